@@ -6,6 +6,7 @@ package plugin
 import (
 	"context"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/containerd/nri/pkg/api"
@@ -66,6 +67,7 @@ func (p *Plugin) decide(ctx context.Context, pod *api.PodSandbox, c policy.Conta
 		c.PodHolds = func() ([]string, bool, error) { return p.Resources.PodHolds(ctx, pod.GetId(), c.Namespace, c.Pod) }
 	}
 	facts.HCAs = func() (*hca.Inventory, error) { return p.Inventory.HCAs(ctx) }
+	facts.Again = func() (*hca.Inventory, error) { return p.Inventory.Again(ctx) }
 	decision := p.policy().Decide(c, facts)
 	if decision.Grant != nil && p.specs() == nil {
 		decision.Grant.IPCLock = spec.IPCLockNo
@@ -85,10 +87,14 @@ func (p *Plugin) refuse(log logrus.FieldLogger, c policy.Container, refusal *pol
 
 // decided returns a logger with a container's name and the decision about it.
 func (p *Plugin) decided(c policy.Container, d policy.Decision) logrus.FieldLogger {
-	return p.about(promise{c.Namespace, c.Pod, c.Name, d.Signal, d.Evidence, d.Rule, spec.Grant{}, time.Time{}})
+	return p.about(promise{c.Namespace, c.Pod, c.Name, d.Signal, d.Evidence, d.Rule, d.LeftOut, spec.Grant{}, time.Time{}})
 }
 
 func (p *Plugin) about(m promise) logrus.FieldLogger {
-	return p.Log.WithFields(logrus.Fields{"pod": m.Namespace + "/" + m.Pod, "container": m.Container,
-		"signal": m.Signal, "evidence": m.Evidence, "rule": m.Rule})
+	fields := logrus.Fields{"pod": m.Namespace + "/" + m.Pod, "container": m.Container,
+		"signal": m.Signal, "evidence": m.Evidence, "rule": m.Rule}
+	if len(m.LeftOut) > 0 {
+		fields["left_out"] = strings.Join(m.LeftOut, ", ")
+	}
+	return p.Log.WithFields(fields)
 }

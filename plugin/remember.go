@@ -30,13 +30,14 @@ type promise struct {
 	Signal    policy.Signal `json:"signal"`
 	Evidence  string        `json:"evidence"`
 	Rule      string        `json:"rule"`
+	LeftOut   []string      `json:"leftOut,omitempty"`
 	Grant     spec.Grant    `json:"grant"`
 	Since     time.Time     `json:"-"` // since when this process knows of it
 }
 
 // promised returns what a decision grants.
 func promised(c policy.Container, d policy.Decision) promise {
-	return promise{c.Namespace, c.Pod, c.Name, d.Signal, d.Evidence, d.Rule, *d.Grant, time.Now()}
+	return promise{c.Namespace, c.Pod, c.Name, d.Signal, d.Evidence, d.Rule, d.LeftOut, *d.Grant, time.Now()}
 }
 
 // owed holds the promises that PostCreateContainer has not settled yet, by container.

@@ -26,6 +26,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/cache"
 
 	"github.com/rdma-spec/rdma-spec/plugin/breaker"
+	"github.com/rdma-spec/rdma-spec/plugin/localrpc"
 	"github.com/rdma-spec/rdma-spec/plugin/policy"
 )
 
@@ -68,9 +69,7 @@ func New(o Options) *Client {
 	o.Budget = cmp.Or(o.Budget, defaultBudget)
 	return &Client{
 		Options: o,
-		dial: func(ctx context.Context) (net.Conn, error) {
-			return (&net.Dialer{}).DialContext(ctx, "unix", o.Socket)
-		},
+		dial:    localrpc.Dialer(o.Socket),
 		answers: cache.NewLRUExpireCache(keptMost),
 		breaker: breaker.New[answer](breaker.Options{
 			Failed:   func(err error) bool { return err != nil && !errors.As(err, new(answeredError)) },
@@ -128,7 +127,7 @@ func (c *Client) lookUp(ctx context.Context, namespace, pod string) (answer, err
 	a, err := c.breaker.Do(ctx, func() (answer, error) {
 		ctx, cancel := context.WithTimeout(ctx, c.Budget)
 		defer cancel()
-		conn, err := connect(c.dial)
+		conn, err := localrpc.NewClient(c.dial) // look-ups are rare, and kubelets restart
 		if err != nil {
 			return nil, err
 		}

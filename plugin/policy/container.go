@@ -88,6 +88,9 @@ type Facts struct {
 	HCAs func() (*hca.Inventory, error)
 	// Startable returns the highest memlock of a container that the runtime can start; 0 if that is unknown. Nil is unknown.
 	Startable func() spec.Limit
+	// Again reads the inventory again; it is called at most once, where a device has come or gone since HCAs was read. Nil
+	// if that cannot be.
+	Again func() (*hca.Inventory, error)
 	// Memory is the node's memory in bytes: a container's memory limit above it counts as this much. 0 means unknown.
 	Memory int64
 }
@@ -145,6 +148,8 @@ type Decision struct {
 	Reason string `json:"reason,omitempty"`
 	// Unknown is true if the container might hold resources that give it more, and the kubelet did not report them.
 	Unknown bool `json:"unknown,omitempty"`
+	// LeftOut are the HCAs that all HCAs does not include, each with the state of its port or what is wrong with it.
+	LeftOut []string `json:"leftOut,omitempty"`
 	// Warnings are what an administrator should know although the decision stands.
 	Warnings []string `json:"warnings,omitempty"`
 }

@@ -152,7 +152,6 @@ func TestUnlikeProcessesRegister(t *testing.T) {
 		"index":          func(r *running) { r.Index = "80" },
 		"failure policy": func(r *running) { r.KeepConnected = true },
 		"events":         func(r *running) { r.plugin.(*adjuster).subscribes = api.EventMask(1 << (api.Event_STOP_CONTAINER - 1)) },
-		"no place":       func(r *running) { r.Handover = filepath.Join(os.DevNull, "none") },
 	} {
 		t.Run(what, func(t *testing.T) {
 			runtime, folder := started(t), scratch.Folder(t)
@@ -197,6 +196,71 @@ func TestNobodyLeavesAConnection(t *testing.T) {
 	})
 	if n := runtime.Connections(); n != 3 || p.knows != "" {
 		t.Errorf("%d connections of three processes, and the third one was left %q", n, p.knows)
+	}
+}
+
+// Two runtimes on a node have a plugin each, also where both meet in one folder: neither takes the other's connection.
+func TestTwoRuntimes(t *testing.T) {
+	a, b, folder := started(t), started(t), scratch.Folder(t)
+	first := run(t, &adjuster{}, a.Socket, "rdma", in(folder))
+	await.That(t, await.Patience, "registered", first.Registered)
+	second := run(t, &adjuster{}, b.Socket, "rdma", in(folder))
+	await.That(t, await.Patience, "registered with its own runtime", func() bool { return b.Synchronised() == 1 })
+	first.stop(t)
+	if n, m := a.Connections(), b.Connections(); n != 1 || m != 1 || !second.Registered() {
+		t.Errorf("%d and %d connections, the second process is registered: %t", n, m, second.Registered())
+	}
+}
+
+// Where no process can wait behind this one, the log says what that means, and nothing of other processes.
+func TestNoPlace(t *testing.T) {
+	runtime := started(t)
+	r := run(t, &adjuster{}, runtime.Socket, "rdma", in(filepath.Join(os.DevNull, "none")))
+	await.That(t, await.Patience, "registered", r.Registered)
+	if log := r.log.String(); !strings.Contains(log, "upgrades will register, since no process can wait behind this one") ||
+		strings.Contains(log, "beside") {
+		t.Errorf("the log:\n%s", log)
+	}
+}
+
+// A process that the runtime or itself does not let register leaves its place to the one that waits, which may fare
+// better, and takes its own place behind that.
+func TestUpgradeOutOfTrouble(t *testing.T) {
+	for name, test := range map[string]struct {
+		hangsUp bool
+		first   adjuster
+		why     string
+	}{
+		"refused": {false, adjuster{refuses: errors.New("too old a runtime")}, "too old a runtime"},
+		"paused":  {true, adjuster{}, "the runtime closed the connection before it listed its containers"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			runtime, folder := nritest.New(t, "containerd", "v2.4.2"), scratch.Folder(t)
+			first := run(t, &test.first, runtime.Socket, "rdma", in(folder))
+			await.That(t, await.Patience, "first", func() bool { return strings.Contains(first.log.String(), "no NRI socket") })
+			second := run(t, &adjuster{}, runtime.Socket, "rdma", in(folder))
+			await.That(t, await.Patience, "waiting", func() bool {
+				return strings.Contains(second.log.String(), "waiting behind a process that is not registered")
+			})
+			if test.hangsUp {
+				runtime.HangUp()
+			}
+			runtime.Start(t)
+			await.That(t, await.Patience, "first has left its place", func() bool {
+				return strings.Contains(second.log.String(), "the process before leaves its place to this one: "+test.why)
+			})
+			if test.hangsUp { // the second one tries, and finds the same
+				await.That(t, await.Patience, "paused", func() bool { return first.Paused() && second.Paused() })
+				return
+			}
+			await.That(t, await.Patience, "registered", second.Registered)
+			await.That(t, await.Patience, "waiting behind the second one", func() bool {
+				return strings.Contains(first.log.String(), "not ready to take the connection of the process before over")
+			})
+			if first.Registered() || first.Behind() {
+				t.Errorf("registered: %t, ready: %t", first.Registered(), first.Behind())
+			}
+		})
 	}
 }
 
@@ -251,7 +315,7 @@ func (s *systemd) take(t *testing.T, r *Registration) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	var err error
-	if r.left, err = io.ReadAll(io.NewSectionReader(s.kept["state"], 0, 1<<20)); err == nil {
+	if r.storedState, err = io.ReadAll(io.NewSectionReader(s.kept["state"], 0, 1<<20)); err == nil {
 		r.stored, err = handover.SocketOf(s.kept["connection"])
 	}
 	if err != nil {
@@ -329,7 +393,7 @@ func TestStateIsNotUnderstood(t *testing.T) {
 
 // What is handed over has a format, with a number: a process that reads another one does not go on with it.
 func TestFormatOfTheState(t *testing.T) {
-	agreed := agreed{Index: "90", Config: "memlock: unlimited", Runtime: "containerd", Version: "v2.4.2",
+	agreed := agreement{Socket: "/run/nri/nri.sock", Index: "90", Config: "memlock: unlimited", Runtime: "containerd", Version: "v2.4.2",
 		RequestTimeout: 2 * time.Second, Events: 8, KeepConnected: true}
 	text, err := json.MarshalIndent(state{stateFormat, agreed, time.Hour, json.RawMessage("{}")}, "", "  ")
 	if err != nil {
@@ -349,24 +413,24 @@ func TestPace(t *testing.T) {
 	last := time.Duration(0)
 	for i := range 10 {
 		got := p.after(drop)
-		if want := dropAgain << i / 2; got < min(want, registerRarely/2) || got > 2*registerRarely {
+		if want := dropAgain << i / 2; got < min(want, registerRarely/3) || got > registerRarely {
 			t.Errorf("drop %d: %s, want about %s", i+2, got, 2*want)
 		}
 		last = got
 	}
-	if last < registerRarely/2 {
+	if last < registerRarely/3 {
 		t.Errorf("the last drop: %s", last)
 	}
 	if got := p.after(&droppedError{stable}); got != 0 {
 		t.Errorf("a drop after a long time: %s", got)
 	}
-	quick := &unlistedError{quick: true}
+	proven := func() error { return &unlistedError{proven: true} }
 	for i, test := range []struct {
 		err    error
 		paused bool
 	}{
-		{quick, false}, {drop, false}, {quick, false}, {early, false}, {&unlistedError{}, false}, {quick, true},
-		{quick, true}, {drop, false}, {quick, false},
+		{proven(), false}, {drop, false}, {proven(), false}, {early, false}, {&unlistedError{}, false}, {proven(), true},
+		{&unlistedError{}, false}, {proven(), true}, {drop, false}, {proven(), false},
 	} {
 		if got := p.after(test.err); (got == pauseFor) != test.paused {
 			t.Errorf("end %d, %v: %s, want a pause: %t", i, test.err, got, test.paused)

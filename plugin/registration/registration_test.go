@@ -345,6 +345,24 @@ func TestRuntimeThatHangsUp(t *testing.T) {
 	}
 }
 
+// A runtime that is restarted again and again while it stops a container, as at a drain or beside the toolkit's
+// installer, has nothing against the plugin: that is registered as soon as the runtime goes on.
+func TestRestartsBesideAStop(t *testing.T) {
+	runtime := nritest.New(t, "containerd", "v2.4.2")
+	r := run(t, &adjuster{}, runtime.Socket, "rdma")
+	for i := range 3 {
+		runtime.Start(t)
+		goOn := runtime.StopContainer()
+		await.That(t, await.Patience, "registering",
+			func() bool { return strings.Count(r.log.String(), "msg=registering") > i })
+		runtime.Stop()
+		goOn()
+		await.That(t, await.Patience, "the end", func() bool { return r.Unregistered() == 0 })
+	}
+	runtime.Start(t)
+	await.That(t, registerRarely, "registered", r.Registered)
+}
+
 // Four containers that do not fit a message of NRI's cannot be listed. The runtime is not asked for that again and
 // again.
 func TestContainersThatCannotBeListed(t *testing.T) {
@@ -357,7 +375,7 @@ func TestContainersThatCannotBeListed(t *testing.T) {
 	runtime.Start(t)
 	r := run(t, &adjuster{}, runtime.Socket, "rdma")
 	await.That(t, await.Patience, "paused", r.Paused)
-	if n := runtime.Connections(); n != unlistedEnough {
+	if n := strings.Count(r.log.String(), "msg=registering"); n != unlistedEnough {
 		t.Errorf("%d registrations were tried, want %d", n, unlistedEnough)
 	}
 	if !strings.Contains(r.log.String(), "do not fit NRI's messages, of 4 MiB for four containers") {

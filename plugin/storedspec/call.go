@@ -16,7 +16,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/rdma-spec/rdma-spec/plugin/breaker"
-	"github.com/rdma-spec/rdma-spec/plugin/rpcerror"
+	"github.com/rdma-spec/rdma-spec/plugin/localrpc"
 )
 
 // work asks one containerd about a container, or changes it there. It can be started again, with its result so far.
@@ -139,7 +139,7 @@ func explain(err error, socket string, budget time.Duration) error {
 	case codes.DeadlineExceeded:
 		err = fmt.Errorf("containerd at %s did not answer within %s", socket, budget.Round(time.Millisecond))
 	case codes.Unavailable:
-		err = fmt.Errorf("containerd at %s cannot be reached: %s", socket, rpcerror.Reason(err))
+		err = fmt.Errorf("containerd at %s cannot be reached: %s", socket, localrpc.Reason(err))
 	default:
 		err = fmt.Errorf("containerd at %s: %s", socket, s.Message())
 	}

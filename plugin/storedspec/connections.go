@@ -12,17 +12,13 @@ import (
 	"time"
 
 	"google.golang.org/grpc"
-	"google.golang.org/grpc/credentials/insecure"
 
+	"github.com/rdma-spec/rdma-spec/plugin/localrpc"
 	"github.com/rdma-spec/rdma-spec/plugin/storedspec/places"
 )
 
-const (
-	// idleAfter is when a connection that nobody uses is closed. RDMA containers come in bursts, with hours in between.
-	idleAfter = time.Minute
-	// largestAnswer is what containerd's own client takes.
-	largestAnswer = 16 << 20
-)
+// idleAfter is when a connection that nobody uses is closed. RDMA containers come in bursts, with hours in between.
+const idleAfter = time.Minute
 
 // connections keeps a connection to each socket as long as it works. A connection that failed is replaced, not used
 // again: gRPC would knock at a containerd that is gone, and would let calls wait for its backoff when containerd is
@@ -41,14 +37,8 @@ func (c *connections) get(socket string) (*grpc.ClientConn, error) {
 	if conn := c.bySocket[socket]; conn != nil {
 		return conn, nil
 	}
-	conn, err := grpc.NewClient("passthrough:///containerd",
-		grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) { return c.dial(ctx, socket) }),
-		grpc.WithNoProxy(),
-		grpc.WithTransportCredentials(insecure.NewCredentials()), // a unix socket
-		grpc.WithDisableServiceConfig(),
-		grpc.WithIdleTimeout(idleAfter),
-		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(largestAnswer), grpc.MaxCallSendMsgSize(largestAnswer)),
-	)
+	conn, err := localrpc.NewClient(func(ctx context.Context) (net.Conn, error) { return c.dial(ctx, socket) },
+		grpc.WithIdleTimeout(idleAfter))
 	if err == nil {
 		c.bySocket[socket] = conn
 	}
@@ -74,10 +64,6 @@ func (c *connections) close() {
 		go func() { _ = conn.Close() }() // nothing is lost with it
 	}
 	clear(c.bySocket)
-}
-
-func dialUnix(ctx context.Context, socket string) (net.Conn, error) {
-	return (&net.Dialer{}).DialContext(ctx, "unix", socket)
 }
 
 // findSockets returns the paths of containerd's sockets that exist: the address, /path or unix:///path, if one is

@@ -20,6 +20,7 @@ import (
 	"google.golang.org/grpc"
 
 	"github.com/rdma-spec/rdma-spec/plugin/breaker"
+	"github.com/rdma-spec/rdma-spec/plugin/localrpc"
 	"github.com/rdma-spec/rdma-spec/spec"
 )
 
@@ -73,7 +74,7 @@ func New(o Options) *Client {
 	o.Budget = cmp.Or(o.Budget, DefaultBudget)
 	return &Client{
 		Options:     o,
-		connections: connections{dial: dialUnix, bySocket: map[string]*grpc.ClientConn{}},
+		connections: connections{dial: localrpc.Dial, bySocket: map[string]*grpc.ClientConn{}},
 		breaker: breaker.New[result](breaker.Options{
 			Failed: func(err error) bool { return errors.As(err, new(*apiError)) }, OnChange: o.OnChange,
 		}),
