@@ -59,6 +59,9 @@ type Options struct {
 	// that calls that fail there open no breaker of requests.
 	RunningSpecs     repair.Specs
 	RunningResources repair.Resources
+	// Startable returns the highest memlock of a container that the runtime, given by its process, can start; nil: nobody
+	// knows. A limits.Processes does.
+	Startable func(runtime int) (spec.Limit, error)
 	// LastInForce reads the policy that was last in force on this node, in place of a configuration that cannot be read.
 	// If it is nil, there is none.
 	LastInForce func() (*inforce.InForce, error)
@@ -94,6 +97,7 @@ type Plugin struct {
 	keepsSpecs   atomic.Bool   // the runtime stores specs that can be edited
 	confirms     atomic.Bool   // PostCreateContainer shows what containers got
 	unseen       atomic.Bool   // that it does not was said since the registration
+	startable    atomic.Uint64 // a spec.Limit, of the runtime that is served; 0: unknown
 	owed         owed
 	throttle     throttle
 	metrics      *metrics
@@ -120,6 +124,7 @@ func New(o Options) *Plugin {
 		},
 		publish: make(chan struct{}, 1), owed: newOwed(), throttle: newThrottle(), metrics: newMetrics(),
 	}
+	p.facts.Startable = func() spec.Limit { return spec.Limit(p.startable.Load()) }
 	p.registration = registration.New(p, registration.Options{
 		Name: o.Name, Index: o.Index, Socket: o.Socket, Handover: o.Handover, Log: o.Log,
 		// A plugin that hangs for a while is better kept. A validator is not: each container of the node would wait for it,
@@ -147,6 +152,25 @@ func (p *Plugin) Run(ctx context.Context) error {
 	stop()
 	beside.Wait()
 	return err
+}
+
+// Serving finds out what the runtime of a connection that begins can start.
+func (p *Plugin) Serving(runtime int) {
+	p.startable.Store(0)
+	if p.Startable == nil || runtime == 0 {
+		return
+	}
+	most, err := p.Startable(runtime)
+	if err != nil {
+		p.Log.WithError(err).Debug("whether the runtime may raise limits is unknown")
+		return
+	}
+	p.startable.Store(uint64(most))
+	if most.Finite() {
+		p.Log.WithFields(logrus.Fields{"pid": runtime, "most": most.String()}).Warn("the runtime may not raise limits, so " +
+			"containers with a higher memlock cannot start, and the policy's is cut: it has no CAP_SYS_RESOURCE in the node's " +
+			"user namespace: give its unit LimitMEMLOCK=infinity, or the capability, and restart it")
+	}
 }
 
 // Registered reports whether the runtime asks the plugin about containers now.

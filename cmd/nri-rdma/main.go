@@ -171,6 +171,7 @@ func run(ctx context.Context, o options, log *logrus.Logger) error {
 		Name: o.name, Index: o.index, Socket: o.socket, Handover: o.handover, Log: log, Validate: o.validate,
 		Resources: creation.resources,
 		Inventory: hcas, Budget: o.budget,
+		Startable:   limits.New(o.root).Startable,
 		LastInForce: func() (*inforce.InForce, error) { return inforce.Last(o.root) },
 	}
 	if !o.validate {

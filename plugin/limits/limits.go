@@ -57,6 +57,8 @@ type Process struct {
 	IPCLock bool
 	// UserNamespace: it runs in a user namespace other than the node's.
 	UserNamespace bool
+	// Raises: it may raise hard limits, since it has CAP_SYS_RESOURCE in the node's user namespace.
+	Raises bool
 }
 
 // Process reads what a process may lock.
@@ -75,11 +77,26 @@ func (p *Processes) Process(pid int) (Process, error) {
 	}
 	// A kernel without user namespaces has no such file.
 	uids, err := p.kernel.Read(pid, "uid_map")
+	own := err == nil && !allUIDs(uids)
 	return Process{
 		Memlock:       limit,
 		IPCLock:       effective&(1<<unix.CAP_IPC_LOCK) != 0,
-		UserNamespace: err == nil && !allUIDs(uids),
+		UserNamespace: own,
+		Raises:        effective&(1<<unix.CAP_SYS_RESOURCE) != 0 && !own,
 	}, nil
+}
+
+// Startable returns the highest memlock of a container that a runtime, given by its process, can start: where it may not
+// raise hard limits, its own.
+func (p *Processes) Startable(runtime int) (spec.Limit, error) {
+	process, err := p.Process(runtime)
+	switch {
+	case err != nil:
+		return 0, err
+	case process.Raises:
+		return spec.Unlimited, nil
+	}
+	return process.Memlock.Hard, nil
 }
 
 // Memlock reads RLIMIT_MEMLOCK of a process.

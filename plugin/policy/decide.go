@@ -172,6 +172,10 @@ func (d *deciding) grant(candidates []*rule) *Refusal {
 	if refusal != nil {
 		return refusal
 	}
+	limit, refusal = d.startable(limit)
+	if refusal != nil {
+		return refusal
+	}
 	devices, refusal := d.devices(candidates)
 	if refusal != nil {
 		return refusal
@@ -209,6 +213,26 @@ func (d *deciding) memlock(candidates []*rule) (spec.Limit, *Refusal) {
 			d.who(candidates), ceiling)
 	}
 	return asked, nil
+}
+
+// startable cuts a limit to one with which the runtime can start the container: it fails the start where it may not raise
+// its own hard limit. What the author asked for is refused rather than cut.
+func (d *deciding) startable(limit spec.Limit) (spec.Limit, *Refusal) {
+	if d.facts.Startable == nil {
+		return limit, nil
+	}
+	most := d.facts.Startable()
+	if most == 0 || limit <= most { // guard: startable
+		return limit, nil
+	}
+	const remedy = "the container runtime has no CAP_SYS_RESOURCE in the node's user namespace, and its own hard limit is " +
+		"lower: give its unit LimitMEMLOCK=infinity, or the capability, and restart it"
+	if d.request.memlock != nil {
+		return 0, refuse(CauseCeiling, "the annotation asks for memlock: %s, and no container with more than %s can start: %s",
+			limit, most, remedy)
+	}
+	d.warn("memlock is cut from %s to %s, with which the container can start: %s", limit, most, remedy)
+	return most, nil
 }
 
 // bytes returns the limit that a memlock means for the container, and whether it means one: memory-limit does not if

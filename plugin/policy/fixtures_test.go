@@ -9,6 +9,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/rdma-spec/rdma-spec/spec"
 	"github.com/rdma-spec/rdma-spec/spec/hca"
 	"github.com/rdma-spec/rdma-spec/spec/hca/hcatest"
 )
@@ -99,6 +100,15 @@ func fixed(inventory *hca.Inventory) Facts {
 			return d, ok && d.Kind == hca.KindVerbs, nil
 		},
 		HCAs: func() (*hca.Inventory, error) { return inventory, nil },
+	}
+}
+
+// startable is A100 under a runtime that can start no container with more memlock.
+func startable(most spec.Limit) func(testing.TB) Facts {
+	return func(t testing.TB) Facts {
+		facts := changed(func(*hca.Inventory) {})(t)
+		facts.Startable = func() spec.Limit { return most }
+		return facts
 	}
 }
 

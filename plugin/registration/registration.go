@@ -39,6 +39,9 @@ type Plugin interface {
 	stub.ConfigureInterface
 	// Synchronize takes over the runtime's containers. The runtime creates no container until it returns.
 	stub.SynchronizeInterface
+	// Serving is called when a connection begins to be served, before anything comes over it. The runtime is the process at
+	// its other end; 0 if this process's PID namespace does not have it.
+	Serving(runtime int)
 	// Trim drops what Synchronize does not need of the elements of either list: the environments of a node's containers
 	// can take a gigabyte.
 	Trim([]*api.PodSandbox, []*api.Container)
@@ -189,6 +192,11 @@ func (r *Registration) serve(ctx context.Context, socket net.Conn, from *inherit
 	r.latest = c
 	r.mu.Unlock()
 	defer r.over(c)
+	runtime, err := handover.Peer(socket.(*net.UnixConn))
+	if err != nil {
+		r.Log.WithError(err).Debug("the runtime's process is unknown")
+	}
+	r.plugin.Serving(runtime)
 	return c.run(ctx, from)
 }
 

@@ -56,6 +56,8 @@ func (*adjuster) Synchronize(context.Context, []*api.PodSandbox, []*api.Containe
 	return nil, nil
 }
 
+func (*adjuster) Serving(int) {}
+
 func (*adjuster) Trim([]*api.PodSandbox, []*api.Container) {}
 
 func (a *adjuster) Leave() (json.RawMessage, error) { return json.Marshal(a.knows) }

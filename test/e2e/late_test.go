@@ -31,7 +31,7 @@ devices:
 `
 
 // byName is another NRI plugin: it gives containers called cdi-… an HCA by a CDI name, and cdi-low-… also a memlock of
-// 1 MiB.
+// 1 MiB, cdi-high one of 1 GiB.
 type byName struct{ registered chan struct{} }
 
 func (b byName) Synchronize(context.Context, []*api.PodSandbox, []*api.Container) ([]*api.ContainerUpdate, error) {
@@ -48,6 +48,9 @@ func (byName) CreateContainer(_ context.Context, _ *api.PodSandbox,
 	a.AddCDIDevice(&api.CDIDevice{Name: "example.com/net-rdma=rxe0"})
 	if strings.HasPrefix(ctr.GetName(), "cdi-low-") {
 		a.AddRlimit("RLIMIT_MEMLOCK", 1<<20, 1<<20)
+	}
+	if ctr.GetName() == "cdi-high" {
+		a.AddRlimit("RLIMIT_MEMLOCK", 1<<30, 1<<30)
 	}
 	return a, nil, nil
 }

@@ -170,6 +170,19 @@ func trusted(c *net.UnixConn) error {
 	})
 }
 
+// Peer returns the process that has made the other end of a connection, or listens there; 0 if this process's PID
+// namespace does not have it.
+func Peer(c *net.UnixConn) (pid int, err error) {
+	err = withDescriptor(c, func(fd int) error {
+		other, err := unix.GetsockoptUcred(fd, unix.SOL_SOCKET, unix.SO_PEERCRED)
+		if err == nil {
+			pid = int(other.Pid)
+		}
+		return err
+	})
+	return pid, err
+}
+
 // place is where processes meet.
 type place struct{ socket, lock string }
 

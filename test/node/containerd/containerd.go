@@ -44,6 +44,8 @@ type Options struct {
 	RequestTimeout string
 	// Network gives pods that are not in the node's network one of their own, behind a bridge.
 	Network bool
+	// Bounded takes CAP_SYS_RESOURCE out of containerd's bounding set, as a hardened unit does.
+	Bounded bool
 	// Handlers are runtime handlers beside the default one, each with the path of its base_runtime_spec, "" for none.
 	Handlers map[string]string
 }
@@ -91,8 +93,11 @@ func Start(ctx context.Context, o Options) (*Containerd, error) {
 		return nil, err
 	}
 	folder := parts.Containerd(o.Version)
-	server, err := pods.Serve(ctx, Socket, []string{"PATH=" + folder + ":" + os.Getenv("PATH")},
-		filepath.Join(folder, "containerd"))
+	command := []string{filepath.Join(folder, "containerd")}
+	if o.Bounded {
+		command = append([]string{"setpriv", "--bounding-set=-sys_resource"}, command...)
+	}
+	server, err := pods.Serve(ctx, Socket, []string{"PATH=" + folder + ":" + os.Getenv("PATH")}, command[0], command[1:]...)
 	if err != nil {
 		return nil, err
 	}

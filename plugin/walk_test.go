@@ -1,0 +1,213 @@
+// Copyright The rdma-spec Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package plugin
+
+import (
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"strings"
+	"testing"
+
+	"github.com/containerd/nri/pkg/api"
+
+	"github.com/rdma-spec/rdma-spec/plugin/policy"
+	"github.com/rdma-spec/rdma-spec/spec"
+	"github.com/rdma-spec/rdma-spec/spec/hca"
+	"github.com/rdma-spec/rdma-spec/spec/hca/hcatest"
+)
+
+// walk makes random policies, and containers that they are about.
+type walk struct {
+	*rand.Rand
+	verbs []hca.Device
+}
+
+func (w walk) pick(words ...string) string { return words[w.IntN(len(words))] }
+
+// policy returns a configuration; it may be one that is refused.
+func (w walk) policy() string {
+	var text strings.Builder
+	fmt.Fprintf(&text, "memlock: %s\nipcLock: %s\noptIn: {devices: %s, resources: [%s], namespaces: [%s]}\n",
+		w.pick("unlimited", "1Gi", "memory-limit"), w.pick("true", "false", "requested", "always"),
+		w.pick("true", "true", "false"), w.pick("", "rdma/*", "rdma/a"), w.pick("", "ml", "o*"))
+	fmt.Fprintf(&text, "inject: {namespaces: [%s], names: [%s]}\nrules:\n", w.pick("", "ml", "x"),
+		w.pick(`"*"`, "mlx5_1", "mlx5_0"))
+	for i := range w.IntN(4) {
+		match := strings.Trim(w.pick("", "namespaces: [ml]", "namespaces: [m*]")+", "+
+			w.pick("resources: [rdma/c]", "resources: [rdma/a]", "resources: [rdma/b]", "resources: [rdma/*]"), ", ")
+		fmt.Fprintf(&text, "- {name: r%d, match: {%s}%s%s%s}\n", i, match,
+			w.pick("", ", memlock: unlimited", ", memlock: 2Gi", ", memlock: unchanged", ", memlock: memory-limit"),
+			w.pick("", ", ipcLock: false", ", ipcLock: always", ", ipcLock: true"),
+			w.pick("", ", inject: {always: true}", ", inject: {names: [mlx5_1]}"))
+	}
+	return text.String()
+}
+
+// container returns a container and its pod, and the kubelet's answer about it.
+func (w walk) container() (*api.PodSandbox, *api.Container, *fakeKubelet) {
+	in := &api.PodSandbox{Id: "sandbox", Name: "train-0", Namespace: w.pick("ml", "other")}
+	if value := w.pick("", "", "true", "false", "{memlock: 1Gi}", "{memlock: unlimited}", "{devices: all}",
+		"{devices: [mlx5_1]}", "{memlock: unlimited, devices: all}", "{ipcLock: true}", "{ipcLock: false}", "{devices: none}"); value != "" {
+		in.Annotations = map[string]string{policy.AnnotationKey + w.pick("", "/pod", "/container.main"): value}
+	}
+	ctr := &api.Container{Id: "container", PodSandboxId: in.Id, Name: "main", Linux: &api.LinuxContainer{}}
+	if w.IntN(2) == 0 {
+		d := w.verbs[w.IntN(len(w.verbs))]
+		ctr.Linux.Devices = []*api.LinuxDevice{{Path: d.Path, Type: "c", Major: int64(d.Major), Minor: int64(d.Minor)}}
+	}
+	if limit := []int64{0, 1 << 29, 1 << 33}[w.IntN(3)]; limit != 0 {
+		ctr.Linux.Resources = &api.LinuxResources{Memory: &api.LinuxMemory{Limit: api.Int64(limit)}}
+	}
+	kubelet := &fakeKubelet{unknown: w.IntN(4) == 0}
+	if names := w.pick("", "rdma/a", "rdma/b", "rdma/c", "rdma/a,rdma/b", "nvidia.com/gpu"); names != "" {
+		kubelet.names = strings.Split(names, ",")
+	}
+	if w.IntN(8) == 0 {
+		kubelet.err = errors.New("no answer in time")
+	}
+	return in, ctr, kubelet
+}
+
+// more says what a grant gives beyond another; "" is nothing.
+func more(a, b *spec.Grant) string {
+	rank := map[spec.IPCLock]int{spec.IPCLockIfRequested: 1, spec.IPCLockUnlessDropped: 2, spec.IPCLockYes: 3}
+	if a == nil {
+		a = &spec.Grant{}
+	}
+	if b == nil {
+		b = &spec.Grant{}
+	}
+	switch {
+	case a.Memlock > b.Memlock:
+		return fmt.Sprintf("memlock %s > %s", a.Memlock, b.Memlock)
+	case rank[a.IPCLock] > rank[b.IPCLock]:
+		return fmt.Sprintf("IPC_LOCK %s > %s", a.IPCLock, b.IPCLock)
+	}
+	for _, d := range a.Devices {
+		if len(lacking(policy.Container{Devices: devicesOf(b)}, []hca.Device{d})) > 0 {
+			return d.Path
+		}
+	}
+	return ""
+}
+
+func devicesOf(grant *spec.Grant) (devices []policy.Device) {
+	for _, d := range grant.Devices {
+		devices = append(devices, deviceOf(d))
+	}
+	return devices
+}
+
+// A walk over random policies and containers: what the plugin has answered leaves the validator nothing to refuse and
+// repair nothing to raise; what is unknown, or asked for where nobody may ask, never gives more.
+func TestWalk(t *testing.T) {
+	const seed, steps = 7, 3000
+	root := hcatest.V100(t)
+	node, err := hca.Scan(root)
+	if err != nil {
+		t.Fatal(err)
+	}
+	w := walk{Rand: rand.New(rand.NewPCG(seed, seed))}
+	for _, h := range node.HCAs {
+		if d, ok := h.Verbs(); ok {
+			w.verbs = append(w.verbs, d)
+		}
+	}
+	hcas := inventoryOf(t, root)
+	adjusting := New(Options{Name: "rdma", Inventory: hcas, Log: quiet(), StoredSpecs: unusedSpecs{}})
+	validating := New(Options{Name: "rdma-validator", Inventory: hcas, Log: quiet(), Validate: true})
+	adjusting.keepsSpecs.Store(true)
+	seen := map[string]int{}
+	for step := range steps {
+		text := w.policy()
+		p, err := policy.FromText([]byte(text))
+		if err != nil {
+			seen["bad policy"]++
+			continue
+		}
+		in, ctr, kubelet := w.container()
+		about := fmt.Sprintf("step %d: %v, %v, %v, holds %v (unknown %t, %v)\n%s", step, in.GetAnnotations(),
+			ctr.GetLinux(), in.GetNamespace(), kubelet.names, kubelet.unknown, kubelet.err, text)
+		for _, plugin := range []*Plugin{adjusting, validating} {
+			plugin.Use(p, "walk", nil)
+			plugin.Resources = kubelet
+		}
+		before := ContainerOf(in, ctr)
+		decided := adjusting.decide(t.Context(), in, before)
+
+		answer, _, err := adjusting.CreateContainer(t.Context(), in, ctr)
+		if err != nil {
+			seen["refused"]++
+			if decided.Refusal.Cause == policy.CauseKubelet {
+				continue
+			}
+		}
+		invalid := validating.ValidateContainerAdjustment(t.Context(),
+			&api.ValidateContainerAdjustmentRequest{Pod: in, Container: ctr, Adjust: answer})
+		if (err == nil) != (invalid == nil) {
+			t.Errorf("the plugin says %v, the validator %v; %s", err, invalid, about)
+		}
+		if err != nil {
+			continue
+		}
+
+		record := watched(before, ctr, granted(decided.Grant))
+		record.Resources = func() ([]string, bool, error) { return kubelet.names, !kubelet.unknown, kubelet.err }
+		later := p.Decide(record.Container, adjusting.facts)
+		if kubelet.err == nil {
+			if gives := more(later.Grant, decided.Grant); gives != "" || decided.Grant != nil && later.Refusal != nil {
+				t.Errorf("repair gives %v (%v), the plugin %v; %s", later.Grant, later.Refusal, decided.Grant, about)
+			}
+			if gives := more(&spec.Grant{Memlock: granted(decided.Grant).Memlock},
+				&spec.Grant{Memlock: granted(later.Grant).Memlock}); gives != "" {
+				t.Errorf("the plugin gives %v, repair %v; %s", decided.Grant, later.Grant, about)
+			}
+		}
+
+		unknown, plain := before, before
+		unknown.Resources = func() ([]string, bool, error) { return nil, false, nil }
+		if gives := more(p.Decide(unknown, adjusting.facts).Grant, decided.Grant); gives != "" && decided.Grant != nil &&
+			kubelet.err == nil {
+			t.Errorf("what is unknown gives more: %s; %s", gives, about)
+		}
+		config := p.Config()
+		may := func(globs []string) bool {
+			return len(globs) > 0 && (globs[0] == in.GetNamespace() || globs[0] == "o*" && in.GetNamespace() == "other")
+		}
+		plain.Annotations, plain.Resources = nil, record.Resources
+		if without := p.Decide(plain, adjusting.facts); without.Refusal == nil && !may(config.OptIn.Namespaces) &&
+			!may(config.Inject.Namespaces) {
+			if gives := more(decided.Grant, without.Grant); gives != "" {
+				t.Errorf("an annotation gives more: %s; %s", gives, about)
+			}
+		}
+		if decided.Grant != nil {
+			seen["granted"]++
+			if decided.Unknown {
+				seen["less, because unknown"]++
+			}
+			if len(decided.Grant.Devices) > 0 {
+				seen["injected"]++
+			}
+		}
+		if t.Failed() {
+			return
+		}
+	}
+	t.Log(seen)
+	for _, kind := range []string{"granted", "refused", "injected", "less, because unknown"} {
+		if seen[kind] < 50 {
+			t.Errorf("%d containers are %s: the walk proves too little", seen[kind], kind)
+		}
+	}
+}
+
+// granted returns a grant; one of nothing where there is none.
+func granted(g *spec.Grant) spec.Grant {
+	if g == nil {
+		return spec.Grant{}
+	}
+	return *g
+}

@@ -1,0 +1,45 @@
+// Copyright The rdma-spec Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build node
+
+package e2e
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/rdma-spec/rdma-spec/test/node/containerd"
+)
+
+// Under a containerd that may not raise limits, RDMA containers start with its hard limit, and the plugin says how to
+// give it the right. With more, runc and crun fail the start.
+func TestRuntimeThatMayNotRaiseLimits(t *testing.T) {
+	o := options()
+	o.Bounded = true
+	restart(t, o)
+	plugin := startPlugin(t, "{}")
+	pod := runPod(t, containerd.Pod{Name: "bounded",
+		Annotations: map[string]string{"rdma.noderesource.dev/container.asks": "{memlock: 1Gi}"}})
+	id := runContainer(t, pod, containerd.Container{Name: "trainer", User: 1000, Devices: containerd.Verbs(0)})
+	expectMemlock(t, id, kernelDefault)
+	expectCapabilities(t, id, everySet)
+	for _, want := range []string{"the runtime may not raise limits", "memlock is cut from unlimited to 8Mi", "msg=adjusted",
+		"LimitMEMLOCK=infinity"} {
+		if !strings.Contains(plugin.Log(), want) {
+			t.Errorf("the log does not say %q", want)
+		}
+	}
+	_, err := pod.Run(within(t, patience), containerd.Container{Name: "asks", Devices: containerd.Verbs(0)})
+	if err == nil || !strings.Contains(err.Error(), "no container with more than 8Mi can start") {
+		t.Errorf("a container whose annotation asks for more: %v", err)
+	}
+	plugin.Stop()
+
+	startByName(t)
+	_, err = pod.Run(within(t, patience), containerd.Container{Name: "cdi-high"})
+	if err == nil || !strings.Contains(strings.ToLower(err.Error()), "operation not permitted") {
+		t.Errorf("a container with more than the runtime can set: %v", err)
+	}
+	t.Logf("with more, %s says: %v", *runtime, err)
+}
