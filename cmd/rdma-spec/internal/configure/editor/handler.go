@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"maps"
 	"os"
+	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
@@ -65,6 +66,10 @@ func (d Editor) Handler(ctx context.Context, spec func(base []byte) ([]byte, err
 	case exists && !ours && name != like:
 		return nil, fmt.Errorf("%s already has a handler %q: take another name, or give it the base spec with --in-place",
 			d.File(), name)
+	}
+	if pattern, by := d.Importing(b.files, file); pattern != "" {
+		return nil, fmt.Errorf("%s imports %q, which would take the base spec %s, too, and containerd would not start with "+
+			"it: import %s", by, pattern, file, filepath.Join(filepath.Dir(pattern), "*.toml"))
 	}
 	content, err := spec(base)
 	if err != nil {

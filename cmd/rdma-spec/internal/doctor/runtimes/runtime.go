@@ -33,16 +33,20 @@ func restartRuntime(r runtime.Runtime) string {
 		map[string]string{runtime.NameCRIO: "crio"}[r.Name], r.Name), ".service")
 }
 
-// configureRuntime is a command that changes the runtime's configuration, and restarts it.
-func configureRuntime(r runtime.Runtime, all []runtime.Runtime, what string) string {
-	line := "rdma-spec configure " + what
+// configureRuntime is commands that change the runtime's configuration, and the one that restarts it.
+func configureRuntime(r runtime.Runtime, all []runtime.Runtime, what ...string) string {
+	flag := ""
 	switch {
 	case r.Name == runtime.NameCRIO:
-		line += " --runtime crio"
+		flag = " --runtime crio"
 	case r.Config != "" && oneOfSeveral(r, all):
-		line += " --config " + r.Config
+		flag = " --config " + r.Config
 	}
-	return line + " && " + restartRuntime(r)
+	line := ""
+	for _, feature := range what {
+		line += "rdma-spec configure " + feature + flag + " && "
+	}
+	return line + restartRuntime(r)
 }
 
 // oneOfSeveral reports whether another runtime of the same name has another configuration.
