@@ -16,7 +16,6 @@ import (
 
 	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/atomicfile"
 	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/tomledit"
-	"github.com/rdma-spec/rdma-spec/spec/files"
 )
 
 // NotRun is the error where the program could not be asked, which says nothing about the configuration.
@@ -175,9 +174,10 @@ func (d Daemon) ignores(ctx context.Context, version string, all []File, i int, 
 			}
 		}
 		slices.Sort(lost)
-		return Ignored{Lost: lost, Why: fmt.Sprintf("containerd %s does not merge the section %s of %s into it, but replaces it, and "+
-			"%s is lost", version, plugin, by.Name, some(lost)),
-			Cure: fmt.Sprintf("write what %s is to keep of %s into it, or remove the section there", by.Path, f.Path)}, len(lost) > 0
+		return Ignored{Lost: lost, Why: fmt.Sprintf("containerd %s does not merge the section %s of %s into it, but replaces "+
+			"it, and %s is lost", version, plugin, by.Name, some(lost)),
+			Cure: fmt.Sprintf("write what %s is to keep of %s into it, or remove the section there", by.Path,
+				f.Path)}, len(lost) > 0
 	}
 	newest := f
 	for _, other := range all {
@@ -202,9 +202,9 @@ func (d Daemon) ignores(ctx context.Context, version string, all []File, i int, 
 	}
 	why := fmt.Sprintf("it says no version, and containerd %s ignores the CRI settings of such a file", version)
 	if f.Version() > 1 {
-		why = fmt.Sprintf("it is of version %d, %s is of version %d, and containerd %s ignores the CRI settings of the older one",
-			f.Version(), newest.Name, newest.Version(), version)
+		why = fmt.Sprintf("it is of version %d, %s is of version %d, and containerd %s ignores the CRI settings of the older "+
+			"one", f.Version(), newest.Name, newest.Version(), version)
 	}
-	return Ignored{Why: why, Cure: fmt.Sprintf("compare with the output of containerd --config %s config migrate, and write "+
-		"it there", d.OnNode(files.Below(d.Root, f.Name)))}, true
+	return Ignored{Why: why, Cure: fmt.Sprintf("compare %[1]s with the output of containerd --config %[1]s config migrate, "+
+		"and write its CRI settings there", f.Path)}, true
 }

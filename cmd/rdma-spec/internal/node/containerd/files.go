@@ -8,6 +8,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
+	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -149,7 +151,8 @@ func (d Daemon) matching(planned Contents, pattern string) (names []string, err 
 			return nil, err
 		}
 		for path := range planned {
-			if matches, _ := filepath.Match(filepath.Base(pattern), filepath.Base(path)); matches && filepath.Dir(path) == below {
+			matches, _ := filepath.Match(filepath.Base(pattern), filepath.Base(path)) // Glob has taken the pattern
+			if matches && filepath.Dir(path) == below {
 				found = append(found, path)
 			}
 		}
@@ -205,6 +208,30 @@ func Sets(path ...string) func(tree map[string]any) bool {
 			return is
 		})
 	}
+}
+
+// Naming returns the handlers whose base spec is this file, as the last of the files says.
+func (d Daemon) Naming(all []File, path string) (handlers []string) {
+	named := map[string]string{}
+	for _, f := range all {
+		for _, plugin := range CRIPlugins {
+			found, _ := tomledit.Lookup(f.Tree, "plugins", plugin, "containerd", "runtimes")
+			table, _ := found.(map[string]any)
+			for name := range table {
+				if spec, says := tomledit.Lookup(table, name, BaseSpecKey); says {
+					named[name], _ = spec.(string)
+				}
+			}
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(named)) {
+		its, err := os.Stat(files.Below(d.Root, named[name]))
+		this, failed := os.Stat(path)
+		if named[name] != "" && err == nil && failed == nil && os.SameFile(its, this) {
+			handlers = append(handlers, name)
+		}
+	}
+	return handlers
 }
 
 // Relying returns a plan that relies on the files as they are, but for what the platform renders again.
