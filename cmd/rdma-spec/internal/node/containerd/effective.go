@@ -121,6 +121,7 @@ type Ignored struct {
 	File
 	Plugin string   // as the file calls it
 	Lost   []string // dotted keys of the plugin that the file sets; empty where it is all of them
+	By     string   // the name of a file that replaces them
 	Why    string
 	Cure   string
 }
@@ -174,7 +175,7 @@ func (d Daemon) ignores(ctx context.Context, version string, all []File, i int, 
 			}
 		}
 		slices.Sort(lost)
-		return Ignored{Lost: lost, Why: fmt.Sprintf("containerd %s does not merge the section %s of %s into it, but replaces "+
+		return Ignored{Lost: lost, By: by.Name, Why: fmt.Sprintf("containerd %s does not merge the section %s of %s into it, but replaces "+
 			"it, and %s is lost", version, plugin, by.Name, some(lost)),
 			Cure: fmt.Sprintf("write what %s is to keep of %s into it, or remove the section there", by.Path,
 				f.Path)}, len(lost) > 0
