@@ -112,8 +112,8 @@ memlock.`,
 		Args: cobra.MaximumNArgs(1),
 	}
 	return o.carriesOut(cmd, goal.Limits, func(_ *cobra.Command, args []string) (c configured, err error) {
-		c.goals = []change.Goal{{Feature: goal.Limits}}
 		c.plan, c.unit, err = Limits(o.Root, append(args, "")[0], o.containerds())
+		c.goals = []change.Goal{{Feature: goal.Limits, Asked: map[string]string{goal.Unit: c.unit}}}
 		c.restart = append([]string{"systemctl daemon-reload"}, restartNext(c.unit)...)
 		return c, err
 	})

@@ -11,6 +11,7 @@ import (
 
 	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/change"
 	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/node/containerd"
+	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/node/goal"
 	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/node/process"
 	"github.com/rdma-spec/rdma-spec/spec"
 	"github.com/rdma-spec/rdma-spec/spec/files"
@@ -51,15 +52,9 @@ func Limits(root, unit string, daemons []containerd.Daemon) (plan change.Plan, n
 			strings.Join(found, ", "))
 	}
 	ours := "/" + filepath.Join(unitFolder, found[0]+".d", limitsFile)
-	var last process.Setting // but for ours
-	for _, s := range process.UnitSettings(root, found[0], "LimitMEMLOCK") {
-		if s.File != ours {
-			last = s
-		}
-	}
-	soft, hard, isPair := strings.Cut(last.Value, ":")
+	last, unlimited := goal.Memlock(root, found[0], ours)
 	switch {
-	case soft == "infinity" && (!isPair || hard == "infinity"):
+	case unlimited:
 		return nil, found[0], nil
 	case strings.HasSuffix(filepath.Dir(last.File), ".d") && filepath.Base(last.File) > limitsFile:
 		return nil, "", fmt.Errorf("%s says LimitMEMLOCK=%s, and systemd reads it after %s: change it there",

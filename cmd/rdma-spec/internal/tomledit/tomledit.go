@@ -36,8 +36,15 @@ var (
 	actionValue = regexp.MustCompile(`(=[ \t]*)(\{\{.*?\}\})`)
 )
 
-// readable returns a document as it is, and a template with its actions as comments and strings of the same length.
+// ByteOrderMark begins files that some editors write, and that containerd 1.x reads.
+var ByteOrderMark = []byte("\xef\xbb\xbf")
+
+// readable returns a document as it is, and a template with its actions as comments and strings of the same length. A
+// byte order mark is as long as spaces.
 func readable(text []byte) []byte {
+	if rest, marked := bytes.CutPrefix(text, ByteOrderMark); marked {
+		text = slices.Concat([]byte("   "), rest)
+	}
 	if !bytes.Contains(text, []byte("{{")) || toml.Unmarshal(text, &map[string]any{}) == nil {
 		return text
 	}

@@ -81,6 +81,10 @@ func (d Editor) Handler(ctx context.Context, spec func(base []byte) ([]byte, err
 		return nil, fmt.Errorf("%s already has a handler %q: take another name, or give it the base spec with --in-place",
 			d.File(), name)
 	}
+	if pattern, by := d.Importing(b.files, file); pattern != "" {
+		return nil, fmt.Errorf("%s imports %q, which would take the base spec %s, too, and containerd would not start with "+
+			"it: import %s", by, pattern, file, filepath.Join(filepath.Dir(pattern), "*.toml"))
+	}
 	content, err := spec(base)
 	if err != nil {
 		return nil, fmt.Errorf("base spec of %s: %w", like, err)

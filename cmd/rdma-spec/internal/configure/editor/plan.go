@@ -44,11 +44,6 @@ func (d Editor) base(ctx context.Context) (b base, err error) {
 	if err != nil {
 		return b, err
 	}
-	for _, f := range all {
-		if err := f.Marked(); err != nil {
-			return b, err
-		}
-	}
 	b.files, b.relies = all, d.Relying(all)
 	if b.now, err = d.Effective(ctx, nil); err != nil {
 		return b, fmt.Errorf("containerd cannot load %s: %w: correct it first", d.File(), err)
@@ -198,7 +193,11 @@ func (d Editor) places(ctx context.Context, files []containerd.File, ways [][]se
 		switch {
 		case folder != "":
 			all = append(all, place{path: d.Below(filepath.Join(folder, dropIn)), dropIn: true})
-		case d.Template == "":
+		case d.Template != "":
+		default:
+			if pattern, _ := d.Importing(files, filepath.Dir(ours)); pattern != "" {
+				break // which would take the folder, too, with which containerd does not start
+			}
 			all = append(all, place{path: d.Below(filepath.Join(d.Root, filepath.Dir(ours), dropIn)), dropIn: true,
 				named: !slices.Contains(patterns, ours)})
 		}

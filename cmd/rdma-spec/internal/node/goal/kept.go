@@ -79,9 +79,15 @@ func feature(g change.Goal) Feature {
 	return Feature{Feature: g.Feature, Asked: g.Asked, Config: g.Config, Since: g.Time, State: Kept}
 }
 
-// ofFiles judges a feature whose files are its own: it is lost where one is missing.
+// ofFiles judges a feature whose files are its own: it is lost where one is missing, or where a unit has a limit again.
 func ofFiles(record *change.Ledger, root string, g change.Goal) Feature {
 	f := feature(g)
+	if unit := g.Asked[Unit]; unit != "" {
+		if last, unlimited := Memlock(root, unit, ""); !unlimited {
+			f.State, f.Differs = Lost, []string{unit + " LimitMEMLOCK=" + last.Value}
+		}
+		return f
+	}
 	for _, file := range record.Paths(g.Feature) {
 		if !containerd.Exists(file) {
 			f.State, f.Differs = Lost, append(f.Differs, files.OnNode(root, file))
