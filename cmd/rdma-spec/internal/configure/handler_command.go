@@ -4,6 +4,7 @@
 package configure
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -69,7 +70,7 @@ It does not limit open files to 1024, as the output of 'ctr oci spec' does for e
 				return err
 			}
 		}
-		edit, err := o.edit(&c, daemon, change.Goal{Feature: goal.Handler + name, Asked: map[string]string{goal.Like: model}})
+		edit, err := o.edit(cmd.Context(), &c, daemon, change.Goal{Feature: goal.Handler + name, Asked: map[string]string{goal.Like: model}})
 		if err == nil {
 			c.plan, err = edit.Handler(cmd.Context(), baseSpec)
 		}
@@ -77,12 +78,25 @@ It does not limit open files to 1024, as the output of 'ctr oci spec' does for e
 	})
 }
 
-// edit returns the editor of a containerd's configuration for a goal, which is that of what is configured.
-func (o *Options) edit(c *configured, d containerd.Daemon, g change.Goal) (editor.Editor, error) {
+// edit returns the editor of a containerd's configuration for a goal, which is that of what is configured. Other goals
+// that are not met any longer are met again, so that the goal starts from what they make.
+func (o *Options) edit(ctx context.Context, c *configured, d containerd.Daemon, g change.Goal) (edit editor.Editor,
+	err error) {
 	g.Daemon, g.Config = d.Name, d.Config
-	without, err := goal.Without(o.ledger, d, g.Feature)
-	c.goals = []change.Goal{g}
-	return editor.Editor{Daemon: d, Goal: g, Without: without}, err
+	if g.Version, err = d.Program.Version(ctx); err != nil {
+		return edit, err
+	}
+	edit = editor.Editor{Daemon: d, Goal: g}
+	if edit.Others, err = goal.Others(ctx, o.ledger, d, g.Feature); err != nil {
+		return edit, err
+	}
+	c.goals = append([]change.Goal{g}, edit.Others...)
+	var features []string
+	for _, g := range c.goals {
+		features = append(features, g.Feature)
+	}
+	edit.Without, err = goal.Without(o.ledger, d, features...)
+	return edit, err
 }
 
 // baseSpec makes a base spec for RDMA containers of another one, or of containerd's default spec.
