@@ -98,7 +98,7 @@ func runtimeChecks() []doctor.Check {
 	return []doctor.Check{{
 		ID: "runtime-config", Family: "runtime", Title: "Each runtime can load its configuration, and takes all of it over.",
 		Messages: []string{"failed to load TOML", "invalid disabled plugin URI"},
-		Why: "The runtime does not start again with this file, and the node is NotReady; or it starts without what it ignores.",
+		Why:      "The runtime does not start again with this file, and the node is NotReady; or it starts without what it ignores.",
 		Look:     runtimeConfig,
 	}, {
 		ID: "cri-serves", Family: "runtime", Title: "Each runtime serves CRI.",
