@@ -338,6 +338,11 @@ func TestWhatHappensToNodes(t *testing.T) {
 				n.Errorf("the drop-in is elsewhere: %v", nodeFiles(t, n.root))
 			}
 		},
+		"a handler without a type": func(t *testing.T) {
+			n := node(t, "2.2.9", config, "version = 3\n"+strings.ReplaceAll(runc3, ".runc]", ".gpu.options]"))
+			n.refuses("handler rdma --like gpu", "the handler gpu has no runtime_type")
+			n.refuses("handler gpu --in-place", "the handler gpu has no runtime_type")
+		},
 		"a unit without a limit": func(t *testing.T) {
 			const override = "etc/systemd/system/containerd.service.d/zz.conf"
 			n := node(t, "2.4.2", override, "[Service]\nLimitMEMLOCK=infinity:infinity\n")

@@ -71,7 +71,8 @@ It does not limit open files to 1024, as the output of 'ctr oci spec' does for e
 				return err
 			}
 		}
-		edit, err := o.edit(cmd.Context(), &c, daemon, change.Goal{Feature: goal.Handler + name, Asked: map[string]string{goal.Like: model}})
+		edit, err := o.edit(cmd.Context(), &c, daemon, change.Goal{Feature: goal.Handler + name,
+			Asked: map[string]string{goal.Like: model}})
 		if err == nil {
 			edit.Force = force
 			c.plan, err = edit.Handler(cmd.Context(), baseSpec)

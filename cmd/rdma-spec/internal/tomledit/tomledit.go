@@ -216,7 +216,7 @@ func Differences(a, b map[string]any) (all [][]string) {
 	slices.Sort(paths)
 	for _, path := range slices.Compact(paths) {
 		x, y := left[path], right[path]
-		if !Same(x, y) && !(isEmpty(x) && isEmpty(y)) {
+		if !Same(x, y) && (!isEmpty(x) || !isEmpty(y)) {
 			all = append(all, strings.Split(path, "\x00"))
 		}
 	}

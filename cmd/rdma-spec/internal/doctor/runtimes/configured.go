@@ -38,8 +38,9 @@ func configurationKept(v *doctor.View) []doctor.Finding {
 	found := []doctor.Finding{}
 	for _, f := range answer.Features {
 		if f.Config == "" && f.State == goal.Lost {
-			found = append(found, doctor.Fault("", fmt.Sprintf("What rdma-spec configure %s did on %s is no longer in effect: %s.",
-				f.Feature, f.Since.Format(time.DateOnly), keys(f.Differs)), again(f)).Paste())
+			text := fmt.Sprintf("What rdma-spec configure %s did on %s is no longer in effect: %s.", f.Feature,
+				f.Since.Format(time.DateOnly), keys(f.Differs))
+			found = append(found, doctor.Fault("", text, "rdma-spec configure "+asked(f)).Paste())
 		}
 	}
 	if !slices.ContainsFunc(answer.Features, func(f goal.Feature) bool { return f.Config != "" }) {
@@ -53,9 +54,9 @@ func configurationKept(v *doctor.View) []doctor.Finding {
 		}
 		for _, h := range answer.Harms {
 			if h.Config == r.Config {
-				found = append(found, doctor.Fault(runtimeObject(r), fmt.Sprintf("What rdma-spec configure wrote to %s changes more "+
-					"of the effective configuration than it is for: %s.", strings.Join(h.Files, ", "), keys(h.Differs)),
-					allAgain(answer.Features, r, all)).Paste())
+				text := fmt.Sprintf("What rdma-spec configure wrote to %s changes more of the effective configuration than it is "+
+					"for: %s.", strings.Join(h.Files, ", "), keys(h.Differs))
+				found = append(found, doctor.Fault(runtimeObject(r), text, allAgain(answer.Features, r, all)).Paste())
 			}
 		}
 		return found
@@ -80,9 +81,9 @@ func notKept(f goal.Feature, r runtime.Runtime, all []runtime.Runtime) []doctor.
 		}
 		return []doctor.Finding{doctor.Fault(object, text, sameAgain(f, r, all)).Paste()}
 	case goal.Stale:
-		return []doctor.Finding{doctor.Fault(object, fmt.Sprintf("The handler %s has changed since rdma-spec configure made this "+
-			"one, %s, like it on %s: %s.", f.Asked[goal.Like], strings.TrimPrefix(f.Feature, goal.Handler),
-			f.Since.Format(time.DateOnly), keys(f.Differs)), sameAgain(f, r, all)).Paste()}
+		text := fmt.Sprintf("The handler %s has changed since rdma-spec configure made this one, %s, like it on %s: %s.",
+			f.Asked[goal.Like], strings.TrimPrefix(f.Feature, goal.Handler), f.Since.Format(time.DateOnly), keys(f.Differs))
+		return []doctor.Finding{doctor.Fault(object, text, sameAgain(f, r, all)).Paste()}
 	case goal.Unknown:
 		return []doctor.Finding{doctor.Unsure(object, fmt.Sprintf("Whether %s is in effect is unknown: %s.", since, f.Error))}
 	case goal.Kept:
@@ -123,9 +124,6 @@ func asked(f goal.Feature) string {
 	}
 	return f.Feature
 }
-
-// again is the command that configures a feature again.
-func again(f goal.Feature) string { return "rdma-spec configure " + asked(f) }
 
 // allAgain are the commands that configure all features of a runtime again.
 func allAgain(features []goal.Feature, r runtime.Runtime, all []runtime.Runtime) string {

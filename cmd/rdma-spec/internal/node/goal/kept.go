@@ -148,8 +148,8 @@ func ofDaemon(ctx context.Context, record *change.Ledger, root, config string) (
 	return features, harm
 }
 
-// all returns an effective configuration with all goals, and the values of each. Where what one was made like is gone, it
-// can stay as it is.
+// all returns an effective configuration with all goals, and the values of each. Where what one was made like is gone,
+// it can stay as it is.
 func all(goals []change.Goal, without, now map[string]any) (want map[string]any, wanted [][]Value) {
 	want = without
 	for _, g := range goals {
@@ -192,8 +192,8 @@ func Others(ctx context.Context, record *change.Ledger, d containerd.Daemon, fea
 	return others, nil
 }
 
-// bothWays returns the effective configuration of a containerd with the files as they are, and without what is recorded;
-// and the files that have that.
+// bothWays returns the effective configuration of a containerd with the files as they are, and without what is
+// recorded; and the files that have that.
 func bothWays(ctx context.Context, record *change.Ledger, root, config string) (now, without map[string]any,
 	ours containerd.Contents, err error) {
 	d, err := containerd.Choose(containerd.Find(root), files.Below(root, config), root)
@@ -213,7 +213,8 @@ func bothWays(ctx context.Context, record *change.Ledger, root, config string) (
 func Present(now map[string]any, g change.Goal) (values []Value) {
 	plugin, handlers := containerd.Handlers(now)
 	name := strings.TrimPrefix(g.Feature, Handler)
-	if handler, exists := handlers[name].(map[string]any); exists && handler[containerd.BaseSpecKey] == BaseSpec(g.Config, name) {
+	handler, _ := handlers[name].(map[string]any)
+	if handler[containerd.BaseSpecKey] == BaseSpec(g.Config, name) {
 		return []Value{{[]string{"plugins", plugin, "containerd", "runtimes", name}, handler}}
 	}
 	return nil
