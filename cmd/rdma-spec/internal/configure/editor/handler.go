@@ -84,10 +84,6 @@ func (d Editor) Handler(ctx context.Context, spec func(base []byte) ([]byte, err
 		return nil, fmt.Errorf("%s imports %q, which would take the base spec %s, too, and containerd would not start with "+
 			"it: import %s", by, pattern, file, filepath.Join(filepath.Dir(pattern), "*.toml"))
 	}
-	if kind, _ := model["runtime_type"].(string); kind == "" {
-		return nil, fmt.Errorf("the handler %s has no runtime_type, so no pod of it, or of one like it, starts: set "+
-			"runtime_type = \"io.containerd.runc.v2\" there first", like)
-	}
 	content, err := spec(base)
 	if err != nil {
 		return nil, fmt.Errorf("base spec of %s: %w", like, err)
