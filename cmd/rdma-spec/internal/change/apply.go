@@ -50,7 +50,7 @@ func (l *Ledger) Apply(plan Plan, check func() error, goals ...Goal) error {
 	for _, f := range plan {
 		if changed := !files.Same(f.Before, f.Content); changed || f.Keys != nil {
 			var e entry
-			if e, err = l.prepare(cmp.Or(f.Feature, goals[0].Feature), f); err != nil {
+			if e, err = l.prepare(f, goals); err != nil {
 				break
 			}
 			if changed {
@@ -132,8 +132,8 @@ func (l *Ledger) forgetUnwritten() error {
 	return nil
 }
 
-// prepare records a change of a file for a feature, and keeps the contents that it needs.
-func (l *Ledger) prepare(feature string, f File) (entry, error) {
+// prepare records a change of a file for goals, and keeps the contents that it needs.
+func (l *Ledger) prepare(f File, goals []Goal) (entry, error) {
 	if filepath.Join(l.root, files.OnNode(l.root, f.Path)) != f.Path {
 		return entry{}, fmt.Errorf("%s is not below %s", f.Path, l.root)
 	}
@@ -166,8 +166,8 @@ func (l *Ledger) prepare(feature string, f File) (entry, error) {
 		return entry{}, err
 	}
 	if f.Keys == nil {
-		e.Feature, e.Keys = feature, nil
-	} else if e.Keys, err = e.with(feature, f); err != nil {
+		e.Feature, e.Keys = cmp.Or(f.Feature, goals[0].Feature), nil
+	} else if e.Keys, err = e.with(f, goals); err != nil {
 		return entry{}, err
 	}
 	e.Original, e.Written, e.Pending = sum(original), sum(f.Content), &was
@@ -185,11 +185,11 @@ func (l *Ledger) prepare(feature string, f File) (entry, error) {
 	return e, nil
 }
 
-// with returns the keys of an entry with those of a feature as a plan says.
-func (e entry) with(feature string, f File) (keys []Key, err error) {
+// with returns the keys of an entry with those of goals as a plan says.
+func (e entry) with(f File, goals []Goal) (keys []Key, err error) {
 	var own []Key
 	for _, k := range e.Keys {
-		if k.Feature == feature {
+		if slices.ContainsFunc(goals, func(g Goal) bool { return g.Feature == k.Feature }) {
 			own = append(own, k)
 		} else {
 			keys = append(keys, k)
@@ -203,14 +203,13 @@ func (e entry) with(feature string, f File) (keys []Key, err error) {
 	if err != nil {
 		return nil, err
 	}
-	others := slices.Clone(keys)
 	for _, k := range f.Keys {
-		if i := slices.IndexFunc(others, k.sameAs); i >= 0 {
-			k.Before, k.Depth = others[i].Before, others[i].Depth
+		if i := slices.IndexFunc(keys, k.sameAs); i >= 0 {
+			k.Before, k.Depth = keys[i].Before, keys[i].Depth
 		} else {
 			k = k.since(tree)
 		}
-		k.Feature = feature
+		k.Feature = cmp.Or(k.Feature, f.Feature, goals[0].Feature)
 		keys = append(keys, k)
 	}
 	return keys, nil

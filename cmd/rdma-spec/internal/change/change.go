@@ -4,8 +4,8 @@
 // Package change changes files of a node, and restores them. It knows nothing of what their values mean.
 //
 // A Plan says what files are to become, and prints as a unified diff. A Ledger applies plans for goals. It records each
-// goal, and of each file what it would be without it: the bytes, and the values of TOML files that others write, too. So
-// it can restore a file that nobody has changed since, and take its values out of one that somebody has.
+// goal, and of each file what it would be without it: the bytes, and the values of TOML files that others write, too.
+// So it can restore a file that nobody has changed since, and take its values out of one that somebody has.
 package change
 
 import (

@@ -185,8 +185,8 @@ func (l *Ledger) Without(features ...string) (map[string][]byte, error) {
 	return all, nil
 }
 
-// Strip returns a document without the values of a feature in any file, of all features where none is named: it is made of
-// those files.
+// Strip returns a document without the values of features in any file, of all features where none is named: it is made
+// of those files.
 func (l *Ledger) Strip(document []byte, features ...string) ([]byte, error) {
 	var going []Key
 	for _, e := range l.Files {

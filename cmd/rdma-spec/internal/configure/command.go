@@ -68,11 +68,13 @@ No daemon is restarted without --restart. With it, the runtime must answer in th
 unit allows for a stop and a start, and list the containers that ran before. Otherwise, and on
 Ctrl-C, all files are restored, and the daemon is restarted once more.
 
---revert takes the changes back, also after several runs. What others have changed in the files
-since stays. If they have changed the same lines, the file and its feature stay as they are, and
-the command prints the difference and goes on with the other features. --forget drops the record
-of a feature, and changes no file. configure keeps the former files in
-/var/lib/rdma-spec/configure.
+Run again, it sets up what an upgrade or another tool has ended, also of the other features.
+
+--revert takes the changes back, also after several runs. A file that others have written since
+loses the values that rdma-spec set in it, and keeps theirs. If they have changed a file that is
+rdma-spec's as a whole, it and its feature stay as they are, and the command prints the difference
+and goes on with the other features. --forget drops the record of a feature, and changes no file.
+configure keeps the former files in /var/lib/rdma-spec/configure.
 
 The exit status is 0 if the node is configured, 1 if --revert leaves a file, 2 for a wrong call,
 and 3 if something fails; then nothing is changed. With -o json, "changed" says whether files are

@@ -4,6 +4,7 @@
 package configure
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -29,7 +30,7 @@ handler: %[1]s
 
 func newConfigureHandlerCommand(o *Options) *cobra.Command {
 	var like string
-	var inPlace bool
+	var inPlace, force bool
 	cmd := &cobra.Command{
 		Use:   "handler NAME",
 		Short: "Add a runtime handler whose containers can register RDMA memory",
@@ -49,6 +50,7 @@ It does not limit open files to 1024, as the output of 'ctr oci spec' does for e
 	f.SortFlags = false
 	f.StringVar(&like, "like", "", "the existing `RUNTIME` handler to copy, such as runc or nvidia")
 	f.BoolVar(&inPlace, "in-place", false, "change the existing handler NAME")
+	f.BoolVar(&force, "force", false, "change the base spec although other handlers name it, which change with it")
 	return o.carriesOut(cmd, goal.Handler, func(cmd *cobra.Command, args []string) (configured, error) {
 		name, model := args[0], like
 		switch {
@@ -69,20 +71,35 @@ It does not limit open files to 1024, as the output of 'ctr oci spec' does for e
 				return err
 			}
 		}
-		edit, err := o.edit(&c, daemon, change.Goal{Feature: goal.Handler + name, Asked: map[string]string{goal.Like: model}})
+		edit, err := o.edit(cmd.Context(), &c, daemon, change.Goal{Feature: goal.Handler + name,
+			Asked: map[string]string{goal.Like: model}})
 		if err == nil {
+			edit.Force = force
 			c.plan, err = edit.Handler(cmd.Context(), baseSpec)
 		}
 		return c, err
 	})
 }
 
-// edit returns the editor of a containerd's configuration for a goal, which is that of what is configured.
-func (o *Options) edit(c *configured, d containerd.Daemon, g change.Goal) (editor.Editor, error) {
+// edit returns the editor of a containerd's configuration for a goal, which is that of what is configured. Other goals
+// that are not met any longer are met again, so that the goal starts from what they make.
+func (o *Options) edit(ctx context.Context, c *configured, d containerd.Daemon, g change.Goal) (edit editor.Editor,
+	err error) {
 	g.Daemon, g.Config = d.Name, d.Config
-	without, err := goal.Without(o.ledger, d, g.Feature)
-	c.goals = []change.Goal{g}
-	return editor.Editor{Daemon: d, Goal: g, Without: without}, err
+	if g.Version, err = d.Program.Version(ctx); err != nil {
+		return edit, err
+	}
+	edit = editor.Editor{Daemon: d, Goal: g}
+	if edit.Others, err = goal.Others(ctx, o.ledger, d, g.Feature); err != nil {
+		return edit, err
+	}
+	c.goals = append([]change.Goal{g}, edit.Others...)
+	var features []string
+	for _, g := range c.goals {
+		features = append(features, g.Feature)
+	}
+	edit.Without, err = goal.Without(o.ledger, d, features...)
+	return edit, err
 }
 
 // baseSpec makes a base spec for RDMA containers of another one, or of containerd's default spec.
@@ -112,8 +129,8 @@ memlock.`,
 		Args: cobra.MaximumNArgs(1),
 	}
 	return o.carriesOut(cmd, goal.Limits, func(_ *cobra.Command, args []string) (c configured, err error) {
-		c.goals = []change.Goal{{Feature: goal.Limits}}
 		c.plan, c.unit, err = Limits(o.Root, append(args, "")[0], o.containerds())
+		c.goals = []change.Goal{{Feature: goal.Limits, Asked: map[string]string{goal.Unit: c.unit}}}
 		c.restart = append([]string{"systemctl daemon-reload"}, restartNext(c.unit)...)
 		return c, err
 	})

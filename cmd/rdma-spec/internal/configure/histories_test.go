@@ -221,7 +221,7 @@ func (h *history) harms(tree map[string]any) bool {
 			before, _ := tomledit.Lookup(without, path...)
 			args := h.asked["handler "+path[i+1]]
 			its := args != "" && (!strings.Contains(args, "--in-place") || path[len(path)-1] == containerd.BaseSpecKey)
-			if !its && !(isZero(value) && isZero(before)) {
+			if !its && (!isZero(value) || !isZero(before)) {
 				return true
 			}
 		}

@@ -84,7 +84,7 @@ func (o *Options) nri(ctx context.Context, which string, required bool) (configu
 	if required {
 		asked.Asked = map[string]string{goal.Required: "true"}
 	}
-	edit, err := o.edit(&c, daemon, asked)
+	edit, err := o.edit(ctx, &c, daemon, asked)
 	if err == nil {
 		c.plan, err = edit.NRI(ctx)
 	}

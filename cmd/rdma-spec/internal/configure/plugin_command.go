@@ -47,8 +47,8 @@ and the command fails.`,
 }
 
 func (o *Options) plugin(service programs, launched bool) (c configured, err error) {
-	c.goals, c.next = []change.Goal{{Feature: featurePlugin}}, []string{"systemctl daemon-reload", "systemctl enable nri-rdma",
-		"systemctl restart nri-rdma"}
+	c.goals = []change.Goal{{Feature: featurePlugin}}
+	c.next = []string{"systemctl daemon-reload", "systemctl enable nri-rdma", "systemctl restart nri-rdma"}
 	if launched {
 		c.next = []string{"restart the container runtime"}
 	}

@@ -54,7 +54,7 @@ func copyOf(t *testing.T, root string) (copied string) {
 // then reverts.
 func (l leftTree) starts(t *testing.T) {
 	t.Helper()
-	for _, version := range []string{"2.2.9", "2.3.7", "2.4.2"} {
+	for _, version := range []string{"2.4.2"} {
 		program, on := installed(t, version), copyOf(t, l.root)
 		got := call("configure", "nri", "--root", on)
 		if got.Status != 0 {

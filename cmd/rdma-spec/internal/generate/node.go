@@ -109,5 +109,5 @@ func (o generateOptions) readOnly(err error) error {
 	if readErr != nil {
 		release, _ = os.ReadFile(files.Below(o.root, "/usr/lib/os-release")) // without it, all formats are named
 	}
-	return fmt.Errorf("%s: %s", err.Error(), platform.Immutable(release)) //nolint:errorlint // another place is no remedy
+	return fmt.Errorf("%s: %s", err.Error(), platform.Immutable(release))
 }

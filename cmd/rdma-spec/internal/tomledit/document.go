@@ -275,7 +275,11 @@ func (d *document) space(position int) string {
 }
 
 func (d *document) lineStart(position int) int {
-	return bytes.LastIndexByte(d.text[:position], '\n') + 1
+	start := bytes.LastIndexByte(d.text[:position], '\n') + 1
+	if start == 0 && bytes.HasPrefix(d.text, ByteOrderMark) {
+		return len(ByteOrderMark)
+	}
+	return start
 }
 
 // newline returns how the document's first line ends.

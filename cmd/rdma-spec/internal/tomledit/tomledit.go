@@ -36,8 +36,15 @@ var (
 	actionValue = regexp.MustCompile(`(=[ \t]*)(\{\{.*?\}\})`)
 )
 
-// readable returns a document as it is, and a template with its actions as comments and strings of the same length.
+// ByteOrderMark begins files that some editors write, and that containerd 1.x reads.
+var ByteOrderMark = []byte("\xef\xbb\xbf")
+
+// readable returns a document as it is, and a template with its actions as comments and strings of the same length. A
+// byte order mark is as long as spaces.
 func readable(text []byte) []byte {
+	if rest, marked := bytes.CutPrefix(text, ByteOrderMark); marked {
+		text = slices.Concat([]byte("   "), rest)
+	}
 	if !bytes.Contains(text, []byte("{{")) || toml.Unmarshal(text, &map[string]any{}) == nil {
 		return text
 	}
@@ -209,7 +216,7 @@ func Differences(a, b map[string]any) (all [][]string) {
 	slices.Sort(paths)
 	for _, path := range slices.Compact(paths) {
 		x, y := left[path], right[path]
-		if !Same(x, y) && !(isEmpty(x) && isEmpty(y)) {
+		if !Same(x, y) && (!isEmpty(x) || !isEmpty(y)) {
 			all = append(all, strings.Split(path, "\x00"))
 		}
 	}

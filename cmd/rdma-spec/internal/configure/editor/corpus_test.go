@@ -235,7 +235,7 @@ func (n node) applied(t *testing.T, plan change.Plan, want func(effective map[st
 		t.Errorf("a second run:\n%s", diff)
 	}
 	n.unrender(t)
-	back, err := ledger.Reversal("test")
+	back, err := ledger.Reversal(ledger.Features()...)
 	if err == nil {
 		err = ledger.Revert(back, nil)
 	}

@@ -49,13 +49,16 @@ func (d Editor) Handler(ctx context.Context, spec func(base []byte) ([]byte, err
 	if err != nil {
 		return nil, err
 	}
-	for _, ignored := range d.Ignored(ctx, b.files) {
+	all, err := d.Files(ctx, b.staged)
+	if err != nil {
+		return nil, err
+	}
+	for _, ignored := range d.Ignored(ctx, all) {
 		if ignored.Lost == nil { // none of its handlers is there
 			return nil, fmt.Errorf("%s cannot be changed: %s: %s first", ignored.Path, ignored.Why, ignored.Cure)
 		}
 	}
-	values, err := goal.Values(d.Goal, b.tree)
-	if err != nil {
+	if _, err := goal.Values(d.Goal, b.tree); err != nil {
 		return nil, err
 	}
 	_, handlers := containerd.Handlers(b.tree)
@@ -64,15 +67,11 @@ func (d Editor) Handler(ctx context.Context, spec func(base []byte) ([]byte, err
 	file := goal.BaseSpec(d.Config, name)
 	ours := exists && present[containerd.BaseSpecKey] == file // although the record does not have it
 	base, err := d.baseSpec(model)
-	pattern, by := d.Importing(b.files, file)
 	switch {
 	case err != nil:
 		return nil, err
-	case pattern != "":
-		return nil, fmt.Errorf("%s imports %q, which would take the base spec %s: import %s there first", by, pattern, file,
-			filepath.Join(filepath.Dir(pattern), "*.toml"))
 	case model["runtime_type"] == nil || model["runtime_type"] == "":
-		last, _ := containerd.Last(b.files, containerd.Sets("plugins", containerd.CRIPlugins[0], "containerd", "runtimes", like))
+		last, _ := containerd.Last(all, containerd.Sets("plugins", containerd.CRIPlugins[0], "containerd", "runtimes", like))
 		return nil, fmt.Errorf("the handler %q has no runtime_type, and no pod of it starts: set one in %s first", like,
 			cmp.Or(last.Path, d.File()))
 	case ours && name == like:
@@ -80,6 +79,10 @@ func (d Editor) Handler(ctx context.Context, spec func(base []byte) ([]byte, err
 	case exists && !ours && name != like:
 		return nil, fmt.Errorf("%s already has a handler %q: take another name, or give it the base spec with --in-place",
 			d.File(), name)
+	}
+	if pattern, by := d.Importing(all, file); pattern != "" {
+		return nil, fmt.Errorf("%s imports %q, which would take the base spec %s, too, and containerd would not start with "+
+			"it: import %s", by, pattern, file, filepath.Join(filepath.Dir(pattern), "*.toml"))
 	}
 	content, err := spec(base)
 	if err != nil {
@@ -89,15 +92,41 @@ func (d Editor) Handler(ctx context.Context, spec func(base []byte) ([]byte, err
 	if err != nil {
 		return nil, err
 	}
-	config, err := d.plan(ctx, b, values, func(version int) [][]set {
-		return waysToSet(b.files, version, name, like, file, handlers)
-	})
+	others := slices.DeleteFunc(d.Naming(all, planned[0].Path), func(other string) bool { return other == name })
+	if len(others) > 0 && len(planned.Changed()) > 0 && !d.Force {
+		return nil, fmt.Errorf("%s is the base_runtime_spec of %s as well, and all containers of that would change: give it "+
+			"another one, or use --force", planned[0].Path, strings.Join(others, ", "))
+	}
+	config, err := d.plan(ctx, b)
 	return append(planned, config...), err
 }
 
-// waysToSet returns ways to write a handler: as the files write its model, or as containerd prints it; and the same
-// with the handlers that no file writes, since containerd 1.x forgets its built-in ones where a file has any.
-func waysToSet(files []containerd.File, version int, name, like, file string, all map[string]any) (ways [][]set) {
+// waysToSet returns ways to write the values of a goal to a file of a version, the best one first.
+func waysToSet(g change.Goal, values []goal.Value, tree map[string]any, files []containerd.File, version int) [][]set {
+	if name, isHandler := strings.CutPrefix(g.Feature, goal.Handler); isHandler {
+		_, all := containerd.Handlers(tree)
+		return waysToSetHandler(files, version, name, g.Asked[goal.Like], goal.BaseSpec(g.Config, name), all)
+	}
+	names := []string{containerd.NRIPlugin}
+	if version < 2 { // plugins have short names there
+		names = []string{"nri", containerd.NRIPlugin}
+	}
+	var ways [][]set
+	for _, name := range names {
+		var way []set
+		for _, v := range values {
+			if now, known := tomledit.Lookup(tree, v.Path...); !known || now != v.Value {
+				way = append(way, set{append([]string{"plugins", name}, v.Path[2:]...), v.Value, false})
+			}
+		}
+		ways = append(ways, way)
+	}
+	return ways
+}
+
+// waysToSetHandler returns ways to write a handler: as the files write its model, or as containerd prints it; and the
+// same with the handlers that no file writes, since containerd 1.x forgets its built-in ones where a file has any.
+func waysToSetHandler(files []containerd.File, version int, name, like, file string, all map[string]any) (ways [][]set) {
 	path := func(name ...string) []string {
 		return append([]string{"plugins", criPlugin(version), "containerd", "runtimes"}, name...)
 	}

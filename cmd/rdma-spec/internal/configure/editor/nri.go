@@ -8,9 +8,7 @@ import (
 	"fmt"
 
 	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/change"
-	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/node/containerd"
 	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/node/goal"
-	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/tomledit"
 	"github.com/rdma-spec/rdma-spec/plugin/requirement"
 )
 
@@ -25,26 +23,7 @@ func (d Editor) NRI(ctx context.Context) (change.Plan, error) {
 	if err != nil {
 		return nil, err
 	}
-	values, err := goal.Values(d.Goal, b.tree)
-	if err != nil {
-		return nil, err
-	}
-	return d.plan(ctx, b, values, func(version int) (ways [][]set) {
-		names := []string{containerd.NRIPlugin}
-		if version < 2 { // plugins have short names there
-			names = []string{"nri", containerd.NRIPlugin}
-		}
-		for _, name := range names {
-			var way []set
-			for _, v := range values {
-				if now, known := tomledit.Lookup(b.tree, v.Path...); !known || now != v.Value {
-					way = append(way, set{append([]string{"plugins", name}, v.Path[2:]...), v.Value, false})
-				}
-			}
-			ways = append(ways, way)
-		}
-		return ways
-	})
+	return d.plan(ctx, b)
 }
 
 // hasNRI reports an error where the program has no NRI that serves.

@@ -4,7 +4,6 @@
 package runtimes
 
 import (
-	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -39,8 +38,9 @@ func configurationKept(v *doctor.View) []doctor.Finding {
 	found := []doctor.Finding{}
 	for _, f := range answer.Features {
 		if f.Config == "" && f.State == goal.Lost {
-			found = append(found, doctor.Fault("", fmt.Sprintf("Without %s, what rdma-spec configure %s did on %s is not in effect.",
-				strings.Join(f.Differs, " and "), f.Feature, f.Since.Format(time.DateOnly)), "rdma-spec configure "+f.Feature).Paste())
+			text := fmt.Sprintf("What rdma-spec configure %s did on %s is no longer in effect: %s.", f.Feature,
+				f.Since.Format(time.DateOnly), keys(f.Differs))
+			found = append(found, doctor.Fault("", text, "rdma-spec configure "+asked(f)).Paste())
 		}
 	}
 	if !slices.ContainsFunc(answer.Features, func(f goal.Feature) bool { return f.Config != "" }) {
@@ -54,9 +54,9 @@ func configurationKept(v *doctor.View) []doctor.Finding {
 		}
 		for _, h := range answer.Harms {
 			if h.Config == r.Config {
-				found = append(found, doctor.Fault(runtimeObject(r), fmt.Sprintf("What rdma-spec configure wrote to %s changes more "+
-					"of the effective configuration than it is for: %s.", strings.Join(h.Files, ", "), keys(h.Differs)),
-					again(answer.Features, r, all)).Paste())
+				text := fmt.Sprintf("What rdma-spec configure wrote to %s changes more of the effective configuration than it is "+
+					"for: %s.", strings.Join(h.Files, ", "), keys(h.Differs))
+				found = append(found, doctor.Fault(runtimeObject(r), text, allAgain(answer.Features, r, all)).Paste())
 			}
 		}
 		return found
@@ -81,9 +81,9 @@ func notKept(f goal.Feature, r runtime.Runtime, all []runtime.Runtime) []doctor.
 		}
 		return []doctor.Finding{doctor.Fault(object, text, sameAgain(f, r, all)).Paste()}
 	case goal.Stale:
-		return []doctor.Finding{doctor.Fault(object, fmt.Sprintf("The handler %s has changed since rdma-spec configure made this "+
-			"one, %s, like it on %s: %s.", f.Asked[goal.Like], strings.TrimPrefix(f.Feature, goal.Handler),
-			f.Since.Format(time.DateOnly), keys(f.Differs)), sameAgain(f, r, all)).Paste()}
+		text := fmt.Sprintf("The handler %s has changed since rdma-spec configure made this one, %s, like it on %s: %s.",
+			f.Asked[goal.Like], strings.TrimPrefix(f.Feature, goal.Handler), f.Since.Format(time.DateOnly), keys(f.Differs))
+		return []doctor.Finding{doctor.Fault(object, text, sameAgain(f, r, all)).Paste()}
 	case goal.Unknown:
 		return []doctor.Finding{doctor.Unsure(object, fmt.Sprintf("Whether %s is in effect is unknown: %s.", since, f.Error))}
 	case goal.Kept:
@@ -101,33 +101,37 @@ func keys(differs []string) string {
 	return text
 }
 
-// sameAgain is the command that configures a feature again, as it was asked for.
+// sameAgain is the command that configures a feature of a runtime again, as it was asked for.
 func sameAgain(f goal.Feature, r runtime.Runtime, all []runtime.Runtime) string {
-	return configureRuntime(r, all, asked(f, r))
+	if name, _ := strings.CutPrefix(f.Feature, goal.Handler); f.Asked[goal.Like] == name && name == r.DefaultHandler {
+		return ownHandler(r, all)
+	}
+	return configureRuntime(r, all, asked(f))
 }
 
-func asked(f goal.Feature, r runtime.Runtime) string {
+// asked is what a feature was asked for, as arguments of configure.
+func asked(f goal.Feature) string {
 	name, isHandler := strings.CutPrefix(f.Feature, goal.Handler)
 	switch like := f.Asked[goal.Like]; {
-	case isHandler && like == name && name == r.DefaultHandler:
-		return "handler rdma --like " + name
 	case isHandler && like == name:
 		return f.Feature + " --in-place"
 	case isHandler:
-		return f.Feature + " --like " + cmp.Or(like, r.DefaultHandler, "runc")
-	case f.Asked[goal.Required] != "":
+		return f.Feature + " --like " + like
+	case f.Asked[goal.Required] == "true":
 		return f.Feature + " --required"
+	case f.Asked[goal.Unit] != "":
+		return f.Feature + " " + f.Asked[goal.Unit]
 	}
 	return f.Feature
 }
 
-// again are the commands that configure all features of a runtime again.
-func again(features []goal.Feature, r runtime.Runtime, all []runtime.Runtime) string {
-	var commands []string
+// allAgain are the commands that configure all features of a runtime again.
+func allAgain(features []goal.Feature, r runtime.Runtime, all []runtime.Runtime) string {
+	var what []string
 	for _, f := range features {
 		if f.Config == r.Config {
-			commands = append(commands, strings.TrimSuffix(configureRuntime(r, all, asked(f, r)), " && "+restartRuntime(r)))
+			what = append(what, asked(f))
 		}
 	}
-	return strings.Join(append(commands, restartRuntime(r)), " && ")
+	return configureRuntime(r, all, what...)
 }

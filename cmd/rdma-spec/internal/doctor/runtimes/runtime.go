@@ -33,16 +33,20 @@ func restartRuntime(r runtime.Runtime) string {
 		map[string]string{runtime.NameCRIO: "crio"}[r.Name], r.Name), ".service")
 }
 
-// configureRuntime is a command that changes the runtime's configuration, and restarts it.
-func configureRuntime(r runtime.Runtime, all []runtime.Runtime, what string) string {
-	line := "rdma-spec configure " + what
+// configureRuntime is commands that change the runtime's configuration, and the one that restarts it.
+func configureRuntime(r runtime.Runtime, all []runtime.Runtime, what ...string) string {
+	flag := ""
 	switch {
 	case r.Name == runtime.NameCRIO:
-		line += " --runtime crio"
+		flag = " --runtime crio"
 	case r.Config != "" && oneOfSeveral(r, all):
-		line += " --config " + r.Config
+		flag = " --config " + r.Config
 	}
-	return line + " && " + restartRuntime(r)
+	line := ""
+	for _, feature := range what {
+		line += "rdma-spec configure " + feature + flag + " && "
+	}
+	return line + restartRuntime(r)
 }
 
 // oneOfSeveral reports whether another runtime of the same name has another configuration.
@@ -94,8 +98,8 @@ func runtimeChecks() []doctor.Check {
 	return []doctor.Check{{
 		ID: "runtime-config", Family: "runtime", Title: "Each runtime can load its configuration, and takes all of it over.",
 		Messages: []string{"failed to load TOML", "invalid disabled plugin URI"},
-		Why:      "The runtime does not start again with this file, and the node is NotReady.",
-		Look:     eachRuntime(runtimeConfig),
+		Why:      "The runtime does not start again with this file, and the node is NotReady; or it starts without what it ignores.",
+		Look:     runtimeConfig,
 	}, {
 		ID: "cri-serves", Family: "runtime", Title: "Each runtime serves CRI.",
 		Messages: []string{"unknown service runtime.v1.RuntimeService"},
@@ -119,15 +123,23 @@ func runtimeChecks() []doctor.Check {
 	}}
 }
 
-func runtimeConfig(r runtime.Runtime, _ []runtime.Runtime) []doctor.Finding {
-	if r.ConfigError == "" {
+func runtimeConfig(v *doctor.View) []doctor.Finding {
+	configured, _ := v.Configured() // where it is unknown, that check says so
+	return eachRuntime(func(r runtime.Runtime, _ []runtime.Runtime) []doctor.Finding {
+		if r.ConfigError != "" {
+			return []doctor.Finding{doctor.Fault(runtimeObject(r), fmt.Sprintf("%s cannot load %s: %s.", r.Name, r.Config,
+				r.ConfigError), "Correct "+r.Config+", and then: "+restartRuntime(r))}
+		}
 		return doctor.Each(r.Ignored, func(i runtime.Ignored) []doctor.Finding {
+			for _, h := range configured.Harms {
+				if slices.Contains(h.Files, i.By) {
+					return nil // configuration-kept says that, with its cure
+				}
+			}
 			return []doctor.Finding{doctor.Fault(runtimeObject(r), fmt.Sprintf("%s ignores settings of %s: %s.", r.Name, i.File,
 				i.Why), fmt.Sprintf("%s, and then: %s", strings.ToUpper(i.Cure[:1])+i.Cure[1:], restartRuntime(r)))}
 		})
-	}
-	return []doctor.Finding{doctor.Fault(runtimeObject(r), fmt.Sprintf("%s cannot load %s: %s.", r.Name, r.Config,
-		r.ConfigError), "Correct "+r.Config+", and then: "+restartRuntime(r))}
+	})(v)
 }
 
 // criServes needs all runtimes: a containerd without CRI is not a fault where another runtime serves it.

@@ -4,7 +4,6 @@
 package containerd
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -64,24 +63,6 @@ func (f File) Version() int {
 	return int(version)
 }
 
-// Marked reports an error where the file begins with a byte order mark, which containerd 1.x reads.
-func (f File) Marked() error {
-	if !bytes.HasPrefix(f.Text, byteOrderMark) {
-		return nil
-	}
-	return fmt.Errorf("%s begins with a byte order mark, which containerd 2.x refuses: remove it with sed -i "+
-		`'1s/^\xEF\xBB\xBF//' %[1]s`, f.Path)
-}
-
-// byteOrderMark begins files that some editors write.
-var byteOrderMark = []byte("\xef\xbb\xbf")
-
-// parsed returns the file with what its text says.
-func (f File) parsed() File {
-	f.Tree, _ = tomledit.Parse(bytes.TrimPrefix(f.Text, byteOrderMark))
-	return f
-}
-
 // Imports returns the patterns that the file imports, on the node: relative ones are below the folder of its name, not
 // of what that is a link to.
 func (f File) Imports() (patterns []string) {
@@ -128,7 +109,7 @@ func (d Daemon) Files(ctx context.Context, planned Contents) (all []File, err er
 					"first", f.By, f.Name)
 			}
 		}
-		f = f.parsed()
+		f.Tree, _ = tomledit.Parse(f.Text)
 		all = append(all, f)
 		for _, pattern := range f.Imports() {
 			names, err := d.matching(planned, pattern)

@@ -15,6 +15,7 @@ import (
 
 	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/change"
 	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/node/containerd"
+	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/node/process"
 	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/tomledit"
 )
 
@@ -26,6 +27,7 @@ const (
 
 	Like     = "like"     // the handler that another one is made like
 	Required = "required" // "true": with the default validator
+	Unit     = "unit"     // whose limit is removed
 )
 
 // Without returns the files of a containerd that have values of a feature, as they would be without those; of all
@@ -46,6 +48,17 @@ func Without(record *change.Ledger, d containerd.Daemon, features ...string) (co
 type Value struct {
 	Path  []string
 	Value any
+}
+
+// Memlock returns the last setting of a unit's memlock limit but for that of one file, and whether it is no limit.
+func Memlock(root, unit, without string) (last process.Setting, unlimited bool) {
+	for _, s := range process.UnitSettings(root, unit, "LimitMEMLOCK") {
+		if s.File != without {
+			last = s
+		}
+	}
+	soft, hard, isPair := strings.Cut(last.Value, ":")
+	return last, soft == "infinity" && (!isPair || hard == "infinity")
 }
 
 // BaseSpec returns the base spec of a handler of a daemon with a configuration.

@@ -79,9 +79,15 @@ func feature(g change.Goal) Feature {
 	return Feature{Feature: g.Feature, Asked: g.Asked, Config: g.Config, Since: g.Time, State: Kept}
 }
 
-// ofFiles judges a feature whose files are its own: it is lost where one is missing.
+// ofFiles judges a feature whose files are its own: it is lost where one is missing, or where a unit has a limit again.
 func ofFiles(record *change.Ledger, root string, g change.Goal) Feature {
 	f := feature(g)
+	if unit := g.Asked[Unit]; unit != "" {
+		if last, unlimited := Memlock(root, unit, ""); !unlimited {
+			f.State, f.Differs = Lost, []string{unit + " LimitMEMLOCK=" + last.Value}
+		}
+		return f
+	}
 	for _, file := range record.Paths(g.Feature) {
 		if !containerd.Exists(file) {
 			f.State, f.Differs = Lost, append(f.Differs, files.OnNode(root, file))
@@ -99,20 +105,15 @@ func ofDaemon(ctx context.Context, record *change.Ledger, root, config string) (
 			goals, features = append(goals, g), append(features, feature(g))
 		}
 	}
-	now, want, ours, err := bothWays(ctx, record, root, config)
+	now, without, ours, err := bothWays(ctx, record, root, config)
 	if err != nil {
 		for i := range features {
 			features[i].State, features[i].Error = Unknown, err.Error()
 		}
 		return features, nil
 	}
-	wanted := make([][]Value, len(goals))
-	for i, g := range goals {
-		wanted[i], err = Values(g, want)
-		if err != nil { // what it was made like is gone, and it can stay as it is
-			wanted[i] = present(now, goals[i])
-		}
-		want = With(want, wanted[i])
+	want, wanted := all(goals, without, now)
+	for i := range goals {
 		if len(wanted[i]) == 0 || !slices.ContainsFunc(wanted[i], func(v Value) bool { return in(now, v.Path) }) {
 			features[i].State = Lost
 		}
@@ -147,8 +148,52 @@ func ofDaemon(ctx context.Context, record *change.Ledger, root, config string) (
 	return features, harm
 }
 
-// bothWays returns the effective configuration of a containerd with the files as they are, and without what is recorded;
-// and the files that have that.
+// all returns an effective configuration with all goals, and the values of each. Where what one was made like is gone,
+// it can stay as it is.
+func all(goals []change.Goal, without, now map[string]any) (want map[string]any, wanted [][]Value) {
+	want = without
+	for _, g := range goals {
+		values, err := Values(g, want)
+		if err != nil {
+			values = Present(now, g)
+		}
+		want, wanted = With(want, values), append(wanted, values)
+	}
+	return want, wanted
+}
+
+// Others returns the goals for a containerd but for that of a feature where they are not all met, or where their files
+// change more than they are for; and none where all is well.
+func Others(ctx context.Context, record *change.Ledger, d containerd.Daemon, feature string) (others []change.Goal,
+	err error) {
+	for _, g := range record.Goals {
+		if g.Config == d.Config && g.Feature != feature {
+			others = append(others, g)
+		}
+	}
+	if len(others) == 0 {
+		return nil, nil
+	}
+	var trees []map[string]any
+	for _, features := range [][]string{{feature}, nil} {
+		without, err := Without(record, d, features...)
+		if err != nil {
+			return nil, err
+		}
+		tree, err := d.Effective(ctx, without)
+		if err != nil {
+			return others, nil //nolint:nilerr // what is planned says why
+		}
+		trees = append(trees, tree)
+	}
+	if want, _ := all(others, trees[1], trees[0]); Differences(trees[0], want) == nil {
+		return nil, nil
+	}
+	return others, nil
+}
+
+// bothWays returns the effective configuration of a containerd with the files as they are, and without what is
+// recorded; and the files that have that.
 func bothWays(ctx context.Context, record *change.Ledger, root, config string) (now, without map[string]any,
 	ours containerd.Contents, err error) {
 	d, err := containerd.Choose(containerd.Find(root), files.Below(root, config), root)
@@ -164,11 +209,12 @@ func bothWays(ctx context.Context, record *change.Ledger, root, config string) (
 	return now, without, ours, err
 }
 
-// present returns the values of a handler as they are.
-func present(now map[string]any, g change.Goal) (values []Value) {
+// Present returns the values of a handler as they are; none where it has not the base spec that it was given.
+func Present(now map[string]any, g change.Goal) (values []Value) {
 	plugin, handlers := containerd.Handlers(now)
 	name := strings.TrimPrefix(g.Feature, Handler)
-	if handler, exists := handlers[name].(map[string]any); exists && handler[containerd.BaseSpecKey] == BaseSpec(g.Config, name) {
+	handler, _ := handlers[name].(map[string]any)
+	if handler[containerd.BaseSpecKey] == BaseSpec(g.Config, name) {
 		return []Value{{[]string{"plugins", plugin, "containerd", "runtimes", name}, handler}}
 	}
 	return nil

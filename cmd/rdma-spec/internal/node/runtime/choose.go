@@ -14,11 +14,11 @@ import (
 	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/node/process"
 )
 
-// Choose returns the containerd, of those of the node below a root, that pods use, or that it is CRI-O: the one of this name
-// (NameContainerd, NameCRIO, "" for either) or with this configuration; else the one at the socket that the kubelet is
-// told; else the only one that serves CRI. It is an error where that leaves several.
-func Choose(ctx context.Context, found []containerd.Daemon, root, name, config string) (d containerd.Daemon, isCRIO bool,
-	err error) {
+// Choose returns the containerd, of those of the node below a root, that pods use, or that it is CRI-O: the one of this
+// name (NameContainerd, NameCRIO, "" for either) or with this configuration; else the one at the socket that the kubelet
+// is told; else the only one that serves CRI. It is an error where that leaves several.
+func Choose(ctx context.Context, found []containerd.Daemon, root, name, config string) (d containerd.Daemon,
+	isCRIO bool, err error) {
 	if name == NameCRIO {
 		return d, true, nil
 	}
@@ -41,7 +41,10 @@ func Choose(ctx context.Context, found []containerd.Daemon, root, name, config s
 	}
 	serving := slices.DeleteFunc(slices.Clone(found), func(d containerd.Daemon) bool {
 		all, _ := d.Files(ctx, nil) // what it cannot read turns nothing off
-		return slices.ContainsFunc(all, func(f containerd.File) bool { return containerd.Disables(f.Tree, containerd.CRIPlugins...) })
+		_, off := containerd.Last(all, func(tree map[string]any) bool {
+			return containerd.Disables(tree, containerd.CRIPlugins...)
+		})
+		return off
 	})
 	switch {
 	case mayBeCRIO && len(serving) == 0:

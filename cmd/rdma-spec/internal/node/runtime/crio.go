@@ -4,7 +4,6 @@
 package runtime
 
 import (
-	"bytes"
 	"cmp"
 	"errors"
 	"fmt"
@@ -47,8 +46,8 @@ type CRIOFile struct {
 }
 
 // CRIOFiles returns the configuration of the CRI-O below a root in the order in which CRI-O reads it: crio.conf, and
-// then all files of crio.conf.d in the order of their names. The last word counts. The error is why CRI-O does not start
-// with them.
+// then all files of crio.conf.d in the order of their names. The last word counts. The error is why CRI-O does not
+// start with them.
 func CRIOFiles(root string) (found []CRIOFile, err error) {
 	folder := files.Below(root, places.CRIO.DropIns)
 	entries, err := os.ReadDir(folder)
@@ -66,7 +65,7 @@ func CRIOFiles(root string) (found []CRIOFile, err error) {
 		if err != nil {
 			return nil, err
 		}
-		tree, err := tomledit.Parse(bytes.TrimPrefix(text, []byte("\xef\xbb\xbf"))) // its parser skips a byte order mark
+		tree, err := tomledit.Parse(text)
 		if err != nil {
 			return nil, fmt.Errorf("%s: %w", path, err)
 		}

@@ -75,8 +75,8 @@ type Runtime struct {
 // Low reports whether a limit is known, and no more than a kernel gives: 8 MiB, and 64 KiB where it is older.
 func Low(b *spec.Limit) bool { return b != nil && *b <= 8<<20 }
 
-// ForPods returns the runtimes that Kubernetes could use: the one at the kubelet's endpoint, or else those that run and,
-// where none serves CRI, those that are installed.
+// ForPods returns the runtimes that Kubernetes could use: the one at the kubelet's endpoint, or else those that run
+// and, where none serves CRI, those that are installed.
 func (all Runtimes) ForPods() []Runtime {
 	for _, r := range all.Runtimes {
 		if all.Endpoint != "" && process.SamePath(r.Socket, all.Endpoint) {
@@ -104,8 +104,9 @@ func (r Runtime) GivesMemlock() bool {
 // Ignored is a file of which some settings do not count.
 type Ignored struct {
 	File string `json:"file"`
-	Why  string `json:"why"`  // it was not merged, or is of an older version
-	Cure string `json:"cure"` // by hand
+	By   string `json:"by,omitempty"` // the file that replaces them
+	Why  string `json:"why"`          // it was not merged, or is of an older version
+	Cure string `json:"cure"`         // by hand
 }
 
 // Handler is a runtime handler: what a RuntimeClass names.

@@ -1,0 +1,106 @@
+// Copyright The rdma-spec Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package containerd
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/tomledit"
+)
+
+// Ignored is a file whose settings of CRI or NRI do not count.
+type Ignored struct {
+	File
+	Lost []string // dotted keys of the plugin that the file sets; empty where it is all of them
+	By   string   // the name of a file that replaces them
+	Why  string
+	Cure string
+}
+
+// Ignored returns the files whose settings of CRI or NRI the daemon does not take over, without a word. In containerd
+// 1.x, a section of an imported file replaces the whole section of an earlier one. Some versions of 2.x ignore the CRI
+// section of a file that says no version, and of one whose version is older than that of another file.
+func (d Daemon) Ignored(ctx context.Context, all []File) (found []Ignored) {
+	version, err := d.Program.Version(ctx)
+	if err != nil {
+		return nil
+	}
+	for i, f := range all {
+		for _, plugin := range slices.Concat(CRIPlugins, aliases(NRIPlugin)) {
+			section, _ := tomledit.Lookup(f.Tree, "plugins", plugin)
+			table, isTable := section.(map[string]any)
+			var ignored *Ignored
+			switch {
+			case !isTable:
+			case strings.HasPrefix(version, "1."):
+				ignored = replaced(version, f, all[i+1:], plugin, table)
+			case slices.Contains(CRIPlugins, plugin):
+				ignored = d.older(ctx, version, all, i, plugin)
+			}
+			if ignored != nil {
+				ignored.File = f
+				found = append(found, *ignored)
+			}
+		}
+	}
+	return found
+}
+
+// replaced returns what later files take away from a file's section; nil where that is nothing.
+func replaced(version string, f File, later []File, plugin string, table map[string]any) *Ignored {
+	by, is := Last(later, func(tree map[string]any) bool {
+		_, says := tomledit.Lookup(tree, "plugins", plugin)
+		return says
+	})
+	var lost []string
+	for path := range tomledit.Leaves(table) {
+		keys := strings.Split(path, "\x00")
+		if _, kept := tomledit.Lookup(by.Tree, append([]string{"plugins", plugin}, keys...)...); is && !kept {
+			lost = append(lost, strings.Join(keys, "."))
+		}
+	}
+	if lost == nil {
+		return nil
+	}
+	slices.Sort(lost)
+	some := strings.Join(lost, ", ")
+	if len(lost) > 3 {
+		some = fmt.Sprintf("%s, and %d more keys", strings.Join(lost[:2], ", "), len(lost)-2)
+	}
+	why := fmt.Sprintf("containerd %s does not merge the section %s of %s into it, but replaces it, and %s is lost",
+		version, plugin, by.Name, some)
+	cure := fmt.Sprintf("write what %s is to keep of %s into it, or remove the section there", by.Path, f.Path)
+	return &Ignored{Lost: lost, By: by.Name, Why: why, Cure: cure}
+}
+
+// older returns why the program ignores a file's CRI section because of its version; nil where it does not. It is asked
+// with a handler that the file does not have.
+func (d Daemon) older(ctx context.Context, version string, all []File, i int, plugin string) *Ignored {
+	f, newest := all[i], slices.MaxFunc(all, func(a, b File) int { return a.Version() - b.Version() })
+	if f.Version() > 1 && newest.Version() == f.Version() {
+		return nil
+	}
+	const probe = "rdma-spec-probe"
+	text, err := tomledit.Set(f.Text, "io.containerd.runc.v2", "plugins", plugin, "containerd", "runtimes", probe,
+		"runtime_type")
+	if err != nil {
+		return nil // it cannot be asked so
+	}
+	probed := slices.Clone(all)
+	probed[i].Text = text
+	tree, err := d.effective(ctx, probed)
+	if _, handlers := Handlers(tree); err != nil || handlers[probe] != nil {
+		return nil
+	}
+	why := fmt.Sprintf("it says no version, and containerd %s ignores the CRI settings of such a file", version)
+	if f.Version() > 1 {
+		why = fmt.Sprintf("it is of version %d, %s is of version %d, and containerd %s ignores the CRI settings of the "+
+			"older one", f.Version(), newest.Name, newest.Version(), version)
+	}
+	return &Ignored{Why: why, Cure: fmt.Sprintf("compare %[1]s with the output of containerd --config %[1]s config "+
+		"migrate, and write its CRI settings there", f.Path)}
+}
