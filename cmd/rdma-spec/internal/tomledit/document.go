@@ -275,11 +275,7 @@ func (d *document) space(position int) string {
 }
 
 func (d *document) lineStart(position int) int {
-	start := bytes.LastIndexByte(d.text[:position], '\n') + 1
-	if start == 0 && bytes.HasPrefix(d.text, byteOrderMark) {
-		return len(byteOrderMark)
-	}
-	return start
+	return bytes.LastIndexByte(d.text[:position], '\n') + 1
 }
 
 // newline returns how the document's first line ends.

@@ -36,15 +36,8 @@ var (
 	actionValue = regexp.MustCompile(`(=[ \t]*)(\{\{.*?\}\})`)
 )
 
-// byteOrderMark begins files that some editors write, and that containerd 1.x reads.
-var byteOrderMark = []byte("\xef\xbb\xbf")
-
-// readable returns a document as it is, and a template with its actions as comments and strings of the same length. A
-// byte order mark is as long as spaces.
+// readable returns a document as it is, and a template with its actions as comments and strings of the same length.
 func readable(text []byte) []byte {
-	if rest, marked := bytes.CutPrefix(text, byteOrderMark); marked {
-		text = slices.Concat([]byte("   "), rest)
-	}
 	if !bytes.Contains(text, []byte("{{")) || toml.Unmarshal(text, &map[string]any{}) == nil {
 		return text
 	}

@@ -41,9 +41,7 @@ func TestSet(t *testing.T) {
 			"[p]\n \"a\".y = 2\nz = 2\n"},
 		"a table below dotted keys": {"[p]\na.y = 1\n", "p a b x", true,
 			"[p]\na.y = 1\n\n[p.a.b]\n  x = true\n"},
-		"a byte order mark":                {"\xef\xbb\xbf[a]\n", "w", int64(3), "\xef\xbb\xbfw = 3\n\n[a]\n"},
-		"a byte order mark before a value": {"\xef\xbb\xbfw = 1\n", "w", int64(3), "\xef\xbb\xbfw = 3\n"},
-		"a key on top":                     {"v = 2\n\n# a\n[a]\n", "w", int64(3), "v = 2\nw = 3\n\n# a\n[a]\n"},
+		"a key on top": {"v = 2\n\n# a\n[a]\n", "w", int64(3), "v = 2\nw = 3\n\n# a\n[a]\n"},
 		"a key on top of headers": {"# licence\n\n# a\n[a]\n", "w", int64(3),
 			"# licence\n\nw = 3\n\n# a\n[a]\n"},
 		"a key below comments": {"# nothing here", "w", int64(3), "# nothing here\nw = 3\n"},
@@ -237,7 +235,6 @@ func TestDelete(t *testing.T) {
 	for name, test := range map[string]struct{ before, path, after string }{
 		"a line, and its comment":    {"[a]\nx = true # why\ny = 1\n", "a x", "[a]\ny = 1\n"},
 		"nothing":                    {"[a]\ny = 1\n", "a x", "[a]\ny = 1\n"},
-		"a byte order mark":          {"\xef\xbb\xbfa = 1\nb = 1\n", "a", "\xef\xbb\xbfb = 1\n"},
 		"a section at the end":       {"v = 2\n\n[a]\n  x = true\n", "a", "v = 2\n"},
 		"a section with children":    {"[a]\nx = 1\n\n[a.b]\ny = 1\n\n[c]\nz = 1\n", "a", "\n[c]\nz = 1\n"},
 		"a section between others":   {"[b]\n\n[a]\nx = 1\n\n[c]\n", "a", "[b]\n\n[c]\n"},

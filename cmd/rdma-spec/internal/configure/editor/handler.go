@@ -5,6 +5,7 @@ package editor
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"fmt"
 	"maps"
@@ -48,6 +49,15 @@ func (d Editor) Handler(ctx context.Context, spec func(base []byte) ([]byte, err
 	if err != nil {
 		return nil, err
 	}
+	all, err := d.Files(ctx, b.staged)
+	if err != nil {
+		return nil, err
+	}
+	for _, ignored := range d.Ignored(ctx, all) {
+		if ignored.Lost == nil { // none of its handlers is there
+			return nil, fmt.Errorf("%s cannot be changed: %s: %s first", ignored.Path, ignored.Why, ignored.Cure)
+		}
+	}
 	if _, err := goal.Values(d.Goal, b.tree); err != nil {
 		return nil, err
 	}
@@ -57,26 +67,22 @@ func (d Editor) Handler(ctx context.Context, spec func(base []byte) ([]byte, err
 	file := goal.BaseSpec(d.Config, name)
 	ours := exists && present[containerd.BaseSpecKey] == file // although the record does not have it
 	base, err := d.baseSpec(model)
+	pattern, by := d.Importing(all, file)
 	switch {
 	case err != nil:
 		return nil, err
+	case pattern != "":
+		return nil, fmt.Errorf("%s imports %q, which would take the base spec %s: import %s there first", by, pattern, file,
+			filepath.Join(filepath.Dir(pattern), "*.toml"))
+	case model["runtime_type"] == nil || model["runtime_type"] == "":
+		last, _ := containerd.Last(all, containerd.Sets("plugins", containerd.CRIPlugins[0], "containerd", "runtimes", like))
+		return nil, fmt.Errorf("the handler %q has no runtime_type, and no pod of it starts: set one in %s first", like,
+			cmp.Or(last.Path, d.File()))
 	case ours && name == like:
 		return nil, nil
 	case exists && !ours && name != like:
 		return nil, fmt.Errorf("%s already has a handler %q: take another name, or give it the base spec with --in-place",
 			d.File(), name)
-	}
-	all, err := d.Files(ctx, b.staged)
-	if err != nil {
-		return nil, err
-	}
-	if pattern, by := d.Importing(all, file); pattern != "" {
-		return nil, fmt.Errorf("%s imports %q, which would take the base spec %s, too, and containerd would not start with "+
-			"it: import %s", by, pattern, file, filepath.Join(filepath.Dir(pattern), "*.toml"))
-	}
-	if kind, _ := model["runtime_type"].(string); kind == "" {
-		return nil, fmt.Errorf("the handler %s has no runtime_type, so no pod of it, or of one like it, starts: set "+
-			"runtime_type = \"io.containerd.runc.v2\" there first", like)
 	}
 	content, err := spec(base)
 	if err != nil {

@@ -47,6 +47,11 @@ func (d Editor) base(ctx context.Context) (b base, err error) {
 	if err != nil {
 		return b, err
 	}
+	for _, f := range all {
+		if err := f.Marked(); err != nil {
+			return b, err
+		}
+	}
 	b.relies = d.Relying(all)
 	b.writing = writing{Editor: d, staged: containerd.Contents{}, keys: map[string][]change.Key{}}
 	maps.Copy(b.staged, d.Without)

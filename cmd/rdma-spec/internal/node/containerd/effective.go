@@ -59,10 +59,9 @@ func (d Daemon) effective(ctx context.Context, all []File) (map[string]any, erro
 		return tree, err
 	}
 	for _, f := range all {
-		marked := bytes.HasPrefix(f.Text, byteOrderMark)
-		if version, _ := d.Program.Version(ctx); marked && !strings.HasPrefix(version, "1.") { // it has just answered
-			return nil, fmt.Errorf("%s begins with a byte order mark, which containerd 2.x refuses: remove it with sed -i "+
-				`'1s/^\xEF\xBB\xBF//' %[1]s`, f.Path)
+		marked := f.Marked()
+		if version, _ := d.Program.Version(ctx); marked != nil && !strings.HasPrefix(version, "1.") { // it has just answered
+			return nil, marked
 		}
 		if f.Tree == nil && f.Pattern != "" && filepath.Ext(f.Name) != ".toml" {
 			return nil, fmt.Errorf("%s imports %q, which takes %s, and containerd does not start with it: import %s", f.By,

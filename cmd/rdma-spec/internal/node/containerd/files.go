@@ -32,6 +32,16 @@ func (c Contents) Read(path string) ([]byte, error) {
 	return files.Content(path)
 }
 
+// folder reports whether a path is the folder of a file that is planned.
+func (c Contents) folder(path string) bool {
+	for file, text := range c {
+		if text != nil && strings.HasPrefix(file, path+"/") {
+			return true
+		}
+	}
+	return false
+}
+
 // OnNode returns the path that a file below the root has on the node itself.
 func (d Daemon) OnNode(path string) string { return files.OnNode(d.Root, path) }
 
@@ -52,6 +62,15 @@ type File struct {
 func (f File) Version() int {
 	version, _ := f.Tree["version"].(int64) // containerd refuses another type
 	return int(version)
+}
+
+// Marked reports an error where the file begins with a byte order mark, which containerd 1.x reads.
+func (f File) Marked() error {
+	if !bytes.HasPrefix(f.Text, byteOrderMark) {
+		return nil
+	}
+	return fmt.Errorf("%s begins with a byte order mark, which containerd 2.x refuses: remove it with sed -i "+
+		`'1s/^\xEF\xBB\xBF//' %[1]s`, f.Path)
 }
 
 // byteOrderMark begins files that some editors write.
@@ -99,7 +118,7 @@ func (d Daemon) Files(ctx context.Context, planned Contents) (all []File, err er
 		if f.By != "" {
 			f.Text, err = planned.Read(f.Path)
 			switch {
-			case errors.Is(err, syscall.EISDIR):
+			case errors.Is(err, syscall.EISDIR) || planned.folder(f.Path):
 				return all, fmt.Errorf("%s imports %q, which takes the folder %s, and containerd does not start with it: import "+
 					"%s", f.By, f.Pattern, f.Name, filepath.Join(filepath.Dir(f.Pattern), "*.toml"))
 			case err != nil:
@@ -150,10 +169,11 @@ func (d Daemon) matching(planned Contents, pattern string) (names []string, err 
 		if err != nil {
 			return nil, err
 		}
-		for path := range planned {
-			matches, _ := filepath.Match(filepath.Base(pattern), filepath.Base(path)) // Glob has taken the pattern
-			if matches && filepath.Dir(path) == below {
-				found = append(found, path)
+		for path, text := range planned {
+			name, isBelow := strings.CutPrefix(path, below+"/")
+			name, _, isDeeper := strings.Cut(name, "/") // then the folder is there as well
+			if matches, _ := filepath.Match(filepath.Base(pattern), name); isBelow && matches && (text != nil || !isDeeper) {
+				found = append(found, filepath.Join(below, name)) // Glob has taken the pattern
 			}
 		}
 		slices.Sort(found)
