@@ -157,7 +157,7 @@ func TestStandInsOfFiles(t *testing.T) {
 	s := newStandIns(nil)
 	root := hcatest.Files{
 		"sys/devices/x/net/enxb8599fa95bd0/address": "b8:59:9f:a9:5b:d0\n",
-		"sys/devices/x/net/enxb8599fa95bd0/ifalias": "rack 7 of Frankfurt\n",
+		"sys/devices/x/net/enxb8599fa95bd0/phys_switch_id": "rack 7 of Frankfurt\n",
 		"sys/class/infiniband/mlx5_0/node_desc":     "node17 mlx5_0\n",
 		"sys/class/infiniband/mlx5_0/fw_ver":        "230.0.162.0\n",
 		"proc/sys/kernel/hostname":                  "node17\n",
