@@ -255,8 +255,8 @@ func (s *standIns) prefix(family string, b, base []byte) []byte {
 	return found
 }
 
-// without are files that are left out: their texts are an administrator's, or the name of a switch or a card.
-var without = []string{"ifalias", "node_desc", "phys_switch_id", "phys_port_id"}
+// without are files that are left out: they have the name of the host, a switch, or a card.
+var without = []string{"node_desc", "phys_switch_id", "phys_port_id"}
 
 // entry returns a file with stand-ins. Files that have versions keep what looks like an address.
 func (s *standIns) entry(e archive.Entry) archive.Entry {

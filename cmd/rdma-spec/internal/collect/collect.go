@@ -102,7 +102,8 @@ func (t *taker) step(name string, rest []string) {
 		}
 		info, err = t.files.Lstat(at)
 	}
-	environment, _ := path.Match("proc/*/environ", at) // never copied, whatever asks for it
+	never, _ := path.Match("proc/*/environ", at) // whatever asks for it
+	never = never || path.Base(at) == "ifalias"  // which has what an administrator likes
 	switch {
 	case err != nil:
 		t.miss(at, err)
@@ -110,7 +111,7 @@ func (t *taker) step(name string, rest []string) {
 		t.add(archive.Entry{Name: at, Folder: true})
 		t.match(at, rest)
 	case len(rest) > 0: // a file where the pattern has a folder
-	case environment, strings.HasPrefix(at, "sys/") && info.Mode().Perm()&0o444 == 0: // an attribute that is only written
+	case never, strings.HasPrefix(at, "sys/") && info.Mode().Perm()&0o444 == 0: // an attribute that is only written
 	case !t.add(archive.Entry{Name: at}), program(at), program(name):
 	case info.Mode().IsRegular():
 		t.regular = append(t.regular, at)

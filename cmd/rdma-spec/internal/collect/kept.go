@@ -202,13 +202,23 @@ var (
 	messageWord = regexp.MustCompile(`[^\s"'` + "`" + `,;:=()\[\]{}<>|]+`)
 	plainNumber = regexp.MustCompile(`^\d{1,5}(\.\d{1,5}){0,3}(ms|s|m|h|Ki|Mi|Gi|KiB|MiB|GiB|%)?$`)
 	systemPath  = regexp.MustCompile(`^/(etc|run|var|usr|opt|dev|proc|sys|lib|host)(/[\w.@-]{1,40})*/?$`)
-	ofErrors    = `no such file or directory permission denied connection refused reset by peer broken pipe operation not
-permitted supported timed out i/o timeout context deadline exceeded canceled unexpected EOF end of invalid character looking
-for beginning value after object key array string json yaml toml line column did find expected mapping unmarshal cannot into Go
-struct field type unknown duplicate already has root user as other what users run seen be is the at address configuration read
-run answer there within about listing runtime runtimes kubelet plugin containers rdma-spec uid parse exists bad file policy
-written owner newline bracket quote table header unavailable unimplemented internal desc code rpc error dial unix socket
-memlock requires hook namespace annotation container empty too large small many levels symbolic links name image loaded`
+	ofErrors    = `absolute ago alias allowed already always anchor any apart apiversion archive array ascii asked bad
+been beginning belong belongs binary bracket broken busy bytes called caller canceled changing char characters
+checked closed closing code collect collected column com comes configured connected containerd's containerds contains
+context copy count csi damaged deadline decision defaults deployment desc descriptor descriptors dial differ
+difference disturb dmi document domain drop dropped duplicate effective empty entity entries eof EOF events everybody
+everything exceeded exec executable exists exit fd field followed follows general gid_attrs glob globs go Go got
+granted grpc handle header help hostpid i/o ibdev id ignore ignored imports include inject input input/output inside
+interrupted io ipclock itself json just key know known knows kubernetes leads levels line linklayers links linux
+listed listen listing lists little lives lock logs long look-ups looking lowered management many mapping match
+matches merge method middle move mutated namespaces ndevs never newline nri_rdma_hca_reads_outstanding numanodes
+numbers object octal often old ones opening output owner parse pass peer permission pick pidfd_open pipe place plain
+platform platform's podresources printed privileges process's program's protocol pulled quote raised reached reading
+record regular requested requires restored revert rlimit_memlock row rpc rule running runtimespec scalable section
+seen setting sf shim sick signal skipped skipruntimehandlers small socket's soft somebody sound space spaces speak
+speaks stale stand stands stored stores string struct supported symbolic sys_resource systemd table tag task tcp tell
+text thread's toml twice type uid unchanged understood unexpected unimplemented unix unmarshal unpack users uses
+values verbose volumes waiting waits were who word writer written yaml yet`
 )
 
 // vocabulary are the words that messages keep.

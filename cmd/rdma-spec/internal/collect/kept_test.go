@@ -156,17 +156,17 @@ func TestStandInsOfGlobs(t *testing.T) {
 func TestStandInsOfFiles(t *testing.T) {
 	s := newStandIns(nil)
 	root := hcatest.Files{
-		"sys/devices/x/net/enxb8599fa95bd0/address": "b8:59:9f:a9:5b:d0\n",
-		"sys/devices/x/net/enxb8599fa95bd0/ifalias": "rack 7 of Frankfurt\n",
-		"sys/class/infiniband/mlx5_0/node_desc":     "node17 mlx5_0\n",
-		"sys/class/infiniband/mlx5_0/fw_ver":        "230.0.162.0\n",
-		"proc/sys/kernel/hostname":                  "node17\n",
-		"proc/version":                              "Linux version 6.8.0 (bob@build7) (gcc) #1\n",
-		"proc/7/cgroup":                             "0::/user.slice/alice.scope\n",
-		"proc/8/cgroup":                             "0::/kubepods.slice/x.scope\n",
-		"proc/1/net/if_inet6":                       "20010470000000000000000000000005 02 40 00 80 eth0\n",
-		"proc/1/net/route":                          "Iface\tDestination\tGateway\neth0\t0000F40A\t0100F40A\t0003\n",
-		"sys/class/net/enxb8599fa95bd0":             hcatest.Link("../../devices/x/net/enxb8599fa95bd0"),
+		"sys/devices/x/net/enxb8599fa95bd0/address":        "b8:59:9f:a9:5b:d0\n",
+		"sys/devices/x/net/enxb8599fa95bd0/phys_switch_id": "rack 7 of Frankfurt\n",
+		"sys/class/infiniband/mlx5_0/node_desc":            "node17 mlx5_0\n",
+		"sys/class/infiniband/mlx5_0/fw_ver":               "230.0.162.0\n",
+		"proc/sys/kernel/hostname":                         "node17\n",
+		"proc/version":                                     "Linux version 6.8.0 (bob@build7) (gcc) #1\n",
+		"proc/7/cgroup":                                    "0::/user.slice/alice.scope\n",
+		"proc/8/cgroup":                                    "0::/kubepods.slice/x.scope\n",
+		"proc/1/net/if_inet6":                              "20010470000000000000000000000005 02 40 00 80 eth0\n",
+		"proc/1/net/route":                                 "Iface\tDestination\tGateway\neth0\t0000F40A\t0100F40A\t0003\n",
+		"sys/class/net/enxb8599fa95bd0":                    hcatest.Link("../../devices/x/net/enxb8599fa95bd0"),
 	}.Root(t)
 	tree, err := files.Open(root)
 	if err != nil {

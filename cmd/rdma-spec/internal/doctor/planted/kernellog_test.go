@@ -48,11 +48,11 @@ func TestKept(t *testing.T) {
 		"pcieport 0000:00:01.0: AER: Uncorrected (Fatal) error message received":           as,
 		"efa 0000:10:1b.0: reset": as, "hfi1 0000:5e:00.0: hfi1_0: link down": as,
 		"usb 1-1: password=hunter2": "", "EXT4-fs (sda1): mounted": "", "ibm_acpi: loaded": "",
-		"Kernel command line: BOOT_IMAGE=/vmlinuz mlx5_core.x=1 rd.iscsi.password=hunter2":                 "",
-		"Command line: ib_core.netns_mode=0 token=hunter2":                                                 "",
-		`Unknown kernel command line parameters "rdma token=hunter2", will be passed to user space.`:       "",
-		`audit: type=1309 audit(1.2:3): argc=3 a0="sshpass" a1="-phunter2" a2="rdma"`:                      "",
-		`audit: type=1300 audit(1.2:3): arch=c000003e comm="rdma" exe="/usr/bin/rdma" key="hunter2"`:       "",
+		"Kernel command line: BOOT_IMAGE=/vmlinuz mlx5_core.x=1 rd.iscsi.password=hunter2":                  "",
+		"Command line: ib_core.netns_mode=0 token=hunter2":                                                  "",
+		`Unknown kernel command line parameters "rdma token=hunter2", will be passed to user space.`:        "",
+		`audit: type=1309 audit(1.2:3): argc=3 a0="sshpass" a1="-phunter2" a2="rdma"`:                       "",
+		`audit: type=1300 audit(1.2:3): arch=c000003e comm="rdma" exe="/usr/bin/rdma" key="hunter2"`:        "",
 		`audit: type=1107 audit(1.2:3): pid=1 msg='avc:  denied  { start } cmdline="--token hunter2 rdma"'`: "",
 		`audit: type=1400 audit(1.2:3): avc:  denied  { ipc_lock } for  pid=7 comm="x" capability=14  scontext=a:b:container_t:s0 ` +
 			`tcontext=a:b:c:s0 tclass=capability permissive=0 proctitle="hunter2"`: `audit: type=1400 audit(1.2:3): avc:  denied  ` +

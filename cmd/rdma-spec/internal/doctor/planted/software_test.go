@@ -112,11 +112,26 @@ func healthy() *sick {
 // look runs the checks on a copy of the node.
 func (s *sick) look(t *testing.T, checks []doctor.Check) []doctor.Finding {
 	t.Helper()
-	files := maps.Clone(s.files)
-	for q, answer := range map[string]any{
+	snapshot := open(t, s.laidOut(t, nil))
+	snapshot.Containers = func() (node.Containers, error) {
+		if slices.Contains(s.unanswered, "listing.json") {
+			return node.Containers{}, errors.New("there is no answer about listing.json")
+		}
+		return s.containers, nil
+	}
+	snapshot.Undeclared = func(err error) { t.Error(err) }
+	return doctor.Run(t.Context(), snapshot, checks)
+}
+
+// laidOut has the node's files, with its answers and others.
+func (s *sick) laidOut(t *testing.T, others map[string]any) hcatest.Files {
+	t.Helper()
+	files, answers := maps.Clone(s.files), map[string]any{
 		"runtimes.json": s.runtimes, "plugin.json": s.plugin, "configured.json": s.configured, "cdi.json": s.cdi,
 		"kubelet.json": s.kubelet,
-	} {
+	}
+	maps.Copy(answers, others)
+	for q, answer := range answers {
 		text, err := json.Marshal(answer)
 		if err == nil {
 			text, err = json.Marshal(node.Answer{JSON: text})
@@ -128,15 +143,7 @@ func (s *sick) look(t *testing.T, checks []doctor.Check) []doctor.Finding {
 			files[node.AnswersFolder+"/"+q] = string(text)
 		}
 	}
-	snapshot := open(t, files)
-	snapshot.Containers = func() (node.Containers, error) {
-		if slices.Contains(s.unanswered, "listing.json") {
-			return node.Containers{}, errors.New("there is no answer about listing.json")
-		}
-		return s.containers, nil
-	}
-	snapshot.Undeclared = func(err error) { t.Error(err) }
-	return doctor.Run(t.Context(), snapshot, checks)
+	return files
 }
 
 func (s *sick) runtime() *runtime.Runtime { return &s.runtimes.Runtimes[0] }
