@@ -110,6 +110,13 @@ var plantedDevices = []plant{
 		text: "block device", cure: "rm -rf /dev/infiniband/uverbs1 && mknod -m 0666 /dev/infiniband/uverbs1 c 231 193",
 	},
 	{
+		name: "a device node is missing where files have labels", check: "device-nodes",
+		object: "HCA mlx5_1 device /dev/infiniband/uverbs1",
+		with: table(row("uverbs1", "c", hca.Number{Major: 231, Minor: 193}), "").
+			With(hcatest.Files{"sys/fs/selinux/enforce": "1"}),
+		cure: "mknod -m 0666 /dev/infiniband/uverbs1 c 231 193 && restorecon /dev/infiniband/uverbs1",
+	},
+	{
 		name: "a device node with another number", check: "device-nodes", object: "device /dev/infiniband/rdma_cm",
 		with: table(row("rdma_cm", "c", hca.Number{Major: 10, Minor: 58}),
 			row("rdma_cm", "c", hca.Number{Major: 1, Minor: 3})),
