@@ -27,7 +27,7 @@ func networkChecks() []doctor.Check {
 	needs := []string{"port-active", "container-hca"}
 	return []doctor.Check{{
 		ID: "container-netdev", Family: "containers",
-		Title:    "Each container with a network of its own has an IP address of the RoCE HCAs that it holds.",
+		Title:    "Each container with a network of its own has an IP address of its own of the RoCE HCAs that it holds.",
 		Messages: []string{"Failed to query GID", "No data available", "rdma_create_ep: No such device"},
 		Why:      "Without such an address there is no GID that programs use, and no connection can be made.",
 		Reads:    gidReads, Needs: needs, Look: eachContainer(containerNetdev),
@@ -99,7 +99,12 @@ func containerNetdev(v *doctor.View, c node.Container) (found []doctor.Finding) 
 		return nil // a privileged container holds more HCAs than are meant for it
 	}
 	for _, r := range all {
+		other, address := sharing(v, c, r.own)
 		switch {
+		case other != "":
+			found = append(found, doctor.Fault(r.object, fmt.Sprintf("Pod %s of this node has its address %s, too: what is sent "+
+				"to one of them can reach the other.", other, address),
+				"Give each pod an address of its own: one range of one IPAM for all (whereabouts), and create one of them again"))
 		case r.usable && !slices.ContainsFunc(r.own, func(g process.GID) bool { return g.Type != "IB/RoCE v1" }):
 			found = append(found, doctor.Told(r.object, "Its GIDs are of RoCE v1 alone, which no router passes on."))
 		case !r.active || r.usable:
@@ -130,6 +135,22 @@ func containerNetdev(v *doctor.View, c node.Container) (found []doctor.Finding) 
 		}
 	}
 	return found
+}
+
+// sharing returns a pod that comes before a container's and has one of its GIDs' addresses in a network of its own.
+func sharing(v *doctor.View, c node.Container, own []process.GID) (pod string, address netip.Addr) {
+	answer, _ := v.Containers() // which has the container
+	for _, other := range answer.Containers {
+		if other.PodName() >= c.PodName() {
+			break
+		}
+		for _, g := range own {
+			if other.OwnNetwork && !g.Address.IsLinkLocalUnicast() && slices.Contains(other.Addresses, g.Address) {
+				return other.PodName(), g.Address
+			}
+		}
+	}
+	return "", address
 }
 
 // containerGIDIndex looks at the index in the container's spec. What a program sets by itself is not seen.

@@ -83,11 +83,12 @@ var ordered = map[string]string{
 	"Insufficient rdma/hca_shared_devices_a":                         "kubelet-allocatable kubelet-device-plugins",
 	"Please set max locked memory (ulimit -l) to 'unlimited'":        "container-memlock memlock-source",
 	"There was an error initializing an OpenFabrics device":          "container-memlock container-provider port-active",
-	"Transport retry count exceeded":                                 unconnected,
-	"Unable to read to socket/rdma_cm":                               "",
-	"ibv_create_cq() failed: Cannot allocate memory":                 "container-memlock memlock-source",
-	"ibv_reg_mr_iova2 failed with error Cannot allocate memory":      "container-memlock memlock-source cma",
-	"network device 'mlx5_0:1' is not available":                     "container-devices container-environment",
+	"Too many open files":                                       "container-files base-spec-files",
+	"Transport retry count exceeded":                            unconnected,
+	"Unable to read to socket/rdma_cm":                          "",
+	"ibv_create_cq() failed: Cannot allocate memory":            "container-memlock memlock-source",
+	"ibv_reg_mr_iova2 failed with error Cannot allocate memory": "container-memlock memlock-source cma",
+	"network device 'mlx5_0:1' is not available":                "container-devices container-environment",
 }
 
 // causesOf are the first causes of messages for which that of their first check says too little.
@@ -177,6 +178,7 @@ var causes = map[string]string{
 	"container-gid-index":   "the GID index is that of another pod",
 	"container-hca":         "the container holds no HCA",
 	"container-hostpath":    "`/dev/infiniband` is mounted by hostPath, and the container may not open it",
+	"container-files":       "a process may open 1024 files, which its runtime's unit does not raise",
 	"container-memlock":     "the container can lock too little memory (memlock)",
 	"container-netdev":      "with RoCE, the pod has no interface of the HCA with an IP address",
 	"container-provider":    "the image lacks libibverbs or the HCA's provider, or they are too old",

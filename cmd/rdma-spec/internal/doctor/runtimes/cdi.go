@@ -30,14 +30,14 @@ func cdiChecks() []doctor.Check {
 	}}
 }
 
-// withCDI looks at the CDI files of HCAs. Those of other devices are their makers' work.
+// withCDI looks at the CDI files of HCAs, ours and those of device plugins. Those of other devices are their makers' work.
 func withCDI(look func(*doctor.View, cdi.Files, []cdi.Found) []doctor.Finding) doctor.Look {
 	return func(v *doctor.View) []doctor.Finding {
 		answer, err := v.CDI()
 		if err != nil {
 			return []doctor.Finding{doctor.Unsure("", "The CDI files are unknown: "+err.Error()+".")}
 		}
-		files := slices.DeleteFunc(slices.Clone(answer.Files), func(f cdi.Found) bool { return !f.Ours() })
+		files := slices.DeleteFunc(slices.Clone(answer.Files), func(f cdi.Found) bool { return !f.RDMA() })
 		if len(files) == 0 {
 			return doctor.Inapplicable("The node has no CDI file of HCAs.")
 		}
@@ -56,7 +56,11 @@ func cdiFiles(_ *doctor.View, _ cdi.Files, files []cdi.Found) (found []doctor.Fi
 				}
 			}
 		}
-		if len(problems) > 0 {
+		switch {
+		case len(problems) > 0 && !f.Ours():
+			found = append(found, doctor.Fault("CDI file "+f.Path, doctor.Sentence(problems),
+				"Delete the pod of the device plugin that wrote it: it writes the file again when it starts"))
+		case len(problems) > 0:
 			found = append(found, doctor.Fault("CDI file "+f.Path, doctor.Sentence(problems), rewriteCDI(f)).Paste())
 		}
 	}
@@ -79,7 +83,8 @@ func rewriteCDI(f cdi.Found) string {
 func cdiOn(v *doctor.View, answer cdi.Files, files []cdi.Found) []doctor.Finding {
 	kubelet, err := v.Kubelet()
 	pods := err == nil && kubelet.PID > 0
-	runtimes, _ := v.Runtimes() // runtime-config says so
+	others := slices.ContainsFunc(files, func(f cdi.Found) bool { return !f.Ours() }) // which are for pods alone
+	runtimes, _ := v.Runtimes()                                                       // runtime-config says so
 	var found []doctor.Finding
 	tell := func(fault bool, object, text, cure string) {
 		switch {
@@ -93,7 +98,7 @@ func cdiOn(v *doctor.View, answer cdi.Files, files []cdi.Found) []doctor.Finding
 	for _, r := range runtimes.ForPods() {
 		if r.Name == runtime.NameContainerd && r.Known {
 			text, cure := lacksCDI(r, files)
-			tell(pods && !answer.Podman && answer.Docker == nil, runtimeObject(r), text, cure)
+			tell(pods && (others || !answer.Podman && answer.Docker == nil), runtimeObject(r), text, cure)
 		}
 	}
 	if answer.Docker != nil {
@@ -105,17 +110,22 @@ func cdiOn(v *doctor.View, answer cdi.Files, files []cdi.Found) []doctor.Finding
 
 // lacksCDI returns what keeps a containerd from the files, and its cure; nothing where nothing does.
 func lacksCDI(r runtime.Runtime, files []cdi.Found) (text, cure string) {
+	if r.CDIOff {
+		return "CDI is off: enable_cdi = false.", CDIOn(r)
+	}
+	return unreadFolder(files, r.CDIFolders), setCRI(r, `cdi_spec_dirs = ["/etc/cdi", "/var/run/cdi"]`)
+}
+
+// CDIOn is how CDI is turned on in a containerd.
+func CDIOn(r runtime.Runtime) string { return setCRI(r, "enable_cdi = true") }
+
+// setCRI is how a key of a containerd's CRI plugin is set.
+func setCRI(r runtime.Runtime, what string) string {
 	section := "io.containerd.cri.v1.runtime"
 	if olderThan(r.Version, "2.0") {
 		section = "io.containerd.grpc.v1.cri"
 	}
-	set := func(what string) string {
-		return fmt.Sprintf("Set %s in [plugins.'%s'] of %s, and then: %s", what, section, r.Config, restartRuntime(r))
-	}
-	if r.CDIOff {
-		return "CDI is off: enable_cdi = false.", set("enable_cdi = true")
-	}
-	return unreadFolder(files, r.CDIFolders), set(`cdi_spec_dirs = ["/etc/cdi", "/var/run/cdi"]`)
+	return fmt.Sprintf("Set %s in [plugins.'%s'] of %s, and then: %s", what, section, r.Config, restartRuntime(r))
 }
 
 // dockerLacks returns what keeps Docker from the files, and its cure; nothing where nothing does.

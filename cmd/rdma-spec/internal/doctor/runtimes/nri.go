@@ -39,7 +39,7 @@ func nriChecks() []doctor.Check {
 		Why:        "The plugin registers with a runtime that has no pods, and RDMA containers start without their memlock.",
 		Needs:      []string{"nri-socket"}, Look: adjusting(nriOwner),
 	}, {
-		ID: "nri-required-plugins", Family: "nri", Title: "No NRI plugin is required for every container.",
+		ID: "nri-required-plugins", Family: "nri", Title: "Not every container of the node needs the plugin.",
 		Messages: []string{"validation error: required plugin"},
 		Why:      "While the plugin is gone, no container of the node starts, neither CNI's nor the plugin's own.",
 		Needs:    []string{"runtime-config"}, Look: eachRuntime(nriRequired),
@@ -100,13 +100,18 @@ func nriOwner(r runtime.Runtime, all []runtime.Runtime) []doctor.Finding {
 }
 
 func nriRequired(r runtime.Runtime, _ []runtime.Runtime) []doctor.Finding {
-	if !r.NRI.On || !r.NRI.Validator || len(r.NRI.Required) == 0 {
+	required := strings.Join(r.NRI.Required, ", ")
+	switch {
+	case !r.NRI.On || !r.NRI.Validator || required == "":
 		return nil
+	case !slices.Contains(r.NRI.Required, "rdma"): // an administrator's will
+		return []doctor.Finding{doctor.Told(runtimeObject(r), "Every container of the node must have the plugins %s: while "+
+			"one of them is gone, none starts.", required)}
 	}
-	cure := fmt.Sprintf("Remove required_plugins from %s, write the annotation required-plugins.noderesource.dev into "+
+	cure := fmt.Sprintf("Remove \"rdma\" from required_plugins in %s, write the annotation required-plugins.noderesource.dev into "+
 		"the pods that need a plugin, and then: %s", r.Config, restartRuntime(r))
 	return []doctor.Finding{doctor.Fault(runtimeObject(r), "Every container of the node must have the plugins "+
-		strings.Join(r.NRI.Required, ", ")+".", cure)}
+		required+".", cure)}
 }
 
 func nriTimeouts(r runtime.Runtime, _ []runtime.Runtime) (found []doctor.Finding) {

@@ -8,6 +8,7 @@ import (
 	"cmp"
 	"fmt"
 	"path"
+	"regexp"
 	"slices"
 	"strings"
 
@@ -42,7 +43,50 @@ func configureRuntime(r runtime.Runtime, all []runtime.Runtime, what string) str
 	case r.Config != "" && oneOfSeveral(r, all):
 		line += " --config " + r.Config
 	}
-	return line + " && " + restartRuntime(r)
+	return line + " --restart"
+}
+
+// Raise is the command that gives RDMA containers of a runtime their memlock where nothing does: the plugin or, where
+// the runtime is too old for it, a handler for the pods to name.
+func Raise(r runtime.Runtime, all []runtime.Runtime) string {
+	switch drops, _ := r.DropsRlimits(); {
+	case drops:
+		return ownHandler(r, all)
+	case r.NRI.On:
+		return installPlugin
+	}
+	return configureRuntime(r, all, featureNRI) + " && " + installPlugin
+}
+
+// HandlerLike is the command that makes a handler that gives memlock, and is like another one.
+func HandlerLike(r runtime.Runtime, all []runtime.Runtime, name, like string) string {
+	return configureRuntime(r, all, featureHandler+name+" --like "+like)
+}
+
+// restarts finds commands that restart a container runtime. The kubelet of K3s is one with its containerd.
+var restarts = regexp.MustCompile(`systemctl restart (\S+)|configure .*--restart`)
+
+// Careful looks, and marks what restarts a runtime: containers go on, but what reaches them through it does not.
+func Careful(look doctor.Look) doctor.Look {
+	return func(v *doctor.View) []doctor.Finding {
+		found := look(v)
+		for i, f := range found {
+			unit := restarts.FindStringSubmatch(f.Cure)
+			if f.Status != doctor.Wrong || unit == nil || slices.Contains([]string{"docker", "kubelet", "nri-rdma",
+				"nri-rdma-validator"}, unit[1]) {
+				continue
+			}
+			loses := "a restart of the runtime ends exec sessions, and jobs that were started through them"
+			if f.Care != "" {
+				loses = f.Care + "; " + loses
+			}
+			found[i] = f.WithCare(loses, "ss -tnp | grep -e containerd -e crio -e k3s")
+			if f.Class == "" { // it is no command
+				found[i].Class = doctor.ClassByHand
+			}
+		}
+		return found
+	}
 }
 
 // oneOfSeveral reports whether another runtime of the same name has another configuration.
@@ -114,8 +158,9 @@ func runtimeChecks() []doctor.Check {
 			"Call to ibv_reg_mr failed with error Cannot allocate memory",
 			"Please set max locked memory (ulimit -l) to 'unlimited'"},
 		Why:   "RDMA containers cannot register their memory.",
-		Reads: doctor.GPUReads, Needs: []string{"runtime-rlimits", "runtime-config", "base-spec", "base-spec-memlock"},
-		Look: memlockSource,
+		Reads: doctor.GPUReads,
+		Needs: []string{"runtime-rlimits", "runtime-config", "base-spec", "base-spec-memlock"},
+		Look:  memlockSource,
 	}}
 }
 
@@ -183,8 +228,20 @@ func memlockSource(v *doctor.View) []doctor.Finding {
 	if gpus, _ := v.GPUs(); !v.UsesRDMA(len(gpus)) { // what cannot be listed is not there
 		return doctor.Unused()
 	}
-	return withoutPlugin(eachRuntime(func(r runtime.Runtime, all []runtime.Runtime) []doctor.Finding {
-		if r.Memlock == nil && r.Known && !r.GivesMemlock() {
+	return withoutPlugin(eachRuntime(func(r runtime.Runtime, all []runtime.Runtime) (found []doctor.Finding) {
+		handlers, starved := used(v, r)
+		for _, name := range handlers {
+			if gives := r.Gives(name); runtime.Low(gives) && !starved[name] {
+				found = append(found, doctor.Told(handlerObject(r.Handler(name), r),
+					"It gives %s, and its RDMA containers can register more all the same, as root with CAP_IPC_LOCK can.", gives))
+			}
+		}
+		switch {
+		case len(starved) > 0:
+			return append(found, named(runtimeObject(r)))
+		case len(handlers) > 0:
+			return found
+		case r.Memlock == nil && r.Known && !r.GivesMemlock():
 			return []doctor.Finding{doctor.Unsure(runtimeObject(r),
 				"The memlock that containers inherit from it is unknown: it does not run, or cannot be seen.")}
 		}
@@ -193,13 +250,45 @@ func memlockSource(v *doctor.View) []doctor.Finding {
 		if !runtime.Low(r.Memlock) || r.GivesMemlock() || limited || !r.Known {
 			return nil
 		}
-		cure := configureRuntime(r, all, "nri") + " && " + installPlugin
 		return []doctor.Finding{doctor.Fault(runtimeObject(r),
-			fmt.Sprintf("Containers inherit the memlock of %s, %s, and nothing raises it.", r.Name, r.Memlock), cure).Paste()}
+			fmt.Sprintf("Containers inherit the memlock of %s, %s, and nothing raises it.", r.Name, r.Memlock),
+			Raise(r, all)).Paste()}
 	}))(v)
+}
+
+// used returns the handlers that RDMA containers of a runtime run under, by the names in their pods, and those under
+// which some cannot register their memory.
+func used(v *doctor.View, r runtime.Runtime) (handlers []string, starved map[string]bool) {
+	answer, _ := v.Containers() // without it, none is known
+	starved = map[string]bool{}
+	for _, c := range answer.Containers {
+		if !c.RDMA || c.Runtime.Socket != r.Socket {
+			continue
+		}
+		name := r.Handler(c.Handler).Name
+		if handlers = append(handlers, name); c.StarvesRDMA() {
+			starved[name] = true
+		}
+	}
+	slices.Sort(handlers)
+	return slices.Compact(handlers), starved
+}
+
+// named is the finding where container-memlock names each container that a fault is about, and the cause.
+func named(object string) doctor.Finding {
+	return doctor.Finding{Status: doctor.Skipped, Object: object, Text: "It depends on container-memlock."}
 }
 
 // Checks returns the family's checks but those of the kubelet, which come last of all.
 func Checks() []doctor.Check {
-	return slices.Concat(runtimeChecks(), baseSpecChecks(), nriChecks(), pluginChecks(), configuredChecks(), cdiChecks())
+	all := slices.Concat(runtimeChecks(), baseSpecChecks(), nriChecks(), pluginChecks(), configuredChecks(), cdiChecks())
+	return careful(all)
+}
+
+// careful returns checks that look with care.
+func careful(all []doctor.Check) []doctor.Check {
+	for i := range all {
+		all[i].Look = Careful(all[i].Look)
+	}
+	return all
 }

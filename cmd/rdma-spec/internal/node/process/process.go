@@ -136,6 +136,21 @@ func (p Process) Holds(root string, inodes []string) bool {
 	})
 }
 
+// HasVerbs reports whether the process has a verbs device open, by the path that it was opened at: nothing is asked of
+// files that may not answer.
+func (p Process) HasVerbs(root string) bool {
+	links, _ := filepath.Glob(p.File(root, "fd/*")) // a bad pattern is the only error
+	return slices.ContainsFunc(links, func(link string) bool {
+		to, _ := os.Readlink(link) // it was closed meanwhile
+		return IsVerbs(strings.TrimSuffix(to, Deleted))
+	})
+}
+
+// IsVerbs reports whether a path is that of a verbs device, or of Omni-Path's, which counts like one.
+func IsVerbs(device string) bool {
+	return strings.HasPrefix(device, "/dev/infiniband/uverbs") || strings.HasPrefix(device, "/dev/hfi1_")
+}
+
 // sameRoot reports whether a process, whose folder in proc is given, has the node's root, as services have that see the
 // node's files by mounts of their own, and containers have not. In a copy of a node, every process has.
 func sameRoot(root, process string) bool {
