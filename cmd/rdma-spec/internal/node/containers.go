@@ -63,7 +63,8 @@ type Report struct {
 	// the lowest of its processes; where none can be seen, its spec's
 	Memlock *spec.Rlimit `json:"memlock,omitempty"`
 	// how much each process that uses RDMA can register, as the kernel counts
-	Registers *spec.Limit `json:"registers,omitempty"`
+	Registers      *spec.Limit `json:"registers,omitempty"`
+	RegistersBytes uint64      `json:"registersBytes,omitempty"` // the same in bytes
 	// CAP_IPC_LOCK is effective in the first process, in the node's user namespace
 	IPCLock       *bool    `json:"ipcLock,omitempty"`
 	UserNamespace bool     `json:"userNamespace,omitempty"`
@@ -172,7 +173,7 @@ func (c *Container) compare(o Options) {
 	c.Remedy = c.remedy(o)
 	switch want := c.Wanted.Memlock; c.reading.Judge(want) {
 	case repair.Below:
-		if c.Registers != nil && *c.Registers >= want {
+		if c.IPCLock != nil && *c.IPCLock && c.Registers != nil && *c.Registers >= want {
 			c.Notes = append(c.Notes, fmt.Sprintf("memlock is %s, the policy gives %s; with CAP_IPC_LOCK it can register all "+
 				"the same", c.Memlock.Soft, want))
 			break

@@ -320,6 +320,9 @@ func (s *surveyor) registers(r *Container) {
 	if r.Registers == nil && r.reading.SpecSets && !slices.Contains(r.Bounding, spec.CapIPCLock) {
 		r.Registers = &r.reading.Spec.Soft
 	}
+	if r.Registers != nil {
+		r.RegistersBytes = uint64(*r.Registers)
+	}
 }
 
 // limits reads what a container's processes may lock, and its spec.

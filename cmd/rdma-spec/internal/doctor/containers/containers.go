@@ -44,7 +44,7 @@ func judged(look func(*doctor.View, node.Container) []doctor.Finding) doctor.Loo
 	return func(v *doctor.View) []doctor.Finding {
 		answer, err := v.Containers()
 		if err == nil && answer.Unjudged != "" && len(answer.Containers)+len(answer.Lacking) > 0 {
-			if plugin, failed := v.Plugin(); failed == nil && !plugin.Installed() {
+			if plugin, failed := v.Plugin(); failed == nil && !plugin.Installed() && v.Config == "" {
 				return doctor.Inapplicable("No policy says what containers should have: " + answer.Unjudged + ".")
 			}
 			return []doctor.Finding{doctor.Unsure("", "What containers should have is unknown: "+answer.Unjudged+".")}

@@ -32,7 +32,7 @@ func containerMemlock(v *doctor.View, c node.Container) []doctor.Finding {
 		return []doctor.Finding{doctor.Told(containerObject(c), "Its memlock is below %s, which the policy gives, and it can "+
 			"register more all the same.", c.Wanted.Memlock)}
 	}
-	return []doctor.Finding{doctor.Told(containerObject(c), "%s", doctor.Sentence(c.Causes()))}
+	return []doctor.Finding{doctor.Told(containerObject(c), "%s", doctor.Sentence(c.Problems))}
 }
 
 // containerIPCLock looks at containers that have the capability, and whose first process does not.
