@@ -231,7 +231,7 @@ func TestResources(t *testing.T) {
 	s.runs("b", "left", corev1.PodRunning, map[string]int64{"vpc.amazonaws.com/efa": 1})
 	const (
 		gone  = "its device plugin is gone, or has no healthy device: see the plugin's pod on the node"
-		never = "no device plugin offers it any more: start one, or remove it from the node's status"
+		never = "no device plugin offers it now: start one, or remove it from the node's status"
 	)
 	s.rdma(t, "resources").expect(t, 1, `NODE  RESOURCE               CAPACITY  ALLOCATABLE  HELD  PODS                   STALE
 a     rdma/gone              4         0            2     ml/train-0             `+gone+`

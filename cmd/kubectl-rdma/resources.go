@@ -116,7 +116,7 @@ func (c *cluster) holdings(labels string, named []string) ([]*holding, error) {
 	for _, h := range all {
 		switch {
 		case h.Capacity == 0:
-			h.Stale = "no device plugin offers it any more: start one, or remove it from the node's status"
+			h.Stale = "no device plugin offers it now: start one, or remove it from the node's status"
 		case h.Allocatable == 0:
 			h.Stale = "its device plugin is gone, or has no healthy device: see the plugin's pod on the node"
 		}

@@ -5,7 +5,6 @@ package main
 
 import (
 	"encoding/json"
-	"regexp"
 	"strings"
 	"testing"
 	"unicode/utf8"
@@ -59,18 +58,6 @@ func TestCommandsAreInGroups(t *testing.T) {
 		}
 		if !found || strings.Join(got, " ") != names {
 			t.Errorf("%s has %v, want %s", title, got, names)
-		}
-	}
-}
-
-// Phrases that a native reader stumbled over.
-var riddles = regexp.MustCompile(`(?i)\b(is no|are no|has no more|looks? whether|tells? of|says the|which says|that run already|any more|shall)\b`)
-
-func TestHelpIsPlainEnglish(t *testing.T) {
-	for _, c := range commands(newRootCommand()) {
-		help := call("", append(strings.Fields(c.CommandPath())[1:], "--help")...).Stdout
-		if found := riddles.FindAllString(help, -1); len(found) > 0 {
-			t.Errorf("%s --help has %q", c.CommandPath(), found)
 		}
 	}
 }

@@ -8,9 +8,11 @@ package systemd_test
 
 import (
 	"context"
+	"flag"
 	"os"
 	"path/filepath"
 	"strconv"
+	"strings"
 	"testing"
 	"time"
 
@@ -34,8 +36,10 @@ func besideSystemd(t *testing.T, install, do func(t *testing.T), folders ...stri
 			t.Fatal(err)
 		}
 		deadline, _ := t.Deadline() // the Makefile gives one
-		cmd := beside.Command(self, "-test.run=^"+t.Name()+"$", "-test.v", "-test.timeout="+
-			(time.Until(deadline)-time.Minute).String(),
+		_, subtests, _ := strings.Cut(flag.Lookup("test.run").Value.String(), "/")
+		cmd := beside.Command(self, "-test.run=^"+t.Name()+"$/"+subtests,
+			"-test.skip="+flag.Lookup("test.skip").Value.String(), "-test.v",
+			"-test.timeout="+(time.Until(deadline)-time.Minute).String(),
 			"-bin", *bin, "-upgrades", strconv.Itoa(*upgrades))
 		cmd.Env = append(os.Environ(), inside+"=1")
 		cmd.Stdout, cmd.Stderr = t.Output(), t.Output()

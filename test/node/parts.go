@@ -114,11 +114,13 @@ const (
 	// Main boots the node and runs containers in it, with containerd 2.4.2 and
 	// runc: the least that is of use, built in two minutes.
 	Main Selection = "main"
+	// Test is Main and, for a host without KVM, the kernel that is a program. It pays where many tests run.
+	Test Selection = "test"
 	// Core is Main and every other containerd, CRI-O, Podman, Docker, nvidia-ctk, and the CNI plugins.
 	Core Selection = "core"
 	// Kubernetes is what makes a cluster of it, and takes minutes to build.
 	Kubernetes Selection = "kubernetes"
-	// All is Core and Kubernetes.
+	// All is Core, Kubernetes, and Test.
 	All Selection = "all"
 	// Critest is Main and Kubernetes' tests of a runtime.
 	Critest Selection = "critest"
@@ -154,7 +156,7 @@ func Prepare(ctx context.Context, log io.Writer, selection Selection) (PartSet, 
 	// Two at a time: while one downloads or links, the other keeps the cores busy. The longest is the first.
 	compiling, compileCtx := errgroup.WithContext(ctx)
 	compiling.SetLimit(2)
-	if selection == All {
+	if selection == Test || selection == All {
 		machine, err := Machine(ctx, parts, Options{Log: log})
 		if err != nil {
 			return PartSet{}, err
@@ -171,8 +173,7 @@ func Prepare(ctx context.Context, log io.Writer, selection Selection) (PartSet, 
 	return parts, compiling.Wait()
 }
 
-// hasten builds the kernel that is a program, for a host without KVM. That takes long, and pays where many tests run.
-// Where it cannot be built, QEMU's emulation does.
+// hasten builds the kernel that is a program, for a host without KVM. Where it cannot be built, QEMU's emulation does.
 func (r recipeBook) hasten(ctx context.Context, log io.Writer) error {
 	err := ensure(ctx, r.cache, r.uml(), log)
 	if err != nil && ctx.Err() == nil {
@@ -184,7 +185,7 @@ func (r recipeBook) hasten(ctx context.Context, log io.Writer) error {
 
 func (r recipeBook) selected(selection Selection) ([]part, error) {
 	switch selection {
-	case Main:
+	case Main, Test:
 		return r.main(), nil
 	case Core:
 		return r.core(), nil
@@ -195,7 +196,7 @@ func (r recipeBook) selected(selection Selection) ([]part, error) {
 	case Critest:
 		return r.tests(), nil
 	}
-	return nil, fmt.Errorf("no parts %q: choose main, core, kubernetes, all, or critest", selection)
+	return nil, fmt.Errorf("no parts %q: choose main, test, core, kubernetes, all, or critest", selection)
 }
 
 // links is the part that leads to all others. A link to a part that is not

@@ -20,7 +20,7 @@ import (
 func umlArguments(parts PartSet, options Options, scratch string) (program string, args []string, err error) {
 	kernel, err := filepath.EvalSymlinks(filepath.Join(parts.folder, "uml"))
 	if err != nil {
-		return "", nil, fmt.Errorf("the kernel for UML is not built: run rdma-node --prepare --parts all: %w", err)
+		return "", nil, fmt.Errorf("the kernel for UML is not built: run rdma-node --prepare --parts test: %w", err)
 	}
 	args = []string{
 		"seccomp=on", fmt.Sprintf("mem=%dM", options.Memory), "ncpus=1",

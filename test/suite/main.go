@@ -1,13 +1,14 @@
 // Copyright The rdma-spec Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Command suite runs the parts of `make test`, as many at once as keep the host's cores busy, and prints a table of
+// Command suite runs the parts of `make test` and `make test-all`, as many at once as keep the host's cores busy, and prints a table of
 // them at the end.
 //
-// A part is a make target whose output is that of `go test -v` where SUITE is set, or of any other program, and the
-// number of cores that it wants. It fails where its target fails, or where a pattern of tests matches none:
+// A part is a make target whose output is that of `go test -v` where SUITE is set, or of any other program, the number
+// of cores that it wants, and the part before it that makes what it needs, if there is one. It fails where its target
+// fails, where a pattern of tests matches none, or where what it needs was not made:
 //
-//	suite node-faults=2 node-main=1 unit=1
+//	suite prepare=2 unit=1 node-main=1:prepare
 //
 // Parts start in the order in which they are given as cores become free, so the longest belong first. What a part
 // prints goes to bin/log/PART.log, and to standard output where the part fails. suite knows nothing about what a part
@@ -39,6 +40,9 @@ const logFolder = "bin/log"
 type part struct {
 	name   string
 	cores  int
+	after  *part // makes what this one needs; nil: nothing has to be made
+	needed bool  // another part waits for this one
+	ended  bool
 	tests  results
 	took   time.Duration
 	failed error
@@ -66,16 +70,26 @@ func main() {
 	}
 }
 
-// parseParts reads NAME=CORES. A part that wants more cores than there are gets all of them.
+// parseParts reads NAME=CORES or NAME=CORES:AFTER. A part that wants more cores than there are gets all of them.
 func parseParts(args []string, cores int) ([]*part, error) {
 	var parts []*part
 	for _, arg := range args {
 		name, wanted, found := strings.Cut(arg, "=")
+		wanted, after, waits := strings.Cut(wanted, ":")
 		n, err := strconv.Atoi(wanted)
 		if !found || err != nil || n < 1 || name == "" {
 			return nil, fmt.Errorf("%q is not a part: write TARGET=CORES, as in unit=1", arg)
 		}
-		parts = append(parts, &part{name: name, cores: min(n, cores)})
+		p := &part{name: name, cores: min(n, cores)}
+		if waits {
+			at := slices.IndexFunc(parts, func(other *part) bool { return other.name == after })
+			if at < 0 {
+				return nil, fmt.Errorf("%q waits for a part that is not before it: %q", arg, after)
+			}
+			p.after = parts[at]
+			p.after.needed = true
+		}
+		parts = append(parts, p)
 	}
 	if len(parts) == 0 {
 		return nil, fmt.Errorf("no parts: write TARGET=CORES, as in unit=1")
@@ -83,14 +97,16 @@ func parseParts(args []string, cores int) ([]*part, error) {
 	return parts, nil
 }
 
-// schedule runs each part once, never on more cores than there are. The first part that fits into the free cores starts
-// next.
+// schedule runs each part once, never on more cores than there are. The first part that fits into the free cores, and
+// that waits for none, starts next.
 func schedule(parts []*part, free int, run func(*part)) {
 	waiting, ended := slices.Clone(parts), make(chan *part)
 	for running := 0; len(waiting) > 0 || running > 0; {
-		next := slices.IndexFunc(waiting, func(p *part) bool { return p.cores <= free })
+		next := slices.IndexFunc(waiting, func(p *part) bool { return p.cores <= free && (p.after == nil || p.after.ended) })
 		if next < 0 {
-			free += (<-ended).cores
+			p := <-ended
+			p.ended = true
+			free += p.cores
 			running--
 			continue
 		}
@@ -107,6 +123,10 @@ func schedule(parts []*part, free int, run func(*part)) {
 
 // run runs the part and reports on out how it went.
 func (p *part) run(ctx context.Context, out io.Writer) {
+	if p.after != nil && p.after.failed != nil {
+		p.failed = fmt.Errorf("not run: %s failed", p.after.name)
+		return
+	}
 	begin := time.Now()
 	log := filepath.Join(logFolder, p.name+".log")
 	p.failed = p.makeInto(ctx, log)
@@ -124,10 +144,10 @@ func (p *part) run(ctx context.Context, out io.Writer) {
 		p.took.Round(time.Second), p.failed, said)
 }
 
-// niceness is how much the part gives way to others. A compiler takes all the cores that it gets, and deadlines on a node
-// pass while its emulated CPU stands still.
+// niceness is how much the part gives way to others: to one that others wait for, and to nodes. A compiler takes all the
+// cores that it gets, and deadlines on a node pass while its emulated CPU stands still.
 func (p *part) niceness() string {
-	if strings.HasPrefix(p.name, "node-") {
+	if p.needed || strings.HasPrefix(p.name, "node-") {
 		return "0"
 	}
 	return "5"

@@ -19,7 +19,8 @@ import (
 )
 
 func TestParseParts(t *testing.T) {
-	for _, args := range [][]string{nil, {"unit"}, {"unit="}, {"unit=0"}, {"unit=two"}, {"=1"}} {
+	for _, args := range [][]string{nil, {"unit"}, {"unit="}, {"unit=0"}, {"unit=two"}, {"=1"}, {"=1:"},
+		{"unit=1:"}, {"unit=1:unit"}, {"node=1:prepare", "prepare=1"}} {
 		if parts, err := parseParts(args, 2); err == nil {
 			t.Errorf("%q are the parts %v", args, parts)
 		}
@@ -99,6 +100,36 @@ FAIL
 	}
 	if diff := cmp.Diff([]string{"TestSkipped (some_test.go:7: needs a node)"}, got.skipped); diff != "" {
 		t.Error(diff)
+	}
+}
+
+// A part waits for the part that makes what it needs, even where cores are free, and is not run where that failed.
+func TestPartsThatWait(t *testing.T) {
+	parts, err := parseParts([]string{"prepare=2", "node=1:prepare", "unit=1"}, 2)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var mu sync.Mutex
+	var order []string
+	unitRan := make(chan struct{})
+	schedule(parts, 3, func(p *part) {
+		if p.name == "prepare" {
+			<-unitRan // there is a core for it
+		}
+		mu.Lock()
+		order = append(order, p.name)
+		mu.Unlock()
+		if p.name == "unit" {
+			close(unitRan)
+		}
+	})
+	if diff := cmp.Diff([]string{"unit", "prepare", "node"}, order); diff != "" {
+		t.Error(diff)
+	}
+	prepare := part{name: "prepare", failed: errors.New("exit status 2")}
+	node := part{name: "node", after: &prepare}
+	if node.run(t.Context(), io.Discard); fmt.Sprint(node.failed) != "not run: prepare failed" {
+		t.Error(node.failed)
 	}
 }
 

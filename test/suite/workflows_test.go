@@ -29,7 +29,7 @@ func TestNotes(t *testing.T) {
 	}
 }
 
-// TestReleaseIsLast: nothing is pushed before the checks, the notes, and the tests on the node.
+// TestReleaseIsLast: nothing is pushed while known vulnerabilities, the notes, or the tests on the node are not seen to.
 func TestReleaseIsLast(t *testing.T) {
 	var workflow struct {
 		Jobs map[string]struct{ Needs any }
@@ -38,7 +38,7 @@ func TestReleaseIsLast(t *testing.T) {
 	if err := yaml.Unmarshal([]byte(text), &workflow); err != nil {
 		t.Fatal(err)
 	}
-	if got := fmt.Sprint(workflow.Jobs["release"].Needs); got != "[check ready]" {
+	if got := fmt.Sprint(workflow.Jobs["release"].Needs); got != "[vulnerabilities ready]" {
 		t.Errorf("the release needs %s, want what checks it", got)
 	}
 	before, after, found := strings.Cut(text, "\n  release:\n")

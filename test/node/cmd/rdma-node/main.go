@@ -82,7 +82,7 @@ lock up, which its kernel notices, it is booted once more and the command runs a
 	set.StringVar(&f.options.Machine, "machine", "", "kvm, uml or tcg (default: the fastest that has been seen to work)")
 	set.StringArrayVar(&f.env, "env", nil, "NAME=VALUE for the command's environment; may be repeated")
 	set.StringVar(&f.parts, "parts", string(node.Core),
-		"which parts to build first: main, core, kubernetes, all, or critest")
+		"which parts to build first: main, test, core, kubernetes, all, or critest")
 	set.BoolVar(&f.prepare, "prepare", false, "build what is missing and boot nothing")
 	set.BoolVar(&f.which, "which", false, "print which machine runs the node, and boot nothing")
 	set.BoolVar(&f.shell, "shell", false, "an interactive shell (the default without a command)")

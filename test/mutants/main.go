@@ -1,0 +1,255 @@
+// Copyright The rdma-spec Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+// Command mutants changes packages at random places, and lists the changes that their own tests do not notice:
+//
+//	mutants -seed 1 -number 40 ./plugin/policy ./spec/hca
+//
+// The places are chosen by a hash of what is there, so they stay where other code changes. All mutants of a package are
+// compiled into one program of its tests, which runs once for each. The sources are not touched. A survivor that the
+// table does not have is an error; -update writes the table.
+package main
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"crypto/sha256"
+	"encoding/json"
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"runtime"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+)
+
+const (
+	table = "test/mutants/survivors.tsv"
+	// variable says by its number which mutant a program of tests is.
+	variable = "RDMA_SPEC_MUTANT"
+	// shortest and factor bound a run: a mutant that waits for ever is noticed. The bound is a factor of what the tests
+	// take without a mutant.
+	shortest, factor = 20 * time.Second, 5
+)
+
+// chooser is added to a package.
+const chooser = `package %s
+
+import "os"
+
+var onlyMutant = os.Getenv("` + variable + `")
+
+func chosenMutant(number string) bool { return number == onlyMutant }
+`
+
+func main() {
+	seed := flag.Int("seed", 1, "which mutants are chosen")
+	number := flag.Int("number", 40, "how many of each package")
+	update := flag.Bool("update", false, "write "+table)
+	flag.Parse()
+	if err := run(context.Background(), *seed, *number, *update, flag.Args()); err != nil {
+		fmt.Fprintln(os.Stderr, "mutants:", err)
+		os.Exit(1)
+	}
+}
+
+func run(ctx context.Context, seed, number int, update bool, folders []string) error {
+	known, err := os.ReadFile(table)
+	if err != nil && !errors.Is(err, os.ErrNotExist) {
+		return err
+	}
+	old := strings.SplitAfter(string(known), "\n")
+	var kept, unknown []string
+	for _, line := range old {
+		if folder, _, _ := strings.Cut(line, "\t"); line != "" && !slices.Contains(folders, folder) {
+			kept = append(kept, line)
+		}
+	}
+	for _, folder := range folders {
+		survivors, ran, err := tryPackage(ctx, folder, seed, number)
+		if err != nil {
+			return fmt.Errorf("%s: %w", folder, err)
+		}
+		fmt.Printf("%s: %d of %d mutants are killed\n", folder, ran-len(survivors), ran)
+		for _, m := range survivors {
+			line := folder + "\t" + m.name() + "\n"
+			kept = append(kept, line)
+			if !slices.Contains(old, line) {
+				unknown = append(unknown, line)
+				fmt.Printf("  survives: %s", line)
+			}
+		}
+	}
+	if update {
+		slices.Sort(kept)
+		return os.WriteFile(table, []byte(strings.Join(kept, "")), 0o644)
+	}
+	if len(unknown) > 0 {
+		return fmt.Errorf("%d survivors are not in %s: test what they change, or add them with -update", len(unknown), table)
+	}
+	return nil
+}
+
+// choose returns a number of mutants of a package's files, by their names.
+func choose(all []mutant, seed, number int) []mutant {
+	seen, rank := map[string]int{}, map[*mutant][32]byte{}
+	var order []*mutant
+	for i := range all {
+		m := &all[i]
+		seen[m.name()]++
+		rank[m] = sha256.Sum256(fmt.Appendf(nil, "%d %s %d", seed, m.name(), seen[m.name()]))
+		order = append(order, m)
+	}
+	slices.SortFunc(order, func(a, b *mutant) int {
+		x, y := rank[a], rank[b]
+		return cmp.Or(bytes.Compare(x[:], y[:]), cmp.Compare(a.from, b.from))
+	})
+	var chosen []mutant
+	for i, m := range order[:min(number, len(order))] {
+		m.number = i + 1
+		chosen = append(chosen, *m)
+	}
+	return chosen
+}
+
+// tryPackage returns the mutants of a package that its tests do not notice, and how many ran.
+func tryPackage(ctx context.Context, folder string, seed, number int) (survivors []mutant, ran int, err error) {
+	scratch, err := os.MkdirTemp("", "mutants")
+	if err != nil {
+		return nil, 0, err
+	}
+	defer func() { _ = os.RemoveAll(scratch) }() // in the temporary folder: nothing is lost
+	files, err := filepath.Glob(filepath.Join(folder, "*.go"))
+	if err != nil {
+		return nil, 0, err
+	}
+	var all []mutant
+	sources := map[string][]byte{}
+	for _, file := range files {
+		if strings.HasSuffix(file, "_test.go") {
+			continue
+		}
+		source, err := os.ReadFile(file)
+		if err != nil {
+			return nil, 0, err
+		}
+		found, err := mutants(filepath.Base(file), source)
+		if err != nil {
+			return nil, 0, err
+		}
+		sources[filepath.Base(file)] = source
+		all = append(all, found...)
+	}
+	chosen := choose(all, seed, number)
+	program, chosen, err := compile(ctx, folder, scratch, sources, chosen)
+	if err != nil {
+		return nil, 0, err
+	}
+	begin := time.Now()
+	if out, err := start(ctx, folder, program, 0, 10*time.Minute); err != nil {
+		return nil, 0, fmt.Errorf("the tests fail without a mutant: %w\n%s", err, out)
+	}
+	limit := max(shortest, factor*time.Since(begin))
+	survived := make([]bool, len(chosen))
+	var running errgroup.Group
+	running.SetLimit(runtime.NumCPU())
+	for i, m := range chosen {
+		running.Go(func() error {
+			_, err := start(ctx, folder, program, m.number, limit)
+			var exit *exec.ExitError
+			survived[i] = err == nil
+			if err != nil && !errors.As(err, &exit) {
+				return err
+			}
+			return nil
+		})
+	}
+	err = running.Wait()
+	for i, m := range chosen {
+		if survived[i] {
+			survivors = append(survivors, m)
+		}
+	}
+	return survivors, len(chosen), err
+}
+
+// start runs a program of tests as one of its mutants; 0 is none.
+func start(ctx context.Context, folder, program string, number int, limit time.Duration) ([]byte, error) {
+	ctx, cancel := context.WithTimeout(ctx, limit+shortest) // the program ends itself, unless it cannot
+	defer cancel()
+	command := exec.CommandContext(ctx, program, "-test.failfast", "-test.timeout="+limit.String())
+	command.Dir, command.WaitDelay = folder, shortest
+	command.Env = append(os.Environ(), variable+"="+strconv.Itoa(number))
+	return command.CombinedOutput()
+}
+
+// compile returns a program of the package's tests that has the mutants, without those that do not compile.
+func compile(ctx context.Context, folder, scratch string, sources map[string][]byte,
+	chosen []mutant) (program string, left []mutant, err error) {
+	folder, err = filepath.Abs(folder)
+	if err != nil {
+		return "", nil, err
+	}
+	program = filepath.Join(scratch, "tests")
+	for {
+		replaced, name, written := map[string]string{}, "", map[string]string{}
+		for file, source := range sources {
+			of := slices.Clone(chosen)
+			of = slices.DeleteFunc(of, func(m mutant) bool { return m.file != file })
+			written[file] = withMutants(source, of)
+			name = regexp.MustCompile(`(?m)^package (\w+)`).FindStringSubmatch(string(source))[1]
+		}
+		written["chosen_mutant.go"] = fmt.Sprintf(chooser, name)
+		for file, text := range written {
+			replaced[filepath.Join(folder, file)] = filepath.Join(scratch, file)
+			if err := os.WriteFile(filepath.Join(scratch, file), []byte(text), 0o600); err != nil {
+				return "", nil, err
+			}
+		}
+		overlay, err := json.Marshal(map[string]any{"Replace": replaced})
+		if err == nil {
+			err = os.WriteFile(filepath.Join(scratch, "overlay.json"), overlay, 0o600)
+		}
+		if err != nil {
+			return "", nil, err
+		}
+		command := exec.CommandContext(ctx, "go", "test", "-c", "-vet=off", "-gcflags=-e", "-overlay",
+			filepath.Join(scratch, "overlay.json"), "-o", program, folder)
+		out, err := command.CombinedOutput()
+		if err == nil {
+			return program, chosen, nil
+		}
+		wrong := onLines(string(out), written)
+		before := len(chosen)
+		chosen = slices.DeleteFunc(chosen, func(m mutant) bool { return wrong[m.number] })
+		if len(chosen) == before {
+			return "", nil, fmt.Errorf("compile: %w\n%s", err, out)
+		}
+	}
+}
+
+// onLines returns the numbers of the mutants on the lines that a compiler names.
+func onLines(said string, files map[string]string) map[int]bool {
+	wrong := map[int]bool{}
+	for _, place := range regexp.MustCompile(`(\w+\.go):(\d+):`).FindAllStringSubmatch(said, -1) {
+		lines := strings.Split(files[place[1]], "\n")
+		at, _ := strconv.Atoi(place[2]) // digits
+		if at > len(lines) {
+			continue
+		}
+		for _, found := range regexp.MustCompile(`chosenMutant\("(\d+)"\)`).FindAllStringSubmatch(lines[at-1], -1) {
+			number, _ := strconv.Atoi(found[1]) // digits
+			wrong[number] = true
+		}
+	}
+	return wrong
+}
