@@ -174,8 +174,8 @@ func (c *Container) compare(o Options) {
 	switch want := c.Wanted.Memlock; c.reading.Judge(want) {
 	case repair.Below:
 		if c.IPCLock != nil && *c.IPCLock && c.Registers != nil && *c.Registers >= want {
-			c.Notes = append(c.Notes, fmt.Sprintf("memlock is %s, the policy gives %s; with CAP_IPC_LOCK it can register all "+
-				"the same", c.Memlock.Soft, want))
+			c.Notes = append(c.Notes, fmt.Sprintf("memlock is %s, the policy gives %s; with CAP_IPC_LOCK it can "+
+				"register more", c.Memlock.Soft, want))
 			break
 		}
 		c.report(StateBelow, fmt.Sprintf("memlock is %s, the policy gives %s: %s", c.Memlock.Soft, want, c.Remedy.Text))

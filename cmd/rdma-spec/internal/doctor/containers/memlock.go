@@ -29,8 +29,8 @@ func containerMemlock(v *doctor.View, c node.Container) []doctor.Finding {
 	case c.Remedy.Action == node.Nothing:
 		return nil
 	case c.State != node.StateBelow:
-		return []doctor.Finding{doctor.Told(containerObject(c), "Its memlock is below %s, which the policy gives, and it can "+
-			"register more all the same.", c.Wanted.Memlock)}
+		return []doctor.Finding{doctor.Told(containerObject(c), "Its memlock is below %s, which the policy gives; with "+
+			"CAP_IPC_LOCK it can register more.", c.Wanted.Memlock)}
 	}
 	return []doctor.Finding{doctor.Told(containerObject(c), "%s", doctor.Sentence(c.Problems))}
 }

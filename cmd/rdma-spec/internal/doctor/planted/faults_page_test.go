@@ -89,7 +89,7 @@ func page(c doctor.Check, shown []doctor.Finding) string {
 	fmt.Fprintf(&text, "[rdma-spec](../../README.md) / [Faults](../faults.md) / %s\n\n# %[1]s\n\n%s\n\nWhy a fault matters: %s\n",
 		c.ID, c.Title, c.Why)
 	text.WriteString("\n## What people see\n\n")
-	for _, message := range c.Messages {
+	for _, message := range messagesOf(c.ID) {
 		fmt.Fprintf(&text, "- %s\n", code(message))
 	}
 	if c.NoMessages != "" {
@@ -226,7 +226,12 @@ func instruction(text string) string {
 }
 
 // code is a message in Markdown.
-func code(message string) string { return "`" + strings.ReplaceAll(message, "`", "'") + "`" }
+func code(message string) string {
+	if strings.Contains(message, "`") {
+		return "`` " + message + " ``"
+	}
+	return "`" + message + "`"
+}
 
 // cell is Markdown in a table.
 func cell(text string) string { return strings.ReplaceAll(text, "|", `\|`) }

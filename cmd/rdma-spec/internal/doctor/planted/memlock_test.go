@@ -142,10 +142,10 @@ func TestEnoughMemlock(t *testing.T) {
 			c := s.starved(8 << 20)
 			c.Registers, c.IPCLock, c.Bounding = bytesOf(unlimited), yes(true), []string{spec.CapIPCLock}
 			s.runtime().Handlers = s.runtime().Handlers[1:]
-		}, "It gives 8Mi, and its RDMA containers can register more all the same"},
+		}, "It gives 8Mi, and its RDMA containers can register more"},
 		"root with IPC_LOCK, below the policy": {func(s *sick) {
 			s.container().Memlock, s.container().Remedy.Action = both(8<<20), node.Repair
-		}, "Its memlock is below unlimited, which the policy gives, and it can register more all the same."},
+		}, "Its memlock is below unlimited, which the policy gives; with CAP_IPC_LOCK it can register more."},
 		"a limit that the policy sets": {func(s *sick) {
 			c := s.container()
 			c.Memlock, c.Registers, c.Wanted = both(32<<20), bytesOf(32<<20), &spec.Grant{Memlock: 32 << 20}

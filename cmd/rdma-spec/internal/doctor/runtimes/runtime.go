@@ -233,7 +233,7 @@ func memlockSource(v *doctor.View) []doctor.Finding {
 		for _, name := range handlers {
 			if gives := r.Gives(name); runtime.Low(gives) && !starved[name] {
 				found = append(found, doctor.Told(handlerObject(r.Handler(name), r),
-					"It gives %s, and its RDMA containers can register more all the same, as root with CAP_IPC_LOCK can.", gives))
+					"It gives %s, and its RDMA containers can register more, as root with CAP_IPC_LOCK can.", gives))
 			}
 		}
 		switch {
