@@ -22,6 +22,7 @@ import (
 	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/cli"
 	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/doctor"
 	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/node/containerd"
+	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/node/runtime"
 )
 
 // Options are the flags that all subcommands of `rdma-spec configure` have.
@@ -361,6 +362,7 @@ func (o *Options) reversal(ledger *change.Ledger, features []string) (back chang
 }
 
 // daemon returns the containerd whose files are changed.
-func (o *Options) daemon() (containerd.Daemon, error) {
-	return containerd.Choose(containerd.Find(o.Root), o.config, o.Root)
+func (o *Options) daemon(ctx context.Context) (d containerd.Daemon, err error) {
+	d, _, err = runtime.Choose(ctx, o.Root, runtime.NameContainerd, o.config)
+	return d, err
 }

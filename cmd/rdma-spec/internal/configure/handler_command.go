@@ -59,7 +59,7 @@ It does not limit open files to 1024, as the output of 'ctr oci spec' does for e
 		case inPlace:
 			model = name
 		}
-		daemon, err := o.daemon()
+		daemon, err := o.daemon(cmd.Context())
 		if err != nil {
 			return configured{}, err
 		}

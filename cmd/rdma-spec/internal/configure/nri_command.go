@@ -12,7 +12,6 @@ import (
 
 	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/cli"
 	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/configure/editor"
-	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/node/containerd"
 	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/node/runtime"
 	"github.com/rdma-spec/rdma-spec/plugin/storedspec/places"
 )
@@ -57,33 +56,29 @@ validator's own list, which affects all containers of the node, is not changed.`
 }
 
 func addRuntimeFlag(cmd *cobra.Command, runtime *string) {
-	cmd.Flags().StringVar(runtime, "runtime", "", "the `RUNTIME`: containerd, crio; by default the one that is installed")
+	cmd.Flags().StringVar(runtime, "runtime", "", "the `RUNTIME`: containerd, crio; by default the one that the kubelet uses")
 	cli.Complete(cmd, "runtime", func(string) []string { return []string{RuntimeContainerd, runtimeCRIO} })
 }
 
 const featureNRI = "nri"
 
-// NRI plans NRI in a runtime; "" is the one that is installed, and containerd where both are.
+// NRI plans NRI in a runtime; "" is the one that the kubelet uses.
 func (o *Options) nri(ctx context.Context, which string, required bool) (configured, error) {
 	c := configured{feature: featureNRI}
-	if which == "" && runtime.HasCRIO(o.Root) && o.config == "" && len(containerd.Find(o.Root)) == 0 {
-		which = runtimeCRIO
-	}
-	switch which {
-	case "", RuntimeContainerd:
-	case runtimeCRIO:
-		if required {
-			return c, cli.Usage(errors.New("--required is for containerd: in CRI-O 1.34 and later, set " +
-				"nri_enable_default_validator = true in the section [crio.nri.default_validator] of its configuration"))
-		}
-		plan, err := CRIONRI(ctx, o.Root)
-		c.plan, c.unit, c.restart = plan, crioUnit, restartNext(crioUnit)
-		return c, err
-	default:
+	name, known := map[string]string{"": "", RuntimeContainerd: runtime.NameContainerd, runtimeCRIO: runtime.NameCRIO}[which]
+	if !known {
 		return c, cli.Usage(fmt.Errorf("--runtime %s: write containerd or crio", which))
 	}
-	daemon, err := o.daemon()
-	if err != nil {
+	daemon, isCRIO, err := runtime.Choose(ctx, o.Root, name, o.config)
+	switch {
+	case err != nil:
+		return c, err
+	case isCRIO && required:
+		return c, cli.Usage(errors.New("--required is for containerd: in CRI-O 1.34 and later, set " +
+			"nri_enable_default_validator = true in the section [crio.nri.default_validator] of its configuration"))
+	case isCRIO:
+		c.plan, err = CRIONRI(ctx, o.Root)
+		c.unit, c.restart = crioUnit, restartNext(crioUnit)
 		return c, err
 	}
 	c.plan, err = editor.Edit(daemon).NRI(ctx, required)

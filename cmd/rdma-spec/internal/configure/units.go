@@ -4,12 +4,14 @@
 package configure
 
 import (
-	"cmp"
+	"context"
+	"errors"
 	"fmt"
 	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
+	"syscall"
 
 	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/node/cdi"
 	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/node/containerd"
@@ -47,24 +49,22 @@ func (o *Options) blocked(paths []string) error {
 // its own handlers.
 func (o *Options) named(after containerd.Contents) (path string, err error) {
 	all := containerd.Find(o.Root)
-	if d, err := o.daemon(); err == nil { // that of --config
+	if d, err := o.daemon(context.Background()); err == nil { // that of --config
 		all = append(all, d)
 	}
 	for _, d := range all {
-		main, err := after.Read(d.File)
-		if err != nil {
-			return "", err
+		read, err := d.Files(context.Background(), after)
+		if errors.As(err, new(syscall.Errno)) {
+			return "", err // else the daemon does not start with them as they are
 		}
-		read, _ := d.Imported(after, main)              // of a file that is no TOML, containerd reads nothing
-		read = append(read, cmp.Or(d.Template, d.File)) // the platform renders the file again
 		for path, content := range after {
 			if content != nil {
 				continue
 			}
 			name := regexp.MustCompile(`(?m)^[^#\n]*["']` + regexp.QuoteMeta(d.OnNode(path)) + `["']`)
 			for _, file := range read {
-				if text, err := after.Read(file); err == nil && name.Match(text) {
-					return path, fmt.Errorf("%s names %s, without which containerd serves no CRI: change that first", file, path)
+				if name.Match(file.Text) {
+					return path, fmt.Errorf("%s names %s, without which containerd serves no CRI: change that first", file.Path, path)
 				}
 			}
 		}

@@ -61,18 +61,13 @@ func (r remembering) Version(ctx context.Context) (string, error) {
 }
 
 func (r remembering) Dump(ctx context.Context, file string) ([]byte, error) {
-	text, err := os.ReadFile(file)
-	if err != nil {
-		return nil, err
-	}
-	key := string(text)
-	imported, err := containerd.Daemon{File: file}.Imported(containerd.Contents{}, text)
-	for _, name := range imported {
-		text, readErr := containerd.Contents{}.Read(name)
-		key, err = key+"\x00"+name+"\x00"+string(text), errors.Join(err, readErr)
-	}
+	files, err := containerd.Daemon{Config: file}.Files(ctx, nil)
 	if err != nil {
 		return r.Binary.Dump(ctx, file)
+	}
+	key := ""
+	for _, f := range files {
+		key += "\x00" + string(f.Text)
 	}
 	answer, known := r.answers[key]
 	if !known {
@@ -97,7 +92,7 @@ func newNode(t *testing.T, name string) node {
 	n := node{root: scratch.Folder(t)}
 	version, config, _ := strings.Cut(name, "/")
 	etc := filepath.Join(n.root, "etc/containerd")
-	n.daemon = containerd.Daemon{Name: "containerd", File: filepath.Join(etc, "config.toml"),
+	n.daemon = containerd.Daemon{Name: "containerd", Config: filepath.Join(etc, "config.toml"),
 		Program: remembering{installed(t, version), map[string][]byte{}}}
 	platform, _, _ := strings.Cut(config, "-")
 	switch platform {
@@ -123,7 +118,7 @@ func newNode(t *testing.T, name string) node {
 			t.Fatal(err)
 		}
 	}
-	copyTo(filepath.Join("testdata", name+".toml"), n.daemon.File)
+	copyTo(filepath.Join("testdata", name+".toml"), n.daemon.File())
 	for _, file := range files {
 		copyTo(file, filepath.Join(etc, "conf.d", filepath.Base(file)))
 	}
@@ -253,7 +248,7 @@ func (n node) applied(t *testing.T, plan change.Plan, want func(effective map[st
 // effective returns what containerd makes of the node's own files. A missing one is as an empty one.
 func (n node) effective(t *testing.T) map[string]any {
 	t.Helper()
-	file := n.daemon.File
+	file := n.daemon.File()
 	if !containerd.Exists(file) {
 		file = filepath.Join(scratch.Folder(t), "config.toml")
 		if err := os.WriteFile(file, nil, 0o600); err != nil {
@@ -271,8 +266,8 @@ func (n node) effective(t *testing.T) map[string]any {
 // drop-ins.
 func (n node) render(t *testing.T) {
 	t.Helper()
-	text := n.before[n.daemon.File]
-	templates, err := filepath.Glob(filepath.Join(filepath.Dir(n.daemon.File), "*.tmpl"))
+	text := n.before[n.daemon.File()]
+	templates, err := filepath.Glob(filepath.Join(filepath.Dir(n.daemon.File()), "*.tmpl"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -291,7 +286,7 @@ func (n node) render(t *testing.T) {
 		text = string(named)
 	}
 	if len(templates) > 0 || n.daemon.DropIns != "" {
-		if err := os.WriteFile(n.daemon.File, []byte(text), 0o600); err != nil {
+		if err := os.WriteFile(n.daemon.File(), []byte(text), 0o600); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -300,8 +295,8 @@ func (n node) render(t *testing.T) {
 // unrender takes back what the platform has rendered.
 func (n node) unrender(t *testing.T) {
 	t.Helper()
-	if text, existed := n.before[n.daemon.File]; existed && (n.daemon.Template != "" || n.daemon.DropIns != "") {
-		if err := os.WriteFile(n.daemon.File, []byte(text), 0o600); err != nil {
+	if text, existed := n.before[n.daemon.File()]; existed && (n.daemon.Template != "" || n.daemon.DropIns != "") {
+		if err := os.WriteFile(n.daemon.File(), []byte(text), 0o600); err != nil {
 			t.Fatal(err)
 		}
 	}

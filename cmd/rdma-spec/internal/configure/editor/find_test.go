@@ -117,7 +117,7 @@ func TestChoose(t *testing.T) {
 				t.Fatal(err)
 			}
 			program, _ := d.Program.(containerd.Binary)
-			if got := strings.ReplaceAll(d.File+" "+string(program), root+"/", ""); got != test.want {
+			if got := strings.ReplaceAll(d.File()+" "+string(program), root+"/", ""); got != test.want {
 				t.Errorf("%s, want %s", got, test.want)
 			}
 		})

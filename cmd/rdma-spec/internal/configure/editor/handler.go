@@ -51,10 +51,10 @@ func (d Editor) Handler(ctx context.Context, name, like string,
 	plugin, handlers := containerd.Handlers(now)
 	model, known := handlers[like].(map[string]any)
 	if !known {
-		return nil, fmt.Errorf("%s has no handler %q: it has %s", d.File, like,
+		return nil, fmt.Errorf("%s has no handler %q: it has %s", d.File(), like,
 			strings.Join(slices.Sorted(maps.Keys(handlers)), ", "))
 	}
-	file := d.Below(filepath.Join(filepath.Dir(d.File), "rdma-spec-"+name+".json"))
+	file := d.Below(filepath.Join(filepath.Dir(d.File()), "rdma-spec-"+name+".json"))
 	named := d.OnNode(file)
 	wanted := tomledit.Clone(model)
 	wanted[containerd.BaseSpecKey] = named
@@ -69,7 +69,7 @@ func (d Editor) Handler(ctx context.Context, name, like string,
 		return nil, nil
 	case exists && name != like:
 		return nil, fmt.Errorf("%s already has a handler %q: take another name, or give it the base spec with --in-place",
-			d.File, name)
+			d.File(), name)
 	}
 	content, err := spec(base)
 	if err != nil {
@@ -95,7 +95,7 @@ func (d Editor) Handler(ctx context.Context, name, like string,
 
 // waysToSet returns ways to write a handler: as the files write its model, or as containerd prints it; and the same
 // with the handlers that no file writes, since containerd 1.x forgets its built-in ones where a file has any.
-func waysToSet(files change.Plan, version int, name, like, file string, all map[string]any) (ways [][]set) {
+func waysToSet(files []containerd.File, version int, name, like, file string, all map[string]any) (ways [][]set) {
 	path := func(name ...string) []string {
 		return append([]string{"plugins", criPlugin(version), "containerd", "runtimes"}, name...)
 	}
@@ -121,14 +121,10 @@ func waysToSet(files change.Plan, version int, name, like, file string, all map[
 }
 
 // written returns what files say of a handler; a later one adds to an earlier one.
-func written(files change.Plan, version int, name string) map[string]any {
+func written(files []containerd.File, version int, name string) map[string]any {
 	all := map[string]any{}
 	for _, f := range files {
-		tree, err := tomledit.Parse(f.Before)
-		if err != nil {
-			return nil
-		}
-		found, _ := tomledit.Lookup(tree, "plugins", criPlugin(version), "containerd", "runtimes", name)
+		found, _ := tomledit.Lookup(f.Tree, "plugins", criPlugin(version), "containerd", "runtimes", name)
 		table, _ := found.(map[string]any) // else containerd refuses it
 		maps.Copy(all, tomledit.Clone(table))
 	}

@@ -65,7 +65,7 @@ func TestHandler(t *testing.T) {
 			n.applied(t, plan, func(effective map[string]any) {
 				plugin, all := containerd.Handlers(effective)
 				wanted := tomledit.Clone(all[test.like].(map[string]any)) //nolint:forcetypeassert // a test's
-				wanted[containerd.BaseSpecKey] = filepath.Join(filepath.Dir(n.daemon.File), "rdma-spec-"+test.name+".json")
+				wanted[containerd.BaseSpecKey] = filepath.Join(filepath.Dir(n.daemon.File()), "rdma-spec-"+test.name+".json")
 				tomledit.Put(effective, wanted, "plugins", plugin, "containerd", "runtimes", test.name)
 			}, handler)
 		})
@@ -85,7 +85,7 @@ func changes(t *testing.T, planned func() (change.Plan, error)) string {
 // A handler keeps what its model's base spec has.
 func TestHandlerStartsFromItsModelsBaseSpec(t *testing.T) {
 	n := newNode(t, "2.2/eks-al2023")
-	base := filepath.Join(filepath.Dir(n.daemon.File), "base-runtime-spec.json")
+	base := filepath.Join(filepath.Dir(n.daemon.File()), "base-runtime-spec.json")
 	missing := func(name, like, file string) {
 		t.Helper()
 		if _, err := Edit(n.daemon).Handler(t.Context(), name, like, someSpec); err == nil || !strings.Contains(err.Error(),
@@ -125,11 +125,11 @@ func TestTemplatesThatExist(t *testing.T) {
 		"none, containerd 1.7": {nil, "1.7.35", "config.toml.tmpl " + containerd.DefaultTemplate},
 		"an old one": {map[string]string{"config.toml.tmpl": "{{ template \"base\" . }}\n[debug]"}, "2.4.2",
 			"config.toml.tmpl {{ template \"base\" . }}\n[debug]\n["},
-		"both": {map[string]string{"config.toml.tmpl": "old\n", "config-v3.toml.tmpl": "new\n"}, "2.4.2",
-			"config-v3.toml.tmpl new\n"},
+		"both": {map[string]string{"config.toml.tmpl": "# old\n", "config-v3.toml.tmpl": "# new\n"}, "2.4.2",
+			"config-v3.toml.tmpl # new\n"},
 		"one that was changed": {map[string]string{"config-v3.toml.tmpl": "[plugins.'io.containerd.nri.v1.nri']\n  " +
 			"socket_path = '/x'\n"}, "2.4.2",
-			"error: the template has the section already: restart the platform, or change it there"},
+			"error: the template sets the key: change it there"},
 		"one that sets the key":    {map[string]string{"config.toml": "version = 2\n[plugins.'io.containerd.nri.v1.nri']\ndisable = true\n"}, "2.4.2", "error: the template sets the key: change it there"},
 		"one that ends with it":    {map[string]string{"config.toml": "version = 2\n[plugins.'io.containerd.nri.v1.nri']\nsocket_path = '/x'\n"}, "2.4.2", "error: the template sets the key: change it there"},
 		"one that has the section": {map[string]string{"config.toml": "version = 2\n[plugins.'io.containerd.nri.v1.nri']\nsocket_path = '/x'\n[debug]\n"}, "2.4.2", "error: the template sets the key: change it there"},
@@ -140,7 +140,7 @@ func TestTemplatesThatExist(t *testing.T) {
 				files[name] = content
 			}
 			root := tree(t, files)
-			d := containerd.Daemon{Name: "k3s", File: root + "/config.toml", Program: test.version, Template: root +
+			d := containerd.Daemon{Name: "k3s", Config: root + "/config.toml", Program: test.version, Template: root +
 				"/config-v3.toml.tmpl"}
 			plan, err := Edit(d).NRI(t.Context(), false)
 			plan = plan.Changed()

@@ -4,6 +4,7 @@
 package editor
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -78,23 +79,22 @@ func (d Editor) hasNRI(ctx context.Context, required bool) error {
 }
 
 // now returns the effective configuration of the node as it is, and the files that it is made of.
-func (d Editor) now(ctx context.Context) (tree map[string]any, files change.Plan, err error) {
-	if files, err = d.Loaded(); err != nil {
+func (d Editor) now(ctx context.Context) (tree map[string]any, all []containerd.File, err error) {
+	if all, err = d.Files(ctx, nil); err != nil {
 		return nil, nil, err
 	}
-	if tree, err = d.Effective(ctx, containerd.Contents{}); err != nil {
-		return nil, nil, fmt.Errorf("containerd cannot load %s: %w: correct it first", d.File, err)
+	if tree, err = d.Effective(ctx, nil); err != nil {
+		return nil, nil, fmt.Errorf("containerd cannot load %s: %w: correct it first", d.File(), err)
 	}
-	disabled, _ := tree["disabled_plugins"].([]any) // containerd prints a list
-	for _, plugin := range disabled {
-		if name, _ := plugin.(string); name == "nri" || name == containerd.NRIPlugin ||
-			slices.Contains(containerd.CRIPlugins, name) {
-			return nil, nil, fmt.Errorf("%s turns the plugin %v off in disabled_plugins: remove it there first, if Kubernetes "+
-				"is to use this containerd", d.File, plugin)
+	for _, plugin := range append([]string{"nri", containerd.NRIPlugin}, containerd.CRIPlugins...) {
+		if containerd.Disables(tree, plugin) {
+			file, _ := containerd.Last(all, func(tree map[string]any) bool { return containerd.Disables(tree, plugin) })
+			return nil, nil, fmt.Errorf("%s turns the plugin %s off in disabled_plugins: remove it there first, if Kubernetes "+
+				"is to use this containerd", cmp.Or(file.Path, d.File()), plugin)
 		}
 	}
 	if len(tree) == 0 {
 		return nil, nil, errors.New("containerd prints an empty configuration")
 	}
-	return tree, files, nil
+	return tree, all, nil
 }

@@ -69,12 +69,12 @@ func TestRoot(t *testing.T) {
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("files (-want +got):\n%s", diff)
 	}
-	scratch.File(t, d.File, "version = 2\nimports = ['"+root+"/etc/containerd/conf.d/*.toml']\n", 0o600)
+	scratch.File(t, d.File(), "version = 2\nimports = ['"+root+"/etc/containerd/conf.d/*.toml']\n", 0o600)
 	if effective, err := d.Effective(t.Context(), nil); err != nil ||
 		effective["plugins"].(map[string]any)[containerd.NRIPlugin].(map[string]any)["disable"] != true { //nolint:forcetypeassert // a test's
 		t.Errorf("with imports that the node does not have: %v, %v", effective, err)
 	}
-	if err := errors.Join(os.Remove(d.File),
+	if err := errors.Join(os.Remove(d.File()),
 		os.Remove(filepath.Join(root, "etc/containerd/conf.d/90-rdma-spec-handler-rdma.toml"))); err != nil {
 		t.Fatal(err)
 	}

@@ -217,6 +217,7 @@ var programs = []struct {
 		{[]string{"VF GUID is not valid"}, "guid-valid", ""},
 	}},
 	{"A pod is not created, or a daemon of the node complains", []wording{
+		{[]string{"container.Runtime.Name must be set"}, "handler-type", ""},
 		{[]string{"both tried to set"}, "nri-rivals", ""},
 		{[]string{"cannot be read as a policy", "is not trusted"}, "policy-readable", ""},
 		{[]string{`could not select device driver "cdi" with capabilities: []`}, "cdi-on", ""},
@@ -369,6 +370,7 @@ var causes = map[string]string{
 	"gids-free":             "the port has no GID left",
 	"gpu-direct":            "neither nvidia_peermem nor DMA-BUF serves GPU memory",
 	"guid-valid":            "the function has a zero GUID",
+	"handler-type":          "the handler of the pod's RuntimeClass has no `runtime_type`",
 	"hca-answers":           "the HCA's firmware does not answer",
 	"hca-driver":            "the HCA has no RDMA driver",
 	"hca-errors":            "the HCA, its link, or its firmware had an error",

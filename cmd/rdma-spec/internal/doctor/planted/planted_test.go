@@ -60,6 +60,16 @@ var planted = map[string]struct {
 		r.ConfigError, r.Known, r.Handlers, r.NRI = "toml: line 3: expected =", false, nil,
 			runtime.NRI{Socket: r.NRI.Socket, SocketExists: true}
 	}, "runtime-config", theRuntime, "Correct /etc/containerd/config.toml, and then: systemctl restart containerd"},
+	"a drop-in that containerd 1.7 does not merge": {func(s *sick) {
+		s.runtime().Ignored = []runtime.Ignored{{File: "/etc/containerd/config.toml", Why: "containerd 1.7.35 does not merge the " +
+			"section io.containerd.grpc.v1.cri of /etc/containerd/conf.d/x.toml into it, but replaces it, and sandbox_image is lost",
+			Cure: "write what /etc/containerd/conf.d/x.toml is to keep of /etc/containerd/config.toml into it, or remove the section there"}}
+	}, "runtime-config", theRuntime, "Write what /etc/containerd/conf.d/x.toml is to keep of /etc/containerd/config.toml into it, or remove " +
+		"the section there, and then: systemctl restart containerd"},
+	"a handler without a runtime_type": {func(s *sick) {
+		s.runtime().Handlers[0].NoType, s.runtime().Handlers[0].File = true, "/etc/containerd/conf.d/rdma.toml"
+	}, "handler-type", theRuntime + " handler rdma", `Set runtime_type = "io.containerd.runc.v2" for the handler rdma in ` +
+		"/etc/containerd/conf.d/rdma.toml, or remove it there, and then: systemctl restart containerd"},
 	"CRI is not loaded": {func(s *sick) {
 		s.runtime().Serves, s.runtime().Error = false, "it does not serve CRI"
 	}, "cri-serves", theRuntime, "systemctl restart containerd"},
