@@ -91,6 +91,7 @@ const AnswersFolder = "rdma-spec/answers"
 var Inventory = []string{
 	"dev/infiniband/*", "dev/hfi1_*", hca.DeviceTable,
 	"sys/class/infiniband/*", "sys/class/infiniband/*/*", "sys/class/infiniband/*/ports/*/*",
+	"sys/class/infiniband/*/ports/*/gid_attrs/ndevs/*",
 	"sys/class/infiniband/*/device/driver", "sys/class/infiniband/*/device/physfn",
 	"sys/class/infiniband/*/device/numa_node",
 	"sys/class/infiniband/*/device/net/*/*",

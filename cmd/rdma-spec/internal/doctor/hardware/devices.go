@@ -22,7 +22,7 @@ func deviceChecks() []doctor.Check {
 		Messages: []string{"ibv_open_device failed",
 			`error gathering device information while adding custom device "/dev/infiniband/uverbs0"`},
 		Why:   "Programs and container runtimes open /dev/infiniband/NAME. One of another kind or number is another device.",
-		Reads: []string{"dev/infiniband", selinux}, Look: badNodes,
+		Reads: []string{"dev/infiniband"}, Look: badNodes,
 	}, {
 		ID: "cgroup-rdma", Family: "devices", Title: "No pod has used up its limit of RDMA objects.",
 		Messages: []string{"Couldn't create CQ", "Couldn't allocate PD"},
@@ -30,9 +30,6 @@ func deviceChecks() []doctor.Check {
 		Reads:    cgroupReads, Look: exhaustedCgroups,
 	}}
 }
-
-// selinux is there where files have labels.
-const selinux = "sys/fs/selinux/enforce"
 
 // badNodes finds device nodes that are missing, or are not the device that sysfs names.
 func badNodes(v *doctor.View) []doctor.Finding {
@@ -60,10 +57,7 @@ func badNodes(v *doctor.View) []doctor.Finding {
 		if d.HCA != "" {
 			on = "HCA " + d.HCA + " " + on
 		}
-		make := fmt.Sprintf("mknod -m %04o %s c %d %d", d.Mode, d.Path, d.Major, d.Minor)
-		if labels, err := v.Exists(selinux); labels && err == nil { // a new node has the label of its folder
-			make += " && restorecon " + d.Path
-		}
+		make := fmt.Sprintf("mknod -m %04o %s c %d %d && { restorecon %[2]s 2>/dev/null || true; }", d.Mode, d.Path, d.Major, d.Minor)
 		if d.Missing {
 			missing++
 			found = append(found, doctor.Fault(on, "Its node is missing.", "mkdir -p "+path.Dir(d.Path)+" && "+make).Paste())

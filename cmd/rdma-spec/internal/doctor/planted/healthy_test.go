@@ -165,8 +165,8 @@ func TestHealthyNodes(t *testing.T) {
 // The plugin's version is told, and that of the tool where it is another one.
 func TestPluginVersion(t *testing.T) {
 	for version, want := range map[string]string{
-		"0.9": "nri-rdma 0.9 runs since 0001-01-01 00:00:00, and its policy is from /etc/rdma-spec/config.yaml.",
-		"0.8": "nri-rdma 0.8 runs since 0001-01-01 00:00:00, and its policy is from /etc/rdma-spec/config.yaml; this " +
+		"0.9": "nri-rdma 0.9 runs, and its policy is from /etc/rdma-spec/config.yaml.",
+		"0.8": "nri-rdma 0.8 runs, and its policy is from /etc/rdma-spec/config.yaml; this " +
 			"rdma-spec is 0.9.",
 	} {
 		s := healthy()
