@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/change"
+	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/node/containerd"
 	"github.com/rdma-spec/rdma-spec/test/testing/scratch"
 )
 
@@ -101,7 +102,7 @@ func TestLimits(t *testing.T) {
 				files[unit] = "[Service]\n"
 			}
 			root := aNode(t, files)
-			plan, unit, err := Limits(root, test.unit)
+			plan, unit, err := Limits(root, test.unit, containerd.Find(root))
 			check(t, root, plan, err, test.want)
 			if err == nil && !strings.Contains(plan[0].Path, unit+".d") {
 				t.Errorf("the unit is %s", unit)
@@ -172,7 +173,7 @@ func TestLimitsBesideOthers(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			root := aNode(t, map[string]string{unit: "[Service]\n", test.file: test.text})
-			plan, _, err := Limits(root, "")
+			plan, _, err := Limits(root, "", containerd.Find(root))
 			check(t, root, plan, err, test.want)
 		})
 	}

@@ -11,6 +11,7 @@ import (
 
 	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/change"
 	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/node/containerd"
+	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/node/goal"
 	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/node/process"
 	"github.com/rdma-spec/rdma-spec/spec"
 	"github.com/rdma-spec/rdma-spec/spec/files"
@@ -21,7 +22,7 @@ const limitsFile = "90-rdma-spec-memlock.conf"
 
 // Limits plans that a unit of the node below a root has no limit for locked memory, and returns the unit's name: nothing
 // where it has none without our file. Without a name, it is the only unit of a container runtime.
-func Limits(root, unit string) (plan change.Plan, name string, err error) {
+func Limits(root, unit string, daemons []containerd.Daemon) (plan change.Plan, name string, err error) {
 	known := append(containerd.Units(), "docker.service") // whose limits containers inherit
 	if unit != "" {
 		unit = strings.TrimSuffix(unit, ".service") + ".service"
@@ -33,7 +34,7 @@ func Limits(root, unit string) (plan change.Plan, name string, err error) {
 	}
 	found := slices.DeleteFunc(slices.Clone(known), func(name string) bool { return !process.HasUnit(root, name) })
 	if unit == "" {
-		for _, d := range containerd.Find(root) { // of a platform's units, the one that runs counts
+		for _, d := range daemons { // of a platform's units, the one that runs counts
 			if runs := Unit(root, d); runs != "" {
 				found = append(slices.DeleteFunc(found, func(name string) bool { return slices.Contains(d.Units, name) }), runs)
 			}
@@ -51,15 +52,9 @@ func Limits(root, unit string) (plan change.Plan, name string, err error) {
 			strings.Join(found, ", "))
 	}
 	ours := "/" + filepath.Join(unitFolder, found[0]+".d", limitsFile)
-	var last process.Setting // but for ours
-	for _, s := range process.UnitSettings(root, found[0], "LimitMEMLOCK") {
-		if s.File != ours {
-			last = s
-		}
-	}
-	soft, hard, isPair := strings.Cut(last.Value, ":")
+	last, unlimited := goal.Memlock(root, found[0], ours)
 	switch {
-	case soft == "infinity" && (!isPair || hard == "infinity"):
+	case unlimited:
 		return nil, found[0], nil
 	case strings.HasSuffix(filepath.Dir(last.File), ".d") && filepath.Base(last.File) > limitsFile:
 		return nil, "", fmt.Errorf("%s says LimitMEMLOCK=%s, and systemd reads it after %s: change it there",

@@ -10,8 +10,9 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/change"
 	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/cli"
-	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/configure/editor"
+	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/node/goal"
 	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/node/runtime"
 	"github.com/rdma-spec/rdma-spec/plugin/storedspec/places"
 )
@@ -50,7 +51,7 @@ validator's own list, which affects all containers of the node, is not changed.`
 	f.SortFlags = false
 	f.BoolVar(&required, "required", false, "turn on the default validator, so that a pod can insist on a plugin")
 	addRuntimeFlag(cmd, &which)
-	return o.carriesOut(cmd, featureNRI, func(cmd *cobra.Command, _ []string) (configured, error) {
+	return o.carriesOut(cmd, goal.NRI, func(cmd *cobra.Command, _ []string) (configured, error) {
 		return o.nri(cmd.Context(), which, required)
 	})
 }
@@ -60,16 +61,14 @@ func addRuntimeFlag(cmd *cobra.Command, runtime *string) {
 	cli.Complete(cmd, "runtime", func(string) []string { return []string{RuntimeContainerd, runtimeCRIO} })
 }
 
-const featureNRI = "nri"
-
 // NRI plans NRI in a runtime; "" is the one that the kubelet uses.
 func (o *Options) nri(ctx context.Context, which string, required bool) (configured, error) {
-	c := configured{feature: featureNRI}
+	c := configured{goals: []change.Goal{{Feature: goal.NRI}}}
 	name, known := map[string]string{"": "", RuntimeContainerd: runtime.NameContainerd, runtimeCRIO: runtime.NameCRIO}[which]
 	if !known {
 		return c, cli.Usage(fmt.Errorf("--runtime %s: write containerd or crio", which))
 	}
-	daemon, isCRIO, err := runtime.Choose(ctx, o.Root, name, o.config)
+	daemon, isCRIO, err := runtime.Choose(ctx, o.containerds(), o.Root, name, o.config)
 	switch {
 	case err != nil:
 		return c, err
@@ -81,7 +80,14 @@ func (o *Options) nri(ctx context.Context, which string, required bool) (configu
 		c.unit, c.restart = crioUnit, restartNext(crioUnit)
 		return c, err
 	}
-	c.plan, err = editor.Edit(daemon).NRI(ctx, required)
+	asked := change.Goal{Feature: goal.NRI}
+	if required {
+		asked.Asked = map[string]string{goal.Required: "true"}
+	}
+	edit, err := o.edit(&c, daemon, asked)
+	if err == nil {
+		c.plan, err = edit.NRI(ctx)
+	}
 	c.check = func() error { return daemon.Check(ctx) }
 	c.unit = Unit(o.Root, daemon)
 	c.restart = restartNext(c.unit)

@@ -13,9 +13,11 @@ import (
 	"strings"
 	"syscall"
 
+	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/change"
 	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/node/cdi"
 	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/node/containerd"
 	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/node/process"
+	"github.com/rdma-spec/rdma-spec/plugin/storedspec/places"
 	"github.com/rdma-spec/rdma-spec/spec/files"
 )
 
@@ -48,7 +50,7 @@ func (o *Options) blocked(paths []string) error {
 // that says so: containerd, or its CRI plugin, does not start without it. So nvidia-ctk copies the base spec of runc to
 // its own handlers.
 func (o *Options) named(after containerd.Contents) (path string, err error) {
-	all := containerd.Find(o.Root)
+	all := slices.Clone(o.containerds())
 	if d, err := o.daemon(context.Background()); err == nil { // that of --config
 		all = append(all, d)
 	}
@@ -70,6 +72,31 @@ func (o *Options) named(after containerd.Contents) (path string, err error) {
 		}
 	}
 	return "", nil
+}
+
+// unrecorded returns the files of the node that have the names of ours and that the record does not have.
+func (o *Options) unrecorded(ctx context.Context, ledger *change.Ledger) (found []string) {
+	var recorded []string
+	for _, feature := range ledger.Features() {
+		recorded = append(recorded, ledger.Paths(feature)...)
+	}
+	folders := []string{files.Below(o.Root, places.CRIO.DropIns), files.Below(o.Root, unitFolder) + "/*.d"}
+	for _, d := range o.containerds() {
+		folders = append(folders, filepath.Join(filepath.Dir(d.File()), "conf.d"))
+		read, _ := d.Files(ctx, nil) // those before an error
+		for _, f := range read {
+			folders = append(folders, filepath.Dir(f.Path))
+		}
+	}
+	for _, folder := range folders {
+		paths, _ := filepath.Glob(filepath.Join(folder, "90-rdma-spec-*")) // a bad pattern is the only error
+		for _, path := range paths {
+			if !slices.Contains(slices.Concat(recorded, found), path) {
+				found = append(found, path)
+			}
+		}
+	}
+	return found
 }
 
 // Unit returns the unit of the node below a root that runs a containerd or, where it does not run, the one that could;

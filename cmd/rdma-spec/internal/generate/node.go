@@ -22,8 +22,8 @@ import (
 	"github.com/rdma-spec/rdma-spec/spec/platform"
 )
 
-// crio returns the drop-in of the node's CRI-O, with the limits that it would replace. It is an error where another file
-// would replace it in turn.
+// crio returns the drop-in of the node's CRI-O, with the limits that it would replace. It is an error where another
+// file would replace it in turn.
 func (o generateOptions) crio(memlock spec.Limit) (text []byte, notes []string, err error) {
 	all, err := runtime.CRIOFiles(o.root)
 	if err != nil {
@@ -42,8 +42,8 @@ func (o generateOptions) crio(memlock spec.Limit) (text []byte, notes []string, 
 		switch {
 		case path == target:
 		case later && file != "":
-			return nil, nil, fmt.Errorf("%s sets default_ulimits, and CRI-O reads it after %s: add the memlock to the list there",
-				f.Path, o.to)
+			return nil, nil, fmt.Errorf("%s sets default_ulimits, and CRI-O reads it after %s: add the memlock to the list "+
+				"there", f.Path, o.to)
 		default:
 			before = append(before, f)
 		}
@@ -55,7 +55,8 @@ func (o generateOptions) crio(memlock spec.Limit) (text []byte, notes []string, 
 		others = append(others, fmt.Sprint(element))
 	}
 	if len(others) > 0 {
-		notes = []string{fmt.Sprintf("default_ulimits has the limits of %s as well, which it replaces: %s", file, strings.Join(others, ", "))}
+		notes = []string{fmt.Sprintf("default_ulimits has the limits of %s as well, which it replaces: %s", file,
+			strings.Join(others, ", "))}
 	}
 	return platform.CRIO(memlock, others), notes, nil
 }
@@ -71,8 +72,8 @@ func real(folder string) string {
 	return folder
 }
 
-// changes reports the handlers of the node that would change with the base spec that --to replaces. What configure wrote
-// for a handler of its own, or what no runtime can use, loses nothing.
+// changes reports the handlers of the node that would change with the base spec that --to replaces. What configure
+// wrote for a handler of its own, or what no runtime can use, loses nothing.
 func (o generateOptions) changes(text []byte) error {
 	now, err := os.ReadFile(o.to)
 	if err != nil || bytes.Equal(now, text) {
@@ -93,14 +94,15 @@ func (o generateOptions) changes(text []byte) error {
 	if len(changed) == 0 {
 		return nil
 	}
-	return fmt.Errorf("%s is the base_runtime_spec of %s, and all containers of that would change: name another file, or write "+
-		"it with --force", o.to, strings.Join(changed, ", "))
+	return fmt.Errorf("%s is the base_runtime_spec of %s, and all containers of that would change: name another file, or "+
+		"write it with --force", o.to, strings.Join(changed, ", "))
 }
 
 // readOnly says what to do where a file of the node's /etc cannot be written because the node is immutable.
 func (o generateOptions) readOnly(err error) error {
 	absolute, failed := filepath.Abs(o.to)
-	if !errors.Is(err, syscall.EROFS) || failed != nil || !strings.HasPrefix(files.OnNode(real(o.root), absolute), "/etc/") {
+	if !errors.Is(err, syscall.EROFS) || failed != nil ||
+		!strings.HasPrefix(files.OnNode(real(o.root), absolute), "/etc/") {
 		return err
 	}
 	release, readErr := os.ReadFile(files.Below(o.root, "/etc/os-release"))

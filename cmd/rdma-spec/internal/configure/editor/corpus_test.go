@@ -9,6 +9,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -16,6 +17,7 @@ import (
 
 	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/change"
 	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/node/containerd"
+	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/node/goal"
 	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/tomledit"
 	"github.com/rdma-spec/rdma-spec/test/testing/golden"
 	"github.com/rdma-spec/rdma-spec/test/testing/race"
@@ -179,7 +181,7 @@ func TestNRI(t *testing.T) {
 			}
 			t.Run(name+"/"+kind, func(t *testing.T) {
 				n := newNode(t, name)
-				plan, err := Edit(n.daemon).NRI(t.Context(), required)
+				plan, err := ofNRI(n.daemon, required).NRI(t.Context())
 				text := ""
 				if err != nil {
 					text = "error: " + err.Error() + "\n"
@@ -196,7 +198,7 @@ func TestNRI(t *testing.T) {
 					if required {
 						tomledit.Put(effective, true, "plugins", containerd.NRIPlugin, "default_validator", "enable")
 					}
-				}, func() (change.Plan, error) { return Edit(n.daemon).NRI(t.Context(), required) })
+				}, func() (change.Plan, error) { return ofNRI(n.daemon, required).NRI(t.Context()) })
 			})
 		}
 	}
@@ -212,7 +214,7 @@ func (n node) applied(t *testing.T, plan change.Plan, want func(effective map[st
 		t.Fatal(err)
 	}
 	defer ledger.Close()
-	if err := ledger.Apply("test", plan, nil); err != nil {
+	if err := ledger.Apply(plan, nil, change.Goal{Feature: "test"}); err != nil {
 		t.Fatal(err)
 	}
 	if diff := changes(t, again); diff != "" {
@@ -223,7 +225,7 @@ func (n node) applied(t *testing.T, plan change.Plan, want func(effective map[st
 	after := n.effective(t)
 	for _, tree := range []map[string]any{before, after} { // whether options say 0 or nothing is the same
 		if plugin, all := containerd.Handlers(tree); plugin != "" {
-			tomledit.Put(tree, notZero(all), "plugins", plugin, "containerd", "runtimes")
+			tomledit.Put(tree, goal.NotZero(all), "plugins", plugin, "containerd", "runtimes")
 		}
 	}
 	if diff := cmp.Diff(before, after); diff != "" {
@@ -300,4 +302,16 @@ func (n node) unrender(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
+}
+
+// ofNRI returns the editor for NRI.
+func ofNRI(d containerd.Daemon, required bool) Editor {
+	return Editor{Daemon: d, Goal: change.Goal{Feature: goal.NRI, Config: d.Config,
+		Asked: map[string]string{goal.Required: strconv.FormatBool(required)}}}
+}
+
+// ofHandler returns the editor for a handler.
+func ofHandler(d containerd.Daemon, name, like string) Editor {
+	return Editor{Daemon: d, Goal: change.Goal{Feature: goal.Handler + name, Config: d.Config,
+		Asked: map[string]string{goal.Like: like}}}
 }

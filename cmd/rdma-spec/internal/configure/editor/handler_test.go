@@ -49,7 +49,7 @@ func TestHandler(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			n := newNode(t, test.config)
 			handler := func() (change.Plan, error) {
-				return Edit(n.daemon).Handler(t.Context(), test.name, test.like, someSpec)
+				return ofHandler(n.daemon, test.name, test.like).Handler(t.Context(), someSpec)
 			}
 			plan, err := handler()
 			text := ""
@@ -88,7 +88,7 @@ func TestHandlerStartsFromItsModelsBaseSpec(t *testing.T) {
 	base := filepath.Join(filepath.Dir(n.daemon.File()), "base-runtime-spec.json")
 	missing := func(name, like, file string) {
 		t.Helper()
-		if _, err := Edit(n.daemon).Handler(t.Context(), name, like, someSpec); err == nil || !strings.Contains(err.Error(),
+		if _, err := ofHandler(n.daemon, name, like).Handler(t.Context(), someSpec); err == nil || !strings.Contains(err.Error(),
 			file+" cannot be used, and containerd serves no CRI without it: no such file or directory: write it with rdma-spec "+
 				"generate --to "+file) {
 			t.Errorf("a base spec that is missing: %v", err)
@@ -96,14 +96,14 @@ func TestHandlerStartsFromItsModelsBaseSpec(t *testing.T) {
 	}
 	missing("rdma", "nvidia", base)
 	scratch.File(t, base, `{"ociVersion":"1.1.0","linux":{}}`, 0o600)
-	plan, err := Edit(n.daemon).Handler(t.Context(), "rdma", "nvidia", someSpec)
+	plan, err := ofHandler(n.daemon, "rdma", "nvidia").Handler(t.Context(), someSpec)
 	if err != nil {
 		t.Fatal(err)
 	}
 	if !strings.Contains(string(plan[0].Content), "{'ociVersion':'1.1.0','linux':{}}") {
 		t.Errorf("the base spec is made of something else: %s", plan[0].Content)
 	}
-	if plan, err = Edit(n.daemon).Handler(t.Context(), "nvidia", "nvidia", someSpec); err != nil {
+	if plan, err = ofHandler(n.daemon, "nvidia", "nvidia").Handler(t.Context(), someSpec); err != nil {
 		t.Fatal(err)
 	}
 	for _, f := range plan.Changed()[1:] { // all but the base spec
@@ -124,12 +124,11 @@ func TestTemplatesThatExist(t *testing.T) {
 		"none, containerd 2.x": {nil, "2.4.2", "config-v3.toml.tmpl " + containerd.DefaultTemplate},
 		"none, containerd 1.7": {nil, "1.7.35", "config.toml.tmpl " + containerd.DefaultTemplate},
 		"an old one": {map[string]string{"config.toml.tmpl": "{{ template \"base\" . }}\n[debug]"}, "2.4.2",
-			"config.toml.tmpl {{ template \"base\" . }}\n[debug]\n["},
+			"config.toml.tmpl {{ template \"base\" . }}\n[debug]\n\n["},
 		"both": {map[string]string{"config.toml.tmpl": "# old\n", "config-v3.toml.tmpl": "# new\n"}, "2.4.2",
 			"config-v3.toml.tmpl # new\n"},
 		"one that was changed": {map[string]string{"config-v3.toml.tmpl": "[plugins.'io.containerd.nri.v1.nri']\n  " +
-			"socket_path = '/x'\n"}, "2.4.2",
-			"error: the template sets the key: change it there"},
+			"socket_path = '/x'\n"}, "2.4.2", "config-v3.toml.tmpl [plugins.'io.containerd.nri.v1.nri']\n  socket_path = '/x'\n"},
 		"one that sets the key":    {map[string]string{"config.toml": "version = 2\n[plugins.'io.containerd.nri.v1.nri']\ndisable = true\n"}, "2.4.2", "error: the template sets the key: change it there"},
 		"one that ends with it":    {map[string]string{"config.toml": "version = 2\n[plugins.'io.containerd.nri.v1.nri']\nsocket_path = '/x'\n"}, "2.4.2", "error: the template sets the key: change it there"},
 		"one that has the section": {map[string]string{"config.toml": "version = 2\n[plugins.'io.containerd.nri.v1.nri']\nsocket_path = '/x'\n[debug]\n"}, "2.4.2", "error: the template sets the key: change it there"},
@@ -142,7 +141,7 @@ func TestTemplatesThatExist(t *testing.T) {
 			root := tree(t, files)
 			d := containerd.Daemon{Name: "k3s", Config: root + "/config.toml", Program: test.version, Template: root +
 				"/config-v3.toml.tmpl"}
-			plan, err := Edit(d).NRI(t.Context(), false)
+			plan, err := ofNRI(d, false).NRI(t.Context())
 			plan = plan.Changed()
 			if wanted, isError := strings.CutPrefix(test.want, "error: "); isError {
 				if err == nil || !strings.Contains(err.Error(), wanted) {

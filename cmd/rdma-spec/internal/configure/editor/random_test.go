@@ -20,6 +20,7 @@ import (
 
 	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/change"
 	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/node/containerd"
+	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/node/goal"
 	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/tomledit"
 	"github.com/rdma-spec/rdma-spec/test/testing/chance"
 	"github.com/rdma-spec/rdma-spec/test/testing/scratch"
@@ -95,7 +96,7 @@ func TestNRIInRandomConfigurations(t *testing.T) {
 		if err != nil {
 			continue // a value where containerd needs a table
 		}
-		plan, err := Edit(d).NRI(t.Context(), false)
+		plan, err := ofNRI(d, false).NRI(t.Context())
 		if err != nil {
 			t.Errorf("NRI: %v\n%s", err, text)
 			continue
@@ -104,7 +105,7 @@ func TestNRIInRandomConfigurations(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := ledger.Apply("nri", plan, nil); err != nil {
+		if err := ledger.Apply(plan, nil, change.Goal{Feature: goal.NRI}); err != nil {
 			t.Fatal(err)
 		}
 		after, err := d.Effective(t.Context(), containerd.Contents{})
@@ -113,7 +114,7 @@ func TestNRIInRandomConfigurations(t *testing.T) {
 		if diff := cmp.Diff(before, after, cmpopts.EquateNaNs()); err != nil || diff != "" {
 			t.Errorf("%v (-want +got):\n%s\n%s", err, diff, text)
 		}
-		if again, err := Edit(d).NRI(t.Context(), false); err != nil || len(again) > 0 {
+		if again, err := ofNRI(d, false).NRI(t.Context()); err != nil || len(again) > 0 {
 			t.Errorf("a second run: %v, %v\n%s", again, err, text)
 		}
 		back, err := ledger.Reversal("nri")

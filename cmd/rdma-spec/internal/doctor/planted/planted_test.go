@@ -11,12 +11,12 @@ import (
 	"testing"
 	"time"
 
-	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/change"
 	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/doctor"
 	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/node"
 	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/node/agents"
 	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/node/cdi"
 	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/node/cri"
+	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/node/goal"
 	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/node/process"
 	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/node/runtime"
 	"github.com/rdma-spec/rdma-spec/spec"
@@ -93,7 +93,7 @@ var planted = map[string]struct {
 	"another tool removed the base spec of the default handler": {func(s *sick) {
 		s.asDefault().BaseSpec = ""
 		s.runtime().Handlers[0].Memlock = nil
-		s.configured.Overwritten = []change.Overwriting{{Path: "/etc/containerd/config.toml", Feature: "handler nvidia"}}
+		s.configured.Features = []goal.Feature{featureOf("handler nvidia", "nvidia", goal.Lost)}
 	}, "configuration-kept", theRuntime + " handler nvidia",
 		"rdma-spec configure handler rdma --like nvidia --restart"},
 	"CRI-O 1.28": {func(s *sick) {
@@ -152,19 +152,31 @@ var planted = map[string]struct {
 		"rdma-spec configure nri --config /etc/containerd/config.toml --restart"},
 	"NRI is off since another tool rewrote the file": {func(s *sick) {
 		s.runtime().NRI.On, s.runtime().NRI.SocketExists, s.plugin.Policy = false, false, agents.PolicyInForce{}
-		s.configured.Overwritten = []change.Overwriting{{Path: "/etc/containerd/config.toml", Feature: "nri"},
-			{Path: "/etc/containerd/conf.d/nri.toml", Feature: "nri", Missing: true}}
+		s.configured.Features = []goal.Feature{featureOf("nri", "", goal.Lost)}
 	}, "configuration-kept", theRuntime, "rdma-spec configure nri --restart"},
 	"another tool removed a handler": {func(s *sick) {
 		s.runtime().Handlers = s.runtime().Handlers[1:]
-		s.configured.Overwritten = []change.Overwriting{{Path: "/etc/containerd/config.toml", Feature: "handler rdma"}}
+		s.configured.Features = []goal.Feature{featureOf("handler rdma", "runc", goal.Lost)}
 	}, "configuration-kept", theRuntime + " handler rdma",
 		"rdma-spec configure handler rdma --like runc --restart"},
 	"another tool removed a base spec": {func(s *sick) {
 		s.runtime().Handlers[0].BaseSpec = ""
-		s.configured.Overwritten = []change.Overwriting{{Path: "/etc/containerd/config.toml", Feature: "handler rdma"}}
+		s.configured.Features = []goal.Feature{featureOf("handler rdma", "rdma", goal.Lost)}
 	}, "configuration-kept", theRuntime + " handler rdma",
 		"rdma-spec configure handler rdma --in-place --restart"},
+	"a handler that is not like its model any longer": {func(s *sick) {
+		s.configured.Features = []goal.Feature{featureOf("handler rdma", "runc", goal.Stale, "plugins.cri.rdma.sandboxer")}
+	}, "configuration-kept", theRuntime + " handler rdma",
+		"rdma-spec configure handler rdma --like runc --restart"},
+	"a drop-in that takes the CRI section away": {func(s *sick) {
+		s.configured.Features = []goal.Feature{featureOf("nri", "", goal.Kept), featureOf("handler rdma", "runc", goal.Kept)}
+		s.configured.Harms = []goal.Harm{{Config: "/etc/containerd/config.toml", Files: []string{"/etc/containerd/conf.d/a.toml"},
+			Differs: []string{"a", "b", "c", "d", "e"}}}
+	}, "configuration-kept", theRuntime,
+		"rdma-spec configure nri --restart && rdma-spec configure handler rdma --like runc --restart"},
+	"the drop-in of a unit is gone": {func(s *sick) {
+		s.configured.Features = []goal.Feature{{Feature: "limits", State: goal.Lost, Differs: []string{"/etc/x.conf"}}}
+	}, "configuration-kept", "", "rdma-spec configure limits"},
 	"the socket of NRI is gone": {func(s *sick) {
 		s.runtime().NRI.SocketExists, s.plugin.Policy.Lives = false, false
 	}, "nri-socket", theRuntime, "systemctl restart containerd"},

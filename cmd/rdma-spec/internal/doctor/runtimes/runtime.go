@@ -34,16 +34,20 @@ func restartRuntime(r runtime.Runtime) string {
 		map[string]string{runtime.NameCRIO: "crio"}[r.Name], r.Name), ".service")
 }
 
-// configureRuntime is a command that changes the runtime's configuration, and restarts it.
-func configureRuntime(r runtime.Runtime, all []runtime.Runtime, what string) string {
-	line := "rdma-spec configure " + what
+// configureRuntime is commands that change the runtime's configuration, and restart it.
+func configureRuntime(r runtime.Runtime, all []runtime.Runtime, what ...string) string {
+	flag := ""
 	switch {
 	case r.Name == runtime.NameCRIO:
-		line += " --runtime crio"
+		flag = " --runtime crio"
 	case r.Config != "" && oneOfSeveral(r, all):
-		line += " --config " + r.Config
+		flag = " --config " + r.Config
 	}
-	return line + " --restart"
+	var lines []string
+	for _, feature := range what {
+		lines = append(lines, "rdma-spec configure "+feature+flag+" --restart") // which it does where it changes something
+	}
+	return strings.Join(lines, " && ")
 }
 
 // Raise is the command that gives RDMA containers of a runtime their memlock where nothing does: the plugin or, where
@@ -55,12 +59,12 @@ func Raise(r runtime.Runtime, all []runtime.Runtime) string {
 	case r.NRI.On:
 		return installPlugin
 	}
-	return configureRuntime(r, all, featureNRI) + " && " + installPlugin
+	return configureRuntime(r, all, "nri") + " && " + installPlugin
 }
 
 // HandlerLike is the command that makes a handler that gives memlock, and is like another one.
 func HandlerLike(r runtime.Runtime, all []runtime.Runtime, name, like string) string {
-	return configureRuntime(r, all, featureHandler+name+" --like "+like)
+	return configureRuntime(r, all, "handler "+name+" --like "+like)
 }
 
 // restarts finds commands that restart a container runtime. The kubelet of K3s is one with its containerd.
@@ -139,7 +143,7 @@ func runtimeChecks() []doctor.Check {
 		ID: "runtime-config", Family: "runtime", Title: "Each runtime can load its configuration, and takes all of it over.",
 		Messages: []string{"failed to load TOML", "invalid disabled plugin URI"},
 		Why:      "The runtime does not start again with this file, and the node is NotReady.",
-		Look:     eachRuntime(runtimeConfig),
+		Look:     runtimeConfig,
 	}, {
 		ID: "cri-serves", Family: "runtime", Title: "Each runtime serves CRI.",
 		Messages: []string{"unknown service runtime.v1.RuntimeService"},
@@ -164,15 +168,23 @@ func runtimeChecks() []doctor.Check {
 	}}
 }
 
-func runtimeConfig(r runtime.Runtime, _ []runtime.Runtime) []doctor.Finding {
-	if r.ConfigError == "" {
+func runtimeConfig(v *doctor.View) []doctor.Finding {
+	configured, _ := v.Configured() // where it is unknown, that check says so
+	return eachRuntime(func(r runtime.Runtime, _ []runtime.Runtime) []doctor.Finding {
+		if r.ConfigError != "" {
+			return []doctor.Finding{doctor.Fault(runtimeObject(r), fmt.Sprintf("%s cannot load %s: %s.", r.Name, r.Config,
+				r.ConfigError), "Correct "+r.Config+", and then: "+restartRuntime(r))}
+		}
 		return doctor.Each(r.Ignored, func(i runtime.Ignored) []doctor.Finding {
+			for _, h := range configured.Harms {
+				if slices.Contains(h.Files, i.By) {
+					return nil // configuration-kept says that, with its cure
+				}
+			}
 			return []doctor.Finding{doctor.Fault(runtimeObject(r), fmt.Sprintf("%s ignores settings of %s: %s.", r.Name, i.File,
 				i.Why), fmt.Sprintf("%s, and then: %s", strings.ToUpper(i.Cure[:1])+i.Cure[1:], restartRuntime(r)))}
 		})
-	}
-	return []doctor.Finding{doctor.Fault(runtimeObject(r), fmt.Sprintf("%s cannot load %s: %s.", r.Name, r.Config,
-		r.ConfigError), "Correct "+r.Config+", and then: "+restartRuntime(r))}
+	})(v)
 }
 
 // criServes needs all runtimes: a containerd without CRI is not a fault where another runtime serves it.

@@ -60,8 +60,8 @@ func handlerType(r runtime.Runtime, h runtime.Handler, _ []runtime.Runtime) []do
 	if !h.NoType {
 		return nil
 	}
-	cure := fmt.Sprintf(`Set runtime_type = "io.containerd.runc.v2" for the handler %s in %s, or remove it there, and then: %s`,
-		h.Name, cmp.Or(h.File, r.Config), restartRuntime(r))
+	cure := fmt.Sprintf(`Set runtime_type = "io.containerd.runc.v2" for the handler %s in %s, or remove it there, `+
+		"and then: %s", h.Name, cmp.Or(h.File, r.Config), restartRuntime(r))
 	return []doctor.Finding{doctor.Fault(handlerObject(h, r), "It has no runtime_type.", cure)}
 }
 

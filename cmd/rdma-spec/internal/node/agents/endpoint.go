@@ -30,7 +30,8 @@ func Endpoint(root string) string {
 	endpoint := kubelet.Flag("--container-runtime-endpoint")
 	if endpoint == "" {
 		text, _ := os.ReadFile(files.Below(root, "/var/lib/kubelet/kubeadm-flags.env")) // it needs not be there
-		added := process.Process{Args: strings.FieldsFunc(string(text), func(r rune) bool { return strings.ContainsRune(" \n\"'", r) })}
+		between := func(r rune) bool { return strings.ContainsRune(" \n\"'", r) }
+		added := process.Process{Args: strings.FieldsFunc(string(text), between)}
 		endpoint = added.Flag("--container-runtime-endpoint")
 	}
 	if endpoint == "" {

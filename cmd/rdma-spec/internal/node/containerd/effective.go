@@ -16,7 +16,6 @@ import (
 
 	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/atomicfile"
 	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/tomledit"
-	"github.com/rdma-spec/rdma-spec/spec/files"
 )
 
 // NotRun is the error where the program could not be asked, which says nothing about the configuration.
@@ -60,7 +59,7 @@ func (d Daemon) effective(ctx context.Context, all []File) (map[string]any, erro
 		return tree, err
 	}
 	for _, f := range all {
-		marked := bytes.HasPrefix(f.Text, byteOrderMark)
+		marked := bytes.HasPrefix(f.Text, tomledit.ByteOrderMark)
 		if version, _ := d.Program.Version(ctx); marked && !strings.HasPrefix(version, "1.") { // it has just answered
 			return nil, fmt.Errorf("%s begins with a byte order mark, which containerd 2.x refuses: remove it with sed -i "+
 				`'1s/^\xEF\xBB\xBF//' %[1]s`, f.Path)
@@ -75,12 +74,10 @@ func (d Daemon) effective(ctx context.Context, all []File) (map[string]any, erro
 
 // importing returns the text of the file with other imports than its own.
 func (f File) importing(list []any) (text []byte, err error) {
-	text = bytes.TrimPrefix(f.Text, byteOrderMark)
-	mark := f.Text[:len(f.Text)-len(text)]
-	if _, says := f.Tree["imports"]; says || len(list) > 0 {
-		text, err = tomledit.Set(text, list, "imports")
+	if _, says := f.Tree["imports"]; !says && len(list) == 0 {
+		return f.Text, nil
 	}
-	return slices.Concat(mark, text), err
+	return tomledit.Set(f.Text, list, "imports")
 }
 
 // notRun returns an error as NotRun where it is about the program, or a file that cannot be read.
@@ -122,6 +119,7 @@ type Ignored struct {
 	File
 	Plugin string   // as the file calls it
 	Lost   []string // dotted keys of the plugin that the file sets; empty where it is all of them
+	By     string   // the name of a file that replaces them
 	Why    string
 	Cure   string
 }
@@ -175,9 +173,10 @@ func (d Daemon) ignores(ctx context.Context, version string, all []File, i int, 
 			}
 		}
 		slices.Sort(lost)
-		return Ignored{Lost: lost, Why: fmt.Sprintf("containerd %s does not merge the section %s of %s into it, but replaces it, and "+
-			"%s is lost", version, plugin, by.Name, some(lost)),
-			Cure: fmt.Sprintf("write what %s is to keep of %s into it, or remove the section there", by.Path, f.Path)}, len(lost) > 0
+		return Ignored{Lost: lost, By: by.Name, Why: fmt.Sprintf("containerd %s does not merge the section %s of %s into it, but replaces "+
+			"it, and %s is lost", version, plugin, by.Name, some(lost)),
+			Cure: fmt.Sprintf("write what %s is to keep of %s into it, or remove the section there", by.Path,
+				f.Path)}, len(lost) > 0
 	}
 	newest := f
 	for _, other := range all {
@@ -189,8 +188,8 @@ func (d Daemon) ignores(ctx context.Context, version string, all []File, i int, 
 		return Ignored{}, false
 	}
 	const probe = "rdma-spec-probe"
-	text, err := tomledit.Set(bytes.TrimPrefix(f.Text, byteOrderMark), "io.containerd.runc.v2",
-		"plugins", plugin, "containerd", "runtimes", probe, "runtime_type")
+	text, err := tomledit.Set(f.Text, "io.containerd.runc.v2", "plugins", plugin, "containerd", "runtimes", probe,
+		"runtime_type")
 	if err != nil {
 		return Ignored{}, false // it cannot be asked so
 	}
@@ -202,9 +201,9 @@ func (d Daemon) ignores(ctx context.Context, version string, all []File, i int, 
 	}
 	why := fmt.Sprintf("it says no version, and containerd %s ignores the CRI settings of such a file", version)
 	if f.Version() > 1 {
-		why = fmt.Sprintf("it is of version %d, %s is of version %d, and containerd %s ignores the CRI settings of the older one",
-			f.Version(), newest.Name, newest.Version(), version)
+		why = fmt.Sprintf("it is of version %d, %s is of version %d, and containerd %s ignores the CRI settings of the older "+
+			"one", f.Version(), newest.Name, newest.Version(), version)
 	}
-	return Ignored{Why: why, Cure: fmt.Sprintf("compare with the output of containerd --config %s config migrate, and write "+
-		"it there", d.OnNode(files.Below(d.Root, f.Name)))}, true
+	return Ignored{Why: why, Cure: fmt.Sprintf("compare %[1]s with the output of containerd --config %[1]s config migrate, "+
+		"and write its CRI settings there", f.Path)}, true
 }

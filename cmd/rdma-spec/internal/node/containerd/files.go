@@ -4,7 +4,6 @@
 package containerd
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -32,6 +31,16 @@ func (c Contents) Read(path string) ([]byte, error) {
 	return files.Content(path)
 }
 
+// folder reports whether a path is the folder of a file that is planned.
+func (c Contents) folder(path string) bool {
+	for file, text := range c {
+		if text != nil && strings.HasPrefix(file, path+"/") {
+			return true
+		}
+	}
+	return false
+}
+
 // OnNode returns the path that a file below the root has on the node itself.
 func (d Daemon) OnNode(path string) string { return files.OnNode(d.Root, path) }
 
@@ -52,15 +61,6 @@ type File struct {
 func (f File) Version() int {
 	version, _ := f.Tree["version"].(int64) // containerd refuses another type
 	return int(version)
-}
-
-// byteOrderMark begins files that some editors write.
-var byteOrderMark = []byte("\xef\xbb\xbf")
-
-// parsed returns the file with what its text says.
-func (f File) parsed() File {
-	f.Tree, _ = tomledit.Parse(bytes.TrimPrefix(f.Text, byteOrderMark))
-	return f
 }
 
 // Imports returns the patterns that the file imports, on the node: relative ones are below the folder of its name, not
@@ -99,7 +99,7 @@ func (d Daemon) Files(ctx context.Context, planned Contents) (all []File, err er
 		if f.By != "" {
 			f.Text, err = planned.Read(f.Path)
 			switch {
-			case errors.Is(err, syscall.EISDIR):
+			case errors.Is(err, syscall.EISDIR) || planned.folder(f.Path):
 				return all, fmt.Errorf("%s imports %q, which takes the folder %s, and containerd does not start with it: import "+
 					"%s", f.By, f.Pattern, f.Name, filepath.Join(filepath.Dir(f.Pattern), "*.toml"))
 			case err != nil:
@@ -109,7 +109,7 @@ func (d Daemon) Files(ctx context.Context, planned Contents) (all []File, err er
 					"first", f.By, f.Name)
 			}
 		}
-		f = f.parsed()
+		f.Tree, _ = tomledit.Parse(f.Text)
 		all = append(all, f)
 		for _, pattern := range f.Imports() {
 			names, err := d.matching(planned, pattern)
@@ -150,9 +150,11 @@ func (d Daemon) matching(planned Contents, pattern string) (names []string, err 
 		if err != nil {
 			return nil, err
 		}
-		for path := range planned {
-			if matches, _ := filepath.Match(filepath.Base(pattern), filepath.Base(path)); matches && filepath.Dir(path) == below {
-				found = append(found, path)
+		for path, text := range planned {
+			name, isBelow := strings.CutPrefix(path, below+"/")
+			name, _, isDeeper := strings.Cut(name, "/") // then the folder is there as well
+			if matches, _ := filepath.Match(filepath.Base(pattern), name); isBelow && matches && (text != nil || !isDeeper) {
+				found = append(found, filepath.Join(below, name)) // Glob has taken the pattern
 			}
 		}
 		slices.Sort(found)

@@ -61,6 +61,9 @@ var (
 	tableLine  = regexp.MustCompile(`^\s*\[[^=]*\]\s*(#.*)?$`)
 )
 
+// IncludesBase reports whether a template includes the platform's own configuration.
+func IncludesBase(template []byte) bool { return baseAction.Match(template) }
+
 // rendering returns what a platform makes of a template at its next start, as far as that is known. The base that a
 // template can begin with is in the platform's program, so it is what was rendered last. What the template's own lines
 // set is known, and what its actions make of others is not: they count where the file that was rendered last has all

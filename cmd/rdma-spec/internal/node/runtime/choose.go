@@ -14,14 +14,14 @@ import (
 	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/node/process"
 )
 
-// Choose returns the containerd of the node below a root that pods use, or that it is CRI-O: the one of this name
+// Choose returns the containerd, of those of the node below a root, that pods use, or that it is CRI-O: the one of this name
 // (NameContainerd, NameCRIO, "" for either) or with this configuration; else the one at the socket that the kubelet is
 // told; else the only one that serves CRI. It is an error where that leaves several.
-func Choose(ctx context.Context, root, name, config string) (d containerd.Daemon, isCRIO bool, err error) {
+func Choose(ctx context.Context, found []containerd.Daemon, root, name, config string) (d containerd.Daemon, isCRIO bool,
+	err error) {
 	if name == NameCRIO {
 		return d, true, nil
 	}
-	found := containerd.Find(root)
 	if config != "" {
 		d, err = containerd.Choose(found, config, root)
 		return d, false, err

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/node/containerd"
 	"github.com/rdma-spec/rdma-spec/test/testing/scratch"
 )
 
@@ -65,7 +66,7 @@ func TestChoose(t *testing.T) {
 			if config != "" {
 				config = root + "/" + config
 			}
-			d, isCRIO, err := Choose(t.Context(), root, test.runtime, config)
+			d, isCRIO, err := Choose(t.Context(), containerd.Find(root), root, test.runtime, config)
 			got := d.Name
 			if isCRIO {
 				got = NameCRIO

@@ -4,7 +4,6 @@
 package runtime
 
 import (
-	"bytes"
 	"cmp"
 	"errors"
 	"fmt"
@@ -66,7 +65,7 @@ func CRIOFiles(root string) (found []CRIOFile, err error) {
 		if err != nil {
 			return nil, err
 		}
-		tree, err := tomledit.Parse(bytes.TrimPrefix(text, []byte("\xef\xbb\xbf"))) // its parser skips a byte order mark
+		tree, err := tomledit.Parse(text)
 		if err != nil {
 			return nil, fmt.Errorf("%s: %w", path, err)
 		}

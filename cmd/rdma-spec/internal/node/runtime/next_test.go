@@ -28,7 +28,7 @@ func TestReadNextStart(t *testing.T) {
 				"/etc/containerd/conf.d/90-rdma-spec-handler-rdma.toml into it, but replaces it, and registry.config_path, sandbox_image is lost"},
 		"no version": {"2.2.9", map[string]string{config: "[plugins.cri.containerd.runtimes.nvidia]\n  runtime_type = \"io.containerd.runc.v2\"\n"},
 			"ignored: /etc/containerd/config.toml: it says no version, and containerd 2.2.9 ignores the CRI settings of such a file: " +
-				"compare with the output of containerd --config /etc/containerd/config.toml config migrate"},
+				"compare /etc/containerd/config.toml with the output of containerd --config /etc/containerd/config.toml config migrate"},
 		"a byte order mark": {"2.4.2", map[string]string{config: "\xef\xbb\xbfversion = 2\n"},
 			"error: /etc/containerd/config.toml begins with a byte order mark, which containerd 2.x refuses: remove it with sed -i " +
 				`'1s/^\xEF\xBB\xBF//' /etc/containerd/config.toml`},

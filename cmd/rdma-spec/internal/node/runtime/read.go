@@ -86,7 +86,7 @@ func (n *node) containerd(ctx context.Context, d containerd.Daemon) (r Runtime) 
 	if tree, err := d.Effective(ctx, nil); err == nil {
 		r.readContainerd(tree, all)
 		for _, i := range d.Ignored(ctx, all) {
-			r.Ignored = append(r.Ignored, Ignored{File: i.Name, Why: i.Why, Cure: n.onNode(i.Cure)})
+			r.Ignored = append(r.Ignored, Ignored{File: i.Name, By: i.By, Why: i.Why, Cure: n.onNode(i.Cure)})
 		}
 	} else if !errors.As(err, new(containerd.NotRun)) {
 		r.ConfigError = n.onNode(err.Error())

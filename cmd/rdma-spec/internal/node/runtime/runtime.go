@@ -104,8 +104,9 @@ func (r Runtime) GivesMemlock() bool {
 // Ignored is a file of which some settings do not count.
 type Ignored struct {
 	File string `json:"file"`
-	Why  string `json:"why"`  // it was not merged, or is of an older version
-	Cure string `json:"cure"` // by hand
+	By   string `json:"by,omitempty"` // the file that replaces them
+	Why  string `json:"why"`          // it was not merged, or is of an older version
+	Cure string `json:"cure"`         // by hand
 }
 
 // Handler is a runtime handler: what a RuntimeClass names.

@@ -1,0 +1,354 @@
+// Copyright The rdma-spec Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package configure
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/node/containerd"
+	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/tomledit"
+	"github.com/rdma-spec/rdma-spec/test/testing/race"
+	"github.com/rdma-spec/rdma-spec/test/testing/scratch"
+)
+
+// caseNode is a node with a containerd, and a test's steps on it.
+type caseNode struct {
+	*testing.T
+	root, folder string
+}
+
+// newCase returns a node with files, and no other configuration.
+func newCase(t *testing.T, folder, version string, files map[string]string) caseNode {
+	t.Helper()
+	n := caseNode{t, aNode(t, files), folder}
+	if _, has := files["usr/lib/systemd/system/containerd.service"]; !has {
+		n.write("usr/lib/systemd/system/containerd.service", "[Service]\nExecStart=/usr/bin/containerd\n")
+	}
+	n.use(version)
+	return n
+}
+
+func (n caseNode) write(file, text string) {
+	n.Helper()
+	scratch.File(n.T, filepath.Join(n.root, file), text, 0o600)
+}
+
+func (n caseNode) use(version string) {
+	n.Helper()
+	scratch.File(n.T, filepath.Join(n.root, "usr/bin/containerd"), "#!/bin/sh\nexec "+remembered(n.T, n.folder, version)+" \"$@\"\n", 0o755)
+}
+
+// does calls configure, which has to succeed.
+func (n caseNode) does(args string) {
+	n.Helper()
+	if got := n.call(args); got.Status != 0 {
+		n.Errorf("configure %s: %+v", args, got)
+	}
+}
+
+func (n caseNode) call(args string) outcome {
+	return call(append(append([]string{"configure"}, strings.Fields(args)...), "--root", n.root)...)
+}
+
+// refuses calls configure, which has to fail with one line that has a part.
+func (n caseNode) refuses(args, part string) {
+	n.Helper()
+	before := nodeFiles(n.T, n.root)
+	got := n.call(args)
+	if got.Status != 3 || !strings.Contains(got.Stderr, part) || strings.Count(got.Stderr, "\n") != 1 {
+		n.Errorf("configure %s: %+v, want %s", args, got, part)
+	}
+	if after := nodeFiles(n.T, n.root); len(after) != len(before) {
+		n.Errorf("configure %s has changed files: %v", args, after)
+	}
+}
+
+// finds checks what the doctor finds of what configure did: one text each that has a part.
+func (n caseNode) finds(parts ...string) {
+	n.Helper()
+	found := overwritten(n.T, n.root)
+	if len(found) != len(parts) {
+		n.Errorf("the doctor finds %+v, want %q", found, parts)
+		return
+	}
+	for i, part := range parts {
+		if !strings.Contains(found[i].Text, part) {
+			n.Errorf("the doctor finds %q, want %q", found[i].Text, part)
+		}
+	}
+}
+
+// has checks a value of the effective configuration; nil for none. A path begins below the plugins.
+func (n caseNode) has(want any, path ...string) {
+	n.Helper()
+	tree, err := containerd.Find(n.root)[0].Effective(n.Context(), nil)
+	if err != nil {
+		n.Errorf("containerd does not start: %v", err)
+		return
+	}
+	plugin, _ := containerd.Handlers(tree)
+	if path[0] == "cri" {
+		path = append([]string{plugin}, path[1:]...)
+	}
+	if got, _ := tomledit.Lookup(tree, append([]string{"plugins"}, path...)...); got != want {
+		n.Errorf("%q is %v, want %v", path, got, want)
+	}
+}
+
+func (n caseNode) text(file string) string {
+	text, _ := os.ReadFile(filepath.Join(n.root, file)) // it may not exist
+	return string(text)
+}
+
+const (
+	cri2    = `[plugins."io.containerd.grpc.v1.cri"`
+	runc2   = cri2 + `.containerd.runtimes.runc]` + "\n  runtime_type = \"io.containerd.runc.v2\"\n"
+	cgroup2 = "  " + cri2 + ".containerd.runtimes.runc.options]\n    SystemdCgroup = true\n"
+	runc3   = "[plugins.'io.containerd.cri.v1.runtime'.containerd.runtimes.runc]\n  runtime_type = 'io.containerd.runc.v2'\n"
+	nriOff3 = "[plugins.'io.containerd.nri.v1.nri']\n  disable = true\n"
+	config  = "etc/containerd/config.toml"
+	conf    = "etc/containerd/conf.d/"
+)
+
+// What happens to nodes, by upgrades, by other tools, and by people.
+func TestWhatHappensToNodes(t *testing.T) {
+	if race.Detector {
+		t.Skip("runs containerd, and the race detector does not see it")
+	}
+	folder := scratch.Folder(t)
+	node := func(t *testing.T, version string, files ...string) caseNode {
+		t.Helper()
+		all := map[string]string{}
+		for i := 0; i < len(files); i += 2 {
+			all[files[i]] = files[i+1]
+		}
+		return newCase(t, folder, version, all)
+	}
+	runtimes := func(name string, key ...string) []string {
+		return append([]string{"cri", "containerd", "runtimes", name}, key...)
+	}
+	disable := []string{containerd.NRIPlugin, "disable"}
+	for name, test := range map[string]func(t *testing.T){
+		"another tool replaces the imports": func(t *testing.T) {
+			const imports = "imports = [\"/etc/containerd/conf.d/*.toml\"]\n"
+			n := node(t, "2.4.2", config, "version = 3\n"+imports+runc3+nriOff3, conf+"x.toml", "version = 3\n")
+			n.does("handler rdma --like runc")
+			n.does("nri")
+			n.finds()
+			n.write(config, strings.ReplaceAll(n.text(config), "conf.d", "config.d"))
+			n.finds("configure handler rdma did on", "configure nri did on")
+			n.does("handler rdma --like runc")
+			n.does("nri")
+			n.finds()
+			n.has(false, disable...)
+		},
+		"somebody removes the imports": func(t *testing.T) {
+			n := node(t, "2.2.9", config, "version = 2\n"+runc2)
+			n.does("handler rdma --like runc")
+			n.write(config, "version = 2\n"+runc2)
+			n.finds("configure handler rdma did on")
+			n.does("--revert")
+			n.finds()
+			if n.text(config) != "version = 2\n"+runc2 || containerd.Exists(filepath.Join(n.root, conf)) {
+				n.Errorf("reverted: %v", nodeFiles(t, n.root))
+			}
+		},
+		"containerd is rolled back": func(t *testing.T) {
+			n := node(t, "2.2.9", config, "version = 2\n"+cri2+"]\n  sandbox_image = 'reg.example/pause:3.9'\n"+runc2+cgroup2)
+			n.does("handler rdma --like runc")
+			n.finds()
+			n.use("1.7.35")
+			n.finds("changes more of the effective configuration than it is for")
+			n.does("handler rdma --like runc")
+			n.finds()
+			n.has("reg.example/pause:3.9", "cri", "sandbox_image")
+			n.has("/etc/containerd/rdma-spec-rdma.json", runtimes("rdma", containerd.BaseSpecKey)...)
+			n.use("2.4.2")
+			n.does("handler rdma --like runc")
+			n.finds()
+		},
+		"containerd is rolled back, and NRI has a socket of its own": func(t *testing.T) {
+			n := node(t, "2.4.2", config, "version = 2\n[plugins.'io.containerd.nri.v1.nri']\n  disable = true\n  socket_path = '/x.sock'\n")
+			n.does("nri")
+			n.has("/x.sock", containerd.NRIPlugin, "socket_path")
+			n.use("1.7.35")
+			n.finds("changes more of the effective configuration than it is for: plugins.io.containerd.nri.v1.nri.socket_path")
+			n.does("nri")
+			n.finds()
+			n.has("/x.sock", containerd.NRIPlugin, "socket_path")
+			n.has(false, disable...)
+		},
+		"the record is lost": func(t *testing.T) {
+			n := node(t, "2.4.2", config, "version = 3\n"+nriOff3)
+			n.does("nri")
+			if err := os.RemoveAll(filepath.Join(n.root, "var/lib/rdma-spec")); err != nil {
+				t.Fatal(err)
+			}
+			n.refuses("--revert", conf+"90-rdma-spec-nri.toml, and has no record of it")
+		},
+		"the record is lost, and the file is imported no longer": func(t *testing.T) {
+			n := node(t, "2.2.9", config, "version = 2\n"+runc2)
+			n.does("handler rdma --like runc")
+			n.does("limits")
+			n.write(config, "version = 2\n")
+			if err := os.RemoveAll(filepath.Join(n.root, "var/lib/rdma-spec")); err != nil {
+				t.Fatal(err)
+			}
+			n.refuses("--revert", conf+"90-rdma-spec-handler-rdma.toml")
+		},
+		"containerd is upgraded": func(t *testing.T) {
+			for _, version := range []string{"2.2.9", "2.4.2"} {
+				n := node(t, "1.7.35", config, "version = 2\n"+runc2+cgroup2)
+				n.does("handler rdma --like runc")
+				n.use(version)
+				n.does("handler rdma --like runc")
+				n.finds()
+				n.has("podsandbox", runtimes("rdma", "sandboxer")...)
+				n.does("--revert")
+				n.has(nil, runtimes("rdma")...)
+				if n.text(config) != "version = 2\n"+runc2+cgroup2 {
+					n.Errorf("reverted: %s", n.text(config))
+				}
+			}
+		},
+		"the model of a handler changes": func(t *testing.T) {
+			for _, version := range []string{"1.7.35", "2.4.2"} {
+				n := node(t, version, config, "version = 2\n"+runc2+strings.Replace(cgroup2, "true", "false", 1))
+				n.does("handler rdma --like runc")
+				n.write(config, strings.Replace(n.text(config), "SystemdCgroup = false", "SystemdCgroup = true", 1))
+				n.finds("The handler runc has changed since rdma-spec configure made this one, rdma, like it on")
+				n.does("handler rdma --like runc")
+				n.finds()
+				n.has(true, runtimes("rdma", "options", "SystemdCgroup")...)
+			}
+		},
+		"the file is written again without us": func(t *testing.T) {
+			n := node(t, "1.7.35", config, "version = 2\n"+runc2)
+			n.does("nri")
+			n.does("handler rdma --like runc")
+			theirs := "version = 2\n" + runc2 + "\n[debug]\n  level = \"info\"\n"
+			n.write(config, theirs)
+			n.finds("configure nri did on", "configure handler rdma did on")
+			n.does("--revert")
+			if n.text(config) != theirs || n.text("etc/containerd/rdma-spec-rdma.json") != "" {
+				n.Errorf("reverted: %s", n.text(config))
+			}
+		},
+		"the file is written again by a TOML library": func(t *testing.T) {
+			for _, layout := range []string{
+				"version = 2\n\n[plugins]\n\n" + cri2 + ".containerd.runtimes]\n\n" + cri2 + `.containerd.runtimes.rdma]
+          base_runtime_spec = "/etc/containerd/rdma-spec-rdma.json"
+          runtime_type = "io.containerd.runc.v2"
+
+` + cri2 + ".containerd.runtimes.runc]\n          runtime_type = \"io.containerd.runc.v2\"\n\n[plugins.\"io.containerd.nri.v1.nri\"]\n    disable = false\n",
+				"version = 2\n[plugins]\n'io.containerd.nri.v1.nri' = { disable = false }\n[plugins.'io.containerd.grpc.v1.cri'.containerd]\n" +
+					"runtimes = { runc = { runtime_type = 'io.containerd.runc.v2' }, rdma = { runtime_type = 'io.containerd.runc.v2', " +
+					"base_runtime_spec = '/etc/containerd/rdma-spec-rdma.json', snapshotter = 'theirs' } }\n",
+				"version = 2\n[plugins.'io.containerd.grpc.v1.cri'.containerd.runtimes]\nrunc.runtime_type = 'io.containerd.runc.v2'\n" +
+					"rdma.runtime_type = 'io.containerd.runc.v2'\nrdma.base_runtime_spec = '/etc/containerd/rdma-spec-rdma.json'\n" +
+					"[plugins.'io.containerd.nri.v1.nri']\ndisable = false\n",
+			} {
+				n := node(t, "1.7.35", config, "version = 2\n"+runc2)
+				n.does("nri")
+				n.does("handler rdma --like runc")
+				n.write(config, layout)
+				if !strings.Contains(layout, "theirs") {
+					n.finds()
+				}
+				n.does("--revert")
+				n.has(true, disable...)
+				n.has(nil, runtimes("rdma")...)
+				n.has("io.containerd.runc.v2", runtimes("runc", "runtime_type")...)
+				if left := n.text(config) + n.text("etc/containerd/rdma-spec-rdma.json"); strings.Contains(left, "rdma") {
+					n.Errorf("reverted: %s", left)
+				}
+			}
+		},
+		"a toolkit writes the last drop-in at each start": func(t *testing.T) {
+			const toolkit = conf + "99-nvidia.toml"
+			n := node(t, "1.7.35", config, "version = 2\nimports = ['/etc/containerd/conf.d/*.toml']\n",
+				conf+"50-nri.toml", "version = 2\n[plugins.'io.containerd.nri.v1.nri']\n  disable = true\n",
+				toolkit, "version = 2\n"+runc2)
+			before := n.text(toolkit)
+			n.does("nri")
+			n.has(false, disable...)
+			if n.text(toolkit) != before {
+				n.Errorf("NRI is in the toolkit's file: %s", n.text(toolkit))
+			}
+			n.does("--revert")
+			n.has(true, disable...)
+		},
+		"a byte order mark": func(t *testing.T) {
+			const marked = "\xef\xbb\xbfversion = 2\n[grpc]\n  uid = 0\n"
+			n := node(t, "1.7.35", config, marked)
+			n.does("nri")
+			n.has(false, disable...)
+			n.does("--revert")
+			if n.text(config) != marked {
+				n.Errorf("reverted: %q", n.text(config))
+			}
+			n.use("2.4.2")
+			n.refuses("nri", "begins with a byte order mark, which containerd 2.x refuses")
+		},
+		"an import that takes everything": func(t *testing.T) {
+			n := node(t, "2.4.2", config, "version = 3\nimports = [\"/etc/containerd/*\"]\n"+nriOff3)
+			n.refuses("handler rdma --like runc", "which would take the base spec /etc/containerd/rdma-spec-rdma.json")
+			n.does("nri")
+			n.has(false, disable...)
+			n = node(t, "2.4.2", config, "version = 3\nimports = [\"rdma*\"]\n")
+			n.refuses("handler rdma --like runc", "which would take the base spec /etc/containerd/rdma-spec-rdma.json")
+		},
+		"a unit that names the configuration": func(t *testing.T) {
+			for _, file := range []string{"etc/cri/config.toml", "opt/site/c.toml"} {
+				n := node(t, "2.4.2", config, "version = 3\n"+nriOff3, file, "version = 3\n"+nriOff3,
+					"usr/lib/systemd/system/containerd.service", "[Service]\nExecStart=/usr/bin/containerd --config /"+file+"\n")
+				n.does("nri")
+				n.has(false, disable...)
+				if n.text(config) != "version = 3\n"+nriOff3 {
+					n.Errorf("it has changed %s: %s", config, n.text(config))
+				}
+			}
+		},
+		"imports of imports": func(t *testing.T) {
+			n := node(t, "2.4.2", config, "version = 3\nimports = ['/etc/containerd/site.toml']\n",
+				"etc/containerd/site.toml", "version = 3\nimports = ['/etc/containerd/site.d/*.toml']\n",
+				"etc/containerd/site.d/off.toml", "version = 3\n"+nriOff3+strings.ReplaceAll(runc3, ".runc]", ".gpu]"))
+			n.does("handler rdma --like gpu")
+			n.does("nri")
+			n.has(false, disable...)
+			n.has("io.containerd.runc.v2", runtimes("rdma", "runtime_type")...)
+			n.finds()
+			n.does("--revert")
+			n.has(true, disable...)
+			n.has(nil, runtimes("rdma")...)
+		},
+		"a configuration that is a link": func(t *testing.T) {
+			n := node(t, "2.4.2", "opt/site/containerd.toml", "version = 3\nimports = [\"conf.d/*.toml\"]\n",
+				conf+"50-off.toml", "version = 3\n"+nriOff3)
+			if err := os.Symlink("/opt/site/containerd.toml", filepath.Join(n.root, config)); err != nil {
+				t.Fatal(err)
+			}
+			n.does("nri")
+			n.has(false, disable...)
+			if n.text(conf+"90-rdma-spec-nri.toml") == "" {
+				n.Errorf("the drop-in is elsewhere: %v", nodeFiles(t, n.root))
+			}
+		},
+		"a unit without a limit": func(t *testing.T) {
+			const override = "etc/systemd/system/containerd.service.d/zz.conf"
+			n := node(t, "2.4.2", override, "[Service]\nLimitMEMLOCK=infinity:infinity\n")
+			if got := n.call("limits"); got != (outcome{0, "limits: nothing to change\n", ""}) {
+				n.Errorf("%+v", got)
+			}
+			n.finds()
+			n.write(override, "[Service]\nLimitMEMLOCK=64K:infinity\n")
+			n.finds("What rdma-spec configure limits did on")
+		},
+	} {
+		t.Run(name, test)
+	}
+}
