@@ -62,46 +62,35 @@ func judged(look func(*doctor.View, node.Container) []doctor.Finding) doctor.Loo
 func containerChecks() []doctor.Check {
 	return []doctor.Check{{
 		ID: "container-ipc-lock", Family: "containers",
-		Title:    "No container relies on an IPC_LOCK that its user does not have.",
-		Messages: []string{"Couldn't allocate MR"},
-		Why:      "The runtime gives the capability to root alone, and the memlock is too low.",
-		Needs:    []string{"container-refused"}, Look: eachContainer(containerIPCLock),
+		Title: "No container relies on an IPC_LOCK that its user does not have.",
+		Why:   "The runtime gives the capability to root alone, and the memlock is too low.",
+		Needs: []string{"container-refused"}, Look: eachContainer(containerIPCLock),
 	}, {
 		ID: "container-memlock", Family: "containers", Title: "Each RDMA container can register its memory.",
-		Messages: []string{"Couldn't allocate MR", "Couldn't register MR", "Libfabric error: (-12) Cannot allocate memory",
-			"ibv_reg_mr_iova2 failed with error Cannot allocate memory",
-			"Call to ibv_reg_mr failed with error Cannot allocate memory",
-			"Please set max locked memory (ulimit -l) to 'unlimited'",
-			"The OpenFabrics (openib) BTL failed to initialize while trying to allocate some locked memory"},
 		Why:   "Registration is refused, and programs fail or fall back to sockets.",
 		Needs: []string{"container-ipc-lock", "container-refused"}, Look: eachContainer(containerMemlock),
 	}, {
 		ID: "container-unseen", Family: "containers",
-		Title:    "No container lacks memlock for HCAs that NVIDIA's container runtime added after NRI.",
-		Messages: []string{"Couldn't allocate MR"},
-		Why:      "The plugin does not see these HCAs, and gives the container no memlock.",
-		Look:     eachContainer(containerUnseen),
+		Title: "No container lacks memlock for HCAs that NVIDIA's container runtime added after NRI.",
+		Why:   "The plugin does not see these HCAs, and gives the container no memlock.",
+		Look:  eachContainer(containerUnseen),
 	}, {
 		ID: "container-files", Family: "containers", Title: "Each RDMA container can open more than 1024 files.",
-		Messages: []string{"Too many open files"},
-		Why:      "Each connection of a job takes some, and a job of many processes runs out of them.",
-		Needs:    []string{"base-spec-files"}, Look: eachContainer(containerFiles),
+		Why:   "Each connection of a job takes some, and a job of many processes runs out of them.",
+		Needs: []string{"base-spec-files"}, Look: eachContainer(containerFiles),
 	}, {
 		ID: "container-refused", Family: "containers", Title: "The policy would create each RDMA container that runs.",
-		Messages: []string{"may not opt in by annotation"},
-		Why:      "The container is not created again when its pod restarts.",
-		Look:     judged(containerRefused),
+		Why:  "The container is not created again when its pod restarts.",
+		Look: judged(containerRefused),
 	}, {
 		ID: "container-hca", Family: "containers",
-		Title:    "Each RDMA container holds the HCAs that the policy gives it, and is in their network namespace.",
-		Messages: []string{"No IB devices found"},
-		Why:      "The container has no RDMA.",
-		Look:     eachContainer(containerHCA),
+		Title: "Each RDMA container holds the HCAs that the policy gives it, and is in their network namespace.",
+		Why:   "The container has no RDMA.",
+		Look:  eachContainer(containerHCA),
 	}, {
 		ID: "container-port", Family: "containers", Title: "No container depends on an HCA whose ports are all down.",
-		Messages: []string{"Port number 1 state is Down"},
-		Why:      "Programs of the container have no connection.",
-		Needs:    []string{"port-active"}, Look: containerPort,
+		Why:   "Programs of the container have no connection.",
+		Needs: []string{"port-active"}, Look: containerPort,
 	}}
 }
 

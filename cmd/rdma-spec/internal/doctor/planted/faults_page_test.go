@@ -89,10 +89,14 @@ func page(c doctor.Check, shown []doctor.Finding) string {
 	fmt.Fprintf(&text, "[rdma-spec](../../README.md) / [Faults](../faults.md) / %s\n\n# %[1]s\n\n%s\n\nWhy a fault matters: %s\n",
 		c.ID, c.Title, c.Why)
 	text.WriteString("\n## What people see\n\n")
-	for _, message := range messagesOf(c.ID) {
+	said := messagesOf(c.ID)
+	for _, message := range said {
 		fmt.Fprintf(&text, "- %s\n", code(message))
 	}
-	if c.NoMessages != "" {
+	switch {
+	case c.NoMessages != "" && len(said) > 0:
+		fmt.Fprintf(&text, "- no message: %s\n", c.NoMessages)
+	case c.NoMessages != "":
 		fmt.Fprintf(&text, "No message says so: %s.\n", c.NoMessages)
 	}
 	text.WriteString("\n## How to see it\n\n")

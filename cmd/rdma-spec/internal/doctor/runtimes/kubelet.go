@@ -48,24 +48,20 @@ func withKubelet(look func(v *doctor.View, k agents.Kubelet) []doctor.Finding) d
 func KubeletChecks() []doctor.Check {
 	return careful([]doctor.Check{{
 		ID: "kubelet-root", Family: "kubelet", Title: "The kubelet's folder is where plugins look for it.",
-		Messages: []string{"dial unix /var/lib/kubelet/device-plugins/kubelet.sock: connect: no such file or directory"},
-		Why:      "Device plugins and nri-rdma look for the kubelet's sockets in /var/lib/kubelet.",
-		Reads:    []string{"var/lib/kubelet/device-plugins/kubelet.sock"}, Look: withKubelet(kubeletAtRoot),
+		Why:   "Device plugins and nri-rdma look for the kubelet's sockets in /var/lib/kubelet.",
+		Reads: []string{"var/lib/kubelet/device-plugins/kubelet.sock"}, Look: withKubelet(kubeletAtRoot),
 	}, {
 		ID: "kubelet-device-plugins", Family: "kubelet", Title: "The kubelet's socket for device plugins exists.",
-		Messages: []string{"Insufficient rdma/hca_shared_devices_a"},
-		Why:      "No device plugin can register, and pods that request RDMA resources stay pending.",
-		Look:     withKubelet(kubeletDevicePlugins),
+		Why:  "No device plugin can register, and pods that request RDMA resources stay pending.",
+		Look: withKubelet(kubeletDevicePlugins),
 	}, {
 		ID: "kubelet-pod-resources", Family: "kubelet", Title: "The kubelet's pod resources API answers.",
-		Messages: []string{"the kubelet did not report"},
-		Why:      "Rules with resources cannot be decided, and RDMA containers that they could be about are refused.",
-		Look:     withKubelet(kubeletPodResources),
+		Why:  "Rules with resources cannot be decided, and RDMA containers that they could be about are refused.",
+		Look: withKubelet(kubeletPodResources),
 	}, {
 		ID: "kubelet-allocatable", Family: "kubelet", Title: "Each RDMA resource of the node has a device.",
-		Messages: []string{"Insufficient rdma/hca_shared_devices_a"},
-		Why:      "The device plugin is not registered, and pods that request the resource stay pending.",
-		Needs:    []string{"kubelet-device-plugins", "kubelet-pod-resources"}, Look: withKubelet(kubeletAllocatable),
+		Why:   "The device plugin is not registered, and pods that request the resource stay pending.",
+		Needs: []string{"kubelet-device-plugins", "kubelet-pod-resources"}, Look: withKubelet(kubeletAllocatable),
 	}})
 }
 

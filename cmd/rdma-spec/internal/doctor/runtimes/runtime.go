@@ -141,14 +141,12 @@ func eachRuntime(look func(r runtime.Runtime, all []runtime.Runtime) []doctor.Fi
 func runtimeChecks() []doctor.Check {
 	return []doctor.Check{{
 		ID: "runtime-config", Family: "runtime", Title: "Each runtime can load its configuration, and takes all of it over.",
-		Messages: []string{"failed to load TOML", "invalid disabled plugin URI"},
-		Why:      "The runtime does not start again with this file, and the node is NotReady.",
-		Look:     runtimeConfig,
+		Why:  "The runtime does not start again with this file, and the node is NotReady.",
+		Look: runtimeConfig,
 	}, {
 		ID: "cri-serves", Family: "runtime", Title: "Each runtime serves CRI.",
-		Messages: []string{"unknown service runtime.v1.RuntimeService"},
-		Why:      "The kubelet cannot create containers.",
-		Needs:    []string{"runtime-config", "base-spec"}, Look: criServes,
+		Why:   "The kubelet cannot create containers.",
+		Needs: []string{"runtime-config", "base-spec"}, Look: criServes,
 	}, {
 		ID: "runtime-rlimits", Family: "runtime", Title: "Each runtime applies the rlimits that an NRI plugin sets.",
 		NoMessages: "ulimit -l shows the runtime's own limit in containers, although the plugin is registered",
@@ -157,10 +155,6 @@ func runtimeChecks() []doctor.Check {
 	}, {
 		ID: "memlock-source", Family: "runtime",
 		Title: "Something gives RDMA containers more memlock than the runtime's own limit.",
-		Messages: []string{"Couldn't register MR", "ibv_create_cq() failed: Cannot allocate memory",
-			"ibv_reg_mr_iova2 failed with error Cannot allocate memory",
-			"Call to ibv_reg_mr failed with error Cannot allocate memory",
-			"Please set max locked memory (ulimit -l) to 'unlimited'"},
 		Why:   "RDMA containers cannot register their memory.",
 		Reads: doctor.GPUReads,
 		Needs: []string{"runtime-rlimits", "runtime-config", "base-spec", "base-spec-memlock"},

@@ -30,29 +30,24 @@ func handlerObject(h runtime.Handler, r runtime.Runtime) string {
 func baseSpecChecks() []doctor.Check {
 	return []doctor.Check{{
 		ID: "handler-type", Family: "runtime", Title: "Each runtime handler has a runtime_type.",
-		Messages: []string{"container.Runtime.Name must be set"},
-		Why:      "The runtime loads the handler, and no pod of it starts.",
-		Needs:    []string{"runtime-config"}, Look: eachHandler(handlerType),
+		Why:   "The runtime loads the handler, and no pod of it starts.",
+		Needs: []string{"runtime-config"}, Look: eachHandler(handlerType),
 	}, {
 		ID: "base-spec", Family: "runtime", Title: "Each base_runtime_spec exists and is an OCI spec.",
-		Messages: []string{"failed to load base OCI spec"},
-		Why:      "Without the file, the whole CRI plugin does not load and the node is NotReady.",
-		Needs:    []string{"runtime-config"}, Look: eachHandler(baseSpec),
+		Why:   "Without the file, the whole CRI plugin does not load and the node is NotReady.",
+		Needs: []string{"runtime-config"}, Look: eachHandler(baseSpec),
 	}, {
 		ID: "base-spec-files", Family: "runtime", Title: "No base_runtime_spec limits containers to 1024 open files.",
-		Messages: []string{"Too many open files"},
-		Why:      "What ctr oci spec prints has this limit, and it holds for every container of the handler.",
-		Needs:    []string{"base-spec"}, Look: eachHandler(baseSpecFiles),
+		Why:   "What ctr oci spec prints has this limit, and it holds for every container of the handler.",
+		Needs: []string{"base-spec"}, Look: eachHandler(baseSpecFiles),
 	}, {
 		ID: "base-spec-memlock", Family: "runtime", Title: "No base_runtime_spec limits the memlock of RDMA containers.",
-		Messages: []string{"Couldn't allocate MR"},
-		Why:      "RDMA containers of the handler cannot register their memory, and no plugin raises their limit.",
-		Needs:    []string{"base-spec"}, Look: withoutPlugin(baseSpecMemlock),
+		Why:   "RDMA containers of the handler cannot register their memory, and no plugin raises their limit.",
+		Needs: []string{"base-spec"}, Look: withoutPlugin(baseSpecMemlock),
 	}, {
 		ID: "oci-version", Family: "runtime", Title: "Each OCI runtime accepts the ociVersion of the specs that it gets.",
-		Messages: []string{"unknown version specified"},
-		Why:      "No container of the handler starts.",
-		Needs:    []string{"base-spec", "configuration-kept"}, Look: eachHandler(ociVersion),
+		Why:   "No container of the handler starts.",
+		Needs: []string{"base-spec", "configuration-kept"}, Look: eachHandler(ociVersion),
 	}}
 }
 
