@@ -235,7 +235,7 @@ func TestCollectedStatus(t *testing.T) {
 		strings.Contains(got.Stdout, "below") {
 		t.Errorf("a copy by a new policy: %+v", got)
 	}
-	if got := call("", "doctor", "--root", file, "--only", "container-memlock", "--config",
+	if got := call("", "doctor", "--root", file, "--only", "container-refused", "--config",
 		"/nowhere"); !strings.Contains(got.Stdout, "/nowhere") {
 		t.Errorf("a copy by no policy: %+v", got)
 	}

@@ -26,12 +26,15 @@ func TestDoctorOfContainers(t *testing.T) {
 	addProcess(files, 19, "8388608 8388608", plain)
 	files["proc/19/mountinfo"] = "31 30 0:5 /infiniband /dev/infiniband ro - devtmpfs udev rw\n"
 	file := configFile(t, mixedConfig)
+	const raise = "rdma-spec configure nri --restart && rdma-spec configure plugin && systemctl daemon-reload && " +
+		"systemctl enable --now nri-rdma"
 	for name, test := range map[string]struct {
 		args []string
 		want []string
 	}{
 		"by a policy": {[]string{"--config", file}, []string{
 			"container-ipc-lock wrong container ml/user main: rdma-spec repair --as-called ml/user",
+			"container-memlock skipped container guest-a/guest main: ",
 			"container-memlock wrong container listed/privileged main: rdma-spec repair --as-called listed/privileged",
 			"container-memlock wrong container ml/train-1 main: rdma-spec repair --as-called ml/train-1",
 			"container-memlock wrong container ml/unseen-low main: rdma-spec repair --as-called ml/unseen-low",
@@ -44,6 +47,14 @@ func TestDoctorOfContainers(t *testing.T) {
 				"resource of a device plugin instead",
 		}},
 		"without a policy": {nil, []string{
+			"container-ipc-lock wrong container ml/user main: " + raise,
+			"container-memlock wrong container guest-a/guest main: " + raise,
+			"container-memlock wrong container listed/privileged main: " + raise,
+			"container-memlock wrong container ml/train-1 main: Have its program raise its own limit (ulimit -l unlimited), " +
+				"and find what lowers it: a script, or /etc/security/limits.conf of its image",
+			"container-memlock wrong container ml/unseen-low main: " + raise,
+			"container-memlock skipped container ml/user main: ",
+			"container-memlock wrong container ml/user-namespace main: " + raise,
 			"container-hostpath wrong container ml/mounted main: Remove the hostPath volume from the pod, and request an RDMA " +
 				"resource of a device plugin instead",
 		}},

@@ -53,8 +53,9 @@ func TestContainerThatThePluginHasNeverSeen(t *testing.T) {
 	for _, test := range []struct{ args, want string }{
 		{"status", "below  memlock is 8Mi, the policy gives unlimited: " + remedy},
 		{"doctor --only container-memlock",
-			"wrong container-memlock: container ml/train-0 main: Memlock is 8Mi, the policy gives unlimited.\n"},
-		{"doctor --only container-memlock", "cure (by hand): " + remedy + "\n"},
+			"wrong container-memlock: container ml/train-0 main: It holds mlx5_0 and can register 8Mi at " +
+				"most: the policy gives it more"},
+		{"doctor --only container-memlock", "cure (with care): kubectl -n ml delete pod train-0\n"},
 	} {
 		stdout, stderr, status := runCommand(t, append(strings.Fields(test.args), "--root", root,
 			"--runtime-endpoint", cri.Socket)...)

@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -22,7 +23,7 @@ import (
 type Kernel interface {
 	// PIDs returns the IDs of all processes, ascending.
 	PIDs() ([]int, error)
-	// Read returns the text of a file in /proc/PID.
+	// Read returns the text of a file in /proc/PID, and where a link in its ns leads.
 	Read(pid int, name string) ([]byte, error)
 	// Self returns the ID of this process in /proc.
 	Self() int
@@ -74,7 +75,13 @@ func (p proc) file(pid int, name string) string {
 }
 
 // Read implements Kernel.
-func (p proc) Read(pid int, name string) ([]byte, error) { return os.ReadFile(p.file(pid, name)) }
+func (p proc) Read(pid int, name string) ([]byte, error) {
+	if strings.HasPrefix(name, "ns/") {
+		to, err := os.Readlink(p.file(pid, name))
+		return []byte(to), err
+	}
+	return os.ReadFile(p.file(pid, name))
+}
 
 // Self implements Kernel; 0 where proc does not show this process.
 func (p proc) Self() int {

@@ -52,6 +52,7 @@ func On(k Kernel) *Processes { return &Processes{k} }
 // Process is what a process may lock, and why.
 type Process struct {
 	Memlock spec.Rlimit // RLIMIT_MEMLOCK
+	Files   spec.Rlimit // RLIMIT_NOFILE; zero where it is unknown
 	// IPCLock: it has CAP_IPC_LOCK in its effective set. In a user namespace other than the node's that is of no use for
 	// RDMA.
 	IPCLock bool
@@ -61,12 +62,26 @@ type Process struct {
 	Raises bool
 }
 
+// Registers returns how much memory the process can register, as the kernel counts: all of it with CAP_IPC_LOCK in the
+// node's user namespace, else its soft limit.
+func (p Process) Registers() spec.Limit {
+	if p.IPCLock && !p.UserNamespace {
+		return spec.Unlimited
+	}
+	return p.Memlock.Soft
+}
+
 // Process reads what a process may lock.
 func (p *Processes) Process(pid int) (Process, error) {
-	limit, err := p.Memlock(pid)
+	text, err := p.limits(pid)
 	if err != nil {
 		return Process{}, err
 	}
+	limit, err := parseLimit(text, memlockLine)
+	if err != nil {
+		return Process{}, fmt.Errorf("/proc/%d/limits: %w", pid, err)
+	}
+	files, _ := parseLimit(text, "Max open files ") // without it, it is unknown
 	status, err := p.kernel.Read(pid, "status")
 	if err != nil {
 		return Process{}, err
@@ -75,11 +90,10 @@ func (p *Processes) Process(pid int) (Process, error) {
 	if err != nil {
 		return Process{}, fmt.Errorf("/proc/%d/status: %w", pid, err)
 	}
-	// A kernel without user namespaces has no such file.
-	uids, err := p.kernel.Read(pid, "uid_map")
-	own := err == nil && !allUIDs(uids)
+	own := p.userNamespace(pid)
 	return Process{
 		Memlock:       limit,
+		Files:         files,
 		IPCLock:       effective&(1<<unix.CAP_IPC_LOCK) != 0,
 		UserNamespace: own,
 		Raises:        effective&(1<<unix.CAP_SYS_RESOURCE) != 0 && !own,
@@ -99,20 +113,40 @@ func (p *Processes) Startable(runtime int) (spec.Limit, error) {
 	return process.Memlock.Hard, nil
 }
 
+// firstUserNamespace is where the link ns/user of a process leads in the kernel's first user namespace, whose number is
+// fixed: PROC_USER_INIT_INO of include/linux/proc_ns.h.
+const firstUserNamespace = "user:[4026531837]"
+
+// userNamespace reports whether a process runs in another user namespace than the first one. Who may not read the link
+// sees only whom the process's users are: one that maps all to themselves counts as the first.
+func (p *Processes) userNamespace(pid int) bool {
+	if link, err := p.kernel.Read(pid, "ns/user"); err == nil {
+		return string(link) != firstUserNamespace
+	}
+	uids, err := p.kernel.Read(pid, "uid_map") // a kernel without user namespaces has no such file
+	return err == nil && !allUIDs(uids)
+}
+
 // Memlock reads RLIMIT_MEMLOCK of a process.
 func (p *Processes) Memlock(pid int) (spec.Rlimit, error) {
-	text, err := p.kernel.Read(pid, "limits")
+	text, err := p.limits(pid)
 	if err != nil {
 		return spec.Rlimit{}, err
 	}
-	if len(text) == 0 { // as it is between a process's end and its being waited for
-		return spec.Rlimit{}, ErrGone
-	}
-	limit, err := parseMemlock(text)
+	limit, err := parseLimit(text, memlockLine)
 	if err != nil {
 		return spec.Rlimit{}, fmt.Errorf("/proc/%d/limits: %w", pid, err)
 	}
 	return limit, nil
+}
+
+// limits reads the text of /proc/PID/limits.
+func (p *Processes) limits(pid int) ([]byte, error) {
+	text, err := p.kernel.Read(pid, "limits")
+	if err == nil && len(text) == 0 { // as it is between a process's end and its being waited for
+		err = ErrGone
+	}
+	return text, err
 }
 
 // Containers returns the IDs of the processes of each container that has some, by the container's ID.
@@ -163,9 +197,12 @@ func (p *Processes) Changeable() error { return p.kernel.Changeable() }
 // Pause lets processes go on for a time, or until the context is done.
 func (p *Processes) Pause(ctx context.Context, d time.Duration) { p.kernel.Pause(ctx, d) }
 
-// parseMemlock finds RLIMIT_MEMLOCK in the text of /proc/PID/limits.
-func parseMemlock(text []byte) (spec.Rlimit, error) {
-	values, err := lineAfter(text, "Max locked memory ")
+// memlockLine begins the line of RLIMIT_MEMLOCK in /proc/PID/limits.
+const memlockLine = "Max locked memory "
+
+// parseLimit finds a limit in the text of /proc/PID/limits by how its line begins.
+func parseLimit(text []byte, line string) (spec.Rlimit, error) {
+	values, err := lineAfter(text, line)
 	if err != nil {
 		return spec.Rlimit{}, err
 	}

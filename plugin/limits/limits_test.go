@@ -105,7 +105,7 @@ func TestMemlockOfAText(t *testing.T) {
 		"Max locked memory         -1 65536 bytes\n": "invalid syntax",
 		"": "it has no line for Max locked memory",
 	} {
-		got, err := parseMemlock([]byte(text))
+		got, err := parseLimit([]byte(text), memlockLine)
 		if message, bad := want.(string); bad {
 			if err == nil || !strings.Contains(err.Error(), message) {
 				t.Errorf("%q: error %v, want %q", text, err, message)
@@ -128,7 +128,7 @@ func FuzzParse(f *testing.F) {
 		f.Add(text)
 	}
 	f.Fuzz(func(t *testing.T, text string) {
-		limit, err := parseMemlock([]byte(text))
+		limit, err := parseLimit([]byte(text), memlockLine)
 		if words := strings.Fields(firstLine(text, "Max locked memory ")); err == nil &&
 			(len(words) < 2 || !means(words[0], limit.Soft) || !means(words[1], limit.Hard)) {
 			t.Errorf("memlock %v of %q", limit, words)
@@ -232,6 +232,37 @@ func TestProcessesOfACopy(t *testing.T) {
 	}
 	if _, err := New(scratch.Folder(t)).Containers(); !os.IsNotExist(err) {
 		t.Errorf("no proc: %v", err)
+	}
+}
+
+// Only in the kernel's first user namespace does CAP_IPC_LOCK let a process register all memory. Another one can map all
+// users to themselves as well.
+func TestRegisters(t *testing.T) {
+	const all, none, first = "0000000000004000", "0000000000000000", "-> user:[4026531837]"
+	for name, test := range map[string]struct {
+		effective, namespace, users string
+		want                        spec.Limit
+	}{
+		"in the first one":                          {all, first, "0 0 4294967295\n", spec.Unlimited},
+		"without the capability":                    {none, first, "0 0 4294967295\n", 8 << 20},
+		"in another one that maps all users":        {all, "-> user:[4026532201]", "0 0 4294967295\n", 8 << 20},
+		"in another one":                            {all, "-> user:[4026532201]", "0 100000 65536\n", 8 << 20},
+		"in an unknown one that maps all users":     {all, "", "0 0 4294967295\n", spec.Unlimited},
+		"in an unknown one that maps some":          {all, "", "0 100000 65536\n", 8 << 20},
+		"of a kernel that has no user namespaces":   {all, "", "", spec.Unlimited},
+		"in an unknown one, without the capability": {none, "", "", 8 << 20},
+	} {
+		tree := map[string]string{"7/limits": limitsText + "Max open files   1024   524288   files\n",
+			"7/status": "CapEff:\t" + test.effective + "\n"}
+		for file, content := range map[string]string{"7/uid_map": test.users, "7/ns/user": test.namespace} {
+			if content != "" {
+				tree[file] = content
+			}
+		}
+		got, err := files(t, tree).Process(7)
+		if err != nil || got.Registers() != test.want || got.Files != (spec.Rlimit{Soft: 1024, Hard: 524288}) {
+			t.Errorf("%s: %s, %+v, %v, want %s", name, got.Registers(), got, err, test.want)
+		}
 	}
 }
 

@@ -156,6 +156,7 @@ func (c *clinic) faults() []fault {
 			if err := os.WriteFile(containerdFile, c.before, 0o644); err != nil {
 				c.Fatal(err)
 			}
-		}, "memlock-source", nil, false},
+			runContainer(c.T, pod, containerd.Container{Name: "starved", Devices: containerd.Verbs(0)})
+		}, "container-memlock", nil, false},
 	}
 }

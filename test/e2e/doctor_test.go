@@ -56,6 +56,7 @@ const (
 	containerdFile = "/etc/containerd/config.toml"
 	pluginFile     = "/etc/rdma-spec/config.yaml"
 	policyFile     = "/run/rdma-spec/policy.yaml"
+	runtimeUnit    = "/etc/systemd/system/containerd.service"
 	unitFile       = "/etc/systemd/system/nri-rdma.service"
 )
 
@@ -101,9 +102,10 @@ func (c *clinic) open() {
 		c.Fatal(err)
 	}
 	c.systemd()
+	scratch.File(c.T, runtimeUnit, "[Service]\nExecStart=/usr/local/bin/containerd\n", 0o644)
 	c.Cleanup(func() {
 		c.stopPlugin()
-		onNodeAfter(c.T, "rm -rf /run/rdma-spec /var/lib/rdma-spec "+unitFile+" "+pluginFile+
+		onNodeAfter(c.T, "rm -rf "+runtimeUnit+" /run/rdma-spec /var/lib/rdma-spec "+unitFile+" "+pluginFile+
 			" /usr/local/bin/containerd /usr/local/bin/nri-rdma")
 		if err := os.WriteFile(containerdFile, c.before, 0o644); err != nil {
 			c.Error(err)
@@ -141,8 +143,8 @@ func (c *clinic) systemd() {
 }
 
 func (c *clinic) systemctl(args string) error {
-	switch args {
-	case "daemon-reload":
+	switch strings.TrimSuffix(args, ".service") {
+	case "daemon-reload", "reset-failed containerd":
 		return nil
 	case "restart containerd":
 		if c.postponed {

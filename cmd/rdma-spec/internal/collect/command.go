@@ -22,6 +22,7 @@ import (
 	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/doctor"
 	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/node"
 	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/node/archive"
+	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/node/process"
 	"github.com/rdma-spec/rdma-spec/plugin/policy"
 )
 
@@ -84,7 +85,7 @@ be made or written.`,
 var alwaysCollected = []string{
 	"sys/class/infiniband/*/ports/*/gids/*", "sys/class/infiniband/*/ports/*/gid_attrs/types/*",
 	"sys/class/infiniband/*/device/../numa_node", "sys/dev/char/*",
-	"proc/[0-9]*/cgroup", "proc/[0-9]*/limits", "proc/[0-9]*/status", "proc/[0-9]*/uid_map",
+	"proc/[0-9]*/cgroup", "proc/[0-9]*/limits", "proc/[0-9]*/status", "proc/[0-9]*/uid_map", "proc/[0-9]*/ns/user",
 	"etc/os-release", "proc/version", "proc/modules", "proc/sys/kernel/hostname", versionFile,
 }
 
@@ -129,6 +130,7 @@ func (o collectOptions) collect(ctx context.Context, stderr io.Writer) (entries 
 	for _, c := range o.checks {
 		patterns = append(patterns, c.Reads...)
 	}
+	patterns = append(patterns, process.VerbsFiles(o.Root, "[0-9]*")...)
 	o.Inside, o.Keep = true, true
 	s, err := node.Open(o.Options)
 	if err != nil {

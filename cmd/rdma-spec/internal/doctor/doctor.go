@@ -58,9 +58,7 @@ type Check struct {
 	ID     string // stable: "port-active"
 	Family string // "hca": the file that it is in
 	Title  string // what holds where it is ok: "Each port is ACTIVE."
-	// Messages are what people see and search for. docs/troubleshoot.md has a line for each.
-	Messages []string
-	// NoMessages is what people see where there are none.
+	// NoMessages is what people see where no program says anything. docs/troubleshoot.md has the messages of the others.
 	NoMessages string
 	Why        string // why it matters
 	// Reads are the files and folders below the root that it reads beside those of Inventory, as patterns of

@@ -14,6 +14,7 @@ import (
 	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/cli"
 	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/node/cri"
 	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/node/process"
+	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/node/runtime"
 	"github.com/rdma-spec/rdma-spec/plugin/policy"
 	"github.com/rdma-spec/rdma-spec/plugin/repair"
 	"github.com/rdma-spec/rdma-spec/spec"
@@ -39,7 +40,7 @@ type Containers struct {
 	Runtimes   []cri.Identity `json:"runtimes"`
 	Containers []Container    `json:"containers"` // the RDMA containers, and those that cannot be examined
 	Outside    []Container    `json:"outside"`    // others, and processes in no container, that use RDMA
-	Mounted    []Container    `json:"-"`          // others that /dev/infiniband is mounted into
+	Lacking    []Container    `json:"-"`          // others that were given HCAs in ways by which they cannot open them
 	Notes      []string       `json:"notes,omitempty"`
 	Failed     int            `json:"-"` // containers that are unknown, or may be RDMA containers
 }
@@ -61,6 +62,9 @@ type Report struct {
 
 	// the lowest of its processes; where none can be seen, its spec's
 	Memlock *spec.Rlimit `json:"memlock,omitempty"`
+	// how much each process that uses RDMA can register, as the kernel counts
+	Registers      *spec.Limit `json:"registers,omitempty"`
+	RegistersBytes uint64      `json:"registersBytes,omitempty"` // the same in bytes
 	// CAP_IPC_LOCK is effective in the first process, in the node's user namespace
 	IPCLock       *bool    `json:"ipcLock,omitempty"`
 	UserNamespace bool     `json:"userNamespace,omitempty"`
@@ -78,7 +82,11 @@ type Container struct {
 	Report
 	process.Inside `json:"-"`
 	Runtime        cri.Identity `json:"-"`
+	Handler        string       `json:"-"` // what its pod's RuntimeClass names; "" without one
 	RDMA           bool         `json:"-"` // a signal names it
+	OpenFiles      *spec.Rlimit `json:"-"` // of the process that can register the least
+	Given          []string     `json:"-"` // the resources with RDMA that the kubelet gave it, where it holds no HCA
+	Stale          []string     `json:"-"` // what became of its verbs devices that are those of no HCA now
 	Bounding       []string     `json:"-"` // the capabilities of its spec
 	Env            cri.Env      `json:"-"` // the variables of its spec that choose HCAs and interfaces
 	GPUs           []int        `json:"-"` // the minor numbers of the devices of NVIDIA's GPUs that it holds
@@ -117,6 +125,18 @@ func (c *Container) Causes() (all []string) {
 	return all
 }
 
+// Lowered reports whether its program has lowered its own memlock, or did not raise it as far as it may.
+func (c *Container) Lowered() bool {
+	return c.Memlock != nil && c.Memlock.Hard > runtime.Enough || c.reading.SpecSets && c.reading.Spec.Soft > runtime.Enough
+}
+
+// StarvesRDMA reports whether it can register too little for RDMA, by the kernel's number alone: unless the policy in
+// force gives it no more.
+func (c *Container) StarvesRDMA() bool {
+	return c.RDMA && c.Registers != nil && *c.Registers <= runtime.Enough &&
+		(c.Wanted == nil || c.Wanted.Memlock == 0 || *c.Registers < c.Wanted.Memlock)
+}
+
 // LacksHCA reports whether it holds no HCA, and the policy gives some.
 func (c *Container) LacksHCA() bool {
 	return c.Wanted != nil && len(c.Wanted.Devices) > 0 && len(c.HCAs) == 0
@@ -153,6 +173,11 @@ func (c *Container) compare(o Options) {
 	c.Remedy = c.remedy(o)
 	switch want := c.Wanted.Memlock; c.reading.Judge(want) {
 	case repair.Below:
+		if c.IPCLock != nil && *c.IPCLock && c.Registers != nil && *c.Registers >= want {
+			c.Notes = append(c.Notes, fmt.Sprintf("memlock is %s, the policy gives %s; with CAP_IPC_LOCK it can "+
+				"register more", c.Memlock.Soft, want))
+			break
+		}
 		c.report(StateBelow, fmt.Sprintf("memlock is %s, the policy gives %s: %s", c.Memlock.Soft, want, c.Remedy.Text))
 	case repair.SpecBelow:
 		c.report(StateBelow, fmt.Sprintf("its spec gives processes of an exec %s, the policy gives %s: %s",
@@ -210,6 +235,7 @@ func (s *Snapshot) readContainers(ctx context.Context) (found Containers, err er
 		found.Unjudged = unjudged.Error()
 		for i := range found.Containers {
 			c := &found.Containers[i]
+			c.RDMA = c.RDMA || c.State == StateUnseen // without a policy, nobody's rules leave it out
 			c.State, c.Problems, c.Wanted, c.Remedy = StateUnknown, []string{}, nil, Remedy{}
 		}
 	}

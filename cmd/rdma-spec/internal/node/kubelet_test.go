@@ -30,6 +30,16 @@ func (kubeletServer) GetAllocatableResources(context.Context,
 	}}, nil
 }
 
+// List implements the API, with one container that holds two HCAs and one that holds none.
+func (kubeletServer) List(context.Context,
+	*podresources.ListPodResourcesRequest) (*podresources.ListPodResourcesResponse, error) {
+	return &podresources.ListPodResourcesResponse{PodResources: []*podresources.PodResources{
+		{Namespace: "ml", Name: "train", Containers: []*podresources.ContainerResources{
+			{Name: "main", Devices: []*podresources.ContainerDevices{{ResourceName: "rdma/hca"}, {ResourceName: "rdma/hca"},
+				{ResourceName: "x.com/gpu"}}}, {Name: "log"}}},
+	}}, nil
+}
+
 func TestKubelet(t *testing.T) {
 	if got := known(agents.ReadKubelet(t.Context(), root(t, aNode()))); got.PID != 0 {
 		t.Errorf("%+v", got)
@@ -50,6 +60,7 @@ func TestKubelet(t *testing.T) {
 	t.Cleanup(server.Stop)
 	want.DevicePlugins, want.PodResources, want.Allocatable = true, true, map[string]int{"rdma/hca": 2,
 		"rdma/old": 0, "x.com/gpu": 0}
+	want.Given = map[string][]string{"ml/train/main": {"rdma/hca"}}
 	if diff := cmp.Diff(want, known(agents.ReadKubelet(t.Context(), folder))); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}

@@ -7,18 +7,23 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"path"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
 	"golang.org/x/sync/errgroup"
 
+	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/node/agents"
 	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/node/cri"
 	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/node/process"
 	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/node/rdma"
 	"github.com/rdma-spec/rdma-spec/plugin/limits"
 	"github.com/rdma-spec/rdma-spec/plugin/policy"
+	"github.com/rdma-spec/rdma-spec/plugin/policy/resource"
 	"github.com/rdma-spec/rdma-spec/plugin/repair"
+	"github.com/rdma-spec/rdma-spec/spec"
 	"github.com/rdma-spec/rdma-spec/spec/hca"
 )
 
@@ -47,6 +52,7 @@ type surveyor struct {
 	running   map[string][]int          // the IDs of the processes of each container
 	root      string                    // of the node or the copy
 	book      func() (rdma.Book, error) // nil: it does not matter who uses RDMA
+	kubelet   func() (agents.Kubelet, error)
 	result    *Containers
 }
 
@@ -91,11 +97,8 @@ func (s *Snapshot) survey(ctx context.Context, p *policy.Policy, source JudgedBy
 			is := map[bool]string{false: "is not", true: "may be"}[r.unlisted]
 			looking.note(fmt.Sprintf("%s/%s %s %s an RDMA container", l.Namespace, l.Pod, l.Name, is))
 		case s.Inside && l.PID != 0 && !l.AllDevices:
-			if paths := looking.hostPaths(l); len(paths) > 0 {
-				result.Mounted = append(result.Mounted, Container{
-					Report: Report{Namespace: l.Namespace, Pod: l.Pod, Container: l.Name, State: StateOK},
-					Inside: process.Inside{User: -1, HostPaths: paths},
-				})
+			if looking.lacks(&r, l); len(r.HostPaths)+len(r.Given)+len(r.Stale) > 0 {
+				result.Lacking = append(result.Lacking, r)
 			}
 		}
 	}
@@ -121,7 +124,7 @@ func (s *Snapshot) surveyor(p *policy.Policy) *surveyor {
 	looking := &surveyor{
 		Options: s.Options, policy: p, node: policy.LiveFacts(s.Root), processes: s.Limits(), pause: SecondLookAfter,
 		listed: sync.OnceValues(func() (*hca.Inventory, error) { return hca.List(s.Root) }), result: &Containers{},
-		root: s.Root,
+		root: s.Root, kubelet: s.Kubelet,
 	}
 	if s.Use {
 		looking.book = s.Book
@@ -141,6 +144,22 @@ func sideBySide(containers int, look func(i int)) {
 		looks.Go(func() error { look(i); return nil })
 	}
 	_ = looks.Wait() // none returns an error
+}
+
+// lacks looks at a container that is no RDMA container: whether somebody meant it to be one.
+func (s *surveyor) lacks(r *Container, l Listed) {
+	r.Inside = process.Inside{User: -1, HostPaths: s.hostPaths(l)}
+	kubelet, _ := s.kubelet() // what it does not tell was not given
+	names := kubelet.Given[l.Namespace+"/"+l.Pod+"/"+l.Name]
+	if l.Resources != nil { // asked when the node was collected
+		names = l.Resources.Names
+	}
+	vfio := slices.ContainsFunc(l.Devices, func(d policy.Device) bool { return strings.HasPrefix(d.Path, "/dev/vfio/") })
+	for _, name := range names {
+		if resource.IsRDMA(name) && !vfio { // which gives an HCA to a virtual machine
+			r.Given = append(r.Given, name)
+		}
+	}
 }
 
 // hostPaths returns where the node's /dev/infiniband is mounted for a container.
@@ -166,7 +185,7 @@ func (s *surveyor) look(l Listed) (Container, bool) {
 			Namespace: c.Namespace, Pod: c.Pod, Container: c.Name, ID: l.ID, PID: l.PID, Started: l.Started,
 			Signal: policy.SignalNone, HCAs: []string{}, Use: Use{Summary: "unknown"}, State: StateOK, Problems: []string{},
 		},
-		RDMA: true, Runtime: l.Runtime, Bounding: l.Spec.Bounding, Env: l.Spec.Env,
+		RDMA: true, Runtime: l.Runtime, Handler: c.RuntimeHandler, Bounding: l.Spec.Bounding, Env: l.Spec.Env,
 	}
 	if l.Problem != "" {
 		r.report(StateUnknown, l.Problem)
@@ -181,6 +200,7 @@ func (s *surveyor) look(l Listed) (Container, bool) {
 		names, known, silent = ask()
 		return names, known, silent
 	}
+	r.Stale = s.stale(c)
 	if c.PodHolds == nil {
 		c.PodHolds = l.Resources.podHolds
 	}
@@ -264,6 +284,52 @@ func (s *surveyor) hcas(r *Container, c policy.Container) {
 	}
 }
 
+// stale says what became of a container's verbs devices whose HCA has another number now, as after its driver was bound
+// again: libraries look for the number that sysfs has.
+func (s *surveyor) stale(c policy.Container) (all []string) {
+	node, err := s.listed()
+	if err != nil || c.AllDevices {
+		return nil // hcas notes the error
+	}
+	for _, d := range c.Devices {
+		number := hca.Number{Major: uint32(d.Major), Minor: uint32(d.Minor)} //nolint:gosec // as the kernel has them
+		is, known := node.Lookup(number)
+		switch {
+		case !process.IsVerbs(d.Path) || d.Type != "c" && d.Type != "u":
+		case !known:
+			all = append(all, fmt.Sprintf("%s is %s, which is no HCA's now", d.Path, number))
+		case path.Base(is.Path) != path.Base(d.Path):
+			all = append(all, fmt.Sprintf("%s is %s, which is %s of HCA %s now", d.Path, number, path.Base(is.Path), is.HCA))
+		}
+	}
+	return all
+}
+
+// registers finds how much memory a container can register: each process that has a verbs device open, else the first
+// one. That with the least counts.
+func (s *surveyor) registers(r *Container) {
+	using := slices.DeleteFunc(slices.Clone(s.running[r.ID]),
+		func(pid int) bool { return !process.Process{PID: pid}.HasVerbs(s.root) })
+	if len(using) == 0 {
+		using = []int{r.PID}
+	}
+	for _, pid := range using {
+		p, err := s.processes.Process(pid)
+		if err != nil || !s.processes.Belongs(pid, r.ID) {
+			continue // it has ended
+		}
+		if n := p.Registers(); r.Registers == nil || n < *r.Registers {
+			r.Registers, r.OpenFiles = &n, &p.Files
+		}
+	}
+	if r.Registers == nil && r.reading.SpecSets && !slices.Contains(r.Bounding, spec.CapIPCLock) {
+		r.Registers = &r.reading.Spec.Soft
+	}
+	if r.Registers != nil {
+		r.RegistersBytes = uint64(*r.Registers)
+	}
+}
+
 // limits reads what a container's processes may lock, and its spec.
 func (s *surveyor) limits(r *Container, has cri.Spec) {
 	r.reading = repair.Read(s.processes, s.running[r.ID]).WithSpec(has.Memlock, has.MemlockKnown)
@@ -279,6 +345,7 @@ func (s *surveyor) limits(r *Container, has cri.Spec) {
 			r.IPCLock, r.UserNamespace = &effective, first.UserNamespace
 		}
 	}
+	s.registers(r)
 	if len(r.reading.Processes) == 0 && r.reading.SpecSets {
 		r.Notes = append(r.Notes, "the memlock shown is that of its spec")
 	}

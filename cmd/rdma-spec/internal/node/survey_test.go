@@ -5,6 +5,7 @@ package node
 
 import (
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
@@ -12,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/node/agents"
 	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/node/cri"
 	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/node/process"
 	"github.com/rdma-spec/rdma-spec/plugin/limits"
@@ -132,6 +134,98 @@ func TestAdviceOnIPCLock(t *testing.T) {
 		s.judge(t.Context(), all)
 		if !isRDMA || strings.Join(all[0].Notes, "; ") != test.want || all[0].State != StateOK {
 			t.Errorf("%s: %s, %q, want %q", name, all[0].State, all[0].Notes, test.want)
+		}
+	}
+}
+
+// How much a container can register is what the process with a verbs device open can that can the least: the first one
+// where none has. CAP_IPC_LOCK counts in the first user namespace alone.
+func TestSurveyKnowsWhatTheKernelAllows(t *testing.T) {
+	id := strings.Repeat("1", 64)
+	const limits, all, none, open = "Max locked memory  %s  unlimited  bytes\nMax open files  1024  4096  files\n",
+		"0000000000004000", "0000000000000000", "../../../dev/infiniband/uverbs0"
+	type p struct{ soft, effective, users, file string }
+	for name, test := range map[string]struct {
+		processes []p
+		want      spec.Limit
+	}{
+		"the first process":                          {[]p{{"8388608", none, "", ""}}, 8 << 20},
+		"with IPC_LOCK":                              {[]p{{"8388608", all, "user:[4026531837]", ""}}, spec.Unlimited},
+		"with IPC_LOCK in a user namespace":          {[]p{{"8388608", all, "user:[4026532999]", ""}}, 8 << 20},
+		"a shell beside a trainer that is unlimited": {[]p{{"65536", none, "", ""}, {"unlimited", none, "", open}}, spec.Unlimited},
+		"a trainer that has less than its parent":    {[]p{{"unlimited", all, "", ""}, {"65536", none, "", open}}, 64 << 10},
+		"the worst of several":                       {[]p{{"unlimited", none, "", open}, {"16777216", none, "", open}}, 16 << 20},
+		"an exec with less that uses no RDMA":        {[]p{{"unlimited", none, "", ""}, {"65536", none, "", "/dev/null"}}, spec.Unlimited},
+	} {
+		files := hcatest.V100Node().Files()
+		for i, process := range test.processes {
+			at := fmt.Sprintf("proc/%d/", i+1)
+			files[at+"cgroup"], files[at+"status"] = "0::/kubepods/"+id+"\n", "Name:\ta\nCapEff:\t"+process.effective+"\n"
+			files[at+"limits"], files[at+"uid_map"] = fmt.Sprintf(limits, process.soft), "0 0 4294967295\n"
+			if process.users != "" {
+				files[at+"ns/user"] = hcatest.Link(process.users)
+			}
+			if process.file != "" {
+				files[at+"fd/7"] = hcatest.Link(process.file)
+			}
+		}
+		s := snapshot(t, Options{Root: files.Root(t)}).surveyor(everything(t))
+		r, _ := s.look(Listed{Container: cri.Container{Container: holdsVerbs("a", hcatest.FirstVerbs), ID: id, PID: 1}})
+		if r.Registers == nil || *r.Registers != test.want || r.RegistersBytes != uint64(test.want) ||
+			r.OpenFiles.Hard != 4096 {
+			t.Errorf("%s: %v, %+v, want %s", name, r.Registers, r.OpenFiles, test.want)
+		}
+	}
+}
+
+func everything(t *testing.T) *policy.Policy {
+	t.Helper()
+	p, err := policy.New(policy.Default())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return p
+}
+
+// holdsVerbs is a container with /dev/infiniband/uverbs0, which has a number.
+func holdsVerbs(pod string, minor int64) policy.Container {
+	return policy.Container{Namespace: "ml", Pod: pod, Name: "main",
+		Devices: []policy.Device{{Path: "/dev/infiniband/uverbs0", Type: "c", Major: hcatest.Major, Minor: minor}}}
+}
+
+// A verbs device that has a number of no HCA, or of another one, is that of an HCA that was made anew.
+func TestSurveyKnowsStaleDevices(t *testing.T) {
+	s := snapshot(t, Options{Root: hcatest.V100(t), Processes: limits.On(&limitstest.Kernel{})}).surveyor(everything(t))
+	for minor, want := range map[int64]string{
+		hcatest.FirstVerbs:      "",
+		hcatest.FirstVerbs + 1:  "/dev/infiniband/uverbs0 is 231:193, which is uverbs1 of HCA mlx5_1 now",
+		hcatest.FirstVerbs + 40: "/dev/infiniband/uverbs0 is 231:232, which is no HCA's now",
+	} {
+		r, isRDMA := s.look(Listed{Container: cri.Container{Container: holdsVerbs("a", minor)}})
+		if strings.Join(r.Stale, "; ") != want || isRDMA != (minor < hcatest.FirstVerbs+2) {
+			t.Errorf("%d: %q, an RDMA container: %t, want %q", minor, r.Stale, isRDMA, want)
+		}
+	}
+}
+
+// What the kubelet gave a container that holds no HCA is told, whether it is asked now or was when the node was
+// collected. An HCA that is given to a virtual machine is no verbs device.
+func TestSurveyKnowsWhatWasGiven(t *testing.T) {
+	s := snapshot(t, Options{Root: hcatest.V100(t), Processes: limits.On(&limitstest.Kernel{})}).surveyor(everything(t))
+	s.kubelet = func() (agents.Kubelet, error) {
+		return agents.Kubelet{Given: map[string][]string{"ml/a/main": {"nvidia.com/hostdev"}}}, nil
+	}
+	of := func(pod string, devices ...policy.Device) Listed {
+		return Listed{Container: cri.Container{Container: policy.Container{Namespace: "ml", Pod: pod, Name: "main",
+			Devices: devices}}}
+	}
+	collected := of("c")
+	collected.Resources = &Resources{Names: []string{"nvidia.com/gpu", "rdma/hca"}, Known: true}
+	for want, l := range map[string]Listed{"nvidia.com/hostdev": of("a"), "": of("b"), "rdma/hca": collected,
+		" ": of("a", policy.Device{Path: "/dev/vfio/12", Type: "c", Major: 510})} {
+		var r Container
+		if s.lacks(&r, l); strings.Join(r.Given, " ") != strings.TrimSpace(want) {
+			t.Errorf("%s: %q, want %q", l.Pod, r.Given, want)
 		}
 	}
 }

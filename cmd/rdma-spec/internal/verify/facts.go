@@ -94,9 +94,7 @@ func (v *verification) showLimits(who string, held limits.Process) {
 
 // allow reports whether memlock and CAP_IPC_LOCK, where the kernel counts it, let a process lock, and register, the
 // memory.
-func (v *verification) allow(held limits.Process) bool {
-	return held.IPCLock && !held.UserNamespace || held.Memlock.Soft >= v.size
-}
+func (v *verification) allow(held limits.Process) bool { return held.Registers() >= v.size }
 
 // mayLock reports whether they let this process, as far as its limits are known.
 func (v *verification) mayLock() bool { return v.own == nil || v.allow(*v.own) }

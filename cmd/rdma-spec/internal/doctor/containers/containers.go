@@ -5,16 +5,14 @@
 package containers
 
 import (
-	"cmp"
 	"fmt"
 	"maps"
 	"slices"
 	"strings"
 
 	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/doctor"
+	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/doctor/runtimes"
 	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/node"
-	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/node/runtime"
-	"github.com/rdma-spec/rdma-spec/spec"
 	"github.com/rdma-spec/rdma-spec/spec/hca"
 )
 
@@ -32,19 +30,23 @@ func eachContainer(look func(*doctor.View, node.Container) []doctor.Finding) doc
 			}
 			return []doctor.Finding{doctor.Unsure("", "The containers are unknown: "+err.Error()+".")}
 		}
-		if len(answer.Containers)+len(answer.Mounted)+answer.Failed == 0 {
+		if len(answer.Containers)+len(answer.Lacking)+answer.Failed == 0 {
 			return doctor.Inapplicable("No RDMA container runs here.")
 		}
-		return doctor.Each(slices.Concat(answer.Containers, answer.Mounted),
+		return doctor.Each(slices.Concat(answer.Containers, answer.Lacking),
 			func(c node.Container) []doctor.Finding { return look(v, c) })
 	}
 }
 
-// judged looks at the RDMA containers where a policy says what they should have.
+// judged looks at the RDMA containers where a policy says what they should have. Where no plugin is installed, nobody
+// expects one.
 func judged(look func(*doctor.View, node.Container) []doctor.Finding) doctor.Look {
 	return func(v *doctor.View) []doctor.Finding {
 		answer, err := v.Containers()
-		if err == nil && answer.Unjudged != "" && len(answer.Containers)+len(answer.Mounted) > 0 {
+		if err == nil && answer.Unjudged != "" && len(answer.Containers)+len(answer.Lacking) > 0 {
+			if plugin, failed := v.Plugin(); failed == nil && !plugin.Installed() && v.Config == "" {
+				return doctor.Inapplicable("No policy says what containers should have: " + answer.Unjudged + ".")
+			}
 			return []doctor.Finding{doctor.Unsure("", "What containers should have is unknown: "+answer.Unjudged+".")}
 		}
 		return eachContainer(func(v *doctor.View, c node.Container) []doctor.Finding {
@@ -60,95 +62,36 @@ func judged(look func(*doctor.View, node.Container) []doctor.Finding) doctor.Loo
 func containerChecks() []doctor.Check {
 	return []doctor.Check{{
 		ID: "container-ipc-lock", Family: "containers",
-		Title:    "No container relies on an IPC_LOCK that its user does not have.",
-		Messages: []string{"Couldn't allocate MR"},
-		Why:      "The runtime gives the capability to root alone, and the memlock is too low.",
-		Look:     judged(containerIPCLock),
+		Title: "No container relies on an IPC_LOCK that its user does not have.",
+		Why:   "The runtime gives the capability to root alone, and the memlock is too low.",
+		Needs: []string{"container-refused"}, Look: eachContainer(containerIPCLock),
 	}, {
-		ID: "container-memlock", Family: "containers",
-		Title: "Each RDMA container has the memlock that the policy gives it.",
-		Messages: []string{"Couldn't allocate MR", "Couldn't register MR", "Libfabric error: (-12) Cannot allocate memory",
-			"ibv_reg_mr_iova2 failed with error Cannot allocate memory",
-			"Call to ibv_reg_mr failed with error Cannot allocate memory",
-			"Please set max locked memory (ulimit -l) to 'unlimited'",
-			"The OpenFabrics (openib) BTL failed to initialize while trying to allocate some locked memory"},
-		Why:   "The container cannot register its memory.",
-		Needs: []string{"container-ipc-lock"}, Look: judged(containerMemlock),
+		ID: "container-memlock", Family: "containers", Title: "Each RDMA container can register its memory.",
+		Why:   "Registration is refused, and programs fail or fall back to sockets.",
+		Needs: []string{"container-ipc-lock", "container-refused"}, Look: eachContainer(containerMemlock),
 	}, {
 		ID: "container-unseen", Family: "containers",
-		Title:    "No container lacks memlock for HCAs that NVIDIA's container runtime added after NRI.",
-		Messages: []string{"Couldn't allocate MR"},
-		Why:      "The plugin does not see these HCAs, and gives the container no memlock.",
-		Look:     eachContainer(containerUnseen),
+		Title: "No container lacks memlock for HCAs that NVIDIA's container runtime added after NRI.",
+		Why:   "The plugin does not see these HCAs, and gives the container no memlock.",
+		Look:  eachContainer(containerUnseen),
+	}, {
+		ID: "container-files", Family: "containers", Title: "Each RDMA container can open more than 1024 files.",
+		Why:   "Each connection of a job takes some, and a job of many processes runs out of them.",
+		Needs: []string{"base-spec-files"}, Look: eachContainer(containerFiles),
 	}, {
 		ID: "container-refused", Family: "containers", Title: "The policy would create each RDMA container that runs.",
-		Messages: []string{"may not opt in by annotation"},
-		Why:      "The container is not created again when its pod restarts.",
-		Look:     judged(containerRefused),
+		Why:  "The container is not created again when its pod restarts.",
+		Look: judged(containerRefused),
 	}, {
 		ID: "container-hca", Family: "containers",
-		Title:    "Each RDMA container holds the HCAs that the policy gives it, and is in their network namespace.",
-		Messages: []string{"No IB devices found"},
-		Why:      "The container has no RDMA.",
-		Look:     judged(containerHCA),
+		Title: "Each RDMA container holds the HCAs that the policy gives it, and is in their network namespace.",
+		Why:   "The container has no RDMA.",
+		Look:  eachContainer(containerHCA),
 	}, {
 		ID: "container-port", Family: "containers", Title: "No container depends on an HCA whose ports are all down.",
-		Messages: []string{"Port number 1 state is Down"},
-		Why:      "Programs of the container have no connection.",
-		Needs:    []string{"port-active"}, Look: containerPort,
+		Why:   "Programs of the container have no connection.",
+		Needs: []string{"port-active"}, Look: containerPort,
 	}}
-}
-
-// containerIPCLock looks at containers that have the capability, and whose first process does not.
-func containerIPCLock(_ *doctor.View, c node.Container) []doctor.Finding {
-	if !slices.Contains(c.Bounding, spec.CapIPCLock) || c.IPCLock == nil || *c.IPCLock || c.User <= 0 || c.UserNamespace ||
-		c.Memlock == nil || enough(c) {
-		return nil
-	}
-	text := fmt.Sprintf("It has CAP_IPC_LOCK, and its process, which runs as user %d, does not; its memlock is %s.",
-		c.User, c.Memlock.Soft)
-	cure := cmp.Or(c.Remedy.Text, "Set a memlock for it in the policy, or let its program run as root")
-	return []doctor.Finding{remedied(c, text, cure)}
-}
-
-// enough reports whether a container has the memlock that the policy gives it or, where that gives none, more than a
-// kernel.
-func enough(c node.Container) bool {
-	switch {
-	case c.Memlock == nil:
-		return false
-	case c.Wanted == nil || c.Wanted.Memlock == 0:
-		return !runtime.Low(&c.Memlock.Soft)
-	}
-	return c.Memlock.Soft >= c.Wanted.Memlock
-}
-
-func containerMemlock(_ *doctor.View, c node.Container) []doctor.Finding {
-	switch {
-	case c.State == node.StateUnknown:
-		return []doctor.Finding{doctor.Unsure(containerObject(c), doctor.Sentence(c.Causes()))}
-	case c.Remedy.Action == node.Nothing:
-		return nil
-	}
-	return []doctor.Finding{remedied(c, doctor.Sentence(c.Causes()), c.Remedy.Text)}
-}
-
-// remedied is a fault of a container's memlock. A repair takes nothing from the container.
-func remedied(c node.Container, text, cure string) doctor.Finding {
-	f := doctor.Fault(containerObject(c), text, cure)
-	if c.Remedy.Action == node.Repair {
-		f = f.Paste()
-	}
-	return f
-}
-
-func containerUnseen(_ *doctor.View, c node.Container) []doctor.Finding {
-	if c.State != node.StateUnseen || c.Memlock == nil || enough(c) {
-		return nil
-	}
-	return []doctor.Finding{doctor.Fault(containerObject(c), fmt.Sprintf("Its memlock is %s. %s", c.Memlock.Soft,
-		doctor.Sentence(c.Causes())), "Decide whether an image may choose this, since it can set the variable; if so, "+
-		c.Remedy.Text)}
 }
 
 func containerRefused(v *doctor.View, c node.Container) []doctor.Finding {
@@ -160,7 +103,23 @@ func containerRefused(v *doctor.View, c node.Container) []doctor.Finding {
 		fmt.Sprintf("Change the pod or the policy (%s) as the message says", answer.Policy))}
 }
 
+// recreate is a fault that only a new container does not have.
+func recreate(c node.Container, text string) doctor.Finding {
+	return doctor.Fault(containerObject(c), text, fmt.Sprintf("kubectl -n %s delete pod %s", c.Namespace, c.Pod)).
+		WithCare("the programs of the pod end, and nothing creates a pod again that no controller owns",
+			fmt.Sprintf("kubectl -n %s get pod %s -o yaml", c.Namespace, c.Pod))
+}
+
 func containerHCA(v *doctor.View, c node.Container) []doctor.Finding {
+	switch {
+	case len(c.Stale) > 0:
+		return []doctor.Finding{recreate(c, doctor.Sentence(c.Stale)+
+			" The HCA was made anew, as after its driver was loaded again, and libraries look for its new number.")}
+	case len(c.Given) > 0:
+		return notGiven(v, c)
+	case !c.RDMA:
+		return nil
+	}
 	all, err := v.HCAs()
 	if has := held(v, c); err == nil && all.NetNSExclusive && c.OwnNetwork && !c.AllDevices && len(has) > 0 {
 		return []doctor.Finding{doctor.Fault(containerObject(c), fmt.Sprintf("%s is in the node's network namespace, and "+
@@ -171,9 +130,22 @@ func containerHCA(v *doctor.View, c node.Container) []doctor.Finding {
 	if !c.LacksHCA() {
 		return nil
 	}
-	return []doctor.Finding{doctor.Fault(containerObject(c), doctor.Sentence(c.Causes()),
-		fmt.Sprintf("kubectl -n %s delete pod %s", c.Namespace, c.Pod)).WithCare("the programs of the pod end, and nothing "+
-		"creates a pod again that no controller owns", fmt.Sprintf("kubectl -n %s get pod %s -o yaml", c.Namespace, c.Pod))}
+	return []doctor.Finding{recreate(c, doctor.Sentence(c.Causes()))}
+}
+
+// notGiven is about a container that has a resource of a device plugin, and no HCA. Where the plugin leaves its devices
+// to CDI, and CDI is off, nothing else says so.
+func notGiven(v *doctor.View, c node.Container) []doctor.Finding {
+	text := fmt.Sprintf("The kubelet gave it %s, and it holds no HCA.", strings.Join(c.Given, ", "))
+	answer, _ := v.CDI() // cdi-files says so
+	for _, f := range answer.Files {
+		if r, _ := runtimeOf(v, c); f.RDMA() && r.CDIOff {
+			return []doctor.Finding{doctor.Fault(containerObject(c), fmt.Sprintf("%s Its device plugin leaves that to %s, and "+
+				"CDI is off in the runtime.", text, f.Path), runtimes.CDIOn(r)+", and create the pod again")}
+		}
+	}
+	return []doctor.Finding{doctor.Unsure(containerObject(c), text+" If it is not meant for a virtual machine, the log of "+
+		"the device plugin says why.")}
 }
 
 // containerPort names the HCA and not its containers, so that what is wrong with its port explains it.
@@ -221,5 +193,9 @@ func held(v *doctor.View, c node.Container) (hcas []hca.HCA) {
 
 // Checks returns the family's checks.
 func Checks() []doctor.Check {
-	return slices.Concat(containerChecks(), insideChecks(), networkChecks())
+	all := slices.Concat(containerChecks(), insideChecks(), networkChecks())
+	for i := range all {
+		all[i].Look = runtimes.Careful(all[i].Look)
+	}
+	return all
 }

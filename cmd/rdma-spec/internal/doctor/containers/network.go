@@ -27,21 +27,17 @@ func networkChecks() []doctor.Check {
 	needs := []string{"port-active", "container-hca"}
 	return []doctor.Check{{
 		ID: "container-netdev", Family: "containers",
-		Title:    "Each container with a network of its own has an IP address of the RoCE HCAs that it holds.",
-		Messages: []string{"Failed to query GID", "No data available", "rdma_create_ep: No such device"},
-		Why:      "Without such an address there is no GID that programs use, and no connection can be made.",
-		Reads:    gidReads, Needs: needs, Look: eachContainer(containerNetdev),
+		Title: "Each container with a network of its own has an IP address of its own of the RoCE HCAs that it holds.",
+		Why:   "Without such an address there is no GID that programs use, and no connection can be made.",
+		Reads: gidReads, Needs: needs, Look: eachContainer(containerNetdev),
 	}, {
 		ID: "container-gid-index", Family: "containers",
-		Title:    "NCCL_IB_GID_INDEX of each container is the index of a GID of its own.",
-		Messages: []string{"vendor err 129", "Call to ibv_modify_qp failed with error No such device"},
-		Why:      "The index of a pod's GID differs from pod to pod, and no connection can be made with that of another.",
-		Reads:    gidReads, Needs: append(needs, "container-netdev"), Look: eachContainer(containerGIDIndex),
+		Title: "NCCL_IB_GID_INDEX of each container is the index of a GID of its own.",
+		Why:   "The index of a pod's GID differs from pod to pod, and no connection can be made with that of another.",
+		Reads: gidReads, Needs: append(needs, "container-netdev"), Look: eachContainer(containerGIDIndex),
 	}, {
 		ID: "container-environment", Family: "containers",
 		Title: "Each container has the HCAs and interfaces that its environment names.",
-		Messages: []string{"Bootstrap : no socket interface found", "NET/IB : No device found",
-			"network device is not available, please use one or more of"},
 		Why:   "NCCL and UCX use nothing else than what these variables name, and fail, or fall back to sockets.",
 		Needs: []string{"container-hca"}, Look: eachContainer(containerEnvironment),
 	}, {
@@ -52,10 +48,9 @@ func networkChecks() []doctor.Check {
 		Reads:      gidReads, Needs: needs, Look: eachContainer(containerMTU),
 	}, {
 		ID: "container-routes", Family: "containers",
-		Title:    "What reaches a container by one of its HCAs is answered by the same one.",
-		Messages: []string{"Network is unreachable", "ibv_modify_qp failed with error Connection timed out"},
-		Why:      "With several HCAs, the kernel chooses the way by its routes, and other nodes get no answer.",
-		Reads:    gidReads, Needs: needs, Look: eachContainer(containerRoutes),
+		Title: "What reaches a container by one of its HCAs is answered by the same one.",
+		Why:   "With several HCAs, the kernel chooses the way by its routes, and other nodes get no answer.",
+		Reads: gidReads, Needs: needs, Look: eachContainer(containerRoutes),
 	}}
 }
 
@@ -99,7 +94,12 @@ func containerNetdev(v *doctor.View, c node.Container) (found []doctor.Finding) 
 		return nil // a privileged container holds more HCAs than are meant for it
 	}
 	for _, r := range all {
+		other, address := sharing(v, c, r.own)
 		switch {
+		case other != "":
+			found = append(found, doctor.Fault(r.object, fmt.Sprintf("Pod %s of this node has its address %s, too: what is sent "+
+				"to one of them can reach the other.", other, address),
+				"Give each pod an address of its own: one range of one IPAM for all (whereabouts), and create one of them again"))
 		case r.usable && !slices.ContainsFunc(r.own, func(g process.GID) bool { return g.Type != "IB/RoCE v1" }):
 			found = append(found, doctor.Told(r.object, "Its GIDs are of RoCE v1 alone, which no router passes on."))
 		case !r.active || r.usable:
@@ -130,6 +130,22 @@ func containerNetdev(v *doctor.View, c node.Container) (found []doctor.Finding) 
 		}
 	}
 	return found
+}
+
+// sharing returns a pod that comes before a container's and has one of its GIDs' addresses in a network of its own.
+func sharing(v *doctor.View, c node.Container, own []process.GID) (pod string, address netip.Addr) {
+	answer, _ := v.Containers() // which has the container
+	for _, other := range answer.Containers {
+		if other.PodName() >= c.PodName() {
+			break
+		}
+		for _, g := range own {
+			if other.OwnNetwork && !g.Address.IsLinkLocalUnicast() && slices.Contains(other.Addresses, g.Address) {
+				return other.PodName(), g.Address
+			}
+		}
+	}
+	return "", address
 }
 
 // containerGIDIndex looks at the index in the container's spec. What a program sets by itself is not seen.

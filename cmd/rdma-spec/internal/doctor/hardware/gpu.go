@@ -33,8 +33,6 @@ func dmaBUF(v *doctor.View) (open, serves bool) {
 func gpuChecks() []doctor.Check {
 	return []doctor.Check{{
 		ID: "gpu-direct", Family: "gpu", Title: "HCAs can reach the memory of GPUs.",
-		Messages: []string{"GPU Direct RDMA Disabled for HCA", "ibv_reg_mr failed: Bad address",
-			"ibv_reg_mr_iova2 failed with error Bad address"},
 		Why: "Without nvidia_peermem, and without DMA-BUF, which only the open kernel modules have, memory of a GPU " +
 			"cannot be registered.",
 		Reads: slices.Concat(doctor.GPUReads, dmaBUFReads, []string{
@@ -43,9 +41,8 @@ func gpuChecks() []doctor.Check {
 		Needs: []string{"module-symbols"}, Look: withGPUs(noGPUDirect),
 	}, {
 		ID: "acs", Family: "gpu", Title: "No PCIe switch redirects transfers between a GPU and an HCA to the CPU.",
-		Messages: []string{"vendor err 81"},
-		Why:      "ACS sends what goes from device to device up to the CPU: slow, and on some machines it hangs.",
-		Reads:    slices.Concat(doctor.GPUReads, []string{pciDevices + "*/config"}), Look: withGPUs(redirected),
+		Why:   "ACS sends what goes from device to device up to the CPU: slow, and on some machines it hangs.",
+		Reads: slices.Concat(doctor.GPUReads, []string{pciDevices + "*/config"}), Look: withGPUs(redirected),
 	}, {
 		ID: "iommu", Family: "gpu", Title: "The IOMMU passes what goes between GPUs and HCAs through.",
 		NoMessages: "bandwidth tests are slow",

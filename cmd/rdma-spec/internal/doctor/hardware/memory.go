@@ -17,12 +17,10 @@ import (
 func memoryChecks() []doctor.Check {
 	return []doctor.Check{{
 		ID: "efa-pages", Family: "memory", Title: "EFA can register all memory.",
-		Messages: []string{"fi_mr_reg: Cannot allocate memory", "Unable to register MR: Cannot allocate memory"},
-		Why:      "EFA registers a limited number of pages: without huge pages, that ends near 95 GB.",
-		Reads:    []string{"proc/meminfo"}, Look: smallPages,
+		Why:   "EFA registers a limited number of pages: without huge pages, that ends near 95 GB.",
+		Reads: []string{"proc/meminfo"}, Look: smallPages,
 	}, {
 		ID: "cma", Family: "memory", Title: "Memory outside CMA is free.",
-		Messages: []string{"ibv_reg_mr_iova2 failed with error Cannot allocate memory"},
 		Why: "Registered memory cannot stay in the area that is kept for contiguous allocations (CMA): registration " +
 			"fails with ENOMEM although memory is free.",
 		Reads: []string{"proc/meminfo"}, Look: onlyCMA,

@@ -15,14 +15,12 @@ import (
 func netnsChecks() []doctor.Check {
 	return []doctor.Check{{
 		ID: "netns-mode", Family: "netns",
-		Title:    "The RDMA subsystem's network namespace mode is the one that the node's plugins need.",
-		Messages: []string{"incorrect RDMA subsystem network namespace"},
+		Title: "The RDMA subsystem's network namespace mode is the one that the node's plugins need.",
 		Why: "In exclusive mode, an HCA works only in the network namespace that it was put into: all pods but those that " +
 			"rdma-cni or a DRA driver gives one are refused it. In shared mode, rdma-cni cannot give one to a pod.",
 		Look: netnsMode,
 	}, {
 		ID: "hca-present", Family: "netns", Title: "Each RDMA function that has a driver shows an HCA.",
-		Messages: []string{`RDMA device "issm" not found`, "rdma device not found for netdev"},
 		Why: "An HCA that its pod did not hand back, or whose driver gave up, is lost to the node until its driver is " +
 			"bound again.",
 		Reads: []string{

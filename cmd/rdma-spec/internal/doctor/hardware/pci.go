@@ -25,10 +25,9 @@ var linkReads = []string{
 func pciChecks() []doctor.Check {
 	return []doctor.Check{{
 		ID: "pcie-link", Family: "hca",
-		Title:    "The PCIe link of each HCA has the width and the speed that card and slot allow.",
-		Messages: []string{"available PCIe bandwidth, limited by"},
-		Why:      "A narrow or slow PCIe link makes the HCA slower than its port.",
-		Reads:    linkReads, Needs: []string{"hca-answers"}, Look: slowLinks,
+		Title: "The PCIe link of each HCA has the width and the speed that card and slot allow.",
+		Why:   "A narrow or slow PCIe link makes the HCA slower than its port.",
+		Reads: linkReads, Needs: []string{"hca-answers"}, Look: slowLinks,
 	}}
 }
 

@@ -89,10 +89,14 @@ func page(c doctor.Check, shown []doctor.Finding) string {
 	fmt.Fprintf(&text, "[rdma-spec](../../README.md) / [Faults](../faults.md) / %s\n\n# %[1]s\n\n%s\n\nWhy a fault matters: %s\n",
 		c.ID, c.Title, c.Why)
 	text.WriteString("\n## What people see\n\n")
-	for _, message := range c.Messages {
+	said := messagesOf(c.ID)
+	for _, message := range said {
 		fmt.Fprintf(&text, "- %s\n", code(message))
 	}
-	if c.NoMessages != "" {
+	switch {
+	case c.NoMessages != "" && len(said) > 0:
+		fmt.Fprintf(&text, "- no message: %s\n", c.NoMessages)
+	case c.NoMessages != "":
 		fmt.Fprintf(&text, "No message says so: %s.\n", c.NoMessages)
 	}
 	text.WriteString("\n## How to see it\n\n")
@@ -113,6 +117,9 @@ func page(c doctor.Check, shown []doctor.Finding) string {
 			fix = "Unknown is no fault: look, and decide."
 		case f.Class == doctor.ClassByHand:
 			fix = "By hand: " + instruction(f.Cure)
+			if f.Care != "" {
+				fix += ". With care: " + instruction(f.Care)
+			}
 		case f.Class == doctor.ClassPaste:
 			fix = "Paste, since it takes nothing from what runs:" + command
 		case f.Class == doctor.ClassWithCare:
@@ -199,7 +206,7 @@ var seeing = map[string]string{
 	"plugin-registered": "journalctl -u nri-rdma", "policy-readable": "ls -l /run/rdma-spec/policy.yaml",
 	"plugin-current": "ls -l /proc/$(pidof nri-rdma)/exe", "configuration-kept": "rdma-spec configure --all --dry-run",
 	"cdi-files": "rdma-spec cdi list", "cdi-on": "containerd config dump | grep cdi", "container-memlock": "ulimit -l",
-	"container-ipc-lock": "grep CapEff /proc/self/status", "container-refused": "rdma-spec status", "container-unseen": "rdma-spec status", "container-hca": "ls /dev/infiniband",
+	"container-files": "ulimit -n", "container-ipc-lock": "grep CapEff /proc/self/status", "container-refused": "rdma-spec status", "container-unseen": "rdma-spec status", "container-hca": "ls /dev/infiniband",
 	"container-port": "ibv_devinfo", "container-hostpath": "mount | grep infiniband", "container-netdev": "ip addr; show_gids",
 	"container-provider": "ls /usr/lib*/*/libibverbs /etc/libibverbs.d", "container-devices": "ibv_devices; ls /dev/infiniband",
 	"container-gid-index": "echo $NCCL_IB_GID_INDEX; show_gids", "container-shm": "df -h /dev/shm",
@@ -223,7 +230,12 @@ func instruction(text string) string {
 }
 
 // code is a message in Markdown.
-func code(message string) string { return "`" + strings.ReplaceAll(message, "`", "'") + "`" }
+func code(message string) string {
+	if strings.Contains(message, "`") {
+		return "`` " + message + " ``"
+	}
+	return "`" + message + "`"
+}
 
 // cell is Markdown in a table.
 func cell(text string) string { return strings.ReplaceAll(text, "|", `\|`) }

@@ -193,7 +193,9 @@ func TestUnknownIsNoFault(t *testing.T) {
 		"a kubelet that is late": func(s *sick) { s.kubelet.Late, s.kubelet.Error = true, "context deadline exceeded" },
 		"a newer crun":           func(s *sick) { s.runtime().Handlers[1].Program = "crun 1.15" },
 		"no policy":              func(s *sick) { s.containers.Unjudged = "no policy is in force" },
-		"a container unread":     func(s *sick) { s.container().State, s.container().Known = "unknown", false },
+		"a container unread": func(s *sick) {
+			s.container().State, s.container().Known, s.container().Registers = "unknown", false, nil
+		},
 		"an image unlike others": func(s *sick) { s.container().LibVerbs, s.container().Providers = "", nil },
 		"a kubelet whose folder is not mounted": func(s *sick) {
 			s.kubelet.DevicePlugins, s.kubelet.NotMounted = false, true
@@ -279,6 +281,7 @@ var told = map[string]struct {
 		"install the provider that belongs to the kernel's driver in the image.", doctor.Unknown},
 	"a containerd that does not run": {func(s *sick) {
 		s.plugin, s.runtime().Memlock, s.runtime().Handlers = agents.Plugin{}, nil, s.runtime().Handlers[1:]
+		s.containers = node.Containers{}
 	}, "memlock-source", "The memlock that containers inherit from it is unknown: it does not run, or cannot be seen.",
 		doctor.Unknown},
 }

@@ -6,8 +6,6 @@ package planted
 import (
 	"cmp"
 	"fmt"
-	"maps"
-	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -18,135 +16,316 @@ import (
 // messagesPage leads from what people see to the check that explains it.
 const messagesPage = "../../../../../docs/troubleshoot.md"
 
-// group is a table of the page.
-type group struct {
-	title string
-	words *regexp.Regexp
-}
-
-// groups are by who prints a message, the programs first. A message is in the first group that has one of its words,
-// and else in the group without words.
-var groups = []group{
-	{"NCCL, and what uses it", regexp.MustCompile(`NET/IB|Call to ibv_|ibv_reg_mr_iova2|ibv_modify_qp|Bootstrap|` +
-		`unhandled|Socket|shm/nccl|async event|error 12|GPU Direct|vendor err|LOC_LEN`)},
-	{"UCX, Open MPI, and libfabric", regexp.MustCompile(`^network device|transports|max locked memory|openib|` +
-		`OpenFabrics|Libfabric|fi_|Transport retry|ibv_create_cq\(\)|ibv_reg_mr failed: |Unable to register MR`)},
-	{title: "perftest and other verbs programs"},
-	{"The kernel log and drivers", regexp.MustCompile(`^(__ib_cache|apparmor=|avc: |available PCIe|Cable error|` +
-		`could not insert|CREATE_MKEY|device's health|disagrees about|driver is in use|Failed loading kernel|` +
-		`firmware internal|High temperature|mlx5_cmd|modprobe|PCIe Bus|wait_func|VF GUID)`)},
-	{"A pod is not created, or a daemon of the node complains", regexp.MustCompile(`both tried to set|cannot be read|` +
-		`custom device|select device driver|kubelet|lstat|base OCI spec|TOML|network namespace|Insufficient|plugin|` +
-		`trusted|out of date|opt in|policy|nri\.sock|RDMA device|rdma device|unknown (field|service|version)|CDI|until`)},
-}
-
-// groupOf returns the index of a message's group.
-func groupOf(message string) int {
-	has := func(g group) bool { return g.words != nil && g.words.MatchString(message) }
-	if i := slices.IndexFunc(groups, has); i >= 0 {
-		return i
-	}
-	return slices.IndexFunc(groups, func(g group) bool { return g.words == nil })
+// wording is what programs say for one cause, in the words that people search for.
+type wording struct {
+	says []string
+	// causes are the checks, or other pages, that explain it, the most likely first. Without one, the cause is on another
+	// node, or no fault.
+	causes string
+	first  string // the first cause in words, where those of its check say too little
 }
 
 // unconnected are the causes of connections that fail after memory was registered.
 const unconnected = "container-gid-index container-netdev mtu-same port-active"
 
-// ordered are the checks of messages that no check has, and of those whose most likely cause is not that of the first
-// check: the most likely first. Messages without a check are about another node.
-var ordered = map[string]string{
-	"Connection timed out":         "port-active container-netdev",
-	"Couldn't allocate MR":         "container-memlock container-ipc-lock base-spec-memlock memlock-source container-unseen",
-	"Couldn't create CQ":           "container-memlock cgroup-rdma",
-	"Couldn't read remote address": "",
-	"Couldn't register MR":         "container-memlock memlock-source",
-	"Couldn't set the link layer":  "port-active",
-	"Did not detect devices":       "container-hca class-devices container-provider",
-	"Failed to exchange data":      "",
-	"Failed to modify QP":          unconnected,
-	"Failed to open libibverbs":    "container-provider",
-	"Failed to query GID":          "container-netdev gids-free",
-	"Got async event":              "port-active hca-errors",
-	"IB device mlx5_0 not found":   "container-devices",
-	"NET/IB : No device found":     "container-devices container-environment container-provider",
-	"Network is unreachable":       "container-netdev container-routes",
-	"No IB devices found":          "container-provider container-hca hca-driver class-devices",
-	"Using network Socket":         "container-devices container-provider container-environment",
-	"ibv_open_device failed":       "container-devices device-nodes",
-	"no usable transports/devices": "container-devices container-provider",
-	"unhandled system error":       "container-memlock",
-	`RDMA device "issm" not found`: "hca-present",
-
-	"Call to ibv_create_cq failed with error Cannot allocate memory": "container-memlock memlock-source",
-	"Call to ibv_reg_mr failed with error Cannot allocate memory":    "container-memlock memlock-source",
-	"Got completion from peer ... with error 12":                     unconnected,
-	"Insufficient rdma/hca_shared_devices_a":                         "kubelet-allocatable kubelet-device-plugins",
-	"Please set max locked memory (ulimit -l) to 'unlimited'":        "container-memlock memlock-source",
-	"There was an error initializing an OpenFabrics device":          "container-memlock container-provider port-active",
-	"Transport retry count exceeded":                                 unconnected,
-	"Unable to read to socket/rdma_cm":                               "",
-	"ibv_create_cq() failed: Cannot allocate memory":                 "container-memlock memlock-source",
-	"ibv_reg_mr_iova2 failed with error Cannot allocate memory":      "container-memlock memlock-source cma",
-	"network device 'mlx5_0:1' is not available":                     "container-devices container-environment",
+// programs are who says what. From them come docs/troubleshoot.md, the messages on the pages of checks, and so what the
+// search of the site finds.
+var programs = []struct {
+	name string
+	says []wording
+}{
+	{"NCCL, and what uses it", []wording{
+		{[]string{"Bootstrap : no socket interface found"}, "container-environment", ""},
+		{[]string{
+			"Call to ibv_create_cq failed with error Cannot allocate memory",
+			"Call to ibv_create_qp failed with error Cannot allocate memory",
+			"Call to ibv_reg_mr failed with error Cannot allocate memory",
+		}, "container-memlock memlock-source", ""},
+		{[]string{
+			"Call to ibv_modify_qp failed with error No such device",
+			"vendor err 129",
+		}, "container-gid-index", ""},
+		{[]string{
+			"Connection closed by remote peer",
+			"remote process exited or there was a network error",
+			"Segmentation fault",
+		}, "container-memlock", "another rank ended: its last line is the cause; after `Segmentation fault`, " +
+			"it is most often memlock"},
+		{[]string{"Error while creating shared memory segment /dev/shm/nccl"}, "container-shm", ""},
+		{[]string{"Got async event"}, "port-active hca-errors", "the port or the HCA had an error"},
+		{[]string{
+			"Got async event : local access violation work queue error",
+		}, "", "no fault of the node: the program, or a plugin of it, used memory that it had not registered, or freed"},
+		{[]string{
+			"Got completion from peer ... with error 12",
+		}, unconnected, ""},
+		{[]string{
+			"GPU Direct RDMA Disabled for HCA",
+			"ibv_reg_mr_iova2 failed with error Bad address",
+			"No module present for GPU Direct RDMA",
+		}, "gpu-direct", ""},
+		{[]string{"ibv_modify_qp failed with error Connection timed out"}, "container-routes", ""},
+		{[]string{
+			"ibv_reg_mr_iova2 failed with error Cannot allocate memory",
+		}, "container-memlock memlock-source cma", ""},
+		{[]string{"IBV_WC_LOC_LEN_ERR"}, "mtu-same", ""},
+		{[]string{"NET/IB : No device found"}, "container-devices container-environment container-provider", ""},
+		{[]string{
+			"NET/Plugin: Could not find: libnccl-net.so",
+			"undefined symbol: mlx5dv_get_data_direct_sysfs_path",
+		}, "", "no fault of the node: the image's rdma-core is older than its NCCL, which goes on without it: " +
+			"the cause is in a later line"},
+		{[]string{
+			"unhandled system error",
+		}, "container-memlock", "with `NCCL_DEBUG=INFO`, the line with `ibv_` above it says it: most often memlock"},
+		{[]string{
+			"Unable to open device mlx5_0",
+			"Using network Socket",
+		}, "container-devices container-provider container-environment", ""},
+		{[]string{"vendor err 81"}, "acs", ""},
+	}},
+	{"UCX, Open MPI, and libfabric", []wording{
+		{[]string{"fi_getinfo: -61"}, "container-hostpath", ""},
+		{[]string{
+			"fi_mr_reg: Cannot allocate memory",
+			"Unable to register MR: Cannot allocate memory",
+		}, "efa-pages", ""},
+		{[]string{
+			"Failed to create a completion queue (CQ)",
+			"ibv_create_cq() failed: Cannot allocate memory",
+			"Please set max locked memory (ulimit -l) to 'unlimited'",
+			"rdma_iba_hca_init: cannot create cq",
+		}, "container-memlock memlock-source", ""},
+		{[]string{
+			"ibv_create_ah(dlid=49152 sl=0 port=1 dgid=fe80::1 sgid_index=0) for UD mlx5 connect on mlx5_0 failed: " +
+				"No such device",
+			"ibv_modify_qp(UMR QP 0x1a2b) failed to modify to RTR: No such device",
+		}, "container-netdev", ""},
+		{[]string{"ibv_reg_mr failed: Bad address"}, "gpu-direct", ""},
+		{[]string{
+			"Failed to register memory 0x7f0000000000: Cannot allocate memory [12]",
+			"Libfabric error: (-12) Cannot allocate memory",
+			"The OpenFabrics (openib) BTL failed to initialize while trying to allocate some locked memory",
+		}, "container-memlock", ""},
+		{[]string{"network device 'mlx5_0:1' is not available"}, "container-devices container-environment", ""},
+		{[]string{"network device is not available, please use one or more of"}, "container-environment", ""},
+		{[]string{
+			"NIXL_ERR_BACKEND",
+		}, "container-environment container-devices", "the line of UCX above it names the cause; with " +
+			"`UCX_NET_DEVICES=all`, UCX takes management HCAs, too"},
+		{[]string{"No active HCAs found on the system"}, "port-active container-hca", ""},
+		{[]string{
+			"Destination is unreachable",
+			"no active messages transport",
+			"no usable transports/devices",
+		}, "container-devices container-provider", ""},
+		{[]string{"Not enough memory to write total of", "Please check that /dev/shm"}, "container-shm", ""},
+		{[]string{
+			"There was an error initializing an OpenFabrics device",
+		}, "container-memlock container-provider port-active", ""},
+		{[]string{
+			"Transport retry count exceeded",
+			"transport retry counter exceeded",
+		}, unconnected, ""},
+	}},
+	{"perftest and other verbs programs", []wording{
+		{[]string{"can't open UMAD port"}, "class-devices", ""},
+		{[]string{
+			"Connection timed out",
+		}, "port-active container-netdev", "a port of one of the two nodes is down"},
+		{[]string{
+			"Couldn't allocate MR",
+		}, "container-memlock container-ipc-lock base-spec-memlock memlock-source container-unseen", ""},
+		{[]string{"Couldn't allocate PD"}, "cgroup-rdma", ""},
+		{[]string{"Couldn't create CQ", "Couldn't create IB resources"}, "container-memlock cgroup-rdma", ""},
+		{[]string{
+			"Couldn't get device attributes",
+			"Failed to create QP",
+			"Unable to create QP",
+		}, "container-memlock container-hostpath", ""},
+		{[]string{
+			"Couldn't read remote address",
+			"Failed to exchange data",
+			"Unable to read to socket/rdma_cm",
+		}, "", "the other side ended: its last line is the cause"},
+		{[]string{
+			"Couldn't register MR",
+			"libibverbs: Warning: RLIMIT_MEMLOCK is 65536 bytes",
+			"ulimit: max locked memory: cannot modify limit: Operation not permitted",
+		}, "container-memlock memlock-source", ""},
+		{[]string{"Couldn't set the link layer"}, "port-active", "the port that perftest uses is down"},
+		{[]string{
+			"Did not detect devices",
+			"No available RNIC",
+			"Unable to find the Infiniband/RoCE device",
+		}, "container-hca class-devices container-provider", ""},
+		{[]string{
+			"does not support the kernel ABI of 6",
+			"Failed to open libibverbs",
+			"libibverbs: Warning: couldn't load driver",
+			"no userspace device-specific driver found for",
+		}, "container-provider", ""},
+		{[]string{"Failed to get IB devices list: Function not implemented"}, "uverbs-module", ""},
+		{[]string{"Failed to modify QP"}, unconnected, ""},
+		{[]string{"Failed to query GID"}, "container-netdev gids-free", ""},
+		{[]string{
+			"IB device mlx5_0 not found",
+		}, "container-devices", "the container does not hold it, or it has another name, as a bond has"},
+		{[]string{
+			"ibdev2netdev: command not found",
+		}, "", "the image has no tools of MLNX_OFED: run `rdma link` on the node instead"},
+		{[]string{
+			"Couldn't get context for the device",
+			"Failed to open device mlx5_0",
+			"ibv_open_device failed",
+		}, "container-devices device-nodes", ""},
+		{[]string{"Network is unreachable"}, "container-netdev container-routes", ""},
+		{[]string{
+			"No data available",
+			"RDMA_CM_EVENT_ADDR_ERROR, error: -19",
+			"RDMA_CM_EVENT_ROUTE_ERROR",
+			"rdma_create_ep: No such device",
+		}, "container-netdev", ""},
+		{[]string{"No IB devices found"}, "container-provider container-hca hca-driver class-devices", ""},
+		{[]string{"Port number 1 state is Down"}, "port-active container-port", ""},
+		{[]string{"PORT_DOWN"}, "port-active", ""},
+		{[]string{"rdma_create_event_channel: No such device"}, "rdma-cm-module", ""},
+		{[]string{"Too many open files"}, "container-files base-spec-files", ""},
+	}},
+	{"The kernel log and drivers", []wording{
+		{[]string{"__ib_cache_gid_add: unable to add gid"}, "gids-free", ""},
+		{[]string{`apparmor="DENIED"`, "avc: denied { ipc_lock }"}, "security-denials", ""},
+		{[]string{"available PCIe bandwidth, limited by"}, "pcie-link", ""},
+		{[]string{
+			"Cable error",
+			"CREATE_MKEY",
+			"device's health compromised",
+			"firmware internal error",
+			"High temperature on sensors",
+			"PCIe Bus Error: severity=Uncorrectable",
+		}, "hca-errors", ""},
+		{[]string{
+			"could not insert 'nvidia_peermem': Invalid argument",
+			"disagrees about version of symbol",
+		}, "module-symbols", ""},
+		{[]string{"driver is in use", "modprobe: FATAL: Module mlx5_core is in use."}, "modules-of-one-build", ""},
+		{[]string{"Failed loading kernel module mlx5_ib"}, "hca-driver", ""},
+		{[]string{
+			"mlx5_cmd_out_err",
+			"wait_func: timeout. Will cause a leak of a command resource",
+		}, "hca-answers", ""},
+		{[]string{"VF GUID is not valid"}, "guid-valid", ""},
+	}},
+	{"A pod is not created, or a daemon of the node complains", []wording{
+		{[]string{"container.Runtime.Name must be set"}, "handler-type", ""},
+		{[]string{"both tried to set"}, "nri-rivals", ""},
+		{[]string{"cannot be read as a policy", "is not trusted"}, "policy-readable", ""},
+		{[]string{`could not select device driver "cdi" with capabilities: []`}, "cdi-on", ""},
+		{[]string{
+			"crun: setrlimit `RLIMIT_MEMLOCK`: Operation not permitted",
+			"error setting rlimit type 8: operation not permitted",
+		}, "cdi.md#rootless-containers", "a rootless runtime may not raise the limit that it has itself"},
+		{[]string{
+			"dial unix /var/lib/kubelet/device-plugins/kubelet.sock: connect: no such file or directory",
+		}, "kubelet-root", ""},
+		{[]string{
+			`error gathering device information while adding custom device "/dev/infiniband/uverbs0"`,
+		}, "device-nodes", ""},
+		{[]string{"failed to load base OCI spec"}, "base-spec", ""},
+		{[]string{"failed to load TOML", "invalid disabled plugin URI"}, "runtime-config", ""},
+		{[]string{
+			"closing plugin 90-rdma, failed to handle event 4: context deadline exceeded",
+			"failed to register with NRI/Runtime: ttrpc: closed",
+		}, "nri-timeouts looking-at-a-node.md#a-container-was-not-adjusted", ""},
+		{[]string{"incorrect RDMA subsystem network namespace"}, "netns-mode", ""},
+		{[]string{
+			"Insufficient rdma/hca_shared_devices_a",
+		}, "kubelet-allocatable kubelet-device-plugins", "the device plugin offers no device, or all are in use"},
+		{[]string{
+			"is out of date: the plugin that wrote it has ended",
+			"no policy is in force",
+		}, "plugin-registered", ""},
+		{[]string{"lstat /dev/infiniband/uverbs0: no such file or directory"}, "class-devices", ""},
+		{[]string{"may not opt in by annotation"}, "container-refused", ""},
+		{[]string{
+			"failed to find runtime handler rdma from runtime list",
+			`no runtime for "rdma" is configured`,
+			`RuntimeClass "rdma" not found`,
+		}, "configuration-kept without-nri.md", "the handler that the RuntimeClass names is not in the runtime's " +
+			"configuration, or no more"},
+		{[]string{"nri.sock: no such file or directory"}, "nri-socket", ""},
+		{[]string{
+			`RDMA device "issm" not found`,
+		}, "hca-present", "a selector of the device plugin takes a network card without RDMA"},
+		{[]string{`RDMA device "rdma_cm" not found`}, "rdma-cm-module", ""},
+		{[]string{"rdma device not found for netdev"}, "hca-present", ""},
+		{[]string{`required plugin "rdma" not present`}, "plugin-runs", ""},
+		{[]string{"the configuration cannot be read: until it can", "unknown field"}, "plugin-config", ""},
+		{[]string{"the kubelet did not report"}, "kubelet-pod-resources", ""},
+		{[]string{
+			`unable to validate against any security context constraint: capabilities.add: Invalid value: "IPC_LOCK"`,
+			`violates PodSecurity "baseline:latest": non-default capabilities`,
+		}, "pods.md#my-program-cannot-register-memory", "with the plugin, the pod needs no capability of its own: remove it"},
+		{[]string{"unknown service runtime.v1.RuntimeService"}, "cri-serves", ""},
+		{[]string{"unknown version specified"}, "oci-version", ""},
+		{[]string{"unresolvable CDI devices"}, "cdi-files", ""},
+		{[]string{"validation error: required plugin"}, "nri-required-plugins", ""},
+	}},
 }
 
-// causesOf are the first causes of messages for which that of their first check says too little.
-var causesOf = map[string]string{
-	"IB device mlx5_0 not found":             "the container does not hold it, or it has another name, as a bond has",
-	"Insufficient rdma/hca_shared_devices_a": "the device plugin offers no device, or all are in use",
-	`RDMA device "issm" not found`:           "a selector of the device plugin takes a network card without RDMA",
-	"Couldn't read remote address":           "the other side ended: its last line is the cause",
-	"Unable to read to socket/rdma_cm":       "the other side ended: its last line is the cause",
-	"Failed to exchange data":                "the other side ended: its last line is the cause",
-
-	"unhandled system error":      "with `NCCL_DEBUG=INFO`, the line with `ibv_` above it says it: most often memlock",
-	"Connection timed out":        "a port of one of the two nodes is down",
-	"Couldn't set the link layer": "the port that perftest uses is down",
-	"Got async event":             "the port or the HCA had an error",
+// messagesOf returns what people see where a check finds a fault.
+func messagesOf(check string) (all []string) {
+	for _, p := range programs {
+		for _, w := range p.says {
+			if slices.Contains(strings.Fields(w.causes), check) {
+				all = append(all, w.says...)
+			}
+		}
+	}
+	slices.SortFunc(all, func(a, b string) int { return strings.Compare(strings.ToLower(a), strings.ToLower(b)) })
+	return all
 }
 
-// messages returns the tables of messages. Each check's messages are in them, with that check.
+// messages returns the tables of messages.
 func messages(t *testing.T) string {
 	t.Helper()
-	all, byID := map[string][]string{}, map[string]doctor.Check{}
-	for message, ids := range ordered {
-		all[message] = strings.Fields(ids)
-	}
+	byID := map[string]doctor.Check{}
 	for _, c := range checks() {
 		byID[c.ID] = c
-		for _, message := range c.Messages {
-			if _, is := ordered[message]; !is {
-				all[message] = append(all[message], c.ID)
-			} else if !slices.Contains(all[message], c.ID) {
-				t.Errorf("%q does not lead to %s, which has it", message, c.ID)
-			}
-		}
-	}
-	rows := make([][]string, len(groups))
-	for _, message := range slices.SortedFunc(maps.Keys(all),
-		func(a, b string) int { return strings.Compare(strings.ToLower(a), strings.ToLower(b)) }) {
-		cause, command, places := causesOf[message], "its log", []string(nil)
-		for i, id := range all[message] {
-			c, known := byID[id]
-			if !known {
-				t.Errorf("%q leads to %s, which is no check", message, id)
-			}
-			if i == 0 {
-				command, cause = see(c), cmp.Or(cause, causes[id])
-			}
-			places = append(places, fmt.Sprintf("[%s](faults/%[1]s.md)", id))
-		}
-		if cause == "" {
-			t.Errorf("%q has no cause: add that of %v", message, all[message])
-		}
-		g := groupOf(message)
-		rows[g] = append(rows[g], fmt.Sprintf("| %s | %s | %s | %s |\n", cell(code(message)), cause, cell(command),
-			strings.Join(places, ", ")))
 	}
 	var text strings.Builder
-	for i, g := range groups {
-		fmt.Fprintf(&text, "\n## %s\n\n| you see | first cause | to see it | cause and cure |\n|---|---|---|---|\n%s",
-			g.title, strings.Join(rows[i], ""))
+	seen := map[string]bool{}
+	for _, p := range programs {
+		fmt.Fprintf(&text, "\n## %s\n\n| you see | first cause | to see it | cause and cure |\n|---|---|---|---|\n", p.name)
+		for _, w := range p.says {
+			cause, command, places, said := w.first, "its log", []string(nil), []string(nil)
+			for i, id := range strings.Fields(w.causes) {
+				c, known := byID[id]
+				page, _, elsewhere := strings.Cut(id, ".md")
+				switch {
+				case elsewhere:
+					places = append(places, fmt.Sprintf("[%s](%s)", page, id))
+				case !known:
+					t.Errorf("%q leads to %s, which is no check", w.says, id)
+				default:
+					places = append(places, fmt.Sprintf("[%s](faults/%[1]s.md)", id))
+				}
+				if i == 0 && known {
+					command, cause = see(c), cmp.Or(cause, causes[id])
+				}
+			}
+			for _, message := range w.says {
+				if said = append(said, code(message)); seen[message] {
+					t.Errorf("%q is there twice", message)
+				}
+				seen[message] = true
+			}
+			if cause == "" {
+				t.Errorf("%q has no cause: add that of %q", w.says, w.causes)
+			}
+			fmt.Fprintf(&text, "| %s | %s | %s | %s |\n", cell(strings.Join(said, "<br>")), cause, cell(command),
+				strings.Join(places, ", "))
+		}
 	}
 	return text.String()
 }
@@ -177,6 +356,7 @@ var causes = map[string]string{
 	"container-gid-index":   "the GID index is that of another pod",
 	"container-hca":         "the container holds no HCA",
 	"container-hostpath":    "`/dev/infiniband` is mounted by hostPath, and the container may not open it",
+	"container-files":       "a process may open 1024 files, which its runtime's unit does not raise",
 	"container-memlock":     "the container can lock too little memory (memlock)",
 	"container-netdev":      "with RoCE, the pod has no interface of the HCA with an IP address",
 	"container-provider":    "the image lacks libibverbs or the HCA's provider, or they are too old",
@@ -199,6 +379,8 @@ var causes = map[string]string{
 	"kubelet-root":          "the kubelet's folder is not `/var/lib/kubelet`",
 	"modules-of-one-build":  "other modules use the one that is to be unloaded",
 	"module-symbols":        "the module was built for other RDMA modules",
+	"configuration-kept":    "another tool rewrote the runtime's configuration",
+	"nri-timeouts":          "the runtime dropped the plugin, which did not answer in time",
 	"mtu-same":              "the MTU differs between HCAs or nodes",
 	"netns-mode":            "the network namespace mode is not the one that the plugins need",
 	"nri-required-plugins":  "the runtime requires a plugin that is not registered",

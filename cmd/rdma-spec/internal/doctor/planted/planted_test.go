@@ -31,7 +31,7 @@ const (
 
 // ofTheDefault is the cure of a default handler's base spec.
 const ofTheDefault = "Remove base_runtime_spec from nvidia, the default handler, in /etc/containerd/config.toml, and give " +
-	"RDMA pods a handler of their own: rdma-spec configure handler rdma --like nvidia && systemctl restart containerd"
+	"RDMA pods a handler of their own: rdma-spec configure handler rdma --like nvidia --restart"
 
 func addresses(all ...string) (parsed []netip.Addr) {
 	for _, address := range all {
@@ -45,6 +45,10 @@ func (s *sick) asDefault() *runtime.Handler {
 	s.runtime().DefaultHandler, s.runtime().Handlers[0].Name = "nvidia", "nvidia"
 	return &s.runtime().Handlers[0]
 }
+
+// sriovFile is a CDI file as the SR-IOV device plugin writes it.
+var sriovFile = cdi.Found{Path: "/var/run/cdi/sriov-dp.yaml", Kind: "nvidia.com/net-pci", Devices: []cdi.Device{
+	{Name: "nvidia.com/net-pci=0000:18:00.2", Nodes: []string{"/dev/infiniband/uverbs0", "/dev/infiniband/rdma_cm"}}}}
 
 // planted are faults, each with the one check that finds it, the object, and a part of the cure.
 var planted = map[string]struct {
@@ -75,23 +79,23 @@ var planted = map[string]struct {
 		"Remove cri from disabled_plugins in /etc/containerd/config.toml, and then: systemctl restart containerd"},
 	"containerd 1.7.5": {func(s *sick) {
 		s.runtime().Version, s.runtime().Handlers = "1.7.5", s.runtime().Handlers[1:]
-	}, "runtime-rlimits", theRuntime, "rdma-spec configure handler rdma --like runc && systemctl restart containerd"},
+	}, "runtime-rlimits", theRuntime, "rdma-spec configure handler rdma --like runc --restart"},
 	"containerd 1.7.5 whose default handler is NVIDIA's": {func(s *sick) {
 		s.runtime().Version, s.runtime().Handlers, s.runtime().DefaultHandler = "1.7.5",
 			[]runtime.Handler{{Name: "nvidia"}}, "nvidia"
-	}, "runtime-rlimits", theRuntime, "rdma-spec configure handler rdma --like nvidia && systemctl restart containerd"},
+	}, "runtime-rlimits", theRuntime, "rdma-spec configure handler rdma --like nvidia --restart"},
 	"a default handler with 1024 files": {func(s *sick) {
 		s.asDefault().CapsFiles = true
 	}, "base-spec-files", theRuntime + " handler nvidia", ofTheDefault},
 	"a default handler with a low memlock": {func(s *sick) {
-		s.plugin, s.asDefault().Memlock = agents.Plugin{}, bytesOf(64<<10)
+		s.plugin, s.asDefault().Memlock, s.containers = agents.Plugin{}, bytesOf(64<<10), node.Containers{}
 	}, "base-spec-memlock", theRuntime + " handler nvidia", ofTheDefault},
 	"another tool removed the base spec of the default handler": {func(s *sick) {
 		s.asDefault().BaseSpec = ""
 		s.runtime().Handlers[0].Memlock = nil
 		s.configured.Features = []goal.Feature{featureOf("handler nvidia", "nvidia", goal.Lost)}
 	}, "configuration-kept", theRuntime + " handler nvidia",
-		"rdma-spec configure handler rdma --like nvidia && systemctl restart containerd"},
+		"rdma-spec configure handler rdma --like nvidia --restart"},
 	"CRI-O 1.28": {func(s *sick) {
 		*s.runtime() = runtime.Runtime{Name: "cri-o", Version: "1.28.4", PID: 100, Socket: "/run/crio/crio.sock",
 			Serves: true, Known: true, NRI: s.runtime().NRI}
@@ -104,14 +108,14 @@ var planted = map[string]struct {
 	"a CDI file whose hook is gone": {func(s *sick) {
 		s.cdi.Files[0].Problem = "the hook /usr/local/bin/rdma-hook does not exist"
 	}, "cdi-files", "CDI file /etc/cdi/rdma.yaml", "rdma-spec configure cdi"},
-	"nothing gives memlock": {func(s *sick) {
-		s.plugin, s.runtime().Handlers = agents.Plugin{}, s.runtime().Handlers[1:]
-	}, "memlock-source", theRuntime,
-		"rdma-spec configure nri && systemctl restart containerd && rdma-spec configure plugin && "},
+	"nothing gives memlock, and no RDMA container runs yet": {func(s *sick) {
+		s.plugin, s.runtime().Handlers, s.containers = agents.Plugin{}, s.runtime().Handlers[1:], node.Containers{}
+		s.runtime().NRI = runtime.NRI{Off: "disable = true"}
+	}, "memlock-source", theRuntime, "rdma-spec configure nri --restart && rdma-spec configure plugin && "},
 	"nothing gives memlock beside a soft HCA": {func(s *sick) {
 		s.plugin, s.runtime().Handlers, s.files = agents.Plugin{}, s.runtime().Handlers[1:], hcatest.SoftRoCENode().Files()
 		s.containers, s.kubelet, s.cdi = node.Containers{}, agents.Kubelet{}, cdi.Files{}
-	}, "memlock-source", theRuntime, "rdma-spec configure nri && "},
+	}, "memlock-source", theRuntime, "rdma-spec configure plugin && systemctl daemon-reload"},
 	"a base spec that is missing": {func(s *sick) {
 		s.runtime().Handlers[0] = runtime.Handler{Name: "rdma", BaseSpec: "/etc/containerd/rdma.json",
 			Error: "no such file or directory"}
@@ -120,7 +124,7 @@ var planted = map[string]struct {
 	"a base spec with 1024 files": {func(s *sick) {
 		s.runtime().Handlers[0].CapsFiles = true
 	}, "base-spec-files", theRuntime + " handler rdma",
-		"rdma-spec configure handler rdma --in-place && systemctl restart containerd"},
+		"rdma-spec configure handler rdma --in-place --restart"},
 	"a base spec with 1024 files, written by configure": {func(s *sick) {
 		s.runtime().Handlers[0].CapsFiles, s.runtime().Handlers[0].BaseSpec = true, "/etc/containerd/rdma-spec-rdma.json"
 	}, "base-spec-files", theRuntime + " handler rdma",
@@ -128,7 +132,7 @@ var planted = map[string]struct {
 	"a base spec with a low memlock": {func(s *sick) {
 		s.plugin, s.runtime().Handlers[0].Memlock = agents.Plugin{}, bytesOf(64<<10)
 	}, "base-spec-memlock", theRuntime + " handler rdma",
-		"rdma-spec configure handler rdma --in-place && systemctl restart containerd"},
+		"rdma-spec configure handler rdma --in-place --restart"},
 	"a base spec of a version that crun refuses": {func(s *sick) {
 		s.runtime().Handlers[0].OCIVersion = "1.3.0"
 	}, "oci-version", theRuntime + " handler rdma",
@@ -139,37 +143,37 @@ var planted = map[string]struct {
 	"NRI is off": {func(s *sick) {
 		s.runtime().NRI.On, s.runtime().NRI.Off, s.runtime().NRI.SocketExists, s.plugin.Policy = false, "disable = true",
 			false, agents.PolicyInForce{}
-	}, "nri-on", theRuntime, "rdma-spec configure nri && systemctl restart containerd"},
+	}, "nri-on", theRuntime, "rdma-spec configure nri --restart"},
 	"NRI is off beside another containerd": {func(s *sick) {
 		s.runtime().NRI.On, s.runtime().NRI.Off = false, "disable = true"
 		s.runtimes.Runtimes = append(s.runtimes.Runtimes, runtime.Runtime{Name: "containerd",
 			Config: "/run/docker/containerd.toml", PID: 101, Known: true, CRIDisabled: true})
 	}, "nri-on", theRuntime,
-		"rdma-spec configure nri --config /etc/containerd/config.toml && systemctl restart containerd"},
+		"rdma-spec configure nri --config /etc/containerd/config.toml --restart"},
 	"NRI is off since another tool rewrote the file": {func(s *sick) {
 		s.runtime().NRI.On, s.runtime().NRI.SocketExists, s.plugin.Policy = false, false, agents.PolicyInForce{}
 		s.configured.Features = []goal.Feature{featureOf("nri", "", goal.Lost)}
-	}, "configuration-kept", theRuntime, "rdma-spec configure nri && systemctl restart containerd"},
+	}, "configuration-kept", theRuntime, "rdma-spec configure nri --restart"},
 	"another tool removed a handler": {func(s *sick) {
 		s.runtime().Handlers = s.runtime().Handlers[1:]
 		s.configured.Features = []goal.Feature{featureOf("handler rdma", "runc", goal.Lost)}
 	}, "configuration-kept", theRuntime + " handler rdma",
-		"rdma-spec configure handler rdma --like runc && systemctl restart containerd"},
+		"rdma-spec configure handler rdma --like runc --restart"},
 	"another tool removed a base spec": {func(s *sick) {
 		s.runtime().Handlers[0].BaseSpec = ""
 		s.configured.Features = []goal.Feature{featureOf("handler rdma", "rdma", goal.Lost)}
 	}, "configuration-kept", theRuntime + " handler rdma",
-		"rdma-spec configure handler rdma --in-place && systemctl restart containerd"},
+		"rdma-spec configure handler rdma --in-place --restart"},
 	"a handler that is not like its model any longer": {func(s *sick) {
 		s.configured.Features = []goal.Feature{featureOf("handler rdma", "runc", goal.Stale, "plugins.cri.rdma.sandboxer")}
 	}, "configuration-kept", theRuntime + " handler rdma",
-		"rdma-spec configure handler rdma --like runc && systemctl restart containerd"},
+		"rdma-spec configure handler rdma --like runc --restart"},
 	"a drop-in that takes the CRI section away": {func(s *sick) {
 		s.configured.Features = []goal.Feature{featureOf("nri", "", goal.Kept), featureOf("handler rdma", "runc", goal.Kept)}
 		s.configured.Harms = []goal.Harm{{Config: "/etc/containerd/config.toml", Files: []string{"/etc/containerd/conf.d/a.toml"},
 			Differs: []string{"a", "b", "c", "d", "e"}}}
 	}, "configuration-kept", theRuntime,
-		"rdma-spec configure nri && rdma-spec configure handler rdma --like runc && systemctl restart containerd"},
+		"rdma-spec configure nri --restart && rdma-spec configure handler rdma --like runc --restart"},
 	"the drop-in of a unit is gone": {func(s *sick) {
 		s.configured.Features = []goal.Feature{{Feature: "limits", State: goal.Lost, Differs: []string{"/etc/x.conf"}}}
 	}, "configuration-kept", "", "rdma-spec configure limits"},
@@ -183,8 +187,8 @@ var planted = map[string]struct {
 		s.runtimes.Runtimes[0].NRI.Listener, s.runtimes.Runtimes[1].NRI.Listener = 101, 101
 	}, "nri-owner", theRuntime, "of /run/second/c.toml, restart that runtime"},
 	"plugins are required globally": {func(s *sick) {
-		s.runtime().NRI.Required = []string{"rdma"}
-	}, "nri-required-plugins", theRuntime, "Remove required_plugins from /etc/containerd/config.toml"},
+		s.runtime().NRI.Required = []string{"image-policy", "rdma"}
+	}, "nri-required-plugins", theRuntime, "Remove \"rdma\" from required_plugins in /etc/containerd/config.toml"},
 	"a short timeout": {func(s *sick) {
 		s.runtime().NRI.RequestTimeout = 100 * time.Millisecond
 	}, "nri-timeouts", theRuntime, `Set plugin_request_timeout = "2s" in /etc/containerd/config.toml`},
@@ -245,16 +249,50 @@ var planted = map[string]struct {
 	}, "plugin-current", "", "systemctl restart nri-rdma-validator"},
 	"a container below policy": {func(s *sick) {
 		c := s.container()
-		c.State, c.Memlock, c.Remedy.Action = node.StateBelow, both(8<<20), node.Repair
+		c.State, c.Memlock, c.Registers, c.Remedy.Action = node.StateBelow, both(8<<20), bytesOf(8<<20), node.Repair
 		c.Problems = []string{"memlock is 8Mi, the policy gives unlimited"}
 	}, "container-memlock", theTrainer, "rdma-spec repair ml/train-0"},
+	"a container without RuntimeClass beside a handler with memlock": {func(s *sick) {
+		s.starved(64 << 10)
+	}, "container-memlock", theTrainer, "Set runtimeClassName: rdma in the pod"},
+	"a container that is older than the limit of its runtime": {func(s *sick) {
+		s.starved(8 << 20)
+		s.runtime().Memlock = bytesOf(unlimited)
+	}, "container-memlock", theTrainer, "kubectl -n ml delete pod train-0"},
+	"a container on a node where nothing gives memlock": {func(s *sick) {
+		s.starved(8 << 20)
+		s.runtime().Handlers = s.runtime().Handlers[1:]
+	}, "container-memlock", theTrainer, "systemctl enable --now nri-rdma && rdma-spec wait && rdma-spec repair ml/train-0"},
 	"a user without the IPC_LOCK of its pod": {func(s *sick) {
 		c := s.container()
-		c.State, c.Memlock, c.IPCLock, c.Remedy.Action = node.StateBelow, both(8<<20), yes(false), node.Repair
+		c.State, c.Memlock, c.Registers, c.IPCLock, c.Remedy.Action = node.StateBelow, both(8<<20), bytesOf(8<<20),
+			yes(false), node.Repair
 	}, "container-ipc-lock", theTrainer, "rdma-spec repair ml/train-0"},
+	"a container with few open files": {func(s *sick) {
+		s.container().OpenFiles = both(1024)
+	}, "container-files", theTrainer, "Set LimitNOFILE=1048576 below [Service] with systemctl edit containerd"},
+	"an HCA that was made anew": {func(s *sick) {
+		s.containers.Lacking = []node.Container{{Report: node.Report{Namespace: "ml", Pod: "old", Container: "main"},
+			Inside: process.Inside{User: -1}, Stale: []string{"/dev/infiniband/uverbs0 is 231:200, which is no HCA's now"}}}
+	}, "container-hca", "container ml/old main", "kubectl -n ml delete pod old"},
+	"a device plugin that uses CDI, which is off": {func(s *sick) {
+		s.runtime().CDIOff, s.cdi.Files[0] = true, sriovFile
+		s.cdi.Podman = true
+	}, "cdi-on", theRuntime, "Set enable_cdi = true"},
+	"a device plugin's CDI file of another boot": {func(s *sick) {
+		s.cdi.Files = append(s.cdi.Files, sriovFile)
+		s.cdi.Files[2].Devices = []cdi.Device{{Name: "nvidia.com/net-pci=0000:18:00.2",
+			Nodes: []string{"/dev/infiniband/uverbs7"}, Problem: "this node has no /dev/infiniband/uverbs7"}}
+	}, "cdi-files", "CDI file /var/run/cdi/sriov-dp.yaml", "Delete the pod of the device plugin that wrote it"},
+	"two pods with one address": {func(s *sick) {
+		s.rails("10.244.0.8")
+		other := *s.container()
+		other.Pod = "train-1"
+		s.containers.Containers = []node.Container{*s.container(), other}
+	}, "container-netdev", "container ml/train-1 worker HCA mlx5_0", "Give each pod an address of its own"},
 	"HCAs that NVIDIA's container runtime added after NRI": {func(s *sick) {
 		c := s.container()
-		c.RDMA, c.State, c.Memlock, c.Wanted = false, node.StateUnseen, both(8<<20), nil
+		c.RDMA, c.State, c.Memlock, c.Registers, c.Wanted = false, node.StateUnseen, both(8<<20), bytesOf(8<<20), nil
 		c.Remedy.Text = `list its runtime handler "nvidia" in optIn.mofedRuntimeHandlers, and recreate the pod`
 		c.Problems = []string{"NVIDIA's container runtime added its HCAs after NRI (NVIDIA_MOFED=enabled), so the plugin " +
 			"did not see them: " + c.Remedy.Text}
@@ -351,7 +389,7 @@ var planted = map[string]struct {
 	}, "container-provider", theTrainer + " HCA fabric0", "apt-get install ibverbs-providers"},
 	"the kubelet's folder is elsewhere": {func(s *sick) {
 		s.kubelet.Root = "/data/kubelet"
-	}, "kubelet-root", "kubelet", "mount --bind /data/kubelet /var/lib/kubelet"},
+	}, "kubelet-root", "kubelet", "Give what looks there the folder /data/kubelet"},
 	"the kubelet's socket is gone": {func(s *sick) {
 		s.kubelet.DevicePlugins, s.kubelet.Allocatable["rdma/hca"] = false, 0
 	}, "kubelet-device-plugins", "kubelet", "systemctl restart kubelet"},

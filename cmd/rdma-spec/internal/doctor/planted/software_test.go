@@ -19,6 +19,7 @@ import (
 	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/node"
 	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/node/agents"
 	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/node/cdi"
+	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/node/cri"
 	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/node/goal"
 	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/node/process"
 	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/node/runtime"
@@ -71,9 +72,10 @@ func healthy() *sick {
 	trainer := node.Container{
 		Report: node.Report{
 			Namespace: "ml", Pod: "train-0", Container: "worker", State: "ok",
-			Memlock: &spec.Rlimit{Soft: unlimited, Hard: unlimited},
-			Wanted:  &spec.Grant{Memlock: unlimited}, IPCLock: yes(true), HCAs: []string{"mlx5_0"},
+			Memlock: &spec.Rlimit{Soft: unlimited, Hard: unlimited}, Registers: bytesOf(unlimited),
+			Wanted: &spec.Grant{Memlock: unlimited}, IPCLock: yes(true), HCAs: []string{"mlx5_0"},
 		},
+		Runtime: cri.Identity{Name: "containerd", Socket: "/run/containerd/containerd.sock"}, OpenFiles: both(1 << 20),
 		RDMA: true, Bounding: []string{spec.CapIPCLock}, Remedy: node.Remedy{Text: "rdma-spec repair ml/train-0"},
 		Inside: process.Inside{User: 1000, Known: true, SharedMem: bytesOf(8 << 30),
 			Image: process.Image{LibVerbs: "/usr/lib64/libibverbs.so.1", Providers: providers("mlx5", "rxe")}},
@@ -154,6 +156,16 @@ func (s *sick) asDaemonSet() {
 	for i := range s.plugin.Processes {
 		s.plugin.Processes[i].InContainer = true
 	}
+}
+
+// starved makes a node without the plugin of it, with one container that can register so much.
+func (s *sick) starved(n spec.Limit) *node.Container {
+	s.plugin, s.containers.Unjudged = agents.Plugin{}, "no policy is in force"
+	s.containers.Containers = s.containers.Containers[:1]
+	c := s.container()
+	c.State, c.Wanted, c.IPCLock, c.Bounding = node.StateUnknown, nil, yes(false), nil
+	c.Memlock, c.Registers = both(n), bytesOf(n)
+	return c
 }
 
 func (s *sick) container() *node.Container { return &s.containers.Containers[0] }

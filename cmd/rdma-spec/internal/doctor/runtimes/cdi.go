@@ -19,25 +19,23 @@ import (
 func cdiChecks() []doctor.Check {
 	return []doctor.Check{{
 		ID: "cdi-files", Family: "cdi", Title: "The CDI files of HCAs are right.",
-		Messages: []string{"unresolvable CDI devices"},
-		Why:      "A container with such a device does not start, or gets another HCA than it asks for.",
-		Look:     withCDI(cdiFiles),
+		Why:  "A container with such a device does not start, or gets another HCA than it asks for.",
+		Look: withCDI(cdiFiles),
 	}, {
 		ID: "cdi-on", Family: "cdi", Title: "CDI is on in the runtimes that use the CDI files of HCAs.",
-		Messages: []string{`could not select device driver "cdi" with capabilities: []`},
-		Why:      "Where it is off, a container with such a device does not start, or starts without the device.",
-		Needs:    []string{"runtime-config"}, Look: withCDI(cdiOn),
+		Why:   "Where it is off, a container with such a device does not start, or starts without the device.",
+		Needs: []string{"runtime-config"}, Look: withCDI(cdiOn),
 	}}
 }
 
-// withCDI looks at the CDI files of HCAs. Those of other devices are their makers' work.
+// withCDI looks at the CDI files of HCAs, ours and those of device plugins. Those of other devices are their makers' work.
 func withCDI(look func(*doctor.View, cdi.Files, []cdi.Found) []doctor.Finding) doctor.Look {
 	return func(v *doctor.View) []doctor.Finding {
 		answer, err := v.CDI()
 		if err != nil {
 			return []doctor.Finding{doctor.Unsure("", "The CDI files are unknown: "+err.Error()+".")}
 		}
-		files := slices.DeleteFunc(slices.Clone(answer.Files), func(f cdi.Found) bool { return !f.Ours() })
+		files := slices.DeleteFunc(slices.Clone(answer.Files), func(f cdi.Found) bool { return !f.RDMA() })
 		if len(files) == 0 {
 			return doctor.Inapplicable("The node has no CDI file of HCAs.")
 		}
@@ -56,7 +54,11 @@ func cdiFiles(_ *doctor.View, _ cdi.Files, files []cdi.Found) (found []doctor.Fi
 				}
 			}
 		}
-		if len(problems) > 0 {
+		switch {
+		case len(problems) > 0 && !f.Ours():
+			found = append(found, doctor.Fault("CDI file "+f.Path, doctor.Sentence(problems),
+				"Delete the pod of the device plugin that wrote it: it writes the file again when it starts"))
+		case len(problems) > 0:
 			found = append(found, doctor.Fault("CDI file "+f.Path, doctor.Sentence(problems), rewriteCDI(f)).Paste())
 		}
 	}
@@ -79,7 +81,8 @@ func rewriteCDI(f cdi.Found) string {
 func cdiOn(v *doctor.View, answer cdi.Files, files []cdi.Found) []doctor.Finding {
 	kubelet, err := v.Kubelet()
 	pods := err == nil && kubelet.PID > 0
-	runtimes, _ := v.Runtimes() // runtime-config says so
+	others := slices.ContainsFunc(files, func(f cdi.Found) bool { return !f.Ours() }) // which are for pods alone
+	runtimes, _ := v.Runtimes()                                                       // runtime-config says so
 	var found []doctor.Finding
 	tell := func(fault bool, object, text, cure string) {
 		switch {
@@ -93,7 +96,7 @@ func cdiOn(v *doctor.View, answer cdi.Files, files []cdi.Found) []doctor.Finding
 	for _, r := range runtimes.ForPods() {
 		if r.Name == runtime.NameContainerd && r.Known {
 			text, cure := lacksCDI(r, files)
-			tell(pods && !answer.Podman && answer.Docker == nil, runtimeObject(r), text, cure)
+			tell(pods && (others || !answer.Podman && answer.Docker == nil), runtimeObject(r), text, cure)
 		}
 	}
 	if answer.Docker != nil {
@@ -105,17 +108,22 @@ func cdiOn(v *doctor.View, answer cdi.Files, files []cdi.Found) []doctor.Finding
 
 // lacksCDI returns what keeps a containerd from the files, and its cure; nothing where nothing does.
 func lacksCDI(r runtime.Runtime, files []cdi.Found) (text, cure string) {
+	if r.CDIOff {
+		return "CDI is off: enable_cdi = false.", CDIOn(r)
+	}
+	return unreadFolder(files, r.CDIFolders), setCRI(r, `cdi_spec_dirs = ["/etc/cdi", "/var/run/cdi"]`)
+}
+
+// CDIOn is how CDI is turned on in a containerd.
+func CDIOn(r runtime.Runtime) string { return setCRI(r, "enable_cdi = true") }
+
+// setCRI is how a key of a containerd's CRI plugin is set.
+func setCRI(r runtime.Runtime, what string) string {
 	section := "io.containerd.cri.v1.runtime"
 	if olderThan(r.Version, "2.0") {
 		section = "io.containerd.grpc.v1.cri"
 	}
-	set := func(what string) string {
-		return fmt.Sprintf("Set %s in [plugins.'%s'] of %s, and then: %s", what, section, r.Config, restartRuntime(r))
-	}
-	if r.CDIOff {
-		return "CDI is off: enable_cdi = false.", set("enable_cdi = true")
-	}
-	return unreadFolder(files, r.CDIFolders), set(`cdi_spec_dirs = ["/etc/cdi", "/var/run/cdi"]`)
+	return fmt.Sprintf("Set %s in [plugins.'%s'] of %s, and then: %s", what, section, r.Config, restartRuntime(r))
 }
 
 // dockerLacks returns what keeps Docker from the files, and its cure; nothing where nothing does.

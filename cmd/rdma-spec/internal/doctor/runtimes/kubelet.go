@@ -46,27 +46,23 @@ func withKubelet(look func(v *doctor.View, k agents.Kubelet) []doctor.Finding) d
 
 // KubeletChecks are the checks of the kubelet, and of the device plugins that register with it.
 func KubeletChecks() []doctor.Check {
-	return []doctor.Check{{
+	return careful([]doctor.Check{{
 		ID: "kubelet-root", Family: "kubelet", Title: "The kubelet's folder is where plugins look for it.",
-		Messages: []string{"dial unix /var/lib/kubelet/device-plugins/kubelet.sock: connect: no such file or directory"},
-		Why:      "Device plugins and nri-rdma look for the kubelet's sockets in /var/lib/kubelet.",
-		Reads:    []string{"var/lib/kubelet/device-plugins/kubelet.sock"}, Look: withKubelet(kubeletAtRoot),
+		Why:   "Device plugins and nri-rdma look for the kubelet's sockets in /var/lib/kubelet.",
+		Reads: []string{"var/lib/kubelet/device-plugins/kubelet.sock"}, Look: withKubelet(kubeletAtRoot),
 	}, {
 		ID: "kubelet-device-plugins", Family: "kubelet", Title: "The kubelet's socket for device plugins exists.",
-		Messages: []string{"Insufficient rdma/hca_shared_devices_a"},
-		Why:      "No device plugin can register, and pods that request RDMA resources stay pending.",
-		Look:     withKubelet(kubeletDevicePlugins),
+		Why:  "No device plugin can register, and pods that request RDMA resources stay pending.",
+		Look: withKubelet(kubeletDevicePlugins),
 	}, {
 		ID: "kubelet-pod-resources", Family: "kubelet", Title: "The kubelet's pod resources API answers.",
-		Messages: []string{"the kubelet did not report"},
-		Why:      "Rules with resources cannot be decided, and RDMA containers that they could be about are refused.",
-		Look:     withKubelet(kubeletPodResources),
+		Why:  "Rules with resources cannot be decided, and RDMA containers that they could be about are refused.",
+		Look: withKubelet(kubeletPodResources),
 	}, {
 		ID: "kubelet-allocatable", Family: "kubelet", Title: "Each RDMA resource of the node has a device.",
-		Messages: []string{"Insufficient rdma/hca_shared_devices_a"},
-		Why:      "The device plugin is not registered, and pods that request the resource stay pending.",
-		Needs:    []string{"kubelet-device-plugins", "kubelet-pod-resources"}, Look: withKubelet(kubeletAllocatable),
-	}}
+		Why:   "The device plugin is not registered, and pods that request the resource stay pending.",
+		Needs: []string{"kubelet-device-plugins", "kubelet-pod-resources"}, Look: withKubelet(kubeletAllocatable),
+	}})
 }
 
 // kubeletAtRoot has nothing to say where there is no HCA: k0s' kubelet is elsewhere on all its nodes.
@@ -84,8 +80,9 @@ func kubeletAtRoot(v *doctor.View, k agents.Kubelet) []doctor.Finding {
 		return missingSocket(k, "device-plugins")
 	}
 	text := fmt.Sprintf("The kubelet's --root-dir is %s, and %s does not lead there.", k.Root, kubeletRoot)
-	return []doctor.Finding{doctor.Fault("kubelet", text,
-		fmt.Sprintf("mkdir -p %[2]s && mount --bind %[1]s %[2]s", k.Root, kubeletRoot)).Paste()}
+	return []doctor.Finding{doctor.Fault("kubelet", text, fmt.Sprintf("Give what looks there the folder %[1]s: the values "+
+		"of nri-rdma's and the device plugins' charts have it. Otherwise, once nothing uses what is in %[2]s, mount it there, "+
+		"and write that to /etc/fstab: mount --bind %[1]s %[2]s", k.Root, kubeletRoot))}
 }
 
 // missingSocket is the finding where the kubelet has no socket in one of its folders.

@@ -30,29 +30,25 @@ func nriChecks() []doctor.Check {
 		Needs:      []string{"runtime-config", "runtime-rlimits", "configuration-kept"}, Look: adjusting(nriOn),
 	}, {
 		ID: "nri-socket", Family: "nri", Title: "The socket of NRI exists.",
-		Messages: []string{"nri.sock: no such file or directory"},
-		Why:      "The plugin cannot register, and RDMA containers start without their memlock.",
-		Needs:    []string{"nri-on", "cri-serves"}, Look: adjusting(nriSocket),
+		Why:   "The plugin cannot register, and RDMA containers start without their memlock.",
+		Needs: []string{"nri-on", "cri-serves"}, Look: adjusting(nriSocket),
 	}, {
 		ID: "nri-owner", Family: "nri", Title: "The runtime that has the pods listens at the socket of NRI.",
 		NoMessages: "the plugin reports that it is registered",
 		Why:        "The plugin registers with a runtime that has no pods, and RDMA containers start without their memlock.",
 		Needs:      []string{"nri-socket"}, Look: adjusting(nriOwner),
 	}, {
-		ID: "nri-required-plugins", Family: "nri", Title: "No NRI plugin is required for every container.",
-		Messages: []string{"validation error: required plugin"},
-		Why:      "While the plugin is gone, no container of the node starts, neither CNI's nor the plugin's own.",
-		Needs:    []string{"runtime-config"}, Look: eachRuntime(nriRequired),
+		ID: "nri-required-plugins", Family: "nri", Title: "Not every container of the node needs the plugin.",
+		Why:   "While the plugin is gone, no container of the node starts, neither CNI's nor the plugin's own.",
+		Needs: []string{"runtime-config"}, Look: eachRuntime(nriRequired),
 	}, {
 		ID: "nri-timeouts", Family: "nri", Title: "The timeouts of NRI give a plugin time to answer.",
-		NoMessages: "only the runtime's log reports that it drops the plugin",
-		Why:        "The runtime drops a plugin that does not answer in time, and goes on without it.",
-		Needs:      []string{"nri-on"}, Look: eachRuntime(nriTimeouts),
+		Why:   "The runtime drops a plugin that does not answer in time, and goes on without it.",
+		Needs: []string{"nri-on"}, Look: eachRuntime(nriTimeouts),
 	}, {
 		ID: "nri-rivals", Family: "nri", Title: "No other NRI plugin sets memlock or RDMA devices.",
-		Messages: []string{"both tried to set"},
-		Why:      "Two plugins that set the same limit or device make the creation of the container fail.",
-		Reads:    []string{launchedFolder + "/*"}, Look: withPlugin(conflictingPlugins),
+		Why:   "Two plugins that set the same limit or device make the creation of the container fail.",
+		Reads: []string{launchedFolder + "/*"}, Look: withPlugin(conflictingPlugins),
 	}}
 }
 
@@ -100,13 +96,18 @@ func nriOwner(r runtime.Runtime, all []runtime.Runtime) []doctor.Finding {
 }
 
 func nriRequired(r runtime.Runtime, _ []runtime.Runtime) []doctor.Finding {
-	if !r.NRI.On || !r.NRI.Validator || len(r.NRI.Required) == 0 {
+	required := strings.Join(r.NRI.Required, ", ")
+	switch {
+	case !r.NRI.On || !r.NRI.Validator || required == "":
 		return nil
+	case !slices.Contains(r.NRI.Required, "rdma"): // an administrator's will
+		return []doctor.Finding{doctor.Told(runtimeObject(r), "Every container of the node must have the plugins %s: while "+
+			"one of them is gone, none starts.", required)}
 	}
-	cure := fmt.Sprintf("Remove required_plugins from %s, write the annotation required-plugins.noderesource.dev into "+
+	cure := fmt.Sprintf("Remove \"rdma\" from required_plugins in %s, write the annotation required-plugins.noderesource.dev into "+
 		"the pods that need a plugin, and then: %s", r.Config, restartRuntime(r))
 	return []doctor.Finding{doctor.Fault(runtimeObject(r), "Every container of the node must have the plugins "+
-		strings.Join(r.NRI.Required, ", ")+".", cure)}
+		required+".", cure)}
 }
 
 func nriTimeouts(r runtime.Runtime, _ []runtime.Runtime) (found []doctor.Finding) {

@@ -8,6 +8,7 @@ import (
 	"cmp"
 	"fmt"
 	"path"
+	"regexp"
 	"slices"
 	"strings"
 
@@ -33,7 +34,7 @@ func restartRuntime(r runtime.Runtime) string {
 		map[string]string{runtime.NameCRIO: "crio"}[r.Name], r.Name), ".service")
 }
 
-// configureRuntime is commands that change the runtime's configuration, and the one that restarts it.
+// configureRuntime is commands that change the runtime's configuration, and restart it.
 func configureRuntime(r runtime.Runtime, all []runtime.Runtime, what ...string) string {
 	flag := ""
 	switch {
@@ -42,11 +43,54 @@ func configureRuntime(r runtime.Runtime, all []runtime.Runtime, what ...string) 
 	case r.Config != "" && oneOfSeveral(r, all):
 		flag = " --config " + r.Config
 	}
-	line := ""
+	var lines []string
 	for _, feature := range what {
-		line += "rdma-spec configure " + feature + flag + " && "
+		lines = append(lines, "rdma-spec configure "+feature+flag+" --restart") // which it does where it changes something
 	}
-	return line + restartRuntime(r)
+	return strings.Join(lines, " && ")
+}
+
+// Raise is the command that gives RDMA containers of a runtime their memlock where nothing does: the plugin or, where
+// the runtime is too old for it, a handler for the pods to name.
+func Raise(r runtime.Runtime, all []runtime.Runtime) string {
+	switch drops, _ := r.DropsRlimits(); {
+	case drops:
+		return ownHandler(r, all)
+	case r.NRI.On:
+		return installPlugin
+	}
+	return configureRuntime(r, all, "nri") + " && " + installPlugin
+}
+
+// HandlerLike is the command that makes a handler that gives memlock, and is like another one.
+func HandlerLike(r runtime.Runtime, all []runtime.Runtime, name, like string) string {
+	return configureRuntime(r, all, "handler "+name+" --like "+like)
+}
+
+// restarts finds commands that restart a container runtime. The kubelet of K3s is one with its containerd.
+var restarts = regexp.MustCompile(`systemctl restart (\S+)|configure .*--restart`)
+
+// Careful looks, and marks what restarts a runtime: containers go on, but what reaches them through it does not.
+func Careful(look doctor.Look) doctor.Look {
+	return func(v *doctor.View) []doctor.Finding {
+		found := look(v)
+		for i, f := range found {
+			unit := restarts.FindStringSubmatch(f.Cure)
+			if f.Status != doctor.Wrong || unit == nil || slices.Contains([]string{"docker", "kubelet", "nri-rdma",
+				"nri-rdma-validator"}, unit[1]) {
+				continue
+			}
+			loses := "a restart of the runtime ends exec sessions, and jobs that were started through them"
+			if f.Care != "" {
+				loses = f.Care + "; " + loses
+			}
+			found[i] = f.WithCare(loses, "ss -tnp | grep -e containerd -e crio -e k3s")
+			if f.Class == "" { // it is no command
+				found[i].Class = doctor.ClassByHand
+			}
+		}
+		return found
+	}
 }
 
 // oneOfSeveral reports whether another runtime of the same name has another configuration.
@@ -97,14 +141,12 @@ func eachRuntime(look func(r runtime.Runtime, all []runtime.Runtime) []doctor.Fi
 func runtimeChecks() []doctor.Check {
 	return []doctor.Check{{
 		ID: "runtime-config", Family: "runtime", Title: "Each runtime can load its configuration, and takes all of it over.",
-		Messages: []string{"failed to load TOML", "invalid disabled plugin URI"},
-		Why:      "The runtime does not start again with this file, and the node is NotReady; or it starts without what it ignores.",
-		Look:     runtimeConfig,
+		Why:  "The runtime does not start again with this file, and the node is NotReady; or it starts without what it ignores.",
+		Look: runtimeConfig,
 	}, {
 		ID: "cri-serves", Family: "runtime", Title: "Each runtime serves CRI.",
-		Messages: []string{"unknown service runtime.v1.RuntimeService"},
-		Why:      "The kubelet cannot create containers.",
-		Needs:    []string{"runtime-config", "base-spec"}, Look: criServes,
+		Why:   "The kubelet cannot create containers.",
+		Needs: []string{"runtime-config", "base-spec"}, Look: criServes,
 	}, {
 		ID: "runtime-rlimits", Family: "runtime", Title: "Each runtime applies the rlimits that an NRI plugin sets.",
 		NoMessages: "ulimit -l shows the runtime's own limit in containers, although the plugin is registered",
@@ -113,13 +155,10 @@ func runtimeChecks() []doctor.Check {
 	}, {
 		ID: "memlock-source", Family: "runtime",
 		Title: "Something gives RDMA containers more memlock than the runtime's own limit.",
-		Messages: []string{"Couldn't register MR", "ibv_create_cq() failed: Cannot allocate memory",
-			"ibv_reg_mr_iova2 failed with error Cannot allocate memory",
-			"Call to ibv_reg_mr failed with error Cannot allocate memory",
-			"Please set max locked memory (ulimit -l) to 'unlimited'"},
 		Why:   "RDMA containers cannot register their memory.",
-		Reads: doctor.GPUReads, Needs: []string{"runtime-rlimits", "runtime-config", "base-spec", "base-spec-memlock"},
-		Look: memlockSource,
+		Reads: doctor.GPUReads,
+		Needs: []string{"runtime-rlimits", "runtime-config", "base-spec", "base-spec-memlock"},
+		Look:  memlockSource,
 	}}
 }
 
@@ -198,8 +237,20 @@ func memlockSource(v *doctor.View) []doctor.Finding {
 	if gpus, _ := v.GPUs(); !v.UsesRDMA(len(gpus)) { // what cannot be listed is not there
 		return doctor.Unused()
 	}
-	return withoutPlugin(eachRuntime(func(r runtime.Runtime, all []runtime.Runtime) []doctor.Finding {
-		if r.Memlock == nil && r.Known && !r.GivesMemlock() {
+	return withoutPlugin(eachRuntime(func(r runtime.Runtime, all []runtime.Runtime) (found []doctor.Finding) {
+		handlers, starved := used(v, r)
+		for _, name := range handlers {
+			if gives := r.Gives(name); runtime.Low(gives) && !starved[name] {
+				found = append(found, doctor.Told(handlerObject(r.Handler(name), r),
+					"It gives %s, and its RDMA containers can register more, as root with CAP_IPC_LOCK can.", gives))
+			}
+		}
+		switch {
+		case len(starved) > 0:
+			return append(found, named(runtimeObject(r)))
+		case len(handlers) > 0:
+			return found
+		case r.Memlock == nil && r.Known && !r.GivesMemlock():
 			return []doctor.Finding{doctor.Unsure(runtimeObject(r),
 				"The memlock that containers inherit from it is unknown: it does not run, or cannot be seen.")}
 		}
@@ -208,13 +259,45 @@ func memlockSource(v *doctor.View) []doctor.Finding {
 		if !runtime.Low(r.Memlock) || r.GivesMemlock() || limited || !r.Known {
 			return nil
 		}
-		cure := configureRuntime(r, all, "nri") + " && " + installPlugin
 		return []doctor.Finding{doctor.Fault(runtimeObject(r),
-			fmt.Sprintf("Containers inherit the memlock of %s, %s, and nothing raises it.", r.Name, r.Memlock), cure).Paste()}
+			fmt.Sprintf("Containers inherit the memlock of %s, %s, and nothing raises it.", r.Name, r.Memlock),
+			Raise(r, all)).Paste()}
 	}))(v)
+}
+
+// used returns the handlers that RDMA containers of a runtime run under, by the names in their pods, and those under
+// which some cannot register their memory.
+func used(v *doctor.View, r runtime.Runtime) (handlers []string, starved map[string]bool) {
+	answer, _ := v.Containers() // without it, none is known
+	starved = map[string]bool{}
+	for _, c := range answer.Containers {
+		if !c.RDMA || c.Runtime.Socket != r.Socket {
+			continue
+		}
+		name := r.Handler(c.Handler).Name
+		if handlers = append(handlers, name); c.StarvesRDMA() {
+			starved[name] = true
+		}
+	}
+	slices.Sort(handlers)
+	return slices.Compact(handlers), starved
+}
+
+// named is the finding where container-memlock names each container that a fault is about, and the cause.
+func named(object string) doctor.Finding {
+	return doctor.Finding{Status: doctor.Skipped, Object: object, Text: "It depends on container-memlock."}
 }
 
 // Checks returns the family's checks but those of the kubelet, which come last of all.
 func Checks() []doctor.Check {
-	return slices.Concat(runtimeChecks(), baseSpecChecks(), nriChecks(), pluginChecks(), configuredChecks(), cdiChecks())
+	all := slices.Concat(runtimeChecks(), baseSpecChecks(), nriChecks(), pluginChecks(), configuredChecks(), cdiChecks())
+	return careful(all)
+}
+
+// careful returns checks that look with care.
+func careful(all []doctor.Check) []doctor.Check {
+	for i := range all {
+		all[i].Look = Careful(all[i].Look)
+	}
+	return all
 }

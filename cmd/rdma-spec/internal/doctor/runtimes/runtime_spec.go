@@ -30,29 +30,24 @@ func handlerObject(h runtime.Handler, r runtime.Runtime) string {
 func baseSpecChecks() []doctor.Check {
 	return []doctor.Check{{
 		ID: "handler-type", Family: "runtime", Title: "Each runtime handler has a runtime_type.",
-		Messages: []string{"container.Runtime.Name must be set"},
-		Why:      "The runtime loads the handler, and no pod of it starts.",
-		Needs:    []string{"runtime-config"}, Look: eachHandler(handlerType),
+		Why:   "The runtime loads the handler, and no pod of it starts.",
+		Needs: []string{"runtime-config"}, Look: eachHandler(handlerType),
 	}, {
 		ID: "base-spec", Family: "runtime", Title: "Each base_runtime_spec exists and is an OCI spec.",
-		Messages: []string{"failed to load base OCI spec"},
-		Why:      "Without the file, the whole CRI plugin does not load and the node is NotReady.",
-		Needs:    []string{"runtime-config"}, Look: eachHandler(baseSpec),
+		Why:   "Without the file, the whole CRI plugin does not load and the node is NotReady.",
+		Needs: []string{"runtime-config"}, Look: eachHandler(baseSpec),
 	}, {
 		ID: "base-spec-files", Family: "runtime", Title: "No base_runtime_spec limits containers to 1024 open files.",
-		Messages: []string{"Too many open files"},
-		Why:      "What ctr oci spec prints has this limit, and it holds for every container of the handler.",
-		Needs:    []string{"base-spec"}, Look: eachHandler(baseSpecFiles),
+		Why:   "What ctr oci spec prints has this limit, and it holds for every container of the handler.",
+		Needs: []string{"base-spec"}, Look: eachHandler(baseSpecFiles),
 	}, {
 		ID: "base-spec-memlock", Family: "runtime", Title: "No base_runtime_spec limits the memlock of RDMA containers.",
-		Messages: []string{"Couldn't allocate MR"},
-		Why:      "RDMA containers of the handler cannot register their memory, and no plugin raises their limit.",
-		Needs:    []string{"base-spec"}, Look: withoutPlugin(eachHandler(baseSpecMemlock)),
+		Why:   "RDMA containers of the handler cannot register their memory, and no plugin raises their limit.",
+		Needs: []string{"base-spec"}, Look: withoutPlugin(baseSpecMemlock),
 	}, {
 		ID: "oci-version", Family: "runtime", Title: "Each OCI runtime accepts the ociVersion of the specs that it gets.",
-		Messages: []string{"unknown version specified"},
-		Why:      "No container of the handler starts.",
-		Needs:    []string{"base-spec", "configuration-kept"}, Look: eachHandler(ociVersion),
+		Why:   "No container of the handler starts.",
+		Needs: []string{"base-spec", "configuration-kept"}, Look: eachHandler(ociVersion),
 	}}
 }
 
@@ -83,13 +78,29 @@ func baseSpecFiles(r runtime.Runtime, h runtime.Handler, all []runtime.Runtime) 
 		fmt.Sprintf("Its base_runtime_spec, %s, limits every container to 1024 open files.", h.BaseSpec))}
 }
 
+// LimitFiles is how the containers of a runtime can open more files.
+func LimitFiles(r runtime.Runtime) string {
+	unit := strings.TrimPrefix(restartRuntime(r), "systemctl restart ")
+	return fmt.Sprintf("Set LimitNOFILE=1048576 below [Service] with systemctl edit %s, and then: %s", unit,
+		restartRuntime(r))
+}
+
 // baseSpecMemlock is for nodes without the plugin, which raises RDMA containers above it.
-func baseSpecMemlock(r runtime.Runtime, h runtime.Handler, all []runtime.Runtime) []doctor.Finding {
-	if !runtime.Low(h.Memlock) {
-		return nil
-	}
-	return []doctor.Finding{badBaseSpec(r, all, h,
-		fmt.Sprintf("Its base_runtime_spec, %s, limits memlock to %s.", h.BaseSpec, h.Memlock))}
+func baseSpecMemlock(v *doctor.View) []doctor.Finding {
+	return eachHandler(func(r runtime.Runtime, h runtime.Handler, all []runtime.Runtime) []doctor.Finding {
+		if !runtime.Low(h.Memlock) {
+			return nil
+		}
+		if _, starved := used(v, r); starved[h.Name] {
+			return []doctor.Finding{named(handlerObject(h, r))}
+		}
+		return []doctor.Finding{LowBaseSpec(r, all, h)}
+	})(v)
+}
+
+// LowBaseSpec is the fault of a handler whose base spec limits memlock.
+func LowBaseSpec(r runtime.Runtime, all []runtime.Runtime, h runtime.Handler) doctor.Finding {
+	return badBaseSpec(r, all, h, fmt.Sprintf("Its base_runtime_spec, %s, limits memlock to %s.", h.BaseSpec, h.Memlock))
 }
 
 // ociVersion knows what was tried: runc 1.5.2 takes any version. crun 1.8.1 takes 1.0 and 1.1, and refuses 1.2.0, 1.3.0

@@ -27,6 +27,9 @@ type Kubelet struct {
 	// Allocatable counts the devices of each resource that it could give away, by the resource's name. A resource that
 	// device plugins or pods of this node have had and that has no device now is there with 0.
 	Allocatable map[string]int `json:"allocatable,omitempty"`
+	// Given are the resources with RDMA of each container that has some, by NAMESPACE/POD/CONTAINER. A copy has them of
+	// the listing.
+	Given map[string][]string `json:"-"`
 }
 
 // Conflicting are NRI plugins that set the rlimits and devices that pods ask for.

@@ -11,6 +11,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
@@ -18,6 +19,7 @@ import (
 
 	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/node/process"
 	"github.com/rdma-spec/rdma-spec/plugin/localrpc"
+	"github.com/rdma-spec/rdma-spec/plugin/policy/resource"
 	"github.com/rdma-spec/rdma-spec/spec/files"
 )
 
@@ -67,7 +69,7 @@ func isSocket(file string) bool {
 	return err == nil && info.Mode().Type() == os.ModeSocket
 }
 
-// allocatable asks the kubelet which devices it could give away, and which resources pods hold.
+// allocatable asks the kubelet which devices it could give away, and which resources with RDMA containers hold.
 func allocatable(ctx context.Context, socket string, answer *Kubelet) error {
 	conn, err := localrpc.NewClient(localrpc.Dialer(socket))
 	if err != nil {
@@ -83,7 +85,19 @@ func allocatable(ctx context.Context, socket string, answer *Kubelet) error {
 	for _, d := range all.GetDevices() {
 		answer.Allocatable[d.GetResourceName()] += len(d.GetDeviceIds())
 	}
-	return nil
+	held, err := api.List(ctx, &podresources.ListPodResourcesRequest{})
+	answer.Given = map[string][]string{}
+	for _, p := range held.GetPodResources() {
+		for _, c := range p.GetContainers() {
+			for _, d := range c.GetDevices() {
+				name := p.GetNamespace() + "/" + p.GetName() + "/" + c.GetName()
+				if of := d.GetResourceName(); resource.IsRDMA(of) && !slices.Contains(answer.Given[name], of) {
+					answer.Given[name] = append(answer.Given[name], of)
+				}
+			}
+		}
+	}
+	return err
 }
 
 // remembered adds the resources that the kubelet's checkpoint has, and that have no device now.

@@ -16,6 +16,7 @@ import (
 	"tags.cncf.io/container-device-interface/pkg/cdi"
 	specs "tags.cncf.io/container-device-interface/specs-go"
 
+	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/node/process"
 	tree "github.com/rdma-spec/rdma-spec/spec/files"
 	"github.com/rdma-spec/rdma-spec/spec/hca"
 )
@@ -37,6 +38,12 @@ type Found struct {
 
 // Ours reports whether it is a file as Build makes it, whoever wrote it.
 func (f Found) Ours() bool { return f.Kind == Kind }
+
+// RDMA reports whether a device of it has verbs devices: it is ours, or a device plugin's.
+func (f Found) RDMA() bool {
+	return f.Ours() || slices.ContainsFunc(f.Devices,
+		func(d Device) bool { return slices.ContainsFunc(d.Nodes, process.IsVerbs) })
+}
 
 // Sound reports whether nothing is wrong with the file and its devices.
 func (f Found) Sound() bool {

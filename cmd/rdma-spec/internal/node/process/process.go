@@ -134,6 +134,31 @@ func (p Process) Holds(root string, inodes []string) bool {
 	})
 }
 
+// HasVerbs reports whether the process has a verbs device open.
+func (p Process) HasVerbs(root string) bool { return len(VerbsFiles(root, strconv.Itoa(p.PID))) > 0 }
+
+// VerbsFiles returns the links of processes, whose IDs match a pattern, to the verbs devices that they have open, below
+// the root. They are known by the path at which they were opened: nothing is asked of files that may not answer. A copy
+// has it relative to the link.
+func VerbsFiles(root, pids string) (names []string) {
+	links, _ := filepath.Glob(filepath.Join(root, "proc", pids, "fd/*")) // a bad pattern is the only error
+	for _, link := range links {
+		to, err := os.Readlink(link) // it may be closed meanwhile
+		if !path.IsAbs(to) {
+			to = path.Join("/proc/1/fd", to)
+		}
+		if name, inside := filepath.Rel(root, link); err == nil && inside == nil && IsVerbs(strings.TrimSuffix(to, Deleted)) {
+			names = append(names, name)
+		}
+	}
+	return names
+}
+
+// IsVerbs reports whether a path is that of a verbs device, or of Omni-Path's, which counts like one.
+func IsVerbs(device string) bool {
+	return strings.HasPrefix(device, "/dev/infiniband/uverbs") || strings.HasPrefix(device, "/dev/hfi1_")
+}
+
 // sameRoot reports whether a process, whose folder in proc is given, has the node's root, as services have that see the
 // node's files by mounts of their own, and containers have not. In a copy of a node, every process has.
 func sameRoot(root, process string) bool {

@@ -72,8 +72,8 @@ type Runtime struct {
 	CDIFolders     []string    `json:"cdiFolders,omitempty"` // where it looks for CDI files; empty where it does not say
 }
 
-// Low reports whether a limit is known, and no more than a kernel gives: 8 MiB, and 64 KiB where it is older.
-func Low(b *spec.Limit) bool { return b != nil && *b <= 8<<20 }
+// Low reports whether a limit is known, and too low for RDMA: a kernel gives 8 MiB, and 64 KiB where it is older.
+func Low(b *spec.Limit) bool { return b != nil && *b <= Enough }
 
 // ForPods returns the runtimes that Kubernetes could use: the one at the kubelet's endpoint, or else those that run
 // and, where none serves CRI, those that are installed.

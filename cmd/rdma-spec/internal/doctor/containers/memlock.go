@@ -1,0 +1,170 @@
+// Copyright The rdma-spec Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package containers
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/doctor"
+	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/doctor/runtimes"
+	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/node"
+	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/node/runtime"
+	"github.com/rdma-spec/rdma-spec/spec"
+)
+
+// containerMemlock looks at what the kernel lets each container register. What a policy wants beyond that is a note.
+func containerMemlock(v *doctor.View, c node.Container) []doctor.Finding {
+	switch {
+	case !c.RDMA:
+		return nil
+	case c.Registers == nil:
+		return []doctor.Finding{doctor.Unsure(containerObject(c), doctor.Sentence(append(c.Causes(),
+			"how much it can register is unknown")))}
+	case c.StarvesRDMA():
+		return []doctor.Finding{starves(v, c)}
+	case c.Remedy.Action == node.Nothing:
+		return nil
+	case c.State != node.StateBelow:
+		return []doctor.Finding{doctor.Told(containerObject(c), "Its memlock is below %s, which the policy gives; with "+
+			"CAP_IPC_LOCK it can register more.", c.Wanted.Memlock)}
+	}
+	return []doctor.Finding{doctor.Told(containerObject(c), "%s", doctor.Sentence(c.Problems))}
+}
+
+// containerIPCLock looks at containers that have the capability, and whose first process does not.
+func containerIPCLock(v *doctor.View, c node.Container) []doctor.Finding {
+	if !slices.Contains(c.Bounding, spec.CapIPCLock) || c.IPCLock == nil || *c.IPCLock || c.User <= 0 || c.UserNamespace ||
+		!c.StarvesRDMA() {
+		return nil
+	}
+	f := starves(v, c)
+	f.Text = fmt.Sprintf("It has CAP_IPC_LOCK, and its process, which runs as user %d, does not. %s", c.User, f.Text)
+	return []doctor.Finding{f}
+}
+
+func containerUnseen(_ *doctor.View, c node.Container) []doctor.Finding {
+	if c.State != node.StateUnseen || c.Registers == nil || *c.Registers > runtime.Enough {
+		return nil
+	}
+	return []doctor.Finding{doctor.Fault(containerObject(c), fmt.Sprintf("It can register %s at most. %s", *c.Registers,
+		doctor.Sentence(c.Causes())), "Decide whether an image may choose this, since it can set the variable; if so, "+
+		c.Remedy.Text)}
+}
+
+// starves is the fault of a container that can register too little, with the cause that is the case. A repair takes
+// nothing from the container.
+func starves(v *doctor.View, c node.Container) doctor.Finding {
+	has := fmt.Sprintf("It holds %s and can register %s at most", cmp.Or(strings.Join(c.HCAs, ", "), "no HCA"), *c.Registers)
+	if c.UserNamespace {
+		has += ", since CAP_IPC_LOCK does not count in its user namespace"
+	}
+	fault := func(cure, format string, args ...any) doctor.Finding {
+		return doctor.Fault(containerObject(c), has+": "+fmt.Sprintf(format, args...)+".", cure)
+	}
+	again := func(format string, args ...any) doctor.Finding { return recreate(c, fault("", format, args...).Text) }
+	underPolicy := "the policy gives it more, and it was created under another one, or without the plugin"
+	r, all := runtimeOf(v, c)
+	own, gives := r.Handler(c.Handler), r.Gives(c.Handler)
+	giving, others := r.Giving(own)
+	plugin, _ := v.Plugin() // plugin-runs says so
+	switch {
+	case c.Remedy.Action == node.Repair:
+		return fault(c.Remedy.Text, "%s", underPolicy).Paste()
+	case c.Remedy.Action != node.Nothing:
+		return again("%s", underPolicy)
+	case c.Lowered():
+		return fault("Have its program raise its own limit (ulimit -l unlimited), and find what lowers it: a script, or "+
+			"/etc/security/limits.conf of its image", "it was given more, and its program has lowered its own limit, or "+
+			"did not raise it")
+	case gives != nil && *gives > runtime.Enough:
+		return again("its runtime gives %s now%s, and it was created before that: create the pod again", gives, by(r, own))
+	case c.Wanted != nil && c.Wanted.Memlock == 0:
+		return fault("Set memlock in that rule, or above the rules, and create the pod again",
+			"the policy leaves its memlock unchanged (rule %q), and its runtime gives no more", c.Rule)
+	case plugin.Installed():
+		return fault("Start nri-rdma (rdma-spec doctor --only plugin), and then: rdma-spec repair "+c.PodName(),
+			"it was created while the plugin nri-rdma was not registered")
+	case own.Memlock != nil:
+		f := runtimes.LowBaseSpec(r, all, own)
+		f.Object, f.Text = containerObject(c), fault("", "the base_runtime_spec of its handler %s, %s, limits it: with the "+
+			"command below, create the pod again", own.Name, own.BaseSpec).Text
+		return f
+	case !r.Known:
+		return fault(runtimes.Raise(r, all), "the plugin is not installed, and what the runtime gives is unknown").Paste()
+	case !others:
+		return fault(runtimes.Raise(r, all)+" && rdma-spec wait && rdma-spec repair "+c.PodName(),
+			"nothing on this node gives memlock%s", by(r, own)).Paste()
+	case !plain(own) && giving.Program != own.Program:
+		name := "rdma-" + own.Name
+		return fault(runtimes.HandlerLike(r, all, name, own.Name), "the base_runtime_spec with %s is that of handler %s, "+
+			"and its own is %s, which starts %s: with the command below, set runtimeClassName: %s, and create the pod again",
+			giving.Memlock, giving.Name, own.Name, cmp.Or(own.Program, "another program"), name).Paste()
+	case c.Handler == "":
+		return fault(setHandler(giving), "its pod has no RuntimeClass, and the handler %s of this node would give it %s",
+			giving.Name, giving.Memlock)
+	}
+	return fault(setHandler(giving), "its handler is %s%s, and %s would give it %s", own.Name, by(r, own), giving.Name,
+		giving.Memlock)
+}
+
+// plain reports whether a handler starts an OCI runtime that adds nothing to containers, as NVIDIA's does.
+func plain(h runtime.Handler) bool {
+	program, _, _ := strings.Cut(h.Program, " ")
+	return slices.Contains([]string{"", "crun", "runc"}, program)
+}
+
+// setHandler is how a pod gets a handler.
+func setHandler(h runtime.Handler) string {
+	return fmt.Sprintf("Set runtimeClassName: %s in the pod, the name of a RuntimeClass with handler: %[1]s, and create the "+
+		"pod again", h.Name)
+}
+
+// by says what a handler's memlock comes from.
+func by(r runtime.Runtime, h runtime.Handler) string {
+	switch {
+	case h.Memlock != nil:
+		return fmt.Sprintf(" (%s, the base_runtime_spec of %s)", h.BaseSpec, h.Name)
+	case r.DefaultMemlock != nil:
+		return " (default_ulimits)"
+	case r.Memlock != nil:
+		return fmt.Sprintf(" (%s itself has %s)", r.Name, r.Memlock)
+	}
+	return ""
+}
+
+// runtimeOf returns the runtime of a container, and all.
+func runtimeOf(v *doctor.View, c node.Container) (r runtime.Runtime, all []runtime.Runtime) {
+	answer, _ := v.Runtimes() // its own checks say so
+	for _, r := range answer.ForPods() {
+		if r.Socket == c.Runtime.Socket {
+			return r, answer.Runtimes
+		}
+	}
+	return append(answer.ForPods(), runtime.Runtime{Name: c.Runtime.Name})[0], answer.Runtimes
+}
+
+// manyFiles is the soft limit of open files that systemd gives a service that sets none.
+const manyFiles = 1024
+
+// containerFiles looks at how many files each container can open. A program may raise its own limit up to the hard one,
+// so that only that one proves a fault.
+func containerFiles(v *doctor.View, c node.Container) []doctor.Finding {
+	r, _ := runtimeOf(v, c)
+	switch {
+	case !c.RDMA || c.OpenFiles == nil || c.OpenFiles.Soft == 0 || c.OpenFiles.Soft > manyFiles,
+		r.Handler(c.Handler).CapsFiles: // base-spec-files says so
+		return nil
+	}
+	text := fmt.Sprintf("A process may open %d files (%d if it raises its own limit), which it has from %s: its unit sets "+
+		"no LimitNOFILE, as that of containerd 2.0 and later does not.", c.OpenFiles.Soft, c.OpenFiles.Hard,
+		cmp.Or(r.Name, "its runtime"))
+	cure := runtimes.LimitFiles(r) + ", and create the pod again"
+	if c.OpenFiles.Hard > manyFiles {
+		return []doctor.Finding{doctor.Unsure(containerObject(c), text+" If its programs say \"Too many open files\": "+cure+".")}
+	}
+	return []doctor.Finding{doctor.Fault(containerObject(c), text, cure)}
+}
