@@ -28,20 +28,20 @@ NODETAGS := -tags=grpcnotrace,node
 MEMORY   := GOGC=off GOMEMLIMIT=2GiB
 COMPILE  := $(MEMORY) go
 
-.PHONY: help build amd64 arm64 kubectl image notes push sbom packages release demo demo-picture node check smoke vulnerabilities test nightly prepare deps unit race mutations nri handovers fuzz e2e kit churn busy critest bench bench-pods lint clean site site-deps site-test site-archive
+.PHONY: help build amd64 arm64 kubectl image notes push sbom packages release demo demo-picture node check vulnerabilities test test-rest test-all nightly prepare prepare-all parts deps unit release-test configure configure-older rpm race mutations mutations-random nri flakes handovers fuzz e2e kit churn busy critest bench bench-pods lint clean site site-deps site-test site-archive
 
 help: ## show this list
-	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## /{printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## /{printf "  make %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 # The programs run on nodes, so on Linux, wherever they are built.
-PROGRAMS := nri-rdma rdma-spec rdma-hook
+PROGRAMS := $(addprefix ./cmd/,nri-rdma rdma-spec rdma-hook)
 build: ## static binaries of nri-rdma, rdma-spec and rdma-hook in bin/, for a node of this machine's architecture
-	GOOS=linux GOARCH=$$(go env GOHOSTARCH) $(COMPILE) build -ldflags '$(LDFLAGS)' -o bin/ $(addprefix ./cmd/,$(PROGRAMS))
+	GOOS=linux GOARCH=$$(go env GOHOSTARCH) $(COMPILE) build -ldflags '$(LDFLAGS)' -o bin/ $(PROGRAMS)
 
 amd64: ## the same for amd64, in bin/amd64/
 arm64: ## the same for arm64, in bin/arm64/
 amd64 arm64:
-	GOOS=linux GOARCH=$@ $(COMPILE) build -ldflags '$(LDFLAGS)' -o bin/$@/ $(addprefix ./cmd/,$(PROGRAMS))
+	GOOS=linux GOARCH=$@ $(COMPILE) build -ldflags '$(LDFLAGS)' -o bin/$@/ $(PROGRAMS)
 
 # A client of the API server takes a minute to compile for each system, so the tests have it for one alone.
 PLATFORMS ?= linux/amd64 linux/arm64 darwin/amd64 darwin/arm64 windows/amd64 windows/arm64
@@ -111,30 +111,46 @@ node: bin/rdma-node build ## an interactive shell on that node
 	@bin/rdma-node --shell
 
 check: deps $(LINTER) ## what to run after each change: linters and unit tests, with the seeds of the fuzz targets; what was skipped
-	@go run ./test/suite unit=1 lint=1
+	@go run ./test/suite unit=1 configure=1 lint=1
 
-# Each part with the cores that it wants, the longest first, so that no core is idle at the end. A UML node has one CPU. That of the
-# cluster has a core for itself: in a node that gets a third of one, an API server leaves other programs standing still for many seconds.
-PARTS := node-daemonset=3 race=1 unit=1 node-tool=1 node-main=1 node-kubernetes=2 node-configure=1 node-service=1 nri=2 site-test=1 node-faults=2 node-crio=1 node-pair=2 node-package=1 node-runtimes=1 lint=1 kit=1 mutations=1 arm64=1
-test: ## all tests (needs root for the node), and a table of them at the end
-	@$(MAKE) --no-print-directory -j2 prepare build $(LINTER) bin/e2e.test release PLATFORMS=linux/amd64
-	@parts="$(PARTS)"; [ "$$(bin/rdma-node --parts all --which)" != uml ] || parts="$(patsubst %=2,%=1,$(PARTS))"; \
-	  echo "go run ./test/suite $$parts"; FRESH=yes go run ./test/suite $$parts
+# Each part with the cores that it wants and the part that it waits for, the longest first, so that no core is idle at the end. What needs
+# no node runs while the node's kernel compiles. A UML node has one CPU. That of the cluster has a core for itself: in a node that gets a
+# third of one, an API server leaves other programs standing still for many seconds.
+PARTS := prepare=2 race=1 unit=1 node-main=1:prepare node-service=1:prepare nri=1 configure=1:prepare lint=1 mutations=1
+REST  := prepare-all=3 $(patsubst %,%:prepare-all,node-daemonset=3 node-tool=1 node-kubernetes=2 node-configure=1 node-faults=2 \
+  node-upgrade=1 configure-older=1 site-test=1 node-crio=1 node-pair=2 node-runtimes=1 node-package=1 release-test=1 kit=1)
+SUITE_OF = FRESH=yes go run ./test/suite $(if $(filter uml,$(shell bin/rdma-node --parts test --which)),$(subst =2:,=1:,$(1)),$(1))
 
-nightly: ## what takes too long for make test: more packages, kernels and runtimes, more often
-	@$(MAKE) --no-print-directory test PARTS="race=1 node-emulated=1 node-versions=1 node-dra=1" RACE=./...
-	$(MAKE) --no-print-directory handovers busy churn
+test: deps ## the main job on a real node, and every unit's logic, with a table of the tests at the end (needs root for the node)
+	FRESH=yes go run ./test/suite $(PARTS)
 
-smoke: bin/rdma-node bin/e2e.test build ## what every runtime has to pass, on the main one: for a pull request
-	$(NODE) -- $(E2E) -test.run '$(SMOKE)'
+test-rest: deps bin/rdma-node # what make test-all has beyond make test
+	@$(call SUITE_OF,$(REST))
+
+test-all: ## make test, then everything else: clusters, CRI-O, Podman and Docker, older containerds, the site, a release
+	@$(MAKE) --no-print-directory test
+	@$(MAKE) --no-print-directory test-rest
+
+nightly: deps bin/rdma-node ## what takes too long for make test-all: more packages, kernels and runtimes, more often
+	@RACE=./... $(call SUITE_OF,prepare-all=3 $(patsubst %,%:prepare-all,race=1 node-emulated=1 node-versions=1 node-dra=1 mutations-random=1))
+	$(MAKE) --no-print-directory flakes handovers busy churn
+
+# What make test needs: the programs, and the node's main parts with its kernel. The kernel, in C, compiles beside what is written in Go.
+prepare:
+	@$(MAKE) --no-print-directory -j2 parts build bin/e2e.test
+
+parts: bin/rdma-node
+	bin/rdma-node --parts test --prepare
+
+# What the rest needs: all parts of the node, a release, and the browser.
+prepare-all: bin/rdma-node
+	@$(MAKE) --no-print-directory site-deps SITE_NEEDS='npm chromium'
+	@$(MAKE) --no-print-directory -j2 bin/e2e.test release PLATFORMS=linux/amd64
+	bin/rdma-node --parts all --prepare
 
 vulnerabilities: ## known ones in what the programs call, by govulncheck, which asks vuln.go.dev
 	go run golang.org/x/vuln/cmd/govulncheck@v1.9.0 ./...
 	cd deploy/release && go run golang.org/x/vuln/cmd/govulncheck@v1.9.0 ./...
-
-prepare: deps bin/rdma-node # the node with all its parts, and the browser
-	@$(MAKE) --no-print-directory site-deps SITE_NEEDS='npm chromium'
-	bin/rdma-node --parts all --prepare
 
 # What the tests need of Debian's packages beside what the node installs for itself: a C compiler for the race detector, systemd-analyze,
 # strace to kill a run at each system call, udev, an emulator for the programs of arm64, and Prometheus and promtool without what they recommend.
@@ -158,26 +174,53 @@ site-deps:
 # The suite counts tests, and make test runs all of them: FRESH. Otherwise what has passed with the same sources is not run again. The
 # linter vets.
 GOTEST := go test -vet=off $(if $(SUITE),-v) $(if $(FRESH),-count=1)
+
+# These packages ask containerds that are built for the node, where there are any. The rest of the unit tests need not wait for them.
+ASKING := ./cmd/rdma-spec/internal/configure/... ./cmd/rdma-spec/internal/node/runtime
+# Of these tests, the ones that need more than the main containerd: older ones, upgrades from them, or NVIDIA's toolkit.
+OLDER  := ^Test(NRI|Handler|ConfigurePublic|ConfigureWithInstalledContainerd|InstalledContainerd)$$/^(1|2\.[0-3])|NVIDIA|Toolkit|WhatHappensToNodes|HistoriesOfANode
+
 unit: deps ## tests that need no node
-	$(GOTEST) ./...
-	$(RELEASE_TEST)
+	$(GOTEST) $$(go list ./... | grep -vxFf <(go list $(ASKING)))
+
+configure: deps ## tests of what configure makes of a containerd's files, as the node's main containerd reads them
+	$(GOTEST) -skip '$(OLDER)' $(ASKING)
+
+configure-older: # the same with older containerds, and beside NVIDIA's toolkit
+	$(GOTEST) -run '$(OLDER)' $(ASKING)
 
 # A module of its own, for its dependencies. go test does not see when files outside of it change.
-RELEASE_TEST = cd deploy/release && $(GOTEST) -count=1 ./...
+release-test: deps rpm # the chart, the image, packages, and all else that a release has
+	cd deploy/release && $(GOTEST) -count=1 ./...
+
+rpm:
+	@command -v rpm >/dev/null || { apt-get update -qq && apt-get install -y -qq --no-install-recommends rpm; }
 
 # What runs for long, or does several things at once. All packages are run nightly.
-RACE := ./plugin/... ./spec/hca $(addprefix ./cmd/,nri-rdma rdma-hook $(addprefix rdma-spec/internal/,cli collect doctor/... node/...))
+RACE ?= ./plugin/... ./spec/hca $(addprefix ./cmd/,nri-rdma rdma-hook $(addprefix rdma-spec/internal/,cli collect doctor node/...))
 race: deps ## tests of what does several things at once, under the race detector
 	CGO_ENABLED=1 $(GOTEST) -race $(RACE)
 
 mutations: ## each guard of the policy is taken away, and a row of the attack table must fail
 	$(GOTEST) -tags mutation -run TestMutations ./plugin/policy
 
+# What survives is in test/mutants/survivors.tsv, and fails where it is not.
+MUTATED := ./plugin/policy ./plugin/storedspec ./plugin/registration ./plugin/repair ./spec/hca \
+  $(addprefix ./cmd/rdma-spec/internal/,change configure/editor)
+mutations-random: deps ## 40 random changes of each package of MUTATED, which its tests must notice; SEED chooses
+	go run ./test/mutants $(if $(SEED),-seed $(SEED)) $(MUTATED)
+
 site-test: site ## the site in a browser; screenshots are in bin/log/site
 	cd $(SITE) && node --test-reporter=./reporter.mjs site.test.mjs
 
 nri: ## ends and upgrades of the plugin under load, beside each version of NRI that containerd has
-	$(GOTEST) -timeout 20m ./test/nri -args -rounds 5
+	$(GOTEST) -timeout 20m ./test/nri -args -rounds 3
+
+# Twice as many busy loops as the host has cores, each of which ends with the shell.
+FLAKES := 20
+flakes: deps ## unit, configure and nri, 20 times beside two busy loops per core: what fails by chance
+	@for loop in $$(seq $$((2 * $$(nproc)))); do while kill -0 $$$$ 2>/dev/null; do :; done & done; \
+	  go test -vet=off -timeout 4h -count=$(FLAKES) ./... && go test -vet=off -timeout 4h -count=$(FLAKES) ./test/nri -args -rounds 5
 
 handovers: ## the same, ten times as often
 	go test -vet=off -v -timeout 1h ./test/nri -args -rounds 50
@@ -192,7 +235,7 @@ fuzz: ## every fuzz target, $(FUZZTIME) each
 TEST_PARTS = $(if $(filter TestKubelet% TestCluster%,$(TEST)),all,$(if $(filter TestCRIO% TestVerify% TestConfigure% TestPodman TestDocker TestDropIns,$(TEST)),core,$(if $(filter TestCritest,$(TEST)),critest,main)))
 e2e: bin/rdma-node bin/e2e.test build $(if $(filter-out TestClusterDaemonSet,$(TEST)),,release) ## tests on the real node; with TEST=TestName this one alone, on two CPUs
 	bin/rdma-node --parts $(if $(TEST),$(TEST_PARTS),all) --prepare
-	$(if $(TEST),bin/rdma-node --timeout 30m --parts $(TEST_PARTS) -- $(E2E) -test.run '^$(TEST)$$',go run ./test/suite $(filter node-%,$(PARTS)))
+	$(if $(TEST),bin/rdma-node --timeout 30m --parts $(TEST_PARTS) -- $(E2E) -test.run '^$(TEST)$$',go run ./test/suite $(subst :prepare,,$(subst :prepare-all,,$(filter node-%,$(PARTS) $(REST)))))
 
 # The node itself is tested anew where its sources have changed, and in CI.
 kit: bin/rdma-node ## tests of the node itself
@@ -209,12 +252,15 @@ CRITEST    := ^TestCritest$$
 CONFIGURE  := ^TestConfigure
 TOOL       := ^Test(Doctor|Collect|Status|Use|Repair|Verify|CDI|Podman|Docker$$)
 PAIR       := ^TestBetweenNodes$$
+DROPINS    := ^TestDropIns$$
 APPARMOR   := ^TestAppArmor$$
+UPGRADE    := ^TestNodeServiceUpgrade$$
+MAIN       := ^containerd 2\.4
 # A test that hangs says where before the node's own time is used up.
 INNODE     := -test.v -test.timeout 29m
 E2E        := bin/e2e.test $(INNODE)
 SERVICE    := ../../bin/service.test $(INNODE)
-.PHONY: node-faults node-kubernetes node-dra node-daemonset node-pair node-tool node-main node-runtimes node-versions node-crio node-emulated node-service node-configure node-package
+.PHONY: node-faults node-kubernetes node-dra node-daemonset node-pair node-tool node-main node-runtimes node-versions node-crio node-emulated node-service node-upgrade node-package node-configure
 node-faults: # the plugin and containerd die, again and again
 	$(NODE:1=2) -- $(E2E) -test.run '$(FAULTS)'
 node-kubernetes: # with a kubelet, and with an API server
@@ -228,11 +274,12 @@ node-pair: # two nodes that are joined by a cable
 node-tool: # rdma-spec on a node and in a container
 	$(NODE) -- $(E2E) -test.run '$(TOOL)'
 node-main: # all else, on the main runtime
-	$(NODE) -- $(E2E) -test.skip '$(FAULTS)|$(CLUSTER)|$(CRIO)|$(CRITEST)|$(CONFIGURE)|$(PAIR)|$(TOOL)|$(APPARMOR)'
+	$(NODE) --parts main -- $(E2E) -test.skip '$(FAULTS)|$(CLUSTER)|$(CRIO)|$(CRITEST)|$(CONFIGURE)|$(PAIR)|$(TOOL)|$(APPARMOR)|$(DROPINS)'
 node-crio: # CRI-O
 	$(NODE) -- $(E2E) -test.run '$(CRIO)'
 node-runtimes: # the oldest containerds, and crun
-	$(NODE) -- sh -ec '$(E2E) -test.run "^TestGenerate$$" -containerd 1.6; $(E2E) -test.run "$(SMOKE)" -containerd 1.7.35 -runtime crun'
+	$(NODE) -- sh -ec '$(E2E) -test.run "^TestGenerate$$" -containerd 1.6; $(E2E) -test.run "$(SMOKE)" -containerd 1.7.35 -runtime crun; \
+	  $(E2E) -test.run "$(DROPINS)"'
 node-versions: # what is enough to know that another runtime does its part; the older first, since a newer one's state stays
 	$(NODE) -- sh -ec '$(E2E) -test.run "^TestCDI$$" -containerd 1.7.35 -runtime crun; \
 	  for containerd in 1.7.35 2.2.9 2.3.7; do $(E2E) -test.run "$(SMOKE)" -containerd $$containerd; done'
@@ -240,13 +287,14 @@ node-emulated: # the same on Debian's own kernel, where the other parts run on o
 	$(NODE) --machine tcg --parts all -- $(E2E) -test.run '$(SMOKE)|$(APPARMOR)|$(NVIDIA)'
 node-configure: # rdma-spec configure, and containerd, under systemd
 	$(NODE) -- $(E2E) -containerd= -test.run '$(CONFIGURE)'
-node-package: # dpkg and rpm, under systemd; the later package is the same one with another version
-	@command -v rpm >/dev/null || { apt-get update -qq && apt-get install -y -qq --no-install-recommends rpm; }
+node-service: # under systemd
+	$(NODE) --parts main -- env -C deploy/systemd sh -ec '$(SERVICE) -test.run "$(UPGRADE)/$(MAIN)"; $(SERVICE) -test.run "^TestNode(CDI|Service)$$"'
+node-upgrade: # upgrades of the service beside the other runtimes
+	$(NODE) -- env -C deploy/systemd $(SERVICE) -test.run '$(UPGRADE)' -test.skip '/$(MAIN)'
+node-package: rpm # dpkg and rpm, under systemd; the later package is the same one with another version
 	@rm -rf bin/later
 	bin/releaser packages --version v9.9.9 --date 1700000000 --output bin/later
 	$(NODE) -- env -C deploy/systemd $(SERVICE) -test.run '^TestNodePackage$$'
-node-service: # under systemd; the older containerd first here too
-	$(NODE) -- env -C deploy/systemd sh -ec '$(SERVICE) -test.run "^TestNodeServiceUpgrade$$"; $(SERVICE) -test.run "^TestNode(CDI|Service)$$"'
 
 UPGRADES := 20
 churn: bin/rdma-node bin/e2e.test build release ## 20 upgrades of the DaemonSet, and of the service beside each runtime, while pods start and end
@@ -257,7 +305,7 @@ BUSY := 100
 busy: bin/rdma-node bin/e2e.test build ## a node with a slow disk and a loaded CPU: what containers have when they start
 	$(NODE:30m=2h) -- $(E2E) -test.timeout 2h -test.run '^TestBusyNode$$' -busy $(BUSY)
 
-# A spec takes 8 s on an emulated CPU and is run twice: too much for make test.
+# A spec takes 8 s on an emulated CPU and is run twice: too much for make test-all.
 FOCUS ?= .
 critest: bin/rdma-node bin/e2e.test build ## Kubernetes' own tests of a runtime, without the plugin and with it; FOCUS=REGEXP chooses
 	bin/rdma-node --timeout 90m --parts critest -- $(E2E) -test.timeout 90m -test.run '$(CRITEST)' -critest-focus '$(FOCUS)'

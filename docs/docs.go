@@ -4,7 +4,10 @@
 // Package docs is what programs know of the documentation: its address, and the pages of the doctor's checks.
 package docs
 
-import "embed"
+import (
+	"embed"
+	"strings"
+)
 
 // Site is where docs is published. All addresses of it, in programs, alerts, and texts, begin with this.
 const Site = "https://rdma-spec.github.io/rdma-spec/latest/"
@@ -19,4 +22,14 @@ func FaultAddress(check string) string { return Site + "faults/" + check }
 func Fault(check string) (string, error) {
 	text, err := faults.ReadFile("faults/" + check + ".md")
 	return string(text), err
+}
+
+// FaultPages returns all of those pages.
+func FaultPages() (pages []string) {
+	entries, _ := faults.ReadDir("faults") // it is embedded
+	for _, entry := range entries {
+		text, _ := Fault(strings.TrimSuffix(entry.Name(), ".md"))
+		pages = append(pages, text)
+	}
+	return pages
 }

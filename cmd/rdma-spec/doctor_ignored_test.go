@@ -29,7 +29,7 @@ func TestDoctorIgnores(t *testing.T) {
 		{"check": "gpu-*", "object": "GPU 0000:*", "why": "elsewhere"}]`)
 	for args, want := range map[string]outcome{
 		"--only port-active": {0, "ignored port-active: HCA mlx5_0 port 1: It is DOWN (Polling), and it has lost its link 2 times (ignored: it is a spare).\n",
-			"rdma-spec: 1 ignored\n"},
+			"rdma-spec: 1 check: 1 ignored\n"},
 		"-o npd --only hca": {0, "RDMA is well, 1 ignored: port-active\n", ""},
 		"-o prometheus --only port-active": {0, `# HELP rdma_spec_doctor_finding An object that is wrong, unknown, or ignored.
 # TYPE rdma_spec_doctor_finding gauge

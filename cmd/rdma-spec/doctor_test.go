@@ -5,18 +5,15 @@ package main
 
 import (
 	"encoding/json"
-	"errors"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 
-	"github.com/creack/pty"
 	"github.com/google/go-cmp/cmp"
 	"github.com/prometheus/common/expfmt"
 	"github.com/prometheus/common/model"
 
-	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/cli"
 	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/doctor"
 	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/node"
 	"github.com/rdma-spec/rdma-spec/spec/hca/hcatest"
@@ -73,16 +70,16 @@ func TestDoctor(t *testing.T) {
 		want       outcome
 	}{
 		{"healthy", "--root " + healthy + " --only port-active",
-			outcome{0, "ok port-active: Each port that is in use, or was, is ACTIVE.\n", "rdma-spec: 1 ok\n"}},
+			outcome{0, "ok port-active: Each port that is in use, was, or should be, is ACTIVE.\n", "rdma-spec: 1 check: 1 ok\n"}},
 		{"a fault first", "--root " + down + " --only hca-answers,port-active",
 			outcome{1, "wrong port-active: HCA mlx5_0 port 1: It is DOWN (Polling), and it has lost its link 2 times.\n" + why +
-				"ok hca-answers: Each HCA answers.\n", "rdma-spec: 1 wrong, 1 ok\n"}},
+				"ok hca-answers: Each HCA answers.\n", "rdma-spec: 1 wrong: port-active (1); 2 checks: 1 wrong, 1 ok\n"}},
 		{"unknown is not known", "--root " + unread + " --only port-active",
 			outcome{3, "unknown port-active: HCA mlx5_0 port 1: Its state cannot be read.\n",
-				"rdma-spec: 1 unknown\nrdma-spec: not looked at: hca: the results list why\n"}},
+				"rdma-spec: 1 check: 1 unknown\nrdma-spec: not looked at: hca: the results list why\n"}},
 		{"unknown is not a fault", "--root " + unread + " --only port-active,hca-answers",
 			outcome{0, "unknown port-active: HCA mlx5_0 port 1: Its state cannot be read.\n" +
-				"ok hca-answers: Each HCA answers.\n", "rdma-spec: 1 unknown, 1 ok\n"}},
+				"ok hca-answers: Each HCA answers.\n", "rdma-spec: 2 checks: 1 unknown, 1 ok\n"}},
 		{"no such check", "--only ports", outcome{2, "",
 			"rdma-spec: --only: there is no check and no family \"ports\": rdma-spec doctor --list has them; see 'rdma-spec " +
 				"doctor --help'\n"}},
@@ -102,11 +99,11 @@ func TestDoctor(t *testing.T) {
 		{"daemons that do not answer", "--root " + wellButSilent + " --only kubelet-allocatable,hca-answers",
 			outcome{3, "unknown kubelet-allocatable: The kubelet is unknown: there is no answer about kubelet within 10s.\n" +
 				"ok hca-answers: Each HCA answers.\n",
-				"rdma-spec: 1 unknown, 1 ok\nrdma-spec: not looked at: kubelet: the results list why\n"}},
+				"rdma-spec: 2 checks: 1 unknown, 1 ok\nrdma-spec: not looked at: kubelet: the results list why\n"}},
 		{"a fault beside them", "--root " + downAndSilent + " --only port-active,kubelet-allocatable",
 			outcome{1, "wrong port-active: HCA mlx5_0 port 1: It is DOWN (Polling), and it has lost its link 2 times.\n" + why +
 				"unknown kubelet-allocatable: The kubelet is unknown: there is no answer about kubelet within 10s.\n",
-				"rdma-spec: 1 wrong, 1 unknown\nrdma-spec: not looked at: kubelet: the results list why\n"}},
+				"rdma-spec: 1 wrong: port-active (1); 2 checks: 1 wrong, 1 unknown\nrdma-spec: not looked at: kubelet: the results list why\n"}},
 		{"npd: no such node", "-o npd --root /nowhere",
 			outcome{2, "root \"/nowhere\": no such file or directory: give the folder that holds the no...\n", ""}},
 
@@ -174,7 +171,7 @@ func TestDoctorOnlySkipped(t *testing.T) {
     see:  https://rdma-spec.github.io/rdma-spec/latest/faults/plugin-runs
     ignore: - {check: "plugin-runs", why: "say why"}
 skipped plugin-current: It depends on plugin-runs.
-`, "rdma-spec: 1 wrong, 1 skipped\n"}
+`, "rdma-spec: 1 wrong: plugin-runs (1); 2 checks: 1 wrong, 1 skipped\n"}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
@@ -203,48 +200,6 @@ func TestDoctorMetrics(t *testing.T) {
 		if want := map[string]float64{"1: DOWN": 1}[state]; wrong != want {
 			t.Errorf("%s: %v wrong, want %v", state, wrong, want)
 		}
-	}
-}
-
-// node-problem-detector keeps 80 bytes of one line.
-func TestNPDLine(t *testing.T) {
-	for _, object := range []string{strings.Repeat("x", 200), strings.Repeat("é", 100), "a\nb\x1b[2J", "ok"} {
-		var out strings.Builder
-		err := doctor.WriteNPD(&out, []doctor.Finding{{Check: "c", Status: doctor.Wrong, Object: object,
-			Text: "It is wrong."}}, nil)
-		line, ended := strings.CutSuffix(out.String(), "\n")
-		if !errors.Is(err, cli.ErrProblemFound) || !ended || len(line) > 80 || strings.ContainsAny(line, "\n\x1b") ||
-			strings.ToValidUTF8(line, "") != line {
-			t.Errorf("%q: %q, %v", object, line, err)
-		}
-	}
-}
-
-// A terminal shows signs, and a pipe words.
-func TestDoctorOnATerminal(t *testing.T) {
-	leader, terminal, err := pty.Open()
-	if err != nil {
-		t.Skip(err)
-	}
-	t.Cleanup(func() { _, _ = leader.Close(), terminal.Close() })
-	if !cli.IsTerminal(&cli.ResultWriter{Writer: terminal}) ||
-		cli.IsTerminal(&cli.ResultWriter{Writer: &strings.Builder{}}) {
-		t.Error("a terminal is not told from a pipe")
-	}
-	var out strings.Builder
-	all := []doctor.Finding{
-		{Check: "a", Status: doctor.OK, Text: "A."}, {Check: "b", Status: doctor.NotApplied, Text: "B."},
-		{Check: "c", Status: doctor.Unknown, Text: "C."},
-		{Check: "d", Status: doctor.Skipped, Text: "D."}, {Check: "e", Status: doctor.Unknown, Text: "C."},
-		doctor.Fault("", "F.", "x\x1b").WithCare("the pod loses it", "rdma-spec status"),
-	}
-	if err := doctor.ListFindings(&out, all, true); err != nil {
-		t.Fatal(err)
-	}
-	want := "✗ : F.\n    why:  \n    cure (with care): x\uFFFD\n" +
-		"    care: the pod loses it; see: rdma-spec status\n    see:  \n? c, e: C.\n- d: D.\n✓ a: A.\n· b: B.\n"
-	if diff := cmp.Diff(want, out.String()); diff != "" {
-		t.Errorf("(-want +got):\n%s", diff)
 	}
 }
 

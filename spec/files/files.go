@@ -138,6 +138,10 @@ func (t Tree) List(name string, most int) ([]string, error) {
 		return nil, err
 	}
 	defer func() { _ = folder.Close() }() // it was only read
+	return namesIn(folder, most)
+}
+
+func namesIn(folder *os.File, most int) ([]string, error) {
 	names, err := folder.Readdirnames(most + 1)
 	// guard: large folders
 	if len(names) > most {
@@ -147,6 +151,23 @@ func (t Tree) List(name string, most int) ([]string, error) {
 		err = nil
 	}
 	return names, err
+}
+
+// Links returns where the links in a folder of at most so many entries lead, by their names; what is no link leads to "".
+// It opens nothing but the folder, which is found as Folder finds it, and costs a system call for each.
+func (t Tree) Links(name string, most int) (map[string]string, error) {
+	folder, err := t.root.OpenFile(name, unix.O_DIRECTORY, 0)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = folder.Close() }() // it was only read
+	names, err := namesIn(folder, most)
+	targets, buffer := make(map[string]string, len(names)), make([]byte, unix.PathMax)
+	for _, name := range names {
+		length, _ := unix.Readlinkat(int(folder.Fd()), name, buffer)
+		targets[name] = string(buffer[:max(length, 0)])
+	}
+	return targets, err
 }
 
 // Match is fs.Glob that returns the first error of a folder that could not be listed, as one that is too large.

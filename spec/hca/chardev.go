@@ -4,9 +4,7 @@
 package hca
 
 import (
-	"errors"
 	"fmt"
-	"io/fs"
 	"path"
 	"slices"
 	"strconv"
@@ -16,41 +14,38 @@ import (
 // DeviceFolder is where a node has the devices of its HCAs, all but hfi1.
 const DeviceFolder = "/dev/infiniband"
 
-// classKinds are the kinds of devices that a class can hold.
-var classKinds = map[string][]Kind{classVerbs: {KindVerbs}, classMAD: {KindUMAD, KindISSM}, classHFI1: {KindHFI1}}
+// classKinds are the kinds of devices that the folder of a class can hold.
+var classKinds = map[string][]Kind{path.Base(classVerbs): {KindVerbs}, path.Base(classMAD): {KindUMAD, KindISSM},
+	path.Base(classHFI1): {KindHFI1}, path.Base(classMisc): {KindRDMACM}}
 
-// devices returns all character devices that sysfs names, checked against the nodes in /dev.
-func (t tree) devices(found *problems) []Device {
-	all := []Device{}
-	for _, class := range []string{classVerbs, classMAD, classHFI1} {
-		names, err := t.list(class)
+// devices returns the character devices in folders of classes, checked against the nodes in /dev, and the kinds of which
+// there may be more.
+func (t tree) devices(table map[string]deviceNode, found *problems, folders ...string) (all []Device, unlisted []Kind) {
+	all = []Device{}
+	for _, folder := range folders {
+		kinds := classKinds[path.Base(folder)]
+		names, err := t.list(folder)
 		if err != nil {
 			found.add("list devices: %v", err)
+			unlisted = append(unlisted, kinds...)
 			continue
 		}
 		for _, name := range names {
 			// guard: kinds of a class. Others are the class's own attributes (abi_version), or nothing that we know.
-			if !slices.Contains(classKinds[class], kindOf(name)) {
+			if !slices.Contains(kinds, kindOf(name)) {
 				continue
 			}
-			d, err := t.classDevice(path.Join(class, name))
+			d, err := t.classDevice(path.Join(folder, name))
 			if err != nil {
-				found.add("%s: %v", path.Join(class, name), err)
+				found.add("%s: %v", path.Join(folder, name), err)
 				continue
 			}
 			all = append(all, d)
 		}
 	}
-	cm, err := t.classDevice(miscRDMACM)
-	switch {
-	case err == nil:
-		all = append(all, cm)
-	case !errors.Is(err, fs.ErrNotExist):
-		found.add("%s: %v", miscRDMACM, err)
-	}
 	slices.SortFunc(all, byKind)
 
-	nodes := t.readNodes(found)
+	nodes := t.nodes(table)
 	owner := map[Number]string{}
 	for i := range all {
 		nodes.check(&all[i])
@@ -62,7 +57,36 @@ func (t tree) devices(found *problems) []Device {
 		}
 		owner[all[i].Number] = all[i].Path
 	}
-	return all
+	return all, unlisted
+}
+
+// ownDevices reads the devices of an HCA where they hang in sysfs, without those of other HCAs. Their places tell which
+// HCA they belong to, unless it shares its bus with others.
+func (t tree) ownDevices(h *HCA, management bool, common *shared, found *problems) {
+	verbs, mad := path.Join(h.Bus(), path.Base(classVerbs)), path.Join(h.Bus(), path.Base(classMAD))
+	folders := []string{path.Join(classHCA, verbs), classHFI1}
+	if management {
+		folders = append(folders, path.Join(classHCA, mad))
+	}
+	all, unlisted := t.devices(common.table, found, folders...)
+	if h.Unlisted = unlisted; !management {
+		h.Unlisted = append(h.Unlisted, KindUMAD, KindISSM)
+	}
+	for _, d := range all {
+		if d.HCA != h.Name { // guard: devices of other HCAs
+			continue
+		}
+		switch {
+		case d.Kind == KindHFI1:
+			d.Place, _ = t.Readlink(path.Join(classHFI1, h.Name))
+		case common.buses[h.Bus()] != 1:
+		case d.Kind == KindVerbs:
+			d.Place = path.Join(verbs, path.Base(d.Path))
+		default:
+			d.Place = path.Join(mad, path.Base(d.Path))
+		}
+		h.Devices = append(h.Devices, d)
+	}
 }
 
 // classDevice reads one device of a class. The name of its folder determines the kind.
@@ -97,7 +121,7 @@ func (t tree) classDevice(at string) (Device, error) {
 		if err != nil {
 			return Device{}, fmt.Errorf("port: %w", err)
 		}
-		if d.Port, err = strconv.Atoi(s); err != nil || d.Port < 1 || d.Port > maxEntries {
+		if d.Port, err = strconv.Atoi(s); err != nil || d.Port < 1 || d.Port > mostPorts {
 			return Device{}, fmt.Errorf("port: is %s, which is not a port number", quote(s))
 		}
 	}

@@ -12,7 +12,7 @@
 //
 // Every function takes a root: "" or "/" is the live node, any other folder is a copy of one (or a mount of one, such
 // as /host). Nothing is read from outside of it, whatever links it holds, and nothing but folders and regular files is
-// ever opened. Reads are bounded: an attribute by the 64 KiB of the largest page, a folder by 4096 entries.
+// ever opened. Reads are bounded: an attribute by the 64 KiB of the largest page, a folder by 65,536 entries.
 //
 // A copy can be made with tar, of sys/class/infiniband*, sys/class/net, sys/class/misc/rdma_cm, sys/class/hfi1_user,
 // sys/dev/char, sys/module/ib_core/parameters and the folders in sys/devices that those lead to. (tar believes the size
@@ -30,7 +30,8 @@
 // # What takes long
 //
 // Reading the state of a port asks the HCA's firmware, and a sick HCA can take seconds. VerbsByNumber and List ask no
-// HCA, Read asks one. Scan is all of them, one after the other: for commands, not for a container's creation.
+// HCA, Read asks one. Scan is all of them, one after the other: for commands, not for a container's creation. A Reader
+// is for who reads again and again: it reads of each HCA the parts that are asked for, and of most only a link.
 //
 // # What is broken
 //

@@ -73,6 +73,13 @@ func FuzzScan(f *testing.F) {
 		} else if strings.Contains(err.Error(), canary) {
 			t.Errorf("read outside of the root: %v", err)
 		}
+		reader := NewReader(root)
+		if listed, err := reader.List(); err == nil {
+			for i, h := range listed.HCAs {
+				listed.HCAs[i] = reader.Read(h, Parts{Devices: true, Management: true, Netdevs: true})
+			}
+			checkPromises(t, listed)
+		}
 		link := filepath.Join(root, "sys/dev/char", "231:192")
 		d, verbs, err := VerbsByNumber(root, Number{231, 192})
 		target, errLink := os.Readlink(link)

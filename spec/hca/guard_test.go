@@ -47,6 +47,32 @@ var guards = map[string]func(t *testing.T){
 			t.Errorf("%v, error %v", devices, err)
 		}
 	},
+	"devices that were not listed": func(t *testing.T) {
+		cut := one().Files().Without("sys/class/infiniband_mad").With(hcatest.Files{"sys/class/infiniband_mad": "no folder"})
+		for management, usable := range map[bool]int{false: 1, true: 0} {
+			if devices, err := scanOne(t, cut).Usable(management); len(devices) != usable || (err == nil) != (usable > 0) {
+				t.Errorf("management %v: %v, error %v", management, devices, err)
+			}
+		}
+		cut = one().Files().Without("sys/class/infiniband_verbs").With(hcatest.Files{"sys/class/infiniband_verbs": "no folder"})
+		if devices, err := scanOne(t, cut).Usable(false); err == nil || strings.Contains(err.Error(), "modprobe") {
+			t.Errorf("%v, error %v", devices, err)
+		}
+	},
+	"devices of other HCAs": func(t *testing.T) {
+		n := hcatest.SoftRoCENode() // whose HCAs hang at one place
+		r := NewReader(n.Files().Root(t))
+		node, err := r.List()
+		if err != nil {
+			t.Fatal(err)
+		}
+		for i, h := range node.HCAs {
+			read := r.Read(h, Parts{Devices: true, Management: true})
+			if verbs, _ := read.Verbs(); verbs.Number != (Number{231, uint32(192 + i)}) || verbs.Place != "" || len(read.Devices) != 3 {
+				t.Errorf("%s: %+v", h.Name, read.Devices)
+			}
+		}
+	},
 	"management HCAs": func(t *testing.T) {
 		n := one()
 		n.HCAs[0].Files = hcatest.Files{"device": "0x1021\n", "vpd": "\x82\x90\x10\x00SMDL=SW_MNG\x78"}
@@ -156,7 +182,7 @@ var guards = map[string]func(t *testing.T){
 			}
 		}
 		if node, err := Scan(root); err == nil || !strings.Contains(err.Error(),
-			"sys/class/infiniband: more than 4096 entries") {
+			fmt.Sprintf("sys/class/infiniband: more than %d entries", maxEntries)) {
 			t.Errorf("error %v, %v", err, node)
 		}
 	},

@@ -6,6 +6,7 @@ package hca
 import (
 	"fmt"
 	"os"
+	"path"
 	"slices"
 	"strconv"
 )
@@ -80,6 +81,8 @@ type Device struct {
 	HCA string `json:"hca,omitempty"`
 	// Port is the port that a umad or issm belongs to, otherwise 0.
 	Port int `json:"port,omitempty"`
+	// Place is where in sysfs the link of its number leads. Its folder is that of its HCA, as HCA.Bus returns it.
+	Place string `json:"-"`
 	// Problem says why this device cannot be used, "" if it is sound.
 	Problem string `json:"problem,omitempty"`
 	// Missing is true if the problem is only that there is no node at the path: in a copy, or in a container that does not
@@ -147,7 +150,7 @@ type HCA struct {
 	// Place is where in sysfs its link leads: another one means another HCA, even if it has the same name. It is ""
 	// without a link.
 	Place string `json:"-"`
-	// NodeType is CA, RNIC, usNIC, …; "unspecified" for EFA.
+	// NodeType is CA, RNIC, usNIC, …; "unspecified" for EFA and Gaudi.
 	NodeType string `json:"nodeType"`
 	// PCI is the address, "0000:5e:00.0"; "" for soft HCAs and for those that hang on another bus.
 	PCI string `json:"pci"`
@@ -167,7 +170,10 @@ type HCA struct {
 	Ports      []Port `json:"ports"`
 	// Devices are in the order uverbs, hfi1, umad, issm, each by its index.
 	Devices []Device `json:"devices"`
-	// Manages is what the HCA is for where no program of a container may have it: "NVSwitches", else "".
+	// Unlisted are the kinds of which Devices may lack some, since they were not listed, or not to the end.
+	Unlisted []Kind `json:"unlisted,omitempty"`
+	// Manages is what the HCA is for where no program of a container may have it: "NVSwitches", "the planes of mlx5_0",
+	// else "".
 	Manages string `json:"manages,omitempty"`
 	// Unread is why nothing is known of the HCA: its attributes have never been answered. It is "" normally.
 	Unread string `json:"unread,omitempty"`
@@ -175,6 +181,10 @@ type HCA struct {
 	// cure.
 	Problems []string `json:"problems,omitempty"`
 }
+
+// Bus is the folder in sysfs of the device that the HCA is a part of, relative as Place is. The HCA's devices hang there
+// as well. Soft HCAs share one.
+func (h HCA) Bus() string { return path.Dir(path.Dir(h.Place)) }
 
 // Active reports whether any port carries traffic.
 func (h HCA) Active() bool { return slices.ContainsFunc(h.Ports, Port.Active) }

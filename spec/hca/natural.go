@@ -39,3 +39,6 @@ func digits(s string) int {
 	}
 	return n
 }
+
+// CompareNatural orders names, and texts with names in them, as people count.
+func CompareNatural(a, b string) int { return compareNatural(a, b) }

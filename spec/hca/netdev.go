@@ -9,8 +9,8 @@ import (
 	"path"
 	"regexp"
 	"slices"
-	"strconv"
 	"strings"
+	"sync"
 )
 
 const (
@@ -27,31 +27,30 @@ const (
 type netdevs struct {
 	tree
 	problems *problems
+	shared   *shared
+}
+
+// shared is what a node's HCAs share.
+type shared struct {
+	buses  map[string]int        // how many HCAs are a part of each device, by HCA.Bus
+	table  map[string]deviceNode // of a copy
+	once   sync.Once
+	byGUID map[string][]string // the folders of netdevs, by the GUID that eui64 makes of their addresses
 }
 
 // addNetdevs sets the netdevs of the ports of the HCA at the path at.
-func (t tree) addNetdevs(at string, h *HCA, found *problems) {
-	n := netdevs{t, found}
+func (t tree) addNetdevs(at string, h *HCA, shared *shared, found *problems) {
+	n := netdevs{t, found, shared}
 	own := n.of(path.Join(at, "device/net"))
 	if len(own) == 0 && (h.PCI == "" || eui64Form.MatchString(h.NodeGUID)) {
 		own = n.byGUID(at, h.NodeGUID)
 	}
-	for _, dir := range own {
-		// Where one function carries several ports, as with ConnectX-3, dev_port has the port: it counts from 0.
-		number := 0
-		if len(h.Ports) > 1 {
-			number, _ = strconv.Atoi(n.attribute(path.Join(dir, "dev_port")))
-			number++
-		}
-		names := n.stacked(dir, nil)
-		for i := range h.Ports {
-			if p := &h.Ports[i]; number == 0 || p.Number == number {
-				p.Netdevs = append(p.Netdevs, names...)
-			}
-		}
-	}
+	of := n.byPort(at, h, own)
 	for i := range h.Ports {
 		p := &h.Ports[i]
+		for _, dir := range of[p.Number] {
+			p.Netdevs = append(p.Netdevs, n.stacked(dir, nil)...)
+		}
 		slices.SortFunc(p.Netdevs, compareNatural)
 		p.Netdevs = slices.Compact(p.Netdevs)
 	}
@@ -87,21 +86,29 @@ func (n netdevs) byGUID(at, guid string) []string {
 		}
 		return nil
 	}
-	names, err := n.list(classNet)
-	if err != nil {
-		n.problems.add("%v", err)
-	}
-	for _, name := range names {
-		dir := path.Join(classNet, name)
-		if !validNetdev(name) || guid == "" || eui64(n.attribute(path.Join(dir, "address"))) != guid {
-			continue
-		}
+	n.shared.once.Do(n.index)
+	for _, dir := range n.shared.byGUID[guid] {
 		entries, err := n.list(dir)
 		if err == nil && !slices.ContainsFunc(entries, func(e string) bool { return strings.HasPrefix(e, "lower_") }) {
 			return []string{dir}
 		}
 	}
 	return nil
+}
+
+// index reads the addresses of all netdevs.
+func (n netdevs) index() {
+	names, err := n.list(classNet)
+	if err != nil {
+		n.problems.add("%v", err)
+	}
+	n.shared.byGUID = map[string][]string{}
+	for _, name := range names {
+		dir := path.Join(classNet, name)
+		if guid := eui64(n.attribute(path.Join(dir, "address"))); validNetdev(name) && guid != "" {
+			n.shared.byGUID[guid] = append(n.shared.byGUID[guid], dir)
+		}
+	}
 }
 
 // stackable are the kinds of netdevs that RDMA goes through. A bridge, for one, has netdevs of all sorts below it and

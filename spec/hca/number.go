@@ -52,8 +52,8 @@ func (n *Numbers) link(number Number) (string, error) {
 }
 
 // Verbs reports whether the character device with this number is a verbs device, or Omni-Path's counterpart. The device
-// has its Kind, Path, Number and the kernel's Mode; HCA is "", since the link does not contain it. An error means that
-// the answer is unknown.
+// has its Kind, Path, Number, Place and the kernel's Mode; HCA is that of hfi1_N, else "", since the link does not contain it. An error means
+// that the answer is unknown.
 func (n *Numbers) Verbs(number Number) (Device, bool, error) {
 	target, err := n.link(number)
 	// guard: only ENOENT is no
@@ -64,6 +64,9 @@ func (n *Numbers) Verbs(number Number) (Device, bool, error) {
 		return Device{}, false, fmt.Errorf("cannot tell what the character device %s is: %w", number, files.Cause(err))
 	}
 	d := newDevice(path.Base(target), number)
+	if d.Place = target; d.Kind == KindHFI1 {
+		d.HCA = path.Base(target)
+	}
 	return d, d.Kind.Verbs(), nil
 }
 

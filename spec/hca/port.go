@@ -13,8 +13,11 @@ import (
 // linkLayerInfiniBand is the link layer of ports that have a LID and a subnet.
 const linkLayerInfiniBand = "InfiniBand"
 
+// mostPorts bounds what can be the number of a port.
+const mostPorts = 4096
+
 // ports reads the ports of the HCA with the folder dir, all but their netdevs.
-func ports(dir tree, details bool, found *problems) []Port {
+func ports(dir tree, parts Parts, found *problems) []Port {
 	ports := []Port{}
 	all, err := dir.folder("ports")
 	if err != nil {
@@ -29,11 +32,11 @@ func ports(dir tree, details bool, found *problems) []Port {
 	}
 	for _, name := range names {
 		n, err := strconv.Atoi(name)
-		if err != nil || n < 1 || n > maxEntries || strconv.Itoa(n) != name {
+		if err != nil || n < 1 || n > mostPorts || strconv.Itoa(n) != name {
 			found.add("ports: has an entry %s, which is not a port number", quote(name))
 			continue
 		}
-		ports = append(ports, port(all, n, details, found))
+		ports = append(ports, port(all, n, parts, found))
 	}
 	if len(names) == 0 {
 		found.add("ports: there are none")
@@ -42,7 +45,7 @@ func ports(dir tree, details bool, found *problems) []Port {
 }
 
 // port reads one port out of the folder of all. It always returns one, as hca does.
-func port(all tree, n int, details bool, found *problems) Port {
+func port(all tree, n int, parts Parts, found *problems) Port {
 	p := Port{Number: n, Netdevs: []string{}}
 	in := "ports/" + strconv.Itoa(n)
 	dir, err := all.folder(strconv.Itoa(n))
@@ -53,10 +56,14 @@ func port(all tree, n int, details bool, found *problems) Port {
 	defer dir.close()
 	a := attributes{dir: dir, in: in + "/", problems: found}
 	p.State = a.coded("state")
-	p.PhysState = a.coded("phys_state")
+	if parts.Rest { // which asks the firmware, as state does
+		p.PhysState = a.coded("phys_state")
+	}
 	p.LinkLayer = a.text("link_layer")
-	p.Rate = a.optional("rate")
-	if !details {
+	if parts.Rest {
+		p.Rate = a.optional("rate")
+	}
+	if !parts.Details {
 		return p
 	}
 	p.GIDs = gids(a)

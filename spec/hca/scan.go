@@ -9,6 +9,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"path"
 	"regexp"
 	"slices"
@@ -21,11 +22,10 @@ const (
 	classVerbs = "sys/class/infiniband_verbs"
 	classMAD   = "sys/class/infiniband_mad"
 	classHFI1  = "sys/class/hfi1_user"
-	miscRDMACM = "sys/class/misc/rdma_cm"
+	classMisc  = "sys/class/misc"
 )
 
-// nodeTypeUnspecified is the node type of EFA in sysfs. EFA has verbs, but no management packets, no useful GUID and no
-// RDMA_CM.
+// nodeTypeUnspecified is the node type in sysfs of what has verbs, and a transport that the kernel does not know.
 const nodeTypeUnspecified = "unspecified"
 
 // Scan takes the inventory of the node at root (see the package's documentation for roots). A node without RDMA
@@ -46,7 +46,10 @@ func whole(root string, details bool) (*Inventory, error) {
 	if err != nil {
 		return nil, err
 	}
-	node = node.Complete(func(name string) HCA { return t.hca(name, details) })
+	parts := All
+	parts.Details = details
+	common := &shared{}
+	node = node.Complete(func(name string) HCA { return t.hca(HCA{Name: name}, parts, common) })
 	for i := range node.HCAs {
 		if verbs, ok := node.HCAs[i].Verbs(); details && ok {
 			version, _ := readText(t, path.Join(classVerbs, path.Base(verbs.Path), "abi_version"))
@@ -68,35 +71,47 @@ func List(root string) (*Inventory, error) {
 }
 
 // Read reads the attributes of one HCA and its ports, which can take seconds where the HCA is sick. It always returns
-// an HCA: what is broken is in its problems. Its devices are List's.
-func Read(root, name string) HCA {
-	t, err := openTree(root)
-	if err != nil {
-		return HCA{Name: name, NUMANode: -1, Problems: []string{err.Error()}}
-	}
-	defer t.close()
-	return t.hca(name, false)
-}
+// an HCA: what is broken is in its problems. Its devices are List's. A Reader reads several.
+func Read(root, name string) HCA { return NewReader(root).Read(HCA{Name: name}, All) }
 
-func (t tree) names() (*Inventory, error) {
-	names, err := t.list(classHCA)
-	if err != nil {
-		return nil, fmt.Errorf("list HCAs: %w", err)
-	}
-	var found problems
-	node := &Inventory{HCAs: []HCA{}}
-	index := map[string]int{}
-	for _, name := range names {
+// named returns the HCAs of these places by their names.
+func named(places map[string]string, found *problems) (hcas []HCA) {
+	hcas = make([]HCA, 0, len(places))
+	for _, name := range slices.SortedFunc(maps.Keys(places), compareNatural) {
 		// guard: HCA names
 		if !validName(name) {
 			found.add("%s has an entry %s, which is not a name of an HCA", classHCA, quote(name))
 			continue
 		}
-		index[name] = len(node.HCAs)
-		place, _ := t.Readlink(path.Join(classHCA, name))
-		node.HCAs = append(node.HCAs, HCA{Name: name, Place: place, NUMANode: -1, Ports: []Port{}, Devices: []Device{}})
+		hcas = append(hcas, HCA{Name: name, Place: places[name], NUMANode: -1, Ports: []Port{}, Devices: []Device{}})
 	}
-	for _, d := range t.devices(&found) {
+	return hcas
+}
+
+// exclusive reports whether HCAs belong to network namespaces.
+func (t tree) exclusive() bool {
+	mode, _ := readText(t, "sys/module/ib_core/parameters/netns_mode")
+	return mode == "N"
+}
+
+func (t tree) names() (*Inventory, error) {
+	places, err := t.links(classHCA)
+	if err != nil {
+		return nil, fmt.Errorf("list HCAs: %w", err)
+	}
+	var found problems
+	node := &Inventory{HCAs: named(places, &found), NetNSExclusive: t.exclusive()}
+	var rows problems
+	table := parseDeviceTable(readDeviceTable(t, &rows), &rows)
+	devices, unlisted := t.devices(table, &found, classVerbs, classMAD, classHFI1, classMisc)
+	for _, line := range rows.all() {
+		found.add("%s", line)
+	}
+	index := map[string]int{}
+	for i := range node.HCAs {
+		index[node.HCAs[i].Name], node.HCAs[i].Unlisted = i, unlisted
+	}
+	for _, d := range devices {
 		switch i, ok := index[d.HCA]; {
 		case d.Kind == KindRDMACM:
 			node.RDMACM = &d
@@ -109,8 +124,6 @@ func (t tree) names() (*Inventory, error) {
 			found.add("%s belongs to HCA %s, which is not in %s: it may be in another network namespace", d, d.HCA, classHCA)
 		}
 	}
-	mode, _ := readText(t, "sys/module/ib_core/parameters/netns_mode")
-	node.NetNSExclusive = mode == "N"
 	node.Problems = found.all()
 	return node, nil
 }
@@ -120,29 +133,29 @@ func (n *Inventory) Complete(read func(name string) HCA) *Inventory {
 	all := *n
 	all.HCAs = make([]HCA, len(n.HCAs))
 	for i, named := range n.HCAs {
-		h := read(named.Name)
-		h.Devices = named.Devices
-		h.Problems = append(slices.Clip(h.Problems), diagnose(h)...)
-		all.HCAs[i] = h
+		all.HCAs[i] = read(named.Name)
+		all.HCAs[i].Devices, all.HCAs[i].Unlisted = named.Devices, named.Unlisted
 	}
-	if n.RDMACM == nil && slices.ContainsFunc(all.HCAs, usesRDMACM) {
+	nameSubDevices(all.HCAs)
+	for i := range all.HCAs {
+		all.HCAs[i].Problems = append(slices.Clip(all.HCAs[i].Problems), diagnose(all.HCAs[i])...)
+	}
+	if n.RDMACM == nil && slices.ContainsFunc(all.HCAs, HCA.UsesRDMACM) {
 		all.Problems = append(slices.Clip(n.Problems),
 			"there is no rdma_cm device, programs that connect through RDMA_CM will fail: modprobe rdma_ucm")
 	}
 	return &all
 }
 
-func usesRDMACM(h HCA) bool { return h.NodeType != nodeTypeUnspecified }
-
 // diagnose names what will not work although everything could be read.
 func diagnose(h HCA) []string {
 	var lines []string
 	// An HCA that could not be read at all has a problem already.
-	if _, ok := h.Verbs(); !ok && h.NodeType != "" {
+	if _, ok := h.Verbs(); !ok && h.NodeType != "" && h.Manages == "" && h.Unlisted == nil {
 		lines = append(lines,
 			"there is no usable verbs device, programs cannot open the HCA: is the module ib_uverbs loaded?")
 	}
-	if h.NodeGUID == zeroGUID && usesRDMACM(h) {
+	if h.NodeGUID == zeroGUID && h.UsesRDMACM() {
 		lines = append(lines,
 			"node_guid is zero, which crashes programs that use RDMA_CM (a VF without a GUID, NVIDIA known issue 1047616): "+
 				"on the physical function, set one with \"ip link set dev NETDEV vf N node_guid GUID\", or on Ethernet "+
@@ -158,15 +171,22 @@ var (
 	pciForm  = regexp.MustCompile(`^[0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]$`)
 )
 
-// hca reads one HCA, all but its devices. It always returns one: what is broken is in its problems.
-func (t tree) hca(name string, details bool) HCA {
-	h := HCA{Name: name, NUMANode: -1, Function: FunctionPhysical, Ports: []Port{}, Devices: []Device{}}
+// hca reads the HCA of this name. It always returns one: what is broken is in its problems.
+func (t tree) hca(listed HCA, parts Parts, common *shared) HCA {
+	h := HCA{Name: listed.Name, NUMANode: -1, Function: FunctionPhysical, Ports: []Port{}, Devices: []Device{},
+		Unlisted: listed.Unlisted}
 	var found problems
-	at := path.Join(classHCA, name)
-	h.Place, _ = t.Readlink(at)
+	at := path.Join(classHCA, h.Name)
+	known := listed.Function != "" && listed.Place != ""
+	if known { // its folder is found without links on the way
+		h.Place, at = listed.Place, path.Join(classHCA, listed.Place)
+	} else {
+		h.Place, _ = t.Readlink(at)
+	}
 	dir, err := t.folder(at)
 	if err != nil {
 		if errors.Is(err, fs.ErrNotExist) {
+			h.Place = ""
 			err = errors.New("the link leads nowhere: the HCA has just been removed, or the copy lacks sys/devices")
 		}
 		h.Problems = []string{fmt.Sprintf("%s: %v", at, err)}
@@ -174,30 +194,52 @@ func (t tree) hca(name string, details bool) HCA {
 	}
 	defer dir.close()
 
-	a := attributes{dir: dir, problems: &found}
+	on := path.Join(at, "device")
+	if known {
+		h.PCI, h.Function, h.Parent = listed.PCI, listed.Function, listed.Parent
+		on = path.Join(classHCA, h.Bus())
+	} else {
+		t.function(&h, t.linkBase(on), on)
+	}
+	if parts.Devices || parts.Rest {
+		t.attributes(on, dir, &h, &found)
+	}
+	if parts.Rest {
+		h.Firmware = attributes{dir: dir, problems: &found}.optional("fw_ver")
+		if driver := t.linkBase(path.Join(on, "driver")); validName(driver) {
+			h.Driver = driver
+		}
+	}
+	if h.Unlisted = listed.Unlisted; parts.Devices {
+		t.ownDevices(&h, parts.Management, common, &found)
+	}
+	h.Ports = ports(dir, parts, &found)
+	if parts.Netdevs {
+		t.addNetdevs(at, &h, common, &found)
+	}
+	h.Problems = found.all()
+	return h
+}
+
+// attributes reads what seldom changes of the HCA with the folder dir, on the device with the folder on.
+func (t tree) attributes(on string, dir tree, h *HCA, found *problems) {
+	a := attributes{dir: dir, problems: found}
 	h.NodeType = a.coded("node_type")
-	h.Firmware = a.optional("fw_ver")
 	h.NodeGUID = a.text("node_guid")
 	if h.NodeGUID != "" && !guidForm.MatchString(h.NodeGUID) {
 		found.add("node_guid: is %s, not of the form \"b859:9f03:00a9:5bd0\"", quote(h.NodeGUID))
 		h.NodeGUID = ""
 	}
-	t.function(at, &h)
-	on := path.Join(at, "device")
+	if t.managesNVSwitches(on, *h) {
+		h.Manages = "NVSwitches"
+	}
 	if h.Function == FunctionScalable {
 		on += "/.." // the auxiliary bus knows no NUMA nodes
 	}
 	if bus, err := t.folder(on); err == nil {
-		h.NUMANode = numaNode(attributes{dir: bus, in: "device/", problems: &found})
+		h.NUMANode = numaNode(attributes{dir: bus, in: "device/", problems: found})
 		bus.close()
 	}
-	if t.managesNVSwitches(at, h) {
-		h.Manages = "NVSwitches"
-	}
-	h.Ports = ports(dir, details, &found)
-	t.addNetdevs(at, &h, &found)
-	h.Problems = found.all()
-	return h
 }
 
 // deviceConnectX7 is the PCI device of HGX B200's HCAs for the management of its NVSwitches, as of its other ones.
@@ -206,20 +248,24 @@ const deviceConnectX7 = "0x1021"
 // managers remembers which HCAs are such ones, by root, address and GUID: what is written on a card is read slowly.
 var managers sync.Map
 
-// managesNVSwitches reports whether the HCA at the path at is such a one, by what its maker wrote on it: the keyword
+// managesNVSwitches reports whether the HCA on the device with the folder on is such a one, by what its maker wrote on it: the keyword
 // SMDL of its vital product data, which only root can read
 // (https://github.com/siderolabs/extensions/pull/717, after NVIDIA's Fabric Manager guide).
-func (t tree) managesNVSwitches(at string, h HCA) bool {
-	device, _ := readText(t, path.Join(at, "device/device"))
-	if h.Function != FunctionPhysical || device != deviceConnectX7 {
+func (t tree) managesNVSwitches(on string, h HCA) bool {
+	if h.Function != FunctionPhysical || h.PCI == "" {
 		return false
 	}
 	key := t.Root() + " " + h.PCI + " " + h.NodeGUID
 	if known, ok := managers.Load(key); ok {
 		return known == true
 	}
-	vpd, err := t.Read(path.Join(at, "device/vpd"), maxAttribute)
-	is := bytes.Contains(vpd, []byte("SMDL=SW_MNG"))
+	is := false
+	device, err := readText(t, path.Join(on, "device"))
+	if device == deviceConnectX7 {
+		var vpd []byte
+		vpd, err = t.Read(path.Join(on, "vpd"), maxAttribute)
+		is = bytes.Contains(vpd, []byte("SMDL=SW_MNG"))
+	}
 	if err == nil {
 		managers.Store(key, is)
 	}
@@ -229,16 +275,14 @@ func (t tree) managesNVSwitches(at string, h HCA) bool {
 // scalableForm is a device of the auxiliary bus that is a scalable function.
 var scalableForm = regexp.MustCompile(`^[a-z0-9_]+\.sf\.[0-9]+$`)
 
-// function sets where on the node the HCA at the path at is, and what it is a part of, by the names of the folders that
-// its links lead to.
-func (t tree) function(at string, h *HCA) {
-	device := t.linkBase(path.Join(at, "device"))
-	physical := t.linkBase(path.Join(at, "device/physfn"))
+// function sets where on the node an HCA is, and what it is a part of, by the name of its device and by where the links
+// in the device's folder lead.
+func (t tree) function(h *HCA, device, folder string) {
+	physical := t.linkBase(path.Join(folder, "physfn"))
+	h.Function = FunctionPhysical
 	switch {
 	case scalableForm.MatchString(device):
-		// The link of the class is .../PCI/mlx5_core.sf.N/infiniband/HCA.
-		link, _ := t.Readlink(at)
-		physical = path.Base(path.Join(link, "../../.."))
+		physical = path.Base(path.Dir(h.Bus())) // .../PCI/mlx5_core.sf.N
 		h.Function = FunctionScalable
 	case pciForm.MatchString(device):
 		h.PCI = device
@@ -248,9 +292,6 @@ func (t tree) function(at string, h *HCA) {
 	}
 	if h.Function != FunctionPhysical && pciForm.MatchString(physical) {
 		h.Parent = physical
-	}
-	if driver := t.linkBase(path.Join(at, "device/driver")); validName(driver) {
-		h.Driver = driver
 	}
 }
 

@@ -17,9 +17,9 @@ const (
 	// maxAttribute is the largest page that Linux has: no attribute of sysfs is longer than a page, and tar makes each one
 	// exactly that long.
 	maxAttribute = 1 << 16
-	// maxEntries bounds a folder. The largest that exist, nodes with a thousand VFs or ports with GID tables of 1024, stay
-	// well below.
-	maxEntries = 4096
+	// maxEntries bounds a folder. The largest that exist, of nodes with thousands of VFs, stay well below: the devices for
+	// management are two for each port.
+	maxEntries = 1 << 16
 )
 
 // tree is a node's file system, or a folder of it.
@@ -49,6 +49,18 @@ func (t tree) list(name string) ([]string, error) {
 	}
 	slices.SortFunc(names, compareNatural)
 	return names, nil
+}
+
+// links returns where the links in a folder lead, by their names; none if it is not there.
+func (t tree) links(name string) (map[string]string, error) {
+	links, err := t.Links(name, maxEntries)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		err = fmt.Errorf("%s: %w", name, files.Cause(err))
+	}
+	return links, err
 }
 
 // linkBase returns the last part of a link's target, "" where there is no link.

@@ -9,17 +9,29 @@ import (
 	"slices"
 )
 
+// Unknown returns why it is unknown which devices a container would get of an HCA, nil where they are known.
+func (h HCA) Unknown(management bool) error {
+	switch {
+	// guard: unread HCAs
+	case h.Unread != "":
+		return errors.New(h.Unread)
+	// guard: devices that were not listed
+	case slices.ContainsFunc(h.Unlisted, func(k Kind) bool { return management || k.Verbs() }):
+		return errors.New("its devices could not be listed to the end")
+	}
+	return nil
+}
+
 // Usable returns the devices that a container gets of an HCA: its verbs device and, with Omni-Path, its hfi1; with
 // management its sound umad and issm devices too, with which a container can disturb the whole fabric. An error means
 // that a container cannot use the HCA.
 func (h HCA) Usable(management bool) ([]Device, error) {
-	// guard: unread HCAs
-	if h.Unread != "" {
-		return nil, errors.New(h.Unread)
+	if err := h.Unknown(management); err != nil {
+		return nil, err
 	}
 	// guard: management HCAs
 	if h.Manages != "" {
-		return nil, fmt.Errorf("it is for the management of %s: leave it to the node's fabric manager", h.Manages)
+		return nil, fmt.Errorf("it is for the management of %s, and no program's", h.Manages)
 	}
 	verbs, found := h.Verbs()
 	switch {
@@ -46,6 +58,9 @@ func (h HCA) Usable(management bool) ([]Device, error) {
 func (n *Inventory) Active() (usable []HCA, leftOut []string) {
 	for _, h := range n.HCAs {
 		_, err := h.Usable(false)
+		if err == nil && !h.ForPrograms() {
+			err = fmt.Errorf("it is for %s: name it to include it", h.Purpose())
+		}
 		if err == nil && !h.Active() {
 			err = errors.New("it has no ACTIVE port: name it to include it")
 		}
@@ -64,7 +79,7 @@ func (n *Inventory) ConnectionManager(hcas []HCA) (device Device, ok bool, err e
 	if n.RDMACM != nil && n.RDMACM.Sound() {
 		return *n.RDMACM, true, nil
 	}
-	if slices.ContainsFunc(hcas, usesRDMACM) {
+	if slices.ContainsFunc(hcas, HCA.UsesRDMACM) {
 		why := "load the module rdma_ucm"
 		if n.RDMACM != nil {
 			why = n.RDMACM.Problem

@@ -85,7 +85,7 @@ func RenamedNode() Node {
 // EFANode has two of Amazon's adapters, one with rdma-core's name: no management
 // devices, no link layer, no GUID, and rdma_ucm is not loaded.
 func EFANode() Node {
-	efa := HCA{NodeType: "7: unspecified", GUID: "0000:0000:0000:0000", Firmware: "0.0.0.0", NoMAD: true,
+	efa := HCA{NodeType: "7: unspecified", Driver: "efa", GUID: "0000:0000:0000:0000", Firmware: "0.0.0.0", NoMAD: true,
 		Ports: []Port{{LinkLayer: "Unknown", Rate: edr}}}
 	first, second := efa, efa
 	first.Name, first.PCI, first.NUMA = "efa_0", "0000:10:1b.0", 0

@@ -22,14 +22,16 @@ import (
 	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/doctor"
 	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/node"
 	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/node/archive"
+	"github.com/rdma-spec/rdma-spec/plugin/policy"
 )
 
 // collectOptions are the flags of `rdma-spec collect`.
 type collectOptions struct {
 	node.Options
-	to     string
-	list   bool
-	checks []doctor.Check
+	to        string
+	list      bool
+	anonymize bool
+	checks    []doctor.Check
 }
 
 // Command is rdma-spec collect, which copies what the checks read.
@@ -43,10 +45,12 @@ sysfs, limits and capabilities of processes, what the configuration of the conta
 means for RDMA, the kernel log's lines about RDMA, and the answers of the runtimes and the
 kubelet. With --root FILE.tar.gz these commands report elsewhere what they report here.
 
-The archive has no configuration file, and no environment variable but NCCL_IB_HCA,
-NCCL_IB_GID_INDEX, NCCL_SOCKET_IFNAME and UCX_NET_DEVICES. Where an error quotes a secret, the
-rest of its line is left out. The paths and sizes of all files go to standard error before the
-archive is written; --list only lists them. Nobody but the owner can read the file of --to.
+The archive has no configuration file, no arguments, and no environment variable but
+NCCL_IB_HCA, NCCL_IB_GID_INDEX, NCCL_SOCKET_IFNAME and UCX_NET_DEVICES. Of an error, it has the
+words that are no one's secret. It has names of hosts, pods, and namespaces, addresses, MACs,
+and GUIDs: with --anonymize, numbers stand in for them, and the doctor comes to the same
+results. The paths and sizes of all files go to standard error before the archive is written;
+--list only lists them. Nobody but the owner can read the file of --to.
 
 A file that cannot be read, or that does not answer within 2 seconds, is reported as missing,
 and so is the answer of a daemon that takes longer than 10.
@@ -54,6 +58,7 @@ and so is the answer of a daemon that takes longer than 10.
 The exit status is 0 if the archive is written, even if files are missing, and 3 if it cannot
 be made or written.`,
 		Example: `  rdma-spec collect --to node.tar.gz
+  rdma-spec collect --to node.tar.gz --anonymize
   rdma-spec collect --list
   rdma-spec doctor --root node.tar.gz`,
 		GroupID: cli.GroupNode,
@@ -65,6 +70,8 @@ be made or written.`,
 	f := cmd.Flags()
 	f.SortFlags = false
 	cli.AddFileFlag(f, &o.to, "write the archive to a `FILE` instead of standard output: atomically, with mode 0600")
+	f.BoolVar(&o.anonymize, "anonymize", false,
+		"replace names of hosts, pods, namespaces, and users, addresses, MACs, and GUIDs by numbered stand-ins")
 	f.BoolVar(&o.list, "list", false, "only list what the archive would have")
 	f.DurationVar(&o.Patience, "patience", node.Daemons,
 		"how long all daemons together may take, and five times a file; longer for a slow node")
@@ -136,11 +143,27 @@ func (o collectOptions) collect(ctx context.Context, stderr io.Writer) (entries 
 		copied[versionFile] = archive.Entry{Name: versionFile, Content: []byte(cli.Version + "\n")}
 	}
 	defer s.SayLate(stderr)()
-	for _, a := range s.Answers() {
+	as, answers := asIs, s.Answers()
+	if o.anonymize {
+		listing, _ := s.Listing() // without it, no container is named
+		var containers []policy.Container
+		for _, c := range listing.Containers {
+			containers = append(containers, c.Container.Container)
+		}
+		named := newStandIns(containers)
+		as = named.as
+		all := map[string]archive.Entry{}
+		for _, name := range slices.Sorted(maps.Keys(copied)) {
+			e := named.entry(copied[name])
+			all[e.Name] = e
+		}
+		copied = all
+	}
+	for _, a := range answers {
 		if a.Late {
 			missing = append(missing, a.Error)
 		}
-		text, err := withoutSecrets(a)
+		text, err := kept(a, as)
 		if err != nil {
 			return nil, nil, fmt.Errorf("the answer about %s cannot be kept: %w", a.Name, err)
 		}

@@ -31,7 +31,7 @@ func (o *Options) examine(ctx context.Context, stdout, stderr io.Writer, settled
 	findings = slices.DeleteFunc(findings, func(f doctor.Finding) bool {
 		return f.Status != doctor.Wrong || slices.Contains(settled, f.Check)
 	})
-	if err := doctor.ListFindings(stdout, findings, cli.IsTerminal(stdout)); err != nil {
+	if err := doctor.ListFindings(stdout, findings, cli.IsTerminal(stdout), false); err != nil {
 		return err
 	}
 	line := "doctor: " + cli.Counted(len(findings), "fault", "faults")

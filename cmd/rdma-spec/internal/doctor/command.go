@@ -32,7 +32,7 @@ const (
 func Command(checks []Check) *cobra.Command {
 	var o node.Options
 	var only []string
-	var list bool
+	var list, verbose bool
 	var to, explain, address string
 	var format *cli.FormatFlag
 	cmd := &cobra.Command{
@@ -76,7 +76,7 @@ is unknown, as when the runtime does not answer: standard error names the family
 			}
 			if address != "" {
 				return serve(cmd.Context(), address, cmd.ErrOrStderr(), func(w io.Writer) error {
-					return runDoctor(o, cmd.Context(), w, cmd.ErrOrStderr(), checks, only, formatPrometheus)
+					return runDoctor(o, cmd.Context(), w, cmd.ErrOrStderr(), checks, only, formatPrometheus, false)
 				})
 			}
 			var text bytes.Buffer
@@ -84,7 +84,7 @@ is unknown, as when the runtime does not answer: standard error names the family
 			if to != "" {
 				out = &text
 			}
-			err := runDoctor(o, cmd.Context(), out, cmd.ErrOrStderr(), checks, only, format.Format)
+			err := runDoctor(o, cmd.Context(), out, cmd.ErrOrStderr(), checks, only, format.Format, verbose)
 			if text.Len() == 0 {
 				return err
 			}
@@ -94,6 +94,8 @@ is unknown, as when the runtime does not answer: standard error names the family
 	f := cmd.Flags()
 	f.SortFlags = false
 	f.StringSliceVar(&only, "only", nil, "run only these `CHECKS`, or families of checks, and those that they need")
+	f.BoolVarP(&verbose, "verbose", "v", false,
+		"on a terminal, list what is ok or does not apply as well, and each fault in full")
 	f.BoolVar(&list, "list", false, "list the checks, and the entries of the ignore file that match nothing")
 	f.StringVar(&explain, "explain", "", "print the page about this `CHECK`: it needs no network, and looks at nothing")
 	cli.AddFileFlag(f, &to, "write the result to a `FILE` instead of standard output: atomically, for everyone to read")
@@ -163,7 +165,7 @@ type Diagnosis struct {
 
 // runDoctor runs the checks and writes what they find.
 func runDoctor(o node.Options, ctx context.Context, stdout, stderr io.Writer, checks []Check,
-	only []string, format string) error {
+	only []string, format string, verbose bool) error {
 	o.Use = format == formatPrometheus && len(only) == 0
 	findings, containers, err := Diagnose(ctx, o, checks, only, stderr)
 	switch {
@@ -180,8 +182,8 @@ func runDoctor(o node.Options, ctx context.Context, stdout, stderr io.Writer, ch
 	case cli.FormatJSON:
 		err = cli.WriteStructured(stdout, format, Diagnosis{cli.Result("Doctor"), findings, missed(findings)})
 	default:
-		if err = ListFindings(stdout, findings, cli.IsTerminal(stdout)); err == nil {
-			err = countFindings(stderr, findings)
+		if err = ListFindings(stdout, findings, cli.IsTerminal(stdout), verbose); err == nil {
+			err = CountFindings(stderr, findings)
 		}
 	}
 	if err != nil {

@@ -24,6 +24,7 @@ import (
 
 	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/node"
 	"github.com/rdma-spec/rdma-spec/docs"
+	"github.com/rdma-spec/rdma-spec/spec/hca"
 )
 
 // Status is what a check finds.
@@ -36,7 +37,7 @@ const (
 	Unknown    Status = "unknown"
 	NotApplied Status = "not applicable" // there is nothing on this node to look at
 	Ignored    Status = "ignored"        // it is wrong or unknown, and an administrator knows
-	Skipped    Status = "skipped"        // what the check depends on is wrong, or unknown for this object
+	Skipped    Status = "skipped"        // what the check depends on is wrong, or as unknown as this
 )
 
 // Class says what it costs to follow a cure.
@@ -87,6 +88,8 @@ type Finding struct {
 	Docs   string `json:"docs,omitempty"`   // the address of the check's page
 	Entry  string `json:"ignore,omitempty"` // the entry of doctor.yaml that makes it ignored
 	Family string `json:"-"`
+	// Root is what that is on which a skipped finding depends in the end: wrong or unknown.
+	Root Status `json:"root,omitempty"`
 }
 
 // Fault is what is wrong with an object. Its cure is by hand.
@@ -193,11 +196,12 @@ func (c *Check) run(ctx context.Context, s *node.Snapshot, results map[string]*r
 		}
 		<-needed.done
 		for _, f := range needed.findings {
-			switch {
-			case f.Object != "" && (f.Status == Wrong || f.Status == Unknown || f.Status == Skipped):
+			switch root := cmp.Or(f.Root, f.Status); {
+			case root != Wrong && (root != Unknown || f.Object == ""):
+			case f.Object == "":
+				return []Finding{{Status: Skipped, Text: fmt.Sprintf("It depends on %s.", id), Root: Wrong}}
+			default:
 				causes = append(causes, f)
-			case f.Status == Wrong, f.Status == Skipped:
-				return []Finding{{Status: Skipped, Text: fmt.Sprintf("It depends on %s.", id)}}
 			}
 		}
 	}
@@ -219,13 +223,17 @@ func (c *Check) look(ctx context.Context, s *node.Snapshot) []Finding {
 	}
 }
 
-// complete gives findings what they have from their check, and skips those whose cause another check has found.
+// complete gives findings what they have from their check, and skips those whose cause another check has found. What is
+// wrong stays wrong where a cause is only unknown.
 func (c *Check) complete(findings, causes []Finding) []Finding {
 	var kept []Finding
 	for _, f := range findings {
-		i := slices.IndexFunc(causes, func(cause Finding) bool { return cause.explains(f) })
-		if i >= 0 && (f.Status == Wrong || f.Status == Unknown) {
-			f = Finding{Status: Skipped, Object: f.Object, Text: fmt.Sprintf("It depends on %s.", causes[i].Check)}
+		i := slices.IndexFunc(causes, func(cause Finding) bool {
+			return cause.explains(f) && (f.Status == Unknown || f.Status == Wrong && cmp.Or(cause.Root, cause.Status) == Wrong)
+		})
+		if i >= 0 {
+			f = Finding{Status: Skipped, Object: f.Object, Text: fmt.Sprintf("It depends on %s.", causes[i].Check),
+				Root: cmp.Or(causes[i].Root, causes[i].Status)}
 			if strings.Contains(causes[i].Text, node.NotFromHere) {
 				f.Text = fmt.Sprintf("It depends on %s, which %s.", causes[i].Check, node.NotFromHere)
 			}
@@ -235,6 +243,7 @@ func (c *Check) complete(findings, causes []Finding) []Finding {
 		}
 		kept = append(kept, f)
 	}
+	slices.SortStableFunc(kept, func(a, b Finding) int { return hca.CompareNatural(a.Object, b.Object) })
 	if len(kept) == 0 {
 		return []Finding{{Status: OK, Text: c.Title}}
 	}

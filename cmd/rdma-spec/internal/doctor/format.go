@@ -26,37 +26,100 @@ var (
 
 func rank(f Finding) int { return slices.Index(statuses, f.Status) }
 
-// ListFindings writes findings for people, faults first, each with why it matters and its cure. What several checks say
-// in the same words is one line.
-func ListFindings(stdout io.Writer, findings []Finding, terminal bool) error {
-	checks, entries := map[Finding][]string{}, map[Finding][]string{}
-	var lines []Finding
-	for _, f := range findings {
-		same := f
-		same.Check, same.Family, same.Entry = "", "", ""
-		if checks[same] == nil {
-			lines = append(lines, same)
-		}
-		checks[same] = append(checks[same], f.Check)
-		if f.Entry != "" {
-			entries[same] = append(entries[same], f.Entry)
-		}
-	}
-	slices.SortStableFunc(lines, func(a, b Finding) int { return cmp.Compare(rank(a), rank(b)) })
-	var text strings.Builder
-	for _, f := range lines {
-		status := string(f.Status)
-		if terminal {
-			status = signs[rank(f)]
-		}
-		fmt.Fprintf(&text, "%s %s: %s\n", status, strings.Join(checks[f], ", "), cli.PlainText(said(f)))
-		if f.Status == Wrong {
-			fmt.Fprintf(&text, "    why:  %s\n    cure (%s): %s\n", f.Why, f.Class, cli.PlainText(f.Cure))
-			if f.Care != "" {
-				fmt.Fprintf(&text, "    care: %s\n", cli.PlainText(f.Care))
+// line is what findings say in the same words: several checks of one object, or a check of several objects.
+type line struct {
+	Finding         // without what differs
+	checks, objects []string
+	cures, entries  []string
+}
+
+// lines gathers findings. Faults of several objects are one line only if they are folded.
+func lines(findings []Finding, folded bool) (all []*line) {
+	join := func(all []*line, same func(line, line) bool, gather func(into *line, l line)) (joined []*line) {
+		for _, l := range all {
+			i := slices.IndexFunc(joined, func(other *line) bool { return same(*other, *l) })
+			if i < 0 {
+				joined = append(joined, l)
+				continue
 			}
-			fmt.Fprintf(&text, "    see:  %s\n", f.Docs)
-			for _, entry := range entries[f] {
+			gather(joined[i], *l)
+		}
+		return joined
+	}
+	for _, f := range findings {
+		l := line{Finding: f, checks: []string{f.Check}, objects: []string{f.Object}, cures: []string{f.Cure}}
+		if f.Entry != "" {
+			l.entries = []string{f.Entry}
+		}
+		l.Check, l.Family, l.Object, l.Cure, l.Entry = "", "", "", "", ""
+		all = append(all, &l)
+	}
+	all = join(all, func(a, b line) bool {
+		return a.Finding == b.Finding && a.objects[0] == b.objects[0] && a.cures[0] == b.cures[0]
+	}, func(into *line, l line) {
+		into.checks, into.entries = append(into.checks, l.checks...), append(into.entries, l.entries...)
+	})
+	return join(all, func(a, b line) bool {
+		return a.Finding == b.Finding && slices.Equal(a.checks, b.checks) && (folded || a.Status != Wrong)
+	}, func(into *line, l line) {
+		into.objects, into.entries = append(into.objects, l.objects...), append(into.entries, l.entries...)
+		into.cures = append(into.cures, l.cures...)
+	})
+}
+
+// most is how many objects that are not wrong, or how many cures of one kind, are listed before "and more".
+const most = 4
+
+// some lists the first of a list.
+func some(all []string, most int) string {
+	if len(all) <= most {
+		return strings.Join(all, ", ")
+	}
+	return fmt.Sprintf("%s, and %d more", strings.Join(all[:most], ", "), len(all)-most)
+}
+
+// ListFindings writes findings for people. In a pipe, faults come first, each with why it matters and its cure. On a
+// terminal they come last, where people look; faults of one kind are folded, and so are the checks that are ok or do not
+// apply, unless all is to be told.
+func ListFindings(stdout io.Writer, findings []Finding, terminal, verbose bool) error {
+	folded := terminal && !verbose
+	all := lines(findings, folded)
+	slices.SortStableFunc(all, func(a, b *line) int {
+		order := cmp.Compare(rank(a.Finding), rank(b.Finding))
+		if terminal {
+			return -order
+		}
+		return order
+	})
+	var text strings.Builder
+	for _, l := range all {
+		if folded && l.objects[0] == "" && (l.Status == OK || l.Status == NotApplied) {
+			continue
+		}
+		status, objects := string(l.Status), cli.PlainText(some(l.objects, most))
+		if terminal {
+			status = signs[rank(l.Finding)]
+		}
+		if l.Status == Wrong {
+			objects = cli.PlainText(strings.Join(l.objects, ", "))
+		}
+		if objects != "" {
+			objects += ": "
+		}
+		fmt.Fprintf(&text, "%s %s: %s%s\n", status, strings.Join(l.checks, ", "), objects, cli.PlainText(l.Text))
+		if l.Status != Wrong {
+			continue
+		}
+		fmt.Fprintf(&text, "    why:  %s\n    cure (%s): %s\n", l.Why, l.Class, cli.PlainText(l.cures[0]))
+		if others := len(slices.Compact(slices.Sorted(slices.Values(l.cures)))) - 1; others > 0 {
+			fmt.Fprintf(&text, "    and %d like it, which -v lists\n", others)
+		}
+		if l.Care != "" {
+			fmt.Fprintf(&text, "    care: %s\n", cli.PlainText(l.Care))
+		}
+		fmt.Fprintf(&text, "    see:  %s\n", l.Docs)
+		for _, entry := range l.entries {
+			if !folded || len(l.entries) <= most {
 				fmt.Fprintf(&text, "    ignore: %s\n", entry)
 			}
 		}
@@ -65,19 +128,39 @@ func ListFindings(stdout io.Writer, findings []Finding, terminal bool) error {
 	return err
 }
 
-// countFindings writes how many findings there are of each status.
-func countFindings(stderr io.Writer, findings []Finding) error {
-	count := map[Status]int{}
+// CountFindings writes the line that closes the list: how many objects are wrong, by check, and how many checks end
+// how.
+func CountFindings(stderr io.Writer, findings []Finding) error {
+	worst, wrong := map[string]int{}, 0
+	var checks, faults []string
 	for _, f := range findings {
-		count[f.Status]++
-	}
-	var counts []string
-	for _, s := range statuses {
-		if count[s] > 0 {
-			counts = append(counts, fmt.Sprintf("%d %s", count[s], s))
+		if before, known := worst[f.Check]; !known {
+			worst[f.Check], checks = rank(f), append(checks, f.Check)
+		} else {
+			worst[f.Check] = min(before, rank(f))
 		}
 	}
-	_, err := fmt.Fprintf(stderr, "rdma-spec: %s\n", strings.Join(counts, ", "))
+	for _, name := range checks {
+		if n := len(slices.DeleteFunc(checksOf(findings, Wrong), func(other string) bool { return other != name })); n > 0 {
+			wrong += n
+			faults = append(faults, fmt.Sprintf("%s (%d)", name, n))
+		}
+	}
+	counts := make([]int, len(statuses))
+	for _, name := range checks {
+		counts[worst[name]]++
+	}
+	var ends []string
+	for i, s := range statuses {
+		if counts[i] > 0 {
+			ends = append(ends, fmt.Sprintf("%d %s", counts[i], s))
+		}
+	}
+	line := fmt.Sprintf("%s: %s", cli.Counted(len(checks), "check", "checks"), strings.Join(ends, ", "))
+	if wrong > 0 {
+		line = fmt.Sprintf("%d wrong: %s; %s", wrong, strings.Join(faults, ", "), line)
+	}
+	_, err := fmt.Fprintf(stderr, "rdma-spec: %s\n", line)
 	return err
 }
 

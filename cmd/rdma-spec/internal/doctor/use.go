@@ -5,7 +5,7 @@ package doctor
 
 import (
 	"path"
-	"strings"
+	"slices"
 
 	"github.com/rdma-spec/rdma-spec/spec/hca"
 )
@@ -15,14 +15,12 @@ const pciDevices = "sys/bus/pci/devices/"
 // GPUReads are what a check declares that asks for the GPUs.
 var GPUReads = []string{pciDevices + "*", pciDevices + "*/class", pciDevices + "*/vendor", pciDevices + "*/driver"}
 
-// GPUs returns the PCI addresses of the GPUs that the node's own driver uses. Those that a virtual machine has do not
-// count.
+// GPUs returns the PCI addresses of the GPUs and other accelerators that the node's own driver uses.
 func (v *View) GPUs() (found []string, err error) {
 	devices, err := v.Glob(pciDevices + "*")
 	for _, at := range devices {
 		driver, _ := v.Readlink(at + "/driver")
-		ours := path.Base(driver) == "nvidia" || path.Base(driver) == "amdgpu"
-		if ours && strings.HasPrefix(Attribute(v, at+"/class"), "0x03") {
+		if hca.Accelerator(Attribute(v, at+"/class"), path.Base(driver)) {
 			found = append(found, path.Base(at))
 		}
 	}
@@ -38,7 +36,7 @@ func (v *View) UsesRDMA(gpus int) bool {
 		return false
 	}
 	rails := 0
-	for _, h := range node.HCAs {
+	for _, h := range slices.DeleteFunc(slices.Clone(node.HCAs), func(h hca.HCA) bool { return !h.ForPrograms() }) {
 		made := h.PCI == "" && h.Function == hca.FunctionPhysical
 		for _, p := range h.Ports {
 			switch {
@@ -51,6 +49,13 @@ func (v *View) UsesRDMA(gpus int) bool {
 		}
 	}
 	return gpus > 0 && rails >= max(4, gpus) || v.UsedByPods()
+}
+
+// ForRDMA reports whether somebody has made the node one for RDMA: a plugin runs, its policy is in force, or pods use
+// RDMA.
+func (v *View) ForRDMA() bool {
+	plugin, _ := v.Plugin() // what is unknown does not run
+	return len(plugin.Own()) > 0 || plugin.Policy.Lives || v.UsedByPods()
 }
 
 // Unused is the finding where nothing uses RDMA.

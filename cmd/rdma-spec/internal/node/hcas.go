@@ -28,10 +28,10 @@ type HCAReader func(names []string) <-chan hca.HCA
 // readHere reads the HCAs below a root in this process.
 func readHere(root string) HCAReader {
 	return func(names []string) <-chan hca.HCA {
-		answers := make(chan hca.HCA, len(names))
+		answers, reader := make(chan hca.HCA, len(names)), hca.NewReader(root)
 		var group sync.WaitGroup
 		for _, name := range names {
-			group.Go(func() { answers <- hca.Read(root, name) })
+			group.Go(func() { answers <- reader.Read(hca.HCA{Name: name}, hca.All) })
 		}
 		go func() { group.Wait(); close(answers) }()
 		return answers

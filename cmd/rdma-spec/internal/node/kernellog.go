@@ -11,6 +11,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -32,10 +33,62 @@ type KernelLine struct {
 	Text string  `json:"text"`
 }
 
-// AboutRDMA are the lines that it has: of RDMA, of the drivers of its cards, of their links, and of PCIe.
-var AboutRDMA = regexp.MustCompile(`(?i)infiniband|rdma|\bmlx[45]|\bib_[a-z]|uverbs|peermem|\bbnxt_(en|re)|\befa\b|` +
-	`\bhfi1|\bsiw\b|\brxe\b|\b(ice|i40e|idpf|mana|ionic|hns3|qede)\b|disagrees about version|ipc_lock|` +
-	`link becomes ready|\blink (is )?(up|down)\b|\bAER: |PCIe Bus Error`)
+// aboutRDMA is what the head of a line has that is about RDMA: the driver, the module, or the device before ": ".
+// aboutLinks is what lines of others have.
+var (
+	aboutRDMA = regexp.MustCompile(`(?i)infiniband|rdma|\bmlx[45]|\bib_[a-z]|uverbs|peermem|\bbnxt_(en|re)|\befa\b|` +
+		`\bhfi1|\bsiw\b|\brxe\b|\b(ice|i40e|idpf|mana|ionic|hns3|qede)\b`)
+	aboutLinks = regexp.MustCompile(`: disagrees about version of symbol |link becomes ready|\blink (is )?(up|down)\b|` +
+		`\bAER: |PCIe Bus Error`)
+)
+
+// longestHead is that of a driver, a PCI device, and a netdev. What is longer is no head: the kernel's command line has
+// whatever somebody wrote there.
+const longestHead = 60
+
+// Kept returns what is kept of a line of the kernel's log: those about RDMA, the drivers of its cards, their links, and
+// PCIe as they are, of the security modules' denials the fields that tell what was denied, and nothing of others.
+func Kept(line string) (kept string, ok bool) {
+	if record, audit := strings.CutPrefix(line, "audit: "); audit {
+		return denial(record)
+	}
+	head, _, found := strings.Cut(line, ": ")
+	about := found && len(head) <= longestHead && !strings.Contains(head, "ommand line") &&
+		(aboutRDMA.MatchString(head) || aboutLinks.MatchString(line))
+	return line, about
+}
+
+// denialFields are what is kept of a denial, by the keys of the record. A path counts only in /dev.
+var denialFields = []string{"pid", "comm", "path", "name", "capability", "capname", "scontext", "tcontext", "tclass",
+	"permissive", "apparmor", "operation", "profile", "class", "requested_mask", "denied_mask"}
+
+var (
+	denialHead  = regexp.MustCompile(`^(?:type=(?:1400|AVC|APPARMOR_DENIED) )(?:msg=)?(audit\([0-9.:]+\)): +`)
+	denialVerb  = regexp.MustCompile(`^avc: +denied +\{ [a-z_ ]+ \}`)
+	denialField = regexp.MustCompile(`(?:^|\s)([a-z_]+)=("[^"]*"|[^\s"]+)`)
+)
+
+// denial returns what is kept of an audit record: SELinux's and AppArmor's denials. Others, such as those of programs
+// that start, have arguments.
+func denial(record string) (kept string, ok bool) {
+	head := denialHead.FindStringSubmatch(record)
+	if head == nil {
+		return "", false
+	}
+	rest := record[len(head[0]):]
+	kept = "audit: type=1400 " + head[1] + ":"
+	if verb := denialVerb.FindString(rest); verb != "" {
+		kept += " " + verb + " for"
+	}
+	for _, field := range denialField.FindAllStringSubmatch(rest, -1) {
+		value := strings.Trim(field[2], `"`)
+		place := field[1] == "path" || field[1] == "name"
+		if slices.Contains(denialFields, field[1]) && (!place || strings.HasPrefix(value, "/dev/")) {
+			kept += " " + field[1] + "=" + field[2]
+		}
+	}
+	return kept, strings.Contains(kept, "denied") || strings.Contains(kept, `apparmor="DENIED"`)
+}
 
 // readKernelLog reads the log of the node below a root, if it is this one.
 func readKernelLog(_ context.Context, root string) (KernelLog, error) {
@@ -54,6 +107,9 @@ func readKernelLog(_ context.Context, root string) (KernelLog, error) {
 	return log, err
 }
 
+// ofDenials are those that are about RDMA.
+var ofDenials = regexp.MustCompile(`infiniband|uverbs|rdma|ipc_lock`)
+
 // auditTime is when auditd got a line: "msg=audit(1700000000.123:456)", in seconds.
 var auditTime = regexp.MustCompile(`msg=audit\(([0-9.]+):`)
 
@@ -71,12 +127,13 @@ func readAudit(root string, now float64, clock time.Time) (lines []KernelLine) {
 	text, _ := io.ReadAll(io.LimitReader(file, most))
 	for line := range strings.Lines(string(text)) {
 		at := auditTime.FindStringSubmatch(line)
-		if at == nil || !AboutRDMA.MatchString(line) {
+		kept, ok := denial(strings.TrimSpace(line))
+		if at == nil || !ok || !ofDenials.MatchString(kept) {
 			continue
 		}
 		if seconds, err := strconv.ParseFloat(at[1], 64); err == nil {
 			ago := float64(clock.UnixNano())/1e9 - seconds
-			lines = append(lines, KernelLine{At: now - ago, Text: strings.TrimSpace(line)})
+			lines = append(lines, KernelLine{At: now - ago, Text: kept})
 		}
 	}
 	return lines
@@ -108,7 +165,7 @@ func readMessages() (found KernelLog, err error) {
 		if err != nil || n <= 0 { // EAGAIN: that was the last
 			break
 		}
-		if line, ok := ParseRecord(string(record[:n])); ok && AboutRDMA.MatchString(line.Text) {
+		if line, ok := ParseRecord(string(record[:n])); ok {
 			log.Lines = append(log.Lines, line)
 		}
 	}
@@ -127,27 +184,30 @@ func (log KernelLog) upToNow() (KernelLog, error) {
 	return log, nil
 }
 
-// syslogLine is a line of syslog(2): "<6>[   12.345678] text".
-var syslogLine = regexp.MustCompile(`(?m)^<[0-9]+>\[ *([0-9]+\.[0-9]+)\] ?(.*)$`)
+// syslogLine is a line of the kernel itself in syslog(2): "<6>[   12.345678] text".
+var syslogLine = regexp.MustCompile(`(?m)^<[0-7]>\[ *([0-9]+\.[0-9]+)\] ?(.*)$`)
 
 // ParseSyslog reads what syslog(2) says, and returns the lines that are about RDMA.
 func ParseSyslog(text string) (lines []KernelLine) {
 	for _, line := range syslogLine.FindAllStringSubmatch(text, -1) {
-		if at, err := strconv.ParseFloat(line[1], 64); err == nil && AboutRDMA.MatchString(line[2]) {
-			lines = append(lines, KernelLine{at, line[2]})
+		at, err := strconv.ParseFloat(line[1], 64)
+		if text, ok := Kept(line[2]); ok && err == nil {
+			lines = append(lines, KernelLine{at, text})
 		}
 	}
 	return lines
 }
 
-// ParseRecord reads a record of /dev/kmsg.
+// ParseRecord reads a record of /dev/kmsg, if the kernel wrote it and it is kept. Programs write there too: their
+// priority has a facility, which makes it 8 or more.
 func ParseRecord(record string) (KernelLine, bool) {
 	head, text, ok := strings.Cut(record, ";")
 	fields := strings.Split(head, ",")
-	if !ok || len(fields) < 3 {
+	if !ok || len(fields) < 3 || len(fields[0]) != 1 || fields[0] > "7" {
 		return KernelLine{}, false
 	}
 	microseconds, err := strconv.ParseInt(fields[2], 10, 64)
 	text, _, _ = strings.Cut(text, "\n")
-	return KernelLine{float64(microseconds) / 1e6, text}, err == nil
+	text, ok = Kept(text)
+	return KernelLine{float64(microseconds) / 1e6, text}, ok && err == nil
 }

@@ -96,7 +96,7 @@ func TestLinksOfANode(t *testing.T) {
 	folder := root(t, aProcess(aNode(), 300, "/usr/bin/kubelet", "--root-dir=/gone").With(hcatest.Files{
 		"var/lib": hcatest.Link("/data/lib"), "opt": hcatest.Link("/data/opt"), "var/log": hcatest.Link("/data/log"),
 		"data/opt/nri/plugins/90-rdma": "",
-		"data/log/audit/audit.log":     "type=AVC msg=audit(1700000000.500:77): path=\"/dev/infiniband/uverbs0\"\n",
+		"data/log/audit/audit.log":     "type=AVC msg=audit(1700000000.500:77): avc:  denied  { read } for  path=\"/dev/infiniband/uverbs0\"\n",
 	}))
 	scratch.Socket(t, filepath.Join(folder, "data/lib/kubelet/pod-resources/kubelet.sock"))
 	if got := known(agents.ReadKubelet(t.Context(), folder)); !got.PodResources {

@@ -176,10 +176,13 @@ func redirected(v *doctor.View, gpus []string, hcas []hca.HCA) []doctor.Finding 
 	if belowGrace(v, hcas[0].PCI) {
 		return []doctor.Finding{doctor.Unsure("", text+" GB200 and GB300 need some of that, see: rdma_topo check")}
 	}
-	return []doctor.Finding{doctor.Fault("", text,
-		"With setpci, clear bits 2, 3, and 5 of ECAP_ACS+0x6.w of these bridges, after each boot. "+
-			"Devices below them are no longer isolated from each other then: do not, if a virtual machine has one (see: ls "+
-			"/sys/bus/pci/drivers/vfio-pci).")}
+	var write []string
+	for _, bridge := range redirecting {
+		write = append(write, fmt.Sprintf("setpci -s %s ECAP_ACS+0x6.w=0:%x", bridge, Redirects))
+	}
+	return []doctor.Finding{doctor.Fault("", text, "After each boot, clear the three bits that redirect: "+
+		strings.Join(write, " && ")+". Devices below these bridges are no longer isolated from each other then: do not, if a "+
+		"virtual machine has one (see: ls /sys/bus/pci/drivers/vfio-pci).")}
 }
 
 // acs returns the control register of ACS from a configuration space.

@@ -17,11 +17,8 @@ import (
 
 const noGUID = "0000:0000:0000:0000"
 
-// EFA has no GUIDs and no RDMA_CM. sysfs calls its type unspecified.
-func isEFA(h hca.HCA) bool { return h.NodeType == "unspecified" }
-
 func zeroGUID(v *doctor.View, h hca.HCA) []doctor.Finding {
-	if h.NodeGUID != noGUID || isEFA(h) {
+	if h.NodeGUID != noGUID || !h.UsesRDMACM() {
 		return nil
 	}
 	switch h.Function {

@@ -4,6 +4,7 @@
 package hardware
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"slices"
@@ -68,8 +69,7 @@ func inventory(v *doctor.View) (*hca.Inventory, []doctor.Finding) {
 	return node, nil
 }
 
-// ofHCAs looks at the HCAs that answer, but for those that are not the programs': sub-devices, those that manage
-// NVSwitches, and those for raw packets alone.
+// ofHCAs looks at the HCAs that answer, but for those that no program uses for RDMA.
 func ofHCAs(v *doctor.View, look func([]hca.HCA) []doctor.Finding) []doctor.Finding {
 	node, nothing := inventory(v)
 	if nothing != nil {
@@ -84,29 +84,11 @@ func ofHCAs(v *doctor.View, look func([]hca.HCA) []doctor.Finding) []doctor.Find
 				"which ends all its pods (see: rdma-spec status). If it hangs again, replace the card. See why: dmesg"))
 			continue
 		}
-		answered = append(answered, h)
+		if h.ForPrograms() {
+			answered = append(answered, h)
+		}
 	}
-	return append(found, look(slices.DeleteFunc(slices.Clone(answered),
-		func(h hca.HCA) bool { return h.Manages != "" || isSubDevice(h, answered) || forPackets(h) }))...)
-}
-
-// forPackets reports whether an HCA is for raw packets alone, as DPDK uses them: MANA is in Linux 6.8. Its driver tells
-// nothing of its ports (NOP), and it has no GUID.
-func forPackets(h hca.HCA) bool {
-	return h.NodeGUID == noGUID && len(h.Ports) > 0 &&
-		!slices.ContainsFunc(h.Ports, func(p hca.Port) bool { return p.State != "NOP" })
-}
-
-// isSubDevice reports whether an HCA is a part of another one: ConnectX-8 has one for the management of its planes
-// (RDMA_DEVICE_TYPE_SMI in the kernel). It shares the other one's PCI function and node GUID, its ports are that one's
-// planes, and no program opens it: it has no verbs device. If neither of them has one, the first is taken for the
-// other.
-func isSubDevice(h hca.HCA, all []hca.HCA) bool {
-	_, opens := h.Verbs()
-	return !opens && h.PCI != "" && slices.ContainsFunc(all, func(other hca.HCA) bool {
-		_, whole := other.Verbs()
-		return other.PCI == h.PCI && (whole || other.Name < h.Name)
-	})
+	return append(found, look(answered)...)
 }
 
 // object names an HCA, and portObject a port, in findings.
@@ -169,14 +151,29 @@ func eachBoard(look func(*doctor.View, []hca.HCA) []doctor.Finding) doctor.Look 
 	}
 }
 
+// differentFirmware finds the HCAs of a board whose firmware is not that of most. Of two that as many have, the older is
+// the odd one.
 func differentFirmware(_ *doctor.View, group []hca.HCA) (found []doctor.Finding) {
-	newest := slices.MaxFunc(group, func(a, b hca.HCA) int { return doctor.CompareVersions(a.Firmware, b.Firmware) })
+	group = slices.DeleteFunc(slices.Clone(group), func(h hca.HCA) bool { return h.Firmware == "" })
+	count := map[string]int{}
 	for _, h := range group {
-		if h.Firmware != "" && h.Firmware != newest.Firmware {
-			found = append(found, doctor.Fault(object(h), fmt.Sprintf("It has firmware %s, and HCA %s of the same board has %s.",
-				h.Firmware, newest.Name,
-				newest.Firmware), "Install one firmware on all of them, for instance: mlxfwmanager -d "+h.PCI+" --online -u"))
+		count[h.Firmware]++
+	}
+	if len(count) < 2 {
+		return nil
+	}
+	usual := slices.MaxFunc(group, func(a, b hca.HCA) int {
+		return cmp.Or(cmp.Compare(count[a.Firmware], count[b.Firmware]), doctor.CompareVersions(a.Firmware, b.Firmware))
+	})
+	for _, h := range group {
+		if h.Firmware == usual.Firmware {
+			continue
 		}
+		tools := h.Tools(hca.Port{Number: 1})
+		found = append(found, doctor.Fault(object(h), fmt.Sprintf("It has firmware %s, and %d of %d of its board, as HCA %s, "+
+			"have %s.", h.Firmware, count[usual.Firmware], len(group), usual.Name, usual.Firmware),
+			fmt.Sprintf("Drain the node, install firmware %s with %s, and then %s.", usual.Firmware,
+				cmp.Or(tools.Firmware, "the vendor's tool"), cmp.Or(tools.Reset, "restart the node"))))
 	}
 	return found
 }

@@ -6,10 +6,12 @@ package hardware
 import (
 	"cmp"
 	"fmt"
+	"maps"
 	"regexp"
 	"slices"
 	"strings"
 
+	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/cli"
 	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/doctor"
 	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/node"
 	"github.com/rdma-spec/rdma-spec/spec/hca"
@@ -43,7 +45,7 @@ func withLog(look func(*doctor.View, node.KernelLog) []doctor.Finding) doctor.Lo
 	return func(v *doctor.View) []doctor.Finding {
 		log, err := v.KernelLog()
 		if err != nil { // which hca-errors says
-			return []doctor.Finding{{Status: doctor.Skipped, Text: "It depends on hca-errors."}}
+			return []doctor.Finding{{Status: doctor.Skipped, Text: "It depends on hca-errors.", Root: doctor.Unknown}}
 		}
 		return look(v, log)
 	}
@@ -58,26 +60,54 @@ const ofCable = "Reseat or replace the cable or the module, on both ends, and se
 type trouble struct {
 	lines *regexp.Regexp
 	what  string
-	least int    // how many within an hour are a fault
-	cure  string // for the PCI device %s
+	least int // how many within an hour are a fault
+	cure  func(device string, t hca.Tools) string
 }
 
 // troubles are the first that a line matches. A module that is not there is none: "Cable unplugged".
 var troubles = []trouble{
 	{regexp.MustCompile(`(?i)firmware internal error|health compromised|irisc not responding|unrecoverable hardware ` +
-		`error|fatal error \d+ detected|internal error detected|timeout\. Will cause a leak of a command resource`),
-		"Its firmware failed", 1, "Drain the node, install the card's current firmware, and restart the node, which " +
-			"ends all its pods (see: rdma-spec status). If it fails again, replace the card. What it says: dmesg | grep %s"},
+		`error|fatal error \d+ detected|internal error detected|timeout\. Will cause a leak of a command resource|` +
+		`firmware fatal (condition|reset)`), // the last is Broadcom's
+		"Its firmware failed", 1, func(device string, _ hca.Tools) string {
+			return "Drain the node, install the card's current firmware, and restart the node, which ends all its pods (see: " +
+				"rdma-spec status). If it fails again, replace the card. What it says: dmesg | grep " + device
+		}},
 	{regexp.MustCompile(`(?i)cable error|module .*(high temperature|bad or shorted|power budget exceeded)`),
-		"Its cable or module has an error", 1, ofCable + "mlxlink -d %s -m"},
+		"Its cable or module has an error", 1, func(_ string, t hca.Tools) string { return ofCable + t.Module }},
 	{regexp.MustCompile(`(?i)high temperature|over.?temperature|temperature (warning|critical)`),
-		"It is too hot", 1, "See to the air flow and the fans, and see: mget_temp -d %s"},
+		"It is too hot", 1, func(device string, t hca.Tools) string {
+			return "See to the air flow and the fans, and see: " + cmp.Or(t.Heat, "dmesg | grep "+device)
+		}},
 	{regexp.MustCompile(`CREATE_MKEY.*(limits exceeded|no resources)`),
-		"It has no room for more memory regions", 1, "Let fewer processes use the HCA, or let them register less: with " +
-			"huge pages, and without UCX_RCACHE_ENABLE=n. Who has how many: rdma resource show mr; dmesg | grep %s"},
+		"It has no room for more memory regions", 1, func(device string, _ hca.Tools) string {
+			return "Let fewer processes use the HCA, or let them register less: with huge pages, and without " +
+				"UCX_RCACHE_ENABLE=n. Who has how many: rdma resource show mr; dmesg | grep " + device
+		}},
 	{regexp.MustCompile(`PCIe Bus Error: severity=Uncorrect|AER: Uncorrect`),
-		"PCIe has errors that were not corrected", 1, "Reseat the card, or try another slot, and see: lspci -vvs %s"},
-	{regexp.MustCompile(`(?i)\blink (is )?down\b`), "Its port loses its link", 3, ofCable + "mlxlink -d %s -c"},
+		"PCIe has errors that were not corrected", 1, func(device string, _ hca.Tools) string {
+			return "Reseat the card, or try another slot, and see: lspci -vvs " + device
+		}},
+	{regexp.MustCompile(`(?i)\blink (is )?down\b`), "Its port loses its link", 3,
+		func(_ string, t hca.Tools) string { return ofCable + t.Errors }},
+}
+
+// known are the drivers whose words the troubles have. What another driver logs of a sick HCA is not known.
+var known = []string{"mlx4_core", "mlx5_core", "mlx5_core.sf", "bnxt_en", "bnxt_re"}
+
+// unknownDrivers tells which drivers of cards are not among them.
+func unknownDrivers(hcas []hca.HCA) (found []doctor.Finding) {
+	of := map[string][]string{}
+	for _, h := range hcas {
+		if h.PCI != "" && h.Driver != "" && !slices.Contains(known, h.Driver) {
+			of[h.Driver] = append(of[h.Driver], h.Name)
+		}
+	}
+	for _, driver := range slices.Sorted(maps.Keys(of)) {
+		found = append(found, doctor.Unsure("driver "+driver, fmt.Sprintf("How it logs errors of %s is not known here: dmesg "+
+			"| grep %s", strings.Join(of[driver], ", "), driver)))
+	}
+	return found
 }
 
 // linkUp is what drivers log of a port that gets its link.
@@ -118,11 +148,15 @@ func hcaErrors(v *doctor.View) []doctor.Finding {
 			of[i] = append(of[i], line)
 		}
 	}
-	found := eachHCA(func(v *doctor.View, h hca.HCA) (found []doctor.Finding) {
+	ofOne := func(h hca.HCA) (found []doctor.Finding) {
 		counts := doctor.Attribute(v, pciDevices+h.PCI+"/aer_dev_fatal") // none of an HCA that is on no card
 		if _, count, _ := strings.Cut(counts, "TOTAL_ERR_FATAL "); count != "" && count != "0" {
 			found = append(found, doctor.Fault(object(h), "PCIe had fatal errors since the node started: "+count+".",
 				"Reseat the card, or try another slot, and see: lspci -vvs "+h.PCI))
+		}
+		port := hca.Port{Number: 1}
+		if len(h.Ports) > 0 {
+			port = h.Ports[0]
 		}
 		for i, t := range troubles {
 			if t.least > 1 && h.Function != hca.FunctionPhysical { // pods that use it in turn turn it on and off
@@ -140,8 +174,8 @@ func hcaErrors(v *doctor.View) []doctor.Finding {
 					}
 				}
 			}
-			f := doctor.Fault(object(h), fmt.Sprintf("%s: %d times within the last hour, and %d since the log begins; at "+
-				"last: %s", t.what, within, all, last), fmt.Sprintf(t.cure, cmp.Or(h.PCI, h.Name)))
+			f := doctor.Fault(object(h), fmt.Sprintf("%s: %s within the last hour, and %s since the log begins; at "+
+				"last: %s", t.what, times(within), times(all), last), t.cure(cmp.Or(h.PCI, h.Name), h.Tools(port)))
 			if within < t.least && (t.least > 1 || h.Active()) {
 				f.Status, f.Cure = doctor.OK, ""
 			}
@@ -150,7 +184,10 @@ func hcaErrors(v *doctor.View) []doctor.Finding {
 			}
 		}
 		return found
-	})(v)
+	}
+	found := ofHCAs(v, func(hcas []hca.HCA) []doctor.Finding {
+		return append(doctor.Each(hcas, ofOne), unknownDrivers(hcas)...)
+	})
 	if failed != nil {
 		found = append(found, doctor.Unsure("", fmt.Sprintf("The kernel's log cannot be read: %v.", failed)))
 	}
@@ -219,6 +256,6 @@ func Denials(_ *doctor.View, log node.KernelLog) []doctor.Finding {
 		cure = "Set securityContext.appArmorProfile.type of the container to Unconfined, or allow it in the profile."
 	}
 	const most = 200
-	return []doctor.Finding{doctor.Fault("", fmt.Sprintf("%d denials, at last: %s", count,
-		last[:min(len(last), most)]), cure)}
+	return []doctor.Finding{doctor.Fault("", fmt.Sprintf("%s, at last: %s",
+		cli.Counted(count, "denial", "denials"), last[:min(len(last), most)]), cure)}
 }

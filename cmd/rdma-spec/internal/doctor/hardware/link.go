@@ -17,22 +17,25 @@ import (
 	"github.com/rdma-spec/rdma-spec/spec/hca"
 )
 
-// portsWithoutLink finds ports that should carry traffic and do not: there is evidence that they are in use, or were.
-// Others are told, in one line for each function: nobody cabled them, or no pod uses them.
+// portsWithoutLink finds ports that should carry traffic and do not: there is evidence that they are in use, or were, or
+// what belongs together on a node that is for RDMA is dark together. Others are told, in one line for each function:
+// nobody cabled them, or no pod uses them.
 func portsWithoutLink(v *doctor.View) []doctor.Finding {
 	return ofHCAs(v, func(hcas []hca.HCA) (found []doctor.Finding) {
-		unused, odd := map[string]int{}, oddOnes(byBoard(v, hcas))
+		l := links{v, hcas, map[string]string{}, map[string]string{}}
+		l.compare(byBoard(v, hcas))
+		unused := map[string]int{}
 		for _, h := range hcas {
 			for _, p := range h.Ports {
 				f := doctor.Finding{Status: doctor.OK}
 				if !p.Active() {
-					f = portState(v, h, p, hcas, odd[portObject(h, p)])
+					f = l.judge(h, p)
 				}
 				switch {
 				case f.Text != "":
 					found = append(found, f)
 				case f.Status == "" && h.Function == hca.FunctionPhysical:
-					unused[object(h)+": %d of its ports never had a link: not cabled?"]++
+					unused[object(h)+": %d of its ports had no link since the node started: not cabled?"]++
 				case f.Status == "":
 					unused[fmt.Sprintf("PCI device %s: %%d of its %s functions are not in use.", h.Parent, h.Function)]++
 				}
@@ -46,24 +49,86 @@ func portsWithoutLink(v *doctor.View) []doctor.Finding {
 	})
 }
 
-// portState judges a port that is not ACTIVE. Without evidence that it should be, it returns nothing. One that an
-// administrator has turned off is not a fault, unless that leaves the node none. Where a card has lost its link, that
-// is the cause of its functions' too.
-func portState(v *doctor.View, h hca.HCA, p hca.Port, hcas []hca.HCA, odd bool) doctor.Finding {
-	at, see := portObject(h, p), fmt.Sprintf("mlxlink -d %s -p %d", cmp.Or(h.PCI, h.Name), p.Number)
+// links judges ports that are not ACTIVE, each by its object: groups first, and then the odd one of a group.
+type links struct {
+	*doctor.View
+	hcas []hca.HCA
+	dark map[string]string // why a port should be ACTIVE that is in a group without any ACTIVE port
+	odd  map[string]string // why one should be that is in a group with ACTIVE ports
+}
+
+// manyPorts are so many ports of a board that they belong together.
+const manyPorts = 4
+
+// compare finds the groups and the odd ones. A node that is for RDMA has no dark group, whenever it was booted. On one
+// that need not be, four ports of InfiniBand that poll are more than somebody has left without a cable.
+func (l links) compare(boards [][]hca.HCA) {
+	gpus, _ := l.GPUs() // what cannot be listed is not there
+	forRDMA := l.ForRDMA()
+	for _, board := range boards {
+		active, polling := 0, 0
+		ports, down := map[string]int{}, map[string][]string{} // by link layer
+		for _, h := range board {
+			for _, p := range h.Ports {
+				if p.LinkLayer == "Ethernet" && len(h.Ports) > manyPorts && len(p.Netdevs) == 0 { // of a representor
+					continue
+				}
+				if ports[p.LinkLayer]++; p.Active() {
+					active++
+					continue
+				}
+				if down[p.LinkLayer] = append(down[p.LinkLayer], portObject(h, p)); p.PhysState == "Polling" &&
+					p.LinkLayer == "InfiniBand" {
+					polling++
+				}
+			}
+		}
+		all := ports["InfiniBand"] + ports["Ethernet"]
+		for layer, objects := range down {
+			for _, at := range objects {
+				switch {
+				case active == 0 && all >= manyPorts && (forRDMA || polling >= manyPorts):
+					l.dark[at] = fmt.Sprintf("none of the %d ports of its board is ACTIVE", all)
+				case ports[layer] >= manyPorts && len(objects) == 1:
+					l.odd[at] = "the others of its board are ACTIVE"
+				case forRDMA && all >= manyPorts && all == len(gpus):
+					l.odd[at] = "its board has a port for each GPU"
+				}
+			}
+		}
+	}
+	if !forRDMA || len(l.dark) > 0 || slices.ContainsFunc(l.hcas, hca.HCA.Active) {
+		return
+	}
+	for _, h := range l.hcas {
+		for _, p := range h.Ports {
+			if h.Parent == "" {
+				l.dark[portObject(h, p)] = "no port of the node is ACTIVE"
+			}
+		}
+	}
+}
+
+// judge judges a port that is not ACTIVE. Without evidence that it should be, it returns nothing. One that an
+// administrator has turned off is not a fault, unless that leaves the node, or a group, none. Where a card has lost its
+// link, that is the cause of its functions' too.
+func (l links) judge(h hca.HCA, p hca.Port) doctor.Finding {
+	at, see := portObject(h, p), h.Tools(p).Link
 	physical, infiniband := h.Function == hca.FunctionPhysical, p.LinkLayer == "InfiniBand"
-	why, off, on := evidence(v, h, p), "", ""
-	up, known := netdevUp(v, p)
+	why, off, on := cmp.Or(evidence(l.View, h, p), l.dark[at], l.odd[at]), "", ""
+	up, known := netdevUp(l.View, p)
 	switch {
 	case infiniband && p.PhysState == "Disabled":
-		off, on = "it is disabled", see+" -a UP"
+		off, on = "it is disabled", fmt.Sprintf("ibportstate -C %s -D 0 %d enable", h.Name, p.Number)
 	case !infiniband && known && up == "":
 		off, on = "netdev "+p.Netdevs[0]+" is turned off", "ip link set "+p.Netdevs[0]+" up"
-	case !infiniband && known:
-		see = "ip link show " + up
+	case !infiniband && known && !strings.HasPrefix(see, "ip "):
+		see = "ip link show " + up + "; " + see
 	}
-	if why == "" && odd {
-		why = "the others of its board are ACTIVE"
+	without, check := why, "Check the cable and the switch's port, and see: "+see
+	if l.dark[at] != "" {
+		without, check = l.dark[at], "First check what these ports have in common: the switch, its power, its configuration. "+
+			"Then check the cable, and see: "+see
 	}
 	switch {
 	case p.State == "":
@@ -74,42 +139,23 @@ func portState(v *doctor.View, h hca.HCA, p hca.Port, hcas []hca.HCA, odd bool) 
 				h.Name, p.Number))
 	case p.State == "INIT" && !infiniband: // iWARP's, see iw_query_port in the kernel
 		return doctor.Told(at, "It has a link, and its netdev no IPv4 address.")
-	case off != "" && (why != "" || h.PCI == "") && !slices.ContainsFunc(hcas, hca.HCA.Active):
+	case off != "" && l.dark[at] != "":
+		return doctor.Fault(at, fmt.Sprintf("It is %s because %s, and %s.", p.State, off, l.dark[at]), on).Paste()
+	case off != "" && (why != "" || h.PCI == "") && !slices.ContainsFunc(l.hcas, hca.HCA.Active):
 		return doctor.Fault(at, fmt.Sprintf("It is %s because %s, and no other port of the node is ACTIVE.", p.State, off),
 			on).Paste()
 	case off != "" && physical:
 		return doctor.Told(at, "It is %s because %s: %s", p.State, off, on)
-	case off == "" && why != "" && slices.ContainsFunc(hcas, func(parent hca.HCA) bool {
+	case off == "" && why != "" && slices.ContainsFunc(l.hcas, func(parent hca.HCA) bool {
 		return h.Parent != "" && h.Parent == parent.PCI && len(parent.Ports) > 0 && !parent.Active() &&
-			portState(v, parent, parent.Ports[0], hcas, false).Status == doctor.Wrong
+			l.judge(parent, parent.Ports[0]).Status == doctor.Wrong
 	}):
-		return doctor.Finding{Status: doctor.Skipped, Object: at, Text: "It depends on its physical function."}
+		return doctor.Finding{Status: doctor.Skipped, Object: at, Text: "It depends on its physical function.",
+			Root: doctor.Wrong}
 	case off == "" && why != "":
-		return doctor.Fault(at, fmt.Sprintf("It is %s (%s), and %s.", p.State, p.PhysState, why),
-			"Check the cable and the switch's port, and see: "+see)
+		return doctor.Fault(at, fmt.Sprintf("It is %s (%s), and %s.", p.State, p.PhysState, without), check)
 	}
 	return doctor.Finding{}
-}
-
-// oddOnes are the ports that are the only one of at least four of their board and link layer that is not ACTIVE.
-func oddOnes(boards [][]hca.HCA) map[string]bool {
-	odd := map[string]bool{}
-	for _, group := range boards {
-		ports, down := map[string]int{}, map[string][]string{} // by link layer
-		for _, h := range group {
-			for _, p := range h.Ports {
-				if ports[p.LinkLayer]++; !p.Active() {
-					down[p.LinkLayer] = append(down[p.LinkLayer], portObject(h, p))
-				}
-			}
-		}
-		for layer, objects := range down {
-			if ports[layer] >= 4 && len(objects) == 1 {
-				odd[objects[0]] = true
-			}
-		}
-	}
-	return odd
 }
 
 // linkUseReads are what tells that a netdev is, or was, in use. The addresses are those of the node's network
@@ -132,7 +178,9 @@ func evidence(v *doctor.View, h hca.HCA, p hca.Port) string {
 	}
 	names, _ := v.Glob(at + "gid_attrs/ndevs/*")
 	for _, name := range names {
-		if netdev := doctor.Attribute(v, name); len(p.Netdevs) == 0 && netdev != "" {
+		netdev := doctor.Attribute(v, name)
+		own := func(other hca.Port) bool { return slices.Contains(other.Netdevs, netdev) }
+		if len(p.Netdevs) == 0 && netdev != "" && !slices.ContainsFunc(h.Ports, own) {
 			return "its netdev " + netdev + " is in a pod"
 		}
 	}
@@ -144,13 +192,21 @@ func evidence(v *doctor.View, h hca.HCA, p hca.Port) string {
 	switch {
 	case h.Function != hca.FunctionPhysical:
 	case lost > 0:
-		return fmt.Sprintf("it has lost its link %d times", lost)
+		return "it has lost its link " + times(lost)
 	case ups > 0:
 		return "its netdev had a link since the node started"
 	case before >= 0:
 		return "it had a link since the node started: " + log.Lines[before].Text
 	}
 	return ""
+}
+
+// times says how often.
+func times(n int) string {
+	if n == 1 {
+		return "once"
+	}
+	return fmt.Sprintf("%d times", n)
 }
 
 // count reads a number of sysfs, 0 where there is none.

@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/doctor"
+	"github.com/rdma-spec/rdma-spec/spec/hca"
 )
 
 // memoryChecks are about limits of registered memory that are not memlock.
@@ -48,7 +49,7 @@ func meminfo(v *doctor.View, name string) (int64, bool) {
 // smallPages tells where EFA has no huge pages. Whether they are needed depends on how much is registered.
 func smallPages(v *doctor.View) []doctor.Finding {
 	node, err := v.HCAs()
-	if err != nil || !slices.ContainsFunc(node.HCAs, isEFA) {
+	if err != nil || !slices.ContainsFunc(node.HCAs, func(h hca.HCA) bool { return h.Purpose() == hca.PurposeEFA }) {
 		return doctor.Inapplicable("The node has no EFA.")
 	}
 	pages, known := meminfo(v, "HugePages_Total")

@@ -38,7 +38,7 @@ func moduleChecks() []doctor.Check {
 		ID: "rdma-cm-module", Family: "modules", Title: "The module rdma_ucm is loaded.",
 		Messages: []string{`RDMA device "rdma_cm" not found`, "rdma_create_event_channel: No such device"},
 		Why:      "Programs that connect by RDMA_CM open /dev/infiniband/rdma_cm, and device plugins want to hand it out.",
-		Look:     noConnectionManager,
+		Needs:    []string{"uverbs-module"}, Look: noConnectionManager,
 	}, {
 		ID: "modules-of-one-build", Family: "modules", Title: "All RDMA modules are of one build.",
 		Messages: []string{"driver is in use", "modprobe: FATAL: Module mlx5_core is in use."},
@@ -62,7 +62,7 @@ func noConnectionManager(v *doctor.View) []doctor.Finding {
 	if nothing != nil {
 		return nothing
 	}
-	uses := func(h hca.HCA) bool { return h.Unread == "" && !isEFA(h) }
+	uses := func(h hca.HCA) bool { return h.Unread == "" && h.UsesRDMACM() }
 	switch {
 	case node.RDMACM != nil || !slices.ContainsFunc(node.HCAs, uses):
 		return nil

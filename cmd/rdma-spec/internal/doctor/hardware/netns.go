@@ -50,11 +50,11 @@ func netnsMode(v *doctor.View) []doctor.Finding {
 			"It is exclusive, and rdma-cni is neither a program in /opt/cni/bin, /var/lib/cni/bin, or K3s' data, nor named "+
 				"in a network configuration of CNI. It is right if something else moves HCAs into pods, as DRANET does. It is "+
 				"wrong if pods share HCAs: then run \"rdma system set netns shared\", write \"options ib_core netns_mode=1\" to "+
-				"/etc/modprobe.d/ib_core.conf, and restart the node if the first command fails.")}
+				"/etc/modprobe.d/rdma-spec-netns.conf, and restart the node if the first command fails.")}
 	case !exclusive && cni.Configured != "":
 		return []doctor.Finding{doctor.Fault("", "It is shared, and "+cni.Configured+
 			" names rdma-cni, which needs it to be exclusive.",
-			"echo 'options ib_core netns_mode=0' > /etc/modprobe.d/ib_core.conf && rdma system set netns exclusive || echo "+
+			"echo 'options ib_core netns_mode=0' > /etc/modprobe.d/rdma-spec-netns.conf && rdma system set netns exclusive || echo "+
 				"'restart the node'").WithCare("pods that share HCAs lose them", "rdma-spec status")}
 	case exclusive:
 		return []doctor.Finding{doctor.Told("",

@@ -23,12 +23,11 @@ const (
 // portChecks are about the ports of HCAs.
 func portChecks() []doctor.Check {
 	return []doctor.Check{{
-		ID: "port-active", Family: "hca", Title: "Each port that is in use, or was, is ACTIVE.",
+		ID: "port-active", Family: "hca", Title: "Each port that is in use, was, or should be, is ACTIVE.",
 		Messages: []string{"Port number 1 state is Down", "PORT_DOWN"},
 		Why:      "A port carries traffic only when it is ACTIVE.",
-		Reads: slices.Concat(boardReads, linkUseReads, []string{
-			"sys/bus/pci/devices/*/virtfn*", "sys/class/infiniband/*/ports/*/counters/link_downed",
-			"sys/class/infiniband/*/ports/*/gid_attrs/ndevs/*"}),
+		Reads: slices.Concat(boardReads, linkUseReads, doctor.GPUReads, []string{
+			"sys/bus/pci/devices/*/virtfn*", "sys/class/infiniband/*/ports/*/counters/link_downed"}),
 		Needs: []string{"hca-answers", "guid-valid", "hca-errors"}, Look: portsWithoutLink,
 	}, {
 		ID: "port-rate", Family: "hca", Title: "Each port has the rate of the others of its board.",
@@ -97,12 +96,13 @@ func speed(rate string) (gigabits float64, lanes int) {
 	return gigabits, lanes
 }
 
-// uneven is a port whose value no other port of its board and link layer has: two or more that share one are a design.
+// uneven is a port whose value is not that of most of its board and link layer.
 type uneven struct {
 	hca.Port
 	at, value   string
 	other, than string // a port with the usual value, and that
 	most        bool   // most ports have the usual value
+	alike       int    // how many ports have its value: two or more can be a design
 	hca         hca.HCA
 }
 
@@ -125,8 +125,9 @@ func unevenPorts(group []hca.HCA, value func(hca.Port) string) (found []uneven) 
 			return cmp.Or(cmp.Compare(count[layer+a.value], count[layer+b.value]), cmp.Compare(x, y))
 		})
 		for _, p := range ports {
-			if p.value != usual.value && count[layer+p.value] == 1 {
+			if p.value != usual.value {
 				p.other, p.than, p.most = usual.at, usual.value, 2*count[layer+usual.value] > len(ports)
+				p.alike = count[layer+p.value]
 				found = append(found, p)
 			}
 		}
@@ -140,7 +141,7 @@ func slowPorts(v *doctor.View, group []hca.HCA) (found []doctor.Finding) {
 		for _, p := range h.Ports {
 			if _, lanes := speed(p.Rate); p.LinkLayer == "InfiniBand" && lanes == 1 && p.Active() {
 				found = append(found, doctor.Fault(portObject(h, p), fmt.Sprintf("Its link has one lane (%s).", p.Rate),
-					fmt.Sprintf("Reseat or replace the cable, and see: mlxlink -d %s -p %d", h.PCI, p.Number)))
+					"Reseat or replace the cable, and see: "+h.Tools(p).Link))
 			}
 		}
 	}
@@ -152,14 +153,15 @@ func slowPorts(v *doctor.View, group []hca.HCA) (found []doctor.Finding) {
 	}) {
 		mine, _ := speed(p.value)
 		best, _ := speed(p.than)
+		if mine >= best || p.alike > 1 && !p.most {
+			continue
+		}
 		f := doctor.Unsure(p.at, fmt.Sprintf("Its rate is %s, and %s of the same board has %s.", p.value, p.other, p.than))
-		if p.most {
-			f = doctor.Fault(p.at, f.Text, fmt.Sprintf("Reseat or replace the cable, check the switch's port, and see: "+
-				"mlxlink -d %s -p %d", p.hca.PCI, p.Number))
+		if p.most && p.alike == 1 {
+			f = doctor.Fault(p.at, f.Text, "Reseat or replace the cable, check the switch's port, and see: "+
+				p.hca.Tools(p.Port).Link)
 		}
-		if mine < best {
-			found = append(found, f)
-		}
+		found = append(found, f)
 	}
 	return found
 }
@@ -172,7 +174,7 @@ func bonded(v *doctor.View, p hca.Port) bool {
 
 // fullGIDTable finds RoCE ports whose table has no empty place.
 func fullGIDTable(v *doctor.View, h hca.HCA, p hca.Port) []doctor.Finding {
-	if p.LinkLayer != "Ethernet" || isEFA(h) {
+	if p.LinkLayer != "Ethernet" {
 		return nil
 	}
 	names, err := v.Glob(fmt.Sprintf(portFolder, h.Name, p.Number) + "gids/*")
@@ -197,6 +199,9 @@ func differentMTUs(v *doctor.View, group []hca.HCA) (found []doctor.Finding) {
 		}
 		return doctor.Attribute(v, classNet+p.Netdevs[0]+"/mtu")
 	}) {
+		if p.alike > 1 {
+			continue
+		}
 		found = append(found, doctor.Unsure(p.at, fmt.Sprintf("Netdev %s has MTU %s, and %s of the same board has %s. If "+
 			"both are on one network: ip link set %[1]s mtu %[4]s", p.Netdevs[0], p.value, p.other, p.than)))
 	}

@@ -47,7 +47,8 @@ func summary(findings []doctor.Finding) []string {
 	return lines
 }
 
-// What depends on something that is wrong is skipped, for the object that it is wrong with and what belongs to that.
+// What depends on something that is wrong is skipped, for the object that it is wrong with and what belongs to that. What
+// is only unknown hides no fault.
 func TestOneCauseIsOneAlarm(t *testing.T) {
 	port := func(object string) doctor.Finding { return doctor.Fault(object, "It is bad.", "cure it") }
 	checks := []doctor.Check{
@@ -63,7 +64,7 @@ func TestOneCauseIsOneAlarm(t *testing.T) {
 	want := []string{
 		"third skipped HCA a port 1", "third wrong HCA b",
 		"first wrong HCA a", "first unknown HCA c",
-		"second skipped HCA a port 1", "second wrong HCA ab", "second skipped HCA c", "second ok HCA a",
+		"second ok HCA a", "second skipped HCA a port 1", "second wrong HCA ab", "second wrong HCA c",
 		"all wrong", "after all skipped", "after that skipped",
 	}
 	if diff := cmp.Diff(want, summary(got)); diff != "" {
@@ -75,6 +76,26 @@ func TestOneCauseIsOneAlarm(t *testing.T) {
 	if healthy := doctor.Run(t.Context(), open(t, hcatest.Files{}), []doctor.Check{finds("x", nil)}); len(healthy) != 1 ||
 		healthy[0].Text != "x holds." {
 		t.Errorf("%+v", healthy)
+	}
+}
+
+// A skip keeps what its root is: what is wrong is not hidden behind a skip whose root is unknown, and an unknown is.
+func TestOnlyAFaultSilences(t *testing.T) {
+	skipped := doctor.Finding{Status: doctor.Skipped, Text: "It depends on the log.", Root: doctor.Unknown}
+	got := doctor.Run(t.Context(), open(t, hcatest.Files{}), []doctor.Check{
+		finds("log", nil, doctor.Unsure("", "It cannot be read.")),
+		finds("symbols", []string{"log"}, skipped),
+		finds("peermem", []string{"symbols"}, doctor.Fault("module nvidia_peermem", "It is not loaded.", "modprobe")),
+		finds("port", nil, doctor.Unsure("HCA b port 1", "It cannot be read.")),
+		finds("rate", []string{"port"}, doctor.Unsure("HCA b port 1", "It cannot be read.")),
+		finds("card", nil, doctor.Fault("HCA a", "It is bad.", "cure it")),
+		finds("on it", []string{"card"}, doctor.Unsure("HCA a port 1", "Who knows.")),
+		finds("below", []string{"on it"}, doctor.Fault("HCA a port 1", "It is bad.", "cure it")),
+	})
+	want := []string{"log unknown", "symbols skipped", "peermem wrong module nvidia_peermem", "port unknown HCA b port 1", "rate skipped HCA b port 1",
+		"card wrong HCA a", "on it skipped HCA a port 1", "below skipped HCA a port 1"}
+	if diff := cmp.Diff(want, summary(got)); diff != "" || got[4].Root != doctor.Unknown || got[7].Root != doctor.Wrong {
+		t.Errorf("%+v (-want +got):\n%s", got, diff)
 	}
 }
 

@@ -81,7 +81,7 @@ var plantedHCAs = []plant{
 	{
 		name: "an older firmware", check: "firmware-same", object: "HCA mlx5_1",
 		with: hcatest.Files{at(1) + "/fw_ver": "28.9.1000\n"},
-		text: "28.9.1000, and HCA mlx5_0 of the same board has 28.39.2048", cure: "mlxfwmanager -d 0000:b5:00.0 --online -u",
+		text: "28.9.1000, and 5 of 6 of its board, as HCA mlx5_0, have 28.39.2048", cure: "mlxfwreset -d 0000:b5:00.0 reset",
 	},
 	{
 		name: "no verbs device although the port is ACTIVE", check: "class-devices", object: "HCA mlx5_1",

@@ -191,9 +191,8 @@ var plantedGPUs = []plant{
 	{
 		name: "ACS hardware.Redirects on a switch", check: "acs", with: hcatest.Files{hcatest.PCIFolder(downToGPU, rootPort+
 			"/"+switchUp) + "/config": config(hardware.Redirects)},
-		text: downToGPU, cure: "With setpci, clear bits 2, 3, and 5 of ECAP_ACS+0x6.w of these bridges, after " +
-			"each boot. Devices below them are no longer isolated from each " +
-			"other then: do not, if a virtual machine has one (see: ls /sys/bus/pci/drivers/vfio-pci).",
+		text: downToGPU, cure: "setpci -s 0000:b2:01.0 ECAP_ACS+0x6.w=0:2c. Devices below these bridges are no longer " +
+			"isolated from each other then: do not, if a virtual machine has one (see: ls /sys/bus/pci/drivers/vfio-pci).",
 	},
 	{
 		name: "configuration space that only root can read", check: "acs", status: doctor.Unknown,
@@ -216,7 +215,7 @@ var plantedKernel = []plant{
 		name: "SELinux denies", check: "security-denials", cure: "setsebool -P container_use_devices on",
 		with: hcatest.Files{node.AnswersFolder + "/kernel-log.json": `{"answer": {"now": 9000, "lines": [
 			{"at": 8000, "text": "audit: type=1400 audit(1.2:3): avc:  denied  { read write } for  pid=7 comm=\"ib_write_bw\" path=\"/dev/infiniband/uverbs0\" tclass=chr_file"}]}}`},
-		text: "1 denials",
+		text: "1 denial",
 	},
 	{
 		name: "AppArmor denies", check: "security-denials", cure: "appArmorProfile",

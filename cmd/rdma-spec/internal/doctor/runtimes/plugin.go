@@ -127,8 +127,11 @@ func pluginRegistered(v *doctor.View, p agents.Plugin) []doctor.Finding {
 	case len(first) == 0:
 		return nil // plugin-runs says so
 	case p.Policy.Exists && p.Policy.Lives:
-		text := fmt.Sprintf("nri-rdma %s runs since %s, and its policy is from %s", p.Policy.Version,
-			first[0].Started.UTC().Format(time.DateTime), p.Policy.Source)
+		since := ""
+		if !first[0].Started.IsZero() {
+			since = " since " + first[0].Started.UTC().Format(time.DateTime)
+		}
+		text := fmt.Sprintf("nri-rdma %s runs%s, and its policy is from %s", p.Policy.Version, since, p.Policy.Source)
 		if p.Policy.Version != p.Tool {
 			text += "; this rdma-spec is " + p.Tool
 		}

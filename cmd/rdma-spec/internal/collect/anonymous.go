@@ -1,0 +1,337 @@
+// Copyright The rdma-spec Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package collect
+
+import (
+	"encoding/binary"
+	"encoding/hex"
+	"fmt"
+	"net"
+	"net/netip"
+	"path"
+	"regexp"
+	"slices"
+	"strings"
+
+	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/node/archive"
+	"github.com/rdma-spec/rdma-spec/plugin/policy"
+)
+
+// standIns replace what names a cluster: names of hosts, pods, containers, namespaces, users and images, addresses,
+// MACs and GUIDs. They are numbers in the order in which they are met, and no hashes: names and addresses can be guessed.
+// What relates stays related: the vendor's part of a MAC and of the GUIDs made of it, and the prefixes of subnets. HCAs,
+// drivers, and handlers keep their names, but for what a name has of a MAC.
+type standIns struct {
+	numbers map[string]map[string]int
+	first   map[string]byte   // the bit of an address that came first below a prefix
+	known   map[kind][]string // the names of the node's containers
+	host    string
+}
+
+// newStandIns learns the names of the containers of a node.
+func newStandIns(containers []policy.Container) *standIns {
+	s := &standIns{map[string]map[string]int{}, map[string]byte{}, map[kind][]string{}, ""}
+	for _, c := range containers {
+		for k, name := range map[kind]string{namespace: c.Namespace, pod: c.Pod, container: c.Name} {
+			if !slices.Contains(s.known[k], name) {
+				s.known[k] = append(s.known[k], name)
+			}
+		}
+	}
+	return s
+}
+
+// number counts values of a sort from 1.
+func (s *standIns) number(sort, value string) int {
+	if s.numbers[sort] == nil {
+		s.numbers[sort] = map[string]int{}
+	}
+	n, met := s.numbers[sort][value]
+	if !met {
+		n = len(s.numbers[sort]) + 1
+		s.numbers[sort][value] = n
+	}
+	return n
+}
+
+func (s *standIns) name(sort, value string) string {
+	if value == "" {
+		return ""
+	}
+	return fmt.Sprintf("%s-%d", sort, s.number(sort, value))
+}
+
+var sorts = map[kind]string{namespace: "namespace", pod: "pod", container: "container", ruleName: "rule", folder: "folder"}
+
+// as is what a text of an answer becomes. Several lines are several texts.
+func (s *standIns) as(k kind, text string) string {
+	switch k {
+	case namespace, pod, container, ruleName, folder:
+		return s.name(sorts[k], text)
+	case namespaces:
+		return s.glob(namespace, text)
+	case object:
+		return s.object(text)
+	case about:
+		if key, name, own := strings.Cut(text, "/container."); own {
+			return key + "/container." + s.name("container", name)
+		}
+		return text
+	case address:
+		if prefix, err := netip.ParsePrefix(text); err == nil {
+			return netip.PrefixFrom(s.address(prefix.Addr()), prefix.Bits()).String()
+		}
+		if a, err := netip.ParseAddr(text); err == nil {
+			return s.address(a).String()
+		}
+		return ""
+	}
+	return s.text(asIs(k, text))
+}
+
+// glob returns the stand-ins of the names that a glob matches, and one of the glob itself, so that no two are alike.
+func (s *standIns) glob(k kind, glob string) string {
+	if strings.Trim(glob, "*") == "" {
+		return glob
+	}
+	var all []string
+	for _, name := range s.known[k] {
+		if matched, _ := path.Match(glob, name); matched {
+			all = append(all, s.name(sorts[k], name))
+		}
+	}
+	return strings.Join(append(all, s.name("no-"+sorts[k], glob)), "\n")
+}
+
+// object returns the objects that an entry of the ignore file is about: for "container ml/* worker", those of the names
+// that each of its globs matches.
+func (s *standIns) object(glob string) string {
+	words := strings.SplitN(glob, " ", 4)
+	if words[0] != "container" || len(words) < 2 || !strings.Contains(words[1], "/") {
+		return s.text(glob)
+	}
+	all := []string{"container"}
+	each := func(between, texts string) {
+		before := all
+		all = nil
+		for _, begun := range before {
+			for text := range strings.SplitSeq(texts, "\n") {
+				all = append(all, begun+between+text)
+			}
+		}
+	}
+	ns, name, _ := strings.Cut(words[1], "/")
+	each(" ", s.glob(namespace, ns))
+	each("/", s.glob(pod, name))
+	if len(words) > 2 {
+		each(" ", s.glob(container, words[2]))
+	}
+	if len(words) > 3 { // HCA mlx5_0
+		each(" ", words[3])
+	}
+	return strings.Join(all, "\n")
+}
+
+// The forms in which texts have MACs and GUIDs, in the order in which they count, and addresses. A file of sysfs has
+// versions that look like an address of IPv4.
+const (
+	ofHardware = `\b[0-9a-fA-F]{2}(?::[0-9a-fA-F]{2}){5,19}\b` + // a MAC, a GUID, an address of IPoIB
+		`|\b[0-9a-fA-F]{4}(?::[0-9a-fA-F]{4}){3}(?:(?::[0-9a-fA-F]{4}){4})?\b` + // a GUID, a GID
+		`|\b0x[0-9a-f]{16}\b|\b(?:en|ib|roce|opa|iw|wl)x(?:[0-9a-f]{16}|[0-9a-f]{12})` // in a name
+	ofAddresses = `|\b\d{1,3}(?:\.\d{1,3}){3}\b|[0-9a-fA-F:]*::[0-9a-fA-F:]*|(?:[0-9a-fA-F]{1,4}:){7}[0-9a-fA-F]{1,4}`
+)
+
+var (
+	hardwareForm = regexp.MustCompile(ofHardware)
+	anyForm      = regexp.MustCompile(ofHardware + ofAddresses)
+	home         = regexp.MustCompile(`/home/([^/\s]+)`)
+)
+
+// text replaces what a text has of these, and of the names of the host and of users.
+func (s *standIns) text(text string) string {
+	text = anyForm.ReplaceAllStringFunc(text, s.form)
+	if s.host != "" {
+		text = strings.ReplaceAll(text, s.host, s.name("host", s.host))
+	}
+	return home.ReplaceAllStringFunc(text, func(of string) string { return "/home/" + s.name("user", path.Base(of)) })
+}
+
+// hardware replaces MACs and GUIDs alone.
+func (s *standIns) hardware(text string) string {
+	return hardwareForm.ReplaceAllStringFunc(text, s.form)
+}
+
+// form returns the stand-in of one of these forms, in the same form.
+func (s *standIns) form(of string) string {
+	groups := strings.Split(of, ":")
+	b, err := hex.DecodeString(strings.Join(groups, ""))
+	switch before, digits, named := strings.Cut(of, "x"); {
+	case named:
+		b, _ = hex.DecodeString(digits) // the forms have such digits
+		return before + "x" + hex.EncodeToString(s.octets(b))
+	case err == nil && len(b) == len(groups) && len(b) > 1:
+		return s.octets(b).String()
+	case err == nil && 2*len(groups) == len(b) && len(b) == 16:
+		return s.address(netip.AddrFrom16([16]byte(b))).StringExpanded()
+	case err == nil && 2*len(groups) == len(b) && len(b) == 8:
+		digits := hex.EncodeToString(s.octets(b))
+		return digits[:4] + ":" + digits[4:8] + ":" + digits[8:12] + ":" + digits[12:]
+	}
+	if a, err := netip.ParseAddr(of); err == nil {
+		return s.address(a).String()
+	}
+	return of
+}
+
+// octets returns the stand-in of a MAC, of a GUID, or of an address of IPoIB, which ends with a GID. A vendor has a
+// number, and so has what it numbers itself. The two bits that say how a MAC was given stay.
+func (s *standIns) octets(b net.HardwareAddr) net.HardwareAddr {
+	b = slices.Clone(b)
+	switch {
+	case len(b) == 20:
+		gid := s.address(netip.AddrFrom16([16]byte(b[4:]))).As16()
+		return append(b[:4], gid[:]...)
+	case len(b) != 6 && len(b) != 8:
+		return b
+	}
+	vendor, own, middle := b[:3], b[len(b)-3:], b[3:len(b)-3]
+	if slices.Max(b) == 0 || slices.Min(b) == 0xff {
+		return b
+	}
+	if slices.Max(vendor) > 0 {
+		bits := vendor[0] & 3
+		vendor[0] -= bits
+		n := s.number("vendor", string(vendor))
+		vendor[0], vendor[1], vendor[2] = 0xac|bits, byte(n>>8), byte(n)
+	}
+	if m := hex.EncodeToString(middle); m != "" && m != "fffe" && m != "0300" && m != "0000" {
+		binary.BigEndian.PutUint16(middle, uint16(0x4000+s.number("middle", m)))
+	}
+	n := s.number("card", string(own))
+	own[0], own[1], own[2] = 0x10|byte(n>>16), byte(n>>8), byte(n)
+	return b
+}
+
+// Where the stand-ins of addresses begin: with addresses that few have.
+var (
+	firstIPv4 = netip.MustParseAddr("25.18.0.0").As4()
+	firstIPv6 = netip.MustParseAddr("2001:db8::").As16()
+)
+
+// address returns the stand-in of an address. Addresses with a common prefix, of whatever length, have stand-ins with a
+// common prefix of that length. Those that mean the same everywhere stay.
+func (s *standIns) address(a netip.Addr) netip.Addr {
+	switch {
+	case a.IsUnspecified() || a.IsLoopback() || a.IsMulticast() || a.Is4() && a.IsLinkLocalUnicast():
+		return a
+	case a.Is4():
+		b := a.As4()
+		return netip.AddrFrom4([4]byte(s.prefix("4", b[:], firstIPv4[:])))
+	case a.Is4In6():
+		return netip.AddrFrom16(s.address(a.Unmap()).As16())
+	}
+	b := a.As16()
+	if !a.IsLinkLocalUnicast() {
+		copy(b[:8], s.prefix("6", b[:8], firstIPv6[:8]))
+	}
+	copy(b[8:], s.octets(b[8:]))
+	return netip.AddrFrom16(b)
+}
+
+// prefix follows an address bit by bit: below each prefix, what comes first takes the bit of the first stand-in.
+func (s *standIns) prefix(family string, b, base []byte) []byte {
+	found := make([]byte, len(b))
+	way := []byte(family)
+	for i := range 8 * len(b) {
+		bit, of := b[i/8]>>(7-i%8)&1, base[i/8]>>(7-i%8)&1
+		first, met := s.first[string(way)]
+		if !met {
+			s.first[string(way)], first = bit, bit
+		}
+		found[i/8] |= (of ^ bit ^ first) << (7 - i%8)
+		way = append(way, '0'+bit)
+	}
+	return found
+}
+
+// without are files that are left out: their texts are an administrator's, or the name of a switch or a card.
+var without = []string{"ifalias", "node_desc", "phys_switch_id", "phys_port_id"}
+
+// entry returns a file with stand-ins. Files that have versions keep what looks like an address.
+func (s *standIns) entry(e archive.Entry) archive.Entry {
+	name := e.Name
+	e.Name, e.Link = s.hardware(e.Name), s.hardware(e.Link)
+	text := string(e.Content)
+	switch base := path.Base(name); {
+	case len(e.Content) == 0 || strings.HasPrefix(name, "rdma-spec/"):
+		return e
+	case slices.Contains(without, base):
+		text = ""
+	case base == "hostname":
+		s.host = strings.TrimSpace(text)
+		text = s.name("host", s.host) + "\n"
+	case base == "route" || base == "if_inet6":
+		text = s.table(text, base == "if_inet6")
+	case base == "cgroup" && strings.HasPrefix(name, "proc/"):
+		text = ofContainers(text)
+	case name == "proc/version":
+		text = builtBy.ReplaceAllString(text, "")
+	case strings.HasPrefix(name, "sys/"):
+		text = s.hardware(text)
+	}
+	e.Content = []byte(text)
+	return e
+}
+
+// builtBy is who built the kernel, and where.
+var builtBy = regexp.MustCompile(`\([^()\s]+@[^()]+\) `)
+
+// ofContainers leaves the control groups of processes that are in no container without their names.
+func ofContainers(text string) string {
+	var kept strings.Builder
+	for line := range strings.Lines(text) {
+		if fields := strings.SplitN(line, ":", 3); len(fields) == 3 && !inContainer.MatchString(fields[2]) {
+			line = fields[0] + ":" + fields[1] + ":/\n"
+		}
+		kept.WriteString(line)
+	}
+	return kept.String()
+}
+
+var inContainer = regexp.MustCompile(`kubepods|[0-9a-f]{64}`)
+
+// table replaces the addresses of /proc/net/route, which are in the order of the machine's bytes, or of if_inet6.
+func (s *standIns) table(text string, six bool) string {
+	var kept strings.Builder
+	for line := range strings.Lines(text) {
+		columns := strings.SplitAfter(line, "\t")
+		if six {
+			columns = strings.SplitAfterN(line, " ", 2)
+		}
+		for i, column := range columns {
+			digits := strings.TrimSpace(column)
+			b, err := hex.DecodeString(digits)
+			switch {
+			case err != nil:
+				continue
+			case six && i == 0 && len(b) == 16:
+				mapped := s.address(netip.AddrFrom16([16]byte(b))).As16()
+				b = mapped[:]
+			case !six && (i == 1 || i == 2) && len(b) == 4:
+				slices.Reverse(b)
+				mapped := s.address(netip.AddrFrom4([4]byte(b))).As4()
+				b = mapped[:]
+				slices.Reverse(b)
+			default:
+				continue
+			}
+			columns[i] = strings.Replace(column, digits, strings.ToUpper(hex.EncodeToString(b)), 1)
+			if six {
+				columns[i] = strings.ToLower(columns[i])
+			}
+		}
+		kept.WriteString(strings.Join(columns, ""))
+	}
+	return kept.String()
+}

@@ -1,0 +1,127 @@
+// Copyright The rdma-spec Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package hca
+
+import (
+	"fmt"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/rdma-spec/rdma-spec/spec/hca/hcatest"
+)
+
+// TestPurpose: the node type alone does not tell what an HCA is for.
+func TestPurpose(t *testing.T) {
+	for name, test := range map[string]struct {
+		hca  hcatest.HCA
+		want Purpose
+	}{
+		"ConnectX":                  {hcatest.HCA{Name: "mlx5_0", Driver: "mlx5_core"}, PurposeRDMA},
+		"EFA":                       {hcatest.HCA{Name: "rdmap16s27", Driver: "efa", NodeType: "7: unspecified"}, PurposeEFA},
+		"EFA in a copy":             {hcatest.HCA{Name: "efa_0", NodeType: "7: unspecified", GUID: zeroGUID}, PurposeEFA},
+		"Gaudi":                     {hcatest.HCA{Name: "hlib_0", Driver: "habanalabs", NodeType: "7: unspecified"}, PurposeRDMA},
+		"a function without a GUID": {hcatest.HCA{Name: "mlx5_0", Driver: "mlx5_core", GUID: zeroGUID}, PurposeRDMA},
+		"MANA":                      {hcatest.HCA{Name: "mana_0", Driver: "mana"}, PurposeRDMA},
+		"MANA's Ethernet":           {hcatest.HCA{Name: "manae_0", Driver: "mana", GUID: zeroGUID}, PurposeRawPackets},
+	} {
+		test.hca.PCI, test.hca.Ports = onePCI, []hcatest.Port{{LinkLayer: "Ethernet"}}
+		h := scan(t, hcatest.Node{HCAs: []hcatest.HCA{test.hca}}.Files()).HCAs[0]
+		if got := h.Purpose(); got != test.want || h.ForPrograms() != (test.want == PurposeRDMA || test.want == PurposeEFA) {
+			t.Errorf("%s is for %s, want %s", name, got, test.want)
+		}
+	}
+}
+
+// A sub-device is part of the HCA that has its PCI function, in whatever order they come, and Active leaves it out.
+func TestSubDevices(t *testing.T) {
+	for _, name := range []string{"a_smi", "smi1"} {
+		f := hcatest.Node{HCAs: []hcatest.HCA{
+			{Name: "ibp8s0", PCI: onePCI, Driver: "mlx5_core", Ports: []hcatest.Port{{}}},
+			{Name: name, PCI: onePCI, Driver: "mlx5_core", Ports: []hcatest.Port{{}, {}}},
+		}}.Files().Without("sys/class/infiniband_verbs/uverbs1", oneBus+"/infiniband_verbs/uverbs1")
+		node := scan(t, f)
+		h, _ := node.Find(name)
+		usable, _ := node.Active()
+		if h.Manages != "the planes of ibp8s0" || h.Purpose() != PurposeManagement || len(usable) != 1 {
+			t.Errorf("%s manages %q, usable %d", name, h.Manages, len(usable))
+		}
+	}
+}
+
+// The commands are those of the vendor, and the kernel's where none is known.
+func TestTools(t *testing.T) {
+	with := Port{Number: 2, Netdevs: []string{"eth7"}}
+	for driver, want := range map[string]Tools{
+		"mlx5_core": {Link: "mlxlink -d 0000:5e:00.0 -p 2", Errors: "mlxlink -d 0000:5e:00.0 -c",
+			Module: "mlxlink -d 0000:5e:00.0 -m", Heat: "mget_temp -d 0000:5e:00.0",
+			Firmware: "mlxfwmanager -d 0000:5e:00.0 -u -i FILE", Reset: "mlxfwreset -d 0000:5e:00.0 reset"},
+		"bnxt_re": {Link: "niccli -dev 0000:5e:00.0 show", Errors: "ethtool -S eth7", Module: "ethtool -m eth7",
+			Firmware: "niccli -dev 0000:5e:00.0 install FILE"},
+		"hfi1":  {Link: "opainfo", Errors: "opainfo", Module: "opainfo"},
+		"hns3":  {Link: "ip link show eth7", Errors: "ip link show eth7", Module: "ip link show eth7"},
+		"irdma": {Link: "ethtool eth7", Errors: "ethtool -S eth7", Module: "ethtool -m eth7", Firmware: "nvmupdate64e"},
+	} {
+		if diff := cmp.Diff(want, HCA{Name: "x0", Driver: driver, PCI: "0000:5e:00.0"}.Tools(with)); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", driver, diff)
+		}
+	}
+	if got := (HCA{Name: "efa_0", Driver: "efa"}).Tools(Port{Number: 1}).Link; got != "rdma link show efa_0/1" {
+		t.Error(got)
+	}
+}
+
+func TestAccelerator(t *testing.T) {
+	for _, test := range []struct {
+		class, driver string
+		want          bool
+	}{
+		{"0x030200", "nvidia", true}, {"0x120000", "amdgpu", true}, {"0x120000", "habanalabs", true},
+		{"0x030200", "vfio-pci", false}, {"0x030000", "ast", false}, {"0x040300", "nvidia", false},
+	} {
+		if Accelerator(test.class, test.driver) != test.want {
+			t.Errorf("%+v", test)
+		}
+	}
+}
+
+// planes is an HCA of one card with four ports, each of which has a netdev of its own PCI function, all with dev_port 0.
+func planes() hcatest.Files {
+	h := hcatest.HCA{Name: "mlx5_0", PCI: onePCI, Driver: "mlx5_core"}
+	for i := range 4 {
+		h.Ports = append(h.Ports, hcatest.Port{LinkLayer: "Ethernet", Foreign: []string{fmt.Sprintf("eth%d", i)}})
+	}
+	f := hcatest.Node{HCAs: []hcatest.HCA{h}}.Files()
+	for i := range 4 {
+		at := fmt.Sprintf("%s.%d/net/eth%d", oneBus[:len(oneBus)-2], i, i)
+		f[at+"/dev_port"] = "0\n"
+	}
+	return f
+}
+
+// Where several netdevs can be a port's, the port's GID table tells which one is.
+func TestNetdevsOfPlanes(t *testing.T) {
+	const table = oneBus + "/infiniband/mlx5_0/ports/%d/gid_attrs/ndevs/%d"
+	for name, test := range map[string]struct {
+		change hcatest.Files
+		want   [][]string
+	}{
+		"planes": {nil, [][]string{{"eth0"}, {"eth1"}, {"eth2"}, {"eth3"}}},
+		"a pod's macvlan that is called as another port's netdev": {
+			hcatest.Files{fmt.Sprintf(table, 1, 2): "eth3\n"}, [][]string{{"eth0"}, {"eth1"}, {"eth2"}, {"eth3"}}},
+		"a netdev in a pod": {hcatest.Files{fmt.Sprintf(table, 2, 0): "net1\n", fmt.Sprintf(table, 2, 1): "net1\n"},
+			[][]string{{"eth0"}, {}, {"eth2"}, {"eth3"}}},
+		"a function with an HCA of its own": {hcatest.Files{oneBus[:len(oneBus)-1] + "3/infiniband/mlx5_3/x": ""},
+			[][]string{{"eth0"}, {"eth1"}, {"eth2"}, {}}},
+	} {
+		h := scanOne(t, planes().With(test.change))
+		var got [][]string
+		for _, p := range h.Ports {
+			got = append(got, p.Netdevs)
+		}
+		if diff := cmp.Diff(test.want, got); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", name, diff)
+		}
+	}
+}

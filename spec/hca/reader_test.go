@@ -1,0 +1,119 @@
+// Copyright The rdma-spec Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package hca
+
+import (
+	"fmt"
+	"maps"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+
+	"github.com/rdma-spec/rdma-spec/spec/hca/hcatest"
+)
+
+// TestReader: a reader that reads all parts that a decision depends on knows what Scan knows of them, of each node.
+func TestReader(t *testing.T) {
+	for name, root := range hcatest.All {
+		t.Run(name, func(t *testing.T) {
+			root := root(t)
+			want, err := Scan(root)
+			if err != nil {
+				t.Fatal(err)
+			}
+			r := NewReader(root)
+			listed, err := r.List()
+			if err != nil {
+				t.Fatal(err)
+			}
+			if diff := cmp.Diff(want.RDMACM, listed.RDMACM); diff != "" || listed.NetNSExclusive != want.NetNSExclusive {
+				t.Errorf("rdma_cm (-Scan +List):\n%s", diff)
+			}
+			got := map[string]HCA{}
+			for _, h := range listed.HCAs {
+				if _, err := h.Usable(false); err == nil {
+					t.Errorf("%s was not read, and is usable", h.Name)
+				}
+				got[h.Name] = r.Read(h, Parts{Devices: true, Management: true, Netdevs: true})
+			}
+			for _, h := range want.HCAs {
+				if h.NodeType == "" && len(h.Ports) == 0 {
+					h.Devices, h.Unlisted = []Device{}, listed.HCAs[0].Unlisted // it cannot be read at all
+				}
+				h.Firmware, h.Driver = "", ""
+				for i := range h.Ports {
+					h.Ports[i].PhysState, h.Ports[i].Rate = "", ""
+				}
+				if diff := cmp.Diff(h, got[h.Name], withoutPlaces, cmpopts.IgnoreFields(HCA{}, "Problems")); diff != "" {
+					t.Errorf("%s (-Scan +Read):\n%s", h.Name, diff)
+				}
+			}
+		})
+	}
+}
+
+// TestReaderPlaces: a device's place is where the link of its number leads, of each HCA that is alone at its place.
+func TestReaderPlaces(t *testing.T) {
+	for _, node := range []hcatest.Node{hcatest.V100Node(), hcatest.SRIOVNode(), hcatest.ScalableNode(),
+		hcatest.OmniPathNode(), hcatest.GB300Node()} {
+		root := node.Files().Root(t)
+		r := NewReader(root)
+		listed, err := r.List()
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, h := range listed.HCAs {
+			for _, d := range r.Read(h, Parts{Devices: true, Management: true}).Devices {
+				link, err := os.Readlink(filepath.Join(root, "sys/dev/char", d.Number.String()))
+				if err != nil || d.Place != link || d.Place == "" {
+					t.Errorf("%s has the place %q, and its number leads to %q: %v", d, d.Place, link, err)
+				}
+			}
+		}
+	}
+}
+
+// TestReaderListsAgain: a reader knows an HCA by its place: another one that gets the name is not taken for it.
+func TestReaderListsAgain(t *testing.T) {
+	root := hcatest.SRIOVNode().Files().Root(t)
+	r := NewReader(root)
+	functions := func() map[string]string {
+		t.Helper()
+		node, err := r.List()
+		if err != nil {
+			t.Fatal(err)
+		}
+		all := map[string]string{}
+		for _, h := range node.HCAs {
+			all[h.Name] = fmt.Sprint(h.Function, " ", h.PCI, " ", h.Parent)
+		}
+		return all
+	}
+	want := map[string]string{"mlx5_0": "physical 0000:3b:00.0 ", "mlx5_1": "virtual 0000:3b:00.1 0000:3b:00.0",
+		"mlx5_2": "virtual 0000:3b:00.2 0000:3b:00.0", "mlx5_3": "virtual 0000:3b:00.3 0000:3b:00.0"}
+	for range 2 {
+		if diff := cmp.Diff(want, functions()); diff != "" {
+			t.Errorf("(-want +got):\n%s", diff)
+		}
+	}
+	class := filepath.Join(root, "sys/class/infiniband")
+	for from, to := range map[string]string{"mlx5_0": "a", "mlx5_1": "b"} {
+		if err := os.Rename(filepath.Join(class, from), filepath.Join(class, to)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for from, to := range map[string]string{"a": "mlx5_1", "b": "mlx5_0"} {
+		if err := os.Rename(filepath.Join(class, from), filepath.Join(class, to)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want = maps.Clone(want)
+	want["mlx5_0"], want["mlx5_1"] = want["mlx5_1"], want["mlx5_0"]
+	if diff := cmp.Diff(want, functions()); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+}
