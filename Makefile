@@ -28,16 +28,20 @@ NODETAGS := -tags=grpcnotrace,node
 MEMORY   := GOGC=off GOMEMLIMIT=2GiB
 COMPILE  := $(MEMORY) go
 
-.PHONY: help build arm64 kubectl image notes push sbom release demo demo-picture node check vulnerabilities test test-rest test-all nightly prepare prepare-all parts deps unit configure configure-older race mutations mutations-random nri flakes handovers fuzz e2e kit churn busy critest bench bench-pods lint clean site site-deps site-test site-archive
+.PHONY: help build amd64 arm64 kubectl image notes push sbom packages release demo demo-picture node check vulnerabilities test test-rest test-all nightly prepare prepare-all parts deps unit release-test configure configure-older rpm race mutations mutations-random nri flakes handovers fuzz e2e kit churn busy critest bench bench-pods lint clean site site-deps site-test site-archive
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## /{printf "  make %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
-build: ## static binaries of nri-rdma, rdma-spec and rdma-hook in bin/
-	$(COMPILE) build -ldflags '$(LDFLAGS)' -o bin/ ./cmd/nri-rdma ./cmd/rdma-spec ./cmd/rdma-hook
+# The programs run on nodes, so on Linux, wherever they are built.
+PROGRAMS := $(addprefix ./cmd/,nri-rdma rdma-spec rdma-hook)
+build: ## static binaries of nri-rdma, rdma-spec and rdma-hook in bin/, for a node of this machine's architecture
+	GOOS=linux GOARCH=$$(go env GOHOSTARCH) $(COMPILE) build -ldflags '$(LDFLAGS)' -o bin/ $(PROGRAMS)
 
+amd64: ## the same for amd64, in bin/amd64/
 arm64: ## the same for arm64, in bin/arm64/
-	GOARCH=arm64 $(COMPILE) build -ldflags '$(LDFLAGS)' -o bin/arm64/ ./cmd/nri-rdma ./cmd/rdma-spec ./cmd/rdma-hook
+amd64 arm64:
+	GOOS=linux GOARCH=$@ $(COMPILE) build -ldflags '$(LDFLAGS)' -o bin/$@/ $(PROGRAMS)
 
 # A client of the API server takes a minute to compile for each system, so the tests have it for one alone.
 PLATFORMS ?= linux/amd64 linux/arm64 darwin/amd64 darwin/arm64 windows/amd64 windows/arm64
@@ -47,23 +51,27 @@ kubectl: ## kubectl rdma for each of PLATFORMS, in bin/kubectl/
 	  $(COMPILE) build -ldflags '$(LDFLAGS)' -o bin/kubectl/$${GOOS}_$$GOARCH/ ./cmd/kubectl-rdma || exit; done
 
 # Every module that the linker has put into a program, as CycloneDX. It is known from the program alone.
-sbom: $(SBOM) build arm64 ## the bill of materials of each program, in bin/sbom/
+sbom: $(SBOM) amd64 arm64 kubectl ## the bill of materials of each program, in bin/sbom/
 	@rm -rf bin/sbom && mkdir -p bin/sbom
-	@for program in nri-rdma rdma-hook rdma-spec; do for arch in amd64 arm64; do \
-	  file=bin/$${arch#amd64}/$$program; $(SBOM) bin -json -std -noserial -notimestamp -version $(VERSION) -output bin/sbom/$${program}_linux_$$arch.cdx.json $$file || exit; \
-	done; done
+	@for file in bin/amd64/* bin/arm64/* bin/kubectl/*/*; do system=$$(basename $$(dirname $$file)); name=$$(basename $$file .exe); \
+	  case $$system in *_*) ;; *) system=linux_$$system ;; esac; \
+	  $(SBOM) bin -json -std -noserial -notimestamp -version $(VERSION) -output bin/sbom/$${name}_$$system.cdx.json $$file || exit; done
 
 $(SBOM):
 	mkdir -p $(@D)
 	GOBIN=$(@D)/tmp $(COMPILE) install github.com/CycloneDX/cyclonedx-gomod/cmd/cyclonedx-gomod@v1.10.0
 	mv $(@D)/tmp/cyclonedx-gomod $@
 
-# Every file of an image or a release has the time of the commit.
-RELEASE = $(COMPILE) build -C deploy/release -o ../../bin/releaser . && bin/releaser $(1) --version $(VERSION) --date $${SOURCE_DATE_EPOCH:-$$(git log -1 --format=%ct)}
-image: build arm64 ## the container image for both architectures: bin/image, an OCI layout, and bin/image.tar
+# Every file of an image or a release has the time of the commit. KEY is the file of the OpenPGP key that signs deb and rpm.
+RELEASE = $(COMPILE) build -C deploy/release -o ../../bin/releaser . && bin/releaser $(1) --version $(VERSION) --date $${SOURCE_DATE_EPOCH:-$$(git log -1 --format=%ct)} $(if $(KEY),--key $(KEY))
+image: amd64 arm64 ## the container image for both architectures: bin/image, an OCI layout, and bin/image.tar
 	$(call RELEASE,image)
 
-release: build arm64 kubectl sbom ## all that a release has, in bin/release: image, archives, packages, chart, bills of materials, checksums
+packages: amd64 arm64 ## a deb and an rpm for each architecture, in bin/packages
+	@rm -rf bin/packages
+	$(call RELEASE,packages)
+
+release: amd64 arm64 kubectl sbom ## all that a release has, in bin/release: image, archives, packages, chart, bills of materials, checksums
 	$(call RELEASE,all)
 
 # VitePress renders docs, in the version of the lock file. SITE_BASE is the path that the site is served at, and SITE_VERSION what it is
@@ -110,7 +118,7 @@ check: deps $(LINTER) ## what to run after each change: linters and unit tests, 
 # third of one, an API server leaves other programs standing still for many seconds.
 PARTS := prepare=2 race=1 unit=1 node-main=1:prepare node-service=1:prepare nri=1 configure=1:prepare lint=1 mutations=1
 REST  := prepare-all=3 $(patsubst %,%:prepare-all,node-daemonset=3 node-tool=1 node-kubernetes=2 node-configure=1 node-faults=2 \
-  node-upgrade=1 configure-older=1 site-test=1 node-crio=1 node-pair=2 node-runtimes=1 node-package=1 kit=1)
+  node-upgrade=1 configure-older=1 site-test=1 node-crio=1 node-pair=2 node-runtimes=1 node-package=1 release-test=1 kit=1)
 SUITE_OF = FRESH=yes go run ./test/suite $(if $(filter uml,$(shell bin/rdma-node --parts test --which)),$(subst =2:,=1:,$(1)),$(1))
 
 test: deps ## the main job on a real node, and every unit's logic, with a table of the tests at the end (needs root for the node)
@@ -174,7 +182,6 @@ OLDER  := ^Test(NRI|Handler|ConfigurePublic|ConfigureWithInstalledContainerd|Ins
 
 unit: deps ## tests that need no node
 	$(GOTEST) $$(go list ./... | grep -vxFf <(go list $(ASKING)))
-	$(RELEASE_TEST)
 
 configure: deps ## tests of what configure makes of a containerd's files, as the node's main containerd reads them
 	$(GOTEST) -skip '$(OLDER)' $(ASKING)
@@ -183,7 +190,11 @@ configure-older: # the same with older containerds, and beside NVIDIA's toolkit
 	$(GOTEST) -run '$(OLDER)' $(ASKING)
 
 # A module of its own, for its dependencies. go test does not see when files outside of it change.
-RELEASE_TEST = cd deploy/release && $(GOTEST) -count=1 ./...
+release-test: deps rpm # the chart, the image, packages, and all else that a release has
+	cd deploy/release && $(GOTEST) -count=1 ./...
+
+rpm:
+	@command -v rpm >/dev/null || { apt-get update -qq && apt-get install -y -qq --no-install-recommends rpm; }
 
 # What runs for long, or does several things at once. All packages are run nightly.
 RACE ?= ./plugin/... ./spec/hca $(addprefix ./cmd/,nri-rdma rdma-hook $(addprefix rdma-spec/internal/,cli collect doctor node/...))
@@ -280,7 +291,9 @@ node-service: # under systemd
 	$(NODE) --parts main -- env -C deploy/systemd sh -ec '$(SERVICE) -test.run "$(UPGRADE)/$(MAIN)"; $(SERVICE) -test.run "^TestNode(CDI|Service)$$"'
 node-upgrade: # upgrades of the service beside the other runtimes
 	$(NODE) -- env -C deploy/systemd $(SERVICE) -test.run '$(UPGRADE)' -test.skip '/$(MAIN)'
-node-package: # the package of a release
+node-package: rpm # dpkg and rpm, under systemd; the later package is the same one with another version
+	@rm -rf bin/later
+	bin/releaser packages --version v9.9.9 --date 1700000000 --output bin/later
 	$(NODE) -- env -C deploy/systemd $(SERVICE) -test.run '^TestNodePackage$$'
 
 UPGRADES := 20

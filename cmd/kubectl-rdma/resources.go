@@ -34,7 +34,7 @@ func (o *options) resources() *cobra.Command {
 		Use:   "resources [RESOURCE…]",
 		Short: "List the RDMA resources of all nodes, and the pods that hold them",
 		Long: `List the RDMA resources of all nodes, and the pods that hold them, as the API server has them:
-no DaemonSet is needed. The words of its name make a resource one of RDMA; name others.
+no DaemonSet is needed. Resources are recognized by name; list others as arguments.
 
 A resource of which a node has no device is stale. The exit status is 1 if there is one.`,
 		Example: "  kubectl rdma resources\n  kubectl rdma resources openshift.io/mlxnics -l node-role.example.com/gpu=true",

@@ -3,23 +3,31 @@
 # SPDX-License-Identifier: Apache-2.0
 
 # After the files are there. deb: configure [VERSION THAT WAS CONFIGURED LAST, perhaps removed since]; rpm: 1 on installation, 2 on upgrade.
-set -e
+# It reports what systemd refuses, and ends well: a package that is half-configured keeps apt from installing anything else.
 units="nri-rdma.service nri-rdma-validator.service"
+try() {
+  "$@" || echo "rdma-spec: \"$*\" failed. The package is installed; see: systemctl status $units" >&2
+}
 case "$1 $2" in
-"configure ") systemctl preset nri-rdma.service ;; # enabled, if no administrator's preset says otherwise
-"1 ") systemctl enable nri-rdma.service ;;         # distributions with rpm preset nothing but their own
+"configure " | "1 ") # the distribution's preset decides, or an administrator's
+  if [ "$(systemctl is-enabled nri-rdma.service 2>/dev/null)" != masked ]; then
+    try systemctl preset nri-rdma.service
+  fi
+  if ! systemctl is-enabled --quiet nri-rdma.service 2>/dev/null; then
+    echo "rdma-spec: nri-rdma.service is not enabled. To start it now and at each boot: systemctl enable --now nri-rdma.service" >&2
+  fi
+  ;;
 esac
 if [ -d /run/systemd/system ]; then
-  systemctl daemon-reload
-  if [ "$1" = configure ]; then
-    deb-systemd-invoke restart $units # what is disabled and does not run stays so; policy-rc.d may forbid it
-  else
-    for unit in $units; do
-      if systemctl is-enabled --quiet $unit; then
-        systemctl restart $unit
-      else
-        systemctl try-restart $unit
-      fi
-    done
-  fi
+  try systemctl daemon-reload
+  for unit in $units; do
+    if [ "$1" = configure ]; then
+      try deb-systemd-invoke restart $unit # what is disabled and does not run stays so; policy-rc.d may forbid it
+    elif systemctl is-enabled --quiet $unit 2>/dev/null; then
+      try systemctl restart $unit
+    else
+      try systemctl try-restart $unit
+    fi
+  done
 fi
+exit 0

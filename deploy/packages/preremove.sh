@@ -3,19 +3,21 @@
 # SPDX-License-Identifier: Apache-2.0
 
 # Before the files go. deb: remove, or upgrade NEW VERSION; rpm: 0 on removal, 1 on upgrade. A deb that is installed again finds its units
-# enabled as they were.
-set -e
+# enabled as they were. It reports what systemd refuses, and ends well: a package that cannot be removed blocks the package manager.
 units="nri-rdma.service nri-rdma-validator.service rdma-spec-cdi.service rdma-spec-cdi.timer rdma-spec-doctor.timer"
+try() {
+  "$@" || echo "rdma-spec: \"$*\" failed. The package is removed all the same." >&2
+}
 case "$1" in
 remove | 0)
   if [ "$1" = 0 ]; then
-    systemctl disable $units
+    try systemctl disable $units
   fi
   if [ -d /run/systemd/system ]; then
     if [ "$1" = remove ]; then
-      deb-systemd-invoke stop $units rdma-spec-doctor.service
+      try deb-systemd-invoke stop $units rdma-spec-doctor.service
     else
-      systemctl stop $units rdma-spec-doctor.service
+      try systemctl stop $units rdma-spec-doctor.service
     fi
   fi
   rm -f /var/lib/prometheus/node-exporter/rdma-spec.prom # node_exporter would serve what the doctor found last for good
@@ -27,3 +29,4 @@ remove | 0)
   done
   ;;
 esac
+exit 0

@@ -8,8 +8,10 @@ package main
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"time"
 
@@ -32,20 +34,23 @@ func newCommand() *cobra.Command {
 	cmd.AddCommand(
 		newMakeCommand("image", "Make the container image, as the OCI layout image and as image.tar", "bin",
 			(*release).writeImage),
+		newMakeCommand("packages", "Make a deb and an rpm for each architecture", "bin/packages",
+			(*release).writePackages),
 		newMakeCommand("all", "Make everything that a release has, and nothing else in the folder", "bin/release",
 			(*release).writeAll),
-		newPushCommand())
+		newDigestsCommand(), newPushCommand())
 	return cmd
 }
 
 // flags are what all commands that make something have.
-type flags struct{ root, version, date, output string }
+type flags struct{ root, version, date, output, key string }
 
 func (f *flags) add(cmd *cobra.Command, output string) {
-	cmd.Flags().StringVar(&f.root, "root", ".", "the repository's top `FOLDER`; bin and bin/arm64 in it have the programs")
+	cmd.Flags().StringVar(&f.root, "root", ".", "the repository's top `FOLDER`; bin/amd64 and bin/arm64 in it have the programs")
 	cmd.Flags().StringVar(&f.version, "version", "", "the `VERSION` that git describe prints")
 	cmd.Flags().StringVar(&f.date, "date", os.Getenv("SOURCE_DATE_EPOCH"),
 		"the time of all files, in `SECONDS` since 1970")
+	cmd.Flags().StringVar(&f.key, "key", "", "the `FILE` of the OpenPGP key, without a passphrase, that signs deb and rpm")
 	cmd.Flags().StringVar(&f.output, "output", output, "the `FOLDER` to write to, below the root")
 }
 
@@ -57,7 +62,11 @@ func (f *flags) read() (*release, error) {
 	if err != nil {
 		return nil, fmt.Errorf("--date: %w", err)
 	}
-	return newRelease(f.root, filepath.Join(f.root, f.output), f.version, time.Unix(seconds, 0))
+	r, err := newRelease(f.root, filepath.Join(f.root, f.output), f.version, time.Unix(seconds, 0))
+	if r != nil {
+		r.key = f.key
+	}
+	return r, err
 }
 
 // newMakeCommand is a command that makes something of a release.
@@ -75,6 +84,21 @@ func newMakeCommand(use, short, output string, write func(*release) error) *cobr
 	}
 	f.add(cmd, output)
 	return cmd
+}
+
+func newDigestsCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:   "digests LAYOUT",
+		Short: "Print each architecture of an image with the digest of its manifest, to attest something to it",
+		Args:  cobra.ExactArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			digests, err := image.Digests(args[0])
+			for _, arch := range slices.Sorted(maps.Keys(digests)) {
+				fmt.Fprintln(cmd.OutOrStdout(), arch, digests[arch])
+			}
+			return err
+		},
+	}
 }
 
 func newPushCommand() *cobra.Command {

@@ -60,6 +60,7 @@ func (r *release) writePackage(format string, variables map[string]string) error
 	}
 	info = nfpm.WithDefaults(info)
 	info.MTime = r.date
+	info.Deb.Signature.KeyFile, info.RPM.Signature.KeyFile = r.key, r.key
 	for _, script := range []*string{&info.Scripts.PostInstall, &info.Scripts.PreRemove, &info.Scripts.PostRemove} {
 		*script = filepath.Join(r.root, *script)
 	}
@@ -146,17 +147,15 @@ func (r *release) put(file string, content []byte) error {
 
 // run runs a program of the release on this machine.
 func (r *release) run(command ...string) ([]byte, error) {
-	for _, arch := range architectures {
-		if arch.name != runtime.GOARCH {
-			continue
-		}
-		cmd := exec.Command(filepath.Join(r.root, "bin", arch.folder, command[0]), command[1:]...)
-		cmd.Env = append(os.Environ(), fmt.Sprintf("SOURCE_DATE_EPOCH=%d", r.date.Unix()))
-		out, err := cmd.CombinedOutput()
-		if err != nil {
-			return nil, fmt.Errorf("%v: %w\n%s", command, err, out)
-		}
-		return out, nil
+	if runtime.GOOS != "linux" {
+		return nil, fmt.Errorf("packages have the help of their programs, which run on Linux, not on %s: make them there",
+			runtime.GOOS)
 	}
-	return nil, fmt.Errorf("the release has no programs for %s, to ask for their help", runtime.GOARCH)
+	cmd := exec.Command(filepath.Join(r.root, "bin", runtime.GOARCH, command[0]), command[1:]...)
+	cmd.Env = append(os.Environ(), fmt.Sprintf("SOURCE_DATE_EPOCH=%d", r.date.Unix()))
+	out, err := cmd.CombinedOutput()
+	if err != nil {
+		return nil, fmt.Errorf("%v: %w\n%s", command, err, out)
+	}
+	return out, nil
 }

@@ -5,11 +5,17 @@ package main
 
 import (
 	"bytes"
+	"errors"
+	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
+
+	"github.com/ProtonMail/go-crypto/openpgp"
+	"github.com/ProtonMail/go-crypto/openpgp/armor"
 
 	"github.com/rdma-spec/rdma-spec/test/testing/scratch"
 )
@@ -30,6 +36,67 @@ func checkRPM(t *testing.T, file string) {
 		if bytes.Contains(text, []byte("\x00"+folder+"\x00")) != want {
 			t.Errorf("whether %s has something of %s: %v, want %v", folder, filepath.Base(file), !want, want)
 		}
+	}
+}
+
+// TestPackagesAreSigned: rpm itself accepts the rpm's signature by the public key, and the deb's is over its three members.
+func TestPackagesAreSigned(t *testing.T) {
+	folder := scratch.Folder(t)
+	key, public := filepath.Join(folder, "key.asc"), filepath.Join(folder, "public.asc")
+	entity, err := openpgp.NewEntity("rdma-spec", "", "test@example.com", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for file, write := range map[string]func(io.Writer) error{
+		key: func(w io.Writer) error { return entity.SerializePrivate(w, nil) }, public: entity.Serialize,
+	} {
+		kind := map[string]string{key: openpgp.PrivateKeyType, public: openpgp.PublicKeyType}[file]
+		var armored bytes.Buffer
+		w, err := armor.Encode(&armored, kind, nil)
+		if err == nil {
+			err = errors.Join(write(w), w.Close(), os.WriteFile(file, armored.Bytes(), 0o600))
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	r := makeRelease(t)
+	r.key = key
+	program := smallProgram(t)
+	for _, files := range r.programs {
+		for i := range files {
+			files[i].Content = program
+		}
+	}
+	if err := r.writePackages(); err != nil {
+		t.Fatal(err)
+	}
+	run := func(name string, args ...string) string {
+		out, err := exec.Command(name, args...).CombinedOutput()
+		if err != nil {
+			t.Errorf("%s %q: %v\n%s", name, args, err, out)
+		}
+		return string(out)
+	}
+	database := filepath.Join(folder, "rpm")
+	rpm := filepath.Join(r.output, "rdma-spec-1.2.3-1.x86_64.rpm")
+	run("rpm", "--dbpath", database, "--import", public)
+	if said := run("rpm", "--dbpath", database, "-Kv", rpm); !strings.Contains(said, "Signature, key ID") || strings.Contains(said, "NOKEY") {
+		t.Errorf("rpm says of the signature:\n%s", said)
+	}
+	deb := filepath.Join(r.output, "rdma-spec_1.2.3-1_amd64.deb")
+	members := strings.Fields(run("ar", "t", deb))
+	if want := []string{"debian-binary", "control.tar.zst", "data.tar.zst", "_gpgorigin"}; !slices.Equal(members, want) {
+		t.Fatalf("the deb has %q, want %q", members, want)
+	}
+	var signed bytes.Buffer
+	for _, member := range members[:3] {
+		signed.WriteString(run("ar", "p", deb, member))
+	}
+	signature, err := openpgp.CheckArmoredDetachedSignature(openpgp.EntityList{entity}, &signed,
+		strings.NewReader(run("ar", "p", deb, "_gpgorigin")), nil)
+	if err != nil || signature.PrimaryKey.KeyId != entity.PrimaryKey.KeyId {
+		t.Errorf("the deb's signature: %v", err)
 	}
 }
 

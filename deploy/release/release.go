@@ -4,6 +4,8 @@
 package main
 
 import (
+	"bytes"
+	"debug/elf"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -19,8 +21,11 @@ import (
 // repository is where the project publishes its image. Its tags are versions.
 const repository = "ghcr.io/rdma-spec/rdma-spec"
 
-// architectures are those of the programs, with the folder below bin that each is built into.
-var architectures = []struct{ name, folder string }{{"amd64", "."}, {"arm64", "arm64"}}
+// architectures are those of the programs. Each is built into a folder of its name below bin.
+var architectures = []struct {
+	name    string
+	machine elf.Machine
+}{{"amd64", elf.EM_X86_64}, {"arm64", elf.EM_AARCH64}}
 
 // programs are the names of all programs, and imagePrograms of those in the image, which a cluster's nodes run.
 var (
@@ -34,6 +39,7 @@ type release struct {
 	tag          string    // as git describe prints it
 	version      string    // the same as a semantic version
 	date         time.Time // of every file
+	key          string    // the file of the OpenPGP key for deb and rpm; "" leaves them without a signature
 	programs     map[string][]bundle.File
 }
 
@@ -43,14 +49,30 @@ func newRelease(root, output, tag string, date time.Time) (*release, error) {
 		programs: map[string][]bundle.File{}}
 	for _, arch := range architectures {
 		for _, name := range programs {
-			f, err := bundle.Read(filepath.Join(root, "bin", arch.folder, name), name, 0o755)
+			file := filepath.Join(root, "bin", arch.name, name)
+			f, err := bundle.Read(file, name, 0o755)
+			if err == nil {
+				err = isFor(arch.machine, f.Content)
+			}
 			if err != nil {
-				return nil, fmt.Errorf("%w: run make build arm64", err)
+				return nil, fmt.Errorf("%s: %w: run make %s", file, err, arch.name)
 			}
 			r.programs[arch.name] = append(r.programs[arch.name], f)
 		}
 	}
 	return r, os.MkdirAll(output, 0o755)
+}
+
+// isFor returns an error where a program is not one for Linux on this machine.
+func isFor(machine elf.Machine, program []byte) error {
+	header, err := elf.NewFile(bytes.NewReader(program))
+	if err != nil {
+		return fmt.Errorf("not a program for Linux: %w", err)
+	}
+	if header.Machine != machine {
+		return fmt.Errorf("a program for %s, not %s", header.Machine, machine)
+	}
+	return nil
 }
 
 // semantic makes a semantic version of what git describe prints: v1.2.3, v1.2.3-4-gabcdef0-dirty, or abcdef0 where

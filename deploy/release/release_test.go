@@ -4,11 +4,15 @@
 package main
 
 import (
+	"archive/tar"
 	"bytes"
 	"crypto/sha256"
 	"debug/buildinfo"
+	"debug/elf"
 	"encoding/json"
+	"errors"
 	"fmt"
+	"io"
 	"os"
 	"os/exec"
 	"path"
@@ -20,9 +24,12 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-containerregistry/pkg/v1/layout"
+	"github.com/google/go-containerregistry/pkg/v1/mutate"
 	"sigs.k8s.io/yaml"
 
 	"github.com/rdma-spec/rdma-spec/deploy/release/internal/bundle"
+	"github.com/rdma-spec/rdma-spec/deploy/release/internal/image"
 	"github.com/rdma-spec/rdma-spec/test/testing/scratch"
 )
 
@@ -78,11 +85,18 @@ func plant(folder string) error {
 			return err
 		}
 	}
-	cmd := exec.Command("make", "--no-print-directory", "-C", folder, "sbom", "VERSION=v1.2.3")
-	if out, err := cmd.CombinedOutput(); err != nil {
-		return &buildError{err, out}
+	for _, call := range []struct{ env, targets []string }{
+		// Of a Mac, go builds programs for it, and of an arm64 one, for that.
+		{[]string{"GOOS=darwin", "GOARCH=arm64"}, []string{"amd64", "arm64"}},
+		// To build kubectl rdma for each system takes minutes.
+		{nil, []string{"sbom", "PLATFORMS=linux/amd64"}},
+	} {
+		cmd := exec.Command("make", append(call.targets, "--no-print-directory", "-C", folder, "VERSION=v1.2.3")...)
+		cmd.Env = append(os.Environ(), call.env...)
+		if out, err := cmd.CombinedOutput(); err != nil {
+			return &buildError{err, out}
+		}
 	}
-	// To build kubectl rdma for each system takes minutes.
 	for _, file := range []string{"linux_amd64/kubectl-rdma", "windows_arm64/kubectl-rdma.exe"} {
 		file = filepath.Join(folder, "bin/kubectl", file)
 		if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {
@@ -164,6 +178,66 @@ func TestSBOM(t *testing.T) {
 	}
 }
 
+// TestImagesAreForTheirPlatforms: the image of each architecture has programs for it, although they were built as on a
+// Mac; Digests names it. Programs in the wrong folder are refused.
+func TestImagesAreForTheirPlatforms(t *testing.T) {
+	r := makeRelease(t)
+	if err := r.writeImage(); err != nil {
+		t.Fatal(err)
+	}
+	path := layout.Path(filepath.Join(r.output, "image"))
+	digests, err := image.Digests(string(path))
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := map[string][]elf.Machine{}
+	for arch, digest := range digests {
+		manifest, err := path.Image(digest)
+		if err != nil {
+			t.Fatal(err)
+		}
+		unpacked := mutate.Extract(manifest)
+		for files := tar.NewReader(unpacked); ; {
+			header, err := files.Next()
+			if errors.Is(err, io.EOF) {
+				break
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			if header.Typeflag == tar.TypeDir {
+				continue
+			}
+			content, err := io.ReadAll(files)
+			if err != nil {
+				t.Fatal(err)
+			}
+			program, err := elf.NewFile(bytes.NewReader(content))
+			if err != nil {
+				t.Fatalf("%s: %s: %v", arch, header.Name, err)
+			}
+			got[arch] = append(got[arch], program.Machine)
+		}
+		_ = unpacked.Close() // it is read to its end
+	}
+	want := map[string][]elf.Machine{"amd64": {elf.EM_X86_64, elf.EM_X86_64}, "arm64": {elf.EM_AARCH64, elf.EM_AARCH64}}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("machines of the programs, -want +got:\n%s", diff)
+	}
+
+	root := scratch.Folder(t)
+	for _, arch := range architectures {
+		from := filepath.Join(r.root, "bin/arm64")
+		if err := os.CopyFS(filepath.Join(root, "bin", arch.name), os.DirFS(from)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	_, err = newRelease(root, scratch.Folder(t), "v1.2.3", time.Unix(0, 0))
+	if err == nil || !strings.HasSuffix(err.Error(), "bin/amd64/nri-rdma: a program for EM_AARCH64, not EM_X86_64: run make amd64") {
+		t.Errorf("programs of another machine: %v", err)
+	}
+}
+
 // smallProgram returns a Go program that is compressed quickly.
 func smallProgram(t *testing.T) []byte {
 	t.Helper()
@@ -207,7 +281,8 @@ func TestReleaseIsReproducible(t *testing.T) {
 	sameFiles(t, outputs[0], outputs[1])
 	want := []string{
 		"SHA256SUMS", "daemonset.yaml", "image.tar", "kubectl-rdma.yaml",
-		"kubectl-rdma_1.2.3_linux_amd64.tar.gz", "kubectl-rdma_1.2.3_windows_arm64.tar.gz", "nri-rdma-1.2.3.tgz",
+		"kubectl-rdma_1.2.3_linux_amd64.tar.gz", "kubectl-rdma_1.2.3_windows_arm64.tar.gz",
+		"kubectl-rdma_linux_amd64.cdx.json", "nri-rdma-1.2.3.tgz",
 		"nri-rdma_linux_amd64.cdx.json", "nri-rdma_linux_arm64.cdx.json", "rdma-hook_linux_amd64.cdx.json",
 		"rdma-hook_linux_arm64.cdx.json", "rdma-spec-1.2.3-1.aarch64.rpm",
 		"rdma-spec-1.2.3-1.x86_64.rpm",
@@ -309,7 +384,7 @@ func TestProgramsRun(t *testing.T) {
 				emulator = []string{qemu}
 			}
 			for _, call := range [][]string{{"nri-rdma", "--version"}, {"rdma-spec", "version"}} {
-				call[0] = filepath.Join(tree(t), "bin", arch.folder, call[0])
+				call[0] = filepath.Join(tree(t), "bin", arch.name, call[0])
 				call = append(emulator[:len(emulator):len(emulator)], call...)
 				out, err := exec.Command(call[0], call[1:]...).CombinedOutput()
 				if err != nil || !strings.Contains(string(out), "v1.2.3") {

@@ -10,6 +10,8 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -27,7 +29,8 @@ const (
 	ownUnits      = "/etc/systemd/system"
 )
 
-// TestNodePackage installs the deb of a release under a real systemd inside the node, upgrades it, and purges it.
+// TestNodePackage installs the packages of a release under a real systemd inside the node, upgrades and downgrades them,
+// and removes them, also where systemd refuses what their scripts ask for.
 func TestNodePackage(t *testing.T) {
 	besideSystemd(t, installDpkg, testPackage, ownUnits, packagedUnits)
 }
@@ -67,18 +70,20 @@ func mount(t *testing.T, source, folder, kind string, flags uintptr) {
 func testPackage(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 15*time.Minute) // an emulated CPU on a busy host
 	defer cancel()
-	found, err := filepath.Glob(filepath.Join(*bin, "release/rdma-spec_*_amd64.deb"))
-	if err != nil || len(found) != 1 {
-		t.Fatalf("bin/release has %q, %v; want one deb for amd64: run make release", found, err)
-	}
+	deb := packaged(t, "release", "deb")
 	ctrd, err := containerd.Start(ctx, containerd.Options{Version: "2.4.2", Runtime: "runc"})
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(ctrd.Stop)
 
-	testPolicies(t, found[0])
-	onNode(t, "dpkg", "-i", found[0])
+	later := packaged(t, "later", "deb")
+	testPolicies(t, deb)
+	for _, m := range managers {
+		testTroubles(t, m)
+	}
+	testRPM(t)
+	onNode(t, "dpkg", "-i", deb)
 	installed := awaitRegistered(t, 0)
 	if got := manage(t, "is-enabled", "nri-rdma"); got != "enabled\n" {
 		t.Errorf("after the installation the service is %s", got)
@@ -86,7 +91,7 @@ func testPackage(t *testing.T) {
 
 	const own = "memlock: 16Gi\n"
 	scratch.File(t, config, own, 0o644)
-	onNode(t, "dpkg", "-i", later(t, found[0]))
+	onNode(t, "dpkg", "-i", later)
 	awaitRegistered(t, installed)
 	if diff := cmp.Diff(own, scratch.Read(t, config)); diff != "" {
 		t.Errorf("an upgrade changes the configuration, -before +after:\n%s", diff)
@@ -108,7 +113,7 @@ func testPackage(t *testing.T) {
 			t.Errorf("after the removal there is %s", file)
 		}
 	}
-	onNode(t, "dpkg", "-i", found[0])
+	onNode(t, "dpkg", "-i", deb)
 	awaitRegistered(t, 0)
 	if got := manage(t, "is-enabled", "nri-rdma"); got != "enabled\n" {
 		t.Errorf("installed again the service is %s", got)
@@ -142,11 +147,7 @@ func testPolicies(t *testing.T, deb string) {
 	} {
 		scratch.File(t, test.file, test.text, 0o755)
 		onNode(t, "dpkg", "-i", deb)
-		out, _ := exec.Command("systemctl", "is-enabled", "nri-rdma").Output() // an error where it is disabled
-		active := manage(t, "show", "--property=ActiveState", "nri-rdma")
-		if string(out) != test.enabled || active != "ActiveState=inactive\n" {
-			t.Errorf("with %s the service is %s, and %s", test.file, out, active)
-		}
+		wantService(t, test.file, test.enabled, "inactive")
 		if err := os.Remove(test.file); err != nil {
 			t.Fatal(err)
 		}
@@ -154,13 +155,23 @@ func testPolicies(t *testing.T, deb string) {
 	}
 }
 
-// later makes a later version of a deb.
-func later(t *testing.T, deb string) string {
+// wantService checks whether the service is enabled, and whether it runs.
+func wantService(t *testing.T, what, enabled, active string) {
 	t.Helper()
-	folder := filepath.Join(scratch.Folder(t), "later")
-	onNode(t, "dpkg-deb", "-R", deb, folder)
-	control := filepath.Join(folder, "DEBIAN/control")
-	scratch.File(t, control, strings.Replace(scratch.Read(t, control), "\nVersion: ", "\nVersion: 1:", 1), 0o644)
-	onNode(t, "dpkg-deb", "-Znone", "-b", folder, folder+".deb")
-	return folder + ".deb"
+	out, _ := exec.Command("systemctl", "is-enabled", "nri-rdma").Output() // an error where it is disabled
+	got := manage(t, "show", "--property=ActiveState", "nri-rdma")
+	if string(out) != enabled || got != "ActiveState="+active+"\n" {
+		t.Errorf("with %s the service is %s, and %s; want %s, and %s", what, out, got, enabled, active)
+	}
+}
+
+// packaged returns the package of a folder of bin for amd64, or x86_64.
+func packaged(t *testing.T, folder, format string) string {
+	t.Helper()
+	found, err := filepath.Glob(filepath.Join(*bin, folder, "rdma-spec[_-]*[_.]*64."+format))
+	found = slices.DeleteFunc(found, func(file string) bool { return !regexp.MustCompile("(amd64|x86_64)").MatchString(file) })
+	if err != nil || len(found) != 1 {
+		t.Fatalf("bin/%s has %q, %v; want one %s for amd64: run make node-package", folder, found, err, format)
+	}
+	return found[0]
 }

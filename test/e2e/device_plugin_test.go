@@ -81,16 +81,11 @@ func waitingDevicePlugin(t *testing.T) string {
 		t.Fatal(err)
 	}
 	// The rest of the kustomization is as people apply it, but for the image's name, which no registry has here.
-	kept, dropped := []string{}, "  - https://github.com/"
-	for line := range strings.Lines(deployFile(t, "device-plugins/k8s-rdma-shared-dev-plugin/kustomization.yaml")) {
-		if strings.HasPrefix(line, dropped) {
-			line = "  - upstream\n"
-		}
-		kept = append(kept, strings.Replace(line, "registry.example.com/", "docker.io/library/", 1))
-	}
+	kept := strings.Replace(deployFile(t, "device-plugins/k8s-rdma-shared-dev-plugin/kustomization.yaml"),
+		"registry.example.com/", "docker.io/library/", 1)
 	own := filepath.Join(folder, "own")
 	files := fstest.MapFS{
-		"kustomization.yaml":          {Data: []byte(strings.Join(kept, ""))},
+		"kustomization.yaml":          {Data: []byte(kept)},
 		"config.json":                 {Data: []byte("{}")},
 		"upstream/kustomization.yaml": {Data: []byte("resources: [daemonset.yaml, configmap.yaml]\n")},
 		"upstream/daemonset.yaml":     {Data: set},

@@ -14,6 +14,10 @@
 {{- toYaml (dict "app.kubernetes.io/name" (include "nri-rdma.name" .) "app.kubernetes.io/instance" .Release.Name) }}
 {{- end }}
 
+{{- define "nri-rdma.serviceAccount" -}}
+{{- .Values.serviceAccount.name | default (ternary (include "nri-rdma.fullname" .) "default" .Values.serviceAccount.create) }}
+{{- end }}
+
 {{/* The labels of pods: kubectl rdma finds them by part-of, whatever else they are called. */}}
 {{- define "nri-rdma.podLabels" -}}
 {{- $ours := include "nri-rdma.selectorLabels" . | fromYaml -}}

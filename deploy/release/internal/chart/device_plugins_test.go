@@ -47,7 +47,7 @@ spec:
 `
 
 // TestDevicePluginsWait checks that each kustomization adds one init container, which waits with the image's own tool
-// and may do nothing else, to every DaemonSet, and changes nothing else of them but the image's version.
+// and may do nothing else, to every DaemonSet, and changes nothing else of them but the image.
 func TestDevicePluginsWait(t *testing.T) {
 	const theirs = "their-own"
 	for folder, up := range upstream {
@@ -125,41 +125,32 @@ func checkWaits(t *testing.T, c corev1.Container, volumes []corev1.Volume) {
 	}
 }
 
-// buildDevicePlugin returns what kustomize makes of a folder of deploy/device-plugins with a stand-in for the one
-// resource that it takes from elsewhere, and the name of the device plugin's ConfigMap.
+// buildDevicePlugin returns what kustomize makes of a folder of deploy/device-plugins with a stand-in for its
+// folder upstream, the only one that names an address, and the name of the device plugin's ConfigMap.
 func buildDevicePlugin(t *testing.T, folder, image string, sets []string) (built, configMap string) {
 	t.Helper()
 	clone := scratch.Folder(t)
 	if err := os.CopyFS(clone, os.DirFS(filepath.Join(root, "deploy/device-plugins"))); err != nil {
 		t.Fatal(err)
 	}
-	file := filepath.Join(clone, folder, "kustomization.yaml")
-	text, err := os.ReadFile(file)
-	if err != nil {
-		t.Fatal(err)
+	text := read(t, filepath.Join("deploy/device-plugins", folder, "kustomization.yaml"))
+	if strings.Contains(text, "://") {
+		t.Errorf("%s has an address, which belongs into the folder upstream alone:\n%s", folder, text)
 	}
-	remote := regexp.MustCompile(`(?m)^  - https://(github.com|raw.githubusercontent.com)/.*$`)
-	if found := remote.FindAll(text, -1); len(found) != 1 {
-		t.Fatalf("%s takes %q from elsewhere, want one resource", file, found)
-	}
-	name := regexp.MustCompile(`\{name: ([a-z-]+), namespace: kube-system, `).FindSubmatch(text)
+	name := regexp.MustCompile(`\{name: ([a-z-]+), namespace: kube-system, `).FindStringSubmatch(text)
 	if name == nil {
-		t.Fatalf("%s makes no ConfigMap", file)
+		t.Fatalf("%s makes no ConfigMap", folder)
 	}
-	configMap = string(name[1])
+	configMap = name[1]
 	stand := ""
 	for _, set := range sets {
 		stand += fmt.Sprintf(upstreamSet, set, image, configMap)
 	}
-	if strings.Contains(string(text), "behavior: replace") {
+	if strings.Contains(text, "behavior: replace") {
 		stand += "---\n{apiVersion: v1, kind: ConfigMap, metadata: {name: " + configMap + ", namespace: kube-system}}\n"
 	}
-	for name, content := range map[string]string{
-		file: remote.ReplaceAllString(string(text), "  - upstream.yaml"), filepath.Join(clone, folder, "upstream.yaml"): stand,
-	} {
-		if err := os.WriteFile(name, []byte(content), 0o644); err != nil {
-			t.Fatal(err)
-		}
-	}
+	replaced := filepath.Join(clone, folder, "upstream")
+	scratch.File(t, filepath.Join(replaced, "kustomization.yaml"), "resources: [daemonset.yaml]\n", 0o644)
+	scratch.File(t, filepath.Join(replaced, "daemonset.yaml"), stand, 0o644)
 	return build(t, filepath.Join(clone, folder)), configMap
 }

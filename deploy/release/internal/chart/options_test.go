@@ -125,6 +125,26 @@ var options = []option{
 		adds: []string{"prometheusrule.yaml"}, has: []string{"- alert: RDMAContainerRegisteredNothing", "name: nri-rdma-use"}},
 	{name: "dashboard", values: "{dashboard: {enabled: true}}", adds: []string{"dashboard.yaml"},
 		has: []string{`grafana_dashboard: "1"`, "nri-rdma.json: |"}},
+	{
+		name: "rules of the network", values: "{networkPolicy: {namespaces: [], ingress: [{ports: [{port: 8443}]}], egress: [{ports: [{port: 443}]}]}}",
+		has: []string{"- port: 8443", "- port: 443", "egress:"}, lacks: []string{"- port: 9797"},
+	},
+	{
+		name: "an account of one's own", values: "{serviceAccount: {create: false, name: mine}}",
+		has: []string{"serviceAccountName: mine"}, lacks: []string{"kind: ServiceAccount"},
+	},
+	{name: "no account", values: "{serviceAccount: {create: false}}", has: []string{"serviceAccountName: default"},
+		lacks: []string{"kind: ServiceAccount"}},
+	{
+		name: "annotations", values: "{annotations: {a: workload}, serviceAccount: {name: other, annotations: {b: account}}}",
+		has: []string{"a: workload", "b: account", "name: other", "serviceAccountName: other"},
+	},
+	{
+		name: "resources of each container", values: "{runtime: crio, configureNRI: {enabled: true, resources: {limits: {memory: 1Mi}}}, " +
+			"validator: {enabled: true, resources: {limits: {memory: 2Mi}}}, doctor: {enabled: true, resources: {limits: {memory: 3Mi}}}, " +
+			"extraInitContainers: [{name: first, image: x}]}",
+		has: []string{"memory: 1Mi", "memory: 2Mi", "memory: 3Mi", "- image: x"},
+	},
 	{name: "no network policy", values: "{networkPolicy: {enabled: false}}", lacks: []string{"kind: NetworkPolicy"}},
 	{name: "metrics for nobody", values: "{networkPolicy: {namespaces: []}}", lacks: []string{"ingress:", "- port: 9797"}},
 	{name: "metrics for two", values: "{networkPolicy: {namespaces: [a, b]}}",

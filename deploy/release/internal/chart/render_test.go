@@ -31,11 +31,16 @@ type Values = map[string]any
 // Render returns what Helm makes of each template of a chart, and of those that it depends on, that makes something for
 // a release, by its file name. Values that the schema rejects are an error.
 func Render(c *chart.Chart, release string, values Values) (map[string]string, error) {
+	return renderOn(nil, c, release, values)
+}
+
+// renderOn is Render for a cluster that can do so much; nil is as new as Helm knows.
+func renderOn(cluster *common.Capabilities, c *chart.Chart, release string, values Values) (map[string]string, error) {
 	if err := chartutil.ProcessDependencies(c, values); err != nil {
 		return nil, err
 	}
 	options := common.ReleaseOptions{Name: release, Namespace: namespace, Revision: 1, IsInstall: true}
-	all, err := util.ToRenderValues(c, values, options, nil)
+	all, err := util.ToRenderValues(c, values, options, cluster)
 	if err != nil {
 		return nil, err
 	}

@@ -5,11 +5,15 @@ package chart
 
 import (
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
+	"helm.sh/helm/v4/pkg/chart/common"
 	"helm.sh/helm/v4/pkg/chart/v2/lint"
 	"helm.sh/helm/v4/pkg/chart/v2/lint/support"
+	appsv1 "k8s.io/api/apps/v1"
+	networkingv1 "k8s.io/api/networking/v1"
 	"sigs.k8s.io/yaml"
 
 	"github.com/rdma-spec/rdma-spec/plugin/policy"
@@ -165,6 +169,8 @@ func TestChecksSayWhy(t *testing.T) {
 			"crio, not k3s",
 		"{nodeFeatureDiscovery: {enabled: true}, affinity: {nodeAffinity: {}}}": "both choose the nodes",
 		"{openshift: {enabled: true}, runtime: k3s}":                            "openshift.enabled needs runtime: crio, not k3s",
+		"{global: {imageRegistry: 'oci://r.example.com/mirror'}}": "global.imageRegistry: oci://r.example.com/mirror must be a " +
+			"registry's host and path, without a scheme, since it becomes a part of the image's name: such as r.example.com/mirror",
 		"{enabled: false}": "as a dependency with condition: nri-rdma.enabled",
 		"{updateStrategy: {rollingUpdate: {maxSurge: 0}}}":       "one of maxSurge and maxUnavailable must be 0",
 		"{updateStrategy: {rollingUpdate: {maxSurge: 0%}}}":      "must be 0, and not both",
@@ -178,6 +184,71 @@ func TestChecksSayWhy(t *testing.T) {
 		err := render(t, "{privileges: adjust, config: {ipcLock: false, rules: [{match: {namespaces: [a]}}]}}"); err != nil ||
 		rendered["checks.yaml"] != "" {
 		t.Errorf("values that fit together: %v, %q", err, rendered["checks.yaml"])
+	}
+}
+
+// TestOldKubernetes: what a version of Kubernetes does not have is refused with the version that does.
+func TestOldKubernetes(t *testing.T) {
+	for values, versions := range map[string][2]string{ // the last that is refused, and the first that is not
+		"{doctor: {enabled: true}}":               {"1.29.9", "1.30.0"},
+		"{admission: {forbid: {enabled: true}}}":  {"1.29.9", "1.30.0"},
+		"{admission: {require: {enabled: true}}}": {"1.35.1-eks-1", "1.36.0-rc.1"},
+		"{admission: {require: {enabled: true, apiVersion: admissionregistration.k8s.io/v1beta1}}}":  {"1.33.0", "1.34.0"},
+		"{admission: {require: {enabled: true, apiVersion: admissionregistration.k8s.io/v1alpha1}}}": {"1.31.0", "1.32.0"},
+		"{}": {"", "1.25.0"},
+	} {
+		for i, version := range versions {
+			if version == "" {
+				continue
+			}
+			parsed, err := common.ParseKubeVersion("v" + version)
+			if err != nil {
+				t.Fatal(err)
+			}
+			c, err := Load(root)
+			if err != nil {
+				t.Fatal(err)
+			}
+			_, err = renderOn(&common.Capabilities{KubeVersion: *parsed}, c, release, parse(t, values))
+			if refused := err != nil && strings.Contains(err.Error(), "needs Kubernetes "); refused != (i == 0) || err != nil && !refused {
+				t.Errorf("%s with Kubernetes %s: %v", values, version, err)
+			}
+		}
+	}
+}
+
+// TestProxyBeforeTheMetrics renders the values of docs/metrics.md that put kube-rbac-proxy before the plugin's metrics:
+// its port is open, the plugin's is not, and it alone has a token.
+func TestProxyBeforeTheMetrics(t *testing.T) {
+	_, example, found := strings.Cut(read(t, "docs/metrics.md"), "```yaml\nserviceAccount:")
+	example, _, ended := strings.Cut(example, "```")
+	if !found || !ended {
+		t.Fatal("docs/metrics.md has no such block")
+	}
+	rendered, err := render(t, "serviceAccount:"+example)
+	if err != nil {
+		t.Fatal(err)
+	}
+	checkFields(t, Objects(rendered))
+	var set appsv1.DaemonSet
+	var policy networkingv1.NetworkPolicy
+	for file, into := range map[string]any{"daemonset.yaml": &set, "networkpolicy.yaml": &policy} {
+		if err := yaml.UnmarshalStrict([]byte(rendered[file]), into); err != nil {
+			t.Fatal(err)
+		}
+	}
+	var withToken []string
+	for _, c := range set.Spec.Template.Spec.Containers {
+		for _, m := range c.VolumeMounts {
+			if m.MountPath == "/var/run/secrets/kubernetes.io/serviceaccount" {
+				withToken = append(withToken, c.Name)
+			}
+		}
+	}
+	proxy := set.Spec.Template.Spec.Containers[1]
+	if want := []string{"kube-rbac-proxy"}; !slices.Equal(withToken, want) || proxy.Name != want[0] || len(policy.Spec.Ingress) != 1 ||
+		policy.Spec.Ingress[0].Ports[0].Port.IntVal != proxy.Ports[0].ContainerPort || len(policy.Spec.Egress) != 1 {
+		t.Errorf("with a token: %v; container %+v; policy %+v", withToken, proxy, policy.Spec)
 	}
 }
 

@@ -17,7 +17,9 @@ import (
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 	"github.com/google/go-containerregistry/pkg/v1/empty"
 	"github.com/google/go-containerregistry/pkg/v1/layout"
+	"github.com/google/go-containerregistry/pkg/v1/match"
 	"github.com/google/go-containerregistry/pkg/v1/mutate"
+	"github.com/google/go-containerregistry/pkg/v1/partial"
 	"github.com/google/go-containerregistry/pkg/v1/remote"
 	"github.com/google/go-containerregistry/pkg/v1/tarball"
 	"github.com/google/go-containerregistry/pkg/v1/types"
@@ -125,6 +127,30 @@ func Write(o Options, folder string) error {
 		"org.opencontainers.image.ref.name": reference.TagStr(), // for skopeo and podman
 		"io.containerd.image.name":          reference.Name(),   // for containerd
 	}))
+}
+
+// Digests returns the digest of the image for each architecture in a layout.
+func Digests(folder string) (map[string]v1.Hash, error) {
+	root, err := layout.ImageIndexFromPath(folder)
+	if err != nil {
+		return nil, err
+	}
+	indexes, err := partial.FindIndexes(root, match.MediaTypes(string(types.OCIImageIndex)))
+	if err != nil {
+		return nil, err
+	}
+	if len(indexes) != 1 {
+		return nil, fmt.Errorf("%s has %d indexes, not one", folder, len(indexes))
+	}
+	manifest, err := indexes[0].IndexManifest()
+	if err != nil {
+		return nil, err
+	}
+	digests := map[string]v1.Hash{}
+	for _, m := range manifest.Manifests {
+		digests[m.Platform.Architecture] = m.Digest
+	}
+	return digests, nil
 }
 
 // Push copies the image of a layout to a registry, with the options that say how to log in there, and returns the name
