@@ -98,8 +98,9 @@ func runtimeChecks() []doctor.Check {
 	return []doctor.Check{{
 		ID: "runtime-config", Family: "runtime", Title: "Each runtime can load its configuration, and takes all of it over.",
 		Messages: []string{"failed to load TOML", "invalid disabled plugin URI"},
-		Why:      "The runtime does not start again with this file, and the node is NotReady; or it starts without what it ignores.",
-		Look:     runtimeConfig,
+		Why: "The runtime does not start again with this file, and the node is NotReady; or it starts without what it " +
+			"ignores.",
+		Look: runtimeConfig,
 	}, {
 		ID: "cri-serves", Family: "runtime", Title: "Each runtime serves CRI.",
 		Messages: []string{"unknown service runtime.v1.RuntimeService"},
