@@ -15,8 +15,8 @@ import (
 )
 
 // Choose returns the containerd, of those of the node below a root, that pods use, or that it is CRI-O: the one of this
-// name (NameContainerd, NameCRIO, "" for either) or with this configuration; else the one at the socket that the kubelet
-// is told; else the only one that serves CRI. It is an error where that leaves several.
+// name (NameContainerd, NameCRIO, "" for either) or with this configuration; else the one at the socket that the
+// kubelet is told; else the only one that serves CRI. It is an error where that leaves several.
 func Choose(ctx context.Context, found []containerd.Daemon, root, name, config string) (d containerd.Daemon,
 	isCRIO bool, err error) {
 	if name == NameCRIO {
