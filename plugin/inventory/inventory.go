@@ -318,9 +318,9 @@ func physical(h *hca.HCA) bool {
 	return h.Function != hca.FunctionVirtual && h.Function != hca.FunctionScalable
 }
 
-// answer keeps what was read of an HCA, unless that was another HCA already, or less than is wanted now. An HCA that answers for a port with an
-// error, as while its firmware recovers, counts as one that does not answer: otherwise a container that asks for all
-// HCAs would get one less.
+// answer keeps what was read of an HCA, unless that was another HCA already, or less than is wanted now. An HCA
+// that answers for a port with an error, as while its firmware recovers, counts as one that does not answer:
+// otherwise a container that asks for all HCAs would get one less.
 func (i *Inventory) answer(k *known, h hca.HCA, parts hca.Parts) {
 	i.mu.Lock()
 	defer i.mu.Unlock()

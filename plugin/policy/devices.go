@@ -210,7 +210,7 @@ func (d *deciding) allHCAs(node *hca.Inventory, candidates []*rule) ([]hca.HCA, 
 			chosen = append(chosen, *h)
 		}
 	}
-	d.LeftOut = append(broken, left...)
+	d.LeftOut = slices.Concat(broken, left)
 	switch {
 	case len(chosen) == 0 && len(candidates) > 1 && !d.request.devices.given(): // never refused because of a candidate
 		return nil, nil

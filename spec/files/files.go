@@ -153,8 +153,8 @@ func namesIn(folder *os.File, most int) ([]string, error) {
 	return names, err
 }
 
-// Links returns where the links in a folder of at most so many entries lead, by their names; what is no link leads to "".
-// It opens nothing but the folder, which is found as Folder finds it, and costs a system call for each.
+// Links returns where the links in a folder of at most so many entries lead, by their names; what is no link leads
+// to "". It opens nothing but the folder, which is found as Folder finds it, and costs a system call for each.
 func (t Tree) Links(name string, most int) (map[string]string, error) {
 	folder, err := t.root.OpenFile(name, unix.O_DIRECTORY, 0)
 	if err != nil {

@@ -18,8 +18,8 @@ const DeviceFolder = "/dev/infiniband"
 var classKinds = map[string][]Kind{path.Base(classVerbs): {KindVerbs}, path.Base(classMAD): {KindUMAD, KindISSM},
 	path.Base(classHFI1): {KindHFI1}, path.Base(classMisc): {KindRDMACM}}
 
-// devices returns the character devices in folders of classes, checked against the nodes in /dev, and the kinds of which
-// there may be more.
+// devices returns the character devices in folders of classes, checked against the nodes in /dev, and the kinds of
+// which there may be more.
 func (t tree) devices(table map[string]deviceNode, found *problems, folders ...string) (all []Device, unlisted []Kind) {
 	all = []Device{}
 	for _, folder := range folders {

@@ -182,8 +182,8 @@ type HCA struct {
 	Problems []string `json:"problems,omitempty"`
 }
 
-// Bus is the folder in sysfs of the device that the HCA is a part of, relative as Place is. The HCA's devices hang there
-// as well. Soft HCAs share one.
+// Bus is the folder in sysfs of the device that the HCA is a part of, relative as Place is. The HCA's devices hang
+// there as well. Soft HCAs share one.
 func (h HCA) Bus() string { return path.Dir(path.Dir(h.Place)) }
 
 // Active reports whether any port carries traffic.

@@ -51,9 +51,9 @@ func (n *Numbers) link(number Number) (string, error) {
 	return string(target[:max(length, 0)]), err
 }
 
-// Verbs reports whether the character device with this number is a verbs device, or Omni-Path's counterpart. The device
-// has its Kind, Path, Number, Place and the kernel's Mode; HCA is that of hfi1_N, else "", since the link does not contain it. An error means
-// that the answer is unknown.
+// Verbs reports whether the character device with this number is a verbs device, or Omni-Path's counterpart. The
+// device has its Kind, Path, Number, Place and the kernel's Mode; HCA is that of hfi1_N, else "", since the link
+// does not contain it. An error means that the answer is unknown.
 func (n *Numbers) Verbs(number Number) (Device, bool, error) {
 	target, err := n.link(number)
 	// guard: only ENOENT is no

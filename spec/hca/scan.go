@@ -248,8 +248,8 @@ const deviceConnectX7 = "0x1021"
 // managers remembers which HCAs are such ones, by root, address and GUID: what is written on a card is read slowly.
 var managers sync.Map
 
-// managesNVSwitches reports whether the HCA on the device with the folder on is such a one, by what its maker wrote on it: the keyword
-// SMDL of its vital product data, which only root can read
+// managesNVSwitches reports whether the HCA on the device with the folder on is such a one, by what its maker wrote
+// on it: the keyword SMDL of its vital product data, which only root can read
 // (https://github.com/siderolabs/extensions/pull/717, after NVIDIA's Fabric Manager guide).
 func (t tree) managesNVSwitches(on string, h HCA) bool {
 	if h.Function != FunctionPhysical || h.PCI == "" {

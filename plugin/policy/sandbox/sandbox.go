@@ -22,7 +22,8 @@ var kinds = []kind{
 	{handlers: []string{"runsc*", "gvisor"}, types: []string{"io.containerd.runsc"}, annotations: []string{"dev.gvisor."},
 		programs: []string{"runsc"}},
 	{handlers: []string{"krun*"}, types: []string{"io.containerd.krun"}, programs: []string{"krun"}},
-	{handlers: []string{"contrast*"}, types: []string{"io.containerd.contrast"}, programs: []string{"containerd-shim-contrast"}},
+	{handlers: []string{"contrast*"}, types: []string{"io.containerd.contrast"},
+		programs: []string{"containerd-shim-contrast"}},
 }
 
 // Handlers are globs of the names that handlers of such runtimes have in the configurations of runtimes.
