@@ -20,9 +20,9 @@ import (
 )
 
 // PostCreateContainer is called for every container that the runtime has created, with what all plugins and CDI have
-// given it. containerd's task does not exist yet; CRI-O's first process does. Now a grant is confirmed, and containerd's
-// stored spec gets what NRI cannot express or somebody else has taken back. No error is returned: the runtime would only
-// log it, and ask no plugin behind this one.
+// given it. containerd's task does not exist yet; CRI-O's first process does. Now a grant is confirmed, and the stored
+// spec of containerd gets what NRI cannot express or somebody else has taken back. No error is returned: the runtime
+// would only log it, and ask no plugin behind this one.
 func (p *Plugin) PostCreateContainer(ctx context.Context, pod *api.PodSandbox, ctr *api.Container) error {
 	made, owed := p.owed.take(ctr.GetId())
 	if !owed && !p.holdsVerbs(pod, ctr) {
@@ -51,7 +51,8 @@ func (p *Plugin) PostCreateContainer(ctx context.Context, pod *api.PodSandbox, c
 	return nil
 }
 
-const cameLate = "its verbs device came after this plugin had answered, as one does that another NRI plugin names by CDI"
+const cameLate = "its verbs device came after this plugin had answered, as one does that another NRI plugin names by " +
+	"CDI"
 
 // holdsVerbs reports whether a created container holds a verbs device that makes it an RDMA container.
 func (p *Plugin) holdsVerbs(pod *api.PodSandbox, ctr *api.Container) bool {

@@ -6,21 +6,27 @@ package plugin
 import (
 	"cmp"
 	"context"
+	"fmt"
 	"strings"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/containerd/nri/pkg/api"
 	gocmp "github.com/google/go-cmp/cmp"
 	"github.com/prometheus/client_golang/prometheus/testutil"
 
+	"github.com/rdma-spec/rdma-spec/plugin/inventory"
 	"github.com/rdma-spec/rdma-spec/plugin/limits"
 	"github.com/rdma-spec/rdma-spec/plugin/limits/limitstest"
 	"github.com/rdma-spec/rdma-spec/plugin/policy"
+	"github.com/rdma-spec/rdma-spec/plugin/repair"
 	"github.com/rdma-spec/rdma-spec/plugin/storedspec"
 	"github.com/rdma-spec/rdma-spec/plugin/storedspec/storedspectest"
 	"github.com/rdma-spec/rdma-spec/spec"
 	"github.com/rdma-spec/rdma-spec/spec/hca/hcatest"
 	"github.com/rdma-spec/rdma-spec/test/testing/await"
+	"github.com/rdma-spec/rdma-spec/test/testing/output"
 )
 
 // expectGrants demands that so many grants have these results, and no others.
@@ -190,4 +196,62 @@ func linesAbout(log, pod string) (lines []string) {
 		}
 	}
 	return lines
+}
+
+// someSpecs are stored specs, of which some are there.
+type someSpecs struct {
+	repair.Specs
+	ids map[string]bool
+}
+
+func (s someSpecs) Read(_ context.Context, container string) ([]byte, error) {
+	if s.ids[container] {
+		return nil, nil
+	}
+	return nil, storedspec.ErrNotFound
+}
+
+// What PostCreateContainer does not settle within some ten seconds is given up, once the container exists: another
+// plugin's error hides it. One that is still being created, or never will be, is not.
+func TestUnsettledGrantIsGivenUp(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		log := &output.Buffer{}
+		logger := quiet()
+		logger.SetOutput(log)
+		p := New(Options{Inventory: inventory.New("/", quiet()), Log: logger, StoredSpecs: unusedSpecs{},
+			RunningSpecs: someSpecs{ids: map[string]bool{"hidden": true}}})
+		p.keepsSpecs.Store(true)
+		for _, id := range []string{"hidden", "slow"} {
+			p.owed.put(id, promised(policy.Container{Namespace: "ml", Pod: "train-0", Name: id},
+				policy.Decision{Grant: &spec.Grant{Memlock: spec.Unlimited}}))
+		}
+		p.giveUpOverdue(t.Context())
+		p.expectGrants(t)
+		time.Sleep(settledWithin)
+		for range 2 {
+			p.giveUpOverdue(t.Context())
+		}
+		p.expectGrants(t, grantUnconfirmed)
+		if _, owed := p.owed.take("slow"); !owed || strings.Count(log.String(), "not confirmed") != 1 ||
+			!strings.Contains(log.String(), "container=hidden") {
+			t.Errorf("still owed: %t; the log says:\n%s", owed, log)
+		}
+	})
+}
+
+// Without containerd's socket the line says answered, and why is said once.
+func TestWithoutASocket(t *testing.T) {
+	specs := &recordedSpecs{fails: fmt.Errorf("%w at /nowhere", storedspec.ErrNoSocket)}
+	runtime, p := registered(t, Options{Policy: mustPolicy(t, "{}"), StoredSpecs: specs})
+	for range 2 {
+		if _, err := runtime.Create(t.Context(), pod, verbsContainer(t, p.root)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	p.expectGrants(t, grantAnswered, grantAnswered)
+	log := p.log.String()
+	if strings.Count(log, "msg=answered") != 2 || strings.Count(log, "cannot be confirmed here") != 1 ||
+		strings.Contains(log, "ipc_lock=") || strings.Contains(log, "msg=adjusted") {
+		t.Errorf("the log says:\n%s", log)
+	}
 }

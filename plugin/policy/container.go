@@ -88,7 +88,8 @@ type Facts struct {
 	Verbs func(hca.Number) (hca.Device, bool, error)
 	// HCAs returns the inventory; it is called at most once, where devices are injected.
 	HCAs func() (*hca.Inventory, error)
-	// Startable returns the highest memlock of a container that the runtime can start; 0 if that is unknown. Nil is unknown.
+	// Startable returns the highest memlock of a container that the runtime can start; 0, or no function, if that is
+	// unknown.
 	Startable func() spec.Limit
 	// Again reads the inventory again; it is called at most once, where a device has come or gone since HCAs was read. Nil
 	// if that cannot be.

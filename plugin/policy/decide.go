@@ -215,8 +215,8 @@ func (d *deciding) memlock(candidates []*rule) (spec.Limit, *Refusal) {
 	return asked, nil
 }
 
-// startable cuts a limit to one with which the runtime can start the container: it fails the start where it may not raise
-// its own hard limit. What the author asked for is refused rather than cut.
+// startable cuts a limit to one with which the runtime can start the container: it fails the start where it may not
+// raise its own hard limit. What the author asked for is refused rather than cut.
 func (d *deciding) startable(limit spec.Limit) (spec.Limit, *Refusal) {
 	if d.facts.Startable == nil {
 		return limit, nil
@@ -225,8 +225,8 @@ func (d *deciding) startable(limit spec.Limit) (spec.Limit, *Refusal) {
 	if most == 0 || limit <= most { // guard: startable
 		return limit, nil
 	}
-	const remedy = "the container runtime has no CAP_SYS_RESOURCE in the node's user namespace, and its own hard limit is " +
-		"lower: give its unit LimitMEMLOCK=infinity, or the capability, and restart it"
+	const remedy = "the container runtime has no CAP_SYS_RESOURCE in the node's user namespace, and its own hard limit " +
+		"is lower: give its unit LimitMEMLOCK=infinity, or the capability, and restart it"
 	if d.request.memlock != nil {
 		return 0, refuse(CauseCeiling, "the annotation asks for memlock: %s, and no container with more than %s can start: %s",
 			limit, most, remedy)

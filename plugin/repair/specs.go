@@ -120,7 +120,8 @@ func (r *Loop) finishEdits(ctx context.Context, found *findings) (lacking int) {
 	return lacking
 }
 
-// finishEdit tries again to give a stored spec what it may lack, and reports whether the container lacks nothing any more.
+// finishEdit tries again to give a stored spec what it may lack, and reports whether the container lacks nothing any
+// more.
 func (r *Loop) finishEdit(ctx context.Context, id string, grant spec.Grant) bool {
 	changed, err := false, errNoSpecs
 	if specs := r.specs(); specs != nil {

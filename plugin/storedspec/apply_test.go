@@ -24,6 +24,7 @@ import (
 
 	"github.com/rdma-spec/rdma-spec/plugin/storedspec/storedspectest"
 	"github.com/rdma-spec/rdma-spec/spec"
+	"github.com/rdma-spec/rdma-spec/spec/hca"
 	"github.com/rdma-spec/rdma-spec/test/testing/socketproxy"
 )
 
@@ -261,5 +262,30 @@ func TestRead(t *testing.T) {
 	}
 	if _, err := client.Read(t.Context(), "nobody"); !errors.Is(err, ErrNotFound) {
 		t.Errorf("Read of what is not there gives %v", err)
+	}
+}
+
+// What is found is what the spec gave before, and what the grant lacked is added to it, devices aside.
+func TestConfirmFinds(t *testing.T) {
+	server := storedspectest.NewServer(t)
+	low, err := spec.WithoutRlimit(storedspectest.TrainingSpec(), spec.RlimitMemlock)
+	if err == nil {
+		low, err = spec.Grant{Memlock: 1 << 20}.Apply(low, spec.AllSets)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	server.Put("k8s.io", "train", low)
+	client := newClient(t, Options{Address: server.Socket})
+	grant := spec.Grant{Memlock: spec.Unlimited, IPCLock: spec.IPCLockYes,
+		Devices: []hca.Device{{Path: "/dev/infiniband/uverbs9"}}}
+	limit := func(l spec.Limit) spec.Rlimit { return spec.Rlimit{Soft: l, Hard: l} }
+	for _, want := range []Found{{limit(1 << 20), true, true}, {limit(spec.Unlimited), true, false}} {
+		if found, err := client.Confirm(t.Context(), "train", grant); found != want || err != nil {
+			t.Errorf("Confirm gives %+v, %v, want %+v", found, err, want)
+		}
+	}
+	if text := string(server.Spec("k8s.io", "train")); strings.Contains(text, "uverbs9") {
+		t.Errorf("a device was added: %s", text)
 	}
 }

@@ -13,7 +13,7 @@ import (
 )
 
 // Under a containerd that may not raise limits, RDMA containers start with its hard limit, and the plugin says how to
-// give it the right. With more, runc and crun fail the start.
+// give it the right. With more, runc fails the start. (crun 1.8 starts no container there: it raises its own limit.)
 func TestRuntimeThatMayNotRaiseLimits(t *testing.T) {
 	o := options()
 	o.Bounded = true
