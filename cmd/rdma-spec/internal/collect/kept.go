@@ -62,13 +62,15 @@ var fields = []struct {
 	{"* hostPaths", place}, {"* cdiFolders", place}, {"* folders", place}, {"* hooks", place}, {"* nodes", place},
 	{"* libVerbs", place},
 
-	{"* {}", word}, {"* name", word}, {"* version", word}, {"* unit", word}, {"* defaultHandler", word}, {"* program", word},
+	{"* {}", word}, {"* name", word}, {"* version", word}, {"* unit", word}, {"* defaultHandler", word},
+	{"* program", word},
 	{"* ociVersion", word}, {"* off", word}, {"* required", word}, {"* started", word}, {"* since", word}, {"* at", word},
 	{"* tool", word}, {"* feature", word}, {"* kind", word}, {"* check", word}, {"* memlock", word}, {"* ipcLock", word},
 	{"* mode", word}, {"* every", word}, {"* names", word}, {"* resources", word}, {"* mofedRuntimeHandlers", word},
 	{"* skipRuntimeHandlers", word}, {"* functions", word}, {"* linkLayers", word}, {"* netdevs", word}, {"* id", word},
 	{"* RuntimeHandler", word}, {"* Type", word}, {"* Bounding", word}, {"* providers *", word}, {"* memlocks", word},
-	{"* defaultMemlock", word}, {"* Soft", word}, {"* Hard", word}, {"* soft", word}, {"* hard", word}, {"* sharedMem", word},
+	{"* defaultMemlock", word}, {"* Soft", word}, {"* Hard", word}, {"* soft", word}, {"* hard", word},
+	{"* sharedMem", word},
 	{"* Memlock", word}, {"* limit", word},
 }
 
