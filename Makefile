@@ -169,8 +169,8 @@ GOTEST := go test -vet=off $(if $(SUITE),-v) $(if $(FRESH),-count=1)
 
 # These packages ask containerds that are built for the node, where there are any. The rest of the unit tests need not wait for them.
 ASKING := ./cmd/rdma-spec/internal/configure/... ./cmd/rdma-spec/internal/node/runtime
-# Of these tests, the ones that need more than the main containerd.
-OLDER  := ^Test(NRI|Handler|ConfigurePublic|ConfigureWithInstalledContainerd|InstalledContainerd)$$/^(1|2\.[0-3])|NVIDIA|Toolkit
+# Of these tests, the ones that need more than the main containerd: older ones, upgrades from them, or NVIDIA's toolkit.
+OLDER  := ^Test(NRI|Handler|ConfigurePublic|ConfigureWithInstalledContainerd|InstalledContainerd)$$/^(1|2\.[0-3])|NVIDIA|Toolkit|WhatHappensToNodes|HistoriesOfANode
 
 unit: deps ## tests that need no node
 	$(GOTEST) $$(go list ./... | grep -vxFf <(go list $(ASKING)))
@@ -186,7 +186,7 @@ configure-older: # the same with older containerds, and beside NVIDIA's toolkit
 RELEASE_TEST = cd deploy/release && $(GOTEST) -count=1 ./...
 
 # What runs for long, or does several things at once. All packages are run nightly.
-RACE ?= ./plugin/... ./spec/hca $(addprefix ./cmd/,nri-rdma rdma-hook $(addprefix rdma-spec/internal/,cli collect doctor/... node/...))
+RACE ?= ./plugin/... ./spec/hca $(addprefix ./cmd/,nri-rdma rdma-hook $(addprefix rdma-spec/internal/,cli collect doctor node/...))
 race: deps ## tests of what does several things at once, under the race detector
 	CGO_ENABLED=1 $(GOTEST) -race $(RACE)
 
@@ -203,7 +203,7 @@ site-test: site ## the site in a browser; screenshots are in bin/log/site
 	cd $(SITE) && node --test-reporter=./reporter.mjs site.test.mjs
 
 nri: ## ends and upgrades of the plugin under load, beside each version of NRI that containerd has
-	$(GOTEST) -timeout 20m ./test/nri -args -rounds 5
+	$(GOTEST) -timeout 20m ./test/nri -args -rounds 3
 
 # Twice as many busy loops as the host has cores, each of which ends with the shell.
 FLAKES := 20

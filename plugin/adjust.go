@@ -5,47 +5,42 @@ package plugin
 
 import (
 	"os"
-	"strings"
+	"slices"
 
 	"github.com/containerd/nri/pkg/api"
-	"github.com/sirupsen/logrus"
 
+	"github.com/rdma-spec/rdma-spec/plugin/policy"
 	"github.com/rdma-spec/rdma-spec/spec"
+	"github.com/rdma-spec/rdma-spec/spec/hca"
 )
 
-// adjust turns a grant into an adjustment of a container, less what the container has already, and into fields for its
-// log line. It does not set a device or rlimit again that another plugin has set: that would fail the container's
-// creation.
-func adjust(ctr *api.Container, grant spec.Grant) (*api.ContainerAdjustment, logrus.Fields) {
-	adjustment, given := &api.ContainerAdjustment{}, logrus.Fields{}
-	if grant.Memlock != 0 {
-		given["memlock"] = grant.Memlock.String()
-		current, known := reportedMemlock(ctr)
-		if raised, changed := current.Raise(grant.Memlock); changed || !known {
-			adjustment.AddRlimit(spec.RlimitMemlock, uint64(raised.Hard), uint64(raised.Soft))
-		} else {
-			given["memlock"] = current.Soft.String() + " (had it)"
+// adjust turns a grant into an adjustment of a container, less what the container has already. It does not set a device
+// or rlimit again that another plugin has set: that would fail the container's creation.
+func adjust(c policy.Container, grant spec.Grant) *api.ContainerAdjustment {
+	adjustment := &api.ContainerAdjustment{}
+	if raised, changed := c.Memlock.Raise(grant.Memlock); changed {
+		adjustment.AddRlimit(spec.RlimitMemlock, uint64(raised.Hard), uint64(raised.Soft))
+	}
+	for _, d := range lacking(c, grant.Devices) {
+		adjustment.AddDevice(&api.LinuxDevice{
+			Path: d.Path, Type: "c", Major: int64(d.Major), Minor: int64(d.Minor),
+			FileMode: api.FileMode(uint32(os.FileMode(d.Mode).Perm())), Uid: api.UInt32(d.UID), Gid: api.UInt32(d.GID),
+		})
+	}
+	return adjustment
+}
+
+// lacking returns those of a grant's devices that a container does not hold.
+func lacking(c policy.Container, devices []hca.Device) (lacks []hca.Device) {
+	for _, d := range devices {
+		if !slices.Contains(c.Devices, deviceOf(d)) {
+			lacks = append(lacks, d)
 		}
 	}
-	if grant.IPCLock != spec.IPCLockNo {
-		given["ipc_lock"] = string(grant.IPCLock)
-	}
-	present := map[string]bool{}
-	for _, d := range ctr.GetLinux().GetDevices() {
-		present[d.GetPath()] = true
-	}
-	var added []string
-	for _, d := range grant.Devices {
-		if !present[d.Path] {
-			adjustment.AddDevice(&api.LinuxDevice{
-				Path: d.Path, Type: "c", Major: int64(d.Major), Minor: int64(d.Minor),
-				FileMode: api.FileMode(uint32(os.FileMode(d.Mode).Perm())), Uid: api.UInt32(d.UID), Gid: api.UInt32(d.GID),
-			})
-			added = append(added, strings.TrimPrefix(d.Path, "/dev/infiniband/"))
-		}
-	}
-	if len(added) > 0 {
-		given["devices"] = strings.Join(added, ",")
-	}
-	return adjustment, given
+	return lacks
+}
+
+// deviceOf returns an HCA's device as a container holds it.
+func deviceOf(d hca.Device) policy.Device {
+	return policy.Device{Path: d.Path, Type: "c", Major: int64(d.Major), Minor: int64(d.Minor)}
 }

@@ -28,6 +28,9 @@ func (p *Plugin) Configure(ctx context.Context, config, runtime, running string)
 	}
 	p.takeHandedOver(config, runtime)
 	p.keepsSpecs.Store(runtime == "containerd")
+	p.unseen.Store(false)
+	unseen := p.confirmable(runtime)
+	p.confirms.Store(unseen == nil)
 	if without := "RDMA containers get memlock and devices here, but no CAP_IPC_LOCK: " +
 		withoutStoredSpecs(runtime); p.StoredSpecs != nil && p.specs() == nil && p.throttle.due(without) {
 		p.Log.Warn(without)
@@ -40,12 +43,25 @@ func (p *Plugin) Configure(ctx context.Context, config, runtime, running string)
 	switch {
 	case p.Validate:
 		events.Set(api.Event_VALIDATE_CONTAINER_ADJUSTMENT)
-	case p.specs() != nil:
+	case unseen == nil:
 		events.Set(api.Event_CREATE_CONTAINER, api.Event_POST_CREATE_CONTAINER)
 	default:
+		p.cannotConfirm(unseen)
 		events.Set(api.Event_CREATE_CONTAINER)
 	}
 	return events, nil
+}
+
+// confirmable returns nil if PostCreateContainer shows what containers got: containerd has stored their specs by then,
+// and CRI-O has started their first process.
+func (p *Plugin) confirmable(runtime string) error {
+	switch {
+	case p.specs() != nil:
+		return nil
+	case runtime == "cri-o" && p.Limits != nil:
+		return p.Limits.Visible()
+	}
+	return fmt.Errorf("%s has no known API for it", runtime)
 }
 
 // budget returns how long a request may wait, in all, for what it needs before its answer. A quarter of the runtime's
@@ -57,7 +73,7 @@ func (p *Plugin) budget() time.Duration { return min(p.Budget, p.registration.Re
 func (p *Plugin) Synchronize(_ context.Context, pods []*api.PodSandbox,
 	containers []*api.Container) ([]*api.ContainerUpdate, error) {
 	p.repair.Listed(listed(pods, containers), p.keepsSpecs.Load())
-	p.dropped(pods, containers)
+	p.dropped(containers)
 	go p.publishNow(true) // the runtime waits for nothing but the list
 	p.Log.WithField("containers", len(containers)).Info("registered")
 	return nil, nil

@@ -28,6 +28,7 @@ func ContainerOf(pod *api.PodSandbox, ctr *api.Container) policy.Container {
 		AllDevices:     policy.AllDevices(deviceRules(ctr)),
 		MOFED:          policy.MOFED(ctr.GetEnv()),
 		MemoryLimit:    ctr.GetLinux().GetResources().GetMemory().GetLimit().GetValue(),
+		Memlock:        reportedMemlock(ctr),
 	}
 	for _, d := range ctr.GetLinux().GetDevices() {
 		c.Devices = append(c.Devices, policy.Device{Path: d.GetPath(), Type: d.GetType(),
@@ -53,28 +54,25 @@ func deviceRules(ctr *api.Container) []specs.LinuxDeviceCgroup {
 	return rules
 }
 
-// reportedMemlock returns the RLIMIT_MEMLOCK that the runtime reports of a container; known is false if it reports
-// none: runtimes do from containerd 2.3 and CRI-O 1.36 on.
-func reportedMemlock(ctr *api.Container) (limit spec.Rlimit, known bool) {
+// reportedMemlock returns the RLIMIT_MEMLOCK that the runtime reports of a container; zero if it reports none.
+func reportedMemlock(ctr *api.Container) (limit spec.Rlimit) {
 	for _, r := range ctr.GetRlimits() {
 		if r.GetType() == spec.RlimitMemlock {
-			limit, known = spec.Rlimit{Soft: spec.LimitOf(r.GetSoft()), Hard: spec.LimitOf(r.GetHard())}, true
+			limit = spec.Rlimit{Soft: spec.LimitOf(r.GetSoft()), Hard: spec.LimitOf(r.GetHard())}
 		}
 	}
-	return limit, known
+	return limit
 }
 
 // watched returns what repair records of a container that gets a grant, with the injected devices and the granted
 // memlock.
 func watched(c policy.Container, ctr *api.Container, grant spec.Grant) repair.Container {
-	memlock, _ := reportedMemlock(ctr)
-	memlock, _ = memlock.Raise(grant.Memlock)
-	c.Resources = nil // it would keep the whole request
-	c.Devices = slices.Grow(slices.Clip(c.Devices), len(grant.Devices))
-	for _, d := range grant.Devices {
-		c.Devices = append(c.Devices, policy.Device{Path: d.Path, Type: "c", Major: int64(d.Major), Minor: int64(d.Minor)})
+	c.Memlock, _ = c.Memlock.Raise(grant.Memlock)
+	c.Devices, c.Injected = slices.Clip(c.Devices), c.Injected || len(grant.Devices) > 0
+	for _, d := range lacking(c, grant.Devices) {
+		c.Devices = append(c.Devices, deviceOf(d))
 	}
-	return repair.Container{Container: c, ID: ctr.GetId(), Sandbox: ctr.GetPodSandboxId(), Memlock: memlock}
+	return repair.Container{Container: c, ID: ctr.GetId(), Sandbox: ctr.GetPodSandboxId()}
 }
 
 // listed returns what repair records of the containers that the runtime lists. A container without a sandbox is left

@@ -11,7 +11,6 @@ import (
 	"time"
 
 	"github.com/containerd/nri/pkg/api"
-	"github.com/prometheus/client_golang/prometheus/testutil"
 
 	"github.com/rdma-spec/rdma-spec/plugin/breaker"
 	"github.com/rdma-spec/rdma-spec/plugin/inventory"
@@ -109,20 +108,16 @@ func TestLateEditIsNoSuccess(t *testing.T) {
 		t.Fatal(err)
 	}
 	log := p.log.String()
-	for _, want := range []string{"level=warning", "pod=ml/train-0", "no CAP_IPC_LOCK in the running container",
-		"later execs have it", "recreate the pod", "rdma-spec status"} {
+	for _, want := range []string{"level=warning", "pod=ml/train-0", "not confirmed",
+		"later execs have it", "recreate the pod"} {
 		if !strings.Contains(log, want) {
 			t.Errorf("the log does not say %q:\n%s", want, log)
 		}
 	}
-	if strings.Contains(log, "added to the stored spec") {
+	if strings.Contains(log, "msg=adjusted") {
 		t.Errorf("the log calls it a success:\n%s", log)
 	}
-	for result, want := range map[string]float64{editLate: 1, editChanged: 0, editFailed: 0} {
-		if got := testutil.ToFloat64(p.metrics.edits.WithLabelValues(result)); got != want {
-			t.Errorf("%v edits are %s, want %v", got, result, want)
-		}
-	}
+	p.expectGrants(t, grantUnconfirmed)
 }
 
 // A runtime that drops the plugin between the two requests about a container asks it nothing more about this one. When
@@ -139,13 +134,11 @@ func TestEditThatNobodyAskedFor(t *testing.T) {
 		}
 	}
 	log := p.log.String()
-	if n := strings.Count(log, "no CAP_IPC_LOCK yet"); n != 1 || !strings.Contains(log, "container=main") ||
+	if n := strings.Count(log, "not confirmed"); n != 1 || !strings.Contains(log, "container=main") ||
 		!strings.Contains(log, "dropped this plugin") {
-		t.Errorf("the log says %d times that there is no CAP_IPC_LOCK, want once:\n%s", n, log)
+		t.Errorf("the log says %d times that it is not confirmed, want once:\n%s", n, log)
 	}
-	if got := testutil.ToFloat64(p.metrics.edits.WithLabelValues(editFailed)); got != 1 {
-		t.Errorf("%v edits failed, want 1", got)
-	}
+	p.expectGrants(t, grantUnconfirmed)
 }
 
 // A budget above what the runtime waits for is cut, and the log says so once for each registration.

@@ -33,6 +33,10 @@ func (k lateKubelet) Names(context.Context, string, string, string, string) (nam
 	return []string{"rdma/hca"}, true, nil
 }
 
+func (k lateKubelet) PodHolds(context.Context, string, string, string) (names []string, claims bool, err error) {
+	return nil, false, nil
+}
+
 // askSlowKubelet has a plugin's decisions wait for the kubelet, where the environment says so.
 func askSlowKubelet(o *Options) {
 	takes, err := time.ParseDuration(os.Getenv(slowKubelet))

@@ -5,32 +5,41 @@ package plugin
 
 import (
 	"encoding/json"
+	"fmt"
+	"time"
 
+	"github.com/rdma-spec/rdma-spec/plugin/registration/handover"
 	"github.com/rdma-spec/rdma-spec/plugin/repair"
-	"github.com/rdma-spec/rdma-spec/spec"
 )
 
-// left is what a process leaves to the one that takes its connection over.
-type left struct {
-	Edits  map[string]spec.IPCLock `json:"edits,omitempty"` // that PostCreateContainer still owes, by container
-	Repair *repair.State           `json:"repair,omitempty"`
+// stateFormat is the format of state. Whatever changes testdata/state.json is another format, with another number.
+const stateFormat = 2
+
+// state is what a process leaves to the one that takes its connection over.
+type state struct {
+	Format int                `json:"format"`
+	Owed   map[string]promise `json:"owed,omitempty"` // what PostCreateContainer still owes, by container
+	Repair *repair.State      `json:"repair,omitempty"`
 }
 
 // Leave returns what the process that takes the connection over has to know.
 func (p *Plugin) Leave() (json.RawMessage, error) {
-	return json.Marshal(left{p.edits.all(), p.repair.Leave()})
+	return json.Marshal(state{stateFormat, p.owed.all(), p.repair.Leave()})
 }
 
-// TakeOver goes on where the process before has stopped: the runtime lists its containers once a registration.
-func (p *Plugin) TakeOver(text json.RawMessage) error {
-	var before left
-	if err := json.Unmarshal(text, &before); err != nil {
-		return err
+// Understand reads what the process before has left. The function that it returns goes on where that one has stopped:
+// the runtime lists its containers once a registration.
+func (p *Plugin) Understand(left json.RawMessage) (goOn func(), err error) {
+	var before state
+	if err := handover.Decode(left, stateFormat, &before); err != nil {
+		return nil, fmt.Errorf("what it knows of containers: %w", err)
 	}
-	for container, lock := range before.Edits {
-		p.edits.put(container, spec.Grant{IPCLock: lock})
-	}
-	p.repair.TakeOver(before.Repair, p.keepsSpecs.Load())
-	p.publishNow(true)
-	return nil
+	return func() {
+		for container, made := range before.Owed {
+			made.Since = time.Now()
+			p.owed.put(container, made)
+		}
+		p.repair.TakeOver(before.Repair, p.keepsSpecs.Load())
+		p.publishNow(true)
+	}, nil
 }

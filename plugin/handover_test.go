@@ -6,20 +6,29 @@ package plugin
 import (
 	"encoding/json"
 	"os"
+	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
 
+	"github.com/rdma-spec/rdma-spec/plugin/inventory"
 	"github.com/rdma-spec/rdma-spec/plugin/limits"
 	"github.com/rdma-spec/rdma-spec/plugin/limits/limitstest"
+	"github.com/rdma-spec/rdma-spec/plugin/policy"
 	"github.com/rdma-spec/rdma-spec/plugin/policy/inforce"
+	"github.com/rdma-spec/rdma-spec/plugin/repair"
 	"github.com/rdma-spec/rdma-spec/spec"
+	"github.com/rdma-spec/rdma-spec/spec/hca"
+	"github.com/rdma-spec/rdma-spec/spec/hca/hcatest"
 	"github.com/rdma-spec/rdma-spec/test/testing/await"
+	"github.com/rdma-spec/rdma-spec/test/testing/golden"
 	"github.com/rdma-spec/rdma-spec/test/testing/scratch"
 )
 
-// A process that takes a connection over knows what the one before knew: the containers, and the edits that it still
-// owes. The policy in force is its own from then on.
+// A process that takes a connection over knows what the one before knew: the containers, and what they are still
+// owed. The policy in force is its own from then on.
 func TestHandover(t *testing.T) {
 	folder := scratch.Folder(t)
 	id := limitstest.ID("main")
@@ -42,7 +51,7 @@ func TestHandover(t *testing.T) {
 	if _, err := runtime.Create(t.Context(), pod, container); err != nil {
 		t.Fatal(err)
 	}
-	first.edits.put("another", spec.Grant{IPCLock: spec.IPCLockYes})
+	first.owed.put("another", promise{Container: "main", Grant: spec.Grant{Memlock: spec.Unlimited}})
 	before, err := first.Leave()
 	if err != nil {
 		t.Fatal(err)
@@ -60,14 +69,14 @@ func TestHandover(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	var was, is left
-	if err := json.Unmarshal(before, &was); err != nil || len(was.Repair.Containers) != 1 || len(was.Edits) != 1 {
+	var was, is state
+	if err := json.Unmarshal(before, &was); err != nil || len(was.Repair.Containers) != 1 || len(was.Owed) != 1 {
 		t.Fatalf("it knew %s: %v", before, err)
 	}
 	if err := json.Unmarshal(after, &is); err != nil {
 		t.Fatal(err)
 	}
-	if diff := cmp.Diff(was, is); diff != "" {
+	if diff := cmp.Diff(was, is, cmpopts.IgnoreTypes(time.Duration(0))); diff != "" { // ages
 		t.Errorf("(-before +after):\n%s", diff)
 	}
 	if now, err := inforce.Read(folder); err != nil || now.Version != "2" {
@@ -75,5 +84,61 @@ func TestHandover(t *testing.T) {
 	}
 	if n := runtime.Connections(); n != 1 {
 		t.Errorf("%d connections", n)
+	}
+}
+
+// What is handed over has a format, with a number: a process that reads another one does not go on with it.
+func TestFormatOfTheState(t *testing.T) {
+	text, err := json.MarshalIndent(state{stateFormat, map[string]promise{"container": promised(
+		policy.Container{Namespace: "ml", Pod: "train-0", Name: "main"}, policy.Decision{Signal: policy.SignalAnnotation,
+			Evidence: policy.AnnotationKey, Rule: "default", Grant: &spec.Grant{Memlock: spec.Unlimited,
+				IPCLock: spec.IPCLockUnlessDropped, Devices: []hca.Device{firstVerbs(t, hcatest.V100(t))}}})},
+		&repair.State{ListedAgo: time.Minute}}, "", "  ")
+	if err != nil {
+		t.Fatal(err)
+	}
+	golden.Compare(t, "testdata/state.json", string(text)+"\n")
+	for left, want := range map[string]string{
+		"": "unexpected end of JSON input", "null": "it has format 0, and this version reads format 2",
+		`{"format":3,"repair":[]}`:  "it has format 3, and this version reads format 2",
+		`{"format":2,"repair":"x"}`: "cannot unmarshal",
+	} {
+		if goOn, err := (&Plugin{}).Understand(json.RawMessage(left)); goOn != nil || err == nil ||
+			!strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v, want %s", left, err, want)
+		}
+	}
+}
+
+// FuzzUnderstand: whatever a process has left, the next one goes on with it or says why not.
+func FuzzUnderstand(f *testing.F) {
+	f.Add([]byte(`{"format":2,"owed":{"a":{"grant":{"memlock":"1Gi"}}},"repair":{"listedAgo":1,"containers":[{"container":{"id":"a"}}]}}`))
+	f.Fuzz(func(t *testing.T, left []byte) {
+		p := New(Options{Inventory: inventory.New("/", quiet()), Log: quiet(), Limits: limits.On(limitstest.NewKernel(nil))})
+		if goOn, err := p.Understand(left); err == nil {
+			goOn()
+		}
+	})
+}
+
+// Whole grants are handed over, to be confirmed by the process that goes on.
+func TestGrantsAreHandedOver(t *testing.T) {
+	given := New(Options{Inventory: inventory.New("/", quiet()), Log: quiet()})
+	grant := spec.Grant{Memlock: 1 << 30, IPCLock: spec.IPCLockYes, Devices: []hca.Device{firstVerbs(t, hcatest.V100(t))}}
+	want := promised(policy.Container{Namespace: "ml", Pod: "train-0", Name: "main"}, policy.Decision{Grant: &grant})
+	given.owed.put("container", want)
+	left, err := given.Leave()
+	if err != nil {
+		t.Fatal(err)
+	}
+	taken := New(Options{Inventory: inventory.New("/", quiet()), Log: quiet()})
+	goOn, err := taken.Understand(left)
+	if err != nil {
+		t.Fatal(err)
+	}
+	goOn()
+	got, owed := taken.owed.take("container")
+	if diff := cmp.Diff(want, got, cmpopts.IgnoreFields(promise{}, "Since")); diff != "" || !owed || got.Since.IsZero() {
+		t.Errorf("owed: %t, since %s (-want +got):\n%s", owed, got.Since, diff)
 	}
 }

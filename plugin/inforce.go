@@ -112,6 +112,7 @@ func (p *Plugin) goOn(next *inForce, why error, log logrus.FieldLogger) {
 
 func (p *Plugin) put(next *inForce) {
 	p.inForce.Store(next)
+	p.Inventory.Want(next.policy.Wants())
 	if next.policy.Missing() != nil {
 		p.repair.Use(nil) // it records containers, and compares none
 	} else {

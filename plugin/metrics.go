@@ -15,24 +15,26 @@ import (
 // metrics are what the plugin counts. Labels have a small, fixed set of values; nothing that a pod's author writes is
 // one.
 type metrics struct {
-	requests     *prometheus.CounterVec
-	refusals     *prometheus.CounterVec
-	duration     prometheus.Histogram
-	unknown      prometheus.Counter
-	edits        *prometheus.CounterVec
-	editDuration prometheus.Histogram
-	configValid  prometheus.Gauge
-	configLoaded prometheus.Gauge
+	requests        *prometheus.CounterVec
+	refusals        *prometheus.CounterVec
+	duration        prometheus.Histogram
+	unknown         prometheus.Counter
+	grants          *prometheus.CounterVec
+	confirmDuration prometheus.Histogram
+	configValid     prometheus.Gauge
+	configLoaded    prometheus.Gauge
 }
 
 const namespace = "nri_rdma"
 
-// Results of an edit of a stored spec.
+// What became of grants.
 const (
-	editChanged   = "changed"
-	editUnchanged = "unchanged"
-	editLate      = "late" // the container had started
-	editFailed    = "failed"
+	grantConfirmed   = "confirmed"
+	grantRaised      = "raised"       // the memlock was lower, and is written
+	grantLate        = "late"         // its verbs device came after the answer; memlock and IPC_LOCK are written
+	grantRefusedLate = "refused_late" // so did this one's, and the policy refuses it
+	grantUnconfirmed = "unconfirmed"  // it may lack what it was granted
+	grantAnswered    = "answered"     // nothing shows what it got
 )
 
 func newMetrics() *metrics {
@@ -56,17 +58,20 @@ func newMetrics() *metrics {
 		unknown: counter("unknown_resources_total",
 			"Containers that got nothing, or less, because the kubelet did not report which resources they hold.",
 		).WithLabelValues(),
-		edits: counter("ipc_lock_edits_total",
-			"Edits that add CAP_IPC_LOCK to a stored spec, by result (changed, unchanged, late, failed).", "result"),
-		editDuration: histogram("ipc_lock_edit_duration_seconds",
-			"Time that the creation of a container waits for the edit of its stored spec."),
+		grants: counter("grants_total",
+			"What became of grants, by result: confirmed; raised (something had set less memlock); late (the verbs device came "+
+				"after the answer); refused_late (it came then, and the policy refuses the container, which runs); unconfirmed "+
+				"(the container may lack some of it); answered (nothing shows what it got).", "result"),
+		confirmDuration: histogram("confirm_duration_seconds",
+			"Time that the creation of a container waits until its grant is confirmed."),
 		configValid:  gauge("config_valid", "1 if the last configuration that was read is in force; 0 if it has an error."),
 		configLoaded: gauge("config_loaded_timestamp_seconds", "When the configuration in force was loaded."),
 	}
 	m.configValid.Set(1)
 	// so that the first failure is an increase
-	for _, result := range []string{editChanged, editUnchanged, editLate, editFailed} {
-		m.edits.WithLabelValues(result)
+	for _, result := range []string{grantConfirmed, grantRaised, grantLate, grantRefusedLate, grantUnconfirmed,
+		grantAnswered} {
+		m.grants.WithLabelValues(result)
 	}
 	return m
 }
@@ -76,7 +81,7 @@ func newMetrics() *metrics {
 func (p *Plugin) Collectors() []prometheus.Collector {
 	m := p.metrics
 	all := []prometheus.Collector{
-		m.requests, m.refusals, m.duration, m.unknown, m.edits, m.editDuration, m.configValid, m.configLoaded, p.Inventory,
+		m.requests, m.refusals, m.duration, m.unknown, m.grants, m.confirmDuration, m.configValid, m.configLoaded, p.Inventory,
 		Flag("connected", "1 while the plugin is registered with the runtime.", nil, p.Registered),
 		Flag("waiting", "1 while this process waits behind a registered one, and takes its connection over when that ends.",
 			nil, p.registration.Behind),

@@ -16,7 +16,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/containerd/nri/pkg/api"
 	"github.com/sirupsen/logrus"
 	"golang.org/x/sync/singleflight"
 
@@ -25,6 +24,7 @@ import (
 	"github.com/rdma-spec/rdma-spec/plugin/policy/inforce"
 	"github.com/rdma-spec/rdma-spec/plugin/registration"
 	"github.com/rdma-spec/rdma-spec/plugin/repair"
+	"github.com/rdma-spec/rdma-spec/plugin/storedspec"
 	"github.com/rdma-spec/rdma-spec/spec"
 	"github.com/rdma-spec/rdma-spec/spec/hca"
 )
@@ -46,11 +46,11 @@ type Options struct {
 	// Policy is in force until Use replaces it. If it is nil, the defaults are, until the runtime hands over a
 	// configuration.
 	Policy *policy.Policy
-	// StoredSpecs adds CAP_IPC_LOCK to the specs that the runtime stores; nil if nothing can.
+	// StoredSpecs confirms grants by the specs that the runtime stores, and adds what they lack; nil if nothing can.
 	StoredSpecs StoredSpecs
 	// Resources reports which resources containers hold; nil if there is no kubelet. It is asked once for each container
 	// that is created, and only if the policy needs the answer.
-	Resources repair.Resources
+	Resources Resources
 	// Budget is how long a request may wait, in all, for what it needs before its answer; 0 is DefaultBudget.
 	Budget time.Duration
 	// Limits reads and raises the limits of running containers; nil turns repair off.
@@ -68,10 +68,17 @@ type Options struct {
 
 // StoredSpecs edits the specs that a runtime has stored.
 type StoredSpecs interface {
-	// Apply makes a container's stored spec hold what the grant says, and reports whether that changed it. The container's
-	// task must not have been created yet: storedspec.ErrStarted means that it was. It returns well before the context's
-	// deadline.
-	Apply(ctx context.Context, container string, grant spec.Grant) (changed bool, err error)
+	// Confirm returns what a container's stored spec gives it, and adds what that lacks of the grant, devices aside. The
+	// container's task must not have been created yet: storedspec.ErrStarted means that it was. It returns well before the
+	// context's deadline.
+	Confirm(ctx context.Context, container string, grant spec.Grant) (storedspec.Found, error)
+}
+
+// Resources reports what containers and pods hold. A podresources.Client does.
+type Resources interface {
+	repair.Resources
+	// PodHolds returns the resources that the containers of a pod hold, and whether one of them has a resource claim.
+	PodHolds(ctx context.Context, sandbox, namespace, pod string) (names []string, claims bool, err error)
 }
 
 // Plugin decides about containers as the runtime creates them. It is safe for concurrent use.
@@ -85,7 +92,9 @@ type Plugin struct {
 	publishing   sync.Mutex    // held while the policy is written
 	unwritten    bool          // the plugin has registered, and has not written the policy since; publishing guards it
 	keepsSpecs   atomic.Bool   // the runtime stores specs that can be edited
-	edits        edits
+	confirms     atomic.Bool   // PostCreateContainer shows what containers got
+	unseen       atomic.Bool   // that it does not was said since the registration
+	owed         owed
 	throttle     throttle
 	metrics      *metrics
 	checks       singleflight.Group // of Alive
@@ -109,7 +118,7 @@ func New(o Options) *Plugin {
 			Verbs: o.Inventory.Verbs, Memory: policy.LiveMemory(),
 			HCAs: func() (*hca.Inventory, error) { return o.Inventory.HCAs(ended) },
 		},
-		publish: make(chan struct{}, 1), edits: newEdits(), throttle: newThrottle(), metrics: newMetrics(),
+		publish: make(chan struct{}, 1), owed: newOwed(), throttle: newThrottle(), metrics: newMetrics(),
 	}
 	p.registration = registration.New(p, registration.Options{
 		Name: o.Name, Index: o.Index, Socket: o.Socket, Handover: o.Handover, Log: o.Log,
@@ -133,6 +142,7 @@ func (p *Plugin) Run(ctx context.Context) error {
 	var beside sync.WaitGroup
 	beside.Go(func() { p.repair.Run(ctx) })
 	beside.Go(func() { p.publishAll(ctx) })
+	beside.Go(func() { p.giveUpAll(ctx) })
 	err := p.registration.Run(ctx)
 	stop()
 	beside.Wait()
@@ -196,14 +206,4 @@ func (p *Plugin) specs() StoredSpecs {
 		return nil
 	}
 	return p.StoredSpecs
-}
-
-// logger returns a logger with the container's name.
-func (p *Plugin) logger(pod *api.PodSandbox, ctr *api.Container) logrus.FieldLogger {
-	return p.Log.WithFields(logrus.Fields{"pod": pod.GetNamespace() + "/" + pod.GetName(), "container": ctr.GetName()})
-}
-
-// subject names a container for the person who created it.
-func subject(pod *api.PodSandbox, ctr *api.Container) string {
-	return fmt.Sprintf("pod %s/%s, container %s", pod.GetNamespace(), pod.GetName(), ctr.GetName())
 }

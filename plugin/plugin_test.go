@@ -21,6 +21,7 @@ import (
 	"github.com/rdma-spec/rdma-spec/plugin/inventory"
 	"github.com/rdma-spec/rdma-spec/plugin/nritest"
 	"github.com/rdma-spec/rdma-spec/plugin/policy"
+	"github.com/rdma-spec/rdma-spec/plugin/storedspec"
 	"github.com/rdma-spec/rdma-spec/spec"
 	"github.com/rdma-spec/rdma-spec/spec/hca"
 	"github.com/rdma-spec/rdma-spec/spec/hca/hcatest"
@@ -203,7 +204,7 @@ func TestWhatIsThereIsNotSetAgain(t *testing.T) {
 		t.Run(test.name, func(t *testing.T) {
 			ctr.Rlimits = []*api.POSIXRlimit{{Type: "RLIMIT_NOFILE", Hard: 1, Soft: 1},
 				{Type: "RLIMIT_MEMLOCK", Hard: test.hard, Soft: test.soft}}
-			got, _ := adjust(ctr, grant)
+			got := adjust(ContainerOf(pod, ctr), grant)
 			if diff := cmp.Diff(test.want, got.GetRlimits(), protocmp.Transform()); diff != "" {
 				t.Errorf("rlimits (-want +got):\n%s", diff)
 			}
@@ -220,13 +221,13 @@ func TestDevicesReachTheRuntime(t *testing.T) {
 	p := mustPolicy(t, "{}")
 	grant := *p.Decide(ContainerOf(pod, verbsContainer(t, hcatest.V100(t))), policy.LiveFacts(hcatest.V100(t))).Grant
 	grant.Devices = []hca.Device{verbs}
-	got, fields := adjust(&api.Container{}, grant)
+	got := adjust(policy.Container{}, grant)
 	want := []*api.LinuxDevice{{Path: verbs.Path, Type: "c", Major: 231, Minor: 195, FileMode: api.FileMode(uint32(0o666)),
 		Uid: api.UInt32(uint32(0)), Gid: api.UInt32(uint32(7))}}
 	if diff := cmp.Diff(want, got.GetLinux().GetDevices(), protocmp.Transform()); diff != "" {
 		t.Errorf("devices (-want +got):\n%s", diff)
 	}
-	if fields["devices"] != "uverbs3" || fields["memlock"] != "unlimited" {
+	if fields := given(grant); fields["devices"] != "uverbs3" || fields["memlock"] != "unlimited" {
 		t.Errorf("the log would say %v", fields)
 	}
 }
@@ -279,7 +280,9 @@ func quiet() *logrus.Logger {
 // unusedSpecs is a StoredSpecs that nobody asks.
 type unusedSpecs struct{}
 
-func (unusedSpecs) Apply(context.Context, string, spec.Grant) (bool, error) { panic("asked") }
+func (unusedSpecs) Confirm(context.Context, string, spec.Grant) (storedspec.Found, error) {
+	panic("asked")
+}
 
 // A configuration that the runtime hands over holds until a file says something else; one that cannot be read refuses
 // RDMA containers.

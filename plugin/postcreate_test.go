@@ -18,26 +18,27 @@ import (
 	"github.com/rdma-spec/rdma-spec/plugin/limits/limitstest"
 	"github.com/rdma-spec/rdma-spec/plugin/nritest"
 	"github.com/rdma-spec/rdma-spec/plugin/policy"
+	"github.com/rdma-spec/rdma-spec/plugin/storedspec"
 	"github.com/rdma-spec/rdma-spec/spec"
 	"github.com/rdma-spec/rdma-spec/test/testing/await"
 )
 
 // recordedSpecs is a StoredSpecs that records what it is asked for.
 type recordedSpecs struct {
-	fails     error
-	unchanged bool
+	fails error
 
 	mu       sync.Mutex
 	asked    []string // container and grant
 	deadline bool     // the last call had one
 }
 
-func (r *recordedSpecs) Apply(ctx context.Context, container string, grant spec.Grant) (bool, error) {
+func (r *recordedSpecs) Confirm(ctx context.Context, container string, grant spec.Grant) (storedspec.Found, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.asked = append(r.asked, container+" "+grant.String())
 	_, r.deadline = ctx.Deadline()
-	return r.fails == nil && !r.unchanged, r.fails
+	return storedspec.Found{Memlock: spec.Rlimit{Soft: grant.Memlock, Hard: grant.Memlock},
+		IPCLock: grant.IPCLock != spec.IPCLockNo}, r.fails
 }
 
 func TestOnlyGrantedContainersAreEdited(t *testing.T) {
@@ -52,10 +53,10 @@ func TestOnlyGrantedContainersAreEdited(t *testing.T) {
 		want    []string
 		refused bool
 	}{
-		{name: "RDMA", policy: "{}", pod: pod, want: []string{"container ipc_lock=unless-dropped"}},
-		{name: "in any case", policy: "ipcLock: always", pod: pod, want: []string{"container ipc_lock=true"}},
+		{name: "RDMA", policy: "{}", pod: pod, want: []string{"container memlock=unlimited ipc_lock=unless-dropped"}},
+		{name: "in any case", policy: "ipcLock: always", pod: pod, want: []string{"container memlock=unlimited ipc_lock=true"}},
 		{name: "always beside a limit", policy: "{memlock: 1Gi, ipcLock: always}", pod: pod,
-			want: []string{"container ipc_lock=true"}},
+			want: []string{"container memlock=1Gi ipc_lock=true"}},
 		{name: "no RDMA", policy: "{}", pod: pod, plain: true},
 		{name: "opted out", policy: "{}", pod: annotated("false")},
 		{name: "its author wants none", policy: "{}", pod: annotated("{ipcLock: false}")},
@@ -77,26 +78,13 @@ func TestOnlyGrantedContainersAreEdited(t *testing.T) {
 			if diff := cmp.Diff(test.want, specs.asked); diff != "" {
 				t.Errorf("edits (-want +got):\n%s", diff)
 			}
-			if left := p.edits.grants.Keys(); len(left) != 0 {
-				t.Errorf("edits are left: %v", left)
+			if left := p.owed.promises.Keys(); len(left) != 0 {
+				t.Errorf("promises are left: %v", left)
 			}
 			if len(test.want) > 0 && !specs.deadline {
 				t.Error("the edit does not know when the runtime loses patience")
 			}
-			if said := strings.Contains(p.log.String(), "CAP_IPC_LOCK added to the stored spec"); said != (len(test.want) > 0) {
-				t.Errorf("the log says:\n%s", p.log)
-			}
 		})
-	}
-}
-
-func TestUnchangedSpecIsNotMentioned(t *testing.T) {
-	runtime, p := registered(t, Options{Policy: mustPolicy(t, "{}"), StoredSpecs: &recordedSpecs{unchanged: true}})
-	if _, err := runtime.Create(t.Context(), pod, verbsContainer(t, p.root)); err != nil {
-		t.Fatal(err)
-	}
-	if strings.Contains(p.log.String(), "CAP_IPC_LOCK") {
-		t.Errorf("the log says:\n%s", p.log)
 	}
 }
 
@@ -123,7 +111,7 @@ func TestFailedEditIsAWarning(t *testing.T) {
 				t.Fatalf("%d warnings, want one:\n%s", len(warnings), p.log)
 			}
 			for _, want := range []string{"level=warning", "pod=ml/train-0", "container=main",
-				`error="containerd did not answer within 300ms"`, "no CAP_IPC_LOCK", want, "plugin_request_timeout"} {
+				`error="containerd did not answer within 300ms"`, "not confirmed", want, "plugin_request_timeout"} {
 				if !strings.Contains(warnings[0], want) {
 					t.Errorf("the warning does not say %q: %s", want, warnings[0])
 				}
@@ -162,7 +150,7 @@ func TestRuntimesWithoutStoredSpecs(t *testing.T) {
 			if err != nil || len(adjustment.GetRlimits()) != 1 {
 				t.Errorf("creation: %v, %v", adjustment, err)
 			}
-			if left := p.edits.grants.Keys(); (len(specs.asked) > 0) != test.edited || len(left) != 0 {
+			if left := p.owed.promises.Keys(); (len(specs.asked) > 0) != test.edited || len(left) != 0 {
 				t.Errorf("edits: %q, left: %v", specs.asked, left)
 			}
 			log := p.log.String()

@@ -7,21 +7,19 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
-
-	"github.com/rdma-spec/rdma-spec/spec"
 )
 
-// A runtime that takes minutes to store a container has its spec edited all the same.
-func TestSlowCreationIsEdited(t *testing.T) {
+// What a container is granted is confirmed, once, also where the runtime takes minutes to store it.
+func TestSlowCreationIsConfirmed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		e := newEdits()
-		e.put("slow", spec.Grant{IPCLock: spec.IPCLockYes})
+		o := newOwed()
+		o.put("slow", promise{Pod: "train-0"})
 		time.Sleep(5 * time.Minute)
-		if grant, ok := e.take("slow"); !ok || grant.IPCLock != spec.IPCLockYes {
-			t.Errorf("the edit is lost: %v, %t", grant, ok)
+		if made, ok := o.take("slow"); !ok || made.Pod != "train-0" {
+			t.Errorf("it is lost: %v, %t", made, ok)
 		}
-		if _, ok := e.take("slow"); ok {
-			t.Error("the edit is made twice")
+		if _, ok := o.take("slow"); ok {
+			t.Error("it is confirmed twice")
 		}
 	})
 }

@@ -17,6 +17,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/rdma-spec/rdma-spec/plugin/podresources"
+	"github.com/rdma-spec/rdma-spec/plugin/policy"
 	"github.com/rdma-spec/rdma-spec/test/testing/scratch"
 )
 
@@ -38,6 +39,11 @@ func (k *fakeKubelet) Names(_ context.Context, sandbox, namespace, pod, containe
 	defer k.mu.Unlock()
 	k.asked = append(k.asked, []string{sandbox, namespace, pod, container})
 	return k.names, !k.unknown, k.err
+}
+
+func (k *fakeKubelet) PodHolds(ctx context.Context, sandbox, namespace, pod string) ([]string, bool, error) {
+	names, known, err := k.Names(ctx, sandbox, namespace, pod, "")
+	return names, !known, err
 }
 
 func TestResourcesAreAskedForOnlyWhereARuleNeedsThem(t *testing.T) {
@@ -118,5 +124,36 @@ func TestAKubeletThatHangsHoldsUpNobodyElse(t *testing.T) {
 	}
 	if !strings.Contains(p.log.String(), "the kubelet did not answer in time") {
 		t.Errorf("the log does not say why:\n%s", p.log)
+	}
+}
+
+// An annotation for a whole pod is for those of its containers that hold RDMA: the others start, where the kubelet says
+// that some do.
+func TestPodWideAnnotation(t *testing.T) {
+	for _, test := range []struct {
+		name, key string
+		kubelet   *fakeKubelet
+		says      string // "": it is left alone
+	}{
+		{"the pod holds RDMA", "/pod", &fakeKubelet{names: []string{"nvidia.com/gpu", "rdma/ib"}}, ""},
+		{"the pod has a claim", "", &fakeKubelet{unknown: true}, ""},
+		{"the pod holds no RDMA", "/pod", &fakeKubelet{names: []string{"nvidia.com/gpu"}}, "may not opt in by annotation"},
+		{"the kubelet is silent", "/pod", &fakeKubelet{err: errors.New("no answer in time")}, "the creation is tried again"},
+		{"there is no kubelet", "/pod", &fakeKubelet{err: policy.ErrNoKubelet}, "may not opt in by annotation"},
+		{"for this container", "/container.istio-init", &fakeKubelet{names: []string{"rdma/ib"}},
+			"may not opt in by annotation"},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			runtime, p := registered(t, Options{Policy: mustPolicy(t, "{}"), Resources: test.kubelet})
+			in := &api.PodSandbox{Id: "sandbox", Name: "train-0", Namespace: "ml",
+				Annotations: map[string]string{policy.AnnotationKey + test.key: "true"}}
+			_, err := runtime.Create(t.Context(), in, &api.Container{Id: "container", Name: "istio-init"})
+			if (err == nil) != (test.says == "") || err != nil && !strings.Contains(err.Error(), test.says) {
+				t.Errorf("creation: %v, want %q", err, test.says)
+			}
+			if said := strings.Contains(p.log.String(), "left alone: its pod's annotation"); said != (test.says == "") {
+				t.Errorf("the log says:\n%s", p.log)
+			}
+		})
 	}
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/containerd/nri/pkg/api"
 
 	"github.com/rdma-spec/rdma-spec/plugin/policy"
+	"github.com/rdma-spec/rdma-spec/spec"
 )
 
 // causeUnadjusted is the cause of a refusal: the container would start without what the policy gives.
@@ -24,28 +25,30 @@ const causeUnadjusted policy.Cause = "unadjusted"
 func (p *Plugin) ValidateContainerAdjustment(ctx context.Context,
 	request *api.ValidateContainerAdjustmentRequest) error {
 	start, pod, ctr := time.Now(), request.GetPod(), request.GetContainer()
+	before := ContainerOf(pod, ctr)
 	carryOut(ctr, request.GetAdjust())
-	_, decision := p.decide(ctx, pod, ctr)
+	c := ContainerOf(pod, ctr)
+	c.Injected = p.policy().Injects(c) && !policy.HoldsVerbs(before, p.facts)
+	decision := p.decide(ctx, pod, c)
 	if decision.Grant != nil {
-		decision.Refusal = unadjusted(ctr, decision)
+		decision.Refusal = unadjusted(c, decision)
 		decision.Grant = nil // a validator gives nothing
 	}
 	p.metrics.count(decision, start)
 	if decision.Refusal == nil {
 		return nil
 	}
-	return p.refuse(p.decided(pod, ctr, decision), subject(pod, ctr), decision.Refusal)
+	return p.refuse(p.decided(c, decision), c, decision.Refusal)
 }
 
 // unadjusted refuses a container that lacks something of its grant.
-func unadjusted(ctr *api.Container, d policy.Decision) *policy.Refusal {
-	missing, words := adjust(ctr, *d.Grant)
+func unadjusted(c policy.Container, d policy.Decision) *policy.Refusal {
 	var lacks []string
-	if len(missing.GetRlimits()) > 0 {
+	if c.Memlock.Soft < d.Grant.Memlock {
 		lacks = append(lacks, "memlock "+d.Grant.Memlock.String())
 	}
-	if len(missing.GetLinux().GetDevices()) > 0 {
-		lacks = append(lacks, fmt.Sprintf("devices %s", words["devices"]))
+	if devices := lacking(c, d.Grant.Devices); len(devices) > 0 {
+		lacks = append(lacks, "devices "+spec.Grant{Devices: devices}.DeviceNames())
 	}
 	if len(lacks) == 0 {
 		return nil

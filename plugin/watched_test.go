@@ -132,8 +132,8 @@ func TestRecorded(t *testing.T) {
 		Container: policy.Container{Namespace: "ml", Pod: "train-0", Name: "main", Devices: []policy.Device{
 			{Path: "/dev/null", Type: "c", Major: 1, Minor: 3}, {Path: "/dev/infiniband/rdma_cm",
 				Type: "c", Major: 10, Minor: 58},
-		}},
-		ID: limitstest.ID("a"), Sandbox: "pod-a", Memlock: spec.Rlimit{Soft: 1 << 30, Hard: 1 << 40},
+		}, Injected: true, Memlock: spec.Rlimit{Soft: 1 << 30, Hard: 1 << 40}},
+		ID: limitstest.ID("a"), Sandbox: "pod-a",
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("-want +got:\n%s", diff)

@@ -4,6 +4,8 @@
 package main
 
 import (
+	"path/filepath"
+	"syscall"
 	"testing"
 
 	"github.com/rdma-spec/rdma-spec/plugin/breaker"
@@ -13,8 +15,12 @@ import (
 
 // However often the calls about containers that run fail, those about containers that are created are made.
 func TestFailuresOfRepairLeaveCreationsAlone(t *testing.T) {
+	socket := filepath.Join(scratch.Folder(t), "containerd.sock")
+	if err := syscall.Mknod(socket, syscall.S_IFSOCK|0o600, 0); err != nil { // nobody listens
+		t.Fatal(err)
+	}
 	creation, repair := newAPIs(options{root: scratch.Folder(t),
-		containerd: "/nonexistent.sock", podResourcesSocket: "/nonexistent.sock"},
+		containerd: socket, podResourcesSocket: "/nonexistent.sock"},
 		silent())
 	for range 2 * breaker.Failures {
 		if _, err := repair.specs.Read(t.Context(), "a"); err == nil {
@@ -31,7 +37,7 @@ func TestFailuresOfRepairLeaveCreationsAlone(t *testing.T) {
 		t.Error("they are left alone for containers that are created, too")
 	}
 	for range breaker.Failures {
-		_, _ = creation.specs.Apply(t.Context(), "a", spec.Grant{IPCLock: spec.IPCLockYes})
+		_, _ = creation.specs.Confirm(t.Context(), "a", spec.Grant{IPCLock: spec.IPCLockYes})
 	}
 	if !creation.specs.Failing() {
 		t.Error("failures of creations are not counted")

@@ -7,8 +7,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	stdlog "log"
 	"net"
 	"net/http"
+	"strings"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -69,8 +71,17 @@ func newServer(p *plugin.Plugin, log logrus.FieldLogger, more ...prometheus.Coll
 	return &http.Server{
 		Handler: mux, ConnState: clients.changed, ReadTimeout: 5 * time.Second, WriteTimeout: 10 * time.Second,
 		IdleTimeout:    time.Minute,
+		ErrorLog:       stdlog.New(warnings{log}, "", 0),
 		MaxHeaderBytes: 4 << 10, // Go's default of 1 MiB, on each connection, is more memory than the plugin may have
 	}
+}
+
+// warnings writes what package net/http says, such as that no descriptor is left, to the log.
+type warnings struct{ logrus.FieldLogger }
+
+func (w warnings) Write(line []byte) (int, error) {
+	w.Warn(strings.TrimSpace(string(line)))
+	return len(line), nil
 }
 
 // newRegistry registers the metrics of the plugin, of the process, and more.

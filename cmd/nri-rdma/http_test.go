@@ -13,16 +13,19 @@ import (
 	"net/http/httptest"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"github.com/sirupsen/logrus"
 
 	"github.com/rdma-spec/rdma-spec/plugin"
 	"github.com/rdma-spec/rdma-spec/plugin/inventory"
 	"github.com/rdma-spec/rdma-spec/plugin/nritest"
 	"github.com/rdma-spec/rdma-spec/spec/hca/hcatest"
+	"github.com/rdma-spec/rdma-spec/test/testing/output"
 	"github.com/rdma-spec/rdma-spec/test/testing/scratch"
 )
 
@@ -192,5 +195,37 @@ func TestNotReadyWithoutNumbers(t *testing.T) {
 	stop()
 	if err := <-ended; err != nil {
 		t.Error(err)
+	}
+}
+
+// exhausted is a listener that cannot accept a connection, and is closed then.
+type exhausted struct {
+	net.Listener
+	failures int
+}
+
+func (e *exhausted) Accept() (net.Conn, error) {
+	if e.failures++; e.failures > 1 {
+		return nil, net.ErrClosed
+	}
+	return nil, &net.OpError{Op: "accept", Err: syscall.EMFILE}
+}
+
+// What net/http itself complains about is in the plugin's log, in its format.
+func TestErrorsOfNetHTTP(t *testing.T) {
+	var out output.Buffer
+	log := silent()
+	log.SetOutput(&out)
+	log.SetFormatter(&logrus.JSONFormatter{})
+	p := plugin.New(plugin.Options{Name: "rdma", Index: "90", Inventory: inventory.New("/", log), Log: log})
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := newServer(p, log).Serve(&exhausted{Listener: listener}); !errors.Is(err, net.ErrClosed) {
+		t.Error(err)
+	}
+	if got := out.String(); !strings.Contains(got, `"level":"warning","msg":"http: Accept error: accept: too many open files`) {
+		t.Errorf("the log: %s", got)
 	}
 }

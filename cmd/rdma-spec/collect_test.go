@@ -49,23 +49,18 @@ func TestCollectIntoWhatIsNoFile(t *testing.T) {
 	}
 }
 
-// Whatever the node, devices says elsewhere what it says there.
+// Whatever the node, devices says elsewhere what it says there. JSON has all that the table has.
 func TestCollectedDevices(t *testing.T) {
 	for name, node := range map[string]func(testing.TB) string{
-		"V100": hcatest.V100, "A100": hcatest.A100, "RoCE": hcatest.RoCE, "EFA": hcatest.EFA, "SoftRoCE": hcatest.SoftRoCE,
-		"NoRDMA":   hcatest.NoRDMA,
-		"EightHCA": hcatest.EightHCA, "GB300": hcatest.GB300, "IWARP": hcatest.IWARP, "OmniPath": hcatest.OmniPath,
-		"Renamed": hcatest.Renamed,
-		"SRIOV":   hcatest.SRIOV, "Scalable": hcatest.Scalable, "DualPort": hcatest.DualPort, "NoRDMACM": hcatest.NoRDMACM,
+		"A100": hcatest.A100, "RoCE": hcatest.RoCE, "EFA": hcatest.EFA, "NoRDMA": hcatest.NoRDMA, "GB300": hcatest.GB300,
+		"OmniPath": hcatest.OmniPath, "SRIOV": hcatest.SRIOV, "Scalable": hcatest.Scalable, "DualPort": hcatest.DualPort,
 	} {
 		t.Run(name, func(t *testing.T) {
 			root := node(t)
-			file := collected(t, root)
-			for _, format := range []string{"table", "json"} {
-				there, here := call("", "devices", "--root", root, "-o", format), call("", "devices", "--root", file, "-o", format)
-				if diff := cmp.Diff(there, here); diff != "" || there.Status != 0 {
-					t.Errorf("exit status %d, -there +here:\n%s", there.Status, diff)
-				}
+			there, here := call("", "devices", "--root", root, "-o", "json"),
+				call("", "devices", "--root", collected(t, root), "-o", "json")
+			if diff := cmp.Diff(there, here); diff != "" || there.Status != 0 {
+				t.Errorf("exit status %d, -there +here:\n%s", there.Status, diff)
 			}
 		})
 	}
@@ -124,16 +119,15 @@ func TestArchivesAsRoot(t *testing.T) {
 	}
 }
 
-// A port has up to 1024 places for GIDs. The empty ones are left out, and the doctor still knows whether the table is
-// full.
+// Most of a port's places for GIDs are empty. These are left out, and the doctor still knows whether the table is full.
 func TestCollectLeavesEmptyGIDsOut(t *testing.T) {
 	files := hcatest.RoCENode().Files()
 	full, almost := hcatest.Folder("mlx5_0", "0000:18:00.0")+"/ports/1/gids/",
 		hcatest.Folder("mlx5_1", "0000:3b:00.0")+"/ports/1/gids/"
-	for i := range 1024 {
+	for i := range 16 {
 		files[full+strconv.Itoa(i)] = fmt.Sprintf("fe80:0000:0000:0000:ba59:9fff:fea9:%04x\n", i+1)
 		files[almost+strconv.Itoa(i)] = files[full+strconv.Itoa(i)]
-		if i >= 700 {
+		if i >= 10 {
 			files[almost+strconv.Itoa(i)] = "0000:0000:0000:0000:0000:0000:0000:0000\n"
 		}
 	}
@@ -144,7 +138,7 @@ func TestCollectLeavesEmptyGIDsOut(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer func() { _ = remove() }()
-	for name, want := range map[string]int{"mlx5_0": 1024, "mlx5_1": 701} {
+	for name, want := range map[string]int{"mlx5_0": 16, "mlx5_1": 11} {
 		if got, err := filepath.Glob(filepath.Join(unpacked, "sys/class/infiniband", name,
 			"ports/1/gids/*")); len(got) != want || err != nil {
 			t.Errorf("%s has %d GIDs in the archive, want %d: %v", name, len(got), want, err)
@@ -179,10 +173,10 @@ func TestCollectedPrograms(t *testing.T) {
 func TestCollectOfALargeNode(t *testing.T) {
 	files := hcatest.V100Node().Files()
 	var containers []critest.Container
-	for n := range 50 {
+	for n := range 5 {
 		addProcess(files, n+1, "unlimited unlimited", ipcLocked)
 		c := holder(n+1, 0, fmt.Sprintf("agent-%d", n))
-		for minor := range int64(1000) {
+		for minor := range int64(10_000) {
 			c.Spec.Linux.Devices = append(c.Spec.Linux.Devices, specs.LinuxDevice{
 				Path: fmt.Sprintf("/dev/cpu/%d/msr", minor), Type: "c", Major: 202, Minor: minor})
 		}
@@ -276,8 +270,7 @@ func TestCollectedFindings(t *testing.T) {
 	mixed, containers := mixedNode()
 	roots := map[string]string{"mixed": mixed.Root(t), "Broken": hcatest.Broken(t)}
 	for name, node := range map[string]func(testing.TB) string{
-		"A100": hcatest.A100, "SRIOV": hcatest.SRIOV, "Scalable": hcatest.Scalable, "DualPort": hcatest.DualPort,
-		"NoRDMA": hcatest.NoRDMA, "EFA": hcatest.EFA,
+		"A100": hcatest.A100, "SRIOV": hcatest.SRIOV, "NoRDMA": hcatest.NoRDMA,
 	} {
 		roots[name] = node(t)
 	}

@@ -15,8 +15,6 @@ import (
 	"github.com/rdma-spec/rdma-spec/test/testing/scratch"
 )
 
-const minimal = `{"ociVersion":"1.0.2","linux":{}}`
-
 // Each refusal is one line, names the flag or the file, and leaves nothing on stdout and the old file as it was.
 func TestGenerateRefuses(t *testing.T) {
 	v100, broken := hcatest.V100(t), hcatest.Broken(t)
@@ -28,32 +26,14 @@ func TestGenerateRefuses(t *testing.T) {
 	}{
 		"a size that is none": {"", []string{"--memlock", "lots"}, 2,
 			`memlock "lots" is not a size: write unlimited, or bytes such as 16Gi or 500M; see 'rdma-spec generate --help'`},
-		"a size below zero": {"", []string{"--memlock=-1"}, 2, `memlock "-1" is not above zero`},
-		"an empty size":     {"", []string{"--memlock="}, 2, `memlock "" is not a size`},
 		"a platform unheard of": {"", []string{"--for", "podman"}, 2,
 			`--for: unknown platform "podman": write one of containerd, docker, crio, nodeadm, talos, bottlerocket, systemd; see`},
 
 		"from nothing": {"", []string{"--from", "-"}, 3, "--from -: empty: expected an OCI runtime spec, JSON"},
-		"from no JSON": {"ociVersion: 1.0.2", []string{"--from", "-"}, 3,
-			"--from -: not JSON: invalid character 'o'"},
-		"from no object": {"[]", []string{"--from", "-"}, 3,
-			"--from -: not a JSON object: expected an OCI runtime spec"},
-		"from no spec": {"{}", []string{"--from", "-"}, 3,
-			"--from -: not an OCI runtime spec: it has no ociVersion"},
-		"from a spec for Windows": {`{"ociVersion":"1.0.2","windows":{}}`, []string{"--from", "-"}, 3,
-			"--from -: not an OCI runtime spec for Linux: it has no linux section"},
-		"from 16 MiB and a byte": {minimal + strings.Repeat(" ", 16<<20), []string{"--from", "-"}, 3,
-			"--from -: larger than 16 MiB"},
-		"from a broken spec": {`{"ociVersion":"1.0.2","linux":{},"process":[]}`, []string{"--from", "-"}, 3,
-			"--from -: process is not a JSON object: not an OCI runtime spec that can be changed"},
-		"from a key given twice": {`{"ociVersion":"1.0.2","linux":{},"Linux":{}}`, []string{"--from", "-"}, 3,
-			`--from -: the spec has the key "Linux" twice: keep one of them`},
 		"from a file not there": {"", []string{"--from", "/nonexistent/spec.json"}, 3,
 			"--from /nonexistent/spec.json: no such file or directory"},
 		"from a folder":      {"", []string{"--from", v100}, 3, "--from " + v100 + ": is a directory"},
 		"from an empty name": {"", []string{"--from="}, 3, "--from : no such file or directory"},
-		"from another's number": {`{"ociVersion":"1.0.2","linux":{"x":1e400}}`, []string{"--from", "-", "--for",
-			"nodeadm"}, 3, "--from -: the spec has the number 1e400, which this platform would change"},
 		"from a warning and worse": {"{}", []string{"--from", "-", "--memlock", "1Gi", "--ipc-lock"}, 3,
 			"--from -: not an OCI runtime spec"},
 
@@ -70,30 +50,10 @@ func TestGenerateRefuses(t *testing.T) {
 			"--devices all: no HCA of this node can be used; see 'rdma-spec devices'"},
 		"an HCA without verbs": {"", []string{"--root", broken, "--devices", "no_verbs"}, 3,
 			"--devices no_verbs: HCA no_verbs cannot be used: it has no verbs device: load the module ib_uverbs"},
-		"a link for a verbs device": {"", []string{"--root", broken, "--devices", "node_is_link"}, 3,
-			"--devices node_is_link: HCA node_is_link cannot be used: /dev/infiniband/uverbs10 is a symbolic link"},
-		"a block device for one": {"", []string{"--root", broken, "--devices", "node_is_block"}, 3,
-			"--devices node_is_block: HCA node_is_block cannot be used: /dev/infiniband/uverbs11 is a block device"},
 		"a root that is not there": {"", []string{"--root", "/nonexistent", "--devices", "all"}, 3,
 			`--devices all: root "/nonexistent": no such file or directory`},
-		"another device at the path": {
-			`{"ociVersion":"1.0.2","linux":{"devices":[{"path":"/dev/infiniband/uverbs0","type":"c","major":231,"minor":193}]}}`,
-			[]string{"--from", "-", "--root", v100, "--devices", "mlx5_0"}, 3,
-			"--from -: linux.devices has another device at /dev/infiniband/uverbs0 (type c, 231:193), where 231:192 is " +
-				"granted: remove that one from the spec",
-		},
-
 		"IPC_LOCK for docker": {"", []string{"--for", "docker", "--ipc-lock"}, 2,
 			"the configuration of docker cannot give CAP_IPC_LOCK: give it to a container with docker run --cap-add IPC_LOCK"},
-		"IPC_LOCK for crio": {"", []string{"--for", "crio", "--ipc-lock=true"}, 2,
-			"the configuration of crio cannot give CAP_IPC_LOCK"},
-		"devices for crio": {"", []string{"--for", "crio", "--devices", "all", "--root", v100}, 2,
-			"CRI-O does not start; use a device plugin"},
-		"devices for systemd": {"", []string{"--for", "systemd", "--devices", "all", "--root", hcatest.NoRDMA(t)}, 2,
-			"the configuration of systemd cannot give devices: containers do not inherit them from containerd; use a device " +
-				"plugin"},
-		"a base spec for talos": {minimal, []string{"--for", "talos", "--from", "-"}, 2,
-			"the configuration of talos cannot start from another base spec: it adds to its own base spec; leave --from out"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			file := filepath.Join(scratch.Folder(t), "spec.json")

@@ -5,8 +5,6 @@ package main
 
 import (
 	"bytes"
-	"errors"
-	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -124,23 +122,6 @@ func TestVersion(t *testing.T) {
 	for _, how := range []string{"version", "--version"} {
 		if diff := cmp.Diff(outcome{0, "rdma-spec " + version + "\n", ""}, call("", how)); diff != "" {
 			t.Errorf("%s (-want +got):\n%s", how, diff)
-		}
-	}
-}
-
-func TestIsUsageError(t *testing.T) {
-	for err, want := range map[error]bool{
-		cli.Usage(errors.New("memlock is not a size")):            true,
-		fmt.Errorf("generate: %w", cli.Usage(errors.New("x"))):    true,
-		errors.New(`unknown command "x" for "rdma-spec"`):         true,
-		errors.New("accepts at most 1 arg(s), received 2"):        true,
-		errors.New("requires at least 1 arg(s), only received 0"): true,
-		errors.New("cannot write x: no space left on device"):     false,
-		fmt.Errorf("--from x: %w", errors.New("unknown command")): false,
-		cli.ErrProblemFound: false,
-	} {
-		if got := cli.IsUsageError(err); got != want {
-			t.Errorf("isUsageError(%v) = %v, want %v", err, got, want)
 		}
 	}
 }

@@ -5,7 +5,6 @@ package main
 
 import (
 	"bytes"
-	"errors"
 	"fmt"
 	"math"
 	"path/filepath"
@@ -19,10 +18,7 @@ import (
 
 	specs "github.com/opencontainers/runtime-spec/specs-go"
 
-	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/node"
 	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/node/cri/critest"
-	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/status"
-	"github.com/rdma-spec/rdma-spec/plugin/limits"
 	"github.com/rdma-spec/rdma-spec/plugin/limits/limitstest"
 	"github.com/rdma-spec/rdma-spec/spec"
 	"github.com/rdma-spec/rdma-spec/spec/hca/hcatest"
@@ -237,15 +233,6 @@ func TestStatusErrors(t *testing.T) {
 					test.status, test.words)
 			}
 		})
-	}
-	files, containers := mixedNode()
-	runtime := critest.Serve(t, critest.Options{}, containers...)
-	o := node.Options{Config: configFile(t, mixedConfig), Root: files.Root(t), Endpoint: runtime.Socket,
-		Processes: limits.On(&limitstest.Kernel{})}
-	for _, format := range []string{"table", "json"} {
-		if err := status.Show(&Full{}, &bytes.Buffer{}, o, false, format); !errors.Is(err, ErrFull) {
-			t.Errorf("%s on a full disk: %v", format, err)
-		}
 	}
 }
 

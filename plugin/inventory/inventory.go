@@ -10,6 +10,7 @@ import (
 	"errors"
 	"maps"
 	"path/filepath"
+	"reflect"
 	"slices"
 	"strings"
 	"sync"
@@ -37,35 +38,52 @@ const (
 // neverAnswered explains why nothing is known about an HCA.
 const neverAnswered = "it has not answered yet: it has just come, or it hangs: see the kernel's log"
 
+// notWanted explains why nothing is known about an HCA of a node that may have thousands.
+const notWanted = "it is not read, since no selector of the policy selects it"
+
 // Inventory is what is known of a node's HCAs. It is safe for concurrent use.
 type Inventory struct {
 	root string
 	log  logrus.FieldLogger
 	list func() (*hca.Inventory, error)
-	read func(name string) hca.HCA
+	read func(hca.HCA, hca.Parts) hca.HCA
 
-	numbers atomic.Pointer[proof]
-	latest  atomic.Pointer[snapshot]
-	first   chan struct{} // closed once there is a snapshot
+	numbers  atomic.Pointer[proof]
+	latest   atomic.Pointer[snapshot]
+	want     atomic.Pointer[want]
+	readings atomic.Int64  // that have begun
+	again    chan struct{} // receives when the node is to be read at once
 
 	mu     sync.Mutex
-	listed *hca.Inventory // the node's HCAs, and their devices
-	stamp  time.Time      // of the devices when they were listed
+	listed snapshot // the node's HCAs as they were listed, unread
 	known  map[string]*known
+	stale  bool   // what is known is not what was published
 	failed string // the logged reason why the HCAs could not be listed; "" if they were
 }
 
 // snapshot is never changed.
 type snapshot struct {
-	node  *hca.Inventory
-	stamp time.Time // of the devices, as they were listed
-	err   error     // there is no node
+	node    *hca.Inventory
+	stamp   time.Time         // of the devices, as they were listed
+	names   map[string]string // of the HCAs, by hca.HCA.Bus; "" where several share one
+	want    *want             // that it is read for
+	reading int64             // that it is of; 0 where there was none
+	err     error             // there is no node
+
+	replaced chan struct{} // closed when there is another
 }
 
-// known is what is known of an HCA.
+// want is what decisions may depend on.
+type want struct {
+	hcas  func(*hca.HCA) bool
+	parts hca.Parts
+}
+
+// known is what is known of an HCA that is read.
 type known struct {
-	place  string    // of the HCA: one that gets its name later is another one
+	listed hca.HCA   // one at another place that gets its name is another one
 	hca    hca.HCA   // its last good answer; Unread where there was none
+	parts  hca.Parts // that were asked for
 	since  time.Time // when it was read, or, where it never was, first asked
 	asked  bool      // a read is outstanding
 	late   bool      // a reading has gone on without it
@@ -74,13 +92,30 @@ type known struct {
 
 // New makes an inventory of the node at root. It is empty until Run.
 func New(root string, log logrus.FieldLogger) *Inventory {
+	reader := hca.NewReader(root)
 	i := &Inventory{
-		root: root, log: log, first: make(chan struct{}), known: map[string]*known{},
-		list: func() (*hca.Inventory, error) { return hca.List(root) },
-		read: func(name string) hca.HCA { return hca.Read(root, name) },
+		root: root, log: log, again: make(chan struct{}, 1), known: map[string]*known{},
+		list: reader.List, read: reader.Read,
 	}
+	i.listed.node = &hca.Inventory{}
+	i.latest.Store(&snapshot{err: errNotRead, replaced: make(chan struct{})})
+	i.want.Store(&want{hcas: func(*hca.HCA) bool { return false }})
 	i.prove()
 	return i
+}
+
+// Want sets which HCAs decisions may depend on, by what the list of HCAs has of them, and on which parts of them. From
+// then on, HCAs returns no node that was read for less. Physical functions are read in any case, for their metrics.
+func (i *Inventory) Want(hcas func(*hca.HCA) bool, parts hca.Parts) {
+	i.want.Store(&want{hcas, parts})
+	i.readAgain()
+}
+
+func (i *Inventory) readAgain() {
+	select {
+	case i.again <- struct{}{}:
+	default: // it will be read
+	}
 }
 
 // Run reads the node's HCAs until the context is done: at once, when /dev/infiniband changes, and every 10 s.
@@ -100,6 +135,7 @@ func (i *Inventory) follow(ctx context.Context, changed <-chan struct{}, renew f
 		case <-ctx.Done():
 			return
 		case <-again.C:
+		case <-i.again:
 		case <-changed:
 			select { // changes seldom come alone
 			case <-ctx.Done():
@@ -110,46 +146,86 @@ func (i *Inventory) follow(ctx context.Context, changed <-chan struct{}, renew f
 	}
 }
 
-// HCAs returns the node as it was last read; nobody may change it. An HCA that does not answer is as it last was, and
-// has Unread if it never answered. The node is Stale where a device has come or gone since. Before the node is read for
-// the first time, HCAs waits for that until the context is done.
+// HCAs returns the node as it was last read; nobody may change it. An HCA that does not answer is as it last was. It has
+// Unread if it never answered, or is not wanted. The node is Stale where a device has come or gone since. Before the
+// node is read for the first time, HCAs waits for that until the context is done.
 func (i *Inventory) HCAs(ctx context.Context) (*hca.Inventory, error) {
-	s := i.latest.Load()
-	if s == nil {
-		select {
-		case <-i.first:
-			s = i.latest.Load()
-		case <-ctx.Done():
-			return nil, errors.New("the HCAs of this node have not been read yet: try again")
-		}
+	s, err := i.await(ctx, func(s *snapshot) bool { return s.want == i.want.Load() })
+	if err != nil {
+		return nil, err
 	}
-	if s.err == nil && !s.stamp.Equal(hca.DevicesChanged(i.root)) {
-		stale := *s.node
-		stale.Stale = true
-		return &stale, nil
-	}
-	return s.node, s.err
+	return s.as(s.stamp.IsZero() || !s.stamp.Equal(hca.DevicesChanged(i.root)))
 }
 
-// readAll reads the node. It does not wait longer than its patience for an HCA, and asks that one again once it has
-// answered.
+// Again returns the node as a reading finds it that begins now. It waits for that until the context is done.
+func (i *Inventory) Again(ctx context.Context) (*hca.Inventory, error) {
+	begun := i.readings.Load()
+	i.readAgain()
+	s, err := i.await(ctx, func(s *snapshot) bool { return s.reading > begun && s.want == i.want.Load() })
+	if err != nil {
+		return nil, err
+	}
+	return s.as(!s.stamp.Equal(hca.DevicesChanged(i.root)))
+}
+
+var errNotRead = errors.New("the HCAs of this node have not been read yet: try again")
+
+// await waits for a snapshot.
+func (i *Inventory) await(ctx context.Context, enough func(*snapshot) bool) (*snapshot, error) {
+	for {
+		s := i.latest.Load()
+		if enough(s) {
+			return s, nil
+		}
+		select {
+		case <-s.replaced:
+		case <-ctx.Done():
+			return nil, errNotRead
+		}
+	}
+}
+
+// as returns the node of a snapshot, which may be stale.
+func (s *snapshot) as(stale bool) (*hca.Inventory, error) {
+	if s.err != nil || !stale {
+		return s.node, s.err
+	}
+	node := *s.node
+	node.Stale = true
+	return &node, nil
+}
+
+// readAll reads the node: first what is wanted, so that nobody waits for the rest. It does not wait longer than its
+// patience for an HCA, and asks that one again once it has answered.
 func (i *Inventory) readAll() {
 	i.prove()
-	stamp := hca.DevicesChanged(i.root)
-	node, err := i.list()
-	if err != nil {
-		i.notListed(err)
+	select {
+	case <-i.again: // what asked for it is satisfied by this reading
+	default:
+	}
+	s := snapshot{reading: i.readings.Add(1), want: i.want.Load(), stamp: hca.DevicesChanged(i.root)}
+	if s.node, s.err = i.list(); s.err != nil {
+		i.notListed(s)
 		return
 	}
-	asked := i.relist(node, stamp)
+	wanted, rest := i.relist(s)
+	i.ask(wanted)
+	if len(rest) > 0 {
+		i.ask(rest)
+	}
+}
+
+// ask asks HCAs for their parts, and makes HCAs return what is known then.
+func (i *Inventory) ask(hcas []*known) {
 	var reads errgroup.Group
 	reads.SetLimit(atOnce)
-	for name, k := range asked {
+	for _, k := range hcas {
+		listed, parts := k.listed, k.parts
 		reads.Go(func() error {
 			answered := make(chan struct{})
 			go func() {
 				defer close(answered)
-				i.answer(k, i.read(name))
+				i.answer(k, i.read(listed, parts), parts)
 			}()
 			select {
 			case <-answered:
@@ -161,7 +237,7 @@ func (i *Inventory) readAll() {
 	_ = reads.Wait()
 	i.mu.Lock()
 	defer i.mu.Unlock()
-	for _, k := range i.known {
+	for _, k := range hcas {
 		if k.asked && !k.late {
 			k.late = true
 			time.AfterFunc(silence, i.logSilent)
@@ -171,65 +247,100 @@ func (i *Inventory) readAll() {
 }
 
 // notListed logs why the HCAs cannot be listed. What was known stays.
-func (i *Inventory) notListed(err error) {
+func (i *Inventory) notListed(s snapshot) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
-	if i.failed != err.Error() {
-		i.log.Errorf("the HCAs of this node cannot be listed: %v", err)
+	if i.failed != s.err.Error() {
+		i.log.Errorf("the HCAs of this node cannot be listed: %v", s.err)
 	}
-	i.failed = err.Error()
-	if s := i.latest.Load(); s == nil || s.err != nil {
-		i.put(&snapshot{err: err})
+	i.failed = s.err.Error()
+	if last := i.latest.Load(); last.err != nil || last.want != s.want {
+		i.put(&s)
 	}
 }
 
-// relist keeps the list of HCAs, and returns those to read, by name: all without an outstanding read. Nothing is known
-// of an HCA that has the name of another one, which is gone.
-func (i *Inventory) relist(node *hca.Inventory, stamp time.Time) map[string]*known {
+// relist keeps the list of HCAs, and returns those to read: the wanted ones and the other physical functions, all
+// without an outstanding read. Nothing is known of an HCA that has the name of another one, which is gone.
+func (i *Inventory) relist(s snapshot) (wanted, rest []*known) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
-	i.listed, i.stamp, i.failed = node, stamp, ""
-	asked := map[string]*known{}
-	for _, h := range node.HCAs {
+	if s.names = i.listed.names; i.listed.want != s.want || !same(i.listed.node.HCAs, s.node.HCAs) {
+		s.names, i.stale = names(s.node.HCAs), true
+	}
+	read := make(map[string]bool, len(i.known))
+	for n := range s.node.HCAs {
+		h := &s.node.HCAs[n]
+		parts, to := hca.Parts{Devices: s.names[h.Bus()] == ""}, &rest // which tell the names of the devices
+		if s.want.hcas(h) {
+			parts, to = s.want.parts, &wanted
+			parts.Devices = true
+		} else if !physical(h) {
+			continue
+		}
+		read[h.Name] = true
 		k := i.known[h.Name]
-		if k == nil || k.place != h.Place {
-			k = &known{place: h.Place, since: time.Now(),
-				hca: hca.HCA{Name: h.Name, NUMANode: -1, Ports: []hca.Port{}, Unread: neverAnswered}}
+		if k == nil || k.listed.Place != h.Place {
+			k = &known{}
 			i.known[h.Name] = k
+		}
+		if k.hca.Name == "" || k.parts != parts {
+			k.listed, k.hca, k.parts, k.since = *h, *h, parts, time.Now()
+			k.hca.Unread, i.stale = neverAnswered, true
 		}
 		if !k.asked { // guard: one read outstanding
 			k.asked = true
-			asked[h.Name] = k
+			*to = append(*to, k)
 		}
 	}
-	maps.DeleteFunc(i.known, func(name string, k *known) bool {
-		_, there := node.Find(name)
-		return !there && !k.asked
-	})
-	return asked
+	maps.DeleteFunc(i.known, func(name string, k *known) bool { return !read[name] && !k.asked })
+	i.listed, i.failed = s, ""
+	return wanted, rest
 }
 
-// answer keeps what was read of an HCA, unless that was another HCA already. An HCA that answers for a port with an
+// same reports whether two lists of HCAs are one.
+func same(a, b []hca.HCA) bool { return len(a) == len(b) && (len(a) == 0 || &a[0] == &b[0]) }
+
+// names returns the names of HCAs by their bus, "" where several share it.
+func names(hcas []hca.HCA) map[string]string {
+	all := make(map[string]string, len(hcas))
+	for n := range hcas {
+		name := hcas[n].Name
+		if _, shared := all[hcas[n].Bus()]; shared {
+			name = ""
+		}
+		all[hcas[n].Bus()] = name
+	}
+	return all
+}
+
+// physical reports whether an HCA's ports are its own, and not those of a pod.
+func physical(h *hca.HCA) bool {
+	return h.Function != hca.FunctionVirtual && h.Function != hca.FunctionScalable
+}
+
+// answer keeps what was read of an HCA, unless that was another HCA already, or less than is wanted now. An HCA that answers for a port with an
 // error, as while its firmware recovers, counts as one that does not answer: otherwise a container that asks for all
 // HCAs would get one less.
-func (i *Inventory) answer(k *known, h hca.HCA) {
+func (i *Inventory) answer(k *known, h hca.HCA, parts hca.Parts) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	late, logged := k.late, k.logged
 	k.asked, k.late, k.logged = false, false, false
-	if h.Place != k.place {
+	if h.Place != k.listed.Place || parts != k.parts {
 		return
 	}
 	log := i.log.WithField("hca", h.Name)
 	if portUnread(h) {
 		why, then := strings.Join(h.Problems, "; "), "its last good answer still counts"
 		if k.hca.Unread != "" {
+			i.stale = true
 			k.hca.Unread, then = "it answers with an error: "+why, "containers that ask for all HCAs are refused"
 		}
 		if k.logged = true; !logged {
 			log.Warnf("the HCA answers with an error: %s; see the kernel's log: %s", then, why)
 		}
 	} else {
+		i.stale = i.stale || !reflect.DeepEqual(k.hca, h)
 		k.hca, k.since = h, time.Now()
 		if logged {
 			log.Info("the HCA answers again")
@@ -265,12 +376,25 @@ func (i *Inventory) logSilent() {
 
 // publish makes HCAs return what is known now.
 func (i *Inventory) publish() {
-	node := i.listed.Complete(func(name string) hca.HCA { return i.known[name].hca })
-	i.put(&snapshot{node: node, stamp: i.stamp})
+	s, node, last := i.listed, *i.listed.node, i.latest.Load()
+	if i.stale || last.err != nil {
+		node.HCAs = slices.Clone(node.HCAs)
+		for n := range node.HCAs {
+			h := &node.HCAs[n]
+			if k := i.known[h.Name]; k != nil && k.listed.Place == h.Place {
+				*h = k.hca
+			} else {
+				h.Unread = notWanted
+			}
+		}
+	} else {
+		node.HCAs = last.node.HCAs
+	}
+	s.node, i.stale = &node, false
+	i.put(&s)
 }
 
 func (i *Inventory) put(s *snapshot) {
-	if i.latest.Swap(s) == nil {
-		close(i.first)
-	}
+	s.replaced = make(chan struct{})
+	close(i.latest.Swap(s).replaced)
 }

@@ -53,8 +53,9 @@ func (f *fake) list() (*hca.Inventory, error) {
 	return node, nil
 }
 
-func (f *fake) read(name string) hca.HCA {
+func (f *fake) read(listed hca.HCA, _ hca.Parts) hca.HCA {
 	f.mu.Lock()
+	name := listed.Name
 	f.reads[name]++
 	sick, state, place := f.sick[name], f.state, f.place
 	f.mu.Unlock()
@@ -82,8 +83,12 @@ func of(t *testing.T, names ...string) (*Inventory, *fake, *logtest.Hook) {
 	log, hook := logtest.NewNullLogger()
 	i := New(hcatest.NoRDMA(t), log)
 	i.list, i.read = f.list, f.read
+	i.Want(all, hca.Parts{})
 	return i, f, hook
 }
+
+// all wants all HCAs.
+func all(*hca.HCA) bool { return true }
 
 // follow runs an inventory until the test ends, and gives what tells it that devices have changed.
 func follow(t *testing.T, i *Inventory, f *fake) (changed chan<- struct{}) {
@@ -261,7 +266,9 @@ func TestManySickHCAs(t *testing.T) {
 		}
 		began := time.Now()
 		follow(t, i, f)
-		<-i.first
+		if _, err := i.HCAs(t.Context()); err != nil {
+			t.Fatal(err)
+		}
 		if took := time.Since(began); took != 40/atOnce*patience {
 			t.Errorf("took %s", took)
 		}

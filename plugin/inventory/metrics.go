@@ -12,7 +12,7 @@ import (
 
 var (
 	portActive = prometheus.NewDesc("nri_rdma_hca_port_active",
-		"1 if the port of the HCA was ACTIVE when the HCA last answered.", []string{"hca", "port", "link_layer"}, nil)
+		"1 if the port of the HCA, which is no virtual or scalable function, was ACTIVE when the HCA last answered.", []string{"hca", "port", "link_layer"}, nil)
 	age = prometheus.NewDesc("nri_rdma_hca_age_seconds",
 		"Time since the HCA last answered; if it never did, time since it was first read.", []string{"hca"}, nil)
 	outstanding = prometheus.NewDesc("nri_rdma_hca_reads_outstanding",
@@ -32,14 +32,18 @@ func (i *Inventory) Collect(out chan<- prometheus.Metric) {
 		out <- prometheus.MustNewConstMetric(desc, prometheus.GaugeValue, value, labels...)
 	}
 	s := i.latest.Load()
-	if s == nil {
+	if s.reading == 0 {
 		return
 	}
 	if s.err != nil {
 		out <- prometheus.NewInvalidMetric(portActive, s.err)
 		return
 	}
-	for _, h := range s.node.HCAs {
+	for n := range s.node.HCAs {
+		h := &s.node.HCAs[n]
+		if !physical(h) { // the port of a pod's function goes down when the pod ends
+			continue
+		}
 		for _, port := range h.Ports {
 			active := 0.0
 			if port.Active() {

@@ -3,7 +3,11 @@
 
 package inventory
 
-import "github.com/rdma-spec/rdma-spec/spec/hca"
+import (
+	"path"
+
+	"github.com/rdma-spec/rdma-spec/spec/hca"
+)
 
 // proof is the outcome of the last proof that device numbers can be looked up.
 type proof struct {
@@ -29,16 +33,18 @@ func (i *Inventory) prove() {
 }
 
 // Verbs reports whether a character device number is a verbs device of this node. It reads one link and asks no HCA.
-// The device's HCA is "" if it is not known yet.
+// The device's HCA is the one at its place, "" if that is not known yet.
 func (i *Inventory) Verbs(n hca.Number) (hca.Device, bool, error) {
 	proved := i.numbers.Load()
 	if proved.err != nil {
 		return hca.Device{}, false, proved.err
 	}
 	d, ok, err := proved.Verbs(n)
-	if s := i.latest.Load(); ok && s != nil && s.err == nil {
-		named, _ := s.node.Lookup(n)
-		d.HCA = named.HCA
+	if s := i.latest.Load(); ok && s.err == nil {
+		if d.HCA = s.names[path.Dir(path.Dir(d.Place))]; d.HCA == "" {
+			named, _ := s.node.Lookup(n)
+			d.HCA = named.HCA
+		}
 	}
 	return d, ok, err
 }

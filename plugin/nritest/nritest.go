@@ -61,6 +61,7 @@ type Runtime struct {
 	starting      atomic.Bool
 	launches      string // the folder of the plugins that it launches
 	hangsUp       atomic.Bool
+	stores        func(*api.Container, *api.ContainerAdjustment)
 }
 
 // New makes a runtime with a socket in a folder of its own. It is not started.
@@ -92,6 +93,10 @@ func (r *Runtime) Launch(t testing.TB, program, config string) {
 // HangUp has the runtime hang up on every plugin that has said which events it wants, as one does that does not know
 // them.
 func (r *Runtime) HangUp() { r.hangsUp.Store(true) }
+
+// Stores has a function change a container that is created, between CreateContainer and PostCreateContainer, as a runtime
+// does that resolves CDI names and stores the container. NRI itself has put the adjustment into it, CDI names aside.
+func (r *Runtime) Stores(change func(*api.Container, *api.ContainerAdjustment)) { r.stores = change }
 
 // Start listens for plugins.
 func (r *Runtime) Start(t testing.TB) {
@@ -202,6 +207,9 @@ func (r *Runtime) CreateInPlace(ctx context.Context, pod *api.PodSandbox,
 	r.request.Unlock()
 	if err != nil {
 		return nil, err
+	}
+	if r.stores != nil {
+		r.stores(ctr, answer.GetAdjust())
 	}
 	r.request.Lock()
 	defer r.request.Unlock()

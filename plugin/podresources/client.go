@@ -14,7 +14,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"net"
+	"os"
+	"path/filepath"
+	"slices"
 	"sync/atomic"
 	"time"
 
@@ -22,6 +26,8 @@ import (
 	"k8s.io/apimachinery/pkg/util/cache"
 
 	"github.com/rdma-spec/rdma-spec/plugin/breaker"
+	"github.com/rdma-spec/rdma-spec/plugin/localrpc"
+	"github.com/rdma-spec/rdma-spec/plugin/policy"
 )
 
 // DefaultSocket is where the kubelet serves its pod resources API.
@@ -63,9 +69,7 @@ func New(o Options) *Client {
 	o.Budget = cmp.Or(o.Budget, defaultBudget)
 	return &Client{
 		Options: o,
-		dial: func(ctx context.Context) (net.Conn, error) {
-			return (&net.Dialer{}).DialContext(ctx, "unix", o.Socket)
-		},
+		dial:    localrpc.Dialer(o.Socket),
 		answers: cache.NewLRUExpireCache(keptMost),
 		breaker: breaker.New[answer](breaker.Options{
 			Failed:   func(err error) bool { return err != nil && !errors.As(err, new(answeredError)) },
@@ -90,6 +94,17 @@ func (c *Client) Names(ctx context.Context, sandbox, namespace, pod, container s
 	return of.names, known && !of.dynamic, nil
 }
 
+// PodHolds returns the names of the resources that the containers of a pod hold, and whether one of them has a resource
+// claim. Ordinary init containers are not in the answer; the others are, also while those start. Errors are those of Names.
+func (c *Client) PodHolds(ctx context.Context, sandbox, namespace, pod string) (names []string, claims bool, err error) {
+	a, err := c.ofPod(ctx, sandbox, namespace, pod)
+	for _, of := range a {
+		names, claims = append(names, of.names...), claims || of.dynamic
+	}
+	slices.Sort(names)
+	return slices.Compact(names), claims, err
+}
+
 func (c *Client) ofPod(ctx context.Context, sandbox, namespace, pod string) (answer, error) {
 	if sandbox == "" {
 		return c.lookUp(ctx, namespace, pod)
@@ -112,7 +127,7 @@ func (c *Client) lookUp(ctx context.Context, namespace, pod string) (answer, err
 	a, err := c.breaker.Do(ctx, func() (answer, error) {
 		ctx, cancel := context.WithTimeout(ctx, c.Budget)
 		defer cancel()
-		conn, err := connect(c.dial)
+		conn, err := localrpc.NewClient(c.dial) // look-ups are rare, and kubelets restart
 		if err != nil {
 			return nil, err
 		}
@@ -125,6 +140,12 @@ func (c *Client) lookUp(ctx context.Context, namespace, pod string) (answer, err
 		}
 		return list(ctx, conn, namespace, pod)
 	})
+	if err == nil {
+		return a, nil
+	}
+	if _, gone := os.Stat(filepath.Dir(c.Socket)); errors.Is(gone, fs.ErrNotExist) {
+		return nil, fmt.Errorf("%w: there is no folder of %s", policy.ErrNoKubelet, c.Socket)
+	}
 	if errors.Is(err, breaker.ErrOpen) {
 		return nil, fmt.Errorf("%d look-ups in a row failed, so the kubelet is not asked again for %s: see why it does not "+
 			"serve %s", breaker.Failures, breaker.OpenFor, c.Socket)

@@ -10,6 +10,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"google.golang.org/grpc/codes"
@@ -17,6 +18,8 @@ import (
 	podresources "k8s.io/kubelet/pkg/apis/podresources/v1"
 
 	"github.com/rdma-spec/rdma-spec/plugin/breaker"
+	"github.com/rdma-spec/rdma-spec/plugin/policy"
+	"github.com/rdma-spec/rdma-spec/test/testing/scratch"
 )
 
 // The words of kubelets, which give them no code.
@@ -89,6 +92,39 @@ func TestNames(t *testing.T) {
 
 // TestNoAnswerForAnotherPod: what the kubelet said of a pod is not used for the next one of the same name, nor what it
 // says of another pod than it was asked for.
+// A pod holds what its containers hold together.
+func TestPodHolds(t *testing.T) {
+	socket := newSocket(t)
+	serve(t, socket, &kubelet{get: knows(
+		pod("ml", "trainer", map[string][]string{"main": {"rdma/ib", "nvidia.com/gpu"}, "second": {"nvidia.com/gpu"}}),
+		pod("ml", "claimant", map[string][]string{"main": {"claim/nic"}, "sidecar": nil}),
+	)})
+	c := New(Options{Socket: socket, Budget: aLongTime})
+	for _, test := range []struct {
+		pod    string
+		want   []string
+		claims bool
+	}{{"trainer", []string{"nvidia.com/gpu", "rdma/ib"}, false}, {"claimant", nil, true}} {
+		names, claims, err := c.PodHolds(t.Context(), test.pod, "ml", test.pod)
+		if diff := cmp.Diff(test.want, names); diff != "" || claims != test.claims || err != nil {
+			t.Errorf("%s has claims: %t, %v (-want +got):\n%s", test.pod, claims, err, diff)
+		}
+	}
+}
+
+// A node without the kubelet's folder has no kubelet, however often it is asked; one without the socket may get it yet.
+func TestNoKubelet(t *testing.T) {
+	folder := scratch.Folder(t)
+	for socket, none := range map[string]bool{folder + "/kubelet.sock": false, folder + "/gone/kubelet.sock": true} {
+		c := New(Options{Socket: socket, Budget: 10 * time.Millisecond})
+		for range 2 * breaker.Failures {
+			if _, _, err := c.PodHolds(t.Context(), "s", "ml", "trainer"); err == nil || errors.Is(err, policy.ErrNoKubelet) != none {
+				t.Errorf("%s: %v", socket, err)
+			}
+		}
+	}
+}
+
 func TestNoAnswerForAnotherPod(t *testing.T) {
 	first := pod("ml", "db-0", map[string][]string{"main": {"rdma/a"}})
 	second := pod("ml", "db-0", map[string][]string{"main": {"rdma/b"}})

@@ -7,24 +7,20 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net"
 	"slices"
 	"strings"
 	"time"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
 	podresources "k8s.io/kubelet/pkg/apis/podresources/v1"
 
-	"github.com/rdma-spec/rdma-spec/plugin/rpcerror"
+	"github.com/rdma-spec/rdma-spec/plugin/localrpc"
 )
 
 const (
-	// maxAnswer bounds an answer in bytes. A List of 10,000 pods with two containers each has 1.5 MB.
-	maxAnswer = 16 << 20
 	// firstPause and longestPause are between tries if the kubelet is asked too often, or does not listen: it accepts one
 	// request every 10 ms.
 	firstPause   = 10 * time.Millisecond
@@ -33,17 +29,6 @@ const (
 
 // errNoGet means that the kubelet cannot be asked for one pod: before 1.34 Get is off by default.
 var errNoGet = errors.New("the kubelet has no Get")
-
-// connect makes a connection for one look-up. Look-ups are rare and kubelets restart: nothing is kept that could go
-// stale.
-func connect(dial func(context.Context) (net.Conn, error)) (*grpc.ClientConn, error) {
-	return grpc.NewClient("passthrough:///kubelet",
-		grpc.WithTransportCredentials(insecure.NewCredentials()),
-		grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) { return dial(ctx) }),
-		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxAnswer)),
-		grpc.WithDisableServiceConfig(),
-	)
-}
 
 // get asks the kubelet for one pod. The error is errNoGet where it cannot be asked.
 func get(ctx context.Context, conn *grpc.ClientConn, namespace, pod string) (answer, error) {
@@ -112,7 +97,7 @@ func explain(err error) error {
 	case codes.ResourceExhausted:
 		return fmt.Errorf("the kubelet refuses: it is asked too often, or its answer is too large: %s", s.Message())
 	case codes.Unavailable:
-		return fmt.Errorf("the kubelet cannot be reached: %s", rpcerror.Reason(err))
+		return fmt.Errorf("the kubelet cannot be reached: %s", localrpc.Reason(err))
 	}
 	return fmt.Errorf("the kubelet failed: %s", s.Message())
 }

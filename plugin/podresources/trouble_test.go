@@ -22,6 +22,7 @@ import (
 	podresources "k8s.io/kubelet/pkg/apis/podresources/v1"
 
 	"github.com/rdma-spec/rdma-spec/plugin/breaker"
+	"github.com/rdma-spec/rdma-spec/plugin/localrpc"
 	"github.com/rdma-spec/rdma-spec/test/testing/await"
 )
 
@@ -221,7 +222,7 @@ func tenThousandPods() []*podresources.PodResources {
 // TestTooLarge: an answer over the bound is refused at once and not asked for again.
 func TestTooLarge(t *testing.T) {
 	k := &kubelet{get: func(context.Context, string, string) (*podresources.PodResources, error) {
-		return pod("ml", strings.Repeat("x", maxAnswer), nil), nil
+		return pod("ml", strings.Repeat("x", localrpc.MaxMessage), nil), nil
 	}}
 	socket := newSocket(t)
 	serve(t, socket, k)

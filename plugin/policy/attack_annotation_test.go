@@ -92,6 +92,15 @@ func annotationAttacks() []attack {
 			container: guest("").with(func(c *Container) {
 				c.Annotations = map[string]string{AnnotationKey + "/container.c": "{memlock: 1Mi}"}
 			})},
+		{guard: "own-annotation-pod", name: "for-this-very-container-of-a-pod-with-rdma", refused: CauseNamespace,
+			container: guest("").with(func(c *Container) {
+				c.Annotations = map[string]string{AnnotationKey + "/container.c": "true"}
+				c.PodHolds = unlisted("rdma/ib")
+			})},
+		{guard: "opt-in", name: "pod-wide-without-rdma", refused: CauseNamespace,
+			container: guest("true").with(func(c *Container) { c.PodHolds = unlisted("nvidia.com/gpu") })},
+		{guard: "kubelet-pod", name: "pod-wide-while-the-kubelet-is-silent", refused: CauseKubelet,
+			container: guest("true").with(func(c *Container) { c.PodHolds = silent })},
 	}
 }
 

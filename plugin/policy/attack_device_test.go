@@ -109,12 +109,16 @@ func deviceAttacks() []attack {
 			container: author("{devices: [mlx5_0]}"), refused: CauseHCA, says: "its port 1 does not answer"},
 
 		// HCAs that the inventory remembers and the node no longer has
-		{guard: "removed", name: "hca-that-is-gone-by-name", node: withoutVerbs(nil),
-			container: author("{devices: [mlx5_1]}"), refused: CauseHCA, says: "just been removed"},
-		{guard: "removed", name: "hcas-that-are-gone", node: withoutVerbs(nil), container: author("true"), refused: CauseHCA,
-			says: "just been removed"},
-		{guard: "cannot-tell", name: "hca-that-may-be-gone", node: withoutVerbs(errors.New("input/output error")),
-			container: author("{devices: [mlx5_1]}"), refused: CauseHCA, says: "input/output error"},
+		{guard: "place", name: "hca-that-is-gone-by-name", node: stale(hca.Device{}, nil),
+			container: author("{devices: [mlx5_1]}"), refused: CauseHCA, says: "have changed"},
+		{guard: "place", name: "hcas-that-are-gone", node: stale(hca.Device{}, nil), container: author("true"),
+			refused: CauseHCA, says: "have changed"},
+		{guard: "place", name: "hca-that-may-be-gone", node: stale(hca.Device{}, errors.New("input/output error")),
+			container: author("{devices: [mlx5_1]}"), refused: CauseHCA, says: "have changed"},
+		{guard: "place", name: "number-of-another-hca", node: stale(hca.Device{Place: "there/uverbs1"}, nil),
+			container: author("{devices: [mlx5_1]}"), refused: CauseHCA, says: "have changed"},
+		{guard: "moved-again", name: "number-of-another-hca-again", node: staleAgain, container: author("{devices: [mlx5_1]}"),
+			refused: CauseHCA, says: "come and go"},
 
 		// others than those that may
 		{guard: "selectors", name: "all-of-them", container: author("{devices: all}"), gets: one},
@@ -213,7 +217,7 @@ func unknownNumber(t testing.TB) Facts {
 
 // unreadable is a node that cannot be read at all.
 func unreadable(t testing.TB) Facts {
-	n := withoutVerbs(errors.New("input/output error"))(t)
+	n := stale(hca.Device{}, errors.New("input/output error"))(t)
 	n.HCAs = func() (*hca.Inventory, error) { return nil, errors.New("list HCAs: input/output error") }
 	return n
 }
@@ -254,11 +258,18 @@ func configAttacks() []attack {
 	}
 }
 
-// withoutVerbs is A100, whose inventory is older than the removal of its HCAs.
-func withoutVerbs(err error) func(testing.TB) Facts {
+// stale is A100, whose inventory is older than a change of its devices: this is what the kernel says of each number.
+func stale(now hca.Device, err error) func(testing.TB) Facts {
 	return func(t testing.TB) Facts {
-		node := changed(func(n *hca.Inventory) { n.Stale = true })(t)
-		node.Verbs = func(hca.Number) (hca.Device, bool, error) { return hca.Device{}, false, err }
+		node := changed(func(n *hca.Inventory) { n.Stale, n.RDMACM.Place = true, "here/rdma_cm" })(t)
+		node.Verbs = func(hca.Number) (hca.Device, bool, error) { return now, now.Place != "", err }
 		return node
 	}
+}
+
+// staleAgain is stale also when its inventory is read again.
+func staleAgain(t testing.TB) Facts {
+	node := stale(hca.Device{Place: "there/uverbs1"}, nil)(t)
+	node.Again = node.HCAs
+	return node
 }

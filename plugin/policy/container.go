@@ -16,28 +16,41 @@ import (
 
 // Container is all that a decision about a container depends on.
 type Container struct {
-	Namespace, Pod, Name string
-	RuntimeHandler       string            // "" where the pod has no RuntimeClass
-	Annotations          map[string]string // the pod's, as they were when the sandbox was made; see Annotations
-	HostNetwork          bool              // it is in the host's network namespace
+	Namespace      string `json:"namespace"`
+	Pod            string `json:"pod"`
+	Name           string `json:"name"`
+	RuntimeHandler string `json:"runtimeHandler,omitempty"` // "" where the pod has no RuntimeClass
+	// Annotations are the pod's, as they were when the sandbox was made; see Annotations.
+	Annotations map[string]string `json:"annotations,omitempty"`
+	HostNetwork bool              `json:"hostNetwork,omitempty"` // it is in the host's network namespace
 
-	Devices     []Device // what device plugins, CDI and DRA drivers have given it
-	AllDevices  bool     // it may use every device of the host, as privileged containers may
-	MOFED       bool     // its environment asks NVIDIA's container runtime for HCAs; see MOFED
-	MemoryLimit int64    // bytes; 0 where it has none
+	Devices    []Device `json:"devices,omitempty"`    // what device plugins, CDI and DRA drivers have given it
+	AllDevices bool     `json:"allDevices,omitempty"` // it may use every device of the host, as privileged containers may
+	// MOFED says that its environment asks NVIDIA's container runtime for HCAs; see MOFED.
+	MOFED       bool  `json:"mofed,omitempty"`
+	MemoryLimit int64 `json:"memoryLimit,omitempty"` // bytes; 0 where it has none
+	// Injected says that its verbs devices are those that the policy injects: no resource of the kubelet's stands for them.
+	Injected bool `json:"injected,omitempty"`
+	// Memlock is what it has, as far as that is known; zero where the runtime does not say.
+	Memlock spec.Rlimit `json:"memlock"`
 
 	// Resources returns the names of the resources that the container holds, as the kubelet names them:
 	// rdma/hca_shared_devices_a. Known is false where the kubelet's answer does not cover the container's resources, as
 	// those of an ordinary init container; the names are then those that are certain. Decide calls it at most once. Nil if
 	// there is no kubelet: a decision that needs the answer is then made as if the kubelet had failed.
 	Resources func() (names []string, known bool, err error) `json:"-"`
+	// PodHolds returns the resources that the containers of its pod hold, and whether one of them has a resource claim.
+	// Decide calls it at most once, where the pod's annotation cannot make this container an RDMA container. The error is
+	// ErrNoKubelet on a node without one; nil if nobody can be asked.
+	PodHolds func() (names []string, claims bool, err error) `json:"-"`
 }
 
 // Device is a device of a container, before anything is injected.
 type Device struct {
-	Path         string
-	Type         string // c, b, u or p
-	Major, Minor int64
+	Path  string `json:"path"`
+	Type  string `json:"type"` // c, b, u or p
+	Major int64  `json:"major"`
+	Minor int64  `json:"minor"`
 }
 
 // AllDevices reports whether the last rule of a device cgroup for all devices allows them, as in a privileged
@@ -73,6 +86,9 @@ type Facts struct {
 	Verbs func(hca.Number) (hca.Device, bool, error)
 	// HCAs returns the inventory; it is called at most once, where devices are injected.
 	HCAs func() (*hca.Inventory, error)
+	// Again reads the inventory again; it is called at most once, where a device has come or gone since HCAs was read. Nil
+	// if that cannot be.
+	Again func() (*hca.Inventory, error)
 	// Memory is the node's memory in bytes: a container's memory limit above it counts as this much. 0 means unknown.
 	Memory int64
 }
@@ -130,6 +146,8 @@ type Decision struct {
 	Reason string `json:"reason,omitempty"`
 	// Unknown is true if the container might hold resources that give it more, and the kubelet did not report them.
 	Unknown bool `json:"unknown,omitempty"`
+	// LeftOut are the HCAs that all HCAs does not include, each with the state of its port or what is wrong with it.
+	LeftOut []string `json:"leftOut,omitempty"`
 	// Warnings are what an administrator should know although the decision stands.
 	Warnings []string `json:"warnings,omitempty"`
 }

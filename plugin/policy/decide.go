@@ -4,7 +4,9 @@
 package policy
 
 import (
+	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/rdma-spec/rdma-spec/spec"
 	"github.com/rdma-spec/rdma-spec/spec/hca"
@@ -39,9 +41,6 @@ func (d *deciding) decide() *Refusal {
 	c := &d.container
 	var value string
 	value, d.own, d.annotated = annotation(c.Annotations, c.Name)
-	if d.missing != nil { // guard: no-policy
-		return d.withoutPolicy()
-	}
 	if matchesAny(d.config.SkipRuntimeHandlers, c.RuntimeHandler) { // guard: skipped-handler
 		if d.annotated || d.heldVerbs() != nil {
 			d.Reason = fmt.Sprintf("runtime handler %s is in skipRuntimeHandlers", quoted(c.RuntimeHandler))
@@ -59,6 +58,9 @@ func (d *deciding) decide() *Refusal {
 		}
 		d.request = asked
 	}
+	if d.missing != nil { // guard: no-policy
+		return d.withoutPolicy()
+	}
 	if d.findSignal(); d.Signal == SignalNone { // guard: no-signal
 		return d.withoutSignal()
 	}
@@ -73,12 +75,12 @@ func (d *deciding) decide() *Refusal {
 func (d *deciding) withoutPolicy() *Refusal {
 	held := d.heldVerbs()
 	switch {
-	case d.annotated:
-		d.Signal, d.Evidence = SignalAnnotation, AnnotationKey
 	case held != nil:
 		d.Signal, d.Evidence = SignalDevice, held.Path
+	case d.annotated && (d.own || !d.request.less()):
+		d.Signal, d.Evidence = SignalAnnotation, AnnotationKey
 	default:
-		return nil
+		return d.alone()
 	}
 	return refuse(CauseNoPolicy,
 		"it is an RDMA container, and the plugin has no configuration: %s: correct the file, which is read again when it "+
@@ -87,23 +89,69 @@ func (d *deciding) withoutPolicy() *Refusal {
 
 // withoutSignal decides about a container without a signal. It is left alone, unless its author asked for something.
 func (d *deciding) withoutSignal() *Refusal {
+	if !d.annotated {
+		return d.alone()
+	}
+	return d.asksInVain()
+}
+
+// alone leaves a container alone for which nobody has asked for more than less, and says why if there is something to
+// say.
+func (d *deciding) alone() *Refusal {
 	switch {
-	case d.annotated && d.unknown != nil:
-		return refuse(CauseHCA, devicesUnknown, oneLine(d.unknown.Error()))
-	case !d.annotated && d.resources.err != nil:
-		d.Reason = d.resources.problem()
-	case !d.annotated:
-	case d.request.less() && !d.own: // guard: own-annotation, else d.request.less()
+	case d.annotated:
 		d.Reason = "its pod's annotation only asks for less, and nothing makes it an RDMA container"
+	case d.resources.err != nil:
+		d.Reason = d.resources.problem()
+	case d.container.AllDevices && slices.ContainsFunc(d.container.Devices, likelyVerbs):
+		d.Reason = "it is privileged and holds every device of the node, so its devices are not a signal"
+	}
+	return nil
+}
+
+// asksInVain decides about a container whose annotation cannot make it an RDMA container. It is refused, unless the
+// annotation was written for its pod, and for others than this container.
+func (d *deciding) asksInVain() *Refusal {
+	switch {
+	case d.unknown != nil:
+		return refuse(CauseHCA, devicesUnknown, oneLine(d.unknown.Error()))
+	case d.request.less() && !d.own: // guard: own-annotation, else d.request.less()
+		return d.alone()
 	case d.resources.err != nil: // guard: kubelet-signal
 		return d.resources.refusal()
-	case d.annotated: // guard: opt-in
+	}
+	elsewhere, refusal := d.elsewhere()
+	switch {
+	case refusal != nil:
+		return refusal
+	case elsewhere == "": // guard: opt-in
 		return refuse(CauseNamespace,
 			"namespace %s may not opt in by annotation, and nothing else makes the container an RDMA container: "+
 				"add the namespace to inject.namespaces (HCAs) or optIn.namespaces (memlock alone), or request the RDMA device "+
 				"plugin's resource", quoted(d.container.Namespace))
 	}
+	d.Reason = "its pod's annotation is for the containers that hold RDMA: the pod holds " + elsewhere
 	return nil
+}
+
+// elsewhere returns what a container's pod holds of RDMA, in the kubelet's words, where an annotation for the whole pod
+// can mean that; "" if it holds none, or no kubelet runs on the node.
+func (d *deciding) elsewhere() (string, *Refusal) {
+	ask := d.container.PodHolds
+	if d.own || ask == nil { // guard: own-annotation-pod, else ask == nil
+		return "", nil
+	}
+	names, claims, err := ask()
+	switch i := slices.IndexFunc(names, d.isRDMA); {
+	case errors.Is(err, ErrNoKubelet):
+	case err != nil: // guard: kubelet-pod
+		return "", (&resources{err: err}).refusal()
+	case i >= 0:
+		return quoted(names[i]), nil
+	case claims:
+		return "a resource claim", nil
+	}
+	return "", nil
 }
 
 const devicesUnknown = "cannot tell whether the container holds verbs devices: %s: see rdma-spec devices on the node"

@@ -4,6 +4,7 @@
 package policy
 
 import (
+	"errors"
 	"fmt"
 	"path"
 	"slices"
@@ -29,14 +30,41 @@ func (d *deciding) devices(candidates []*rule) ([]hca.Device, *Refusal) {
 	case d.unknown != nil: // guard: unknown
 		return nil, refuse(CauseHCA, devicesUnknown, oneLine(d.unknown.Error()))
 	}
-	node, refusal := d.inventory()
+	node, refusal := d.inventory(d.facts.HCAs)
 	if refusal != nil {
 		return nil, refusal
 	}
+	warned := len(d.Warnings)
+	devices, refusal := d.inject(node, candidates, unasked)
+	if !node.Stale || refusal == nil && d.inPlace(devices) {
+		return devices, refusal
+	}
+	d.Warnings, d.LeftOut = d.Warnings[:warned], nil
+	if node, refusal = d.inventory(d.facts.Again); refusal != nil {
+		return nil, refusal
+	}
+	devices, refusal = d.inject(node, candidates, unasked)
+	if refusal == nil && node.Stale && !d.inPlace(devices) { // guard: moved-again
+		refusal = refuse(CauseHCA, "the node's RDMA devices come and go: the creation is tried again")
+	}
+	return devices, refusal
+}
+
+// inPlace reports whether the kernel, and no HCA, says now of each device that its number leads to where the inventory
+// has it. A number can be that of another HCA's device by now.
+func (d *deciding) inPlace(devices []hca.Device) bool {
+	return !slices.ContainsFunc(devices, func(dev hca.Device) bool {
+		now, _, err := d.facts.Verbs(dev.Number)
+		return err != nil || now.Place == "" || now.Place != dev.Place // guard: place, else false
+	})
+}
+
+// inject returns the devices of a node's HCAs that are injected, which may be asked for or not.
+func (d *deciding) inject(node *hca.Inventory, candidates []*rule, unasked bool) ([]hca.Device, *Refusal) {
 	if node.NetNSExclusive && !d.container.HostNetwork { // guard: netns-exclusive
 		const why = "the node's RDMA devices belong to network namespaces (netns_mode is exclusive), so an HCA of the " +
 			"host's cannot be opened in the container's"
-		if unasked && !asked.given() {
+		if unasked && !d.request.devices.given() {
 			d.warn("no HCAs are injected: %s", why)
 			return nil, nil
 		}
@@ -51,8 +79,24 @@ func (d *deciding) devices(candidates []*rule) ([]hca.Device, *Refusal) {
 	return devices, d.pathTaken(devices)
 }
 
-func (d *deciding) inventory() (*hca.Inventory, *Refusal) {
-	node, err := d.facts.HCAs()
+// Injects reports whether the policy may have injected the verbs devices of a container that runs: for Container's
+// Injected, where nobody knows.
+func (p *Policy) Injects(c Container) bool {
+	value, _, annotated := annotation(c.Annotations, c.Name)
+	asked, err := parseAnnotation(value)
+	if asked.devices.none {
+		return false
+	}
+	return annotated && err == nil && matchesAny(p.config.Inject.Namespaces, c.Namespace) ||
+		slices.ContainsFunc(p.rules, func(r rule) bool { return r.always && r.match.namespace(&c) })
+}
+
+// inventory calls what reads the node's HCAs, nil if they cannot be read now.
+func (d *deciding) inventory(read func() (*hca.Inventory, error)) (*hca.Inventory, *Refusal) {
+	if read == nil {
+		read = func() (*hca.Inventory, error) { return nil, errors.New("they have changed since they were read") }
+	}
+	node, err := read()
 	if err != nil {
 		return nil, refuse(CauseHCA, "cannot read the HCAs of this node: %s: see rdma-spec devices on the node",
 			oneLine(err.Error()))
@@ -65,13 +109,11 @@ func (d *deciding) notHeld(names []string) *Refusal {
 	if len(names) == 0 {
 		return nil
 	}
-	node, refusal := d.inventory()
-	if refusal != nil {
+	if _, refusal := d.inventory(d.facts.HCAs); refusal != nil { // which devices have their HCAs' names from
 		return refusal
 	}
 	for _, name := range names {
-		h, _ := node.Find(name)
-		if !slices.ContainsFunc(h.Devices, d.holds) { // guard: not-held
+		if !d.holds(name) { // guard: not-held
 			return refuse(CauseCeiling,
 				"the annotation asks for HCA %s, and the container holds other verbs devices, to which none is added: "+
 					"remove devices from the annotation, or request that HCA from its device plugin", quoted(name))
@@ -80,16 +122,20 @@ func (d *deciding) notHeld(names []string) *Refusal {
 	return nil
 }
 
-// holds reports whether the container holds a device, if it is one by which programs reach the HCA.
-func (d *deciding) holds(dev hca.Device) bool {
-	return dev.Kind.Verbs() && slices.ContainsFunc(d.container.Devices, func(held Device) bool {
-		return isCharacter(held) && held.number() == dev.Number
+// holds reports whether the container holds a device by which programs reach the HCA of this name.
+func (d *deciding) holds(name string) bool {
+	return slices.ContainsFunc(d.container.Devices, func(held Device) bool {
+		if !isCharacter(held) {
+			return false
+		}
+		dev, verbs, err := d.facts.Verbs(held.number())
+		return err == nil && verbs && dev.HCA == name
 	})
 }
 
 // devicesOf returns the devices of HCAs, and the node's rdma_cm.
 func (d *deciding) devicesOf(node *hca.Inventory, chosen []hca.HCA, candidates []*rule) (devices []hca.Device) {
-	management := all(candidates, func(s Selectors) bool { return s.Management }) // guard: management, else func([]*rule, func(Selectors) bool) bool { return true }
+	management := managed(candidates)
 	devices = make([]hca.Device, 0, len(chosen)+1)
 	for _, h := range chosen {
 		usable, _ := h.Usable(management) // chosen HCAs are
@@ -117,10 +163,15 @@ func (d *deciding) chooseHCAs(node *hca.Inventory, candidates []*rule) (chosen [
 	} else {
 		chosen, refusal = d.allHCAs(node, candidates)
 	}
+	parents := map[string]bool{}
+	for i := range node.HCAs {
+		if h := &node.HCAs[i]; h.PCI != h.Parent { // a scalable function has its parent's address
+			parents[h.Parent] = true
+		}
+	}
 	var physical, down []hca.HCA
 	for _, h := range chosen {
-		others := func(other hca.HCA) bool { return other.Name != h.Name && other.Parent != "" && other.Parent == h.PCI }
-		if slices.ContainsFunc(node.HCAs, others) {
+		if h.PCI != "" && parents[h.PCI] {
 			physical = append(physical, h)
 		}
 		if !h.Active() {
@@ -139,34 +190,41 @@ func (d *deciding) chooseHCAs(node *hca.Inventory, candidates []*rule) (chosen [
 
 // allHCAs returns every HCA that all candidates' selectors pass and that has an ACTIVE port.
 func (d *deciding) allHCAs(node *hca.Inventory, candidates []*rule) ([]hca.HCA, *Refusal) {
-	chosen := make([]hca.HCA, 0, len(node.HCAs))
-	var broken []hca.HCA
-	for _, h := range node.HCAs {
+	var chosen []hca.HCA
+	var broken, left []string
+	for i := range node.HCAs {
+		h := &node.HCAs[i]
+		if !all(candidates, func(s Selectors) bool { return s.name(h) }) {
+			continue
+		}
+		unknown, problem := h.Unknown(managed(candidates)), problem(h, candidates)
 		switch {
-		case h.Unread != "" && all(candidates, func(s Selectors) bool { return matchesAny(s.Names, h.Name) }): // guard: unread
+		case unknown != nil: // guard: unread
 			return nil, refuse(CauseHCA, "HCA %s is one of those that rule %q selects by name, and nothing is known of it: "+
 				"%s: name other HCAs in the annotation, or see rdma-spec devices on the node",
-				h.Name, d.Rule, oneLine(h.Unread))
-		case !all(candidates, func(s Selectors) bool { return s.passes(h, hca.Port.Active) }): // guard: selectors
-		case d.problem(node, h) != "": // guard: broken-hca
-			broken = append(broken, h)
+				h.Name, d.Rule, oneLine(unknown.Error()))
+		case !all(candidates, func(s Selectors) bool { return s.passes(h, anyPort) }): // guard: selectors
+		case problem != "": // guard: broken-hca
+			broken = append(broken, fmt.Sprintf("%s (%s)", h.Name, problem))
+		case !all(candidates, func(s Selectors) bool { return s.passes(h, hca.Port.Active) }):
+			left = append(left, withState(*h))
 		default:
-			chosen = append(chosen, h)
+			chosen = append(chosen, *h)
 		}
 	}
-	left := shortList(broken, func(h hca.HCA) string { return fmt.Sprintf("%s (%s)", h.Name, d.problem(node, h)) })
+	d.LeftOut = append(broken, left...)
 	switch {
 	case len(chosen) == 0 && len(candidates) > 1 && !d.request.devices.given(): // never refused because of a candidate
 		return nil, nil
-	case len(chosen) == 0 && left != "":
+	case len(chosen) == 0 && len(broken) > 0:
 		return nil, refuse(CauseHCA, "no HCA of this node can be injected, left out: %s: see rdma-spec devices on the node",
-			left)
+			shortList(broken, itself))
 	case len(chosen) == 0:
 		return nil, refuse(CauseHCA, "no HCA of this node can be injected: rule %q takes those that pass its selectors and "+
 			"have an ACTIVE port; "+
 			"the node has %s: choose a node with others, or have a port brought up", d.Rule, inventory(node))
-	case left != "":
-		d.warn("HCAs are left out: %s", left)
+	case len(broken) > 0:
+		d.warn("HCAs are left out: %s", shortList(broken, itself))
 	}
 	return chosen, nil
 }
@@ -181,10 +239,10 @@ func (d *deciding) namedHCAs(node *hca.Inventory, candidates []*rule, names []st
 		case !found: // guard: hca-found
 			return nil, refuse(CauseNoSuchHCA, "the annotation asks for HCA %s, which this node does not have: it has %s",
 				quoted(name), inventory(node))
-		case d.problem(node, h) != "": // guard: named-broken-hca
+		case all(candidates, func(s Selectors) bool { return s.name(&h) }) && problem(&h, candidates) != "": // guard: named-broken-hca
 			return nil, refuse(CauseHCA, "the annotation asks for HCA %s, which cannot be injected: %s: ask for another",
-				quoted(name), d.problem(node, h))
-		case !all(candidates, func(s Selectors) bool { return s.passes(h, anyPort) }): // guard: named-selectors
+				quoted(name), problem(&h, candidates))
+		case !all(candidates, func(s Selectors) bool { return s.passes(&h, anyPort) }): // guard: named-selectors
 			return nil, refuse(CauseCeiling, "the annotation asks for HCA %s, which the selectors of %s exclude: ask for "+
 				"another, or for devices: all", quoted(name), d.who(candidates))
 		}
@@ -217,22 +275,17 @@ func (d *deciding) pathTaken(devices []hca.Device) *Refusal {
 
 func nameOf(h hca.HCA) string { return h.Name }
 
-// problem returns why an HCA cannot be injected, "" if it can. Where the inventory is older than the last change of the
-// node's devices, it asks the kernel, and no HCA, whether the HCA is still there.
-func (d *deciding) problem(node *hca.Inventory, h hca.HCA) string {
-	usable, err := h.Usable(false)
-	if err != nil {
+func itself(s string) string { return s }
+
+// managed reports whether every candidate gives the devices for management.
+func managed(candidates []*rule) bool {
+	return all(candidates, func(s Selectors) bool { return s.Management }) // guard: management, else true
+}
+
+// problem returns why an HCA cannot be injected, "" if it can.
+func problem(h *hca.HCA, candidates []*rule) string {
+	if _, err := h.Usable(managed(candidates)); err != nil {
 		return oneLine(err.Error())
-	}
-	if !node.Stale {
-		return ""
-	}
-	_, there, err := d.facts.Verbs(usable[0].Number)
-	switch {
-	case err != nil: // guard: cannot-tell
-		return oneLine(err.Error())
-	case !there: // guard: removed
-		return "it has just been removed from the node"
 	}
 	return ""
 }

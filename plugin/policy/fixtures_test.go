@@ -107,7 +107,8 @@ func holds(names ...string) func() ([]string, bool, error) {
 	return func() ([]string, bool, error) { return names, true, nil }
 }
 
-// unlisted holds resources, and may hold others: it is an ordinary init container, or has a DRA claim.
+// unlisted holds resources, and may hold others: it is an ordinary init container, or has a DRA claim. Of a pod, PodHolds,
+// unlisted says that it has no claim, and holds that it has one.
 func unlisted(names ...string) func() ([]string, bool, error) {
 	return func() ([]string, bool, error) { return names, false, nil }
 }

@@ -93,6 +93,11 @@ func TestRefusals(t *testing.T) {
 			Resources: func() ([]string, bool, error) {
 				return nil, false, errors.New("line one\nline two " + strings.Repeat("\u202e", 1000))
 			}}, nodes["A100"]},
+		"pod-wide, without RDMA": {"", Container{Annotations: podAnnotation("true"), PodHolds: unlisted("nvidia.com/gpu")},
+			nodes["A100"]},
+		"pod-wide, kubelet silent": {"", Container{Annotations: podAnnotation("true"), PodHolds: silent}, nodes["A100"]},
+		"pod-wide, no kubelet": {"", Container{Annotations: podAnnotation("true"),
+			PodHolds: func() ([]string, bool, error) { return nil, false, fmt.Errorf("x: %w", ErrNoKubelet) }}, nodes["A100"]},
 		"no kubelet": {"optIn: {resources: [rdma/*]}", Container{Annotations: podAnnotation("true")}, nodes["A100"]},
 	}
 	var got strings.Builder

@@ -45,7 +45,7 @@ func TestRules(t *testing.T) {
 				"tried again; if that does not help, see the kubelet's log on the node"}
 		return d
 	}
-	none := holds()
+	none := holds("example.com/net") // which no rule names
 	tests := map[string]struct {
 		config    string
 		container Container
@@ -71,6 +71,10 @@ func TestRules(t *testing.T) {
 			Container{Namespace: "legacy", Devices: device},
 			by("r", &spec.Grant{IPCLock: spec.IPCLockYes})},
 
+		"unexplained-device": {"", Container{Namespace: "web", Devices: device, Resources: holds()},
+			less("vf, default", &spec.Grant{Memlock: 1 << 30})},
+		"device-that-was-injected": {"", Container{Namespace: "web", Devices: device, Resources: holds(), Injected: true},
+			by("default", unlimited())},
 		"unknown": {"", Container{Namespace: "web", Devices: device, Resources: unlisted()},
 			less("vf, default", &spec.Grant{Memlock: 1 << 30})},
 		"unknown-up-to-the-certain-one": {"", Container{Namespace: "ml-team-a", Devices: device, Resources: unlisted()},

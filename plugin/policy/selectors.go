@@ -12,12 +12,32 @@ import (
 	"github.com/rdma-spec/rdma-spec/spec/hca"
 )
 
-// passes reports whether the selectors select an HCA, with a port that also meets a condition.
-func (s Selectors) passes(h hca.HCA, condition func(hca.Port) bool) bool {
-	if !matchesAny(s.Names, h.Name) || len(s.NUMANodes) > 0 && !slices.Contains(s.NUMANodes, h.NUMANode) {
+// Wants returns which HCAs decisions may depend on, by what a list of HCAs has of them, and on which parts of them.
+func (p *Policy) Wants() (hcas func(*hca.HCA) bool, parts hca.Parts) {
+	var able []Selectors
+	for _, r := range append(slices.Clone(p.rules), p.otherwise) {
+		if r.always || len(p.config.Inject.Namespaces) > 0 {
+			able = append(able, r.selectors)
+			parts.Netdevs = parts.Netdevs || len(r.selectors.Netdevs) > 0
+			parts.Management = parts.Management || r.selectors.Management
+		}
+	}
+	return func(h *hca.HCA) bool {
+		return slices.ContainsFunc(able, func(s Selectors) bool { return s.name(h) })
+	}, parts
+}
+
+// name reports whether the selectors select an HCA by what a list of HCAs has of it.
+func (s Selectors) name(h *hca.HCA) bool {
+	if !slices.Contains(s.Functions, string(cmp.Or(h.Function, hca.FunctionPhysical))) { // guard: functions
 		return false
 	}
-	if !slices.Contains(s.Functions, string(cmp.Or(h.Function, hca.FunctionPhysical))) { // guard: functions
+	return matchesAny(s.Names, h.Name)
+}
+
+// passes reports whether the selectors select an HCA, with a port that also meets a condition.
+func (s Selectors) passes(h *hca.HCA, condition func(hca.Port) bool) bool {
+	if !s.name(h) || len(s.NUMANodes) > 0 && !slices.Contains(s.NUMANodes, h.NUMANode) {
 		return false
 	}
 	return slices.ContainsFunc(h.Ports, func(p hca.Port) bool {
@@ -35,15 +55,18 @@ func inventory(node *hca.Inventory) string {
 	if len(node.HCAs) == 0 {
 		return "none"
 	}
-	return shortList(node.HCAs, func(h hca.HCA) string {
-		state := ""
-		for _, p := range h.Ports {
-			if state != hca.StateActive {
-				state = p.State
-			}
+	return shortList(node.HCAs, withState)
+}
+
+// withState names an HCA with the state of a port.
+func withState(h hca.HCA) string {
+	state := ""
+	for _, p := range h.Ports {
+		if state != hca.StateActive {
+			state = p.State
 		}
-		return fmt.Sprintf("%s (%s)", h.Name, cmp.Or(state, "unknown"))
-	})
+	}
+	return fmt.Sprintf("%s (%s)", h.Name, cmp.Or(state, "unknown"))
 }
 
 // mostListed bounds how many things a message lists.

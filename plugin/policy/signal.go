@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/rdma-spec/rdma-spec/plugin/policy/resource"
 	"github.com/rdma-spec/rdma-spec/spec/hca"
 )
 
@@ -47,7 +48,7 @@ func (d *deciding) heldVerbs() *hca.Device {
 	}
 	for _, likely := range []bool{true, false} {
 		for _, dev := range d.container.Devices {
-			if strings.HasPrefix(dev.Path, "/dev/infiniband/uverbs") != likely {
+			if likelyVerbs(dev) != likely {
 				continue
 			}
 			if !isCharacter(dev) { // guard: character-device
@@ -64,6 +65,14 @@ func (d *deciding) heldVerbs() *hca.Device {
 		}
 	}
 	return nil
+}
+
+// likelyVerbs reports whether a device is where verbs devices usually are.
+func likelyVerbs(d Device) bool { return strings.HasPrefix(d.Path, "/dev/infiniband/uverbs") }
+
+// HoldsVerbs reports whether a container holds a verbs device of this node, as a decision about it sees it.
+func HoldsVerbs(c Container, facts Facts) bool {
+	return (&deciding{container: c, facts: facts}).heldVerbs() != nil
 }
 
 // isCharacter reports whether a device is a character device with a number that fits the kernel's: larger ones would
@@ -83,12 +92,7 @@ func (d Device) number() hca.Number {
 // findResource asks the kubelet if a resource can make the container an RDMA container. Unknown resources do not make
 // it one.
 func (d *deciding) findResource() {
-	globs := slices.Clone(d.config.OptIn.Resources)
-	for i := range d.rules {
-		if match := &d.rules[i].match; match.namespace(&d.container) {
-			globs = append(globs, match.Resources...)
-		}
-	}
+	globs := d.resourceGlobs()
 	if len(globs) == 0 {
 		return
 	}
@@ -98,6 +102,22 @@ func (d *deciding) findResource() {
 		return
 	}
 	d.Unknown = !held.known
+}
+
+// resourceGlobs returns the globs of the resources that make a container of this namespace an RDMA container.
+func (d *deciding) resourceGlobs() []string {
+	globs := slices.Clone(d.config.OptIn.Resources)
+	for i := range d.rules {
+		if match := &d.rules[i].match; match.namespace(&d.container) {
+			globs = append(globs, match.Resources...)
+		}
+	}
+	return globs
+}
+
+// isRDMA reports whether a resource gives RDMA, as far as its name and the configuration tell.
+func (d *deciding) isRDMA(name string) bool {
+	return resource.IsRDMA(name) || matchesAny(d.resourceGlobs(), name)
 }
 
 // candidates returns the rules that might match, up to the first that certainly does: more than one if the kubelet does
@@ -159,18 +179,24 @@ type resources struct {
 	err   error
 }
 
+// ErrNoKubelet means that no kubelet runs on the node, so that none will answer later.
+var ErrNoKubelet = errors.New("there is no kubelet to ask")
+
 // askKubelet asks once. A kubelet that does not exist counts as one that does not answer.
 func (d *deciding) askKubelet() *resources {
 	r := &d.resources
 	if r.asked {
 		return r
 	}
-	r.asked, r.err = true, errors.New("there is no kubelet to ask")
+	r.asked, r.err = true, ErrNoKubelet
 	if d.container.Resources != nil {
 		r.names, r.known, r.err = d.container.Resources()
 	}
-	if r.err != nil {
+	switch {
+	case r.err != nil:
 		r.names, r.known = nil, false
+	case d.held != nil && len(r.names) == 0 && !d.container.Injected: // guard: unexplained-device
+		r.known = false // a claim's, which some kubelets do not report
 	}
 	return r
 }

@@ -32,6 +32,7 @@ func TestSignals(t *testing.T) {
 	both := []hca.Device{verbs(0, "mlx5_0"), verbs(1, "mlx5_1"), rdmaCM()}
 	nothing := Decision{Signal: SignalNone}
 	left := func(reason string) Decision { return Decision{Signal: SignalNone, Reason: reason} }
+	const elsewhere = "its pod's annotation is for the containers that hold RDMA: the pod holds "
 	tests := map[string]struct {
 		config    string
 		container Container
@@ -50,7 +51,9 @@ func TestSignals(t *testing.T) {
 			Major: 231, Minor: 192}}}, nothing},
 		"umad-alone": {"", Container{Devices: []Device{{Path: "/dev/infiniband/umad0", Type: "c",
 			Major: 231, Minor: 0}}}, nothing},
-		"privileged":            {"", Container{AllDevices: true, Devices: []Device{heldVerbs(0)}}, nothing},
+		"privileged": {"", Container{AllDevices: true, Devices: []Device{heldVerbs(0)}},
+			left("it is privileged and holds every device of the node, so its devices are not a signal")},
+		"privileged-without":    {"", Container{AllDevices: true, Devices: []Device{gpu(0)}}, nothing},
 		"device-does-not-count": {"optIn: {devices: false}", Container{Devices: []Device{heldVerbs(0)}}, nothing},
 		"handler-skipped": {"", Container{RuntimeHandler: "kata-qemu", Devices: []Device{heldVerbs(0)}},
 			left(`runtime handler "kata-qemu" is in skipRuntimeHandlers`)},
@@ -137,6 +140,16 @@ func TestSignals(t *testing.T) {
 			left("its pod's annotation only asks for less, and nothing makes it an RDMA container")},
 		"less-of-the-memory-limit": {"memlock: 1Mi", Container{Annotations: podAnnotation("{memlock: memory-limit}")},
 			left("its pod's annotation only asks for less, and nothing makes it an RDMA container")},
+		"pod-wide": {"", Container{Annotations: podAnnotation("true"), PodHolds: unlisted("nvidia.com/gpu", "rdma/ib")},
+			left(elsewhere + `"rdma/ib"`)},
+		"pod-wide-more": {"", Container{Annotations: podAnnotation("{memlock: unlimited, devices: all}"),
+			PodHolds: unlisted("rdma/ib")}, left(elsewhere + `"rdma/ib"`)},
+		"pod-wide-by-opt-in": {"optIn: {resources: [example.com/net]}", Container{Annotations: podAnnotation("true"),
+			Resources: holds(), PodHolds: unlisted("example.com/net")}, left(elsewhere + `"example.com/net"`)},
+		"pod-wide-by-rule": {"rules: [{match: {resources: [example.com/net]}}]", Container{Resources: holds(),
+			Annotations: podAnnotation("true"), PodHolds: unlisted("example.com/net")}, left(elsewhere + `"example.com/net"`)},
+		"pod-wide-claim": {"", Container{Annotations: podAnnotation("true"), PodHolds: holds("nvidia.com/gpu")},
+			left(elsewhere + "a resource claim")},
 		"less-in-a-listed-namespace": {listed, Container{Namespace: "ml-a",
 			Annotations: podAnnotation("{memlock: 1Gi, devices: none}")}, byAnnotation(&spec.Grant{Memlock: 1 << 30})},
 		"annotation-without-injection": {"optIn: {namespaces: [ml-*]}", Container{Namespace: "ml-a",

@@ -23,9 +23,6 @@ const (
 	mostEnd = 10 * time.Second
 	// blockedAfter is how long the runtime may take to register the plugin before the log says what it waits for.
 	blockedAfter = 30 * time.Second
-	// moments is how soon after Configure a connection ends that the runtime could not use. One that ends later has
-	// waited.
-	moments = 10 * time.Second
 )
 
 // errEarly means that the runtime ended a connection before Configure.
@@ -48,12 +45,11 @@ type connection struct {
 	mux               multiplex.Mux
 	server            *ttrpc.Server
 
-	made         time.Time
-	configured   chan struct{} // closed when the plugin has answered the runtime's Configure
-	configure    sync.Once
-	configuredAt time.Time
-	refused      error    // by the plugin, in Configure
-	listing      struct { // what the runtime has told the plugin of its containers so far
+	made       time.Time
+	configured chan struct{} // closed when the plugin has answered the runtime's Configure
+	configure  sync.Once
+	refused    error    // by the plugin, in Configure
+	listing    struct { // what the runtime has told the plugin of its containers so far
 		mu         sync.Mutex
 		pods       []*api.PodSandbox
 		containers []*api.Container // nil again once the plugin is registered
@@ -95,12 +91,12 @@ func newConnection(r *Registration, socket *net.UnixConn) (*connection, error) {
 
 // Configure answers the runtime's first request.
 func (c *connection) Configure(ctx context.Context, request *api.ConfigureRequest) (*api.ConfigureResponse, error) {
-	agreed, err := c.registration.agree(ctx, agreed{
+	agreed, err := c.registration.agree(ctx, agreement{
 		Config: request.GetConfig(), Runtime: request.GetRuntimeName(), Version: request.GetRuntimeVersion(),
 		RequestTimeout: time.Duration(request.GetRequestTimeout()) * time.Millisecond,
 	})
 	c.configure.Do(func() {
-		c.refused, c.configuredAt = err, time.Now()
+		c.refused = err
 		close(c.configured)
 	})
 	if err != nil {
@@ -162,9 +158,7 @@ func (c *connection) run(ctx context.Context, from *inheritance) error {
 	defer func() { _, _ = c.mux.Close(), c.server.Close() }() // whatever they return, the connection has ended
 	refused := make(chan error, 1)
 	if from != nil {
-		if err := c.resume(from); err != nil {
-			return err
-		}
+		c.resume(from)
 	} else {
 		go func() {
 			if err := c.register(); err != nil {
@@ -185,7 +179,7 @@ func (c *connection) run(ctx context.Context, from *inheritance) error {
 	case err = <-refused:
 	case <-c.trunk.closed:
 	case <-ctx.Done():
-		c.leave()
+		c.end()
 	}
 	select {
 	case <-c.configured:
@@ -196,7 +190,7 @@ func (c *connection) run(ctx context.Context, from *inheritance) error {
 		return fmt.Errorf("%w (%w)", errEarly, err)
 	}
 	if c.refused != nil {
-		return &refusedError{c.refused}
+		return c.refused
 	}
 	if served := c.registeredFor(); served > 0 {
 		return &droppedError{served}
@@ -205,16 +199,13 @@ func (c *connection) run(ctx context.Context, from *inheritance) error {
 }
 
 // resume goes on with a connection of the process before.
-func (c *connection) resume(from *inheritance) error {
+func (c *connection) resume(from *inheritance) {
 	defer from.served()
-	if err := c.registration.plugin.TakeOver(from.left); err != nil {
-		return fmt.Errorf("what the process before has left cannot be used: %w", err)
-	}
+	from.goOn()
 	close(c.configured)
 	c.registration.registered(c, from.registered)
 	c.mux.Unblock()
 	c.registration.Log.Info("took the connection to the runtime over: the runtime has not noticed")
-	return nil
 }
 
 // registeredFor returns how long the plugin has been registered over the connection; 0 if it is not.
@@ -230,10 +221,10 @@ func (c *connection) registeredFor() time.Duration {
 // endWithin is how long the end of the program waits for answers: as long as the runtime does.
 func (r *Registration) endWithin() time.Duration { return min(r.RequestTimeout(), mostEnd) }
 
-// leave ends the connection so that the runtime loses no answer, and hands it over if it can.
-func (c *connection) leave() {
-	if c.trunk.settle(c.registration.endWithin()) && c.registeredFor() > 0 {
-		err := c.registration.give(c.trunk)
+// end ends the connection so that the runtime loses no answer, and passes it on if it can.
+func (c *connection) end() {
+	if c.trunk.stop(c.registration.endWithin()) && c.registeredFor() > 0 {
+		err := c.registration.passOn(c.trunk)
 		if err == nil {
 			c.registration.Log.Info("handed the connection to the runtime over to the next process")
 			return
@@ -252,24 +243,24 @@ func (c *connection) leave() {
 // unlistedError means that a connection ended after Configure, before the runtime had told the plugin of all its
 // containers.
 type unlistedError struct {
+	listing    bool          // the runtime had begun to tell it
 	containers int           // that it told the plugin of
-	took       time.Duration // since the first of them; 0 if none came
-	quick      bool          // it ended within moments of Configure, or while it told the plugin
+	took       time.Duration // since it began
+	proven     bool          // the registration was what ended it: it was listing, or has hung up and goes on without
 }
 
 func (c *connection) unlisted() *unlistedError {
 	l := &c.listing
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	e := &unlistedError{containers: len(l.containers), quick: time.Since(c.configuredAt) < moments}
-	if !l.began.IsZero() {
-		e.took, e.quick = time.Since(l.began), true
+	if l.began.IsZero() {
+		return &unlistedError{}
 	}
-	return e
+	return &unlistedError{listing: true, containers: len(l.containers), took: time.Since(l.began), proven: true}
 }
 
 func (e *unlistedError) Error() string {
-	if e.took == 0 {
+	if !e.listing {
 		return "the runtime closed the connection before it listed its containers"
 	}
 	return fmt.Sprintf("the runtime closed the connection after it had listed %d containers in %s", e.containers,

@@ -16,9 +16,11 @@ import (
 	"github.com/rdma-spec/rdma-spec/plugin/registration/handover"
 )
 
-// agreed is what the plugin and the runtime agree on at a registration. A process that takes the connection over has to
-// agree to the same.
-type agreed struct {
+// agreement is what the plugin and the runtime agree on at a registration, and what processes that replace each other
+// have in common. A process that takes the connection over has to agree to the same. That both belong to the same
+// deployment needs no comparison: those of another one meet in another folder, and systemd keeps what is its unit's.
+type agreement struct {
+	Socket         string        `json:"socket"` // the runtime's
 	Index          string        `json:"index"`
 	Config         string        `json:"config,omitempty"`
 	Runtime        string        `json:"runtime"`
@@ -28,38 +30,53 @@ type agreed struct {
 	KeepConnected  bool          `json:"keepConnected"`
 }
 
-// offer is what a process that waits has to know.
-type offer struct {
-	Registered bool    `json:"registered"` // the runtime asks the process that has the connection
-	Agreed     *agreed `json:"agreed,omitempty"`
+func (a agreement) String() string {
+	return fmt.Sprintf("socket %s, index %s, events %s and keepConnected=%t", a.Socket, a.Index, a.Events.PrettyString(),
+		a.KeepConnected)
 }
 
-// state is what a process needs to go on where another one has stopped.
+// offer is what a process that waits has to know.
+type offer struct {
+	Registered bool       `json:"registered"` // the runtime asks the process that has the connection
+	Agreed     *agreement `json:"agreed,omitempty"`
+	Leaves     string     `json:"leaves,omitempty"` // why the process leaves its place
+}
+
+// stateFormat is the format of state. Whatever changes testdata/state.json is another format, with another number.
+const stateFormat = 1
+
+// state is what a process needs to go on where another one has stopped. It has an age and no instant, since clocks are
+// set.
 type state struct {
-	Agreed     agreed          `json:"agreed"`
-	Registered time.Time       `json:"registered"`
-	Plugin     json.RawMessage `json:"plugin"`
+	Format        int             `json:"format"`
+	Agreed        agreement       `json:"agreed"`
+	RegisteredAgo time.Duration   `json:"registeredAgo"` // in nanoseconds
+	Plugin        json.RawMessage `json:"plugin"`        // what the plugin leaves, in a format of its own
 }
 
 // inheritance is a connection over which the plugin is registered, from the process before.
 type inheritance struct {
 	socket     *net.UnixConn
 	registered time.Time // when the runtime registered the plugin over it
-	left       json.RawMessage
-	served     func() // tells the process before that this one serves
+	goOn       func()    // has the plugin go on with what the process before knew
+	served     func()    // tells the process before that this one serves
 }
 
-// inherit returns what the process before leaves to this one; nil if the plugin has to register. Where that process
-// still runs, inherit waits until it ends.
-func (r *Registration) inherit(ctx context.Context) *inheritance {
-	if r.stored != nil {
-		from, err := r.understood(context.WithoutCancel(ctx), r.left) // a process that ends passes it on
+// notUnderstood is what the log says of a process whose state this one cannot go on with.
+const notUnderstood = "the connection of the process before is not taken over: registering again when that has ended"
+
+// join returns what the process before leaves to this one; nil if this one has to register. Where that process still
+// runs, join waits until it ends or leaves its place.
+func (r *Registration) join(ctx context.Context) *inheritance {
+	if socket := r.stored; socket != nil {
+		r.stored = nil
+		from, err := r.understand(context.WithoutCancel(ctx), r.storedState) // a process that ends passes it on
 		if err == nil {
-			from.socket = r.stored
+			from.socket = socket
 			return from
 		}
-		_ = r.stored.Close() // the runtime sees that
-		r.Log.WithError(err).Warn("the connection of the process before cannot be taken over: registering again")
+		_ = socket.Close() // the runtime sees that
+		r.Log.WithError(err).Warn(notUnderstood)
 	}
 	if r.Handover == "" {
 		return nil
@@ -78,11 +95,25 @@ func (r *Registration) inherit(ctx context.Context) *inheritance {
 			waiter.Close()
 		}
 		if err != nil && ctx.Err() == nil {
-			r.Log.WithError(err).Warn("registering beside the process that runs, since its connection cannot be taken over")
+			r.warnAlone(err)
 			return nil
 		}
 	}
 	return nil
+}
+
+// errUnlike means that the process before wants something else of a runtime, or of another one.
+var errUnlike = errors.New("it is another plugin")
+
+// warnAlone logs why this process neither waits behind another one nor has a place where others can wait.
+func (r *Registration) warnAlone(err error) {
+	what := "upgrades will register, since no process can wait behind this one"
+	for _, beside := range []error{errUnlike, handover.ErrRefused, handover.ErrHangs} {
+		if errors.Is(err, beside) {
+			what = "registering beside the process that runs, since its connection cannot be taken over"
+		}
+	}
+	r.Log.WithError(err).Warn(what)
 }
 
 func (r *Registration) own(owner *handover.Owner) {
@@ -92,46 +123,79 @@ func (r *Registration) own(owner *handover.Owner) {
 	r.tell()
 }
 
+// leavePlace lets a process that waits have the place, since this one is not registered and will not try for a while.
+func (r *Registration) leavePlace(why error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if err := r.owner.Offer(offer{Leaves: why.Error()}); err != nil {
+		r.Log.WithError(err).Warn("processes that wait for the connection are not told")
+	}
+	r.owner.Close()
+	r.owner = nil
+}
+
 // waitBehind waits until the process that has the connection leaves it to this one. It returns nil without an error
-// where that process has ended without leaving it.
+// where that process has ended or has left its place without that.
 func (r *Registration) waitBehind(ctx context.Context, waiter *handover.Waiter) (*inheritance, error) {
 	defer r.behind.Store(false)
 	for {
-		text, left, err := waiter.Next(ctx)
-		var o offer
+		news, err := waiter.Next(ctx)
 		switch {
-		case errors.Is(err, handover.ErrRefused):
+		case errors.Is(err, handover.ErrRefused) || errors.Is(err, handover.ErrHangs):
 			return nil, err
 		case err != nil:
 			return nil, nil
-		case left != nil:
-			return r.take(ctx, waiter, left)
+		case news.Kind == handover.State:
+			return r.accept(ctx, waiter, news.Text)
 		}
-		if err = json.Unmarshal(text, &o); err == nil && o.Agreed != nil {
-			err = r.fits(ctx, *o.Agreed)
-		}
-		if err != nil {
+		if err := r.consider(ctx, news.Text); err != nil {
 			return nil, err
 		}
-		if o.Registered && !r.behind.Swap(true) {
-			r.Log.Info("waiting behind a registered plugin, to take its connection over when it ends")
-		}
-		r.behind.Store(o.Registered)
 	}
 }
 
-func (r *Registration) take(ctx context.Context, waiter *handover.Waiter, text json.RawMessage) (*inheritance, error) {
-	from, err := r.understood(ctx, text)
-	if err != nil {
-		return nil, err
+// consider makes this process ready to go on in the place of one that makes an offer. An error means that it will not.
+func (r *Registration) consider(ctx context.Context, text json.RawMessage) error {
+	var o offer
+	if err := json.Unmarshal(text, &o); err != nil {
+		return err
 	}
-	owner, socket, err := waiter.Take()
+	if o.Agreed != nil {
+		err := r.fits(ctx, *o.Agreed)
+		if errors.As(err, new(*refusedError)) && ctx.Err() == nil {
+			r.Log.WithError(err).Warn("not ready to take the connection of the process before over")
+			o.Registered = false
+		} else if err != nil {
+			return err
+		}
+	}
+	before := r.behind.Swap(o.Registered)
+	switch {
+	case o.Leaves != "":
+		r.Log.Warnf("the process before leaves its place to this one: %s", o.Leaves)
+	case !o.Registered && o.Agreed == nil:
+		r.Log.Info("waiting behind a process that is not registered")
+	case o.Registered && !before:
+		r.Log.Info("waiting behind a registered plugin, to take its connection over when it ends")
+	}
+	return nil
+}
+
+// accept takes the connection over from the process before. It returns nil where that process keeps it or ends it.
+func (r *Registration) accept(ctx context.Context, waiter *handover.Waiter,
+	text json.RawMessage) (*inheritance, error) {
+	from, err := r.understand(ctx, text)
+	if err != nil {
+		r.Log.WithError(err).Warn(notUnderstood)
+		return nil, nil
+	}
+	owner, socket, err := waiter.Accept()
 	switch {
 	case socket == nil:
 		r.Log.WithError(err).Warn("the connection to the runtime was not taken over")
 		return nil, nil
 	case err != nil:
-		r.Log.WithError(err).Warn("the next process will register, since it cannot wait behind this one")
+		r.warnAlone(err)
 	}
 	r.mu.Lock()
 	r.owner = owner
@@ -140,41 +204,46 @@ func (r *Registration) take(ctx context.Context, waiter *handover.Waiter, text j
 	return from, nil
 }
 
-// understood reads a state of the process before, if this process can go on with it.
-func (r *Registration) understood(ctx context.Context, text json.RawMessage) (*inheritance, error) {
+// understand reads a state of the process before, if this process can go on with it.
+func (r *Registration) understand(ctx context.Context, text json.RawMessage) (*inheritance, error) {
 	var s state
-	if err := json.Unmarshal(text, &s); err != nil {
+	if err := handover.Decode(text, stateFormat, &s); err != nil {
 		return nil, err
 	}
-	return &inheritance{registered: s.Registered, left: s.Plugin, served: func() {}}, r.fits(ctx, s.Agreed)
+	if err := r.fits(ctx, s.Agreed); err != nil {
+		return nil, err
+	}
+	goOn, err := r.plugin.Understand(s.Plugin)
+	return &inheritance{registered: time.Now().Add(-s.RegisteredAgo), goOn: goOn, served: func() {}}, err
 }
 
 // fits returns nil if this process agrees with the runtime on the same as the one before.
-func (r *Registration) fits(ctx context.Context, before agreed) error {
+func (r *Registration) fits(ctx context.Context, before agreement) error {
 	r.mu.Lock()
 	known := r.agreed != nil && *r.agreed == before
 	r.mu.Unlock()
 	if known {
 		return nil
 	}
-	now, err := r.agree(ctx, before)
+	now, err := r.wants(before), error(nil)
+	if now == before {
+		now, err = r.agree(ctx, before)
+	}
 	if err == nil && now != before {
-		err = fmt.Errorf("it needs index %s, events %s and keepConnected=%t, and the one before has %s, %s and %t",
-			now.Index, now.Events.PrettyString(), now.KeepConnected, before.Index,
-			before.Events.PrettyString(), before.KeepConnected)
+		err = fmt.Errorf("%w: this one has %s, and the one before %s", errUnlike, now, before)
 	}
 	return err
 }
 
-// give leaves the connection to another process. Nobody may read from it. That may take half of what the runtime waits
+// passOn leaves the connection to another process. Nobody may read from it. That may take half of what the runtime waits
 // for an answer: whoever has the connection then can still answer the next request.
-func (r *Registration) give(t *trunk) error {
+func (r *Registration) passOn(t *trunk) error {
 	left, err := r.plugin.Leave()
 	if err != nil {
 		return err
 	}
 	r.mu.Lock()
-	owner, s := r.owner, state{*r.agreed, r.when, left}
+	owner, s := r.owner, state{stateFormat, *r.agreed, time.Since(r.when), left}
 	r.mu.Unlock()
 	text, err := json.Marshal(s)
 	switch {

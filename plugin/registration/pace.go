@@ -27,8 +27,8 @@ const (
 	// last. One that stayed registered for stable begins again.
 	dropAgain = time.Second
 	stable    = 10 * time.Minute
-	// unlistedEnough is how often in a row a runtime may end the connection during the registration before the plugin
-	// leaves it in peace for pauseFor: the registration may be what ends it, and containers wait for each one.
+	// unlistedEnough is how often in a row the registration may have ended a runtime or its patience before the plugin
+	// leaves the runtime in peace for pauseFor: containers wait for each registration.
 	unlistedEnough = 2
 	pauseFor       = 5 * time.Minute
 )
@@ -42,20 +42,26 @@ func (e *droppedError) Error() string { return "the runtime closed the connectio
 type pace struct {
 	dialing, registering, dropping *backoff.ExponentialBackOff
 	dropped                        bool // within the last while
-	unlisted                       int  // in a row
+
+	// Since the plugin was last registered:
+	unlisted int            // how often the registration itself was what ended the connection
+	file     socketFile     // of the last connection
+	suspect  *unlistedError // how that has ended, until it shows whether the runtime that ended it is still there
+	listing  bool           // the last of the unlisted ends came while the runtime listed its containers
+	renewed  bool           // a new socket has ended a pause
 }
 
-func newPace() *pace {
-	return &pace{
+func newPace() pace {
+	return pace{
 		dialing: between(dialAgain, dialRarely), registering: between(registerAgain, registerRarely),
 		dropping: between(dropAgain, registerRarely),
 	}
 }
 
-// between gives times that double, with jitter, from a least one to about a longest one.
+// between gives times that double, from about a least one to a longest one, with jitter of half of each.
 func between(least, longest time.Duration) *backoff.ExponentialBackOff {
 	b := backoff.NewExponentialBackOff()
-	b.InitialInterval, b.Multiplier, b.MaxInterval = least, 2, longest
+	b.InitialInterval, b.Multiplier, b.RandomizationFactor, b.MaxInterval = least, 2, 0.5, longest*2/3
 	return b
 }
 
@@ -70,17 +76,20 @@ func (p *pace) after(err error) time.Duration {
 	case errors.As(err, &drop):
 		p.dialing.Reset()
 		p.registering.Reset()
-		p.unlisted = 0
+		p.unlisted, p.renewed = 0, false
 		if drop.after >= stable || !p.dropped {
 			p.dropped = true
 			p.dropping.Reset()
 			return 0
 		}
 		return p.dropping.NextBackOff()
-	case errors.As(err, &unlisted) && unlisted.quick:
+	case errors.As(err, &unlisted) && unlisted.proven:
+		p.listing = unlisted.listing
 		if p.unlisted++; p.unlisted >= unlistedEnough {
 			return pauseFor
 		}
+	case unlisted != nil:
+		p.suspect = unlisted
 	}
 	p.dialing.Reset()
 	return p.registering.NextBackOff()
@@ -94,7 +103,7 @@ type problems struct {
 }
 
 // report logs why a connection has ended, and how long the plugin leaves the runtime in peace, if that is minutes.
-func (p *problems) report(err error, peace, requestTimeout time.Duration) {
+func (p *problems) report(err error, rest, requestTimeout time.Duration) {
 	log, what := p.log, ""
 	var refused *refusedError
 	var drop *droppedError
@@ -102,10 +111,10 @@ func (p *problems) report(err error, peace, requestTimeout time.Duration) {
 	switch {
 	case errors.As(err, &refused):
 		log, what = p.log.WithField("runtime", "refused"), "not registered: "+refused.Error()
-	case errors.As(err, &unlisted) && peace >= pauseFor:
+	case errors.As(err, &unlisted) && rest == pauseFor:
 		what = fmt.Sprintf("not registered: %d times in a row, %v: %s; so that this does not hold up the node again and "+
-			"again, the plugin "+
-			"tries again only in %s", unlistedEnough, unlisted, unlisted.causes(requestTimeout), peace)
+			"again, the plugin tries again only in %s, or when the runtime has started anew", unlistedEnough, unlisted,
+			unlisted.causes(requestTimeout), rest)
 	case errors.Is(err, fs.ErrNotExist):
 		what = "no NRI socket: waiting for the runtime; if it runs, turn NRI on in its configuration (deploy/containerd " +
 			"has it for containerd 1.7)"

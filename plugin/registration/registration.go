@@ -44,8 +44,9 @@ type Plugin interface {
 	Trim([]*api.PodSandbox, []*api.Container)
 	// Leave returns what the process that takes the connection over has to know. No request is in flight.
 	Leave() (json.RawMessage, error)
-	// TakeOver takes over what the process before has left.
-	TakeOver(left json.RawMessage) error
+	// Understand reads what the process before has left, and changes nothing. It returns a function that has the plugin go
+	// on with it.
+	Understand(left json.RawMessage) (goOn func(), err error)
 }
 
 // Options say how a plugin registers.
@@ -64,14 +65,14 @@ type Registration struct {
 	Options
 	plugin         Plugin
 	stored         *net.UnixConn   // what systemd has kept for this process; nil: nothing
-	left           json.RawMessage // the state that belongs to it
+	storedState    json.RawMessage // what belongs to it
 	blocked        time.Duration   // blockedAfter, but in tests
 	requestTimeout atomic.Int64
 	paused         atomic.Bool
 	behind         atomic.Bool // a registered process that will hand over
 
 	mu      sync.Mutex
-	agreed  *agreed         // at the last Configure; nil before
+	agreed  *agreement      // at the last Configure; nil before
 	latest  *connection     // nil before the first one, and between two
 	current *connection     // over which the runtime asks; nil while the plugin is not registered
 	owner   *handover.Owner // nil: no process can wait behind this one
@@ -83,7 +84,7 @@ type Registration struct {
 func New(plugin Plugin, o Options) *Registration {
 	r := &Registration{Options: o, plugin: plugin, blocked: blockedAfter}
 	var err error
-	if r.stored, r.left, err = handover.Stored(); err != nil {
+	if r.stored, r.storedState, err = handover.Stored(); err != nil {
 		r.Log.WithError(err).Warn("registering again")
 	}
 	r.requestTimeout.Store(int64(stub.DefaultRequestTimeout))
@@ -142,43 +143,22 @@ func (r *Registration) Run(ctx context.Context) error {
 	}
 	folder := watch.New(filepath.Dir(r.Socket), watch.Names)
 	defer folder.Close()
-	pace, problems := newPace(), &problems{r.Log.WithField("socket", r.Socket), map[string]bool{}}
-	inherited := r.inherit(ctx)
+	problems := &problems{r.Log.WithField("socket", r.Socket), map[string]bool{}}
+	k := &keeper{
+		pace: newPace(), join: r.join, leave: r.leavePlace, serve: r.serve, paused: &r.paused,
+		dial: func(ctx context.Context) (net.Conn, error) {
+			return (&net.Dialer{}).DialContext(ctx, "unix", r.Socket)
+		},
+		socket: func() socketFile { return socketAt(r.Socket) },
+		changed: func() <-chan struct{} {
+			folder.Renew()
+			return folder.Changed
+		},
+		report: func(end error, rest time.Duration) { problems.report(end, rest, r.RequestTimeout()) },
+	}
 	defer func() { r.owner.Close() }()
-	for inherited != nil || ctx.Err() == nil { // what is inherited is passed on
-		err := r.connect(ctx, inherited)
-		inherited = nil
-		if ctx.Err() != nil {
-			return nil
-		}
-		pause, changed := pace.after(err), folder.Changed
-		problems.report(err, pause, r.RequestTimeout())
-		folder.Renew()
-		if pause >= pauseFor {
-			r.paused.Store(true)
-			changed = nil // the runtime may have ended because of the plugin
-		}
-		select {
-		case <-ctx.Done():
-		case <-changed:
-			pace.dialing.Reset() // the runtime may be starting
-		case <-time.After(pause):
-		}
-		r.paused.Store(false)
-	}
+	k.run(ctx)
 	return nil
-}
-
-// connect serves a connection until it ends: the one that is inherited, or one of its own.
-func (r *Registration) connect(ctx context.Context, inherited *inheritance) error {
-	if inherited != nil {
-		return r.serve(ctx, inherited.socket, inherited)
-	}
-	conn, err := (&net.Dialer{}).DialContext(ctx, "unix", r.Socket)
-	if err != nil {
-		return err
-	}
-	return r.serve(ctx, conn.(*net.UnixConn), nil)
 }
 
 func (r *Registration) runLaunched(ctx context.Context) error {
@@ -199,8 +179,8 @@ func (r *Registration) runLaunched(ctx context.Context) error {
 }
 
 // serve registers over a connection, unless it is inherited, and serves it until it ends.
-func (r *Registration) serve(ctx context.Context, socket *net.UnixConn, from *inheritance) error {
-	c, err := newConnection(r, socket)
+func (r *Registration) serve(ctx context.Context, socket net.Conn, from *inheritance) error {
+	c, err := newConnection(r, socket.(*net.UnixConn))
 	if err != nil {
 		_ = socket.Close() // it was not used
 		return err
@@ -218,20 +198,27 @@ func (r *Registration) serving() *connection {
 	return r.current
 }
 
+// wants returns what a runtime says with what the plugin wants of it whatever it says.
+func (r *Registration) wants(a agreement) agreement {
+	a.Socket, a.Index, a.KeepConnected = r.Socket, r.Index, r.KeepConnected
+	return a
+}
+
 // agree has the plugin agree to what a runtime says, and returns that with what the plugin wants of the runtime.
-func (r *Registration) agree(ctx context.Context, a agreed) (agreed, error) {
+func (r *Registration) agree(ctx context.Context, a agreement) (agreement, error) {
 	if a.RequestTimeout <= 0 {
 		a.RequestTimeout = stub.DefaultRequestTimeout
 	}
 	r.requestTimeout.Store(int64(a.RequestTimeout))
-	a.Index, a.KeepConnected = r.Index, r.KeepConnected
+	a = r.wants(a)
 	var err error
-	if a.Events, err = r.plugin.Configure(ctx, a.Config, a.Runtime, a.Version); err == nil {
-		r.mu.Lock()
-		r.agreed = &a
-		r.mu.Unlock()
+	if a.Events, err = r.plugin.Configure(ctx, a.Config, a.Runtime, a.Version); err != nil {
+		return a, &refusedError{err}
 	}
-	return a, err
+	r.mu.Lock()
+	r.agreed = &a
+	r.mu.Unlock()
+	return a, nil
 }
 
 // registered records that the runtime asks the plugin over a connection, and since when it is registered.

@@ -41,6 +41,7 @@ type adjuster struct {
 	configured func() // in Configure
 	before     func() // an answer
 	knows      string // what it hands over
+	foreign    error  // why it does not understand what is handed over to it
 	subscribes api.EventMask
 }
 
@@ -59,7 +60,11 @@ func (*adjuster) Trim([]*api.PodSandbox, []*api.Container) {}
 
 func (a *adjuster) Leave() (json.RawMessage, error) { return json.Marshal(a.knows) }
 
-func (a *adjuster) TakeOver(left json.RawMessage) error { return json.Unmarshal(left, &a.knows) }
+func (a *adjuster) Understand(left json.RawMessage) (func(), error) {
+	var knows string
+	err := json.Unmarshal(left, &knows)
+	return func() { a.knows = knows }, errors.Join(err, a.foreign)
+}
 
 func (a *adjuster) CreateContainer(context.Context, *api.PodSandbox, *api.Container) (*api.ContainerAdjustment,
 	[]*api.ContainerUpdate, error) {
@@ -338,6 +343,24 @@ func TestRuntimeThatHangsUp(t *testing.T) {
 	}
 }
 
+// A runtime that is restarted again and again while it stops a container, as at a drain or beside the toolkit's
+// installer, has nothing against the plugin: that is registered as soon as the runtime goes on.
+func TestRestartsBesideAStop(t *testing.T) {
+	runtime := nritest.New(t, "containerd", "v2.4.2")
+	r := run(t, &adjuster{}, runtime.Socket, "rdma")
+	for i := range 3 {
+		runtime.Start(t)
+		goOn := runtime.StopContainer()
+		await.That(t, await.Patience, "registering",
+			func() bool { return strings.Count(r.log.String(), "msg=registering") > i })
+		runtime.Stop()
+		goOn()
+		await.That(t, await.Patience, "the end", func() bool { return r.Unregistered() == 0 })
+	}
+	runtime.Start(t)
+	await.That(t, registerRarely, "registered", r.Registered)
+}
+
 // Four containers that do not fit a message of NRI's cannot be listed. The runtime is not asked for that again and
 // again.
 func TestContainersThatCannotBeListed(t *testing.T) {
@@ -350,7 +373,7 @@ func TestContainersThatCannotBeListed(t *testing.T) {
 	runtime.Start(t)
 	r := run(t, &adjuster{}, runtime.Socket, "rdma")
 	await.That(t, await.Patience, "paused", r.Paused)
-	if n := runtime.Connections(); n != unlistedEnough {
+	if n := strings.Count(r.log.String(), "msg=registering"); n != unlistedEnough {
 		t.Errorf("%d registrations were tried, want %d", n, unlistedEnough)
 	}
 	if !strings.Contains(r.log.String(), "do not fit NRI's messages, of 4 MiB for four containers") {

@@ -20,23 +20,23 @@ import (
 // report when.
 type trunk struct {
 	*net.UnixConn
-	closed  chan struct{} // closed by hasEnded: when the connection has ended, from either side
-	settled chan struct{} // closed by isSettled: when it rests, and every request has its answer
-
-	hasEnded, isSettled func()
+	closed chan struct{} // when the connection has ended, from either side
+	ended  sync.Once     // of closed
 
 	mu                sync.Mutex
 	requests, answers traffic
-	since             time.Time // when the runtime began to wait; zero while it does not
-	stopping          bool      // nothing is read beyond the end of a message
-	rests             bool      // the reader has stopped there
+	since             time.Time     // when the runtime began to wait; zero while it does not
+	stopping          bool          // nothing is read beyond the end of a message
+	rests             bool          // the reader has stopped there
+	idle              chan struct{} // closed when it rests, and every request has its answer
 }
 
 func newTrunk(socket *net.UnixConn) *trunk {
-	closed, settled := make(chan struct{}), make(chan struct{})
-	return &trunk{UnixConn: socket, closed: closed, settled: settled,
-		hasEnded: sync.OnceFunc(func() { close(closed) }), isSettled: sync.OnceFunc(func() { close(settled) })}
+	return &trunk{UnixConn: socket, closed: make(chan struct{}), idle: make(chan struct{})}
 }
+
+// hasEnded records that the connection has ended.
+func (t *trunk) hasEnded() { t.ended.Do(func() { close(t.closed) }) }
 
 // Read reads from the connection. NRI's reader asks for exactly what a frame still has, so nothing is read ahead.
 func (t *trunk) Read(b []byte) (int, error) {
@@ -46,7 +46,7 @@ func (t *trunk) Read(b []byte) (int, error) {
 			return 0, net.ErrClosed
 		}
 		n, err := t.UnixConn.Read(b)
-		if n == 0 && errors.Is(err, os.ErrDeadlineExceeded) { // settle has woken it, perhaps within a message
+		if n == 0 && errors.Is(err, os.ErrDeadlineExceeded) { // stop has woken it, perhaps within a message
 			_ = t.SetReadDeadline(time.Time{}) // if it fails, so does the next Read
 			continue
 		}
@@ -94,7 +94,11 @@ func (t *trunk) note() {
 	case !waits:
 		t.since = time.Time{}
 		if t.rests && t.answers.between() {
-			t.isSettled()
+			select {
+			case <-t.idle:
+			default:
+				close(t.idle)
+			}
 		}
 	}
 }
@@ -109,15 +113,15 @@ func (t *trunk) waiting() time.Duration {
 	return time.Since(t.since)
 }
 
-// settle ends the reading for good, between two messages, and reports whether every request that was read got its
-// answer in time. What the socket holds then begins with a message.
-func (t *trunk) settle(within time.Duration) bool {
+// stop ends the reading for good, between two messages, and reports whether every request that was read got its answer
+// in time. What the socket holds then begins with a message.
+func (t *trunk) stop(within time.Duration) bool {
 	t.mu.Lock()
 	t.stopping = true
 	t.mu.Unlock()
 	_ = t.SetReadDeadline(time.Unix(1, 0)) // wakes the reader; if it fails, the connection has ended
 	select {
-	case <-t.settled:
+	case <-t.idle:
 		return true
 	case <-t.closed:
 	case <-time.After(within):
@@ -176,26 +180,26 @@ func (t *traffic) pass(b []byte) {
 	}
 }
 
-// piece is a header of which some bytes have passed, and the number of bytes that are left of what follows it.
+// piece is a header of which some bytes have passed, and the number of bytes that what follows it still has.
 type piece struct {
-	header [10]byte
-	passed int
-	left   uint32
+	header    [10]byte
+	passed    int
+	remaining uint32
 }
 
-func (p *piece) between() bool { return p.passed == 0 && p.left == 0 }
+func (p *piece) between() bool { return p.passed == 0 && p.remaining == 0 }
 
 // pass passes bytes as far as the piece goes. Its header has a size, and has the length of the body at an offset. pass
 // returns the bytes of the body and those after the piece, and reports whether the piece is complete.
 func (p *piece) pass(b []byte, size, length int) (body, rest []byte, complete bool) {
-	if p.left == 0 {
+	if p.remaining == 0 {
 		n := copy(p.header[p.passed:size], b)
 		if b, p.passed = b[n:], p.passed+n; p.passed < size {
 			return nil, nil, false
 		}
-		p.passed, p.left = 0, binary.BigEndian.Uint32(p.header[length:])
+		p.passed, p.remaining = 0, binary.BigEndian.Uint32(p.header[length:])
 	}
-	n := min(uint32(len(b)), p.left)
-	p.left -= n
-	return b[:n], b[n:], p.left == 0
+	n := min(uint32(len(b)), p.remaining)
+	p.remaining -= n
+	return b[:n], b[n:], p.remaining == 0
 }

@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"github.com/rdma-spec/rdma-spec/plugin/policy"
-	"github.com/rdma-spec/rdma-spec/spec"
 )
 
 const (
@@ -23,7 +22,7 @@ const (
 
 var errNotAsked = errors.New("the kubelet has not answered yet")
 
-// decide decides about a container by what is known. It drops the edit that the policy withdraws.
+// decide decides about a container by what is known. What the policy withdraws is not owed any more.
 func (r *Loop) decide(p *policy.Policy, facts policy.Facts, f *finding) {
 	c := f.Container.Container
 	c.MemoryLimit, c.Resources, f.asks = f.memoryLimit(), f.resources, false
@@ -33,9 +32,10 @@ func (r *Loop) decide(p *policy.Policy, facts policy.Facts, f *finding) {
 			return nil, false, errNotAsked
 		}
 	}
+	c.Injected = c.Injected || f.listed && p.Injects(c)
 	f.decision = p.Decide(c, facts)
-	if !f.asks && f.wants().IPCLock == spec.IPCLockNo {
-		r.record.settle(f.ID)
+	if !f.asks {
+		r.record.withdraw(f.ID, f.wants())
 	}
 }
 

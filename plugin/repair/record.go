@@ -6,6 +6,7 @@ package repair
 import (
 	"maps"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -112,6 +113,21 @@ func (r *record) settle(id string) {
 	delete(r.unfinished, id)
 }
 
+// withdraw takes out of what a container's stored spec may lack what the policy does not give any more.
+func (r *record) withdraw(id string, gives spec.Grant) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	grant, owed := r.unfinished[id]
+	if grant.Memlock = min(grant.Memlock, gives.Memlock); gives.IPCLock == spec.IPCLockNo {
+		grant.IPCLock = spec.IPCLockNo
+	}
+	if grant.Memlock == 0 && grant.IPCLock == spec.IPCLockNo {
+		delete(r.unfinished, id)
+	} else if owed {
+		r.unfinished[id] = grant
+	}
+}
+
 // owed returns what stored specs lack, by container.
 func (r *record) owed() map[string]spec.Grant {
 	r.mu.Lock()
@@ -138,17 +154,17 @@ func (r *record) forget(all []*recorded, gone func(*recorded) bool) {
 	}
 }
 
-// State is the record as one process leaves it to the next.
+// State is the record as one process leaves it to the next. It has ages and no instants, since clocks are set.
 type State struct {
-	Listed     time.Time `json:"listed"` // when the runtime listed its containers
-	Containers []kept    `json:"containers"`
+	ListedAgo  time.Duration `json:"listedAgo"` // since the runtime listed its containers, in nanoseconds
+	Containers []kept        `json:"containers"`
 }
 
 type kept struct {
-	Container Container   `json:"container"`
-	Since     time.Time   `json:"since"`
-	Listed    bool        `json:"listed,omitempty"`
-	Edit      *spec.Grant `json:"edit,omitempty"`
+	Container Container     `json:"container"`
+	Age       time.Duration `json:"age"` // since it was listed or created, in nanoseconds
+	Listed    bool          `json:"listed,omitempty"`
+	Edit      *spec.Grant   `json:"edit,omitempty"` // that its stored spec lacks
 }
 
 // Leave returns the record for the process that goes on in this one's place; nil if nothing is recorded.
@@ -156,14 +172,15 @@ func (r *Loop) Leave() *State {
 	if r.off() {
 		return nil
 	}
-	s, owed := &State{Listed: *r.listedAt.Load()}, r.record.owed()
+	s, owed := &State{ListedAgo: time.Since(*r.listedAt.Load())}, r.record.owed()
 	for _, e := range r.record.all() {
-		k := kept{Container: e.Container, Since: e.since, Listed: e.listed}
+		k := kept{Container: e.Container, Age: time.Since(e.since), Listed: e.listed}
 		if grant, lacks := owed[e.ID]; lacks {
 			k.Edit = &grant
 		}
 		s.Containers = append(s.Containers, k)
 	}
+	slices.SortFunc(s.Containers, func(a, b kept) int { return strings.Compare(a.Container.ID, b.Container.ID) })
 	return s
 }
 
@@ -180,9 +197,11 @@ func (r *Loop) TakeOver(before *State, specsUsable bool) {
 		r.warnUnlisted()
 		return
 	}
-	r.listedAt.Store(&before.Listed)
+	now := time.Now()
+	listed := now.Add(-before.ListedAgo)
+	r.listedAt.Store(&listed)
 	for _, c := range before.Containers {
-		r.record.add(&recorded{Container: c.Container, since: c.Since, listed: c.Listed})
+		r.record.add(&recorded{Container: c.Container, since: now.Add(-c.Age), listed: c.Listed})
 		if c.Edit != nil {
 			r.record.owe(c.Container.ID, *c.Edit)
 		}

@@ -35,9 +35,9 @@ const (
 
 // Container is what is known of a container when the runtime lists or creates it.
 type Container struct {
-	policy.Container             // with the devices that were injected into it; Resources is not used
-	ID, Sandbox      string      // as the runtime calls them
-	Memlock          spec.Rlimit // what the runtime reported, or the plugin granted; zero if it is unknown
+	policy.Container        // with the devices and the memlock that it was given; Resources is not used
+	ID               string `json:"id"` // as the runtime calls it
+	Sandbox          string `json:"sandbox"`
 }
 
 // Limits reads and raises the processes of the node. *limits.Processes does.
@@ -146,8 +146,9 @@ func (r *Loop) Created(c Container) {
 	}
 }
 
-// Unfinished records that a container's stored spec could not be edited at its creation, and reports whether passes try
-// again: not if repair is off. Until one succeeds, the container counts as one without CAP_IPC_LOCK.
+// Unfinished records that it is not known that a container's stored spec has what the container was granted, and reports
+// whether passes try again: not if repair is off. Until one succeeds, the container counts as one without the
+// CAP_IPC_LOCK that it was granted.
 func (r *Loop) Unfinished(id string, grant spec.Grant) (again bool) {
 	if r.off() {
 		return false

@@ -103,7 +103,7 @@ func (s *storedSpec) parse(text []byte, ipcLock spec.IPCLock) error {
 	return nil
 }
 
-// finishEdits tries the edits again that failed when containers were created, and counts the containers that still lack
+// finishEdits tries again to confirm what was not when containers were created, and counts the containers that still lack
 // CAP_IPC_LOCK.
 func (r *Loop) finishEdits(ctx context.Context, found *findings) (lacking int) {
 	owed := r.record.owed()
@@ -113,14 +113,14 @@ func (r *Loop) finishEdits(ctx context.Context, found *findings) (lacking int) {
 		}
 	}
 	for id, grant := range owed {
-		if !r.finishEdit(ctx, id, grant) {
+		if !r.finishEdit(ctx, id, grant) && grant.IPCLock != spec.IPCLockNo {
 			lacking++
 		}
 	}
 	return lacking
 }
 
-// finishEdit tries an edit again, and reports whether the container lacks nothing any more.
+// finishEdit tries again to give a stored spec what it may lack, and reports whether the container lacks nothing any more.
 func (r *Loop) finishEdit(ctx context.Context, id string, grant spec.Grant) bool {
 	changed, err := false, errNoSpecs
 	if specs := r.specs(); specs != nil {
@@ -132,13 +132,13 @@ func (r *Loop) finishEdit(ctx context.Context, id string, grant spec.Grant) bool
 	log := r.Log.WithField("id", id)
 	switch {
 	case err == nil && !changed:
-		log.Info("the stored spec has what the policy gives: containerd has made the change after all, or the container " +
-			"drops all capabilities")
+		log.Info("confirmed: the stored spec has what the container was granted, less CAP_IPC_LOCK where it drops all " +
+			"capabilities")
 	case err == nil:
-		log.Info("CAP_IPC_LOCK added to the stored spec after the creation: processes of later execs have it; " +
-			"if running processes need it, recreate the pod")
+		log.Info("the stored spec lacked some of what the container was granted, and has it now: processes of later execs " +
+			"have it; if running processes need it, recreate the pod")
 	case !errors.Is(err, storedspec.ErrNotFound):
-		log.WithError(err).Debug("still no CAP_IPC_LOCK: the stored spec could not be changed")
+		log.WithError(err).Debug("still not confirmed")
 		return false
 	}
 	r.record.settle(id)

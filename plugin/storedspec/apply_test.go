@@ -72,9 +72,9 @@ func TestApplyChangesCapabilitiesOnly(t *testing.T) {
 	was := server.Container("k8s.io", "train")
 	client := newClient(t, Options{Address: server.Socket})
 
-	changed, err := client.Apply(t.Context(), "train", ipcLock)
-	if !changed || err != nil {
-		t.Fatalf("Apply gives %v, %v", changed, err)
+	found, err := client.Confirm(t.Context(), "train", ipcLock)
+	if !found.Wrote || err != nil {
+		t.Fatalf("Confirm gives %v, %v", found, err)
 	}
 	is := server.Container("k8s.io", "train")
 	after := is.GetSpec().GetValue()
@@ -109,8 +109,8 @@ func TestApplyTwiceWritesOnce(t *testing.T) {
 	server.Put("k8s.io", "train", storedspectest.TrainingSpec())
 	client := newClient(t, Options{Address: "unix://" + server.Socket})
 	for i, want := range []bool{true, false, false} {
-		if changed, err := client.Apply(t.Context(), "train", ipcLock); changed != want || err != nil {
-			t.Errorf("Apply %d gives %v, %v", i+1, changed, err)
+		if found, err := client.Confirm(t.Context(), "train", ipcLock); found.Wrote != want || err != nil {
+			t.Errorf("Apply %d gives %v, %v", i+1, found, err)
 		}
 	}
 	if n := server.Updates("train"); n != 1 {
@@ -123,9 +123,9 @@ func TestApplyLeavesAloneWhoDroppedAll(t *testing.T) {
 	const dropped = `{"ociVersion":"1.2.0","process":{"capabilities":{"bounding":["CAP_NET_BIND_SERVICE"]}}}`
 	server.Put("k8s.io", "train", []byte(dropped))
 	client := newClient(t, Options{Address: server.Socket})
-	changed, err := client.Apply(t.Context(), "train", spec.Grant{IPCLock: spec.IPCLockUnlessDropped})
-	if changed || err != nil || server.Updates("train") != 0 || string(server.Spec("k8s.io", "train")) != dropped {
-		t.Errorf("Apply gives %v, %v after %d updates: %s", changed, err, server.Updates("train"),
+	found, err := client.Confirm(t.Context(), "train", spec.Grant{IPCLock: spec.IPCLockUnlessDropped})
+	if found.Wrote || err != nil || server.Updates("train") != 0 || string(server.Spec("k8s.io", "train")) != dropped {
+		t.Errorf("Confirm gives %v, %v after %d updates: %s", found, err, server.Updates("train"),
 			server.Spec("k8s.io", "train"))
 	}
 }
@@ -136,8 +136,8 @@ func TestApplyInAnotherNamespace(t *testing.T) {
 		server.Put(namespace, "train", storedspectest.TrainingSpec())
 	}
 	client := newClient(t, Options{Address: server.Socket, Namespace: "moby"})
-	if changed, err := client.Apply(t.Context(), "train", ipcLock); !changed || err != nil {
-		t.Fatalf("Apply gives %v, %v", changed, err)
+	if found, err := client.Confirm(t.Context(), "train", ipcLock); !found.Wrote || err != nil {
+		t.Fatalf("Confirm gives %v, %v", found, err)
 	}
 	if !bytes.Contains(server.Spec("moby", "train"), []byte(spec.CapIPCLock)) {
 		t.Error("the container of the namespace was not changed")
@@ -178,9 +178,9 @@ func TestApplyTriesAgainAfterReading(t *testing.T) {
 			server.Put("k8s.io", "train", storedspectest.TrainingSpec())
 			test.arrange(server)
 			client := newClient(t, Options{Address: server.Socket})
-			changed, err := client.Apply(t.Context(), "train", ipcLock)
-			if !changed || err != nil {
-				t.Errorf("Apply gives %v, %v", changed, err)
+			found, err := client.Confirm(t.Context(), "train", ipcLock)
+			if !found.Wrote || err != nil {
+				t.Errorf("Confirm gives %v, %v", found, err)
 			}
 			if diff := cmp.Diff([]int{test.gets, test.updates}, []int{server.Gets("train"),
 				server.Updates("train")}); diff != "" {
@@ -201,9 +201,9 @@ func TestApplyTriesOnceAgainOnly(t *testing.T) {
 	server := storedspectest.NewServer(t)
 	server.BeforeGet = func(string, int) error { return status.Error(codes.Unavailable, "shutting down") }
 	client := newClient(t, Options{Address: server.Socket})
-	if _, err := client.Apply(t.Context(), "train", ipcLock); err == nil || !strings.Contains(err.Error(),
+	if _, err := client.Confirm(t.Context(), "train", ipcLock); err == nil || !strings.Contains(err.Error(),
 		" cannot be reached: shutting down") {
-		t.Errorf("Apply gives %v", err)
+		t.Errorf("Confirm gives %v", err)
 	}
 	if n := server.Gets("train"); n != 2 {
 		t.Errorf("%d reads", n)
@@ -226,8 +226,8 @@ func TestApplyManyAtOnce(t *testing.T) {
 	for range clients {
 		all.Go(func() {
 			for id := range ids {
-				if changed, err := client.Apply(context.Background(), id, ipcLock); !changed || err != nil {
-					t.Errorf("%s: Apply gives %v, %v", id, changed, err)
+				if found, err := client.Confirm(context.Background(), id, ipcLock); !found.Wrote || err != nil {
+					t.Errorf("%s: Confirm gives %v, %v", id, found, err)
 				}
 			}
 		})

@@ -16,7 +16,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/rdma-spec/rdma-spec/plugin/breaker"
-	"github.com/rdma-spec/rdma-spec/plugin/rpcerror"
+	"github.com/rdma-spec/rdma-spec/plugin/localrpc"
 )
 
 // work asks one containerd about a container, or changes it there. It can be started again, with its result so far.
@@ -25,7 +25,7 @@ type work func(ctx context.Context, api grpc.ClientConnInterface, result *result
 // result is the result of work.
 type result struct {
 	text  []byte // the spec
-	wrote bool   // a write was sent, even if its answer was lost
+	found Found  // Wrote: a write was sent, even if its answer was lost
 }
 
 // apiError is a fault of containerd, or of the way to it.
@@ -56,7 +56,7 @@ func (c *Client) call(ctx context.Context, container string, do work) (result, e
 func (c *Client) everywhere(ctx context.Context, do work, budget time.Duration) (result, error) {
 	sockets, err := findSockets(c.Address, c.Root)
 	if err != nil {
-		return result{}, &apiError{err}
+		return result{}, err
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -139,7 +139,7 @@ func explain(err error, socket string, budget time.Duration) error {
 	case codes.DeadlineExceeded:
 		err = fmt.Errorf("containerd at %s did not answer within %s", socket, budget.Round(time.Millisecond))
 	case codes.Unavailable:
-		err = fmt.Errorf("containerd at %s cannot be reached: %s", socket, rpcerror.Reason(err))
+		err = fmt.Errorf("containerd at %s cannot be reached: %s", socket, localrpc.Reason(err))
 	default:
 		err = fmt.Errorf("containerd at %s: %s", socket, s.Message())
 	}

@@ -6,24 +6,19 @@ package storedspec
 import (
 	"context"
 	"fmt"
-	"io/fs"
 	"net"
 	"strings"
 	"sync"
 	"time"
 
 	"google.golang.org/grpc"
-	"google.golang.org/grpc/credentials/insecure"
 
+	"github.com/rdma-spec/rdma-spec/plugin/localrpc"
 	"github.com/rdma-spec/rdma-spec/plugin/storedspec/places"
 )
 
-const (
-	// idleAfter is when a connection that nobody uses is closed. RDMA containers come in bursts, with hours in between.
-	idleAfter = time.Minute
-	// largestAnswer is what containerd's own client takes.
-	largestAnswer = 16 << 20
-)
+// idleAfter is when a connection that nobody uses is closed. RDMA containers come in bursts, with hours in between.
+const idleAfter = time.Minute
 
 // connections keeps a connection to each socket as long as it works. A connection that failed is replaced, not used
 // again: gRPC would knock at a containerd that is gone, and would let calls wait for its backoff when containerd is
@@ -42,14 +37,8 @@ func (c *connections) get(socket string) (*grpc.ClientConn, error) {
 	if conn := c.bySocket[socket]; conn != nil {
 		return conn, nil
 	}
-	conn, err := grpc.NewClient("passthrough:///containerd",
-		grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) { return c.dial(ctx, socket) }),
-		grpc.WithNoProxy(),
-		grpc.WithTransportCredentials(insecure.NewCredentials()), // a unix socket
-		grpc.WithDisableServiceConfig(),
-		grpc.WithIdleTimeout(idleAfter),
-		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(largestAnswer), grpc.MaxCallSendMsgSize(largestAnswer)),
-	)
+	conn, err := localrpc.NewClient(func(ctx context.Context) (net.Conn, error) { return c.dial(ctx, socket) },
+		grpc.WithIdleTimeout(idleAfter))
 	if err == nil {
 		c.bySocket[socket] = conn
 	}
@@ -77,21 +66,17 @@ func (c *connections) close() {
 	clear(c.bySocket)
 }
 
-func dialUnix(ctx context.Context, socket string) (net.Conn, error) {
-	return (&net.Dialer{}).DialContext(ctx, "unix", socket)
-}
-
 // findSockets returns the paths of containerd's sockets that exist: the address, /path or unix:///path, if one is
 // given, otherwise all of the usual places below a root; the root of a live node is "/". If there is none, the error
-// names the places, and is fs.ErrNotExist.
+// names the places, and is ErrNoSocket.
 func findSockets(address, root string) (sockets []string, err error) {
 	candidates := places.Sockets(root, places.Containerds...)
 	if address != "" {
 		candidates = []string{strings.TrimPrefix(address, "unix://")}
 	}
 	if sockets = places.Present(candidates); sockets == nil {
-		return nil, fmt.Errorf("no socket of containerd at %s: name it with --containerd-address, and if this is a "+
-			"container, mount its folder: %w", strings.Join(candidates, ", "), fs.ErrNotExist)
+		return nil, fmt.Errorf("%w at %s: name it with --containerd-address, and if this is a container, mount its folder",
+			ErrNoSocket, strings.Join(candidates, ", "))
 	}
 	return sockets, nil
 }

@@ -44,16 +44,16 @@ func TestApplyFaultsOfOneContainer(t *testing.T) {
 	}
 	for _, test := range tests {
 		before := server.Container("k8s.io", test.id)
-		changed, err := client.Apply(t.Context(), test.id, ipcLock)
-		if changed || err == nil || !strings.Contains(err.Error(), test.want) || test.is != nil && !errors.Is(err, test.is) {
-			t.Errorf("%s: Apply gives %v, %v", test.id, changed, err)
+		found, err := client.Confirm(t.Context(), test.id, ipcLock)
+		if found.Wrote || err == nil || !strings.Contains(err.Error(), test.want) || test.is != nil && !errors.Is(err, test.is) {
+			t.Errorf("%s: Confirm gives %v, %v", test.id, found, err)
 		}
 		if server.Updates(test.id) != 0 || !proto.Equal(before, server.Container("k8s.io", test.id)) {
 			t.Errorf("%s was written", test.id)
 		}
 	}
-	if changed, err := client.Apply(t.Context(), "sound", ipcLock); !changed || err != nil {
-		t.Errorf("the sound container: Apply gives %v, %v", changed, err)
+	if found, err := client.Confirm(t.Context(), "sound", ipcLock); !found.Wrote || err != nil {
+		t.Errorf("the sound container: Confirm gives %v, %v", found, err)
 	}
 }
 
@@ -61,8 +61,8 @@ func TestApplyFaultsOfOneContainer(t *testing.T) {
 func TestApplyToManyThatAreGone(t *testing.T) {
 	client := newClient(t, Options{Address: storedspectest.NewServer(t).Socket})
 	for range 2 * breaker.Failures {
-		if _, err := client.Apply(t.Context(), "nobody", ipcLock); !errors.Is(err, ErrNotFound) {
-			t.Errorf("Apply gives %v", err)
+		if _, err := client.Confirm(t.Context(), "nobody", ipcLock); !errors.Is(err, ErrNotFound) {
+			t.Errorf("Confirm gives %v", err)
 		}
 	}
 }
@@ -79,10 +79,10 @@ func (mixedUp) Invoke(_ context.Context, _ string, _, reply any, _ ...grpc.CallO
 
 func TestApplyNeverTakesAnothersSpec(t *testing.T) {
 	e := edit{container: "train", grant: ipcLock}
-	for name, apply := range map[string]work{"apply": e.apply, "applyRunning": e.applyRunning} {
+	for name, apply := range map[string]work{"confirm": e.confirm, "applyRunning": e.applyRunning} {
 		var done result
-		if err := apply(t.Context(), mixedUp{}, &done); err == nil || !atFault(err) || done.wrote {
-			t.Errorf("%s gives %v, wrote: %v", name, err, done.wrote)
+		if err := apply(t.Context(), mixedUp{}, &done); err == nil || !atFault(err) || done.found.Wrote {
+			t.Errorf("%s gives %v, wrote: %v", name, err, done.found.Wrote)
 		}
 	}
 }

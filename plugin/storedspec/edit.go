@@ -6,6 +6,7 @@ package storedspec
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -38,18 +39,30 @@ type edit struct {
 	began     time.Time
 }
 
-// apply reads the spec, edits it, and writes it if that changed it. A write that took long is not trusted before a look
-// at the task: the runtime may have gone on without this answer.
-func (e edit) apply(ctx context.Context, api grpc.ClientConnInterface, done *result) error {
+// confirm reads the spec, edits it, and writes it if that changed it. A write that took long is not trusted before a
+// look at the task: the runtime may have gone on without this answer.
+func (e edit) confirm(ctx context.Context, api grpc.ClientConnInterface, done *result) error {
 	text, err := read(ctx, api, e.container)
 	if err != nil {
 		return err
+	}
+	has, _, err := spec.Memlock(text)
+	if err != nil {
+		return err
+	}
+	if !done.found.Wrote { // else it was read before a write whose answer was lost
+		done.found.Memlock = has
 	}
 	edited, err := e.grant.Apply(text, spec.AllSets)
 	if err == nil && !bytes.Equal(text, edited) {
 		err = e.write(ctx, api, edited, done)
 	}
-	if err != nil || !done.wrote || time.Since(e.began) < usual {
+	if err != nil {
+		return err
+	}
+	all, err := spec.Grant{IPCLock: spec.IPCLockYes}.Apply(edited, spec.AllSets)
+	done.found.IPCLock = bytes.Equal(edited, all)
+	if err != nil || !done.found.Wrote || time.Since(e.began) < usual {
 		return err
 	}
 	_, err = tasks.NewTasksClient(api).Get(ctx, &tasks.GetRequest{ContainerID: e.container})
@@ -89,12 +102,16 @@ func (e edit) applyRunning(ctx context.Context, api grpc.ClientConnInterface, do
 	}
 }
 
+// write stores a spec. containerd answers with what it has stored.
 func (e edit) write(ctx context.Context, api grpc.ClientConnInterface, text []byte, done *result) error {
-	done.wrote = true
-	_, err := containers.NewContainersClient(api).Update(ctx, &containers.UpdateContainerRequest{
+	done.found.Wrote = true
+	stored, err := containers.NewContainersClient(api).Update(ctx, &containers.UpdateContainerRequest{
 		Container:  &containers.Container{ID: e.container, Spec: &anypb.Any{TypeUrl: specType, Value: text}},
 		UpdateMask: &fieldmaskpb.FieldMask{Paths: []string{"spec"}},
 	})
+	if err == nil && !bytes.Equal(stored.GetContainer().GetSpec().GetValue(), text) {
+		return errors.New("containerd has stored another spec than the one that was written")
+	}
 	return err
 }
 

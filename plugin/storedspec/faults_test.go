@@ -57,8 +57,8 @@ func must(t *testing.T, err error) {
 // timed applies a grant, and says how long it took.
 func timed(ctx context.Context, c *Client) (changed bool, took time.Duration, err error) {
 	start := time.Now()
-	changed, err = c.Apply(ctx, "train", ipcLock)
-	return changed, time.Since(start), err
+	found, err := c.Confirm(ctx, "train", ipcLock)
+	return found.Wrote, time.Since(start), err
 }
 
 // A sick containerd delays a container by the budget at most, after three failures by nothing, and is used again when
@@ -74,7 +74,6 @@ func TestSickContainerd(t *testing.T) {
 		{"silent", socketproxy.Silent, aBudget, " did not answer within 300ms"},
 		{"garbage", socketproxy.Garbage, 0, ""}, // said by gRPC, and not always the same
 		{"refusing", socketproxy.Refuse, 0, "connection refused"},
-		{"gone", socketproxy.Gone, 0, "no socket of containerd at "},
 	} {
 		for _, before := range []string{"from the start", "after a good call"} {
 			t.Run(test.name+" "+before, func(t *testing.T) {
@@ -86,18 +85,15 @@ func TestSickContainerd(t *testing.T) {
 						server.Put("k8s.io", id, storedspectest.TrainingSpec())
 					}
 					if before == "after a good call" {
-						if changed, err := client.Apply(t.Context(), "first", ipcLock); !changed || err != nil {
-							t.Fatalf("Apply gives %v, %v", changed, err)
+						if found, err := client.Confirm(t.Context(), "first", ipcLock); !found.Wrote || err != nil {
+							t.Fatalf("Confirm gives %v, %v", found, err)
 						}
 					}
 					proxy.Set(t, test.mode)
-					if test.mode == socketproxy.Gone {
-						must(t, os.Remove(client.Address))
-					}
 					for n := range breaker.Failures {
 						changed, took, err := timed(t.Context(), client)
 						if changed || err == nil || errors.Is(err, breaker.ErrOpen) || !strings.Contains(err.Error(), test.want) {
-							t.Fatalf("call %d: Apply gives %v, %v", n+1, changed, err)
+							t.Fatalf("call %d: Confirm gives %v, %v", n+1, changed, err)
 						}
 						if took != test.took {
 							t.Errorf("call %d took %s, want %s", n+1, took, test.took)
@@ -109,7 +105,7 @@ func TestSickContainerd(t *testing.T) {
 					connections, gets := proxy.Accepted(), server.Gets("train")
 					for range 10 {
 						if _, took, err := timed(t.Context(), client); !errors.Is(err, breaker.ErrOpen) || took > 0 {
-							t.Fatalf("while the breaker is open Apply gives %v after %s", err, took)
+							t.Fatalf("while the breaker is open Confirm gives %v after %s", err, took)
 						}
 					}
 					if proxy.Accepted() != connections || server.Gets("train") != gets {
@@ -117,12 +113,9 @@ func TestSickContainerd(t *testing.T) {
 					}
 
 					proxy.Set(t, socketproxy.Pass)
-					if test.mode == socketproxy.Gone {
-						must(t, syscall.Mknod(client.Address, syscall.S_IFSOCK|0o600, 0))
-					}
 					time.Sleep(breaker.OpenFor + time.Millisecond)
-					if changed, err := client.Apply(t.Context(), "train", ipcLock); !changed || err != nil || client.Failing() {
-						t.Errorf("containerd is well: Apply gives %v, %v; the breaker is open: %t", changed, err, client.Failing())
+					if found, err := client.Confirm(t.Context(), "train", ipcLock); !found.Wrote || err != nil || client.Failing() {
+						t.Errorf("containerd is well: Confirm gives %v, %v; the breaker is open: %t", found, err, client.Failing())
 					}
 					if diff := cmp.Diff([]bool{true, false}, changes); diff != "" {
 						t.Errorf("OnChange (-want +got):\n%s", diff)
@@ -133,13 +126,31 @@ func TestSickContainerd(t *testing.T) {
 	}
 }
 
+// A socket that is not there is no fault of containerd: it may not be mounted on purpose. Each call looks for it again.
+func TestNoSocket(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		client, server, _ := inMemory(t, Options{})
+		server.Put("k8s.io", "train", storedspectest.TrainingSpec())
+		must(t, os.Remove(client.Address))
+		for range 2 * breaker.Failures {
+			if _, err := client.Confirm(t.Context(), "train", ipcLock); !errors.Is(err, ErrNoSocket) || client.Failing() {
+				t.Fatalf("Confirm gives %v; the breaker is open: %t", err, client.Failing())
+			}
+		}
+		must(t, syscall.Mknod(client.Address, syscall.S_IFSOCK|0o600, 0))
+		if found, err := client.Confirm(t.Context(), "train", ipcLock); !found.Wrote || err != nil {
+			t.Errorf("the socket is there: Confirm gives %v, %v", found, err)
+		}
+	})
+}
+
 // While nobody knows whether containerd is well again, one call finds out. The others wait for nothing.
 func TestOneCallTries(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		client, _, proxy := inMemory(t, Options{})
 		proxy.Set(t, socketproxy.Silent)
 		for range breaker.Failures {
-			if _, err := client.Apply(t.Context(), "train", ipcLock); errors.Is(err, breaker.ErrOpen) {
+			if _, err := client.Confirm(t.Context(), "train", ipcLock); errors.Is(err, breaker.ErrOpen) {
 				t.Fatal(err)
 			}
 		}
@@ -148,7 +159,7 @@ func TestOneCallTries(t *testing.T) {
 		trial := make(chan error, 1)
 		connections := proxy.Accepted()
 		go func() {
-			_, err := client.Apply(ctx, "train", ipcLock)
+			_, err := client.Confirm(ctx, "train", ipcLock)
 			trial <- err
 		}()
 		synctest.Wait()
@@ -157,7 +168,7 @@ func TestOneCallTries(t *testing.T) {
 		}
 		for range 20 {
 			if _, took, err := timed(t.Context(), client); !errors.Is(err, breaker.ErrOpen) || took > 0 {
-				t.Errorf("beside the trial: Apply gives %v after %s", err, took)
+				t.Errorf("beside the trial: Confirm gives %v after %s", err, took)
 			}
 		}
 		giveUp()
@@ -174,7 +185,7 @@ func TestBudgetBelowTheCallersDeadline(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
 		defer cancel()
 		if _, took, err := timed(ctx, client); err == nil || took != 1500*time.Millisecond {
-			t.Errorf("Apply gives %v after %s, want it to fail after three quarters of the caller's two seconds", err, took)
+			t.Errorf("Confirm gives %v after %s, want it to fail after three quarters of the caller's two seconds", err, took)
 		}
 	})
 }
@@ -187,12 +198,12 @@ func TestGivenUpCallsAreNoFailures(t *testing.T) {
 	gone, cancel := context.WithCancel(t.Context())
 	cancel()
 	for range 5 {
-		if _, err := client.Apply(gone, "train", ipcLock); err == nil || errors.Is(err, breaker.ErrOpen) {
-			t.Errorf("Apply gives %v", err)
+		if _, err := client.Confirm(gone, "train", ipcLock); err == nil || errors.Is(err, breaker.ErrOpen) {
+			t.Errorf("Confirm gives %v", err)
 		}
 	}
-	if changed, err := client.Apply(t.Context(), "train", ipcLock); !changed || err != nil {
-		t.Errorf("Apply gives %v, %v", changed, err)
+	if found, err := client.Confirm(t.Context(), "train", ipcLock); !found.Wrote || err != nil {
+		t.Errorf("Confirm gives %v, %v", found, err)
 	}
 }
 
@@ -204,23 +215,23 @@ func TestRestartedContainerd(t *testing.T) {
 	}
 	proxy := socketproxy.New(t, server.Socket)
 	client := newClient(t, Options{Address: proxy.Socket})
-	if changed, err := client.Apply(t.Context(), "before", ipcLock); !changed || err != nil {
-		t.Fatalf("Apply gives %v, %v", changed, err)
+	if found, err := client.Confirm(t.Context(), "before", ipcLock); !found.Wrote || err != nil {
+		t.Fatalf("Confirm gives %v, %v", found, err)
 	}
 	for _, down := range []socketproxy.Mode{socketproxy.Refuse, socketproxy.Gone} {
 		proxy.Set(t, down)
-		if _, err := client.Apply(t.Context(), "after", ipcLock); err == nil {
+		if _, err := client.Confirm(t.Context(), "after", ipcLock); err == nil {
 			t.Error("Apply succeeds without containerd")
 		}
 		proxy.Set(t, socketproxy.Pass)
-		if _, err := client.Apply(t.Context(), "after", ipcLock); err != nil {
-			t.Errorf("the first call after it is back: Apply gives %v", err)
+		if _, err := client.Confirm(t.Context(), "after", ipcLock); err != nil {
+			t.Errorf("the first call after it is back: Confirm gives %v", err)
 		}
 	}
 	proxy.Set(t, socketproxy.Gone)
 	proxy.Set(t, socketproxy.Pass)
-	if _, err := client.Apply(t.Context(), "after", ipcLock); err != nil {
-		t.Errorf("the first call after a restart that nobody noticed: Apply gives %v", err)
+	if _, err := client.Confirm(t.Context(), "after", ipcLock); err != nil {
+		t.Errorf("the first call after a restart that nobody noticed: Confirm gives %v", err)
 	}
 }
 
@@ -231,13 +242,13 @@ func TestFailedConnectionsAreClosed(t *testing.T) {
 	proxy := socketproxy.New(t, server.Socket)
 	client := newClient(t, Options{Address: proxy.Socket, Budget: 50 * time.Millisecond})
 	proxy.Set(t, socketproxy.Silent)
-	if _, err := client.Apply(t.Context(), "train", ipcLock); err == nil {
+	if _, err := client.Confirm(t.Context(), "train", ipcLock); err == nil {
 		t.Fatal("Apply succeeds")
 	}
 	await.That(t, testPatience, "the end of the connection that failed", func() bool { return proxy.Open() == 0 })
 	proxy.Set(t, socketproxy.Pass)
 	client.Budget = testPatience
-	if _, err := client.Apply(t.Context(), "train", ipcLock); err != nil {
+	if _, err := client.Confirm(t.Context(), "train", ipcLock); err != nil {
 		t.Fatal(err)
 	}
 	if n := proxy.Open(); n != 1 {
@@ -264,11 +275,11 @@ func TestFailedCallCutsNobodyOff(t *testing.T) {
 		}
 		patient := make(chan error, 1)
 		go func() {
-			_, err := client.Apply(context.Background(), "patient", ipcLock)
+			_, err := client.Confirm(context.Background(), "patient", ipcLock)
 			patient <- err
 		}()
 		synctest.Wait()
-		if _, err := client.Apply(t.Context(), "failing", ipcLock); err == nil || !strings.HasSuffix(err.Error(),
+		if _, err := client.Confirm(t.Context(), "failing", ipcLock); err == nil || !strings.HasSuffix(err.Error(),
 			"containerd at "+client.Address+": broken") {
 			t.Errorf("the failing call gives %v", err)
 		}

@@ -36,7 +36,7 @@ func TestTaskThatWasCreatedBeforeTheEdit(t *testing.T) {
 				server.Put("k8s.io", "train", storedspectest.TrainingSpec())
 				unchanged := test.started && test.looks == 0
 				if unchanged {
-					if _, err := client.Apply(t.Context(), "train", ipcLock); err != nil {
+					if _, err := client.Confirm(t.Context(), "train", ipcLock); err != nil {
 						t.Fatal(err)
 					}
 				}
@@ -47,9 +47,9 @@ func TestTaskThatWasCreatedBeforeTheEdit(t *testing.T) {
 					}
 					return nil
 				}
-				changed, err := client.Apply(t.Context(), "train", ipcLock)
-				if !errors.Is(err, test.want) || err == nil && changed == unchanged || client.Failing() {
-					t.Errorf("Apply gives %v, %v, want %v", changed, err, test.want)
+				found, err := client.Confirm(t.Context(), "train", ipcLock)
+				if !errors.Is(err, test.want) || err == nil && found.Wrote == unchanged || client.Failing() {
+					t.Errorf("Confirm gives %v, %v, want %v", found, err, test.want)
 				}
 				if looks := server.Looks("train"); looks != test.looks {
 					t.Errorf("%d looks at the task, want %d", looks, test.looks)
@@ -69,9 +69,9 @@ func TestTaskThatIsUnknown(t *testing.T) {
 			time.Sleep(usual)
 			return nil
 		}
-		if changed, err := client.Apply(t.Context(), "train", ipcLock); err == nil ||
+		if found, err := client.Confirm(t.Context(), "train", ipcLock); err == nil ||
 			!strings.Contains(err.Error(), "shutting down") {
-			t.Errorf("Apply gives %v, %v", changed, err)
+			t.Errorf("Confirm gives %v, %v", found, err)
 		}
 	})
 }

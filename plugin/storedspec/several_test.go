@@ -69,7 +69,7 @@ func TestSeveralContainerds(t *testing.T) {
 					for range 2 * breaker.Failures {
 						containerds[keeper].Put("k8s.io", "train", storedspectest.TrainingSpec())
 						if changed, took, err := timed(t.Context(), client); !changed || err != nil || took > 0 {
-							t.Errorf("Apply gives %v, %v after %s", changed, err, took)
+							t.Errorf("Confirm gives %v, %v after %s", changed, err, took)
 						}
 					}
 					if n := containerds[keeper].Updates("train"); n != 2*breaker.Failures {
@@ -80,7 +80,7 @@ func TestSeveralContainerds(t *testing.T) {
 					}
 					// It is known by now which containerd keeps containers: what is gone there is gone.
 					for range breaker.Failures + 1 {
-						if _, err := client.Apply(t.Context(), "gone", ipcLock); !errors.Is(err, ErrNotFound) {
+						if _, err := client.Confirm(t.Context(), "gone", ipcLock); !errors.Is(err, ErrNotFound) {
 							t.Errorf("Apply to a container that is gone gives %v", err)
 						}
 					}
@@ -117,11 +117,11 @@ func TestNotFoundAtSeveralContainerds(t *testing.T) {
 				for range breaker.Failures {
 					_, took, err := timed(t.Context(), client)
 					if err == nil || took != test.took || errors.Is(err, ErrNotFound) != well {
-						t.Fatalf("Apply gives %v after %s, want %s", err, took, test.took)
+						t.Fatalf("Confirm gives %v after %s, want %s", err, took, test.took)
 					}
 					for _, want := range test.want {
 						if want = strings.ReplaceAll(want, "ROOT", client.Root); !strings.Contains(err.Error(), want) {
-							t.Errorf("Apply gives %v, want %q", err, want)
+							t.Errorf("Confirm gives %v, want %q", err, want)
 						}
 					}
 				}
@@ -142,7 +142,7 @@ func TestSpecThatCannotBeEditedAtSeveralContainerds(t *testing.T) {
 		for range 2 * breaker.Failures {
 			if _, took, err := timed(t.Context(), client); err == nil || took > 0 || !strings.Contains(err.Error(),
 				"the spec is not JSON") {
-				t.Errorf("Apply gives %v after %s", err, took)
+				t.Errorf("Confirm gives %v after %s", err, took)
 			}
 		}
 	})
@@ -154,9 +154,9 @@ func TestAddressIsTheOnlyContainerd(t *testing.T) {
 		client, containerds := severalContainerds(t, Options{Budget: aBudget}, docker, k3s)
 		containerds[k3s].Put("k8s.io", "train", storedspectest.TrainingSpec())
 		client.Address = client.Root + docker
-		if _, err := client.Apply(t.Context(), "train", ipcLock); !errors.Is(err, ErrNotFound) ||
+		if _, err := client.Confirm(t.Context(), "train", ipcLock); !errors.Is(err, ErrNotFound) ||
 			!strings.HasSuffix(err.Error(), "at "+client.Address) {
-			t.Errorf("Apply gives %v", err)
+			t.Errorf("Confirm gives %v", err)
 		}
 		if n := containerds[k3s].Accepted(); n != 0 {
 			t.Errorf("%d connections to another containerd", n)
@@ -170,12 +170,12 @@ func TestContainerdThatComesLater(t *testing.T) {
 		client, containerds := severalContainerds(t, Options{Budget: aBudget}, docker, k3s)
 		containerds[k3s].Put("k8s.io", "train", storedspectest.TrainingSpec())
 		must(t, os.Remove(client.Root+k3s))
-		if _, err := client.Apply(t.Context(), "train", ipcLock); !errors.Is(err, ErrNotFound) {
-			t.Errorf("Apply gives %v", err)
+		if _, err := client.Confirm(t.Context(), "train", ipcLock); !errors.Is(err, ErrNotFound) {
+			t.Errorf("Confirm gives %v", err)
 		}
 		must(t, syscall.Mknod(client.Root+k3s, syscall.S_IFSOCK|0o600, 0))
-		if changed, err := client.Apply(t.Context(), "train", ipcLock); !changed || err != nil {
-			t.Errorf("Apply gives %v, %v", changed, err)
+		if found, err := client.Confirm(t.Context(), "train", ipcLock); !found.Wrote || err != nil {
+			t.Errorf("Confirm gives %v, %v", found, err)
 		}
 	})
 }
@@ -198,8 +198,8 @@ func TestClientsShareNothing(t *testing.T) {
 		if diff := cmp.Diff([]bool{true, false}, []bool{background.Failing(), creations.Failing()}); diff != "" {
 			t.Errorf("open (-want +got):\n%s", diff)
 		}
-		if changed, err := creations.Apply(t.Context(), "train", ipcLock); !changed || err != nil {
-			t.Errorf("Apply gives %v, %v", changed, err)
+		if found, err := creations.Confirm(t.Context(), "train", ipcLock); !found.Wrote || err != nil {
+			t.Errorf("Confirm gives %v, %v", found, err)
 		}
 	})
 }

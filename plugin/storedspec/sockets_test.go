@@ -5,7 +5,6 @@ package storedspec
 
 import (
 	"errors"
-	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
@@ -71,7 +70,7 @@ func TestFindSockets(t *testing.T) {
 			if diff := cmp.Diff(test.want, got); diff != "" || (err == nil) != (test.want != nil) {
 				t.Errorf("findSockets gives %v (-want +got):\n%s", err, diff)
 			}
-			if err != nil && (!errors.Is(err, fs.ErrNotExist) || !strings.Contains(err.Error(), "--containerd-address")) {
+			if err != nil && (!errors.Is(err, ErrNoSocket) || !strings.Contains(err.Error(), "--containerd-address")) {
 				t.Errorf("findSockets gives %v", err)
 			}
 		})

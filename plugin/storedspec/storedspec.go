@@ -20,6 +20,7 @@ import (
 	"google.golang.org/grpc"
 
 	"github.com/rdma-spec/rdma-spec/plugin/breaker"
+	"github.com/rdma-spec/rdma-spec/plugin/localrpc"
 	"github.com/rdma-spec/rdma-spec/spec"
 )
 
@@ -31,6 +32,8 @@ const (
 
 // Errors that callers recognise, by errors.Is.
 var (
+	// ErrNoSocket means that there is no containerd to ask, or that its socket is not mounted.
+	ErrNoSocket = errors.New("no socket of containerd")
 	// ErrNotFound means that containerd keeps no such container.
 	ErrNotFound = errors.New("containerd keeps no such container")
 	// ErrStarted means that the container's task was created before its spec was changed: its first process is as the spec
@@ -71,7 +74,7 @@ func New(o Options) *Client {
 	o.Budget = cmp.Or(o.Budget, DefaultBudget)
 	return &Client{
 		Options:     o,
-		connections: connections{dial: dialUnix, bySocket: map[string]*grpc.ClientConn{}},
+		connections: connections{dial: localrpc.Dial, bySocket: map[string]*grpc.ClientConn{}},
 		breaker: breaker.New[result](breaker.Options{
 			Failed: func(err error) bool { return errors.As(err, new(*apiError)) }, OnChange: o.OnChange,
 		}),
@@ -81,20 +84,29 @@ func New(o Options) *Client {
 // Close closes the connections; calls in flight fail. A Client that is used afterwards connects again.
 func (c *Client) Close() { c.connections.close() }
 
-// Apply makes a container's stored spec hold what the grant says, capabilities in all five sets, and reports whether
-// that changed it. Applying twice equals applying once. The container's task must not have been created: nobody else
-// writes its spec then. Success means that it had not been when the spec was changed.
-//
-// Errors: ErrNotFound; ErrStarted, where the spec was changed too late; breaker.ErrOpen; a spec of another kind than
-// the OCI runtime's, or one that cannot be edited; and containerd's own, such as no answer within the budget. After an
-// error the spec is as it was, unless containerd carried out the write and its answer was lost.
-func (c *Client) Apply(ctx context.Context, container string, grant spec.Grant) (changed bool, err error) {
-	done, err := c.call(ctx, container, edit{container, grant, time.Now()}.apply)
-	return done.wrote, err
+// Found is what a container's stored spec gives it, which its task will have.
+type Found struct {
+	Memlock spec.Rlimit // before anything was written; zero where the spec sets none
+	IPCLock bool        // CAP_IPC_LOCK is in all five sets
+	Wrote   bool        // the spec lacked something, and was written
 }
 
-// ApplyRunning is Apply for a container whose spec somebody else may write as well, as CRI does when a container is
-// resized.
+// Confirm reads what a container's stored spec gives it, and adds the memlock and the capability that it lacks of the
+// grant; it adds no device. Confirming twice equals confirming once. The container's task must not have been created:
+// nobody else writes its spec then. Success means that it had not been when the spec was changed, and that containerd
+// has answered with the spec as it was written.
+//
+// Errors: ErrNoSocket; ErrNotFound; ErrStarted, where the spec was changed too late; breaker.ErrOpen; a spec of another
+// kind than the OCI runtime's, or one that cannot be edited; and containerd's own, such as no answer within the budget.
+// After an error the spec is as it was, unless containerd carried out the write and its answer was lost.
+func (c *Client) Confirm(ctx context.Context, container string, grant spec.Grant) (Found, error) {
+	grant.Devices = nil
+	done, err := c.call(ctx, container, edit{container, grant, time.Now()}.confirm)
+	return done.found, err
+}
+
+// ApplyRunning makes the stored spec of a container hold what the grant says where somebody else may write it as well,
+// as CRI does when a container is resized. It reports whether that changed the spec.
 //
 // The containers API has no conditional write: the last writer wins. So the spec is read again right before the write
 // and the edit begun again if it changed meanwhile, and read again after it: if somebody wrote over the edit, the edit
@@ -103,10 +115,10 @@ func (c *Client) Apply(ctx context.Context, container string, grant spec.Grant) 
 // rounds were not enough; the spec is then as the other side left it.
 func (c *Client) ApplyRunning(ctx context.Context, container string, grant spec.Grant) (changed bool, err error) {
 	done, err := c.call(ctx, container, edit{container: container, grant: grant}.applyRunning)
-	return done.wrote, err
+	return done.found.Wrote, err
 }
 
-// Read returns the JSON text of a container's stored spec. Its errors are those of Apply.
+// Read returns the JSON text of a container's stored spec. Its errors are those of Confirm.
 func (c *Client) Read(ctx context.Context, container string) ([]byte, error) {
 	done, err := c.call(ctx, container, func(ctx context.Context, api grpc.ClientConnInterface, done *result) (err error) {
 		done.text, err = read(ctx, api, container)

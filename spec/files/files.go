@@ -154,7 +154,7 @@ func namesIn(folder *os.File, most int) ([]string, error) {
 }
 
 // Links returns where the links in a folder of at most so many entries lead, by their names; what is no link leads to "".
-// It opens nothing but the folder, which is found as Folder finds it.
+// It opens nothing but the folder, which is found as Folder finds it, and costs a system call for each.
 func (t Tree) Links(name string, most int) (map[string]string, error) {
 	folder, err := t.root.OpenFile(name, unix.O_DIRECTORY, 0)
 	if err != nil {
@@ -162,18 +162,12 @@ func (t Tree) Links(name string, most int) (map[string]string, error) {
 	}
 	defer func() { _ = folder.Close() }() // it was only read
 	names, err := namesIn(folder, most)
-	targets := make(map[string]string, len(names))
+	targets, buffer := make(map[string]string, len(names)), make([]byte, unix.PathMax)
 	for _, name := range names {
-		targets[name], _ = Readlinkat(folder, name)
+		length, _ := unix.Readlinkat(int(folder.Fd()), name, buffer)
+		targets[name] = string(buffer[:max(length, 0)])
 	}
 	return targets, err
-}
-
-// Readlinkat returns where a link in an open folder leads. It costs one system call, and does not follow the link.
-func Readlinkat(folder *os.File, name string) (string, error) {
-	var target [unix.PathMax]byte
-	length, err := unix.Readlinkat(int(folder.Fd()), name, target[:])
-	return string(target[:max(length, 0)]), err
 }
 
 // Match is fs.Glob that returns the first error of a folder that could not be listed, as one that is too large.

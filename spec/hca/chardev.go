@@ -20,7 +20,7 @@ var classKinds = map[string][]Kind{path.Base(classVerbs): {KindVerbs}, path.Base
 
 // devices returns the character devices in folders of classes, checked against the nodes in /dev, and the kinds of which
 // there may be more.
-func (t tree) devices(found *problems, folders ...string) (all []Device, unlisted []Kind) {
+func (t tree) devices(table map[string]deviceNode, found *problems, folders ...string) (all []Device, unlisted []Kind) {
 	all = []Device{}
 	for _, folder := range folders {
 		kinds := classKinds[path.Base(folder)]
@@ -45,7 +45,7 @@ func (t tree) devices(found *problems, folders ...string) (all []Device, unliste
 	}
 	slices.SortFunc(all, byKind)
 
-	nodes := t.readNodes(found)
+	nodes := t.nodes(table)
 	owner := map[Number]string{}
 	for i := range all {
 		nodes.check(&all[i])
@@ -62,21 +62,16 @@ func (t tree) devices(found *problems, folders ...string) (all []Device, unliste
 
 // ownDevices reads the devices of an HCA where they hang in sysfs, without those of other HCAs. Their places tell which
 // HCA they belong to, unless it shares its bus with others.
-func (t tree) ownDevices(h *HCA, parts Parts, shares bool, found *problems) {
-	var folders []string
+func (t tree) ownDevices(h *HCA, management bool, common *shared, found *problems) {
 	verbs, mad := path.Join(h.Bus(), path.Base(classVerbs)), path.Join(h.Bus(), path.Base(classMAD))
-	if parts.Devices {
-		folders = append(folders, path.Join(classHCA, verbs), classHFI1)
-	} else {
-		h.Unlisted = append(h.Unlisted, KindVerbs, KindHFI1)
-	}
-	if parts.Management {
+	folders := []string{path.Join(classHCA, verbs), classHFI1}
+	if management {
 		folders = append(folders, path.Join(classHCA, mad))
-	} else {
+	}
+	all, unlisted := t.devices(common.table, found, folders...)
+	if h.Unlisted = unlisted; !management {
 		h.Unlisted = append(h.Unlisted, KindUMAD, KindISSM)
 	}
-	all, unlisted := t.devices(found, folders...)
-	h.Unlisted = append(h.Unlisted, unlisted...)
 	for _, d := range all {
 		if d.HCA != h.Name { // guard: devices of other HCAs
 			continue
@@ -84,7 +79,7 @@ func (t tree) ownDevices(h *HCA, parts Parts, shares bool, found *problems) {
 		switch {
 		case d.Kind == KindHFI1:
 			d.Place, _ = t.Readlink(path.Join(classHFI1, h.Name))
-		case shares:
+		case common.buses[h.Bus()] != 1:
 		case d.Kind == KindVerbs:
 			d.Place = path.Join(verbs, path.Base(d.Path))
 		default:

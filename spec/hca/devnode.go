@@ -46,11 +46,8 @@ type deviceNodes struct {
 	folder string
 }
 
-func (t tree) readNodes(found *problems) deviceNodes {
-	n := deviceNodes{lstat: t.Lstat, live: t.Live()}
-	if !t.Live() {
-		n.table = readDeviceTable(t, found)
-	}
+func (t tree) nodes(table map[string]deviceNode) deviceNodes {
+	n := deviceNodes{lstat: t.Lstat, live: t.Live(), table: table}
 	// guard: /dev/infiniband is a folder
 	if fi, err := t.Lstat(inTree(DeviceFolder)); err == nil && !fi.IsDir() {
 		n.folder = fmt.Sprintf("%s is %s, not a folder", DeviceFolder, files.TypeName(fi.Mode()))
@@ -119,20 +116,25 @@ const DeviceTable = "device-table.txt"
 // maxDeviceTable bounds that file: enough for 10,000 devices.
 const maxDeviceTable = 1 << 20
 
-// readDeviceTable reads the table of a copy, by path. Lines that it does not understand are problems and name no
-// device.
-func readDeviceTable(t tree, found *problems) map[string]deviceNode {
-	data, err := t.Read(DeviceTable, maxDeviceTable)
-	if err != nil {
-		if !errors.Is(err, fs.ErrNotExist) {
-			found.add("%s: %v", DeviceTable, files.Cause(err))
-		}
-		return nil
+// readDeviceTable returns the text of a copy's table; "" where there is none.
+func readDeviceTable(t tree, found *problems) string {
+	if t.Live() {
+		return ""
 	}
+	data, err := t.Read(DeviceTable, maxDeviceTable)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		found.add("%s: %v", DeviceTable, files.Cause(err))
+	}
+	return string(data)
+}
+
+// parseDeviceTable returns the rows of a table by path. Lines that it does not understand are problems and name no
+// device.
+func parseDeviceTable(text string, found *problems) map[string]deviceNode {
 	types := map[string]fs.FileMode{"c": fs.ModeDevice | fs.ModeCharDevice, "b": fs.ModeDevice, "p": fs.ModeNamedPipe,
 		"d": fs.ModeDir, "f": 0}
 	table, number := map[string]deviceNode{}, 0
-	for line := range strings.Lines(string(data)) {
+	for line := range strings.Lines(text) {
 		number++
 		if line = strings.TrimSpace(line); line == "" || line[0] == '#' {
 			continue

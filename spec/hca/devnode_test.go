@@ -113,8 +113,7 @@ func TestRealNode(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer tr.close()
-		var found problems
-		nodes := tr.readNodes(&found)
+		nodes := tr.nodes(nil)
 		if nodes.live != (root == "/") {
 			t.Errorf("root %q: live is %v", root, nodes.live)
 		}
@@ -166,7 +165,7 @@ func TestDeviceTable(t *testing.T) {
 	}
 	defer tr.close()
 	var found problems
-	got := readDeviceTable(tr, &found)
+	got := parseDeviceTable(readDeviceTable(tr, &found), &found)
 	want := map[string]deviceNode{
 		"/dev/a": {Mode: charDevice | 0o600, Number: Number{231, 193}},
 		"/dev/b": {Mode: fs.ModeDevice | 0o600, Number: Number{8, 0}},

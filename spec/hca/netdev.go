@@ -32,7 +32,8 @@ type netdevs struct {
 
 // shared is what a node's HCAs share.
 type shared struct {
-	buses  map[string]int // how many HCAs are a part of each device, by HCA.Bus
+	buses  map[string]int        // how many HCAs are a part of each device, by HCA.Bus
+	table  map[string]deviceNode // of a copy
 	once   sync.Once
 	byGUID map[string][]string // the folders of netdevs, by the GUID that eui64 makes of their addresses
 }

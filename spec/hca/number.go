@@ -10,6 +10,8 @@ import (
 	"os"
 	"path"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/rdma-spec/rdma-spec/spec/files"
 )
 
@@ -30,7 +32,7 @@ func OpenNumbers(root string) (*Numbers, error) {
 		return nil, fmt.Errorf("cannot look up device numbers below %s: sys/dev/char: %w: %s", root, files.Cause(err), remedy)
 	}
 	numbers := &Numbers{char}
-	if _, err := files.Readlinkat(char, nullDevice.String()); err != nil {
+	if _, err := numbers.link(nullDevice); err != nil {
 		_ = char.Close()
 		return nil, fmt.Errorf("cannot look up device numbers below %s: sys/dev/char does not have %s, which is /dev/null: "+
 			"%w: %s", root, nullDevice, files.Cause(err), remedy)
@@ -41,12 +43,19 @@ func OpenNumbers(root string) (*Numbers, error) {
 // Close releases the folder.
 func (n *Numbers) Close() error { return n.char.Close() }
 
+// link reads the link of a number. It calls the kernel directly: requests wait for it, for each device of a container,
+// and os.Root takes a third longer to check that a number does not lead out of a folder.
+func (n *Numbers) link(number Number) (string, error) {
+	var target [unix.PathMax]byte
+	length, err := unix.Readlinkat(int(n.char.Fd()), number.String(), target[:])
+	return string(target[:max(length, 0)]), err
+}
+
 // Verbs reports whether the character device with this number is a verbs device, or Omni-Path's counterpart. The device
-// has its Kind, Path, Number, Place and the kernel's Mode; HCA is "", since the link does not contain it. An error means
-// that the answer is unknown. It calls the kernel directly: requests wait for it, for each device of a container, and
-// os.Root takes a third longer to check that a number does not lead out of a folder.
+// has its Kind, Path, Number, Place and the kernel's Mode; HCA is that of hfi1_N, else "", since the link does not contain it. An error means
+// that the answer is unknown.
 func (n *Numbers) Verbs(number Number) (Device, bool, error) {
-	target, err := files.Readlinkat(n.char, number.String())
+	target, err := n.link(number)
 	// guard: only ENOENT is no
 	if errors.Is(err, fs.ErrNotExist) {
 		return Device{}, false, nil
@@ -55,7 +64,9 @@ func (n *Numbers) Verbs(number Number) (Device, bool, error) {
 		return Device{}, false, fmt.Errorf("cannot tell what the character device %s is: %w", number, files.Cause(err))
 	}
 	d := newDevice(path.Base(target), number)
-	d.Place = target
+	if d.Place = target; d.Kind == KindHFI1 {
+		d.HCA = path.Base(target)
+	}
 	return d, d.Kind.Verbs(), nil
 }
 

@@ -25,7 +25,7 @@ func TestVerbsByNumber(t *testing.T) {
 	for number, want := range map[Number]Device{
 		{231, 192}: {Kind: KindVerbs, Path: "/dev/infiniband/uverbs0", Number: Number{231, 192}, Mode: 0o666,
 			Place: "../../devices/pci0000:5e/0000:5e:00.0/infiniband_verbs/uverbs0"},
-		{242, 0}: {Kind: KindHFI1, Path: "/dev/hfi1_0", Number: Number{242, 0}, Mode: 0o666,
+		{242, 0}: {Kind: KindHFI1, Path: "/dev/hfi1_0", Number: Number{242, 0}, Mode: 0o666, HCA: "hfi1_0",
 			Place: "../../devices/virtual/hfi1_user/hfi1_0"},
 		{231, 0}:   {}, // umad
 		{231, 64}:  {}, // issm

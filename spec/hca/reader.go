@@ -4,6 +4,8 @@
 package hca
 
 import (
+	"fmt"
+	"maps"
 	"path"
 	"sync/atomic"
 )
@@ -24,7 +26,11 @@ var All = Parts{Netdevs: true, Rest: true}
 // concurrent use, but for List.
 type Reader struct {
 	root   string
-	known  map[string]HCA // the last list, by name
+	places map[string]string // of the last list, by the HCA's name
+	listed []HCA
+	buses  map[string]int
+	text   string // of a copy's device table
+	table  map[string]deviceNode
 	shared atomic.Pointer[shared]
 }
 
@@ -35,38 +41,54 @@ func NewReader(root string) *Reader {
 	return r
 }
 
-// List returns the node with all of its HCAs, of which only name, place, PCI address, function and parent are known, and
-// with its rdma_cm. Of an HCA that it has listed before it reads one link. No HCA has devices: they are Unlisted.
+// List returns the node with its rdma_cm and all of its HCAs, of which name, place, PCI address, function, and parent
+// are known. It reads one link of each, and a second one of those that it has not listed before. Devices are Unlisted.
+// Nobody may change the HCAs: they are those of the next list as well.
 func (r *Reader) List() (*Inventory, error) {
 	t, err := openTree(r.root)
 	if err != nil {
 		return nil, err
 	}
 	defer t.close()
-	var found problems
-	node, err := t.named(&found)
+	places, err := t.links(classHCA)
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("list HCAs: %w", err)
 	}
-	known, buses := make(map[string]HCA, len(node.HCAs)), make(map[string]int, len(node.HCAs))
-	for i := range node.HCAs {
-		h := &node.HCAs[i]
-		if before := r.known[h.Name]; before.Place == h.Place && before.Function != "" {
-			*h = before
-		} else {
-			h.Unlisted = []Kind{KindVerbs, KindHFI1, KindUMAD, KindISSM}
-			t.function(h, path.Base(h.Bus()), path.Join(classHCA, h.Bus()))
-		}
-		known[h.Name] = *h
-		buses[h.Bus()]++
+	var found problems
+	if r.listed == nil || !maps.Equal(places, r.places) {
+		r.relist(t, places, &found)
 	}
-	r.known = known
-	r.shared.Store(&shared{buses: buses})
-	if manager, _ := t.devices(&found, classMisc); len(manager) > 0 {
+	if text := readDeviceTable(t, &found); text != r.text {
+		r.text, r.table = text, parseDeviceTable(text, &found)
+	}
+	r.shared.Store(&shared{buses: r.buses, table: r.table})
+	node := &Inventory{HCAs: r.listed, NetNSExclusive: t.exclusive()}
+	if manager, _ := t.devices(r.table, &found, classMisc); len(manager) > 0 {
 		node.RDMACM = &manager[0]
+		node.RDMACM.Place, _ = t.Readlink(path.Join(classMisc, path.Base(node.RDMACM.Path)))
 	}
 	node.Problems = found.all()
 	return node, nil
+}
+
+// relist makes the list of HCAs with these places. What is a part of what at a place stays so as long as an HCA is
+// there.
+func (r *Reader) relist(t tree, places map[string]string, found *problems) {
+	before := make(map[string]HCA, len(r.listed))
+	for _, h := range r.listed {
+		before[h.Place] = h
+	}
+	r.places, r.listed, r.buses = places, named(places, found), make(map[string]int, len(places))
+	for i := range r.listed {
+		h := &r.listed[i]
+		h.Unlisted = []Kind{KindVerbs, KindHFI1, KindUMAD, KindISSM}
+		if same, ok := before[h.Place]; ok && same.Name == h.Name {
+			*h = same
+		} else {
+			t.function(h, path.Base(h.Bus()), path.Join(classHCA, h.Bus()))
+		}
+		r.buses[h.Bus()]++
+	}
 }
 
 // Read reads an HCA of a list, which can take seconds where it is sick. It always returns an HCA: what is broken is in

@@ -74,34 +74,39 @@ func List(root string) (*Inventory, error) {
 // an HCA: what is broken is in its problems. Its devices are List's. A Reader reads several.
 func Read(root, name string) HCA { return NewReader(root).Read(HCA{Name: name}, All) }
 
-// named returns the HCAs with their names and places, which is one link each.
-func (t tree) named(found *problems) (*Inventory, error) {
-	places, err := t.links(classHCA)
-	if err != nil {
-		return nil, fmt.Errorf("list HCAs: %w", err)
-	}
-	node := &Inventory{HCAs: make([]HCA, 0, len(places))}
+// named returns the HCAs of these places by their names.
+func named(places map[string]string, found *problems) (hcas []HCA) {
+	hcas = make([]HCA, 0, len(places))
 	for _, name := range slices.SortedFunc(maps.Keys(places), compareNatural) {
 		// guard: HCA names
 		if !validName(name) {
 			found.add("%s has an entry %s, which is not a name of an HCA", classHCA, quote(name))
 			continue
 		}
-		node.HCAs = append(node.HCAs, HCA{Name: name, Place: places[name], NUMANode: -1, Ports: []Port{},
-			Devices: []Device{}})
+		hcas = append(hcas, HCA{Name: name, Place: places[name], NUMANode: -1, Ports: []Port{}, Devices: []Device{}})
 	}
+	return hcas
+}
+
+// exclusive reports whether HCAs belong to network namespaces.
+func (t tree) exclusive() bool {
 	mode, _ := readText(t, "sys/module/ib_core/parameters/netns_mode")
-	node.NetNSExclusive = mode == "N"
-	return node, nil
+	return mode == "N"
 }
 
 func (t tree) names() (*Inventory, error) {
-	var found problems
-	node, err := t.named(&found)
+	places, err := t.links(classHCA)
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("list HCAs: %w", err)
 	}
-	devices, unlisted := t.devices(&found, classVerbs, classMAD, classHFI1, classMisc)
+	var found problems
+	node := &Inventory{HCAs: named(places, &found), NetNSExclusive: t.exclusive()}
+	var rows problems
+	table := parseDeviceTable(readDeviceTable(t, &rows), &rows)
+	devices, unlisted := t.devices(table, &found, classVerbs, classMAD, classHFI1, classMisc)
+	for _, line := range rows.all() {
+		found.add("%s", line)
+	}
 	index := map[string]int{}
 	for i := range node.HCAs {
 		index[node.HCAs[i].Name], node.HCAs[i].Unlisted = i, unlisted
@@ -172,10 +177,16 @@ func (t tree) hca(listed HCA, parts Parts, common *shared) HCA {
 		Unlisted: listed.Unlisted}
 	var found problems
 	at := path.Join(classHCA, h.Name)
-	h.Place, _ = t.Readlink(at)
+	known := listed.Function != "" && listed.Place != ""
+	if known { // its folder is found without links on the way
+		h.Place, at = listed.Place, path.Join(classHCA, listed.Place)
+	} else {
+		h.Place, _ = t.Readlink(at)
+	}
 	dir, err := t.folder(at)
 	if err != nil {
 		if errors.Is(err, fs.ErrNotExist) {
+			h.Place = ""
 			err = errors.New("the link leads nowhere: the HCA has just been removed, or the copy lacks sys/devices")
 		}
 		h.Problems = []string{fmt.Sprintf("%s: %v", at, err)}
@@ -183,22 +194,24 @@ func (t tree) hca(listed HCA, parts Parts, common *shared) HCA {
 	}
 	defer dir.close()
 
-	if listed.Function != "" && listed.Place == h.Place {
+	on := path.Join(at, "device")
+	if known {
 		h.PCI, h.Function, h.Parent = listed.PCI, listed.Function, listed.Parent
+		on = path.Join(classHCA, h.Bus())
 	} else {
-		t.function(&h, t.linkBase(path.Join(at, "device")), path.Join(at, "device"))
+		t.function(&h, t.linkBase(on), on)
 	}
-	if parts.Rest || parts.Devices {
-		t.attributes(at, dir, &h, &found)
+	if parts.Devices || parts.Rest {
+		t.attributes(on, dir, &h, &found)
 	}
 	if parts.Rest {
 		h.Firmware = attributes{dir: dir, problems: &found}.optional("fw_ver")
-		if driver := t.linkBase(path.Join(at, "device/driver")); validName(driver) {
+		if driver := t.linkBase(path.Join(on, "driver")); validName(driver) {
 			h.Driver = driver
 		}
 	}
-	if h.Unlisted = nil; !parts.Rest {
-		t.ownDevices(&h, parts, common.buses[h.Bus()] != 1, &found)
+	if h.Unlisted = listed.Unlisted; parts.Devices {
+		t.ownDevices(&h, parts.Management, common, &found)
 	}
 	h.Ports = ports(dir, parts, &found)
 	if parts.Netdevs {
@@ -208,8 +221,8 @@ func (t tree) hca(listed HCA, parts Parts, common *shared) HCA {
 	return h
 }
 
-// attributes reads what does not change of the HCA at the path at, whose folder is dir.
-func (t tree) attributes(at string, dir tree, h *HCA, found *problems) {
+// attributes reads what seldom changes of the HCA with the folder dir, on the device with the folder on.
+func (t tree) attributes(on string, dir tree, h *HCA, found *problems) {
 	a := attributes{dir: dir, problems: found}
 	h.NodeType = a.coded("node_type")
 	h.NodeGUID = a.text("node_guid")
@@ -217,16 +230,15 @@ func (t tree) attributes(at string, dir tree, h *HCA, found *problems) {
 		found.add("node_guid: is %s, not of the form \"b859:9f03:00a9:5bd0\"", quote(h.NodeGUID))
 		h.NodeGUID = ""
 	}
-	on := path.Join(at, "device")
+	if t.managesNVSwitches(on, *h) {
+		h.Manages = "NVSwitches"
+	}
 	if h.Function == FunctionScalable {
 		on += "/.." // the auxiliary bus knows no NUMA nodes
 	}
 	if bus, err := t.folder(on); err == nil {
 		h.NUMANode = numaNode(attributes{dir: bus, in: "device/", problems: found})
 		bus.close()
-	}
-	if t.managesNVSwitches(at, *h) {
-		h.Manages = "NVSwitches"
 	}
 }
 
@@ -236,20 +248,24 @@ const deviceConnectX7 = "0x1021"
 // managers remembers which HCAs are such ones, by root, address and GUID: what is written on a card is read slowly.
 var managers sync.Map
 
-// managesNVSwitches reports whether the HCA at the path at is such a one, by what its maker wrote on it: the keyword
+// managesNVSwitches reports whether the HCA on the device with the folder on is such a one, by what its maker wrote on it: the keyword
 // SMDL of its vital product data, which only root can read
 // (https://github.com/siderolabs/extensions/pull/717, after NVIDIA's Fabric Manager guide).
-func (t tree) managesNVSwitches(at string, h HCA) bool {
-	device, _ := readText(t, path.Join(at, "device/device"))
-	if h.Function != FunctionPhysical || device != deviceConnectX7 {
+func (t tree) managesNVSwitches(on string, h HCA) bool {
+	if h.Function != FunctionPhysical || h.PCI == "" {
 		return false
 	}
 	key := t.Root() + " " + h.PCI + " " + h.NodeGUID
 	if known, ok := managers.Load(key); ok {
 		return known == true
 	}
-	vpd, err := t.Read(path.Join(at, "device/vpd"), maxAttribute)
-	is := bytes.Contains(vpd, []byte("SMDL=SW_MNG"))
+	is := false
+	device, err := readText(t, path.Join(on, "device"))
+	if device == deviceConnectX7 {
+		var vpd []byte
+		vpd, err = t.Read(path.Join(on, "vpd"), maxAttribute)
+		is = bytes.Contains(vpd, []byte("SMDL=SW_MNG"))
+	}
 	if err == nil {
 		managers.Store(key, is)
 	}

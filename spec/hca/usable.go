@@ -17,7 +17,7 @@ func (h HCA) Unknown(management bool) error {
 		return errors.New(h.Unread)
 	// guard: devices that were not listed
 	case slices.ContainsFunc(h.Unlisted, func(k Kind) bool { return management || k.Verbs() }):
-		return fmt.Errorf("it may have more devices than are known: %v", h.Unlisted)
+		return errors.New("its devices could not be listed to the end")
 	}
 	return nil
 }

@@ -6,6 +6,8 @@ package platform
 import (
 	"fmt"
 	"math"
+	"strconv"
+	"strings"
 
 	"github.com/rdma-spec/rdma-spec/spec"
 )
@@ -25,14 +27,26 @@ func docker(grant spec.Grant, _ []byte) ([]byte, error) {
 }
 
 // crio writes a drop-in of crio.conf.
-func crio(grant spec.Grant, _ []byte) ([]byte, error) {
+func crio(grant spec.Grant, _ []byte) ([]byte, error) { return CRIO(grant.Memlock, nil), nil }
+
+// CRIO returns a drop-in of crio.conf for a node whose files have limits already, as CRI-O writes them: name=SOFT:HARD.
+// CRI-O does not add lists to each other, so the drop-in has all of them, but for another memlock.
+func CRIO(memlock spec.Limit, others []string) []byte {
+	all, add := []string{}, ": add what those have"
+	for _, limit := range others {
+		if name, _, _ := strings.Cut(limit, "="); !strings.EqualFold(strings.TrimSpace(name), "memlock") {
+			all = append(all, strconv.Quote(limit))
+			add = ", so it\n# has what those have"
+		}
+	}
+	all = append(all, fmt.Sprintf(`"memlock=%[1]d:%[1]d"`, signed(memlock)))
 	return fmt.Appendf(nil, `# CRI-O: memlock for RDMA.
 # Put it into /etc/crio/crio.conf.d/90-rdma-spec.conf and restart CRI-O.
 # It affects every container of this node that starts from then on.
-# A list here takes the place of the same list in crio.conf and in the drop-ins before it: add what those have.
+# A list here takes the place of the same list in crio.conf and in the drop-ins before it%s.
 [crio.runtime]
-default_ulimits = ["memlock=%[1]d:%[1]d"]
-`, signed(grant.Memlock)), nil
+default_ulimits = [%s]
+`, add, strings.Join(all, ", "))
 }
 
 // bottlerocket writes user data.
@@ -59,16 +73,16 @@ soft-limit = %[1]s
 	return []byte(text), nil
 }
 
-// systemd writes a drop-in of containerd.service.
+// systemd writes a drop-in of a runtime's unit.
 func systemd(grant spec.Grant, _ []byte) ([]byte, error) {
 	limit := "infinity"
 	if grant.Memlock.Finite() {
 		limit = fmt.Sprint(uint64(grant.Memlock))
 	}
-	return fmt.Appendf(nil, `# systemd: memlock for RDMA.
-# Put it into /etc/systemd/system/containerd.service.d/90-rdma-spec.conf, then
+	return fmt.Appendf(nil, `# Written by rdma-spec configure limits or rdma-spec generate --for systemd: memlock for RDMA.
+# It is 90-rdma-spec-memlock.conf in the folder of the runtime's unit, such as /etc/systemd/system/containerd.service.d.
+# It affects the daemon and every container of this node whose spec sets no memlock, after
 #   systemctl daemon-reload && systemctl restart containerd
-# It affects containerd itself and every container of this node whose spec sets no memlock, from the restart on.
 [Service]
 LimitMEMLOCK=%s
 `, limit), nil

@@ -76,6 +76,20 @@ func Find(name string) (Platform, error) {
 	return Platform{}, fmt.Errorf("unknown platform %q: write one of %s", name, strings.Join(names, ", "))
 }
 
+// Immutable says what to do instead on a node whose /etc cannot be written, from its os-release.
+func Immutable(osRelease []byte) string {
+	for line := range strings.Lines(string(osRelease)) {
+		switch id := strings.Trim(strings.TrimSpace(strings.TrimPrefix(line, "ID=")), `"'`); {
+		case !strings.HasPrefix(line, "ID="):
+		case id == "talos" || id == "bottlerocket":
+			return fmt.Sprintf("the node is immutable: give the output of rdma-spec generate --for %[1]s to the configuration of "+
+				"%[1]s", id)
+		}
+	}
+	return "the node is immutable: change what its image or its configuration is made of; rdma-spec generate --for has " +
+		"formats for talos, bottlerocket, and nodeadm"
+}
+
 // GivesIPCLock reports whether the configuration can add CAP_IPC_LOCK.
 func (p Platform) GivesIPCLock() bool { return p.ipcLockInstead == "" }
 

@@ -133,7 +133,7 @@ func expectMissed(t *testing.T, plugin *daemon.Process, missed map[string]bool) 
 	}
 	counted := map[string]int{}
 	for line := range strings.Lines(text) {
-		if rest, found := strings.CutPrefix(line, `nri_rdma_ipc_lock_edits_total{result="`); found {
+		if rest, found := strings.CutPrefix(line, `nri_rdma_grants_total{result="`); found {
 			result, count, _ := strings.Cut(strings.TrimSpace(rest), `"} `)
 			if counted[result], err = strconv.Atoi(count); err != nil {
 				t.Error(err)
@@ -141,7 +141,7 @@ func expectMissed(t *testing.T, plugin *daemon.Process, missed map[string]bool) 
 		}
 	}
 	t.Logf("%d of %d start without IPC_LOCK; the plugin counts %v", len(missed), *busyContainers, counted)
-	if counted["late"]+counted["failed"] < len(missed) || counted["changed"] > 2**busyContainers-len(missed) {
+	if counted["unconfirmed"] < len(missed) || counted["confirmed"] > 2**busyContainers-len(missed) {
 		t.Errorf("%d containers start without IPC_LOCK, and the plugin counts %v", len(missed), counted)
 	}
 	var status struct {
@@ -161,8 +161,8 @@ func expectMissed(t *testing.T, plugin *daemon.Process, missed map[string]bool) 
 			if !strings.Contains(line, "container="+name+" ") {
 				continue
 			}
-			warned = warned || strings.Contains(line, "level=warning") && strings.Contains(line, "no CAP_IPC_LOCK")
-			if strings.Contains(line, "CAP_IPC_LOCK added") {
+			warned = warned || strings.Contains(line, "level=warning") && strings.Contains(line, "not confirmed")
+			if strings.Contains(line, "msg=adjusted") {
 				t.Errorf("container %s starts without IPC_LOCK, and the log calls it a success: %s", name, line)
 			}
 		}

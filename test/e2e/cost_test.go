@@ -30,9 +30,9 @@ func TestEditCost(t *testing.T) {
 			t.Fatal(err)
 		}
 		created := time.Now()
-		changed, err := client.Apply(t.Context(), id, spec.Grant{IPCLock: spec.IPCLockYes})
-		if err != nil || !changed {
-			t.Fatalf("changed: %v, error: %v", changed, err)
+		found, err := client.Confirm(t.Context(), id, spec.Grant{IPCLock: spec.IPCLockYes})
+		if err != nil || !found.Wrote {
+			t.Fatalf("found: %v, error: %v", found, err)
 		}
 		creations, edits = append(creations, created.Sub(start)), append(edits, time.Since(created))
 	}

@@ -68,35 +68,32 @@ func run(ctx context.Context, seed, number int, update bool, folders []string) e
 		return err
 	}
 	old := strings.SplitAfter(string(known), "\n")
-	var kept, unknown []string
-	for _, line := range old {
-		if folder, _, _ := strings.Cut(line, "\t"); line != "" && !slices.Contains(folders, folder) {
-			kept = append(kept, line)
-		}
-	}
+	kept, unknown, problems := old, 0, []error(nil)
 	for _, folder := range folders {
 		survivors, ran, err := tryPackage(ctx, folder, seed, number)
 		if err != nil {
-			return fmt.Errorf("%s: %w", folder, err)
+			problems = append(problems, fmt.Errorf("%s: %w", folder, err))
+			continue
 		}
+		kept = slices.DeleteFunc(slices.Clone(kept), func(line string) bool { return strings.HasPrefix(line, folder+"\t") })
 		fmt.Printf("%s: %d of %d mutants are killed\n", folder, ran-len(survivors), ran)
 		for _, m := range survivors {
 			line := folder + "\t" + m.name() + "\n"
 			kept = append(kept, line)
 			if !slices.Contains(old, line) {
-				unknown = append(unknown, line)
+				unknown++
 				fmt.Printf("  survives: %s", line)
 			}
 		}
 	}
 	if update {
 		slices.Sort(kept)
-		return os.WriteFile(table, []byte(strings.Join(kept, "")), 0o644)
+		problems = append(problems, os.WriteFile(table, []byte(strings.Join(kept, "")), 0o644))
+	} else if unknown > 0 {
+		problems = append(problems, fmt.Errorf("%d survivors are not in %s: test what they change, or add them with -update",
+			unknown, table))
 	}
-	if len(unknown) > 0 {
-		return fmt.Errorf("%d survivors are not in %s: test what they change, or add them with -update", len(unknown), table)
-	}
-	return nil
+	return errors.Join(problems...)
 }
 
 // choose returns a number of mutants of a package's files, by their names.
@@ -206,6 +203,11 @@ func compile(ctx context.Context, folder, scratch string, sources map[string][]b
 			of := slices.Clone(chosen)
 			of = slices.DeleteFunc(of, func(m mutant) bool { return m.file != file })
 			written[file] = withMutants(source, of)
+			for _, m := range of {
+				if !strings.Contains(written[file], m.condition()) {
+					return "", nil, fmt.Errorf("%s: there is no switch for %s", file, m.name())
+				}
+			}
 			name = regexp.MustCompile(`(?m)^package (\w+)`).FindStringSubmatch(string(source))[1]
 		}
 		written["chosen_mutant.go"] = fmt.Sprintf(chooser, name)

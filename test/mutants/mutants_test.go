@@ -41,7 +41,7 @@ func TestWithMutants(t *testing.T) {
 	want := `package p
 
 func f(a, b int) (bool, error) {
-	if ((` + two + ` && (a < b || b > 3) || !` + two + ` && (a < b && b > 3))) != ` + one + ` {
+	if ((` + one + ` && (a < b || b > 3) || !` + one + ` && (a < b && b > 3))) != ` + two + ` {
 		a++
 		return !chosenMutant("3"), nil
 	}
@@ -51,7 +51,7 @@ func f(a, b int) (bool, error) {
 }
 `
 	chosen := []mutant{all[0], all[1], all[2], all[6]}
-	chosen[0].number, chosen[1].number, chosen[2].number, chosen[3].number = 4, 1, 2, 3
+	chosen[0].number, chosen[1].number, chosen[2].number, chosen[3].number = 4, 2, 1, 3
 	if diff := cmp.Diff(want, withMutants([]byte(source), chosen)); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}

@@ -19,6 +19,7 @@ type mutant struct {
 	was, is        string // the piece of source, and what takes its place
 	number         int    // 1 for the first of those that were chosen
 	from, to       int    // of the piece, in bytes
+	order          int    // of two mutants of one piece: a condition is around its operator
 	// switched is source that does what the piece does, and what its mutant does where the condition holds. It gets
 	// source inside of the piece by inner.
 	switched func(condition string, inner func(ast.Node) string) string
@@ -28,6 +29,9 @@ type mutant struct {
 func (m mutant) name() string {
 	return m.file + "\t" + m.function + "\t" + m.was + "\t" + m.is
 }
+
+// condition holds in the program of tests that is this mutant.
+func (m mutant) condition() string { return fmt.Sprintf("chosenMutant(\"%d\")", m.number) }
 
 // opposites are the operators that take the place of others. A comparison moves by one, which tests of limits notice.
 var opposites = map[token.Token]token.Token{
@@ -49,7 +53,7 @@ func mutants(file string, source []byte) ([]mutant, error) {
 	function := ""
 	add := func(n ast.Node, is string, switched func(condition string, inner func(ast.Node) string) string) {
 		all = append(all, mutant{file: file, function: function, was: strings.Join(strings.Fields(text(n)), " "), is: is,
-			from: offset(n.Pos()), to: offset(n.End()), switched: switched})
+			from: offset(n.Pos()), to: offset(n.End()), order: len(all), switched: switched})
 	}
 	truth := func(n ast.Expr) {
 		if name, ok := n.(*ast.Ident); ok && (name.Name == "true" || name.Name == "false") {
@@ -121,7 +125,7 @@ func mutants(file string, source []byte) ([]mutant, error) {
 func withMutants(source []byte, of []mutant) string {
 	of = slices.Clone(of)
 	slices.SortFunc(of, func(a, b mutant) int {
-		return cmp.Or(cmp.Compare(a.from, b.from), cmp.Compare(b.to, a.to), cmp.Compare(a.number, b.number))
+		return cmp.Or(cmp.Compare(a.from, b.from), cmp.Compare(b.to, a.to), a.order-b.order)
 	})
 	return render(source, 0, len(source), of)
 }
@@ -138,7 +142,7 @@ func render(source []byte, from, to int, of []mutant) string {
 		out.Write(source[from:m.from])
 		inside := of
 		// The file begins at position 1.
-		out.WriteString(m.switched(fmt.Sprintf("chosenMutant(\"%d\")", m.number), func(n ast.Node) string {
+		out.WriteString(m.switched(m.condition(), func(n ast.Node) string {
 			return render(source, int(n.Pos())-1, int(n.End())-1, inside)
 		}))
 		from = m.to

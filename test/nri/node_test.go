@@ -105,6 +105,12 @@ type creation struct {
 // newNode starts a runtime. It ends with the test, and so do the plugins.
 func newNode(t *testing.T, runtime string) *node {
 	t.Helper()
+	return newNodeThatWaits(t, runtime, answer)
+}
+
+// newNodeThatWaits starts a runtime that waits so long for a plugin's answer.
+func newNodeThatWaits(t *testing.T, runtime string, answer time.Duration) *node {
+	t.Helper()
 	folder := scratch.Folder(t)
 	n := &node{
 		folder: folder, root: hcatest.V100(t), program: build(t, "../../cmd/nri-rdma", "nri-rdma"), random: chance.New(t),
@@ -196,8 +202,8 @@ func (n *node) awaitCount(t *testing.T, what string, noticed func(counters) bool
 	await.That(t, stuck, what, func() bool { return noticed(n.counters(t)) })
 }
 
-// load has the runtime create containers.
-func (n *node) load(t *testing.T) { n.ask(t, "load", &counters{}) }
+// load has the runtime create containers, with pauses of at most 2 ms.
+func (n *node) load(t *testing.T) { n.ask(t, "load 2ms", &counters{}) }
 
 func (n *node) creations(t *testing.T) (all []creation) {
 	t.Helper()

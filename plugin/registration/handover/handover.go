@@ -6,18 +6,20 @@
 //
 // Processes that replace each other meet in a folder. One of them owns the place: it holds the place's lock, has the
 // connection, and listens at a socket. The others wait behind it. When the owner ends, it gives the connection and the
-// lock, as descriptors, to a process that waits. If it ends without that, the kernel takes the lock from it, and a
-// process that waits becomes the owner with nothing in its hands. So there is never more than one owner, whichever
-// process is killed at whatever moment.
+// lock, as descriptors, to a process that waits. If it ends without that, it unlocks the place, or the kernel does, and
+// a process that waits becomes the owner with nothing in its hands. So there is never more than one owner, whichever
+// process is killed or hangs at whatever moment.
 //
 // This is said at the socket, each word a JSON object behind its length:
 //
 //	waiter → owner   the version of the protocol
 //	owner → waiter   an offer: what the waiter has to know to go on in the owner's place; again whenever that changes
 //	owner → waiter   the state, with the descriptors: nobody reads from the connection now
-//	waiter → owner   one byte: the connection is the waiter's as soon as this write has succeeded
-//	owner → waiter   instead, if that byte does not come in time: the connection is the owner's again
+//	waiter → owner   one byte, once it has understood all of it. If this write succeeds, the connection is the waiter's;
+//	                 if it fails, the connection is not, whatever became of the owner
 //	waiter → owner   end: the owner may end, since another process listens at the socket
+//
+// An owner that waits in vain for that byte first makes the write fail, and then goes on with the connection as its own.
 //
 // A service of systemd has no process that waits, since systemd starts none before the last one has ended. There
 // systemd keeps the connection meanwhile: see Store.
@@ -48,13 +50,19 @@ const (
 	joinAgain = 20 * time.Millisecond
 )
 
-// greetWithin is how long a process may take to greet another one, on a busy node. One that takes longer hangs, and is
-// not waited for. Tests have less time.
-var greetWithin = 10 * time.Second
+// greetWithin is how long a process may take to greet another one. One that takes longer hangs, and is not waited for: if
+// it ever goes on, there are two. Tests have less time.
+var greetWithin = 30 * time.Second
 
-// ErrRefused means that the owner keeps its connection from this process: another version speaks another protocol, or
-// it was too slow.
+// listenWithin is how long the holder of a place's lock may take until it listens. One that takes longer has ended, and
+// a process that hangs has a copy of the lock.
+const listenWithin = time.Second
+
+// ErrRefused means that the owner keeps its connection from this process: another version speaks another protocol.
 var ErrRefused = errors.New("the process that has the connection does not give it to this one")
+
+// ErrHangs means that a process holds the place and does not answer.
+var ErrHangs = errors.New("another process does not answer")
 
 // word is what processes say to each other: one field of it.
 type word struct {
@@ -65,15 +73,15 @@ type word struct {
 }
 
 // say writes a word.
-func say(to *net.UnixConn, w word) error { return sayWith(to, readWithin, w) }
+func say(to *net.UnixConn, w word) error { return sayWith(to, time.Now().Add(readWithin), w) }
 
-// sayWith writes a word with descriptors, to a process that may take as long as the patience to read it.
-func sayWith(to *net.UnixConn, patience time.Duration, w word, descriptors ...int) error {
+// sayWith writes a word with descriptors, to a process that has to read it until some time.
+func sayWith(to *net.UnixConn, until time.Time, w word, descriptors ...int) error {
 	text, err := json.Marshal(w)
 	if err != nil {
 		return err
 	}
-	if err := to.SetWriteDeadline(time.Now().Add(patience)); err != nil {
+	if err := to.SetWriteDeadline(until); err != nil {
 		return err
 	}
 	defer func() { _ = to.SetWriteDeadline(time.Time{}) }() // if it fails, so does the next write

@@ -12,6 +12,8 @@ import (
 	"slices"
 	"sync"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 // Owner is the place of the process that has the connection. It is safe for concurrent use.
@@ -23,13 +25,14 @@ type Owner struct {
 	mu      sync.Mutex
 	offer   json.RawMessage // nil before the first one
 	waiting []*waiting
+	given   bool // the place is another process's
 }
 
 // waiting is a process that waits.
 type waiting struct {
 	*net.UnixConn
-	takes chan struct{} // closed when it takes the connection
-	gone  chan struct{} // closed when it says nothing more
+	accepted chan struct{} // closed when it has taken the connection
+	gone     chan struct{} // closed when it says nothing more
 }
 
 // own makes the holder of the lock the owner: it listens in place of the owner before it.
@@ -75,13 +78,13 @@ func (o *Owner) welcome(c *net.UnixConn) {
 		_, _ = say(c, word{Refused: err.Error()}), c.Close() // it sees that it is not wanted
 		return
 	}
-	w := &waiting{c, make(chan struct{}), make(chan struct{})}
+	w := &waiting{UnixConn: c, accepted: make(chan struct{}), gone: make(chan struct{})}
 	o.mu.Lock()
 	o.waiting = append(o.waiting, w)
 	o.tell(w)
 	o.mu.Unlock()
 	if n, _ := c.Read(make([]byte, 1)); n == 1 {
-		close(w.takes)
+		close(w.accepted)
 		_, _ = c.Read(make([]byte, 1)) // its end, or ours
 	}
 	close(w.gone)
@@ -115,9 +118,9 @@ func (o *Owner) Offer(offer any) error {
 	return nil
 }
 
-// Give gives the connection to a process that waits, and returns when another process listens in this one's place. No
-// process may be reading from the connection. The other process has to take it within the patience: the runtime's next
-// request waits meanwhile. With an error, the connection is still this process's.
+// Give gives the connection and the place to a process that waits, and returns when that listens in this one's place.
+// No process may be reading from the connection. The other process has to take it within the patience: the runtime's
+// next request waits meanwhile. With an error, both are still this process's.
 func (o *Owner) Give(connection *net.UnixConn, state json.RawMessage, patience time.Duration) error {
 	if o == nil {
 		return errors.New("no process can wait for it")
@@ -127,38 +130,41 @@ func (o *Owner) Give(connection *net.UnixConn, state json.RawMessage, patience t
 	o.mu.Unlock()
 	err := errors.New("no process waits for it")
 	for _, w := range all {
-		if err = o.give(w, connection, state, patience); err == nil {
-			return nil
+		if err = o.handTo(w, connection, state, patience); err == nil {
+			break
 		}
+		_ = w.Close() // it can come back
 	}
+	o.mu.Lock()
+	o.given = err == nil
+	o.mu.Unlock()
 	return err
 }
 
-func (o *Owner) give(w *waiting, connection *net.UnixConn, state json.RawMessage, patience time.Duration) error {
+func (o *Owner) handTo(w *waiting, connection *net.UnixConn, state json.RawMessage, patience time.Duration) error {
+	late := time.Now().Add(patience)
 	if err := withDescriptor(connection, func(fd int) error {
-		return sayWith(w.UnixConn, patience, word{State: state}, fd, int(o.lock.Fd()))
+		return sayWith(w.UnixConn, late, word{State: state}, fd, int(o.lock.Fd()))
 	}); err != nil {
-		_ = w.Close() // it waits no longer
 		return fmt.Errorf("a process that waits does not listen: %w", err)
 	}
 	select {
-	case <-w.takes:
+	case <-w.accepted:
 	case <-w.gone:
-	case <-time.After(patience):
+	case <-time.After(time.Until(late)):
 		_ = w.CloseRead() // from here on it cannot take it any more, but it may have just before
 		<-w.gone
 	}
 	select {
-	case <-w.takes:
-		select {
-		case <-w.gone:
-		case <-time.After(patience):
-		}
-		return nil
+	case <-w.accepted:
 	default:
-		_, _ = say(w.UnixConn, word{Refused: "it did not take the connection in time"}), w.Close() // it may be gone
 		return fmt.Errorf("a process that waits did not take it within %s", patience)
 	}
+	select {
+	case <-w.gone:
+	case <-time.After(patience):
+	}
+	return nil
 }
 
 // Close ends the ownership: those that wait see that, and one of them becomes the owner.
@@ -167,9 +173,12 @@ func (o *Owner) Close() {
 		return
 	}
 	_ = o.listener.Close() // whatever it says, nobody is accepted any more
-	_ = o.lock.Close()     // and the lock is free, or another process's
 	o.mu.Lock()
 	defer o.mu.Unlock()
+	if !o.given { // also where a process that hangs has a copy of the lock
+		_ = unix.Flock(int(o.lock.Fd()), unix.LOCK_UN) // if it fails, closing the lock does it
+	}
+	_ = o.lock.Close()
 	for _, w := range o.waiting {
 		_ = w.Close() // it sees the end
 	}

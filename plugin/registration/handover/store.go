@@ -43,7 +43,7 @@ func Store(connection *net.UnixConn, state json.RawMessage) error {
 	}
 	return errors.Join(withDescriptor(connection, func(fd int) error {
 		return notify("FDSTORE=1\nFDNAME="+storedConnection, fd)
-	}), settled())
+	}), barrier())
 }
 
 // Stored returns what systemd has kept for this process, and has systemd forget it; nil if there is nothing.
@@ -70,7 +70,7 @@ func Stored() (*net.UnixConn, json.RawMessage, error) {
 	// within a message. Of a connection that has ended, systemd has dropped its copy, and the state would keep later ones
 	// out.
 	failed = errors.Join(failed, notify("FDSTOREREMOVE=1\nFDNAME="+storedConnection), notify("FDSTOREREMOVE=1\nFDNAME="+
-		storedState), settled())
+		storedState), barrier())
 	if connection == nil {
 		return nil, nil, failed
 	}
@@ -81,8 +81,8 @@ func Stored() (*net.UnixConn, json.RawMessage, error) {
 	return connection, state, nil
 }
 
-// settled returns when systemd has read all that was said before.
-func settled() error {
+// barrier returns when systemd has read all that was said before.
+func barrier() error {
 	var ends [2]int
 	if err := unix.Pipe2(ends[:], unix.O_CLOEXEC|unix.O_NONBLOCK); err != nil {
 		return err

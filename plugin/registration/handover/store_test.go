@@ -154,7 +154,7 @@ func TestStoreIsIncomplete(t *testing.T) {
 	s := startSystemd(t)
 	err := withDescriptor(connection, func(fd int) error { return notify("FDSTORE=1\nFDNAME="+storedConnection, fd) })
 	if err == nil {
-		err = settled()
+		err = barrier()
 	}
 	if err != nil {
 		t.Fatal(err)
@@ -175,7 +175,7 @@ func TestStoreOfAConnectionThatEnded(t *testing.T) {
 	connection, _ := pair(t)
 	s := startSystemd(t)
 	if err := errors.Join(Store(connection, json.RawMessage(`1`)), notify("FDSTOREREMOVE=1\nFDNAME="+storedConnection),
-		settled()); err != nil {
+		barrier()); err != nil {
 		t.Fatal(err)
 	}
 	if got, want := s.next(t), "connection false, state , error <nil>"; got != want {

@@ -8,9 +8,12 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io/fs"
 	"net"
 	"os"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 // Waiter is a process that waits behind the owner of a place. It is for one goroutine.
@@ -27,7 +30,7 @@ func Join(ctx context.Context, folder, name string) (*Owner, *Waiter, error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	for enough := time.Now().Add(greetWithin); ; {
+	for began := time.Now(); ; {
 		lock, err := p.tryLock()
 		if err != nil {
 			return nil, nil, err
@@ -43,10 +46,14 @@ func Join(ctx context.Context, folder, name string) (*Owner, *Waiter, error) {
 		if err == nil {
 			return nil, waiter, nil
 		}
-		if time.Now().After(enough) {
-			return nil, nil, fmt.Errorf("another process holds %s and does not answer: %w", p.lock, err)
+		within := greetWithin
+		if errors.Is(err, unix.ECONNREFUSED) || errors.Is(err, fs.ErrNotExist) {
+			within = listenWithin // it does not listen yet, or has just ended
 		}
-		select { // the owner does not listen yet, or has just ended
+		if time.Since(began) > within {
+			return nil, nil, fmt.Errorf("%w, which holds %s: %w", ErrHangs, p.lock, err)
+		}
+		select {
 		case <-ctx.Done():
 			return nil, nil, ctx.Err()
 		case <-time.After(joinAgain):
@@ -67,10 +74,24 @@ func (p place) wait() (*Waiter, error) {
 	return &Waiter{place: p, owner: c}, nil
 }
 
-// Next waits for the owner's next word: an offer, or the state that comes with the connection. Then Take must follow,
-// or Close. The error is ErrRefused where the owner gives it to other processes alone; any other one means that the
-// owner or the context is gone: Join again.
-func (w *Waiter) Next(ctx context.Context) (offer, state json.RawMessage, err error) {
+// News is what the owner says to a process that waits.
+type News struct {
+	Kind Kind
+	Text json.RawMessage
+}
+
+// Kind is the kind of News.
+type Kind int
+
+const (
+	Offer Kind = iota // what this process has to know to go on in the owner's place
+	State             // the connection comes with it: Accept must follow, or Close
+)
+
+// Next waits for the owner's next word. The error is ErrRefused where the owner gives the connection to other processes
+// alone, and ErrHangs where it does not greet this one; any other one means that the owner or the context is gone: Join
+// again.
+func (w *Waiter) Next(ctx context.Context) (News, error) {
 	interrupted := make(chan struct{})
 	stop := context.AfterFunc(ctx, func() {
 		_ = w.owner.SetReadDeadline(time.Unix(1, 0)) // if it fails, the owner is gone
@@ -84,33 +105,26 @@ func (w *Waiter) Next(ctx context.Context) (offer, state json.RawMessage, err er
 	w.given = append(w.given, files...)
 	switch {
 	case err != nil && ctx.Err() != nil:
-		return nil, nil, ctx.Err()
+		return News{}, ctx.Err()
 	case errors.Is(err, os.ErrDeadlineExceeded):
-		return nil, nil, fmt.Errorf("%w: it does not answer", ErrRefused)
+		return News{}, ErrHangs
 	case err != nil:
-		return nil, nil, err
+		return News{}, err
 	case said.Refused != "":
-		return nil, nil, fmt.Errorf("%w: %s", ErrRefused, said.Refused)
-	case said.State != nil && len(w.given) != 2:
-		return nil, nil, fmt.Errorf("%d descriptors instead of 2", len(w.given))
+		return News{}, fmt.Errorf("%w: %s", ErrRefused, said.Refused)
+	case said.State == nil:
+		return News{Offer, said.Offer}, nil
+	case len(w.given) != 2:
+		return News{}, fmt.Errorf("%d descriptors instead of 2", len(w.given))
 	}
-	return said.Offer, said.State, nil
+	return News{State, said.State}, nil
 }
 
-// Take makes this process the owner, with the connection. Where an error comes with a connection, this process has it,
-// but later ones cannot wait for it.
-func (w *Waiter) Take() (*Owner, *net.UnixConn, error) {
+// Accept makes this process the owner, with the connection. Where an error comes with a connection, this process has
+// it, but later ones cannot wait for it.
+func (w *Waiter) Accept() (*Owner, *net.UnixConn, error) {
 	if _, err := w.owner.Write([]byte{1}); err != nil {
-		// The owner has taken it back and says so, or has died with it given away.
-		for {
-			said, _, err := hear(w.owner)
-			if err != nil {
-				break
-			}
-			if said.Refused != "" {
-				return nil, nil, fmt.Errorf("%w: %s", ErrRefused, said.Refused)
-			}
-		}
+		return nil, nil, fmt.Errorf("the process before has taken it back, or has ended: %w", err)
 	}
 	connection, lock := w.given[0], w.given[1]
 	w.given = nil
@@ -123,7 +137,7 @@ func (w *Waiter) Take() (*Owner, *net.UnixConn, error) {
 	return owner, socket, err
 }
 
-// Close ends the waiting. After Take it tells the process that had the connection that it may end.
+// Close ends the waiting. After Accept it tells the process that had the connection that it may end.
 func (w *Waiter) Close() {
 	_ = w.owner.Close() // it sees that
 	for _, file := range w.given {

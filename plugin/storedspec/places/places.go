@@ -30,7 +30,7 @@ type Place struct {
 // CRIO is CRI-O, which has one place.
 var CRIO = Place{
 	Name: "cri-o", Socket: "/run/crio/crio.sock", Config: "/etc/crio/crio.conf", DropIns: "/etc/crio/crio.conf.d",
-	Units: []string{"crio.service"},
+	Units: []string{"crio.service"}, Programs: []string{"/usr/bin/crio", "/usr/local/bin/crio"},
 }
 
 // Containerds are the places of containerd, its own first.

@@ -37,11 +37,12 @@ type load struct {
 // large is what a tenth of the containers have in their environment, from 100 to 400 kB of it.
 var large = strings.Repeat("0123456789abcdef", 400_000/16)
 
-// run creates one container after another, with random numbers from a seed.
-func (l *load) run(name string, seed uint64) {
+// run creates one container after another, with pauses of at most some time, and random numbers from a seed. 2 ms is as
+// much load as the kubelet makes, and more.
+func (l *load) run(name string, seed uint64, pause time.Duration) {
 	random := rand.New(rand.NewPCG(seed, 0)) //nolint:gosec // a test's
 	for n := 0; ; n++ {
-		time.Sleep(time.Duration(random.Int64N(int64(2 * time.Millisecond)))) // as much load as the kubelet makes, and more
+		time.Sleep(time.Duration(random.Int64N(int64(pause))))
 		id := fmt.Sprint(name, "-", n)
 		ctr := &api.Container{Id: id, Name: id, PodSandboxId: pod.Id}
 		// Each container has a hard limit of its own, which the plugin keeps: so its answer tells which request it is to.

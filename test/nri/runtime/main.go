@@ -7,7 +7,7 @@
 //
 // It reads commands from standard input, a line each, and answers each with a line of JSON:
 //
-//	load          start to create containers
+//	load PAUSE    start to create containers, with pauses of at most this long
 //	stop DURATION stop a container, with this grace period
 //	counters      what the runtime has noticed so far
 //	creations     what became of all creations
@@ -53,16 +53,18 @@ func main() {
 func (l *load) command(line string, seed uint64) error {
 	command, argument, _ := strings.Cut(line, " ")
 	switch command {
-	case "load":
-		for n := range uint64(4) {
-			go l.run(fmt.Sprint("c", n), seed+n)
-		}
-	case "stop":
-		grace, err := time.ParseDuration(argument)
+	case "load", "stop":
+		duration, err := time.ParseDuration(argument)
 		if err != nil {
 			return err
 		}
-		l.stop(grace)
+		if command == "stop" {
+			l.stop(duration)
+			break
+		}
+		for n := range uint64(4) {
+			go l.run(fmt.Sprint("c", n), seed+n, duration)
+		}
 	case "creations":
 		l.mu.Lock()
 		defer l.mu.Unlock()

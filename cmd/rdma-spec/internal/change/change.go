@@ -1,10 +1,11 @@
 // Copyright The rdma-spec Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package change changes files of a node, and puts them back. It knows nothing of what is in them.
+// Package change changes files of a node, and restores them. It knows nothing of what their values mean.
 //
-// A Plan says what files are to become, and prints as a unified diff. A Ledger applies plans, remembers each change and
-// the content before it, and reverts them.
+// A Plan says what files are to become, and prints as a unified diff. A Ledger applies plans for goals. It records each
+// goal, and of each file what it would be without it: the bytes, and the values of TOML files that others write, too. So
+// it can restore a file that nobody has changed since, and take its values out of one that somebody has.
 package change
 
 import (
@@ -22,19 +23,16 @@ import (
 
 // File is what a file is to become.
 type File struct {
-	Feature string // on whose behalf, where it is not that of the whole plan
+	Feature string // on whose behalf, where it is not that of the first goal
 	Path    string
 	Before  []byte      // what the plan was made from; nil where there was no file
-	Content []byte      // the same as Before where the plan only relies on the file
+	Content []byte      // the same as Before where the plan only relies on the file; nil where the file goes
 	Mode    fs.FileMode // of a file that does not exist; 0 for 0644
-	// Serves is the pattern of the files for which this one is changed, of whatever feature: the change is taken back with
-	// the last one of them. Empty where it is a change of its own.
-	Serves string
+	// Keys are the values of a TOML file that the feature sets: others write the file, too. Empty where it sets none any
+	// longer, and nil where the file is the feature's as a whole.
+	Keys []Key
 	// Editable says that people are to edit a new file: then it is theirs, and taking the change back leaves it.
 	Editable bool
-	// Base is what a new file has beside the change: what is left where others have lines in it, too. nil where it goes
-	// with the change.
-	Base []byte
 }
 
 // Whole plans files whose contents do not depend on what is there now.

@@ -13,6 +13,7 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
 
 	"github.com/rdma-spec/rdma-spec/spec/files"
 	"github.com/rdma-spec/rdma-spec/test/testing/scratch"
@@ -92,12 +93,22 @@ func (n node) open() *Ledger {
 	return l
 }
 
+// read reads the ledger.
+func (n node) read() *Ledger {
+	n.t.Helper()
+	l, err := Read(n.root)
+	if err != nil {
+		n.t.Fatal(err)
+	}
+	return l
+}
+
 // apply opens the ledger, applies a plan of names and contents, two by two, and closes it.
 func (n node) apply(feature string, files ...string) {
 	n.t.Helper()
 	l := n.open()
 	defer l.Close()
-	if err := l.Apply(feature, n.plan(files...), nil); err != nil {
+	if err := l.Apply(n.plan(files...), nil, Goal{Feature: feature}); err != nil {
 		n.t.Fatal(err)
 	}
 }
@@ -173,7 +184,7 @@ func TestNewFoldersHaveTheirMode(t *testing.T) {
 func TestRevertWithALostContent(t *testing.T) {
 	n := newNode(t, map[string]string{"a": "old"})
 	n.apply("nri", "a", "new")
-	if err := os.Remove(n.open().file(sum([]byte("old")))); err != nil {
+	if err := os.Remove(n.open().content(sum([]byte("old")))); err != nil {
 		t.Fatal(err)
 	}
 	l, err := Read(n.root)
@@ -190,7 +201,7 @@ func TestRevertWithALostContent(t *testing.T) {
 func TestApplyAgainChangesNothing(t *testing.T) {
 	n := newNode(t, map[string]string{"a": "old"})
 	n.apply("nri", "a", "new")
-	before, err := os.ReadFile(n.open().record())
+	before, err := os.ReadFile(n.open().file())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -202,10 +213,10 @@ func TestApplyAgainChangesNothing(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := l.Apply("nri", n.plan("a", "new"), func() error { return errors.New("checked") }); err != nil {
+	if err := l.Apply(n.plan("a", "new"), func() error { return errors.New("checked") }, Goal{Feature: "nri"}); err != nil {
 		t.Errorf("Apply of what is there: %v", err)
 	}
-	after, err := os.ReadFile(l.record())
+	after, err := os.ReadFile(l.file())
 	if err != nil || string(after) != string(before) {
 		t.Errorf("the record has changed: %v\n%s", err, after)
 	}
@@ -230,23 +241,26 @@ func TestRevertFollowsLinks(t *testing.T) {
 	n.check(map[string]string{"target": "old", "link": "old"})
 }
 
+// A file that is a feature's as a whole stays where somebody has changed it. One that is gone is no fault.
 func TestRevertRefusesWhatOthersChanged(t *testing.T) {
 	n := newNode(t, map[string]string{"a": "old\n", "b": "old\n"})
-	n.apply("nri", "a", "old\nours\n", "b", "ours\n")
+	n.apply("nri", "a", "old\nours\n", "b", "ours\n", "c", "ours\n")
 	n.set(map[string]string{"a": "old\nours\ntheirs\n"})
+	if err := os.Remove(n.path("c")); err != nil {
+		t.Fatal(err)
+	}
 	err := n.revert("nri")
 	var changed *Changed
-	if !errors.As(err, &changed) || changed.Path != n.path("a") || !strings.Contains(changed.Diff, "+theirs\n") ||
-		strings.Contains(changed.Diff, "+ours") {
+	if !errors.As(err, &changed) || changed.Path != n.path("a") || changed.Feature != "nri" ||
+		!strings.Contains(changed.Diff, "+theirs\n") || strings.Contains(changed.Diff, "+ours") {
 		t.Errorf("Revert: %v, %+v; want their change", err, changed)
 	}
 	n.check(map[string]string{"a": "old\nours\ntheirs\n", "b": "ours\n"})
-	if err := os.Remove(n.path("a")); err != nil {
-		t.Fatal(err)
+	n.set(map[string]string{"a": "old\nours\n"})
+	if err := n.revert("nri"); err != nil {
+		t.Error(err)
 	}
-	if err := n.revert("nri"); !errors.As(err, &changed) || !strings.Contains(changed.Diff, "/dev/null") {
-		t.Errorf("Revert of a file that was removed: %v", err)
-	}
+	n.check(map[string]string{"a": "old\n", "b": "old\n"})
 }
 
 // What others change between two runs stays: the second run starts from it.
@@ -259,34 +273,6 @@ func TestRevertKeepsWhatOthersChangedBetween(t *testing.T) {
 		t.Fatal(err)
 	}
 	n.check(map[string]string{"a": "theirs"})
-}
-
-func TestRevertInOrder(t *testing.T) {
-	n := newNode(t, map[string]string{"a": "old"})
-	n.apply("nri", "a", "nri")
-	n.apply("handler rdma", "a", "nri, handler", "b", "spec")
-	if err := n.revert("nri"); err == nil || !strings.Contains(err.Error(), "revert handler rdma first") {
-		t.Errorf("Revert: %v", err)
-	}
-	n.check(map[string]string{"a": "nri, handler", "b": "spec"})
-	if diff := cmp.Diff([]string{"handler rdma", "nri"}, n.open().Features()); diff != "" {
-		t.Error(diff)
-	}
-}
-
-func TestRevertOfOneAndOfAll(t *testing.T) {
-	n := newNode(t, map[string]string{"a": "old"})
-	n.apply("nri", "a", "nri")
-	n.apply("handler rdma", "a", "nri, handler", "b", "spec")
-	if err := n.revert("handler rdma"); err != nil {
-		t.Fatal(err)
-	}
-	n.check(map[string]string{"a": "nri"})
-	n.apply("handler rdma", "a", "nri, handler", "b", "spec")
-	if err := n.revert("handler rdma", "nri"); err != nil {
-		t.Fatal(err)
-	}
-	n.check(map[string]string{"a": "old"})
 }
 
 // However often a feature changes a file, the ledger has what was before its first change and after its last one. Of a
@@ -302,12 +288,12 @@ func TestLedgerKeepsFirstAndLast(t *testing.T) {
 		}
 		plan := append(n.plan("a", version), File{Path: program, Before: before,
 			Content: []byte("program " + version), Mode: 0o755})
-		if err := l.Apply("nri", plan, nil); err != nil {
+		if err := l.Apply(plan, nil, Goal{Feature: "nri"}); err != nil {
 			t.Fatal(err)
 		}
-		kept, err := os.ReadDir(filepath.Dir(l.file("any")))
-		if err != nil || len(l.steps) != 2 || len(kept) != 2 {
-			t.Errorf("after version %s: %d steps, %d contents, %v", version, len(l.steps), len(kept), err)
+		kept, err := os.ReadDir(filepath.Dir(l.content("any")))
+		if err != nil || len(l.Files) != 2 || len(kept) != 2 {
+			t.Errorf("after version %s: %d steps, %d contents, %v", version, len(l.Files), len(kept), err)
 		}
 		l.Close()
 	}
@@ -345,5 +331,46 @@ func TestDiff(t *testing.T) {
 	want = strings.NewReplacer("A\n", n.path("a")+"\n", "NEW", n.path("new"), "PROGRAM", n.path("program")).Replace(want)
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("Diff (-want +got):\n%s", diff)
+	}
+}
+
+// A record that this version does not understand is no empty one.
+func TestFormats(t *testing.T) {
+	for text, want := range map[string]string{
+		`{"changes":[]}`:                     "changes.json has format 0, and this rdma-spec understands format 1",
+		`{"format":2,"files":{"a":"b"}}`:     "changes.json has format 2, and this rdma-spec understands format 1",
+		`{"format":1,"files":[`:              "changes.json: unexpected EOF",
+		``:                                   "changes.json: EOF",
+		`{"format":1,"goals":[],"files":[]}`: "",
+	} {
+		n := newNode(t, nil)
+		l := n.open()
+		scratch.File(t, l.file(), text, 0o600)
+		if _, err := Read(n.root); (err == nil) != (want == "") || err != nil && !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v, want %s", text, err, want)
+		}
+	}
+}
+
+// The goal of a feature is what it was asked for last, also where no file changes.
+func TestGoals(t *testing.T) {
+	n := newNode(t, map[string]string{"a": "old"})
+	for _, like := range []string{"runc", "nvidia"} {
+		l := n.open()
+		goal := Goal{Feature: "handler rdma", Asked: map[string]string{"like": like}, Config: "/etc/containerd/config.toml"}
+		if err := l.Apply(n.plan("a", "new"), nil, goal); err != nil {
+			t.Fatal(err)
+		}
+		l.Close()
+		got, recorded := n.read().Goal("handler rdma")
+		if diff := cmp.Diff(goal, got, cmpopts.IgnoreFields(Goal{}, "Time")); diff != "" || !recorded || got.Time.IsZero() {
+			t.Errorf("%v (-want +got):\n%s", got.Time, diff)
+		}
+	}
+	if err := n.revert("handler rdma"); err != nil {
+		t.Error(err)
+	}
+	if goals := n.read().Goals; len(goals) > 0 {
+		t.Errorf("goals are left: %v", goals)
 	}
 }

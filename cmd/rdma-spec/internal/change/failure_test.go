@@ -49,7 +49,7 @@ func TestApplyPutsBackWhereSomethingFails(t *testing.T) {
 				}
 				return nil
 			}
-			if err := l.Apply("nri", n.plan("new/c", "c", "a", "new a", "b", "new b"), check); err == nil ||
+			if err := l.Apply(n.plan("new/c", "c", "a", "new a", "b", "new b"), check, Goal{Feature: "nri"}); err == nil ||
 				err.Error() != errFull.Error() {
 				t.Errorf("Apply: %v, want only %v", err, errFull)
 			}
@@ -176,7 +176,7 @@ func TestReadOnlyFolder(t *testing.T) {
 		t.Skipf("chattr: %v: %s", err, out)
 	}
 	t.Cleanup(func() { _ = exec.Command("chattr", "-i", locked).Run() }) // so that it can be removed
-	err := n.open().Apply("nri", n.plan("a", "new a", "locked/c", "c"), nil)
+	err := n.open().Apply(n.plan("a", "new a", "locked/c", "c"), nil, Goal{Feature: "nri"})
 	if err == nil || strings.Contains(err.Error(), "\n") || !strings.Contains(err.Error(),
 		"locked/c: operation not permitted") {
 		t.Errorf("Apply: %v", err)
@@ -216,7 +216,7 @@ func TestMain(m *testing.M) {
 				Content: []byte("new plugin"), Mode: 0o755},
 			File{Path: path("a"), Content: []byte("new a")}, File{Path: path("b"), Content: []byte("new b")},
 		); err == nil {
-			err = l.Apply("nri", plan, nil)
+			err = l.Apply(plan, nil, Goal{Feature: "nri"})
 		}
 	} else if err == nil {
 		err = revert(l, nil, "nri")

@@ -4,6 +4,7 @@
 package change
 
 import (
+	"bytes"
 	"crypto/sha256"
 	"encoding/json"
 	"errors"
@@ -28,28 +29,63 @@ const folder = "var/lib/rdma-spec/configure"
 // itself, so a copy of a node can be read.
 //
 // A change is recorded before the file is replaced. So after a power cut or a kill, a file has the content before or
-// after the last change that is recorded for it, and both are kept until it is made. Then there is one change of each
-// file and feature, and a program, which is large and not to be looked at, has only its hash.
+// after the change that is pending in the record, and both are kept until it is made. A program, which is large and not
+// to be looked at, has only its hash afterwards.
 type Ledger struct {
-	root  string   // of the node
-	lock  *os.File // nil: for reading
-	steps []step
-	put   func(path string, old, content []byte, mode fs.FileMode) error // tests let it fail
+	root string   // of the node
+	lock *os.File // nil: for reading
+	record
+	put func(path string, old, content []byte, mode fs.FileMode) error // tests let it fail
 }
 
-// step is one change of one file.
-type step struct {
-	Feature string    `json:"feature"` // on whose behalf, such as nri
-	Path    string    `json:"path"`    // below the ledger's root; in the record, on the node
-	Time    time.Time `json:"time"`
-	Before  string    `json:"before,omitempty"` // SHA-256 of the content, empty where there was no file
-	After   string    `json:"after"`
-	Mode    uint32    `json:"mode"`
-	Folders []string  `json:"folders,omitempty"` // that were made for the file, the outermost first; as Path
-	Serves  string    `json:"serves,omitempty"`  // as in File
-	Base    string    `json:"base,omitempty"`    // SHA-256 of that of File
-	// Editable is as in File.
-	Editable bool `json:"editable,omitempty"`
+// format is that of the record. One that is not understood is refused, since it says how to restore files.
+const format = 1
+
+type record struct {
+	Format int     `json:"format"`
+	Goals  []Goal  `json:"goals"`
+	Files  []entry `json:"files"`
+}
+
+// Goal is what a feature was asked for. What that means for a daemon, its package knows.
+type Goal struct {
+	Feature string            `json:"feature"`           // such as nri, or handler rdma
+	Asked   map[string]string `json:"asked,omitempty"`   // with which flags, such as like: runc
+	Daemon  string            `json:"daemon,omitempty"`  // such as containerd, or k3s
+	Config  string            `json:"config,omitempty"`  // the daemon's configuration, on the node
+	Version string            `json:"version,omitempty"` // of the daemon
+	Time    time.Time         `json:"time"`
+}
+
+// entry is a file that is changed.
+type entry struct {
+	Path     string   `json:"path"`               // below the ledger's root; in the record, on the node
+	Feature  string   `json:"feature,omitempty"`  // of a file that is a feature's as a whole
+	Keys     []Key    `json:"keys,omitempty"`     // of a file that others write, too
+	Original string   `json:"original,omitempty"` // SHA-256 of the file without the changes, empty where there is none
+	Written  string   `json:"written,omitempty"`  // SHA-256 of the file as it was written last
+	Mode     uint32   `json:"mode"`
+	Folders  []string `json:"folders,omitempty"` // that were made for the file, the outermost first; as Path
+	Editable bool     `json:"editable,omitempty"`
+	// Pending is a change that is recorded, and perhaps not made.
+	Pending *pending `json:"pending,omitempty"`
+}
+
+// pending is what a file, and its entry, were before a change.
+type pending struct {
+	Before string `json:"before,omitempty"` // SHA-256, empty where there was no file
+	Entry  *entry `json:"entry,omitempty"`  // nil where there was none
+}
+
+// features returns on whose behalf a file is changed.
+func (e entry) features() (all []string) {
+	if e.Feature != "" {
+		all = append(all, e.Feature)
+	}
+	for _, k := range e.Keys {
+		all = append(all, k.Feature)
+	}
+	return all
 }
 
 // Open opens the ledger of the node below a root. It fails at once where another process has it open. The caller closes
@@ -91,16 +127,22 @@ func Open(root string) (*Ledger, error) {
 // Read reads the ledger of the node below a root, to look at it. There is nothing in a ledger that does not exist.
 func Read(root string) (*Ledger, error) {
 	l := &Ledger{root: root, put: atomicfile.Change}
-	text, err := files.Content(l.record())
+	text, err := files.Content(l.file())
 	if err != nil || text == nil {
 		return l, err
 	}
-	var kept struct{ Changes []step }
-	if err := json.Unmarshal(text, &kept); err != nil {
-		return nil, fmt.Errorf("%s: %w", l.record(), err)
+	from := json.NewDecoder(bytes.NewReader(text))
+	from.UseNumber()
+	err = from.Decode(&l.record)
+	switch {
+	case l.Format != format && (err == nil || l.Format != 0):
+		return nil, fmt.Errorf("%s has format %d, and this rdma-spec understands format %d: use the version that wrote it",
+			l.file(), l.Format, format)
+	case err != nil:
+		return nil, fmt.Errorf("%s: %w", l.file(), err)
 	}
-	for _, s := range kept.Changes {
-		l.steps = append(l.steps, s.at(func(path string) string { return files.Below(root, path) }))
+	for i := range l.Files {
+		l.Files[i] = l.Files[i].at(func(path string) string { return files.Below(root, path) })
 	}
 	return l, nil
 }
@@ -112,59 +154,99 @@ func (l *Ledger) Close() {
 	}
 }
 
-// at returns a step whose paths are elsewhere.
-func (s step) at(place func(path string) string) step {
-	s.Path = place(s.Path)
-	s.Folders = slices.Clone(s.Folders)
-	for i, dir := range s.Folders {
-		s.Folders[i] = place(dir)
+// at returns an entry whose paths are elsewhere.
+func (e entry) at(place func(path string) string) entry {
+	e.Path = place(e.Path)
+	e.Folders = slices.Clone(e.Folders)
+	for i, dir := range e.Folders {
+		e.Folders[i] = place(dir)
 	}
-	if s.Serves != "" {
-		s.Serves = place(s.Serves)
+	e.Keys = slices.Clone(e.Keys)
+	for i := range e.Keys {
+		e.Keys[i].Before, e.Keys[i].After = plain(e.Keys[i].Before), plain(e.Keys[i].After)
 	}
-	return s
+	if e.Pending != nil && e.Pending.Entry != nil {
+		old := e.Pending.Entry.at(place)
+		e.Pending = &pending{Before: e.Pending.Before, Entry: &old}
+	}
+	return e
 }
 
-func (l *Ledger) record() string { return files.Below(l.root, folder+"/changes.json") }
-
-func (l *Ledger) file(hash string) string { return files.Below(l.root, folder+"/contents/"+hash) }
-
-// Features returns on whose behalf files are changed, the last one first.
-func (l *Ledger) Features() []string {
-	var all []string
-	for _, s := range slices.Backward(l.steps) {
-		if !slices.Contains(all, s.Feature) {
-			all = append(all, s.Feature)
+// plain returns a value as TOML has it: whole numbers are an int64.
+func plain(value any) any {
+	switch v := value.(type) {
+	case json.Number:
+		if whole, err := v.Int64(); err == nil {
+			return whole
 		}
+		number, _ := v.Float64() // it is a number
+		return number
+	case []any:
+		for i := range v {
+			v[i] = plain(v[i])
+		}
+	case map[string]any:
+		for key := range v {
+			v[key] = plain(v[key])
+		}
+	}
+	return value
+}
+
+func (l *Ledger) file() string { return files.Below(l.root, folder+"/changes.json") }
+
+func (l *Ledger) content(hash string) string { return files.Below(l.root, folder+"/contents/"+hash) }
+
+// Goal returns the goal of a feature, and whether it is recorded.
+func (l *Ledger) Goal(feature string) (Goal, bool) {
+	i := slices.IndexFunc(l.Goals, func(g Goal) bool { return g.Feature == feature })
+	if i < 0 {
+		return Goal{}, false
+	}
+	return l.Goals[i], true
+}
+
+// Features returns on whose behalf files are changed, or are as they were to be, the last one first.
+func (l *Ledger) Features() (all []string) {
+	add := func(features ...string) {
+		for _, feature := range slices.Backward(features) {
+			if !slices.Contains(all, feature) {
+				all = append(all, feature)
+			}
+		}
+	}
+	for _, e := range slices.Backward(l.Files) {
+		add(e.features()...)
+	}
+	for _, g := range slices.Backward(l.Goals) {
+		add(g.Feature)
 	}
 	return all
 }
 
 // save writes the record.
 func (l *Ledger) save() error {
-	var kept struct {
-		Changes []step `json:"changes"`
-	}
-	for _, s := range l.steps {
-		kept.Changes = append(kept.Changes, s.at(func(path string) string { return files.OnNode(l.root, path) }))
+	kept := record{Format: format, Goals: l.Goals}
+	for _, e := range l.Files {
+		kept.Files = append(kept.Files, e.at(func(path string) string { return files.OnNode(l.root, path) }))
 	}
 	text, err := json.MarshalIndent(kept, "", "  ")
 	if err != nil {
 		return err
 	}
-	return atomicfile.Write(l.record(), append(text, '\n'), 0o600)
+	return atomicfile.Write(l.file(), append(text, '\n'), 0o600)
 }
 
-// keep keeps a content, and returns its hash, as sum does.
-func (l *Ledger) keep(content []byte) (string, error) {
-	hash := sum(content)
+// keep keeps a content by its hash.
+func (l *Ledger) keep(content []byte) error {
 	if content == nil {
-		return "", nil
+		return nil
 	}
-	if _, err := os.Stat(l.file(hash)); err == nil {
-		return hash, nil
+	file := l.content(sum(content))
+	if _, err := os.Stat(file); err == nil {
+		return nil
 	}
-	return hash, atomicfile.Write(l.file(hash), content, 0o600)
+	return atomicfile.Write(file, content, 0o600)
 }
 
 // kept returns a content that was kept, nil for that of no file.
@@ -172,9 +254,9 @@ func (l *Ledger) kept(hash string) ([]byte, error) {
 	if hash == "" {
 		return nil, nil
 	}
-	content, err := files.Content(l.file(hash))
+	content, err := files.Content(l.content(hash))
 	if err == nil && sum(content) != hash {
-		err = fmt.Errorf("%s is lost or damaged: correct the files by hand, and drop the record with --forget", l.file(hash))
+		err = fmt.Errorf("%s is lost or damaged: correct the files by hand, and drop the record with --forget", l.content(hash))
 	}
 	return content, err
 }
@@ -193,31 +275,31 @@ func current(path string) (string, error) {
 	return sum(content), err
 }
 
-// needs reports whether a change needs a content: to put it back, or to compare it with what somebody else has made of
-// it.
-func (s step) needs(hash string) bool {
-	program := s.Mode&0o111 != 0
-	return s.Before == hash || s.Base == hash || s.After == hash && !program
+// needs reports whether an entry needs a content: to restore it, or to compare it with what somebody else has made of it.
+func (e entry) needs(hash string) bool {
+	program := e.Mode&0o111 != 0
+	return e.Original == hash || e.Written == hash && (!program || e.Pending != nil) ||
+		e.Pending != nil && (e.Pending.Before == hash || e.Pending.Entry != nil && e.Pending.Entry.needs(hash))
 }
 
 // sweep removes what a run left that was killed.
 func (l *Ledger) sweep() {
-	atomicfile.Sweep(l.record())
-	for _, s := range l.steps {
-		atomicfile.Sweep(s.Path)
+	atomicfile.Sweep(l.file())
+	for _, e := range l.Files {
+		atomicfile.Sweep(e.Path)
 	}
 	l.prune()
 }
 
-// prune removes contents that no change needs.
+// prune removes contents that no entry needs.
 func (l *Ledger) prune() {
-	all, err := os.ReadDir(filepath.Dir(l.file("any")))
+	all, err := os.ReadDir(filepath.Dir(l.content("any")))
 	if err != nil {
 		return // they do no harm
 	}
-	for _, entry := range all {
-		if !slices.ContainsFunc(l.steps, func(s step) bool { return s.needs(entry.Name()) }) {
-			_ = os.Remove(l.file(entry.Name())) // it does no harm
+	for _, found := range all {
+		if !slices.ContainsFunc(l.Files, func(e entry) bool { return e.needs(found.Name()) }) {
+			_ = os.Remove(l.content(found.Name())) // it does no harm
 		}
 	}
 }
@@ -233,11 +315,11 @@ func missingFolders(path string) (missing []string) {
 	}
 }
 
-// Files returns the files that are changed on behalf of a feature.
-func (l *Ledger) Files(feature string) (paths []string) {
-	for _, s := range l.steps {
-		if s.Feature == feature {
-			paths = append(paths, s.Path)
+// Paths returns the files that are changed on behalf of a feature.
+func (l *Ledger) Paths(feature string) (paths []string) {
+	for _, e := range l.Files {
+		if slices.Contains(e.features(), feature) {
+			paths = append(paths, e.Path)
 		}
 	}
 	return paths

@@ -33,7 +33,7 @@ func TestApplyOnlyToWhatWasRead(t *testing.T) {
 			plan := n.plan("a", "new a", "b", "new b", "c", "old c", "d", "new d")
 			meanwhile.do(n)
 			before := n.files()
-			changedMeanwhile(t, n, n.open().Apply("nri", plan, nil), meanwhile.file)
+			changedMeanwhile(t, n, n.open().Apply(plan, nil, Goal{Feature: "nri"}), meanwhile.file)
 			n.check(before)
 			if l, err := Read(n.root); err != nil || len(l.Features()) > 0 {
 				t.Errorf("features are left: %q, %v", l.Features(), err)
@@ -86,7 +86,7 @@ func TestChangedInTheMiddle(t *testing.T) {
 			n := newNode(t, old)
 			l := n.open()
 			l.put = meanwhileFiles{n, file, file}.put
-			changedMeanwhile(t, n, l.Apply("nri", n.plan("new/c", "c", "a", "new a", "b", "new b"), nil), file)
+			changedMeanwhile(t, n, l.Apply(n.plan("new/c", "c", "a", "new a", "b", "new b"), nil, Goal{Feature: "nri"}), file)
 			n.check(with(old))
 			l.Close()
 
@@ -110,10 +110,10 @@ func TestChangedInTheMiddle(t *testing.T) {
 func TestChangedDuringTheCheck(t *testing.T) {
 	n := newNode(t, map[string]string{"a": "old a", "b": "old b"})
 	l := n.open()
-	err := l.Apply("nri", n.plan("a", "new a", "b", "new b"), func() error {
+	err := l.Apply(n.plan("a", "new a", "b", "new b"), func() error {
 		n.set(map[string]string{"a": "theirs"})
 		return errFull
-	})
+	}, Goal{Feature: "nri"})
 	if !errors.Is(err, errFull) || !errors.Is(err, atomicfile.ErrChanged) || !errors.Is(err, ErrNotRestored) {
 		t.Errorf("Apply: %v", err)
 	}

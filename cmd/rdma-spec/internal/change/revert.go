@@ -4,52 +4,44 @@
 package change
 
 import (
-	"errors"
 	"fmt"
-	"maps"
-	"path/filepath"
-	"reflect"
-	"regexp"
 	"slices"
 	"strings"
 
-	"github.com/aymanbagabas/go-udiff"
-
-	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/tomledit"
 	"github.com/rdma-spec/rdma-spec/spec/files"
 )
 
-// Changed is the error where a change cannot be taken back, since somebody else has changed the same lines later.
+// Changed is the error where a change cannot be taken back, since somebody else has changed the file later.
 type Changed struct {
 	Feature, Path string
-	Later         string // the feature that has changed them; "" where it was not rdma-spec
 	Diff          string // what others changed
+	Cause         error  // why the feature's values cannot be taken out; nil where the file is the feature's as a whole
 }
 
 // Error implements error.
 func (c *Changed) Error() string {
-	if c.Later != "" {
-		return fmt.Sprintf("%s was changed for %s after it was changed for %s: revert %[2]s first", c.Path, c.Later,
-			c.Feature)
+	why := ""
+	if c.Cause != nil {
+		why = " (" + c.Cause.Error() + ")"
 	}
-	return fmt.Sprintf("%s was changed since rdma-spec configure %s wrote it, and stays as it is: take this difference "+
-		"back, or remove the lines of rdma-spec by hand and forget them with --forget", c.Path, c.Feature)
+	return fmt.Sprintf("%s was changed since rdma-spec configure %s wrote it, and stays as it is%s: take this difference "+
+		"back, or remove the lines of rdma-spec by hand and forget them with --forget", c.Path, c.Feature, why)
 }
 
 // Reversal is what a Revert does: the files, and what they become.
 type Reversal struct {
 	steps    []step            // one for each file, in the order in which they happen
 	contents map[string][]byte // that the ledger needs for them, by their hashes
-	kept     []step            // what the ledger has afterwards
+	kept     record            // what the ledger has afterwards
+	empty    bool
 	Diff     string
-	Left     []error // files that stay as they are, since somebody else has changed the same lines
 }
 
 // Contents returns what the files become, by their paths; nil for one that is removed.
 func (r *Reversal) Contents() map[string][]byte {
 	all := map[string][]byte{}
 	for _, s := range r.steps {
-		all[s.Path] = r.contents[s.After]
+		all[s.path] = r.contents[s.to]
 	}
 	return all
 }
@@ -60,188 +52,158 @@ func (r *Reversal) RemoveBefore(other, path string) error {
 	if err != nil || now == nil {
 		return err
 	}
-	i := slices.IndexFunc(r.steps, func(s step) bool { return s.Path == other })
-	r.steps = slices.Insert(r.steps, i, step{Path: path, Before: sum(now), Mode: 0o644})
+	i := slices.IndexFunc(r.steps, func(s step) bool { return s.path == other })
+	r.steps = slices.Insert(r.steps, i, step{path: path, from: sum(now), mode: 0o644})
 	r.contents[sum(now)], r.Diff = now, r.Diff+diff(path, now, nil)
 	return nil
 }
 
-// Empty reports whether there is nothing to restore.
-func (r *Reversal) Empty() bool { return len(r.steps) == 0 }
+// Empty reports whether there is nothing to restore, and nothing to drop from the record.
+func (r *Reversal) Empty() bool { return r.empty }
 
 // Paths returns the files that are restored.
 func (r *Reversal) Paths() (all []string) {
 	for _, s := range r.steps {
-		all = append(all, s.Path)
+		if s.from != s.to {
+			all = append(all, s.path)
+		}
 	}
 	return all
 }
 
 // Reversal returns what takes back the changes on behalf of features. What others have changed in the files since
-// stays. It fails with Changed where they have changed the same lines.
+// stays. It fails with Changed where they have changed a file that is a feature's as a whole, or that is no TOML.
 func (l *Ledger) Reversal(features ...string) (r Reversal, err error) {
-	r.kept, r.contents = slices.Clone(l.steps), map[string][]byte{}
-	gone := l.gone(features)
-	now := map[string][]byte{} // what has been taken back so far, by the file
-	for i, s := range slices.Backward(l.steps) {
-		if !gone[i] {
+	gone := func(feature string) bool { return slices.Contains(features, feature) }
+	r.contents, r.empty = map[string][]byte{}, !slices.ContainsFunc(l.Features(), gone)
+	var folders []string
+	for _, e := range slices.Backward(l.Files) {
+		if !slices.ContainsFunc(e.features(), gone) {
+			r.kept.Files = append(r.kept.Files, e)
 			continue
 		}
-		content, again := now[s.Path]
-		if !again {
-			if content, err = files.Content(s.Path); err != nil {
-				return r, err
+		now, err := files.Content(e.Path)
+		if err != nil {
+			return r, err
+		}
+		content, rest, err := l.without(e, now, gone)
+		if err != nil {
+			return r, err
+		}
+		if !files.Same(now, content) {
+			r.steps = append(r.steps, e.step(sum(now), sum(content)))
+			r.Diff += diff(e.Path, now, content)
+		} else if now == nil && len(e.Folders) > 0 {
+			r.steps = append(r.steps, e.step("", "")) // a run was killed before it removed them
+		}
+		for _, kept := range [][]byte{now, content} {
+			r.contents[sum(kept)] = kept
+		}
+		if len(rest.features()) > 0 {
+			r.contents[rest.Original], err = l.kept(rest.Original)
+			r.kept.Files = append(r.kept.Files, rest)
+		} else {
+			folders = append(folders, e.Folders...)
+		}
+		if err != nil {
+			return r, err
+		}
+	}
+	slices.Reverse(r.kept.Files)
+	for i, e := range r.kept.Files { // the folders of a file that goes are those of one that stays in them
+		for _, dir := range folders {
+			if strings.HasPrefix(e.Path, dir+"/") && !slices.Contains(e.Folders, dir) {
+				e.Folders = append(slices.Clone(e.Folders), dir)
+				slices.Sort(e.Folders)
 			}
 		}
-		is := s
-		is.Before = sum(content)
-		r.contents[is.Before] = content
-		if err = l.rebase(&r, i, gone); err == nil {
-			content, err = l.without(s, content)
-		}
-		switch {
-		case err != nil && s.Editable:
-			continue
-		case err != nil && s.Serves != "":
-			r.Left, gone[i] = append(r.Left, err), false
-			continue
-		case err != nil:
-			return r, err
-		case again:
-			i := slices.IndexFunc(r.steps, func(other step) bool { return other.Path == s.Path })
-			is.Before = r.steps[i].Before
-			r.steps = slices.Delete(r.steps, i, i+1)
-		}
-		is.After, now[s.Path] = sum(content), content
-		r.contents[is.After] = content
-		r.steps = append(r.steps, is)
+		r.kept.Files[i] = e
 	}
-	for _, s := range r.steps {
-		if before, err := files.Content(s.Path); err == nil && !files.Same(before, now[s.Path]) { // it was read before
-			r.Diff += diff(s.Path, before, now[s.Path])
-		}
-	}
-	r.kept = without(r.kept, gone)
+	r.kept.Goals = slices.DeleteFunc(slices.Clone(l.Goals), func(g Goal) bool { return gone(g.Feature) })
 	return r, nil
 }
 
-// gone reports which steps go with features: theirs, and those that serve none of the files that are left.
-func (l *Ledger) gone(features []string) []bool {
-	gone := make([]bool, len(l.steps))
-	for i, s := range l.steps {
-		gone[i] = s.Serves == "" && slices.Contains(features, s.Feature)
+// without returns what a file becomes without features, and its entry with those that are left.
+func (l *Ledger) without(e entry, now []byte, gone func(feature string) bool) ([]byte, entry, error) {
+	original, err := l.kept(e.Original)
+	if err != nil {
+		return nil, e, err
 	}
-	for i, s := range l.steps {
-		served := false
-		for j, other := range l.steps {
-			matches, _ := filepath.Match(s.Serves, other.Path) // a bad pattern is the only error
-			served = served || matches && !gone[j]
+	untouched := sum(now) == e.Written
+	rest := e
+	rest.Feature, rest.Keys = "", slices.DeleteFunc(slices.Clone(e.Keys), func(k Key) bool { return gone(k.Feature) })
+	switch {
+	case len(rest.Keys) == 0 && untouched:
+		return original, rest, nil
+	case now == nil || files.Same(now, original):
+		return now, rest, nil
+	case e.Feature != "" && e.Editable:
+		return now, rest, nil
+	}
+	if e.Feature == "" {
+		var going []Key
+		for _, k := range e.Keys {
+			if gone(k.Feature) && !slices.ContainsFunc(rest.Keys, k.sameAs) {
+				going = append(going, k)
+			}
 		}
-		gone[i] = gone[i] || s.Serves != "" && !served
+		content, cause := without(now, going)
+		if cause == nil {
+			if original == nil && len(rest.Keys) == 0 {
+				content = orNone(content)
+			}
+			if untouched {
+				rest.Written = sum(content)
+			}
+			return content, rest, nil
+		}
+		err = cause
 	}
-	return gone
+	written, _ := l.kept(e.Written) // of a program only the hash is known
+	changed := &Changed{Path: e.Path, Diff: diff(e.Path, written, now), Cause: err}
+	changed.Feature = e.features()[slices.IndexFunc(e.features(), gone)]
+	return nil, e, changed
 }
 
-// rebase takes a step out of what the ledger keeps of later ones: the contents of its file, and the folders that were
-// made for it.
-func (l *Ledger) rebase(r *Reversal, i int, gone []bool) error {
-	for j := range r.kept {
-		s := &r.kept[j]
-		if gone[j] {
+// Without returns what the files that others write, too, would be without features, by their paths; of all features
+// where none is named.
+func (l *Ledger) Without(features ...string) (map[string][]byte, error) {
+	gone := func(feature string) bool { return len(features) == 0 || slices.Contains(features, feature) }
+	all := map[string][]byte{}
+	for _, e := range l.Files {
+		if len(e.Keys) == 0 || !slices.ContainsFunc(e.features(), gone) {
 			continue
 		}
-		for _, dir := range l.steps[i].Folders {
-			if strings.HasPrefix(s.Path, dir+"/") && !slices.Contains(s.Folders, dir) {
-				s.Folders = append(slices.Clone(s.Folders), dir)
-				slices.Sort(s.Folders)
-			}
+		now, err := files.Content(e.Path)
+		if err != nil {
+			return nil, err
 		}
-		if s.Path != l.steps[i].Path || j < i {
-			continue
-		}
-		for _, hash := range []*string{&s.Before, &s.After} {
-			content, isNew := r.contents[*hash]
-			var err error
-			if !isNew {
-				content, err = l.kept(*hash)
-			}
-			if err == nil {
-				content, err = l.without(l.steps[i], content)
-			}
-			if err != nil {
-				return &Changed{Feature: l.steps[i].Feature, Path: s.Path, Later: s.Feature}
-			}
-			*hash = sum(content)
-			r.contents[*hash] = content
+		if all[e.Path], _, err = l.without(e, now, gone); err != nil {
+			return nil, err
 		}
 	}
-	return nil
+	return all, nil
 }
 
-// without returns a content without a step's change.
-func (l *Ledger) without(s step, now []byte) ([]byte, error) {
-	before, err := l.kept(s.Before)
-	if err != nil {
-		return nil, err
-	}
-	if sum(now) == s.After || files.Same(now, before) {
-		return before, nil
-	}
-	var after []byte
-	if s.needs(s.After) {
-		after, err = l.kept(s.After)
-	}
-	if before == nil && err == nil {
-		before, err = l.kept(s.Base)
-	}
-	if err != nil {
-		return nil, err
-	}
-	if before != nil && now != nil && after != nil {
-		if content, ok := takeOut(before, after, now); ok {
-			return content, nil
-		}
-	}
-	return nil, &Changed{Feature: s.Feature, Path: s.Path, Diff: diff(s.Path, after, now)}
-}
-
-// directive is a line of a template that is none of TOML.
-var directive = regexp.MustCompile(`(?m)^[ \t]*\{\{.*$`)
-
-// takeOut takes the change from before to after out of a TOML document, or a template of one, that has other changes.
-// It reports whether the result differs by the keys of the change, and no others.
-func takeOut(before, after, now []byte) (content []byte, ok bool) {
-	edits, ok := udiff.Merge(udiff.Lines(string(after), string(before)), udiff.Lines(string(after), string(now)))
-	if !ok {
-		return nil, false
-	}
-	content, err := udiff.ApplyBytes(after, edits)
-	var leaves [4]map[string]any
-	for i, text := range [][]byte{before, after, now, content} {
-		tree, parsed := tomledit.Parse(directive.ReplaceAll(text, nil))
-		leaves[i], err = tomledit.Leaves(tree), errors.Join(err, parsed)
-	}
-	want := maps.Clone(leaves[2])
-	for _, side := range leaves[:2] {
-		for key := range side {
-			was, existed := leaves[0][key]
-			switch {
-			case !reflect.DeepEqual(leaves[2][key], leaves[1][key]): // somebody else has set it
-			case existed:
-				want[key] = was
-			default:
-				delete(want, key)
+// Strip returns a document without the values of a feature in any file, of all features where none is named: it is made of
+// those files.
+func (l *Ledger) Strip(document []byte, features ...string) ([]byte, error) {
+	var going []Key
+	for _, e := range l.Files {
+		for _, k := range e.Keys {
+			if len(features) == 0 || slices.Contains(features, k.Feature) {
+				going = append(going, k)
 			}
 		}
 	}
-	return content, err == nil && reflect.DeepEqual(want, leaves[3])
+	return without(document, going)
 }
 
 // Revert carries out a reversal: every file becomes what it was before the first change, the last one first. Where
 // something fails, also the check that follows, the files become again what they were.
 func (l *Ledger) Revert(back Reversal, check func() error) error {
 	for _, content := range back.contents {
-		if _, err := l.keep(content); err != nil {
+		if err := l.keep(content); err != nil {
 			return err
 		}
 	}
@@ -253,28 +215,27 @@ func (l *Ledger) Revert(back Reversal, check func() error) error {
 
 // Forget drops the record of the changes on behalf of features, and leaves the files as they are. It returns those.
 func (l *Ledger) Forget(features ...string) (paths []string, err error) {
-	gone := l.gone(features)
-	for i, s := range l.steps {
-		if gone[i] && !slices.Contains(paths, s.Path) {
-			paths = append(paths, s.Path)
+	gone := func(feature string) bool { return slices.Contains(features, feature) }
+	kept := record{Goals: slices.DeleteFunc(slices.Clone(l.Goals), func(g Goal) bool { return gone(g.Feature) })}
+	for _, e := range l.Files {
+		if slices.ContainsFunc(e.features(), gone) {
+			paths = append(paths, e.Path)
+			if gone(e.Feature) {
+				e.Feature = ""
+			}
+			e.Keys = slices.DeleteFunc(slices.Clone(e.Keys), func(k Key) bool { return gone(k.Feature) })
+			if e.Written = ""; len(e.features()) == 0 { // what is forgotten is not restored: only the other values go
+				continue
+			}
 		}
+		kept.Files = append(kept.Files, e)
 	}
-	return paths, l.replace(without(l.steps, gone))
-}
-
-// without returns the steps that do not go.
-func without(steps []step, gone []bool) (kept []step) {
-	for i, s := range steps {
-		if !gone[i] {
-			kept = append(kept, s)
-		}
-	}
-	return kept
+	return paths, l.replace(kept)
 }
 
 // replace replaces the record.
-func (l *Ledger) replace(steps []step) error {
-	l.steps = steps
+func (l *Ledger) replace(kept record) error {
+	l.record = kept
 	err := l.save()
 	if err == nil {
 		l.prune()

@@ -18,117 +18,157 @@ import (
 const (
 	original = "version = 2\n\n[grpc]\n  uid = 0\n"
 	ofNRI    = original + "\n[nri]\n  disable = false\n"
-	ofBoth   = ofNRI + "\n[handler]\n  type = \"runc\"\n"
+	ofBoth   = ofNRI + "\n[handlers.rdma]\n  type = \"runc\"\n"
 )
 
-// What others have changed in a file stays, and only what we have changed is taken back. Where that is the same, or
-// where their lines would belong to another table afterwards, the file stays as it is.
-func TestRevertKeepsLinesOfOthers(t *testing.T) {
-	for name, test := range map[string]struct{ now, want string }{
-		"other lines":            {strings.Replace(ofNRI, "uid = 0", "uid = 1", 1), strings.Replace(original, "uid = 0", "uid = 1", 1)},
-		"a section behind":       {ofBoth, original + "\n[handler]\n  type = \"runc\"\n"},
-		"a section above":        {"a = 1\n" + ofNRI, "a = 1\n" + original},
-		"a line in our section":  {ofNRI + "  more = 1\n", ""},
-		"our line":               {strings.Replace(ofNRI, "disable = false", "disable = true", 1), ""},
-		"written anew":           {"[nri]\ndisable = false\n[grpc]\nuid = 0\n", ""},
-		"what is no TOML":        {ofNRI + "[\n", ""},
-		"ours taken out by hand": {"a = 1\n" + original, "a = 1\n" + original},
-	} {
-		t.Run(name, func(t *testing.T) {
-			n := newNode(t, map[string]string{"a": original})
-			n.apply("nri", "a", ofNRI)
-			n.set(map[string]string{"a": test.now})
-			err := n.revert("nri")
-			var changed *Changed
-			if want := test.want; want != "" {
-				n.check(map[string]string{"a": want})
-			} else if n.check(map[string]string{"a": test.now}); !errors.As(err, &changed) || changed.Feature != "nri" || changed.Diff == "" {
-				t.Errorf("Revert: %v", err)
-			}
-			if test.want != "" && err != nil {
-				t.Error(err)
-			}
-		})
+// ours are the keys of the features, in a file that others write, too.
+var ours = map[string]Key{
+	"nri":     {Path: []string{"nri", "disable"}, After: false},
+	"handler": {Path: []string{"handlers", "rdma"}, Own: true, After: map[string]any{"type": "runc"}},
+	"import":  {Path: []string{"imports"}, Element: "conf.d/ours-*"},
+}
+
+// set has a feature set its keys in a file.
+func (n node) setKeys(feature, file, content string, keys ...string) {
+	n.t.Helper()
+	plan := n.plan(file, content)
+	plan[0].Keys = []Key{}
+	for _, name := range keys {
+		plan[0].Keys = append(plan[0].Keys, ours[name])
+	}
+	l := n.open()
+	defer l.Close()
+	if err := l.Apply(plan, nil, Goal{Feature: feature}); err != nil {
+		n.t.Fatal(err)
 	}
 }
 
-// Changes of a file are taken back in any order, and the last one gives the bytes of before.
+// What others have changed in a file stays, however they have written it, and only our values go. Values of ours that
+// they have set to others are theirs.
+func TestRevertTakesKeysOut(t *testing.T) {
+	template := "{{ template \"base\" . }}\n"
+	for name, test := range map[string]struct{ before, now, want string }{
+		"untouched":              {original, ofNRI, original},
+		"other lines":            {original, strings.Replace(ofNRI, "uid = 0", "uid = 1", 1), strings.Replace(original, "uid = 0", "uid = 1", 1)},
+		"a section behind":       {original, ofNRI + "\n[x]\n  y = 1\n", original + "\n[x]\n  y = 1\n"},
+		"a section above":        {original, "a = 1\n" + ofNRI, "a = 1\n" + original},
+		"a line in our section":  {original, ofNRI + "  more = 1\n", original + "\n[nri]\n  more = 1\n"},
+		"our line":               {original, strings.Replace(ofNRI, "disable = false", "disable = true", 1), ""},
+		"written anew":           {original, "[nri]\ndisable = false\n[grpc]\nuid = 0\n", "[grpc]\nuid = 0\n"},
+		"inline":                 {original, "nri = { disable = false, more = 1 }\n", "nri = { more = 1 }\n"},
+		"inline, and alone":      {original, "a = 1\nnri = { disable = false }\n", "a = 1\n"},
+		"dotted":                 {original, "nri.disable = false\na = 1\n", "a = 1\n"},
+		"ours taken out by hand": {original, "a = 1\n" + original, "a = 1\n" + original},
+		"another value before":   {"[nri]\ndisable = true\n", "a = 1\n[nri]\ndisable = false\n", "a = 1\n[nri]\ndisable = true\n"},
+		"a table before":         {"[nri]\n", "a = 1\n[nri]\ndisable = false\n", "a = 1\n[nri]\n"},
+		"a template":             {template, template + "\n[nri]\n  disable = false\n\n[debug]\n  level = 1\n", template + "\n[debug]\n  level = 1\n"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			n := newNode(t, map[string]string{"a": test.before})
+			n.setKeys("nri", "a", ofNRI, "nri")
+			n.set(map[string]string{"a": test.now})
+			if err := n.revert("nri"); err != nil {
+				t.Error(err)
+			}
+			if test.want == "" {
+				test.want = test.now
+			}
+			n.check(map[string]string{"a": test.want})
+			if l := n.read(); len(l.Features()) > 0 || len(l.Goals) > 0 {
+				t.Errorf("the record has %v, %v", l.Features(), l.Goals)
+			}
+		})
+	}
+	n := newNode(t, map[string]string{"a": original})
+	n.setKeys("nri", "a", ofNRI, "nri")
+	n.set(map[string]string{"a": ofNRI + "[\n"})
+	var changed *Changed
+	if err := n.revert("nri"); !errors.As(err, &changed) || changed.Feature != "nri" || changed.Diff == "" || changed.Cause == nil {
+		t.Errorf("what is no TOML: %v", err)
+	}
+	n.check(map[string]string{"a": ofNRI + "[\n"})
+}
+
+// A table of ours goes with what others have added to it; a file of ours goes where nothing is left in it.
+func TestRevertOfOurTable(t *testing.T) {
+	n := newNode(t, nil)
+	const text = "version = 2\n\n[handlers.rdma]\n  type = \"runc\"\n"
+	n.setKeys("handler", "d/a", text, "handler")
+	n.set(map[string]string{"d/a": "# ours\n" + text + "[handlers.rdma.options]\n  more = 1\n"})
+	if err := n.revert("handler"); err != nil {
+		t.Error(err)
+	}
+	n.check(map[string]string{})
+}
+
+// Changes of a file are taken back in any order, and the last one gives the bytes of before. What serves several of them
+// goes with the last one.
 func TestRevertInAnyOrder(t *testing.T) {
 	template := "{{ template \"base\" . }}\n"
+	const imports = "imports = [\"conf.d/ours-*\"]\n"
 	for _, base := range []string{"", template} {
 		for _, order := range [][]string{{"nri", "handler"}, {"handler", "nri"}} {
 			n := newNode(t, map[string]string{"a": base + original})
-			n.apply("nri", "a", base+ofNRI, "new/conf.d/nri", "nri")
-			n.apply("handler", "a", base+ofBoth, "new/conf.d/handler", "handler")
+			n.setKeys("nri", "a", base+imports+ofNRI, "nri", "import")
+			n.apply("nri", "new/conf.d/nri", "nri")
+			n.setKeys("handler", "a", base+imports+ofBoth, "handler", "import")
+			n.apply("handler", "new/conf.d/handler", "handler")
 			if err := n.revert(order[0]); err != nil {
 				t.Fatal(err)
 			}
 			want := map[string]string{"nri": ofNRI, "handler": original + strings.TrimPrefix(ofBoth, ofNRI)}[order[1]]
-			n.check(map[string]string{"a": base + want, "new/": "", "new/conf.d/": "", "new/conf.d/" + order[1]: order[1]})
-			if over, err := ReadConfigured(n.root); err != nil || len(over.Overwritten) > 0 {
-				t.Errorf("overwritten: %v, %v", over, err)
-			}
+			n.check(map[string]string{"a": base + imports + want, "new/": "", "new/conf.d/": "", "new/conf.d/" + order[1]: order[1]})
 			if err := n.revert(order[1]); err != nil {
 				t.Fatal(err)
 			}
 			n.check(map[string]string{"a": base + original})
-			if kept, err := os.ReadDir(filepath.Dir(n.open().file("any"))); err != nil || len(kept) > 0 {
+			if kept, err := os.ReadDir(filepath.Dir(n.read().content("any"))); err != nil || len(kept) > 0 {
 				t.Errorf("contents that nobody needs: %v, %v", kept, err)
 			}
 		}
 	}
 }
 
-// A change for files that several features write goes with the last one of them, and blocks none.
-func TestRevertOfWhatServesOthers(t *testing.T) {
-	const imported = original + "imports = ['x']\n"
-	begin := func() node {
-		n := newNode(t, map[string]string{"a": original})
-		l := n.open()
-		plan := append(n.plan("d/nri", "nri"), n.plan("a", imported)...)
-		plan[1].Serves = n.path("d/*")
-		if err := l.Apply("nri", plan, nil); err != nil {
-			t.Fatal(err)
-		}
-		l.Close()
-		n.apply("handler", "d/handler", "handler")
-		n.apply("limits", "other", "limits")
-		return n
-	}
-	for _, order := range [][]string{{"nri", "limits", "handler"}, {"handler", "nri", "limits"}} {
-		n := begin()
-		for i, feature := range order {
-			if err := n.revert(feature); err != nil {
-				t.Fatal(err)
-			}
-			left := strings.Join(order[i+1:], " ")
-			if serves := strings.Contains(left, "nri") || strings.Contains(left, "handler"); (n.files()["a"] == imported) != serves {
-				t.Errorf("%q, and %q left: %v", order, left, n.files())
-			}
-		}
-		n.check(map[string]string{"a": original})
-	}
-	n := begin()
-	n.set(map[string]string{"a": original + "imports = ['y']\n"})
-	l := n.open()
-	back, err := l.Reversal("handler", "nri", "limits")
-	if err != nil || len(back.Left) != 1 || l.Revert(back, nil) != nil {
-		t.Errorf("a line that others have changed: %v, %v", back.Left, err)
-	}
-	l.Close()
-	n.check(map[string]string{"a": original + "imports = ['y']\n"})
-}
-
-// What a feature has changed in several runs is taken back also where others have changed the file between them.
+// What a feature has changed in several runs is taken back also where others have changed the file between them, and so
+// is what it no longer sets.
 func TestRevertOfRunsAroundAChangeOfOthers(t *testing.T) {
 	n := newNode(t, map[string]string{"a": original})
-	n.apply("nri", "a", ofNRI)
+	n.setKeys("nri", "a", ofNRI, "nri")
 	n.set(map[string]string{"a": "a = 1\n" + ofNRI})
-	n.apply("nri", "a", "a = 1\n"+ofNRI+"  more = true\n")
+	n.setKeys("nri", "a", "a = 1\n"+ofNRI+"\n[handlers.rdma]\n  type = \"runc\"\n", "nri", "handler")
 	if err := n.revert("nri"); err != nil {
 		t.Error(err)
 	}
 	n.check(map[string]string{"a": "a = 1\n" + original})
+
+	n.setKeys("nri", "a", "a = 1\n"+ofNRI, "nri")
+	n.apply("nri", "b", "ours")
+	n.setKeys("nri", "a", "a = 1\n"+original)
+	if diff := cmp.Diff([]string{n.path("b")}, n.read().Paths("nri")); diff != "" {
+		t.Error(diff)
+	}
+}
+
+// The files as they would be without a feature, and what of others is in them.
+func TestWithout(t *testing.T) {
+	n := newNode(t, map[string]string{"a": original})
+	n.setKeys("nri", "a", ofNRI, "nri")
+	n.setKeys("handler", "a", ofBoth, "handler")
+	n.setKeys("handler", "b", "[handlers.rdma]\n  type = \"runc\"\n", "handler")
+	n.set(map[string]string{"a": "a = 1\n" + ofBoth})
+	for feature, want := range map[string]map[string][]byte{
+		"nri":     {n.path("a"): []byte("a = 1\n" + original + strings.TrimPrefix(ofBoth, ofNRI))},
+		"handler": {n.path("a"): []byte("a = 1\n" + ofNRI), n.path("b"): nil},
+	} {
+		got, err := n.read().Without(feature)
+		if diff := cmp.Diff(want, got); diff != "" || err != nil {
+			t.Errorf("%s: %v (-want +got):\n%s", feature, err, diff)
+		}
+	}
+	got, err := n.read().Without()
+	if diff := cmp.Diff(map[string][]byte{n.path("a"): []byte("a = 1\n" + original), n.path("b"): nil}, got); diff != "" || err != nil {
+		t.Errorf("all: %v (-want +got):\n%s", err, diff)
+	}
 }
 
 // A file that people are to edit is theirs then: it stays, and keeps nothing else.
@@ -142,19 +182,16 @@ func TestRevertLeavesWhatPeopleEdit(t *testing.T) {
 			plan := n.plan("a", "ours", "b", "b")
 			plan[0].Editable = true
 			l := n.open()
-			if err := l.Apply("plugin", plan, nil); err != nil {
+			if err := l.Apply(plan, nil, Goal{Feature: "plugin"}); err != nil {
 				t.Fatal(err)
 			}
 			l.Close()
 			n.set(test.edited)
-			if over, err := ReadConfigured(n.root); err != nil || len(over.Overwritten) > 0 {
-				t.Errorf("overwritten: %v, %v", over, err)
-			}
 			if err := n.revert("plugin"); err != nil {
 				t.Error(err)
 			}
 			n.check(test.want)
-			if l := n.open(); len(l.Features()) > 0 {
+			if l := n.read(); len(l.Features()) > 0 {
 				t.Errorf("features are left: %q", l.Features())
 			}
 		})

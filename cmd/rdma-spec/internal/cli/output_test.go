@@ -4,7 +4,10 @@
 package cli
 
 import (
+	"bytes"
 	"errors"
+	"fmt"
+	"math"
 	"strings"
 	"testing"
 
@@ -28,5 +31,60 @@ func TestTextOfOthers(t *testing.T) {
 	want := "POD  WHY\nx    a\ufffdb \ufffd[2Jc\n-    d\nrdma-spec: a\ufffdb \ufffd[2Jc\nrdma-spec: a\ufffdb\n\ufffd[2Jc\n"
 	if diff := cmp.Diff(want, out.String()); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
+	}
+}
+
+func TestWriteStructured(t *testing.T) {
+	v := map[string]any{"state": "<unknown> & 'more'", "limit": uint64(math.MaxUint64)}
+	for format, want := range map[string]string{
+		"json": "{\n  \"limit\": 18446744073709551615,\n  \"state\": \"<unknown> & 'more'\"\n}\n",
+		"yaml": "limit: 18446744073709551615\nstate: <unknown> & 'more'\n",
+	} {
+		var out bytes.Buffer
+		if err := WriteStructured(&out, format, v); err != nil {
+			t.Fatal(err)
+		}
+		if diff := cmp.Diff(want, out.String()); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", format, diff)
+		}
+	}
+	if err := WriteStructured(&bytes.Buffer{}, "xml", v); err == nil ||
+		err.Error() != `output format "xml" is neither json nor yaml` {
+		t.Errorf("xml: error %v", err)
+	}
+	if err := WriteStructured(&bytes.Buffer{}, "yaml", func() {}); err == nil {
+		t.Error("a function became YAML")
+	}
+}
+
+func TestWriteTable(t *testing.T) {
+	rows := [][]string{{"mlx5_0", "", "x"}, {"a", "long cell", ""}}
+	var out bytes.Buffer
+	if err := WriteTable(&out, []string{"NAME", "PORT STATE", "Z"}, rows); err != nil {
+		t.Fatal(err)
+	}
+	want := "NAME    PORT STATE  Z\nmlx5_0  -           x\na       long cell   -\n"
+	if diff := cmp.Diff(want, out.String()); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+	if rows[0][1] != "" {
+		t.Error("the caller's rows were changed")
+	}
+}
+
+func TestIsUsageError(t *testing.T) {
+	for err, want := range map[error]bool{
+		Usage(errors.New("memlock is not a size")):                true,
+		fmt.Errorf("generate: %w", Usage(errors.New("x"))):        true,
+		errors.New(`unknown command "x" for "rdma-spec"`):         true,
+		errors.New("accepts at most 1 arg(s), received 2"):        true,
+		errors.New("requires at least 1 arg(s), only received 0"): true,
+		errors.New("cannot write x: no space left on device"):     false,
+		fmt.Errorf("--from x: %w", errors.New("unknown command")): false,
+		ErrProblemFound: false,
+	} {
+		if got := IsUsageError(err); got != want {
+			t.Errorf("isUsageError(%v) = %v, want %v", err, got, want)
+		}
 	}
 }

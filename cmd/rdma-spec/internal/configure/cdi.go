@@ -91,7 +91,7 @@ func kubelet(root string) string {
 
 // cdi plans that the node has a CDI file of its HCAs that stays right: the hook, and the units that write the file.
 func (o *Options) cdi(p programs) (c configured, err error) {
-	c.feature = featureCDI
+	c.goals = []change.Goal{{Feature: featureCDI}}
 	c.next = []string{"systemctl daemon-reload", "udevadm control --reload",
 		"systemctl enable --now " + strings.Join(cdiUnits, " ")}
 	folder, err := p.beside("")

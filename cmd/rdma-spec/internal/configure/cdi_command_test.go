@@ -114,7 +114,7 @@ func TestConfigureCDIRevertRemovesTheSpecificationBeforeItsHook(t *testing.T) {
 		t.Errorf("--dry-run: %+v", dry)
 	}
 	if got := call("configure", "cdi", "--revert", "--root", root); got.Status != 0 || !strings.Contains(got.Stdout,
-		"restored "+root+"/etc/cdi/rdma.yaml\n") {
+		"removed "+root+"/etc/cdi/rdma.yaml\n") {
 		t.Errorf("--revert: %+v", got)
 	}
 	var removed []string

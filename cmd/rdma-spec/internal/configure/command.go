@@ -22,6 +22,7 @@ import (
 	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/cli"
 	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/doctor"
 	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/node/containerd"
+	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/node/runtime"
 )
 
 // Options are the flags that all subcommands of `rdma-spec configure` have.
@@ -32,6 +33,9 @@ type Options struct {
 	timeout                         time.Duration // of a restart; 0 is the unit's own
 	format                          string
 	node                            string // the root of the node itself; tests have another one
+
+	ledger *change.Ledger      // open while a plan is made and carried out
+	found  []containerd.Daemon // nil before they are looked for
 
 	Restarts func(unit string) *Restart // tests replace it
 }
@@ -159,7 +163,7 @@ func (o *Options) validateRestart() error {
 
 // configured is what a subcommand plans.
 type configured struct {
-	feature string
+	goals   []change.Goal // the first one's feature is the plan's
 	plan    change.Plan
 	unit    string                                // to restart
 	check   func() error                          // of the files as they are on the node; nil for none
@@ -175,6 +179,7 @@ type result struct {
 	Files   []string `json:"files"`          // that are changed
 	Next    []string `json:"next,omitempty"` // what to do next
 	Left    []string `json:"left,omitempty"` // why files are not restored
+	removed []string // of the files
 }
 
 // print prints a result: what is done to each file, or the diff of --dry-run.
@@ -191,7 +196,11 @@ func (o *Options) print(cmd *cobra.Command, r result, done, diff, nothing string
 		text, r.Next = nothing, nil
 	default:
 		for _, path := range r.Files {
-			text += done + " " + path + "\n"
+			if slices.Contains(r.removed, path) {
+				text += "removed " + path + "\n"
+			} else {
+				text += done + " " + path + "\n"
+			}
 		}
 	}
 	_, err := io.WriteString(cmd.OutOrStdout(), text)
@@ -216,28 +225,36 @@ func (o *Options) carryOut(cmd *cobra.Command, plan func() (configured, error)) 
 		return err
 	}
 	defer ledger.Close()
+	o.ledger = ledger
 	c, err := plan()
 	if err != nil {
 		return err
 	}
 	var r result
 	for _, f := range c.plan.Changed() {
-		r.Files = append(r.Files, f.Path)
+		if r.Files = append(r.Files, f.Path); f.Content == nil {
+			r.removed = append(r.removed, f.Path)
+		}
 	}
 	changed := len(r.Files) > 0
 	switch {
 	case changed && !o.dryRun:
 		if err := o.withRestart(cmd.Context(), c.unit, c.check,
-			func(check func() error) error { return ledger.Apply(c.feature, c.plan, check) }); err != nil {
+			func(check func() error) error { return ledger.Apply(c.plan, check, c.goals...) }); err != nil {
 			return err
 		}
-	case o.Restart && !o.dryRun:
-		notRestarted(cmd.ErrOrStderr(), c.restart)
+	case !o.dryRun:
+		if o.Restart {
+			notRestarted(cmd.ErrOrStderr(), c.restart)
+		}
+		if err := ledger.Apply(c.plan, nil, c.goals...); err != nil {
+			return err
+		}
 	}
 	if r.Next = c.next; !o.Restart {
 		r.Next = append(r.Next, c.restart...)
 	}
-	err = o.print(cmd, r, "wrote", c.plan.Diff(), c.feature+": nothing to change\n")
+	err = o.print(cmd, r, "wrote", c.plan.Diff(), features(c.goals)+": nothing to change\n")
 	if err == nil && c.report != nil && !o.dryRun && o.format != cli.FormatJSON {
 		return c.report(cmd.OutOrStdout(), changed)
 	}
@@ -297,6 +314,15 @@ func (o *Options) revertFeatures(cmd *cobra.Command, features ...string) error {
 		return err
 	}
 	r := result{Files: back.Paths()}
+	for path, content := range back.Contents() {
+		if content == nil {
+			r.removed = append(r.removed, path)
+		}
+	}
+	if found := o.unrecorded(cmd.Context(), ledger); back.Empty() && len(left) == 0 && len(found) > 0 {
+		return fmt.Errorf("rdma-spec configure wrote %s, and has no record of it: remove that by hand, with what imports it",
+			strings.Join(found, ", "))
+	}
 	status := 0
 	for _, err := range left {
 		var changed *change.Changed
@@ -334,7 +360,7 @@ func (o *Options) revertFeatures(cmd *cobra.Command, features ...string) error {
 // reversal returns what takes features back, and why others are left.
 func (o *Options) reversal(ledger *change.Ledger, features []string) (back change.Reversal, left []error, err error) {
 	features = slices.DeleteFunc(slices.Clone(features), func(feature string) bool {
-		err := o.blocked(ledger.Files(feature))
+		err := o.blocked(ledger.Paths(feature))
 		if err != nil {
 			left = append(left, err)
 		}
@@ -349,9 +375,9 @@ func (o *Options) reversal(ledger *change.Ledger, features []string) (back chang
 		} else if err == nil {
 			var path string
 			if path, err = o.named(back.Contents()); err == nil {
-				return back, append(left, back.Left...), cdiReversed(o.Root, &back)
+				return back, left, cdiReversed(o.Root, &back)
 			}
-			stays = func(feature string) bool { return slices.Contains(ledger.Files(feature), path) }
+			stays = func(feature string) bool { return slices.Contains(ledger.Paths(feature), path) }
 		}
 		if stays == nil || !slices.ContainsFunc(features, stays) {
 			return back, left, err
@@ -360,7 +386,25 @@ func (o *Options) reversal(ledger *change.Ledger, features []string) (back chang
 	}
 }
 
+// features names the features of goals.
+func features(goals []change.Goal) string {
+	var names []string
+	for _, g := range goals {
+		names = append(names, g.Feature)
+	}
+	return strings.Join(names, " and ")
+}
+
+// containerds returns the containerds of the node.
+func (o *Options) containerds() []containerd.Daemon {
+	if o.found == nil {
+		o.found = containerd.Find(o.Root)
+	}
+	return o.found
+}
+
 // daemon returns the containerd whose files are changed.
-func (o *Options) daemon() (containerd.Daemon, error) {
-	return containerd.Choose(containerd.Find(o.Root), o.config, o.Root)
+func (o *Options) daemon(ctx context.Context) (d containerd.Daemon, err error) {
+	d, _, err = runtime.Choose(ctx, o.containerds(), o.Root, runtime.NameContainerd, o.config)
+	return d, err
 }

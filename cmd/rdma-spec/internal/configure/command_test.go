@@ -150,7 +150,7 @@ func TestConfigure(t *testing.T) {
 				back = append(strings.Fields(strings.SplitN(strings.Join(args, " "), " --", 2)[0]), "--revert", "--root", root)
 			}
 			if got := call(back...); got.Status != 0 || strings.Count(got.Stdout,
-				"restored ") != len(strings.Fields(test.wrote)) {
+				"restored ")+strings.Count(got.Stdout, "removed ") != len(strings.Fields(test.wrote)) {
 				t.Errorf("--revert: %+v", got)
 			}
 			if diff := cmp.Diff(before, nodeFiles(t, root)); diff != "" {
@@ -285,11 +285,11 @@ func TestConfigureRefuses(t *testing.T) {
 	}
 }
 
-// --revert leaves what others have changed since, prints their change, and goes on with other features. --forget ends
-// that, and what others have beside our lines stays.
+// --revert leaves a file of ours that others have changed since, prints their change, and goes on with other features.
+// --forget ends that. What is left of ours is named, since nothing has a record of it.
 func TestConfigureRevertLeavesWhatOthersChanged(t *testing.T) {
 	root, _ := configureNode(t)
-	file := filepath.Join(root, "etc/containerd/conf.d/90-rdma-spec-nri.toml")
+	file := filepath.Join(root, "etc/systemd/system/containerd.service.d/90-rdma-spec-memlock.conf")
 	for _, feature := range []string{"nri", "limits"} {
 		if got := call("configure", feature, "--root", root); got.Status != 0 {
 			t.Fatalf("%+v", got)
@@ -303,7 +303,7 @@ func TestConfigureRevertLeavesWhatOthersChanged(t *testing.T) {
 		t.Fatal(err)
 	}
 	before := nodeFiles(t, root)
-	got := call("configure", "nri", "--revert", "--root", root)
+	got := call("configure", "limits", "--revert", "--root", root)
 	if got.Status != 1 || !strings.Contains(got.Stdout, "\n+# theirs\n") || !strings.Contains(got.Stderr,
 		file+" was changed since") {
 		t.Errorf("%+v", got)
@@ -312,21 +312,24 @@ func TestConfigureRevertLeavesWhatOthersChanged(t *testing.T) {
 		t.Errorf("files (-before +after):\n%s", diff)
 	}
 	bare := call("configure", "--revert", "--root", root)
-	if bare.Status != 1 || !strings.Contains(bare.Stdout, "restored "+root+"/etc/systemd/system/containerd.service.d/") ||
-		!strings.Contains(bare.Stderr, file+" was changed since") || strings.Contains(bare.Stdout, "restored "+file) {
+	if bare.Status != 1 || !strings.Contains(bare.Stdout, "restored "+root+"/etc/containerd/config.toml\nremoved "+root+
+		"/etc/containerd/conf.d/90-rdma-spec-nri.toml\n") ||
+		!strings.Contains(bare.Stderr, file+" was changed since") || strings.Contains(bare.Stdout, "removed "+file) {
 		t.Errorf("all: %+v", bare)
 	}
-	if got := call("configure", "nri", "--revert", "--forget", "--root", root); got.Status != 2 {
+	if got := call("configure", "limits", "--revert", "--forget", "--root", root); got.Status != 2 {
 		t.Errorf("both: %+v", got)
 	}
-	forgot := call("configure", "nri", "--forget", "--root", root)
-	if want := "forgot " + file + "\nforgot " + root + "/etc/containerd/config.toml\n"; forgot.Stdout != want || forgot.Status != 0 {
+	forgot := call("configure", "limits", "--forget", "--root", root)
+	if want := "forgot " + file + "\n"; forgot.Stdout != want || forgot.Status != 0 {
 		t.Errorf("--forget: %+v, want %s", forgot, want)
 	}
-	for what, want := range map[string]string{"--revert": "nothing to revert\n", "--forget": "nothing to forget\n"} {
-		if got := call("configure", what, "--root", root); got != (outcome{0, want, ""}) {
-			t.Errorf("%s afterwards: %+v", what, got)
-		}
+	if got := call("configure", "--forget", "--root", root); got != (outcome{0, "nothing to forget\n", ""}) {
+		t.Errorf("--forget afterwards: %+v", got)
+	}
+	if got := call("configure", "--revert", "--root", root); got.Status != 3 || got.Stdout != "" || !strings.Contains(got.Stderr,
+		"rdma-spec configure wrote "+file+", and has no record of it") {
+		t.Errorf("--revert afterwards: %+v", got)
 	}
 	if got, err := os.ReadFile(file); err != nil || !strings.Contains(string(got), "# theirs") {
 		t.Errorf("the file: %s, %v", got, err)

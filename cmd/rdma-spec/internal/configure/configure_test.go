@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/change"
+	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/node/containerd"
 	"github.com/rdma-spec/rdma-spec/test/testing/scratch"
 )
 
@@ -101,7 +102,7 @@ func TestLimits(t *testing.T) {
 				files[unit] = "[Service]\n"
 			}
 			root := aNode(t, files)
-			plan, unit, err := Limits(root, test.unit)
+			plan, unit, err := Limits(root, test.unit, containerd.Find(root))
 			check(t, root, plan, err, test.want)
 			if err == nil && !strings.Contains(plan[0].Path, unit+".d") {
 				t.Errorf("the unit is %s", unit)
@@ -159,15 +160,20 @@ func TestPlugin(t *testing.T) {
 func TestLimitsBesideOthers(t *testing.T) {
 	const unit, ours = "usr/lib/systemd/system/containerd.service", "etc/systemd/system/containerd.service.d/90-rdma-spec-memlock.conf"
 	for name, test := range map[string]struct{ file, text, want string }{
-		"later":           {"usr/lib/systemd/system/containerd.service.d/99-x.conf", "[Service]\nLimitMEMLOCK = 64K\n", "error: 99-x.conf says LimitMEMLOCK=64K"},
-		"at run time":     {"run/systemd/system/containerd.service.d/zz.conf", "[Service]\nLimitMEMLOCK=8M\n", "error: and systemd reads it after"},
-		"earlier":         {"etc/systemd/system/containerd.service.d/10-x.conf", "[Service]\nLimitMEMLOCK=64K\n", ours},
-		"later, the same": {"etc/systemd/system/containerd.service.d/99-x.conf", "[Service]\nLimitMEMLOCK=infinity\n", ours},
-		"no drop-in":      {"etc/systemd/system/containerd.service.d/99-x.bak", "[Service]\nLimitMEMLOCK=64K\n", ours},
+		"later":                  {"usr/lib/systemd/system/containerd.service.d/99-x.conf", "[Service]\nLimitMEMLOCK = 64K\n", "error: 99-x.conf says LimitMEMLOCK=64K"},
+		"at run time":            {"run/systemd/system/containerd.service.d/zz.conf", "[Service]\nLimitMEMLOCK=8M\n", "error: and systemd reads it after"},
+		"earlier":                {"etc/systemd/system/containerd.service.d/10-x.conf", "[Service]\nLimitMEMLOCK=64K\n", ours},
+		"later, the same":        {"etc/systemd/system/containerd.service.d/99-x.conf", "[Service]\nLimitMEMLOCK=infinity\n", ""},
+		"later, in two":          {"etc/systemd/system/containerd.service.d/override.conf", "[Service]\nLimitMEMLOCK=infinity:infinity\n", ""},
+		"earlier, in two":        {"etc/systemd/system/containerd.service.d/10-x.conf", "[Service]\nLimitMEMLOCK=8M\nLimitMEMLOCK=infinity:infinity\n", ""},
+		"a lower soft one":       {"etc/systemd/system/containerd.service.d/override.conf", "[Service]\nLimitMEMLOCK=64K:infinity\n", "error: override.conf says LimitMEMLOCK=64K:infinity"},
+		"later, taken back":      {"etc/systemd/system/containerd.service.d/override.conf", "[Service]\nLimitMEMLOCK=64K\nLimitMEMLOCK=\n", ours},
+		"ours, and nothing else": {ours, "[Service]\nLimitMEMLOCK=infinity\n", ours},
+		"no drop-in":             {"etc/systemd/system/containerd.service.d/99-x.bak", "[Service]\nLimitMEMLOCK=64K\n", ours},
 	} {
 		t.Run(name, func(t *testing.T) {
 			root := aNode(t, map[string]string{unit: "[Service]\n", test.file: test.text})
-			plan, _, err := Limits(root, "")
+			plan, _, err := Limits(root, "", containerd.Find(root))
 			check(t, root, plan, err, test.want)
 		})
 	}

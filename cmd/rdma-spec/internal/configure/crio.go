@@ -62,7 +62,7 @@ func CRIONRI(ctx context.Context, root string) (change.Plan, error) {
 
 // crioEnables reports whether the installed CRI-O has NRI on by default, as since 1.30.
 func crioEnables(ctx context.Context, root string) bool {
-	for _, program := range []string{"/usr/bin/crio", "/usr/local/bin/crio"} {
+	for _, program := range places.CRIO.Programs {
 		version, err := containerd.Binary(files.Below(root, program)).Version(ctx)
 		var major, minor int
 		if n, _ := fmt.Sscanf(version, "%d.%d", &major, &minor); err == nil && n == 2 {

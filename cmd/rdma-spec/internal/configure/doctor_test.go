@@ -10,9 +10,7 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
-	"github.com/google/go-cmp/cmp/cmpopts"
 
-	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/change"
 	"github.com/rdma-spec/rdma-spec/test/testing/scratch"
 )
 
@@ -45,30 +43,5 @@ func TestConfigureAllEndsWithADoctor(t *testing.T) {
 		if diff := cmp.Diff(test.want, found); diff != "" || got.Status != 0 {
 			t.Errorf("%s: exit status %d (-want +got):\n%s\n%s%s", test.name, got.Status, diff, got.Stdout, got.Stderr)
 		}
-	}
-}
-
-// The doctor is told which file another tool has overwritten since configure wrote it.
-func TestDoctorOfConfiguredFiles(t *testing.T) {
-	root, _ := cdiNode(t, "etc/systemd/system/containerd.service")
-	if got := call("configure", "limits", "--root", root); got.Status != 0 {
-		t.Fatalf("%+v", got)
-	}
-	answer := func() []change.Overwriting {
-		t.Helper()
-		got, err := change.ReadConfigured(root)
-		if err != nil {
-			t.Fatal(err)
-		}
-		return got.Overwritten
-	}
-	if got := answer(); len(got) != 0 {
-		t.Errorf("untouched: %v", got)
-	}
-	const dropIn = "/etc/systemd/system/containerd.service.d/90-rdma-spec-memlock.conf"
-	scratch.File(t, filepath.Join(root, dropIn), "[Service]\nLimitMEMLOCK=64K\n", 0o600)
-	want := []change.Overwriting{{Path: dropIn, Feature: "limits"}}
-	if diff := cmp.Diff(want, answer(), cmpopts.IgnoreFields(change.Overwriting{}, "Since")); diff != "" {
-		t.Errorf("changed (-want +got):\n%s", diff)
 	}
 }

@@ -10,16 +10,14 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/change"
 	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/cli"
 	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/configure/editor"
+	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/node/containerd"
+	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/node/goal"
 	"github.com/rdma-spec/rdma-spec/spec"
 	"github.com/rdma-spec/rdma-spec/spec/baseline"
 	"github.com/rdma-spec/rdma-spec/spec/platform"
-)
-
-const (
-	featureHandler = "handler " // and its name
-	featureLimits  = "limits"
 )
 
 const runtimeClass = `apiVersion: node.k8s.io/v1
@@ -51,7 +49,7 @@ It does not limit open files to 1024, as the output of 'ctr oci spec' does for e
 	f.SortFlags = false
 	f.StringVar(&like, "like", "", "the existing `RUNTIME` handler to copy, such as runc or nvidia")
 	f.BoolVar(&inPlace, "in-place", false, "change the existing handler NAME")
-	return o.carriesOut(cmd, featureHandler, func(cmd *cobra.Command, args []string) (configured, error) {
+	return o.carriesOut(cmd, goal.Handler, func(cmd *cobra.Command, args []string) (configured, error) {
 		name, model := args[0], like
 		switch {
 		case inPlace == (like != ""):
@@ -59,12 +57,11 @@ It does not limit open files to 1024, as the output of 'ctr oci spec' does for e
 		case inPlace:
 			model = name
 		}
-		daemon, err := o.daemon()
+		daemon, err := o.daemon(cmd.Context())
 		if err != nil {
 			return configured{}, err
 		}
-		c := configured{feature: featureHandler + name, check: func() error { return daemon.Check(cmd.Context()) },
-			unit: Unit(o.Root, daemon)}
+		c := configured{check: func() error { return daemon.Check(cmd.Context()) }, unit: Unit(o.Root, daemon)}
 		c.restart = restartNext(c.unit)
 		if !inPlace {
 			c.report = func(w io.Writer, _ bool) error {
@@ -72,9 +69,20 @@ It does not limit open files to 1024, as the output of 'ctr oci spec' does for e
 				return err
 			}
 		}
-		c.plan, err = editor.Edit(daemon).Handler(cmd.Context(), name, model, baseSpec)
+		edit, err := o.edit(&c, daemon, change.Goal{Feature: goal.Handler + name, Asked: map[string]string{goal.Like: model}})
+		if err == nil {
+			c.plan, err = edit.Handler(cmd.Context(), baseSpec)
+		}
 		return c, err
 	})
+}
+
+// edit returns the editor of a containerd's configuration for a goal, which is that of what is configured.
+func (o *Options) edit(c *configured, d containerd.Daemon, g change.Goal) (editor.Editor, error) {
+	g.Daemon, g.Config = d.Name, d.Config
+	without, err := goal.Without(o.ledger, d, g.Feature)
+	c.goals = []change.Goal{g}
+	return editor.Editor{Daemon: d, Goal: g, Without: without}, err
 }
 
 // baseSpec makes a base spec for RDMA containers of another one, or of containerd's default spec.
@@ -103,9 +111,9 @@ memlock.`,
   rdma-spec configure limits --revert`,
 		Args: cobra.MaximumNArgs(1),
 	}
-	return o.carriesOut(cmd, featureLimits, func(_ *cobra.Command, args []string) (c configured, err error) {
-		c.feature = featureLimits
-		c.plan, c.unit, err = Limits(o.Root, append(args, "")[0])
+	return o.carriesOut(cmd, goal.Limits, func(_ *cobra.Command, args []string) (c configured, err error) {
+		c.goals = []change.Goal{{Feature: goal.Limits}}
+		c.plan, c.unit, err = Limits(o.Root, append(args, "")[0], o.containerds())
 		c.restart = append([]string{"systemctl daemon-reload"}, restartNext(c.unit)...)
 		return c, err
 	})

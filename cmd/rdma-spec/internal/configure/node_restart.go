@@ -69,7 +69,7 @@ func (o *Options) readers(ctx context.Context, paths []string) (unit string, che
 		case strings.HasSuffix(folder, ".service.d"):
 			unit = strings.TrimSuffix(folder, ".d")
 		default:
-			daemon, err := o.daemon()
+			daemon, err := o.daemon(ctx)
 			if err == nil && check == nil && daemon.Check(ctx) == nil {
 				check = func() error { return daemon.Check(ctx) }
 			}

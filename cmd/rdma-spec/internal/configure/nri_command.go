@@ -10,9 +10,9 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/change"
 	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/cli"
-	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/configure/editor"
-	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/node/containerd"
+	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/node/goal"
 	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/node/runtime"
 	"github.com/rdma-spec/rdma-spec/plugin/storedspec/places"
 )
@@ -51,42 +51,43 @@ validator's own list, which affects all containers of the node, is not changed.`
 	f.SortFlags = false
 	f.BoolVar(&required, "required", false, "turn on the default validator, so that a pod can insist on a plugin")
 	addRuntimeFlag(cmd, &which)
-	return o.carriesOut(cmd, featureNRI, func(cmd *cobra.Command, _ []string) (configured, error) {
+	return o.carriesOut(cmd, goal.NRI, func(cmd *cobra.Command, _ []string) (configured, error) {
 		return o.nri(cmd.Context(), which, required)
 	})
 }
 
 func addRuntimeFlag(cmd *cobra.Command, runtime *string) {
-	cmd.Flags().StringVar(runtime, "runtime", "", "the `RUNTIME`: containerd, crio; by default the one that is installed")
+	cmd.Flags().StringVar(runtime, "runtime", "", "the `RUNTIME`: containerd, crio; by default the one that the kubelet uses")
 	cli.Complete(cmd, "runtime", func(string) []string { return []string{RuntimeContainerd, runtimeCRIO} })
 }
 
-const featureNRI = "nri"
-
-// NRI plans NRI in a runtime; "" is the one that is installed, and containerd where both are.
+// NRI plans NRI in a runtime; "" is the one that the kubelet uses.
 func (o *Options) nri(ctx context.Context, which string, required bool) (configured, error) {
-	c := configured{feature: featureNRI}
-	if which == "" && runtime.HasCRIO(o.Root) && o.config == "" && len(containerd.Find(o.Root)) == 0 {
-		which = runtimeCRIO
-	}
-	switch which {
-	case "", RuntimeContainerd:
-	case runtimeCRIO:
-		if required {
-			return c, cli.Usage(errors.New("--required is for containerd: in CRI-O 1.34 and later, set " +
-				"nri_enable_default_validator = true in the section [crio.nri.default_validator] of its configuration"))
-		}
-		plan, err := CRIONRI(ctx, o.Root)
-		c.plan, c.unit, c.restart = plan, crioUnit, restartNext(crioUnit)
-		return c, err
-	default:
+	c := configured{goals: []change.Goal{{Feature: goal.NRI}}}
+	name, known := map[string]string{"": "", RuntimeContainerd: runtime.NameContainerd, runtimeCRIO: runtime.NameCRIO}[which]
+	if !known {
 		return c, cli.Usage(fmt.Errorf("--runtime %s: write containerd or crio", which))
 	}
-	daemon, err := o.daemon()
-	if err != nil {
+	daemon, isCRIO, err := runtime.Choose(ctx, o.containerds(), o.Root, name, o.config)
+	switch {
+	case err != nil:
+		return c, err
+	case isCRIO && required:
+		return c, cli.Usage(errors.New("--required is for containerd: in CRI-O 1.34 and later, set " +
+			"nri_enable_default_validator = true in the section [crio.nri.default_validator] of its configuration"))
+	case isCRIO:
+		c.plan, err = CRIONRI(ctx, o.Root)
+		c.unit, c.restart = crioUnit, restartNext(crioUnit)
 		return c, err
 	}
-	c.plan, err = editor.Edit(daemon).NRI(ctx, required)
+	asked := change.Goal{Feature: goal.NRI}
+	if required {
+		asked.Asked = map[string]string{goal.Required: "true"}
+	}
+	edit, err := o.edit(&c, daemon, asked)
+	if err == nil {
+		c.plan, err = edit.NRI(ctx)
+	}
 	c.check = func() error { return daemon.Check(ctx) }
 	c.unit = Unit(o.Root, daemon)
 	c.restart = restartNext(c.unit)

@@ -11,6 +11,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/change"
 	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/cli"
 )
 
@@ -46,7 +47,7 @@ and the command fails.`,
 }
 
 func (o *Options) plugin(service programs, launched bool) (c configured, err error) {
-	c.feature, c.next = featurePlugin, []string{"systemctl daemon-reload", "systemctl enable nri-rdma",
+	c.goals, c.next = []change.Goal{{Feature: featurePlugin}}, []string{"systemctl daemon-reload", "systemctl enable nri-rdma",
 		"systemctl restart nri-rdma"}
 	if launched {
 		c.next = []string{"restart the container runtime"}
@@ -70,10 +71,11 @@ func (o *Options) configureAll(cmd *cobra.Command, runtime string, service progr
 	if err != nil {
 		return both, err
 	}
-	both = configured{feature: "nri and plugin", unit: nri.unit, check: nri.check}
+	both = configured{unit: nri.unit, check: nri.check}
 	for _, c := range []configured{plugin, nri} { // the plugin waits for NRI
+		both.goals = append(both.goals, c.goals...)
 		for _, f := range c.plan {
-			f.Feature = c.feature
+			f.Feature = c.goals[0].Feature
 			both.plan = append(both.plan, f)
 		}
 		both.next, both.restart = append(both.next, c.next...), append(both.restart, c.restart...)

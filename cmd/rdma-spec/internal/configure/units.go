@@ -4,16 +4,20 @@
 package configure
 
 import (
-	"cmp"
+	"context"
+	"errors"
 	"fmt"
 	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
+	"syscall"
 
+	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/change"
 	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/node/cdi"
 	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/node/containerd"
 	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/node/process"
+	"github.com/rdma-spec/rdma-spec/plugin/storedspec/places"
 	"github.com/rdma-spec/rdma-spec/spec/files"
 )
 
@@ -46,30 +50,53 @@ func (o *Options) blocked(paths []string) error {
 // that says so: containerd, or its CRI plugin, does not start without it. So nvidia-ctk copies the base spec of runc to
 // its own handlers.
 func (o *Options) named(after containerd.Contents) (path string, err error) {
-	all := containerd.Find(o.Root)
-	if d, err := o.daemon(); err == nil { // that of --config
+	all := slices.Clone(o.containerds())
+	if d, err := o.daemon(context.Background()); err == nil { // that of --config
 		all = append(all, d)
 	}
 	for _, d := range all {
-		main, err := after.Read(d.File)
-		if err != nil {
-			return "", err
+		read, err := d.Files(context.Background(), after)
+		if errors.As(err, new(syscall.Errno)) {
+			return "", err // else the daemon does not start with them as they are
 		}
-		read, _ := d.Imported(after, main)              // of a file that is no TOML, containerd reads nothing
-		read = append(read, cmp.Or(d.Template, d.File)) // the platform renders the file again
 		for path, content := range after {
 			if content != nil {
 				continue
 			}
 			name := regexp.MustCompile(`(?m)^[^#\n]*["']` + regexp.QuoteMeta(d.OnNode(path)) + `["']`)
 			for _, file := range read {
-				if text, err := after.Read(file); err == nil && name.Match(text) {
-					return path, fmt.Errorf("%s names %s, without which containerd serves no CRI: change that first", file, path)
+				if name.Match(file.Text) {
+					return path, fmt.Errorf("%s names %s, without which containerd serves no CRI: change that first", file.Path, path)
 				}
 			}
 		}
 	}
 	return "", nil
+}
+
+// unrecorded returns the files of the node that have the names of ours and that the record does not have.
+func (o *Options) unrecorded(ctx context.Context, ledger *change.Ledger) (found []string) {
+	var recorded []string
+	for _, feature := range ledger.Features() {
+		recorded = append(recorded, ledger.Paths(feature)...)
+	}
+	folders := []string{files.Below(o.Root, places.CRIO.DropIns), files.Below(o.Root, unitFolder) + "/*.d"}
+	for _, d := range o.containerds() {
+		folders = append(folders, filepath.Join(filepath.Dir(d.File()), "conf.d"))
+		read, _ := d.Files(ctx, nil) // those before an error
+		for _, f := range read {
+			folders = append(folders, filepath.Dir(f.Path))
+		}
+	}
+	for _, folder := range folders {
+		paths, _ := filepath.Glob(filepath.Join(folder, "90-rdma-spec-*")) // a bad pattern is the only error
+		for _, path := range paths {
+			if !slices.Contains(slices.Concat(recorded, found), path) {
+				found = append(found, path)
+			}
+		}
+	}
+	return found
 }
 
 // Unit returns the unit of the node below a root that runs a containerd or, where it does not run, the one that could;

@@ -147,6 +147,14 @@ func decided(t *testing.T, model modelPod, c modelContainer, p *policy.Policy, n
 		}
 		return c.holds(), !c.dynamic(), nil
 	}
+	said.PodHolds = func() (names []string, claims bool, err error) {
+		for _, c := range model.containers {
+			if !c.init && !c.ephemeral || c.sidecar {
+				names, claims = append(names, c.holds()...), claims || c.dynamic()
+			}
+		}
+		return names, claims, nil
+	}
 	return p.Decide(said, node.live)
 }
 

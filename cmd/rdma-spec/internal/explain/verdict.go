@@ -67,6 +67,7 @@ type Explainer struct {
 
 // Container explains a container of a pod.
 func (e Explainer) Container(pod manifest.Pod, c manifest.Container) (Container, error) {
+	c.PodHolds = pod.Holds
 	out := e.verdict(c)
 	out.Advice = e.advice(c)
 	switch {
@@ -136,8 +137,6 @@ func reason(c manifest.Container, sources []string, with policy.Decision) string
 	switch {
 	case with.Reason != "":
 		return with.Reason
-	case c.AllDevices:
-		return "it is privileged and holds every device of the node, so its devices are not a signal"
 	case with.Grant == nil && with.Refusal == nil:
 		return "optIn.devices is false, and optIn.resources names no resource that it requests"
 	case len(sources) > 0:
@@ -189,7 +188,7 @@ func (e Explainer) decide(c policy.Container, injected bool) policy.Decision {
 			device = first
 		}
 	}
-	if injected {
+	if injected || c.AllDevices {
 		c.Devices = append(slices.Clip(c.Devices), policy.Device{Path: device.Path, Type: "c", Major: int64(device.Major),
 			Minor: int64(device.Minor)})
 	}

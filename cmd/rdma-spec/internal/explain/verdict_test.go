@@ -70,8 +70,8 @@ func TestVerdicts(t *testing.T) {
 		{name: "left open, several", config: "{}", metadata: plainPod, spec: two, verdict: IfInjected,
 			summary: "RDMA if its device plugin or DRA driver injects verbs devices (nvidia.com/gpu, rdma/hca, claim/nic), " +
 				"rule default: memlock=unlimited ipc_lock=unless-dropped"},
-		{name: "left open, otherwise refused", config: "{}", metadata: optedIn, spec: resource, verdict: IfInjected,
-			summary: `RDMA if its device plugin injects verbs devices (rdma/hca), rule default: memlock=unlimited ipc_lock=unless-dropped; otherwise refused: namespace "ml" may`},
+		{name: "left open, otherwise left alone", config: "{}", metadata: optedIn, spec: resource, verdict: IfInjected,
+			summary: `RDMA if its device plugin injects verbs devices (rdma/hca), rule default: memlock=unlimited ipc_lock=unless-dropped; otherwise not RDMA: its pod's annotation is for the containers that hold RDMA: the pod holds "rdma/hca"`},
 		{name: "left open, refused", config: "memlock: memory-limit", metadata: plainPod, spec: resource,
 			verdict: IfInjected, fails: true,
 			summary: "refused if its device plugin injects verbs devices (rdma/hca): memlock is the container's memory limit"},

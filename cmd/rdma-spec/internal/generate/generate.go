@@ -25,7 +25,7 @@ import (
 // generateOptions are the flags of `rdma-spec generate`.
 type generateOptions struct {
 	from, platform, memlock, devices, to, root string
-	ipcLock, ipcLockGiven                      bool
+	ipcLock, ipcLockGiven, force               bool
 }
 
 // Command is rdma-spec generate.
@@ -47,7 +47,9 @@ Write the file with --to: it replaces the file atomically, and only if nothing f
 empty file, and with an empty base_runtime_spec its whole CRI plugin does not start. The former
 content is kept as a backup beside the file, or, for a drop-in such as
 crio.conf.d/90-rdma-spec.conf, in the folder above, because a daemon may read every file of a
-drop-in folder. No backup is overwritten.
+drop-in folder. No backup is overwritten. A base spec that handlers of this node name already is
+only replaced with --force. With --for crio, the drop-in has the default_ulimits of the node's
+other files as well.
 
 The exit status is 0 if the configuration is written, 2 for a wrong call, and 3 if it cannot be
 made or written.`,
@@ -76,7 +78,8 @@ made or written.`,
 		"`HCAs` whose devices are added: none, all that have an ACTIVE port, or names such as mlx5_0,mlx5_1; minors can "+
 			"change at boot")
 	cli.AddFileFlag(f, &o.to, "write to a `FILE` instead of standard output: atomically, with a backup")
-	node.AddRootFlag(f, &o.root, "the node's devices")
+	f.BoolVar(&o.force, "force", false, "write the file of --to also where it changes runtime handlers of this node")
+	node.AddRootFlag(f, &o.root, "the node's devices and runtimes")
 	cli.Complete(cmd, "for", func(string) []string { return platforms })
 	cli.Complete(cmd, "devices", node.HCANames(&o.root, devicesNone, devicesAll))
 	return cmd
@@ -107,11 +110,23 @@ func (o generateOptions) run(stdin io.Reader, stdout, stderr io.Writer) error {
 	if err != nil {
 		return fmt.Errorf("--from %s: %w", o.from, err)
 	}
+	if target.Name == "crio" {
+		var kept []string
+		if text, kept, err = o.crio(grant.Memlock); err != nil {
+			return err
+		}
+		warnings = append(warnings, kept...)
+	}
 	notes = append(notes, warnings...)
 	if o.to != "" {
+		if target.Name == "containerd" && !o.force {
+			if err := o.changes(text); err != nil {
+				return err
+			}
+		}
 		backup, err := atomicfile.Replace(o.to, text)
 		if err != nil {
-			return err
+			return o.readOnly(err)
 		}
 		if backup != "" {
 			notes = append(notes, fmt.Sprintf("the former %s is kept as %s", o.to, backup))

@@ -36,6 +36,9 @@ type Resources struct {
 	Names []string `json:"names,omitempty"`
 	Known bool     `json:"known"`
 	Error string   `json:"error,omitempty"`
+	// Pod and Claims are what the containers of its pod hold together.
+	Pod    []string `json:"pod,omitempty"`
+	Claims bool     `json:"claims,omitempty"`
 }
 
 // list asks the runtimes. The kubelet is asked when a decision needs its answer or, to be kept, at once. So are the
@@ -68,10 +71,14 @@ func (s *Snapshot) list(ctx context.Context, _ string) (found Listing, err error
 		c.Resources = func() ([]string, bool, error) {
 			return kubelet.Names(context.Background(), c.SandboxID, c.Namespace, c.Pod, c.Name)
 		}
+		c.PodHolds = func() ([]string, bool, error) {
+			return kubelet.PodHolds(context.Background(), c.SandboxID, c.Namespace, c.Pod)
+		}
 		l := Listed{Container: c}
 		if s.Keep && silent == nil {
 			l.Resources = &Resources{}
 			l.Resources.Names, l.Resources.Known, silent = c.Resources()
+			l.Resources.Pod, l.Resources.Claims, _ = c.PodHolds() // one answer has both
 		}
 		if s.Keep && silent != nil {
 			l.Resources = &Resources{Error: silent.Error()}
@@ -115,6 +122,14 @@ func (r *Resources) resources() ([]string, bool, error) {
 		return nil, false, errors.New(r.Error)
 	}
 	return r.Names, r.Known, nil
+}
+
+// podHolds is what the kubelet said of the pod.
+func (r *Resources) podHolds() ([]string, bool, error) {
+	if _, _, err := r.resources(); err != nil {
+		return nil, false, err
+	}
+	return r.Pod, r.Claims, nil
 }
 
 // inside is what the processes of a container see.

@@ -21,11 +21,11 @@ import (
 	"sync"
 	"time"
 
-	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/change"
 	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/cli"
 	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/node/agents"
 	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/node/archive"
 	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/node/cdi"
+	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/node/goal"
 	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/node/rdma"
 	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/node/runtime"
 	"github.com/rdma-spec/rdma-spec/spec/files"
@@ -58,7 +58,7 @@ type Snapshot struct {
 	Runtimes   func() (runtime.Runtimes, error)
 	Plugin     func() (agents.Plugin, error)
 	Kubelet    func() (agents.Kubelet, error)
-	Configured func() (change.Configured, error)
+	Configured func() (goal.Configured, error)
 	CDI        func() (cdi.Files, error)
 	RDMACNI    func() (RDMACNI, error)
 	Book       func() (rdma.Book, error) // who uses the HCAs
@@ -116,9 +116,7 @@ func Open(o Options) (*Snapshot, error) {
 		return agents.ReadPlugin(root, cli.Version), nil
 	}))
 	s.Kubelet = of(s, "kubelet.json", seen(agents.ReadKubelet))
-	s.Configured = of(s, "configured.json", func(_ context.Context, root string) (change.Configured, error) {
-		return change.ReadConfigured(root)
-	})
+	s.Configured = of(s, "configured.json", goal.Read)
 	s.CDI = of(s, "cdi.json", func(ctx context.Context, root string) (cdi.Files, error) {
 		return cdi.Read(ctx, root, s.HCAs)
 	})

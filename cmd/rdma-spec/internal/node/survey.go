@@ -181,6 +181,10 @@ func (s *surveyor) look(l Listed) (Container, bool) {
 		names, known, silent = ask()
 		return names, known, silent
 	}
+	if c.PodHolds == nil {
+		c.PodHolds = l.Resources.podHolds
+	}
+	c.Injected = s.policy.Injects(c)
 	d := s.policy.Decide(c, s.node)
 	r.Signal, r.Evidence, r.Rule, r.Wanted = d.Signal, d.Evidence, d.Rule, d.Grant
 	for _, warning := range d.Warnings {

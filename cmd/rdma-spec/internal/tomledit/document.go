@@ -29,19 +29,22 @@ type section struct {
 
 // keyValue is a key and its value, also one in an inline table.
 type keyValue struct {
-	path        []string // from the top of the document
-	section     int
-	start, end  int
-	value       int // where the value begins
-	lastElement int // of a list: where its last element ends
-	inline      bool
-	isTable     bool // the value is an inline table
+	path       []string // from the top of the document
+	section    int
+	start, end int
+	value      int    // where the value begins
+	elements   []span // of a list
+	inline     bool
+	isTable    bool // the value is an inline table
 }
+
+// span is a part of a text.
+type span struct{ start, end int }
 
 func scan(text []byte) (*document, error) {
 	d := &document{text: text, sections: []section{{}}}
 	var p unstable.Parser
-	p.Reset(text)
+	p.Reset(readable(text))
 	for p.NextExpression() {
 		node := p.Expression()
 		switch node.Kind {
@@ -79,7 +82,7 @@ func (d *document) add(node *unstable.Node, below []string, section int, inline 
 	if value.Kind == unstable.Array || kv.isTable {
 		for children.Next() {
 			child := children.Node()
-			kv.lastElement = end(child)
+			kv.elements = append(kv.elements, span{int(child.Raw.Offset), end(child)})
 			if kv.isTable {
 				d.add(child, kv.path, section, true)
 			}
@@ -185,6 +188,74 @@ func (d *document) appendSection(path []string, line string) []byte {
 	}
 	added += "[" + join(path) + "]" + d.newline() + "  " + line + d.newline()
 	return slices.Concat(d.text, []byte(added))
+}
+
+// remove returns the text without what is at a path: whole sections, lines, and elements of inline tables.
+func (d *document) remove(path []string) []byte {
+	at := func(other []string) bool { return slices.Equal(other, path) || below(other, path) }
+	var gone []span
+	inGone := func(position int) bool {
+		return slices.ContainsFunc(gone, func(s span) bool { return s.start <= position && position < s.end })
+	}
+	for _, s := range d.sections[1:] {
+		if at(s.path) {
+			gone = append(gone, d.lines(span{s.start, s.end}))
+		}
+	}
+	for _, kv := range slices.Backward(d.keys) { // an inline table comes behind what is in it
+		switch {
+		case !at(kv.path) || inGone(kv.start):
+		case kv.inline:
+			gone = append(gone, d.element(span{kv.start, kv.end}))
+		default:
+			gone = append(gone, d.lines(span{kv.start, kv.end}))
+		}
+	}
+	slices.SortFunc(gone, func(a, b span) int { return b.start - a.start })
+	text := d.text
+	for _, s := range gone {
+		text = splice(text, s.start, s.end, "")
+	}
+	return text
+}
+
+// lines returns the whole lines of a span, with the blank line above where another one or nothing is below.
+func (d *document) lines(s span) span {
+	s.start = d.lineStart(s.start)
+	if rest := bytes.IndexByte(d.text[s.end:], '\n'); rest < 0 {
+		s.end = len(d.text)
+	} else {
+		s.end += rest + 1
+	}
+	blank := func(from int) bool {
+		line, _, _ := bytes.Cut(d.text[from:], []byte("\n"))
+		return len(bytes.TrimSpace(line)) == 0
+	}
+	if s.start > 0 {
+		if above := d.lineStart(s.start - 1); blank(above) && blank(s.end) {
+			s.start = above
+		}
+	}
+	return s
+}
+
+// element returns the span of an element of a list or of an inline table, with one of its commas.
+func (d *document) element(s span) span {
+	rest := d.text[s.end:]
+	if spaces := len(rest) - len(bytes.TrimLeft(rest, " \t\r\n")); bytes.HasPrefix(rest[spaces:], []byte(",")) {
+		s.end += spaces + 1
+		for s.end < len(d.text) && d.text[s.end] == ' ' {
+			s.end++
+		}
+		if line := d.lineStart(s.start); d.text[s.end] == '\n' && len(bytes.TrimSpace(d.text[line:s.start])) == 0 {
+			return span{line, s.end + 1}
+		}
+		return s
+	}
+	if before := bytes.TrimRight(d.text[:s.start], " \t\r\n"); bytes.HasSuffix(before, []byte(",")) {
+		s.start = len(before) - 1
+	}
+	return s
 }
 
 // indent returns the white space before the keys of a section.

@@ -14,19 +14,40 @@ import (
 	"encoding/json"
 	"fmt"
 	"maps"
+	"regexp"
 	"slices"
 	"strings"
 
 	"github.com/pelletier/go-toml/v2"
 )
 
-// Parse returns the content of a document.
+// Parse returns the content of a document, or of a template of one.
 func Parse(text []byte) (map[string]any, error) {
 	tree := map[string]any{}
-	if err := toml.Unmarshal(text, &tree); err != nil {
+	if err := toml.Unmarshal(readable(text), &tree); err != nil {
 		return nil, err
 	}
 	return tree, nil
+}
+
+// What a Go template has that is not TOML: lines of actions, and actions in place of values.
+var (
+	actionLine  = regexp.MustCompile(`(?m)^[ \t]*\{\{.*$`)
+	actionValue = regexp.MustCompile(`(=[ \t]*)(\{\{.*?\}\})`)
+)
+
+// readable returns a document as it is, and a template with its actions as comments and strings of the same length.
+func readable(text []byte) []byte {
+	if !bytes.Contains(text, []byte("{{")) || toml.Unmarshal(text, &map[string]any{}) == nil {
+		return text
+	}
+	text = actionLine.ReplaceAllFunc(text, func(line []byte) []byte {
+		return bytes.Repeat([]byte("#"), len(line))
+	})
+	return actionValue.ReplaceAllFunc(text, func(match []byte) []byte {
+		action := bytes.Index(match, []byte("{{"))
+		return slices.Concat(match[:action], []byte(`"`), bytes.Repeat([]byte("x"), len(match)-action-2), []byte(`"`))
+	})
 }
 
 // Lookup returns the value at a path, and whether there is one.
@@ -56,7 +77,7 @@ func Set(text []byte, value any, path ...string) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	if old, exists := Lookup(tree, path...); exists && same(old, value) {
+	if old, exists := Lookup(tree, path...); exists && Same(old, value) {
 		return text, nil
 	}
 	written, err := write(value)
@@ -113,10 +134,92 @@ func Add(text []byte, element string, path ...string) ([]byte, error) {
 	written := quote(element)
 	at := kv.value + len("[")
 	if len(list) > 0 {
-		at, written = kv.lastElement, ", "+written
+		at, written = kv.elements[len(kv.elements)-1].end, ", "+written
 	}
 	after := splice(text, at, at, written)
 	return after, check(tree, after, append(slices.Clone(list), element), path)
+}
+
+// Remove removes an element of a list of strings. The text stays where the list has none.
+func Remove(text []byte, element string, path ...string) ([]byte, error) {
+	tree, err := Parse(text)
+	if err != nil {
+		return nil, err
+	}
+	old, _ := Lookup(tree, path...)
+	list, _ := old.([]any)
+	i := slices.Index(list, any(element))
+	if i < 0 {
+		return text, nil
+	}
+	d, err := scan(text)
+	if err != nil {
+		return nil, err
+	}
+	kv, found := d.find(path)
+	if !found {
+		return nil, fmt.Errorf("%s is not written as a list", join(path))
+	}
+	gone := d.element(kv.elements[i])
+	after := splice(text, gone.start, gone.end, "")
+	return after, check(tree, after, slices.Delete(slices.Clone(list), i, i+1), path)
+}
+
+// Delete removes the value at a path, wherever it is written: a key, or a table with all that is in it. The text stays
+// where there is none.
+func Delete(text []byte, path ...string) ([]byte, error) {
+	tree, err := Parse(text)
+	if err != nil {
+		return nil, err
+	}
+	if _, exists := Lookup(tree, path...); !exists {
+		return text, nil
+	}
+	d, err := scan(text)
+	if err != nil {
+		return nil, err
+	}
+	after := d.remove(path)
+	got, err := Parse(after)
+	if err != nil {
+		return nil, fmt.Errorf("%s cannot be removed: %w", join(path), err)
+	}
+	want := Clone(tree)
+	parent, _ := Lookup(want, path[:len(path)-1]...)
+	delete(parent.(map[string]any), path[len(path)-1]) //nolint:forcetypeassert // it has the key
+	if Difference(got, want) != nil {
+		return nil, fmt.Errorf("%s cannot be removed without a change of other keys", join(path))
+	}
+	return after, nil
+}
+
+// Difference returns the first path in which the values of two trees differ, nil where they are the same. A table
+// without values is the same as none.
+func Difference(a, b map[string]any) []string {
+	if all := Differences(a, b); len(all) > 0 {
+		return all[0]
+	}
+	return nil
+}
+
+// Differences returns all paths in which the values of two trees differ, in their order.
+func Differences(a, b map[string]any) (all [][]string) {
+	left, right := Leaves(a), Leaves(b)
+	paths := slices.Concat(slices.Collect(maps.Keys(left)), slices.Collect(maps.Keys(right)))
+	slices.Sort(paths)
+	for _, path := range slices.Compact(paths) {
+		x, y := left[path], right[path]
+		if !Same(x, y) && !(isEmpty(x) && isEmpty(y)) {
+			all = append(all, strings.Split(path, "\x00"))
+		}
+	}
+	return all
+}
+
+// isEmpty reports whether a leaf is a table without values, or is not there.
+func isEmpty(leaf any) bool {
+	table, isTable := leaf.(map[string]any)
+	return leaf == nil || isTable && len(table) == 0
 }
 
 // check reports an edit that has changed more, or less, than the value at a path.
@@ -127,7 +230,7 @@ func check(before map[string]any, after []byte, value any, path []string) error 
 	}
 	want := Clone(before)
 	Put(want, value, path...)
-	if !same(got, want) {
+	if !Same(got, want) {
 		return fmt.Errorf("%s cannot be set without a change of other keys", join(path))
 	}
 	return nil
@@ -173,8 +276,8 @@ func Put(tree map[string]any, value any, path ...string) {
 	tree[path[len(path)-1]] = value
 }
 
-// same compares values as TOML writes them: nan is the same as nan, and an int the same as an int64.
-func same(a, b any) bool {
+// Same compares values as TOML writes them: nan is the same as nan, and an int the same as an int64.
+func Same(a, b any) bool {
 	textA, errA := toml.Marshal(map[string]any{"": a})
 	textB, errB := toml.Marshal(map[string]any{"": b})
 	return errA == nil && errB == nil && bytes.Equal(textA, textB)

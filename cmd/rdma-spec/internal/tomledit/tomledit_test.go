@@ -229,3 +229,90 @@ func FuzzSet(f *testing.F) {
 		}
 	})
 }
+
+// A value goes wherever it is written, with the tables that it is, and every other byte stays.
+func TestDelete(t *testing.T) {
+	for name, test := range map[string]struct{ before, path, after string }{
+		"a line, and its comment":    {"[a]\nx = true # why\ny = 1\n", "a x", "[a]\ny = 1\n"},
+		"nothing":                    {"[a]\ny = 1\n", "a x", "[a]\ny = 1\n"},
+		"a section at the end":       {"v = 2\n\n[a]\n  x = true\n", "a", "v = 2\n"},
+		"a section with children":    {"[a]\nx = 1\n\n[a.b]\ny = 1\n\n[c]\nz = 1\n", "a", "\n[c]\nz = 1\n"},
+		"a section between others":   {"[b]\n\n[a]\nx = 1\n\n[c]\n", "a", "[b]\n\n[c]\n"},
+		"children apart":             {"[a.b]\ny = 1\n[c]\n[a]\nx = 1\n", "a", "[c]\n"},
+		"a table of dotted keys":     {"[p]\na.x = 1\nz = 1\na.y = 2\n", "p a", "[p]\nz = 1\n"},
+		"the first of an inline one": {"a = { x = 1, y = 2 }\n", "a x", "a = { y = 2 }\n"},
+		"the last of an inline one":  {"a = { y = 2, x = { z = 1 } }\n", "a x", "a = { y = 2 }\n"},
+		"the only one of an inline":  {"a = {x = 1}\n", "a x", "a = {}\n"},
+		"an inline table":            {"[p]\na = {x = 1}\nb = 1\n", "p a", "[p]\nb = 1\n"},
+		"an empty table":             {"[p]\n[p.a]\n[b]\n", "p a", "[p]\n[b]\n"},
+		"tables of an array below":   {"[a]\nx = 1\n[[a.l]]\ny = 1\n[b]\n", "a", "[b]\n"},
+		"CRLF":                       {"[a]\r\nx = 1\r\ny = 1\r\n", "a x", "[a]\r\ny = 1\r\n"},
+		"the last line":              {"[a]\ny = 1\nx = 1", "a x", "[a]\ny = 1\n"},
+		"a list on many lines":       {"x = [\n 'a',\n 'b',\n]\ny = 1\n", "x", "y = 1\n"},
+		"a section of a template":    {"{{ template \"base\" . }}\n\n[a]\n  x = 1\n", "a", "{{ template \"base\" . }}\n"},
+		"a line among actions": {"[a]\n{{- if .X }}\nc = {{ .C }}\n{{ end }}\nx = 1\n", "a x",
+			"[a]\n{{- if .X }}\nc = {{ .C }}\n{{ end }}\n"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			got, err := Delete([]byte(test.before), strings.Fields(test.path)...)
+			if diff := cmp.Diff(test.after, string(got)); diff != "" || err != nil {
+				t.Errorf("Delete: %v (-want +got):\n%s", err, diff)
+			}
+		})
+	}
+}
+
+func TestRemove(t *testing.T) {
+	for before, want := range map[string]string{
+		"i = ['x', 'old']\n": "i = ['x']\n", "i = ['old', 'x'] # why\n": "i = ['x'] # why\n", "i = ['old']\n": "i = []\n",
+		"i = [\n  'x',\n  'old',\n]\n": "i = [\n  'x',\n]\n", "i = ['x']\n": "i = ['x']\n", "v = 1\n": "v = 1\n",
+	} {
+		got, err := Remove([]byte(before), "old", "i")
+		if diff := cmp.Diff(want, string(got)); diff != "" || err != nil {
+			t.Errorf("Remove from %q: %v (-want +got):\n%s", before, err, diff)
+		}
+	}
+}
+
+// What is set in any document can be removed again: the values are those of before.
+func TestDeleteInRandomDocuments(t *testing.T) {
+	random := chance.New(t)
+	deleted := 0
+	for range 3000 {
+		text := randomDocument(random)
+		before, err := Parse(text)
+		path := []string{"plugins", "nri", "ours"}[:2+random.IntN(2)]
+		if _, exists := Lookup(before, path...); err != nil || exists {
+			continue // a table written twice
+		}
+		after, err := Set(text, map[string]any{"a": "b", "c": map[string]any{"d": true}}, path...)
+		if err != nil {
+			continue // such as a value where a table is needed
+		}
+		got, err := Delete(after, path...)
+		if err != nil {
+			t.Fatalf("%v\n%s", err, after)
+		}
+		deleted++
+		tree, err := Parse(got)
+		if err != nil || Difference(before, tree) != nil {
+			t.Fatalf("%v: %q differs:\n%s\n---\n%s", err, Difference(before, tree), text, got)
+		}
+	}
+	if deleted < 300 {
+		t.Errorf("%d values deleted, want more", deleted)
+	}
+}
+
+func TestDifference(t *testing.T) {
+	for want, pair := range map[string][2]string{
+		"": {"a = 1\n[b]\n[c.d]\nx = nan\n", "a = 1\n[c.d]\nx = nan\n"}, "a": {"a = 1", "a = '1'"}, "b.c": {"b.c = []", ""},
+		"x.y": {"x.y = {}", "x.y = 1"},
+	} {
+		a, errA := Parse([]byte(pair[0]))
+		b, errB := Parse([]byte(pair[1]))
+		if got := strings.Join(Difference(a, b), "."); got != want || errA != nil || errB != nil {
+			t.Errorf("%q: %q, want %q; %v, %v", pair, got, want, errA, errB)
+		}
+	}
+}

@@ -9,6 +9,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -16,6 +17,7 @@ import (
 
 	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/change"
 	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/node/containerd"
+	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/node/goal"
 	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/tomledit"
 	"github.com/rdma-spec/rdma-spec/test/testing/golden"
 	"github.com/rdma-spec/rdma-spec/test/testing/race"
@@ -61,18 +63,13 @@ func (r remembering) Version(ctx context.Context) (string, error) {
 }
 
 func (r remembering) Dump(ctx context.Context, file string) ([]byte, error) {
-	text, err := os.ReadFile(file)
-	if err != nil {
-		return nil, err
-	}
-	key := string(text)
-	imported, err := containerd.Daemon{File: file}.Imported(containerd.Contents{}, text)
-	for _, name := range imported {
-		text, readErr := containerd.Contents{}.Read(name)
-		key, err = key+"\x00"+name+"\x00"+string(text), errors.Join(err, readErr)
-	}
+	files, err := containerd.Daemon{Config: file}.Files(ctx, nil)
 	if err != nil {
 		return r.Binary.Dump(ctx, file)
+	}
+	key := ""
+	for _, f := range files {
+		key += "\x00" + string(f.Text)
 	}
 	answer, known := r.answers[key]
 	if !known {
@@ -97,7 +94,7 @@ func newNode(t *testing.T, name string) node {
 	n := node{root: scratch.Folder(t)}
 	version, config, _ := strings.Cut(name, "/")
 	etc := filepath.Join(n.root, "etc/containerd")
-	n.daemon = containerd.Daemon{Name: "containerd", File: filepath.Join(etc, "config.toml"),
+	n.daemon = containerd.Daemon{Name: "containerd", Config: filepath.Join(etc, "config.toml"),
 		Program: remembering{installed(t, version), map[string][]byte{}}}
 	platform, _, _ := strings.Cut(config, "-")
 	switch platform {
@@ -123,7 +120,7 @@ func newNode(t *testing.T, name string) node {
 			t.Fatal(err)
 		}
 	}
-	copyTo(filepath.Join("testdata", name+".toml"), n.daemon.File)
+	copyTo(filepath.Join("testdata", name+".toml"), n.daemon.File())
 	for _, file := range files {
 		copyTo(file, filepath.Join(etc, "conf.d", filepath.Base(file)))
 	}
@@ -184,7 +181,7 @@ func TestNRI(t *testing.T) {
 			}
 			t.Run(name+"/"+kind, func(t *testing.T) {
 				n := newNode(t, name)
-				plan, err := Edit(n.daemon).NRI(t.Context(), required)
+				plan, err := ofNRI(n.daemon, required).NRI(t.Context())
 				text := ""
 				if err != nil {
 					text = "error: " + err.Error() + "\n"
@@ -201,7 +198,7 @@ func TestNRI(t *testing.T) {
 					if required {
 						tomledit.Put(effective, true, "plugins", containerd.NRIPlugin, "default_validator", "enable")
 					}
-				}, func() (change.Plan, error) { return Edit(n.daemon).NRI(t.Context(), required) })
+				}, func() (change.Plan, error) { return ofNRI(n.daemon, required).NRI(t.Context()) })
 			})
 		}
 	}
@@ -217,7 +214,7 @@ func (n node) applied(t *testing.T, plan change.Plan, want func(effective map[st
 		t.Fatal(err)
 	}
 	defer ledger.Close()
-	if err := ledger.Apply("test", plan, nil); err != nil {
+	if err := ledger.Apply(plan, nil, change.Goal{Feature: "test"}); err != nil {
 		t.Fatal(err)
 	}
 	if diff := changes(t, again); diff != "" {
@@ -228,7 +225,7 @@ func (n node) applied(t *testing.T, plan change.Plan, want func(effective map[st
 	after := n.effective(t)
 	for _, tree := range []map[string]any{before, after} { // whether options say 0 or nothing is the same
 		if plugin, all := containerd.Handlers(tree); plugin != "" {
-			tomledit.Put(tree, notZero(all), "plugins", plugin, "containerd", "runtimes")
+			tomledit.Put(tree, goal.NotZero(all), "plugins", plugin, "containerd", "runtimes")
 		}
 	}
 	if diff := cmp.Diff(before, after); diff != "" {
@@ -253,7 +250,7 @@ func (n node) applied(t *testing.T, plan change.Plan, want func(effective map[st
 // effective returns what containerd makes of the node's own files. A missing one is as an empty one.
 func (n node) effective(t *testing.T) map[string]any {
 	t.Helper()
-	file := n.daemon.File
+	file := n.daemon.File()
 	if !containerd.Exists(file) {
 		file = filepath.Join(scratch.Folder(t), "config.toml")
 		if err := os.WriteFile(file, nil, 0o600); err != nil {
@@ -271,8 +268,8 @@ func (n node) effective(t *testing.T) map[string]any {
 // drop-ins.
 func (n node) render(t *testing.T) {
 	t.Helper()
-	text := n.before[n.daemon.File]
-	templates, err := filepath.Glob(filepath.Join(filepath.Dir(n.daemon.File), "*.tmpl"))
+	text := n.before[n.daemon.File()]
+	templates, err := filepath.Glob(filepath.Join(filepath.Dir(n.daemon.File()), "*.tmpl"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -291,7 +288,7 @@ func (n node) render(t *testing.T) {
 		text = string(named)
 	}
 	if len(templates) > 0 || n.daemon.DropIns != "" {
-		if err := os.WriteFile(n.daemon.File, []byte(text), 0o600); err != nil {
+		if err := os.WriteFile(n.daemon.File(), []byte(text), 0o600); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -300,9 +297,21 @@ func (n node) render(t *testing.T) {
 // unrender takes back what the platform has rendered.
 func (n node) unrender(t *testing.T) {
 	t.Helper()
-	if text, existed := n.before[n.daemon.File]; existed && (n.daemon.Template != "" || n.daemon.DropIns != "") {
-		if err := os.WriteFile(n.daemon.File, []byte(text), 0o600); err != nil {
+	if text, existed := n.before[n.daemon.File()]; existed && (n.daemon.Template != "" || n.daemon.DropIns != "") {
+		if err := os.WriteFile(n.daemon.File(), []byte(text), 0o600); err != nil {
 			t.Fatal(err)
 		}
 	}
+}
+
+// ofNRI returns the editor for NRI.
+func ofNRI(d containerd.Daemon, required bool) Editor {
+	return Editor{Daemon: d, Goal: change.Goal{Feature: goal.NRI, Config: d.Config,
+		Asked: map[string]string{goal.Required: strconv.FormatBool(required)}}}
+}
+
+// ofHandler returns the editor for a handler.
+func ofHandler(d containerd.Daemon, name, like string) Editor {
+	return Editor{Daemon: d, Goal: change.Goal{Feature: goal.Handler + name, Config: d.Config,
+		Asked: map[string]string{goal.Like: like}}}
 }

@@ -117,7 +117,7 @@ func TestChoose(t *testing.T) {
 				t.Fatal(err)
 			}
 			program, _ := d.Program.(containerd.Binary)
-			if got := strings.ReplaceAll(d.File+" "+string(program), root+"/", ""); got != test.want {
+			if got := strings.ReplaceAll(d.File()+" "+string(program), root+"/", ""); got != test.want {
 				t.Errorf("%s, want %s", got, test.want)
 			}
 		})
@@ -165,7 +165,7 @@ printf "[plugins.'io.containerd.nri.v1.nri']\ndisable = true\n"`, "the change ca
 			if err != nil {
 				t.Fatal(err)
 			}
-			plan, err := Edit(d).NRI(t.Context(), false)
+			plan, err := ofNRI(d, false).NRI(t.Context())
 			if err == nil || !strings.Contains(err.Error(), test.want) || strings.Contains(err.Error(), "\n") || len(plan) > 0 {
 				t.Errorf("NRI: %v, %v; want %s", plan, err, test.want)
 			}
@@ -183,14 +183,14 @@ func TestGeneratedFiles(t *testing.T) {
 		t.Fatal(err)
 	}
 	d.Program = loader("2.4.2")
-	if plan, err := Edit(d).NRI(t.Context(), false); err == nil || !strings.Contains(err.Error(), "config.toml is generated, and would") {
+	if plan, err := ofNRI(d, false).NRI(t.Context()); err == nil || !strings.Contains(err.Error(), "config.toml is generated, and would") {
 		t.Errorf("%v, %v", plan, err)
 	}
 	if d, err = containerd.Choose(containerd.Find(root), filepath.Join(root, "data/agent/etc/containerd/config.toml"), root); err != nil {
 		t.Fatal(err)
 	}
 	d.Program = loader("2.4.2")
-	plan, err := Edit(d).NRI(t.Context(), false)
+	plan, err := ofNRI(d, false).NRI(t.Context())
 	if err != nil || len(plan.Changed()) != 1 || plan.Changed()[0].Path != filepath.Join(root, "data/agent/etc/containerd/config-v3.toml.tmpl") {
 		t.Errorf("%v, %v", plan.Changed(), err)
 	}

@@ -49,7 +49,7 @@ func TestHandler(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			n := newNode(t, test.config)
 			handler := func() (change.Plan, error) {
-				return Edit(n.daemon).Handler(t.Context(), test.name, test.like, someSpec)
+				return ofHandler(n.daemon, test.name, test.like).Handler(t.Context(), someSpec)
 			}
 			plan, err := handler()
 			text := ""
@@ -65,7 +65,7 @@ func TestHandler(t *testing.T) {
 			n.applied(t, plan, func(effective map[string]any) {
 				plugin, all := containerd.Handlers(effective)
 				wanted := tomledit.Clone(all[test.like].(map[string]any)) //nolint:forcetypeassert // a test's
-				wanted[containerd.BaseSpecKey] = filepath.Join(filepath.Dir(n.daemon.File), "rdma-spec-"+test.name+".json")
+				wanted[containerd.BaseSpecKey] = filepath.Join(filepath.Dir(n.daemon.File()), "rdma-spec-"+test.name+".json")
 				tomledit.Put(effective, wanted, "plugins", plugin, "containerd", "runtimes", test.name)
 			}, handler)
 		})
@@ -85,10 +85,10 @@ func changes(t *testing.T, planned func() (change.Plan, error)) string {
 // A handler keeps what its model's base spec has.
 func TestHandlerStartsFromItsModelsBaseSpec(t *testing.T) {
 	n := newNode(t, "2.2/eks-al2023")
-	base := filepath.Join(filepath.Dir(n.daemon.File), "base-runtime-spec.json")
+	base := filepath.Join(filepath.Dir(n.daemon.File()), "base-runtime-spec.json")
 	missing := func(name, like, file string) {
 		t.Helper()
-		if _, err := Edit(n.daemon).Handler(t.Context(), name, like, someSpec); err == nil || !strings.Contains(err.Error(),
+		if _, err := ofHandler(n.daemon, name, like).Handler(t.Context(), someSpec); err == nil || !strings.Contains(err.Error(),
 			file+" cannot be used, and containerd serves no CRI without it: no such file or directory: write it with rdma-spec "+
 				"generate --to "+file) {
 			t.Errorf("a base spec that is missing: %v", err)
@@ -96,14 +96,14 @@ func TestHandlerStartsFromItsModelsBaseSpec(t *testing.T) {
 	}
 	missing("rdma", "nvidia", base)
 	scratch.File(t, base, `{"ociVersion":"1.1.0","linux":{}}`, 0o600)
-	plan, err := Edit(n.daemon).Handler(t.Context(), "rdma", "nvidia", someSpec)
+	plan, err := ofHandler(n.daemon, "rdma", "nvidia").Handler(t.Context(), someSpec)
 	if err != nil {
 		t.Fatal(err)
 	}
 	if !strings.Contains(string(plan[0].Content), "{'ociVersion':'1.1.0','linux':{}}") {
 		t.Errorf("the base spec is made of something else: %s", plan[0].Content)
 	}
-	if plan, err = Edit(n.daemon).Handler(t.Context(), "nvidia", "nvidia", someSpec); err != nil {
+	if plan, err = ofHandler(n.daemon, "nvidia", "nvidia").Handler(t.Context(), someSpec); err != nil {
 		t.Fatal(err)
 	}
 	for _, f := range plan.Changed()[1:] { // all but the base spec
@@ -124,12 +124,11 @@ func TestTemplatesThatExist(t *testing.T) {
 		"none, containerd 2.x": {nil, "2.4.2", "config-v3.toml.tmpl " + containerd.DefaultTemplate},
 		"none, containerd 1.7": {nil, "1.7.35", "config.toml.tmpl " + containerd.DefaultTemplate},
 		"an old one": {map[string]string{"config.toml.tmpl": "{{ template \"base\" . }}\n[debug]"}, "2.4.2",
-			"config.toml.tmpl {{ template \"base\" . }}\n[debug]\n["},
-		"both": {map[string]string{"config.toml.tmpl": "old\n", "config-v3.toml.tmpl": "new\n"}, "2.4.2",
-			"config-v3.toml.tmpl new\n"},
+			"config.toml.tmpl {{ template \"base\" . }}\n[debug]\n\n["},
+		"both": {map[string]string{"config.toml.tmpl": "# old\n", "config-v3.toml.tmpl": "# new\n"}, "2.4.2",
+			"config-v3.toml.tmpl # new\n"},
 		"one that was changed": {map[string]string{"config-v3.toml.tmpl": "[plugins.'io.containerd.nri.v1.nri']\n  " +
-			"socket_path = '/x'\n"}, "2.4.2",
-			"error: the template has the section already: restart the platform, or change it there"},
+			"socket_path = '/x'\n"}, "2.4.2", "config-v3.toml.tmpl [plugins.'io.containerd.nri.v1.nri']\n  socket_path = '/x'\n"},
 		"one that sets the key":    {map[string]string{"config.toml": "version = 2\n[plugins.'io.containerd.nri.v1.nri']\ndisable = true\n"}, "2.4.2", "error: the template sets the key: change it there"},
 		"one that ends with it":    {map[string]string{"config.toml": "version = 2\n[plugins.'io.containerd.nri.v1.nri']\nsocket_path = '/x'\n"}, "2.4.2", "error: the template sets the key: change it there"},
 		"one that has the section": {map[string]string{"config.toml": "version = 2\n[plugins.'io.containerd.nri.v1.nri']\nsocket_path = '/x'\n[debug]\n"}, "2.4.2", "error: the template sets the key: change it there"},
@@ -140,9 +139,9 @@ func TestTemplatesThatExist(t *testing.T) {
 				files[name] = content
 			}
 			root := tree(t, files)
-			d := containerd.Daemon{Name: "k3s", File: root + "/config.toml", Program: test.version, Template: root +
+			d := containerd.Daemon{Name: "k3s", Config: root + "/config.toml", Program: test.version, Template: root +
 				"/config-v3.toml.tmpl"}
-			plan, err := Edit(d).NRI(t.Context(), false)
+			plan, err := ofNRI(d, false).NRI(t.Context())
 			plan = plan.Changed()
 			if wanted, isError := strings.CutPrefix(test.want, "error: "); isError {
 				if err == nil || !strings.Contains(err.Error(), wanted) {

@@ -5,59 +5,45 @@ package editor
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"slices"
 
 	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/change"
 	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/node/containerd"
+	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/node/goal"
 	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/tomledit"
 	"github.com/rdma-spec/rdma-spec/plugin/requirement"
 )
 
-// NRI plans that NRI is on, and takes connections of plugins. With required, NRI's default validator is on as well, so
-// that a pod can insist on a plugin; its list of plugins that every container must have stays as it is. There is
+// NRI plans that NRI is on, and takes connections of plugins. Where it is required, NRI's default validator is on as
+// well, so that a pod can insist on a plugin; its list of plugins that every container must have stays as it is. There is
 // nothing to plan where it is so.
-func (d Editor) NRI(ctx context.Context, required bool) (change.Plan, error) {
-	if err := d.hasNRI(ctx, required); err != nil {
+func (d Editor) NRI(ctx context.Context) (change.Plan, error) {
+	if err := d.hasNRI(ctx, d.Goal.Asked[goal.Required] == "true"); err != nil {
 		return nil, err
 	}
-	now, relies, err := d.now(ctx)
+	b, err := d.base(ctx)
 	if err != nil {
 		return nil, err
 	}
-	wanted := []set{{[]string{"disable"}, false}, {[]string{"disable_connections"}, false}}
-	if required {
-		wanted = append(wanted, set{[]string{"default_validator", "enable"}, true})
+	values, err := goal.Values(d.Goal, b.tree)
+	if err != nil {
+		return nil, err
 	}
-	wanted = slices.DeleteFunc(wanted, func(s set) bool {
-		value, known := tomledit.Lookup(now, append([]string{"plugins", containerd.NRIPlugin}, s.path...)...)
-		return known && value == s.value
-	})
-	if len(wanted) == 0 {
-		return nil, nil
-	}
-	want := tomledit.Clone(now)
-	for _, s := range wanted {
-		tomledit.Put(want, s.value, append([]string{"plugins", containerd.NRIPlugin}, s.path...)...)
-	}
-	return d.plan(ctx, goal{
-		file: "90-rdma-spec-nri.toml",
-		want: want, relies: relies,
-		sets: func(version int) (ways [][]set) {
-			names := []string{containerd.NRIPlugin}
-			if version < 2 { // plugins have short names there
-				names = []string{"nri", containerd.NRIPlugin}
-			}
-			for _, name := range names {
-				var way []set
-				for _, s := range wanted {
-					way = append(way, set{append([]string{"plugins", name}, s.path...), s.value})
+	return d.plan(ctx, b, values, func(version int) (ways [][]set) {
+		names := []string{containerd.NRIPlugin}
+		if version < 2 { // plugins have short names there
+			names = []string{"nri", containerd.NRIPlugin}
+		}
+		for _, name := range names {
+			var way []set
+			for _, v := range values {
+				if now, known := tomledit.Lookup(b.tree, v.Path...); !known || now != v.Value {
+					way = append(way, set{append([]string{"plugins", name}, v.Path[2:]...), v.Value, false})
 				}
-				ways = append(ways, way)
 			}
-			return ways
-		},
+			ways = append(ways, way)
+		}
+		return ways
 	})
 }
 
@@ -75,26 +61,4 @@ func (d Editor) hasNRI(ctx context.Context, required bool) error {
 		return fmt.Errorf("containerd %s has no validator for required plugins: upgrade it to %s or later", version, first)
 	}
 	return nil
-}
-
-// now returns the effective configuration of the node as it is, and the files that it is made of.
-func (d Editor) now(ctx context.Context) (tree map[string]any, files change.Plan, err error) {
-	if files, err = d.Loaded(); err != nil {
-		return nil, nil, err
-	}
-	if tree, err = d.Effective(ctx, containerd.Contents{}); err != nil {
-		return nil, nil, fmt.Errorf("containerd cannot load %s: %w: correct it first", d.File, err)
-	}
-	disabled, _ := tree["disabled_plugins"].([]any) // containerd prints a list
-	for _, plugin := range disabled {
-		if name, _ := plugin.(string); name == "nri" || name == containerd.NRIPlugin ||
-			slices.Contains(containerd.CRIPlugins, name) {
-			return nil, nil, fmt.Errorf("%s turns the plugin %v off in disabled_plugins: remove it there first, if Kubernetes "+
-				"is to use this containerd", d.File, plugin)
-		}
-	}
-	if len(tree) == 0 {
-		return nil, nil, errors.New("containerd prints an empty configuration")
-	}
-	return tree, files, nil
 }

@@ -20,6 +20,7 @@ import (
 
 	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/change"
 	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/node/containerd"
+	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/node/goal"
 	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/tomledit"
 	"github.com/rdma-spec/rdma-spec/test/testing/chance"
 	"github.com/rdma-spec/rdma-spec/test/testing/scratch"
@@ -47,22 +48,19 @@ func (l loader) Dump(_ context.Context, file string) ([]byte, error) {
 }
 
 func (l loader) load(file string) (map[string]any, error) {
-	text, err := containerd.Contents{}.Read(file)
-	if err != nil {
-		return nil, err
-	}
-	tree, err := tomledit.Parse(text)
-	if err != nil {
-		return nil, err
-	}
-	files, err := containerd.Daemon{File: file}.Imported(containerd.Contents{}, text)
-	for _, name := range files {
-		imported, loadErr := l.load(name)
-		if loadErr != nil {
-			return nil, loadErr
+	files, err := containerd.Daemon{Config: file}.Files(context.Background(), nil)
+	tree := map[string]any{}
+	for i, f := range files {
+		text, parseErr := tomledit.Parse(f.Text)
+		if parseErr != nil {
+			return nil, parseErr
 		}
-		delete(imported, "version")
-		l.merge(tree, imported, 0)
+		if i > 0 {
+			delete(text, "version")
+			l.merge(tree, text, 0)
+			continue
+		}
+		tree = text
 	}
 	return tree, err
 }
@@ -86,28 +84,28 @@ func TestNRIInRandomConfigurations(t *testing.T) {
 	changed := 0
 	for i := range 1000 {
 		version := []loader{"1.7.35", "2.4.2"}[i%2]
-		d := containerd.Daemon{Name: "containerd", File: filepath.Join(scratch.Folder(t), "config.toml"), Program: version}
+		d := containerd.Daemon{Name: "containerd", Config: filepath.Join(scratch.Folder(t), "config.toml"), Program: version}
 		text := randomConfiguration(random)
 		if _, err := tomledit.Parse(text); err != nil {
 			continue // a table written twice
 		}
-		if err := os.WriteFile(d.File, text, 0o600); err != nil {
+		if err := os.WriteFile(d.File(), text, 0o600); err != nil {
 			t.Fatal(err)
 		}
 		before, err := d.Effective(t.Context(), containerd.Contents{})
 		if err != nil {
 			continue // a value where containerd needs a table
 		}
-		plan, err := Edit(d).NRI(t.Context(), false)
+		plan, err := ofNRI(d, false).NRI(t.Context())
 		if err != nil {
 			t.Errorf("NRI: %v\n%s", err, text)
 			continue
 		}
-		ledger, err := change.Open(filepath.Dir(d.File))
+		ledger, err := change.Open(filepath.Dir(d.File()))
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := ledger.Apply("nri", plan, nil); err != nil {
+		if err := ledger.Apply(plan, nil, change.Goal{Feature: goal.NRI}); err != nil {
 			t.Fatal(err)
 		}
 		after, err := d.Effective(t.Context(), containerd.Contents{})
@@ -116,7 +114,7 @@ func TestNRIInRandomConfigurations(t *testing.T) {
 		if diff := cmp.Diff(before, after, cmpopts.EquateNaNs()); err != nil || diff != "" {
 			t.Errorf("%v (-want +got):\n%s\n%s", err, diff, text)
 		}
-		if again, err := Edit(d).NRI(t.Context(), false); err != nil || len(again) > 0 {
+		if again, err := ofNRI(d, false).NRI(t.Context()); err != nil || len(again) > 0 {
 			t.Errorf("a second run: %v, %v\n%s", again, err, text)
 		}
 		back, err := ledger.Reversal("nri")
@@ -126,10 +124,10 @@ func TestNRIInRandomConfigurations(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if got, err := os.ReadFile(d.File); err != nil || !bytes.Equal(got, text) {
+		if got, err := os.ReadFile(d.File()); err != nil || !bytes.Equal(got, text) {
 			t.Errorf("reverted: %v\n%s\nwas\n%s", err, got, text)
 		}
-		if left, err := filepath.Glob(filepath.Join(filepath.Dir(d.File), "conf.d*")); err != nil || len(left) > 0 {
+		if left, err := filepath.Glob(filepath.Join(filepath.Dir(d.File()), "conf.d*")); err != nil || len(left) > 0 {
 			t.Errorf("reverted: %v is left, %v", left, err)
 		}
 		ledger.Close()

@@ -40,12 +40,12 @@ func TestRoot(t *testing.T) {
 	defer ledger.Close()
 	got := map[string]string{}
 	for feature, planned := range map[string]func() (change.Plan, error){
-		"nri":     func() (change.Plan, error) { return Edit(d).NRI(t.Context(), false) },
-		"handler": func() (change.Plan, error) { return Edit(d).Handler(t.Context(), "rdma", "runc", someSpec) },
+		"nri":     func() (change.Plan, error) { return ofNRI(d, false).NRI(t.Context()) },
+		"handler": func() (change.Plan, error) { return ofHandler(d, "rdma", "runc").Handler(t.Context(), someSpec) },
 	} {
 		plan, err := planned()
 		if err == nil {
-			err = ledger.Apply(feature, plan, func() error { return d.Check(t.Context()) })
+			err = ledger.Apply(plan, func() error { return d.Check(t.Context()) }, change.Goal{Feature: feature})
 		}
 		if err != nil {
 			t.Fatalf("%s: %v", feature, err)
@@ -69,16 +69,16 @@ func TestRoot(t *testing.T) {
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("files (-want +got):\n%s", diff)
 	}
-	scratch.File(t, d.File, "version = 2\nimports = ['"+root+"/etc/containerd/conf.d/*.toml']\n", 0o600)
+	scratch.File(t, d.File(), "version = 2\nimports = ['"+root+"/etc/containerd/conf.d/*.toml']\n", 0o600)
 	if effective, err := d.Effective(t.Context(), nil); err != nil ||
 		effective["plugins"].(map[string]any)[containerd.NRIPlugin].(map[string]any)["disable"] != true { //nolint:forcetypeassert // a test's
 		t.Errorf("with imports that the node does not have: %v, %v", effective, err)
 	}
-	if err := errors.Join(os.Remove(d.File),
+	if err := errors.Join(os.Remove(d.File()),
 		os.Remove(filepath.Join(root, "etc/containerd/conf.d/90-rdma-spec-handler-rdma.toml"))); err != nil {
 		t.Fatal(err)
 	}
-	if plan, err := Edit(d).NRI(t.Context(), false); err != nil || !strings.Contains(plan.Diff(),
+	if plan, err := ofNRI(d, false).NRI(t.Context()); err != nil || !strings.Contains(plan.Diff(),
 		`+imports = ["/etc/containerd/conf.d/90-rdma-spec-*.toml"]`) {
 		t.Errorf("without a configuration: %v, %v", plan, err)
 	}

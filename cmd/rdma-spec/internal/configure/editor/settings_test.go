@@ -31,13 +31,13 @@ func TestSettingsOfFiles(t *testing.T) {
 		"prints no toml": {t.Context(), printing("= ="), false},
 	} {
 		t.Run(name, func(t *testing.T) {
-			_, err := containerd.Daemon{Name: "containerd", File: file, Program: test.program}.Settings(test.ctx)
+			_, err := containerd.Daemon{Name: "containerd", Config: file, Program: test.program}.Effective(test.ctx, nil)
 			if err == nil || errors.As(err, new(containerd.NotRun)) != test.notRun {
 				t.Errorf("%v", err)
 			}
 		})
 	}
-	got, err := containerd.Daemon{Name: "containerd", File: file, Program: printing("version = 3")}.Settings(t.Context())
+	got, err := containerd.Daemon{Name: "containerd", Config: file, Program: printing("version = 3")}.Effective(t.Context(), nil)
 	if err != nil || got["version"] != int64(3) {
 		t.Errorf("%+v, %v", got, err)
 	}

@@ -191,7 +191,7 @@ var seeing = map[string]string{
 	"container-mtu": "ip link show", "container-routes": "ip route; cat /proc/sys/net/ipv4/conf/*/rp_filter",
 	"container-gpu": "nvidia-smi topo -m", "security-denials": "dmesg | grep -i denied", "cma": "grep -i cma /proc/meminfo", "efa-pages": "grep HugePages_Total /proc/meminfo",
 	"runtime-config": "containerd config dump", "cri-serves": "crictl version", "runtime-rlimits": "containerd --version; crio --version",
-	"memlock-source": "ulimit -l", "base-spec": "containerd config dump | grep base_runtime_spec", "base-spec-files": "ulimit -n",
+	"memlock-source": "ulimit -l", "handler-type": "containerd config dump | grep -A1 runtimes", "base-spec": "containerd config dump | grep base_runtime_spec", "base-spec-files": "ulimit -n",
 	"base-spec-memlock": "ulimit -l", "oci-version": "crun --version; runc --version", "nri-on": "ls -l /var/run/nri/nri.sock",
 	"nri-socket": "ls -l /var/run/nri/nri.sock", "nri-owner": "ss -xlp | grep nri.sock",
 	"nri-required-plugins": "containerd config dump | grep required_plugins", "nri-timeouts": "containerd config dump | grep plugin_.*_timeout",

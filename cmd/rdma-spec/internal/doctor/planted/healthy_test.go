@@ -12,13 +12,13 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/change"
 	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/doctor"
 	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/doctor/runtimes"
 	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/node"
 	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/node/agents"
 	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/node/cdi"
 	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/node/cri"
+	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/node/goal"
 	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/node/runtime"
 	"github.com/rdma-spec/rdma-spec/spec"
 	"github.com/rdma-spec/rdma-spec/spec/hca/hcatest"
@@ -57,7 +57,7 @@ func TestHealthyNodes(t *testing.T) {
 			s.runtimes.Runtimes = append(s.runtimes.Runtimes, runtime.Runtime{Name: "containerd", Version: "2.4.2",
 				Socket: "/run/second/c.sock", Config: "/run/second/c.toml", PID: 101, Serves: true,
 				Known: true, NRI: s.runtime().NRI})
-			s.configured.Overwritten = []change.Overwriting{{Path: "/etc/containerd/config.toml", Feature: "handler rdma"}}
+			s.configured.Features = []goal.Feature{featureOf("handler rdma", "runc", goal.Kept)}
 		},
 		"CRI-O beside a containerd that is only installed": func(s *sick) {
 			crio := *s.runtime()
@@ -69,10 +69,9 @@ func TestHealthyNodes(t *testing.T) {
 		"no runtime and no kubelet": func(s *sick) {
 			*s = sick{files: hcatest.RoCENode().Files(), unanswered: []string{"listing.json"}}
 		},
-		"files that administrators edited": func(s *sick) {
-			s.configured.Overwritten = []change.Overwriting{{Path: "/etc/containerd/config.toml", Feature: "nri"},
-				{Path: "/etc/rdma-spec/config.yaml", Feature: "plugin"}, {Path: "/etc/containerd/config.toml",
-					Feature: "handler rdma"}}
+		"what was configured is kept": func(s *sick) {
+			s.configured.Features = []goal.Feature{featureOf("nri", "", goal.Kept), {Feature: "plugin", State: goal.Kept},
+				featureOf("handler rdma", "runc", goal.Kept)}
 		},
 		"a finite memlock that the policy gives": func(s *sick) {
 			s.container().Memlock, s.container().Wanted, s.container().IPCLock = both(16<<30),
@@ -81,7 +80,7 @@ func TestHealthyNodes(t *testing.T) {
 		"a default handler without its base spec beside one that has one": func(s *sick) {
 			*s.asDefault() = runtime.Handler{Name: "nvidia", Program: "runc"}
 			s.runtime().Handlers[1].Memlock = bytesOf(unlimited)
-			s.configured.Overwritten = []change.Overwriting{{Path: "/etc/containerd/config.toml", Feature: "handler nvidia"}}
+			s.configured.Features = []goal.Feature{featureOf("handler nvidia", "nvidia", goal.Lost)}
 		},
 		"a privileged container with a hostPath": func(s *sick) {
 			s.container().AllDevices, s.container().HostPaths = true, []string{"/dev/infiniband"}

@@ -190,6 +190,7 @@ var causes = map[string]string{
 	"gids-free":             "the port has no GID left",
 	"gpu-direct":            "neither nvidia_peermem nor DMA-BUF serves GPU memory",
 	"guid-valid":            "the function has a zero GUID",
+	"handler-type":          "the handler of the pod's RuntimeClass has no `runtime_type`",
 	"hca-answers":           "the HCA's firmware does not answer",
 	"hca-driver":            "the HCA has no RDMA driver",
 	"hca-errors":            "the HCA, its link, or its firmware had an error",

@@ -11,12 +11,12 @@ import (
 	"testing"
 	"time"
 
-	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/change"
 	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/doctor"
 	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/node"
 	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/node/agents"
 	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/node/cdi"
 	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/node/cri"
+	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/node/goal"
 	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/node/process"
 	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/node/runtime"
 	"github.com/rdma-spec/rdma-spec/spec"
@@ -56,6 +56,16 @@ var planted = map[string]struct {
 		r.ConfigError, r.Known, r.Handlers, r.NRI = "toml: line 3: expected =", false, nil,
 			runtime.NRI{Socket: r.NRI.Socket, SocketExists: true}
 	}, "runtime-config", theRuntime, "Correct /etc/containerd/config.toml, and then: systemctl restart containerd"},
+	"a drop-in that containerd 1.7 does not merge": {func(s *sick) {
+		s.runtime().Ignored = []runtime.Ignored{{File: "/etc/containerd/config.toml", Why: "containerd 1.7.35 does not merge the " +
+			"section io.containerd.grpc.v1.cri of /etc/containerd/conf.d/x.toml into it, but replaces it, and sandbox_image is lost",
+			Cure: "write what /etc/containerd/conf.d/x.toml is to keep of /etc/containerd/config.toml into it, or remove the section there"}}
+	}, "runtime-config", theRuntime, "Write what /etc/containerd/conf.d/x.toml is to keep of /etc/containerd/config.toml into it, or remove " +
+		"the section there, and then: systemctl restart containerd"},
+	"a handler without a runtime_type": {func(s *sick) {
+		s.runtime().Handlers[0].NoType, s.runtime().Handlers[0].File = true, "/etc/containerd/conf.d/rdma.toml"
+	}, "handler-type", theRuntime + " handler rdma", `Set runtime_type = "io.containerd.runc.v2" for the handler rdma in ` +
+		"/etc/containerd/conf.d/rdma.toml, or remove it there, and then: systemctl restart containerd"},
 	"CRI is not loaded": {func(s *sick) {
 		s.runtime().Serves, s.runtime().Error = false, "it does not serve CRI"
 	}, "cri-serves", theRuntime, "systemctl restart containerd"},
@@ -79,7 +89,7 @@ var planted = map[string]struct {
 	"another tool removed the base spec of the default handler": {func(s *sick) {
 		s.asDefault().BaseSpec = ""
 		s.runtime().Handlers[0].Memlock = nil
-		s.configured.Overwritten = []change.Overwriting{{Path: "/etc/containerd/config.toml", Feature: "handler nvidia"}}
+		s.configured.Features = []goal.Feature{featureOf("handler nvidia", "nvidia", goal.Lost)}
 	}, "configuration-kept", theRuntime + " handler nvidia",
 		"rdma-spec configure handler rdma --like nvidia && systemctl restart containerd"},
 	"CRI-O 1.28": {func(s *sick) {
@@ -138,19 +148,31 @@ var planted = map[string]struct {
 		"rdma-spec configure nri --config /etc/containerd/config.toml && systemctl restart containerd"},
 	"NRI is off since another tool rewrote the file": {func(s *sick) {
 		s.runtime().NRI.On, s.runtime().NRI.SocketExists, s.plugin.Policy = false, false, agents.PolicyInForce{}
-		s.configured.Overwritten = []change.Overwriting{{Path: "/etc/containerd/config.toml", Feature: "nri"},
-			{Path: "/etc/containerd/conf.d/nri.toml", Feature: "nri", Missing: true}}
+		s.configured.Features = []goal.Feature{featureOf("nri", "", goal.Lost)}
 	}, "configuration-kept", theRuntime, "rdma-spec configure nri && systemctl restart containerd"},
 	"another tool removed a handler": {func(s *sick) {
 		s.runtime().Handlers = s.runtime().Handlers[1:]
-		s.configured.Overwritten = []change.Overwriting{{Path: "/etc/containerd/config.toml", Feature: "handler rdma"}}
+		s.configured.Features = []goal.Feature{featureOf("handler rdma", "runc", goal.Lost)}
 	}, "configuration-kept", theRuntime + " handler rdma",
 		"rdma-spec configure handler rdma --like runc && systemctl restart containerd"},
 	"another tool removed a base spec": {func(s *sick) {
 		s.runtime().Handlers[0].BaseSpec = ""
-		s.configured.Overwritten = []change.Overwriting{{Path: "/etc/containerd/config.toml", Feature: "handler rdma"}}
+		s.configured.Features = []goal.Feature{featureOf("handler rdma", "rdma", goal.Lost)}
 	}, "configuration-kept", theRuntime + " handler rdma",
 		"rdma-spec configure handler rdma --in-place && systemctl restart containerd"},
+	"a handler that is not like its model any longer": {func(s *sick) {
+		s.configured.Features = []goal.Feature{featureOf("handler rdma", "runc", goal.Stale, "plugins.cri.rdma.sandboxer")}
+	}, "configuration-kept", theRuntime + " handler rdma",
+		"rdma-spec configure handler rdma --like runc && systemctl restart containerd"},
+	"a drop-in that takes the CRI section away": {func(s *sick) {
+		s.configured.Features = []goal.Feature{featureOf("nri", "", goal.Kept), featureOf("handler rdma", "runc", goal.Kept)}
+		s.configured.Harms = []goal.Harm{{Config: "/etc/containerd/config.toml", Files: []string{"/etc/containerd/conf.d/a.toml"},
+			Differs: []string{"a", "b", "c", "d", "e"}}}
+	}, "configuration-kept", theRuntime,
+		"rdma-spec configure nri && rdma-spec configure handler rdma --like runc && systemctl restart containerd"},
+	"the drop-in of a unit is gone": {func(s *sick) {
+		s.configured.Features = []goal.Feature{{Feature: "limits", State: goal.Lost, Differs: []string{"/etc/x.conf"}}}
+	}, "configuration-kept", "", "rdma-spec configure limits"},
 	"the socket of NRI is gone": {func(s *sick) {
 		s.runtime().NRI.SocketExists, s.plugin.Policy.Lives = false, false
 	}, "nri-socket", theRuntime, "systemctl restart containerd"},

@@ -13,13 +13,13 @@ import (
 	"testing"
 	"time"
 
-	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/change"
 	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/doctor"
 	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/doctor/containers"
 	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/doctor/runtimes"
 	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/node"
 	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/node/agents"
 	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/node/cdi"
+	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/node/goal"
 	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/node/process"
 	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/node/runtime"
 	"github.com/rdma-spec/rdma-spec/spec"
@@ -35,12 +35,18 @@ func software() []doctor.Check {
 type sick struct {
 	runtimes   runtime.Runtimes
 	plugin     agents.Plugin
-	configured change.Configured
+	configured goal.Configured
 	cdi        cdi.Files
 	containers node.Containers
 	kubelet    agents.Kubelet
 	files      hcatest.Files
 	unanswered []string
+}
+
+// featureOf is a feature of the containerd of the node.
+func featureOf(feature, like string, state goal.State, differs ...string) goal.Feature {
+	return goal.Feature{Feature: feature, Asked: map[string]string{goal.Like: like}, Config: "/etc/containerd/config.toml",
+		Since: time.Date(2026, 11, 22, 7, 30, 0, 0, time.UTC), State: state, Differs: differs}
 }
 
 func bytesOf(n spec.Limit) *spec.Limit { return &n }

@@ -5,19 +5,15 @@ package runtimes
 
 import (
 	"cmp"
-	"path"
+	"fmt"
 	"slices"
 	"strings"
+	"time"
 
-	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/change"
+	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/cli"
 	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/doctor"
+	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/node/goal"
 	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/node/runtime"
-)
-
-// The features of configure whose effect shows in a runtime's effective configuration.
-const (
-	featureNRI     = "nri"
-	featureHandler = "handler "
 )
 
 // ConfiguredChecks are the checks of what `rdma-spec configure` has done.
@@ -25,54 +21,113 @@ func configuredChecks() []doctor.Check {
 	return []doctor.Check{{
 		ID: "configuration-kept", Family: "plugin", Title: "What rdma-spec configure did is still in effect.",
 		NoMessages: "RDMA containers that worked before an upgrade of the node fail",
-		Why:        "Another tool rewrote the configuration, and RDMA containers no longer get their memlock.",
-		Needs:      []string{"runtime-config", "runtime-rlimits"}, Look: configurationKept,
+		Why: "Another tool rewrote the configuration, or the runtime was upgraded, and RDMA containers no longer get their " +
+			"memlock.",
+		Needs: []string{"runtime-config", "runtime-rlimits"}, Look: configurationKept,
 	}}
 }
 
-// configurationKept looks at the effect as well: people may edit the files, as long as it stays.
+// configurationKept compares the effective configuration, whoever has changed the files, and however.
 func configurationKept(v *doctor.View) []doctor.Finding {
 	answer, err := v.Configured()
 	if err != nil {
-		return []doctor.Finding{doctor.Unsure("", "What rdma-spec configure wrote is unknown: "+err.Error()+".")}
+		return []doctor.Finding{doctor.Unsure("", "What rdma-spec configure did is unknown: "+err.Error()+".")}
 	}
-	if len(answer.Overwritten) == 0 {
+	if len(answer.Features) == 0 {
 		return nil
 	}
-	return eachRuntime(func(r runtime.Runtime, all []runtime.Runtime) (found []doctor.Finding) {
-		var told []string
-		for _, o := range answer.Overwritten {
-			object, cure := lost(o, r, all)
-			if cure != "" && r.Known && !slices.Contains(told, object) {
-				told = append(told, object)
-				found = append(found, doctor.Fault(object, doctor.Sentence([]string{o.String()}), cure).Paste())
+	found := []doctor.Finding{}
+	for _, f := range answer.Features {
+		if f.Config == "" && f.State == goal.Lost {
+			found = append(found, doctor.Fault("", fmt.Sprintf("Without %s, what rdma-spec configure %s did on %s is not in effect.",
+				strings.Join(f.Differs, " and "), f.Feature, f.Since.Format(time.DateOnly)), "rdma-spec configure "+f.Feature).Paste())
+		}
+	}
+	if !slices.ContainsFunc(answer.Features, func(f goal.Feature) bool { return f.Config != "" }) {
+		return found
+	}
+	return append(found, eachRuntime(func(r runtime.Runtime, all []runtime.Runtime) (found []doctor.Finding) {
+		for _, f := range answer.Features {
+			if f.Config != "" && f.Config == r.Config {
+				found = append(found, notKept(f, r, all)...)
+			}
+		}
+		for _, h := range answer.Harms {
+			if h.Config == r.Config {
+				found = append(found, doctor.Fault(runtimeObject(r), fmt.Sprintf("What rdma-spec configure wrote to %s changes more "+
+					"of the effective configuration than it is for: %s.", strings.Join(h.Files, ", "), keys(h.Differs)),
+					again(answer.Features, r, all)).Paste())
 			}
 		}
 		return found
-	})(v)
+	})(v)...)
 }
 
-// lost returns what a runtime has lost, and the command that brings it back; no command where it has lost nothing.
-func lost(o change.Overwriting, r runtime.Runtime, all []runtime.Runtime) (object, cure string) {
-	name, isHandler := strings.CutPrefix(o.Feature, featureHandler)
-	switch {
-	case oneOfSeveral(r, all) && !strings.HasPrefix(o.Path, path.Dir(r.Config)+"/"): // it is another one's file
-		return "", ""
-	case o.Feature == featureNRI && !r.NRI.On:
-		return runtimeObject(r), configureRuntime(r, all, featureNRI)
-	case !isHandler || r.Name != runtime.NameContainerd:
-		return "", ""
+// notKept is what is to say of a feature of a runtime.
+func notKept(f goal.Feature, r runtime.Runtime, all []runtime.Runtime) []doctor.Finding {
+	object := runtimeObject(r)
+	if name, isHandler := strings.CutPrefix(f.Feature, goal.Handler); isHandler {
+		object += " handler " + name
+		if name == r.DefaultHandler && r.GivesMemlock() {
+			return nil
+		}
 	}
-	i := slices.IndexFunc(r.Handlers, func(h runtime.Handler) bool { return h.Name == name })
-	switch {
-	case i < 0:
-		return runtimeObject(r) + " handler " + name, configureRuntime(r, all, o.Feature+" --like "+
-			cmp.Or(r.DefaultHandler, "runc"))
-	case name == r.DefaultHandler && r.GivesMemlock():
-	case r.Handlers[i].BaseSpec == "" && name == r.DefaultHandler:
-		return runtimeObject(r) + " handler " + name, ownHandler(r, all)
-	case r.Handlers[i].BaseSpec == "":
-		return runtimeObject(r) + " handler " + name, configureRuntime(r, all, featureHandler+name+" --in-place")
+	since := fmt.Sprintf("what rdma-spec configure %s did on %s", f.Feature, f.Since.Format(time.DateOnly))
+	switch f.State {
+	case goal.Lost:
+		text := fmt.Sprintf("The effective configuration no longer has %s.", since)
+		if len(f.Differs) > 0 {
+			text = fmt.Sprintf("The effective configuration no longer has %s: %s.", since, keys(f.Differs))
+		}
+		return []doctor.Finding{doctor.Fault(object, text, sameAgain(f, r, all)).Paste()}
+	case goal.Stale:
+		return []doctor.Finding{doctor.Fault(object, fmt.Sprintf("The handler %s has changed since rdma-spec configure made this "+
+			"one, %s, like it on %s: %s.", f.Asked[goal.Like], strings.TrimPrefix(f.Feature, goal.Handler),
+			f.Since.Format(time.DateOnly), keys(f.Differs)), sameAgain(f, r, all)).Paste()}
+	case goal.Unknown:
+		return []doctor.Finding{doctor.Unsure(object, fmt.Sprintf("Whether %s is in effect is unknown: %s.", since, f.Error))}
+	case goal.Kept:
 	}
-	return "", ""
+	return nil
+}
+
+// keys lists the keys that differ: the first ones.
+func keys(differs []string) string {
+	const most = 3
+	text := strings.Join(differs[:min(most, len(differs))], ", ")
+	if more := len(differs) - most; more > 0 {
+		text += " and " + cli.Counted(more, "other", "others")
+	}
+	return text
+}
+
+// sameAgain is the command that configures a feature again, as it was asked for.
+func sameAgain(f goal.Feature, r runtime.Runtime, all []runtime.Runtime) string {
+	return configureRuntime(r, all, asked(f, r))
+}
+
+func asked(f goal.Feature, r runtime.Runtime) string {
+	name, isHandler := strings.CutPrefix(f.Feature, goal.Handler)
+	switch like := f.Asked[goal.Like]; {
+	case isHandler && like == name && name == r.DefaultHandler:
+		return "handler rdma --like " + name
+	case isHandler && like == name:
+		return f.Feature + " --in-place"
+	case isHandler:
+		return f.Feature + " --like " + cmp.Or(like, r.DefaultHandler, "runc")
+	case f.Asked[goal.Required] != "":
+		return f.Feature + " --required"
+	}
+	return f.Feature
+}
+
+// again are the commands that configure all features of a runtime again.
+func again(features []goal.Feature, r runtime.Runtime, all []runtime.Runtime) string {
+	var commands []string
+	for _, f := range features {
+		if f.Config == r.Config {
+			commands = append(commands, strings.TrimSuffix(configureRuntime(r, all, asked(f, r)), " && "+restartRuntime(r)))
+		}
+	}
+	return strings.Join(append(commands, restartRuntime(r)), " && ")
 }

@@ -92,7 +92,7 @@ func eachRuntime(look func(r runtime.Runtime, all []runtime.Runtime) []doctor.Fi
 // RuntimeChecks are the checks of the runtimes themselves.
 func runtimeChecks() []doctor.Check {
 	return []doctor.Check{{
-		ID: "runtime-config", Family: "runtime", Title: "Each runtime can load its configuration.",
+		ID: "runtime-config", Family: "runtime", Title: "Each runtime can load its configuration, and takes all of it over.",
 		Messages: []string{"failed to load TOML", "invalid disabled plugin URI"},
 		Why:      "The runtime does not start again with this file, and the node is NotReady.",
 		Look:     eachRuntime(runtimeConfig),
@@ -121,7 +121,10 @@ func runtimeChecks() []doctor.Check {
 
 func runtimeConfig(r runtime.Runtime, _ []runtime.Runtime) []doctor.Finding {
 	if r.ConfigError == "" {
-		return nil
+		return doctor.Each(r.Ignored, func(i runtime.Ignored) []doctor.Finding {
+			return []doctor.Finding{doctor.Fault(runtimeObject(r), fmt.Sprintf("%s ignores settings of %s: %s.", r.Name, i.File,
+				i.Why), fmt.Sprintf("%s, and then: %s", strings.ToUpper(i.Cure[:1])+i.Cure[1:], restartRuntime(r)))}
+		})
 	}
 	return []doctor.Finding{doctor.Fault(runtimeObject(r), fmt.Sprintf("%s cannot load %s: %s.", r.Name, r.Config,
 		r.ConfigError), "Correct "+r.Config+", and then: "+restartRuntime(r))}

@@ -29,6 +29,11 @@ func handlerObject(h runtime.Handler, r runtime.Runtime) string {
 // BaseSpecChecks are the checks of base_runtime_spec.
 func baseSpecChecks() []doctor.Check {
 	return []doctor.Check{{
+		ID: "handler-type", Family: "runtime", Title: "Each runtime handler has a runtime_type.",
+		Messages: []string{"container.Runtime.Name must be set"},
+		Why:      "The runtime loads the handler, and no pod of it starts.",
+		Needs:    []string{"runtime-config"}, Look: eachHandler(handlerType),
+	}, {
 		ID: "base-spec", Family: "runtime", Title: "Each base_runtime_spec exists and is an OCI spec.",
 		Messages: []string{"failed to load base OCI spec"},
 		Why:      "Without the file, the whole CRI plugin does not load and the node is NotReady.",
@@ -49,6 +54,15 @@ func baseSpecChecks() []doctor.Check {
 		Why:      "No container of the handler starts.",
 		Needs:    []string{"base-spec", "configuration-kept"}, Look: eachHandler(ociVersion),
 	}}
+}
+
+func handlerType(r runtime.Runtime, h runtime.Handler, _ []runtime.Runtime) []doctor.Finding {
+	if !h.NoType {
+		return nil
+	}
+	cure := fmt.Sprintf(`Set runtime_type = "io.containerd.runc.v2" for the handler %s in %s, or remove it there, `+
+		"and then: %s", h.Name, cmp.Or(h.File, r.Config), restartRuntime(r))
+	return []doctor.Finding{doctor.Fault(handlerObject(h, r), "It has no runtime_type.", cure)}
 }
 
 // baseSpec names the runtime, not the handler: with one bad file no handler works.

@@ -135,6 +135,18 @@ type named struct {
 	Name string `json:"name"`
 }
 
+// Holds is what the kubelet will say of the pod, as a policy.Container's PodHolds: it lists no ordinary init containers,
+// and what it does not name of the others is claimed.
+func (p Pod) Holds() (all []string, claims bool, err error) {
+	for _, c := range p.Containers {
+		if c.Kind == KindContainer || c.Kind == KindSidecar {
+			names, known, _ := c.Resources()
+			all, claims = append(all, names...), claims || !known
+		}
+	}
+	return all, claims, nil
+}
+
 // add adds the pod that a mapping has the containers of. At the key spec it is that of a pod template.
 func (m *Manifest) add(spec map[string]any, p place) {
 	metadata := spec["metadata"]

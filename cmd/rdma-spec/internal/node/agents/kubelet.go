@@ -12,14 +12,12 @@ import (
 	"os"
 	"path/filepath"
 
-	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/status"
 	podresources "k8s.io/kubelet/pkg/apis/podresources/v1"
 
 	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/node/process"
-	"github.com/rdma-spec/rdma-spec/plugin/rpcerror"
+	"github.com/rdma-spec/rdma-spec/plugin/localrpc"
 	"github.com/rdma-spec/rdma-spec/spec/files"
 )
 
@@ -49,7 +47,7 @@ func ReadKubelet(ctx context.Context, root string) (Kubelet, error) {
 	answer.PodResources = isSocket(socket)
 	if answer.PodResources {
 		if err := allocatable(ctx, socket, &answer); err != nil {
-			answer.Error, answer.Late = rpcerror.Reason(err), status.Code(err) == codes.DeadlineExceeded || ctx.Err() != nil
+			answer.Error, answer.Late = localrpc.Reason(err), status.Code(err) == codes.DeadlineExceeded || ctx.Err() != nil
 		}
 	}
 	remembered(filepath.Join(folder, "device-plugins/kubelet_internal_checkpoint"), &answer)
@@ -71,8 +69,7 @@ func isSocket(file string) bool {
 
 // allocatable asks the kubelet which devices it could give away, and which resources pods hold.
 func allocatable(ctx context.Context, socket string, answer *Kubelet) error {
-	conn, err := grpc.NewClient("unix://"+socket,
-		grpc.WithTransportCredentials(insecure.NewCredentials()), grpc.WithNoProxy())
+	conn, err := localrpc.NewClient(localrpc.Dialer(socket))
 	if err != nil {
 		return err
 	}

@@ -4,7 +4,7 @@
 package containerd
 
 import (
-	"cmp"
+	"context"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -14,30 +14,33 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/node/process"
+	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/tomledit"
 	"github.com/rdma-spec/rdma-spec/plugin/storedspec/places"
 	"github.com/rdma-spec/rdma-spec/spec/files"
 )
 
-// Daemon is a containerd of the node.
+// Daemon is a containerd of the node, as its next start will find it.
 type Daemon struct {
 	Root    string // below which the node's files are; empty is the same as /
 	Name    string // of the platform: containerd, k3s, …
-	File    string // the configuration that it loads, which may not exist
+	Config  string // the configuration as the daemon is told it, on the node; it may not exist
 	Program Program
+	// Told says that the daemon is told its configuration on its command line: then it does not start without the file.
+	Told bool
 
-	// Template is the file from which the platform renders File each time it starts; empty where File itself is the
-	// configuration. One that does not exist begins with DefaultTemplate.
+	// Template is the file from which the platform renders Config each time it starts; empty where Config itself is
+	// written by people. Source has the one of several that counts.
 	Template string
-	// DropIns is the folder whose files the platform loads; empty where File names folders.
+	// DropIns is the folder whose files the platform loads; empty where the configuration names folders.
 	DropIns string
 	// Units are the systemd units of which one runs the daemon.
 	Units []string
-	// Process is the daemon where it runs, and zero where it does not.
+	// Process is the daemon where it runs; where it does not, its PID is 0, and it is what its unit starts.
 	Process process.Process
 }
 
-// DefaultTemplate is what a K3s or RKE2 template begins with, so that it adds to the platform's own configuration.
-const DefaultTemplate = "{{ template \"base\" . }}\n"
+// File is the configuration below the root, with links resolved there: where it is read and written.
+func (d Daemon) File() string { return files.Below(d.Root, d.Config) }
 
 // Units returns the systemd units of all platforms, of which one runs a node's containerd.
 func Units() (all []string) {
@@ -48,12 +51,13 @@ func Units() (all []string) {
 }
 
 // Find returns the containerds of the node below a root: those that are installed in a place that a platform documents,
-// and those that run. Of one that is both, the program that runs counts.
-func Find(root string) []Daemon {
-	var found []Daemon
+// and those that run. The process that runs says which program and which configuration count, or else the unit that
+// would start it, or else the place.
+func Find(root string) (found []Daemon) {
+	root, _ = filepath.Abs(root + "/") // a relative one is below the working folder, which has a name
 	for _, p := range places.Containerds {
 		p = moved(root, p)
-		d := Daemon{Root: root, Name: p.Name, File: files.Below(root, p.Config), Units: p.Units}
+		d := Daemon{Root: root, Name: p.Name, Config: p.Config, Units: p.Units}
 		if p.DropIns != "" {
 			d.DropIns = files.Below(root, p.DropIns)
 		}
@@ -66,23 +70,73 @@ func Find(root string) []Daemon {
 				break
 			}
 		}
-		if d.Program != nil || Exists(d.File) {
+		for _, unit := range p.Units {
+			if starts := process.Starts(root, unit); starts.Comm == "containerd" && d.Process.Args == nil {
+				d.is(starts)
+			}
+		}
+		if d.Program != nil || Exists(d.File()) {
 			found = append(found, d)
 		}
 	}
-	for _, running := range processes(root) {
-		i := slices.IndexFunc(found, func(d Daemon) bool { return d.File == running.File || rendered(d) == running.File })
+	for _, p := range process.List(root, process.Called("containerd")) {
+		if !p.OnNode {
+			continue
+		}
+		running := Daemon{Root: root, Name: "containerd", Config: places.Containerds[0].Config}
+		running.is(p)
+		unit := p.Unit(root)
+		i := slices.IndexFunc(found, func(d Daemon) bool {
+			return d.Config == running.Config || rendered(d) == running.Config || slices.Contains(d.Units, unit)
+		})
 		switch {
 		case i < 0:
 			found = append(found, running)
 		case found[i].Process.PID == 0: // a second one has just been forked
-			found[i].Process = running.Process
-			if running.Program != nil {
-				found[i].Program = running.Program
+			config := found[i].Config
+			if found[i].is(p); rendered(Daemon{Config: config}) == running.Config {
+				found[i].Config = config
 			}
 		}
 	}
 	return found
+}
+
+// Socket returns where the daemon listens: as its command line says, its files, or its place.
+func (d Daemon) Socket(ctx context.Context) string {
+	if address := d.Process.Flag("--address", "-a"); address != "" {
+		return address
+	}
+	all, _ := d.Files(ctx, nil) // what it cannot read says nothing
+	for _, f := range slices.Backward(all) {
+		for _, table := range [][]string{{"grpc"}, {"plugins", "io.containerd.server.v1.grpc"}} {
+			address, _ := tomledit.Lookup(f.Tree, append(table, "address")...)
+			if text, _ := address.(string); text != "" {
+				return text
+			}
+		}
+	}
+	for _, p := range places.Containerds {
+		if p.Name == d.Name {
+			return p.Socket
+		}
+	}
+	return ""
+}
+
+// is has a daemon be a process, or what its unit starts: its configuration, and its program.
+func (d *Daemon) is(p process.Process) {
+	d.Process = p
+	if config := p.Flag("--config", "-c"); config != "" {
+		folder, _ := os.Readlink(p.File(d.Root, "cwd")) // systemd's is /
+		if !filepath.IsAbs(config) {
+			config = filepath.Join("/", folder, config)
+		}
+		d.Config, d.Told = config, true
+	}
+	if exe := files.Below(d.Root, p.Exe); filepath.IsAbs(p.Exe) && Exists(exe) { // else it was upgraded since
+		d.Program = Binary(exe)
+	}
 }
 
 // moved returns a place of K3s or RKE2 in the --data-dir of the node: of their configuration, or of the containerd that
@@ -100,7 +154,7 @@ func moved(root string, p places.Place) places.Place {
 		said.DataDir = standard
 	}
 	for _, running := range process.List(root, process.Called("containerd")) {
-		dir, isOne := strings.CutSuffix(configOf(root, running), strings.TrimPrefix(p.Config, standard))
+		dir, isOne := strings.CutSuffix(running.Flag("--config", "-c"), strings.TrimPrefix(p.Config, standard))
 		if isOne && running.OnNode && strings.Contains(dir+running.Unit(root)+running.Exe, p.Name) {
 			said.DataDir = dir
 		}
@@ -113,32 +167,7 @@ func moved(root string, p places.Place) places.Place {
 }
 
 // rendered returns what MicroK8s makes of its template, which is the daemon's --config.
-func rendered(d Daemon) string { return strings.TrimSuffix(d.File, "-template.toml") + ".toml" }
-
-// configOf returns the configuration file that a containerd was started with.
-func configOf(root string, p process.Process) string {
-	config := cmp.Or(p.Flag("--config", "-c"), places.Containerds[0].Config)
-	if !filepath.IsAbs(config) {
-		folder, _ := os.Readlink(p.File(root, "cwd")) // systemd's is /
-		config = filepath.Join("/", folder, config)
-	}
-	return config
-}
-
-// processes returns the containerds that run on the node itself, not in a container.
-func processes(root string) (running []Daemon) {
-	for _, p := range process.List(root, process.Called("containerd")) {
-		if !p.OnNode {
-			continue
-		}
-		d := Daemon{Root: root, Name: "containerd", File: files.Below(root, configOf(root, p)), Process: p}
-		if exe := files.Below(root, p.Exe); p.Exe != "" && Exists(exe) { // else it was upgraded since
-			d.Program = Binary(exe)
-		}
-		running = append(running, d)
-	}
-	return running
-}
+func rendered(d Daemon) string { return strings.TrimSuffix(d.Config, "-template.toml") + ".toml" }
 
 // Exists reports whether there is a file or folder.
 func Exists(path string) bool {
@@ -153,16 +182,17 @@ func Choose(found []Daemon, file, root string) (Daemon, error) {
 		if err != nil {
 			return Daemon{}, err
 		}
-		absolute = files.Below(root, files.OnNode(root, absolute))
+		named := files.OnNode(root, absolute)
+		absolute = files.Below(root, named)
 		for _, d := range found {
-			if slices.Contains([]string{d.File, d.Template, rendered(d)}, absolute) {
+			if slices.Contains([]string{d.File(), d.Template, files.Below(root, rendered(d))}, absolute) {
 				return d.usable()
 			}
 		}
 		for _, d := range found { // an ordinary containerd with its configuration elsewhere
 			if d.Name == "containerd" && d.Program != nil {
-				return Daemon{Root: d.Root, Name: d.Name, File: absolute, Program: d.Program, Units: d.Units,
-					Process: d.Process}, nil
+				d.Config, d.Told = named, false
+				return d, nil
 			}
 		}
 		return Daemon{}, fmt.Errorf("no containerd binary below %s that could load %s: install containerd first", root, file)
@@ -176,7 +206,7 @@ func Choose(found []Daemon, file, root string) (Daemon, error) {
 	}
 	var named []string
 	for _, d := range found {
-		named = append(named, fmt.Sprintf("%s (--config %s)", d.Name, d.File))
+		named = append(named, fmt.Sprintf("%s (--config %s)", d.Name, d.File()))
 	}
 	return Daemon{}, fmt.Errorf("the node has %d containerds: %s: name the one that the kubelet uses with --config",
 		len(found), strings.Join(named, ", "))
@@ -185,7 +215,7 @@ func Choose(found []Daemon, file, root string) (Daemon, error) {
 func (d Daemon) usable() (Daemon, error) {
 	if d.Program == nil {
 		return Daemon{}, fmt.Errorf("no containerd binary below %s: %s of %s is there without its program: install it first",
-			d.Root, d.File, d.Name)
+			d.Root, d.File(), d.Name)
 	}
 	return d, nil
 }

@@ -4,34 +4,26 @@
 package containerd
 
 import (
-	"context"
-	"errors"
-	"fmt"
-	"os/exec"
-	"syscall"
+	"slices"
 
 	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/tomledit"
 )
 
-// NotRun is the error where the program could not be asked, which says nothing about the configuration.
-type NotRun struct{ error }
-
-// Settings returns the effective configuration that the installed program makes of the files. The error is NotRun, or
-// why they cannot be loaded.
-func (d Daemon) Settings(ctx context.Context) (map[string]any, error) {
-	if d.Program == nil {
-		return nil, NotRun{fmt.Errorf("no program of %s was found", d.Name)}
-	}
-	tree, err := d.Effective(ctx, Contents{})
-	if err != nil && (ctx.Err() != nil || errors.Is(err, context.DeadlineExceeded) ||
-		errors.As(err, new(*exec.ExitError)) || errors.As(err, new(syscall.Errno))) {
-		err = NotRun{err}
-	}
-	return tree, err
-}
-
 // CRIPlugins are the names of the plugin that knows runtime handlers, the newest one first.
 var CRIPlugins = []string{"io.containerd.cri.v1.runtime", "io.containerd.grpc.v1.cri", "cri"}
+
+// NRIPlugin is the name of containerd's plugin for NRI. Files without a version call it nri.
+const NRIPlugin = "io.containerd.nri.v1.nri"
+
+// aliases returns the names that a plugin has had.
+func aliases(plugin string) []string {
+	for _, names := range [][]string{CRIPlugins, {NRIPlugin, "nri"}} {
+		if slices.Contains(names, plugin) {
+			return names
+		}
+	}
+	return []string{plugin}
+}
 
 // BaseSpecKey is the key of a handler that names its base spec.
 const BaseSpecKey = "base_runtime_spec"
@@ -47,5 +39,11 @@ func Handlers(tree map[string]any) (plugin string, all map[string]any) {
 	return "", nil
 }
 
-// NRIPlugin is the name of containerd's plugin for NRI.
-const NRIPlugin = "io.containerd.nri.v1.nri"
+// Disables reports whether a configuration turns one of these plugins off in disabled_plugins.
+func Disables(tree map[string]any, plugins ...string) bool {
+	list, _ := tree["disabled_plugins"].([]any) // containerd refuses another type
+	return slices.ContainsFunc(list, func(element any) bool {
+		name, _ := element.(string)
+		return slices.Contains(plugins, name)
+	})
+}

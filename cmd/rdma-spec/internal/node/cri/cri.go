@@ -13,7 +13,6 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"net"
 	"os"
 	"slices"
 	"strings"
@@ -22,12 +21,11 @@ import (
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/status"
 	runtime "k8s.io/cri-api/pkg/apis/runtime/v1"
 	"sigs.k8s.io/yaml"
 
-	"github.com/rdma-spec/rdma-spec/plugin/rpcerror"
+	"github.com/rdma-spec/rdma-spec/plugin/localrpc"
 	"github.com/rdma-spec/rdma-spec/plugin/storedspec/places"
 	"github.com/rdma-spec/rdma-spec/spec/files"
 )
@@ -55,26 +53,15 @@ const (
 	AnswersWithin = 2 * time.Second
 	// alone is how many times as long it may take where no other has answered: there is nobody else to ask.
 	alone = 5
-	// largestAnswer is what the kubelet takes.
-	largestAnswer = 16 << 20
 )
 
 func connect(ctx context.Context, socket string) (*Runtime, error) {
-	dial := func(ctx context.Context, _ string) (net.Conn, error) {
-		return (&net.Dialer{}).DialContext(ctx, "unix", socket)
-	}
-	tried, err := dial(ctx, "") // gRPC hides the kernel's reason
+	tried, err := localrpc.Dial(ctx, socket) // gRPC hides the kernel's reason
 	if err != nil {
 		return nil, fmt.Errorf("cannot connect to the runtime at %s: %w", socket, files.Cause(err))
 	}
 	_ = tried.Close() // nothing is lost with it
-	conn, err := grpc.NewClient("passthrough:///runtime",
-		grpc.WithContextDialer(dial),
-		grpc.WithNoProxy(),
-		grpc.WithTransportCredentials(insecure.NewCredentials()), // a unix socket
-		grpc.WithDisableServiceConfig(),
-		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(largestAnswer)),
-	)
+	conn, err := localrpc.NewClient(localrpc.Dialer(socket))
 	if err != nil {
 		return nil, err
 	}
@@ -98,7 +85,7 @@ func plain(err error) error {
 	case codes.DeadlineExceeded, codes.Canceled:
 		return ErrLate
 	case codes.Unavailable:
-		return fmt.Errorf("the runtime cannot be reached: %s", rpcerror.Reason(err))
+		return fmt.Errorf("the runtime cannot be reached: %s", localrpc.Reason(err))
 	case codes.Unimplemented:
 		return errors.New("it does not serve CRI: if it is containerd, see that cri is not in disabled_plugins")
 	}

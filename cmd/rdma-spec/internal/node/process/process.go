@@ -14,8 +14,6 @@ import (
 	"strconv"
 	"strings"
 	"time"
-
-	"github.com/rdma-spec/rdma-spec/spec/files"
 )
 
 // Process is a process of the node.
@@ -145,18 +143,6 @@ func sameRoot(root, process string) bool {
 	}
 	nodes, err := os.Stat(root)
 	return err == nil && os.SameFile(its, nodes)
-}
-
-// UnitFolders are where systemd finds units.
-var UnitFolders = []string{"etc/systemd/system", "run/systemd/system", "usr/local/lib/systemd/system",
-	"usr/lib/systemd/system", "lib/systemd/system"}
-
-// HasUnit reports whether systemd finds a unit, such as containerd.service, below a root.
-func HasUnit(root, unit string) bool {
-	return slices.ContainsFunc(UnitFolders, func(folder string) bool {
-		_, err := os.Stat(files.Below(root, folder+"/"+unit))
-		return err == nil
-	})
 }
 
 // Listening returns the inodes of the sockets that listen at a path.

@@ -13,24 +13,24 @@ import (
 	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/tomledit"
 )
 
-// readContainerd reads what RDMA containers depend on in a containerd's effective configuration.
-func (r *Runtime) readContainerd(tree map[string]any) {
+// readContainerd reads what RDMA containers depend on in a containerd's effective configuration, and in which of its
+// files that is.
+func (r *Runtime) readContainerd(tree map[string]any, all []containerd.File) {
 	r.Known = true
 	r.Socket = cmp.Or(lookup[string](tree, "grpc", "address"), lookup[string](tree, "plugins",
 		"io.containerd.server.v1.grpc", "address"))
-	disabled := texts(tree, "disabled_plugins")
-	r.CRIDisabled = slices.ContainsFunc(containerd.CRIPlugins,
-		func(name string) bool { return slices.Contains(disabled, name) })
-	plugin, all := containerd.Handlers(tree)
+	r.CRIDisabled = containerd.Disables(tree, containerd.CRIPlugins...)
+	plugin, handlers := containerd.Handlers(tree)
 	r.DefaultHandler = lookup[string](tree, "plugins", plugin, "containerd", "default_runtime_name")
-	for _, name := range slices.Sorted(maps.Keys(all)) {
-		handler, _ := all[name].(map[string]any) // containerd prints a table
+	for _, name := range slices.Sorted(maps.Keys(handlers)) {
+		handler, _ := handlers[name].(map[string]any) // containerd prints a table
 		program := lookup[string](handler, "options", "BinaryName")
 		if program == "" && lookup[string](handler, "runtime_type") == "io.containerd.runc.v2" {
 			program = "runc"
 		}
-		r.Handlers = append(r.Handlers,
-			Handler{Name: name, BaseSpec: lookup[string](handler, containerd.BaseSpecKey), Program: program})
+		file, _ := containerd.Last(all, containerd.Sets("plugins", plugin, "containerd", "runtimes", name))
+		r.Handlers = append(r.Handlers, Handler{Name: name, BaseSpec: lookup[string](handler, containerd.BaseSpecKey),
+			NoType: lookup[string](handler, "runtime_type") == "", File: file.Name, Program: program})
 	}
 	for _, cri := range containerd.CRIPlugins {
 		on, says := tomledit.Lookup(tree, "plugins", cri, "enable_cdi")
@@ -47,7 +47,7 @@ func (r *Runtime) readContainerd(tree map[string]any) {
 	switch {
 	case !there:
 		r.NRI.Off = "this containerd has no NRI"
-	case slices.Contains(disabled, containerd.NRIPlugin) || slices.Contains(disabled, "nri"):
+	case containerd.Disables(tree, containerd.NRIPlugin, "nri"):
 		r.NRI.Off = "disabled_plugins has it"
 	case lookup[bool](table, "disable"):
 		r.NRI.Off = "disable = true"

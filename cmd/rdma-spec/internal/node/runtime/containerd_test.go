@@ -89,7 +89,7 @@ func TestContainerd(t *testing.T) {
 				t.Fatal(err)
 			}
 			var got Runtime
-			got.readContainerd(tree)
+			got.readContainerd(tree, nil)
 			test.want.Known, test.want.NRI.On = true, test.want.NRI.Off == ""
 			if diff := cmp.Diff(test.want, got); diff != "" {
 				t.Errorf("(-want +got):\n%s", diff)
@@ -107,11 +107,14 @@ func TestInstalledContainerd(t *testing.T) {
 			if len(programs) == 0 {
 				t.Skipf("no containerd %s: `make e2e` builds it for the node", version)
 			}
-			d := containerd.Daemon{File: filepath.Join("../../configure/editor/testdata", version, file+".toml"),
-				Program: containerd.Binary(programs[len(programs)-1])}
-			tree, err := d.Settings(t.Context())
+			config, err := filepath.Abs(filepath.Join("../../configure/editor/testdata", version, file+".toml"))
+			if err != nil {
+				t.Fatal(err)
+			}
+			d := containerd.Daemon{Config: config, Program: containerd.Binary(programs[len(programs)-1])}
+			tree, err := d.Effective(t.Context(), nil)
 			var got Runtime
-			got.readContainerd(tree)
+			got.readContainerd(tree, nil)
 			want := map[string]string{"1.7": "disable_connections = true", "2.2": "disable = true", "2.4": ""}[version]
 			if err != nil || got.NRI.Off != want || got.NRI.Socket != "/var/run/nri/nri.sock" ||
 				got.Socket != "/run/containerd/containerd.sock" ||

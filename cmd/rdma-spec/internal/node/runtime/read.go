@@ -19,6 +19,7 @@ import (
 
 	specs "github.com/opencontainers/runtime-spec/specs-go"
 
+	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/node/agents"
 	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/node/containerd"
 	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/node/cri"
 	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/node/process"
@@ -42,10 +43,13 @@ func Read(ctx context.Context, root string) (Runtimes, error) {
 			looks = append(looks, func() Runtime { return n.crio(ctx, p) })
 		}
 	}
+	if looks == nil && installedCRIO(root) {
+		looks = append(looks, func() Runtime { return n.crio(ctx, process.Process{}) })
+	}
 	for _, d := range containerd.Find(root) {
 		looks = append(looks, func() Runtime { return n.containerd(ctx, d) })
 	}
-	answer := Runtimes{Runtimes: make([]Runtime, len(looks))}
+	answer := Runtimes{Runtimes: make([]Runtime, len(looks)), Endpoint: agents.Endpoint(root)}
 	var asked sync.WaitGroup
 	for i, look := range looks {
 		asked.Go(func() { answer.Runtimes[i] = look() })
@@ -60,6 +64,16 @@ type node struct {
 	processes []process.Process
 }
 
+// onNode returns a text with the names that files have on the node.
+func (n *node) onNode(text string) string {
+	root := strings.TrimSuffix(files.Below(n.root, "/"), "/")
+	if root == "" {
+		return text
+	}
+	absolute, _ := filepath.Abs(root) // the working folder has a name
+	return strings.NewReplacer(absolute+"/", "/", root+"/", "/").Replace(text)
+}
+
 // containerd looks at a containerd.
 func (n *node) containerd(ctx context.Context, d containerd.Daemon) (r Runtime) {
 	p := d.Process
@@ -68,12 +82,16 @@ func (n *node) containerd(ctx context.Context, d containerd.Daemon) (r Runtime) 
 		_, missing := os.Stat(program)
 		d.Program, r.NotMounted = containerd.Binary(program), errors.Is(missing, fs.ErrNotExist)
 	}
-	if tree, err := d.Settings(ctx); err == nil {
-		r.readContainerd(tree)
-	} else if notRun := new(containerd.NotRun); !errors.As(err, notRun) {
-		r.ConfigError = err.Error()
+	all, _ := d.Files(ctx, nil) // the error is that of the next line
+	if tree, err := d.Effective(ctx, nil); err == nil {
+		r.readContainerd(tree, all)
+		for _, i := range d.Ignored(ctx, all) {
+			r.Ignored = append(r.Ignored, Ignored{File: i.Name, Why: i.Why, Cure: n.onNode(i.Cure)})
+		}
+	} else if !errors.As(err, new(containerd.NotRun)) {
+		r.ConfigError = n.onNode(err.Error())
 	}
-	r.Name, r.PID, r.Config = NameContainerd, p.PID, files.OnNode(n.root, d.File)
+	r.Name, r.PID, r.Config = NameContainerd, p.PID, d.Config
 	n.daemon(&r, p, d.Units)
 	r.Socket = cmp.Or(p.Flag("--address", "-a"), r.Socket)
 	if r.Socket == "" && p.PID > 0 {
@@ -100,7 +118,7 @@ func (n *node) crio(ctx context.Context, p process.Process) Runtime {
 	if _, err := os.Stat(filepath.Join(n.root, "etc")); errors.Is(err, fs.ErrNotExist) {
 		r.NotMounted = true
 	} else if err := r.readCRIO(n.root); err != nil {
-		r.ConfigError = err.Error()
+		r.ConfigError = n.onNode(err.Error())
 	}
 	n.serves(ctx, &r)
 	n.nri(&r)

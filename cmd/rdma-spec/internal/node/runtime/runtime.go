@@ -8,6 +8,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/node/process"
 	"github.com/rdma-spec/rdma-spec/plugin/requirement"
 	"github.com/rdma-spec/rdma-spec/spec"
 )
@@ -37,6 +38,7 @@ const (
 // Runtimes are the container runtimes that run on a node, or are installed.
 type Runtimes struct {
 	Runtimes []Runtime `json:"runtimes"`
+	Endpoint string    `json:"endpoint,omitempty"` // the socket that the kubelet is told, where that is known
 }
 
 // Runtime is a container runtime: a daemon, its effective configuration, and how it answers.
@@ -54,7 +56,9 @@ type Runtime struct {
 	Late   bool   `json:"late,omitempty"`  // it did not answer in time
 
 	Config      string `json:"config,omitempty"`      // the file
-	ConfigError string `json:"configError,omitempty"` // why the runtime cannot load it
+	ConfigError string `json:"configError,omitempty"` // why the runtime does not start with it
+	// what it does not take over of its files, without a word
+	Ignored []Ignored `json:"ignored,omitempty"`
 	// a container does not have the file, or the program that reads it
 	NotMounted bool `json:"notMounted,omitempty"`
 	// the effective configuration is known: what follows is from it
@@ -71,9 +75,14 @@ type Runtime struct {
 // Low reports whether a limit is known, and no more than a kernel gives: 8 MiB, and 64 KiB where it is older.
 func Low(b *spec.Limit) bool { return b != nil && *b <= 8<<20 }
 
-// ForPods returns the runtimes that Kubernetes could use: those that run and, where none serves CRI, those that are
-// installed.
+// ForPods returns the runtimes that Kubernetes could use: the one at the kubelet's endpoint, or else those that run and,
+// where none serves CRI, those that are installed.
 func (all Runtimes) ForPods() []Runtime {
+	for _, r := range all.Runtimes {
+		if all.Endpoint != "" && process.SamePath(r.Socket, all.Endpoint) {
+			return []Runtime{r}
+		}
+	}
 	serves := slices.ContainsFunc(all.Runtimes, func(r Runtime) bool { return r.Serves })
 	return slices.DeleteFunc(slices.Clone(all.Runtimes),
 		func(r Runtime) bool { return r.CRIDisabled || serves && !r.Serves && r.PID == 0 })
@@ -92,9 +101,18 @@ func (r Runtime) GivesMemlock() bool {
 		slices.ContainsFunc(r.Handlers, func(h Handler) bool { return h.Memlock != nil && !Low(h.Memlock) })
 }
 
+// Ignored is a file of which some settings do not count.
+type Ignored struct {
+	File string `json:"file"`
+	Why  string `json:"why"`  // it was not merged, or is of an older version
+	Cure string `json:"cure"` // by hand
+}
+
 // Handler is a runtime handler: what a RuntimeClass names.
 type Handler struct {
 	Name     string `json:"name"`
+	NoType   bool   `json:"noType,omitempty"`   // it has no runtime_type, and no pod of it starts
+	File     string `json:"file,omitempty"`     // that says something of it last
 	BaseSpec string `json:"baseSpec,omitempty"` // the file that replaces the runtime's default spec
 	Error    string `json:"error,omitempty"`    // why the runtime cannot use that file
 	// What the file says.

@@ -1,7 +1,7 @@
 // Copyright The rdma-spec Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-package rpcerror_test
+package localrpc_test
 
 import (
 	"errors"
@@ -9,13 +9,11 @@ import (
 	"path/filepath"
 	"testing"
 
-	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/grpc/status"
 
-	"github.com/rdma-spec/rdma-spec/plugin/rpcerror"
+	"github.com/rdma-spec/rdma-spec/plugin/localrpc"
 	"github.com/rdma-spec/rdma-spec/test/testing/scratch"
 )
 
@@ -33,13 +31,13 @@ func TestReasonOfNoConnection(t *testing.T) {
 		missing:  "dial unix " + missing + ": connect: no such file or directory",
 		refusing: "dial unix " + refusing + ": connect: connection refused",
 	} {
-		conn, err := grpc.NewClient("unix://"+socket, grpc.WithTransportCredentials(insecure.NewCredentials()))
+		conn, err := localrpc.NewClient(localrpc.Dialer(socket))
 		if err != nil {
 			t.Fatal(err)
 		}
 		_, err = grpc_health_v1.NewHealthClient(conn).Check(t.Context(), &grpc_health_v1.HealthCheckRequest{})
 		_ = conn.Close()
-		if got := rpcerror.Reason(err); got != want {
+		if got := localrpc.Reason(err); got != want {
 			t.Errorf("got  %s\nwant %s", got, want)
 		}
 	}
@@ -52,7 +50,7 @@ func TestReason(t *testing.T) {
 		"connection error: desc = 12": status.Error(codes.Unavailable, "connection error: desc = 12"),
 		"handshake failed":            status.Error(codes.Unavailable, `connection error: desc = "handshake failed"`),
 	} {
-		if got := rpcerror.Reason(err); got != want {
+		if got := localrpc.Reason(err); got != want {
 			t.Errorf("got %q, want %q", got, want)
 		}
 	}

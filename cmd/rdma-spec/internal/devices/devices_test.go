@@ -1,16 +1,12 @@
 // Copyright The rdma-spec Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-package main
+package devices
 
 import (
 	"bytes"
 	"encoding/json"
-	"errors"
-	"io/fs"
-	"math"
 	"strings"
-	"syscall"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -18,16 +14,15 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/cli"
-	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/devices"
 	"github.com/rdma-spec/rdma-spec/spec/hca"
 	"github.com/rdma-spec/rdma-spec/spec/hca/hcatest"
 )
 
-// devices runs the subcommand and gives what it wrote.
+// listDevices runs the subcommand and gives what it wrote.
 func listDevices(t *testing.T, args ...string) (stdout, stderr string, err error) {
 	t.Helper()
 	var out, notes bytes.Buffer
-	cmd := devices.Command()
+	cmd := Command()
 	cmd.SilenceErrors, cmd.SilenceUsage = true, true
 	cmd.SetArgs(args)
 	cmd.SetOut(&out)
@@ -134,11 +129,11 @@ func TestDevicesStructured(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			got := devices.Inventory{Inventory: &hca.Inventory{}}
+			got := Inventory{Inventory: &hca.Inventory{}}
 			if err := parse([]byte(stdout), &got); err != nil {
 				t.Fatal(err)
 			}
-			if diff := cmp.Diff(devices.Inventory{Meta: cli.Result("Devices"), Inventory: want}, got, withoutPlaces); diff != "" {
+			if diff := cmp.Diff(Inventory{Meta: cli.Result("Devices"), Inventory: want}, got, withoutPlaces); diff != "" {
 				t.Errorf("%s does not give the node that was scanned (-want +got):\n%s", format, diff)
 			}
 		}
@@ -148,18 +143,6 @@ func TestDevicesStructured(t *testing.T) {
 		"\"netnsExclusive\": false\n}\n"; err != nil || stdout != want || !strings.Contains(stderr, "this node has no HCA") {
 		t.Errorf("no RDMA: error %v, stdout %s, stderr %s", err, stdout, stderr)
 	}
-}
-
-// Full is a disk without room.
-type Full struct{ room int }
-
-var ErrFull = &fs.PathError{Op: "write", Path: "/dev/stdout", Err: syscall.ENOSPC}
-
-func (f *Full) Write(p []byte) (int, error) {
-	if f.room -= len(p); f.room < 0 {
-		return 0, ErrFull
-	}
-	return len(p), nil
 }
 
 func TestDevicesErrors(t *testing.T) {
@@ -173,51 +156,5 @@ func TestDevicesErrors(t *testing.T) {
 	}
 	if _, _, err = listDevices(t, "mlx5_0"); err == nil {
 		t.Error("an argument was taken")
-	}
-	for _, format := range []string{"table", "json", "yaml"} {
-		if err := devices.List(&Full{}, &bytes.Buffer{}, hcatest.V100(t), format); !errors.Is(err, ErrFull) {
-			t.Errorf("%s on a full disk: error %v", format, err)
-		}
-	}
-	if err := devices.List(&bytes.Buffer{}, &Full{}, hcatest.NoRDMA(t), "table"); !errors.Is(err, ErrFull) {
-		t.Errorf("notes on a full disk: error %v", err)
-	}
-}
-
-func TestWriteStructured(t *testing.T) {
-	v := map[string]any{"state": "<unknown> & 'more'", "limit": uint64(math.MaxUint64)}
-	for format, want := range map[string]string{
-		"json": "{\n  \"limit\": 18446744073709551615,\n  \"state\": \"<unknown> & 'more'\"\n}\n",
-		"yaml": "limit: 18446744073709551615\nstate: <unknown> & 'more'\n",
-	} {
-		var out bytes.Buffer
-		if err := cli.WriteStructured(&out, format, v); err != nil {
-			t.Fatal(err)
-		}
-		if diff := cmp.Diff(want, out.String()); diff != "" {
-			t.Errorf("%s (-want +got):\n%s", format, diff)
-		}
-	}
-	if err := cli.WriteStructured(&bytes.Buffer{}, "xml", v); err == nil ||
-		err.Error() != `output format "xml" is neither json nor yaml` {
-		t.Errorf("xml: error %v", err)
-	}
-	if err := cli.WriteStructured(&bytes.Buffer{}, "yaml", func() {}); err == nil {
-		t.Error("a function became YAML")
-	}
-}
-
-func TestWriteTable(t *testing.T) {
-	rows := [][]string{{"mlx5_0", "", "x"}, {"a", "long cell", ""}}
-	var out bytes.Buffer
-	if err := cli.WriteTable(&out, []string{"NAME", "PORT STATE", "Z"}, rows); err != nil {
-		t.Fatal(err)
-	}
-	want := "NAME    PORT STATE  Z\nmlx5_0  -           x\na       long cell   -\n"
-	if diff := cmp.Diff(want, out.String()); diff != "" {
-		t.Errorf("(-want +got):\n%s", diff)
-	}
-	if rows[0][1] != "" {
-		t.Error("the caller's rows were changed")
 	}
 }

@@ -1,0 +1,162 @@
+// Copyright The rdma-spec Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package configure
+
+import (
+	"errors"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/node/containerd"
+	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/tomledit"
+	"github.com/rdma-spec/rdma-spec/test/testing/race"
+	"github.com/rdma-spec/rdma-spec/test/testing/scratch"
+)
+
+// Nodes whose next start a look at one file gets wrong: a feature is in effect after it, or the command says what is in
+// the way and changes nothing.
+func TestConfigureOddNodes(t *testing.T) {
+	if race.Detector {
+		t.Skip("runs containerd again and again, and the race detector does not see it")
+	}
+	const (
+		config  = "etc/containerd/config.toml"
+		nriOff  = "[plugins.\"io.containerd.nri.v1.nri\"]\n  disable = true\n"
+		unit    = "usr/lib/systemd/system/containerd.service"
+		k3s     = "var/lib/rancher/k3s/agent/etc/containerd/"
+		runtime = "[plugins.\"io.containerd.grpc.v1.cri\".containerd.runtimes."
+		runcV2  = runtime + "runc]\n  runtime_type = \"io.containerd.runc.v2\"\n"
+	)
+	for name, test := range map[string]struct {
+		versions, args string
+		files          map[string]string
+		want           string // a file that is written, a part of the error, or "already"
+	}{
+		"a byte order mark": {"1.7.35", "nri", map[string]string{config: "\xef\xbb\xbfversion = 2\n[grpc]\n  uid = 0\n"},
+			"error: config.toml begins with a byte order mark, which containerd 2.x refuses: remove it with sed"},
+		"a byte order mark that is refused": {"2.4.2", "handler rdma --like runc", map[string]string{config: "version = 3\nimports = ['x.toml']\n",
+			"etc/containerd/x.toml": "\xef\xbb\xbfversion = 3\n"}, "error: x.toml begins with a byte order mark, which containerd 2.x refuses: remove it with sed"},
+		"a pattern that takes the base spec": {"2.4.2", "handler rdma --like runc", map[string]string{config: "version = 3\nimports = [\"/etc/containerd/*\"]\n" + nriOff},
+			`error: config.toml imports "/etc/containerd/*", which would take the base spec /etc/containerd/rdma-spec-rdma.json: import /etc/containerd/*.toml`},
+		"a pattern of an import that takes the base spec": {"1.7.35", "handler rdma --like runc", map[string]string{config: "version = 2\nimports = ['a.toml']\n",
+			"etc/containerd/a.toml": "version = 2\nimports = ['rdma*']\n"}, `error: a.toml imports "/etc/containerd/rdma*", which would take the base spec`},
+		"a pattern that takes the folder of drop-ins": {"2.4.2", "nri", map[string]string{config: "version = 3\nimports = [\"/etc/containerd/*\"]\n" + nriOff}, config},
+		"imports of imports": {"2.4.2", "nri", map[string]string{config: "version = 3\nimports = [\"/etc/containerd/site.toml\"]\n",
+			"etc/containerd/site.toml": "version = 3\nimports = [\"/etc/containerd/site.d/*.toml\"]\n", "etc/containerd/site.d/off.toml": "version = 3\n" + nriOff},
+			"etc/containerd/site.d/"},
+		"a handler of an import of an import": {"1.7.35 2.4.2", "handler rdma --like gpu", map[string]string{config: "version = 2\nimports = [\"/etc/containerd/site.toml\"]\n",
+			"etc/containerd/site.toml": "version = 2\nimports = [\"site.d/*.toml\"]\n", "etc/containerd/site.d/a.toml": "version = 2\n" + strings.Replace(runcV2, "runc]", "gpu]", 1)},
+			"etc/containerd/"},
+		"relative imports behind a link": {"2.4.2", "nri", map[string]string{config: "-> ../../opt/site/containerd.toml",
+			"opt/site/containerd.toml": "version = 3\nimports = [\"conf.d/*.toml\"]\n", "etc/containerd/conf.d/50-off.toml": "version = 3\n" + nriOff},
+			"etc/containerd/conf.d/"},
+		"a unit that names another file": {"2.2.9 2.4.2", "nri", map[string]string{config: "version = 3\n" + nriOff, "etc/cri/config.toml": "version = 3\n" + nriOff,
+			unit: "[Service]\nExecStart=/usr/bin/containerd --config /etc/cri/config.toml\n"}, "etc/cri/"},
+		"a drop-in of a unit that names another file": {"1.7.35", "handler rdma --like runc", map[string]string{config: "", "etc/cri/config.toml": "version = 2\n" + runcV2,
+			"run/systemd/system/containerd.service.d/x.conf": "[Service]\nExecStart=\nExecStart=/usr/bin/containerd -c=/etc/cri/config.toml\n"}, "etc/cri/rdma-spec-rdma.json"},
+		"no version": {"2.2.9", "handler rdma --like runc", map[string]string{config: "[plugins.cri.containerd.runtimes.nvidia]\n  runtime_type = \"io.containerd.runc.v2\"\n"},
+			"error: it says no version, and containerd 2.2.9 ignores the CRI settings of such a file: compare "},
+		"an older version than that of a drop-in": {"2.2.9", "handler rdma --like runc", map[string]string{config: "version = 2\nimports = ['x.toml']\n" + runcV2,
+			"etc/containerd/x.toml": "version = 3\n[plugins.'io.containerd.cri.v1.images']\nmax_concurrent_downloads = 4\n"},
+			"error: it is of version 2, /etc/containerd/x.toml is of version 3, and containerd 2.2.9 ignores the CRI settings of the older one"},
+		"no version, where that is migrated": {"2.4.2", "handler rdma --like nvidia", map[string]string{config: "[plugins.cri.containerd.runtimes.nvidia]\n  runtime_type = \"io.containerd.runc.v2\"\n"},
+			"etc/containerd/"},
+		"a handler without a type": {"2.2.9", "handler rdma --like bare", map[string]string{config: "version = 2\n" + runtime + "bare]\n  runtime_root = '/x'\n"},
+			`error: the handler "bare" has no runtime_type, and no pod of it starts: set one in `},
+		"K3s, whose older template is not rendered yet": {"2.4.2", "handler rdma --like runc", map[string]string{
+			k3s + "config.toml": "# File generated by k3s.\nversion = 3\nimports = [\"/var/lib/rancher/k3s/agent/etc/containerd/config-v3.toml.d/*.toml\"]\n" +
+				"[plugins.'io.containerd.cri.v1.runtime'.containerd.runtimes.runc]\n  runtime_type = \"io.containerd.runc.v2\"\n",
+			k3s + "config.toml.tmpl": "version = 2\n" + runcV2 + strings.Replace(runcV2, "runc]", "nvidia]", 1),
+		}, k3s + "config.toml.tmpl"},
+		"K3s, whose newer template imports nothing": {"2.4.2", "nri", map[string]string{
+			k3s + "config.toml":         "version = 3\nimports = [\"/var/lib/rancher/k3s/agent/etc/containerd/config-v3.toml.d/*.toml\"]\n",
+			k3s + "config-v3.toml.tmpl": "version = 3\n[plugins.'io.containerd.cri.v1.runtime']\n  enable_selinux = false\n[plugins.'io.containerd.nri.v1.nri']\n  disable = true\n",
+		}, k3s + "config-v3.toml.tmpl"},
+		"K3s, whose template is as rendered": {"2.4.2", "handler rdma --like runc", map[string]string{
+			k3s + "config.toml": "version = 3\nimports = [\"/var/lib/rancher/k3s/agent/etc/containerd/config-v3.toml.d/*.toml\"]\n" +
+				"[plugins.'io.containerd.cri.v1.runtime'.containerd.runtimes.runc]\n  runtime_type = \"io.containerd.runc.v2\"\n[debug]\n  level = 'info'\n",
+			k3s + "config-v3.toml.tmpl": containerd.DefaultTemplate + "[debug]\n  level = 'info'\n",
+		}, k3s + "config-v3.toml.d/"},
+		"CRI-O beside a containerd without CRI": {"2.4.2", "nri", map[string]string{config: "disabled_plugins = [\"cri\"]\n",
+			"etc/crio/crio.conf": "[crio.nri]\nenable_nri = false\n"}, "etc/crio/crio.conf.d/"},
+		"CRI-O beside an empty containerd": {"2.4.2", "nri", map[string]string{config: "", "etc/crio/crio.conf": "[crio.nri]\nenable_nri = false\n"},
+			"error: the node has CRI-O (--runtime crio) and containerd (--runtime containerd --config "},
+		"a text for a boolean of CRI-O": {"2.4.2", "nri --runtime crio", map[string]string{"etc/crio/crio.conf": "[crio.nri]\nenable_nri = \"true\"\n"},
+			`error: enable_nri in the section [crio.nri] is "true", and CRI-O does not start with it: write true or false without quotes`},
+	} {
+		for version := range strings.FieldsSeq(test.versions) {
+			t.Run(name+"/"+version, func(t *testing.T) {
+				root := oddNode(t, installed(t, version), test.files, unit)
+				before := nodeFiles(t, root)
+				got := call(append(append([]string{"configure"}, strings.Fields(test.args)...), "--root", root)...)
+				if part, isError := strings.CutPrefix(test.want, "error: "); isError {
+					if got.Status != 3 || !strings.Contains(got.Stderr, part) || strings.Count(got.Stderr, "\n") != 1 {
+						t.Errorf("%+v, want %s", got, part)
+					}
+					if diff := cmp.Diff(before, nodeFiles(t, root)); diff != "" {
+						t.Errorf("files (-before +after):\n%s", diff)
+					}
+					return
+				}
+				if got.Status != 0 || !strings.Contains(got.Stdout, "wrote "+root+"/"+test.want) {
+					t.Fatalf("%+v, want %s", got, test.want)
+				}
+				if strings.HasPrefix(test.want, "etc/crio") {
+					return
+				}
+				effect(t, root, test.args)
+				if again := call(append(append([]string{"configure"}, strings.Fields(test.args)...), "--root", root)...); again.Status != 0 ||
+					!strings.Contains(again.Stdout, "nothing to change") {
+					t.Errorf("again: %+v", again)
+				}
+			})
+		}
+	}
+}
+
+// oddNode returns a node with a containerd and files, of which links begin with "-> ".
+func oddNode(t *testing.T, program string, all map[string]string, unit string) (root string) {
+	t.Helper()
+	root = scratch.Folder(t)
+	at := "usr/bin/containerd"
+	if slices.ContainsFunc(slices.Collect(maps.Keys(all)), func(file string) bool { return strings.HasPrefix(file, "var/lib/rancher") }) {
+		at, unit = "var/lib/rancher/k3s/data/current/bin/containerd", "usr/lib/systemd/system/k3s.service"
+	}
+	scratch.File(t, filepath.Join(root, at), "#!/bin/sh\nexec "+program+" \"$@\"\n", 0o755)
+	scratch.File(t, filepath.Join(root, unit), "[Service]\n", 0o600)
+	for file, text := range all {
+		path := filepath.Join(root, file)
+		scratch.File(t, path, text, 0o600)
+		if to, isLink := strings.CutPrefix(text, "-> "); isLink {
+			if err := errors.Join(os.Remove(path), os.Symlink(to, path)); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	return root
+}
+
+// effect reports an error where a feature is not in effect after the next start.
+func effect(t *testing.T, root, args string) {
+	t.Helper()
+	d, err := containerd.Choose(containerd.Find(root), "", root)
+	if err != nil {
+		t.Fatal(err)
+	}
+	tree, err := d.Effective(t.Context(), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	off, _ := tomledit.Lookup(tree, "plugins", containerd.NRIPlugin, "disable")
+	_, handlers := containerd.Handlers(tree)
+	if nri := strings.HasPrefix(args, "nri"); nri && off != false || !nri && handlers["rdma"] == nil {
+		t.Errorf("after configure %s, NRI's disable is %v, and the handlers are %v", args, off, slices.Sorted(maps.Keys(handlers)))
+	}
+}

@@ -1,0 +1,371 @@
+// Copyright The rdma-spec Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package configure
+
+import (
+	"flag"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/pelletier/go-toml/v2"
+
+	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/node/containerd"
+	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/tomledit"
+	"github.com/rdma-spec/rdma-spec/test/testing/chance"
+	"github.com/rdma-spec/rdma-spec/test/testing/race"
+	"github.com/rdma-spec/rdma-spec/test/testing/scratch"
+)
+
+var histories = flag.Int("histories", 5, "how many `NUMBER` of histories TestHistoriesOfANode walks")
+
+// askedOnce is a containerd that is asked once about the same files, in a folder that has its answers. It must be one
+// that gets the files in memory, as containerd.Daemon gives them.
+const askedOnce = `#!/bin/sh
+[ "$1" = --version ] && echo containerd github.com/containerd/containerd/v2 vVERSION && exit
+key=FOLDER/VERSION-$({ grep -v '^imports = ' "$2"; for file in $(sed -n 's/^imports = \[\(.*\)\]$/\1/p' "$2" | tr -d "\"',"); do
+	echo "-- file"; cat "$file"; done; } | sha256sum | cut -c1-32)
+[ -e "$key" ] || { PROGRAM "$@" >"$key.out.$$" 2>"$key.err.$$"; echo $? >"$key.$$"; mv "$key.out.$$" "$key.out"
+	mv "$key.err.$$" "$key.err"; mv "$key.$$" "$key"; }
+cat "$key.err" >&2; cat "$key.out"; exit "$(cat "$key")"
+`
+
+// remembered returns a containerd that was built for the node of the tests and is asked once about the same files.
+func remembered(t *testing.T, folder, version string) (program string) {
+	t.Helper()
+	program = filepath.Join(folder, "containerd-"+version)
+	scratch.File(t, program, strings.NewReplacer("VERSION", version, "FOLDER", folder, "PROGRAM", installed(t, version)).
+		Replace(askedOnce), 0o755)
+	return program
+}
+
+// history is a node that is configured, upgraded, and written to by other tools, one after another.
+type history struct {
+	t        *testing.T
+	root     string
+	random   *rand.Rand
+	programs map[string]string // by their versions
+	asked    map[string]string // the arguments of features that are configured, by feature
+	log      []string          // what was done
+}
+
+func (h *history) errorf(format string, args ...any) {
+	h.t.Helper()
+	text, _ := os.ReadFile(h.config()) // it may not exist
+	h.t.Errorf("%s\nafter:\n%s\n%s:\n%s", fmt.Sprintf(format, args...), strings.Join(h.log, "\n"), h.config(), text)
+}
+
+func (h *history) config() string { return filepath.Join(h.root, "etc/containerd/config.toml") }
+
+func (h *history) pick(of ...string) string { return of[h.random.IntN(len(of))] }
+
+// effective returns the effective configuration, as containerd prints it on the node itself.
+func (h *history) effective() (map[string]any, error) {
+	h.t.Helper()
+	found := containerd.Find(h.root)
+	return found[0].Effective(h.t.Context(), nil)
+}
+
+// rewrite has another tool write the root file.
+func (h *history) rewrite(tool string) {
+	h.t.Helper()
+	text, err := os.ReadFile(h.config())
+	if err != nil {
+		h.t.Fatal(err)
+	}
+	tree, err := tomledit.Parse(text)
+	if err != nil {
+		h.t.Fatal(err)
+	}
+	plugin := []string{"plugins", "io.containerd.grpc.v1.cri", "containerd"}
+	switch tool {
+	case "nvidia-ctk": // adds its handler, and writes every line anew
+		tomledit.Put(tree, map[string]any{"runtime_type": "io.containerd.runc.v2", "options": map[string]any{
+			"BinaryName": "/usr/bin/nvidia-container-runtime"}}, append(plugin, "runtimes", "nvidia")...)
+	case "a TOML library":
+	case "SystemdCgroup": // as kubeadm's instructions say
+		now, _ := tomledit.Lookup(tree, append(plugin, "runtimes", "runc", "options", "SystemdCgroup")...)
+		tomledit.Put(tree, "io.containerd.runc.v2", append(plugin, "runtimes", "runc", "runtime_type")...)
+		tomledit.Put(tree, now != true, append(plugin, "runtimes", "runc", "options", "SystemdCgroup")...)
+	case "Ansible": // has a template of the whole file
+		text = []byte(h.pick(roots...))
+	case "imports": // the toolkit's own folder instead
+		tree["imports"] = []any{h.pick("/etc/containerd/config.d/*.toml", "/etc/containerd/conf.d/*.toml")}
+	case "no imports":
+		delete(tree, "imports")
+	}
+	if tool != "Ansible" {
+		if text, err = toml.Marshal(tree); err != nil {
+			h.t.Fatal(err)
+		}
+	}
+	scratch.File(h.t, h.config(), string(text), 0o600)
+}
+
+// roots are root files that all versions read.
+var roots = []string{
+	"version = 2\n",
+	"version = 2\n[plugins.\"io.containerd.nri.v1.nri\"]\n  disable = true # not yet\n",
+	`version = 2
+imports = ["/etc/containerd/conf.d/*.toml"]
+[plugins."io.containerd.grpc.v1.cri"]
+  sandbox_image = "registry.example/pause:3.9"
+  [plugins."io.containerd.grpc.v1.cri".containerd.runtimes.runc]
+    runtime_type = "io.containerd.runc.v2"
+    [plugins."io.containerd.grpc.v1.cri".containerd.runtimes.runc.options]
+      SystemdCgroup = true
+`,
+	"version = 2\nplugins.\"io.containerd.grpc.v1.cri\".containerd.runtimes.runc = { runtime_type = \"io.containerd.runc.v2\" }\n",
+}
+
+// configure runs the command for a feature, and returns whether it is as asked then.
+func (h *history) configure(args string) bool {
+	h.t.Helper()
+	got := call(append(append([]string{"configure"}, strings.Fields(args)...), "--root", h.root)...)
+	if got.Status == 0 {
+		return true
+	}
+	for _, refusal := range []string{
+		`has no handler "`,                          // its model is gone
+		"already has a handler",                     // somebody else's
+		"no validator for required plugins",         // in 1.7
+		"is written with dotted keys: put the line", // what a person has to do
+		"is an inline table: put",
+	} {
+		if got.Status == 3 && strings.Contains(got.Stderr, refusal) && strings.Count(got.Stderr, "\n") == 1 {
+			h.log = append(h.log, "  "+strings.TrimSpace(got.Stderr))
+			return false
+		}
+	}
+	h.errorf("configure %s: %+v", args, got)
+	return false
+}
+
+// met reports whether a feature is as it was asked for, by the effective configuration.
+func met(tree map[string]any, feature, args string) bool {
+	if feature == "nri" {
+		nri, _ := tomledit.Lookup(tree, "plugins", containerd.NRIPlugin)
+		table, _ := nri.(map[string]any)
+		validator, _ := tomledit.Lookup(table, "default_validator", "enable")
+		return table["disable"] == false && table["disable_connections"] == false &&
+			(!strings.Contains(args, "--required") || validator == true)
+	}
+	_, all := containerd.Handlers(tree)
+	name := strings.Fields(args)[1]
+	made, _ := all[name].(map[string]any)
+	spec := "/etc/containerd/rdma-spec-" + name + ".json"
+	_, like, isLike := strings.Cut(args, "--like ")
+	model, exists := all[like].(map[string]any)
+	if !isLike || !exists { // in place; or what it is like is gone, and it stays as it is
+		return made[containerd.BaseSpecKey] == spec
+	}
+	want := tomledit.Clone(model)
+	want[containerd.BaseSpecKey] = spec
+	return cmp.Equal(notZero(want), notZero(made))
+}
+
+// check compares the doctor's word with the effective configuration, and with that of the node after a revert.
+func (h *history) check() {
+	h.t.Helper()
+	tree, err := h.effective()
+	var found []string
+	for _, f := range overwritten(h.t, h.root) {
+		found = append(found, f.Text)
+	}
+	finds := func(text string) bool {
+		return slices.ContainsFunc(found, func(f string) bool { return strings.Contains(f, text) })
+	}
+	for feature, args := range h.asked {
+		is := finds("configure " + feature + " did on")
+		if name, isHandler := strings.CutPrefix(feature, "handler "); isHandler {
+			is = is || finds("one, "+name+", like it")
+		}
+		if want := err == nil && !met(tree, feature, args); is != want && feature != "handler runc" {
+			h.errorf("%s: the doctor finds it wrong: %t, and containerd: %t, %v; it finds %q", feature, is, want, err, found)
+		}
+	}
+	if is, want := finds("changes more of the effective configuration"), err == nil && h.harms(tree); is != want {
+		h.errorf("the doctor finds harm: %t, and a revert: %t; it finds %q", is, want, found)
+	}
+}
+
+// harms reports whether the files of ours change more of an effective configuration than they are for: after a revert, it
+// differs by more.
+func (h *history) harms(tree map[string]any) bool {
+	h.t.Helper()
+	reverted := history{t: h.t, root: scratch.Folder(h.t), log: h.log, asked: map[string]string{}}
+	if err := os.CopyFS(reverted.root, os.DirFS(h.root)); err != nil {
+		h.t.Fatal(err)
+	}
+	reverted.revert("")
+	without, err := reverted.effective()
+	if err != nil || h.t.Failed() {
+		h.errorf("reverted: %v", err)
+		return false
+	}
+	for _, path := range tomledit.Differences(without, tree) {
+		i := slices.Index(path, "runtimes")
+		switch {
+		case slices.Contains(path, containerd.NRIPlugin) && h.asked["nri"] != "":
+		case i < 0:
+			return true
+		default:
+			value, _ := tomledit.Lookup(tree, path...)
+			before, _ := tomledit.Lookup(without, path...)
+			args := h.asked["handler "+path[i+1]]
+			its := args != "" && (!strings.Contains(args, "--in-place") || path[len(path)-1] == containerd.BaseSpecKey)
+			if !its && !(isZero(value) && isZero(before)) {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// isZero reports whether there is no value, or a zero.
+func isZero(value any) bool { return value == nil || len(notZero(map[string]any{"": value})) == 0 }
+
+// revert reverts features, all where none is named, and checks that nothing is left of them.
+func (h *history) revert(feature string) {
+	h.t.Helper()
+	args := append(append([]string{"configure"}, strings.Fields(feature)...), "--revert", "--root", h.root)
+	if got := call(args...); got.Status != 0 {
+		h.errorf("%q: %+v", args, got)
+		return
+	}
+	if delete(h.asked, feature); feature == "" {
+		clear(h.asked)
+	}
+	tree, err := h.effective()
+	if err != nil {
+		h.errorf("reverted: %v", err)
+		return
+	}
+	_, handlers := containerd.Handlers(tree)
+	for name, handler := range handlers {
+		table, _ := handler.(map[string]any)
+		spec, _ := table[containerd.BaseSpecKey].(string)
+		ours := strings.HasPrefix(spec, "/etc/containerd/rdma-spec-") || strings.HasPrefix(name, "rdma")
+		owner := "handler " + name
+		if _, asked := h.asked[owner]; ours && !asked && feature == "" {
+			h.errorf("reverted: the handler %s is left: %v", name, table)
+		}
+	}
+	if feature != "" {
+		return
+	}
+	for file := range nodeFiles(h.t, h.root) {
+		if strings.Contains(filepath.Base(file), "rdma-spec") {
+			h.errorf("reverted: %s is left", file)
+		}
+	}
+	if text, _ := os.ReadFile(h.config()); strings.Contains(string(text), "rdma-spec") {
+		h.errorf("reverted: something of ours is left")
+	}
+}
+
+// step does one thing to the node, by chance.
+func (h *history) step() {
+	h.t.Helper()
+	said := func(format string, args ...any) { h.log = append(h.log, fmt.Sprintf(format, args...)) }
+	switch n := h.random.IntN(20); {
+	case n < 6:
+		args := h.pick("nri", "nri", "nri --required", "handler rdma --like runc", "handler rdma --like runc",
+			"handler rdma-nvidia --like nvidia", "handler runc --in-place", "handler rdma --like nvidia")
+		said("configure %s", args)
+		if h.configure(args) {
+			h.asked[featureOf(args)] = args
+		}
+	case n < 10:
+		version := h.pick("1.7.35", "2.2.9", "2.4.2")
+		said("containerd %s", version)
+		h.use(version)
+	case n < 15:
+		tool := h.pick("nvidia-ctk", "a TOML library", "SystemdCgroup", "Ansible", "imports", "no imports")
+		if _, err := h.effective(); err != nil && tool == "imports" {
+			return
+		}
+		said("another tool: %s", tool)
+		h.rewrite(tool)
+	case n < 18:
+		for _, feature := range h.features() {
+			said("again: configure %s", h.asked[feature])
+			if args := h.asked[feature]; h.configure(args) {
+				if tree, err := h.effective(); err != nil || !met(tree, feature, args) {
+					h.errorf("configure %s has not made it so: %v", args, err)
+				}
+				if got := call(append(append([]string{"configure"}, strings.Fields(args)...), "--dry-run", "--root", h.root)...); got.Status != 0 ||
+					got.Stdout != "" {
+					h.errorf("configure %s, at once again: %+v", args, got)
+				}
+			}
+		}
+	default:
+		feature := ""
+		if all := h.features(); len(all) > 0 && n == 18 {
+			feature = h.pick(all...)
+		}
+		said("revert %s", feature)
+		h.revert(feature)
+	}
+}
+
+func (h *history) features() (all []string) {
+	for feature := range h.asked {
+		all = append(all, feature)
+	}
+	slices.Sort(all)
+	return all
+}
+
+func featureOf(args string) string {
+	if words := strings.Fields(args); words[0] == "handler" {
+		return strings.Join(words[:2], " ")
+	}
+	return "nri"
+}
+
+// use installs a version of containerd.
+func (h *history) use(version string) {
+	h.t.Helper()
+	scratch.File(h.t, filepath.Join(h.root, "usr/bin/containerd"), "#!/bin/sh\nexec "+h.programs[version]+" \"$@\"\n", 0o755)
+}
+
+// Whatever happens to a node, what the doctor says of each feature is what containerd makes of the files, the same
+// command can be run again, and after a revert nothing of ours is left. Each state of files is asked of a containerd
+// once.
+func TestHistoriesOfANode(t *testing.T) {
+	if race.Detector {
+		t.Skip("runs containerd hundreds of times, and the race detector does not see it")
+	}
+	random, folder := chance.New(t), scratch.Folder(t)
+	programs := map[string]string{}
+	for _, version := range []string{"1.7.35", "2.2.9", "2.4.2"} {
+		programs[version] = remembered(t, folder, version)
+	}
+	for i := range *histories {
+		t.Run(strconv.Itoa(i), func(t *testing.T) {
+			root, _ := configureNode(t)
+			h := &history{t: t, root: root, random: random, programs: programs, asked: map[string]string{}}
+			h.use(h.pick("1.7.35", "2.2.9", "2.4.2"))
+			scratch.File(t, h.config(), h.pick(roots...), 0o600)
+			for range 10 {
+				if h.step(); t.Failed() {
+					return
+				}
+				if h.check(); t.Failed() {
+					return
+				}
+			}
+			h.log = append(h.log, "revert")
+			h.revert("")
+		})
+	}
+}

@@ -1,0 +1,57 @@
+// Copyright The rdma-spec Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package doctor
+
+import (
+	"errors"
+	"strings"
+	"testing"
+
+	"github.com/creack/pty"
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/cli"
+)
+
+// node-problem-detector keeps 80 bytes of one line.
+func TestNPDLine(t *testing.T) {
+	for _, object := range []string{strings.Repeat("x", 200), strings.Repeat("é", 100), "a\nb\x1b[2J", "ok"} {
+		var out strings.Builder
+		err := WriteNPD(&out, []Finding{{Check: "c", Status: Wrong, Object: object,
+			Text: "It is wrong."}}, nil)
+		line, ended := strings.CutSuffix(out.String(), "\n")
+		if !errors.Is(err, cli.ErrProblemFound) || !ended || len(line) > 80 || strings.ContainsAny(line, "\n\x1b") ||
+			strings.ToValidUTF8(line, "") != line {
+			t.Errorf("%q: %q, %v", object, line, err)
+		}
+	}
+}
+
+// A terminal shows signs, and a pipe words.
+func TestDoctorOnATerminal(t *testing.T) {
+	leader, terminal, err := pty.Open()
+	if err != nil {
+		t.Skip(err)
+	}
+	t.Cleanup(func() { _, _ = leader.Close(), terminal.Close() })
+	if !cli.IsTerminal(&cli.ResultWriter{Writer: terminal}) ||
+		cli.IsTerminal(&cli.ResultWriter{Writer: &strings.Builder{}}) {
+		t.Error("a terminal is not told from a pipe")
+	}
+	var out strings.Builder
+	all := []Finding{
+		{Check: "a", Status: OK, Text: "A."}, {Check: "b", Status: NotApplied, Text: "B."},
+		{Check: "c", Status: Unknown, Text: "C."},
+		{Check: "d", Status: Skipped, Text: "D."}, {Check: "e", Status: Unknown, Text: "C."},
+		Fault("", "F.", "x\x1b").WithCare("the pod loses it", "rdma-spec status"),
+	}
+	if err := ListFindings(&out, all, true, true); err != nil {
+		t.Fatal(err)
+	}
+	want := "· b: B.\n✓ a: A.\n- d: D.\n? c, e: C.\n✗ : F.\n    why:  \n    cure (with care): x\uFFFD\n" +
+		"    care: the pod loses it; see: rdma-spec status\n    see:  \n"
+	if diff := cmp.Diff(want, out.String()); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+}

@@ -1,0 +1,124 @@
+// Copyright The rdma-spec Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+// Package goal knows what the features of rdma-spec configure are for: what each one wants of the effective
+// configuration of a containerd, and whether it is so. It plans no change.
+package goal
+
+import (
+	"fmt"
+	"maps"
+	"path"
+	"reflect"
+	"slices"
+	"strings"
+
+	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/change"
+	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/node/containerd"
+	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/tomledit"
+)
+
+// The features, and what they are asked with.
+const (
+	NRI     = "nri"
+	Handler = "handler " // and its name
+	Limits  = "limits"
+
+	Like     = "like"     // the handler that another one is made like
+	Required = "required" // "true": with the default validator
+)
+
+// Without returns the files of a containerd that have values of a feature, as they would be without those; of all
+// features where none is named.
+func Without(record *change.Ledger, d containerd.Daemon, features ...string) (containerd.Contents, error) {
+	found, err := record.Without(features...)
+	if err != nil || d.Template == "" || len(found) == 0 {
+		return found, err
+	}
+	rendered, err := containerd.Contents{}.Read(d.File())
+	if err == nil && rendered != nil {
+		found[d.File()], err = record.Strip(rendered, features...)
+	}
+	return found, err
+}
+
+// Value is a value of the effective configuration.
+type Value struct {
+	Path  []string
+	Value any
+}
+
+// BaseSpec returns the base spec of a handler of a daemon with a configuration.
+func BaseSpec(config, handler string) string {
+	return path.Join(path.Dir(config), "rdma-spec-"+handler+".json")
+}
+
+// Values returns what a goal wants, made of the effective configuration without it: nothing for a goal that is for no
+// containerd.
+func Values(g change.Goal, without map[string]any) ([]Value, error) {
+	name, isHandler := strings.CutPrefix(g.Feature, Handler)
+	switch {
+	case isHandler:
+		plugin, handlers := containerd.Handlers(without)
+		like := g.Asked[Like]
+		model, known := handlers[like].(map[string]any)
+		if !known {
+			return nil, fmt.Errorf("%s has no handler %q: it has %s", g.Config, like,
+				strings.Join(slices.Sorted(maps.Keys(handlers)), ", "))
+		}
+		at := []string{"plugins", plugin, "containerd", "runtimes", name}
+		if name == like {
+			return []Value{{append(at, containerd.BaseSpecKey), BaseSpec(g.Config, name)}}, nil
+		}
+		made := tomledit.Clone(model)
+		made[containerd.BaseSpecKey] = BaseSpec(g.Config, name)
+		return []Value{{at, made}}, nil
+	case g.Feature == NRI && g.Config != "":
+		of := func(key ...string) []string { return append([]string{"plugins", containerd.NRIPlugin}, key...) }
+		all := []Value{{of("disable"), false}, {of("disable_connections"), false}}
+		if g.Asked[Required] == "true" {
+			all = append(all, Value{of("default_validator", "enable"), true})
+		}
+		return all, nil
+	}
+	return nil, nil
+}
+
+// With returns an effective configuration with values.
+func With(tree map[string]any, values []Value) map[string]any {
+	tree = tomledit.Clone(tree)
+	for _, v := range values {
+		tomledit.Put(tree, v.Value, v.Path...)
+	}
+	return tree
+}
+
+// Differences returns the paths in which two effective configurations differ. In handlers, containerd prints a zero or
+// nothing for the same.
+func Differences(a, b map[string]any) [][]string {
+	return tomledit.Differences(comparable(a), comparable(b))
+}
+
+func comparable(tree map[string]any) map[string]any {
+	plugin, handlers := containerd.Handlers(tree)
+	if len(handlers) == 0 {
+		return tree
+	}
+	tree = tomledit.Clone(tree)
+	tomledit.Put(tree, NotZero(handlers), "plugins", plugin, "containerd", "runtimes")
+	return tree
+}
+
+// NotZero returns a tree without what is false, 0 or empty, which needs not be written.
+func NotZero(tree map[string]any) map[string]any {
+	all := map[string]any{}
+	for key, value := range tree {
+		if table, isTable := value.(map[string]any); isTable {
+			value = NotZero(table)
+		}
+		if v := reflect.ValueOf(value); !v.IsZero() && (v.Kind() != reflect.Slice && v.Kind() != reflect.Map || v.Len() > 0) {
+			all[key] = value
+		}
+	}
+	return all
+}

@@ -1,0 +1,180 @@
+// Copyright The rdma-spec Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package goal
+
+import (
+	"context"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/change"
+	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/node/containerd"
+	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/tomledit"
+	"github.com/rdma-spec/rdma-spec/spec/files"
+)
+
+// State is what became of a feature.
+type State string
+
+// The states of a feature.
+const (
+	Kept    State = "kept"
+	Lost    State = "lost"    // nothing of it is in effect
+	Stale   State = "stale"   // it is in effect, but not as it would be made now
+	Unknown State = "unknown" // the error says why
+)
+
+// Feature is a feature that rdma-spec configure has set up, and what became of it.
+type Feature struct {
+	Feature string            `json:"feature"` // such as nri, or handler rdma
+	Asked   map[string]string `json:"asked,omitempty"`
+	Config  string            `json:"config,omitempty"` // of the containerd that it is for
+	Since   time.Time         `json:"since"`            // when it was configured last
+	State   State             `json:"state"`
+	Error   string            `json:"error,omitempty"`
+	Differs []string          `json:"differs,omitempty"` // the dotted keys that are not as wanted, or the missing files
+}
+
+// Harm is what the files of rdma-spec change in a containerd's effective configuration beyond the features.
+type Harm struct {
+	Config  string   `json:"config"`
+	Files   []string `json:"files"`
+	Differs []string `json:"differs"` // dotted keys
+}
+
+// Configured is what became of what rdma-spec configure has set up.
+type Configured struct {
+	Features []Feature `json:"features"`
+	Harms    []Harm    `json:"harms,omitempty"`
+}
+
+// Read compares what the record of the node below a root has with the effective configurations, whoever has changed
+// them.
+func Read(ctx context.Context, root string) (all Configured, err error) {
+	record, err := change.Read(root)
+	if err != nil {
+		return all, err
+	}
+	var configs []string
+	for _, g := range record.Goals {
+		if g.Config == "" {
+			all.Features = append(all.Features, ofFiles(record, root, g))
+		} else if !slices.Contains(configs, g.Config) {
+			configs = append(configs, g.Config)
+		}
+	}
+	for _, config := range configs {
+		features, harm := ofDaemon(ctx, record, root, config)
+		all.Features = append(all.Features, features...)
+		if harm != nil {
+			all.Harms = append(all.Harms, *harm)
+		}
+	}
+	return all, nil
+}
+
+func feature(g change.Goal) Feature {
+	return Feature{Feature: g.Feature, Asked: g.Asked, Config: g.Config, Since: g.Time, State: Kept}
+}
+
+// ofFiles judges a feature whose files are its own: it is lost where one is missing.
+func ofFiles(record *change.Ledger, root string, g change.Goal) Feature {
+	f := feature(g)
+	for _, file := range record.Paths(g.Feature) {
+		if !containerd.Exists(file) {
+			f.State, f.Differs = Lost, append(f.Differs, files.OnNode(root, file))
+		}
+	}
+	return f
+}
+
+// ofDaemon judges the features of a containerd: with the files as they are, its effective configuration is the one
+// without them and with what the features want, and nothing else.
+func ofDaemon(ctx context.Context, record *change.Ledger, root, config string) (features []Feature, harm *Harm) {
+	var goals []change.Goal
+	for _, g := range record.Goals {
+		if g.Config == config {
+			goals, features = append(goals, g), append(features, feature(g))
+		}
+	}
+	now, want, ours, err := bothWays(ctx, record, root, config)
+	if err != nil {
+		for i := range features {
+			features[i].State, features[i].Error = Unknown, err.Error()
+		}
+		return features, nil
+	}
+	wanted := make([][]Value, len(goals))
+	for i, g := range goals {
+		wanted[i], err = Values(g, want)
+		if err != nil { // what it was made like is gone, and it can stay as it is
+			wanted[i] = present(now, goals[i])
+		}
+		want = With(want, wanted[i])
+		if len(wanted[i]) == 0 || !slices.ContainsFunc(wanted[i], func(v Value) bool { return in(now, v.Path) }) {
+			features[i].State = Lost
+		}
+	}
+	var beyond []string
+	for _, path := range Differences(now, want) {
+		dotted := strings.Join(path, ".")
+		i := slices.IndexFunc(wanted, func(of []Value) bool {
+			return slices.ContainsFunc(of, func(v Value) bool {
+				return len(path) >= len(v.Path) && slices.Equal(path[:len(v.Path)], v.Path)
+			})
+		})
+		if i < 0 {
+			beyond = append(beyond, dotted)
+			continue
+		}
+		f := &features[i]
+		f.Differs = append(f.Differs, dotted)
+		if f.Feature == NRI || path[len(path)-1] == containerd.BaseSpecKey {
+			f.State = Lost
+		} else if f.State == Kept {
+			f.State = Stale
+		}
+	}
+	if len(beyond) > 0 {
+		harm = &Harm{Config: config, Differs: beyond}
+		for path := range ours {
+			harm.Files = append(harm.Files, files.OnNode(root, path))
+		}
+		slices.Sort(harm.Files)
+	}
+	return features, harm
+}
+
+// bothWays returns the effective configuration of a containerd with the files as they are, and without what is recorded;
+// and the files that have that.
+func bothWays(ctx context.Context, record *change.Ledger, root, config string) (now, without map[string]any,
+	ours containerd.Contents, err error) {
+	d, err := containerd.Choose(containerd.Find(root), files.Below(root, config), root)
+	if err != nil {
+		return nil, nil, nil, err
+	}
+	if now, err = d.Effective(ctx, nil); err != nil {
+		return nil, nil, nil, err
+	}
+	if ours, err = Without(record, d); err == nil {
+		without, err = d.Effective(ctx, ours)
+	}
+	return now, without, ours, err
+}
+
+// present returns the values of a handler as they are.
+func present(now map[string]any, g change.Goal) (values []Value) {
+	plugin, handlers := containerd.Handlers(now)
+	name := strings.TrimPrefix(g.Feature, Handler)
+	if handler, exists := handlers[name].(map[string]any); exists && handler[containerd.BaseSpecKey] == BaseSpec(g.Config, name) {
+		return []Value{{[]string{"plugins", plugin, "containerd", "runtimes", name}, handler}}
+	}
+	return nil
+}
+
+func in(tree map[string]any, path []string) bool {
+	_, exists := tomledit.Lookup(tree, path...)
+	return exists
+}

@@ -1,0 +1,140 @@
+// Copyright The rdma-spec Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package process
+
+import (
+	"bytes"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/coreos/go-systemd/v22/unit"
+
+	"github.com/rdma-spec/rdma-spec/spec/files"
+)
+
+// UnitFolders are where systemd finds units. Of a name that is in several, the first counts.
+var UnitFolders = []string{"etc/systemd/system", "run/systemd/system", "usr/local/lib/systemd/system",
+	"usr/lib/systemd/system", "lib/systemd/system"}
+
+// HasUnit reports whether systemd finds a unit, such as containerd.service, below a root.
+func HasUnit(root, unit string) bool { return len(unitFiles(root, unit)) > 0 }
+
+// unitFiles returns the files of a unit in the order in which systemd reads them: the unit and then its drop-ins, by
+// their names. There are none where the unit itself is not there.
+func unitFiles(root, unit string) (names []string) {
+	dropIns := map[string]string{}
+	for _, folder := range slices.Backward(UnitFolders) {
+		name := "/" + folder + "/" + unit
+		if _, err := os.Stat(files.Below(root, name)); err == nil {
+			names = []string{name}
+		}
+		entries, _ := os.ReadDir(files.Below(root, name+".d")) // it needs not be there
+		for _, entry := range entries {
+			if filepath.Ext(entry.Name()) == ".conf" {
+				dropIns[entry.Name()] = name + ".d/" + entry.Name()
+			}
+		}
+	}
+	if names == nil {
+		return nil
+	}
+	for _, name := range slices.Sorted(maps.Keys(dropIns)) {
+		names = append(names, dropIns[name])
+	}
+	return names
+}
+
+// Setting is what a file of a unit sets a key to.
+type Setting struct{ File, Value string } // the file as it is called on the node
+
+// UnitSettings returns what the files of a unit set a key of the section Service to, in the order in which systemd
+// reads them. An empty value takes back those before it.
+func UnitSettings(root, name, key string) (all []Setting) {
+	for _, file := range unitFiles(root, name) {
+		text, _ := os.ReadFile(files.Below(root, file)) // systemd ignores what cannot be read
+		options, _ := unit.DeserializeOptions(bytes.NewReader(text))
+		for _, o := range options {
+			switch {
+			case o.Section != "Service" || o.Name != key:
+			case o.Value == "":
+				all = nil
+			default:
+				all = append(all, Setting{file, strings.ReplaceAll(o.Value, "\\\n", " ")})
+			}
+		}
+	}
+	return all
+}
+
+// Starts returns the process that a unit starts, as far as its files say, with the variables of its environment put
+// in. Its PID is 0, and it has no arguments where the unit is not there.
+func Starts(root, unit string) Process {
+	commands := UnitSettings(root, unit, "ExecStart")
+	if len(commands) == 0 {
+		return Process{}
+	}
+	environment := map[string]string{}
+	set := func(assignment string) {
+		if name, value, isOne := strings.Cut(assignment, "="); isOne {
+			environment[name] = value
+		}
+	}
+	for _, s := range UnitSettings(root, unit, "Environment") {
+		for _, assignment := range words(s.Value) {
+			set(assignment)
+		}
+	}
+	for _, s := range UnitSettings(root, unit, "EnvironmentFile") {
+		text, _ := os.ReadFile(files.Below(root, strings.TrimPrefix(s.Value, "-"))) // it needs not be there
+		for line := range strings.Lines(string(text)) {
+			if assignment := strings.TrimSpace(line); !strings.HasPrefix(assignment, "#") {
+				set(strings.Join(words(assignment), " "))
+			}
+		}
+	}
+	p := Process{OnNode: true}
+	for _, word := range words(strings.TrimLeft(commands[len(commands)-1].Value, "-@:+!|")) {
+		if value, isVariable := environment[strings.TrimPrefix(word, "$")]; isVariable && word[0] == '$' {
+			p.Args = append(p.Args, words(value)...) // systemd splits it
+			continue
+		}
+		if word = os.Expand(word, func(name string) string { return environment[name] }); word != "" {
+			p.Args = append(p.Args, word)
+		}
+	}
+	if len(p.Args) > 0 {
+		p.Exe, p.Comm = p.Args[0], filepath.Base(p.Args[0])
+	}
+	return p
+}
+
+// words splits a line as systemd does: at white space outside of quotes.
+func words(line string) (all []string) {
+	var word strings.Builder
+	begun, quote := false, rune(0)
+	for _, r := range line {
+		switch {
+		case quote != 0 && r == quote:
+			quote = 0
+		case quote == 0 && (r == '"' || r == '\''):
+			begun, quote = true, r
+		case quote == 0 && strings.ContainsRune(" \t\n", r):
+			if begun {
+				all = append(all, word.String())
+			}
+			begun = false
+			word.Reset()
+		default:
+			begun = true
+			word.WriteRune(r)
+		}
+	}
+	if begun {
+		all = append(all, word.String())
+	}
+	return all
+}

@@ -1,0 +1,61 @@
+// Copyright The rdma-spec Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package runtime
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/node/agents"
+	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/node/containerd"
+	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/node/process"
+)
+
+// Choose returns the containerd, of those of the node below a root, that pods use, or that it is CRI-O: the one of this name
+// (NameContainerd, NameCRIO, "" for either) or with this configuration; else the one at the socket that the kubelet is
+// told; else the only one that serves CRI. It is an error where that leaves several.
+func Choose(ctx context.Context, found []containerd.Daemon, root, name, config string) (d containerd.Daemon, isCRIO bool,
+	err error) {
+	if name == NameCRIO {
+		return d, true, nil
+	}
+	if config != "" {
+		d, err = containerd.Choose(found, config, root)
+		return d, false, err
+	}
+	mayBeCRIO := name == "" && HasCRIO(root)
+	if endpoint := agents.Endpoint(root); endpoint != "" {
+		var crio Runtime
+		if mayBeCRIO && crio.readCRIO(root) == nil && process.SamePath(crio.Socket, endpoint) {
+			return d, true, nil
+		}
+		for _, d := range found {
+			if process.SamePath(d.Socket(ctx), endpoint) {
+				d, err = containerd.Choose([]containerd.Daemon{d}, "", root)
+				return d, false, err
+			}
+		}
+	}
+	serving := slices.DeleteFunc(slices.Clone(found), func(d containerd.Daemon) bool {
+		all, _ := d.Files(ctx, nil) // what it cannot read turns nothing off
+		return slices.ContainsFunc(all, func(f containerd.File) bool { return containerd.Disables(f.Tree, containerd.CRIPlugins...) })
+	})
+	switch {
+	case mayBeCRIO && len(serving) == 0:
+		return d, true, nil
+	case mayBeCRIO && installedCRIO(root):
+		var names []string
+		for _, d := range serving {
+			names = append(names, fmt.Sprintf("%s (--runtime containerd --config %s)", d.Name, d.File()))
+		}
+		return d, false, fmt.Errorf("the node has CRI-O (--runtime crio) and %s: name the one that the kubelet uses",
+			strings.Join(names, ", "))
+	case len(serving) > 0:
+		found = serving
+	}
+	d, err = containerd.Choose(found, "", root)
+	return d, false, err
+}

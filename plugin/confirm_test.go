@@ -1,0 +1,193 @@
+// Copyright The rdma-spec Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package plugin
+
+import (
+	"cmp"
+	"context"
+	"strings"
+	"testing"
+
+	"github.com/containerd/nri/pkg/api"
+	gocmp "github.com/google/go-cmp/cmp"
+	"github.com/prometheus/client_golang/prometheus/testutil"
+
+	"github.com/rdma-spec/rdma-spec/plugin/limits"
+	"github.com/rdma-spec/rdma-spec/plugin/limits/limitstest"
+	"github.com/rdma-spec/rdma-spec/plugin/policy"
+	"github.com/rdma-spec/rdma-spec/plugin/storedspec"
+	"github.com/rdma-spec/rdma-spec/plugin/storedspec/storedspectest"
+	"github.com/rdma-spec/rdma-spec/spec"
+	"github.com/rdma-spec/rdma-spec/spec/hca/hcatest"
+	"github.com/rdma-spec/rdma-spec/test/testing/await"
+)
+
+// expectGrants demands that so many grants have these results, and no others.
+func (p *Plugin) expectGrants(t *testing.T, results ...string) {
+	t.Helper()
+	want, got := map[string]int{}, map[string]int{}
+	for _, result := range results {
+		want[result]++
+	}
+	for _, result := range []string{grantConfirmed, grantRaised, grantLate, grantRefusedLate, grantUnconfirmed,
+		grantAnswered} {
+		if n := testutil.ToFloat64(p.metrics.grants.WithLabelValues(result)); n > 0 {
+			got[result] = int(n)
+		}
+	}
+	if diff := gocmp.Diff(want, got); diff != "" {
+		t.Errorf("grants (-want +got):\n%s", diff)
+	}
+}
+
+// byName is another plugin, which gives containers an HCA by a CDI name, and may set a memlock.
+type byName struct{ memlock uint64 }
+
+const cdiName = "example.com/net-rdma=mlx5_0"
+
+func (b byName) CreateContainer(context.Context, *api.PodSandbox,
+	*api.Container) (*api.ContainerAdjustment, []*api.ContainerUpdate, error) {
+	a := &api.ContainerAdjustment{}
+	a.AddCDIDevice(&api.CDIDevice{Name: cdiName})
+	if b.memlock != 0 {
+		a.AddRlimit(spec.RlimitMemlock, b.memlock, b.memlock)
+	}
+	return a, nil, nil
+}
+
+func (byName) PostCreateContainer(context.Context, *api.PodSandbox, *api.Container) error { return nil }
+
+// The line about a container says what the container has, once it is known: the event and the stored spec show it.
+func TestConfirmed(t *testing.T) {
+	const before, mebibyte = 8 << 20, 1 << 20
+	// stored is what the container has in the end. IPC_LOCK counts sets.
+	type stored struct {
+		Memlock spec.Limit
+		IPCLock int
+	}
+	unlimited := stored{spec.Unlimited, 5}
+	for _, test := range []struct {
+		name, policy string
+		annotation   string
+		plain        bool                 // it holds no device when it is created
+		other        *byName              // index 10
+		privileged   bool                 // all devices of the host are allowed
+		silent       bool                 // the runtime reports no rlimits
+		changes      func(*api.Container) // something else changes what is stored
+		want         stored
+		gets         int // of the stored spec
+		result       string
+		says         []string // of the one line about the container; nil: there is none
+	}{
+		{name: "granted", want: unlimited, gets: 1, result: grantConfirmed,
+			says: []string{"level=info", "msg=adjusted", "memlock=unlimited", "ipc_lock=true", "signal=device", "rule=default"}},
+		{name: "memlock alone is in the event", policy: "memlock: 1Gi", want: stored{1 << 30, 0}, result: grantConfirmed,
+			says: []string{"msg=adjusted", "memlock=1Gi", "ipc_lock=false"}},
+		{name: "memlock alone is read before containerd 2.3", policy: "memlock: 1Gi", silent: true,
+			want: stored{1 << 30, 0}, gets: 1, result: grantConfirmed, says: []string{"msg=adjusted", "memlock=1Gi"}},
+		{name: "somebody takes memlock back", want: unlimited, gets: 1, result: grantRaised,
+			changes: func(ctr *api.Container) { ctr.Rlimits = nil },
+			says:    []string{"msg=adjusted", "memlock=unlimited", "from=8Mi"}},
+		{name: "devices are lost", policy: "inject: {namespaces: [ml]}", annotation: "true", plain: true,
+			changes: func(ctr *api.Container) { ctr.Linux.Devices = ctr.Linux.Devices[1:] },
+			want:    unlimited, gets: 1, result: grantUnconfirmed,
+			says: []string{"level=warning", "not confirmed", "it lacks uverbs"}},
+		{name: "a device comes late", plain: true, other: &byName{}, want: unlimited, gets: 1, result: grantLate,
+			says: []string{"level=info", "adjusted", "CDI", "memlock=unlimited", "from=8Mi", "signal=device"}},
+		{name: "a device comes late with a memlock", plain: true, other: &byName{mebibyte}, want: unlimited, gets: 1,
+			result: grantLate, says: []string{"adjusted", "memlock=unlimited", "from=1Mi"}},
+		{name: "a device comes late to a finite policy", policy: "memlock: 1Gi", plain: true, other: &byName{},
+			want: stored{1 << 30, 0}, gets: 1, result: grantLate, says: []string{"adjusted", "memlock=1Gi", "ipc_lock=false"}},
+		{name: "another device comes late", other: &byName{}, want: unlimited, gets: 1, result: grantConfirmed,
+			says: []string{"msg=adjusted"}},
+		{name: "late, and opted out", annotation: "false", plain: true, other: &byName{}, want: stored{before, 0},
+			says: []string{"level=info", "left alone: opted out"}},
+		{name: "late, and refused", policy: "memlock: memory-limit", plain: true, other: &byName{}, want: stored{before, 0},
+			result: grantRefusedLate, says: []string{"level=error", "although the policy refuses it", "cause=memory-limit"}},
+		{name: "late, and privileged", plain: true, other: &byName{}, privileged: true, want: stored{before, 0}},
+		{name: "plain", plain: true, want: stored{before, 0}},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			root, server := hcatest.V100(t), storedspectest.NewServer(t)
+			specs := storedspec.New(storedspec.Options{Address: server.Socket})
+			t.Cleanup(specs.Close)
+			runtime, p := registered(t, Options{Policy: mustPolicy(t, test.policy+" # of the test"), StoredSpecs: specs,
+				Inventory: inventoryOf(t, root), Limits: limits.On(limitstest.NewKernel(nil))})
+			if test.other != nil {
+				startOther(t, runtime, "10", test.other)
+				await.That(t, await.Patience, "both registered", func() bool { return runtime.Synchronised() == 2 })
+			}
+			holder := verbsContainer(t, root)
+			verbs := holder.Linux.Devices
+			if test.plain {
+				holder.Linux.Devices = nil
+			}
+			if test.privileged {
+				holder.Linux.Resources = &api.LinuxResources{Devices: []*api.LinuxDeviceCgroup{{Allow: true, Access: "rwm"}}}
+			}
+			runtime.Stores(func(ctr *api.Container, a *api.ContainerAdjustment) {
+				if len(a.GetCDIDevices()) > 0 {
+					ctr.Linux.Devices = verbs
+				}
+				if test.changes != nil {
+					test.changes(ctr)
+				}
+				text, err := spec.WithoutRlimit(storedspectest.TrainingSpec(), spec.RlimitMemlock)
+				if err == nil {
+					text, err = spec.Grant{Memlock: cmp.Or(reportedMemlock(ctr).Soft, before)}.Apply(text, spec.AllSets)
+				}
+				if err != nil {
+					t.Error(err)
+				}
+				server.Put("k8s.io", ctr.Id, text)
+				if test.silent {
+					ctr.Rlimits = nil
+				}
+			})
+			in := &api.PodSandbox{Id: pod.Id, Name: pod.Name, Namespace: pod.Namespace}
+			if test.annotation != "" {
+				in.Annotations = map[string]string{policy.AnnotationKey: test.annotation}
+			}
+			if _, err := runtime.Create(t.Context(), in, holder); err != nil {
+				t.Fatal(err)
+			}
+			text := server.Spec("k8s.io", holder.Id)
+			has, _, err := spec.Memlock(text)
+			if err != nil {
+				t.Fatal(err)
+			}
+			got := stored{has.Soft, strings.Count(string(text), "CAP_IPC_LOCK")}
+			if got != test.want || server.Gets(holder.Id) != test.gets {
+				t.Errorf("stored are %+v after %d reads, want %+v after %d", got, server.Gets(holder.Id), test.want, test.gets)
+			}
+			if test.result == "" {
+				p.expectGrants(t)
+			} else {
+				p.expectGrants(t, test.result)
+			}
+			lines := linesAbout(p.log.String(), "ml/train-0")
+			if len(lines) != min(1, len(test.says)) {
+				t.Fatalf("%d lines:\n%s", len(lines), p.log)
+			}
+			for _, want := range test.says {
+				if !strings.Contains(lines[0], want) {
+					t.Errorf("the log does not say %q: %s", want, lines[0])
+				}
+			}
+			if left := p.owed.all(); len(left) > 0 {
+				t.Errorf("still owed: %v", left)
+			}
+		})
+	}
+}
+
+// linesAbout returns the lines of a log about a pod.
+func linesAbout(log, pod string) (lines []string) {
+	for line := range strings.Lines(log) {
+		if strings.Contains(line, "pod="+pod) {
+			lines = append(lines, line)
+		}
+	}
+	return lines
+}

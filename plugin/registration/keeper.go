@@ -1,0 +1,124 @@
+// Copyright The rdma-spec Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package registration
+
+import (
+	"context"
+	"errors"
+	"net"
+	"sync/atomic"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// keeper keeps the plugin registered: it connects, and connects again after each end, at its pace. It knows nothing of
+// what is said on a connection, and no clock but the process's own.
+//
+// Its promise: unless runtimes end while they list their containers to the plugin, no pattern of restarts leaves a
+// runtime that would register the plugin without it for more than registerRarely.
+type keeper struct {
+	pace
+	join    func(context.Context) *inheritance // waits for the plugin's place; nil: this process has to register
+	leave   func(why error)                    // the place, to a process that may fare better
+	dial    func(context.Context) (net.Conn, error)
+	serve   func(context.Context, net.Conn, *inheritance) error // until the connection ends
+	socket  func() socketFile                                   // the runtime's, as it is now
+	changed func() <-chan struct{}                              // receives when the socket may be another one
+	report  func(end error, rest time.Duration)
+	paused  *atomic.Bool
+}
+
+// socketFile is one file of all that a path has ever had: a runtime that starts makes a new one. The zero socketFile is
+// none.
+type socketFile struct {
+	device, inode uint64
+	made          unix.Timespec // since inodes are used again
+}
+
+func socketAt(path string) socketFile {
+	var s unix.Stat_t
+	if unix.Stat(path, &s) != nil {
+		return socketFile{}
+	}
+	return socketFile{s.Dev, s.Ino, s.Mtim}
+}
+
+// run keeps the plugin registered until the context is done.
+func (k *keeper) run(ctx context.Context) {
+	from := k.join(ctx)
+	for from != nil || ctx.Err() == nil { // what is inherited is passed on
+		err := k.connect(ctx, from)
+		from = nil
+		if ctx.Err() != nil {
+			return
+		}
+		rest := k.after(err)
+		k.report(err, rest)
+		if rest != pauseFor && !errors.As(err, new(*refusedError)) {
+			k.rest(ctx, rest)
+			continue
+		}
+		k.leave(err)
+		if rest == pauseFor {
+			k.pause(ctx)
+		} else {
+			k.rest(ctx, rest)
+		}
+		from = k.join(ctx)
+	}
+}
+
+// connect serves a connection until it ends: the one that is inherited, or one of its own.
+func (k *keeper) connect(ctx context.Context, from *inheritance) error {
+	if from != nil {
+		return k.serve(ctx, from.socket, from)
+	}
+	select {
+	case <-k.changed(): // what dial sees is newer
+	default:
+	}
+	file := k.socket()
+	conn, err := k.dial(ctx)
+	suspect := k.suspect
+	k.suspect = nil
+	switch {
+	case err != nil:
+		return err
+	case suspect != nil && k.file == k.socket(): // it was the same all the time
+		_ = conn.Close() // nothing was said
+		suspect.proven = true
+		return suspect
+	}
+	k.file = file
+	return k.serve(ctx, conn, nil)
+}
+
+// rest waits for a time, or until the runtime may have started.
+func (k *keeper) rest(ctx context.Context, rest time.Duration) {
+	select {
+	case <-ctx.Done():
+	case <-k.changed():
+		k.dialing.Reset()
+	case <-time.After(rest):
+	}
+}
+
+// pause leaves the runtime in peace for pauseFor. A new socket ends that, in time for the keeper's promise, since another
+// runtime may fare better; one that the plugin has ended again while it listed its containers does not.
+func (k *keeper) pause(ctx context.Context) {
+	k.paused.Store(true)
+	defer k.paused.Store(false)
+	for range pauseFor / registerRarely {
+		select {
+		case <-ctx.Done():
+			return
+		case <-time.After(registerRarely):
+		}
+		if k.socket() != k.file && !(k.listing && k.renewed) {
+			k.renewed = true
+			return
+		}
+	}
+}

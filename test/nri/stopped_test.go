@@ -1,0 +1,113 @@
+// Copyright The rdma-spec Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package nri
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/rdma-spec/rdma-spec/test/testing/await"
+)
+
+const (
+	// waits is how long the runtime waits for an answer here, and stops how long a process is stopped: longer.
+	waits, stops = 6 * time.Second, 7 * time.Second
+	// recovers is how long the plugin may take to answer again once nothing is stopped.
+	recovers = 2 * time.Second
+	// each says that every version has every stop, and not one of several: from so many rounds on.
+	each = 50
+)
+
+// SIGSTOP of either side of a handover at each message, and SIGCONT when the runtime has lost its patience: as with
+// SIGKILL, one plugin is registered afterwards, one process has read the connection, and no container was created without
+// the plugin for longer than that.
+func TestStoppedDuringAHandover(t *testing.T) {
+	version := 0
+	eachVersion(t, func(t *testing.T, runtime string) {
+		mine := version
+		version++
+		t.Parallel() // it waits most of the time
+		n := newNodeThatWaits(t, runtime, waits)
+		p := n.owner(t, n.handover...)
+		n.ask(t, "load 50ms", &counters{})
+		for i, reached := mine, true; ; i++ {
+			old, passed, message := i%2 == 0, i/2%2 == 0, 1+i/4
+			if p, reached = n.stopDuring(t, p, old, moment{message: message, passed: passed}); !reached {
+				if message < 4 {
+					t.Fatalf("%d messages pass the handover socket, want 4: the test shows nothing", message-1)
+				}
+				break
+			}
+			if *rounds < each {
+				i += 3 // other versions have the others
+			}
+		}
+		n.judge(t, false)
+	})
+}
+
+// stopDuring upgrades a plugin, and stops it or the new process at a moment. It returns the plugin that is registered
+// then, and whether the moment came.
+func (n *node) stopDuring(t *testing.T, old *plugin, stopOld bool, at moment) (*plugin, bool) {
+	t.Helper()
+	what := fmt.Sprintf("%+v, the old process: %t: ", at, stopOld)
+	before, began := n.counters(t), time.Now()
+	victim, stopped := make(chan *plugin, 1), make(chan struct{})
+	stop := sync.OnceFunc(func() {
+		process := (<-victim).process
+		_ = process.Signal(syscall.SIGSTOP) // it may have ended
+		time.AfterFunc(stops, func() { _ = process.Signal(syscall.SIGCONT) })
+		close(stopped)
+	})
+	isStopped := func() bool {
+		select {
+		case <-stopped:
+			return true
+		default:
+			return false
+		}
+	}
+	var reached atomic.Bool
+	leave := n.standBetween(t, at, &reached, stop)
+	next := n.start(t, n.handover...)
+	victim <- map[bool]*plugin{true: old, false: next}[stopOld]
+	await.That(t, stuck, what+"waiting, or stopped", func() bool { return isStopped() || next.says(waiting) == nil })
+	old.end(t)
+	next.awaitReady(t, registered)
+	leave()
+	n.goesOn(t, true)
+	if now := n.counters(t); now.Registered > before.Registered+1 {
+		t.Errorf("%s%d registrations, want one at most", what, now.Registered-before.Registered)
+	}
+	if without := n.withoutThePlugin(t, began); without > waits+recovers {
+		t.Errorf("%swithout the plugin for %s, want %s at most", what, without, waits+recovers)
+	}
+	return next, reached.Load()
+}
+
+// withoutThePlugin returns the longest time in which containers ended their creation without the plugin's answer.
+func (n *node) withoutThePlugin(t *testing.T, since time.Time) (longest time.Duration) {
+	t.Helper()
+	all := slices.DeleteFunc(n.creations(t), func(c creation) bool { return !c.RDMA || c.Ended.Before(since) })
+	slices.SortFunc(all, func(a, b creation) int { return cmp.Compare(a.Ended.UnixNano(), b.Ended.UnixNano()) })
+	var first time.Time
+	for _, c := range all {
+		switch {
+		case c.Adjusted:
+			first = time.Time{}
+		case first.IsZero():
+			first = c.Ended
+		}
+		if !first.IsZero() {
+			longest = max(longest, c.Ended.Sub(first))
+		}
+	}
+	return longest
+}
