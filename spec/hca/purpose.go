@@ -54,7 +54,8 @@ func (h HCA) UsesRDMACM() bool {
 func nameSubDevices(all []HCA) {
 	for i := range all {
 		h := &all[i]
-		if _, opens := h.Verbs(); opens || slices.Contains(h.Unlisted, KindVerbs) || h.PCI == "" || h.Unread != "" || h.Manages != "" {
+		_, opens := h.Verbs()
+		if opens || slices.Contains(h.Unlisted, KindVerbs) || h.PCI == "" || h.Unread != "" || h.Manages != "" {
 			continue
 		}
 		at := slices.IndexFunc(all, func(other HCA) bool {
@@ -118,5 +119,6 @@ var acceleratorDrivers = []string{"nvidia", "amdgpu", "habanalabs"}
 // Accelerator reports whether a PCI device is a GPU (class 0x03), or another accelerator (0x12, as MI300X and Gaudi
 // are), that the node's own driver uses. One that a virtual machine has is none.
 func Accelerator(class, driver string) bool {
-	return slices.Contains(acceleratorDrivers, driver) && (strings.HasPrefix(class, "0x03") || strings.HasPrefix(class, "0x12"))
+	accelerates := strings.HasPrefix(class, "0x03") || strings.HasPrefix(class, "0x12")
+	return accelerates && slices.Contains(acceleratorDrivers, driver)
 }

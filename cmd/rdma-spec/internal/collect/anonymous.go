@@ -19,7 +19,8 @@ import (
 )
 
 // standIns replace what names a cluster: names of hosts, pods, containers, namespaces, users and images, addresses,
-// MACs and GUIDs. They are numbers in the order in which they are met, and no hashes: names and addresses can be guessed.
+// MACs and GUIDs. They are numbers in the order in which they are met, and no hashes: names and addresses can be
+// guessed.
 // What relates stays related: the vendor's part of a MAC and of the GUIDs made of it, and the prefixes of subnets. HCAs,
 // drivers, and handlers keep their names, but for what a name has of a MAC.
 type standIns struct {
@@ -62,7 +63,8 @@ func (s *standIns) name(sort, value string) string {
 	return fmt.Sprintf("%s-%d", sort, s.number(sort, value))
 }
 
-var sorts = map[kind]string{namespace: "namespace", pod: "pod", container: "container", ruleName: "rule", folder: "folder"}
+var sorts = map[kind]string{namespace: "namespace", pod: "pod", container: "container", ruleName: "rule",
+	folder: "folder"}
 
 // as is what a text of an answer becomes. Several lines are several texts.
 func (s *standIns) as(k kind, text string) string {

@@ -44,9 +44,9 @@ var fields = []struct {
 	kind kind
 }{
 	{"kernel-log lines text", line},
-	{"listing containers container Namespace", namespace}, {"listing containers container Pod", pod},
-	{"listing containers container Name", container},
-	{"listing containers container Annotations {}", about}, {"listing containers container Annotations *", word},
+	{"listing containers container namespace", namespace}, {"listing containers container pod", pod},
+	{"listing containers container name", container},
+	{"listing containers container annotations {}", about}, {"listing containers container annotations *", word},
 	{"listing containers spec Env *", choice}, {"listing containers inside addresses", address},
 	{"listing containers inside linkLocal", address}, {"listing containers inside links addresses", address},
 	{"listing containers inside links subnets", address},
@@ -54,6 +54,8 @@ var fields = []struct {
 	{"policy config * namespaces", namespaces}, {"policy config rules match namespaces", namespaces},
 	{"plugin processes handover", folder},
 
+	{"listing containers resources pod", pod}, {"configured features asked *", word}, {"* why", message},
+	{"* cure", message}, {"* state", word}, {"* differs", message}, {"* files", place},
 	{"* error", message}, {"* configError", message}, {"* problem", message}, {"* unread", message}, {"* unknown", message},
 	{"* skipped", message}, {"* source", message},
 
@@ -62,13 +64,15 @@ var fields = []struct {
 	{"* hostPaths", place}, {"* cdiFolders", place}, {"* folders", place}, {"* hooks", place}, {"* nodes", place},
 	{"* libVerbs", place},
 
-	{"* {}", word}, {"* name", word}, {"* version", word}, {"* unit", word}, {"* defaultHandler", word}, {"* program", word},
+	{"* {}", word}, {"* name", word}, {"* version", word}, {"* unit", word}, {"* defaultHandler", word},
+	{"* program", word},
 	{"* ociVersion", word}, {"* off", word}, {"* required", word}, {"* started", word}, {"* since", word}, {"* at", word},
 	{"* tool", word}, {"* feature", word}, {"* kind", word}, {"* check", word}, {"* memlock", word}, {"* ipcLock", word},
 	{"* mode", word}, {"* every", word}, {"* names", word}, {"* resources", word}, {"* mofedRuntimeHandlers", word},
 	{"* skipRuntimeHandlers", word}, {"* functions", word}, {"* linkLayers", word}, {"* netdevs", word}, {"* id", word},
-	{"* RuntimeHandler", word}, {"* Type", word}, {"* Bounding", word}, {"* providers *", word}, {"* memlocks", word},
-	{"* defaultMemlock", word}, {"* Soft", word}, {"* Hard", word}, {"* soft", word}, {"* hard", word}, {"* sharedMem", word},
+	{"* runtimeHandler", word}, {"* type", word}, {"* Bounding", word}, {"* providers *", word}, {"* memlocks", word},
+	{"* defaultMemlock", word}, {"* Soft", word}, {"* Hard", word}, {"* soft", word}, {"* hard", word},
+	{"* sharedMem", word},
 	{"* Memlock", word}, {"* limit", word},
 }
 

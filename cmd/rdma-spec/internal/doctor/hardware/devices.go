@@ -54,7 +54,8 @@ func badNodes(v *doctor.View) []doctor.Finding {
 		if d.HCA != "" {
 			on = "HCA " + d.HCA + " " + on
 		}
-		make := fmt.Sprintf("mknod -m %04o %s c %d %d && { restorecon %[2]s 2>/dev/null || true; }", d.Mode, d.Path, d.Major, d.Minor)
+		make := fmt.Sprintf("mknod -m %04o %s c %d %d && { restorecon %[2]s 2>/dev/null || true; }", d.Mode,
+			d.Path, d.Major, d.Minor)
 		if d.Missing {
 			missing++
 			found = append(found, doctor.Fault(on, "Its node is missing.", "mkdir -p "+path.Dir(d.Path)+" && "+make).Paste())

@@ -178,8 +178,8 @@ func redirected(v *doctor.View, gpus []string, hcas []hca.HCA) []doctor.Finding 
 		write = append(write, fmt.Sprintf("setpci -s %s ECAP_ACS+0x6.w=0:%x", bridge, Redirects))
 	}
 	return []doctor.Finding{doctor.Fault("", text, "After each boot, clear the three bits that redirect: "+
-		strings.Join(write, " && ")+". Devices below these bridges are no longer isolated from each other then: do not, if a "+
-		"virtual machine has one (see: ls /sys/bus/pci/drivers/vfio-pci).")}
+		strings.Join(write, " && ")+". Devices below these bridges are no longer isolated from each other then: do not, if "+
+		"a virtual machine has one (see: ls /sys/bus/pci/drivers/vfio-pci).")}
 }
 
 // acs returns the control register of ACS from a configuration space.

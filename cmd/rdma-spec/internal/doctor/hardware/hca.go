@@ -146,8 +146,8 @@ func eachBoard(look func(*doctor.View, []hca.HCA) []doctor.Finding) doctor.Look 
 	}
 }
 
-// differentFirmware finds the HCAs of a board whose firmware is not that of most. Of two that as many have, the older is
-// the odd one.
+// differentFirmware finds the HCAs of a board whose firmware is not that of most. Of two that as many have, the older
+// is the odd one.
 func differentFirmware(_ *doctor.View, group []hca.HCA) (found []doctor.Finding) {
 	group = slices.DeleteFunc(slices.Clone(group), func(h hca.HCA) bool { return h.Firmware == "" })
 	count := map[string]int{}
@@ -165,8 +165,9 @@ func differentFirmware(_ *doctor.View, group []hca.HCA) (found []doctor.Finding)
 			continue
 		}
 		tools := h.Tools(hca.Port{Number: 1})
-		found = append(found, doctor.Fault(object(h), fmt.Sprintf("It has firmware %s, and %d of %d of its board, as HCA %s, "+
-			"have %s.", h.Firmware, count[usual.Firmware], len(group), usual.Name, usual.Firmware),
+		found = append(found, doctor.Fault(object(h), fmt.Sprintf(
+			"It has firmware %s, and %d of %d of its board, as HCA %s, have %s.", h.Firmware, count[usual.Firmware], len(group),
+			usual.Name, usual.Firmware),
 			fmt.Sprintf("Drain the node, install firmware %s with %s, and then %s.", usual.Firmware,
 				cmp.Or(tools.Firmware, "the vendor's tool"), cmp.Or(tools.Reset, "restart the node"))))
 	}

@@ -52,8 +52,8 @@ func netnsMode(v *doctor.View) []doctor.Finding {
 	case !exclusive && cni.Configured != "":
 		return []doctor.Finding{doctor.Fault("", "It is shared, and "+cni.Configured+
 			" names rdma-cni, which needs it to be exclusive.",
-			"echo 'options ib_core netns_mode=0' > /etc/modprobe.d/rdma-spec-netns.conf && rdma system set netns exclusive || echo "+
-				"'restart the node'").WithCare("pods that share HCAs lose them", "rdma-spec status")}
+			"echo 'options ib_core netns_mode=0' > /etc/modprobe.d/rdma-spec-netns.conf && rdma system set netns exclusive || "+
+				"echo 'restart the node'").WithCare("pods that share HCAs lose them", "rdma-spec status")}
 	case exclusive:
 		return []doctor.Finding{doctor.Told("",
 			"It is exclusive, as rdma-cni needs it: only pods that rdma-cni gives an HCA can use one.")}
