@@ -44,9 +44,15 @@ var fields = []struct {
 	kind kind
 }{
 	{"kernel-log lines text", line},
-	{"listing containers container Namespace", namespace}, {"listing containers container Pod", pod},
-	{"listing containers container Name", container},
-	{"listing containers container Annotations {}", about}, {"listing containers container Annotations *", word},
+	{"listing containers container namespace", namespace}, {"listing containers container pod", pod},
+	{"listing containers container name", container},
+	{"listing containers container annotations {}", about}, {"listing containers container annotations *", word},
+	{"listing containers container runtimeHandler", word}, {"listing containers container devices type", word},
+	{"listing containers resources pod", word},
+	{"runtimes runtimes ignored by", place}, {"runtimes runtimes ignored why", message},
+	{"runtimes runtimes ignored cure", message}, {"configured features asked *", word},
+	{"configured features state", word}, {"configured features differs", place}, {"configured harms files", place},
+	{"configured harms differs", place},
 	{"listing containers spec Env *", choice}, {"listing containers inside addresses", address},
 	{"listing containers inside linkLocal", address}, {"listing containers inside links addresses", address},
 	{"listing containers inside links subnets", address},
