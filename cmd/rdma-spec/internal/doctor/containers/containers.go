@@ -144,8 +144,8 @@ func notGiven(v *doctor.View, c node.Container) []doctor.Finding {
 				"CDI is off in the runtime.", text, f.Path), runtimes.CDIOn(r)+", and create the pod again")}
 		}
 	}
-	return []doctor.Finding{doctor.Unsure(containerObject(c), text+" If it is not meant for a virtual machine, the log of "+
-		"the device plugin says why.")}
+	return []doctor.Finding{doctor.Unsure(containerObject(c), text+" If it is not meant for a virtual machine, the log "+
+		"of the device plugin says why.")}
 }
 
 // containerPort names the HCA and not its containers, so that what is wrong with its port explains it.

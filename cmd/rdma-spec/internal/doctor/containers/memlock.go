@@ -119,8 +119,8 @@ func plain(h runtime.Handler) bool {
 
 // setHandler is how a pod gets a handler.
 func setHandler(h runtime.Handler) string {
-	return fmt.Sprintf("Set runtimeClassName: %s in the pod, the name of a RuntimeClass with handler: %[1]s, and create the "+
-		"pod again", h.Name)
+	return fmt.Sprintf("Set runtimeClassName: %s in the pod, the name of a RuntimeClass with handler: %[1]s, and create "+
+		"the pod again", h.Name)
 }
 
 // by says what a handler's memlock comes from.
@@ -159,12 +159,13 @@ func containerFiles(v *doctor.View, c node.Container) []doctor.Finding {
 		r.Handler(c.Handler).CapsFiles: // base-spec-files says so
 		return nil
 	}
-	text := fmt.Sprintf("A process may open %d files (%d if it raises its own limit), which it has from %s: its unit sets "+
-		"no LimitNOFILE, as that of containerd 2.0 and later does not.", c.OpenFiles.Soft, c.OpenFiles.Hard,
+	text := fmt.Sprintf("A process may open %d files (%d if it raises its own limit), which it has from %s: its unit "+
+		"sets no LimitNOFILE, as that of containerd 2.0 and later does not.", c.OpenFiles.Soft, c.OpenFiles.Hard,
 		cmp.Or(r.Name, "its runtime"))
 	cure := runtimes.LimitFiles(r) + ", and create the pod again"
 	if c.OpenFiles.Hard > manyFiles {
-		return []doctor.Finding{doctor.Unsure(containerObject(c), text+" If its programs say \"Too many open files\": "+cure+".")}
+		text += " If its programs say \"Too many open files\": " + cure + "."
+		return []doctor.Finding{doctor.Unsure(containerObject(c), text)}
 	}
 	return []doctor.Finding{doctor.Fault(containerObject(c), text, cure)}
 }

@@ -28,7 +28,8 @@ func cdiChecks() []doctor.Check {
 	}}
 }
 
-// withCDI looks at the CDI files of HCAs, ours and those of device plugins. Those of other devices are their makers' work.
+// withCDI looks at the CDI files of HCAs, ours and those of device plugins. Those of other devices are their makers'
+// work.
 func withCDI(look func(*doctor.View, cdi.Files, []cdi.Found) []doctor.Finding) doctor.Look {
 	return func(v *doctor.View) []doctor.Finding {
 		answer, err := v.CDI()

@@ -80,9 +80,10 @@ func kubeletAtRoot(v *doctor.View, k agents.Kubelet) []doctor.Finding {
 		return missingSocket(k, "device-plugins")
 	}
 	text := fmt.Sprintf("The kubelet's --root-dir is %s, and %s does not lead there.", k.Root, kubeletRoot)
-	return []doctor.Finding{doctor.Fault("kubelet", text, fmt.Sprintf("Give what looks there the folder %[1]s: the values "+
-		"of nri-rdma's and the device plugins' charts have it. Otherwise, once nothing uses what is in %[2]s, mount it there, "+
-		"and write that to /etc/fstab: mount --bind %[1]s %[2]s", k.Root, kubeletRoot))}
+	cure := fmt.Sprintf("Give what looks there the folder %[1]s: the values of nri-rdma's and the device plugins' charts "+
+		"have it. Otherwise, once nothing uses what is in %[2]s, mount it there, and write that to /etc/fstab: "+
+		"mount --bind %[1]s %[2]s", k.Root, kubeletRoot)
+	return []doctor.Finding{doctor.Fault("kubelet", text, cure)}
 }
 
 // missingSocket is the finding where the kubelet has no socket in one of its folders.

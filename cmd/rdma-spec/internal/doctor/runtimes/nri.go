@@ -104,8 +104,8 @@ func nriRequired(r runtime.Runtime, _ []runtime.Runtime) []doctor.Finding {
 		return []doctor.Finding{doctor.Told(runtimeObject(r), "Every container of the node must have the plugins %s: while "+
 			"one of them is gone, none starts.", required)}
 	}
-	cure := fmt.Sprintf("Remove \"rdma\" from required_plugins in %s, write the annotation required-plugins.noderesource.dev into "+
-		"the pods that need a plugin, and then: %s", r.Config, restartRuntime(r))
+	cure := fmt.Sprintf("Remove \"rdma\" from required_plugins in %s, write the annotation "+
+		"required-plugins.noderesource.dev into the pods that need a plugin, and then: %s", r.Config, restartRuntime(r))
 	return []doctor.Finding{doctor.Fault(runtimeObject(r), "Every container of the node must have the plugins "+
 		required+".", cure)}
 }
