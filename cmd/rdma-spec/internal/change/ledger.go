@@ -256,7 +256,8 @@ func (l *Ledger) kept(hash string) ([]byte, error) {
 	}
 	content, err := files.Content(l.content(hash))
 	if err == nil && sum(content) != hash {
-		err = fmt.Errorf("%s is lost or damaged: correct the files by hand, and drop the record with --forget", l.content(hash))
+		err = fmt.Errorf("%s is lost or damaged: correct the files by hand, and drop the record with --forget",
+			l.content(hash))
 	}
 	return content, err
 }
@@ -275,7 +276,8 @@ func current(path string) (string, error) {
 	return sum(content), err
 }
 
-// needs reports whether an entry needs a content: to restore it, or to compare it with what somebody else has made of it.
+// needs reports whether an entry needs a content: to restore it, or to compare it with what somebody else has made of
+// it.
 func (e entry) needs(hash string) bool {
 	program := e.Mode&0o111 != 0
 	return e.Original == hash || e.Written == hash && (!program || e.Pending != nil) ||

@@ -64,7 +64,8 @@ func addRuntimeFlag(cmd *cobra.Command, runtime *string) {
 // NRI plans NRI in a runtime; "" is the one that the kubelet uses.
 func (o *Options) nri(ctx context.Context, which string, required bool) (configured, error) {
 	c := configured{goals: []change.Goal{{Feature: goal.NRI}}}
-	name, known := map[string]string{"": "", RuntimeContainerd: runtime.NameContainerd, runtimeCRIO: runtime.NameCRIO}[which]
+	name, known := map[string]string{"": "", RuntimeContainerd: runtime.NameContainerd,
+		runtimeCRIO: runtime.NameCRIO}[which]
 	if !known {
 		return c, cli.Usage(fmt.Errorf("--runtime %s: write containerd or crio", which))
 	}

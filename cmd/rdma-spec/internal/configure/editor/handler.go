@@ -126,7 +126,8 @@ func waysToSet(g change.Goal, values []goal.Value, tree map[string]any, files []
 
 // waysToSetHandler returns ways to write a handler: as the files write its model, or as containerd prints it; and the
 // same with the handlers that no file writes, since containerd 1.x forgets its built-in ones where a file has any.
-func waysToSetHandler(files []containerd.File, version int, name, like, file string, all map[string]any) (ways [][]set) {
+func waysToSetHandler(files []containerd.File, version int, name, like, file string,
+	all map[string]any) (ways [][]set) {
 	path := func(name ...string) []string {
 		return append([]string{"plugins", criPlugin(version), "containerd", "runtimes"}, name...)
 	}

@@ -208,8 +208,8 @@ type place struct {
 	append bool // a template: the change goes to its end
 }
 
-// places returns the files that can take a change, the best one first: in containerd 2.x a file of our own; and else the
-// file that decides, which is the last one that has the section, or the configuration itself. containerd 1.x does not
+// places returns the files that can take a change, the best one first: in containerd 2.x a file of our own; and else
+// the file that decides, which is the last one that has the section, or the configuration itself. containerd 1.x does not
 // merge what it imports, so there a drop-in would take away the rest of a section.
 func (w *writing) places(ctx context.Context, g change.Goal, files []containerd.File, ways [][]set) (all []place,
 	err error) {
@@ -245,7 +245,8 @@ func (w *writing) places(ctx context.Context, g change.Goal, files []containerd.
 	}
 	for _, file := range slices.Backward(files[1:]) {
 		ours := strings.HasPrefix(filepath.Base(file.Path), "90-rdma-spec-") // of another goal
-		if !ours && slices.ContainsFunc(ways, func(way []set) bool { return containerd.Sets(way[0].path[:2]...)(file.Tree) }) {
+		sets := func(way []set) bool { return containerd.Sets(way[0].path[:2]...)(file.Tree) }
+		if !ours && slices.ContainsFunc(ways, sets) {
 			all = append(all, place{path: file.Path})
 		}
 	}
