@@ -97,6 +97,8 @@ skipRuntimeHandlers:
 - kata*
 - runsc*
 - gvisor
+- krun*
+- contrast*
 `
 	got := call("", "config", "show", written(t, `
 rules: [{memlock: memory-limit, match: {namespaces: [ml-*]}, name: "true"}]

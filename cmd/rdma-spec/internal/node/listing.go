@@ -9,10 +9,12 @@ import (
 	"fmt"
 	"path/filepath"
 	"slices"
+	"strings"
 
 	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/node/cri"
 	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/node/process"
 	"github.com/rdma-spec/rdma-spec/plugin/podresources"
+	"github.com/rdma-spec/rdma-spec/plugin/policy"
 )
 
 // Listing is what the runtimes and the kubelet say of the containers that run, and what their processes see. No policy
@@ -33,9 +35,10 @@ type Listed struct {
 
 // Resources is the kubelet's word on what a container holds.
 type Resources struct {
-	Names []string `json:"names,omitempty"`
-	Known bool     `json:"known"`
-	Error string   `json:"error,omitempty"`
+	Names     []string `json:"names,omitempty"`
+	Known     bool     `json:"known"`
+	Error     string   `json:"error,omitempty"`
+	NoKubelet bool     `json:"noKubelet,omitempty"` // no kubelet runs on the node
 	// Pod and Claims are what the containers of its pod hold together.
 	Pod    []string `json:"pod,omitempty"`
 	Claims bool     `json:"claims,omitempty"`
@@ -81,7 +84,7 @@ func (s *Snapshot) list(ctx context.Context, _ string) (found Listing, err error
 			l.Resources.Pod, l.Resources.Claims, _ = c.PodHolds() // one answer has both
 		}
 		if s.Keep && silent != nil {
-			l.Resources = &Resources{Error: silent.Error()}
+			l.Resources = &Resources{Error: silent.Error(), NoKubelet: errors.Is(silent, policy.ErrNoKubelet)}
 		}
 		found.Containers = append(found.Containers, l)
 	}
@@ -118,6 +121,8 @@ func (r *Resources) resources() ([]string, bool, error) {
 	switch {
 	case r == nil:
 		return nil, false, errors.New("the kubelet was not asked")
+	case r.NoKubelet:
+		return nil, false, fmt.Errorf("%w%s", policy.ErrNoKubelet, strings.TrimPrefix(r.Error, policy.ErrNoKubelet.Error()))
 	case r.Error != "":
 		return nil, false, errors.New(r.Error)
 	}

@@ -110,8 +110,8 @@ func TestRuntimes(t *testing.T) {
 		Socket: "/run/containerd/containerd.sock", Serves: true,
 		Config: "/etc/containerd/config.toml", Known: true, DefaultHandler: "runc",
 		Handlers: []runtime.Handler{
-			{Name: "gone", BaseSpec: "/etc/containerd/gone.json", Error: "no such file or directory"},
-			{Name: "good", BaseSpec: "/etc/containerd/good.json", Memlock: &small, CapsFiles: true, OCIVersion: "1.3.0"},
+			{Name: "gone", NoType: true, BaseSpec: "/etc/containerd/gone.json", Error: "no such file or directory"},
+			{Name: "good", NoType: true, BaseSpec: "/etc/containerd/good.json", Memlock: &small, CapsFiles: true, OCIVersion: "1.3.0"},
 			{Name: "runc", Program: "runc"},
 		},
 		NRI: runtime.NRI{On: true, Socket: "/var/run/nri/nri.sock", SocketExists: true, Listener: 100},
