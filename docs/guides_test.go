@@ -35,7 +35,7 @@ var steps = []struct{ step, page, heading, words string }{
 	{"vLLM as a Volcano Job", "guide-gpu-cluster.md", "Run vLLM on two nodes", "deploy/examples/vllm-volcano.yaml"},
 	{"NCCL_IB_HCA", "guide-gpu-cluster.md", "Run vLLM on two nodes", "`NCCL_IB_HCA`"},
 	{"NCCL_SOCKET_IFNAME", "guide-gpu-cluster.md", "Run vLLM on two nodes", "`NCCL_SOCKET_IFNAME`"},
-	{"Couldn't read remote address", "troubleshoot.md", "perftest and other verbs programs", "Couldn't read remote address` | the other side ended"},
+	{"Couldn't read remote address", "troubleshoot.md", "perftest and other verbs programs", "Unable to read to socket/rdma_cm` | the other side ended"},
 	{"Unable to read to socket", "troubleshoot.md", "perftest and other verbs programs", "Unable to read to socket/rdma_cm` | the other side ended"},
 	{"why ulimit did not help", "guide-gpu-cluster.md", "Why other ways did not help", "only SYS_RESOURCE"},
 	{"why limits.conf did not help", "guide-gpu-cluster.md", "Why other ways did not help", "it is for logins"},

@@ -104,9 +104,9 @@ func testRPM(t *testing.T) {
 	}
 	scratch.File(t, preset, "disable nri-rdma.service\n", 0o644)
 	install("release")
-	wantService(t, "a preset that disables", "disabled\n", "inactive")
+	wantStopped(t, "a preset that disables", "disabled\n")
 	install("later")
-	wantService(t, "the same preset, upgraded", "disabled\n", "inactive")
+	wantStopped(t, "the same preset, upgraded", "disabled\n")
 	m.call(t, nil, m.remove)
 
 	scratch.File(t, preset, "enable nri-rdma.service\n", 0o644)
@@ -117,5 +117,5 @@ func testRPM(t *testing.T) {
 		pid = awaitRegistered(t, pid)
 	}
 	m.call(t, nil, m.remove)
-	wantService(t, "the rpm removed", "", "inactive")
+	wantStopped(t, "the rpm removed", "")
 }

@@ -342,8 +342,8 @@ func TestWhatHappensToNodes(t *testing.T) {
 		},
 		"a handler without a type": func(t *testing.T) {
 			n := node(t, "2.2.9", config, "version = 3\n"+strings.ReplaceAll(runc3, ".runc]", ".gpu.options]"))
-			n.refuses("handler rdma --like gpu", "the handler gpu has no runtime_type")
-			n.refuses("handler gpu --in-place", "the handler gpu has no runtime_type")
+			n.refuses("handler rdma --like gpu", `the handler "gpu" has no runtime_type`)
+			n.refuses("handler gpu --in-place", `the handler "gpu" has no runtime_type`)
 		},
 		"a unit without a limit": func(t *testing.T) {
 			const override = "etc/systemd/system/containerd.service.d/zz.conf"

@@ -29,7 +29,8 @@ func writeExplanation(w io.Writer, e explanation) error {
 				verdict = []string{c.Summary}
 			}
 			writeDetails(&details, fmt.Sprintf("%s, %s %s", name, c.Kind, c.Name), verdict,
-				prefixed("left out: ", c.Decision.LeftOut), prefixed("warning: ", c.Decision.Warnings), prefixed("note: ", c.Notes), prefixed("advice: ", c.Advice))
+				prefixed("left out: ", c.Decision.LeftOut), prefixed("warning: ", c.Decision.Warnings),
+				prefixed("note: ", c.Notes), prefixed("advice: ", c.Advice))
 		}
 	}
 	writeDetails(&details, "", prefixed("note: ", e.Notes))

@@ -110,7 +110,7 @@ func (e Explainer) verdict(c manifest.Container) Container {
 	case out.Decision.Grant != nil:
 		out.Verdict = RDMA
 	default:
-		out.Verdict, out.Summary = NotRDMA, "not RDMA: "+reason(c, out.Sources, with)
+		out.Verdict, out.Summary = NotRDMA, "not RDMA: "+reason(out.Sources, with)
 	}
 	alike := out.Decision.Reason == with.Reason && reflect.DeepEqual(out.Decision.Grant, with.Grant) &&
 		reflect.DeepEqual(out.Decision.Refusal, with.Refusal) // the same effect, whatever the signal and the rule
@@ -133,7 +133,7 @@ func (e Explainer) verdict(c manifest.Container) Container {
 }
 
 // reason says why a container is not an RDMA container; with is the decision if verbs devices were injected.
-func reason(c manifest.Container, sources []string, with policy.Decision) string {
+func reason(sources []string, with policy.Decision) string {
 	switch {
 	case with.Reason != "":
 		return with.Reason

@@ -31,16 +31,19 @@ type Values = map[string]any
 // Render returns what Helm makes of each template of a chart, and of those that it depends on, that makes something for
 // a release, by its file name. Values that the schema rejects are an error.
 func Render(c *chart.Chart, release string, values Values) (map[string]string, error) {
-	return renderOn(nil, c, release, values)
+	return renderOn(newest, c, release, values)
 }
 
-// renderOn is Render for a cluster that can do so much; nil is as new as Helm knows.
-func renderOn(cluster *common.Capabilities, c *chart.Chart, release string, values Values) (map[string]string, error) {
+// newest has all that the chart can ask for. Helm's own default is that of its build, which has none here.
+var newest = common.KubeVersion{Version: "v1.36.0", Major: "1", Minor: "36"}
+
+// renderOn is Render for a version of Kubernetes.
+func renderOn(version common.KubeVersion, c *chart.Chart, release string, values Values) (map[string]string, error) {
 	if err := chartutil.ProcessDependencies(c, values); err != nil {
 		return nil, err
 	}
 	options := common.ReleaseOptions{Name: release, Namespace: namespace, Revision: 1, IsInstall: true}
-	all, err := util.ToRenderValues(c, values, options, cluster)
+	all, err := util.ToRenderValues(c, values, options, &common.Capabilities{KubeVersion: version})
 	if err != nil {
 		return nil, err
 	}

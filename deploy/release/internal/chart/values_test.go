@@ -209,7 +209,7 @@ func TestOldKubernetes(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			_, err = renderOn(&common.Capabilities{KubeVersion: *parsed}, c, release, parse(t, values))
+			_, err = renderOn(*parsed, c, release, parse(t, values))
 			if refused := err != nil && strings.Contains(err.Error(), "needs Kubernetes "); refused != (i == 0) || err != nil && !refused {
 				t.Errorf("%s with Kubernetes %s: %v", values, version, err)
 			}
@@ -262,7 +262,7 @@ func TestLint(t *testing.T) {
 // lintStrictly is helm lint --strict.
 func lintStrictly(t *testing.T, name string, values Values) {
 	t.Helper()
-	linter := lint.RunAll(filepath.Join(root, Folder), values, namespace)
+	linter := lint.RunAll(filepath.Join(root, Folder), values, namespace, lint.WithKubeVersion(&newest))
 	for _, m := range linter.Messages {
 		if m.Severity > support.InfoSev {
 			t.Errorf("%s: %v", name, m)

@@ -13,8 +13,8 @@ import (
 )
 
 // NRI plans that NRI is on, and takes connections of plugins. Where it is required, NRI's default validator is on as
-// well, so that a pod can insist on a plugin; its list of plugins that every container must have stays as it is. There is
-// nothing to plan where it is so.
+// well, so that a pod can insist on a plugin; its list of plugins that every container must have stays as it is.
+// There is nothing to plan where it is so.
 func (d Editor) NRI(ctx context.Context) (change.Plan, error) {
 	if err := d.hasNRI(ctx, d.Goal.Asked[goal.Required] == "true"); err != nil {
 		return nil, err

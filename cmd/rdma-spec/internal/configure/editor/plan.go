@@ -209,8 +209,8 @@ type place struct {
 }
 
 // places returns the files that can take a change, the best one first: in containerd 2.x a file of our own; and else
-// the file that decides, which is the last one that has the section, or the configuration itself. containerd 1.x does not
-// merge what it imports, so there a drop-in would take away the rest of a section.
+// the file that decides, which is the last one that has the section, or the configuration itself. containerd 1.x does
+// not merge what it imports, so there a drop-in would take away the rest of a section.
 func (w *writing) places(ctx context.Context, g change.Goal, files []containerd.File, ways [][]set) (all []place,
 	err error) {
 	d := w.Editor

@@ -58,7 +58,8 @@ func containerUnseen(_ *doctor.View, c node.Container) []doctor.Finding {
 // starves is the fault of a container that can register too little, with the cause that is the case. A repair takes
 // nothing from the container.
 func starves(v *doctor.View, c node.Container) doctor.Finding {
-	has := fmt.Sprintf("It holds %s and can register %s at most", cmp.Or(strings.Join(c.HCAs, ", "), "no HCA"), *c.Registers)
+	has := fmt.Sprintf("It holds %s and can register %s at most", cmp.Or(strings.Join(c.HCAs, ", "), "no HCA"),
+		*c.Registers)
 	if c.UserNamespace {
 		has += ", since CAP_IPC_LOCK does not count in its user namespace"
 	}

@@ -97,8 +97,8 @@ func containerNetdev(v *doctor.View, c node.Container) (found []doctor.Finding) 
 		other, address := sharing(v, c, r.own)
 		switch {
 		case other != "":
-			found = append(found, doctor.Fault(r.object, fmt.Sprintf("Pod %s of this node has its address %s, too: what is sent "+
-				"to one of them can reach the other.", other, address),
+			found = append(found, doctor.Fault(r.object, fmt.Sprintf("Pod %s of this node has its address %s, too: what is "+
+				"sent to one of them can reach the other.", other, address),
 				"Give each pod an address of its own: one range of one IPAM for all (whereabouts), and create one of them again"))
 		case r.usable && !slices.ContainsFunc(r.own, func(g process.GID) bool { return g.Type != "IB/RoCE v1" }):
 			found = append(found, doctor.Told(r.object, "Its GIDs are of RoCE v1 alone, which no router passes on."))

@@ -100,8 +100,8 @@ func unknownDrivers(hcas []hca.HCA) (found []doctor.Finding) {
 		}
 	}
 	for _, driver := range slices.Sorted(maps.Keys(of)) {
-		found = append(found, doctor.Unsure("driver "+driver, fmt.Sprintf("How it logs errors of %s is not known here: dmesg "+
-			"| grep %s", strings.Join(of[driver], ", "), driver)))
+		found = append(found, doctor.Unsure("driver "+driver, fmt.Sprintf("How it logs errors of %s is not known here: "+
+			"dmesg | grep %s", strings.Join(of[driver], ", "), driver)))
 	}
 	return found
 }

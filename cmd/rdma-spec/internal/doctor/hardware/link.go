@@ -17,9 +17,9 @@ import (
 	"github.com/rdma-spec/rdma-spec/spec/hca"
 )
 
-// portsWithoutLink finds ports that should carry traffic and do not: there is evidence that they are in use, or were, or
-// what belongs together on a node that is for RDMA is dark together. Others are told, in one line for each function:
-// nobody cabled them, or no pod uses them.
+// portsWithoutLink finds ports that should carry traffic and do not: there is evidence that they are in use, or were,
+// or what belongs together on a node that is for RDMA is dark together. Others are listed, in one line for each
+// function: nobody cabled them, or no pod uses them.
 func portsWithoutLink(v *doctor.View) []doctor.Finding {
 	return ofHCAs(v, func(hcas []hca.HCA) (found []doctor.Finding) {
 		l := links{v, hcas, map[string]string{}, map[string]string{}}
