@@ -123,9 +123,9 @@ func TestConfigMapSwaps(t *testing.T) {
 	}
 	await.That(t, await.Patience, "the last one in force",
 		func() bool { return p.memlockInForce() == fmt.Sprintf("%dMi", swaps+1) })
-	if now := openDescriptors(t); now > descriptors+2 {
-		t.Errorf("%d descriptors are open, %d before", now, descriptors)
-	}
+	// What reads the HCAs meanwhile has some open for an instant.
+	await.That(t, await.Patience, fmt.Sprintf("about as many descriptors open as before, %d", descriptors),
+		func() bool { return openDescriptors(t) <= descriptors+2 })
 }
 
 func openDescriptors(t *testing.T) int {
