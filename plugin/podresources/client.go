@@ -125,6 +125,9 @@ func (c *Client) ofPod(ctx context.Context, sandbox, namespace, pod string) (ans
 
 // lookUp asks the kubelet for a pod, or for its list where it cannot be asked for a pod, unless the breaker is open.
 func (c *Client) lookUp(ctx context.Context, namespace, pod string) (answer, error) {
+	if _, err := os.Stat(filepath.Dir(c.Socket)); errors.Is(err, fs.ErrNotExist) { // nobody to wait for
+		return nil, fmt.Errorf("%w: there is no folder of %s", policy.ErrNoKubelet, c.Socket)
+	}
 	a, err := c.breaker.Do(ctx, func() (answer, error) {
 		ctx, cancel := context.WithTimeout(ctx, c.Budget)
 		defer cancel()
@@ -141,12 +144,6 @@ func (c *Client) lookUp(ctx context.Context, namespace, pod string) (answer, err
 		}
 		return list(ctx, conn, namespace, pod)
 	})
-	if err == nil {
-		return a, nil
-	}
-	if _, gone := os.Stat(filepath.Dir(c.Socket)); errors.Is(gone, fs.ErrNotExist) {
-		return nil, fmt.Errorf("%w: there is no folder of %s", policy.ErrNoKubelet, c.Socket)
-	}
 	if errors.Is(err, breaker.ErrOpen) {
 		return nil, fmt.Errorf("%d look-ups in a row failed, so the kubelet is not asked again for %s: see why it does not "+
 			"serve %s", breaker.Failures, breaker.OpenFor, c.Socket)

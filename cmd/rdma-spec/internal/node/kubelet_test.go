@@ -97,12 +97,19 @@ func TestKubeletIsLate(t *testing.T) {
 func TestKubeletFromAContainer(t *testing.T) {
 	folder := root(t, aProcess(aNode(), 300, "/usr/bin/kubelet", "--root-dir=/data/kubelet"))
 	scratch.Socket(t, filepath.Join(folder, "var/lib/kubelet/pod-resources/kubelet.sock"))
-	if got := known(agents.ReadKubelet(t.Context(), folder)); !got.NotMounted || !got.PodResources {
+	if got := known(agents.ReadKubelet(shortly(t), folder)); !got.NotMounted || !got.PodResources {
 		t.Errorf("%+v", got)
 	}
 }
 
 // On a node whose root is mounted elsewhere, absolute links lead where they lead on the node.
+// shortly is for asking a kubelet that never answers.
+func shortly(t *testing.T) context.Context {
+	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+	t.Cleanup(cancel)
+	return ctx
+}
+
 func TestLinksOfANode(t *testing.T) {
 	folder := root(t, aProcess(aNode(), 300, "/usr/bin/kubelet", "--root-dir=/gone").With(hcatest.Files{
 		"var/lib": hcatest.Link("/data/lib"), "opt": hcatest.Link("/data/opt"), "var/log": hcatest.Link("/data/log"),
@@ -110,7 +117,7 @@ func TestLinksOfANode(t *testing.T) {
 		"data/log/audit/audit.log":     "type=AVC msg=audit(1700000000.500:77): avc:  denied  { read } for  path=\"/dev/infiniband/uverbs0\"\n",
 	}))
 	scratch.Socket(t, filepath.Join(folder, "data/lib/kubelet/pod-resources/kubelet.sock"))
-	if got := known(agents.ReadKubelet(t.Context(), folder)); !got.PodResources {
+	if got := known(agents.ReadKubelet(shortly(t), folder)); !got.PodResources {
 		t.Errorf("the kubelet: %+v", got)
 	}
 	if got := agents.ReadPlugin(folder, ""); got.Launched != "/opt/nri/plugins/90-rdma" {
