@@ -222,7 +222,7 @@ func (d *deciding) startable(limit spec.Limit) (spec.Limit, *Refusal) {
 		return limit, nil
 	}
 	most := d.facts.Startable()
-	if most == 0 || limit <= most { // guard: startable
+	if most == 0 || limit <= most { // guard: startable, else true
 		return limit, nil
 	}
 	const remedy = "the container runtime has no CAP_SYS_RESOURCE in the node's user namespace, and its own hard limit " +

@@ -41,7 +41,7 @@ func TestStoppedDuringAHandover(t *testing.T) {
 		for i := mine; ; i++ {
 			old, passed, message := i%2 == 0, i/2%2 == 0, 1+i/4
 			var reached bool
-			if p, reached = n.stopDuring(t, p, old, moment{message: message, passed: passed}); !reached {
+			if p, reached = n.stopDuring(t, p, old, moment{message: message, passed: passed, sparesState: old}); !reached {
 				if message < 4 {
 					t.Fatalf("%d messages pass the handover socket, want 4: the test shows nothing", message-1)
 				}
