@@ -145,7 +145,7 @@ parts: bin/rdma-node
 # What the rest needs: all parts of the node, a release, and the browser.
 prepare-all: bin/rdma-node
 	@$(MAKE) --no-print-directory site-deps SITE_NEEDS='npm chromium'
-	@$(MAKE) --no-print-directory -j2 bin/e2e.test release PLATFORMS=linux/amd64
+	@$(MAKE) --no-print-directory -j2 bin/e2e.test build release PLATFORMS=linux/amd64
 	bin/rdma-node --parts all --prepare
 
 vulnerabilities: ## known ones in what the programs call, by govulncheck, which asks vuln.go.dev
