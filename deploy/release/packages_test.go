@@ -86,7 +86,7 @@ func TestPackagesAreSigned(t *testing.T) {
 	}
 	deb := filepath.Join(r.output, "rdma-spec_1.2.3-1_amd64.deb")
 	members := strings.Fields(run("ar", "t", deb))
-	if want := []string{"debian-binary", "control.tar.zst", "data.tar.zst", "_gpgorigin"}; !slices.Equal(members, want) {
+	if want := []string{"debian-binary", "control.tar.gz", "data.tar.zst", "_gpgorigin"}; !slices.Equal(members, want) {
 		t.Fatalf("the deb has %q, want %q", members, want)
 	}
 	var signed bytes.Buffer
@@ -135,7 +135,7 @@ func checkDeb(t *testing.T, file string) {
 		}
 	}
 	config := filepath.Join(folder, "etc/rdma-spec/config.yaml")
-	out, err := exec.Command(filepath.Join(tree(t), "bin/rdma-spec"), "config", "check", config).CombinedOutput()
+	out, err := exec.Command(filepath.Join(tree(t), "bin/amd64/rdma-spec"), "config", "check", config).CombinedOutput()
 	if err != nil {
 		t.Errorf("the packaged configuration: %v\n%s", err, out)
 	}

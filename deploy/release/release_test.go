@@ -25,7 +25,10 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-containerregistry/pkg/v1/layout"
+	"github.com/google/go-containerregistry/pkg/v1/match"
 	"github.com/google/go-containerregistry/pkg/v1/mutate"
+	"github.com/google/go-containerregistry/pkg/v1/partial"
+	"github.com/google/go-containerregistry/pkg/v1/types"
 	"sigs.k8s.io/yaml"
 
 	"github.com/rdma-spec/rdma-spec/deploy/release/internal/bundle"
@@ -185,14 +188,22 @@ func TestImagesAreForTheirPlatforms(t *testing.T) {
 	if err := r.writeImage(); err != nil {
 		t.Fatal(err)
 	}
-	path := layout.Path(filepath.Join(r.output, "image"))
-	digests, err := image.Digests(string(path))
+	folder := filepath.Join(r.output, "image")
+	digests, err := image.Digests(folder)
 	if err != nil {
 		t.Fatal(err)
 	}
+	top, err := layout.ImageIndexFromPath(folder)
+	if err != nil {
+		t.Fatal(err)
+	}
+	indexes, err := partial.FindIndexes(top, match.MediaTypes(string(types.OCIImageIndex)))
+	if err != nil || len(indexes) != 1 {
+		t.Fatalf("%d indexes: %v", len(indexes), err)
+	}
 	got := map[string][]elf.Machine{}
 	for arch, digest := range digests {
-		manifest, err := path.Image(digest)
+		manifest, err := indexes[0].Image(digest)
 		if err != nil {
 			t.Fatal(err)
 		}

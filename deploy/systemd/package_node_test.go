@@ -168,7 +168,7 @@ func wantStopped(t *testing.T, what, enabled string) {
 // packaged returns the package of a folder of bin for amd64, or x86_64.
 func packaged(t *testing.T, folder, format string) string {
 	t.Helper()
-	found, err := filepath.Glob(filepath.Join(*bin, folder, "rdma-spec[_-]*[_.]*64."+format))
+	found, err := filepath.Glob(filepath.Join(*bin, folder, "rdma-spec*64."+format))
 	found = slices.DeleteFunc(found, func(file string) bool { return !regexp.MustCompile("(amd64|x86_64)").MatchString(file) })
 	if err != nil || len(found) != 1 {
 		t.Fatalf("bin/%s has %q, %v; want one %s for amd64: run make node-package", folder, found, err, format)
