@@ -79,7 +79,7 @@ func Find(root string) (found []Daemon) {
 			found = append(found, d)
 		}
 	}
-	for _, p := range process.List(root, process.Called("containerd")) {
+	for _, p := range daemons(root) {
 		if !p.OnNode {
 			continue
 		}
@@ -100,6 +100,13 @@ func Find(root string) (found []Daemon) {
 		}
 	}
 	return found
+}
+
+// daemons returns the processes of containerd, but for those that print a configuration, as Effective has them do.
+func daemons(root string) []process.Process {
+	return slices.DeleteFunc(process.List(root, process.Called("containerd")), func(p process.Process) bool {
+		return len(p.Args) > 2 && p.Args[len(p.Args)-2] == "config"
+	})
 }
 
 // Socket returns where the daemon listens: as its command line says, its files, or its place.
@@ -153,7 +160,7 @@ func moved(root string, p places.Place) places.Place {
 	if err := yaml.Unmarshal(text, &said); err != nil || said.DataDir == "" {
 		said.DataDir = standard
 	}
-	for _, running := range process.List(root, process.Called("containerd")) {
+	for _, running := range daemons(root) {
 		dir, isOne := strings.CutSuffix(running.Flag("--config", "-c"), strings.TrimPrefix(p.Config, standard))
 		if isOne && running.OnNode && strings.Contains(dir+running.Unit(root)+running.Exe, p.Name) {
 			said.DataDir = dir
