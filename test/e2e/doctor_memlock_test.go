@@ -7,6 +7,7 @@ package e2e
 
 import (
 	"encoding/json"
+	"os"
 	"slices"
 	"strings"
 	"testing"
@@ -18,6 +19,9 @@ import (
 // is named with its cause, and one that is root with IPC_LOCK is not: the kernel lets it register all memory. Those that
 // the plugin adjusts are well.
 func TestDoctorWithoutPlugin(t *testing.T) {
+	if err := os.RemoveAll(policyFile); err != nil { // of another test: this node has not had the plugin yet
+		t.Fatal(err)
+	}
 	pod := runPod(t, containerd.Pod{Namespace: "ml", Name: "trainer"})
 	low := runContainer(t, pod, withLocker(containerd.Container{Name: "low", Devices: containerd.Verbs(0)}))
 	root := runContainer(t, pod, withLocker(containerd.Container{Name: "root", Devices: containerd.Verbs(0),
