@@ -100,8 +100,8 @@ func (p *Processes) Process(pid int) (Process, error) {
 	}, nil
 }
 
-// Startable returns the highest memlock of a container that a runtime, given by its process, can start: where it may not
-// raise hard limits, its own.
+// Startable returns the highest memlock of a container that a runtime, given by its process, can start: where it may
+// not raise hard limits, its own.
 func (p *Processes) Startable(runtime int) (spec.Limit, error) {
 	process, err := p.Process(runtime)
 	switch {

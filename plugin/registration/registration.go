@@ -39,8 +39,8 @@ type Plugin interface {
 	stub.ConfigureInterface
 	// Synchronize takes over the runtime's containers. The runtime creates no container until it returns.
 	stub.SynchronizeInterface
-	// Serving is called when a connection begins to be served, before anything comes over it. The runtime is the process at
-	// its other end; 0 if this process's PID namespace does not have it.
+	// Serving is called when a connection begins to be served, before anything comes over it. The runtime is the process
+	// at its other end; 0 if this process's PID namespace does not have it.
 	Serving(runtime int)
 	// Trim drops what Synchronize does not need of the elements of either list: the environments of a node's containers
 	// can take a gigabyte.

@@ -103,8 +103,8 @@ func (s *storedSpec) parse(text []byte, ipcLock spec.IPCLock) error {
 	return nil
 }
 
-// finishEdits tries again to confirm what was not when containers were created, and counts the containers that still lack
-// CAP_IPC_LOCK.
+// finishEdits tries again to confirm what was not when containers were created, and counts the containers that still
+// lack CAP_IPC_LOCK.
 func (r *Loop) finishEdits(ctx context.Context, found *findings) (lacking int) {
 	owed := r.record.owed()
 	for _, f := range found.containers {

@@ -82,8 +82,8 @@ func Immutable(osRelease []byte) string {
 		switch id := strings.Trim(strings.TrimSpace(strings.TrimPrefix(line, "ID=")), `"'`); {
 		case !strings.HasPrefix(line, "ID="):
 		case id == "talos" || id == "bottlerocket":
-			return fmt.Sprintf("the node is immutable: give the output of rdma-spec generate --for %[1]s to the configuration of "+
-				"%[1]s", id)
+			return fmt.Sprintf("the node is immutable: give the output of rdma-spec generate --for %[1]s to the "+
+				"configuration of %[1]s", id)
 		}
 	}
 	return "the node is immutable: change what its image or its configuration is made of; rdma-spec generate --for has " +

@@ -139,7 +139,7 @@ func (n *node) standBetween(t *testing.T, at moment, reached *atomic.Bool, kill 
 			if here {
 				reached.Store(true)
 			}
-			here = here && !(state && at.sparesState)
+			here = here && (!state || !at.sparesState)
 			if here && !at.passed {
 				kill()
 			}

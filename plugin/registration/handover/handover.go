@@ -19,7 +19,8 @@
 //	                 If it fails, the connection is not, whatever became of the owner
 //	waiter → owner   end: the owner may end, since another process listens at the socket
 //
-// An owner that waits in vain for that byte first makes the write fail, and then goes on with the connection as its own.
+// An owner that waits in vain for that byte first makes the write fail, and then goes on with the connection as its
+// own.
 //
 // A service of systemd has no process that waits, since systemd starts none before the last one has ended. There
 // systemd keeps the connection meanwhile: see Store.

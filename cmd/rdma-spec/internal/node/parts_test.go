@@ -92,7 +92,7 @@ func TestRuntimes(t *testing.T) {
 	})
 	files = aProcess(files, 101, "/usr/bin/containerd", "--config", "/run/docker/containerd.toml",
 		"--address", "/run/docker/c.sock")
-	files = aProcess(files, 102, "/usr/bin/containerd") // in a container
+	files = aProcess(files, 102, "/usr/bin/containerd")                                                     // in a container
 	files = aProcess(files, 103, "/usr/bin/containerd", "--config", "/run/x/config.toml", "config", "dump") // no daemon
 	files["proc/102/root/"] = ""
 	files["run/docker/containerd.toml"] = "disabled_plugins = ['cri']\n"
