@@ -146,9 +146,9 @@ func (i *Inventory) follow(ctx context.Context, changed <-chan struct{}, renew f
 	}
 }
 
-// HCAs returns the node as it was last read; nobody may change it. An HCA that does not answer is as it last was. It has
-// Unread if it never answered, or is not wanted. The node is Stale where a device has come or gone since. Before the
-// node is read for the first time, HCAs waits for that until the context is done.
+// HCAs returns the node as it was last read; nobody may change it. An HCA that does not answer is as it last was. It
+// has Unread if it never answered, or is not wanted. The node is Stale where a device has come or gone since. Before
+// the node is read for the first time, HCAs waits for that until the context is done.
 func (i *Inventory) HCAs(ctx context.Context) (*hca.Inventory, error) {
 	s, err := i.await(ctx, func(s *snapshot) bool { return s.want == i.want.Load() })
 	if err != nil {

@@ -97,7 +97,8 @@ func (c *Client) Names(ctx context.Context, sandbox, namespace, pod, container s
 // PodHolds returns the names of the resources that the containers of a pod hold, and whether one of them has a resource
 // claim. Ordinary init containers are not in the answer; the others are, also while those start. Errors are those of
 // Names.
-func (c *Client) PodHolds(ctx context.Context, sandbox, namespace, pod string) (names []string, claims bool, err error) {
+func (c *Client) PodHolds(ctx context.Context,
+	sandbox, namespace, pod string) (names []string, claims bool, err error) {
 	a, err := c.ofPod(ctx, sandbox, namespace, pod)
 	for _, of := range a {
 		names, claims = append(names, of.names...), claims || of.dynamic

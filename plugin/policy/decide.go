@@ -228,7 +228,8 @@ func (d *deciding) startable(limit spec.Limit) (spec.Limit, *Refusal) {
 	const remedy = "the container runtime has no CAP_SYS_RESOURCE in the node's user namespace, and its own hard limit " +
 		"is lower: give its unit LimitMEMLOCK=infinity, or the capability, and restart it"
 	if d.request.memlock != nil {
-		return 0, refuse(CauseCeiling, "the annotation asks for memlock: %s, and no container with more than %s can start: %s",
+		return 0, refuse(CauseCeiling, "the annotation asks for memlock: %s, and no container with more than %s can "+
+			"start: %s",
 			limit, most, remedy)
 	}
 	d.warn("memlock is cut from %s to %s, with which the container can start: %s", limit, most, remedy)

@@ -146,8 +146,8 @@ func (r *Loop) Created(c Container) {
 	}
 }
 
-// Unfinished records that it is not known that a container's stored spec has what the container was granted, and reports
-// whether passes try again: not if repair is off. Until one succeeds, the container counts as one without the
+// Unfinished records that it is not known that a container's stored spec has what the container was granted, and
+// reports whether passes try again: not if repair is off. Until one succeeds, the container counts as one without the
 // CAP_IPC_LOCK that it was granted.
 func (r *Loop) Unfinished(id string, grant spec.Grant) (again bool) {
 	if r.off() {

@@ -16,10 +16,11 @@ import (
 // table for the port's own netdev.
 const maxEmpty = 16
 
-// byPort returns the folders of the netdevs of each port of an HCA at the path at. own are those below its PCI function.
+// byPort returns the folders of the netdevs of each port of an HCA at the path at. own are those below its PCI
+// function.
 //
-// Where that leaves a choice, the GID tables tell it: which port names a netdev first has it. A name counts only if such
-// a netdev is below the HCA's own function, or below another function of its card that has no HCA: GID tables name
+// Where that leaves a choice, the GID tables tell it: which port names a netdev first has it. A name counts only if
+// such a netdev is below the HCA's own function, or below another function of its card that has no HCA: GID tables name
 // netdevs of pods too, which have any names. What no table names, as with InfiniBand, is told by dev_port, which counts
 // from 0: it is the only netdev of that port then, or on top of it.
 func (n netdevs) byPort(at string, h *HCA, own []string) map[int][]string {

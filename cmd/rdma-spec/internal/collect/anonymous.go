@@ -21,8 +21,8 @@ import (
 // standIns replace what names a cluster: names of hosts, pods, containers, namespaces, users and images, addresses,
 // MACs and GUIDs. They are numbers in the order in which they are met, and no hashes: names and addresses can be
 // guessed.
-// What relates stays related: the vendor's part of a MAC and of the GUIDs made of it, and the prefixes of subnets. HCAs,
-// drivers, and handlers keep their names, but for what a name has of a MAC.
+// What relates stays related: the vendor's part of a MAC and of the GUIDs made of it, and the prefixes of subnets.
+// HCAs, drivers, and handlers keep their names, but for what a name has of a MAC.
 type standIns struct {
 	numbers map[string]map[string]int
 	first   map[string]byte   // the bit of an address that came first below a prefix

@@ -65,7 +65,8 @@ var fields = []struct {
 
 	{"listing containers resources pod", pod}, {"configured features asked *", word}, {"* why", message},
 	{"* cure", message}, {"* state", word}, {"* differs", message}, {"* files", place},
-	{"* error", message}, {"* configError", message}, {"* problem", message}, {"* unread", message}, {"* unknown", message},
+	{"* error", message}, {"* configError", message}, {"* problem", message}, {"* unread", message},
+	{"* unknown", message},
 	{"* skipped", message}, {"* source", message},
 
 	{"* socket", place}, {"* config", place}, {"* baseSpec", place}, {"* launched", place}, {"* root", place},
@@ -209,8 +210,8 @@ func names(list string) string {
 
 var nameForm = regexp.MustCompile(`^[=^]*[\w.*-]{0,20}(:\d{1,3})*$`)
 
-// A message keeps numbers, quantities, paths of the system, and the words of the pages about faults and of what programs
-// say of errors. All else that it quotes is left out: "…".
+// A message keeps numbers, quantities, paths of the system, and the words of the pages about faults and of what
+// programs say of errors. All else that it quotes is left out: "…".
 var (
 	messageWord = regexp.MustCompile(`[^\s"'` + "`" + `,;:=()\[\]{}<>|]+`)
 	plainNumber = regexp.MustCompile(`^\d{1,5}(\.\d{1,5}){0,3}(ms|s|m|h|Ki|Mi|Gi|KiB|MiB|GiB|%)?$`)

@@ -79,8 +79,8 @@ func some(all []string, most int) string {
 }
 
 // ListFindings writes findings for people. In a pipe, faults come first, each with why it matters and its cure. On a
-// terminal they come last, where people look; faults of one kind are folded, and so are the checks that are ok or do not
-// apply, unless all is to be told.
+// terminal they come last, where people look; faults of one kind are folded, and so are the checks that are ok or do
+// not apply, unless all is to be told.
 func ListFindings(stdout io.Writer, findings []Finding, terminal, verbose bool) error {
 	folded := terminal && !verbose
 	all := lines(findings, folded)

@@ -127,7 +127,8 @@ func (c *Container) Causes() (all []string) {
 
 // Lowered reports whether its program has lowered its own memlock, or did not raise it as far as it may.
 func (c *Container) Lowered() bool {
-	return c.Memlock != nil && c.Memlock.Hard > runtime.Enough || c.reading.SpecSets && c.reading.Spec.Soft > runtime.Enough
+	return c.Memlock != nil && c.Memlock.Hard > runtime.Enough ||
+		c.reading.SpecSets && c.reading.Spec.Soft > runtime.Enough
 }
 
 // StarvesRDMA reports whether it can register too little for RDMA, by the kernel's number alone: unless the policy in

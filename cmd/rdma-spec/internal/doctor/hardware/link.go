@@ -127,7 +127,8 @@ func (l links) judge(h hca.HCA, p hca.Port) doctor.Finding {
 	}
 	without, check := why, "Check the cable and the switch's port, and see: "+see
 	if l.dark[at] != "" {
-		without, check = l.dark[at], "First check what these ports have in common: the switch, its power, its configuration. "+
+		without, check = l.dark[at], "First check what these ports have in common: the switch, its power, its "+
+			"configuration. "+
 			"Then check the cable, and see: "+see
 	}
 	switch {

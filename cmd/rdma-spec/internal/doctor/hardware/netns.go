@@ -16,8 +16,8 @@ func netnsChecks() []doctor.Check {
 	return []doctor.Check{{
 		ID: "netns-mode", Family: "netns",
 		Title: "The RDMA subsystem's network namespace mode is the one that the node's plugins need.",
-		Why: "In exclusive mode, an HCA works only in the network namespace that it was put into: only pods given an HCA by " +
-			"rdma-cni or a DRA driver can use it. In shared mode, rdma-cni cannot give one to a pod.",
+		Why: "In exclusive mode, an HCA works only in the network namespace that it was put into: only pods given an HCA " +
+			"by rdma-cni or a DRA driver can use it. In shared mode, rdma-cni cannot give one to a pod.",
 		Look: netnsMode,
 	}, {
 		ID: "hca-present", Family: "netns", Title: "Each RDMA function that has a driver shows an HCA.",

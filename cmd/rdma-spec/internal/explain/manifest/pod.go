@@ -135,8 +135,8 @@ type named struct {
 	Name string `json:"name"`
 }
 
-// Holds is what the kubelet will say of the pod, as a policy.Container's PodHolds: it lists no ordinary init containers,
-// and what it does not name of the others is claimed.
+// Holds is what the kubelet will say of the pod, as a policy.Container's PodHolds: it lists no ordinary init
+// containers, and what it does not name of the others is claimed.
 func (p Pod) Holds() (all []string, claims bool, err error) {
 	for _, c := range p.Containers {
 		if c.Kind == KindContainer || c.Kind == KindSidecar {
