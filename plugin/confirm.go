@@ -30,11 +30,11 @@ func (p *Plugin) PostCreateContainer(ctx context.Context, pod *api.PodSandbox, c
 	}
 	ctx, cancel := context.WithTimeout(ctx, p.registration.RequestTimeout()) // of a decision and a write together
 	defer cancel()
+	c := ContainerOf(pod, ctr)
 	if owed {
-		p.settle(ctx, ContainerOf(pod, ctr), ctr, made, grantConfirmed)
+		p.settle(ctx, c, ctr, made, grantConfirmed)
 		return nil
 	}
-	c := ContainerOf(pod, ctr)
 	decision := p.decide(ctx, pod, c)
 	switch {
 	case decision.Refusal != nil:
