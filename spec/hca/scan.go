@@ -210,7 +210,7 @@ func (t tree) hca(listed HCA, parts Parts, common *shared) HCA {
 			h.Driver = driver
 		}
 	}
-	if h.Unlisted = listed.Unlisted; parts.Devices {
+	if parts.Devices {
 		t.ownDevices(&h, parts.Management, common, &found)
 	}
 	h.Ports = ports(dir, parts, &found)
