@@ -11,6 +11,7 @@ import (
 	"io"
 	"os/exec"
 	"regexp"
+	"slices"
 	"strings"
 )
 
@@ -20,8 +21,11 @@ const lastWords = 5
 // noTests is what a program of tests prints where its pattern matches none of them. It ends with 0 then.
 const noTests = "testing: warning: no tests to run"
 
-// logged matches the first line of what a test logs.
-var logged = regexp.MustCompile(`^\S+\.(go|mjs):\d+: `)
+// logged matches the first line of what a test logs, or of what ended its program.
+var logged = regexp.MustCompile(`^(\S+\.(go|mjs):\d+|panic|fatal error): `)
+
+// failedPackage matches the line that go test prints last of a package with a failure, for the package's name.
+var failedPackage = regexp.MustCompile(`^FAIL\t(\S+)`)
 
 // results are the tests in a part's output. Subtests belong to their test, but a skipped one is listed by itself.
 type results struct {
@@ -30,6 +34,10 @@ type results struct {
 	skipped   []string // each with its reason
 	slow      event    // the longest test
 	unmatched bool     // a pattern of tests matched none
+
+	running []string            // the tests of this package that have begun and not ended, subtests among them
+	said    map[string][]string // what each of them has logged last
+	counted int                 // failures before this package
 }
 
 // failure is a test that failed, and the first lines of what it logged last.
@@ -55,7 +63,7 @@ func (r *results) count(ctx context.Context, output io.Reader) error {
 	if err := convert.Start(); err != nil {
 		return fmt.Errorf("read the tests' output: %w", err)
 	}
-	said := map[string][]string{} // what each test that runs has logged last; other packages can have one of the same name
+	r.said = map[string][]string{}
 	for decoder := json.NewDecoder(events); ; {
 		var e event
 		if err := decoder.Decode(&e); errors.Is(err, io.EOF) {
@@ -63,37 +71,40 @@ func (r *results) count(ctx context.Context, output io.Reader) error {
 		} else if err != nil {
 			return fmt.Errorf("read the tests' output: %w", err)
 		}
-		r.add(e, said)
+		r.add(e)
 	}
 }
 
-func (r *results) add(e event, said map[string][]string) {
-	if strings.TrimSpace(e.Output) == noTests {
+func (r *results) add(e event) {
+	line := strings.TrimSpace(e.Output)
+	if line == noTests {
 		r.unmatched = true
 	}
 	if e.Test == "" {
+		if failed := failedPackage.FindStringSubmatch(line); failed != nil {
+			r.endFailed(failed[1], line)
+		}
 		return
 	}
-	subtest := strings.Contains(e.Test, "/")
 	switch e.Action {
+	case "run":
+		r.running = append(r.running, e.Test)
 	case "output":
-		if line := strings.TrimSpace(e.Output); logged.MatchString(line) {
-			said[e.Test] = append(said[e.Test], line)
-			said[e.Test] = said[e.Test][max(0, len(said[e.Test])-lastWords):]
+		if logged.MatchString(line) {
+			r.said[e.Test] = append(r.said[e.Test], line)
+			r.said[e.Test] = r.said[e.Test][max(0, len(r.said[e.Test])-lastWords):]
 		}
 	case "skip":
 		reason := ""
-		if n := len(said[e.Test]); n > 0 {
-			reason = said[e.Test][n-1]
+		if said := r.end(e.Test); len(said) > 0 {
+			reason = said[len(said)-1]
 		}
 		r.skipped = append(r.skipped, fmt.Sprintf("%s (%s)", e.Test, reason))
-		delete(said, e.Test)
 	case "fail":
-		r.failed = append(r.failed, failure{e.Test, said[e.Test]})
-		delete(said, e.Test)
+		r.failed = append(r.failed, failure{e.Test, r.end(e.Test)})
 	case "pass":
-		delete(said, e.Test)
-		if subtest {
+		r.end(e.Test)
+		if strings.Contains(e.Test, "/") {
 			return
 		}
 		r.passed++
@@ -101,6 +112,26 @@ func (r *results) add(e event, said map[string][]string) {
 			r.slow = e
 		}
 	}
+}
+
+// end forgets a test, since another package can have one of the same name, and returns what it has logged last.
+func (r *results) end(test string) []string {
+	said := r.said[test]
+	delete(r.said, test)
+	r.running = slices.DeleteFunc(r.running, func(name string) bool { return name == test })
+	return said
+}
+
+// endFailed counts what go test counts nowhere: a test that ran when its program ended, by its timeout or a panic, and a
+// package that fails without a failed test, such as one that does not build.
+func (r *results) endFailed(name, line string) {
+	for _, test := range slices.Clone(r.running) {
+		r.failed = append(r.failed, failure{test + ", which did not end,", r.end(test)})
+	}
+	if len(r.failed) == r.counted {
+		r.failed = append(r.failed, failure{name, []string{line}})
+	}
+	r.counted = len(r.failed)
 }
 
 // longest names the longest test, and how long it took.

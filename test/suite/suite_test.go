@@ -85,16 +85,31 @@ func TestResults(t *testing.T) {
 --- FAIL: TestBad (0.10s)
     --- FAIL: TestBad/sub (0.05s)
 FAIL
+FAIL	example.com/one	0.1s
+FAIL	example.com/two [build failed]
+=== RUN   TestGood
+--- PASS: TestGood (0.00s)
+=== RUN   TestHangs
+    some_test.go:4: begins
+panic: test timed out after 10m0s
+	running tests:
+		TestHangs (9m50s)
+FAIL	example.com/three	600.0s
+=== RUN   TestOnNode
+panic: at once
 `
 	var got results
 	if err := got.count(t.Context(), strings.NewReader(output)); err != nil {
 		t.Fatal(err)
 	}
-	if got.passed != 1 || got.longest() != "TestGood 1.5s" {
+	if got.passed != 2 || got.longest() != "TestGood 1.5s" {
 		t.Errorf("%d tests passed, the longest is %s", got.passed, got.longest())
 	}
 	want := []failure{{"TestBad/sub", []string{"some_test.go:8: in the subtest"}},
-		{"TestBad", []string{"some_test.go:9: got 1, want 2", "some_test.go:11: and more"}}}
+		{"TestBad", []string{"some_test.go:9: got 1, want 2", "some_test.go:11: and more"}},
+		{"example.com/two", []string{"FAIL\texample.com/two [build failed]"}},
+		{"TestHangs, which did not end,", []string{"some_test.go:4: begins", "panic: test timed out after 10m0s"}},
+		{"TestOnNode", []string{"panic: at once"}}}
 	if diff := cmp.Diff(want, got.failed, cmp.AllowUnexported(failure{})); diff != "" {
 		t.Error(diff)
 	}
