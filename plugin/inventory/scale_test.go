@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -32,9 +33,20 @@ func under(t *testing.T, root, config string) (*Inventory, *policy.Policy, polic
 		t.Fatal(err)
 	}
 	i.Want(p.Wants())
+	readAgain := func() { // as Run does, but nothing else that it does
+		for {
+			select {
+			case <-i.again:
+				i.readAll()
+			case <-t.Context().Done():
+				return
+			}
+		}
+	}
+	begin := sync.OnceFunc(func() { go readAgain() })
 	facts := policy.Facts{Verbs: i.Verbs,
 		HCAs:  func() (*hca.Inventory, error) { return i.HCAs(t.Context()) },
-		Again: func() (*hca.Inventory, error) { go i.readAll(); return i.Again(t.Context()) },
+		Again: func() (*hca.Inventory, error) { begin(); return i.Again(t.Context()) },
 	}
 	return i, p, facts
 }
