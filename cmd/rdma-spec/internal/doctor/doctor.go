@@ -270,5 +270,8 @@ func Sentence(problems []string) string {
 	if text == "" {
 		return ""
 	}
+	if first, _, _ := strings.Cut(text, " "); strings.ContainsAny(first, "0123456789_/=") { // a name, which stays as it is
+		return text + "."
+	}
 	return strings.ToUpper(text[:1]) + text[1:] + "."
 }
