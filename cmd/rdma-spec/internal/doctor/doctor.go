@@ -50,6 +50,14 @@ const (
 	ClassByHand   Class = "by hand"   // what to do; only people can judge when
 )
 
+// words are what people read.
+func (c Class) words() string {
+	if c == ClassPaste {
+		return "safe to run now"
+	}
+	return string(c)
+}
+
 // Grace is what a check may need beside what it waits for, as a part of the patience.
 const Grace = 4
 
