@@ -122,11 +122,19 @@ func fix(f doctor.Finding) string {
 	case f.Class == doctor.ClassPaste:
 		return "Safe to run now:" + command
 	case f.Class == doctor.ClassWithCare:
-		return "With care: " + instruction(f.Care) + command
+		return "With care: " + care(f) + command
 	case f.Care != "":
-		return "By hand: " + instruction(f.Cure) + ". With care: " + instruction(f.Care)
+		return "By hand: " + instruction(f.Cure) + ". With care: " + care(f)
 	}
 	return "By hand: " + instruction(f.Cure)
+}
+
+// care is who loses what. The doctor prints it in full; many fixes restart the runtime.
+func care(f doctor.Finding) string {
+	if strings.HasPrefix(f.Care, "a restart of the runtime") {
+		return "it restarts the runtime, which ends exec sessions."
+	}
+	return instruction(f.Care)
 }
 
 // writtenPart is what people write on a page: what to do, the causes, the most likely first, and how to see the fault
