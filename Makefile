@@ -197,7 +197,8 @@ rpm:
 	@command -v rpm >/dev/null || { apt-get update -qq && apt-get install -y -qq --no-install-recommends rpm; }
 
 # What runs for long, or does several things at once. All packages are run nightly.
-RACE ?= ./plugin/... ./spec/hca $(addprefix ./cmd/,nri-rdma rdma-hook $(addprefix rdma-spec/internal/,cli collect doctor node/...))
+RACE ?= ./spec/hca ./plugin $(addprefix ./plugin/,breaker inventory limits localrpc podresources policy/inforce registration/... repair \
+  storedspec) $(addprefix ./cmd/,nri-rdma rdma-hook $(addprefix rdma-spec/internal/,cli collect doctor node/...))
 race: deps ## tests of what does several things at once, under the race detector
 	CGO_ENABLED=1 $(GOTEST) -race $(RACE)
 
