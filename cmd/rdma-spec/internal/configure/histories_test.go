@@ -398,21 +398,36 @@ func (h *history) use(version string) {
 // A containerd that is rolled back cannot do all that was asked of a later one: that hinders no other feature, and is
 // asked for again with the later one.
 func TestKnownHistoriesOfANode(t *testing.T) {
-	folder := scratch.Folder(t)
-	root, _ := configureNode(t)
-	h := &history{t: t, root: root, asked: map[string]string{}, programs: map[string]string{}}
+	folder, programs := scratch.Folder(t), map[string]string{}
 	for _, version := range []string{"1.7.35", "2.2.9"} {
-		h.programs[version] = remembered(t, folder, version)
+		programs[version] = remembered(t, folder, version)
 	}
-	scratch.File(t, h.config(), roots[2], 0o600)
-	for _, step := range []struct{ version, args string }{{"2.2.9", "nri --required"},
-		{"1.7.35", "handler rdma --like runc"}, {"2.2.9", "nri --required"}} {
-		h.use(step.version)
-		if h.log = append(h.log, step.version+", configure "+step.args); !h.configure(step.args) {
-			t.Errorf("%q", h.log)
+	type step struct{ version, args string } // "": what was configured last is reverted
+	for name, steps := range map[string][]step{
+		"rolled back, and upgraded again": {{"2.2.9", "nri --required"}, {"1.7.35", "handler rdma --like runc"},
+			{"2.2.9", "nri --required"}},
+		"rolled back, and one feature reverted": {{"2.2.9", "nri --required"}, {"2.2.9", "nri"},
+			{"1.7.35", "handler rdma --like runc"}, {"1.7.35", ""}},
+	} {
+		for i, text := range roots {
+			t.Run(fmt.Sprint(name, i), func(t *testing.T) {
+				root, _ := configureNode(t)
+				h := &history{t: t, root: root, asked: map[string]string{}, programs: programs}
+				scratch.File(t, h.config(), text, 0o600)
+				last := ""
+				for _, s := range steps {
+					h.use(s.version)
+					h.log = append(h.log, s.version+", configure "+s.args)
+					if s.args == "" {
+						h.revert(last)
+					} else if h.configure(s.args) {
+						last = featureOf(s.args)
+						h.asked[last] = s.args
+					}
+					h.check()
+				}
+			})
 		}
-		h.asked[featureOf(step.args)] = step.args
-		h.check()
 	}
 }
 

@@ -377,7 +377,7 @@ func (w *writing) plan() (planned change.Plan, err error) {
 			return nil, err
 		}
 		planned = append(planned, change.File{Path: path, Before: before, Content: w.staged[path],
-			Keys: slices.Concat([]change.Key{}, w.keys[path])})
+			Keys: append([]change.Key{}, w.keys[path]...)}) // not nil, with which the whole file were the feature's
 	}
 	return planned, nil
 }
