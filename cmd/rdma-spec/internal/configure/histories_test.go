@@ -408,6 +408,8 @@ func TestKnownHistoriesOfANode(t *testing.T) {
 			{"2.2.9", "nri --required"}},
 		"rolled back, and one feature reverted": {{"2.2.9", "nri --required"}, {"2.2.9", "nri"},
 			{"1.7.35", "handler rdma --like runc"}, {"1.7.35", ""}},
+		"rolled back to where the model of a handler is gone": {{"2.2.9", "tool nvidia-ctk"},
+			{"2.2.9", "handler rdma --like runc"}, {"1.7.35", "nri"}},
 	} {
 		for i, text := range roots {
 			t.Run(fmt.Sprint(name, i), func(t *testing.T) {
@@ -418,7 +420,9 @@ func TestKnownHistoriesOfANode(t *testing.T) {
 				for _, s := range steps {
 					h.use(s.version)
 					h.log = append(h.log, s.version+", configure "+s.args)
-					if s.args == "" {
+					if tool, isTool := strings.CutPrefix(s.args, "tool "); isTool {
+						h.rewrite(tool)
+					} else if s.args == "" {
 						h.revert(last)
 					} else if h.configure(s.args) {
 						last = featureOf(s.args)
