@@ -13,6 +13,7 @@ import (
 	"os/signal"
 	"path/filepath"
 	"regexp"
+	"strings"
 	"syscall"
 	"time"
 
@@ -161,6 +162,17 @@ func newLogger(o options) (*logrus.Logger, error) {
 	return log, nil
 }
 
+// deployment returns the DaemonSet that this process is of, as the kubelet tells a pod of the chart: the environment has
+// its namespace and its name, which is the DaemonSet's and a random end. It is empty elsewhere.
+func deployment(environment func(string) string) string {
+	namespace, pod := environment("NRI_RDMA_NAMESPACE"), environment("NRI_RDMA_POD")
+	const random = 5
+	if namespace == "" || len(pod) <= random {
+		return ""
+	}
+	return "DaemonSet." + namespace + "." + strings.TrimSuffix(pod[:len(pod)-random], "-")
+}
+
 // run makes the plugin and keeps it registered until the context is done.
 func run(ctx context.Context, o options, log *logrus.Logger) error {
 	saveMemory()
@@ -168,16 +180,24 @@ func run(ctx context.Context, o options, log *logrus.Logger) error {
 	hcas := inventory.New(o.root, log)
 	go hcas.Run(ctx)
 	with := plugin.Options{
-		Name: o.name, Index: o.index, Socket: o.socket, Handover: o.handover, Log: log, Validate: o.validate,
+		Name: o.name, Index: o.index, Socket: o.socket, Handover: o.handover, Deployment: deployment(os.Getenv), Log: log,
+		Validate:  o.validate,
 		Resources: creation.resources,
 		Inventory: hcas, Budget: o.budget,
 		Startable:   limits.New(o.root).Startable,
 		LastInForce: func() (*inforce.InForce, error) { return inforce.Last(o.root) },
 	}
+	kept := inforce.Kept{Root: o.root, Deployment: with.Deployment}
+	if with.Deployment != "" {
+		with.LastInForce = kept.Read
+	}
 	if !o.validate {
 		with.StoredSpecs, with.RunningSpecs, with.RunningResources, with.Limits = creation.specs, repair.specs,
 			repair.resources, limits.New(o.root)
 		with.Publisher = &inforce.Writer{Root: o.root, Version: version}
+		if with.Deployment != "" {
+			with.Keep = kept.Write
+		}
 	}
 	p := plugin.New(with)
 	if o.http != "" {
@@ -196,7 +216,9 @@ func run(ctx context.Context, o options, log *logrus.Logger) error {
 	}
 	hangup := make(chan os.Signal, 1)
 	signal.Notify(hangup, syscall.SIGHUP)
-	go config.Follow(ctx, hangup, use)
+	if with.Deployment == "" { // else the configuration comes and goes with the process
+		go config.Follow(ctx, hangup, use)
+	}
 	go notifySystemd(ctx, p, log)
 	return p.Run(ctx)
 }
