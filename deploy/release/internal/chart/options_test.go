@@ -17,8 +17,6 @@ import (
 	networkingv1 "k8s.io/api/networking/v1"
 	nodev1 "k8s.io/api/node/v1"
 	"sigs.k8s.io/yaml"
-
-	"github.com/rdma-spec/rdma-spec/plugin/policy"
 )
 
 // option is a value that a user sets, and what it changes in the default installation: lines of the manifests that come
@@ -88,7 +86,8 @@ var options = []option{
 	{name: "kubelet root", values: "{runtime: k0s, kubeletRoot: /data/kubelet}",
 		has: []string{"path: /data/kubelet/pod-resources"}},
 	{name: "what the doctor ignores", values: "{doctor: {ignore: [{check: port-*, object: HCA mlx5_4 *, why: a spare}]}}",
-		has: []string{"- check: port-*", "object: HCA mlx5_4 *", "why: a spare", "doctor.yaml: |", "ignore:"}},
+		adds: []string{"configmap.yaml"},
+		has:  []string{"- check: port-*", "object: HCA mlx5_4 *", "why: a spare", "doctor.yaml: |", "ignore:"}},
 	{name: "adjust", values: "{privileges: adjust, config: {ipcLock: false}}",
 		lacks: []string{"path: /run/containerd", "hostPID:", "add:"}},
 	{name: "repair", values: "{privileges: repair, config: {repair: {mode: fix}}}", has: []string{"hostPID: true",
@@ -173,6 +172,9 @@ var options = []option{
 	{name: "affinity of pods", values: "{affinity: {podAffinity: {}}, nodeFeatureDiscovery: {enabled: true, labels: [a/b]}}",
 		has: []string{"podAffinity: {}", `- {key: a/b`}},
 	{name: "priority", values: "{priorityClassName: ''}", lacks: []string{"priorityClassName:"}},
+	{name: "minReadySeconds", values: "{minReadySeconds: 600}", has: []string{"minReadySeconds: 600"}, lacks: []string{"minReadySeconds: 5"}},
+	{name: "a policy of one's own", values: "{configMap: policy-7}", has: []string{"name: policy-7", "items: [{key: config.yaml, path: config.yaml}]"},
+		lacks: []string{"rdma-spec.github.io/policy:", "- downwardAPI:"}},
 	{name: "surge", values: "{updateStrategy: {rollingUpdate: {maxSurge: 2}}}", has: []string{"maxSurge: 2"}},
 	{name: "arguments", values: "{extraArgs: [--log-format=json]}", has: []string{`- "--log-format=json"`}},
 	{
@@ -366,23 +368,19 @@ func TestBusyNodeStaysReady(t *testing.T) {
 // TestNull checks that a default that a user removes, as an empty key in a file of values does, leaves objects that
 // Kubernetes knows, and a configuration that can be read.
 func TestNull(t *testing.T) {
-	rendered, err := render(t, "{config: {rules: null, optIn: null}, affinity: null, nodeSelector: null, tolerations: null, "+
+	rendered, err := render(t, "{affinity: null, nodeSelector: null, tolerations: null, "+
 		"podLabels: null, podAnnotations: null, commonLabels: null, imagePullSecrets: null, resources: null, "+
 		"extraEnv: null, priorityClassName: null, dashboard: {enabled: true, labels: null}}")
 	if err != nil {
 		t.Fatal(err)
 	}
 	checkFields(t, Objects(rendered))
-	var object struct{ Data map[string]string }
-	if err := yaml.Unmarshal([]byte(rendered["configmap.yaml"]), &object); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := policy.FromText([]byte(object.Data["config.yaml"])); err != nil {
-		t.Errorf("%v:\n%s", err, object.Data["config.yaml"])
+	if text := policyOf(t, rendered["daemonset.yaml"]); text != "{}\n" {
+		t.Errorf("the policy is\n%s", text)
 	}
 	for values, want := range map[string]string{
 		"{doctor: null}": "missing property 'doctor'", "{index: null}": "missing property 'index'",
-		"{config: {repair: null}}": "missing property 'repair'",
+		"{config: {repair: null}}": "at '/config/repair': got null, want object",
 	} {
 		if _, err := render(t, values); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v, want %q", values, err, want)

@@ -32,7 +32,7 @@ var whole = []struct {
 	templates    []string
 	values       Values
 }{
-	{baseFile, "apiVersion: v1\nkind: ServiceAccount\n", []string{"serviceaccount", "configmap", "networkpolicy",
+	{baseFile, "apiVersion: v1\nkind: ServiceAccount\n", []string{"serviceaccount", "networkpolicy",
 		"daemonset"}, Values{}},
 	{"admission/mutating-admission-policy.yaml", "apiVersion: ", []string{"admission-require"},
 		Values{"admission": Values{"require": on}}},
