@@ -272,7 +272,7 @@ func testHelmUninstall(t *testing.T, d *daemonSet, k *kubelet.Kubelet) {
 var everyOption = []string{
 	"validator.enabled=true,privileges=repair,config.repair.mode=fix,admission.require.enabled=true,admission.forbid.enabled=true," +
 		"runtimeClass.enabled=true,dashboard.enabled=true,nodeFeatureDiscovery.enabled=true,seLinuxType=spc_t,imagePullSecrets[0].name=mine," +
-		"podMonitor.enabled=true,podMonitor.labels.release=mine,alerts.enabled=true",
+		"podMonitor.enabled=true,podMonitor.labels.release=mine,networkPolicy.namespaces={a},alerts.enabled=true,execRole.enabled=true",
 	"runtime=crio,openshift.enabled=true,doctor.enabled=true,configureNRI.enabled=true,networkPolicy.namespaces={a,b},priorityClassName=,updateStrategy.rollingUpdate.maxSurge=2",
 }
 

@@ -16,6 +16,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	networkingv1 "k8s.io/api/networking/v1"
 	nodev1 "k8s.io/api/node/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
 	"sigs.k8s.io/yaml"
 )
 
@@ -59,7 +60,7 @@ var options = []option{
 		has: []string{"team: hpc"}, lacks: []string{"app.kubernetes.io/name: other"}},
 	{
 		name: "the doctor's container", values: "{doctor: {enabled: true}, podMonitor: {enabled: true}, openshift: " +
-			"{enabled: true}, runtime: crio}",
+			"{enabled: true}, runtime: crio, networkPolicy: {namespaces: [monitoring]}}",
 		adds: []string{"podmonitor.yaml", "scc.yaml"},
 		has: []string{"- name: doctor", "hostPID: true", "add: [DAC_OVERRIDE, SYS_PTRACE, SYSLOG]", "- name: node", "path: /",
 			"- port: 9799", "- port: doctor", "allowHostPID: true", "allowedCapabilities: [DAC_OVERRIDE, SYS_PTRACE, SYSLOG]"},
@@ -112,7 +113,7 @@ var options = []option{
 	{name: "RuntimeClass", values: "{runtimeClass: {enabled: true, name: fast, handler: slow}}",
 		adds: []string{"runtimeclass.yaml"}, has: []string{"name: fast", "handler: slow"}},
 	{
-		name: "PodMonitor", values: "{podMonitor: {enabled: true, interval: 5s, labels: {release: mine}}, validator: " +
+		name: "PodMonitor", values: "{podMonitor: {enabled: true, interval: 5s, labels: {release: mine}}, networkPolicy: {enabled: false}, validator: " +
 			"{enabled: true}}",
 		adds: []string{"podmonitor.yaml"}, has: []string{"kind: PodMonitor", "release: mine", "interval: 5s",
 			"- port: metrics", "- port: validator", "- action: replace"},
@@ -126,7 +127,7 @@ var options = []option{
 		has: []string{`grafana_dashboard: "1"`, "nri-rdma.json: |"}},
 	{
 		name: "rules of the network", values: "{networkPolicy: {namespaces: [], ingress: [{ports: [{port: 8443}]}], egress: [{ports: [{port: 443}]}]}}",
-		has: []string{"- port: 8443", "- port: 443", "egress:"}, lacks: []string{"- port: 9797"},
+		has: []string{"- port: 8443", "- port: 443", "egress:"},
 	},
 	{
 		name: "an account of one's own", values: "{serviceAccount: {create: false, name: mine}}",
@@ -145,7 +146,9 @@ var options = []option{
 		has: []string{"memory: 1Mi", "memory: 2Mi", "memory: 3Mi", "- image: x"},
 	},
 	{name: "no network policy", values: "{networkPolicy: {enabled: false}}", lacks: []string{"kind: NetworkPolicy"}},
-	{name: "metrics for nobody", values: "{networkPolicy: {namespaces: []}}", lacks: []string{"ingress:", "- port: 9797"}},
+	{name: "metrics for one", values: "{networkPolicy: {namespaces: [a]}}", has: []string{"ingress:", "- port: 9797"}},
+	{name: "a Role", values: "{execRole: {enabled: true}}", adds: []string{"role.yaml"}, has: []string{"name: nri-rdma-exec",
+		`- {apiGroups: [""], resources: [pods/exec], verbs: [create, get]}`}},
 	{name: "metrics for two", values: "{networkPolicy: {namespaces: [a, b]}}",
 		has: []string{"kubernetes.io/metadata.name: a", "kubernetes.io/metadata.name: b"}},
 	{
@@ -237,6 +240,7 @@ func hasLine(text, begins string) bool {
 func checkFields(t *testing.T, text string) {
 	t.Helper()
 	kinds := map[string]func() any{
+		"Role":                             func() any { return &rbacv1.Role{} },
 		"ServiceAccount":                   func() any { return &corev1.ServiceAccount{} },
 		"ConfigMap":                        func() any { return &corev1.ConfigMap{} },
 		"NetworkPolicy":                    func() any { return &networkingv1.NetworkPolicy{} },
@@ -299,9 +303,9 @@ func TestNotes(t *testing.T) {
 		"{admission: {forbid: {enabled: true}}}":                "rdma.noderesource.dev/allowed=true",
 		"{admission: {forbid: {enabled: true, action: Audit}}}": "RDMA is recorded in the audit log",
 		// no command that needs the runtime's socket
-		"{privileges: adjust, config: {ipcLock: false}}": "Create older pods again.\n\nA change of the configuration",
+		"{privileges: adjust, config: {ipcLock: false}}": "Create older pods again.\n\nA change of config",
 		// nor one that needs /proc
-		"{config: {repair: {mode: off}}}": "Create older pods again.\n\nA change of the configuration",
+		"{config: {repair: {mode: off}}}": "Create older pods again.\n\nA change of config",
 	} {
 		rendered, err := render(t, values)
 		if err != nil {

@@ -46,7 +46,8 @@ var factors = [][]string{
 	{"{}", "{podMonitor: {enabled: true, labels: {team: b, app.kubernetes.io/name: x}}}"},
 	{"{}", "{alerts: {enabled: true, labels: {team: b}}}"},
 	{"{}", "{dashboard: {enabled: true, labels: {team: b}}}"},
-	{"{}", "{networkPolicy: {enabled: false}}", "{networkPolicy: {namespaces: []}}"},
+	{"{networkPolicy: {namespaces: [monitoring]}}", "{networkPolicy: {enabled: false}}", "{networkPolicy: {ingress: [{}]}}"},
+	{"{}", "{execRole: {enabled: true}}"},
 	{"{}", "{admission: {require: {enabled: true}}, runtimeClass: {enabled: true}}"},
 	{"{}", "{admission: {forbid: {enabled: true}}}"},
 }
@@ -182,7 +183,7 @@ func TestDependency(t *testing.T) {
 // TestTwoReleases: two releases in one namespace, of one chart or twice a dependency, share no object, no pod, and no
 // folder where the plugin of one could take over from the other's.
 func TestTwoReleases(t *testing.T) {
-	const all = "{podMonitor: {enabled: true}, alerts: {enabled: true}, dashboard: {enabled: true}, openshift: {enabled: true}, " +
+	const all = "{execRole: {enabled: true}, networkPolicy: {namespaces: [monitoring]}, podMonitor: {enabled: true}, alerts: {enabled: true}, dashboard: {enabled: true}, openshift: {enabled: true}, " +
 		"runtime: crio, doctor: {enabled: true, ignore: [{check: a, why: b}]}}"
 	load := func() *chart.Chart {
 		c, err := Load(root)

@@ -241,6 +241,7 @@ func TestChecksSayWhy(t *testing.T) {
 		"{openshift: {enabled: true}, runtime: k3s}":                            "openshift.enabled needs runtime: crio, not k3s",
 		"{global: {imageRegistry: 'oci://r.example.com/mirror'}}": "global.imageRegistry: oci://r.example.com/mirror must be a " +
 			"registry's host and path, without a scheme, since it becomes a part of the image's name: such as r.example.com/mirror",
+		"{podMonitor: {enabled: true}}": "podMonitor.enabled needs networkPolicy.namespaces: the namespace that Prometheus runs in",
 		"{configMap: mine, config: {memlock: 1Gi}}": "config and configMap both have the policy",
 		"{config: {rules: [{name: a, match: {namespaces: [a]}}, {name: a, match: {namespaces: [b]}}]}}": "config.rules[1].name: a is " +
 			"the name of an earlier rule as well",
