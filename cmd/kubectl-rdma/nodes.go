@@ -92,7 +92,7 @@ func (o *options) onNodes(name, short string, v view) *cobra.Command {
 				stdout, stderr, status, err := c.exec(pod, asks)
 				if apierrors.IsForbidden(err) {
 					return fmt.Errorf("%w: the chart's value execRole.enabled makes the Role nri-rdma-exec in namespace %s, which allows "+
-						"it: whoever has that may be root on the nodes", err, pod.Namespace)
+						"it, and its holder may be root on the nodes", err, pod.Namespace)
 				}
 				node := a.Node
 				*a = read(stdout, stderr, status, err)

@@ -43,6 +43,7 @@ type options struct {
 	config, name, index, socket, root string
 	handover                          string
 	podResourcesSocket, http          string
+	metrics, ready                    string
 	budget                            time.Duration
 	containerd, namespace             string
 	logLevel, logFormat               string
@@ -57,6 +58,8 @@ func main() {
 	case err != nil:
 		fmt.Fprintf(os.Stderr, "nri-rdma: %v; see 'nri-rdma --help'\n", err)
 		os.Exit(exitWrongCall)
+	case o.ready != "":
+		os.Exit(askReady(o.ready, os.Stdout))
 	case o.version:
 		if _, err := fmt.Println("nri-rdma", version); err != nil {
 			fmt.Fprintf(os.Stderr, "nri-rdma: cannot tell the version: %v\n", err)
@@ -103,7 +106,11 @@ func parseFlags(args []string) (options, error) {
 		"meet processes that replace each other in this `DIR`: the next one with the same DIR takes the connection to the "+
 			"runtime over, which does not notice; off by default")
 	f.StringVar(&o.http, "http", "",
-		"serve /metrics, /healthz and /readyz at this `ADDR`, as in 127.0.0.1:9797; off by default")
+		"serve /metrics, /healthz and /readyz at this `ADDR`, as in 127.0.0.1:9797 or unix:/run/nri-rdma.sock; off by default")
+	f.StringVar(&o.metrics, "http-registered", "",
+		"serve the same at this `ADDR` as well, once the plugin is registered: for processes that replace each other in one "+
+			"network; off by default")
+	f.StringVar(&o.ready, "ready", "", "ask the nri-rdma that serves --http at this Unix `SOCKET` whether it is ready, and exit")
 	f.StringVar(&o.containerd, "containerd-address", "",
 		"containerd's socket `PATH`, for CAP_IPC_LOCK; by default the usual paths below the root are tried")
 	f.StringVar(&o.namespace, "containerd-namespace", storedspec.DefaultNamespace,
@@ -206,6 +213,9 @@ func run(ctx context.Context, o options, log *logrus.Logger) error {
 			return err
 		}
 		defer stop()
+	}
+	if o.metrics != "" {
+		go serveRegistered(ctx, o.metrics, p, log, append(creation.collectors(), repair.collectors()...)...)
 	}
 	log.WithField("version", version).Info("nri-rdma starts")
 	defer log.Info("nri-rdma stopped")

@@ -63,19 +63,31 @@
 {{/* The probes: ready means registered with the runtime, or waiting behind a plugin that is, and able to look up device numbers. They have patience with a busy node: during an
 update, an old pod that is not ready is deleted before the new one is ready, and containers are created without the plugin. */}}
 {{- define "nri-rdma.probes" -}}
+{{- $name := index . 1 -}}
+{{- if (index . 0).Values.hostNetwork -}}
+# A port would be the node's, and two pods could not have it. No liveness: an exec fails whenever the runtime hangs. Not ready is who has
+# failed for five minutes: a restart of the runtime takes less.
+readinessProbe:
+  exec:
+    command: [/usr/local/bin/nri-rdma, --ready=/run/nri-rdma/{{ $name }}.sock]
+  periodSeconds: 10
+  timeoutSeconds: 5
+  failureThreshold: 30
+{{- else -}}
 readinessProbe:
   httpGet:
     path: /readyz
-    port: {{ . }}
+    port: {{ $name }}
   periodSeconds: 5
   timeoutSeconds: 5
   failureThreshold: 12
 livenessProbe:
   httpGet:
     path: /healthz
-    port: {{ . }}
+    port: {{ $name }}
   periodSeconds: 30
   timeoutSeconds: 10
+{{- end }}
 {{- end }}
 
 {{/* Secrets, as Kubernetes writes them or by their names. */}}
@@ -141,6 +153,10 @@ seLinuxOptions: {type: {{ include "nri-rdma.seLinuxType" . }}}
   readOnly: true
 - name: handover
   mountPath: /run/rdma-spec/handover
+{{- if .Values.hostNetwork }}
+- name: sockets
+  mountPath: /run/nri-rdma
+{{- end }}
 {{- end }}
 
 {{/* Where the policy is in the pod's template: every change of it is a rollout, and goes back with one. */}}
@@ -266,6 +282,11 @@ rdma-spec.github.io/policy
   hostPath:
     path: /run/rdma-spec/handover/{{ .Release.Namespace }}.{{ include "nri-rdma.fullname" . }}
     type: DirectoryOrCreate
+{{- if .Values.hostNetwork }}
+# Where the kubelet asks plugin and validator whether they are ready.
+- name: sockets
+  emptyDir: {sizeLimit: 1Mi}
+{{- end }}
 {{- end }}
 
 {{/* A list of words in CEL. The schema allows no quotes in them. */}}

@@ -175,6 +175,13 @@ var options = []option{
 	{name: "affinity of pods", values: "{affinity: {podAffinity: {}}, nodeFeatureDiscovery: {enabled: true, labels: [a/b]}}",
 		has: []string{"podAffinity: {}", `- {key: a/b`}},
 	{name: "priority", values: "{priorityClassName: ''}", lacks: []string{"priorityClassName:"}},
+	{
+		name: "the node's network", values: "{hostNetwork: true, hostNetworkMetrics: '127.0.0.1:9797', validator: {enabled: true}}",
+		has: []string{"hostNetwork: true", "- --http=unix:/run/nri-rdma/metrics.sock", "- --http=unix:/run/nri-rdma/validator.sock",
+			"- --http-registered=127.0.0.1:9797", "command: [/usr/local/bin/nri-rdma, --ready=/run/nri-rdma/metrics.sock]",
+			"command: [/usr/local/bin/nri-rdma, --ready=/run/nri-rdma/validator.sock]", "- name: sockets"},
+		lacks: []string{"livenessProbe:", "containerPort:", "- --http=:9797", "httpGet:"},
+	},
 	{name: "minReadySeconds", values: "{minReadySeconds: 600}", has: []string{"minReadySeconds: 600"}, lacks: []string{"minReadySeconds: 5"}},
 	{name: "a policy of one's own", values: "{configMap: policy-7}", has: []string{"name: policy-7", "items: [{key: config.yaml, path: config.yaml}]"},
 		lacks: []string{"rdma-spec.github.io/policy:", "- downwardAPI:"}},

@@ -241,8 +241,11 @@ func TestChecksSayWhy(t *testing.T) {
 		"{openshift: {enabled: true}, runtime: k3s}":                            "openshift.enabled needs runtime: crio, not k3s",
 		"{global: {imageRegistry: 'oci://r.example.com/mirror'}}": "global.imageRegistry: oci://r.example.com/mirror must be a " +
 			"registry's host and path, without a scheme, since it becomes a part of the image's name: such as r.example.com/mirror",
-		"{podMonitor: {enabled: true}}": "podMonitor.enabled needs networkPolicy.namespaces: the namespace that Prometheus runs in",
-		"{configMap: mine, config: {memlock: 1Gi}}": "config and configMap both have the policy",
+		"{hostNetwork: true, doctor: {enabled: true}}":                                      "hostNetwork has no ports for podMonitor.enabled and doctor.enabled",
+		"{hostNetwork: true, podMonitor: {enabled: true}, networkPolicy: {enabled: false}}": "hostNetwork has no ports",
+		"{hostNetworkMetrics: ':9797'}":                                                     "hostNetworkMetrics needs hostNetwork: true",
+		"{podMonitor: {enabled: true}}":                                                     "podMonitor.enabled needs networkPolicy.namespaces: the namespace that Prometheus runs in",
+		"{configMap: mine, config: {memlock: 1Gi}}":                                         "config and configMap both have the policy",
 		"{config: {rules: [{name: a, match: {namespaces: [a]}}, {name: a, match: {namespaces: [b]}}]}}": "config.rules[1].name: a is " +
 			"the name of an earlier rule as well",
 		"{enabled: false}": "as a dependency with condition: nri-rdma.enabled",
