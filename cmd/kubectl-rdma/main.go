@@ -58,7 +58,7 @@ type options struct {
 	rules                       *clientcmd.ClientConfigLoadingRules
 	overrides                   clientcmd.ConfigOverrides
 	namespace, selector, output string
-	all, outside                bool
+	all, outside, everywhere    bool
 	called                      bool // as it should be
 	status                      int
 }
@@ -68,8 +68,8 @@ func (o *options) command() *cobra.Command {
 		Use:   "rdma",
 		Short: "Look at RDMA on all nodes of a cluster",
 		Long: `Look at RDMA on all nodes of a cluster. status, doctor, and devices ask rdma-spec in the pods
-of the DaemonSet nri-rdma, and name the nodes that do not answer on standard error. resources
-asks the API server alone.
+of the DaemonSet nri-rdma, and name the nodes that do not answer on standard error: those that
+the DaemonSet selects, and those with an RDMA resource. resources asks the API server alone.
 
 Exit status: 0 if all is well, 2 for a wrong call, 3 if a node did not answer, else 1 if a
 problem was found, else 3 if a node could not look at everything.`,
@@ -80,6 +80,9 @@ problem was found, else 3 if a node could not look at everything.`,
 		SilenceErrors:      true,
 		SilenceUsage:       true,
 		PersistentPreRunE: func(*cobra.Command, []string) error {
+			if o.everywhere {
+				o.namespace = ""
+			}
 			if o.called = o.output == "table" || o.output == "json"; !o.called {
 				return errors.New("--output must be one of table, json")
 			}
@@ -88,10 +91,12 @@ problem was found, else 3 if a node could not look at everything.`,
 	}
 	f := root.PersistentFlags()
 	kubectl := clientcmd.RecommendedConfigOverrideFlags("")
-	kubectl.ContextOverrideFlags.Namespace.LongName = "" // resources has none
+	kubectl.ContextOverrideFlags.Namespace.LongName = "" // the kubeconfig's is for other objects
 	kubectl.Timeout.Default, kubectl.Timeout.Description = "20s", "how long a node may take to answer"
 	clientcmd.BindOverrideFlags(&o.overrides, f, kubectl)
 	f.StringVar(&o.rules.ExplicitPath, clientcmd.RecommendedConfigPathFlag, "", "the kubeconfig `FILE`")
+	f.StringVarP(&o.namespace, "namespace", "n", "rdma-spec", "the `NAMESPACE` of the DaemonSet; resources needs none")
+	f.BoolVarP(&o.everywhere, "all-namespaces", "A", false, "the DaemonSets of all namespaces")
 	f.StringVarP(&o.selector, "selector", "l", "", "only nodes with these `LABELS`")
 	f.StringVarP(&o.output, "output", "o", "table", "the `FORMAT` of the result: table, json")
 	status := o.onNodes("status", "List the RDMA containers of all nodes, and what they lack", statusView)

@@ -236,7 +236,8 @@ var planted = map[string]struct {
 		s.asDaemonSet()
 		s.plugin.Processes[0].ConfigError, s.plugin.Policy = `unknown field "memlok"`, agents.PolicyInForce{}
 	}, "plugin-config", "",
-		`see: kubectl -n rdma-spec get configmap nri-rdma -o jsonpath='{.data.config\.yaml}' | rdma-spec config check -`},
+		`see: kubectl -n rdma-spec get daemonset nri-rdma -o jsonpath='{.spec.template.metadata.annotations.rdma-spec\.github\.io/policy}' | ` +
+			`rdma-spec config check -`},
 	"the DaemonSet's plugin is not registered": {func(s *sick) {
 		s.asDaemonSet()
 		s.plugin.Policy.Lives = false
