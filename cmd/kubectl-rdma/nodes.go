@@ -20,6 +20,8 @@ import (
 	"golang.org/x/term"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/rdma-spec/rdma-spec/cmd/internal/cli"
 )
 
 // The DaemonSet's pods: their label, the container that has rdma-spec, and where that has the node's files.
@@ -31,6 +33,9 @@ const (
 
 // atOnce is how many nodes are asked side by side.
 const atOnce = 50
+
+// unanswered is the exit status where somebody has not answered, or not looked at everything.
+const unanswered = 3
 
 // answer is what a node says.
 type answer struct {
@@ -99,7 +104,7 @@ func (o *options) onNodes(name, short string, v view) *cobra.Command {
 		for i, node := range nodes {
 			group.Go(func() error {
 				answers[i] = read(c.exec(o.namespace, pods[node], asks))
-				if answers[i].Node = node; o.output == "json" {
+				if answers[i].Node = node; o.output == cli.FormatJSON {
 					answers[i].read.Containers, answers[i].read.Outside = nil, nil // the result has them
 				}
 				fmt.Fprintf(progress, "\r%d of %d nodes asked ", done.Add(1), len(nodes))
@@ -164,7 +169,7 @@ func (o *options) show(answers []answer, v view) error {
 	statuses := map[int]int{}
 	for _, a := range answers {
 		if a.Error != "" {
-			fmt.Fprintf(&notes, "kubectl-rdma: node %s does not answer: %s\n", a.Node, plain(a.Error))
+			fmt.Fprintf(&notes, "kubectl rdma: node %s does not answer: %s\n", a.Node, plain(a.Error))
 			continue
 		}
 		statuses[a.Status]++
@@ -176,20 +181,22 @@ func (o *options) show(answers []answer, v view) error {
 		}
 	}
 	for _, what := range slices.Sorted(maps.Keys(missed)) {
-		fmt.Fprintf(&notes, "kubectl-rdma: not seen on %s: %s\n", some(missed[what]), plain(what))
+		fmt.Fprintf(&notes, "kubectl rdma: not seen on %s: %s\n", some(missed[what]), plain(what))
 	}
 	answered := statuses[0] + statuses[1] + statuses[2] + statuses[3]
-	switch {
-	case answered < len(answers):
-		o.status = unanswered
-	case statuses[found] > 0:
-		o.status = found
-	case statuses[unanswered] > 0:
-		o.status = unanswered
-	}
 	err := o.write("nodes", answers, "NODE "+v.header, rows)
-	fmt.Fprintf(o.stderr, "%skubectl-rdma: %d of %d nodes answer\n", notes.String(), answered, len(answers))
-	return err
+	fmt.Fprintf(o.stderr, "%skubectl rdma: %d of %d nodes answer\n", notes.String(), answered, len(answers))
+	switch {
+	case err != nil:
+		return err
+	case answered < len(answers):
+		return cli.ExitStatus(unanswered)
+	case statuses[1] > 0:
+		return cli.ErrProblemFound
+	case statuses[unanswered] > 0:
+		return cli.ExitStatus(unanswered)
+	}
+	return nil
 }
 
 // view is the table of results of rdma-spec: its columns behind NODE, and its rows; all has those that are well.
