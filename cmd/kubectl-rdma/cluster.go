@@ -107,7 +107,7 @@ func (c *cluster) exec(pod types.NamespacedName, o *corev1.PodExecOptions) (stdo
 		VersionedParams(o, c.parameters).URL()
 	socket, err1 := remotecommand.NewWebSocketExecutor(c.config, http.MethodGet, url.String())
 	spdy, err2 := remotecommand.NewSPDYExecutor(c.config, http.MethodPost, url) // API servers before 1.31
-	var forbidden *apierrors.StatusError // by WebSocket, which gets: SPDY creates, and loses the kind of an error
+	var forbidden *apierrors.StatusError                                        // by WebSocket, which gets: SPDY creates, and loses the kind of an error
 	either, err3 := remotecommand.NewFallbackExecutor(socket, spdy, func(err error) bool {
 		if failed := (*httpstream.UpgradeFailureError)(nil); errors.As(err, &failed) && apierrors.IsForbidden(failed.Cause) {
 			errors.As(failed.Cause, &forbidden)
