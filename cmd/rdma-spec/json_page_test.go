@@ -19,7 +19,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/cli"
+	"github.com/rdma-spec/rdma-spec/cmd/internal/cli"
 	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/node/cri/critest"
 	"github.com/rdma-spec/rdma-spec/spec/hca/hcatest"
 	"github.com/rdma-spec/rdma-spec/test/testing/golden"
@@ -38,11 +38,11 @@ var results = []struct{ command, folder, name string }{
 	{"status", "cmd/rdma-spec/internal/status", "listed"},
 	{"doctor", "cmd/rdma-spec/internal/doctor", "Diagnosis"},
 	{"devices", "cmd/rdma-spec/internal/devices", "Inventory"},
-	{"explain", "cmd/rdma-spec/internal/explain", "explanation"},
+	{"explain", "cmd/internal/explain", "explanation"},
 	{"verify", "cmd/rdma-spec/internal/verify", "verification"},
 	{"repair", "cmd/rdma-spec/internal/repair", "repairs"},
 	{"configure", "cmd/rdma-spec/internal/configure", "result"},
-	{"config check", "cmd/rdma-spec/internal/config", "checked"},
+	{"config check", "cmd/internal/config", "checked"},
 	{"cdi list", "cmd/rdma-spec/internal/cdi", "cdiFiles"},
 }
 
@@ -253,8 +253,8 @@ func (r *reader) describe(folder string, file *ast.File, e ast.Expr) string {
 func title(g goType) string {
 	name := strings.ToUpper(g.name[:1]) + g.name[1:]
 	if other := map[goType]string{
-		{"cmd/rdma-spec/internal/explain", "Container"}:        "Explained container",
-		{"cmd/rdma-spec/internal/explain", "explainedPod"}:     "Explained pod",
+		{"cmd/internal/explain", "Container"}:                  "Explained container",
+		{"cmd/internal/explain", "explainedPod"}:               "Explained pod",
 		{"cmd/rdma-spec/internal/repair", "repairedContainer"}: "Repaired container",
 		{"cmd/rdma-spec/internal/node", "JudgedBy"}:            "Policy",
 		{"cmd/rdma-spec/internal/node/cri", "Identity"}:        "Runtime",

@@ -119,6 +119,13 @@ var planted = map[string]struct {
 		s.plugin, s.runtime().Handlers, s.files = agents.Plugin{}, s.runtime().Handlers[1:], hcatest.SoftRoCENode().Files()
 		s.containers, s.kubelet, s.cdi = node.Containers{}, agents.Kubelet{}, cdi.Files{}
 	}, "memlock-source", theRuntime, "rdma-spec configure plugin && systemctl daemon-reload"},
+	"only a sandboxed handler gives memlock": {func(s *sick) {
+		s.plugin, s.containers, s.runtime().Handlers[0].Sandboxed = agents.Plugin{}, node.Containers{}, true
+	}, "memlock-source", theRuntime, "rdma-spec configure plugin && "},
+	"only a sandboxed handler gives memlock, and it is the default one of an old containerd": {func(s *sick) {
+		s.plugin, s.containers, s.runtime().Version = agents.Plugin{}, node.Containers{}, "1.7.5"
+		s.asDefault().Sandboxed = true
+	}, "runtime-rlimits", theRuntime, "rdma-spec configure handler rdma --like runc --restart"},
 	"a base spec that is missing": {func(s *sick) {
 		s.runtime().Handlers[0] = runtime.Handler{Name: "rdma", BaseSpec: "/etc/containerd/rdma.json",
 			Error: "no such file or directory"}
@@ -229,7 +236,8 @@ var planted = map[string]struct {
 		s.asDaemonSet()
 		s.plugin.Processes[0].ConfigError, s.plugin.Policy = `unknown field "memlok"`, agents.PolicyInForce{}
 	}, "plugin-config", "",
-		`see: kubectl -n rdma-spec get configmap nri-rdma -o jsonpath='{.data.config\.yaml}' | rdma-spec config check -`},
+		`see: kubectl -n rdma-spec get daemonset nri-rdma -o jsonpath='{.spec.template.metadata.annotations.rdma-spec\.github\.io/policy}' | ` +
+			`rdma-spec config check -`},
 	"the DaemonSet's plugin is not registered": {func(s *sick) {
 		s.asDaemonSet()
 		s.plugin.Policy.Lives = false
