@@ -174,7 +174,7 @@ export default defineConfig({
     const seen = [...(text.split('\n## Messages\n')[1] ?? '').split('\n## ')[0].matchAll(/^- `(.*)`$/gm)].map(([, message]) => message)
     page.description = [first.replace(/\s+/g, ' ').replace(/\]\([^)]*\)|[`[*]/g, ''), ...seen].join(' ').slice(0, 300) || page.description
     if (page.filePath.startsWith('faults/') && seen.length) page.title = `${seen[0]} (${page.title})`
-    if (page.filePath === 'troubleshoot.md') page.frontmatter.aside = false // its tables are wide
+    if (['troubleshoot.md', 'comparison.md'].includes(page.filePath)) page.frontmatter.aside = false // their tables are wide
   },
   transformHead: ({ page, title, description }) => {
     const url = canonical + page.replace(/(index)?\.md$/, '')

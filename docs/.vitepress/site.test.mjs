@@ -163,7 +163,7 @@ const searches = {
   'smarter-device-manager': 'guide-sriov/',
   'LimitMEMLOCK': 'comparison/',
   'limits.conf': 'comparison/',
-  base_runtime_spec: 'without-nri/',
+  base_runtime_spec: 'comparison/',
   'port-active': 'faults/port-active/',
 }
 
