@@ -247,6 +247,10 @@ e2e: bin/rdma-node bin/e2e.test build $(if $(filter-out TestClusterDaemonSet,$(T
 	bin/rdma-node --parts $(if $(TEST),$(TEST_PARTS),all) --prepare
 	$(if $(TEST),bin/rdma-node --timeout 30m --parts $(TEST_PARTS) -- $(E2E) -test.run '^$(TEST)$$',go run ./test/suite $(subst :prepare,,$(subst :prepare-all,,$(filter node-%,$(PARTS) $(REST)))))
 
+recorded-node: bin/rdma-node bin/e2e.test build ## deploy/examples/node.tar.gz: a node whose RDMA container lacks memlock, as collect sees it
+	bin/rdma-node --timeout 30m --parts main --share deploy/examples --env RDMA_RECORD=/run/host-share/node.tar.gz -- \
+	  $(E2E) -test.run '^TestDoctorWithoutPlugin$$'
+
 # The node itself is tested anew where its sources have changed, and in CI.
 kit: bin/rdma-node ## tests of the node itself
 	go test $(if $(SUITE),-v) $(if $(CI),-count=1) $(NODETAGS) ./test/node/...

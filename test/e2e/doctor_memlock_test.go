@@ -40,6 +40,11 @@ func TestDoctorWithoutPlugin(t *testing.T) {
 		!strings.Contains(wrong[0].Text, "nothing on this node gives memlock") {
 		t.Errorf("without the plugin: %+v", wrong)
 	}
+	if file := os.Getenv("RDMA_RECORD"); file != "" { // make recorded-node
+		if _, stderr, status := call(t, "collect", "--to", file, "--patience", "1m"); status != 0 {
+			t.Errorf("collect: exit status %d\n%s", status, stderr)
+		}
+	}
 	startPlugin(t, "{}")
 	runContainer(t, pod, containerd.Container{Name: "adjusted", Devices: containerd.Verbs(0), User: 1000})
 	call(t, "repair", "ml/trainer") // what was created before
