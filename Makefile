@@ -117,7 +117,7 @@ check: deps $(LINTER) ## what to run after each change: linters and unit tests, 
 # no node runs while the node's kernel compiles. A UML node has one CPU. That of the cluster has a core for itself: in a node that gets a
 # third of one, an API server leaves other programs standing still for many seconds.
 PARTS := prepare=2 race=1 unit=1 node-main=1:prepare node-service=1:prepare nri=1 configure=1:prepare lint=1 mutations=1
-REST  := prepare-all=3 $(patsubst %,%:prepare-all,node-daemonset=3 node-tool=1 node-kubernetes=2 node-configure=1 node-faults=2 \
+REST  := prepare-all=3 $(patsubst %,%:prepare-all,node-daemonset=3 node-tool=1 node-kubernetes=2 node-configure=1 node-faults=2 node-edges=1 \
   node-upgrade=1 configure-older=1 site-test=1 node-crio=1 node-pair=2 node-runtimes=1 node-package=1 release-test=1 kit=1)
 SUITE_OF = FRESH=yes go run ./test/suite $(if $(filter uml,$(shell bin/rdma-node --parts test --which)),$(subst =2:,=1:,$(1)),$(1))
 
@@ -206,7 +206,8 @@ rpm:
 	@command -v rpm >/dev/null || { apt-get update -qq && apt-get install -y -qq --no-install-recommends rpm; }
 
 # What runs for long, or does several things at once. All packages are run nightly.
-RACE ?= ./plugin/... ./spec/hca $(addprefix ./cmd/,nri-rdma rdma-hook $(addprefix rdma-spec/internal/,cli collect doctor node/...))
+RACE ?= ./spec/hca ./plugin $(addprefix ./plugin/,breaker inventory limits localrpc podresources policy/inforce registration/... repair \
+  storedspec) $(addprefix ./cmd/,nri-rdma rdma-hook $(addprefix rdma-spec/internal/,cli collect doctor node/...))
 race: deps ## tests of what does several things at once, under the race detector
 	CGO_ENABLED=1 $(GOTEST) -race $(RACE)
 
@@ -252,6 +253,7 @@ kit: bin/rdma-node ## tests of the node itself
 
 # The parts of test/e2e, a node each.
 FAULTS     := ^Test(ContainerdRestarts|PluginKilled)
+EDGES      := ^Test(Generate|ExecProbesAreNotBelow|ConnectionManagerComesLate|Hotplug|LaunchedByContainerd|ManyAtOnce|NetdevOfAnotherNamespace|TwoContainerds|RegistersAfterALongStop|RuntimeThatMayNotRaiseLimits|Plugin(Stopped|ThatCannotWatch|OnAReadOnlyRoot|WhoseLogIsFull))$$
 CLUSTER    := ^Test(Kubelet|Cluster)
 DAEMONSET  := ^TestClusterDaemonSet$$
 DRA        := ^TestClusterDRA$$
@@ -269,7 +271,7 @@ MAIN       := ^containerd 2\.4
 INNODE     := -test.v -test.timeout 29m
 E2E        := bin/e2e.test $(INNODE)
 SERVICE    := ../../bin/service.test $(INNODE)
-.PHONY: node-faults node-kubernetes node-dra node-daemonset node-pair node-tool node-main node-runtimes node-versions node-crio node-emulated node-service node-upgrade node-package node-configure
+.PHONY: node-faults node-kubernetes node-dra node-daemonset node-pair node-tool node-main node-edges node-runtimes node-versions node-crio node-emulated node-service node-upgrade node-package node-configure
 node-faults: # the plugin and containerd die, again and again
 	$(NODE:1=2) -- $(E2E) -test.run '$(FAULTS)'
 node-kubernetes: # with a kubelet, and with an API server
@@ -282,8 +284,10 @@ node-pair: # two nodes that are joined by a cable
 	$(GOTEST) -count=1 $(NODETAGS) ./test/pair
 node-tool: # rdma-spec on a node and in a container
 	$(NODE) -- $(E2E) -test.run '$(TOOL)'
+node-edges: # rare circumstances, and long waits, on the main runtime
+	$(NODE) --parts main -- $(E2E) -test.run '$(EDGES)'
 node-main: # all else, on the main runtime
-	$(NODE) --parts main -- $(E2E) -test.skip '$(FAULTS)|$(CLUSTER)|$(CRIO)|$(CRITEST)|$(CONFIGURE)|$(PAIR)|$(TOOL)|$(APPARMOR)|$(DROPINS)'
+	$(NODE) --parts main -- $(E2E) -test.skip '$(FAULTS)|$(CLUSTER)|$(CRIO)|$(CRITEST)|$(CONFIGURE)|$(PAIR)|$(TOOL)|$(APPARMOR)|$(DROPINS)|$(EDGES)'
 node-crio: # CRI-O
 	$(NODE) -- $(E2E) -test.run '$(CRIO)'
 node-runtimes: # the oldest containerds, and crun

@@ -16,6 +16,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	requests "k8s.io/component-helpers/resource"
 
+	"github.com/rdma-spec/rdma-spec/cmd/internal/cli"
 	"github.com/rdma-spec/rdma-spec/plugin/policy/resource"
 )
 
@@ -48,18 +49,21 @@ A resource of which a node has no device is stale. The exit status is 1 if there
 				return err
 			}
 			var rows [][]string
+			stale := false
 			for _, h := range all {
 				held, pods := h.held()
 				rows = append(rows, []string{h.Node, h.Resource, strconv.FormatInt(h.Capacity, 10),
 					strconv.FormatInt(h.Allocatable, 10), strconv.FormatInt(held, 10), pods, h.Stale})
-				if h.Stale != "" {
-					o.status = found
-				}
+				stale = stale || h.Stale != ""
 			}
 			if len(all) == 0 {
-				fmt.Fprintln(o.stderr, "kubectl-rdma: no node has an RDMA resource: see that a device plugin runs")
+				fmt.Fprintln(o.stderr, "kubectl rdma: no node has an RDMA resource: see that a device plugin runs")
 			}
-			return o.write("resources", all, "NODE RESOURCE CAPACITY ALLOCATABLE HELD PODS STALE", rows)
+			err = o.write("resources", all, "NODE RESOURCE CAPACITY ALLOCATABLE HELD PODS STALE", rows)
+			if err == nil && stale {
+				return cli.ErrProblemFound
+			}
+			return err
 		},
 	}
 }
@@ -95,7 +99,7 @@ func (c *cluster) holdings(labels string, named []string) ([]*holding, error) {
 			}
 			key := [2]string{node, string(name)}
 			if all[key] == nil {
-				status := nodes[node]
+				status := nodes[node].Status
 				all[key] = &holding{Node: node, Resource: string(name), Pods: map[string]int64{},
 					Capacity: status.Capacity.Name(name, "").Value(), Allocatable: status.Allocatable.Name(name, "").Value()}
 			}
@@ -104,8 +108,8 @@ func (c *cluster) holdings(labels string, named []string) ([]*holding, error) {
 			}
 		}
 	}
-	for node, status := range nodes {
-		add(node, status.Capacity, "")
+	for name, node := range nodes {
+		add(name, node.Status.Capacity, "")
 	}
 	running := metav1.ListOptions{FieldSelector: "spec.nodeName!=,status.phase!=Succeeded,status.phase!=Failed"}
 	err = list(c, "pods", "", running, func(p *corev1.Pod) {

@@ -1,6 +1,8 @@
 // Copyright The rdma-spec Authors.
 // SPDX-License-Identifier: Apache-2.0
 
+//go:build linux
+
 package hca
 
 import (
@@ -24,9 +26,6 @@ const (
 	classHFI1  = "sys/class/hfi1_user"
 	classMisc  = "sys/class/misc"
 )
-
-// nodeTypeUnspecified is the node type in sysfs of what has verbs, and a transport that the kernel does not know.
-const nodeTypeUnspecified = "unspecified"
 
 // Scan takes the inventory of the node at root (see the package's documentation for roots). A node without RDMA
 // hardware or without the modules is an empty Inventory and no error; so is a folder that has no sys.
@@ -163,8 +162,6 @@ func diagnose(h HCA) []string {
 	}
 	return lines
 }
-
-const zeroGUID = "0000:0000:0000:0000"
 
 var (
 	guidForm = regexp.MustCompile(`^[0-9a-f]{4}(:[0-9a-f]{4}){3}$`)
