@@ -76,8 +76,8 @@ func (r Rule) checkShape() error {
 func (p *Policy) Costs() (all []string) {
 	for i, r := range p.config.Rules {
 		if len(r.Match.Resources) > 0 && coverGlobs(r.Match.Namespaces, []string{"*"}) {
-			all = append(all, fmt.Sprintf("rules[%d].match: it names resources for all namespaces, so every container of the node "+
-				"waits for the kubelet's answer when it starts: name the namespaces", i))
+			all = append(all, fmt.Sprintf("rules[%d].match: it names resources for all namespaces, so every container of the "+
+				"node waits for the kubelet's answer when it starts: name the namespaces", i))
 		}
 	}
 	return all

@@ -82,8 +82,8 @@ type Tools struct {
 }
 
 // tools are the vendors' commands by driver, with words that stand for the HCA. Broadcom's niccli takes the number that
-// niccli --list has for a card, which is not known here; the kernel's commands take its address. Those of Pensando are in
-// https://docs.amd.com/r/en-US/ug1854-vulcano-800-custom-ai-nic-ops-guide.
+// niccli --list has for a card, which is not known here; the kernel's commands take its address. Those of Pensando are
+// in https://docs.amd.com/r/en-US/ug1854-vulcano-800-custom-ai-nic-ops-guide.
 var tools = map[string]Tools{
 	"mlx5_core": {Link: "mlxlink -d PCI -p PORT", Errors: "mlxlink -d PCI -c", Module: "mlxlink -d PCI -m",
 		Heat: "mget_temp -d PCI", Firmware: "mlxfwmanager -d PCI -u -i FILE", Reset: "mlxfwreset -d PCI reset"},

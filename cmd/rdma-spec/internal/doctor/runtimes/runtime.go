@@ -278,7 +278,8 @@ func memlockSource(v *doctor.View) []doctor.Finding {
 				"The memlock that containers inherit from it is unknown: it does not run, or cannot be seen.")}
 		}
 		// base-spec-memlock says so
-		limited := slices.ContainsFunc(r.Handlers, func(h runtime.Handler) bool { return runtime.Low(h.Memlock) && !h.Sandboxed })
+		limited := slices.ContainsFunc(r.Handlers,
+			func(h runtime.Handler) bool { return runtime.Low(h.Memlock) && !h.Sandboxed })
 		if !runtime.Low(r.Memlock) || r.GivesMemlock() || limited || !r.Known {
 			return nil
 		}
