@@ -71,7 +71,7 @@ var searched = []struct{ message, cause, check string }{
 	{"cannot create cq", "memlock", "container-memlock"},
 	{"Failed to create a completion queue", "memlock", "container-memlock"},
 	{"RDMA_CM_EVENT_ADDR_ERROR", "no interface of the HCA", "container-netdev"},
-	{"crun: setrlimit", "rootless", ""},
+	{"crun: setrlimit", "may not raise", "runtime-rlimits"},
 	{"mlx5dv_get_data_direct_sysfs_path", "older than its NCCL", ""},
 	{"ttrpc: closed", "did not answer in time", "nri-timeouts"},
 	{"failed to handle event 4", "did not answer in time", "nri-timeouts"},

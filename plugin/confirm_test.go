@@ -19,6 +19,7 @@ import (
 	"github.com/rdma-spec/rdma-spec/plugin/inventory"
 	"github.com/rdma-spec/rdma-spec/plugin/limits"
 	"github.com/rdma-spec/rdma-spec/plugin/limits/limitstest"
+	"github.com/rdma-spec/rdma-spec/plugin/nritest"
 	"github.com/rdma-spec/rdma-spec/plugin/policy"
 	"github.com/rdma-spec/rdma-spec/plugin/repair"
 	"github.com/rdma-spec/rdma-spec/plugin/storedspec"
@@ -174,6 +175,69 @@ func TestConfirmed(t *testing.T) {
 			}
 			lines := linesAbout(p.log.String(), "ml/train-0")
 			if len(lines) != min(1, len(test.says)) {
+				t.Fatalf("%d lines:\n%s", len(lines), p.log)
+			}
+			for _, want := range test.says {
+				if !strings.Contains(lines[0], want) {
+					t.Errorf("the log does not say %q: %s", want, lines[0])
+				}
+			}
+			if left := p.owed.all(); len(left) > 0 {
+				t.Errorf("still owed: %v", left)
+			}
+		})
+	}
+}
+
+// On CRI-O, which stores no spec that can be read, the first process shows what its container got: it exists by then.
+// Where no process can be seen, the line says what was answered.
+func TestConfirmedOnCRIO(t *testing.T) {
+	for name, test := range map[string]struct {
+		has    []spec.Limit // of its processes
+		late   bool         // its device comes after the answer
+		hidden bool         // no process of a container can be seen
+		result string
+		says   []string
+	}{
+		"granted": {has: []spec.Limit{spec.Unlimited}, result: grantConfirmed,
+			says: []string{"level=info", "msg=adjusted", "memlock=unlimited"}},
+		"something else took it back": {has: []spec.Limit{8 << 20}, result: grantUnconfirmed,
+			says: []string{"level=warning", "not confirmed", "its memlock is 8Mi", "repair.mode: fix"}},
+		"no process yet": {result: grantUnconfirmed,
+			says: []string{"level=warning", "not confirmed", "none of its processes can be seen"}},
+		"a device comes late": {has: []spec.Limit{8 << 20}, late: true, result: grantUnconfirmed,
+			says: []string{"level=warning", "its memlock is 8Mi"}},
+		"a device comes late to one that has enough": {has: []spec.Limit{spec.Unlimited}, late: true, result: grantLate,
+			says: []string{"level=info", "adjusted", "CDI", "memlock=unlimited"}},
+		"no process can be seen": {has: []spec.Limit{spec.Unlimited}, hidden: true, result: grantAnswered,
+			says: []string{"msg=answered", "memlock=unlimited"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			root, kernel := hcatest.V100(t), limitstest.NewKernel(nil)
+			kernel.Hidden = test.hidden
+			runtime := nritest.New(t, "cri-o", "1.34.2")
+			runtime.Start(t)
+			p := run(t, Options{Socket: runtime.Socket, Policy: mustPolicy(t, "{}"), Inventory: inventoryOf(t, root),
+				Limits: limits.On(kernel)})
+			await.That(t, await.Patience, "registered", func() bool { return runtime.Synchronised() == 1 })
+			holder := verbsContainer(t, root)
+			holder.Id = limitstest.ID("main")
+			verbs := holder.Linux.Devices
+			if test.late {
+				holder.Linux.Devices = nil
+			}
+			runtime.Stores(func(ctr *api.Container, _ *api.ContainerAdjustment) {
+				ctr.Linux.Devices = verbs
+				if test.has != nil {
+					kernel.Run(ctr.Id, test.has...)
+				}
+			})
+			if _, err := runtime.Create(t.Context(), pod, holder); err != nil {
+				t.Fatal(err)
+			}
+			p.expectGrants(t, test.result)
+			lines := linesAbout(p.log.String(), "ml/train-0")
+			if len(lines) != 1 {
 				t.Fatalf("%d lines:\n%s", len(lines), p.log)
 			}
 			for _, want := range test.says {

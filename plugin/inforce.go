@@ -50,7 +50,7 @@ func (p *Plugin) policy() *policy.Policy { return p.inForce.Load().policy }
 // could not be read: the policy that containers were created by stays in force. Before there were any, the policy that
 // was last in force on this node goes on until the file can be read. If there is none, RDMA containers are refused.
 func (p *Plugin) Use(loaded *policy.Policy, source string, err error) {
-	p.use(&inForce{loaded, source, fromFile}, err)
+	p.prefer(&inForce{loaded, source, fromFile}, err)
 }
 
 // takeHandedOver puts in force what the runtime hands over, unless there is a configuration file. It treats errors as
@@ -64,10 +64,11 @@ func (p *Plugin) takeHandedOver(config, runtime string) {
 	if err != nil {
 		err = fmt.Errorf("%s: %w", source, err)
 	}
-	p.use(&inForce{handed, source, fromRuntime}, err)
+	p.prefer(&inForce{handed, source, fromRuntime}, err)
 }
 
-func (p *Plugin) use(next *inForce, err error) {
+// prefer puts a policy in force, unless the one in force comes from where counts more, or it could not be read.
+func (p *Plugin) prefer(next *inForce, err error) {
 	p.using.Lock()
 	defer p.using.Unlock()
 	log, current := p.Log.WithField("config", next.source), p.inForce.Load()
@@ -184,20 +185,20 @@ func (p *Plugin) publishAll(ctx context.Context) {
 func (p *Plugin) publishNow(registered bool) {
 	p.publishing.Lock()
 	defer p.publishing.Unlock()
-	p.unwritten = p.unwritten || registered
+	p.mustWrite = p.mustWrite || registered
 	current, write := p.inForce.Load(), p.Publisher.Keep
 	if current.policy.Missing() != nil {
 		return
 	}
 	p.keep(current.policy)
 	switch {
-	case p.unwritten:
+	case p.mustWrite:
 		write = p.Publisher.Write
 	case !p.Registered():
 		return
 	}
 	err := write(current.policy, current.source)
-	p.unwritten = p.unwritten && err != nil
+	p.mustWrite = p.mustWrite && err != nil
 	if err != nil && p.throttle.due(err.Error()) {
 		p.Log.WithError(err).Warn("the policy in force cannot be written for rdma-spec: its status and repair need " +
 			"--config here")
@@ -206,7 +207,7 @@ func (p *Plugin) publishNow(registered bool) {
 
 // keep keeps the policy in force, where this plugin is the registered one. publishing must be held.
 func (p *Plugin) keep(current *policy.Policy) {
-	if p.Keep == nil || current == p.kept || current.Text() == nil || !p.unwritten && !p.Registered() {
+	if p.Keep == nil || current == p.kept || current.Text() == nil || !p.mustWrite && !p.Registered() {
 		return
 	}
 	err := p.Keep(current.Text())

@@ -99,7 +99,7 @@ type Plugin struct {
 	refused      atomic.Pointer[refusal]
 	publish      chan struct{}  // receives when another policy is in force, or the plugin has registered
 	publishing   sync.Mutex     // held while the policy is written
-	unwritten    bool           // the plugin has registered, and has not written the policy since; publishing guards it
+	mustWrite    bool           // the plugin has registered, and has not written the policy since; publishing guards it
 	kept         *policy.Policy // that was kept last; publishing guards it
 	keepsSpecs   atomic.Bool    // the runtime stores specs that can be edited
 	confirms     atomic.Bool    // PostCreateContainer shows what containers got

@@ -124,6 +124,9 @@ func TestConfigOfStandardInput(t *testing.T) {
 		want        outcome
 	}{
 		{"rules: []", "config check -", outcome{0, "standard input is valid: 0 rules\n", ""}},
+		{"rules: [{match: {resources: [rdma/*]}}]", "config check -", outcome{0, "standard input is valid: 1 rule\n",
+			"standard input: warning: rules[0].match: it names resources for all namespaces, so every container of the node " +
+				"waits for the kubelet's answer when it starts: name the namespaces\n"}},
 		{"memlok: 1Gi", "config check -", outcome{1, "", "standard input: unknown field \"memlok\"\n"}},
 		{"memlok: 1Gi", "config show -", outcome{3, "", "rdma-spec: standard input: unknown field \"memlok\"\n"}},
 		{"rules: []", "config check - -o json", outcome{0, `{

@@ -16,16 +16,16 @@ import (
 // candidate selects. A container that holds devices of a device plugin gets no others.
 func (d *deciding) devices(candidates []*rule) ([]hca.Device, *Refusal) {
 	asked := d.request.devices
-	unasked := !slices.ContainsFunc(candidates, func(r *rule) bool { return !r.always }) // guard: least-always, else candidates[0].always
+	ruleInjects := !slices.ContainsFunc(candidates, func(r *rule) bool { return !r.always }) // guard: least-always, else candidates[0].always
 	switch {
 	case asked.none:
 		return nil, nil
 	case d.held != nil: // guard: allotment
 		return nil, d.notHeld(asked.names)
-	case asked.given() && !d.mayAsk() && !unasked: // guard: inject-namespace
+	case asked.given() && !d.mayAsk() && !ruleInjects: // guard: inject-namespace
 		return nil, refuse(CauseNamespace, "the annotation asks for devices, and namespace %s may not have any injected: "+
 			"add the namespace to inject.namespaces, or remove devices from the annotation", quoted(d.container.Namespace))
-	case !asked.given() && !unasked && (!d.mayAsk() || !d.annotated): // guard: inject-unasked
+	case !asked.given() && !ruleInjects && (!d.mayAsk() || !d.annotated): // guard: inject-unasked
 		return nil, nil
 	case d.unknown != nil: // guard: unknown
 		return nil, refuse(CauseHCA, devicesUnknown, oneLine(d.unknown.Error()))
@@ -35,7 +35,7 @@ func (d *deciding) devices(candidates []*rule) ([]hca.Device, *Refusal) {
 		return nil, refusal
 	}
 	warned := len(d.Warnings)
-	devices, refusal := d.inject(node, candidates, unasked)
+	devices, refusal := d.inject(node, candidates, ruleInjects)
 	if !node.Stale || refusal == nil && d.inPlace(devices) {
 		return devices, refusal
 	}
@@ -43,7 +43,7 @@ func (d *deciding) devices(candidates []*rule) ([]hca.Device, *Refusal) {
 	if node, refusal = d.inventory(d.facts.Again); refusal != nil {
 		return nil, refusal
 	}
-	devices, refusal = d.inject(node, candidates, unasked)
+	devices, refusal = d.inject(node, candidates, ruleInjects)
 	if refusal == nil && node.Stale && !d.inPlace(devices) { // guard: moved-again
 		refusal = refuse(CauseHCA, "the node's RDMA devices come and go: the creation is tried again")
 	}
@@ -60,11 +60,11 @@ func (d *deciding) inPlace(devices []hca.Device) bool {
 }
 
 // inject returns the devices of a node's HCAs that are injected, which may be asked for or not.
-func (d *deciding) inject(node *hca.Inventory, candidates []*rule, unasked bool) ([]hca.Device, *Refusal) {
+func (d *deciding) inject(node *hca.Inventory, candidates []*rule, ruleInjects bool) ([]hca.Device, *Refusal) {
 	if node.NetNSExclusive && !d.container.HostNetwork { // guard: netns-exclusive
 		const why = "the node's RDMA devices belong to network namespaces (netns_mode is exclusive), so an HCA of the " +
 			"host's cannot be opened in the container's"
-		if unasked && !d.request.devices.given() {
+		if ruleInjects && !d.request.devices.given() {
 			d.warn("no HCAs are injected: %s", why)
 			return nil, nil
 		}

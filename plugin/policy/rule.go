@@ -72,6 +72,17 @@ func (r Rule) checkShape() error {
 	return nil
 }
 
+// Costs says what a configuration costs containers that have nothing to do with RDMA; nothing for most.
+func (p *Policy) Costs() (all []string) {
+	for i, r := range p.config.Rules {
+		if len(r.Match.Resources) > 0 && coverGlobs(r.Match.Namespaces, []string{"*"}) {
+			all = append(all, fmt.Sprintf("rules[%d].match: it names resources for all namespaces, so every container of the "+
+				"node waits for the kubelet's answer when it starts: name the namespaces", i))
+		}
+	}
+	return all
+}
+
 // covers reports whether a rule matches everything that a later one does, as far as single globs show it: each of the
 // later rule's globs must be covered by one glob here, and where the later one leaves out namespaces or resources, they
 // must be left out here.

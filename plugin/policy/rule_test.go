@@ -112,6 +112,31 @@ func TestRules(t *testing.T) {
 }
 
 // A Policy is used by every request at once: the race detector looks on.
+// A rule by resource for all namespaces makes every container of the node wait for the kubelet.
+func TestCosts(t *testing.T) {
+	for text, want := range map[string]bool{
+		"rules: [{match: {resources: [rdma/*]}}]":                            true,
+		"rules: [{match: {namespaces: ['*'], resources: [rdma/*]}}]":         true,
+		"rules: [{match: {namespaces: [ml, 'm*'], resources: [rdma/*]}}]":    false,
+		"rules: [{match: {namespaces: [ml]}}]":                               false,
+		"rules: [{match: {namespaces: [a]}}, {match: {resources: [x/hca]}}]": true,
+		"{}": false,
+	} {
+		p, err := FromText([]byte(text))
+		if err != nil {
+			t.Fatal(err)
+		}
+		asked := false
+		c := Container{Namespace: "web", Pod: "p", Name: "c", Resources: func() ([]string, bool, error) {
+			asked = true
+			return nil, true, nil
+		}}
+		if p.Decide(c, Facts{}); asked != want || len(p.Costs()) > 0 != want {
+			t.Errorf("%s: the kubelet is asked: %t; it says %q", text, asked, p.Costs())
+		}
+	}
+}
+
 func TestPolicyIsSafeForConcurrentUse(t *testing.T) {
 	p := policyOf(t, rules)
 	node := testNodes(t)["V100"]

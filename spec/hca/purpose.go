@@ -81,17 +81,19 @@ type Tools struct {
 	Firmware, Reset      string // install a FILE, and make the card run what was installed
 }
 
-// tools are the vendors' commands by driver, with words that stand for the HCA.
+// tools are the vendors' commands by driver, with words that stand for the HCA. Broadcom's niccli takes the number that
+// niccli --list has for a card, which is not known here; the kernel's commands take its address. Those of Pensando are
+// in https://docs.amd.com/r/en-US/ug1854-vulcano-800-custom-ai-nic-ops-guide.
 var tools = map[string]Tools{
 	"mlx5_core": {Link: "mlxlink -d PCI -p PORT", Errors: "mlxlink -d PCI -c", Module: "mlxlink -d PCI -m",
 		Heat: "mget_temp -d PCI", Firmware: "mlxfwmanager -d PCI -u -i FILE", Reset: "mlxfwreset -d PCI reset"},
 	"mlx4_core": {Firmware: "mstflint -d PCI -i FILE burn"},
-	"bnxt_en": {Link: "niccli -dev PCI show", Errors: "ethtool -S NETDEV", Module: "ethtool -m NETDEV",
-		Firmware: "niccli -dev PCI install FILE"},
+	"bnxt_en": {Link: "ethtool NETDEV", Errors: "ethtool -S NETDEV", Module: "ethtool -m NETDEV",
+		Firmware: "devlink dev flash pci/PCI file FILE"},
 	"ice":  {Link: "ethtool NETDEV", Errors: "ethtool -S NETDEV", Module: "ethtool -m NETDEV", Firmware: "nvmupdate64e"},
 	"hfi1": {Link: "opainfo"},
 	"ionic": {Link: "nicctl show port", Errors: "ethtool -S NETDEV", Module: "ethtool -m NETDEV",
-		Firmware: "nicctl update firmware -i FILE", Reset: "nicctl reset card"},
+		Firmware: "nicctl update firmware", Reset: "nicctl reset card"},
 }
 
 // sameTools are drivers whose cards the commands of another one's vendor show.

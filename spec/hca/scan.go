@@ -242,8 +242,10 @@ func (t tree) attributes(on string, dir tree, h *HCA, found *problems) {
 const (
 	// NVSwitches is what HGX B200's HCAs of another purpose manage.
 	NVSwitches = "NVSwitches"
-	// ProductData is the file of a device with what its maker wrote on it, and ManagesNVSwitches is what it has there.
-	ProductData, ManagesNVSwitches = "vpd", "SMDL=SW_MNG"
+	// ProductData is the file of a device with what its maker wrote on it.
+	ProductData = "vpd"
+	// ManagesNVSwitches is what such an HCA has there.
+	ManagesNVSwitches = "SMDL=SW_MNG"
 )
 
 // deviceConnectX7 is the PCI device of HGX B200's HCAs for the management of its NVSwitches, as of its other ones.

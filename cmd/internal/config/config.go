@@ -75,7 +75,8 @@ the key.
 
 A rule that can never match, because an earlier rule matches all its containers, is a problem
 as well. The check does not notice it if several earlier rules together match all of them, or
-if both rules have globs with ? or [ ].
+if both rules have globs with ? or [ ]. A rule that makes every container of a node wait for the
+kubelet's answer, since it names resources and no namespaces, is a warning.
 
 The exit status is 1 if the configuration has a problem, and 3 if it cannot be read.`
 	format := cli.AddFormatFlag(check, cli.FormatText, cli.FormatJSON, cli.FormatYAML)
@@ -113,6 +114,8 @@ type checked struct {
 	Valid    bool     `json:"valid"`
 	Rules    int      `json:"rules"`
 	Problems []string `json:"problems"`
+	// Warnings are what a valid configuration costs containers that have nothing to do with RDMA.
+	Warnings []string `json:"warnings,omitempty"`
 }
 
 func checkConfig(stdin io.Reader, stdout, stderr io.Writer, file, format string) error {
@@ -122,7 +125,7 @@ func checkConfig(stdin io.Reader, stdout, stderr io.Writer, file, format string)
 	}
 	result := checked{Meta: cli.Result("ConfigCheck"), File: source, Problems: []string{}}
 	if err == nil {
-		result.Valid, result.Rules = true, len(p.Config().Rules)
+		result.Valid, result.Rules, result.Warnings = true, len(p.Config().Rules), p.Costs()
 	} else {
 		for problem := range strings.Lines(err.Error()) {
 			result.Problems = append(result.Problems,
@@ -133,6 +136,9 @@ func checkConfig(stdin io.Reader, stdout, stderr io.Writer, file, format string)
 	case format != cli.FormatText:
 		err = cli.WriteStructured(stdout, format, result)
 	case result.Valid:
+		for _, warning := range result.Warnings {
+			fmt.Fprintf(stderr, "%s: warning: %s\n", result.File, warning)
+		}
 		_, err = fmt.Fprintf(stdout, "%s is valid: %s\n", result.File, cli.Counted(result.Rules, "rule", "rules"))
 	default:
 		for _, problem := range result.Problems {

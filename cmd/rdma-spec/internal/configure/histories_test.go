@@ -140,6 +140,7 @@ func (h *history) configure(args string) bool {
 	}
 	for _, refusal := range []string{
 		`has no handler "`,                          // its model is gone
+		"has no runtime_type, and no pod of it",     // what is left of its model is its base spec, which is ours
 		"already has a handler",                     // somebody else's
 		"no validator for required plugins",         // in 1.7
 		"is written with dotted keys: put the line", // what a person has to do

@@ -69,6 +69,10 @@ func TestHealthyNodes(t *testing.T) {
 		"no runtime and no kubelet": func(s *sick) {
 			*s = sick{files: hcatest.RoCENode().Files(), unanswered: []string{"listing.json"}}
 		},
+		"a runtime that may not raise limits, and nothing gives more": func(s *sick) {
+			s.plugin, s.containers, s.files = agents.Plugin{}, node.Containers{}, hcatest.Node{NoRDMACM: true}.Files()
+			s.runtime().Handlers, s.runtime().Startable = nil, bytesOf(8<<20)
+		},
 		"a sandboxed handler with a low memlock beside an unlimited daemon": func(s *sick) {
 			s.plugin, s.containers = agents.Plugin{}, node.Containers{}
 			s.runtime().Handlers[0].Sandboxed, s.runtime().Handlers[0].Memlock = true, bytesOf(64<<10)

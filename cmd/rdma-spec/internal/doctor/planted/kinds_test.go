@@ -168,7 +168,7 @@ var sickKinds = []sickKind{
 		resources), nil, map[string]int{"iommu wrong": 1}, "0000:13:00.0", "iommu=pt"},
 	{"a Broadcom that has lost its link", mi300x, darkBroadcoms(2, 1).With(hcatest.Files{
 		"sys/devices/pci0000:20/0000:20:00.0/net/eth2/carrier_up_count": "1\n"}), nil, map[string]int{"port-active wrong": 1},
-		"DOWN (Disabled)", "niccli -dev 0000:20:00.0 show"},
+		"DOWN (Disabled)", "ethtool eth2"},
 	{"firmware of a Broadcom that failed", mi300x, logged("60 bnxt_en 0000:20:00.0 eth2: Detected firmware fatal condition, " +
 		"initiating reset"), nil, map[string]int{"hca-errors wrong": 1}, "Its firmware failed: once", "dmesg | grep 0000:20:00.0"},
 	{"a plane that has lost its link", gb300Planes, hcatest.Files{
@@ -189,7 +189,7 @@ var sickKinds = []sickKind{
 		"nobody cabled, with the plugin", darkRails(0, 8, "1: DOWN", "5: LinkUp"), nil, map[string]int{"port-active wrong": 8},
 		"of the 8 ports of its board", "mlxlink"},
 	{"three of eight rails dark, one for each MI300X", mi300x, darkBroadcoms(5, 3), nil, map[string]int{"port-active wrong": 3},
-		"its board has a port for each GPU", "niccli"},
+		"its board has a port for each GPU", "ethtool eth"},
 	{"two of eight rails at half the rate", b200, file(2, "port/rate", hdr+"\n").With(file(5, "port/rate", hdr+"\n")), nil,
 		map[string]int{"port-rate unknown": 2}, "200 Gb/sec", ""},
 	{"one of eight with a newer firmware", b200, file(3, "infiniband/mlx5_3/fw_ver", "28.43.1000\n"), nil,

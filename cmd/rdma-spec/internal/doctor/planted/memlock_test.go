@@ -4,11 +4,13 @@
 package planted
 
 import (
+	"errors"
 	"regexp"
 	"slices"
 	"strings"
 	"testing"
 
+	"github.com/rdma-spec/rdma-spec/cmd/internal/cli"
 	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/doctor"
 	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/node"
 	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/node/runtime"
@@ -214,6 +216,32 @@ func TestRestartsAreWithCare(t *testing.T) {
 				t.Errorf("%s: %s, %q: %s", name, f.Class, f.Care, f.Cure)
 			case strings.Contains(f.Cure, "configure") && strings.Contains(f.Cure, "systemctl restart"):
 				t.Errorf("%s: %s", name, f.Cure)
+			}
+		}
+	}
+}
+
+// Whatever else is unknown, a container that can register 64 KiB makes the doctor fail, and one whose process cannot be
+// seen is not called well.
+func TestStarvedIsNeverWell(t *testing.T) {
+	parts := []string{"runtimes.json", "plugin.json", "configured.json", "kubelet.json", "cdi.json"}
+	for unanswered := range 1 << len(parts) {
+		for name, registers := range map[string]*spec.Limit{"64 KiB": bytesOf(64 << 10), "unseen": nil} {
+			s := healthy()
+			s.starved(64 << 10).Registers = registers
+			for i, part := range parts {
+				if unanswered>>i&1 == 1 {
+					s.unanswered = append(s.unanswered, part)
+				}
+			}
+			found := s.look(t, software())
+			err := doctor.Concluded(found)
+			if registers != nil && !errors.Is(err, cli.ErrProblemFound) {
+				t.Errorf("%s, without %q: %v", name, s.unanswered, err)
+			}
+			i := slices.IndexFunc(found, func(f doctor.Finding) bool { return f.Check == "container-memlock" })
+			if want := map[bool]doctor.Status{true: doctor.Wrong, false: doctor.Unknown}[registers != nil]; found[i].Status != want {
+				t.Errorf("%s, without %q: %+v", name, s.unanswered, found[i])
 			}
 		}
 	}

@@ -225,7 +225,7 @@ var programs = []struct {
 		{[]string{
 			"crun: setrlimit `RLIMIT_MEMLOCK`: Operation not permitted",
 			"error setting rlimit type 8: operation not permitted",
-		}, "cdi.md#rootless-containers", "a rootless runtime may not raise the limit that it has itself"},
+		}, "runtime-rlimits cdi.md#rootless-containers", "the runtime may not raise the limit that it has itself"},
 		{[]string{
 			"dial unix /var/lib/kubelet/device-plugins/kubelet.sock: connect: no such file or directory",
 		}, "kubelet-root", ""},

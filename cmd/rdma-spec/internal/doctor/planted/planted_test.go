@@ -119,6 +119,9 @@ var planted = map[string]struct {
 		s.plugin, s.runtime().Handlers, s.files = agents.Plugin{}, s.runtime().Handlers[1:], hcatest.SoftRoCENode().Files()
 		s.containers, s.kubelet, s.cdi = node.Containers{}, agents.Kubelet{}, cdi.Files{}
 	}, "memlock-source", theRuntime, "rdma-spec configure plugin && systemctl daemon-reload"},
+	"a runtime that may not raise limits": {func(s *sick) {
+		s.runtime().Startable = bytesOf(8 << 20)
+	}, "runtime-rlimits", theRuntime, "rdma-spec configure limits containerd --restart"},
 	"only a sandboxed handler gives memlock": {func(s *sick) {
 		s.plugin, s.containers, s.runtime().Handlers[0].Sandboxed = agents.Plugin{}, node.Containers{}, true
 	}, "memlock-source", theRuntime, "rdma-spec configure plugin && "},

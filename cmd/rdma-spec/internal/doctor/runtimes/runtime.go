@@ -30,8 +30,12 @@ func runtimeObject(r runtime.Runtime) string { return "runtime " + cmp.Or(r.Sock
 
 // restartRuntime is the command that restarts the runtime.
 func restartRuntime(r runtime.Runtime) string {
-	return "systemctl restart " + strings.TrimSuffix(cmp.Or(r.Unit,
-		map[string]string{runtime.NameCRIO: "crio"}[r.Name], r.Name), ".service")
+	return "systemctl restart " + unitOf(r)
+}
+
+// unitOf is the unit of the runtime, or its usual one.
+func unitOf(r runtime.Runtime) string {
+	return strings.TrimSuffix(cmp.Or(r.Unit, map[string]string{runtime.NameCRIO: "crio"}[r.Name], r.Name), ".service")
 }
 
 // configureRuntime is commands that change the runtime's configuration, and restart it.
@@ -155,9 +159,8 @@ func runtimeChecks() []doctor.Check {
 		Needs: []string{"runtime-config", "base-spec"}, Look: criServes,
 	}, {
 		ID: "runtime-rlimits", Family: "runtime", Title: "Each runtime applies the rlimits that an NRI plugin sets.",
-		NoMessages: "ulimit -l shows the runtime's own limit in containers, although the plugin is registered",
-		Why:        "Containers start without the memlock that the plugin gives them, and nothing reports it.",
-		Look:       eachRuntime(runtimeRlimits),
+		Why:  "Containers start without the memlock that the plugin gives them, and nothing reports it.",
+		Look: runtimeRlimits,
 	}, {
 		ID: "memlock-source", Family: "runtime",
 		Title: "Something gives RDMA containers more memlock than the runtime's own limit.",
@@ -218,7 +221,21 @@ func criServes(v *doctor.View) []doctor.Finding {
 	return found
 }
 
-func runtimeRlimits(r runtime.Runtime, all []runtime.Runtime) []doctor.Finding {
+// runtimeRlimits looks at what a runtime makes of limits, wherever something gives more than it has itself.
+func runtimeRlimits(v *doctor.View) []doctor.Finding {
+	plugin, _ := v.Plugin() // plugin-runs says so
+	return eachRuntime(func(r runtime.Runtime, all []runtime.Runtime) []doctor.Finding {
+		if r.Startable == nil || !r.Startable.Finite() || !plugin.Installed() && !r.GivesMemlock() {
+			return dropsRlimits(r, all)
+		}
+		return append(dropsRlimits(r, all), doctor.Fault(runtimeObject(r), fmt.Sprintf("It has no CAP_SYS_RESOURCE in the "+
+			"node's user namespace, and its own hard limit is %s: a container with a higher memlock does not start, and the "+
+			"plugin gives no more.", r.Startable), "rdma-spec configure limits "+unitOf(r)+
+			" --restart").Paste())
+	})(v)
+}
+
+func dropsRlimits(r runtime.Runtime, all []runtime.Runtime) []doctor.Finding {
 	drops, since := r.DropsRlimits()
 	switch {
 	case r.Version == "":
@@ -261,7 +278,8 @@ func memlockSource(v *doctor.View) []doctor.Finding {
 				"The memlock that containers inherit from it is unknown: it does not run, or cannot be seen.")}
 		}
 		// base-spec-memlock says so
-		limited := slices.ContainsFunc(r.Handlers, func(h runtime.Handler) bool { return runtime.Low(h.Memlock) && !h.Sandboxed })
+		limited := slices.ContainsFunc(r.Handlers,
+			func(h runtime.Handler) bool { return runtime.Low(h.Memlock) && !h.Sandboxed })
 		if !runtime.Low(r.Memlock) || r.GivesMemlock() || limited || !r.Known {
 			return nil
 		}

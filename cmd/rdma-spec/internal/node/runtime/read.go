@@ -132,6 +132,9 @@ func (n *node) daemon(r *Runtime, p process.Process, units []string) {
 		if limit, err := limits.New(n.root).Memlock(p.PID); err == nil {
 			r.Memlock = &limit.Soft
 		}
+		if most, err := limits.New(n.root).Startable(p.PID); err == nil {
+			r.Startable = &most
+		}
 	}
 	for _, unit := range units {
 		if r.Unit == "" && process.HasUnit(n.root, unit) {

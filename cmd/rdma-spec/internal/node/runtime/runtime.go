@@ -48,6 +48,8 @@ type Runtime struct {
 	PID     int         `json:"pid,omitempty"`     // 0 where no process was found
 	Unit    string      `json:"unit,omitempty"`    // of systemd, where it is known
 	Memlock *spec.Limit `json:"memlock,omitempty"` // the daemon's own soft limit, which containers inherit
+	// Startable is the highest memlock of a container that it can start; nil where that is unknown.
+	Startable *spec.Limit `json:"startable,omitempty"`
 
 	Socket string `json:"socket,omitempty"`
 	Serves bool   `json:"serves"`          // CRI
