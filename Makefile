@@ -197,7 +197,7 @@ rpm:
 	@command -v rpm >/dev/null || { apt-get update -qq && apt-get install -y -qq --no-install-recommends rpm; }
 
 # What runs for long, or does several things at once. All packages are run nightly.
-RACE ?= ./plugin/... ./spec/hca $(addprefix ./cmd/,nri-rdma rdma-hook $(addprefix rdma-spec/internal/,cli collect doctor node/...))
+RACE ?= ./plugin/... ./spec/hca $(addprefix ./cmd/,nri-rdma rdma-hook internal/cli $(addprefix rdma-spec/internal/,collect doctor node/...))
 race: deps ## tests of what does several things at once, under the race detector
 	CGO_ENABLED=1 $(GOTEST) -race $(RACE)
 
