@@ -28,7 +28,7 @@ NODETAGS := -tags=grpcnotrace,node
 MEMORY   := GOGC=off GOMEMLIMIT=2GiB
 COMPILE  := $(MEMORY) go
 
-.PHONY: help build amd64 arm64 kubectl image notes push sbom packages release demo demo-picture node check vulnerabilities test test-rest test-all nightly prepare prepare-all parts deps unit release-test configure configure-older rpm race mutations mutations-random nri flakes handovers fuzz e2e kit churn busy critest bench bench-pods lint clean site site-deps site-test site-archive
+.PHONY: help build amd64 arm64 kubectl image notes push sbom packages release demo demo-picture node check vulnerabilities test test-rest test-all nightly prepare prepare-all parts deps unit release-test configure configure-older histories archives rpm race mutations mutations-random nri flakes handovers fuzz e2e kit churn busy critest bench bench-pods lint clean site site-deps site-test site-archive
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## /{printf "  make %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -117,7 +117,7 @@ check: deps $(LINTER) ## what to run after each change: linters and unit tests, 
 # no node runs while the node's kernel compiles. A UML node has one CPU. That of the cluster has a core for itself: in a node that gets a
 # third of one, an API server leaves other programs standing still for many seconds.
 PARTS := prepare=2 race=1 unit=1 node-main=1:prepare node-service=1:prepare nri=1 configure=1:prepare lint=1 mutations=1
-REST  := prepare-all=3 $(patsubst %,%:prepare-all,node-daemonset=3 node-tool=1 node-kubernetes=2 node-configure=1 node-faults=2 \
+REST  := prepare-all=3 $(patsubst %,%:prepare-all,node-daemonset=3 node-tool=1 node-kubernetes=2 node-configure=1 node-faults=2 node-edges=1 \
   node-upgrade=1 configure-older=1 site-test=1 node-crio=1 node-pair=2 node-runtimes=1 node-package=1 release-test=1 kit=1)
 SUITE_OF = FRESH=yes go run ./test/suite $(if $(filter uml,$(shell bin/rdma-node --parts test --which)),$(subst =2:,=1:,$(1)),$(1))
 
@@ -132,7 +132,8 @@ test-all: ## make test, then everything else: clusters, CRI-O, Podman and Docker
 	@$(MAKE) --no-print-directory test-rest
 
 nightly: deps bin/rdma-node ## what takes too long for make test-all: more packages, kernels and runtimes, more often
-	@RACE=./... $(call SUITE_OF,prepare-all=3 $(patsubst %,%:prepare-all,race=1 node-emulated=1 node-versions=1 node-dra=1 mutations-random=1))
+	@RACE=./... HISTORIES=200 $(call SUITE_OF,prepare-all=3 $(patsubst %,%:prepare-all,race=1 node-emulated=1 node-versions=1 \
+	  node-dra=1 mutations-random=1 histories=1 archives=1))
 	$(MAKE) --no-print-directory flakes handovers busy churn
 
 # What make test needs: the programs, and the node's main parts with its kernel. The kernel, in C, compiles beside what is written in Go.
@@ -187,7 +188,15 @@ configure: deps ## tests of what configure makes of a containerd's files, as the
 	$(GOTEST) -skip '$(OLDER)' $(ASKING)
 
 configure-older: # the same with older containerds, and beside NVIDIA's toolkit
-	$(GOTEST) -run '$(OLDER)' $(ASKING)
+	$(GOTEST) -run '$(OLDER)' -skip HistoriesOfANode $(ASKING)
+	@$(MAKE) --no-print-directory histories
+
+HISTORIES ?= 40
+histories: # what people, upgrades, and other tools do to a node, one after another by chance; RDMA_TEST_SEED chooses
+	$(GOTEST) -timeout 2h -run HistoriesOfANode ./cmd/rdma-spec/internal/configure -histories $(HISTORIES)
+
+archives: # the doctor's verdicts on archives of all nodes that its tests plant
+	$(GOTEST) -timeout 1h -run Archive ./cmd/rdma-spec/internal/doctor/planted -archives 1000
 
 # A module of its own, for its dependencies. go test does not see when files outside of it change.
 release-test: deps rpm # the chart, the image, packages, and all else that a release has
@@ -197,7 +206,8 @@ rpm:
 	@command -v rpm >/dev/null || { apt-get update -qq && apt-get install -y -qq --no-install-recommends rpm; }
 
 # What runs for long, or does several things at once. All packages are run nightly.
-RACE ?= ./plugin/... ./spec/hca $(addprefix ./cmd/,nri-rdma rdma-hook internal/cli $(addprefix rdma-spec/internal/,collect doctor node/...))
+RACE ?= ./spec/hca ./plugin $(addprefix ./plugin/,breaker inventory limits localrpc podresources policy/inforce registration/... repair \
+  storedspec) $(addprefix ./cmd/,nri-rdma rdma-hook internal/cli $(addprefix rdma-spec/internal/,collect doctor node/...))
 race: deps ## tests of what does several things at once, under the race detector
 	CGO_ENABLED=1 $(GOTEST) -race $(RACE)
 
@@ -243,6 +253,7 @@ kit: bin/rdma-node ## tests of the node itself
 
 # The parts of test/e2e, a node each.
 FAULTS     := ^Test(ContainerdRestarts|PluginKilled)
+EDGES      := ^Test(Generate|ExecProbesAreNotBelow|ConnectionManagerComesLate|Hotplug|LaunchedByContainerd|ManyAtOnce|NetdevOfAnotherNamespace|TwoContainerds|RegistersAfterALongStop|RuntimeThatMayNotRaiseLimits|Plugin(Stopped|ThatCannotWatch|OnAReadOnlyRoot|WhoseLogIsFull))$$
 CLUSTER    := ^Test(Kubelet|Cluster)
 DAEMONSET  := ^TestClusterDaemonSet$$
 DRA        := ^TestClusterDRA$$
@@ -260,7 +271,7 @@ MAIN       := ^containerd 2\.4
 INNODE     := -test.v -test.timeout 29m
 E2E        := bin/e2e.test $(INNODE)
 SERVICE    := ../../bin/service.test $(INNODE)
-.PHONY: node-faults node-kubernetes node-dra node-daemonset node-pair node-tool node-main node-runtimes node-versions node-crio node-emulated node-service node-upgrade node-package node-configure
+.PHONY: node-faults node-kubernetes node-dra node-daemonset node-pair node-tool node-main node-edges node-runtimes node-versions node-crio node-emulated node-service node-upgrade node-package node-configure
 node-faults: # the plugin and containerd die, again and again
 	$(NODE:1=2) -- $(E2E) -test.run '$(FAULTS)'
 node-kubernetes: # with a kubelet, and with an API server
@@ -273,8 +284,10 @@ node-pair: # two nodes that are joined by a cable
 	$(GOTEST) -count=1 $(NODETAGS) ./test/pair
 node-tool: # rdma-spec on a node and in a container
 	$(NODE) -- $(E2E) -test.run '$(TOOL)'
+node-edges: # rare circumstances, and long waits, on the main runtime
+	$(NODE) --parts main -- $(E2E) -test.run '$(EDGES)'
 node-main: # all else, on the main runtime
-	$(NODE) --parts main -- $(E2E) -test.skip '$(FAULTS)|$(CLUSTER)|$(CRIO)|$(CRITEST)|$(CONFIGURE)|$(PAIR)|$(TOOL)|$(APPARMOR)|$(DROPINS)'
+	$(NODE) --parts main -- $(E2E) -test.skip '$(FAULTS)|$(CLUSTER)|$(CRIO)|$(CRITEST)|$(CONFIGURE)|$(PAIR)|$(TOOL)|$(APPARMOR)|$(DROPINS)|$(EDGES)'
 node-crio: # CRI-O
 	$(NODE) -- $(E2E) -test.run '$(CRIO)'
 node-runtimes: # the oldest containerds, and crun

@@ -74,6 +74,7 @@ func (p *Plugin) Synchronize(_ context.Context, pods []*api.PodSandbox,
 	containers []*api.Container) ([]*api.ContainerUpdate, error) {
 	p.repair.Listed(listed(pods, containers), p.keepsSpecs.Load())
 	p.dropped(containers)
+	p.goOnAgain()
 	go p.publishNow(true) // the runtime waits for nothing but the list
 	p.Log.WithField("containers", len(containers)).Info("registered")
 	return nil, nil

@@ -40,6 +40,7 @@ func (p *Plugin) Understand(left json.RawMessage) (goOn func(), err error) {
 			p.owed.put(container, made)
 		}
 		p.repair.TakeOver(before.Repair, p.keepsSpecs.Load())
+		p.goOnAgain()
 		p.publishNow(true)
 	}, nil
 }

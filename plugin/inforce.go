@@ -71,6 +71,9 @@ func (p *Plugin) use(next *inForce, err error) {
 	p.using.Lock()
 	defer p.using.Unlock()
 	log, current := p.Log.WithField("config", next.source), p.inForce.Load()
+	if p.Deployment != "" && next.origin == fromFile && err != nil {
+		p.refused.Store(&refusal{err, next.source})
+	}
 	switch {
 	case current.origin > next.origin:
 		return
@@ -92,14 +95,16 @@ func (p *Plugin) use(next *inForce, err error) {
 // read.
 const asLastInForce = ", as it was last in force"
 
+// refusal is why a configuration that is read once is not in force.
+type refusal struct {
+	error
+	source string
+}
+
 // goOn puts in force what there is in place of a configuration that cannot be read.
 func (p *Plugin) goOn(next *inForce, why error, log logrus.FieldLogger) {
-	last, err := p.LastInForce()
+	err := p.goOnWithLast(next, log)
 	if err == nil {
-		next.policy, next.source = last.Policy, strings.TrimSuffix(last.Source, asLastInForce)+asLastInForce
-		p.put(next)
-		log.Errorf("the configuration cannot be read: until it can, the policy that was last in force on this node goes "+
-			"on, from %s", next.source)
 		return
 	}
 	if !errors.Is(err, fs.ErrNotExist) {
@@ -108,6 +113,30 @@ func (p *Plugin) goOn(next *inForce, why error, log logrus.FieldLogger) {
 	next.policy = policy.Missing(why)
 	p.put(next)
 	log.Error("the configuration cannot be read: until it can, RDMA containers are refused and all others are left alone")
+}
+
+// goOnWithLast puts the policy in force that was last in force on this node.
+func (p *Plugin) goOnWithLast(next *inForce, log logrus.FieldLogger) error {
+	last, err := p.LastInForce()
+	if err != nil {
+		return err
+	}
+	next.policy, next.source = last.Policy, strings.TrimSuffix(last.Source, asLastInForce)+asLastInForce
+	p.put(next)
+	log.Errorf("the configuration cannot be read: until it can, the policy that was last in force on this node goes "+
+		"on, from %s", next.source)
+	return nil
+}
+
+// goOnAgain reads once more what was last in force, where a configuration that is read once is refused: the process
+// before may have put another policy in force since.
+func (p *Plugin) goOnAgain() {
+	if r := p.refused.Load(); r != nil {
+		p.using.Lock()
+		defer p.using.Unlock()
+		next := &inForce{nil, r.source, fromFile}
+		_ = p.goOnWithLast(next, p.Log.WithField("config", r.source).WithError(r)) // what is in force stays
+	}
 }
 
 func (p *Plugin) put(next *inForce) {
@@ -134,9 +163,6 @@ const publishAgain = 30 * time.Second
 
 // publishAll publishes the policy in force on request, and every publishAgain, until the context is done.
 func (p *Plugin) publishAll(ctx context.Context) {
-	if p.Publisher == nil {
-		return
-	}
 	again := time.NewTicker(publishAgain)
 	defer again.Stop()
 	for {
@@ -145,6 +171,9 @@ func (p *Plugin) publishAll(ctx context.Context) {
 			return
 		case <-p.publish:
 		case <-again.C:
+			if p.policy().Missing() != nil {
+				p.goOnAgain()
+			}
 		}
 		p.publishNow(false)
 	}
@@ -160,6 +189,7 @@ func (p *Plugin) publishNow(registered bool) {
 	if current.policy.Missing() != nil {
 		return
 	}
+	p.keep(current.policy)
 	switch {
 	case p.unwritten:
 		write = p.Publisher.Write
@@ -171,5 +201,19 @@ func (p *Plugin) publishNow(registered bool) {
 	if err != nil && p.throttle.due(err.Error()) {
 		p.Log.WithError(err).Warn("the policy in force cannot be written for rdma-spec: its status and repair need " +
 			"--config here")
+	}
+}
+
+// keep keeps the policy in force, where this plugin is the registered one. publishing must be held.
+func (p *Plugin) keep(current *policy.Policy) {
+	if p.Keep == nil || current == p.kept || current.Text() == nil || !p.unwritten && !p.Registered() {
+		return
+	}
+	err := p.Keep(current.Text())
+	if err == nil {
+		p.kept = current
+	} else if p.throttle.due(err.Error()) {
+		p.Log.WithError(err).Warn("the policy in force cannot be kept: after a reboot, a configuration that cannot be read " +
+			"leaves RDMA containers refused")
 	}
 }

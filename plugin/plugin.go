@@ -36,7 +36,10 @@ type Options struct {
 	Socket string // the runtime's NRI socket
 	// Handover is the folder in which processes of the plugin that replace each other meet; empty: they do not.
 	Handover string
-	Log      logrus.FieldLogger
+	// Deployment is what the process belongs to and comes and goes with its configuration, which is read once; empty: the
+	// configuration is followed.
+	Deployment string
+	Log        logrus.FieldLogger
 
 	// Inventory is what is known of the node's HCAs. The caller runs it.
 	Inventory *inventory.Inventory
@@ -67,6 +70,8 @@ type Options struct {
 	LastInForce func() (*inforce.InForce, error)
 	// Publisher writes the policy in force for rdma-spec while the plugin is registered; nil: it is not written.
 	Publisher *inforce.Writer
+	// Keep writes the text of the policy in force while the plugin is registered, for LastInForce; nil: it is not kept.
+	Keep func(text []byte) error
 }
 
 // StoredSpecs edits the specs that a runtime has stored.
@@ -90,14 +95,16 @@ type Plugin struct {
 	facts        policy.Facts // for work beside the requests: it waits for no inventory
 	registration *registration.Registration
 	inForce      atomic.Pointer[inForce]
-	using        sync.Mutex    // held while another policy is put in force
-	publish      chan struct{} // receives when another policy is in force, or the plugin has registered
-	publishing   sync.Mutex    // held while the policy is written
-	unwritten    bool          // the plugin has registered, and has not written the policy since; publishing guards it
-	keepsSpecs   atomic.Bool   // the runtime stores specs that can be edited
-	confirms     atomic.Bool   // PostCreateContainer shows what containers got
-	unseen       atomic.Bool   // that it does not was said since the registration
-	startable    atomic.Uint64 // a spec.Limit, of the runtime that is served; 0: unknown
+	using        sync.Mutex // held while another policy is put in force
+	refused      atomic.Pointer[refusal]
+	publish      chan struct{}  // receives when another policy is in force, or the plugin has registered
+	publishing   sync.Mutex     // held while the policy is written
+	unwritten    bool           // the plugin has registered, and has not written the policy since; publishing guards it
+	kept         *policy.Policy // that was kept last; publishing guards it
+	keepsSpecs   atomic.Bool    // the runtime stores specs that can be edited
+	confirms     atomic.Bool    // PostCreateContainer shows what containers got
+	unseen       atomic.Bool    // that it does not was said since the registration
+	startable    atomic.Uint64  // a spec.Limit, of the runtime that is served; 0: unknown
 	owed         owed
 	throttle     throttle
 	metrics      *metrics
@@ -126,7 +133,8 @@ func New(o Options) *Plugin {
 	}
 	p.facts.Startable = func() spec.Limit { return spec.Limit(p.startable.Load()) }
 	p.registration = registration.New(p, registration.Options{
-		Name: o.Name, Index: o.Index, Socket: o.Socket, Handover: o.Handover, Log: o.Log,
+		Name: o.Name, Index: o.Index, Socket: o.Socket, Handover: o.Handover, Deployment: o.Deployment, Log: o.Log,
+		Yields: func() bool { return p.refused.Load() != nil && p.policy().Missing() != nil },
 		// A plugin that hangs for a while is better kept. A validator is not: each container of the node would wait for it,
 		// and then fail.
 		KeepConnected: !o.Validate,
@@ -192,6 +200,10 @@ func (p *Plugin) Ready() (state string, err error) {
 	}
 	if err := p.policy().Missing(); err != nil {
 		return "", fmt.Errorf("no configuration: RDMA containers are refused: %w", err)
+	}
+	// One that serves is ready: a DaemonSet's controller deletes an old pod that is not, before a new one can take over.
+	if r := p.refused.Load(); r != nil && !p.Registered() {
+		return "", fmt.Errorf("%s, and the configuration is refused: %w", state, r)
 	}
 	return state, p.Inventory.NumbersUnknown()
 }

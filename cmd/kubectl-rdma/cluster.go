@@ -13,10 +13,13 @@ import (
 	"net/http"
 	"time"
 
+	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/serializer"
+	"k8s.io/apimachinery/pkg/types"
 	_ "k8s.io/client-go/plugin/pkg/client/auth" // kubeconfigs that log in by OIDC
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
@@ -26,7 +29,7 @@ import (
 	"k8s.io/streaming/pkg/httpstream"
 )
 
-// cluster is an API server, asked for nodes and pods alone: clients for all objects would double the program.
+// cluster is an API server, asked for nodes, pods, and DaemonSets alone: clients for all objects would double the program.
 type cluster struct {
 	context.Context
 	config     *rest.Config
@@ -40,7 +43,7 @@ func (o *options) connect(ctx context.Context) (*cluster, error) {
 		return nil, err
 	}
 	scheme := runtime.NewScheme()
-	if err := corev1.AddToScheme(scheme); err != nil {
+	if err := errors.Join(corev1.AddToScheme(scheme), appsv1.AddToScheme(scheme)); err != nil {
 		return nil, err
 	}
 	config.APIPath, config.GroupVersion = "/api", &corev1.SchemeGroupVersion
@@ -51,10 +54,14 @@ func (o *options) connect(ctx context.Context) (*cluster, error) {
 	return &cluster{ctx, config, core, runtime.NewParameterCodec(scheme)}, err
 }
 
-// list gets nodes or pods page by page: together, those of a large cluster would take hundreds of megabytes.
+// list gets objects page by page: together, those of a large cluster would take hundreds of megabytes.
 func list[T runtime.Object](c *cluster, resource, namespace string, which metav1.ListOptions, do func(T)) error {
 	pages := pager.New(func(ctx context.Context, page metav1.ListOptions) (runtime.Object, error) {
-		return c.core.Get().NamespaceIfScoped(namespace, namespace != "").Resource(resource).
+		get := c.core.Get()
+		if resource == daemonSets {
+			get = get.AbsPath("/apis/apps/v1")
+		}
+		return get.NamespaceIfScoped(namespace, namespace != "").Resource(resource).
 			VersionedParams(&page, c.parameters).Do(ctx).Get()
 	})
 	pages.PageBufferSize = 1
@@ -70,10 +77,13 @@ func list[T runtime.Object](c *cluster, resource, namespace string, which metav1
 	return nil
 }
 
-// nodes returns the nodes with the labels.
-func (c *cluster) nodes(labels string) (map[string]corev1.NodeStatus, error) {
-	all := map[string]corev1.NodeStatus{}
-	err := list(c, "nodes", "", metav1.ListOptions{LabelSelector: labels}, func(n *corev1.Node) { all[n.Name] = n.Status })
+// nodes returns the nodes with the labels, with what decides which pods they get.
+func (c *cluster) nodes(labels string) (map[string]*corev1.Node, error) {
+	all := map[string]*corev1.Node{}
+	err := list(c, "nodes", "", metav1.ListOptions{LabelSelector: labels}, func(n *corev1.Node) {
+		n.Annotations, n.ManagedFields, n.Status.Images = nil, nil, nil
+		all[n.Name] = n
+	})
 	return all, err
 }
 
@@ -90,14 +100,18 @@ func (s *said) Write(text []byte) (int, error) {
 }
 
 // exec runs a command in a container, and returns what it says and its exit status.
-func (c *cluster) exec(namespace, pod string, o *corev1.PodExecOptions) (stdout, stderr []byte, status int, err error) {
+func (c *cluster) exec(pod types.NamespacedName, o *corev1.PodExecOptions) (stdout, stderr []byte, status int, err error) {
 	ctx, cancel := context.WithTimeout(c, cmp.Or(c.config.Timeout, time.Hour))
 	defer cancel()
-	url := c.core.Get().Namespace(namespace).Resource("pods").Name(pod).SubResource("exec").
+	url := c.core.Get().Namespace(pod.Namespace).Resource("pods").Name(pod.Name).SubResource("exec").
 		VersionedParams(o, c.parameters).URL()
 	socket, err1 := remotecommand.NewWebSocketExecutor(c.config, http.MethodGet, url.String())
 	spdy, err2 := remotecommand.NewSPDYExecutor(c.config, http.MethodPost, url) // API servers before 1.31
+	var forbidden *apierrors.StatusError                                        // by WebSocket, which gets: SPDY creates, and loses the kind of an error
 	either, err3 := remotecommand.NewFallbackExecutor(socket, spdy, func(err error) bool {
+		if failed := (*httpstream.UpgradeFailureError)(nil); errors.As(err, &failed) && apierrors.IsForbidden(failed.Cause) {
+			errors.As(failed.Cause, &forbidden)
+		}
 		return httpstream.IsUpgradeFailure(err) || httpstream.IsHTTPSProxyError(err)
 	})
 	if err := errors.Join(err1, err2, err3); err != nil {
@@ -111,6 +125,9 @@ func (c *cluster) exec(namespace, pod string, o *corev1.PodExecOptions) (stdout,
 	}
 	if ended := (exec.CodeExitError{}); errors.As(err, &ended) {
 		status, err = ended.Code, nil
+	}
+	if err != nil && forbidden != nil {
+		err = forbidden
 	}
 	return out.Bytes(), notes.Bytes(), status, err
 }

@@ -15,6 +15,7 @@ import (
 	"strings"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 	"k8s.io/client-go/tools/clientcmd"
 
 	"github.com/rdma-spec/rdma-spec/cmd/internal/cli"
@@ -36,12 +37,11 @@ func run(args []string, stdin io.Reader, stdout, stderr io.Writer) int {
 
 // options are a call: its flags.
 type options struct {
-	stdout, stderr      io.Writer
-	rules               *clientcmd.ClientConfigLoadingRules
-	overrides           clientcmd.ConfigOverrides
-	namespace, selector string
-	output              string
-	all, outside        bool
+	stdout, stderr              io.Writer
+	rules                       *clientcmd.ClientConfigLoadingRules
+	overrides                   clientcmd.ConfigOverrides
+	namespace, selector, output string
+	all, outside, everywhere    bool
 }
 
 func (o *options) command() *cobra.Command {
@@ -50,7 +50,8 @@ func (o *options) command() *cobra.Command {
 		Short: "Look at RDMA on all nodes of a cluster, and at manifests of pods",
 		Long: `Look at RDMA on all nodes of a cluster, and at manifests of pods. status, doctor, and devices
 ask rdma-spec in the pods of the DaemonSet nri-rdma, and name the nodes that do not answer on
-standard error. resources asks the API server alone, explain and config ask nobody.
+standard error: those that the DaemonSet selects, and those with an RDMA resource. resources asks
+the API server alone, explain and config ask nobody.
 
 Exit status: 0 if all is well, 2 for a wrong call, 3 if a node did not answer, else 1 if a
 problem was found, else 3 if a node could not look at everything.`,
@@ -58,7 +59,11 @@ problem was found, else 3 if a node could not look at everything.`,
 		Annotations:        map[string]string{cobra.CommandDisplayNameAnnotation: "kubectl rdma"},
 		CompletionOptions:  cobra.CompletionOptions{DisableDefaultCmd: true},
 		DisableSuggestions: true,
+		TraverseChildren:   true, // as in kubectl, flags may be before the subcommand
+		Args:               cobra.NoArgs,
+		RunE:               func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
+	o.clusterFlags(root.Flags())
 	root.AddGroup(&cobra.Group{ID: cli.GroupNode, Title: "In a cluster:"},
 		&cobra.Group{ID: cli.GroupPod, Title: "For a pod:"},
 		&cobra.Group{ID: cli.GroupConfiguration, Title: "Configuration:"})
@@ -78,16 +83,27 @@ problem was found, else 3 if a node could not look at everything.`,
 
 // inCluster adds what the commands that ask a cluster have.
 func (o *options) inCluster(cmd *cobra.Command) {
-	f := cmd.Flags()
+	o.clusterFlags(cmd.Flags())
+	format := cli.AddFormatFlag(cmd, cli.FormatTable, cli.FormatJSON)
+	cmd.GroupID = cli.GroupNode
+	cmd.PreRun = func(*cobra.Command, []string) {
+		o.output = format.Format
+		if o.everywhere {
+			o.namespace = ""
+		}
+	}
+}
+
+// clusterFlags adds the flags that say which cluster is asked, and which of its nodes.
+func (o *options) clusterFlags(f *pflag.FlagSet) {
 	kubectl := clientcmd.RecommendedConfigOverrideFlags("")
-	kubectl.ContextOverrideFlags.Namespace.LongName = "" // resources has none
+	kubectl.ContextOverrideFlags.Namespace.LongName = "" // the kubeconfig's is for other objects
 	kubectl.Timeout.Default, kubectl.Timeout.Description = "20s", "how long a node may take to answer"
 	clientcmd.BindOverrideFlags(&o.overrides, f, kubectl)
 	f.StringVar(&o.rules.ExplicitPath, clientcmd.RecommendedConfigPathFlag, "", "the kubeconfig `FILE`")
+	f.StringVarP(&o.namespace, "namespace", "n", "rdma-spec", "the `NAMESPACE` of the DaemonSet; resources needs none")
+	f.BoolVarP(&o.everywhere, "all-namespaces", "A", false, "the DaemonSets of all namespaces")
 	f.StringVarP(&o.selector, "selector", "l", "", "only nodes with these `LABELS`")
-	format := cli.AddFormatFlag(cmd, cli.FormatTable, cli.FormatJSON)
-	cmd.GroupID = cli.GroupNode
-	cmd.PreRun = func(*cobra.Command, []string) { o.output = format.Format }
 }
 
 // write writes a result: for programs, or as a table.

@@ -6,9 +6,11 @@ package main
 import (
 	"encoding/json"
 	"fmt"
+	"net/http"
 	"os/exec"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -43,10 +45,21 @@ const (
 // fleet is a server with so many nodes, on each of which a pod of the DaemonSet runs.
 func fleet(nodes int) *server {
 	s := &server{says: map[string]says{}}
+	s.set("rdma-spec", corev1.PodSpec{Tolerations: []corev1.Toleration{{Operator: corev1.TolerationOpExists}}})
 	for i := range nodes {
 		s.add(fmt.Sprintf("n%04d", i), fmt.Sprintf("p%04d", i), true)
 	}
 	return s
+}
+
+// set adds a DaemonSet.
+func (s *server) set(namespace string, pod corev1.PodSpec) *appsv1.DaemonSet {
+	d := appsv1.DaemonSet{ObjectMeta: metav1.ObjectMeta{Name: "nri-rdma", Namespace: namespace}}
+	d.Labels = map[string]string{"app.kubernetes.io/part-of": "rdma-spec"}
+	pod.Containers = []corev1.Container{{Name: container}}
+	d.Spec.Template.Spec = pod
+	s.sets = append(s.sets, d)
+	return &s.sets[len(s.sets)-1]
 }
 
 // add adds a node, unless it is "", and a pod of the DaemonSet.
@@ -56,6 +69,7 @@ func (s *server) add(node, pod string, ready bool) *corev1.Pod {
 	}
 	p := corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: pod, Namespace: "rdma-spec"}, Spec: corev1.PodSpec{NodeName: node}}
 	p.Labels = map[string]string{"app.kubernetes.io/part-of": "rdma-spec"}
+	p.Spec.Containers = []corev1.Container{{Name: container}}
 	p.Status.Phase = corev1.PodRunning
 	if ready {
 		p.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodReady, Status: corev1.ConditionTrue}}
@@ -72,6 +86,70 @@ func (c call) expect(t *testing.T, status int, stdout, stderr string) {
 	}
 	if diff := cmp.Diff(stderr, c.stderr); diff != "" {
 		t.Errorf("standard error, -want +got:\n%s", diff)
+	}
+}
+
+// Who should answer are the nodes that the DaemonSet selects and those with a resource, not those whose pods answer. The
+// others are named, equal reasons once.
+func TestWhoShouldAnswer(t *testing.T) {
+	s := fleet(3)
+	s.says[""] = says{stdout: wellStatus}
+	s.set("other", corev1.PodSpec{NodeSelector: map[string]string{"pool": "b"}})
+	for i := range 497 {
+		s.nodes = append(s.nodes, corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("x%04d", i)}})
+	}
+	const header = "NODE  POD  CONTAINER  MEMLOCK  IPC_LOCK  USE  STATE  WHY\n"
+	s.rdma(t, "status").expect(t, 3, header, "kubectl rdma: 497 nodes do not answer: x0000,x0001,x0002,x0003,493 more: "+noPod+
+		"\nkubectl rdma: 3 of 500 nodes answer\n")
+	s.sets[0].Spec.Template.Spec = corev1.PodSpec{NodeSelector: map[string]string{"pool": "a"}, Containers: []corev1.Container{{Name: container}}}
+	s.nodes[3].Labels = map[string]string{"pool": "a"}
+	s.nodes[3].Spec.Taints = []corev1.Taint{{Key: "node.kubernetes.io/not-ready", Effect: corev1.TaintEffectNoExecute}}
+	s.nodes[4].Labels = map[string]string{"pool": "a"}
+	s.nodes[4].Spec.Taints = []corev1.Taint{{Key: "gpu", Effect: corev1.TaintEffectNoSchedule}}
+	s.nodes[5].Status.Capacity = gives(map[string]int64{"rdma/shared": 1})
+	s.nodes[6].Status.Capacity = gives(map[string]int64{"openshift.io/mlxnics": 1})
+	const one = "kubectl rdma: node x0000 does not answer: " + noPod + "\n"
+	s.rdma(t, "status").expect(t, 3, header, one+"kubectl rdma: node x0002 does not answer: no DaemonSet of nri-rdma selects it, and it "+
+		"has the resource rdma/shared\nkubectl rdma: 3 of 5 nodes answer\n")
+	s.sets[0].Annotations = map[string]string{resourcesKey: "openshift.io/*,other/*"} // the chart's admission.resources
+	const named = "kubectl rdma: node x0003 does not answer: no DaemonSet of nri-rdma selects it, and it has the resource openshift.io/mlxnics\n"
+	s.rdma(t, "status").expect(t, 3, header, one+named+"kubectl rdma: 3 of 5 nodes answer\n")
+	s.nodes[7].Labels = map[string]string{"pool": "b"}
+	for _, args := range []string{"-A status", "status --all-namespaces"} {
+		s.rdma(t, strings.Fields(args)...).expect(t, 3, header, "kubectl rdma: 2 nodes do not answer: x0000,x0004: "+noPod+"\n"+
+			named+"kubectl rdma: 3 of 6 nodes answer\n")
+	}
+	var result struct{ Nodes []answer }
+	if err := json.Unmarshal([]byte(s.rdma(t, "status", "-o", "json").stdout), &result); err != nil || len(result.Nodes) != 5 ||
+		result.Nodes[3].Error != noPod || result.Nodes[3].Status != 3 {
+		t.Errorf("%v: %+v", err, result)
+	}
+}
+
+// Who may not list nodes gets the DaemonSet's number. Who may not exec learns so once, and which Role allows it.
+func TestMayNot(t *testing.T) {
+	s := fleet(3)
+	s.says[""] = says{stdout: wellStatus}
+	s.sets[0].Status.DesiredNumberScheduled = 5
+	s.may = func(r *http.Request) bool { return !strings.HasSuffix(r.URL.Path, "/nodes") }
+	if got := s.rdma(t, "status"); got.status != 3 || !strings.HasSuffix(got.stderr, "is unknown\nkubectl rdma: 3 of 5 nodes answer\n") ||
+		!strings.HasPrefix(got.stderr, "kubectl rdma: cannot list nodes: you may not: nodes: which nodes") {
+		t.Errorf("%+v", got)
+	}
+	s = fleet(500)
+	s.delay = 50 * time.Millisecond
+	var refused atomic.Int64
+	s.may = func(r *http.Request) bool {
+		if strings.HasSuffix(r.URL.Path, "/exec") {
+			refused.Add(1)
+			return false
+		}
+		return true
+	}
+	got := s.rdma(t, "status")
+	const role = "the chart's value execRole.enabled makes the Role nri-rdma-exec in namespace rdma-spec"
+	if got.status != 3 || got.stdout != "" || strings.Count(got.stderr, "\n") != 1 || !strings.Contains(got.stderr, role) || refused.Load() > 3*atOnce {
+		t.Errorf("%d execs were refused: %+v", refused.Load(), got)
 	}
 }
 
@@ -142,6 +220,9 @@ func TestDoctor(t *testing.T) {
 	for i := range s.pods {
 		s.pods[i].Namespace = "other"
 	}
+	s.set("other", corev1.PodSpec{})
+	s.add("a", "reporter", true).Namespace = "other" // of deploy/node-readiness, which has the label as well
+	s.pods[len(s.pods)-1].Spec.Containers[0].Name = "reporter"
 	s.rdma(t, "doctor", "-l", "rdma=true", "--context", "test", "-n", "other").expect(t, 1, `NODE  CHECK        STATUS   OBJECT             TEXT                                      CURE
 a     port-active  wrong    HCA mlx5_0 port 1  It is DOWN.                               paste: ip link set ib0 up
 a     port-rate    ignored  HCA mlx5_1 port 1  It is slow (ignored: it is for storage).  by hand: replace it
@@ -269,7 +350,6 @@ func TestWrongCalls(t *testing.T) {
 		"explain -f - -n ml":       "unknown shorthand flag: 'n'",
 		"status --context":         "flag needs an argument",
 		"doctor --only port-state": "unknown flag: --only",
-		"resources -n ml":          "unknown shorthand flag: 'n'",
 	} {
 		if got := s.rdma(t, strings.Fields(args)...); got.stdout != "" || got.status != 2 ||
 			!strings.HasPrefix(got.stderr, "kubectl rdma: "+want) || strings.Count(got.stderr, "\n") != 1 {
@@ -277,7 +357,8 @@ func TestWrongCalls(t *testing.T) {
 		}
 	}
 	for args, want := range map[string]string{
-		"status -n none":              "no pod of the DaemonSet nri-rdma runs in namespace none: set --namespace",
+		"status -n none":              "no pod of the DaemonSet nri-rdma runs in namespace none: set --namespace, or --all-namespaces",
+		"-n none status":              "no pod of the DaemonSet nri-rdma runs in namespace none",
 		"status -l a=b":               "no pod of the DaemonSet nri-rdma runs in namespace rdma-spec on a node with a=b: set --namespace",
 		"status --context nothing":    `context "nothing" does not exist`,
 		"status --request-timeout=-x": "Invalid timeout",

@@ -19,16 +19,9 @@ import (
 	"golang.org/x/sync/errgroup"
 	"golang.org/x/term"
 	corev1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
 	"github.com/rdma-spec/rdma-spec/cmd/internal/cli"
-)
-
-// The DaemonSet's pods: their label, the container that has rdma-spec, and where that has the node's files.
-const (
-	podLabel  = "app.kubernetes.io/part-of=rdma-spec"
-	container = "nri-rdma"
-	hostRoot  = "/host"
 )
 
 // atOnce is how many nodes are asked side by side.
@@ -76,16 +69,9 @@ func (o *options) onNodes(name, short string, v view) *cobra.Command {
 		if err != nil {
 			return err
 		}
-		pods, err := c.podsOfNodes(o.namespace, o.selector)
+		asked, err := o.expected(c)
 		if err != nil {
 			return err
-		}
-		if len(pods) == 0 {
-			where := o.namespace
-			if o.selector != "" {
-				where += " on a node with " + o.selector
-			}
-			return fmt.Errorf("no pod of the DaemonSet nri-rdma runs in namespace %s: set --namespace", where)
 		}
 		asks := &corev1.PodExecOptions{Container: container, Stdout: true, Stderr: true,
 			Command: []string{"rdma-spec", name, "--root", hostRoot, "-o", "json"}}
@@ -96,51 +82,40 @@ func (o *options) onNodes(name, short string, v view) *cobra.Command {
 		if file, ok := o.stderr.(*os.File); ok && term.IsTerminal(int(file.Fd())) {
 			progress = file
 		}
-		nodes := slices.Sorted(maps.Keys(pods))
-		answers := make([]answer, len(nodes))
-		var group errgroup.Group
+		answers := asked.answers()
+		group, ctx := errgroup.WithContext(c.Context)
 		group.SetLimit(atOnce)
+		c.Context = ctx
 		var done atomic.Int64
-		for i, node := range nodes {
+		for i := range answers {
+			a := &answers[i]
+			pod, runs := asked.pods[a.Node]
+			if !runs {
+				continue
+			}
 			group.Go(func() error {
-				answers[i] = read(c.exec(o.namespace, pods[node], asks))
-				if answers[i].Node = node; o.output == cli.FormatJSON {
-					answers[i].read.Containers, answers[i].read.Outside = nil, nil // the result has them
+				stdout, stderr, status, err := c.exec(pod, asks)
+				if apierrors.IsForbidden(err) {
+					return fmt.Errorf("%w: the chart's value execRole.enabled makes the Role nri-rdma-exec in namespace %s, which allows "+
+						"it, and its holder may be root on the nodes", err, pod.Namespace)
 				}
-				fmt.Fprintf(progress, "\r%d of %d nodes asked ", done.Add(1), len(nodes))
+				node := a.Node
+				*a = read(stdout, stderr, status, err)
+				if a.Node = node; o.output == cli.FormatJSON {
+					a.read.Containers, a.read.Outside = nil, nil // the result has them
+				}
+				fmt.Fprintf(progress, "\r%d of %d nodes asked ", done.Add(1), len(asked.pods))
 				return nil
 			})
 		}
-		_ = group.Wait() // an answer has its error
+		err = group.Wait() // an answer has its own error
 		fmt.Fprintf(progress, "\r%40s\r", "")
-		return o.show(answers, v)
+		if err != nil {
+			return err
+		}
+		return o.show(answers, asked, v)
 	}}
-	cmd.Flags().StringVarP(&o.namespace, "namespace", "n", "rdma-spec", "the `NAMESPACE` of the DaemonSet")
 	return cmd
-}
-
-// podsOfNodes returns the DaemonSet's pod on each node. During an update a node can have two: the ready one is asked. A
-// pod without a ready container is asked as well, since it may run.
-func (c *cluster) podsOfNodes(namespace, labels string) (pods map[string]string, err error) {
-	var wanted map[string]corev1.NodeStatus
-	if labels != "" {
-		if wanted, err = c.nodes(labels); err != nil {
-			return nil, err
-		}
-	}
-	pods, ready := map[string]string{}, map[string]bool{}
-	err = list(c, "pods", namespace, metav1.ListOptions{LabelSelector: podLabel}, func(p *corev1.Pod) {
-		node := p.Spec.NodeName
-		_, in := wanted[node]
-		if node == "" || p.DeletionTimestamp != nil || ready[node] || labels != "" && !in {
-			return
-		}
-		pods[node] = p.Name
-		ready[node] = slices.ContainsFunc(p.Status.Conditions, func(c corev1.PodCondition) bool {
-			return c.Type == corev1.PodReady && c.Status == corev1.ConditionTrue
-		})
-	})
-	return pods, err
 }
 
 // read makes an answer of what came of a call on a node. With the exit status 3, a result may lack something.
@@ -162,14 +137,14 @@ func read(stdout, stderr []byte, status int, err error) (a answer) {
 }
 
 // show writes what the nodes say, and which of them have not answered or not looked at everything.
-func (o *options) show(answers []answer, v view) error {
+func (o *options) show(answers []answer, of *expected, v view) error {
 	var rows [][]string
 	var notes strings.Builder
-	missed := map[string][]string{}
+	missed, silent := map[string][]string{}, map[string][]string{}
 	statuses := map[int]int{}
 	for _, a := range answers {
 		if a.Error != "" {
-			fmt.Fprintf(&notes, "kubectl rdma: node %s does not answer: %s\n", a.Node, plain(a.Error))
+			silent[plain(a.Error)] = append(silent[plain(a.Error)], a.Node)
 			continue
 		}
 		statuses[a.Status]++
@@ -180,16 +155,27 @@ func (o *options) show(answers []answer, v view) error {
 			missed[what] = append(missed[what], a.Node)
 		}
 	}
+	for _, why := range slices.SortedFunc(maps.Keys(silent), func(a, b string) int { return strings.Compare(silent[a][0], silent[b][0]) }) {
+		if nodes := silent[why]; len(nodes) == 1 {
+			fmt.Fprintf(&notes, "kubectl rdma: node %s does not answer: %s\n", nodes[0], why)
+		} else {
+			fmt.Fprintf(&notes, "kubectl rdma: %d nodes do not answer: %s: %s\n", len(nodes), some(nodes), why)
+		}
+	}
 	for _, what := range slices.Sorted(maps.Keys(missed)) {
 		fmt.Fprintf(&notes, "kubectl rdma: not seen on %s: %s\n", some(missed[what]), plain(what))
 	}
-	answered := statuses[0] + statuses[1] + statuses[2] + statuses[3]
+	answered, all := statuses[0]+statuses[1]+statuses[2]+statuses[3], max(len(answers), of.desired)
+	if of.unlisted != nil {
+		fmt.Fprintf(&notes, "kubectl rdma: %s: which nodes have no pod, and no plugin although they have an RDMA resource, is unknown\n",
+			plain(of.unlisted.Error()))
+	}
 	err := o.write("nodes", answers, "NODE "+v.header, rows)
-	fmt.Fprintf(o.stderr, "%skubectl rdma: %d of %d nodes answer\n", notes.String(), answered, len(answers))
+	fmt.Fprintf(o.stderr, "%skubectl rdma: %d of %d nodes answer\n", notes.String(), answered, all)
 	switch {
 	case err != nil:
 		return err
-	case answered < len(answers):
+	case answered < all:
 		return cli.ExitStatus(unanswered)
 	case statuses[1] > 0:
 		return cli.ErrProblemFound

@@ -99,7 +99,7 @@ func (c *cluster) holdings(labels string, named []string) ([]*holding, error) {
 			}
 			key := [2]string{node, string(name)}
 			if all[key] == nil {
-				status := nodes[node]
+				status := nodes[node].Status
 				all[key] = &holding{Node: node, Resource: string(name), Pods: map[string]int64{},
 					Capacity: status.Capacity.Name(name, "").Value(), Allocatable: status.Allocatable.Name(name, "").Value()}
 			}
@@ -108,8 +108,8 @@ func (c *cluster) holdings(labels string, named []string) ([]*holding, error) {
 			}
 		}
 	}
-	for node, status := range nodes {
-		add(node, status.Capacity, "")
+	for name, node := range nodes {
+		add(name, node.Status.Capacity, "")
 	}
 	running := metav1.ListOptions{FieldSelector: "spec.nodeName!=,status.phase!=Succeeded,status.phase!=Failed"}
 	err = list(c, "pods", "", running, func(p *corev1.Pod) {

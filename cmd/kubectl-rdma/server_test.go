@@ -24,6 +24,7 @@ import (
 	"testing"
 	"time"
 
+	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
@@ -67,10 +68,12 @@ type says struct {
 type server struct {
 	nodes []corev1.Node
 	pods  []corev1.Pod
-	says  map[string]says // of pods; "" is what all others say
-	delay time.Duration   // of each answer of a kubelet
-	old   bool            // it knows no WebSocket
-	stdin string          // of what is called
+	sets  []appsv1.DaemonSet
+	may   func(r *http.Request) bool // nil: everybody may do everything
+	says  map[string]says            // of pods; "" is what all others say
+	delay time.Duration              // of each answer of a kubelet
+	old   bool                       // it knows no WebSocket
+	stdin string                     // of what is called
 
 	mu     sync.Mutex
 	asked  []string // commands, and where
@@ -130,6 +133,15 @@ func (s *server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	switch {
 	case r.Header.Get("Authorization") != "Bearer secret":
 		http.Error(w, "who are you?", http.StatusUnauthorized)
+	case s.may != nil && !s.may(r):
+		w.Header().Set("Content-Type", "application/json")
+		w.WriteHeader(http.StatusForbidden)
+		_ = json.NewEncoder(w).Encode(metav1.Status{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Status"}, Code: http.StatusForbidden,
+			Status: metav1.StatusFailure, Reason: metav1.StatusReasonForbidden, Message: "you may not: " + path[len(path)-1]})
+	case path[len(path)-1] == "daemonsets":
+		page(w, r, "DaemonSetList", slices.DeleteFunc(slices.Clone(s.sets), func(d appsv1.DaemonSet) bool {
+			return strings.Contains(r.URL.Path, "/namespaces/") && !strings.Contains(r.URL.Path, "/"+d.Namespace+"/")
+		}))
 	case len(path) == 5 && path[4] == "exec":
 		s.exec(w, r, path[3])
 	case path[len(path)-1] == "nodes":
@@ -169,8 +181,12 @@ func page[T any, P interface {
 	if from+limit < len(selected) {
 		meta.Continue = strconv.Itoa(from + limit)
 	}
+	version := "v1"
+	if kind == "DaemonSetList" {
+		version = "apps/v1"
+	}
 	w.Header().Set("Content-Type", "application/json")
-	_ = json.NewEncoder(w).Encode(map[string]any{"apiVersion": "v1", "kind": kind, "metadata": meta, "items": items})
+	_ = json.NewEncoder(w).Encode(map[string]any{"apiVersion": version, "kind": kind, "metadata": meta, "items": items})
 }
 
 // exec is a command in a pod, by WebSocket or by SPDY.

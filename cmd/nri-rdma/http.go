@@ -7,9 +7,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	stdlog "log"
 	"net"
 	"net/http"
+	"os"
 	"strings"
 	"time"
 
@@ -21,10 +23,19 @@ import (
 	"github.com/rdma-spec/rdma-spec/plugin"
 )
 
+// inUnix begins an address that is a Unix socket's: where processes that replace each other share a network, each has
+// one of its own.
+const inUnix = "unix:"
+
 // serveHTTP serves what monitoring asks for at an address, until stop.
 func serveHTTP(address string, p *plugin.Plugin, log logrus.FieldLogger,
 	more ...prometheus.Collector) (stop func(), err error) {
-	listener, err := net.Listen("tcp", address)
+	network, at := "tcp", address
+	if path, found := strings.CutPrefix(address, inUnix); found {
+		network, at = "unix", path
+		_ = os.Remove(path) // that of a container before this one: the folder is the pod's
+	}
+	listener, err := net.Listen(network, at)
 	if err != nil {
 		var cause *net.OpError
 		if errors.As(err, &cause) {
@@ -45,6 +56,54 @@ func serveHTTP(address string, p *plugin.Plugin, log logrus.FieldLogger,
 			_ = server.Close() // a reader is slow: nothing is lost with it
 		}
 	}, nil
+}
+
+// serveRegistered serves the same once the plugin is registered, until the context is done: the process before has the
+// address until it ends.
+func serveRegistered(ctx context.Context, address string, p *plugin.Plugin, log logrus.FieldLogger,
+	more ...prometheus.Collector) {
+	look := time.NewTicker(time.Second)
+	defer look.Stop()
+	for said := ""; ; {
+		if p.Registered() {
+			stop, err := serveHTTP(address, p, log, more...)
+			if err == nil {
+				<-ctx.Done()
+				stop()
+				return
+			}
+			if said != err.Error() {
+				said = err.Error()
+				log.WithError(err).Warn("no metrics are served until the address is free")
+			}
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-look.C:
+		}
+	}
+}
+
+// askReady asks the plugin that serves at a Unix socket whether it is ready, as the kubelet does in a pod that shares
+// the node's network, and returns the exit status.
+func askReady(socket string, out io.Writer) int {
+	client := http.Client{Timeout: 5 * time.Second, Transport: &http.Transport{
+		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+			return (&net.Dialer{}).DialContext(ctx, "unix", socket)
+		},
+	}}
+	answer, err := client.Get("http://nri-rdma/readyz")
+	if err != nil {
+		fmt.Fprintf(out, "nri-rdma: %v\n", err)
+		return 1
+	}
+	defer func() { _ = answer.Body.Close() }() // as much as was wanted was read
+	_, _ = io.Copy(out, io.LimitReader(answer.Body, 4<<10))
+	if answer.StatusCode != http.StatusOK {
+		return 1
+	}
+	return 0
 }
 
 // newServer serves /metrics, with the plugin's collectors and more; /healthz, which fails when the plugin does not

@@ -13,6 +13,7 @@ import (
 	"os/signal"
 	"path/filepath"
 	"regexp"
+	"strings"
 	"syscall"
 	"time"
 
@@ -42,6 +43,7 @@ type options struct {
 	config, name, index, socket, root string
 	handover                          string
 	podResourcesSocket, http          string
+	metrics, ready                    string
 	budget                            time.Duration
 	containerd, namespace             string
 	logLevel, logFormat               string
@@ -56,6 +58,8 @@ func main() {
 	case err != nil:
 		fmt.Fprintf(os.Stderr, "nri-rdma: %v; see 'nri-rdma --help'\n", err)
 		os.Exit(exitWrongCall)
+	case o.ready != "":
+		os.Exit(askReady(o.ready, os.Stdout))
 	case o.version:
 		if _, err := fmt.Println("nri-rdma", version); err != nil {
 			fmt.Fprintf(os.Stderr, "nri-rdma: cannot tell the version: %v\n", err)
@@ -102,7 +106,11 @@ func parseFlags(args []string) (options, error) {
 		"meet processes that replace each other in this `DIR`: the next one with the same DIR takes the connection to the "+
 			"runtime over, which does not notice; off by default")
 	f.StringVar(&o.http, "http", "",
-		"serve /metrics, /healthz and /readyz at this `ADDR`, as in 127.0.0.1:9797; off by default")
+		"serve /metrics, /healthz and /readyz at this `ADDR`, as in 127.0.0.1:9797 or unix:/run/nri-rdma.sock; off by default")
+	f.StringVar(&o.metrics, "http-registered", "",
+		"serve the same at this `ADDR` as well, once the plugin is registered: for processes that replace each other in one "+
+			"network; off by default")
+	f.StringVar(&o.ready, "ready", "", "ask the nri-rdma that serves --http at this Unix `SOCKET` whether it is ready, and exit")
 	f.StringVar(&o.containerd, "containerd-address", "",
 		"containerd's socket `PATH`, for CAP_IPC_LOCK; by default the usual paths below the root are tried")
 	f.StringVar(&o.namespace, "containerd-namespace", storedspec.DefaultNamespace,
@@ -161,6 +169,17 @@ func newLogger(o options) (*logrus.Logger, error) {
 	return log, nil
 }
 
+// deployment returns the DaemonSet that this process is of, as the kubelet tells a pod of the chart: the environment has
+// its namespace and its name, which is the DaemonSet's and a random end. It is empty elsewhere.
+func deployment(environment func(string) string) string {
+	namespace, pod := environment("NRI_RDMA_NAMESPACE"), environment("NRI_RDMA_POD")
+	const random = 5
+	if namespace == "" || len(pod) <= random {
+		return ""
+	}
+	return "DaemonSet." + namespace + "." + strings.TrimSuffix(pod[:len(pod)-random], "-")
+}
+
 // run makes the plugin and keeps it registered until the context is done.
 func run(ctx context.Context, o options, log *logrus.Logger) error {
 	saveMemory()
@@ -168,16 +187,24 @@ func run(ctx context.Context, o options, log *logrus.Logger) error {
 	hcas := inventory.New(o.root, log)
 	go hcas.Run(ctx)
 	with := plugin.Options{
-		Name: o.name, Index: o.index, Socket: o.socket, Handover: o.handover, Log: log, Validate: o.validate,
+		Name: o.name, Index: o.index, Socket: o.socket, Handover: o.handover, Deployment: deployment(os.Getenv), Log: log,
+		Validate:  o.validate,
 		Resources: creation.resources,
 		Inventory: hcas, Budget: o.budget,
 		Startable:   limits.New(o.root).Startable,
 		LastInForce: func() (*inforce.InForce, error) { return inforce.Last(o.root) },
 	}
+	kept := inforce.Kept{Root: o.root, Deployment: with.Deployment}
+	if with.Deployment != "" {
+		with.LastInForce = kept.Read
+	}
 	if !o.validate {
 		with.StoredSpecs, with.RunningSpecs, with.RunningResources, with.Limits = creation.specs, repair.specs,
 			repair.resources, limits.New(o.root)
 		with.Publisher = &inforce.Writer{Root: o.root, Version: version}
+		if with.Deployment != "" {
+			with.Keep = kept.Write
+		}
 	}
 	p := plugin.New(with)
 	if o.http != "" {
@@ -186,6 +213,9 @@ func run(ctx context.Context, o options, log *logrus.Logger) error {
 			return err
 		}
 		defer stop()
+	}
+	if o.metrics != "" {
+		go serveRegistered(ctx, o.metrics, p, log, append(creation.collectors(), repair.collectors()...)...)
 	}
 	log.WithField("version", version).Info("nri-rdma starts")
 	defer log.Info("nri-rdma stopped")
@@ -196,7 +226,9 @@ func run(ctx context.Context, o options, log *logrus.Logger) error {
 	}
 	hangup := make(chan os.Signal, 1)
 	signal.Notify(hangup, syscall.SIGHUP)
-	go config.Follow(ctx, hangup, use)
+	if with.Deployment == "" { // else the configuration comes and goes with the process
+		go config.Follow(ctx, hangup, use)
+	}
 	go notifySystemd(ctx, p, log)
 	return p.Run(ctx)
 }

@@ -21,6 +21,7 @@ import (
 	"github.com/sirupsen/logrus"
 
 	"github.com/rdma-spec/rdma-spec/plugin/nritest"
+	"github.com/rdma-spec/rdma-spec/plugin/policy"
 	"github.com/rdma-spec/rdma-spec/plugin/policy/inforce"
 	"github.com/rdma-spec/rdma-spec/spec/hca"
 	"github.com/rdma-spec/rdma-spec/spec/hca/hcatest"
@@ -83,6 +84,60 @@ func TestStartedWithABadConfiguration(t *testing.T) {
 				t.Error(err)
 			}
 		})
+	}
+}
+
+// In a pod of the chart the configuration comes and goes with the process: it is read once, and the policy that is in
+// force is kept under the name of the DaemonSet.
+func TestConfigurationOfAPod(t *testing.T) {
+	for name, environment := range map[string]map[string]string{
+		"pod":          {"NRI_RDMA_NAMESPACE": "rdma-spec", "NRI_RDMA_POD": "nri-rdma-x7k2p"},
+		"a long name":  {"NRI_RDMA_NAMESPACE": "rdma-spec", "NRI_RDMA_POD": strings.Repeat("a", 58) + "x7k2p"},
+		"node":         {},
+		"no namespace": {"NRI_RDMA_POD": "nri-rdma-x7k2p"},
+		"no pod":       {"NRI_RDMA_NAMESPACE": "rdma-spec", "NRI_RDMA_POD": "x"},
+	} {
+		want := map[string]string{"pod": "DaemonSet.rdma-spec.nri-rdma", "a long name": "DaemonSet.rdma-spec." + strings.Repeat("a", 58)}[name]
+		if got := deployment(func(key string) string { return environment[key] }); got != want {
+			t.Errorf("%s: %q, want %q", name, got, want)
+		}
+	}
+	t.Setenv("NRI_RDMA_NAMESPACE", "rdma-spec")
+	t.Setenv("NRI_RDMA_POD", "nri-rdma-x7k2p")
+	runtime, root, address := nritest.New(t, "containerd", "v2.4.2"), hcatest.V100(t), freeAddress(t)
+	runtime.Start(t)
+	config := filepath.Join(scratch.Folder(t), "config.yaml")
+	if err := errors.Join(os.WriteFile(config, []byte("memlock: 1Gi"), 0o600), os.MkdirAll(root+inforce.KeptFolder, 0o755),
+		os.MkdirAll(root+"/run", 0o755)); err != nil {
+		t.Fatal(err)
+	}
+	ctx, stop := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() {
+		ended <- run(ctx, options{config: config, name: "rdma", index: "90", socket: runtime.Socket, root: root, http: address}, silent())
+	}()
+	awaitStatus(t, address, "/readyz", http.StatusOK)
+	kept := inforce.Kept{Root: root, Deployment: "DaemonSet.rdma-spec.nri-rdma"}
+	await.That(t, await.Patience, "kept", func() bool {
+		last, err := kept.Read()
+		return err == nil && string(last.Policy.Text()) == "memlock: 1Gi"
+	})
+	seen := make(chan error, 1)
+	another := policy.File{Path: config}
+	go another.Follow(ctx, nil, func(_ *policy.Policy, err error) { seen <- err })
+	await.Receive(t, await.Patience, "another one that follows the file", seen)
+	for i := range 3 {
+		if err := os.WriteFile(config, fmt.Appendf(nil, "memlok: %dGi\nwrong%d:", i, i), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		await.Receive(t, await.Patience, "a change that another one sees", seen)
+		if metrics := awaitStatus(t, address, "/metrics", http.StatusOK); !strings.Contains(metrics, "\nnri_rdma_config_valid 1") {
+			t.Error("the file is read again")
+		}
+	}
+	stop()
+	if err := await.Receive(t, await.Patience, "the end", ended); err != nil {
+		t.Error(err)
 	}
 }
 

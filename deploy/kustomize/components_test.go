@@ -68,10 +68,10 @@ func TestValidatorComponent(t *testing.T) {
 	want.Ports = []corev1.ContainerPort{{Name: "validator", ContainerPort: port + 1}}
 	want.ReadinessProbe.HTTPGet.Port.StrVal, want.LivenessProbe.HTTPGet.Port.StrVal = "validator", "validator"
 	want.VolumeMounts = slices.DeleteFunc(want.VolumeMounts, func(m corev1.VolumeMount) bool {
-		return slices.Contains([]string{"proc", "containerd"}, m.Name)
+		return slices.Contains([]string{"proc", "containerd", "policy"}, m.Name)
 	})
 	for i := range want.VolumeMounts {
-		if m := &want.VolumeMounts[i]; m.Name == "policy" { // it reads what the plugin writes
+		if m := &want.VolumeMounts[i]; m.Name == "kept" { // it reads what the plugin writes
 			m.ReadOnly = true
 		}
 	}

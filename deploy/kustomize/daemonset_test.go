@@ -6,6 +6,7 @@ package kustomize_test
 import (
 	"maps"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -27,7 +28,6 @@ func TestMain(m *testing.M) { repository.Main(m) }
 type manifest struct {
 	namespace corev1.Namespace
 	account   corev1.ServiceAccount
-	config    corev1.ConfigMap
 	network   networkingv1.NetworkPolicy
 	daemonSet appsv1.DaemonSet
 }
@@ -36,8 +36,8 @@ type manifest struct {
 func decode(t *testing.T) manifest {
 	t.Helper()
 	var m manifest
-	kinds := map[string]any{"Namespace": &m.namespace, "ServiceAccount": &m.account, "ConfigMap": &m.config,
-		"NetworkPolicy": &m.network, "DaemonSet": &m.daemonSet}
+	kinds := map[string]any{"Namespace": &m.namespace, "ServiceAccount": &m.account, "NetworkPolicy": &m.network,
+		"DaemonSet": &m.daemonSet}
 	for _, text := range strings.Split(repository.Read(t, "deploy/kustomize/base/daemonset.yaml"), "\n---\n")[1:] {
 		var kind struct {
 			Kind string `json:"kind"`
@@ -63,20 +63,14 @@ func decode(t *testing.T) manifest {
 func TestDaemonSetHoldsTogether(t *testing.T) {
 	m := decode(t)
 	pod := m.daemonSet.Spec.Template.Spec
-	type names struct{ Namespaces, Accounts, ConfigMaps []string }
+	type names struct{ Namespaces, Accounts []string }
 	want := names{
-		Namespaces: []string{m.namespace.Name, m.namespace.Name, m.namespace.Name, m.namespace.Name},
+		Namespaces: []string{m.namespace.Name, m.namespace.Name, m.namespace.Name},
 		Accounts:   []string{m.account.Name},
-		ConfigMaps: []string{m.config.Name},
 	}
 	got := names{
-		Namespaces: []string{m.account.Namespace, m.config.Namespace, m.network.Namespace, m.daemonSet.Namespace},
+		Namespaces: []string{m.account.Namespace, m.network.Namespace, m.daemonSet.Namespace},
 		Accounts:   []string{pod.ServiceAccountName},
-	}
-	for _, v := range pod.Volumes {
-		if v.ConfigMap != nil {
-			got.ConfigMaps = append(got.ConfigMaps, v.ConfigMap.Name)
-		}
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("references, -want +got:\n%s", diff)
@@ -111,7 +105,7 @@ func TestDaemonSetHoldsTogether(t *testing.T) {
 }
 
 // mounted says whether a file lies in a folder that is mounted, not in the image and not mounted by itself: a socket
-// and a ConfigMap's file are replaced by new ones.
+// is replaced by a new one.
 func mounted(ctr corev1.Container, file string) bool {
 	for _, m := range ctr.VolumeMounts {
 		if filepath.Dir(file) == m.MountPath && m.SubPath == "" {
@@ -121,27 +115,24 @@ func mounted(ctr corev1.Container, file string) bool {
 	return false
 }
 
-func TestDaemonSetConfigIsTheDefault(t *testing.T) {
-	got, err := policy.Parse([]byte(decode(t).config.Data["config.yaml"]))
-	if err != nil {
-		t.Fatal(err)
+// policyText returns the policy that the pods read, which is an annotation of theirs.
+func policyText(t *testing.T, m *manifest) string {
+	t.Helper()
+	template := m.daemonSet.Spec.Template
+	at := slices.IndexFunc(template.Spec.Volumes, func(v corev1.Volume) bool { return v.Name == "config" })
+	key, found := strings.CutPrefix(template.Spec.Volumes[at].Projected.Sources[0].DownwardAPI.Items[0].FieldRef.FieldPath,
+		"metadata.annotations['")
+	if !found {
+		t.Fatal("the configuration is no annotation of the pod")
 	}
-	if diff := cmp.Diff(policy.Default(), got); diff != "" {
-		t.Errorf("the ConfigMap is not the defaults, -defaults +ConfigMap:\n%s", diff)
-	}
-	var written, all map[string]any
-	if err := yaml.Unmarshal([]byte(decode(t).config.Data["config.yaml"]), &written); err != nil {
-		t.Fatal(err)
-	}
-	text, err := yaml.Marshal(policy.Default())
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := yaml.Unmarshal(text, &all); err != nil {
-		t.Fatal(err)
-	}
-	if diff := cmp.Diff(all, written); diff != "" {
-		t.Errorf("the ConfigMap does not write out every key, -all +ConfigMap:\n%s", diff)
+	return template.Annotations[strings.TrimSuffix(key, "']")]
+}
+
+// TestDaemonSetPolicyIsTheDefault, and writes no key: an older plugin may not know it.
+func TestDaemonSetPolicyIsTheDefault(t *testing.T) {
+	m := decode(t)
+	if got := policyText(t, &m); got != "{}\n" {
+		t.Errorf("the policy is %q", got)
 	}
 }
 
@@ -187,15 +178,16 @@ func TestDaemonSetPrivileges(t *testing.T) {
 	wantPaths := map[string]bool{"/var/run/nri": true, "/sys/class": true, "/sys/devices": true, "/sys/dev": true,
 		"/sys/module": true, "/dev": true, "/proc": true,
 		"/run/containerd": true, "/var/lib/kubelet/pod-resources": true, "/run/rdma-spec": true,
+		"/var/lib/rdma-spec/inforce": true,
 		"/run/rdma-spec/handover/rdma-spec.nri-rdma": true}
 	if diff := cmp.Diff(wantPaths, paths); diff != "" {
 		t.Errorf("folders of the node, -want +got:\n%s", diff)
 	}
 }
 
-// ownFolder reports whether a volume is a folder of the plugin's: the policy in force, and where processes of this
-// release meet.
-func ownFolder(volume string) bool { return volume == "policy" || volume == "handover" }
+// ownFolder reports whether a volume is a folder of the plugin's: the policy in force, the one that is kept, and where
+// processes of this release meet.
+func ownFolder(volume string) bool { return volume == "policy" || volume == "kept" || volume == "handover" }
 
 // TestDaemonSetNetworkPolicy: it is about the DaemonSet's pods, and opens the metrics ports of plugin and validator to
 // one namespace, nothing to the rest.
@@ -288,7 +280,7 @@ func TestDaemonSetLeavesNoGap(t *testing.T) {
 // it.
 func TestDaemonSetIsNoRDMAContainer(t *testing.T) {
 	m := decode(t)
-	p, err := policy.FromText([]byte(m.config.Data["config.yaml"]))
+	p, err := policy.FromText([]byte(policyText(t, &m)))
 	if err != nil {
 		t.Fatal(err)
 	}

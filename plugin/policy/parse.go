@@ -97,7 +97,11 @@ func FromText(text []byte) (*Policy, error) {
 	if err != nil {
 		return nil, err
 	}
-	return New(config)
+	p, err := New(config)
+	if err == nil {
+		p.text = text
+	}
+	return p, err
 }
 
 func readFile(file string) ([]byte, error) {

@@ -24,7 +24,8 @@ type Policy struct {
 	rules       []rule
 	otherwise   rule
 	repairEvery time.Duration
-	missing     error // why there is no configuration; nil where there is one
+	missing     error  // why there is no configuration; nil where there is one
+	text        []byte // that it was made from
 }
 
 // Missing makes the policy of a node whose configuration cannot be read. It gives nothing to anybody, and refuses
@@ -82,6 +83,9 @@ func New(config Config) (*Policy, error) {
 	}
 	return p, nil
 }
+
+// Text returns the configuration as it was given; nil if the policy was not made from a text. Nobody may change it.
+func (p *Policy) Text() []byte { return p.text }
 
 // Modes of repair.
 const (

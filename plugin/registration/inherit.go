@@ -4,6 +4,7 @@
 package registration
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -17,11 +18,11 @@ import (
 )
 
 // agreement is what the plugin and the runtime agree on at a registration, and what processes that replace each other
-// have in common. A process that takes the connection over has to agree to the same. That both belong to the same
-// deployment needs no comparison: those of another one meet in another folder, and systemd keeps what is its unit's.
+// have in common. A process that takes the connection over has to agree to the same.
 type agreement struct {
 	Socket         string        `json:"socket"` // the runtime's
 	Index          string        `json:"index"`
+	Deployment     string        `json:"deployment,omitempty"` // empty: unknown, as for a service, which systemd knows
 	Config         string        `json:"config,omitempty"`
 	Runtime        string        `json:"runtime"`
 	Version        string        `json:"version"`
@@ -31,8 +32,8 @@ type agreement struct {
 }
 
 func (a agreement) String() string {
-	return fmt.Sprintf("socket %s, index %s, events %s and keepConnected=%t", a.Socket, a.Index, a.Events.PrettyString(),
-		a.KeepConnected)
+	return fmt.Sprintf("socket %s, index %s, deployment %s, events %s and keepConnected=%t", a.Socket, a.Index,
+		cmp.Or(a.Deployment, "unknown"), a.Events.PrettyString(), a.KeepConnected)
 }
 
 // offer is what a process that waits has to know.
@@ -81,13 +82,18 @@ func (r *Registration) join(ctx context.Context) *inheritance {
 	if r.Handover == "" {
 		return nil
 	}
+	var free time.Time // since when this process leaves a free place to others
 	for ctx.Err() == nil {
 		owner, waiter, err := handover.Join(ctx, r.Handover, r.Name)
+		if owner != nil && r.yields(ctx, owner, &free) {
+			continue
+		}
 		if owner != nil {
 			r.own(owner)
 			return nil
 		}
 		if waiter != nil {
+			free = time.Time{}
 			var from *inheritance
 			if from, err = r.waitBehind(ctx, waiter); from != nil {
 				return from
@@ -100,6 +106,31 @@ func (r *Registration) join(ctx context.Context) *inheritance {
 		}
 	}
 	return nil
+}
+
+const (
+	// yieldFor is long enough for the kubelet to start a container again.
+	yieldFor   = time.Minute
+	yieldAgain = 500 * time.Millisecond
+)
+
+// yields leaves a free place for a while, if this process yields: whoever else comes has it then.
+func (r *Registration) yields(ctx context.Context, owner *handover.Owner, since *time.Time) bool {
+	switch {
+	case r.Yields == nil || !r.Yields():
+		return false
+	case since.IsZero():
+		*since = time.Now()
+		r.Log.Warnf("leaving the place to any other process for %s", r.yieldFor)
+	case time.Since(*since) > r.yieldFor:
+		return false
+	}
+	owner.Close()
+	select {
+	case <-ctx.Done():
+	case <-time.After(yieldAgain):
+	}
+	return true
 }
 
 // errUnlike means that the process before wants something else of a runtime, or of another one.
@@ -219,6 +250,9 @@ func (r *Registration) understand(ctx context.Context, text json.RawMessage) (*i
 
 // fits returns nil if this process agrees with the runtime on the same as the one before.
 func (r *Registration) fits(ctx context.Context, before agreement) error {
+	if before.Deployment == "" || r.Deployment == "" { // a chart or a program that does not say has a folder of its own
+		before.Deployment = r.Deployment
+	}
 	r.mu.Lock()
 	known := r.agreed != nil && *r.agreed == before
 	r.mu.Unlock()

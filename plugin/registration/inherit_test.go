@@ -151,13 +151,15 @@ func TestUnlikeProcessesRegister(t *testing.T) {
 	for what, change := range map[string]func(*running){
 		"index":          func(r *running) { r.Index = "80" },
 		"failure policy": func(r *running) { r.KeepConnected = true },
+		"deployment":     func(r *running) { r.Deployment = "DaemonSet.rdma-spec.other" },
 		"events":         func(r *running) { r.plugin.(*adjuster).subscribes = api.EventMask(1 << (api.Event_STOP_CONTAINER - 1)) },
 	} {
 		t.Run(what, func(t *testing.T) {
 			runtime, folder := started(t), scratch.Folder(t)
-			first := run(t, &adjuster{}, runtime.Socket, "rdma", in(folder))
+			mine := func(r *running) { r.Deployment = "DaemonSet.rdma-spec.nri-rdma" }
+			first := run(t, &adjuster{}, runtime.Socket, "rdma", in(folder), mine)
 			await.That(t, await.Patience, "registered", first.Registered)
-			second := run(t, &adjuster{}, runtime.Socket, "rdma", in(folder), change)
+			second := run(t, &adjuster{}, runtime.Socket, "rdma", in(folder), mine, change)
 			await.That(t, await.Patience, "registered beside it", second.Registered)
 			if !strings.Contains(second.log.String(),
 				"registering beside the process that runs, since its connection cannot be taken over") {
@@ -168,6 +170,54 @@ func TestUnlikeProcessesRegister(t *testing.T) {
 			}
 		})
 	}
+}
+
+// A process of a chart that does not say what it belongs to, or of a version that does not, takes over and is taken
+// over from.
+func TestDeploymentsThatDoNotSay(t *testing.T) {
+	says := func(r *running) { r.Deployment = "DaemonSet.rdma-spec.nri-rdma" }
+	silent := func(*running) {}
+	runtime, folder := started(t), scratch.Folder(t)
+	process := run(t, &adjuster{}, runtime.Socket, "rdma", in(folder), silent)
+	await.That(t, await.Patience, "registered", process.Registered)
+	for _, option := range []func(*running){says, says, silent} {
+		next := run(t, &adjuster{}, runtime.Socket, "rdma", in(folder), option)
+		await.That(t, await.Patience, "waiting", next.Behind)
+		process.stop(t)
+		await.That(t, await.Patience, "serving", next.Registered)
+		process = next
+	}
+	if n := runtime.Connections(); n != 1 {
+		t.Errorf("%d connections", n)
+	}
+}
+
+// A process that yields leaves a free place to any other one, and waits behind it. Where nobody comes, it takes the
+// place after a while, or once it yields no longer.
+func TestYields(t *testing.T) {
+	var yields atomic.Bool
+	yields.Store(true)
+	modest := func(r *running) { r.Yields, r.yieldFor = yields.Load, time.Hour }
+	runtime, folder := started(t), scratch.Folder(t)
+	first := run(t, &adjuster{}, runtime.Socket, "rdma", in(folder), modest)
+	await.That(t, await.Patience, "leaving the place", func() bool {
+		return strings.Contains(first.log.String(), "leaving the place to any other process")
+	})
+	second := run(t, &adjuster{}, runtime.Socket, "rdma", in(folder))
+	await.That(t, await.Patience, "registered", second.Registered)
+	await.That(t, await.Patience, "waiting behind it", first.Behind)
+	second.stop(t)
+	await.That(t, await.Patience, "given the connection, and taking it", first.Registered)
+	third := run(t, &adjuster{}, runtime.Socket, "other", in(folder), func(r *running) { r.Yields, r.yieldFor = yields.Load, time.Second })
+	await.That(t, await.Patience, "registered after a while", third.Registered)
+	if n := runtime.Connections(); n != 2 || !strings.Contains(third.log.String(), "leaving the place") {
+		t.Errorf("%d connections; the log:\n%s", n, third.log)
+	}
+	first.stop(t)
+	fourth := run(t, &adjuster{}, runtime.Socket, "rdma", in(folder), modest)
+	await.That(t, await.Patience, "leaving the place", func() bool { return strings.Contains(fourth.log.String(), "leaving the place") })
+	yields.Store(false)
+	await.That(t, await.Patience, "registered once it yields no longer", fourth.Registered)
 }
 
 // A process that ends with nobody behind it ends the connection, and one that waits behind a process that is killed

@@ -58,6 +58,11 @@ type Options struct {
 	Socket      string // the runtime's NRI socket
 	// Handover is the folder in which processes of the plugin that replace each other meet; empty: they do not.
 	Handover string
+	// Deployment is what the process belongs to. It takes no connection of another one's, wherever they meet; empty:
+	// nobody knows.
+	Deployment string
+	// Yields reports whether any other process should rather have a place that is free; nil: no.
+	Yields func() bool
 	// KeepConnected asks the runtime to keep the plugin when a request times out.
 	KeepConnected bool
 	Log           logrus.FieldLogger
@@ -70,6 +75,7 @@ type Registration struct {
 	stored         *net.UnixConn   // what systemd has kept for this process; nil: nothing
 	storedState    json.RawMessage // what belongs to it
 	blocked        time.Duration   // blockedAfter, but in tests
+	yieldFor       time.Duration   // how long a process that yields leaves a place free; yieldFor, but in tests
 	requestTimeout atomic.Int64
 	paused         atomic.Bool
 	behind         atomic.Bool // a registered process that will hand over
@@ -85,7 +91,7 @@ type Registration struct {
 // New makes a Registration. It takes what systemd has kept for this process, and does nothing more until Run: where the
 // program ends before, or fails, so does the connection. The runtime would wait for one that nobody reads.
 func New(plugin Plugin, o Options) *Registration {
-	r := &Registration{Options: o, plugin: plugin, blocked: blockedAfter}
+	r := &Registration{Options: o, plugin: plugin, blocked: blockedAfter, yieldFor: yieldFor}
 	var err error
 	if r.stored, r.storedState, err = handover.Stored(); err != nil {
 		r.Log.WithError(err).Warn("registering again")
@@ -208,7 +214,7 @@ func (r *Registration) serving() *connection {
 
 // wants returns what a runtime says with what the plugin wants of it whatever it says.
 func (r *Registration) wants(a agreement) agreement {
-	a.Socket, a.Index, a.KeepConnected = r.Socket, r.Index, r.KeepConnected
+	a.Socket, a.Index, a.Deployment, a.KeepConnected = r.Socket, r.Index, r.Deployment, r.KeepConnected
 	return a
 }
 

@@ -228,7 +228,7 @@ func (t tree) attributes(on string, dir tree, h *HCA, found *problems) {
 		h.NodeGUID = ""
 	}
 	if t.managesNVSwitches(on, *h) {
-		h.Manages = "NVSwitches"
+		h.Manages = NVSwitches
 	}
 	if h.Function == FunctionScalable {
 		on += "/.." // the auxiliary bus knows no NUMA nodes
@@ -238,6 +238,13 @@ func (t tree) attributes(on string, dir tree, h *HCA, found *problems) {
 		bus.close()
 	}
 }
+
+const (
+	// NVSwitches is what HGX B200's HCAs of another purpose manage.
+	NVSwitches = "NVSwitches"
+	// ProductData is the file of a device with what its maker wrote on it, and ManagesNVSwitches is what it has there.
+	ProductData, ManagesNVSwitches = "vpd", "SMDL=SW_MNG"
+)
 
 // deviceConnectX7 is the PCI device of HGX B200's HCAs for the management of its NVSwitches, as of its other ones.
 const deviceConnectX7 = "0x1021"
@@ -260,8 +267,8 @@ func (t tree) managesNVSwitches(on string, h HCA) bool {
 	device, err := readText(t, path.Join(on, "device"))
 	if device == deviceConnectX7 {
 		var vpd []byte
-		vpd, err = t.Read(path.Join(on, "vpd"), maxAttribute)
-		is = bytes.Contains(vpd, []byte("SMDL=SW_MNG"))
+		vpd, err = t.Read(path.Join(on, ProductData), maxAttribute)
+		is = bytes.Contains(vpd, []byte(ManagesNVSwitches))
 	}
 	if err == nil {
 		managers.Store(key, is)

@@ -101,7 +101,7 @@ func pluginContainer(t *testing.T) containerd.Container {
 		switch {
 		case v.HostPath != nil:
 			hosts[v.Name] = v.HostPath.Path
-		case v.ConfigMap != nil:
+		case v.Projected != nil:
 			hosts[v.Name] = scratch.Folder(t)
 			scratch.File(t, filepath.Join(hosts[v.Name], "config.yaml"), "{}\n", 0o644)
 		}

@@ -46,6 +46,7 @@ func TestClusterDaemonSet(t *testing.T) {
 	k := joinKubelet(t, d.c)
 	t.Run("Helm", func(t *testing.T) { testHelm(t, d, k) })
 	t.Run("kubectl", func(t *testing.T) { testKubectl(t, d, k, withNRI) })
+	t.Run("Policy", func(t *testing.T) { testPolicy(t, d, k) }) // it ends with another kubelet
 }
 
 // testKubectl installs the image of Containerfile with the kustomizations of deploy and docs/install.md, on a node

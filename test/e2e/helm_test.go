@@ -245,13 +245,7 @@ func runToEnd(ctx context.Context, c *cluster.Cluster, k *kubelet.Kubelet, name 
 // folder where its processes met, and pods start.
 func testHelmUninstall(t *testing.T, d *daemonSet, k *kubelet.Kubelet) {
 	d.helm(t, "uninstall", "nri-rdma")
-	err := d.c.Await(within(t, kubeletPatience), "has nothing of the plugin", func() bool {
-		left, err := d.c.Pods(t.Context(), pluginNamespace, "")
-		return err == nil && len(left) == 0 && processes(t, "/usr/local/bin/nri-rdma") == 0
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	d.awaitNoPods(t)
 	kinds := "daemonsets,controllerrevisions,configmaps,secrets,serviceaccounts,networkpolicies"
 	if left := d.kubectl(t, "get", kinds, "-o", "name"); left != "" {
 		t.Errorf("helm uninstall leaves %s", left)
@@ -264,8 +258,10 @@ func testHelmUninstall(t *testing.T, d *daemonSet, k *kubelet.Kubelet) {
 	if err == nil || !strings.Contains(string(out), "the plugin that wrote it has ended") {
 		t.Errorf("rdma-spec status without the plugin: %v\n%s", err, out)
 	}
-	if err := os.RemoveAll("/run/rdma-spec"); err != nil { // as docs/upgrade-and-uninstall.md says
-		t.Fatal(err)
+	for _, folder := range []string{"/run/rdma-spec", "/var/lib/rdma-spec/inforce"} { // as docs/upgrade-and-uninstall.md says
+		if err := os.RemoveAll(folder); err != nil {
+			t.Fatal(err)
+		}
 	}
 	after := runClusterPod(t, d.c, k, kubelet.Pod{Name: "after",
 		Containers: []kubelet.Container{{Name: "main", Resource: shared}}})
@@ -276,7 +272,7 @@ func testHelmUninstall(t *testing.T, d *daemonSet, k *kubelet.Kubelet) {
 var everyOption = []string{
 	"validator.enabled=true,privileges=repair,config.repair.mode=fix,admission.require.enabled=true,admission.forbid.enabled=true," +
 		"runtimeClass.enabled=true,dashboard.enabled=true,nodeFeatureDiscovery.enabled=true,seLinuxType=spc_t,imagePullSecrets[0].name=mine," +
-		"podMonitor.enabled=true,podMonitor.labels.release=mine,alerts.enabled=true",
+		"podMonitor.enabled=true,podMonitor.labels.release=mine,networkPolicy.namespaces={a},alerts.enabled=true,execRole.enabled=true",
 	"runtime=crio,openshift.enabled=true,doctor.enabled=true,configureNRI.enabled=true,networkPolicy.namespaces={a,b},priorityClassName=,updateStrategy.rollingUpdate.maxSurge=2",
 }
 

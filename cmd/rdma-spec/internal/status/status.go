@@ -20,7 +20,7 @@ import (
 // Command is rdma-spec status.
 func Command() *cobra.Command {
 	var o node.Options
-	var outside bool
+	var outside, report bool
 	var format *cli.FormatFlag
 	cmd := &cobra.Command{
 		Use:   "status [NAMESPACE/POD…]",
@@ -52,7 +52,8 @@ IPC_LOCK is "no" in a user namespace, where the kernel does not count it.
 With --root FILE.tar.gz, show what status found on the node that rdma-spec collect copied.
 
 The exit status is 1 if a container is below or refused, and 3 if the node or one of its
-containers cannot be examined or, with --outside, if it is unknown who uses an HCA.`,
+containers cannot be examined or, with --outside, if it is unknown who uses an HCA. With --report
+it is 0 whatever the containers are, as long as the node can be examined.`,
 		Example: `  rdma-spec status
   rdma-spec status ml/train-0
   rdma-spec status --outside
@@ -62,12 +63,17 @@ containers cannot be examined or, with --outside, if it is unknown who uses an H
 		GroupID:           cli.GroupNode,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			o.Pods, o.Use = args, true
-			return Show(cmd.OutOrStdout(), cmd.ErrOrStderr(), o, outside, format.Format)
+			found, err := Show(cmd.OutOrStdout(), cmd.ErrOrStderr(), o, outside, format.Format)
+			if err == nil && !report {
+				err = found
+			}
+			return err
 		},
 	}
 	f := cmd.Flags()
 	f.SortFlags = false
 	f.BoolVar(&outside, "outside", false, "list only what uses RDMA outside the policy")
+	f.BoolVar(&report, "report", false, "exit with 0 also where containers lack something")
 	f.BoolVar(&o.QueuePairs, "queue-pairs", false,
 		"also count queue pairs by state: the kernel asks the HCA about each of them")
 	o.AddFlags(f)
@@ -81,22 +87,23 @@ type listed struct {
 	node.Containers
 }
 
-// Show writes the containers of a node: all, or only those that use RDMA outside the policy.
-func Show(stdout, stderr io.Writer, o node.Options, outside bool, format string) error {
+// Show writes the containers of a node: all, or only those that use RDMA outside the policy. It returns what was found:
+// cli.ErrProblemFound, or what could not be examined.
+func Show(stdout, stderr io.Writer, o node.Options, outside bool, format string) (found, err error) {
 	s, err := node.Open(o)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	defer func() { _ = s.Close() }() // it was only read
 	result, err := s.JudgedContainers()
 	if err != nil {
-		return err
+		return nil, err
 	}
 	incomplete := result.Incomplete()
 	if outside {
 		book, err := s.Book()
 		if err != nil {
-			return fmt.Errorf("who uses RDMA is unknown: %w", err)
+			return nil, fmt.Errorf("who uses RDMA is unknown: %w", err)
 		}
 		if unknown := book.Unknown(); len(unknown) > 0 {
 			incomplete = errors.New(unknown[0])
@@ -112,14 +119,11 @@ func Show(stdout, stderr io.Writer, o node.Options, outside bool, format string)
 	} else {
 		err = cli.WriteStructured(stdout, format, listed{cli.Result("Status"), result})
 	}
-	if err != nil {
-		return err
-	}
 	if slices.ContainsFunc(result.Containers,
 		func(c node.Container) bool { return c.State == node.StateBelow || c.State == node.StateRefused }) {
-		return cli.ErrProblemFound
+		incomplete = cli.ErrProblemFound
 	}
-	return incomplete
+	return incomplete, err
 }
 
 var statusHeader = []string{"POD", "CONTAINER", "SIGNAL", "MEMLOCK", "IPC_LOCK", "HCAS", "USE", "STATE", "WHY"}

@@ -57,25 +57,37 @@
 {{- end }}
 
 {{- define "nri-rdma.readsProcesses" -}}
-{{- if not (has (toString .Values.config.repair.mode) (list "off" "false")) }}yes{{ end }}
+{{- if not (has (toString (dig "repair" "mode" "report" .Values.config)) (list "off" "false")) }}yes{{ end }}
 {{- end }}
 
 {{/* The probes: ready means registered with the runtime, or waiting behind a plugin that is, and able to look up device numbers. They have patience with a busy node: during an
 update, an old pod that is not ready is deleted before the new one is ready, and containers are created without the plugin. */}}
 {{- define "nri-rdma.probes" -}}
+{{- $name := index . 1 -}}
+{{- if (index . 0).Values.hostNetwork -}}
+# A port would be the node's, and two pods could not have it. No liveness: an exec fails whenever the runtime hangs. Not ready is who has
+# failed for five minutes: a restart of the runtime takes less.
+readinessProbe:
+  exec:
+    command: [/usr/local/bin/nri-rdma, --ready=/run/nri-rdma/{{ $name }}.sock]
+  periodSeconds: 10
+  timeoutSeconds: 5
+  failureThreshold: 30
+{{- else -}}
 readinessProbe:
   httpGet:
     path: /readyz
-    port: {{ . }}
+    port: {{ $name }}
   periodSeconds: 5
   timeoutSeconds: 5
   failureThreshold: 12
 livenessProbe:
   httpGet:
     path: /healthz
-    port: {{ . }}
+    port: {{ $name }}
   periodSeconds: 30
   timeoutSeconds: 10
+{{- end }}
 {{- end }}
 
 {{/* Secrets, as Kubernetes writes them or by their names. */}}
@@ -98,11 +110,19 @@ seLinuxOptions: {type: {{ include "nri-rdma.seLinuxType" . }}}
 {{- end }}
 {{- end }}
 
-{{/* What plugin and validator see of the node. */}}
+{{/* By what plugin and validator know which DaemonSet they are of, and what a user adds. */}}
+{{- define "nri-rdma.env" -}}
+- name: NRI_RDMA_NAMESPACE
+  valueFrom: {fieldRef: {fieldPath: metadata.namespace}}
+- name: NRI_RDMA_POD
+  valueFrom: {fieldRef: {fieldPath: metadata.name}}
+{{- with .Values.extraEnv }}
+{{ toYaml . }}
+{{- end }}
+{{- end }}
+
+{{/* What plugin, validator, and rdma-spec see of the node. */}}
 {{- define "nri-rdma.mounts" -}}
-- name: config
-  mountPath: /etc/rdma-spec
-  readOnly: true
 - name: nri
   mountPath: /var/run/nri
   readOnly: true
@@ -124,9 +144,30 @@ seLinuxOptions: {type: {{ include "nri-rdma.seLinuxType" . }}}
 - name: pod-resources
   mountPath: /host/var/lib/kubelet/pod-resources
   readOnly: true
+{{- end }}
+
+{{/* The policy, and what processes of plugin and validator leave to the ones that replace them. */}}
+{{- define "nri-rdma.ownMounts" -}}
+- name: config
+  mountPath: /etc/rdma-spec
+  readOnly: true
 - name: handover
   mountPath: /run/rdma-spec/handover
+{{- if .Values.hostNetwork }}
+- name: sockets
+  mountPath: /run/nri-rdma
 {{- end }}
+{{- end }}
+
+{{/* Where the policy is in the pod's template: every change of it is a rollout, and goes back with one. */}}
+{{- define "nri-rdma.policyKey" -}}
+rdma-spec.github.io/policy
+{{- end }}
+
+{{/* The policy as it was given. A key with its default value would be one that an older plugin may not know. */}}
+{{- define "nri-rdma.policy" -}}
+{{ toYaml .Values.config }}
+{{ end }}
 
 {{/* What rdma-spec status needs beside: processes, and the runtime's socket. */}}
 {{- define "nri-rdma.statusMounts" -}}
@@ -149,9 +190,6 @@ seLinuxOptions: {type: {{ include "nri-rdma.seLinuxType" . }}}
 
 {{/* The volumes of these mounts. */}}
 {{- define "nri-rdma.volumes" -}}
-- name: config
-  configMap:
-    name: {{ include "nri-rdma.fullname" . }}
 # The folder, not the socket: the runtime makes a new socket each time it starts.
 - name: nri
   hostPath:
@@ -212,11 +250,43 @@ seLinuxOptions: {type: {{ include "nri-rdma.seLinuxType" . }}}
   hostPath:
     path: /run/rdma-spec
     type: DirectoryOrCreate
+{{- end }}
+
+{{/* The volumes of plugin and validator alone. */}}
+{{- define "nri-rdma.ownVolumes" -}}
+- name: config
+  projected:
+    sources:
+      {{- if .Values.configMap }}
+      - configMap:
+          name: {{ .Values.configMap }}
+          items: [{key: config.yaml, path: config.yaml}]
+      {{- else }}
+      - downwardAPI:
+          items:
+            - path: config.yaml
+              fieldRef: {fieldPath: "metadata.annotations['{{ include "nri-rdma.policyKey" . }}']"}
+      {{- end }}
+      {{- if .Values.doctor.ignore }}
+      - configMap:
+          name: {{ include "nri-rdma.fullname" . }}
+          items: [{key: doctor.yaml, path: doctor.yaml}]
+      {{- end }}
+# The policies that were last in force, which a reboot does not take. Beside it is what rdma-spec configure has changed.
+- name: kept
+  hostPath:
+    path: /var/lib/rdma-spec/inforce
+    type: DirectoryOrCreate
 # Where a plugin and the one that replaces it meet: those of this release alone.
 - name: handover
   hostPath:
     path: /run/rdma-spec/handover/{{ .Release.Namespace }}.{{ include "nri-rdma.fullname" . }}
     type: DirectoryOrCreate
+{{- if .Values.hostNetwork }}
+# Where the kubelet asks plugin and validator whether they are ready.
+- name: sockets
+  emptyDir: {sizeLimit: 1Mi}
+{{- end }}
 {{- end }}
 
 {{/* A list of words in CEL. The schema allows no quotes in them. */}}

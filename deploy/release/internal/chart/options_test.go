@@ -16,9 +16,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	networkingv1 "k8s.io/api/networking/v1"
 	nodev1 "k8s.io/api/node/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
 	"sigs.k8s.io/yaml"
-
-	"github.com/rdma-spec/rdma-spec/plugin/policy"
 )
 
 // option is a value that a user sets, and what it changes in the default installation: lines of the manifests that come
@@ -61,7 +60,7 @@ var options = []option{
 		has: []string{"team: hpc"}, lacks: []string{"app.kubernetes.io/name: other"}},
 	{
 		name: "the doctor's container", values: "{doctor: {enabled: true}, podMonitor: {enabled: true}, openshift: " +
-			"{enabled: true}, runtime: crio}",
+			"{enabled: true}, runtime: crio, networkPolicy: {namespaces: [monitoring]}}",
 		adds: []string{"podmonitor.yaml", "scc.yaml"},
 		has: []string{"- name: doctor", "hostPID: true", "add: [DAC_OVERRIDE, SYS_PTRACE, SYSLOG]", "- name: node", "path: /",
 			"- port: 9799", "- port: doctor", "allowHostPID: true", "allowedCapabilities: [DAC_OVERRIDE, SYS_PTRACE, SYSLOG]"},
@@ -88,7 +87,8 @@ var options = []option{
 	{name: "kubelet root", values: "{runtime: k0s, kubeletRoot: /data/kubelet}",
 		has: []string{"path: /data/kubelet/pod-resources"}},
 	{name: "what the doctor ignores", values: "{doctor: {ignore: [{check: port-*, object: HCA mlx5_4 *, why: a spare}]}}",
-		has: []string{"- check: port-*", "object: HCA mlx5_4 *", "why: a spare", "doctor.yaml: |", "ignore:"}},
+		adds: []string{"configmap.yaml"},
+		has:  []string{"- check: port-*", "object: HCA mlx5_4 *", "why: a spare", "doctor.yaml: |", "ignore:"}},
 	{name: "adjust", values: "{privileges: adjust, config: {ipcLock: false}}",
 		lacks: []string{"path: /run/containerd", "hostPID:", "add:"}},
 	{name: "repair", values: "{privileges: repair, config: {repair: {mode: fix}}}", has: []string{"hostPID: true",
@@ -113,7 +113,7 @@ var options = []option{
 	{name: "RuntimeClass", values: "{runtimeClass: {enabled: true, name: fast, handler: slow}}",
 		adds: []string{"runtimeclass.yaml"}, has: []string{"name: fast", "handler: slow"}},
 	{
-		name: "PodMonitor", values: "{podMonitor: {enabled: true, interval: 5s, labels: {release: mine}}, validator: " +
+		name: "PodMonitor", values: "{podMonitor: {enabled: true, interval: 5s, labels: {release: mine}}, networkPolicy: {enabled: false}, validator: " +
 			"{enabled: true}}",
 		adds: []string{"podmonitor.yaml"}, has: []string{"kind: PodMonitor", "release: mine", "interval: 5s",
 			"- port: metrics", "- port: validator", "- action: replace"},
@@ -127,7 +127,7 @@ var options = []option{
 		has: []string{`grafana_dashboard: "1"`, "nri-rdma.json: |"}},
 	{
 		name: "rules of the network", values: "{networkPolicy: {namespaces: [], ingress: [{ports: [{port: 8443}]}], egress: [{ports: [{port: 443}]}]}}",
-		has: []string{"- port: 8443", "- port: 443", "egress:"}, lacks: []string{"- port: 9797"},
+		has: []string{"- port: 8443", "- port: 443", "egress:"},
 	},
 	{
 		name: "an account of one's own", values: "{serviceAccount: {create: false, name: mine}}",
@@ -146,7 +146,9 @@ var options = []option{
 		has: []string{"memory: 1Mi", "memory: 2Mi", "memory: 3Mi", "- image: x"},
 	},
 	{name: "no network policy", values: "{networkPolicy: {enabled: false}}", lacks: []string{"kind: NetworkPolicy"}},
-	{name: "metrics for nobody", values: "{networkPolicy: {namespaces: []}}", lacks: []string{"ingress:", "- port: 9797"}},
+	{name: "metrics for one", values: "{networkPolicy: {namespaces: [a]}}", has: []string{"ingress:", "- port: 9797"}},
+	{name: "a Role", values: "{execRole: {enabled: true}}", adds: []string{"role.yaml"}, has: []string{"name: nri-rdma-exec",
+		`- {apiGroups: [""], resources: [pods/exec], verbs: [create, get]}`}},
 	{name: "metrics for two", values: "{networkPolicy: {namespaces: [a, b]}}",
 		has: []string{"kubernetes.io/metadata.name: a", "kubernetes.io/metadata.name: b"}},
 	{
@@ -173,6 +175,16 @@ var options = []option{
 	{name: "affinity of pods", values: "{affinity: {podAffinity: {}}, nodeFeatureDiscovery: {enabled: true, labels: [a/b]}}",
 		has: []string{"podAffinity: {}", `- {key: a/b`}},
 	{name: "priority", values: "{priorityClassName: ''}", lacks: []string{"priorityClassName:"}},
+	{
+		name: "the node's network", values: "{hostNetwork: true, hostNetworkMetrics: '127.0.0.1:9797', validator: {enabled: true}}",
+		has: []string{"hostNetwork: true", "- --http=unix:/run/nri-rdma/metrics.sock", "- --http=unix:/run/nri-rdma/validator.sock",
+			"- --http-registered=127.0.0.1:9797", "command: [/usr/local/bin/nri-rdma, --ready=/run/nri-rdma/metrics.sock]",
+			"command: [/usr/local/bin/nri-rdma, --ready=/run/nri-rdma/validator.sock]", "- name: sockets"},
+		lacks: []string{"livenessProbe:", "containerPort:", "- --http=:9797", "httpGet:"},
+	},
+	{name: "minReadySeconds", values: "{minReadySeconds: 600}", has: []string{"minReadySeconds: 600"}, lacks: []string{"minReadySeconds: 5"}},
+	{name: "a policy of one's own", values: "{configMap: policy-7}", has: []string{"name: policy-7", "items: [{key: config.yaml, path: config.yaml}]"},
+		lacks: []string{"rdma-spec.github.io/policy:", "- downwardAPI:"}},
 	{name: "surge", values: "{updateStrategy: {rollingUpdate: {maxSurge: 2}}}", has: []string{"maxSurge: 2"}},
 	{name: "arguments", values: "{extraArgs: [--log-format=json]}", has: []string{`- "--log-format=json"`}},
 	{
@@ -235,6 +247,7 @@ func hasLine(text, begins string) bool {
 func checkFields(t *testing.T, text string) {
 	t.Helper()
 	kinds := map[string]func() any{
+		"Role":                             func() any { return &rbacv1.Role{} },
 		"ServiceAccount":                   func() any { return &corev1.ServiceAccount{} },
 		"ConfigMap":                        func() any { return &corev1.ConfigMap{} },
 		"NetworkPolicy":                    func() any { return &networkingv1.NetworkPolicy{} },
@@ -297,9 +310,9 @@ func TestNotes(t *testing.T) {
 		"{admission: {forbid: {enabled: true}}}":                "rdma.noderesource.dev/allowed=true",
 		"{admission: {forbid: {enabled: true, action: Audit}}}": "RDMA is recorded in the audit log",
 		// no command that needs the runtime's socket
-		"{privileges: adjust, config: {ipcLock: false}}": "Create older pods again.\n\nA change of the configuration",
+		"{privileges: adjust, config: {ipcLock: false}}": "Create older pods again.\n\nA change of config",
 		// nor one that needs /proc
-		"{config: {repair: {mode: off}}}": "Create older pods again.\n\nA change of the configuration",
+		"{config: {repair: {mode: off}}}": "Create older pods again.\n\nA change of config",
 	} {
 		rendered, err := render(t, values)
 		if err != nil {
@@ -366,23 +379,19 @@ func TestBusyNodeStaysReady(t *testing.T) {
 // TestNull checks that a default that a user removes, as an empty key in a file of values does, leaves objects that
 // Kubernetes knows, and a configuration that can be read.
 func TestNull(t *testing.T) {
-	rendered, err := render(t, "{config: {rules: null, optIn: null}, affinity: null, nodeSelector: null, tolerations: null, "+
+	rendered, err := render(t, "{affinity: null, nodeSelector: null, tolerations: null, "+
 		"podLabels: null, podAnnotations: null, commonLabels: null, imagePullSecrets: null, resources: null, "+
 		"extraEnv: null, priorityClassName: null, dashboard: {enabled: true, labels: null}}")
 	if err != nil {
 		t.Fatal(err)
 	}
 	checkFields(t, Objects(rendered))
-	var object struct{ Data map[string]string }
-	if err := yaml.Unmarshal([]byte(rendered["configmap.yaml"]), &object); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := policy.FromText([]byte(object.Data["config.yaml"])); err != nil {
-		t.Errorf("%v:\n%s", err, object.Data["config.yaml"])
+	if text := policyOf(t, rendered["daemonset.yaml"]); text != "{}\n" {
+		t.Errorf("the policy is\n%s", text)
 	}
 	for values, want := range map[string]string{
 		"{doctor: null}": "missing property 'doctor'", "{index: null}": "missing property 'index'",
-		"{config: {repair: null}}": "missing property 'repair'",
+		"{config: {repair: null}}": "at '/config/repair': got null, want object",
 	} {
 		if _, err := render(t, values); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v, want %q", values, err, want)

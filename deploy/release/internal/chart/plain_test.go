@@ -22,8 +22,9 @@ import (
 // baseFile is the plain manifest that the components are for.
 const baseFile = "kustomize/base/daemonset.yaml"
 
-// plainValues are those of the plain manifests: an image of one's own.
-var plainValues = Values{"image": Values{"repository": "rdma-spec", "tag": "devel"}}
+// plainValues are those of the plain manifests: an image of one's own, and a namespace of Prometheus to edit.
+var plainValues = Values{"image": Values{"repository": "rdma-spec", "tag": "devel"},
+	"networkPolicy": Values{"namespaces": []any{"monitoring"}}}
 
 // whole are plain files that are templates with other values: what comes before a file's first line with the marker
 // stays.
@@ -32,7 +33,7 @@ var whole = []struct {
 	templates    []string
 	values       Values
 }{
-	{baseFile, "apiVersion: v1\nkind: ServiceAccount\n", []string{"serviceaccount", "configmap", "networkpolicy",
+	{baseFile, "apiVersion: v1\nkind: ServiceAccount\n", []string{"serviceaccount", "networkpolicy",
 		"daemonset"}, Values{}},
 	{"admission/mutating-admission-policy.yaml", "apiVersion: ", []string{"admission-require"},
 		Values{"admission": Values{"require": on}}},

@@ -24,7 +24,7 @@ import (
 var factors = [][]string{
 	{"{}", "{runtime: crio}", "{runtime: k3s}", "{runtime: crio, openshift: {enabled: true}}",
 		"{runtime: crio, configureNRI: {enabled: true}}"},
-	{"{}", "{privileges: repair, config: {repair: {mode: fix}}}", "{privileges: adjust, config: {ipcLock: false}}",
+	{"{}", "{configMap: mine}", "{configMap: mine, privileges: adjust}", "{privileges: repair, config: {repair: {mode: fix}}}", "{privileges: adjust, config: {ipcLock: false}}",
 		"{config: {repair: {mode: off}}}", "{privileges: adjust, config: {ipcLock: false, repair: {mode: off}}}"},
 	{"{}", "{validator: {enabled: true}}"},
 	{"{}", "{doctor: {enabled: true}}", "{doctor: {ignore: [{check: a, why: b}]}}"},
@@ -38,6 +38,7 @@ var factors = [][]string{
 	{"{}", "{affinity: {podAffinity: {}}}", "{affinity: {nodeAffinity: {}, podAntiAffinity: {}}}",
 		"{nodeFeatureDiscovery: {enabled: true}}"},
 	{"{}", "{tolerations: [], priorityClassName: ''}"},
+	{"{}", "{minReadySeconds: 0}"},
 	{"{}", "{updateStrategy: {type: OnDelete}}", "{updateStrategy: {rollingUpdate: {maxSurge: 0, maxUnavailable: 10%}}}"},
 	{"{}", "{extraEnv: [{name: A, value: b}], extraArgs: [--log-level=debug], index: 10}"},
 	{"{}", "{extraContainers: [{name: c, image: d}], extraVolumes: [{name: e, emptyDir: {}}]}"},
@@ -45,7 +46,8 @@ var factors = [][]string{
 	{"{}", "{podMonitor: {enabled: true, labels: {team: b, app.kubernetes.io/name: x}}}"},
 	{"{}", "{alerts: {enabled: true, labels: {team: b}}}"},
 	{"{}", "{dashboard: {enabled: true, labels: {team: b}}}"},
-	{"{}", "{networkPolicy: {enabled: false}}", "{networkPolicy: {namespaces: []}}"},
+	{"{networkPolicy: {namespaces: [monitoring]}}", "{networkPolicy: {enabled: false}}", "{networkPolicy: {ingress: [{}]}}"},
+	{"{}", "{execRole: {enabled: true}}"},
 	{"{}", "{admission: {require: {enabled: true}}, runtimeClass: {enabled: true}}"},
 	{"{}", "{admission: {forbid: {enabled: true}}}"},
 }
@@ -181,8 +183,8 @@ func TestDependency(t *testing.T) {
 // TestTwoReleases: two releases in one namespace, of one chart or twice a dependency, share no object, no pod, and no
 // folder where the plugin of one could take over from the other's.
 func TestTwoReleases(t *testing.T) {
-	const all = "{podMonitor: {enabled: true}, alerts: {enabled: true}, dashboard: {enabled: true}, openshift: {enabled: true}, " +
-		"runtime: crio, doctor: {enabled: true}}"
+	const all = "{execRole: {enabled: true}, networkPolicy: {namespaces: [monitoring]}, podMonitor: {enabled: true}, alerts: {enabled: true}, dashboard: {enabled: true}, openshift: {enabled: true}, " +
+		"runtime: crio, doctor: {enabled: true, ignore: [{check: a, why: b}]}}"
 	load := func() *chart.Chart {
 		c, err := Load(root)
 		if err != nil {

@@ -4,6 +4,7 @@
 package chart
 
 import (
+	"fmt"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -40,18 +41,82 @@ func render(t *testing.T, text string) (map[string]string, error) {
 	return Render(c, release, parse(t, text))
 }
 
-// configuration renders the chart with a configuration, and returns what the ConfigMap has.
+// configuration renders the chart with a configuration, and returns what the pods have.
 func configuration(t *testing.T, config string) (string, error) {
 	t.Helper()
 	rendered, err := render(t, "{privileges: repair, config: "+config+"}")
 	if err != nil {
 		return "", err
 	}
-	var object struct{ Data map[string]string }
-	if err := yaml.Unmarshal([]byte(rendered["configmap.yaml"]), &object); err != nil {
+	return policyOf(t, rendered["daemonset.yaml"]), nil
+}
+
+// policyOf returns the policy that a DaemonSet's pods read: what an annotation of theirs has that a volume names.
+func policyOf(t *testing.T, daemonSet string) string {
+	t.Helper()
+	var set appsv1.DaemonSet
+	if err := yaml.UnmarshalStrict([]byte(daemonSet), &set); err != nil {
 		t.Fatal(err)
 	}
-	return object.Data["config.yaml"], nil
+	for _, volume := range set.Spec.Template.Spec.Volumes {
+		if volume.Name != "config" {
+			continue
+		}
+		file := volume.Projected.Sources[0].DownwardAPI.Items[0]
+		text, found := set.Spec.Template.Annotations[policyKey]
+		if want := "metadata.annotations['" + policyKey + "']"; file.Path != "config.yaml" || file.FieldRef.FieldPath != want || !found {
+			t.Errorf("the file %s is of %s, want %s", file.Path, file.FieldRef.FieldPath, want)
+		}
+		return text
+	}
+	t.Fatal("no volume has the policy")
+	return ""
+}
+
+// policyKey is the annotation of the pods' template that has the policy.
+const policyKey = "rdma-spec.github.io/policy"
+
+// TestPolicyIsARollout: a policy is a part of the pods' template, as it was given, and has no key that the user has not
+// set: an older plugin may not know it. A ConfigMap of one's own is named there.
+func TestPolicyIsARollout(t *testing.T) {
+	for values, want := range map[string]string{
+		"{}": "{}\n", "{config: {memlock: 1Gi, rules: [{match: {namespaces: [a]}, ipcLock: false}]}}": "memlock: 1Gi\nrules:\n- " +
+			"ipcLock: false\n  match:\n    namespaces:\n    - a\n",
+	} {
+		rendered, err := render(t, values)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := policyOf(t, rendered["daemonset.yaml"]); got != want {
+			t.Errorf("%s gives the policy %q, want %q", values, got, want)
+		}
+	}
+	rendered, err := render(t, "{configMap: policy-7, privileges: adjust}")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if text := rendered["daemonset.yaml"]; strings.Contains(text, policyKey) || !hasLine(text, "name: policy-7") {
+		t.Errorf("with a ConfigMap of one's own:\n%s", text)
+	}
+}
+
+// TestLargePolicy: a policy that does not fit an annotation is refused with the way out.
+func TestLargePolicy(t *testing.T) {
+	config := func(rules int) string {
+		var b strings.Builder
+		b.WriteString("{config: {rules: [")
+		for i := range rules {
+			fmt.Fprintf(&b, "{name: rule-%04d, match: {namespaces: [namespace-%04d]}},", i, i)
+		}
+		return b.String() + "]}}"
+	}
+	if _, err := render(t, config(3000)); err != nil {
+		t.Errorf("a policy of 190 KiB: %v", err)
+	}
+	const want = "Write it as config.yaml into an immutable ConfigMap of your own, and its name into the value configMap"
+	if _, err := render(t, config(3600)); err == nil || !strings.Contains(err.Error(), want) {
+		t.Errorf("a policy of 220 KiB: %v", err)
+	}
 }
 
 // TestSchemaRejectsWhatThePluginRejects: Helm refuses a configuration that the plugin refuses, before anything is
@@ -72,6 +137,10 @@ func TestSchemaRejectsWhatThePluginRejects(t *testing.T) {
 		"{rules: [{match: {}}]}",
 		"{rules: [{match: {namespaces: []}}]}", "{rules: [{match: {pods: [a]}}]}",
 		"{rules: [{match: {resources: [a/b]}, inject: {management: true}}]}",
+		"{memlock: 0.5}", `{memlock: "0.5"}`, `{memlock: 0Gi}`, `{memlock: 1ki}`, "{repair: {every: 1ms}}", "{repair: {every: 0s}}",
+		"{repair: {every: 25h}}", "{repair: {every: 0.5s}}", "{inject: {namespaces: ['']}}", "{inject: {namespaces: [a/b]}}",
+		"{optIn: {resources: [rdma]}}", "{optIn: {namespaces: ['a b']}}", "{skipRuntimeHandlers: [a/b]}",
+		"{rules: [{name: a, match: {namespaces: [a]}}, {name: a, match: {namespaces: [b]}}]}",
 		"{rules: [{match: {namespaces: [a]}, repair: {mode: off}}]}", "{rules: [{match: {namespaces: [a]}, memlock: some}]}",
 	} {
 		if _, err := configuration(t, config); err == nil {
@@ -83,11 +152,12 @@ func TestSchemaRejectsWhatThePluginRejects(t *testing.T) {
 	}
 }
 
-// TestSchemaAcceptsWhatThePluginAccepts, and the plugin understands it as it comes out of the ConfigMap.
+// TestSchemaAcceptsWhatThePluginAccepts, and the plugin understands it as the pods have it.
 func TestSchemaAcceptsWhatThePluginAccepts(t *testing.T) {
 	configs := []string{
 		"{}", "{memlock: memory-limit}", "{memlock: 16Gi}", "{memlock: 1.5Gi}", "{memlock: 17179869184}",
-		`{memlock: "17179869184"}`, "{memlock: 1e9}",
+		`{memlock: "17179869184"}`, "{memlock: 1e9}", "{memlock: 0.5Gi}", "{memlock: 500k}", "{repair: {every: 0.5m}}",
+		"{repair: {every: 1500ms}}", "{repair: {every: 24h}}", "{repair: {every: 0h1s}}", "{optIn: {resources: ['*/hca']}}",
 		"{ipcLock: always}", "{ipcLock: requested}", "{repair: {mode: off}}", `{repair: {mode: "off", every: 1m30s}}`,
 		"{repair: {mode: fix}}", `{skipRuntimeHandlers: [""]}`, `{optIn: {mofedRuntimeHandlers: ["nvidia*", ""]}}`,
 		"{inject: {namespaces: [ml-*], functions: [physical, virtual, scalable], numaNodes: [-1, 0]}}",
@@ -121,7 +191,7 @@ func TestSchemaAcceptsWhatThePluginAccepts(t *testing.T) {
 			continue
 		}
 		if _, err := policy.FromText([]byte(text)); err != nil {
-			t.Errorf("%s: the plugin rejects the ConfigMap: %v\n%s", config, err, text)
+			t.Errorf("%s: the plugin rejects what the pods have: %v\n%s", config, err, text)
 		}
 	}
 }
@@ -171,6 +241,13 @@ func TestChecksSayWhy(t *testing.T) {
 		"{openshift: {enabled: true}, runtime: k3s}":                            "openshift.enabled needs runtime: crio, not k3s",
 		"{global: {imageRegistry: 'oci://r.example.com/mirror'}}": "global.imageRegistry: oci://r.example.com/mirror must be a " +
 			"registry's host and path, without a scheme, since it becomes a part of the image's name: such as r.example.com/mirror",
+		"{hostNetwork: true, doctor: {enabled: true}}":                                      "hostNetwork has no ports for podMonitor.enabled and doctor.enabled",
+		"{hostNetwork: true, podMonitor: {enabled: true}, networkPolicy: {enabled: false}}": "hostNetwork has no ports",
+		"{hostNetworkMetrics: ':9797'}":                                                     "hostNetworkMetrics needs hostNetwork: true",
+		"{podMonitor: {enabled: true}}":                                                     "podMonitor.enabled needs networkPolicy.namespaces: the namespace that Prometheus runs in",
+		"{configMap: mine, config: {memlock: 1Gi}}":                                         "config and configMap both have the policy",
+		"{config: {rules: [{name: a, match: {namespaces: [a]}}, {name: a, match: {namespaces: [b]}}]}}": "config.rules[1].name: a is " +
+			"the name of an earlier rule as well",
 		"{enabled: false}": "as a dependency with condition: nri-rdma.enabled",
 		"{updateStrategy: {rollingUpdate: {maxSurge: 0}}}":       "one of maxSurge and maxUnavailable must be 0",
 		"{updateStrategy: {rollingUpdate: {maxSurge: 0%}}}":      "must be 0, and not both",

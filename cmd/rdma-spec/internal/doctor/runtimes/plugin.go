@@ -17,7 +17,8 @@ const (
 	// The DaemonSet as docs/install.md installs it.
 	restartDaemonSet  = "kubectl -n rdma-spec rollout restart daemonset/nri-rdma"
 	describeDaemonSet = "kubectl -n rdma-spec describe daemonset nri-rdma"
-	checkConfigMap    = `kubectl -n rdma-spec get configmap nri-rdma -o jsonpath='{.data.config\.yaml}' | rdma-spec config check -`
+	checkAnnotation   = "kubectl -n rdma-spec get daemonset nri-rdma -o " +
+		`jsonpath='{.spec.template.metadata.annotations.rdma-spec\.github\.io/policy}' | rdma-spec config check -`
 )
 
 // restarted is a fault that the plugin does not have once it is started again: by hand, where no trace says how it was
@@ -74,8 +75,8 @@ func pluginChecks() []doctor.Check {
 		Look: withPlugin(pluginRuns),
 	}, {
 		ID: "plugin-config", Family: "plugin", Title: "The plugin's configuration can be read.",
-		Why: "The plugin keeps the policy that was last in force on the node. If there was none since it booted, it " +
-			"refuses RDMA containers.",
+		Why: "The plugin keeps the policy that was last in force on the node. If none ever was, it refuses RDMA " +
+			"containers.",
 		Needs: []string{"plugin-runs"}, Look: withPlugin(pluginConfig),
 	}, {
 		ID: "plugin-registered", Family: "plugin", Title: "The plugin is registered with the runtime.",
@@ -106,8 +107,7 @@ func pluginConfig(_ *doctor.View, p agents.Plugin) (found []doctor.Finding) {
 		if q.Name == agents.PluginName && q.ConfigError != "" {
 			cure := "Correct the file: the plugin reads it again; see: rdma-spec config check " + q.Config
 			if q.InContainer {
-				cure = "Correct the ConfigMap nri-rdma, or the value config of the Helm release: the plugin reads it again; see: " +
-					checkConfigMap
+				cure = "Correct the value config of the Helm release, or the config.yaml of the kustomization; see: " + checkAnnotation
 			}
 			found = append(found, doctor.Fault("", fmt.Sprintf("nri-rdma (PID %d) cannot use %s: %s.", q.PID,
 				q.Config, q.ConfigError), cure))

@@ -1,0 +1,151 @@
+// Copyright The rdma-spec Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"maps"
+	"path"
+	"slices"
+	"strings"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	scheduling "k8s.io/component-helpers/scheduling/corev1"
+	"k8s.io/component-helpers/scheduling/corev1/nodeaffinity"
+	"k8s.io/klog/v2"
+
+	"github.com/rdma-spec/rdma-spec/plugin/policy/resource"
+)
+
+// The DaemonSet and its pods: their label, the container that has rdma-spec, where that has the node's files, and the
+// annotation with globs of the resources that make a node one for RDMA.
+const (
+	podLabel     = "app.kubernetes.io/part-of=rdma-spec"
+	container    = "nri-rdma"
+	hostRoot     = "/host"
+	resourcesKey = "rdma-spec.github.io/resources"
+	daemonSets   = "daemonsets"
+	noPod        = "no pod of nri-rdma runs there: see kubectl describe daemonset"
+	notSelected  = "no DaemonSet of nri-rdma selects it, and it has the resource %s"
+	ownTaints    = "node.kubernetes.io/" // which a DaemonSet's pods tolerate
+)
+
+// expected is who should answer.
+type expected struct {
+	pods     map[string]types.NamespacedName // that are asked, by node
+	silent   map[string]string               // why a node without a pod does not answer
+	desired  int                             // how many nodes the DaemonSets want a pod on, where nodes cannot be listed
+	unlisted error                           // why they cannot
+}
+
+// expected finds who should answer: the nodes that the DaemonSets select, those with a resource that is for RDMA, and
+// those that have a pod all the same.
+func (o *options) expected(c *cluster) (*expected, error) {
+	nodes, err := c.nodes(o.selector)
+	f := &expected{silent: map[string]string{}, unlisted: err}
+	if err != nil && (o.selector != "" || !apierrors.IsForbidden(errors.Unwrap(err))) {
+		return nil, err
+	}
+	var sets []*appsv1.DaemonSet
+	err = list(c, daemonSets, o.namespace, metav1.ListOptions{LabelSelector: podLabel}, func(d *appsv1.DaemonSet) {
+		if slices.ContainsFunc(d.Spec.Template.Spec.Containers, func(ctr corev1.Container) bool { return ctr.Name == container }) {
+			sets = append(sets, d)
+		}
+	})
+	if err != nil {
+		return nil, err
+	}
+	if f.pods, err = c.podsOfNodes(o.namespace, o.selector, nodes); err != nil {
+		return nil, err
+	}
+	if f.unlisted != nil {
+		for _, d := range sets {
+			f.desired += int(d.Status.DesiredNumberScheduled)
+		}
+	}
+	for name, node := range nodes {
+		if _, runs := f.pods[name]; runs {
+			continue
+		}
+		if slices.ContainsFunc(sets, func(d *appsv1.DaemonSet) bool { return selects(d, node) }) {
+			f.silent[name] = noPod
+		} else if held := rdmaResource(sets, node); held != "" {
+			f.silent[name] = fmt.Sprintf(notSelected, held)
+		}
+	}
+	if len(sets) == 0 && len(f.pods) == 0 || len(f.pods)+len(f.silent)+f.desired == 0 {
+		where := cmp.Or(o.namespace, "any")
+		if o.selector != "" {
+			where += " on a node with " + o.selector
+		}
+		return nil, fmt.Errorf("no pod of the DaemonSet nri-rdma runs in namespace %s: set --namespace, or --all-namespaces", where)
+	}
+	return f, nil
+}
+
+// answers returns an answer of each node, in their order, with the errors of those that are not asked.
+func (f *expected) answers() []answer {
+	var all []answer
+	for node := range f.pods {
+		all = append(all, answer{Node: node})
+	}
+	for node, why := range f.silent {
+		all = append(all, answer{Node: node, Status: unanswered, Error: why})
+	}
+	slices.SortFunc(all, func(a, b answer) int { return strings.Compare(a.Node, b.Node) })
+	return all
+}
+
+// selects reports whether a DaemonSet is to have a pod on a node.
+func selects(d *appsv1.DaemonSet, node *corev1.Node) bool {
+	spec := d.Spec.Template.Spec
+	fits, err := nodeaffinity.GetRequiredNodeAffinity(&corev1.Pod{Spec: spec}).Match(node)
+	_, repelled := scheduling.FindMatchingUntoleratedTaint(klog.Background(), node.Spec.Taints, spec.Tolerations, func(t *corev1.Taint) bool {
+		return t.Effect != corev1.TaintEffectPreferNoSchedule && !strings.HasPrefix(t.Key, ownTaints)
+	}, true)
+	return err == nil && fits && !repelled
+}
+
+// rdmaResource returns a resource of a node that is for RDMA; "" if it has none.
+func rdmaResource(sets []*appsv1.DaemonSet, node *corev1.Node) string {
+	var globs []string
+	for _, d := range sets {
+		globs = append(globs, strings.FieldsFunc(d.Annotations[resourcesKey], func(r rune) bool { return r == ',' })...)
+	}
+	for _, name := range slices.Sorted(maps.Keys(node.Status.Capacity)) {
+		is := slices.ContainsFunc(globs, func(glob string) bool {
+			matches, err := path.Match(glob, string(name))
+			return matches && err == nil
+		}) || len(globs) == 0 && resource.IsRDMA(string(name))
+		if amount := node.Status.Capacity[name]; is && !amount.IsZero() {
+			return string(name)
+		}
+	}
+	return ""
+}
+
+// podsOfNodes returns the DaemonSets' pod on each node. During an update a node can have two: the ready one is asked. A
+// pod without a ready container is asked as well, since it may run.
+func (c *cluster) podsOfNodes(namespace, labels string, wanted map[string]*corev1.Node) (map[string]types.NamespacedName, error) {
+	pods, ready := map[string]types.NamespacedName{}, map[string]bool{}
+	err := list(c, "pods", namespace, metav1.ListOptions{LabelSelector: podLabel}, func(p *corev1.Pod) {
+		node := p.Spec.NodeName
+		_, in := wanted[node]
+		has := slices.ContainsFunc(p.Spec.Containers, func(ctr corev1.Container) bool { return ctr.Name == container })
+		if !has || node == "" || p.DeletionTimestamp != nil || ready[node] || labels != "" && !in {
+			return
+		}
+		pods[node] = types.NamespacedName{Namespace: p.Namespace, Name: p.Name}
+		ready[node] = slices.ContainsFunc(p.Status.Conditions, func(c corev1.PodCondition) bool {
+			return c.Type == corev1.PodReady && c.Status == corev1.ConditionTrue
+		})
+	})
+	return pods, err
+}

@@ -1,0 +1,218 @@
+// Copyright The rdma-spec Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build node
+
+package e2e
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/rdma-spec/rdma-spec/test/node/kubelet"
+	"github.com/rdma-spec/rdma-spec/test/testing/churn"
+	"github.com/rdma-spec/rdma-spec/test/testing/scratch"
+)
+
+// refusedRules are rules that the chart takes and the plugin refuses: the second one can never match.
+const refusedRules = `config.rules=[{"name":"all","match":{"namespaces":["*"]},"memlock":"5Gi"},{"name":"never","match":{"namespaces":["a"]}}]`
+
+// The bytes of these limits.
+const (
+	gi1 = "1073741824"
+	gi2 = "2147483648"
+)
+
+// policies is a release of the chart whose policy is changed.
+type policies struct {
+	*daemonSet
+	k     *kubelet.Kubelet
+	chart string
+	made  int
+}
+
+// testPolicy: a policy comes and goes with its pods. A change is a rollout by handover, one that the plugin refuses is a
+// rollout that fails, and the policy before it stays in force meanwhile, whatever is killed, also after a reboot.
+func testPolicy(t *testing.T, d *daemonSet, k *kubelet.Kubelet) {
+	t.Cleanup(func() { d.tell(t) })
+	d.kubectl(t, "delete", "daemonsets,networkpolicies,serviceaccounts,configmaps", "--all", "--wait")
+	d.awaitNoPods(t)
+	p := &policies{daemonSet: d, k: k, chart: released(t, "nri-rdma-*.tgz")}
+	p.helm(t, "install", "nri-rdma", p.chart, "--create-namespace", "--set", "extraArgs={--budget="+budget+"},config.memlock=1Gi")
+	p.awaitRollout(t)
+	p.expectLimit(t, gi1)
+	before := p.registrations()
+
+	pods := churn.Start(t, func(ctx context.Context, number int) error {
+		return runToEnd(ctx, p.c, p.k, fmt.Sprintf("policy-%d", number))
+	})
+	pods.AwaitMore(t, kubeletPatience)
+	p.upgrade(t, "--set", "config.memlock=2Gi")
+	p.awaitRollout(t)
+	pods.AwaitMore(t, kubeletPatience)
+	pods.End()
+	p.expectLimits(t, pods.Count())
+	p.expectLimit(t, gi2)
+	if got := p.registrations(); got != before {
+		t.Errorf("the plugin has registered %d times during the change of the policy", got-before)
+	}
+
+	p.annotate(t)
+	p.expectLimit(t, gi2)
+
+	// One that the plugin refuses: the rollout fails, and the pod that serves goes on.
+	ctx := within(t, kubeletPatience)
+	said, err := p.c.Helm(ctx, "-n", pluginNamespace, "upgrade", "nri-rdma", p.chart, "--reset-then-reuse-values", "--set-json", refusedRules,
+		"--wait", "--timeout", "40s")
+	if err == nil {
+		t.Errorf("helm upgrade --wait takes a policy that the plugin refuses: %s", said)
+	}
+	p.expectLimit(t, gi2)
+	if got := p.registrations(); got != before {
+		t.Errorf("beside a policy that is refused, the plugin has registered %d times", got-before)
+	}
+	p.kill(t)
+	p.awaitRegistrations(t, before+1)
+	p.expectLimit(t, gi2)
+
+	p.reboot(t)
+	p.expectLimit(t, gi2)
+	before = p.registrations()
+	p.helm(t, "rollback", "nri-rdma", "1")
+	p.awaitRollout(t)
+	p.expectLimit(t, gi1)
+	if got := p.registrations(); got != before {
+		t.Errorf("the plugin has registered %d times during the rollback", got-before)
+	}
+	p.helm(t, "uninstall", "nri-rdma")
+	p.awaitNoPods(t)
+	if kept, err := os.ReadFile("/var/lib/rdma-spec/inforce/DaemonSet." + pluginNamespace + ".nri-rdma"); string(kept) != "memlock: 1Gi\n" {
+		t.Errorf("kept is %q, %v", kept, err)
+	}
+}
+
+// awaitNoPods waits until the plugin's pods are gone.
+func (d *daemonSet) awaitNoPods(t *testing.T) {
+	t.Helper()
+	err := d.c.Await(within(t, kubeletPatience), "has nothing of the plugin", func() bool {
+		left, err := d.c.Pods(t.Context(), pluginNamespace, "")
+		return err == nil && len(left) == 0 && processes(t, "/usr/local/bin/nri-rdma") == 0
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+func (p *policies) upgrade(t *testing.T, args ...string) {
+	t.Helper()
+	p.helm(t, append([]string{"upgrade", "nri-rdma", p.chart, "--reset-then-reuse-values"}, args...)...)
+}
+
+// registrations returns how often the runtime has registered the plugin.
+func (p *policies) registrations() int {
+	return strings.Count(ctrd.Log(), `plugin \"90-rdma\" connected and synchronized`)
+}
+
+func (p *policies) awaitRegistrations(t *testing.T, want int) {
+	t.Helper()
+	err := p.c.Await(within(t, kubeletPatience), fmt.Sprintf("has %d registrations", want), func() bool { return p.registrations() >= want })
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// expectLimit creates an RDMA container.
+func (p *policies) expectLimit(t *testing.T, want string) {
+	t.Helper()
+	p.made++
+	name := fmt.Sprintf("limit-%d", p.made)
+	pod := kubelet.Pod{Name: name, Containers: []kubelet.Container{{Name: "main", Script: sayMemlock, Resource: shared}}}.Manifest()
+	pod.Spec.NodeName, pod.Spec.RestartPolicy = p.k.NodeName(), corev1.RestartPolicyNever
+	if _, err := p.c.Create(within(t, patience), pod); err != nil {
+		t.Fatal(err)
+	}
+	(&staticPod{kubelet: p.k, name: name}).expectSaid(t, "main", want)
+}
+
+// expectLimits reads what the containers have said that were created during a change of the policy.
+func (p *policies) expectLimits(t *testing.T, want int) {
+	t.Helper()
+	logs, err := filepath.Glob("/var/log/pods/default_policy-*/*/*.log")
+	if err != nil || len(logs) != want {
+		t.Errorf("pods have the logs %q, %v; want one for each of %d", logs, err, want)
+	}
+	said := map[string]int{}
+	for _, file := range logs {
+		fields := strings.Fields(scratch.Read(t, file))
+		said[fields[len(fields)-1]]++
+	}
+	if said[gi1] == 0 || said[gi2] == 0 || said[gi1]+said[gi2] != want {
+		t.Errorf("limits during the change: %v", said)
+	}
+	t.Logf("limits during the change: %v", said)
+}
+
+// annotate writes another policy into the annotation of the pod that runs, and waits until its file has that.
+func (p *policies) annotate(t *testing.T) {
+	t.Helper()
+	pod := p.pod(t)
+	p.kubectl(t, "annotate", "pod", pod.Name, "--overwrite", "rdma-spec.github.io/policy=memlock: 3Gi")
+	begin := time.Now()
+	file := "/var/lib/kubelet/pods/" + string(pod.UID) + "/volumes/kubernetes.io~projected/config/config.yaml"
+	err := p.c.Await(within(t, kubeletPatience), "has the annotation in the pod", func() bool {
+		text, err := os.ReadFile(file)
+		return err == nil && strings.Contains(string(text), "3Gi")
+	})
+	if err != nil {
+		t.Error(err)
+	}
+	t.Logf("the annotation was in the pod after %s", time.Since(begin).Round(time.Second))
+}
+
+// kill kills the plugin that serves.
+func (p *policies) kill(t *testing.T) {
+	t.Helper()
+	pods, err := p.c.Pods(within(t, patience), pluginNamespace, "app.kubernetes.io/name=nri-rdma")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, pod := range pods {
+		for _, c := range pod.Status.Conditions {
+			if c.Type != corev1.PodReady || c.Status != corev1.ConditionTrue {
+				continue
+			}
+			pid, err := ctrd.PID(within(t, patience), (&staticPod{kubelet: p.k, name: pod.Name}).running(t, "nri-rdma"))
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Logf("after %s: kill the plugin of %s, one of %d pods", time.Since(p.begin).Round(time.Second), pod.Name, len(pods))
+			if err := syscall.Kill(pid, syscall.SIGKILL); err != nil {
+				t.Fatal(err)
+			}
+			return
+		}
+	}
+	t.Fatal("no pod of the plugin is ready")
+}
+
+// reboot does to the plugin what a reboot of the node does: its processes, its sandboxes, and /run go.
+func (p *policies) reboot(t *testing.T) {
+	t.Helper()
+	t.Logf("after %s: reboot", time.Since(p.begin).Round(time.Second))
+	before := p.registrations()
+	p.k.Stop()
+	removePods(t, pluginNamespace)
+	if err := os.RemoveAll("/run/rdma-spec"); err != nil {
+		t.Fatal(err)
+	}
+	p.k = joinKubelet(t, p.c)
+	p.awaitRegistrations(t, before+1)
+}
