@@ -15,7 +15,7 @@ var ran = []struct{ command, folder, test, why string }{
 	// A cluster.
 	{`^helm (install|upgrade|uninstall) nri-rdma|^kubectl create namespace rdma-spec|^kubectl label namespace rdma-spec`,
 		"test/e2e", "TestClusterDaemonSet", ""},
-	{`^kubectl -n rdma-spec (rollout|logs|exec|get configmap)|^bin/rdma-spec config check`, "test/e2e", "TestClusterDaemonSet", ""},
+	{`^kubectl -n rdma-spec (rollout|logs|exec|get (configmap|daemonset))|^bin/rdma-spec config check`, "test/e2e", "TestClusterDaemonSet", ""},
 	{`^kubectl (apply|delete) -k (\.$|deploy/kustomize)`, "deploy/release/internal/chart", "TestOverlays", "built, and not applied"},
 	{`^kubectl rdma |^make kubectl|kubectl-rdma /usr/local/bin`, "test/e2e", "TestClusterDaemonSet", ""},
 	{`mutating-admission-policy.yaml`, "test/e2e", "TestClusterAdmission", ""},
@@ -23,7 +23,7 @@ var ran = []struct{ command, folder, test, why string }{
 	{`deploy/device-plugins/|rdma-shared-dp-ds`, "test/e2e", "TestClusterDevicePluginWaits", ""},
 	{`deploy/node-readiness|nodereadinessrule|label node node-1`, "deploy/release/internal/chart", "TestNodeReadiness", "checked, and not applied: its controller is another project's"},
 	{`^kubectl create --dry-run=server -o yaml -f deploy/examples/rdma-v100.yaml`, "test/e2e", "TestClusterAdmission", ""},
-	{`^kubectl exec my-pod -- (sh -c 'ulimit -l'|/tmp/rdma-spec verify|/rdma-spec)|^kubectl cp bin/rdma-spec my-pod`,
+	{`^kubectl exec my-pod -- (sh -c 'ulimit -l'|/tmp/rdma-spec verify|/rdma-spec/usr)|^kubectl cp bin/rdma-spec my-pod`,
 		"test/e2e", "TestVerify", ""},
 	{`^kubectl debug my-pod`, "test/e2e", "TestVerifyEphemeral", ""},
 	{`rdma-spec explain -f -`, "cmd/rdma-spec", "TestExplainGolden", ""},

@@ -65,7 +65,7 @@ var plainFields = map[string]string{
 	"Container.userNamespace": "it has a user namespace of its own, where IPC_LOCK does not count",
 	"Container.hcas":          "those that it holds", "Container.allDevices": "it can open every device of the node, as a privileged one",
 	"Container.problems": "what differs from the policy, for people", "Finding.check": "its name",
-	"Finding.why": "why a fault matters", "Container.use": "how its processes use RDMA", "HCA.name": "as in /sys/class/infiniband", "HCA.firmware": "its version",
+	"Finding.why": "the impact of a fault", "Container.use": "how its processes use RDMA", "HCA.name": "as in /sys/class/infiniband", "HCA.firmware": "its version",
 	"Device.major": "its number", "Device.minor": "its number", "Device.uid": "its owner", "Device.gid": "its group",
 	"Verdict.text": "the verdict in one line", "Repaired container.memlockBytes": "the same in bytes",
 	"Repaired container.processes": "how many have less", "Repaired container.storedSpec": "the spec that containerd stores has less",

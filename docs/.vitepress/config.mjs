@@ -25,11 +25,13 @@ const address = (file) => file === 'index.md' ? '' : file.replace(/\.md$/, '/')
 const name = (file) => read(join('docs', file)).match(/^\[rdma-spec\]\(.*\/ (.*)$/m)[1]
 const entry = (file) => ({ text: name(file), link: `/${address(file)}` })
 
+// The groups of the side bar. What somebody looks for who has a fault is first on the pages of faults.
+const wrong = ['troubleshoot', 'doctor', 'faults']
 const readers = {
-  'Pod authors': ['pods', 'verify', 'test-a-transfer'],
-  'Administrators': ['install', 'configure', 'configuration', 'hcas-for-pods', 'guide-gpu-cluster', 'guide-spiderpool', 'guide-sriov',
-    'platforms', 'runtimes', 'without-nri', 'cdi', 'looking-at-a-node', 'security', 'fail-closed', 'gate', 'upgrade-and-uninstall'],
-  'Something is wrong': ['troubleshoot', 'doctor', 'faults'],
+  Start: ['install', 'pods', 'hcas-for-pods', 'comparison'],
+  Guides: ['guide-gpu-cluster', 'guide-spiderpool', 'guide-sriov', 'test-a-transfer', 'verify', 'without-nri', 'cdi', 'platforms'],
+  'Something is wrong': wrong,
+  Operate: ['configure', 'configuration', 'gate', 'fail-closed', 'security', 'looking-at-a-node', 'metrics', 'upgrade-and-uninstall'],
 }
 const listed = Object.values(readers).flat()
 readers.Reference = readdirSync(join(top, 'docs')).filter((file) => file.endsWith('.md') && file !== 'index.md')
@@ -81,7 +83,20 @@ function repositoryLinks(md) {
   }
 }
 
-// The tables of messages: a row has the name of its message, which links to itself. Tables and pictures scroll, by the keyboard too.
+// In a table that is stacked on a phone, each cell has the heading of its column.
+function cellHeadings(md) {
+  md.core.ruler.push('headings', ({ tokens }) => {
+    let headings = [], column = 0
+    tokens.forEach(({ type }, i) => {
+      if (type === 'thead_open') headings = []
+      else if (type === 'th_open') headings.push(tokens[i + 1].content.replace(/`/g, ''))
+      else if (type === 'tr_open') column = 0
+      else if (type === 'td_open') tokens[i].attrSet('data-label', headings[column++] ?? '')
+    })
+  })
+}
+
+// The tables of messages: each message has an address, and links to it. Tables and pictures scroll, by the keyboard too.
 function messageRows(md) {
   md.core.ruler.push('messages', ({ tokens, env }) => {
     tokens.forEach((token, i) => {
@@ -89,26 +104,27 @@ function messageRows(md) {
       if (picture) token.attrSet('class', 'picture')
       if (picture || token.type === 'table_open') token.attrSet('tabindex', '0')
       const [cell, text] = [tokens[i + 1], tokens[i + 2]]
-      const first = text?.children?.[0]
       if (token.type !== 'tr_open' || cell.type !== 'td_open' || !/\/troubleshoot(\/index)?\.md$/.test(env.path)) return
-      if (text.children.length !== 1 || first.type !== 'code_inline') return
-      const id = anchor(first.content)
-      token.attrSet('id', id)
-      first.attrSet('class', 'message')
-      first.meta = { href: `#${encodeURIComponent(id)}` }
+      if (text.children[0]?.type !== 'code_inline') return
+      for (const message of text.children.filter(({ type }) => type === 'code_inline')) {
+        message.attrSet('class', 'message')
+        message.meta = { id: anchor(message.content) }
+      }
     })
   })
   const code = md.renderer.rules.code_inline
   md.renderer.rules.code_inline = (tokens, i, ...rest) => {
     const html = code(tokens, i, ...rest)
-    return tokens[i].meta?.href ? `<a href="${tokens[i].meta.href}">${html}</a>` : html
+    const id = tokens[i].meta?.id
+    return id ? `<a id="${md.utils.escapeHtml(id)}" href="#${encodeURIComponent(id)}">${html}</a>` : html
   }
 }
 
 // What the search index reads: a message is a heading, and what stands beside it is its text.
 function indexed(src, env, md) {
-  return md.render(src, env).replace(/<tr id="[^"]*">\s*<td[^>]*><a href="(#[^"]*)">(.*?)<\/a><\/td>/g,
-    '<h3>$2 <a href="$1"></a></h3>')
+  return md.render(src, env).replace(/<tr>\s*<td[^>]*>(<a id=.*?)<\/td>(.*?)<\/tr>/gs, (_, messages, rest) =>
+    [...messages.matchAll(/<a id="[^"]*" href="(#[^"]*)">(.*?)<\/a>/g)]
+      .map(([, href, message]) => `<h3>${message} <a href="${href}"></a></h3><p>${rest.replace(/<\/?td[^>]*>/g, ' ')}</p>`).join(''))
 }
 
 // Words of the index and of a search. -12 is not 12: "error 12" and "error: (-12)" are different errors.
@@ -123,17 +139,22 @@ const vueFromHere = {
   },
 }
 
+// The mark of the project, as an address: so no page asks for a file of its own.
+const mark = `data:image/svg+xml,${encodeURIComponent(readFileSync(new URL('mark.svg', import.meta.url), 'utf8'))}`
+
 const style = readFileSync(new URL('style.css', import.meta.url), 'utf8')
+
+const description = 'RDMA in Kubernetes pods, without privileged: memlock, IPC_LOCK, and HCAs for RDMA containers, and for no others.'
 
 export default defineConfig({
   title: 'rdma-spec',
-  description: 'RDMA containers that can register their memory',
+  description,
   lang: 'en',
   base: process.env.SITE_BASE || '/',
   outDir: join(top, 'bin/site'),
   cacheDir: join(top, 'bin/site-cache'),
   rewrites: { 'index.md': 'index.md', ':page.md': ':page/index.md', 'faults/:check.md': 'faults/:check/index.md' },
-  head: [['link', { rel: 'icon', href: 'data:,' }], ['style', {}, style]],
+  head: [['link', { rel: 'icon', type: 'image/svg+xml', href: mark }], ['style', {}, style]],
   buildConcurrency: 1, // several at once leave the search index in an order of chance
   sitemap: { hostname: canonical },
   vite: { build: { chunkSizeWarningLimit: 2000 }, plugins: [vueFromHere] },
@@ -143,6 +164,7 @@ export default defineConfig({
     config(md) {
       repositoryLinks(md)
       messageRows(md)
+      cellHeadings(md)
     },
   },
   // What a search engine shows: of a check, the messages that people search for.
@@ -152,17 +174,23 @@ export default defineConfig({
     const seen = [...(text.split('\n## Messages\n')[1] ?? '').split('\n## ')[0].matchAll(/^- `(.*)`$/gm)].map(([, message]) => message)
     page.description = [first.replace(/\s+/g, ' ').replace(/\]\([^)]*\)|[`[*]/g, ''), ...seen].join(' ').slice(0, 300) || page.description
     if (page.filePath.startsWith('faults/') && seen.length) page.title = `${seen[0]} (${page.title})`
-    if (page.filePath === 'troubleshoot.md') page.frontmatter.aside = false // its tables are wide
+    if (['troubleshoot.md', 'comparison.md'].includes(page.filePath)) page.frontmatter.aside = false // their tables are wide
   },
-  transformHead: ({ page }) => [['link', { rel: 'canonical', href: canonical + page.replace(/(index)?\.md$/, '') }]],
+  transformHead: ({ page, title, description }) => {
+    const url = canonical + page.replace(/(index)?\.md$/, '')
+    const og = { type: 'website', site_name: 'rdma-spec', title, description, url }
+    return [['link', { rel: 'canonical', href: url }],
+      ...Object.entries(og).map(([name, content]) => ['meta', { property: `og:${name}`, content }])]
+  },
   themeConfig: {
+    logo: { src: mark, alt: '' },
     nav: [
       ...menu,
       { text: version, items: [{ text: 'Latest version', link: canonical }, { text: 'All versions', link: `${repository}/releases` }] },
     ],
     sidebar: {
       '/': sidebar,
-      '/faults/': [{ text: 'Something is wrong', items: readers['Something is wrong'].map((page) => entry(`${page}.md`)) }, ...families],
+      '/faults/': [{ text: 'Something is wrong', items: wrong.map((page) => entry(`${page}.md`)) }, ...families],
     },
     outline: [2, 3],
     externalLinkIcon: true,

@@ -118,11 +118,52 @@ test('TestSiteOnADesktop', async () => {
   }
 })
 
-// Where each of these leads first.
+// What people search for, and where it leads first: lines that programs print in public issues, and words of public guides. None comes
+// from a list of the checks.
 const searches = {
   ibv_reg_mr_iova2: 'troubleshoot/#ibv_reg_mr_iova2-failed-with-error-',
+  'ibv_reg_mr_iova2 failed with error Cannot allocate memory': 'troubleshoot/#ibv_reg_mr_iova2-failed-with-error-Cannot-allocate-memory',
+  'Call to ibv_reg_mr failed with error Cannot allocate memory': 'troubleshoot/#Call-to-ibv_reg_mr-failed',
+  'Call to ibv_create_cq failed': 'troubleshoot/#Call-to-ibv_create_cq-failed',
   "Couldn't allocate MR": "troubleshoot/#Couldn't-allocate-MR",
+  "Couldn't register MR": "troubleshoot/#Couldn't-register-MR",
+  "Couldn't create CQ": "troubleshoot/#Couldn't-create-CQ",
+  "Couldn't get context for the device": "troubleshoot/#Couldn't-get-context-for-the-device",
+  "Couldn't read remote address": "troubleshoot/#Couldn't-read-remote-address",
+  'Unable to read to socket/rdma_cm': 'troubleshoot/#Unable-to-read-to-socket/rdma_cm',
+  'Failed to exchange data': 'troubleshoot/#Failed-to-exchange-data',
+  "Couldn't set the link layer": "troubleshoot/#Couldn't-set-the-link-layer",
+  'IB device mlx5_0 not found': 'troubleshoot/#IB-device-mlx5_0-not-found',
+  'Failed to modify QP': 'troubleshoot/#Failed-to-modify-QP',
+  'Transport retry count exceeded': 'troubleshoot/#Transport-retry-count',
   'error 12': 'troubleshoot/#Got-completion-from-peer-...-with-error-12',
+  'vendor err 129': 'troubleshoot/#vendor-err-129',
+  'Network is unreachable': 'troubleshoot/#Network-is-unreachable',
+  'Did not detect devices': 'troubleshoot/#Did-not-detect-devices',
+  'Failed to open libibverbs': 'troubleshoot/#Failed-to-open-libibverbs',
+  'Got async event': 'troubleshoot/#Got-async-event',
+  'Segmentation fault': 'troubleshoot/#Segmentation-fault',
+  'unhandled system error': 'troubleshoot/#unhandled-system-error',
+  'Using network Socket': 'troubleshoot/#Using-network-Socket',
+  'GPU Direct RDMA Disabled for HCA': 'troubleshoot/#GPU-Direct-RDMA-Disabled-for-HCA',
+  'VF GUID is not valid': 'troubleshoot/#',
+  'incorrect RDMA subsystem network namespace': 'troubleshoot/#',
+  'RDMA device "rdma_cm" not found': 'troubleshoot/#RDMA-device-"rdma_cm"-not-found',
+  'does not support the kernel ABI': 'troubleshoot/#',
+  'No IB devices found': 'troubleshoot/#No-IB-devices-found',
+  'unknown service runtime.v1.RuntimeService': 'troubleshoot/#',
+  'both tried to set': 'troubleshoot/#',
+  'unresolvable CDI devices': 'troubleshoot/#',
+  ibdev2netdev: 'troubleshoot/#ibdev2netdev',
+  NCCL_IB_GID_INDEX: 'guide-spiderpool/#which-gid-index',
+  'GPU memory cannot be registered': 'troubleshoot/#memory-cannot-be-registered',
+  'network.nvidia.com/operator.mofed.wait': 'guide-gpu-cluster/',
+  SpiderMultusConfig: 'guide-spiderpool/',
+  sriov_numvfs: 'guide-sriov/',
+  'smarter-device-manager': 'guide-sriov/',
+  'LimitMEMLOCK': 'comparison/',
+  'limits.conf': 'comparison/',
+  base_runtime_spec: 'comparison/',
   'port-active': 'faults/port-active/',
 }
 
@@ -130,6 +171,8 @@ async function search(tab, words) {
   await tab.locator('.VPNavBarSearch button').first().click()
   const box = tab.locator('.VPLocalSearchBox input')
   await box.waitFor()
+  await box.fill('') // it has the last words
+  await tab.locator('.VPLocalSearchBox .result').first().waitFor({ state: 'detached' })
   const begin = Date.now()
   await box.fill(words)
   const first = tab.locator('.VPLocalSearchBox .result').first()
@@ -138,20 +181,23 @@ async function search(tab, words) {
 }
 
 test('TestSiteSearch', async () => {
+  const { tab, problems } = await open({ viewport: desktop })
+  await tab.goto(home)
+  const wrong = []
+  const times = []
   for (const [words, where] of Object.entries(searches)) {
-    let quickest = Infinity // the machine may be busy
-    for (let tries = 0; tries < 3 && quickest > 1000; tries++) {
-      const { tab, problems } = await open({ viewport: desktop })
-      await tab.goto(home)
-      const { leads, took } = await search(tab, words)
-      assert.ok(leads.startsWith(`/${where}`), `${words} leads to ${leads}, want ${where}`)
-      quickest = Math.min(quickest, took)
-      await tab.keyboard.press('Enter')
-      await tab.waitForURL((url) => decodeURIComponent(url.href).startsWith(home + where))
-      assert.deepEqual(problems, [])
-    }
-    assert.ok(quickest <= 1000, `${words} is found after ${quickest} ms`)
+    const { leads, took } = await search(tab, words)
+    if (!leads.startsWith(`/${where}`)) wrong.push(`${words} leads to ${leads}, want ${where}`)
+    times.push(took)
+    await tab.keyboard.press('Escape')
   }
+  assert.deepEqual(wrong, [])
+  await search(tab, 'port-active')
+  await tab.keyboard.press('Enter')
+  await tab.waitForURL((url) => url.href.startsWith(`${home}faults/port-active/`))
+  assert.deepEqual(problems, [])
+  const usual = times.sort((a, b) => a - b)[times.length >> 1] // the machine may be busy
+  assert.ok(usual <= 1000, `a search takes ${usual} ms`)
 })
 
 // Each link of a page, and each address that programs, alerts, the chart, or a text of the repository names.
@@ -178,8 +224,10 @@ test('TestSiteLinksLead', () => {
   for (const [, page, heading] of readFileSync(join(top, 'README.md'), 'utf8').matchAll(/\]\(docs\/([a-z/-]+)\.md(?:#([^)]*))?\)/g)) {
     check('README.md', page, heading)
   }
-  for (const [, message] of readFileSync(join(top, 'docs/troubleshoot.md'), 'utf8').matchAll(/^\| `((?:\\\||[^`])*)` \|/gm)) {
-    check('a message', 'troubleshoot', encodeURIComponent(message.replaceAll('\\|', '|').replace(/\s+/g, '-')))
+  for (const [, messages] of readFileSync(join(top, 'docs/troubleshoot.md'), 'utf8').matchAll(/^\| (`(?:[^`]|`<br>`)*`) \| /gm)) {
+    for (const [, message] of messages.matchAll(/`([^`]*)`/g)) {
+      check('a message', 'troubleshoot', encodeURIComponent(message.replaceAll('\\|', '|').replace(/\s+/g, '-')))
+    }
   }
   for (const file of readdirSync(join(top, 'docs/faults'))) check('doctor', `faults/${file.replace(/\.md$/, '')}`) // each check has one
   assert.deepEqual(problems, [])
@@ -204,11 +252,17 @@ test('TestSiteScreenshots', async () => {
       await shoot('first', true)
       await tab.goto(`${home}faults/guid-valid/`)
       await shoot('fault', true)
+      await tab.goto(`${home}install/`)
+      await shoot('install', true)
+      await tab.goto(`${home}guide-gpu-cluster/`)
+      await shoot('guide', true)
+      await tab.goto(`${home}comparison/`)
+      await shoot('comparison', true)
       await tab.goto(`${home}troubleshoot/#Couldn't-allocate-MR`)
       await shoot('message', false)
       await search(tab, "Couldn't allocate MR")
       await shoot('search', false)
     }
   }
-  assert.equal(readdirSync(pictures).length, 16)
+  assert.equal(readdirSync(pictures).length, 28)
 })

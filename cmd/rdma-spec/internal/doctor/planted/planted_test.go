@@ -392,7 +392,7 @@ var planted = map[string]struct {
 		s.rails("10.244.0.8", "10.244.0.9")
 		s.container().Links[0].Strict, s.container().Links[1].Strict = true, true
 	}, "container-routes", theTrainer + " HCA mlx5_1", "a subnet of its own"},
-	"no provider in the image": {func(s *sick) {
+	"an image without the provider": {func(s *sick) {
 		s.container().Providers = providers("rxe")
 	}, "container-provider", theTrainer + " HCA mlx5_0", "apt-get install ibverbs-providers"},
 	"no provider for a soft HCA, which can have any name": {func(s *sick) {
