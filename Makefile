@@ -207,7 +207,7 @@ rpm:
 
 # What runs for long, or does several things at once. All packages are run nightly.
 RACE ?= ./spec/hca ./plugin $(addprefix ./plugin/,breaker inventory limits localrpc podresources policy/inforce registration/... repair \
-  storedspec) $(addprefix ./cmd/,nri-rdma rdma-hook $(addprefix rdma-spec/internal/,cli collect doctor node/...))
+  storedspec) $(addprefix ./cmd/,nri-rdma rdma-hook internal/cli $(addprefix rdma-spec/internal/,collect doctor node/...))
 race: deps ## tests of what does several things at once, under the race detector
 	CGO_ENABLED=1 $(GOTEST) -race $(RACE)
 

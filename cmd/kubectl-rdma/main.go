@@ -1,9 +1,9 @@
 // Copyright The rdma-spec Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Command kubectl-rdma is kubectl rdma, for a machine that is no node: what rdma-spec finds on every node of a cluster in
-// one table, who holds the cluster's RDMA resources, and, for authors of pods, what the plugin does with a manifest. It
-// talks to the API server alone.
+// Command kubectl-rdma is kubectl rdma, for a machine that is no node: what rdma-spec finds on every node of a cluster
+// in one table, who holds the cluster's RDMA resources, and, for authors of pods, what the plugin does with a manifest.
+// It talks to the API server alone.
 package main
 
 import (

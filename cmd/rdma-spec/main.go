@@ -85,9 +85,8 @@ rdma-spec could not look or could not do what it was asked for.`,
 		&cobra.Group{ID: cli.GroupConfiguration, Title: "Configuration:"},
 	)
 	root.AddCommand(devices.Command(), status.Command(), repair.Command(), doctor.Command(checks()),
-		collect.Command(checks()),
-		newExplainCommand(), verify.Command(), config.Command(), configure.Command(checks()), generate.Command(), cdi.Command(),
-		wait.Command(), ownVersion, newManCommand(root))
+		collect.Command(checks()), newExplainCommand(), verify.Command(), config.Command(), configure.Command(checks()),
+		generate.Command(), cdi.Command(), wait.Command(), ownVersion, newManCommand(root))
 	return root
 }
 

@@ -5,6 +5,7 @@ package main
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -12,6 +13,8 @@ import (
 	"runtime"
 	"strings"
 
+	"github.com/ProtonMail/go-crypto/openpgp"
+	"github.com/ProtonMail/go-crypto/openpgp/armor"
 	"github.com/goreleaser/nfpm/v2"
 	_ "github.com/goreleaser/nfpm/v2/deb" // registers the format
 	_ "github.com/goreleaser/nfpm/v2/rpm" // registers the format
@@ -45,7 +48,35 @@ func (r *release) writePackages() error {
 			}
 		}
 	}
-	return nil
+	if r.key == "" {
+		return nil
+	}
+	return r.writePublicKey()
+}
+
+// writePublicKey writes the public part of the key that signs the packages, for who verifies them.
+func (r *release) writePublicKey() error {
+	private, err := os.ReadFile(r.key)
+	if err != nil {
+		return err
+	}
+	keys, err := openpgp.ReadArmoredKeyRing(bytes.NewReader(private))
+	if err != nil {
+		return fmt.Errorf("%s: %w", r.key, err)
+	}
+	var public bytes.Buffer
+	w, err := armor.Encode(&public, openpgp.PublicKeyType, nil)
+	if err != nil {
+		return err
+	}
+	for _, key := range keys {
+		err = errors.Join(err, key.Serialize(w))
+	}
+	if err := errors.Join(err, w.Close()); err != nil {
+		return err
+	}
+	public.WriteByte('\n')
+	return r.write("rdma-spec.asc", public.Bytes())
 }
 
 func (r *release) writePackage(format string, variables map[string]string) error {

@@ -6,7 +6,6 @@ package main
 import (
 	"bytes"
 	"errors"
-	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -39,26 +38,22 @@ func checkRPM(t *testing.T, file string) {
 	}
 }
 
-// TestPackagesAreSigned: rpm itself accepts the rpm's signature by the public key, and the deb's is over its three members.
+// TestPackagesAreSigned: rpm itself accepts the rpm's signature by the key that the release publishes, and the deb's is
+// over its three members.
 func TestPackagesAreSigned(t *testing.T) {
 	folder := scratch.Folder(t)
-	key, public := filepath.Join(folder, "key.asc"), filepath.Join(folder, "public.asc")
+	key := filepath.Join(folder, "key.asc")
 	entity, err := openpgp.NewEntity("rdma-spec", "", "test@example.com", nil)
 	if err != nil {
 		t.Fatal(err)
 	}
-	for file, write := range map[string]func(io.Writer) error{
-		key: func(w io.Writer) error { return entity.SerializePrivate(w, nil) }, public: entity.Serialize,
-	} {
-		kind := map[string]string{key: openpgp.PrivateKeyType, public: openpgp.PublicKeyType}[file]
-		var armored bytes.Buffer
-		w, err := armor.Encode(&armored, kind, nil)
-		if err == nil {
-			err = errors.Join(write(w), w.Close(), os.WriteFile(file, armored.Bytes(), 0o600))
-		}
-		if err != nil {
-			t.Fatal(err)
-		}
+	var armored bytes.Buffer
+	w, err := armor.Encode(&armored, openpgp.PrivateKeyType, nil)
+	if err == nil {
+		err = errors.Join(entity.SerializePrivate(w, nil), w.Close(), os.WriteFile(key, armored.Bytes(), 0o600))
+	}
+	if err != nil {
+		t.Fatal(err)
 	}
 	r := makeRelease(t)
 	r.key = key
@@ -80,7 +75,12 @@ func TestPackagesAreSigned(t *testing.T) {
 	}
 	database := filepath.Join(folder, "rpm")
 	rpm := filepath.Join(r.output, "rdma-spec-1.2.3-1.x86_64.rpm")
-	run("rpm", "--dbpath", database, "--import", public)
+	published := filepath.Join(r.output, "rdma-spec.asc")
+	if text, err := os.ReadFile(published); err != nil || !bytes.HasPrefix(text, []byte("-----BEGIN PGP PUBLIC KEY BLOCK-----\n")) ||
+		bytes.Contains(text, []byte("PRIVATE")) {
+		t.Errorf("the public key: %v\n%s", err, text)
+	}
+	run("rpm", "--dbpath", database, "--import", published)
 	if said := run("rpm", "--dbpath", database, "-Kv", rpm); !strings.Contains(said, "Signature, key ID") || strings.Contains(said, "NOKEY") {
 		t.Errorf("rpm says of the signature:\n%s", said)
 	}

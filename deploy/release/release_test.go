@@ -129,6 +129,18 @@ func makeRelease(t *testing.T) *release {
 	return r
 }
 
+// TestAuthorsCommandsBuild: what kubectl rdma shares with rdma-spec, explain and config check, builds for the machines of
+// authors of pods. What else kubectl rdma has is client-go's.
+func TestAuthorsCommandsBuild(t *testing.T) {
+	for system, machine := range map[string]string{"darwin": "arm64", "windows": "amd64"} {
+		cmd := exec.Command("go", "build", "./cmd/internal/explain", "./cmd/internal/config")
+		cmd.Dir, cmd.Env = top, append(os.Environ(), "GOOS="+system, "GOARCH="+machine)
+		if out, err := cmd.CombinedOutput(); err != nil {
+			t.Errorf("for %s: %v\n%s", system, err, out)
+		}
+	}
+}
+
 func TestImageIsSmall(t *testing.T) {
 	for arch, files := range makeRelease(t).programs {
 		size := 0
