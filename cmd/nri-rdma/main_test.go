@@ -125,12 +125,16 @@ func TestConfigurationOfAPod(t *testing.T) {
 	seen := make(chan error, 1)
 	another := policy.File{Path: config}
 	go another.Follow(ctx, nil, func(_ *policy.Policy, err error) { seen <- err })
-	await.Receive(t, await.Patience, "another one that follows the file", seen)
+	if err := await.Receive(t, await.Patience, "another one that follows the file", seen); err != nil {
+		t.Fatal(err)
+	}
 	for i := range 3 {
 		if err := os.WriteFile(config, fmt.Appendf(nil, "memlok: %dGi\nwrong%d:", i, i), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		await.Receive(t, await.Patience, "a change that another one sees", seen)
+		if err := await.Receive(t, await.Patience, "a change that another one sees", seen); err == nil {
+			t.Fatal("the file is good")
+		}
 		if metrics := awaitStatus(t, address, "/metrics", http.StatusOK); !strings.Contains(metrics, "\nnri_rdma_config_valid 1") {
 			t.Error("the file is read again")
 		}
