@@ -28,7 +28,7 @@ NODETAGS := -tags=grpcnotrace,node
 MEMORY   := GOGC=off GOMEMLIMIT=2GiB
 COMPILE  := $(MEMORY) go
 
-.PHONY: help build amd64 arm64 kubectl image notes push sbom packages release demo demo-picture node check vulnerabilities test test-rest test-all nightly prepare prepare-all parts deps unit release-test configure configure-older rpm race mutations mutations-random nri flakes handovers fuzz e2e kit churn busy critest bench bench-pods lint clean site site-deps site-test site-archive
+.PHONY: help build amd64 arm64 kubectl image notes push sbom packages release demo demo-picture node check vulnerabilities test test-rest test-all nightly prepare prepare-all parts deps unit release-test configure configure-older histories archives rpm race mutations mutations-random nri flakes handovers fuzz e2e kit churn busy critest bench bench-pods lint clean site site-deps site-test site-archive
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## /{printf "  make %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -132,7 +132,8 @@ test-all: ## make test, then everything else: clusters, CRI-O, Podman and Docker
 	@$(MAKE) --no-print-directory test-rest
 
 nightly: deps bin/rdma-node ## what takes too long for make test-all: more packages, kernels and runtimes, more often
-	@RACE=./... $(call SUITE_OF,prepare-all=3 $(patsubst %,%:prepare-all,race=1 node-emulated=1 node-versions=1 node-dra=1 mutations-random=1))
+	@RACE=./... HISTORIES=200 $(call SUITE_OF,prepare-all=3 $(patsubst %,%:prepare-all,race=1 node-emulated=1 node-versions=1 \
+	  node-dra=1 mutations-random=1 histories=1 archives=1))
 	$(MAKE) --no-print-directory flakes handovers busy churn
 
 # What make test needs: the programs, and the node's main parts with its kernel. The kernel, in C, compiles beside what is written in Go.
@@ -187,7 +188,15 @@ configure: deps ## tests of what configure makes of a containerd's files, as the
 	$(GOTEST) -skip '$(OLDER)' $(ASKING)
 
 configure-older: # the same with older containerds, and beside NVIDIA's toolkit
-	$(GOTEST) -run '$(OLDER)' $(ASKING)
+	$(GOTEST) -run '$(OLDER)' -skip HistoriesOfANode $(ASKING)
+	@$(MAKE) --no-print-directory histories
+
+HISTORIES ?= 40
+histories: # what people, upgrades, and other tools do to a node, one after another by chance; RDMA_TEST_SEED chooses
+	$(GOTEST) -timeout 2h -run HistoriesOfANode ./cmd/rdma-spec/internal/configure -histories $(HISTORIES)
+
+archives: # the doctor's verdicts on archives of all nodes that its tests plant
+	$(GOTEST) -timeout 1h -run Archive ./cmd/rdma-spec/internal/doctor/planted -archives 1000
 
 # A module of its own, for its dependencies. go test does not see when files outside of it change.
 release-test: deps rpm # the chart, the image, packages, and all else that a release has

@@ -21,6 +21,22 @@ func TestPagesAreShort(t *testing.T) {
 	}
 }
 
+// mostWords is how long all pages are together. It only becomes less: a page that grows takes its words from another.
+const mostWords = 49400
+
+// TestPagesAreFewWords counts the words of README.md and of all pages in docs.
+func TestPagesAreFewWords(t *testing.T) {
+	words := 0
+	for _, file := range append(texts(t), faultPages(t)...) {
+		if file == "README.md" || strings.HasPrefix(file, "docs/") {
+			words += len(strings.Fields(repository.Read(t, file)))
+		}
+	}
+	if words > mostWords {
+		t.Errorf("README.md and docs have %d words, want %d at most", words, mostWords)
+	}
+}
+
 // searched are what people search for, as public issues have it, with the first cause that the page has to name, and
 // the check that explains it: "" where the cause is on another node.
 var searched = []struct{ message, cause, check string }{

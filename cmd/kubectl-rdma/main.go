@@ -1,75 +1,57 @@
 // Copyright The rdma-spec Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Command kubectl-rdma is kubectl rdma, for an administrator's machine: what rdma-spec finds on every node of a cluster
-// in one table, and who holds the cluster's RDMA resources. It talks to the API server alone.
+// Command kubectl-rdma is kubectl rdma, for a machine that is no node: what rdma-spec finds on every node of a cluster in
+// one table, who holds the cluster's RDMA resources, and, for authors of pods, what the plugin does with a manifest. It
+// talks to the API server alone.
 package main
 
 import (
 	"encoding/json"
-	"errors"
-	"fmt"
 	"io"
 	"os"
 	"regexp"
 	"runtime/debug"
-	"slices"
 	"strings"
-	"text/tabwriter"
-	"unicode"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 	"k8s.io/client-go/tools/clientcmd"
+
+	"github.com/rdma-spec/rdma-spec/cmd/internal/cli"
+	"github.com/rdma-spec/rdma-spec/cmd/internal/config"
+	"github.com/rdma-spec/rdma-spec/cmd/internal/explain"
 )
 
 // version is set when the program is built.
 var version = "devel"
 
-func main() { os.Exit(run(os.Args[1:], os.Stdout, os.Stderr)) }
-
-// The exit statuses.
-const (
-	found      = 1 // a problem
-	unanswered = 3 // somebody has not answered, or not looked at everything
-)
+func main() { os.Exit(run(os.Args[1:], os.Stdin, os.Stdout, os.Stderr)) }
 
 // run carries out a call and returns the exit status.
-func run(args []string, stdout, stderr io.Writer) int {
+func run(args []string, stdin io.Reader, stdout, stderr io.Writer) int {
 	o := options{stdout: stdout, stderr: stderr, rules: clientcmd.NewDefaultClientConfigLoadingRules()}
 	debug.SetMemoryLimit(100 << 20) // rather than twice what the answers of all nodes take
-	root := o.command()
-	root.SetArgs(args)
-	root.SetOut(stdout)
-	command, err := root.ExecuteC()
-	switch {
-	case err == nil:
-		return o.status
-	case o.called:
-		fmt.Fprintf(stderr, "kubectl-rdma: %s\n", plain(err.Error()))
-		return unanswered
-	}
-	fmt.Fprintf(stderr, "kubectl-rdma: %v; see '%s --help'\n", err, command.CommandPath())
-	return 2
+	return cli.Run(o.command(), func() error { return nil }, args, stdin, stdout, stderr)
 }
 
-// options are a call: its flags, and what becomes of it.
+// options are a call: its flags.
 type options struct {
 	stdout, stderr              io.Writer
 	rules                       *clientcmd.ClientConfigLoadingRules
 	overrides                   clientcmd.ConfigOverrides
 	namespace, selector, output string
 	all, outside, everywhere    bool
-	called                      bool // as it should be
-	status                      int
 }
 
 func (o *options) command() *cobra.Command {
 	root := &cobra.Command{
 		Use:   "rdma",
-		Short: "Look at RDMA on all nodes of a cluster",
-		Long: `Look at RDMA on all nodes of a cluster. status, doctor, and devices ask rdma-spec in the pods
-of the DaemonSet nri-rdma, and name the nodes that do not answer on standard error: those that
-the DaemonSet selects, and those with an RDMA resource. resources asks the API server alone.
+		Short: "Look at RDMA on all nodes of a cluster, and at manifests of pods",
+		Long: `Look at RDMA on all nodes of a cluster, and at manifests of pods. status, doctor, and devices
+ask rdma-spec in the pods of the DaemonSet nri-rdma, and name the nodes that do not answer on
+standard error: those that the DaemonSet selects, and those with an RDMA resource. resources asks
+the API server alone, explain and config ask nobody.
 
 Exit status: 0 if all is well, 2 for a wrong call, 3 if a node did not answer, else 1 if a
 problem was found, else 3 if a node could not look at everything.`,
@@ -77,19 +59,43 @@ problem was found, else 3 if a node could not look at everything.`,
 		Annotations:        map[string]string{cobra.CommandDisplayNameAnnotation: "kubectl rdma"},
 		CompletionOptions:  cobra.CompletionOptions{DisableDefaultCmd: true},
 		DisableSuggestions: true,
-		SilenceErrors:      true,
-		SilenceUsage:       true,
-		PersistentPreRunE: func(*cobra.Command, []string) error {
-			if o.everywhere {
-				o.namespace = ""
-			}
-			if o.called = o.output == "table" || o.output == "json"; !o.called {
-				return errors.New("--output must be one of table, json")
-			}
-			return nil
-		},
+		TraverseChildren:   true, // as in kubectl, flags may be before the subcommand
+		Args:               cobra.NoArgs,
+		RunE:               func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
-	f := root.PersistentFlags()
+	o.clusterFlags(root.Flags())
+	root.AddGroup(&cobra.Group{ID: cli.GroupNode, Title: "In a cluster:"},
+		&cobra.Group{ID: cli.GroupPod, Title: "For a pod:"},
+		&cobra.Group{ID: cli.GroupConfiguration, Title: "Configuration:"})
+	status := o.onNodes("status", "List the RDMA containers of all nodes, and what they lack", statusView)
+	status.Flags().BoolVarP(&o.all, "all", "a", false, "also containers that are ok")
+	status.Flags().BoolVar(&o.outside, "outside", false, "only what uses RDMA outside the policy, such as privileged pods")
+	doctor := o.onNodes("doctor", "Find what is wrong with RDMA on all nodes", doctorView)
+	doctor.Flags().BoolVarP(&o.all, "all", "a", false, "also checks that find nothing, and what no pod can see")
+	devices := o.onNodes("devices", "List the HCAs of all nodes, and their ports", devicesView)
+	for _, cmd := range []*cobra.Command{status, doctor, devices, o.resources()} {
+		o.inCluster(cmd)
+		root.AddCommand(cmd)
+	}
+	root.AddCommand(explain.Command(explain.NoNode("kubectl rdma")), config.OffNode("kubectl rdma"))
+	return root
+}
+
+// inCluster adds what the commands that ask a cluster have.
+func (o *options) inCluster(cmd *cobra.Command) {
+	o.clusterFlags(cmd.Flags())
+	format := cli.AddFormatFlag(cmd, cli.FormatTable, cli.FormatJSON)
+	cmd.GroupID = cli.GroupNode
+	cmd.PreRun = func(*cobra.Command, []string) {
+		o.output = format.Format
+		if o.everywhere {
+			o.namespace = ""
+		}
+	}
+}
+
+// clusterFlags adds the flags that say which cluster is asked, and which of its nodes.
+func (o *options) clusterFlags(f *pflag.FlagSet) {
 	kubectl := clientcmd.RecommendedConfigOverrideFlags("")
 	kubectl.ContextOverrideFlags.Namespace.LongName = "" // the kubeconfig's is for other objects
 	kubectl.Timeout.Default, kubectl.Timeout.Description = "20s", "how long a node may take to answer"
@@ -98,45 +104,25 @@ problem was found, else 3 if a node could not look at everything.`,
 	f.StringVarP(&o.namespace, "namespace", "n", "rdma-spec", "the `NAMESPACE` of the DaemonSet; resources needs none")
 	f.BoolVarP(&o.everywhere, "all-namespaces", "A", false, "the DaemonSets of all namespaces")
 	f.StringVarP(&o.selector, "selector", "l", "", "only nodes with these `LABELS`")
-	f.StringVarP(&o.output, "output", "o", "table", "the `FORMAT` of the result: table, json")
-	status := o.onNodes("status", "List the RDMA containers of all nodes, and what they lack", statusView)
-	status.Flags().BoolVarP(&o.all, "all", "a", false, "also containers that are ok")
-	status.Flags().BoolVar(&o.outside, "outside", false, "only what uses RDMA outside the policy, such as privileged pods")
-	doctor := o.onNodes("doctor", "Find what is wrong with RDMA on all nodes", doctorView)
-	doctor.Flags().BoolVarP(&o.all, "all", "a", false, "also checks that find nothing, and what no pod can see")
-	devices := o.onNodes("devices", "List the HCAs of all nodes, and their ports", devicesView)
-	root.AddCommand(status, doctor, devices, o.resources())
-	return root
 }
 
 // write writes a result: for programs, or as a table.
 func (o *options) write(kind string, result any, header string, rows [][]string) error {
-	if o.output == "json" {
+	if o.output == cli.FormatJSON {
 		e := json.NewEncoder(o.stdout)
 		e.SetEscapeHTML(false)
-		return e.Encode(map[string]any{"apiVersion": "rdma-spec/v1alpha1",
+		return e.Encode(map[string]any{"apiVersion": cli.APIVersion,
 			"kind": strings.ToUpper(kind[:1]) + kind[1:], kind: result})
 	}
-	t := tabwriter.NewWriter(o.stdout, 0, 0, 2, ' ', 0)
-	for _, row := range slices.Concat([][]string{strings.Fields(header)}, rows) {
+	for _, row := range rows {
 		for i, cell := range row {
-			if row[i] = plain(cell); cell == "" {
-				row[i] = "-"
-			}
+			row[i] = plain(cell)
 		}
-		fmt.Fprintln(t, strings.Join(row, "\t"))
 	}
-	return t.Flush()
+	return cli.WriteTable(o.stdout, strings.Fields(header), rows)
 }
 
 var inPod = regexp.MustCompile(`(rdma-spec [a-z]+) --root ` + hostRoot + `\b`)
 
-// plain makes one line of a text, without what steers a terminal. Commands in a node's text are for the node itself.
-func plain(text string) string {
-	return inPod.ReplaceAllString(strings.Map(func(r rune) rune {
-		if unicode.IsPrint(r) {
-			return r
-		}
-		return ' '
-	}, text), "$1")
-}
+// plain makes one line of a node's text, without what steers a terminal. Commands in it are for the node itself.
+func plain(text string) string { return inPod.ReplaceAllString(cli.PlainText(text), "$1") }

@@ -21,6 +21,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/yaml"
 
+	"github.com/rdma-spec/rdma-spec/test/testing/golden"
 	"github.com/rdma-spec/rdma-spec/test/testing/race"
 	"github.com/rdma-spec/rdma-spec/test/testing/repository"
 )
@@ -97,8 +98,8 @@ func TestWhoShouldAnswer(t *testing.T) {
 		s.nodes = append(s.nodes, corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("x%04d", i)}})
 	}
 	const header = "NODE  POD  CONTAINER  MEMLOCK  IPC_LOCK  USE  STATE  WHY\n"
-	s.rdma(t, "status").expect(t, 3, header, "kubectl-rdma: 497 nodes do not answer: x0000,x0001,x0002,x0003,493 more: "+noPod+
-		"\nkubectl-rdma: 3 of 500 nodes answer\n")
+	s.rdma(t, "status").expect(t, 3, header, "kubectl rdma: 497 nodes do not answer: x0000,x0001,x0002,x0003,493 more: "+noPod+
+		"\nkubectl rdma: 3 of 500 nodes answer\n")
 	s.sets[0].Spec.Template.Spec = corev1.PodSpec{NodeSelector: map[string]string{"pool": "a"}, Containers: []corev1.Container{{Name: container}}}
 	s.nodes[3].Labels = map[string]string{"pool": "a"}
 	s.nodes[3].Spec.Taints = []corev1.Taint{{Key: "node.kubernetes.io/not-ready", Effect: corev1.TaintEffectNoExecute}}
@@ -106,16 +107,16 @@ func TestWhoShouldAnswer(t *testing.T) {
 	s.nodes[4].Spec.Taints = []corev1.Taint{{Key: "gpu", Effect: corev1.TaintEffectNoSchedule}}
 	s.nodes[5].Status.Capacity = gives(map[string]int64{"rdma/shared": 1})
 	s.nodes[6].Status.Capacity = gives(map[string]int64{"openshift.io/mlxnics": 1})
-	const one = "kubectl-rdma: node x0000 does not answer: " + noPod + "\n"
-	s.rdma(t, "status").expect(t, 3, header, one+"kubectl-rdma: node x0002 does not answer: no DaemonSet of nri-rdma selects it, and it "+
-		"has the resource rdma/shared\nkubectl-rdma: 3 of 5 nodes answer\n")
+	const one = "kubectl rdma: node x0000 does not answer: " + noPod + "\n"
+	s.rdma(t, "status").expect(t, 3, header, one+"kubectl rdma: node x0002 does not answer: no DaemonSet of nri-rdma selects it, and it "+
+		"has the resource rdma/shared\nkubectl rdma: 3 of 5 nodes answer\n")
 	s.sets[0].Annotations = map[string]string{resourcesKey: "openshift.io/*,other/*"} // the chart's admission.resources
-	const named = "kubectl-rdma: node x0003 does not answer: no DaemonSet of nri-rdma selects it, and it has the resource openshift.io/mlxnics\n"
-	s.rdma(t, "status").expect(t, 3, header, one+named+"kubectl-rdma: 3 of 5 nodes answer\n")
+	const named = "kubectl rdma: node x0003 does not answer: no DaemonSet of nri-rdma selects it, and it has the resource openshift.io/mlxnics\n"
+	s.rdma(t, "status").expect(t, 3, header, one+named+"kubectl rdma: 3 of 5 nodes answer\n")
 	s.nodes[7].Labels = map[string]string{"pool": "b"}
 	for _, args := range []string{"-A status", "status --all-namespaces"} {
-		s.rdma(t, strings.Fields(args)...).expect(t, 3, header, "kubectl-rdma: 2 nodes do not answer: x0000,x0004: "+noPod+"\n"+
-			named+"kubectl-rdma: 3 of 6 nodes answer\n")
+		s.rdma(t, strings.Fields(args)...).expect(t, 3, header, "kubectl rdma: 2 nodes do not answer: x0000,x0004: "+noPod+"\n"+
+			named+"kubectl rdma: 3 of 6 nodes answer\n")
 	}
 	var result struct{ Nodes []answer }
 	if err := json.Unmarshal([]byte(s.rdma(t, "status", "-o", "json").stdout), &result); err != nil || len(result.Nodes) != 5 ||
@@ -130,8 +131,8 @@ func TestMayNot(t *testing.T) {
 	s.says[""] = says{stdout: wellStatus}
 	s.sets[0].Status.DesiredNumberScheduled = 5
 	s.may = func(r *http.Request) bool { return !strings.HasSuffix(r.URL.Path, "/nodes") }
-	if got := s.rdma(t, "status"); got.status != 3 || !strings.HasSuffix(got.stderr, "is unknown\nkubectl-rdma: 3 of 5 nodes answer\n") ||
-		!strings.HasPrefix(got.stderr, "kubectl-rdma: cannot list nodes: you may not: nodes: which nodes") {
+	if got := s.rdma(t, "status"); got.status != 3 || !strings.HasSuffix(got.stderr, "is unknown\nkubectl rdma: 3 of 5 nodes answer\n") ||
+		!strings.HasPrefix(got.stderr, "kubectl rdma: cannot list nodes: you may not: nodes: which nodes") {
 		t.Errorf("%+v", got)
 	}
 	s = fleet(500)
@@ -160,14 +161,14 @@ func TestStatus(t *testing.T) {
 	s.says["p0003"] = says{broken: true}
 	s.says["p0004"] = says{stdout: "half an {", stderr: "rdma-spec: a\nrdma-spec: no containerd\x1b[2J\n", status: 3}
 	const table = `NODE   POD         CONTAINER  MEMLOCK        IPC_LOCK  USE               STATE  WHY
-n0001  ml/train-0  main       8Mi/unlimited  -         41 GiB on mlx5_0  below  memlock is 8Mi [2J, the policy gives unlimited: rdma-spec repair ml/train-0; and more; a note
+n0001  ml/train-0  main       8Mi/unlimited  -         41 GiB on mlx5_0  below  memlock is 8Mi�[2J, the policy gives unlimited: rdma-spec repair ml/train-0; and more; a note
 `
 	got := s.rdma(t, "status", "--request-timeout=2s")
-	const refused = "unable to upgrade connection: error dialing backend [2J: no route to host"
-	got.expect(t, 3, table, `kubectl-rdma: node n0002 does not answer: no answer within 2s: for a slow node, increase --request-timeout
-kubectl-rdma: node n0003 does not answer: `+refused+`
-kubectl-rdma: node n0004 does not answer: rdma-spec: no containerd [2J
-kubectl-rdma: 2 of 5 nodes answer
+	const refused = "unable to upgrade connection: error dialing backend�[2J: no route to host"
+	got.expect(t, 3, table, `kubectl rdma: node n0002 does not answer: no answer within 2s: for a slow node, increase --request-timeout
+kubectl rdma: node n0003 does not answer: `+refused+`
+kubectl rdma: node n0004 does not answer: rdma-spec: no containerd�[2J
+kubectl rdma: 2 of 5 nodes answer
 `)
 	for _, pod := range []string{"p0002", "p0003", "p0004"} {
 		delete(s.says, pod)
@@ -178,7 +179,7 @@ kubectl-rdma: 2 of 5 nodes answer
 	}
 	delete(s.says, "p0001")
 	s.asked = nil
-	s.rdma(t, "status").expect(t, 0, "NODE  POD  CONTAINER  MEMLOCK  IPC_LOCK  USE  STATE  WHY\n", "kubectl-rdma: 5 of 5 nodes answer\n")
+	s.rdma(t, "status").expect(t, 0, "NODE  POD  CONTAINER  MEMLOCK  IPC_LOCK  USE  STATE  WHY\n", "kubectl rdma: 5 of 5 nodes answer\n")
 	if want := "p0000 nri-rdma: rdma-spec status --root /host -o json"; !slices.Contains(s.asked, want) {
 		t.Errorf("asked %q, want %q among it", s.asked, want)
 	}
@@ -196,8 +197,8 @@ func TestOutside(t *testing.T) {
 n0000  ml/old  main       unlimited  -         1 GiB on mlx5_0  outside  privileged, uses mlx5_0
 n0000  -       train      -          -         1 GiB on mlx5_1  outside  a process of the node
 `
-	const silent = "kubectl-rdma: node n0001 does not answer: rdma-spec: who uses RDMA is unknown: privileges: repair\n" +
-		"kubectl-rdma: 1 of 2 nodes answer\n"
+	const silent = "kubectl rdma: node n0001 does not answer: rdma-spec: who uses RDMA is unknown: privileges: repair\n" +
+		"kubectl rdma: 1 of 2 nodes answer\n"
 	s.rdma(t, "status").expect(t, 3, table, silent)
 	s.asked = nil
 	s.rdma(t, "status", "--outside").expect(t, 3, table, silent)
@@ -225,7 +226,7 @@ func TestDoctor(t *testing.T) {
 a     port-active  wrong    HCA mlx5_0 port 1  It is DOWN.                               paste: ip link set ib0 up
 a     port-rate    ignored  HCA mlx5_1 port 1  It is slow (ignored: it is for storage).  by hand: replace it
 a     acs          unknown  -                  It cannot be told.                        -
-`, "kubectl-rdma: 1 of 1 nodes answer\n")
+`, "kubectl rdma: 1 of 1 nodes answer\n")
 	const asked = "new nri-rdma: rdma-spec doctor --root /host -o json"
 	if diff := cmp.Diff([]string{asked, asked}, s.asked); diff != "" { // by WebSocket, and by SPDY
 		t.Errorf("asked, -want +got:\n%s", diff)
@@ -253,7 +254,7 @@ func TestDevices(t *testing.T) {
 n0000  mlx5_0  1     ib0,ib0.8001  ACTIVE                       100 Gb/sec (4X EDR)
 n0000  mlx5_1  -     -             it did not answer within 2s  -
 n0001  -       -     -             no HCA                       -
-`, "kubectl-rdma: 2 of 2 nodes answer\n")
+`, "kubectl rdma: 2 of 2 nodes answer\n")
 }
 
 // A node that did not answer comes first, then a problem on any node, then a node that could not look at everything.
@@ -263,7 +264,7 @@ func TestMissed(t *testing.T) {
 	for status, want := range map[int]int{0: 3, 1: 1, 124: 3} {
 		s.says["p0001"] = says{stdout: `{"findings": []}`, status: status}
 		if got := s.rdma(t, "doctor"); got.status != want ||
-			!strings.Contains(got.stderr, "kubectl-rdma: not seen on n0000: containers, kubelet\n") {
+			!strings.Contains(got.stderr, "kubectl rdma: not seen on n0000: containers, kubelet\n") {
 			t.Errorf("%d: %+v, want the exit status %d", status, got, want)
 		}
 	}
@@ -274,7 +275,7 @@ func TestStatusMissed(t *testing.T) {
 	s := fleet(2)
 	s.says[""] = says{stdout: `{"containers": []}`, stderr: "rdma-spec: a note\nrdma-spec: cannot look at 2 containers\n", status: 3}
 	s.rdma(t, "status").expect(t, 3, "NODE  POD  CONTAINER  MEMLOCK  IPC_LOCK  USE  STATE  WHY\n",
-		"kubectl-rdma: not seen on n0000,n0001: cannot look at 2 containers\nkubectl-rdma: 2 of 2 nodes answer\n")
+		"kubectl rdma: not seen on n0000,n0001: cannot look at 2 containers\nkubectl rdma: 2 of 2 nodes answer\n")
 }
 
 // gives are so many of a resource.
@@ -321,7 +322,7 @@ b     vpc.amazonaws.com/efa  0         0            1     ml/left               
 `, "")
 	s.nodes[2].Labels = map[string]string{"rdma": "true"}
 	s.rdma(t, "resources", "-l", "rdma").expect(t, 0, "NODE  RESOURCE  CAPACITY  ALLOCATABLE  HELD  PODS  STALE\n",
-		"kubectl-rdma: no node has an RDMA resource: see that a device plugin runs\n")
+		"kubectl rdma: no node has an RDMA resource: see that a device plugin runs\n")
 	for i := range 5 {
 		s.runs("a", fmt.Sprintf("many-%d", i), corev1.PodRunning, map[string]int64{"openshift.io/mlxnics": 1})
 	}
@@ -343,12 +344,14 @@ func TestWrongCalls(t *testing.T) {
 	for args, want := range map[string]string{
 		"statsu":                   `unknown command "statsu" for "kubectl rdma"; see 'kubectl rdma --help'`,
 		"status doctor":            `unknown command "doctor" for "kubectl rdma status"`,
-		"status -o yaml":           "--output must be one of table, json",
+		"status -o yaml":           `invalid argument "yaml" for "-o, --output" flag: must be one of table, json`,
+		"config check":             "accepts 1 arg(s), received 0",
+		"explain -f - -n ml":       "unknown shorthand flag: 'n'",
 		"status --context":         "flag needs an argument",
 		"doctor --only port-state": "unknown flag: --only",
 	} {
 		if got := s.rdma(t, strings.Fields(args)...); got.stdout != "" || got.status != 2 ||
-			!strings.HasPrefix(got.stderr, "kubectl-rdma: "+want) || strings.Count(got.stderr, "\n") != 1 {
+			!strings.HasPrefix(got.stderr, "kubectl rdma: "+want) || strings.Count(got.stderr, "\n") != 1 {
 			t.Errorf("%s: %+v", args, got)
 		}
 	}
@@ -362,7 +365,7 @@ func TestWrongCalls(t *testing.T) {
 		"resources -l =":              "cannot list nodes: ",
 	} {
 		if got := s.rdma(t, strings.Fields(args)...); got.stdout != "" || got.status != 3 ||
-			!strings.HasPrefix(got.stderr, "kubectl-rdma: ") || !strings.Contains(got.stderr, want) {
+			!strings.HasPrefix(got.stderr, "kubectl rdma: ") || !strings.Contains(got.stderr, want) {
 			t.Errorf("%s: %+v, want %q", args, got, want)
 		}
 	}
@@ -425,22 +428,54 @@ func TestFitsTheDaemonSet(t *testing.T) {
 	}
 }
 
-// No program that runs on nodes links a client of the API server, and kubectl rdma nothing that knows nodes, which would
+// No program that runs on nodes links a client of the API server, and kubectl rdma nothing that reads nodes, which would
 // keep it from other systems than Linux.
 func TestLinks(t *testing.T) {
-	for program, forbidden := range map[string]string{
-		"nri-rdma": "k8s.io/client-go", "rdma-spec": "k8s.io/client-go", "rdma-hook": "k8s.io/client-go", "kubectl-rdma": "github.com/rdma-spec/rdma-spec/spec",
+	const module = "github.com/rdma-spec/rdma-spec/"
+	client := []string{"k8s.io/client-go"}
+	for program, forbidden := range map[string][]string{"nri-rdma": client, "rdma-spec": client, "rdma-hook": client,
+		"kubectl-rdma": {"k8s.io/cli-runtime", module + "cmd/rdma-spec", module + "spec/files", module + "plugin/policy/inforce",
+			module + "plugin/limits"},
 	} {
 		cmd := exec.Command("go", "list", "-deps", "./cmd/"+program)
 		cmd.Dir, cmd.Env = repository.Path(t, "."), append(cmd.Environ(), "GOOS=linux")
+		if program == "kubectl-rdma" {
+			cmd.Env = append(cmd.Environ(), "GOOS=windows")
+		}
 		out, err := cmd.Output()
-		if err != nil || !strings.Contains(string(out), "github.com/rdma-spec/rdma-spec/cmd/"+program+"\n") {
+		if err != nil || !strings.Contains(string(out), module+"cmd/"+program+"\n") {
 			t.Fatalf("%s: %v", program, err)
 		}
 		for pkg := range strings.Lines(string(out)) {
-			if strings.HasPrefix(pkg, forbidden) || program == "kubectl-rdma" && strings.HasPrefix(pkg, "k8s.io/cli-runtime") {
+			if slices.ContainsFunc(forbidden, func(prefix string) bool { return strings.HasPrefix(pkg, prefix) }) {
 				t.Errorf("%s links %s", program, pkg)
 			}
 		}
+	}
+}
+
+// An author's machine explains a manifest and checks a configuration, and asks no cluster.
+func TestAuthors(t *testing.T) {
+	s := fleet(1)
+	s.stdin = `{apiVersion: v1, kind: Pod, metadata: {name: train}, spec: {containers: [
+		{name: main, resources: {limits: {rdma/ib: 1}}}, {name: sidecar}]}}`
+	for name, args := range map[string]string{
+		"explain":       "explain -f - --hca mlx5_0 --assume-devices rdma/*",
+		"without-hcas":  "explain -f -",
+		"by-a-file":     "explain -f - --hca mlx5_0 -o yaml --config testdata/config.yaml",
+		"check":         "config check testdata/config.yaml",
+		"check-wrong":   "config check -",
+		"check-missing": "config check testdata/none.yaml",
+		"help":          "explain --help",
+		"help-check":    "config check --help",
+	} {
+		t.Run(name, func(t *testing.T) {
+			got := s.rdma(t, strings.Fields(args)...)
+			golden.Compare(t, "testdata/"+name+".golden", fmt.Sprintf("# kubectl rdma %s\n%s\n# on stderr\n%s\n# exit status %d\n", args,
+				got.stdout, got.stderr, got.status))
+		})
+	}
+	if len(s.asked) > 0 {
+		t.Errorf("they ask %q", s.asked)
 	}
 }

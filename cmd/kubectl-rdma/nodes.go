@@ -20,10 +20,15 @@ import (
 	"golang.org/x/term"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+
+	"github.com/rdma-spec/rdma-spec/cmd/internal/cli"
 )
 
 // atOnce is how many nodes are asked side by side.
 const atOnce = 50
+
+// unanswered is the exit status where somebody has not answered, or not looked at everything.
+const unanswered = 3
 
 // answer is what a node says.
 type answer struct {
@@ -96,7 +101,7 @@ func (o *options) onNodes(name, short string, v view) *cobra.Command {
 				}
 				node := a.Node
 				*a = read(stdout, stderr, status, err)
-				if a.Node = node; o.output == "json" {
+				if a.Node = node; o.output == cli.FormatJSON {
 					a.read.Containers, a.read.Outside = nil, nil // the result has them
 				}
 				fmt.Fprintf(progress, "\r%d of %d nodes asked ", done.Add(1), len(asked.pods))
@@ -153,30 +158,32 @@ func (o *options) show(answers []answer, of *expected, v view) error {
 	byNode := func(a, b string) int { return strings.Compare(silent[a][0], silent[b][0]) }
 	for _, why := range slices.SortedFunc(maps.Keys(silent), byNode) {
 		if nodes := silent[why]; len(nodes) == 1 {
-			fmt.Fprintf(&notes, "kubectl-rdma: node %s does not answer: %s\n", nodes[0], why)
+			fmt.Fprintf(&notes, "kubectl rdma: node %s does not answer: %s\n", nodes[0], why)
 		} else {
-			fmt.Fprintf(&notes, "kubectl-rdma: %d nodes do not answer: %s: %s\n", len(nodes), some(nodes), why)
+			fmt.Fprintf(&notes, "kubectl rdma: %d nodes do not answer: %s: %s\n", len(nodes), some(nodes), why)
 		}
 	}
 	for _, what := range slices.Sorted(maps.Keys(missed)) {
-		fmt.Fprintf(&notes, "kubectl-rdma: not seen on %s: %s\n", some(missed[what]), plain(what))
+		fmt.Fprintf(&notes, "kubectl rdma: not seen on %s: %s\n", some(missed[what]), plain(what))
 	}
 	answered, all := statuses[0]+statuses[1]+statuses[2]+statuses[3], max(len(answers), of.desired)
 	if of.unlisted != nil {
-		fmt.Fprintf(&notes, "kubectl-rdma: %s: which nodes have no pod, and no plugin although they have an RDMA resource, "+
+		fmt.Fprintf(&notes, "kubectl rdma: %s: which nodes have no pod, and no plugin although they have an RDMA resource, "+
 			"is unknown\n", plain(of.unlisted.Error()))
 	}
-	switch {
-	case answered < all:
-		o.status = unanswered
-	case statuses[found] > 0:
-		o.status = found
-	case statuses[unanswered] > 0:
-		o.status = unanswered
-	}
 	err := o.write("nodes", answers, "NODE "+v.header, rows)
-	fmt.Fprintf(o.stderr, "%skubectl-rdma: %d of %d nodes answer\n", notes.String(), answered, all)
-	return err
+	fmt.Fprintf(o.stderr, "%skubectl rdma: %d of %d nodes answer\n", notes.String(), answered, all)
+	switch {
+	case err != nil:
+		return err
+	case answered < all:
+		return cli.ExitStatus(unanswered)
+	case statuses[1] > 0:
+		return cli.ErrProblemFound
+	case statuses[unanswered] > 0:
+		return cli.ExitStatus(unanswered)
+	}
+	return nil
 }
 
 // view is the table of results of rdma-spec: its columns behind NODE, and its rows; all has those that are well.

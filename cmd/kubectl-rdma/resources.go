@@ -16,6 +16,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	requests "k8s.io/component-helpers/resource"
 
+	"github.com/rdma-spec/rdma-spec/cmd/internal/cli"
 	"github.com/rdma-spec/rdma-spec/plugin/policy/resource"
 )
 
@@ -48,18 +49,21 @@ A resource of which a node has no device is stale. The exit status is 1 if there
 				return err
 			}
 			var rows [][]string
+			stale := false
 			for _, h := range all {
 				held, pods := h.held()
 				rows = append(rows, []string{h.Node, h.Resource, strconv.FormatInt(h.Capacity, 10),
 					strconv.FormatInt(h.Allocatable, 10), strconv.FormatInt(held, 10), pods, h.Stale})
-				if h.Stale != "" {
-					o.status = found
-				}
+				stale = stale || h.Stale != ""
 			}
 			if len(all) == 0 {
-				fmt.Fprintln(o.stderr, "kubectl-rdma: no node has an RDMA resource: see that a device plugin runs")
+				fmt.Fprintln(o.stderr, "kubectl rdma: no node has an RDMA resource: see that a device plugin runs")
 			}
-			return o.write("resources", all, "NODE RESOURCE CAPACITY ALLOCATABLE HELD PODS STALE", rows)
+			err = o.write("resources", all, "NODE RESOURCE CAPACITY ALLOCATABLE HELD PODS STALE", rows)
+			if err == nil && stale {
+				return cli.ErrProblemFound
+			}
+			return err
 		},
 	}
 }

@@ -45,7 +45,7 @@ func TestMain(m *testing.M) {
 		klog.LogToStderr(false)
 		os.Exit(m.Run())
 	}
-	status := run(os.Args[1:], os.Stdout, os.Stderr)
+	status := run(os.Args[1:], os.Stdin, os.Stdout, os.Stderr)
 	text, err := os.ReadFile("/proc/self/status") // the rusage has that of the process that forked as well
 	if err == nil {
 		err = os.WriteFile(file, text, 0o600)
@@ -73,6 +73,7 @@ type server struct {
 	says  map[string]says            // of pods; "" is what all others say
 	delay time.Duration              // of each answer of a kubelet
 	old   bool                       // it knows no WebSocket
+	stdin string                     // of what is called
 
 	mu     sync.Mutex
 	asked  []string // commands, and where
@@ -108,7 +109,7 @@ func (s *server) rdma(t *testing.T, args ...string) (c call) {
 	var out, notes strings.Builder
 	cmd := exec.CommandContext(t.Context(), os.Args[0], args...)
 	cmd.Env = append(os.Environ(), "KUBECTL_RDMA="+kubeconfig+".memory", "KUBECONFIG="+kubeconfig)
-	cmd.Stdout, cmd.Stderr = &out, &notes
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = strings.NewReader(s.stdin), &out, &notes
 	begin := time.Now()
 	var ended *exec.ExitError
 	if err := cmd.Run(); err != nil && !errors.As(err, &ended) {

@@ -46,9 +46,9 @@ func doctorNode(t *testing.T, state string) string {
 	return files.Root(t)
 }
 
-const why = `    why:  A port carries traffic only when it is ACTIVE.
-    cure (by hand): Check the cable and the switch's port, and see: mlxlink -d 0000:5e:00.0 -p 1
-    see:  https://rdma-spec.github.io/rdma-spec/latest/faults/port-active
+const why = `    impact: A port carries traffic only when it is ACTIVE.
+    fix (by hand): Check the cable and the switch's port, and see: mlxlink -d 0000:5e:00.0 -p 1
+    see:    https://rdma-spec.github.io/rdma-spec/latest/faults/port-active
     ignore: - {check: "port-active", object: "HCA mlx5_0 port 1", why: "say why"}
 `
 
@@ -166,9 +166,9 @@ func TestDoctorOnlySkipped(t *testing.T) {
 	}).Root(t)
 	got := call("", "doctor", "--root", root, "--only", "plugin-current")
 	want := outcome{1, `wrong plugin-runs: nri-rdma is installed, and does not run.
-    why:  RDMA containers start without their memlock.
-    cure (paste): systemctl restart nri-rdma
-    see:  https://rdma-spec.github.io/rdma-spec/latest/faults/plugin-runs
+    impact: RDMA containers start without their memlock.
+    fix (safe to run now): systemctl restart nri-rdma
+    see:    https://rdma-spec.github.io/rdma-spec/latest/faults/plugin-runs
     ignore: - {check: "plugin-runs", why: "say why"}
 skipped plugin-current: It depends on plugin-runs.
 `, "rdma-spec: 1 wrong: plugin-runs (1); 2 checks: 1 wrong, 1 skipped\n"}

@@ -19,26 +19,30 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/cli"
+	"github.com/rdma-spec/rdma-spec/cmd/internal/cli"
 	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/node/cri/critest"
 	"github.com/rdma-spec/rdma-spec/spec/hca/hcatest"
 	"github.com/rdma-spec/rdma-spec/test/testing/golden"
 	"github.com/rdma-spec/rdma-spec/test/testing/repository"
+	"github.com/rdma-spec/rdma-spec/test/testing/scratch"
 )
 
-// jsonPage is the page that describes the results for programs.
-const jsonPage = "../../docs/json.md"
+// jsonSchema describes the results for programs, and jsonPage says what holds for all of them.
+const (
+	jsonSchema = "../../deploy/results.schema.json"
+	jsonPage   = "../../docs/json.md"
+)
 
 // results are the Go types of the commands' results, in the order of the page.
 var results = []struct{ command, folder, name string }{
 	{"status", "cmd/rdma-spec/internal/status", "listed"},
 	{"doctor", "cmd/rdma-spec/internal/doctor", "Diagnosis"},
 	{"devices", "cmd/rdma-spec/internal/devices", "Inventory"},
-	{"explain", "cmd/rdma-spec/internal/explain", "explanation"},
+	{"explain", "cmd/internal/explain", "explanation"},
 	{"verify", "cmd/rdma-spec/internal/verify", "verification"},
 	{"repair", "cmd/rdma-spec/internal/repair", "repairs"},
 	{"configure", "cmd/rdma-spec/internal/configure", "result"},
-	{"config check", "cmd/rdma-spec/internal/config", "checked"},
+	{"config check", "cmd/internal/config", "checked"},
 	{"cdi list", "cmd/rdma-spec/internal/cdi", "cdiFiles"},
 }
 
@@ -249,8 +253,8 @@ func (r *reader) describe(folder string, file *ast.File, e ast.Expr) string {
 func title(g goType) string {
 	name := strings.ToUpper(g.name[:1]) + g.name[1:]
 	if other := map[goType]string{
-		{"cmd/rdma-spec/internal/explain", "Container"}:        "Explained container",
-		{"cmd/rdma-spec/internal/explain", "explainedPod"}:     "Explained pod",
+		{"cmd/internal/explain", "Container"}:                  "Explained container",
+		{"cmd/internal/explain", "explainedPod"}:               "Explained pod",
 		{"cmd/rdma-spec/internal/repair", "repairedContainer"}: "Repaired container",
 		{"cmd/rdma-spec/internal/node", "JudgedBy"}:            "Policy",
 		{"cmd/rdma-spec/internal/node/cri", "Identity"}:        "Runtime",
@@ -292,41 +296,57 @@ func (r *reader) doc(g goType, file *ast.File, f *ast.Field) string {
 	return strings.ReplaceAll(strings.TrimSuffix(text, "."), "|", `\|`)
 }
 
-func table(fields []field) string {
-	var b strings.Builder
-	b.WriteString("| field | type | meaning |\n|---|---|---|\n")
-	for _, f := range fields {
-		fmt.Fprintf(&b, "| `%s` | %s | %s |\n", f.name, f.typ, f.doc)
+// typeName is a title in an address: "CDI device" is CDIDevice.
+func typeName(title string) (name string) {
+	for _, word := range strings.Fields(title) {
+		name += strings.ToUpper(word[:1]) + word[1:]
 	}
-	return b.String()
+	return name
 }
 
-// TestJSONPage checks that the page has each field of each result, as the comments of the Go types describe it. -update
-// writes it.
-func TestJSONPage(t *testing.T) {
+// schema is a type in JSON Schema, from its words.
+func schema(typ string) map[string]any {
+	if inner, list := strings.CutPrefix(typ, "list of "); list {
+		return map[string]any{"type": "array", "items": schema(inner)}
+	}
+	if inner, isMap := strings.CutPrefix(typ, "map of "); isMap {
+		return map[string]any{"type": "object", "additionalProperties": schema(inner)}
+	}
+	if name, _, link := strings.Cut(strings.TrimPrefix(typ, "["), "]"); link {
+		return map[string]any{"$ref": "#/$defs/" + typeName(name)}
+	}
+	known := map[string]string{"text": "string", "time": "string", "true or false": "boolean", "number": "integer", "object": "object"}
+	return map[string]any{"type": known[typ]}
+}
+
+// TestJSONSchema checks that the schema has each field of each result, as the comments of the Go types describe it, and
+// that the page names those for people. -update writes the schema.
+func TestJSONSchema(t *testing.T) {
 	r := &reader{t: t, packages: map[string]map[string]*ast.File{}}
-	var text strings.Builder
-	used := map[string]bool{}
+	used, types := map[string]bool{}, map[string]any{}
 	section := func(heading string, fields []field) {
-		for i := range fields {
-			f := &fields[i]
+		properties := map[string]any{}
+		for _, f := range fields {
 			used[f.name] = true
-			f.doc = cmp.Or(plainFields[heading+"."+f.name], f.doc, plainFields[f.name])
-			if f.doc == "" {
-				t.Errorf("%s: %s has no comment", heading, f.name)
+			property := schema(f.typ)
+			property["description"] = strings.ReplaceAll(cmp.Or(plainFields[heading+"."+f.name], f.doc, plainFields[f.name]), "`", "")
+			if property["description"] == "" || property["type"] == "" {
+				t.Errorf("%s: %s has no comment, or no type: %q", heading, f.name, f.typ)
 			}
+			properties[f.name] = property
 		}
-		fmt.Fprintf(&text, "\n### %s\n\n%s", heading, table(fields))
+		types[typeName(heading)] = map[string]any{"type": "object", "properties": properties}
 	}
-	meta := goType{"cmd/rdma-spec/internal/cli", "Meta"}
 	kinds := map[string]string{"repair": "Repair", "config check": "ConfigCheck", "cdi list": "CDIList", "status": "Status"}
+	var commands []any
 	for _, result := range results {
-		fields := slices.DeleteFunc(r.fields(goType{result.folder, result.name}), func(f field) bool {
-			return slices.ContainsFunc(r.fields(meta), func(m field) bool { return m.name == f.name })
-		})
-		section(cmp.Or(kinds[result.command], strings.ToUpper(result.command[:1])+result.command[1:]), fields)
+		kind := cmp.Or(kinds[result.command], strings.ToUpper(result.command[:1])+result.command[1:])
+		section(kind, r.fields(goType{result.folder, result.name}))
+		properties := types[kind].(map[string]any)["properties"].(map[string]any)
+		properties["apiVersion"], properties["kind"] = map[string]any{"const": cli.APIVersion}, map[string]any{"const": kind}
+		types[kind].(map[string]any)["required"] = []string{"apiVersion", "kind"}
+		commands = append(commands, map[string]any{"$ref": "#/$defs/" + kind})
 	}
-	text.WriteString("\n## The parts\n")
 	for i := 0; i < len(r.sections); i++ { // describing one can add others
 		section(title(r.sections[i]), r.fields(r.sections[i]))
 	}
@@ -335,18 +355,35 @@ func TestJSONPage(t *testing.T) {
 			t.Errorf("no result has a field %q", name)
 		}
 	}
-	page := repository.Read(t, "docs/json.md")
-	marked := regexp.MustCompile(`(?s)(<!-- fields: [^\n]* -->\n).*(<!-- end -->\n)`)
-	if !marked.MatchString(page) || !strings.Contains(strings.Join(strings.Fields(page), " "), "`"+strings.Join(forPeople, "`, `")+"`") {
-		t.Fatalf("%s has no place for the fields, or does not name those for people: %q", jsonPage, forPeople)
+	if !strings.Contains(strings.Join(strings.Fields(scratch.Read(t, jsonPage)), " "), "`"+strings.Join(forPeople, "`, `")+"`") {
+		t.Errorf("%s does not name the fields for people: %q", jsonPage, forPeople)
 	}
-	golden.Compare(t, jsonPage, marked.ReplaceAllString(page, "${1}"+strings.ReplaceAll(text.String(), "$", "$$")+"\n${2}"))
+	text, err := json.MarshalIndent(map[string]any{
+		"$schema": "https://json-schema.org/draft/2020-12/schema",
+		"$id":     "https://raw.githubusercontent.com/rdma-spec/rdma-spec/main/deploy/results.schema.json",
+		"$defs":   types, "oneOf": commands,
+	}, "", "  ")
+	if err != nil {
+		t.Fatal(err)
+	}
+	golden.Compare(t, jsonSchema, string(text)+"\n")
 }
 
-// TestResultsAreAsThePage calls each command, and checks that its result begins with the version and the command, and has
-// no field that the page does not have.
-func TestResultsAreAsThePage(t *testing.T) {
-	page := repository.Read(t, "docs/json.md")
+// TestResultsAreAsTheSchema calls each command, and checks that its result begins with the version and the command, and
+// has no field that the schema does not have.
+func TestResultsAreAsTheSchema(t *testing.T) {
+	var schema struct {
+		Types map[string]struct{ Properties map[string]any } `json:"$defs"`
+	}
+	if err := json.Unmarshal([]byte(scratch.Read(t, jsonSchema)), &schema); err != nil {
+		t.Fatal(err)
+	}
+	described := map[string]bool{}
+	for _, typ := range schema.Types {
+		for name := range typ.Properties {
+			described[name] = true
+		}
+	}
 	files := hcatest.V100Node().Files()
 	addProcess(files, 1, "8388608 8388608", plain)
 	files["usr/lib/systemd/system/containerd.service"] = "[Service]\n"
@@ -388,8 +425,8 @@ func TestResultsAreAsThePage(t *testing.T) {
 		}
 		delete(result, "spec")
 		for _, key := range keys(result) {
-			if !strings.Contains(page, "\n| `"+key+"` | ") {
-				t.Errorf("%s: the page does not have %q", name, key)
+			if !described[key] {
+				t.Errorf("%s: the schema does not have %q", name, key)
 			}
 		}
 	}

@@ -19,17 +19,16 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/cobra/doc"
 
+	"github.com/rdma-spec/rdma-spec/cmd/internal/cli"
+	"github.com/rdma-spec/rdma-spec/cmd/internal/config"
 	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/cdi"
-	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/cli"
 	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/collect"
-	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/config"
 	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/configure"
 	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/devices"
 	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/doctor"
 	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/doctor/containers"
 	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/doctor/hardware"
 	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/doctor/runtimes"
-	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/explain"
 	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/generate"
 	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/node"
 	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/repair"
@@ -87,7 +86,7 @@ rdma-spec could not look or could not do what it was asked for.`,
 	)
 	root.AddCommand(devices.Command(), status.Command(), repair.Command(), doctor.Command(checks()),
 		collect.Command(checks()),
-		explain.Command(), verify.Command(), config.Command(), configure.Command(checks()), generate.Command(), cdi.Command(),
+		newExplainCommand(), verify.Command(), config.Command(), configure.Command(checks()), generate.Command(), cdi.Command(),
 		wait.Command(), ownVersion, newManCommand(root))
 	return root
 }

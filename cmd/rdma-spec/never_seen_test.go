@@ -55,7 +55,7 @@ func TestContainerThatThePluginHasNeverSeen(t *testing.T) {
 		{"doctor --only container-memlock",
 			"wrong container-memlock: container ml/train-0 main: It holds mlx5_0 and can register 8Mi at " +
 				"most: the policy gives it more"},
-		{"doctor --only container-memlock", "cure (with care): kubectl -n ml delete pod train-0\n"},
+		{"doctor --only container-memlock", "fix (with care): kubectl -n ml delete pod train-0\n"},
 	} {
 		stdout, stderr, status := runCommand(t, append(strings.Fields(test.args), "--root", root,
 			"--runtime-endpoint", cri.Socket)...)

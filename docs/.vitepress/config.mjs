@@ -149,7 +149,7 @@ export default defineConfig({
   transformPageData(page) {
     const text = read(join('docs', page.filePath))
     const [, first = ''] = text.match(/^# .*\n+([^\n]+(?:\n[^\n]+)*)/m) ?? []
-    const seen = [...text.split('## How to see it')[0].matchAll(/^- `(.*)`$/gm)].map(([, message]) => message)
+    const seen = [...(text.split('\n## Messages\n')[1] ?? '').split('\n## ')[0].matchAll(/^- `(.*)`$/gm)].map(([, message]) => message)
     page.description = [first.replace(/\s+/g, ' ').replace(/\]\([^)]*\)|[`[*]/g, ''), ...seen].join(' ').slice(0, 300) || page.description
     if (page.filePath.startsWith('faults/') && seen.length) page.title = `${seen[0]} (${page.title})`
     if (page.filePath === 'troubleshoot.md') page.frontmatter.aside = false // its tables are wide

@@ -5,10 +5,8 @@ package policy
 
 import (
 	"strings"
-	"sync"
 
 	specs "github.com/opencontainers/runtime-spec/specs-go"
-	"golang.org/x/sys/unix"
 
 	"github.com/rdma-spec/rdma-spec/spec"
 	"github.com/rdma-spec/rdma-spec/spec/hca"
@@ -97,34 +95,6 @@ type Facts struct {
 	Again func() (*hca.Inventory, error)
 	// Memory is the node's memory in bytes: a container's memory limit above it counts as this much. 0 means unknown.
 	Memory int64
-}
-
-// LiveFacts reads the RDMA devices below a root at once: "/" for the node itself.
-func LiveFacts(root string) Facts {
-	list := sync.OnceValues(func() (*hca.Inventory, error) { return hca.List(root) })
-	return Facts{
-		Verbs: func(n hca.Number) (hca.Device, bool, error) {
-			verbs, ok, err := hca.VerbsByNumber(root, n)
-			if ok {
-				if node, err := list(); err == nil {
-					named, _ := node.Lookup(n)
-					verbs.HCA = named.HCA
-				}
-			}
-			return verbs, ok, err
-		},
-		HCAs:   func() (*hca.Inventory, error) { return hca.Scan(root) },
-		Memory: LiveMemory(),
-	}
-}
-
-// LiveMemory returns the node's memory in bytes, MemTotal; 0 if it is unknown.
-func LiveMemory() int64 {
-	var info unix.Sysinfo_t
-	if unix.Sysinfo(&info) != nil {
-		return 0
-	}
-	return int64(info.Totalram) * int64(info.Unit)
 }
 
 // Signal is why a container counts as an RDMA container.

@@ -78,6 +78,19 @@ func Load(file string) (*Policy, error) {
 	return p, nil
 }
 
+// LoadOr reads a configuration file, else the usual one of a node if that exists, else it takes the defaults. Where no
+// file is named, and usual is "", the defaults are it. Source is what was read.
+func LoadOr(file, usual string) (p *Policy, source string, err error) {
+	if source = cmp.Or(file, usual); source != "" {
+		p, err = Load(source)
+	}
+	if file == "" && (usual == "" || errors.Is(err, fs.ErrNotExist)) {
+		p, err = New(Default())
+		return p, "defaults", err
+	}
+	return p, source, err
+}
+
 // FromText makes the Policy of a configuration's text.
 func FromText(text []byte) (*Policy, error) {
 	config, err := Parse(text)

@@ -1,6 +1,8 @@
 // Copyright The rdma-spec Authors.
 // SPDX-License-Identifier: Apache-2.0
 
+//go:build linux
+
 // Package files reads the files of a node below a root, which can be a copy. Links are resolved below it, and none
 // leads out of it.
 package files

@@ -8,6 +8,9 @@
 // is the one in sysfs, and what lies in /dev/infiniband is only compared with that: a link, a block device or another
 // number there shows as a problem of the device and never changes the number.
 //
+// What reads a node is there on Linux alone. What an HCA is, and what a container gets of it, is there on every system,
+// for those who judge manifests on a machine that is no node.
+//
 // # Roots
 //
 // Every function takes a root: "" or "/" is the live node, any other folder is a copy of one (or a mount of one, such

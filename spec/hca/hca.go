@@ -199,6 +199,15 @@ func (h HCA) Verbs() (Device, bool) {
 	return Device{}, false
 }
 
+// Parts are what is read of an HCA, beside the state of its ports.
+type Parts struct {
+	Devices    bool // its verbs devices, and what else decides whether a container can use it
+	Management bool // its umad and issm devices
+	Netdevs    bool // those of its ports
+	Rest       bool // all but devices, which List has: for people
+	Details    bool // see ScanDetails
+}
+
 // Inventory is the HCAs of a node, and what belongs to none of them.
 type Inventory struct {
 	// HCAs are in natural order: mlx5_2 before mlx5_10.

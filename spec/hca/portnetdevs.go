@@ -1,6 +1,8 @@
 // Copyright The rdma-spec Authors.
 // SPDX-License-Identifier: Apache-2.0
 
+//go:build linux
+
 package hca
 
 import (

@@ -11,6 +11,11 @@ import (
 	"strings"
 )
 
+// nodeTypeUnspecified is the node type in sysfs of what has verbs, and a transport that the kernel does not know.
+const nodeTypeUnspecified = "unspecified"
+
+const zeroGUID = "0000:0000:0000:0000"
+
 // Purpose is what an HCA is for.
 type Purpose string
 

@@ -1,6 +1,8 @@
 // Copyright The rdma-spec Authors.
 // SPDX-License-Identifier: Apache-2.0
 
+//go:build linux
+
 package hca
 
 import (
@@ -9,15 +11,6 @@ import (
 	"path"
 	"sync/atomic"
 )
-
-// Parts are what is read of an HCA, beside the state of its ports.
-type Parts struct {
-	Devices    bool // its verbs devices, and what else decides whether a container can use it
-	Management bool // its umad and issm devices
-	Netdevs    bool // those of its ports
-	Rest       bool // all but devices, which List has: for people
-	Details    bool // see ScanDetails
-}
 
 // All is what people want to know of an HCA that List has listed with its devices.
 var All = Parts{Netdevs: true, Rest: true}

@@ -1,6 +1,8 @@
 // Copyright The rdma-spec Authors.
 // SPDX-License-Identifier: Apache-2.0
 
+//go:build linux
+
 package hca
 
 import (
@@ -24,9 +26,6 @@ const (
 	classHFI1  = "sys/class/hfi1_user"
 	classMisc  = "sys/class/misc"
 )
-
-// nodeTypeUnspecified is the node type in sysfs of what has verbs, and a transport that the kernel does not know.
-const nodeTypeUnspecified = "unspecified"
 
 // Scan takes the inventory of the node at root (see the package's documentation for roots). A node without RDMA
 // hardware or without the modules is an empty Inventory and no error; so is a folder that has no sys.
@@ -164,8 +163,6 @@ func diagnose(h HCA) []string {
 	return lines
 }
 
-const zeroGUID = "0000:0000:0000:0000"
-
 var (
 	guidForm = regexp.MustCompile(`^[0-9a-f]{4}(:[0-9a-f]{4}){3}$`)
 	pciForm  = regexp.MustCompile(`^[0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]$`)
@@ -231,7 +228,7 @@ func (t tree) attributes(on string, dir tree, h *HCA, found *problems) {
 		h.NodeGUID = ""
 	}
 	if t.managesNVSwitches(on, *h) {
-		h.Manages = "NVSwitches"
+		h.Manages = NVSwitches
 	}
 	if h.Function == FunctionScalable {
 		on += "/.." // the auxiliary bus knows no NUMA nodes
@@ -241,6 +238,13 @@ func (t tree) attributes(on string, dir tree, h *HCA, found *problems) {
 		bus.close()
 	}
 }
+
+const (
+	// NVSwitches is what HGX B200's HCAs of another purpose manage.
+	NVSwitches = "NVSwitches"
+	// ProductData is the file of a device with what its maker wrote on it, and ManagesNVSwitches is what it has there.
+	ProductData, ManagesNVSwitches = "vpd", "SMDL=SW_MNG"
+)
 
 // deviceConnectX7 is the PCI device of HGX B200's HCAs for the management of its NVSwitches, as of its other ones.
 const deviceConnectX7 = "0x1021"
@@ -263,8 +267,8 @@ func (t tree) managesNVSwitches(on string, h HCA) bool {
 	device, err := readText(t, path.Join(on, "device"))
 	if device == deviceConnectX7 {
 		var vpd []byte
-		vpd, err = t.Read(path.Join(on, "vpd"), maxAttribute)
-		is = bytes.Contains(vpd, []byte("SMDL=SW_MNG"))
+		vpd, err = t.Read(path.Join(on, ProductData), maxAttribute)
+		is = bytes.Contains(vpd, []byte(ManagesNVSwitches))
 	}
 	if err == nil {
 		managers.Store(key, is)

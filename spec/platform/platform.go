@@ -11,9 +11,11 @@ package platform
 import (
 	"errors"
 	"fmt"
+	"os"
 	"strings"
 
 	"github.com/rdma-spec/rdma-spec/spec"
+	"github.com/rdma-spec/rdma-spec/spec/files"
 )
 
 // Platform is a runtime or a node system whose configuration can express a Grant.
@@ -76,9 +78,13 @@ func Find(name string) (Platform, error) {
 	return Platform{}, fmt.Errorf("unknown platform %q: write one of %s", name, strings.Join(names, ", "))
 }
 
-// Immutable says what to do instead on a node whose /etc cannot be written, from its os-release.
-func Immutable(osRelease []byte) string {
-	for line := range strings.Lines(string(osRelease)) {
+// Immutable says what to do instead on the node below a root, whose /etc cannot be written.
+func Immutable(root string) string {
+	release, err := os.ReadFile(files.Below(root, "/etc/os-release"))
+	if err != nil {
+		release, _ = os.ReadFile(files.Below(root, "/usr/lib/os-release")) // without it, all formats are named
+	}
+	for line := range strings.Lines(string(release)) {
 		switch id := strings.Trim(strings.TrimSpace(strings.TrimPrefix(line, "ID=")), `"'`); {
 		case !strings.HasPrefix(line, "ID="):
 		case id == "talos" || id == "bottlerocket":

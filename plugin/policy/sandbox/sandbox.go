@@ -15,10 +15,12 @@ import (
 // kind is a kind of sandbox, by globs of its handlers and by what the names of its other parts begin with.
 type kind struct{ handlers, types, programs, annotations []string }
 
+// monitors are the programs that Kata starts, and that containers may have as well, as KubeVirt's.
+var monitors = []string{"qemu", "cloud-hypervisor", "firecracker", "stratovirt", "crosvm", "dragonball"}
+
 var kinds = []kind{
 	{handlers: []string{"kata*"}, types: []string{"io.containerd.kata"}, annotations: []string{"io.katacontainers."},
-		programs: []string{"kata", "containerd-shim-kata", "qemu", "cloud-hypervisor", "firecracker", "stratovirt", "crosvm",
-			"dragonball"}},
+		programs: append([]string{"kata", "containerd-shim-kata"}, monitors...)},
 	{handlers: []string{"runsc*", "gvisor"}, types: []string{"io.containerd.runsc"}, annotations: []string{"dev.gvisor."},
 		programs: []string{"runsc"}},
 	{handlers: []string{"krun*"}, types: []string{"io.containerd.krun"}, programs: []string{"krun"}},
@@ -34,12 +36,27 @@ func Handlers() (globs []string) {
 	return globs
 }
 
+// Handler reports whether pods of a handler are in such a runtime, by its name, its runtime_type, and its program.
+func Handler(name, kind, program string) bool {
+	return Type(kind) || Program(program) || slices.ContainsFunc(Handlers(), func(glob string) bool {
+		is, _ := path.Match(glob, name) // the globs are sound
+		return is
+	})
+}
+
 // Type reports whether a runtime_type of containerd's is that of such a runtime.
 func Type(name string) bool { return begins(name, func(k kind) []string { return k.types }) }
 
 // Program reports whether the program at a path is such a runtime, or the monitor that it starts.
 func Program(file string) bool {
 	return begins(path.Base(file), func(k kind) []string { return k.programs })
+}
+
+// Process reports whether a process that runs a program is that of such a runtime. A monitor is one only on the node: a
+// container may start one of its own.
+func Process(file string, onNode bool) bool {
+	monitor := slices.ContainsFunc(monitors, func(name string) bool { return strings.HasPrefix(path.Base(file), name) })
+	return Program(file) && (onNode || !monitor)
 }
 
 // Annotated reports whether the annotations of an OCI spec are those of such a runtime.

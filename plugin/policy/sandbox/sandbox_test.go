@@ -4,15 +4,15 @@
 package sandbox
 
 import (
-	"path"
-	"slices"
 	"testing"
 )
 
 func TestSandboxes(t *testing.T) {
-	handler := func(name string) bool {
-		return slices.ContainsFunc(Handlers(), func(glob string) bool { is, _ := path.Match(glob, name); return is })
-	}
+	handler := func(name string) bool { return Handler(name, "io.containerd.runc.v2", "/usr/bin/runc") }
+	byType := func(name string) bool { return Handler("untrusted", name, "") }
+	byProgram := func(name string) bool { return Handler("untrusted", "io.containerd.runc.v2", name) }
+	inContainer := func(name string) bool { return Process(name, false) }
+	onNode := func(name string) bool { return Process(name, true) }
 	annotated := func(key string) bool { return Annotated(map[string]string{key: "krun"}) }
 	for what, test := range map[string]struct {
 		is      func(string) bool
@@ -24,6 +24,12 @@ func TestSandboxes(t *testing.T) {
 			"io.containerd.contrast-cc.v2", "io.containerd.krun.v2"}, []string{"", "io.containerd.runc.v2", "runsc"}},
 		"programs": {Program, []string{"/opt/kata/bin/qemu-system-x86_64", "runsc-sandbox", "/usr/bin/krun",
 			"containerd-shim-kata-v2", "firecracker"}, []string{"", "/usr/bin/runc", "crun", "/bin/sleep", "/qemu/sleep"}},
+		"handlers by their types":    {byType, []string{"io.containerd.kata.v2"}, []string{"", "io.containerd.runc.v2"}},
+		"handlers by their programs": {byProgram, []string{"/usr/bin/krun", "/usr/local/bin/runsc"}, []string{"", "/usr/bin/crun"}},
+		"processes in containers": {inContainer, []string{"/usr/local/bin/runsc"}, []string{"/usr/bin/qemu-system-x86_64",
+			"/usr/bin/python3"}},
+		"processes on the node": {onNode, []string{"/opt/kata/bin/qemu-system-x86_64", "/usr/bin/firecracker"},
+			[]string{"/usr/bin/runc"}},
 		"annotations": {annotated, []string{"io.katacontainers.pkg.oci.container_type", "dev.gvisor.spec.mount.a",
 			"run.oci.handler"}, []string{"io.kubernetes.cri.container-type", "katacontainers"}},
 	} {

@@ -17,13 +17,14 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/rdma-spec/rdma-spec/cmd/internal/cli"
 	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/atomicfile"
-	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/cli"
 	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/doctor"
 	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/node"
 	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/node/archive"
 	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/node/process"
 	"github.com/rdma-spec/rdma-spec/plugin/policy"
+	"github.com/rdma-spec/rdma-spec/spec/hca"
 )
 
 // collectOptions are the flags of `rdma-spec collect`.
@@ -141,6 +142,7 @@ func (o collectOptions) collect(ctx context.Context, stderr io.Writer) (entries 
 	if err != nil {
 		return nil, nil, err
 	}
+	maps.Copy(copied, managers(s))
 	if _, isCopy := copied[versionFile]; !isCopy {
 		copied[versionFile] = archive.Entry{Name: versionFile, Content: []byte(cli.Version + "\n")}
 	}
@@ -175,6 +177,23 @@ func (o collectOptions) collect(ctx context.Context, stderr io.Writer) (entries 
 	entries = slices.SortedFunc(maps.Values(copied),
 		func(a, b archive.Entry) int { return strings.Compare(a.Name, b.Name) })
 	return withoutEmptyGIDs(entries), missing, nil
+}
+
+// managers returns the files that say which HCAs manage NVSwitches: of their vital product data, which has serial
+// numbers, the word that counts.
+func managers(s *node.Snapshot) map[string]archive.Entry {
+	all := map[string]archive.Entry{}
+	inventory, err := s.HCAs()
+	if err != nil {
+		return all // Take has what it could read of them
+	}
+	for _, h := range inventory.HCAs {
+		if h.Manages == hca.NVSwitches {
+			name := path.Join("sys/class/infiniband", h.Bus(), hca.ProductData)
+			all[name] = archive.Entry{Name: name, Content: []byte(hca.ManagesNVSwitches)}
+		}
+	}
+	return all
 }
 
 // versionFile has the version of the rdma-spec that collected.

@@ -232,7 +232,7 @@ record regular requested requires restored revert rlimit_memlock row rpc rule ru
 seen setting sf shim sick signal skipped skipruntimehandlers small socket's soft somebody sound space spaces speak
 speaks stale stand stands stored stores string struct supported symbolic sys_resource systemd table tag task tcp tell
 text thread's toml twice type uid unchanged understood unexpected unimplemented unix unmarshal unpack users uses
-values verbose volumes waiting waits were who word writer written yaml yet`
+values verbose volumes waiting waits were who why word writer written yaml yet`
 )
 
 // vocabulary are the words that messages keep.

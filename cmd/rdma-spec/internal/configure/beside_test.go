@@ -6,6 +6,7 @@ package configure
 import (
 	"errors"
 	"io"
+	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -178,8 +179,8 @@ func TestConfigureTrees(t *testing.T) {
 		}
 		return files
 	}
-	daemonSet := with("proc/7/root/etc/os-release")
-	daemonSet["proc/7/comm"] = "nri-rdma\n"
+	daemonSet := with()
+	maps.Copy(daemonSet, aPlugin(true))
 	for name, test := range map[string]struct {
 		files  map[string]string
 		wrote  string

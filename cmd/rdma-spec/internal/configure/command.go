@@ -17,12 +17,15 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	"golang.org/x/sys/unix"
 
+	"github.com/rdma-spec/rdma-spec/cmd/internal/cli"
 	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/change"
-	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/cli"
 	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/doctor"
 	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/node/containerd"
 	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/node/runtime"
+	"github.com/rdma-spec/rdma-spec/spec/files"
+	"github.com/rdma-spec/rdma-spec/spec/platform"
 )
 
 // Options are the flags that all subcommands of `rdma-spec configure` have.
@@ -232,6 +235,7 @@ func (o *Options) carryOut(cmd *cobra.Command, plan func() (configured, error)) 
 	if err != nil {
 		return err
 	}
+	sayLinked(cmd.ErrOrStderr(), c.plan.Changed())
 	var r result
 	for _, f := range c.plan.Changed() {
 		if r.Files = append(r.Files, f.Path); f.Content == nil {
@@ -243,7 +247,7 @@ func (o *Options) carryOut(cmd *cobra.Command, plan func() (configured, error)) 
 	case changed && !o.dryRun:
 		if err := o.withRestart(cmd.Context(), c.unit, c.check,
 			func(check func() error) error { return ledger.Apply(c.plan, check, c.goals...) }); err != nil {
-			return err
+			return o.immutable(err, c.plan)
 		}
 	case !o.dryRun:
 		if o.Restart {
@@ -259,6 +263,32 @@ func (o *Options) carryOut(cmd *cobra.Command, plan func() (configured, error)) 
 	err = o.print(cmd, r, "wrote", c.plan.Diff(), features(c.goals)+": nothing to change\n")
 	if err == nil && c.report != nil && !o.dryRun && o.format != cli.FormatJSON {
 		return c.report(cmd.OutOrStdout(), changed)
+	}
+	return err
+}
+
+// sayLinked says which files have other names, which a change leaves as they are.
+func sayLinked(stderr io.Writer, changed change.Plan) {
+	for _, f := range changed {
+		info, err := os.Stat(f.Path)
+		if err != nil {
+			continue // there is none yet
+		}
+		if stat, ok := info.Sys().(*syscall.Stat_t); ok && stat.Nlink > 1 {
+			fmt.Fprintf(stderr, "rdma-spec: %s is one of %d names of a file (hard links): the others keep the former content\n",
+				f.Path, stat.Nlink)
+		}
+	}
+}
+
+// immutable says what to do instead where a plan is not carried out since /etc cannot be written. Where only programs
+// cannot be written, --prefix helps.
+func (o *Options) immutable(err error, plan change.Plan) error {
+	for _, f := range plan.Changed() {
+		if strings.HasPrefix(files.OnNode(o.Root, f.Path), "/etc/") && errors.Is(err, syscall.EROFS) &&
+			errors.Is(unix.Access(files.Below(o.Root, "/etc"), unix.W_OK), unix.EROFS) {
+			return fmt.Errorf("%w: %s", err, platform.Immutable(o.Root))
+		}
 	}
 	return err
 }

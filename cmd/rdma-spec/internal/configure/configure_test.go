@@ -4,6 +4,8 @@
 package configure
 
 import (
+	"errors"
+	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -17,8 +19,28 @@ import (
 func aNode(t *testing.T, files map[string]string) string {
 	t.Helper()
 	root := scratch.Folder(t)
-	scratch.Files(t, root, files, 0o700)
+	for name, text := range files {
+		target, isLink := strings.CutPrefix(text, "-> ")
+		if !isLink {
+			scratch.File(t, filepath.Join(root, name), text, 0o700)
+			continue
+		}
+		if err := errors.Join(os.MkdirAll(filepath.Dir(filepath.Join(root, name)), 0o755),
+			os.Symlink(target, filepath.Join(root, name))); err != nil {
+			t.Fatal(err)
+		}
+	}
 	return root
+}
+
+// aPlugin are the files of a process of the plugin, in a container that sees the socket of NRI, or not.
+func aPlugin(sees bool) map[string]string {
+	all := map[string]string{"proc/7/comm": "nri-rdma\n", "proc/7/cmdline": "/nri-rdma\x00", "proc/7/root/etc/x": "",
+		"proc/7/exe": "-> root/nri-rdma", "proc/7/root/nri-rdma": ""}
+	if sees {
+		all["proc/7/mountinfo"] = "30 20 0:25 /nri /var/run/nri rw - tmpfs tmpfs rw\n"
+	}
+	return all
 }
 
 // paths returns the files of a plan, relative to the root.
@@ -135,10 +157,12 @@ func TestPlugin(t *testing.T) {
 			"error: runs the plugin already"},
 		"a service again": {map[string]string{config: "", unit: "", "usr/lib/systemd/system/nri-rdma.service": ""}, false,
 			program + " " + unit},
-		"a service beside a DaemonSet": {map[string]string{"proc/7/comm": "nri-rdma\n", "proc/7/root/etc/x": ""}, false,
+		"a service beside a DaemonSet": {aPlugin(true), false,
 			"error: a container, such as a DaemonSet's, runs the plugin (PID 7) already, and stays"},
-		"launched beside a DaemonSet": {map[string]string{"proc/7/comm": "nri-rdma\n", "proc/7/root/etc/x": ""}, true,
+		"launched beside a DaemonSet": {aPlugin(true), true,
 			"error: a container, such as a DaemonSet's"},
+		"a service beside somebody's program of that name": {aPlugin(false), false,
+			strings.Join([]string{config, program, unit}, " ")},
 	} {
 		t.Run(name, func(t *testing.T) {
 			root, from := aNode(t, test.files), aNode(t, map[string]string{"nri-rdma": "\x7fELF"})

@@ -6,6 +6,7 @@ package configure
 import (
 	"flag"
 	"fmt"
+	"io"
 	"math/rand/v2"
 	"os"
 	"path/filepath"
@@ -17,8 +18,12 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/pelletier/go-toml/v2"
 
+	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/doctor"
+	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/doctor/runtimes"
+	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/node"
 	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/node/containerd"
 	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/tomledit"
+	"github.com/rdma-spec/rdma-spec/test/testing/await"
 	"github.com/rdma-spec/rdma-spec/test/testing/chance"
 	"github.com/rdma-spec/rdma-spec/test/testing/race"
 	"github.com/rdma-spec/rdma-spec/test/testing/scratch"
@@ -53,6 +58,7 @@ type history struct {
 	random   *rand.Rand
 	programs map[string]string // by their versions
 	asked    map[string]string // the arguments of features that are configured, by feature
+	version  string            // that is installed
 	log      []string          // what was done
 }
 
@@ -148,8 +154,9 @@ func (h *history) configure(args string) bool {
 	return false
 }
 
-// met reports whether a feature is as it was asked for, by the effective configuration.
-func met(tree map[string]any, feature, args string) bool {
+// met reports whether a feature is as it was asked for, by the effective configuration, and by that without our files,
+// which may harm what a handler is like.
+func met(tree, without map[string]any, feature, args string) bool {
 	if feature == "nri" {
 		nri, _ := tomledit.Lookup(tree, "plugins", containerd.NRIPlugin)
 		table, _ := nri.(map[string]any)
@@ -158,11 +165,12 @@ func met(tree map[string]any, feature, args string) bool {
 			(!strings.Contains(args, "--required") || validator == true)
 	}
 	_, all := containerd.Handlers(tree)
+	_, models := containerd.Handlers(without)
 	name := strings.Fields(args)[1]
 	made, _ := all[name].(map[string]any)
 	spec := "/etc/containerd/rdma-spec-" + name + ".json"
 	_, like, isLike := strings.Cut(args, "--like ")
-	model, exists := all[like].(map[string]any)
+	model, exists := models[like].(map[string]any)
 	if !isLike || !exists { // in place; or what it is like is gone, and it stays as it is
 		return made[containerd.BaseSpecKey] == spec
 	}
@@ -175,6 +183,10 @@ func met(tree map[string]any, feature, args string) bool {
 func (h *history) check() {
 	h.t.Helper()
 	tree, err := h.effective()
+	without := h.reverted()
+	if h.t.Failed() {
+		return
+	}
 	var found []string
 	for _, f := range overwritten(h.t, h.root) {
 		found = append(found, f.Text)
@@ -187,18 +199,17 @@ func (h *history) check() {
 		if name, isHandler := strings.CutPrefix(feature, "handler "); isHandler {
 			is = is || finds("one, "+name+", like it")
 		}
-		if want := err == nil && !met(tree, feature, args); is != want && feature != "handler runc" {
+		if want := err == nil && !met(tree, without, feature, args); is != want && feature != "handler runc" {
 			h.errorf("%s: the doctor finds it wrong: %t, and containerd: %t, %v; it finds %q", feature, is, want, err, found)
 		}
 	}
-	if is, want := finds("changes more of the effective configuration"), err == nil && h.harms(tree); is != want {
+	if is, want := finds("changes more of the effective configuration"), err == nil && h.harms(tree, without); is != want {
 		h.errorf("the doctor finds harm: %t, and a revert: %t; it finds %q", is, want, found)
 	}
 }
 
-// harms reports whether the files of ours change more of an effective configuration than they are for: after a revert, it
-// differs by more.
-func (h *history) harms(tree map[string]any) bool {
+// reverted returns the effective configuration after a revert of everything, of a copy of the node.
+func (h *history) reverted() map[string]any {
 	h.t.Helper()
 	reverted := history{t: h.t, root: scratch.Folder(h.t), log: h.log, asked: map[string]string{}}
 	if err := os.CopyFS(reverted.root, os.DirFS(h.root)); err != nil {
@@ -206,10 +217,16 @@ func (h *history) harms(tree map[string]any) bool {
 	}
 	reverted.revert("")
 	without, err := reverted.effective()
-	if err != nil || h.t.Failed() {
+	if err != nil {
 		h.errorf("reverted: %v", err)
-		return false
 	}
+	return without
+}
+
+// harms reports whether the files of ours change more of an effective configuration than they are for: after a revert, it
+// differs by more.
+func (h *history) harms(tree, without map[string]any) bool {
+	h.t.Helper()
 	for _, path := range tomledit.Differences(without, tree) {
 		i := slices.Index(path, "runtimes")
 		switch {
@@ -298,7 +315,7 @@ func (h *history) step() {
 		for _, feature := range h.features() {
 			said("again: configure %s", h.asked[feature])
 			if args := h.asked[feature]; h.configure(args) {
-				if tree, err := h.effective(); err != nil || !met(tree, feature, args) {
+				if tree, err := h.effective(); err != nil || !met(tree, h.reverted(), feature, args) {
 					h.errorf("configure %s has not made it so: %v", args, err)
 				}
 				if got := call(append(append([]string{"configure"}, strings.Fields(args)...), "--dry-run", "--root", h.root)...); got.Status != 0 ||
@@ -332,10 +349,90 @@ func featureOf(args string) string {
 	return "nri"
 }
 
+// missingImport has the root file name a file that does not exist: containerd prints its configuration all the same, and
+// does not start. What is said of the node is why.
+func (h *history) missingImport() {
+	h.t.Helper()
+	before, err := os.ReadFile(h.config())
+	if err != nil {
+		h.t.Fatal(err)
+	}
+	tree, err := tomledit.Parse(before)
+	if err != nil {
+		h.t.Fatal(err)
+	}
+	imports, _ := tree["imports"].([]any)
+	tree["imports"] = append(imports, "/etc/containerd/gone.toml")
+	text, err := toml.Marshal(tree)
+	if err != nil {
+		h.t.Fatal(err)
+	}
+	h.log = append(h.log, "a missing import")
+	scratch.File(h.t, h.config(), string(text), 0o600)
+	if _, err := h.effective(); err == nil || !strings.Contains(err.Error(), "imports /etc/containerd/gone.toml, which does "+
+		"not exist, and containerd does not start without it") {
+		h.errorf("a missing import: %v", err)
+	}
+	found, _, err := doctor.Diagnose(h.t.Context(), node.Options{Root: h.root, Patience: node.Daemons}, runtimes.Checks(),
+		[]string{"runtime-config"}, io.Discard)
+	if err != nil || !slices.ContainsFunc(found, func(f doctor.Finding) bool {
+		return f.Check == "runtime-config" && f.Status == doctor.Wrong && strings.Contains(f.Text, "gone.toml")
+	}) {
+		h.errorf("the doctor does not find the missing import: %v, %+v", err, found)
+	}
+	log, ended := started(h.t, installed(h.t, h.version), copyOf(h.t, h.root))
+	if err := await.Receive(h.t, await.Patience, "containerd "+h.version+" without a file that it imports ends", ended); err == nil ||
+		!strings.Contains(scratch.Read(h.t, log), "gone.toml") {
+		h.errorf("containerd %s started: %v, %s", h.version, err, scratch.Read(h.t, log))
+	}
+	scratch.File(h.t, h.config(), string(before), 0o600)
+}
+
 // use installs a version of containerd.
 func (h *history) use(version string) {
 	h.t.Helper()
+	h.version = version
 	scratch.File(h.t, filepath.Join(h.root, "usr/bin/containerd"), "#!/bin/sh\nexec "+h.programs[version]+" \"$@\"\n", 0o755)
+}
+
+// A containerd that is rolled back cannot do all that was asked of a later one: that hinders no other feature, and is
+// asked for again with the later one.
+func TestKnownHistoriesOfANode(t *testing.T) {
+	folder, programs := scratch.Folder(t), map[string]string{}
+	for _, version := range []string{"1.7.35", "2.2.9"} {
+		programs[version] = remembered(t, folder, version)
+	}
+	type step struct{ version, args string } // "": what was configured last is reverted
+	for name, steps := range map[string][]step{
+		"rolled back, and upgraded again": {{"2.2.9", "nri --required"}, {"1.7.35", "handler rdma --like runc"},
+			{"2.2.9", "nri --required"}},
+		"rolled back, and one feature reverted": {{"2.2.9", "nri --required"}, {"2.2.9", "nri"},
+			{"1.7.35", "handler rdma --like runc"}, {"1.7.35", ""}},
+		"rolled back to where the model of a handler is gone": {{"2.2.9", "tool nvidia-ctk"},
+			{"2.2.9", "handler rdma --like runc"}, {"1.7.35", "nri"}},
+	} {
+		for i, text := range roots {
+			t.Run(fmt.Sprint(name, i), func(t *testing.T) {
+				root, _ := configureNode(t)
+				h := &history{t: t, root: root, asked: map[string]string{}, programs: programs}
+				scratch.File(t, h.config(), text, 0o600)
+				last := ""
+				for _, s := range steps {
+					h.use(s.version)
+					h.log = append(h.log, s.version+", configure "+s.args)
+					if tool, isTool := strings.CutPrefix(s.args, "tool "); isTool {
+						h.rewrite(tool)
+					} else if s.args == "" {
+						h.revert(last)
+					} else if h.configure(s.args) {
+						last = featureOf(s.args)
+						h.asked[last] = s.args
+					}
+					h.check()
+				}
+			})
+		}
+	}
 }
 
 // Whatever happens to a node, what the doctor says of each feature is what containerd makes of the files, the same
@@ -356,7 +453,10 @@ func TestHistoriesOfANode(t *testing.T) {
 			h := &history{t: t, root: root, random: random, programs: programs, asked: map[string]string{}}
 			h.use(h.pick("1.7.35", "2.2.9", "2.4.2"))
 			scratch.File(t, h.config(), h.pick(roots...), 0o600)
-			for range 10 {
+			for n := range 10 {
+				if i == 0 && n == 5 {
+					h.missingImport()
+				}
 				if h.step(); t.Failed() {
 					return
 				}

@@ -9,14 +9,14 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"regexp"
 	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
 
+	"github.com/rdma-spec/rdma-spec/cmd/internal/cli"
 	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/change"
-	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/cli"
+	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/node/agents"
 	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/node/process"
 	"github.com/rdma-spec/rdma-spec/deploy/systemd"
 	"github.com/rdma-spec/rdma-spec/plugin/policy"
@@ -27,7 +27,6 @@ import (
 const (
 	pluginProgram  = "nri-rdma"
 	pluginUnit     = "nri-rdma.service"
-	launchedFolder = "opt/nri/plugins"
 	pluginLaunched = "90-rdma"
 	usrLocal       = "/usr/local"
 )
@@ -87,7 +86,7 @@ func (p *programs) Plugin(root string, launched bool) (change.Plan, error) {
 	}
 	to := filepath.Join(p.prefix, "bin", pluginProgram)
 	if launched {
-		to = filepath.Join(launchedFolder, pluginLaunched)
+		to = filepath.Join(agents.LaunchedFolder, pluginLaunched)
 	}
 	file, err := program(root, from, to, "put nri-rdma beside rdma-spec, or name it with --program")
 	if err != nil {
@@ -112,15 +111,11 @@ func staysBeside(what, remedy string) error {
 	return fmt.Errorf("%s already, and stays: %s, since %w", what, remedy, errOther)
 }
 
-// launchedName is that of a plugin of ours that a runtime launches, under any index.
-var launchedName = regexp.MustCompile(`^[0-9]{2}-(nri-)?rdma$`)
-
 // otherPlugin reports an error where the plugin is on the node below a root in another way than as it is configured.
 func otherPlugin(root string, launched bool) error {
-	entries, _ := os.ReadDir(files.Below(root, launchedFolder)) // it needs not be there
-	for _, entry := range entries {
-		if launchedName.MatchString(entry.Name()) && (!launched || entry.Name() != pluginLaunched) {
-			return staysBeside("the runtime launches "+filepath.Join(root, launchedFolder, entry.Name()), "remove it first")
+	for _, file := range agents.Launched(root) {
+		if !launched || filepath.Base(file) != pluginLaunched {
+			return staysBeside("the runtime launches "+filepath.Join(root, file), "remove it first")
 		}
 	}
 	for _, folder := range process.UnitFolders {
@@ -135,8 +130,8 @@ func otherPlugin(root string, launched bool) error {
 			return nil // ours, which overrides that of a package
 		}
 	}
-	for _, p := range process.List(root, process.Called(pluginProgram)) {
-		if !p.OnNode {
+	for _, p := range agents.ReadPlugin(root, "").Own() {
+		if p.InContainer {
 			return staysBeside(fmt.Sprintf("a container, such as a DaemonSet's, runs the plugin (PID %d)", p.PID),
 				"remove the DaemonSet first")
 		}

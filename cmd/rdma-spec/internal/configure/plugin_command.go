@@ -11,8 +11,8 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/rdma-spec/rdma-spec/cmd/internal/cli"
 	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/change"
-	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/cli"
 )
 
 const featurePlugin = "plugin"

@@ -78,29 +78,9 @@ func (l leftTree) starts(t *testing.T) {
 // afterwards.
 func expectServes(t *testing.T, program, root, after string, nri bool) {
 	t.Helper()
-	const plugin = "opt/nri/plugins/90-rdma"
-	const start = `cd "$0"; mkdir -p proc sys dev
-mount -t proc proc proc; mount --rbind /sys sys; mount --rbind /dev dev
-mount --bind "$1" usr/bin/containerd
-[ ! -e ` + plugin + ` ] || mount --bind "$2" ` + plugin + `
-exec chroot . /usr/bin/containerd`
-	cmd := exec.Command("unshare", "--fork", "--kill-child", "--pid", "--mount", "--net", "sh", "-ec", start, root,
-		program, filepath.Join(repository.Build(t).Folder, "nri-rdma"))
-	log, err := os.Create(filepath.Join(root, "log"))
-	if err == nil {
-		cmd.Stdout, cmd.Stderr = log, log
-		err = child.Start(cmd)
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() {
-		_ = cmd.Process.Kill() // it has no state that counts
-		_ = cmd.Wait()         // it was killed
-		_ = log.Close()        // the process wrote it
-	}()
+	log, _ := started(t, program, root)
 	await.Success(t, await.Patience, program+" serves after "+after, func() error {
-		said, err := os.ReadFile(log.Name())
+		said, err := os.ReadFile(log)
 		runtimes, _, criErr := cri.Connect(t.Context(), filepath.Join(root, "run/containerd/containerd.sock"), "/",
 			cri.AnswersWithin)
 		for _, r := range runtimes {
@@ -110,7 +90,7 @@ exec chroot . /usr/bin/containerd`
 		switch {
 		case err == nil && nri != containerd.Exists(filepath.Join(root, "var/run/nri/nri.sock")):
 			err = fmt.Errorf("NRI serves: %t", !nri)
-		case err == nil && nri && containerd.Exists(filepath.Join(root, plugin)) &&
+		case err == nil && nri && containerd.Exists(filepath.Join(root, launchedPlugin)) &&
 			!strings.Contains(string(said), `msg="plugin invocation order"`):
 			err = errors.New("the plugin is not registered")
 		}
@@ -119,4 +99,37 @@ exec chroot . /usr/bin/containerd`
 		}
 		return err
 	})
+}
+
+// launchedPlugin is where a containerd of a node finds the plugin.
+const launchedPlugin = "opt/nri/plugins/90-rdma"
+
+// started starts a containerd whose files are those of a node, until the test ends. Its output goes to the log, and the
+// channel has how it ended.
+func started(t *testing.T, program, root string) (log string, ended <-chan error) {
+	t.Helper()
+	const start = `cd "$0"; mkdir -p proc sys dev
+mount -t proc proc proc; mount --rbind /sys sys; mount --rbind /dev dev
+mount --bind "$1" usr/bin/containerd
+[ ! -e ` + launchedPlugin + ` ] || mount --bind "$2" ` + launchedPlugin + `
+exec chroot . /usr/bin/containerd`
+	cmd := exec.Command("unshare", "--fork", "--kill-child", "--pid", "--mount", "--net", "sh", "-ec", start, root,
+		program, filepath.Join(repository.Build(t).Folder, "nri-rdma"))
+	file, err := os.Create(filepath.Join(root, "log"))
+	if err == nil {
+		cmd.Stdout, cmd.Stderr = file, file
+		err = child.Start(cmd)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	exits := make(chan error, 1)
+	waited := make(chan struct{})
+	go func() { defer close(waited); exits <- cmd.Wait() }()
+	t.Cleanup(func() {
+		_ = cmd.Process.Kill() // it has no state that counts, or has ended
+		<-waited
+		_ = file.Close() // the process wrote it
+	})
+	return file.Name(), exits
 }

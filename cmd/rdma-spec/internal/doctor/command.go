@@ -16,8 +16,8 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/rdma-spec/rdma-spec/cmd/internal/cli"
 	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/atomicfile"
-	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/cli"
 	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/node"
 	"github.com/rdma-spec/rdma-spec/docs"
 )
@@ -43,10 +43,10 @@ modules, devices, GPUs, container runtimes, NRI, the plugin nri-rdma, containers
 kubelet. doctor changes nothing. Run it as root: what other users cannot read is unknown.
 
 The result of a check is one of these:
-  wrong           a fault; doctor explains why it matters and how to cure it: by a command
-                  to paste, which interrupts nothing; by one to run with care, which
-                  interrupts something; or by hand
-  unknown         doctor cannot find out; this is not a fault
+  wrong           a fault; doctor prints its impact and its fix: a command that is safe to run
+                  now, since it interrupts nothing; a command to run with care, which
+                  interrupts something; or what to do by hand
+  unknown         doctor cannot tell; this is not a fault: check by hand
   ignored         wrong or unknown, and an entry of /etc/rdma-spec/doctor.yaml is about it;
                   doctor prints the entry for each fault
   ok              no fault was found

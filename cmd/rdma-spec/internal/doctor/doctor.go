@@ -50,6 +50,14 @@ const (
 	ClassByHand   Class = "by hand"   // what to do; only people can judge when
 )
 
+// words are what people read.
+func (c Class) words() string {
+	if c == ClassPaste {
+		return "safe to run now"
+	}
+	return string(c)
+}
+
 // Grace is what a check may need beside what it waits for, as a part of the patience.
 const Grace = 4
 
@@ -269,6 +277,9 @@ func Sentence(problems []string) string {
 	text := strings.TrimSuffix(strings.Join(problems, "; "), ".")
 	if text == "" {
 		return ""
+	}
+	if first, _, _ := strings.Cut(text, " "); strings.ContainsAny(first, "0123456789_/=") { // a name, which stays as it is
+		return text + "."
 	}
 	return strings.ToUpper(text[:1]) + text[1:] + "."
 }

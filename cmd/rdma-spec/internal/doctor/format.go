@@ -14,7 +14,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promauto"
 	"github.com/prometheus/common/expfmt"
 
-	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/cli"
+	"github.com/rdma-spec/rdma-spec/cmd/internal/cli"
 	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/node"
 )
 
@@ -78,7 +78,7 @@ func some(all []string, most int) string {
 	return fmt.Sprintf("%s, and %d more", strings.Join(all[:most], ", "), len(all)-most)
 }
 
-// ListFindings writes findings for people. In a pipe, faults come first, each with why it matters and its cure. On a
+// ListFindings writes findings for people. In a pipe, faults come first, each with its impact and its fix. On a
 // terminal they come last, where people look; faults of one kind are folded, and so are the checks that are ok or do
 // not apply, unless all is to be told.
 func ListFindings(stdout io.Writer, findings []Finding, terminal, verbose bool) error {
@@ -110,14 +110,14 @@ func ListFindings(stdout io.Writer, findings []Finding, terminal, verbose bool) 
 		if l.Status != Wrong {
 			continue
 		}
-		fmt.Fprintf(&text, "    why:  %s\n    cure (%s): %s\n", l.Why, l.Class, cli.PlainText(l.cures[0]))
+		fmt.Fprintf(&text, "    impact: %s\n    fix (%s): %s\n", l.Why, l.Class.words(), cli.PlainText(l.cures[0]))
 		if others := len(slices.Compact(slices.Sorted(slices.Values(l.cures)))) - 1; others > 0 {
 			fmt.Fprintf(&text, "    and %d like it, which -v lists\n", others)
 		}
 		if l.Care != "" {
-			fmt.Fprintf(&text, "    care: %s\n", cli.PlainText(l.Care))
+			fmt.Fprintf(&text, "    care:   %s\n", cli.PlainText(l.Care))
 		}
-		fmt.Fprintf(&text, "    see:  %s\n", l.Docs)
+		fmt.Fprintf(&text, "    see:    %s\n", l.Docs)
 		for _, entry := range l.entries {
 			if !folded || len(l.entries) <= most {
 				fmt.Fprintf(&text, "    ignore: %s\n", entry)

@@ -11,7 +11,7 @@ import (
 	"github.com/creack/pty"
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/cli"
+	"github.com/rdma-spec/rdma-spec/cmd/internal/cli"
 )
 
 // node-problem-detector keeps 80 bytes of one line.
@@ -49,8 +49,8 @@ func TestDoctorOnATerminal(t *testing.T) {
 	if err := ListFindings(&out, all, true, true); err != nil {
 		t.Fatal(err)
 	}
-	want := "· b: B.\n✓ a: A.\n- d: D.\n? c, e: C.\n✗ : F.\n    why:  \n    cure (with care): x\uFFFD\n" +
-		"    care: the pod loses it; see: rdma-spec status\n    see:  \n"
+	want := "· b: B.\n✓ a: A.\n- d: D.\n? c, e: C.\n✗ : F.\n    impact: \n    fix (with care): x\uFFFD\n" +
+		"    care:   the pod loses it; see: rdma-spec status\n    see:    \n"
 	if diff := cmp.Diff(want, out.String()); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}

@@ -105,9 +105,5 @@ func (o generateOptions) readOnly(err error) error {
 		!strings.HasPrefix(files.OnNode(real(o.root), absolute), "/etc/") {
 		return err
 	}
-	release, readErr := os.ReadFile(files.Below(o.root, "/etc/os-release"))
-	if readErr != nil {
-		release, _ = os.ReadFile(files.Below(o.root, "/usr/lib/os-release")) // without it, all formats are named
-	}
-	return fmt.Errorf("%s: %s", err.Error(), platform.Immutable(release))
+	return fmt.Errorf("%s: %s", err.Error(), platform.Immutable(o.root))
 }

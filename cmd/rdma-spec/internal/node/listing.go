@@ -71,6 +71,7 @@ func (s *Snapshot) list(ctx context.Context, _ string) (found Listing, err error
 	for _, c := range containers {
 		own, known := process.Process{PID: c.PID}.OwnNetwork(s.Root)
 		c.HostNetwork = known && !own
+		c.Sandboxed = c.Sandboxed || c.PID != 0 && process.Process{PID: c.PID}.Sandboxed(s.Root)
 		c.Resources = func() ([]string, bool, error) {
 			return kubelet.Names(context.Background(), c.SandboxID, c.Namespace, c.Pod, c.Name)
 		}

@@ -4,7 +4,6 @@
 package node
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -17,7 +16,7 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
-	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/cli"
+	"github.com/rdma-spec/rdma-spec/cmd/internal/cli"
 	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/node/archive"
 	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/node/cri"
 	"github.com/rdma-spec/rdma-spec/plugin/limits"
@@ -102,6 +101,19 @@ func (s *Snapshot) Policy() (*policy.Policy, JudgedBy, error) {
 	return p, kept.JudgedBy, err
 }
 
+// PolicyFor returns the policy that decides what a pod gets: that of a configuration file; where that is "", the one in
+// force, wherever the plugin has it from; where no plugin runs, and for another node's HCAs, the one that the plugin
+// would start with.
+func (s *Snapshot) PolicyFor(config string, another bool) (p *policy.Policy, source string, err error) {
+	if config == "" && !another {
+		current, judgedBy, err := s.Policy()
+		if !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, inforce.ErrEnded) {
+			return current, judgedBy.String(), err
+		}
+	}
+	return policy.LoadOr(config, files.Below(s.Root, policy.ConfigFile))
+}
+
 // readPolicy is Policy on a live node.
 func (o Options) readPolicy() (*policy.Policy, JudgedBy, error) {
 	if o.Config != "" {
@@ -161,18 +173,6 @@ func (o *Options) CompletePods(cmd *cobra.Command, args []string, _ string) ([]s
 		cobra.ShellCompDirectiveNoFileComp
 }
 
-// LoadPolicy reads a configuration file, else that of the node below a root if it has one, else takes the defaults;
-// source names what was read.
-func LoadPolicy(root, file string) (p *policy.Policy, source string, err error) {
-	source = cmp.Or(file, files.Below(root, policy.ConfigFile))
-	p, err = policy.Load(source)
-	if file == "" && errors.Is(err, fs.ErrNotExist) {
-		p, err = policy.New(policy.Default())
-		return p, "defaults", err
-	}
-	return p, source, err
-}
-
 const (
 	rootFlag = "root"
 	// readsArchives marks the flag of a command that only reads the node, as an annotation.
@@ -201,7 +201,7 @@ func OpenRoot(cmd *cobra.Command) (release func() error, err error) {
 	if folder == flag.Value.String() {
 		return release, nil
 	}
-	stop := cli.OnSignal(func() { _ = remove() }) // the program ends
+	stop := onSignal(func() { _ = remove() }) // the program ends
 	return func() error {
 		stop()
 		return remove()

@@ -105,7 +105,11 @@ func (d Editor) Handler(ctx context.Context, spec func(base []byte) ([]byte, err
 func waysToSet(g change.Goal, values []goal.Value, tree map[string]any, files []containerd.File, version int) [][]set {
 	if name, isHandler := strings.CutPrefix(g.Feature, goal.Handler); isHandler {
 		_, all := containerd.Handlers(tree)
-		return waysToSetHandler(files, version, name, g.Asked[goal.Like], goal.BaseSpec(g.Config, name), all)
+		model, exists := all[g.Asked[goal.Like]].(map[string]any)
+		if !exists { // it stays as it is
+			model, _ = values[0].Value.(map[string]any)
+		}
+		return waysToSetHandler(files, version, name, g.Asked[goal.Like], goal.BaseSpec(g.Config, name), model, all)
 	}
 	names := []string{containerd.NRIPlugin}
 	if version < 2 { // plugins have short names there
@@ -127,7 +131,7 @@ func waysToSet(g change.Goal, values []goal.Value, tree map[string]any, files []
 // waysToSetHandler returns ways to write a handler: as the files write its model, or as containerd prints it; and the
 // same with the handlers that no file writes, since containerd 1.x forgets its built-in ones where a file has any.
 func waysToSetHandler(files []containerd.File, version int, name, like, file string,
-	all map[string]any) (ways [][]set) {
+	model, all map[string]any) (ways [][]set) {
 	path := func(name ...string) []string {
 		return append([]string{"plugins", criPlugin(version), "containerd", "runtimes"}, name...)
 	}
@@ -141,7 +145,6 @@ func waysToSetHandler(files []containerd.File, version int, name, like, file str
 			builtIn = append(builtIn, set{path(other), goal.NotZero(definition), false})
 		}
 	}
-	model, _ := all[like].(map[string]any) // Handler has looked
 	said := written(files, version, like)
 	for _, definition := range []map[string]any{goal.NotZero(said), said, goal.NotZero(model), tomledit.Clone(model)} {
 		if len(definition) > 0 {

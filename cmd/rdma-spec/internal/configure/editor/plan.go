@@ -21,6 +21,7 @@ import (
 	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/node/containerd"
 	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/node/goal"
 	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/tomledit"
+	"github.com/rdma-spec/rdma-spec/plugin/requirement"
 )
 
 // Editor plans changes of a daemon's configuration for a goal.
@@ -70,6 +71,10 @@ func (d Editor) base(ctx context.Context) (b base, err error) {
 		return b, errors.New("containerd prints an empty configuration")
 	}
 	for _, other := range d.Others {
+		if met, _ := requirement.Validating.Met("containerd", d.Goal.Version); !met { // the record keeps what was asked
+			other.Asked = maps.Clone(other.Asked)
+			delete(other.Asked, goal.Required)
+		}
 		if b.tree, err = b.meet(ctx, other, b.tree, b.now); err != nil {
 			return b, fmt.Errorf("%s, which rdma-spec configured: %w", other.Feature, err)
 		}
@@ -372,7 +377,7 @@ func (w *writing) plan() (planned change.Plan, err error) {
 			return nil, err
 		}
 		planned = append(planned, change.File{Path: path, Before: before, Content: w.staged[path],
-			Keys: slices.Concat([]change.Key{}, w.keys[path])})
+			Keys: append([]change.Key{}, w.keys[path]...)}) // not nil, with which the whole file were the feature's
 	}
 	return planned, nil
 }

@@ -11,7 +11,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/cli"
+	"github.com/rdma-spec/rdma-spec/cmd/internal/cli"
 	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/doctor"
 	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/node"
 	"github.com/rdma-spec/rdma-spec/spec/hca"
@@ -252,6 +252,6 @@ func Denials(_ *doctor.View, log node.KernelLog) []doctor.Finding {
 		cure = "Set securityContext.appArmorProfile.type of the container to Unconfined, or allow it in the profile."
 	}
 	const most = 200
-	return []doctor.Finding{doctor.Fault("", fmt.Sprintf("%s, at last: %s",
+	return []doctor.Finding{doctor.Fault("", fmt.Sprintf("%s; latest: %s",
 		cli.Counted(count, "denial", "denials"), last[:min(len(last), most)]), cure)}
 }

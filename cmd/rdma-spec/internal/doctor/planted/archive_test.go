@@ -4,7 +4,9 @@
 package planted
 
 import (
+	"cmp"
 	"encoding/json"
+	"flag"
 	"fmt"
 	"io"
 	"io/fs"
@@ -15,7 +17,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
+	gocmp "github.com/google/go-cmp/cmp"
 
 	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/collect"
 	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/doctor"
@@ -24,6 +26,7 @@ import (
 	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/node/cri"
 	"github.com/rdma-spec/rdma-spec/plugin/policy"
 	"github.com/rdma-spec/rdma-spec/spec/hca/hcatest"
+	"github.com/rdma-spec/rdma-spec/test/testing/chance"
 	"github.com/rdma-spec/rdma-spec/test/testing/scratch"
 )
 
@@ -46,8 +49,8 @@ func collected(t *testing.T, root string, flags ...string) string {
 	return folder
 }
 
-// contains returns the files of a folder whose name, link or content has a text.
-func contains(t *testing.T, folder, text string) (found []string) {
+// contains returns the files of a folder whose name, link or content has one of several texts.
+func contains(t *testing.T, folder string, texts ...string) (found []string) {
 	t.Helper()
 	if err := filepath.WalkDir(folder, func(name string, e fs.DirEntry, err error) error {
 		if err != nil {
@@ -58,8 +61,11 @@ func contains(t *testing.T, folder, text string) (found []string) {
 		if e.Type().IsRegular() {
 			content, err = os.ReadFile(name)
 		}
-		if strings.Contains(strings.ToLower(name[len(folder):]+"\n"+link+"\n"+string(content)), strings.ToLower(text)) {
-			found = append(found, name[len(folder):]+": "+string(content))
+		all := strings.ToLower(name[len(folder):] + "\n" + link + "\n" + string(content))
+		for _, text := range texts {
+			if strings.Contains(all, strings.ToLower(text)) {
+				found = append(found, fmt.Sprintf("%q in %s: %.300q", text, name[len(folder):], content))
+			}
 		}
 		return err
 	}); err != nil {
@@ -131,76 +137,157 @@ func TestArchiveHasNoSecrets(t *testing.T) {
 func (s *sick) listed(t *testing.T) hcatest.Files {
 	t.Helper()
 	var listing node.Listing
-	for _, c := range s.containers.Containers {
-		l := node.Listed{Container: cri.Container{ID: strings.Repeat(fmt.Sprint(len(listing.Containers)), 64), Spec: cri.Spec{
-			Env: c.Env, Bounding: c.Bounding}, Container: policy.Container{Namespace: c.Namespace, Pod: c.Pod, Name: c.Container,
-			HostNetwork: !c.OwnNetwork, Annotations: map[string]string{"rdma.noderesource.dev/container.worker": "true"}}}}
+	for _, c := range slices.Concat(s.containers.Containers, s.containers.Lacking) {
+		l := node.Listed{Container: cri.Container{ID: strings.Repeat(fmt.Sprint(len(listing.Containers)), 64), PID: 700,
+			Spec: cri.Spec{Env: c.Env, Bounding: c.Bounding}, Runtime: c.Runtime,
+			Container: policy.Container{Namespace: c.Namespace, Pod: c.Pod, Name: c.Container,
+				HostNetwork: !c.OwnNetwork, AllDevices: c.AllDevices, RuntimeHandler: c.Handler,
+				Annotations: map[string]string{"rdma.noderesource.dev/container." + c.Container: "true"}}}}
+		if c.Memlock != nil {
+			l.Spec.Memlock, l.Spec.MemlockKnown = *c.Memlock, true
+		}
 		for i := range c.HCAs {
 			l.Devices = append(l.Devices, policy.Device{Path: fmt.Sprintf("/dev/infiniband/uverbs%d", i), Type: "c",
 				Major: hcatest.Major, Minor: int64(hcatest.FirstVerbs + i)})
 		}
+		for i := range c.Stale {
+			l.Devices = append(l.Devices, policy.Device{Path: fmt.Sprintf("/dev/infiniband/uverbs%d", i), Type: "c",
+				Major: hcatest.Major, Minor: int64(hcatest.FirstVerbs + 40 + i)})
+		}
+		if len(c.HCAs) == 0 {
+			l.Annotations = nil
+		}
 		inside := c.Inside
 		l.Inside = &inside
+		listing.Runtimes = append(listing.Runtimes, l.Runtime)
 		listing.Containers = append(listing.Containers, l)
 	}
-	return s.laidOut(t, map[string]any{"listing.json": listing, "policy.json": json.RawMessage(`{"file": "/run/rdma-spec/policy.yaml",
-		"config": {"optIn": {"namespaces": ["m*"]}, "rules": [{"name": "training", "match": {"namespaces": ["ml", "x"]},
+	return s.laidOut(t, map[string]any{"listing.json": listing, "policy.json": json.RawMessage(`{
+		"file": "/run/rdma-spec/policy.yaml", "config": {"optIn": {"namespaces": ["m*"]}, "rules": [{"name": "training", "match": {"namespaces": ["ml", "x"]},
 			"memlock": "16Gi"}, {"name": "rest", "match": {"namespaces": ["m*"]}}]}}`)})
 }
 
-// verdicts are what the doctor finds below a root: how often each check has each status.
-func verdicts(t *testing.T, root string) map[string]int {
+// verdicts are what the doctor finds below a root, with the names of containers and HCAs that an anonymous archive
+// replaced.
+func verdicts(t *testing.T, root string, replaced map[string]string) (all []string) {
 	t.Helper()
 	found, _, err := doctor.Diagnose(t.Context(), node.Options{Root: root}, checks(), nil, io.Discard)
 	if err != nil {
 		t.Fatal(err)
 	}
-	all := map[string]int{}
 	for _, f := range found {
-		all[f.Check+" "+string(f.Status)]++
+		words := strings.Split(f.Object, " ")
+		for i, word := range words {
+			words[i] = cmp.Or(replaced[word], word)
+		}
+		all = append(all, fmt.Sprintf("%s %s %s", f.Check, f.Status, strings.Join(words, " ")))
 	}
+	slices.Sort(all)
 	return all
 }
 
-// The doctor comes to the same verdicts on an anonymous archive, which has no name, address, MAC or GUID of the node.
-func TestAnonymousArchive(t *testing.T) {
-	nodes := map[string]hcatest.Files{"planes": findKnown(t, gb300Planes).files()}
-	for _, name := range []string{"an interface of the HCA without an IP address", "a GID index of another pod's interface",
-		"two HCAs in one subnet, and a strict filter", "the plugin runs twice"} {
+// replaced are the names that an anonymous archive of a node has instead of its own: the containers are in the order of
+// the runtime's list in both, and HCAs in that of their PCI addresses.
+func replaced(t *testing.T, root, anonymous string) map[string]string {
+	t.Helper()
+	read := func(root string) (names []string) {
+		s, err := node.Open(node.Options{Root: root})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer func() { _ = s.Close() }()
+		listing, _ := s.Listing() // a node without one has no containers
+		for _, c := range listing.Containers {
+			names = append(names, c.Namespace+"/"+c.Pod, c.Name)
+		}
+		var hcas []string
+		if all, err := s.HCAs(); err == nil {
+			for _, h := range all.HCAs {
+				hcas = append(hcas, h.PCI+" "+h.Name)
+			}
+		}
+		slices.Sort(hcas)
+		for _, h := range hcas {
+			names = append(names, h[strings.LastIndex(h, " ")+1:])
+		}
+		return names
+	}
+	of, with := map[string]string{}, read(anonymous)
+	for i, name := range read(root) {
+		of[with[i]] = name
+	}
+	return of
+}
+
+// laidOutNodes are all nodes that the tests of this package plant, as they are and as an archive has them.
+func laidOutNodes(t *testing.T) map[string]hcatest.Files {
+	nodes := map[string]hcatest.Files{"healthy": healthy().listed(t)}
+	for name, p := range planted {
 		s := healthy()
-		planted[name].plant(s)
-		nodes[name] = s.listed(t)
+		p.plant(s)
+		nodes["software: "+name] = s.listed(t)
+	}
+	for _, p := range hardwarePlants() {
+		nodes["hardware: "+p.name] = p.sick()
+	}
+	for _, k := range healthyNodes {
+		nodes["known: "+k.name] = k.files()
+	}
+	for _, a := range ailments {
+		nodes["ailment: "+a.name] = findKnown(t, a.of).files().Without(a.without...).With(a.with)
 	}
 	for _, s := range sickKinds {
-		if s.name == "a plane that has lost its link" || s.name == "firmware of a Broadcom that failed" {
-			nodes[s.name] = findKnown(t, s.of).files().Without(s.without...).With(s.with)
+		nodes["kind: "+s.name] = findKnown(t, s.of).files().Without(s.without...).With(s.with)
+	}
+	return nodes
+}
+
+// identified has what tells a node from others: a name of its host, MACs, and an entry of the ignore file.
+func identified(files hcatest.Files) hcatest.Files {
+	with := hcatest.Files{"proc/sys/kernel/hostname": "frankfurt-gpu-017\n",
+		node.AnswersFolder + "/ignored.json": `{"answer": [{"check": "port-active", "object": "container ml/* x",
+			"why": "spare"}]}`}
+	for file, content := range files {
+		if strings.HasSuffix(file, "/flags") && strings.Contains(file, "/net/") {
+			with[filepath.Dir(file)+"/address"] = fmt.Sprintf("b8:59:9f:a9:%02x:%02x\n", len(file), len(content))
 		}
 	}
-	for name, files := range nodes {
+	return maps.Clone(files).With(with)
+}
+
+var archives = flag.Int("archives", 4, "how many more `NODES`, chosen by chance, TestAnonymousArchive collects")
+
+// archived have what an archive could lose: what only the data of cards tells, planes, addresses, and names.
+var archived = []string{"known: " + b200NVSwitches, "known: " + gb300Planes,
+	"software: two HCAs in one subnet, and a strict filter", "software: a GID index of another pod's interface",
+	"software: an HCA that was made anew"}
+
+// The doctor comes to the same verdict on each object in an archive, and in an anonymous one, which has no name,
+// address, MAC or GUID of the node.
+func TestAnonymousArchive(t *testing.T) {
+	nodes := laidOutNodes(t)
+	names := slices.Sorted(maps.Keys(nodes))
+	chance.New(t).Shuffle(len(names), func(i, j int) { names[i], names[j] = names[j], names[i] })
+	names = append(slices.Clone(archived), names[:min(*archives, len(names))]...)
+	for i, name := range names {
 		t.Run(name, func(t *testing.T) {
-			with := hcatest.Files{"proc/sys/kernel/hostname": "frankfurt-gpu-017\n",
-				node.AnswersFolder + "/ignored.json": `{"answer": [{"check": "port-active", "object": "container ml/* x", "why": "spare"}]}`}
-			for file, content := range files {
-				if strings.HasSuffix(file, "/flags") && strings.Contains(file, "/net/") {
-					with[filepath.Dir(file)+"/address"] = fmt.Sprintf("b8:59:9f:a9:%02x:%02x\n", len(file), len(content))
+			root := identified(nodes[name]).Root(t)
+			want := verdicts(t, root, nil)
+			if len(want) < len(checks()) {
+				t.Errorf("%v", want)
+			}
+			if i < len(archived) {
+				if diff := gocmp.Diff(want, verdicts(t, collected(t, root), nil)); diff != "" {
+					t.Errorf("an archive (-want +got):\n%s", diff)
 				}
 			}
-			files = maps.Clone(files).With(with)
-			root := files.Root(t)
-			if of := verdicts(t, root); len(of) < len(checks())/2 {
-				t.Errorf("%v", of)
-			}
-			plain, anonymous := collected(t, root), collected(t, root, "--anonymize")
-			if diff := cmp.Diff(verdicts(t, root), verdicts(t, plain)); diff != "" {
-				t.Errorf("an archive (-want +got):\n%s", diff)
-			}
-			if diff := cmp.Diff(verdicts(t, root), verdicts(t, anonymous)); diff != "" {
+			anonymous := collected(t, root, "--anonymize")
+			if diff := gocmp.Diff(want, verdicts(t, anonymous, replaced(t, root, anonymous))); diff != "" {
 				t.Errorf("an anonymous archive (-want +got):\n%s", diff)
 			}
-			for _, text := range []string{"frankfurt", "b8:59:9f", "b859:9f", "train-0", `"ml"`, "10.244.0.", "0af4:0008", "0202:02ff"} {
-				if found := contains(t, anonymous, text); found != nil {
-					t.Errorf("%q is in %.300q", text, found)
-				}
+			for _, found := range contains(t, anonymous, "frankfurt", "b8:59:9f", "b859:9f", "train-0", `"ml"`, "10.244.0.",
+				"0af4:0008", "0202:02ff", "VU\x0c") {
+				t.Error(found)
 			}
 		})
 	}

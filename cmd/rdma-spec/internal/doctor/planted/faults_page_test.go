@@ -39,12 +39,13 @@ var familyTitles = map[string]string{
 // messages has every message. -update writes them.
 func TestFaultsPage(t *testing.T) {
 	var list strings.Builder
-	shown, family, unknown, pages := examples(t), "", maps.Clone(seeing), map[string]bool{}
+	shown, family, pages := examples(t), "", map[string]bool{}
 	for _, c := range checks() {
-		if len(ways(c)) == 0 {
-			t.Errorf("nobody sees %s without the doctor", c.ID)
+		part, _, err := written(c.ID)
+		if err != nil {
+			t.Error(err)
+			continue
 		}
-		delete(unknown, c.ID)
 		if c.Family != family {
 			family = c.Family
 			if familyTitles[family] == "" {
@@ -54,10 +55,7 @@ func TestFaultsPage(t *testing.T) {
 		}
 		fmt.Fprintf(&list, "| [%s](faults/%[1]s.md) | %s |\n", c.ID, c.Title)
 		pages[c.ID+".md"] = true
-		golden.Compare(t, filepath.Join(faultPages, c.ID+".md"), page(c, shown[c.ID]))
-	}
-	for id := range unknown {
-		t.Errorf("there is no check %s", id)
+		golden.Compare(t, filepath.Join(faultPages, c.ID+".md"), page(c, part, shown[c.ID]))
 	}
 	compare(t, faultsPage, list.String())
 	compare(t, messagesPage, messages(t))
@@ -83,12 +81,13 @@ func compare(t *testing.T, file, text string) {
 	golden.Compare(t, file, generated.ReplaceAllString(page, "${1}"+strings.ReplaceAll(text, "$", "$$")+"\n${2}"))
 }
 
-// page is what a check is about, for somebody who has no access to the node: examples show what it finds.
-func page(c doctor.Check, shown []doctor.Finding) string {
+// page is what a check is about, for somebody who has no access to the node: what people wrote about it, between what
+// it says itself, the messages that lead to it, and what it finds.
+func page(c doctor.Check, written string, shown []doctor.Finding) string {
 	var text strings.Builder
-	fmt.Fprintf(&text, "[rdma-spec](../../README.md) / [Faults](../faults.md) / %s\n\n# %[1]s\n\n%s\n\nWhy a fault matters: %s\n",
-		c.ID, c.Title, c.Why)
-	text.WriteString("\n## What people see\n\n")
+	fmt.Fprintf(&text, "[rdma-spec](../../README.md) / [Faults](../faults.md) / %s\n\n# %[1]s\n\n%s\n\nImpact: %s\n\n%s",
+		c.ID, c.Title, c.Why, written)
+	text.WriteString("\n## Messages\n\n")
 	said := messagesOf(c.ID)
 	for _, message := range said {
 		fmt.Fprintf(&text, "- %s\n", code(message))
@@ -97,49 +96,91 @@ func page(c doctor.Check, shown []doctor.Finding) string {
 	case c.NoMessages != "" && len(said) > 0:
 		fmt.Fprintf(&text, "- no message: %s\n", c.NoMessages)
 	case c.NoMessages != "":
-		fmt.Fprintf(&text, "No message says so: %s.\n", c.NoMessages)
-	}
-	text.WriteString("\n## How to see it\n\n")
-	for _, way := range append(ways(c), code("rdma-spec doctor --only "+c.ID)) {
-		fmt.Fprintf(&text, "- %s\n", way)
+		fmt.Fprintf(&text, "No program prints one: %s.\n", c.NoMessages)
 	}
 	if len(shown) > 0 {
-		text.WriteString("\n## Causes and fixes\n\nFor example:\n")
+		text.WriteString("\n## Examples\n")
 	}
 	for _, f := range shown {
-		said, fix := f.Text, "None is needed: the doctor reports it, and it is no fault."
+		said := f.Text
 		if f.Object != "" {
 			said = f.Object + ": " + said
 		}
-		command := "\n\n```sh\n" + f.Cure + "\n```"
-		switch {
-		case f.Status == doctor.Unknown:
-			fix = "Unknown is no fault: look, and decide."
-		case f.Class == doctor.ClassByHand:
-			fix = "By hand: " + instruction(f.Cure)
-			if f.Care != "" {
-				fix += ". With care: " + instruction(f.Care)
-			}
-		case f.Class == doctor.ClassPaste:
-			fix = "Paste, since it takes nothing from what runs:" + command
-		case f.Class == doctor.ClassWithCare:
-			fix = "With care: " + instruction(f.Care) + command
-		}
-		fmt.Fprintf(&text, "\n**%s**\n\n%s\n", plain(said), fix)
-	}
-	if len(c.Needs) > 0 {
-		var needed []string
-		for _, id := range c.Needs {
-			needed = append(needed, fmt.Sprintf("[%s](%[1]s.md)", id))
-		}
-		fmt.Fprintf(&text, "\n## What it depends on\n\nThe doctor skips it if one of these checks fails: %s.\n",
-			strings.Join(needed, ", "))
+		fmt.Fprintf(&text, "\n**%s**\n\n%s\n", plain(said), fix(f))
 	}
 	return text.String()
 }
 
-// mostExamples bounds the examples of a check.
-const mostExamples = 4
+// fix is what to do about a finding.
+func fix(f doctor.Finding) string {
+	command := "\n\n```sh\n" + f.Cure + "\n```"
+	switch {
+	case f.Status == doctor.Unknown:
+		return "The doctor cannot tell. Check by hand."
+	case f.Status == doctor.OK:
+		return "This is no fault, and needs no fix."
+	case f.Class == doctor.ClassPaste:
+		return "Safe to run now:" + command
+	case f.Class == doctor.ClassWithCare:
+		return "With care: " + care(f) + command
+	case f.Care != "":
+		return "By hand: " + instruction(f.Cure) + ". With care: " + care(f)
+	}
+	return "By hand: " + instruction(f.Cure)
+}
+
+// care is who loses what. The doctor prints it in full; many fixes restart the runtime.
+func care(f doctor.Finding) string {
+	if strings.HasPrefix(f.Care, "a restart of the runtime") {
+		return "it restarts the runtime, which ends exec sessions."
+	}
+	return instruction(f.Care)
+}
+
+// writtenPart is what people write on a page: what to do, the causes, the most likely first, and how to see the fault
+// without the doctor.
+var writtenPart = regexp.MustCompile(`(?s)\n\n(## Fix\n\n(.*)\n## Causes\n\n(.*)\n## How to see it\n\n(.*\n))\n## Messages\n`)
+
+var (
+	aCause  = regexp.MustCompile(`(?s)^\*\*[^*]+[.)]\*\* .{8,} Fix: .{4,}$`)
+	whoActs = regexp.MustCompile(`(?s)^- \*\*Administrator:\*\* .{9,}\n- \*\*Pod author:\*\* .{7,}\n$`)
+)
+
+// written returns what people wrote on the page of a check, and the first way to see the fault.
+func written(check string) (part, see string, err error) {
+	file := "docs/faults/" + check + ".md"
+	text, err := os.ReadFile(filepath.Join(faultPages, check+".md"))
+	found := writtenPart.FindStringSubmatch(string(text))
+	if err != nil || found == nil {
+		return "", "", fmt.Errorf("%s: write the sections Fix, Causes, and How to see it, and the heading Messages", file)
+	}
+	if !whoActs.MatchString(found[2]) {
+		return "", "", fmt.Errorf("%s: write what the administrator and the pod author do:\n%s", file, found[2])
+	}
+	causes := strings.Split("\n"+found[3], "\n1. ")[1:]
+	if len(causes) < 2 {
+		return "", "", fmt.Errorf("%s: write the causes, two at least, the most likely first:\n%s", file, found[3])
+	}
+	for _, cause := range causes {
+		if !aCause.MatchString(strings.ReplaceAll(cause, "\n  ", "")) {
+			return "", "", fmt.Errorf("%s: write **the cause.** how to tell it apart. Fix: what to do:\n%s", file, cause)
+		}
+	}
+	return found[1], strings.SplitN(found[4], "\n", 2)[0], nil
+}
+
+// TestPagesHaveNoGaps checks that no page has what a fixture leaves out: an empty text, the year 1, a name in capitals.
+func TestPagesHaveNoGaps(t *testing.T) {
+	gaps := regexp.MustCompile(`: \*\*\n|0001-01-01|\b(Mlx5|Nvidia\.com|Rxe|Net)[0-9/_]|%!|\(MISSING\)|<nil>|\n\n\n|: \n`)
+	for _, page := range docs.FaultPages() {
+		if gap := gaps.FindString(page); gap != "" {
+			t.Errorf("a page has the gap %q:\n%s", gap, page)
+		}
+	}
+}
+
+// mostExamples bounds the examples of a check: they show what the doctor prints, and the causes are written above.
+const mostExamples = 1
 
 // examples returns what each check finds on the nodes with planted faults.
 func examples(t *testing.T) map[string][]doctor.Finding {
@@ -169,49 +210,6 @@ func examples(t *testing.T) map[string][]doctor.Finding {
 		found[check] = all
 	}
 	return found
-}
-
-// ways are commands that show what a check looks at: the usual ones, and the files that it declares.
-func ways(c doctor.Check) (all []string) {
-	if command := seeing[c.ID]; command != "" {
-		all = append(all, code(command))
-	}
-	for _, file := range c.Reads {
-		if len(all) < 2 && !strings.HasPrefix(file, "proc/[") && !slices.Contains(doctor.GPUReads, file) {
-			all = append(all, code("/"+file))
-		}
-	}
-	return all
-}
-
-// seeing are commands without rdma-spec.
-var seeing = map[string]string{
-	"hca-answers": "rdma link show", "port-active": "rdma link show", "port-rate": "ibstat", "mtu-same": "ip -br link; ip link show",
-	"guid-valid": "ibstat -l; cat /sys/class/infiniband/*/node_guid", "guid-unique": "cat /sys/class/infiniband/*/node_guid",
-	"firmware-same": "cat /sys/class/infiniband/*/fw_ver", "class-devices": "ls /dev/infiniband /sys/class/infiniband_verbs",
-	"pcie-link": "lspci -vv | grep -e LnkCap: -e LnkSta:", "hca-driver": "lspci -k -d 15b3:", "uverbs-module": "lsmod | grep ib_uverbs",
-	"rdma-cm-module": "ls -l /dev/infiniband/rdma_cm", "modules-of-one-build": "modinfo -n ib_core mlx5_core mlx5_ib",
-	"device-nodes": "ls -l /dev/infiniband", "netns-mode": "rdma system show", "gpu-direct": "lsmod | grep nvidia_peermem",
-	"acs": "lspci -vv | grep ACSCtl", "iommu": "cat /sys/kernel/iommu_groups/*/type", "module-symbols": "dmesg | grep disagrees",
-	"hca-errors": "dmesg | grep -e mlx5 -e 'PCIe Bus Error'", "max-map-count": "sysctl vm.max_map_count", "gids-free": "show_gids",
-	"hca-present": "rdma dev show; ls /sys/bus/auxiliary/devices", "container-environment": "env | grep -e NCCL -e UCX",
-	"container-mtu": "ip link show", "container-routes": "ip route; cat /proc/sys/net/ipv4/conf/*/rp_filter",
-	"container-gpu": "nvidia-smi topo -m", "security-denials": "dmesg | grep -i denied", "cma": "grep -i cma /proc/meminfo", "efa-pages": "grep HugePages_Total /proc/meminfo",
-	"runtime-config": "containerd config dump", "cri-serves": "crictl version", "runtime-rlimits": "containerd --version; crio --version",
-	"memlock-source": "ulimit -l", "handler-type": "containerd config dump | grep -A1 runtimes", "base-spec": "containerd config dump | grep base_runtime_spec", "base-spec-files": "ulimit -n",
-	"base-spec-memlock": "ulimit -l", "oci-version": "crun --version; runc --version", "nri-on": "ls -l /var/run/nri/nri.sock",
-	"nri-socket": "ls -l /var/run/nri/nri.sock", "nri-owner": "ss -xlp | grep nri.sock",
-	"nri-required-plugins": "containerd config dump | grep required_plugins", "nri-timeouts": "containerd config dump | grep plugin_.*_timeout",
-	"nri-rivals": "ls /opt/nri/plugins", "plugin-runs": "systemctl status nri-rdma", "plugin-config": "journalctl -u nri-rdma",
-	"plugin-registered": "journalctl -u nri-rdma", "policy-readable": "ls -l /run/rdma-spec/policy.yaml",
-	"plugin-current": "ls -l /proc/$(pidof nri-rdma)/exe", "configuration-kept": "rdma-spec configure --all --dry-run",
-	"cdi-files": "rdma-spec cdi list", "cdi-on": "containerd config dump | grep cdi", "container-memlock": "ulimit -l",
-	"container-files": "ulimit -n", "container-ipc-lock": "grep CapEff /proc/self/status", "container-refused": "rdma-spec status", "container-unseen": "rdma-spec status", "container-hca": "ls /dev/infiniband",
-	"container-port": "ibv_devinfo", "container-hostpath": "mount | grep infiniband", "container-netdev": "ip addr; show_gids",
-	"container-provider": "ls /usr/lib*/*/libibverbs /etc/libibverbs.d", "container-devices": "ibv_devices; ls /dev/infiniband",
-	"container-gid-index": "echo $NCCL_IB_GID_INDEX; show_gids", "container-shm": "df -h /dev/shm",
-	"kubelet-root": "ps -C kubelet -o args", "kubelet-device-plugins": "ls -l /var/lib/kubelet/device-plugins",
-	"kubelet-pod-resources": "ls -l /var/lib/kubelet/pod-resources", "kubelet-allocatable": "kubectl describe node | grep -A15 Allocatable",
 }
 
 // plain is a sentence in Markdown.

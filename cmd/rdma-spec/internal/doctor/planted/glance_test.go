@@ -50,7 +50,7 @@ func TestFaultsAtAGlance(t *testing.T) {
 		t.Error(screen)
 	}
 	t.Log("\n" + screen)
-	if full := shown(t, all, true); strings.Count(full, "cure (") != 16 || !strings.Contains(full, "✓ hca-answers: ") {
+	if full := shown(t, all, true); strings.Count(full, "fix (") != 16 || !strings.Contains(full, "✓ hca-answers: ") {
 		t.Error(full)
 	}
 }

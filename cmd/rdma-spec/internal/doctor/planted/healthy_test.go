@@ -69,6 +69,11 @@ func TestHealthyNodes(t *testing.T) {
 		"no runtime and no kubelet": func(s *sick) {
 			*s = sick{files: hcatest.RoCENode().Files(), unanswered: []string{"listing.json"}}
 		},
+		"a sandboxed handler with a low memlock beside an unlimited daemon": func(s *sick) {
+			s.plugin, s.containers = agents.Plugin{}, node.Containers{}
+			s.runtime().Handlers[0].Sandboxed, s.runtime().Handlers[0].Memlock = true, bytesOf(64<<10)
+			s.runtime().Memlock = bytesOf(unlimited)
+		},
 		"what was configured is kept": func(s *sick) {
 			s.configured.Features = []goal.Feature{featureOf("nri", "", goal.Kept), {Feature: "plugin", State: goal.Kept},
 				featureOf("handler rdma", "runc", goal.Kept)}

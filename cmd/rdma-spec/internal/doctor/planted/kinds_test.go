@@ -69,7 +69,8 @@ var (
 const (
 	gb300Planes, mi300x, gaudi, opa = "GB300 on Ethernet, each ConnectX-8 with four planes",
 		"MI300X with eight BCM57608", "Gaudi 2 with its own network", "Omni-Path, one of two ports without a cable"
-	b200 = "B200 on InfiniBand with two BlueField-3"
+	b200           = "B200 on InfiniBand with two BlueField-3"
+	b200NVSwitches = "HGX B200, whose NVSwitches are managed by HCAs"
 )
 
 // kinds are nodes that work, of hardware that is told from other hardware by its driver, or by what the kernel says.

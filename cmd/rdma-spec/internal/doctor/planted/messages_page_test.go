@@ -6,6 +6,7 @@ package planted
 import (
 	"cmp"
 	"fmt"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -311,7 +312,7 @@ func messages(t *testing.T) string {
 					places = append(places, fmt.Sprintf("[%s](faults/%[1]s.md)", id))
 				}
 				if i == 0 && known {
-					command, cause = see(c), cmp.Or(cause, causes[id])
+					command, cause = see(t, c), cmp.Or(cause, causes[id])
 				}
 			}
 			for _, message := range w.says {
@@ -330,16 +331,17 @@ func messages(t *testing.T) string {
 	return text.String()
 }
 
-// see is one command that shows what a check looks at, and where it is run if that is not the node.
-func see(c doctor.Check) string {
-	command := seeing[c.ID]
-	switch {
-	case command == "":
-		return code("rdma-spec doctor --only " + c.ID)
-	case c.Family == "containers" && !strings.HasPrefix(command, "rdma-spec"):
-		return "in the container: " + code(command)
+// see is the first command of a page under "How to see it", which is for the container where the check is about one.
+func see(t *testing.T, c doctor.Check) string {
+	_, way, err := written(c.ID)
+	if err != nil {
+		t.Error(err)
 	}
-	return code(command)
+	command := regexp.MustCompile("`[^`]*`").FindString(way)
+	if c.Family == "containers" && !strings.HasPrefix(command, "`rdma-spec") {
+		return "in the container: " + command
+	}
+	return command
 }
 
 // causes are what checks find, in the words of somebody who has the message and nothing else.

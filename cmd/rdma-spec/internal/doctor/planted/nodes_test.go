@@ -130,7 +130,7 @@ var healthyNodes = slices.Concat(kinds, []known{
 		nodeOf(rails("NVD0000000087", 0, 1, eth(hdr)), rails("NVD0000000087", 1, 1, disabled),
 			rails("NVD0000000087", 2, 1, eth(hdr)), rails("NVD0000000087", 3, 1, disabled)),
 		hcatest.Files{"proc/meminfo": "MemTotal: 127535304 kB\nMemAvailable: 118000000 kB\nCmaTotal: 32768 kB\nCmaFree: 30000 kB\n"}},
-	{"HGX B200, whose NVSwitches are managed by HCAs", "https://github.com/siderolabs/extensions/pull/717, /issues/893: four " +
+	{b200NVSwitches, "https://github.com/siderolabs/extensions/pull/717, /issues/893: four " +
 		"limited functions of ConnectX-7 with SMDL=SW_MNG in their vpd, mlx5_8 to mlx5_11; the rest is filled in",
 		nodeOf(rails(ocp, 0, 8, ib(ndr)), with(rails(ocp, 8, 4, ib(edr)), func(_ int, h *hcatest.HCA) {
 			h.Files = hcatest.Files{"device": "0x1021\n", "vpd": "\x82\x10\x00NVSwitch bridge\x90\x0f\x00VU\x0cSMDL=SW_MNG\x78"}

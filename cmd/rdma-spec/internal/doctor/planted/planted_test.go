@@ -50,6 +50,9 @@ func (s *sick) asDefault() *runtime.Handler {
 var sriovFile = cdi.Found{Path: "/var/run/cdi/sriov-dp.yaml", Kind: "nvidia.com/net-pci", Devices: []cdi.Device{
 	{Name: "nvidia.com/net-pci=0000:18:00.2", Nodes: []string{"/dev/infiniband/uverbs0", "/dev/infiniband/rdma_cm"}}}}
 
+// someday is when a daemon of the fixtures was started.
+var someday = time.Date(2026, 11, 22, 9, 0, 0, 0, time.UTC)
+
 // planted are faults, each with the one check that finds it, the object, and a part of the cure.
 var planted = map[string]struct {
 	plant               func(s *sick)
@@ -116,6 +119,13 @@ var planted = map[string]struct {
 		s.plugin, s.runtime().Handlers, s.files = agents.Plugin{}, s.runtime().Handlers[1:], hcatest.SoftRoCENode().Files()
 		s.containers, s.kubelet, s.cdi = node.Containers{}, agents.Kubelet{}, cdi.Files{}
 	}, "memlock-source", theRuntime, "rdma-spec configure plugin && systemctl daemon-reload"},
+	"only a sandboxed handler gives memlock": {func(s *sick) {
+		s.plugin, s.containers, s.runtime().Handlers[0].Sandboxed = agents.Plugin{}, node.Containers{}, true
+	}, "memlock-source", theRuntime, "rdma-spec configure plugin && "},
+	"only a sandboxed handler gives memlock, and it is the default one of an old containerd": {func(s *sick) {
+		s.plugin, s.containers, s.runtime().Version = agents.Plugin{}, node.Containers{}, "1.7.5"
+		s.asDefault().Sandboxed = true
+	}, "runtime-rlimits", theRuntime, "rdma-spec configure handler rdma --like runc --restart"},
 	"a base spec that is missing": {func(s *sick) {
 		s.runtime().Handlers[0] = runtime.Handler{Name: "rdma", BaseSpec: "/etc/containerd/rdma.json",
 			Error: "no such file or directory"}
@@ -241,11 +251,11 @@ var planted = map[string]struct {
 		s.containers.Unjudged = "no policy is in force"
 	}, "policy-readable", "", "systemctl restart nri-rdma"},
 	"the plugin was upgraded": {func(s *sick) {
-		s.plugin.Processes[0].Replaced = true
+		s.plugin.Processes[0].Replaced, s.plugin.Processes[0].Started = true, someday
 	}, "plugin-current", "", "systemctl restart nri-rdma"},
 	"the validator was upgraded": {func(s *sick) {
 		validator := s.plugin.Processes[0]
-		validator.PID, validator.Validator, validator.Replaced = 201, true, true
+		validator.PID, validator.Validator, validator.Replaced, validator.Started = 201, true, true, someday
 		s.plugin.Processes = append(s.plugin.Processes, validator)
 	}, "plugin-current", "", "systemctl restart nri-rdma-validator"},
 	"a container below policy": {func(s *sick) {
@@ -305,6 +315,8 @@ var planted = map[string]struct {
 	"a container without the HCA of its annotation": {func(s *sick) {
 		s.container().State, s.container().HCAs = "below", nil
 		s.container().Wanted = &spec.Grant{Memlock: unlimited, Devices: []hca.Device{{}}}
+		s.container().Problems = []string{"it holds no HCA, the policy gives mlx5_0: recreate the pod"}
+		s.container().Remedy.Text = "recreate the pod"
 	}, "container-hca", theTrainer, "kubectl -n ml delete pod train-0"},
 	"a container with a port that is down": {func(s *sick) {
 		node := hcatest.RoCENode()

@@ -48,7 +48,7 @@ func nriChecks() []doctor.Check {
 	}, {
 		ID: "nri-rivals", Family: "nri", Title: "No other NRI plugin sets memlock or RDMA devices.",
 		Why:   "Two plugins that set the same limit or device make the creation of the container fail.",
-		Reads: []string{launchedFolder + "/*"}, Look: withPlugin(conflictingPlugins),
+		Reads: []string{agents.LaunchedFolder + "/*"}, Look: withPlugin(conflictingPlugins),
 	}}
 }
 
@@ -128,12 +128,9 @@ func nriTimeouts(r runtime.Runtime, _ []runtime.Runtime) (found []doctor.Finding
 	return found
 }
 
-// launchedFolder is where a runtime finds the plugins that it launches.
-const launchedFolder = "opt/nri/plugins"
-
 // conflictingPlugins looks at the plugins that run and at those that a runtime launches when it starts.
 func conflictingPlugins(v *doctor.View, plugin agents.Plugin) (found []doctor.Finding) {
-	files, err := v.Glob(launchedFolder + "/*")
+	files, err := v.Glob(agents.LaunchedFolder + "/*")
 	if err != nil {
 		return []doctor.Finding{doctor.Unsure("", "The plugins that runtimes launch are unknown: "+err.Error()+".")}
 	}

@@ -115,9 +115,14 @@ func badBaseSpec(r runtime.Runtime, all []runtime.Runtime, h runtime.Handler, te
 	return doctor.Fault(handlerObject(h, r), text, configureRuntime(r, all, "handler "+h.Name+" --in-place")).Paste()
 }
 
-// ownHandler is the command that gives RDMA pods a handler of their own, like the default one.
+// ownHandler is the command that gives RDMA pods a handler of their own, like the default one where that has the node's
+// kernel.
 func ownHandler(r runtime.Runtime, all []runtime.Runtime) string {
-	return configureRuntime(r, all, "handler rdma --like "+cmp.Or(r.DefaultHandler, "runc"))
+	like := cmp.Or(r.DefaultHandler, "runc")
+	if r.Handler(like).Sandboxed {
+		like = "runc"
+	}
+	return configureRuntime(r, all, "handler rdma --like "+like)
 }
 
 func olderThan(running, than string) bool { return doctor.CompareVersions(running, than) < 0 }
@@ -256,7 +261,7 @@ func memlockSource(v *doctor.View) []doctor.Finding {
 				"The memlock that containers inherit from it is unknown: it does not run, or cannot be seen.")}
 		}
 		// base-spec-memlock says so
-		limited := slices.ContainsFunc(r.Handlers, func(h runtime.Handler) bool { return runtime.Low(h.Memlock) })
+		limited := slices.ContainsFunc(r.Handlers, func(h runtime.Handler) bool { return runtime.Low(h.Memlock) && !h.Sandboxed })
 		if !runtime.Low(r.Memlock) || r.GivesMemlock() || limited || !r.Known {
 			return nil
 		}

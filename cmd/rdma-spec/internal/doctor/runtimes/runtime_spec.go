@@ -88,7 +88,7 @@ func LimitFiles(r runtime.Runtime) string {
 // baseSpecMemlock is for nodes without the plugin, which raises RDMA containers above it.
 func baseSpecMemlock(v *doctor.View) []doctor.Finding {
 	return eachHandler(func(r runtime.Runtime, h runtime.Handler, all []runtime.Runtime) []doctor.Finding {
-		if !runtime.Low(h.Memlock) {
+		if !runtime.Low(h.Memlock) || h.Sandboxed {
 			return nil
 		}
 		if _, starved := used(v, r); starved[h.Name] {

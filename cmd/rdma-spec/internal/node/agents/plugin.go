@@ -20,8 +20,8 @@ import (
 )
 
 const (
-	// launchedFolder has the plugins that a runtime launches.
-	launchedFolder = "opt/nri/plugins"
+	// LaunchedFolder has the plugins that a runtime launches.
+	LaunchedFolder = "opt/nri/plugins"
 	// largestConfig bounds a configuration that is read.
 	largestConfig = 1 << 20
 )
@@ -33,11 +33,8 @@ var launchedName = regexp.MustCompile(`^[0-9]{2}-(.+)$`)
 // of whoever asks.
 func ReadPlugin(root, tool string) Plugin {
 	answer := Plugin{Tool: tool, Unit: process.HasUnit(root, PluginName+".service"), Policy: ReadPolicyInForce(root)}
-	programs, _ := filepath.Glob(files.Below(root, launchedFolder) + "/*") // a bad pattern is the only error
-	for _, program := range programs {
-		if pluginName(filepath.Base(program)) == PluginName {
-			answer.Launched = "/" + launchedFolder + "/" + filepath.Base(program)
-		}
+	for _, program := range Launched(root) {
+		answer.Launched = "/" + program
 	}
 	for _, p := range process.List(root, canBePlugin) {
 		if q, ok := pluginProcess(root, p); ok {
@@ -45,6 +42,17 @@ func ReadPlugin(root, tool string) Plugin {
 		}
 	}
 	return answer
+}
+
+// Launched returns the programs of the plugin that a runtime launches, under any index.
+func Launched(root string) (found []string) {
+	programs, _ := filepath.Glob(files.Below(root, LaunchedFolder) + "/*") // a bad pattern is the only error
+	for _, program := range programs {
+		if launched := filepath.Base(program); launched != PluginName && pluginName(launched) == PluginName {
+			found = append(found, LaunchedFolder+"/"+launched)
+		}
+	}
+	return found
 }
 
 // canBePlugin reports whether a process can be a plugin by its name, of which the kernel keeps 15 characters.

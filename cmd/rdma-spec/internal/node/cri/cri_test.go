@@ -123,6 +123,24 @@ func TestContainers(t *testing.T) {
 	}
 }
 
+// A container is in a sandbox by what its runtime says of the sandbox's runtime, or of its spec.
+func TestSandboxedContainers(t *testing.T) {
+	for info, want := range map[string]bool{
+		`{"pid": 5, "runtimeType": "io.containerd.kata.v2", "runtimeSpec": {}}`:                                   true,
+		`{"pid": 5, "runtimeType": "io.containerd.krun.v2", "runtimeSpec": {}}`:                                   true,
+		`{"pid": 5, "runtimeType": "io.containerd.runc.v2", "runtimeSpec": {}}`:                                   false,
+		`{"pid": 5, "runtimeSpec": {"annotations": {"io.katacontainers.pkg.oci.container_type": "pod_sandbox"}}}`: true, // CRI-O's
+		`{"pid": 5, "runtimeSpec": {"annotations": {"io.kubernetes.cri-o.Name": "a"}}}`:                           false,
+	} {
+		fake := critest.Serve(t, critest.Options{}, critest.Container{Namespace: "ml", Pod: "vm", Name: "main", ID: "a",
+			Handler: "untrusted", Info: info})
+		all, err := Containers(t.Context(), []*Runtime{connected(t, "unix://"+fake.Socket, "/nowhere")})
+		if err != nil || len(all) != 1 || all[0].Problem != "" || all[0].Sandboxed != want {
+			t.Errorf("%s: %v, %+v", info, err, all)
+		}
+	}
+}
+
 // FuzzVerboseStatus: of a status that is refused, nothing of the spec is known; what a runtime writes from the types of
 // the OCI runtime spec is read as it was meant.
 func FuzzVerboseStatus(f *testing.F) {

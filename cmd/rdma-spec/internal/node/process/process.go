@@ -14,6 +14,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/rdma-spec/rdma-spec/plugin/policy/sandbox"
 )
 
 // Process is a process of the node.
@@ -89,6 +91,12 @@ func (p Process) OwnNetwork(root string) (own, known bool) {
 	network, err := os.Readlink(p.File(root, "ns/net"))
 	first, errFirst := os.Readlink(Process{PID: 1}.File(root, "ns/net"))
 	return network != first, err == nil && errFirst == nil
+}
+
+// Sandboxed reports whether the process is that of a runtime whose containers have a kernel of their own.
+func (p Process) Sandboxed(root string) bool {
+	program, err := os.Readlink(p.File(root, "exe"))
+	return err == nil && sandbox.Process(program, sameRoot(root, p.File(root, "")))
 }
 
 // Unit returns the systemd unit of the process, "" where it has none.

@@ -11,6 +11,7 @@ import (
 
 	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/node/containerd"
 	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/tomledit"
+	"github.com/rdma-spec/rdma-spec/plugin/policy/sandbox"
 )
 
 // readContainerd reads what RDMA containers depend on in a containerd's effective configuration, and in which of its
@@ -24,13 +25,13 @@ func (r *Runtime) readContainerd(tree map[string]any, all []containerd.File) {
 	r.DefaultHandler = lookup[string](tree, "plugins", plugin, "containerd", "default_runtime_name")
 	for _, name := range slices.Sorted(maps.Keys(handlers)) {
 		handler, _ := handlers[name].(map[string]any) // containerd prints a table
-		program := lookup[string](handler, "options", "BinaryName")
-		if program == "" && lookup[string](handler, "runtime_type") == "io.containerd.runc.v2" {
+		program, kind := lookup[string](handler, "options", "BinaryName"), lookup[string](handler, "runtime_type")
+		if program == "" && kind == "io.containerd.runc.v2" {
 			program = "runc"
 		}
 		file, _ := containerd.Last(all, containerd.Sets("plugins", plugin, "containerd", "runtimes", name))
 		r.Handlers = append(r.Handlers, Handler{Name: name, BaseSpec: lookup[string](handler, containerd.BaseSpecKey),
-			NoType: lookup[string](handler, "runtime_type") == "", File: file.Name, Program: program})
+			NoType: kind == "", Sandboxed: sandbox.Handler(name, kind, program), File: file.Name, Program: program})
 	}
 	for _, cri := range containerd.CRIPlugins {
 		on, says := tomledit.Lookup(tree, "plugins", cri, "enable_cdi")

@@ -51,7 +51,7 @@ func TestContainerd(t *testing.T) {
 	full := Runtime{
 		Socket: "/run/containerd/containerd.sock", DefaultHandler: "runc",
 		Handlers: []Handler{
-			{Name: "kata"}, {Name: "rdma", BaseSpec: "/etc/containerd/rdma.json", Program: "/usr/bin/crun"},
+			{Name: "kata", Sandboxed: true}, {Name: "rdma", BaseSpec: "/etc/containerd/rdma.json", Program: "/usr/bin/crun"},
 			{Name: "runc", Program: "runc"},
 		},
 		NRI: NRI{Socket: "/var/run/nri/nri.sock", RegistrationTimeout: 5 * time.Second, RequestTimeout: 2 * time.Second,

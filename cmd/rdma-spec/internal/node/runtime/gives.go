@@ -36,7 +36,7 @@ func (r Runtime) Gives(handler string) *spec.Limit {
 // another handler where there is one, since the program may add GPUs.
 func (r Runtime) Giving(like Handler) (h Handler, found bool) {
 	for _, other := range r.Handlers {
-		if other.Memlock != nil && *other.Memlock > Enough && (!found || other.Program == like.Program) {
+		if !other.Sandboxed && other.Memlock != nil && *other.Memlock > Enough && (!found || other.Program == like.Program) {
 			h, found = other, true
 		}
 	}

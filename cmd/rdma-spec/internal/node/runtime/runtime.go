@@ -98,7 +98,7 @@ func (r Runtime) DropsRlimits() (drops bool, since string) {
 // GivesMemlock reports whether the runtime's configuration raises memlock for some containers.
 func (r Runtime) GivesMemlock() bool {
 	return r.DefaultMemlock != nil && !Low(r.DefaultMemlock) ||
-		slices.ContainsFunc(r.Handlers, func(h Handler) bool { return h.Memlock != nil && !Low(h.Memlock) })
+		slices.ContainsFunc(r.Handlers, func(h Handler) bool { return h.Memlock != nil && !Low(h.Memlock) && !h.Sandboxed })
 }
 
 // Ignored is a file of which some settings do not count.
@@ -111,11 +111,13 @@ type Ignored struct {
 
 // Handler is a runtime handler: what a RuntimeClass names.
 type Handler struct {
-	Name     string `json:"name"`
-	NoType   bool   `json:"noType,omitempty"`   // it has no runtime_type, and no pod of it starts
-	File     string `json:"file,omitempty"`     // that says something of it last
-	BaseSpec string `json:"baseSpec,omitempty"` // the file that replaces the runtime's default spec
-	Error    string `json:"error,omitempty"`    // why the runtime cannot use that file
+	Name   string `json:"name"`
+	NoType bool   `json:"noType,omitempty"` // it has no runtime_type, and no pod of it starts
+	// Sandboxed says that its containers have a kernel of their own, which limits on the node say nothing of.
+	Sandboxed bool   `json:"sandboxed,omitempty"`
+	File      string `json:"file,omitempty"`     // that says something of it last
+	BaseSpec  string `json:"baseSpec,omitempty"` // the file that replaces the runtime's default spec
+	Error     string `json:"error,omitempty"`    // why the runtime cannot use that file
 	// What the file says.
 	Memlock    *spec.Limit `json:"memlock,omitempty"`
 	CapsFiles  bool        `json:"capsFiles,omitempty"` // it limits every container to 1024 open files

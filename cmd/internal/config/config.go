@@ -1,7 +1,8 @@
 // Copyright The rdma-spec Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package config is rdma-spec config, which checks and shows the plugin's configuration.
+// Package config is the command config of both programs, which checks and shows the plugin's configuration. It reads the
+// file that is named, or the usual one, and nothing else of a node.
 package config
 
 import (
@@ -14,46 +15,22 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/cli"
-	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/node"
+	"github.com/rdma-spec/rdma-spec/cmd/internal/cli"
 	"github.com/rdma-spec/rdma-spec/plugin/policy"
 )
 
-// Command is rdma-spec config.
+// Command is config on a node.
 func Command() *cobra.Command {
-	cmd := &cobra.Command{
-		Use:   "config",
-		Short: "Check or show the plugin's configuration",
-		Example: `  rdma-spec config check config.yaml
-  rdma-spec config show`,
-		Args:    cobra.NoArgs,
-		GroupID: cli.GroupConfiguration,
-		RunE:    func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
-	}
-	var format *cli.FormatFlag
-	check := &cobra.Command{
-		Use:   "check [FILE|-]",
-		Short: "Find the problems of a configuration",
-		Long: `Check a configuration as the plugin does when it reads one. Without FILE, check
-` + policy.ConfigFile + `; - is standard input. Each problem is one line with the path of
-the key.
-
-A rule that can never match, because an earlier rule matches all its containers, is a problem
-as well. The check does not notice it if several earlier rules together match all of them, or
-if both rules have globs with ? or [ ].
-
-The exit status is 1 if the configuration has a problem, and 3 if it cannot be read.`,
+	cmd := newCommand("Check or show the plugin's configuration", `  rdma-spec config check config.yaml
+  rdma-spec config show`)
+	cmd.AddCommand(newCheckCommand(&cobra.Command{
+		Use:  "check [FILE|-]",
+		Args: cobra.MaximumNArgs(1),
+		Long: "Check a configuration as the plugin does when it reads one. Without FILE, check\n" + policy.ConfigFile,
 		Example: `  rdma-spec config check
   rdma-spec config check config.yaml
   rdma-spec config check - < config.yaml`,
-		Args: cobra.MaximumNArgs(1),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			return checkConfig(cmd.InOrStdin(), cmd.OutOrStdout(), cmd.ErrOrStderr(),
-				cmp.Or(strings.Join(args, ""), policy.ConfigFile), format.Format)
-		},
-	}
-	format = cli.AddFormatFlag(check, cli.FormatText, cli.FormatJSON, cli.FormatYAML)
-	cmd.AddCommand(check, &cobra.Command{
+	}), &cobra.Command{
 		Use:   "show [FILE|-]",
 		Short: "Print a configuration with its defaults",
 		Long: `Print a configuration as YAML, with every default filled in. Without FILE, print
@@ -72,10 +49,47 @@ The exit status is 1 if the configuration has a problem, and 3 if it cannot be r
 	return cmd
 }
 
-// readPolicy is node.LoadPolicy with - for standard input.
+// OffNode is config on a machine that is no node: it has no file of its own, so one is named.
+func OffNode(program string) *cobra.Command {
+	cmd := newCommand("Check the plugin's configuration", "  "+program+" config check config.yaml")
+	cmd.AddCommand(newCheckCommand(&cobra.Command{
+		Use:  "check FILE|-",
+		Args: cobra.ExactArgs(1),
+		Long: "Check a configuration as the plugin does\nwhen it reads one",
+		Example: "  " + program + ` config check config.yaml
+  ` + program + " config check - < config.yaml",
+	}))
+	return cmd
+}
+
+func newCommand(short, example string) *cobra.Command {
+	return &cobra.Command{Use: "config", Short: short, Example: example, Args: cobra.NoArgs,
+		GroupID: cli.GroupConfiguration, RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() }}
+}
+
+// newCheckCommand completes check: its use, arguments, and what it checks are given.
+func newCheckCommand(check *cobra.Command) *cobra.Command {
+	check.Short = "Find the problems of a configuration"
+	check.Long += `; - is standard input. Each problem is one line with the path of
+the key.
+
+A rule that can never match, because an earlier rule matches all its containers, is a problem
+as well. The check does not notice it if several earlier rules together match all of them, or
+if both rules have globs with ? or [ ].
+
+The exit status is 1 if the configuration has a problem, and 3 if it cannot be read.`
+	format := cli.AddFormatFlag(check, cli.FormatText, cli.FormatJSON, cli.FormatYAML)
+	check.RunE = func(cmd *cobra.Command, args []string) error {
+		return checkConfig(cmd.InOrStdin(), cmd.OutOrStdout(), cmd.ErrOrStderr(),
+			cmp.Or(strings.Join(args, ""), policy.ConfigFile), format.Format)
+	}
+	return check
+}
+
+// readPolicy is policy.LoadOr with - for standard input.
 func readPolicy(stdin io.Reader, file string) (p *policy.Policy, source string, err error) {
 	if file != "-" {
-		return node.LoadPolicy("/", file)
+		return policy.LoadOr(file, policy.ConfigFile)
 	}
 	text, err := io.ReadAll(io.LimitReader(stdin, stdinMost))
 	if err == nil {

@@ -9,13 +9,10 @@ import (
 	"io"
 	"io/fs"
 	"os"
-	"os/signal"
 	"strings"
 	"syscall"
 
 	"github.com/spf13/cobra"
-
-	"github.com/rdma-spec/rdma-spec/spec/files"
 )
 
 // Run carries out a call of a command and returns the exit status. release is called at the end.
@@ -32,7 +29,10 @@ func Run(root *cobra.Command, release func() error, args []string, stdin io.Read
 		err = removed
 	}
 	if result.Err != nil {
-		err = fmt.Errorf("cannot write to standard output: %w", files.Cause(result.Err))
+		if onFile := new(fs.PathError); errors.As(result.Err, &onFile) {
+			result.Err = onFile.Err
+		}
+		err = fmt.Errorf("cannot write to standard output: %w", result.Err)
 	}
 	var status ExitStatus
 	switch {
@@ -45,10 +45,10 @@ func Run(root *cobra.Command, release func() error, args []string, stdin io.Read
 	}
 	text := strings.Map(Printable, err.Error())
 	if IsUsageError(err) {
-		fmt.Fprintf(stderr, "rdma-spec: %s; see '%s --help'\n", text, command.CommandPath())
+		fmt.Fprintf(stderr, "%s: %s; see '%s --help'\n", root.DisplayName(), text, command.CommandPath())
 		return 2
 	}
-	fmt.Fprintf(stderr, "rdma-spec: %s%s\n", text, Advice(err))
+	fmt.Fprintf(stderr, "%s: %s%s\n", root.DisplayName(), text, Advice(err))
 	return 3
 }
 
@@ -99,26 +99,10 @@ func Advice(err error) string {
 		return ": its folder is mounted separately: write the file elsewhere, and move it there"
 	case !errors.Is(err, fs.ErrPermission):
 		return ""
-	case os.Geteuid() != 0:
+	case os.Geteuid() > 0:
 		return ": run as root"
+	case os.Geteuid() == 0:
+		return ": root is refused as well: check its attributes (lsattr), and SELinux or AppArmor"
 	}
-	return ": root is refused as well: check its attributes (lsattr), and SELinux or AppArmor"
-}
-
-// OnSignal does something before a signal ends the program, unless it is stopped.
-func OnSignal(do func()) (stop func()) {
-	signals := make(chan os.Signal, 1)
-	signal.Notify(signals, syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP)
-	go func() {
-		if s, on := <-signals; on {
-			do()
-			signal.Reset()
-			number, _ := s.(syscall.Signal)
-			_ = syscall.Kill(os.Getpid(), number) // it ends the program, as without a handler
-		}
-	}()
-	return func() {
-		signal.Stop(signals)
-		close(signals)
-	}
+	return "" // Windows has no root
 }

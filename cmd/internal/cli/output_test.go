@@ -24,7 +24,7 @@ func TestTextOfOthers(t *testing.T) {
 		t.Fatal(err)
 	}
 	WriteNotes(&out, []string{text})
-	fails := &cobra.Command{RunE: func(*cobra.Command, []string) error { return errors.New(text) }}
+	fails := &cobra.Command{Use: "rdma-spec", RunE: func(*cobra.Command, []string) error { return errors.New(text) }}
 	if status := Run(fails, func() error { return nil }, nil, nil, &out, &out); status != 3 {
 		t.Errorf("exit status %d", status)
 	}

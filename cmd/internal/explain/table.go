@@ -10,7 +10,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/cli"
+	"github.com/rdma-spec/rdma-spec/cmd/internal/cli"
 )
 
 // writeExplanation writes a line for each container, and details below the table.

@@ -10,7 +10,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/explain/manifest"
+	"github.com/rdma-spec/rdma-spec/cmd/internal/explain/manifest"
 	"github.com/rdma-spec/rdma-spec/plugin/policy"
 	"github.com/rdma-spec/rdma-spec/spec/hca"
 )
@@ -225,8 +225,8 @@ func TestReasonsAndAdvice(t *testing.T) {
 	const (
 		full   = ", rule default: memlock=unlimited ipc_lock=unless-dropped"
 		opened = "{containers: [{name: main, %s, resources: {limits: {%s}}}]}"
-		needs  = "with the plugin RDMA needs no "
-		asked  = ", and with resources: {limits: {RDMA-RESOURCE: 1}}, it gets: "
+		needs  = "with the plugin, RDMA does not need "
+		asked  = ", and with resources: {limits: {RDMA-RESOURCE: 1}}, the result is: "
 	)
 	for _, tt := range []struct {
 		name, config, metadata, spec string
@@ -247,19 +247,19 @@ func TestReasonsAndAdvice(t *testing.T) {
 			"not RDMA: opted out by annotation", ""},
 		{"privileged, with a resource", "{}", plainPod, fmt.Sprintf(opened, "securityContext: {privileged: true}", "rdma/hca: 1"),
 			nil, "not RDMA: it is privileged and holds every device of the node, so its devices are not a signal",
-			needs + "privileged: true; without that it gets: RDMA if its device plugin injects verbs devices (rdma/hca)" + full},
+			needs + "privileged: true. Without it, the result is: RDMA if its device plugin injects verbs devices (rdma/hca)" + full},
 		{"privileged, with GPUs", "{}", plainPod, fmt.Sprintf(opened, "securityContext: {privileged: true, capabilities: {add: "+
 			"[IPC_LOCK]}}", "nvidia.com/gpu: 8"), nil,
 			"not RDMA: it is privileged and holds every device of the node, so its devices are not a signal",
-			needs + "privileged: true, capabilities.add: [IPC_LOCK]; without that" + asked +
+			needs + "privileged: true, capabilities.add: [IPC_LOCK]. Without it" + asked +
 				"RDMA if its device plugin injects verbs devices (nvidia.com/gpu, RDMA-RESOURCE)" + full},
 		{"privileged, with the annotation", listed, optedIn, "{containers: [{name: main, securityContext: {privileged: true}}]}", nil,
 			"RDMA by annotation" + full + " devices=uverbs0,rdma_cm",
-			needs + "privileged: true; without that it gets: RDMA by annotation" + full + " devices=uverbs0,rdma_cm"},
+			needs + "privileged: true. Without it, the result is: RDMA by annotation" + full + " devices=uverbs0,rdma_cm"},
 		{"a volume", "{}", plainPod, "{volumes: [{name: a, hostPath: {path: /dev/infiniband}}], containers: [{name: main, " +
 			"volumeMounts: [{name: a}]}]}", nil,
 			"not RDMA: it has no extended resource, DRA claim, or annotation that gives it an HCA",
-			needs + "hostPath volume /dev/infiniband; without that" + asked +
+			needs + "hostPath volume /dev/infiniband. Without it" + asked +
 				"RDMA if its device plugin injects verbs devices (RDMA-RESOURCE)" + full},
 		{"another volume", "{}", plainPod, "{volumes: [{name: a, hostPath: {path: /dev/shm}}, {name: b, hostPath: {path: /dev}}], " +
 			"containers: [{name: main, volumeMounts: [{name: a}]}]}", nil,
@@ -267,7 +267,7 @@ func TestReasonsAndAdvice(t *testing.T) {
 		{"IPC_LOCK, with a claim", "{}", plainPod, "{resourceClaims: [{name: nic}], containers: [{name: main, securityContext: " +
 			"{capabilities: {add: [ipc_lock]}}}]}", nil,
 			"RDMA if its device plugin or DRA driver injects verbs devices (claim/nic)" + full,
-			needs + "capabilities.add: [IPC_LOCK]; without that it gets: RDMA if its device plugin or DRA driver injects verbs devices (claim/nic)" + full},
+			needs + "capabilities.add: [IPC_LOCK]. Without it, the result is: RDMA if its device plugin or DRA driver injects verbs devices (claim/nic)" + full},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			got := container(t, Explainer{Assume: tt.assume}, tt.config, tt.metadata, tt.spec)

@@ -8,30 +8,65 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"io/fs"
 	"os"
 	"path"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
-	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/cli"
-	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/explain/manifest"
-	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/node"
+	"github.com/rdma-spec/rdma-spec/cmd/internal/cli"
+	"github.com/rdma-spec/rdma-spec/cmd/internal/explain/manifest"
 	"github.com/rdma-spec/rdma-spec/plugin/policy"
-	"github.com/rdma-spec/rdma-spec/plugin/policy/inforce"
 	"github.com/rdma-spec/rdma-spec/spec"
+	"github.com/rdma-spec/rdma-spec/spec/hca"
 )
 
-// explainOptions are the flags of `rdma-spec explain`.
-type explainOptions struct {
-	manifest, config, root string
-	hcas, assume           []string
-	format                 *cli.FormatFlag
+// Machine is where manifests are explained.
+type Machine struct {
+	// Program is the command in front of explain, as its caller writes it.
+	Program string
+	// Policy is what the help of --config says of the policy that decides without it.
+	Policy string
+	// Node is what the help of --hca says of the node without it.
+	Node string
+	// AddFlags adds the flags that choose the node; nil where the machine is none.
+	AddFlags func(*pflag.FlagSet)
+	// HCANames completes a list of HCAs; nil where nothing is known of any.
+	HCANames func(typed string) []string
+	// Open opens the node by those flags, with the policy of a configuration file; where that is "", with the node's own.
+	// Another says that the policy decides for the HCAs of another node.
+	Open func(config string, another bool) (Node, error)
 }
 
-// Command is rdma-spec explain.
-func Command() *cobra.Command {
-	var o explainOptions
+// Node is what is known of the node that a manifest is explained for.
+type Node struct {
+	Policy *policy.Policy
+	Source string // what the policy is called
+	HCAs   func() (*hca.Inventory, error)
+	Close  func() error
+}
+
+// NoNode is a machine that is no node: the defaults decide, and there are no HCAs.
+func NoNode(program string) Machine {
+	return Machine{Program: program, Policy: "the built-in defaults", Node: "a node without HCAs",
+		Open: func(config string, _ bool) (Node, error) {
+			p, source, err := policy.LoadOr(config, "")
+			none := func() (*hca.Inventory, error) { return &hca.Inventory{}, nil }
+			return Node{p, source, none, func() error { return nil }}, err
+		}}
+}
+
+// options are the flags of explain.
+type options struct {
+	manifest, config string
+	hcas, assume     []string
+	format           *cli.FormatFlag
+	Machine
+}
+
+// Command is explain on a machine.
+func Command(m Machine) *cobra.Command {
+	o := options{Machine: m}
 	cmd := &cobra.Command{
 		Use:   "explain -f MANIFEST",
 		Short: "Explain what the plugin does with the containers of a manifest",
@@ -48,9 +83,9 @@ and the rest to bring none.
 
 The exit status is 1 if a container would be refused or the manifest has a problem. Where the
 verdict is open, a refusal counts if the container is refused with verbs devices injected.`,
-		Example: `  rdma-spec explain -f pod.yaml
-  rdma-spec explain -f pod.yaml --hca mlx5_0,mlx5_1 --assume-devices 'rdma/*'
-  helm template ./chart | rdma-spec explain -f - --hca mlx5_0 -o json`,
+		Example: fmt.Sprintf(`  %[1]s explain -f pod.yaml
+  %[1]s explain -f pod.yaml --hca mlx5_0,mlx5_1 --assume-devices 'rdma/*'
+  helm template ./chart | %[1]s explain -f - --hca mlx5_0 -o json`, m.Program),
 		GroupID: cli.GroupPod,
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -60,15 +95,18 @@ verdict is open, a refusal counts if the container is refused with verbs devices
 	f := cmd.Flags()
 	f.SortFlags = false
 	f.StringVarP(&o.manifest, "filename", "f", "", "the `MANIFEST`, YAML or JSON; - for standard input")
-	f.StringVar(&o.config, "config", "", "configuration `FILE`; by default the policy in force on this node, else "+
-		policy.ConfigFile+", else the built-in defaults")
+	f.StringVar(&o.config, "config", "", "configuration `FILE`; by default "+m.Policy)
 	f.StringSliceVar(&o.hcas, "hca", nil,
-		"explain for a node with HCAs of these `NAMES`, all ACTIVE, instead of this node")
+		"explain for a node with HCAs of these `NAMES`, all ACTIVE; by default for "+m.Node)
 	f.StringSliceVar(&o.assume, "assume-devices", nil,
 		"assume that resources that match these `GLOBS` bring verbs devices, and others none; claim/NAME is for DRA claims")
-	node.AddRootFlag(f, &o.root, "the node's HCAs")
+	if m.AddFlags != nil {
+		m.AddFlags(f)
+	}
 	o.format = cli.AddFormatFlag(cmd, cli.FormatTable, cli.FormatJSON, cli.FormatYAML)
-	cli.Complete(cmd, "hca", node.HCANames(&o.root))
+	if m.HCANames != nil {
+		cli.Complete(cmd, "hca", m.HCANames)
+	}
 	return cmd
 }
 
@@ -91,7 +129,7 @@ type explainedPod struct {
 	Containers []Container `json:"containers"`
 }
 
-func (o explainOptions) run(stdin io.Reader, stdout, stderr io.Writer) error {
+func (o options) run(stdin io.Reader, stdout, stderr io.Writer) error {
 	if o.manifest == "" {
 		return cli.Usage(errors.New("name a manifest with -f"))
 	}
@@ -119,7 +157,7 @@ func (o explainOptions) run(stdin io.Reader, stdout, stderr io.Writer) error {
 	return err
 }
 
-func (o explainOptions) read(from io.Reader) (manifest.Manifest, error) {
+func (o options) read(from io.Reader) (manifest.Manifest, error) {
 	if o.manifest != "-" {
 		file, err := os.Open(o.manifest)
 		if err != nil {
@@ -139,30 +177,26 @@ func (o explainOptions) read(from io.Reader) (manifest.Manifest, error) {
 }
 
 // explain explains every container of a manifest. Notes for a person at a terminal go to stderr.
-func (o explainOptions) explain(m manifest.Manifest, stderr io.Writer) (explanation, error) {
-	s, err := node.Open(node.Options{Config: o.config, Root: o.root})
+func (o options) explain(m manifest.Manifest, stderr io.Writer) (explanation, error) {
+	n, err := o.Open(o.config, len(o.hcas) > 0)
 	if err != nil {
 		return explanation{}, err
 	}
-	defer func() { _ = s.Close() }() // it was only read
-	result := explanation{Meta: cli.Result("Explain"), HCAs: []string{}, Problems: m.Problems,
+	defer func() { _ = n.Close() }() // it was only read
+	result := explanation{Meta: cli.Result("Explain"), Configuration: n.Source, HCAs: []string{}, Problems: m.Problems,
 		Unexplained: m.Unexplained, fails: len(m.Problems) > 0}
-	e := Explainer{Assume: o.assume}
-	if e.Policy, result.Configuration, err = o.policy(s); err != nil {
-		return explanation{}, err
-	}
+	e := Explainer{Policy: n.Policy, Assume: o.assume}
 	if len(o.hcas) > 0 {
 		e.Node = SyntheticNode(o.hcas)
-	} else if e.Node, err = s.HCAs(); err != nil {
+	} else if e.Node, err = n.HCAs(); err != nil {
 		return explanation{}, err
 	}
 	for _, h := range e.Node.HCAs {
 		result.HCAs = append(result.HCAs, h.Name)
 	}
 	if len(result.HCAs) == 0 {
-		fmt.Fprintln(stderr,
-			"rdma-spec: this node has no HCA, and the explanation is for a node without one: name the HCAs of another node "+
-				"with --hca, as in --hca mlx5_0,mlx5_1")
+		fmt.Fprintln(stderr, o.Program+": no HCA is named or found, so the explanation is for a node without one: name the "+
+			"HCAs of a node with --hca, as in --hca mlx5_0,mlx5_1")
 	}
 	locks := false
 	for _, pod := range m.Pods {
@@ -184,18 +218,6 @@ func (o explainOptions) explain(m manifest.Manifest, stderr io.Writer) (explanat
 		result.Notes = append(result.Notes, onlyContainerd)
 	}
 	return result, nil
-}
-
-// policy returns the policy that decides. On a node whose plugin runs, that is the one in force, wherever the plugin
-// has it from; where none runs, the one that it would start with.
-func (o explainOptions) policy(s *node.Snapshot) (p *policy.Policy, source string, err error) {
-	if o.config == "" && len(o.hcas) == 0 {
-		current, judgedBy, err := s.Policy()
-		if !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, inforce.ErrEnded) {
-			return current, judgedBy.String(), err
-		}
-	}
-	return node.LoadPolicy(o.root, o.config)
 }
 
 const onlyContainerd = "the plugin gives IPC_LOCK under containerd only; under CRI-O a container has it from its pod " +

@@ -15,7 +15,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/explain/manifest"
+	"github.com/rdma-spec/rdma-spec/cmd/internal/explain/manifest"
 	"github.com/rdma-spec/rdma-spec/plugin/policy"
 	"github.com/rdma-spec/rdma-spec/plugin/policy/resource"
 	"github.com/rdma-spec/rdma-spec/spec"
@@ -154,9 +154,9 @@ func (e Explainer) advice(c manifest.Container) []string {
 	c.AllDevices = false
 	likely, more := func(name string) bool { return strings.HasPrefix(name, claimPrefix) || resource.IsRDMA(name) }, ""
 	if v := e.verdict(c); v.Verdict != RDMA && !slices.ContainsFunc(v.Sources, likely) {
-		c.Held, more = append(slices.Clip(c.Held), "RDMA-RESOURCE"), ", and with resources: {limits: {RDMA-RESOURCE: 1}},"
+		c.Held, more = append(slices.Clip(c.Held), "RDMA-RESOURCE"), ", and with resources: {limits: {RDMA-RESOURCE: 1}}"
 	}
-	return []string{fmt.Sprintf("with the plugin RDMA needs no %s; without that%s it gets: %s",
+	return []string{fmt.Sprintf("with the plugin, RDMA does not need %s. Without it%s, the result is: %s",
 		strings.Join(c.Excess, ", "), more, e.verdict(c).Summary)}
 }
 

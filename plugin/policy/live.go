@@ -1,0 +1,42 @@
+// Copyright The rdma-spec Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build linux
+
+package policy
+
+import (
+	"sync"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/rdma-spec/rdma-spec/spec/hca"
+)
+
+// LiveFacts reads the RDMA devices below a root at once: "/" for the node itself.
+func LiveFacts(root string) Facts {
+	list := sync.OnceValues(func() (*hca.Inventory, error) { return hca.List(root) })
+	return Facts{
+		Verbs: func(n hca.Number) (hca.Device, bool, error) {
+			verbs, ok, err := hca.VerbsByNumber(root, n)
+			if ok {
+				if node, err := list(); err == nil {
+					named, _ := node.Lookup(n)
+					verbs.HCA = named.HCA
+				}
+			}
+			return verbs, ok, err
+		},
+		HCAs:   func() (*hca.Inventory, error) { return hca.Scan(root) },
+		Memory: LiveMemory(),
+	}
+}
+
+// LiveMemory returns the node's memory in bytes, MemTotal; 0 if it is unknown.
+func LiveMemory() int64 {
+	var info unix.Sysinfo_t
+	if unix.Sysinfo(&info) != nil {
+		return 0
+	}
+	return int64(info.Totalram) * int64(info.Unit)
+}
