@@ -7,6 +7,8 @@ import (
 	"errors"
 	"strings"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/rdma-spec/rdma-spec/plugin/inventory"
 	"github.com/rdma-spec/rdma-spec/plugin/policy/inforce"
@@ -94,4 +96,23 @@ func TestAnotherDeploymentsPolicy(t *testing.T) {
 			t.Errorf("%s goes on: %t; it yields: %t", deployment, got, p.registration.Yields())
 		}
 	}
+}
+
+// Where nothing was in force at the start, as for a validator whose plugin comes later, what is kept since is found.
+func TestLastPolicyComesLater(t *testing.T) {
+	root := scratch.Folder(t, inforce.KeptFolder[1:])
+	o := inPod(t, root, "", "")
+	synctest.Test(t, func(t *testing.T) {
+		p := New(Options{
+			Inventory: inventory.New("/", quiet()), Log: quiet(), Validate: true, Deployment: o.Deployment, LastInForce: o.LastInForce,
+		})
+		p.Use(nil, "a file", errors.New("memlok: unknown key"))
+		go p.publishAll(t.Context())
+		must(t, o.Keep([]byte("memlock: 3Gi")))
+		time.Sleep(publishAgain) // synctest's clock
+		synctest.Wait()
+		if got := p.memlockInForce(); p.policy().Missing() != nil || got != "3Gi" {
+			t.Errorf("memlock in force is %s, missing: %v", got, p.policy().Missing())
+		}
+	})
 }

@@ -29,7 +29,8 @@ import (
 	"k8s.io/streaming/pkg/httpstream"
 )
 
-// cluster is an API server, asked for nodes, pods, and DaemonSets alone: clients for all objects would double the program.
+// cluster is an API server, asked for nodes, pods, and DaemonSets alone: clients for all objects would double the
+// program.
 type cluster struct {
 	context.Context
 	config     *rest.Config
@@ -100,14 +101,16 @@ func (s *said) Write(text []byte) (int, error) {
 }
 
 // exec runs a command in a container, and returns what it says and its exit status.
-func (c *cluster) exec(pod types.NamespacedName, o *corev1.PodExecOptions) (stdout, stderr []byte, status int, err error) {
+func (c *cluster) exec(pod types.NamespacedName, o *corev1.PodExecOptions) (stdout, stderr []byte, status int,
+	err error) {
 	ctx, cancel := context.WithTimeout(c, cmp.Or(c.config.Timeout, time.Hour))
 	defer cancel()
 	url := c.core.Get().Namespace(pod.Namespace).Resource("pods").Name(pod.Name).SubResource("exec").
 		VersionedParams(o, c.parameters).URL()
 	socket, err1 := remotecommand.NewWebSocketExecutor(c.config, http.MethodGet, url.String())
 	spdy, err2 := remotecommand.NewSPDYExecutor(c.config, http.MethodPost, url) // API servers before 1.31
-	var forbidden *apierrors.StatusError                                        // by WebSocket, which gets: SPDY creates, and loses the kind of an error
+	// That of the WebSocket, which gets: SPDY creates, and loses the kind of an error.
+	var forbidden *apierrors.StatusError
 	either, err3 := remotecommand.NewFallbackExecutor(socket, spdy, func(err error) bool {
 		if failed := (*httpstream.UpgradeFailureError)(nil); errors.As(err, &failed) && apierrors.IsForbidden(failed.Cause) {
 			errors.As(failed.Cause, &forbidden)

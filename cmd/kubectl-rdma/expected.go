@@ -55,7 +55,7 @@ func (o *options) expected(c *cluster) (*expected, error) {
 	}
 	var sets []*appsv1.DaemonSet
 	err = list(c, daemonSets, o.namespace, metav1.ListOptions{LabelSelector: podLabel}, func(d *appsv1.DaemonSet) {
-		if slices.ContainsFunc(d.Spec.Template.Spec.Containers, func(ctr corev1.Container) bool { return ctr.Name == container }) {
+		if isPlugin(&d.Spec.Template.Spec) {
 			sets = append(sets, d)
 		}
 	})
@@ -85,7 +85,8 @@ func (o *options) expected(c *cluster) (*expected, error) {
 		if o.selector != "" {
 			where += " on a node with " + o.selector
 		}
-		return nil, fmt.Errorf("no pod of the DaemonSet nri-rdma runs in namespace %s: set --namespace, or --all-namespaces", where)
+		return nil, fmt.Errorf("no pod of the DaemonSet nri-rdma runs in namespace %s: set --namespace, or --all-namespaces",
+			where)
 	}
 	return f, nil
 }
@@ -103,13 +104,20 @@ func (f *expected) answers() []answer {
 	return all
 }
 
+// isPlugin reports whether a pod has the plugin: the reporter of deploy/node-readiness has the label as well.
+func isPlugin(pod *corev1.PodSpec) bool {
+	return slices.ContainsFunc(pod.Containers, func(c corev1.Container) bool { return c.Name == container })
+}
+
 // selects reports whether a DaemonSet is to have a pod on a node.
 func selects(d *appsv1.DaemonSet, node *corev1.Node) bool {
 	spec := d.Spec.Template.Spec
 	fits, err := nodeaffinity.GetRequiredNodeAffinity(&corev1.Pod{Spec: spec}).Match(node)
-	_, repelled := scheduling.FindMatchingUntoleratedTaint(klog.Background(), node.Spec.Taints, spec.Tolerations, func(t *corev1.Taint) bool {
+	repels := func(t *corev1.Taint) bool {
 		return t.Effect != corev1.TaintEffectPreferNoSchedule && !strings.HasPrefix(t.Key, ownTaints)
-	}, true)
+	}
+	_, repelled := scheduling.FindMatchingUntoleratedTaint(klog.Background(), node.Spec.Taints, spec.Tolerations, repels,
+		true)
 	return err == nil && fits && !repelled
 }
 
@@ -133,13 +141,13 @@ func rdmaResource(sets []*appsv1.DaemonSet, node *corev1.Node) string {
 
 // podsOfNodes returns the DaemonSets' pod on each node. During an update a node can have two: the ready one is asked. A
 // pod without a ready container is asked as well, since it may run.
-func (c *cluster) podsOfNodes(namespace, labels string, wanted map[string]*corev1.Node) (map[string]types.NamespacedName, error) {
+func (c *cluster) podsOfNodes(namespace, labels string,
+	wanted map[string]*corev1.Node) (map[string]types.NamespacedName, error) {
 	pods, ready := map[string]types.NamespacedName{}, map[string]bool{}
 	err := list(c, "pods", namespace, metav1.ListOptions{LabelSelector: podLabel}, func(p *corev1.Pod) {
 		node := p.Spec.NodeName
 		_, in := wanted[node]
-		has := slices.ContainsFunc(p.Spec.Containers, func(ctr corev1.Container) bool { return ctr.Name == container })
-		if !has || node == "" || p.DeletionTimestamp != nil || ready[node] || labels != "" && !in {
+		if !isPlugin(&p.Spec) || node == "" || p.DeletionTimestamp != nil || ready[node] || labels != "" && !in {
 			return
 		}
 		pods[node] = types.NamespacedName{Namespace: p.Namespace, Name: p.Name}

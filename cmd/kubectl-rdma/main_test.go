@@ -53,13 +53,12 @@ func fleet(nodes int) *server {
 }
 
 // set adds a DaemonSet.
-func (s *server) set(namespace string, pod corev1.PodSpec) *appsv1.DaemonSet {
+func (s *server) set(namespace string, pod corev1.PodSpec) {
 	d := appsv1.DaemonSet{ObjectMeta: metav1.ObjectMeta{Name: "nri-rdma", Namespace: namespace}}
 	d.Labels = map[string]string{"app.kubernetes.io/part-of": "rdma-spec"}
 	pod.Containers = []corev1.Container{{Name: container}}
 	d.Spec.Template.Spec = pod
 	s.sets = append(s.sets, d)
-	return &s.sets[len(s.sets)-1]
 }
 
 // add adds a node, unless it is "", and a pod of the DaemonSet.

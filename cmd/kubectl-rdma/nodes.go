@@ -96,8 +96,8 @@ func (o *options) onNodes(name, short string, v view) *cobra.Command {
 			group.Go(func() error {
 				stdout, stderr, status, err := c.exec(pod, asks)
 				if apierrors.IsForbidden(err) {
-					return fmt.Errorf("%w: the chart's value execRole.enabled makes the Role nri-rdma-exec in namespace %s, which allows "+
-						"it, and its holder may be root on the nodes", err, pod.Namespace)
+					return fmt.Errorf("%w: the chart's value execRole.enabled makes the Role nri-rdma-exec in namespace %s, "+
+						"which allows it, and its holder may be root on the nodes", err, pod.Namespace)
 				}
 				node := a.Node
 				*a = read(stdout, stderr, status, err)
@@ -155,7 +155,8 @@ func (o *options) show(answers []answer, of *expected, v view) error {
 			missed[what] = append(missed[what], a.Node)
 		}
 	}
-	for _, why := range slices.SortedFunc(maps.Keys(silent), func(a, b string) int { return strings.Compare(silent[a][0], silent[b][0]) }) {
+	byNode := func(a, b string) int { return strings.Compare(silent[a][0], silent[b][0]) }
+	for _, why := range slices.SortedFunc(maps.Keys(silent), byNode) {
 		if nodes := silent[why]; len(nodes) == 1 {
 			fmt.Fprintf(&notes, "kubectl rdma: node %s does not answer: %s\n", nodes[0], why)
 		} else {
@@ -167,8 +168,8 @@ func (o *options) show(answers []answer, of *expected, v view) error {
 	}
 	answered, all := statuses[0]+statuses[1]+statuses[2]+statuses[3], max(len(answers), of.desired)
 	if of.unlisted != nil {
-		fmt.Fprintf(&notes, "kubectl rdma: %s: which nodes have no pod, and no plugin although they have an RDMA resource, is unknown\n",
-			plain(of.unlisted.Error()))
+		fmt.Fprintf(&notes, "kubectl rdma: %s: which nodes have no pod, and no plugin although they have an RDMA resource, "+
+			"is unknown\n", plain(of.unlisted.Error()))
 	}
 	err := o.write("nodes", answers, "NODE "+v.header, rows)
 	fmt.Fprintf(o.stderr, "%skubectl rdma: %d of %d nodes answer\n", notes.String(), answered, all)

@@ -169,8 +169,8 @@ func newLogger(o options) (*logrus.Logger, error) {
 	return log, nil
 }
 
-// deployment returns the DaemonSet that this process is of, as the kubelet tells a pod of the chart: the environment has
-// its namespace and its name, which is the DaemonSet's and a random end. It is empty elsewhere.
+// deployment returns the DaemonSet that this process is of, as the kubelet tells a pod of the chart: the environment
+// has its namespace and its name, which is the DaemonSet's and a random end. It is empty elsewhere.
 func deployment(environment func(string) string) string {
 	namespace, pod := environment("NRI_RDMA_NAMESPACE"), environment("NRI_RDMA_POD")
 	const random = 5

@@ -97,7 +97,8 @@ func TestConfigurationOfAPod(t *testing.T) {
 		"no namespace": {"NRI_RDMA_POD": "nri-rdma-x7k2p"},
 		"no pod":       {"NRI_RDMA_NAMESPACE": "rdma-spec", "NRI_RDMA_POD": "x"},
 	} {
-		want := map[string]string{"pod": "DaemonSet.rdma-spec.nri-rdma", "a long name": "DaemonSet.rdma-spec." + strings.Repeat("a", 58)}[name]
+		want := map[string]string{"pod": "DaemonSet.rdma-spec.nri-rdma",
+			"a long name": "DaemonSet.rdma-spec." + strings.Repeat("a", 58)}[name]
 		if got := deployment(func(key string) string { return environment[key] }); got != want {
 			t.Errorf("%s: %q, want %q", name, got, want)
 		}
@@ -114,7 +115,8 @@ func TestConfigurationOfAPod(t *testing.T) {
 	ctx, stop := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
 	go func() {
-		ended <- run(ctx, options{config: config, name: "rdma", index: "90", socket: runtime.Socket, root: root, http: address}, silent())
+		ended <- run(ctx, options{config: config, name: "rdma", index: "90", socket: runtime.Socket, root: root,
+			http: address}, silent())
 	}()
 	awaitStatus(t, address, "/readyz", http.StatusOK)
 	kept := inforce.Kept{Root: root, Deployment: "DaemonSet.rdma-spec.nri-rdma"}
@@ -125,12 +127,16 @@ func TestConfigurationOfAPod(t *testing.T) {
 	seen := make(chan error, 1)
 	another := policy.File{Path: config}
 	go another.Follow(ctx, nil, func(_ *policy.Policy, err error) { seen <- err })
-	await.Receive(t, await.Patience, "another one that follows the file", seen)
+	if err := await.Receive(t, await.Patience, "another one that follows the file", seen); err != nil {
+		t.Fatal(err)
+	}
 	for i := range 3 {
 		if err := os.WriteFile(config, fmt.Appendf(nil, "memlok: %dGi\nwrong%d:", i, i), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		await.Receive(t, await.Patience, "a change that another one sees", seen)
+		if err := await.Receive(t, await.Patience, "a change that another one sees", seen); err == nil {
+			t.Fatal("the file is good")
+		}
 		if metrics := awaitStatus(t, address, "/metrics", http.StatusOK); !strings.Contains(metrics, "\nnri_rdma_config_valid 1") {
 			t.Error("the file is read again")
 		}

@@ -155,6 +155,13 @@ func TestStatus(t *testing.T) {
 			"--- stderr\n" + stderr)
 		golden.Compare(t, filepath.Join("testdata", name), text)
 	}
+	// With --report, what containers lack is no failure, and a node without a plugin is.
+	args := []string{"status", "--report", "--root", root, "--runtime-endpoint", runtime.Socket}
+	for want, more := range map[int][]string{0: {"--config", file}, 3: nil} {
+		if _, stderr, status := runCommand(t, append(args, more...)...); status != want {
+			t.Errorf("%v: exit status %d, want %d: %s", more, status, want, stderr)
+		}
+	}
 }
 
 func TestStatusWhereAllIsWell(t *testing.T) {

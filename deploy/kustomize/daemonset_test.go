@@ -178,7 +178,7 @@ func TestDaemonSetPrivileges(t *testing.T) {
 	wantPaths := map[string]bool{"/var/run/nri": true, "/sys/class": true, "/sys/devices": true, "/sys/dev": true,
 		"/sys/module": true, "/dev": true, "/proc": true,
 		"/run/containerd": true, "/var/lib/kubelet/pod-resources": true, "/run/rdma-spec": true,
-		"/var/lib/rdma-spec/inforce": true,
+		"/var/lib/rdma-spec/inforce":                 true,
 		"/run/rdma-spec/handover/rdma-spec.nri-rdma": true}
 	if diff := cmp.Diff(wantPaths, paths); diff != "" {
 		t.Errorf("folders of the node, -want +got:\n%s", diff)
@@ -187,7 +187,9 @@ func TestDaemonSetPrivileges(t *testing.T) {
 
 // ownFolder reports whether a volume is a folder of the plugin's: the policy in force, the one that is kept, and where
 // processes of this release meet.
-func ownFolder(volume string) bool { return volume == "policy" || volume == "kept" || volume == "handover" }
+func ownFolder(volume string) bool {
+	return volume == "policy" || volume == "kept" || volume == "handover"
+}
 
 // TestDaemonSetNetworkPolicy: it is about the DaemonSet's pods, and opens the metrics ports of plugin and validator to
 // one namespace, nothing to the rest.

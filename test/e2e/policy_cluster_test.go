@@ -23,7 +23,8 @@ import (
 )
 
 // refusedRules are rules that the chart takes and the plugin refuses: the second one can never match.
-const refusedRules = `config.rules=[{"name":"all","match":{"namespaces":["*"]},"memlock":"5Gi"},{"name":"never","match":{"namespaces":["a"]}}]`
+const refusedRules = `config.rules=[{"name":"all","match":{"namespaces":["*"]},"memlock":"5Gi"},` +
+	`{"name":"never","match":{"namespaces":["a"]}}]`
 
 // The bytes of these limits.
 const (
@@ -70,8 +71,8 @@ func testPolicy(t *testing.T, d *daemonSet, k *kubelet.Kubelet) {
 
 	// One that the plugin refuses: the rollout fails, and the pod that serves goes on.
 	ctx := within(t, kubeletPatience)
-	said, err := p.c.Helm(ctx, "-n", pluginNamespace, "upgrade", "nri-rdma", p.chart, "--reset-then-reuse-values", "--set-json", refusedRules,
-		"--wait", "--timeout", "40s")
+	said, err := p.c.Helm(ctx, "-n", pluginNamespace, "upgrade", "nri-rdma", p.chart, "--reset-then-reuse-values",
+		"--set-json", refusedRules, "--wait", "--timeout", "40s")
 	if err == nil {
 		t.Errorf("helm upgrade --wait takes a policy that the plugin refuses: %s", said)
 	}
@@ -94,7 +95,8 @@ func testPolicy(t *testing.T, d *daemonSet, k *kubelet.Kubelet) {
 	}
 	p.helm(t, "uninstall", "nri-rdma")
 	p.awaitNoPods(t)
-	if kept, err := os.ReadFile("/var/lib/rdma-spec/inforce/DaemonSet." + pluginNamespace + ".nri-rdma"); string(kept) != "memlock: 1Gi\n" {
+	kept, err := os.ReadFile("/var/lib/rdma-spec/inforce/DaemonSet." + pluginNamespace + ".nri-rdma")
+	if string(kept) != "memlock: 1Gi\n" {
 		t.Errorf("kept is %q, %v", kept, err)
 	}
 }
@@ -123,7 +125,8 @@ func (p *policies) registrations() int {
 
 func (p *policies) awaitRegistrations(t *testing.T, want int) {
 	t.Helper()
-	err := p.c.Await(within(t, kubeletPatience), fmt.Sprintf("has %d registrations", want), func() bool { return p.registrations() >= want })
+	err := p.c.Await(within(t, kubeletPatience), fmt.Sprintf("has %d registrations", want),
+		func() bool { return p.registrations() >= want })
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -134,7 +137,8 @@ func (p *policies) expectLimit(t *testing.T, want string) {
 	t.Helper()
 	p.made++
 	name := fmt.Sprintf("limit-%d", p.made)
-	pod := kubelet.Pod{Name: name, Containers: []kubelet.Container{{Name: "main", Script: sayMemlock, Resource: shared}}}.Manifest()
+	pod := kubelet.Pod{Name: name, Containers: []kubelet.Container{{Name: "main", Script: sayMemlock,
+		Resource: shared}}}.Manifest()
 	pod.Spec.NodeName, pod.Spec.RestartPolicy = p.k.NodeName(), corev1.RestartPolicyNever
 	if _, err := p.c.Create(within(t, patience), pod); err != nil {
 		t.Fatal(err)

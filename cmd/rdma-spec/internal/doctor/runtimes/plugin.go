@@ -107,7 +107,8 @@ func pluginConfig(_ *doctor.View, p agents.Plugin) (found []doctor.Finding) {
 		if q.Name == agents.PluginName && q.ConfigError != "" {
 			cure := "Correct the file: the plugin reads it again; see: rdma-spec config check " + q.Config
 			if q.InContainer {
-				cure = "Correct the value config of the Helm release, or the config.yaml of the kustomization; see: " + checkAnnotation
+				cure = "Correct the value config of the Helm release, or the config.yaml of the kustomization; see: " +
+					checkAnnotation
 			}
 			found = append(found, doctor.Fault("", fmt.Sprintf("nri-rdma (PID %d) cannot use %s: %s.", q.PID,
 				q.Config, q.ConfigError), cure))
