@@ -81,7 +81,7 @@ var fields = []struct {
 	{"* mode", word}, {"* every", word}, {"* names", word}, {"* resources", word}, {"* mofedRuntimeHandlers", word},
 	{"* skipRuntimeHandlers", word}, {"* functions", word}, {"* linkLayers", word}, {"* netdevs", word}, {"* id", word},
 	{"* runtimeHandler", word}, {"* type", word}, {"* Bounding", word}, {"* providers *", word}, {"* memlocks", word},
-	{"* defaultMemlock", word}, {"* Soft", word}, {"* Hard", word}, {"* soft", word}, {"* hard", word},
+	{"* startable", word}, {"* defaultMemlock", word}, {"* Soft", word}, {"* Hard", word}, {"* soft", word}, {"* hard", word},
 	{"* sharedMem", word},
 	{"* Memlock", word}, {"* limit", word},
 }

@@ -25,8 +25,9 @@ import (
 // texts are the ways to all texts in the JSON of a type.
 func texts(of reflect.Type, way []string, found func(way []string)) {
 	further := func(name string) []string { return append(append([]string{}, way...), name) }
-	asText := reflect.TypeFor[encoding.TextMarshaler]()
-	if of.Implements(asText) || of.Kind() == reflect.String {
+	asText, asJSON := reflect.TypeFor[encoding.TextMarshaler](), reflect.TypeFor[json.Marshaler]()
+	words := of.Implements(asJSON) && of.Kind() != reflect.Struct && of.Kind() != reflect.Pointer // as a limit is written
+	if of.Implements(asText) || words || of.Kind() == reflect.String {
 		found(way)
 		return
 	}
