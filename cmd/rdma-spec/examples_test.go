@@ -12,6 +12,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/google/go-cmp/cmp"
+
 	"github.com/rdma-spec/rdma-spec/test/testing/scratch"
 )
 
@@ -179,5 +181,25 @@ func TestPromises(t *testing.T) {
 		if (promise{"x", "refused: …"}).keeps(summary) != keeps {
 			t.Errorf("%q is taken for a refusal: %t", summary, !keeps)
 		}
+	}
+}
+
+// TestRecordedNode: on the recorded node, the doctor finds the one fault that it was recorded with, and nothing unknown.
+func TestRecordedNode(t *testing.T) {
+	got := call("", "doctor", "--root", filepath.Join(examples, "node.tar.gz"), "-o", "json")
+	var result struct {
+		Findings []struct{ Check, Status, Object string }
+	}
+	if err := json.Unmarshal([]byte(got.Stdout), &result); err != nil || got.Status != 1 {
+		t.Fatalf("%v, exit status %d: %s", err, got.Status, got.Stderr)
+	}
+	var faults []string
+	for _, f := range result.Findings {
+		if f.Status == "wrong" || f.Status == "unknown" {
+			faults = append(faults, strings.Join([]string{f.Status, f.Check, f.Object}, ", "))
+		}
+	}
+	if diff := cmp.Diff([]string{"wrong, container-memlock, container ml/trainer low"}, faults); diff != "" {
+		t.Error(diff)
 	}
 }

@@ -81,9 +81,8 @@ var fields = []struct {
 	{"* mode", word}, {"* every", word}, {"* names", word}, {"* resources", word}, {"* mofedRuntimeHandlers", word},
 	{"* skipRuntimeHandlers", word}, {"* functions", word}, {"* linkLayers", word}, {"* netdevs", word}, {"* id", word},
 	{"* runtimeHandler", word}, {"* type", word}, {"* Bounding", word}, {"* providers *", word}, {"* memlocks", word},
-	{"* startable", word}, {"* defaultMemlock", word}, {"* Soft", word}, {"* Hard", word}, {"* soft", word}, {"* hard", word},
-	{"* sharedMem", word},
-	{"* Memlock", word}, {"* limit", word},
+	{"* startable", word}, {"* defaultMemlock", word}, {"* Soft", word}, {"* Hard", word}, {"* soft", word},
+	{"* hard", word}, {"* sharedMem", word}, {"* Memlock", word}, {"* limit", word},
 }
 
 // kindOf returns what the text at the end of such a way is. The first line of the table counts that matches.
