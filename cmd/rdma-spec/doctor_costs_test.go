@@ -78,9 +78,10 @@ func TestDoctorCosts(t *testing.T) {
 	files, containers := busyNode()
 	root, policy := files.Root(t), configFile(t, "{}")
 	busy, idle := critest.Serve(t, critest.Options{}, containers...), critest.Serve(t, critest.Options{})
-	const tries = 5 // the machine may be busy with other tests
+	const tries = 20 // the machine may be busy with other tests
 	least, alone, memory := time.Hour, time.Hour, math.MaxInt
-	for range tries {
+	cheap := func() bool { return least <= max(300*time.Millisecond, 8*alone) && memory <= 40e6 }
+	for try := 0; try < tries && !cheap(); try++ {
 		stdout, took, needed := costOf(t, "doctor", "-o", "json", "--patience", "1m", "--config", policy, "--root", root,
 			"--runtime-endpoint", busy.Socket)
 		if strings.Count(stdout, "container ml/") < 80 {
@@ -91,7 +92,7 @@ func TestDoctorCosts(t *testing.T) {
 		alone = min(alone, took)
 	}
 	t.Logf("%s of CPU time, %d MB; without containers %s", least, memory/1e6, alone)
-	if least > max(300*time.Millisecond, 8*alone) || memory > 40e6 {
+	if !cheap() {
 		t.Errorf("%s of CPU time, %d MB; without containers %s", least, memory/1e6, alone)
 	}
 }

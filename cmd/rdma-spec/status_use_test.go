@@ -219,9 +219,10 @@ func TestStatusOfManyRegions(t *testing.T) {
 	root := files.Root(t)
 	t.Setenv(manyRegionsBelow, root)
 	runtime := critest.Serve(t, critest.Options{}, containers...)
-	const tries = 3 // the machine may be busy with other tests
+	const tries = 20 // the machine may be busy with other tests
 	least, memory := time.Hour, 1<<40
-	for range tries {
+	cheap := func() bool { return least <= time.Second && memory <= 60e6 }
+	for try := 0; try < tries && !cheap(); try++ {
 		stdout, took, needed := costOf(t, "status", "--config", configFile(t, "{}"), "--root", root,
 			"--runtime-endpoint", runtime.Socket)
 		if strings.Count(stdout, " 1.2 GiB on mlx5_") != 80 {
@@ -230,7 +231,7 @@ func TestStatusOfManyRegions(t *testing.T) {
 		least, memory = min(least, took), min(memory, needed)
 	}
 	t.Logf("%s of CPU time, %d MB", least, memory/1e6)
-	if least > time.Second || memory > 60e6 {
+	if !cheap() {
 		t.Errorf("%s of CPU time, %d MB", least, memory/1e6)
 	}
 }

@@ -19,6 +19,7 @@ import (
 	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/node/cri"
 	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/node/process"
 	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/node/rdma"
+	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/node/runtime"
 	"github.com/rdma-spec/rdma-spec/plugin/limits"
 	"github.com/rdma-spec/rdma-spec/plugin/policy"
 	"github.com/rdma-spec/rdma-spec/plugin/policy/resource"
@@ -46,6 +47,7 @@ type surveyor struct {
 	policy    *policy.Policy
 	node      policy.Facts
 	listed    func() (*hca.Inventory, error) // the names and devices of the HCAs
+	runtimes  func() (runtime.Runtimes, error)
 	processes *limits.Processes
 	pause     time.Duration             // before the second look
 	hidden    error                     // why the processes of containers cannot be read
@@ -124,7 +126,7 @@ func (s *Snapshot) surveyor(p *policy.Policy) *surveyor {
 	looking := &surveyor{
 		Options: s.Options, policy: p, node: policy.LiveFacts(s.Root), processes: s.Limits(), pause: SecondLookAfter,
 		listed: sync.OnceValues(func() (*hca.Inventory, error) { return hca.List(s.Root) }), result: &Containers{},
-		root: s.Root, kubelet: s.Kubelet,
+		root: s.Root, kubelet: s.Kubelet, runtimes: s.Runtimes,
 	}
 	if s.Use {
 		looking.book = s.Book
@@ -205,7 +207,9 @@ func (s *surveyor) look(l Listed) (Container, bool) {
 		c.PodHolds = l.Resources.podHolds
 	}
 	c.Injected = s.policy.Injects(c)
-	d := s.policy.Decide(c, s.node)
+	facts := s.node
+	facts.Startable = func() spec.Limit { return s.startable(l.Runtime) }
+	d := s.policy.Decide(c, facts)
 	r.Signal, r.Evidence, r.Rule, r.Wanted = d.Signal, d.Evidence, d.Rule, d.Grant
 	for _, warning := range d.Warnings {
 		s.note(warning)
@@ -234,6 +238,17 @@ func (s *surveyor) look(l Listed) (Container, bool) {
 	s.limits(&r, l.Spec)
 	s.use(&r, s.running[l.ID], !c.HostNetwork)
 	return r, true
+}
+
+// startable returns the highest memlock with which a runtime can start a container; 0 if that is unknown.
+func (s *surveyor) startable(of cri.Identity) spec.Limit {
+	all, _ := s.runtimes() // of one that is not known, it is unknown
+	for _, r := range all.Runtimes {
+		if r.Socket == of.Socket && r.Startable != nil {
+			return *r.Startable
+		}
+	}
+	return 0
 }
 
 // afterNRI looks again at a container that may have HCAs from NVIDIA's container runtime, with the devices that its

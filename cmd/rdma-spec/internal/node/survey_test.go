@@ -16,6 +16,7 @@ import (
 	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/node/agents"
 	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/node/cri"
 	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/node/process"
+	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/node/runtime"
 	"github.com/rdma-spec/rdma-spec/plugin/limits"
 	"github.com/rdma-spec/rdma-spec/plugin/limits/limitstest"
 	"github.com/rdma-spec/rdma-spec/plugin/policy"
@@ -244,6 +245,32 @@ func TestStatusKnowsTheNodesMemory(t *testing.T) {
 	}}})
 	if want := spec.Limit(policy.LiveMemory()); !ok || r.Wanted.Memlock != want {
 		t.Errorf("an RDMA container: %t, which gets %s, want %s", ok, r.Wanted.Memlock, want)
+	}
+}
+
+// Where a runtime may not raise its own hard limit, the plugin gives no more, so a container that has it lacks nothing.
+func TestStatusKnowsWhatTheRuntimeCanStart(t *testing.T) {
+	const socket = "/run/containerd/containerd.sock"
+	most := spec.Limit(1 << 30)
+	for name, test := range map[string]struct {
+		runtimes []runtime.Runtime
+		want     spec.Limit
+	}{
+		"none is known":           {nil, spec.Unlimited},
+		"it may raise all limits": {[]runtime.Runtime{{Socket: socket}}, spec.Unlimited},
+		"its own hard limit":      {[]runtime.Runtime{{Socket: socket, Startable: &most}}, most},
+		"that of another runtime": {[]runtime.Runtime{{Socket: "/run/crio/crio.sock", Startable: &most}}, spec.Unlimited},
+	} {
+		s := snapshot(t, Options{Root: hcatest.V100(t), Processes: limits.On(&limitstest.Kernel{})})
+		s.Runtimes = func() (runtime.Runtimes, error) { return runtime.Runtimes{Runtimes: test.runtimes}, nil }
+		looking := s.surveyor(everything(t))
+		r, ok := looking.look(Listed{Container: cri.Container{Container: holdsVerbs("a", hcatest.FirstVerbs),
+			Runtime: cri.Identity{Socket: socket}}})
+		cut := len(looking.result.Notes) > 0
+		if !ok || r.Wanted.Memlock != test.want || cut != (test.want == most) {
+			t.Errorf("%s: an RDMA container: %t, which gets %s, want %s; notes %q", name, ok, r.Wanted.Memlock, test.want,
+				looking.result.Notes)
+		}
 	}
 }
 
