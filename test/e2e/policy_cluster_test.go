@@ -7,9 +7,11 @@ package e2e
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -181,42 +183,70 @@ func (p *policies) annotate(t *testing.T) {
 	t.Logf("the annotation was in the pod after %s", time.Since(begin).Round(time.Second))
 }
 
+// ready returns a pod of the plugin that is ready, and whose container is none of some.
+func (p *policies) ready(ctx context.Context, but ...string) (pod corev1.Pod, err error) {
+	pods, err := p.c.Pods(ctx, pluginNamespace, "app.kubernetes.io/name=nri-rdma")
+	for _, pod := range pods {
+		isReady := slices.ContainsFunc(pod.Status.Conditions, func(c corev1.PodCondition) bool {
+			return c.Type == corev1.PodReady && c.Status == corev1.ConditionTrue
+		})
+		if isReady && pod.DeletionTimestamp == nil && !slices.Contains(but, containerID(pod)) {
+			return pod, nil
+		}
+	}
+	return pod, errors.Join(err, errors.New("no pod of the plugin is ready"))
+}
+
+func containerID(pod corev1.Pod) string {
+	if len(pod.Status.ContainerStatuses) == 0 {
+		return ""
+	}
+	return pod.Status.ContainerStatuses[0].ContainerID
+}
+
 // kill kills the plugin that serves.
 func (p *policies) kill(t *testing.T) {
 	t.Helper()
+	pod, err := p.ready(within(t, patience))
+	if err != nil {
+		t.Fatal(err)
+	}
+	pid, err := ctrd.PID(within(t, patience), (&staticPod{kubelet: p.k, name: pod.Name}).running(t, "nri-rdma"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Logf("after %s: kill the plugin of %s", time.Since(p.begin).Round(time.Second), pod.Name)
+	if err := syscall.Kill(pid, syscall.SIGKILL); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// reboot does to the plugin what a reboot of the node does: its processes, its sandboxes, and /run go. It ends when a
+// pod of the plugin is ready again.
+func (p *policies) reboot(t *testing.T) {
+	t.Helper()
+	t.Logf("after %s: reboot", time.Since(p.begin).Round(time.Second))
+	p.k.Stop()
 	pods, err := p.c.Pods(within(t, patience), pluginNamespace, "app.kubernetes.io/name=nri-rdma")
 	if err != nil {
 		t.Fatal(err)
 	}
+	var before []string
 	for _, pod := range pods {
-		for _, c := range pod.Status.Conditions {
-			if c.Type != corev1.PodReady || c.Status != corev1.ConditionTrue {
-				continue
-			}
-			pid, err := ctrd.PID(within(t, patience), (&staticPod{kubelet: p.k, name: pod.Name}).running(t, "nri-rdma"))
-			if err != nil {
-				t.Fatal(err)
-			}
-			t.Logf("after %s: kill the plugin of %s, one of %d pods", time.Since(p.begin).Round(time.Second), pod.Name, len(pods))
-			if err := syscall.Kill(pid, syscall.SIGKILL); err != nil {
-				t.Fatal(err)
-			}
-			return
-		}
+		before = append(before, containerID(pod))
 	}
-	t.Fatal("no pod of the plugin is ready")
-}
-
-// reboot does to the plugin what a reboot of the node does: its processes, its sandboxes, and /run go.
-func (p *policies) reboot(t *testing.T) {
-	t.Helper()
-	t.Logf("after %s: reboot", time.Since(p.begin).Round(time.Second))
-	before := p.registrations()
-	p.k.Stop()
-	removePods(t, pluginNamespace)
+	removePods(t, pluginNamespace) // one that waited may register in the meantime
 	if err := os.RemoveAll("/run/rdma-spec"); err != nil {
 		t.Fatal(err)
 	}
+	registered := p.registrations()
 	p.k = joinKubelet(t, p.c)
-	p.awaitRegistrations(t, before+1)
+	p.awaitRegistrations(t, registered+1)
+	err = p.c.Await(within(t, kubeletPatience), "has a plugin that is ready after the reboot", func() bool {
+		_, err := p.ready(t.Context(), before...)
+		return err == nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
 }
