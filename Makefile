@@ -132,7 +132,7 @@ test-all: ## make test, then everything else: clusters, CRI-O, Podman and Docker
 	@$(MAKE) --no-print-directory test-rest
 
 nightly: deps bin/rdma-node ## what takes too long for make test-all: more packages, kernels and runtimes, more often
-	@RACE=./... HISTORIES=200 $(call SUITE_OF,prepare-all=3 $(patsubst %,%:prepare-all,race=1 node-emulated=1 node-versions=1 \
+	@RACE=./... HISTORIES=200 $(call SUITE_OF,prepare-all=3 $(patsubst %,%:prepare-all,race=1 node-policy=3 node-emulated=1 node-versions=1 \
 	  node-dra=1 mutations-random=1 histories=1 archives=1))
 	$(MAKE) --no-print-directory flakes handovers busy churn
 
@@ -275,7 +275,7 @@ MAIN       := ^containerd 2\.4
 INNODE     := -test.v -test.timeout 29m
 E2E        := bin/e2e.test $(INNODE)
 SERVICE    := ../../bin/service.test $(INNODE)
-.PHONY: node-faults node-kubernetes node-dra node-daemonset node-pair node-tool node-main node-edges node-runtimes node-versions node-crio node-emulated node-service node-upgrade node-package node-configure
+.PHONY: node-faults node-kubernetes node-dra node-policy node-daemonset node-pair node-tool node-main node-edges node-runtimes node-versions node-crio node-emulated node-service node-upgrade node-package node-configure
 node-faults: # the plugin and containerd die, again and again
 	$(NODE:1=2) -- $(E2E) -test.run '$(FAULTS)'
 node-kubernetes: # with a kubelet, and with an API server
@@ -283,7 +283,9 @@ node-kubernetes: # with a kubelet, and with an API server
 node-dra: # a DRA driver of Kubernetes' own parts
 	$(NODE:1=2) --parts all -- $(E2E) -test.run '$(DRA)'
 node-daemonset: # the plugin as people install it in a cluster
-	$(NODE:1=2) --parts all -- $(E2E) -test.run '$(DAEMONSET)'
+	$(NODE:1=2) --parts all -- $(E2E) -test.run '$(DAEMONSET)/^(Helm|kubectl)$$'
+node-policy: # policies that roll out, and that the plugin refuses
+	$(NODE:1=2) --parts all -- $(E2E) -test.run '$(DAEMONSET)/^Policy$$'
 node-pair: # two nodes that are joined by a cable
 	$(GOTEST) -count=1 $(NODETAGS) ./test/pair
 node-tool: # rdma-spec on a node and in a container
