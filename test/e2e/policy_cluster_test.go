@@ -68,8 +68,9 @@ func testPolicy(t *testing.T, d *daemonSet, k *kubelet.Kubelet) {
 		t.Errorf("the plugin has registered %d times during the change of the policy", got-before)
 	}
 
-	p.annotate(t)
+	back := p.annotate(t)
 	p.expectLimit(t, gi2)
+	back() // a container that starts again reads it
 
 	// One that the plugin refuses: the rollout fails, and the pod that serves goes on.
 	ctx := within(t, kubeletPatience)
@@ -166,11 +167,14 @@ func (p *policies) expectLimits(t *testing.T, want int) {
 	t.Logf("limits during the change: %v", said)
 }
 
-// annotate writes another policy into the annotation of the pod that runs, and waits until its file has that.
-func (p *policies) annotate(t *testing.T) {
+// annotate writes another policy into the annotation of the pod that runs, and waits until its file has that. It returns
+// what writes the former one.
+func (p *policies) annotate(t *testing.T) (back func()) {
 	t.Helper()
 	pod := p.pod(t)
-	p.kubectl(t, "annotate", "pod", pod.Name, "--overwrite", "rdma-spec.github.io/policy=memlock: 3Gi")
+	const key = "rdma-spec.github.io/policy"
+	set := func(policy string) { p.kubectl(t, "annotate", "pod", pod.Name, "--overwrite", key+"="+policy) }
+	set("memlock: 3Gi")
 	begin := time.Now()
 	file := "/var/lib/kubelet/pods/" + string(pod.UID) + "/volumes/kubernetes.io~projected/config/config.yaml"
 	err := p.c.Await(within(t, kubeletPatience), "has the annotation in the pod", func() bool {
@@ -181,6 +185,7 @@ func (p *policies) annotate(t *testing.T) {
 		t.Error(err)
 	}
 	t.Logf("the annotation was in the pod after %s", time.Since(begin).Round(time.Second))
+	return func() { set(pod.Annotations[key]) }
 }
 
 // ready returns a pod of the plugin that is ready, and whose container is none of some.
