@@ -15,7 +15,7 @@ var ran = []struct{ command, folder, test, why string }{
 	// A cluster.
 	{`^helm (install|upgrade|uninstall) nri-rdma|^kubectl create namespace rdma-spec|^kubectl label namespace rdma-spec`,
 		"test/e2e", "TestClusterDaemonSet", ""},
-	{`^kubectl -n rdma-spec (rollout|logs|exec|get (configmap|daemonset))|^bin/rdma-spec config check`, "test/e2e", "TestClusterDaemonSet", ""},
+	{`^kubectl -n rdma-spec (rollout|logs|exec|get daemonset)|^bin/rdma-spec config check`, "test/e2e", "TestClusterDaemonSet", ""},
 	{`^kubectl (apply|delete) -k (\.$|deploy/kustomize)`, "deploy/release/internal/chart", "TestOverlays", "built, and not applied"},
 	{`^kubectl rdma |^make kubectl|kubectl-rdma /usr/local/bin`, "test/e2e", "TestClusterDaemonSet", ""},
 	{`mutating-admission-policy.yaml`, "test/e2e", "TestClusterAdmission", ""},
