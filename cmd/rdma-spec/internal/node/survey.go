@@ -208,7 +208,7 @@ func (s *surveyor) look(l Listed) (Container, bool) {
 	}
 	c.Injected = s.policy.Injects(c)
 	facts := s.node
-	facts.Startable = func() spec.Limit { return s.startable(l.Runtime) }
+	facts.Startable = func() spec.Limit { return s.startable(l) }
 	d := s.policy.Decide(c, facts)
 	r.Signal, r.Evidence, r.Rule, r.Wanted = d.Signal, d.Evidence, d.Rule, d.Grant
 	for _, warning := range d.Warnings {
@@ -240,11 +240,15 @@ func (s *surveyor) look(l Listed) (Container, bool) {
 	return r, true
 }
 
-// startable returns the highest memlock with which a runtime can start a container; 0 if that is unknown.
-func (s *surveyor) startable(of cri.Identity) spec.Limit {
+// startable returns the highest memlock with which a container's runtime can start it; 0 if that is unknown. The
+// runtimes are not asked about one that was started with all of it: their answer takes a run of containerd.
+func (s *surveyor) startable(l Listed) spec.Limit {
+	if l.Spec.MemlockKnown && !l.Spec.Memlock.Soft.Finite() {
+		return spec.Unlimited
+	}
 	all, _ := s.runtimes() // of one that is not known, it is unknown
 	for _, r := range all.Runtimes {
-		if r.Socket == of.Socket && r.Startable != nil {
+		if r.Socket == l.Runtime.Socket && r.Startable != nil {
 			return *r.Startable
 		}
 	}

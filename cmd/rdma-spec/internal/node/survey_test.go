@@ -274,6 +274,23 @@ func TestStatusKnowsWhatTheRuntimeCanStart(t *testing.T) {
 	}
 }
 
+// The runtimes are not asked about a container that was started with all of it.
+func TestRuntimesAreAskedWhereItMatters(t *testing.T) {
+	s := snapshot(t, Options{Root: hcatest.V100(t), Processes: limits.On(&limitstest.Kernel{})})
+	asked := 0
+	s.Runtimes = func() (runtime.Runtimes, error) { asked++; return runtime.Runtimes{}, nil }
+	looking := s.surveyor(everything(t))
+	for limit, want := range map[spec.Limit]int{spec.Unlimited: 0, 8 << 20: 1} {
+		l := Listed{Container: cri.Container{Container: holdsVerbs("a", hcatest.FirstVerbs),
+			Spec: cri.Spec{Memlock: spec.Rlimit{Soft: limit, Hard: limit}, MemlockKnown: true}}}
+		asked = 0
+		if r, ok := looking.look(l); !ok || r.Wanted.Memlock != spec.Unlimited || asked != want {
+			t.Errorf("%s: an RDMA container: %t, which gets %s; the runtimes were asked %d times", limit, ok,
+				r.Wanted.Memlock, asked)
+		}
+	}
+}
+
 func snapshot(t *testing.T, o Options) *Snapshot {
 	t.Helper()
 	s, err := Open(o)
