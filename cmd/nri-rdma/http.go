@@ -21,6 +21,7 @@ import (
 	"github.com/sirupsen/logrus"
 
 	"github.com/rdma-spec/rdma-spec/plugin"
+	"github.com/rdma-spec/rdma-spec/plugin/localrpc"
 )
 
 // inUnix begins an address that is a Unix socket's: where processes that replace each other share a network, each has
@@ -89,9 +90,7 @@ func serveRegistered(ctx context.Context, address string, p *plugin.Plugin, log 
 // the node's network, and returns the exit status.
 func askReady(socket string, out io.Writer) int {
 	client := http.Client{Timeout: 5 * time.Second, Transport: &http.Transport{
-		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
-			return (&net.Dialer{}).DialContext(ctx, "unix", socket)
-		},
+		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) { return localrpc.Dial(ctx, socket) },
 	}}
 	answer, err := client.Get("http://nri-rdma/readyz")
 	if err != nil {

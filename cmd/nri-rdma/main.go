@@ -194,15 +194,14 @@ func run(ctx context.Context, o options, log *logrus.Logger) error {
 		Startable:   limits.New(o.root).Startable,
 		LastInForce: func() (*inforce.InForce, error) { return inforce.Last(o.root) },
 	}
-	kept := inforce.Kept{Root: o.root, Deployment: with.Deployment}
-	if with.Deployment != "" {
-		with.LastInForce = kept.Read
-	}
 	if !o.validate {
 		with.StoredSpecs, with.RunningSpecs, with.RunningResources, with.Limits = creation.specs, repair.specs,
 			repair.resources, limits.New(o.root)
 		with.Publisher = &inforce.Writer{Root: o.root, Version: version}
-		if with.Deployment != "" {
+	}
+	if with.Deployment != "" {
+		kept := inforce.Kept{Root: o.root, Deployment: with.Deployment}
+		if with.LastInForce = kept.Read; !o.validate {
 			with.Keep = kept.Write
 		}
 	}
