@@ -171,7 +171,7 @@ func TestSurveyKnowsWhatTheKernelAllows(t *testing.T) {
 			}
 		}
 		s := snapshot(t, Options{Root: files.Root(t)}).surveyor(everything(t))
-		r, _ := s.look(Listed{Container: cri.Container{Container: holdsVerbs("a", hcatest.FirstVerbs), ID: id, PID: 1}})
+		r, _ := s.look(Listed{Container: cri.Container{Container: holdsVerbs(hcatest.FirstVerbs), ID: id, PID: 1}})
 		if r.Registers == nil || *r.Registers != test.want || r.RegistersBytes != uint64(test.want) ||
 			r.OpenFiles.Hard != 4096 {
 			t.Errorf("%s: %v, %+v, want %s", name, r.Registers, r.OpenFiles, test.want)
@@ -189,8 +189,8 @@ func everything(t *testing.T) *policy.Policy {
 }
 
 // holdsVerbs is a container with /dev/infiniband/uverbs0, which has a number.
-func holdsVerbs(pod string, minor int64) policy.Container {
-	return policy.Container{Namespace: "ml", Pod: pod, Name: "main",
+func holdsVerbs(minor int64) policy.Container {
+	return policy.Container{Namespace: "ml", Pod: "a", Name: "main",
 		Devices: []policy.Device{{Path: "/dev/infiniband/uverbs0", Type: "c", Major: hcatest.Major, Minor: minor}}}
 }
 
@@ -202,7 +202,7 @@ func TestSurveyKnowsStaleDevices(t *testing.T) {
 		hcatest.FirstVerbs + 1:  "/dev/infiniband/uverbs0 is 231:193, which is uverbs1 of HCA mlx5_1 now",
 		hcatest.FirstVerbs + 40: "/dev/infiniband/uverbs0 is 231:232, which is no HCA's now",
 	} {
-		r, isRDMA := s.look(Listed{Container: cri.Container{Container: holdsVerbs("a", minor)}})
+		r, isRDMA := s.look(Listed{Container: cri.Container{Container: holdsVerbs(minor)}})
 		if strings.Join(r.Stale, "; ") != want || isRDMA != (minor < hcatest.FirstVerbs+2) {
 			t.Errorf("%d: %q, an RDMA container: %t, want %q", minor, r.Stale, isRDMA, want)
 		}
@@ -264,7 +264,7 @@ func TestStatusKnowsWhatTheRuntimeCanStart(t *testing.T) {
 		s := snapshot(t, Options{Root: hcatest.V100(t), Processes: limits.On(&limitstest.Kernel{})})
 		s.Runtimes = func() (runtime.Runtimes, error) { return runtime.Runtimes{Runtimes: test.runtimes}, nil }
 		looking := s.surveyor(everything(t))
-		r, ok := looking.look(Listed{Container: cri.Container{Container: holdsVerbs("a", hcatest.FirstVerbs),
+		r, ok := looking.look(Listed{Container: cri.Container{Container: holdsVerbs(hcatest.FirstVerbs),
 			Runtime: cri.Identity{Socket: socket}}})
 		cut := len(looking.result.Notes) > 0
 		if !ok || r.Wanted.Memlock != test.want || cut != (test.want == most) {
@@ -281,7 +281,7 @@ func TestRuntimesAreAskedWhereItMatters(t *testing.T) {
 	s.Runtimes = func() (runtime.Runtimes, error) { asked++; return runtime.Runtimes{}, nil }
 	looking := s.surveyor(everything(t))
 	for limit, want := range map[spec.Limit]int{spec.Unlimited: 0, 8 << 20: 1} {
-		l := Listed{Container: cri.Container{Container: holdsVerbs("a", hcatest.FirstVerbs),
+		l := Listed{Container: cri.Container{Container: holdsVerbs(hcatest.FirstVerbs),
 			Spec: cri.Spec{Memlock: spec.Rlimit{Soft: limit, Hard: limit}, MemlockKnown: true}}}
 		asked = 0
 		if r, ok := looking.look(l); !ok || r.Wanted.Memlock != spec.Unlimited || asked != want {
