@@ -269,17 +269,26 @@ var programs = []struct {
 	}},
 }
 
-// messagesOf returns what people see where a check finds a fault.
-func messagesOf(check string) (all []string) {
+// messagesOf returns what people see where a check finds a fault: the messages that lead to it first, or else all that
+// lead to it. So a message is on one page, that of its first cause.
+func messagesOf(check string) []string {
+	var first, later []string
 	for _, p := range programs {
 		for _, w := range p.says {
-			if slices.Contains(strings.Fields(w.causes), check) {
-				all = append(all, w.says...)
+			switch slices.Index(strings.Fields(w.causes), check) {
+			case -1:
+			case 0:
+				first = append(first, w.says...)
+			default:
+				later = append(later, w.says...)
 			}
 		}
 	}
-	slices.SortFunc(all, func(a, b string) int { return strings.Compare(strings.ToLower(a), strings.ToLower(b)) })
-	return all
+	if len(first) == 0 {
+		first = later
+	}
+	slices.SortFunc(first, func(a, b string) int { return strings.Compare(strings.ToLower(a), strings.ToLower(b)) })
+	return first
 }
 
 // messages returns the tables of messages.
