@@ -36,7 +36,7 @@ func hcaChecks() []doctor.Check {
 		Reads:      boardReads, Needs: []string{"hca-answers"}, Look: eachBoard(differentFirmware),
 	}, {
 		ID: "class-devices", Family: "hca", Title: "Each HCA with an ACTIVE port has the devices of its class.",
-		Why: "No program can open an HCA without its verbs device, and no tool of the fabric one without umad.",
+		Why:   "No program can open an HCA without its verbs device, and no tool of the fabric one without umad.",
 		Reads: slices.Concat(boardReads, []string{"sys/class/infiniband_verbs"}),
 		Needs: []string{"hca-answers", "uverbs-module"}, Look: missingClassDevices,
 	}}

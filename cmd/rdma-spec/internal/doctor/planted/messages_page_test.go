@@ -9,8 +9,6 @@ import (
 	"slices"
 	"strings"
 	"testing"
-
-	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/doctor"
 )
 
 // messagesPage leads from what people see to the check that explains it.
@@ -40,7 +38,8 @@ var programs = []struct {
 			"Call to ibv_create_cq failed with error Cannot allocate memory",
 			"Call to ibv_create_qp failed with error Cannot allocate memory",
 			"Call to ibv_reg_mr failed with error Cannot allocate memory",
-		}, "container-memlock memlock-source", ""},
+			"ibv_reg_mr_iova2 failed with error Cannot allocate memory",
+		}, "container-memlock memlock-source cma", ""},
 		{[]string{
 			"Call to ibv_modify_qp failed with error No such device",
 			"vendor err 129",
@@ -64,11 +63,12 @@ var programs = []struct {
 			"No module present for GPU Direct RDMA",
 		}, "gpu-direct", ""},
 		{[]string{"ibv_modify_qp failed with error Connection timed out"}, "container-routes", ""},
-		{[]string{
-			"ibv_reg_mr_iova2 failed with error Cannot allocate memory",
-		}, "container-memlock memlock-source cma", ""},
 		{[]string{"IBV_WC_LOC_LEN_ERR"}, "mtu-same", ""},
-		{[]string{"NET/IB : No device found"}, "container-devices container-environment container-provider", ""},
+		{[]string{
+			"NET/IB : No device found",
+			"Unable to open device mlx5_0",
+			"Using network Socket",
+		}, "container-devices container-environment container-provider", ""},
 		{[]string{
 			"NET/Plugin: Could not find: libnccl-net.so",
 			"undefined symbol: mlx5dv_get_data_direct_sysfs_path",
@@ -76,10 +76,6 @@ var programs = []struct {
 		{[]string{
 			"unhandled system error",
 		}, "container-memlock", "with `NCCL_DEBUG=INFO`, the line with `ibv_` above it; mostly memlock"},
-		{[]string{
-			"Unable to open device mlx5_0",
-			"Using network Socket",
-		}, "container-devices container-provider container-environment", ""},
 		{[]string{"vendor err 81"}, "acs", ""},
 	}},
 	{"UCX, Open MPI, and libfabric", []wording{
@@ -90,9 +86,12 @@ var programs = []struct {
 		}, "efa-pages", ""},
 		{[]string{
 			"Failed to create a completion queue (CQ)",
+			"Failed to register memory 0x7f0000000000: Cannot allocate memory [12]",
 			"ibv_create_cq() failed: Cannot allocate memory",
+			"Libfabric error: (-12) Cannot allocate memory",
 			"Please set max locked memory (ulimit -l) to 'unlimited'",
 			"rdma_iba_hca_init: cannot create cq",
+			"The OpenFabrics (openib) BTL failed to initialize while trying to allocate some locked memory",
 		}, "container-memlock memlock-source", ""},
 		{[]string{
 			"ibv_create_ah(dlid=49152 sl=0 port=1 dgid=fe80::1 sgid_index=0) for UD mlx5 connect on mlx5_0 failed: " +
@@ -100,11 +99,6 @@ var programs = []struct {
 			"ibv_modify_qp(UMR QP 0x1a2b) failed to modify to RTR: No such device",
 		}, "container-netdev", ""},
 		{[]string{"ibv_reg_mr failed: Bad address"}, "gpu-direct", ""},
-		{[]string{
-			"Failed to register memory 0x7f0000000000: Cannot allocate memory [12]",
-			"Libfabric error: (-12) Cannot allocate memory",
-			"The OpenFabrics (openib) BTL failed to initialize while trying to allocate some locked memory",
-		}, "container-memlock", ""},
 		{[]string{"network device 'mlx5_0:1' is not available"}, "container-devices container-environment", ""},
 		{[]string{"network device is not available, please use one or more of"}, "container-environment", ""},
 		{[]string{
@@ -184,8 +178,7 @@ var programs = []struct {
 			"rdma_create_ep: No such device",
 		}, "container-netdev", ""},
 		{[]string{"No IB devices found"}, "container-provider container-hca hca-driver class-devices", ""},
-		{[]string{"Port number 1 state is Down"}, "port-active container-port", ""},
-		{[]string{"PORT_DOWN"}, "port-active", ""},
+		{[]string{"Port number 1 state is Down", "PORT_DOWN"}, "port-active container-port", ""},
 		{[]string{"rdma_create_event_channel: No such device"}, "rdma-cm-module", ""},
 		{[]string{"Too many open files"}, "container-files base-spec-files", ""},
 	}},
