@@ -91,7 +91,7 @@ func compare(t *testing.T, file, text string) {
 // it says itself, the messages that lead to it, and a finding with its command where the written part leads to it.
 func page(c doctor.Check, written string, shown doctor.Finding) string {
 	var text strings.Builder
-	fmt.Fprintf(&text, "[Faults](../faults.md)\n\n# %s\n\n%s\n\nImpact: %s\n\n%s",
+	fmt.Fprintf(&text, "[Faults](../faults.md)\n\n# %s\n\n%s\n\n**Impact:** %s\n\n%s",
 		c.ID, c.Title, c.Why, written)
 	text.WriteString("\n## Messages\n\n")
 	said := messagesOf(c.ID)
