@@ -103,6 +103,9 @@ func (a attack) fails(t *testing.T) {
 	} else if a.refused != "" {
 		t.Errorf("not refused: %+v", d)
 	}
+	if a.gets == nil && a.refused == "" && d.Signal != SignalNone {
+		t.Errorf("it counts as an RDMA container, by %s", d.Signal)
+	}
 	if diff := cmp.Diff(a.gets, d.Grant); diff != "" {
 		t.Errorf("the grant differs (-want +got):\n%s", diff)
 	}
