@@ -47,7 +47,8 @@ func TestHandover(t *testing.T) {
 		t.Fatal(err)
 	}
 	grant := spec.Grant{Memlock: 1 << 30, IPCLock: spec.IPCLockYes, Devices: []hca.Device{firstVerbs(t, first.root)}}
-	want := promised(policy.Container{Namespace: "ml", Pod: "train-0", Name: "main"}, policy.Decision{Grant: &grant})
+	want := promised(policy.Container{Namespace: "ml", Pod: "train-0", Name: "main"}, policy.Decision{Grant: &grant,
+		Signal: policy.SignalDevice, Evidence: "/dev/infiniband/uverbs0", Rule: "default", LeftOut: []string{"mlx5_1 (DOWN)"}})
 	first.owed.put("another", want)
 	before, err := first.Leave()
 	if err != nil {
