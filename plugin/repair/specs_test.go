@@ -76,7 +76,7 @@ func TestMemoryLimitAfterResize(t *testing.T) {
 
 // A pass that reads another memory limit judges by it, also where it is the one that the container was created with.
 func TestMemoryLimitAsItWas(t *testing.T) {
-	onBench(t, "memlock: memory-limit", processes{"a": {1 << 30}}, func(t *testing.T, b *bench) {
+	onBench(t, "memlock: memory-limit", processes{"a": {1 << 30}}, func(_ *testing.T, b *bench) {
 		b.specs.texts["a"] = storedText(1<<30, 2<<30)
 		c := container("a", verbs)
 		c.MemoryLimit = 1 << 30
@@ -133,7 +133,7 @@ func TestContainersWithoutIPCLock(t *testing.T) {
 	}
 	const usual = `"CAP_CHOWN","CAP_DAC_OVERRIDE","CAP_FSETID","CAP_FOWNER","CAP_MKNOD","CAP_NET_RAW","CAP_SETGID","CAP_SETUID"`
 	onBench(t, "{}", processes{"lacks": {unlimited}, "has": {unlimited},
-		"dropped": {unlimited}, "plain": {unlimited}}, func(t *testing.T, b *bench) {
+		"dropped": {unlimited}, "plain": {unlimited}}, func(_ *testing.T, b *bench) {
 		b.specs.texts = map[string]string{"lacks": has(usual), "has": has(usual + `,"CAP_IPC_LOCK"`),
 			"dropped": has(`"CAP_CHOWN"`), "plain": has(usual)}
 		b.Listed([]Container{container("lacks", verbs), container("has", verbs), container("dropped", verbs),
