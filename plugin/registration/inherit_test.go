@@ -115,8 +115,8 @@ func TestWaitsBehindARegisteredOneOnly(t *testing.T) {
 	await.That(t, await.Patience, "waiting behind a registered one", second.Behind)
 	first.stop(t)
 	await.That(t, await.Patience, "serving", second.Registered)
-	if n := runtime.Connections(); n != 1 {
-		t.Errorf("%d connections", n)
+	if n := runtime.Connections(); n != 1 || strings.Contains(first.log.String(), "are not told") {
+		t.Errorf("%d connections; the log:\n%s", n, first.log)
 	}
 }
 

@@ -132,6 +132,8 @@ func TestNetdevs(t *testing.T) {
 			"[eth0] [eth1] [eth2] [eth3]", ""},
 		"a netdev in a pod": {planes(hcatest.Files{fmt.Sprintf(table, 2, 0): "net1\n", fmt.Sprintf(table, 2, 1): "net1\n"}),
 			"[eth0] [] [eth2] [eth3]", ""},
+		"another card's netdev": {planes(hcatest.Files{"sys/devices/pci0000:5e/0000:5e:01.0/net/eth9/dev_port": "0\n",
+			fmt.Sprintf(table, 4, 0): "eth9\n", fmt.Sprintf(table, 4, 1): "eth9\n"}), "[eth0] [eth1] [eth2] []", ""},
 		"a function with an HCA of its own": {planes(hcatest.Files{oneBus[:len(oneBus)-1] + "3/infiniband/mlx5_3/x": ""}),
 			"[eth0] [eth1] [eth2] []", ""},
 	} {

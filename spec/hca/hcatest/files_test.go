@@ -13,6 +13,16 @@ import (
 	"github.com/rdma-spec/rdma-spec/test/testing/scratch"
 )
 
+func TestWrite(t *testing.T) {
+	root := Files{"a/b/c": "text\n", "a/empty/": "", "a/link": Link("b/c"), "a/fifo": FIFO}.Root(t)
+	for path, want := range map[string]fs.FileMode{"a/b/c": 0, "a/empty": fs.ModeDir, "a/link": fs.ModeSymlink,
+		"a/fifo": fs.ModeNamedPipe} {
+		if fi, err := os.Lstat(filepath.Join(root, path)); err != nil || fi.Mode().Type() != want {
+			t.Errorf("%s: %v, error %v, want type %v", path, fi, err, want)
+		}
+	}
+}
+
 // TestWriteStaysInside: a tree whose links lead out is written all the same,
 // but nothing through them.
 func TestWriteStaysInside(t *testing.T) {
