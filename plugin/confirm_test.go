@@ -90,6 +90,7 @@ func TestConfirmed(t *testing.T) {
 		other        *another             // index 10
 		privileged   bool                 // all devices of the host are allowed
 		silent       bool                 // the runtime reports no rlimits
+		unset        bool                 // nothing has set a memlock
 		changes      func(*api.Container) // something else changes what is stored
 		want         stored
 		gets         int      // of the stored spec
@@ -126,6 +127,8 @@ func TestConfirmed(t *testing.T) {
 			want: unlimited, gets: 1, result: grantLate, says: []string{"adjusted", "memlock=unlimited", "from=1Mi"}},
 		{name: "a device comes late to a finite policy", policy: "memlock: 1Gi", plain: true, other: &another{cdi: cdiName},
 			want: stored{1 << 30, 0}, gets: 1, result: grantLate, says: []string{"adjusted", "memlock=1Gi", "ipc_lock=false"}},
+		{name: "a device comes late where nothing sets memlock", plain: true, other: &another{cdi: cdiName}, unset: true,
+			want: unlimited, gets: 1, result: grantLate, says: []string{"adjusted", `(mlx5_0)" ipc_lock=true`}},
 		{name: "another device comes late", other: &another{cdi: cdiName}, want: unlimited, gets: 1, result: grantConfirmed,
 			says: []string{"msg=adjusted"}},
 		{name: "late, and opted out", annotation: "false", plain: true, other: &another{cdi: cdiName},
@@ -160,7 +163,7 @@ func TestConfirmed(t *testing.T) {
 					test.changes(ctr)
 				}
 				text, err := spec.WithoutRlimit(storedspectest.TrainingSpec(), spec.RlimitMemlock)
-				if err == nil {
+				if err == nil && !test.unset {
 					text, err = spec.Grant{Memlock: cmp.Or(reportedMemlock(ctr).Soft, before)}.Apply(text, spec.AllSets)
 				}
 				if err != nil {
