@@ -7,10 +7,7 @@ package e2e
 
 import (
 	"context"
-	"encoding/json"
 	"os"
-	"os/exec"
-	"path/filepath"
 	"strings"
 	"testing"
 
@@ -19,6 +16,7 @@ import (
 
 	"github.com/rdma-spec/rdma-spec/test/node/containerd"
 	"github.com/rdma-spec/rdma-spec/test/testing/await"
+	"github.com/rdma-spec/rdma-spec/test/testing/scratch"
 )
 
 const netCDI = `cdiVersion: "0.5.0"
@@ -59,12 +57,7 @@ func (byName) CreateContainer(_ context.Context, _ *api.PodSandbox,
 func startByName(t *testing.T) {
 	t.Helper()
 	const file = "/etc/cdi/net-rdma.yaml"
-	if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(file, []byte(netCDI), 0o644); err != nil {
-		t.Fatal(err)
-	}
+	scratch.File(t, file, netCDI, 0o644)
 	t.Cleanup(func() { _ = os.Remove(file) })
 	b := byName{make(chan struct{})}
 	other, err := stub.New(b, stub.WithPluginName("net"), stub.WithPluginIdx("10"),
@@ -113,21 +106,11 @@ func TestCDINameOfAnotherPlugin(t *testing.T) {
 		t.Errorf("about a container that should have been refused the log says %q", line)
 	}
 
-	var status struct {
-		Containers []struct{ Container, Signal, State string }
-	}
-	out, _ := exec.CommandContext(t.Context(), filepath.Join(*bin, "rdma-spec"), "status", "-o", "json").Output() // 1: refused
-	if err := json.Unmarshal(out, &status); err != nil {
-		t.Fatalf("%v in %s", err, out)
-	}
-	states := map[string]string{}
-	for _, c := range status.Containers {
-		states[c.Container] = c.State
-	}
+	by := uses(t)
 	for name, want := range map[string]string{"cdi-root": "ok", "cdi-1000": "ok", "cdi-low-1000": "ok", "cdi-dropped": "ok",
 		"cdi-out": "", "plain": "", "cdi-refused": "refused"} {
-		if states[name] != want {
-			t.Errorf("status says that %s is %q, want %q:\n%s", name, states[name], want, out)
+		if by[name].State != want {
+			t.Errorf("status says of %s: %+v, want %q", name, by[name], want)
 		}
 	}
 }
