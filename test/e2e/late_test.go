@@ -8,6 +8,7 @@ package e2e
 import (
 	"context"
 	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -53,12 +54,18 @@ func (byName) CreateContainer(_ context.Context, _ *api.PodSandbox,
 	return a, nil, nil
 }
 
+// writeCDIFile writes a CDI file of another vendor, which goes with the test.
+func writeCDIFile(t *testing.T, name, text string) {
+	t.Helper()
+	file := filepath.Join("/etc/cdi", name)
+	scratch.File(t, file, text, 0o644)
+	t.Cleanup(func() { _ = os.Remove(file) })
+}
+
 // startByName runs the other plugin at index 10 until the test ends.
 func startByName(t *testing.T) {
 	t.Helper()
-	const file = "/etc/cdi/net-rdma.yaml"
-	scratch.File(t, file, netCDI, 0o644)
-	t.Cleanup(func() { _ = os.Remove(file) })
+	writeCDIFile(t, "net-rdma.yaml", netCDI)
 	b := byName{make(chan struct{})}
 	other, err := stub.New(b, stub.WithPluginName("net"), stub.WithPluginIdx("10"),
 		stub.WithSocketPath(containerd.NRISocket))
@@ -106,9 +113,65 @@ func TestCDINameOfAnotherPlugin(t *testing.T) {
 		t.Errorf("about a container that should have been refused the log says %q", line)
 	}
 
+	expectStates(t, map[string]string{"cdi-root": "ok", "cdi-1000": "ok", "cdi-low-1000": "ok", "cdi-dropped": "ok",
+		"cdi-out": "", "plain": "", "cdi-refused": "refused"})
+}
+
+// nvidiaPlugin has the pod's annotation that NVIDIA's plugin reads, for one of its containers.
+const nvidiaPlugin = "nvidia.cdi.k8s.io/container."
+
+// managementCDI is what a management container of NVIDIA's GPU operator asks for, on a node without a GPU.
+const managementCDI = `cdiVersion: "0.5.0"
+kind: management.nvidia.com/gpu
+devices:
+- name: all
+  containerEdits:
+    deviceNodes:
+    - {path: /dev/nvidiactl, hostPath: /dev/null}
+`
+
+// Beside the NRI plugin of NVIDIA's toolkit, which needs no GPU to add CDI names, a container gets what the policy
+// gives for the HCA that it names, and the operator's management container is left alone.
+func TestCDINameOfNVIDIAsPlugin(t *testing.T) {
+	plugin := startPlugin(t, "{}")
+	folder := scratch.Folder(t)
+	other := start(t, filepath.Join(nodeParts(t).Folder(), "nvidia-ctk/nvidia-ctk-installer"), "--enable-nri-plugin",
+		"--nri-namespace=gpu-operator", "--nri-socket="+containerd.NRISocket, "--runtime=containerd",
+		"--ignore-errors", // of what it installs first, which the node does not have
+		"--toolkit-source-root="+folder, "--toolkit-install-dir="+filepath.Join(folder, "installed"),
+		"--pid-file="+filepath.Join(folder, "toolkit.pid"))
+	awaitLog(t, other, "Waiting for signal")
+	writeCDIFile(t, "net-rdma.yaml", netCDI)
+	writeCDIFile(t, "management.yaml", managementCDI)
+
+	pod := runPod(t, containerd.Pod{Name: "named", Annotations: map[string]string{
+		nvidiaPlugin + "root": "example.com/net-rdma=rxe0", nvidiaPlugin + "uid-1000": "example.com/net-rdma=rxe0"}})
+	for name, user := range map[string]int64{"root": 0, "uid-1000": 1000} {
+		id := runContainer(t, pod, containerd.Container{Name: name, User: user})
+		expectMemlock(t, id, "unlimited")
+		expectCapabilities(t, id, everySet)
+		if line := lineAbout(plugin.Log(), name); !strings.Contains(line, `msg="adjusted: `) ||
+			strings.Contains(line, "from=") {
+			t.Errorf("about %s the log says %q", name, line)
+		}
+	}
+	operator := runPod(t, containerd.Pod{Name: "validator", Namespace: "gpu-operator",
+		Annotations: map[string]string{nvidiaPlugin + "management": "management.nvidia.com/gpu=all"}})
+	id := runContainer(t, operator, containerd.Container{Name: "management", User: 1000})
+	shell(t, id, "test -c /dev/nvidiactl") // NVIDIA's plugin has added it
+	expectMemlock(t, id, kernelDefault)
+	expectCapabilities(t, id, "")
+	if line := lineAbout(plugin.Log(), "management"); line != "" {
+		t.Errorf("about the management container the log says %q", line)
+	}
+	expectStates(t, map[string]string{"root": "ok", "uid-1000": "ok", "management": ""})
+}
+
+// expectStates compares what status says of containers; of those that have nothing to do with RDMA it says nothing.
+func expectStates(t *testing.T, want map[string]string) {
+	t.Helper()
 	by := uses(t)
-	for name, want := range map[string]string{"cdi-root": "ok", "cdi-1000": "ok", "cdi-low-1000": "ok", "cdi-dropped": "ok",
-		"cdi-out": "", "plain": "", "cdi-refused": "refused"} {
+	for name, want := range want {
 		if by[name].State != want {
 			t.Errorf("status says of %s: %+v, want %q", name, by[name], want)
 		}
