@@ -309,15 +309,10 @@ func TestOldKubernetes(t *testing.T) {
 	}
 }
 
-// TestProxyBeforeTheMetrics renders the values of docs/metrics.md that put kube-rbac-proxy before the plugin's metrics:
-// its port is open, the plugin's is not, and it alone has a token.
+// TestProxyBeforeTheMetrics renders the values that put kube-rbac-proxy before the plugin's metrics: its port is open, the
+// plugin's is not, and it alone has a token.
 func TestProxyBeforeTheMetrics(t *testing.T) {
-	_, example, found := strings.Cut(read(t, "docs/metrics.md"), "```yaml\nserviceAccount:")
-	example, _, ended := strings.Cut(example, "```")
-	if !found || !ended {
-		t.Fatal("docs/metrics.md has no such block")
-	}
-	rendered := render(t, "serviceAccount:"+example)
+	rendered := render(t, read(t, "deploy/prometheus/kube-rbac-proxy.yaml"))
 	checkFields(t, Objects(rendered))
 	set := daemonSet(t, rendered)
 	var policy networkingv1.NetworkPolicy
