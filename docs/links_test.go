@@ -37,16 +37,22 @@ func links(file, text string) (all []link) {
 	return all
 }
 
+// wantTarget checks that what a link of a file leads to is there, and has its heading.
+func (l link) wantTarget(t *testing.T, from string) {
+	t.Helper()
+	if _, err := os.Stat(repository.Path(t, l.file)); err != nil {
+		t.Errorf("%s: %v", from, err)
+	} else if l.anchor != "" && !slices.Contains(anchors(repository.Read(t, l.file)), l.anchor) {
+		t.Errorf("%s: %s has no heading for #%s", from, l.file, l.anchor)
+	}
+}
+
 func TestLinksInTextsLead(t *testing.T) {
 	linked := map[string][]string{} // texts by the texts that link to them
 	for _, file := range append(texts(t), faultPages(t)...) {
 		for _, l := range links(file, repository.Read(t, file)) {
 			linked[l.file] = append(linked[l.file], l.from)
-			if _, err := os.Stat(repository.Path(t, l.file)); err != nil {
-				t.Errorf("%s: %v", file, err)
-			} else if l.anchor != "" && !slices.Contains(anchors(repository.Read(t, l.file)), l.anchor) {
-				t.Errorf("%s: %s has no heading for #%s", file, l.file, l.anchor)
-			}
+			l.wantTarget(t, file)
 		}
 	}
 	for _, file := range texts(t)[1:] {
@@ -114,11 +120,7 @@ func TestPagesNamedInFilesExist(t *testing.T) {
 			}
 			count += len(named)
 			for _, l := range named {
-				if _, err := os.Stat(repository.Path(t, l.file)); err != nil {
-					t.Errorf("%s: %v", file, err)
-				} else if l.anchor != "" && !slices.Contains(anchors(repository.Read(t, l.file)), l.anchor) {
-					t.Errorf("%s: %s has no heading for #%s", file, l.file, l.anchor)
-				}
+				l.wantTarget(t, file)
 			}
 			return nil
 		})

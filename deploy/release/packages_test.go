@@ -24,15 +24,12 @@ import (
 // Debian.
 func checkRPM(t *testing.T, file string) {
 	t.Helper()
-	text, err := os.ReadFile(file)
-	if err != nil {
-		t.Fatal(err)
-	}
+	text := scratch.Read(t, file)
 	for folder, want := range map[string]bool{
 		"/etc/": true, "/usr/share/doc/": true, "/usr/share/zsh/site-functions/": true,
 		"/usr/share/zsh/vendor-completions/": false,
 	} {
-		if bytes.Contains(text, []byte("\x00"+folder+"\x00")) != want {
+		if strings.Contains(text, "\x00"+folder+"\x00") != want {
 			t.Errorf("whether %s has something of %s: %v, want %v", folder, filepath.Base(file), !want, want)
 		}
 	}
@@ -55,14 +52,8 @@ func TestPackagesAreSigned(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	r := makeRelease(t)
+	r := releaseOf(t, smallProgram(t))
 	r.key = key
-	program := smallProgram(t)
-	for _, files := range r.programs {
-		for i := range files {
-			files[i].Content = program
-		}
-	}
 	if err := r.writePackages(); err != nil {
 		t.Fatal(err)
 	}

@@ -4,15 +4,12 @@
 package main
 
 import (
-	"archive/tar"
 	"bytes"
 	"crypto/sha256"
 	"debug/buildinfo"
 	"debug/elf"
 	"encoding/json"
-	"errors"
 	"fmt"
-	"io"
 	"os"
 	"os/exec"
 	"path"
@@ -26,13 +23,13 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-containerregistry/pkg/v1/layout"
 	"github.com/google/go-containerregistry/pkg/v1/match"
-	"github.com/google/go-containerregistry/pkg/v1/mutate"
 	"github.com/google/go-containerregistry/pkg/v1/partial"
 	"github.com/google/go-containerregistry/pkg/v1/types"
 	"sigs.k8s.io/yaml"
 
 	"github.com/rdma-spec/rdma-spec/deploy/release/internal/bundle"
 	"github.com/rdma-spec/rdma-spec/deploy/release/internal/image"
+	"github.com/rdma-spec/rdma-spec/deploy/release/internal/image/imagetest"
 	"github.com/rdma-spec/rdma-spec/test/testing/scratch"
 )
 
@@ -159,16 +156,13 @@ func TestSBOM(t *testing.T) {
 	r := makeRelease(t)
 	for arch, files := range r.programs {
 		for _, f := range files {
-			text, err := os.ReadFile(filepath.Join(r.root, "bin/sbom", f.Name+"_linux_"+arch+".cdx.json"))
-			if err != nil {
-				t.Fatal(err)
-			}
+			text := scratch.Read(t, filepath.Join(r.root, "bin/sbom", f.Name+"_linux_"+arch+".cdx.json"))
 			var bill struct {
 				BOMFormat  string
 				Metadata   struct{ Component struct{ Version string } }
 				Components []struct{ Name, Version string }
 			}
-			if err := json.Unmarshal(text, &bill); err != nil {
+			if err := json.Unmarshal([]byte(text), &bill); err != nil {
 				t.Fatal(err)
 			}
 			named := map[string]bool{}
@@ -219,29 +213,13 @@ func TestImagesAreForTheirPlatforms(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		unpacked := mutate.Extract(manifest)
-		for files := tar.NewReader(unpacked); ; {
-			header, err := files.Next()
-			if errors.Is(err, io.EOF) {
-				break
-			}
+		for name, content := range imagetest.Programs(t, manifest, r.date) {
+			program, err := elf.NewFile(strings.NewReader(content))
 			if err != nil {
-				t.Fatal(err)
-			}
-			if header.Typeflag == tar.TypeDir {
-				continue
-			}
-			content, err := io.ReadAll(files)
-			if err != nil {
-				t.Fatal(err)
-			}
-			program, err := elf.NewFile(bytes.NewReader(content))
-			if err != nil {
-				t.Fatalf("%s: %s: %v", arch, header.Name, err)
+				t.Fatalf("%s: %s: %v", arch, name, err)
 			}
 			got[arch] = append(got[arch], program.Machine)
 		}
-		_ = unpacked.Close() // it is read to its end
 	}
 	want := map[string][]elf.Machine{"amd64": {elf.EM_X86_64, elf.EM_X86_64}, "arm64": {elf.EM_AARCH64, elf.EM_AARCH64}}
 	if diff := cmp.Diff(want, got); diff != "" {
@@ -266,33 +244,33 @@ func smallProgram(t *testing.T) []byte {
 	t.Helper()
 	folder := scratch.Folder(t)
 	source, program := filepath.Join(folder, "main.go"), filepath.Join(folder, "program")
-	if err := os.WriteFile(source, []byte("package main\n\nfunc main() {}\n"), 0o644); err != nil {
-		t.Fatal(err)
-	}
+	scratch.File(t, source, "package main\n\nfunc main() {}\n", 0o644)
 	if out, err := exec.Command("go", "build", "-trimpath", "-buildvcs=false", "-ldflags=-s -w", "-o", program,
 		source).CombinedOutput(); err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}
-	content, err := os.ReadFile(program)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return content
+	return []byte(scratch.Read(t, program))
 }
 
-// TestReleaseIsReproducible checks that the same programs make the same release, and what it has. It packs a small
-// program in place of both, whose size would take minutes on a busy machine.
+// releaseOf is makeRelease with one program in place of all, whose size would take minutes on a busy machine.
+func releaseOf(t *testing.T, program []byte) *release {
+	t.Helper()
+	r := makeRelease(t)
+	for _, files := range r.programs {
+		for i := range files {
+			files[i].Content = program
+		}
+	}
+	return r
+}
+
+// TestReleaseIsReproducible checks that the same programs make the same release, and what it has.
 func TestReleaseIsReproducible(t *testing.T) {
 	var outputs [2][]bundle.File
 	var r *release
 	program := smallProgram(t)
 	for i := range outputs {
-		r = makeRelease(t)
-		for arch := range r.programs {
-			for j := range r.programs[arch] {
-				r.programs[arch][j].Content = program
-			}
-		}
+		r = releaseOf(t, program)
 		if err := r.writeAll(); err != nil {
 			t.Fatal(err)
 		}
@@ -344,10 +322,7 @@ func TestReleaseIsReproducible(t *testing.T) {
 // checkKrew checks that krew finds each archive of kubectl rdma, with its checksum and a program in it.
 func checkKrew(t *testing.T, r *release) {
 	t.Helper()
-	text, err := os.ReadFile(filepath.Join(r.output, "kubectl-rdma.yaml"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	text := scratch.Read(t, filepath.Join(r.output, "kubectl-rdma.yaml"))
 	var plugin struct {
 		Metadata struct{ Name string }
 		Spec     struct {
@@ -360,7 +335,7 @@ func checkKrew(t *testing.T, r *release) {
 			}
 		}
 	}
-	if err := yaml.Unmarshal(text, &plugin); err != nil {
+	if err := yaml.Unmarshal([]byte(text), &plugin); err != nil {
 		t.Fatalf("%v\n%s", err, text)
 	}
 	if plugin.Metadata.Name != "rdma" || plugin.Spec.Version != "v1.2.3" || len(plugin.Spec.Platforms) != 2 {

@@ -32,16 +32,8 @@ func TestNodeCDI(t *testing.T) { besideSystemd(t, installCDIUnits, testCDIUnits)
 
 func installCDIUnits(t *testing.T) {
 	t.Helper()
-	for _, name := range []string{"rdma-spec", "rdma-hook"} {
-		program, err := os.ReadFile(filepath.Join(*bin, name))
-		if err != nil {
-			t.Fatal(err)
-		}
-		scratch.File(t, "/usr/local/bin/"+name, string(program), 0o755)
-	}
-	for _, name := range []string{"rdma-spec-cdi.service", "rdma-spec-cdi.timer"} {
-		scratch.File(t, filepath.Join(units, name), scratch.Read(t, ""+name), 0o644)
-	}
+	installPrograms(t, "rdma-spec", "rdma-hook")
+	installUnits(t, "rdma-spec-cdi.service", "rdma-spec-cdi.timer")
 	scratch.File(t, "/etc/udev/rules.d/90-rdma-spec-cdi.rules", scratch.Read(t, "90-rdma-spec-cdi.rules"), 0o644)
 	scratch.File(t, units+"/rdma-spec-cdi.service.d/node.conf",
 		"[Service]\nExecStopPost=+/bin/sh -c 'echo ${EXIT_STATUS} >>"+cdiRuns+"'\n", 0o644)

@@ -3,6 +3,7 @@
 
 //go:build node
 
+// Package systemd_test runs the services and the package on the node, under a systemd.
 package systemd_test
 
 import (
@@ -29,9 +30,6 @@ import (
 var bin = flag.String("bin", "../../bin", "folder of nri-rdma")
 
 const (
-	// inside is the variable that says that the test runs in systemd's PID namespace.
-	inside = "DEPLOY_TEST_INSIDE"
-
 	units     = systemd.Units
 	pluginLog = "/run/nri-rdma.log"
 	// validatorLog is the validator's.
@@ -46,10 +44,15 @@ const (
 // TestNodeService runs the service as installed, under a real systemd inside the node, and sees that the hardening
 // leaves it all that it needs: it is root without capabilities, registers, injects devices, reaches containerd, sees
 // the limits of containers, survives its own death and the runtime's, and raises limits with the drop-in for that.
-//
-// systemd has to be the first process of its PID namespace, and the containers' processes have to be in that one as
-// well: so this test starts systemd and then itself in the namespace.
 func TestNodeService(t *testing.T) { besideSystemd(t, installService, testService) }
+
+// besideSystemd carries a test out beside a systemd that reads the units of folders.
+func besideSystemd(t *testing.T, install, do func(t *testing.T), folders ...string) {
+	t.Helper()
+	if systemd.Beside(t, install, append([]string{units}, folders...), "-bin", *bin, "-upgrades", strconv.Itoa(*upgrades)) {
+		do(t)
+	}
+}
 
 func testService(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 15*time.Minute) // an emulated CPU on a busy host
@@ -72,7 +75,7 @@ func testService(t *testing.T) {
 	testDoctorService(t)
 
 	manage(t, "reload", "nri-rdma")
-	testDeaths(t)
+	testDeath(t)
 	registered := strings.Count(scratch.Read(t, pluginLog), "msg=registered")
 	if err := ctrd.Restart(ctx); err != nil {
 		t.Fatal(err)
@@ -87,8 +90,8 @@ func testService(t *testing.T) {
 	manage(t, "daemon-reload")
 	manage(t, "restart", "nri-rdma")
 	awaitLog(t, pluginLog, "is raised", 1)
-	if got := memlock(t, older); got != "unlimited" {
-		t.Errorf("the container that was there before the plugin may lock %s, want unlimited", got)
+	if limits := scratch.Read(t, fmt.Sprintf("/proc/%d/limits", older)); !unlimited.MatchString(limits) {
+		t.Errorf("the container that was there before the plugin has the limits\n%s", limits)
 	}
 	testValidatorService(ctx, t, ctrd)
 	testWrongCall(t, "nri-rdma")
@@ -101,26 +104,21 @@ const doctorFile = "/var/lib/prometheus/node-exporter/rdma-spec.prom"
 // doctorOnTheNode is the service's call with the patience that an emulated CPU needs.
 var doctorOnTheNode = []string{"doctor", "-o", "prometheus", "--patience", "1m"}
 
-// testDoctorService sees that the doctor's service finds what the doctor finds without hardening, and replaces its
-// file.
+// testDoctorService sees that the doctor's service finds what the doctor finds without hardening, and replaces its file.
 func testDoctorService(t *testing.T) {
 	t.Helper()
 	folder := filepath.Dir(doctorFile)
-	if err := os.MkdirAll(folder, 0o755); err != nil {
-		t.Fatal(err)
-	}
+	scratch.File(t, doctorFile, "of an earlier run\n", 0o644)
 	if err := os.Chown(folder, 1, 1); err != nil { // it belongs to node_exporter
 		t.Fatal(err)
 	}
-	for range 2 {
-		manage(t, "start", "rdma-spec-doctor")
-		free, err := exec.Command("/usr/local/bin/rdma-spec", doctorOnTheNode...).Output()
-		if diff := cmp.Diff(string(free), scratch.Read(t, doctorFile)); diff != "" || len(free) == 0 {
-			t.Errorf("%v, -without hardening +as a service:\n%s", err, diff)
-		}
-		if strings.Contains(string(free), `{check="plugin-runs",object="",status="wrong"}`) {
-			t.Errorf("the doctor does not see the plugin's service:\n%s", free)
-		}
+	manage(t, "start", "rdma-spec-doctor")
+	free, err := exec.Command("/usr/local/bin/rdma-spec", doctorOnTheNode...).Output()
+	if diff := cmp.Diff(string(free), scratch.Read(t, doctorFile)); diff != "" || len(free) == 0 {
+		t.Errorf("%v, -without hardening +as a service:\n%s", err, diff)
+	}
+	if strings.Contains(string(free), `{check="plugin-runs",object="",status="wrong"}`) {
+		t.Errorf("the doctor does not see the plugin's service:\n%s", free)
 	}
 	if left, err := os.ReadDir(folder); err != nil || len(left) != 1 {
 		t.Errorf("%s has %v, %v", folder, left, err)
@@ -152,58 +150,61 @@ func testValidatorService(ctx context.Context, t *testing.T, ctrd *containerd.Co
 	})
 }
 
+// runContainer starts a container in a pod of its own.
+func runContainer(ctx context.Context, t *testing.T, ctrd *containerd.Containerd, pod containerd.Pod,
+	ctr containerd.Container) string {
+	t.Helper()
+	sandbox, err := ctrd.RunPod(ctx, pod)
+	if err != nil {
+		t.Fatal(err)
+	}
+	id, err := sandbox.Run(ctx, ctr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return id
+}
+
 // lowContainer starts a container that holds an HCA, before there is a plugin, and gives its process.
 func lowContainer(ctx context.Context, t *testing.T, ctrd *containerd.Containerd) int {
 	t.Helper()
-	sandbox, err := ctrd.RunPod(ctx, containerd.Pod{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	id, err := sandbox.Run(ctx, containerd.Container{User: 1000, Devices: containerd.Verbs(0)})
-	if err != nil {
-		t.Fatal(err)
-	}
+	id := runContainer(ctx, t, ctrd, containerd.Pod{}, containerd.Container{User: 1000, Devices: containerd.Verbs(0)})
 	pid, err := ctrd.PID(ctx, id)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got := memlock(t, pid); got == "unlimited" {
+	if unlimited.MatchString(scratch.Read(t, fmt.Sprintf("/proc/%d/limits", pid))) {
 		t.Fatal("the container may lock all there is without the plugin: nothing is left to be shown")
 	}
 	return pid
 }
 
-// memlock gives the soft limit of a process, as /proc has it.
-func memlock(t *testing.T, pid int) string {
-	t.Helper()
-	limits := scratch.Read(t, filepath.Join("/proc", strconv.Itoa(pid), "limits"))
-	found := regexp.MustCompile(`(?m)^Max locked memory\s+(\S+)`).FindStringSubmatch(limits)
-	if found == nil {
-		t.Fatalf("no limit of locked memory in\n%s", limits)
-	}
-	return found[1]
-}
-
 // installService installs the services by hand.
 func installService(t *testing.T) {
 	t.Helper()
-	for _, name := range []string{"nri-rdma", "rdma-spec"} {
-		program, err := os.ReadFile(filepath.Join(*bin, name))
-		if err != nil {
-			t.Fatal(err)
-		}
-		scratch.File(t, filepath.Join("/usr/local/bin", name), string(program), 0o755)
-	}
-	scratch.File(t, units+"/rdma-spec-doctor.service", scratch.Read(t, "rdma-spec-doctor.service"), 0o644)
+	installPrograms(t, "nri-rdma", "rdma-spec")
+	installUnits(t, "nri-rdma.service", "nri-rdma-validator.service", "rdma-spec-doctor.service")
 	// The node's containerd is in a cache below /root.
 	scratch.File(t, units+"/rdma-spec-doctor.service.d/node.conf",
 		"[Service]\nTimeoutStartSec=5min\nProtectHome=read-only\nExecStart=\nExecStart=/usr/local/bin/rdma-spec "+
 			strings.Join(append(doctorOnTheNode, "--to", doctorFile), " ")+"\n", 0o644)
-	scratch.File(t, units+"/nri-rdma.service", scratch.Read(t, "nri-rdma.service"), 0o644)
 	scratch.File(t, units+"/nri-rdma.service.d/node.conf", forTheNode, 0o644)
-	scratch.File(t, units+"/nri-rdma-validator.service", scratch.Read(t, "nri-rdma-validator.service"), 0o644)
 	scratch.File(t, units+"/nri-rdma-validator.service.d/node.conf",
 		"[Service]\nStandardError=append:"+validatorLog+"\n", 0o644)
+}
+
+func installPrograms(t *testing.T, names ...string) {
+	t.Helper()
+	for _, name := range names {
+		scratch.File(t, "/usr/local/bin/"+name, scratch.Read(t, filepath.Join(*bin, name)), 0o755)
+	}
+}
+
+func installUnits(t *testing.T, names ...string) {
+	t.Helper()
+	for _, name := range names {
+		scratch.File(t, filepath.Join(units, name), scratch.Read(t, name), 0o644)
+	}
 }
 
 // awaitLog waits until a log says something that many times.
@@ -248,15 +249,8 @@ func wantNoPrivileges(t *testing.T, pid int) {
 // wantRDMA creates a container that opts in, and wants it to have all three.
 func wantRDMA(ctx context.Context, t *testing.T, ctrd *containerd.Containerd) {
 	t.Helper()
-	sandbox, err := ctrd.RunPod(ctx, containerd.Pod{Namespace: "ml",
-		Annotations: map[string]string{"rdma.noderesource.dev": "true"}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	id, err := sandbox.Run(ctx, containerd.Container{User: 1000})
-	if err != nil {
-		t.Fatal(err)
-	}
+	id := runContainer(ctx, t, ctrd, containerd.Pod{Namespace: "ml",
+		Annotations: map[string]string{"rdma.noderesource.dev": "true"}}, containerd.Container{User: 1000})
 	got, err := ctrd.Shell(ctx, id, `ulimit -l; echo $(ls /dev/infiniband); grep CapEff /proc/self/status`)
 	if err != nil {
 		t.Fatal(err)

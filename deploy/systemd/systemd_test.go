@@ -11,42 +11,41 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
+
+	"github.com/google/go-cmp/cmp"
 
 	"github.com/rdma-spec/rdma-spec/test/testing/repository"
 	"github.com/rdma-spec/rdma-spec/test/testing/scratch"
 )
 
-// maxExposure is what `systemd-analyze security` may say of the service, of 10. What is left: it runs as root, since
-// the sockets are root's, and it sees the node's devices and network interfaces.
-const maxExposure = 2.0
-
 func TestMain(m *testing.M) { repository.Main(m) }
 
-func TestServiceIsHardened(t *testing.T) {
-	for _, dropIns := range [][]string{nil, {"nri-rdma-http.conf"}, {"nri-rdma-http.conf", "nri-rdma-repair.conf"}} {
-		wantExposure(t, maxExposure, installUnit(t, dropIns...))
-	}
-}
-
-// maxDoctorExposure is more than maxExposure: the doctor reads what only root with some of its capabilities can.
-const maxDoctorExposure = 2.7
-
-func TestDoctorServiceIsHardened(t *testing.T) {
-	folder := scratch.Folder(t)
-	program, units := filepath.Join(folder, "rdma-spec"), filepath.Join(folder, "units")
-	scratch.File(t, program, "#!/bin/sh\n", 0o755)
-	for _, name := range []string{"rdma-spec-doctor.service", "rdma-spec-doctor.timer"} {
-		scratch.File(t, filepath.Join(units, name), strings.ReplaceAll(repository.Read(t, "deploy/systemd/"+name),
-			"/usr/local/bin/rdma-spec", program), 0o644)
-	}
-	service := filepath.Join(units, "rdma-spec-doctor.service")
-	wantExposure(t, maxDoctorExposure, service)
-	if out := systemdAnalyze(t, "verify", "--man=false", service,
-		filepath.Join(units, "rdma-spec-doctor.timer")); strings.TrimSpace(out) != "" {
-		t.Errorf("systemd-analyze verify:\n%s", out)
+// TestUnits checks that systemd has nothing to say of each unit and its drop-ins, and that `systemd-analyze security` says
+// a number at most of the first, of 10. What is left of 2: it runs as root, since the sockets are root's, and it sees the
+// node's devices and network interfaces. The doctor reads what only root with some of its capabilities can.
+func TestUnits(t *testing.T) {
+	for _, test := range []struct {
+		most           float64
+		program, files string
+	}{
+		{2.0, "nri-rdma", "nri-rdma.service"},
+		{2.0, "nri-rdma", "nri-rdma.service nri-rdma-http.conf"},
+		{2.0, "nri-rdma", "nri-rdma.service nri-rdma-http.conf nri-rdma-repair.conf"},
+		{2.0, "nri-rdma", "nri-rdma-validator.service"},
+		{2.0, "rdma-spec", "rdma-spec-cdi.service rdma-spec-cdi.timer"},
+		{2.7, "rdma-spec", "rdma-spec-doctor.service rdma-spec-doctor.timer"},
+	} {
+		t.Run(test.files, func(t *testing.T) {
+			units := layOut(t, test.program, strings.Fields(test.files)...)
+			if out := systemdAnalyze(t, append([]string{"verify", "--man=false"}, units...)...); strings.TrimSpace(out) != "" {
+				t.Errorf("systemd-analyze verify:\n%s", out)
+			}
+			wantExposure(t, test.most, units[0])
+		})
 	}
 }
 
@@ -67,7 +66,7 @@ func wantExposure(t *testing.T, most float64, unit string) {
 // TestServiceKeepsWhatItNeeds names the hardening that would be too much: each of these makes the plugin see less than
 // the node has.
 func TestServiceKeepsWhatItNeeds(t *testing.T) {
-	unit := installUnit(t)
+	unit := layOut(t, "nri-rdma", "nri-rdma.service")[0]
 	var settings []struct {
 		Field string `json:"json_field"`
 		Set   bool   `json:"set"`
@@ -92,16 +91,6 @@ func TestServiceKeepsWhatItNeeds(t *testing.T) {
 	}
 	if seen != len(tooMuch) {
 		t.Errorf("systemd-analyze told of %d of the %d settings asked for:\n%s", seen, len(tooMuch), out)
-	}
-}
-
-func TestServiceVerifies(t *testing.T) {
-	dropIns, err := filepath.Glob("*.conf")
-	if err != nil || len(dropIns) == 0 {
-		t.Fatalf("drop-ins %v, %v", dropIns, err)
-	}
-	if out := systemdAnalyze(t, "verify", "--man=false", installUnit(t, dropIns...)); strings.TrimSpace(out) != "" {
-		t.Errorf("systemd-analyze verify:\n%s", out)
 	}
 }
 
@@ -142,22 +131,50 @@ func TestWrongCallIsNoPanic(t *testing.T) {
 	}
 }
 
-// installUnit lays the unit and drop-ins out as in /etc/systemd/system, with a program where ExecStart says, since
-// systemd-analyze wants one.
-func installUnit(t *testing.T, dropIns ...string) string {
+// layOut lays a service out as in /etc/systemd/system, with its drop-ins and other units, and a program where ExecStart
+// says, since systemd-analyze wants one. It returns the units.
+func layOut(t *testing.T, name string, files ...string) (units []string) {
 	t.Helper()
 	folder := scratch.Folder(t)
-	program := filepath.Join(folder, "nri-rdma")
+	program := filepath.Join(folder, name)
 	scratch.File(t, program, "#!/bin/sh\n", 0o755)
-	unit := filepath.Join(folder, "nri-rdma.service")
-	install := func(from, to string) {
-		scratch.File(t, to, strings.ReplaceAll(repository.Read(t, from), "/usr/local/bin/nri-rdma", program), 0o644)
+	for _, file := range files {
+		to := filepath.Join(folder, file)
+		if filepath.Ext(file) == ".conf" {
+			to = filepath.Join(folder, files[0]+".d", file)
+		} else {
+			units = append(units, to)
+		}
+		text := strings.ReplaceAll(repository.Read(t, "deploy/systemd/"+file), "/usr/local/bin/"+name, program)
+		scratch.File(t, to, text, 0o644)
 	}
-	install("deploy/systemd/nri-rdma.service", unit)
-	for _, d := range dropIns {
-		install("deploy/systemd/"+d, filepath.Join(unit+".d", filepath.Base(d)))
+	return units
+}
+
+// TestValidatorServiceIsAsThePlugins: the validator's service differs from the plugin's in what it is called and how it is
+// started.
+func TestValidatorServiceIsAsThePlugins(t *testing.T) {
+	settings := func(file string) []string {
+		var lines []string
+		for line := range strings.Lines(repository.Read(t, file)) {
+			if line = strings.TrimSpace(line); line != "" && !strings.HasPrefix(line, "#") &&
+				!strings.HasPrefix(line, "Description=") {
+				lines = append(lines, line)
+			}
+		}
+		return lines
 	}
-	return unit
+	want := settings("deploy/systemd/nri-rdma.service")
+	start := slices.Index(want, "ExecStart=/usr/local/bin/nri-rdma")
+	if start < 0 {
+		t.Fatal("the plugin's service is started in another way")
+	}
+	want[start] += " --validate"
+	// A validator writes nothing.
+	want = slices.DeleteFunc(want, func(line string) bool { return strings.HasPrefix(line, "RuntimeDirectory") })
+	if diff := cmp.Diff(want, settings("deploy/systemd/nri-rdma-validator.service")); diff != "" {
+		t.Errorf("-as the plugin's +as it is:\n%s", diff)
+	}
 }
 
 // systemdAnalyze runs systemd-analyze, and gives what it says on both outputs.

@@ -62,11 +62,8 @@ func testOperatorsDevicePlugin(t *testing.T, c *cluster.Cluster) {
 	}
 	first := corev1.Container{Name: "ofed-driver-validation", Image: "x"}
 	by := corev1.Container{Name: ours, Image: "x"} // an administrator's own
-	err := c.Await(within(t, clusterPatience), "adds the init container",
+	awaitThat(t, c, clusterPatience, "adds the init container",
 		func() bool { return slices.Equal(try(namespace, "rdma-shared-dp"), []string{ours}) })
-	if err != nil {
-		t.Fatal(err)
-	}
 	for _, test := range []struct {
 		namespace, app string
 		init           []corev1.Container

@@ -15,7 +15,6 @@ import (
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/rdma-spec/rdma-spec/test/node/cluster"
-	"github.com/rdma-spec/rdma-spec/test/node/containerd"
 	"github.com/rdma-spec/rdma-spec/test/node/deviceplugin"
 	"github.com/rdma-spec/rdma-spec/test/node/kubelet"
 )
@@ -37,33 +36,24 @@ func TestClusterRequired(t *testing.T) {
 		Containers: []kubelet.Container{{Name: "main", Resource: shared}}})
 	before := plain.running(t, "main")
 	const reason = `required plugin "rdma" not present`
-	err := c.Await(within(t, kubeletPatience), "says that the plugin is missing", func() bool {
+	awaitThat(t, c, kubeletPatience, "says that the plugin is missing", func() bool {
 		pod, err := c.Pod(t.Context(), "rdma")
 		return err == nil && strings.Contains(waitsFor(pod), reason)
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	err = c.Await(within(t, kubeletPatience), "has an event that says so", func() bool {
+	awaitThat(t, c, kubeletPatience, "has an event that says so", func() bool {
 		messages, err := c.PodEvents(t.Context(), "rdma")
 		return err == nil && slices.ContainsFunc(messages,
 			func(message string) bool { return strings.Contains(message, reason) })
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
 	expectNoContainer(t, "rdma")
 
-	plugin := startPluginWith(t, "--socket", containerd.NRISocket, "--budget", budget)
+	plugin := startPluginWith(t)
 	rdma.expectHolds(t, "main", "unlimited", given(0)...)
 	rdma.expectAdjusted(t, plugin, "main", "signal=device", "memlock=unlimited")
-	err = c.Await(within(t, kubeletPatience), "has the pod running", func() bool {
+	awaitThat(t, c, kubeletPatience, "has the pod running", func() bool {
 		pod, err := c.Pod(t.Context(), "rdma")
 		return err == nil && pod.Status.Phase == corev1.PodRunning
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
 	plain.expectHolds(t, "main", kernelDefault)
 	plain.expectUntouched(t, plugin, "main")
 	if after := plain.running(t, "main"); after != before {
@@ -71,22 +61,22 @@ func TestClusterRequired(t *testing.T) {
 	}
 }
 
-// joinKubelet runs a kubelet in a cluster, with a resource to give. It ends with the test.
-func joinKubelet(t *testing.T, c *cluster.Cluster) *kubelet.Kubelet {
+// join runs a kubelet in a cluster. It ends with the test.
+func join(t *testing.T, c *cluster.Cluster) *kubelet.Kubelet {
 	t.Helper()
 	k, err := kubelet.Join(t.Context(), c.Kubeconfig())
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(k.Stop)
-	devices, err := deviceplugin.Start(within(t, kubeletPatience), deviceplugin.Shared(shared, 0))
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(devices.Stop)
-	if err := k.AwaitAdvertised(within(t, kubeletPatience), shared); err != nil {
-		t.Fatal(err)
-	}
+	return k
+}
+
+// joinKubelet is join, with a resource to give.
+func joinKubelet(t *testing.T, c *cluster.Cluster) *kubelet.Kubelet {
+	t.Helper()
+	k := join(t, c)
+	offerResources(t, k, deviceplugin.Shared(shared, 0))
 	return k
 }
 

@@ -21,7 +21,14 @@ type (
 	}
 )
 
-// admissions are pods, and what the policy adds to their annotations.
+// holder is the container of a pod that requests an HCA.
+var holder = []ctr{{limits: "rdma/a"}}
+
+// insisted is what the policy adds to the annotations of a pod that requires no other plugin.
+var insisted = annotated{requires: onlyRDMA}
+
+// admissions are pods, and what the policy adds to their annotations. One resource of the list with a star stands for all,
+// and one without.
 var admissions = []struct {
 	name        string
 	annotations annotated
@@ -33,15 +40,15 @@ var admissions = []struct {
 		"rdma.noderesource.devs": "true"}},
 	{name: "CPU and memory only", containers: []ctr{{limits: "cpu"}, {name: "b", requests: "memory"}}},
 
-	{name: "annotated", annotations: annotated{asks: "true"}, adds: annotated{requires: onlyRDMA}},
-	{name: "annotated with YAML", annotations: annotated{asks: "{memlock: 16Gi}"}, adds: annotated{requires: onlyRDMA}},
-	{name: "annotated with what cannot be read", annotations: annotated{asks: "yes"}, adds: annotated{requires: onlyRDMA}},
-	{name: "annotated pod", annotations: annotated{asks + "/pod": "true"}, adds: annotated{requires: onlyRDMA}},
+	{name: "annotated", annotations: annotated{asks: "true"}, adds: insisted},
+	{name: "annotated with YAML", annotations: annotated{asks: "{memlock: 16Gi}"}, adds: insisted},
+	{name: "annotated with what cannot be read", annotations: annotated{asks: "yes"}, adds: insisted},
+	{name: "annotated pod", annotations: annotated{asks + "/pod": "true"}, adds: insisted},
 	{name: "annotated container", annotations: annotated{asks + "/container.main": "true"},
-		adds: annotated{requires: onlyRDMA}},
+		adds: insisted},
 	{
 		name: "annotated init container", annotations: annotated{asks + "/container.prepare": "true"},
-		containers: []ctr{{}, {name: "prepare", init: true}}, adds: annotated{requires: onlyRDMA},
+		containers: []ctr{{}, {name: "prepare", init: true}}, adds: insisted,
 	},
 	{name: "annotated container that the pod does not have", annotations: annotated{asks + "/container.other": "true"}},
 	{name: "opted out", annotations: annotated{asks: "false"}},
@@ -50,32 +57,25 @@ var admissions = []struct {
 	{name: "only container opted out", annotations: annotated{asks: "true", asks + "/container.main": "false"}},
 	{
 		name: "one container opted out", annotations: annotated{asks: "true", asks + "/container.main": "false"},
-		containers: []ctr{{}, {name: "other"}}, adds: annotated{requires: onlyRDMA},
+		containers: []ctr{{}, {name: "other"}}, adds: insisted,
 	},
 
-	{name: "resource", containers: []ctr{{limits: "rdma/rdma_v100"}}, adds: annotated{requires: onlyRDMA}},
+	{name: "resource", containers: []ctr{{limits: "rdma/rdma_v100"}}, adds: insisted},
 	{name: "resource without a star", containers: []ctr{{limits: "nvidia.com/hostdev"}},
-		adds: annotated{requires: onlyRDMA}},
-	{name: "resource of Spiderpool", containers: []ctr{{limits: "spidernet.io/shared_cx5"}},
-		adds: annotated{requires: onlyRDMA}},
-	{name: "resource of the smarter-device-manager", containers: []ctr{{limits: "smarter-devices/infiniband"}},
-		adds: annotated{requires: onlyRDMA}},
-	{name: "resource of EFA", containers: []ctr{{limits: "vpc.amazonaws.com/efa"}}, adds: annotated{requires: onlyRDMA}},
-	{name: "resource of eRDMA", containers: []ctr{{limits: "aliyun/erdma"}}, adds: annotated{requires: onlyRDMA}},
+		adds: insisted},
 	{name: "resource in requests and limits", containers: []ctr{{requests: "rdma/a", limits: "rdma/a"}},
-		adds: annotated{requires: onlyRDMA}},
+		adds: insisted},
 	{name: "resource of the second container", containers: []ctr{{}, {name: "b", limits: "rdma/a"}},
-		adds: annotated{requires: onlyRDMA}},
+		adds: insisted},
 	{name: "resource of an init container", containers: []ctr{{}, {name: "b", init: true, limits: "rdma/a"}},
-		adds: annotated{requires: onlyRDMA}},
-	{name: "resource and an annotation of others", annotations: annotated{"a": "b"}, containers: []ctr{{limits: "rdma/a"}},
-		adds: annotated{requires: onlyRDMA}},
+		adds: insisted},
+	{name: "resource and an annotation of others", annotations: annotated{"a": "b"}, containers: holder, adds: insisted},
 	{name: "resource with a similar domain", containers: []ctr{{limits: "rdmax/foo"}}},
 	{name: "resource with a longer domain", containers: []ctr{{limits: "x.rdma/foo"}}},
 	{name: "resource with a longer name", containers: []ctr{{limits: "nvidia.com/hostdev2"}}},
 	{name: "resource where the glob has a dot", containers: []ctr{{limits: "nvidiaxcom/hostdev"}}},
 	{name: "resource of another domain", containers: []ctr{{limits: "nvidia.com/gpu"}}},
-	{name: "resource, but opted out", annotations: annotated{asks: "false"}, containers: []ctr{{limits: "rdma/a"}}},
+	{name: "resource, but opted out", annotations: annotated{asks: "false"}, containers: holder},
 	{
 		name: "resource, but its container opted out", annotations: annotated{asks + "/container.main": "false"},
 		containers: []ctr{{limits: "rdma/a"}, {name: "b"}},
@@ -83,30 +83,28 @@ var admissions = []struct {
 
 	{
 		name: "requires another", annotations: annotated{requires: `["other"]`},
-		containers: []ctr{{limits: "rdma/a"}}, adds: annotated{requires: `["rdma", "other"]`},
+		containers: holder, adds: annotated{requires: `["rdma", "other"]`},
 	},
 	{
 		name: "requires one of a similar name", annotations: annotated{requires: `[ rdma-2, my.rdma ]`},
-		containers: []ctr{{limits: "rdma/a"}}, adds: annotated{requires: `["rdma", rdma-2, my.rdma ]`},
+		containers: holder, adds: annotated{requires: `["rdma", rdma-2, my.rdma ]`},
 	},
 	{
 		name: "requires others, one a line", annotations: annotated{requires: "  - other\n  - third\n"},
-		containers: []ctr{{limits: "rdma/a"}}, adds: annotated{requires: "  - rdma\n  - other\n  - third\n"},
+		containers: holder, adds: annotated{requires: "  - rdma\n  - other\n  - third\n"},
 	},
-	{name: "requires nothing", annotations: annotated{requires: " [ ] "}, containers: []ctr{{limits: "rdma/a"}},
-		adds: annotated{requires: onlyRDMA}},
-	{name: "requires, emptily", annotations: annotated{requires: ""}, containers: []ctr{{limits: "rdma/a"}},
-		adds: annotated{requires: onlyRDMA}},
-	{name: "requires it already", annotations: annotated{requires: `["rdma"]`}, containers: []ctr{{limits: "rdma/a"}}},
+	{name: "requires nothing", annotations: annotated{requires: " [ ] "}, containers: holder, adds: insisted},
+	{name: "requires, emptily", annotations: annotated{requires: ""}, containers: holder, adds: insisted},
+	{name: "requires it already", annotations: annotated{requires: `["rdma"]`}, containers: holder},
 	{name: "requires it among others", annotations: annotated{requires: `[other,rdma, 'third']`},
-		containers: []ctr{{limits: "rdma/a"}}},
+		containers: holder},
 	{name: "requires it among others, one a line", annotations: annotated{requires: "- other\n- 'rdma'\n- third"},
-		containers: []ctr{{limits: "rdma/a"}}},
+		containers: holder},
 	{name: "requires what is not a list", annotations: annotated{requires: "other"},
-		containers: []ctr{{limits: "rdma/a"}}},
+		containers: holder},
 	{
 		name: "requires another for the pod", annotations: annotated{requires: `["x"]`, requires + "/pod": `["other"]`},
-		containers: []ctr{{limits: "rdma/a"}}, adds: annotated{requires + "/pod": `["rdma", "other"]`},
+		containers: holder, adds: annotated{requires + "/pod": `["rdma", "other"]`},
 	},
 	{
 		name:        "requires others for its containers",
@@ -116,7 +114,7 @@ var admissions = []struct {
 	},
 	{name: "plain pod that requires another", annotations: annotated{requires: `["other"]`}},
 
-	{name: "copy of a static pod", annotations: annotated{mirror: "x"}, containers: []ctr{{limits: "rdma/a"}}},
+	{name: "copy of a static pod", annotations: annotated{mirror: "x"}, containers: holder},
 }
 
 // podOf is a pod with containers; none is one that requests nothing.

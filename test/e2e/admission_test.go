@@ -102,13 +102,10 @@ func testListWrong(t *testing.T, c *cluster.Cluster, policy string) {
 	}
 	apply(t, c, edited(t, policy, `["rdma/["]`))
 	var refused error
-	err := c.Await(within(t, clusterPatience), "refuses a pod", func() bool {
+	awaitThat(t, c, clusterPatience, "refuses a pod", func() bool {
 		_, refused = insists(t, c, "rdma/a")
 		return refused != nil
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
 	if !strings.Contains(refused.Error(), "nri-rdma-required") {
 		t.Errorf("the refusal does not name the policy: %v", refused)
 	}
@@ -122,14 +119,11 @@ func testReinvoked(t *testing.T, c *cluster.Cluster, policy string) {
 	apply(t, c, policy)
 	apply(t, c, laterPolicy)
 	var got *corev1.Pod
-	err := c.Await(within(t, clusterPatience), "goes by another policy", func() bool {
+	awaitThat(t, c, clusterPatience, "goes by another policy", func() bool {
 		var err error
 		got, err = c.Try(within(t, patience), podOf(nil))
 		return err == nil && got.Annotations[asks] != ""
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
 	if diff := cmp.Diff(map[string]string{asks: "true", requires: onlyRDMA}, got.Annotations); diff != "" {
 		t.Errorf("annotations (-want +got):\n%s", diff)
 	}
@@ -204,13 +198,10 @@ func apply(t *testing.T, c *cluster.Cluster, policy string) {
 // awaitAdmission waits until the policy has pods that request a resource insist, or not.
 func awaitAdmission(t *testing.T, c *cluster.Cluster, resource string, want bool) {
 	t.Helper()
-	err := c.Await(within(t, clusterPatience), "goes by the policy", func() bool {
+	awaitThat(t, c, clusterPatience, "goes by the policy", func() bool {
 		got, err := insists(t, c, resource)
 		return err == nil && got == want
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
 }
 
 func insists(t *testing.T, c *cluster.Cluster, resource string) (bool, error) {

@@ -7,7 +7,6 @@ package e2e
 
 import (
 	"context"
-	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -18,7 +17,6 @@ import (
 
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 
-	"github.com/rdma-spec/rdma-spec/test/node"
 	"github.com/rdma-spec/rdma-spec/test/node/containerd"
 	"github.com/rdma-spec/rdma-spec/test/node/daemon"
 	"github.com/rdma-spec/rdma-spec/test/testing/scratch"
@@ -39,11 +37,9 @@ func TestRegistersAfterALongStop(t *testing.T) {
 		}
 		stopped <- time.Now()
 	}()
-	plugin := startAnyhow(t, filepath.Join(*bin, "nri-rdma")+" --log-level debug --socket "+
-		containerd.NRISocket+" --budget "+budget)
-	if err := plugin.AwaitLog(within(t, 2*patience), "msg=registered"); err != nil {
-		t.Fatal(err)
-	}
+	plugin := start(t, filepath.Join(*bin, "nri-rdma"), "--log-level", "debug", "--socket", containerd.NRISocket,
+		"--budget", budget)
+	awaitLog(t, plugin, "msg=registered")
 	registered := time.Now()
 	if end := <-stopped; registered.Sub(end) > time.Second {
 		t.Errorf("registered %s after the container's end, want one second at most", registered.Sub(end))
@@ -114,7 +110,8 @@ func TestTwoContainerds(t *testing.T) {
 	const moved = "/run/k3s/containerd/containerd.sock"
 	onNode(t, "mkdir -p "+filepath.Dir(moved)+" && mv "+containerd.Socket+" "+moved)
 	t.Cleanup(func() { onNodeAfter(t, "mv "+moved+" "+containerd.Socket) })
-	startDockers(t, containerd.Socket)
+	startAnother(t, containerd.Socket,
+		"disabled_plugins = ['io.containerd.grpc.v1.cri', 'io.containerd.nri.v1.nri']") // as Docker's, without CRI
 	startPlugin(t, "{}")
 	id := runContainer(t, runPod(t, containerd.Pod{Name: "beside"}), containerd.Container{Name: "main",
 		Devices: containerd.Verbs(0)})
@@ -131,60 +128,17 @@ func TestTwoContainerds(t *testing.T) {
 	}
 }
 
-// startDockers runs a containerd without CRI, as Docker does.
-func startDockers(t *testing.T, socket string) {
+// startAnother runs another containerd, with the plugins' part of a configuration.
+func startAnother(t *testing.T, socket, plugins string) *daemon.Process {
 	t.Helper()
-	parts, err := node.Parts()
-	if err != nil {
-		t.Fatal(err)
-	}
-	folder, config := scratch.Folder(t), filepath.Join(scratch.Folder(t), "config.toml")
-	// The shims of the other containerd report to the ttrpc socket beside its own.
-	text := fmt.Sprintf("version = 2\ndisabled_plugins = ['io.containerd.grpc.v1.cri', "+
-		"'io.containerd.nri.v1.nri']\n[ttrpc]\naddress = '%s/ttrpc.sock'\n", folder)
-	scratch.File(t, config, text, 0o644)
-	dockers, err := daemon.Start(nil, filepath.Join(parts.Containerd(*version), "containerd"), "--config", config,
+	folder, programs := scratch.Folder(t), nodeParts(t).Containerd(*version)
+	config := filepath.Join(folder, "config.toml")
+	// The shims of the first containerd report to the ttrpc socket beside its own.
+	scratch.File(t, config, "version = 3\n"+plugins+"\n[ttrpc]\naddress = '"+folder+"/ttrpc.sock'\n", 0o644)
+	another := start(t, filepath.Join(programs, "containerd"), "--config", config,
 		"--address", socket, "--root", folder+"/root", "--state", folder+"/state")
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(dockers.Stop)
-	err = dockers.Await(within(t, patience), "serves its API", func() bool {
-		return exec.CommandContext(t.Context(), filepath.Join(parts.Containerd(*version), "ctr"), "--address",
-			socket, "version").Run() == nil
+	awaitThat(t, another, patience, "serves its API", func() bool {
+		return exec.CommandContext(t.Context(), filepath.Join(programs, "ctr"), "--address", socket, "version").Run() == nil
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
-}
-
-// Started with a configuration that it may not read, the plugin registers, refuses RDMA containers with the reason,
-// leaves others alone, and takes the file once it is corrected. From then on it goes on with that policy, also when it is
-// started again with a bad file.
-func TestStartedWithABadFile(t *testing.T) {
-	onNode(t, "rm -f "+policyFile) // as after a boot: an earlier test's plugin has left it
-	config := filepath.Join(scratch.Folder(t), "config.yaml")
-	scratch.File(t, config, "memlok: 1Gi", 0o644)
-	plugin := startPluginWith(t, "--config", config, "--socket", containerd.NRISocket, "--budget", budget)
-	pod := runPod(t, containerd.Pod{})
-	if _, err := pod.Run(within(t, patience), containerd.Container{Name: "refused",
-		Devices: containerd.Verbs(0)}); err == nil || !strings.Contains(err.Error(), "unknown field") {
-		t.Errorf("an RDMA container: %v", err)
-	}
-	runContainer(t, pod, containerd.Container{Name: "plain"})
-	scratch.File(t, config, "memlock: 1Gi", 0o644)
-	if err := plugin.AwaitLog(within(t, patience), "the configuration is in force"); err != nil {
-		t.Fatal(err)
-	}
-	expectMemlock(t, runContainer(t, pod, containerd.Container{Name: "corrected", Devices: containerd.Verbs(0)}),
-		"1073741824")
-	plugin.Stop()
-	scratch.File(t, config, "memlok: 1Gi", 0o644)
-	again := startPluginWith(t, "--config", config, "--socket", containerd.NRISocket, "--budget", budget)
-	expectMemlock(t, runContainer(t, pod, containerd.Container{Name: "as-before", Devices: containerd.Verbs(0)}),
-		"1073741824")
-	if log := again.Log(); !strings.Contains(log, "unknown field") || !strings.Contains(log,
-		"the policy that was last in force on this node goes on") {
-		t.Errorf("the log does not say so:\n%s", log)
-	}
+	return another
 }

@@ -7,11 +7,9 @@ package e2e
 
 import (
 	"context"
-	"encoding/json"
 	"flag"
 	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
 	goruntime "runtime"
 	"strconv"
@@ -49,14 +47,11 @@ func TestBusyNode(t *testing.T) {
 			}
 		}
 	})
-	plugin := startPluginWith(t, "--socket", containerd.NRISocket, "--http", metricsAddress)
+	plugin := start(t, filepath.Join(*bin, "nri-rdma"), "--socket", containerd.NRISocket, "--http", metricsAddress)
+	awaitLog(t, plugin, "msg=registered")
 	pod := runPod(t, containerd.Pod{})
 	for range 4 * goruntime.NumCPU() {
-		loop, err := daemon.Start(nil, "/bin/busybox", "sh", "-c", "while :; do :; done")
-		if err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(loop.Stop)
+		start(t, "/bin/busybox", "sh", "-c", "while :; do :; done")
 	}
 	for i := range *busyContainers {
 		name := fmt.Sprintf("alone-%d", i)
@@ -64,11 +59,8 @@ func TestBusyNode(t *testing.T) {
 			t.Errorf("container %s starts without IPC_LOCK", name)
 		}
 	}
-	var (
-		without sync.Map
-		clients sync.WaitGroup
-	)
-	numbers := make(chan int, *busyContainers)
+	var clients sync.WaitGroup
+	numbers, without := make(chan int, *busyContainers), make(chan string, *busyContainers)
 	for i := range *busyContainers {
 		numbers <- i
 	}
@@ -77,17 +69,17 @@ func TestBusyNode(t *testing.T) {
 		clients.Go(func() {
 			for i := range numbers {
 				if name := fmt.Sprintf("beside-%d", i); !startBusy(t, pod, name, int64(i%2*1000)) {
-					without.Store(name, true)
+					without <- name
 				}
 			}
 		})
 	}
 	clients.Wait()
+	close(without)
 	missed := map[string]bool{}
-	without.Range(func(name, _ any) bool {
-		missed[name.(string)] = true
-		return true
-	})
+	for name := range without {
+		missed[name] = true
+	}
 	expectMissed(t, plugin, missed)
 }
 
@@ -114,13 +106,7 @@ func startBusy(t *testing.T, pod *containerd.Sandbox, name string, user int64) (
 	if err != nil {
 		t.Errorf("container %s: %v", name, err)
 	}
-	_, effective, _ := strings.Cut(string(status), "CapEff:\t")
-	effective, _, _ = strings.Cut(effective, "\n")
-	bits, err := strconv.ParseUint(effective, 16, 64)
-	if err != nil {
-		t.Errorf("container %s: %v", name, err)
-	}
-	return bits>>capIPCLock&1 == 1
+	return strings.Contains(capabilities(t, string(status)), "CapEff")
 }
 
 // expectMissed expects that the containers that started without IPC_LOCK are counted, and that the log and status name
@@ -144,17 +130,7 @@ func expectMissed(t *testing.T, plugin *daemon.Process, missed map[string]bool) 
 	if counted["unconfirmed"] < len(missed) || counted["confirmed"] > 2**busyContainers-len(missed) {
 		t.Errorf("%d containers start without IPC_LOCK, and the plugin counts %v", len(missed), counted)
 	}
-	var status struct {
-		Containers []struct {
-			Container string
-			Notes     []string
-		}
-	}
-	// its exit status is another question
-	out, _ := exec.Command(filepath.Join(*bin, "rdma-spec"), "status", "-o", "json").Output()
-	if err := json.Unmarshal(out, &status); err != nil {
-		t.Fatalf("%v in %s", err, out)
-	}
+	by := uses(t)
 	for name := range missed {
 		warned := false
 		for line := range strings.Lines(plugin.Log()) {
@@ -169,12 +145,8 @@ func expectMissed(t *testing.T, plugin *daemon.Process, missed map[string]bool) 
 		if !warned {
 			t.Errorf("container %s starts without IPC_LOCK, and the log does not say so", name)
 		}
-		noted := false
-		for _, c := range status.Containers {
-			noted = noted || c.Container == name && strings.Contains(strings.Join(c.Notes, "\n"), "no CAP_IPC_LOCK")
-		}
-		if !noted {
-			t.Errorf("container %s starts without IPC_LOCK, and status does not say so:\n%s", name, out)
+		if !by[name].says("no CAP_IPC_LOCK") {
+			t.Errorf("container %s starts without IPC_LOCK, and status does not say so: %+v", name, by[name])
 		}
 	}
 }

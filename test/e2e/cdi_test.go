@@ -35,19 +35,13 @@ const (
 // writeCDI installs the hook, and writes the node's CDI file with flags. It goes with the test.
 func writeCDI(t *testing.T, flags ...string) {
 	t.Helper()
-	program, err := os.ReadFile(filepath.Join(*bin, "rdma-hook"))
-	if err != nil {
-		t.Fatal(err)
-	}
 	hook := filepath.Join(scratch.Folder(t), "rdma-hook")
-	if err := os.WriteFile(hook, program, 0o755); err != nil {
-		t.Fatal(err)
-	}
+	scratch.File(t, hook, scratch.Read(t, filepath.Join(*bin, "rdma-hook")), 0o755)
 	t.Cleanup(func() { onNodeAfter(t, "rm -f "+cdiFile) })
 	rdmaSpec(t, append([]string{"cdi", "generate", "--to", cdiFile, "--hook", hook}, flags...)...)
 	rdmaSpec(t, "cdi", "list") // fails where something is wrong
-	if text, err := os.ReadFile(cdiFile); err != nil || len(flags) == 0 && !strings.Contains(string(text), hook) {
-		t.Fatalf("the file has no hook: %v\n%s", err, text)
+	if text := scratch.Read(t, cdiFile); len(flags) == 0 && !strings.Contains(text, hook) {
+		t.Fatalf("the file has no hook:\n%s", text)
 	}
 }
 
@@ -63,9 +57,9 @@ func needsCTR(t *testing.T) {
 // end before it has printed a container's last line.
 func ctrRun(t *testing.T, user int) string {
 	t.Helper()
-	parts, err := node.Parts()
+	parts := nodeParts(t)
 	said := filepath.Join(scratch.Folder(t), "said")
-	if err := errors.Join(err, os.WriteFile(said, nil, 0o666), os.Chmod(said, 0o666)); err != nil {
+	if err := errors.Join(os.WriteFile(said, nil, 0o666), os.Chmod(said, 0o666)); err != nil {
 		t.Fatal(err)
 	}
 	name := fmt.Sprintf("cdi-%d", user)
@@ -152,10 +146,7 @@ func testCRIWithoutPlugin(t *testing.T) {
 // Podman of Debian 12 gives a container with a CDI device what it needs, on crun and on runc, and Podman of Debian 13 on
 // its own crun.
 func TestPodman(t *testing.T) {
-	parts, err := node.Parts()
-	if err != nil {
-		t.Fatal(err)
-	}
+	parts := nodeParts(t)
 	program, library := parts.Podman()
 	if _, err := os.Stat(program); err != nil {
 		t.Fatalf("%v: call rdma-node with --parts core", err)
@@ -206,14 +197,9 @@ func (p podman) call(t *testing.T, args ...string) string {
 
 func (p podman) load(t *testing.T) {
 	t.Helper()
-	parts, err := node.Parts()
-	if err != nil {
-		t.Fatal(err)
-	}
+	parts := nodeParts(t)
 	image := filepath.Join(scratch.Folder(t), "busybox.tar") // in a folder that a Podman in a tree sees
-	if err := os.WriteFile(image, []byte(scratch.Read(t, parts.Image("busybox"))), 0o644); err != nil {
-		t.Fatal(err)
-	}
+	scratch.File(t, image, scratch.Read(t, parts.Image("busybox")), 0o644)
 	p.call(t, "load", "-q", "-i", image)
 }
 

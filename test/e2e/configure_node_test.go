@@ -6,7 +6,6 @@
 package e2e
 
 import (
-	"bufio"
 	"context"
 	"errors"
 	"fmt"
@@ -20,6 +19,8 @@ import (
 	"syscall"
 	"testing"
 
+	"github.com/google/go-cmp/cmp"
+
 	"github.com/rdma-spec/rdma-spec/test/node"
 	"github.com/rdma-spec/rdma-spec/test/node/containerd"
 	"github.com/rdma-spec/rdma-spec/test/node/pods"
@@ -29,9 +30,6 @@ import (
 )
 
 const (
-	// besideSystemd is the variable that says that the test runs in systemd's namespaces.
-	besideSystemd = "E2E_BESIDE_SYSTEMD"
-
 	pluginLog, containerdLog = "/run/nri-rdma.log", "/run/containerd.log"
 
 	// filesOfUnit is how many files the unit lets containerd open, and containers without a limit of their own.
@@ -60,38 +58,6 @@ WantedBy=multi-user.target
 `
 )
 
-// runBesideSystemd starts a systemd, and the test that calls it once more in systemd's namespaces: systemd is the first
-// process of its PID namespace, and the containers' processes are in that one as well.
-func runBesideSystemd(t *testing.T) {
-	t.Helper()
-	installDropIn(t, "nri-rdma", "ExecStart=\nExecStart=/usr/local/bin/nri-rdma --budget "+budget, pluginLog)
-	s, err := systemd.Start(within(t, 2*patience), "/etc/systemd/system", "/usr/local/lib/systemd/system")
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(s.Stop)
-	self, err := filepath.Abs(os.Args[0])
-	if err != nil {
-		t.Fatal(err)
-	}
-	cmd := s.Command(self, "-test.v", "-containerd=", "-test.run=^"+t.Name()+"$", "-bin", *bin)
-	cmd.Env = append(os.Environ(), besideSystemd+"=1")
-	out, err := cmd.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	cmd.Stderr = cmd.Stdout
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	for lines := bufio.NewScanner(out); lines.Scan(); {
-		t.Log("|", lines.Text()) // with the bar, it is not taken for the results of this test
-	}
-	if err := cmd.Wait(); err != nil {
-		t.Errorf("%v\nsystemd:\n%s", err, systemd.Log("containerd"))
-	}
-}
-
 // installDropIn adds lines to a service, and lets it write its log into a file: the node has no journal.
 func installDropIn(t *testing.T, unit, lines, log string) {
 	t.Helper()
@@ -109,11 +75,8 @@ type bareNode struct {
 // before.
 func startBare(t *testing.T, version, bare string) *bareNode {
 	t.Helper()
-	parts, err := node.Parts()
-	if err != nil {
-		t.Fatal(err)
-	}
-	_, err = os.Stat("/var/lib/configure")
+	parts := nodeParts(t)
+	_, err := os.Stat("/var/lib/configure")
 	first := errors.Is(err, fs.ErrNotExist)
 	if first {
 		onNode(t, `set -e
@@ -230,6 +193,14 @@ func filesIn(t *testing.T, folders ...string) map[string]string {
 		}
 	}
 	return all
+}
+
+// expectFiles compares the files before a change with those after it, or after it was taken back.
+func expectFiles(t *testing.T, before, after map[string]string) {
+	t.Helper()
+	if diff := cmp.Diff(before, after); diff != "" {
+		t.Errorf("files (-before +after):\n%s", diff)
+	}
 }
 
 func describe(path string, entry fs.DirEntry) (string, error) {

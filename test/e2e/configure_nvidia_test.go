@@ -10,9 +10,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
-
-	"github.com/rdma-spec/rdma-spec/test/node"
 	"github.com/rdma-spec/rdma-spec/test/node/containerd"
 	"github.com/rdma-spec/rdma-spec/test/testing/await"
 	"github.com/rdma-spec/rdma-spec/test/testing/scratch"
@@ -35,10 +32,7 @@ path = "TOOLS/nvidia-container-runtime-hook"
 // NVIDIA_MOFED=enabled: by default the plugin gives such a container nothing, and status and the doctor name the key that
 // lists its handler.
 func testNVIDIA(t *testing.T, n *bareNode) {
-	parts, err := node.Parts()
-	if err != nil {
-		t.Fatal(err)
-	}
+	parts := nodeParts(t)
 	tools := filepath.Join(parts.Folder(), "nvidia-ctk")
 	n.configure(t, "2.4/default")
 	scratch.File(t, "/opt/nvidia-container-cli", "#!/bin/sh\n", 0o755)
@@ -79,20 +73,14 @@ func testNVIDIA(t *testing.T, n *bareNode) {
 		t.Helper()
 		expectMemlock(t, id, kernelDefault)
 		expectCapabilities(t, id, "")
-		if got := shell(t, id, "ls /dev/infiniband 2>&1 || true"); !strings.Contains(got, "No such file") {
-			t.Errorf("without the variable the container has /dev/infiniband: %s", got)
-		}
+		expectDevices(t, id)
 	}
 	const key = `list its runtime handler "nvidia" in optIn.mofedRuntimeHandlers`
 
 	expect(run("nvidia", "unseen", mofed), kernelDefault, "", "FAIL  register 64Mi with rxe0: REG_MR: cannot allocate memory")
 	expectNothing(run("nvidia", "unseen-without", gpu))
-	if stdout, stderr, status := call(t, "status", "default/unseen"); status != 0 || !strings.Contains(stdout, key) ||
-		!strings.Contains(stdout, "rxe0") || !strings.Contains(stdout, "unseen ") {
-		t.Errorf("status: exit status %d\n%s%s", status, stdout, stderr)
-	}
-	if stdout, stderr, status := call(t, "doctor", "--only", "container-unseen"); status != 1 ||
-		strings.Count(stdout, key) != 1 {
+	expectCall(t, 0, []string{key, "rxe0", "unseen "}, "status", "default/unseen")
+	if stdout, stderr, status := call(t, "doctor", "--only", "container-unseen"); status != 1 || strings.Count(stdout, key) != 1 {
 		t.Errorf("doctor: exit status %d\n%s%s", status, stdout, stderr)
 	}
 
@@ -102,10 +90,7 @@ func testNVIDIA(t *testing.T, n *bareNode) {
 		func() bool { return strings.Contains(readLog("/run/rdma-spec/policy.yaml"), "nvidia*") })
 	expect(run("nvidia", "listed", mofed), "unlimited", everySet, "ok    register 64Mi with rxe0: done")
 	expectNothing(run("nvidia", "listed-without", gpu))
-	stdout, stderr, status := call(t, "status", "default/listed")
-	if status != 0 || !strings.Contains(stdout, "environment") || !strings.Contains(stdout, "rxe0") {
-		t.Errorf("status: exit status %d\n%s%s", status, stdout, stderr)
-	}
+	expectCall(t, 0, []string{"environment", "rxe0"}, "status", "default/listed")
 
 	toolkitStarts()
 	manage(t, "restart", "containerd")
@@ -118,7 +103,5 @@ func testNVIDIA(t *testing.T, n *bareNode) {
 	succeed(t, "configure", "--revert", "--restart")
 	awaitCRI(t)
 	n.expectKept(t)
-	if diff := cmp.Diff(before, filesIn(t, "/etc/containerd")); diff != "" {
-		t.Errorf("the node's files (-as nvidia-ctk wrote them +after --revert):\n%s", diff)
-	}
+	expectFiles(t, before, filesIn(t, "/etc/containerd"))
 }

@@ -19,14 +19,18 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/rdma-spec/rdma-spec/test/node/containerd"
+	"github.com/rdma-spec/rdma-spec/test/node/systemd"
 	"github.com/rdma-spec/rdma-spec/test/testing/scratch"
 )
 
 // TestConfigure sets nodes up with rdma-spec configure, and undoes that. A systemd runs the containerd, with the
 // configuration files that packages and platforms have.
 func TestConfigure(t *testing.T) {
-	if os.Getenv(besideSystemd) == "" {
-		runBesideSystemd(t)
+	install := func(t *testing.T) {
+		installDropIn(t, "nri-rdma", "ExecStart=\nExecStart=/usr/local/bin/nri-rdma --budget "+budget, pluginLog)
+	}
+	folders := []string{"/etc/systemd/system", "/usr/local/lib/systemd/system"}
+	if !systemd.Beside(t, install, folders, "-containerd=", "-bin", *bin) {
 		return
 	}
 	type subtest struct {
@@ -77,9 +81,7 @@ func testAll(setUp func(*testing.T) (next string)) func(*testing.T, *bareNode) {
 
 		manage(t, "disable", "--now", "nri-rdma")
 		succeed(t, "configure", "--revert", "--restart")
-		if diff := cmp.Diff(before, nodeFiles(t)); diff != "" {
-			t.Errorf("the node's files (-before configure +after --revert):\n%s", diff)
-		}
+		expectFiles(t, before, nodeFiles(t))
 		awaitCRI(t)
 		n.expectKept(t)
 		if connection, err := net.Dial("unix", containerd.NRISocket); err == nil {
@@ -178,9 +180,7 @@ func testPutBack(t *testing.T, n *bareNode) {
 		": the files are restored, and containerd.service runs as before\n") {
 		t.Errorf("rdma-spec configure nri --restart: exit status %d, %s%s", status, stdout, stderr)
 	}
-	if diff := cmp.Diff(before, nodeFiles(t)); diff != "" {
-		t.Errorf("the node's files (-before +after):\n%s", diff)
-	}
+	expectFiles(t, before, nodeFiles(t))
 	awaitCRI(t)
 	n.expectKept(t)
 	runPod(t, containerd.Pod{})
@@ -191,7 +191,7 @@ func testPutBack(t *testing.T, n *bareNode) {
 func testHandMadeSpec(t *testing.T, n *bareNode) {
 	n.configure(t, "2.4/default")
 	const spec, config = "/etc/containerd/cri-base.json", "/etc/containerd/config.toml"
-	scratch.File(t, spec, string(handMadeSpec(t)), 0o644)
+	scratch.File(t, spec, handMadeSpec(t), 0o644)
 	text := readLog(config)
 	edited := strings.Replace(text, "base_runtime_spec = ''", "base_runtime_spec = '"+spec+"'", 1)
 	if edited == text {
@@ -215,9 +215,7 @@ func testHandMadeSpec(t *testing.T, n *bareNode) {
 	expectMemlock(t, cured, "unlimited")
 	n.expectKept(t)
 	succeed(t, "configure", "--revert")
-	if diff := cmp.Diff(before, filesIn(t, "/etc/containerd")); diff != "" {
-		t.Errorf("the node's files (-before configure +after --revert):\n%s", diff)
-	}
+	expectFiles(t, before, filesIn(t, "/etc/containerd"))
 }
 
 // corpus is the folder of configuration files that the tests of package containerd have.
@@ -240,9 +238,7 @@ func configurations(names ...string) func(*testing.T, *bareNode) {
 				expectMemlock(t, id, "unlimited")
 				n.expectKept(t)
 				succeed(t, "configure", "nri", "--revert")
-				if diff := cmp.Diff(before, filesIn(t, "/etc/containerd")); diff != "" {
-					t.Errorf("the node's files (-before configure +after --revert):\n%s", diff)
-				}
+				expectFiles(t, before, filesIn(t, "/etc/containerd"))
 			})
 		}
 	}

@@ -7,6 +7,7 @@ package e2e
 
 import (
 	"context"
+	"net"
 	"path/filepath"
 	"regexp"
 	"strings"
@@ -45,7 +46,6 @@ func TestCRIO(t *testing.T) {
 	}{
 		{"DeviceSignal", TestDeviceSignal},
 		{"AnnotationInjects", TestAnnotationInjects},
-		{"AnnotationScopes", TestAnnotationScopes},
 		{"NonRoot", TestNonRoot},
 		{"NoGrant", TestNoGrant},
 		{"Refusals", TestRefusals},
@@ -122,9 +122,7 @@ func testCRIOConfirms(t *testing.T) {
 func testCRIOValidator(t *testing.T) {
 	validator := startValidator(t)
 	const says = "it does not know an event that the plugin needs, whatever its version says, and has to be upgraded"
-	if err := validator.AwaitLog(within(t, patience), says); err != nil {
-		t.Error(err)
-	}
+	awaitLog(t, validator, says)
 	id := runContainer(t, runPod(t, containerd.Pod{}), containerd.Container{Devices: containerd.Verbs(0)})
 	expectMemlock(t, id, kernelDefault)
 	if got := strings.Count(validator.Log(), "msg=registering"); got != 2 {
@@ -163,10 +161,7 @@ func testCRIOPluginRepairs(t *testing.T) {
 	unrelated := runContainer(t, pod, containerd.Container{Name: "unrelated"})
 	expectMemlock(t, id, kernelDefault)
 	plugin := startPlugin(t, "repair: {mode: fix, every: 1s}")
-	if err := plugin.AwaitLog(within(t, patience),
-		`msg="was below policy, and is raised; later execs into it are not`); err != nil {
-		t.Fatal(err)
-	}
+	awaitLog(t, plugin, `msg="was below policy, and is raised; later execs into it are not`)
 	expectMemlock(t, id, "unlimited")
 	expectMemlock(t, unrelated, kernelDefault)
 }
@@ -216,4 +211,22 @@ func testCRIOIPCLock(t *testing.T) {
 		expectCapabilities(t, id, test.want)
 		expectMemlock(t, id, "unlimited")
 	}
+}
+
+// configure turns NRI on in a CRI-O where it is off, and --revert gives CRI-O its files again.
+func testCRIOConfigure(t *testing.T) {
+	dropIn(t, "10-off.conf", "[crio.nri]\nenable_nri = false\n")
+	if connection, err := net.Dial("unix", crio.NRISocket); err == nil {
+		_ = connection.Close() // nothing was sent
+		t.Fatal("NRI serves although it is off")
+	}
+	files := func() map[string]string { return filesIn(t, filepath.Dir(crio.DropIns)) }
+	before := files()
+	succeed(t, "configure", "nri", "--runtime", "crio")
+	restartCRIO(t)
+	startPlugin(t, "{}")
+	id := runContainer(t, runPod(t, containerd.Pod{}), containerd.Container{Devices: containerd.Verbs(0)})
+	expectMemlock(t, id, "unlimited")
+	succeed(t, "configure", "nri", "--revert")
+	expectFiles(t, before, files())
 }

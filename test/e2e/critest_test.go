@@ -38,7 +38,7 @@ func TestCritest(t *testing.T) {
 	o.Network = true
 	restart(t, o)
 	without := runCritest(t)
-	startPluginWith(t, "--socket", containerd.NRISocket, "--budget", budget)
+	startPluginWith(t)
 	with := runCritest(t)
 	for _, state := range []string{"passed", "failed", "skipped"} {
 		t.Logf("%d specs %s without the plugin, %d with it:\n%s", len(without[state]), state, len(with[state]),
@@ -56,10 +56,7 @@ func TestCritest(t *testing.T) {
 // them.
 func runCritest(t *testing.T) map[string][]string {
 	t.Helper()
-	parts, err := node.Parts()
-	if err != nil {
-		t.Fatal(err)
-	}
+	parts := nodeParts(t)
 	folder := scratch.Folder(t)
 	images, report := filepath.Join(folder, "images.yaml"), filepath.Join(folder, "report.json")
 	scratch.File(t, images, "defaultTestContainerImage: "+node.ImageName("busybox")+

@@ -9,19 +9,20 @@ import (
 	"context"
 	"fmt"
 	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
 	"time"
 
-	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/rdma-spec/rdma-spec/test/node"
 	"github.com/rdma-spec/rdma-spec/test/node/cluster"
-	"github.com/rdma-spec/rdma-spec/test/node/containerd"
 	"github.com/rdma-spec/rdma-spec/test/node/daemon"
+	"github.com/rdma-spec/rdma-spec/test/node/deviceplugin"
 	"github.com/rdma-spec/rdma-spec/test/node/kubelet"
+	"github.com/rdma-spec/rdma-spec/test/testing/scratch"
 )
 
 // late is how much later the plugin comes than the device plugin.
@@ -41,11 +42,7 @@ func TestClusterDevicePluginWaits(t *testing.T) {
 	if err := g.c.StartControllers(); err != nil {
 		t.Fatal(err)
 	}
-	var err error
-	if g.k, err = kubelet.Join(t.Context(), g.c.Kubeconfig()); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(g.k.Stop)
+	g.k = join(t, g.c)
 	t.Cleanup(func() { g.tell(t) })
 
 	g.kubectl(t, "apply", "-k", waitingDevicePlugin(t))
@@ -103,7 +100,7 @@ func (g *gated) tell(t *testing.T) {
 // register runs the plugin until it is registered.
 func (g *gated) register(t *testing.T) *daemon.Process {
 	t.Helper()
-	plugin := startPluginWith(t, "--socket", containerd.NRISocket, "--budget", budget)
+	plugin := startPluginWith(t)
 	t.Logf("after %s: nri-rdma is registered", g.since())
 	return plugin
 }
@@ -114,36 +111,25 @@ func (g *gated) since() time.Duration { return time.Since(g.begin).Round(time.Se
 // waits.
 func (g *gated) awaitWaiting(t *testing.T) {
 	t.Helper()
-	err := g.c.Await(within(t, kubeletPatience), "has a device plugin that waits", func() bool {
+	awaitThat(t, g.c, kubeletPatience, "has a device plugin that waits", func() bool {
 		pods, err := g.c.Pods(t.Context(), devicePluginNamespace, "name="+devicePluginName)
 		return err == nil && len(pods) == 1 && slices.ContainsFunc(pods[0].Status.InitContainerStatuses,
 			func(s corev1.ContainerStatus) bool { return s.Name == "wait-for-nri-rdma" && s.State.Running != nil }) &&
 			strings.Contains(g.log(pods[0]), "waiting until nri-rdma is registered on this node: ")
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
 	t.Logf("after %s: the device plugin waits", g.since())
 }
 
 // log returns what the init container of a pod has said, from the kubelet's file.
 func (*gated) log(pod corev1.Pod) string {
-	text, err := os.ReadFile(fmt.Sprintf("/var/log/pods/%s_%s_%s/wait-for-nri-rdma/0.log", pod.Namespace, pod.Name,
-		pod.UID))
-	if err != nil {
-		return ""
-	}
-	return string(text)
+	return readLog(fmt.Sprintf("/var/log/pods/%s_%s_%s/wait-for-nri-rdma/0.log", pod.Namespace, pod.Name, pod.UID))
 }
 
 // awaitAllocatable waits until the node offers so many of the resource.
 func (g *gated) awaitAllocatable(t *testing.T, want int) {
 	t.Helper()
-	err := g.c.Await(within(t, kubeletPatience), fmt.Sprintf("has a node that offers %d of the resource", want),
+	awaitThat(t, g.c, kubeletPatience, fmt.Sprintf("has a node that offers %d of the resource", want),
 		func() bool { return g.allocatable(t) == want })
-	if err != nil {
-		t.Fatal(err)
-	}
 	t.Logf("after %s: the node offers %d of %s", g.since(), want, shared)
 }
 
@@ -161,15 +147,7 @@ func (g *gated) allocatable(t *testing.T) int {
 // deploy makes a Deployment whose pod requests the resource.
 func (g *gated) deploy(t *testing.T, name string) {
 	t.Helper()
-	labels := map[string]string{"app": name}
-	pod := kubelet.Pod{Containers: []kubelet.Container{{Name: "main", Resource: shared}}}.Manifest()
-	runWorkload(t, g.c, &appsv1.Deployment{
-		TypeMeta: metav1.TypeMeta{APIVersion: "apps/v1", Kind: "Deployment"}, ObjectMeta: metav1.ObjectMeta{Name: name},
-		Spec: appsv1.DeploymentSpec{
-			Selector: &metav1.LabelSelector{MatchLabels: labels},
-			Template: corev1.PodTemplateSpec{ObjectMeta: metav1.ObjectMeta{Labels: labels}, Spec: pod.Spec},
-		},
-	})
+	runDeployment(t, g.c, name, kubelet.Container{Name: "main", Resource: shared})
 }
 
 // expectNotPlaced watches for a while that a Deployment's pod has no node, and that the resource is not offered.
@@ -222,4 +200,75 @@ func (g *gated) containers(t *testing.T, name string) (count int) {
 		}
 	}
 	return count
+}
+
+// asDevicePlugin, in the environment, makes this test program a device plugin that offers an HCA as that resource.
+const asDevicePlugin = "RDMA_SPEC_TEST_DEVICE_PLUGIN"
+
+// offer is what the program does then, as the process of a pod.
+func offer(resource string) int {
+	if _, err := deviceplugin.Start(context.Background(), deviceplugin.Shared(resource, 0)); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	select {}
+}
+
+// Names of upstream's DaemonSet.
+const (
+	devicePluginNamespace = "kube-system"
+	devicePluginName      = "rdma-shared-dp-ds"
+)
+
+// upstreamSet is upstream's DaemonSet in a word, with this test program for its own.
+const upstreamSet = `apiVersion: apps/v1
+kind: DaemonSet
+metadata: {name: ` + devicePluginName + `, namespace: ` + devicePluginNamespace + `}
+spec:
+  selector: {matchLabels: {name: ` + devicePluginName + `}}
+  template:
+    metadata: {labels: {name: ` + devicePluginName + `}}
+    spec:
+      hostNetwork: true
+      containers:
+        - name: k8s-rdma-shared-dp-ds
+          image: IMAGE
+          imagePullPolicy: Never
+          command: [/run/programs/PROGRAM]
+          env: [{name: ` + asDevicePlugin + `, value: ` + shared + `}]
+          volumeMounts:
+            - {name: device-plugins, mountPath: /var/lib/kubelet/device-plugins}
+            - {name: dev, mountPath: /dev}
+            - {name: programs, mountPath: /run/programs}
+      volumes:
+        - {name: device-plugins, hostPath: {path: /var/lib/kubelet/device-plugins}}
+        - {name: dev, hostPath: {path: /dev}}
+        - {name: programs, hostPath: {path: FOLDER}}
+`
+
+// waitingDevicePlugin returns a folder with that of deploy/device-plugins, and with a stand-in for what it takes from GitHub.
+func waitingDevicePlugin(t *testing.T) string {
+	t.Helper()
+	program, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	set := strings.NewReplacer("IMAGE", node.ImageName("busybox"), "PROGRAM", filepath.Base(program),
+		"FOLDER", filepath.Dir(program)).Replace(upstreamSet)
+	folder := scratch.Folder(t)
+	if err := os.CopyFS(folder, os.DirFS(deployPath("device-plugins"))); err != nil {
+		t.Fatal(err)
+	}
+	// The rest of the kustomization is as people apply it, but for the image's name, which no registry has here.
+	kept := strings.Replace(deployFile(t, "device-plugins/k8s-rdma-shared-dev-plugin/kustomization.yaml"),
+		"registry.example.com/", "docker.io/library/", 1)
+	own := filepath.Join(folder, "own")
+	scratch.Files(t, own, map[string]string{
+		"kustomization.yaml":          kept,
+		"config.json":                 "{}",
+		"upstream/kustomization.yaml": "resources: [daemonset.yaml, configmap.yaml]\n",
+		"upstream/daemonset.yaml":     set,
+		"upstream/configmap.yaml":     `{apiVersion: v1, kind: ConfigMap, metadata: {name: rdma-devices, namespace: kube-system}}`,
+	}, 0o644)
+	return own
 }

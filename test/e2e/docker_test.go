@@ -6,20 +6,19 @@
 package e2e
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
+	"fmt"
 	"io"
 	"net"
 	"net/http"
 	"os"
-	"strconv"
 	"strings"
 	"testing"
 
 	"github.com/rdma-spec/rdma-spec/test/node"
 	"github.com/rdma-spec/rdma-spec/test/node/containerd"
-	"github.com/rdma-spec/rdma-spec/test/node/daemon"
+	"github.com/rdma-spec/rdma-spec/test/testing/scratch"
 )
 
 const dockerSocket = "/run/docker-test.sock"
@@ -34,27 +33,11 @@ func startDocker(t *testing.T, parts node.PartSet) docker {
 		_ string) (net.Conn, error) {
 		return (&net.Dialer{}).DialContext(ctx, "unix", dockerSocket)
 	}}}}
-	dockerd, err := daemon.Start(nil, parts.Docker(), "--host", "unix://"+dockerSocket, "--containerd", containerd.Socket,
+	dockerd := start(t, parts.Docker(), "--host", "unix://"+dockerSocket, "--containerd", containerd.Socket,
 		"--data-root", "/var/lib/docker", "--exec-opt", "native.cgroupdriver=cgroupfs",
 		"--bridge", "none", "--userland-proxy=false", "--iptables=false", "--ip6tables=false")
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(dockerd.Stop)
-	t.Cleanup(func() {
-		if t.Failed() {
-			t.Logf("Docker said:\n%s", dockerd.Log())
-		}
-	})
-	if err := dockerd.AwaitLog(within(t, 2*patience), "API listen on "+dockerSocket); err != nil {
-		t.Fatal(err)
-	}
-	image, err := os.Open(parts.Image("busybox"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() { _ = image.Close() }() // it was only read
-	d.ask(t, http.MethodPost, "/images/load", image)
+	awaitLog(t, dockerd, "API listen on "+dockerSocket)
+	d.ask(t, http.MethodPost, "/images/load", strings.NewReader(scratch.Read(t, parts.Image("busybox"))))
 	return d
 }
 
@@ -81,20 +64,11 @@ func (d docker) ask(t *testing.T, method, path string, body io.Reader) []byte {
 // run does what `docker run --device` does, with lockInside, and returns its output.
 func (d docker) run(t *testing.T, user int) string {
 	t.Helper()
-	config, err := json.Marshal(map[string]any{
-		"Image": node.ImageName("busybox"), "Cmd": []string{"/bin/busybox", "sh", "-c", lockInside},
-		"User": strconv.Itoa(user), "Tty": true,
-		"HostConfig": map[string]any{
-			"NetworkMode": "host", "Binds": []string{*bin + "/locker:/opt/locker:ro"},
-			"DeviceRequests": []any{map[string]any{"Driver": "cdi", "DeviceIDs": []string{cdiDevice}}},
-		},
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	config := fmt.Sprintf(`{"Image": %q, "Cmd": ["/bin/busybox", "sh", "-c", %q], "User": "%d", "Tty": true, "HostConfig": {
+		"NetworkMode": "host", "Binds": ["%s/locker:/opt/locker:ro"],
+		"DeviceRequests": [{"Driver": "cdi", "DeviceIDs": [%q]}]}}`, node.ImageName("busybox"), lockInside, user, *bin, cdiDevice)
 	var created struct{ ID string }
-	if err := json.Unmarshal(d.ask(t, http.MethodPost, "/containers/create",
-		bytes.NewReader(config)), &created); err != nil {
+	if err := json.Unmarshal(d.ask(t, http.MethodPost, "/containers/create", strings.NewReader(config)), &created); err != nil {
 		t.Fatal(err)
 	}
 	container := "/containers/" + created.ID
@@ -107,10 +81,7 @@ func (d docker) run(t *testing.T, user int) string {
 
 // Docker gives a container with a CDI device what it needs.
 func TestDocker(t *testing.T) {
-	parts, err := node.Parts()
-	if err != nil {
-		t.Fatal(err)
-	}
+	parts := nodeParts(t)
 	if _, err := os.Stat(parts.Docker()); err != nil {
 		t.Fatalf("%v: call rdma-node with --parts core", err)
 	}

@@ -6,25 +6,25 @@
 package e2e
 
 import (
+	"errors"
 	"fmt"
+	"net/netip"
 	"os"
 	"path"
 	"path/filepath"
 	"strings"
 	"syscall"
+	"testing"
 
-	"github.com/rdma-spec/rdma-spec/test/node"
 	"github.com/rdma-spec/rdma-spec/test/node/containerd"
 	"github.com/rdma-spec/rdma-spec/test/node/daemon"
+	"github.com/rdma-spec/rdma-spec/test/testing/await"
 	"github.com/rdma-spec/rdma-spec/test/testing/scratch"
 )
 
 // faults are planted on the node in this order. Each leaves the node well once it is cured.
 func (c *clinic) faults() []fault {
-	parts, err := node.Parts()
-	if err != nil {
-		c.Fatal(err)
-	}
+	parts := nodeParts(c.T)
 	folder := scratch.Folder(c)
 	spec := func(name, text string) string {
 		file := filepath.Join(folder, name)
@@ -82,7 +82,7 @@ func (c *clinic) faults() []fault {
 		{"a base spec that is missing", func(c *clinic) { c.addHandler("lost", parts.Runtime("runc"), folder+"/lost.json") },
 			"base-spec", nil, true},
 		{"1024 files, by hand", func(c *clinic) {
-			c.addHandler("hand-made", parts.Runtime("runc"), spec("hand-made.json", string(handMadeSpec(c.T))))
+			c.addHandler("hand-made", parts.Runtime("runc"), spec("hand-made.json", handMadeSpec(c.T)))
 		}, "base-spec-files", nil, true},
 		{"an ociVersion that crun refuses", func(c *clinic) {
 			c.addHandler("crun", parts.Runtime("crun"), spec("crun.json", strings.Replace(generated, `"ociVersion": "1.0.2"`,
@@ -100,7 +100,10 @@ func (c *clinic) faults() []fault {
 				"[plugins.'io.containerd.nri.v1.nri'.default_validator]\n  enable = true\n  required_plugins = "+
 					"['rdma']\n[plugins.'io.containerd.nri.v1.nri']")
 		}, "nri-required-plugins", func(c *clinic) { c.edit("  required_plugins = ['rdma']\n", "") }, false},
-		{"two containerds", func(c *clinic) { second = c.secondContainerd(parts) }, "nri-owner", func(c *clinic) {
+		{"two containerds", func(c *clinic) { // without pods, and it takes the socket of NRI
+			second = startAnother(c.T, filepath.Join(scratch.Folder(c.T), "second.sock"),
+				"[plugins.'io.containerd.nri.v1.nri']\n  socket_path = '"+containerd.NRISocket+"'")
+		}, "nri-owner", func(c *clinic) {
 			second.Stop()
 			c.run("systemctl restart containerd")
 		}, false},
@@ -150,10 +153,67 @@ func (c *clinic) faults() []fault {
 		}, "base-spec-memlock", nil, false},
 		{"nothing gives memlock", func(c *clinic) {
 			onNode(c.T, "rm -rf /var/lib/rdma-spec")
-			if err := os.WriteFile(containerdFile, c.before, 0o644); err != nil {
-				c.Fatal(err)
-			}
+			scratch.File(c.T, containerdFile, c.before, 0o644)
 			runContainer(c.T, pod, containerd.Container{Name: "starved", Devices: containerd.Verbs(0)})
 		}, "container-memlock", nil, false},
 	}
+}
+
+// rail is a container that holds rxe1, and has a macvlan of its netdev in a network namespace of its own. The macvlan is
+// called net1, as in each pod.
+type rail struct {
+	pod *containerd.Sandbox
+	id  string
+}
+
+// run runs the container, in place of an earlier one, with an address or none.
+func (r *rail) run(t *testing.T, address string, env map[string]string) {
+	t.Helper()
+	if r.id != "" {
+		if err := ctrd.RemoveContainer(within(t, patience), r.id); err != nil {
+			t.Fatal(err)
+		}
+	}
+	r.id = runContainer(t, r.pod, containerd.Container{Name: fmt.Sprintf("with-%d", len(env)), Env: env,
+		Devices: containerd.Verbs(1), AddCaps: []string{"SYS_ADMIN"},
+		Args: []string{"/usr/bin/unshare", "--net", "sleep", "1000000"}})
+	await.Success(t, patience, "in a network namespace of its own", func() error {
+		its, err := os.Readlink(fmt.Sprintf("/proc/%d/ns/net", pid(t, r.id)))
+		nodes, errNode := os.Readlink("/proc/self/ns/net")
+		if its == nodes {
+			return errors.Join(err, errNode, errors.New("it is in the node's"))
+		}
+		return errors.Join(err, errNode)
+	})
+	onNode(t, fmt.Sprintf("ip link add rail0 link dummy1 type macvlan && ip link set rail0 netns %d name net1 && "+
+		"nsenter -t %[1]d -n ip link set net1 up", pid(t, r.id)))
+	if address != "" {
+		r.address(t, address)
+	}
+}
+
+// address gives the interface an address, and waits until it is a GID of the HCA.
+func (r *rail) address(t *testing.T, address string) {
+	t.Helper()
+	onNode(t, fmt.Sprintf("nsenter -t %d -n ip address add %s/24 dev net1", pid(t, r.id), address))
+	gidIndex(t, address)
+}
+
+// gidIndex waits until an address is a GID of rxe1, and returns its index.
+func gidIndex(t *testing.T, address string) (index string) {
+	t.Helper()
+	want := netip.MustParseAddr(address)
+	await.Success(t, patience, "in the GID table", func() error {
+		files, err := filepath.Glob("/sys/class/infiniband/rxe1/ports/1/gids/*")
+		for _, file := range files {
+			text, _ := os.ReadFile(file) // it is gone
+			var gid netip.Addr
+			if gid.UnmarshalText(text[:max(0, len(text)-1)]) == nil && gid.Unmap() == want {
+				index = filepath.Base(file)
+				return nil
+			}
+		}
+		return errors.Join(err, errors.New(address+" is not there"))
+	})
+	return index
 }

@@ -6,9 +6,7 @@
 package e2e
 
 import (
-	"encoding/json"
 	"os"
-	"slices"
 	"strings"
 	"testing"
 
@@ -56,15 +54,10 @@ func TestDoctorWithoutPlugin(t *testing.T) {
 // wrongMemlock returns what the doctor finds wrong with the memlock of containers, and of the node.
 func wrongMemlock(t *testing.T) []finding {
 	t.Helper()
-	stdout, stderr, status := call(t, "doctor", "--patience", "1m", "-o", "json", "--only",
-		"container-memlock,container-ipc-lock,memlock-source")
-	var answer struct{ Findings []finding }
-	if err := json.Unmarshal([]byte(stdout), &answer); err != nil {
-		t.Fatalf("exit status %d: %v\n%s%s", status, err, stdout, stderr)
-	}
-	wrong := slices.DeleteFunc(answer.Findings, func(f finding) bool { return f.Status != "wrong" })
+	all, status := doctor(t, "--only", "container-memlock,container-ipc-lock,memlock-source")
+	wrong := withStatus(all, "wrong")
 	if (status == 1) != (len(wrong) > 0) {
-		t.Errorf("exit status %d with %d faults:\n%s", status, len(wrong), stdout)
+		t.Errorf("exit status %d with %d faults: %+v", status, len(wrong), all)
 	}
 	return wrong
 }

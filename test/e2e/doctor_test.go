@@ -7,7 +7,6 @@ package e2e
 
 import (
 	"encoding/json"
-	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -18,8 +17,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/rdma-spec/rdma-spec/test/node"
-	"github.com/rdma-spec/rdma-spec/test/node/containerd"
 	"github.com/rdma-spec/rdma-spec/test/node/daemon"
 	"github.com/rdma-spec/rdma-spec/test/testing/scratch"
 )
@@ -30,10 +27,26 @@ type finding struct {
 	Ignore                            string // the entry of doctor.yaml that makes it ignored
 }
 
+// doctor returns what the doctor finds, and its exit status.
+func doctor(t *testing.T, flags ...string) (found []finding, status int) {
+	t.Helper()
+	// The node's CPU is emulated, hence the patience.
+	stdout, stderr, status := call(t, append([]string{"doctor", "--patience", "1m", "-o", "json"}, flags...)...)
+	var answer struct{ Findings []finding }
+	if err := json.Unmarshal([]byte(stdout), &answer); err != nil {
+		t.Fatalf("doctor: exit status %d: %v\n%s%s", status, err, stdout, stderr)
+	}
+	return answer.Findings, status
+}
+
+func withStatus(all []finding, status string) []finding {
+	return slices.DeleteFunc(slices.Clone(all), func(f finding) bool { return f.Status != status })
+}
+
 // clinic is a node whose faults are planted, found, and cured.
 type clinic struct {
 	*testing.T
-	before []byte // containerd's configuration
+	before string // containerd's configuration
 	plugin *daemon.Process
 	// postponed: containerd is not restarted now, but with the next fault.
 	postponed bool
@@ -93,23 +106,16 @@ func TestDoctor(t *testing.T) {
 
 // open makes the node healthy: all ports are up, and the plugin is a service.
 func (c *clinic) open() {
-	parts, err := node.Parts()
-	if err != nil {
-		c.Fatal(err)
-	}
+	parts := nodeParts(c.T)
 	onNode(c.T, "ln -sf "+filepath.Join(parts.Containerd(*version), "containerd")+" /usr/local/bin/containerd")
-	if c.before, err = os.ReadFile(containerdFile); err != nil {
-		c.Fatal(err)
-	}
+	c.before = scratch.Read(c, containerdFile)
 	c.systemd()
 	scratch.File(c.T, runtimeUnit, "[Service]\nExecStart=/usr/local/bin/containerd\n", 0o644)
 	c.Cleanup(func() {
 		c.stopPlugin()
 		onNodeAfter(c.T, "rm -rf "+runtimeUnit+" /run/rdma-spec /var/lib/rdma-spec "+unitFile+" "+pluginFile+
 			" /usr/local/bin/containerd /usr/local/bin/nri-rdma")
-		if err := os.WriteFile(containerdFile, c.before, 0o644); err != nil {
-			c.Error(err)
-		}
+		scratch.File(c, containerdFile, c.before, 0o644)
 		replaceContainerd(c.T, options())
 	})
 	c.run(filepath.Join(*bin, "rdma-spec") + " configure plugin && systemctl enable --now nri-rdma")
@@ -199,14 +205,8 @@ func (c *clinic) run(command string) {
 // expect runs the doctor. It finds one check wrong, and returns its first finding; with no check, nothing is wrong.
 func (c *clinic) expect(name, check string) finding {
 	c.Helper()
-	stdout, stderr, status := call(c.T, "doctor", "--patience", "1m", "-o", "json") // the node's CPU is emulated
-	var answer struct{ Findings []finding }
-	if err := json.Unmarshal([]byte(stdout), &answer); err != nil {
-		c.Fatalf("%s: exit status %d: %v\n%s%s", name, status, err, stdout, stderr)
-	}
-	c.findings = answer.Findings
-	wrong := slices.DeleteFunc(slices.Clone(answer.Findings), func(f finding) bool { return f.Status != "wrong" })
-	unknown := slices.DeleteFunc(slices.Clone(answer.Findings), func(f finding) bool { return f.Status != "unknown" })
+	c.findings, _ = doctor(c.T)
+	wrong, unknown := withStatus(c.findings, "wrong"), withStatus(c.findings, "unknown")
 	others := slices.ContainsFunc(wrong, func(f finding) bool { return f.Check != check })
 	if others || (len(wrong) > 0) != (check != "") {
 		c.Errorf("%s: want %q, the doctor finds %+v\nunknown: %+v", name, check, wrong, unknown)
@@ -225,7 +225,7 @@ func (c *clinic) ignore() {
 	c.Helper()
 	scratch.File(c.T, "/etc/rdma-spec/doctor.yaml", "ignore:\n"+c.found.Ignore+"\n", 0o644)
 	c.expect("an ignored finding", "")
-	if !slices.ContainsFunc(c.findings, func(f finding) bool { return f.Status == "ignored" && f.Check == c.found.Check }) {
+	if !slices.ContainsFunc(withStatus(c.findings, "ignored"), func(f finding) bool { return f.Check == c.found.Check }) {
 		c.Errorf("what is ignored is not listed: %+v", c.findings)
 	}
 	onNode(c.T, "rm /etc/rdma-spec/doctor.yaml")
@@ -234,18 +234,12 @@ func (c *clinic) ignore() {
 // edit changes containerd's configuration.
 func (c *clinic) edit(edits ...string) {
 	c.Helper()
-	text, err := os.ReadFile(containerdFile)
-	if err == nil {
-		after := strings.NewReplacer(edits...).Replace(string(text))
-		if after == string(text) {
-			err = errors.New("nothing to replace")
-		} else {
-			err = os.WriteFile(containerdFile, []byte(after), 0o644)
-		}
+	text := scratch.Read(c, containerdFile)
+	after := strings.NewReplacer(edits...).Replace(text)
+	if after == text {
+		c.Fatalf("%q: nothing to replace", edits)
 	}
-	if err != nil {
-		c.Fatalf("%q: %v", edits, err)
-	}
+	scratch.File(c, containerdFile, after, 0o644)
 }
 
 // addHandler adds a runtime handler with a base spec.
@@ -254,38 +248,7 @@ func (c *clinic) addHandler(name, program, spec string) {
 	const runtimes = "[plugins.'io.containerd.cri.v1.runtime'.containerd.runtimes."
 	text := fmt.Sprintf("\n%[1]s%[2]s]\n  runtime_type = 'io.containerd.runc.v2'\n  base_runtime_spec = "+
 		"'%[3]s'\n%[1]s%[2]s.options]\n  BinaryName = '%[4]s'\n", runtimes, name, spec, program)
-	file, err := os.OpenFile(containerdFile, os.O_APPEND|os.O_WRONLY, 0)
-	if err == nil {
-		_, err = file.WriteString(text)
-		err = errors.Join(err, file.Close())
-	}
-	if err != nil {
-		c.Fatal(err)
-	}
-}
-
-// secondContainerd runs another containerd, without pods, that takes the socket of NRI.
-func (c *clinic) secondContainerd(parts node.PartSet) *daemon.Process {
-	c.Helper()
-	folder := scratch.Folder(c)
-	config := folder + "/second.toml"
-	scratch.File(c.T, config,
-		fmt.Sprintf("version = 3\n[ttrpc]\n  address = '%s/ttrpc.sock'\n[plugins.'io.containerd.nri.v1.nri']\n  "+
-			"socket_path = '%s'\n", folder, containerd.NRISocket), 0o644)
-	second, err := daemon.Start(nil, filepath.Join(parts.Containerd(*version), "containerd"), "--config", config,
-		"--address", folder+"/second.sock", "--root", folder+"/root", "--state", folder+"/state")
-	if err != nil {
-		c.Fatal(err)
-	}
-	c.Cleanup(second.Stop)
-	err = second.Await(within(c.T, patience), "serves its API", func() bool {
-		return exec.CommandContext(c.Context(), filepath.Join(parts.Containerd(*version), "ctr"), "--address",
-			folder+"/second.sock", "version").Run() == nil
-	})
-	if err != nil {
-		c.Fatal(err)
-	}
-	return second
+	scratch.File(c, containerdFile, scratch.Read(c, containerdFile)+text, 0o644)
 }
 
 // uninstall takes the plugin away.

@@ -7,17 +7,13 @@ package e2e
 
 import (
 	"context"
-	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
 
-	"github.com/rdma-spec/rdma-spec/test/node"
 	"github.com/rdma-spec/rdma-spec/test/node/cluster"
-	"github.com/rdma-spec/rdma-spec/test/node/containerd"
-	"github.com/rdma-spec/rdma-spec/test/node/daemon"
 	"github.com/rdma-spec/rdma-spec/test/node/kubelet"
 	"github.com/rdma-spec/rdma-spec/test/testing/scratch"
 )
@@ -49,21 +45,13 @@ func TestClusterDRA(t *testing.T) {
 	o.Network = true // without one the node is not ready, and the scheduler places nothing
 	restart(t, o)
 	onNode(t, "cp "+filepath.Join(*bin, "rdma-spec")+" /usr/local/bin/rdma-spec") // pods have the node's /usr
-	t.Cleanup(func() {
-		if err := os.Remove("/usr/local/bin/rdma-spec"); err != nil {
-			t.Error(err)
-		}
-	})
+	t.Cleanup(func() { onNodeAfter(t, "rm /usr/local/bin/rdma-spec") })
 	c := startCluster(t)
 	if err := c.StartControllers(); err != nil {
 		t.Fatal(err)
 	}
-	k, err := kubelet.Join(t.Context(), c.Kubeconfig())
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(k.Stop)
-	plugin := startPluginWith(t, "--socket", containerd.NRISocket, "--budget", budget)
+	k := join(t, c)
+	plugin := startPluginWith(t)
 	for _, test := range []struct {
 		name, hca, device string
 		both              bool // all containers of the pod have the devices
@@ -111,24 +99,9 @@ func TestClusterDRA(t *testing.T) {
 // startDriver runs the DRA driver until the test ends.
 func startDriver(t *testing.T, c *cluster.Cluster, k *kubelet.Kubelet, args ...string) {
 	t.Helper()
-	parts, err := node.Parts()
-	if err != nil {
-		t.Fatal(err)
-	}
-	driver, err := daemon.Start(nil, filepath.Join(parts.Folder(), "dra-driver", "dra-driver"),
+	driver := start(t, filepath.Join(nodeParts(t).Folder(), "dra-driver", "dra-driver"),
 		append(args, "--kubeconfig", c.Kubeconfig(), "--node", k.NodeName())...)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		driver.Stop()
-		if t.Failed() {
-			t.Logf("the DRA driver said:\n%s", driver.Log())
-		}
-	})
-	if err := driver.AwaitLog(within(t, patience), "msg=published"); err != nil {
-		t.Fatal(err)
-	}
+	awaitLog(t, driver, "msg=published")
 }
 
 // placePod makes a pod that the scheduler places. Its first container has a claim, unless that is "". It goes with the
@@ -154,12 +127,9 @@ func placePod(t *testing.T, c *cluster.Cluster, k *kubelet.Kubelet, pod kubelet.
 			t.Errorf("cannot delete the pod: %v", err)
 		}
 	})
-	err := c.Await(within(t, clusterPatience), "runs pod "+pod.Name, func() bool {
+	awaitThat(t, c, clusterPatience, "runs pod "+pod.Name, func() bool {
 		now, err := c.Pod(t.Context(), pod.Name)
 		return err == nil && now.Status.Phase == corev1.PodRunning
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
 	return &staticPod{kubelet: k, name: pod.Name}
 }

@@ -6,25 +6,19 @@
 package e2e
 
 import (
-	"os"
 	"os/exec"
 	"path/filepath"
 	"regexp"
 	"strings"
 	"testing"
-	"testing/fstest"
 
-	"github.com/rdma-spec/rdma-spec/test/node"
 	"github.com/rdma-spec/rdma-spec/test/testing/scratch"
 )
 
 // TestDropIns: each containerd reads its drop-ins as they are meant, beside a main file that has NRI off where it
 // merges, and keeps what else that file says.
 func TestDropIns(t *testing.T) {
-	parts, err := node.Parts()
-	if err != nil {
-		t.Fatal(err)
-	}
+	parts := nodeParts(t)
 	const (
 		v2 = "version = 2\nimports = ['%DIR%/*.toml']\n[plugins.'io.containerd.grpc.v1.cri']\n  sandbox_image = 'mine:1'\n"
 		v3 = "version = 3\nimports = ['%DIR%/*.toml']\n[plugins.'io.containerd.cri.v1.images'.pinned_images]\n  sandbox = " +
@@ -46,12 +40,9 @@ func TestDropIns(t *testing.T) {
 	} {
 		folder := scratch.Folder(t)
 		main := filepath.Join(folder, "config.toml")
-		files := fstest.MapFS{"config.toml": {Data: []byte(strings.ReplaceAll(test.main, "%DIR%", folder+"/conf.d"))}}
+		scratch.File(t, main, strings.ReplaceAll(test.main, "%DIR%", folder+"/conf.d"), 0o644)
 		for _, d := range test.dropIns {
-			files["conf.d/"+d] = &fstest.MapFile{Data: []byte(deployFile(t, "containerd/"+d))}
-		}
-		if err := os.CopyFS(folder, files); err != nil {
-			t.Fatal(err)
+			scratch.File(t, filepath.Join(folder, "conf.d", d), deployFile(t, "containerd/"+d), 0o644)
 		}
 		out, err := exec.Command(filepath.Join(parts.Containerd(test.version), "containerd"), "--config", main,
 			"config", "dump").Output()

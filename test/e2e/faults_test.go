@@ -8,7 +8,6 @@ package e2e
 import (
 	"context"
 	"fmt"
-	"os/exec"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -20,59 +19,7 @@ import (
 
 	"github.com/rdma-spec/rdma-spec/test/node/containerd"
 	"github.com/rdma-spec/rdma-spec/test/node/daemon"
-	"github.com/rdma-spec/rdma-spec/test/testing/await"
 )
-
-func onNode(t *testing.T, command string) {
-	t.Helper()
-	if out, err := exec.CommandContext(t.Context(), "sh", "-c", command).CombinedOutput(); err != nil {
-		t.Fatalf("%s: %v: %s", command, err, out)
-	}
-}
-
-// HCAs come and go without a restart of the plugin: one that is gone is not given to a container, and one that comes is
-// given within a second.
-func TestHotplug(t *testing.T) {
-	startPlugin(t, listed)
-	pod := runPod(t, containerd.Pod{Namespace: "ml-train",
-		Annotations: map[string]string{"rdma.noderesource.dev": "true"}})
-	held := func(name string) string {
-		return shell(t, runContainer(t, pod, containerd.Container{Name: name}), "ls /dev/infiniband")
-	}
-	holds := func(name, want string) {
-		t.Helper()
-		if got := held(name); got != want {
-			t.Errorf("container %s holds %q, want %q", name, got, want)
-		}
-	}
-	const both = "rdma_cm\nuverbs0\nuverbs1"
-	holds("before", both)
-	onNode(t, "rdma link del rxe1")
-	t.Cleanup(func() {
-		onNodeAfter(t, "test -e /sys/class/infiniband/rxe1 || rdma link add rxe1 type rxe netdev dummy1")
-	})
-	holds("unplugged", "rdma_cm\nuverbs0")
-	onNode(t, "rdma link add rxe1 type rxe netdev dummy1")
-	number := 0
-	await.That(t, patience, "a container holds the HCA that has come", func() bool {
-		number++
-		id, err := pod.Run(within(t, patience), containerd.Container{Name: fmt.Sprintf("plugged-%d", number)})
-		if err != nil && strings.Contains(err.Error(), "it has just come") {
-			return false // the kubelet tries again, too
-		}
-		if err != nil {
-			t.Fatal(err)
-		}
-		return shell(t, id, "ls /dev/infiniband") == both
-	})
-}
-
-func onNodeAfter(t *testing.T, command string) {
-	t.Helper()
-	if out, err := exec.Command("sh", "-c", command).CombinedOutput(); err != nil {
-		t.Errorf("%s: %v: %s", command, err, out)
-	}
-}
 
 // When containerd restarts, as the GPU operator's toolkit restarts it where a node comes up, the plugin is registered
 // soon after containerd serves again. docs/install.md says how soon.
@@ -134,10 +81,8 @@ func TestContainerdRestarts(t *testing.T) {
 	}
 	for i := range restarts {
 		before := created.Load()
-		if err := plugin.Await(within(t, patience), "sees a container",
-			func() bool { return created.Load() > before }); err != nil {
-			t.Fatal(err)
-		}
+		awaitThat(t, plugin, patience, "sees a container",
+			func() bool { return created.Load() > before })
 		// The plugin stands still until a container is created without it, as where its registration is late. Each client may
 		// have had one in the making that was adjusted before.
 		if err := plugin.Signal(syscall.SIGSTOP); err != nil {
@@ -147,10 +92,8 @@ func TestContainerdRestarts(t *testing.T) {
 			t.Fatal(err)
 		}
 		missed := created.Load()
-		if err := ctrd.Await(within(t, 2*patience), "starts a container without the plugin",
-			func() bool { return created.Load() > missed+clients }); err != nil {
-			t.Fatal(err)
-		}
+		awaitThat(t, ctrd, 2*patience, "starts a container without the plugin",
+			func() bool { return created.Load() > missed+clients })
 		if err := plugin.Signal(syscall.SIGCONT); err != nil {
 			t.Fatal(err)
 		}
@@ -226,12 +169,9 @@ func TestPluginStopped(t *testing.T) {
 		t.Fatal(err)
 	}
 	number := 0
-	err := plugin.Await(within(t, patience), "is asked again", func() bool {
+	awaitThat(t, plugin, patience, "is asked again", func() bool {
 		number++
 		id := runContainer(t, pod, containerd.Container{Name: fmt.Sprintf("after-%d", number), Devices: containerd.Verbs(0)})
 		return memlock(t, id) == "unlimited"
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
 }

@@ -10,9 +10,7 @@ import (
 	"encoding/json"
 	"flag"
 	"fmt"
-	"io"
 	"io/fs"
-	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -28,7 +26,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/rdma-spec/rdma-spec/test/node"
 	"github.com/rdma-spec/rdma-spec/test/node/cluster"
 	"github.com/rdma-spec/rdma-spec/test/node/kubelet"
 	"github.com/rdma-spec/rdma-spec/test/testing/churn"
@@ -81,46 +78,26 @@ func testNotes(t *testing.T, d *daemonSet, notes string) {
 func testDoctorContainer(t *testing.T, d *daemonSet, chart string) {
 	d.helm(t, "upgrade", "nri-rdma", chart, "--reset-then-reuse-values", "--set", "doctor.enabled=true")
 	d.awaitRollout(t)
-	url, metrics := "http://"+d.pod(t).Status.PodIP+":9799/metrics", ""
-	err := d.c.Await(within(t, kubeletPatience), "has the doctor's metrics", func() bool {
-		asked, err := http.NewRequestWithContext(t.Context(), http.MethodGet, url, http.NoBody)
-		if err != nil {
-			return false
-		}
-		answer, err := http.DefaultClient.Do(asked)
-		if err != nil {
-			return false
-		}
-		defer answer.Body.Close() //nolint:errcheck // it was read whole
-		text, err := io.ReadAll(answer.Body)
-		metrics = string(text)
-		return err == nil && answer.StatusCode == http.StatusOK
+	address, said := d.pod(t).Status.PodIP+":9799", ""
+	awaitThat(t, d.c, kubeletPatience, "has the doctor's metrics", func() bool {
+		var err error
+		said, err = metricsOf(address)
+		return err == nil
 	})
-	if err != nil {
-		t.Fatalf("%v\n%s", err, metrics)
-	}
 	for _, check := range []string{"plugin-registered", "container-memlock", "port-active", "nri-on"} {
-		if !strings.Contains(metrics, `rdma_spec_doctor_findings{check="`+check+`",status="unknown"} 0`) {
+		if !strings.Contains(said, `rdma_spec_doctor_findings{check="`+check+`",status="unknown"} 0`) {
 			t.Errorf("the doctor knows nothing of %s", check)
 		}
 	}
-	t.Logf("the doctor in the pod:\n%s", strings.Join(regexp.MustCompile(`(?m)^rdma_spec_doctor_finding\{.*`).FindAllString(metrics, -1), "\n"))
+	t.Logf("the doctor in the pod:\n%s", strings.Join(regexp.MustCompile(`(?m)^rdma_spec_doctor_finding\{.*`).FindAllString(said, -1), "\n"))
 	d.helm(t, "upgrade", "nri-rdma", chart, "--reset-then-reuse-values", "--set", "doctor.enabled=false")
 	d.awaitRollout(t)
 }
 
 // testDeployment: the pod of a Deployment that requests an HCA gets what it needs, and transfers.
 func testDeployment(t *testing.T, c *cluster.Cluster, k *kubelet.Kubelet) {
-	labels := map[string]string{"app": "trainer"}
-	pod := kubelet.Pod{Containers: []kubelet.Container{{Name: "main", Resource: shared},
-		{Name: "other", Resource: shared}}}.Manifest()
-	runWorkload(t, c, &appsv1.Deployment{
-		TypeMeta: metav1.TypeMeta{APIVersion: "apps/v1", Kind: "Deployment"}, ObjectMeta: metav1.ObjectMeta{Name: "trainer"},
-		Spec: appsv1.DeploymentSpec{
-			Selector: &metav1.LabelSelector{MatchLabels: labels},
-			Template: corev1.PodTemplateSpec{ObjectMeta: metav1.ObjectMeta{Labels: labels}, Spec: pod.Spec},
-		},
-	})
+	runDeployment(t, c, "trainer", kubelet.Container{Name: "main", Resource: shared},
+		kubelet.Container{Name: "other", Resource: shared})
 	trainer := podWith(t, c, k, "app=trainer")
 	trainer.expectHolds(t, "main", "unlimited", given(0)...)
 	expectCapabilities(t, trainer.running(t, "main"), everySet)
@@ -136,6 +113,20 @@ func testJob(t *testing.T, c *cluster.Cluster, k *kubelet.Kubelet) {
 		Spec: batchv1.JobSpec{Template: corev1.PodTemplateSpec{ObjectMeta: metav1.ObjectMeta{Annotations: map[string]string{asks: "true"}}, Spec: pod.Spec}},
 	})
 	podWith(t, c, k, "job-name=annotated").expectSaid(t, "main", "unlimited")
+}
+
+// runDeployment makes a Deployment whose pods have its name as their label app.
+func runDeployment(t *testing.T, c *cluster.Cluster, name string, containers ...kubelet.Container) {
+	t.Helper()
+	labels := map[string]string{"app": name}
+	runWorkload(t, c, &appsv1.Deployment{
+		TypeMeta: metav1.TypeMeta{APIVersion: "apps/v1", Kind: "Deployment"}, ObjectMeta: metav1.ObjectMeta{Name: name},
+		Spec: appsv1.DeploymentSpec{
+			Selector: &metav1.LabelSelector{MatchLabels: labels},
+			Template: corev1.PodTemplateSpec{ObjectMeta: metav1.ObjectMeta{Labels: labels},
+				Spec: kubelet.Pod{Containers: containers}.Manifest().Spec},
+		},
+	})
 }
 
 // runWorkload makes a workload, which goes with the test.
@@ -159,7 +150,7 @@ func runWorkload(t *testing.T, c *cluster.Cluster, workload any) {
 func podWith(t *testing.T, c *cluster.Cluster, k *kubelet.Kubelet, label string) *staticPod {
 	t.Helper()
 	p := &staticPod{kubelet: k}
-	err := c.Await(within(t, kubeletPatience), "has a pod with "+label, func() bool {
+	awaitThat(t, c, kubeletPatience, "has a pod with "+label, func() bool {
 		pods, err := c.Pods(t.Context(), corev1.NamespaceDefault, label)
 		if err != nil || len(pods) == 0 {
 			return false
@@ -167,9 +158,6 @@ func podWith(t *testing.T, c *cluster.Cluster, k *kubelet.Kubelet, label string)
 		p.name = pods[0].Name
 		return true
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
 	return p
 }
 
@@ -179,7 +167,6 @@ var upgrades = flag.Int("upgrades", 2, "how often to upgrade the DaemonSet while
 // testHelmUpgrade upgrades the chart again and again while pods are made. The runtime does not notice: each plugin
 // takes over from the one before, every container starts with its limit, and none is refused.
 func testHelmUpgrade(t *testing.T, d *daemonSet, k *kubelet.Kubelet, chart string) {
-	// Pods whose container holds an HCA, says its limit and ends.
 	pods := churn.Start(t, func(ctx context.Context, number int) error {
 		return runToEnd(ctx, d.c, k, fmt.Sprintf("made-%d", number))
 	})
@@ -226,13 +213,19 @@ func expectUnlimited(t *testing.T, name string, want int) {
 	}
 }
 
-func runToEnd(ctx context.Context, c *cluster.Cluster, k *kubelet.Kubelet, name string) error {
-	ctx, cancel := context.WithTimeout(ctx, kubeletPatience)
-	defer cancel()
+// createSaying creates a pod on the kubelet's node whose container holds an HCA, says its limit, and ends.
+func createSaying(ctx context.Context, c *cluster.Cluster, k *kubelet.Kubelet, name string) error {
 	pod := kubelet.Pod{Name: name, Containers: []kubelet.Container{{Name: "main", Script: sayMemlock,
 		Resource: shared}}}.Manifest()
 	pod.Spec.NodeName, pod.Spec.RestartPolicy = k.NodeName(), corev1.RestartPolicyNever
-	if _, err := c.Create(ctx, pod); err != nil {
+	_, err := c.Create(ctx, pod)
+	return err
+}
+
+func runToEnd(ctx context.Context, c *cluster.Cluster, k *kubelet.Kubelet, name string) error {
+	ctx, cancel := context.WithTimeout(ctx, kubeletPatience)
+	defer cancel()
+	if err := createSaying(ctx, c, k, name); err != nil {
 		return err
 	}
 	return c.Await(ctx, "has pod "+name+" at its end", func() bool {
@@ -279,19 +272,14 @@ var everyOption = []string{
 // testRendered: an API server that knows the kinds of the Prometheus Operator and of OpenShift takes what the chart
 // renders with every option.
 func testRendered(t *testing.T, d *daemonSet, chart string) {
-	parts, err := node.Parts()
-	if err != nil {
-		t.Fatal(err)
-	}
+	parts := nodeParts(t)
 	d.kubectl(t, "create", "-f", parts.Definitions()+"/") // a link, which kubectl follows for its slash
 	d.kubectl(t, "wait", "--for=condition=Established", "customresourcedefinitions", "--all",
 		"--timeout", patience.String())
 	folder := scratch.Folder(t)
 	for i, values := range everyOption {
 		text := d.helm(t, "template", "nri-rdma", chart, "--set", values)
-		if err := os.WriteFile(filepath.Join(folder, fmt.Sprintf("%d.yaml", i)), []byte(text), 0o644); err != nil {
-			t.Fatal(err)
-		}
+		scratch.File(t, filepath.Join(folder, fmt.Sprintf("%d.yaml", i)), text, 0o644)
 	}
 	said := d.kubectl(t, "apply", "--dry-run=server", "-f", folder)
 	for kind, want := range map[string]int{

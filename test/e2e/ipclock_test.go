@@ -6,7 +6,6 @@
 package e2e
 
 import (
-	"encoding/json"
 	"fmt"
 	"regexp"
 	"slices"
@@ -15,23 +14,26 @@ import (
 	"sync"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/rdma-spec/rdma-spec/test/node/containerd"
+	"github.com/rdma-spec/rdma-spec/test/testing/scratch"
 )
 
 const capIPCLock = 14 // linux/capability.h
 
-// capabilities returns which of a process's capability sets hold IPC_LOCK: "CapInh CapPrm CapEff CapBnd CapAmb".
-func capabilities(t *testing.T, id, process string) string {
+// capabilities returns which capability sets of a process's status hold IPC_LOCK: "CapInh CapPrm CapEff CapBnd CapAmb".
+func capabilities(t *testing.T, status string) string {
 	t.Helper()
 	var sets []string
-	for line := range strings.Lines(shell(t, id, "grep ^Cap /proc/"+process+"/status")) {
+	for line := range strings.Lines(status) {
 		name, mask, _ := strings.Cut(strings.TrimSpace(line), ":")
+		if !strings.HasPrefix(name, "Cap") {
+			continue
+		}
 		bits, err := strconv.ParseUint(strings.TrimSpace(mask), 16, 64)
 		if err != nil {
-			t.Fatalf("capabilities of the process: %q", line)
+			t.Errorf("capabilities of the process: %q", line) // perhaps beside the test's goroutine
 		}
 		if bits>>capIPCLock&1 == 1 {
 			sets = append(sets, name)
@@ -44,10 +46,10 @@ const everySet = "CapInh CapPrm CapEff CapBnd CapAmb"
 
 func expectCapabilities(t *testing.T, id, want string) {
 	t.Helper()
-	if got := capabilities(t, id, "1"); got != want {
+	if got := capabilities(t, scratch.Read(t, fmt.Sprintf("/proc/%d/status", pid(t, id)))); got != want {
 		t.Errorf("IPC_LOCK is in %q of the container's process, want %q", got, want)
 	}
-	if got := capabilities(t, id, "self"); got != want {
+	if got := capabilities(t, shell(t, id, "cat /proc/self/status")); got != want {
 		t.Errorf("IPC_LOCK is in %q of an exec, want %q", got, want)
 	}
 }
@@ -77,10 +79,8 @@ func TestIPCLockRequested(t *testing.T) {
 	startPlugin(t, "ipcLock: requested")
 	pod := runPod(t, containerd.Pod{})
 	for name, ctr := range map[string]containerd.Container{
-		"asks":                  {AddCaps: []string{"IPC_LOCK"}},
 		"drops-all-else":        {AddCaps: []string{"IPC_LOCK"}, DropCaps: []string{"ALL"}},
 		"does-not-ask":          {},
-		"asks-for-another-one":  {AddCaps: []string{"SYS_PTRACE"}},
 		"asks-and-drops-it-too": {AddCaps: []string{"IPC_LOCK"}, DropCaps: []string{"IPC_LOCK"}},
 	} {
 		want := everySet
@@ -108,16 +108,14 @@ func withLocker(ctr containerd.Container) containerd.Container {
 
 // With a memlock of 64 KiB it can only be the capability that lets a process lock a megabyte.
 func TestIPCLockIsWhatCounts(t *testing.T) {
-	const enough, megabyte = "locked", 1 << 20
-	for mode, want := range map[string]string{"always": enough, "false": ""} {
+	for mode, want := range map[string]bool{"always": true, "false": false} {
 		t.Run(mode, func(t *testing.T) {
 			startPlugin(t, "{memlock: 64Ki, ipcLock: "+mode+"}")
 			pod := runPod(t, containerd.Pod{})
 			id := runContainer(t, pod, withLocker(containerd.Container{Devices: containerd.Verbs(0), User: 1000}))
 			expectMemlock(t, id, strconv.Itoa(64<<10))
 			for _, kind := range []string{"mmap", "shm"} {
-				got := locker(t, id, kind, megabyte)
-				if (got == enough) != (want == enough) {
+				if got := locker(t, id, kind, 1<<20); (got == "locked") != want {
 					t.Errorf("locking a megabyte by %s says %q", kind, got)
 				}
 			}
@@ -159,39 +157,6 @@ func TestIPCLockStays(t *testing.T) {
 		t.Fatal(err)
 	}
 	expectCapabilities(t, id, everySet)
-}
-
-// Of the stored spec nothing changes but process.capabilities.
-func TestOnlyCapabilitiesChange(t *testing.T) {
-	pod := runPod(t, containerd.Pod{})
-	stored := func(config string) map[string]any {
-		plugin := startPlugin(t, config)
-		defer plugin.Stop()
-		id, err := pod.Create(within(t, patience), containerd.Container{Devices: containerd.Verbs(0)})
-		if err != nil {
-			t.Fatal(err)
-		}
-		text := anyNamespace.ReplaceAll(anyID.ReplaceAll(storedSpec(t, id), []byte("ID")), []byte("/proc/PID/ns/"))
-		if err := ctrd.RemoveContainer(within(t, patience), id); err != nil {
-			t.Fatal(err)
-		}
-		decoder := json.NewDecoder(strings.NewReader(string(text)))
-		decoder.UseNumber()
-		var spec map[string]any
-		if err := decoder.Decode(&spec); err != nil {
-			t.Fatal(err)
-		}
-		return spec
-	}
-	without, with := stored("ipcLock: false"), stored("{}")
-	if cmp.Equal(without, with) {
-		t.Fatal("nothing changed")
-	}
-	delete(without["process"].(map[string]any), "capabilities")
-	delete(with["process"].(map[string]any), "capabilities")
-	if diff := cmp.Diff(without, with); diff != "" {
-		t.Errorf("more than process.capabilities differs:\n%s", diff)
-	}
 }
 
 // Many at once: all have the capability, none twice; and the spec of an unrelated container is never written.
@@ -240,21 +205,5 @@ func TestManyAtOnce(t *testing.T) {
 	}
 	if strings.Contains(string(c.GetSpec().GetValue()), "CAP_IPC_LOCK") {
 		t.Error("the unrelated container has CAP_IPC_LOCK")
-	}
-}
-
-// Devices that the container holds are seen whatever name its resource has; --containerd-address names a containerd
-// that is none.
-func TestContainerdAPIGone(t *testing.T) {
-	plugin := startPlugin(t, "{}", "--containerd-address", "/run/none/containerd.sock")
-	pod := runPod(t, containerd.Pod{})
-	id := runContainer(t, pod, containerd.Container{Devices: containerd.Verbs(0)})
-	expectMemlock(t, id, "unlimited")
-	expectCapabilities(t, id, "")
-	warned := slices.ContainsFunc(strings.Split(plugin.Log(), "\n"), func(line string) bool {
-		return strings.Contains(line, "level=warning") && strings.Contains(line, "IPC_LOCK")
-	})
-	if !warned {
-		t.Error("no warning says that there is no IPC_LOCK")
 	}
 }

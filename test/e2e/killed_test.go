@@ -106,11 +106,8 @@ func killPlugins(t *testing.T, l *load) []death {
 		}
 		<-plugin.Exited()
 		gone++
-		err := ctrd.Await(within(t, patience), "notices that the plugin is gone",
+		awaitThat(t, ctrd, patience, "notices that the plugin is gone",
 			func() bool { return strings.Count(ctrd.Log(), `connection to plugin \"90-rdma\" closed`) >= gone })
-		if err != nil {
-			t.Fatal(err)
-		}
 		d.dropped = time.Now()
 		if i%2 == 1 {
 			l.awaitTries() // those that no plugin sees at all are among them
@@ -128,10 +125,8 @@ func expectListedAndRepaired(t *testing.T, low []creation) {
 	expectBelow(t, plugin, func() int { return len(low) }, time.Now().Add(patience))
 	fixFromNowOn(t, config)
 	for _, c := range low {
-		if err := plugin.Await(within(t, patience), "raises the limit of "+c.name,
-			func() bool { return memlock(t, c.id) == "unlimited" }); err != nil {
-			t.Fatal(err)
-		}
+		awaitThat(t, plugin, patience, "raises the limit of "+c.name,
+			func() bool { return memlock(t, c.id) == "unlimited" })
 	}
 }
 
@@ -145,7 +140,7 @@ func startReporter(t *testing.T) (plugin *daemon.Process, config string) {
 	t.Helper()
 	config = filepath.Join(scratch.Folder(t), "config.yaml")
 	scratch.File(t, config, reporting, 0o644)
-	return startPluginWith(t, "--config", config, "--socket", containerd.NRISocket, "--budget", budget,
+	return startPluginWith(t, "--config", config,
 		"--http", metricsAddress), config
 }
 

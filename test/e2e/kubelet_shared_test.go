@@ -6,17 +6,13 @@
 package e2e
 
 import (
-	"encoding/json"
 	"fmt"
 	"path/filepath"
-	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/rdma-spec/rdma-spec/spec/hca/hcatest"
-	"github.com/rdma-spec/rdma-spec/test/node"
-	"github.com/rdma-spec/rdma-spec/test/node/daemon"
 	"github.com/rdma-spec/rdma-spec/test/node/kubelet"
 	"github.com/rdma-spec/rdma-spec/test/testing/scratch"
 )
@@ -50,7 +46,8 @@ func TestKubeletSharedDevicePlugin(t *testing.T) {
 				with.expectAdjusted(t, plugin, container, "signal=device", "rule=default", "memlock=unlimited",
 					"/dev/infiniband/uverbs0 (rxe0)")
 				expectCapabilities(t, with.running(t, container), everySet)
-				expectRegisters(t, with.running(t, container))
+				expectVerifyIn(t, with.running(t, container), "/usr/local/bin/rdma-spec", 0,
+					"ok    register 64Mi with rxe0: done")
 
 				without.expectHolds(t, container, kernelDefault)
 				without.expectUntouched(t, plugin, container)
@@ -67,62 +64,29 @@ func TestKubeletSharedDevicePlugin(t *testing.T) {
 // kubelet has it to give. It ends with the test.
 func startSharedDevicePlugin(t *testing.T, k *kubelet.Kubelet, resource string, flags ...string) string {
 	t.Helper()
-	parts, err := node.Parts()
-	if err != nil {
-		t.Fatal(err)
-	}
 	config := filepath.Join(scratch.Folder(t), "config.json")
 	scratch.File(t, config, fmt.Sprintf(`{"configList": [{"resourceName": %q, "rdmaHcaMax": 63,
 		"selectors": {"vendors": ["15b3"], "deviceIDs": ["1017"], "ifNames": ["eth0"]}}]}`, resource), 0o644)
 	// It alone sees the PCI device, in a mount namespace of its own.
-	p, err := daemon.Start(nil, "unshare", append([]string{"--mount", "sh", "-ec",
+	start(t, "unshare", append([]string{"--mount", "sh", "-ec",
 		`mount --bind "$0" /sys/bus/pci/devices && exec "$@"`, connectX.Root(t),
-		parts.SharedDevicePlugin(), "--config-file", config}, flags...)...)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		p.Stop()
-		if t.Failed() {
-			t.Logf("the device plugin said:\n%s", p.Log())
-		}
-	})
+		nodeParts(t).SharedDevicePlugin(), "--config-file", config}, flags...)...)
 	if err := k.AwaitAdvertised(within(t, kubeletPatience), "rdma/"+resource); err != nil {
 		t.Fatal(err)
 	}
 	return "rdma/" + resource
 }
 
-// expectRegisters has verify register 64 MiB in a container.
-func expectRegisters(t *testing.T, id string) {
-	t.Helper()
-	result, err := ctrd.Exec(within(t, patience), id, "/usr/local/bin/rdma-spec", "verify")
-	if err != nil || result.Status != 0 || !strings.Contains(result.Out, "\nok    register 64Mi with rxe0: done") {
-		t.Errorf("verify: %v, exit status %d\n%s", err, result.Status, result.Out)
-	}
-}
-
 // expectStatus compares what status says of the RDMA containers of pods, by container.
 func expectStatus(t *testing.T, want map[string]string, pods ...string) {
 	t.Helper()
-	stdout, stderr, status := call(t, append([]string{"status", "-o", "json"}, pods...)...)
-	var listed struct {
-		Containers []struct {
-			Namespace, Pod, Container, Signal, State string
-			Memlock                                  struct{ Soft string }
-			IPCLock                                  bool
-			HCAs                                     []string
-		}
-	}
-	if err := json.Unmarshal([]byte(stdout), &listed); err != nil || status != 0 {
-		t.Fatalf("status: %v, exit status %d\n%s%s", err, status, stdout, stderr)
-	}
+	all, status := statusOf(t, pods...)
 	got := map[string]string{}
-	for _, c := range listed.Containers {
+	for _, c := range all {
 		got[fmt.Sprintf("%s/%s %s", c.Namespace, c.Pod, c.Container)] = fmt.Sprint(c.Signal, " ", c.Memlock.Soft, " ",
 			c.IPCLock, " ", c.HCAs, " ", c.State)
 	}
-	if diff := cmp.Diff(want, got); diff != "" {
-		t.Errorf("status (-want +got):\n%s%s", diff, stderr)
+	if diff := cmp.Diff(want, got); diff != "" || status != 0 {
+		t.Errorf("status: exit status %d (-want +got):\n%s", status, diff)
 	}
 }

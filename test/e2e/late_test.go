@@ -7,9 +7,7 @@ package e2e
 
 import (
 	"context"
-	"encoding/json"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -17,9 +15,7 @@ import (
 	"github.com/containerd/nri/pkg/api"
 	"github.com/containerd/nri/pkg/stub"
 
-	"github.com/rdma-spec/rdma-spec/test/node"
 	"github.com/rdma-spec/rdma-spec/test/node/containerd"
-	"github.com/rdma-spec/rdma-spec/test/node/daemon"
 	"github.com/rdma-spec/rdma-spec/test/testing/await"
 	"github.com/rdma-spec/rdma-spec/test/testing/scratch"
 )
@@ -62,12 +58,7 @@ func (byName) CreateContainer(_ context.Context, _ *api.PodSandbox,
 func writeCDIFile(t *testing.T, name, text string) {
 	t.Helper()
 	file := filepath.Join("/etc/cdi", name)
-	if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(file, []byte(text), 0o644); err != nil {
-		t.Fatal(err)
-	}
+	scratch.File(t, file, text, 0o644)
 	t.Cleanup(func() { _ = os.Remove(file) })
 }
 
@@ -143,23 +134,13 @@ devices:
 // gives for the HCA that it names, and the operator's management container is left alone.
 func TestCDINameOfNVIDIAsPlugin(t *testing.T) {
 	plugin := startPlugin(t, "{}")
-	parts, err := node.Parts()
-	if err != nil {
-		t.Fatal(err)
-	}
 	folder := scratch.Folder(t)
-	other, err := daemon.Start(nil, filepath.Join(parts.Folder(), "nvidia-ctk/nvidia-ctk-installer"), "--enable-nri-plugin",
+	other := start(t, filepath.Join(nodeParts(t).Folder(), "nvidia-ctk/nvidia-ctk-installer"), "--enable-nri-plugin",
 		"--nri-namespace=gpu-operator", "--nri-socket="+containerd.NRISocket, "--runtime=containerd",
 		"--ignore-errors", // of what it installs first, which the node does not have
 		"--toolkit-source-root="+folder, "--toolkit-install-dir="+filepath.Join(folder, "installed"),
 		"--pid-file="+filepath.Join(folder, "toolkit.pid"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(other.Stop)
-	if err := other.AwaitLog(within(t, patience), "Waiting for signal"); err != nil {
-		t.Fatalf("%v\n%s", err, other.Log())
-	}
+	awaitLog(t, other, "Waiting for signal")
 	writeCDIFile(t, "net-rdma.yaml", netCDI)
 	writeCDIFile(t, "management.yaml", managementCDI)
 
@@ -189,20 +170,10 @@ func TestCDINameOfNVIDIAsPlugin(t *testing.T) {
 // expectStates compares what status says of containers; of those that have nothing to do with RDMA it says nothing.
 func expectStates(t *testing.T, want map[string]string) {
 	t.Helper()
-	var status struct {
-		Containers []struct{ Container, Signal, State string }
-	}
-	out, _ := exec.CommandContext(t.Context(), filepath.Join(*bin, "rdma-spec"), "status", "-o", "json").Output() // 1: refused
-	if err := json.Unmarshal(out, &status); err != nil {
-		t.Fatalf("%v in %s", err, out)
-	}
-	states := map[string]string{}
-	for _, c := range status.Containers {
-		states[c.Container] = c.State
-	}
+	by := uses(t)
 	for name, want := range want {
-		if states[name] != want {
-			t.Errorf("status says that %s is %q, want %q:\n%s", name, states[name], want, out)
+		if by[name].State != want {
+			t.Errorf("status says of %s: %+v, want %q", name, by[name], want)
 		}
 	}
 }

@@ -37,11 +37,7 @@ func TestLaunchedByContainerd(t *testing.T) {
 	patient.RegistrationTimeout = "1m"
 	ctrd.Stop()
 	t.Cleanup(func() {
-		for _, file := range []string{launchedPlugin, launchedConfig} {
-			if err := os.Remove(file); err != nil {
-				t.Error(err)
-			}
-		}
+		onNodeAfter(t, "rm "+launchedPlugin+" "+launchedConfig)
 		replaceContainerd(t, options())
 	})
 	scratch.File(t, launchedPlugin, "#!/bin/sh\nexec "+program+" --budget "+budget+" 2>>"+launchedLog+"\n", 0o755)
@@ -74,8 +70,7 @@ func TestLaunchedByContainerd(t *testing.T) {
 			t.Error(err)
 		}
 		if t.Failed() {
-			said, err := os.ReadFile(launchedLog)
-			t.Logf("the plugin said: %s, %v\ncontainerd said:\n%s", said, err, ctrd.Log())
+			t.Logf("the plugin said: %s\ncontainerd said:\n%s", readLog(launchedLog), ctrd.Log())
 		}
 	})
 	if runs != nil {
@@ -95,9 +90,7 @@ func expectLaunchedGrant(t *testing.T, id string) {
 	t.Helper()
 	expectMemlock(t, id, "unlimited")
 	expectCapabilities(t, id, everySet)
-	if got, want := shell(t, id, "echo $(ls /dev/infiniband)"), "rdma_cm uverbs0 uverbs1"; got != want {
-		t.Errorf("the container has %q, want %q", got, want)
-	}
+	expectDevices(t, id, "rdma_cm", "uverbs0", "uverbs1")
 }
 
 // processes counts the processes of a program.

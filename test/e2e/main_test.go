@@ -8,11 +8,11 @@
 package e2e
 
 import (
-	"bytes"
 	"context"
-	"encoding/json"
+	"errors"
 	"flag"
 	"fmt"
+	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -20,6 +20,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/rdma-spec/rdma-spec/test/node"
 	"github.com/rdma-spec/rdma-spec/test/node/containerd"
 	"github.com/rdma-spec/rdma-spec/test/node/crio"
 	"github.com/rdma-spec/rdma-spec/test/node/daemon"
@@ -91,39 +92,78 @@ func onRuntime() *pods.Client {
 func startPlugin(t *testing.T, config string, args ...string) *daemon.Process {
 	t.Helper()
 	file := filepath.Join(scratch.Folder(t), "config.yaml")
-	if err := os.WriteFile(file, []byte(config), 0o644); err != nil {
-		t.Fatal(err)
-	}
-	return startPluginWith(t, append([]string{"--config", file, "--socket", containerd.NRISocket,
-		"--budget", budget}, args...)...)
+	scratch.File(t, file, config, 0o644)
+	return startPluginWith(t, append([]string{"--config", file}, args...)...)
 }
 
+// startPluginWith does the same with arguments alone.
 func startPluginWith(t *testing.T, args ...string) *daemon.Process {
 	t.Helper()
-	p, err := daemon.Start(nil, filepath.Join(*bin, "nri-rdma"), args...)
+	args = append([]string{"--socket", containerd.NRISocket, "--budget", budget}, args...)
+	p := start(t, filepath.Join(*bin, "nri-rdma"), args...)
+	awaitLog(t, p, "msg=registered")
+	return p
+}
+
+// start runs a program that ends with the test.
+func start(t *testing.T, program string, args ...string) *daemon.Process {
+	t.Helper()
+	p, err := daemon.Start(nil, program, args...)
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
 		p.Stop()
 		if t.Failed() {
-			t.Logf("nri-rdma said:\n%s", p.Log())
+			t.Logf("%s said:\n%s", program, p.Log())
 		}
 	})
-	if err := p.AwaitLog(within(t, patience), "msg=registered"); err != nil {
+	return p
+}
+
+// awaitThat waits until a program, a runtime, a kubelet, or a cluster makes a condition true.
+func awaitThat(t *testing.T, who interface {
+	Await(ctx context.Context, what string, condition func() bool) error
+}, d time.Duration, what string, condition func() bool) {
+	t.Helper()
+	if err := who.Await(within(t, d), what, condition); err != nil {
 		t.Fatal(err)
 	}
-	return p
+}
+
+// awaitLog waits until a program's log has a text.
+func awaitLog(t *testing.T, p *daemon.Process, text string) {
+	t.Helper()
+	if err := p.AwaitLog(within(t, patience), text); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// expectLogged checks that a program's log has texts.
+func expectLogged(t *testing.T, p *daemon.Process, texts ...string) {
+	t.Helper()
+	for _, text := range texts {
+		if !strings.Contains(p.Log(), text) {
+			t.Errorf("the log does not say %q", text)
+		}
+	}
+}
+
+// nodeParts returns what the node has been built with.
+func nodeParts(t *testing.T) node.PartSet {
+	t.Helper()
+	parts, err := node.Parts()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return parts
 }
 
 // awaitRegistrations waits until a plugin has been registered so many times.
 func awaitRegistrations(t *testing.T, plugin *daemon.Process, times int) {
 	t.Helper()
-	err := plugin.Await(within(t, patience), "is registered again",
+	awaitThat(t, plugin, patience, "is registered again",
 		func() bool { return strings.Count(plugin.Log(), "msg=registered") >= times })
-	if err != nil {
-		t.Fatal(err)
-	}
 }
 
 // within returns a context that ends after a while, or with the test.
@@ -159,6 +199,14 @@ func runContainer(t *testing.T, s *containerd.Sandbox, ctr containerd.Container)
 	return id
 }
 
+// expectRefused checks that a pod cannot have a container, and what the error says.
+func expectRefused(t *testing.T, s *containerd.Sandbox, ctr containerd.Container, says string) {
+	t.Helper()
+	if _, err := s.Run(within(t, patience), ctr); err == nil || !strings.Contains(err.Error(), says) {
+		t.Errorf("container %s: %v, want %q", ctr.Name, err, says)
+	}
+}
+
 // shell runs a script in a container and returns its output.
 func shell(t *testing.T, id, script string) string {
 	t.Helper()
@@ -169,19 +217,61 @@ func shell(t *testing.T, id, script string) string {
 	return strings.TrimSpace(result.Out)
 }
 
-// memlock returns the soft RLIMIT_MEMLOCK, as the kernel prints it, of a container's first process. It is read on the
-// node: a process in the container takes seconds to start on an emulated CPU.
-func memlock(t *testing.T, id string) string {
+// pid returns a container's first process. What it has is read on the node: a process in the container takes seconds to
+// start on an emulated CPU.
+func pid(t *testing.T, id string) int {
 	t.Helper()
-	pid, err := onRuntime().PID(within(t, patience), id)
+	n, err := onRuntime().PID(within(t, patience), id)
 	if err != nil {
 		t.Fatal(err)
 	}
-	limit, err := softMemlock(pid)
+	return n
+}
+
+// memlock returns the soft RLIMIT_MEMLOCK, as the kernel prints it, of a container's first process.
+func memlock(t *testing.T, id string) string {
+	t.Helper()
+	limit, err := softMemlock(pid(t, id))
 	if err != nil {
 		t.Fatal(err)
 	}
 	return limit
+}
+
+// devices returns the device files that a container's first process finds in /dev/infiniband, in one line.
+func devices(t *testing.T, id string) string {
+	t.Helper()
+	entries, err := os.ReadDir(fmt.Sprintf("/proc/%d/root/dev/infiniband", pid(t, id)))
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		t.Fatal(err)
+	}
+	var names []string
+	for _, e := range entries {
+		names = append(names, e.Name())
+	}
+	return strings.Join(names, " ")
+}
+
+func expectDevices(t *testing.T, id string, want ...string) {
+	t.Helper()
+	if got := devices(t, id); got != strings.Join(want, " ") {
+		t.Errorf("the container holds %q, want %q", got, want)
+	}
+}
+
+// onNode runs a command on the node, and onNodeAfter one when a test ends.
+func onNode(t *testing.T, command string) {
+	t.Helper()
+	if out, err := exec.CommandContext(t.Context(), "sh", "-c", command).CombinedOutput(); err != nil {
+		t.Fatalf("%s: %v: %s", command, err, out)
+	}
+}
+
+func onNodeAfter(t *testing.T, command string) {
+	t.Helper()
+	if out, err := exec.Command("sh", "-c", command).CombinedOutput(); err != nil {
+		t.Errorf("%s: %v: %s", command, err, out)
+	}
 }
 
 // softMemlock returns the soft RLIMIT_MEMLOCK of a process as the kernel prints it.
@@ -216,16 +306,6 @@ func storedSpec(t *testing.T, id string) []byte {
 		t.Fatal(err)
 	}
 	return c.GetSpec().GetValue()
-}
-
-// normalised returns a spec's JSON with what differs from one container to the next replaced, indented.
-func normalised(t *testing.T, text []byte, replace ...string) string {
-	t.Helper()
-	var out bytes.Buffer
-	if err := json.Indent(&out, text, "", " "); err != nil {
-		t.Fatal(err)
-	}
-	return strings.NewReplacer(replace...).Replace(out.String())
 }
 
 // rdmaSpec runs the tool.

@@ -6,6 +6,7 @@
 package e2e
 
 import (
+	"errors"
 	"io"
 	"net/http"
 )
@@ -14,12 +15,18 @@ import (
 const metricsAddress = "127.0.0.1:9797"
 
 // metrics returns the plugin's metrics.
-func metrics() (string, error) {
-	answer, err := http.Get("http://" + metricsAddress + "/metrics")
+func metrics() (string, error) { return metricsOf(metricsAddress) }
+
+// metricsOf returns the metrics that are served at an address.
+func metricsOf(address string) (string, error) {
+	answer, err := http.Get("http://" + address + "/metrics")
 	if err != nil {
 		return "", err
 	}
 	defer func() { _ = answer.Body.Close() }() // it was read
 	text, err := io.ReadAll(answer.Body)
+	if err == nil && answer.StatusCode != http.StatusOK {
+		err = errors.New(answer.Status)
+	}
 	return string(text), err
 }

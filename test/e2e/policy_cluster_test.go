@@ -115,13 +115,10 @@ func testPolicy(t *testing.T, d *daemonSet, k *kubelet.Kubelet) {
 // awaitNoPods waits until the plugin's pods are gone.
 func (d *daemonSet) awaitNoPods(t *testing.T) {
 	t.Helper()
-	err := d.c.Await(within(t, kubeletPatience), "has nothing of the plugin", func() bool {
+	awaitThat(t, d.c, kubeletPatience, "has nothing of the plugin", func() bool {
 		left, err := d.c.Pods(t.Context(), pluginNamespace, "")
 		return err == nil && len(left) == 0 && processes(t, "/usr/local/bin/nri-rdma") == 0
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
 }
 
 // newer returns the chart as a later version of it, for the same plugin.
@@ -144,11 +141,8 @@ func (p *policies) registrations() int {
 
 func (p *policies) awaitRegistrations(t *testing.T, want int) {
 	t.Helper()
-	err := p.c.Await(within(t, kubeletPatience), fmt.Sprintf("has %d registrations", want),
+	awaitThat(t, p.c, kubeletPatience, fmt.Sprintf("has %d registrations", want),
 		func() bool { return p.registrations() >= want })
-	if err != nil {
-		t.Fatal(err)
-	}
 }
 
 // expectLimit creates an RDMA container.
@@ -156,10 +150,7 @@ func (p *policies) expectLimit(t *testing.T, want string) {
 	t.Helper()
 	p.made++
 	name := fmt.Sprintf("limit-%d", p.made)
-	pod := kubelet.Pod{Name: name, Containers: []kubelet.Container{{Name: "main", Script: sayMemlock,
-		Resource: shared}}}.Manifest()
-	pod.Spec.NodeName, pod.Spec.RestartPolicy = p.k.NodeName(), corev1.RestartPolicyNever
-	if _, err := p.c.Create(within(t, patience), pod); err != nil {
+	if err := createSaying(within(t, patience), p.c, p.k, name); err != nil {
 		t.Fatal(err)
 	}
 	(&staticPod{kubelet: p.k, name: name}).expectSaid(t, "main", want)
@@ -193,13 +184,8 @@ func (p *policies) annotate(t *testing.T) (back func()) {
 	set("memlock: 3Gi")
 	begin := time.Now()
 	file := "/var/lib/kubelet/pods/" + string(pod.UID) + "/volumes/kubernetes.io~projected/config/config.yaml"
-	err := p.c.Await(within(t, kubeletPatience), "has the annotation in the pod", func() bool {
-		text, err := os.ReadFile(file)
-		return err == nil && strings.Contains(string(text), "3Gi")
-	})
-	if err != nil {
-		t.Error(err)
-	}
+	awaitThat(t, p.c, kubeletPatience, "has the annotation in the pod",
+		func() bool { return strings.Contains(readLog(file), "3Gi") })
 	t.Logf("the annotation was in the pod after %s", time.Since(begin).Round(time.Second))
 	return func() { set(pod.Annotations[key]) }
 }
@@ -235,12 +221,9 @@ func (p *policies) kill(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	pid, err := ctrd.PID(within(t, patience), (&staticPod{kubelet: p.k, name: pod.Name}).running(t, "nri-rdma"))
-	if err != nil {
-		t.Fatal(err)
-	}
 	t.Logf("after %s: kill the plugin of %s", time.Since(p.begin).Round(time.Second), pod.Name)
-	if err := syscall.Kill(pid, syscall.SIGKILL); err != nil {
+	plugin := (&staticPod{kubelet: p.k, name: pod.Name}).running(t, "nri-rdma")
+	if err := syscall.Kill(pid(t, plugin), syscall.SIGKILL); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -272,11 +255,8 @@ func (p *policies) reboot(t *testing.T) {
 	registered := p.registrations()
 	p.k = joinKubelet(t, p.c)
 	p.awaitRegistrations(t, registered+1)
-	err := p.c.Await(within(t, kubeletPatience), "has a plugin that is ready after the reboot", func() bool {
+	awaitThat(t, p.c, kubeletPatience, "has a plugin that is ready after the reboot", func() bool {
 		_, err := p.ready(t.Context(), before...)
 		return err == nil
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
 }

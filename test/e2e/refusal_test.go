@@ -6,39 +6,32 @@
 package e2e
 
 import (
+	"path/filepath"
 	"strings"
 	"testing"
 
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/rdma-spec/rdma-spec/test/node/containerd"
+	"github.com/rdma-spec/rdma-spec/test/node/daemon"
+	"github.com/rdma-spec/rdma-spec/test/testing/scratch"
 )
 
-// What a container may not have fails its creation with one line, and leaves nothing behind.
+// What a container may not have fails its creation with one line, and leaves nothing behind. What else is refused, and
+// how, is tested with the policy.
 func TestRefusals(t *testing.T) {
 	plugin := startPlugin(t, listed+"memlock: 16Gi\n")
 	tests := map[string]struct {
-		namespace  string
-		annotation string
-		devices    []containerd.Device
-		want       string
+		namespace, annotation string
+		devices               []containerd.Device
+		want                  string
 	}{
-		"namespace-not-listed": {namespace: "guest", annotation: "true",
-			want: `namespace "guest" may not opt in by annotation`},
-		"another-hca": {namespace: "guest", annotation: "{devices: [rxe1]}", devices: containerd.Verbs(0),
-			want: `HCA "rxe1", and the container holds other verbs devices, to which none is added`},
-		"unknown-key": {namespace: "ml-a", annotation: "{memlok: 1Gi}", want: `unknown field "memlok"`},
-		"wrong-type": {namespace: "ml-a", annotation: "{devices: {a: b}}",
-			want: "devices is neither all nor none nor a list of HCA names"},
-		"unreadable": {namespace: "ml-a", annotation: "yes please", want: `"yes please" is not understood`},
-		"no-such-hca": {namespace: "ml-a", annotation: "{devices: [mlx5_7]}",
-			want: `HCA "mlx5_7", which this node does not have: it has rxe0 (ACTIVE), rxe1 (ACTIVE), rxe2 (DOWN)`},
-		"memlock-above-policy": {namespace: "ml-a", annotation: "{memlock: 17Gi}",
-			want: `asks for memlock: 17Gi, and rule "default" gives 16Gi`},
-		"memlock-unlimited": {namespace: "ml-a", annotation: "{memlock: unlimited}",
-			want: `asks for memlock: unlimited, and rule "default" gives 16Gi`},
-		"ipc-lock-with-a-limit": {namespace: "ml-a", annotation: "{ipcLock: true}",
-			want: "asks for ipcLock, which would void the memlock of 16Gi"},
+		"namespace-not-listed": {"guest", "true", nil, `namespace "guest" may not opt in by annotation`},
+		"another-hca": {"guest", "{devices: [rxe1]}", containerd.Verbs(0),
+			`HCA "rxe1", and the container holds other verbs devices, to which none is added`},
+		"no-such-hca": {"ml-a", "{devices: [mlx5_7]}", nil,
+			`HCA "mlx5_7", which this node does not have: it has rxe0 (ACTIVE), rxe1 (ACTIVE), rxe2 (DOWN)`},
+		"memlock-above-policy": {"ml-a", "{memlock: 17Gi}", nil, `asks for memlock: 17Gi, and rule "default" gives 16Gi`},
 	}
 	pods := map[string]*containerd.Sandbox{}
 	for _, namespace := range []string{"guest", "ml-a"} {
@@ -61,9 +54,7 @@ func TestRefusals(t *testing.T) {
 				t.Errorf("the refusal is\n%s\nwant one line with %q and %q", err, promised, test.want)
 			}
 			// the runtime may have its answer first
-			if err := plugin.AwaitLog(within(t, patience), "container="+name); err != nil {
-				t.Fatal(err)
-			}
+			awaitLog(t, plugin, "container="+name)
 			if got := strings.Count(plugin.Log(), "container="+name); got != 1 {
 				t.Errorf("the plugin logged %d lines about it, want 1", got)
 			}
@@ -79,4 +70,32 @@ func TestRefusals(t *testing.T) {
 			t.Errorf("containers are left behind in %s: %v", namespace, left.Containers)
 		}
 	}
+}
+
+// While no plugin is registered, the validator refuses RDMA containers and no others, and what the plugin has adjusted
+// goes past it. A runtime that asks no validators is reported, and nothing changes under it.
+func TestValidator(t *testing.T) {
+	if strings.HasPrefix(*version, "1.") {
+		awaitLog(t, startValidator(t), "not registered: containerd v"+*version+
+			" does not ask NRI plugins to validate containers: upgrade to 2.2.0 or later")
+		runContainer(t, runPod(t, containerd.Pod{}), containerd.Container{Devices: containerd.Verbs(0)})
+		return
+	}
+	startPlugin(t, "{}", "--validate")
+	pod := runPod(t, containerd.Pod{Name: "validated"})
+	expectRefused(t, pod, containerd.Container{Name: "refused", Devices: containerd.Verbs(0)},
+		"rdma-validator: pod default/validated, container refused: the RDMA container (device: /dev/infiniband/uverbs0 (rxe0)) "+
+			`would start without memlock unlimited, which rule "default" gives: see that nri-rdma is registered on this node`)
+	expectMemlock(t, runContainer(t, pod, containerd.Container{Name: "unrelated"}), kernelDefault)
+	startPlugin(t, "{}")
+	expectMemlock(t, runContainer(t, pod, containerd.Container{Name: "holder", Devices: containerd.Verbs(0)}), "unlimited")
+}
+
+// startValidator runs nri-rdma --validate with the defaults, whether or not the runtime takes it in. It ends with the
+// test.
+func startValidator(t *testing.T) *daemon.Process {
+	t.Helper()
+	config := filepath.Join(scratch.Folder(t), "config.yaml")
+	scratch.File(t, config, "{}", 0o644)
+	return start(t, filepath.Join(*bin, "nri-rdma"), "--validate", "--config", config, "--socket", containerd.NRISocket)
 }

@@ -40,12 +40,8 @@ func TestRepairOfAForkingProcess(t *testing.T) {
 	after := len(members(t, id))
 	shell(t, id, "touch /stop")
 	awaitShell(t, id, "ls /all 2>/dev/null", "/all")
-	left, all := 0, members(t, id)
-	for _, member := range all {
-		if limitOf(t, member) != "unlimited" {
-			left++
-		}
-	}
+	all := members(t, id)
+	left := len(leftLow(all))
 	t.Logf("%d processes before it was repaired, %d after, %d now, %d left low; %s", before, after, len(all), left,
 		strings.TrimSpace(stdout))
 	if left > 0 {
@@ -59,7 +55,7 @@ func TestRepairOfAForkingProcess(t *testing.T) {
 // Few process IDs, which short-lived processes inside and outside of a container reuse all the time, while the
 // container is repaired again and again: no stranger's limit is ever touched.
 func TestRepairWithRecycledPIDs(t *testing.T) {
-	fewPIDs(t)
+	setSysctl(t, "kernel/pid_max", "700")
 	pod := runPod(t, containerd.Pod{Name: "churning"})
 	// One process lowers its own limits again and again, so that there is always something to raise, and so does each
 	// short-lived child.
@@ -114,20 +110,4 @@ func TestRepairWithRecycledPIDs(t *testing.T) {
 	})
 	t.Logf("%d repairs raised %d short-lived processes beside %d strangers that had %d process IDs among them",
 		repairs, raised, count, ids)
-}
-
-// fewPIDs makes the kernel give only a few hundred process IDs, as long as the test runs.
-func fewPIDs(t *testing.T) {
-	t.Helper()
-	const file = "/proc/sys/kernel/pid_max"
-	before, err := os.ReadFile(file)
-	if err != nil {
-		t.Fatal(err)
-	}
-	scratch.File(t, file, "700", 0o644)
-	t.Cleanup(func() {
-		if err := os.WriteFile(file, before, 0o644); err != nil {
-			t.Error(err)
-		}
-	})
 }

@@ -12,6 +12,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -38,16 +39,22 @@ func register(t *testing.T) containerd.Mount {
 	return containerd.Mount{Host: program, Container: "/register"}
 }
 
-// tool is call where no plugin runs, so status and repair judge by the defaults, which
-// must be named.
+// tool is call where no plugin runs.
 func tool(t *testing.T, args ...string) (stdout, stderr string, status int) {
 	t.Helper()
-	if args[0] == "status" || args[0] == "repair" {
-		defaults := filepath.Join(scratch.Folder(t), "defaults.yaml")
-		scratch.File(t, defaults, "{}", 0o644)
-		args = append(args, "--config", defaults)
+	return call(t, judged(t, args)...)
+}
+
+// judged adds to the arguments of status and repair that they judge by the defaults, which must be named where no plugin
+// runs.
+func judged(t *testing.T, args []string) []string {
+	t.Helper()
+	if args[0] != "status" && args[0] != "repair" {
+		return args
 	}
-	return call(t, args...)
+	defaults := filepath.Join(scratch.Folder(t), "defaults.yaml")
+	scratch.File(t, defaults, "{}", 0o644)
+	return append(args, "--config", defaults)
 }
 
 // call runs rdma-spec and returns its output and its exit status.
@@ -65,14 +72,21 @@ func call(t *testing.T, args ...string) (stdout, stderr string, status int) {
 	return out.String(), notes.String(), status
 }
 
-// expectTool runs rdma-spec, which must exit with a status and print something to stdout.
-func expectTool(t *testing.T, status int, words string, args ...string) {
+// expectCall runs rdma-spec, which must exit with a status and print texts to stdout; expectTool does the same where no
+// plugin runs, with one text.
+func expectCall(t *testing.T, status int, texts []string, args ...string) {
 	t.Helper()
-	stdout, stderr, got := tool(t, args...)
-	if got != status || !strings.Contains(stdout, words) {
-		t.Errorf("rdma-spec %s: exit status %d, want %d, and %q in\n%s%s", strings.Join(args, " "), got,
-			status, words, stdout, stderr)
+	stdout, stderr, got := call(t, args...)
+	missing := slices.DeleteFunc(texts, func(text string) bool { return strings.Contains(stdout, text) })
+	if got != status || len(missing) > 0 {
+		t.Errorf("rdma-spec %s: exit status %d, want %d, and %q in\n%s%s", strings.Join(args, " "), got, status, missing,
+			stdout, stderr)
 	}
+}
+
+func expectTool(t *testing.T, status int, text string, args ...string) {
+	t.Helper()
+	expectCall(t, status, []string{text}, judged(t, args)...)
 }
 
 // awaitShell waits until a script in a container prints something.
@@ -83,15 +97,6 @@ func awaitShell(t *testing.T, id, script, want string) {
 		got = shell(t, id, script)
 		return got == want
 	})
-}
-
-func pid(t *testing.T, id string) int {
-	t.Helper()
-	n, err := onRuntime().PID(within(t, patience), id)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return n
 }
 
 // A program that cannot register its memory, because its container was created without the plugin, is repaired and
@@ -112,10 +117,7 @@ func TestRepair(t *testing.T) {
 		while [ "$(readlink /proc/$!/ns/user)" = "$(readlink /proc/self/ns/user)" ]; do sleep 0.1; done`)
 
 	expectTool(t, 1, "  below  memlock is 8Mi, the policy gives unlimited: rdma-spec repair --config ", "status")
-	if result, err := ctrd.Exec(within(t, patience), id, "/rdma-spec", "verify"); err != nil || result.Status != 1 ||
-		!strings.Contains(result.Out, "FAIL  register 64Mi with rxe0: REG_MR: cannot allocate memory: memlock is 8Mi") {
-		t.Errorf("verify in the container: %v, exit status %d\n%s", err, result.Status, result.Out)
-	}
+	expectVerifyIn(t, id, "/rdma-spec", 1, "FAIL  register 64Mi with rxe0: REG_MR: cannot allocate memory: memlock is 8Mi")
 	expectTool(t, 1, "default/broken main: memlock would be raised to unlimited: 2 processes and the stored spec\n",
 		"repair", "--dry-run")
 	expectMemlock(t, id, kernelDefault)
@@ -128,18 +130,13 @@ func TestRepair(t *testing.T) {
 	}
 	expectMemlock(t, id, "unlimited")
 	expectMemlock(t, unrelated, kernelDefault)
-	for _, member := range members(t, id) {
-		if limit := limitOf(t, member); limit != "unlimited" {
-			t.Errorf("process %d has %s", member, limit)
-		}
+	if left := leftLow(members(t, id)); len(left) > 0 {
+		t.Errorf("processes are left low: %v", left)
 	}
 	if got := shell(t, id, "ulimit -l; ulimit -Hl"); got != "unlimited\nunlimited" {
 		t.Errorf("in an exec, ulimit -l says %q, want unlimited, soft and hard", got)
 	}
-	if result, err := ctrd.Exec(within(t, patience), id, "/rdma-spec", "verify"); err != nil || result.Status != 0 ||
-		!strings.Contains(result.Out, "ok    register 64Mi with rxe0: done") {
-		t.Errorf("verify in the container: %v, exit status %d\n%s", err, result.Status, result.Out)
-	}
+	expectVerifyIn(t, id, "/rdma-spec", 0, "ok    register 64Mi with rxe0: done")
 	expectTool(t, 0, "unlimited  no        rxe0  ", "status")
 	expectTool(t, 0, "nothing to raise: looked at 1 RDMA container\n", "repair")
 }
@@ -153,9 +150,7 @@ func TestPluginRepairs(t *testing.T) {
 	awaitShell(t, id, "cat /result", "1 refused: Cannot allocate memory")
 
 	reporting := startPlugin(t, "repair: {mode: report, every: 1s}")
-	if err := reporting.AwaitLog(within(t, patience), `msg="below policy: recreate the pod`); err != nil {
-		t.Fatal(err)
-	}
+	awaitLog(t, reporting, `msg="below policy: recreate the pod`)
 	expectMemlock(t, id, kernelDefault)
 	reporting.Stop()
 	if got := strings.Count(reporting.Log(), "below policy"); got != 1 {
@@ -164,9 +159,7 @@ func TestPluginRepairs(t *testing.T) {
 
 	fixing := startPlugin(t, "repair: {mode: fix, every: 1s}")
 	start := time.Now()
-	if err := fixing.AwaitLog(within(t, patience), `msg="was below policy, and is raised"`); err != nil {
-		t.Fatal(err)
-	}
+	awaitLog(t, fixing, `msg="was below policy, and is raised"`)
 	t.Logf("raised within %s of the registration", time.Since(start).Round(time.Millisecond))
 	awaitShell(t, id, "cat /result", "1 refused: Cannot allocate memory\n1 registered")
 	if got := shell(t, id, "ulimit -l"); got != "unlimited" {
@@ -197,9 +190,12 @@ func members(t *testing.T, id string) []int {
 	return pids
 }
 
-// limitOf returns the soft RLIMIT_MEMLOCK of a process; "" if it has ended.
-func limitOf(t *testing.T, pid int) string {
-	t.Helper()
-	limit, _ := softMemlock(pid) // "" where the process is gone
-	return limit
+// leftLow returns the processes that run without unlimited memlock.
+func leftLow(pids []int) (left []int) {
+	for _, pid := range pids {
+		if limit, err := softMemlock(pid); err == nil && limit != "unlimited" {
+			left = append(left, pid)
+		}
+	}
+	return left
 }

@@ -6,17 +6,12 @@
 package e2e
 
 import (
-	"errors"
-	"io/fs"
-	"os"
 	"path/filepath"
 	"slices"
-	"strconv"
 	"strings"
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/rdma-spec/rdma-spec/test/node/daemon"
@@ -36,6 +31,13 @@ func startKubelet(t *testing.T, resources ...deviceplugin.Resource) *kubelet.Kub
 		t.Fatal(err)
 	}
 	t.Cleanup(k.Stop)
+	offerResources(t, k, resources...)
+	return k
+}
+
+// offerResources runs a device plugin until the test ends, and waits until the kubelet has its resources to give.
+func offerResources(t *testing.T, k *kubelet.Kubelet, resources ...deviceplugin.Resource) {
+	t.Helper()
 	devices, err := deviceplugin.Start(within(t, kubeletPatience), resources...)
 	if err != nil {
 		t.Fatal(err)
@@ -48,7 +50,6 @@ func startKubelet(t *testing.T, resources ...deviceplugin.Resource) *kubelet.Kub
 	if err := k.AwaitAdvertised(within(t, kubeletPatience), names...); err != nil {
 		t.Fatal(err)
 	}
-	return k
 }
 
 // staticPod is a pod that the kubelet runs.
@@ -109,32 +110,13 @@ func given(hca int) []string {
 }
 
 // expectHolds compares the soft RLIMIT_MEMLOCK of a container's first process, in the kernel's words, and the device
-// files that it finds in /dev/infiniband. It looks from the node, which costs less than an exec.
+// files that it finds in /dev/infiniband.
 func (p *staticPod) expectHolds(t *testing.T, container, memlock string, devices ...string) {
 	t.Helper()
+	t.Logf("container %s of pod %s:", container, p.name)
 	id := p.running(t, container)
-	pid, err := ctrd.PID(within(t, patience), id)
-	if err != nil {
-		t.Fatal(err)
-	}
-	process := filepath.Join("/proc", strconv.Itoa(pid))
-	limits := scratch.Read(t, filepath.Join(process, "limits"))
-	_, line, _ := strings.Cut(limits, "Max locked memory")
-	line, _, _ = strings.Cut(line, "\n")
-	if fields := strings.Fields(line); len(fields) == 0 || fields[0] != memlock {
-		t.Errorf("container %s: RLIMIT_MEMLOCK is %q, want %s", container, fields, memlock)
-	}
-	entries, err := os.ReadDir(filepath.Join(process, "root/dev/infiniband"))
-	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		t.Fatal(err)
-	}
-	var got []string
-	for _, e := range entries {
-		got = append(got, e.Name())
-	}
-	if diff := cmp.Diff(devices, got); diff != "" {
-		t.Errorf("container %s: devices (-want +got):\n%s", container, diff)
-	}
+	expectMemlock(t, id, memlock)
+	expectDevices(t, id, devices...)
 }
 
 // expectSaid compares the output of a container that ends.
@@ -145,12 +127,9 @@ func (p *staticPod) expectSaid(t *testing.T, container, want string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	text, err := os.ReadFile(answer.GetStatus().GetLogPath())
-	if err != nil {
-		t.Fatal(err)
-	}
+	text := scratch.Read(t, answer.GetStatus().GetLogPath())
 	// CRI's log format has a time, a stream and a tag before each line.
-	if fields := strings.SplitN(strings.TrimSpace(string(text)), " ", 4); len(fields) != 4 || fields[3] != want {
+	if fields := strings.SplitN(strings.TrimSpace(text), " ", 4); len(fields) != 4 || fields[3] != want {
 		t.Errorf("container %s said %q, want %s", container, text, want)
 	}
 }

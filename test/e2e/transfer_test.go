@@ -6,8 +6,12 @@
 package e2e
 
 import (
+	"flag"
+	"fmt"
+	"regexp"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/rdma-spec/rdma-spec/test/node/containerd"
 )
@@ -49,4 +53,55 @@ func expectNoRegistration(t *testing.T, id string) {
 	if out := shell(t, id, pingpong+" -p 18601 2>&1"); !strings.Contains(out, "Couldn't register MR") {
 		t.Errorf("registering 10 MB said %q, want Couldn't register MR", out)
 	}
+}
+
+var server = flag.String("server", "", "address of the other node, if the container of TestBetweenNodes is the client")
+
+// TestBetweenNodes runs on both nodes of a pair at once, which test/pair boots: ib_write_bw and libfabric cannot
+// register their memory in a container that is older than the plugin, and transfer it from a container of one node into
+// one of the other with the plugin.
+func TestBetweenNodes(t *testing.T) {
+	pod := runPod(t, containerd.Pod{})
+	low := runContainer(t, pod, containerd.Container{Name: "low", Devices: containerd.Verbs(0)})
+	if out := writeBandwidth(t, low, "18515"); !strings.Contains(out, "Couldn't allocate MR") {
+		t.Errorf("without the plugin ib_write_bw says\n%s", out)
+	}
+	// The client finds that it cannot register its memory, and the server waits for it in vain.
+	if out := fabricPingpong(t, low, "18517", time.Minute); *server != "" && !strings.Contains(out,
+		"Cannot allocate memory") {
+		t.Errorf("without the plugin fi_pingpong says\n%s", out)
+	}
+	startPlugin(t, "{}")
+	raised := runContainer(t, pod, containerd.Container{Name: "raised", Devices: containerd.Verbs(0)})
+	out := writeBandwidth(t, raised, "18516")
+	if !strings.Contains(out, "\n 8388608    5 ") {
+		t.Errorf("with the plugin ib_write_bw says\n%s", out)
+	}
+	t.Logf("with the plugin:\n%s", out)
+	out = fabricPingpong(t, raised, "18518", patience)
+	if !regexp.MustCompile(`(?m)^8m +3 `).MatchString(out) {
+		t.Errorf("with the plugin fi_pingpong says\n%s", out)
+	}
+	t.Logf("fi_pingpong with the plugin:\n%s", out)
+}
+
+// writeBandwidth has ib_write_bw write messages of 8 MiB, for which it registers 16 MiB, and returns what it prints. A
+// client tries until it has met the server.
+func writeBandwidth(t *testing.T, id, port string) string {
+	t.Helper()
+	return shell(t, id, `until out=$(ib_write_bw -d rxe0 -x 1 -s 8M -n 5 -F -p `+port+` `+*server+
+		` 2>&1); [ "${out#*"Couldn't connect"}" = "$out" ]; do sleep 0.2; done; echo "$out"`)
+}
+
+// fabricPingpong has libfabric, by which MPI can communicate, send messages of 8 MiB there and back over verbs, and
+// returns what it prints. A client tries until it has met the server. It takes most at most.
+func fabricPingpong(t *testing.T, id, port string, most time.Duration) string {
+	t.Helper()
+	ports := "-B " + port
+	if *server != "" {
+		ports = "-P " + port + " " + *server
+	}
+	return shell(t, id, `for i in 1 2 3 4 5 6 7 8 9 10; do out=$(timeout `+fmt.Sprint(most.Seconds())+
+		` fi_pingpong -p verbs -e msg -I 3 -S 8388608 `+ports+
+		` 2>&1); [ "${out#*"onnection refused"}" = "$out" ] && break; sleep 1; done; echo "$out"`)
 }

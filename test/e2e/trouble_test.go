@@ -16,11 +16,19 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
-
 	"github.com/rdma-spec/rdma-spec/test/node/containerd"
 	"github.com/rdma-spec/rdma-spec/test/node/daemon"
+	"github.com/rdma-spec/rdma-spec/test/testing/scratch"
 )
+
+// setSysctl sets a parameter of the kernel as long as the test runs.
+func setSysctl(t *testing.T, name, value string) {
+	t.Helper()
+	file := filepath.Join("/proc/sys", name)
+	before := scratch.Read(t, file)
+	scratch.File(t, file, value, 0o644)
+	t.Cleanup(func() { scratch.File(t, file, before, 0o644) })
+}
 
 // nobody is a user who owns nothing.
 const nobody = "setpriv --reuid 65534 --regid 65534 --clear-groups"
@@ -47,12 +55,6 @@ func programs(t *testing.T) string {
 	return folder
 }
 
-// expectOneLine runs a command that must fail with an exit status, one line on stderr and no result.
-func expectOneLine(t *testing.T, status int, command, want string) {
-	t.Helper()
-	expectLines(t, status, 1, command, want)
-}
-
 // expectLines runs a command that must fail with an exit status, no result, and some lines on stderr of which the last
 // is wanted.
 func expectLines(t *testing.T, status, lines int, command, want string) {
@@ -70,24 +72,6 @@ func expectLines(t *testing.T, status, lines int, command, want string) {
 			stderr.String(), lines, want)
 	}
 	t.Logf("%s", stderr.String())
-}
-
-// contents returns the files of a folder with what is in them, the hidden ones too.
-func contents(t *testing.T, folder string) map[string]string {
-	t.Helper()
-	entries, err := os.ReadDir(folder)
-	if err != nil {
-		t.Fatal(err)
-	}
-	found := map[string]string{}
-	for _, e := range entries {
-		text, err := os.ReadFile(filepath.Join(folder, e.Name()))
-		if err != nil {
-			t.Fatal(err)
-		}
-		found[e.Name()] = string(text)
-	}
-	return found
 }
 
 // Where a spec cannot be written, one line has the reason and what to do, and nothing changes.
@@ -114,13 +98,11 @@ func TestGenerateWhereNothingCanBeWritten(t *testing.T) {
 			onNode(t, fmt.Sprintf("mount -t tmpfs -o %s trouble %s", test.options, folder))
 			t.Cleanup(func() { onNodeAfter(t, "umount "+folder) })
 			onNode(t, fmt.Sprintf("cd %s && echo old >old.json && chmod 644 old.json && %s", folder, test.prepare))
-			before := contents(t, folder)
+			before := filesIn(t, folder)
 			file := filepath.Join(folder, test.file)
-			expectOneLine(t, 3, fmt.Sprintf("%s %s/rdma-spec generate --to %s", test.as, tools, file),
+			expectLines(t, 3, 1, fmt.Sprintf("%s %s/rdma-spec generate --to %s", test.as, tools, file),
 				"^rdma-spec: cannot write "+file+": "+test.why)
-			if diff := cmp.Diff(before, contents(t, folder)); diff != "" {
-				t.Errorf("files (-before +after):\n%s", diff)
-			}
+			expectFiles(t, before, filesIn(t, folder))
 		})
 	}
 }
@@ -133,23 +115,22 @@ func TestStatusAndRepairWithoutRights(t *testing.T) {
 	folder := programs(t)
 	tool := folder + "/rdma-spec"
 	onNode(t, fmt.Sprintf("echo '{}' >%s/config.yaml", folder))
-	const judged = " --config $(dirname %[1]s)/config.yaml"
+	const (
+		judged   = " --config $(dirname %[1]s)/config.yaml"
+		noRoot   = `root "/nonexistent": no such file or directory: give the folder that holds the node's sys and dev`
+		noSocket = "no container runtime has a socket at .*: name it with --runtime-endpoint"
+		noRight  = "cannot connect to the runtime at " + containerd.Socket + ": permission denied: run as root"
+	)
 	for _, test := range []struct {
 		status, lines int
 		command, want string
 	}{
-		{3, 1, "%[1]s status --root /nonexistent" + judged,
-			`root "/nonexistent": no such file or directory: give the folder that holds the node's sys and dev`},
-		{3, 1, "%[1]s repair --root /nonexistent" + judged,
-			`root "/nonexistent": no such file or directory: give the folder that holds the node's sys and dev`},
-		{3, 1, "%[1]s status --root /usr" + judged,
-			"no container runtime has a socket at .*: name it with --runtime-endpoint"},
-		{3, 1, "%[1]s repair --root /usr" + judged,
-			"no container runtime has a socket at .*: name it with --runtime-endpoint"},
-		{3, 1, nobody + " %[1]s status" + judged, "cannot connect to the runtime at " + containerd.Socket +
-			": permission denied: run as root"},
-		{3, 1, nobody + " %[1]s repair" + judged, "cannot connect to the runtime at " + containerd.Socket +
-			": permission denied: run as root"},
+		{3, 1, "%[1]s status --root /nonexistent" + judged, noRoot},
+		{3, 1, "%[1]s repair --root /nonexistent" + judged, noRoot},
+		{3, 1, "%[1]s status --root /usr" + judged, noSocket},
+		{3, 1, "%[1]s repair --root /usr" + judged, noSocket},
+		{3, 1, nobody + " %[1]s status" + judged, noRight},
+		{3, 1, nobody + " %[1]s repair" + judged, noRight},
 		{1, 3, "setpriv --bounding-set -sys_resource %[1]s repair" + judged,
 			"default/low main: setting RLIMIT_MEMLOCK of process [0-9]+: operation not permitted: this needs the capability " +
 				"SYS_RESOURCE, not in a user namespace"},
@@ -161,28 +142,10 @@ func TestStatusAndRepairWithoutRights(t *testing.T) {
 	expectMemlock(t, id, kernelDefault)
 }
 
-// What keeps the plugin from starting is one line.
-func TestPluginWithoutRights(t *testing.T) {
-	folder := programs(t)
-	expectOneLine(t, 1, fmt.Sprintf("%s %s/nri-rdma --socket %s/none.sock --http 127.0.0.1:80", nobody, folder, folder),
-		`level=error msg="--http 127.0.0.1:80: bind: permission denied: choose another ADDR, as in 127.0.0.1:9797"`)
-}
-
-// startAnyhow runs a shell command that becomes nri-rdma, so that it can be ended, and does not wait until it is
-// registered.
+// startAnyhow runs a shell command that becomes nri-rdma, and does not wait until it is registered.
 func startAnyhow(t *testing.T, command string) *daemon.Process {
 	t.Helper()
-	p, err := daemon.Start(nil, "sh", "-c", "exec "+command)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		p.Stop()
-		if t.Failed() {
-			t.Logf("nri-rdma said:\n%s", p.Log())
-		}
-	})
-	return p
+	return start(t, "sh", "-c", "exec "+command)
 }
 
 // A plugin that may not connect to the runtime logs that once, goes on trying, and is registered when it may.
@@ -191,16 +154,12 @@ func TestPluginThatMayNotConnect(t *testing.T) {
 	t.Cleanup(func() { onNodeAfter(t, fmt.Sprintf("chmod 700 %s; chmod 600 %s", folder, containerd.NRISocket)) })
 	onNode(t, fmt.Sprintf("chmod 755 %s; chmod 600 %s", folder, containerd.NRISocket))
 	plugin := startAnyhow(t, fmt.Sprintf("%s %s/nri-rdma --socket %s", nobody, programs(t), containerd.NRISocket))
-	if err := plugin.AwaitLog(within(t, patience), "no permission to connect to the NRI socket: run as root"); err != nil {
-		t.Fatal(err)
-	}
+	awaitLog(t, plugin, "no permission to connect to the NRI socket: run as root")
 	pod := runPod(t, containerd.Pod{}) // it tries again and again meanwhile
 	expectMemlock(t, runContainer(t, pod, containerd.Container{Name: "before", Devices: containerd.Verbs(0)}),
 		kernelDefault)
 	onNode(t, "chmod 666 "+containerd.NRISocket)
-	if err := plugin.AwaitLog(within(t, patience), "msg=registered"); err != nil {
-		t.Fatal(err)
-	}
+	awaitLog(t, plugin, "msg=registered")
 	expectMemlock(t, runContainer(t, pod, containerd.Container{Name: "after", Devices: containerd.Verbs(0)}), "unlimited")
 	if n := strings.Count(plugin.Log(), "no permission to connect"); n != 1 {
 		t.Errorf("it logged %d times that it may not connect, want once", n)
@@ -214,9 +173,7 @@ func TestPluginOnAReadOnlyRoot(t *testing.T) {
 		"/run/x 2>/dev/null || exit 4; "
 	plugin := startAnyhow(t, fmt.Sprintf("unshare --mount sh -c '%s exec %s/nri-rdma --socket %s --budget %s'", readOnly,
 		*bin, containerd.NRISocket, budget))
-	if err := plugin.AwaitLog(within(t, patience), "msg=registered"); err != nil {
-		t.Fatal(err)
-	}
+	awaitLog(t, plugin, "msg=registered")
 	id := runContainer(t, runPod(t, containerd.Pod{}), containerd.Container{Devices: containerd.Verbs(0)})
 	expectMemlock(t, id, "unlimited")
 	expectCapabilities(t, id, everySet)
@@ -234,14 +191,11 @@ func TestPluginWhoseLogIsFull(t *testing.T) {
 	plugin := startAnyhow(t, fmt.Sprintf("%s/nri-rdma --log-level debug --socket %s 2>>%s/log", *bin,
 		containerd.NRISocket, folder))
 	pod, number := runPod(t, containerd.Pod{}), 0
-	err := plugin.Await(within(t, patience), "is asked", func() bool {
+	awaitThat(t, plugin, patience, "is asked", func() bool {
 		number++
 		id := runContainer(t, pod, containerd.Container{Name: fmt.Sprintf("main-%d", number), Devices: containerd.Verbs(0)})
 		return memlock(t, id) == "unlimited"
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
 	plugin.Stop()
 	if err := plugin.Err(); err != nil {
 		t.Errorf("it ended with %v", err)
@@ -251,34 +205,17 @@ func TestPluginWhoseLogIsFull(t *testing.T) {
 // Where nothing can be watched, since the node has no inotify instance left, the plugin looks by itself: for the
 // runtime's socket, and for a change of the configuration.
 func TestPluginThatCannotWatch(t *testing.T) {
-	const instances = "/proc/sys/fs/inotify/max_user_instances"
-	before, err := os.ReadFile(instances)
-	if err != nil {
-		t.Fatal(err)
-	}
-	onNode(t, "echo 0 >"+instances)
-	t.Cleanup(func() { onNodeAfter(t, fmt.Sprintf("echo %s >%s", strings.TrimSpace(string(before)), instances)) })
+	setSysctl(t, "fs/inotify/max_user_instances", "0")
 	folder := openFolder(t)
 	config, late := filepath.Join(folder, "config.yaml"), filepath.Join(folder, "run", "nri", "nri.sock")
-	if err := os.WriteFile(config, []byte("ipcLock: false\n"), 0o644); err != nil {
-		t.Fatal(err)
-	}
+	scratch.File(t, config, "ipcLock: false\n", 0o644)
 	plugin := startAnyhow(t, fmt.Sprintf("%s/nri-rdma --config %s --socket %s", *bin, config, late))
-	if err := plugin.AwaitLog(within(t, patience), "no NRI socket: waiting for the runtime"); err != nil {
-		t.Fatal(err)
-	}
+	awaitLog(t, plugin, "no NRI socket: waiting for the runtime")
 	onNode(t, fmt.Sprintf("mkdir -p %s && ln -s %s %s", filepath.Dir(late), containerd.NRISocket, late))
-	if err := plugin.AwaitLog(within(t, patience), "msg=registered"); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(config, []byte("{ipcLock: false, memlock: 1Gi}\n"), 0o644); err != nil {
-		t.Fatal(err)
-	}
-	err = plugin.Await(within(t, patience), "reads the configuration again",
+	awaitLog(t, plugin, "msg=registered")
+	scratch.File(t, config, "{ipcLock: false, memlock: 1Gi}\n", 0o644)
+	awaitThat(t, plugin, patience, "reads the configuration again",
 		func() bool { return strings.Count(plugin.Log(), "the configuration is in force") == 2 })
-	if err != nil {
-		t.Fatal(err)
-	}
 	expectMemlock(t, runContainer(t, runPod(t, containerd.Pod{}), containerd.Container{Devices: containerd.Verbs(0)}),
 		"1073741824")
 }

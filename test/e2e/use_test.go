@@ -20,17 +20,18 @@ import (
 
 	"github.com/rdma-spec/rdma-spec/test/node/containerd"
 	"github.com/rdma-spec/rdma-spec/test/testing/await"
-	"github.com/rdma-spec/rdma-spec/test/testing/child"
 	"github.com/rdma-spec/rdma-spec/test/testing/scratch"
 )
 
 // used is how a container, or a process, uses RDMA, as status says.
 type used struct {
-	Pod, Container, State string
-	PID                   int
-	HCAs                  []string
-	Problems, Notes       []string
-	Use                   struct {
+	Namespace, Pod, Container, Signal, State string
+	Memlock                                  struct{ Soft string }
+	IPCLock                                  bool
+	PID                                      int
+	HCAs                                     []string
+	Problems, Notes                          []string
+	Use                                      struct {
 		Summary                 string
 		HCAs                    []string
 		Contexts, MemoryRegions *int
@@ -40,16 +41,23 @@ type used struct {
 	}
 }
 
-// uses asks status who uses RDMA, by the names of containers and processes.
-func uses(t *testing.T, args ...string) map[string]used {
+// statusOf asks status who uses RDMA, and returns its exit status as well.
+func statusOf(t *testing.T, args ...string) ([]used, int) {
 	t.Helper()
-	stdout, stderr, _ := tool(t, append([]string{"status", "-o", "json"}, args...)...)
+	stdout, stderr, status := call(t, append([]string{"status", "-o", "json"}, args...)...)
 	var result struct{ Containers, Outside []used }
 	if err := json.Unmarshal([]byte(stdout), &result); err != nil {
 		t.Fatalf("%v: %s%s", err, stdout, stderr)
 	}
+	return append(result.Containers, result.Outside...), status
+}
+
+// uses returns who uses RDMA by the names of containers and processes.
+func uses(t *testing.T, args ...string) map[string]used {
+	t.Helper()
+	all, _ := statusOf(t, args...)
 	by := map[string]used{}
-	for _, u := range append(result.Containers, result.Outside...) {
+	for _, u := range all {
 		by[u.Container] = u
 	}
 	return by
@@ -91,24 +99,10 @@ func TestUse(t *testing.T) {
 	run("mounted", containerd.Container{Devices: containerd.Verbs(0), Mounts: []containerd.Mount{
 		{Host: "/dev/infiniband", Container: "/dev/infiniband"}}}, fmt.Sprintf(waiting, 0, 1_000_000, 18753))
 	run("idle", containerd.Container{Devices: containerd.Verbs(0)}, "")
-	locker := containerd.Container{Devices: containerd.Verbs(0),
-		Mounts: []containerd.Mount{{Host: filepath.Join(*bin, "locker"), Container: "/opt/locker"}}}
-	run("registers", locker, "/opt/locker register 1048576")
+	run("registers", withLocker(containerd.Container{Devices: containerd.Verbs(0)}), "/opt/locker register 1048576")
 	run("unrelated", containerd.Container{}, "")
 	command := strings.Fields(fmt.Sprintf(waiting, 0, 10_000_000, 18754))
-	process := exec.Command(command[0], command[1:]...)
-	if err := child.Start(process); err != nil {
-		t.Fatal(err)
-	}
-	ended := false
-	end := func() {
-		if !ended {
-			ended = true
-			_ = process.Process.Kill() // it runs
-			_ = process.Wait()
-		}
-	}
-	t.Cleanup(end)
+	process := start(t, command[0], command[1:]...)
 
 	want := map[string]string{"waits": "10000000 on rxe1", "privileged": "10000000 on rxe0", "mounted": "1000000 on rxe0",
 		"idle": "0 on ", "registers": "1048576 on rxe0", "ibv_rc_pingpong": "10000000 on rxe0"}
@@ -140,8 +134,8 @@ func TestUse(t *testing.T) {
 			t.Errorf("%s does not say %q: %+v", name, words, u)
 		}
 	}
-	if u := by["ibv_rc_pingpong"]; u.PID != process.Process.Pid || *u.Use.PinnedBytes < 10_000_000 {
-		t.Errorf("the process %d: %+v", process.Process.Pid, u)
+	if u := by["ibv_rc_pingpong"]; u.PID != process.PID() || *u.Use.PinnedBytes < 10_000_000 {
+		t.Errorf("the process %d: %+v", process.PID(), u)
 	}
 	outside := uses(t, "--outside")
 	if len(outside) != 3 {
@@ -154,7 +148,7 @@ func TestUse(t *testing.T) {
 	if !strings.Contains(string(hidden), "in a pod with hostPID: true, which the DaemonSet's pods have with privileges: repair") {
 		t.Errorf("in another PID namespace: %v: %s", err, hidden)
 	}
-	end()
+	process.Stop()
 	if outside := uses(t, "--outside"); len(outside) != 2 {
 		t.Errorf("outside the policy, after a process has ended: %+v", outside)
 	}
@@ -186,8 +180,7 @@ func expectQueuePairs(t *testing.T, run func(name string, ctr containerd.Contain
 	run("server", containerd.Container{Devices: containerd.Verbs(0)}, bandwidth)
 	run("client", containerd.Container{Devices: containerd.Verbs(0)},
 		"sh -c 'until "+bandwidth+" 127.0.0.1; do sleep 0.2; done'")
-	run("fails", containerd.Container{Devices: containerd.Verbs(0), Mounts: []containerd.Mount{
-		{Host: filepath.Join(*bin, "locker"), Container: "/opt/locker"}}}, "/opt/locker fail 1048576")
+	run("fails", withLocker(containerd.Container{Devices: containerd.Verbs(0)}), "/opt/locker fail 1048576")
 	both := func(args ...string) (server, client, fails used) {
 		by := uses(t, args...)
 		return by["server"], by["client"], by["fails"]

@@ -6,7 +6,6 @@
 package e2e
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
 	"os/exec"
@@ -43,20 +42,28 @@ func expectVerify(t *testing.T, pod *containerd.Sandbox, ctr containerd.Containe
 	if err != nil {
 		t.Fatal(err)
 	}
-	out := "\n" + result.Out
-	if result.Status != status {
-		t.Errorf("%s: exit status %d, want %d", ctr.Name, result.Status, status)
-	}
-	for _, line := range lines {
-		if !strings.Contains(out, "\n"+line) {
-			t.Errorf("%s: no line begins with %q", ctr.Name, line)
-		}
-	}
-	if all := strings.Split(strings.TrimSpace(out), "\n"); !strings.HasPrefix(all[len(all)-1], "verdict: "+verdict) {
+	expectSays(t, result, status, lines...)
+	if all := strings.Split(strings.TrimSpace(result.Out), "\n"); !strings.HasPrefix(all[len(all)-1], "verdict: "+verdict) {
 		t.Errorf("%s: the verdict is not %q", ctr.Name, verdict)
 	}
-	if t.Failed() {
-		t.Logf("%s:%s", ctr.Name, out)
+}
+
+// expectVerifyIn runs verify in a container that runs.
+func expectVerifyIn(t *testing.T, id, program string, status int32, lines ...string) {
+	t.Helper()
+	result, err := ctrd.Exec(within(t, patience), id, program, "verify")
+	if err != nil {
+		t.Fatal(err)
+	}
+	expectSays(t, result, status, lines...)
+}
+
+// expectSays checks the exit status of verify, and that lines of its output begin with something.
+func expectSays(t *testing.T, result containerd.Result, status int32, lines ...string) {
+	t.Helper()
+	missing := slices.DeleteFunc(lines, func(line string) bool { return strings.Contains("\n"+result.Out, "\n"+line) })
+	if result.Status != status || len(missing) > 0 {
+		t.Errorf("exit status %d, want %d, and lines that begin with %q:\n%s", result.Status, status, missing, result.Out)
 	}
 }
 
@@ -121,10 +128,7 @@ func TestVerifyOwnNetwork(t *testing.T) {
 // macvlan has CNI's plugin give a pod an interface net1 of a netdev, as Multus does.
 func macvlan(t *testing.T, pid int, netdev, address string) {
 	t.Helper()
-	parts, err := node.Parts()
-	if err != nil {
-		t.Fatal(err)
-	}
+	parts := nodeParts(t)
 	command := exec.CommandContext(t.Context(), filepath.Join(parts.CNI(), "macvlan"))
 	command.Env = append(command.Environ(), "CNI_COMMAND=ADD", "CNI_CONTAINERID=rail", "CNI_IFNAME=net1",
 		fmt.Sprintf("CNI_NETNS=/proc/%d/ns/net", pid), "CNI_PATH="+parts.CNI())
@@ -138,13 +142,9 @@ func macvlan(t *testing.T, pid int, netdev, address string) {
 // expectNetdev compares what doctor says of the interfaces of containers.
 func expectNetdev(t *testing.T, status, object string) {
 	t.Helper()
-	stdout, stderr, _ := call(t, "doctor", "--only", "container-netdev", "--patience", "1m", "-o", "json")
-	var answer struct{ Findings []finding }
-	if err := json.Unmarshal([]byte(stdout), &answer); err != nil {
-		t.Fatalf("doctor: %v\n%s%s", err, stdout, stderr)
-	}
-	found := slices.DeleteFunc(answer.Findings, func(f finding) bool { return f.Check != "container-netdev" })
+	all, _ := doctor(t, "--only", "container-netdev")
+	found := slices.DeleteFunc(slices.Clone(all), func(f finding) bool { return f.Check != "container-netdev" })
 	if len(found) != 1 || found[0].Status != status || found[0].Object != object {
-		t.Errorf("doctor: want %s about %q, got %+v", status, object, answer.Findings)
+		t.Errorf("doctor: want %s about %q, got %+v", status, object, all)
 	}
 }

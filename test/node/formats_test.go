@@ -11,7 +11,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
 	"path/filepath"
 	"testing"
 
@@ -29,11 +28,7 @@ func TestImage(t *testing.T) {
 	if err := writeImage(path, ImageName("thing"), content, imageConfig{Entrypoint: []string{"/bin/true"}}); err != nil {
 		t.Fatal(err)
 	}
-	packed, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	files := untar(t, packed)
+	files := untar(t, []byte(scratch.Read(t, path)))
 	var manifest []struct {
 		Config           string
 		RepoTags, Layers []string

@@ -127,20 +127,3 @@ func (k *Kubelet) AwaitAdvertised(ctx context.Context, resources ...string) erro
 		return true
 	})
 }
-
-// Reported returns what the kubelet reports of a static pod: its containers, each with the resources that it holds.
-func (k *Kubelet) Reported(ctx context.Context, pod string) (map[string][]string, error) {
-	answer, err := k.asked.Get(ctx, &podresources.GetPodResourcesRequest{PodNamespace: Namespace,
-		PodName: k.FullName(pod)})
-	if err != nil {
-		return nil, err
-	}
-	told := map[string][]string{}
-	for _, c := range answer.GetPodResources().GetContainers() {
-		told[c.GetName()] = nil
-		for _, d := range c.GetDevices() {
-			told[c.GetName()] = append(told[c.GetName()], d.GetResourceName())
-		}
-	}
-	return told, nil
-}

@@ -110,9 +110,9 @@ func (s *Systemd) Stop() {
 	<-s.unshare.Exited()
 }
 
-// Log returns the lines of the kernel's log that systemd has written, and those that name a unit.
-func Log(unit string) string {
+// Log returns the lines of the kernel's log that systemd has written, and those that name units.
+func Log(units ...string) string {
 	log, _ := exec.Command("dmesg").Output() // what there is of it helps
-	return strings.Join(regexp.MustCompile(`(?m)^.*(systemd|`+regexp.QuoteMeta(unit)+
+	return strings.Join(regexp.MustCompile(`(?m)^.*(systemd|`+strings.Join(units, "|")+
 		`).*$`).FindAllString(string(log), -1), "\n")
 }

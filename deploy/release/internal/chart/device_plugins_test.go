@@ -14,7 +14,6 @@ import (
 	"github.com/google/go-cmp/cmp"
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
-	"sigs.k8s.io/yaml"
 
 	"github.com/rdma-spec/rdma-spec/deploy/release/internal/image"
 	"github.com/rdma-spec/rdma-spec/test/testing/scratch"
@@ -59,9 +58,7 @@ func TestDevicePluginsWait(t *testing.T) {
 					continue
 				}
 				var set appsv1.DaemonSet
-				if err := yaml.UnmarshalStrict([]byte(object), &set); err != nil {
-					t.Fatal(err)
-				}
+				decode(t, object, &set)
 				sets = append(sets, set.Name)
 				pod := set.Spec.Template.Spec
 				byName := map[string]corev1.Container{}

@@ -20,7 +20,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"sigs.k8s.io/kustomize/api/krusty"
 	"sigs.k8s.io/kustomize/kyaml/filesys"
-	"sigs.k8s.io/yaml"
 
 	"github.com/rdma-spec/rdma-spec/test/testing/scratch"
 )
@@ -55,9 +54,7 @@ func byKind(t *testing.T, text string) map[string]any {
 		objects[kind] = tree
 		if kind == "DaemonSet" {
 			var set appsv1.DaemonSet
-			if err := yaml.UnmarshalStrict([]byte(object), &set); err != nil {
-				t.Fatal(err)
-			}
+			decode(t, object, &set)
 			objects[kind] = set
 		}
 	}
@@ -80,20 +77,12 @@ func sameObjects(t *testing.T, want, got string) {
 // chartObjects returns what the chart renders for the plain manifests, and the namespace, which Helm does not make.
 func chartObjects(t *testing.T, values Values) string {
 	t.Helper()
-	c, err := Load(root)
-	if err != nil {
-		t.Fatal(err)
-	}
-	rendered, err := renderPlain(c, values)
-	if err != nil {
-		t.Fatal(err)
-	}
 	objects := between.Split(read(t, "deploy/"+baseFile), -1)
 	at := slices.IndexFunc(objects, func(object string) bool { return strings.Contains(object, "\nkind: Namespace\n") })
 	if at < 0 {
 		t.Fatal("the base has no namespace")
 	}
-	return objects[at] + "---\n" + Objects(rendered)
+	return objects[at] + "---\n" + Objects(renderPlain(t, values))
 }
 
 // TestOverlays checks that the base and each overlay are what the chart renders.

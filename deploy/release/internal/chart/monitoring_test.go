@@ -203,9 +203,7 @@ func TestDashboardQueries(t *testing.T) {
 		t.Fatal(err)
 	}
 	file := filepath.Join(scratch.Folder(t), "rules.yaml")
-	if err := os.WriteFile(file, text, 0o644); err != nil {
-		t.Fatal(err)
-	}
+	scratch.File(t, file, string(text), 0o644)
 	if out, err := exec.Command(promtool(t), "check", "rules", file).CombinedOutput(); err != nil {
 		t.Errorf("promtool: %v\n%s", err, out)
 	}

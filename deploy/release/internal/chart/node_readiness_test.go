@@ -62,17 +62,15 @@ func testNodeReadiness(t *testing.T, namespace, built string) {
 		kind := parse(t, object)["kind"].(string)
 		into, known := objects[kind]
 		delete(objects, kind)
-		var err error
 		switch {
 		case known:
-			err = yaml.UnmarshalStrict([]byte(object), into)
-		case kind == "NodeReadinessRule":
-			err = yaml.Unmarshal([]byte(object), &readRule)
-		default:
+			decode(t, object, into)
+		case kind != "NodeReadinessRule":
 			t.Errorf("nobody checks a %s", kind)
-		}
-		if err != nil {
-			t.Errorf("%s: %v", kind, err)
+		default:
+			if err := yaml.Unmarshal([]byte(object), &readRule); err != nil {
+				t.Error(err)
+			}
 		}
 	}
 	if len(objects) > 0 {

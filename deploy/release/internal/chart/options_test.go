@@ -37,7 +37,9 @@ var options = []option{
 		lacks: []string{"image: ghcr.io/rdma-spec/rdma-spec:"},
 	},
 	{name: "pull secrets", values: "{imagePullSecrets: [{name: mine}], global: {imagePullSecrets: [yours, {name: theirs}]}}",
-		has: []string{"imagePullSecrets:", "- name: mine", "- name: yours", "- name: theirs"}},
+		// In the pods: they get the secrets of their service account only when they are created, and one that cannot pull the
+		// image would never have those that are set later.
+		has: []string{"imagePullSecrets:\n        - name: mine\n        - name: yours\n        - name: theirs"}},
 	{
 		name: "a registry for all charts", values: "{global: {imageRegistry: 'r.example.com:5000/mirror'}}",
 		has:   []string{"image: r.example.com:5000/mirror/rdma-spec/rdma-spec:devel"},
@@ -163,8 +165,9 @@ var options = []option{
 	{name: "SELinux", values: "{seLinuxType: my_t}", has: []string{"seLinuxOptions: {type: my_t}"}},
 	{
 		name: "NRI configured", values: "{configureNRI: {enabled: true}, runtime: crio}",
-		has:   []string{"- name: configure-nri", "- --runtime=crio", "mountPath: /host/etc/crio", "path: /var/lib/rdma-spec"},
-		lacks: []string{"- --restart"},
+		has: []string{"- name: configure-nri", "- --runtime=crio", "mountPath: /host/etc/crio", "path: /var/lib/rdma-spec",
+			"path: /var/run/nri\n            type: DirectoryOrCreate\n"}, // a node where NRI is off has no such folder
+		lacks: []string{"- --restart", "path: /var/run/nri\n            type: Directory\n"},
 	},
 	{
 		name: "NFD", values: "{nodeFeatureDiscovery: {enabled: true, labels: [a/b, c/d]}}",
@@ -194,22 +197,14 @@ var options = []option{
 	},
 }
 
-// TestOptions checks what each option changes, and that every manifest has only fields that Kubernetes knows.
+// TestOptions checks what each option changes, that helm lint --strict takes it, and that every manifest has only fields
+// that Kubernetes knows.
 func TestOptions(t *testing.T) {
-	c, err := Load(root)
-	if err != nil {
-		t.Fatal(err)
-	}
-	base, err := Render(c, release, Values{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	base := render(t, "{}")
 	for _, test := range options {
 		t.Run(test.name, func(t *testing.T) {
-			rendered, err := render(t, test.values)
-			if err != nil {
-				t.Fatal(err)
-			}
+			rendered := render(t, test.values)
+			lintStrictly(t, test.name, parse(t, test.values))
 			added := slices.DeleteFunc(slices.Sorted(maps.Keys(rendered)), func(file string) bool { return base[file] != "" })
 			if !slices.Equal(test.adds, added) {
 				t.Errorf("it adds %v, want %v", added, test.adds)
@@ -280,10 +275,6 @@ func checkFields(t *testing.T, text string) {
 
 // TestEveryOptionIsTested: a value without a test is one that nobody knows to work.
 func TestEveryOptionIsTested(t *testing.T) {
-	c, err := Load(root)
-	if err != nil {
-		t.Fatal(err)
-	}
 	tested := map[string]bool{"config": true} // in values_test.go
 	for _, option := range options {
 		for name := range parse(t, option.values) {
@@ -291,7 +282,7 @@ func TestEveryOptionIsTested(t *testing.T) {
 		}
 	}
 	var untested []string
-	for name := range c.Values {
+	for name := range load(t).Values {
 		if !tested[name] {
 			untested = append(untested, name)
 		}
@@ -314,54 +305,16 @@ func TestNotes(t *testing.T) {
 		// nor one that needs /proc
 		"{config: {repair: {mode: off}}}": "Create older pods again.\n\nA change of config",
 	} {
-		rendered, err := render(t, values)
-		if err != nil {
-			t.Fatal(err)
+		if notes := render(t, values)["NOTES.txt"]; !strings.Contains(notes, want) {
+			t.Errorf("with %s the notes do not say %q:\n%s", values, want, notes)
 		}
-		if !strings.Contains(rendered["NOTES.txt"], want) {
-			t.Errorf("with %s the notes do not say %q:\n%s", values, want, rendered["NOTES.txt"])
-		}
-	}
-}
-
-// TestNRIFolderIsMade checks that a pod whose init step turns NRI on starts on a node that has no folder of NRI yet.
-func TestNRIFolderIsMade(t *testing.T) {
-	for values, want := range map[string]string{"{}": "Directory",
-		"{configureNRI: {enabled: true}, runtime: crio}": "DirectoryOrCreate"} {
-		rendered, err := render(t, values)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if text := rendered["daemonset.yaml"]; !strings.Contains(text, "path: /var/run/nri\n            type: "+want+"\n") {
-			t.Errorf("with %s the type of /var/run/nri is not %s:\n%s", values, want, text)
-		}
-	}
-}
-
-// TestPullSecretsReachPods: a pod gets the secrets of its service account only when it is created, so a secret that is
-// set later would reach none of the pods that cannot pull the image.
-func TestPullSecretsReachPods(t *testing.T) {
-	manifests, err := render(t, "{imagePullSecrets: [{name: mine}]}")
-	if err != nil {
-		t.Fatal(err)
-	}
-	if !strings.Contains(manifests["daemonset.yaml"], "      imagePullSecrets:\n        - name: mine\n") {
-		t.Errorf("the pods do not have the secret:\n%s", manifests["daemonset.yaml"])
 	}
 }
 
 // TestBusyNodeStaysReady: during an update the DaemonSet's controller deletes an old pod that is not ready at once,
 // although the new one is not ready yet. So a node where programs wait for the CPU must not make its plugin unready.
 func TestBusyNodeStaysReady(t *testing.T) {
-	rendered, err := render(t, "{validator: {enabled: true}}")
-	if err != nil {
-		t.Fatal(err)
-	}
-	var set appsv1.DaemonSet
-	if err := yaml.UnmarshalStrict([]byte(rendered["daemonset.yaml"]), &set); err != nil {
-		t.Fatal(err)
-	}
-	containers := set.Spec.Template.Spec.Containers
+	containers := daemonSet(t, render(t, "{validator: {enabled: true}}")).Spec.Template.Spec.Containers
 	if len(containers) != 2 {
 		t.Fatalf("%d containers", len(containers))
 	}
@@ -379,21 +332,18 @@ func TestBusyNodeStaysReady(t *testing.T) {
 // TestNull checks that a default that a user removes, as an empty key in a file of values does, leaves objects that
 // Kubernetes knows, and a configuration that can be read.
 func TestNull(t *testing.T) {
-	rendered, err := render(t, "{affinity: null, nodeSelector: null, tolerations: null, "+
+	rendered := render(t, "{affinity: null, nodeSelector: null, tolerations: null, "+
 		"podLabels: null, podAnnotations: null, commonLabels: null, imagePullSecrets: null, resources: null, "+
 		"extraEnv: null, priorityClassName: null, dashboard: {enabled: true, labels: null}}")
-	if err != nil {
-		t.Fatal(err)
-	}
 	checkFields(t, Objects(rendered))
-	if text := policyOf(t, rendered["daemonset.yaml"]); text != "{}\n" {
+	if text := policyOf(t, rendered); text != "{}\n" {
 		t.Errorf("the policy is\n%s", text)
 	}
 	for values, want := range map[string]string{
 		"{doctor: null}": "missing property 'doctor'", "{index: null}": "missing property 'index'",
 		"{config: {repair: null}}": "at '/config/repair': got null, want object",
 	} {
-		if _, err := render(t, values); err == nil || !strings.Contains(err.Error(), want) {
+		if _, err := try(t, values); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v, want %q", values, err, want)
 		}
 	}
@@ -404,10 +354,7 @@ func TestDifference(t *testing.T) {
 	set := func(volumes string) string {
 		return "{metadata: {name: x, namespace: z}, spec: {template: {spec: {volumes: " + volumes + "}}}}"
 	}
-	got, err := difference(set("[{name: a}, {name: b}]"), set("[{name: b}, {name: c}]"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	got := difference(t, set("[{name: a}, {name: b}]"), set("[{name: b}, {name: c}]"))
 	want := Values{
 		"apiVersion": "apps/v1", "kind": "DaemonSet", "metadata": Values{"name": "x", "namespace": "z"},
 		"spec": Values{"template": Values{"spec": Values{"volumes": []any{Values{"$patch": "delete", "name": "a"},

@@ -5,15 +5,12 @@ package chart
 
 import (
 	"encoding/json"
-	"fmt"
 	"maps"
-	"os"
-	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
+	"testing"
 
-	chart "helm.sh/helm/v4/pkg/chart/v2"
 	appsv1 "k8s.io/api/apps/v1"
 	"k8s.io/apimachinery/pkg/util/strategicpatch"
 	"sigs.k8s.io/yaml"
@@ -51,98 +48,81 @@ var components = map[string]Values{
 var on = Values{"enabled": true}
 
 // plain returns the texts of the plain manifests, by their paths below deploy.
-func plain(c *chart.Chart) (map[string]string, error) {
+func plain(t *testing.T) map[string]string {
+	t.Helper()
 	texts := map[string]string{}
 	for _, w := range whole {
-		rendered, err := renderPlain(c, w.values)
-		if err != nil {
-			return nil, fmt.Errorf("%s: %w", w.file, err)
-		}
+		rendered := renderPlain(t, w.values)
 		var objects []string
 		for _, template := range w.templates {
 			objects = append(objects, rendered[template+".yaml"])
 		}
-		if texts[w.file], err = withHead(w.file, w.marker, strings.Join(objects, "---\n")); err != nil {
-			return nil, err
-		}
+		texts[w.file] = withHead(t, w.file, w.marker, strings.Join(objects, "---\n"))
 	}
-	base, err := renderPlain(c, Values{})
-	if err != nil {
-		return nil, err
-	}
+	base := renderPlain(t, Values{})["daemonset.yaml"]
 	for name, values := range components {
 		file := "kustomize/components/" + name + "/daemonset.yaml"
-		rendered, err := renderPlain(c, values)
-		if err != nil {
-			return nil, fmt.Errorf("%s: %w", file, err)
-		}
-		patch, err := difference(base["daemonset.yaml"], rendered["daemonset.yaml"])
-		if err != nil {
-			return nil, fmt.Errorf("%s: %w", file, err)
-		}
-		if texts[file], err = withHead(file, "apiVersion:", patch); err != nil {
-			return nil, err
-		}
+		texts[file] = withHead(t, file, "apiVersion:", difference(t, base, renderPlain(t, values)["daemonset.yaml"]))
 	}
-	return texts, nil
+	return texts
 }
 
 // helms are labels that say what Helm has installed.
 var helms = regexp.MustCompile(`(?m)^ +(helm.sh/chart|app.kubernetes.io/(managed-by|version)): .*\n`)
 
 // renderPlain renders the chart with values, for the image of the plain manifests, and without what is for Helm alone.
-func renderPlain(c *chart.Chart, values Values) (map[string]string, error) {
+func renderPlain(t *testing.T, values Values) map[string]string {
+	t.Helper()
 	values = maps.Clone(values)
 	maps.Copy(values, plainValues)
-	rendered, err := Render(c, release, values)
+	rendered, err := Render(load(t), release, values)
+	if err != nil {
+		t.Fatal(err)
+	}
 	delete(rendered, testPod)
 	for file, text := range rendered {
 		rendered[file] = helms.ReplaceAllString(text, "")
 	}
-	return rendered, err
+	return rendered
 }
 
 // withHead puts what a plain file has before a marker, the comments for its readers, before a text.
-func withHead(file, marker, text string) (string, error) {
-	old, err := os.ReadFile(filepath.Join(root, "deploy", file))
-	if err != nil {
-		return "", err
-	}
-	head, _, found := strings.Cut(string(old), "\n"+marker)
+func withHead(t *testing.T, file, marker, text string) string {
+	t.Helper()
+	head, _, found := strings.Cut(read(t, "deploy/"+file), "\n"+marker)
 	if !found {
-		return "", fmt.Errorf("%s has no line %q", file, marker)
+		t.Fatalf("%s has no line %q", file, marker)
 	}
-	return head + "\n" + text, nil
+	return head + "\n" + text
 }
 
 // difference returns the strategic merge patch that makes one DaemonSet of another, with the names that kustomize finds
 // the DaemonSet by. The order of list elements does not matter.
-func difference(from, to string) (string, error) {
+func difference(t *testing.T, from, to string) string {
+	t.Helper()
 	var texts [2][]byte
 	for i, text := range []string{from, to} {
 		var err error
 		if texts[i], err = yaml.YAMLToJSON([]byte(text)); err != nil {
-			return "", err
+			t.Fatal(err)
 		}
 	}
 	patch, err := strategicpatch.CreateTwoWayMergePatch(texts[0], texts[1], appsv1.DaemonSet{})
 	if err != nil {
-		return "", err
+		t.Fatal(err)
 	}
 	var tree Values
 	if err := json.Unmarshal(patch, &tree); err != nil {
-		return "", err
+		t.Fatal(err)
 	}
-	var object struct {
-		Metadata struct{ Name, Namespace string }
-	}
-	if err := yaml.Unmarshal([]byte(to), &object); err != nil {
-		return "", err
-	}
+	named := parse(t, to)["metadata"].(Values)
 	tree["apiVersion"], tree["kind"] = "apps/v1", "DaemonSet"
-	tree["metadata"] = Values{"name": object.Metadata.Name, "namespace": object.Metadata.Namespace}
+	tree["metadata"] = Values{"name": named["name"], "namespace": named["namespace"]}
 	text, err := yaml.Marshal(withoutOrder(tree))
-	return string(text), err
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(text)
 }
 
 // withoutOrder removes the directives that say in which order the elements of lists are, and puts what is deleted

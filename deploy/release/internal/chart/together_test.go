@@ -118,11 +118,7 @@ func TestPairs(t *testing.T) {
 		}
 		t.Run(fmt.Sprint(i), func(t *testing.T) {
 			lintStrictly(t, set, values)
-			c, err := Load(root)
-			if err != nil {
-				t.Fatal(err)
-			}
-			rendered, err := Render(c, "a-release", values)
+			rendered, err := Render(load(t), "a-release", values)
 			if err != nil {
 				t.Fatalf("%s: %v", set, err)
 			}
@@ -153,10 +149,7 @@ func TestDependency(t *testing.T) {
 		"{nri-rdma: {enabled: true, commonLabels: {a: b}}, global: {imageRegistry: r.example.com, imagePullSecrets: [x], " +
 			"storageClass: y}}": "image: r.example.com/rdma-spec/rdma-spec:devel\n",
 	} {
-		c, err := Load(root)
-		if err != nil {
-			t.Fatal(err)
-		}
+		c := load(t)
 		parent := &chart.Chart{Metadata: &chart.Metadata{
 			APIVersion: "v2", Name: "platform", Version: "1.0.0",
 			Dependencies: []*chart.Dependency{{Name: "nri-rdma", Version: c.Metadata.Version, Condition: "nri-rdma.enabled"}},
@@ -185,29 +178,14 @@ func TestDependency(t *testing.T) {
 func TestTwoReleases(t *testing.T) {
 	const all = "{execRole: {enabled: true}, networkPolicy: {namespaces: [monitoring]}, podMonitor: {enabled: true}, alerts: {enabled: true}, dashboard: {enabled: true}, openshift: {enabled: true}, " +
 		"runtime: crio, doctor: {enabled: true, ignore: [{check: a, why: b}]}}"
-	load := func() *chart.Chart {
-		c, err := Load(root)
+	named, sets := map[string]bool{}, []appsv1.DaemonSet{}
+	for _, twin := range []struct{ chart, release string }{{"nri-rdma", "crio"}, {"nri-rdma", "other"}, {"plugin", "crio"}} {
+		c := load(t)
+		c.Metadata.Name = twin.chart // as Helm does for an alias
+		rendered, err := Render(c, twin.release, parse(t, all))
 		if err != nil {
 			t.Fatal(err)
 		}
-		return c
-	}
-	first, err := Render(load(), "crio", parse(t, all))
-	if err != nil {
-		t.Fatal(err)
-	}
-	second, err := Render(load(), "other", parse(t, all))
-	if err != nil {
-		t.Fatal(err)
-	}
-	aliased := load()
-	aliased.Metadata.Name = "plugin" // as Helm does for an alias
-	third, err := Render(aliased, "crio", parse(t, all))
-	if err != nil {
-		t.Fatal(err)
-	}
-	named, sets := map[string]bool{}, []appsv1.DaemonSet{}
-	for _, rendered := range []map[string]string{first, second, third} {
 		for file := range maps.Keys(rendered) {
 			var object struct {
 				Kind     string
@@ -225,11 +203,7 @@ func TestTwoReleases(t *testing.T) {
 			}
 			named[name] = true
 		}
-		var set appsv1.DaemonSet
-		if err := yaml.UnmarshalStrict([]byte(rendered["daemonset.yaml"]), &set); err != nil {
-			t.Fatal(err)
-		}
-		sets = append(sets, set)
+		sets = append(sets, daemonSet(t, rendered))
 	}
 	if len(named) < 3*9 {
 		t.Errorf("only the objects %v", named)
@@ -255,18 +229,14 @@ func TestTwoReleases(t *testing.T) {
 
 // TestTestPod: the pod of helm test runs where the DaemonSet's pods are, and is none of them.
 func TestTestPod(t *testing.T) {
-	rendered, err := render(t, "{podLabels: {a: b}, commonLabels: {c: d}}")
-	if err != nil {
-		t.Fatal(err)
-	}
-	text := rendered[testPod]
+	text := render(t, "{podLabels: {a: b}, commonLabels: {c: d}}")[testPod]
 	if strings.Contains(text, "app.kubernetes.io/name: nri-rdma\n    app") || !strings.Contains(text, "helm.sh/hook: test\n") ||
 		!strings.Contains(text, "topologyKey: kubernetes.io/hostname") || !strings.Contains(text, "- status\n") {
 		t.Errorf("the pod of helm test:\n%s", text)
 	}
 	for _, values := range []string{"{privileges: adjust, config: {ipcLock: false}}", "{config: {repair: {mode: off}}}"} {
-		if rendered, err := render(t, values); err != nil || rendered[testPod] != "" {
-			t.Errorf("with %s, rdma-spec status cannot know: %v\n%s", values, err, rendered[testPod])
+		if text := render(t, values)[testPod]; text != "" {
+			t.Errorf("with %s, rdma-spec status cannot know:\n%s", values, text)
 		}
 	}
 }

@@ -4,8 +4,6 @@
 package image_test
 
 import (
-	"archive/tar"
-	"errors"
 	"io"
 	"log"
 	"net/http/httptest"
@@ -20,12 +18,12 @@ import (
 	"github.com/google/go-containerregistry/pkg/registry"
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 	"github.com/google/go-containerregistry/pkg/v1/layout"
-	"github.com/google/go-containerregistry/pkg/v1/mutate"
 	"github.com/google/go-containerregistry/pkg/v1/remote"
 	"github.com/google/go-containerregistry/pkg/v1/validate"
 
 	"github.com/rdma-spec/rdma-spec/deploy/release/internal/bundle"
 	"github.com/rdma-spec/rdma-spec/deploy/release/internal/image"
+	"github.com/rdma-spec/rdma-spec/deploy/release/internal/image/imagetest"
 	"github.com/rdma-spec/rdma-spec/test/testing/scratch"
 )
 
@@ -45,11 +43,7 @@ func options() image.Options {
 // containerfile returns what deploy/Containerfile says: the files in the image, and the entry point.
 func containerfile(t *testing.T) (files []string, entrypoint string) {
 	t.Helper()
-	text, err := os.ReadFile("../../../Containerfile")
-	if err != nil {
-		t.Fatal(err)
-	}
-	for line := range strings.Lines(string(text)) {
+	for line := range strings.Lines(scratch.Read(t, "../../../Containerfile")) {
 		words := strings.Fields(line)
 		switch {
 		case len(words) == 0 || words[0] == "#" || line == "FROM scratch\n":
@@ -93,7 +87,7 @@ func TestIndex(t *testing.T) {
 			t.Errorf("%s: the configuration is %+v", arch, config)
 		}
 		want := map[string]string{paths[0]: "plugin " + arch, paths[1]: "tool " + arch}
-		if diff := cmp.Diff(want, programs(t, img)); diff != "" {
+		if diff := cmp.Diff(want, imagetest.Programs(t, img, created)); diff != "" {
 			t.Errorf("%s: files, -want +got:\n%s", arch, diff)
 		}
 	}
@@ -102,62 +96,11 @@ func TestIndex(t *testing.T) {
 	}
 }
 
-// programs returns the files of an image that are executable and of the right time, by path.
-func programs(t *testing.T, img v1.Image) map[string]string {
-	t.Helper()
-	unpacked := mutate.Extract(img)
-	defer func() { _ = unpacked.Close() }() // it is read to its end
-	got := map[string]string{}
-	for r := tar.NewReader(unpacked); ; {
-		header, err := r.Next()
-		if errors.Is(err, io.EOF) {
-			return got
-		}
-		if err != nil {
-			t.Fatal(err)
-		}
-		if header.Typeflag == tar.TypeDir {
-			continue
-		}
-		content, err := io.ReadAll(r)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if header.Mode == 0o755 && header.Uid == 0 && header.Gid == 0 && header.ModTime.Equal(created) {
-			got["/"+header.Name] = string(content)
-		}
-	}
-}
-
 func TestIndexNeedsEveryPlatform(t *testing.T) {
 	o := options()
 	delete(o.Programs, "arm64")
 	if _, err := image.Index(o); err == nil || !strings.Contains(err.Error(), "arm64") {
 		t.Errorf("error %v, want that it names arm64", err)
-	}
-}
-
-// TestWriteTwice checks that the layout depends on nothing else, and that nothing is left of what was in the folder.
-func TestWriteTwice(t *testing.T) {
-	var layouts [2][]bundle.File
-	for i := range layouts {
-		folder := filepath.Join(scratch.Folder(t), "image")
-		if err := os.MkdirAll(filepath.Join(folder, "old"), 0o755); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.WriteFile(filepath.Join(folder, "old", "file"), []byte{byte(i)}, 0o644); err != nil {
-			t.Fatal(err)
-		}
-		err := image.Write(options(), folder)
-		if err == nil {
-			layouts[i], err = bundle.Folder(folder)
-		}
-		if err != nil {
-			t.Fatal(err)
-		}
-	}
-	if diff := cmp.Diff(layouts[0], layouts[1]); diff != "" {
-		t.Errorf("-first +second:\n%s", diff)
 	}
 }
 
@@ -203,11 +146,17 @@ func TestPush(t *testing.T) {
 	}
 }
 
-// TestWriteNamesTheImage checks that containerd and skopeo find the image's name in the layout.
+// TestWriteNamesTheImage checks that containerd and skopeo find the image's name in the layout, and that nothing is left
+// of what was in the folder. That a layout depends on nothing else is tested with the rest of a release.
 func TestWriteNamesTheImage(t *testing.T) {
 	folder := filepath.Join(scratch.Folder(t), "image")
+	old := filepath.Join(folder, "old/file")
+	scratch.File(t, old, "", 0o644)
 	if err := image.Write(options(), folder); err != nil {
 		t.Fatal(err)
+	}
+	if _, err := os.Stat(old); err == nil {
+		t.Errorf("there still is %s", old)
 	}
 	index, err := layout.ImageIndexFromPath(folder)
 	if err != nil {

@@ -1,102 +1,132 @@
 // Copyright The rdma-spec Authors.
 // SPDX-License-Identifier: Apache-2.0
 
+// Package schema tests that the JSON schema of the plugin's configuration is made from the types of plugin/policy and
+// their comments, and writes it.
 package schema
 
 import (
 	"encoding/json"
 	"fmt"
-	"path/filepath"
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
 
-	"github.com/rdma-spec/rdma-spec/test/testing/golden"
-	"github.com/rdma-spec/rdma-spec/test/testing/scratch"
-
-	"sigs.k8s.io/yaml"
+	"github.com/invopop/jsonschema"
 
 	"github.com/rdma-spec/rdma-spec/plugin/policy"
+	"github.com/rdma-spec/rdma-spec/test/testing/golden"
 )
 
-const file = "deploy/config.schema.json"
+const (
+	module = "github.com/rdma-spec/rdma-spec"
+	// in the module's root
+	sources = "plugin/policy"
+	// where editors get it
+	id = "https://raw.githubusercontent.com/rdma-spec/rdma-spec/main/deploy/config.schema.json"
+)
 
-// example is a configuration that says everything.
-const example = `
-memlock: unlimited
-ipcLock: true              # false, requested, always
-optIn:
-  devices: true
-  resources: []
-  namespaces: []
-  mofedRuntimeHandlers: [nvidia*, ""]
-inject:
-  namespaces: []
-  names: ["*"]
-  functions: [physical]
-  linkLayers: []
-  netdevs: []
-  numaNodes: []
-  management: false
-repair: {mode: report, every: 30s}
-skipRuntimeHandlers: ["kata*", "runsc*", "gvisor"]
-rules:
-- name: training
-  match: {namespaces: [ml-*], resources: [rdma/rdma_v100]}
-  memlock: memory-limit
-- {match: {resources: [example.com/rdma]}, memlock: unchanged, inject: {always: true}}
-- {match: {namespaces: [fabric]}, memlock: 68719476736, ipcLock: false, inject: {names: [mlx5_*], functions: [virtual], linkLayers: [InfiniBand], numaNodes: [0, 1], management: true}}
-`
+// words are the values of properties that take no others.
+var words = map[string][]any{
+	// YAML reads an off without quotes as false
+	"Repair.mode":           {policy.RepairOff, policy.RepairReport, policy.RepairFix, false},
+	"Inject.functions":      functions,
+	"RuleInject.functions":  functions,
+	"Inject.linkLayers":     linkLayers,
+	"RuleInject.linkLayers": linkLayers,
+	"Config.ipcLock":        ipcLockWords,
+	"Rule.ipcLock":          ipcLockWords,
+}
 
-func inModuleRoot(t *testing.T) { t.Chdir("../../../..") }
+var (
+	ipcLockWords = []any{true, false, "requested", "always"}
+	functions    = []any{"physical", "virtual", "scalable"}
+	linkLayers   = []any{"InfiniBand", "Ethernet"}
+)
 
-func TestSchemaIsUpToDate(t *testing.T) {
-	inModuleRoot(t)
-	want, err := generate()
+// generate returns the schema's JSON text. The working directory must be the module's root, for the comments.
+func generate(t *testing.T) string {
+	t.Helper()
+	r := &jsonschema.Reflector{
+		Anonymous:                  true, // no $id made of a package's path
+		ExpandedStruct:             true,
+		RequiredFromJSONSchemaTags: true, // that is: nothing is required
+		Mapper:                     scalar,
+	}
+	if err := r.AddGoComments(module, sources, jsonschema.WithFullComment()); err != nil || len(r.CommentMap) == 0 {
+		t.Fatalf("%d comments in %s: %v", len(r.CommentMap), sources, err)
+	}
+	for place, comment := range r.CommentMap {
+		r.CommentMap[place] = strings.Join(strings.Fields(comment), " ")
+	}
+	schema := r.Reflect(policy.Config{})
+	schema.ID, schema.Title = id, "Configuration of nri-rdma"
+	restrict("Config", schema)
+	for name, definition := range schema.Definitions {
+		restrict(name, definition)
+	}
+	addDefaults(t, schema, schema.Definitions, policy.Default())
+	var out strings.Builder
+	encoder := json.NewEncoder(&out)
+	encoder.SetEscapeHTML(false)
+	encoder.SetIndent("", "  ")
+	if err := encoder.Encode(schema); err != nil {
+		t.Fatal(err)
+	}
+	return out.String()
+}
+
+// scalar is the schema of a policy.Scalar, which is written as a string or a number; those that can be a boolean have
+// words. Other types have the one that they show.
+func scalar(t reflect.Type) *jsonschema.Schema {
+	if t != reflect.TypeFor[policy.Scalar]() {
+		return nil
+	}
+	return &jsonschema.Schema{AnyOf: []*jsonschema.Schema{{Type: "string"}, {Type: "number"}}}
+}
+
+// restrict returns a type's properties the words that they take.
+func restrict(name string, definition *jsonschema.Schema) {
+	for p := definition.Properties.Oldest(); p != nil; p = p.Next() {
+		values, ok := words[name+"."+p.Key]
+		switch {
+		case !ok:
+		case p.Value.Type == "array":
+			p.Value.Items.Enum = values
+		default:
+			p.Value.AnyOf, p.Value.Enum = nil, values
+		}
+	}
+}
+
+// addDefaults writes the values of the default configuration to the properties of a schema, down to the scalars and
+// lists.
+func addDefaults(t *testing.T, schema *jsonschema.Schema, definitions jsonschema.Definitions, defaults any) {
+	t.Helper()
+	text, err := json.Marshal(defaults)
 	if err != nil {
 		t.Fatal(err)
 	}
-	golden.Compare(t, file, string(want))
+	var values map[string]json.RawMessage
+	if err := json.Unmarshal(text, &values); err != nil {
+		t.Fatal(err)
+	}
+	for p := schema.Properties.Oldest(); p != nil; p = p.Next() {
+		if definition, isObject := definitions[strings.TrimPrefix(p.Value.Ref, "#/$defs/")]; isObject {
+			addDefaults(t, definition, definitions, values[p.Key])
+		} else {
+			p.Value.Default = values[p.Key]
+		}
+	}
 }
 
-func TestSchemaTakesWhatThePolicyTakes(t *testing.T) {
-	inModuleRoot(t)
-	schema := readSchema(t)
-	texts := map[string]string{"the example": example, "nothing": "{}"}
-	configurations, err := filepath.Glob("deploy/examples/config*.yaml")
-	if err != nil || len(configurations) == 0 {
-		t.Fatalf("no configurations among the examples: %v", err)
-	}
-	for _, name := range configurations {
-		texts[name] = scratch.Read(t, name)
-	}
-	for name, text := range texts {
-		if _, err := policy.FromText([]byte(text)); err != nil {
-			t.Errorf("%s is not a valid configuration: %v", name, err)
-		}
-		for _, problem := range schema.check(parse(t, text)) {
-			t.Errorf("%s: %s", name, problem)
-		}
-	}
-	for text, want := range map[string]string{
-		"memlok: 1Gi":                          "memlok is unknown",
-		"memlock: [1]":                         "memlock is of none of the types",
-		"optIn: {devices: 'yes'}":              "optIn.devices is not of type boolean",
-		"ipcLock: force":                       "ipcLock is none of the words",
-		"rules: {}":                            "rules is not of type array",
-		"rules: [{match: {namespace: [x]}}]":   "rules[0].match.namespace is unknown",
-		"rules: [{match: {namespaces: [1]}}]":  "rules[0].match.namespaces[0] is not of type string",
-		"rules: [{inject: {namespaces: [x]}}]": "rules[0].inject.namespaces is unknown",
-		"inject: {always: true}":               "inject.always is unknown",
-		"inject: {linkLayers: [Infiniband]}":   "inject.linkLayers[0] is none of the words",
-		"inject: {functions: [vf]}":            "inject.functions[0] is none of the words",
-		"inject: {numaNodes: [zero]}":          "inject.numaNodes[0] is not of type integer",
-		"rules: [{inject: {management: 'x'}}]": "rules[0].inject.management is not of type boolean",
-	} {
-		if got := schema.check(parse(t, text)); !slices.Contains(got, want) {
-			t.Errorf("%s: found %q, want %q", text, got, want)
-		}
-	}
+const file = "deploy/config.schema.json"
+
+// TestSchemaIsUpToDate. What the schema takes and rejects is tested where Helm reads it, in the chart's values.
+func TestSchemaIsUpToDate(t *testing.T) {
+	t.Chdir("../../../..")
+	golden.Compare(t, file, generate(t))
 }
 
 // TestWords: the policy takes each of the words that the schema lists, and no other.
@@ -118,102 +148,4 @@ func TestWords(t *testing.T) {
 			}
 		}
 	}
-}
-
-// node is as much of a JSON schema as ours uses.
-type node struct {
-	Ref        string           `json:"$ref"`
-	Defs       map[string]*node `json:"$defs"`
-	Type       string           `json:"type"`
-	Enum       []any            `json:"enum"`
-	AnyOf      []*node          `json:"anyOf"`
-	Properties map[string]*node `json:"properties"`
-	Additional json.RawMessage  `json:"additionalProperties"`
-	Items      *node            `json:"items"`
-	all        map[string]*node
-}
-
-func readSchema(t *testing.T) *node {
-	t.Helper()
-	text, err := generate()
-	if err != nil {
-		t.Fatal(err)
-	}
-	var n node
-	if err := json.Unmarshal(text, &n); err != nil {
-		t.Fatal(err)
-	}
-	n.all = n.Defs
-	return &n
-}
-
-func parse(t *testing.T, text string) any {
-	t.Helper()
-	var value any
-	if err := yaml.Unmarshal([]byte(text), &value); err != nil {
-		t.Fatal(err)
-	}
-	return value
-}
-
-// check returns what in a document is not as the schema says.
-func (n *node) check(document any) []string { return check(n, n.all, document, "") }
-
-func check(n *node, defs map[string]*node, value any, path string) []string {
-	if n.Ref != "" {
-		n = defs[strings.TrimPrefix(n.Ref, "#/$defs/")]
-	}
-	switch {
-	case len(n.Enum) > 0 && !slices.Contains(n.Enum, value):
-		return []string{path + " is none of the words"}
-	case len(n.AnyOf) > 0 && !slices.ContainsFunc(n.AnyOf, func(one *node) bool { return isA(one.Type, value) }):
-		return []string{path + " is of none of the types"}
-	case n.Type != "" && !isA(n.Type, value):
-		return []string{path + " is not of type " + n.Type}
-	}
-	var problems []string
-	switch value := value.(type) {
-	case []any:
-		for i, element := range value {
-			problems = append(problems, check(n.Items, defs, element, fmt.Sprintf("%s[%d]", path, i))...)
-		}
-	case map[string]any:
-		for key, element := range value {
-			at := strings.TrimPrefix(path+"."+key, ".")
-			var others node
-			switch property, known := n.Properties[key]; {
-			case known:
-				problems = append(problems, check(property, defs, element, at)...)
-			case json.Unmarshal(n.Additional, &others) == nil:
-				problems = append(problems, check(&others, defs, element, at)...)
-			default:
-				problems = append(problems, at+" is unknown")
-			}
-		}
-	}
-	return problems
-}
-
-func isA(kind string, value any) bool {
-	switch kind {
-	case "object":
-		_, ok := value.(map[string]any)
-		return ok
-	case "array":
-		_, ok := value.([]any)
-		return ok
-	case "string":
-		_, ok := value.(string)
-		return ok
-	case "boolean":
-		_, ok := value.(bool)
-		return ok
-	case "number":
-		_, ok := value.(float64)
-		return ok
-	case "integer":
-		number, ok := value.(float64)
-		return ok && number == float64(int64(number))
-	}
-	return false
 }
