@@ -4,8 +4,6 @@
 package configure
 
 import (
-	"errors"
-	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -16,20 +14,10 @@ import (
 )
 
 // aNode returns a folder with files.
-func aNode(t *testing.T, files map[string]string) string {
+func aNode(t *testing.T, files map[string]string) (root string) {
 	t.Helper()
-	root := scratch.Folder(t)
-	for name, text := range files {
-		target, isLink := strings.CutPrefix(text, "-> ")
-		if !isLink {
-			scratch.File(t, filepath.Join(root, name), text, 0o700)
-			continue
-		}
-		if err := errors.Join(os.MkdirAll(filepath.Dir(filepath.Join(root, name)), 0o755),
-			os.Symlink(target, filepath.Join(root, name))); err != nil {
-			t.Fatal(err)
-		}
-	}
+	root = scratch.Folder(t)
+	scratch.Files(t, root, files, 0o700)
 	return root
 }
 
@@ -43,16 +31,7 @@ func aPlugin(sees bool) map[string]string {
 	return all
 }
 
-// paths returns the files of a plan, relative to the root.
-func paths(root string, plan change.Plan) string {
-	var all []string
-	for _, f := range plan {
-		all = append(all, strings.TrimPrefix(f.Path, root+"/"))
-	}
-	return strings.Join(all, " ")
-}
-
-// check compares a plan and an error with what is wanted: files, or a part of the error.
+// check compares a plan and an error with what is wanted: files, relative to the root, or a part of the error.
 func check(t *testing.T, root string, plan change.Plan, err error, want string) {
 	t.Helper()
 	if wanted, isError := strings.CutPrefix(want, "error: "); isError {
@@ -61,7 +40,11 @@ func check(t *testing.T, root string, plan change.Plan, err error, want string) 
 		}
 		return
 	}
-	if got := paths(root, plan); err != nil || got != want {
+	var all []string
+	for _, f := range plan {
+		all = append(all, strings.TrimPrefix(f.Path, root+"/"))
+	}
+	if got := strings.Join(all, " "); err != nil || got != want {
 		t.Errorf("%q, %v; want %q", got, err, want)
 	}
 }

@@ -4,7 +4,6 @@
 package editor
 
 import (
-	"errors"
 	"fmt"
 	"maps"
 	"os"
@@ -16,21 +15,11 @@ import (
 	"github.com/rdma-spec/rdma-spec/test/testing/scratch"
 )
 
-// tree returns a folder with files, or with links where the content begins with "-> ".
-func tree(t *testing.T, files map[string]string) string {
+// tree returns a folder with files.
+func tree(t *testing.T, files map[string]string) (root string) {
 	t.Helper()
-	root := scratch.Folder(t)
-	for name, content := range files {
-		path := filepath.Join(root, name)
-		to, isLink := strings.CutPrefix(content, "-> ")
-		scratch.File(t, path, content, 0o600)
-		if !isLink {
-			continue
-		}
-		if err := errors.Join(os.Remove(path), os.Symlink(to, path)); err != nil {
-			t.Fatal(err)
-		}
-	}
+	root = scratch.Folder(t)
+	scratch.Files(t, root, files, 0o600)
 	return root
 }
 
