@@ -26,8 +26,7 @@ import (
 	"github.com/rdma-spec/rdma-spec/test/testing/await"
 )
 
-// A survey decides about a container of the host's network as the plugin does: where HCAs belong to one network
-// namespace, only such a container can open them.
+// Where HCAs belong to one network namespace, only a container of the host's network can open them.
 func TestSurveyKnowsTheNetwork(t *testing.T) {
 	files := hcatest.V100Node().Files()
 	files["sys/module/ib_core/parameters/netns_mode"] = "N\n"
@@ -40,10 +39,7 @@ func TestSurveyKnowsTheNetwork(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	p, err := policy.FromText([]byte("inject: {namespaces: [ml]}"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	p := policyOf(t, "inject: {namespaces: [ml]}")
 	s := snapshot(t, Options{Root: root, Processes: limits.On(&limitstest.Kernel{})}).surveyor(p)
 	asking := policy.Container{Namespace: "ml", Pod: "asks", Name: "main",
 		Annotations: map[string]string{"rdma.noderesource.dev": "true"}}
@@ -60,10 +56,7 @@ func TestSurveyKnowsTheNetwork(t *testing.T) {
 func TestSurveyReadsNoHCA(t *testing.T) {
 	root := hcatest.V100(t)
 	hcatest.Block(t, root, "sys/devices/pci0000:5e/0000:5e:00.0/infiniband/mlx5_0/ports/1/state")
-	p, err := policy.FromText([]byte("inject: {namespaces: [listed]}"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	p := policyOf(t, "inject: {namespaces: [listed]}")
 	read := 0
 	all := snapshot(t, Options{Root: root, Processes: limits.On(&limitstest.Kernel{})})
 	all.HCAs = func() (*hca.Inventory, error) { read++; return nil, errors.New("mlx5_0 does not answer") }
@@ -73,11 +66,7 @@ func TestSurveyReadsNoHCA(t *testing.T) {
 		go func() { r, _ := s.look(Listed{Container: cri.Container{Container: c}}); looked <- r }()
 		return await.Receive(t, 5*time.Second, "looked at "+c.Pod, looked)
 	}
-	holds := look(policy.Container{
-		Namespace: "ml", Pod: "holds", Name: "main",
-		Devices: []policy.Device{{Path: "/dev/infiniband/uverbs0", Type: "c", Major: hcatest.Major,
-			Minor: hcatest.FirstVerbs}},
-	})
+	holds := look(holdsVerbs(hcatest.FirstVerbs))
 	if !slices.Equal(holds.HCAs, []string{"mlx5_0"}) || read != 0 {
 		t.Errorf("it has the HCAs %q, which were read %d times", holds.HCAs, read)
 	}
@@ -90,10 +79,6 @@ func TestSurveyReadsNoHCA(t *testing.T) {
 
 // What a new container would lack as well is not advised.
 func TestAdviceOnIPCLock(t *testing.T) {
-	p, err := policy.FromText([]byte("{}"))
-	if err != nil {
-		t.Fatal(err)
-	}
 	id := strings.Repeat("1", 64)
 	root := hcatest.V100Node().Files().With(hcatest.Files{
 		"proc/1/cgroup":  "0::/kubepods/" + id + "\n",
@@ -122,12 +107,9 @@ func TestAdviceOnIPCLock(t *testing.T) {
 			"no CAP_IPC_LOCK: the container has it and its program does not, as after a change of the user, or where the " +
 				"container got it after its start: then recreate the pod"},
 	} {
-		s := snapshot(t, Options{Root: root}).surveyor(p)
+		s := snapshot(t, Options{Root: root}).surveyor(everything(t))
 		c := Listed{Container: cri.Container{
-			Container: policy.Container{Namespace: "ml", Pod: "a", Name: "main",
-				Devices: []policy.Device{{Path: "/dev/infiniband/uverbs0", Type: "c", Major: hcatest.Major,
-					Minor: hcatest.FirstVerbs}}},
-			Runtime: cri.Identity{Name: test.runtime}, ID: id, PID: 1,
+			Container: holdsVerbs(hcatest.FirstVerbs), Runtime: cri.Identity{Name: test.runtime}, ID: id, PID: 1,
 			Spec: cri.Spec{Bounding: test.bounding},
 		}}
 		r, isRDMA := s.look(c)
@@ -139,8 +121,7 @@ func TestAdviceOnIPCLock(t *testing.T) {
 	}
 }
 
-// How much a container can register is what the process with a verbs device open can that can the least: the first one
-// where none has. CAP_IPC_LOCK counts in the first user namespace alone.
+// The process with a verbs device open that can register the least counts, and IPC_LOCK in the first user namespace.
 func TestSurveyKnowsWhatTheKernelAllows(t *testing.T) {
 	id := strings.Repeat("1", 64)
 	const limits, all, none, open = "Max locked memory  %s  unlimited  bytes\nMax open files  1024  4096  files\n",
@@ -179,9 +160,12 @@ func TestSurveyKnowsWhatTheKernelAllows(t *testing.T) {
 	}
 }
 
-func everything(t *testing.T) *policy.Policy {
+func everything(t *testing.T) *policy.Policy { return policyOf(t, "{}") }
+
+// policyOf is a policy by its configuration.
+func policyOf(t *testing.T, config string) *policy.Policy {
 	t.Helper()
-	p, err := policy.New(policy.Default())
+	p, err := policy.FromText([]byte(config))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -209,8 +193,7 @@ func TestSurveyKnowsStaleDevices(t *testing.T) {
 	}
 }
 
-// What the kubelet gave a container that holds no HCA is told, whether it is asked now or was when the node was
-// collected. An HCA that is given to a virtual machine is no verbs device.
+// What the kubelet gave a container that holds no HCA is told. An HCA of a virtual machine is no verbs device.
 func TestSurveyKnowsWhatWasGiven(t *testing.T) {
 	s := snapshot(t, Options{Root: hcatest.V100(t), Processes: limits.On(&limitstest.Kernel{})}).surveyor(everything(t))
 	s.kubelet = func() (agents.Kubelet, error) {
@@ -233,16 +216,11 @@ func TestSurveyKnowsWhatWasGiven(t *testing.T) {
 
 // A memory limit above the node's memory counts as the node's memory, for status and repair as for the plugin.
 func TestStatusKnowsTheNodesMemory(t *testing.T) {
-	p, err := policy.FromText([]byte("memlock: memory-limit"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	p := policyOf(t, "memlock: memory-limit")
 	s := snapshot(t, Options{Root: hcatest.V100(t), Processes: limits.On(&limitstest.Kernel{})}).surveyor(p)
-	r, ok := s.look(Listed{Container: cri.Container{Container: policy.Container{
-		Namespace: "ml", Pod: "train-0", Name: "main", MemoryLimit: 1 << 50,
-		Devices: []policy.Device{{Path: "/dev/infiniband/uverbs0", Type: "c", Major: hcatest.Major,
-			Minor: hcatest.FirstVerbs}},
-	}}})
+	limited := holdsVerbs(hcatest.FirstVerbs)
+	limited.MemoryLimit = 1 << 50
+	r, ok := s.look(Listed{Container: cri.Container{Container: limited}})
 	if want := spec.Limit(policy.LiveMemory()); !ok || r.Wanted.Memlock != want {
 		t.Errorf("an RDMA container: %t, which gets %s, want %s", ok, r.Wanted.Memlock, want)
 	}
@@ -343,10 +321,6 @@ func TestSurveyFindsWhatCameAfterNRI(t *testing.T) {
 			}, StateBelow, policy.SignalDevice, []string{"mlx5_0", "mlx5_1"}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			p, err := policy.FromText([]byte(test.config))
-			if err != nil {
-				t.Fatal(err)
-			}
 			s := snapshot(t, Options{Root: root})
 			c := policy.Container{Namespace: "ml", Pod: "train-0", Name: "main", RuntimeHandler: "nvidia", MOFED: test.mofed}
 			if test.change != nil {
@@ -356,7 +330,7 @@ func TestSurveyFindsWhatCameAfterNRI(t *testing.T) {
 				return Listing{Containers: []Listed{{Container: cri.Container{Container: c, ID: id, PID: 7},
 					Inside: &test.inside}}}, nil
 			}
-			got, err := s.survey(t.Context(), p, JudgedBy{})
+			got, err := s.survey(t.Context(), policyOf(t, test.config), JudgedBy{})
 			if err != nil {
 				t.Fatal(err)
 			}

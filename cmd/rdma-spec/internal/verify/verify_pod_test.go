@@ -19,8 +19,15 @@ import (
 	"github.com/rdma-spec/rdma-spec/spec/hca/hcatest"
 )
 
-const well = `nothing found: memory of 64Mi can be registered; if "Couldn't allocate MR" is still reported, look at larger buffers, and at GPU memory (nvidia_peermem, DMA-BUF)
+// What verify says more than once.
+const (
+	remedy = "see that nri-rdma runs on the node and takes this container for an RDMA container (rdma-spec " +
+		"explain, rdma-spec status), and recreate the pod or run rdma-spec repair on the node\n"
+	memlock = `memlock: "Couldn't allocate MR" is caused by RLIMIT_MEMLOCK
 `
+	well = `nothing found: memory of 64Mi can be registered; if "Couldn't allocate MR" is still reported, look at larger buffers, and at GPU memory (nvidia_peermem, DMA-BUF)
+`
+)
 
 // Which GIDs are usable is decided by the addresses of the network namespace, whatever its interfaces are called.
 func TestVerifyGIDs(t *testing.T) {
@@ -109,8 +116,7 @@ ok    GIDs of mlx5_1 port 1 in this network namespace: 4 (10.0.0.9, RoCE v2)
 		"/proc/8/net/fib_trie: no such file or directory\n"+well, c, 0, "gid")
 }
 
-// However CNI gives a pod an interface of its HCA, verify finds its address among the HCA's GIDs. In mode exclusive, the
-// HCA has to be in the pod's network namespace as well.
+// However CNI gives a pod an interface of its HCA, verify finds its address among the HCA's GIDs.
 func TestVerifyNetworks(t *testing.T) {
 	address := hcatest.Files{"proc/1/net/fib_trie": "Local:\n     |-- " + hcatest.PodAddress + "\n        /32 host LOCAL\n"}
 	works := func(hca string, number int) string {
@@ -146,10 +152,6 @@ device: the container has no usable HCA, so no memory can be registered
 
 // verify judges the limits of the process that the user's program is, where it can tell which one.
 func TestVerifyTarget(t *testing.T) {
-	const remedy = "see that nri-rdma runs on the node and takes this container for an RDMA container (rdma-spec " +
-		"explain, rdma-spec status), and recreate the pod or run rdma-spec repair on the node\n"
-	const memlock = `memlock: "Couldn't allocate MR" is caused by RLIMIT_MEMLOCK
-`
 	here := "ok    memlock of this process: unlimited (hard: unlimited)\n"
 	proc := func(first, firstCgroup string) hcatest.Files {
 		return hcatest.Files{"proc/1/comm": first + "\n", "proc/1/cgroup": firstCgroup + "\n", "proc/9/cgroup": "0::/\n",
@@ -206,8 +208,7 @@ FAIL  memlock of process 1 (trainer) in another container: less than 64Mi: ` + r
 	}
 }
 
-// The devices and libraries of the container that --target names are visible below /proc/1/root, where that may be
-// read.
+// The devices and libraries of the container that --target names are visible below /proc/1/root.
 func TestVerifyTargetImage(t *testing.T) {
 	c := inContainer(t, mlx5Node().Files().With(hcatest.Files{
 		"proc/1/comm": "trainer\n", "proc/1/cgroup": "0::/../t\n", "proc/9/cgroup": "0::/\n",

@@ -6,7 +6,6 @@ package containerd_test
 import (
 	"bytes"
 	"context"
-	"errors"
 	"maps"
 	"os"
 	"os/exec"
@@ -186,8 +185,7 @@ func answer(t *testing.T, root string) (next, map[string]any) {
 	return got, tree
 }
 
-// The answer is that of the daemon on the node itself, whichever way the root is given: what it dumps there, or that it
-// does not start.
+// The answer is that of the daemon on the node itself: what it dumps there, or that it does not start.
 func TestNextStart(t *testing.T) {
 	if race.Detector {
 		t.Skip("runs containerd again and again, and the race detector does not see it")
@@ -236,16 +234,7 @@ func aNode(t *testing.T, program string, files map[string]string) (root string) 
 		t.Skip("no such containerd: `make e2e` builds it for the node")
 	}
 	root = scratch.Folder(t, "usr/bin")
-	for name, content := range files {
-		path := filepath.Join(root, name)
-		to, isLink := strings.CutPrefix(content, "-> ")
-		scratch.File(t, path, content, 0o600)
-		if isLink {
-			if err := errors.Join(os.Remove(path), os.Symlink(to, path)); err != nil {
-				t.Fatal(err)
-			}
-		}
-	}
+	scratch.Files(t, root, files, 0o600)
 	if err := os.Link(program, filepath.Join(root, "usr/bin/containerd")); err != nil {
 		t.Fatal(err)
 	}

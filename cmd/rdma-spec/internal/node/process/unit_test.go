@@ -12,8 +12,7 @@ import (
 	"github.com/rdma-spec/rdma-spec/test/testing/scratch"
 )
 
-// A unit is what systemd makes of its files: of one name the first folder counts, drop-ins come in the order of their
-// names, and an empty value takes back those before it.
+// A unit is what systemd makes of its files: folders in order, drop-ins by name, and an empty value takes back.
 func TestUnitSettings(t *testing.T) {
 	const usr, run, etc = "usr/lib/systemd/system/x.service", "run/systemd/system/x.service", "etc/systemd/system/x.service"
 	for name, test := range map[string]struct {
