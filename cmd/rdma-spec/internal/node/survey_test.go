@@ -6,8 +6,6 @@ package node
 import (
 	"errors"
 	"fmt"
-	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -30,17 +28,10 @@ import (
 func TestSurveyKnowsTheNetwork(t *testing.T) {
 	files := hcatest.V100Node().Files()
 	files["sys/module/ib_core/parameters/netns_mode"] = "N\n"
-	root := files.Root(t)
 	for pid, network := range map[string]string{"1": "net:[1]", "20": "net:[1]", "30": "net:[2]"} {
-		if err := os.MkdirAll(filepath.Join(root, "proc", pid, "ns"), 0o755); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.Symlink(network, filepath.Join(root, "proc", pid, "ns/net")); err != nil {
-			t.Fatal(err)
-		}
+		files["proc/"+pid+"/ns/net"] = hcatest.Link(network)
 	}
-	p := policyOf(t, "inject: {namespaces: [ml]}")
-	s := snapshot(t, Options{Root: root, Processes: limits.On(&limitstest.Kernel{})}).surveyor(p)
+	s := idle(t, files.Root(t)).surveyor(policyOf(t, "inject: {namespaces: [ml]}"))
 	asking := policy.Container{Namespace: "ml", Pod: "asks", Name: "main",
 		Annotations: map[string]string{"rdma.noderesource.dev": "true"}}
 	for pid, injected := range map[int]bool{20: true, 30: false} {
@@ -58,7 +49,7 @@ func TestSurveyReadsNoHCA(t *testing.T) {
 	hcatest.Block(t, root, "sys/devices/pci0000:5e/0000:5e:00.0/infiniband/mlx5_0/ports/1/state")
 	p := policyOf(t, "inject: {namespaces: [listed]}")
 	read := 0
-	all := snapshot(t, Options{Root: root, Processes: limits.On(&limitstest.Kernel{})})
+	all := idle(t, root)
 	all.HCAs = func() (*hca.Inventory, error) { read++; return nil, errors.New("mlx5_0 does not answer") }
 	s := all.surveyor(p)
 	looked := make(chan Container, 1)
@@ -88,6 +79,8 @@ func TestAdviceOnIPCLock(t *testing.T) {
 	}).Root(t)
 	usual := []string{"CAP_CHOWN", "CAP_DAC_OVERRIDE", "CAP_FSETID", "CAP_FOWNER", "CAP_MKNOD", "CAP_NET_RAW", "CAP_SETGID",
 		"CAP_SETUID"}
+	const changed = "no CAP_IPC_LOCK: the container has it and its program does not, as after a change of the user, or where the " +
+		"container got it after its start: then recreate the pod"
 	for name, test := range map[string]struct {
 		runtime  string
 		bounding []string
@@ -96,16 +89,10 @@ func TestAdviceOnIPCLock(t *testing.T) {
 		"created without the plugin": {"containerd", usual, "no CAP_IPC_LOCK: recreate the pod to get it"},
 		"CRI-O": {"cri-o", usual,
 			"no CAP_IPC_LOCK: with cri-o a container has it from its pod or from the runtime's configuration"},
-		"the entrypoint changes the user": {"containerd", append(slices.Clone(usual), spec.CapIPCLock),
-			"no CAP_IPC_LOCK: the container has it and its program does not, as after a change of the user, or where the " +
-				"container got it after its start: then recreate the pod"},
-		"CRI-O, and the entrypoint changes the user": {"cri-o", append(slices.Clone(usual), spec.CapIPCLock),
-			"no CAP_IPC_LOCK: the container has it and its program does not, as after a change of the user, or where the " +
-				"container got it after its start: then recreate the pod"},
-		"its author dropped all capabilities": {"containerd", nil, ""},
-		"its author dropped all but what is IPC_LOCK": {"containerd", []string{spec.CapIPCLock},
-			"no CAP_IPC_LOCK: the container has it and its program does not, as after a change of the user, or where the " +
-				"container got it after its start: then recreate the pod"},
+		"the entrypoint changes the user":             {"containerd", append(slices.Clone(usual), spec.CapIPCLock), changed},
+		"CRI-O, and the entrypoint changes the user":  {"cri-o", append(slices.Clone(usual), spec.CapIPCLock), changed},
+		"its author dropped all capabilities":         {"containerd", nil, ""},
+		"its author dropped all but what is IPC_LOCK": {"containerd", []string{spec.CapIPCLock}, changed},
 	} {
 		s := snapshot(t, Options{Root: root}).surveyor(everything(t))
 		c := Listed{Container: cri.Container{
@@ -180,7 +167,7 @@ func holdsVerbs(minor int64) policy.Container {
 
 // A verbs device that has a number of no HCA, or of another one, is that of an HCA that was made anew.
 func TestSurveyKnowsStaleDevices(t *testing.T) {
-	s := snapshot(t, Options{Root: hcatest.V100(t), Processes: limits.On(&limitstest.Kernel{})}).surveyor(everything(t))
+	s := idle(t, hcatest.V100(t)).surveyor(everything(t))
 	for minor, want := range map[int64]string{
 		hcatest.FirstVerbs:      "",
 		hcatest.FirstVerbs + 1:  "/dev/infiniband/uverbs0 is 231:193, which is uverbs1 of HCA mlx5_1 now",
@@ -195,7 +182,7 @@ func TestSurveyKnowsStaleDevices(t *testing.T) {
 
 // What the kubelet gave a container that holds no HCA is told. An HCA of a virtual machine is no verbs device.
 func TestSurveyKnowsWhatWasGiven(t *testing.T) {
-	s := snapshot(t, Options{Root: hcatest.V100(t), Processes: limits.On(&limitstest.Kernel{})}).surveyor(everything(t))
+	s := idle(t, hcatest.V100(t)).surveyor(everything(t))
 	s.kubelet = func() (agents.Kubelet, error) {
 		return agents.Kubelet{Given: map[string][]string{"ml/a/main": {"nvidia.com/hostdev"}}}, nil
 	}
@@ -216,8 +203,7 @@ func TestSurveyKnowsWhatWasGiven(t *testing.T) {
 
 // A memory limit above the node's memory counts as the node's memory, for status and repair as for the plugin.
 func TestStatusKnowsTheNodesMemory(t *testing.T) {
-	p := policyOf(t, "memlock: memory-limit")
-	s := snapshot(t, Options{Root: hcatest.V100(t), Processes: limits.On(&limitstest.Kernel{})}).surveyor(p)
+	s := idle(t, hcatest.V100(t)).surveyor(policyOf(t, "memlock: memory-limit"))
 	limited := holdsVerbs(hcatest.FirstVerbs)
 	limited.MemoryLimit = 1 << 50
 	r, ok := s.look(Listed{Container: cri.Container{Container: limited}})
@@ -239,7 +225,7 @@ func TestStatusKnowsWhatTheRuntimeCanStart(t *testing.T) {
 		"its own hard limit":      {[]runtime.Runtime{{Socket: socket, Startable: &most}}, most},
 		"that of another runtime": {[]runtime.Runtime{{Socket: "/run/crio/crio.sock", Startable: &most}}, spec.Unlimited},
 	} {
-		s := snapshot(t, Options{Root: hcatest.V100(t), Processes: limits.On(&limitstest.Kernel{})})
+		s := idle(t, hcatest.V100(t))
 		s.Runtimes = func() (runtime.Runtimes, error) { return runtime.Runtimes{Runtimes: test.runtimes}, nil }
 		looking := s.surveyor(everything(t))
 		r, ok := looking.look(Listed{Container: cri.Container{Container: holdsVerbs(hcatest.FirstVerbs),
@@ -254,7 +240,7 @@ func TestStatusKnowsWhatTheRuntimeCanStart(t *testing.T) {
 
 // The runtimes are not asked about a container that was started with all of it.
 func TestRuntimesAreAskedWhereItMatters(t *testing.T) {
-	s := snapshot(t, Options{Root: hcatest.V100(t), Processes: limits.On(&limitstest.Kernel{})})
+	s := idle(t, hcatest.V100(t))
 	asked := 0
 	s.Runtimes = func() (runtime.Runtimes, error) { asked++; return runtime.Runtimes{}, nil }
 	looking := s.surveyor(everything(t))
@@ -277,6 +263,12 @@ func snapshot(t *testing.T, o Options) *Snapshot {
 	}
 	t.Cleanup(func() { _ = s.Close() })
 	return s
+}
+
+// idle is a node on which no process runs.
+func idle(t *testing.T, root string) *Snapshot {
+	t.Helper()
+	return snapshot(t, Options{Root: root, Processes: limits.On(&limitstest.Kernel{})})
 }
 
 // What NVIDIA's container runtime adds after NRI is in no spec, and the process has it.
