@@ -98,6 +98,20 @@ func addIPCLock(process *object, mode IPCLock, sets CapabilitySets) error {
 	})
 }
 
+// hasIPCLock reports whether CAP_IPC_LOCK is in all of the named sets of process.capabilities.
+func hasIPCLock(process *object, sets CapabilitySets) (bool, error) {
+	capabilities, err := process.child("capabilities")
+	if err != nil {
+		return false, err
+	}
+	for _, set := range sets {
+		if _, present, err := names(capabilities, set); err != nil || !slices.Contains(present, CapIPCLock) {
+			return false, err
+		}
+	}
+	return true, nil
+}
+
 // names gives the strings of the array that stands at a key, as their text and decoded.
 func names(o *object, key string) (texts []json.RawMessage, decoded []string, err error) {
 	if texts, err = o.list(key); err != nil {

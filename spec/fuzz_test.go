@@ -56,9 +56,28 @@ func FuzzApply(f *testing.F) {
 		if diff := cmp.Diff(untouched(t, text), untouched(t, out)); diff != "" {
 			t.Errorf("Apply changed what the grant does not speak of:\n%s", diff)
 		}
+		confirms(t, grant, sets, text)
 		promised(t, grant, sets, text, out)
 		readBack(t, grant, sets, text, out)
 	})
+}
+
+// confirms checks that Confirm edits as Apply does without devices, and finds what Memlock finds.
+func confirms(t *testing.T, grant Grant, sets CapabilitySets, text []byte) {
+	grant.Devices = nil
+	edited, err := grant.Apply(text, sets)
+	confirmed, problem := grant.Confirm(text, sets)
+	if memlock, _, unread := Memlock(text); err != nil || problem != nil || unread != nil {
+		if (err != nil || unread != nil) && problem == nil {
+			t.Errorf("Confirm takes what the others refuse: %v, %v", err, unread)
+		}
+	} else if !bytes.Equal(confirmed.Text, edited) || confirmed.Memlock != memlock {
+		t.Errorf("Confirm finds %v and edits to %s; Memlock finds %v, and Apply edits to %s", confirmed.Memlock,
+			confirmed.Text, memlock, edited)
+	} else if all, err := (Grant{IPCLock: IPCLockYes}).Apply(edited, sets); err != nil ||
+		confirmed.IPCLock != bytes.Equal(all, edited) {
+		t.Errorf("IPC_LOCK is in all of %v: %t, want the opposite: %v\n%s", sets, confirmed.IPCLock, err, edited)
+	}
 }
 
 // readBack checks that what reads specs agrees with what changes them, and refuses no spec that it takes.

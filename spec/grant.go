@@ -88,11 +88,8 @@ func (g Grant) Apply(text []byte, sets CapabilitySets) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	if g.Memlock != 0 {
-		err = root.edit("process", func(process *object) error { return raiseMemlock(process, g.Memlock) })
-	}
-	if err == nil && g.IPCLock != IPCLockNo {
-		err = root.edit("process", func(process *object) error { return addIPCLock(process, g.IPCLock, sets) })
+	if g.Memlock != 0 || g.IPCLock != IPCLockNo {
+		err = root.edit("process", func(process *object) error { return g.edit(process, sets) })
 	}
 	if err == nil && len(g.Devices) > 0 {
 		err = root.edit("linux", func(linux *object) error { return addDevices(linux, g.Devices) })
@@ -101,6 +98,46 @@ func (g Grant) Apply(text []byte, sets CapabilitySets) ([]byte, error) {
 		return nil, err
 	}
 	return root.text, nil
+}
+
+// Confirmed is a spec that was read and edited at once.
+type Confirmed struct {
+	Text    []byte // the edited spec
+	Memlock Rlimit // before; zero where the spec set none
+	IPCLock bool   // afterwards, CAP_IPC_LOCK is in all of the sets
+}
+
+// Confirm is Apply without devices, and reads what the spec gives. A container's creation waits for it, so it parses
+// the spec once. Errors are those of Apply.
+func (g Grant) Confirm(text []byte, sets CapabilitySets) (c Confirmed, err error) {
+	root, err := parseObject(wholeSpec, text)
+	if err != nil {
+		return Confirmed{}, err
+	}
+	err = root.edit("process", func(process *object) (err error) {
+		if c.Memlock, _, err = memlock(process); err != nil {
+			return err
+		}
+		if err := g.edit(process, sets); err != nil {
+			return err
+		}
+		c.IPCLock, err = hasIPCLock(process, sets)
+		return err
+	})
+	c.Text = root.text
+	return c, err
+}
+
+func (g Grant) edit(process *object, sets CapabilitySets) error {
+	if g.Memlock != 0 {
+		if err := raiseMemlock(process, g.Memlock); err != nil {
+			return err
+		}
+	}
+	if g.IPCLock != IPCLockNo {
+		return addIPCLock(process, g.IPCLock, sets)
+	}
+	return nil
 }
 
 // wholeSpec is how errors name the outermost object.

@@ -12,6 +12,10 @@ func Memlock(text []byte) (limit Rlimit, known bool, err error) {
 	if err != nil {
 		return Rlimit{}, false, err
 	}
+	return memlock(process)
+}
+
+func memlock(process *object) (limit Rlimit, known bool, err error) {
 	_, limits, err := rlimits(process)
 	if err != nil {
 		return Rlimit{}, false, err
