@@ -165,7 +165,7 @@ verdict: ` + well},
 -     CAP_IPC_LOCK of this process: not effective
 ok    /dev/infiniband/uverbs1: opened: mlx5_1, port 1 ACTIVE
 -     /dev/infiniband/rdma_cm: does not exist: programs that connect through RDMA_CM need it
-FAIL  register 64Mi with mlx5_1: REG_MR: cannot allocate memory: memlock is 8Mi: ` + remedy + `-     libibverbs: not in the image's usual folders: a program needs its own, or must be linked with it statically
+FAIL  register 64Mi with mlx5_1: REG_MR: cannot allocate memory: memlock is 8Mi: ` + remedy + `-     ` + noLibrary + `
 ok    /dev/shm: 1Gi
 verdict: ` + memlock},
 	} {
