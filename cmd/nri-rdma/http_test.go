@@ -22,6 +22,7 @@ import (
 
 	"github.com/rdma-spec/rdma-spec/plugin/nritest"
 	"github.com/rdma-spec/rdma-spec/spec/hca/hcatest"
+	"github.com/rdma-spec/rdma-spec/test/testing/await"
 	"github.com/rdma-spec/rdma-spec/test/testing/output"
 )
 
@@ -35,31 +36,46 @@ func (s slow) Collect(chan<- prometheus.Metric) {
 	<-s.goOn
 }
 
-// TestMetricsOneAtATime: however many ask, the plugin works for one of them.
-func TestMetricsOneAtATime(t *testing.T) {
-	s := slow{make(chan struct{}), make(chan struct{})}
-	address := freeAddress(t)
+// askSlowly asks a server for metrics, which it collects until s lets it go on, and returns what ends the server, and the
+// status of the answer, 0 for none.
+func askSlowly(t *testing.T) (s slow, address string, stop func(), answered chan int) {
+	t.Helper()
+	s, address, answered = slow{make(chan struct{}), make(chan struct{})}, freeAddress(t), make(chan int)
 	stop, err := serveHTTP(address, idlePlugin(), silent(), s)
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer stop()
-	first := make(chan int)
 	go func() {
 		answer, err := http.Get("http://" + address + "/metrics")
 		if err != nil {
-			t.Error(err)
-			first <- 0
+			answered <- 0
 			return
 		}
 		defer answer.Body.Close() //nolint:errcheck // nothing is read
-		first <- answer.StatusCode
+		answered <- answer.StatusCode
 	}()
 	<-s.asked
+	return s, address, stop, answered
+}
+
+// TestMetricsOneAtATime: however many ask, the plugin works for one of them.
+func TestMetricsOneAtATime(t *testing.T) {
+	s, address, stop, answered := askSlowly(t)
+	defer stop()
 	awaitStatus(t, address, "/metrics", http.StatusServiceUnavailable)
 	close(s.goOn)
-	if got := <-first; got != http.StatusOK {
+	if got := <-answered; got != http.StatusOK {
 		t.Errorf("the first was answered with %d", got)
+	}
+}
+
+// Who is still being answered does not keep the plugin from its end.
+func TestEndCutsOff(t *testing.T) {
+	s, _, stop, answered := askSlowly(t)
+	defer close(s.goOn)
+	stop()
+	if got := await.Receive(t, await.Patience, "cut off", answered); got != 0 {
+		t.Errorf("it was answered with %d", got)
 	}
 }
 
