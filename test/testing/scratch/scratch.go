@@ -72,6 +72,14 @@ func Files(t testing.TB, folder string, contents map[string]string, mode fs.File
 	}
 }
 
+// With makes a folder with files, as Folder and Files do.
+func With(t testing.TB, contents map[string]string, mode fs.FileMode) string {
+	t.Helper()
+	folder := Folder(t)
+	Files(t, folder, contents, mode)
+	return folder
+}
+
 // Tree returns what is below a folder: the contents of files by their names, and of folders the names, with a slash
 // behind them.
 func Tree(t testing.TB, folder string) map[string]string {

@@ -26,7 +26,7 @@ type caseNode struct {
 // newCase returns a node with files, and no other configuration.
 func newCase(t *testing.T, folder, version string, files map[string]string) caseNode {
 	t.Helper()
-	n := caseNode{t, aNode(t, files), folder}
+	n := caseNode{t, scratch.With(t, files, 0o700), folder}
 	if _, has := files["usr/lib/systemd/system/containerd.service"]; !has {
 		n.write("usr/lib/systemd/system/containerd.service", "[Service]\nExecStart=/usr/bin/containerd\n")
 	}

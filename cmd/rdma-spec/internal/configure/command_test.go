@@ -40,8 +40,7 @@ echo 'runtime_type = "io.containerd.runc.v2"'
 // configureNode returns a node with a containerd whose NRI is off, and its files.
 func configureNode(t *testing.T) (root string, files map[string]string) {
 	t.Helper()
-	root = scratch.Folder(t)
-	scratch.Files(t, root, map[string]string{
+	root = scratch.With(t, map[string]string{
 		"etc/containerd/config.toml": "version = 3\n\n[plugins.'io.containerd.nri.v1.nri']\n  disable = " +
 			"true # why\n",
 		"usr/bin/containerd":                        fakeContainerd,

@@ -13,14 +13,6 @@ import (
 	"github.com/rdma-spec/rdma-spec/test/testing/scratch"
 )
 
-// aNode returns a folder with files.
-func aNode(t *testing.T, files map[string]string) (root string) {
-	t.Helper()
-	root = scratch.Folder(t)
-	scratch.Files(t, root, files, 0o700)
-	return root
-}
-
 // aPlugin are the files of a process of the plugin, in a container that sees the socket of NRI, or not.
 func aPlugin(sees bool) map[string]string {
 	all := map[string]string{"proc/7/comm": "nri-rdma\n", "proc/7/cmdline": "/nri-rdma\x00", "proc/7/root/etc/x": "",
@@ -77,7 +69,7 @@ func TestCRIONRI(t *testing.T) {
 		"not TOML": {map[string]string{"etc/crio/crio.conf.d/10-x.conf": "[crio"}, "error: 10-x.conf: toml: "},
 	} {
 		t.Run(name, func(t *testing.T) {
-			root := aNode(t, test.files)
+			root := scratch.With(t, test.files, 0o700)
 			plan, err := CRIONRI(t.Context(), root)
 			check(t, root, plan, err, test.want)
 		})
@@ -106,7 +98,7 @@ func TestLimits(t *testing.T) {
 			for _, unit := range test.units {
 				files[unit] = "[Service]\n"
 			}
-			root := aNode(t, files)
+			root := scratch.With(t, files, 0o700)
 			plan, unit, err := Limits(root, test.unit, containerd.Find(root))
 			check(t, root, plan, err, test.want)
 			if err == nil && !strings.Contains(plan[0].Path, unit+".d") {
@@ -148,7 +140,7 @@ func TestPlugin(t *testing.T) {
 			strings.Join([]string{config, program, unit}, " ")},
 	} {
 		t.Run(name, func(t *testing.T) {
-			root, from := aNode(t, test.files), aNode(t, map[string]string{"nri-rdma": "\x7fELF"})
+			root, from := scratch.With(t, test.files, 0o700), scratch.With(t, map[string]string{"nri-rdma": "\x7fELF"}, 0o700)
 			p := programs{filepath.Join(from, "nri-rdma"), usrLocal}
 			plan, err := p.Plugin(root, test.launched)
 			check(t, root, plan, err, test.want)
@@ -179,7 +171,7 @@ func TestLimitsBesideOthers(t *testing.T) {
 		"no drop-in":             {"etc/systemd/system/containerd.service.d/99-x.bak", "[Service]\nLimitMEMLOCK=64K\n", ours},
 	} {
 		t.Run(name, func(t *testing.T) {
-			root := aNode(t, map[string]string{unit: "[Service]\n", test.file: test.text})
+			root := scratch.With(t, map[string]string{unit: "[Service]\n", test.file: test.text}, 0o700)
 			plan, _, err := Limits(root, "", containerd.Find(root))
 			check(t, root, plan, err, test.want)
 		})

@@ -112,8 +112,7 @@ func TestHandlersOfABaseSpec(t *testing.T) {
 			"is the base_runtime_spec of nvidia", ""},
 	} {
 		t.Run(name, func(t *testing.T) {
-			root := scratch.Folder(t)
-			scratch.Files(t, root, test.files, 0o600)
+			root := scratch.With(t, test.files, 0o600)
 			to := filepath.Join(root, test.to)
 			_, err := generated(append([]string{"--root", root, "--to", to}, strings.Fields(test.flags)...)...)
 			written := scratch.Read(t, to) != test.files[test.to]

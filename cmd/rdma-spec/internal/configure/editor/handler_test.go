@@ -138,7 +138,7 @@ func TestTemplatesThatExist(t *testing.T) {
 			for name, content := range test.files {
 				files[name] = content
 			}
-			root := tree(t, files)
+			root := scratch.With(t, files, 0o600)
 			d := containerd.Daemon{Name: "k3s", Config: root + "/config.toml", Program: test.version, Template: root +
 				"/config-v3.toml.tmpl"}
 			plan, err := ofNRI(d, false).NRI(t.Context())

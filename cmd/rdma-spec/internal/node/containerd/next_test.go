@@ -105,8 +105,7 @@ func TestChoose(t *testing.T) {
 					test.files[folder+"/comm"] = fmt.Sprintf("%.15s\n", filepath.Base(program))
 				}
 			}
-			root := scratch.Folder(t)
-			scratch.Files(t, root, test.files, 0o600)
+			root := scratch.With(t, test.files, 0o600)
 			config := ""
 			if test.config != "" {
 				config = filepath.Join(root, test.config)

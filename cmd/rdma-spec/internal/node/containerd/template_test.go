@@ -119,8 +119,7 @@ func TestTemplateOfTheNextStart(t *testing.T) {
 
 // The last file that sets a key decides, by any of the plugin's names; imports take what their own rules say.
 func TestLastAndImporting(t *testing.T) {
-	root := scratch.Folder(t)
-	scratch.Files(t, root, map[string]string{
+	root := scratch.With(t, map[string]string{
 		"etc/containerd/config.toml": "version = 2\nimports = ['a.toml', 'd/*.toml', '/*/x/rdma-spec-*']\n" +
 			"[plugins.'io.containerd.grpc.v1.cri'.containerd.runtimes.runc]\nruntime_type = 'x'\n",
 		"etc/containerd/a.toml":   "[plugins.cri.containerd.runtimes.runc]\nbase_runtime_spec = '/b.json'\n",

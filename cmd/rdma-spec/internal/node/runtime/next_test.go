@@ -40,8 +40,7 @@ func TestReadNextStart(t *testing.T) {
 			"error: /etc/crio/crio.conf.d/00: default_ulimits in the section [crio.runtime] is \"memlock=-1:-1\", and CRI-O does not start with it: write a list"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			root := scratch.Folder(t)
-			scratch.Files(t, root, test.files, 0o600)
+			root := scratch.With(t, test.files, 0o600)
 			if test.version != "" {
 				scratch.File(t, filepath.Join(root, "usr/bin/containerd"), "#!/bin/sh\nexec "+
 					repository.Containerd(t, test.version)+" \"$@\"\n", 0o755)
