@@ -389,11 +389,7 @@ func busyNode() (files hcatest.Files, containers []critest.Container) {
 		if n <= 80 {
 			c = holder(n, n%8, fmt.Sprintf("train-%d", n), memlockOf(math.MaxUint64))
 		}
-		for i := range 200 { // a spec as containerd writes it has 20 KB
-			c.Spec.Process.Env = append(c.Spec.Process.Env,
-				fmt.Sprintf("SERVICE_%d_PORT=tcp://10.96.%d.%d:443/with/some/path/behind/it/that/takes/room", i, i/250, i%250))
-		}
-		containers = append(containers, c)
+		containers = append(containers, large(c))
 		for pid, program := range map[int]string{n: "/usr/bin/train", 1000 + n: "/usr/bin/containerd-shim-runc-v2"} {
 			at := fmt.Sprintf("proc/%d/", pid)
 			maps.Copy(files, hcatest.Files{

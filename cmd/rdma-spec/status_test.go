@@ -50,6 +50,15 @@ func other(n int, pod string) critest.Container {
 	}}
 }
 
+// large has a spec of 20 KB, as containerd writes it.
+func large(c critest.Container) critest.Container {
+	for i := range 200 {
+		c.Spec.Process.Env = append(c.Spec.Process.Env,
+			fmt.Sprintf("SERVICE_%d_PORT=tcp://10.96.%d.%d:443/with/some/path/behind/it/that/takes/room", i, i/250, i%250))
+	}
+	return c
+}
+
 func memlockOf(bytes uint64) specs.POSIXRlimit {
 	return specs.POSIXRlimit{Type: "RLIMIT_MEMLOCK", Soft: bytes, Hard: bytes}
 }
@@ -363,11 +372,7 @@ func TestFiveHundredContainers(t *testing.T) {
 		addProcess(files, n, "unlimited unlimited", ipcLocked)
 		processes.Table[n] = limitstest.NewProcess(containerID(n), spec.Unlimited)
 		c := holder(n, n%2, fmt.Sprintf("train-%d", n), memlockOf(math.MaxUint64))
-		for i := range 200 { // a spec as containerd writes it has 20 KB
-			c.Spec.Process.Env = append(c.Spec.Process.Env,
-				fmt.Sprintf("SERVICE_%d_PORT=tcp://10.96.%d.%d:443/with/some/path/behind/it/that/takes/room", i, i/250, i%250))
-		}
-		containers = append(containers, c)
+		containers = append(containers, large(c))
 	}
 	root, policy := files.Root(t), configFile(t, "{}")
 	busy, idle := critest.Serve(t, critest.Options{}, containers...), critest.Serve(t, critest.Options{})

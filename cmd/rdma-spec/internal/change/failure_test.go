@@ -35,19 +35,24 @@ func (f *failingFiles) put(path string, old, content []byte, mode fs.FileMode) e
 	return atomicfile.Change(path, old, content, mode)
 }
 
+// failing has the operation of a ledger fail that has a number: the fourth one is the check, which it returns.
+func failing(l *Ledger, at int) (check func() error) {
+	l.put = (&failingFiles{at: at % 4}).put
+	return func() error {
+		if at == 4 {
+			return errFull
+		}
+		return nil
+	}
+}
+
 func TestApplyPutsBackWhereSomethingFails(t *testing.T) {
 	old := map[string]string{"a": "old a", "b": "old b"}
 	for at := 1; at <= 4; at++ {
 		t.Run(strconv.Itoa(at), func(t *testing.T) {
 			n := newNode(t, old)
 			l := n.open()
-			l.put = (&failingFiles{at: at % 4}).put // the fourth failure is that of the check
-			check := func() error {
-				if at == 4 {
-					return errFull
-				}
-				return nil
-			}
+			check := failing(l, at)
 			if err := l.Apply(n.plan("new/c", "c", "a", "new a", "b", "new b"), check, Goal{Feature: "nri"}); err == nil ||
 				err.Error() != errFull.Error() {
 				t.Errorf("Apply: %v, want only %v", err, errFull)
@@ -68,13 +73,7 @@ func TestRevertIsWholeOrNothing(t *testing.T) {
 			n := newNode(t, old)
 			n.apply("nri", "new/c", "c", "a", "new a", "b", "new b")
 			l := n.open()
-			l.put = (&failingFiles{at: at % 4}).put // the fourth failure is that of the check
-			check := func() error {
-				if at == 4 {
-					return errFull
-				}
-				return nil
-			}
+			check := failing(l, at)
 			if err := revert(l, check, "nri"); err == nil || err.Error() != errFull.Error() {
 				t.Errorf("Revert: %v, want only %v", err, errFull)
 			}

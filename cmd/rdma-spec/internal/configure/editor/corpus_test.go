@@ -161,33 +161,31 @@ func TestNRI(t *testing.T) {
 			}
 			t.Run(name+"/"+kind, func(t *testing.T) {
 				n := newNode(t, name)
-				plan, err := ofNRI(n.daemon, required).NRI(t.Context())
-				text := ""
-				if err != nil {
-					text = "error: " + err.Error() + "\n"
-				} else {
-					text = plan.Diff()
-				}
-				golden.Compare(t, filepath.Join("testdata", name+"."+kind+".golden"), n.withoutRoot(text))
-				if strings.HasPrefix(text, "error: ") {
-					return
-				}
-				n.applied(t, plan, func(effective map[string]any) {
+				nri := func() (change.Plan, error) { return ofNRI(n.daemon, required).NRI(t.Context()) }
+				n.applied(t, name+"."+kind, nri, func(effective map[string]any) {
 					tomledit.Put(effective, false, "plugins", containerd.NRIPlugin, "disable")
 					tomledit.Put(effective, false, "plugins", containerd.NRIPlugin, "disable_connections")
 					if required {
 						tomledit.Put(effective, true, "plugins", containerd.NRIPlugin, "default_validator", "enable")
 					}
-				}, func() (change.Plan, error) { return ofNRI(n.daemon, required).NRI(t.Context()) })
+				})
 			})
 		}
 	}
 }
 
-// applied applies a plan and reverts it, and checks the node's files and its effective configuration.
-func (n node) applied(t *testing.T, plan change.Plan, want func(effective map[string]any),
-	again func() (change.Plan, error)) {
+// applied compares a plan with a golden one, applies it and reverts it, and checks the node's files and what is in effect.
+func (n node) applied(t *testing.T, name string, planned func() (change.Plan, error), want func(effective map[string]any)) {
 	t.Helper()
+	plan, err := planned()
+	text := plan.Diff()
+	if err != nil {
+		text = "error: " + err.Error() + "\n"
+	}
+	golden.Compare(t, filepath.Join("testdata", name+".golden"), n.withoutRoot(text))
+	if err != nil {
+		return
+	}
 	before := n.effective(t)
 	ledger, err := change.Open(n.root)
 	if err != nil {
@@ -197,7 +195,7 @@ func (n node) applied(t *testing.T, plan change.Plan, want func(effective map[st
 	if err := ledger.Apply(plan, nil, change.Goal{Feature: "test"}); err != nil {
 		t.Fatal(err)
 	}
-	if diff := changes(t, again); diff != "" {
+	if diff := changes(t, planned); diff != "" {
 		t.Errorf("a second run before the restart:\n%s", diff)
 	}
 	n.render(t)
@@ -211,7 +209,7 @@ func (n node) applied(t *testing.T, plan change.Plan, want func(effective map[st
 	if diff := cmp.Diff(before, after); diff != "" {
 		t.Errorf("the effective configuration (-want +got):\n%s", diff)
 	}
-	if diff := changes(t, again); diff != "" {
+	if diff := changes(t, planned); diff != "" {
 		t.Errorf("a second run:\n%s", diff)
 	}
 	n.unrender(t)
