@@ -116,13 +116,13 @@ check: deps $(LINTER) ## what to run after each change: linters and unit tests, 
 # Each part with the cores that it wants and the part that it waits for, the longest first, so that no core is idle at the end. What needs
 # no node runs while the node's kernel compiles. A UML node has one CPU. That of the cluster has a core for itself: in a node that gets a
 # third of one, an API server leaves other programs standing still for many seconds.
-PARTS := prepare=2 race=1 unit=1 node-main=1:prepare node-service=1:prepare nri=1 configure=1:prepare lint=1 mutations=1
+PARTS := prepare=2 race=1 unit=1 node-main=1:prepare nri=1 node-service=1:prepare configure=1:prepare lint=1 mutations=1
 REST  := prepare-all=3 $(patsubst %,%:prepare-all,node-daemonset=3 node-tool=1 node-kubernetes=2 node-configure=1 node-faults=2 node-edges=1 \
   node-upgrade=1 configure-older=1 site-test=1 node-crio=1 node-pair=2 node-runtimes=1 node-package=1 release-test=1 kit=1)
 SUITE_OF = FRESH=yes go run ./test/suite $(if $(filter uml,$(shell bin/rdma-node --parts test --which)),$(subst =2:,=1:,$(1)),$(1))
 
 test: deps ## the main job on a real node, and every unit's logic, with a table of the tests at the end (needs root for the node)
-	FRESH=yes go run ./test/suite $(PARTS)
+	FRESH=yes RACED='$(RACE)' go run ./test/suite $(PARTS)
 
 test-rest: deps bin/rdma-node # what make test-all has beyond make test
 	@$(call SUITE_OF,$(REST))
@@ -132,7 +132,7 @@ test-all: ## make test, then everything else: clusters, CRI-O, Podman and Docker
 	@$(MAKE) --no-print-directory test-rest
 
 nightly: deps bin/rdma-node ## what takes too long for make test-all: more packages, kernels and runtimes, more often
-	@RACE=./... HISTORIES=200 $(call SUITE_OF,prepare-all=3 $(patsubst %,%:prepare-all,race=1 node-policy=3 node-emulated=1 node-versions=1 \
+	@RACE=./... HISTORIES=200 $(call SUITE_OF,prepare-all=3 $(patsubst %,%:prepare-all,race=1 node-policy=3 node-guides=2 node-emulated=1 node-versions=1 \
 	  node-dra=1 mutations-random=1 histories=1 archives=1))
 	$(MAKE) --no-print-directory flakes handovers busy churn
 
@@ -181,8 +181,9 @@ ASKING := ./cmd/rdma-spec/internal/configure/... ./cmd/rdma-spec/internal/node/r
 # Of these tests, the ones that need more than the main containerd: older ones, upgrades from them, or NVIDIA's toolkit.
 OLDER  := ^Test(NRI|Handler|ConfigurePublic|ConfigureWithInstalledContainerd|InstalledContainerd)$$/^(1|2\.[0-3])|NVIDIA|Toolkit|WhatHappensToNodes|HistoriesOfANode
 
+# In make test, the packages that run under the race detector do not run without it as well.
 unit: deps ## tests that need no node
-	$(GOTEST) $$(go list ./... | grep -vxFf <(go list $(ASKING)))
+	$(GOTEST) $$(go list ./... | grep -vxFf <(go list $(ASKING) $(RACED)))
 
 configure: deps ## tests of what configure makes of a containerd's files, as the node's main containerd reads them
 	$(GOTEST) -skip '$(OLDER)' $(ASKING)
@@ -243,7 +244,7 @@ fuzz: ## every fuzz target, $(FUZZTIME) each
 
 # What a single test needs of the node's parts: the cluster's take minutes to build.
 TEST_PARTS = $(if $(filter TestKubelet% TestCluster%,$(TEST)),all,$(if $(filter TestCRIO% TestVerify% TestConfigure% TestPodman TestDocker TestDropIns,$(TEST)),core,$(if $(filter TestCritest,$(TEST)),critest,main)))
-e2e: bin/rdma-node bin/e2e.test build $(if $(filter-out TestClusterDaemonSet,$(TEST)),,release) ## tests on the real node; with TEST=TestName this one alone, on two CPUs
+e2e: bin/rdma-node bin/e2e.test build $(if $(filter-out TestClusterDaemonSet TestClusterGuides,$(TEST)),,release) ## tests on the real node; with TEST=TestName this one alone, on two CPUs
 	bin/rdma-node --parts $(if $(TEST),$(TEST_PARTS),all) --prepare
 	$(if $(TEST),bin/rdma-node --timeout 30m --parts $(TEST_PARTS) -- $(E2E) -test.run '^$(TEST)$$',go run ./test/suite $(subst :prepare,,$(subst :prepare-all,,$(filter node-%,$(PARTS) $(REST)))))
 
@@ -261,6 +262,7 @@ EDGES      := ^Test(Generate|ExecProbesAreNotBelow|ConnectionManagerComesLate|Ho
 CLUSTER    := ^Test(Kubelet|Cluster)
 DAEMONSET  := ^TestClusterDaemonSet$$
 DRA        := ^TestClusterDRA$$
+GUIDES     := ^TestClusterGuides$$
 NVIDIA     := ^TestKubeletSharedDevicePlugin$$
 CRIO       := ^TestCRIO
 CRITEST    := ^TestCritest$$
@@ -275,17 +277,19 @@ MAIN       := ^containerd 2\.4
 INNODE     := -test.v -test.timeout 29m
 E2E        := bin/e2e.test $(INNODE)
 SERVICE    := ../../bin/service.test $(INNODE)
-.PHONY: node-faults node-kubernetes node-dra node-policy node-daemonset node-pair node-tool node-main node-edges node-runtimes node-versions node-crio node-emulated node-service node-upgrade node-package node-configure
+.PHONY: node-faults node-kubernetes node-dra node-policy node-daemonset node-guides node-pair node-tool node-main node-edges node-runtimes node-versions node-crio node-emulated node-service node-upgrade node-package node-configure
 node-faults: # the plugin and containerd die, again and again
 	$(NODE:1=2) -- $(E2E) -test.run '$(FAULTS)'
 node-kubernetes: # with a kubelet, and with an API server
-	$(NODE:1=2) --parts all -- $(E2E) -test.run '$(CLUSTER)' -test.skip '$(DAEMONSET)|$(DRA)|$(NVIDIA)'
+	$(NODE:1=2) --parts all -- $(E2E) -test.run '$(CLUSTER)' -test.skip '$(DAEMONSET)|$(DRA)|$(GUIDES)|$(NVIDIA)'
 node-dra: # a DRA driver of Kubernetes' own parts
 	$(NODE:1=2) --parts all -- $(E2E) -test.run '$(DRA)'
 node-daemonset: # the plugin as people install it in a cluster
 	$(NODE:1=2) --parts all -- $(E2E) -test.run '$(DAEMONSET)/^(Helm|kubectl)$$'
-node-policy: # policies that roll out, and that the plugin refuses
-	$(NODE:1=2) --parts all -- $(E2E) -test.run '$(DAEMONSET)/^Policy$$'
+node-policy: # policies that roll out, and that the plugin refuses; a plugin in the node's network
+	$(NODE:1=2) --parts all -- $(E2E) -test.run '$(DAEMONSET)/^(Policy|HostNetwork)$$'
+node-guides: # the guides of docs, as far as a software HCA goes
+	$(NODE:1=2) --parts all -- $(E2E) -test.run '$(GUIDES)'
 node-pair: # two nodes that are joined by a cable
 	$(GOTEST) -count=1 $(NODETAGS) ./test/pair
 node-tool: # rdma-spec on a node and in a container

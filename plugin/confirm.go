@@ -89,7 +89,7 @@ func (p *Plugin) settle(ctx context.Context, c policy.Container, ctr *api.Contai
 	default:
 		log = log.WithFields(given(spec.Grant{Memlock: c.Memlock.Soft, Devices: grant.Devices})).
 			WithField("ipc_lock", found.IPCLock)
-		if low {
+		if low && found.Memlock.Soft != 0 { // else nothing has set one, and the container would have had the runtime's
 			log = log.WithField("from", found.Memlock.Soft.String())
 		}
 		if low && result == grantConfirmed {

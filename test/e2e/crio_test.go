@@ -51,6 +51,7 @@ func TestCRIO(t *testing.T) {
 		{"Refusals", TestRefusals},
 		{"PluginStopped", TestPluginStopped},
 		{"Restart", testCRIORestart},
+		{"Confirms", testCRIOConfirms},
 		{"Validator", testCRIOValidator},
 		{"Repair", testCRIORepair},
 		{"PluginRepairs", testCRIOPluginRepairs},
@@ -100,6 +101,19 @@ func testCRIORestart(t *testing.T) {
 	expectMemlock(t, before, "unlimited")
 	if again := pid(t, before); again != first {
 		t.Errorf("the container's process was %d and is %d", first, again)
+	}
+}
+
+// CRI-O stores no spec that could be read: what a container got is read from its first process.
+func testCRIOConfirms(t *testing.T) {
+	plugin := startPlugin(t, "{}", "--http", metricsAddress)
+	id := runContainer(t, runPod(t, containerd.Pod{}), containerd.Container{Name: "confirmed", Devices: containerd.Verbs(0)})
+	expectMemlock(t, id, "unlimited")
+	if line := lineAbout(plugin.Log(), "confirmed"); !strings.Contains(line, "msg=adjusted") {
+		t.Errorf("the log says %q, want that the container is adjusted", line)
+	}
+	if text, err := metrics(); err != nil || !strings.Contains(text, "\nnri_rdma_grants_total{result=\"confirmed\"} 1\n") {
+		t.Errorf("%v, metrics without a confirmed grant:\n%s", err, text)
 	}
 }
 

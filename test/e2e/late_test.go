@@ -17,8 +17,11 @@ import (
 	"github.com/containerd/nri/pkg/api"
 	"github.com/containerd/nri/pkg/stub"
 
+	"github.com/rdma-spec/rdma-spec/test/node"
 	"github.com/rdma-spec/rdma-spec/test/node/containerd"
+	"github.com/rdma-spec/rdma-spec/test/node/daemon"
 	"github.com/rdma-spec/rdma-spec/test/testing/await"
+	"github.com/rdma-spec/rdma-spec/test/testing/scratch"
 )
 
 const netCDI = `cdiVersion: "0.5.0"
@@ -55,17 +58,23 @@ func (byName) CreateContainer(_ context.Context, _ *api.PodSandbox,
 	return a, nil, nil
 }
 
-// startByName runs the other plugin at index 10 until the test ends.
-func startByName(t *testing.T) {
+// writeCDIFile writes a CDI file of another vendor, which goes with the test.
+func writeCDIFile(t *testing.T, name, text string) {
 	t.Helper()
-	const file = "/etc/cdi/net-rdma.yaml"
+	file := filepath.Join("/etc/cdi", name)
 	if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {
 		t.Fatal(err)
 	}
-	if err := os.WriteFile(file, []byte(netCDI), 0o644); err != nil {
+	if err := os.WriteFile(file, []byte(text), 0o644); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = os.Remove(file) })
+}
+
+// startByName runs the other plugin at index 10 until the test ends.
+func startByName(t *testing.T) {
+	t.Helper()
+	writeCDIFile(t, "net-rdma.yaml", netCDI)
 	b := byName{make(chan struct{})}
 	other, err := stub.New(b, stub.WithPluginName("net"), stub.WithPluginIdx("10"),
 		stub.WithSocketPath(containerd.NRISocket))
@@ -113,6 +122,73 @@ func TestCDINameOfAnotherPlugin(t *testing.T) {
 		t.Errorf("about a container that should have been refused the log says %q", line)
 	}
 
+	expectStates(t, map[string]string{"cdi-root": "ok", "cdi-1000": "ok", "cdi-low-1000": "ok", "cdi-dropped": "ok",
+		"cdi-out": "", "plain": "", "cdi-refused": "refused"})
+}
+
+// nvidiaPlugin has the pod's annotation that NVIDIA's plugin reads, for one of its containers.
+const nvidiaPlugin = "nvidia.cdi.k8s.io/container."
+
+// managementCDI is what a management container of NVIDIA's GPU operator asks for, on a node without a GPU.
+const managementCDI = `cdiVersion: "0.5.0"
+kind: management.nvidia.com/gpu
+devices:
+- name: all
+  containerEdits:
+    deviceNodes:
+    - {path: /dev/nvidiactl, hostPath: /dev/null}
+`
+
+// Beside the NRI plugin of NVIDIA's toolkit, which needs no GPU to add CDI names, a container gets what the policy
+// gives for the HCA that it names, and the operator's management container is left alone.
+func TestCDINameOfNVIDIAsPlugin(t *testing.T) {
+	plugin := startPlugin(t, "{}")
+	parts, err := node.Parts()
+	if err != nil {
+		t.Fatal(err)
+	}
+	folder := scratch.Folder(t)
+	other, err := daemon.Start(nil, filepath.Join(parts.Folder(), "nvidia-ctk/nvidia-ctk-installer"), "--enable-nri-plugin",
+		"--nri-namespace=gpu-operator", "--nri-socket="+containerd.NRISocket, "--runtime=containerd",
+		"--ignore-errors", // of what it installs first, which the node does not have
+		"--toolkit-source-root="+folder, "--toolkit-install-dir="+filepath.Join(folder, "installed"),
+		"--pid-file="+filepath.Join(folder, "toolkit.pid"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(other.Stop)
+	if err := other.AwaitLog(within(t, patience), "Waiting for signal"); err != nil {
+		t.Fatalf("%v\n%s", err, other.Log())
+	}
+	writeCDIFile(t, "net-rdma.yaml", netCDI)
+	writeCDIFile(t, "management.yaml", managementCDI)
+
+	pod := runPod(t, containerd.Pod{Name: "named", Annotations: map[string]string{
+		nvidiaPlugin + "root": "example.com/net-rdma=rxe0", nvidiaPlugin + "uid-1000": "example.com/net-rdma=rxe0"}})
+	for name, user := range map[string]int64{"root": 0, "uid-1000": 1000} {
+		id := runContainer(t, pod, containerd.Container{Name: name, User: user})
+		expectMemlock(t, id, "unlimited")
+		expectCapabilities(t, id, everySet)
+		if line := lineAbout(plugin.Log(), name); !strings.Contains(line, `msg="adjusted: `) ||
+			strings.Contains(line, "from=") {
+			t.Errorf("about %s the log says %q", name, line)
+		}
+	}
+	operator := runPod(t, containerd.Pod{Name: "validator", Namespace: "gpu-operator",
+		Annotations: map[string]string{nvidiaPlugin + "management": "management.nvidia.com/gpu=all"}})
+	id := runContainer(t, operator, containerd.Container{Name: "management", User: 1000})
+	shell(t, id, "test -c /dev/nvidiactl") // NVIDIA's plugin has added it
+	expectMemlock(t, id, kernelDefault)
+	expectCapabilities(t, id, "")
+	if line := lineAbout(plugin.Log(), "management"); line != "" {
+		t.Errorf("about the management container the log says %q", line)
+	}
+	expectStates(t, map[string]string{"root": "ok", "uid-1000": "ok", "management": ""})
+}
+
+// expectStates compares what status says of containers; of those that have nothing to do with RDMA it says nothing.
+func expectStates(t *testing.T, want map[string]string) {
+	t.Helper()
 	var status struct {
 		Containers []struct{ Container, Signal, State string }
 	}
@@ -124,8 +200,7 @@ func TestCDINameOfAnotherPlugin(t *testing.T) {
 	for _, c := range status.Containers {
 		states[c.Container] = c.State
 	}
-	for name, want := range map[string]string{"cdi-root": "ok", "cdi-1000": "ok", "cdi-low-1000": "ok", "cdi-dropped": "ok",
-		"cdi-out": "", "plain": "", "cdi-refused": "refused"} {
+	for name, want := range want {
 		if states[name] != want {
 			t.Errorf("status says that %s is %q, want %q:\n%s", name, states[name], want, out)
 		}

@@ -137,7 +137,8 @@ func (r recipeBook) docker() part {
 	return r.goPart(goModule{name: "docker", cost: "4 minutes on two cores", tags: "nri_no_wasm"})
 }
 
-// nvidiaCTK is NVIDIA's container runtime, its hook, and the tool that adds their handlers to containerd's configuration.
+// nvidiaCTK is NVIDIA's container runtime, its hook, the tool that adds their handlers to containerd's configuration, and
+// the installer, which is an NRI plugin.
 // They load NVIDIA's libraries by C.
 func (r recipeBook) nvidiaCTK() part {
 	return r.goPart(goModule{name: "nvidia-ctk", cost: "20 s on two cores", needsC: true})
