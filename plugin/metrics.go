@@ -60,12 +60,12 @@ func newMetrics() *metrics {
 			"Containers that got nothing, or less, because the kubelet did not report which resources they hold.",
 		).WithLabelValues(),
 		leftOut: counter("hcas_left_out_total",
-			"HCAs that containers did not get although they ask for all, because they have no ACTIVE port or cannot be used.",
+			"HCAs that containers that ask for all did not get: they have no ACTIVE port, or cannot be used.",
 		).WithLabelValues(),
 		grants: counter("grants_total",
-			"What became of grants, by result: confirmed; raised (something had set less memlock); late (the verbs device came "+
-				"after the answer); refused_late (it came then, and the policy refuses the container, which runs); unconfirmed "+
-				"(the container may lack some of it); answered (nothing shows what it got).", "result"),
+			"Grants, by result: confirmed; raised (something had set less memlock); late (the verbs device came after the "+
+				"answer); refused_late (so did it, and the policy refuses the container, which runs); unconfirmed (the container "+
+				"may lack some of it); answered (nothing shows what it got).", "result"),
 		confirmDuration: histogram("confirm_duration_seconds",
 			"Time that the creation of a container waits until its grant is confirmed."),
 		configValid:  gauge("config_valid", "1 if the last configuration that was read is in force; 0 if it has an error."),
@@ -88,15 +88,14 @@ func (p *Plugin) Collectors() []prometheus.Collector {
 		m.requests, m.refusals, m.duration, m.unknown, m.leftOut, m.grants, m.confirmDuration, m.configValid, m.configLoaded,
 		p.Inventory,
 		Flag("connected", "1 while the plugin is registered with the runtime.", nil, p.Registered),
-		Flag("waiting", "1 while this process waits behind a registered one, and takes its connection over when that ends.",
+		Flag("waiting", "1 while this process waits behind a registered one, to take its connection over.",
 			nil, p.registration.Behind),
 		Flag("registration_paused",
-			"1 while the plugin waits for minutes before it registers again, since the runtime ended the connection "+
-				"during two registrations in a row.", nil, p.registration.Paused),
+			"1 while the plugin waits for minutes, since the runtime ended the connection during two registrations in a row.",
+			nil, p.registration.Paused),
 		prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 			Namespace: namespace, Name: "connected_unregistered_seconds",
-			Help: "How long the plugin has been connected to the runtime without being registered. While the runtime waits " +
-				"for containers that are being stopped, it registers no plugin, and creates no container meanwhile.",
+			Help: "How long the plugin has been connected without being registered. The runtime creates no container meanwhile.",
 		}, func() float64 { return p.registration.Unregistered().Seconds() }),
 		registeredAt{p.registration},
 	}
@@ -111,8 +110,7 @@ func (p *Plugin) Collectors() []prometheus.Collector {
 type registeredAt struct{ *registration.Registration }
 
 var registeredAtDesc = prometheus.NewDesc(namespace+"_registered_timestamp_seconds",
-	"When the runtime last registered the plugin. A process that takes the connection over keeps it, so a change means "+
-		"that the connection was lost and made again, or that the process before has crashed.", nil, nil)
+	"When the runtime last registered the plugin. A process that takes the connection over keeps it.", nil, nil)
 
 // Describe implements prometheus.Collector.
 func (registeredAt) Describe(to chan<- *prometheus.Desc) { to <- registeredAtDesc }

@@ -294,15 +294,10 @@ func TestOldKubernetes(t *testing.T) {
 	}
 }
 
-// TestProxyBeforeTheMetrics renders the values of docs/metrics.md that put kube-rbac-proxy before the plugin's metrics:
-// its port is open, the plugin's is not, and it alone has a token.
+// TestProxyBeforeTheMetrics renders the values that put kube-rbac-proxy before the plugin's metrics: its port is open, the
+// plugin's is not, and it alone has a token.
 func TestProxyBeforeTheMetrics(t *testing.T) {
-	_, example, found := strings.Cut(read(t, "docs/metrics.md"), "```yaml\nserviceAccount:")
-	example, _, ended := strings.Cut(example, "```")
-	if !found || !ended {
-		t.Fatal("docs/metrics.md has no such block")
-	}
-	rendered, err := render(t, "serviceAccount:"+example)
+	rendered, err := render(t, read(t, "deploy/prometheus/kube-rbac-proxy.yaml"))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -76,7 +76,7 @@ func containerChecks() []doctor.Check {
 		Look:  eachContainer(containerUnseen),
 	}, {
 		ID: "container-files", Family: "containers", Title: "Each RDMA container can open more than 1024 files.",
-		Why:   "Each connection of a job takes some, and a job of many processes runs out of them.",
+		Why:   "A job of many processes runs out of them: each connection takes some.",
 		Needs: []string{"base-spec-files"}, Look: eachContainer(containerFiles),
 	}, {
 		ID: "container-refused", Family: "containers", Title: "The policy would create each RDMA container that runs.",

@@ -27,18 +27,18 @@ func networkChecks() []doctor.Check {
 	needs := []string{"port-active", "container-hca"}
 	return []doctor.Check{{
 		ID: "container-netdev", Family: "containers",
-		Title: "Each container with a network of its own has an IP address of its own of the RoCE HCAs that it holds.",
-		Why:   "Without such an address there is no GID that programs use, and no connection can be made.",
+		Title: "Each container with its own network has an IP address of its RoCE HCAs.",
+		Why:   "Without it, programs have no GID, and no connection can be made.",
 		Reads: gidReads, Needs: needs, Look: eachContainer(containerNetdev),
 	}, {
 		ID: "container-gid-index", Family: "containers",
 		Title: "NCCL_IB_GID_INDEX of each container is the index of a GID of its own.",
-		Why:   "The index of a pod's GID differs from pod to pod, and no connection can be made with that of another.",
+		Why:   "No connection can be made with the GID of another pod.",
 		Reads: gidReads, Needs: append(needs, "container-netdev"), Look: eachContainer(containerGIDIndex),
 	}, {
 		ID: "container-environment", Family: "containers",
 		Title: "Each container has the HCAs and interfaces that its environment names.",
-		Why:   "NCCL and UCX use nothing else than what these variables name, and fail, or fall back to sockets.",
+		Why:   "NCCL and UCX use only what these variables name, and fail, or fall back to sockets.",
 		Needs: []string{"container-hca"}, Look: eachContainer(containerEnvironment),
 	}, {
 		ID: "container-mtu", Family: "containers",
@@ -48,8 +48,8 @@ func networkChecks() []doctor.Check {
 		Reads:      gidReads, Needs: needs, Look: eachContainer(containerMTU),
 	}, {
 		ID: "container-routes", Family: "containers",
-		Title: "What reaches a container by one of its HCAs is answered by the same one.",
-		Why:   "With several HCAs, the kernel chooses the way by its routes, and other nodes get no answer.",
+		Title: "Each HCA of a container answers what reaches it.",
+		Why:   "Other nodes get no answer from the HCA that they ask.",
 		Reads: gidReads, Needs: needs, Look: eachContainer(containerRoutes),
 	}}
 }

@@ -19,7 +19,7 @@ func deviceChecks() []doctor.Check {
 	return []doctor.Check{{
 		ID: "device-nodes", Family: "devices",
 		Title: "Each device node of an HCA is there, and has the number that sysfs has.",
-		Why:   "Programs and container runtimes open /dev/infiniband/NAME. One of another kind or number is another device.",
+		Why:   "Programs and runtimes open /dev/infiniband/NAME, and with another number another device.",
 		Reads: []string{"dev/infiniband"}, Look: badNodes,
 	}, {
 		ID: "cgroup-rdma", Family: "devices", Title: "No pod has used up its limit of RDMA objects.",

@@ -33,20 +33,19 @@ func dmaBUF(v *doctor.View) (open, serves bool) {
 func gpuChecks() []doctor.Check {
 	return []doctor.Check{{
 		ID: "gpu-direct", Family: "gpu", Title: "HCAs can reach the memory of GPUs.",
-		Why: "Without nvidia_peermem, and without DMA-BUF, which only the open kernel modules have, memory of a GPU " +
-			"cannot be registered.",
+		Why: "GPU memory cannot be registered without nvidia_peermem or DMA-BUF, which only the open kernel modules have.",
 		Reads: slices.Concat(doctor.GPUReads, dmaBUFReads, []string{
 			peerClients, "sys/module/nvidia_peermem", "sys/module/efa_nv_peermem",
 		}),
 		Needs: []string{"module-symbols"}, Look: withGPUs(noGPUDirect),
 	}, {
 		ID: "acs", Family: "gpu", Title: "No PCIe switch redirects transfers between a GPU and an HCA to the CPU.",
-		Why:   "ACS sends what goes from device to device up to the CPU: slow, and on some machines it hangs.",
+		Why:   "GPU transfers go up to the CPU: slow, and on some machines they hang.",
 		Reads: slices.Concat(doctor.GPUReads, []string{pciDevices + "*/config"}), Look: withGPUs(redirected),
 	}, {
 		ID: "iommu", Family: "gpu", Title: "The IOMMU passes what goes between GPUs and HCAs through.",
 		NoMessages: "bandwidth tests are slow",
-		Why:        "Where the IOMMU translates, transfers between a GPU and an HCA go up to the CPU, or fail.",
+		Why:        "GPU transfers go up to the CPU, or fail.",
 		Reads:      slices.Concat(doctor.GPUReads, []string{pciDevices + "*/iommu_group/type"}), Look: withGPUs(translating),
 	}}
 }

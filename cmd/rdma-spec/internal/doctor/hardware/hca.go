@@ -18,7 +18,7 @@ import (
 func hcaChecks() []doctor.Check {
 	return []doctor.Check{{
 		ID: "hca-answers", Family: "hca", Title: "Each HCA answers.",
-		Why:  "An HCA whose firmware does not answer blocks every program that asks it, monitoring as well.",
+		Why:  "It blocks every program that asks it, monitoring as well.",
 		Look: eachHCA(func(*doctor.View, hca.HCA) []doctor.Finding { return nil }),
 	}, {
 		ID: "guid-valid", Family: "hca", Title: "Each HCA has a node GUID.",
@@ -32,12 +32,11 @@ func hcaChecks() []doctor.Check {
 	}, {
 		ID: "firmware-same", Family: "hca", Title: "HCAs of the same board have the same firmware.",
 		NoMessages: "one HCA among several is slow, or fails",
-		Why:        "A job is as slow as its slowest HCA, and a fault of one firmware is hard to find among several.",
+		Why:        "A job is as slow as its slowest HCA, and a fault of one firmware is hard to find.",
 		Reads:      boardReads, Needs: []string{"hca-answers"}, Look: eachBoard(differentFirmware),
 	}, {
 		ID: "class-devices", Family: "hca", Title: "Each HCA with an ACTIVE port has the devices of its class.",
-		Why: "Without its verbs device, no program can open an HCA that looks healthy. Without umad, the fabric's tools " +
-			"cannot.",
+		Why:   "No program can open an HCA without its verbs device, and no tool of the fabric one without umad.",
 		Reads: slices.Concat(boardReads, []string{"sys/class/infiniband_verbs"}),
 		Needs: []string{"hca-answers", "uverbs-module"}, Look: missingClassDevices,
 	}}

@@ -21,8 +21,8 @@ func memoryChecks() []doctor.Check {
 		Reads: []string{"proc/meminfo"}, Look: smallPages,
 	}, {
 		ID: "cma", Family: "memory", Title: "Memory outside CMA is free.",
-		Why: "Registered memory cannot stay in the area that is kept for contiguous allocations (CMA): registration " +
-			"fails with ENOMEM although memory is free.",
+		Why: "Registered memory cannot stay in the area for contiguous allocations (CMA): registration fails with " +
+			"ENOMEM although memory is free.",
 		Reads: []string{"proc/meminfo"}, Look: onlyCMA,
 	}, {
 		ID: "max-map-count", Family: "memory", Title: "A process can have as many mappings as the kernel allows by default.",

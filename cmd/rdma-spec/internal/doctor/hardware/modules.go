@@ -34,11 +34,11 @@ func moduleChecks() []doctor.Check {
 		Reads: []string{"sys/class/infiniband_verbs"}, Look: noVerbs,
 	}, {
 		ID: "rdma-cm-module", Family: "modules", Title: "The module rdma_ucm is loaded.",
-		Why:   "Programs that connect by RDMA_CM open /dev/infiniband/rdma_cm, and device plugins want to hand it out.",
+		Why:   "Programs that connect by RDMA_CM open /dev/infiniband/rdma_cm, and device plugins hand it out.",
 		Needs: []string{"uverbs-module"}, Look: noConnectionManager,
 	}, {
 		ID: "modules-of-one-build", Family: "modules", Title: "All RDMA modules are of one build.",
-		Why:   "Modules of OFED or DOCA do not work with the kernel's own, which stay loaded while others use them.",
+		Why:   "Modules of OFED or DOCA do not work with the kernel's own.",
 		Reads: []string{"sys/module/*/holders/*"}, Look: mixedModules,
 	}}
 }

@@ -16,13 +16,12 @@ func netnsChecks() []doctor.Check {
 	return []doctor.Check{{
 		ID: "netns-mode", Family: "netns",
 		Title: "The RDMA subsystem's network namespace mode is the one that the node's plugins need.",
-		Why: "In exclusive mode, an HCA works only in the network namespace that it was put into: only pods given an HCA " +
-			"by rdma-cni or a DRA driver can use it. In shared mode, rdma-cni cannot give one to a pod.",
+		Why: "In exclusive mode, only pods given an HCA by rdma-cni or a DRA driver can use it. In shared mode, rdma-cni " +
+			"cannot give one to a pod.",
 		Look: netnsMode,
 	}, {
 		ID: "hca-present", Family: "netns", Title: "Each RDMA function that has a driver shows an HCA.",
-		Why: "An HCA that its pod did not hand back, or whose driver gave up, is lost to the node until its driver is " +
-			"bound again.",
+		Why: "The HCA is lost to the node until its driver is bound again.",
 		Reads: []string{
 			auxDevices + "*", auxDevices + "*/driver", auxDevices + "*/infiniband/*", auxDevices + "*/infiniband_verbs/*",
 			pciDevices + "*/driver", pciDevices + "*/infiniband/*", pciDevices + "*/infiniband_verbs/*", pciDevices + "*/physfn",

@@ -25,7 +25,7 @@ var linkReads = []string{
 func pciChecks() []doctor.Check {
 	return []doctor.Check{{
 		ID: "pcie-link", Family: "hca",
-		Title: "The PCIe link of each HCA has the width and the speed that card and slot allow.",
+		Title: "Each HCA's PCIe link has the width and speed that card and slot allow.",
 		Why:   "A narrow or slow PCIe link makes the HCA slower than its port.",
 		Reads: linkReads, Needs: []string{"hca-answers"}, Look: slowLinks,
 	}}

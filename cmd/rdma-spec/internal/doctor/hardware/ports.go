@@ -42,7 +42,7 @@ func portChecks() []doctor.Check {
 		Needs:      []string{"hca-answers", "port-active"}, Look: eachPort(noFullKey),
 	}, {
 		ID: "gids-free", Family: "hca", Title: "Each RoCE port has room for more GIDs.",
-		Why:   "Each address of each netdev on a port takes a GID, and pods that come when none is left get none.",
+		Why:   "Each address of a port's netdevs takes a GID, and new pods get none.",
 		Reads: []string{"sys/class/infiniband/*/ports/*/gids/*"},
 		Needs: []string{"hca-answers"}, Look: eachPort(fullGIDTable),
 	}, {

@@ -4,7 +4,6 @@
 package planted
 
 import (
-	"cmp"
 	"fmt"
 	"maps"
 	"os"
@@ -41,23 +40,30 @@ func TestFaultsPage(t *testing.T) {
 	var list strings.Builder
 	shown, family, pages := examples(t), "", map[string]bool{}
 	for _, c := range checks() {
-		part, _, err := written(c.ID)
+		part, err := written(c.ID)
 		if err != nil {
 			t.Error(err)
 			continue
 		}
+		before := ",\n"
 		if c.Family != family {
 			family = c.Family
 			if familyTitles[family] == "" {
 				t.Errorf("the family %q has no title", family)
 			}
-			fmt.Fprintf(&list, "\n## %s\n\n| check | where all is well |\n|---|---|\n", familyTitles[family])
+			before = fmt.Sprintf("\n\n## %s\n\n", familyTitles[family])
 		}
-		fmt.Fprintf(&list, "| [%s](faults/%[1]s.md) | %s |\n", c.ID, c.Title)
+		fmt.Fprintf(&list, "%s[%s](faults/%[2]s.md)", before, c.ID)
 		pages[c.ID+".md"] = true
-		golden.Compare(t, filepath.Join(faultPages, c.ID+".md"), page(c, part, shown[c.ID]))
+		example, needed := shown[c.ID], strings.Contains(strings.Join(strings.Fields(part), " "), "as in the example")
+		if needed && example.Cure == "" {
+			t.Errorf("the page of %s leads to an example, and no planted fault gives one", c.ID)
+		} else if !needed {
+			example = doctor.Finding{}
+		}
+		golden.Compare(t, filepath.Join(faultPages, c.ID+".md"), page(c, part, example))
 	}
-	compare(t, faultsPage, list.String())
+	compare(t, faultsPage, strings.TrimPrefix(list.String(), "\n")+"\n")
 	compare(t, messagesPage, messages(t))
 	entries, err := os.ReadDir(faultPages)
 	if err != nil {
@@ -82,10 +88,10 @@ func compare(t *testing.T, file, text string) {
 }
 
 // page is what a check is about, for somebody who has no access to the node: what people wrote about it, between what
-// it says itself, the messages that lead to it, and what it finds.
-func page(c doctor.Check, written string, shown []doctor.Finding) string {
+// it says itself, the messages that lead to it, and a finding with its command where the written part leads to it.
+func page(c doctor.Check, written string, shown doctor.Finding) string {
 	var text strings.Builder
-	fmt.Fprintf(&text, "[rdma-spec](../../README.md) / [Faults](../faults.md) / %s\n\n# %[1]s\n\n%s\n\nImpact: %s\n\n%s",
+	fmt.Fprintf(&text, "[Faults](../faults.md)\n\n# %s\n\n%s\n\n**Impact:** %s\n\n%s",
 		c.ID, c.Title, c.Why, written)
 	text.WriteString("\n## Messages\n\n")
 	said := messagesOf(c.ID)
@@ -98,35 +104,18 @@ func page(c doctor.Check, written string, shown []doctor.Finding) string {
 	case c.NoMessages != "":
 		fmt.Fprintf(&text, "No program prints one: %s.\n", c.NoMessages)
 	}
-	if len(shown) > 0 {
-		text.WriteString("\n## Examples\n")
+	if shown.Cure == "" {
+		return text.String()
 	}
-	for _, f := range shown {
-		said := f.Text
-		if f.Object != "" {
-			said = f.Object + ": " + said
-		}
-		fmt.Fprintf(&text, "\n**%s**\n\n%s\n", plain(said), fix(f))
+	found, how := shown.Text, "Safe to run now:"
+	if shown.Object != "" {
+		found = shown.Object + ": " + found
 	}
+	if shown.Class == doctor.ClassWithCare {
+		how = "With care: " + care(shown)
+	}
+	fmt.Fprintf(&text, "\n## Example\n\n**%s**\n\n%s\n\n```sh\n%s\n```\n", plain(found), how, shown.Cure)
 	return text.String()
-}
-
-// fix is what to do about a finding.
-func fix(f doctor.Finding) string {
-	command := "\n\n```sh\n" + f.Cure + "\n```"
-	switch {
-	case f.Status == doctor.Unknown:
-		return "The doctor cannot tell. Check by hand."
-	case f.Status == doctor.OK:
-		return "This is no fault, and needs no fix."
-	case f.Class == doctor.ClassPaste:
-		return "Safe to run now:" + command
-	case f.Class == doctor.ClassWithCare:
-		return "With care: " + care(f) + command
-	case f.Care != "":
-		return "By hand: " + instruction(f.Cure) + ". With care: " + care(f)
-	}
-	return "By hand: " + instruction(f.Cure)
 }
 
 // care is who loses what. The doctor prints it in full; many fixes restart the runtime.
@@ -137,36 +126,36 @@ func care(f doctor.Finding) string {
 	return instruction(f.Care)
 }
 
-// writtenPart is what people write on a page: what to do, the causes, the most likely first, and how to see the fault
-// without the doctor.
-var writtenPart = regexp.MustCompile(`(?s)\n\n(## Fix\n\n(.*)\n## Causes\n\n(.*)\n## How to see it\n\n(.*\n))\n## Messages\n`)
+// writtenPart is what people write on a page: what to do, how to see the fault without the doctor, and the causes, the
+// most likely first.
+var writtenPart = regexp.MustCompile(`(?s)\n\n(## Fix\n\n(.*)\n## Causes\n\nTo see it: [^\n]+\n\n(.*\n))\n## Messages\n`)
 
 var (
 	aCause  = regexp.MustCompile(`(?s)^\*\*[^*]+[.)]\*\* .{8,} Fix: .{4,}$`)
 	whoActs = regexp.MustCompile(`(?s)^- \*\*Administrator:\*\* .{9,}\n- \*\*Pod author:\*\* .{7,}\n$`)
 )
 
-// written returns what people wrote on the page of a check, and the first way to see the fault.
-func written(check string) (part, see string, err error) {
+// written returns what people wrote on the page of a check.
+func written(check string) (string, error) {
 	file := "docs/faults/" + check + ".md"
 	text, err := os.ReadFile(filepath.Join(faultPages, check+".md"))
 	found := writtenPart.FindStringSubmatch(string(text))
 	if err != nil || found == nil {
-		return "", "", fmt.Errorf("%s: write the sections Fix, Causes, and How to see it, and the heading Messages", file)
+		return "", fmt.Errorf("%s: write the sections Fix and Causes, how to see it, and the heading Messages", file)
 	}
 	if !whoActs.MatchString(found[2]) {
-		return "", "", fmt.Errorf("%s: write what the administrator and the pod author do:\n%s", file, found[2])
+		return "", fmt.Errorf("%s: write what the administrator and the pod author do:\n%s", file, found[2])
 	}
 	causes := strings.Split("\n"+found[3], "\n1. ")[1:]
 	if len(causes) < 2 {
-		return "", "", fmt.Errorf("%s: write the causes, two at least, the most likely first:\n%s", file, found[3])
+		return "", fmt.Errorf("%s: write the causes, two at least, the most likely first:\n%s", file, found[3])
 	}
 	for _, cause := range causes {
 		if !aCause.MatchString(strings.ReplaceAll(cause, "\n  ", "")) {
-			return "", "", fmt.Errorf("%s: write **the cause.** how to tell it apart. Fix: what to do:\n%s", file, cause)
+			return "", fmt.Errorf("%s: write **the cause.** how to tell it apart. Fix: what to do:\n%s", file, cause)
 		}
 	}
-	return found[1], strings.SplitN(found[4], "\n", 2)[0], nil
+	return found[1], nil
 }
 
 // TestPagesHaveNoGaps checks that no page has what a fixture leaves out: an empty text, the year 1, a name in capitals.
@@ -179,20 +168,15 @@ func TestPagesHaveNoGaps(t *testing.T) {
 	}
 }
 
-// mostExamples bounds the examples of a check: they show what the doctor prints, and the causes are written above.
-const mostExamples = 1
-
-// examples returns what each check finds on the nodes with planted faults.
-func examples(t *testing.T) map[string][]doctor.Finding {
-	found := map[string][]doctor.Finding{}
+// examples returns what each check finds first, on the nodes with planted faults, that a command cures. What is cured by
+// hand is in the written part.
+func examples(t *testing.T) map[string]doctor.Finding {
+	found := map[string]doctor.Finding{}
 	add := func(check, object string, all []doctor.Finding) {
 		for _, f := range all {
-			f.Entry = ""
-			known := slices.ContainsFunc(found[check],
-				func(other doctor.Finding) bool { return other.Text == f.Text || f.Cure != "" && other.Cure == f.Cure })
-			told := f.Status == doctor.Wrong || f.Status == doctor.Unknown || f.Status == doctor.OK && f.Object != ""
-			if f.Check == check && f.Object == object && told && !known && len(found[check]) < mostExamples {
-				found[check] = append(found[check], f)
+			command := f.Status == doctor.Wrong && (f.Class == doctor.ClassPaste || f.Class == doctor.ClassWithCare)
+			if _, known := found[check]; !known && command && f.Check == check && f.Object == object {
+				found[check] = f
 			}
 		}
 	}
@@ -201,13 +185,6 @@ func examples(t *testing.T) map[string][]doctor.Finding {
 	}
 	for _, name := range slices.Sorted(maps.Keys(planted)) {
 		add(planted[name].check, planted[name].object, lookAt(t, name))
-	}
-	for check, all := range found {
-		slices.SortStableFunc(all, func(a, b doctor.Finding) int {
-			return cmp.Compare(map[doctor.Status]int{doctor.Wrong: 0, doctor.Unknown: 1, doctor.OK: 2}[a.Status],
-				map[doctor.Status]int{doctor.Wrong: 0, doctor.Unknown: 1, doctor.OK: 2}[b.Status])
-		})
-		found[check] = all
 	}
 	return found
 }

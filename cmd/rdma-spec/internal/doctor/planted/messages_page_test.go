@@ -6,12 +6,9 @@ package planted
 import (
 	"cmp"
 	"fmt"
-	"regexp"
 	"slices"
 	"strings"
 	"testing"
-
-	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/doctor"
 )
 
 // messagesPage leads from what people see to the check that explains it.
@@ -41,7 +38,8 @@ var programs = []struct {
 			"Call to ibv_create_cq failed with error Cannot allocate memory",
 			"Call to ibv_create_qp failed with error Cannot allocate memory",
 			"Call to ibv_reg_mr failed with error Cannot allocate memory",
-		}, "container-memlock memlock-source", ""},
+			"ibv_reg_mr_iova2 failed with error Cannot allocate memory",
+		}, "container-memlock memlock-source cma", ""},
 		{[]string{
 			"Call to ibv_modify_qp failed with error No such device",
 			"vendor err 129",
@@ -50,13 +48,12 @@ var programs = []struct {
 			"Connection closed by remote peer",
 			"remote process exited or there was a network error",
 			"Segmentation fault",
-		}, "container-memlock", "another rank ended: its last line is the cause; after `Segmentation fault`, " +
-			"it is most often memlock"},
+		}, "container-memlock", "another rank ended: read its last line; after `Segmentation fault`, mostly memlock"},
 		{[]string{"Error while creating shared memory segment /dev/shm/nccl"}, "container-shm", ""},
 		{[]string{"Got async event"}, "port-active hca-errors", "the port or the HCA had an error"},
 		{[]string{
 			"Got async event : local access violation work queue error",
-		}, "", "no fault of the node: the program, or a plugin of it, used memory that it had not registered, or freed"},
+		}, "", "no fault of the node: the program used memory that is not registered"},
 		{[]string{
 			"Got completion from peer ... with error 12",
 		}, unconnected, ""},
@@ -66,23 +63,19 @@ var programs = []struct {
 			"No module present for GPU Direct RDMA",
 		}, "gpu-direct", ""},
 		{[]string{"ibv_modify_qp failed with error Connection timed out"}, "container-routes", ""},
-		{[]string{
-			"ibv_reg_mr_iova2 failed with error Cannot allocate memory",
-		}, "container-memlock memlock-source cma", ""},
 		{[]string{"IBV_WC_LOC_LEN_ERR"}, "mtu-same", ""},
-		{[]string{"NET/IB : No device found"}, "container-devices container-environment container-provider", ""},
+		{[]string{
+			"NET/IB : No device found",
+			"Unable to open device mlx5_0",
+			"Using network Socket",
+		}, "container-devices container-environment container-provider", ""},
 		{[]string{
 			"NET/Plugin: Could not find: libnccl-net.so",
 			"undefined symbol: mlx5dv_get_data_direct_sysfs_path",
-		}, "", "no fault of the node: the image's rdma-core is older than its NCCL, which goes on without it: " +
-			"the cause is in a later line"},
+		}, "", "no fault: the image's rdma-core is older than its NCCL; read the later lines"},
 		{[]string{
 			"unhandled system error",
-		}, "container-memlock", "with `NCCL_DEBUG=INFO`, the line with `ibv_` above it says it: most often memlock"},
-		{[]string{
-			"Unable to open device mlx5_0",
-			"Using network Socket",
-		}, "container-devices container-provider container-environment", ""},
+		}, "container-memlock", "with `NCCL_DEBUG=INFO`, the line with `ibv_` above it; mostly memlock"},
 		{[]string{"vendor err 81"}, "acs", ""},
 	}},
 	{"UCX, Open MPI, and libfabric", []wording{
@@ -93,9 +86,12 @@ var programs = []struct {
 		}, "efa-pages", ""},
 		{[]string{
 			"Failed to create a completion queue (CQ)",
+			"Failed to register memory 0x7f0000000000: Cannot allocate memory [12]",
 			"ibv_create_cq() failed: Cannot allocate memory",
+			"Libfabric error: (-12) Cannot allocate memory",
 			"Please set max locked memory (ulimit -l) to 'unlimited'",
 			"rdma_iba_hca_init: cannot create cq",
+			"The OpenFabrics (openib) BTL failed to initialize while trying to allocate some locked memory",
 		}, "container-memlock memlock-source", ""},
 		{[]string{
 			"ibv_create_ah(dlid=49152 sl=0 port=1 dgid=fe80::1 sgid_index=0) for UD mlx5 connect on mlx5_0 failed: " +
@@ -103,17 +99,11 @@ var programs = []struct {
 			"ibv_modify_qp(UMR QP 0x1a2b) failed to modify to RTR: No such device",
 		}, "container-netdev", ""},
 		{[]string{"ibv_reg_mr failed: Bad address"}, "gpu-direct", ""},
-		{[]string{
-			"Failed to register memory 0x7f0000000000: Cannot allocate memory [12]",
-			"Libfabric error: (-12) Cannot allocate memory",
-			"The OpenFabrics (openib) BTL failed to initialize while trying to allocate some locked memory",
-		}, "container-memlock", ""},
 		{[]string{"network device 'mlx5_0:1' is not available"}, "container-devices container-environment", ""},
 		{[]string{"network device is not available, please use one or more of"}, "container-environment", ""},
 		{[]string{
 			"NIXL_ERR_BACKEND",
-		}, "container-environment container-devices", "the line of UCX above it names the cause; with " +
-			"`UCX_NET_DEVICES=all`, UCX takes management HCAs, too"},
+		}, "container-environment container-devices", "read the line of UCX above it; `UCX_NET_DEVICES=all` includes management HCAs"},
 		{[]string{"No active HCAs found on the system"}, "port-active container-hca", ""},
 		{[]string{
 			"Destination is unreachable",
@@ -148,7 +138,7 @@ var programs = []struct {
 			"Couldn't read remote address",
 			"Failed to exchange data",
 			"Unable to read to socket/rdma_cm",
-		}, "", "the other side ended: its last line is the cause"},
+		}, "", "the other side ended: read its last line"},
 		{[]string{
 			"Couldn't register MR",
 			"libibverbs: Warning: RLIMIT_MEMLOCK is 65536 bytes",
@@ -171,10 +161,10 @@ var programs = []struct {
 		{[]string{"Failed to query GID"}, "container-netdev gids-free", ""},
 		{[]string{
 			"IB device mlx5_0 not found",
-		}, "container-devices", "the container does not hold it, or it has another name, as a bond has"},
+		}, "container-devices", "the container does not hold it, or it has another name, such as a bond's"},
 		{[]string{
 			"ibdev2netdev: command not found",
-		}, "", "the image has no tools of MLNX_OFED: run `rdma link` on the node instead"},
+		}, "", "the image has no tools of MLNX_OFED: run `rdma link` on the node"},
 		{[]string{
 			"Couldn't get context for the device",
 			"Failed to open device mlx5_0",
@@ -188,8 +178,7 @@ var programs = []struct {
 			"rdma_create_ep: No such device",
 		}, "container-netdev", ""},
 		{[]string{"No IB devices found"}, "container-provider container-hca hca-driver class-devices", ""},
-		{[]string{"Port number 1 state is Down"}, "port-active container-port", ""},
-		{[]string{"PORT_DOWN"}, "port-active", ""},
+		{[]string{"Port number 1 state is Down", "PORT_DOWN"}, "port-active container-port", ""},
 		{[]string{"rdma_create_event_channel: No such device"}, "rdma-cm-module", ""},
 		{[]string{"Too many open files"}, "container-files base-spec-files", ""},
 	}},
@@ -225,7 +214,7 @@ var programs = []struct {
 		{[]string{
 			"crun: setrlimit `RLIMIT_MEMLOCK`: Operation not permitted",
 			"error setting rlimit type 8: operation not permitted",
-		}, "runtime-rlimits cdi.md#rootless-containers", "the runtime may not raise the limit that it has itself"},
+		}, "runtime-rlimits cdi.md#rootless-containers", "the runtime may not raise its own limit"},
 		{[]string{
 			"dial unix /var/lib/kubelet/device-plugins/kubelet.sock: connect: no such file or directory",
 		}, "kubelet-root", ""},
@@ -252,12 +241,11 @@ var programs = []struct {
 			"failed to find runtime handler rdma from runtime list",
 			`no runtime for "rdma" is configured`,
 			`RuntimeClass "rdma" not found`,
-		}, "configuration-kept without-nri.md", "the handler that the RuntimeClass names is not in the runtime's " +
-			"configuration, or no more"},
+		}, "configuration-kept without-nri.md", "the handler is not in the runtime's configuration"},
 		{[]string{"nri.sock: no such file or directory"}, "nri-socket", ""},
 		{[]string{
 			`RDMA device "issm" not found`,
-		}, "hca-present", "a selector of the device plugin takes a network card without RDMA"},
+		}, "hca-present", "the device plugin selects a network card without RDMA"},
 		{[]string{`RDMA device "rdma_cm" not found`}, "rdma-cm-module", ""},
 		{[]string{"rdma device not found for netdev"}, "hca-present", ""},
 		{[]string{`required plugin "rdma" not present`}, "plugin-runs", ""},
@@ -266,7 +254,7 @@ var programs = []struct {
 		{[]string{
 			`unable to validate against any security context constraint: capabilities.add: Invalid value: "IPC_LOCK"`,
 			`violates PodSecurity "baseline:latest": non-default capabilities`,
-		}, "pods.md#my-program-cannot-register-memory", "with the plugin, the pod needs no capability of its own: remove it"},
+		}, "pods.md#my-program-cannot-register-memory", "the pod adds a capability; with the plugin, it needs no capability of its own"},
 		{[]string{"unknown service runtime.v1.RuntimeService"}, "cri-serves", ""},
 		{[]string{"unknown version specified"}, "oci-version", ""},
 		{[]string{"unresolvable CDI devices"}, "cdi-files", ""},
@@ -274,45 +262,53 @@ var programs = []struct {
 	}},
 }
 
-// messagesOf returns what people see where a check finds a fault.
-func messagesOf(check string) (all []string) {
+// messagesOf returns what people see where a check finds a fault: the messages that lead to it first, or else all that
+// lead to it. So a message is on one page, that of its first cause.
+func messagesOf(check string) []string {
+	var first, later []string
 	for _, p := range programs {
 		for _, w := range p.says {
-			if slices.Contains(strings.Fields(w.causes), check) {
-				all = append(all, w.says...)
+			switch slices.Index(strings.Fields(w.causes), check) {
+			case -1:
+			case 0:
+				first = append(first, w.says...)
+			default:
+				later = append(later, w.says...)
 			}
 		}
 	}
-	slices.SortFunc(all, func(a, b string) int { return strings.Compare(strings.ToLower(a), strings.ToLower(b)) })
-	return all
+	if len(first) == 0 {
+		first = later
+	}
+	slices.SortFunc(first, func(a, b string) int { return strings.Compare(strings.ToLower(a), strings.ToLower(b)) })
+	return first
 }
 
 // messages returns the tables of messages.
 func messages(t *testing.T) string {
 	t.Helper()
-	byID := map[string]doctor.Check{}
+	known := map[string]bool{}
 	for _, c := range checks() {
-		byID[c.ID] = c
+		known[c.ID] = true
 	}
 	var text strings.Builder
 	seen := map[string]bool{}
 	for _, p := range programs {
-		fmt.Fprintf(&text, "\n## %s\n\n| you see | first cause | to see it | cause and cure |\n|---|---|---|---|\n", p.name)
+		fmt.Fprintf(&text, "\n## %s\n\n| you see | first cause | page |\n|---|---|---|\n", p.name)
 		for _, w := range p.says {
-			cause, command, places, said := w.first, "its log", []string(nil), []string(nil)
+			cause, places, said := w.first, []string(nil), []string(nil)
 			for i, id := range strings.Fields(w.causes) {
-				c, known := byID[id]
 				page, _, elsewhere := strings.Cut(id, ".md")
 				switch {
 				case elsewhere:
 					places = append(places, fmt.Sprintf("[%s](%s)", page, id))
-				case !known:
+				case !known[id]:
 					t.Errorf("%q leads to %s, which is no check", w.says, id)
 				default:
 					places = append(places, fmt.Sprintf("[%s](faults/%[1]s.md)", id))
 				}
-				if i == 0 && known {
-					command, cause = see(t, c), cmp.Or(cause, causes[id])
+				if i == 0 {
+					cause = cmp.Or(cause, causes[id])
 				}
 			}
 			for _, message := range w.says {
@@ -324,49 +320,35 @@ func messages(t *testing.T) string {
 			if cause == "" {
 				t.Errorf("%q has no cause: add that of %q", w.says, w.causes)
 			}
-			fmt.Fprintf(&text, "| %s | %s | %s | %s |\n", cell(strings.Join(said, "<br>")), cause, cell(command),
-				strings.Join(places, ", "))
+			fmt.Fprintf(&text, "| %s | %s | %s |\n", cell(strings.Join(said, "<br>")), cause, strings.Join(places, ", "))
 		}
 	}
 	return text.String()
 }
 
-// see is the first command of a page under "How to see it", which is for the container where the check is about one.
-func see(t *testing.T, c doctor.Check) string {
-	_, way, err := written(c.ID)
-	if err != nil {
-		t.Error(err)
-	}
-	command := regexp.MustCompile("`[^`]*`").FindString(way)
-	if c.Family == "containers" && !strings.HasPrefix(command, "`rdma-spec") {
-		return "in the container: " + command
-	}
-	return command
-}
-
 // causes are what checks find, in the words of somebody who has the message and nothing else.
 var causes = map[string]string{
-	"acs":                   "ACS sends transfers between a GPU and an HCA through the CPU",
+	"acs":                   "ACS sends GPU transfers through the CPU",
 	"base-spec":             "the file of `base_runtime_spec` is missing, or is not JSON",
-	"base-spec-files":       "a `base_runtime_spec` made by hand limits containers to 1024 open files",
+	"base-spec-files":       "`base_runtime_spec` limits containers to 1024 files",
 	"cdi-files":             "the CDI file lacks the device, or is out of date",
 	"cdi-on":                "CDI is off in the runtime",
 	"cgroup-rdma":           "the cgroup's `rdma.max` is reached",
 	"class-devices":         "the HCA has no verbs or umad device",
-	"container-devices":     "the program tries an HCA that the container does not hold, or a wrong name",
-	"container-environment": "a variable such as `NCCL_IB_HCA` names what the container does not have",
+	"container-devices":     "the container does not hold the HCA, or its name is wrong",
+	"container-environment": "a variable, such as `NCCL_IB_HCA`, names what is not there",
 	"container-gid-index":   "the GID index is that of another pod",
 	"container-hca":         "the container holds no HCA",
-	"container-hostpath":    "`/dev/infiniband` is mounted by hostPath, and the container may not open it",
-	"container-files":       "a process may open 1024 files, which its runtime's unit does not raise",
-	"container-memlock":     "the container can lock too little memory (memlock)",
-	"container-netdev":      "with RoCE, the pod has no interface of the HCA with an IP address",
-	"container-provider":    "the image lacks libibverbs or the HCA's provider, or they are too old",
-	"container-refused":     "the policy does not allow what the annotation asks for",
-	"container-routes":      "several HCAs share a subnet, and answers leave by another one",
+	"container-hostpath":    "`/dev/infiniband` is a hostPath volume",
+	"container-files":       "a process may open only 1024 files",
+	"container-memlock":     "memlock is too low",
+	"container-netdev":      "the pod has no interface of the HCA with an IP address",
+	"container-provider":    "the image lacks libibverbs or the HCA's provider",
+	"container-refused":     "the policy does not allow it",
+	"container-routes":      "HCAs share a subnet, and answers leave by another one",
 	"container-shm":         "`/dev/shm` has 64 MiB",
-	"container-unseen":      "NVIDIA's container runtime added the HCAs after NRI, and the policy does not list its handler",
-	"cri-serves":            "containerd's CRI plugin did not start: its configuration or base spec is wrong",
+	"container-unseen":      "NVIDIA's runtime added the HCAs after NRI",
+	"cri-serves":            "containerd's CRI plugin did not start",
 	"device-nodes":          "a file in `/dev/infiniband` is missing, or has the wrong mode",
 	"efa-pages":             "EFA's limit of pages, near 95 GB",
 	"gids-free":             "the port has no GID left",
@@ -376,15 +358,15 @@ var causes = map[string]string{
 	"hca-answers":           "the HCA's firmware does not answer",
 	"hca-driver":            "the HCA has no RDMA driver",
 	"hca-errors":            "the HCA, its link, or its firmware had an error",
-	"hca-present":           "an HCA was not given back by a pod, or its driver gave up",
+	"hca-present":           "a pod did not give the HCA back, or its driver gave up",
 	"kubelet-pod-resources": "the kubelet's pod resources API does not answer",
 	"kubelet-root":          "the kubelet's folder is not `/var/lib/kubelet`",
 	"modules-of-one-build":  "other modules use the one that is to be unloaded",
 	"module-symbols":        "the module was built for other RDMA modules",
 	"configuration-kept":    "another tool rewrote the runtime's configuration",
-	"nri-timeouts":          "the runtime dropped the plugin, which did not answer in time",
+	"nri-timeouts":          "the plugin did not answer in time",
 	"mtu-same":              "the MTU differs between HCAs or nodes",
-	"netns-mode":            "the network namespace mode is not the one that the plugins need",
+	"netns-mode":            "the network namespace mode is the wrong one",
 	"nri-required-plugins":  "the runtime requires a plugin that is not registered",
 	"nri-rivals":            "two NRI plugins set the same limit or device",
 	"nri-socket":            "NRI is off in the runtime",
@@ -393,8 +375,8 @@ var causes = map[string]string{
 	"plugin-config":         "the plugin's configuration has a mistake",
 	"plugin-registered":     "the plugin is not registered",
 	"plugin-runs":           "the plugin does not run, and the pod requires it",
-	"policy-readable":       "the policy file cannot be read, or others than root can write it",
-	"port-active":           "the port is down, or no subnet manager has set it up",
+	"policy-readable":       "the policy file cannot be read, or others can write it",
+	"port-active":           "the port is down, or lacks a subnet manager",
 	"rdma-cm-module":        "the module rdma_ucm is not loaded",
 	"runtime-config":        "the runtime's configuration has a mistake",
 	"security-denials":      "SELinux or AppArmor denies it",

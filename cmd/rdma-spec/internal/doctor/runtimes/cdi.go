@@ -19,11 +19,11 @@ import (
 func cdiChecks() []doctor.Check {
 	return []doctor.Check{{
 		ID: "cdi-files", Family: "cdi", Title: "The CDI files of HCAs are right.",
-		Why:  "A container with such a device does not start, or gets another HCA than it asks for.",
+		Why:  "Containers with such a device do not start, or get another HCA.",
 		Look: withCDI(cdiFiles),
 	}, {
 		ID: "cdi-on", Family: "cdi", Title: "CDI is on in the runtimes that use the CDI files of HCAs.",
-		Why:   "Where it is off, a container with such a device does not start, or starts without the device.",
+		Why:   "Containers with such a device do not start, or start without it.",
 		Needs: []string{"runtime-config"}, Look: withCDI(cdiOn),
 	}}
 }

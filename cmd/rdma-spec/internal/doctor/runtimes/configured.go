@@ -20,9 +20,8 @@ func configuredChecks() []doctor.Check {
 	return []doctor.Check{{
 		ID: "configuration-kept", Family: "plugin", Title: "What rdma-spec configure did is still in effect.",
 		NoMessages: "RDMA containers that worked before an upgrade of the node fail",
-		Why: "Another tool rewrote the configuration, or the runtime was upgraded, and RDMA containers no longer get their " +
-			"memlock.",
-		Needs: []string{"runtime-config", "runtime-rlimits"}, Look: configurationKept,
+		Why:        "RDMA containers no longer get their memlock.",
+		Needs:      []string{"runtime-config", "runtime-rlimits"}, Look: configurationKept,
 	}}
 }
 

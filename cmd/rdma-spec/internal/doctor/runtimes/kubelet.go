@@ -56,7 +56,7 @@ func KubeletChecks() []doctor.Check {
 		Look: withKubelet(kubeletDevicePlugins),
 	}, {
 		ID: "kubelet-pod-resources", Family: "kubelet", Title: "The kubelet's pod resources API answers.",
-		Why:  "Rules with resources cannot be decided, and RDMA containers that they could be about are refused.",
+		Why:  "RDMA containers that a rule with resources may match are refused.",
 		Look: withKubelet(kubeletPodResources),
 	}, {
 		ID: "kubelet-allocatable", Family: "kubelet", Title: "Each RDMA resource of the node has a device.",

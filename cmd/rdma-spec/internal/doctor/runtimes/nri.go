@@ -35,19 +35,19 @@ func nriChecks() []doctor.Check {
 	}, {
 		ID: "nri-owner", Family: "nri", Title: "The runtime that has the pods listens at the socket of NRI.",
 		NoMessages: "the plugin reports that it is registered",
-		Why:        "The plugin registers with a runtime that has no pods, and RDMA containers start without their memlock.",
+		Why:        "The plugin registers with the wrong runtime, and RDMA containers start without their memlock.",
 		Needs:      []string{"nri-socket"}, Look: adjusting(nriOwner),
 	}, {
 		ID: "nri-required-plugins", Family: "nri", Title: "Not every container of the node needs the plugin.",
-		Why:   "While the plugin is gone, no container of the node starts, neither CNI's nor the plugin's own.",
+		Why:   "While the plugin is gone, no container of the node starts, not even the plugin's.",
 		Needs: []string{"runtime-config"}, Look: eachRuntime(nriRequired),
 	}, {
 		ID: "nri-timeouts", Family: "nri", Title: "The timeouts of NRI give a plugin time to answer.",
-		Why:   "The runtime drops a plugin that does not answer in time, and goes on without it.",
+		Why:   "The runtime drops a plugin that answers late, and goes on without it.",
 		Needs: []string{"nri-on"}, Look: eachRuntime(nriTimeouts),
 	}, {
 		ID: "nri-rivals", Family: "nri", Title: "No other NRI plugin sets memlock or RDMA devices.",
-		Why:   "Two plugins that set the same limit or device make the creation of the container fail.",
+		Why:   "If two plugins set the same limit or device, the container is not created.",
 		Reads: []string{agents.LaunchedFolder + "/*"}, Look: withPlugin(conflictingPlugins),
 	}}
 }

@@ -75,8 +75,7 @@ func pluginChecks() []doctor.Check {
 		Look: withPlugin(pluginRuns),
 	}, {
 		ID: "plugin-config", Family: "plugin", Title: "The plugin's configuration can be read.",
-		Why: "The plugin keeps the policy that was last in force on the node. If none ever was, it refuses RDMA " +
-			"containers.",
+		Why:   "The plugin keeps the policy that was last in force. If none was, it refuses RDMA containers.",
 		Needs: []string{"plugin-runs"}, Look: withPlugin(pluginConfig),
 	}, {
 		ID: "plugin-registered", Family: "plugin", Title: "The plugin is registered with the runtime.",

@@ -150,8 +150,7 @@ func eachRuntime(look func(r runtime.Runtime, all []runtime.Runtime) []doctor.Fi
 func runtimeChecks() []doctor.Check {
 	return []doctor.Check{{
 		ID: "runtime-config", Family: "runtime", Title: "Each runtime can load its configuration, and takes all of it over.",
-		Why: "The runtime does not start again with this file, and the node is NotReady; or it starts without what it " +
-			"ignores.",
+		Why:  "The runtime does not start again, and the node is NotReady; or it starts without what it ignores.",
 		Look: runtimeConfig,
 	}, {
 		ID: "cri-serves", Family: "runtime", Title: "Each runtime serves CRI.",

@@ -38,11 +38,11 @@ func baseSpecChecks() []doctor.Check {
 		Needs: []string{"runtime-config"}, Look: eachHandler(baseSpec),
 	}, {
 		ID: "base-spec-files", Family: "runtime", Title: "No base_runtime_spec limits containers to 1024 open files.",
-		Why:   "What ctr oci spec prints has this limit, and it holds for every container of the handler.",
+		Why:   "Every container of the handler has this limit.",
 		Needs: []string{"base-spec"}, Look: eachHandler(baseSpecFiles),
 	}, {
 		ID: "base-spec-memlock", Family: "runtime", Title: "No base_runtime_spec limits the memlock of RDMA containers.",
-		Why:   "RDMA containers of the handler cannot register their memory, and no plugin raises their limit.",
+		Why:   "RDMA containers of the handler cannot register their memory.",
 		Needs: []string{"base-spec"}, Look: withoutPlugin(baseSpecMemlock),
 	}, {
 		ID: "oci-version", Family: "runtime", Title: "Each OCI runtime accepts the ociVersion of the specs that it gets.",
