@@ -32,12 +32,12 @@ var ran = []struct{ command, folder, test, why string }{
 	{`^kubectl (get nodes -o wide|patch node my-node)`, "", "", "a node with a device plugin that was removed; reading alone otherwise"},
 
 	// What no machine of the tests has: operators of others, their images, and cards.
-	{`^helm (repo add|install (network-operator|spiderpool))|nvidia-network-operator|nicclusterpolicy|mofed.wait`, "", "",
-		"an operator of others, which needs the internet and cards"},
-	{`spiderpool`, "", "", "Spiderpool, and cards with eight ports"},
-	{`examples/(network-operator|hostdev-multus|sriov|smarter-devices|vllm-volcano).yaml|vllm-master|smarter-device-manager=`,
-		"", "", "the operators of the guide"},
-	{`hostdev-multus|(pod/|exec )sriov`, "", "", "a card that moves into a pod; TestPodsOfPagesStay checks the order"},
+	{`^helm (repo add|install (network-operator|spiderpool))|^kubectl -n spiderpool rollout restart`, "", "",
+		"an operator of others, from the internet"},
+	{`^kubectl (cp|exec) .*hostdev-multus|^kubectl logs vllm-master`, "", "", "Debian's packages and Volcano, from the internet"},
+	{`nvidia-network-operator|nicclusterpolicy|mofed.wait|spiderpool|smarter-device-manager=|hostdev-multus|(pod/|exec )sriov|` +
+		`examples/(network-operator|sriov|smarter-devices|vllm-volcano).yaml`, "test/e2e", "TestClusterGuides",
+		"with device plugins of the test in place of the operators"},
 	{`^mlxconfig |^lspci |sriov_|ip link set dev ibp|drivers/mlx5_core`, "", "", "a card of NVIDIA with virtual functions"},
 	{`^nerdctl `, "", "", "nerdctl, which is not among the parts of the node; TestDocker and TestPodman use the same names"},
 

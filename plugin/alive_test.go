@@ -11,7 +11,6 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/rdma-spec/rdma-spec/plugin/inventory"
 	"github.com/rdma-spec/rdma-spec/plugin/nritest"
 	"github.com/rdma-spec/rdma-spec/spec/hca"
 )
@@ -19,8 +18,7 @@ import (
 // A health check does not ask the kubelet: its failures would open the breaker that guards creations.
 func TestAliveDoesNotAskTheKubelet(t *testing.T) {
 	kubelet := &fakeKubelet{err: errors.New("the kubelet did not answer in time")}
-	p := New(Options{Inventory: inventory.New("/", quiet()), Log: quiet(),
-		Policy: mustPolicy(t, "optIn: {resources: [rdma/*]}"), Resources: kubelet})
+	p := unregistered(Options{Policy: mustPolicy(t, "optIn: {resources: [rdma/*]}"), Resources: kubelet})
 	if err := p.Alive(); err != nil {
 		t.Error(err)
 	}
@@ -43,7 +41,7 @@ func TestAliveWithinTheRuntimesPatience(t *testing.T) {
 // up.
 func TestAliveWhileDecisionsHang(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		p := New(Options{Inventory: inventory.New("/", quiet()), Log: quiet(), Policy: mustPolicy(t, "{}")})
+		p := unregistered(Options{Policy: mustPolicy(t, "{}")})
 		goOn, decisions := make(chan struct{}), atomic.Int32{}
 		p.facts.Verbs = func(hca.Number) (hca.Device, bool, error) {
 			decisions.Add(1)

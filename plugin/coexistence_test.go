@@ -14,24 +14,46 @@ import (
 	"github.com/containerd/nri/pkg/stub"
 
 	"github.com/rdma-spec/rdma-spec/plugin/nritest"
-	"github.com/rdma-spec/rdma-spec/plugin/policy"
-	"github.com/rdma-spec/rdma-spec/spec/hca/hcatest"
+	"github.com/rdma-spec/rdma-spec/spec"
 	"github.com/rdma-spec/rdma-spec/test/testing/await"
 )
 
-// otherPlugin sets memlock and injects a device, as others of the field do.
-type otherPlugin struct {
+// another is a plugin of another make. It gives each container what is set.
+type another struct {
 	device  *api.LinuxDevice
+	cdi     string // the name of a device
 	memlock uint64
 }
 
 // CreateContainer is called by the runtime.
-func (o otherPlugin) CreateContainer(context.Context, *api.PodSandbox, *api.Container) (*api.ContainerAdjustment,
+func (a another) CreateContainer(context.Context, *api.PodSandbox, *api.Container) (*api.ContainerAdjustment,
 	[]*api.ContainerUpdate, error) {
 	adjustment := &api.ContainerAdjustment{}
-	adjustment.AddRlimit("RLIMIT_MEMLOCK", o.memlock, o.memlock)
-	adjustment.AddDevice(o.device)
+	if a.device != nil {
+		adjustment.AddDevice(a.device)
+	}
+	if a.cdi != "" {
+		adjustment.AddCDIDevice(&api.CDIDevice{Name: a.cdi})
+	}
+	if a.memlock != 0 {
+		adjustment.AddRlimit(spec.RlimitMemlock, a.memlock, a.memlock)
+	}
 	return adjustment, nil, nil
+}
+
+// start registers it with a runtime, at an index; it ends with the test.
+func (a another) start(t *testing.T, runtime *nritest.Runtime, index string) {
+	t.Helper()
+	before := runtime.Synchronised()
+	other, err := stub.New(a, stub.WithPluginName("other"), stub.WithPluginIdx(index), stub.WithSocketPath(runtime.Socket))
+	if err == nil {
+		err = other.Start(t.Context())
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(other.Stop)
+	await.That(t, await.Patience, "registered", func() bool { return runtime.Synchronised() > before })
 }
 
 // With another plugin before this one, what that has set is left alone where it suffices. Where it does not, and with
@@ -45,17 +67,10 @@ func TestOtherPluginsOfTheNode(t *testing.T) {
 		want    string
 	}{{"10", math.MaxUint64, ""}, {"10", 1 << 30, both}, {"95", math.MaxUint64, both}} {
 		t.Run(fmt.Sprintf("index %s, memlock %d", test.index, test.memlock), func(t *testing.T) {
-			runtime := nritest.New(t, "containerd", "v2.4.2")
-			runtime.Start(t)
-			root := hcatest.V100(t)
-			run(t, Options{Socket: runtime.Socket, Inventory: inventoryOf(t, root),
-				Policy: mustPolicy(t, "inject: {namespaces: [ml]}")})
-			verbs := verbsContainer(t, root).GetLinux().GetDevices()[0]
-			startOther(t, runtime, test.index, otherPlugin{verbs, test.memlock})
-			await.That(t, await.Patience, "both registered", func() bool { return runtime.Synchronised() == 2 })
-			asking := &api.PodSandbox{Id: "sandbox", Name: "train-0", Namespace: "ml",
-				Annotations: map[string]string{policy.AnnotationKey: "true"}}
-			got, err := runtime.Create(t.Context(), asking, &api.Container{Id: "container", Name: "main"})
+			runtime, p := registered(t, Options{Policy: mustPolicy(t, "inject: {namespaces: [ml]}")})
+			verbs := verbsContainer(t, p.root).GetLinux().GetDevices()[0]
+			another{device: verbs, memlock: test.memlock}.start(t, runtime, test.index)
+			got, err := runtime.Create(t.Context(), in("ml", "true"), &api.Container{Id: "container", Name: "main"})
 			if test.want != "" {
 				if err == nil || !strings.Contains(err.Error(), test.want) || !strings.Contains(err.Error(), "90-rdma") ||
 					!strings.Contains(err.Error(), test.index+"-other") {
@@ -78,18 +93,4 @@ func TestOtherPluginsOfTheNode(t *testing.T) {
 			}
 		})
 	}
-}
-
-// startOther registers a plugin of another make with a runtime; it ends with the test.
-func startOther(t *testing.T, runtime *nritest.Runtime, index string, plugin any) {
-	t.Helper()
-	other, err := stub.New(plugin, stub.WithPluginName("other"), stub.WithPluginIdx(index),
-		stub.WithSocketPath(runtime.Socket))
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := other.Start(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(other.Stop)
 }

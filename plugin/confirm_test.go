@@ -16,7 +16,6 @@ import (
 	gocmp "github.com/google/go-cmp/cmp"
 	"github.com/prometheus/client_golang/prometheus/testutil"
 
-	"github.com/rdma-spec/rdma-spec/plugin/inventory"
 	"github.com/rdma-spec/rdma-spec/plugin/limits"
 	"github.com/rdma-spec/rdma-spec/plugin/limits/limitstest"
 	"github.com/rdma-spec/rdma-spec/plugin/nritest"
@@ -26,16 +25,17 @@ import (
 	"github.com/rdma-spec/rdma-spec/plugin/storedspec/storedspectest"
 	"github.com/rdma-spec/rdma-spec/spec"
 	"github.com/rdma-spec/rdma-spec/spec/hca/hcatest"
-	"github.com/rdma-spec/rdma-spec/test/testing/await"
 	"github.com/rdma-spec/rdma-spec/test/testing/output"
 )
 
-// expectGrants demands that so many grants have these results, and no others.
+// expectGrants demands that so many grants have these results, and no others; "" is none.
 func (p *Plugin) expectGrants(t *testing.T, results ...string) {
 	t.Helper()
 	want, got := map[string]int{}, map[string]int{}
 	for _, result := range results {
-		want[result]++
+		if result != "" {
+			want[result]++
+		}
 	}
 	for _, result := range []string{grantConfirmed, grantRaised, grantLate, grantRefusedLate, grantUnconfirmed,
 		grantAnswered} {
@@ -48,22 +48,31 @@ func (p *Plugin) expectGrants(t *testing.T, results ...string) {
 	}
 }
 
-// byName is another plugin, which gives containers an HCA by a CDI name, and may set a memlock.
-type byName struct{ memlock uint64 }
-
+// cdiName is of a device that is an HCA.
 const cdiName = "example.com/net-rdma=mlx5_0"
 
-func (b byName) CreateContainer(context.Context, *api.PodSandbox,
-	*api.Container) (*api.ContainerAdjustment, []*api.ContainerUpdate, error) {
-	a := &api.ContainerAdjustment{}
-	a.AddCDIDevice(&api.CDIDevice{Name: cdiName})
-	if b.memlock != 0 {
-		a.AddRlimit(spec.RlimitMemlock, b.memlock, b.memlock)
+// expectLine demands that the log has one line about a container of the pod, with these words; none where there are no
+// words.
+func (p *running) expectLine(t *testing.T, words ...string) {
+	t.Helper()
+	var lines []string
+	for line := range strings.Lines(p.log.String()) {
+		if strings.Contains(line, "pod=ml/train-0") {
+			lines = append(lines, line)
+		}
 	}
-	return a, nil, nil
+	if len(lines) != min(1, len(words)) {
+		t.Fatalf("%d lines:\n%s", len(lines), p.log)
+	}
+	for _, want := range words {
+		if !strings.Contains(lines[0], want) {
+			t.Errorf("the log does not say %q: %s", want, lines[0])
+		}
+	}
+	if left := p.owed.all(); len(left) > 0 {
+		t.Errorf("still owed: %v", left)
+	}
 }
-
-func (byName) PostCreateContainer(context.Context, *api.PodSandbox, *api.Container) error { return nil }
 
 // The line about a container says what the container has, once it is known: the event and the stored spec show it.
 func TestConfirmed(t *testing.T) {
@@ -78,19 +87,31 @@ func TestConfirmed(t *testing.T) {
 		name, policy string
 		annotation   string
 		plain        bool                 // it holds no device when it is created
-		other        *byName              // index 10
+		other        *another             // index 10
 		privileged   bool                 // all devices of the host are allowed
 		silent       bool                 // the runtime reports no rlimits
+		unset        bool                 // nothing has set a memlock
 		changes      func(*api.Container) // something else changes what is stored
 		want         stored
-		gets         int // of the stored spec
-		result       string
+		gets         int      // of the stored spec
+		result       string   // "": nothing is granted
 		says         []string // of the one line about the container; nil: there is none
+		fails        bool     // the creation
 	}{
 		{name: "granted", want: unlimited, gets: 1, result: grantConfirmed,
 			says: []string{"level=info", "msg=adjusted", "memlock=unlimited", "ipc_lock=true", "signal=device", "rule=default"}},
 		{name: "memlock alone is in the event", policy: "memlock: 1Gi", want: stored{1 << 30, 0}, result: grantConfirmed,
 			says: []string{"msg=adjusted", "memlock=1Gi", "ipc_lock=false"}},
+		{name: "the capability in any case", policy: "ipcLock: always", want: unlimited, gets: 1, result: grantConfirmed,
+			says: []string{"ipc_lock=true"}},
+		{name: "the capability beside a limit", policy: "{memlock: 1Gi, ipcLock: always}", want: stored{1 << 30, 5}, gets: 1,
+			result: grantConfirmed, says: []string{"memlock=1Gi", "ipc_lock=true"}},
+		{name: "its author wants no capability", annotation: "{ipcLock: false}", want: stored{spec.Unlimited, 0},
+			result: grantConfirmed, says: []string{"ipc_lock=false"}},
+		{name: "the policy gives no capability", policy: "ipcLock: false", want: stored{spec.Unlimited, 0},
+			result: grantConfirmed, says: []string{"ipc_lock=false"}},
+		{name: "opted out", annotation: "false", want: stored{before, 0}, says: []string{"left alone: opted out"}},
+		{name: "refused", annotation: "true", plain: true, fails: true, says: []string{"level=error", "refused"}},
 		{name: "memlock alone is read before containerd 2.3", policy: "memlock: 1Gi", silent: true,
 			want: stored{1 << 30, 0}, gets: 1, result: grantConfirmed, says: []string{"msg=adjusted", "memlock=1Gi"}},
 		{name: "somebody takes memlock back", want: unlimited, gets: 1, result: grantRaised,
@@ -100,19 +121,21 @@ func TestConfirmed(t *testing.T) {
 			changes: func(ctr *api.Container) { ctr.Linux.Devices = ctr.Linux.Devices[1:] },
 			want:    unlimited, gets: 1, result: grantUnconfirmed,
 			says: []string{"level=warning", "not confirmed", "it lacks uverbs"}},
-		{name: "a device comes late", plain: true, other: &byName{}, want: unlimited, gets: 1, result: grantLate,
+		{name: "a device comes late", plain: true, other: &another{cdi: cdiName}, want: unlimited, gets: 1, result: grantLate,
 			says: []string{"level=info", "adjusted", "CDI", "memlock=unlimited", "from=8Mi", "signal=device"}},
-		{name: "a device comes late with a memlock", plain: true, other: &byName{mebibyte}, want: unlimited, gets: 1,
-			result: grantLate, says: []string{"adjusted", "memlock=unlimited", "from=1Mi"}},
-		{name: "a device comes late to a finite policy", policy: "memlock: 1Gi", plain: true, other: &byName{},
+		{name: "a device comes late with a memlock", plain: true, other: &another{cdi: cdiName, memlock: mebibyte},
+			want: unlimited, gets: 1, result: grantLate, says: []string{"adjusted", "memlock=unlimited", "from=1Mi"}},
+		{name: "a device comes late to a finite policy", policy: "memlock: 1Gi", plain: true, other: &another{cdi: cdiName},
 			want: stored{1 << 30, 0}, gets: 1, result: grantLate, says: []string{"adjusted", "memlock=1Gi", "ipc_lock=false"}},
-		{name: "another device comes late", other: &byName{}, want: unlimited, gets: 1, result: grantConfirmed,
+		{name: "a device comes late where nothing sets memlock", plain: true, other: &another{cdi: cdiName}, unset: true,
+			want: unlimited, gets: 1, result: grantLate, says: []string{"adjusted", `(mlx5_0)" ipc_lock=true`}},
+		{name: "another device comes late", other: &another{cdi: cdiName}, want: unlimited, gets: 1, result: grantConfirmed,
 			says: []string{"msg=adjusted"}},
-		{name: "late, and opted out", annotation: "false", plain: true, other: &byName{}, want: stored{before, 0},
-			says: []string{"level=info", "left alone: opted out"}},
-		{name: "late, and refused", policy: "memlock: memory-limit", plain: true, other: &byName{}, want: stored{before, 0},
-			result: grantRefusedLate, says: []string{"level=error", "although the policy refuses it", "cause=memory-limit"}},
-		{name: "late, and privileged", plain: true, other: &byName{}, privileged: true, want: stored{before, 0}},
+		{name: "late, and opted out", annotation: "false", plain: true, other: &another{cdi: cdiName},
+			want: stored{before, 0}, says: []string{"level=info", "left alone: opted out"}},
+		{name: "late, and refused", policy: "memlock: memory-limit", plain: true, other: &another{cdi: cdiName},
+			want: stored{before, 0}, result: grantRefusedLate, says: []string{"level=error", "although the policy refuses it", "cause=memory-limit"}},
+		{name: "late, and privileged", plain: true, other: &another{cdi: cdiName}, privileged: true, want: stored{before, 0}},
 		{name: "plain", plain: true, want: stored{before, 0}},
 	} {
 		t.Run(test.name, func(t *testing.T) {
@@ -122,8 +145,7 @@ func TestConfirmed(t *testing.T) {
 			runtime, p := registered(t, Options{Policy: mustPolicy(t, test.policy+" # of the test"), StoredSpecs: specs,
 				Inventory: inventoryOf(t, root), Limits: limits.On(limitstest.NewKernel(nil))})
 			if test.other != nil {
-				startOther(t, runtime, "10", test.other)
-				await.That(t, await.Patience, "both registered", func() bool { return runtime.Synchronised() == 2 })
+				test.other.start(t, runtime, "10")
 			}
 			holder := verbsContainer(t, root)
 			verbs := holder.Linux.Devices
@@ -141,7 +163,7 @@ func TestConfirmed(t *testing.T) {
 					test.changes(ctr)
 				}
 				text, err := spec.WithoutRlimit(storedspectest.TrainingSpec(), spec.RlimitMemlock)
-				if err == nil {
+				if err == nil && !test.unset {
 					text, err = spec.Grant{Memlock: cmp.Or(reportedMemlock(ctr).Soft, before)}.Apply(text, spec.AllSets)
 				}
 				if err != nil {
@@ -152,39 +174,22 @@ func TestConfirmed(t *testing.T) {
 					ctr.Rlimits = nil
 				}
 			})
-			in := &api.PodSandbox{Id: pod.Id, Name: pod.Name, Namespace: pod.Namespace}
-			if test.annotation != "" {
-				in.Annotations = map[string]string{policy.AnnotationKey: test.annotation}
-			}
-			if _, err := runtime.Create(t.Context(), in, holder); err != nil {
+			if _, err := runtime.Create(t.Context(), in("ml", test.annotation), holder); (err != nil) != test.fails {
 				t.Fatal(err)
 			}
-			text := server.Spec("k8s.io", holder.Id)
-			has, _, err := spec.Memlock(text)
-			if err != nil {
-				t.Fatal(err)
+			var got stored
+			if text := server.Spec("k8s.io", holder.Id); text != nil {
+				has, _, err := spec.Memlock(text)
+				if err != nil {
+					t.Fatal(err)
+				}
+				got = stored{has.Soft, strings.Count(string(text), "CAP_IPC_LOCK")}
 			}
-			got := stored{has.Soft, strings.Count(string(text), "CAP_IPC_LOCK")}
 			if got != test.want || server.Gets(holder.Id) != test.gets {
 				t.Errorf("stored are %+v after %d reads, want %+v after %d", got, server.Gets(holder.Id), test.want, test.gets)
 			}
-			if test.result == "" {
-				p.expectGrants(t)
-			} else {
-				p.expectGrants(t, test.result)
-			}
-			lines := linesAbout(p.log.String(), "ml/train-0")
-			if len(lines) != min(1, len(test.says)) {
-				t.Fatalf("%d lines:\n%s", len(lines), p.log)
-			}
-			for _, want := range test.says {
-				if !strings.Contains(lines[0], want) {
-					t.Errorf("the log does not say %q: %s", want, lines[0])
-				}
-			}
-			if left := p.owed.all(); len(left) > 0 {
-				t.Errorf("still owed: %v", left)
-			}
+			p.expectGrants(t, test.result)
+			p.expectLine(t, test.says...)
 		})
 	}
 }
@@ -217,9 +222,8 @@ func TestConfirmedOnCRIO(t *testing.T) {
 			kernel.Hidden = test.hidden
 			runtime := nritest.New(t, "cri-o", "1.34.2")
 			runtime.Start(t)
-			p := run(t, Options{Socket: runtime.Socket, Policy: mustPolicy(t, "{}"), Inventory: inventoryOf(t, root),
+			p := registeredWith(t, runtime, Options{Policy: mustPolicy(t, "{}"), Inventory: inventoryOf(t, root),
 				Limits: limits.On(kernel)})
-			await.That(t, await.Patience, "registered", func() bool { return runtime.Synchronised() == 1 })
 			holder := verbsContainer(t, root)
 			holder.Id = limitstest.ID("main")
 			verbs := holder.Linux.Devices
@@ -236,30 +240,9 @@ func TestConfirmedOnCRIO(t *testing.T) {
 				t.Fatal(err)
 			}
 			p.expectGrants(t, test.result)
-			lines := linesAbout(p.log.String(), "ml/train-0")
-			if len(lines) != 1 {
-				t.Fatalf("%d lines:\n%s", len(lines), p.log)
-			}
-			for _, want := range test.says {
-				if !strings.Contains(lines[0], want) {
-					t.Errorf("the log does not say %q: %s", want, lines[0])
-				}
-			}
-			if left := p.owed.all(); len(left) > 0 {
-				t.Errorf("still owed: %v", left)
-			}
+			p.expectLine(t, test.says...)
 		})
 	}
-}
-
-// linesAbout returns the lines of a log about a pod.
-func linesAbout(log, pod string) (lines []string) {
-	for line := range strings.Lines(log) {
-		if strings.Contains(line, "pod="+pod) {
-			lines = append(lines, line)
-		}
-	}
-	return lines
 }
 
 // someSpecs are stored specs, of which some are there.
@@ -282,7 +265,7 @@ func TestUnsettledGrantIsGivenUp(t *testing.T) {
 		log := &output.Buffer{}
 		logger := quiet()
 		logger.SetOutput(log)
-		p := New(Options{Inventory: inventory.New("/", quiet()), Log: logger, StoredSpecs: unusedSpecs{},
+		p := unregistered(Options{Log: logger, StoredSpecs: unusedSpecs{},
 			RunningSpecs: someSpecs{ids: map[string]bool{"hidden": true}}})
 		p.keepsSpecs.Store(true)
 		for _, id := range []string{"hidden", "slow"} {
@@ -318,4 +301,19 @@ func TestWithoutASocket(t *testing.T) {
 		strings.Contains(log, "ipc_lock=") || strings.Contains(log, "msg=adjusted") {
 		t.Errorf("the log says:\n%s", log)
 	}
+}
+
+// What a container is granted is confirmed, once, also where the runtime takes minutes to store it.
+func TestSlowCreationIsConfirmed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		o := newOwed()
+		o.put("slow", promise{Pod: "train-0"})
+		time.Sleep(5 * time.Minute)
+		if made, ok := o.take("slow"); !ok || made.Pod != "train-0" {
+			t.Errorf("it is lost: %v, %t", made, ok)
+		}
+		if _, ok := o.take("slow"); ok {
+			t.Error("it is confirmed twice")
+		}
+	})
 }

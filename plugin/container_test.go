@@ -14,7 +14,6 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"google.golang.org/protobuf/proto"
 
-	"github.com/rdma-spec/rdma-spec/plugin/inventory"
 	"github.com/rdma-spec/rdma-spec/plugin/limits"
 	"github.com/rdma-spec/rdma-spec/plugin/limits/limitstest"
 	"github.com/rdma-spec/rdma-spec/plugin/policy"
@@ -84,8 +83,7 @@ func TestTrim(t *testing.T) {
 
 // Nothing of the runtime's request stays, such as the environment of a container.
 func TestNothingIsKeptOfARequest(t *testing.T) {
-	p := New(Options{Inventory: inventory.New("/", quiet()), Log: quiet(), Resources: &fakeKubelet{},
-		Limits: limits.On(limitstest.NewKernel(nil))})
+	p := unregistered(Options{Resources: &fakeKubelet{}, Limits: limits.On(limitstest.NewKernel(nil))})
 	request := func() (weak.Pointer[api.PodSandbox], weak.Pointer[api.Container]) {
 		pod, ctr := &api.PodSandbox{Id: "s", Namespace: "ml"}, &api.Container{Id: "c", PodSandboxId: "s", Name: "main",
 			Env: []string{"NVIDIA_MOFED=enabled", strings.Repeat("x", 1<<20)}}

@@ -5,7 +5,6 @@ package plugin
 
 import (
 	"encoding/json"
-	"os"
 	"strings"
 	"testing"
 	"time"
@@ -13,7 +12,6 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
 
-	"github.com/rdma-spec/rdma-spec/plugin/inventory"
 	"github.com/rdma-spec/rdma-spec/plugin/limits"
 	"github.com/rdma-spec/rdma-spec/plugin/limits/limitstest"
 	"github.com/rdma-spec/rdma-spec/plugin/policy"
@@ -30,7 +28,7 @@ import (
 // A process that takes a connection over knows what the one before knew: the containers, and what they are still
 // owed. The policy in force is its own from then on.
 func TestHandover(t *testing.T) {
-	folder := scratch.Folder(t)
+	folder := scratch.Folder(t, "run")
 	id := limitstest.ID("main")
 	table := limitstest.NewKernel(map[string][]spec.Limit{id: {spec.Unlimited}})
 	options := func(version string) Options {
@@ -38,9 +36,6 @@ func TestHandover(t *testing.T) {
 			Handover: folder, Limits: limits.On(table), Publisher: &inforce.Writer{Root: folder, Version: version},
 			Policy: mustPolicy(t, "{repair: {mode: report}}"),
 		}
-	}
-	if err := os.Mkdir(folder+"/run", 0o755); err != nil {
-		t.Fatal(err)
 	}
 	runtime, first := registered(t, options("1"))
 	if state, err := first.Ready(); state != "registered" || err != nil {
@@ -51,7 +46,10 @@ func TestHandover(t *testing.T) {
 	if _, err := runtime.Create(t.Context(), pod, container); err != nil {
 		t.Fatal(err)
 	}
-	first.owed.put("another", promise{Container: "main", Grant: spec.Grant{Memlock: spec.Unlimited}})
+	grant := spec.Grant{Memlock: 1 << 30, IPCLock: spec.IPCLockYes, Devices: []hca.Device{firstVerbs(t, first.root)}}
+	want := promised(policy.Container{Namespace: "ml", Pod: "train-0", Name: "main"}, policy.Decision{Grant: &grant,
+		Signal: policy.SignalDevice, Evidence: "/dev/infiniband/uverbs0", Rule: "default", LeftOut: []string{"mlx5_1 (DOWN)"}})
+	first.owed.put("another", want)
 	before, err := first.Leave()
 	if err != nil {
 		t.Fatal(err)
@@ -78,6 +76,10 @@ func TestHandover(t *testing.T) {
 	}
 	if diff := cmp.Diff(was, is, cmpopts.IgnoreTypes(time.Duration(0))); diff != "" { // ages
 		t.Errorf("(-before +after):\n%s", diff)
+	}
+	got, owed := second.owed.take("another")
+	if diff := cmp.Diff(want, got, cmpopts.IgnoreFields(promise{}, "Since")); diff != "" || !owed || got.Since.IsZero() {
+		t.Errorf("owed: %t, since %s (-want +got):\n%s", owed, got.Since, diff)
 	}
 	if now, err := inforce.Read(folder); err != nil || now.Version != "2" {
 		t.Errorf("in force: %+v, %v", now, err)
@@ -115,31 +117,9 @@ func FuzzUnderstand(f *testing.F) {
 	f.Add([]byte(`{"format":2,"owed":{"a":{"grant":{"memlock":"1Gi"}}},` +
 		`"repair":{"listedAgo":1,"containers":[{"container":{"id":"a"}}]}}`))
 	f.Fuzz(func(_ *testing.T, left []byte) {
-		p := New(Options{Inventory: inventory.New("/", quiet()), Log: quiet(), Limits: limits.On(limitstest.NewKernel(nil))})
+		p := unregistered(Options{Limits: limits.On(limitstest.NewKernel(nil))})
 		if goOn, err := p.Understand(left); err == nil {
 			goOn()
 		}
 	})
-}
-
-// Whole grants are handed over, to be confirmed by the process that goes on.
-func TestGrantsAreHandedOver(t *testing.T) {
-	given := New(Options{Inventory: inventory.New("/", quiet()), Log: quiet()})
-	grant := spec.Grant{Memlock: 1 << 30, IPCLock: spec.IPCLockYes, Devices: []hca.Device{firstVerbs(t, hcatest.V100(t))}}
-	want := promised(policy.Container{Namespace: "ml", Pod: "train-0", Name: "main"}, policy.Decision{Grant: &grant})
-	given.owed.put("container", want)
-	left, err := given.Leave()
-	if err != nil {
-		t.Fatal(err)
-	}
-	taken := New(Options{Inventory: inventory.New("/", quiet()), Log: quiet()})
-	goOn, err := taken.Understand(left)
-	if err != nil {
-		t.Fatal(err)
-	}
-	goOn()
-	got, owed := taken.owed.take("container")
-	if diff := cmp.Diff(want, got, cmpopts.IgnoreFields(promise{}, "Since")); diff != "" || !owed || got.Since.IsZero() {
-		t.Errorf("owed: %t, since %s (-want +got):\n%s", owed, got.Since, diff)
-	}
 }

@@ -12,11 +12,11 @@ import (
 	"strings"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus/testutil"
 	"github.com/sirupsen/logrus"
 
-	"github.com/rdma-spec/rdma-spec/plugin/inventory"
 	"github.com/rdma-spec/rdma-spec/plugin/policy"
 	"github.com/rdma-spec/rdma-spec/plugin/policy/inforce"
 	"github.com/rdma-spec/rdma-spec/test/testing/await"
@@ -26,8 +26,7 @@ import (
 // The plugin publishes its policy when it registers, in place of that of a plugin that registered before it, and when
 // it changes.
 func TestPolicyInForceIsPublished(t *testing.T) {
-	root := scratch.Folder(t)
-	must(t, os.Mkdir(filepath.Join(root, "run"), 0o755))
+	root := scratch.Folder(t, "run")
 	published := func(source, memlock string) {
 		t.Helper()
 		await.That(t, await.Patience, "the policy of "+source+" is published", func() bool {
@@ -48,13 +47,12 @@ func TestPolicyInForceIsPublished(t *testing.T) {
 
 // A plugin that registers without a configuration takes another one's place as soon as it has one.
 func TestPolicyThatComesLateIsPublished(t *testing.T) {
-	root := scratch.Folder(t)
-	must(t, os.Mkdir(filepath.Join(root, "run"), 0o755))
+	root := scratch.Folder(t, "run")
 	former := &inforce.Writer{Root: root}
 	t.Cleanup(former.Close) // it still runs until then
 	must(t, former.Write(mustPolicy(t, "memlock: 3Gi"), "another plugin"))
 	synctest.Test(t, func(t *testing.T) {
-		p := New(Options{Inventory: inventory.New("/", quiet()), Log: quiet(), Publisher: &inforce.Writer{Root: root}})
+		p := unregistered(Options{Publisher: &inforce.Writer{Root: root}})
 		p.Use(nil, "a file", errors.New("it cannot be read"))
 		go p.publishAll(t.Context())
 		_, err := p.Synchronize(t.Context(), nil, nil)
@@ -80,10 +78,9 @@ func TestPolicyIsNotPublished(t *testing.T) {
 		"no configuration": {err: errors.New("it cannot be read"), registers: true},
 	} {
 		t.Run(name, func(t *testing.T) {
-			root := scratch.Folder(t)
-			must(t, os.Mkdir(filepath.Join(root, "run"), 0o755))
+			root := scratch.Folder(t, "run")
 			synctest.Test(t, func(t *testing.T) {
-				p := New(Options{Inventory: inventory.New("/", quiet()), Log: quiet(), Publisher: &inforce.Writer{Root: root}})
+				p := unregistered(Options{Publisher: &inforce.Writer{Root: root}})
 				go p.publishAll(t.Context())
 				p.Use(test.policy, "a file", test.err)
 				if test.registers {
@@ -114,13 +111,12 @@ func TestLastPolicyGoesOn(t *testing.T) {
 		"others can write to it": {spoil: func(file string) error { return os.Chmod(file, 0o666) },
 			missing: "is not trusted: users other than root can write to it"},
 		"a newer plugin's": {spoil: func(file string) error {
-			return os.WriteFile(file,
-				[]byte("apiVersion: rdma-spec/v9\n"), 0o600)
+			return os.WriteFile(file, []byte("apiVersion: rdma-spec/v9\n"), 0o600)
 		}, missing: "cannot be read as a policy"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			root, log := scratch.Folder(t), &bytes.Buffer{}
-			must(t, os.Mkdir(filepath.Join(root, "run"), 0o755))
+			root, log := scratch.Folder(t, "run"), &bytes.Buffer{}
+			last := func() (*inforce.InForce, error) { return inforce.Last(root) }
 			former := &inforce.Writer{Root: root}
 			must(t, former.Write(mustPolicy(t, "memlock: 3Gi"), source))
 			former.Close()
@@ -131,15 +127,12 @@ func TestLastPolicyGoesOn(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) {
 					logger := logrus.New()
 					logger.SetOutput(log)
-					o := Options{
-						Inventory: inventory.New("/", quiet()), Log: logger, Validate: test.validate,
-						LastInForce: func() (*inforce.InForce, error) { return inforce.Last(root) },
-					}
+					o := Options{Log: logger, Validate: test.validate, LastInForce: last}
 					if !test.validate {
 						o.Publisher = &inforce.Writer{Root: root}
 						defer o.Publisher.Close()
 					}
-					p := New(o)
+					p := unregistered(o)
 					p.Use(nil, source, errors.New(bad))
 					go p.publishAll(t.Context())
 					_, err := p.Synchronize(t.Context(), nil, nil)
@@ -167,10 +160,7 @@ func TestLastPolicyGoesOn(t *testing.T) {
 					}
 				})
 			}
-			p := New(Options{
-				Inventory: inventory.New("/", quiet()), Log: quiet(), Validate: test.validate,
-				LastInForce: func() (*inforce.InForce, error) { return inforce.Last(root) },
-			})
+			p := unregistered(Options{Validate: test.validate, LastInForce: last})
 			p.Use(nil, source, errors.New(bad))
 			p.Use(mustPolicy(t, "memlock: 1Gi"), source, nil)
 			if valid := testutil.ToFloat64(p.metrics.configValid); p.memlockInForce() != "1Gi" || valid != 1 {
@@ -178,4 +168,103 @@ func TestLastPolicyGoesOn(t *testing.T) {
 			}
 		})
 	}
+}
+
+// inPod are the options of a process in a pod of a deployment.
+func inPod(t *testing.T, root, folder, config string) Options {
+	t.Helper()
+	kept := inforce.Kept{Root: root, Deployment: "DaemonSet.rdma-spec.nri-rdma"}
+	o := Options{Handover: folder, Deployment: kept.Deployment, LastInForce: kept.Read, Keep: kept.Write}
+	if config != "" {
+		o.Policy = mustPolicy(t, config)
+	}
+	return o
+}
+
+// refusedBehind starts a process behind another one, whose configuration is refused.
+func refusedBehind(t *testing.T, first *running, o Options) *running {
+	t.Helper()
+	o.Socket, o.Inventory = first.runtime.Socket, first.Inventory
+	second := run(t, o)
+	second.Use(nil, "/etc/rdma-spec/config.yaml", errors.New("memlok: unknown key"))
+	return second
+}
+
+// A process whose own configuration is refused is not ready while it waits, and takes the connection all the same: it
+// goes on with the policy that the process before had in force at the end, and is ready.
+func TestRefusedConfigurationWaits(t *testing.T) {
+	root, folder := scratch.Folder(t, inforce.KeptFolder[1:]), scratch.Folder(t)
+	runtime, first := registered(t, inPod(t, root, folder, "memlock: 1Gi"))
+	kept := func() string {
+		last, err := first.LastInForce()
+		if err != nil {
+			return err.Error()
+		}
+		return string(last.Policy.Text())
+	}
+	await.That(t, await.Patience, "kept", func() bool { return kept() == "memlock: 1Gi" })
+	second := refusedBehind(t, first, inPod(t, root, folder, ""))
+	await.That(t, await.Patience, "waiting, and not ready for its configuration", func() bool {
+		_, err := second.Ready()
+		return second.registration.Behind() && err != nil && strings.Contains(err.Error(), "the configuration is refused: memlok")
+	})
+	if got := kept(); got != "memlock: 1Gi" {
+		t.Errorf("one that waits has kept %q", got)
+	}
+	first.Use(mustPolicy(t, "memlock: 2Gi"), "a file", nil)
+	await.That(t, await.Patience, "the other one kept", func() bool { return kept() == "memlock: 2Gi" })
+	first.stop()
+	await.That(t, await.Patience, "taken over", second.Registered)
+	if state, err := second.Ready(); err != nil || second.memlockInForce() != "2Gi" {
+		t.Errorf("it serves with %s and is not ready: %q, %v", second.memlockInForce(), state, err)
+	}
+	if got := kept(); got != "memlock: 2Gi" || runtime.Connections() != 1 {
+		t.Errorf("kept is %q, and there are %d connections", got, runtime.Connections())
+	}
+}
+
+// A connection that is given is taken also where nothing was ever in force: RDMA containers are refused, and the process
+// is not ready.
+func TestNothingWasEverInForce(t *testing.T) {
+	root, folder := scratch.Folder(t), scratch.Folder(t) // nothing can be kept there
+	runtime, first := registered(t, inPod(t, root, folder, "memlock: 1Gi"))
+	await.That(t, await.Patience, "a warning", func() bool { return strings.Contains(first.log.String(), "cannot be kept") })
+	second := refusedBehind(t, first, inPod(t, root, folder, ""))
+	await.That(t, await.Patience, "waiting", second.registration.Behind)
+	first.stop()
+	await.That(t, await.Patience, "taken over", second.Registered)
+	if _, err := second.Ready(); err == nil || second.policy().Missing() == nil || runtime.Connections() != 1 {
+		t.Errorf("ready: %v; %d connections", err, runtime.Connections())
+	}
+}
+
+// A process of another deployment does not go on with the policy, and leaves a free place to others.
+func TestAnotherDeploymentsPolicy(t *testing.T) {
+	root := scratch.Folder(t, inforce.KeptFolder[1:])
+	o := inPod(t, root, "", "")
+	must(t, o.Keep([]byte("memlock: 3Gi")))
+	for deployment, want := range map[string]bool{o.Deployment: true, "DaemonSet.rdma-spec.other": false} {
+		p := unregistered(Options{Deployment: deployment, LastInForce: inforce.Kept{Root: root, Deployment: deployment}.Read})
+		p.Use(nil, "a file", errors.New("memlok: unknown key"))
+		if got := p.policy().Missing() == nil; got != want || p.registration.Yields() == want {
+			t.Errorf("%s goes on: %t; it yields: %t", deployment, got, p.registration.Yields())
+		}
+	}
+}
+
+// Where nothing was in force at the start, as for a validator whose plugin comes later, what is kept since is found.
+func TestLastPolicyComesLater(t *testing.T) {
+	root := scratch.Folder(t, inforce.KeptFolder[1:])
+	o := inPod(t, root, "", "")
+	synctest.Test(t, func(t *testing.T) {
+		p := unregistered(Options{Validate: true, Deployment: o.Deployment, LastInForce: o.LastInForce})
+		p.Use(nil, "a file", errors.New("memlok: unknown key"))
+		go p.publishAll(t.Context())
+		must(t, o.Keep([]byte("memlock: 3Gi")))
+		time.Sleep(publishAgain) // synctest's clock
+		synctest.Wait()
+		if got := p.memlockInForce(); p.policy().Missing() != nil || got != "3Gi" {
+			t.Errorf("memlock in force is %s, missing: %v", got, p.policy().Missing())
+		}
+	})
 }

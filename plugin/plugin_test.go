@@ -99,16 +99,49 @@ func run(t testing.TB, o Options) *running {
 	return r
 }
 
-// registered starts a runtime and a plugin, and waits until they know each other.
-func registered(t testing.TB, o Options) (*nritest.Runtime, *running) {
+// started is a containerd that runs, with containers.
+func started(t testing.TB, existing ...*api.Container) *nritest.Runtime {
 	t.Helper()
 	runtime := nritest.New(t, "containerd", "v2.4.2")
+	runtime.SetExisting(existing)
 	runtime.Start(t)
+	return runtime
+}
+
+// registered starts a containerd and a plugin, and waits until they know each other.
+func registered(t testing.TB, o Options) (*nritest.Runtime, *running) {
+	t.Helper()
+	runtime := started(t)
+	return runtime, registeredWith(t, runtime, o)
+}
+
+// registeredWith starts a plugin, and waits until a runtime knows it.
+func registeredWith(t testing.TB, runtime *nritest.Runtime, o Options) *running {
+	t.Helper()
+	before := runtime.Synchronised()
 	o.Socket = runtime.Socket
 	p := run(t, o)
-	await.That(t, await.Patience, "registered", func() bool { return runtime.Synchronised() == 1 })
+	await.That(t, await.Patience, "registered", func() bool { return runtime.Synchronised() > before })
 	p.runtime = runtime
-	return runtime, p
+	return p
+}
+
+// unregistered is a plugin that nothing runs, on a node without HCAs.
+func unregistered(o Options) *Plugin {
+	o.Inventory = inventory.New("/", quiet())
+	if o.Log == nil {
+		o.Log = quiet()
+	}
+	return New(o)
+}
+
+// in is a pod of a namespace, with an annotation; "": none.
+func in(namespace, annotation string) *api.PodSandbox {
+	sandbox := &api.PodSandbox{Id: "sandbox", Name: "train-0", Namespace: namespace}
+	if annotation != "" {
+		sandbox.Annotations = map[string]string{policy.AnnotationKey: annotation}
+	}
+	return sandbox
 }
 
 var pod = &api.PodSandbox{Id: "sandbox", Name: "train-0", Namespace: "ml"}
@@ -136,21 +169,6 @@ func firstVerbs(t testing.TB, root string) hca.Device {
 	return verbs
 }
 
-func TestGrantReachesTheRuntime(t *testing.T) {
-	runtime, p := registered(t, Options{Policy: mustPolicy(t, "{}")})
-	got, err := runtime.Create(t.Context(), pod, verbsContainer(t, p.root))
-	if err != nil {
-		t.Fatal(err)
-	}
-	want := []*api.POSIXRlimit{{Type: "RLIMIT_MEMLOCK", Hard: math.MaxUint64, Soft: math.MaxUint64}}
-	if diff := cmp.Diff(want, got.GetRlimits(), protocmp.Transform()); diff != "" {
-		t.Errorf("rlimits (-want +got):\n%s", diff)
-	}
-	if n := strings.Count(p.log.String(), "pod=ml/train-0"); n != 1 {
-		t.Errorf("%d lines about the container, want one:\n%s", n, p.log)
-	}
-}
-
 func TestUnrelatedContainerIsUntouchedAndUnmentioned(t *testing.T) {
 	runtime, p := registered(t, Options{Policy: mustPolicy(t, "{}")})
 	got, err := runtime.Create(t.Context(), pod, &api.Container{Id: "container", Name: "main"})
@@ -169,10 +187,8 @@ func TestUnrelatedContainerIsUntouchedAndUnmentioned(t *testing.T) {
 
 func TestRefusalFailsTheCreationAndIsSaidOnce(t *testing.T) {
 	runtime, p := registered(t, Options{Policy: mustPolicy(t, "{}")})
-	asking := &api.PodSandbox{Name: "train-0", Namespace: "ml",
-		Annotations: map[string]string{policy.AnnotationKey: "true"}}
 	for range 1000 {
-		_, err := runtime.Create(t.Context(), asking, &api.Container{Id: "container", Name: "main"})
+		_, err := runtime.Create(t.Context(), in("ml", "true"), &api.Container{Id: "container", Name: "main"})
 		if err == nil || !strings.Contains(err.Error(),
 			`rdma: pod ml/train-0, container main: namespace "ml" may not opt in by annotation`) {
 			t.Fatalf("creation: %v", err)
@@ -183,49 +199,36 @@ func TestRefusalFailsTheCreationAndIsSaidOnce(t *testing.T) {
 	}
 }
 
+// What a container has already is not set again: that would fail its creation.
 func TestWhatIsThereIsNotSetAgain(t *testing.T) {
-	root := hcatest.V100(t)
-	verbs := firstVerbs(t, root)
-	ctr := verbsContainer(t, root)
-	grant := *mustPolicy(t, "{}").Decide(ContainerOf(pod, ctr), policy.LiveFacts(root)).Grant
-	grant.Devices = []hca.Device{verbs}
-	for _, test := range []struct {
-		name       string
-		soft, hard uint64
-		want       []*api.POSIXRlimit
-	}{
-		{"suffices", math.MaxUint64, math.MaxUint64, nil},
-		{"suffices, as signed", math.MaxInt64, math.MaxInt64, nil},
-		{"too low", 1 << 23, 1 << 23, []*api.POSIXRlimit{{Type: "RLIMIT_MEMLOCK", Hard: math.MaxUint64,
-			Soft: math.MaxUint64}}},
-		{"soft too low", 1 << 23, math.MaxUint64, []*api.POSIXRlimit{{Type: "RLIMIT_MEMLOCK", Hard: math.MaxUint64,
-			Soft: math.MaxUint64}}},
-	} {
-		t.Run(test.name, func(t *testing.T) {
-			ctr.Rlimits = []*api.POSIXRlimit{{Type: "RLIMIT_NOFILE", Hard: 1, Soft: 1},
-				{Type: "RLIMIT_MEMLOCK", Hard: test.hard, Soft: test.soft}}
-			got := adjust(ContainerOf(pod, ctr), grant)
-			if diff := cmp.Diff(test.want, got.GetRlimits(), protocmp.Transform()); diff != "" {
-				t.Errorf("rlimits (-want +got):\n%s", diff)
-			}
-			if devices := got.GetLinux().GetDevices(); len(devices) > 0 {
-				t.Errorf("devices are set again: %v", devices)
-			}
-		})
-	}
-}
-
-func TestDevicesReachTheRuntime(t *testing.T) {
 	verbs := hca.Device{Kind: hca.KindVerbs, Path: "/dev/infiniband/uverbs3", Number: hca.Number{Major: 231, Minor: 195},
 		Mode: hca.Mode(0o666 | os.ModeCharDevice), UID: 0, GID: 7}
-	p := mustPolicy(t, "{}")
-	grant := *p.Decide(ContainerOf(pod, verbsContainer(t, hcatest.V100(t))), policy.LiveFacts(hcatest.V100(t))).Grant
-	grant.Devices = []hca.Device{verbs}
-	got := adjust(policy.Container{}, grant)
-	want := []*api.LinuxDevice{{Path: verbs.Path, Type: "c", Major: 231, Minor: 195, FileMode: api.FileMode(uint32(0o666)),
-		Uid: api.UInt32(uint32(0)), Gid: api.UInt32(uint32(7))}}
-	if diff := cmp.Diff(want, got.GetLinux().GetDevices(), protocmp.Transform()); diff != "" {
-		t.Errorf("devices (-want +got):\n%s", diff)
+	grant := spec.Grant{Memlock: spec.Unlimited, Devices: []hca.Device{verbs}}
+	device := []*api.LinuxDevice{{Path: verbs.Path, Type: "c", Major: 231, Minor: 195,
+		FileMode: api.FileMode(uint32(0o666)), Uid: api.UInt32(uint32(0)), Gid: api.UInt32(uint32(7))}}
+	raised := []*api.POSIXRlimit{{Type: "RLIMIT_MEMLOCK", Hard: math.MaxUint64, Soft: math.MaxUint64}}
+	for _, test := range []struct {
+		name        string
+		soft, hard  uint64
+		has         []*api.LinuxDevice
+		wantRlimits []*api.POSIXRlimit
+		wantDevices []*api.LinuxDevice
+	}{
+		{"suffices", math.MaxUint64, math.MaxUint64, device, nil, nil},
+		{"suffices, as signed", math.MaxInt64, math.MaxInt64, device, nil, nil},
+		{"too low", 1 << 23, 1 << 23, nil, raised, device},
+		{"soft too low", 1 << 23, math.MaxUint64, nil, raised, device},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			got := adjust(ContainerOf(pod, &api.Container{Rlimits: []*api.POSIXRlimit{{Type: "RLIMIT_NOFILE", Hard: 1, Soft: 1},
+				{Type: "RLIMIT_MEMLOCK", Hard: test.hard, Soft: test.soft}}, Linux: &api.LinuxContainer{Devices: test.has}}), grant)
+			if diff := cmp.Diff(test.wantRlimits, got.GetRlimits(), protocmp.Transform()); diff != "" {
+				t.Errorf("rlimits (-want +got):\n%s", diff)
+			}
+			if diff := cmp.Diff(test.wantDevices, got.GetLinux().GetDevices(), protocmp.Transform()); diff != "" {
+				t.Errorf("devices (-want +got):\n%s", diff)
+			}
+		})
 	}
 	if fields := given(grant); fields["devices"] != "uverbs3" || fields["memlock"] != "unlimited" {
 		t.Errorf("the log would say %v", fields)
@@ -284,38 +287,19 @@ func (unusedSpecs) Confirm(context.Context, string, spec.Grant) (storedspec.Foun
 	panic("asked")
 }
 
-// A configuration that the runtime hands over holds until a file says something else; one that cannot be read refuses
-// RDMA containers.
+// What the runtime hands over holds, until it restarts and hands over something else, or until a file says otherwise. A
+// bad one never replaces a good one; where there was none, RDMA containers are refused.
 func TestConfigurationThatTheRuntimeHandsOver(t *testing.T) {
-	for _, test := range []struct {
-		handed  string
-		missing bool
-		memlock string
-	}{{"", false, "unlimited"}, {"memlock: 1Gi", false, "1Gi"}, {"memlok: 1Gi", true, "unlimited"}} {
-		p := New(Options{Inventory: inventory.New("/", quiet()), Log: quiet()})
-		if _, err := p.Configure(t.Context(), test.handed, "containerd", "v2.4.2"); err != nil {
-			t.Errorf("%q: not registered: %v", test.handed, err)
-		}
-		if got := p.policy(); (got.Missing() != nil) != test.missing || string(got.Config().Memlock) != test.memlock {
-			t.Errorf("%q: missing: %v, memlock %s", test.handed, got.Missing(), got.Config().Memlock)
-		}
-		p.Use(mustPolicy(t, "memlock: 2Gi"), "a file", nil)
-		if _, err := p.Configure(t.Context(), test.handed, "containerd", "v2.4.2"); err != nil ||
-			p.policy().Config().Memlock != "2Gi" {
-			t.Errorf("%q beside a file: %v, memlock %s", test.handed, err, p.policy().Config().Memlock)
-		}
-	}
-}
-
-// A runtime that restarts hands over what its configuration says by then. As with a file, a bad one never replaces a
-// good one.
-func TestConfigurationThatTheRuntimeHandsOverAgain(t *testing.T) {
-	p := New(Options{Inventory: inventory.New("/", quiet()), Log: quiet()})
-	for _, step := range []struct {
+	p := unregistered(Options{})
+	for i, step := range []struct {
 		handed  string
 		valid   float64
 		memlock string // "": RDMA containers are refused
-	}{{"memlok: 1Gi", 0, ""}, {"memlock: 1Gi", 1, "1Gi"}, {"memlok: 2Gi", 0, "1Gi"}, {"memlock: 2Gi", 1, "2Gi"}} {
+	}{{"", 1, "unlimited"}, {"memlok: 1Gi", 0, ""}, {"memlock: 1Gi", 1, "1Gi"}, {"memlok: 2Gi", 0, "1Gi"},
+		{"memlock: 2Gi", 1, "2Gi"}, {"memlock: 4Gi", 1, "3Gi"}} {
+		if i == 5 {
+			p.Use(mustPolicy(t, "memlock: 3Gi"), "a file", nil)
+		}
 		if _, err := p.Configure(t.Context(), step.handed, "containerd", "v2.4.2"); err != nil {
 			t.Fatal(err)
 		}
@@ -352,8 +336,7 @@ func TestAlwaysTheSameEvents(t *testing.T) {
 		{name: "nothing that could edit", runtime: "containerd", policy: "{}", want: create},
 		{name: "a validator", runtime: "containerd", policy: "{}", validate: true, want: validate},
 	} {
-		p := New(Options{Inventory: inventory.New("/", quiet()), Log: quiet(), Policy: mustPolicy(t, test.policy),
-			StoredSpecs: test.stored, Validate: test.validate})
+		p := unregistered(Options{Policy: mustPolicy(t, test.policy), StoredSpecs: test.stored, Validate: test.validate})
 		if got, err := p.Configure(t.Context(), "", test.runtime, "v2.4.2"); err != nil || got != test.want {
 			t.Errorf("%s: %s, %v, want %s", test.name, got.PrettyString(), err, test.want.PrettyString())
 		}

@@ -4,11 +4,8 @@
 package plugin
 
 import (
-	"context"
 	"errors"
-	"fmt"
 	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 
@@ -20,75 +17,9 @@ import (
 	"github.com/rdma-spec/rdma-spec/plugin/policy"
 	"github.com/rdma-spec/rdma-spec/spec/hca/hcatest"
 	"github.com/rdma-spec/rdma-spec/test/testing/await"
-	"github.com/rdma-spec/rdma-spec/test/testing/scratch"
 )
 
 func (p *Plugin) memlockInForce() string { return string(p.policy().Config().Memlock) }
-
-// following is a plugin that follows a configuration file.
-func following(t *testing.T, file string) (*running, chan os.Signal) {
-	t.Helper()
-	runtime := nritest.New(t, "containerd", "v2.4.2")
-	r := run(t, Options{Socket: runtime.Socket})
-	r.runtime = runtime
-	config := policy.File{Path: file}
-	r.use(t, &config) // as the program does, before it registers
-	runtime.Start(t)
-	await.That(t, await.Patience, "registered", func() bool { return runtime.Synchronised() == 1 })
-	ctx, stop := context.WithCancel(t.Context())
-	ended, again := make(chan struct{}), make(chan os.Signal, 1)
-	go func() {
-		config.Follow(ctx, again, func(p *policy.Policy, err error) { r.Use(p, file, err) })
-		close(ended)
-	}()
-	t.Cleanup(func() {
-		stop()
-		<-ended
-	})
-	return r, again
-}
-
-// use puts in force what is in a file now.
-func (r *running) use(t *testing.T, config *policy.File) {
-	t.Helper()
-	p, err := config.Read()
-	r.Use(p, config.Path, err)
-}
-
-func write(t *testing.T, file, text string) {
-	t.Helper()
-	if err := os.WriteFile(file, []byte(text), 0o644); err != nil {
-		t.Fatal(err)
-	}
-}
-
-func TestBadConfigurationNeverReplacesAGoodOne(t *testing.T) {
-	file := filepath.Join(scratch.Folder(t), "config.yaml")
-	write(t, file, "memlock: 1Gi")
-	p, _ := following(t, file)
-	for i, spoil := range []func(){
-		func() { write(t, file, "\x00garbage: [") },
-		func() { write(t, file, "") },
-		func() { write(t, file, "memlok: 1Gi") },
-		func() { must(t, os.Remove(file), os.Mkdir(file, 0o755)) },
-		func() { must(t, os.Remove(file)) },
-	} {
-		spoil()
-		await.That(t, await.Patience, "refused", func() bool { return testutil.ToFloat64(p.metrics.configValid) == 0 })
-		if got := p.memlockInForce(); got != fmt.Sprintf("%dGi", i+1) {
-			t.Errorf("memlock in force is %s, want the last good one, %dGi", got, i+1)
-		}
-		_ = os.RemoveAll(file)
-		write(t, file, fmt.Sprintf("memlock: %dGi", i+2))
-		await.That(t, await.Patience, "good again", func() bool { return p.memlockInForce() == fmt.Sprintf("%dGi", i+2) })
-		if testutil.ToFloat64(p.metrics.configValid) != 1 {
-			t.Error("the metric does not say that the configuration is valid again")
-		}
-	}
-	if n := strings.Count(p.log.String(), "the configuration is refused"); n < 4 {
-		t.Errorf("%d lines about refused configurations", n)
-	}
-}
 
 func must(t *testing.T, errs ...error) {
 	t.Helper()
@@ -99,35 +30,6 @@ func must(t *testing.T, errs ...error) {
 	}
 }
 
-// A ConfigMap's files are links to a folder's link, which the kubelet swaps.
-func TestConfigMapSwaps(t *testing.T) {
-	folder := scratch.Folder(t)
-	file := filepath.Join(folder, "config.yaml")
-	version := func(i int) string { return filepath.Join(folder, fmt.Sprintf("..version%d", i)) }
-	swap := func(i int) {
-		must(t, os.Mkdir(version(i), 0o755))
-		write(t, filepath.Join(version(i), "config.yaml"), fmt.Sprintf("memlock: %dMi", i+1))
-		must(t, os.Symlink(version(i), filepath.Join(folder, "..tmp")), os.Rename(filepath.Join(folder, "..tmp"),
-			filepath.Join(folder, "..data")))
-		if i > 0 {
-			must(t, os.RemoveAll(version(i-1)))
-		}
-	}
-	swap(0)
-	must(t, os.Symlink("..data/config.yaml", file))
-	p, _ := following(t, file)
-	const swaps = 1000
-	descriptors := openDescriptors(t)
-	for i := 1; i <= swaps; i++ {
-		swap(i)
-	}
-	await.That(t, await.Patience, "the last one in force",
-		func() bool { return p.memlockInForce() == fmt.Sprintf("%dMi", swaps+1) })
-	// What reads the HCAs meanwhile has some open for an instant.
-	await.That(t, await.Patience, fmt.Sprintf("about as many descriptors open as before, %d", descriptors),
-		func() bool { return openDescriptors(t) <= descriptors+2 })
-}
-
 func openDescriptors(t *testing.T) int {
 	t.Helper()
 	entries, err := os.ReadDir("/proc/self/fd")
@@ -135,16 +37,6 @@ func openDescriptors(t *testing.T) int {
 		t.Fatal(err)
 	}
 	return len(entries)
-}
-
-func TestHangupReadsAgain(t *testing.T) {
-	elsewhere, file := filepath.Join(scratch.Folder(t), "config.yaml"), filepath.Join(scratch.Folder(t), "config.yaml")
-	write(t, elsewhere, "memlock: 1Gi")
-	must(t, os.Symlink(elsewhere, file)) // a change behind the link is not seen in the link's folder
-	p, again := following(t, file)
-	write(t, elsewhere, "memlock: 2Gi")
-	again <- os.Interrupt
-	await.That(t, await.Patience, "read again", func() bool { return p.memlockInForce() == "2Gi" })
 }
 
 func TestMetrics(t *testing.T) {
@@ -196,29 +88,40 @@ func TestReloadsKeepTheRegistration(t *testing.T) {
 	}
 }
 
-// A file with an error that appears later does not replace the policy by which containers were created.
-func TestABadFileAppears(t *testing.T) {
-	file := filepath.Join(scratch.Folder(t), "config.yaml")
+// A file with an error replaces neither the policy by which containers were created before there was a file, nor that of
+// a good one, and the plugin stays ready.
+func TestBadConfigurationNeverReplacesAGoodOne(t *testing.T) {
 	_, p := registered(t, Options{})
-	p.Use(nil, file, errors.New("memlok: unknown key"))
-	if _, err := p.runtime.Create(t.Context(), pod, verbsContainer(t, p.root)); err != nil {
-		t.Errorf("creation of an RDMA container: %v", err)
+	for _, step := range []struct {
+		config  string // "": the file has an error
+		memlock string
+		valid   float64
+	}{{"", "unlimited", 0}, {"memlock: 1Gi", "1Gi", 1}, {"", "1Gi", 0}, {"memlock: 2Gi", "2Gi", 1}} {
+		if step.config == "" {
+			p.Use(nil, "a file", errors.New("memlok: unknown key"))
+		} else {
+			p.Use(mustPolicy(t, step.config), "a file", nil)
+		}
+		valid := testutil.ToFloat64(p.metrics.configValid)
+		if memlock := p.memlockInForce(); memlock != step.memlock || valid != step.valid || notReady(p) != nil {
+			t.Errorf("%+v: memlock %s, valid: %v, ready: %v", step, memlock, valid, notReady(p))
+		}
 	}
-	if notReady(p) != nil || testutil.ToFloat64(p.metrics.configValid) != 0 {
-		t.Errorf("ready: %v; valid: %v", notReady(p), testutil.ToFloat64(p.metrics.configValid))
+	if n := strings.Count(p.log.String(), "the configuration is refused"); n != 2 {
+		t.Errorf("%d lines about refused configurations, want 2:\n%s", n, p.log)
 	}
 }
 
 // Started with a file that cannot be read, the plugin registers all the same and refuses RDMA containers alone, until
 // the file is corrected.
 func TestStartedWithABadFile(t *testing.T) {
-	file := filepath.Join(scratch.Folder(t), "config.yaml")
-	write(t, file, "memlok: 1Gi")
-	p, _ := following(t, file)
-	runtime := p.runtime
+	runtime := nritest.New(t, "containerd", "v2.4.2")
+	p := run(t, Options{Socket: runtime.Socket})
+	p.Use(nil, "a file", errors.New("memlok: unknown key")) // as the program does, before it registers
+	runtime.Start(t)
+	await.That(t, await.Patience, "registered", func() bool { return runtime.Synchronised() == 1 })
 	_, err := runtime.Create(t.Context(), pod, verbsContainer(t, p.root))
-	if err == nil || !strings.Contains(err.Error(), "the plugin has no configuration: "+file) ||
-		!strings.Contains(err.Error(), "memlok") {
+	if err == nil || !strings.Contains(err.Error(), "the plugin has no configuration: memlok: unknown key") {
 		t.Errorf("creation of an RDMA container: %v", err)
 	}
 	if _, err := runtime.Create(t.Context(), pod, &api.Container{Id: "plain", Name: "main"}); err != nil {
@@ -227,8 +130,7 @@ func TestStartedWithABadFile(t *testing.T) {
 	if notReady(p) == nil || testutil.ToFloat64(p.metrics.configValid) != 0 {
 		t.Errorf("ready: %v; valid: %v", notReady(p), testutil.ToFloat64(p.metrics.configValid))
 	}
-	write(t, file, "memlock: 1Gi")
-	await.That(t, await.Patience, "the file in force", func() bool { return p.memlockInForce() == "1Gi" })
+	p.Use(mustPolicy(t, "memlock: 1Gi"), "a file", nil)
 	if got, err := runtime.Create(t.Context(), pod, verbsContainer(t, p.root)); err != nil ||
 		got.GetRlimits()[0].GetSoft() != 1<<30 {
 		t.Errorf("adjustment %v, error %v", got, err)

@@ -4,45 +4,26 @@
 package plugin
 
 import (
-	"context"
+	"os"
 	"strings"
 	"testing"
 
 	"github.com/containerd/nri/pkg/api"
 
-	"github.com/rdma-spec/rdma-spec/plugin/nritest"
-	"github.com/rdma-spec/rdma-spec/plugin/policy"
-	"github.com/rdma-spec/rdma-spec/spec/hca/hcatest"
-	"github.com/rdma-spec/rdma-spec/test/testing/await"
+	"github.com/rdma-spec/rdma-spec/spec"
 )
 
 // With no plugin there to adjust them, the validator refuses the containers that it would have adjusted, and no others.
+// TestWalk compares its decisions with the plugin's.
 func TestValidatorAlone(t *testing.T) {
-	nri := nritest.New(t, "containerd", "v2.4.2")
-	nri.Start(t)
-	p := run(t, Options{Socket: nri.Socket, Validate: true,
-		Policy: mustPolicy(t,
-			"{inject: {namespaces: [ml]}, rules: [{name: guests, match: {namespaces: [guest]}, memlock: memory-limit}]}")})
-	await.That(t, await.Patience, "registered", func() bool { return nri.Synchronised() == 1 })
-
-	holder := func(change func(*api.Container)) *api.Container {
+	nri, p := registered(t, Options{Validate: true, Policy: mustPolicy(t, "inject: {namespaces: [ml]}")})
+	holder := func(memlock uint64) *api.Container {
 		ctr := verbsContainer(t, p.root)
-		change(ctr)
+		if memlock != 0 {
+			ctr.Rlimits = []*api.POSIXRlimit{{Type: "RLIMIT_MEMLOCK", Soft: memlock, Hard: memlock}}
+		}
 		return ctr
 	}
-	memlock := func(soft uint64) func(*api.Container) {
-		return func(ctr *api.Container) {
-			ctr.Rlimits = []*api.POSIXRlimit{{Type: "RLIMIT_MEMLOCK", Soft: soft, Hard: soft}}
-		}
-	}
-	in := func(namespace, annotation string) *api.PodSandbox {
-		sandbox := &api.PodSandbox{Id: "sandbox", Name: "train-0", Namespace: namespace}
-		if annotation != "" {
-			sandbox.Annotations = map[string]string{policy.AnnotationKey: annotation}
-		}
-		return sandbox
-	}
-	asIs := func(*api.Container) {}
 	for _, test := range []struct {
 		name string
 		pod  *api.PodSandbox
@@ -50,23 +31,14 @@ func TestValidatorAlone(t *testing.T) {
 		want string // of the error; "" where it is created
 	}{
 		{"unrelated", in("web", ""), &api.Container{Id: "c", Name: "main"}, ""},
-		{"a verbs device", in("web", ""), holder(asIs),
+		{"a verbs device", in("web", ""), holder(0),
 			"pod web/train-0, container main: the RDMA container (device: /dev/infiniband/uverbs0 (mlx5_0)) " +
 				`would start without memlock unlimited, which rule "default" gives: see that nri-rdma is registered on this node`},
-		{"a verbs device and too low a limit", in("web", ""), holder(memlock(1 << 23)),
+		{"a verbs device and too low a limit", in("web", ""), holder(1 << 23),
 			"would start without memlock unlimited"},
-		{"a verbs device and a limit that suffices", in("web", ""), holder(memlock(1<<64 - 1)), ""},
-		{"privileged", in("web", ""), holder(func(ctr *api.Container) {
-			ctr.Linux.Resources = &api.LinuxResources{Devices: []*api.LinuxDeviceCgroup{{Allow: true, Access: "rwm"}}}
-		}), ""},
-		{"a block device at the path of a verbs device", in("web", ""),
-			holder(func(ctr *api.Container) { ctr.Linux.Devices[0].Type = "b" }), ""},
-		{"opted out", in("web", "false"), holder(asIs), ""},
+		{"a verbs device and a limit that suffices", in("web", ""), holder(1<<64 - 1), ""},
 		{"annotated", in("ml", "true"), &api.Container{Id: "c", Name: "main"},
 			"would start without memlock unlimited and devices uverbs"},
-		{"annotated where it may not be", in("web", "true"), &api.Container{Id: "c", Name: "main"},
-			`namespace "web" may not opt in by annotation`},
-		{"without the memory limit that its rule wants", in("guest", ""), holder(asIs), `(rule "guests"), and it has none`},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			_, err := nri.Create(t.Context(), test.pod, test.ctr)
@@ -80,63 +52,66 @@ func TestValidatorAlone(t *testing.T) {
 	}
 }
 
-// What the plugin has adjusted, whatever its policy gives, the validator has nothing to say about.
+// What the plugin has adjusted the validator has nothing to say about, as the runtime hands it over. TestWalk has other
+// policies.
 func TestValidatorBesideThePlugin(t *testing.T) {
-	for name, config := range map[string]string{
-		"defaults":     "inject: {namespaces: [ml]}",
-		"finite":       "{memlock: 1Gi, inject: {namespaces: [ml]}}",
-		"memory-limit": "{memlock: memory-limit, inject: {namespaces: [ml]}}",
-		"a rule's HCAs": "{rules: [{name: r, match: {namespaces: [ml]}, inject: {names: [mlx5_*], always: true}}], inject: " +
-			"{namespaces: [ml]}}",
-	} {
-		t.Run(name, func(t *testing.T) {
-			nri, p := registered(t, Options{Policy: mustPolicy(t, config)})
-			validator := run(t, Options{Socket: nri.Socket, Inventory: p.Inventory, Validate: true,
-				Policy: mustPolicy(t, config)})
-			await.That(t, await.Patience, "both are registered", func() bool { return nri.Synchronised() == 2 })
-			limited := &api.LinuxResources{Memory: &api.LinuxMemory{Limit: api.Int64(1 << 30)}}
-			holder := verbsContainer(t, p.root)
-			holder.Linux.Resources = limited
-			for _, annotation := range []string{"true", "{devices: all}", "{devices: [mlx5_0]}",
-				"{devices: none}", "{memlock: 1Mi}"} {
-				sandbox := &api.PodSandbox{Id: "sandbox", Name: "train-0", Namespace: "ml",
-					Annotations: map[string]string{policy.AnnotationKey: annotation}}
-				for _, ctr := range []*api.Container{holder, {Id: "bare", Name: "main",
-					Linux: &api.LinuxContainer{Resources: limited}}} {
-					if _, err := nri.Create(t.Context(), sandbox, ctr); err != nil {
-						t.Errorf("%s, container %s: %v", annotation, ctr.GetId(), err)
-					}
-				}
+	const config = "{memlock: memory-limit, inject: {namespaces: [ml]}, rules: [{name: r, match: {namespaces: [ml]}, " +
+		"inject: {names: [mlx5_*], always: true}}]}"
+	nri, p := registered(t, Options{Policy: mustPolicy(t, config)})
+	validator := registeredWith(t, nri, Options{Inventory: p.Inventory, Validate: true, Policy: mustPolicy(t, config)})
+	limited := &api.LinuxResources{Memory: &api.LinuxMemory{Limit: api.Int64(1 << 30)}}
+	holder := verbsContainer(t, p.root)
+	holder.Linux.Resources = limited
+	for _, annotation := range []string{"true", "{devices: [mlx5_0]}", "{devices: none}", "{memlock: 1Mi}"} {
+		for _, ctr := range []*api.Container{holder, {Id: "bare", Name: "main",
+			Linux: &api.LinuxContainer{Resources: limited}}} {
+			if _, err := nri.Create(t.Context(), in("ml", annotation), ctr); err != nil {
+				t.Errorf("%s, container %s: %v", annotation, ctr.GetId(), err)
 			}
-			if strings.Contains(validator.log.String(), "refused") {
-				t.Errorf("the validator said:\n%s", validator.log)
-			}
-		})
+		}
+	}
+	if strings.Contains(validator.log.String(), "refused") {
+		t.Errorf("the validator said:\n%s", validator.log)
 	}
 }
 
 // A plugin that injects devices behind the plugin's back does not go past the validator.
 func TestValidatorSeesWhatOthersInject(t *testing.T) {
-	nri := nritest.New(t, "containerd", "v2.4.2")
-	nri.Start(t)
-	root := hcatest.V100(t)
-	run(t, Options{Socket: nri.Socket, Inventory: inventoryOf(t, root), Policy: mustPolicy(t, "{}")})
-	run(t, Options{Socket: nri.Socket, Inventory: inventoryOf(t, root), Policy: mustPolicy(t, "{}"), Validate: true})
-	startOther(t, nri, "95", injector{verbsContainer(t, root).GetLinux().GetDevices()[0]})
-	await.That(t, await.Patience, "all are registered", func() bool { return nri.Synchronised() == 3 })
+	nri, p := registered(t, Options{Policy: mustPolicy(t, "{}")})
+	registeredWith(t, nri, Options{Inventory: p.Inventory, Policy: mustPolicy(t, "{}"), Validate: true})
+	another{device: verbsContainer(t, p.root).GetLinux().GetDevices()[0]}.start(t, nri, "95")
 	_, err := nri.Create(t.Context(), pod, &api.Container{Id: "container", Name: "main"})
 	if err == nil || !strings.Contains(err.Error(), "would start without memlock unlimited") {
 		t.Errorf("the creation gives %v, want it refused", err)
 	}
 }
 
-// injector is a plugin that injects a device and does nothing else.
-type injector struct{ device *api.LinuxDevice }
-
-// CreateContainer is called by the runtime.
-func (i injector) CreateContainer(context.Context, *api.PodSandbox, *api.Container) (*api.ContainerAdjustment,
-	[]*api.ContainerUpdate, error) {
-	adjustment := &api.ContainerAdjustment{}
-	adjustment.AddDevice(i.device)
-	return adjustment, nil, nil
+// The plugin asks what the runtime at the other end of its connection can start, gives no more than that, and says so;
+// the validator is content with it.
+func TestRuntimeThatMayNotRaiseLimits(t *testing.T) {
+	const most = 8 << 20
+	var asked []int
+	startable := func(runtime int) (spec.Limit, error) {
+		asked = append(asked, runtime)
+		return most, nil
+	}
+	runtime, p := registered(t, Options{Policy: mustPolicy(t, "{}"), Startable: startable})
+	registeredWith(t, runtime, Options{Policy: mustPolicy(t, "{}"), Validate: true, Inventory: p.Inventory,
+		Startable: func(int) (spec.Limit, error) { return most, nil }})
+	got, err := runtime.Create(t.Context(), pod, verbsContainer(t, p.root))
+	if err != nil || len(got.GetRlimits()) != 1 || got.GetRlimits()[0].GetHard() != most {
+		t.Errorf("creation: %v, %v", got.GetRlimits(), err)
+	}
+	for _, want := range []string{"the runtime may not raise limits", "memlock is cut from unlimited to 8Mi"} {
+		if !strings.Contains(p.log.String(), want) {
+			t.Errorf("the log does not say %q:\n%s", want, p.log)
+		}
+	}
+	if _, err := runtime.Create(t.Context(), in("ml", "{memlock: 1Gi}"), verbsContainer(t, p.root)); err == nil ||
+		!strings.Contains(err.Error(), "no container with more than 8Mi can start") {
+		t.Errorf("the annotation's own number: %v", err)
+	}
+	if len(asked) != 1 || asked[0] != os.Getpid() { // NRI's side runs in this process
+		t.Errorf("asked about the processes %v, want %d", asked, os.Getpid())
+	}
 }

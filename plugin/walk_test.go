@@ -30,8 +30,18 @@ type walk struct {
 
 func (w walk) pick(words ...string) string { return words[w.IntN(len(words))] }
 
-// policy returns a configuration; it may be one that is refused.
-func (w walk) policy() string {
+// policy returns a configuration, and what it says.
+func (w walk) policy() (text string, p *policy.Policy) {
+	for {
+		text = w.config()
+		if p, err := policy.FromText([]byte(text)); err == nil {
+			return text, p
+		}
+	}
+}
+
+// config returns a configuration; it may be one that is refused.
+func (w walk) config() string {
 	var text strings.Builder
 	fmt.Fprintf(&text, "memlock: %s\nipcLock: %s\noptIn: {devices: %s, resources: [%s], namespaces: [%s]}\n",
 		w.pick("unlimited", "1Gi", "memory-limit"), w.pick("true", "false", "requested", "always"),
@@ -115,12 +125,12 @@ func allAnswer(t *testing.T, hcas *inventory.Inventory, p *policy.Policy) {
 }
 
 // A walk over random policies and containers: what the plugin has answered leaves the validator nothing to refuse and
-// repair nothing to raise; what is unknown, or asked for where nobody may ask, never gives more.
+// repair nothing to raise, and what is asked for where nobody may ask never gives more.
 func TestWalk(t *testing.T) {
 	if race.Detector {
 		t.Skip("it is about decisions, which one goroutine makes")
 	}
-	const seed, steps = 7, 3000
+	const seed, steps = 7, 2000
 	root := hcatest.V100(t)
 	node, err := hca.Scan(root)
 	if err != nil {
@@ -137,21 +147,19 @@ func TestWalk(t *testing.T) {
 	validating := New(Options{Name: "rdma-validator", Inventory: hcas, Log: quiet(), Validate: true})
 	adjusting.keepsSpecs.Store(true)
 	seen := map[string]int{}
+	var text string
+	var p *policy.Policy
 	for step := range steps {
-		text := w.policy()
-		p, err := policy.FromText([]byte(text))
-		if err != nil {
-			seen["bad policy"]++
-			continue
+		if step%4 == 0 { // a policy has the HCAs read again, which takes longer than decisions
+			text, p = w.policy()
+			adjusting.Use(p, "walk", nil)
+			validating.Use(p, "walk", nil)
+			allAnswer(t, hcas, p)
 		}
 		in, ctr, kubelet := w.container()
 		about := fmt.Sprintf("step %d: %v, %v, %v, holds %v (unknown %t, %v)\n%s", step, in.GetAnnotations(),
 			ctr.GetLinux(), in.GetNamespace(), kubelet.names, kubelet.unknown, kubelet.err, text)
-		for _, plugin := range []*Plugin{adjusting, validating} {
-			plugin.Use(p, "walk", nil)
-			plugin.Resources = kubelet
-		}
-		allAnswer(t, hcas, p)
+		adjusting.Resources, validating.Resources = kubelet, kubelet
 		before := ContainerOf(in, ctr)
 		decided := adjusting.decide(t.Context(), in, before)
 
@@ -184,13 +192,7 @@ func TestWalk(t *testing.T) {
 			}
 		}
 
-		unknown, plain := before, before
-		unknown.Resources = func() ([]string, bool, error) { return nil, false, nil }
-		if gives := more(p.Decide(unknown, adjusting.facts).Grant, decided.Grant); gives != "" && decided.Grant != nil &&
-			kubelet.err == nil {
-			t.Errorf("what is unknown gives more: %s; %s", gives, about)
-		}
-		config := p.Config()
+		plain, config := before, p.Config()
 		may := func(globs []string) bool {
 			return len(globs) > 0 && (globs[0] == in.GetNamespace() || globs[0] == "o*" && in.GetNamespace() == "other")
 		}

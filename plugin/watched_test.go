@@ -62,26 +62,17 @@ func TestRunningContainersAreCompared(t *testing.T) {
 		limitstest.ID("created"): {spec.Unlimited}, limitstest.ID("injected"): {spec.Unlimited},
 		limitstest.ID("later"): {spec.Unlimited}, limitstest.ID("refused"): {low},
 	})
-	nri := nritest.New(t, "containerd", "v2.4.2")
-	nri.SetExisting([]*api.Container{limited(existing("listed", verbs), low), limited(existing("plain"), low)})
-	nri.Start(t)
+	nri := started(t, limited(existing("listed", verbs), low), limited(existing("plain"), low))
 	p := run(t, Options{Socket: nri.Socket, Inventory: inventoryOf(t, root),
 		Policy: mustPolicy(t, "inject: {namespaces: [asking]}"), Limits: limits.On(table)})
 	p.expectMemlock(t, map[repair.Verdict]int{repair.Below: 1})
-	asking := &api.PodSandbox{Id: "asking", Name: "train-0", Namespace: "asking",
-		Annotations: map[string]string{policy.AnnotationKey: "true"}}
-	for name, in := range map[string]struct {
-		pod *api.PodSandbox
-		ctr *api.Container
-	}{"created": {pod, existing("created", verbs)}, "injected": {asking, existing("injected")},
-		"later": {pod, existing("later")}} {
-		if _, err := nri.Create(t.Context(), in.pod, in.ctr); err != nil {
-			t.Fatalf("%s: %v", name, err)
+	for ctr, pod := range map[*api.Container]*api.PodSandbox{existing("created", verbs): pod,
+		existing("injected"): in("asking", "true"), existing("later"): pod} {
+		if _, err := nri.Create(t.Context(), pod, ctr); err != nil {
+			t.Fatalf("%s: %v", ctr, err)
 		}
 	}
-	other := &api.PodSandbox{Id: "other", Name: "train-1", Namespace: "other",
-		Annotations: map[string]string{policy.AnnotationKey: "true"}}
-	if _, err := nri.Create(t.Context(), other, existing("refused")); err == nil {
+	if _, err := nri.Create(t.Context(), in("other", "true"), existing("refused")); err == nil {
 		t.Fatal("it is not refused")
 	}
 	p.Use(mustPolicy(t, "{memlock: 1Gi, inject: {namespaces: [asking]}}"), "test", nil)
@@ -96,9 +87,7 @@ func TestRunningContainersAreCompared(t *testing.T) {
 // default one.
 func TestRunningContainersWithoutAFile(t *testing.T) {
 	root := hcatest.V100(t)
-	nri := nritest.New(t, "containerd", "v2.4.2")
-	nri.SetExisting([]*api.Container{limited(existing("a", verbsContainer(t, root).GetLinux().GetDevices()[0]), 1)})
-	nri.Start(t)
+	nri := started(t, limited(existing("a", verbsContainer(t, root).GetLinux().GetDevices()[0]), 1))
 	table := limitstest.NewKernel(map[string][]spec.Limit{limitstest.ID("a"): {1}})
 	p := run(t, Options{Socket: nri.Socket, Inventory: inventoryOf(t, root), Limits: limits.On(table)})
 	p.expectMemlock(t, map[repair.Verdict]int{repair.Below: 1})
@@ -107,14 +96,10 @@ func TestRunningContainersWithoutAFile(t *testing.T) {
 // Containers that the runtime lists before there is a configuration are compared with it once there is one.
 func TestRunningContainersBeforeTheConfiguration(t *testing.T) {
 	root := hcatest.V100(t)
-	verbs := verbsContainer(t, root).GetLinux().GetDevices()[0]
-	nri := nritest.New(t, "containerd", "v2.4.2")
-	nri.SetExisting([]*api.Container{limited(existing("listed", verbs), 1)})
-	nri.Start(t)
+	nri := started(t, limited(existing("listed", verbsContainer(t, root).GetLinux().GetDevices()[0]), 1))
 	table := limitstest.NewKernel(map[string][]spec.Limit{limitstest.ID("listed"): {1}})
-	p := run(t, Options{Socket: nri.Socket, Inventory: inventoryOf(t, root),
-		Policy: policy.Missing(errors.New("a bad file")), Limits: limits.On(table)})
-	await.That(t, await.Patience, "registered", func() bool { return nri.Synchronised() == 1 })
+	p := registeredWith(t, nri, Options{Inventory: inventoryOf(t, root), Policy: policy.Missing(errors.New("a bad file")),
+		Limits: limits.On(table)})
 	if s, ok := p.repair.Stats(); ok {
 		t.Errorf("without a configuration there are results: %+v", s)
 	}
@@ -146,21 +131,6 @@ func TestListedWithoutASandbox(t *testing.T) {
 	if len(got) != 1 || got[0].ID != limitstest.ID("a") || got[0].Namespace != "ml" {
 		t.Errorf("watched: %+v", got)
 	}
-}
-
-// A container whose edit failed when it was created is counted, and gets CAP_IPC_LOCK later.
-func TestFailedEditIsTriedAgain(t *testing.T) {
-	root := hcatest.V100(t)
-	nri, p := registered(t, Options{
-		Inventory: inventoryOf(t, root), Policy: mustPolicy(t, "{}"), StoredSpecs: &recordedSpecs{fails: errors.New("down")},
-		Limits: limits.On(limitstest.NewKernel(nil)),
-	})
-	ctr := verbsContainer(t, root)
-	ctr.Id = limitstest.ID("a")
-	if _, err := nri.Create(t.Context(), pod, ctr); err != nil {
-		t.Fatal(err)
-	}
-	await.That(t, await.Patience, "counted", func() bool { s, _ := p.repair.Stats(); return s.WithoutIPCLock == 1 })
 }
 
 // Thousands of containers that the runtime has already, each of them an RDMA container, cost next to nothing.

@@ -25,14 +25,12 @@ func TestStartable(t *testing.T) {
 		"no namespaces to ask of": {without, "", "65536", 64 << 10},
 	} {
 		t.Run(name, func(t *testing.T) {
-			root := scratch.Folder(t)
-			file := func(name, text string) { scratch.File(t, root+"/proc/7/"+name, text, 0o600) }
-			file("limits", "Max locked memory         65536                "+test.hard+"            bytes     \n")
-			file("status", "Name:\tcontainerd\nCapEff:\t"+test.capabilities+"\n")
+			tree := map[string]string{"7/status": "Name:\tcontainerd\nCapEff:\t" + test.capabilities + "\n",
+				"7/limits": "Max locked memory         65536                " + test.hard + "            bytes     \n"}
 			if test.uids != "" {
-				file("uid_map", test.uids)
+				tree["7/uid_map"] = test.uids
 			}
-			if got, err := New(root).Startable(7); got != test.want || err != nil {
+			if got, err := files(t, tree).Startable(7); got != test.want || err != nil {
 				t.Errorf("it can start %s, %v, want %s", got, err, test.want)
 			}
 		})

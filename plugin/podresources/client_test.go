@@ -10,6 +10,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
@@ -49,9 +50,7 @@ func TestNames(t *testing.T) {
 	}
 	for name, k := range kubelets {
 		t.Run(name, func(t *testing.T) {
-			socket := newSocket(t)
-			serve(t, socket, k)
-			c := New(Options{Socket: socket, Budget: aLongTime})
+			c := clientOf(t, k)
 			for _, tt := range []struct {
 				sandbox, container string
 				want               []string
@@ -90,16 +89,12 @@ func TestNames(t *testing.T) {
 	}
 }
 
-// TestNoAnswerForAnotherPod: what the kubelet said of a pod is not used for the next one of the same name, nor what it
-// says of another pod than it was asked for.
 // A pod holds what its containers hold together.
 func TestPodHolds(t *testing.T) {
-	socket := newSocket(t)
-	serve(t, socket, &kubelet{get: knows(
+	c := clientOf(t, &kubelet{get: knows(
 		pod("ml", "trainer", map[string][]string{"main": {"rdma/ib", "nvidia.com/gpu"}, "second": {"nvidia.com/gpu"}}),
 		pod("ml", "claimant", map[string][]string{"main": {"claim/nic"}, "sidecar": nil}),
 	)})
-	c := New(Options{Socket: socket, Budget: aLongTime})
 	for _, test := range []struct {
 		pod    string
 		want   []string
@@ -125,14 +120,14 @@ func TestNoKubelet(t *testing.T) {
 	}
 }
 
+// What the kubelet said of a pod is not used for the next one of the same name, nor what it says of another pod than it
+// was asked for.
 func TestNoAnswerForAnotherPod(t *testing.T) {
 	first := pod("ml", "db-0", map[string][]string{"main": {"rdma/a"}})
 	second := pod("ml", "db-0", map[string][]string{"main": {"rdma/b"}})
 	current := first
 	k := &kubelet{get: func(context.Context, string, string) (*podresources.PodResources, error) { return current, nil }}
-	socket := newSocket(t)
-	serve(t, socket, k)
-	c := New(Options{Socket: socket, Budget: aLongTime})
+	c := clientOf(t, k)
 
 	names := func(sandbox, pod string) []string {
 		t.Helper()
@@ -162,9 +157,7 @@ func TestTwoPodsOfOneName(t *testing.T) {
 			pod("ml", "db-0", map[string][]string{"main": nil}),
 		}, nil
 	}}
-	socket := newSocket(t)
-	serve(t, socket, k)
-	c := New(Options{Socket: socket, Budget: aLongTime})
+	c := clientOf(t, k)
 	for range 2 * breaker.Failures { // the kubelet answers, so it is asked again, for other pods too
 		got, _, err := c.Names(context.Background(), "s1", "ml", "db-0", "main")
 		if err == nil || !strings.Contains(err.Error(), "lists two pods ml/db-0") {
@@ -177,9 +170,7 @@ func TestTwoPodsOfOneName(t *testing.T) {
 func TestJoined(t *testing.T) {
 	trainer := pod("ml", "trainer", map[string][]string{"main": {"rdma/a"}})
 	k := &kubelet{get: knows(trainer)}
-	socket := newSocket(t)
-	serve(t, socket, k)
-	c := New(Options{Socket: socket, Budget: aLongTime})
+	c := clientOf(t, k)
 	var group sync.WaitGroup
 	for range 50 {
 		group.Go(func() {
@@ -205,9 +196,7 @@ func TestUnknownPodsAreNoFailures(t *testing.T) {
 		"in a list": {list: func() ([]*podresources.PodResources, error) { return nil, nil }},
 	} {
 		t.Run(name, func(t *testing.T) {
-			socket := newSocket(t)
-			serve(t, socket, k)
-			c := New(Options{Socket: socket, Budget: aLongTime})
+			c := clientOf(t, k)
 			for i := range 2 * breaker.Failures {
 				if _, _, err := c.Names(context.Background(), "s1", "ml", "x", "main"); err == nil || !strings.Contains(err.Error(),
 					"the kubelet does not know pod ml/x") {
@@ -218,15 +207,89 @@ func TestUnknownPodsAreNoFailures(t *testing.T) {
 	}
 }
 
-// BenchmarkLookUp is what the first container of a pod waits for, connection included.
-func BenchmarkLookUp(b *testing.B) {
-	socket := newSocket(b)
-	serve(b, socket, &kubelet{get: knows(pod("ml", "trainer", map[string][]string{"main": {"rdma/a"}}))})
-	c := New(Options{Socket: socket, Budget: aLongTime})
-	b.ReportAllocs()
-	for b.Loop() {
-		if _, _, err := c.Names(context.Background(), "", "ml", "trainer", "main"); err != nil {
-			b.Fatal(err)
+// An answer is used for two minutes, and the client keeps 1024 of them: those that were used last.
+func TestAnswersAreForgotten(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		k := &kubelet{get: knows(pod("ml", "trainer", map[string][]string{"main": {"rdma/a"}}))}
+		c := inMemory(t, k)
+		asked := func(sandbox string) bool {
+			t.Helper()
+			before := k.gets.Load()
+			if names, _, err := c.Names(context.Background(), sandbox, "ml", "trainer", "main"); err != nil || len(names) != 1 {
+				t.Fatalf("%v, %v", names, err)
+			}
+			return k.gets.Load() != before
 		}
+		if !asked("first") || asked("first") {
+			t.Error("the kubelet must be asked once")
+		}
+		time.Sleep(keptFor - time.Second)
+		if asked("first") {
+			t.Error("an answer is forgotten before its time")
+		}
+		time.Sleep(time.Second + time.Nanosecond)
+		if !asked("first") {
+			t.Error("an answer is used after its time")
+		}
+		for i := range keptMost {
+			if !asked(fmt.Sprint(i)) {
+				t.Fatalf("sandbox %d has another one's answer", i)
+			}
+		}
+		if !asked("first") {
+			t.Errorf("more than %d answers are kept", keptMost)
+		}
+		if asked(fmt.Sprint(keptMost-1)) || asked("1") {
+			t.Errorf("less than %d answers are kept", keptMost)
+		}
+	})
+}
+
+// A pod's author decides how many containers it has. An answer about very many takes much memory, and is not kept.
+func TestLargeAnswersAreNotKept(t *testing.T) {
+	for count, asked := range map[int]int64{keptContainers: 1, keptContainers + 1: 2} {
+		containers := map[string][]string{}
+		for i := range count {
+			containers[fmt.Sprint("c", i)] = []string{"rdma/a"}
+		}
+		synctest.Test(t, func(t *testing.T) {
+			k := &kubelet{get: knows(pod("ml", "trainer", containers))}
+			c := inMemory(t, k)
+			for range 2 {
+				if names, known, err := c.Names(context.Background(), "sandbox", "ml", "trainer", "c0"); err != nil ||
+					!known || len(names) != 1 {
+					t.Fatalf("%v, %t, %v", names, known, err)
+				}
+			}
+			if got := k.gets.Load(); got != asked {
+				t.Errorf("%d containers: the kubelet was asked %d times, want %d", count, got, asked)
+			}
+		})
+	}
+}
+
+// Clients share neither a breaker nor answers: failures that a pass over all containers sees keep no container's
+// creation from asking.
+func TestClientsShareNothing(t *testing.T) {
+	trainer := knows(pod("ml", "trainer", map[string][]string{"main": {"rdma/a"}}))
+	socket := newSocket(t)
+	serve(t, socket, &kubelet{get: func(ctx context.Context, namespace, pod string) (*podresources.PodResources, error) {
+		if pod == "sick" {
+			return nil, status.Error(codes.Internal, "out of order")
+		}
+		return trainer(ctx, namespace, pod)
+	}})
+	background, creations := New(Options{Socket: socket, Budget: aLongTime}),
+		New(Options{Socket: socket, Budget: aLongTime})
+	for range breaker.Failures {
+		if _, _, err := background.Names(context.Background(), "", "ml", "sick", "main"); err == nil {
+			t.Fatal("a look-up of the sick pod succeeds")
+		}
+	}
+	if !background.Failing() || creations.Failing() {
+		t.Errorf("open: %t and %t, want only the first", background.Failing(), creations.Failing())
+	}
+	if _, _, err := creations.Names(context.Background(), "", "ml", "trainer", "main"); err != nil {
+		t.Error(err)
 	}
 }

@@ -12,6 +12,7 @@ import (
 	"testing"
 
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/test/bufconn"
 	podresources "k8s.io/kubelet/pkg/apis/podresources/v1"
 
 	"github.com/rdma-spec/rdma-spec/test/testing/scratch"
@@ -44,10 +45,10 @@ func (k *kubelet) List(context.Context, *podresources.ListPodResourcesRequest) (
 }
 
 // newSocket gives a path for a socket, short enough for one.
-func newSocket(t testing.TB) string { return filepath.Join(scratch.Folder(t), "s") }
+func newSocket(t *testing.T) string { return filepath.Join(scratch.Folder(t), "s") }
 
 // serve starts a kubelet. What is returned stops it; it is stopped at the end of the test in any case.
-func serve(t testing.TB, socket string, k *kubelet) (stop func()) {
+func serve(t *testing.T, socket string, k *kubelet) (stop func()) {
 	t.Helper()
 	listener, err := net.Listen("unix", socket)
 	if err != nil {
@@ -56,7 +57,25 @@ func serve(t testing.TB, socket string, k *kubelet) (stop func()) {
 	return serveOn(t, listener, k)
 }
 
-func serveOn(t testing.TB, listener net.Listener, k *kubelet) (stop func()) {
+// clientOf is a client of a kubelet, with a budget that is not what is tested.
+func clientOf(t *testing.T, k *kubelet) *Client {
+	t.Helper()
+	socket := newSocket(t)
+	serve(t, socket, k)
+	return New(Options{Socket: socket, Budget: aLongTime})
+}
+
+// inMemory is a client of a kubelet that is reached without a socket, so that time need not be real.
+func inMemory(t *testing.T, k *kubelet) *Client {
+	t.Helper()
+	listener := bufconn.Listen(1 << 16)
+	serveOn(t, listener, k)
+	c := New(Options{})
+	c.dial = listener.DialContext
+	return c
+}
+
+func serveOn(t *testing.T, listener net.Listener, k *kubelet) (stop func()) {
 	t.Helper()
 	server := grpc.NewServer()
 	podresources.RegisterPodResourcesListerServer(server, k)

@@ -7,7 +7,6 @@ import (
 	"context"
 	"fmt"
 	"net"
-	"os"
 	"strings"
 	"sync/atomic"
 	"syscall"
@@ -18,12 +17,12 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 	"google.golang.org/grpc/test/bufconn"
-	"google.golang.org/protobuf/proto"
 	podresources "k8s.io/kubelet/pkg/apis/podresources/v1"
 
 	"github.com/rdma-spec/rdma-spec/plugin/breaker"
 	"github.com/rdma-spec/rdma-spec/plugin/localrpc"
 	"github.com/rdma-spec/rdma-spec/test/testing/await"
+	"github.com/rdma-spec/rdma-spec/test/testing/scratch"
 )
 
 // aBudget is a budget for tests that are about it.
@@ -119,33 +118,11 @@ func TestBudget(t *testing.T) {
 // TestRealKubeletThatHangs: a look-up over a real socket ends as well. TestBudget has when.
 func TestRealKubeletThatHangs(t *testing.T) {
 	socket := newSocket(t)
-	var asked atomic.Int64
-	acceptOnly(t, socket, &asked)
+	scratch.Socket(t, socket) // the kernel accepts
 	_, took, err := timed(New(Options{Socket: socket, Budget: aBudget}), "s1", "trainer")
 	if err == nil || took < aBudget || took > aLongTime {
 		t.Errorf("took %s: %v", took, err)
 	}
-	t.Logf("took %s, the budget is %s", took, aBudget)
-}
-
-// acceptOnly takes connections, and nothing comes over them.
-func acceptOnly(t *testing.T, socket string, accepted *atomic.Int64) {
-	t.Helper()
-	listener, err := net.Listen("unix", socket)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = listener.Close() })
-	go func() {
-		for {
-			conn, err := listener.Accept()
-			if err != nil {
-				return
-			}
-			accepted.Add(1)
-			t.Cleanup(func() { _ = conn.Close() })
-		}
-	}()
 }
 
 // TestAskedTooOften: a kubelet that rejects some questions is asked again.
@@ -161,9 +138,7 @@ func TestAskedTooOften(t *testing.T) {
 				}
 				return []*podresources.PodResources{trainer}, nil
 			}}
-			socket := newSocket(t)
-			serve(t, socket, k)
-			got, _, err := timed(New(Options{Socket: socket, Budget: aLongTime}), "s1", "trainer")
+			got, _, err := timed(clientOf(t, k), "s1", "trainer")
 			if err != nil || len(got) != 1 {
 				t.Errorf("got %v, %v", got, err)
 			}
@@ -178,33 +153,13 @@ func TestAskedTooOften(t *testing.T) {
 func TestTenThousandPods(t *testing.T) {
 	pods := tenThousandPods()
 	k := &kubelet{list: func() ([]*podresources.PodResources, error) { return pods, nil }}
-	socket := newSocket(t)
-	serve(t, socket, k)
-	c := New(Options{Socket: socket, Budget: aLongTime})
+	c := clientOf(t, k)
 	for _, i := range []int{0, 9_999} {
 		got, took, err := timed(c, fmt.Sprint("s", i), fmt.Sprintf("trainer-%05d", i))
 		if err != nil || len(got) != 3 || got[0] != fmt.Sprintf("example.com/own-%d", i) {
 			t.Errorf("pod %d: %v, %v", i, got, err)
 		}
 		t.Logf("pod %d: %s, most of it in the test's own kubelet", i, took)
-	}
-}
-
-func BenchmarkTenThousandPods(b *testing.B) {
-	text, err := proto.Marshal(&podresources.ListPodResourcesResponse{PodResources: tenThousandPods()})
-	if err != nil {
-		b.Fatal(err)
-	}
-	b.SetBytes(int64(len(text)))
-	b.ReportAllocs()
-	for b.Loop() {
-		var response podresources.ListPodResourcesResponse
-		if err := proto.Unmarshal(text, &response); err != nil {
-			b.Fatal(err)
-		}
-		if _, err := find("ml", "trainer-05000", response.GetPodResources()...); err != nil {
-			b.Error(err)
-		}
 	}
 }
 
@@ -224,9 +179,7 @@ func TestTooLarge(t *testing.T) {
 	k := &kubelet{get: func(context.Context, string, string) (*podresources.PodResources, error) {
 		return pod("ml", strings.Repeat("x", localrpc.MaxMessage), nil), nil
 	}}
-	socket := newSocket(t)
-	serve(t, socket, k)
-	_, took, err := timed(New(Options{Socket: socket, Budget: aLongTime}), "s1", "trainer")
+	_, took, err := timed(clientOf(t, k), "s1", "trainer")
 	if err == nil || !strings.Contains(err.Error(), "larger than max") {
 		t.Error(err)
 	}
@@ -235,13 +188,40 @@ func TestTooLarge(t *testing.T) {
 	}
 }
 
-// TestLazy: nothing is dialled before somebody asks.
-func TestLazy(t *testing.T) {
+// TestRestart: a kubelet that comes back is found, both in the next look-up and in one that has begun.
+func TestRestart(t *testing.T) {
+	trainer := pod("ml", "trainer", map[string][]string{"main": {"rdma/a"}})
+	k := &kubelet{get: knows(trainer)}
 	socket := newSocket(t)
-	var accepted atomic.Int64
-	acceptOnly(t, socket, &accepted)
-	New(Options{Socket: socket})
-	if _, err := os.Stat(socket); err != nil || accepted.Load() != 0 {
-		t.Errorf("%d connections, %v", accepted.Load(), err)
+	stop := serve(t, socket, k)
+	c := New(Options{Socket: socket, Budget: aLongTime})
+	if _, _, err := timed(c, "s1", "trainer"); err != nil {
+		t.Fatal(err)
+	}
+	stop()
+	if _, _, err := timed(c, "s1", "trainer"); err != nil {
+		t.Errorf("what is known of a pod is not used while the kubelet is away: %v", err)
+	}
+	var failed atomic.Int64
+	dial := c.dial
+	c.dial = func(ctx context.Context) (net.Conn, error) {
+		conn, err := dial(ctx)
+		if err != nil {
+			failed.Add(1)
+		}
+		return conn, err
+	}
+	result := make(chan error)
+	go func() {
+		_, _, err := timed(c, "s2", "trainer")
+		result <- err
+	}()
+	await.That(t, aLongTime/2, "tried and tried again", func() bool { return failed.Load() > 1 })
+	serve(t, socket, k)
+	if err := <-result; err != nil {
+		t.Errorf("a look-up that began while the kubelet was away: %v", err)
+	}
+	if _, _, err := timed(c, "s3", "trainer"); err != nil {
+		t.Errorf("a look-up after the kubelet came back: %v", err)
 	}
 }

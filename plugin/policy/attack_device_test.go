@@ -29,7 +29,7 @@ func deviceAttacks() []attack {
 			nil, holds("rdma/ib")
 	})
 	taken := func(path, kind string, major, minor int64) Container {
-		return author("true", gpu(0), Device{Path: path, Type: kind, Major: major, Minor: minor})
+		return author("true", gpu(0), at(path, kind, major, minor))
 	}
 	uverbs1 := "/dev/infiniband/uverbs1 c 0666 0 0 231 193"
 	return []attack{
@@ -139,7 +139,7 @@ func deviceAttacks() []attack {
 			refused: CauseNoSuchHCA, says: "84 more"},
 		{guard: "management", name: "umad-by-annotation", container: author("true"), gets: one},
 		{guard: "management", name: "umad-though-one-holds-it", container: author("true",
-			Device{Path: "/dev/infiniband/umad1", Type: "c", Major: 231, Minor: 1}), gets: one},
+			at("/dev/infiniband/umad1", "c", 231, 1)), gets: one},
 
 		// by what lies at the node's paths
 		{guard: "broken-hca", name: "link-for-the-only-device", config: onlyThat,
@@ -212,13 +212,6 @@ func unknownNumber(t testing.TB) Facts {
 		}
 		return verbs(number)
 	}
-	return n
-}
-
-// unreadable is a node that cannot be read at all.
-func unreadable(t testing.TB) Facts {
-	n := stale(hca.Device{}, errors.New("input/output error"))(t)
-	n.HCAs = func() (*hca.Inventory, error) { return nil, errors.New("list HCAs: input/output error") }
 	return n
 }
 

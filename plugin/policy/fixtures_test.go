@@ -33,6 +33,21 @@ func gpu(n int) Device {
 	return Device{Path: fmt.Sprintf("/dev/nvidia%d", n), Type: "c", Major: 195, Minor: int64(n)}
 }
 
+func at(path, kind string, major, minor int64) Device {
+	return Device{Path: path, Type: kind, Major: major, Minor: minor}
+}
+
+// Containers that hold devices, that are annotated through their pod, and about whose resources the kubelet is asked.
+func holding(devices ...Device) Container { return Container{Devices: devices} }
+
+func annotated(namespace, value string, devices ...Device) Container {
+	return Container{Namespace: namespace, Annotations: podAnnotation(value), Devices: devices}
+}
+
+func askedFor(namespace string, resources func() ([]string, bool, error), devices ...Device) Container {
+	return Container{Namespace: namespace, Resources: resources, Devices: devices}
+}
+
 // Devices as a grant gives them.
 func verbs(n int, name string) hca.Device {
 	return hca.Device{
@@ -62,22 +77,20 @@ func rdmaCM() hca.Device {
 	}
 }
 
-// nodes are the nodes that tests name, made once.
-type nodes map[string]Facts
+// node is a node that hcatest names.
+func node(t testing.TB, name string) Facts {
+	t.Helper()
+	return LiveFacts(hcatest.All[name](t))
+}
 
-func testNodes(t testing.TB) nodes {
-	n := nodes{
-		"unreadable": {
-			Verbs: func(hca.Number) (hca.Device, bool, error) {
-				return hca.Device{}, false, errors.New("list verbs devices: input/output error")
-			},
-			HCAs: func() (*hca.Inventory, error) { return nil, errors.New("list HCAs: input/output error") },
+// unreadable is a node that cannot be read at all.
+func unreadable(testing.TB) Facts {
+	return Facts{
+		Verbs: func(hca.Number) (hca.Device, bool, error) {
+			return hca.Device{}, false, errors.New("list verbs devices: input/output error")
 		},
+		HCAs: func() (*hca.Inventory, error) { return nil, errors.New("list HCAs: input/output error") },
 	}
-	for name, root := range hcatest.All {
-		n[name] = LiveFacts(root(t))
-	}
-	return n
 }
 
 // changed is A100 with another inventory.

@@ -75,10 +75,11 @@ var memlocks = []string{
 // Whatever an administrator writes, it is either refused or a policy that can be shown and read again.
 func FuzzConfig(f *testing.F) {
 	for _, config := range slices.Concat(badConfigs, memlocks, []string{
-		rules, restrictive, listed, "{}", "# a: comment", "null", "a: &a [*a]", "a: &a {<<: *a}",
+		rules, restrictive, listed, everything, "{}", "# a: comment", "null", "a: &a [*a]", "a: &a {<<: *a}",
 	}) {
 		f.Add(config)
 	}
+	policyOf(f, everything) // it is taken
 	node := fixedNode(f)
 	f.Fuzz(func(t *testing.T, config string) {
 		first, err := FromText([]byte(config))

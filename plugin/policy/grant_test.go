@@ -6,6 +6,7 @@ package policy
 import (
 	"fmt"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -26,63 +27,6 @@ func asking(annotation string) Container {
 		c.Annotations = podAnnotation(annotation)
 	}
 	return c
-}
-
-// A physical function that is injected beside others of its card, in exclusive netns mode and where the host's network
-// is shared.
-func TestInjectedFunctions(t *testing.T) {
-	c := Container{Namespace: "ml-a", Annotations: podAnnotation("true")}
-	const everything = "inject: {namespaces: [ml-*], functions: [physical, virtual, scalable]}"
-	for name, test := range map[string]struct {
-		config   string
-		node     func(testing.TB) Facts
-		change   func(*Container)
-		want     []string
-		warnings []string
-	}{
-		"physical": {listed, withFunctions, nil, []string{"mlx5_bond_0"},
-			[]string{"the container gets physical functions whose virtual or scalable ones may belong to other pods: " +
-				"mlx5_bond_0"}},
-		"virtual too": {"inject: {namespaces: [ml-*], functions: [virtual]}", withFunctions, nil,
-			[]string{"mlx5_1"}, nil},
-		"scalable": {"inject: {namespaces: [ml-*], functions: [scalable]}", withFunctions, nil,
-			[]string{"mlx5_0"}, nil},
-		"all of them": {everything, withFunctions, nil, []string{"mlx5_0", "mlx5_1", "mlx5_bond_0"},
-			[]string{"the container gets physical functions whose virtual or scalable ones may belong to other pods: " +
-				"mlx5_bond_0"}},
-		"a virtual one by name": {everything, withFunctions,
-			func(c *Container) { c.Annotations = podAnnotation("{devices: [mlx5_1]}") }, []string{"mlx5_1"}, nil},
-		"host network in exclusive mode": {listed, exclusive, func(c *Container) { c.HostNetwork = true },
-			[]string{"mlx5_1", "mlx5_bond_0"}, nil},
-		"unasked in exclusive mode": {"rules: [{match: {resources: [rdma/*]}, inject: {always: true}}]", exclusive,
-			func(c *Container) { c.Annotations, c.Resources = nil, holds("rdma/a") }, nil,
-			[]string{"no HCAs are injected: the node's RDMA devices belong to network namespaces (netns_mode is exclusive), " +
-				"so an HCA of the host's cannot be opened in the container's"}},
-		"another HCA never answered": {"inject: {namespaces: [ml-*], names: [mlx5_1]}", unread, nil, []string{"mlx5_1"}, nil},
-	} {
-		t.Run(name, func(t *testing.T) {
-			c := c
-			if test.change != nil {
-				test.change(&c)
-			}
-			d := policyOf(t, test.config).Decide(c, test.node(t))
-			if d.Grant == nil {
-				t.Fatalf("no grant: %+v", d)
-			}
-			var got []string
-			for _, dev := range d.Grant.Devices {
-				if dev.Kind == hca.KindVerbs {
-					got = append(got, dev.HCA)
-				}
-			}
-			if diff := cmp.Diff(test.want, got); diff != "" {
-				t.Errorf("-want +got:\n%s", diff)
-			}
-			if diff := cmp.Diff(test.warnings, d.Warnings); diff != "" {
-				t.Errorf("warnings, -want +got:\n%s", diff)
-			}
-		})
-	}
 }
 
 // RLIMIT_MEMLOCK: what the policy gives, and less where the annotation asks for less.
@@ -119,7 +63,7 @@ func TestMemlock(t *testing.T) {
 		{"memlock: '0200000'", "", 200000},    // text is a quantity: decimal
 		{"memlock: 18446744073709551615", "", spec.Unlimited},
 	}
-	node := testNodes(t)["V100"]
+	node := node(t, "V100")
 	for _, test := range tests {
 		t.Run(test.config+" "+test.annotation, func(t *testing.T) {
 			got := policyOf(t, test.config).Decide(asking(test.annotation), node)
@@ -139,7 +83,7 @@ func TestMemlock(t *testing.T) {
 // CAP_IPC_LOCK: each ipcLock next to each kind of memlock, and each with what an annotation can ask for.
 func TestIPCLock(t *testing.T) {
 	var got strings.Builder
-	node := testNodes(t)["V100"]
+	node := node(t, "V100")
 	for _, ipcLock := range []string{"true", "false", "requested", "always"} {
 		for _, memlock := range []string{"unlimited", "1Gi", "memory-limit", "unchanged"} {
 			p := policyOf(t, fmt.Sprintf("{ipcLock: false, rules: [{match: {namespaces: ['*']}, memlock: %s, ipcLock: %s}]}",
@@ -161,88 +105,92 @@ func TestIPCLock(t *testing.T) {
 	golden.Compare(t, filepath.Join("testdata", "ipclock.golden"), got.String())
 }
 
-// Devices: what is injected on each of the named nodes.
+// Devices: what is injected, on nodes of each kind.
 func TestDevices(t *testing.T) {
-	const rule = "rules: [{name: fabric, match: {namespaces: [net]}, inject: {management: true, always: true}}]"
-	wanting := func(annotation string) Container {
-		return Container{Namespace: "ml-a", Annotations: podAnnotation(annotation)}
-	}
-	withDevices := func(c Container, devices ...Device) Container { c.Devices = devices; return c }
+	const (
+		managing = "{optIn: {resources: [rdma/*]}, rules: [{name: fabric, match: {namespaces: [net]}, inject: " +
+			"{management: true, always: true}}]}"
+		always     = "{optIn: {resources: [rdma/*]}, rules: [{match: {namespaces: [net]}, inject: {always: true}}]}"
+		everything = "inject: {namespaces: [ml-*], functions: [physical, virtual, scalable]}"
+		down       = "the container gets HCAs that it asks for and that have no ACTIVE port: mlx5_0"
+		physical   = "the container gets physical functions whose virtual or scalable ones may belong to other pods: " +
+			"mlx5_bond_0"
+		manages = `rule "fabric" gives the management devices of %s, with which the container can disturb the whole fabric`
+	)
 	list := func(devices ...hca.Device) []hca.Device { return devices }
-	tests := map[string]struct {
-		node, config string
+	selecting := func(selectors string) string { return "inject: {namespaces: [ml-*], " + selectors + "}" }
+	allotted := func(value string) Container {
+		return askedFor("net", holds("rdma/ib")).with(func(c *Container) { c.Annotations = podAnnotation(value) })
+	}
+	at := func(name string) func(testing.TB) Facts { return func(t testing.TB) Facts { return node(t, name) } }
+	a100, asking := at("A100"), annotated("ml-a", "true")
+	two := list(verbs(1, "mlx5_1"), verbs(2, "mlx5_bond_0"), rdmaCM())
+	first, second := list(verbs(0, "mlx5_0"), rdmaCM()), list(verbs(1, "mlx5_1"), rdmaCM())
+	bond := list(verbs(2, "mlx5_bond_0"), rdmaCM())
+	for name, test := range map[string]struct {
+		node         func(testing.TB) Facts
+		config       string
 		container    Container
 		want         []hca.Device
 		wantWarnings []string
 	}{
-		"all-active": {"A100", listed, wanting("true"),
-			list(verbs(1, "mlx5_1"), verbs(2, "mlx5_bond_0"), rdmaCM()), nil},
-		"all-asked-for": {"A100", listed, wanting("{devices: all}"),
-			list(verbs(1, "mlx5_1"), verbs(2, "mlx5_bond_0"), rdmaCM()), nil},
-		"none": {"A100", listed, wanting("{devices: none}"), nil, nil},
-		"named": {"A100", listed, wanting("{devices: [mlx5_bond_0]}"),
-			list(verbs(2, "mlx5_bond_0"), rdmaCM()), nil},
-		"named-though-down": {"A100", listed, wanting("{devices: [mlx5_0]}"), list(verbs(0, "mlx5_0"), rdmaCM()),
-			[]string{"the container gets HCAs that it asks for and that have no ACTIVE port: mlx5_0"}},
-		"named-twice": {"A100", listed, wanting("{devices: [mlx5_1, mlx5_1]}"),
-			list(verbs(1, "mlx5_1"), rdmaCM()), nil},
-		"named-renamed": {"Renamed", listed, wanting("{devices: [ibp12s0]}"),
+		"all-active":        {a100, listed, asking, two, nil},
+		"all-asked-for":     {a100, listed, annotated("ml-a", "{devices: all}"), two, nil},
+		"none":              {a100, listed, annotated("ml-a", "{devices: none}"), nil, nil},
+		"named":             {a100, listed, annotated("ml-a", "{devices: [mlx5_bond_0]}"), bond, nil},
+		"named-though-down": {a100, listed, annotated("ml-a", "{devices: [mlx5_0]}"), first, []string{down}},
+		"named-renamed": {at("Renamed"), listed, annotated("ml-a", "{devices: [ibp12s0]}"),
 			list(verbs(1, "ibp12s0"), rdmaCM()), nil},
-		"holds-one-says-true":    {"A100", listed, withDevices(wanting("true"), heldVerbs(1)), nil, nil},
-		"holds-one-asks-for-all": {"A100", listed, withDevices(wanting("{devices: all}"), heldVerbs(1)), nil, nil},
-		"holds-one-asks-for-it":  {"A100", listed, withDevices(wanting("{devices: [mlx5_1]}"), heldVerbs(1)), nil, nil},
-		"holds-two-asks-for-one": {"A100", listed, withDevices(wanting("{devices: [mlx5_1]}"), heldVerbs(0),
+		"holds-two-asks-for-one": {a100, listed, annotated("ml-a", "{devices: [mlx5_1]}", heldVerbs(0),
 			heldVerbs(1)), nil, nil},
-		"holds-another-at-dev-null": {"A100", listed, withDevices(wanting("true"), Device{Path: "/dev/null", Type: "c",
-			Major: 1, Minor: 3}), list(verbs(1, "mlx5_1"), verbs(2, "mlx5_bond_0"), rdmaCM()), nil},
-		"by-name": {"EightHCA", "inject: {namespaces: [ml-*], names: ['mlx5_[0-1]']}", wanting("true"),
+		"holds-another-at-dev-null": {a100, listed, annotated("ml-a", "true", Device{Path: "/dev/null", Type: "c", Major: 1,
+			Minor: 3}), two, nil},
+		"by-name": {at("EightHCA"), selecting("names: ['mlx5_[0-1]']"), asking,
 			list(verbs(0, "mlx5_0"), verbs(1, "mlx5_1"), rdmaCM()), nil},
-		"by-link-layer": {"A100", "inject: {namespaces: [ml-*], linkLayers: [Ethernet]}", wanting("true"),
-			list(verbs(2, "mlx5_bond_0"), rdmaCM()), nil},
-		"by-netdev": {"A100", "inject: {namespaces: [ml-*], netdevs: [bond*]}", wanting("true"),
-			list(verbs(2, "mlx5_bond_0"), rdmaCM()), nil},
-		"by-numa-node": {"V100", "inject: {namespaces: [ml-*], numaNodes: [1]}", wanting("true"),
-			list(verbs(1, "mlx5_1"), rdmaCM()), nil},
-		"soft-hcas-by-numa-node": {"SoftRoCE", "inject: {namespaces: [ml-*], numaNodes: [-1]}", wanting("true"),
+		"by-link-layer": {a100, selecting("linkLayers: [Ethernet]"), asking, bond, nil},
+		"by-netdev":     {a100, selecting("netdevs: [bond*]"), asking, bond, nil},
+		"by-numa-node":  {at("V100"), selecting("numaNodes: [1]"), asking, second, nil},
+		"soft-hcas-by-numa-node": {at("SoftRoCE"), selecting("numaNodes: [-1]"), asking,
 			list(verbs(0, "rxe0"), verbs(1, "rxe1"), rdmaCM()), nil},
-		"no-rdma-cm": {"NoRDMACM", listed, wanting("true"), list(verbs(0, "mlx5_0"), verbs(1, "mlx5_1")),
+		"no-rdma-cm": {at("NoRDMACM"), listed, asking, list(verbs(0, "mlx5_0"), verbs(1, "mlx5_1")),
 			[]string{"the node has no sound /dev/infiniband/rdma_cm, so connections by RDMA_CM will fail: load the module " +
 				"rdma_ucm"}},
-		"efa-needs-no-rdma-cm": {"EFA", listed, wanting("true"), list(verbs(0, "efa_0"), verbs(1, "rdmap144s27")), nil},
-		"management": {"A100", "{" + rule + ", optIn: {resources: [rdma/*]}}", Container{Namespace: "net",
-			Resources: holds("rdma/ib")},
-			list(verbs(1, "mlx5_1"), umad(1, "mlx5_1"), issm(1, "mlx5_1"), verbs(2, "mlx5_bond_0"), umad(2, "mlx5_bond_0"),
-				issm(2, "mlx5_bond_0"), rdmaCM()),
-			[]string{`rule "fabric" gives the management devices of mlx5_1, mlx5_bond_0, with which the container can disturb the whole fabric`}},
-		"management-less": {"A100", "{" + rule + ", optIn: {resources: [rdma/*]}}", Container{Namespace: "net",
-			Annotations: podAnnotation("{devices: [mlx5_0]}"), Resources: holds("rdma/ib")},
-			list(verbs(0, "mlx5_0"), umad(0, "mlx5_0"), issm(0, "mlx5_0"), rdmaCM()),
-			[]string{"the container gets HCAs that it asks for and that have no ACTIVE port: mlx5_0",
-				`rule "fabric" gives the management devices of mlx5_0, with which the container can disturb the whole fabric`}},
-		"rule-and-none": {"A100", "{" + rule + ", optIn: {resources: [rdma/*]}}", Container{Namespace: "net",
-			Annotations: podAnnotation("{devices: none}"), Resources: holds("rdma/ib")}, nil, nil},
-		"rule-leaves-selectors-to-the-general-ones": {"A100",
+		"efa-needs-no-rdma-cm": {at("EFA"), listed, asking, list(verbs(0, "efa_0"), verbs(1, "rdmap144s27")), nil},
+		"management": {a100, managing, askedFor("net", holds("rdma/ib")), list(verbs(1, "mlx5_1"), umad(1, "mlx5_1"),
+			issm(1, "mlx5_1"), verbs(2, "mlx5_bond_0"), umad(2, "mlx5_bond_0"), issm(2, "mlx5_bond_0"), rdmaCM()),
+			[]string{fmt.Sprintf(manages, "mlx5_1, mlx5_bond_0")}},
+		"management-less": {a100, managing, allotted("{devices: [mlx5_0]}"), list(verbs(0, "mlx5_0"), umad(0, "mlx5_0"),
+			issm(0, "mlx5_0"), rdmaCM()), []string{down, fmt.Sprintf(manages, "mlx5_0")}},
+		"rule-and-none": {a100, managing, allotted("{devices: none}"), nil, nil},
+		"rule-leaves-selectors-to-the-general-ones": {a100,
 			"{inject: {linkLayers: [InfiniBand]}, rules: [{match: {resources: [rdma/*]}, inject: {netdevs: [], always: true}}]}",
-			Container{Resources: holds("rdma/ib")}, list(verbs(1, "mlx5_1"), rdmaCM()), nil},
-		"rule-replaces-selectors": {"A100",
+			askedFor("", holds("rdma/ib")), second, nil},
+		"rule-replaces-selectors": {a100,
 			"{inject: {linkLayers: [InfiniBand]}, rules: [{match: {resources: [rdma/*]}, inject: {linkLayers: [], always: " +
 				"true}}]}",
-			Container{Resources: holds("rdma/ib")}, list(verbs(1, "mlx5_1"), verbs(2, "mlx5_bond_0"), rdmaCM()), nil},
-		"rule-selects-and-an-annotation-asks": {"A100",
+			askedFor("", holds("rdma/ib")), two, nil},
+		"rule-selects-and-an-annotation-asks": {a100,
 			"{inject: {namespaces: [ml-*]}, rules: [{match: {namespaces: [ml-*]}, inject: {linkLayers: [Ethernet]}}]}",
-			wanting("true"), list(verbs(2, "mlx5_bond_0"), rdmaCM()), nil},
-		"always-and-less": {"A100",
-			"{optIn: {resources: [rdma/*]}, rules: [{match: {namespaces: [net]}, inject: {always: true}}]}",
-			Container{Namespace: "net", Annotations: podAnnotation("{devices: [mlx5_1]}"), Resources: holds("rdma/ib")},
-			list(verbs(1, "mlx5_1"), rdmaCM()), nil},
-		"broken-are-left-out": {"Broken", "inject: {namespaces: [ml-*], names: ['mlx5_*', 'node_is_l*']}", wanting("true"),
-			list(verbs(0, "mlx5_0"), rdmaCM()),
+			asking, bond, nil},
+		"always-and-less": {a100, always, allotted("{devices: [mlx5_1]}"), second, nil},
+		"broken-are-left-out": {at("Broken"), selecting("names: ['mlx5_*', 'node_is_l*']"), asking, first,
 			[]string{"HCAs are left out: node_is_link (/dev/infiniband/uverbs10 is a symbolic link, not a character device)"}},
-	}
-	nodes := testNodes(t)
-	for name, test := range tests {
+
+		// functions of one card, exclusive netns mode, and an HCA that never answered
+		"physical":              {withFunctions, listed, asking, bond, []string{physical}},
+		"virtual":               {withFunctions, selecting("functions: [virtual]"), asking, second, nil},
+		"scalable":              {withFunctions, selecting("functions: [scalable]"), asking, first, nil},
+		"all of them":           {withFunctions, everything, asking, slices.Concat(first[:1], two), []string{physical}},
+		"a virtual one by name": {withFunctions, everything, annotated("ml-a", "{devices: [mlx5_1]}"), second, nil},
+		"host network in exclusive mode": {exclusive, listed,
+			asking.with(func(c *Container) { c.HostNetwork = true }), two, nil},
+		"unasked in exclusive mode": {exclusive, always, askedFor("net", holds("rdma/ib")), nil,
+			[]string{"no HCAs are injected: the node's RDMA devices belong to network namespaces (netns_mode is exclusive), " +
+				"so an HCA of the host's cannot be opened in the container's"}},
+		"another HCA never answered": {unread, selecting("names: [mlx5_1]"), asking, second, nil},
+	} {
 		t.Run(name, func(t *testing.T) {
-			got := policyOf(t, test.config).Decide(test.container, nodes[test.node])
+			got := policyOf(t, test.config).Decide(test.container, test.node(t))
 			if got.Grant == nil {
 				t.Fatalf("no grant: %+v", got)
 			}
@@ -287,5 +235,31 @@ func TestLeftOut(t *testing.T) {
 		if diff := cmp.Diff(test.want, d.LeftOut); diff != "" || d.Grant == nil || len(d.Grant.Devices) != test.devices {
 			t.Errorf("%s: %+v, refusal %v; left out (-want +got):\n%s", name, d.Grant, d.Refusal, diff)
 		}
+	}
+}
+
+// Under a runtime that may not raise limits, what the policy gives is cut to what can start, and said. IPC_LOCK is what
+// it is beside the policy's own memlock.
+func TestStartable(t *testing.T) {
+	holder := holding(heldVerbs(0))
+	for name, test := range map[string]struct {
+		config string
+		most   spec.Limit // 0: unknown
+		want   *spec.Grant
+		warns  bool
+	}{
+		"unknown":           {"", 0, unlimited(), false},
+		"it may raise them": {"", spec.Unlimited, unlimited(), false},
+		"cut":               {"", 8 << 20, &spec.Grant{Memlock: 8 << 20, IPCLock: spec.IPCLockUnlessDropped}, true},
+		"a number is cut":   {"memlock: 1Gi", 8 << 20, &spec.Grant{Memlock: 8 << 20}, true},
+		"a number fits":     {"memlock: 1Gi", 1 << 30, &spec.Grant{Memlock: 1 << 30}, false},
+		"left unchanged":    {"rules: [{match: {namespaces: ['*']}, memlock: unchanged}]", 8 << 20, &spec.Grant{}, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			d := policyOf(t, test.config).Decide(holder, startable(test.most)(t))
+			if diff := cmp.Diff(test.want, d.Grant); diff != "" || (len(d.Warnings) > 0) != test.warns {
+				t.Errorf("warnings %q, refusal %v (-want +got):\n%s", d.Warnings, d.Refusal, diff)
+			}
+		})
 	}
 }

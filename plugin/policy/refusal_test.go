@@ -15,15 +15,13 @@ import (
 	"github.com/rdma-spec/rdma-spec/test/testing/golden"
 
 	"github.com/rdma-spec/rdma-spec/spec/hca"
+	"github.com/rdma-spec/rdma-spec/spec/hca/hcatest"
 )
 
 // What is said to who may not have what they ask for: every refusal there is, on the node with mlx5_0 down, mlx5_1 up
 // and the Ethernet HCA mlx5_bond_0.
 func TestRefusals(t *testing.T) {
-	nodes := testNodes(t)
-	wanting := func(annotation string, devices ...Device) Container {
-		return Container{Namespace: "ml-a", Annotations: podAnnotation(annotation), Devices: devices}
-	}
+	a100, broken, none := node(t, "A100"), node(t, "Broken"), node(t, "NoRDMA")
 	many := Facts{HCAs: func() (*hca.Inventory, error) {
 		var n hca.Inventory
 		for i := range 40 {
@@ -36,69 +34,63 @@ func TestRefusals(t *testing.T) {
 		container Container
 		node      Facts
 	}{
-		"unreadable":           {"", asking("{memlok: 1Gi}"), nodes["A100"]},
-		"namespace not listed": {listed, Container{Namespace: "guest", Annotations: podAnnotation("true")}, nodes["A100"]},
+		"unreadable":           {"", asking("{memlok: 1Gi}"), a100},
+		"namespace not listed": {listed, annotated("guest", "true"), a100},
 		"privileged, not listed": {listed, Container{Namespace: "guest", AllDevices: true, Devices: []Device{heldVerbs(0)},
-			Annotations: podAnnotation("true")}, nodes["A100"]},
-		"devices, not listed": {"optIn: {namespaces: [guest]}", Container{Namespace: "guest",
-			Annotations: podAnnotation("{devices: all}")}, nodes["A100"]},
-		"not held": {listed, wanting("{devices: [mlx5_1]}", heldVerbs(0)), nodes["A100"]},
+			Annotations: podAnnotation("true")}, a100},
+		"devices, not listed": {"optIn: {namespaces: [guest]}", annotated("guest", "{devices: all}"), a100},
+		"not held":            {listed, annotated("ml-a", "{devices: [mlx5_1]}", heldVerbs(0)), a100},
 		"less, for it alone": {listed, Container{Namespace: "guest", Name: "c",
-			Annotations: map[string]string{AnnotationKey + "/container.c": "{memlock: 1Gi}"}}, nodes["A100"]},
-		"netns exclusive":    {listed, wanting("true"), exclusive(t)},
-		"HCA unread":         {listed, wanting("{devices: [mlx5_0]}"), unread(t)},
-		"an HCA unread":      {listed, wanting("true"), unread(t)},
-		"a virtual function": {listed, wanting("{devices: [mlx5_1]}"), withFunctions(t)},
-		"memlock unchanged": {"rules: [{match: {namespaces: [guest]}, memlock: unchanged}]",
-			asking("{memlock: 1Gi}"), nodes["A100"]},
+			Annotations: map[string]string{AnnotationKey + "/container.c": "{memlock: 1Gi}"}}, a100},
+		"netns exclusive":    {listed, annotated("ml-a", "true"), exclusive(t)},
+		"HCA unread":         {listed, annotated("ml-a", "{devices: [mlx5_0]}"), unread(t)},
+		"an HCA unread":      {listed, annotated("ml-a", "true"), unread(t)},
+		"a virtual function": {listed, annotated("ml-a", "{devices: [mlx5_1]}"), withFunctions(t)},
+		"memlock unchanged":  {"rules: [{match: {namespaces: [guest]}, memlock: unchanged}]", asking("{memlock: 1Gi}"), a100},
 		"ipcLock, unchanged": {"rules: [{match: {namespaces: [guest]}, memlock: unchanged}]",
-			asking("{ipcLock: true}"), nodes["A100"]},
+			asking("{ipcLock: true}"), a100},
 		"above the least": {"rules: [{name: vf, match: {resources: [rdma/vf]}, memlock: 1Gi}]",
-			asking("{memlock: 2Gi}").with(func(c *Container) { c.Resources = unlisted() }), nodes["A100"]},
-		"hostile namespace": {listed, Container{Namespace: "a\n\u202e" + strings.Repeat("x", 1000),
-			Annotations: podAnnotation("true")}, nodes["A100"]},
-		"memlock above": {"memlock: 16Gi", asking("{memlock: 17Gi}"), nodes["A100"]},
+			asking("{memlock: 2Gi}").with(func(c *Container) { c.Resources = unlisted() }), a100},
+		"hostile namespace": {listed, annotated("a\n\u202e"+strings.Repeat("x", 1000), "true"), a100},
+		"memlock above":     {"memlock: 16Gi", asking("{memlock: 17Gi}"), a100},
 		"memlock unlimited": {"{memlock: 16Gi, rules: [{name: small, match: {namespaces: [guest]}, memlock: 1Gi}]}",
-			asking("{memlock: unlimited}"), nodes["A100"]},
-		"no memory limit": {"memlock: memory-limit", Container{Devices: []Device{heldVerbs(0)}}, nodes["A100"]},
-		"asks for a memory limit": {"", Container{Devices: []Device{heldVerbs(0)},
-			Annotations: podAnnotation("{memlock: memory-limit}")}, nodes["A100"]},
-		"ipcLock not given":     {"ipcLock: false", asking("{ipcLock: true}"), nodes["A100"]},
-		"ipcLock voids memlock": {"memlock: 16Gi", asking("{ipcLock: true}"), nodes["A100"]},
-		"no such HCA":           {listed, wanting("{devices: [mlx5_7]}"), nodes["A100"]},
-		"no such HCA of many":   {listed, wanting("{devices: [mlx5_70]}"), many},
-		"no such HCA of all states": {listed, wanting("{devices: [mlx5_7]}"), changed(func(n *hca.Inventory) {
+			asking("{memlock: unlimited}"), a100},
+		"no memory limit":         {"memlock: memory-limit", holding(heldVerbs(0)), a100},
+		"asks for a memory limit": {"", annotated("", "{memlock: memory-limit}", heldVerbs(0)), a100},
+		"ipcLock not given":       {"ipcLock: false", asking("{ipcLock: true}"), a100},
+		"ipcLock voids memlock":   {"memlock: 16Gi", asking("{ipcLock: true}"), a100},
+		"no such HCA":             {listed, annotated("ml-a", "{devices: [mlx5_7]}"), a100},
+		"no such HCA of many":     {listed, annotated("ml-a", "{devices: [mlx5_70]}"), many},
+		"no such HCA of all states": {listed, annotated("ml-a", "{devices: [mlx5_7]}"), changed(func(n *hca.Inventory) {
 			n.HCAs[0].Ports[0].State = "INIT"
 			n.HCAs[1].Ports, n.HCAs[1].Unread = nil, "it has not answered"
 		})(t)},
-		"no HCA at all": {listed, wanting("{devices: [mlx5_0]}"), nodes["NoRDMA"]},
+		"no HCA at all": {listed, annotated("ml-a", "{devices: [mlx5_0]}"), none},
 		"HCA not selected": {"inject: {namespaces: [ml-*], linkLayers: [InfiniBand]}",
-			wanting("{devices: [mlx5_bond_0]}"), nodes["A100"]},
-		"HCA broken":           {listed, wanting("{devices: [node_is_block]}"), nodes["Broken"]},
-		"HCA without verbs":    {listed, wanting("{devices: [no_verbs]}"), nodes["Broken"]},
-		"none passes":          {"inject: {namespaces: [ml-*], names: [mlx5_0]}", wanting("true"), nodes["A100"]},
-		"none on the node":     {listed, wanting("{devices: all}"), nodes["NoRDMA"]},
-		"all are broken":       {"inject: {namespaces: [ml-*], names: [node_is_*]}", wanting("true"), nodes["Broken"]},
-		"HCAs cannot be read":  {listed, wanting("true"), nodes["unreadable"]},
-		"verbs cannot be read": {"", asking("true"), nodes["unreadable"]},
-		"path taken": {listed, wanting("true", Device{Path: "/dev/infiniband/uverbs1", Type: "b", Major: 8,
-			Minor: 16}), nodes["A100"]},
-		"path taken, written so": {listed, wanting("true", Device{Path: "/dev//infiniband/./rdma_cm", Type: "c", Major: 1,
-			Minor: 3}), nodes["A100"]},
+			annotated("ml-a", "{devices: [mlx5_bond_0]}"), a100},
+		"HCA broken":             {listed, annotated("ml-a", "{devices: [node_is_block]}"), broken},
+		"HCA without verbs":      {listed, annotated("ml-a", "{devices: [no_verbs]}"), broken},
+		"none passes":            {"inject: {namespaces: [ml-*], names: [mlx5_0]}", annotated("ml-a", "true"), a100},
+		"none on the node":       {listed, annotated("ml-a", "{devices: all}"), none},
+		"all are broken":         {"inject: {namespaces: [ml-*], names: [node_is_*]}", annotated("ml-a", "true"), broken},
+		"HCAs cannot be read":    {listed, annotated("ml-a", "true"), unreadable(t)},
+		"verbs cannot be read":   {"", asking("true"), unreadable(t)},
+		"path taken":             {listed, annotated("ml-a", "true", at("/dev/infiniband/uverbs1", "b", 8, 16)), a100},
+		"path taken, written so": {listed, annotated("ml-a", "true", at("/dev//infiniband/./rdma_cm", "c", 1, 3)), a100},
 		"kubelet silent": {"optIn: {resources: [rdma/*]}", Container{Annotations: podAnnotation("true"),
-			Resources: silent}, nodes["A100"]},
+			Resources: silent}, a100},
 		"kubelet silent, ceiling": {"rules: [{match: {resources: [rdma/*]}, memlock: 1Gi}]",
-			Container{Devices: []Device{heldVerbs(0)}, Annotations: podAnnotation("true"), Resources: silent}, nodes["A100"]},
+			Container{Devices: []Device{heldVerbs(0)}, Annotations: podAnnotation("true"), Resources: silent}, a100},
 		"kubelet verbose": {"optIn: {resources: [rdma/*]}", Container{Annotations: podAnnotation("true"),
 			Resources: func() ([]string, bool, error) {
 				return nil, false, errors.New("line one\nline two " + strings.Repeat("\u202e", 1000))
-			}}, nodes["A100"]},
+			}}, a100},
 		"pod-wide, without RDMA": {"", Container{Annotations: podAnnotation("true"), PodHolds: unlisted("nvidia.com/gpu")},
-			nodes["A100"]},
-		"pod-wide, kubelet silent": {"", Container{Annotations: podAnnotation("true"), PodHolds: silent}, nodes["A100"]},
+			a100},
+		"pod-wide, kubelet silent": {"", Container{Annotations: podAnnotation("true"), PodHolds: silent}, a100},
 		"pod-wide, no kubelet": {"", Container{Annotations: podAnnotation("true"),
-			PodHolds: func() ([]string, bool, error) { return nil, false, fmt.Errorf("x: %w", ErrNoKubelet) }}, nodes["A100"]},
-		"no kubelet": {"optIn: {resources: [rdma/*]}", Container{Annotations: podAnnotation("true")}, nodes["A100"]},
+			PodHolds: func() ([]string, bool, error) { return nil, false, fmt.Errorf("x: %w", ErrNoKubelet) }}, a100},
+		"no kubelet": {"optIn: {resources: [rdma/*]}", annotated("", "true"), a100},
 	}
 	var got strings.Builder
 	causes := map[Cause]bool{}
@@ -124,7 +116,10 @@ func TestRefusals(t *testing.T) {
 
 // What is said of a device under a verbs device's path must fit a log, too.
 func TestWarningsFitALog(t *testing.T) {
-	nodes := testNodes(t)
+	nodes := map[string]Facts{"unreadable": unreadable(t)}
+	for name := range hcatest.All {
+		nodes[name] = node(t, name)
+	}
 	for config, c := range map[string]Container{
 		listed: {Namespace: "ml-a", Annotations: podAnnotation("true")},
 		"optIn: {resources: [rdma/*]}": {Resources: func() ([]string, bool,
@@ -145,5 +140,37 @@ func TestWarningsFitALog(t *testing.T) {
 				t.Errorf("%s, node %s: %d warnings about one container: %q", config, name, len(d.Warnings), d.Warnings)
 			}
 		}
+	}
+}
+
+// A configuration that cannot be read hits nobody whom no configuration would make an RDMA container.
+func TestWithoutAConfiguration(t *testing.T) {
+	p := Missing(errors.New("/etc/rdma-spec/config.yaml: memlok: unknown key"))
+	own := func(value string) map[string]string {
+		return map[string]string{AnnotationKey + "/container.app": value}
+	}
+	verbs := []Device{heldVerbs(0)}
+	node := node(t, "V100")
+	for name, test := range map[string]struct {
+		container Container
+		refused   Cause
+	}{
+		"plain":                     {Container{}, ""},
+		"opted out":                 {Container{Annotations: own("false")}, ""},
+		"opted out, with a device":  {Container{Annotations: podAnnotation("false"), Devices: verbs}, ""},
+		"handler that is skipped":   {Container{RuntimeHandler: "kata-qemu", Annotations: podAnnotation("true")}, ""},
+		"its device is skipped too": {Container{RuntimeHandler: "runsc-x", Devices: verbs}, ""},
+		"pod-wide less":             {annotated("", "{memlock: 16Gi}"), ""},
+		"less for this container":   {Container{Annotations: own("{memlock: 16Gi}")}, CauseNoPolicy},
+		"unreadable":                {annotated("", "yes please"), CauseUnreadable},
+	} {
+		t.Run(name, func(t *testing.T) {
+			test.container.Name = "app"
+			d := p.Decide(test.container, node)
+			if d.Grant != nil || (d.Refusal == nil) != (test.refused == "") ||
+				d.Refusal != nil && d.Refusal.Cause != test.refused {
+				t.Errorf("decided %+v, want refused for %q", d, test.refused)
+			}
+		})
 	}
 }

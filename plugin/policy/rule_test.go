@@ -25,7 +25,7 @@ rules:
 `
 
 func TestRules(t *testing.T) {
-	device := []Device{heldVerbs(0)}
+	device := heldVerbs(0)
 	by := func(rule string, grant *spec.Grant) Decision {
 		d := byDevice(grant)
 		d.Rule = rule
@@ -51,52 +51,43 @@ func TestRules(t *testing.T) {
 		container Container
 		want      Decision
 	}{
-		"no-rule": {"", Container{Namespace: "web", Devices: device, Resources: none},
-			by("default", unlimited())},
+		"no-rule": {"", askedFor("web", none, device), by("default", unlimited())},
 		"not-an-rdma-container": {"", Container{Namespace: "ml-1", Devices: []Device{gpu(0)},
 			Resources: holds("nvidia.com/gpu")}, Decision{Signal: SignalNone}},
-		"first-match-wins": {"", Container{Namespace: "ml-team-a", Devices: device, Resources: holds("rdma/gold")},
+		"first-match-wins": {"", askedFor("ml-team-a", holds("rdma/gold"), device),
 			by("gold", &spec.Grant{Memlock: spec.Unlimited, IPCLock: spec.IPCLockYes})},
-		"second": {"", Container{Namespace: "ml-team-a", Devices: device, Resources: none},
-			by("team-a", &spec.Grant{Memlock: 64 << 30})},
-		"by-resource": {"", Container{Namespace: "web", Devices: device, Resources: holds("a/b", "rdma/vf1")},
-			by("vf", &spec.Grant{Memlock: 1 << 30})},
-		"unnamed": {"", Container{Namespace: "ml-b", Devices: device, MemoryLimit: 1 << 20, Resources: none},
+		"second":      {"", askedFor("ml-team-a", none, device), by("team-a", &spec.Grant{Memlock: 64 << 30})},
+		"by-resource": {"", askedFor("web", holds("a/b", "rdma/vf1"), device), by("vf", &spec.Grant{Memlock: 1 << 30})},
+		"unnamed": {"", Container{Namespace: "ml-b", Devices: []Device{device}, MemoryLimit: 1 << 20, Resources: none},
 			by("rules[3]", &spec.Grant{Memlock: 1 << 20})},
-		"exempt": {"", Container{Namespace: "infra", Devices: device, Resources: none},
-			by("exempt", unlimited())},
-		"unchanged": {"", Container{Namespace: "legacy", Devices: device, Resources: none},
-			by("untouched", &spec.Grant{})},
+		"exempt":    {"", askedFor("infra", none, device), by("exempt", unlimited())},
+		"unchanged": {"", askedFor("legacy", none, device), by("untouched", &spec.Grant{})},
 		"unchanged-and-always": {"rules: [{name: r, match: {namespaces: [legacy]}, memlock: unchanged, ipcLock: always}]",
-			Container{Namespace: "legacy", Devices: device},
+			Container{Namespace: "legacy", Devices: []Device{device}},
 			by("r", &spec.Grant{IPCLock: spec.IPCLockYes})},
 
-		"unexplained-device": {"", Container{Namespace: "web", Devices: device, Resources: holds()},
-			less("vf, default", &spec.Grant{Memlock: 1 << 30})},
-		"device-that-was-injected": {"", Container{Namespace: "web", Devices: device, Resources: holds(), Injected: true},
+		"unexplained-device": {"", askedFor("web", holds(), device), less("vf, default", &spec.Grant{Memlock: 1 << 30})},
+		"device-that-was-injected": {"", askedFor("web", holds(), device).with(func(c *Container) { c.Injected = true }),
 			by("default", unlimited())},
-		"unknown": {"", Container{Namespace: "web", Devices: device, Resources: unlisted()},
-			less("vf, default", &spec.Grant{Memlock: 1 << 30})},
-		"unknown-up-to-the-certain-one": {"", Container{Namespace: "ml-team-a", Devices: device, Resources: unlisted()},
+		"unknown": {"", askedFor("web", unlisted(), device), less("vf, default", &spec.Grant{Memlock: 1 << 30})},
+		"unknown-up-to-the-certain-one": {"", askedFor("ml-team-a", unlisted(), device),
 			less("gold, team-a", &spec.Grant{Memlock: 64 << 30})},
-		"unknown-and-no-memory-limit": {"", Container{Namespace: "ml-b", Devices: device, Resources: unlisted()},
-			less("gold, vf, rules[3]", &spec.Grant{})},
-		"unknown-beside-what-is-known": {"", Container{Namespace: "ml-b", Devices: device,
-			Resources: unlisted("rdma/gold")}, by("gold", &spec.Grant{Memlock: spec.Unlimited, IPCLock: spec.IPCLockYes})},
-		"unknown-and-all-the-same": {"rules: [{match: {resources: [a/b]}}]", Container{Devices: device,
-			Resources: unlisted()}, by("rules[0]", unlimited())},
+		"unknown-and-no-memory-limit": {"", askedFor("ml-b", unlisted(), device), less("gold, vf, rules[3]", &spec.Grant{})},
+		"unknown-beside-what-is-known": {"", askedFor("ml-b", unlisted("rdma/gold"), device),
+			by("gold", &spec.Grant{Memlock: spec.Unlimited, IPCLock: spec.IPCLockYes})},
+		"unknown-and-all-the-same": {"rules: [{match: {resources: [a/b]}}]", askedFor("", unlisted(), device),
+			by("rules[0]", unlimited())},
 		"unknown-elsewhere": {"rules: [{match: {namespaces: [ml-*], resources: [a/b]}, memlock: 1}]",
-			Container{Namespace: "web", Devices: device, Resources: unlisted()}, by("default", unlimited())},
-		"kubelet-silent": {"", Container{Namespace: "web", Devices: device, Resources: silent},
-			silenced("vf, default")},
-		"kubelet-silent-and-annotated": {"", Container{Namespace: "web", Devices: device,
+			askedFor("web", unlisted(), device), by("default", unlimited())},
+		"kubelet-silent": {"", askedFor("web", silent, device), silenced("vf, default")},
+		"kubelet-silent-and-annotated": {"", Container{Namespace: "web", Devices: []Device{device},
 			Annotations: podAnnotation("true"), Resources: silent}, silenced("vf, default")},
-		"kubelet-silent-and-all-the-same": {"rules: [{match: {resources: [a/b]}}]", Container{Devices: device,
-			Resources: silent}, by("rules[0]", unlimited())},
+		"kubelet-silent-and-all-the-same": {"rules: [{match: {resources: [a/b]}}]", askedFor("", silent, device),
+			by("rules[0]", unlimited())},
 		"kubelet-silent-elsewhere": {"rules: [{match: {namespaces: [ml-*], resources: [a/b]}, memlock: 1}]",
-			Container{Namespace: "web", Devices: device, Resources: silent}, by("default", unlimited())},
+			askedFor("web", silent, device), by("default", unlimited())},
 	}
-	node := testNodes(t)["V100"]
+	node := node(t, "V100")
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
 			config := test.config
@@ -139,7 +130,7 @@ func TestCosts(t *testing.T) {
 
 func TestPolicyIsSafeForConcurrentUse(t *testing.T) {
 	p := policyOf(t, rules)
-	node := testNodes(t)["V100"]
+	node := node(t, "V100")
 	want := p.Decide(Container{Namespace: "ml-a", Devices: []Device{heldVerbs(0)}, Resources: holds("rdma/ib")}, node)
 	var wait sync.WaitGroup
 	for range 8 {

@@ -9,7 +9,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net"
 	"os"
 	"path/filepath"
 	"strings"
@@ -19,10 +18,10 @@ import (
 	"time"
 
 	"github.com/containerd/nri/pkg/api"
-	"golang.org/x/sys/unix"
 
 	"github.com/rdma-spec/rdma-spec/plugin/nritest"
 	"github.com/rdma-spec/rdma-spec/plugin/registration/handover"
+	"github.com/rdma-spec/rdma-spec/plugin/registration/handover/handovertest"
 	"github.com/rdma-spec/rdma-spec/test/testing/await"
 	"github.com/rdma-spec/rdma-spec/test/testing/golden"
 	"github.com/rdma-spec/rdma-spec/test/testing/scratch"
@@ -83,8 +82,7 @@ func TestHandover(t *testing.T) {
 	const handovers = 20
 	for i := range handovers {
 		p := &adjuster{}
-		next := run(t, p, runtime.Socket, "rdma", in(folder))
-		await.That(t, await.Patience, "waiting", next.Behind)
+		next := waiting(t, p, runtime, in(folder))
 		if next.Registered() {
 			t.Fatal("it waits and is registered")
 		}
@@ -98,30 +96,6 @@ func TestHandover(t *testing.T) {
 	t.Logf("%d containers", stop())
 	if n, m := runtime.Connections(), runtime.Synchronised(); n != 1 || m != 1 {
 		t.Errorf("%d connections and %d registrations, want one", n, m)
-	}
-}
-
-// Beside a container that is being stopped, a process that registers holds up every creation. One that takes over holds
-// up none.
-func TestHandoverBesideAStop(t *testing.T) {
-	runtime, folder := started(t), scratch.Folder(t)
-	process := run(t, &adjuster{}, runtime.Socket, "rdma", in(folder))
-	await.That(t, await.Patience, "registered", process.Registered)
-	goOn := runtime.StopContainer()
-	defer goOn()
-	next := run(t, &adjuster{}, runtime.Socket, "rdma", in(folder))
-	await.That(t, await.Patience, "waiting", next.Behind)
-	process.stop(t)
-	created := make(chan *api.ContainerAdjustment, 1)
-	go func() {
-		got, err := runtime.Create(t.Context(), &api.PodSandbox{Id: "pod"}, &api.Container{Id: "container"})
-		if err != nil {
-			t.Error(err)
-		}
-		created <- got
-	}()
-	if got := await.Receive(t, await.Patience, "a creation beside the stop", created); len(got.GetEnv()) != 1 {
-		t.Error("created without the plugin")
 	}
 }
 
@@ -141,8 +115,8 @@ func TestWaitsBehindARegisteredOneOnly(t *testing.T) {
 	await.That(t, await.Patience, "waiting behind a registered one", second.Behind)
 	first.stop(t)
 	await.That(t, await.Patience, "serving", second.Registered)
-	if n := runtime.Connections(); n != 1 {
-		t.Errorf("%d connections", n)
+	if n := runtime.Connections(); n != 1 || strings.Contains(first.log.String(), "are not told") {
+		t.Errorf("%d connections; the log:\n%s", n, first.log)
 	}
 }
 
@@ -157,10 +131,8 @@ func TestUnlikeProcessesRegister(t *testing.T) {
 		t.Run(what, func(t *testing.T) {
 			runtime, folder := started(t), scratch.Folder(t)
 			mine := func(r *running) { r.Deployment = "DaemonSet.rdma-spec.nri-rdma" }
-			first := run(t, &adjuster{}, runtime.Socket, "rdma", in(folder), mine)
-			await.That(t, await.Patience, "registered", first.Registered)
-			second := run(t, &adjuster{}, runtime.Socket, "rdma", in(folder), mine, change)
-			await.That(t, await.Patience, "registered beside it", second.Registered)
+			registered(t, &adjuster{}, runtime, in(folder), mine)
+			second := registered(t, &adjuster{}, runtime, in(folder), mine, change)
 			if !strings.Contains(second.log.String(),
 				"registering beside the process that runs, since its connection cannot be taken over") {
 				t.Errorf("the log does not say why it registers:\n%s", second.log)
@@ -178,11 +150,9 @@ func TestDeploymentsThatDoNotSay(t *testing.T) {
 	says := func(r *running) { r.Deployment = "DaemonSet.rdma-spec.nri-rdma" }
 	silent := func(*running) {}
 	runtime, folder := started(t), scratch.Folder(t)
-	process := run(t, &adjuster{}, runtime.Socket, "rdma", in(folder), silent)
-	await.That(t, await.Patience, "registered", process.Registered)
+	process := registered(t, &adjuster{}, runtime, in(folder), silent)
 	for _, option := range []func(*running){says, says, silent} {
-		next := run(t, &adjuster{}, runtime.Socket, "rdma", in(folder), option)
-		await.That(t, await.Patience, "waiting", next.Behind)
+		next := waiting(t, &adjuster{}, runtime, in(folder), option)
 		process.stop(t)
 		await.That(t, await.Patience, "serving", next.Registered)
 		process = next
@@ -203,8 +173,7 @@ func TestYields(t *testing.T) {
 	await.That(t, await.Patience, "leaving the place", func() bool {
 		return strings.Contains(first.log.String(), "leaving the place to any other process")
 	})
-	second := run(t, &adjuster{}, runtime.Socket, "rdma", in(folder))
-	await.That(t, await.Patience, "registered", second.Registered)
+	second := registered(t, &adjuster{}, runtime, in(folder))
 	await.That(t, await.Patience, "waiting behind it", first.Behind)
 	second.stop(t)
 	await.That(t, await.Patience, "given the connection, and taking it", first.Registered)
@@ -224,14 +193,11 @@ func TestYields(t *testing.T) {
 // registers: nothing was left to it.
 func TestNobodyLeavesAConnection(t *testing.T) {
 	runtime, folder := started(t), scratch.Folder(t)
-	first := run(t, &adjuster{knows: "first"}, runtime.Socket, "rdma", in(folder))
-	await.That(t, await.Patience, "registered", first.Registered)
+	first := registered(t, &adjuster{knows: "first"}, runtime, in(folder))
 	first.stop(t)
-	second := run(t, &adjuster{knows: "second"}, runtime.Socket, "rdma", in(folder))
-	await.That(t, await.Patience, "registered again", second.Registered)
+	second := registered(t, &adjuster{knows: "second"}, runtime, in(folder))
 	p := &adjuster{}
-	third := run(t, p, runtime.Socket, "rdma", in(folder))
-	await.That(t, await.Patience, "waiting", third.Behind)
+	third := waiting(t, p, runtime, in(folder))
 	second.mu.Lock()
 	owner := second.owner
 	second.owner = nil // so that it leaves nothing
@@ -265,8 +231,7 @@ func TestTwoRuntimes(t *testing.T) {
 // Where no process can wait behind this one, the log says what that means, and nothing of other processes.
 func TestNoPlace(t *testing.T) {
 	runtime := started(t)
-	r := run(t, &adjuster{}, runtime.Socket, "rdma", in(filepath.Join(os.DevNull, "none")))
-	await.That(t, await.Patience, "registered", r.Registered)
+	r := registered(t, &adjuster{}, runtime, in(filepath.Join(os.DevNull, "none")))
 	if log := r.log.String(); !strings.Contains(log, "upgrades will register, since no process can wait behind this one") ||
 		strings.Contains(log, "beside") {
 		t.Errorf("the log:\n%s", log)
@@ -314,91 +279,42 @@ func TestUpgradeOutOfTrouble(t *testing.T) {
 	}
 }
 
-// systemd keeps what a service's process leaves. The real one is tested on the node.
-type systemd struct {
-	*net.UnixConn
-	mu   sync.Mutex
-	kept map[string]*os.File
-	last time.Time // when it was given something
-}
-
-func startSystemd(t *testing.T) *systemd {
+// take gives what systemd keeps to the next process.
+func take(t *testing.T, systemd *handovertest.Systemd, r *Registration) {
 	t.Helper()
-	path := filepath.Join(scratch.Folder(t), "notify")
-	socket, err := net.ListenUnixgram("unixgram", &net.UnixAddr{Name: path, Net: "unixgram"})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = socket.Close() })
-	t.Setenv("NOTIFY_SOCKET", path)
-	s := &systemd{UnixConn: socket, kept: map[string]*os.File{}}
-	go s.serve()
-	return s
-}
-
-func (s *systemd) serve() {
-	text, rights := make([]byte, 4096), make([]byte, unix.CmsgSpace(4))
-	for {
-		n, with, _, _, err := s.ReadMsgUnix(text, rights)
+	systemd.Kept(func(kept map[string]*os.File) {
+		var err error
+		if r.storedState, err = io.ReadAll(io.NewSectionReader(kept["state"], 0, 1<<20)); err == nil {
+			r.stored, err = handover.SocketOf(kept["connection"])
+		}
 		if err != nil {
-			return
+			t.Error(err)
 		}
-		messages, _ := unix.ParseSocketControlMessage(rights[:with])
-		for _, m := range messages {
-			fds, _ := unix.ParseUnixRights(&m)
-			file := os.NewFile(uintptr(fds[0]), "")
-			name, stored := strings.CutPrefix(string(text[:n]), "FDSTORE=1\nFDNAME=")
-			if !stored { // a barrier
-				_ = file.Close()
-				continue
-			}
-			s.mu.Lock()
-			s.kept[name], s.last = file, time.Now()
-			s.mu.Unlock()
-		}
-	}
-}
-
-// take gives what it keeps to the next process.
-func (s *systemd) take(t *testing.T, r *Registration) {
-	t.Helper()
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	var err error
-	if r.storedState, err = io.ReadAll(io.NewSectionReader(s.kept["state"], 0, 1<<20)); err == nil {
-		r.stored, err = handover.SocketOf(s.kept["connection"])
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
-	s.kept = map[string]*os.File{}
+		clear(kept)
+	})
 }
 
 // A service's processes leave the connection to each other by way of systemd, also where one is told to end before it
 // serves. Where the service is stopped, systemd ends the connection with the process, so that lives until the runtime
 // has handed its last answer on.
 func TestServiceLeavesItsConnection(t *testing.T) {
-	runtime, manager := started(t), startSystemd(t)
+	runtime, manager := started(t), handovertest.Start(t)
 	first := run(t, &adjuster{knows: "first"}, runtime.Socket, "rdma")
 	await.That(t, await.Patience, "registered", func() bool { return first.Registered() && runtime.Synchronised() == 1 })
 	first.registeredLongAgo()
 	first.stop(t)
-	manager.mu.Lock()
-	took := time.Since(manager.last)
-	manager.mu.Unlock()
-	if took < handOn {
+	if took := time.Since(manager.Last()); took < handOn {
 		t.Errorf("it ends %s after it has left the connection to systemd, want %s at least", took, handOn)
 	}
 	ctx, end := context.WithCancel(t.Context())
 	end()
 	second := New(&adjuster{}, Options{Name: "rdma", Index: "90", Socket: runtime.Socket, Log: quiet()})
-	manager.take(t, second)
+	take(t, manager, second)
 	if err := second.Run(ctx); err != nil {
 		t.Fatal(err)
 	}
 	p := &adjuster{}
-	third := run(t, p, runtime.Socket, "rdma", func(r *running) { manager.take(t, r.Registration) })
-	await.That(t, await.Patience, "serving", third.Registered)
+	third := registered(t, p, runtime, func(r *running) { take(t, manager, r.Registration) })
 	if n := runtime.Connections(); n != 1 || time.Since(third.When()) < longAgo || p.knows != "first" {
 		t.Errorf("%d connections; the third process was registered at %s, and knows %q", n, third.When(), p.knows)
 	}
@@ -418,26 +334,22 @@ func TestStateIsNotUnderstood(t *testing.T) {
 	}
 	t.Run("a process that waits", func(t *testing.T) {
 		runtime, folder := started(t), scratch.Folder(t)
-		first := run(t, &adjuster{knows: "first"}, runtime.Socket, "rdma", in(folder))
-		await.That(t, await.Patience, "registered", first.Registered)
+		first := registered(t, &adjuster{knows: "first"}, runtime, in(folder))
 		p := &adjuster{foreign: errors.New("format 7")}
-		second := run(t, p, runtime.Socket, "rdma", in(folder))
-		await.That(t, await.Patience, "waiting", second.Behind)
+		second := waiting(t, p, runtime, in(folder))
 		first.stop(t)
 		expect(t, runtime, second, p)
 		if n := runtime.Connections(); n != 2 {
 			t.Errorf("%d connections of two processes", n)
 		}
-		third := run(t, &adjuster{}, runtime.Socket, "rdma", in(folder))
-		await.That(t, await.Patience, "waiting behind it", third.Behind)
+		waiting(t, &adjuster{}, runtime, in(folder))
 	})
 	t.Run("a service", func(t *testing.T) {
-		runtime, manager := started(t), startSystemd(t)
-		first := run(t, &adjuster{knows: "first"}, runtime.Socket, "rdma")
-		await.That(t, await.Patience, "registered", first.Registered)
+		runtime, manager := started(t), handovertest.Start(t)
+		first := registered(t, &adjuster{knows: "first"}, runtime)
 		first.stop(t)
 		p := &adjuster{foreign: errors.New("format 7")}
-		expect(t, runtime, run(t, p, runtime.Socket, "rdma", func(r *running) { manager.take(t, r.Registration) }), p)
+		expect(t, runtime, run(t, p, runtime.Socket, "rdma", func(r *running) { take(t, manager, r.Registration) }), p)
 	})
 }
 

@@ -71,6 +71,20 @@ func newHistory() *history {
 	return h
 }
 
+// begin has the keeper run until end.
+func (h *history) begin(t *testing.T) (end func()) {
+	ctx, stop := context.WithCancel(t.Context())
+	over := make(chan struct{})
+	go func() {
+		h.run(ctx)
+		close(over)
+	}()
+	return func() {
+		stop()
+		<-over
+	}
+}
+
 func (h *history) serve(ctx context.Context, r *imagined) error {
 	select {
 	case <-ctx.Done():
@@ -151,12 +165,7 @@ func TestNeverLongWithoutThePlugin(t *testing.T) {
 	for range histories {
 		synctest.Test(t, func(t *testing.T) {
 			h := newHistory()
-			ctx, stop := context.WithCancel(t.Context())
-			over := make(chan struct{})
-			go func() {
-				h.run(ctx)
-				close(over)
-			}()
+			end := h.begin(t)
 			noticed, refusals := random.IntN(2) == 0, random.IntN(2)
 			longest := pick(random, time.Second, time.Minute, 5*time.Minute)
 			some := func() time.Duration { return pick(random, 0, 0, time.Millisecond, longest) }
@@ -169,8 +178,7 @@ func TestNeverLongWithoutThePlugin(t *testing.T) {
 				h.lives(h.start(refuses, noticed), some(), some(), noticed)
 				time.Sleep(some())
 			}
-			stop()
-			<-over
+			end()
 			if h.longest > registerRarely {
 				t.Errorf("a runtime that would register the plugin is without it for %s", h.longest)
 			}
@@ -211,12 +219,7 @@ func TestPauseEndsAtANewSocket(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				h := newHistory()
 				h.ends = &test.end
-				ctx, stop := context.WithCancel(t.Context())
-				over := make(chan struct{})
-				go func() {
-					h.run(ctx)
-					close(over)
-				}()
+				end := h.begin(t)
 				for i, want := range test.want {
 					before := h.connections
 					r := h.start(errEarly, true)
@@ -227,8 +230,7 @@ func TestPauseEndsAtANewSocket(t *testing.T) {
 						t.Errorf("runtime %d: %d connections, want %d", i+1, got, want)
 					}
 				}
-				stop()
-				<-over
+				end()
 			})
 		})
 	}

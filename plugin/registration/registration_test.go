@@ -23,7 +23,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/rdma-spec/rdma-spec/plugin/nritest"
-	"github.com/rdma-spec/rdma-spec/plugin/registration/handover"
+	"github.com/rdma-spec/rdma-spec/plugin/registration/handover/handovertest"
 	"github.com/rdma-spec/rdma-spec/test/testing/await"
 	"github.com/rdma-spec/rdma-spec/test/testing/chance"
 	"github.com/rdma-spec/rdma-spec/test/testing/output"
@@ -107,6 +107,22 @@ func run(t *testing.T, p Plugin, socket, name string, options ...func(*running))
 	return r
 }
 
+// registered keeps a plugin registered with a runtime, which knows it.
+func registered(t *testing.T, p Plugin, runtime *nritest.Runtime, options ...func(*running)) *running {
+	t.Helper()
+	r := run(t, p, runtime.Socket, "rdma", options...)
+	await.That(t, await.Patience, "registered", r.Registered)
+	return r
+}
+
+// waiting is a process that waits behind a registered one.
+func waiting(t *testing.T, p Plugin, runtime *nritest.Runtime, options ...func(*running)) *running {
+	t.Helper()
+	r := run(t, p, runtime.Socket, "rdma", options...)
+	await.That(t, await.Patience, "waiting", r.Behind)
+	return r
+}
+
 // in has processes meet in a folder.
 func in(folder string) func(*running) { return func(r *running) { r.Handover = folder } }
 
@@ -127,9 +143,32 @@ func started(t *testing.T) *nritest.Runtime {
 	return runtime
 }
 
+// created is what becomes of a container that a runtime creates.
+type created struct {
+	*api.ContainerAdjustment
+	error
+}
+
+// create has a runtime create a container, beside the test.
+func create(t *testing.T, runtime *nritest.Runtime) <-chan created {
+	done := make(chan created, 1)
+	go func() {
+		got, err := runtime.Create(t.Context(), &api.PodSandbox{Id: "pod"}, &api.Container{Id: "container"})
+		done <- created{got, err}
+	}()
+	return done
+}
+
+// A runtime may come late, and come back: each time the plugin is registered soon.
 func TestRegistersAgainWhenTheRuntimeComesBack(t *testing.T) {
-	runtime := started(t)
+	runtime := nritest.New(t, "containerd", "v2.4.2")
 	r := run(t, &adjuster{}, runtime.Socket, "rdma")
+	await.That(t, await.Patience, "waiting", func() bool { return strings.Contains(r.log.String(), "no NRI socket") })
+	runtime.Start(t)
+	await.That(t, registerRarely/2, "registered", r.Registered)
+	if n := strings.Count(r.log.String(), "no NRI socket"); n != 1 {
+		t.Errorf("the log says %d times that there is no socket, want once:\n%s", n, r.log)
+	}
 	var before time.Time
 	for i := range 10 {
 		await.That(t, registerRarely/2, fmt.Sprintf("registered %d times", i+1),
@@ -145,17 +184,6 @@ func TestRegistersAgainWhenTheRuntimeComesBack(t *testing.T) {
 	}
 	if n := strings.Count(r.log.String(), "the runtime closed the connection: trying again"); n != 10 {
 		t.Errorf("the log has %d of 10 ends:\n%s", n, r.log)
-	}
-}
-
-func TestRegistersWithARuntimeThatComesLate(t *testing.T) {
-	runtime := nritest.New(t, "containerd", "v2.4.2")
-	r := run(t, &adjuster{}, runtime.Socket, "rdma")
-	await.That(t, await.Patience, "waiting", func() bool { return strings.Contains(r.log.String(), "no NRI socket") })
-	runtime.Start(t)
-	await.That(t, registerRarely/2, "registered", r.Registered)
-	if n := strings.Count(r.log.String(), "no NRI socket"); n != 1 {
-		t.Errorf("the log says %d times that there is no socket, want once:\n%s", n, r.log)
 	}
 }
 
@@ -208,15 +236,7 @@ func TestNoAnswerIsLost(t *testing.T) {
 			given.Store(true)
 		}}, runtime.Socket, "rdma")
 		await.That(t, await.Patience, "registered", func() bool { return runtime.Synchronised() == i+1 })
-		type answer struct {
-			*api.ContainerAdjustment
-			error
-		}
-		answers := make(chan answer, 1)
-		go func() {
-			got, err := runtime.Create(t.Context(), &api.PodSandbox{Id: "pod"}, &api.Container{Id: "container"})
-			answers <- answer{got, err}
-		}()
+		answers := create(t, runtime)
 		await.Receive(t, await.Patience, "the request", asked)
 		r.stop(t)
 		got := await.Receive(t, await.Patience, "the runtime's answer", answers)
@@ -242,16 +262,7 @@ func TestDelivered(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
-			if err != nil {
-				t.Fatal(err)
-			}
-			socket, err := handover.SocketOf(os.NewFile(uintptr(fds[0]), ""))
-			if err != nil {
-				t.Fatal(err)
-			}
-			runtime := os.NewFile(uintptr(fds[1]), "")
-			t.Cleanup(func() { _, _ = socket.Close(), runtime.Close() })
+			socket, runtime := handovertest.Pair(t)
 			c, began := newTrunk(socket), time.Now()
 			if _, err := c.Write(make([]byte, 1000)); err != nil {
 				t.Fatal(err)
@@ -277,11 +288,7 @@ func TestEndsBesideARequestThatHangs(t *testing.T) {
 		<-goOn
 	}}, runtime.Socket, "rdma")
 	await.That(t, await.Patience, "registered", func() bool { return runtime.Synchronised() == 1 })
-	created := make(chan error, 1)
-	go func() {
-		_, err := runtime.Create(t.Context(), &api.PodSandbox{Id: "pod"}, &api.Container{Id: "container"})
-		created <- err
-	}()
+	answers := create(t, runtime)
 	await.Receive(t, await.Patience, "the request", asked)
 	start := time.Now()
 	r.stop(t)
@@ -289,8 +296,8 @@ func TestEndsBesideARequestThatHangs(t *testing.T) {
 		t.Errorf("it ended after %s, want %s at most: a runtime waits 2 s for an answer", took, mostEnd/2)
 	}
 	close(goOn)
-	if err := await.Receive(t, await.Patience, "the runtime goes on without the plugin", created); err != nil {
-		t.Errorf("creation: %v", err)
+	if got := await.Receive(t, await.Patience, "the runtime goes on without the plugin", answers); got.error != nil {
+		t.Errorf("creation: %v", got.error)
 	}
 }
 
@@ -300,15 +307,11 @@ func TestWaiting(t *testing.T) {
 	r := run(t, &adjuster{before: func() { <-goOn }}, runtime.Socket, "rdma")
 	await.That(t, await.Patience, "registered", func() bool { return runtime.Synchronised() == 1 })
 	await.That(t, await.Patience, "the runtime has its answers", func() bool { return r.Waiting() == 0 })
-	created := make(chan error, 1)
-	go func() {
-		_, err := runtime.Create(t.Context(), &api.PodSandbox{Id: "pod"}, &api.Container{Id: "container"})
-		created <- err
-	}()
+	answers := create(t, runtime)
 	await.That(t, await.Patience, "the runtime waits", func() bool { return r.Waiting() > 20*time.Millisecond })
 	close(goOn)
-	if err := await.Receive(t, await.Patience, "the creation", created); err != nil {
-		t.Error(err)
+	if got := await.Receive(t, await.Patience, "the creation", answers); got.error != nil {
+		t.Error(got.error)
 	}
 	await.That(t, await.Patience, "the runtime waits no longer", func() bool { return r.Waiting() == 0 })
 }

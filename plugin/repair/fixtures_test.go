@@ -11,6 +11,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
@@ -35,8 +36,11 @@ type bench struct {
 	log     *bytes.Buffer
 }
 
-// newBench makes a bench whose containers, given by name, run processes with these soft limits.
-func newBench(t *testing.T, config string, running map[string][]spec.Limit) *bench {
+// processes are the soft limits of those of each container, by its name.
+type processes map[string][]spec.Limit
+
+// newBench makes a bench whose containers run processes.
+func newBench(t *testing.T, config string, running processes) *bench {
 	t.Helper()
 	byID := map[string][]spec.Limit{}
 	for name, soft := range running {
@@ -59,6 +63,12 @@ func newBench(t *testing.T, config string, running map[string][]spec.Limit) *ben
 	})
 	b.use(config)
 	return b
+}
+
+// onBench runs a test on a bench, in a time of its own.
+func onBench(t *testing.T, config string, running processes, test func(t *testing.T, b *bench)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) { test(t, newBench(t, config, running)) })
 }
 
 func (b *bench) use(config string) {

@@ -44,8 +44,7 @@ func TestLaterPolicyFindsContainers(t *testing.T) {
 			after: "inject: {namespaces: [default]}", annotations: opted},
 	} {
 		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				b := newBench(t, test.before, map[string][]spec.Limit{"listed": {low}, "created": {low}})
+			onBench(t, test.before, processes{"listed": {low}, "created": {low}}, func(t *testing.T, b *bench) {
 				b.kubelet.names = map[string][]string{"pod-listed": {"rdma/hca"}, "pod-created": {"rdma/hca"}}
 				listed, created := container("listed", verbs), container("created", verbs)
 				listed.Annotations, created.Annotations = test.annotations, test.annotations
@@ -66,9 +65,8 @@ func TestLaterPolicyFindsContainers(t *testing.T) {
 
 // The kubelet is asked once about a container that runs, and not at all about one that needs it not.
 func TestRunningContainersByResource(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		b := newBench(t, "optIn: {resources: [rdma/*]}", map[string][]spec.Limit{"by-device": {low}, "by-resource": {low},
-			"unrelated": {low}, "init": {low}})
+	onBench(t, "optIn: {resources: [rdma/*]}", processes{"by-device": {low}, "by-resource": {low},
+		"unrelated": {low}, "init": {low}}, func(t *testing.T, b *bench) {
 		b.kubelet.names = map[string][]string{"pod-by-resource": {"rdma/hca"}}
 		b.kubelet.unlisted = map[string]bool{"pod-init": true}
 		b.kubelet.down = true
@@ -138,7 +136,7 @@ func TestManyQuestionsToTheKubelet(t *testing.T) {
 func TestQuestionsThatAreNeverAnswered(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const unknown = 200
-		b := newBench(t, "optIn: {resources: [rdma/*]}", map[string][]spec.Limit{"z": {low}})
+		b := newBench(t, "optIn: {resources: [rdma/*]}", processes{"z": {low}})
 		b.kubelet.names = map[string][]string{"pod-z": {"rdma/hca"}}
 		b.kubelet.unknown = map[string]bool{}
 		var all []Container
@@ -158,8 +156,7 @@ func TestQuestionsThatAreNeverAnswered(t *testing.T) {
 
 // The end of the program does not wait for the kubelet: at most for the answer that is under way.
 func TestEndDuringQuestions(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		b := newBench(t, "optIn: {resources: [rdma/*]}", nil)
+	onBench(t, "optIn: {resources: [rdma/*]}", nil, func(t *testing.T, b *bench) {
 		var all []Container
 		for i := range kubeletBurst {
 			name := fmt.Sprintf("a-%d", i)
@@ -178,8 +175,7 @@ func TestEndDuringQuestions(t *testing.T) {
 
 // A runtime puts the process of an exec into the container's cgroup a moment before it sets the limits.
 func TestExecIsNotBelowPolicy(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		b := newBench(t, "repair: {mode: fix, every: 1s}", map[string][]spec.Limit{"a": {unlimited}})
+	onBench(t, "repair: {mode: fix, every: 1s}", processes{"a": {unlimited}}, func(t *testing.T, b *bench) {
 		b.specs.texts["a"] = `{"process":{"rlimits":[{"type":"RLIMIT_MEMLOCK","hard":18446744073709551615,"soft":18446744073709551615}]}}`
 		b.Listed([]Container{container("a", verbs)}, true)
 		const execs = 1000
@@ -217,8 +213,7 @@ func TestContainerThatIsBeingStarted(t *testing.T) {
 		"its program keeps what it is": {unlimited, Lowered},
 	} {
 		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				b := newBench(t, "{}", map[string][]spec.Limit{"a": {low}, "b": {low}})
+			onBench(t, "{}", processes{"a": {low}, "b": {low}}, func(t *testing.T, b *bench) {
 				for _, name := range []string{"a", "b"} {
 					c := container(name, verbs)
 					c.Memlock = both(test.given)
@@ -246,8 +241,7 @@ func TestContainerThatIsBeingStarted(t *testing.T) {
 
 // The log says what a container has become, also where it said something else of it before.
 func TestVerdictsChange(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		b := newBench(t, "{}", map[string][]spec.Limit{"a": {low}})
+	onBench(t, "{}", processes{"a": {low}}, func(t *testing.T, b *bench) {
 		b.Listed([]Container{container("a", verbs)}, false)
 		for _, step := range []struct {
 			limit spec.Rlimit
@@ -284,8 +278,7 @@ func TestLoweredByTheProgram(t *testing.T) {
 		"its creation gave less":      {"", low, Below},
 	} {
 		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				b := newBench(t, "{}", map[string][]spec.Limit{"a": {low}})
+			onBench(t, "{}", processes{"a": {low}}, func(t *testing.T, b *bench) {
 				b.specs.texts["a"] = test.stored
 				b.kernel.Table[1000].Limit = softLow
 				c := container("a", verbs)

@@ -6,7 +6,6 @@ package repair
 import (
 	"strings"
 	"testing"
-	"testing/synctest"
 
 	"github.com/prometheus/client_golang/prometheus/testutil"
 
@@ -14,9 +13,8 @@ import (
 )
 
 func TestMetrics(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		b := newBench(t, "{}", map[string][]spec.Limit{"low": {low}, "good": {spec.Unlimited},
-			"lowered": {low}, "spec": {unlimited}})
+	onBench(t, "{}", processes{"low": {low}, "good": {spec.Unlimited},
+		"lowered": {low}, "spec": {unlimited}}, func(t *testing.T, b *bench) {
 		b.specs.texts = map[string]string{"spec": storedText(low, 0), "lowered": storedText(unlimited, 0), "low": "{}"}
 		b.kernel.Table[1002].Limit.Hard = unlimited // lowered's: IDs sort as names do
 		if n := testutil.CollectAndCount(b); n != 0 {

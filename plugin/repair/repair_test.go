@@ -20,7 +20,7 @@ import (
 func TestContainersBelowPolicyAreReported(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		disk := policy.Device{Path: verbs.Path, Type: "b", Major: verbs.Major, Minor: verbs.Minor}
-		b := newBench(t, "{}", map[string][]spec.Limit{
+		b := newBench(t, "{}", processes{
 			"low": {low}, "child-low": {unlimited, low}, "good": {unlimited}, "unrelated": {low}, "disk": {low},
 		})
 		b.Listed([]Container{
@@ -48,9 +48,8 @@ func TestContainersBelowPolicyAreReported(t *testing.T) {
 }
 
 func TestContainersBelowPolicyAreRaised(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		b := newBench(t, "{memlock: 16Gi, repair: {mode: fix}}", map[string][]spec.Limit{"low": {low, unlimited, low},
-			"good": {unlimited}, "unrelated": {low}})
+	onBench(t, "{memlock: 16Gi, repair: {mode: fix}}", processes{"low": {low, unlimited, low},
+		"good": {unlimited}, "unrelated": {low}}, func(t *testing.T, b *bench) {
 		b.specs.texts = map[string]string{"low": "{}", "good": "{}", "unrelated": "{}"}
 		b.Listed([]Container{container("low", verbs), container("good", verbs), container("unrelated")}, true)
 		b.expect(Stats{Memlock: map[Verdict]int{Sufficient: 2}, Raised: 1})
@@ -71,8 +70,7 @@ func TestContainersBelowPolicyAreRaised(t *testing.T) {
 }
 
 func TestWhatCannotBeRaised(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		b := newBench(t, "repair: {mode: fix}", map[string][]spec.Limit{"low": {low}})
+	onBench(t, "repair: {mode: fix}", processes{"low": {low}}, func(t *testing.T, b *bench) {
 		b.specs.texts = map[string]string{"low": "{}"}
 		b.specs.err = errors.New("containerd did not answer")
 		b.kernel.Refuse = errors.New("setting it: this needs the capability SYS_RESOURCE")
@@ -98,8 +96,7 @@ func TestWhatCannotBeRaised(t *testing.T) {
 }
 
 func TestWithoutStoredSpecsLaterExecsStayLow(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		b := newBench(t, "repair: {mode: fix}", map[string][]spec.Limit{"low": {low}})
+	onBench(t, "repair: {mode: fix}", processes{"low": {low}}, func(t *testing.T, b *bench) {
 		b.Listed([]Container{container("low", verbs)}, false)
 		b.expect(Stats{Memlock: map[Verdict]int{Sufficient: 1}, Raised: 1})
 		b.expect(Stats{Memlock: map[Verdict]int{Sufficient: 1}, Raised: 1})
@@ -125,19 +122,6 @@ func TestWithoutStoredSpecsLaterExecsStayLow(t *testing.T) {
 	})
 }
 
-func TestSandboxedRuntimesAreLeftAlone(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		b := newBench(t, "repair: {mode: fix}", map[string][]spec.Limit{"low": {low}})
-		vm := container("low", verbs)
-		vm.RuntimeHandler = "kata-qemu"
-		b.Listed([]Container{vm}, true)
-		b.expect(Stats{})
-		if b.kernel.Sets() > 0 {
-			t.Errorf("limits were set %d times", b.kernel.Sets())
-		}
-	})
-}
-
 // Where processes cannot be seen, the stored spec tells, else what the runtime has reported, else nobody.
 func TestHiddenProcesses(t *testing.T) {
 	reported := func(name string, soft spec.Limit) Container {
@@ -147,8 +131,7 @@ func TestHiddenProcesses(t *testing.T) {
 	}
 	all := []Container{reported("low", low), reported("good", unlimited),
 		container("unknown", verbs), container("unrelated")}
-	synctest.Test(t, func(t *testing.T) {
-		b := newBench(t, "repair: {mode: fix}", nil)
+	onBench(t, "repair: {mode: fix}", nil, func(t *testing.T, b *bench) {
 		b.kernel.Hidden = true
 		b.Listed(all, false)
 		want := Stats{Memlock: map[Verdict]int{Sufficient: 1, Below: 1, Unknown: 1}}
@@ -165,8 +148,7 @@ func TestHiddenProcesses(t *testing.T) {
 			t.Errorf("recorded: %s", got)
 		}
 	})
-	synctest.Test(t, func(t *testing.T) {
-		b := newBench(t, "{}", nil)
+	onBench(t, "{}", nil, func(t *testing.T, b *bench) {
 		b.kernel.Hidden = true
 		b.specs.texts = map[string]string{
 			"low":     `{"process":{"rlimits":[{"type":"RLIMIT_MEMLOCK","hard":18446744073709551615,"soft":18446744073709551615}]}}`,
@@ -184,22 +166,8 @@ func TestHiddenProcesses(t *testing.T) {
 	})
 }
 
-func TestCreatedContainersAreCompared(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		b := newBench(t, "memlock: 1Gi", map[string][]spec.Limit{"a": {1 << 30}, "b": {1 << 30}, "unrelated": {low}})
-		for _, name := range []string{"a", "b", "not-started"} {
-			b.Created(container(name, verbs))
-		}
-		b.Created(container("unrelated"))
-		b.expect(Stats{Memlock: map[Verdict]int{Sufficient: 2}})
-		b.use("memlock: 2Gi")
-		b.expect(Stats{Memlock: map[Verdict]int{Below: 2}})
-	})
-}
-
 func TestWhoIsGoneIsForgotten(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		b := newBench(t, "{}", map[string][]spec.Limit{"a": {low}})
+	onBench(t, "{}", processes{"a": {low}}, func(t *testing.T, b *bench) {
 		b.Listed([]Container{container("a", verbs), container("b", verbs), container("plain")}, true)
 		b.passes(1)
 		if got := b.recorded(); got != "a b plain" {
@@ -226,8 +194,7 @@ func TestWhoIsGoneIsForgotten(t *testing.T) {
 // A node whose containers the policy gives nothing is not read in each pass; those that are gone are forgotten all the
 // same.
 func TestPlainContainersAreForgotten(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		b := newBench(t, "{}", map[string][]spec.Limit{"a": {low}})
+	onBench(t, "{}", processes{"a": {low}}, func(t *testing.T, b *bench) {
 		b.Listed([]Container{container("a"), container("b")}, true)
 		b.passes(1)
 		asked := b.kernel.Asked()
@@ -245,8 +212,7 @@ func TestPlainContainersAreForgotten(t *testing.T) {
 }
 
 func TestManyBelowPolicyAreFewLines(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		b := newBench(t, "{}", nil)
+	onBench(t, "{}", nil, func(t *testing.T, b *bench) {
 		var all []Container
 		for i := range 70 {
 			name := fmt.Sprintf("low-%d", i)

@@ -15,8 +15,7 @@ import (
 
 // With repair off nothing is kept, however much is created.
 func TestRepairOff(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		b := newBench(t, "{}", map[string][]spec.Limit{"a": {low}})
+	onBench(t, "{}", processes{"a": {low}}, func(t *testing.T, b *bench) {
 		b.Listed([]Container{container("a", verbs)}, true)
 		b.expect(Stats{Memlock: map[Verdict]int{Below: 1}})
 		b.Unfinished(limitstest.ID("a"), spec.Grant{IPCLock: spec.IPCLockYes})
@@ -45,8 +44,7 @@ func TestRepairOff(t *testing.T) {
 
 // Before there is a policy, containers are recorded.
 func TestPolicyComesLater(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		b := newBench(t, "{}", map[string][]spec.Limit{"a": {low}})
+	onBench(t, "{}", processes{"a": {low}}, func(t *testing.T, b *bench) {
 		b.Use(nil)
 		b.Listed([]Container{container("a", verbs)}, true)
 		b.passes(1)
@@ -60,8 +58,7 @@ func TestPolicyComesLater(t *testing.T) {
 
 // Without a policy, the record still forgets the containers that have ended.
 func TestForgetsWithoutAPolicy(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		b := newBench(t, "{}", map[string][]spec.Limit{"a": {low}})
+	onBench(t, "{}", processes{"a": {low}}, func(t *testing.T, b *bench) {
 		b.Use(nil)
 		b.Listed([]Container{container("a", verbs), container("ended", verbs)}, true)
 		time.Sleep(forgetAfter + time.Second)
@@ -74,8 +71,7 @@ func TestForgetsWithoutAPolicy(t *testing.T) {
 
 // A pass in which the program ends says nothing of what it could not finish.
 func TestEndDuringAFix(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		b := newBench(t, "repair: {mode: fix}", map[string][]spec.Limit{"a": {low}})
+	onBench(t, "repair: {mode: fix}", processes{"a": {low}}, func(t *testing.T, b *bench) {
 		b.specs.texts["a"] = "{}"
 		b.Listed([]Container{container("a", verbs)}, true)
 		ctx, end := context.WithCancel(t.Context())
@@ -91,8 +87,7 @@ func TestEndDuringAFix(t *testing.T) {
 
 // A pass that ends under another policy than it began with raises nothing and says nothing.
 func TestPolicyChangesDuringAPass(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		b := newBench(t, "repair: {mode: fix}", map[string][]spec.Limit{"a": {low}})
+	onBench(t, "repair: {mode: fix}", processes{"a": {low}}, func(t *testing.T, b *bench) {
 		b.Listed([]Container{container("a", verbs)}, true)
 		b.specs.texts["a"] = "{}"
 		b.kernel.Lists = func() {
@@ -112,8 +107,7 @@ func TestPolicyChangesDuringAPass(t *testing.T) {
 // Run makes passes as often as the policy says, more often after a listing, and at once where another policy is in
 // force.
 func TestRun(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		b := newBench(t, "repair: {every: 20s}", map[string][]spec.Limit{"a": {unlimited}})
+	onBench(t, "repair: {every: 20s}", processes{"a": {unlimited}}, func(t *testing.T, b *bench) {
 		go b.Run(t.Context())
 		b.Listed([]Container{container("a", verbs)}, true)
 		looked := func(after time.Duration) time.Duration {

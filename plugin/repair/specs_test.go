@@ -22,8 +22,7 @@ func storedText(memlock spec.Limit, memory int64) string {
 
 // CRI may write its own old copy of a spec over ours: processes have enough, and later execs would not.
 func TestStoredSpecThatIsWrittenOver(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		b := newBench(t, "{}", map[string][]spec.Limit{"a": {unlimited}})
+	onBench(t, "{}", processes{"a": {unlimited}}, func(t *testing.T, b *bench) {
 		b.specs.texts["a"] = storedText(unlimited, 0)
 		b.Listed([]Container{container("a", verbs)}, true)
 		want := Stats{Memlock: map[Verdict]int{Sufficient: 1}, WithoutIPCLock: 0}
@@ -55,8 +54,7 @@ func TestStoredSpecThatIsWrittenOver(t *testing.T) {
 
 // A container's memory limit is what its stored spec says: a pod may be resized in place.
 func TestMemoryLimitAfterResize(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		b := newBench(t, "{memlock: memory-limit, repair: {mode: fix}}", map[string][]spec.Limit{"a": {1 << 30}})
+	onBench(t, "{memlock: memory-limit, repair: {mode: fix}}", processes{"a": {1 << 30}}, func(t *testing.T, b *bench) {
 		b.specs.texts["a"] = storedText(1<<30, 1<<30)
 		c := container("a", verbs)
 		c.MemoryLimit = 1 << 30
@@ -78,8 +76,7 @@ func TestMemoryLimitAfterResize(t *testing.T) {
 
 // A pass that reads another memory limit judges by it, also where it is the one that the container was created with.
 func TestMemoryLimitAsItWas(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		b := newBench(t, "memlock: memory-limit", map[string][]spec.Limit{"a": {1 << 30}})
+	onBench(t, "memlock: memory-limit", processes{"a": {1 << 30}}, func(_ *testing.T, b *bench) {
 		b.specs.texts["a"] = storedText(1<<30, 2<<30)
 		c := container("a", verbs)
 		c.MemoryLimit = 1 << 30
@@ -135,9 +132,8 @@ func TestContainersWithoutIPCLock(t *testing.T) {
 			capabilities)
 	}
 	const usual = `"CAP_CHOWN","CAP_DAC_OVERRIDE","CAP_FSETID","CAP_FOWNER","CAP_MKNOD","CAP_NET_RAW","CAP_SETGID","CAP_SETUID"`
-	synctest.Test(t, func(t *testing.T) {
-		b := newBench(t, "{}", map[string][]spec.Limit{"lacks": {unlimited}, "has": {unlimited},
-			"dropped": {unlimited}, "plain": {unlimited}})
+	onBench(t, "{}", processes{"lacks": {unlimited}, "has": {unlimited},
+		"dropped": {unlimited}, "plain": {unlimited}}, func(_ *testing.T, b *bench) {
 		b.specs.texts = map[string]string{"lacks": has(usual), "has": has(usual + `,"CAP_IPC_LOCK"`),
 			"dropped": has(`"CAP_CHOWN"`), "plain": has(usual)}
 		b.Listed([]Container{container("lacks", verbs), container("has", verbs), container("dropped", verbs),
@@ -151,8 +147,7 @@ func TestContainersWithoutIPCLock(t *testing.T) {
 // An edit that failed when the container was created is tried again until it holds, or the container is gone.
 func TestUnfinishedEdits(t *testing.T) {
 	grant := spec.Grant{IPCLock: spec.IPCLockYes}
-	synctest.Test(t, func(t *testing.T) {
-		b := newBench(t, "ipcLock: always", map[string][]spec.Limit{"a": {unlimited}})
+	onBench(t, "ipcLock: always", processes{"a": {unlimited}}, func(t *testing.T, b *bench) {
 		b.specs.texts = map[string]string{"a": "{}", "b": "{}"}
 		b.specs.err = errors.New("containerd did not answer")
 		b.Listed(nil, true)
@@ -195,8 +190,7 @@ func TestUnfinishedEditsThatChangeNothing(t *testing.T) {
 		"nor memlock":                 {spec.IPCLockYes, "optIn: {devices: false}", false},
 	} {
 		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				b := newBench(t, "{}", map[string][]spec.Limit{"a": {unlimited}})
+			onBench(t, "{}", processes{"a": {unlimited}}, func(t *testing.T, b *bench) {
 				b.specs.texts = map[string]string{"a": "{}"}
 				b.Listed(nil, true)
 				b.Created(container("a", verbs))
@@ -216,8 +210,7 @@ func TestUnfinishedEditsThatChangeNothing(t *testing.T) {
 
 // A container that has ended before its stored spec was to be raised is no failure.
 func TestEndedBeforeItsSpecIsRaised(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		b := newBench(t, "repair: {mode: fix}", map[string][]spec.Limit{"a": {8 << 20}})
+	onBench(t, "repair: {mode: fix}", processes{"a": {8 << 20}}, func(t *testing.T, b *bench) {
 		b.specs.texts = map[string]string{} // containerd keeps no such container
 		b.Listed([]Container{container("a", verbs)}, true)
 		if log := b.passes(2); strings.Contains(log, "later execs into it are not") {

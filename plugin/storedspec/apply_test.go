@@ -6,16 +6,17 @@ package storedspec
 import (
 	"bytes"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
-	"slices"
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	containers "github.com/containerd/containerd/api/services/containers/v1"
 	"github.com/google/go-cmp/cmp"
+	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
@@ -42,92 +43,23 @@ func newClient(t *testing.T, o Options) *Client {
 	return c
 }
 
-// parse reads JSON with numbers as they are written.
-func parse(t *testing.T, text []byte) map[string]any {
-	t.Helper()
-	decoder := json.NewDecoder(bytes.NewReader(text))
-	decoder.UseNumber()
-	var value map[string]any
-	if err := decoder.Decode(&value); err != nil {
-		t.Fatalf("%v in %s", err, text)
-	}
-	return value
-}
-
-// capabilities takes process.capabilities out of a parsed spec.
-func capabilities(t *testing.T, parsed map[string]any) map[string]any {
-	t.Helper()
-	process, _ := parsed["process"].(map[string]any)
-	c, ok := process["capabilities"].(map[string]any)
-	if !ok {
-		t.Fatalf("no process.capabilities in %v", parsed)
-	}
-	delete(process, "capabilities")
-	return c
-}
-
-func TestApplyChangesCapabilitiesOnly(t *testing.T) {
-	server := storedspectest.NewServer(t)
-	before := storedspectest.TrainingSpec()
-	server.Put("k8s.io", "train", before)
-	was := server.Container("k8s.io", "train")
-	client := newClient(t, Options{Address: server.Socket})
-
-	found, err := client.Confirm(t.Context(), "train", ipcLock)
-	if !found.Wrote || err != nil {
-		t.Fatalf("Confirm gives %v, %v", found, err)
-	}
-	is := server.Container("k8s.io", "train")
-	after := is.GetSpec().GetValue()
-
-	want, got := parse(t, before), parse(t, after)
-	wantSets, gotSets := capabilities(t, want), capabilities(t, got)
-	if diff := cmp.Diff(want, got); diff != "" {
-		t.Errorf("something else than process.capabilities changed (-before +after):\n%s", diff)
-	}
-	for _, set := range spec.AllSets {
-		had, _ := wantSets[set].([]any)
-		wantSets[set] = append(slices.Clone(had), spec.CapIPCLock)
-	}
-	if diff := cmp.Diff(wantSets, gotSets); diff != "" {
-		t.Errorf("process.capabilities (-want +got):\n%s", diff)
-	}
-	if n := bytes.Count(after, []byte(`"limit":18446744073709551615,"share":1.50e3,"text":"<&> \u00e9"`)); n != 4 {
-		t.Errorf("%d of 4 unknown members are as they were written", n)
-	}
-	if diff := cmp.Diff(was, is, protocmp.Transform(), protocmp.IgnoreFields(&containers.Container{}, "updated_at"),
-		protocmp.IgnoreFields(&anypb.Any{}, "value")); diff != "" {
-		t.Errorf("something else than the spec changed (-before +after):\n%s", diff)
-	}
-	if !proto.Equal(was.GetExtensions()["io.cri-containerd.container.metadata"],
-		is.GetExtensions()["io.cri-containerd.container.metadata"]) {
-		t.Error("the extension changed")
-	}
-}
-
-func TestApplyTwiceWritesOnce(t *testing.T) {
+// What the grant changes in the spec is package spec's; nothing else of the container is written.
+func TestApplyChangesTheSpecOnly(t *testing.T) {
 	server := storedspectest.NewServer(t)
 	server.Put("k8s.io", "train", storedspectest.TrainingSpec())
-	client := newClient(t, Options{Address: "unix://" + server.Socket})
-	for i, want := range []bool{true, false, false} {
-		if found, err := client.Confirm(t.Context(), "train", ipcLock); found.Wrote != want || err != nil {
-			t.Errorf("Apply %d gives %v, %v", i+1, found, err)
-		}
-	}
-	if n := server.Updates("train"); n != 1 {
-		t.Errorf("%d updates", n)
-	}
-}
-
-func TestApplyLeavesAloneWhoDroppedAll(t *testing.T) {
-	server := storedspectest.NewServer(t)
-	const dropped = `{"ociVersion":"1.2.0","process":{"capabilities":{"bounding":["CAP_NET_BIND_SERVICE"]}}}`
-	server.Put("k8s.io", "train", []byte(dropped))
+	was := server.Container("k8s.io", "train")
 	client := newClient(t, Options{Address: server.Socket})
-	found, err := client.Confirm(t.Context(), "train", spec.Grant{IPCLock: spec.IPCLockUnlessDropped})
-	if found.Wrote || err != nil || server.Updates("train") != 0 || string(server.Spec("k8s.io", "train")) != dropped {
-		t.Errorf("Confirm gives %v, %v after %d updates: %s", found, err, server.Updates("train"),
-			server.Spec("k8s.io", "train"))
+	if found, err := client.Confirm(t.Context(), "train", ipcLock); !found.Wrote || err != nil {
+		t.Fatalf("Confirm gives %v, %v", found, err)
+	}
+	want, err := ipcLock.Apply(storedspectest.TrainingSpec(), spec.AllSets)
+	if err != nil {
+		t.Fatal(err)
+	}
+	is := server.Container("k8s.io", "train")
+	was.Spec.Value, was.UpdatedAt = want, is.UpdatedAt
+	if diff := cmp.Diff(was, is, protocmp.Transform()); diff != "" {
+		t.Errorf("something else than the spec changed (-want +got):\n%s", diff)
 	}
 }
 
@@ -160,10 +92,14 @@ func TestApplyTriesAgainAfterReading(t *testing.T) {
 		arrange func(*storedspectest.Server)
 		gets    int
 		updates int
+		fails   string
 	}{
-		{"read refused", func(s *storedspectest.Server) { s.BeforeGet = unavailable }, 2, 1},
-		{"write refused", func(s *storedspectest.Server) { s.BeforeUpdate = unavailable }, 2, 2},
-		{"write done, its answer lost", func(s *storedspectest.Server) { s.AfterUpdate = unavailable }, 2, 1},
+		{"read refused", func(s *storedspectest.Server) { s.BeforeGet = unavailable }, 2, 1, ""},
+		{"read refused again", func(s *storedspectest.Server) {
+			s.BeforeGet = func(string, int) error { return unavailable("", 1) }
+		}, 2, 0, " cannot be reached: shutting down"},
+		{"write refused", func(s *storedspectest.Server) { s.BeforeUpdate = unavailable }, 2, 2, ""},
+		{"write done, its answer lost", func(s *storedspectest.Server) { s.AfterUpdate = unavailable }, 2, 1, ""},
 		{"written by somebody else meanwhile", func(s *storedspectest.Server) {
 			s.BeforeUpdate = func(id string, n int) error {
 				if n == 1 {
@@ -171,7 +107,7 @@ func TestApplyTriesAgainAfterReading(t *testing.T) {
 				}
 				return unavailable(id, n)
 			}
-		}, 2, 2},
+		}, 2, 2, ""},
 	}
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
@@ -180,7 +116,8 @@ func TestApplyTriesAgainAfterReading(t *testing.T) {
 			test.arrange(server)
 			client := newClient(t, Options{Address: server.Socket})
 			found, err := client.Confirm(t.Context(), "train", ipcLock)
-			if !found.Wrote || err != nil {
+			if well := test.fails == ""; found.Wrote != well || (err == nil) != well ||
+				!strings.Contains(fmt.Sprint(err), test.fails) {
 				t.Errorf("Confirm gives %v, %v", found, err)
 			}
 			if diff := cmp.Diff([]int{test.gets, test.updates}, []int{server.Gets("train"),
@@ -188,26 +125,13 @@ func TestApplyTriesAgainAfterReading(t *testing.T) {
 				t.Errorf("gets and updates (-want +got):\n%s", diff)
 			}
 			text := server.Spec("k8s.io", "train")
-			if n := bytes.Count(text, []byte(spec.CapIPCLock)); n != len(spec.AllSets) {
+			if n := bytes.Count(text, []byte(spec.CapIPCLock)); test.fails == "" && n != len(spec.AllSets) {
 				t.Errorf("%s stands %d times in the spec", spec.CapIPCLock, n)
 			}
 			if other := strings.Contains(test.name, "somebody"); other != bytes.Contains(text, []byte("other.py")) {
 				t.Error("the other's write was undone")
 			}
 		})
-	}
-}
-
-func TestApplyTriesOnceAgainOnly(t *testing.T) {
-	server := storedspectest.NewServer(t)
-	server.BeforeGet = func(string, int) error { return status.Error(codes.Unavailable, "shutting down") }
-	client := newClient(t, Options{Address: server.Socket})
-	if _, err := client.Confirm(t.Context(), "train", ipcLock); err == nil || !strings.Contains(err.Error(),
-		" cannot be reached: shutting down") {
-		t.Errorf("Confirm gives %v", err)
-	}
-	if n := server.Gets("train"); n != 2 {
-		t.Errorf("%d reads", n)
 	}
 }
 
@@ -276,7 +200,7 @@ func TestConfirmFinds(t *testing.T) {
 		t.Fatal(err)
 	}
 	server.Put("k8s.io", "train", low)
-	client := newClient(t, Options{Address: server.Socket})
+	client := newClient(t, Options{Address: "unix://" + server.Socket})
 	grant := spec.Grant{Memlock: spec.Unlimited, IPCLock: spec.IPCLockYes,
 		Devices: []hca.Device{{Path: "/dev/infiniband/uverbs9"}}}
 	limit := func(l spec.Limit) spec.Rlimit { return spec.Rlimit{Soft: l, Hard: l} }
@@ -285,7 +209,126 @@ func TestConfirmFinds(t *testing.T) {
 			t.Errorf("Confirm gives %+v, %v, want %+v", found, err, want)
 		}
 	}
-	if text := string(server.Spec("k8s.io", "train")); strings.Contains(text, "uverbs9") {
-		t.Errorf("a device was added: %s", text)
+	if text := string(server.Spec("k8s.io", "train")); strings.Contains(text, "uverbs9") || server.Updates("train") != 1 {
+		t.Errorf("a device was added, or the spec written %d times: %s", server.Updates("train"), text)
 	}
+}
+
+// What is wrong with one container says nothing of containerd: it must not cost the others.
+func TestApplyFaultsOfOneContainer(t *testing.T) {
+	server := storedspectest.NewServer(t)
+	server.Put("k8s.io", "sound", storedspectest.TrainingSpec())
+	server.Put("moby", "elsewhere", storedspectest.TrainingSpec())
+	server.Put("k8s.io", "no-json", []byte(`{"process":`))
+	server.Put("k8s.io", "no-object", []byte(`{"process":{"capabilities":[]}}`))
+	server.Put("k8s.io", "empty", nil)
+	server.PutContainer("k8s.io", &containers.Container{ID: "no-spec"})
+	server.PutContainer("k8s.io", &containers.Container{ID: "foreign",
+		Spec: &anypb.Any{TypeUrl: "types.example/vm", Value: []byte(`{}`)}})
+	client := newClient(t, Options{Address: server.Socket})
+	tests := []struct {
+		id, want string
+		is       error
+	}{
+		{"nobody", "stored spec of container nobody: containerd keeps no such container", ErrNotFound},
+		{"elsewhere", "no such container", ErrNotFound},
+		{"no-json", "stored spec of container no-json: the spec is not JSON: it ends in the middle", nil},
+		{"no-object", "process.capabilities is not a JSON object", nil},
+		{"empty", "the spec is empty", nil},
+		{"no-spec", `it is of type "", not an OCI runtime spec`, nil},
+		{"foreign", `it is of type "types.example/vm", not an OCI runtime spec`, nil},
+	}
+	for _, test := range tests {
+		before := server.Container("k8s.io", test.id)
+		found, err := client.Confirm(t.Context(), test.id, ipcLock)
+		if found.Wrote || err == nil || !strings.Contains(err.Error(), test.want) || test.is != nil && !errors.Is(err, test.is) {
+			t.Errorf("%s: Confirm gives %v, %v", test.id, found, err)
+		}
+		if server.Updates(test.id) != 0 || !proto.Equal(before, server.Container("k8s.io", test.id)) {
+			t.Errorf("%s was written", test.id)
+		}
+	}
+	if found, err := client.Confirm(t.Context(), "sound", ipcLock); !found.Wrote || err != nil {
+		t.Errorf("the sound container: Confirm gives %v, %v", found, err)
+	}
+}
+
+// mixedUp is a containerd that answers with another container than it was asked for.
+type mixedUp struct{ grpc.ClientConnInterface }
+
+func (mixedUp) Invoke(_ context.Context, _ string, _, reply any, _ ...grpc.CallOption) error {
+	reply.(*containers.GetContainerResponse).Container = &containers.Container{
+		ID: "other", Spec: &anypb.Any{TypeUrl: storedspectest.SpecType, Value: storedspectest.TrainingSpec()},
+	}
+	return nil
+}
+
+func TestApplyNeverTakesAnothersSpec(t *testing.T) {
+	e := edit{container: "train", grant: ipcLock}
+	for name, apply := range map[string]work{"confirm": e.confirm, "applyRunning": e.applyRunning} {
+		var done result
+		if err := apply(t.Context(), mixedUp{}, &done); err == nil || !atFault(err) || done.found.Wrote {
+			t.Errorf("%s gives %v, wrote: %v", name, err, done.found.Wrote)
+		}
+	}
+}
+
+// An edit that took long succeeds only if the container's task did not exist after it. One that did not costs a read
+// and a write.
+func TestTaskThatWasCreatedBeforeTheEdit(t *testing.T) {
+	for name, test := range map[string]struct {
+		takes   time.Duration
+		started bool
+		looks   int
+		want    error
+	}{
+		"as usual":              {0, false, 0, nil},
+		"slow":                  {usual, false, 1, nil},
+		"slow, and it runs":     {usual, true, 1, ErrStarted},
+		"slow, nothing changed": {usual, true, 0, nil},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				client, server, _ := inMemory(t, Options{})
+				server.Put("k8s.io", "train", storedspectest.TrainingSpec())
+				unchanged := test.started && test.looks == 0
+				if unchanged {
+					if _, err := client.Confirm(t.Context(), "train", ipcLock); err != nil {
+						t.Fatal(err)
+					}
+				}
+				server.BeforeGet = func(string, int) error {
+					time.Sleep(test.takes)
+					if test.started {
+						server.StartTask("train")
+					}
+					return nil
+				}
+				found, err := client.Confirm(t.Context(), "train", ipcLock)
+				if !errors.Is(err, test.want) || err == nil && found.Wrote == unchanged || client.Failing() {
+					t.Errorf("Confirm gives %v, %v, want %v", found, err, test.want)
+				}
+				if looks := server.Looks("train"); looks != test.looks {
+					t.Errorf("%d looks at the task, want %d", looks, test.looks)
+				}
+			})
+		})
+	}
+}
+
+// A look at the task that fails is no success.
+func TestTaskThatIsUnknown(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		client, server, _ := inMemory(t, Options{})
+		server.Put("k8s.io", "train", storedspectest.TrainingSpec())
+		server.NoTasks = status.Error(codes.Internal, "shutting down")
+		server.AfterUpdate = func(string, int) error {
+			time.Sleep(usual)
+			return nil
+		}
+		if found, err := client.Confirm(t.Context(), "train", ipcLock); err == nil ||
+			!strings.Contains(err.Error(), "shutting down") {
+			t.Errorf("Confirm gives %v, %v", found, err)
+		}
+	})
 }

@@ -7,7 +7,6 @@ import (
 	"context"
 	"errors"
 	"os"
-	"path/filepath"
 	"strings"
 	"syscall"
 	"testing"
@@ -17,12 +16,10 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
-	"google.golang.org/grpc/test/bufconn"
 
 	"github.com/rdma-spec/rdma-spec/plugin/breaker"
 	"github.com/rdma-spec/rdma-spec/plugin/storedspec/storedspectest"
 	"github.com/rdma-spec/rdma-spec/test/testing/await"
-	"github.com/rdma-spec/rdma-spec/test/testing/scratch"
 	"github.com/rdma-spec/rdma-spec/test/testing/socketproxy"
 )
 
@@ -36,15 +33,9 @@ const aBudget = 300 * time.Millisecond
 // it sick.
 func inMemory(t *testing.T, o Options) (*Client, *storedspectest.Server, *socketproxy.Proxy) {
 	t.Helper()
-	listener := bufconn.Listen(1 << 16)
-	server := storedspectest.Serve(t, listener)
-	proxy := socketproxy.InMemory(t, listener.Dial)
-	o.Address = filepath.Join(scratch.Folder(t), "containerd.sock")
-	must(t, syscall.Mknod(o.Address, syscall.S_IFSOCK|0o600, 0)) // it is only looked for
-	client := newClient(t, o)
-	client.connections.dial = proxy.Dial
-	t.Cleanup(func() { time.Sleep(client.Budget + time.Millisecond) }) // connections that failed are closed by then
-	return client, server, proxy
+	client, byPlace := severalContainerds(t, o, docker)
+	client.Address = client.Root + docker
+	return client, byPlace[docker].Server, byPlace[docker].Proxy
 }
 
 func must(t *testing.T, err error) {
@@ -140,40 +131,6 @@ func TestNoSocket(t *testing.T) {
 		must(t, syscall.Mknod(client.Address, syscall.S_IFSOCK|0o600, 0))
 		if found, err := client.Confirm(t.Context(), "train", ipcLock); !found.Wrote || err != nil {
 			t.Errorf("the socket is there: Confirm gives %v, %v", found, err)
-		}
-	})
-}
-
-// While nobody knows whether containerd is well again, one call finds out. The others wait for nothing.
-func TestOneCallTries(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		client, _, proxy := inMemory(t, Options{})
-		proxy.Set(t, socketproxy.Silent)
-		for range breaker.Failures {
-			if _, err := client.Confirm(t.Context(), "train", ipcLock); errors.Is(err, breaker.ErrOpen) {
-				t.Fatal(err)
-			}
-		}
-		time.Sleep(breaker.OpenFor + time.Millisecond)
-		ctx, giveUp := context.WithCancel(t.Context())
-		trial := make(chan error, 1)
-		connections := proxy.Accepted()
-		go func() {
-			_, err := client.Confirm(ctx, "train", ipcLock)
-			trial <- err
-		}()
-		synctest.Wait()
-		if proxy.Accepted() != connections+1 {
-			t.Error("the trial has not connected")
-		}
-		for range 20 {
-			if _, took, err := timed(t.Context(), client); !errors.Is(err, breaker.ErrOpen) || took > 0 {
-				t.Errorf("beside the trial: Confirm gives %v after %s", err, took)
-			}
-		}
-		giveUp()
-		if err := <-trial; err == nil || errors.Is(err, breaker.ErrOpen) {
-			t.Errorf("the trial gives %v", err)
 		}
 	})
 }

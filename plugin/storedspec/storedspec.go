@@ -100,7 +100,6 @@ type Found struct {
 // kind than the OCI runtime's, or one that cannot be edited; and containerd's own, such as no answer within the budget.
 // After an error the spec is as it was, unless containerd carried out the write and its answer was lost.
 func (c *Client) Confirm(ctx context.Context, container string, grant spec.Grant) (Found, error) {
-	grant.Devices = nil
 	done, err := c.call(ctx, container, edit{container, grant, time.Now()}.confirm)
 	return done.found, err
 }

@@ -46,7 +46,11 @@ func fails(err error) func(string) (fs.FileInfo, error) {
 func TestCheckNode(t *testing.T) {
 	const path = "/dev/infiniband/uverbs0"
 	const missing = path + " is missing, sysfs has it as 231:192: is the node's /dev visible here?"
+	const not = ", not a character device"
 	row := map[string]deviceNode{path: {Mode: charDevice | 0o600, Number: Number{231, 192}, UID: 7, GID: 8}}
+	live := func(lstat func(string) (fs.FileInfo, error)) deviceNodes {
+		return deviceNodes{live: true, lstat: lstat}
+	}
 	for _, tc := range []struct {
 		name    string
 		nodes   deviceNodes
@@ -55,37 +59,30 @@ func TestCheckNode(t *testing.T) {
 		mode    Mode
 		owner   [2]uint32
 	}{
-		{name: "sound", nodes: deviceNodes{live: true, lstat: lies(charDevice|0o660, 231, 192)}, mode: 0o660,
-			owner: [2]uint32{1, 6}},
-		{name: "sticky", nodes: deviceNodes{live: true, lstat: lies(charDevice|fs.ModeSticky|0o644, 231, 192)}, mode: 0o644,
-			owner: [2]uint32{1, 6}},
-		{name: "link", nodes: deviceNodes{live: true, lstat: lies(fs.ModeSymlink|0o777, 231, 192)}, problem: path +
-			" is a symbolic link, not a character device"},
-		{name: "block device", nodes: deviceNodes{live: true, lstat: lies(fs.ModeDevice|0o666, 231, 192)}, problem: path +
-			" is a block device, not a character device"},
-		{name: "FIFO", nodes: deviceNodes{live: true, lstat: lies(fs.ModeNamedPipe, 0, 0)}, problem: path +
-			" is a FIFO, not a character device"},
-		{name: "socket", nodes: deviceNodes{live: true, lstat: lies(fs.ModeSocket, 0, 0)}, problem: path +
-			" is a socket, not a character device"},
-		{name: "unknown type", nodes: deviceNodes{live: true, lstat: lies(fs.ModeIrregular, 0, 0)}, problem: path +
-			" is of an unknown type, not a character device"},
-		{name: "file on the live node", nodes: deviceNodes{live: true, lstat: lies(0o666, 0, 0), table: row}, problem: path +
-			" is a regular file, not a character device"},
-		{name: "other minor", nodes: deviceNodes{live: true, lstat: lies(charDevice, 231, 193)}, problem: path +
-			" has the number 231:193, sysfs says 231:192"},
-		{name: "other major", nodes: deviceNodes{live: true, lstat: lies(charDevice, 8, 192)}, problem: path +
-			" has the number 8:192, sysfs says 231:192"},
-		{name: "missing", nodes: deviceNodes{live: true, lstat: fails(syscall.ENOENT)}, problem: missing, missing: true},
-		{name: "no /dev", nodes: deviceNodes{live: true, lstat: fails(syscall.ENOTDIR)}, problem: missing, missing: true},
-		{name: "denied", nodes: deviceNodes{live: true, lstat: fails(syscall.EACCES)}, problem: path + ": permission denied"},
+		{name: "sound", nodes: live(lies(charDevice|0o660, 231, 192)), mode: 0o660, owner: [2]uint32{1, 6}},
+		{name: "sticky", nodes: live(lies(charDevice|fs.ModeSticky|0o644, 231, 192)), mode: 0o644, owner: [2]uint32{1, 6}},
+		{name: "link", nodes: live(lies(fs.ModeSymlink|0o777, 231, 192)), problem: path + " is a symbolic link" + not},
+		{name: "block device", nodes: live(lies(fs.ModeDevice|0o666, 231, 192)), problem: path + " is a block device" + not},
+		{name: "FIFO", nodes: live(lies(fs.ModeNamedPipe, 0, 0)), problem: path + " is a FIFO" + not},
+		{name: "socket", nodes: live(lies(fs.ModeSocket, 0, 0)), problem: path + " is a socket" + not},
+		{name: "unknown type", nodes: live(lies(fs.ModeIrregular, 0, 0)), problem: path + " is of an unknown type" + not},
+		{name: "file on the live node", nodes: deviceNodes{live: true, lstat: lies(0o666, 0, 0), table: row},
+			problem: path + " is a regular file" + not},
+		{name: "other minor", nodes: live(lies(charDevice, 231, 193)),
+			problem: path + " has the number 231:193, sysfs says 231:192"},
+		{name: "other major", nodes: live(lies(charDevice, 8, 192)),
+			problem: path + " has the number 8:192, sysfs says 231:192"},
+		{name: "missing", nodes: live(fails(syscall.ENOENT)), problem: missing, missing: true},
+		{name: "no /dev", nodes: live(fails(syscall.ENOTDIR)), problem: missing, missing: true},
+		{name: "denied", nodes: live(fails(syscall.EACCES)), problem: path + ": permission denied"},
 		{name: "copy without nodes", nodes: deviceNodes{lstat: fails(syscall.ENOENT)}, problem: missing, missing: true},
 		{name: "copy with a file for a node", nodes: deviceNodes{lstat: lies(0o644, 0, 0)}, problem: missing, missing: true},
-		{name: "copy with a table", nodes: deviceNodes{lstat: fails(syscall.ENOENT), table: row}, mode: 0o600,
-			owner: [2]uint32{7, 8}},
-		{name: "copy with a file and a table", nodes: deviceNodes{lstat: lies(0o644, 0, 0), table: row}, mode: 0o600,
-			owner: [2]uint32{7, 8}},
+		{name: "copy with a table", nodes: deviceNodes{lstat: fails(syscall.ENOENT), table: row},
+			mode: 0o600, owner: [2]uint32{7, 8}},
+		{name: "copy with a file and a table", nodes: deviceNodes{lstat: lies(0o644, 0, 0), table: row},
+			mode: 0o600, owner: [2]uint32{7, 8}},
 		{name: "what lies there beats the table", nodes: deviceNodes{lstat: lies(fs.ModeSymlink, 0, 0), table: row},
-			problem: path + " is a symbolic link, not a character device"},
+			problem: path + " is a symbolic link" + not},
 		{name: "folder", nodes: deviceNodes{folder: "/dev/infiniband is a symbolic link, not a folder",
 			lstat: lies(charDevice, 231, 192)}, problem: "/dev/infiniband is a symbolic link, not a folder"},
 	} {
@@ -125,8 +122,8 @@ func TestRealNode(t *testing.T) {
 	}
 }
 
-// TestDevFolder: /dev/infiniband itself is a folder, or nothing in it is sound.
-func TestDevFolder(t *testing.T) {
+// devFolder: /dev/infiniband itself is a folder, or nothing in it is sound.
+func devFolder(t *testing.T) {
 	for name, tc := range map[string]struct {
 		change hcatest.Files
 		want   string

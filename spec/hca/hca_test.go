@@ -69,13 +69,6 @@ func TestFindLookupVerbs(t *testing.T) {
 	}
 }
 
-func TestDeviceString(t *testing.T) {
-	d := Device{Path: "/dev/infiniband/uverbs0", Number: Number{231, 192}}
-	if got, want := d.String(), "/dev/infiniband/uverbs0 (c 231:192)"; got != want {
-		t.Errorf("got %q, want %q", got, want)
-	}
-}
-
 func TestDeviceFromJSON(t *testing.T) {
 	for in, want := range map[string]string{
 		`{"path":"/dev/x","mode":"0666"}`: "",

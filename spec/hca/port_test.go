@@ -4,7 +4,8 @@
 package hca
 
 import (
-	"slices"
+	"fmt"
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -82,70 +83,67 @@ func TestPorts(t *testing.T) {
 	}
 }
 
-// TestTwoPorts is a ConnectX-3: one PCI function with two ports.
-func TestTwoPorts(t *testing.T) {
-	n := hcatest.Node{HCAs: []hcatest.HCA{{Name: "mlx4_0", PCI: onePCI, Ports: []hcatest.Port{{Netdevs: []string{"ib0"}},
-		{Netdevs: []string{"ib1", "ib1.8001"}}}}}}
-	const net = oneBus + "/net/"
-	for _, tc := range []struct {
-		name   string
-		change hcatest.Files
-		want   [][]string
-	}{
-		{"by dev_port", nil, [][]string{{"ib0"}, {"ib1", "ib1.8001"}}},
-		{"unreadable dev_port counts as the first", hcatest.Files{net + "ib1/dev_port": "x\n", net + "ib1.8001/": "",
-			net + "ib9": ""}, [][]string{{"ib0", "ib1", "ib1.8001", "ib9"}, {}}},
-		{"dev_port of no port", hcatest.Files{net + "ib1/dev_port": "7\n"}, [][]string{{"ib0"}, {"ib1.8001"}}},
-	} {
-		t.Run(tc.name, func(t *testing.T) {
-			h := scan(t, n.Files().With(tc.change)).HCAs[0]
-			var got [][]string
-			for _, p := range h.Ports {
-				got = append(got, p.Netdevs)
-			}
-			if diff := cmp.Diff(tc.want, got); diff != "" {
-				t.Errorf("netdevs of the ports (-want +got):\n%s", diff)
-			}
-			var paths []string
-			for _, d := range h.Devices {
-				paths = append(paths, d.Path)
-			}
-			want := []string{"/dev/infiniband/uverbs0", "/dev/infiniband/umad0", "/dev/infiniband/umad1",
-				"/dev/infiniband/issm0", "/dev/infiniband/issm1"}
-			if diff := cmp.Diff(want, paths); diff != "" {
-				t.Errorf("devices (-want +got):\n%s", diff)
-			}
-			if h.Devices[2].Port != 2 || h.Devices[3].Port != 1 {
-				t.Errorf("umad1 is on port %d, issm0 on port %d", h.Devices[2].Port, h.Devices[3].Port)
-			}
-		})
+// The netdevs of a port are those of the HCA's device with the port's dev_port. erdma's is another card's, a bond's HCA
+// has those of all its cards that have no HCA of their own, and where several can be a port's, its GID table tells which
+// one is.
+func TestNetdevs(t *testing.T) {
+	const (
+		net, bond, second = oneBus + "/net/", "sys/devices/virtual/net/bond0", "sys/devices/pci0000:60/0000:60:00.0"
+		table             = oneBus + "/infiniband/mlx5_0/ports/%d/gid_attrs/ndevs/%d"
+	)
+	with := func(files hcatest.Files, ports ...hcatest.Port) hcatest.Files {
+		return hcatest.Node{HCAs: []hcatest.HCA{{Name: "mlx5_0", PCI: onePCI, GUID: "0216:3eff:fe01:0203",
+			Driver: "mlx5_core", Ports: ports}}}.Files().With(files)
 	}
-}
-
-// erdma's netdev is another card's, and a bond's HCA has the netdevs of all its cards that have no HCA of their own.
-func TestNetdevsElsewhere(t *testing.T) {
-	const bond, second = "sys/devices/virtual/net/bond0", "sys/devices/pci0000:60/0000:60:00.0"
-	bonded := hcatest.Node{HCAs: []hcatest.HCA{{Name: "mlx5_0", PCI: onePCI, Ports: []hcatest.Port{{LinkLayer: "Ethernet",
-		Netdevs: []string{"eth0"}, Stacked: []hcatest.Netdev{{Name: "bond0", Kind: "bond"}}}}}}}
-	slave := hcatest.Files{
-		bond + "/lower_eth1":           hcatest.Link("../../../pci0000:60/0000:60:00.0/net/eth1"),
-		second + "/net/eth1/device":    hcatest.Link("../../../0000:60:00.0"),
-		second + "/net/eth1/operstate": "down\n",
+	two := func(change hcatest.Files) hcatest.Files {
+		return with(change, hcatest.Port{Netdevs: []string{"ib0"}}, hcatest.Port{Netdevs: []string{"ib1", "ib1.8001"}})
 	}
-	erdma := hcatest.Node{HCAs: []hcatest.HCA{{Name: "mlx5_0", PCI: onePCI, GUID: "0216:3eff:fe01:0203",
-		Ports: []hcatest.Port{{LinkLayer: "Ethernet"}}}}}
+	bonded := func(change hcatest.Files) hcatest.Files {
+		return with(hcatest.Files{
+			bond + "/lower_eth1":           hcatest.Link("../../../pci0000:60/0000:60:00.0/net/eth1"),
+			second + "/net/eth1/device":    hcatest.Link("../../../0000:60:00.0"),
+			second + "/net/eth1/operstate": "down\n",
+		}, hcatest.Port{LinkLayer: "Ethernet", Netdevs: []string{"eth0"}, Stacked: []hcatest.Netdev{{Name: "bond0",
+			Kind: "bond"}}}).With(change)
+	}
+	// One card with four ports, each of which has a netdev of its own PCI function, all with dev_port 0.
+	planes := func(change hcatest.Files) hcatest.Files {
+		var ports []hcatest.Port
+		functions := hcatest.Files{}
+		for i := range 4 {
+			ports = append(ports, hcatest.Port{LinkLayer: "Ethernet", Foreign: []string{fmt.Sprintf("eth%d", i)}})
+			functions[fmt.Sprintf("%s%d/net/eth%[2]d/dev_port", oneBus[:len(oneBus)-1], i)] = "0\n"
+		}
+		return with(functions, ports...).With(change)
+	}
 	for name, test := range map[string]struct {
-		files hcatest.Files
-		want  []string
+		files         hcatest.Files
+		want, problem string // want: of each port
 	}{
-		"the second card has no HCA": {bonded.Files().With(slave), []string{"bond0", "eth0", "eth1"}},
-		"the second card has its own": {bonded.Files().With(slave).With(hcatest.Files{second + "/infiniband/mlx5_1/x": ""}),
-			[]string{"bond0", "eth0"}},
-		"erdma": {erdma.Files().With(hcatest.Files{"sys/class/net/eth0/address": "00:16:3e:01:02:03\n",
-			"sys/class/net/eth1/address": "00:16:3e:01:02:04\n"}), []string{"eth0"}},
+		"unreadable dev_port counts as the first": {two(hcatest.Files{net + "ib1/dev_port": "x\n", net + "ib1.8001/": "",
+			net + "ib9": ""}), "[ib0 ib1 ib1.8001 ib9] []", classOne + "/device/net/ib9: not a directory"},
+		"dev_port of no port":         {two(hcatest.Files{net + "ib1/dev_port": "7\n"}), "[ib0] [ib1.8001]", ""},
+		"the second card has no HCA":  {bonded(nil), "[bond0 eth0 eth1]", ""},
+		"the second card has its own": {bonded(hcatest.Files{second + "/infiniband/mlx5_1/x": ""}), "[bond0 eth0]", ""},
+		"erdma": {with(hcatest.Files{"sys/class/net/eth0/address": "00:16:3e:01:02:03\n",
+			"sys/class/net/eth1/address": "00:16:3e:01:02:04\n"}, hcatest.Port{LinkLayer: "Ethernet"}), "[eth0]", ""},
+		"planes": {planes(nil), "[eth0] [eth1] [eth2] [eth3]", ""},
+		"a pod's macvlan that is called as another port's netdev": {planes(hcatest.Files{fmt.Sprintf(table, 1, 2): "eth3\n"}),
+			"[eth0] [eth1] [eth2] [eth3]", ""},
+		"a netdev in a pod": {planes(hcatest.Files{fmt.Sprintf(table, 2, 0): "net1\n", fmt.Sprintf(table, 2, 1): "net1\n"}),
+			"[eth0] [] [eth2] [eth3]", ""},
+		"another card's netdev": {planes(hcatest.Files{"sys/devices/pci0000:5e/0000:5e:01.0/net/eth9/dev_port": "0\n",
+			fmt.Sprintf(table, 4, 0): "eth9\n", fmt.Sprintf(table, 4, 1): "eth9\n"}), "[eth0] [eth1] [eth2] []", ""},
+		"a function with an HCA of its own": {planes(hcatest.Files{oneBus[:len(oneBus)-1] + "3/infiniband/mlx5_3/x": ""}),
+			"[eth0] [eth1] [eth2] []", ""},
 	} {
-		if h := scanOne(t, test.files); !slices.Equal(h.Ports[0].Netdevs, test.want) || h.Problems != nil {
-			t.Errorf("%s: %q, %q", name, h.Ports[0].Netdevs, h.Problems)
+		h := scanOne(t, test.files)
+		var got []string
+		for _, p := range h.Ports {
+			got = append(got, fmt.Sprint(p.Netdevs))
+		}
+		if got := strings.Join(got, " "); got != test.want || strings.Join(h.Problems, "\n") != test.problem {
+			t.Errorf("%s: %s, want %s; problems %q, want %q", name, got, test.want, h.Problems, test.problem)
 		}
 	}
 }

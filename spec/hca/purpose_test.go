@@ -4,7 +4,6 @@
 package hca
 
 import (
-	"fmt"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -82,46 +81,6 @@ func TestAccelerator(t *testing.T) {
 	} {
 		if Accelerator(test.class, test.driver) != test.want {
 			t.Errorf("%+v", test)
-		}
-	}
-}
-
-// planes is an HCA of one card with four ports, each of which has a netdev of its own PCI function, all with dev_port 0.
-func planes() hcatest.Files {
-	h := hcatest.HCA{Name: "mlx5_0", PCI: onePCI, Driver: "mlx5_core"}
-	for i := range 4 {
-		h.Ports = append(h.Ports, hcatest.Port{LinkLayer: "Ethernet", Foreign: []string{fmt.Sprintf("eth%d", i)}})
-	}
-	f := hcatest.Node{HCAs: []hcatest.HCA{h}}.Files()
-	for i := range 4 {
-		at := fmt.Sprintf("%s.%d/net/eth%d", oneBus[:len(oneBus)-2], i, i)
-		f[at+"/dev_port"] = "0\n"
-	}
-	return f
-}
-
-// Where several netdevs can be a port's, the port's GID table tells which one is.
-func TestNetdevsOfPlanes(t *testing.T) {
-	const table = oneBus + "/infiniband/mlx5_0/ports/%d/gid_attrs/ndevs/%d"
-	for name, test := range map[string]struct {
-		change hcatest.Files
-		want   [][]string
-	}{
-		"planes": {nil, [][]string{{"eth0"}, {"eth1"}, {"eth2"}, {"eth3"}}},
-		"a pod's macvlan that is called as another port's netdev": {
-			hcatest.Files{fmt.Sprintf(table, 1, 2): "eth3\n"}, [][]string{{"eth0"}, {"eth1"}, {"eth2"}, {"eth3"}}},
-		"a netdev in a pod": {hcatest.Files{fmt.Sprintf(table, 2, 0): "net1\n", fmt.Sprintf(table, 2, 1): "net1\n"},
-			[][]string{{"eth0"}, {}, {"eth2"}, {"eth3"}}},
-		"a function with an HCA of its own": {hcatest.Files{oneBus[:len(oneBus)-1] + "3/infiniband/mlx5_3/x": ""},
-			[][]string{{"eth0"}, {"eth1"}, {"eth2"}, {}}},
-	} {
-		h := scanOne(t, planes().With(test.change))
-		var got [][]string
-		for _, p := range h.Ports {
-			got = append(got, p.Netdevs)
-		}
-		if diff := cmp.Diff(test.want, got); diff != "" {
-			t.Errorf("%s (-want +got):\n%s", name, diff)
 		}
 	}
 }

@@ -4,14 +4,17 @@
 package hca
 
 import (
+	"encoding/json"
 	"path/filepath"
 	"strings"
 	"syscall"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
 
 	"github.com/rdma-spec/rdma-spec/spec/hca/hcatest"
+	"github.com/rdma-spec/rdma-spec/test/testing/golden"
 	"github.com/rdma-spec/rdma-spec/test/testing/scratch"
 )
 
@@ -201,5 +204,35 @@ func TestZeroGUID(t *testing.T) {
 		if got != tc.want || h.NodeGUID != tc.guid {
 			t.Errorf("%s: problem %v, want %v (GUID %q, %q)", tc.name, got, tc.want, h.NodeGUID, h.Problems)
 		}
+	}
+}
+
+// withoutPlaces leaves out what JSON and copies without links do.
+var withoutPlaces = cmp.Options{cmpopts.IgnoreFields(HCA{}, "Place"), cmpopts.IgnoreFields(Device{}, "Place")}
+
+// TestGolden scans each named node and compares the whole inventory.
+func TestGolden(t *testing.T) {
+	for name, build := range hcatest.All {
+		t.Run(name, func(t *testing.T) {
+			node, err := ScanDetails(build(t))
+			if err != nil {
+				t.Fatal(err)
+			}
+			got, err := json.MarshalIndent(node, "", "  ")
+			if err != nil {
+				t.Fatal(err)
+			}
+			got = append(got, '\n')
+			file := filepath.Join("testdata", name+".json")
+			golden.Compare(t, file, string(got))
+
+			var back Inventory
+			if err := json.Unmarshal(got, &back); err != nil {
+				t.Fatal(err)
+			}
+			if diff := cmp.Diff(node, &back, withoutPlaces); diff != "" {
+				t.Errorf("JSON does not give the same node back (-scanned +read):\n%s", diff)
+			}
+		})
 	}
 }

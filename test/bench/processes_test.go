@@ -27,6 +27,7 @@ var programs = sync.OnceValues(func() (string, error) {
 	if err != nil {
 		return "", err
 	}
+	built = folder
 	build := exec.Command("go", "build", "-trimpath", "-buildvcs=false", "-tags", "grpcnotrace",
 		"-ldflags", "-s -w", "-o", folder,
 		"../../cmd/nri-rdma", "../../cmd/rdma-hook", "./reference", "./peers")
@@ -36,10 +37,13 @@ var programs = sync.OnceValues(func() (string, error) {
 	return folder, nil
 })
 
+// built is the folder of programs, once they are asked for.
+var built string
+
 // removePrograms removes what programs has built.
 func removePrograms() {
-	if folder, _ := programs(); folder != "" {
-		_ = os.RemoveAll(folder)
+	if built != "" {
+		_ = os.RemoveAll(built)
 	}
 }
 

@@ -46,7 +46,8 @@ func TestClusterDaemonSet(t *testing.T) {
 	k := joinKubelet(t, d.c)
 	t.Run("Helm", func(t *testing.T) { testHelm(t, d, k) })
 	t.Run("kubectl", func(t *testing.T) { testKubectl(t, d, k, withNRI) })
-	t.Run("Policy", func(t *testing.T) { testPolicy(t, d, k) }) // it ends with another kubelet
+	t.Run("Policy", func(t *testing.T) { testPolicy(t, d, k) }) // these end with other kubelets
+	t.Run("HostNetwork", func(t *testing.T) { testHostNetwork(t, d, k) })
 }
 
 // testKubectl installs the image of Containerfile with the kustomizations of deploy and docs/install.md, on a node

@@ -72,16 +72,24 @@ func testPolicy(t *testing.T, d *daemonSet, k *kubelet.Kubelet) {
 	p.expectLimit(t, gi2)
 	back() // a container that starts again reads it
 
-	// One that the plugin refuses: the rollout fails, and the pod that serves goes on.
-	ctx := within(t, kubeletPatience)
-	said, err := p.c.Helm(ctx, "-n", pluginNamespace, "upgrade", "nri-rdma", p.chart, "--reset-then-reuse-values",
-		"--set-json", refusedRules, "--wait", "--timeout", "40s")
-	if err == nil {
-		t.Errorf("helm upgrade --wait takes a policy that the plugin refuses: %s", said)
-	}
+	newer := p.newer(t)
+	p.helm(t, "upgrade", "nri-rdma", newer, "--reset-then-reuse-values")
+	p.awaitRollout(t)
 	p.expectLimit(t, gi2)
+	// What the plugin refuses: the rollout fails, and the pod that serves goes on.
+	for _, refused := range [][]string{
+		{p.chart, "--set-json", refusedRules},
+		{newer, "--skip-schema-validation", "--set", "config.rules=null,config.keyOfAVersionToCome=true"},
+	} {
+		said, err := p.c.Helm(within(t, kubeletPatience), append([]string{"-n", pluginNamespace, "upgrade", "nri-rdma",
+			"--reset-then-reuse-values", "--wait", "--timeout", "40s"}, refused...)...)
+		if err == nil {
+			t.Errorf("helm upgrade --wait takes %q, which the plugin refuses: %s", refused, said)
+		}
+		p.expectLimit(t, gi2)
+	}
 	if got := p.registrations(); got != before {
-		t.Errorf("beside a policy that is refused, the plugin has registered %d times", got-before)
+		t.Errorf("beside policies that are refused, the plugin has registered %d times", got-before)
 	}
 	p.kill(t)
 	p.awaitRegistrations(t, before+1)
@@ -114,6 +122,14 @@ func (d *daemonSet) awaitNoPods(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+}
+
+// newer returns the chart as a later version of it, for the same plugin.
+func (p *policies) newer(t *testing.T) string {
+	t.Helper()
+	folder := scratch.Folder(t)
+	onNode(t, "tar xzf "+p.chart+" -C "+folder+" && sed -i 's/^version: .*/version: 99.0.0/' "+folder+"/nri-rdma/Chart.yaml")
+	return filepath.Join(folder, "nri-rdma")
 }
 
 func (p *policies) upgrade(t *testing.T, args ...string) {
@@ -192,14 +208,17 @@ func (p *policies) annotate(t *testing.T) (back func()) {
 func (p *policies) ready(ctx context.Context, but ...string) (pod corev1.Pod, err error) {
 	pods, err := p.c.Pods(ctx, pluginNamespace, "app.kubernetes.io/name=nri-rdma")
 	for _, pod := range pods {
-		isReady := slices.ContainsFunc(pod.Status.Conditions, func(c corev1.PodCondition) bool {
-			return c.Type == corev1.PodReady && c.Status == corev1.ConditionTrue
-		})
-		if isReady && pod.DeletionTimestamp == nil && !slices.Contains(but, containerID(pod)) {
+		if isReady(pod) && pod.DeletionTimestamp == nil && !slices.Contains(but, containerID(pod)) {
 			return pod, nil
 		}
 	}
 	return pod, errors.Join(err, errors.New("no pod of the plugin is ready"))
+}
+
+func isReady(pod corev1.Pod) bool {
+	return slices.ContainsFunc(pod.Status.Conditions, func(c corev1.PodCondition) bool {
+		return c.Type == corev1.PodReady && c.Status == corev1.ConditionTrue
+	})
 }
 
 func containerID(pod corev1.Pod) string {
@@ -226,17 +245,16 @@ func (p *policies) kill(t *testing.T) {
 	}
 }
 
-// reboot does to the plugin what a reboot of the node does: its processes, its sandboxes, and /run go. It ends when a
-// pod of the plugin is ready again.
-func (p *policies) reboot(t *testing.T) {
+// shutDown does to the plugin what the end of the node does: its processes, its sandboxes, and /run go. It returns the
+// containers that it had.
+func (p *policies) shutDown(t *testing.T) (before []string) {
 	t.Helper()
-	t.Logf("after %s: reboot", time.Since(p.begin).Round(time.Second))
+	t.Logf("after %s: the node shuts down", time.Since(p.begin).Round(time.Second))
 	p.k.Stop()
 	pods, err := p.c.Pods(within(t, patience), pluginNamespace, "app.kubernetes.io/name=nri-rdma")
 	if err != nil {
 		t.Fatal(err)
 	}
-	var before []string
 	for _, pod := range pods {
 		before = append(before, containerID(pod))
 	}
@@ -244,10 +262,17 @@ func (p *policies) reboot(t *testing.T) {
 	if err := os.RemoveAll("/run/rdma-spec"); err != nil {
 		t.Fatal(err)
 	}
+	return before
+}
+
+// reboot ends when a pod of the plugin is ready again.
+func (p *policies) reboot(t *testing.T) {
+	t.Helper()
+	before := p.shutDown(t)
 	registered := p.registrations()
 	p.k = joinKubelet(t, p.c)
 	p.awaitRegistrations(t, registered+1)
-	err = p.c.Await(within(t, kubeletPatience), "has a plugin that is ready after the reboot", func() bool {
+	err := p.c.Await(within(t, kubeletPatience), "has a plugin that is ready after the reboot", func() bool {
 		_, err := p.ready(t.Context(), before...)
 		return err == nil
 	})

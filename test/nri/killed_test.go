@@ -60,40 +60,23 @@ func TestKilledDuringAHandover(t *testing.T) {
 func (n *node) killDuring(t *testing.T, old *plugin, killOld bool, at moment) (*plugin, bool) {
 	t.Helper()
 	what := fmt.Sprintf("%+v, the old process: %t: ", at, killOld)
-	victim, killed := make(chan *plugin, 1), make(chan struct{})
-	kill := sync.OnceFunc(func() {
-		(<-victim).kill()
-		close(killed)
-	})
-	done := func() bool {
-		select {
-		case <-killed:
-			return true
-		default:
-			return false
-		}
-	}
-	var reached atomic.Bool
-	leave := n.standBetween(t, at, &reached, kill)
-	next := n.start(t, n.handover...)
-	victim <- map[bool]*plugin{true: old, false: next}[killOld]
-	await.That(t, stuck, what+"waiting, or killed", func() bool { return done() || next.says(waiting) == nil })
-	told := !done()
+	kill := n.strike(t, what, old, killOld, at, (*plugin).kill)
+	next, told := kill.next, !kill.done()
 	if told {
 		old.terminate()
 		if at.message == 0 {
-			time.AfterFunc(at.after, kill)
-			await.Receive(t, stuck, what+"killed", killed)
+			time.AfterFunc(at.after, kill.strike)
+			await.Receive(t, stuck, what+"killed", kill.struck)
 		}
-		await.That(t, stuck, what+"handed over, or killed", func() bool { return done() || next.says(registered) == nil })
-		leave()
-		if reached.Load() { // the new process may be registered just before it is killed
-			await.Receive(t, stuck, what+"killed", killed)
+		await.That(t, stuck, what+"handed over, or killed", func() bool { return kill.done() || next.says(registered) == nil })
+		kill.leave()
+		if kill.reached.Load() { // the new process may be registered just before it is killed
+			await.Receive(t, stuck, what+"killed", kill.struck)
 		}
 	}
 	p := next
 	switch {
-	case !done() || killOld:
+	case !kill.done() || killOld:
 		old.awaitEnd(t)
 	case told: // the old process ends, and another is started in the new one's place
 		old.awaitEnd(t)
@@ -103,7 +86,41 @@ func (n *node) killDuring(t *testing.T, old *plugin, killOld bool, at moment) (*
 	}
 	await.Success(t, stuck, what+"registered again", func() error { return p.says(registered) })
 	n.goesOn(t, true)
-	return p, done()
+	return p, kill.done()
+}
+
+// blow is what hits one of the two processes of an upgrade at a moment.
+type blow struct {
+	next    *plugin       // the new process
+	strike  func()        // deals the blow, once
+	struck  chan struct{} // closed when it is dealt
+	reached atomic.Bool   // the moment has come
+	leave   func()        // as of standBetween
+}
+
+func (b *blow) done() bool {
+	select {
+	case <-b.struck:
+		return true
+	default:
+		return false
+	}
+}
+
+// strike starts a process that is to take over from an old one, and deals one of both a blow at a moment. It returns
+// when the new process waits, or was struck.
+func (n *node) strike(t *testing.T, what string, old *plugin, strikeOld bool, at moment, do func(*plugin)) *blow {
+	t.Helper()
+	victim, b := make(chan *plugin, 1), &blow{struck: make(chan struct{})}
+	b.strike = sync.OnceFunc(func() {
+		do(<-victim)
+		close(b.struck)
+	})
+	b.leave = n.standBetween(t, at, &b.reached, b.strike)
+	b.next = n.start(t, n.handover...)
+	victim <- map[bool]*plugin{true: old, false: b.next}[strikeOld]
+	await.That(t, stuck, what+"waiting, or struck", func() bool { return b.done() || b.next.says(waiting) == nil })
+	return b
 }
 
 // standBetween takes the place of the registered process at the handover socket, passes on what it and a process that

@@ -7,13 +7,9 @@ import (
 	"cmp"
 	"fmt"
 	"slices"
-	"sync"
-	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
-
-	"github.com/rdma-spec/rdma-spec/test/testing/await"
 )
 
 const (
@@ -61,29 +57,13 @@ func (n *node) stopDuring(t *testing.T, old *plugin, stopOld bool, at moment) (*
 	t.Helper()
 	what := fmt.Sprintf("%+v, the old process: %t: ", at, stopOld)
 	before, began := n.counters(t), time.Now()
-	victim, stopped := make(chan *plugin, 1), make(chan struct{})
-	stop := sync.OnceFunc(func() {
-		process := (<-victim).process
-		_ = process.Signal(syscall.SIGSTOP) // it may have ended
-		time.AfterFunc(stops, func() { _ = process.Signal(syscall.SIGCONT) })
-		close(stopped)
+	stop := n.strike(t, what, old, stopOld, at, func(p *plugin) {
+		_ = p.process.Signal(syscall.SIGSTOP) // it may have ended
+		time.AfterFunc(stops, func() { _ = p.process.Signal(syscall.SIGCONT) })
 	})
-	isStopped := func() bool {
-		select {
-		case <-stopped:
-			return true
-		default:
-			return false
-		}
-	}
-	var reached atomic.Bool
-	leave := n.standBetween(t, at, &reached, stop)
-	next := n.start(t, n.handover...)
-	victim <- map[bool]*plugin{true: old, false: next}[stopOld]
-	await.That(t, stuck, what+"waiting, or stopped", func() bool { return isStopped() || next.says(waiting) == nil })
 	old.end(t)
-	next.awaitReady(t, registered)
-	leave()
+	stop.next.awaitReady(t, registered)
+	stop.leave()
 	n.goesOn(t, true)
 	if now := n.counters(t); now.Registered > before.Registered+1 {
 		t.Errorf("%s%d registrations, want one at most", what, now.Registered-before.Registered)
@@ -91,7 +71,7 @@ func (n *node) stopDuring(t *testing.T, old *plugin, stopOld bool, at moment) (*
 	if without := n.withoutThePlugin(t, began); without > waits+recovers {
 		t.Errorf("%swithout the plugin for %s, want %s at most", what, without, waits+recovers)
 	}
-	return next, reached.Load()
+	return stop.next, stop.reached.Load()
 }
 
 // withoutThePlugin returns the longest time in which containers ended their creation without the plugin's answer.

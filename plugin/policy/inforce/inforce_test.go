@@ -4,13 +4,9 @@
 package inforce
 
 import (
-	"bufio"
 	"errors"
-	"fmt"
-	"io"
 	"io/fs"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -29,69 +25,6 @@ func parsed(t *testing.T, text string) *policy.Policy {
 		t.Fatal(err)
 	}
 	return p
-}
-
-// asPlugin names, in the environment, the root below which this test program writes policies instead of running tests:
-// each line that it reads is a call, a source and a configuration.
-const asPlugin = "RDMA_SPEC_TEST_ROOT"
-
-func TestMain(m *testing.M) {
-	root := os.Getenv(asPlugin)
-	if root == "" {
-		os.Exit(m.Run())
-	}
-	w := &Writer{Root: root}
-	for lines := bufio.NewScanner(os.Stdin); lines.Scan(); {
-		fields := strings.SplitN(lines.Text(), "|", 3)
-		p, err := policy.FromText([]byte(fields[2]))
-		if err == nil {
-			err = map[string]func(*policy.Policy, string) error{"write": w.Write, "keep": w.Keep}[fields[0]](p, fields[1])
-		}
-		fmt.Println(err)
-	}
-}
-
-// other is a plugin in another process.
-type other struct {
-	*exec.Cmd
-	in  io.Writer
-	out *bufio.Scanner
-}
-
-func plugin(t *testing.T, root string) *other {
-	t.Helper()
-	o := &other{Cmd: exec.Command("/proc/self/exe")}
-	o.Env = append(os.Environ(), asPlugin+"="+root)
-	in, err := o.StdinPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	out, err := o.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	o.in, o.out = in, bufio.NewScanner(out)
-	if err := o.Start(); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(o.end)
-	return o
-}
-
-// end kills it.
-func (o *other) end() {
-	_ = o.Process.Kill()
-	_ = o.Wait()
-}
-
-func (o *other) do(t *testing.T, call, source, config string) {
-	t.Helper()
-	if _, err := fmt.Fprintf(o.in, "%s|%s|%s\n", call, source, config); err != nil {
-		t.Fatal(err)
-	}
-	if !o.out.Scan() || o.out.Text() != "<nil>" {
-		t.Errorf("%s: %s", call, o.out.Text())
-	}
 }
 
 // expect reads the policy in force and compares where it is from.
@@ -155,32 +88,35 @@ func TestNobodyHasWritten(t *testing.T) {
 }
 
 // Two plugins are registered during an update: the one that registered last is in force, whatever the other does, and
-// the other's end changes nothing.
+// the other's end changes nothing. Locks belong to open files, so one process can be all of them, and an end that of its
+// file.
 func TestUpdate(t *testing.T) {
 	root := scratch.Folder(t, "run")
-	old := plugin(t, root)
-	old.do(t, "write", "old", "{}")
+	plugin := func() *Writer { return kept(t, &Writer{Root: root}) }
+	defaults := parsed(t, "{}")
+	old := plugin()
+	do(t, old.Write(defaults, "old"))
 	expect(t, "the old one alone", root, "old")
-	young := plugin(t, root)
-	young.do(t, "write", "young", "{}")
+	young := plugin()
+	do(t, young.Write(defaults, "young"))
 	expect(t, "both", root, "young")
-	old.do(t, "keep", "old, reloaded", "{}")
+	do(t, old.Keep(defaults, "old, reloaded"))
 	expect(t, "the old one reloads", root, "young")
-	old.end()
+	old.Close()
 	expect(t, "the old one has ended", root, "young")
 
 	// The runtime has restarted, and the one that registered last is the one that ends.
-	last := plugin(t, root)
-	young.do(t, "write", "young", "{}")
-	last.do(t, "write", "last", "{}")
-	last.end()
+	last := plugin()
+	do(t, young.Write(defaults, "young"))
+	do(t, last.Write(defaults, "last"))
+	last.Close()
 	if _, err := Read(root); err == nil || !strings.Contains(err.Error(),
 		"is out of date: the plugin that wrote it has ended") {
 		t.Errorf("the writer has ended: %v", err)
 	}
-	young.do(t, "keep", "young", "{}")
+	do(t, young.Keep(defaults, "young"))
 	expect(t, "the one that is left keeps its policy in force", root, "young")
-	young.do(t, "keep", "young, reloaded", "memlock: 1Gi")
+	do(t, young.Keep(parsed(t, "memlock: 1Gi"), "young, reloaded"))
 	expect(t, "it reloads", root, "young, reloaded")
 }
 

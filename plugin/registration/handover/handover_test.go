@@ -18,8 +18,7 @@ import (
 	"testing"
 	"time"
 
-	"golang.org/x/sys/unix"
-
+	"github.com/rdma-spec/rdma-spec/plugin/registration/handover/handovertest"
 	"github.com/rdma-spec/rdma-spec/test/testing/await"
 	"github.com/rdma-spec/rdma-spec/test/testing/scratch"
 )
@@ -81,23 +80,6 @@ func expectNext(t *testing.T, w *Waiter, offer, state string) {
 	}
 }
 
-// pair is a connection to a runtime, and the runtime's end of it.
-func pair(t *testing.T) (connection, runtime *net.UnixConn) {
-	t.Helper()
-	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
-	ends := make([]*net.UnixConn, 2)
-	for i, fd := range fds {
-		if ends[i], err = SocketOf(os.NewFile(uintptr(fd), "")); err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(func() { _ = ends[i].Close() })
-	}
-	return ends[0], ends[1]
-}
-
 // expectLeadsTo sends a word over a connection.
 func expectLeadsTo(t *testing.T, connection, runtime *net.UnixConn) {
 	t.Helper()
@@ -135,23 +117,31 @@ func take(t *testing.T, w *Waiter) (*Owner, *net.UnixConn) {
 	return owner, connection
 }
 
+// handsOver gives a connection of a process to one that waits behind it.
+func handsOver(t *testing.T, owner *Owner, waiter *Waiter, connection *net.UnixConn, state string) (*Owner,
+	*net.UnixConn) {
+	t.Helper()
+	given := give(owner, connection, json.RawMessage(state), await.Patience)
+	expectNext(t, waiter, "", state)
+	next, inherited := take(t, waiter)
+	if err := await.Receive(t, await.Patience, "given", given); err != nil {
+		t.Fatal(err)
+	}
+	return next, inherited
+}
+
 // Ten processes take the connection from each other, one after the other, with a large state. The runtime's end never
 // sees an end.
 func TestGive(t *testing.T) {
 	place := folder(t)
 	owner := owning(t, place)
-	connection, runtime := pair(t)
-	state := json.RawMessage(`"` + strings.Repeat("x", 1<<20) + `"`)
+	connection, runtime := handovertest.Pair(t)
+	state := `"` + strings.Repeat("x", 1<<20) + `"`
 	for range 10 {
 		waiter := waitingBehind(t, place)
 		offer(t, owner, "second")
 		expectNext(t, waiter, `"second"`, "")
-		given := give(owner, connection, state, await.Patience)
-		expectNext(t, waiter, "", string(state))
-		next, inherited := take(t, waiter)
-		if err := await.Receive(t, await.Patience, "given", given); err != nil {
-			t.Fatal(err)
-		}
+		next, inherited := handsOver(t, owner, waiter, connection, state)
 		owner.Close()
 		owner, connection = next, inherited
 		expectLeadsTo(t, connection, runtime)
@@ -202,7 +192,7 @@ func TestOwnerIsKilledWhileItGives(t *testing.T) {
 	place := folder(t)
 	owner := owning(t, place)
 	waiter := waitingBehind(t, place)
-	connection, runtime := pair(t)
+	connection, runtime := handovertest.Pair(t)
 	owner.mu.Lock()
 	to := owner.waiting[0].UnixConn
 	owner.mu.Unlock()
@@ -236,7 +226,7 @@ func TestTaker(t *testing.T) {
 	slow := waitingBehind(t, place)
 	gone := waitingBehind(t, place)
 	quick := waitingBehind(t, place)
-	connection, runtime := pair(t)
+	connection, runtime := handovertest.Pair(t)
 	given := give(owner, connection, json.RawMessage("1"), patience)
 	expectNext(t, slow, "", "1")
 	gone.Close()
@@ -256,7 +246,7 @@ func TestPatience(t *testing.T) {
 	place := folder(t)
 	owner := owning(t, place)
 	waiter := waitingBehind(t, place)
-	connection, runtime := pair(t)
+	connection, runtime := handovertest.Pair(t)
 	given := give(owner, connection, json.RawMessage("1"), await.Patience)
 	expectNext(t, waiter, "", "1")
 	time.Sleep(patience + patience/2)
@@ -277,20 +267,16 @@ func TestWaiterIsToldToEnd(t *testing.T) {
 	if _, err := waiter.Next(ctx); !errors.Is(err, context.Canceled) {
 		t.Errorf("it waits on: %v", err)
 	}
-	connection, runtime := pair(t)
-	given := give(owner, connection, json.RawMessage("1"), await.Patience)
-	expectNext(t, waiter, "", "1")
-	_, inherited := take(t, waiter)
-	if err := await.Receive(t, await.Patience, "given", given); err != nil {
-		t.Fatal(err)
-	}
+	connection, runtime := handovertest.Pair(t)
+	_, inherited := handsOver(t, owner, waiter, connection, "1")
 	expectLeadsTo(t, inherited, runtime)
 }
 
-// Where nobody takes it, the connection stays where it is.
+// Where nobody takes it, the connection stays where it is. The lock has the last word on who owns a place, also where
+// somebody between the two processes has taken the byte of acceptance.
 func TestNobodyTakes(t *testing.T) {
 	var none *Owner
-	connection, runtime := pair(t)
+	connection, runtime := handovertest.Pair(t)
 	if err := none.Give(connection, nil, patience); err == nil {
 		t.Error("given without a place")
 	}
@@ -299,7 +285,7 @@ func TestNobodyTakes(t *testing.T) {
 	if err := owner.Give(connection, json.RawMessage("1"), patience); err == nil || err.Error() != "no process waits for it" {
 		t.Errorf("given: %v", err)
 	}
-	hangs := waitingBehind(t, place)
+	hangs, deceived := waitingBehind(t, place), waitingBehind(t, place)
 	if err := owner.Give(connection, json.RawMessage("1"), patience); err == nil || !strings.Contains(err.Error(),
 		"did not take it within") {
 		t.Errorf("given: %v", err)
@@ -307,33 +293,16 @@ func TestNobodyTakes(t *testing.T) {
 	expectLeadsTo(t, connection, runtime)
 	owner.Close()
 	if next, _ := join(t, place); next == nil {
-		t.Error("nobody owns the place: the process that hangs has it")
+		t.Error("nobody owns the place: a process that hangs has it")
 	}
-	expectNext(t, hangs, "", "1") // it goes on
-	if _, late, err := hangs.Accept(); err == nil || late != nil {
-		t.Errorf("taken from a process that has ended: %v", err)
-	}
-}
-
-// The lock has the last word on who owns a place, also where somebody between the two processes has taken the byte of
-// acceptance.
-func TestLockHasTheLastWord(t *testing.T) {
-	place := folder(t)
-	owner := owning(t, place)
-	connection, _ := pair(t)
-	hangs := waitingBehind(t, place)
-	if err := owner.Give(connection, json.RawMessage("1"), patience); err == nil {
-		t.Fatal("given to a process that hangs")
-	}
-	owner.Close()
-	if next, _ := join(t, place); next == nil {
-		t.Fatal("nobody owns the place")
-	}
-	expectNext(t, hangs, "", "1") // it goes on
-	_ = hangs.owner.Close()
-	hangs.owner, _ = pair(t)
-	if next, late, err := hangs.Accept(); err == nil || next != nil || late != nil {
-		t.Errorf("taken beside another owner: %v", err)
+	expectNext(t, hangs, "", "1") // they go on
+	expectNext(t, deceived, "", "1")
+	_ = deceived.owner.Close()
+	deceived.owner, _ = handovertest.Pair(t) // which takes the byte of acceptance
+	for _, w := range []*Waiter{hangs, deceived} {
+		if next, late, err := w.Accept(); err == nil || next != nil || late != nil {
+			t.Errorf("taken from a process that has ended, beside another owner: %v", err)
+		}
 	}
 }
 
@@ -397,7 +366,7 @@ func FuzzHear(f *testing.F) {
 	f.Add([]byte("\x00\x00\x00\x0e{\"protocol\":1}"))
 	f.Add([]byte("\xff\xff\xff\xff"))
 	f.Fuzz(func(t *testing.T, said []byte) {
-		connection, other := pair(t)
+		connection, other := handovertest.Pair(t)
 		go func() {
 			_, _ = other.Write(said) // some is read
 			_ = other.Close()

@@ -7,90 +7,37 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"net"
 	"os"
 	"os/exec"
-	"slices"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
 	"golang.org/x/sys/unix"
 
+	"github.com/rdma-spec/rdma-spec/plugin/registration/handover/handovertest"
 	"github.com/rdma-spec/rdma-spec/test/testing/await"
 )
 
-// systemd keeps descriptors of a service as systemd does, which is tested itself on the node.
-type systemd struct {
-	*net.UnixConn
-	mu    sync.Mutex
-	names []string
-	files []*os.File
-}
-
-// startSystemd starts one that answers.
-func startSystemd(t *testing.T) *systemd {
-	t.Helper()
-	s := listen(t)
-	go s.serve()
-	return s
-}
-
-// listen makes the socket of a systemd that does not read from it.
-func listen(t *testing.T) *systemd {
-	t.Helper()
-	path := folder(t) + ".notify"
-	socket, err := net.ListenUnixgram("unixgram", &net.UnixAddr{Name: path, Net: "unixgram"})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = socket.Close() })
-	t.Setenv("NOTIFY_SOCKET", path)
-	return &systemd{UnixConn: socket}
-}
-
-func (s *systemd) serve() {
-	text, rights := make([]byte, 4096), make([]byte, unix.CmsgSpace(4))
-	for {
-		n, control, _, _, err := s.ReadMsgUnix(text, rights)
-		if err != nil {
-			return
-		}
-		files, _ := received(rights[:control])
-		what, name, _ := strings.Cut(string(text[:n]), "\nFDNAME=")
-		s.mu.Lock()
-		switch what {
-		case "FDSTORE=1":
-			s.names, s.files = append(s.names, name), append(s.files, files...)
-		case "FDSTOREREMOVE=1":
-			if i := slices.Index(s.names, name); i >= 0 {
-				_ = s.files[i].Close()
-				s.names, s.files = slices.Delete(s.names, i, i+1), slices.Delete(s.files, i, i+1)
-			}
-		case "BARRIER=1":
-			_ = files[0].Close()
-		}
-		s.mu.Unlock()
-	}
-}
-
 // next runs the service's next process, which says what it got.
-func (s *systemd) next(t *testing.T) string {
+func next(t *testing.T, systemd *handovertest.Systemd) string {
 	t.Helper()
 	program, err := os.Executable()
 	if err != nil {
 		t.Fatal(err)
 	}
 	c := exec.Command("sh", "-c", "LISTEN_PID=$$ exec "+program)
-	s.mu.Lock()
-	c.ExtraFiles = slices.Clone(s.files)
-	c.Env = append(os.Environ(), asService+"=1", fmt.Sprint("LISTEN_FDS=", len(s.files)), "LISTEN_FDNAMES="+
-		strings.Join(s.names, ":"))
 	var out strings.Builder
 	c.Stdout, c.Stderr = &out, &out
-	err = c.Start() // under the lock, since the process has serve close what it gets
-	s.mu.Unlock()
+	systemd.Kept(func(kept map[string]*os.File) { // until it has started, since the process has systemd close what it gets
+		var names []string
+		for name, file := range kept {
+			names, c.ExtraFiles = append(names, name), append(c.ExtraFiles, file)
+		}
+		c.Env = append(os.Environ(), asService+"=1", fmt.Sprint("LISTEN_FDS=", len(names)), "LISTEN_FDNAMES="+
+			strings.Join(names, ":"))
+		err = c.Start()
+	})
 	if err == nil {
 		err = c.Wait()
 	}
@@ -98,6 +45,16 @@ func (s *systemd) next(t *testing.T) string {
 		t.Fatalf("%v: %s", err, &out)
 	}
 	return out.String()
+}
+
+// keepsNothing demands that systemd has nothing of the service any more.
+func keepsNothing(t *testing.T, systemd *handovertest.Systemd) {
+	t.Helper()
+	systemd.Kept(func(kept map[string]*os.File) {
+		if len(kept) > 0 {
+			t.Errorf("systemd still has %v", kept)
+		}
+	})
 }
 
 // asService is set where this test program is the next process of a service.
@@ -118,12 +75,12 @@ func TestMain(m *testing.M) {
 // What a process leaves with systemd is the next one's, and systemd has it no more.
 func TestStore(t *testing.T) {
 	t.Setenv("NOTIFY_SOCKET", "")
-	connection, runtime := pair(t)
+	connection, runtime := handovertest.Pair(t)
 	if err := Store(connection, nil); err == nil {
 		t.Error("stored where there is no systemd")
 	}
-	s := startSystemd(t)
-	if got, want := s.next(t), "connection false, state , error <nil>"; got != want {
+	systemd := handovertest.Start(t)
+	if got, want := next(t, systemd), "connection false, state , error <nil>"; got != want {
 		t.Errorf("the first process: %s, want %s", got, want)
 	}
 	state := `"` + strings.Repeat("x", 1<<20) + `"`
@@ -131,14 +88,10 @@ func TestStore(t *testing.T) {
 		t.Fatal(err)
 	}
 	_ = connection.Close() // the process ends
-	if got, want := s.next(t), "connection true, state "+state+", error <nil>"; got != want {
+	if got, want := next(t, systemd), "connection true, state "+state+", error <nil>"; got != want {
 		t.Errorf("the next process: %.100s, want %.100s", got, want)
 	}
-	s.mu.Lock()
-	if len(s.names) != 0 {
-		t.Errorf("systemd still has %q", s.names)
-	}
-	s.mu.Unlock()
+	keepsNothing(t, systemd)
 	got := make([]byte, 10)
 	if n, err := runtime.Read(got); err != nil || string(got[:n]) != "hello" {
 		t.Errorf("the runtime reads %q, %v", got[:n], err)
@@ -150,8 +103,8 @@ func TestStore(t *testing.T) {
 
 // A connection without its state cannot be used, and is closed.
 func TestStoreIsIncomplete(t *testing.T) {
-	connection, runtime := pair(t)
-	s := startSystemd(t)
+	connection, runtime := handovertest.Pair(t)
+	systemd := handovertest.Start(t)
 	err := withDescriptor(connection, func(fd int) error { return notify("FDSTORE=1\nFDNAME="+storedConnection, fd) })
 	if err == nil {
 		err = barrier()
@@ -160,7 +113,7 @@ func TestStoreIsIncomplete(t *testing.T) {
 		t.Fatal(err)
 	}
 	_ = connection.Close()
-	if got := s.next(t); !strings.HasPrefix(got,
+	if got := next(t, systemd); !strings.HasPrefix(got,
 		"connection false, state , error systemd has kept a connection that cannot be used") {
 		t.Errorf("the next process: %s", got)
 	}
@@ -172,26 +125,22 @@ func TestStoreIsIncomplete(t *testing.T) {
 // systemd drops a connection whose other end has gone. What is left beside it does not stay, or later processes could
 // store nothing.
 func TestStoreOfAConnectionThatEnded(t *testing.T) {
-	connection, _ := pair(t)
-	s := startSystemd(t)
+	connection, _ := handovertest.Pair(t)
+	systemd := handovertest.Start(t)
 	if err := errors.Join(Store(connection, json.RawMessage(`1`)), notify("FDSTOREREMOVE=1\nFDNAME="+storedConnection),
 		barrier()); err != nil {
 		t.Fatal(err)
 	}
-	if got, want := s.next(t), "connection false, state , error <nil>"; got != want {
+	if got, want := next(t, systemd), "connection false, state , error <nil>"; got != want {
 		t.Errorf("the next process: %s, want %s", got, want)
 	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if len(s.names) != 0 {
-		t.Errorf("systemd still has %q", s.names)
-	}
+	keepsNothing(t, systemd)
 }
 
 // A systemd that hangs keeps no service from its end.
 func TestStoreWhereSystemdHangs(t *testing.T) {
-	listen(t)
-	connection, _ := pair(t)
+	handovertest.Hang(t)
+	connection, _ := handovertest.Pair(t)
 	stored := make(chan error, 1)
 	go func() {
 		for { // until its queue is full

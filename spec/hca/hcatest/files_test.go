@@ -10,24 +10,15 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
-
 	"github.com/rdma-spec/rdma-spec/test/testing/scratch"
 )
 
 func TestWrite(t *testing.T) {
 	root := Files{"a/b/c": "text\n", "a/empty/": "", "a/link": Link("b/c"), "a/fifo": FIFO}.Root(t)
-	if data, err := os.ReadFile(filepath.Join(root, "a/link")); err != nil || string(data) != "text\n" {
-		t.Errorf("a/link reads %q, error %v", data, err)
-	}
 	for path, want := range map[string]fs.FileMode{"a/b/c": 0, "a/empty": fs.ModeDir, "a/link": fs.ModeSymlink,
 		"a/fifo": fs.ModeNamedPipe} {
-		fi, err := os.Lstat(filepath.Join(root, path))
-		if err != nil {
-			t.Fatal(err)
-		}
-		if got := fi.Mode().Type(); got != want {
-			t.Errorf("%s has type %v, want %v", path, got, want)
+		if fi, err := os.Lstat(filepath.Join(root, path)); err != nil || fi.Mode().Type() != want {
+			t.Errorf("%s: %v, error %v, want type %v", path, fi, err, want)
 		}
 	}
 }
@@ -51,15 +42,6 @@ func TestWriteStaysInside(t *testing.T) {
 	}
 	if err := (Files{}).Write(filepath.Join(outside, "none")); err == nil {
 		t.Error("written to a folder that is not there")
-	}
-}
-
-func TestWithWithout(t *testing.T) {
-	f := Files{"a/b": "1", "a/b2": "2", "c/d/e": "3", "c/d/": ""}
-	f.Without("a/b")
-	f.With(Files{"c/d": "a file now"})
-	if diff := cmp.Diff(Files{"a/b2": "2", "c/d": "a file now"}, f); diff != "" {
-		t.Errorf("(-want +got):\n%s", diff)
 	}
 }
 

@@ -142,20 +142,20 @@ func writeConfig(parts node.PartSet, o Options) error {
 	return os.WriteFile("/etc/containerd/config.toml", out.Bytes(), 0o644)
 }
 
-// network is where CNI's configuration is.
-const network = "/etc/cni/net.d/10-node.conflist"
+// Network is where CNI's configuration is, with Options.Network.
+const Network = "/etc/cni/net.d/10-node.conflist"
 
 //go:embed network.conflist
 var bridge []byte
 
 func writeNetwork(wanted bool) error {
 	if !wanted {
-		return os.RemoveAll(network)
+		return os.RemoveAll(Network)
 	}
-	if err := os.MkdirAll(filepath.Dir(network), 0o755); err != nil {
+	if err := os.MkdirAll(filepath.Dir(Network), 0o755); err != nil {
 		return err
 	}
-	return os.WriteFile(network, bridge, 0o644)
+	return os.WriteFile(Network, bridge, 0o644)
 }
 
 // Stored returns a container as containerd stores it: its spec, labels and times.

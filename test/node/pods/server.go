@@ -5,6 +5,7 @@ package pods
 
 import (
 	"context"
+	"syscall"
 	"time"
 
 	"github.com/rdma-spec/rdma-spec/test/node/daemon"
@@ -53,6 +54,9 @@ func (s *Server) Restart(ctx context.Context) error {
 	s.process.Stop()
 	return s.serve(ctx)
 }
+
+// Signal sends a signal to the daemon.
+func (s *Server) Signal(signal syscall.Signal) error { return s.process.Signal(signal) }
 
 // Await waits for a condition, as long as the daemon runs.
 func (s *Server) Await(ctx context.Context, what string, condition func() bool) error {

@@ -4,16 +4,25 @@
 package bench
 
 import (
+	"errors"
 	"flag"
+	"fmt"
+	"path/filepath"
+	"slices"
+	"strings"
 	"testing"
 	"time"
 
+	"github.com/opencontainers/runtime-spec/specs-go"
 	"github.com/sirupsen/logrus"
 	"golang.org/x/sys/unix"
 
 	"github.com/rdma-spec/rdma-spec/plugin/inventory"
 	"github.com/rdma-spec/rdma-spec/plugin/policy"
 	"github.com/rdma-spec/rdma-spec/spec/hca/hcatest"
+	"github.com/rdma-spec/rdma-spec/test/testing/await"
+	"github.com/rdma-spec/rdma-spec/test/testing/runc"
+	"github.com/rdma-spec/rdma-spec/test/testing/scratch"
 )
 
 var restFor = flag.Duration("rest", time.Minute, "how long a program at rest is measured")
@@ -85,4 +94,80 @@ func TestAtRest(t *testing.T) {
 		t.Skip("takes minutes: make bench")
 	}
 	printTable(t, t.Output(), atRest(t))
+}
+
+const (
+	// blockedFor is how long a port's state does not answer.
+	blockedFor = 5 * time.Second
+	// readWithin is the time in which nri-rdma reads the state of each port anew.
+	readWithin = 20 * time.Second
+)
+
+// blocked compares the creation of containers while a port's state blocks with that of as many while it does not.
+func (s *setting) blocked(t testing.TB) result {
+	const rounds, count = 5, 1000
+	ours := s.nriRDMA(t, withoutIPCLock)
+	createAll := func() (took []time.Duration) {
+		for _, o := range []order{s.plain, s.holding, s.asking} {
+			took = append(took, side{ours, o}.batch(t, count/3)...)
+		}
+		slices.Sort(took)
+		return took
+	}
+	createAll()
+	var measured []pair
+	for range rounds {
+		free := createAll()
+		unblock := hcatest.Block(t, s.root, "sys/class/infiniband/mlx5_0/ports/1/state")
+		await.Success(t, readWithin, "reading the port's state", func() error {
+			if locks := scratch.Read(t, "/proc/locks"); !strings.Contains(locks, "LEASE  BREAKING") {
+				return errors.New(locks)
+			}
+			return nil
+		})
+		answers := time.After(blockedFor)
+		measured = append(measured, pair{ours: createAll(), theirs: free})
+		select {
+		case <-answers:
+			t.Errorf("%d containers took longer than %s", count, blockedFor)
+		default:
+			<-answers
+		}
+		unblock()
+	}
+	r := result{what: "a port's state blocks for 5 s", against: "it answers"}
+	return r.quantile(measured, "p99", .99, 2)
+}
+
+// starts compares how long runc takes for a container that ends at once, with the hook of CDI files and without it.
+func starts(t *testing.T) result {
+	const pairs = 50
+	folder, err := programs()
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := runc.New(t)
+	hook := r.Hook(filepath.Join(folder, "rdma-hook"))
+	run := func(name string, hooks ...specs.Hook) float64 {
+		began := time.Now()
+		if _, err := r.Run(name, []string{"true"}, hooks...); err != nil {
+			t.Fatal(err)
+		}
+		return float64(time.Since(began).Microseconds()) / 1e3
+	}
+	var ours, theirs, longer []float64
+	for i := range pairs {
+		with, without := 0.0, 0.0
+		if i%2 == 0 {
+			with, without = run(fmt.Sprint("with-", i), hook), run(fmt.Sprint("without-", i))
+		} else {
+			without, with = run(fmt.Sprint("without-", i)), run(fmt.Sprint("with-", i), hook)
+		}
+		ours, theirs, longer = append(ours, with), append(theirs, without), append(longer, with-without)
+	}
+	return result{
+		what: "a container starts with the hook", against: "the same without", unit: "p50 ms",
+		ours: spreadOf(ours).median, theirs: spreadOf(theirs).median, compared: spreadOf(longer),
+		difference: true, target: 10,
+	}
 }

@@ -1,0 +1,116 @@
+// Copyright The rdma-spec Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package policy
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"sync/atomic"
+	"testing"
+
+	"github.com/rdma-spec/rdma-spec/test/testing/await"
+	"github.com/rdma-spec/rdma-spec/test/testing/scratch"
+)
+
+// follow follows a file until the test ends. The memlock that came last is that of its policy, or "bad" for an error.
+func follow(t *testing.T, file string) (last *atomic.Value, again chan<- os.Signal) {
+	t.Helper()
+	ctx, stop := context.WithCancel(t.Context())
+	last = &atomic.Value{}
+	signals, ended := make(chan os.Signal, 1), make(chan struct{})
+	go func() {
+		defer close(ended)
+		(&File{Path: file}).Follow(ctx, signals, func(p *Policy, err error) {
+			if err != nil {
+				last.Store("bad")
+				return
+			}
+			last.Store(string(p.Config().Memlock))
+		})
+	}()
+	t.Cleanup(func() {
+		stop()
+		<-ended
+	})
+	return last, signals
+}
+
+func awaitLast(t *testing.T, last *atomic.Value, want string) {
+	t.Helper()
+	await.That(t, await.Patience, want, func() bool { return last.Load() == want })
+}
+
+// Whatever a file becomes, that is an error, and it is a policy once it is good again.
+func TestFollowsABadFile(t *testing.T) {
+	file := filepath.Join(scratch.Folder(t), "config.yaml")
+	write := func(text string) func() error { return func() error { return os.WriteFile(file, []byte(text), 0o644) } }
+	scratch.File(t, file, "memlock: 1Gi", 0o644)
+	last, _ := follow(t, file)
+	awaitLast(t, last, "1Gi")
+	for i, spoil := range []func() error{
+		write("\x00garbage: ["), write(""), write("memlok: 1Gi"),
+		func() error { return errors.Join(os.Remove(file), os.Mkdir(file, 0o755)) },
+		func() error { return os.Remove(file) },
+	} {
+		if err := spoil(); err != nil {
+			t.Fatal(err)
+		}
+		awaitLast(t, last, "bad")
+		_ = os.RemoveAll(file)
+		good := fmt.Sprintf("%dGi", i+2)
+		scratch.File(t, file, "memlock: "+good, 0o644)
+		awaitLast(t, last, good)
+	}
+}
+
+// A ConfigMap's files are links to a folder's link, which the kubelet swaps.
+func TestFollowsAConfigMap(t *testing.T) {
+	folder := scratch.Folder(t)
+	at := func(name string) string { return filepath.Join(folder, name) }
+	swap := func(i int) {
+		version := at(fmt.Sprintf("..version%d", i))
+		scratch.File(t, filepath.Join(version, "config.yaml"), fmt.Sprintf("memlock: %dMi", i), 0o644)
+		if err := errors.Join(os.Symlink(version, at("..tmp")), os.Rename(at("..tmp"), at("..data")),
+			os.RemoveAll(at(fmt.Sprintf("..version%d", i-1)))); err != nil {
+			t.Fatal(err)
+		}
+	}
+	swap(1)
+	if err := os.Symlink("..data/config.yaml", at("config.yaml")); err != nil {
+		t.Fatal(err)
+	}
+	last, _ := follow(t, at("config.yaml"))
+	awaitLast(t, last, "1Mi")
+	descriptors := func() int {
+		open, err := os.ReadDir("/proc/self/fd")
+		if err != nil {
+			t.Fatal(err)
+		}
+		return len(open)
+	}
+	before := descriptors()
+	const swaps = 1000
+	for i := range swaps {
+		swap(i + 2)
+	}
+	awaitLast(t, last, fmt.Sprintf("%dMi", swaps+1))
+	await.That(t, await.Patience, "as many descriptors open as before", func() bool { return descriptors() <= before })
+}
+
+// A change behind a link to a file is not seen in the link's folder: a signal has the file read.
+func TestFollowsASignal(t *testing.T) {
+	elsewhere, file := filepath.Join(scratch.Folder(t), "config.yaml"), filepath.Join(scratch.Folder(t), "config.yaml")
+	scratch.File(t, elsewhere, "memlock: 1Gi", 0o644)
+	if err := os.Symlink(elsewhere, file); err != nil {
+		t.Fatal(err)
+	}
+	last, again := follow(t, file)
+	awaitLast(t, last, "1Gi")
+	scratch.File(t, elsewhere, "memlock: 2Gi", 0o644)
+	again <- os.Interrupt
+	awaitLast(t, last, "2Gi")
+}

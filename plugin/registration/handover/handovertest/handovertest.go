@@ -1,0 +1,119 @@
+// Copyright The rdma-spec Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+// Package handovertest has the other sides of a handover for tests: a connection with both of its ends, and a systemd
+// that keeps what a service's processes leave. The real one is tested on the node.
+package handovertest
+
+import (
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/rdma-spec/rdma-spec/test/testing/scratch"
+)
+
+// Pair makes a connection to a runtime, and the runtime's end of it. Both are closed with the test.
+func Pair(t *testing.T) (connection, runtime *net.UnixConn) {
+	t.Helper()
+	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ends := make([]*net.UnixConn, 2)
+	for i, fd := range fds {
+		file := os.NewFile(uintptr(fd), "")
+		conn, err := net.FileConn(file)
+		_ = file.Close() // it is copied
+		if err != nil {
+			t.Fatal(err)
+		}
+		ends[i] = conn.(*net.UnixConn)
+		t.Cleanup(func() { _ = conn.Close() })
+	}
+	return ends[0], ends[1]
+}
+
+// Systemd keeps file descriptors of a service, by name.
+type Systemd struct {
+	socket *net.UnixConn
+	mu     sync.Mutex
+	kept   map[string]*os.File
+	last   time.Time
+}
+
+// Start starts a systemd that answers, until the end of the test, whose processes it starts.
+func Start(t *testing.T) *Systemd {
+	t.Helper()
+	s := Hang(t)
+	go s.serve()
+	return s
+}
+
+// Hang makes the socket of a systemd that does not read from it.
+func Hang(t *testing.T) *Systemd {
+	t.Helper()
+	path := filepath.Join(scratch.Folder(t), "notify")
+	socket, err := net.ListenUnixgram("unixgram", &net.UnixAddr{Name: path, Net: "unixgram"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = socket.Close() })
+	t.Setenv("NOTIFY_SOCKET", path)
+	return &Systemd{socket: socket, kept: map[string]*os.File{}}
+}
+
+// Kept gives a function what is kept, which stays the same meanwhile.
+func (s *Systemd) Kept(do func(kept map[string]*os.File)) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	do(s.kept)
+}
+
+// Last returns when something was last stored.
+func (s *Systemd) Last() time.Time {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.last
+}
+
+func (s *Systemd) serve() {
+	text, rights := make([]byte, 4096), make([]byte, unix.CmsgSpace(4))
+	for {
+		n, with, _, _, err := s.socket.ReadMsgUnix(text, rights)
+		if err != nil {
+			return
+		}
+		what, name, _ := strings.Cut(string(text[:n]), "\nFDNAME=")
+		s.mu.Lock()
+		switch what {
+		case "FDSTORE=1":
+			s.kept[name], s.last = descriptor(rights[:with]), time.Now()
+		case "FDSTOREREMOVE=1":
+			_ = s.kept[name].Close() // nil where there is none
+			delete(s.kept, name)
+		case "BARRIER=1":
+			_ = descriptor(rights[:with]).Close()
+		}
+		s.mu.Unlock()
+	}
+}
+
+// descriptor returns the file descriptor of a message, nil where it has none.
+func descriptor(rights []byte) *os.File {
+	messages, err := unix.ParseSocketControlMessage(rights)
+	if err != nil || len(messages) == 0 {
+		return nil
+	}
+	fds, err := unix.ParseUnixRights(&messages[0])
+	if err != nil {
+		return nil
+	}
+	return os.NewFile(uintptr(fds[0]), "")
+}

@@ -1,0 +1,219 @@
+// Copyright The rdma-spec Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build node
+
+package e2e
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net/http"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/rdma-spec/rdma-spec/test/node/containerd"
+	"github.com/rdma-spec/rdma-spec/test/node/kubelet"
+	"github.com/rdma-spec/rdma-spec/test/testing/churn"
+	"github.com/rdma-spec/rdma-spec/test/testing/scratch"
+)
+
+// testHostNetwork: at a boot, a plugin in the node's network is registered while pods with a network of their own wait
+// for the CNI plugin. Its updates are handovers as well, also where the runtime hangs in the middle of one.
+func testHostNetwork(t *testing.T, d *daemonSet, k *kubelet.Kubelet) {
+	t.Cleanup(func() { d.tell(t) })
+	k.Stop()
+	p := &policies{daemonSet: d, k: joinKubelet(t, d.c), chart: released(t, "nri-rdma-*.tgz")}
+	p.helm(t, "install", "nri-rdma", p.chart, "--create-namespace", "--set", "extraArgs={--budget="+budget+"}")
+	p.awaitRollout(t)
+	restoreNetwork, _ := p.bootWithoutNetwork(t)
+	d.awaitEvent(t, "without a network", "network is not ready")
+	network, before := time.Now(), p.registrations()
+	restoreNetwork()
+	p.awaitRegistrations(t, before+1)
+	t.Logf("in a network of its own, the plugin was registered %s after the network came",
+		p.registered(t).Sub(network))
+	p.awaitRollout(t)
+
+	p.upgrade(t, "--set", "hostNetwork=true,hostNetworkMetrics=127.0.0.1:9797,validator.enabled=true")
+	p.awaitRollout(t)
+	expectConnected(t)
+	p.hang(t)
+	expectConnected(t)
+	p.costOfProbes(t)
+
+	before = p.registrations()
+	restoreNetwork, begin := p.bootWithoutNetwork(t)
+	p.awaitRegistrations(t, before+1)
+	t.Logf("in the node's network, the plugin was registered %s after the kubelet had started, without a network of pods",
+		p.registered(t).Sub(begin))
+	p.expectLimit(t, "unlimited") // in the node's network, as the pods of package kubelet are
+	restoreNetwork()
+	p.awaitRollout(t)
+	p.helm(t, "uninstall", "nri-rdma")
+	p.awaitNoPods(t)
+}
+
+// bootWithoutNetwork does to the plugin what a boot does on a node whose CNI plugin comes late: that one comes when it
+// is restored. The kubelet begins to start after the time that it returns.
+func (p *policies) bootWithoutNetwork(t *testing.T) (restore func(), begin time.Time) {
+	t.Helper()
+	p.shutDown(t)
+	const away = "/run/network.conflist"
+	onNode(t, "mv "+containerd.Network+" "+away)
+	begin = time.Now()
+	p.k = joinKubelet(t, p.c)
+	return func() { onNode(t, "mv "+away+" "+containerd.Network) }, begin
+}
+
+// registered returns when the runtime has last registered the plugin.
+func (*policies) registered(t *testing.T) time.Time {
+	t.Helper()
+	lines := regexp.MustCompile(`time="([^"]+)".*plugin \\"90-rdma\\" connected and synchronized`).
+		FindAllStringSubmatch(ctrd.Log(), -1)
+	if len(lines) == 0 {
+		t.Fatal("the runtime has never registered the plugin")
+	}
+	at, err := time.Parse(time.RFC3339Nano, lines[len(lines)-1][1])
+	if err != nil {
+		t.Fatal(err)
+	}
+	return at
+}
+
+// expectConnected reads the metrics of the plugin that is registered.
+func expectConnected(t *testing.T) {
+	t.Helper()
+	asked, err := http.NewRequestWithContext(within(t, patience), http.MethodGet, "http://127.0.0.1:9797/metrics",
+		http.NoBody)
+	if err != nil {
+		t.Fatal(err)
+	}
+	answer, err := http.DefaultClient.Do(asked)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer answer.Body.Close() //nolint:errcheck // it was read whole
+	if text, err := io.ReadAll(answer.Body); err != nil || !strings.Contains(string(text), "\nnri_rdma_connected 1\n") {
+		t.Errorf("the metrics at hostNetworkMetrics: %v\n%s", err, text)
+	}
+}
+
+// isServing is the end of state where the pod is ready, and is not about to be deleted.
+const isServing = "ready: true, deleted: false"
+
+// hangs is how long the runtime hangs in hang: longer than the 30 s after which a kubelet calls its runtime down.
+const hangs = time.Minute
+
+// hang has the runtime hang in the middle of a rollout. The plugin that serves stays until the next one is ready, so
+// that no container is created without its limit. containerd drops a plugin whose answer it has not read in time, and
+// registers it again: how often depends on what was under way.
+func (p *policies) hang(t *testing.T) {
+	t.Helper()
+	old, before := p.pod(t), p.registrations()
+	pods := churn.Start(t, func(ctx context.Context, number int) error {
+		return runToEnd(ctx, p.c, p.k, fmt.Sprintf("hung-%d", number))
+	})
+	p.upgrade(t, "--set", "podAnnotations.upgrade=while-it-hangs")
+	err := p.c.Await(within(t, kubeletPatience), "has a second pod of the plugin", func() bool {
+		all, err := p.c.Pods(t.Context(), pluginNamespace, "app.kubernetes.io/name=nri-rdma")
+		return err == nil && len(all) == 2
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := ctrd.Signal(syscall.SIGSTOP); err != nil {
+		t.Fatal(err)
+	}
+	begin, states := time.Now(), []string(nil)
+	err = p.c.Await(within(t, kubeletPatience), "hangs long enough", func() bool {
+		if state := p.state(t, old.Name); len(states) == 0 || !strings.HasSuffix(states[len(states)-1], state) {
+			states = append(states, fmt.Sprintf("after %s %s", time.Since(begin).Round(time.Second), state))
+		}
+		return time.Since(begin) > hangs
+	})
+	if err := ctrd.Signal(syscall.SIGCONT); err != nil {
+		t.Fatal(err)
+	}
+	goesOn := time.Now()
+	t.Logf("while the runtime hung: %s", strings.Join(states, "; "))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !strings.HasSuffix(states[len(states)-1], isServing) {
+		t.Errorf("the plugin that serves was taken away while the runtime hung")
+	}
+	p.awaitRollout(t)
+	pods.AwaitMore(t, kubeletPatience)
+	pods.End()
+	expectUnlimited(t, "hung", pods.Count())
+	t.Logf("%s after the runtime went on, the rollout was done, with %d registrations", time.Since(goesOn).Round(time.Second),
+		p.registrations()-before)
+}
+
+// state says in a few words what the API server knows of the node, and of a pod of the plugin.
+func (p *policies) state(t *testing.T, name string) string {
+	node, err := p.c.Node(t.Context(), p.k.NodeName())
+	if err != nil {
+		return err.Error()
+	}
+	pods, err := p.c.Pods(t.Context(), pluginNamespace, "app.kubernetes.io/name=nri-rdma")
+	if err != nil {
+		return err.Error()
+	}
+	pod := "gone"
+	for _, one := range pods {
+		if one.Name == name {
+			pod = fmt.Sprintf("ready: %t, deleted: %t", isReady(one), one.DeletionTimestamp != nil)
+		}
+	}
+	nodeReady := slices.ContainsFunc(node.Status.Conditions, func(c corev1.NodeCondition) bool {
+		return c.Type == corev1.NodeReady && c.Status == corev1.ConditionTrue
+	})
+	return fmt.Sprintf("the node is ready: %t, the old pod is %s", nodeReady, pod)
+}
+
+// costOfProbes measures what the kubelet's question by exec costs the node, beside what it does anyway.
+func (p *policies) costOfProbes(t *testing.T) {
+	t.Helper()
+	const probes = 8
+	id := (&staticPod{kubelet: p.k, name: p.pod(t).Name}).running(t, "nri-rdma")
+	begin, busy := time.Now(), busyCPU(t)
+	for range probes {
+		answer, err := ctrd.Exec(within(t, patience), id, "/usr/local/bin/nri-rdma", "--ready=/run/nri-rdma/metrics.sock")
+		if err != nil || answer.Status != 0 {
+			t.Fatalf("%+v, %v", answer, err)
+		}
+	}
+	took, cost := time.Since(begin), busyCPU(t)-busy
+	busy = busyCPU(t)
+	<-time.NewTimer(took).C // what the node does in the same time without probes
+	idle := busyCPU(t) - busy
+	t.Logf("a probe took %s and cost %s of CPU; in the time of one, the node used %s by itself",
+		(took / probes).Round(time.Millisecond), ((cost - idle) / probes).Round(time.Millisecond),
+		(idle / probes).Round(time.Millisecond))
+}
+
+// busyCPU returns how long the node's CPUs have worked since boot. Source: proc_stat(5), whose unit is 10 ms.
+func busyCPU(t *testing.T) (busy time.Duration) {
+	t.Helper()
+	line, _, _ := strings.Cut(scratch.Read(t, "/proc/stat"), "\n")
+	for i, field := range strings.Fields(line)[1:] {
+		ticks, err := strconv.Atoi(field)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if i != 3 && i != 4 && i < 8 { // idle, waiting for a disk, and what guests use, which counts twice
+			busy += time.Duration(ticks) * 10 * time.Millisecond
+		}
+	}
+	return busy
+}
