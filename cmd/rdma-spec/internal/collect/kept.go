@@ -220,7 +220,7 @@ been beginning belong belongs binary bracket broken busy bytes called caller can
 checked closed closing code collect collected column com comes configured connected containerd's containerds contains
 context copy count csi damaged deadline decision defaults deployment desc descriptor descriptors dial differ
 difference disturb dmi document domain drop dropped duplicate effective empty entity entries eof EOF events everybody
-everything exceeded exec executable exists exit fd field followed follows general gid_attrs glob globs go Go got
+everything exceeded exec executable exists exit expected fd field followed follows general gid_attrs glob globs go Go got
 granted grpc handle header help hostpid i/o ibdev id ignore ignored imports include inject input input/output inside
 interrupted io ipclock itself json just key know known knows kubernetes leads levels line linklayers links linux
 listed listen listing lists little lives lock logs long look-ups looking lowered management many mapping match
