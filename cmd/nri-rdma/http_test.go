@@ -11,7 +11,6 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
-	"path/filepath"
 	"strings"
 	"syscall"
 	"testing"
@@ -21,12 +20,10 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/sirupsen/logrus"
 
-	"github.com/rdma-spec/rdma-spec/plugin"
-	"github.com/rdma-spec/rdma-spec/plugin/inventory"
 	"github.com/rdma-spec/rdma-spec/plugin/nritest"
 	"github.com/rdma-spec/rdma-spec/spec/hca/hcatest"
+	"github.com/rdma-spec/rdma-spec/test/testing/await"
 	"github.com/rdma-spec/rdma-spec/test/testing/output"
-	"github.com/rdma-spec/rdma-spec/test/testing/scratch"
 )
 
 // slow is a collector that waits until it is let go.
@@ -39,32 +36,46 @@ func (s slow) Collect(chan<- prometheus.Metric) {
 	<-s.goOn
 }
 
-// TestMetricsOneAtATime: however many ask, the plugin works for one of them.
-func TestMetricsOneAtATime(t *testing.T) {
-	s := slow{make(chan struct{}), make(chan struct{})}
-	address := freeAddress(t)
-	p := plugin.New(plugin.Options{Name: "rdma", Index: "90", Inventory: inventory.New("/", silent()), Log: silent()})
-	stop, err := serveHTTP(address, p, silent(), s)
+// askSlowly asks a server for metrics, which it collects until s lets it go on, and returns what ends the server, and the
+// status of the answer, 0 for none.
+func askSlowly(t *testing.T) (s slow, address string, stop func(), answered chan int) {
+	t.Helper()
+	s, address, answered = slow{make(chan struct{}), make(chan struct{})}, freeAddress(t), make(chan int)
+	stop, err := serveHTTP(address, idlePlugin(), silent(), s)
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer stop()
-	first := make(chan int)
 	go func() {
 		answer, err := http.Get("http://" + address + "/metrics")
 		if err != nil {
-			t.Error(err)
-			first <- 0
+			answered <- 0
 			return
 		}
 		defer answer.Body.Close() //nolint:errcheck // nothing is read
-		first <- answer.StatusCode
+		answered <- answer.StatusCode
 	}()
 	<-s.asked
+	return s, address, stop, answered
+}
+
+// TestMetricsOneAtATime: however many ask, the plugin works for one of them.
+func TestMetricsOneAtATime(t *testing.T) {
+	s, address, stop, answered := askSlowly(t)
+	defer stop()
 	awaitStatus(t, address, "/metrics", http.StatusServiceUnavailable)
 	close(s.goOn)
-	if got := <-first; got != http.StatusOK {
+	if got := <-answered; got != http.StatusOK {
 		t.Errorf("the first was answered with %d", got)
+	}
+}
+
+// Who is still being answered does not keep the plugin from its end.
+func TestEndCutsOff(t *testing.T) {
+	s, _, stop, answered := askSlowly(t)
+	defer close(s.goOn)
+	stop()
+	if got := await.Receive(t, await.Patience, "cut off", answered); got != 0 {
+		t.Errorf("it was answered with %d", got)
 	}
 }
 
@@ -113,12 +124,10 @@ func (p pipes) dial(t *testing.T) net.Conn {
 	return client
 }
 
-// Whoever asks and does not read, or stays connected and does not ask again, is cut off. Otherwise one such client
-// would keep the metrics from everybody.
+// Whoever asks and does not read, or stays and does not ask again, would keep the metrics from everybody.
 func TestSlowClientsAreCutOff(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		server, listener := newServer(plugin.New(plugin.Options{Name: "rdma", Index: "90", Inventory: inventory.New("/",
-			silent()), Log: silent()}), silent()), make(pipes)
+		server, listener := newServer(idlePlugin(), silent()), make(pipes)
 		ended := make(chan error)
 		go func() { ended <- server.Serve(listener) }()
 		defer func() {
@@ -147,9 +156,8 @@ func TestSlowClientsAreCutOff(t *testing.T) {
 
 // A header that never ends is not kept.
 func TestHeadersAreBounded(t *testing.T) {
-	p := plugin.New(plugin.Options{Name: "rdma", Index: "90", Inventory: inventory.New("/", silent()), Log: silent()})
 	served := httptest.NewUnstartedServer(nil)
-	served.Config = newServer(p, silent())
+	served.Config = newServer(idlePlugin(), silent())
 	served.Start()
 	defer served.Close()
 	conn, err := net.Dial("tcp", served.Listener.Addr().String())
@@ -168,33 +176,16 @@ func TestHeadersAreBounded(t *testing.T) {
 	_ = answer.Body.Close() // its status was wanted
 }
 
-// TestNotReadyWithoutNumbers: registered, but without /sys/dev every container would look like one without RDMA
-// devices.
+// Registered, but without /sys/dev, every container would look like one without RDMA devices.
 func TestNotReadyWithoutNumbers(t *testing.T) {
-	folder := scratch.Folder(t)
-	config := filepath.Join(folder, "config.yaml")
-	scratch.File(t, config, "{}", 0o600)
 	runtime := nritest.New(t, "containerd", "v2.4.2")
 	runtime.Start(t)
 	address := freeAddress(t)
-	ctx, stop := context.WithCancel(t.Context())
-	ended := make(chan error, 1)
-	root := hcatest.V100Node().Files().Without("sys/dev").Root(t)
-	go func() {
-		ended <- run(ctx, options{config: config, name: "rdma", index: "90", socket: runtime.Socket, root: root,
-			http: address}, silent())
-	}()
-	awaitStatus(t, address, "/healthz", http.StatusOK)
-	for !strings.Contains(awaitStatus(t, address, "/metrics", http.StatusOK), "\nnri_rdma_connected 1") {
-		t.Log("not registered yet")
-	}
+	running(t, options{socket: runtime.Socket, root: hcatest.V100Node().Files().Without("sys/dev").Root(t), http: address})
+	awaitRegistered(t, address)
 	if why := awaitStatus(t, address, "/readyz", http.StatusServiceUnavailable); !strings.Contains(why,
 		"mount the node's /sys/dev") {
 		t.Errorf("not ready, since %q", why)
-	}
-	stop()
-	if err := <-ended; err != nil {
-		t.Error(err)
 	}
 }
 
@@ -217,12 +208,11 @@ func TestErrorsOfNetHTTP(t *testing.T) {
 	log := silent()
 	log.SetOutput(&out)
 	log.SetFormatter(&logrus.JSONFormatter{})
-	p := plugin.New(plugin.Options{Name: "rdma", Index: "90", Inventory: inventory.New("/", log), Log: log})
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := newServer(p, log).Serve(&exhausted{Listener: listener}); !errors.Is(err, net.ErrClosed) {
+	if err := newServer(idlePlugin(), log).Serve(&exhausted{Listener: listener}); !errors.Is(err, net.ErrClosed) {
 		t.Error(err)
 	}
 	if got := out.String(); !strings.Contains(got, `"level":"warning","msg":"http: Accept error: accept: too many open files`) {

@@ -4,6 +4,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -14,6 +15,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -48,8 +50,7 @@ func TestWrongCalls(t *testing.T) {
 	}
 }
 
-// Started with a configuration that cannot be read, the daemon registers all the same, says so, and takes the file once
-// it is corrected.
+// With a configuration that cannot be read, the daemon registers, says so, and takes the file once it is corrected.
 func TestStartedWithABadConfiguration(t *testing.T) {
 	runtime := nritest.New(t, "containerd", "v2.4.2")
 	runtime.Start(t)
@@ -63,15 +64,8 @@ func TestStartedWithABadConfiguration(t *testing.T) {
 			if err := spoil(config); err != nil {
 				t.Fatal(err)
 			}
-			ctx, stop := context.WithCancel(t.Context())
-			ended := make(chan error, 1)
-			go func() {
-				ended <- run(ctx, options{config: config, name: "rdma", index: "90", socket: runtime.Socket, root: hcatest.V100(t),
-					http: address}, silent())
-			}()
-			await.That(t, await.Patience, "registered", func() bool {
-				return strings.Contains(awaitStatus(t, address, "/metrics", http.StatusOK), "\nnri_rdma_connected 1")
-			})
+			end := running(t, options{config: config, socket: runtime.Socket, root: hcatest.V100(t), http: address})
+			awaitRegistered(t, address)
 			if why := awaitStatus(t, address, "/readyz", http.StatusServiceUnavailable); !strings.Contains(why, config) {
 				t.Errorf("/readyz says %q, want %s in it", why, config)
 			}
@@ -79,16 +73,12 @@ func TestStartedWithABadConfiguration(t *testing.T) {
 				t.Fatal(err)
 			}
 			awaitStatus(t, address, "/readyz", http.StatusOK)
-			stop()
-			if err := await.Receive(t, await.Patience, "the end", ended); err != nil {
-				t.Error(err)
-			}
+			end()
 		})
 	}
 }
 
-// In a pod of the chart the configuration comes and goes with the process: it is read once, and the policy that is in
-// force is kept under the name of the DaemonSet.
+// In a pod of the chart, the configuration is read once, and the policy is kept under the name of the DaemonSet.
 func TestConfigurationOfAPod(t *testing.T) {
 	for name, environment := range map[string]map[string]string{
 		"pod":          {"NRI_RDMA_NAMESPACE": "rdma-spec", "NRI_RDMA_POD": "nri-rdma-x7k2p"},
@@ -112,12 +102,7 @@ func TestConfigurationOfAPod(t *testing.T) {
 		os.MkdirAll(root+"/run", 0o755)); err != nil {
 		t.Fatal(err)
 	}
-	ctx, stop := context.WithCancel(t.Context())
-	ended := make(chan error, 1)
-	go func() {
-		ended <- run(ctx, options{config: config, name: "rdma", index: "90", socket: runtime.Socket, root: root,
-			http: address}, silent())
-	}()
+	running(t, options{config: config, socket: runtime.Socket, root: root, http: address})
 	awaitStatus(t, address, "/readyz", http.StatusOK)
 	kept := inforce.Kept{Root: root, Deployment: "DaemonSet.rdma-spec.nri-rdma"}
 	await.That(t, await.Patience, "kept", func() bool {
@@ -126,7 +111,7 @@ func TestConfigurationOfAPod(t *testing.T) {
 	})
 	seen := make(chan error, 1)
 	another := policy.File{Path: config}
-	go another.Follow(ctx, nil, func(_ *policy.Policy, err error) { seen <- err })
+	go another.Follow(t.Context(), nil, func(_ *policy.Policy, err error) { seen <- err })
 	if err := await.Receive(t, await.Patience, "another one that follows the file", seen); err != nil {
 		t.Fatal(err)
 	}
@@ -141,10 +126,32 @@ func TestConfigurationOfAPod(t *testing.T) {
 			t.Error("the file is read again")
 		}
 	}
-	stop()
-	if err := await.Receive(t, await.Patience, "the end", ended); err != nil {
-		t.Error(err)
-	}
+}
+
+// running runs the daemon, of the plugin rdma unless the options have another name, until the end of the test or before
+// that of what is returned. It has to end well.
+func running(t *testing.T, o options) (end func()) {
+	t.Helper()
+	o.name, o.index = cmp.Or(o.name, "rdma"), "90"
+	ctx, stop := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- run(ctx, o, silent()) }()
+	end = sync.OnceFunc(func() {
+		stop()
+		if err := await.Receive(t, await.Patience, "the end", ended); err != nil {
+			t.Error(err)
+		}
+	})
+	t.Cleanup(end)
+	return end
+}
+
+// awaitRegistered waits for the daemon that serves metrics at an address to register.
+func awaitRegistered(t *testing.T, address string) {
+	t.Helper()
+	await.That(t, await.Patience, "registered", func() bool {
+		return strings.Contains(awaitStatus(t, address, "/metrics", http.StatusOK), "\nnri_rdma_connected 1")
+	})
 }
 
 func silent() *logrus.Logger {
@@ -164,17 +171,9 @@ func TestDaemon(t *testing.T) {
 	t.Setenv("WATCHDOG_USEC", "30000")
 	runtime := nritest.New(t, "containerd", "v2.4.2")
 	config := filepath.Join(folder, "config.yaml")
-	if err := os.WriteFile(config, []byte("{}"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	scratch.File(t, config, "{}", 0o600)
 	address := freeAddress(t)
-	ctx, stop := context.WithCancel(t.Context())
-	ended := make(chan error, 1)
-	go func() {
-		ended <- run(ctx, options{config: config, name: "rdma", index: "90", socket: runtime.Socket, root: hcatest.V100(t),
-			http: address}, silent())
-	}()
-
+	end := running(t, options{config: config, socket: runtime.Socket, root: hcatest.V100(t), http: address})
 	awaitStatus(t, address, "/healthz", http.StatusOK)
 	awaitStatus(t, address, "/readyz", http.StatusServiceUnavailable)
 	runtime.Start(t)
@@ -190,14 +189,10 @@ func TestDaemon(t *testing.T) {
 	for _, word := range []string{"READY=1", "WATCHDOG=1", "STATUS=registered"} {
 		awaitNotification(t, systemd, word)
 	}
-	stop()
-	if err := await.Receive(t, await.Patience, "the end after the signal", ended); err != nil {
-		t.Error(err)
-	}
+	end()
 }
 
-// The plugin writes the policy in force for rdma-spec. A validator, which can run beside it with another configuration,
-// does not.
+// A validator, which can run beside the plugin with another configuration, does not write the policy in force.
 func TestValidatorWritesNoPolicy(t *testing.T) {
 	runtime := nritest.New(t, "containerd", "v2.4.2")
 	runtime.Start(t)
@@ -209,12 +204,7 @@ func TestValidatorWritesNoPolicy(t *testing.T) {
 		name     string
 		validate bool
 	}{{"rdma-validator", true}, {"rdma", false}} {
-		ctx, stop := context.WithCancel(t.Context())
-		ended := make(chan error, 1)
-		go func() {
-			ended <- run(ctx, options{name: test.name, index: "90", socket: runtime.Socket, root: root, http: address,
-				validate: test.validate}, silent())
-		}()
+		end := running(t, options{name: test.name, socket: runtime.Socket, root: root, http: address, validate: test.validate})
 		awaitStatus(t, address, "/readyz", http.StatusOK)
 		written := func() bool {
 			_, err := os.Stat(filepath.Join(root, inforce.File))
@@ -223,10 +213,7 @@ func TestValidatorWritesNoPolicy(t *testing.T) {
 		if !test.validate {
 			await.That(t, await.Patience, "the plugin's policy is written", written)
 		}
-		stop()
-		if err := await.Receive(t, await.Patience, "the end", ended); err != nil {
-			t.Error(err)
-		}
+		end()
 		if test.validate && written() {
 			t.Error("the validator has written a policy")
 		}
@@ -279,8 +266,7 @@ func awaitNotification(t *testing.T, systemd *net.UnixConn, word string) {
 	}
 }
 
-// Launched by the runtime, the plugin is there before the first container, under the name and with the configuration
-// that the runtime gives it.
+// Launched by the runtime, the plugin is there before the first container, with the configuration of the runtime.
 func TestLaunchedByTheRuntime(t *testing.T) {
 	program, err := os.Readlink("/proc/self/exe")
 	if err != nil {

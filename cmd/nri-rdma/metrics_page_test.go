@@ -72,19 +72,8 @@ func TestMetricsServed(t *testing.T) {
 	for _, m := range registeredMetrics(t) {
 		names = append(names, m.name)
 	}
-	config := filepath.Join(scratch.Folder(t), "config.yaml")
-	scratch.File(t, config, "{}", 0o600)
-	address, socket, root := freeAddress(t), filepath.Join(scratch.Folder(t), "nri.sock"), hcatest.V100(t)
-	ended := make(chan error, 1)
-	go func() {
-		ended <- run(t.Context(), options{config: config, name: "rdma", index: "90", socket: socket, root: root,
-			http: address}, silent())
-	}()
-	t.Cleanup(func() {
-		if err := <-ended; err != nil {
-			t.Error(err)
-		}
-	})
+	address := freeAddress(t)
+	running(t, options{socket: filepath.Join(scratch.Folder(t), "nri.sock"), root: hcatest.V100(t), http: address})
 	served := regexp.MustCompile(`(?m)^# TYPE (nri_rdma_\S+)`).FindAllStringSubmatch(awaitStatus(t, address,
 		"/metrics", http.StatusOK), -1)
 	if len(served) == 0 {

@@ -4,7 +4,6 @@
 package main
 
 import (
-	"context"
 	"net/http"
 	"path/filepath"
 	"strings"
@@ -16,24 +15,13 @@ import (
 	"github.com/rdma-spec/rdma-spec/test/testing/scratch"
 )
 
-// Two processes in one network: each says at a Unix socket of its own whether it is ready, and the registered one alone
-// has the address for metrics, which the next one gets with the connection.
+// Of two processes in one network, each says whether it is ready, and the registered one has the address for metrics.
 func TestReadyInOneNetwork(t *testing.T) {
 	runtime, folder, sockets := nritest.New(t, "containerd", "v2.4.2"), scratch.Folder(t), scratch.Folder(t)
 	root, address := hcatest.V100(t), freeAddress(t)
 	process := func(name string) (end func()) {
-		ctx, stop := context.WithCancel(t.Context())
-		ended := make(chan error, 1)
-		go func() {
-			ended <- run(ctx, options{name: "rdma", index: "90", socket: runtime.Socket, root: root, handover: folder,
-				http: inUnix + filepath.Join(sockets, name), metrics: address}, silent())
-		}()
-		return func() {
-			stop()
-			if err := await.Receive(t, await.Patience, "the end of "+name, ended); err != nil {
-				t.Error(err)
-			}
-		}
+		return running(t, options{socket: runtime.Socket, root: root, handover: folder,
+			http: inUnix + filepath.Join(sockets, name), metrics: address})
 	}
 	says := func(name string) (said string, status int) {
 		var out strings.Builder

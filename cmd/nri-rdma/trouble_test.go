@@ -83,8 +83,7 @@ func TestWhatKeepsItFromStarting(t *testing.T) {
 	}
 }
 
-// A service's process that cannot start keeps the connection of the one before from nobody: systemd starts it again and
-// again, and the runtime would wait for answers.
+// A service that cannot start is started again and again: nobody gets the connection of the one before.
 func TestServiceThatCannotStartLeavesNoConnection(t *testing.T) {
 	path := filepath.Join(scratch.Folder(t), "notify")
 	systemd, err := net.ListenUnixgram("unixgram", &net.UnixAddr{Name: path, Net: "unixgram"})

@@ -21,8 +21,7 @@ import (
 // kill is a hook that ends the container's process, as a user can while the container is created.
 var kill = specs.Hook{Path: "/bin/sh", Args: []string{"sh", "-c", `kill -9 "$(sed -n 's/.*"pid":\([0-9]*\).*/\1/p')"`}}
 
-// Many containers start, sixteen at a time. Each that asks for it is raised, also if it ends at once, and each of them
-// starts. No other process is raised.
+// Of many containers that start, each that asks for it is raised, also if it ends at once, and no other process is.
 func TestContainersAtOnce(t *testing.T) {
 	if race.Detector {
 		t.Skip("the race detector does not see processes that it was not built into")

@@ -17,15 +17,10 @@ import (
 	"github.com/rdma-spec/rdma-spec/test/testing/scratch"
 )
 
-// withHook adds the hook's program to a node.
-func withHook(files hcatest.Files) hcatest.Files {
-	return files.With(hcatest.Files{"usr/local/bin/rdma-hook": "#!"})
-}
-
 // hookRoot makes a node that has the hook's program.
 func hookRoot(t *testing.T, files hcatest.Files) string {
 	t.Helper()
-	root := withHook(files).Root(t)
+	root := files.With(hcatest.Files{"usr/local/bin/rdma-hook": "#!"}).Root(t)
 	if err := os.Chmod(filepath.Join(root, "usr/local/bin/rdma-hook"), 0o755); err != nil {
 		t.Fatal(err)
 	}
@@ -59,7 +54,7 @@ func TestCDIGenerate(t *testing.T) {
 		if !strings.Contains(args, "--root") {
 			args += " --root " + root
 		}
-		got := call("", append([]string{"cdi", "generate"}, strings.Fields(args)...)...)
+		got := words("cdi generate " + args)
 		if got.Status != want.status || !strings.Contains(got.Stdout, want.stdout) ||
 			(want.stdout == "") != (got.Stdout == "") ||
 			!strings.Contains(got.Stderr, want.stderr) || (want.stderr == "") != (got.Stderr == "") {
@@ -105,7 +100,7 @@ func TestCDIFileFollowsTheNode(t *testing.T) {
 
 func TestCDIList(t *testing.T) {
 	root := hookRoot(t, hcatest.V100Node().Files())
-	if got := call("", "cdi", "list", "--root", root); got.Status != 0 || !strings.Contains(got.Stderr,
+	if got := words("cdi list --root", root); got.Status != 0 || !strings.Contains(got.Stderr,
 		"this node has no CDI files") {
 		t.Errorf("no files: %+v", got)
 	}
@@ -117,7 +112,7 @@ func TestCDIList(t *testing.T) {
 	if got := call("", "cdi", "generate", "--to", file, "--devices", "mlx5_1", "--root", root); got.Status != 0 {
 		t.Fatalf("%+v", got)
 	}
-	got := call("", "cdi", "list", "--root", root)
+	got := words("cdi list --root", root)
 	if got.Status != 0 || got.Stderr != "" || !strings.Contains(got.Stdout,
 		"rdma.noderesource.dev/hca=mlx5_1        /run/cdi/rdma.yaml  uverbs1,rdma_cm  rdma-hook  -\n") {
 		t.Errorf("sound: %+v", got)
@@ -125,7 +120,7 @@ func TestCDIList(t *testing.T) {
 	if err := os.Remove(filepath.Join(root, "usr/local/bin/rdma-hook")); err != nil {
 		t.Fatal(err)
 	}
-	if got := call("", "cdi", "list", "--root", root); got.Status != 1 || !strings.Contains(got.Stderr,
+	if got := words("cdi list --root", root); got.Status != 1 || !strings.Contains(got.Stderr,
 		"/run/cdi/rdma.yaml: the hook /usr/local/bin/rdma-hook does not exist") {
 		t.Errorf("without the hook: %+v", got)
 	}
@@ -133,7 +128,7 @@ func TestCDIList(t *testing.T) {
 		APIVersion string
 		Files      []cdi.Found
 	}
-	got = call("", "cdi", "list", "-o", "json", "--root", root)
+	got = words("cdi list -o json --root", root)
 	if err := json.Unmarshal([]byte(got.Stdout), &result); err != nil || got.Status != 1 || got.Stderr != "" ||
 		result.APIVersion != cli.APIVersion || len(result.Files) != 1 || result.Files[0].Sound() {
 		t.Errorf("%v: %+v", err, got)

@@ -15,6 +15,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	specs "github.com/opencontainers/runtime-spec/specs-go"
 
+	rdmanode "github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/node"
 	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/node/archive"
 	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/node/cri/critest"
 	"github.com/rdma-spec/rdma-spec/spec/hca/hcatest"
@@ -25,8 +26,7 @@ import (
 func collected(t *testing.T, root string, args ...string) (file string) {
 	t.Helper()
 	file = filepath.Join(scratch.Folder(t), "node.tar.gz")
-	got := call("", append([]string{"collect", "--root", root, "--to", file}, args...)...)
-	if got.Status != 0 || got.Stdout != "" {
+	if got := words("collect --root "+root+" --to "+file, args...); got.Status != 0 || got.Stdout != "" {
 		t.Fatalf("collect: %+v", got)
 	}
 	return file
@@ -57,8 +57,7 @@ func TestCollectedDevices(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			root := node(t)
-			there, here := call("", "devices", "--root", root, "-o", "json"),
-				call("", "devices", "--root", collected(t, root), "-o", "json")
+			there, here := words("devices -o json --root", root), words("devices -o json --root", collected(t, root))
 			if diff := cmp.Diff(there, here); diff != "" || there.Status != 0 {
 				t.Errorf("exit status %d, -there +here:\n%s", there.Status, diff)
 			}
@@ -81,27 +80,26 @@ func TestArchivesAsRoot(t *testing.T) {
 	if info, err := os.Stat(file); err != nil || info.Mode().Perm() != 0o600 {
 		t.Errorf("%v, %v, want mode 0600", info.Mode(), err)
 	}
-	for want, args := range map[string][]string{
-		"mlx5_1": {"explain", "-f", "../../deploy/examples/annotation-one-hca.yaml", "-o", "json",
-			"--config", "testdata/explain/defaults.yaml"},
-		"231": {"generate", "--devices", "mlx5_1"},
+	const explain = "explain -f ../../deploy/examples/annotation-one-hca.yaml"
+	for want, args := range map[string]string{
+		"mlx5_1": explain + " -o json --config testdata/explain/defaults.yaml", "231": "generate --devices mlx5_1",
 	} {
-		if got := call("", append(args, "--root", file)...); !strings.Contains(got.Stdout, want) {
-			t.Errorf("%s: %+v", args[0], got)
+		if got := words(args, "--root", file); !strings.Contains(got.Stdout, want) {
+			t.Errorf("%s: %+v", args, got)
 		}
 	}
-	for want, args := range map[string][]string{
-		"when the node was collected: no policy is in force": {"explain", "--root", file,
-			"-f", "../../deploy/examples/annotation-one-hca.yaml"},
-		"rdma-spec: this is a copy of a node: call the command on the node itself\n": {"repair", "--root", file},
-		"cannot read the configuration: stat x: no such file or directory": {"status",
-			"--root", file, "--config", "x"},
-		"cannot unpack collect_test.go as archive of rdma-spec collect: gzip: invalid header\n": {"devices",
-			"--root", "collect_test.go"},
-		"node.tar.gz is no folder": {"configure", "nri", "--root", file, "--dry-run"},
+	for want, args := range map[string]string{
+		"when the node was collected: no policy is in force":                                    explain,
+		"rdma-spec: this is a copy of a node: call the command on the node itself\n":            "repair",
+		"cannot read the configuration: stat x: no such file or directory":                      "status --config x",
+		"cannot unpack collect_test.go as archive of rdma-spec collect: gzip: invalid header\n": "devices --root collect_test.go",
+		"node.tar.gz is no folder": "configure nri --dry-run",
 	} {
-		if got := call("", args...); got.Status != 3 || !strings.Contains(got.Stderr, want) {
-			t.Errorf("%v: %+v, want %q", args, got, want)
+		if !strings.Contains(args, "--root") {
+			args += " --root " + file
+		}
+		if got := words(args); got.Status != 3 || !strings.Contains(got.Stderr, want) {
+			t.Errorf("%s: %+v, want %q", args, got, want)
 		}
 	}
 	if left, err := os.ReadDir(temporary); err != nil || len(left) > 0 {
@@ -144,32 +142,14 @@ func TestCollectLeavesEmptyGIDsOut(t *testing.T) {
 			t.Errorf("%s has %d GIDs in the archive, want %d: %v", name, len(got), want, err)
 		}
 	}
-	for _, args := range [][]string{{"doctor", "--only", "gids-free", "-o", "json"}, {"devices", "-o", "json"}} {
-		there, here := call("", append(args, "--root", root)...), call("", append(args, "--root", file)...)
-		if diff := cmp.Diff(there, here); diff != "" {
-			t.Errorf("%s (-there +here):\n%s", args[0], diff)
+	for _, args := range []string{"doctor --only gids-free -o json --root", "devices -o json --root"} {
+		if diff := cmp.Diff(words(args, root), words(args, file)); diff != "" {
+			t.Errorf("%s (-there +here):\n%s", args, diff)
 		}
 	}
 }
 
-// Of a program only the existence counts, so the doctor finds elsewhere also one that is too large for an archive.
-func TestCollectedPrograms(t *testing.T) {
-	root := hcatest.V100Node().Files().With(hcatest.Files{"opt/nri/plugins/90-rdma": "",
-		"opt/nri/plugins/10-ulimit-adjuster": ""}).Root(t)
-	if err := os.Truncate(filepath.Join(root, "opt/nri/plugins/10-ulimit-adjuster"), archive.MaxFile+1<<20); err != nil {
-		t.Fatal(err)
-	}
-	file := collected(t, root)
-	there, here := call("", "doctor", "--only", "nri-rivals", "--root", root), call("", "doctor", "--only",
-		"nri-rivals", "--root", file)
-	if diff := cmp.Diff(there, here); diff != "" || !strings.Contains(there.Stdout,
-		"The runtime launches /opt/nri/plugins/10-ulimit-adjuster") {
-		t.Errorf("%+v (-there +here):\n%s", there, diff)
-	}
-}
-
-// The spec of a privileged container has every device of the node: each CPU has two, each disk and terminal one. A large
-// node has many such containers, and an archive all the same.
+// The spec of a privileged container has every device of the node, and a large node has many such containers.
 func TestCollectOfALargeNode(t *testing.T) {
 	files := hcatest.V100Node().Files()
 	var containers []critest.Container
@@ -182,10 +162,8 @@ func TestCollectOfALargeNode(t *testing.T) {
 		}
 		containers = append(containers, c)
 	}
-	runtime := critest.Serve(t, critest.Options{}, containers...)
-	node := []string{"--config", configFile(t, "{}"), "--root", files.Root(t), "--runtime-endpoint", runtime.Socket}
-	there, here := call("", append([]string{"status"}, node...)...), call("", "status", "--root",
-		collected(t, node[3], node...))
+	node := by(t, "{}", serve(t, files.Root(t), critest.Options{}, containers...))
+	there, here := words("status", node...), words("status --root", collected(t, node[3], node...))
 	if diff := cmp.Diff(there, here); diff != "" || strings.Count(there.Stdout, " ok ") != len(containers) {
 		t.Errorf("%+v, -there +here:\n%s", there, diff)
 	}
@@ -212,54 +190,37 @@ func TestCollectedStatus(t *testing.T) {
 	files := hcatest.V100Node().Files()
 	addProcess(files, 1, "8388608 8388608", plain)
 	addProcess(files, 2, "unlimited unlimited", ipcLocked)
-	files["etc/cni/net.d/calico-kubeconfig"] = "users: [{user: {token: s3cr3t}}]\n"
-	files["etc/rdma-spec/config.yaml"] = "{} # s3cr3t\n"
-	files["proc/1/environ"] = "SECRET=s3cr3t\x00"
 	good, low := holder(2, 1, "train-1", memlockOf(math.MaxUint64)), holder(1, 0, "train-0")
 	low.Spec.Process.Env = []string{"SECRET=s3cr3t"}
 	root := files.Root(t)
 	runtime := critest.Serve(t, critest.Options{}, low, good)
-	node := []string{"--config", configFile(t, "{}"), "--root", root, "--runtime-endpoint", runtime.Socket}
+	node := by(t, "{}", []string{"--root", root, "--runtime-endpoint", runtime.Socket})
 	file := collected(t, root, node...)
 	if asked := runtime.Asked(); asked != 2 {
 		t.Errorf("the runtime was asked %d times about 2 containers", asked)
 	}
-	for _, args := range [][]string{{}, {"-o", "json"}, {"ml/train-1"}} {
-		there := call("", append(append([]string{"status"}, args...), node...)...)
-		here := call("", append([]string{"status", "--root", file}, args...)...)
+	for _, args := range []string{"status", "status -o json", "status ml/train-1"} {
+		there, here := words(args, node...), words(args, "--root", file)
 		if diff := cmp.Diff(there, here); diff != "" || !strings.Contains(there.Stdout, "train-1") {
-			t.Errorf("status %v, -there +here:\n%s", args, diff)
+			t.Errorf("%s, -there +here:\n%s", args, diff)
 		}
 	}
-	if got := call("", "status", "--root", file, "--config", configFile(t, "memlock: 4Mi")); got.Status != 0 ||
-		strings.Contains(got.Stdout, "below") {
-		t.Errorf("a copy by a new policy: %+v", got)
-	}
-	if got := call("", "doctor", "--root", file, "--only", "container-refused", "--config",
-		"/nowhere"); !strings.Contains(got.Stdout, "/nowhere") {
-		t.Errorf("a copy by no policy: %+v", got)
-	}
-	if got := call("", "status", "--root", file, "ml/web"); got.Status != 3 ||
-		got.Stderr != "rdma-spec: when the node was collected: no container of pod ml/web runs on this node\n" {
-		t.Errorf("%+v", got)
+	unknown := outcome{3, "", "rdma-spec: when the node was collected: no container of pod ml/web runs on this node\n"}
+	if diff := cmp.Diff(unknown, words("status ml/web --root", file)); diff != "" {
+		t.Errorf("-want +got:\n%s", diff)
 	}
 	unpacked, remove, err := archive.Open(file)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer func() { _ = remove() }()
-	err = filepath.WalkDir(unpacked, func(name string, e os.DirEntry, err error) error {
-		if err == nil && e.Type().IsRegular() && strings.Contains(scratch.Read(t, name), "s3cr3t") {
-			t.Errorf("%s has the secret", name)
-		}
-		return err
-	})
-	if err != nil {
-		t.Fatal(err)
+	if listing := scratch.Read(t, filepath.Join(unpacked, rdmanode.AnswersFolder, "listing.json")); strings.Contains(listing,
+		"s3cr3t") || !strings.Contains(listing, "train-0") {
+		t.Errorf("the secret is in, or the container is not: %s", listing)
 	}
 	// Where status could not look, it says elsewhere why.
 	alone := collected(t, hcatest.V100(t))
-	if got := call("", "status", "--root", alone); got.Status != 3 || !strings.Contains(got.Stderr,
+	if got := words("status --root", alone); got.Status != 3 || !strings.Contains(got.Stderr,
 		"when the node was collected: no policy is in force: ") {
 		t.Errorf("%+v", got)
 	}
@@ -277,9 +238,8 @@ func TestCollectedFindings(t *testing.T) {
 	runtime := critest.Serve(t, critest.Options{}, containers...)
 	for name, root := range roots {
 		t.Run(name, func(t *testing.T) {
-			node := []string{"--root", root, "--config", configFile(t, "{}"), "--runtime-endpoint", runtime.Socket}
-			there := call("", append([]string{"doctor", "-o", "json"}, node...)...)
-			here := call("", "doctor", "-o", "json", "--root", collected(t, root, node[2:]...))
+			node := by(t, "{}", []string{"--root", root, "--runtime-endpoint", runtime.Socket})
+			there, here := words("doctor -o json", node...), words("doctor -o json --root", collected(t, root, node...))
 			if diff := cmp.Diff(there, here); diff != "" {
 				t.Errorf("-there +here:\n%s", diff)
 			}

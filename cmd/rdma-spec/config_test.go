@@ -4,7 +4,6 @@
 package main
 
 import (
-	"path/filepath"
 	"strings"
 	"testing"
 
@@ -14,52 +13,59 @@ import (
 	"github.com/rdma-spec/rdma-spec/test/testing/scratch"
 )
 
-// written puts a configuration into a file.
-func written(t *testing.T, text string) string {
-	t.Helper()
-	file := filepath.Join(scratch.Folder(t), "config.yaml")
-	scratch.File(t, file, text, 0o644)
-	return file
-}
-
+// config check and config show name the file as it was named, or standard input. FILE stands for a file.
 func TestConfigCheck(t *testing.T) {
+	folder := scratch.Folder(t)
 	for _, test := range []struct {
-		name, config string
-		want         outcome // FILE stands for the file
+		config, args string
+		want         outcome
 	}{
-		{"the defaults", "{}", outcome{0, "FILE is valid: 0 rules\n", ""}},
-		{"a rule", "rules: [{match: {namespaces: [a]}}]", outcome{0, "FILE is valid: 1 rule\n", ""}},
-		{"several problems", "{memlock: much, ipcLock: force}", outcome{1, "",
+		{"{}", "check FILE", outcome{0, "FILE is valid: 0 rules\n", ""}},
+		{"rules: [{match: {namespaces: [a]}}]", "check FILE", outcome{0, "FILE is valid: 1 rule\n", ""}},
+		{"{memlock: much, ipcLock: force}", "check FILE", outcome{1, "",
 			"FILE: memlock: memlock \"much\" is not a size: write unlimited, or bytes such as 16Gi or 500M, or memory-limit\n" +
 				"FILE: ipcLock: \"force\" is not one of true, false, requested, always\n"}},
+		{"", "check testdata/none.yaml", outcome{3, "",
+			"rdma-spec: cannot read the configuration: stat testdata/none.yaml: no such file or directory\n"}},
+		{"", "check " + folder, outcome{1, "", folder + ": is not a regular file: expected the configuration, YAML\n"}},
+		{"rules: []", "check -", outcome{0, "standard input is valid: 0 rules\n", ""}},
+		{"rules: [{match: {resources: [rdma/*]}}]", "check -", outcome{0, "standard input is valid: 1 rule\n",
+			"standard input: warning: rules[0].match: it names resources for all namespaces, so every container of the node " +
+				"waits for the kubelet's answer when it starts: name the namespaces\n"}},
+		{"memlok: 1Gi", "check -", outcome{1, "", "standard input: unknown field \"memlok\"\n"}},
+		{"memlok: 1Gi", "show -", outcome{3, "", "rdma-spec: standard input: unknown field \"memlok\"\n"}},
+		{"rules: []", "check - -o json", outcome{0, `{
+  "apiVersion": "rdma-spec/v1alpha1",
+  "kind": "ConfigCheck",
+  "file": "standard input",
+  "valid": true,
+  "rules": 0,
+  "problems": []
+}
+`, ""}},
+		{"memlok: 1Gi", "check - -o yaml", outcome{1, `apiVersion: rdma-spec/v1alpha1
+file: standard input
+kind: ConfigCheck
+problems:
+- unknown field "memlok"
+rules: 0
+valid: false
+`, ""}},
 	} {
-		t.Run(test.name, func(t *testing.T) {
-			file := written(t, test.config)
-			got := call("", "config", "check", file)
-			got.Stdout, got.Stderr = strings.ReplaceAll(got.Stdout, file, "FILE"), strings.ReplaceAll(got.Stderr, file, "FILE")
-			if diff := cmp.Diff(test.want, got); diff != "" {
-				t.Errorf("-want +got:\n%s", diff)
-			}
-		})
-	}
-	folder := scratch.Folder(t)
-	for file, want := range map[string]outcome{
-		"testdata/none.yaml": {3, "",
-			"rdma-spec: cannot read the configuration: stat testdata/none.yaml: no such file or directory\n"},
-		folder: {1, "", folder + ": is not a regular file: expected the configuration, YAML\n"},
-	} {
-		if diff := cmp.Diff(want, call("", "config", "check", file)); diff != "" {
-			t.Errorf("-want +got:\n%s", diff)
+		file := configFile(t, test.config)
+		got := call(test.config, strings.Fields("config "+strings.ReplaceAll(test.args, "FILE", file))...)
+		got.Stdout, got.Stderr = strings.ReplaceAll(got.Stdout, file, "FILE"), strings.ReplaceAll(got.Stderr, file, "FILE")
+		if diff := cmp.Diff(test.want, got); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", test.args, diff)
 		}
 	}
 	// Without a file, the plugin's own is checked, whether this host has one or not.
-	if got := call("", "config", "check"); !strings.Contains(got.Stdout+got.Stderr, "/etc/rdma-spec/config.yaml") {
+	if got := words("config check"); !strings.Contains(got.Stdout+got.Stderr, "/etc/rdma-spec/config.yaml") {
 		t.Errorf("without a file: %+v", got)
 	}
-	for _, args := range [][]string{{"config", "check", "a", "b"}, {"config", "show", "a", "b"},
-		{"config", "frobnicate"}} {
-		if got := call("", args...); got.Status != 2 || strings.Count(got.Stderr, "\n") != 1 {
-			t.Errorf("%v: %+v", args, got)
+	for _, args := range []string{"config check a b", "config show a b", "config frobnicate"} {
+		if got := words(args); got.Status != 2 || strings.Count(got.Stderr, "\n") != 1 {
+			t.Errorf("%s: %+v", args, got)
 		}
 	}
 }
@@ -100,7 +106,7 @@ skipRuntimeHandlers:
 - krun*
 - contrast*
 `
-	got := call("", "config", "show", written(t, `
+	got := call("", "config", "show", configFile(t, `
 rules: [{memlock: memory-limit, match: {namespaces: [ml-*]}, name: "true"}]
 optIn: {resources: [rdma/*, "*/hostdev"]}
 ipcLock: false
@@ -109,7 +115,7 @@ memlock: 16Gi
 	if diff := cmp.Diff(outcome{0, want, ""}, got); diff != "" {
 		t.Errorf("-want +got:\n%s", diff)
 	}
-	again := call("", "config", "show", written(t, got.Stdout))
+	again := call("", "config", "show", configFile(t, got.Stdout))
 	if diff := cmp.Diff(got, again); diff != "" {
 		t.Errorf("what it shows is not shown again (-first +second):\n%s", diff)
 	}
@@ -118,48 +124,9 @@ memlock: 16Gi
 	}
 }
 
-func TestConfigOfStandardInput(t *testing.T) {
-	for _, test := range []struct {
-		stdin, args string
-		want        outcome
-	}{
-		{"rules: []", "config check -", outcome{0, "standard input is valid: 0 rules\n", ""}},
-		{"rules: [{match: {resources: [rdma/*]}}]", "config check -", outcome{0, "standard input is valid: 1 rule\n",
-			"standard input: warning: rules[0].match: it names resources for all namespaces, so every container of the node " +
-				"waits for the kubelet's answer when it starts: name the namespaces\n"}},
-		{"memlok: 1Gi", "config check -", outcome{1, "", "standard input: unknown field \"memlok\"\n"}},
-		{"memlok: 1Gi", "config show -", outcome{3, "", "rdma-spec: standard input: unknown field \"memlok\"\n"}},
-		{"rules: []", "config check - -o json", outcome{0, `{
-  "apiVersion": "rdma-spec/v1alpha1",
-  "kind": "ConfigCheck",
-  "file": "standard input",
-  "valid": true,
-  "rules": 0,
-  "problems": []
-}
-`, ""}},
-		{"memlok: 1Gi", "config check - -o yaml", outcome{1, `apiVersion: rdma-spec/v1alpha1
-file: standard input
-kind: ConfigCheck
-problems:
-- unknown field "memlok"
-rules: 0
-valid: false
-`, ""}},
-	} {
-		if diff := cmp.Diff(test.want, call(test.stdin, strings.Fields(test.args)...)); diff != "" {
-			t.Errorf("%s: -want +got:\n%s", test.args, diff)
-		}
-	}
-	if got := call("memlock: 16Gi", "config", "show", "-"); got.Status != 0 || !strings.Contains(got.Stdout,
-		"\nipcLock: true\nmemlock: 16Gi\n") {
-		t.Errorf("show: %+v", got)
-	}
-}
-
 // TestConfigShowTakesWhatItShows: the defaults, shown and read, are the defaults.
 func TestConfigShowTakesWhatItShows(t *testing.T) {
-	shown := call("", "config", "show", written(t, "{}"))
+	shown := call("", "config", "show", configFile(t, "{}"))
 	config, err := policy.Parse([]byte(shown.Stdout))
 	if err != nil {
 		t.Fatal(err)

@@ -4,9 +4,9 @@
 package main
 
 import (
-	"bytes"
 	"encoding/json"
 	"path/filepath"
+	"reflect"
 	"regexp"
 	"slices"
 	"strings"
@@ -76,15 +76,13 @@ func explainExample(t *testing.T, file string, p promises) []explained {
 	t.Helper()
 	config := p.config
 	if config == "" {
-		config = filepath.Join(scratch.Folder(t), "defaults.yaml")
-		scratch.File(t, config, "{}\n", 0o644)
+		config = configFile(t, "{}\n")
 	}
 	args := []string{"explain", "-f", file, "--config", config, "--hca", p.hca, "-o", "json"}
 	if p.assume != "" {
 		args = append(args, "--assume-devices", p.assume)
 	}
-	var stdout, stderr bytes.Buffer
-	status := run(args, nil, &stdout, &stderr)
+	got := call("", args...)
 	var result struct {
 		Problems []string
 		Pods     []struct {
@@ -93,8 +91,8 @@ func explainExample(t *testing.T, file string, p promises) []explained {
 			Containers   []struct{ Name, Summary string }
 		}
 	}
-	if err := json.Unmarshal(stdout.Bytes(), &result); err != nil {
-		t.Fatalf("exit status %d: %v\n%s%s", status, err, stdout.String(), stderr.String())
+	if err := json.Unmarshal([]byte(got.Stdout), &result); err != nil {
+		t.Fatalf("%v: %+v", err, got)
 	}
 	problems := result.Problems
 	var all []explained
@@ -130,10 +128,8 @@ func TestExamples(t *testing.T) {
 		t.Run(filepath.Base(file), func(t *testing.T) {
 			p := readPromises(t, file)
 			if len(p.all) == 0 {
-				var stdout, stderr bytes.Buffer
-				if status := run([]string{"config", "check", file}, nil, &stdout, &stderr); status != 0 || stderr.Len() > 0 {
-					t.Errorf("it promises nothing, so it is a configuration, and one with problems, exit status %d:\n%s",
-						status, stderr.String())
+				if got := words("config check", file); got.Status != 0 || got.Stderr != "" {
+					t.Errorf("it promises nothing, so it is a configuration, and one with problems: %+v", got)
 				}
 				return
 			}
@@ -162,25 +158,17 @@ func TestExamples(t *testing.T) {
 
 // TestPromises: a comment that is wrong is noticed.
 func TestPromises(t *testing.T) {
-	file := filepath.Join(scratch.Folder(t), "example.yaml")
-	text := "# config: x.yaml\n  # hca: a,b\n# assume-devices: rdma/*\n# explain: Job/a worker: RDMA by device, rule x: " +
-		"memlock=1Gi\n#explain: no: comment\n# Explain: no: either\n"
-	scratch.File(t, file, text, 0o644)
-	p := readPromises(t, file)
-	want := promise{"Job/a worker", "RDMA by device, rule x: memlock=1Gi"}
-	if p.config != filepath.Join(examples, "x.yaml") || p.hca != "a,b" || p.assume != "rdma/*" ||
-		len(p.all) != 1 || p.all[0] != want {
+	p := readPromises(t, configFile(t, "# config: x.yaml\n  # hca: a,b\n# assume-devices: rdma/*\n# explain: Job/a worker: "+
+		"RDMA by device, rule x: memlock=1Gi\n#explain: no: comment\n# Explain: no: either\n"))
+	want := promises{filepath.Join(examples, "x.yaml"), "a,b", "rdma/*",
+		[]promise{{"Job/a worker", "RDMA by device, rule x: memlock=1Gi"}}}
+	if !reflect.DeepEqual(p, want) {
 		t.Errorf("read %+v", p)
 	}
-	for summary, keeps := range map[string]bool{"RDMA": true, "RDMA by device": false} {
-		if (promise{"x", "RDMA"}).keeps(summary) != keeps {
-			t.Errorf("%q is taken for RDMA: %t", summary, !keeps)
-		}
-	}
-	for summary, keeps := range map[string]bool{"refused: because": true, "RDMA": false} {
-		if (promise{"x", "refused: …"}).keeps(summary) != keeps {
-			t.Errorf("%q is taken for a refusal: %t", summary, !keeps)
-		}
+	whole, beginning := promise{"x", "RDMA"}, promise{"x", "refused: …"}
+	if !whole.keeps("RDMA") || whole.keeps("RDMA by device") || !beginning.keeps("refused: because") ||
+		beginning.keeps("RDMA") {
+		t.Error("a promise is kept by something else")
 	}
 }
 

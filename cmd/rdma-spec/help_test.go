@@ -4,14 +4,20 @@
 package main
 
 import (
-	"encoding/json"
+	"bytes"
+	"os"
 	"strings"
 	"testing"
 	"unicode/utf8"
 
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
 	"github.com/spf13/cobra"
+	"golang.org/x/sys/unix"
 
+	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/node"
 	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/node/cri/critest"
+	"github.com/rdma-spec/rdma-spec/spec/hca"
 	"github.com/rdma-spec/rdma-spec/spec/hca/hcatest"
 	"github.com/rdma-spec/rdma-spec/test/testing/scratch"
 )
@@ -94,25 +100,22 @@ func TestCompletion(t *testing.T) {
 	}
 }
 
-// A program reads what verify and repair found.
+// A program reads what repair found.
 func TestStructuredResults(t *testing.T) {
 	files := hcatest.V100Node().Files()
 	addProcess(files, 1, "8388608 8388608", plain)
-	runtime := critest.Serve(t, critest.Options{}, holder(1, 0, "train-0"))
-	file := configFile(t, "memlock: 16Gi")
-	got := call("", "repair", "--dry-run", "-o", "json", "--config", file, "--root", files.Root(t),
-		"--runtime-endpoint", runtime.Socket)
+	node := by(t, "memlock: 16Gi", serve(t, files.Root(t), critest.Options{}, holder(1, 0, "train-0")))
 	want := `{
   "apiVersion": "rdma-spec/v1alpha1",
   "kind": "Repair",
   "policy": {
-    "file": "` + file + `"
+    "file": "` + node[1] + `"
   },
   "runtimes": [
     {
       "name": "containerd",
       "version": "v2.4.2",
-      "socket": "` + runtime.Socket + `"
+      "socket": "` + node[5] + `"
     }
   ],
   "dryRun": true,
@@ -131,16 +134,148 @@ func TestStructuredResults(t *testing.T) {
   ]
 }
 `
-	if got != (outcome{1, want, ""}) {
-		t.Errorf("repair: %d, %q\n%s", got.Status, got.Stderr, got.Stdout)
+	if diff := cmp.Diff(outcome{1, want, ""}, words("repair --dry-run -o json", node...)); diff != "" {
+		t.Errorf("-want +got:\n%s", diff)
 	}
-	got = call("", "verify", "--lock", "4Ki", "-o", "json")
-	var verified struct {
-		Findings []struct{ Check, Status, Text string }
-		Verdict  struct{ Causes []string }
+}
+
+// No command's result is lost with exit status 0 where nothing can be written to standard output.
+func TestFullStandardOutput(t *testing.T) {
+	root, file := hcatest.V100(t), configFile(t, "{}")
+	_, containers := lowNode()
+	flags := by(t, "{}", serve(t, root, critest.Options{}, containers...))
+	reverted, registered := []string{"--revert", "--root", scratch.Folder(t)}, scratch.Folder(t)
+	register(t, registered, "{}", "the defaults")
+	calls := map[string][]string{
+		"generate":              {"--for", "docker"},
+		"devices":               {"--root", root},
+		node.ReadHCAs:           {"--root", root, "mlx5_0"},
+		"explain":               {"-f", "../../deploy/examples/device-plugin.yaml", "--hca", "mlx5_0"},
+		"config check":          {file},
+		"config show":           {file},
+		"status":                flags,
+		"repair":                append([]string{"--dry-run"}, flags...),
+		"verify":                {"--lock", "4Ki"},
+		"configure nri":         reverted,
+		"configure handler":     append([]string{"rdma"}, reverted...),
+		"configure limits":      reverted,
+		"configure plugin":      reverted,
+		"configure cdi":         reverted,
+		"cdi generate":          {"--root", root},
+		"cdi list":              {"--root", root},
+		"collect":               {"--root", root},
+		"doctor":                {"--root", root},
+		"wait":                  {"--root", registered},
+		"version":               nil,
+		"completion bash":       nil,
+		"completion zsh":        nil,
+		"completion fish":       nil,
+		"completion powershell": nil,
+		"help":                  nil,
 	}
-	if err := json.Unmarshal([]byte(got.Stdout), &verified); err != nil || len(verified.Findings) < 4 ||
-		len(verified.Verdict.Causes) > 0 != (got.Status == 1) {
-		t.Errorf("verify: %d, %v\n%s", got.Status, err, got.Stdout)
+	for _, command := range leaves(newRootCommand()) {
+		args, known := calls[command]
+		if !known {
+			t.Errorf("rdma-spec %s is not tested here", command)
+		}
+		for name, args := range map[string][]string{command: append(strings.Fields(command), args...), command +
+			" --help": append(strings.Fields(command), "--help")} {
+			t.Run(name, func(t *testing.T) {
+				full, err := os.OpenFile("/dev/full", os.O_WRONLY, 0)
+				if err != nil {
+					t.Fatal(err)
+				}
+				defer func() { _ = full.Close() }() // nothing was written
+				var stderr bytes.Buffer
+				status := run(args, strings.NewReader(""), full, &stderr)
+				lines := strings.Split(strings.TrimSuffix(stderr.String(), "\n"), "\n")
+				const want = "rdma-spec: cannot write to standard output: no space left on device: make room there, and try again"
+				if status != 3 || lines[len(lines)-1] != want || strings.Count(stderr.String(), "standard output") != 1 {
+					t.Errorf("exit status %d, want 3; stderr %q, want %q", status, lines, want)
+				}
+			})
+		}
+	}
+}
+
+// leaves returns the calls of the commands that do something, and print.
+func leaves(parent *cobra.Command) []string {
+	if !parent.HasParent() { // those that cobra adds
+		parent.InitDefaultHelpCmd()
+		parent.InitDefaultCompletionCmd()
+	}
+	var calls []string
+	for _, c := range parent.Commands() {
+		if c.HasSubCommands() {
+			calls = append(calls, leaves(c)...)
+		} else if !c.Hidden { // man writes files
+			calls = append(calls, strings.TrimPrefix(c.CommandPath(), "rdma-spec "))
+		}
+	}
+	return calls
+}
+
+// Another process reads HCAs as this one does.
+func TestHCAsAreReadApart(t *testing.T) {
+	for name, make := range hcatest.All {
+		root := make(t)
+		listed, err := hca.List(root)
+		if err != nil {
+			t.Fatal(err)
+		}
+		want, got := map[string]hca.HCA{}, map[string]hca.HCA{}
+		var names []string
+		for _, h := range listed.HCAs {
+			names = append(names, h.Name)
+			want[h.Name] = hca.Read(root, h.Name)
+		}
+		for h := range node.ProcessReader(root)(names) {
+			got[h.Name] = h
+		}
+		if diff := cmp.Diff(want, got, cmpopts.EquateEmpty(),
+			cmpopts.IgnoreFields(hca.HCA{}, "Place")); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", name, diff)
+		}
+	}
+}
+
+// One HCA that does not answer does not keep the others, and its reader is left behind.
+func TestHCAThatDoesNotAnswerApart(t *testing.T) {
+	root := hcatest.V100(t)
+	unblock := hcatest.Block(t, root, port+"state")
+	answers := node.ProcessReader(root)([]string{"mlx5_0", "mlx5_1"})
+	if h := <-answers; h.Name != "mlx5_1" || !h.Active() {
+		t.Errorf("%+v", h)
+	}
+	select {
+	case h := <-answers:
+		t.Errorf("%+v", h)
+	default:
+	}
+	unblock()
+	if h := <-answers; h.Name != "mlx5_0" || !h.Active() {
+		t.Errorf("%+v", h)
+	}
+	if _, more := <-answers; more {
+		t.Error("there are more than two")
+	}
+}
+
+// Who reads in a container leaves no zombie to a first process that waits for none.
+func TestReaderOfHCAsHasEnded(t *testing.T) {
+	names := []string{"mlx5_0", "mlx5_1"}
+	answers := node.ProcessReader(hcatest.V100(t))(names)
+	for range names {
+		<-answers
+	}
+	if err := unix.Waitid(unix.P_ALL, 0, nil, unix.WEXITED|unix.WNOHANG|unix.WNOWAIT, nil); err != unix.ECHILD {
+		t.Errorf("after the last answer there is a process to wait for: %v", err)
+	}
+}
+
+// Only the kernel's own sysfs is read by another process.
+func TestCopiesAreReadHere(t *testing.T) {
+	if node.LiveReader(hcatest.V100(t)) != nil || node.LiveReader("/nowhere") != nil {
+		t.Error("a copy is read apart")
 	}
 }

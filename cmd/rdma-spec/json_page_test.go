@@ -387,9 +387,8 @@ func TestResultsAreAsTheSchema(t *testing.T) {
 	files := hcatest.V100Node().Files()
 	addProcess(files, 1, "8388608 8388608", plain)
 	files["usr/lib/systemd/system/containerd.service"] = "[Service]\n"
-	root, file := files.Root(t), configFile(t, "{}")
-	runtime := critest.Serve(t, critest.Options{}, holder(1, 0, "train-0"))
-	node := " --root " + root + " --config " + file + " --runtime-endpoint " + runtime.Socket
+	flags := by(t, "{}", serve(t, files.Root(t), critest.Options{}, holder(1, 0, "train-0")))
+	node, file, root := " "+strings.Join(flags, " "), flags[1], flags[3]
 	calls := map[string]string{
 		"devices":      "devices --root " + root,
 		"cdi list":     "cdi list --root " + root,
@@ -413,7 +412,7 @@ func TestResultsAreAsTheSchema(t *testing.T) {
 			continue
 		}
 		delete(calls, name)
-		got := call("", append(strings.Fields(args), "-o", "json")...)
+		got := words(args, "-o", "json")
 		var result map[string]any
 		if err := json.Unmarshal([]byte(got.Stdout), &result); err != nil || got.Status > 1 {
 			t.Errorf("%s: %v: %+v", name, err, got)

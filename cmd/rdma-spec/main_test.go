@@ -18,6 +18,7 @@ import (
 	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/node"
 	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/node/rdma"
 	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/node/rdma/rdmatest"
+	"github.com/rdma-spec/rdma-spec/test/testing/scratch"
 )
 
 func TestMain(m *testing.M) {
@@ -55,6 +56,19 @@ func call(stdin string, args ...string) outcome {
 	return outcome{status, stdout.String(), stderr.String()}
 }
 
+// words runs the program with the words of a line, and with further arguments.
+func words(line string, more ...string) outcome {
+	return call("", append(strings.Fields(line), more...)...)
+}
+
+// configFile returns a file with a text, as a configuration has it.
+func configFile(t *testing.T, text string) string {
+	t.Helper()
+	file := filepath.Join(scratch.Folder(t), "config.yaml")
+	scratch.File(t, file, text, 0o644)
+	return file
+}
+
 func TestRunSaysHowItWasCalledWrongly(t *testing.T) {
 	for args, want := range map[string]string{
 		"frobnicate": "rdma-spec: unknown command \"frobnicate\" for \"rdma-spec\"; see 'rdma-spec " +
@@ -79,7 +93,7 @@ func TestRunSaysHowItWasCalledWrongly(t *testing.T) {
 		"version please": "rdma-spec: unknown command \"please\" for \"rdma-spec version\"; see 'rdma-spec " +
 			"version --help'\n",
 	} {
-		if diff := cmp.Diff(outcome{2, "", want}, call("", strings.Fields(args)...)); diff != "" {
+		if diff := cmp.Diff(outcome{2, "", want}, words(args)); diff != "" {
 			t.Errorf("rdma-spec %s (-want +got):\n%s", args, diff)
 		}
 	}

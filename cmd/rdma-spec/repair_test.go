@@ -5,10 +5,12 @@ package main
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"errors"
 	"strings"
 	"testing"
+	"time"
 
 	api "github.com/containerd/containerd/api/services/containers/v1"
 	"github.com/google/go-cmp/cmp"
@@ -210,9 +212,33 @@ rdma-spec: ml/low main: setting RLIMIT_MEMLOCK of process 7: this needs the capa
 
 func TestRepairCalledWrongly(t *testing.T) {
 	for _, name := range []string{"train-0", "ml/", "/train-0", "ml/train/0", "ML/train", "ml/train 0"} {
-		_, stderr, status := runCommand(t, "repair", name)
-		if status != 2 || !strings.Contains(stderr, "write NAMESPACE/POD") {
-			t.Errorf("%q: exit status %d, %s", name, status, stderr)
+		if got := call("", "repair", name); got.Status != 2 || !strings.Contains(got.Stderr, "write NAMESPACE/POD") {
+			t.Errorf("%q: %+v", name, got)
 		}
+	}
+}
+
+// pausing is a kernel where something happens in each pause.
+type pausing struct {
+	*limitstest.Kernel
+	pauses func()
+}
+
+func (p pausing) Pause(context.Context, time.Duration) { p.pauses() }
+
+// A process that an exec just brought has the runtime's limit for a moment: what is low counts only on the second look.
+func TestSecondLook(t *testing.T) {
+	processes := limitstest.NewKernel(map[string][]spec.Limit{containerID(1): {spec.Unlimited,
+		eightMiB, eightMiB, eightMiB}})
+	kernel := pausing{processes, func() {
+		processes.Table[1001].Limit.Soft = spec.Unlimited                       // it got its limits
+		delete(processes.Table, 1002)                                           // it has ended
+		processes.Table[1003].Container = containerID(2)                        // another container's process has its ID
+		processes.Table[1004] = limitstest.NewProcess(containerID(1), eightMiB) // the next exec's
+	}}
+	runtime := critest.Serve(t, critest.Options{}, holder(1, 0, "probed"))
+	stdout, stderr, err := repairRun(t, runtime.Socket, kernel, true)
+	if err != nil || stdout != "nothing to raise: looked at 1 RDMA container\n" || stderr != "" {
+		t.Errorf("%v, %q, %q", err, stdout, stderr)
 	}
 }

@@ -4,7 +4,8 @@
 package main
 
 import (
-	"bytes"
+	"encoding/json"
+	"errors"
 	"fmt"
 	"math"
 	"path/filepath"
@@ -13,16 +14,16 @@ import (
 	"testing"
 	"time"
 
-	"github.com/rdma-spec/rdma-spec/test/testing/golden"
-	"github.com/rdma-spec/rdma-spec/test/testing/scratch"
-
+	"github.com/google/go-cmp/cmp"
 	specs "github.com/opencontainers/runtime-spec/specs-go"
 
 	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/node/cri/critest"
 	"github.com/rdma-spec/rdma-spec/plugin/limits/limitstest"
 	"github.com/rdma-spec/rdma-spec/spec"
 	"github.com/rdma-spec/rdma-spec/spec/hca/hcatest"
+	"github.com/rdma-spec/rdma-spec/test/testing/golden"
 	"github.com/rdma-spec/rdma-spec/test/testing/race"
+	"github.com/rdma-spec/rdma-spec/test/testing/scratch"
 )
 
 // containerID returns the ID of the container that has a number.
@@ -47,6 +48,15 @@ func other(n int, pod string) critest.Container {
 		Linux: &specs.Linux{Resources: &specs.LinuxResources{Devices: []specs.LinuxDeviceCgroup{{Allow: false,
 			Access: "rwm"}}}},
 	}}
+}
+
+// large has a spec of 20 KB, as containerd writes it.
+func large(c critest.Container) critest.Container {
+	for i := range 200 {
+		c.Spec.Process.Env = append(c.Spec.Process.Env,
+			fmt.Sprintf("SERVICE_%d_PORT=tcp://10.96.%d.%d:443/with/some/path/behind/it/that/takes/room", i, i/250, i%250))
+	}
+	return c
 }
 
 func memlockOf(bytes uint64) specs.POSIXRlimit {
@@ -125,72 +135,58 @@ rules:
 - {name: small, match: {namespaces: [small]}, memlock: 16Gi}
 `
 
-func configFile(t *testing.T, text string) string {
+// serve serves containers, and returns the flags to look at them and below a root.
+func serve(t *testing.T, root string, o critest.Options, containers ...critest.Container) (flags []string) {
 	t.Helper()
-	file := filepath.Join(scratch.Folder(t), "config.yaml")
-	scratch.File(t, file, text, 0o644)
-	return file
+	return []string{"--root", root, "--runtime-endpoint", critest.Serve(t, o, containers...).Socket}
 }
 
-// runCommand runs the program and gives what it wrote and its exit status.
-func runCommand(t *testing.T, args ...string) (stdout, stderr string, status int) {
+// by returns flags with those of a configuration before them.
+func by(t *testing.T, config string, flags []string) []string {
 	t.Helper()
-	var out, notes bytes.Buffer
-	status = run(args, strings.NewReader(""), &out, &notes)
-	return out.String(), notes.String(), status
+	return append([]string{"--config", configFile(t, config)}, flags...)
 }
 
 func TestStatus(t *testing.T) {
 	files, containers := mixedNode()
 	root := files.Root(t)
-	runtime := critest.Serve(t, critest.Options{}, containers...)
-	file := configFile(t, mixedConfig)
+	node := serve(t, root, critest.Options{}, containers...)
+	judged := by(t, mixedConfig, node)
 	for format, name := range map[string]string{"table": "status/mixed.txt", "json": "status/mixed.json"} {
-		stdout, stderr, status := runCommand(t, "status", "-o", format, "--config", file, "--root", root,
-			"--runtime-endpoint", runtime.Socket)
-		if status != 1 {
-			t.Errorf("%s: exit status %d, want 1: some are below", format, status)
+		got := words("status -o "+format, judged...)
+		if got.Status != 1 {
+			t.Errorf("%s: exit status %d, want 1: some are below", format, got.Status)
 		}
-		text := strings.NewReplacer(file, "CONFIG", root, "ROOT", runtime.Socket, "SOCKET").Replace(stdout +
-			"--- stderr\n" + stderr)
+		text := strings.NewReplacer(judged[1], "CONFIG", root, "ROOT", node[3], "SOCKET").Replace(got.Stdout +
+			"--- stderr\n" + got.Stderr)
 		golden.Compare(t, filepath.Join("testdata", name), text)
 	}
 	// With --report, what containers lack is no failure, and a node without a plugin is.
-	args := []string{"status", "--report", "--root", root, "--runtime-endpoint", runtime.Socket}
-	for want, more := range map[int][]string{0: {"--config", file}, 3: nil} {
-		if _, stderr, status := runCommand(t, append(args, more...)...); status != want {
-			t.Errorf("%v: exit status %d, want %d: %s", more, status, want, stderr)
+	for want, flags := range map[int][]string{0: judged, 3: node} {
+		if got := words("status --report", flags...); got.Status != want {
+			t.Errorf("%v: %+v, want %d", flags, got, want)
 		}
 	}
 }
 
 func TestStatusWhereAllIsWell(t *testing.T) {
-	files := hcatest.V100Node().Files()
-	addProcess(files, 1, "unlimited unlimited", ipcLocked)
-	root := files.Root(t)
-	runtime := critest.Serve(t, critest.Options{Name: "cri-o", Version: "1.36.0"}, holder(1, 0, "train-0"))
-	file := configFile(t, "{}")
-	stdout, stderr, status := runCommand(t, "status", "--config", file, "--root", root,
-		"--runtime-endpoint", runtime.Socket)
-	sources := "rdma-spec: policy: " + file + "\nrdma-spec: runtime: cri-o 1.36.0 at " + runtime.Socket + "\n" +
-		"rdma-spec: who uses RDMA is unknown: " + root + "/proc is not of this process's PID namespace: run on the node " +
-		"itself, or in a pod with hostPID: true, which the DaemonSet's pods have with privileges: repair\n"
-	want := "POD         CONTAINER  SIGNAL  MEMLOCK    IPC_LOCK  HCAS    USE      STATE  WHY\n" +
-		"ml/train-0  main       device  unlimited  yes       mlx5_0  unknown  ok     -\n"
-	if status != 0 || stdout != want || stderr != sources {
-		t.Errorf("exit status %d, stderr %q, stdout:\n%s", status, stderr, stdout)
+	root := nodeWithRuntimes(t)
+	node := by(t, "{}", serve(t, root, critest.Options{Name: "cri-o", Version: "1.36.0"}, holder(1, 0, "train-0")))
+	want := outcome{0, "POD         CONTAINER  SIGNAL  MEMLOCK    IPC_LOCK  HCAS    USE      STATE  WHY\n" +
+		"ml/train-0  main       device  unlimited  yes       mlx5_0  unknown  ok     -\n",
+		"rdma-spec: policy: " + node[1] + "\nrdma-spec: runtime: cri-o 1.36.0 at " + node[5] + "\n" +
+			"rdma-spec: who uses RDMA is unknown: " + root + "/proc is not of this process's PID namespace: run on the node " +
+			"itself, or in a pod with hostPID: true, which the DaemonSet's pods have with privileges: repair\n"}
+	if diff := cmp.Diff(want, words("status", node...)); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
 	}
-	none := critest.Serve(t, critest.Options{}, other(1, "unrelated"))
-	stdout, stderr, status = runCommand(t, "status", "--config", configFile(t, "{}"), "--root", root,
-		"--runtime-endpoint", none.Socket)
-	if status != 0 || strings.Count(stdout, "\n") != 1 || !strings.HasSuffix(stderr,
-		"\nrdma-spec: no RDMA container runs here\n") {
-		t.Errorf("none: exit status %d, stderr %q, stdout:\n%s", status, stderr, stdout)
+	none := by(t, "{}", serve(t, root, critest.Options{}, other(1, "unrelated")))
+	if got := words("status", none...); got.Status != 0 || strings.Count(got.Stdout, "\n") != 1 ||
+		!strings.HasSuffix(got.Stderr, "\nrdma-spec: no RDMA container runs here\n") {
+		t.Errorf("none: %+v", got)
 	}
-	stdout, _, _ = runCommand(t, "status", "-o", "json", "--config", configFile(t, "{}"), "--root", root,
-		"--runtime-endpoint", none.Socket)
-	if !strings.Contains(stdout, `"containers": []`) {
-		t.Errorf("none: %s", stdout)
+	if got := words("status -o json", none...); !strings.Contains(got.Stdout, `"containers": []`) {
+		t.Errorf("none: %+v", got)
 	}
 }
 
@@ -205,12 +201,10 @@ func TestStatusOfNetworks(t *testing.T) {
 		"SR-IOV, rdma-cni, exclusive": {hcatest.ExclusiveFiles("mlx5_0", "mlx5_2"), 1},
 	} {
 		addProcess(test.files, 1, "unlimited unlimited", ipcLocked)
-		runtime := critest.Serve(t, critest.Options{}, holder(1, test.held, "train-0"))
-		stdout, stderr, status := runCommand(t, "status", "--config", configFile(t, "{}"), "--root", test.files.Root(t),
-			"--runtime-endpoint", runtime.Socket)
+		got := words("status", by(t, "{}", serve(t, test.files.Root(t), critest.Options{}, holder(1, test.held, "train-0")))...)
 		want := fmt.Sprintf("ml/train-0  main       device  unlimited  yes       mlx5_%d  unknown  ok     -\n", test.held)
-		if status != 0 || !strings.HasSuffix(stdout, want) {
-			t.Errorf("%s: exit status %d, stderr %q, stdout:\n%s", name, status, stderr, stdout)
+		if got.Status != 0 || !strings.HasSuffix(got.Stdout, want) {
+			t.Errorf("%s: %+v", name, got)
 		}
 	}
 }
@@ -221,25 +215,148 @@ func TestStatusErrors(t *testing.T) {
 		status int
 		words  string
 	}{
-		"no runtime": {[]string{"--config", configFile(t, "{}"), "--root", scratch.Folder(t)}, 3,
-			"name it with --runtime-endpoint"},
+		"no runtime": {by(t, "{}", []string{"--root", scratch.Folder(t)}), 3, "name it with --runtime-endpoint"},
 		"no policy": {[]string{"--root", scratch.Folder(t)}, 3,
 			"no such file or directory: start nri-rdma, or name a configuration with --config"},
-		"runtime not there": {[]string{"--config", configFile(t, "{}"), "--runtime-endpoint", "/nonexistent.sock"}, 3,
+		"runtime not there": {by(t, "{}", []string{"--runtime-endpoint", "/nonexistent.sock"}), 3,
 			"cannot connect to the runtime at /nonexistent.sock: no such file or directory"},
-		"bad configuration": {[]string{"--config", configFile(t, "memlok: 1")}, 3, `unknown field "memlok"`},
+		"bad configuration": {by(t, "memlok: 1", nil), 3, `unknown field "memlok"`},
 		"no configuration":  {[]string{"--config", "/nonexistent.yaml"}, 3, "cannot read the configuration"},
-		"unknown format":    {[]string{"-o", "xml"}, 2, "must be one of table, json, yaml"},
 		"argument":          {[]string{"train-0"}, 2, "write NAMESPACE/POD"},
 	} {
-		t.Run(name, func(t *testing.T) {
-			stdout, stderr, status := runCommand(t, append([]string{"status"}, test.args...)...)
-			if status != test.status || stdout != "" || !strings.Contains(stderr, test.words) ||
-				strings.Count(stderr, "\n") != 1 {
-				t.Errorf("exit status %d, stdout %q, stderr %q; want %d and %q in one line", status, stdout, stderr,
-					test.status, test.words)
+		if got := words("status", test.args...); got.Status != test.status || got.Stdout != "" ||
+			!strings.Contains(got.Stderr, test.words) || strings.Count(got.Stderr, "\n") != 1 {
+			t.Errorf("%s: %+v; want %d and %q in one line", name, got, test.status, test.words)
+		}
+	}
+}
+
+// nodeWithRuntimes is a node with HCAs and a process of container 1 that has enough memlock. No runtime is named.
+func nodeWithRuntimes(t *testing.T) (root string) {
+	t.Helper()
+	files := hcatest.V100Node().Files()
+	addProcess(files, 1, "unlimited unlimited", ipcLocked)
+	t.Setenv("CONTAINER_RUNTIME_ENDPOINT", "")
+	return files.Root(t)
+}
+
+// The containers of all runtimes count: those of k3s beside Docker's containerd, which does not serve CRI.
+func TestStatusAsksAllRuntimes(t *testing.T) {
+	root := nodeWithRuntimes(t)
+	docker := critest.Serve(t, critest.Options{NoCRI: true, Root: root, Path: "run/containerd/containerd.sock"})
+	k3s := critest.Serve(t, critest.Options{Root: root, Path: "run/k3s/containerd/containerd.sock"}, holder(1, 0, "train-0"))
+	for args, want := range map[string]string{"status": "ml/train-0  main", "repair --dry-run": "looked at 1 RDMA container\n"} {
+		got := words(args, by(t, "{}", []string{"--root", root})...)
+		if got.Status != 0 || !strings.Contains(got.Stdout, want) ||
+			!strings.Contains(got.Stderr, "rdma-spec: skipped: "+docker.Socket+": it does not serve CRI") ||
+			!strings.Contains(got.Stderr, "rdma-spec: runtime: containerd v2.4.2 at "+k3s.Socket+"\n") {
+			t.Errorf("%s: %+v, want %q", args, got, want)
+		}
+	}
+}
+
+// A runtime that does not answer for one container says nothing about the others, and that one is unknown.
+func TestStatusWhereOneContainerFails(t *testing.T) {
+	root := nodeWithRuntimes(t)
+	sick := holder(2, 0, "sick")
+	sick.Fails = errors.New("its shim does not answer")
+	node := by(t, "{}", serve(t, root, critest.Options{}, holder(1, 0, "train-0"), sick))
+	want := "ml/sick     main       none    -          -         -       unknown  unknown  its shim does not answer\n" +
+		"ml/train-0  main       device  unlimited  yes       mlx5_0  unknown  ok       -\n"
+	if got := words("status", node...); got.Status != 3 || !strings.HasSuffix(got.Stdout, want) ||
+		!strings.HasSuffix(got.Stderr, "rdma-spec: cannot look at 1 container\n") {
+		t.Errorf("status: %+v", got)
+	}
+	if got := words("repair --dry-run", node...); got.Status != 3 ||
+		got.Stdout != "nothing to raise: looked at 1 RDMA container\n" ||
+		!strings.Contains(got.Stderr, "rdma-spec: ml/sick main: left alone: its shim does not answer\n") {
+		t.Errorf("repair: %+v", got)
+	}
+	if got := words("status ml/train-0", node...); got.Status != 0 || strings.Count(got.Stdout, "\n") != 2 ||
+		!strings.Contains(got.Stdout, "ml/train-0") {
+		t.Errorf("of the other pod: %+v", got)
+	}
+	unknown := outcome{3, "", "rdma-spec: no container of pod ml/elsewhere runs on this node\n"}
+	if got := words("status ml/train-0 ml/elsewhere", node...); got != unknown {
+		t.Errorf("of an unknown pod: %+v", got)
+	}
+	node = by(t, "{}", serve(t, root, critest.Options{}, other(1, "unrelated")))
+	if got := words("status ml/unrelated", node...); got.Status != 0 || strings.Count(got.Stdout, "\n") != 1 ||
+		!strings.Contains(got.Stderr, "rdma-spec: ml/unrelated main is not an RDMA container\n") {
+		t.Errorf("of a pod without RDMA: %+v", got)
+	}
+}
+
+// Where the kubelet does not answer, an empty list does not mean that there is no RDMA container.
+func TestStatusWhereTheKubeletDoesNotAnswer(t *testing.T) {
+	root := nodeWithRuntimes(t)
+	mofed := other(2, "b") // which is looked at twice
+	mofed.Spec.Process.Env = []string{"NVIDIA_MOFED=enabled"}
+	node := by(t, "optIn: {resources: [rdma/*]}", serve(t, root, critest.Options{}, other(1, "a"), mofed))
+	for _, args := range []string{"status", "repair"} {
+		if got := words(args, node...); got.Status != 3 || strings.Count(got.Stdout, "\n") != 1 ||
+			strings.Count(got.Stderr, "the kubelet did not report") != 1 ||
+			!strings.HasSuffix(got.Stderr, "rdma-spec: cannot look at 2 containers\n") {
+			t.Errorf("%s: %+v", args, got)
+		}
+	}
+	there, here := words("status ml/a", node...), words("status ml/a", "--root", collected(t, root, node...))
+	if diff := cmp.Diff(there, here); diff != "" || there.Status != 3 ||
+		!strings.Contains(there.Stderr, "rdma-spec: ml/a main may be an RDMA container\n") {
+		t.Errorf("%+v, -there +here:\n%s", there, diff)
+	}
+}
+
+// status and repair judge alike, by all processes and the stored spec.
+func TestStatusAndRepairAgree(t *testing.T) {
+	files := hcatest.V100Node().Files()
+	var containers []critest.Container
+	below := map[string]bool{}
+	add := func(c critest.Container, isBelow bool, processes ...string) {
+		containers = append(containers, c)
+		below[c.Pod] = isBelow
+		for i, memlock := range processes {
+			n := c.PID + 1000*i
+			addProcess(files, n, memlock, plain)
+			files[fmt.Sprintf("proc/%d/cgroup", n)] = "0::/kubepods/" + c.ID + "\n"
+		}
+	}
+	const high, low = "unlimited unlimited", "8388608 8388608"
+	enough, little := memlockOf(math.MaxUint64), memlockOf(65536)
+	add(holder(1, 0, "good", enough), false, high, high)
+	add(holder(2, 0, "low"), true, low)
+	add(holder(3, 0, "low-child"), true, high, high, low)
+	add(holder(4, 0, "low-spec", little), true, high)
+	add(holder(5, 0, "spec-without"), false, high)
+	add(holder(6, 0, "lowered-itself", enough), false, high, "8388608 unlimited")
+	add(holder(7, 0, "lowered-for-good", enough), false, high, low)
+	add(holder(8, 0, "signed", memlockOf(math.MaxInt64)), false, "9223372036854775807 9223372036854775807")
+	node := by(t, "{}", serve(t, files.Root(t), critest.Options{}, containers...))
+	listed, repair := words("status -o json", node...), words("repair --dry-run", node...)
+	var seen struct {
+		Containers []struct {
+			Pod, State string
+			Problems   []string
+		}
+	}
+	if err := json.Unmarshal([]byte(listed.Stdout), &seen); err != nil || listed.Status != 1 || repair.Status != 1 ||
+		len(seen.Containers) != len(below) {
+		t.Fatalf("%v: status: %+v\nrepair --dry-run: %+v", err, listed, repair)
+	}
+	for _, c := range seen.Containers {
+		if (c.State == "below") != below[c.Pod] || c.State != "below" && c.State != "ok" {
+			t.Errorf("status: %s is %s, %v", c.Pod, c.State, c.Problems)
+		}
+		if raised := strings.Contains(repair.Stdout, "ml/"+c.Pod+" main: memlock would be raised"); raised != below[c.Pod] {
+			t.Errorf("repair --dry-run raises %s: %v", c.Pod, raised)
+		}
+		for _, problem := range c.Problems { // the hint can be pasted, and is about the same node and policy
+			_, hint, _ := strings.Cut(problem, ": rdma-spec ")
+			if got := words(hint, "--dry-run"); got.Status != 1 || strings.Count(got.Stdout, "\n") != 1 ||
+				!strings.HasPrefix(got.Stdout, "ml/"+c.Pod+" main: ") {
+				t.Errorf("%s: %+v", hint, got)
 			}
-		})
+		}
 	}
 }
 
@@ -255,11 +372,7 @@ func TestFiveHundredContainers(t *testing.T) {
 		addProcess(files, n, "unlimited unlimited", ipcLocked)
 		processes.Table[n] = limitstest.NewProcess(containerID(n), spec.Unlimited)
 		c := holder(n, n%2, fmt.Sprintf("train-%d", n), memlockOf(math.MaxUint64))
-		for i := range 200 { // a spec as containerd writes it has 20 KB
-			c.Spec.Process.Env = append(c.Spec.Process.Env,
-				fmt.Sprintf("SERVICE_%d_PORT=tcp://10.96.%d.%d:443/with/some/path/behind/it/that/takes/room", i, i/250, i%250))
-		}
-		containers = append(containers, c)
+		containers = append(containers, large(c))
 	}
 	root, policy := files.Root(t), configFile(t, "{}")
 	busy, idle := critest.Serve(t, critest.Options{}, containers...), critest.Serve(t, critest.Options{})

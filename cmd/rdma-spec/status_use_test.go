@@ -90,25 +90,23 @@ func usingNode() (files hcatest.Files, containers []critest.Container, kernel []
 func TestStatusUse(t *testing.T) {
 	files, containers, kernel := usingNode()
 	root := files.Root(t)
-	runtime := critest.Serve(t, critest.Options{}, containers...)
 	rdmatest.Serve(t, kernel...)
-	file := configFile(t, mixedConfig)
-	node := []string{"--config", file, "--root", root, "--runtime-endpoint", runtime.Socket}
+	node := by(t, mixedConfig, serve(t, root, critest.Options{}, containers...))
 	archive := collected(t, root, node...)
 	masked := func(text string) string {
 		text = regexp.MustCompile(`"started": ".*"`).ReplaceAllString(text, `"started": "…"`)
-		return strings.NewReplacer(file, "CONFIG", root, "ROOT", runtime.Socket, "SOCKET").Replace(text)
+		return strings.NewReplacer(node[1], "CONFIG", root, "ROOT", node[5], "SOCKET").Replace(text)
 	}
 	var all strings.Builder
-	for _, args := range [][]string{{}, {"--outside"}, {"--queue-pairs", "ml/busy", "ml/both"}, {"--outside", "-o", "json"},
-		{"-o", "json", "ml/idle", "ml/busy", "ml/devx"}} {
-		got := call("", append(append([]string{"status"}, args...), node...)...)
-		fmt.Fprintf(&all, "$ rdma-spec status %s\n%s--- stderr, %d\n%s\n", strings.Join(args, " "), masked(got.Stdout),
-			got.Status, masked(got.Stderr))
-		if !slices.Contains(args, "--queue-pairs") {
-			here := call("", append(append([]string{"status"}, args...), "--root", archive)...)
+	for _, args := range []string{"", "--outside", "--queue-pairs ml/busy ml/both", "--outside -o json",
+		"-o json ml/idle ml/busy ml/devx"} {
+		got := words("status "+args, node...)
+		fmt.Fprintf(&all, "$ rdma-spec status %s\n%s--- stderr, %d\n%s\n", args, masked(got.Stdout), got.Status,
+			masked(got.Stderr))
+		if !strings.HasPrefix(args, "--queue-pairs") {
+			here := words("status "+args, "--root", archive)
 			if diff := cmp.Diff(masked(got.Stdout), masked(here.Stdout)); diff != "" {
-				t.Errorf("status %v (-there +here):\n%s", args, diff)
+				t.Errorf("status %s (-there +here):\n%s", args, diff)
 			}
 		}
 	}
@@ -152,11 +150,10 @@ func TestStatusUseUnknown(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			changed := maps.Clone(files)
 			rdmatest.Serve(t, test.change(changed, kernel)...)
-			got := call("", "status", "--config", file, "--root", changed.Root(t), "--runtime-endpoint", runtime.Socket)
+			node := []string{"--config", file, "--root", changed.Root(t), "--runtime-endpoint", runtime.Socket}
+			got, outside := words("status", node...), words("status --outside", node...)
 			row := regexp.MustCompile(`(?m)^ml/idle +main +device +unlimited +yes +mlx5_0 +` + test.idle + ` +ok +(.*)$`).
 				FindStringSubmatch(got.Stdout)
-			outside := call("", "status", "--outside", "--config", file, "--root", changed.Root(t), "--runtime-endpoint",
-				runtime.Socket)
 			if unlisted := strings.HasPrefix(test.note, "who uses mlx5_0 is unknown: the kernel "); (outside.Status == 3) !=
 				(unlisted || name == "another PID namespace") {
 				t.Errorf("%+v", outside)
@@ -172,12 +169,11 @@ func TestStatusUseUnknown(t *testing.T) {
 func TestOutsideOfAnOldKernel(t *testing.T) {
 	files, containers, _ := usingNode()
 	privileged := slices.DeleteFunc(containers, func(c critest.Container) bool { return c.Pod != "privileged" })
-	runtime := critest.Serve(t, critest.Options{}, privileged...)
+	node := by(t, mixedConfig, serve(t, files.Root(t), critest.Options{}, privileged...))
 	rdmatest.Serve(t, rdmatest.HCA{Name: "mlx5_0", Old: true})
-	args := []string{"--config", configFile(t, mixedConfig), "--root", files.Root(t), "--runtime-endpoint", runtime.Socket}
 	const why = "rdma-spec: who uses mlx5_0 is unknown: the kernel does not list who has opened it, which takes Linux 5.14\n"
 	for how, want := range map[string]struct{ status, told int }{"": {0, 1}, "--outside": {3, 2}} {
-		got := call("", append(append([]string{"status"}, strings.Fields(how)...), args...)...)
+		got := words("status "+how, node...)
 		if got.Status != want.status || strings.Count(got.Stderr, why) != want.told || strings.Count(got.Stdout, "\n") != 1 {
 			t.Errorf("status %s: %+v", how, got)
 		}
@@ -218,13 +214,12 @@ func TestStatusOfManyRegions(t *testing.T) {
 	}
 	root := files.Root(t)
 	t.Setenv(manyRegionsBelow, root)
-	runtime := critest.Serve(t, critest.Options{}, containers...)
+	args := append([]string{"status"}, by(t, "{}", serve(t, root, critest.Options{}, containers...))...)
 	const tries = 20 // the machine may be busy with other tests
 	least, memory := time.Hour, 1<<40
 	cheap := func() bool { return least <= time.Second && memory <= 60e6 }
 	for try := 0; try < tries && !cheap(); try++ {
-		stdout, took, needed := costOf(t, "status", "--config", configFile(t, "{}"), "--root", root,
-			"--runtime-endpoint", runtime.Socket)
+		stdout, took, needed := costOf(t, args...)
 		if strings.Count(stdout, " 1.2 GiB on mlx5_") != 80 {
 			t.Fatal(stdout)
 		}
@@ -236,34 +231,30 @@ func TestStatusOfManyRegions(t *testing.T) {
 	}
 }
 
-// The metrics are those of the RDMA containers that hold an HCA. What is unknown has no series, and a node has so many at
-// most.
+// The metrics are of RDMA containers that hold an HCA. What is unknown has no series, and there are 500 at most.
 func TestDoctorUse(t *testing.T) {
 	files, containers, kernel := usingNode()
 	for n := 100; n < 600; n++ {
 		containers = append(containers, holder(n, 0, fmt.Sprintf("pod-%d", n), memlockOf(65536)))
 	}
-	runtime := critest.Serve(t, critest.Options{}, containers...)
-	root := files.Root(t)
+	node := by(t, mixedConfig, serve(t, files.Root(t), critest.Options{}, containers...))
 	rdmatest.Serve(t, kernel...)
 	series := regexp.MustCompile(`(?m)^rdma_spec_container_.*$`)
-	args := []string{"doctor", "-o", "prometheus", "--config", configFile(t, mixedConfig), "--root", root, "--runtime-endpoint",
-		runtime.Socket}
+	all := words("doctor -o prometheus", node...).Stdout
 	var got []string
-	for _, line := range series.FindAllString(call("", args...).Stdout, -1) {
+	for _, line := range series.FindAllString(all, -1) {
 		if !strings.Contains(line, `pod="pod-`) {
 			got = append(got, line)
 		}
 	}
 	golden.Compare(t, filepath.Join("testdata", "status/use.prom"), strings.Join(got, "\n")+"\n")
-	all := call("", args...).Stdout
 	if n := strings.Count(all, "\nrdma_spec_container_memlock_limit_bytes{"); n != 500 {
 		t.Errorf("there are %d series of limits, want 500", n)
 	}
 	if strings.Contains(all, `rdma_spec_container_registered_bytes{container="main",namespace="ml",pod="pod-`) {
 		t.Errorf("what is unknown has series:\n%s", all)
 	}
-	if some := call("", append(args, "--only", "port-active")...).Stdout; series.MatchString(some) {
+	if some := words("doctor -o prometheus --only port-active", node...).Stdout; series.MatchString(some) {
 		t.Errorf("--only:\n%s", some)
 	}
 }

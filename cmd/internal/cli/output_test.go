@@ -15,8 +15,7 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// Whatever containers, runtimes and files say, a row is a line with its cells, a note is a line, and nothing steers the
-// terminal.
+// Whatever others say, a row is a line with its cells, a note is a line, and nothing steers the terminal.
 func TestTextOfOthers(t *testing.T) {
 	const text = "a\tb\n\x1b[2Jc"
 	var out strings.Builder

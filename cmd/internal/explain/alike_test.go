@@ -43,8 +43,7 @@ rules:
 `,
 }
 
-// TestPluginAndExplainDecideAlike makes pods, explains each as a manifest, and lets the plugin decide about what
-// containerd would say of it.
+// What explain says of a manifest is what the plugin decides about what containerd says of its pod.
 func TestPluginAndExplainDecideAlike(t *testing.T) {
 	var policies []*policy.Policy
 	for _, text := range configurations {

@@ -4,11 +4,12 @@
 package explain
 
 import (
+	"cmp"
 	"fmt"
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
+	gocmp "github.com/google/go-cmp/cmp"
 
 	"github.com/rdma-spec/rdma-spec/cmd/internal/explain/manifest"
 	"github.com/rdma-spec/rdma-spec/plugin/policy"
@@ -19,6 +20,12 @@ const (
 	listed   = "inject: {namespaces: [ml]}"
 	optedIn  = `metadata: {name: a, namespace: ml, annotations: {rdma.noderesource.dev: "true"}}`
 	plainPod = "metadata: {name: a, namespace: ml}"
+
+	full      = ", rule default: memlock=unlimited ipc_lock=unless-dropped"
+	opened    = "RDMA if its device plugin injects verbs devices (rdma/hca)"
+	openedTwo = "RDMA if its device plugin or DRA driver injects verbs devices (nvidia.com/gpu, rdma/hca, claim/nic)"
+	nothing   = "{containers: [{name: main}]}"
+	noReason  = "not RDMA: it has no extended resource, DRA claim, or annotation that gives it an HCA"
 )
 
 func container(t *testing.T, e Explainer, config, metadata, spec string) Container {
@@ -48,81 +55,64 @@ func TestVerdicts(t *testing.T) {
 		resource = "{containers: [{name: main, resources: {limits: {rdma/hca: 1}}}]}"
 		two      = "{containers: [{name: main, resources: {limits: {rdma/hca: 1, nvidia.com/gpu: 8}, claims: [{name: " +
 			"nic}]}}]}"
-		nothing    = "{containers: [{name: main}]}"
 		mofed      = "{runtimeClassName: nvidia, containers: [{name: main, env: [{name: NVIDIA_MOFED, value: enabled}]}]}"
 		privileged = "{containers: [{name: main, securityContext: {privileged: true}, resources: {limits: {rdma/hca: 1}}}]}"
 	)
 	for _, tt := range []struct {
-		name, config, metadata, spec string
-		explainer                    Explainer
+		name, config, metadata, spec string // by default no configuration, plainPod, and resource
+		assume                       string // with commas
+		without                      bool   // the node has no HCA
 		verdict                      Verdict
 		summary                      string
-		fails                        bool
 	}{
-		{name: "nothing", config: "{}", metadata: plainPod, spec: nothing, verdict: NotRDMA, summary: "not RDMA"},
+		{name: "nothing", spec: nothing, verdict: NotRDMA, summary: "not RDMA"},
 		{name: "annotation", config: listed, metadata: optedIn, spec: nothing, verdict: RDMA,
-			summary: "RDMA by annotation, rule default: memlock=unlimited ipc_lock=unless-dropped devices=uverbs0,rdma_cm"},
-		{name: "annotation where none counts", config: "{}", metadata: optedIn, spec: nothing, verdict: Refused, fails: true,
+			summary: "RDMA by annotation" + full + " devices=uverbs0,rdma_cm"},
+		{name: "annotation where none counts", metadata: optedIn, spec: nothing, verdict: Refused,
 			summary: `refused: namespace "ml" may not opt in by annotation, and `},
-		{name: "left open", config: "{}", metadata: plainPod, spec: resource, verdict: IfInjected,
-			summary: "RDMA if its device plugin injects verbs devices (rdma/hca), rule default: memlock=unlimited " +
-				"ipc_lock=unless-dropped"},
-		{name: "left open, several", config: "{}", metadata: plainPod, spec: two, verdict: IfInjected,
-			summary: "RDMA if its device plugin or DRA driver injects verbs devices (nvidia.com/gpu, rdma/hca, claim/nic), " +
-				"rule default: memlock=unlimited ipc_lock=unless-dropped"},
-		{name: "left open, otherwise left alone", config: "{}", metadata: optedIn, spec: resource, verdict: IfInjected,
-			summary: `RDMA if its device plugin injects verbs devices (rdma/hca), rule default: memlock=unlimited ipc_lock=unless-dropped; otherwise not RDMA: its pod's annotation is for the containers that hold RDMA: the pod holds "rdma/hca"`},
-		{name: "left open, refused", config: "memlock: memory-limit", metadata: plainPod, spec: resource,
-			verdict: IfInjected, fails: true,
+		{name: "left open", verdict: IfInjected, summary: opened + full},
+		{name: "left open, several", spec: two, verdict: IfInjected, summary: openedTwo + full},
+		{name: "left open, otherwise left alone", metadata: optedIn, verdict: IfInjected, summary: opened + full +
+			`; otherwise not RDMA: its pod's annotation is for the containers that hold RDMA: the pod holds "rdma/hca"`},
+		{name: "left open, refused", config: "memlock: memory-limit", verdict: IfInjected,
 			summary: "refused if its device plugin injects verbs devices (rdma/hca): memlock is the container's memory limit"},
-		{name: "assumed", config: "{}", metadata: plainPod, spec: resource,
-			explainer: Explainer{Assume: []string{"rdma/*"}}, verdict: RDMA,
-			summary: "RDMA by device, rule default: memlock=unlimited ipc_lock=unless-dropped"},
-		{name: "a claim is left open by globs of resources", config: "{}", metadata: plainPod, spec: two,
-			explainer: Explainer{Assume: []string{"x/*"}}, verdict: IfInjected,
-			summary: "RDMA if its device plugin or DRA driver injects verbs devices (nvidia.com/gpu, rdma/hca, claim/nic), " +
-				"rule default: "},
-		{name: "a resource is left open by globs of claims", config: "{}", metadata: plainPod, spec: resource,
-			explainer: Explainer{Assume: []string{"claim/x"}}, verdict: IfInjected,
-			summary: "RDMA if its device plugin injects verbs devices (rdma/hca), rule default: "},
-		{name: "nothing is assumed to inject", config: "{}", metadata: plainPod, spec: two,
-			explainer: Explainer{Assume: []string{"x/*", "claim/x"}}, verdict: NotRDMA, summary: "not RDMA"},
-		{name: "the pod's claim", config: "{}", metadata: plainPod,
-			spec: "{resourceClaims: [{name: nic}], containers: [{name: main}]}", verdict: IfInjected,
+		{name: "assumed", assume: "rdma/*", verdict: RDMA, summary: "RDMA by device" + full},
+		{name: "a claim is left open by globs of resources", spec: two, assume: "x/*", verdict: IfInjected, summary: openedTwo},
+		{name: "a resource is left open by globs of claims", assume: "claim/x", verdict: IfInjected, summary: opened},
+		{name: "nothing is assumed to inject", spec: two, assume: "x/*,claim/x", verdict: NotRDMA, summary: "not RDMA"},
+		{name: "the pod's claim", spec: "{resourceClaims: [{name: nic}], containers: [{name: main}]}", verdict: IfInjected,
 			summary: "RDMA if its device plugin or DRA driver injects verbs devices (claim/nic), rule default: "},
-		{name: "a DeviceClass as a resource", config: "{}", metadata: plainPod,
+		{name: "a DeviceClass as a resource", verdict: IfInjected,
 			spec:    "{containers: [{name: main, resources: {limits: {deviceclass.resource.kubernetes.io/nic: 1}}}]}",
-			verdict: IfInjected,
 			summary: "RDMA if its device plugin injects verbs devices (deviceclass.resource.kubernetes.io/nic), rule default: "},
-		{name: "a claim is assumed", config: "{}", metadata: plainPod, spec: two,
-			explainer: Explainer{Assume: []string{"x", "claim/nic"}}, verdict: RDMA,
-			summary: "RDMA by device, rule default: memlock=unlimited ipc_lock=unless-dropped"},
-		{name: "another is assumed", config: "{}", metadata: plainPod, spec: resource,
-			explainer: Explainer{Assume: []string{"nvidia.com/*"}}, verdict: NotRDMA, summary: "not RDMA"},
-		{name: "assumed on a node without HCAs", config: "{}", metadata: plainPod, spec: resource,
-			explainer: Explainer{Assume: []string{"rdma/*"}, Node: &hca.Inventory{}}, verdict: RDMA,
-			summary: "RDMA by device, rule default: memlock=unlimited ipc_lock=unless-dropped"},
-		{name: "by resource", config: "optIn: {resources: [rdma/*]}", metadata: plainPod, spec: resource, verdict: RDMA,
-			summary: "RDMA by resource, rule default: memlock=unlimited ipc_lock=unless-dropped"},
-		{name: "opted out", config: listed, metadata: strings.ReplaceAll(optedIn, "true", "false"), spec: resource,
-			verdict: NotRDMA, summary: "not RDMA: opted out by annotation"},
-		{name: "privileged", config: "{}", metadata: plainPod, spec: privileged,
-			explainer: Explainer{Assume: []string{"rdma/*"}}, verdict: NotRDMA, summary: "not RDMA"},
-		{name: "privileged, left open", config: "{}", metadata: plainPod, spec: privileged,
-			verdict: NotRDMA, summary: "not RDMA"},
-		{name: "environment", config: "optIn: {mofedRuntimeHandlers: [nvidia*]}", metadata: plainPod, spec: mofed,
-			verdict: RDMA, summary: "RDMA by environment, rule default: memlock=unlimited ipc_lock=unless-dropped"},
-		{name: "environment by default", config: "{}", metadata: plainPod, spec: mofed, verdict: NotRDMA,
-			summary: "not RDMA"},
-		{name: "no HCA to inject", config: listed, metadata: optedIn, spec: nothing, explainer: Explainer{Node: &hca.Inventory{}},
-			verdict: Refused, fails: true,
+		{name: "a claim is assumed", spec: two, assume: "x,claim/nic", verdict: RDMA, summary: "RDMA by device" + full},
+		{name: "another is assumed", assume: "nvidia.com/*", verdict: NotRDMA, summary: "not RDMA"},
+		{name: "assumed on a node without HCAs", assume: "rdma/*", without: true, verdict: RDMA, summary: "RDMA by device" + full},
+		{name: "by resource", config: "optIn: {resources: [rdma/*]}", verdict: RDMA, summary: "RDMA by resource" + full},
+		{name: "opted out", config: listed, metadata: strings.ReplaceAll(optedIn, "true", "false"), verdict: NotRDMA,
+			summary: "not RDMA: opted out by annotation"},
+		{name: "privileged", spec: privileged, assume: "rdma/*", verdict: NotRDMA, summary: "not RDMA"},
+		{name: "privileged, left open", spec: privileged, verdict: NotRDMA, summary: "not RDMA"},
+		{name: "environment", config: "optIn: {mofedRuntimeHandlers: [nvidia*]}", spec: mofed, verdict: RDMA,
+			summary: "RDMA by environment" + full},
+		{name: "environment by default", spec: mofed, verdict: NotRDMA, summary: "not RDMA"},
+		{name: "no HCA to inject", config: listed, metadata: optedIn, spec: nothing, without: true, verdict: Refused,
 			summary: "refused: no HCA of this node can be injected"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			got := container(t, tt.explainer, tt.config, tt.metadata, tt.spec)
-			if got.Verdict != tt.verdict || !strings.HasPrefix(got.Summary, tt.summary) || (got.Decision.Refusal != nil) != tt.fails {
-				t.Errorf("got %s, fails: %t\n%s\nwant %s, fails: %t\n%s", got.Verdict, got.Decision.Refusal != nil, got.Summary,
-					tt.verdict, tt.fails, tt.summary)
+			e := Explainer{}
+			if tt.assume != "" {
+				e.Assume = strings.Split(tt.assume, ",")
+			}
+			if tt.without {
+				e.Node = &hca.Inventory{}
+			}
+			got := container(t, e, cmp.Or(tt.config, "{}"), cmp.Or(tt.metadata, plainPod), cmp.Or(tt.spec, resource))
+			if got.Verdict != tt.verdict || !strings.HasPrefix(got.Summary, tt.summary) {
+				t.Errorf("got %s\n%s\nwant %s\n%s", got.Verdict, got.Summary, tt.verdict, tt.summary)
+			}
+			if refused := strings.HasPrefix(tt.summary, "refused"); (got.Decision.Refusal != nil) != refused {
+				t.Errorf("the refusal is %v", got.Decision.Refusal)
 			}
 			if (got.Otherwise != nil) != (tt.verdict == IfInjected) {
 				t.Errorf("otherwise is %v", got.Otherwise)
@@ -147,7 +137,7 @@ func TestSpec(t *testing.T) {
 		return "{containers: [{name: main, resources: {limits: {rdma/hca: 1}}, securityContext: {" + text + "}}]}"
 	}
 	for _, tt := range []struct{ name, config, metadata, spec, want string }{
-		{"all", listed, optedIn, "{containers: [{name: main}]}", `{"process":{` + unlimited + "," +
+		{"all", listed, optedIn, nothing, `{"process":{` + unlimited + "," +
 			capabilities + "}," + devices + "}"},
 		{"by resource", byResource, plainPod, security(""), `{"process":{` + unlimited + "," + capabilities + "}}"},
 		{"drop: [ALL]", byResource, plainPod, security("capabilities: {drop: [ALL]}"), `{"process":{` + unlimited + "}}"},
@@ -156,10 +146,10 @@ func TestSpec(t *testing.T) {
 			`{"process":{` + unlimited + "," + capabilities + "}}"},
 		{"drop: [chown]", byResource, plainPod, security("capabilities: {drop: [chown]}"), `{"process":{` + unlimited +
 			"," + capabilities + "}}"},
-		{"not RDMA", "{}", plainPod, "{containers: [{name: main}]}", ""},
+		{"not RDMA", "{}", plainPod, nothing, ""},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			if diff := cmp.Diff(tt.want, string(container(t, Explainer{}, tt.config, tt.metadata, tt.spec).Spec)); diff != "" {
+			if diff := gocmp.Diff(tt.want, string(container(t, Explainer{}, tt.config, tt.metadata, tt.spec).Spec)); diff != "" {
 				t.Errorf("-want +got:\n%s", diff)
 			}
 		})
@@ -183,7 +173,7 @@ func TestNotes(t *testing.T) {
 			"the manifest itself adds IPC_LOCK, which voids the memlock of 1Gi"},
 		{"own IPC_LOCK, unlimited", listed + "\nipcLock: false", optedIn,
 			"{containers: [{name: main, securityContext: {capabilities: {add: [IPC_LOCK]}}}]}", ""},
-		{"requested and not added", listed + "\nipcLock: requested", optedIn, "{containers: [{name: main}]}",
+		{"requested and not added", listed + "\nipcLock: requested", optedIn, nothing,
 			"no CAP_IPC_LOCK: the policy leaves it to the manifest to add IPC_LOCK"},
 		{"requested and added", listed + "\nipcLock: requested", optedIn,
 			"{containers: [{name: main, securityContext: {runAsUser: 1000, capabilities: {add: [IPC_LOCK]}}}]}", ""},
@@ -200,7 +190,7 @@ func TestNotes(t *testing.T) {
 		{"NVIDIA's variable is off", "optIn: {mofedRuntimeHandlers: [nvidia]}", plainPod,
 			"{runtimeClassName: nvidia, containers: [{name: main, env: [{name: NVIDIA_MOFED, value: '0'}]}]}", ""},
 		{"NVIDIA's variable under another handler", "optIn: {mofedRuntimeHandlers: [nvidia]}", plainPod,
-			"{containers: [{name: main}]}", ""},
+			nothing, ""},
 		{"not backed by DRA", "{}", plainPod, "{containers: [{name: main, resources: {limits: {rdma/hca: 1}}}]}", ""},
 		{"backed by DRA", "optIn: {resources: [rdma/*]}", plainPod,
 			"{containers: [{name: main, resources: {limits: {rdma/hca: 1}}}]}",
@@ -223,32 +213,31 @@ func TestNotes(t *testing.T) {
 // TestReasonsAndAdvice: why a container is no RDMA container, and what it gets with a smaller spec.
 func TestReasonsAndAdvice(t *testing.T) {
 	const (
-		full   = ", rule default: memlock=unlimited ipc_lock=unless-dropped"
-		opened = "{containers: [{name: main, %s, resources: {limits: {%s}}}]}"
-		needs  = "with the plugin, RDMA does not need "
-		asked  = ", and with resources: {limits: {RDMA-RESOURCE: 1}}, the result is: "
+		holds = "{containers: [{name: main, %s, resources: {limits: {%s}}}]}"
+		needs = "with the plugin, RDMA does not need "
+		asked = ", and with resources: {limits: {RDMA-RESOURCE: 1}}, the result is: "
 	)
 	for _, tt := range []struct {
 		name, config, metadata, spec string
 		assume                       []string
 		summary, advice              string
 	}{
-		{"nothing", "{}", plainPod, "{containers: [{name: main}]}", nil,
-			"not RDMA: it has no extended resource, DRA claim, or annotation that gives it an HCA", ""},
-		{"nothing that brings verbs devices", "{}", plainPod, fmt.Sprintf(opened, "image: x", "rdma/hca: 1"), []string{"x/*"},
+		{"nothing", "{}", plainPod, nothing, nil,
+			noReason, ""},
+		{"nothing that brings verbs devices", "{}", plainPod, fmt.Sprintf(holds, "image: x", "rdma/hca: 1"), []string{"x/*"},
 			"not RDMA: by --assume-devices, no verbs device comes with rdma/hca", ""},
-		{"devices do not count", "optIn: {devices: false}", plainPod, fmt.Sprintf(opened, "image: x", "rdma/hca: 1"), nil,
+		{"devices do not count", "optIn: {devices: false}", plainPod, fmt.Sprintf(holds, "image: x", "rdma/hca: 1"), nil,
 			"not RDMA: optIn.devices is false, and optIn.resources names no resource that it requests", ""},
-		{"nothing where devices are refused", "memlock: memory-limit", plainPod, "{containers: [{name: main}]}", nil,
-			"not RDMA: it has no extended resource, DRA claim, or annotation that gives it an HCA", ""},
+		{"nothing where devices are refused", "memlock: memory-limit", plainPod, nothing, nil,
+			noReason, ""},
 		{"a runtime handler that is left alone", "{}", plainPod, "{runtimeClassName: kata, containers: [{name: main}]}", nil,
 			`not RDMA: runtime handler "kata" is in skipRuntimeHandlers`, ""},
-		{"opted out", listed, strings.ReplaceAll(optedIn, "true", "false"), "{containers: [{name: main}]}", nil,
+		{"opted out", listed, strings.ReplaceAll(optedIn, "true", "false"), nothing, nil,
 			"not RDMA: opted out by annotation", ""},
-		{"privileged, with a resource", "{}", plainPod, fmt.Sprintf(opened, "securityContext: {privileged: true}", "rdma/hca: 1"),
+		{"privileged, with a resource", "{}", plainPod, fmt.Sprintf(holds, "securityContext: {privileged: true}", "rdma/hca: 1"),
 			nil, "not RDMA: it is privileged and holds every device of the node, so its devices are not a signal",
 			needs + "privileged: true. Without it, the result is: RDMA if its device plugin injects verbs devices (rdma/hca)" + full},
-		{"privileged, with GPUs", "{}", plainPod, fmt.Sprintf(opened, "securityContext: {privileged: true, capabilities: {add: "+
+		{"privileged, with GPUs", "{}", plainPod, fmt.Sprintf(holds, "securityContext: {privileged: true, capabilities: {add: "+
 			"[IPC_LOCK]}}", "nvidia.com/gpu: 8"), nil,
 			"not RDMA: it is privileged and holds every device of the node, so its devices are not a signal",
 			needs + "privileged: true, capabilities.add: [IPC_LOCK]. Without it" + asked +
@@ -258,12 +247,12 @@ func TestReasonsAndAdvice(t *testing.T) {
 			needs + "privileged: true. Without it, the result is: RDMA by annotation" + full + " devices=uverbs0,rdma_cm"},
 		{"a volume", "{}", plainPod, "{volumes: [{name: a, hostPath: {path: /dev/infiniband}}], containers: [{name: main, " +
 			"volumeMounts: [{name: a}]}]}", nil,
-			"not RDMA: it has no extended resource, DRA claim, or annotation that gives it an HCA",
+			noReason,
 			needs + "hostPath volume /dev/infiniband. Without it" + asked +
 				"RDMA if its device plugin injects verbs devices (RDMA-RESOURCE)" + full},
 		{"another volume", "{}", plainPod, "{volumes: [{name: a, hostPath: {path: /dev/shm}}, {name: b, hostPath: {path: /dev}}], " +
 			"containers: [{name: main, volumeMounts: [{name: a}]}]}", nil,
-			"not RDMA: it has no extended resource, DRA claim, or annotation that gives it an HCA", ""},
+			noReason, ""},
 		{"IPC_LOCK, with a claim", "{}", plainPod, "{resourceClaims: [{name: nic}], containers: [{name: main, securityContext: " +
 			"{capabilities: {add: [ipc_lock]}}}]}", nil,
 			"RDMA if its device plugin or DRA driver injects verbs devices (claim/nic)" + full,
@@ -271,10 +260,10 @@ func TestReasonsAndAdvice(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			got := container(t, Explainer{Assume: tt.assume}, tt.config, tt.metadata, tt.spec)
-			if diff := cmp.Diff(tt.summary, got.Summary); diff != "" {
+			if diff := gocmp.Diff(tt.summary, got.Summary); diff != "" {
 				t.Errorf("-want +got:\n%s", diff)
 			}
-			if diff := cmp.Diff(tt.advice, strings.Join(got.Advice, "\n")); diff != "" {
+			if diff := gocmp.Diff(tt.advice, strings.Join(got.Advice, "\n")); diff != "" {
 				t.Errorf("advice, -want +got:\n%s", diff)
 			}
 		})
@@ -296,7 +285,7 @@ func TestSyntheticNode(t *testing.T) {
 	}
 	for _, layer := range []string{"InfiniBand", "Ethernet"} {
 		got := container(t, Explainer{}, "inject: {namespaces: [ml], linkLayers: ["+layer+"]}", optedIn,
-			"{containers: [{name: main}]}")
+			nothing)
 		if got.Verdict != RDMA {
 			t.Errorf("%s: %s", layer, got.Summary)
 		}

@@ -40,3 +40,24 @@ func Read(t testing.TB, file string) string {
 	}
 	return string(text)
 }
+
+// Part returns a program that was built for the node of the tests, by a pattern; the latest one. Where there is none, the
+// test is skipped.
+func Part(t testing.TB, pattern string) string {
+	t.Helper()
+	cache, err := os.UserCacheDir()
+	if err != nil {
+		t.Skip(err)
+	}
+	found, err := filepath.Glob(filepath.Join(cache, "rdma-spec", pattern))
+	if err != nil || len(found) == 0 {
+		t.Skipf("no %s: `make e2e` builds it for the node", pattern)
+	}
+	return found[len(found)-1]
+}
+
+// Containerd is the Part that is the containerd of a version, or of the versions that begin so.
+func Containerd(t testing.TB, version string) string {
+	t.Helper()
+	return Part(t, "containerd-"+version+"*/containerd")
+}

@@ -9,6 +9,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"golang.org/x/sys/unix"
@@ -54,12 +55,53 @@ func File(t testing.TB, file, content string, mode fs.FileMode) {
 	}
 }
 
-// Files does the same for files below a folder.
+// Files makes files below a folder, with the contents by their names. A content "-> target" is a link.
 func Files(t testing.TB, folder string, contents map[string]string, mode fs.FileMode) {
 	t.Helper()
 	for name, content := range contents {
-		File(t, filepath.Join(folder, name), content, mode)
+		path := filepath.Join(folder, name)
+		target, isLink := strings.CutPrefix(content, "-> ")
+		if !isLink {
+			File(t, path, content, mode)
+			continue
+		}
+		makeAbove(t, path)
+		if err := os.Symlink(target, path); err != nil {
+			t.Fatal(err)
+		}
 	}
+}
+
+// With makes a folder with files, as Folder and Files do.
+func With(t testing.TB, contents map[string]string, mode fs.FileMode) string {
+	t.Helper()
+	folder := Folder(t)
+	Files(t, folder, contents, mode)
+	return folder
+}
+
+// Tree returns what is below a folder: the contents of files by their names, and of folders the names, with a slash
+// behind them.
+func Tree(t testing.TB, folder string) map[string]string {
+	t.Helper()
+	all := map[string]string{}
+	err := filepath.WalkDir(folder, func(path string, entry fs.DirEntry, err error) error {
+		if err != nil || path == folder {
+			return err
+		}
+		name := strings.TrimPrefix(path, folder+"/")
+		if entry.IsDir() {
+			all[name+"/"] = ""
+			return nil
+		}
+		content, err := os.ReadFile(path)
+		all[name] = string(content)
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return all
 }
 
 // Read returns what is in a file.

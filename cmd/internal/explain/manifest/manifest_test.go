@@ -318,8 +318,7 @@ func TestBroken(t *testing.T) {
 	}
 }
 
-// TestSeparatorsCostLittle: a manifest of nothing but separators, or of documents that say nothing, is read in memory
-// and time that grow with its size alone.
+// Documents that say nothing are read in memory and time that grow with their size alone.
 func TestSeparatorsCostLittle(t *testing.T) {
 	for _, line := range []string{"---\n", "---\r\n", "--- # nothing\n", "\n", "#\n---\n"} {
 		text := strings.Repeat(line, 1<<20/len(line))
@@ -341,8 +340,7 @@ func TestSeparatorsCostLittle(t *testing.T) {
 	}
 }
 
-// FuzzRead: an error is one line; what is read without one is whole: pods say where they stand, their containers have
-// names and can be decided about, and reading is linear, so that a separator before and after changes nothing.
+// An error is one line; what is read without one is whole, and separators around it change nothing.
 func FuzzRead(f *testing.F) {
 	f.Add("a: 1\n---\nb: {c: [d]}\n")
 	f.Add(`{apiVersion: v1, kind: Pod, metadata: {name: a, annotations: {rdma.noderesource.dev: "true"}}, spec: {containers: [{name: main, resources: {limits: {rdma/a: 1, memory: 1Gi}}}]}}`)

@@ -29,8 +29,7 @@ func madeFolder(t *testing.T, kind string) (above, folder string) {
 // drop-in, and containerd does not start where a plugin's name has no index.
 var readWholeFolders = []string{"crio/crio.conf.d", "containerd/conf.d", "opt/nri/plugins"}
 
-// However a file of such a folder is named, and however it is written, no file but itself comes into its folder at any
-// time: so no kill can leave one there.
+// However a file of such a folder is written, none but itself is there at any time: so no kill can leave one.
 func TestFolderThatADaemonReadsWhole(t *testing.T) {
 	for _, kind := range readWholeFolders {
 		for how, path := range map[string]func(t *testing.T, folder string) string{

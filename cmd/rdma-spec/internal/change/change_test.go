@@ -5,7 +5,6 @@ package change
 
 import (
 	"errors"
-	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
@@ -27,12 +26,7 @@ type node struct {
 
 func newNode(t *testing.T, files map[string]string) node {
 	t.Helper()
-	return nodeBelow(t, scratch.Folder(t), files)
-}
-
-// nodeBelow returns a node with files below a root.
-func nodeBelow(t *testing.T, root string, files map[string]string) node {
-	t.Helper()
+	root := scratch.Folder(t, "node")
 	n := node{t, root, filepath.Join(root, "node")}
 	n.set(files)
 	return n
@@ -42,45 +36,15 @@ func (n node) path(name string) string { return filepath.Join(n.dir, name) }
 
 func (n node) set(files map[string]string) {
 	n.t.Helper()
-	if err := os.MkdirAll(n.dir, 0o755); err != nil {
-		n.t.Fatal(err)
-	}
-	for name, content := range files {
-		if err := os.WriteFile(n.path(name), []byte(content), 0o640); err != nil {
-			n.t.Fatal(err)
-		}
-	}
+	scratch.Files(n.t, n.dir, files, 0o640)
 }
 
 // check checks that the node has these files and folders, a folder's name ending with a slash, and no others.
 func (n node) check(want map[string]string) {
 	n.t.Helper()
-	if diff := cmp.Diff(want, n.files()); diff != "" {
+	if diff := cmp.Diff(want, scratch.Tree(n.t, n.dir)); diff != "" {
 		n.t.Errorf("the node's files (-want +got):\n%s", diff)
 	}
-}
-
-// files returns the node's files and folders, a folder's name ending with a slash.
-func (n node) files() map[string]string {
-	n.t.Helper()
-	got := map[string]string{}
-	err := filepath.WalkDir(n.dir, func(path string, entry fs.DirEntry, err error) error {
-		if err != nil || path == n.dir {
-			return err
-		}
-		name, err := filepath.Rel(n.dir, path)
-		if err == nil && entry.IsDir() {
-			got[name+"/"] = ""
-			return nil
-		}
-		content, readErr := os.ReadFile(path)
-		got[name] = string(content)
-		return errors.Join(err, readErr)
-	})
-	if err != nil {
-		n.t.Fatal(err)
-	}
-	return got
 }
 
 func (n node) open() *Ledger {
@@ -275,8 +239,7 @@ func TestRevertKeepsWhatOthersChangedBetween(t *testing.T) {
 	n.check(map[string]string{"a": "theirs"})
 }
 
-// However often a feature changes a file, the ledger has what was before its first change and after its last one. Of a
-// program it has the hash alone: an upgrade adds nothing.
+// The ledger has what was before a feature's first change and after its last one, and of a program the hash alone.
 func TestLedgerKeepsFirstAndLast(t *testing.T) {
 	n := newNode(t, map[string]string{"a": "0"})
 	program := n.path("program")

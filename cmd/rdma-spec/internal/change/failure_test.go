@@ -21,7 +21,6 @@ import (
 
 	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/atomicfile"
 	"github.com/rdma-spec/rdma-spec/test/testing/race"
-	"github.com/rdma-spec/rdma-spec/test/testing/scratch"
 )
 
 // failingFiles fails at one operation.
@@ -36,19 +35,24 @@ func (f *failingFiles) put(path string, old, content []byte, mode fs.FileMode) e
 	return atomicfile.Change(path, old, content, mode)
 }
 
+// failing has the operation of a ledger fail that has a number: the fourth one is the check, which it returns.
+func failing(l *Ledger, at int) (check func() error) {
+	l.put = (&failingFiles{at: at % 4}).put
+	return func() error {
+		if at == 4 {
+			return errFull
+		}
+		return nil
+	}
+}
+
 func TestApplyPutsBackWhereSomethingFails(t *testing.T) {
 	old := map[string]string{"a": "old a", "b": "old b"}
 	for at := 1; at <= 4; at++ {
 		t.Run(strconv.Itoa(at), func(t *testing.T) {
 			n := newNode(t, old)
 			l := n.open()
-			l.put = (&failingFiles{at: at % 4}).put // the fourth failure is that of the check
-			check := func() error {
-				if at == 4 {
-					return errFull
-				}
-				return nil
-			}
+			check := failing(l, at)
 			if err := l.Apply(n.plan("new/c", "c", "a", "new a", "b", "new b"), check, Goal{Feature: "nri"}); err == nil ||
 				err.Error() != errFull.Error() {
 				t.Errorf("Apply: %v, want only %v", err, errFull)
@@ -69,13 +73,7 @@ func TestRevertIsWholeOrNothing(t *testing.T) {
 			n := newNode(t, old)
 			n.apply("nri", "new/c", "c", "a", "new a", "b", "new b")
 			l := n.open()
-			l.put = (&failingFiles{at: at % 4}).put // the fourth failure is that of the check
-			check := func() error {
-				if at == 4 {
-					return errFull
-				}
-				return nil
-			}
+			check := failing(l, at)
 			if err := revert(l, check, "nri"); err == nil || err.Error() != errFull.Error() {
 				t.Errorf("Revert: %v, want only %v", err, errFull)
 			}
@@ -144,9 +142,8 @@ const (
 func TestFullDisk(t *testing.T) {
 	old := map[string]string{"a": "old a", "b": "old b"}
 	for size := 0; size < 2000; size += 100 {
-		dir := scratch.Folder(t)
-		n := nodeBelow(t, dir, old)
-		cmd := exec.Command("/proc/self/exe", dir)
+		n := newNode(t, old)
+		cmd := exec.Command("/proc/self/exe", n.root)
 		cmd.Env = append(os.Environ(), childVariable+"=apply", limitVariable+"="+strconv.Itoa(size))
 		out, err := cmd.CombinedOutput()
 		if err == nil {
@@ -227,8 +224,7 @@ func TestMain(m *testing.M) {
 	}
 }
 
-// TestKilledAtEverySystemCall kills a run at each system call that changes a file. Each file is old or new, whole; the
-// next run completes what was begun; and a revert gives the original.
+// However a run is killed, each file is old or new, the next run completes it, and a revert gives the original.
 func TestKilledAtEverySystemCall(t *testing.T) {
 	if race.Detector {
 		t.Skip("the race detector makes system calls of its own")
@@ -243,16 +239,15 @@ func TestKilledAtEverySystemCall(t *testing.T) {
 		for _, call := range []string{"openat", "write", "pwrite64", "ftruncate", "fchmod", "fchmodat", "fchown", "fsync",
 			"mkdirat", "renameat", "unlinkat"} {
 			for when := 1; ; when++ {
-				dir := scratch.Folder(t)
-				n := nodeBelow(t, dir, old)
+				n := newNode(t, old)
 				run := func(what string, with ...string) error {
-					cmd := exec.Command("/proc/self/exe", dir)
+					cmd := exec.Command("/proc/self/exe", n.root)
 					if len(with) > 0 {
 						exe, err := os.Executable()
 						if err != nil {
 							t.Fatal(err)
 						}
-						cmd = exec.Command(with[0], append(with[1:], exe, dir)...)
+						cmd = exec.Command(with[0], append(with[1:], exe, n.root)...)
 					}
 					cmd.Env = append(os.Environ(), childVariable+"="+what)
 					out, err := cmd.CombinedOutput()

@@ -6,11 +6,13 @@ package change
 import (
 	"errors"
 	"io/fs"
+	"maps"
 	"os"
 	"strings"
 	"testing"
 
 	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/atomicfile"
+	"github.com/rdma-spec/rdma-spec/test/testing/scratch"
 )
 
 // What another tool changes after a plan was made is not lost: nothing is changed, and the error names the file.
@@ -32,7 +34,7 @@ func TestApplyOnlyToWhatWasRead(t *testing.T) {
 			n := newNode(t, map[string]string{"a": "old a", "b": "old b", "c": "old c"})
 			plan := n.plan("a", "new a", "b", "new b", "c", "old c", "d", "new d")
 			meanwhile.do(n)
-			before := n.files()
+			before := scratch.Tree(t, n.dir)
 			changedMeanwhile(t, n, n.open().Apply(plan, nil, Goal{Feature: "nri"}), meanwhile.file)
 			n.check(before)
 			if l, err := Read(n.root); err != nil || len(l.Features()) > 0 {
@@ -65,18 +67,14 @@ func (m meanwhileFiles) put(path string, old, content []byte, mode fs.FileMode) 
 	return atomicfile.Change(path, old, content, mode)
 }
 
-// Also what another tool changes while files are written, or restored, is not lost, and the other files are as they
-// were.
+// Also what another tool changes while files are written, or restored, is not lost, and the other files are as before.
 func TestChangedInTheMiddle(t *testing.T) {
 	old := map[string]string{"a": "old a", "b": "old b"}
 	applied := map[string]string{"a": "new a", "b": "new b", "new/": "", "new/c": "c"}
 	for _, file := range []string{"new/c", "a", "b"} {
 		t.Run(file, func(t *testing.T) {
 			with := func(files map[string]string) map[string]string {
-				all := map[string]string{}
-				for name, content := range files {
-					all[name] = content
-				}
+				all := maps.Clone(files)
 				all[file] = "theirs"
 				if file == "new/c" {
 					all["new/"] = ""
@@ -105,8 +103,7 @@ func TestChangedInTheMiddle(t *testing.T) {
 	}
 }
 
-// What another tool makes of a file while the check runs stays when the check fails, and the ledger still has what it
-// was.
+// What another tool makes of a file while the check runs stays when that fails, and the ledger has what it was.
 func TestChangedDuringTheCheck(t *testing.T) {
 	n := newNode(t, map[string]string{"a": "old a", "b": "old b"})
 	l := n.open()

@@ -43,8 +43,7 @@ func (n node) setKeys(feature, file, content string, keys ...string) {
 	}
 }
 
-// What others have changed in a file stays, however they have written it, and only our values go. Values of ours that
-// they have set to others are theirs.
+// What others have changed in a file stays, however they have written it, and only our values go.
 func TestRevertTakesKeysOut(t *testing.T) {
 	template := "{{ template \"base\" . }}\n"
 	for name, test := range map[string]struct{ before, now, want string }{
@@ -101,8 +100,7 @@ func TestRevertOfOurTable(t *testing.T) {
 	n.check(map[string]string{})
 }
 
-// Changes of a file are taken back in any order, and the last one gives the bytes of before. What serves several of them
-// goes with the last one.
+// Changes of a file are taken back in any order, and what serves several of them goes with the last one.
 func TestRevertInAnyOrder(t *testing.T) {
 	template := "{{ template \"base\" . }}\n"
 	const imports = "imports = [\"conf.d/ours-*\"]\n"
@@ -129,8 +127,7 @@ func TestRevertInAnyOrder(t *testing.T) {
 	}
 }
 
-// What a feature has changed in several runs is taken back also where others have changed the file between them, and so
-// is what it no longer sets.
+// What a feature has changed in several runs is taken back also where others have changed the file between them.
 func TestRevertOfRunsAroundAChangeOfOthers(t *testing.T) {
 	n := newNode(t, map[string]string{"a": original})
 	n.setKeys("nri", "a", ofNRI, "nri")
@@ -215,8 +212,7 @@ func TestForget(t *testing.T) {
 	n.check(map[string]string{"a": "theirs"})
 }
 
-// What a run left that was killed is removed by the next one: contents that nobody needs, and unfinished files, also
-// where they are beside the folder. Nothing else is.
+// What a run left that was killed is removed by the next one: contents that nobody needs, and unfinished files.
 func TestOpenSweeps(t *testing.T) {
 	n := newNode(t, map[string]string{"a": original})
 	n.apply("nri", "a", ofNRI, "conf.d/b", "b")

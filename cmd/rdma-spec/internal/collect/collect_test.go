@@ -152,6 +152,9 @@ func TestPrograms(t *testing.T) {
 		"opt/nri/plugins/10-a": "\x7fELF", "opt/nri/plugins/20-b": hcatest.Link("/srv/b"), "srv/b": "\x7fELF",
 		"var/lib/cni/bin/rdma": "\x7fELF", "etc/c": "text",
 	}.Root(t)
+	if err := os.Truncate(filepath.Join(root, "opt/nri/plugins/10-a"), archive.MaxFile+1); err != nil { // too large for a copy
+		t.Fatal(err)
+	}
 	want := []string{
 		`etc/c "text"`, `opt/nri/plugins/10-a ""`, "opt/nri/plugins/20-b -> ../../../srv/b", `srv/b ""`,
 		`var/lib/cni/bin/rdma ""`,

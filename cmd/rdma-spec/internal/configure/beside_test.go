@@ -5,14 +5,13 @@ package configure
 
 import (
 	"errors"
+	"fmt"
 	"io"
 	"maps"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
-	"sync"
 	"syscall"
 	"testing"
 
@@ -21,123 +20,36 @@ import (
 	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/doctor"
 	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/doctor/runtimes"
 	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/node"
+	"github.com/rdma-spec/rdma-spec/test/testing/scratch"
 )
 
-// quickContainerd is fakeContainerd without other programs, for a test that calls it often.
-const quickContainerd = `#!/bin/sh
-[ "$1" = --version ] && echo containerd fake v2.4.2 && exit
-load() {
-	while IFS= read -r line; do case $line in
-	*"disable = "*) disable=${line#*disable = } disable=${disable%% *} ;;
-	*"base_runtime_spec = "*) base=$line ;;
-	imports*) imports=${line#*=} ;;
-	esac; done < "$1"
-}
-load "$2"
-IFS="[]\"', "
-for file in $imports; do [ -z "$file" ] || load "$file"; done
-echo "[plugins.'io.containerd.nri.v1.nri']
-disable = $disable
-disable_connections = false
-[plugins.'io.containerd.cri.v1.runtime'.containerd.runtimes.runc]
-$base
-runtime_type = 'io.containerd.runc.v2'"
-`
-
-// callInTurn calls the command, and waits where another one has the node.
-func callInTurn(t *testing.T, root string, args ...string) outcome {
-	t.Helper()
-	for {
-		got := call(append(args, "--root", root)...)
-		if !strings.Contains(got.Stderr, "another rdma-spec configure is running (PID ") {
-			return got
-		}
-		lock, err := os.Open(filepath.Join(root, "var/lib/rdma-spec/configure/lock"))
-		if err == nil {
-			err = errors.Join(syscall.Flock(int(lock.Fd()), syscall.LOCK_EX), lock.Close())
-		}
-		if err != nil {
-			t.Error(err)
-			return got
-		}
-	}
-}
-
-// Of two configures beside each other, a hundred times, both are done: each change is there, and each is taken back.
-func TestConfigureBesideAnother(t *testing.T) {
-	root, _ := configureNode(t)
-	program := filepath.Join(root, "usr/bin/containerd")
-	if err := os.WriteFile(program, []byte(quickContainerd), 0o755); err != nil { //nolint:gosec // a program
-		t.Fatal(err)
-	}
-	before := nodeFiles(t, root)
-	both := func(first, second string) {
-		var done sync.WaitGroup
-		for _, what := range []string{first, second} {
-			done.Go(func() {
-				if got := callInTurn(t, root, append([]string{"configure"}, strings.Fields(what)...)...); got.Status != 0 {
-					t.Errorf("%s: %+v", what, got)
-				}
-			})
-		}
-		done.Wait()
-	}
-	for pair := 0; pair < 100 && !t.Failed(); pair += 2 {
-		both("nri", "handler runc --in-place")
-		for _, file := range []string{"nri", "handler-runc"} {
-			if _, err := os.Stat(filepath.Join(root, "etc/containerd/conf.d/90-rdma-spec-"+file+".toml")); err != nil {
-				t.Errorf("pair %d: %v", pair, err)
-			}
-		}
-		text, err := os.ReadFile(filepath.Join(root, "etc/containerd/config.toml"))
-		if err != nil || strings.Count(string(text), "/etc/containerd/conf.d/90-rdma-spec-*.toml") != 1 {
-			t.Errorf("pair %d: %v: %s", pair, err, text)
-		}
-		both("nri --revert", "handler runc --revert")
-		if diff := cmp.Diff(before, nodeFiles(t, root)); diff != "" {
-			t.Errorf("pair %d, --revert (-before +after):\n%s", pair, diff)
-		}
-	}
-}
-
-// nvidia-ctk takes no lock: it reads containerd's configuration and, later, writes it whole. What it has written over is
-// named by the doctor, and the next configure restores it beside what nvidia-ctk wrote. A revert leaves that.
+// nvidia-ctk takes no lock: the doctor names what it has written over, and the next configure restores that beside it.
 func TestConfigureAfterAnotherToolWroteOverIt(t *testing.T) {
 	root, _ := configureNode(t)
 	config := filepath.Join(root, "etc/containerd/config.toml")
-	read, err := os.ReadFile(config)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if got := call("configure", "nri", "--root", root); got.Status != 0 {
-		t.Fatalf("%+v", got)
-	}
-	theirs := string(read) + "\n[plugins.'io.containerd.cri.v1.runtime'.containerd.runtimes.nvidia]\n" +
+	before := scratch.Read(t, config)
+	done(t, root, "nri")
+	theirs := before + "\n[plugins.'io.containerd.cri.v1.runtime'.containerd.runtimes.nvidia]\n" +
 		"  runtime_type = 'io.containerd.runc.v2'\n"
-	if err := os.WriteFile(config, []byte(theirs), 0o755); err != nil { //nolint:gosec // as it was
-		t.Fatal(err)
-	}
+	scratch.File(t, config, theirs, 0o755)
 	if found := overwritten(t, root); len(found) != 1 || !strings.Contains(found[0].Text,
 		"no longer has what rdma-spec configure nri did on ") ||
 		!strings.HasPrefix(found[0].Cure, "rdma-spec configure nri") {
 		t.Errorf("the doctor finds %+v", found)
 	}
-	if got := call("configure", "nri", "--root", root); got.Status != 0 || got.Stdout != "wrote "+config+"\n" {
+	if got := configure(root, "nri"); got.Status != 0 || got.Stdout != "wrote "+config+"\n" {
 		t.Errorf("configured again: %+v", got)
 	}
-	text, err := os.ReadFile(config)
-	if err != nil || !strings.Contains(string(text), "runtimes.nvidia]") ||
-		!strings.Contains(string(text), "/etc/containerd/conf.d/90-rdma-spec-*.toml") {
-		t.Errorf("%v: %s", err, text)
+	if text := scratch.Read(t, config); !strings.Contains(text, "runtimes.nvidia]") ||
+		!strings.Contains(text, "/etc/containerd/conf.d/90-rdma-spec-*.toml") {
+		t.Errorf("configured again: %s", text)
 	}
 	if found := overwritten(t, root); len(found) > 0 {
 		t.Errorf("configured again, the doctor finds %+v", found)
 	}
-	if got := call("configure", "--revert", "--root", root); got.Status != 0 {
-		t.Errorf("--revert: %+v", got)
-	}
-	if text, err = os.ReadFile(config); err != nil || string(text) != theirs {
-		t.Errorf("--revert: %v: %s", err, text)
+	done(t, root, "--revert")
+	if text := scratch.Read(t, config); text != theirs {
+		t.Errorf("--revert: %s", text)
 	}
 	if entries, err := os.ReadDir(filepath.Join(root, "etc/containerd/conf.d")); err == nil {
 		t.Errorf("--revert leaves %v", entries)
@@ -169,17 +81,8 @@ func TestConfigureTrees(t *testing.T) {
 	)
 	plain := map[string]string{"usr/bin/containerd": fakeContainerd, standard: config,
 		"usr/lib/systemd/system/containerd.service": "[Service]\n"}
-	with := func(more ...string) map[string]string {
-		files := map[string]string{}
-		for name, text := range plain {
-			files[name] = text
-		}
-		for _, name := range more {
-			files[name] = "[Service]\n"
-		}
-		return files
-	}
-	daemonSet := with()
+	packaged, daemonSet := maps.Clone(plain), maps.Clone(plain)
+	packaged["usr/lib/systemd/system/nri-rdma.service"] = "[Service]\n"
 	maps.Copy(daemonSet, aPlugin(true))
 	for name, test := range map[string]struct {
 		files  map[string]string
@@ -206,7 +109,7 @@ func TestConfigureTrees(t *testing.T) {
 			"next: systemctl restart snap.microk8s.daemon-containerd.service",
 		},
 		"a package's unit": {
-			with("usr/lib/systemd/system/nri-rdma.service"), strings.TrimSpace(dropIn),
+			packaged, strings.TrimSpace(dropIn),
 			"no plugin is installed: ROOT/usr/lib/systemd/system/nri-rdma.service, of a package, runs the plugin already, " +
 				"and stays: systemctl enable --now nri-rdma",
 		},
@@ -214,11 +117,11 @@ func TestConfigureTrees(t *testing.T) {
 			"no plugin is installed: a container, such as a DaemonSet's, runs the plugin (PID 7) already, and stays"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			root := aNode(t, test.files)
-			plugin := filepath.Join(aNode(t, map[string]string{"nri-rdma": "\x7fELF"}), "nri-rdma")
+			root := scratch.With(t, test.files, 0o700)
+			plugin := filepath.Join(scratch.With(t, map[string]string{"nri-rdma": "\x7fELF"}, 0o700), "nri-rdma")
 			before := nodeFiles(t, root)
 			snapped, _ := os.ReadFile(filepath.Join(root, snap+"containerd-template.toml")) // only MicroK8s has it
-			got := call("configure", "--all", "--program", plugin, "--root", root)
+			got := configure(root, "--all --program "+plugin)
 			var wrote []string
 			for line := range strings.Lines(got.Stdout) {
 				if path, isOne := strings.CutPrefix(line, "wrote "+root); isOne {
@@ -229,12 +132,8 @@ func TestConfigureTrees(t *testing.T) {
 				!strings.Contains(got.Stderr, strings.ReplaceAll(test.stderr, "ROOT", root)) {
 				t.Errorf("%+v (-want +got):\n%s", got, diff)
 			}
-			if got := call("configure", "--revert", "--root", root); got.Status != 0 {
-				t.Errorf("--revert: %+v", got)
-			}
-			if diff := cmp.Diff(before, nodeFiles(t, root)); diff != "" {
-				t.Errorf("--revert (-before +after):\n%s", diff)
-			}
+			done(t, root, "--revert")
+			unchanged(t, root, before, "--revert")
 			if text, _ := os.ReadFile(filepath.Join(root, snap+"containerd-template.toml")); string(text) != string(snapped) {
 				t.Errorf("--revert of the template:\n%s", text)
 			}
@@ -248,52 +147,93 @@ func TestConfigureTrees(t *testing.T) {
 // In a template that configure has made, each feature is taken back by itself, and the lines of others stay.
 func TestRevertOfATemplate(t *testing.T) {
 	const folder = "var/lib/rancher/rke2/agent/etc/containerd/"
-	root := aNode(t, map[string]string{
+	root := scratch.With(t, map[string]string{
 		"var/lib/rancher/rke2/bin/containerd": fakeContainerd,
 		folder + "config.toml":                "# File generated by rke2. DO NOT EDIT.\nversion = 3\n",
-	})
+	}, 0o700)
 	template := filepath.Join(root, folder, "config-v3.toml.tmpl")
-	if got := call("configure", "nri", "--root", root); got.Status != 0 {
-		t.Fatalf("%+v", got)
-	}
+	done(t, root, "nri")
 	const theirs = "\n[debug]\n  level = \"debug\"\n"
-	text, err := os.ReadFile(template)
-	if err = errors.Join(err, os.WriteFile(template, append(text, theirs...), 0o600)); err != nil {
-		t.Fatal(err)
-	}
-	if got := call("configure", "nri", "--revert", "--root", root); got.Status != 0 {
-		t.Errorf("--revert: %+v", got)
-	}
-	if text, err := os.ReadFile(template); err != nil || string(text) != "{{ template \"base\" . }}\n"+theirs {
-		t.Errorf("--revert: %v: %s", err, text)
+	scratch.File(t, template, scratch.Read(t, template)+theirs, 0o600)
+	done(t, root, "nri --revert")
+	if text := scratch.Read(t, template); text != "{{ template \"base\" . }}\n"+theirs {
+		t.Errorf("--revert: %s", text)
 	}
 }
 
-// Where /usr cannot be written, nothing is changed, and the programs go where --prefix says.
-func TestConfigureWithReadOnlyUsr(t *testing.T) {
+// setContainerd replaces the node's containerd by a shell script that runs before the fake one.
+func setContainerd(t *testing.T, root, before string) {
+	t.Helper()
+	text := strings.Replace(fakeContainerd, "#!/bin/sh\n", "#!/bin/sh\n"+strings.ReplaceAll(before, "ROOT", root)+"\n", 1)
+	scratch.File(t, filepath.Join(root, "usr/bin/containerd"), text, 0o755)
+}
+
+// Whenever another tool changes the configuration, configure starts from it, or changes nothing and names the file.
+func TestConfigureKeepsWhatOthersChangeMeanwhile(t *testing.T) {
+	const theirs = "# theirs"
+	for _, what := range []string{"nri", "handler runc --in-place"} {
+		refused := 0
+		for nth := 1; ; nth++ {
+			root, _ := configureNode(t)
+			config := filepath.Join(root, "etc/containerd/config.toml")
+			// The program changes the file when it is called for the nth time, after it has answered.
+			setContainerd(t, root, fmt.Sprintf(`echo >> ROOT/calls
+[ "$(wc -l < ROOT/calls)" = %d ] && trap 'echo "%s" >> ROOT/etc/containerd/config.toml' EXIT`, nth, theirs))
+			before := nodeFiles(t, filepath.Join(root, "etc"))
+			got := configure(root, what)
+			calls, _ := os.ReadFile(filepath.Join(root, "calls"))
+			if strings.Count(string(calls), "\n") < nth {
+				break // it is not called so often
+			}
+			text, err := os.ReadFile(config)
+			if err != nil || strings.Count(string(text), theirs) != 1 {
+				t.Errorf("%s, changed at call %d: the change is lost, %v: %+v\n%s", what, nth, err, got, text)
+			}
+			if got.Status == 0 {
+				continue
+			}
+			refused++
+			if got.Status != 3 || got.Stdout != "" || strings.Count(got.Stderr, "\n") != 1 || !strings.Contains(got.Stderr,
+				config+": it changed meanwhile: run the command again") {
+				t.Errorf("%s, changed at call %d: %+v", what, nth, got)
+			}
+			want := maps.Clone(before)
+			want["containerd/config.toml"] += theirs + "\n"
+			unchanged(t, filepath.Join(root, "etc"), want, fmt.Sprintf("%s, changed at call %d", what, nth))
+			done(t, root, what)
+		}
+		if refused == 0 {
+			t.Errorf("%s was never refused", what)
+		}
+	}
+}
+
+// Of two calls at a time, the second one plans nothing: it would start from what the first one is about to replace.
+func TestConfigurePlansUnderItsLock(t *testing.T) {
 	root, _ := configureNode(t)
-	usr := filepath.Join(root, "usr")
-	if out, err := exec.Command("chattr", "+i", usr).CombinedOutput(); err != nil {
-		t.Skipf("chattr: %v: %s", err, out)
+	asked, answer := filepath.Join(root, "asked"), filepath.Join(root, "answer")
+	if err := errors.Join(syscall.Mkfifo(asked, 0o600), syscall.Mkfifo(answer, 0o600)); err != nil {
+		t.Fatal(err)
 	}
-	t.Cleanup(func() { _ = exec.Command("chattr", "-i", usr).Run() }) // so that it can be removed
-	before := nodeFiles(t, root)
-	args := []string{"configure", "--all", "--program", filepath.Join(root, "nri-rdma"), "--root", root}
-	got := call(args...)
-	if got.Status != 3 || !strings.Contains(got.Stderr, "cannot make "+usr+"/local: operation not permitted") {
-		t.Errorf("%+v", got)
+	setContainerd(t, root, `mkdir ROOT/once 2>/dev/null && echo > ROOT/asked && cat ROOT/answer`)
+	first := make(chan outcome)
+	go func() { first <- configure(root, "nri") }()
+	if _, err := os.ReadFile(asked); err != nil { // the first one plans
+		t.Fatal(err)
 	}
-	if diff := cmp.Diff(before, nodeFiles(t, root)); diff != "" {
-		t.Errorf("(-before +after):\n%s", diff)
+	for _, second := range []string{"limits", "--revert", "limits --forget"} {
+		if got := configure(root, second); got.Status != 3 || strings.Count(got.Stderr, "\n") != 1 ||
+			!strings.Contains(got.Stderr, fmt.Sprintf("another rdma-spec configure is running (PID %d)", os.Getpid())) {
+			t.Errorf("%s: %+v", second, got)
+		}
 	}
-	got = call(append(args, "--prefix", "/opt/rdma")...)
-	if got.Status != 0 || !strings.Contains(got.Stdout, "wrote "+root+"/opt/rdma/bin/nri-rdma\n") {
-		t.Errorf("with --prefix: %+v", got)
+	if dry := done(t, root, "limits --dry-run"); !strings.Contains(dry.Stdout, "LimitMEMLOCK") {
+		t.Errorf("--dry-run: %+v", dry)
 	}
-	if got := call("configure", "--revert", "--root", root); got.Status != 0 {
-		t.Errorf("--revert: %+v", got)
+	if err := os.WriteFile(answer, nil, 0o600); err != nil {
+		t.Fatal(err)
 	}
-	if diff := cmp.Diff(before, nodeFiles(t, root)); diff != "" {
-		t.Errorf("--revert (-before +after):\n%s", diff)
+	if got := <-first; got.Status != 0 {
+		t.Errorf("the first one: %+v", got)
 	}
 }

@@ -26,7 +26,7 @@ type caseNode struct {
 // newCase returns a node with files, and no other configuration.
 func newCase(t *testing.T, folder, version string, files map[string]string) caseNode {
 	t.Helper()
-	n := caseNode{t, aNode(t, files), folder}
+	n := caseNode{t, scratch.With(t, files, 0o700), folder}
 	if _, has := files["usr/lib/systemd/system/containerd.service"]; !has {
 		n.write("usr/lib/systemd/system/containerd.service", "[Service]\nExecStart=/usr/bin/containerd\n")
 	}
@@ -52,9 +52,7 @@ func (n caseNode) does(args string) {
 	}
 }
 
-func (n caseNode) call(args string) outcome {
-	return call(append(append([]string{"configure"}, strings.Fields(args)...), "--root", n.root)...)
-}
+func (n caseNode) call(args string) outcome { return configure(n.root, args) }
 
 // refuses calls configure, which has to fail with one line that has a part.
 func (n caseNode) refuses(args, part string) {
@@ -84,10 +82,16 @@ func (n caseNode) finds(parts ...string) {
 	}
 }
 
+// effective returns the effective configuration, as containerd prints it on the node itself.
+func (n caseNode) effective() (map[string]any, error) {
+	n.Helper()
+	return containerd.Find(n.root)[0].Effective(n.Context(), nil)
+}
+
 // has checks a value of the effective configuration; nil for none. A path begins below the plugins.
 func (n caseNode) has(want any, path ...string) {
 	n.Helper()
-	tree, err := containerd.Find(n.root)[0].Effective(n.Context(), nil)
+	tree, err := n.effective()
 	if err != nil {
 		n.Errorf("containerd does not start: %v", err)
 		return
@@ -295,55 +299,6 @@ func TestWhatHappensToNodes(t *testing.T) {
 			}
 			n.use("2.4.2")
 			n.refuses("nri", "begins with a byte order mark, which containerd 2.x refuses")
-		},
-		"an import that takes everything": func(t *testing.T) {
-			n := node(t, "2.4.2", config, "version = 3\nimports = [\"/etc/containerd/*\"]\n"+nriOff3)
-			n.refuses("handler rdma --like runc", "which would take the base spec /etc/containerd/rdma-spec-rdma.json")
-			n.does("nri")
-			n.has(false, disable...)
-			n = node(t, "2.4.2", config, "version = 3\nimports = [\"rdma*\"]\n")
-			n.refuses("handler rdma --like runc", "which would take the base spec /etc/containerd/rdma-spec-rdma.json")
-		},
-		"a unit that names the configuration": func(t *testing.T) {
-			for _, file := range []string{"etc/cri/config.toml", "opt/site/c.toml"} {
-				n := node(t, "2.4.2", config, "version = 3\n"+nriOff3, file, "version = 3\n"+nriOff3,
-					"usr/lib/systemd/system/containerd.service", "[Service]\nExecStart=/usr/bin/containerd --config /"+file+"\n")
-				n.does("nri")
-				n.has(false, disable...)
-				if n.text(config) != "version = 3\n"+nriOff3 {
-					n.Errorf("it has changed %s: %s", config, n.text(config))
-				}
-			}
-		},
-		"imports of imports": func(t *testing.T) {
-			n := node(t, "2.4.2", config, "version = 3\nimports = ['/etc/containerd/site.toml']\n",
-				"etc/containerd/site.toml", "version = 3\nimports = ['/etc/containerd/site.d/*.toml']\n",
-				"etc/containerd/site.d/off.toml", "version = 3\n"+nriOff3+strings.ReplaceAll(runc3, ".runc]", ".gpu]"))
-			n.does("handler rdma --like gpu")
-			n.does("nri")
-			n.has(false, disable...)
-			n.has("io.containerd.runc.v2", runtimes("rdma", "runtime_type")...)
-			n.finds()
-			n.does("--revert")
-			n.has(true, disable...)
-			n.has(nil, runtimes("rdma")...)
-		},
-		"a configuration that is a link": func(t *testing.T) {
-			n := node(t, "2.4.2", "opt/site/containerd.toml", "version = 3\nimports = [\"conf.d/*.toml\"]\n",
-				conf+"50-off.toml", "version = 3\n"+nriOff3)
-			if err := os.Symlink("/opt/site/containerd.toml", filepath.Join(n.root, config)); err != nil {
-				t.Fatal(err)
-			}
-			n.does("nri")
-			n.has(false, disable...)
-			if n.text(conf+"90-rdma-spec-nri.toml") == "" {
-				n.Errorf("the drop-in is elsewhere: %v", nodeFiles(t, n.root))
-			}
-		},
-		"a handler without a type": func(t *testing.T) {
-			n := node(t, "2.2.9", config, "version = 3\n"+strings.ReplaceAll(runc3, ".runc]", ".gpu.options]"))
-			n.refuses("handler rdma --like gpu", `the handler "gpu" has no runtime_type`)
-			n.refuses("handler gpu --in-place", `the handler "gpu" has no runtime_type`)
 		},
 		"a unit without a limit": func(t *testing.T) {
 			const override = "etc/systemd/system/containerd.service.d/zz.conf"

@@ -33,15 +33,12 @@ func cdiNode(t *testing.T, files ...string) (root, programs string) {
 func TestConfigureCDI(t *testing.T) {
 	root, programs := cdiNode(t)
 	before := nodeFiles(t, root)
-	args := []string{"configure", "cdi", "--programs", programs, "--root", root}
-	if dry := call(append(args, "--dry-run")...); dry.Status != 0 || !strings.Contains(dry.Stdout,
-		`+SUBSYSTEM=="infiniband*"`) {
+	args := "cdi --programs " + programs
+	if dry := done(t, root, args+" --dry-run"); !strings.Contains(dry.Stdout, `+SUBSYSTEM=="infiniband*"`) {
 		t.Errorf("--dry-run: %+v", dry)
 	}
-	if diff := cmp.Diff(before, nodeFiles(t, root)); diff != "" {
-		t.Fatalf("--dry-run (-before +after):\n%s", diff)
-	}
-	got := call(args...)
+	unchanged(t, root, before, "--dry-run")
+	got := done(t, root, args)
 	wrote := ""
 	for _, file := range []string{
 		"/usr/local/bin/rdma-hook", "/usr/local/bin/rdma-spec",
@@ -50,22 +47,18 @@ func TestConfigureCDI(t *testing.T) {
 	} {
 		wrote += "wrote " + root + file + "\n"
 	}
-	if got.Status != 0 || got.Stdout != wrote || !strings.Contains(got.Stderr,
+	if got.Stdout != wrote || !strings.Contains(got.Stderr,
 		"next: systemctl enable --now rdma-spec-cdi.service rdma-spec-cdi.timer\n") {
 		t.Errorf("%+v, want\n%s", got, wrote)
 	}
 	if info, err := os.Stat(filepath.Join(root, "usr/local/bin/rdma-hook")); err != nil || info.Mode().Perm() != 0o755 {
 		t.Errorf("the hook: %v, %v", info, err)
 	}
-	if again := call(args...); again.Status != 0 || again.Stdout != "cdi: nothing to change\n" {
+	if again := done(t, root, args); again.Stdout != "cdi: nothing to change\n" {
 		t.Errorf("again: %+v", again)
 	}
-	if got := call("configure", "cdi", "--revert", "--root", root); got.Status != 0 {
-		t.Errorf("--revert: %+v", got)
-	}
-	if diff := cmp.Diff(before, nodeFiles(t, root)); diff != "" {
-		t.Errorf("--revert (-before +after):\n%s", diff)
-	}
+	done(t, root, "cdi --revert")
+	unchanged(t, root, before, "--revert")
 }
 
 // theSpec is a CDI file as the units write it, which names the hook.
@@ -86,15 +79,12 @@ containerEdits:
 func configuredCDI(t *testing.T, specs map[string]string) (root string) {
 	t.Helper()
 	root, programs := cdiNode(t)
-	if got := call("configure", "cdi", "--programs", programs, "--root", root); got.Status != 0 {
-		t.Fatalf("%+v", got)
-	}
+	done(t, root, "cdi --programs "+programs)
 	scratch.Files(t, root, specs, 0o600)
 	return root
 }
 
-// A container with a device of a CDI file starts only if the file's hook exists. So there is a hook as long as there is
-// a file that names it, also in the middle of --revert.
+// Containers with a device of a CDI file start only with its hook: it is there as long as a file names it.
 func TestConfigureCDIRevertRemovesTheSpecificationBeforeItsHook(t *testing.T) {
 	other := strings.ReplaceAll(theSpec, "/usr/local/bin/rdma-hook", "/usr/bin/rdma-hook")
 	root := configuredCDI(t, map[string]string{"etc/cdi/rdma.yaml": theSpec, "run/cdi/mine.yaml": theSpec,
@@ -109,12 +99,11 @@ func TestConfigureCDIRevertRemovesTheSpecificationBeforeItsHook(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	dry := call("configure", "cdi", "--revert", "--dry-run", "--root", root)
-	if dry.Status != 0 || !strings.Contains(dry.Stdout, "--- "+root+"/etc/cdi/rdma.yaml\n+++ /dev/null\n") {
+	if dry := done(t, root, "cdi --revert --dry-run"); !strings.Contains(dry.Stdout,
+		"--- "+root+"/etc/cdi/rdma.yaml\n+++ /dev/null\n") {
 		t.Errorf("--dry-run: %+v", dry)
 	}
-	if got := call("configure", "cdi", "--revert", "--root", root); got.Status != 0 || !strings.Contains(got.Stdout,
-		"removed "+root+"/etc/cdi/rdma.yaml\n") {
+	if got := done(t, root, "cdi --revert"); !strings.Contains(got.Stdout, "removed "+root+"/etc/cdi/rdma.yaml\n") {
 		t.Errorf("--revert: %+v", got)
 	}
 	var removed []string
@@ -150,13 +139,11 @@ func TestConfigureCDIRevertRefuses(t *testing.T) {
 	} {
 		root := configuredCDI(t, files)
 		before := nodeFiles(t, root)
-		got := call("configure", "cdi", "--revert", "--root", root)
+		got := configure(root, "cdi --revert")
 		if got.Status != 3 || got.Stdout != "" || strings.ReplaceAll(got.Stderr, root, "") != "rdma-spec: "+want {
 			t.Errorf("%+v, want %s", got, want)
 		}
-		if diff := cmp.Diff(before, nodeFiles(t, root)); diff != "" {
-			t.Errorf("files (-before +after):\n%s", diff)
-		}
+		unchanged(t, root, before, "afterwards")
 	}
 }
 
@@ -169,18 +156,13 @@ func TestConfigureCDIRefusesAKubeletsNode(t *testing.T) {
 	} {
 		root, programs := cdiNode(t, file)
 		before := nodeFiles(t, root)
-		args := []string{"configure", "cdi", "--programs", programs, "--root", root}
-		got := call(args...)
+		got := configure(root, "cdi --programs "+programs)
 		if got.Status != 3 || got.Stdout != "" || !strings.Contains(got.Stderr, "NVIDIA_VISIBLE_DEVICES") ||
 			!strings.Contains(got.Stderr, "this node has a kubelet (") || strings.Count(got.Stderr, "\n") != 1 {
 			t.Errorf("%s: %+v", file, got)
 		}
-		if diff := cmp.Diff(before, nodeFiles(t, root)); diff != "" {
-			t.Errorf("%s (-before +after):\n%s", file, diff)
-		}
-		if got := call(append(args, "--kubernetes")...); got.Status != 0 {
-			t.Errorf("%s --kubernetes: %+v", file, got)
-		}
+		unchanged(t, root, before, file)
+		done(t, root, "cdi --kubernetes --programs "+programs)
 	}
 }
 
@@ -194,8 +176,7 @@ func TestConfigureCDIErrors(t *testing.T) {
 		{"--programs " + root, 3, "/rdma-hook does not exist: put rdma-hook and rdma-spec into one folder"},
 		{"--restart --programs " + programs, 2, "--restart is for a container runtime"},
 	} {
-		got := call(append([]string{"configure", "cdi", "--root", root}, strings.Fields(test.args)...)...)
-		if got.Status != test.status || !strings.Contains(got.Stderr, test.want) {
+		if got := configure(root, "cdi "+test.args); got.Status != test.status || !strings.Contains(got.Stderr, test.want) {
 			t.Errorf("%s: %+v, want %s", test.args, got, test.want)
 		}
 	}
@@ -207,29 +188,22 @@ func TestConfigurePrefix(t *testing.T) {
 	scratch.File(t, filepath.Join(programs, "nri-rdma"), "\x7fELF", 0o600)
 	before := nodeFiles(t, root)
 	for _, args := range []string{"cdi --programs " + programs, "plugin --program " + programs + "/nri-rdma"} {
-		got := call(strings.Fields("configure " + args + " --prefix /opt/rdma --root " + root)...)
-		if got.Status != 0 {
-			t.Errorf("%s: %+v", args, got)
-		}
+		done(t, root, args+" --prefix /opt/rdma")
 	}
 	for path, text := range nodeFiles(t, root) {
-		if strings.Contains(text, "/usr/local/bin/") || strings.HasPrefix(path, "/usr/") {
+		if strings.Contains(text, "/usr/local/bin/") || strings.HasPrefix(path, "usr/") {
 			t.Errorf("%s is in, or names, what cannot be written:\n%s", path, text)
 		}
 	}
 	for _, unit := range []string{"rdma-spec-cdi.service", "nri-rdma.service"} {
-		text, err := os.ReadFile(filepath.Join(root, "etc/systemd/system", unit))
-		if err != nil || !strings.Contains(string(text), "ExecStart=/opt/rdma/bin/") {
-			t.Errorf("%v: %s", err, text)
+		if text := scratch.Read(t, filepath.Join(root, "etc/systemd/system", unit)); !strings.Contains(text,
+			"ExecStart=/opt/rdma/bin/") {
+			t.Errorf("%s: %s", unit, text)
 		}
 	}
-	if got := call("configure", "--revert", "--root", root); got.Status != 0 {
-		t.Errorf("--revert: %+v", got)
-	}
-	if diff := cmp.Diff(before, nodeFiles(t, root)); diff != "" {
-		t.Errorf("--revert (-before +after):\n%s", diff)
-	}
-	if got := call("configure", "cdi", "--prefix", "opt", "--root", root); got.Status != 2 {
+	done(t, root, "--revert")
+	unchanged(t, root, before, "--revert")
+	if got := configure(root, "cdi --prefix opt"); got.Status != 2 {
 		t.Errorf("a relative prefix: %+v", got)
 	}
 }

@@ -4,17 +4,23 @@
 package configure
 
 import (
+	"bytes"
 	"encoding/json"
 	"errors"
-	"io/fs"
+	"maps"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/spf13/cobra"
 
-	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/change"
+	"github.com/rdma-spec/rdma-spec/cmd/internal/cli"
+	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/doctor/containers"
+	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/doctor/hardware"
+	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/doctor/runtimes"
 	"github.com/rdma-spec/rdma-spec/test/testing/scratch"
 )
 
@@ -34,8 +40,7 @@ echo 'runtime_type = "io.containerd.runc.v2"'
 // configureNode returns a node with a containerd whose NRI is off, and its files.
 func configureNode(t *testing.T) (root string, files map[string]string) {
 	t.Helper()
-	root = scratch.Folder(t)
-	scratch.Files(t, root, map[string]string{
+	root = scratch.With(t, map[string]string{
 		"etc/containerd/config.toml": "version = 3\n\n[plugins.'io.containerd.nri.v1.nri']\n  disable = " +
 			"true # why\n",
 		"usr/bin/containerd":                        fakeContainerd,
@@ -48,46 +53,24 @@ func configureNode(t *testing.T) (root string, files map[string]string) {
 // nodeFiles returns the files of a node but for the ledger.
 func nodeFiles(t *testing.T, root string) map[string]string {
 	t.Helper()
-	all := map[string]string{}
-	err := filepath.WalkDir(root, func(path string, entry fs.DirEntry, err error) error {
-		if err != nil {
-			return err
-		}
-		if path == filepath.Join(root, "var") {
-			return fs.SkipDir
-		}
-		if entry.IsDir() {
-			all[strings.TrimPrefix(path, root)+"/"] = ""
-			return nil
-		}
-		text, err := os.ReadFile(path)
-		all[strings.TrimPrefix(path, root)] = string(text)
-		return err
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	all := scratch.Tree(t, root)
+	maps.DeleteFunc(all, func(name, _ string) bool { return strings.HasPrefix(name, "var/") })
 	return all
 }
 
-// Where the configuration of a containerd cannot be read, it is not known whether that names what a revert removes:
-// nothing is reverted.
+// A configuration that cannot be read may name what a revert removes: nothing is reverted.
 func TestRevertBesideAConfigurationThatCannotBeRead(t *testing.T) {
 	root, _ := configureNode(t)
-	if got := call("configure", "plugin", "--program", root+"/nri-rdma", "--root", root); got.Status != 0 {
-		t.Fatalf("%+v", got)
-	}
+	done(t, root, "plugin --program ROOT/nri-rdma")
 	before := nodeFiles(t, root)
 	folder := filepath.Join(root, "var/lib/rancher/k3s/agent/etc/containerd/config.toml")
 	if err := os.MkdirAll(folder, 0o755); err != nil {
 		t.Fatal(err)
 	}
-	if got := call("configure", "--revert", "--root", root); got.Status != 3 || !strings.Contains(got.Stderr, folder) {
+	if got := configure(root, "--revert"); got.Status != 3 || !strings.Contains(got.Stderr, folder) {
 		t.Errorf("%+v", got)
 	}
-	if diff := cmp.Diff(before, nodeFiles(t, root)); diff != "" {
-		t.Errorf("files (-before +after):\n%s", diff)
-	}
+	unchanged(t, root, before, "afterwards")
 }
 
 func TestConfigure(t *testing.T) {
@@ -116,15 +99,10 @@ func TestConfigure(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			root, before := configureNode(t)
-			args := append([]string{"configure"}, strings.Fields(strings.ReplaceAll(test.args, "ROOT", root))...)
-			args = append(args, "--root", root)
-			dry := call(append(args, "--dry-run")...)
-			if dry.Status != 0 || dry.Stderr != "" || !strings.Contains(dry.Stdout, "+++ "+root) {
+			if dry := done(t, root, test.args+" --dry-run"); dry.Stderr != "" || !strings.Contains(dry.Stdout, "+++ "+root) {
 				t.Errorf("--dry-run: %+v", dry)
 			}
-			if diff := cmp.Diff(before, nodeFiles(t, root)); diff != "" {
-				t.Fatalf("--dry-run (-before +after):\n%s", diff)
-			}
+			unchanged(t, root, before, "--dry-run")
 			var want strings.Builder
 			for _, path := range strings.Fields(test.wrote) {
 				want.WriteString("wrote " + root + path + "\n")
@@ -132,8 +110,7 @@ func TestConfigure(t *testing.T) {
 			if name == "all" {
 				want.WriteString("doctor: 0 faults; run rdma-spec doctor after the steps above\n")
 			}
-			if got := call(args...); got.Status != 0 || got.Stdout != want.String() ||
-				!strings.Contains(got.Stderr, test.stderr) {
+			if got := done(t, root, test.args); got.Stdout != want.String() || !strings.Contains(got.Stderr, test.stderr) {
 				t.Fatalf("%+v, want %s", got, want.String())
 			}
 			for path, text := range nodeFiles(t, root) {
@@ -141,22 +118,17 @@ func TestConfigure(t *testing.T) {
 					t.Errorf("%s names the root, which the node does not have:\n%s", path, text)
 				}
 			}
-			if got := call(args...); got.Status != 0 || !strings.Contains(got.Stdout, ": nothing to change\n") ||
+			if got := done(t, root, test.args); !strings.Contains(got.Stdout, ": nothing to change\n") ||
 				strings.Contains(got.Stdout, "wrote") {
 				t.Errorf("a second run: %+v", got)
 			}
-			back := []string{"configure", "--revert", "--root", root}
-			if name != "all" {
-				back = append(strings.Fields(strings.SplitN(strings.Join(args, " "), " --", 2)[0]), "--revert", "--root", root)
-			}
-			if got := call(back...); got.Status != 0 || strings.Count(got.Stdout,
-				"restored ")+strings.Count(got.Stdout, "removed ") != len(strings.Fields(test.wrote)) {
+			back, _, _ := strings.Cut(test.args, "--")
+			if got := done(t, root, back+" --revert"); strings.Count(got.Stdout, "restored ")+
+				strings.Count(got.Stdout, "removed ") != len(strings.Fields(test.wrote)) {
 				t.Errorf("--revert: %+v", got)
 			}
-			if diff := cmp.Diff(before, nodeFiles(t, root)); diff != "" {
-				t.Errorf("--revert (-before +after):\n%s", diff)
-			}
-			if got := call(back...); got != (outcome{0, "nothing to revert\n", ""}) {
+			unchanged(t, root, before, "--revert")
+			if got := configure(root, back+" --revert"); got != (outcome{0, "nothing to revert\n", ""}) {
 				t.Errorf("a second --revert: %+v", got)
 			}
 		})
@@ -172,10 +144,10 @@ func TestConfigureCRIO(t *testing.T) {
 	}{
 		{"nri", false, "/etc/crio/crio.conf.d/90-rdma-spec-nri.conf"},
 		{"nri", true, "/etc/containerd/conf.d/90-rdma-spec-nri.toml /etc/containerd/config.toml"},
-		{"--all --program nri-rdma", false,
+		{"--all --program ROOT/nri-rdma", false,
 			"/etc/rdma-spec/config.yaml /usr/local/bin/nri-rdma /etc/systemd/system/nri-rdma.service " +
 				"/etc/crio/crio.conf.d/90-rdma-spec-nri.conf"},
-		{"--all --program nri-rdma --runtime crio", true,
+		{"--all --program ROOT/nri-rdma --runtime crio", true,
 			"/etc/rdma-spec/config.yaml /usr/local/bin/nri-rdma /etc/systemd/system/nri-rdma.service " +
 				"/etc/crio/crio.conf.d/90-rdma-spec-nri.conf"},
 	} {
@@ -189,25 +161,21 @@ func TestConfigureCRIO(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		args := strings.Fields("configure " + strings.ReplaceAll(test.args, "nri-rdma", root+"/nri-rdma") + " --root " + root)
 		want := ""
 		for _, path := range strings.Fields(test.wrote) {
 			want += "wrote " + root + path + "\n"
 		}
-		got := call(args...)
-		unit := "crio.service"
+		got, unit := done(t, root, test.args), "crio.service"
 		if !strings.Contains(test.wrote, "crio") {
 			unit = "containerd.service"
 		}
-		if got.Status != 0 || !strings.HasPrefix(got.Stdout, want) || !strings.Contains(got.Stderr,
-			"next: systemctl restart "+unit+"\n") {
+		if !strings.HasPrefix(got.Stdout, want) || !strings.Contains(got.Stderr, "next: systemctl restart "+unit+"\n") {
 			t.Errorf("configure %s, containerd: %t: %+v, want %s", test.args, test.containerd, got, want)
 		}
 	}
 }
 
-// The unit that is named is the one that runs the containerd, of those that are installed. If none runs, only one that
-// is installed alone can be named.
+// The unit that is named runs the containerd; if none runs, only one that is installed alone can be named.
 func TestConfigureNamesTheRunningUnit(t *testing.T) {
 	const server, agent = "rke2-server.service", "rke2-agent.service"
 	for name, test := range map[string]struct {
@@ -243,10 +211,10 @@ func TestConfigureNamesTheRunningUnit(t *testing.T) {
 			if test.nri == "" {
 				next = "rdma-spec: next: restart the container runtime\n"
 			}
-			if got := call("configure", "nri", "--root", root); got.Status != 0 || got.Stderr != next {
+			if got := configure(root, "nri"); got.Status != 0 || got.Stderr != next {
 				t.Errorf("nri: %+v, want %s", got, next)
 			}
-			got := call("configure", "limits", "--root", root)
+			got := configure(root, "limits")
 			switch {
 			case test.limitsOf == "" && (got.Status != 3 || !strings.Contains(got.Stderr,
 				"name the unit that the kubelet uses: "+agent+", "+server)):
@@ -274,104 +242,83 @@ func TestConfigureRefuses(t *testing.T) {
 		"plugin --program /nowhere":     {3, "", "/nowhere does not exist"},
 	} {
 		root, before := configureNode(t)
-		got := call(append(append([]string{"configure"}, strings.Fields(args)...), "--root", root)...)
+		got := configure(root, args)
 		if got.Status != want.Status || got.Stdout != "" || !strings.Contains(got.Stderr, want.Stderr) ||
 			strings.Count(got.Stderr, "\n") != 1 {
 			t.Errorf("configure %s: %+v, want %+v", args, got, want)
 		}
-		if diff := cmp.Diff(before, nodeFiles(t, root)); diff != "" {
-			t.Errorf("configure %s (-before +after):\n%s", args, diff)
-		}
+		unchanged(t, root, before, args)
 	}
 }
 
-// --revert leaves a file of ours that others have changed since, prints their change, and goes on with other features.
-// --forget ends that. What is left of ours is named, since nothing has a record of it.
+// --revert leaves a file of ours that others have changed, prints their change, and goes on; --forget ends that.
 func TestConfigureRevertLeavesWhatOthersChanged(t *testing.T) {
 	root, _ := configureNode(t)
 	file := filepath.Join(root, "etc/systemd/system/containerd.service.d/90-rdma-spec-memlock.conf")
-	for _, feature := range []string{"nri", "limits"} {
-		if got := call("configure", feature, "--root", root); got.Status != 0 {
-			t.Fatalf("%+v", got)
-		}
-	}
-	text, err := os.ReadFile(file)
-	if err == nil {
-		err = os.WriteFile(file, append(text, "# theirs\n"...), 0o600)
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	done(t, root, "nri")
+	done(t, root, "limits")
+	scratch.File(t, file, scratch.Read(t, file)+"# theirs\n", 0o600)
 	before := nodeFiles(t, root)
-	got := call("configure", "limits", "--revert", "--root", root)
+	got := configure(root, "limits --revert")
 	if got.Status != 1 || !strings.Contains(got.Stdout, "\n+# theirs\n") || !strings.Contains(got.Stderr,
 		file+" was changed since") {
 		t.Errorf("%+v", got)
 	}
-	if diff := cmp.Diff(before, nodeFiles(t, root)); diff != "" {
-		t.Errorf("files (-before +after):\n%s", diff)
-	}
-	bare := call("configure", "--revert", "--root", root)
+	unchanged(t, root, before, "afterwards")
+	bare := configure(root, "--revert")
 	if bare.Status != 1 || !strings.Contains(bare.Stdout, "restored "+root+"/etc/containerd/config.toml\nremoved "+root+
 		"/etc/containerd/conf.d/90-rdma-spec-nri.toml\n") ||
 		!strings.Contains(bare.Stderr, file+" was changed since") || strings.Contains(bare.Stdout, "removed "+file) {
 		t.Errorf("all: %+v", bare)
 	}
-	if got := call("configure", "limits", "--revert", "--forget", "--root", root); got.Status != 2 {
+	if got := configure(root, "limits --revert --forget"); got.Status != 2 {
 		t.Errorf("both: %+v", got)
 	}
-	forgot := call("configure", "limits", "--forget", "--root", root)
-	if want := "forgot " + file + "\n"; forgot.Stdout != want || forgot.Status != 0 {
-		t.Errorf("--forget: %+v, want %s", forgot, want)
+	if got := configure(root, "limits --forget"); got != (outcome{0, "forgot " + file + "\n", ""}) {
+		t.Errorf("--forget: %+v", got)
 	}
-	if got := call("configure", "--forget", "--root", root); got != (outcome{0, "nothing to forget\n", ""}) {
+	if got := configure(root, "--forget"); got != (outcome{0, "nothing to forget\n", ""}) {
 		t.Errorf("--forget afterwards: %+v", got)
 	}
-	if got := call("configure", "--revert", "--root", root); got.Status != 3 || got.Stdout != "" || !strings.Contains(got.Stderr,
+	if got := configure(root, "--revert"); got.Status != 3 || got.Stdout != "" || !strings.Contains(got.Stderr,
 		"rdma-spec configure wrote "+file+", and has no record of it") {
 		t.Errorf("--revert afterwards: %+v", got)
 	}
-	if got, err := os.ReadFile(file); err != nil || !strings.Contains(string(got), "# theirs") {
-		t.Errorf("the file: %s, %v", got, err)
+	if got := scratch.Read(t, file); !strings.Contains(got, "# theirs") {
+		t.Errorf("the file: %s", got)
 	}
 }
 
 // The plugin's configuration is there to be edited. Then it stays, and the plugin goes all the same.
 func TestConfigureRevertLeavesTheEditedConfiguration(t *testing.T) {
 	root, before := configureNode(t)
-	if got := call("configure", "--all", "--program", root+"/nri-rdma", "--root", root); got.Status != 0 {
-		t.Fatalf("%+v", got)
-	}
-	const config = "/etc/rdma-spec/config.yaml"
-	before["/etc/rdma-spec/"], before[config] = "", "memlock: 16Gi\n"
-	if err := os.WriteFile(root+config, []byte(before[config]), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	if got := call("configure", "--revert", "--root", root); got.Status != 0 || strings.Contains(got.Stdout, config) {
+	done(t, root, "--all --program ROOT/nri-rdma")
+	const config = "etc/rdma-spec/config.yaml"
+	before["etc/rdma-spec/"], before[config] = "", "memlock: 16Gi\n"
+	scratch.File(t, filepath.Join(root, config), before[config], 0o600)
+	if got := done(t, root, "--revert"); strings.Contains(got.Stdout, config) {
 		t.Errorf("--revert: %+v", got)
 	}
-	if diff := cmp.Diff(before, nodeFiles(t, root)); diff != "" {
-		t.Errorf("--revert (-want +got):\n%s", diff)
-	}
+	unchanged(t, root, before, "--revert")
 }
 
-// A unit that is enabled does not keep the other features.
+// A service that is enabled is disabled first: systemd has a link to its unit. It does not keep the other features.
 func TestConfigureRevertGoesOn(t *testing.T) {
 	root, _ := configureNode(t)
-	if got := call("configure", "--all", "--program", root+"/nri-rdma", "--root", root); got.Status != 0 {
-		t.Fatalf("%+v", got)
-	}
+	done(t, root, "--all --program ROOT/nri-rdma")
 	wants := filepath.Join(root, "etc/systemd/system/multi-user.target.wants")
 	if err := errors.Join(os.Mkdir(wants, 0o755), os.Symlink("/x", filepath.Join(wants, "nri-rdma.service"))); err != nil {
 		t.Fatal(err)
 	}
-	got := call("configure", "--revert", "--root", root)
+	got := configure(root, "--revert")
 	if got.Status != 3 || !strings.Contains(got.Stdout, "restored "+root+"/etc/containerd/config.toml\n") ||
 		!strings.HasPrefix(got.Stderr, "rdma-spec: nri-rdma.service is enabled: run systemctl disable --now nri-rdma.service first\n") {
 		t.Errorf("%+v", got)
 	}
-	if _, err := os.Stat(filepath.Join(root, "usr/local/bin/nri-rdma")); err != nil {
-		t.Error(err)
+	for _, file := range []string{"usr/local/bin/nri-rdma", "etc/systemd/system/nri-rdma.service"} {
+		if _, err := os.Stat(filepath.Join(root, file)); err != nil {
+			t.Error(err)
+		}
 	}
 }
 
@@ -387,8 +334,7 @@ func TestConfigureJSON(t *testing.T) {
 		{"--all --program ROOT/nri-rdma", false}, {"handler runc --in-place --dry-run", true},
 		{"limits --revert --dry-run", true}, {"--revert", true}, {"--revert", false}, {"--forget", false},
 	} {
-		args := strings.Fields("configure " + strings.ReplaceAll(test.args, "ROOT", root) + " -o json --root " + root)
-		got := call(args...)
+		got := configure(root, test.args+" -o json")
 		var r result
 		if err := json.Unmarshal([]byte(got.Stdout), &r); err != nil || got.Status != 0 || got.Stderr != "" ||
 			r.Changed != test.changed || r.Changed != (len(r.Files) > 0) || r.APIVersion == "" {
@@ -417,15 +363,10 @@ func TestConfigureBelowLinks(t *testing.T) {
 		}
 	}
 	inside := filepath.Join(root, outside)
-	before := nodeFiles(t, inside)
-	delete(before, "/var/")
-	untouched := nodeFiles(t, outside)
+	before, untouched := nodeFiles(t, inside), nodeFiles(t, outside)
 	for _, args := range []string{"--all --program ROOT/nri-rdma", "limits", "handler runc --in-place"} {
-		args := strings.Fields("configure " + strings.ReplaceAll(args, "ROOT", root) + " --root " + root)
-		if got := call(args...); got.Status != 0 {
-			t.Errorf("%q: %+v", args, got)
-		}
-		if got := call(args...); !strings.Contains(got.Stdout, "nothing to change") {
+		done(t, root, args)
+		if got := done(t, root, args); !strings.Contains(got.Stdout, "nothing to change") {
 			t.Errorf("%q again: %+v", args, got)
 		}
 	}
@@ -435,29 +376,19 @@ func TestConfigureBelowLinks(t *testing.T) {
 			t.Error(err)
 		}
 	}
-	if diff := cmp.Diff(untouched, nodeFiles(t, outside)); diff != "" {
-		t.Errorf("outside of the root (-before +after):\n%s", diff)
-	}
-	if got := call("configure", "--revert", "--root", root); got.Status != 0 {
-		t.Errorf("--revert: %+v", got)
-	}
-	after := nodeFiles(t, inside)
-	delete(after, "/var/")
-	if diff := cmp.Diff(before, after); diff != "" {
-		t.Errorf("--revert (-before +after):\n%s", diff)
-	}
+	unchanged(t, outside, untouched, "outside of the root")
+	done(t, root, "--revert")
+	unchanged(t, inside, before, "--revert")
 }
 
 // A root that is not there, or no folder, is an error, and none is made.
 func TestConfigureRoot(t *testing.T) {
 	folder := scratch.Folder(t)
-	if err := os.WriteFile(filepath.Join(folder, "file"), nil, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	scratch.File(t, filepath.Join(folder, "file"), "", 0o600)
 	for _, name := range []string{"missing", "file"} {
 		for _, flag := range []string{"--dry-run", "--revert", "--forget"} {
-			got := call("configure", "limits", flag, "--root", filepath.Join(folder, name))
-			if got.Status != 3 || !strings.Contains(got.Stderr, name+" is no folder") {
+			if got := configure(filepath.Join(folder, name), "limits "+flag); got.Status != 3 ||
+				!strings.Contains(got.Stderr, name+" is no folder") {
 				t.Errorf("%s %s: %+v", name, flag, got)
 			}
 		}
@@ -467,7 +398,7 @@ func TestConfigureRoot(t *testing.T) {
 	}
 	for _, args := range []string{"limits", "--revert"} {
 		root, _ := configureNode(t)
-		if got := call("configure", args, "--restart", "--root", root); got.Status != 2 || !strings.Contains(got.Stderr,
+		if got := configure(root, args+" --restart"); got.Status != 2 || !strings.Contains(got.Stderr,
 			"--restart is for the node itself") {
 			t.Errorf("%s --restart: %+v", args, got)
 		}
@@ -480,26 +411,13 @@ func TestConfigureFails(t *testing.T) {
 		prepare func(t *testing.T, root string)
 		want    string
 	}{
-		"while another one runs": {func(t *testing.T, root string) {
-			t.Helper()
-			ledger, err := change.Open(root)
-			if err != nil {
-				t.Fatal(err)
-			}
-			t.Cleanup(ledger.Close)
-		}, "another rdma-spec configure is running (PID "},
 		"without a folder for its memory": {func(t *testing.T, root string) {
 			t.Helper()
-			if err := os.WriteFile(filepath.Join(root, "var"), nil, 0o600); err != nil {
-				t.Fatal(err)
-			}
+			scratch.File(t, filepath.Join(root, "var"), "", 0o600)
 		}, "cannot make " /* …/var/lib/rdma-spec/configure: not a directory */},
 		"with a configuration that containerd cannot load": {func(t *testing.T, root string) {
 			t.Helper()
-			if err := os.WriteFile(filepath.Join(root, "etc/containerd/config.toml"),
-				[]byte("broken = true\n"), 0o600); err != nil {
-				t.Fatal(err)
-			}
+			scratch.File(t, filepath.Join(root, "etc/containerd/config.toml"), "broken = true\n", 0o600)
 		}, "config.toml: failed to load TOML: correct it first"},
 		"without a daemon": {func(t *testing.T, root string) {
 			t.Helper()
@@ -512,14 +430,57 @@ func TestConfigureFails(t *testing.T) {
 			root, _ := configureNode(t)
 			test.prepare(t, root)
 			before := nodeFiles(t, root)
-			got := call("configure", "nri", "--root", root)
+			got := configure(root, "nri")
 			if got.Status != 3 || got.Stdout != "" || !strings.Contains(got.Stderr, test.want) ||
 				strings.Count(got.Stderr, "\n") != 1 {
 				t.Errorf("%+v, want %s", got, test.want)
 			}
-			if diff := cmp.Diff(before, nodeFiles(t, root)); diff != "" {
-				t.Errorf("files (-before +after):\n%s", diff)
-			}
+			unchanged(t, root, before, "afterwards")
 		})
+	}
+}
+
+// outcome is what a call gives.
+type outcome struct {
+	Status         int
+	Stdout, Stderr string
+}
+
+// call calls the command as a part of the program.
+func call(args ...string) outcome { return callOn("/", args...) }
+
+// callOn calls the command on the node below a root.
+func callOn(node string, args ...string) outcome {
+	root := &cobra.Command{Use: "rdma-spec"}
+	root.AddGroup(&cobra.Group{ID: cli.GroupConfiguration})
+	o := &Options{node: node, checks: slices.Concat(hardware.Checks(), runtimes.Checks(), containers.Checks(),
+		runtimes.KubeletChecks())}
+	o.Restarts = o.nodeRestart
+	root.AddCommand(o.command())
+	var stdout, stderr bytes.Buffer
+	status := cli.Run(root, func() error { return nil }, args, nil, &stdout, &stderr)
+	return outcome{status, stdout.String(), stderr.String()}
+}
+
+// configure calls the command on the node below a root, with the words of a line, in which ROOT stands for the root.
+func configure(root, line string) outcome {
+	return call(append(strings.Fields("configure "+strings.ReplaceAll(line, "ROOT", root)), "--root", root)...)
+}
+
+// done is a call of configure that has to succeed.
+func done(t *testing.T, root, line string) outcome {
+	t.Helper()
+	got := configure(root, line)
+	if got.Status != 0 {
+		t.Fatalf("configure %s: %+v", line, got)
+	}
+	return got
+}
+
+// unchanged checks that a node has the files of before.
+func unchanged(t *testing.T, root string, before map[string]string, after string) {
+	t.Helper()
+	if diff := cmp.Diff(before, nodeFiles(t, root)); diff != "" {
+		t.Errorf("%s: files (-before +after):\n%s", after, diff)
 	}
 }

@@ -4,8 +4,6 @@
 package configure
 
 import (
-	"errors"
-	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -14,24 +12,6 @@ import (
 	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/node/containerd"
 	"github.com/rdma-spec/rdma-spec/test/testing/scratch"
 )
-
-// aNode returns a folder with files.
-func aNode(t *testing.T, files map[string]string) string {
-	t.Helper()
-	root := scratch.Folder(t)
-	for name, text := range files {
-		target, isLink := strings.CutPrefix(text, "-> ")
-		if !isLink {
-			scratch.File(t, filepath.Join(root, name), text, 0o700)
-			continue
-		}
-		if err := errors.Join(os.MkdirAll(filepath.Dir(filepath.Join(root, name)), 0o755),
-			os.Symlink(target, filepath.Join(root, name))); err != nil {
-			t.Fatal(err)
-		}
-	}
-	return root
-}
 
 // aPlugin are the files of a process of the plugin, in a container that sees the socket of NRI, or not.
 func aPlugin(sees bool) map[string]string {
@@ -43,16 +23,7 @@ func aPlugin(sees bool) map[string]string {
 	return all
 }
 
-// paths returns the files of a plan, relative to the root.
-func paths(root string, plan change.Plan) string {
-	var all []string
-	for _, f := range plan {
-		all = append(all, strings.TrimPrefix(f.Path, root+"/"))
-	}
-	return strings.Join(all, " ")
-}
-
-// check compares a plan and an error with what is wanted: files, or a part of the error.
+// check compares a plan and an error with what is wanted: files, relative to the root, or a part of the error.
 func check(t *testing.T, root string, plan change.Plan, err error, want string) {
 	t.Helper()
 	if wanted, isError := strings.CutPrefix(want, "error: "); isError {
@@ -61,7 +32,11 @@ func check(t *testing.T, root string, plan change.Plan, err error, want string) 
 		}
 		return
 	}
-	if got := paths(root, plan); err != nil || got != want {
+	var all []string
+	for _, f := range plan {
+		all = append(all, strings.TrimPrefix(f.Path, root+"/"))
+	}
+	if got := strings.Join(all, " "); err != nil || got != want {
 		t.Errorf("%q, %v; want %q", got, err, want)
 	}
 }
@@ -94,7 +69,7 @@ func TestCRIONRI(t *testing.T) {
 		"not TOML": {map[string]string{"etc/crio/crio.conf.d/10-x.conf": "[crio"}, "error: 10-x.conf: toml: "},
 	} {
 		t.Run(name, func(t *testing.T) {
-			root := aNode(t, test.files)
+			root := scratch.With(t, test.files, 0o700)
 			plan, err := CRIONRI(t.Context(), root)
 			check(t, root, plan, err, test.want)
 		})
@@ -123,7 +98,7 @@ func TestLimits(t *testing.T) {
 			for _, unit := range test.units {
 				files[unit] = "[Service]\n"
 			}
-			root := aNode(t, files)
+			root := scratch.With(t, files, 0o700)
 			plan, unit, err := Limits(root, test.unit, containerd.Find(root))
 			check(t, root, plan, err, test.want)
 			if err == nil && !strings.Contains(plan[0].Path, unit+".d") {
@@ -165,7 +140,7 @@ func TestPlugin(t *testing.T) {
 			strings.Join([]string{config, program, unit}, " ")},
 	} {
 		t.Run(name, func(t *testing.T) {
-			root, from := aNode(t, test.files), aNode(t, map[string]string{"nri-rdma": "\x7fELF"})
+			root, from := scratch.With(t, test.files, 0o700), scratch.With(t, map[string]string{"nri-rdma": "\x7fELF"}, 0o700)
 			p := programs{filepath.Join(from, "nri-rdma"), usrLocal}
 			plan, err := p.Plugin(root, test.launched)
 			check(t, root, plan, err, test.want)
@@ -196,7 +171,7 @@ func TestLimitsBesideOthers(t *testing.T) {
 		"no drop-in":             {"etc/systemd/system/containerd.service.d/99-x.bak", "[Service]\nLimitMEMLOCK=64K\n", ours},
 	} {
 		t.Run(name, func(t *testing.T) {
-			root := aNode(t, map[string]string{unit: "[Service]\n", test.file: test.text})
+			root := scratch.With(t, map[string]string{unit: "[Service]\n", test.file: test.text}, 0o700)
 			plan, _, err := Limits(root, "", containerd.Find(root))
 			check(t, root, plan, err, test.want)
 		})

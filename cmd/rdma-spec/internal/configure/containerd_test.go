@@ -20,26 +20,20 @@ import (
 
 	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/node/runtime"
 	"github.com/rdma-spec/rdma-spec/spec/baseline"
+	"github.com/rdma-spec/rdma-spec/test/testing/repository"
 	"github.com/rdma-spec/rdma-spec/test/testing/scratch"
 )
 
-// The recipe that people follow by hand, a base spec that ctr oci spec prints, limits every container to 1024 files.
-// The new base spec keeps the rest of it.
+// A base spec that ctr oci spec prints limits containers to 1024 files. The new base spec keeps the rest of it.
 func TestConfigureHandlerCuresABaseSpec(t *testing.T) {
 	root, _ := configureNode(t)
-	old := filepath.Join(root, "etc/containerd/cri-base.json")
-	for file, text := range map[string]string{
-		old: `{"ociVersion":"1.1.0","hostname":"kept","linux":{},"process":{"rlimits":[{"type":"RLIMIT_NOFILE","hard":1024,"soft":1024}]}}`,
-		filepath.Join(root,
-			"etc/containerd/config.toml"): "version = 3\n[plugins.'io.containerd.cri.v1.runtime'.containerd.runtimes.runc]\n  " +
+	scratch.Files(t, root, map[string]string{
+		"etc/containerd/cri-base.json": `{"ociVersion":"1.1.0","hostname":"kept","linux":{},"process":{"rlimits":[{"type":"RLIMIT_NOFILE","hard":1024,"soft":1024}]}}`,
+		"etc/containerd/config.toml": "version = 3\n[plugins.'io.containerd.cri.v1.runtime'.containerd.runtimes.runc]\n  " +
 			"runtime_type = 'io.containerd.runc.v2'\n" +
-			"  base_runtime_spec = '" + strings.TrimPrefix(old, root) +
-			"'\n[plugins.'io.containerd.nri.v1.nri']\n  disable = true\n",
-	} {
-		scratch.File(t, file, text, 0o600)
-	}
-	if got := call("configure", "handler", "runc", "--in-place", "--root", root); got.Status != 0 ||
-		strings.Contains(got.Stdout, "RuntimeClass") {
+			"  base_runtime_spec = '/etc/containerd/cri-base.json'\n[plugins.'io.containerd.nri.v1.nri']\n  disable = true\n",
+	}, 0o600)
+	if got := done(t, root, "handler runc --in-place"); strings.Contains(got.Stdout, "RuntimeClass") {
 		t.Fatalf("%+v", got)
 	}
 	text, err := os.ReadFile(filepath.Join(root, "etc/containerd/rdma-spec-runc.json"))
@@ -51,26 +45,6 @@ func TestConfigureHandlerCuresABaseSpec(t *testing.T) {
 	if diff := cmp.Diff(want, made.Process.Rlimits); diff != "" || made.Hostname != "kept" || !baseline.HasIPCLock(text) {
 		t.Errorf("rlimits (-want +got):\n%s\n%s", diff, text)
 	}
-}
-
-// installed returns a containerd that was built for the node of the tests.
-func installed(t *testing.T, version string) (program string) {
-	t.Helper()
-	return part(t, "containerd-"+version+"*", "containerd")
-}
-
-// part returns a program of a part that was built for the node of the tests.
-func part(t *testing.T, name, program string) string {
-	t.Helper()
-	cache, err := os.UserCacheDir()
-	if err != nil {
-		t.Skip(err)
-	}
-	programs, err := filepath.Glob(filepath.Join(cache, "rdma-spec", name, program))
-	if err != nil || len(programs) == 0 {
-		t.Skipf("no %s: `make e2e` builds it for the node", name)
-	}
-	return programs[len(programs)-1]
 }
 
 // installedNode returns a node with a containerd that was built.
@@ -85,14 +59,14 @@ func installedNode(t *testing.T, program string) (root string) {
 func TestConfigureWithInstalledContainerd(t *testing.T) {
 	for _, version := range []string{"1.7.35", "2.4.2"} {
 		t.Run(version, func(t *testing.T) {
-			root := installedNode(t, installed(t, version))
+			root := installedNode(t, repository.Containerd(t, version))
 			if err := os.Remove(filepath.Join(root, "etc/containerd/config.toml")); err != nil {
 				t.Fatal(err)
 			}
 			before := nodeFiles(t, root)
 			for _, args := range []string{"--all --program " + root + "/nri-rdma", "handler rdma --like runc", "limits"} {
-				got := call(append(append([]string{"configure"}, strings.Fields(args)...), "--root", root)...)
-				if got.Status != 0 || !strings.HasPrefix(got.Stdout, "wrote ") {
+				got := done(t, root, args)
+				if !strings.HasPrefix(got.Stdout, "wrote ") {
 					t.Fatalf("configure %s: %+v", args, got)
 				}
 				_, text, isClass := strings.Cut(got.Stdout, "\n---\n")
@@ -106,21 +80,15 @@ func TestConfigureWithInstalledContainerd(t *testing.T) {
 				}
 			}
 			// In containerd 1.x, both are lines of the one file. The earlier one goes, and the later one stays in effect.
-			if got := call("configure", "nri", "--revert", "--root", root); got.Status != 0 {
-				t.Errorf("configure nri --revert: %+v", got)
-			}
+			done(t, root, "nri --revert")
 			found, err := runtime.Read(t.Context(), root)
 			if err != nil || !slices.ContainsFunc(found.Runtimes[0].Handlers,
 				func(h runtime.Handler) bool { return h.Name == "rdma" && h.Error == "" }) ||
 				found.Runtimes[0].NRI.On != (version == "2.4.2") {
 				t.Errorf("without nri: %+v, %v", found, err)
 			}
-			if got := call("configure", "--revert", "--root", root); got.Status != 0 {
-				t.Errorf("configure --revert: %+v", got)
-			}
-			if diff := cmp.Diff(before, nodeFiles(t, root)); diff != "" {
-				t.Errorf("files (-before +after):\n%s", diff)
-			}
+			done(t, root, "--revert")
+			unchanged(t, root, before, "afterwards")
 		})
 	}
 }

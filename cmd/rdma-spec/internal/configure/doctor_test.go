@@ -28,7 +28,7 @@ func TestConfigureAllEndsWithADoctor(t *testing.T) {
 		{"again, and no step was taken", "--dry-run=false", []string{"wrong nri-rivals",
 			"wrong plugin-runs", "doctor: 2 faults"}},
 	} {
-		got := call("configure", "--all", test.dryRun, "--program", filepath.Join(root, "nri-rdma"), "--root", root)
+		got := configure(root, "--all --program ROOT/nri-rdma "+test.dryRun)
 		var found []string
 		for line := range strings.Lines(got.Stdout) {
 			check, _, isFinding := strings.Cut(line, ": ")

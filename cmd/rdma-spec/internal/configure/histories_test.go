@@ -26,6 +26,7 @@ import (
 	"github.com/rdma-spec/rdma-spec/test/testing/await"
 	"github.com/rdma-spec/rdma-spec/test/testing/chance"
 	"github.com/rdma-spec/rdma-spec/test/testing/race"
+	"github.com/rdma-spec/rdma-spec/test/testing/repository"
 	"github.com/rdma-spec/rdma-spec/test/testing/scratch"
 )
 
@@ -46,49 +47,40 @@ cat "$key.err" >&2; cat "$key.out"; exit "$(cat "$key")"
 func remembered(t *testing.T, folder, version string) (program string) {
 	t.Helper()
 	program = filepath.Join(folder, "containerd-"+version)
-	scratch.File(t, program, strings.NewReplacer("VERSION", version, "FOLDER", folder, "PROGRAM", installed(t, version)).
-		Replace(askedOnce), 0o755)
+	named := strings.NewReplacer("VERSION", version, "FOLDER", folder, "PROGRAM", repository.Containerd(t, version))
+	scratch.File(t, program, named.Replace(askedOnce), 0o755)
 	return program
 }
 
 // history is a node that is configured, upgraded, and written to by other tools, one after another.
 type history struct {
-	t        *testing.T
-	root     string
-	random   *rand.Rand
-	programs map[string]string // by their versions
-	asked    map[string]string // the arguments of features that are configured, by feature
-	version  string            // that is installed
-	log      []string          // what was done
+	caseNode
+	random  *rand.Rand
+	asked   map[string]string // the arguments of features that are configured, by feature
+	version string            // that is installed
+	log     []string          // what was done
 }
 
 func (h *history) errorf(format string, args ...any) {
-	h.t.Helper()
+	h.Helper()
 	text, _ := os.ReadFile(h.config()) // it may not exist
-	h.t.Errorf("%s\nafter:\n%s\n%s:\n%s", fmt.Sprintf(format, args...), strings.Join(h.log, "\n"), h.config(), text)
+	h.Errorf("%s\nafter:\n%s\n%s:\n%s", fmt.Sprintf(format, args...), strings.Join(h.log, "\n"), h.config(), text)
 }
 
 func (h *history) config() string { return filepath.Join(h.root, "etc/containerd/config.toml") }
 
 func (h *history) pick(of ...string) string { return of[h.random.IntN(len(of))] }
 
-// effective returns the effective configuration, as containerd prints it on the node itself.
-func (h *history) effective() (map[string]any, error) {
-	h.t.Helper()
-	found := containerd.Find(h.root)
-	return found[0].Effective(h.t.Context(), nil)
-}
-
 // rewrite has another tool write the root file.
 func (h *history) rewrite(tool string) {
-	h.t.Helper()
+	h.Helper()
 	text, err := os.ReadFile(h.config())
 	if err != nil {
-		h.t.Fatal(err)
+		h.Fatal(err)
 	}
 	tree, err := tomledit.Parse(text)
 	if err != nil {
-		h.t.Fatal(err)
+		h.Fatal(err)
 	}
 	plugin := []string{"plugins", "io.containerd.grpc.v1.cri", "containerd"}
 	switch tool {
@@ -109,10 +101,10 @@ func (h *history) rewrite(tool string) {
 	}
 	if tool != "Ansible" {
 		if text, err = toml.Marshal(tree); err != nil {
-			h.t.Fatal(err)
+			h.Fatal(err)
 		}
 	}
-	scratch.File(h.t, h.config(), string(text), 0o600)
+	scratch.File(h.T, h.config(), string(text), 0o600)
 }
 
 // roots are root files that all versions read.
@@ -133,8 +125,8 @@ imports = ["/etc/containerd/conf.d/*.toml"]
 
 // configure runs the command for a feature, and returns whether it is as asked then.
 func (h *history) configure(args string) bool {
-	h.t.Helper()
-	got := call(append(append([]string{"configure"}, strings.Fields(args)...), "--root", h.root)...)
+	h.Helper()
+	got := h.call(args)
 	if got.Status == 0 {
 		return true
 	}
@@ -182,14 +174,14 @@ func met(tree, without map[string]any, feature, args string) bool {
 
 // check compares the doctor's word with the effective configuration, and with that of the node after a revert.
 func (h *history) check() {
-	h.t.Helper()
+	h.Helper()
 	tree, err := h.effective()
 	without := h.reverted()
-	if h.t.Failed() {
+	if h.Failed() {
 		return
 	}
 	var found []string
-	for _, f := range overwritten(h.t, h.root) {
+	for _, f := range overwritten(h.T, h.root) {
 		found = append(found, f.Text)
 	}
 	finds := func(text string) bool {
@@ -211,10 +203,10 @@ func (h *history) check() {
 
 // reverted returns the effective configuration after a revert of everything, of a copy of the node.
 func (h *history) reverted() map[string]any {
-	h.t.Helper()
-	reverted := history{t: h.t, root: scratch.Folder(h.t), log: h.log, asked: map[string]string{}}
+	h.Helper()
+	reverted := history{caseNode: caseNode{h.T, scratch.Folder(h.T), h.folder}, log: h.log, asked: map[string]string{}}
 	if err := os.CopyFS(reverted.root, os.DirFS(h.root)); err != nil {
-		h.t.Fatal(err)
+		h.Fatal(err)
 	}
 	reverted.revert("")
 	without, err := reverted.effective()
@@ -227,7 +219,7 @@ func (h *history) reverted() map[string]any {
 // harms reports whether the files of ours change more of an effective configuration than they are for: after a revert, it
 // differs by more.
 func (h *history) harms(tree, without map[string]any) bool {
-	h.t.Helper()
+	h.Helper()
 	for _, path := range tomledit.Differences(without, tree) {
 		i := slices.Index(path, "runtimes")
 		switch {
@@ -252,10 +244,9 @@ func isZero(value any) bool { return value == nil || len(notZero(map[string]any{
 
 // revert reverts features, all where none is named, and checks that nothing is left of them.
 func (h *history) revert(feature string) {
-	h.t.Helper()
-	args := append(append([]string{"configure"}, strings.Fields(feature)...), "--revert", "--root", h.root)
-	if got := call(args...); got.Status != 0 {
-		h.errorf("%q: %+v", args, got)
+	h.Helper()
+	if got := h.call(feature + " --revert"); got.Status != 0 {
+		h.errorf("%s --revert: %+v", feature, got)
 		return
 	}
 	if delete(h.asked, feature); feature == "" {
@@ -279,7 +270,7 @@ func (h *history) revert(feature string) {
 	if feature != "" {
 		return
 	}
-	for file := range nodeFiles(h.t, h.root) {
+	for file := range nodeFiles(h.T, h.root) {
 		if strings.Contains(filepath.Base(file), "rdma-spec") {
 			h.errorf("reverted: %s is left", file)
 		}
@@ -291,7 +282,7 @@ func (h *history) revert(feature string) {
 
 // step does one thing to the node, by chance.
 func (h *history) step() {
-	h.t.Helper()
+	h.Helper()
 	said := func(format string, args ...any) { h.log = append(h.log, fmt.Sprintf(format, args...)) }
 	switch n := h.random.IntN(20); {
 	case n < 6:
@@ -319,8 +310,7 @@ func (h *history) step() {
 				if tree, err := h.effective(); err != nil || !met(tree, h.reverted(), feature, args) {
 					h.errorf("configure %s has not made it so: %v", args, err)
 				}
-				if got := call(append(append([]string{"configure"}, strings.Fields(args)...), "--dry-run", "--root", h.root)...); got.Status != 0 ||
-					got.Stdout != "" {
+				if got := h.call(args + " --dry-run"); got.Status != 0 || got.Stdout != "" {
 					h.errorf("configure %s, at once again: %+v", args, got)
 				}
 			}
@@ -353,56 +343,53 @@ func featureOf(args string) string {
 // missingImport has the root file name a file that does not exist: containerd prints its configuration all the same, and
 // does not start. What is said of the node is why.
 func (h *history) missingImport() {
-	h.t.Helper()
+	h.Helper()
 	before, err := os.ReadFile(h.config())
 	if err != nil {
-		h.t.Fatal(err)
+		h.Fatal(err)
 	}
 	tree, err := tomledit.Parse(before)
 	if err != nil {
-		h.t.Fatal(err)
+		h.Fatal(err)
 	}
 	imports, _ := tree["imports"].([]any)
 	tree["imports"] = append(imports, "/etc/containerd/gone.toml")
 	text, err := toml.Marshal(tree)
 	if err != nil {
-		h.t.Fatal(err)
+		h.Fatal(err)
 	}
 	h.log = append(h.log, "a missing import")
-	scratch.File(h.t, h.config(), string(text), 0o600)
+	scratch.File(h.T, h.config(), string(text), 0o600)
 	if _, err := h.effective(); err == nil || !strings.Contains(err.Error(), "imports /etc/containerd/gone.toml, which does "+
 		"not exist, and containerd does not start without it") {
 		h.errorf("a missing import: %v", err)
 	}
-	found, _, err := doctor.Diagnose(h.t.Context(), node.Options{Root: h.root, Patience: node.Daemons}, runtimes.Checks(),
+	found, _, err := doctor.Diagnose(h.Context(), node.Options{Root: h.root, Patience: node.Daemons}, runtimes.Checks(),
 		[]string{"runtime-config"}, io.Discard)
 	if err != nil || !slices.ContainsFunc(found, func(f doctor.Finding) bool {
 		return f.Check == "runtime-config" && f.Status == doctor.Wrong && strings.Contains(f.Text, "gone.toml")
 	}) {
 		h.errorf("the doctor does not find the missing import: %v, %+v", err, found)
 	}
-	log, ended := started(h.t, installed(h.t, h.version), copyOf(h.t, h.root))
-	if err := await.Receive(h.t, await.Patience, "containerd "+h.version+" without a file that it imports ends", ended); err == nil ||
-		!strings.Contains(scratch.Read(h.t, log), "gone.toml") {
-		h.errorf("containerd %s started: %v, %s", h.version, err, scratch.Read(h.t, log))
+	log, ended := started(h.T, repository.Containerd(h.T, h.version), copyOf(h.T, h.root))
+	const ends = "containerd without a file that it imports ends"
+	if err := await.Receive(h.T, await.Patience, ends, ended); err == nil ||
+		!strings.Contains(scratch.Read(h.T, log), "gone.toml") {
+		h.errorf("containerd %s started: %v, %s", h.version, err, scratch.Read(h.T, log))
 	}
-	scratch.File(h.t, h.config(), string(before), 0o600)
+	scratch.File(h.T, h.config(), string(before), 0o600)
 }
 
 // use installs a version of containerd.
 func (h *history) use(version string) {
-	h.t.Helper()
+	h.Helper()
 	h.version = version
-	scratch.File(h.t, filepath.Join(h.root, "usr/bin/containerd"), "#!/bin/sh\nexec "+h.programs[version]+" \"$@\"\n", 0o755)
+	h.caseNode.use(version)
 }
 
-// A containerd that is rolled back cannot do all that was asked of a later one: that hinders no other feature, and is
-// asked for again with the later one.
+// A containerd that is rolled back cannot do all that was asked of a later one: that hinders no other feature.
 func TestKnownHistoriesOfANode(t *testing.T) {
-	folder, programs := scratch.Folder(t), map[string]string{}
-	for _, version := range []string{"1.7.35", "2.2.9"} {
-		programs[version] = remembered(t, folder, version)
-	}
+	folder := scratch.Folder(t)
 	type step struct{ version, args string } // "": what was configured last is reverted
 	for name, steps := range map[string][]step{
 		"rolled back, and upgraded again": {{"2.2.9", "nri --required"}, {"1.7.35", "handler rdma --like runc"},
@@ -415,7 +402,7 @@ func TestKnownHistoriesOfANode(t *testing.T) {
 		for i, text := range roots {
 			t.Run(fmt.Sprint(name, i), func(t *testing.T) {
 				root, _ := configureNode(t)
-				h := &history{t: t, root: root, asked: map[string]string{}, programs: programs}
+				h := &history{caseNode: caseNode{t, root, folder}, asked: map[string]string{}}
 				scratch.File(t, h.config(), text, 0o600)
 				last := ""
 				for _, s := range steps {
@@ -436,22 +423,16 @@ func TestKnownHistoriesOfANode(t *testing.T) {
 	}
 }
 
-// Whatever happens to a node, what the doctor says of each feature is what containerd makes of the files, the same
-// command can be run again, and after a revert nothing of ours is left. Each state of files is asked of a containerd
-// once.
+// Whatever happens to a node, the doctor says what containerd makes of the files, and a revert leaves nothing of ours.
 func TestHistoriesOfANode(t *testing.T) {
 	if race.Detector {
 		t.Skip("runs containerd hundreds of times, and the race detector does not see it")
 	}
 	random, folder := chance.New(t), scratch.Folder(t)
-	programs := map[string]string{}
-	for _, version := range []string{"1.7.35", "2.2.9", "2.4.2"} {
-		programs[version] = remembered(t, folder, version)
-	}
 	for i := range *histories {
 		t.Run(strconv.Itoa(i), func(t *testing.T) {
 			root, _ := configureNode(t)
-			h := &history{t: t, root: root, random: random, programs: programs, asked: map[string]string{}}
+			h := &history{caseNode: caseNode{t, root, folder}, random: random, asked: map[string]string{}}
 			h.use(h.pick("1.7.35", "2.2.9", "2.4.2"))
 			scratch.File(t, h.config(), h.pick(roots...), 0o600)
 			for n := range 10 {

@@ -23,7 +23,7 @@ import (
 // fakeRuntime answers as long as its configuration can be loaded.
 type fakeRuntime struct {
 	interrupted bool // the first restart takes until somebody types Ctrl-C
-	file        string
+	file, unit  string
 	breaks      bool // each restart but the first finds a good file, the first one a broken file
 	restarts    int
 	theirs      string // what another tool makes of the file at each restart
@@ -53,15 +53,27 @@ func (f *fakeRuntime) Running(context.Context) ([]string, error) {
 
 func (f *fakeRuntime) Ended(context.Context, []string) (int, error) { return 0, nil }
 
-// configureAndRestart turns NRI on below a root, and restarts a runtime for that.
-func configureAndRestart(t *testing.T, root string, runtime *fakeRuntime) error {
+// restarting has a runtime restarted within a time, for what the options say; writes and reads go there.
+func restarting(t *testing.T, o *Options, runtime *fakeRuntime, within time.Duration) (cmd *cobra.Command,
+	stderr *strings.Builder) {
 	t.Helper()
-	o := &Options{Root: root, Restart: true, Restarts: func(unit string) *Restart {
-		return &Restart{Unit: unit, Node: runtime, Within: 50e6, Every: 1e6}
-	}}
-	cmd := &cobra.Command{}
+	runtime.file = filepath.Join(o.Root, "etc/containerd/config.toml")
+	o.Restarts = func(unit string) *Restart {
+		runtime.unit = unit
+		return &Restart{Unit: unit, Node: runtime, Within: within, Every: 1e6}
+	}
+	cmd, stderr = &cobra.Command{}, &strings.Builder{}
 	cmd.SetContext(t.Context())
 	cmd.SetOut(io.Discard)
+	cmd.SetErr(stderr)
+	return cmd, stderr
+}
+
+// configureAndRestart turns NRI on below a root, and restarts a runtime for that.
+func configureAndRestart(t *testing.T, root string, runtime *fakeRuntime, within time.Duration) error {
+	t.Helper()
+	o := &Options{Root: root, Restart: true}
+	cmd, _ := restarting(t, o, runtime, within)
 	return o.carryOut(cmd, func() (configured, error) { return o.nri(t.Context(), RuntimeContainerd, false) })
 }
 
@@ -70,8 +82,8 @@ func TestConfigureRestart(t *testing.T) {
 	for name, breaks := range map[string]bool{"comes back": false, "does not come back": true} {
 		t.Run(name, func(t *testing.T) {
 			root, before := configureNode(t)
-			runtime := &fakeRuntime{file: filepath.Join(root, "etc/containerd/config.toml"), breaks: breaks}
-			err := configureAndRestart(t, root, runtime)
+			runtime := &fakeRuntime{breaks: breaks}
+			err := configureAndRestart(t, root, runtime, 50e6)
 			switch {
 			case !breaks && (err != nil || runtime.restarts != 1):
 				t.Errorf("%d restarts, %v", runtime.restarts, err)
@@ -79,9 +91,7 @@ func TestConfigureRestart(t *testing.T) {
 				"the files are restored, and containerd.service runs as before")):
 				t.Errorf("%d restarts, %v", runtime.restarts, err)
 			case breaks:
-				if diff := cmp.Diff(before, nodeFiles(t, root)); diff != "" {
-					t.Errorf("files (-before +after):\n%s", diff)
-				}
+				unchanged(t, root, before, "afterwards")
 			}
 		})
 	}
@@ -90,9 +100,8 @@ func TestConfigureRestart(t *testing.T) {
 // Where another tool changes a file while the runtime restarts, its change stays, and nothing says that all is restored.
 func TestConfigureRestartWhileAnotherToolWrites(t *testing.T) {
 	root, _ := configureNode(t)
-	runtime := &fakeRuntime{file: filepath.Join(root, "etc/containerd/config.toml"), breaks: true}
-	runtime.theirs = "version = 3 # rdma-spec no longer\n"
-	err := configureAndRestart(t, root, runtime)
+	runtime := &fakeRuntime{breaks: true, theirs: "version = 3 # rdma-spec no longer\n"}
+	err := configureAndRestart(t, root, runtime, 50e6)
 	if err == nil || !strings.Contains(err.Error(), "not restored: cannot write "+runtime.file+": it changed meanwhile") ||
 		strings.Contains(err.Error(), "the files are restored") || strings.Contains(err.Error(), "with the files restored") {
 		t.Errorf("%v", err)
@@ -105,21 +114,13 @@ func TestConfigureRestartWhileAnotherToolWrites(t *testing.T) {
 // Ctrl-C puts the files back, and restarts the runtime with them.
 func TestConfigureInterrupted(t *testing.T) {
 	root, before := configureNode(t)
-	runtime := &fakeRuntime{file: filepath.Join(root, "etc/containerd/config.toml"), interrupted: true}
-	o := &Options{Root: root, Restart: true, Restarts: func(unit string) *Restart {
-		return &Restart{Unit: unit, Node: runtime, Within: time.Minute, Every: 1e6}
-	}}
-	cmd := &cobra.Command{}
-	cmd.SetContext(t.Context())
-	cmd.SetOut(io.Discard)
-	err := o.carryOut(cmd, func() (configured, error) { return o.nri(t.Context(), RuntimeContainerd, false) })
+	runtime := &fakeRuntime{interrupted: true}
+	err := configureAndRestart(t, root, runtime, time.Minute)
 	const want = "interrupted while containerd.service restarted: the files are restored, and containerd.service runs as before"
 	if err == nil || err.Error() != want || runtime.restarts != 2 {
 		t.Errorf("%d restarts, %v", runtime.restarts, err)
 	}
-	if diff := cmp.Diff(before, nodeFiles(t, root)); diff != "" {
-		t.Errorf("files (-before +after):\n%s", diff)
-	}
+	unchanged(t, root, before, "afterwards")
 }
 
 // The time of a restart is what the unit allows for a stop and a start.
@@ -145,15 +146,8 @@ func TestUnitTime(t *testing.T) {
 func TestConfigureAllRestartsAndSaysWhatIsLeft(t *testing.T) {
 	for _, restart := range []bool{false, true} {
 		root, _ := configureNode(t)
-		runtime := &fakeRuntime{file: filepath.Join(root, "etc/containerd/config.toml")}
-		o := &Options{Root: root, Restart: restart, Restarts: func(unit string) *Restart {
-			return &Restart{Unit: unit, Node: runtime, Within: 50e6, Every: 1e6}
-		}}
-		var stdout, stderr strings.Builder
-		cmd := &cobra.Command{}
-		cmd.SetContext(t.Context())
-		cmd.SetOut(&stdout)
-		cmd.SetErr(&stderr)
+		runtime, o := &fakeRuntime{}, &Options{Root: root, Restart: restart}
+		cmd, stderr := restarting(t, o, runtime, 50e6)
 		if err := o.carryOut(cmd, func() (configured, error) {
 			return o.configureAll(cmd, "", programs{filepath.Join(root, "nri-rdma"), usrLocal})
 		}); err != nil {
@@ -185,20 +179,10 @@ func TestConfigureSaysThatItDoesNotRestart(t *testing.T) {
 	} {
 		t.Run(args, func(t *testing.T) {
 			root, _ := configureNode(t)
-			if err := os.WriteFile(filepath.Join(root, "newer-rdma"), []byte("\x7fELF\x01"), 0o600); err != nil {
-				t.Fatal(err)
-			}
-			first := strings.Fields(strings.ReplaceAll(args, "ROOT/newer-rdma", "ROOT/nri-rdma") + " --root ROOT")
-			second := strings.Fields(args + " --restart --root ROOT")
-			for _, args := range [][]string{first, second} {
-				for i := range args {
-					args[i] = strings.ReplaceAll(args[i], "ROOT", root)
-				}
-			}
-			if got := call(append([]string{"configure"}, first...)...); got.Status != 0 {
-				t.Fatalf("%+v", got)
-			}
-			if got := callOn(root, append([]string{"configure"}, second...)...); got.Status != 0 || got.Stderr != want {
+			scratch.File(t, filepath.Join(root, "newer-rdma"), "\x7fELF\x01", 0o600)
+			done(t, root, strings.ReplaceAll(args, "newer-rdma", "nri-rdma"))
+			second := strings.Fields(strings.ReplaceAll("configure "+args+" --restart --root ROOT", "ROOT", root))
+			if got := callOn(root, second...); got.Status != 0 || got.Stderr != want {
 				t.Errorf("%+v, want %s", got, want)
 			}
 		})
@@ -222,53 +206,20 @@ func TestConfigureRevertRestarts(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			root, _ := configureNode(t)
-			if err := os.WriteFile(filepath.Join(root, "usr/lib/systemd/system/docker.service"), nil, 0o600); err != nil {
-				t.Fatal(err)
-			}
+			scratch.File(t, filepath.Join(root, "usr/lib/systemd/system/docker.service"), "", 0o600)
 			for _, args := range test.configured {
-				args = strings.ReplaceAll(args, "ROOT", root)
-				if got := call(append(append([]string{"configure"}, strings.Fields(args)...), "--root", root)...); got.Status != 0 {
-					t.Fatalf("configure %s: %+v", args, got)
-				}
+				done(t, root, args)
 			}
-			runtime, restarted := &fakeRuntime{file: filepath.Join(root, "etc/containerd/config.toml")}, ""
-			o := &Options{Root: root, Revert: true, Restart: true, Restarts: func(unit string) *Restart {
-				restarted = unit
-				return &Restart{Unit: unit, Node: runtime, Within: 50e6, Every: 1e6}
-			}}
-			cmd := &cobra.Command{}
-			cmd.SetContext(t.Context())
-			cmd.SetOut(io.Discard)
+			runtime, o := &fakeRuntime{}, &Options{Root: root, Revert: true, Restart: true}
+			cmd, _ := restarting(t, o, runtime, 50e6)
 			err := o.revertFeatures(cmd)
 			if wanted, isError := strings.CutPrefix(test.unit, "error: "); isError {
-				if err == nil || !strings.Contains(err.Error(), wanted) || restarted != "" {
-					t.Errorf("%s is restarted, %v; want %s", restarted, err, wanted)
+				if err == nil || !strings.Contains(err.Error(), wanted) || runtime.unit != "" {
+					t.Errorf("%s is restarted, %v; want %s", runtime.unit, err, wanted)
 				}
-			} else if err != nil || restarted != test.unit || runtime.restarts != min(1, len(test.unit)) {
-				t.Errorf("%q is restarted %d times, %v; want %q", restarted, runtime.restarts, err, test.unit)
+			} else if err != nil || runtime.unit != test.unit || runtime.restarts != min(1, len(test.unit)) {
+				t.Errorf("%q is restarted %d times, %v; want %q", runtime.unit, runtime.restarts, err, test.unit)
 			}
 		})
-	}
-}
-
-// A service that is enabled is disabled first: else systemd keeps a link to a unit that is gone.
-func TestConfigureRevertRefusesAnEnabledService(t *testing.T) {
-	root, _ := configureNode(t)
-	if got := call("configure", "plugin", "--program", filepath.Join(root, "nri-rdma"), "--root", root); got.Status != 0 {
-		t.Fatalf("%+v", got)
-	}
-	wants := filepath.Join(root, "etc/systemd/system/multi-user.target.wants")
-	if err := errors.Join(os.Mkdir(wants, 0o755), os.Symlink("/etc/systemd/system/nri-rdma.service",
-		filepath.Join(wants, "nri-rdma.service"))); err != nil {
-		t.Fatal(err)
-	}
-	before := nodeFiles(t, filepath.Join(root, "usr"))
-	got := call("configure", "--revert", "--root", root)
-	want := outcome{3, "", "rdma-spec: nri-rdma.service is enabled: run systemctl disable --now nri-rdma.service first\n"}
-	if diff := cmp.Diff(want, got); diff != "" {
-		t.Errorf("(-want +got):\n%s", diff)
-	}
-	if diff := cmp.Diff(before, nodeFiles(t, filepath.Join(root, "usr"))); diff != "" {
-		t.Errorf("files (-before +after):\n%s", diff)
 	}
 }

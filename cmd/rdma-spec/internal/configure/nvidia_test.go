@@ -16,16 +16,16 @@ import (
 	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/tomledit"
 	"github.com/rdma-spec/rdma-spec/test/testing/await"
 	"github.com/rdma-spec/rdma-spec/test/testing/race"
+	"github.com/rdma-spec/rdma-spec/test/testing/repository"
 	"github.com/rdma-spec/rdma-spec/test/testing/scratch"
 )
 
-// nvidia-ctk itself beside a configure: containerd loads the configuration every time, and what nvidia-ctk has written
-// over is named by the doctor and restored by the next configure, beside NVIDIA's handler.
+// Beside nvidia-ctk, containerd always starts; what is written over, the doctor names and the next configure restores.
 func TestConfigureBesideNVIDIA(t *testing.T) {
 	if race.Detector {
 		t.Skip("runs containerd a hundred times, and the race detector does not see it")
 	}
-	tool := part(t, "nvidia-ctk-*", "nvidia-ctk")
+	tool := repository.Part(t, "nvidia-ctk-*/nvidia-ctk")
 	for _, test := range []struct {
 		version, config string
 		lost            bool // NRI, where nvidia-ctk reads the file before configure changes it, and writes it afterwards
@@ -34,7 +34,7 @@ func TestConfigureBesideNVIDIA(t *testing.T) {
 		{"2.4.2", "version = 3\n[plugins.'io.containerd.nri.v1.nri']\n  disable = true\n", false}, // in a file of its own
 	} {
 		t.Run(test.version, func(t *testing.T) {
-			program := installed(t, test.version)
+			program := repository.Containerd(t, test.version)
 			lost := 0
 			for round := range 4 {
 				root := installedNode(t, program)
@@ -49,15 +49,13 @@ func TestConfigureBesideNVIDIA(t *testing.T) {
 				if !on && got.Status == 0 {
 					lost++
 				}
-				if got := call("configure", "nri", "--root", root); got.Status != 0 {
-					t.Errorf("round %d, again: %+v", round, got)
-				}
+				done(t, root, "nri")
 				_, handlers := containerd.Handlers(dump(t, program, root))
 				if found := overwritten(t, root); !nriOn(t, program, root) || handlers["nvidia"] == nil || len(found) > 0 {
 					t.Errorf("round %d, again: the handlers %v, and the doctor finds %+v", round, handlers, found)
 				}
 				// nvidia-ctk writes every line of a file anew, and --revert finds our keys in it.
-				got = call("configure", "--revert", "--root", root)
+				got = configure(root, "--revert")
 				if _, handlers := containerd.Handlers(dump(t, program, root)); got.Status != 0 || nriOn(t, program, root) ||
 					handlers["nvidia"] == nil {
 					t.Errorf("round %d, --revert: %+v, and the handlers %v", round, got, handlers)
@@ -91,7 +89,7 @@ func besideNVIDIA(t *testing.T, tool, root string, round int) outcome {
 			return containerd.Exists(filepath.Join(root, "etc/containerd/conf.d"))
 		})
 	}
-	got := call("configure", "nri", "--root", root)
+	got := configure(root, "nri")
 	if err := syscall.Kill(-ctk.Process.Pid, syscall.SIGCONT); err != nil && round == 0 {
 		t.Error(err)
 	}
@@ -108,10 +106,9 @@ func nriOn(t *testing.T, program, root string) bool {
 	return off == false
 }
 
-// What docs/guide-gpu-cluster.md says of the toolkit when it starts again: NRI stays on. On containerd 1.x a handler like
-// nvidia is lost, the doctor finds that, and the same command restores it.
+// As docs/guide-gpu-cluster.md says: NRI stays on, and on containerd 1.x a handler is lost, named, and restored.
 func TestToolkitStartsAgain(t *testing.T) {
-	tool := part(t, "nvidia-ctk-*", "nvidia-ctk")
+	tool := repository.Part(t, "nvidia-ctk-*/nvidia-ctk")
 	for _, test := range []struct {
 		version, config string
 		lost            bool
@@ -121,7 +118,7 @@ func TestToolkitStartsAgain(t *testing.T) {
 		{"2.4.2", "version = 3\n", false},
 	} {
 		t.Run(test.version, func(t *testing.T) {
-			program := installed(t, test.version)
+			program := repository.Containerd(t, test.version)
 			root := installedNode(t, program)
 			scratch.File(t, filepath.Join(root, "etc/containerd/config.toml"), test.config, 0o600)
 			toolkit := func() {
@@ -141,29 +138,23 @@ func TestToolkitStartsAgain(t *testing.T) {
 				}
 			}
 			toolkit()
-			for _, args := range [][]string{{"nri"}, {"handler", "rdma-nvidia", "--like", "nvidia"}} {
-				if got := call(append(append([]string{"configure"}, args...), "--root", root)...); got.Status != 0 {
-					t.Fatalf("%q: %+v", args, got)
-				}
-			}
+			done(t, root, "nri")
+			done(t, root, "handler rdma-nvidia --like nvidia")
 			has("configured", true)
 			toolkit()
 			has("the toolkit again", !test.lost)
-			if got := call("configure", "handler", "rdma-nvidia", "--like", "nvidia", "--root", root); got.Status != 0 {
-				t.Errorf("again: %+v", got)
-			}
+			done(t, root, "handler rdma-nvidia --like nvidia")
 			has("again", true)
 		})
 	}
 }
 
-// nvidia-ctk copies runc's handler, with the base spec that ours has written. A revert leaves that as long as a handler
-// names it, since containerd does not start without it, and goes on with other features.
+// nvidia-ctk copies runc's handler with our base spec, without which containerd does not start: a revert leaves it.
 func TestRevertAfterTheToolkitCopiedTheBaseSpec(t *testing.T) {
-	tool := part(t, "nvidia-ctk-*", "nvidia-ctk")
+	tool := repository.Part(t, "nvidia-ctk-*/nvidia-ctk")
 	for version, cri := range map[string]string{"1.7.35": "io.containerd.grpc.v1.cri", "2.4.2": "io.containerd.cri.v1.runtime"} {
 		t.Run(version, func(t *testing.T) {
-			program := installed(t, version)
+			program := repository.Containerd(t, version)
 			root := installedNode(t, program)
 			config := filepath.Join(root, "etc/containerd/config.toml")
 			toolkit := func() {
@@ -174,16 +165,11 @@ func TestRevertAfterTheToolkitCopiedTheBaseSpec(t *testing.T) {
 					t.Fatalf("nvidia-ctk: %v: %s", err, out)
 				}
 			}
-			if err := os.WriteFile(config, []byte("version = "+map[bool]string{true: "2", false: "3"}[version == "1.7.35"]+
-				"\n[plugins.'"+cri+"'.containerd.runtimes.runc]\n  runtime_type = 'io.containerd.runc.v2'\n"), 0o600); err != nil {
-				t.Fatal(err)
-			}
+			scratch.File(t, config, "version = "+map[bool]string{true: "2", false: "3"}[version == "1.7.35"]+
+				"\n[plugins.'"+cri+"'.containerd.runtimes.runc]\n  runtime_type = 'io.containerd.runc.v2'\n", 0o600)
 			toolkit() // it writes the file as it does afterwards, so only its copy is new
-			for _, args := range []string{"limits", "handler runc --in-place"} {
-				if got := call(append(strings.Fields("configure "+args), "--root", root)...); got.Status != 0 {
-					t.Fatalf("%s: %+v", args, got)
-				}
-			}
+			done(t, root, "limits")
+			done(t, root, "handler runc --in-place")
 			toolkit()
 			_, handlers := containerd.Handlers(dump(t, program, root))
 			const spec = "/etc/containerd/rdma-spec-runc.json"
@@ -191,7 +177,7 @@ func TestRevertAfterTheToolkitCopiedTheBaseSpec(t *testing.T) {
 				t.Fatalf("nvidia-ctk no longer copies the base spec: %v", handlers)
 			}
 			for range 2 {
-				got := call("configure", "--revert", "--root", root)
+				got := configure(root, "--revert")
 				if _, err := os.Stat(filepath.Join(root, spec)); err != nil || got.Status != 3 ||
 					!strings.Contains(got.Stderr, "/etc/containerd/conf.d/99-nvidia.toml names "+root+spec+", without which") {
 					t.Errorf("--revert: %v, %+v", err, got)

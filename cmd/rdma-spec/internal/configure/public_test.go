@@ -17,6 +17,7 @@ import (
 	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/node/containerd"
 	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/tomledit"
 	"github.com/rdma-spec/rdma-spec/test/testing/race"
+	"github.com/rdma-spec/rdma-spec/test/testing/repository"
 )
 
 // refusals are the parts of the errors of what is refused. Nothing is changed then.
@@ -41,14 +42,14 @@ func TestConfigurePublic(t *testing.T) {
 		name := strings.TrimSuffix(strings.TrimPrefix(file, "testdata/public/"), ".toml")
 		version, _, _ := strings.Cut(name, "/")
 		t.Run(name, func(t *testing.T) {
-			program := installed(t, version)
+			program := repository.Containerd(t, version)
 			root := publicNode(t, strings.TrimSuffix(file, ".toml"), program)
 			before, effective := nodeFiles(t, root), dump(t, program, root)
 			like := defaultHandler(effective)
 			// --all turns NRI on as nri alone does.
 			for what, args := range map[string]string{"handler": "rdma --like " + like,
 				"--all": "--program " + root + "/nri-rdma"} {
-				got := call(append([]string{"configure", what, "--root", root}, strings.Fields(args)...)...)
+				got := configure(root, what+" "+args)
 				refusal := refusals[version+" "+what] + refusals[name+" "+what]
 				if got.Status == 0 != (refusal == "") || !strings.Contains(got.Stderr, refusal) {
 					t.Errorf("%s: %+v", what, got)
@@ -65,12 +66,8 @@ func TestConfigurePublic(t *testing.T) {
 				if diff := cmp.Diff(want, after); diff != "" {
 					t.Errorf("%s: the effective configuration (-want +got):\n%s", what, diff)
 				}
-				if got := call("configure", "--revert", "--root", root); got.Status != 0 {
-					t.Errorf("%s, and --revert: %+v", what, got)
-				}
-				if diff := cmp.Diff(before, nodeFiles(t, root)); diff != "" {
-					t.Errorf("%s, and --revert (-before +after):\n%s", what, diff)
-				}
+				done(t, root, "--revert")
+				unchanged(t, root, before, what+", and --revert")
 			}
 		})
 	}

@@ -12,12 +12,12 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
-
+	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/change"
 	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/node/containerd"
 	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/node/cri"
 	"github.com/rdma-spec/rdma-spec/test/testing/await"
 	"github.com/rdma-spec/rdma-spec/test/testing/child"
+	"github.com/rdma-spec/rdma-spec/test/testing/race"
 	"github.com/rdma-spec/rdma-spec/test/testing/repository"
 )
 
@@ -32,7 +32,7 @@ func containerdFiles(t *testing.T, root string) string {
 	t.Helper()
 	all := nodeFiles(t, root)
 	for path := range all {
-		if !strings.HasPrefix(path, "/etc/containerd/") && !strings.HasPrefix(path, "/opt/nri/") {
+		if !strings.HasPrefix(path, "etc/containerd/") && !strings.HasPrefix(path, "opt/nri/") {
 			delete(all, path)
 		}
 	}
@@ -50,27 +50,17 @@ func copyOf(t *testing.T, root string) (copied string) {
 	return copied
 }
 
-// starts starts the containerds that were built for the node with a copy of the tree, as it is and with NRI on, and
-// then reverts.
+// starts starts a containerd that was built for the node with a copy of the tree, as it is and with NRI on, and then
+// reverts.
 func (l leftTree) starts(t *testing.T) {
 	t.Helper()
-	for _, version := range []string{"2.4.2"} {
-		program, on := installed(t, version), copyOf(t, l.root)
-		got := call("configure", "nri", "--root", on)
-		if got.Status != 0 {
-			t.Errorf("%s, and configure nri: %+v", l.after, got)
-		}
-		if !strings.HasPrefix(got.Stdout, "nri: nothing to change") {
-			expectServes(t, program, copyOf(t, l.root), l.after, false)
-		}
-		expectServes(t, program, on, l.after, true)
+	program, on := repository.Containerd(t, "2.4.2"), copyOf(t, l.root)
+	if got := done(t, on, "nri"); !strings.HasPrefix(got.Stdout, "nri: nothing to change") {
+		expectServes(t, program, copyOf(t, l.root), l.after, false)
 	}
-	if got := call("configure", "--revert", "--root", l.root); got.Status != 0 {
-		t.Errorf("%s, and --revert: %+v", l.after, got)
-	}
-	if diff := cmp.Diff(l.before, nodeFiles(t, l.root)); diff != "" {
-		t.Errorf("%s, and --revert (-before +after):\n%s", l.after, diff)
-	}
+	expectServes(t, program, on, l.after, true)
+	done(t, l.root, "--revert")
+	unchanged(t, l.root, l.before, l.after+", and --revert")
 }
 
 // expectServes starts a containerd whose files are those of a node, with the real plugin in place of the one that is
@@ -132,4 +122,56 @@ exec chroot . /usr/bin/containerd`
 		_ = file.Close() // the process wrote it
 	})
 	return file.Name(), exits
+}
+
+func TestMain(m *testing.M) { repository.Main(m) }
+
+// A killed run leaves the first files of a plan: containerd starts with each such state, and a revert works.
+func TestEachPartOfAPlanStarts(t *testing.T) {
+	if race.Detector {
+		t.Skip("runs containerds, and the race detector does not see it")
+	}
+	trees := map[string]leftTree{} // those that differ for a containerd
+	for _, what := range []string{"--all", "plugin --launched"} {
+		for most := 0; ; most++ {
+			root, before := configureNode(t)
+			o := &Options{Root: root, node: "/", ledger: openedLedger(t, root)}
+			installs := programs{from: filepath.Join(root, "nri-rdma"), prefix: usrLocal}
+			planned, err := o.plugin(installs, what != "--all")
+			goals, plan := planned.goals, planned.plan.Changed()
+			if err == nil && what == "--all" {
+				planned, err = o.nri(t.Context(), "", false)
+				goals, plan = append(planned.goals, goals...), append(plan, planned.plan.Changed()...)
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			err = o.ledger.Apply(plan[:min(most, len(plan))], nil, goals...)
+			if o.ledger.Close(); err != nil {
+				t.Fatal(err)
+			}
+			if read := containerdFiles(t, root); trees[read].root == "" {
+				trees[read] = leftTree{copyOf(t, root), fmt.Sprintf("%d files of %s", most, what), before}
+			}
+			if most == len(plan) {
+				break
+			}
+		}
+	}
+	if len(trees) < 4 {
+		t.Errorf("%d distinct trees, want those of before, between and after, of --all and of --launched", len(trees))
+	}
+	for _, tree := range trees {
+		tree.starts(t)
+	}
+}
+
+// openedLedger returns the ledger of a node.
+func openedLedger(t *testing.T, root string) *change.Ledger {
+	t.Helper()
+	l, err := change.Open(root)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return l
 }

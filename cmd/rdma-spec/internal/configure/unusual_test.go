@@ -10,8 +10,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
-
 	"github.com/rdma-spec/rdma-spec/test/testing/scratch"
 )
 
@@ -24,10 +22,9 @@ func TestConfigureAFileWithTwoNames(t *testing.T) {
 		t.Fatal(err)
 	}
 	before := scratch.Read(t, other)
-	for _, args := range [][]string{{"--dry-run"}, nil} {
-		got := call(append([]string{"configure", "nri", "--root", root}, args...)...)
-		if got.Status != 0 || !strings.Contains(got.Stderr, config+" is one of 2 names of a file (hard links): the others keep "+
-			"the former content\n") {
+	for _, args := range []string{"nri --dry-run", "nri"} {
+		if got := done(t, root, args); !strings.Contains(got.Stderr, config+
+			" is one of 2 names of a file (hard links): the others keep the former content\n") {
 			t.Errorf("%q: %+v", args, got)
 		}
 	}
@@ -42,7 +39,7 @@ const readOnlyRoot = "CONFIGURE_READ_ONLY"
 // A node whose /etc cannot be written says so, and what is meant for it.
 func TestConfigureAnImmutableNode(t *testing.T) {
 	if root := os.Getenv(readOnlyRoot); root != "" {
-		got := call("configure", "nri", "--root", root)
+		got := configure(root, "nri")
 		if got.Status != 3 || strings.Count(got.Stderr, "\n") != 1 || !strings.Contains(got.Stderr, "read-only file system: the node "+
 			"is immutable: give the output of rdma-spec generate --for talos to the configuration of talos") {
 			t.Errorf("%+v", got)
@@ -61,7 +58,5 @@ func TestConfigureAnImmutableNode(t *testing.T) {
 	if out, err := cmd.CombinedOutput(); err != nil {
 		t.Errorf("%v: %s", err, out)
 	}
-	if diff := cmp.Diff(before, nodeFiles(t, root)); diff != "" {
-		t.Errorf("(-before +after):\n%s", diff)
-	}
+	unchanged(t, root, before, "afterwards")
 }

@@ -7,7 +7,6 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
-	"os"
 	"path/filepath"
 	"strings"
 	"syscall"
@@ -30,8 +29,7 @@ func generated(args ...string) (stderr string, err error) {
 	return notes.String(), err
 }
 
-// A list of CRI-O's takes the place of the one before it: the drop-in has the limits of both, or says which file would
-// take its place.
+// A list of CRI-O's takes the place of the one before it: the drop-in has the limits of both, or says what replaces it.
 func TestCRIOKeepsUlimits(t *testing.T) {
 	const ours, nofile = "etc/crio/crio.conf.d/90-rdma-spec.conf", "[crio.runtime]\ndefault_ulimits = [\"nofile=1048576:1048576\"]\n"
 	for name, test := range map[string]struct {
@@ -55,15 +53,7 @@ func TestCRIOKeepsUlimits(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			root := scratch.Folder(t, filepath.Dir(test.to))
-			for file, text := range test.files {
-				if to, isLink := strings.CutPrefix(text, "-> "); isLink {
-					if err := errors.Join(os.MkdirAll(filepath.Dir(filepath.Join(root, file)), 0o755), os.Symlink(to, filepath.Join(root, file))); err != nil {
-						t.Fatal(err)
-					}
-					continue
-				}
-				scratch.File(t, filepath.Join(root, file), text, 0o600)
-			}
+			scratch.Files(t, root, test.files, 0o600)
 			to := filepath.Join(root, test.to)
 			notes, err := generated("--for", "crio", "--root", root, "--to", to)
 			if part, isError := strings.CutPrefix(test.want, "error: "); isError {
@@ -122,15 +112,7 @@ func TestHandlersOfABaseSpec(t *testing.T) {
 			"is the base_runtime_spec of nvidia", ""},
 	} {
 		t.Run(name, func(t *testing.T) {
-			root := scratch.Folder(t)
-			for file, text := range test.files {
-				scratch.File(t, filepath.Join(root, file), text, 0o600)
-				if to, isLink := strings.CutPrefix(text, "-> "); isLink {
-					if err := errors.Join(os.Remove(filepath.Join(root, file)), os.Symlink(to, filepath.Join(root, file))); err != nil {
-						t.Fatal(err)
-					}
-				}
-			}
+			root := scratch.With(t, test.files, 0o600)
 			to := filepath.Join(root, test.to)
 			_, err := generated(append([]string{"--root", root, "--to", to}, strings.Fields(test.flags)...)...)
 			written := scratch.Read(t, to) != test.files[test.to]

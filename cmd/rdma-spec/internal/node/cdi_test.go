@@ -32,7 +32,7 @@ func TestDocker(t *testing.T) {
 			if test.daemon != "" {
 				files["etc/docker/daemon.json"] = test.daemon
 			}
-			folder := root(t, files)
+			folder := files.Root(t)
 			if test.program != "" {
 				scratch.File(t, filepath.Join(folder, "usr/bin/dockerd"), test.program, 0o755)
 			}
@@ -42,7 +42,7 @@ func TestDocker(t *testing.T) {
 			}
 		})
 	}
-	if got := known(cdi.Read(t.Context(), root(t, aNode()), nil)); got.Docker != nil || got.Podman {
+	if got := known(cdi.Read(t.Context(), aNode().Root(t), nil)); got.Docker != nil || got.Podman {
 		t.Errorf("%+v", got)
 	}
 }

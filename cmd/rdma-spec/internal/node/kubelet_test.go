@@ -41,13 +41,13 @@ func (kubeletServer) List(context.Context,
 }
 
 func TestKubelet(t *testing.T) {
-	if got := known(agents.ReadKubelet(t.Context(), root(t, aNode()))); got.PID != 0 {
+	if got := known(agents.ReadKubelet(t.Context(), aNode().Root(t))); got.PID != 0 {
 		t.Errorf("%+v", got)
 	}
 	files := aProcess(aNode(), 300, "/usr/bin/kubelet", "--root-dir=/data/kubelet").With(hcatest.Files{
 		"data/kubelet/device-plugins/kubelet_internal_checkpoint": `{"Data":{"PodDeviceEntries":[{"ResourceName":"rdma/old"}],"RegisteredDevices":{"rdma/hca":["a"],"x.com/gpu":[]}},"Checksum":1}`,
 	})
-	folder := root(t, files)
+	folder := files.Root(t)
 	want := agents.Kubelet{PID: 300, Root: "/data/kubelet"}
 	if diff := cmp.Diff(want, known(agents.ReadKubelet(t.Context(), folder))); diff != "" {
 		t.Errorf("without sockets (-want +got):\n%s", diff)
@@ -79,7 +79,7 @@ func (silentKubelet) GetAllocatableResources(ctx context.Context,
 
 // A kubelet that does not answer in time is late, which is no fault.
 func TestKubeletIsLate(t *testing.T) {
-	folder := root(t, aProcess(aNode(), 300, "/usr/bin/kubelet"))
+	folder := aProcess(aNode(), 300, "/usr/bin/kubelet").Root(t)
 	server := grpc.NewServer()
 	podresources.RegisterPodResourcesListerServer(server, silentKubelet{})
 	listener := scratch.Socket(t, filepath.Join(folder, "var/lib/kubelet/pod-resources/kubelet.sock"))
@@ -92,10 +92,9 @@ func TestKubeletIsLate(t *testing.T) {
 	}
 }
 
-// A container of the plugin's has the socket at the usual place, wherever the kubelet has it, and nothing else of the
-// kubelet's.
+// A container of the plugin's has the socket at the usual place, wherever the kubelet has it, and nothing else.
 func TestKubeletFromAContainer(t *testing.T) {
-	folder := root(t, aProcess(aNode(), 300, "/usr/bin/kubelet", "--root-dir=/data/kubelet"))
+	folder := aProcess(aNode(), 300, "/usr/bin/kubelet", "--root-dir=/data/kubelet").Root(t)
 	scratch.Socket(t, filepath.Join(folder, "var/lib/kubelet/pod-resources/kubelet.sock"))
 	if got := known(agents.ReadKubelet(shortly(t), folder)); !got.NotMounted || !got.PodResources {
 		t.Errorf("%+v", got)
@@ -111,11 +110,11 @@ func shortly(t *testing.T) context.Context {
 }
 
 func TestLinksOfANode(t *testing.T) {
-	folder := root(t, aProcess(aNode(), 300, "/usr/bin/kubelet", "--root-dir=/gone").With(hcatest.Files{
+	folder := aProcess(aNode(), 300, "/usr/bin/kubelet", "--root-dir=/gone").With(hcatest.Files{
 		"var/lib": hcatest.Link("/data/lib"), "opt": hcatest.Link("/data/opt"), "var/log": hcatest.Link("/data/log"),
 		"data/opt/nri/plugins/90-rdma": "",
 		"data/log/audit/audit.log":     "type=AVC msg=audit(1700000000.500:77): avc:  denied  { read } for  path=\"/dev/infiniband/uverbs0\"\n",
-	}))
+	}).Root(t)
 	scratch.Socket(t, filepath.Join(folder, "data/lib/kubelet/pod-resources/kubelet.sock"))
 	if got := known(agents.ReadKubelet(shortly(t), folder)); !got.PodResources {
 		t.Errorf("the kubelet: %+v", got)
@@ -135,7 +134,7 @@ func TestKubeletInAContainer(t *testing.T) {
 		"var/lib/kubelet/device-plugins/": "",
 	})
 	want := agents.Kubelet{PID: 300, Root: "/var/lib/kubelet"}
-	if diff := cmp.Diff(want, known(agents.ReadKubelet(t.Context(), root(t, files)))); diff != "" {
+	if diff := cmp.Diff(want, known(agents.ReadKubelet(t.Context(), files.Root(t)))); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
 }
@@ -145,7 +144,7 @@ func TestKubeletOfK3s(t *testing.T) {
 	files := aProcess(aNode(), 300,
 		"/var/lib/rancher/k3s/data/current/bin/k3s-agent").With(hcatest.Files{"proc/300/cgroup": "0::/system.slice/k3s-agent.service\n"})
 	want := agents.Kubelet{PID: 300, Unit: "k3s-agent.service", Root: "/var/lib/kubelet", NotMounted: true}
-	if diff := cmp.Diff(want, known(agents.ReadKubelet(t.Context(), root(t, files)))); diff != "" {
+	if diff := cmp.Diff(want, known(agents.ReadKubelet(t.Context(), files.Root(t)))); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
 }

@@ -43,16 +43,6 @@ func aNode() hcatest.Files {
 	return aProcess(hcatest.Files{"proc/stat": "cpu 1\nbtime 1767225600\n"}, 1, "/sbin/init")
 }
 
-// root makes a root of files, with a short name, since it has sockets.
-func root(t *testing.T, files hcatest.Files) string {
-	t.Helper()
-	folder := scratch.Folder(t)
-	if err := files.Write(folder); err != nil {
-		t.Fatal(err)
-	}
-	return folder
-}
-
 // known returns an answer, which must have come.
 func known[T any](answer T, err error) T {
 	if err != nil {
@@ -96,7 +86,7 @@ func TestRuntimes(t *testing.T) {
 	files = aProcess(files, 103, "/usr/bin/containerd", "--config", "/run/x/config.toml", "config", "dump") // no daemon
 	files["proc/102/root/"] = ""
 	files["run/docker/containerd.toml"] = "disabled_plugins = ['cri']\n"
-	folder := root(t, files)
+	folder := files.Root(t)
 	scratch.File(t, filepath.Join(folder, "usr/bin/containerd"), aContainerd, 0o755)
 	critest.Serve(t, critest.Options{Root: folder, Path: "run/containerd/containerd.sock"})
 	scratch.Socket(t, filepath.Join(folder, "var/run/nri/nri.sock"))
@@ -133,7 +123,7 @@ func TestCRIOAndInstalledContainerd(t *testing.T) {
 			"['memlock=-1:-1']\n[crio.nri]\nenable_nri = false\n",
 		"usr/lib/systemd/system/crio.service": "",
 	})
-	folder := root(t, files)
+	folder := files.Root(t)
 	scratch.File(t, filepath.Join(folder, "usr/bin/containerd"), aContainerd, 0o755)
 	critest.Serve(t, critest.Options{Name: "cri-o", Version: "1.34.0", Root: folder, Path: "run/crio/crio.sock"})
 	got := known(runtime.Read(t.Context(), folder)).Runtimes
@@ -155,7 +145,7 @@ func TestCRIOAndInstalledContainerd(t *testing.T) {
 func TestRuntimesFromAContainer(t *testing.T) {
 	for program, socket := range map[string]string{"/usr/bin/crio": "run/crio/crio.sock",
 		"/usr/bin/containerd": "run/containerd/containerd.sock"} {
-		folder := root(t, aProcess(aNode(), 100, program))
+		folder := aProcess(aNode(), 100, program).Root(t)
 		critest.Serve(t, critest.Options{Name: path.Base(program), Version: "1.34.0", Root: folder, Path: socket})
 		got := known(runtime.Read(t.Context(), folder)).Runtimes
 		if len(got) != 1 || !got[0].Serves || got[0].Known || !got[0].NotMounted || got[0].NRI.On {
@@ -180,7 +170,7 @@ func TestPlugin(t *testing.T) {
 		"proc/204/mountinfo":      "30 20 0:25 / / rw - overlay overlay rw\n",
 		"opt/nri/plugins/90-rdma": "", "etc/systemd/system/nri-rdma.service": "",
 	})
-	got := agents.ReadPlugin(root(t, files), "0.9")
+	got := agents.ReadPlugin(files.Root(t), "0.9")
 	started := func(pid int) time.Time { return time.Unix(1767225600+int64(pid), 0) }
 	want := agents.Plugin{
 		Unit: true, Launched: "/opt/nri/plugins/90-rdma", Tool: "0.9",
@@ -210,7 +200,7 @@ func TestPolicyInForce(t *testing.T) {
 		"garbage": {hcatest.Files{"run/rdma-spec/policy.yaml": "garbage"}, agents.PolicyInForce{Exists: true}, true},
 	} {
 		t.Run(name, func(t *testing.T) {
-			got := agents.ReadPolicyInForce(root(t, test.files))
+			got := agents.ReadPolicyInForce(test.files.Root(t))
 			if (got.Error != "") != test.error {
 				t.Errorf("%+v", got)
 			}
@@ -245,7 +235,7 @@ func TestInside(t *testing.T) {
 		"proc/500/root/usr/lib/x86_64-linux-gnu/libibverbs/libmlx5-rdmav34.so.old": "",
 		"proc/500/root/usr/lib64/libibverbs/librxe-rdmav34.so":                     "",
 	})
-	folder, shm := root(t, files), spec.Limit(64<<20)
+	folder, shm := files.Root(t), spec.Limit(64<<20)
 	want := process.Inside{
 		User: 1000, Known: true, OwnNetwork: true, Addresses: []netip.Addr{netip.MustParseAddr("10.0.0.9"),
 			netip.MustParseAddr("fd00::1")}, HostPaths: []string{"/dev/infiniband", "/dev/infiniband/uverbs0"},

@@ -6,8 +6,6 @@ package node
 import (
 	"errors"
 	"fmt"
-	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -26,25 +24,14 @@ import (
 	"github.com/rdma-spec/rdma-spec/test/testing/await"
 )
 
-// A survey decides about a container of the host's network as the plugin does: where HCAs belong to one network
-// namespace, only such a container can open them.
+// Where HCAs belong to one network namespace, only a container of the host's network can open them.
 func TestSurveyKnowsTheNetwork(t *testing.T) {
 	files := hcatest.V100Node().Files()
 	files["sys/module/ib_core/parameters/netns_mode"] = "N\n"
-	root := files.Root(t)
 	for pid, network := range map[string]string{"1": "net:[1]", "20": "net:[1]", "30": "net:[2]"} {
-		if err := os.MkdirAll(filepath.Join(root, "proc", pid, "ns"), 0o755); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.Symlink(network, filepath.Join(root, "proc", pid, "ns/net")); err != nil {
-			t.Fatal(err)
-		}
+		files["proc/"+pid+"/ns/net"] = hcatest.Link(network)
 	}
-	p, err := policy.FromText([]byte("inject: {namespaces: [ml]}"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	s := snapshot(t, Options{Root: root, Processes: limits.On(&limitstest.Kernel{})}).surveyor(p)
+	s := idle(t, files.Root(t)).surveyor(policyOf(t, "inject: {namespaces: [ml]}"))
 	asking := policy.Container{Namespace: "ml", Pod: "asks", Name: "main",
 		Annotations: map[string]string{"rdma.noderesource.dev": "true"}}
 	for pid, injected := range map[int]bool{20: true, 30: false} {
@@ -60,12 +47,9 @@ func TestSurveyKnowsTheNetwork(t *testing.T) {
 func TestSurveyReadsNoHCA(t *testing.T) {
 	root := hcatest.V100(t)
 	hcatest.Block(t, root, "sys/devices/pci0000:5e/0000:5e:00.0/infiniband/mlx5_0/ports/1/state")
-	p, err := policy.FromText([]byte("inject: {namespaces: [listed]}"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	p := policyOf(t, "inject: {namespaces: [listed]}")
 	read := 0
-	all := snapshot(t, Options{Root: root, Processes: limits.On(&limitstest.Kernel{})})
+	all := idle(t, root)
 	all.HCAs = func() (*hca.Inventory, error) { read++; return nil, errors.New("mlx5_0 does not answer") }
 	s := all.surveyor(p)
 	looked := make(chan Container, 1)
@@ -73,11 +57,7 @@ func TestSurveyReadsNoHCA(t *testing.T) {
 		go func() { r, _ := s.look(Listed{Container: cri.Container{Container: c}}); looked <- r }()
 		return await.Receive(t, 5*time.Second, "looked at "+c.Pod, looked)
 	}
-	holds := look(policy.Container{
-		Namespace: "ml", Pod: "holds", Name: "main",
-		Devices: []policy.Device{{Path: "/dev/infiniband/uverbs0", Type: "c", Major: hcatest.Major,
-			Minor: hcatest.FirstVerbs}},
-	})
+	holds := look(holdsVerbs(hcatest.FirstVerbs))
 	if !slices.Equal(holds.HCAs, []string{"mlx5_0"}) || read != 0 {
 		t.Errorf("it has the HCAs %q, which were read %d times", holds.HCAs, read)
 	}
@@ -90,10 +70,6 @@ func TestSurveyReadsNoHCA(t *testing.T) {
 
 // What a new container would lack as well is not advised.
 func TestAdviceOnIPCLock(t *testing.T) {
-	p, err := policy.FromText([]byte("{}"))
-	if err != nil {
-		t.Fatal(err)
-	}
 	id := strings.Repeat("1", 64)
 	root := hcatest.V100Node().Files().With(hcatest.Files{
 		"proc/1/cgroup":  "0::/kubepods/" + id + "\n",
@@ -103,6 +79,8 @@ func TestAdviceOnIPCLock(t *testing.T) {
 	}).Root(t)
 	usual := []string{"CAP_CHOWN", "CAP_DAC_OVERRIDE", "CAP_FSETID", "CAP_FOWNER", "CAP_MKNOD", "CAP_NET_RAW", "CAP_SETGID",
 		"CAP_SETUID"}
+	const changed = "no CAP_IPC_LOCK: the container has it and its program does not, as after a change of the user, or where the " +
+		"container got it after its start: then recreate the pod"
 	for name, test := range map[string]struct {
 		runtime  string
 		bounding []string
@@ -111,23 +89,14 @@ func TestAdviceOnIPCLock(t *testing.T) {
 		"created without the plugin": {"containerd", usual, "no CAP_IPC_LOCK: recreate the pod to get it"},
 		"CRI-O": {"cri-o", usual,
 			"no CAP_IPC_LOCK: with cri-o a container has it from its pod or from the runtime's configuration"},
-		"the entrypoint changes the user": {"containerd", append(slices.Clone(usual), spec.CapIPCLock),
-			"no CAP_IPC_LOCK: the container has it and its program does not, as after a change of the user, or where the " +
-				"container got it after its start: then recreate the pod"},
-		"CRI-O, and the entrypoint changes the user": {"cri-o", append(slices.Clone(usual), spec.CapIPCLock),
-			"no CAP_IPC_LOCK: the container has it and its program does not, as after a change of the user, or where the " +
-				"container got it after its start: then recreate the pod"},
-		"its author dropped all capabilities": {"containerd", nil, ""},
-		"its author dropped all but what is IPC_LOCK": {"containerd", []string{spec.CapIPCLock},
-			"no CAP_IPC_LOCK: the container has it and its program does not, as after a change of the user, or where the " +
-				"container got it after its start: then recreate the pod"},
+		"the entrypoint changes the user":             {"containerd", append(slices.Clone(usual), spec.CapIPCLock), changed},
+		"CRI-O, and the entrypoint changes the user":  {"cri-o", append(slices.Clone(usual), spec.CapIPCLock), changed},
+		"its author dropped all capabilities":         {"containerd", nil, ""},
+		"its author dropped all but what is IPC_LOCK": {"containerd", []string{spec.CapIPCLock}, changed},
 	} {
-		s := snapshot(t, Options{Root: root}).surveyor(p)
+		s := snapshot(t, Options{Root: root}).surveyor(everything(t))
 		c := Listed{Container: cri.Container{
-			Container: policy.Container{Namespace: "ml", Pod: "a", Name: "main",
-				Devices: []policy.Device{{Path: "/dev/infiniband/uverbs0", Type: "c", Major: hcatest.Major,
-					Minor: hcatest.FirstVerbs}}},
-			Runtime: cri.Identity{Name: test.runtime}, ID: id, PID: 1,
+			Container: holdsVerbs(hcatest.FirstVerbs), Runtime: cri.Identity{Name: test.runtime}, ID: id, PID: 1,
 			Spec: cri.Spec{Bounding: test.bounding},
 		}}
 		r, isRDMA := s.look(c)
@@ -139,8 +108,7 @@ func TestAdviceOnIPCLock(t *testing.T) {
 	}
 }
 
-// How much a container can register is what the process with a verbs device open can that can the least: the first one
-// where none has. CAP_IPC_LOCK counts in the first user namespace alone.
+// The process with a verbs device open that can register the least counts, and IPC_LOCK in the first user namespace.
 func TestSurveyKnowsWhatTheKernelAllows(t *testing.T) {
 	id := strings.Repeat("1", 64)
 	const limits, all, none, open = "Max locked memory  %s  unlimited  bytes\nMax open files  1024  4096  files\n",
@@ -179,9 +147,12 @@ func TestSurveyKnowsWhatTheKernelAllows(t *testing.T) {
 	}
 }
 
-func everything(t *testing.T) *policy.Policy {
+func everything(t *testing.T) *policy.Policy { return policyOf(t, "{}") }
+
+// policyOf is a policy by its configuration.
+func policyOf(t *testing.T, config string) *policy.Policy {
 	t.Helper()
-	p, err := policy.New(policy.Default())
+	p, err := policy.FromText([]byte(config))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -196,7 +167,7 @@ func holdsVerbs(minor int64) policy.Container {
 
 // A verbs device that has a number of no HCA, or of another one, is that of an HCA that was made anew.
 func TestSurveyKnowsStaleDevices(t *testing.T) {
-	s := snapshot(t, Options{Root: hcatest.V100(t), Processes: limits.On(&limitstest.Kernel{})}).surveyor(everything(t))
+	s := idle(t, hcatest.V100(t)).surveyor(everything(t))
 	for minor, want := range map[int64]string{
 		hcatest.FirstVerbs:      "",
 		hcatest.FirstVerbs + 1:  "/dev/infiniband/uverbs0 is 231:193, which is uverbs1 of HCA mlx5_1 now",
@@ -209,10 +180,9 @@ func TestSurveyKnowsStaleDevices(t *testing.T) {
 	}
 }
 
-// What the kubelet gave a container that holds no HCA is told, whether it is asked now or was when the node was
-// collected. An HCA that is given to a virtual machine is no verbs device.
+// What the kubelet gave a container that holds no HCA is told. An HCA of a virtual machine is no verbs device.
 func TestSurveyKnowsWhatWasGiven(t *testing.T) {
-	s := snapshot(t, Options{Root: hcatest.V100(t), Processes: limits.On(&limitstest.Kernel{})}).surveyor(everything(t))
+	s := idle(t, hcatest.V100(t)).surveyor(everything(t))
 	s.kubelet = func() (agents.Kubelet, error) {
 		return agents.Kubelet{Given: map[string][]string{"ml/a/main": {"nvidia.com/hostdev"}}}, nil
 	}
@@ -233,16 +203,10 @@ func TestSurveyKnowsWhatWasGiven(t *testing.T) {
 
 // A memory limit above the node's memory counts as the node's memory, for status and repair as for the plugin.
 func TestStatusKnowsTheNodesMemory(t *testing.T) {
-	p, err := policy.FromText([]byte("memlock: memory-limit"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	s := snapshot(t, Options{Root: hcatest.V100(t), Processes: limits.On(&limitstest.Kernel{})}).surveyor(p)
-	r, ok := s.look(Listed{Container: cri.Container{Container: policy.Container{
-		Namespace: "ml", Pod: "train-0", Name: "main", MemoryLimit: 1 << 50,
-		Devices: []policy.Device{{Path: "/dev/infiniband/uverbs0", Type: "c", Major: hcatest.Major,
-			Minor: hcatest.FirstVerbs}},
-	}}})
+	s := idle(t, hcatest.V100(t)).surveyor(policyOf(t, "memlock: memory-limit"))
+	limited := holdsVerbs(hcatest.FirstVerbs)
+	limited.MemoryLimit = 1 << 50
+	r, ok := s.look(Listed{Container: cri.Container{Container: limited}})
 	if want := spec.Limit(policy.LiveMemory()); !ok || r.Wanted.Memlock != want {
 		t.Errorf("an RDMA container: %t, which gets %s, want %s", ok, r.Wanted.Memlock, want)
 	}
@@ -261,7 +225,7 @@ func TestStatusKnowsWhatTheRuntimeCanStart(t *testing.T) {
 		"its own hard limit":      {[]runtime.Runtime{{Socket: socket, Startable: &most}}, most},
 		"that of another runtime": {[]runtime.Runtime{{Socket: "/run/crio/crio.sock", Startable: &most}}, spec.Unlimited},
 	} {
-		s := snapshot(t, Options{Root: hcatest.V100(t), Processes: limits.On(&limitstest.Kernel{})})
+		s := idle(t, hcatest.V100(t))
 		s.Runtimes = func() (runtime.Runtimes, error) { return runtime.Runtimes{Runtimes: test.runtimes}, nil }
 		looking := s.surveyor(everything(t))
 		r, ok := looking.look(Listed{Container: cri.Container{Container: holdsVerbs(hcatest.FirstVerbs),
@@ -276,7 +240,7 @@ func TestStatusKnowsWhatTheRuntimeCanStart(t *testing.T) {
 
 // The runtimes are not asked about a container that was started with all of it.
 func TestRuntimesAreAskedWhereItMatters(t *testing.T) {
-	s := snapshot(t, Options{Root: hcatest.V100(t), Processes: limits.On(&limitstest.Kernel{})})
+	s := idle(t, hcatest.V100(t))
 	asked := 0
 	s.Runtimes = func() (runtime.Runtimes, error) { asked++; return runtime.Runtimes{}, nil }
 	looking := s.surveyor(everything(t))
@@ -299,6 +263,12 @@ func snapshot(t *testing.T, o Options) *Snapshot {
 	}
 	t.Cleanup(func() { _ = s.Close() })
 	return s
+}
+
+// idle is a node on which no process runs.
+func idle(t *testing.T, root string) *Snapshot {
+	t.Helper()
+	return snapshot(t, Options{Root: root, Processes: limits.On(&limitstest.Kernel{})})
 }
 
 // What NVIDIA's container runtime adds after NRI is in no spec, and the process has it.
@@ -343,10 +313,6 @@ func TestSurveyFindsWhatCameAfterNRI(t *testing.T) {
 			}, StateBelow, policy.SignalDevice, []string{"mlx5_0", "mlx5_1"}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			p, err := policy.FromText([]byte(test.config))
-			if err != nil {
-				t.Fatal(err)
-			}
 			s := snapshot(t, Options{Root: root})
 			c := policy.Container{Namespace: "ml", Pod: "train-0", Name: "main", RuntimeHandler: "nvidia", MOFED: test.mofed}
 			if test.change != nil {
@@ -356,7 +322,7 @@ func TestSurveyFindsWhatCameAfterNRI(t *testing.T) {
 				return Listing{Containers: []Listed{{Container: cri.Container{Container: c, ID: id, PID: 7},
 					Inside: &test.inside}}}, nil
 			}
-			got, err := s.survey(t.Context(), p, JudgedBy{})
+			got, err := s.survey(t.Context(), policyOf(t, test.config), JudgedBy{})
 			if err != nil {
 				t.Fatal(err)
 			}

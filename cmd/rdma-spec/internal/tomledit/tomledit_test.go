@@ -123,8 +123,7 @@ func TestAdd(t *testing.T) {
 	}
 }
 
-// TestSetInRandomDocuments checks that an edit of any document sets the value, and removes no byte where it adds a key.
-// That no other key changes is checked by Set itself.
+// An edit of any document sets the value, and removes no byte where it adds a key. Set checks the other keys.
 func TestSetInRandomDocuments(t *testing.T) {
 	random := chance.New(t)
 	edits := 0

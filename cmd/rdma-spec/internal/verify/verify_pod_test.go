@@ -19,8 +19,26 @@ import (
 	"github.com/rdma-spec/rdma-spec/spec/hca/hcatest"
 )
 
-const well = `nothing found: memory of 64Mi can be registered; if "Couldn't allocate MR" is still reported, look at larger buffers, and at GPU memory (nvidia_peermem, DMA-BUF)
+// What verify says more than once.
+const (
+	pinned    = "memory: \"Couldn't allocate MR\" is caused by a lack of memory that can be pinned, or of the HCA's memory keys\n"
+	untried   = "?     register 64Mi with mlx5_0: not tried: verify cannot register memory with its driver (unknown)"
+	scarce    = "cannot allocate memory, although memlock or CAP_IPC_LOCK allow it: the node has too little memory that can be pinned, or the HCA has no memory keys left: see CREATE_MKEY in the node's kernel log"
+	denied    = "the container's device cgroup does not permit it: a mount alone gives no access; take the device from a device plugin or by the annotation"
+	dark      = "ports of mlx5_0: none is ACTIVE: check the cable, the switch and, on InfiniBand, the subnet manager"
+	elsewhere = "its HCA is in another network namespace, and the node's mode is exclusive: have an RDMA CNI plugin move the HCA into the pod's namespace, or run rdma system set netns shared on the node"
+	noHCA     = "device: the container has no usable HCA, so no memory can be registered\n"
+	portDown  = "port down: an HCA's ports carry no traffic; this does not prevent a registration, but connections\n"
+	notHere   = "?     register 64Mi: not tried: this container is not the target's, and has its own limits and devices"
+	unseen    = "?     verbs devices of the target: cannot be seen from this container"
+	noLibrary = "libibverbs: not in the image's usual folders: a program needs its own, or must be linked with it statically"
+	remedy    = "see that nri-rdma runs on the node and takes this container for an RDMA container (rdma-spec " +
+		"explain, rdma-spec status), and recreate the pod or run rdma-spec repair on the node\n"
+	memlock = `memlock: "Couldn't allocate MR" is caused by RLIMIT_MEMLOCK
 `
+	well = `nothing found: memory of 64Mi can be registered; if "Couldn't allocate MR" is still reported, look at larger buffers, and at GPU memory (nvidia_peermem, DMA-BUF)
+`
+)
 
 // Which GIDs are usable is decided by the addresses of the network namespace, whatever its interfaces are called.
 func TestVerifyGIDs(t *testing.T) {
@@ -109,8 +127,7 @@ ok    GIDs of mlx5_1 port 1 in this network namespace: 4 (10.0.0.9, RoCE v2)
 		"/proc/8/net/fib_trie: no such file or directory\n"+well, c, 0, "gid")
 }
 
-// However CNI gives a pod an interface of its HCA, verify finds its address among the HCA's GIDs. In mode exclusive, the
-// HCA has to be in the pod's network namespace as well.
+// However CNI gives a pod an interface of its HCA, verify finds its address among the HCA's GIDs.
 func TestVerifyNetworks(t *testing.T) {
 	address := hcatest.Files{"proc/1/net/fib_trie": "Local:\n     |-- " + hcatest.PodAddress + "\n        /32 host LOCAL\n"}
 	works := func(hca string, number int) string {
@@ -131,10 +148,9 @@ ok    register 64Mi with %[2]s: done
 		"SR-IOV, rdma-cni, exclusive": {hcatest.ExclusiveFiles("mlx5_1"), map[string]error{"uverbs1": nil},
 			works("mlx5_1", 1)},
 		"SR-IOV, exclusive": {hcatest.ExclusiveFiles(), map[string]error{"uverbs1": unix.EPERM}, `
-FAIL  /dev/infiniband/uverbs1: its HCA is in another network namespace, and the node's mode is exclusive: have an RDMA CNI plugin move the HCA into the pod's namespace, or run rdma system set netns shared on the node
+FAIL  /dev/infiniband/uverbs1: ` + elsewhere + `
 ok    /dev/infiniband/rdma_cm: opened
-device: the container has no usable HCA, so no memory can be registered
-`},
+` + noHCA},
 	} {
 		t.Run(name, func(t *testing.T) {
 			test.devices["rdma_cm"] = nil
@@ -146,10 +162,6 @@ device: the container has no usable HCA, so no memory can be registered
 
 // verify judges the limits of the process that the user's program is, where it can tell which one.
 func TestVerifyTarget(t *testing.T) {
-	const remedy = "see that nri-rdma runs on the node and takes this container for an RDMA container (rdma-spec " +
-		"explain, rdma-spec status), and recreate the pod or run rdma-spec repair on the node\n"
-	const memlock = `memlock: "Couldn't allocate MR" is caused by RLIMIT_MEMLOCK
-`
 	here := "ok    memlock of this process: unlimited (hard: unlimited)\n"
 	proc := func(first, firstCgroup string) hcatest.Files {
 		return hcatest.Files{"proc/1/comm": first + "\n", "proc/1/cgroup": firstCgroup + "\n", "proc/9/cgroup": "0::/\n",
@@ -175,14 +187,14 @@ FAIL  memlock of process 1 (trainer): less than 64Mi: ` + remedy + memlock},
 			map[int]limits.Process{1: eight}, here + well},
 		"another container's": {proc("trainer", "0::/../t"), 0, nil,
 			here + `ok    memlock of process 1 (trainer) in another container: unlimited (hard: unlimited)
-?     verbs devices of the target: cannot be seen from this container
-?     register 64Mi: not tried: this container is not the target's, and has its own limits and devices
+` + unseen + `
+` + notHere + `
 nothing found: the limits of process 1 allow memory of 64Mi, but none was registered in its container
 `},
 		"another container's, which may not": {proc("trainer", "0::/../t"), 0, map[int]limits.Process{1: eight},
 			here + `-     memlock of process 1 (trainer) in another container: 8Mi (hard: 8Mi)
-FAIL  memlock of process 1 (trainer) in another container: less than 64Mi: ` + remedy + `?     verbs devices of the target: cannot be seen from this container
-?     register 64Mi: not tried: this container is not the target's, and has its own limits and devices
+FAIL  memlock of process 1 (trainer) in another container: less than 64Mi: ` + remedy + unseen + `
+` + notHere + `
 ` + memlock},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -206,8 +218,7 @@ FAIL  memlock of process 1 (trainer) in another container: less than 64Mi: ` + r
 	}
 }
 
-// The devices and libraries of the container that --target names are visible below /proc/1/root, where that may be
-// read.
+// The devices and libraries of the container that --target names are visible below /proc/1/root.
 func TestVerifyTargetImage(t *testing.T) {
 	c := inContainer(t, mlx5Node().Files().With(hcatest.Files{
 		"proc/1/comm": "trainer\n", "proc/1/cgroup": "0::/../t\n", "proc/9/cgroup": "0::/\n",
@@ -249,11 +260,9 @@ func TestVerifyLibraries(t *testing.T) {
 		want string
 	}{
 		"no library": {mlx5Node().Files(),
-			"-     libibverbs: not in the image's usual folders: a program needs its own, or must be linked with it " +
-				"statically\n"},
+			"-     " + noLibrary + "\n"},
 		"a link that leads nowhere": {mlx5Node().Files().With(hcatest.Files{library: hcatest.Link("gone")}),
-			"-     libibverbs: not in the image's usual folders: a program needs its own, or must be linked with it " +
-				"statically\n"},
+			"-     " + noLibrary + "\n"},
 		"no provider": {mlx5Node().Files().With(hcatest.Files{library: ""}), "ok    libibverbs: /" + library +
 			"\n?     provider mlx5 for mlx5_0: not beside libibverbs, which then reports No IB devices found: install it " +
 			"(ibverbs-providers, libibverbs, rdma-core)\n"},

@@ -5,8 +5,6 @@ package editor
 
 import (
 	"context"
-	"errors"
-	"io/fs"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -21,22 +19,9 @@ import (
 	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/tomledit"
 	"github.com/rdma-spec/rdma-spec/test/testing/golden"
 	"github.com/rdma-spec/rdma-spec/test/testing/race"
+	"github.com/rdma-spec/rdma-spec/test/testing/repository"
 	"github.com/rdma-spec/rdma-spec/test/testing/scratch"
 )
-
-// installed returns the containerd of a version that was built for the node of the tests.
-func installed(t *testing.T, version string) containerd.Binary {
-	t.Helper()
-	cache, err := os.UserCacheDir()
-	if err != nil {
-		t.Skipf("no containerd %s: %v", version, err)
-	}
-	found, err := filepath.Glob(filepath.Join(cache, "rdma-spec", "containerd-"+version+"*", "containerd"))
-	if err != nil || len(found) == 0 {
-		t.Skipf("no containerd %s: `make e2e` builds it for the node", version)
-	}
-	return containerd.Binary(found[len(found)-1])
-}
 
 // runsContainerd skips a test that runs an installed containerd again and again, where that shows nothing.
 func runsContainerd(t *testing.T) {
@@ -95,7 +80,7 @@ func newNode(t *testing.T, name string) node {
 	version, config, _ := strings.Cut(name, "/")
 	etc := filepath.Join(n.root, "etc/containerd")
 	n.daemon = containerd.Daemon{Name: "containerd", Config: filepath.Join(etc, "config.toml"),
-		Program: remembering{installed(t, version), map[string][]byte{}}}
+		Program: remembering{containerd.Binary(repository.Containerd(t, version)), map[string][]byte{}}}
 	platform, _, _ := strings.Cut(config, "-")
 	switch platform {
 	case "k3s", "rke2":
@@ -131,19 +116,15 @@ func newNode(t *testing.T, name string) node {
 // files returns all files of the node.
 func (n node) files(t *testing.T) map[string]string {
 	t.Helper()
-	all := map[string]string{}
-	err := filepath.WalkDir(filepath.Join(n.root, "etc"), func(path string, entry fs.DirEntry, err error) error {
-		if errors.Is(err, fs.ErrNotExist) || err == nil && entry.IsDir() {
-			return nil
-		}
-		text, readErr := os.ReadFile(path)
-		all[path] = string(text)
-		return errors.Join(err, readErr)
-	})
-	if err != nil {
-		t.Fatal(err)
+	if !containerd.Exists(filepath.Join(n.root, "etc")) {
+		return nil
 	}
-	return all
+	return scratch.Tree(t, filepath.Join(n.root, "etc"))
+}
+
+// name is that of a file of the node in files.
+func (n node) name(file string) string {
+	return strings.TrimPrefix(file, filepath.Join(n.root, "etc")+"/")
 }
 
 // withoutRoot returns a text in which the node's files are those of a real one.
@@ -166,8 +147,7 @@ func configurations(t *testing.T) (names []string) {
 	return names
 }
 
-// TestNRI turns NRI on in every configuration: the change is the golden one, containerd loads the result, it changes
-// nothing else in the effective configuration, a second run changes nothing, and a revert gives every file's bytes.
+// In every configuration, the change is the golden one, no more is in effect, a second run and a revert change nothing.
 func TestNRI(t *testing.T) {
 	runsContainerd(t)
 	for _, name := range configurations(t) {
@@ -181,33 +161,31 @@ func TestNRI(t *testing.T) {
 			}
 			t.Run(name+"/"+kind, func(t *testing.T) {
 				n := newNode(t, name)
-				plan, err := ofNRI(n.daemon, required).NRI(t.Context())
-				text := ""
-				if err != nil {
-					text = "error: " + err.Error() + "\n"
-				} else {
-					text = plan.Diff()
-				}
-				golden.Compare(t, filepath.Join("testdata", name+"."+kind+".golden"), n.withoutRoot(text))
-				if strings.HasPrefix(text, "error: ") {
-					return
-				}
-				n.applied(t, plan, func(effective map[string]any) {
+				nri := func() (change.Plan, error) { return ofNRI(n.daemon, required).NRI(t.Context()) }
+				n.applied(t, name+"."+kind, nri, func(effective map[string]any) {
 					tomledit.Put(effective, false, "plugins", containerd.NRIPlugin, "disable")
 					tomledit.Put(effective, false, "plugins", containerd.NRIPlugin, "disable_connections")
 					if required {
 						tomledit.Put(effective, true, "plugins", containerd.NRIPlugin, "default_validator", "enable")
 					}
-				}, func() (change.Plan, error) { return ofNRI(n.daemon, required).NRI(t.Context()) })
+				})
 			})
 		}
 	}
 }
 
-// applied applies a plan and reverts it, and checks the node's files and its effective configuration.
-func (n node) applied(t *testing.T, plan change.Plan, want func(effective map[string]any),
-	again func() (change.Plan, error)) {
+// applied compares a plan with a golden one, applies it and reverts it, and checks the node's files and what is in effect.
+func (n node) applied(t *testing.T, name string, planned func() (change.Plan, error), want func(effective map[string]any)) {
 	t.Helper()
+	plan, err := planned()
+	text := plan.Diff()
+	if err != nil {
+		text = "error: " + err.Error() + "\n"
+	}
+	golden.Compare(t, filepath.Join("testdata", name+".golden"), n.withoutRoot(text))
+	if err != nil {
+		return
+	}
 	before := n.effective(t)
 	ledger, err := change.Open(n.root)
 	if err != nil {
@@ -217,7 +195,7 @@ func (n node) applied(t *testing.T, plan change.Plan, want func(effective map[st
 	if err := ledger.Apply(plan, nil, change.Goal{Feature: "test"}); err != nil {
 		t.Fatal(err)
 	}
-	if diff := changes(t, again); diff != "" {
+	if diff := changes(t, planned); diff != "" {
 		t.Errorf("a second run before the restart:\n%s", diff)
 	}
 	n.render(t)
@@ -231,7 +209,7 @@ func (n node) applied(t *testing.T, plan change.Plan, want func(effective map[st
 	if diff := cmp.Diff(before, after); diff != "" {
 		t.Errorf("the effective configuration (-want +got):\n%s", diff)
 	}
-	if diff := changes(t, again); diff != "" {
+	if diff := changes(t, planned); diff != "" {
 		t.Errorf("a second run:\n%s", diff)
 	}
 	n.unrender(t)
@@ -268,7 +246,7 @@ func (n node) effective(t *testing.T) map[string]any {
 // drop-ins.
 func (n node) render(t *testing.T) {
 	t.Helper()
-	text := n.before[n.daemon.File()]
+	text := n.before[n.name(n.daemon.File())]
 	templates, err := filepath.Glob(filepath.Join(filepath.Dir(n.daemon.File()), "*.tmpl"))
 	if err != nil {
 		t.Fatal(err)
@@ -297,7 +275,7 @@ func (n node) render(t *testing.T) {
 // unrender takes back what the platform has rendered.
 func (n node) unrender(t *testing.T) {
 	t.Helper()
-	if text, existed := n.before[n.daemon.File()]; existed && (n.daemon.Template != "" || n.daemon.DropIns != "") {
+	if text, existed := n.before[n.name(n.daemon.File())]; existed && (n.daemon.Template != "" || n.daemon.DropIns != "") {
 		if err := os.WriteFile(n.daemon.File(), []byte(text), 0o600); err != nil {
 			t.Fatal(err)
 		}

@@ -77,8 +77,7 @@ func (l loader) merge(into, from map[string]any, depth int) {
 	}
 }
 
-// TestNRIInRandomConfigurations turns NRI on in random documents: what the containerd loads is the same but for our
-// keys, a second run changes nothing, and a revert gives the bytes.
+// In random documents, what is in effect is the same but for our keys, and a revert gives the bytes.
 func TestNRIInRandomConfigurations(t *testing.T) {
 	random := chance.New(t)
 	changed := 0

@@ -21,12 +21,12 @@ import (
 func TestRoot(t *testing.T) {
 	const options = "\n[plugins.'io.containerd.grpc.v1.cri'.containerd.runtimes.runc]\nruntime_type = " +
 		"'io.containerd.runc.v2'\nbase_runtime_spec = '/etc/runc.json'\n"
-	root := tree(t, map[string]string{
+	root := scratch.With(t, map[string]string{
 		"usr/bin/containerd":              "",
 		"etc/runc.json":                   `{"ociVersion":"1.1.0","linux":{}}`,
 		"etc/containerd/config.toml":      "version = 2\nimports = ['/etc/containerd/conf.d/*.toml']\n",
 		"etc/containerd/conf.d/runc.toml": "version = 2\n" + options,
-	})
+	}, 0o600)
 	found := containerd.Find(root)
 	if len(found) != 1 {
 		t.Fatalf("containerds: %v", found)

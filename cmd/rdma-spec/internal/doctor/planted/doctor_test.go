@@ -7,6 +7,7 @@ import (
 	"context"
 	"fmt"
 	"maps"
+	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -15,9 +16,10 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/doctor"
-	hardware "github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/doctor/hardware"
+	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/doctor/hardware"
 	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/node"
 	"github.com/rdma-spec/rdma-spec/docs"
+	"github.com/rdma-spec/rdma-spec/spec/hca"
 	"github.com/rdma-spec/rdma-spec/spec/hca/hcatest"
 )
 
@@ -47,8 +49,7 @@ func summary(findings []doctor.Finding) []string {
 	return lines
 }
 
-// What depends on something that is wrong is skipped, for the object that it is wrong with and what belongs to that. What
-// is only unknown hides no fault.
+// What depends on something that is wrong is skipped, for its object. What is only unknown hides no fault.
 func TestOneCauseIsOneAlarm(t *testing.T) {
 	port := func(object string) doctor.Finding { return doctor.Fault(object, "It is bad.", "cure it") }
 	checks := []doctor.Check{
@@ -128,13 +129,15 @@ func TestPatience(t *testing.T) {
 
 func TestNamed(t *testing.T) {
 	all := []doctor.Check{finds("a", nil), finds("b", []string{"c"}), finds("c", []string{"a"}), finds("d", nil)}
-	for wanted, want := range map[string]string{"b": "a b c", "d": "d", "c d": "a c d", "": ""} {
+	all[1].Family, all[3].Family = "family", "family"
+	for wanted, want := range map[string]string{"b": "a b c", "d": "d", "c d": "a c d", "": "", "family": "a b c d"} {
 		checks, named, err := doctor.Named(all, strings.Fields(wanted)...)
 		var got []string
 		for _, c := range checks {
 			got = append(got, c.ID)
 		}
-		if err != nil || strings.Join(got, " ") != want || strings.Join(named, " ") != wanted {
+		if err != nil || strings.Join(got, " ") != want ||
+			strings.Join(named, " ") != strings.Replace(wanted, "family", "b d", 1) {
 			t.Errorf("%s: %v, %v", wanted, got, err)
 		}
 	}
@@ -163,6 +166,124 @@ func TestFoldersThatAreNotMounted(t *testing.T) {
 			if found[check] != want {
 				t.Errorf("%s: %s is %s, want %s", name, check, found[check], want)
 			}
+		}
+	}
+}
+
+// Checks look side by side, also those that need one another: together they take as long as the slowest.
+func TestChecksLookSideBySide(t *testing.T) {
+	s := open(t, hcatest.Files{})
+	synctest.Test(t, func(t *testing.T) {
+		slow := func(id string, needs []string, findings ...doctor.Finding) doctor.Check {
+			return doctor.Check{ID: id, Family: id, Title: id + " holds.", Needs: needs, Look: func(*doctor.View) []doctor.Finding {
+				time.Sleep(8 * time.Second)
+				return findings
+			}}
+		}
+		start := time.Now()
+		got := doctor.Run(t.Context(), s, []doctor.Check{slow("a", nil, doctor.Fault("HCA a", "It is bad.", "")),
+			slow("b", []string{"a"}, doctor.Fault("HCA a", "It is bad.", "")), slow("c", []string{"b"})})
+		if diff := cmp.Diff([]string{"a wrong HCA a", "b skipped HCA a", "c ok"}, summary(got)); diff != "" {
+			t.Errorf("(-want +got):\n%s", diff)
+		}
+		if took := time.Since(start); took != 8*time.Second {
+			t.Errorf("it took %s", took)
+		}
+	})
+}
+
+// A look that missed a whole family is not well: it says which. What no container sees is not missed there.
+func TestMissedFamilies(t *testing.T) {
+	const unseen = "The files cannot be seen from here: run the doctor on the node itself."
+	family := func(name string, findings ...doctor.Finding) (all []doctor.Finding) {
+		for _, f := range findings {
+			f.Family, f.Check = name, name+"-check"
+			all = append(all, f)
+		}
+		return all
+	}
+	ok, unsure, blind := doctor.Finding{Status: doctor.OK}, doctor.Unsure("", "No answer."), doctor.Unsure("", unseen)
+	for name, test := range map[string]struct {
+		findings [][]doctor.Finding
+		want     string
+	}{
+		"all is well":             {[][]doctor.Finding{family("a", ok), family("b", ok, unsure)}, ""},
+		"a family is missed":      {[][]doctor.Finding{family("a", ok), family("b", unsure, unsure), family("c", unsure)}, "b, c"},
+		"a container":             {[][]doctor.Finding{family("a", ok), family("b", blind)}, ""},
+		"a daemon of a container": {[][]doctor.Finding{family("a", ok), family("b", blind, unsure)}, "b"},
+		"nothing is seen":         {[][]doctor.Finding{family("a", blind), family("b", blind)}, "a, b"},
+		"skipped":                 {[][]doctor.Finding{family("a", ok), family("b", doctor.Finding{Status: doctor.Skipped})}, "b"},
+		"wrong":                   {[][]doctor.Finding{family("a", unsure), family("b", doctor.Fault("", "", ""))}, "problem found"},
+	} {
+		var all []doctor.Finding
+		for _, f := range test.findings {
+			all = append(all, f...)
+		}
+		err := doctor.Concluded(all)
+		got := ""
+		if err != nil {
+			got = strings.TrimSuffix(strings.TrimPrefix(err.Error(), "not looked at: "), ": the results list why")
+		}
+		if got != test.want {
+			t.Errorf("%s: %q, want %q", name, got, test.want)
+		}
+	}
+}
+
+// An HCA that does not answer is wrong, what depends on it is skipped, and the others are looked at.
+func TestHCAThatDoesNotAnswer(t *testing.T) {
+	files := healthyNode().With(hcatest.Files{at(3) + "/ports/1/state": "1: DOWN\n",
+		at(3) + "/ports/1/counters/link_downed": "1\n"})
+	root := files.Root(t)
+	unblock := hcatest.Block(t, root, at(1)+"/ports/1/state")
+	s, err := node.Open(node.Options{Root: root})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = s.Close() })
+	start := time.Now()
+	all := doctor.Run(t.Context(), s, checks())
+	took := time.Since(start)
+	unblock()
+	if took < node.Patience || took > 2*node.Patience {
+		t.Errorf("it took %s", took)
+	}
+	var of []string
+	for _, f := range all {
+		if strings.HasPrefix(f.Object, "HCA mlx5_1") || f.Status == doctor.Wrong {
+			of = append(of, f.Check+" "+string(f.Status)+" "+f.Object)
+		}
+	}
+	if of[0] != "hca-answers wrong HCA mlx5_1" || !slices.Contains(of, "port-active wrong HCA mlx5_3 port 1") ||
+		!slices.Contains(of, "port-active skipped HCA mlx5_1") {
+		t.Errorf("%q", of)
+	}
+	for _, line := range of[1:] {
+		if strings.HasSuffix(line, "HCA mlx5_1") != strings.Contains(line, " skipped ") {
+			t.Error(line)
+		}
+	}
+}
+
+// Where the reader of HCAs is late because the node is slow, nothing is wrong with its HCAs.
+func TestSlowReader(t *testing.T) {
+	s := open(t, healthyNode())
+	s.Patience = 300 * time.Millisecond
+	s.ReadHCAs = func(names []string) <-chan hca.HCA {
+		time.Sleep(2 * s.Patience)
+		answers := make(chan hca.HCA, len(names))
+		for _, name := range names {
+			answers <- hca.HCA{Name: name}
+		}
+		return answers
+	}
+	all, err := s.HCAs()
+	if err != nil || len(all.HCAs) != 6 {
+		t.Fatal(all, err)
+	}
+	for _, h := range all.HCAs {
+		if h.Unread != "" {
+			t.Errorf("%+v", h)
 		}
 	}
 }

@@ -205,8 +205,7 @@ func TestGivenAndNotThere(t *testing.T) {
 // restartsRuntime are cures that restart a container runtime.
 var restartsRuntime = regexp.MustCompile(`systemctl restart (containerd|crio|k3s\S*)|--restart`)
 
-// A restart of a runtime ends what people run through it: no cure that has one is to be pasted without thought, and
-// those that configure can make are made by it, which restores the files where the runtime does not come back.
+// A restart of a runtime ends exec sessions: it is no cure to paste, and configure makes it where it can.
 func TestRestartsAreWithCare(t *testing.T) {
 	for name := range planted {
 		for _, f := range lookAt(t, name) {
@@ -221,8 +220,7 @@ func TestRestartsAreWithCare(t *testing.T) {
 	}
 }
 
-// Whatever else is unknown, a container that can register 64 KiB makes the doctor fail, and one whose process cannot be
-// seen is not called well.
+// Whatever is unknown, a container that can register 64 KiB is a fault, and one that cannot be seen is not called well.
 func TestStarvedIsNeverWell(t *testing.T) {
 	parts := []string{"runtimes.json", "plugin.json", "configured.json", "kubelet.json", "cdi.json"}
 	for unanswered := range 1 << len(parts) {

@@ -5,6 +5,7 @@ package planted
 
 import (
 	"net/netip"
+	"slices"
 	"strings"
 	"testing"
 
@@ -41,6 +42,19 @@ func TestNetworksOfPods(t *testing.T) {
 			if f.Check == "container-devices" && strings.Contains(name, "exclusive") && f.Object != "" {
 				t.Errorf("%s: the container sees no other HCA: %+v", name, f)
 			}
+		}
+	}
+}
+
+// Exclusive mode is right with rdma-cni, installed or configured.
+func TestExclusiveModeWithRDMACNI(t *testing.T) {
+	for _, has := range []string{`{"installed": true}`, `{"configured": "/etc/cni/net.d/10-net.conflist"}`} {
+		found := findings(t, healthyNode().With(hcatest.Files{
+			"sys/module/ib_core/parameters/netns_mode": "N\n", node.AnswersFolder + "/rdma-cni.json": `{"answer": ` + has + `}`,
+		}))
+		i := slices.IndexFunc(found, func(f doctor.Finding) bool { return f.Check == "netns-mode" })
+		if found[i].Status != doctor.OK || !strings.Contains(found[i].Text, "as rdma-cni needs it") {
+			t.Errorf("%s: %+v", has, found[i])
 		}
 	}
 }

@@ -411,15 +411,17 @@ const (
 	dgx, ethernet, oci = "DGX H100, InfiniBand, storage not cabled",
 		"DGX B200, Ethernet, half of each storage card not cabled",
 		"OCI BM.GPU.H100.8, the second port of the front end not provisioned"
+	reseat = "Reseat or replace the cable or the module, on both ends, and see: "
 )
 
 // The messages are of the kernel's drivers (drivers/net/ethernet/mellanox/mlx5/core/{health,events,cmd,en_main}.c,
 // drivers/pci/pcie/aer.c).
 var ailments = []ailment{
+	// seen in NVIDIA/NVSentinel#1379
 	{"a rail without a link, the only one of eight", dgx, down(3, nil), nil, "port-active", "HCA mlx5_3 port 1",
-		"the others of its board are ACTIVE", "mlxlink -d 0000:28:00.0"},
+		"the others of its board are ACTIVE", "Check the cable and the switch's port, and see: mlxlink -d 0000:28:00.0"},
 	{"a storage port that had a link", dgx, file(8, "port/counters/link_downed", "255\n"), nil, "port-active",
-		"HCA mlx5_8 port 1", "lost its link 255 times", "mlxlink"},
+		"HCA mlx5_8 port 1", "lost its link 255 times", "Check the cable and the switch's port, and see: mlxlink"},
 	{"a front end's port with an address", oci, file(9, "net/eth9/flags", "0x1003\n").With(route("eth9")), nil, "port-active",
 		"HCA mlx5_9 port 1", "netdev eth9 has a route", "ip link show eth9"},
 	{"a front end's port with an address of IPv6", oci, file(9, "net/eth9/flags", "0x1003\n").With(hcatest.Files{
@@ -442,35 +444,47 @@ var ailments = []ailment{
 		"200 Gb/sec", "mlxlink"},
 	{"a rail of ten that is slower than both rates of the board", "8 rails of 400G and 2 storage ports of 200G with one PSID",
 		file(5, "port/rate", edr+"\n"), nil, "port-rate", "HCA mlx5_5 port 1", "100 Gb/sec", "mlxlink"},
+	// seen in NVIDIA/nccl#905, ROCm/rccl#1423
 	{"a link that flaps", ethernet, logged(flaps(12, "mlx5_core 0000:20:00.0 eth2")...), nil, "hca-errors",
-		"HCA mlx5_2", "loses its link: 12 times within the last hour", "mlxlink -d 0000:20:00.0 -c"},
+		"HCA mlx5_2", "loses its link: 12 times within the last hour", reseat + "mlxlink -d 0000:20:00.0 -c"},
 	{"firmware that failed", dgx, logged("600 mlx5_core 0000:10:00.0: print_health_info:429:(pid 0): synd 0x1: firmware " +
-		"internal error"), nil, "hca-errors", "HCA mlx5_0", "firmware failed", "which ends all its pods (see: rdma-spec status)"},
+		"internal error"), nil, "hca-errors", "HCA mlx5_0", "firmware failed",
+		"install the card's current firmware, and restart the node, which ends all its pods (see: rdma-spec status)"},
 	{"a bad cable, on a port that has no link since", dgx, logged("80000 mlx5_core 0000:50:00.0: Port module event[error]: " +
 		"module 0, Cable error, Bad or shorted cable/module"), nil, "hca-errors", "HCA mlx5_8", "cable or module has an error",
-		"mlxlink -d 0000:50:00.0 -m"},
+		reseat + "mlxlink -d 0000:50:00.0 -m"},
 	{"a hot card", ethernet, logged("30 mlx5_core 0000:10:00.0: temp_warn:157:(pid 0): High temperature on sensors with bit " +
-		"set 0 1"), nil, "hca-errors", "HCA mlx5_0", "too hot", "mget_temp"},
+		"set 0 1"), nil, "hca-errors", "HCA mlx5_0", "too hot",
+		"See to the air flow and the fans, and see: mget_temp"},
+	// seen in openucx/ucx#6264
 	{"no more memory regions", dgx, logged("5 mlx5_core 0000:18:00.0: mlx5_cmd_out_err:808:(pid 9): CREATE_MKEY(0x200) " +
 		"op_mod(0x0) failed, status limits exceeded(0x8), syndrome (0x59c8a4), err(-12)"), nil, "hca-errors", "HCA mlx5_1",
-		"memory regions", "rdma resource show mr"},
+		"memory regions", "Let fewer processes use the HCA, or let them register less: with huge pages, and without " +
+			"UCX_RCACHE_ENABLE=n. Who has how many: rdma resource show mr"},
 	{"errors of PCIe in the log", dgx, logged("5 mlx5_core 0000:18:00.0: PCIe Bus Error: severity=Uncorrectable (Fatal), " +
-		"type=Transaction Layer, (Receiver ID)"), nil, "hca-errors", "HCA mlx5_1", "not corrected", "lspci -vvs 0000:18:00.0"},
+		"type=Transaction Layer, (Receiver ID)"), nil, "hca-errors", "HCA mlx5_1", "not corrected",
+		"Reseat the card, or try another slot, and see: lspci -vvs 0000:18:00.0"},
 	{"fatal errors of PCIe", dgx, file(4, "aer_dev_fatal", "Undefined 0\nDLP 1\nTOTAL_ERR_FATAL 1\n"), nil, "hca-errors",
-		"HCA mlx5_4", "fatal errors since the node started: 1", "lspci -vvs 0000:30:00.0"},
+		"HCA mlx5_4", "fatal errors since the node started: 1",
+		"Reseat the card, or try another slot, and see: lspci -vvs 0000:30:00.0"},
 	{"SELinux denies a container the capability", dgx, logged(`60 audit: type=1400 audit(1.2:3): avc:  denied  { ipc_lock } for  ` +
 		`pid=7 comm="ib_write_bw" capability=14  scontext=system_u:system_r:container_t:s0:c1,c2 tclass=capability permissive=0`),
 		nil, "security-denials", "", "1 denial", "setsebool -P virt_sandbox_use_all_caps on"},
 	{"no partition key", dgx, file(6, "port/pkeys/0", "0x0000\n"), nil, "pkeys", "HCA mlx5_6 port 1", "no partition key",
-		"partitions"},
+		"partitions.conf, UFM), make the port a full member"},
 	{"a limited member", dgx, file(6, "port/pkeys/0", "0x7fff\n"), nil, "pkeys", "HCA mlx5_6 port 1", "0x7fff", "full member"},
+	// seen in NVIDIA/nccl#1737, #257
 	{"an IOMMU that translates", dgx, file(0, "iommu_group/type", "DMA-FQ\n"), nil, "iommu", "", "0000:10:00.0", "iommu=pt"},
+	// seen in NVIDIA/nccl#778
 	{"the open driver on a kernel without DMA-BUF", oci, hcatest.Files{"proc/sys/kernel/osrelease": "5.4.0-150-generic\n"}, nil,
 		"gpu-direct", "module nvidia_peermem", "not 5.4.0-150-generic", "modprobe nvidia_peermem"},
+	// seen in NVIDIA/nccl#1939
 	{"nvidia_peermem that is not registered", dgx, driver(closed535).With(hcatest.Files{"sys/module/nvidia_peermem/": ""}), nil,
 		"gpu-direct", "module nvidia_peermem", "not registered", "modprobe -r nvidia_peermem"},
+	// seen in NVIDIA/NV-Kernels#590
 	{"more free in CMA than it has", "DGX Spark", hcatest.Files{"proc/meminfo": "MemTotal: 127535304 kB\n" +
 		"MemAvailable: 118000000 kB\nCmaTotal: 32768 kB\nCmaFree: 90000000 kB\n"}, nil, "cma", "", "87890 MiB free", "kho=off"},
+	// seen in openucx/ucx#6264
 	{"few mappings", dgx, hcatest.Files{"proc/sys/vm/max_map_count": "8192\n"}, nil, "max-map-count", "", "8192",
 		"vm.max_map_count=262144"},
 	{"a ConnectX-3 without its driver", "ConnectX-3, InfiniBand and an Ethernet port without a cable",
@@ -501,14 +515,16 @@ var ailments = []ailment{
 		"port-active", "HCA erdma_0 port 1", "eth0 has a route", "ip link show eth0"},
 }
 
+// fallenSick is a known node with a change.
+func fallenSick(t *testing.T, of string, without []string, with hcatest.Files) hcatest.Files {
+	t.Helper()
+	return findKnown(t, of).files().Without(without...).With(with)
+}
+
 // findings are those of all checks on the sick node.
 func (a ailment) findings(t *testing.T) []doctor.Finding {
 	t.Helper()
-	i := slices.IndexFunc(healthyNodes, func(k known) bool { return k.name == a.of })
-	if i < 0 {
-		t.Fatalf("no node %s", a.of)
-	}
-	return findings(t, healthyNodes[i].files().Without(a.without...).With(a.with))
+	return findings(t, fallenSick(t, a.of, a.without, a.with))
 }
 
 // Each sick node differs from a healthy one in one thing: that is named, by one check, and nothing else is.
@@ -530,8 +546,7 @@ func TestSickNodes(t *testing.T) {
 
 // Of the second function of a bond's card nothing is told: its RDMA is the first one's.
 func TestSecondPortOfABond(t *testing.T) {
-	i := slices.IndexFunc(healthyNodes, func(k known) bool { return k.name == "H20 with rails, a BlueField-3, and RoCE LAG" })
-	for _, f := range findings(t, healthyNodes[i].files()) {
+	for _, f := range findings(t, findKnown(t, "H20 with rails, a BlueField-3, and RoCE LAG").files()) {
 		if strings.Contains(f.Object, "0000:99:00.1") {
 			t.Errorf("%+v", f)
 		}
@@ -540,7 +555,7 @@ func TestSecondPortOfABond(t *testing.T) {
 
 // What was an hour ago is told, and alarms nobody: the port is ACTIVE.
 func TestHistoryIsTold(t *testing.T) {
-	k := healthyNodes[slices.IndexFunc(healthyNodes, func(k known) bool { return k.name == dgx })]
+	k := findKnown(t, dgx)
 	k.with = logged(append(flaps(2, "mlx5_core 0000:18:00.0"),
 		"3601 mlx5_core 0000:10:00.0: print_health_info:429:(pid 0): synd 0x1: firmware internal error",
 		"8 mlx5_core 0000:50:00.0: Port module event: module 0, Cable unplugged")...)

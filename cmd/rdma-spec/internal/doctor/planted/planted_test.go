@@ -53,7 +53,8 @@ var sriovFile = cdi.Found{Path: "/var/run/cdi/sriov-dp.yaml", Kind: "nvidia.com/
 // someday is when a daemon of the fixtures was started.
 var someday = time.Date(2026, 11, 22, 9, 0, 0, 0, time.UTC)
 
-// planted are faults, each with the one check that finds it, the object, and a part of the cure.
+// planted are faults, each with the one check that finds it, the object, and a part of the cure. TestCauseOfLowMemlock has
+// more of container-memlock.
 var planted = map[string]struct {
 	plant               func(s *sick)
 	check, object, cure string
@@ -266,17 +267,6 @@ var planted = map[string]struct {
 		c.State, c.Memlock, c.Registers, c.Remedy.Action = node.StateBelow, both(8<<20), bytesOf(8<<20), node.Repair
 		c.Problems = []string{"memlock is 8Mi, the policy gives unlimited"}
 	}, "container-memlock", theTrainer, "rdma-spec repair ml/train-0"},
-	"a container without RuntimeClass beside a handler with memlock": {func(s *sick) {
-		s.starved(64 << 10)
-	}, "container-memlock", theTrainer, "Set runtimeClassName: rdma in the pod"},
-	"a container that is older than the limit of its runtime": {func(s *sick) {
-		s.starved(8 << 20)
-		s.runtime().Memlock = bytesOf(unlimited)
-	}, "container-memlock", theTrainer, "kubectl -n ml delete pod train-0"},
-	"a container on a node where nothing gives memlock": {func(s *sick) {
-		s.starved(8 << 20)
-		s.runtime().Handlers = s.runtime().Handlers[1:]
-	}, "container-memlock", theTrainer, "systemctl enable --now nri-rdma && rdma-spec wait && rdma-spec repair ml/train-0"},
 	"a user without the IPC_LOCK of its pod": {func(s *sick) {
 		c := s.container()
 		c.State, c.Memlock, c.Registers, c.IPCLock, c.Remedy.Action = node.StateBelow, both(8<<20), bytesOf(8<<20),
@@ -336,9 +326,11 @@ var planted = map[string]struct {
 	"an HCA of the node in exclusive mode": {func(s *sick) {
 		*s = *onNetwork(hcatest.ExclusiveFiles("mlx5_0", "mlx5_2"), "mlx5_0")
 	}, "container-hca", theTrainer, "Add rdma-cni to the NetworkAttachmentDefinition"},
+	// seen in Mellanox/k8s-rdma-shared-dev-plugin#72, #112
 	"no interface of the HCA": {func(s *sick) {
 		s.container().OwnNetwork, s.container().Addresses = true, addresses("10.244.0.7")
-	}, "container-netdev", theTrainer + " HCA mlx5_0", "hostNetwork: true"},
+	}, "container-netdev", theTrainer + " HCA mlx5_0", "Give the pod an interface of the HCA (macvlan, " +
+		"ipvlan or SR-IOV with Multus), or set hostNetwork: true"},
 	"no address but that of lo": {func(s *sick) {
 		s.container().OwnNetwork = true
 	}, "container-netdev", theTrainer + " HCA mlx5_0", "hostNetwork: true"},
@@ -355,6 +347,7 @@ var planted = map[string]struct {
 	"CDI off in Docker": {func(s *sick) {
 		s.kubelet, s.cdi.Docker = agents.Kubelet{}, &cdi.Docker{Version: "28.1.1"}
 	}, "cdi-on", "runtime docker", `Set "features": {"cdi": true} in /etc/docker/daemon.json`},
+	// seen in NVIDIA/nccl#1573, k8snetworkplumbingwg/multus-cni#1100
 	"a GID index of another pod's interface": {func(s *sick) {
 		s.rails("10.244.0.8")
 		s.container().Env = cri.Env{"NCCL_IB_GID_INDEX": "11"}
@@ -368,6 +361,7 @@ var planted = map[string]struct {
 	"a GID index that the HCA does not have": {func(s *sick) {
 		s.container().Env = cri.Env{"NCCL_IB_GID_INDEX": "250"}
 	}, "container-gid-index", theTrainer + " HCA mlx5_0", "Remove NCCL_IB_GID_INDEX"},
+	// seen in NVIDIA/nccl#769
 	"an interface of the HCA without an IP address": {func(s *sick) {
 		s.container().OwnNetwork, s.container().LinkLocal = true, addresses("fe80::202:2ff:fe02:0")
 	}, "container-netdev", theTrainer + " HCA mlx5_0", "Give the interface an IP address"},
@@ -375,22 +369,27 @@ var planted = map[string]struct {
 		s.rails("10.244.0.8")
 		s.container().HCAs = []string{"mlx5_0", "mlx5_1"}
 	}, "container-netdev", theTrainer + " HCA mlx5_1", "hostNetwork: true"},
+	// seen in NVIDIA/nccl#1837
 	"NCCL_IB_HCA names an HCA of another container": {func(s *sick) {
 		s.rails("10.244.0.8")
 		s.container().Env = cri.Env{"NCCL_IB_HCA": "=mlx5_1:1,mlx5_7"}
 	}, "container-environment", theTrainer, "Remove NCCL_IB_HCA"},
+	// seen in NVIDIA/nccl#1837
 	"NCCL_SOCKET_IFNAME names an interface of the node": {func(s *sick) {
 		s.rails("10.244.0.8")
 		s.container().Env = cri.Env{"NCCL_SOCKET_IFNAME": "bond0"}
 	}, "container-environment", theTrainer, "Remove NCCL_SOCKET_IFNAME"},
+	// seen in NVIDIA/nccl#1837
 	"UCX_NET_DEVICES names an HCA of another container": {func(s *sick) {
 		s.rails("10.244.0.8")
 		s.container().Env = cri.Env{"UCX_NET_DEVICES": "mlx5_1:1"}
 	}, "container-environment", theTrainer, "Remove UCX_NET_DEVICES"},
+	// seen in k8snetworkplumbingwg/sriov-network-operator#57
 	"an interface with a greater MTU than the function": {func(s *sick) {
 		s.rails("10.244.0.8")
 		s.container().MTU = map[string]int{"net1": 9000}
-	}, "container-mtu", theTrainer + " HCA mlx5_0", `"mtu": 4200`},
+	}, "container-mtu", theTrainer + " HCA mlx5_0", `Set "mtu": 4200`},
+	// seen in NVIDIA/nccl#2013, NVIDIA/nccl-tests#185
 	"two HCAs in one subnet, and a strict filter": {func(s *sick) {
 		s.rails("10.244.0.8", "10.244.0.9")
 		s.container().Links[0].Strict, s.container().Links[1].Strict = true, true

@@ -7,7 +7,7 @@ import (
 	"strings"
 
 	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/doctor"
-	hardware "github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/doctor/hardware"
+	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/doctor/hardware"
 	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/node"
 	"github.com/rdma-spec/rdma-spec/spec/hca"
 	"github.com/rdma-spec/rdma-spec/spec/hca/hcatest"

@@ -15,6 +15,7 @@ import (
 
 	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/doctor"
 	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/doctor/containers"
+	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/doctor/hardware"
 	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/doctor/runtimes"
 	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/node"
 	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/node/agents"
@@ -202,4 +203,8 @@ func (s *sick) rails(ips ...string) {
 		c.Links = append(c.Links, process.Link{Name: fmt.Sprintf("net%d", i+1), Addresses: []netip.Addr{own},
 			Subnets: []netip.Prefix{subnet}})
 	}
+}
+
+func checks() []doctor.Check {
+	return slices.Concat(hardware.Checks(), runtimes.Checks(), containers.Checks(), runtimes.KubeletChecks())
 }

@@ -20,8 +20,7 @@ import (
 	"github.com/rdma-spec/rdma-spec/test/testing/scratch"
 )
 
-// FuzzUnpack unpacks any tar. What it unpacks stays in its folder, leads nowhere else, and can be packed and unpacked
-// again.
+// What is unpacked stays in its folder, leads nowhere else, and can be packed and unpacked again.
 func FuzzUnpack(f *testing.F) {
 	var text bytes.Buffer
 	if err := Write(&text, node); err != nil {

@@ -32,8 +32,7 @@ func scan(t *testing.T, root string) *hca.Inventory {
 	return node
 }
 
-// CDI's own library accepts the file of every node, a runtime finds every device in it, and the same node gives the
-// same bytes.
+// CDI's own library accepts the file of every node, and the same node gives the same bytes.
 func TestEveryNode(t *testing.T) {
 	for name, root := range hcatest.All {
 		t.Run(name, func(t *testing.T) {
@@ -215,8 +214,7 @@ func TestHook(t *testing.T) {
 	}
 }
 
-// A node whose devices have got other numbers at boot has the same file, and one whose HCAs have got other device nodes
-// another.
+// Other numbers at boot give the same file, and other device nodes another.
 func TestReboot(t *testing.T) {
 	before := hcatest.V100Node()
 	swapped := hcatest.V100Node()

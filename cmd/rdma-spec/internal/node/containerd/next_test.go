@@ -6,7 +6,7 @@ package containerd_test
 import (
 	"bytes"
 	"context"
-	"errors"
+	"fmt"
 	"maps"
 	"os"
 	"os/exec"
@@ -36,6 +36,97 @@ const (
 	rdmaV2 = "version = 2\n[plugins.\"io.containerd.grpc.v1.cri\".containerd.runtimes.rdma]\n  runtime_type = \"io.containerd.runc.v2\"\n"
 	rdmaV3 = "version = 3\n[plugins.'io.containerd.cri.v1.runtime'.containerd.runtimes.rdma]\n  runtime_type = 'io.containerd.runc.v2'\n"
 )
+
+// Of the containerds of a node, the one that runs, or that is meant, is chosen, with its file and its program.
+func TestChoose(t *testing.T) {
+	const (
+		k3sFile = k3s + "config.toml"
+		k3sBin  = "var/lib/rancher/k3s/data/current/bin/containerd"
+		plain   = etc + "config.toml"
+		program = "usr/bin/containerd"
+		command = "/usr/bin/containerd\x00--config\x00/opt/x.toml\x00"
+	)
+	for name, test := range map[string]struct {
+		files        map[string]string
+		config, want string // the configuration and the program, or a part of the error
+	}{
+		"none":               {nil, "", "error: no containerd binary below "},
+		"one without a file": {map[string]string{program: ""}, "", plain + " " + program},
+		"one in /usr/local": {map[string]string{"usr/local/bin/containerd": "", plain: ""}, "",
+			plain + " usr/local/bin/containerd"},
+		"a file without a program": {map[string]string{plain: ""}, "",
+			"error: no containerd binary below "},
+		"K3s": {map[string]string{k3sFile: "", k3sBin: ""}, "", k3sFile + " " + k3sBin},
+		"MicroK8s": {map[string]string{"snap/microk8s/current/bin/containerd": ""}, "",
+			"var/snap/microk8s/current/args/containerd-template.toml snap/microk8s/current/bin/containerd"},
+		"MicroK8s that runs": {map[string]string{"snap/microk8s/current/bin/containerd": "",
+			"proc/7/cmdline": "containerd\x00--config\x00/var/snap/microk8s/current/args/containerd.toml\x00"}, "",
+			"var/snap/microk8s/current/args/containerd-template.toml snap/microk8s/current/bin/containerd"},
+		"two": {map[string]string{k3sFile: "", k3sBin: "", program: ""}, "",
+			"error: the node has 2 containerds: containerd (--config /etc/containerd/config.toml), k3s (--config /" +
+				k3sFile + "): name the one"},
+		"two, and one is meant": {map[string]string{k3sFile: "", k3sBin: "", program: ""}, k3sFile, k3sFile + " " + k3sBin},
+		"two, by the template": {map[string]string{k3sFile: "", k3sBin: "", program: ""},
+			"var/lib/rancher/k3s/agent/etc/containerd/config-v3.toml.tmpl", k3sFile + " " + k3sBin},
+		"one elsewhere, by its name": {map[string]string{program: ""}, "opt/x.toml", "opt/x.toml " + program},
+		"one that runs with its file": {map[string]string{program: "", "proc/7/cmdline": strings.Replace(command,
+			"/opt/x.toml", "/"+plain, 1)}, "", plain + " " + program},
+		"one that runs with another": {map[string]string{program: "", "proc/7/cmdline": command,
+			"proc/7/exe": "-> /usr/bin/containerd"}, "", "error: containerd (--config /opt/x.toml)"},
+		"one that runs, and is meant": {map[string]string{program: "", "proc/7/cmdline": command,
+			"proc/7/exe": "-> /opt/containerd", "opt/containerd": ""}, "opt/x.toml", "opt/x.toml opt/containerd"},
+		"one that runs from elsewhere": {map[string]string{plain: "", "proc/7/cmdline": "containerd\x00--config\x00/" +
+			plain + "\x00", "proc/7/exe": "-> /opt/bin/containerd", "opt/bin/containerd": ""}, "",
+			plain + " opt/bin/containerd"},
+		"one that runs beside another": {map[string]string{program: "", "proc/7/cmdline": "containerd\x00",
+			"proc/7/exe": "-> /opt/bin/containerd", "opt/bin/containerd": ""}, "", plain + " opt/bin/containerd"},
+		"one that was upgraded": {map[string]string{program: "", "proc/7/cmdline": "containerd\x00",
+			"proc/7/exe": "-> /usr/bin/containerd (deleted)"}, "", plain + " " + program},
+		"one of a container": {map[string]string{program: "", "proc/7/cmdline": command, "proc/7/root": "-> /proc"},
+			"", plain + " " + program},
+		"a shim and another that runs": {map[string]string{program: "",
+			"proc/7/cmdline": "/usr/bin/containerd-shim-runc-v2\x00-c\x00/x\x00",
+			"proc/8/cmdline": "/bin/sh\x00--config=/y\x00"}, "", plain + " " + program},
+		"K3s elsewhere, which runs": {
+			files: map[string]string{"data/k/agent/etc/containerd/config.toml": "", "proc/7/cgroup": "0::/system.slice/k3s.service\n",
+				"proc/7/cmdline": "containerd\x00-c\x00/data/k/agent/etc/containerd/config.toml\x00", "data/k/data/current/bin/containerd": "",
+				"usr/lib/systemd/system/k3s.service": ""},
+			want: "data/k/agent/etc/containerd/config.toml data/k/data/current/bin/containerd",
+		},
+		"RKE2 elsewhere, by its configuration": {
+			files: map[string]string{"etc/rancher/rke2/config.yaml": "data-dir: /data\n", "data/bin/containerd": ""},
+			want:  "data/agent/etc/containerd/config.toml data/bin/containerd",
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			for file, line := range maps.Clone(test.files) {
+				if folder, isCommand := strings.CutSuffix(file, "/cmdline"); isCommand {
+					program, _, _ := strings.Cut(line, "\x00")
+					test.files[folder+"/comm"] = fmt.Sprintf("%.15s\n", filepath.Base(program))
+				}
+			}
+			root := scratch.With(t, test.files, 0o600)
+			config := ""
+			if test.config != "" {
+				config = filepath.Join(root, test.config)
+			}
+			d, err := containerd.Choose(containerd.Find(root), config, root)
+			if wanted, isError := strings.CutPrefix(test.want, "error: "); isError {
+				if err == nil || !strings.Contains(strings.ReplaceAll(err.Error(), root, ""), wanted) {
+					t.Errorf("error %v, want %s", err, wanted)
+				}
+				return
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			program, _ := d.Program.(containerd.Binary)
+			if got := strings.ReplaceAll(d.File()+" "+string(program), root+"/", ""); got != test.want {
+				t.Errorf("%s, want %s", got, test.want)
+			}
+		})
+	}
+}
 
 // next is what a test expects of a daemon's next start.
 type next struct {
@@ -186,8 +277,7 @@ func answer(t *testing.T, root string) (next, map[string]any) {
 	return got, tree
 }
 
-// The answer is that of the daemon on the node itself, whichever way the root is given: what it dumps there, or that it
-// does not start.
+// The answer is that of the daemon on the node itself: what it dumps there, or that it does not start.
 func TestNextStart(t *testing.T) {
 	if race.Detector {
 		t.Skip("runs containerd again and again, and the race detector does not see it")
@@ -236,16 +326,7 @@ func aNode(t *testing.T, program string, files map[string]string) (root string) 
 		t.Skip("no such containerd: `make e2e` builds it for the node")
 	}
 	root = scratch.Folder(t, "usr/bin")
-	for name, content := range files {
-		path := filepath.Join(root, name)
-		to, isLink := strings.CutPrefix(content, "-> ")
-		scratch.File(t, path, content, 0o600)
-		if isLink {
-			if err := errors.Join(os.Remove(path), os.Symlink(to, path)); err != nil {
-				t.Fatal(err)
-			}
-		}
-	}
+	scratch.Files(t, root, files, 0o600)
 	if err := os.Link(program, filepath.Join(root, "usr/bin/containerd")); err != nil {
 		t.Fatal(err)
 	}

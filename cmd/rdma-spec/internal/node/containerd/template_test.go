@@ -70,8 +70,7 @@ func (s said) Version(context.Context) (string, error) { return string(s), nil }
 
 func (said) Dump(_ context.Context, file string) ([]byte, error) { return Contents{}.Read(file) }
 
-// K3s reads its newest template. One that is older than the containerd counts where there is no other, whatever was
-// rendered last.
+// K3s reads its newest template. One that is older than the containerd counts where there is no other.
 func TestTemplateOfTheNextStart(t *testing.T) {
 	const older = "version = 2\n[plugins.\"io.containerd.grpc.v1.cri\".containerd.runtimes.nvidia]\n  runtime_type = 'x'\n"
 	const newer = include + "[plugins.'io.containerd.cri.v1.runtime'.containerd.runtimes.kata]\n  runtime_type = 'x'\n"
@@ -118,11 +117,9 @@ func TestTemplateOfTheNextStart(t *testing.T) {
 	}
 }
 
-// What files say of a key, by any of the plugin's names, is decided by the last of them; what an import would take is
-// found by the import's own rules.
+// The last file that sets a key decides, by any of the plugin's names; imports take what their own rules say.
 func TestLastAndImporting(t *testing.T) {
-	root := scratch.Folder(t)
-	scratch.Files(t, root, map[string]string{
+	root := scratch.With(t, map[string]string{
 		"etc/containerd/config.toml": "version = 2\nimports = ['a.toml', 'd/*.toml', '/*/x/rdma-spec-*']\n" +
 			"[plugins.'io.containerd.grpc.v1.cri'.containerd.runtimes.runc]\nruntime_type = 'x'\n",
 		"etc/containerd/a.toml":   "[plugins.cri.containerd.runtimes.runc]\nbase_runtime_spec = '/b.json'\n",

@@ -141,8 +141,7 @@ func TestSandboxedContainers(t *testing.T) {
 	}
 }
 
-// FuzzVerboseStatus: of a status that is refused, nothing of the spec is known; what a runtime writes from the types of
-// the OCI runtime spec is read as it was meant.
+// Of a status that is refused, nothing is known; what a runtime writes is read as it was meant.
 func FuzzVerboseStatus(f *testing.F) {
 	for _, text := range []string{
 		`{"pid":42,"runtimeSpec":{"process":{"rlimits":[{"type":"RLIMIT_MEMLOCK","hard":18446744073709551615,"soft":1},{"type":"RLIMIT_MEMLOCK","hard":2,"soft":2}],` +

@@ -47,8 +47,7 @@ func sockets(t *testing.T, root string) (found []string, skipped string) {
 	return found, strings.Join(reasons, "\n")
 }
 
-// All runtimes that serve CRI count. Docker's containerd has a socket at the first place and serves none; a runtime
-// that hangs costs two seconds, and one that is gone nothing.
+// All runtimes that serve CRI count; one that hangs costs two seconds, and one that is gone nothing.
 func TestConnectFindsAll(t *testing.T) {
 	root := shortRoot(t)
 	critest.Serve(t, critest.Options{NoCRI: true, Root: root, Path: "run/containerd/containerd.sock"})

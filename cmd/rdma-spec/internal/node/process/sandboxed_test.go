@@ -9,8 +9,7 @@ import (
 	"github.com/rdma-spec/rdma-spec/spec/hca/hcatest"
 )
 
-// A runtime that says nothing of its type, as CRI-O, is known by the program of the process: a monitor on the node is a
-// sandbox's, and one in a container is the container's own.
+// CRI-O says nothing of a runtime's type: a monitor that runs on the node is a sandbox's.
 func TestSandboxedProcess(t *testing.T) {
 	root := hcatest.Files{
 		"proc/5/exe": hcatest.Link("/opt/kata/bin/qemu-system-x86_64"), "proc/5/root": hcatest.Link("../.."),

@@ -12,8 +12,7 @@ import (
 	"github.com/rdma-spec/rdma-spec/test/testing/scratch"
 )
 
-// A unit is what systemd makes of its files: of one name the first folder counts, drop-ins come in the order of their
-// names, and an empty value takes back those before it.
+// A unit is what systemd makes of its files: folders in order, drop-ins by name, and an empty value takes back.
 func TestUnitSettings(t *testing.T) {
 	const usr, run, etc = "usr/lib/systemd/system/x.service", "run/systemd/system/x.service", "etc/systemd/system/x.service"
 	for name, test := range map[string]struct {
@@ -32,8 +31,7 @@ func TestUnitSettings(t *testing.T) {
 		"no unit file": {map[string]string{usr: "garbage", etc + ".d/a.conf": "[Service\n"}, nil},
 	} {
 		t.Run(name, func(t *testing.T) {
-			root := scratch.Folder(t)
-			scratch.Files(t, root, test.files, 0o600)
+			root := scratch.With(t, test.files, 0o600)
 			if diff := cmp.Diff(test.want, UnitSettings(root, "x.service", "LimitMEMLOCK")); diff != "" {
 				t.Errorf("(-want +got):\n%s", diff)
 			}
@@ -54,8 +52,7 @@ func TestStarts(t *testing.T) {
 		"only prefixes":  {"ExecStart=@-\n", "", ""},
 	} {
 		t.Run(name, func(t *testing.T) {
-			root := scratch.Folder(t)
-			scratch.Files(t, root, map[string]string{"usr/lib/systemd/system/x.service": "[Service]\n" + test.unit, "etc/env": test.env}, 0o600)
+			root := scratch.With(t, map[string]string{"usr/lib/systemd/system/x.service": "[Service]\n" + test.unit, "etc/env": test.env}, 0o600)
 			if got := strings.Join(Starts(root, "x.service").Args, "|"); got != test.want {
 				t.Errorf("it starts %s, want %s", got, test.want)
 			}

@@ -60,8 +60,7 @@ func TestChoose(t *testing.T) {
 		"none": {nil, "", "", "error: no containerd binary below"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			root := scratch.Folder(t)
-			scratch.Files(t, root, test.files, 0o600)
+			root := scratch.With(t, test.files, 0o600)
 			config := test.config
 			if config != "" {
 				config = root + "/" + config

@@ -14,6 +14,7 @@ import (
 	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/node/containerd"
 	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/tomledit"
 	"github.com/rdma-spec/rdma-spec/plugin/storedspec/places"
+	"github.com/rdma-spec/rdma-spec/test/testing/repository"
 	"github.com/rdma-spec/rdma-spec/test/testing/scratch"
 )
 
@@ -102,16 +103,11 @@ func TestContainerd(t *testing.T) {
 func TestInstalledContainerd(t *testing.T) {
 	for version, file := range map[string]string{"1.7": "connections-off", "2.2": "nri-off", "2.4": "default"} {
 		t.Run(version, func(t *testing.T) {
-			cache, _ := os.UserCacheDir() // without one, there are none
-			programs, _ := filepath.Glob(filepath.Join(cache, "rdma-spec", "containerd-"+version+"*", "containerd"))
-			if len(programs) == 0 {
-				t.Skipf("no containerd %s: `make e2e` builds it for the node", version)
-			}
 			config, err := filepath.Abs(filepath.Join("../../configure/editor/testdata", version, file+".toml"))
 			if err != nil {
 				t.Fatal(err)
 			}
-			d := containerd.Daemon{Config: config, Program: containerd.Binary(programs[len(programs)-1])}
+			d := containerd.Daemon{Config: config, Program: containerd.Binary(repository.Containerd(t, version))}
 			tree, err := d.Effective(t.Context(), nil)
 			var got Runtime
 			got.readContainerd(tree, nil)
