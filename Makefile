@@ -181,9 +181,14 @@ ASKING := ./cmd/rdma-spec/internal/configure/... ./cmd/rdma-spec/internal/node/r
 # Of these tests, the ones that need more than the main containerd: older ones, upgrades from them, or NVIDIA's toolkit.
 OLDER  := ^Test(NRI|Handler|ConfigurePublic|ConfigureWithInstalledContainerd|InstalledContainerd)$$/^(1|2\.[0-3])|NVIDIA|Toolkit|WhatHappensToNodes|HistoriesOfANode
 
-# In make test, the packages that run under the race detector do not run without it as well.
+# In make test, the packages that run under the race detector do not run without it as well; but for their tests that ask whether it is on,
+# and leave something out.
+ASK_RACE = $$(grep -rl 'race\.[A-Z]' --include='*_test.go' $(RACED:/...=))
 unit: deps ## tests that need no node
 	$(GOTEST) $$(go list ./... | grep -vxFf <(go list $(ASKING) $(RACED)))
+	@[ -z '$(RACED)' ] || { \
+	  tests=$$(awk -F '[ (]' '/^func Test/ {name = $$2} /race\.[A-Z]/ {print name}' $(ASK_RACE) | paste -sd '|'); \
+	  $(GOTEST) -run "^($$tests)$$" $$(dirname $(ASK_RACE) | sort -u); }
 
 configure: deps ## tests of what configure makes of a containerd's files, as the node's main containerd reads them
 	$(GOTEST) -skip '$(OLDER)' $(ASKING)
