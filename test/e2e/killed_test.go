@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -24,8 +25,8 @@ import (
 // The tests in process kill more often.
 const kills = 5
 
-// death is a plugin's: when it was killed, and when the runtime had noticed.
-type death struct{ killed, dropped time.Time }
+// death is a plugin's: when it was killed, and when the next one was registered, or the load had ended.
+type death struct{ killed, replaced time.Time }
 
 // A plugin that is killed at any moment fails no container. Containers that started without it are reported and raised
 // once it is back.
@@ -41,7 +42,7 @@ func TestPluginKilled(t *testing.T) {
 }
 
 // Where the pods insist on the plugin, none of their containers whose creation begins after the runtime has noticed
-// that the plugin is gone starts without it. Those that it died over count as adjusted for the runtime: they are
+// that the plugin is gone, and has refused one, starts without it. Those that it died over count as adjusted for the runtime: they are
 // reported, and raised.
 func TestPluginKilledUnderPodsThatInsist(t *testing.T) {
 	o := options()
@@ -52,25 +53,25 @@ func TestPluginKilledUnderPodsThatInsist(t *testing.T) {
 	deaths := killPlugins(t, l)
 	low := l.low()
 	t.Logf("%d kills, %d containers started, %d refused, %d started without the plugin since it died over them",
-		kills, len(l.started), l.refused.Load(), len(low))
+		kills, len(l.started), len(l.refused), len(low))
 	l.expectBoth()
 	for _, c := range low {
-		if !inFlight(c, deaths) {
-			t.Errorf("container %s, created from %s to %s, was started without the plugin, and it was in flight at no death",
-				c.name, c.began, c.ran)
+		if !inFlight(c, deaths, l.refused) {
+			t.Errorf("container %s, created from %s to %s, was started without the plugin, and it was in flight at no death: %v",
+				c.name, c.began, c.ran, deaths)
 		}
 	}
 	expectListedAndRepaired(t, low)
 }
 
-// inFlight reports whether a creation had begun before the runtime noticed a death, and ended after it.
-func inFlight(c creation, deaths []death) bool {
-	for _, d := range deaths {
-		if c.began.Before(d.dropped) && c.ran.After(d.killed) {
-			return true
-		}
-	}
-	return false
+// inFlight reports whether the runtime may not have noticed a death when a creation began, which ended after it. That it
+// has, a refusal shows whose creation began after the death: its log says so before it does so.
+func inFlight(c creation, deaths []death, refused []creation) bool {
+	return slices.ContainsFunc(deaths, func(d death) bool {
+		return c.ran.After(d.killed) && c.began.Before(d.replaced) && !slices.ContainsFunc(refused, func(r creation) bool {
+			return r.began.After(d.killed) && r.ran.Before(c.began)
+		})
+	})
 }
 
 // With a validator beside the plugin no RDMA container starts without its limit, not even one that the plugin died
@@ -79,7 +80,7 @@ func TestPluginKilledBesideAValidator(t *testing.T) {
 	startPlugin(t, "ipcLock: false", "--validate")
 	l := startLoad(t, runPod(t, containerd.Pod{}), 2, "would start without memlock unlimited")
 	killPlugins(t, l)
-	t.Logf("%d kills, %d containers started, %d refused", kills, len(l.started), l.refused.Load())
+	t.Logf("%d kills, %d containers started, %d refused", kills, len(l.started), len(l.refused))
 	l.expectBoth()
 	for _, c := range l.low() {
 		t.Errorf("container %s was started with a memlock of %s", c.name, c.memlock)
@@ -95,6 +96,9 @@ func killPlugins(t *testing.T, l *load) []death {
 	gone := strings.Count(ctrd.Log(), `connection to plugin \"90-rdma\" closed`)
 	for i := range kills {
 		plugin := startPlugin(t, config)
+		if i > 0 {
+			deaths[i-1].replaced = time.Now()
+		}
 		if i == 0 {
 			l.awaitTries() // those that a plugin sees are among them
 		}
@@ -108,13 +112,13 @@ func killPlugins(t *testing.T, l *load) []death {
 		gone++
 		awaitThat(t, ctrd, patience, "notices that the plugin is gone",
 			func() bool { return strings.Count(ctrd.Log(), `connection to plugin \"90-rdma\" closed`) >= gone })
-		d.dropped = time.Now()
 		if i%2 == 1 {
 			l.awaitTries() // those that no plugin sees at all are among them
 		}
 		deaths = append(deaths, d)
 	}
 	l.stop()
+	deaths[kills-1].replaced = time.Now()
 	return deaths
 }
 
