@@ -127,10 +127,15 @@ func (d *daemonSet) refusals(t *testing.T) []string {
 	return slices.DeleteFunc(told, func(message string) bool { return !strings.Contains(message, "Error: ") })
 }
 
+// pods returns the plugin's pods.
+func (d *daemonSet) pods(ctx context.Context) ([]corev1.Pod, error) {
+	return d.c.Pods(ctx, pluginNamespace, "app.kubernetes.io/name=nri-rdma")
+}
+
 // pod gives the plugin's pod that runs, and is not about to end.
 func (d *daemonSet) pod(t *testing.T) corev1.Pod {
 	t.Helper()
-	pods, err := d.c.Pods(within(t, patience), pluginNamespace, "app.kubernetes.io/name=nri-rdma")
+	pods, err := d.pods(within(t, patience))
 	if err != nil {
 		t.Fatal(err)
 	}

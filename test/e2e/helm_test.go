@@ -202,15 +202,25 @@ func testHelmUpgrade(t *testing.T, d *daemonSet, k *kubelet.Kubelet, chart strin
 // expectUnlimited reads what the containers have said of pods whose names begin with a word.
 func expectUnlimited(t *testing.T, name string, want int) {
 	t.Helper()
-	logs, err := filepath.Glob("/var/log/pods/default_" + name + "-*/*/*.log")
-	if err != nil || len(logs) != want {
-		t.Errorf("pods have the logs %q, %v; want one for each of %d", logs, err, want)
-	}
-	for _, file := range logs {
-		if text, err := os.ReadFile(file); err != nil || !strings.HasSuffix(string(text), " unlimited\n") {
-			t.Errorf("%s: %q, %v", file, text, err)
+	for file, text := range logs(t, name, want) {
+		if !strings.HasSuffix(text, " unlimited\n") {
+			t.Errorf("%s: %q", file, text)
 		}
 	}
+}
+
+// logs returns what the containers have said of pods whose names begin with a word, by the kubelet's files.
+func logs(t *testing.T, name string, want int) map[string]string {
+	t.Helper()
+	files, err := filepath.Glob("/var/log/pods/default_" + name + "-*/*/*.log")
+	if err != nil || len(files) != want {
+		t.Errorf("pods have the logs %q, %v; want one for each of %d", files, err, want)
+	}
+	said := map[string]string{}
+	for _, file := range files {
+		said[file] = scratch.Read(t, file)
+	}
+	return said
 }
 
 // createSaying creates a pod on the kubelet's node whose container holds an HCA, says its limit, and ends.

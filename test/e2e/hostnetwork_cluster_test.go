@@ -8,8 +8,6 @@ package e2e
 import (
 	"context"
 	"fmt"
-	"io"
-	"net/http"
 	"regexp"
 	"slices"
 	"strconv"
@@ -43,7 +41,7 @@ func testHostNetwork(t *testing.T, d *daemonSet, k *kubelet.Kubelet) {
 		p.registered(t).Sub(network))
 	p.awaitRollout(t)
 
-	p.upgrade(t, "--set", "hostNetwork=true,hostNetworkMetrics=127.0.0.1:9797,validator.enabled=true")
+	p.upgrade(t, "--set", "hostNetwork=true,hostNetworkMetrics="+metricsAddress+",validator.enabled=true")
 	p.awaitRollout(t)
 	expectConnected(t)
 	p.hang(t)
@@ -92,17 +90,7 @@ func (*policies) registered(t *testing.T) time.Time {
 // expectConnected reads the metrics of the plugin that is registered.
 func expectConnected(t *testing.T) {
 	t.Helper()
-	asked, err := http.NewRequestWithContext(within(t, patience), http.MethodGet, "http://127.0.0.1:9797/metrics",
-		http.NoBody)
-	if err != nil {
-		t.Fatal(err)
-	}
-	answer, err := http.DefaultClient.Do(asked)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer answer.Body.Close() //nolint:errcheck // it was read whole
-	if text, err := io.ReadAll(answer.Body); err != nil || !strings.Contains(string(text), "\nnri_rdma_connected 1\n") {
+	if text, err := metrics(); err != nil || !strings.Contains(text, "\nnri_rdma_connected 1\n") {
 		t.Errorf("the metrics at hostNetworkMetrics: %v\n%s", err, text)
 	}
 }
@@ -123,18 +111,15 @@ func (p *policies) hang(t *testing.T) {
 		return runToEnd(ctx, p.c, p.k, fmt.Sprintf("hung-%d", number))
 	})
 	p.upgrade(t, "--set", "podAnnotations.upgrade=while-it-hangs")
-	err := p.c.Await(within(t, kubeletPatience), "has a second pod of the plugin", func() bool {
-		all, err := p.c.Pods(t.Context(), pluginNamespace, "app.kubernetes.io/name=nri-rdma")
+	awaitThat(t, p.c, kubeletPatience, "has a second pod of the plugin", func() bool {
+		all, err := p.pods(t.Context())
 		return err == nil && len(all) == 2
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
 	if err := ctrd.Signal(syscall.SIGSTOP); err != nil {
 		t.Fatal(err)
 	}
 	begin, states := time.Now(), []string(nil)
-	err = p.c.Await(within(t, kubeletPatience), "hangs long enough", func() bool {
+	err := p.c.Await(within(t, kubeletPatience), "hangs long enough", func() bool {
 		if state := p.state(t, old.Name); len(states) == 0 || !strings.HasSuffix(states[len(states)-1], state) {
 			states = append(states, fmt.Sprintf("after %s %s", time.Since(begin).Round(time.Second), state))
 		}
@@ -165,7 +150,7 @@ func (p *policies) state(t *testing.T, name string) string {
 	if err != nil {
 		return err.Error()
 	}
-	pods, err := p.c.Pods(t.Context(), pluginNamespace, "app.kubernetes.io/name=nri-rdma")
+	pods, err := p.pods(t.Context())
 	if err != nil {
 		return err.Error()
 	}

@@ -159,13 +159,9 @@ func (p *policies) expectLimit(t *testing.T, want string) {
 // expectLimits reads what the containers have said that were created during a change of the policy.
 func (p *policies) expectLimits(t *testing.T, want int) {
 	t.Helper()
-	logs, err := filepath.Glob("/var/log/pods/default_policy-*/*/*.log")
-	if err != nil || len(logs) != want {
-		t.Errorf("pods have the logs %q, %v; want one for each of %d", logs, err, want)
-	}
 	said := map[string]int{}
-	for _, file := range logs {
-		fields := strings.Fields(scratch.Read(t, file))
+	for _, text := range logs(t, "policy", want) {
+		fields := strings.Fields(text)
 		said[fields[len(fields)-1]]++
 	}
 	if said[gi1] == 0 || said[gi2] == 0 || said[gi1]+said[gi2] != want {
@@ -192,7 +188,7 @@ func (p *policies) annotate(t *testing.T) (back func()) {
 
 // ready returns a pod of the plugin that is ready, and whose container is none of some.
 func (p *policies) ready(ctx context.Context, but ...string) (pod corev1.Pod, err error) {
-	pods, err := p.c.Pods(ctx, pluginNamespace, "app.kubernetes.io/name=nri-rdma")
+	pods, err := p.pods(ctx)
 	for _, pod := range pods {
 		if isReady(pod) && pod.DeletionTimestamp == nil && !slices.Contains(but, containerID(pod)) {
 			return pod, nil
@@ -234,7 +230,7 @@ func (p *policies) shutDown(t *testing.T) (before []string) {
 	t.Helper()
 	t.Logf("after %s: the node shuts down", time.Since(p.begin).Round(time.Second))
 	p.k.Stop()
-	pods, err := p.c.Pods(within(t, patience), pluginNamespace, "app.kubernetes.io/name=nri-rdma")
+	pods, err := p.pods(within(t, patience))
 	if err != nil {
 		t.Fatal(err)
 	}

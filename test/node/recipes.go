@@ -138,8 +138,7 @@ func (r recipeBook) docker() part {
 }
 
 // nvidiaCTK is NVIDIA's container runtime, its hook, the tool that adds their handlers to containerd's configuration, and
-// the installer, which is an NRI plugin.
-// They load NVIDIA's libraries by C.
+// the installer, which is an NRI plugin. They load NVIDIA's libraries by C.
 func (r recipeBook) nvidiaCTK() part {
 	return r.goPart(goModule{name: "nvidia-ctk", cost: "20 s on two cores", needsC: true})
 }

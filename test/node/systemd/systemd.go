@@ -113,6 +113,9 @@ func (s *Systemd) Stop() {
 // Log returns the lines of the kernel's log that systemd has written, and those that name units.
 func Log(units ...string) string {
 	log, _ := exec.Command("dmesg").Output() // what there is of it helps
-	return strings.Join(regexp.MustCompile(`(?m)^.*(systemd|`+strings.Join(units, "|")+
-		`).*$`).FindAllString(string(log), -1), "\n")
+	names := "systemd"
+	for _, unit := range units {
+		names += "|" + regexp.QuoteMeta(unit)
+	}
+	return strings.Join(regexp.MustCompile("(?m)^.*("+names+").*$").FindAllString(string(log), -1), "\n")
 }

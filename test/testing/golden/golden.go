@@ -6,8 +6,10 @@
 package golden
 
 import (
+	"encoding/json"
 	"flag"
 	"os"
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -30,4 +32,17 @@ func Compare(t testing.TB, file, got string) {
 	if diff := cmp.Diff(string(want), got); diff != "" {
 		t.Errorf("differs from %s: run the test with -update to write it again (-want +got):\n%s", file, diff)
 	}
+}
+
+// JSON returns a value as golden files have it: indented, with < and > as they are.
+func JSON(t testing.TB, value any) string {
+	t.Helper()
+	var out strings.Builder
+	encoder := json.NewEncoder(&out)
+	encoder.SetEscapeHTML(false)
+	encoder.SetIndent("", "  ")
+	if err := encoder.Encode(value); err != nil {
+		t.Fatal(err)
+	}
+	return out.String()
 }

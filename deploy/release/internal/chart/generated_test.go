@@ -66,14 +66,7 @@ func valuesSchema(t *testing.T) string {
 		}
 		own[name] = definition
 	}
-	var out strings.Builder
-	encoder := json.NewEncoder(&out)
-	encoder.SetEscapeHTML(false)
-	encoder.SetIndent("", "  ")
-	if err := encoder.Encode(schema); err != nil {
-		t.Fatal(err)
-	}
-	return out.String()
+	return golden.JSON(t, schema)
 }
 
 // readme is the chart's page in registries of charts, with a table of its values.

@@ -67,14 +67,7 @@ func generate(t *testing.T) string {
 		restrict(name, definition)
 	}
 	addDefaults(t, schema, schema.Definitions, policy.Default())
-	var out strings.Builder
-	encoder := json.NewEncoder(&out)
-	encoder.SetEscapeHTML(false)
-	encoder.SetIndent("", "  ")
-	if err := encoder.Encode(schema); err != nil {
-		t.Fatal(err)
-	}
-	return out.String()
+	return golden.JSON(t, schema)
 }
 
 // scalar is the schema of a policy.Scalar, which is written as a string or a number; those that can be a boolean have
