@@ -67,11 +67,11 @@ func confirms(t *testing.T, grant Grant, sets CapabilitySets, text []byte) {
 	grant.Devices = nil
 	edited, err := grant.Apply(text, sets)
 	confirmed, problem := grant.Confirm(text, sets)
-	if memlock, _, unread := Memlock(text); err != nil || problem != nil || unread != nil {
+	if memlock, known, unread := Memlock(text); err != nil || problem != nil || unread != nil {
 		if (err != nil || unread != nil) && problem == nil {
 			t.Errorf("Confirm takes what the others refuse: %v, %v", err, unread)
 		}
-	} else if !bytes.Equal(confirmed.Text, edited) || confirmed.Memlock != memlock {
+	} else if !bytes.Equal(confirmed.Text, edited) || confirmed.Memlock != memlock || confirmed.MemlockKnown != known {
 		t.Errorf("Confirm finds %v and edits to %s; Memlock finds %v, and Apply edits to %s", confirmed.Memlock,
 			confirmed.Text, memlock, edited)
 	} else if all, err := (Grant{IPCLock: IPCLockYes}).Apply(edited, sets); err != nil ||

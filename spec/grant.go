@@ -102,9 +102,10 @@ func (g Grant) Apply(text []byte, sets CapabilitySets) ([]byte, error) {
 
 // Confirmed is a spec that was read and edited at once.
 type Confirmed struct {
-	Text    []byte // the edited spec
-	Memlock Rlimit // before; zero where the spec set none
-	IPCLock bool   // afterwards, CAP_IPC_LOCK is in all of the sets
+	Text         []byte // the edited spec
+	Memlock      Rlimit // before
+	MemlockKnown bool   // the spec set it before; otherwise Memlock is zero
+	IPCLock      bool   // afterwards, CAP_IPC_LOCK is in all of the sets
 }
 
 // Confirm is Apply without devices, and reads what the spec gives. A container's creation waits for it, so it parses
@@ -115,7 +116,7 @@ func (g Grant) Confirm(text []byte, sets CapabilitySets) (c Confirmed, err error
 		return Confirmed{}, err
 	}
 	err = root.edit("process", func(process *object) (err error) {
-		if c.Memlock, _, err = memlock(process); err != nil {
+		if c.Memlock, c.MemlockKnown, err = memlock(process); err != nil {
 			return err
 		}
 		if err := g.edit(process, sets); err != nil {

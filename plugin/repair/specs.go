@@ -86,7 +86,7 @@ func (f *finding) memoryLimit() int64 {
 
 // parse takes what matters from a stored spec.
 func (s *storedSpec) parse(text []byte, ipcLock spec.IPCLock) error {
-	memlock, sets, err := spec.Memlock(text)
+	confirmed, err := spec.Grant{IPCLock: ipcLock}.Confirm(text, spec.BaseSets)
 	if err != nil {
 		return err
 	}
@@ -94,12 +94,8 @@ func (s *storedSpec) parse(text []byte, ipcLock spec.IPCLock) error {
 	if err != nil {
 		return err
 	}
-	with, err := spec.Grant{IPCLock: ipcLock}.Apply(text, spec.BaseSets)
-	if err != nil {
-		return err
-	}
-	s.known, s.memlock, s.setsMemlock = true, memlock, sets
-	s.memoryLimit, s.lacksIPCLock = limit, !bytes.Equal(text, with)
+	s.known, s.memlock, s.setsMemlock = true, confirmed.Memlock, confirmed.MemlockKnown
+	s.memoryLimit, s.lacksIPCLock = limit, !bytes.Equal(text, confirmed.Text)
 	return nil
 }
 
