@@ -33,6 +33,7 @@ const tookOver = "took the connection to the runtime over: the runtime has not n
 type daemonSet struct {
 	c     *cluster.Cluster
 	begin time.Time
+	made  int // pods of expectLimit, whose names are used once
 }
 
 // tell says, where the test has failed, what became of the pods.

@@ -39,7 +39,6 @@ type policies struct {
 	*daemonSet
 	k     *kubelet.Kubelet
 	chart string
-	made  int
 }
 
 // testPolicy: a policy comes and goes with its pods. A change is a rollout by handover, one that the plugin refuses is a
