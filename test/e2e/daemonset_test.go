@@ -23,6 +23,7 @@ import (
 	"github.com/rdma-spec/rdma-spec/test/node"
 	"github.com/rdma-spec/rdma-spec/test/node/containerd"
 	"github.com/rdma-spec/rdma-spec/test/node/kubelet"
+	"github.com/rdma-spec/rdma-spec/test/testing/child"
 	"github.com/rdma-spec/rdma-spec/test/testing/scratch"
 )
 
@@ -144,7 +145,7 @@ func testValidatorContainer(t *testing.T, d *daemonSet, k *kubelet.Kubelet) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := syscall.Kill(pid, syscall.SIGSTOP); err != nil {
+	if err := child.Freeze(pid); err != nil {
 		t.Fatal(err)
 	}
 	goOn := func() { _ = syscall.Kill(pid, syscall.SIGCONT) } // it may have been replaced

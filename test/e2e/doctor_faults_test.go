@@ -13,7 +13,6 @@ import (
 	"path"
 	"path/filepath"
 	"strings"
-	"syscall"
 	"testing"
 
 	"github.com/rdma-spec/rdma-spec/test/node/containerd"
@@ -113,7 +112,7 @@ func (c *clinic) faults() []fault {
 		{"the plugin's configuration is garbage", func(c *clinic) { scratch.File(c.T, pluginFile, "memlok: 1Gi\n", 0o644) },
 			"plugin-config", func(c *clinic) { scratch.File(c.T, pluginFile, "memlock: unlimited\n", 0o644) }, false},
 		{"the policy in force is garbage", func(c *clinic) {
-			if err := c.plugin.Signal(syscall.SIGSTOP); err != nil { // it writes its file again now and then
+			if err := c.plugin.Freeze(); err != nil { // it writes its file again now and then
 				c.Fatal(err)
 			}
 			scratch.File(c.T, policyFile, "garbage", 0o644)

@@ -85,7 +85,7 @@ func TestContainerdRestarts(t *testing.T) {
 			func() bool { return created.Load() > before })
 		// The plugin stands still until a container is created without it, as where its registration is late. Each client may
 		// have had one in the making that was adjusted before.
-		if err := plugin.Signal(syscall.SIGSTOP); err != nil {
+		if err := plugin.Freeze(); err != nil {
 			t.Fatal(err)
 		}
 		if err := ctrd.Restart(within(t, patience)); err != nil {
@@ -157,7 +157,7 @@ func runningLow(t *testing.T) []string {
 func TestPluginStopped(t *testing.T) {
 	plugin := startPlugin(t, "ipcLock: false")
 	pod := runPod(t, containerd.Pod{})
-	if err := plugin.Signal(syscall.SIGSTOP); err != nil {
+	if err := plugin.Freeze(); err != nil {
 		t.Fatal(err)
 	}
 	start := time.Now()

@@ -115,7 +115,7 @@ func (p *policies) hang(t *testing.T) {
 		all, err := p.pods(t.Context())
 		return err == nil && len(all) == 2
 	})
-	if err := ctrd.Signal(syscall.SIGSTOP); err != nil {
+	if err := ctrd.Freeze(); err != nil {
 		t.Fatal(err)
 	}
 	begin, states := time.Now(), []string(nil)

@@ -77,6 +77,9 @@ func (p *Process) errOrDone() error { return cmp.Or(p.err, errEndedWell) }
 // Signal sends a signal to the program.
 func (p *Process) Signal(s syscall.Signal) error { return p.command.Process.Signal(s) }
 
+// Freeze stops the process where it is, until a SIGCONT, and returns when it has stopped.
+func (p *Process) Freeze() error { return child.Freeze(p.PID()) }
+
 // Stop ends the program: SIGTERM, and SIGKILL after ten seconds. It returns when the program has ended.
 func (p *Process) Stop() {
 	_ = p.Signal(syscall.SIGTERM) // it may have ended already
