@@ -132,14 +132,3 @@ func TestPagesNamedInFilesExist(t *testing.T) {
 		t.Errorf("%d pages are named, want more", count)
 	}
 }
-
-// TestAddresses shows that an address that leads nowhere is found.
-func TestAddresses(t *testing.T) {
-	other := strings.Replace(docs.Site, "latest", "v1", 1) + "metrics"
-	got, others := addresses("f", "see "+docs.FaultAddress("port-active")+", ("+docs.Site+"metrics/#alerts) or "+docs.Site+
-		" but not "+other+".")
-	want := []link{{"f", "docs/faults/port-active.md", ""}, {"f", "docs/metrics.md", "alerts"}, {"f", "docs/index.md", ""}}
-	if !slices.Equal(got, want) || !slices.Equal(others, []string{other}) {
-		t.Errorf("got %v and %v", got, others)
-	}
-}
