@@ -20,6 +20,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/rdma-spec/rdma-spec/test/node/systemd"
 	"github.com/rdma-spec/rdma-spec/test/testing/await"
 	"github.com/rdma-spec/rdma-spec/test/testing/scratch"
 )
@@ -42,7 +43,7 @@ func awaitRegistered(t *testing.T, before int) int {
 	pid := 0
 	await.Success(t, 2*time.Minute, fmt.Sprintf("registered: the service, with another process than %d", before),
 		func() error {
-			state := manage(t, "show", "--property=MainPID,StatusText", "nri-rdma")
+			state := systemd.Manage(t, "show", "--property=MainPID,StatusText", "nri-rdma")
 			found := regexp.MustCompile(`(?m)^MainPID=(\d+)$`).FindStringSubmatch(state)
 			if found == nil {
 				return fmt.Errorf("systemd does not name its process:\n%s", state)
@@ -59,14 +60,14 @@ func awaitRegistered(t *testing.T, before int) int {
 // testWrongCall: systemd does not start again what is called in a wrong way.
 func testWrongCall(t *testing.T, service string) {
 	t.Helper()
-	manage(t, "stop", service)
+	systemd.Manage(t, "stop", service)
 	scratch.File(t, filepath.Join(units, service+".service.d/wrong.conf"),
 		"[Service]\nExecStart=\nExecStart=/usr/local/bin/nri-rdma --wrong\n", 0o644)
-	manage(t, "daemon-reload")
+	systemd.Manage(t, "daemon-reload")
 	if out, err := exec.Command("systemctl", "start", service).CombinedOutput(); err == nil {
 		t.Errorf("systemctl start %s succeeds with a wrong flag:\n%s", service, out)
 	}
-	got := manage(t, "show", "--property=ActiveState,ExecMainStatus,NRestarts", service)
+	got := systemd.Manage(t, "show", "--property=ActiveState,ExecMainStatus,NRestarts", service)
 	lines := strings.Fields(got)
 	slices.Sort(lines)
 	if diff := cmp.Diff([]string{"ActiveState=failed", "ExecMainStatus=64", "NRestarts=0"}, lines); diff != "" {
@@ -78,7 +79,7 @@ func testWrongCall(t *testing.T, service string) {
 func testOrder(t *testing.T) {
 	t.Helper()
 	for _, service := range []string{"nri-rdma", "nri-rdma-validator"} {
-		before := strings.Fields(manage(t, "show", "--property=Before", "--value", service))
+		before := strings.Fields(systemd.Manage(t, "show", "--property=Before", "--value", service))
 		for _, runtime := range []string{
 			"containerd", "crio", "kubelet", "k3s", "k3s-agent", "rke2-server", "rke2-agent", "k0scontroller", "k0sworker",
 			"snap.microk8s.daemon-containerd",
@@ -104,7 +105,7 @@ func testRuntimeDirectory(t *testing.T) {
 	}
 	kept := filepath.Join(folder, "kept")
 	scratch.File(t, kept, "", 0o600)
-	manage(t, "stop", "nri-rdma")
+	systemd.Manage(t, "stop", "nri-rdma")
 	if _, err := os.Stat(kept); err != nil {
 		t.Errorf("after systemctl stop: %v", err)
 	}

@@ -112,9 +112,7 @@ func testCRIOConfirms(t *testing.T) {
 	if line := lineAbout(plugin.Log(), "confirmed"); !strings.Contains(line, "msg=adjusted") {
 		t.Errorf("the log says %q, want that the container is adjusted", line)
 	}
-	if text, err := metrics(); err != nil || !strings.Contains(text, "\nnri_rdma_grants_total{result=\"confirmed\"} 1\n") {
-		t.Errorf("%v, metrics without a confirmed grant:\n%s", err, text)
-	}
+	expectMetric(t, `nri_rdma_grants_total{result="confirmed"} 1`)
 }
 
 // This CRI-O has the version of one that asks validators, and none of it: it was taken from the branch before NRI had

@@ -113,9 +113,7 @@ func (c *clinic) faults() []fault {
 		{"the plugin's configuration is garbage", func(c *clinic) { scratch.File(c.T, pluginFile, "memlok: 1Gi\n", 0o644) },
 			"plugin-config", func(c *clinic) { scratch.File(c.T, pluginFile, "memlock: unlimited\n", 0o644) }, false},
 		{"the policy in force is garbage", func(c *clinic) {
-			if err := c.plugin.Signal(syscall.SIGSTOP); err != nil { // it writes its file again now and then
-				c.Fatal(err)
-			}
+			signal(c.T, c.plugin, syscall.SIGSTOP) // it writes its file again now and then
 			scratch.File(c.T, policyFile, "garbage", 0o644)
 		}, "policy-readable", nil, false},
 		{"a container below policy", func(c *clinic) {

@@ -69,7 +69,16 @@ func handMadeSpec(t *testing.T) string {
 	return edited
 }
 
-// restart has the tests that follow use another containerd, and gives them back the ordinary one in the end.
+// restartWith has the tests that follow use a containerd with other options, and gives them back the ordinary one in the
+// end.
+func restartWith(t *testing.T, change func(o *containerd.Options)) {
+	t.Helper()
+	o := options()
+	change(&o)
+	restart(t, o)
+}
+
+// restart does the same with options of its own.
 func restart(t *testing.T, o containerd.Options) {
 	t.Helper()
 	replaceContainerd(t, o)
