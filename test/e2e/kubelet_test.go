@@ -6,7 +6,6 @@
 package e2e
 
 import (
-	"errors"
 	"fmt"
 	"path/filepath"
 	"slices"
@@ -58,7 +57,7 @@ func TestKubelet(t *testing.T) {
 // The device plugins give umad and issm, too: what they gave stays. Where nothing is given, holding a resource that no
 // rule names changes nothing.
 func testByDevice(t *testing.T, k *kubelet.Kubelet) {
-	relay := startRelay(t, k, nil)
+	relay := startRelay(t, k)
 	plugin := startPluginWith(t, "--pod-resources-socket", relay.socket)
 	pod := runStaticPod(t, k, kubelet.Pod{
 		Name: "by-device",
@@ -137,47 +136,35 @@ func testCDIDevice(t *testing.T, k *kubelet.Kubelet) {
 	pod.expectHolds(t, "out", kernelDefault, "rdma_cm", "uverbs0")
 }
 
-// The kubelet is asked once a pod, however many of its containers hold a resource or none: for the pod itself or, where
-// it does not take that, for all pods. The repair of running containers would ask for the pods of earlier tests, too.
+// The kubelet is asked once a pod, however many of its containers hold a resource or none. The repair of running
+// containers would ask for the pods of earlier tests, too.
 func testQuestions(t *testing.T, k *kubelet.Kubelet) {
-	const config = `
+	relay := startRelay(t, k)
+	plugin := startPlugin(t, `
 repair: {mode: "off"}
 rules:
 - name: gpu-net
   match: {resources: [spidernet.io/*]}
   memlock: 1Gi
-`
-	for _, test := range []struct {
-		name  string
-		noGet error
-		asked []string
-	}{
-		{"get", nil, []string{"Get"}},
-		{"list-before-1.34", errors.New("PodResources API Get method disabled"), []string{"Get", "List"}},
-	} {
-		t.Run(test.name, func(t *testing.T) {
-			relay := startRelay(t, k, test.noGet)
-			plugin := startPlugin(t, config, "--pod-resources-socket", relay.socket)
-			pod := runStaticPod(t, k, kubelet.Pod{Name: test.name, Containers: []kubelet.Container{
-				{Name: "web"},
-				{Name: "worker", Resource: deviceless},
-			}})
-			pod.expectHolds(t, "worker", strconv.Itoa(1<<30))
-			pod.expectAdjusted(t, plugin, "worker", "signal=resource", "evidence="+deviceless, "rule=gpu-net", "memlock=1Gi")
-			pod.expectHolds(t, "web", kernelDefault)
-			pod.expectUntouched(t, plugin, "web")
-			if diff := cmp.Diff(test.asked, relay.Asked()); diff != "" {
-				t.Errorf("questions to the kubelet (-want +got):\n%s", diff)
-			}
-		})
+`, "--pod-resources-socket", relay.socket)
+	pod := runStaticPod(t, k, kubelet.Pod{Name: "questions", Containers: []kubelet.Container{
+		{Name: "web"},
+		{Name: "worker", Resource: deviceless},
+	}})
+	pod.expectHolds(t, "worker", strconv.Itoa(1<<30))
+	pod.expectAdjusted(t, plugin, "worker", "signal=resource", "evidence="+deviceless, "rule=gpu-net", "memlock=1Gi")
+	pod.expectHolds(t, "web", kernelDefault)
+	pod.expectUntouched(t, plugin, "web")
+	if diff := cmp.Diff([]string{"Get"}, relay.Asked()); diff != "" {
+		t.Errorf("questions to the kubelet (-want +got):\n%s", diff)
 	}
 }
 
 // startRelay puts a relay before the kubelet's pod resources, which notes the questions. It ends with the test.
-func startRelay(t *testing.T, k *kubelet.Kubelet, noGet error) relay {
+func startRelay(t *testing.T, k *kubelet.Kubelet) relay {
 	t.Helper()
 	socket := filepath.Join(scratch.Folder(t), "s")
-	r, err := k.Relay(socket, noGet)
+	r, err := k.Relay(socket)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -197,7 +184,7 @@ func testInitContainers(t *testing.T, k *kubelet.Kubelet) {
 rules:
 - {name: capped, match: {resources: [rdma/*]}, memlock: 1Gi}
 - {name: limited, match: {resources: [nvidia.com/*]}, memlock: memory-limit}
-`, "--pod-resources-socket", startRelay(t, k, nil).socket)
+`, "--pod-resources-socket", startRelay(t, k).socket)
 	pod := runStaticPod(t, k, kubelet.Pod{
 		Name:       "init",
 		Init:       []kubelet.Container{{Name: "fetch", Script: sayMemlock, Resource: shared}},
