@@ -8,7 +8,6 @@ package e2e
 import (
 	"context"
 	"fmt"
-	"regexp"
 	"slices"
 	"strings"
 	"syscall"
@@ -30,13 +29,11 @@ func testHostNetwork(t *testing.T, d *daemonSet, k *kubelet.Kubelet) {
 	p := &policies{daemonSet: d, k: joinKubelet(t, d.c), chart: released(t, "nri-rdma-*.tgz")}
 	p.helm(t, "install", "nri-rdma", p.chart, "--create-namespace", "--set", "extraArgs={--budget="+budget+"}")
 	p.awaitRollout(t)
-	restoreNetwork, _ := p.bootWithoutNetwork(t)
+	restoreNetwork := p.bootWithoutNetwork(t)
 	d.awaitEvent(t, "without a network", "network is not ready")
-	network, before := time.Now(), p.registrations()
+	before := p.registrations()
 	restoreNetwork()
 	p.awaitRegistrations(t, before+1)
-	t.Logf("in a network of its own, the plugin was registered %s after the network came",
-		p.registered(t).Sub(network))
 	p.awaitRollout(t)
 
 	p.upgrade(t, "--set", "hostNetwork=true,hostNetworkMetrics="+metricsAddress+",validator.enabled=true")
@@ -46,10 +43,8 @@ func testHostNetwork(t *testing.T, d *daemonSet, k *kubelet.Kubelet) {
 	expectMetric(t, "nri_rdma_connected 1")
 
 	before = p.registrations()
-	restoreNetwork, begin := p.bootWithoutNetwork(t)
+	restoreNetwork = p.bootWithoutNetwork(t)
 	p.awaitRegistrations(t, before+1)
-	t.Logf("in the node's network, the plugin was registered %s after the kubelet had started, without a network of pods",
-		p.registered(t).Sub(begin))
 	p.expectLimit(t, "unlimited") // in the node's network, as the pods of package kubelet are
 	restoreNetwork()
 	p.awaitRollout(t)
@@ -58,30 +53,14 @@ func testHostNetwork(t *testing.T, d *daemonSet, k *kubelet.Kubelet) {
 }
 
 // bootWithoutNetwork does to the plugin what a boot does on a node whose CNI plugin comes late: that one comes when it
-// is restored. The kubelet begins to start after the time that it returns.
-func (p *policies) bootWithoutNetwork(t *testing.T) (restore func(), begin time.Time) {
+// is restored.
+func (p *policies) bootWithoutNetwork(t *testing.T) (restore func()) {
 	t.Helper()
 	p.shutDown(t)
 	const away = "/run/network.conflist"
 	onNode(t, "mv "+containerd.Network+" "+away)
-	begin = time.Now()
 	p.k = joinKubelet(t, p.c)
-	return func() { onNode(t, "mv "+away+" "+containerd.Network) }, begin
-}
-
-// registered returns when the runtime has last registered the plugin.
-func (*policies) registered(t *testing.T) time.Time {
-	t.Helper()
-	lines := regexp.MustCompile(`time="([^"]+)".*plugin \\"90-rdma\\" connected and synchronized`).
-		FindAllStringSubmatch(ctrd.Log(), -1)
-	if len(lines) == 0 {
-		t.Fatal("the runtime has never registered the plugin")
-	}
-	at, err := time.Parse(time.RFC3339Nano, lines[len(lines)-1][1])
-	if err != nil {
-		t.Fatal(err)
-	}
-	return at
+	return func() { onNode(t, "mv "+away+" "+containerd.Network) }
 }
 
 // isServing is the end of state where the pod is ready, and is not about to be deleted.
