@@ -94,8 +94,7 @@ func testService(t *testing.T) {
 		t.Errorf("the container that was there before the plugin has the limits\n%s", limits)
 	}
 	testValidatorService(ctx, t, ctrd)
-	testWrongCall(t, "nri-rdma")
-	testWrongCall(t, "nri-rdma-validator")
+	systemd.Manage(t, "stop", "nri-rdma", "nri-rdma-validator")
 }
 
 // doctorFile is where the doctor's service writes.

@@ -8,7 +8,6 @@ package systemd_test
 import (
 	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -17,8 +16,6 @@ import (
 	"syscall"
 	"testing"
 	"time"
-
-	"github.com/google/go-cmp/cmp"
 
 	"github.com/rdma-spec/rdma-spec/test/node/systemd"
 	"github.com/rdma-spec/rdma-spec/test/testing/await"
@@ -55,24 +52,6 @@ func awaitRegistered(t *testing.T, before int) int {
 			return nil
 		})
 	return pid
-}
-
-// testWrongCall: systemd does not start again what is called in a wrong way.
-func testWrongCall(t *testing.T, service string) {
-	t.Helper()
-	systemd.Manage(t, "stop", service)
-	scratch.File(t, filepath.Join(units, service+".service.d/wrong.conf"),
-		"[Service]\nExecStart=\nExecStart=/usr/local/bin/nri-rdma --wrong\n", 0o644)
-	systemd.Manage(t, "daemon-reload")
-	if out, err := exec.Command("systemctl", "start", service).CombinedOutput(); err == nil {
-		t.Errorf("systemctl start %s succeeds with a wrong flag:\n%s", service, out)
-	}
-	got := systemd.Manage(t, "show", "--property=ActiveState,ExecMainStatus,NRestarts", service)
-	lines := strings.Fields(got)
-	slices.Sort(lines)
-	if diff := cmp.Diff([]string{"ActiveState=failed", "ExecMainStatus=64", "NRestarts=0"}, lines); diff != "" {
-		t.Errorf("%s with a wrong flag, -want +got:\n%s", service, diff)
-	}
 }
 
 // testOrder: both services start before the services that bring pods.
