@@ -145,9 +145,7 @@ func (n *bareNode) configure(t *testing.T, configuration string) {
 	for _, file := range dropIns {
 		files["conf.d/"+filepath.Base(file)] = scratch.Read(t, file)
 	}
-	for name, text := range files {
-		scratch.File(t, filepath.Join(folder, name), text, 0o640)
-	}
+	scratch.Files(t, folder, files, 0o640)
 }
 
 // expectKept checks that the container that runs all the time is the one that was started.

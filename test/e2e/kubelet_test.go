@@ -58,7 +58,7 @@ func TestKubelet(t *testing.T) {
 // rule names changes nothing.
 func testByDevice(t *testing.T, k *kubelet.Kubelet) {
 	relay := startRelay(t, k)
-	plugin := startPluginWith(t, "--pod-resources-socket", relay.socket)
+	plugin := startPluginWith(t, "--pod-resources-socket", relay.Socket)
 	pod := runStaticPod(t, k, kubelet.Pod{
 		Name: "by-device",
 		Init: []kubelet.Container{
@@ -146,7 +146,7 @@ rules:
 - name: gpu-net
   match: {resources: [spidernet.io/*]}
   memlock: 1Gi
-`, "--pod-resources-socket", relay.socket)
+`, "--pod-resources-socket", relay.Socket)
 	pod := runStaticPod(t, k, kubelet.Pod{Name: "questions", Containers: []kubelet.Container{
 		{Name: "web"},
 		{Name: "worker", Resource: deviceless},
@@ -161,20 +161,14 @@ rules:
 }
 
 // startRelay puts a relay before the kubelet's pod resources, which notes the questions. It ends with the test.
-func startRelay(t *testing.T, k *kubelet.Kubelet) relay {
+func startRelay(t *testing.T, k *kubelet.Kubelet) *kubelet.Relay {
 	t.Helper()
-	socket := filepath.Join(scratch.Folder(t), "s")
-	r, err := k.Relay(socket)
+	r, err := k.Relay(filepath.Join(scratch.Folder(t), "s"))
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(r.Stop)
-	return relay{r, socket}
-}
-
-type relay struct {
-	*kubelet.Relay
-	socket string
+	return r
 }
 
 // The kubelet does not list ordinary init containers: one gets the least of what the rules give that might be about it,
@@ -184,7 +178,7 @@ func testInitContainers(t *testing.T, k *kubelet.Kubelet) {
 rules:
 - {name: capped, match: {resources: [rdma/*]}, memlock: 1Gi}
 - {name: limited, match: {resources: [nvidia.com/*]}, memlock: memory-limit}
-`, "--pod-resources-socket", startRelay(t, k).socket)
+`, "--pod-resources-socket", startRelay(t, k).Socket)
 	pod := runStaticPod(t, k, kubelet.Pod{
 		Name:       "init",
 		Init:       []kubelet.Container{{Name: "fetch", Script: sayMemlock, Resource: shared}},

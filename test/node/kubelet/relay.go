@@ -16,6 +16,7 @@ import (
 // Relay stands between the kubelet and who asks it for pod resources. It notes what is asked.
 type Relay struct {
 	podresources.UnimplementedPodResourcesListerServer
+	Socket  string // where it is asked
 	kubelet podresources.PodResourcesListerClient
 	server  *grpc.Server
 	ended   chan struct{}
@@ -30,7 +31,7 @@ func (k *Kubelet) Relay(socket string) (*Relay, error) {
 	if err != nil {
 		return nil, err
 	}
-	r := &Relay{kubelet: k.asked, server: grpc.NewServer(), ended: make(chan struct{})}
+	r := &Relay{Socket: socket, kubelet: k.asked, server: grpc.NewServer(), ended: make(chan struct{})}
 	podresources.RegisterPodResourcesListerServer(r.server, r)
 	go func() {
 		defer close(r.ended)
