@@ -183,18 +183,13 @@ func checkTurnsNRIOn(text string) error {
 	return nil
 }
 
-// TestSchemaIsPublished checks that the address that docs/configuration.md gives for editors is the schema's own, and
-// leads to its file.
+// TestSchemaIsPublished checks that the address that docs/configuration.md gives for editors is the schema's own.
 func TestSchemaIsPublished(t *testing.T) {
 	var schema struct {
 		ID string `json:"$id"`
 	}
 	if err := json.Unmarshal([]byte(repository.Read(t, "deploy/config.schema.json")), &schema); err != nil {
 		t.Fatal(err)
-	}
-	if !strings.HasPrefix(schema.ID, "https://raw.githubusercontent.com/rdma-spec/rdma-spec/") ||
-		!strings.HasSuffix(schema.ID, "/deploy/config.schema.json") {
-		t.Errorf("the schema's $id %q is not the address of its file", schema.ID)
 	}
 	if line := "\n# yaml-language-server: $schema=" + schema.ID + "\n"; !strings.Contains(repository.Read(t,
 		"docs/configuration.md"), line) {

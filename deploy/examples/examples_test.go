@@ -15,7 +15,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"sigs.k8s.io/yaml"
 
-	"github.com/rdma-spec/rdma-spec/plugin/policy"
 	"github.com/rdma-spec/rdma-spec/test/testing/repository"
 )
 
@@ -210,19 +209,6 @@ func TestExamples(t *testing.T) {
 	} {
 		if !resources[want] {
 			t.Errorf("no example requests %s: %v", want, slices.Sorted(maps.Keys(resources)))
-		}
-	}
-}
-
-// TestConfigurations: the plugin accepts them.
-func TestConfigurations(t *testing.T) {
-	files, err := filepath.Glob("config*.yaml")
-	if err != nil || len(files) == 0 {
-		t.Fatalf("files %v, %v", files, err)
-	}
-	for _, file := range files {
-		if _, err := policy.Load(file); err != nil {
-			t.Error(err)
 		}
 	}
 }
