@@ -49,7 +49,7 @@ func (l link) wantTarget(t *testing.T, from string) {
 
 func TestLinksInTextsLead(t *testing.T) {
 	linked := map[string][]string{} // texts by the texts that link to them
-	for _, file := range append(texts(t), faultPages(t)...) {
+	for _, file := range append(texts(t), pagesIn(t, "docs/faults")...) {
 		for _, l := range links(file, repository.Read(t, file)) {
 			linked[l.file] = append(linked[l.file], l.from)
 			l.wantTarget(t, file)

@@ -30,7 +30,7 @@ const mostWords = 38000
 // TestPagesAreFewWords counts the words of README.md and of all pages in docs.
 func TestPagesAreFewWords(t *testing.T) {
 	words := 0
-	for _, file := range append(texts(t), faultPages(t)...) {
+	for _, file := range append(texts(t), pagesIn(t, "docs/faults")...) {
 		if file == "README.md" || strings.HasPrefix(file, "docs/") {
 			words += len(strings.Fields(repository.Read(t, file)))
 		}
