@@ -93,7 +93,13 @@ func createPod(t *testing.T, c *cluster.Cluster, k *kubelet.Kubelet, pod *corev1
 	if _, err := c.Create(within(t, patience), pod); err != nil {
 		t.Fatal(err)
 	}
-	finally(t, kubeletPatience, func(ctx context.Context) error { return c.DeletePod(ctx, pod.Name) })
+	finally(t, kubeletPatience, func(ctx context.Context) error {
+		if t.Failed() {
+			events, err := c.PodEvents(ctx, pod.Name)
+			t.Logf("pod %s: %q, %v", pod.Name, events, err)
+		}
+		return c.DeletePod(ctx, pod.Name)
+	})
 	return &staticPod{kubelet: k, name: pod.Name}
 }
 

@@ -423,10 +423,7 @@ type outcome struct {
 	Stdout, Stderr string
 }
 
-// call calls the command as a part of the program.
-func call(args ...string) outcome { return callOn("/", args...) }
-
-// callOn calls the command on the node below a root.
+// callOn calls the command, as a part of the program, on the node below a root.
 func callOn(node string, args ...string) outcome {
 	root := &cobra.Command{Use: "rdma-spec"}
 	root.AddGroup(&cobra.Group{ID: cli.GroupConfiguration})
@@ -441,7 +438,7 @@ func callOn(node string, args ...string) outcome {
 
 // configure calls the command on the node below a root, with the words of a line, in which ROOT stands for the root.
 func configure(root, line string) outcome {
-	return call(append(strings.Fields("configure "+strings.ReplaceAll(line, "ROOT", root)), "--root", root)...)
+	return callOn("/", append(strings.Fields("configure "+strings.ReplaceAll(line, "ROOT", root)), "--root", root)...)
 }
 
 // done is a call of configure that has to succeed.
