@@ -58,9 +58,6 @@ func (s *Server) Restart(ctx context.Context) error {
 // Signal sends a signal to the daemon.
 func (s *Server) Signal(signal syscall.Signal) error { return s.process.Signal(signal) }
 
-// Freeze stops the runtime's process until a SIGCONT.
-func (s *Server) Freeze() error { return s.process.Freeze() }
-
 // Await waits for a condition, as long as the daemon runs.
 func (s *Server) Await(ctx context.Context, what string, condition func() bool) error {
 	return s.process.Await(ctx, what, condition)
