@@ -268,7 +268,7 @@ kit: bin/rdma-node ## tests of the node itself
 
 # The parts of test/e2e, a node each.
 FAULTS     := ^Test(ContainerdRestarts|PluginKilled)
-EDGES      := ^Test(Bandwidth|EditCost|Generate(WhereNothingCanBeWritten)?|ExecProbesAreNotBelow|ConnectionManagerComesLate|Hotplug|LaunchedByContainerd|ManyAtOnce|NetdevOfAnotherNamespace|TwoContainerds|RegistersAfterALongStop|RuntimeThatMayNotRaiseLimits|Plugin(Stopped|ThatCannotWatch|ThatMayNotConnect|OnAReadOnlyRoot|WhoseLogIsFull))$$
+EDGES      := ^Test(EditCost|Generate(WhereNothingCanBeWritten)?|ConnectionManagerComesLate|Hotplug|LaunchedByContainerd|NetdevOfAnotherNamespace|RegistersAfterALongStop|RuntimeThatMayNotRaiseLimits|Plugin(Stopped|ThatCannotWatch|ThatMayNotConnect|OnAReadOnlyRoot))$$
 CLUSTER    := ^Test(Kubelet|Cluster)
 DAEMONSET  := ^TestClusterDaemonSet$$
 DRA        := ^TestClusterDRA$$
