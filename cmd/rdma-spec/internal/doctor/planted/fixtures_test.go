@@ -150,12 +150,12 @@ func TestBrokenNode(t *testing.T) {
 
 // Each check says what it is about, and what it declares is all that it reads.
 func TestChecksAreComplete(t *testing.T) {
-	all := checks()
+	all, said := checks(), wordings(t)
 	ids := map[string]int{}
 	for i, c := range all {
 		ids[c.ID]++
 		if c.ID == "" || c.Family == "" || c.Title == "" || c.Why == "" || c.Look == nil ||
-			len(messagesOf(c.ID)) == 0 && c.NoMessages == "" || ids[c.ID] > 1 {
+			len(messagesOf(said, c.ID)) == 0 && c.NoMessages == "" || ids[c.ID] > 1 {
 			t.Errorf("%+v", c)
 		}
 		if !strings.HasSuffix(c.Title, ".") || !strings.HasSuffix(c.Why, ".") {
