@@ -5,7 +5,6 @@ package main
 
 import (
 	"encoding/json"
-	"errors"
 	"os"
 	"path/filepath"
 	"strings"
@@ -99,14 +98,10 @@ func TestCDIFileFollowsTheNode(t *testing.T) {
 }
 
 func TestCDIList(t *testing.T) {
-	root := hookRoot(t, hcatest.V100Node().Files())
+	root := hookRoot(t, hcatest.V100Node().Files().With(hcatest.Files{"run/": "", "var/run": hcatest.Link("../run")}))
 	if got := words("cdi list --root", root); got.Status != 0 || !strings.Contains(got.Stderr,
 		"this node has no CDI files") {
 		t.Errorf("no files: %+v", got)
-	}
-	if err := errors.Join(os.MkdirAll(filepath.Join(root, "run"), 0o755), os.MkdirAll(filepath.Join(root, "var"), 0o755),
-		os.Symlink("../run", filepath.Join(root, "var/run"))); err != nil {
-		t.Fatal(err)
 	}
 	file := filepath.Join(root, cdi.File)
 	if got := call("", "cdi", "generate", "--to", file, "--devices", "mlx5_1", "--root", root); got.Status != 0 {

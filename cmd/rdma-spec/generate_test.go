@@ -71,11 +71,7 @@ func TestGenerateFromGolden(t *testing.T) {
 	const from = "testdata/strange.json"
 	text := runGenerate(t, "", "", "--from", from, "--root", hcatest.A100(t), "--devices", "mlx5_1,mlx5_0,mlx5_1")
 	golden.Compare(t, filepath.Join("testdata", "strange.golden"), text)
-	stdin, err := os.ReadFile(from)
-	if err != nil {
-		t.Fatal(err)
-	}
-	again := runGenerate(t, string(stdin), "", "--from", "-", "--root", hcatest.A100(t),
+	again := runGenerate(t, scratch.Read(t, from), "", "--from", "-", "--root", hcatest.A100(t),
 		"--devices", "mlx5_1,mlx5_0,mlx5_1")
 	if diff := cmp.Diff(text, again); diff != "" {
 		t.Errorf("standard input gives something else than the file (-file +stdin):\n%s", diff)
@@ -231,61 +227,29 @@ func TestGenerateFor(t *testing.T) {
 
 // Each refusal is one line, names the flag or the file, and leaves nothing on stdout and the old file as it was.
 func TestGenerateRefuses(t *testing.T) {
-	v100, broken := hcatest.V100(t), hcatest.Broken(t)
-	for name, test := range map[string]struct {
-		stdin  string
-		args   []string
-		status int
-		want   string
-	}{
-		"a size that is none": {"", []string{"--memlock", "lots"}, 2,
-			`memlock "lots" is not a size: write unlimited, or bytes such as 16Gi or 500M; see 'rdma-spec generate --help'`},
-		"a platform unheard of": {"", []string{"--for", "podman"}, 2,
-			`--for: unknown platform "podman": write one of containerd, docker, crio, nodeadm, talos, bottlerocket, systemd; see`},
+	file := filepath.Join(scratch.Folder(t), "spec.json")
+	scratch.File(t, file, "old", 0o600)
+	compareCalls(t, "generate-refuses", map[string]string{"FILE": file, "V100": hcatest.V100(t), "BROKEN": hcatest.Broken(t),
+		"NO-RDMA": hcatest.NoRDMA(t)}, `
+		generate --from -
+		generate --from - --to FILE
+		generate --from /nonexistent/spec.json
+		generate --from V100
+		generate --from=
+		generate --from - --memlock 1Gi --ipc-lock <<< {}
+		generate --from - --to FILE <<< {}
 
-		"from nothing": {"", []string{"--from", "-"}, 3, "--from -: empty: expected an OCI runtime spec, JSON"},
-		"from a file not there": {"", []string{"--from", "/nonexistent/spec.json"}, 3,
-			"--from /nonexistent/spec.json: no such file or directory"},
-		"from a folder":      {"", []string{"--from", v100}, 3, "--from " + v100 + ": is a directory"},
-		"from an empty name": {"", []string{"--from="}, 3, "--from : no such file or directory"},
-		"from a warning and worse": {"{}", []string{"--from", "-", "--memlock", "1Gi", "--ipc-lock"}, 3,
-			"--from -: not an OCI runtime spec"},
-
-		"an HCA that is not there": {"", []string{"--root", v100, "--devices", "mlx5_7"}, 3,
-			`--devices mlx5_7: this node has no HCA "mlx5_7"; see 'rdma-spec devices'`},
-		"one that is, one that isn't": {"", []string{"--root", v100, "--devices", "mlx5_0,mlx5_7"}, 3,
-			`--devices mlx5_0,mlx5_7: this node has no HCA "mlx5_7"`},
-		"no HCA named": {"", []string{"--root", v100, "--devices="}, 2,
-			`--devices is empty: write none, all, or names such as mlx5_0,mlx5_1`},
-		"an empty name": {"", []string{"--root", v100, "--devices", "mlx5_0,"}, 3, `this node has no HCA ""`},
-		"none and more": {"", []string{"--root", v100, "--devices", "none,mlx5_0"}, 3,
-			`this node has no HCA "none"`},
-		"all, where there is none": {"", []string{"--root", hcatest.NoRDMA(t), "--devices", "all"}, 3,
-			"--devices all: no HCA of this node can be used; see 'rdma-spec devices'"},
-		"an HCA without verbs": {"", []string{"--root", broken, "--devices", "no_verbs"}, 3,
-			"--devices no_verbs: HCA no_verbs cannot be used: it has no verbs device: load the module ib_uverbs"},
-		"a root that is not there": {"", []string{"--root", "/nonexistent", "--devices", "all"}, 3,
-			`--devices all: root "/nonexistent": no such file or directory`},
-		"IPC_LOCK for docker": {"", []string{"--for", "docker", "--ipc-lock"}, 2,
-			"the configuration of docker cannot give CAP_IPC_LOCK: give it to a container with docker run --cap-add IPC_LOCK"},
-	} {
-		t.Run(name, func(t *testing.T) {
-			file := filepath.Join(scratch.Folder(t), "spec.json")
-			scratch.File(t, file, "old", 0o600)
-			for _, args := range [][]string{test.args, append(test.args, "--to", file)} {
-				got := call(test.stdin, append([]string{"generate"}, args...)...)
-				if got.Status != test.status || got.Stdout != "" {
-					t.Errorf("exit status %d, want %d; stdout %q", got.Status, test.status, got.Stdout)
-				}
-				if !strings.HasPrefix(got.Stderr, "rdma-spec: ") || !strings.Contains(got.Stderr, test.want) ||
-					strings.Count(got.Stderr, "\n") != 1 {
-					t.Errorf("stderr %q, want one line: %s", got.Stderr, test.want)
-				}
-			}
-			if diff := cmp.Diff(map[string]string{"spec.json": "old"}, scratch.Tree(t, filepath.Dir(file))); diff != "" {
-				t.Errorf("files (-want +got):\n%s", diff)
-			}
-		})
+		generate --root V100 --devices mlx5_7
+		generate --root V100 --devices mlx5_0,mlx5_7
+		generate --root V100 --devices mlx5_0,mlx5_7 --to FILE
+		generate --root V100 --devices mlx5_0,
+		generate --root V100 --devices none,mlx5_0
+		generate --root NO-RDMA --devices all
+		generate --root BROKEN --devices no_verbs
+		generate --root /nonexistent --devices all
+		generate --root /nonexistent --devices all --to FILE`)
+	if diff := cmp.Diff(map[string]string{"spec.json": "old"}, scratch.Tree(t, filepath.Dir(file))); diff != "" {
+		t.Errorf("files (-want +got):\n%s", diff)
 	}
 }
 
