@@ -144,7 +144,7 @@ func TestCollectOfALargeNode(t *testing.T) {
 		}
 		containers = append(containers, c)
 	}
-	node := by(t, "{}", serve(t, files.Root(t), critest.Options{}, containers...))
+	node := by(t, "{}", serve(t, files.Root(t), containers...))
 	there, here := words("status", node...), words("status --root", collected(t, node[3], node...))
 	if diff := cmp.Diff(there, here); diff != "" || strings.Count(there.Stdout, " ok ") != len(containers) {
 		t.Errorf("%+v, -there +here:\n%s", there, diff)

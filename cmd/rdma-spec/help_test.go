@@ -88,7 +88,7 @@ func TestCompletion(t *testing.T) {
 func TestFullStandardOutput(t *testing.T) {
 	root, file := hcatest.V100(t), configFile(t, "{}")
 	_, containers := lowNode()
-	flags := by(t, "{}", serve(t, root, critest.Options{}, containers...))
+	flags := by(t, "{}", serve(t, root, containers...))
 	reverted, registered := []string{"--revert", "--root", scratch.Folder(t)}, scratch.Folder(t)
 	register(t, registered, "{}", "the defaults")
 	calls := map[string][]string{

@@ -20,7 +20,6 @@ import (
 	"testing"
 
 	"github.com/rdma-spec/rdma-spec/cmd/internal/cli"
-	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/node/cri/critest"
 	"github.com/rdma-spec/rdma-spec/spec/hca/hcatest"
 	"github.com/rdma-spec/rdma-spec/test/testing/golden"
 	"github.com/rdma-spec/rdma-spec/test/testing/repository"
@@ -387,7 +386,7 @@ func TestResultsAreAsTheSchema(t *testing.T) {
 	files := hcatest.V100Node().Files()
 	addProcess(files, 1, "8388608 8388608", plain)
 	files["usr/lib/systemd/system/containerd.service"] = "[Service]\n"
-	flags := by(t, "{}", serve(t, files.Root(t), critest.Options{}, holder(1, 0, "train-0")))
+	flags := by(t, "{}", serve(t, files.Root(t), holder(1, 0, "train-0")))
 	node, file, root := " "+strings.Join(flags, " "), flags[1], flags[3]
 	calls := map[string]string{
 		"devices":      "devices --root " + root,

@@ -28,7 +28,7 @@ func sixteenNode(t *testing.T) (root string, node []string) {
 	files := hcatest.V100Node().Files()
 	addProcess(files, 1, "17179869184 17179869184", plain)
 	root = files.Root(t)
-	return root, serve(t, root, critest.Options{}, holder(1, 0, "train-0", memlockOf(16<<30)))
+	return root, serve(t, root, holder(1, 0, "train-0", memlockOf(16<<30)))
 }
 
 // register has a plugin on the node at a root write its policy, and gives what ends the plugin.

@@ -134,9 +134,9 @@ rules:
 `
 
 // serve serves containers, and returns the flags to look at them and below a root.
-func serve(t *testing.T, root string, o critest.Options, containers ...critest.Container) (flags []string) {
+func serve(t *testing.T, root string, containers ...critest.Container) (flags []string) {
 	t.Helper()
-	return []string{"--root", root, "--runtime-endpoint", critest.Serve(t, o, containers...).Socket}
+	return []string{"--root", root, "--runtime-endpoint", critest.Serve(t, critest.Options{}, containers...).Socket}
 }
 
 // by returns flags with those of a configuration before them.
@@ -232,7 +232,7 @@ func TestStatusOfNetworks(t *testing.T) {
 		"SR-IOV, rdma-cni, exclusive": {hcatest.ExclusiveFiles("mlx5_0", "mlx5_2"), 1},
 	} {
 		addProcess(test.files, 1, "unlimited unlimited", ipcLocked)
-		got := words("status", by(t, "{}", serve(t, test.files.Root(t), critest.Options{}, holder(1, test.held, "train-0")))...)
+		got := words("status", by(t, "{}", serve(t, test.files.Root(t), holder(1, test.held, "train-0")))...)
 		want := fmt.Sprintf("ml/train-0  main       device  unlimited  yes       mlx5_%d  unknown  ok     -\n", test.held)
 		if got.Status != 0 || !strings.HasSuffix(got.Stdout, want) {
 			t.Errorf("%s: %+v", name, got)
@@ -264,7 +264,7 @@ func TestStatusAndRepairAgree(t *testing.T) {
 	add(holder(6, 0, "lowered-itself", enough), false, high, "8388608 unlimited")
 	add(holder(7, 0, "lowered-for-good", enough), false, high, low)
 	add(holder(8, 0, "signed", memlockOf(math.MaxInt64)), false, "9223372036854775807 9223372036854775807")
-	node := by(t, "{}", serve(t, files.Root(t), critest.Options{}, containers...))
+	node := by(t, "{}", serve(t, files.Root(t), containers...))
 	listed, repair := words("status -o json", node...), words("repair --dry-run", node...)
 	var seen struct {
 		Containers []struct {

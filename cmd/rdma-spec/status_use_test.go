@@ -91,7 +91,7 @@ func TestStatusUse(t *testing.T) {
 	files, containers, kernel := usingNode()
 	root := files.Root(t)
 	rdmatest.Serve(t, kernel...)
-	node := by(t, mixedConfig, serve(t, root, critest.Options{}, containers...))
+	node := by(t, mixedConfig, serve(t, root, containers...))
 	archive := collected(t, root, node...)
 	masked := func(text string) string {
 		text = regexp.MustCompile(`"started": ".*"`).ReplaceAllString(text, `"started": "…"`)
@@ -169,7 +169,7 @@ func TestStatusUseUnknown(t *testing.T) {
 func TestOutsideOfAnOldKernel(t *testing.T) {
 	files, containers, _ := usingNode()
 	privileged := slices.DeleteFunc(containers, func(c critest.Container) bool { return c.Pod != "privileged" })
-	node := by(t, mixedConfig, serve(t, files.Root(t), critest.Options{}, privileged...))
+	node := by(t, mixedConfig, serve(t, files.Root(t), privileged...))
 	rdmatest.Serve(t, rdmatest.HCA{Name: "mlx5_0", Old: true})
 	const why = "rdma-spec: who uses mlx5_0 is unknown: the kernel does not list who has opened it, which takes Linux 5.14\n"
 	for how, want := range map[string]struct{ status, told int }{"": {0, 1}, "--outside": {3, 2}} {
@@ -214,7 +214,7 @@ func TestStatusOfManyRegions(t *testing.T) {
 	}
 	root := files.Root(t)
 	t.Setenv(manyRegionsBelow, root)
-	args := append([]string{"status"}, by(t, "{}", serve(t, root, critest.Options{}, containers...))...)
+	args := append([]string{"status"}, by(t, "{}", serve(t, root, containers...))...)
 	const tries = 20 // the machine may be busy with other tests
 	least, memory := time.Hour, 1<<40
 	cheap := func() bool { return least <= time.Second && memory <= 60e6 }
@@ -237,7 +237,7 @@ func TestDoctorUse(t *testing.T) {
 	for n := 100; n < 600; n++ {
 		containers = append(containers, holder(n, 0, fmt.Sprintf("pod-%d", n), memlockOf(65536)))
 	}
-	node := by(t, mixedConfig, serve(t, files.Root(t), critest.Options{}, containers...))
+	node := by(t, mixedConfig, serve(t, files.Root(t), containers...))
 	rdmatest.Serve(t, kernel...)
 	series := regexp.MustCompile(`(?m)^rdma_spec_container_.*$`)
 	all := words("doctor -o prometheus", node...).Stdout
