@@ -74,8 +74,9 @@ func configFile(t *testing.T, text string) string {
 }
 
 // compareCalls compares what calls of the program leave behind with a golden file. Each line is a call, or a comment.
-// Names in capitals stand for paths and texts, and what is behind <<< is the standard input.
-func compareCalls(t *testing.T, file string, names map[string]string, calls string) {
+// Names in capitals stand for paths and texts, and what is behind <<< is the standard input. Of a long standard output,
+// gist is compared.
+func compareCalls(t *testing.T, file string, names map[string]string, calls string, gist ...func(string) string) {
 	t.Helper()
 	var there, back []string
 	for _, name := range slices.Backward(slices.Sorted(maps.Keys(names))) { // a longer one before its beginning
@@ -91,6 +92,9 @@ func compareCalls(t *testing.T, file string, names map[string]string, calls stri
 		}
 		args, stdin, _ := strings.Cut(line, " <<< ")
 		got := call(replaced.Replace(stdin), strings.Fields(replaced.Replace(args))...)
+		for _, gist := range gist {
+			got.Stdout = gist(got.Stdout)
+		}
 		fmt.Fprintf(&all, "$ rdma-spec %s\n%s--- stderr, %d\n%s\n", line, named.Replace(got.Stdout), got.Status,
 			named.Replace(got.Stderr))
 	}
