@@ -279,25 +279,10 @@ func TestResources(t *testing.T) {
 
 func TestWrongCalls(t *testing.T) {
 	s := fleet(1)
+	s.tells(t, "statsu", "status doctor", "status -o yaml", "config check", "explain -f - -n ml", "status --context",
+		"doctor --only port-state", "status -n none", "-n none status", "status -l a=b", "status --context nothing")
+	s.compare(t, "wrong-calls")
 	for args, want := range map[string]string{
-		"statsu":                   `unknown command "statsu" for "kubectl rdma"; see 'kubectl rdma --help'`,
-		"status doctor":            `unknown command "doctor" for "kubectl rdma status"`,
-		"status -o yaml":           `invalid argument "yaml" for "-o, --output" flag: must be one of table, json`,
-		"config check":             "accepts 1 arg(s), received 0",
-		"explain -f - -n ml":       "unknown shorthand flag: 'n'",
-		"status --context":         "flag needs an argument",
-		"doctor --only port-state": "unknown flag: --only",
-	} {
-		if got := s.rdma(t, strings.Fields(args)...); got.stdout != "" || got.status != 2 ||
-			!strings.HasPrefix(got.stderr, "kubectl rdma: "+want) || strings.Count(got.stderr, "\n") != 1 {
-			t.Errorf("%s: %+v", args, got)
-		}
-	}
-	for args, want := range map[string]string{
-		"status -n none":              "no pod of the DaemonSet nri-rdma runs in namespace none: set --namespace, or --all-namespaces",
-		"-n none status":              "no pod of the DaemonSet nri-rdma runs in namespace none",
-		"status -l a=b":               "no pod of the DaemonSet nri-rdma runs in namespace rdma-spec on a node with a=b: set --namespace",
-		"status --context nothing":    `context "nothing" does not exist`,
 		"status --request-timeout=-x": "Invalid timeout",
 		"resources --token guess":     "cannot list nodes: ",
 		"resources -l =":              "cannot list nodes: ",
