@@ -302,17 +302,3 @@ func TestTold(t *testing.T) {
 	}
 	golden.Cases(t, "testdata/told.txt", says)
 }
-
-// What a cure of a container costs.
-func TestClassesOfContainers(t *testing.T) {
-	for name, want := range map[string]doctor.Class{
-		"a container below policy": doctor.ClassPaste, "a user without the IPC_LOCK of its pod": doctor.ClassPaste,
-		"a container without the HCA of its annotation": doctor.ClassWithCare,
-		"no interface of the HCA":                       doctor.ClassByHand,
-	} {
-		found := wrong(lookAt(t, name))
-		if len(found) != 1 || found[0].Class != want || (found[0].Care != "") != (want == doctor.ClassWithCare) {
-			t.Errorf("%s: %+v, want %s", name, found, want)
-		}
-	}
-}

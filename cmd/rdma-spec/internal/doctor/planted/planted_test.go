@@ -427,6 +427,9 @@ func said(found ...doctor.Finding) string {
 		if f.Cure != "" {
 			fmt.Fprintf(&text, "    %s: %s\n", f.Class, f.Cure)
 		}
+		if f.Care != "" {
+			fmt.Fprintf(&text, "    care: %s\n", f.Care)
+		}
 	}
 	return text.String()
 }
