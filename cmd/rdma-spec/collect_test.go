@@ -45,27 +45,16 @@ func TestArchivesAsRoot(t *testing.T) {
 	if info, err := os.Stat(file); err != nil || info.Mode().Perm() != 0o600 {
 		t.Errorf("%v, %v, want mode 0600", info.Mode(), err)
 	}
-	const explain = "explain -f ../../deploy/examples/annotation-one-hca.yaml"
-	for want, args := range map[string]string{
-		"mlx5_1": explain + " -o json --config testdata/explain/defaults.yaml", "231": "generate --devices mlx5_1",
-	} {
-		if got := words(args, "--root", file); !strings.Contains(got.Stdout, want) {
-			t.Errorf("%s: %+v", args, got)
-		}
-	}
-	for want, args := range map[string]string{
-		"when the node was collected: no policy is in force":                                    explain,
-		"rdma-spec: this is a copy of a node: call the command on the node itself\n":            "repair",
-		"cannot read the configuration: stat x: no such file or directory":                      "status --config x",
-		"cannot unpack collect_test.go as archive of rdma-spec collect: gzip: invalid header\n": "devices --root collect_test.go",
-		"node.tar.gz is no folder": "configure nri --dry-run",
-	} {
-		if !strings.Contains(args, "--root") {
-			args += " --root " + file
-		}
-		if got := words(args); got.Status != 3 || !strings.Contains(got.Stderr, want) {
-			t.Errorf("%s: %+v, want %q", args, got, want)
-		}
+	compareCalls(t, "archive", map[string]string{"FILE": file}, `
+		generate --devices mlx5_1 --root FILE
+		explain -f ../../deploy/examples/annotation-one-hca.yaml --config testdata/explain/defaults.yaml --root FILE
+		repair --root FILE
+		status --config x --root FILE
+		devices --root collect_test.go
+		configure nri --dry-run --root FILE`, gist)
+	got := words("explain -f ../../deploy/examples/annotation-one-hca.yaml --root", file)
+	if got.Status != 3 || !strings.Contains(got.Stderr, "when the node was collected: no policy is in force") {
+		t.Errorf("explain: %+v", got)
 	}
 	if left, err := os.ReadDir(temporary); err != nil || len(left) > 0 {
 		t.Errorf("left behind: %v, %v", left, err)
