@@ -9,6 +9,7 @@ import (
 	"maps"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -73,6 +74,9 @@ func configFile(t *testing.T, text string) string {
 	return file
 }
 
+// late is what the doctor says on a busy machine.
+var late = regexp.MustCompile(`(?m)^rdma-spec: there is no answer yet about .*\n`)
+
 // compareCalls compares what calls of the program leave behind with a golden file. Each line is a call, or a comment.
 // Names in capitals stand for paths and texts, and what is behind <<< is the standard input. Of a long standard output,
 // gist is compared.
@@ -96,7 +100,7 @@ func compareCalls(t *testing.T, file string, names map[string]string, calls stri
 			got.Stdout = gist(got.Stdout)
 		}
 		fmt.Fprintf(&all, "$ rdma-spec %s\n%s--- stderr, %d\n%s\n", line, named.Replace(got.Stdout), got.Status,
-			named.Replace(got.Stderr))
+			late.ReplaceAllString(named.Replace(got.Stderr), ""))
 	}
 	golden.Compare(t, filepath.Join("testdata", file+".txt"), all.String())
 }
