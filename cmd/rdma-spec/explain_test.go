@@ -12,40 +12,38 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/rdma-spec/rdma-spec/test/testing/golden"
-
 	"github.com/rdma-spec/rdma-spec/spec/hca/hcatest"
+	"github.com/rdma-spec/rdma-spec/test/testing/golden"
 )
 
-// TestExplainGolden compares all that explain says, and its exit status.
-func TestExplainGolden(t *testing.T) {
-	const (
-		training = "-f testdata/explain/training.yaml"
-		mistakes = "-f testdata/explain/mistakes.yaml"
-		defaults = " --config testdata/explain/defaults.yaml"
-		config   = " --config testdata/explain/config.yaml"
-	)
-	for name, test := range map[string]struct{ args, root string }{
-		"open":          {training + defaults + " --hca mlx5_0", ""},
-		"assumed":       {training + config + " --hca mlx5_0,mlx5_1 --assume-devices rdma/*,nvidia.com/hostdev", ""},
-		"json":          {training + config + " --hca mlx5_0 -o json", ""},
-		"yaml":          {training + config + " --hca mlx5_0 -o yaml", ""},
-		"node":          {training + config, hcatest.V100(t)},
-		"without-hcas":  {training + config, hcatest.NoRDMA(t)},
-		"mistakes":      {mistakes + config + " --hca mlx5_0", ""},
-		"mistakes-json": {mistakes + config + " --hca mlx5_0 -o json", ""},
-	} {
-		t.Run(name, func(t *testing.T) {
-			var root []string
-			if test.root != "" {
-				root = []string{"--root", test.root}
-			}
-			got := words("explain "+test.args, root...)
-			text := fmt.Sprintf("# rdma-spec explain %s\n%s\n# on stderr\n%s\n# exit status %d\n", test.args,
-				got.Stdout, got.Stderr, got.Status)
-			golden.Compare(t, "testdata/explain/"+name+".golden", text)
-		})
-	}
+// All that explain says, and its exit status.
+func TestExplain(t *testing.T) {
+	const pod = "{apiVersion: v1, kind: Pod, metadata: {name: a}, spec: {containers: [{name: main}]}}"
+	compareCalls(t, "explain/explain", map[string]string{
+		"POD": pod, "BROKEN": pod + "\n---\na: [\n", "WRONG": configFile(t, "memlok: 1Gi\n"),
+		"JSON":     `{"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "a"}, "spec": {"containers": [{"name": "main"}]}}`,
+		"TRAINING": "testdata/explain/training.yaml", "MISTAKES": "testdata/explain/mistakes.yaml",
+		"DEFAULTS": "testdata/explain/defaults.yaml", "CONFIG": "testdata/explain/config.yaml",
+		"V100": hcatest.V100(t), "NO-RDMA": hcatest.NoRDMA(t),
+	}, `
+		explain -f TRAINING --config DEFAULTS --hca mlx5_0
+		explain -f TRAINING --config CONFIG --hca mlx5_0,mlx5_1 --assume-devices rdma/*,nvidia.com/hostdev
+		explain -f TRAINING --config CONFIG --hca mlx5_0 -o json
+		explain -f TRAINING --config CONFIG --hca mlx5_0 -o yaml
+		explain -f TRAINING --config CONFIG --root V100
+		explain -f TRAINING --config CONFIG --root NO-RDMA
+		explain -f MISTAKES --config CONFIG --hca mlx5_0
+		explain -f MISTAKES --config CONFIG --hca mlx5_0 -o json
+		explain -f - --hca mlx5_0 --config DEFAULTS <<< POD
+		explain -f - --hca mlx5_0 --config DEFAULTS <<< JSON
+
+		explain -f testdata/none.yaml
+		explain -f -
+		explain -f - <<< BROKEN
+		explain -f - <<< {apiVersion: v1, kind: Service, metadata: {name: a}}
+		explain -f - --config testdata/none.yaml <<< POD
+		explain -f - --config WRONG <<< POD
+		explain -f - --root testdata/none <<< POD`)
 }
 
 // Of manifests in the shape of those of public projects, explain leaves out nothing that could make RDMA containers.
@@ -83,23 +81,6 @@ func TestExplainPublic(t *testing.T) {
 			}
 		})
 	}
-}
-
-func TestExplainOutcomes(t *testing.T) {
-	const pod = "{apiVersion: v1, kind: Pod, metadata: {name: a}, spec: {containers: [{name: main}]}}"
-	compareCalls(t, "explain/outcomes", map[string]string{
-		"POD": pod, "BROKEN": pod + "\n---\na: [\n", "WRONG": configFile(t, "memlok: 1Gi\n"),
-		"JSON": `{"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "a"}, "spec": {"containers": [{"name": "main"}]}}`,
-	}, `
-		explain -f - --hca mlx5_0 --config testdata/explain/defaults.yaml <<< POD
-		explain -f - --hca mlx5_0 --config testdata/explain/defaults.yaml <<< JSON
-		explain -f testdata/none.yaml
-		explain -f -
-		explain -f - <<< BROKEN
-		explain -f - <<< {apiVersion: v1, kind: Service, metadata: {name: a}}
-		explain -f - --config testdata/none.yaml <<< POD
-		explain -f - --config WRONG <<< POD
-		explain -f - --root testdata/none <<< POD`)
 }
 
 // TestExplainDoesNotSteerTheTerminal: a chart that somebody else wrote is piped into it.
