@@ -17,7 +17,7 @@ import (
 )
 
 // All that explain says, and its exit status.
-func TestExplain(t *testing.T) {
+func TestExplainGolden(t *testing.T) {
 	const pod = "{apiVersion: v1, kind: Pod, metadata: {name: a}, spec: {containers: [{name: main}]}}"
 	compareCalls(t, "explain/explain", map[string]string{
 		"POD": pod, "BROKEN": pod + "\n---\na: [\n", "WRONG": configFile(t, "memlok: 1Gi\n"),
