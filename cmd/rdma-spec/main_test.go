@@ -54,11 +54,14 @@ type outcome struct {
 	Stdout, Stderr string
 }
 
-// call runs the program with something on standard input.
+// late is what the doctor and collect say on a busy machine.
+var late = regexp.MustCompile(`(?m)^rdma-spec: there is no answer yet about .*\n`)
+
+// call runs the program with something on standard input. What is late is left out.
 func call(stdin string, args ...string) outcome {
 	var stdout, stderr bytes.Buffer
 	status := run(args, strings.NewReader(stdin), &stdout, &stderr)
-	return outcome{status, stdout.String(), stderr.String()}
+	return outcome{status, stdout.String(), late.ReplaceAllString(stderr.String(), "")}
 }
 
 // words runs the program with the words of a line, and with further arguments.
@@ -73,9 +76,6 @@ func configFile(t *testing.T, text string) string {
 	scratch.File(t, file, text, 0o644)
 	return file
 }
-
-// late is what the doctor says on a busy machine.
-var late = regexp.MustCompile(`(?m)^rdma-spec: there is no answer yet about .*\n`)
 
 // compareCalls compares what calls of the program leave behind with a golden file. Each line is a call, or a comment.
 // Names in capitals stand for paths and texts, and what is behind <<< is the standard input. Of a long standard output,
@@ -100,7 +100,7 @@ func compareCalls(t *testing.T, file string, names map[string]string, calls stri
 			got.Stdout = gist(got.Stdout)
 		}
 		fmt.Fprintf(&all, "$ rdma-spec %s\n%s--- stderr, %d\n%s\n", line, named.Replace(got.Stdout), got.Status,
-			late.ReplaceAllString(named.Replace(got.Stderr), ""))
+			named.Replace(got.Stderr))
 	}
 	golden.Compare(t, filepath.Join("testdata", file+".txt"), all.String())
 }
