@@ -164,7 +164,7 @@ func slowDisk(t *testing.T, folder string) {
 	if _, err := os.Stat(disk); err != nil {
 		disk = "/dev/slow" // newer kernels name it as the folder
 	}
-	onNode(t, fmt.Sprintf("mkfs.ext2 -q -E nodiscard %s && mkdir -p %s && mount -o noatime %s %s",
+	onNode(t, fmt.Sprintf("mkfs.ext4 -q -E nodiscard %s && mkdir -p %s && mount -o noatime %s %s",
 		disk, folder, disk, folder))
 	t.Cleanup(func() {
 		ctrd.Stop()

@@ -53,10 +53,10 @@ func (r recipeBook) programs(name, pkg, inside string) part {
 		}}
 }
 
-// disk is an empty ext2 file system, sparse. The guest writes to a snapshot.
+// disk is an empty ext4 file system, sparse. The guest writes to a snapshot.
 func (r recipeBook) disk() part {
 	const size = 16 << 30
-	return part{name: "disk", recipe: []string{"2", fmt.Sprint(size)}, cost: "a second",
+	return part{name: "disk", recipe: []string{"1", fmt.Sprint(size)}, cost: "a second",
 		build: func(ctx context.Context, folder string) error {
 			path := filepath.Join(folder, "disk.img")
 			if err := os.WriteFile(path, nil, 0o644); err != nil {
@@ -65,6 +65,7 @@ func (r recipeBook) disk() part {
 			if err := os.Truncate(path, size); err != nil {
 				return err
 			}
-			return run(ctx, "/", nil, "mkfs.ext2", "-q", "-F", "-m0", "-E", "lazy_itable_init=1,nodiscard", path)
+			return run(ctx, "/", nil, "mkfs.ext4", "-q", "-F", "-m0", "-O", "^has_journal", "-E",
+				"lazy_itable_init=1,nodiscard", path)
 		}}
 }
