@@ -297,9 +297,10 @@ func TestWrongCalls(t *testing.T) {
 	}
 }
 
-// 500 nodes are asked within 20 s and 150 MB, many at a time: one after the other, the delays alone take two minutes.
+// 500 nodes are asked with 5 s of CPU time and 150 MB, many at a time: one after the other, the delays alone take two
+// minutes.
 func TestManyNodes(t *testing.T) {
-	const nodes, podsEach, most, memory = 500, 30, 20 * time.Second, 150 << 20
+	const nodes, podsEach, most, memory = 500, 30, 5 * time.Second, 150 << 20
 	s := fleet(nodes)
 	s.delay = 250 * time.Millisecond
 	container := wellStatus[strings.Index(wellStatus, "[")+1 : len(wellStatus)-2]
@@ -316,12 +317,12 @@ func TestManyNodes(t *testing.T) {
 		status int
 	}{{"status", nodes, 0}, {"status -o json", 0, 0}, {"resources", nodes, 0}} {
 		got := s.rdma(t, strings.Fields(test.args)...)
-		t.Logf("%s: %s, %d MB, %d KB each", test.args, got.took.Round(time.Second/10), got.memory>>20, len(s.says[""].stdout)>>10)
+		t.Logf("%s: %s, %d MB, %d KB each", test.args, got.computed.Round(time.Second/10), got.memory>>20, len(s.says[""].stdout)>>10)
 		if got.status != test.status || test.lines > 0 && strings.Count(got.stdout, "\n") != test.lines+1 {
 			t.Errorf("%s: exit status %d, %d lines: %s", test.args, got.status, strings.Count(got.stdout, "\n"), got.stderr)
 		}
-		if !race.Detector && (got.took > most || got.memory > memory) {
-			t.Errorf("%s: %s and %d bytes, want %s and %d at most", test.args, got.took, got.memory, most, memory)
+		if !race.Detector && (got.computed > most || got.memory > memory) {
+			t.Errorf("%s: %s and %d bytes, want %s and %d at most", test.args, got.computed, got.memory, most, memory)
 		}
 	}
 	// The server notices a little later that a client is done.
