@@ -205,6 +205,23 @@ func pick[T any](random *rand.Rand, values ...T) T {
 	return value
 }
 
+// A runtime makes its socket a moment before it listens there, and no event says when it does. The plugin connects soon
+// after that.
+func TestSocketWhereNobodyListensYet(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := newHistory()
+		end := h.begin(t)
+		time.Sleep(time.Minute) // connections are refused
+		h.start(nil, false)
+		time.Sleep(dialRarely)
+		synctest.Wait()
+		if h.connections != 1 {
+			t.Errorf("%d connections %s after the runtime listened, want one", h.connections, dialRarely)
+		}
+		end()
+	})
+}
+
 // A pause ends after registerRarely where another runtime listens, as it did not where the plugin has ended that one too
 // while it listed its containers: then the pause stays, whatever starts.
 func TestPauseEndsAtANewSocket(t *testing.T) {
