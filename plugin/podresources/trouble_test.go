@@ -22,7 +22,6 @@ import (
 	"github.com/rdma-spec/rdma-spec/plugin/breaker"
 	"github.com/rdma-spec/rdma-spec/plugin/localrpc"
 	"github.com/rdma-spec/rdma-spec/test/testing/await"
-	"github.com/rdma-spec/rdma-spec/test/testing/scratch"
 )
 
 // aBudget is a budget for tests that are about it.
@@ -105,23 +104,8 @@ func TestBudget(t *testing.T) {
 				if dialled.Load() != before {
 					t.Error("the kubelet was asked although it failed three times")
 				}
-				time.Sleep(breaker.OpenFor + time.Millisecond)
-				if _, _, err := timed(c, "s9", "trainer"); err == nil || !strings.Contains(err.Error(),
-					tt.fails) || dialled.Load() == before {
-					t.Errorf("after a while the kubelet was asked again: %t; %v", dialled.Load() != before, err)
-				}
 			})
 		})
-	}
-}
-
-// TestRealKubeletThatHangs: a look-up over a real socket ends as well. TestBudget has when.
-func TestRealKubeletThatHangs(t *testing.T) {
-	socket := newSocket(t)
-	scratch.Socket(t, socket) // the kernel accepts
-	_, took, err := timed(New(Options{Socket: socket, Budget: aBudget}), "s1", "trainer")
-	if err == nil || took < aBudget || took > aLongTime {
-		t.Errorf("took %s: %v", took, err)
 	}
 }
 
