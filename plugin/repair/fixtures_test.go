@@ -149,6 +149,14 @@ func (b *bench) recorded() string {
 	return strings.Join(names, " ")
 }
 
+// expectRecorded compares the names of the recorded containers.
+func (b *bench) expectRecorded(want string) {
+	b.t.Helper()
+	if got := b.recorded(); got != want {
+		b.t.Errorf("recorded: %q, want %q", got, want)
+	}
+}
+
 // unfinished counts the edits that are to be tried again.
 func (b *bench) unfinished() int { return len(b.record.owed()) }
 

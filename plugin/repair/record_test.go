@@ -4,7 +4,6 @@
 package repair
 
 import (
-	"bytes"
 	"crypto/rand"
 	"encoding/hex"
 	"encoding/json"
@@ -20,6 +19,7 @@ import (
 	"github.com/rdma-spec/rdma-spec/plugin/policy"
 	"github.com/rdma-spec/rdma-spec/spec"
 	"github.com/rdma-spec/rdma-spec/test/testing/golden"
+	"github.com/rdma-spec/rdma-spec/test/testing/must"
 )
 
 func randomID() string {
@@ -62,9 +62,7 @@ func TestRecordIsBounded(t *testing.T) {
 		// When others are gone, there is room again.
 		b.Listed([]Container{container("first", verbs)}, true)
 		b.Created(container("second", verbs))
-		if got := b.recorded(); got != "first second" {
-			t.Errorf("recorded: %s", got)
-		}
+		b.expectRecorded("first second")
 	})
 }
 
@@ -151,17 +149,13 @@ func TestClockIsSetBeforeATakeover(t *testing.T) {
 			})
 			at(t, map[bool]time.Duration{false: ahead}[before], func() {
 				var state State
-				if err := json.Unmarshal(text, &state); err != nil {
-					t.Fatal(err)
-				}
+				must.Succeed(t, json.Unmarshal(text, &state))
 				b := newBench(t, "repair: {mode: report, every: 30s}", nil)
 				b.TakeOver(&state, true)
 				if next := b.pass(t.Context()); next != 30*time.Second {
 					t.Errorf("the next pass is due in %s: nothing starts any more", next)
 				}
-				if got := b.recorded(); got != "young" {
-					t.Errorf("recorded: %q, want the one that may still start", got)
-				}
+				b.expectRecorded("young")
 			})
 		})
 	}
@@ -183,15 +177,10 @@ func TestFormatOfTheRecord(t *testing.T) {
 		b.Unfinished(limitstest.ID("b"), spec.Grant{Memlock: spec.Unlimited, IPCLock: spec.IPCLockYes})
 		time.Sleep(time.Second)
 		left := b.Leave()
-		text, err := json.MarshalIndent(left, "", "  ")
-		if err != nil {
-			t.Fatal(err)
-		}
-		golden.Compare(t, "testdata/state.json", string(text)+"\n")
+		text := golden.JSON(t, left)
+		golden.Compare(t, "testdata/state.json", text)
 		var read State
-		if err := json.NewDecoder(bytes.NewReader(text)).Decode(&read); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, json.Unmarshal([]byte(text), &read))
 		if diff := cmp.Diff(left, &read); diff != "" {
 			t.Errorf("(-left +read):\n%s", diff)
 		}
