@@ -13,6 +13,7 @@ import (
 	"testing"
 
 	"github.com/rdma-spec/rdma-spec/test/testing/await"
+	"github.com/rdma-spec/rdma-spec/test/testing/must"
 	"github.com/rdma-spec/rdma-spec/test/testing/scratch"
 )
 
@@ -56,9 +57,7 @@ func TestFollowsABadFile(t *testing.T) {
 		func() error { return errors.Join(os.Remove(file), os.Mkdir(file, 0o755)) },
 		func() error { return os.Remove(file) },
 	} {
-		if err := spoil(); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, spoil())
 		awaitLast(t, last, "bad")
 		_ = os.RemoveAll(file)
 		good := fmt.Sprintf("%dGi", i+2)
@@ -74,22 +73,16 @@ func TestFollowsAConfigMap(t *testing.T) {
 	swap := func(i int) {
 		version := at(fmt.Sprintf("..version%d", i))
 		scratch.File(t, filepath.Join(version, "config.yaml"), fmt.Sprintf("memlock: %dMi", i), 0o644)
-		if err := errors.Join(os.Symlink(version, at("..tmp")), os.Rename(at("..tmp"), at("..data")),
-			os.RemoveAll(at(fmt.Sprintf("..version%d", i-1)))); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, os.Symlink(version, at("..tmp")), os.Rename(at("..tmp"), at("..data")),
+			os.RemoveAll(at(fmt.Sprintf("..version%d", i-1))))
 	}
 	swap(1)
-	if err := os.Symlink("..data/config.yaml", at("config.yaml")); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, os.Symlink("..data/config.yaml", at("config.yaml")))
 	last, _ := follow(t, at("config.yaml"))
 	awaitLast(t, last, "1Mi")
 	descriptors := func() int {
 		open, err := os.ReadDir("/proc/self/fd")
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, err)
 		return len(open)
 	}
 	before := descriptors()
@@ -105,9 +98,7 @@ func TestFollowsAConfigMap(t *testing.T) {
 func TestFollowsASignal(t *testing.T) {
 	elsewhere, file := filepath.Join(scratch.Folder(t), "config.yaml"), filepath.Join(scratch.Folder(t), "config.yaml")
 	scratch.File(t, elsewhere, "memlock: 1Gi", 0o644)
-	if err := os.Symlink(elsewhere, file); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, os.Symlink(elsewhere, file))
 	last, again := follow(t, file)
 	awaitLast(t, last, "1Gi")
 	scratch.File(t, elsewhere, "memlock: 2Gi", 0o644)
