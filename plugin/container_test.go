@@ -18,6 +18,7 @@ import (
 	"github.com/rdma-spec/rdma-spec/plugin/limits/limitstest"
 	"github.com/rdma-spec/rdma-spec/plugin/policy"
 	"github.com/rdma-spec/rdma-spec/spec"
+	"github.com/rdma-spec/rdma-spec/test/testing/expect"
 )
 
 // The plugin keeps only those labels and annotations of a pod that decisions read: its author can write a quarter of a
@@ -47,9 +48,7 @@ func TestLittleIsKeptOfAPod(t *testing.T) {
 	if !ContainerOf(sandbox, env).MOFED || short.MOFED {
 		t.Error("NVIDIA_MOFED=enabled is not the one fact that is kept of an environment")
 	}
-	if diff := cmp.Diff(map[string]string{policy.AnnotationKey + "/container.a": "true"}, short.Annotations); diff != "" {
-		t.Errorf("annotations, -want +got:\n%s", diff)
-	}
+	expect.Equal(t, "annotations", map[string]string{policy.AnnotationKey + "/container.a": "true"}, short.Annotations)
 }
 
 // At registration, what is kept of the runtime's list until it is complete is little, and enough: repair records the

@@ -20,6 +20,7 @@ import (
 	"github.com/rdma-spec/rdma-spec/plugin/storedspec"
 	"github.com/rdma-spec/rdma-spec/spec"
 	"github.com/rdma-spec/rdma-spec/test/testing/await"
+	"github.com/rdma-spec/rdma-spec/test/testing/must"
 )
 
 // recordedSpecs is a StoredSpecs that records what it is asked for.
@@ -42,14 +43,23 @@ func (r *recordedSpecs) Confirm(ctx context.Context, _ string, grant spec.Grant)
 		IPCLock: grant.IPCLock != spec.IPCLockNo}, r.fails
 }
 
-// The container has its memlock all the same, so a failed edit costs it nothing but the capability. The warning says
-// whether it is made yet: repair tries again.
+// The container has its memlock all the same, so a failed edit costs it nothing but the capability. It is counted and
+// named, never called a success, and the warning says whether it is made yet: repair tries again.
 func TestFailedEditIsAWarning(t *testing.T) {
-	for config, want := range map[string]string{"{}": "the plugin tries again",
-		"repair: {mode: off}": "recreate the pod"} {
-		t.Run(config, func(t *testing.T) {
-			specs := &recordedSpecs{fails: errors.New("containerd did not answer within 300ms")}
-			runtime, p := registered(t, Options{Policy: mustPolicy(t, config), StoredSpecs: specs,
+	const patience = "plugin_request_timeout"
+	silent := errors.New("containerd did not answer within 300ms")
+	for name, test := range map[string]struct {
+		config string
+		fails  error
+		says   []string
+	}{
+		"repair is on":             {"{}", silent, []string{"the plugin tries again", patience}},
+		"repair is off":            {"repair: {mode: off}", silent, []string{"recreate the pod", patience}},
+		"the task was there first": {"{}", storedspec.ErrStarted, []string{"later execs have it", "recreate the pod"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			specs := &recordedSpecs{fails: test.fails}
+			runtime, p := registered(t, Options{Policy: mustPolicy(t, test.config), StoredSpecs: specs,
 				Limits: limits.On(limitstest.NewKernel(nil))})
 			ctr := verbsContainer(t, p.root)
 			ctr.Id = limitstest.ID("a")
@@ -60,9 +70,9 @@ func TestFailedEditIsAWarning(t *testing.T) {
 			if specs.left <= DefaultBudget || specs.left > await.Patience {
 				t.Errorf("the edit has %s, want as long as the runtime waits, not the plugin's budget", specs.left)
 			}
-			p.expectLine(t, "level=warning", "container=main", "containerd did not answer within 300ms", "not confirmed",
-				want, "plugin_request_timeout")
-			if config == "{}" {
+			p.expectLine(t, append(test.says, "level=warning", "container=main", "not confirmed", test.fails.Error())...)
+			p.expectGrants(t, grantUnconfirmed)
+			if name == "repair is on" {
 				await.That(t, await.Patience, "counted", func() bool { s, _ := p.repair.Stats(); return s.WithoutIPCLock == 1 })
 			}
 		})
@@ -124,9 +134,7 @@ func TestLineForCRIO(t *testing.T) {
 			} `toml:"runtime"`
 		} `toml:"crio"`
 	}
-	if err := toml.Unmarshal([]byte(crioLine), &config); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, toml.Unmarshal([]byte(crioLine), &config))
 	want := []string{"CHOWN", "DAC_OVERRIDE", "FSETID", "FOWNER", "SETGID", "SETUID", "SETPCAP",
 		"NET_BIND_SERVICE", "KILL", "IPC_LOCK"}
 	if diff := cmp.Diff(want, config.Crio.Runtime.Capabilities); diff != "" {
