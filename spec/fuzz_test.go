@@ -13,6 +13,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/rdma-spec/rdma-spec/spec/hca"
+	"github.com/rdma-spec/rdma-spec/test/testing/must"
 )
 
 // FuzzApply: whatever the spec, Apply does not panic, and where it does not refuse, the result is JSON, applying again
@@ -97,9 +98,7 @@ func untouched(t *testing.T, text []byte) any {
 	decoder := json.NewDecoder(bytes.NewReader(text))
 	decoder.UseNumber()
 	var whole map[string]any
-	if err := decoder.Decode(&whole); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, decoder.Decode(&whole))
 	without(whole, "process", func(process map[string]any) {
 		without(process, "rlimits", nil)
 		without(process, "capabilities", func(capabilities map[string]any) {
