@@ -11,7 +11,6 @@ import (
 	"weak"
 
 	"github.com/containerd/nri/pkg/api"
-	"github.com/google/go-cmp/cmp"
 	"google.golang.org/protobuf/proto"
 
 	"github.com/rdma-spec/rdma-spec/plugin/limits"
@@ -72,9 +71,7 @@ func TestTrim(t *testing.T) {
 	want := listed(pods, containers)
 	p := &Plugin{}
 	p.Trim(pods, containers)
-	if diff := cmp.Diff(want, listed(pods, containers)); diff != "" {
-		t.Errorf("recorded, -whole +trimmed:\n%s", diff)
-	}
+	expect.Equal(t, "recorded of what is trimmed", want, listed(pods, containers))
 	if n := proto.Size(pods[0]) + proto.Size(containers[0]); n > 300 {
 		t.Errorf("%d bytes are kept of a pod and its container, want 300 at most", n)
 	}

@@ -45,9 +45,7 @@ func mustApply(t *testing.T, g Grant, text string, sets CapabilitySets) string {
 	if err != nil {
 		t.Fatalf("Apply to its own result: %v", err)
 	}
-	if diff := cmp.Diff(string(out), string(again)); diff != "" {
-		t.Errorf("applying twice differs from applying once (-once +twice):\n%s", diff)
-	}
+	expect.Equal(t, "applied twice, not once", string(out), string(again))
 	return string(out)
 }
 

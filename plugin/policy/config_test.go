@@ -11,11 +11,11 @@ import (
 	"testing"
 	"time"
 
+	"github.com/rdma-spec/rdma-spec/test/testing/expect"
 	"github.com/rdma-spec/rdma-spec/test/testing/golden"
 	"github.com/rdma-spec/rdma-spec/test/testing/must"
 	"github.com/rdma-spec/rdma-spec/test/testing/scratch"
 
-	"github.com/google/go-cmp/cmp"
 	"golang.org/x/sys/unix"
 	"sigs.k8s.io/yaml"
 )
@@ -112,9 +112,7 @@ func TestConfigDefaults(t *testing.T) {
 		if err != nil {
 			t.Errorf("%q is refused: %v", text, err)
 		}
-		if diff := cmp.Diff(Default(), got); diff != "" {
-			t.Errorf("%q is not the default configuration (-want +got):\n%s", text, diff)
-		}
+		expect.Equal(t, "the configuration "+text, Default(), got)
 	}
 	if got := policyOf(t, "").RepairEvery(); got != 30*time.Second {
 		t.Errorf("repair is every %s, want 30s", got)

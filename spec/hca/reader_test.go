@@ -45,9 +45,7 @@ func TestReader(t *testing.T) {
 				for i := range h.Ports {
 					h.Ports[i].PhysState, h.Ports[i].Rate = "", ""
 				}
-				if diff := cmp.Diff(h, got[h.Name], withoutPlaces, cmpopts.IgnoreFields(HCA{}, "Problems")); diff != "" {
-					t.Errorf("%s (-Scan +Read):\n%s", h.Name, diff)
-				}
+				expect.Equal(t, "Read of "+h.Name, h, got[h.Name], withoutPlaces, cmpopts.IgnoreFields(HCA{}, "Problems"))
 			}
 		})
 	}

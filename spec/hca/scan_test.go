@@ -5,6 +5,7 @@ package hca
 
 import (
 	"encoding/json"
+	"fmt"
 	"path/filepath"
 	"strings"
 	"syscall"
@@ -166,9 +167,7 @@ func TestCopyByTar(t *testing.T) {
 				f[p] = content + strings.Repeat("\x00", page-len(content))
 			}
 		}
-		if diff := cmp.Diff(scan(t, one().Files()), scan(t, f)); diff != "" {
-			t.Errorf("page of %d (-node +copy):\n%s", page, diff)
-		}
+		expect.Equal(t, fmt.Sprint("a copy by pages of ", page), scan(t, one().Files()), scan(t, f))
 	}
 }
 
@@ -204,9 +203,7 @@ func TestGolden(t *testing.T) {
 			golden.Compare(t, filepath.Join("testdata", name+".json"), got)
 			var back Inventory
 			must.Succeed(t, json.Unmarshal([]byte(got), &back))
-			if diff := cmp.Diff(node, &back, withoutPlaces); diff != "" {
-				t.Errorf("JSON does not give the same node back (-scanned +read):\n%s", diff)
-			}
+			expect.Equal(t, "the node that its JSON gives back", node, &back, withoutPlaces)
 		})
 	}
 }

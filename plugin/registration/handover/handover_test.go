@@ -39,7 +39,7 @@ func join(t *testing.T, folder string) (*Owner, *Waiter) {
 	return owner, waiter
 }
 
-// owning joins as the first process, with an offer.
+// owning joins a place that nobody owns, with an offer.
 func owning(t *testing.T, folder string) *Owner {
 	t.Helper()
 	owner, _ := join(t, folder)
@@ -175,9 +175,7 @@ func TestOwnerIsKilled(t *testing.T) {
 	if _, err := waiter.Next(t.Context()); err == nil || errors.Is(err, ErrRefused) {
 		t.Errorf("the owner is gone: %v", err)
 	}
-	if next, _ := join(t, place); next == nil {
-		t.Error("nobody owns the place")
-	}
+	owning(t, place) // nobody else does
 }
 
 // An owner that is killed right after it has offered the connection, and before that is taken, has not given it away,
@@ -207,9 +205,7 @@ func TestOwnerIsKilledWhileItGives(t *testing.T) {
 	if _, err := runtime.Read(make([]byte, 1)); err == nil {
 		t.Error("the runtime does not see the end")
 	}
-	if next, _ := join(t, place); next == nil {
-		t.Error("nobody owns the place")
-	}
+	owning(t, place) // nobody else does
 }
 
 // A process that is too slow does not get the connection, whenever it goes on. The next one does.
@@ -281,9 +277,7 @@ func TestNobodyTakes(t *testing.T) {
 	}
 	expectLeadsTo(t, connection, runtime)
 	owner.Close()
-	if next, _ := join(t, place); next == nil {
-		t.Error("nobody owns the place: a process that hangs has it")
-	}
+	owning(t, place)              // nobody else does
 	expectNext(t, hangs, "", "1") // they go on
 	expectNext(t, deceived, "", "1")
 	_ = deceived.owner.Close()
@@ -307,9 +301,7 @@ func TestHopeless(t *testing.T) {
 		t.Errorf("%v after %s", err, took)
 	}
 	owner.Close()
-	if next, _ := join(t, place); next == nil {
-		t.Error("nobody owns the place")
-	}
+	owning(t, place) // nobody else does
 }
 
 // A process that speaks another protocol is refused, and one that says nothing keeps nobody from waiting.
