@@ -16,11 +16,12 @@ import (
 
 	"github.com/rdma-spec/rdma-spec/plugin/limits"
 	"github.com/rdma-spec/rdma-spec/plugin/limits/limitstest"
-	"github.com/rdma-spec/rdma-spec/plugin/nritest"
 	"github.com/rdma-spec/rdma-spec/plugin/storedspec"
 	"github.com/rdma-spec/rdma-spec/spec"
+	"github.com/rdma-spec/rdma-spec/spec/hca/hcatest"
 	"github.com/rdma-spec/rdma-spec/test/testing/await"
 	"github.com/rdma-spec/rdma-spec/test/testing/must"
+	"github.com/rdma-spec/rdma-spec/test/testing/output"
 )
 
 // recordedSpecs is a StoredSpecs that records what it is asked for.
@@ -79,48 +80,38 @@ func TestFailedEditIsAWarning(t *testing.T) {
 	}
 }
 
-// Where no spec can be edited, the plugin says once what to do, asks for no event that is of no use, and grants the
-// rest.
+// Where no spec can be edited, the plugin says once what to do, promises no IPC_LOCK, and grants the rest.
+// TestAlwaysTheSameEvents has that it asks for no event in vain.
 func TestRuntimesWithoutStoredSpecs(t *testing.T) {
-	tests := []struct {
-		name, runtime, version string
-		want                   []string // nil: nothing is said
-		edited                 bool
-	}{
-		{name: "CRI-O", runtime: "cri-o", version: "1.34.2", want: []string{
-			"no CAP_IPC_LOCK: CRI-O has no API", "capabilities.add: [IPC_LOCK]", crioLine}},
-		{name: "another runtime", runtime: "podman", version: "6.0.0",
-			want: []string{"no CAP_IPC_LOCK: podman has no known API"}},
-		{name: "containerd", runtime: "containerd", version: "v2.4.2", edited: true},
-	}
-	for _, test := range tests {
-		t.Run(test.name, func(t *testing.T) {
-			specs := &recordedSpecs{}
-			runtime := nritest.New(t, test.runtime, test.version)
-			runtime.Start(t)
-			p := registeredWith(t, runtime, Options{Policy: mustPolicy(t, "{}"), StoredSpecs: specs})
-			runtime.Stop()
-			runtime.Start(t)
-			await.That(t, await.Patience, "registered again", func() bool { return runtime.Synchronised() == 2 })
-
-			adjustment, err := runtime.Create(t.Context(), pod, verbsContainer(t, p.root))
+	root := hcatest.V100(t)
+	for runtime, says := range map[string][]string{
+		"cri-o":      {"no CAP_IPC_LOCK: CRI-O has no API", "capabilities.add: [IPC_LOCK]", crioLine},
+		"podman":     {"no CAP_IPC_LOCK: podman has no known API"},
+		"containerd": nil,
+	} {
+		t.Run(runtime, func(t *testing.T) {
+			log, logger := &output.Buffer{}, quiet()
+			logger.SetOutput(log)
+			p := New(Options{Log: logger, Inventory: inventoryOf(t, root), Policy: mustPolicy(t, "{}"),
+				StoredSpecs: &recordedSpecs{}})
+			for range 2 { // registrations
+				_, err := p.Configure(t.Context(), "", runtime, "9.9.9")
+				must.Succeed(t, err)
+			}
+			adjustment, _, err := p.CreateContainer(t.Context(), pod, verbsContainer(t, root))
 			if err != nil || len(adjustment.GetRlimits()) != 1 {
 				t.Errorf("creation: %v, %v", adjustment, err)
 			}
-			if left := p.owed.all(); (specs.asked > 0) != test.edited || len(left) != 0 {
-				t.Errorf("%d edits, left: %v", specs.asked, left)
-			}
-			log := p.log.String()
-			if n := strings.Count(log, "but no CAP_IPC_LOCK"); n != min(len(test.want), 1) {
+			if n := strings.Count(log.String(), "but no CAP_IPC_LOCK"); n != min(len(says), 1) {
 				t.Errorf("said %d times:\n%s", n, log)
 			}
-			for _, want := range test.want {
-				if !strings.Contains(log, want) {
+			for _, want := range says {
+				if !strings.Contains(log.String(), want) {
 					t.Errorf("the log does not say %q:\n%s", want, log)
 				}
 			}
-			if promised := strings.Contains(log, "ipc_lock="); promised != test.edited {
-				t.Errorf("the log promises an IPC_LOCK: %v\n%s", promised, log)
+			if owed := p.owed.all(); (len(owed) > 0) == (says != nil) || strings.Contains(log.String(), "ipc_lock=") {
+				t.Errorf("owed: %v; the log says:\n%s", owed, log)
 			}
 		})
 	}
