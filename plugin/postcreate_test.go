@@ -28,15 +28,13 @@ import (
 type recordedSpecs struct {
 	fails error
 
-	mu    sync.Mutex
-	asked int
-	left  time.Duration // until the deadline of the last call; 0: it had none
+	mu   sync.Mutex
+	left time.Duration // until the deadline of the last call; 0: it had none
 }
 
 func (r *recordedSpecs) Confirm(ctx context.Context, _ string, grant spec.Grant) (storedspec.Found, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.asked++
 	if deadline, ok := ctx.Deadline(); ok {
 		r.left = time.Until(deadline)
 	}
