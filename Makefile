@@ -113,9 +113,9 @@ node: bin/rdma-node build ## an interactive shell on that node
 check: deps $(LINTER) ## what to run after each change: linters and unit tests, with the seeds of the fuzz targets; what was skipped
 	@go run ./test/suite unit=1 configure=1 lint=1
 
-# Each part with the cores that it wants and the part that it waits for, the longest first, so that no core is idle at the end. What needs
-# no node runs while the node's kernel compiles. A UML node has one CPU. That of the cluster has a core for itself: in a node that gets a
-# third of one, an API server leaves other programs standing still for many seconds.
+# Each part with its places, of which a core has two, and the part that it waits for, the longest first, so that no core is idle at the
+# end. What needs no node runs while the node's kernel compiles. A UML node has one CPU. That of the cluster has more than a core: in a
+# node that gets a third of one, an API server leaves other programs standing still for many seconds.
 PARTS := prepare=2 race=1 unit=1 node-main=1:prepare nri=1 node-service=1:prepare configure=1:prepare lint=1 mutations=1
 REST  := prepare-all=3 $(patsubst %,%:prepare-all,node-daemonset=3 node-tool=1 node-kubernetes=2 node-configure=1 node-faults=2 node-edges=1 \
   node-upgrade=1 configure-older=1 site-test=1 node-crio=1 node-pair=2 node-runtimes=1 node-package=1 release-test=1 kit=1)
@@ -197,7 +197,7 @@ configure-older: # the same with older containerds, and beside NVIDIA's toolkit
 	$(GOTEST) -run '$(OLDER)' -skip HistoriesOfANode $(ASKING)
 	@$(MAKE) --no-print-directory histories
 
-HISTORIES ?= 40
+HISTORIES ?= 12
 histories: # what people, upgrades, and other tools do to a node, one after another by chance; RDMA_TEST_SEED chooses
 	$(GOTEST) -timeout 2h -run HistoriesOfANode ./cmd/rdma-spec/internal/configure -histories $(HISTORIES)
 
@@ -232,11 +232,16 @@ site-test: site ## the site in a browser; screenshots are in bin/log/site
 nri: ## ends and upgrades of the plugin under load, beside each version of NRI that containerd has
 	$(GOTEST) -timeout 20m ./test/nri -args -rounds 3
 
-# Twice as many busy loops as the host has cores, each of which ends with the shell.
+# Twice as many busy loops as the host has cores, each of which ends with the shell. As many tests run at once, since the loops get their
+# share of the time; nri mostly waits.
 FLAKES := 20
 flakes: deps ## unit, configure and nri, 20 times beside two busy loops per core: what fails by chance
 	@for loop in $$(seq $$((2 * $$(nproc)))); do while kill -0 $$$$ 2>/dev/null; do :; done & done; \
-	  go test -vet=off -timeout 4h -count=$(FLAKES) ./... && go test -vet=off -timeout 4h -count=$(FLAKES) ./test/nri -args -rounds 5
+	  often="go test -vet=off -timeout 4h -count=$(FLAKES) -p $$((2 * $$(nproc)))"; \
+	  { seq $(FLAKES) | xargs -P $$((2 * $$(nproc))) -I{} go test -vet=off -count=1 -timeout 1h ./test/nri -args -rounds 3; } & nri=$$!; \
+	  $$often $$(go list ./... | grep -vxFf <(go list $(ASKING))) & unit=$$!; \
+	  $$often -skip '$(OLDER)' $(ASKING) & configure=$$!; \
+	  failed=0; for part in $$nri $$unit $$configure; do wait $$part || failed=1; done; exit $$failed
 
 handovers: ## the same, ten times as often
 	go test -vet=off -v -timeout 1h ./test/nri -args -rounds 50
@@ -263,7 +268,7 @@ kit: bin/rdma-node ## tests of the node itself
 
 # The parts of test/e2e, a node each.
 FAULTS     := ^Test(ContainerdRestarts|PluginKilled)
-EDGES      := ^Test(Bandwidth|EditCost|Generate(WhereNothingCanBeWritten)?|ExecProbesAreNotBelow|ConnectionManagerComesLate|Hotplug|LaunchedByContainerd|ManyAtOnce|NetdevOfAnotherNamespace|TwoContainerds|RegistersAfterALongStop|RuntimeThatMayNotRaiseLimits|Plugin(Stopped|ThatCannotWatch|ThatMayNotConnect|OnAReadOnlyRoot|WhoseLogIsFull))$$
+EDGES      := ^Test(EditCost|Generate(WhereNothingCanBeWritten)?|ConnectionManagerComesLate|Hotplug|LaunchedByContainerd|NetdevOfAnotherNamespace|RegistersAfterALongStop|RuntimeThatMayNotRaiseLimits|Plugin(Stopped|ThatCannotWatch|ThatMayNotConnect|OnAReadOnlyRoot))$$
 CLUSTER    := ^Test(Kubelet|Cluster)
 DAEMONSET  := ^TestClusterDaemonSet$$
 DRA        := ^TestClusterDRA$$

@@ -49,7 +49,7 @@ func (l link) wantTarget(t *testing.T, from string) {
 
 func TestLinksInTextsLead(t *testing.T) {
 	linked := map[string][]string{} // texts by the texts that link to them
-	for _, file := range append(texts(t), faultPages(t)...) {
+	for _, file := range append(texts(t), pagesIn(t, "docs/faults")...) {
 		for _, l := range links(file, repository.Read(t, file)) {
 			linked[l.file] = append(linked[l.file], l.from)
 			l.wantTarget(t, file)
@@ -130,16 +130,5 @@ func TestPagesNamedInFilesExist(t *testing.T) {
 	}
 	if count < 50 {
 		t.Errorf("%d pages are named, want more", count)
-	}
-}
-
-// TestAddresses shows that an address that leads nowhere is found.
-func TestAddresses(t *testing.T) {
-	other := strings.Replace(docs.Site, "latest", "v1", 1) + "metrics"
-	got, others := addresses("f", "see "+docs.FaultAddress("port-active")+", ("+docs.Site+"metrics/#alerts) or "+docs.Site+
-		" but not "+other+".")
-	want := []link{{"f", "docs/faults/port-active.md", ""}, {"f", "docs/metrics.md", "alerts"}, {"f", "docs/index.md", ""}}
-	if !slices.Equal(got, want) || !slices.Equal(others, []string{other}) {
-		t.Errorf("got %v and %v", got, others)
 	}
 }

@@ -15,7 +15,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"sigs.k8s.io/yaml"
 
-	"github.com/rdma-spec/rdma-spec/plugin/policy"
 	"github.com/rdma-spec/rdma-spec/test/testing/repository"
 )
 
@@ -210,51 +209,6 @@ func TestExamples(t *testing.T) {
 	} {
 		if !resources[want] {
 			t.Errorf("no example requests %s: %v", want, slices.Sorted(maps.Keys(resources)))
-		}
-	}
-}
-
-// TestMistakesInExamples shows that TestExamples can fail.
-func TestMistakesInExamples(t *testing.T) {
-	for _, test := range []struct{ file, old, new string }{
-		{"hostdev-multus.yaml", "networkNamespace:", "networkNameSpace:"},
-		{"hostdev-multus.yaml", `"isRdma"`, `"isRDMA"`},
-		{"hostdev-multus.yaml", `"range"`, `"ranges"`},
-		{"hostdev-multus.yaml", "name: hostdev-net", "name: hostdevice-net"},
-		{"hostdev-multus.yaml", "limits:\n          nvidia.com/hostdev", "limits:\n          nvidia.com/hostdevs"},
-		{"network-operator.yaml", "rdmaSharedDevicePlugin", "rdmaSharedDeviceplugin"},
-		{"network-operator.yaml", "rdma/rdma_a100", "rdma/a100"},
-		{"spiderpool-macvlan.yaml", "metadata: {name: gpu3}", "metadata: {name: gpu9}"},
-		{"spiderpool-macvlan.yaml", "name: gpu8-macvlan,", "name: gpu8,"},
-		{"smarter-devices.yaml", "nodeSelector", "nodeselector"},
-		{"smarter-devices.yaml", "configMap: {name: smarter", "configMap: {name: smart"},
-		{"sriov.yaml", "numVfs", "numVFs"},
-		{"vllm-volcano.yaml", "claimName: models", "claimName: model"},
-		{"vllm-volcano.yaml", "minAvailable", "minavailable"},
-		{"vllm-volcano.yaml", "restartPolicy", "restartpolicy"},
-		{"mpijob-nccl.yaml", "kind: MPIJob", "kind: MpiJob"},
-	} {
-		text := repository.Read(t, "deploy/examples/"+test.file)
-		e := read(t, strings.Replace(text, test.old, test.new, 1))
-		problems := e.missing(t)
-		for i, o := range e.objects {
-			problems = append(problems, o.problems(e.texts[i])...)
-		}
-		if len(problems) == 0 || !strings.Contains(text, test.old) {
-			t.Errorf("%s: nothing is wrong with %q", test.file, test.new)
-		}
-	}
-}
-
-// TestConfigurations: the plugin accepts them.
-func TestConfigurations(t *testing.T) {
-	files, err := filepath.Glob("config*.yaml")
-	if err != nil || len(files) == 0 {
-		t.Fatalf("files %v, %v", files, err)
-	}
-	for _, file := range files {
-		if _, err := policy.Load(file); err != nil {
-			t.Error(err)
 		}
 	}
 }

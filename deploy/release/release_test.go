@@ -94,7 +94,7 @@ func plant(folder string) error {
 		cmd := exec.Command("make", append(call.targets, "--no-print-directory", "-C", folder, "VERSION=v1.2.3")...)
 		cmd.Env = append(os.Environ(), call.env...)
 		if out, err := cmd.CombinedOutput(); err != nil {
-			return &buildError{err, out}
+			return fmt.Errorf("%w\n%s", err, out)
 		}
 	}
 	for _, file := range []string{"linux_amd64/kubectl-rdma", "windows_arm64/kubectl-rdma.exe"} {
@@ -108,13 +108,6 @@ func plant(folder string) error {
 	}
 	return nil
 }
-
-type buildError struct {
-	error
-	output []byte
-}
-
-func (e *buildError) Error() string { return e.error.Error() + "\n" + string(e.output) }
 
 // makeRelease makes a release of the tree's programs.
 func makeRelease(t *testing.T) *release {

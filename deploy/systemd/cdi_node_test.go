@@ -16,6 +16,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/rdma-spec/rdma-spec/test/node/systemd"
 	"github.com/rdma-spec/rdma-spec/test/testing/await"
 	"github.com/rdma-spec/rdma-spec/test/testing/scratch"
 )
@@ -43,8 +44,8 @@ func installCDIUnits(t *testing.T) {
 
 func testCDIUnits(t *testing.T) {
 	t.Cleanup(func() { _ = os.Remove(cdiFile) })
-	manage(t, "enable", "rdma-spec-cdi.service")
-	t.Cleanup(func() { manage(t, "disable", "rdma-spec-cdi.service") })
+	systemd.Manage(t, "enable", "rdma-spec-cdi.service")
+	t.Cleanup(func() { systemd.Manage(t, "disable", "rdma-spec-cdi.service") })
 	const (
 		rxe1 = `(?m)^  name: rxe1$`
 		all  = `(?m)uverbs1\n(    .*\n)*  name: all$`
@@ -82,7 +83,7 @@ func testCDIUnits(t *testing.T) {
 		t.Errorf("1,000 opens of a device have the service run: %s, before %s", now, last)
 	}
 
-	manage(t, "start", "rdma-spec-cdi.timer")
+	systemd.Manage(t, "start", "rdma-spec-cdi.timer")
 	t.Cleanup(func() { onNode(t, "ip", "link", "set", "dummy1", "up") })
 	onNode(t, "ip", "link", "set", "dummy1", "down")
 	expectFile(t, all, false)
@@ -105,7 +106,7 @@ func bootsBeforeItsDriver(t *testing.T) {
 		onNode(t, "rdma", "link", "del", name)
 	}
 	startUdev(t)
-	manage(t, "start", "rdma-spec-cdi.service") // as multi-user.target does, whose folders this systemd does not read
+	systemd.Manage(t, "start", "rdma-spec-cdi.service") // as multi-user.target does, whose folders this systemd does not read
 	await.That(t, await.Patience, "the service has done its work", idle(t))
 	if got := scratch.Read(t, cdiRuns); got != "1\n" {
 		t.Errorf("the exit statuses of the service, without an HCA: %q, want 1", got)
@@ -123,7 +124,7 @@ func bootsBeforeItsDriver(t *testing.T) {
 func idle(t *testing.T) func() bool {
 	t.Helper()
 	return func() bool {
-		return manage(t, "show", "--property=ActiveState", "rdma-spec-cdi.service") == "ActiveState=inactive\n"
+		return systemd.Manage(t, "show", "--property=ActiveState", "rdma-spec-cdi.service") == "ActiveState=inactive\n"
 	}
 }
 

@@ -20,6 +20,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/rdma-spec/rdma-spec/test/node/containerd"
+	"github.com/rdma-spec/rdma-spec/test/node/systemd"
 	"github.com/rdma-spec/rdma-spec/test/testing/scratch"
 )
 
@@ -85,7 +86,7 @@ func testPackage(t *testing.T) {
 	testRPM(t)
 	onNode(t, "dpkg", "-i", deb)
 	installed := awaitRegistered(t, 0)
-	if got := manage(t, "is-enabled", "nri-rdma"); got != "enabled\n" {
+	if got := systemd.Manage(t, "is-enabled", "nri-rdma"); got != "enabled\n" {
 		t.Errorf("after the installation the service is %s", got)
 	}
 
@@ -105,7 +106,7 @@ func testPackage(t *testing.T) {
 	scratch.File(t, metrics, "", 0o644)
 	onNode(t, "systemctl", "enable", "--now", "rdma-spec-doctor.timer")
 	onNode(t, "dpkg", "-r", "rdma-spec")
-	if got := manage(t, "show", "--property=ActiveState", "rdma-spec-doctor.timer"); got != "ActiveState=inactive\n" {
+	if got := systemd.Manage(t, "show", "--property=ActiveState", "rdma-spec-doctor.timer"); got != "ActiveState=inactive\n" {
 		t.Errorf("after the removal the doctor's timer says %s", got)
 	}
 	for _, file := range []string{cdi, metrics} {
@@ -115,7 +116,7 @@ func testPackage(t *testing.T) {
 	}
 	onNode(t, "dpkg", "-i", deb)
 	awaitRegistered(t, 0)
-	if got := manage(t, "is-enabled", "nri-rdma"); got != "enabled\n" {
+	if got := systemd.Manage(t, "is-enabled", "nri-rdma"); got != "enabled\n" {
 		t.Errorf("installed again the service is %s", got)
 	}
 
@@ -133,7 +134,7 @@ func testPackage(t *testing.T) {
 		}
 	}
 	want := "MainPID=0\nLoadState=not-found\nActiveState=inactive\n"
-	if diff := cmp.Diff(want, manage(t, "show", "--property=MainPID,LoadState,ActiveState", "nri-rdma")); diff != "" {
+	if diff := cmp.Diff(want, systemd.Manage(t, "show", "--property=MainPID,LoadState,ActiveState", "nri-rdma")); diff != "" {
 		t.Errorf("after the purge, -want +got:\n%s", diff)
 	}
 }
@@ -159,7 +160,7 @@ func testPolicies(t *testing.T, deb string) {
 func wantStopped(t *testing.T, what, enabled string) {
 	t.Helper()
 	out, _ := exec.Command("systemctl", "is-enabled", "nri-rdma").Output() // an error where it is disabled
-	got := manage(t, "show", "--property=ActiveState", "nri-rdma")
+	got := systemd.Manage(t, "show", "--property=ActiveState", "nri-rdma")
 	if string(out) != enabled || got != "ActiveState=inactive\n" {
 		t.Errorf("with %s the service is %s, and %s; want %s, and not running", what, out, got, enabled)
 	}

@@ -65,16 +65,16 @@ func testService(t *testing.T) {
 	scratch.File(t, config, "inject: {namespaces: [ml]}\n", 0o644)
 	older := lowContainer(ctx, t, ctrd)
 
-	manage(t, "start", "nri-rdma")
+	systemd.Manage(t, "start", "nri-rdma")
 	wantNoPrivileges(t, awaitRegistered(t, 0))
-	if got := manage(t, "show", "--property=ActiveState", "nri-rdma"); got != "ActiveState=active\n" {
+	if got := systemd.Manage(t, "show", "--property=ActiveState", "nri-rdma"); got != "ActiveState=active\n" {
 		t.Errorf("systemd does not know that the service is ready:\n%s", got)
 	}
 	wantRDMA(ctx, t, ctrd)
 	awaitLog(t, pluginLog, "below policy", 1)
 	testDoctorService(t)
 
-	manage(t, "reload", "nri-rdma")
+	systemd.Manage(t, "reload", "nri-rdma")
 	testDeath(t)
 	registered := strings.Count(scratch.Read(t, pluginLog), "msg=registered")
 	if err := ctrd.Restart(ctx); err != nil {
@@ -87,15 +87,14 @@ func testService(t *testing.T) {
 
 	scratch.File(t, units+"/nri-rdma.service.d/repair.conf", scratch.Read(t, "nri-rdma-repair.conf"), 0o644)
 	scratch.File(t, config, "repair: {mode: fix, every: 1s}\n", 0o644)
-	manage(t, "daemon-reload")
-	manage(t, "restart", "nri-rdma")
+	systemd.Manage(t, "daemon-reload")
+	systemd.Manage(t, "restart", "nri-rdma")
 	awaitLog(t, pluginLog, "is raised", 1)
 	if limits := scratch.Read(t, fmt.Sprintf("/proc/%d/limits", older)); !unlimited.MatchString(limits) {
 		t.Errorf("the container that was there before the plugin has the limits\n%s", limits)
 	}
 	testValidatorService(ctx, t, ctrd)
-	testWrongCall(t, "nri-rdma")
-	testWrongCall(t, "nri-rdma-validator")
+	systemd.Manage(t, "stop", "nri-rdma", "nri-rdma-validator")
 }
 
 // doctorFile is where the doctor's service writes.
@@ -112,7 +111,7 @@ func testDoctorService(t *testing.T) {
 	if err := os.Chown(folder, 1, 1); err != nil { // it belongs to node_exporter
 		t.Fatal(err)
 	}
-	manage(t, "start", "rdma-spec-doctor")
+	systemd.Manage(t, "start", "rdma-spec-doctor")
 	free, err := exec.Command("/usr/local/bin/rdma-spec", doctorOnTheNode...).Output()
 	if diff := cmp.Diff(string(free), scratch.Read(t, doctorFile)); diff != "" || len(free) == 0 {
 		t.Errorf("%v, -without hardening +as a service:\n%s", err, diff)
@@ -129,9 +128,9 @@ func testDoctorService(t *testing.T) {
 // service is stopped.
 func testValidatorService(ctx context.Context, t *testing.T, ctrd *containerd.Containerd) {
 	t.Helper()
-	manage(t, "start", "nri-rdma-validator")
+	systemd.Manage(t, "start", "nri-rdma-validator")
 	awaitLog(t, validatorLog, "msg=registered", 1)
-	manage(t, "stop", "nri-rdma")
+	systemd.Manage(t, "stop", "nri-rdma")
 	sandbox, err := ctrd.RunPod(ctx, containerd.Pod{})
 	if err != nil {
 		t.Fatal(err)
@@ -141,7 +140,7 @@ func testValidatorService(ctx context.Context, t *testing.T, ctrd *containerd.Co
 		"would start without memlock unlimited") {
 		t.Errorf("without the plugin's service the creation gives %v, want it refused by the validator", err)
 	}
-	manage(t, "start", "nri-rdma")
+	systemd.Manage(t, "start", "nri-rdma")
 	again := 0 // as the kubelet does, which does not know when the plugin is registered
 	await.Success(t, await.Patience, "with the plugin's service: a container is started", func() error {
 		again++
@@ -217,16 +216,6 @@ func awaitLog(t *testing.T, file, text string, count int) {
 		}
 		return err
 	})
-}
-
-// manage runs systemctl.
-func manage(t *testing.T, args ...string) string {
-	t.Helper()
-	out, err := exec.Command("systemctl", args...).CombinedOutput()
-	if err != nil {
-		t.Errorf("systemctl %s: %v\n%s", strings.Join(args, " "), err, out)
-	}
-	return string(out)
 }
 
 func wantNoPrivileges(t *testing.T, pid int) {

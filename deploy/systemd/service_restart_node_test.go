@@ -8,7 +8,6 @@ package systemd_test
 import (
 	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -18,8 +17,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
-
+	"github.com/rdma-spec/rdma-spec/test/node/systemd"
 	"github.com/rdma-spec/rdma-spec/test/testing/await"
 	"github.com/rdma-spec/rdma-spec/test/testing/scratch"
 )
@@ -42,7 +40,7 @@ func awaitRegistered(t *testing.T, before int) int {
 	pid := 0
 	await.Success(t, 2*time.Minute, fmt.Sprintf("registered: the service, with another process than %d", before),
 		func() error {
-			state := manage(t, "show", "--property=MainPID,StatusText", "nri-rdma")
+			state := systemd.Manage(t, "show", "--property=MainPID,StatusText", "nri-rdma")
 			found := regexp.MustCompile(`(?m)^MainPID=(\d+)$`).FindStringSubmatch(state)
 			if found == nil {
 				return fmt.Errorf("systemd does not name its process:\n%s", state)
@@ -56,29 +54,11 @@ func awaitRegistered(t *testing.T, before int) int {
 	return pid
 }
 
-// testWrongCall: systemd does not start again what is called in a wrong way.
-func testWrongCall(t *testing.T, service string) {
-	t.Helper()
-	manage(t, "stop", service)
-	scratch.File(t, filepath.Join(units, service+".service.d/wrong.conf"),
-		"[Service]\nExecStart=\nExecStart=/usr/local/bin/nri-rdma --wrong\n", 0o644)
-	manage(t, "daemon-reload")
-	if out, err := exec.Command("systemctl", "start", service).CombinedOutput(); err == nil {
-		t.Errorf("systemctl start %s succeeds with a wrong flag:\n%s", service, out)
-	}
-	got := manage(t, "show", "--property=ActiveState,ExecMainStatus,NRestarts", service)
-	lines := strings.Fields(got)
-	slices.Sort(lines)
-	if diff := cmp.Diff([]string{"ActiveState=failed", "ExecMainStatus=64", "NRestarts=0"}, lines); diff != "" {
-		t.Errorf("%s with a wrong flag, -want +got:\n%s", service, diff)
-	}
-}
-
 // testOrder: both services start before the services that bring pods.
 func testOrder(t *testing.T) {
 	t.Helper()
 	for _, service := range []string{"nri-rdma", "nri-rdma-validator"} {
-		before := strings.Fields(manage(t, "show", "--property=Before", "--value", service))
+		before := strings.Fields(systemd.Manage(t, "show", "--property=Before", "--value", service))
 		for _, runtime := range []string{
 			"containerd", "crio", "kubelet", "k3s", "k3s-agent", "rke2-server", "rke2-agent", "k0scontroller", "k0sworker",
 			"snap.microk8s.daemon-containerd",
@@ -104,7 +84,7 @@ func testRuntimeDirectory(t *testing.T) {
 	}
 	kept := filepath.Join(folder, "kept")
 	scratch.File(t, kept, "", 0o600)
-	manage(t, "stop", "nri-rdma")
+	systemd.Manage(t, "stop", "nri-rdma")
 	if _, err := os.Stat(kept); err != nil {
 		t.Errorf("after systemctl stop: %v", err)
 	}

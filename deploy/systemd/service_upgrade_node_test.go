@@ -20,6 +20,7 @@ import (
 	"github.com/rdma-spec/rdma-spec/test/node/containerd"
 	"github.com/rdma-spec/rdma-spec/test/node/crio"
 	"github.com/rdma-spec/rdma-spec/test/node/pods"
+	"github.com/rdma-spec/rdma-spec/test/node/systemd"
 	"github.com/rdma-spec/rdma-spec/test/testing/await"
 	"github.com/rdma-spec/rdma-spec/test/testing/churn"
 	"github.com/rdma-spec/rdma-spec/test/testing/scratch"
@@ -83,9 +84,9 @@ func testUpgradesBeside(t *testing.T, runtime *pods.Server) {
 	if err := os.RemoveAll(pluginLog); err != nil {
 		t.Fatal(err)
 	}
-	manage(t, "start", "nri-rdma")
+	systemd.Manage(t, "start", "nri-rdma")
 	t.Cleanup(func() {
-		manage(t, "stop", "nri-rdma")
+		systemd.Manage(t, "stop", "nri-rdma")
 		if t.Failed() {
 			t.Logf("the plugin:\n%s\nthe runtime:\n%s", scratch.Read(t, pluginLog), runtime.Log())
 		}
@@ -105,7 +106,7 @@ func testUpgradesBeside(t *testing.T, runtime *pods.Server) {
 		return c.create(ctx, fmt.Sprintf("main-%d", number))
 	})
 	for i := range *upgrades {
-		manage(t, "restart", "nri-rdma")
+		systemd.Manage(t, "restart", "nri-rdma")
 		awaitLog(t, pluginLog, tookOver, i+1)
 		wantNothingStored(t)
 		load.AwaitMore(t, await.Patience)
@@ -120,16 +121,16 @@ func testUpgradesBeside(t *testing.T, runtime *pods.Server) {
 		map[string]int{"msg=registered": 1, handedOver: taken, tookOver: taken})
 	wantSaid(t, "the runtime", runtime.Log(), map[string]int{connected: 1, disconnected: 0})
 
-	manage(t, "stop", "nri-rdma")
+	systemd.Manage(t, "stop", "nri-rdma")
 	wantNothingStored(t)
 	awaitSaid(t, runtime, disconnected, 1)
-	manage(t, "start", "nri-rdma")
+	systemd.Manage(t, "start", "nri-rdma")
 	awaitSaid(t, runtime, connected, 2)
-	manage(t, "kill", "--signal=KILL", "--kill-who=main", "nri-rdma")
+	systemd.Manage(t, "kill", "--signal=KILL", "--kill-who=main", "nri-rdma")
 	awaitSaid(t, runtime, connected, 3)
 	wantNothingStored(t)
 	testRuntimeGoesBetween(t, c)
-	manage(t, "restart", "nri-rdma")
+	systemd.Manage(t, "restart", "nri-rdma")
 	awaitLog(t, pluginLog, tookOver, taken+1)
 	wantSaid(t, "the runtime that came", runtime.Log(), map[string]int{connected: 1, disconnected: 0})
 }
@@ -174,9 +175,9 @@ func hold(t *testing.T) (release func()) {
 	scratch.File(t, held, "", 0o600)
 	release = func() { _ = os.Remove(held) } // it may have been released before
 	t.Cleanup(release)
-	manage(t, "restart", "--no-block", "nri-rdma")
+	systemd.Manage(t, "restart", "--no-block", "nri-rdma")
 	await.That(t, await.Patience, "between two processes, with what the first has left", func() bool {
-		state := manage(t, "show", "--property=SubState,NFileDescriptorStore", "nri-rdma")
+		state := systemd.Manage(t, "show", "--property=SubState,NFileDescriptorStore", "nri-rdma")
 		return strings.Contains(state, "SubState=start-pre\n") && strings.Contains(state, "NFileDescriptorStore=2\n")
 	})
 	return release
@@ -184,7 +185,7 @@ func hold(t *testing.T) (release func()) {
 
 func wantNothingStored(t *testing.T) {
 	t.Helper()
-	if got := manage(t, "show", "--property=NFileDescriptorStore", "nri-rdma"); got != "NFileDescriptorStore=0\n" {
+	if got := systemd.Manage(t, "show", "--property=NFileDescriptorStore", "nri-rdma"); got != "NFileDescriptorStore=0\n" {
 		t.Errorf("systemd keeps descriptors: %s", got)
 	}
 }

@@ -5,7 +5,6 @@ package bench
 
 import (
 	"fmt"
-	"os"
 	"path/filepath"
 	"strings"
 	"sync/atomic"
@@ -149,12 +148,10 @@ func askingPeers(devices []hca.Device) order {
 }
 
 // write writes a file of the test's own.
-func write(t testing.TB, name string, content []byte) string {
+func write(t testing.TB, name, content string) string {
 	t.Helper()
 	file := filepath.Join(scratch.Folder(t), name)
-	if err := os.WriteFile(file, content, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	scratch.File(t, file, content, 0o600)
 	return file
 }
 
@@ -165,5 +162,5 @@ func fixedAdjustment(t testing.TB, adjustment *api.ContainerAdjustment) string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return write(t, "adjustment", data)
+	return write(t, "adjustment", string(data))
 }

@@ -4,10 +4,16 @@
 package bench
 
 import (
+	_ "embed"
 	"fmt"
+	"html"
 	"io"
+	"strings"
 	"testing"
 	"text/tabwriter"
+	"text/template"
+
+	"github.com/rdma-spec/rdma-spec/test/testing/scratch"
 )
 
 // result is a row of the table: what was measured of nri-rdma and of others, and how the two compare.
@@ -61,4 +67,57 @@ func printTable(t *testing.T, to io.Writer, results []result) {
 	if err := w.Flush(); err != nil {
 		t.Fatal(err)
 	}
+}
+
+//go:embed chart.svg.tmpl
+var chartTemplate string
+
+// The chart's measures in its own units: where the bars begin, how long one of ratio 1 is, the first row, and how far
+// rows are apart.
+const (
+	chartLeft, chartUnit = 350, 86
+	chartTop, chartRow   = 36, 46
+	chartMost            = 5 // the largest ratio on the scale
+)
+
+// chartLine is a row of the chart, or a line of its scale.
+type chartLine struct {
+	What, Against, Ratio, Label    string
+	X, Y, Under, Top, Middle, Text int
+	Low, Width, Median, After      int
+}
+
+// chart writes the ratios of the medians as an SVG.
+func chart(to io.Writer, results []result) error {
+	x := func(ratio float64) int { return chartLeft + int(chartUnit*min(ratio, chartMost)) }
+	var scale, rows []chartLine
+	for n := range chartMost + 1 {
+		scale = append(scale, chartLine{X: x(float64(n)), Label: fmt.Sprintf("%d ×", n)})
+	}
+	for _, r := range results {
+		if r.unit != "p50 µs" {
+			continue
+		}
+		y := chartTop + chartRow*len(rows)
+		low, high := x(r.compared.low), x(r.compared.high)
+		rows = append(rows, chartLine{
+			What: html.EscapeString(r.what), Against: html.EscapeString(r.against), Ratio: r.show(r.compared.median),
+			Y: y + 14, Under: y + 30, Top: y + 9, Middle: y + 16, Text: y + 21,
+			Low: low, Width: max(high-low, 2), Median: x(r.compared.median), After: high + 12,
+		})
+	}
+	foot := chartTop + chartRow*len(rows)
+	return template.Must(template.New("chart").Parse(chartTemplate)).Execute(to, map[string]any{
+		"Scale": scale, "Rows": rows, "Foot": foot, "Height": foot + 8,
+	})
+}
+
+// drawChart writes the chart into a file.
+func drawChart(t *testing.T, file string, results []result) {
+	t.Helper()
+	var svg strings.Builder
+	if err := chart(&svg, results); err != nil {
+		t.Fatal(err)
+	}
+	scratch.File(t, file, svg.String(), 0o644)
 }

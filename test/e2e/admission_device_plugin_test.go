@@ -7,7 +7,6 @@ package e2e
 
 import (
 	"encoding/json"
-	"os"
 	"path/filepath"
 	"slices"
 	"testing"
@@ -15,6 +14,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/rdma-spec/rdma-spec/test/node/cluster"
+	"github.com/rdma-spec/rdma-spec/test/testing/golden"
 	"github.com/rdma-spec/rdma-spec/test/testing/scratch"
 )
 
@@ -23,28 +23,15 @@ import (
 func testOperatorsDevicePlugin(t *testing.T, c *cluster.Cluster) {
 	const namespace, ours = "nvidia-network-operator", "wait-for-nri-rdma"
 	policy := deployPath("device-plugins/network-operator/mutating-admission-policy.yaml")
-	kubectl := func(args ...string) string {
-		out, err := c.Kubectl(within(t, kubeletPatience), args...)
-		if err != nil {
-			t.Fatalf("%v\n%s", err, out)
-		}
-		return out
-	}
-	kubectl("create", "namespace", namespace)
-	kubectl("apply", "-f", policy)
+	kubectl(t, c, "create", "namespace", namespace)
+	kubectl(t, c, "apply", "-f", policy)
 	try := func(namespace, app string, init ...corev1.Container) []string {
 		pod := podOf(nil, ctr{limits: "cpu"})
 		pod.Namespace, pod.Labels, pod.Spec.InitContainers = namespace, map[string]string{"app": app}, init
-		text, err := json.Marshal(pod)
 		file := filepath.Join(scratch.Folder(t), "pod.json")
-		if err == nil {
-			err = os.WriteFile(file, text, 0o644)
-		}
-		if err != nil {
-			t.Fatal(err)
-		}
+		scratch.File(t, file, golden.JSON(t, pod), 0o644)
 		var got corev1.Pod
-		if err := json.Unmarshal([]byte(kubectl("create", "--dry-run=server", "-o", "json", "-f", file)), &got); err != nil {
+		if err := json.Unmarshal([]byte(kubectl(t, c, "create", "--dry-run=server", "-o", "json", "-f", file)), &got); err != nil {
 			t.Fatal(err)
 		}
 		var names []string
@@ -80,6 +67,6 @@ func testOperatorsDevicePlugin(t *testing.T, c *cluster.Cluster) {
 			t.Errorf("%+v: init containers %q", test, got)
 		}
 	}
-	kubectl("delete", "-f", policy)
-	kubectl("delete", "namespace", namespace, "--wait=false")
+	kubectl(t, c, "delete", "-f", policy)
+	kubectl(t, c, "delete", "namespace", namespace, "--wait=false")
 }

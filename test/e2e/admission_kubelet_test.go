@@ -15,6 +15,7 @@ import (
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/rdma-spec/rdma-spec/test/node/cluster"
+	"github.com/rdma-spec/rdma-spec/test/node/containerd"
 	"github.com/rdma-spec/rdma-spec/test/node/deviceplugin"
 	"github.com/rdma-spec/rdma-spec/test/node/kubelet"
 )
@@ -23,9 +24,7 @@ import (
 // author has written nothing but a resource does not start without the plugin, with the reason in its events, and
 // starts with it. A plain pod runs all the time.
 func TestClusterRequired(t *testing.T) {
-	withValidator := options()
-	withValidator.Validator = true
-	restart(t, withValidator)
+	restartWith(t, func(o *containerd.Options) { o.Validator = true })
 	c := startCluster(t)
 	apply(t, c, admissionFile(t, "mutating-admission-policy.yaml"))
 	awaitAdmission(t, c, shared, true)
@@ -85,15 +84,21 @@ func runClusterPod(t *testing.T, c *cluster.Cluster, k *kubelet.Kubelet, pod kub
 	t.Helper()
 	manifest := pod.Manifest()
 	manifest.Spec.NodeName = k.NodeName()
-	if _, err := c.Create(within(t, patience), manifest); err != nil {
+	return createPod(t, c, k, manifest)
+}
+
+// createPod makes a pod through the API server. It goes with the test.
+func createPod(t *testing.T, c *cluster.Cluster, k *kubelet.Kubelet, pod *corev1.Pod) *staticPod {
+	t.Helper()
+	if _, err := c.Create(within(t, patience), pod); err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() {
-		ctx, cancel := context.WithTimeout(context.Background(), kubeletPatience)
-		defer cancel()
-		if err := c.DeletePod(ctx, pod.Name); err != nil {
-			t.Errorf("cannot delete the pod: %v", err)
+	finally(t, kubeletPatience, func(ctx context.Context) error {
+		if t.Failed() {
+			events, err := c.PodEvents(ctx, pod.Name)
+			t.Logf("pod %s: %q, %v", pod.Name, events, err)
 		}
+		return c.DeletePod(ctx, pod.Name)
 	})
 	return &staticPod{kubelet: k, name: pod.Name}
 }

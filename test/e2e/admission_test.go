@@ -170,6 +170,16 @@ func startCluster(t *testing.T) *cluster.Cluster {
 	return c
 }
 
+// startWholeCluster runs one with a scheduler, and with the controllers of workloads.
+func startWholeCluster(t *testing.T) *cluster.Cluster {
+	t.Helper()
+	c := startCluster(t)
+	if err := c.StartControllers(); err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
 // admissionFile returns a file of deploy/admission, as people install it.
 func admissionFile(t *testing.T, name string) string {
 	t.Helper()
@@ -184,6 +194,16 @@ func edited(t *testing.T, policy, list string) string {
 		t.Fatalf("the policy does not have the list %s once", shipped)
 	}
 	return strings.Replace(policy, shipped, list, 1)
+}
+
+// kubectl runs kubectl, which must succeed, and returns what it says.
+func kubectl(t *testing.T, c *cluster.Cluster, args ...string) string {
+	t.Helper()
+	out, err := c.Kubectl(within(t, kubeletPatience), args...)
+	if err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	return out
 }
 
 // apply sends a policy to the API server. The test waits for it to be in force by awaitAdmission, or by what it

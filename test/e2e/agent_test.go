@@ -6,12 +6,9 @@
 package e2e
 
 import (
-	"context"
-	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -48,83 +45,6 @@ func TestRegistersAfterALongStop(t *testing.T) {
 	}
 	if n := strings.Count(plugin.Log(), "msg=registering"); n != 1 {
 		t.Errorf("%d registrations were begun, want one", n)
-	}
-}
-
-// probing is how long containers are probed; longer for who has the time.
-func probing() time.Duration {
-	if d, err := time.ParseDuration(os.Getenv("RDMA_TEST_PROBING")); err == nil {
-		return d
-	}
-	return 12 * time.Second
-}
-
-// Exec probes, whose first processes have the runtime's limit for a moment, are never reported as below policy.
-func TestExecProbesAreNotBelow(t *testing.T) {
-	plugin := startPlugin(t, "repair: {mode: report, every: 1s}", "--http", metricsAddress)
-	pod := runPod(t, containerd.Pod{})
-	var ids []string
-	for _, name := range []string{"a", "b"} {
-		ids = append(ids, runContainer(t, pod, containerd.Container{Name: name, Devices: containerd.Verbs(0)}))
-	}
-	ctx, stop := context.WithTimeout(t.Context(), probing())
-	defer stop()
-	var probes sync.WaitGroup
-	counts := make([]int, len(ids))
-	for i, id := range ids {
-		probes.Go(func() {
-			for ctx.Err() == nil {
-				if result, err := ctrd.Exec(ctx, id, "/bin/busybox", "true"); err == nil && result.Status == 0 {
-					counts[i]++
-				}
-			}
-		})
-	}
-	seen := 0
-	for ctx.Err() == nil {
-		if n, err := below(); err == nil {
-			seen++
-			if n > 0 {
-				t.Errorf("%d containers are counted as below policy", n)
-			}
-		}
-		pause := time.NewTimer(time.Second)
-		select {
-		case <-pause.C:
-		case <-ctx.Done():
-		}
-	}
-	probes.Wait()
-	t.Logf("%v probes, %d looks at the metrics", counts, seen)
-	if counts[0] == 0 || counts[1] == 0 || seen == 0 {
-		t.Error("nothing was probed or seen: this tests nothing")
-	}
-	if strings.Contains(plugin.Log(), "below policy") {
-		t.Errorf("it reports containers:\n%s", plugin.Log())
-	}
-}
-
-// Beside another containerd whose socket is found first, as Docker's, containers of the runtime get CAP_IPC_LOCK, and
-// rdma-spec names both and shows the runtime's containers.
-func TestTwoContainerds(t *testing.T) {
-	const moved = "/run/k3s/containerd/containerd.sock"
-	onNode(t, "mkdir -p "+filepath.Dir(moved)+" && mv "+containerd.Socket+" "+moved)
-	t.Cleanup(func() { onNodeAfter(t, "mv "+moved+" "+containerd.Socket) })
-	startAnother(t, containerd.Socket,
-		"disabled_plugins = ['io.containerd.grpc.v1.cri', 'io.containerd.nri.v1.nri']") // as Docker's, without CRI
-	startPlugin(t, "{}")
-	id := runContainer(t, runPod(t, containerd.Pod{Name: "beside"}), containerd.Container{Name: "main",
-		Devices: containerd.Verbs(0)})
-	expectMemlock(t, id, "unlimited")
-	expectCapabilities(t, id, everySet)
-	stdout, stderr, status := call(t, "status")
-	if status != 0 || !strings.Contains(stdout, "default/beside  main") {
-		t.Errorf("status: exit status %d\n%s%s", status, stdout, stderr)
-	}
-	for _, socket := range []string{containerd.Socket, moved} {
-		if !strings.Contains(stderr, socket) {
-			t.Errorf("status does not name %s:\n%s", socket, stderr)
-		}
 	}
 }
 

@@ -6,12 +6,10 @@
 package e2e
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"io/fs"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -92,10 +90,10 @@ func startBare(t *testing.T, version, bare string) *bareNode {
 	onNode(t, "ln -sf "+filepath.Join(parts.Containerd(version), "containerd")+" /usr/local/bin/containerd")
 	n := &bareNode{}
 	n.configure(t, bare)
-	manage(t, "daemon-reload")
-	manage(t, "start", "containerd")
+	systemd.Manage(t, "daemon-reload")
+	systemd.Manage(t, "start", "containerd")
 	t.Cleanup(func() {
-		manage(t, "stop", "containerd")
+		systemd.Manage(t, "stop", "containerd")
 		if t.Failed() {
 			t.Logf("containerd said:\n%s\nnri-rdma said:\n%s", readLog(containerdLog), readLog(pluginLog))
 		}
@@ -147,9 +145,7 @@ func (n *bareNode) configure(t *testing.T, configuration string) {
 	for _, file := range dropIns {
 		files["conf.d/"+filepath.Base(file)] = scratch.Read(t, file)
 	}
-	for name, text := range files {
-		scratch.File(t, filepath.Join(folder, name), text, 0o640)
-	}
+	scratch.Files(t, folder, files, 0o640)
 }
 
 // expectKept checks that the container that runs all the time is the one that was started.
@@ -228,15 +224,6 @@ func describe(path string, entry fs.DirEntry) (string, error) {
 func readLog(file string) string {
 	text, _ := os.ReadFile(file) // none is as good
 	return string(text)
-}
-
-// manage runs systemctl.
-func manage(t *testing.T, args ...string) {
-	t.Helper()
-	if out, err := exec.CommandContext(context.WithoutCancel(t.Context()), "systemctl",
-		args...).CombinedOutput(); err != nil {
-		t.Errorf("systemctl %s: %v\n%s", strings.Join(args, " "), err, out)
-	}
 }
 
 // succeed runs rdma-spec, which must exit with 0.

@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"github.com/rdma-spec/rdma-spec/test/node/containerd"
+	"github.com/rdma-spec/rdma-spec/test/node/systemd"
 	"github.com/rdma-spec/rdma-spec/test/testing/await"
 	"github.com/rdma-spec/rdma-spec/test/testing/scratch"
 )
@@ -48,7 +49,7 @@ func testNVIDIA(t *testing.T, n *bareNode) {
 	succeed(t, "configure", "--all")
 	succeed(t, "configure", "handler", "rdma", "--like", "nvidia", "--restart")
 	awaitCRI(t)
-	manage(t, "enable", "--now", "nri-rdma")
+	systemd.Manage(t, "enable", "--now", "nri-rdma")
 	awaitRegisteredService(t, registered+1)
 
 	run := func(handler, name string, env map[string]string) string {
@@ -93,13 +94,13 @@ func testNVIDIA(t *testing.T, n *bareNode) {
 	expectCall(t, 0, []string{"environment", "rxe0"}, "status", "default/listed")
 
 	toolkitStarts()
-	manage(t, "restart", "containerd")
+	systemd.Manage(t, "restart", "containerd")
 	awaitCRI(t)
 	succeed(t, "configure", "--all")
 	succeed(t, "configure", "handler", "rdma", "--like", "nvidia")
 	expect(run("rdma", "handler", mofed), "unlimited", "CapPrm CapEff CapBnd", "ok    register 64Mi with rxe0: done")
 
-	manage(t, "disable", "--now", "nri-rdma")
+	systemd.Manage(t, "disable", "--now", "nri-rdma")
 	succeed(t, "configure", "--revert", "--restart")
 	awaitCRI(t)
 	n.expectKept(t)

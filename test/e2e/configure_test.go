@@ -79,7 +79,7 @@ func testAll(setUp func(*testing.T) (next string)) func(*testing.T, *bareNode) {
 		client := runContainer(t, pair, containerd.Container{Name: "client", Devices: containerd.Verbs(0), User: 1000})
 		expectTransfer(t, server, client)
 
-		manage(t, "disable", "--now", "nri-rdma")
+		systemd.Manage(t, "disable", "--now", "nri-rdma")
 		succeed(t, "configure", "--revert", "--restart")
 		expectFiles(t, before, nodeFiles(t))
 		awaitCRI(t)
@@ -198,7 +198,7 @@ func testHandMadeSpec(t *testing.T, n *bareNode) {
 		t.Fatalf("the default configuration has no base_runtime_spec:\n%s", text)
 	}
 	scratch.File(t, config, edited, 0o644)
-	manage(t, "restart", "containerd")
+	systemd.Manage(t, "restart", "containerd")
 	awaitCRI(t)
 	before := filesIn(t, "/etc/containerd")
 	pod := runPod(t, containerd.Pod{})

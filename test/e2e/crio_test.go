@@ -112,9 +112,7 @@ func testCRIOConfirms(t *testing.T) {
 	if line := lineAbout(plugin.Log(), "confirmed"); !strings.Contains(line, "msg=adjusted") {
 		t.Errorf("the log says %q, want that the container is adjusted", line)
 	}
-	if text, err := metrics(); err != nil || !strings.Contains(text, "\nnri_rdma_grants_total{result=\"confirmed\"} 1\n") {
-		t.Errorf("%v, metrics without a confirmed grant:\n%s", err, text)
-	}
+	expectMetric(t, `nri_rdma_grants_total{result="confirmed"} 1`)
 }
 
 // This CRI-O has the version of one that asks validators, and none of it: it was taken from the branch before NRI had
@@ -136,7 +134,7 @@ func testCRIORepair(t *testing.T) {
 	id := runContainer(t, runPod(t, containerd.Pod{Name: "broken"}), containerd.Container{
 		Devices: containerd.Verbs(0), Mounts: []containerd.Mount{register(t)}, Args: []string{"/register", "rxe0", "/result"},
 	})
-	awaitShell(t, id, "cat /result", "1 refused: Cannot allocate memory")
+	awaitResult(t, id, "1 refused: Cannot allocate memory")
 	expectTool(t, 1, "  below  memlock is 8Mi, the policy gives unlimited: recreate the pod", "status")
 	stdout, stderr, status := tool(t, "repair")
 	if want := "default/broken main: memlock raised to unlimited: 1 process\n"; status != 0 || stdout != want {
@@ -146,7 +144,7 @@ func testCRIORepair(t *testing.T) {
 		"limit until the pod is recreated"; !strings.Contains(stderr, want) {
 		t.Errorf("rdma-spec repair says %q, want %q", stderr, want)
 	}
-	awaitShell(t, id, "cat /result", "1 refused: Cannot allocate memory\n1 registered")
+	awaitResult(t, id, "1 refused: Cannot allocate memory\n1 registered")
 	expectMemlock(t, id, "unlimited")
 	if got := shell(t, id, "ulimit -l"); got != "8192" {
 		t.Errorf("in an exec, ulimit -l says %s, and we say that it keeps 8192", got)

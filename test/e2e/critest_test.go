@@ -34,9 +34,7 @@ const noRegistry = `Image Manager|Image Consistency|Image Identifier Consistency
 
 // TestCritest runs Kubernetes' own tests of a runtime, critest, without the plugin and with it: the same specs pass.
 func TestCritest(t *testing.T) {
-	o := options()
-	o.Network = true
-	restart(t, o)
+	restartWith(t, func(o *containerd.Options) { o.Network = true })
 	without := runCritest(t)
 	startPluginWith(t)
 	with := runCritest(t)

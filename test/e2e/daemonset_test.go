@@ -6,23 +6,20 @@
 package e2e
 
 import (
-	"encoding/json"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"regexp"
-	"slices"
 	"strings"
 	"syscall"
 	"testing"
-	"testing/fstest"
 	"time"
-
-	appsv1 "k8s.io/api/apps/v1"
 
 	"github.com/rdma-spec/rdma-spec/test/node"
 	"github.com/rdma-spec/rdma-spec/test/node/containerd"
 	"github.com/rdma-spec/rdma-spec/test/node/kubelet"
+	"github.com/rdma-spec/rdma-spec/test/testing/child"
+	"github.com/rdma-spec/rdma-spec/test/testing/repository"
 	"github.com/rdma-spec/rdma-spec/test/testing/scratch"
 )
 
@@ -39,10 +36,7 @@ func TestClusterDaemonSet(t *testing.T) {
 	t.Cleanup(func() { removePods(t, pluginNamespace) })
 	importImage(t)
 	importRelease(t)
-	d := &daemonSet{c: startCluster(t), begin: time.Now()}
-	if err := d.c.StartControllers(); err != nil {
-		t.Fatal(err)
-	}
+	d := &daemonSet{c: startWholeCluster(t), begin: time.Now()}
 	k := joinKubelet(t, d.c)
 	t.Run("Helm", func(t *testing.T) { testHelm(t, d, k) })
 	t.Run("kubectl", func(t *testing.T) { testKubectl(t, d, k, withNRI) })
@@ -80,11 +74,8 @@ func testKubectl(t *testing.T, d *daemonSet, k *kubelet.Kubelet, withNRI contain
 	d.kubectl(t, "apply", "-k", own)
 	d.awaitRollout(t)
 	d.expectAnswers(t, "9798", "/readyz", "registered")
-	err := d.c.Await(within(t, kubeletPatience), "has the early pod's limit raised",
+	awaitThat(t, d.c, kubeletPatience, "has the early pod's limit raised",
 		func() bool { return memlock(t, early.running(t, "main")) == "unlimited" })
-	if err != nil {
-		t.Error(err)
-	}
 	status := d.kubectl(t, documentedCommand(t, "exec daemonset/nri-rdma -- rdma-spec status")...)
 	for _, pod := range []string{"early", "late"} {
 		if line := regexp.MustCompile(`(?m)^default/` + pod + ` +main .*$`).FindString(status); !strings.Contains(line,
@@ -94,7 +85,6 @@ func testKubectl(t *testing.T, d *daemonSet, k *kubelet.Kubelet, withNRI contain
 	}
 	testKubectlRDMA(t, d, k)
 	testValidatorContainer(t, d, k)
-	testOverlayForCRIO(t, d)
 }
 
 // testKubectlRDMA: kubectl rdma shows the node's HCAs and containers through the plugin's pod, and by the API server
@@ -144,7 +134,7 @@ func testValidatorContainer(t *testing.T, d *daemonSet, k *kubelet.Kubelet) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := syscall.Kill(pid, syscall.SIGSTOP); err != nil {
+	if err := child.Freeze(pid); err != nil {
 		t.Fatal(err)
 	}
 	goOn := func() { _ = syscall.Kill(pid, syscall.SIGCONT) } // it may have been replaced
@@ -152,48 +142,15 @@ func testValidatorContainer(t *testing.T, d *daemonSet, k *kubelet.Kubelet) {
 	refused := runClusterPod(t, d.c, k, kubelet.Pod{Name: "refused",
 		Containers: []kubelet.Container{{Name: "main", Resource: shared}}})
 	const reason = "rdma-validator: pod default/refused, container main"
-	err = d.c.Await(within(t, kubeletPatience), "says that the validator refuses", func() bool {
+	awaitThat(t, d.c, kubeletPatience, "says that the validator refuses", func() bool {
 		pod, err := d.c.Pod(t.Context(), "refused")
 		return err == nil && strings.Contains(waitsFor(pod), reason)
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
 	if len(d.refusals(t)) == 0 {
 		t.Error("the events name no refusal")
 	}
 	goOn()
 	refused.expectHolds(t, "main", "unlimited", given(0)...)
-}
-
-// testOverlayForCRIO: where an API server applies the overlay for CRI-O, nothing is left of containerd, nor of the
-// components before.
-func testOverlayForCRIO(t *testing.T, d *daemonSet) {
-	var list struct{ Items []appsv1.DaemonSet }
-	text := d.kubectl(t, "apply", "-k", deployPath("kustomize/overlays/crio"), "--dry-run=server", "-o", "json")
-	if err := json.Unmarshal([]byte(text), &list); err != nil {
-		t.Fatal(err)
-	}
-	at := slices.IndexFunc(list.Items, func(object appsv1.DaemonSet) bool { return object.Kind == "DaemonSet" })
-	if at < 0 {
-		t.Fatalf("the overlay has no DaemonSet:\n%s", text)
-	}
-	pod := list.Items[at].Spec.Template.Spec
-	if len(pod.Containers) != 1 || pod.HostPID {
-		t.Errorf("with the overlay for CRI-O there are %d containers, and hostPID is %t", len(pod.Containers), pod.HostPID)
-	}
-	mounted := map[string]bool{}
-	for _, m := range pod.Containers[0].VolumeMounts {
-		mounted[m.Name] = true
-	}
-	for _, v := range pod.Volumes {
-		if !mounted[v.Name] {
-			t.Errorf("with the overlay for CRI-O nobody mounts volume %s", v.Name)
-		}
-	}
-	if mounted["containerd"] || !mounted["crio"] {
-		t.Errorf("with the overlay for CRI-O the volumes %v are mounted", mounted)
-	}
 }
 
 // kustomizations returns the folders of two: the base, and one's own of docs/install.md, with validator and repair. The
@@ -209,19 +166,11 @@ func kustomizations(t *testing.T) (base, own string) {
 	const last = "- --http=:9797\n"
 	manifest := strings.Replace(deployFile(t, "kustomize/base/daemonset.yaml"), last,
 		last+"            - --budget="+budget+"\n", 1)
-	if err := os.WriteFile(filepath.Join(base, "daemonset.yaml"), []byte(manifest), 0o644); err != nil {
-		t.Fatal(err)
-	}
+	scratch.File(t, filepath.Join(base, "daemonset.yaml"), manifest, 0o644)
 	documented := regexp.MustCompile("(?m)^   resources: (.*\n)+?   ```$").FindString(deployFile(t, "../docs/install.md"))
 	kustomization := strings.NewReplacer("registry.example.com", "docker.io/library", "\n   ", "\n", "```",
 		"").Replace("\n" + documented)
-	files := fstest.MapFS{
-		"kustomization.yaml": {Data: []byte(kustomization)},
-		"config.yaml":        {Data: []byte("repair: {mode: fix, every: 1s}\n")},
-	}
-	if err := os.CopyFS(own, files); err != nil {
-		t.Fatal(err)
-	}
+	scratch.Files(t, own, map[string]string{"kustomization.yaml": kustomization, "config.yaml": "repair: {mode: fix, every: 1s}\n"}, 0o644)
 	return base, own
 }
 
@@ -229,22 +178,13 @@ func kustomizations(t *testing.T) (base, own string) {
 // has.
 func importImage(t *testing.T) {
 	t.Helper()
-	programs, entrypoint := map[string]string{}, []string{}
-	for line := range strings.Lines(deployFile(t, "Containerfile")) {
-		words := strings.Fields(line)
-		switch {
-		case len(words) == 0 || words[0] == "#" || slices.Equal(words, []string{"FROM", "scratch"}):
-		case words[0] == "COPY" && strings.HasSuffix(words[len(words)-1], "/"):
-			for _, name := range words[1 : len(words)-1] {
-				programs[words[len(words)-1]+name] = filepath.Join(*bin, name)
-			}
-		case words[0] == "ENTRYPOINT" && json.Unmarshal([]byte(strings.TrimPrefix(line, "ENTRYPOINT")), &entrypoint) == nil:
-		default:
-			t.Fatalf("Containerfile: this test does not understand %q", line)
-		}
+	programs := map[string]string{}
+	paths, entrypoint := repository.Containerfile(t, deployFile(t, "Containerfile"))
+	for _, path := range paths {
+		programs[path] = filepath.Join(*bin, filepath.Base(path))
 	}
 	file := filepath.Join(scratch.Folder(t), "image.tar")
-	if err := node.WriteImage(file, "docker.io/library/rdma-spec:devel", programs, entrypoint...); err != nil {
+	if err := node.WriteImage(file, "docker.io/library/rdma-spec:devel", programs, entrypoint); err != nil {
 		t.Fatal(err)
 	}
 	if err := ctrd.Import(within(t, patience), file); err != nil {

@@ -19,6 +19,7 @@ import (
 
 	"github.com/rdma-spec/rdma-spec/test/node"
 	"github.com/rdma-spec/rdma-spec/test/node/cluster"
+	"github.com/rdma-spec/rdma-spec/test/node/containerd"
 	"github.com/rdma-spec/rdma-spec/test/node/daemon"
 	"github.com/rdma-spec/rdma-spec/test/node/deviceplugin"
 	"github.com/rdma-spec/rdma-spec/test/node/kubelet"
@@ -32,20 +33,15 @@ const late = 10 * time.Second
 // registered, and the pod that waited for it has its limit. The device plugin is upstream's DaemonSet in a word, with
 // the kustomization that people apply.
 func TestClusterDevicePluginWaits(t *testing.T) {
-	ready := options()
-	ready.Network = true // the scheduler places no pod on a node without it
-	restart(t, ready)
+	restartWith(t, func(o *containerd.Options) { o.Network = true }) // the scheduler places no pod on a node without it
 	t.Cleanup(func() { removePods(t, devicePluginNamespace) })
 	t.Cleanup(func() { removePods(t, corev1.NamespaceDefault) })
 	importImage(t)
-	g := &gated{c: startCluster(t), begin: time.Now()}
-	if err := g.c.StartControllers(); err != nil {
-		t.Fatal(err)
-	}
+	g := &gated{c: startWholeCluster(t), begin: time.Now()}
 	g.k = join(t, g.c)
 	t.Cleanup(func() { g.tell(t) })
 
-	g.kubectl(t, "apply", "-k", waitingDevicePlugin(t))
+	kubectl(t, g.c, "apply", "-k", waitingDevicePlugin(t))
 	g.awaitWaiting(t)
 	g.deploy(t, "first")
 	g.expectNotPlaced(t, "first", late)
@@ -58,7 +54,7 @@ func TestClusterDevicePluginWaits(t *testing.T) {
 	podWith(t, g.c, g.k, "app=without").expectHolds(t, "main", kernelDefault, given(0)...)
 
 	// A device plugin that starts while nri-rdma is away takes its resource away.
-	g.kubectl(t, "-n", devicePluginNamespace, "delete", "pod", "--selector=name="+devicePluginName)
+	kubectl(t, g.c, "-n", devicePluginNamespace, "delete", "pod", "--selector=name="+devicePluginName)
 	g.awaitWaiting(t)
 	g.awaitAllocatable(t, 0)
 	g.deploy(t, "second")
@@ -76,13 +72,6 @@ type gated struct {
 	c     *cluster.Cluster
 	k     *kubelet.Kubelet
 	begin time.Time
-}
-
-func (g *gated) kubectl(t *testing.T, args ...string) {
-	t.Helper()
-	if out, err := g.c.Kubectl(within(t, kubeletPatience), args...); err != nil {
-		t.Fatalf("%v\n%s", err, out)
-	}
 }
 
 // tell says, where the test has failed, what became of the pods.

@@ -6,7 +6,6 @@
 package e2e
 
 import (
-	"context"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -14,6 +13,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/rdma-spec/rdma-spec/test/node/cluster"
+	"github.com/rdma-spec/rdma-spec/test/node/containerd"
 	"github.com/rdma-spec/rdma-spec/test/node/kubelet"
 	"github.com/rdma-spec/rdma-spec/test/testing/scratch"
 )
@@ -41,15 +41,10 @@ spec:
 // plugin recognizes them by the device's number, and neither is in the other's way. A container or a pod without the
 // claim gets nothing.
 func TestClusterDRA(t *testing.T) {
-	o := options()
-	o.Network = true // without one the node is not ready, and the scheduler places nothing
-	restart(t, o)
+	restartWith(t, func(o *containerd.Options) { o.Network = true })              // else the node is not ready, and nothing is placed
 	onNode(t, "cp "+filepath.Join(*bin, "rdma-spec")+" /usr/local/bin/rdma-spec") // pods have the node's /usr
 	t.Cleanup(func() { onNodeAfter(t, "rm /usr/local/bin/rdma-spec") })
-	c := startCluster(t)
-	if err := c.StartControllers(); err != nil {
-		t.Fatal(err)
-	}
+	c := startWholeCluster(t)
 	k := join(t, c)
 	plugin := startPluginWith(t)
 	for _, test := range []struct {
@@ -66,9 +61,7 @@ func TestClusterDRA(t *testing.T) {
 			claim := filepath.Join(scratch.Folder(t), "claim.yaml")
 			scratch.File(t, claim,
 				strings.NewReplacer("DRIVER", driver, "CLAIM", test.name, "HCA", test.hca).Replace(claimOf), 0o600)
-			if _, err := c.Kubectl(within(t, patience), "apply", "-f", claim); err != nil {
-				t.Fatal(err)
-			}
+			kubectl(t, c, "apply", "-f", claim)
 			main, beside := kubelet.Container{Name: "main"}, kubelet.Container{Name: "beside"}
 			pod := placePod(t, c, k, kubelet.Pod{Name: test.name, Containers: []kubelet.Container{main, beside}}, test.name)
 			without := placePod(t, c, k, kubelet.Pod{Name: test.name + "-without", Containers: []kubelet.Container{main}}, "")
@@ -113,23 +106,10 @@ func placePod(t *testing.T, c *cluster.Cluster, k *kubelet.Kubelet, pod kubelet.
 		manifest.Spec.ResourceClaims = []corev1.PodResourceClaim{{Name: "nic", ResourceClaimName: &claim}}
 		manifest.Spec.Containers[0].Resources.Claims = []corev1.ResourceClaim{{Name: "nic"}}
 	}
-	if _, err := c.Create(within(t, patience), manifest); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		ctx, cancel := context.WithTimeout(context.Background(), kubeletPatience)
-		defer cancel()
-		if t.Failed() {
-			events, err := c.PodEvents(ctx, pod.Name)
-			t.Logf("pod %s: %q, %v", pod.Name, events, err)
-		}
-		if err := c.DeletePod(ctx, pod.Name); err != nil {
-			t.Errorf("cannot delete the pod: %v", err)
-		}
-	})
+	placed := createPod(t, c, k, manifest)
 	awaitThat(t, c, clusterPatience, "runs pod "+pod.Name, func() bool {
 		now, err := c.Pod(t.Context(), pod.Name)
 		return err == nil && now.Status.Phase == corev1.PodRunning
 	})
-	return &staticPod{kubelet: k, name: pod.Name}
+	return placed
 }

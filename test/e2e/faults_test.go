@@ -85,18 +85,14 @@ func TestContainerdRestarts(t *testing.T) {
 			func() bool { return created.Load() > before })
 		// The plugin stands still until a container is created without it, as where its registration is late. Each client may
 		// have had one in the making that was adjusted before.
-		if err := plugin.Signal(syscall.SIGSTOP); err != nil {
-			t.Fatal(err)
-		}
+		signal(t, plugin, syscall.SIGSTOP)
 		if err := ctrd.Restart(within(t, patience)); err != nil {
 			t.Fatal(err)
 		}
 		missed := created.Load()
 		awaitThat(t, ctrd, 2*patience, "starts a container without the plugin",
 			func() bool { return created.Load() > missed+clients })
-		if err := plugin.Signal(syscall.SIGCONT); err != nil {
-			t.Fatal(err)
-		}
+		signal(t, plugin, syscall.SIGCONT)
 		goesOn := time.Now()
 		awaitRegistrations(t, plugin, i+2)
 		registered := time.Now()
@@ -157,17 +153,13 @@ func runningLow(t *testing.T) []string {
 func TestPluginStopped(t *testing.T) {
 	plugin := startPlugin(t, "ipcLock: false")
 	pod := runPod(t, containerd.Pod{})
-	if err := plugin.Signal(syscall.SIGSTOP); err != nil {
-		t.Fatal(err)
-	}
+	signal(t, plugin, syscall.SIGSTOP)
 	start := time.Now()
 	// the runtime has given up on the plugin by then
 	unrelated := runContainer(t, pod, containerd.Container{Name: "unrelated"})
 	t.Logf("with the plugin stopped a container was created and started in %s", time.Since(start))
 	shell(t, unrelated, "true")
-	if err := plugin.Signal(syscall.SIGCONT); err != nil {
-		t.Fatal(err)
-	}
+	signal(t, plugin, syscall.SIGCONT)
 	number := 0
 	awaitThat(t, plugin, patience, "is asked again", func() bool {
 		number++

@@ -21,6 +21,7 @@ import (
 
 	"github.com/rdma-spec/rdma-spec/test/node"
 	"github.com/rdma-spec/rdma-spec/test/node/cluster"
+	"github.com/rdma-spec/rdma-spec/test/node/containerd"
 	"github.com/rdma-spec/rdma-spec/test/node/deviceplugin"
 	"github.com/rdma-spec/rdma-spec/test/node/kubelet"
 	"github.com/rdma-spec/rdma-spec/test/testing/scratch"
@@ -57,13 +58,8 @@ type guides struct {
 // TestClusterGuides runs the commands of the three guides that a cluster takes, from top to bottom, and sees that the
 // pods of their examples have memlock and an HCA. notHere has the others.
 func TestClusterGuides(t *testing.T) {
-	withNRI := options()
-	withNRI.Network = true
-	restart(t, withNRI)
-	g := &guides{c: startCluster(t), folder: scratch.Folder(t)}
-	if err := g.c.StartControllers(); err != nil {
-		t.Fatal(err)
-	}
+	restartWith(t, func(o *containerd.Options) { o.Network = true })
+	g := &guides{c: startWholeCluster(t), folder: scratch.Folder(t)}
 	g.k = joinKubelet(t, g.c)
 	t.Cleanup(func() { removePods(t, corev1.NamespaceDefault) })
 	g.prepare(t)

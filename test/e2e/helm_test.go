@@ -137,13 +137,7 @@ func runWorkload(t *testing.T, c *cluster.Cluster, workload any) {
 		t.Fatal(err)
 	}
 	apply(t, c, string(text))
-	t.Cleanup(func() {
-		ctx, cancel := context.WithTimeout(context.Background(), patience)
-		defer cancel()
-		if err := c.Delete(ctx, string(text)); err != nil {
-			t.Error(err)
-		}
-	})
+	finally(t, patience, func(ctx context.Context) error { return c.Delete(ctx, string(text)) })
 }
 
 // podWith returns the pod that a controller makes with a label.

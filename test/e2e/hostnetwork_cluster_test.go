@@ -8,9 +8,7 @@ package e2e
 import (
 	"context"
 	"fmt"
-	"regexp"
 	"slices"
-	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -21,7 +19,6 @@ import (
 	"github.com/rdma-spec/rdma-spec/test/node/containerd"
 	"github.com/rdma-spec/rdma-spec/test/node/kubelet"
 	"github.com/rdma-spec/rdma-spec/test/testing/churn"
-	"github.com/rdma-spec/rdma-spec/test/testing/scratch"
 )
 
 // testHostNetwork: at a boot, a plugin in the node's network is registered while pods with a network of their own wait
@@ -32,27 +29,22 @@ func testHostNetwork(t *testing.T, d *daemonSet, k *kubelet.Kubelet) {
 	p := &policies{daemonSet: d, k: joinKubelet(t, d.c), chart: released(t, "nri-rdma-*.tgz")}
 	p.helm(t, "install", "nri-rdma", p.chart, "--create-namespace", "--set", "extraArgs={--budget="+budget+"}")
 	p.awaitRollout(t)
-	restoreNetwork, _ := p.bootWithoutNetwork(t)
+	restoreNetwork := p.bootWithoutNetwork(t)
 	d.awaitEvent(t, "without a network", "network is not ready")
-	network, before := time.Now(), p.registrations()
+	before := p.registrations()
 	restoreNetwork()
 	p.awaitRegistrations(t, before+1)
-	t.Logf("in a network of its own, the plugin was registered %s after the network came",
-		p.registered(t).Sub(network))
 	p.awaitRollout(t)
 
 	p.upgrade(t, "--set", "hostNetwork=true,hostNetworkMetrics="+metricsAddress+",validator.enabled=true")
 	p.awaitRollout(t)
-	expectConnected(t)
+	expectMetric(t, "nri_rdma_connected 1")
 	p.hang(t)
-	expectConnected(t)
-	p.costOfProbes(t)
+	expectMetric(t, "nri_rdma_connected 1")
 
 	before = p.registrations()
-	restoreNetwork, begin := p.bootWithoutNetwork(t)
+	restoreNetwork = p.bootWithoutNetwork(t)
 	p.awaitRegistrations(t, before+1)
-	t.Logf("in the node's network, the plugin was registered %s after the kubelet had started, without a network of pods",
-		p.registered(t).Sub(begin))
 	p.expectLimit(t, "unlimited") // in the node's network, as the pods of package kubelet are
 	restoreNetwork()
 	p.awaitRollout(t)
@@ -61,38 +53,14 @@ func testHostNetwork(t *testing.T, d *daemonSet, k *kubelet.Kubelet) {
 }
 
 // bootWithoutNetwork does to the plugin what a boot does on a node whose CNI plugin comes late: that one comes when it
-// is restored. The kubelet begins to start after the time that it returns.
-func (p *policies) bootWithoutNetwork(t *testing.T) (restore func(), begin time.Time) {
+// is restored.
+func (p *policies) bootWithoutNetwork(t *testing.T) (restore func()) {
 	t.Helper()
 	p.shutDown(t)
 	const away = "/run/network.conflist"
 	onNode(t, "mv "+containerd.Network+" "+away)
-	begin = time.Now()
 	p.k = joinKubelet(t, p.c)
-	return func() { onNode(t, "mv "+away+" "+containerd.Network) }, begin
-}
-
-// registered returns when the runtime has last registered the plugin.
-func (*policies) registered(t *testing.T) time.Time {
-	t.Helper()
-	lines := regexp.MustCompile(`time="([^"]+)".*plugin \\"90-rdma\\" connected and synchronized`).
-		FindAllStringSubmatch(ctrd.Log(), -1)
-	if len(lines) == 0 {
-		t.Fatal("the runtime has never registered the plugin")
-	}
-	at, err := time.Parse(time.RFC3339Nano, lines[len(lines)-1][1])
-	if err != nil {
-		t.Fatal(err)
-	}
-	return at
-}
-
-// expectConnected reads the metrics of the plugin that is registered.
-func expectConnected(t *testing.T) {
-	t.Helper()
-	if text, err := metrics(); err != nil || !strings.Contains(text, "\nnri_rdma_connected 1\n") {
-		t.Errorf("the metrics at hostNetworkMetrics: %v\n%s", err, text)
-	}
+	return func() { onNode(t, "mv "+away+" "+containerd.Network) }
 }
 
 // isServing is the end of state where the pod is ready, and is not about to be deleted.
@@ -115,9 +83,7 @@ func (p *policies) hang(t *testing.T) {
 		all, err := p.pods(t.Context())
 		return err == nil && len(all) == 2
 	})
-	if err := ctrd.Signal(syscall.SIGSTOP); err != nil {
-		t.Fatal(err)
-	}
+	signal(t, ctrd, syscall.SIGSTOP)
 	begin, states := time.Now(), []string(nil)
 	err := p.c.Await(within(t, kubeletPatience), "hangs long enough", func() bool {
 		if state := p.state(t, old.Name); len(states) == 0 || !strings.HasSuffix(states[len(states)-1], state) {
@@ -125,9 +91,7 @@ func (p *policies) hang(t *testing.T) {
 		}
 		return time.Since(begin) > hangs
 	})
-	if err := ctrd.Signal(syscall.SIGCONT); err != nil {
-		t.Fatal(err)
-	}
+	signal(t, ctrd, syscall.SIGCONT)
 	goesOn := time.Now()
 	t.Logf("while the runtime hung: %s", strings.Join(states, "; "))
 	if err != nil {
@@ -164,41 +128,4 @@ func (p *policies) state(t *testing.T, name string) string {
 		return c.Type == corev1.NodeReady && c.Status == corev1.ConditionTrue
 	})
 	return fmt.Sprintf("the node is ready: %t, the old pod is %s", nodeReady, pod)
-}
-
-// costOfProbes measures what the kubelet's question by exec costs the node, beside what it does anyway.
-func (p *policies) costOfProbes(t *testing.T) {
-	t.Helper()
-	const probes = 8
-	id := (&staticPod{kubelet: p.k, name: p.pod(t).Name}).running(t, "nri-rdma")
-	begin, busy := time.Now(), busyCPU(t)
-	for range probes {
-		answer, err := ctrd.Exec(within(t, patience), id, "/usr/local/bin/nri-rdma", "--ready=/run/nri-rdma/metrics.sock")
-		if err != nil || answer.Status != 0 {
-			t.Fatalf("%+v, %v", answer, err)
-		}
-	}
-	took, cost := time.Since(begin), busyCPU(t)-busy
-	busy = busyCPU(t)
-	<-time.NewTimer(took).C // what the node does in the same time without probes
-	idle := busyCPU(t) - busy
-	t.Logf("a probe took %s and cost %s of CPU; in the time of one, the node used %s by itself",
-		(took / probes).Round(time.Millisecond), ((cost - idle) / probes).Round(time.Millisecond),
-		(idle / probes).Round(time.Millisecond))
-}
-
-// busyCPU returns how long the node's CPUs have worked since boot. Source: proc_stat(5), whose unit is 10 ms.
-func busyCPU(t *testing.T) (busy time.Duration) {
-	t.Helper()
-	line, _, _ := strings.Cut(scratch.Read(t, "/proc/stat"), "\n")
-	for i, field := range strings.Fields(line)[1:] {
-		ticks, err := strconv.Atoi(field)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if i != 3 && i != 4 && i < 8 { // idle, waiting for a disk, and what guests use, which counts twice
-			busy += time.Duration(ticks) * 10 * time.Millisecond
-		}
-	}
-	return busy
 }

@@ -7,11 +7,9 @@ package e2e
 
 import (
 	"fmt"
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
-	"sync"
 	"testing"
 
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
@@ -157,53 +155,4 @@ func TestIPCLockStays(t *testing.T) {
 		t.Fatal(err)
 	}
 	expectCapabilities(t, id, everySet)
-}
-
-// Many at once: all have the capability, none twice; and the spec of an unrelated container is never written.
-func TestManyAtOnce(t *testing.T) {
-	const clients, each = 4, 13
-	startPlugin(t, "{}")
-	pod := runPod(t, containerd.Pod{})
-	ctx := within(t, 4*patience)
-	ids := make(chan string, clients*each)
-	var wg sync.WaitGroup
-	for client := range clients {
-		wg.Go(func() {
-			for i := range each {
-				id, err := pod.Create(ctx, containerd.Container{Name: fmt.Sprintf("rdma-%d-%d", client, i),
-					Devices: containerd.Verbs(0)})
-				if err != nil {
-					t.Error(err)
-					return
-				}
-				ids <- id
-			}
-		})
-	}
-	unrelated, err := pod.Create(ctx, containerd.Container{Name: "unrelated"})
-	if err != nil {
-		t.Fatal(err)
-	}
-	wg.Wait()
-	close(ids)
-	count := 0
-	for id := range ids {
-		count++
-		if n := len(regexp.MustCompile("CAP_IPC_LOCK").FindAll(storedSpec(t, id), -1)); n != 5 {
-			t.Errorf("container %s has CAP_IPC_LOCK %d times, want once in each of five sets", id, n)
-		}
-	}
-	if count != clients*each {
-		t.Errorf("%d containers, want %d", count, clients*each)
-	}
-	c, err := ctrd.Stored(ctx, unrelated)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if created, updated := c.GetCreatedAt().AsTime(), c.GetUpdatedAt().AsTime(); !created.Equal(updated) {
-		t.Errorf("the unrelated container was created at %s and written again at %s", created, updated)
-	}
-	if strings.Contains(string(c.GetSpec().GetValue()), "CAP_IPC_LOCK") {
-		t.Error("the unrelated container has CAP_IPC_LOCK")
-	}
 }

@@ -45,9 +45,7 @@ func TestPluginKilled(t *testing.T) {
 // that the plugin is gone, and has refused one, starts without it. Those that it died over count as adjusted for the runtime: they are
 // reported, and raised.
 func TestPluginKilledUnderPodsThatInsist(t *testing.T) {
-	o := options()
-	o.Validator = true
-	restart(t, o)
+	restartWith(t, func(o *containerd.Options) { o.Validator = true })
 	pod := runPod(t, containerd.Pod{Annotations: map[string]string{"required-plugins.noderesource.dev": `["rdma"]`}})
 	l := startLoad(t, pod, 2, `required plugin "rdma" not present`)
 	deaths := killPlugins(t, l)
@@ -105,9 +103,7 @@ func killPlugins(t *testing.T, l *load) []death {
 		moment := time.NewTimer(time.Duration(i) * 2 * time.Second / kills)
 		<-moment.C
 		d := death{killed: time.Now()}
-		if err := plugin.Signal(syscall.SIGKILL); err != nil {
-			t.Fatal(err)
-		}
+		signal(t, plugin, syscall.SIGKILL)
 		<-plugin.Exited()
 		gone++
 		awaitThat(t, ctrd, patience, "notices that the plugin is gone",

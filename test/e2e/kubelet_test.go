@@ -6,7 +6,7 @@
 package e2e
 
 import (
-	"errors"
+	"fmt"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -15,8 +15,10 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/rdma-spec/rdma-spec/test/node/containerd"
 	"github.com/rdma-spec/rdma-spec/test/node/deviceplugin"
 	"github.com/rdma-spec/rdma-spec/test/node/kubelet"
+	"github.com/rdma-spec/rdma-spec/test/testing/await"
 	"github.com/rdma-spec/rdma-spec/test/testing/scratch"
 )
 
@@ -55,8 +57,8 @@ func TestKubelet(t *testing.T) {
 // The device plugins give umad and issm, too: what they gave stays. Where nothing is given, holding a resource that no
 // rule names changes nothing.
 func testByDevice(t *testing.T, k *kubelet.Kubelet) {
-	relay := startRelay(t, k, nil)
-	plugin := startPluginWith(t, "--pod-resources-socket", relay.socket)
+	relay := startRelay(t, k)
+	plugin := startPluginWith(t, "--pod-resources-socket", relay.Socket)
 	pod := runStaticPod(t, k, kubelet.Pod{
 		Name: "by-device",
 		Init: []kubelet.Container{
@@ -134,57 +136,39 @@ func testCDIDevice(t *testing.T, k *kubelet.Kubelet) {
 	pod.expectHolds(t, "out", kernelDefault, "rdma_cm", "uverbs0")
 }
 
-// The kubelet is asked once a pod, however many of its containers hold a resource or none: for the pod itself or, where
-// it does not take that, for all pods. The repair of running containers would ask for the pods of earlier tests, too.
+// The kubelet is asked once a pod, however many of its containers hold a resource or none. The repair of running
+// containers would ask for the pods of earlier tests, too.
 func testQuestions(t *testing.T, k *kubelet.Kubelet) {
-	const config = `
+	relay := startRelay(t, k)
+	plugin := startPlugin(t, `
 repair: {mode: "off"}
 rules:
 - name: gpu-net
   match: {resources: [spidernet.io/*]}
   memlock: 1Gi
-`
-	for _, test := range []struct {
-		name  string
-		noGet error
-		asked []string
-	}{
-		{"get", nil, []string{"Get"}},
-		{"list-before-1.34", errors.New("PodResources API Get method disabled"), []string{"Get", "List"}},
-	} {
-		t.Run(test.name, func(t *testing.T) {
-			relay := startRelay(t, k, test.noGet)
-			plugin := startPlugin(t, config, "--pod-resources-socket", relay.socket)
-			pod := runStaticPod(t, k, kubelet.Pod{Name: test.name, Containers: []kubelet.Container{
-				{Name: "web"},
-				{Name: "worker", Resource: deviceless},
-			}})
-			pod.expectHolds(t, "worker", strconv.Itoa(1<<30))
-			pod.expectAdjusted(t, plugin, "worker", "signal=resource", "evidence="+deviceless, "rule=gpu-net", "memlock=1Gi")
-			pod.expectHolds(t, "web", kernelDefault)
-			pod.expectUntouched(t, plugin, "web")
-			if diff := cmp.Diff(test.asked, relay.Asked()); diff != "" {
-				t.Errorf("questions to the kubelet (-want +got):\n%s", diff)
-			}
-		})
+`, "--pod-resources-socket", relay.Socket)
+	pod := runStaticPod(t, k, kubelet.Pod{Name: "questions", Containers: []kubelet.Container{
+		{Name: "web"},
+		{Name: "worker", Resource: deviceless},
+	}})
+	pod.expectHolds(t, "worker", strconv.Itoa(1<<30))
+	pod.expectAdjusted(t, plugin, "worker", "signal=resource", "evidence="+deviceless, "rule=gpu-net", "memlock=1Gi")
+	pod.expectHolds(t, "web", kernelDefault)
+	pod.expectUntouched(t, plugin, "web")
+	if diff := cmp.Diff([]string{"Get"}, relay.Asked()); diff != "" {
+		t.Errorf("questions to the kubelet (-want +got):\n%s", diff)
 	}
 }
 
 // startRelay puts a relay before the kubelet's pod resources, which notes the questions. It ends with the test.
-func startRelay(t *testing.T, k *kubelet.Kubelet, noGet error) relay {
+func startRelay(t *testing.T, k *kubelet.Kubelet) *kubelet.Relay {
 	t.Helper()
-	socket := filepath.Join(scratch.Folder(t), "s")
-	r, err := k.Relay(socket, noGet)
+	r, err := k.Relay(filepath.Join(scratch.Folder(t), "s"))
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(r.Stop)
-	return relay{r, socket}
-}
-
-type relay struct {
-	*kubelet.Relay
-	socket string
+	return r
 }
 
 // The kubelet does not list ordinary init containers: one gets the least of what the rules give that might be about it,
@@ -194,7 +178,7 @@ func testInitContainers(t *testing.T, k *kubelet.Kubelet) {
 rules:
 - {name: capped, match: {resources: [rdma/*]}, memlock: 1Gi}
 - {name: limited, match: {resources: [nvidia.com/*]}, memlock: memory-limit}
-`, "--pod-resources-socket", startRelay(t, k, nil).socket)
+`, "--pod-resources-socket", startRelay(t, k).Socket)
 	pod := runStaticPod(t, k, kubelet.Pod{
 		Name:       "init",
 		Init:       []kubelet.Container{{Name: "fetch", Script: sayMemlock, Resource: shared}},
@@ -207,5 +191,58 @@ rules:
 		func(line string) bool { return strings.Contains(line, "less, because unknown") })
 	if !less {
 		t.Errorf("the log does not say that the init container gets less:\n%s", plugin.Log())
+	}
+}
+
+// TestKubeletRestarts: the kubelet goes, an RDMA container that a rule by resource might be about is refused, an
+// unrelated one is not, and the plugin does not ask the kubelet after three failures, and logs it; the kubelet comes
+// back, is asked again soon, and the next container that holds a resource gets its grant, without a restart of the
+// plugin. It needs the node's Kubernetes parts.
+func TestKubeletRestarts(t *testing.T) {
+	const breaker = `nri_rdma_api_failing{api="kubelet",path="creation"} ` // 1 from three failures until the kubelet answers
+	first := startKubelet(t, deviceplugin.Deviceless(deviceless))
+	plugin := startPlugin(t, "rules: [{match: {resources: [spidernet.io/*]}, ipcLock: false}]\nrepair: {mode: \"off\"}\n",
+		"--http", metricsAddress)
+	before := runStaticPod(t, first, kubelet.Pod{Name: "before-restart",
+		Containers: []kubelet.Container{{Name: "worker", Resource: deviceless}}})
+	before.expectHolds(t, "worker", "unlimited")
+	expectMetric(t, breaker+"0")
+
+	first.Stop()
+	pod := runPod(t, containerd.Pod{})
+	for i := range 4 {
+		expectRefused(t, pod, containerd.Container{Name: fmt.Sprintf("down-%d", i), Devices: containerd.Verbs(0)},
+			"the kubelet did not report")
+	}
+	unrelated := runContainer(t, pod, containerd.Container{Name: "unrelated"})
+	expectMemlock(t, unrelated, kernelDefault)
+	awaitLog(t, plugin, "the kubelet's pod resources API failed 3 times in a row: it is not called")
+	expectMetric(t, breaker+"1")
+
+	second := startKubelet(t, deviceplugin.Deviceless(deviceless))
+	tries := 0
+	await.That(t, patience, "asked again", func() bool {
+		tries++
+		// A pod of its own each time, since a kubelet removes the sandboxes that it does not know.
+		_, err := runPod(t, containerd.Pod{}).Create(within(t, patience), containerd.Container{
+			Name: fmt.Sprintf("back-%d", tries), Devices: containerd.Verbs(0),
+		})
+		return err != nil && strings.Contains(err.Error(), "the kubelet does not know pod")
+	})
+	after := runStaticPod(t, second, kubelet.Pod{Name: "after-restart",
+		Containers: []kubelet.Container{{Name: "worker", Resource: deviceless}}})
+	after.expectHolds(t, "worker", "unlimited")
+	after.expectAdjusted(t, plugin, "worker", "signal=resource", "evidence="+deviceless, "memlock=unlimited")
+	expectMetric(t, breaker+"0")
+	log := plugin.Log()
+	if registered, again := strings.Count(log, "msg=registered"),
+		strings.Count(log, "the kubelet's pod resources API answers again"); registered != 1 || again != 1 {
+		t.Errorf("the plugin has registered %d times and said %d times that the kubelet answers again, want once each",
+			registered, again)
+	}
+	for _, line := range after.linesOn(plugin, "worker") {
+		if strings.Contains(line, "left alone") {
+			t.Errorf("the kubelet was there and was not asked: %s", line)
+		}
 	}
 }

@@ -17,6 +17,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -131,6 +132,14 @@ func awaitThat(t *testing.T, who interface {
 	}
 }
 
+// signal sends a signal to a program, or to a runtime.
+func signal(t *testing.T, to interface{ Signal(s syscall.Signal) error }, s syscall.Signal) {
+	t.Helper()
+	if err := to.Signal(s); err != nil {
+		t.Fatal(err)
+	}
+}
+
 // awaitLog waits until a program's log has a text.
 func awaitLog(t *testing.T, p *daemon.Process, text string) {
 	t.Helper()
@@ -174,6 +183,18 @@ func within(t *testing.T, d time.Duration) context.Context {
 	return ctx
 }
 
+// finally does something when the test ends, and its own context is over.
+func finally(t *testing.T, d time.Duration, do func(context.Context) error) {
+	t.Helper()
+	t.Cleanup(func() {
+		ctx, cancel := context.WithTimeout(context.Background(), d)
+		defer cancel()
+		if err := do(ctx); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
 // runPod makes a pod that goes with the test.
 func runPod(t *testing.T, pod containerd.Pod) *containerd.Sandbox {
 	t.Helper()
@@ -181,11 +202,7 @@ func runPod(t *testing.T, pod containerd.Pod) *containerd.Sandbox {
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() {
-		if err := s.Remove(context.Background()); err != nil {
-			t.Errorf("cannot remove the pod: %v", err)
-		}
-	})
+	finally(t, kubeletPatience, s.Remove)
 	return s
 }
 

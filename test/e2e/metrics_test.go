@@ -9,6 +9,8 @@ import (
 	"errors"
 	"io"
 	"net/http"
+	"strings"
+	"testing"
 )
 
 // metricsAddress is where a test's plugin serves its metrics, if it does.
@@ -29,4 +31,12 @@ func metricsOf(address string) (string, error) {
 		err = errors.New(answer.Status)
 	}
 	return string(text), err
+}
+
+// expectMetric checks that the plugin's metrics have a line.
+func expectMetric(t *testing.T, line string) {
+	t.Helper()
+	if text, err := metrics(); err != nil || !strings.Contains(text, "\n"+line+"\n") {
+		t.Errorf("%v, metrics without %s:\n%s", err, line, text)
+	}
 }

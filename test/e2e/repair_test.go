@@ -89,14 +89,10 @@ func expectTool(t *testing.T, status int, text string, args ...string) {
 	expectCall(t, status, []string{text}, judged(t, args)...)
 }
 
-// awaitShell waits until a script in a container prints something.
-func awaitShell(t *testing.T, id, script, want string) {
+// awaitResult waits until the program of register has said something in a container.
+func awaitResult(t *testing.T, id, want string) {
 	t.Helper()
-	got := ""
-	await.That(t, patience, script+" says "+strconv.Quote(want), func() bool {
-		got = shell(t, id, script)
-		return got == want
-	})
+	await.That(t, patience, "said by /register: "+want, func() bool { return shell(t, id, "cat /result") == want })
 }
 
 // A program that cannot register its memory, because its container was created without the plugin, is repaired and
@@ -109,7 +105,7 @@ func TestRepair(t *testing.T) {
 		Args: []string{"/register", "rxe0", "/result"},
 	})
 	unrelated := runContainer(t, pod, containerd.Container{Name: "unrelated"})
-	awaitShell(t, id, "cat /result", "1 refused: Cannot allocate memory")
+	awaitResult(t, id, "1 refused: Cannot allocate memory")
 	expectMemlock(t, id, kernelDefault)
 	before := pid(t, id)
 	// One more process, in a user namespace of its own.
@@ -124,7 +120,7 @@ func TestRepair(t *testing.T) {
 	expectTool(t, 0, "default/broken main: memlock raised to unlimited: 2 processes and the stored spec\n",
 		"repair", "default/broken")
 
-	awaitShell(t, id, "cat /result", "1 refused: Cannot allocate memory\n1 registered")
+	awaitResult(t, id, "1 refused: Cannot allocate memory\n1 registered")
 	if after := pid(t, id); after != before {
 		t.Errorf("the program had PID %d and has %d", before, after)
 	}
@@ -147,7 +143,7 @@ func TestPluginRepairs(t *testing.T) {
 	id := runContainer(t, pod, containerd.Container{Name: "main", Devices: containerd.Verbs(0),
 		Mounts: []containerd.Mount{register(t)}, Args: []string{"/register", "rxe0", "/result"}})
 	unrelated := runContainer(t, pod, containerd.Container{Name: "unrelated"})
-	awaitShell(t, id, "cat /result", "1 refused: Cannot allocate memory")
+	awaitResult(t, id, "1 refused: Cannot allocate memory")
 
 	reporting := startPlugin(t, "repair: {mode: report, every: 1s}")
 	awaitLog(t, reporting, `msg="below policy: recreate the pod`)
@@ -161,7 +157,7 @@ func TestPluginRepairs(t *testing.T) {
 	start := time.Now()
 	awaitLog(t, fixing, `msg="was below policy, and is raised"`)
 	t.Logf("raised within %s of the registration", time.Since(start).Round(time.Millisecond))
-	awaitShell(t, id, "cat /result", "1 refused: Cannot allocate memory\n1 registered")
+	awaitResult(t, id, "1 refused: Cannot allocate memory\n1 registered")
 	if got := shell(t, id, "ulimit -l"); got != "unlimited" {
 		t.Errorf("in an exec, ulimit -l says %q", got)
 	}

@@ -105,9 +105,7 @@ func TestVerifyEphemeral(t *testing.T) {
 // In a network namespace of its own, a pod has none of the HCA's addresses, and verify and doctor say so. With a macvlan
 // of the HCA's netdev, which CNI's plugin makes, it has one.
 func TestVerifyOwnNetwork(t *testing.T) {
-	o := options()
-	o.Network = true
-	restart(t, o)
+	restartWith(t, func(o *containerd.Options) { o.Network = true })
 	importScratch(t)
 	startPlugin(t, "{}")
 	pod := runPod(t, containerd.Pod{Name: "own-network", OwnNetwork: true})

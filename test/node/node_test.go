@@ -9,7 +9,6 @@ import (
 	"bytes"
 	"context"
 	"errors"
-	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -135,40 +134,6 @@ func TestNode(t *testing.T) {
 	_, err := n.Run(t.Context(), node.Command{Args: []string{"/no/such/program"}})
 	if err == nil || !strings.Contains(err.Error(), "/no/such/program") {
 		t.Errorf("a program that is not there: %v", err)
-	}
-}
-
-func TestPair(t *testing.T) {
-	parts, err := node.Prepare(t.Context(), os.Stderr, node.Core)
-	if err != nil {
-		t.Fatal(err)
-	}
-	ctx, cancel := context.WithTimeout(t.Context(), limit)
-	defer cancel()
-	pair, err := node.BootPair(ctx, parts, node.Options{Memory: 1024})
-	for _, n := range pair {
-		if n != nil {
-			defer func() { _ = n.Close() }()
-		}
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
-	const program = "ib_write_bw -d rxe0 -x 1 -s 1M -n 20 -F "
-	served := make(chan error, 1)
-	go func() {
-		server, err := runScript(ctx, pair[0], "", program)
-		if err == nil && server.Status != 0 {
-			err = fmt.Errorf("%+v", server)
-		}
-		served <- err
-	}()
-	got := script(t, pair[1], "", "until "+program+node.PairAddress(1)+" 2>/dev/null; do sleep 0.2; done; hostname")
-	if err := <-served; err != nil {
-		t.Errorf("the server: %v", err)
-	}
-	if !strings.Contains(got.Out, "1048576    20") || !strings.HasSuffix(got.Out, "rdma-node-2\n") {
-		t.Errorf("the client: %+v", got)
 	}
 }
 

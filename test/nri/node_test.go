@@ -51,16 +51,12 @@ func eachVersion(t *testing.T, test func(t *testing.T, runtime string)) {
 		t.Fatal(err)
 	}
 	for _, mod := range mods {
-		text, err := os.ReadFile(mod)
-		if err != nil {
-			t.Fatal(err)
-		}
-		version := regexp.MustCompile(`containerd/nri v(\S+)`).FindSubmatch(text)
+		version := regexp.MustCompile(`containerd/nri v(\S+)`).FindStringSubmatch(scratch.Read(t, mod))
 		if version == nil {
 			t.Fatalf("%s has no version of NRI", mod)
 		}
-		t.Run(string(version[1]), func(t *testing.T) {
-			test(t, build(t, "runtime", "runtime-"+string(version[1]), "-modfile", filepath.Base(mod), "-tags", "nri_no_wasm"))
+		t.Run(version[1], func(t *testing.T) {
+			test(t, build(t, "runtime", "runtime-"+version[1], "-modfile", filepath.Base(mod), "-tags", "nri_no_wasm"))
 		})
 	}
 }
@@ -128,9 +124,7 @@ func newNodeThatWaits(t *testing.T, runtime string, answer time.Duration) *node 
 		time.Sleep(time.Duration(crc32.ChecksumIEEE([]byte(id))%5000) * time.Microsecond)
 		return nil
 	}
-	if err := os.WriteFile(n.config(), fmt.Appendf(nil, "memlock: %d\nipcLock: always\n", memlock), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	scratch.File(t, n.config(), fmt.Sprintf("memlock: %d\nipcLock: always\n", memlock), 0o600)
 	cmd := exec.Command(runtime, "-socket", n.socket(), "-timeout", answer.String(), "-memlock", fmt.Sprint(memlock),
 		"-major", fmt.Sprint(hcatest.Major), "-minor", fmt.Sprint(hcatest.FirstVerbs), "-seed", fmt.Sprint(n.random.Uint64()))
 	out, err := cmd.StdoutPipe()

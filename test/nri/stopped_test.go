@@ -10,6 +10,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/rdma-spec/rdma-spec/test/testing/child"
 )
 
 const (
@@ -58,7 +60,7 @@ func (n *node) stopDuring(t *testing.T, old *plugin, stopOld bool, at moment) (*
 	what := fmt.Sprintf("%+v, the old process: %t: ", at, stopOld)
 	before, began := n.counters(t), time.Now()
 	stop := n.strike(t, what, old, stopOld, at, func(p *plugin) {
-		_ = p.process.Signal(syscall.SIGSTOP) // it may have ended
+		_ = child.Freeze(p.process.Pid) // it may have ended
 		time.AfterFunc(stops, func() { _ = p.process.Signal(syscall.SIGCONT) })
 	})
 	old.end(t)
@@ -105,7 +107,7 @@ func TestHangsBehindAnOwner(t *testing.T) {
 		n.ask(t, "load 50ms", &counters{})
 		hangs := n.start(t, n.handover...)
 		hangs.awaitReady(t, waiting)
-		if err := hangs.process.Signal(syscall.SIGSTOP); err != nil {
+		if err := child.Freeze(hangs.process.Pid); err != nil {
 			t.Fatal(err)
 		}
 		old.end(t)

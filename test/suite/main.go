@@ -5,12 +5,12 @@
 // them at the end.
 //
 // A part is a make target whose output is that of `go test -v` where SUITE is set, or of any other program, the number
-// of cores that it wants, and the part before it that makes what it needs, if there is one. It fails where its target
+// of places that it takes, of which each core has two, and the part before it that makes what it needs, if there is one. It fails where its target
 // fails, where a pattern of tests matches none, or where what it needs was not made:
 //
 //	suite prepare=2 unit=1 node-main=1:prepare
 //
-// Parts start in the order in which they are given as cores become free, so the longest belong first. What a part
+// Parts start in the order in which they are given as places become free, so the longest belong first. What a part
 // prints goes to bin/log/PART.log, and to standard output where the part fails. suite knows nothing about what a part
 // tests.
 package main
@@ -39,7 +39,7 @@ const logFolder = "bin/log"
 // part is one make target: what it needs, and what became of it.
 type part struct {
 	name   string
-	cores  int
+	places int
 	after  *part // makes what this one needs; nil: nothing has to be made
 	needed bool  // another part waits for this one
 	ended  bool
@@ -51,7 +51,9 @@ type part struct {
 }
 
 func main() {
-	parts, err := parseParts(os.Args[1:], runtime.NumCPU())
+	// A part waits for a third of its time and more: one for each core would leave cores idle.
+	places := 2 * runtime.NumCPU()
+	parts, err := parseParts(os.Args[1:], places)
 	if err == nil {
 		err = os.MkdirAll(logFolder, 0o755)
 	}
@@ -61,8 +63,7 @@ func main() {
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	begin := time.Now()
-	// A part waits a third of its time: one more than there are cores for keeps them busy.
-	schedule(parts, runtime.NumCPU()+1, func(p *part) { p.run(ctx, os.Stdout) })
+	schedule(parts, places, func(p *part) { p.run(ctx, os.Stdout) })
 	stop()
 	printTable(os.Stdout, parts, time.Since(begin))
 	if slices.ContainsFunc(parts, func(p *part) bool { return p.failed != nil }) {
@@ -70,17 +71,17 @@ func main() {
 	}
 }
 
-// parseParts reads NAME=CORES or NAME=CORES:AFTER. A part that wants more cores than there are gets all of them.
-func parseParts(args []string, cores int) ([]*part, error) {
+// parseParts reads NAME=PLACES or NAME=PLACES:AFTER. A part that wants more places than there are gets all of them.
+func parseParts(args []string, places int) ([]*part, error) {
 	var parts []*part
 	for _, arg := range args {
 		name, wanted, found := strings.Cut(arg, "=")
 		wanted, after, waits := strings.Cut(wanted, ":")
 		n, err := strconv.Atoi(wanted)
 		if !found || err != nil || n < 1 || name == "" {
-			return nil, fmt.Errorf("%q is not a part: write TARGET=CORES, as in unit=1", arg)
+			return nil, fmt.Errorf("%q is not a part: write TARGET=PLACES, as in unit=1", arg)
 		}
-		p := &part{name: name, cores: min(n, cores)}
+		p := &part{name: name, places: min(n, places)}
 		if waits {
 			at := slices.IndexFunc(parts, func(other *part) bool { return other.name == after })
 			if at < 0 {
@@ -92,27 +93,26 @@ func parseParts(args []string, cores int) ([]*part, error) {
 		parts = append(parts, p)
 	}
 	if len(parts) == 0 {
-		return nil, fmt.Errorf("no parts: write TARGET=CORES, as in unit=1")
+		return nil, fmt.Errorf("no parts: write TARGET=PLACES, as in unit=1")
 	}
 	return parts, nil
 }
 
-// schedule runs each part once, never on more cores than there are. The first part that fits into the free cores, and
-// that waits for none, starts next.
+// schedule runs each part once. The first part that fits into the free places, and that waits for none, starts next.
 func schedule(parts []*part, free int, run func(*part)) {
 	waiting, ended := slices.Clone(parts), make(chan *part)
 	for running := 0; len(waiting) > 0 || running > 0; {
-		next := slices.IndexFunc(waiting, func(p *part) bool { return p.cores <= free && (p.after == nil || p.after.ended) })
+		next := slices.IndexFunc(waiting, func(p *part) bool { return p.places <= free && (p.after == nil || p.after.ended) })
 		if next < 0 {
 			p := <-ended
 			p.ended = true
-			free += p.cores
+			free += p.places
 			running--
 			continue
 		}
 		p := waiting[next]
 		waiting = slices.Delete(waiting, next, next+1)
-		free -= p.cores
+		free -= p.places
 		running++
 		go func() {
 			run(p)

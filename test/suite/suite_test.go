@@ -26,7 +26,7 @@ func TestParseParts(t *testing.T) {
 		}
 	}
 	parts, err := parseParts([]string{"big=9"}, 2)
-	if err != nil || parts[0].name != "big" || parts[0].cores != 2 {
+	if err != nil || parts[0].name != "big" || parts[0].places != 2 {
 		t.Errorf("a part larger than the host: %+v, %v", parts, err)
 	}
 }
@@ -44,9 +44,9 @@ func TestSchedule(t *testing.T) {
 	schedule(parts, 2, func(p *part) {
 		mu.Lock()
 		order = append(order, p.name)
-		busy += p.cores
+		busy += p.places
 		if busy > 2 {
-			t.Errorf("%d cores are busy", busy)
+			t.Errorf("%d places are taken", busy)
 		}
 		if p.name == "two" {
 			close(together)
@@ -56,10 +56,10 @@ func TestSchedule(t *testing.T) {
 			<-together
 		}
 		mu.Lock()
-		busy -= p.cores
+		busy -= p.places
 		mu.Unlock()
 	})
-	// "both" waits for two free cores, so the smaller ones pass it; which of three and both comes last depends on who ends
+	// "both" waits for two free places, so the smaller ones pass it; which of three and both comes last depends on who ends
 	// first.
 	if len(order) != 4 || order[0] != "one" && order[0] != "two" {
 		t.Errorf("the parts ran in the order %q", order)
@@ -118,7 +118,7 @@ panic: at once
 	}
 }
 
-// A part waits for the part that makes what it needs, even where cores are free, and is not run where that failed.
+// A part waits for the part that makes what it needs, even where places are free, and is not run where that failed.
 func TestPartsThatWait(t *testing.T) {
 	parts, err := parseParts([]string{"prepare=2", "node=1:prepare", "unit=1"}, 2)
 	if err != nil {
@@ -168,11 +168,11 @@ func TestPatternThatMatchesNoTest(t *testing.T) {
 func TestTable(t *testing.T) {
 	var out strings.Builder
 	printTable(&out, []*part{
-		{name: "short", cores: 1, took: time.Second, tests: results{passed: 3}},
-		{name: "long", cores: 2, took: time.Minute, computed: 90 * time.Second, tests: results{passed: 1,
+		{name: "short", places: 1, took: time.Second, tests: results{passed: 3}},
+		{name: "long", places: 2, took: time.Minute, computed: 90 * time.Second, tests: results{passed: 1,
 			failed: []failure{{"TestBad", []string{"bad_test.go:1: wrong"}}}, skipped: []string{"TestNot (why)"}},
 			failed: errors.New("exit status 2")},
-		{name: "build", cores: 1, took: 2 * time.Second, failed: errors.New("exit status 2")},
+		{name: "build", places: 1, took: 2 * time.Second, failed: errors.New("exit status 2")},
 	}, 90*time.Second)
 	const want = `
 PART   TESTS  FAILED             SKIPPED  TIME  CPU TIME  LONGEST

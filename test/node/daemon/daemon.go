@@ -74,8 +74,13 @@ var errEndedWell = errors.New("exit status 0")
 
 func (p *Process) errOrDone() error { return cmp.Or(p.err, errEndedWell) }
 
-// Signal sends a signal to the program.
-func (p *Process) Signal(s syscall.Signal) error { return p.command.Process.Signal(s) }
+// Signal sends a signal to the program. SIGSTOP has stopped it then.
+func (p *Process) Signal(s syscall.Signal) error {
+	if s == syscall.SIGSTOP {
+		return child.Freeze(p.PID())
+	}
+	return p.command.Process.Signal(s)
+}
 
 // Stop ends the program: SIGTERM, and SIGKILL after ten seconds. It returns when the program has ended.
 func (p *Process) Stop() {

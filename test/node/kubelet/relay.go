@@ -13,13 +13,11 @@ import (
 	podresources "k8s.io/kubelet/pkg/apis/podresources/v1"
 )
 
-// Relay stands between the kubelet and who asks it for pod resources. It notes what is asked, and can be a kubelet that
-// has no Get: Get came with 1.27, could be switched off until 1.35, and no longer can (the gate KubeletPodResourcesGet
-// is locked).
+// Relay stands between the kubelet and who asks it for pod resources. It notes what is asked.
 type Relay struct {
 	podresources.UnimplementedPodResourcesListerServer
+	Socket  string // where it is asked
 	kubelet podresources.PodResourcesListerClient
-	noGet   error
 	server  *grpc.Server
 	ended   chan struct{}
 
@@ -27,13 +25,13 @@ type Relay struct {
 	asked []string
 }
 
-// Relay serves the kubelet's pod resources at another socket. Get fails with noGet, if that is given.
-func (k *Kubelet) Relay(socket string, noGet error) (*Relay, error) {
+// Relay serves the kubelet's pod resources at another socket.
+func (k *Kubelet) Relay(socket string) (*Relay, error) {
 	listener, err := net.Listen("unix", socket)
 	if err != nil {
 		return nil, err
 	}
-	r := &Relay{kubelet: k.asked, noGet: noGet, server: grpc.NewServer(), ended: make(chan struct{})}
+	r := &Relay{Socket: socket, kubelet: k.asked, server: grpc.NewServer(), ended: make(chan struct{})}
 	podresources.RegisterPodResourcesListerServer(r.server, r)
 	go func() {
 		defer close(r.ended)
@@ -69,9 +67,6 @@ func (r *Relay) note(ctx context.Context, question string) {
 func (r *Relay) Get(ctx context.Context, q *podresources.GetPodResourcesRequest) (*podresources.GetPodResourcesResponse,
 	error) {
 	defer r.note(ctx, "Get")
-	if r.noGet != nil {
-		return nil, r.noGet
-	}
 	return r.kubelet.Get(ctx, q)
 }
 

@@ -7,6 +7,7 @@ import (
 	"context"
 	"flag"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -59,4 +60,14 @@ func Beside(t *testing.T, install func(*testing.T), folders []string, flags ...s
 		t.Errorf("beside systemd: %v", err)
 	}
 	return false
+}
+
+// Manage runs systemctl, which must succeed, and returns what it says.
+func Manage(t *testing.T, args ...string) string {
+	t.Helper()
+	out, err := exec.Command("systemctl", args...).CombinedOutput()
+	if err != nil {
+		t.Errorf("systemctl %s: %v\n%s", strings.Join(args, " "), err, out)
+	}
+	return string(out)
 }

@@ -6,10 +6,18 @@
 package child
 
 import (
+	"bytes"
+	"errors"
+	"fmt"
+	"os"
 	"os/exec"
+	"path/filepath"
 	"runtime"
 	"sync"
 	"syscall"
+	"time"
+
+	"github.com/rdma-spec/rdma-spec/test/testing/await"
 )
 
 // thread is the one that starts all children, and never ends: the kernel takes the end of the thread that started a
@@ -34,4 +42,48 @@ func Start(command *exec.Cmd) error {
 	started := make(chan error)
 	thread() <- func() { started <- command.Start() }
 	return <-started
+}
+
+// Freeze stops a process, which need not be a child, and returns when it has stopped. The signal alone does not say so:
+// each thread goes on until it next enters or leaves the kernel, and what waits for a CPU has done neither.
+func Freeze(pid int) error {
+	if err := syscall.Kill(pid, syscall.SIGSTOP); err != nil {
+		return fmt.Errorf("stop process %d: %w", pid, err)
+	}
+	tick := time.NewTicker(time.Millisecond)
+	defer tick.Stop()
+	for late := time.Now().Add(await.Patience); time.Now().Before(late); <-tick.C {
+		if stopped, err := haveStopped(pid); stopped || err != nil {
+			return err
+		}
+	}
+	return fmt.Errorf("stop process %d: it goes on after %s", pid, await.Patience)
+}
+
+// haveStopped says whether all threads of a process have stopped. It is an error where the process has ended.
+func haveStopped(pid int) (bool, error) {
+	threads, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/stat", pid))
+	if err != nil {
+		return false, err
+	}
+	stopped, ended := 0, 0
+	for _, thread := range threads {
+		text, err := os.ReadFile(thread)
+		if errors.Is(err, os.ErrNotExist) || errors.Is(err, syscall.ESRCH) {
+			return false, nil // another look finds the others
+		}
+		if err != nil {
+			return false, err
+		}
+		switch state := text[bytes.LastIndexByte(text, ')')+2]; state {
+		case 'T':
+			stopped++
+		case 'Z', 'X':
+			ended++
+		}
+	}
+	if ended == len(threads) {
+		return false, fmt.Errorf("process %d has ended", pid)
+	}
+	return stopped+ended == len(threads), nil
 }

@@ -9,21 +9,33 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"runtime"
+	"sync/atomic"
 	"testing"
+	"time"
+	"unsafe"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/rdma-spec/rdma-spec/test/testing/await"
+	"github.com/rdma-spec/rdma-spec/test/testing/scratch"
 )
 
-// asParent is set where this test program starts a child, and waits to be killed.
-const asParent = "CHILD_TEST_PARENT"
+const (
+	// asParent is set where this test program starts a child, and waits to be killed.
+	asParent = "CHILD_TEST_PARENT"
+	// asSpinners names a file, in which each of many threads of it counts for ever.
+	asSpinners = "CHILD_TEST_SPINNERS"
+)
 
 // The first thread of a process never ends: it is kept for main.
 func init() { runtime.LockOSThread() }
 
 func TestMain(m *testing.M) {
+	if name := os.Getenv(asSpinners); name != "" {
+		spin(name)
+	}
 	if os.Getenv(asParent) == "" {
 		os.Exit(m.Run())
 	}
@@ -83,4 +95,76 @@ func TestChildEndsWithItsParent(t *testing.T) {
 	}
 	_ = parent.Wait() // killed
 	await.That(t, await.Patience, "the child ends", hasEnded)
+}
+
+const spinners = 50
+
+// counters are in a file that processes share.
+func counters(name string) ([]uint64, error) {
+	file, err := os.OpenFile(name, os.O_RDWR, 0)
+	if err != nil {
+		return nil, err
+	}
+	memory, err := unix.Mmap(int(file.Fd()), 0, 8*spinners, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
+	if err != nil {
+		return nil, err
+	}
+	return unsafe.Slice((*uint64)(unsafe.Pointer(&memory[0])), spinners), file.Close()
+}
+
+func spin(name string) {
+	runtime.GOMAXPROCS(spinners)
+	all, err := counters(name)
+	if err != nil {
+		panic(err)
+	}
+	for i := range all {
+		go func() {
+			for {
+				atomic.AddUint64(&all[i], 1)
+			}
+		}()
+	}
+	select {}
+}
+
+// No thread of a process that is frozen does anything more, whichever of them has seen the signal first.
+func TestFreeze(t *testing.T) {
+	name := filepath.Join(scratch.Folder(t), "counters")
+	scratch.File(t, name, string(make([]byte, 8*spinners)), 0o600)
+	all, err := counters(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	spinning := exec.Command("/proc/self/exe")
+	spinning.Env = append(os.Environ(), asSpinners+"="+name)
+	if err := Start(spinning); err != nil {
+		t.Fatal(err)
+	}
+	sum := func() (sum uint64) {
+		for i := range all {
+			sum += atomic.LoadUint64(&all[i])
+		}
+		return sum
+	}
+	await.That(t, await.Patience, "it counts", func() bool { return sum() > 0 })
+	for range 5 {
+		if err := Freeze(spinning.Process.Pid); err != nil {
+			t.Fatal(err)
+		}
+		before := sum()
+		<-time.After(10 * time.Millisecond)
+		if after := sum(); after != before {
+			t.Fatalf("a frozen process counts from %d to %d", before, after)
+		}
+		if err := spinning.Process.Signal(unix.SIGCONT); err != nil {
+			t.Fatal(err)
+		}
+		await.That(t, await.Patience, "it goes on", func() bool { return sum() > before })
+	}
+	if err := spinning.Process.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	await.That(t, await.Patience, "ended, and said so", func() bool { return Freeze(spinning.Process.Pid) != nil })
+	_ = spinning.Wait() // killed
 }

@@ -4,6 +4,7 @@
 package repository
 
 import (
+	"slices"
 	"strings"
 	"testing"
 )
@@ -34,5 +35,13 @@ func TestCheckFindsMistakes(t *testing.T) {
 		if ours != test.ours || (problem == "") != (test.problem == "") || !strings.HasSuffix(problem, test.problem) {
 			t.Errorf("Check(%q) = %v, %q; want %v, %q", test.line, ours, problem, test.ours, test.problem)
 		}
+	}
+}
+
+func TestContainerfile(t *testing.T) {
+	programs, entrypoint := Containerfile(t, Read(t, "deploy/Containerfile"))
+	if want := []string{"/usr/local/bin/nri-rdma", "/usr/local/bin/rdma-spec"}; !slices.Equal(programs, want) ||
+		entrypoint != want[0] {
+		t.Errorf("the image has %q, and starts %q", programs, entrypoint)
 	}
 }

@@ -7,6 +7,7 @@ package repository
 import (
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 )
 
@@ -39,6 +40,26 @@ func Read(t testing.TB, file string) string {
 		t.Fatal(err)
 	}
 	return string(text)
+}
+
+// Containerfile returns what a Containerfile makes an image of: the paths of the programs, and the entry point.
+func Containerfile(t testing.TB, text string) (programs []string, entrypoint string) {
+	t.Helper()
+	for line := range strings.Lines(text) {
+		words := strings.Fields(line)
+		switch {
+		case len(words) == 0 || words[0] == "#" || line == "FROM scratch\n":
+		case words[0] == "COPY":
+			for _, name := range words[1 : len(words)-1] {
+				programs = append(programs, words[len(words)-1]+name)
+			}
+		case words[0] == "ENTRYPOINT":
+			entrypoint = strings.Trim(words[1], `[]"`)
+		default:
+			t.Fatalf("Containerfile: this test does not understand %q", line)
+		}
+	}
+	return programs, entrypoint
 }
 
 // Part returns a program that was built for the node of the tests, by a pattern; the latest one. Where there is none, the

@@ -151,11 +151,7 @@ func TestRevertWithALostContent(t *testing.T) {
 	if err := os.Remove(n.open().content(sum([]byte("old")))); err != nil {
 		t.Fatal(err)
 	}
-	l, err := Read(n.root)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := l.Reversal("nri"); err == nil || !strings.Contains(err.Error(), "is lost or damaged: correct the files by hand, "+
+	if _, err := n.read().Reversal("nri"); err == nil || !strings.Contains(err.Error(), "is lost or damaged: correct the files by hand, "+
 		"and drop the record with --forget") {
 		t.Errorf("Reversal: %v", err)
 	}
@@ -165,24 +161,17 @@ func TestRevertWithALostContent(t *testing.T) {
 func TestApplyAgainChangesNothing(t *testing.T) {
 	n := newNode(t, map[string]string{"a": "old"})
 	n.apply("nri", "a", "new")
-	before, err := os.ReadFile(n.open().file())
-	if err != nil {
-		t.Fatal(err)
-	}
+	before := scratch.Read(t, n.open().file())
 	info, err := os.Stat(n.path("a"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	l, err := Read(n.root)
-	if err != nil {
-		t.Fatal(err)
-	}
+	l := n.read()
 	if err := l.Apply(n.plan("a", "new"), func() error { return errors.New("checked") }, Goal{Feature: "nri"}); err != nil {
 		t.Errorf("Apply of what is there: %v", err)
 	}
-	after, err := os.ReadFile(l.file())
-	if err != nil || string(after) != string(before) {
-		t.Errorf("the record has changed: %v\n%s", err, after)
+	if after := scratch.Read(t, l.file()); after != before {
+		t.Errorf("the record has changed:\n%s", after)
 	}
 	if again, err := os.Stat(n.path("a")); err != nil || !os.SameFile(info, again) {
 		t.Errorf("the file was replaced, %v", err)

@@ -23,17 +23,6 @@ type caseNode struct {
 	root, folder string
 }
 
-// newCase returns a node with files, and no other configuration.
-func newCase(t *testing.T, folder, version string, files map[string]string) caseNode {
-	t.Helper()
-	n := caseNode{t, scratch.With(t, files, 0o700), folder}
-	if _, has := files["usr/lib/systemd/system/containerd.service"]; !has {
-		n.write("usr/lib/systemd/system/containerd.service", "[Service]\nExecStart=/usr/bin/containerd\n")
-	}
-	n.use(version)
-	return n
-}
-
 func (n caseNode) write(file, text string) {
 	n.Helper()
 	scratch.File(n.T, filepath.Join(n.root, file), text, 0o600)
@@ -53,19 +42,6 @@ func (n caseNode) does(args string) {
 }
 
 func (n caseNode) call(args string) outcome { return configure(n.root, args) }
-
-// refuses calls configure, which has to fail with one line that has a part.
-func (n caseNode) refuses(args, part string) {
-	n.Helper()
-	before := nodeFiles(n.T, n.root)
-	got := n.call(args)
-	if got.Status != 3 || !strings.Contains(got.Stderr, part) || strings.Count(got.Stderr, "\n") != 1 {
-		n.Errorf("configure %s: %+v, want %s", args, got, part)
-	}
-	if after := nodeFiles(n.T, n.root); len(after) != len(before) {
-		n.Errorf("configure %s has changed files: %v", args, after)
-	}
-}
 
 // finds checks what the doctor finds of what configure did: one text each that has a part.
 func (n caseNode) finds(parts ...string) {
@@ -128,11 +104,13 @@ func TestWhatHappensToNodes(t *testing.T) {
 	folder := scratch.Folder(t)
 	node := func(t *testing.T, version string, files ...string) caseNode {
 		t.Helper()
-		all := map[string]string{}
+		n := caseNode{t, scratch.Folder(t), folder}
+		n.write("usr/lib/systemd/system/containerd.service", "[Service]\nExecStart=/usr/bin/containerd\n")
 		for i := 0; i < len(files); i += 2 {
-			all[files[i]] = files[i+1]
+			n.write(files[i], files[i+1])
 		}
-		return newCase(t, folder, version, all)
+		n.use(version)
+		return n
 	}
 	runtimes := func(name string, key ...string) []string {
 		return append([]string{"cri", "containerd", "runtimes", name}, key...)
@@ -194,7 +172,7 @@ func TestWhatHappensToNodes(t *testing.T) {
 			if err := os.RemoveAll(filepath.Join(n.root, "var/lib/rdma-spec")); err != nil {
 				t.Fatal(err)
 			}
-			n.refuses("--revert", conf+"90-rdma-spec-nri.toml, and has no record of it")
+			refused(t, n.root, "--revert", 3, conf+"90-rdma-spec-nri.toml, and has no record of it")
 		},
 		"the record is lost, and the file is imported no longer": func(t *testing.T) {
 			n := node(t, "2.2.9", config, "version = 2\n"+runc2)
@@ -204,7 +182,7 @@ func TestWhatHappensToNodes(t *testing.T) {
 			if err := os.RemoveAll(filepath.Join(n.root, "var/lib/rdma-spec")); err != nil {
 				t.Fatal(err)
 			}
-			n.refuses("--revert", conf+"90-rdma-spec-handler-rdma.toml")
+			refused(t, n.root, "--revert", 3, conf+"90-rdma-spec-handler-rdma.toml")
 		},
 		"containerd is upgraded": func(t *testing.T) {
 			for _, version := range []string{"2.2.9", "2.4.2"} {
@@ -298,7 +276,7 @@ func TestWhatHappensToNodes(t *testing.T) {
 				n.Errorf("reverted: %q", n.text(config))
 			}
 			n.use("2.4.2")
-			n.refuses("nri", "begins with a byte order mark, which containerd 2.x refuses")
+			refused(t, n.root, "nri", 3, "begins with a byte order mark, which containerd 2.x refuses")
 		},
 		"a unit without a limit": func(t *testing.T) {
 			const override = "etc/systemd/system/containerd.service.d/zz.conf"

@@ -54,7 +54,9 @@ func configureNode(t *testing.T) (root string, files map[string]string) {
 func nodeFiles(t *testing.T, root string) map[string]string {
 	t.Helper()
 	all := scratch.Tree(t, root)
-	maps.DeleteFunc(all, func(name, _ string) bool { return strings.HasPrefix(name, "var/") })
+	maps.DeleteFunc(all, func(name, _ string) bool {
+		return name == "var/" || name == "var/lib/" || strings.HasPrefix(name, "var/lib/rdma-spec/")
+	})
 	return all
 }
 
@@ -62,15 +64,9 @@ func nodeFiles(t *testing.T, root string) map[string]string {
 func TestRevertBesideAConfigurationThatCannotBeRead(t *testing.T) {
 	root, _ := configureNode(t)
 	done(t, root, "plugin --program ROOT/nri-rdma")
-	before := nodeFiles(t, root)
-	folder := filepath.Join(root, "var/lib/rancher/k3s/agent/etc/containerd/config.toml")
-	if err := os.MkdirAll(folder, 0o755); err != nil {
-		t.Fatal(err)
-	}
-	if got := configure(root, "--revert"); got.Status != 3 || !strings.Contains(got.Stderr, folder) {
-		t.Errorf("%+v", got)
-	}
-	unchanged(t, root, before, "afterwards")
+	const folder = "var/lib/rancher/k3s/agent/etc/containerd/config.toml"
+	scratch.File(t, filepath.Join(root, folder, "file"), "", 0o600)
+	refused(t, root, "--revert", 3, folder)
 }
 
 func TestConfigure(t *testing.T) {
@@ -90,6 +86,10 @@ func TestConfigure(t *testing.T) {
 			"next: systemctl restart nri-rdma"},
 		"launched": {"plugin --launched --program ROOT/nri-rdma", "/etc/rdma-spec/config.yaml /opt/nri/plugins/90-rdma",
 			"next: restart the container runtime"},
+		"cdi": {"cdi --programs ROOT/programs", "/usr/local/bin/rdma-hook /usr/local/bin/rdma-spec " +
+			"/etc/systemd/system/rdma-spec-cdi.service /etc/systemd/system/rdma-spec-cdi.timer " +
+			"/etc/udev/rules.d/90-rdma-spec-cdi.rules",
+			"next: systemctl enable --now rdma-spec-cdi.service rdma-spec-cdi.timer\n"},
 		"all": {
 			"--all --program ROOT/nri-rdma",
 			"/etc/rdma-spec/config.yaml /usr/local/bin/nri-rdma /etc/systemd/system/nri-rdma.service " +
@@ -98,7 +98,9 @@ func TestConfigure(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			root, before := configureNode(t)
+			root, _ := configureNode(t)
+			scratch.Files(t, root, map[string]string{"programs/rdma-spec": "\x7fELF", "programs/rdma-hook": "\x7fELF"}, 0o600)
+			before := nodeFiles(t, root)
 			if dry := done(t, root, test.args+" --dry-run"); dry.Stderr != "" || !strings.Contains(dry.Stdout, "+++ "+root) {
 				t.Errorf("--dry-run: %+v", dry)
 			}
@@ -116,6 +118,9 @@ func TestConfigure(t *testing.T) {
 			for path, text := range nodeFiles(t, root) {
 				if strings.Contains(text, root) {
 					t.Errorf("%s names the root, which the node does not have:\n%s", path, text)
+				}
+				if info, err := os.Stat(filepath.Join(root, path)); filepath.Dir(path) == "usr/local/bin" && info.Mode().Perm() != 0o755 {
+					t.Errorf("the program %s: %v, %v", path, info, err)
 				}
 			}
 			if got := done(t, root, test.args); !strings.Contains(got.Stdout, ": nothing to change\n") ||
@@ -227,27 +232,31 @@ func TestConfigureNamesTheRunningUnit(t *testing.T) {
 }
 
 func TestConfigureRefuses(t *testing.T) {
-	for args, want := range map[string]outcome{
-		"":                              {2, "", "name what to configure, or use --all; see 'rdma-spec configure --help'"},
-		"nri --runtime docker":          {2, "", "--runtime docker: write containerd or crio; see"},
-		"nri --runtime crio":            {3, "", "CRI-O is not installed"},
-		"nri --runtime crio --required": {2, "", "set nri_enable_default_validator = true in the section [crio.nri.default_validator]"},
-		"--all --runtime docker":        {2, "", "--runtime docker: write containerd or crio; see"},
-		"--all --runtime crio":          {3, "", "CRI-O is not installed"},
-		"handler rdma":                  {2, "", "write either --like RUNTIME or --in-place"},
-		"handler rdma --like nvidia":    {3, "", `has no handler "nvidia": it has runc`},
-		"handler Rdma --like runc":      {3, "", `"Rdma" is not a handler's name`},
-		"limits sshd":                   {3, "", "is not a unit of a container runtime"},
-		"plugin --restart":              {2, "", "start the plugin with systemctl"},
-		"plugin --program /nowhere":     {3, "", "/nowhere does not exist"},
+	for args, want := range map[string]struct {
+		status int
+		part   string
+	}{
+		"":                              {2, "name what to configure, or use --all; see 'rdma-spec configure --help'"},
+		"nri --runtime docker":          {2, "--runtime docker: write containerd or crio; see"},
+		"nri --runtime crio":            {3, "CRI-O is not installed"},
+		"nri --runtime crio --required": {2, "set nri_enable_default_validator = true in the section [crio.nri.default_validator]"},
+		"--all --runtime docker":        {2, "--runtime docker: write containerd or crio; see"},
+		"--all --runtime crio":          {3, "CRI-O is not installed"},
+		"handler rdma":                  {2, "write either --like RUNTIME or --in-place"},
+		"handler rdma --like nvidia":    {3, `has no handler "nvidia": it has runc`},
+		"handler Rdma --like runc":      {3, `"Rdma" is not a handler's name`},
+		"limits sshd":                   {3, "is not a unit of a container runtime"},
+		"limits --restart":              {2, "--restart is for the node itself"},
+		"plugin --restart":              {2, "start the plugin with systemctl"},
+		"plugin --program /nowhere":     {3, "/nowhere does not exist"},
+		"cdi --programs ROOT":           {3, "/rdma-hook does not exist: put rdma-hook and rdma-spec into one folder"},
+		"cdi --prefix opt":              {2, `--prefix "opt" is no absolute path`},
+		"cdi --restart":                 {2, "--restart is for a container runtime"},
+		"--revert --restart":            {2, "--restart is for the node itself"},
+		"limits --revert --forget":      {2, "write either --revert or --forget"},
 	} {
-		root, before := configureNode(t)
-		got := configure(root, args)
-		if got.Status != want.Status || got.Stdout != "" || !strings.Contains(got.Stderr, want.Stderr) ||
-			strings.Count(got.Stderr, "\n") != 1 {
-			t.Errorf("configure %s: %+v, want %+v", args, got, want)
-		}
-		unchanged(t, root, before, args)
+		root, _ := configureNode(t)
+		refused(t, root, args, want.status, want.part)
 	}
 }
 
@@ -271,19 +280,13 @@ func TestConfigureRevertLeavesWhatOthersChanged(t *testing.T) {
 		!strings.Contains(bare.Stderr, file+" was changed since") || strings.Contains(bare.Stdout, "removed "+file) {
 		t.Errorf("all: %+v", bare)
 	}
-	if got := configure(root, "limits --revert --forget"); got.Status != 2 {
-		t.Errorf("both: %+v", got)
-	}
 	if got := configure(root, "limits --forget"); got != (outcome{0, "forgot " + file + "\n", ""}) {
 		t.Errorf("--forget: %+v", got)
 	}
 	if got := configure(root, "--forget"); got != (outcome{0, "nothing to forget\n", ""}) {
 		t.Errorf("--forget afterwards: %+v", got)
 	}
-	if got := configure(root, "--revert"); got.Status != 3 || got.Stdout != "" || !strings.Contains(got.Stderr,
-		"rdma-spec configure wrote "+file+", and has no record of it") {
-		t.Errorf("--revert afterwards: %+v", got)
-	}
+	refused(t, root, "--revert", 3, "rdma-spec configure wrote "+strings.TrimPrefix(file, root)+", and has no record of it")
 	if got := scratch.Read(t, file); !strings.Contains(got, "# theirs") {
 		t.Errorf("the file: %s", got)
 	}
@@ -306,10 +309,7 @@ func TestConfigureRevertLeavesTheEditedConfiguration(t *testing.T) {
 func TestConfigureRevertGoesOn(t *testing.T) {
 	root, _ := configureNode(t)
 	done(t, root, "--all --program ROOT/nri-rdma")
-	wants := filepath.Join(root, "etc/systemd/system/multi-user.target.wants")
-	if err := errors.Join(os.Mkdir(wants, 0o755), os.Symlink("/x", filepath.Join(wants, "nri-rdma.service"))); err != nil {
-		t.Fatal(err)
-	}
+	scratch.Files(t, root, map[string]string{"etc/systemd/system/multi-user.target.wants/nri-rdma.service": "-> /x"}, 0o600)
 	got := configure(root, "--revert")
 	if got.Status != 3 || !strings.Contains(got.Stdout, "restored "+root+"/etc/containerd/config.toml\n") ||
 		!strings.HasPrefix(got.Stderr, "rdma-spec: nri-rdma.service is enabled: run systemctl disable --now nri-rdma.service first\n") {
@@ -396,46 +396,23 @@ func TestConfigureRoot(t *testing.T) {
 	if _, err := os.Stat(filepath.Join(folder, "missing")); err == nil {
 		t.Error("the root was made")
 	}
-	for _, args := range []string{"limits", "--revert"} {
-		root, _ := configureNode(t)
-		if got := configure(root, args+" --restart"); got.Status != 2 || !strings.Contains(got.Stderr,
-			"--restart is for the node itself") {
-			t.Errorf("%s --restart: %+v", args, got)
-		}
-	}
 }
 
 // What stops a change is one line, and nothing is changed.
 func TestConfigureFails(t *testing.T) {
-	for name, test := range map[string]struct {
-		prepare func(t *testing.T, root string)
-		want    string
-	}{
-		"without a folder for its memory": {func(t *testing.T, root string) {
-			t.Helper()
-			scratch.File(t, filepath.Join(root, "var"), "", 0o600)
-		}, "cannot make " /* …/var/lib/rdma-spec/configure: not a directory */},
-		"with a configuration that containerd cannot load": {func(t *testing.T, root string) {
-			t.Helper()
-			scratch.File(t, filepath.Join(root, "etc/containerd/config.toml"), "broken = true\n", 0o600)
-		}, "config.toml: failed to load TOML: correct it first"},
-		"without a daemon": {func(t *testing.T, root string) {
-			t.Helper()
-			if err := os.Remove(filepath.Join(root, "usr/bin/containerd")); err != nil {
-				t.Fatal(err)
-			}
-		}, "no containerd binary below "},
+	for file, test := range map[string]struct{ text, want string }{ // "" for a file that is removed
+		"var":                        {"no folder", "cannot make " /* …/var/lib/rdma-spec/configure: not a directory */},
+		"etc/containerd/config.toml": {"broken = true\n", "config.toml: failed to load TOML: correct it first"},
+		"usr/bin/containerd":         {"", "no containerd binary below "},
 	} {
-		t.Run(name, func(t *testing.T) {
+		t.Run(file, func(t *testing.T) {
 			root, _ := configureNode(t)
-			test.prepare(t, root)
-			before := nodeFiles(t, root)
-			got := configure(root, "nri")
-			if got.Status != 3 || got.Stdout != "" || !strings.Contains(got.Stderr, test.want) ||
-				strings.Count(got.Stderr, "\n") != 1 {
-				t.Errorf("%+v, want %s", got, test.want)
+			if scratch.File(t, filepath.Join(root, file), test.text, 0o600); test.text == "" {
+				if err := os.Remove(filepath.Join(root, file)); err != nil {
+					t.Fatal(err)
+				}
 			}
-			unchanged(t, root, before, "afterwards")
+			refused(t, root, "nri", 3, test.want)
 		})
 	}
 }
@@ -446,10 +423,7 @@ type outcome struct {
 	Stdout, Stderr string
 }
 
-// call calls the command as a part of the program.
-func call(args ...string) outcome { return callOn("/", args...) }
-
-// callOn calls the command on the node below a root.
+// callOn calls the command, as a part of the program, on the node below a root.
 func callOn(node string, args ...string) outcome {
 	root := &cobra.Command{Use: "rdma-spec"}
 	root.AddGroup(&cobra.Group{ID: cli.GroupConfiguration})
@@ -464,7 +438,7 @@ func callOn(node string, args ...string) outcome {
 
 // configure calls the command on the node below a root, with the words of a line, in which ROOT stands for the root.
 func configure(root, line string) outcome {
-	return call(append(strings.Fields("configure "+strings.ReplaceAll(line, "ROOT", root)), "--root", root)...)
+	return callOn("/", append(strings.Fields("configure "+strings.ReplaceAll(line, "ROOT", root)), "--root", root)...)
 }
 
 // done is a call of configure that has to succeed.
@@ -475,6 +449,19 @@ func done(t *testing.T, root, line string) outcome {
 		t.Fatalf("configure %s: %+v", line, got)
 	}
 	return got
+}
+
+// refused is a call of configure that has to exit with a status, print one line with a part, and change nothing. In the
+// line, the root is left out.
+func refused(t *testing.T, root, line string, status int, part string) {
+	t.Helper()
+	before := nodeFiles(t, root)
+	got := configure(root, line)
+	if got.Status != status || got.Stdout != "" || strings.Count(got.Stderr, "\n") != 1 ||
+		!strings.Contains(strings.ReplaceAll(got.Stderr, root, ""), part) {
+		t.Errorf("configure %s: %+v, want %d and %s", line, got, status, part)
+	}
+	unchanged(t, root, before, line)
 }
 
 // unchanged checks that a node has the files of before.

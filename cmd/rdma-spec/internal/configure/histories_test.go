@@ -22,6 +22,7 @@ import (
 	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/doctor/runtimes"
 	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/node"
 	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/node/containerd"
+	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/node/goal"
 	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/tomledit"
 	"github.com/rdma-spec/rdma-spec/test/testing/await"
 	"github.com/rdma-spec/rdma-spec/test/testing/chance"
@@ -74,10 +75,7 @@ func (h *history) pick(of ...string) string { return of[h.random.IntN(len(of))] 
 // rewrite has another tool write the root file.
 func (h *history) rewrite(tool string) {
 	h.Helper()
-	text, err := os.ReadFile(h.config())
-	if err != nil {
-		h.Fatal(err)
-	}
+	text := []byte(scratch.Read(h.T, h.config()))
 	tree, err := tomledit.Parse(text)
 	if err != nil {
 		h.Fatal(err)
@@ -98,6 +96,9 @@ func (h *history) rewrite(tool string) {
 		tree["imports"] = []any{h.pick("/etc/containerd/config.d/*.toml", "/etc/containerd/conf.d/*.toml")}
 	case "no imports":
 		delete(tree, "imports")
+	case "a missing import":
+		imports, _ := tree["imports"].([]any)
+		tree["imports"] = append(imports, "/etc/containerd/gone.toml")
 	}
 	if tool != "Ansible" {
 		if text, err = toml.Marshal(tree); err != nil {
@@ -169,7 +170,7 @@ func met(tree, without map[string]any, feature, args string) bool {
 	}
 	want := tomledit.Clone(model)
 	want[containerd.BaseSpecKey] = spec
-	return cmp.Equal(notZero(want), notZero(made))
+	return cmp.Equal(goal.NotZero(want), goal.NotZero(made))
 }
 
 // check compares the doctor's word with the effective configuration, and with that of the node after a revert.
@@ -240,7 +241,7 @@ func (h *history) harms(tree, without map[string]any) bool {
 }
 
 // isZero reports whether there is no value, or a zero.
-func isZero(value any) bool { return value == nil || len(notZero(map[string]any{"": value})) == 0 }
+func isZero(value any) bool { return value == nil || len(goal.NotZero(map[string]any{"": value})) == 0 }
 
 // revert reverts features, all where none is named, and checks that nothing is left of them.
 func (h *history) revert(feature string) {
@@ -344,22 +345,9 @@ func featureOf(args string) string {
 // does not start. What is said of the node is why.
 func (h *history) missingImport() {
 	h.Helper()
-	before, err := os.ReadFile(h.config())
-	if err != nil {
-		h.Fatal(err)
-	}
-	tree, err := tomledit.Parse(before)
-	if err != nil {
-		h.Fatal(err)
-	}
-	imports, _ := tree["imports"].([]any)
-	tree["imports"] = append(imports, "/etc/containerd/gone.toml")
-	text, err := toml.Marshal(tree)
-	if err != nil {
-		h.Fatal(err)
-	}
+	before := scratch.Read(h.T, h.config())
 	h.log = append(h.log, "a missing import")
-	scratch.File(h.T, h.config(), string(text), 0o600)
+	h.rewrite("a missing import")
 	if _, err := h.effective(); err == nil || !strings.Contains(err.Error(), "imports /etc/containerd/gone.toml, which does "+
 		"not exist, and containerd does not start without it") {
 		h.errorf("a missing import: %v", err)
@@ -377,7 +365,7 @@ func (h *history) missingImport() {
 		!strings.Contains(scratch.Read(h.T, log), "gone.toml") {
 		h.errorf("containerd %s started: %v, %s", h.version, err, scratch.Read(h.T, log))
 	}
-	scratch.File(h.T, h.config(), string(before), 0o600)
+	scratch.File(h.T, h.config(), before, 0o600)
 }
 
 // use installs a version of containerd.

@@ -129,10 +129,7 @@ func TestUnitTime(t *testing.T) {
 	t.Setenv("PATH", folder+":"+os.Getenv("PATH"))
 	for said, want := range map[string]time.Duration{"1min 30s\n1min 30s\n": 3 * time.Minute, "infinity\n1min 30s\n": unbounded,
 		"500ms\n2h 5min\n": 2*time.Hour + 5*time.Minute + 500*time.Millisecond, "": unbounded} {
-		text := "#!/bin/sh\ncat <<'E'\n" + said + "E\n"
-		if err := os.WriteFile(filepath.Join(folder, "systemctl"), []byte(text), 0o700); err != nil { //nolint:gosec // a program
-			t.Fatal(err)
-		}
+		scratch.File(t, filepath.Join(folder, "systemctl"), "#!/bin/sh\ncat <<'E'\n"+said+"E\n", 0o700)
 		if got := (&Options{}).nodeRestart("x.service").Within; got != want {
 			t.Errorf("%q: %s, want %s", said, got, want)
 		}

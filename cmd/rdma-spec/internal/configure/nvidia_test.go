@@ -106,9 +106,19 @@ func nriOn(t *testing.T, program, root string) bool {
 	return off == false
 }
 
+// toolkit has nvidia-ctk add its handler to a node.
+func toolkit(t *testing.T, root string, flags ...string) {
+	t.Helper()
+	ctk := withEtc(root, repository.Part(t, "nvidia-ctk-*/nvidia-ctk"), append([]string{"runtime", "configure", "--runtime",
+		"containerd"}, flags...)...)
+	ctk.Env = append(os.Environ(), "PATH="+filepath.Join(root, "usr/bin")+":"+os.Getenv("PATH"))
+	if out, err := ctk.CombinedOutput(); err != nil {
+		t.Fatalf("nvidia-ctk: %v: %s", err, out)
+	}
+}
+
 // As docs/guide-gpu-cluster.md says: NRI stays on, and on containerd 1.x a handler is lost, named, and restored.
 func TestToolkitStartsAgain(t *testing.T) {
-	tool := repository.Part(t, "nvidia-ctk-*/nvidia-ctk")
 	for _, test := range []struct {
 		version, config string
 		lost            bool
@@ -121,13 +131,6 @@ func TestToolkitStartsAgain(t *testing.T) {
 			program := repository.Containerd(t, test.version)
 			root := installedNode(t, program)
 			scratch.File(t, filepath.Join(root, "etc/containerd/config.toml"), test.config, 0o600)
-			toolkit := func() {
-				t.Helper()
-				if out, err := withEtc(root, tool, "runtime", "configure", "--runtime", "containerd", "--set-as-default",
-					"--config-source", "file").CombinedOutput(); err != nil {
-					t.Fatalf("nvidia-ctk: %v: %s", err, out)
-				}
-			}
 			has := func(when string, want bool) {
 				t.Helper()
 				_, handlers := containerd.Handlers(dump(t, program, root))
@@ -137,11 +140,11 @@ func TestToolkitStartsAgain(t *testing.T) {
 					t.Errorf("%s: the handlers are %v, and the doctor finds %+v", when, handlers, found)
 				}
 			}
-			toolkit()
+			toolkit(t, root, "--set-as-default", "--config-source", "file")
 			done(t, root, "nri")
 			done(t, root, "handler rdma-nvidia --like nvidia")
 			has("configured", true)
-			toolkit()
+			toolkit(t, root, "--set-as-default", "--config-source", "file")
 			has("the toolkit again", !test.lost)
 			done(t, root, "handler rdma-nvidia --like nvidia")
 			has("again", true)
@@ -151,26 +154,17 @@ func TestToolkitStartsAgain(t *testing.T) {
 
 // nvidia-ctk copies runc's handler with our base spec, without which containerd does not start: a revert leaves it.
 func TestRevertAfterTheToolkitCopiedTheBaseSpec(t *testing.T) {
-	tool := repository.Part(t, "nvidia-ctk-*/nvidia-ctk")
 	for version, cri := range map[string]string{"1.7.35": "io.containerd.grpc.v1.cri", "2.4.2": "io.containerd.cri.v1.runtime"} {
 		t.Run(version, func(t *testing.T) {
 			program := repository.Containerd(t, version)
 			root := installedNode(t, program)
 			config := filepath.Join(root, "etc/containerd/config.toml")
-			toolkit := func() {
-				t.Helper()
-				ctk := withEtc(root, tool, "runtime", "configure", "--runtime", "containerd", "--config-source", "command")
-				ctk.Env = append(os.Environ(), "PATH="+filepath.Join(root, "usr/bin")+":"+os.Getenv("PATH"))
-				if out, err := ctk.CombinedOutput(); err != nil {
-					t.Fatalf("nvidia-ctk: %v: %s", err, out)
-				}
-			}
 			scratch.File(t, config, "version = "+map[bool]string{true: "2", false: "3"}[version == "1.7.35"]+
 				"\n[plugins.'"+cri+"'.containerd.runtimes.runc]\n  runtime_type = 'io.containerd.runc.v2'\n", 0o600)
-			toolkit() // it writes the file as it does afterwards, so only its copy is new
+			toolkit(t, root, "--config-source", "command") // it writes the file as it does afterwards, so only its copy is new
 			done(t, root, "limits")
 			done(t, root, "handler runc --in-place")
-			toolkit()
+			toolkit(t, root, "--config-source", "command")
 			_, handlers := containerd.Handlers(dump(t, program, root))
 			const spec = "/etc/containerd/rdma-spec-runc.json"
 			if copied, _ := tomledit.Lookup(handlers, "nvidia", containerd.BaseSpecKey); copied != spec {

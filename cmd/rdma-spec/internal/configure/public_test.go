@@ -4,20 +4,27 @@
 package configure
 
 import (
+	"encoding/json"
 	"errors"
+	"math"
 	"os"
 	"os/exec"
 	"path/filepath"
-	"reflect"
 	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	specs "github.com/opencontainers/runtime-spec/specs-go"
+	nodev1 "k8s.io/api/node/v1"
+	"sigs.k8s.io/yaml"
 
 	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/node/containerd"
+	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/node/goal"
 	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/tomledit"
+	"github.com/rdma-spec/rdma-spec/spec/baseline"
 	"github.com/rdma-spec/rdma-spec/test/testing/race"
 	"github.com/rdma-spec/rdma-spec/test/testing/repository"
+	"github.com/rdma-spec/rdma-spec/test/testing/scratch"
 )
 
 // refusals are the parts of the errors of what is refused. Nothing is changed then.
@@ -57,10 +64,11 @@ func TestConfigurePublic(t *testing.T) {
 				want, after := tomledit.Clone(effective), dump(t, program, root)
 				if refusal == "" {
 					ask(want, what, like)
+					wantClass(t, got.Stdout, what == "handler")
 				}
 				for _, tree := range []map[string]any{want, after} {
 					if plugin, all := containerd.Handlers(tree); plugin != "" {
-						tomledit.Put(tree, notZero(all), "plugins", plugin, "containerd", "runtimes")
+						tomledit.Put(tree, goal.NotZero(all), "plugins", plugin, "containerd", "runtimes")
 					}
 				}
 				if diff := cmp.Diff(want, after); diff != "" {
@@ -70,6 +78,17 @@ func TestConfigurePublic(t *testing.T) {
 				unchanged(t, root, before, what+", and --revert")
 			}
 		})
+	}
+}
+
+// wantClass checks whether a handler's RuntimeClass is printed, and what it is.
+func wantClass(t *testing.T, printed string, want bool) {
+	t.Helper()
+	_, text, isClass := strings.Cut(printed, "\n---\n")
+	var class nodev1.RuntimeClass
+	if err := yaml.UnmarshalStrict([]byte(text), &class); err != nil || isClass != want ||
+		isClass && (class.Handler != "rdma" || class.Name != "rdma") {
+		t.Errorf("the RuntimeClass: %v\n%s", err, printed)
 	}
 }
 
@@ -96,36 +115,17 @@ func ask(effective map[string]any, what, like string) {
 	tomledit.Put(effective, made, "plugins", plugin, "containerd", "runtimes", "rdma")
 }
 
-// notZero returns a table without what is zero in it: containerd 1.x prints the zeros of the handlers that its file
-// has, and not those that a program leaves out.
-func notZero(table map[string]any) map[string]any {
-	kept := map[string]any{}
-	for key, value := range table {
-		if inner, isTable := value.(map[string]any); isTable {
-			value = notZero(inner)
-		}
-		if v := reflect.ValueOf(value); !v.IsZero() && (v.Kind() != reflect.Slice && v.Kind() != reflect.Map || v.Len() > 0) {
-			kept[key] = value
-		}
-	}
-	return kept
-}
-
 // publicNode returns a node with a configuration, what it imports, and a containerd.
 func publicNode(t *testing.T, config, program string) (root string) {
 	t.Helper()
 	root = installedNode(t, program)
-	spec := []byte(`{"ociVersion":"1.1.0","linux":{}}`)
-	text, err := os.ReadFile(config + ".toml")
-	for name, content := range map[string][]byte{"config.toml": text, "cri-base.json": spec,
-		"base-runtime-spec.json": spec} {
-		err = errors.Join(err, os.WriteFile(filepath.Join(root, "etc/containerd", name), content, 0o600))
-	}
+	const spec = `{"ociVersion":"1.1.0","linux":{}}`
+	scratch.Files(t, filepath.Join(root, "etc/containerd"), map[string]string{"config.toml": scratch.Read(t, config+".toml"),
+		"cri-base.json": spec, "base-runtime-spec.json": spec}, 0o600)
 	if imported := config + ".d"; containerd.Exists(imported) {
-		err = errors.Join(err, os.CopyFS(root, os.DirFS(imported)))
-	}
-	if err != nil {
-		t.Fatal(err)
+		if err := os.CopyFS(root, os.DirFS(imported)); err != nil {
+			t.Fatal(err)
+		}
 	}
 	return root
 }
@@ -149,4 +149,35 @@ func dump(t *testing.T, program, root string) map[string]any {
 	}
 	delete(tree, "imports") // the files that were read
 	return tree
+}
+
+// A base spec that ctr oci spec prints limits containers to 1024 files. The new base spec keeps the rest of it.
+func TestConfigureHandlerCuresABaseSpec(t *testing.T) {
+	root, _ := configureNode(t)
+	scratch.Files(t, root, map[string]string{
+		"etc/containerd/cri-base.json": `{"ociVersion":"1.1.0","hostname":"kept","linux":{},"process":{"rlimits":[{"type":"RLIMIT_NOFILE","hard":1024,"soft":1024}]}}`,
+		"etc/containerd/config.toml": "version = 3\n[plugins.'io.containerd.cri.v1.runtime'.containerd.runtimes.runc]\n  " +
+			"runtime_type = 'io.containerd.runc.v2'\n" +
+			"  base_runtime_spec = '/etc/containerd/cri-base.json'\n[plugins.'io.containerd.nri.v1.nri']\n  disable = true\n",
+	}, 0o600)
+	if got := done(t, root, "handler runc --in-place"); strings.Contains(got.Stdout, "RuntimeClass") {
+		t.Fatalf("%+v", got)
+	}
+	text, err := os.ReadFile(filepath.Join(root, "etc/containerd/rdma-spec-runc.json"))
+	var made specs.Spec
+	if err = errors.Join(err, json.Unmarshal(text, &made)); err != nil {
+		t.Fatal(err)
+	}
+	want := []specs.POSIXRlimit{{Type: "RLIMIT_MEMLOCK", Hard: math.MaxUint64, Soft: math.MaxUint64}}
+	if diff := cmp.Diff(want, made.Process.Rlimits); diff != "" || made.Hostname != "kept" || !baseline.HasIPCLock(text) {
+		t.Errorf("rlimits (-want +got):\n%s\n%s", diff, text)
+	}
+}
+
+// installedNode returns a node with a containerd that was built.
+func installedNode(t *testing.T, program string) (root string) {
+	t.Helper()
+	root, _ = configureNode(t)
+	scratch.File(t, filepath.Join(root, "usr/bin/containerd"), "#!/bin/sh\nexec "+program+" \"$@\"\n", 0o755)
+	return root
 }

@@ -12,7 +12,6 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"testing/fstest"
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
@@ -143,10 +142,7 @@ func TestOwnKustomization(t *testing.T) {
 			if err := os.CopyFS(clone, os.DirFS(filepath.Join(root, "deploy/kustomize"))); err != nil {
 				t.Fatal(err)
 			}
-			files := fstest.MapFS{"kustomization.yaml": {Data: []byte(test.text)}, "config.yaml": {Data: []byte(config)}}
-			if err := os.CopyFS(own, files); err != nil {
-				t.Fatal(err)
-			}
+			scratch.Files(t, own, map[string]string{"kustomization.yaml": test.text, "config.yaml": config}, 0o644)
 			want := chartObjects(t, test.values)
 			want = strings.ReplaceAll(want, "image: rdma-spec:devel", "image: registry.example.com/rdma-spec:devel")
 			want = strings.ReplaceAll(want, policyKey+": |\n          {}\n", policyKey+": |\n          "+config)

@@ -10,7 +10,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
 	admissionv1 "k8s.io/api/admissionregistration/v1"
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -346,21 +345,5 @@ func TestNull(t *testing.T) {
 		if _, err := try(t, values); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v, want %q", values, err, want)
 		}
-	}
-}
-
-// TestDifference checks that the difference of two DaemonSets names what comes and what goes, and no order.
-func TestDifference(t *testing.T) {
-	set := func(volumes string) string {
-		return "{metadata: {name: x, namespace: z}, spec: {template: {spec: {volumes: " + volumes + "}}}}"
-	}
-	got := difference(t, set("[{name: a}, {name: b}]"), set("[{name: b}, {name: c}]"))
-	want := Values{
-		"apiVersion": "apps/v1", "kind": "DaemonSet", "metadata": Values{"name": "x", "namespace": "z"},
-		"spec": Values{"template": Values{"spec": Values{"volumes": []any{Values{"$patch": "delete", "name": "a"},
-			Values{"name": "c"}}}}},
-	}
-	if diff := cmp.Diff(want, parse(t, got)); diff != "" {
-		t.Errorf("-want +got:\n%s", diff)
 	}
 }

@@ -24,6 +24,7 @@ import (
 	"github.com/rdma-spec/rdma-spec/deploy/release/internal/bundle"
 	"github.com/rdma-spec/rdma-spec/deploy/release/internal/image"
 	"github.com/rdma-spec/rdma-spec/deploy/release/internal/image/imagetest"
+	"github.com/rdma-spec/rdma-spec/test/testing/repository"
 	"github.com/rdma-spec/rdma-spec/test/testing/scratch"
 )
 
@@ -40,26 +41,6 @@ func options() image.Options {
 	}
 }
 
-// containerfile returns what deploy/Containerfile says: the files in the image, and the entry point.
-func containerfile(t *testing.T) (files []string, entrypoint string) {
-	t.Helper()
-	for line := range strings.Lines(scratch.Read(t, "../../../Containerfile")) {
-		words := strings.Fields(line)
-		switch {
-		case len(words) == 0 || words[0] == "#" || line == "FROM scratch\n":
-		case words[0] == "COPY":
-			for _, name := range words[1 : len(words)-1] {
-				files = append(files, words[len(words)-1]+name)
-			}
-		case words[0] == "ENTRYPOINT":
-			entrypoint = strings.Trim(words[1], `[]"`)
-		default:
-			t.Fatalf("Containerfile: this test does not understand %q", line)
-		}
-	}
-	return files, entrypoint
-}
-
 // TestIndex checks that each platform's image has what deploy/Containerfile says.
 func TestIndex(t *testing.T) {
 	index, err := image.Index(options())
@@ -70,7 +51,7 @@ func TestIndex(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	paths, entrypoint := containerfile(t)
+	paths, entrypoint := repository.Containerfile(t, scratch.Read(t, "../../../Containerfile"))
 	var platforms []string
 	for _, m := range manifest.Manifests {
 		platforms = append(platforms, m.Platform.String())

@@ -5,7 +5,6 @@ package editor
 
 import (
 	"context"
-	"os"
 	"path/filepath"
 	"strconv"
 	"strings"
@@ -93,16 +92,9 @@ func newNode(t *testing.T, name string) node {
 		t.Fatal(err)
 	}
 	copyTo := func(from, to string) {
-		text, err := os.ReadFile(from)
-		if err == nil {
-			err = os.MkdirAll(filepath.Dir(to), 0o755)
-		}
-		if err == nil {
-			err = os.WriteFile(to, []byte(strings.NewReplacer(`"/etc/containerd/`, `"`+etc+"/", `'/etc/containerd/`, `'`+etc+
-				"/").Replace(string(text))), 0o600)
-		}
-		if err != nil && !strings.HasSuffix(name, "/missing") {
-			t.Fatal(err)
+		if !strings.HasSuffix(name, "/missing") {
+			scratch.File(t, to, strings.NewReplacer(`"/etc/containerd/`, `"`+etc+"/", `'/etc/containerd/`, `'`+etc+
+				"/").Replace(scratch.Read(t, from)), 0o600)
 		}
 	}
 	copyTo(filepath.Join("testdata", name+".toml"), n.daemon.File())
@@ -231,9 +223,7 @@ func (n node) effective(t *testing.T) map[string]any {
 	file := n.daemon.File()
 	if !containerd.Exists(file) {
 		file = filepath.Join(scratch.Folder(t), "config.toml")
-		if err := os.WriteFile(file, nil, 0o600); err != nil {
-			t.Fatal(err)
-		}
+		scratch.File(t, file, "", 0o600)
 	}
 	tree, err := n.daemon.Dump(t.Context(), file)
 	if err != nil {
@@ -252,11 +242,11 @@ func (n node) render(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, file := range templates {
-		added, err := os.ReadFile(file)
-		if err != nil || !strings.HasPrefix(string(added), containerd.DefaultTemplate) {
-			t.Fatalf("%s does not extend the platform's configuration: %v\n%s", file, err, added)
+		added, extends := strings.CutPrefix(scratch.Read(t, file), containerd.DefaultTemplate)
+		if !extends {
+			t.Fatalf("%s does not extend the platform's configuration:\n%s", file, added)
 		}
-		text += strings.TrimPrefix(string(added), containerd.DefaultTemplate)
+		text += added
 	}
 	if n.daemon.DropIns != "" {
 		named, err := tomledit.Add([]byte(text), filepath.Join(n.daemon.DropIns, "*.toml"), "imports")
@@ -266,9 +256,7 @@ func (n node) render(t *testing.T) {
 		text = string(named)
 	}
 	if len(templates) > 0 || n.daemon.DropIns != "" {
-		if err := os.WriteFile(n.daemon.File(), []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		scratch.File(t, n.daemon.File(), text, 0o600)
 	}
 }
 
@@ -276,9 +264,7 @@ func (n node) render(t *testing.T) {
 func (n node) unrender(t *testing.T) {
 	t.Helper()
 	if text, existed := n.before[n.name(n.daemon.File())]; existed && (n.daemon.Template != "" || n.daemon.DropIns != "") {
-		if err := os.WriteFile(n.daemon.File(), []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		scratch.File(t, n.daemon.File(), text, 0o600)
 	}
 }
 

@@ -4,8 +4,6 @@
 package editor
 
 import (
-	"errors"
-	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -95,9 +93,7 @@ func TestHandlerStartsFromItsModelsBaseSpec(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, f := range plan.Changed()[1:] { // all but the base spec
-		if err := errors.Join(os.MkdirAll(filepath.Dir(f.Path), 0o755), os.WriteFile(f.Path, f.Content, 0o600)); err != nil {
-			t.Fatal(err)
-		}
+		scratch.File(t, f.Path, string(f.Content), 0o600)
 	}
 	missing("nvidia", "nvidia", plan[0].Path)
 }

@@ -7,7 +7,6 @@ import (
 	"bytes"
 	"context"
 	"fmt"
-	"maps"
 	"math/rand/v2"
 	"os"
 	"path/filepath"
@@ -88,9 +87,7 @@ func TestNRIInRandomConfigurations(t *testing.T) {
 		if _, err := tomledit.Parse(text); err != nil {
 			continue // a table written twice
 		}
-		if err := os.WriteFile(d.File(), text, 0o600); err != nil {
-			t.Fatal(err)
-		}
+		scratch.File(t, d.File(), string(text), 0o600)
 		before, err := d.Effective(t.Context(), containerd.Contents{})
 		if err != nil {
 			continue // a value where containerd needs a table
@@ -179,21 +176,4 @@ func randomConfiguration(random *rand.Rand) []byte {
 		}
 	}
 	return []byte(strings.Join(lines, newline) + pick("", newline))
-}
-
-// The loader of this test does as the installed containerd where sections are replaced and merged.
-func TestLoaderMerges(t *testing.T) {
-	for version, want := range map[loader]map[string]any{"1.7.35": {"b": int64(2)},
-		"2.4.2": {"a": int64(1), "b": int64(2)}} {
-		dir := scratch.Folder(t)
-		for name, text := range map[string]string{"main": "imports = ['other']\n[plugins.p]\na = 1\n",
-			"other": "[plugins.p]\nb = 2\n"} {
-			scratch.File(t, filepath.Join(dir, name), text, 0o600)
-		}
-		tree, err := version.load(filepath.Join(dir, "main"))
-		got, _ := tomledit.Lookup(tree, "plugins", "p")
-		if table, _ := got.(map[string]any); err != nil || !maps.Equal(table, want) {
-			t.Errorf("%s: %v, %v; want %v", version, got, err, want)
-		}
-	}
 }
