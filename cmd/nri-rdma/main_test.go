@@ -27,7 +27,6 @@ import (
 	"github.com/rdma-spec/rdma-spec/plugin/nritest"
 	"github.com/rdma-spec/rdma-spec/plugin/policy"
 	"github.com/rdma-spec/rdma-spec/plugin/policy/inforce"
-	"github.com/rdma-spec/rdma-spec/spec/hca"
 	"github.com/rdma-spec/rdma-spec/spec/hca/hcatest"
 	"github.com/rdma-spec/rdma-spec/test/testing/await"
 	"github.com/rdma-spec/rdma-spec/test/testing/must"
@@ -243,23 +242,22 @@ func awaitNotification(t *testing.T, systemd *net.UnixConn, word string) {
 	}
 }
 
+// holdsVerbs is of a container that holds the first HCA of hcatest.V100.
+var holdsVerbs = &api.LinuxContainer{Devices: []*api.LinuxDevice{{Path: "/dev/infiniband/uverbs0", Type: "c", Major: 231,
+	Minor: 192}}}
+
 // Launched by the runtime, the plugin is there before the first container, with the configuration of the runtime.
 func TestLaunchedByTheRuntime(t *testing.T) {
 	program, err := os.Readlink("/proc/self/exe")
 	must.Succeed(t, err)
 	root := hcatest.V100(t)
-	node, err := hca.Scan(root)
-	must.Succeed(t, err)
-	verbs, _ := node.HCAs[0].Verbs()
-	device := &api.LinuxDevice{Path: verbs.Path, Type: "c", Major: int64(verbs.Major), Minor: int64(verbs.Minor)}
 	script := filepath.Join(scratch.Folder(t), "90-rdma") // the runtime passes neither arguments nor its environment
 	scratch.File(t, script, fmt.Sprintf("#!/bin/sh\n%s=launched exec %s --root %s\n", asProgram, program, root), 0o755)
 	for config, want := range map[string]uint64{"memlock: 1Gi": 1 << 30, "": math.MaxUint64} {
 		runtime := nritest.New(t, "containerd", "v2.4.2")
 		runtime.Launch(t, script, config)
 		runtime.Start(t)
-		got, err := runtime.Create(t.Context(), &api.PodSandbox{Id: "pod"}, &api.Container{Id: "first",
-			Linux: &api.LinuxContainer{Devices: []*api.LinuxDevice{device}}})
+		got, err := runtime.Create(t.Context(), &api.PodSandbox{Id: "pod"}, &api.Container{Id: "first", Linux: holdsVerbs})
 		if err != nil || len(got.GetRlimits()) != 1 || got.GetRlimits()[0].GetSoft() != want {
 			t.Errorf("configuration %q: the first container gets %v, %v", config, got.GetRlimits(), err)
 		}

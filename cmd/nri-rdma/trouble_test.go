@@ -122,9 +122,7 @@ func TestLogThatBlocks(t *testing.T) {
 			runtime.Start(t)
 			end := start(t, stderr, "--socket", runtime.Socket, "--root", hcatest.V100(t), "--log-level", "debug")
 			await.That(t, await.Patience, "registers", func() bool { return runtime.Synchronised() > 0 })
-			ctr := &api.Container{Id: "c", Name: "main",
-				Linux: &api.LinuxContainer{Devices: []*api.LinuxDevice{{Path: "/dev/infiniband/uverbs0", Type: "c",
-					Major: 231, Minor: 192}}}}
+			ctr := &api.Container{Id: "c", Name: "main", Linux: holdsVerbs}
 			for i := range linesKept + 200 { // more than are kept
 				ctr.Id = fmt.Sprint("c", i)
 				got, err := runtime.Create(t.Context(), &api.PodSandbox{Id: "s", Name: "p", Namespace: "ml"}, ctr)
