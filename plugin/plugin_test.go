@@ -44,16 +44,7 @@ type running struct {
 func inventoryOf(t testing.TB, root string) *inventory.Inventory {
 	t.Helper()
 	hcas := inventory.New(root, quiet())
-	ctx, stop := context.WithCancel(context.Background())
-	ended := make(chan struct{})
-	go func() {
-		hcas.Run(ctx)
-		close(ended)
-	}()
-	t.Cleanup(func() {
-		stop()
-		<-ended
-	})
+	await.Beside(t, hcas.Run)
 	if _, err := hcas.HCAs(t.Context()); err != nil {
 		t.Fatal(err)
 	}

@@ -4,7 +4,6 @@
 package inventory
 
 import (
-	"context"
 	"os"
 	"path/filepath"
 	"syscall"
@@ -26,16 +25,7 @@ func run(t *testing.T, root string) (*Inventory, *logtest.Hook) {
 	log, hook := logtest.NewNullLogger()
 	i := New(root, log)
 	i.Want(all, hca.Parts{})
-	ctx, stop := context.WithCancel(t.Context())
-	ended := make(chan struct{})
-	go func() {
-		defer close(ended)
-		i.Run(ctx)
-	}()
-	t.Cleanup(func() {
-		stop()
-		<-ended
-	})
+	await.Beside(t, i.Run)
 	return i, hook
 }
 

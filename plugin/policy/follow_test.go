@@ -20,11 +20,9 @@ import (
 // follow follows a file until the test ends. The memlock that came last is that of its policy, or "bad" for an error.
 func follow(t *testing.T, file string) (last *atomic.Value, again chan<- os.Signal) {
 	t.Helper()
-	ctx, stop := context.WithCancel(t.Context())
 	last = &atomic.Value{}
-	signals, ended := make(chan os.Signal, 1), make(chan struct{})
-	go func() {
-		defer close(ended)
+	signals := make(chan os.Signal, 1)
+	await.Beside(t, func(ctx context.Context) {
 		(&File{Path: file}).Follow(ctx, signals, func(p *Policy, err error) {
 			if err != nil {
 				last.Store("bad")
@@ -32,10 +30,6 @@ func follow(t *testing.T, file string) (last *atomic.Value, again chan<- os.Sign
 			}
 			last.Store(string(p.Config().Memlock))
 		})
-	}()
-	t.Cleanup(func() {
-		stop()
-		<-ended
 	})
 	return last, signals
 }
