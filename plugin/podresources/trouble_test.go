@@ -30,10 +30,10 @@ const aBudget = 300 * time.Millisecond
 // aLongTime is a budget for tests that are not about the budget.
 const aLongTime = await.Patience
 
-// timed asks, and says how long it took.
-func timed(c *Client, sandbox, pod string) (names []string, took time.Duration, err error) {
+// timed asks about the pod trainer, and says how long it took.
+func timed(c *Client, sandbox string) (names []string, took time.Duration, err error) {
 	start := time.Now()
-	names, _, err = c.Names(context.Background(), sandbox, "ml", pod, "main")
+	names, _, err = c.Names(context.Background(), sandbox, "ml", "trainer", "main")
 	return names, time.Since(start), err
 }
 
@@ -85,7 +85,7 @@ func TestBudget(t *testing.T) {
 					return listener.DialContext(ctx)
 				}
 				for i := range breaker.Failures {
-					_, took, err := timed(c, fmt.Sprint("s", i), "trainer")
+					_, took, err := timed(c, fmt.Sprint("s", i))
 					if err == nil || !strings.Contains(err.Error(), tt.fails) {
 						t.Errorf("look-up %d: %v", i, err)
 					}
@@ -96,7 +96,7 @@ func TestBudget(t *testing.T) {
 				synctest.Wait()
 				before := dialled.Load()
 				for range 10 {
-					_, took, err := timed(c, "s9", "trainer")
+					_, took, err := timed(c, "s9")
 					if err == nil || !strings.Contains(err.Error(), "3 look-ups in a row failed") || took > 0 || !c.Failing() {
 						t.Errorf("after three failures: %v, after %s", err, took)
 					}
@@ -122,7 +122,7 @@ func TestAskedTooOften(t *testing.T) {
 				}
 				return []*podresources.PodResources{trainer}, nil
 			}}
-			got, _, err := timed(clientOf(t, k), "s1", "trainer")
+			got, _, err := timed(clientOf(t, k), "s1")
 			if err != nil || len(got) != 1 {
 				t.Errorf("got %v, %v", got, err)
 			}
@@ -139,7 +139,7 @@ func TestLargeList(t *testing.T) {
 		return []*podresources.PodResources{pod("ml", strings.Repeat("x", 5<<20), nil),
 			pod("ml", "trainer", map[string][]string{"main": {"rdma/a"}})}, nil
 	}}
-	if got, _, err := timed(clientOf(t, k), "s1", "trainer"); err != nil || len(got) != 1 {
+	if got, _, err := timed(clientOf(t, k), "s1"); err != nil || len(got) != 1 {
 		t.Errorf("%v, %v", got, err)
 	}
 }
@@ -149,7 +149,7 @@ func TestTooLarge(t *testing.T) {
 	k := &kubelet{get: func(context.Context, string, string) (*podresources.PodResources, error) {
 		return pod("ml", strings.Repeat("x", localrpc.MaxMessage), nil), nil
 	}}
-	_, took, err := timed(clientOf(t, k), "s1", "trainer")
+	_, took, err := timed(clientOf(t, k), "s1")
 	if err == nil || !strings.Contains(err.Error(), "larger than max") {
 		t.Error(err)
 	}
@@ -165,11 +165,11 @@ func TestRestart(t *testing.T) {
 	socket := newSocket(t)
 	stop := serve(t, socket, k)
 	c := New(Options{Socket: socket, Budget: aLongTime})
-	if _, _, err := timed(c, "s1", "trainer"); err != nil {
+	if _, _, err := timed(c, "s1"); err != nil {
 		t.Fatal(err)
 	}
 	stop()
-	if _, _, err := timed(c, "s1", "trainer"); err != nil {
+	if _, _, err := timed(c, "s1"); err != nil {
 		t.Errorf("what is known of a pod is not used while the kubelet is away: %v", err)
 	}
 	var failed atomic.Int64
@@ -183,7 +183,7 @@ func TestRestart(t *testing.T) {
 	}
 	result := make(chan error)
 	go func() {
-		_, _, err := timed(c, "s2", "trainer")
+		_, _, err := timed(c, "s2")
 		result <- err
 	}()
 	await.That(t, aLongTime/2, "tried and tried again", func() bool { return failed.Load() > 1 })
@@ -191,7 +191,7 @@ func TestRestart(t *testing.T) {
 	if err := <-result; err != nil {
 		t.Errorf("a look-up that began while the kubelet was away: %v", err)
 	}
-	if _, _, err := timed(c, "s3", "trainer"); err != nil {
+	if _, _, err := timed(c, "s3"); err != nil {
 		t.Errorf("a look-up after the kubelet came back: %v", err)
 	}
 }
