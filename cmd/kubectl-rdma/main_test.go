@@ -4,7 +4,6 @@
 package main
 
 import (
-	"encoding/json"
 	"fmt"
 	"net/http"
 	"os/exec"
@@ -77,15 +76,20 @@ func (s *server) add(node, pod string, ready bool) *corev1.Pod {
 	return &s.pods[len(s.pods)-1]
 }
 
-// expect compares what a call has written, and its exit status.
-func (c call) expect(t *testing.T, status int, stdout, stderr string) {
+// tells calls kubectl rdma with the words of each line, and keeps what it writes.
+func (s *server) tells(t *testing.T, lines ...string) {
 	t.Helper()
-	if diff := cmp.Diff(stdout, c.stdout); diff != "" || c.status != status {
-		t.Errorf("exit status %d, want %d; -want +got:\n%s", c.status, status, diff)
+	for _, line := range lines {
+		got := s.rdma(t, strings.Fields(line)...)
+		fmt.Fprintf(&s.told, "# kubectl rdma %s\n%s\n# on stderr\n%s\n# exit status %d\n", line, got.stdout, got.stderr, got.status)
 	}
-	if diff := cmp.Diff(stderr, c.stderr); diff != "" {
-		t.Errorf("standard error, -want +got:\n%s", diff)
-	}
+}
+
+// compare compares what was kept with a golden file.
+func (s *server) compare(t *testing.T, name string) {
+	t.Helper()
+	golden.Compare(t, "testdata/"+name+".golden", s.told.String())
+	s.told.Reset()
 }
 
 // Who should answer are the nodes that the DaemonSet selects and those with a resource, not those whose pods answer.
@@ -96,9 +100,7 @@ func TestWhoShouldAnswer(t *testing.T) {
 	for i := range 497 {
 		s.nodes = append(s.nodes, corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("x%04d", i)}})
 	}
-	const header = "NODE  POD  CONTAINER  MEMLOCK  IPC_LOCK  USE  STATE  WHY\n"
-	s.rdma(t, "status").expect(t, 3, header, "kubectl rdma: 497 nodes do not answer: x0000,x0001,x0002,x0003,493 more: "+noPod+
-		"\nkubectl rdma: 3 of 500 nodes answer\n")
+	s.tells(t, "status")
 	s.sets[0].Spec.Template.Spec = corev1.PodSpec{NodeSelector: map[string]string{"pool": "a"}, Containers: []corev1.Container{{Name: container}}}
 	s.nodes[3].Labels = map[string]string{"pool": "a"}
 	s.nodes[3].Spec.Taints = []corev1.Taint{{Key: "node.kubernetes.io/not-ready", Effect: corev1.TaintEffectNoExecute}}
@@ -106,22 +108,12 @@ func TestWhoShouldAnswer(t *testing.T) {
 	s.nodes[4].Spec.Taints = []corev1.Taint{{Key: "gpu", Effect: corev1.TaintEffectNoSchedule}}
 	s.nodes[5].Status.Capacity = gives(map[string]int64{"rdma/shared": 1})
 	s.nodes[6].Status.Capacity = gives(map[string]int64{"openshift.io/mlxnics": 1})
-	const one = "kubectl rdma: node x0000 does not answer: " + noPod + "\n"
-	s.rdma(t, "status").expect(t, 3, header, one+"kubectl rdma: node x0002 does not answer: no DaemonSet of nri-rdma selects it, and it "+
-		"has the resource rdma/shared\nkubectl rdma: 3 of 5 nodes answer\n")
+	s.tells(t, "status")
 	s.sets[0].Annotations = map[string]string{resourcesKey: "openshift.io/*,other/*"} // the chart's admission.resources
-	const named = "kubectl rdma: node x0003 does not answer: no DaemonSet of nri-rdma selects it, and it has the resource openshift.io/mlxnics\n"
-	s.rdma(t, "status").expect(t, 3, header, one+named+"kubectl rdma: 3 of 5 nodes answer\n")
+	s.tells(t, "status")
 	s.nodes[7].Labels = map[string]string{"pool": "b"}
-	for _, args := range []string{"-A status", "status --all-namespaces"} {
-		s.rdma(t, strings.Fields(args)...).expect(t, 3, header, "kubectl rdma: 2 nodes do not answer: x0000,x0004: "+noPod+"\n"+
-			named+"kubectl rdma: 3 of 6 nodes answer\n")
-	}
-	var result struct{ Nodes []answer }
-	if err := json.Unmarshal([]byte(s.rdma(t, "status", "-o", "json").stdout), &result); err != nil || len(result.Nodes) != 5 ||
-		result.Nodes[3].Error != noPod || result.Nodes[3].Status != 3 {
-		t.Errorf("%v: %+v", err, result)
-	}
+	s.tells(t, "-A status", "status --all-namespaces", "status -o json")
+	s.compare(t, "who-should-answer")
 }
 
 // Who may not list nodes gets the DaemonSet's number. Who may not exec learns so once, and which Role allows it.
@@ -159,26 +151,15 @@ func TestStatus(t *testing.T) {
 	s.says["p0002"] = says{hangs: true}
 	s.says["p0003"] = says{broken: true}
 	s.says["p0004"] = says{stdout: "half an {", stderr: "rdma-spec: a\nrdma-spec: no containerd\x1b[2J\n", status: 3}
-	const table = `NODE   POD         CONTAINER  MEMLOCK        IPC_LOCK  USE               STATE  WHY
-n0001  ml/train-0  main       8Mi/unlimited  -         41 GiB on mlx5_0  below  memlock is 8Mi�[2J, the policy gives unlimited: rdma-spec repair ml/train-0; and more; a note
-`
-	got := s.rdma(t, "status", "--request-timeout=2s")
-	const refused = "unable to upgrade connection: error dialing backend�[2J: no route to host"
-	got.expect(t, 3, table, `kubectl rdma: node n0002 does not answer: no answer within 2s: for a slow node, increase --request-timeout
-kubectl rdma: node n0003 does not answer: `+refused+`
-kubectl rdma: node n0004 does not answer: rdma-spec: no containerd�[2J
-kubectl rdma: 2 of 5 nodes answer
-`)
+	s.tells(t, "status --request-timeout=2s")
 	for _, pod := range []string{"p0002", "p0003", "p0004"} {
 		delete(s.says, pod)
 	}
-	if got := s.rdma(t, "status", "--all"); got.status != 1 || strings.Count(got.stdout, "\n") != 7 || !strings.Contains(got.stdout,
-		"n0004  ml/ok       main       unlimited      yes       -                 ok     -\n") {
-		t.Errorf("%+v", got)
-	}
+	s.tells(t, "status --all")
 	delete(s.says, "p0001")
 	s.asked = nil
-	s.rdma(t, "status").expect(t, 0, "NODE  POD  CONTAINER  MEMLOCK  IPC_LOCK  USE  STATE  WHY\n", "kubectl rdma: 5 of 5 nodes answer\n")
+	s.tells(t, "status")
+	s.compare(t, "status")
 	if want := "p0000 nri-rdma: rdma-spec status --root /host -o json"; !slices.Contains(s.asked, want) {
 		t.Errorf("asked %q, want %q among it", s.asked, want)
 	}
@@ -192,15 +173,10 @@ func TestOutside(t *testing.T) {
 		"use": {"summary": "1 GiB on mlx5_0"}, "problems": ["privileged, uses mlx5_0"]},
 		{"namespace": "", "pod": "", "container": "train", "state": "outside", "use": {"summary": "1 GiB on mlx5_1"}, "problems": ["a process of the node"]}]}`}
 	s.says["p0001"] = says{stderr: "rdma-spec: who uses RDMA is unknown: privileges: repair\n", status: 3}
-	const table = `NODE   POD     CONTAINER  MEMLOCK    IPC_LOCK  USE              STATE    WHY
-n0000  ml/old  main       unlimited  -         1 GiB on mlx5_0  outside  privileged, uses mlx5_0
-n0000  -       train      -          -         1 GiB on mlx5_1  outside  a process of the node
-`
-	const silent = "kubectl rdma: node n0001 does not answer: rdma-spec: who uses RDMA is unknown: privileges: repair\n" +
-		"kubectl rdma: 1 of 2 nodes answer\n"
-	s.rdma(t, "status").expect(t, 3, table, silent)
+	s.tells(t, "status")
 	s.asked = nil
-	s.rdma(t, "status", "--outside").expect(t, 3, table, silent)
+	s.tells(t, "status --outside")
+	s.compare(t, "outside")
 	if want := "p0000 nri-rdma: rdma-spec status --root /host -o json --outside"; !slices.Contains(s.asked, want) {
 		t.Errorf("asked %q, want %q among it", s.asked, want)
 	}
@@ -221,39 +197,20 @@ func TestDoctor(t *testing.T) {
 	s.set("other", corev1.PodSpec{})
 	s.add("a", "reporter", true).Namespace = "other" // of deploy/node-readiness, which has the label as well
 	s.pods[len(s.pods)-1].Spec.Containers[0].Name = "reporter"
-	s.rdma(t, "doctor", "-l", "rdma=true", "--context", "test", "-n", "other").expect(t, 1, `NODE  CHECK        STATUS   OBJECT             TEXT                                      CURE
-a     port-active  wrong    HCA mlx5_0 port 1  It is DOWN.                               paste: ip link set ib0 up
-a     port-rate    ignored  HCA mlx5_1 port 1  It is slow (ignored: it is for storage).  by hand: replace it
-a     acs          unknown  -                  It cannot be told.                        -
-`, "kubectl rdma: 1 of 1 nodes answer\n")
+	s.tells(t, "doctor -l rdma=true --context test -n other")
 	const asked = "new nri-rdma: rdma-spec doctor --root /host -o json"
 	if diff := cmp.Diff([]string{asked, asked}, s.asked); diff != "" { // by WebSocket, and by SPDY
 		t.Errorf("asked, -want +got:\n%s", diff)
 	}
-	var result struct {
-		APIVersion, Kind string
-		Nodes            []struct {
-			Node   string
-			Status int
-			Result struct{ Findings []any }
-		}
-	}
-	got := s.rdma(t, "doctor", "-o", "json", "-n", "other")
-	if err := json.Unmarshal([]byte(got.stdout), &result); err != nil || got.status != 1 || result.APIVersion != "rdma-spec/v1alpha1" ||
-		result.Kind != "Nodes" ||
-		len(result.Nodes) != 2 || result.Nodes[1].Node != "b" || result.Nodes[1].Status != 1 || len(result.Nodes[1].Result.Findings) != 5 {
-		t.Errorf("%v: %+v", err, got)
-	}
+	s.tells(t, "doctor -o json -n other")
+	s.compare(t, "doctor")
 }
 
 func TestDevices(t *testing.T) {
 	s := fleet(2)
 	s.says["p0000"], s.says["p0001"] = says{stdout: someDevices}, says{stdout: `{"hcas": []}`}
-	s.rdma(t, "devices").expect(t, 0, `NODE   HCA     PORT  NETDEV        STATE                        RATE
-n0000  mlx5_0  1     ib0,ib0.8001  ACTIVE                       100 Gb/sec (4X EDR)
-n0000  mlx5_1  -     -             it did not answer within 2s  -
-n0001  -       -     -             no HCA                       -
-`, "kubectl rdma: 2 of 2 nodes answer\n")
+	s.tells(t, "devices")
+	s.compare(t, "devices")
 }
 
 // A node that did not answer comes first, then a problem on any node, then a node that could not look at everything.
@@ -273,8 +230,8 @@ func TestMissed(t *testing.T) {
 func TestStatusMissed(t *testing.T) {
 	s := fleet(2)
 	s.says[""] = says{stdout: `{"containers": []}`, stderr: "rdma-spec: a note\nrdma-spec: cannot look at 2 containers\n", status: 3}
-	s.rdma(t, "status").expect(t, 3, "NODE  POD  CONTAINER  MEMLOCK  IPC_LOCK  USE  STATE  WHY\n",
-		"kubectl rdma: not seen on n0000,n0001: cannot look at 2 containers\nkubectl rdma: 2 of 2 nodes answer\n")
+	s.tells(t, "status")
+	s.compare(t, "status-missed")
 }
 
 // gives are so many of a resource.
@@ -309,56 +266,23 @@ func TestResources(t *testing.T) {
 	s.runs("a", "over", corev1.PodSucceeded, map[string]int64{"rdma/shared": 1})
 	s.runs("", "waits", corev1.PodPending, map[string]int64{"rdma/shared": 1})
 	s.runs("b", "left", corev1.PodRunning, map[string]int64{"vpc.amazonaws.com/efa": 1})
-	const (
-		gone  = "its device plugin is gone, or has no healthy device: see the plugin's pod on the node"
-		never = "no device plugin offers it now: start one, or remove it from the node's status"
-	)
-	s.rdma(t, "resources").expect(t, 1, `NODE  RESOURCE               CAPACITY  ALLOCATABLE  HELD  PODS                   STALE
-a     rdma/gone              4         0            2     ml/train-0             `+gone+`
-a     rdma/renamed           0         0            0     -                      `+never+`
-a     rdma/shared            8         8            3     ml/train-0,ml/train-1  -
-b     vpc.amazonaws.com/efa  0         0            1     ml/left                `+never+`
-`, "")
+	s.tells(t, "resources")
 	s.nodes[2].Labels = map[string]string{"rdma": "true"}
-	s.rdma(t, "resources", "-l", "rdma").expect(t, 0, "NODE  RESOURCE  CAPACITY  ALLOCATABLE  HELD  PODS  STALE\n",
-		"kubectl rdma: no node has an RDMA resource: see that a device plugin runs\n")
+	s.tells(t, "resources -l rdma")
 	for i := range 5 {
 		s.runs("a", fmt.Sprintf("many-%d", i), corev1.PodRunning, map[string]int64{"openshift.io/mlxnics": 1})
 	}
-	got := s.rdma(t, "resources", "openshift.io/mlxnics")
-	if !strings.Contains(got.stdout, "a     openshift.io/mlxnics   2         2            5     ml/many-0,ml/many-1,ml/many-2,ml/many-3,1 more  -\n") {
-		t.Errorf("%+v", got)
-	}
-	var result struct{ Resources []holding }
-	got = s.rdma(t, "resources", "-o", "json")
-	want := holding{"a", "rdma/shared", 8, 8, map[string]int64{"ml/train-0": 1, "ml/train-1": 2}, ""}
-	if err := json.Unmarshal([]byte(got.stdout), &result); err != nil || len(result.Resources) != 4 ||
-		cmp.Diff(want, result.Resources[2]) != "" {
-		t.Errorf("%v: %+v", err, got)
-	}
+	s.tells(t, "resources openshift.io/mlxnics")
+	s.tells(t, "resources -o json")
+	s.compare(t, "resources")
 }
 
 func TestWrongCalls(t *testing.T) {
 	s := fleet(1)
+	s.tells(t, "statsu", "status doctor", "status -o yaml", "config check", "explain -f - -n ml", "status --context",
+		"doctor --only port-state", "status -n none", "-n none status", "status -l a=b", "status --context nothing")
+	s.compare(t, "wrong-calls")
 	for args, want := range map[string]string{
-		"statsu":                   `unknown command "statsu" for "kubectl rdma"; see 'kubectl rdma --help'`,
-		"status doctor":            `unknown command "doctor" for "kubectl rdma status"`,
-		"status -o yaml":           `invalid argument "yaml" for "-o, --output" flag: must be one of table, json`,
-		"config check":             "accepts 1 arg(s), received 0",
-		"explain -f - -n ml":       "unknown shorthand flag: 'n'",
-		"status --context":         "flag needs an argument",
-		"doctor --only port-state": "unknown flag: --only",
-	} {
-		if got := s.rdma(t, strings.Fields(args)...); got.stdout != "" || got.status != 2 ||
-			!strings.HasPrefix(got.stderr, "kubectl rdma: "+want) || strings.Count(got.stderr, "\n") != 1 {
-			t.Errorf("%s: %+v", args, got)
-		}
-	}
-	for args, want := range map[string]string{
-		"status -n none":              "no pod of the DaemonSet nri-rdma runs in namespace none: set --namespace, or --all-namespaces",
-		"-n none status":              "no pod of the DaemonSet nri-rdma runs in namespace none",
-		"status -l a=b":               "no pod of the DaemonSet nri-rdma runs in namespace rdma-spec on a node with a=b: set --namespace",
-		"status --context nothing":    `context "nothing" does not exist`,
 		"status --request-timeout=-x": "Invalid timeout",
 		"resources --token guess":     "cannot list nodes: ",
 		"resources -l =":              "cannot list nodes: ",
@@ -472,11 +396,8 @@ func TestAuthors(t *testing.T) {
 		"help":          "explain --help",
 		"help-check":    "config check --help",
 	} {
-		t.Run(name, func(t *testing.T) {
-			got := s.rdma(t, strings.Fields(args)...)
-			golden.Compare(t, "testdata/"+name+".golden", fmt.Sprintf("# kubectl rdma %s\n%s\n# on stderr\n%s\n# exit status %d\n", args,
-				got.stdout, got.stderr, got.status))
-		})
+		s.tells(t, args)
+		s.compare(t, name)
 	}
 	if len(s.asked) > 0 {
 		t.Errorf("they ask %q", s.asked)

@@ -75,6 +75,8 @@ type server struct {
 	old   bool                       // it knows no WebSocket
 	stdin string                     // of what is called
 
+	told strings.Builder // what calls have written, for a golden file
+
 	mu     sync.Mutex
 	asked  []string // commands, and where
 	now    atomic.Int64

@@ -4,15 +4,11 @@
 package main
 
 import (
-	"encoding/json"
-	"errors"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 
-	"github.com/rdma-spec/rdma-spec/cmd/internal/cli"
-	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/node/cdi"
 	"github.com/rdma-spec/rdma-spec/spec/hca/hcatest"
 	"github.com/rdma-spec/rdma-spec/test/testing/scratch"
 )
@@ -99,38 +95,15 @@ func TestCDIFileFollowsTheNode(t *testing.T) {
 }
 
 func TestCDIList(t *testing.T) {
-	root := hookRoot(t, hcatest.V100Node().Files())
-	if got := words("cdi list --root", root); got.Status != 0 || !strings.Contains(got.Stderr,
-		"this node has no CDI files") {
-		t.Errorf("no files: %+v", got)
-	}
-	if err := errors.Join(os.MkdirAll(filepath.Join(root, "run"), 0o755), os.MkdirAll(filepath.Join(root, "var"), 0o755),
-		os.Symlink("../run", filepath.Join(root, "var/run"))); err != nil {
+	names := map[string]string{"NODE": hookRoot(t, hcatest.V100Node().Files().With(hcatest.Files{"run/": "", "var/run": hcatest.Link("../run")}))}
+	compareCalls(t, "cdi/list", names, `
+		cdi list --root NODE
+		cdi generate --to NODE/var/run/cdi/rdma.yaml --devices mlx5_1 --root NODE
+		cdi list --root NODE`)
+	if err := os.Remove(filepath.Join(names["NODE"], "usr/local/bin/rdma-hook")); err != nil {
 		t.Fatal(err)
 	}
-	file := filepath.Join(root, cdi.File)
-	if got := call("", "cdi", "generate", "--to", file, "--devices", "mlx5_1", "--root", root); got.Status != 0 {
-		t.Fatalf("%+v", got)
-	}
-	got := words("cdi list --root", root)
-	if got.Status != 0 || got.Stderr != "" || !strings.Contains(got.Stdout,
-		"rdma.noderesource.dev/hca=mlx5_1        /run/cdi/rdma.yaml  uverbs1,rdma_cm  rdma-hook  -\n") {
-		t.Errorf("sound: %+v", got)
-	}
-	if err := os.Remove(filepath.Join(root, "usr/local/bin/rdma-hook")); err != nil {
-		t.Fatal(err)
-	}
-	if got := words("cdi list --root", root); got.Status != 1 || !strings.Contains(got.Stderr,
-		"/run/cdi/rdma.yaml: the hook /usr/local/bin/rdma-hook does not exist") {
-		t.Errorf("without the hook: %+v", got)
-	}
-	var result struct {
-		APIVersion string
-		Files      []cdi.Found
-	}
-	got = words("cdi list -o json --root", root)
-	if err := json.Unmarshal([]byte(got.Stdout), &result); err != nil || got.Status != 1 || got.Stderr != "" ||
-		result.APIVersion != cli.APIVersion || len(result.Files) != 1 || result.Files[0].Sound() {
-		t.Errorf("%v: %+v", err, got)
-	}
+	compareCalls(t, "cdi/without-hook", names, `
+		cdi list --root NODE
+		cdi list -o json --root NODE`)
 }

@@ -4,7 +4,6 @@
 package main
 
 import (
-	"encoding/json"
 	"fmt"
 	"maps"
 	"math"
@@ -19,7 +18,6 @@ import (
 	"github.com/prometheus/common/expfmt"
 	"github.com/prometheus/common/model"
 
-	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/doctor"
 	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/node"
 	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/node/cri/critest"
 	"github.com/rdma-spec/rdma-spec/spec/hca/hcatest"
@@ -57,102 +55,53 @@ func doctorNode(t *testing.T, state string) string {
 	return files.With(hcatest.Files{port + "state": state + "\n"}).Root(t)
 }
 
-const why = `    impact: A port carries traffic only when it is ACTIVE.
-    fix (by hand): Check the cable and the switch's port, and see: mlxlink -d 0000:5e:00.0 -p 1
-    see:    https://rdma-spec.github.io/rdma-spec/latest/faults/port-active
-    ignore: - {check: "port-active", object: "HCA mlx5_0 port 1", why: "say why"}
-`
-
+// What the doctor prints in each format, and its exit status.
 func TestDoctor(t *testing.T) {
-	healthy, down, unread := doctorNode(t, "4: ACTIVE"), doctorNode(t, "1: DOWN"), doctorNode(t, "garbage")
 	silent := hcatest.V100Node().Files().With(answers).With(hcatest.Files{
 		node.AnswersFolder + "/runtimes.json": `{"error": "there is no answer about runtimes within 10s"}`,
 		node.AnswersFolder + "/listing.json":  `{"error": "there is no answer about listing within 10s"}`,
 		node.AnswersFolder + "/kubelet.json":  `{"error": "there is no answer about kubelet within 10s"}`,
 	})
-	wellButSilent, downAndSilent := silent.Root(t), silent.With(isDown).Root(t)
-	two := hcatest.V100Node().Files().With(answers).With(isDown).With(hcatest.Files{
-		"sys/module/ib_core/parameters/netns_mode": "Y\n",
-		node.AnswersFolder + "/rdma-cni.json":      `{"answer": {"configured": "/etc/cni/net.d/10-net.conf"}}`,
-	}).Root(t)
-	for _, c := range []struct {
-		name, args string
-		want       outcome
-	}{
-		{"healthy", "--root " + healthy + " --only port-active",
-			outcome{0, "ok port-active: Each port that is in use, was, or should be, is ACTIVE.\n", "rdma-spec: 1 check: 1 ok\n"}},
-		{"a fault first", "--root " + down + " --only hca-answers,port-active",
-			outcome{1, "wrong port-active: HCA mlx5_0 port 1: It is DOWN (Polling), and it has lost its link 2 times.\n" + why +
-				"ok hca-answers: Each HCA answers.\n", "rdma-spec: 1 wrong: port-active (1); 2 checks: 1 wrong, 1 ok\n"}},
-		{"unknown is not known", "--root " + unread + " --only port-active",
-			outcome{3, "unknown port-active: HCA mlx5_0 port 1: Its state cannot be read.\n",
-				"rdma-spec: 1 check: 1 unknown\nrdma-spec: not looked at: hca: the results list why\n"}},
-		{"unknown is not a fault", "--root " + unread + " --only port-active,hca-answers",
-			outcome{0, "unknown port-active: HCA mlx5_0 port 1: Its state cannot be read.\n" +
-				"ok hca-answers: Each HCA answers.\n", "rdma-spec: 2 checks: 1 unknown, 1 ok\n"}},
-		{"no such check", "--only ports", outcome{2, "",
-			"rdma-spec: --only: there is no check and no family \"ports\": rdma-spec doctor --list has them; see 'rdma-spec " +
-				"doctor --help'\n"}},
-		{"no such node", "--root /nowhere", outcome{3, "",
-			"rdma-spec: root \"/nowhere\": no such file or directory: give the folder that holds the node's sys and dev\n"}},
-
-		{"npd: healthy", "-o npd --root " + healthy, outcome{0, "RDMA is well\n", ""}},
-		{"npd: one fault", "-o npd --root " + down, outcome{1,
-			"port-active: HCA mlx5_0 port 1: It is DOWN (Polling), and it has lost its lin...\n", ""}},
-		{"npd: two faults", "-o npd --root " + two, outcome{1, "2 faults: port-active, netns-mode\n", ""}},
-		{"npd: unknown", "-o npd --root " + unread + " --only port-active",
-			outcome{2, "not looked at: hca: the results list why\n", ""}},
-		{"npd: daemons that do not answer", "-o npd --root " + wellButSilent,
-			outcome{2, "not looked at: runtime, containers, kubelet: the results list why\n", ""}},
-		{"npd: a fault beside them", "-o npd --root " + downAndSilent,
-			outcome{1, "port-active: HCA mlx5_0 port 1: It is DOWN (Polling), and it has lost its lin...\n", ""}},
-		{"daemons that do not answer", "--root " + wellButSilent + " --only kubelet-allocatable,hca-answers",
-			outcome{3, "unknown kubelet-allocatable: The kubelet is unknown: there is no answer about kubelet within 10s.\n" +
-				"ok hca-answers: Each HCA answers.\n",
-				"rdma-spec: 2 checks: 1 unknown, 1 ok\nrdma-spec: not looked at: kubelet: the results list why\n"}},
-		{"a fault beside them", "--root " + downAndSilent + " --only port-active,kubelet-allocatable",
-			outcome{1, "wrong port-active: HCA mlx5_0 port 1: It is DOWN (Polling), and it has lost its link 2 times.\n" + why +
-				"unknown kubelet-allocatable: The kubelet is unknown: there is no answer about kubelet within 10s.\n",
-				"rdma-spec: 1 wrong: port-active (1); 2 checks: 1 wrong, 1 unknown\nrdma-spec: not looked at: kubelet: the results list why\n"}},
-		{"npd: no such node", "-o npd --root /nowhere",
-			outcome{2, "root \"/nowhere\": no such file or directory: give the folder that holds the no...\n", ""}},
-
-		{"prometheus", "-o prometheus --root " + down + " --only port-active,hca-answers",
-			outcome{1, `# HELP rdma_spec_doctor_finding An object that is wrong, unknown, or ignored.
-# TYPE rdma_spec_doctor_finding gauge
-rdma_spec_doctor_finding{check="port-active",object="HCA mlx5_0 port 1",status="wrong"} 1
-# HELP rdma_spec_doctor_findings What a check of rdma-spec doctor finds, by status.
-# TYPE rdma_spec_doctor_findings gauge
-rdma_spec_doctor_findings{check="hca-answers",status="ignored"} 0
-rdma_spec_doctor_findings{check="hca-answers",status="unknown"} 0
-rdma_spec_doctor_findings{check="hca-answers",status="wrong"} 0
-rdma_spec_doctor_findings{check="port-active",status="ignored"} 0
-rdma_spec_doctor_findings{check="port-active",status="unknown"} 0
-rdma_spec_doctor_findings{check="port-active",status="wrong"} 1
-`, ""}},
-		{"json", "-o json --root " + down + " --only port-active", outcome{1, `{
-  "apiVersion": "rdma-spec/v1alpha1",
-  "kind": "Doctor",
-  "findings": [
-    {
-      "check": "port-active",
-      "status": "wrong",
-      "object": "HCA mlx5_0 port 1",
-      "text": "It is DOWN (Polling), and it has lost its link 2 times.",
-      "why": "A port carries traffic only when it is ACTIVE.",
-      "cure": "Check the cable and the switch's port, and see: mlxlink -d 0000:5e:00.0 -p 1",
-      "class": "by hand",
-      "docs": "https://rdma-spec.github.io/rdma-spec/latest/faults/port-active",
-      "ignore": "- {check: \"port-active\", object: \"HCA mlx5_0 port 1\", why: \"say why\"}"
-    }
-  ]
-}
-`, ""}},
-	} {
-		if diff := cmp.Diff(c.want, words("doctor "+c.args)); diff != "" {
-			t.Errorf("%s (-want +got):\n%s", c.name, diff)
-		}
+	down := hcatest.V100Node().Files().With(answers).With(isDown)
+	nodes := map[string]string{
+		"HEALTHY": doctorNode(t, "4: ACTIVE"), "DOWN": down.Root(t), "UNREAD": doctorNode(t, "garbage"),
+		"SILENT": silent.Root(t), "DOWN-AND-SILENT": silent.With(isDown).Root(t),
+		"TWO": down.With(hcatest.Files{
+			"sys/module/ib_core/parameters/netns_mode": "Y\n",
+			node.AnswersFolder + "/rdma-cni.json":      `{"answer": {"configured": "/etc/cni/net.d/10-net.conf"}}`,
+		}).Root(t),
+		"WITHOUT-PLUGIN": hcatest.V100Node().Files().With(answers).With(hcatest.Files{
+			node.AnswersFolder + "/plugin.json": `{"answer": {"unit": true}}`}).Root(t),
+		"IGNORING": ignoring(t, `[{"check": "port-*", "object": "HCA mlx5_0 *", "why": "it is a spare"}]`),
 	}
+	compareCalls(t, "doctor", nodes, `
+		doctor --root HEALTHY --only port-active
+		# a fault comes first
+		doctor --root DOWN --only hca-answers,port-active
+		# what is unknown is no fault, and is not known where nothing else is looked at
+		doctor --root UNREAD --only port-active
+		doctor --root UNREAD --only port-active,hca-answers
+		doctor --root SILENT --only kubelet-allocatable,hca-answers
+		doctor --root DOWN-AND-SILENT --only port-active,kubelet-allocatable
+		# a check that is named alone shows what it was skipped for
+		doctor --root WITHOUT-PLUGIN --only plugin-current
+		doctor --root /nowhere
+
+		doctor -o npd --root HEALTHY
+		doctor -o npd --root DOWN
+		doctor -o npd --root TWO
+		doctor -o npd --root UNREAD --only port-active
+		doctor -o npd --root SILENT
+		doctor -o npd --root DOWN-AND-SILENT
+		doctor -o npd --root /nowhere
+		doctor -o prometheus --root DOWN --only port-active,hca-answers
+		doctor -o json --root DOWN --only port-active
+
+		# what an administrator ignores never alarms
+		doctor --root IGNORING --only port-active
+		doctor -o npd --root IGNORING --only hca
+		doctor -o prometheus --root IGNORING --only port-active
+		doctor -o json --root IGNORING --only port-active`)
 }
 
 // TestDoctorExplains checks that --explain prints the page that findings link to, and looks at no node.
@@ -161,24 +110,6 @@ func TestDoctorExplains(t *testing.T) {
 	if want := "[Faults](../faults.md)\n\n" + got.Stdout; got.Status != 0 ||
 		got.Stderr != "" || want != repository.Read(t, "docs/faults/port-active.md") {
 		t.Errorf("doctor --explain: %+v", got)
-	}
-	want := outcome{2, "", "rdma-spec: --explain: there is no check \"port\": rdma-spec doctor --list has them; see " +
-		"'rdma-spec doctor --help'\n"}
-	if diff := cmp.Diff(want, call("", "doctor", "--explain", "port")); diff != "" {
-		t.Errorf("a check that does not exist (-want +got):\n%s", diff)
-	}
-}
-
-// A check that is named alone shows what it was skipped for.
-func TestDoctorOnlySkipped(t *testing.T) {
-	root := hcatest.V100Node().Files().With(answers).With(hcatest.Files{
-		node.AnswersFolder + "/plugin.json": `{"answer": {"unit": true}}`,
-	}).Root(t)
-	got := words("doctor --only plugin-current --root", root)
-	if got.Status != 1 || !strings.HasPrefix(got.Stdout, "wrong plugin-runs: ") ||
-		!strings.HasSuffix(got.Stdout, "\nskipped plugin-current: It depends on plugin-runs.\n") ||
-		got.Stderr != "rdma-spec: 1 wrong: plugin-runs (1); 2 checks: 1 wrong, 1 skipped\n" {
-		t.Errorf("%+v", got)
 	}
 }
 
@@ -238,56 +169,12 @@ func TestDoctorOfContainers(t *testing.T) {
 	mounted := other(19, "mounted")
 	addProcess(files, 19, "8388608 8388608", plain)
 	files["proc/19/mountinfo"] = "31 30 0:5 /infiniband /dev/infiniband ro - devtmpfs udev rw\n"
-	const all = "container-ipc-lock,container-memlock,container-refused,container-hca,container-hostpath"
-	node := serve(t, files.Root(t), critest.Options{}, append(containers, user, mounted)...)
-	judged := by(t, mixedConfig, node)
-	for name, test := range map[string]struct {
-		flags []string
-		want  []string
-	}{
-		"by a policy": {judged, []string{
-			"container-ipc-lock wrong container ml/user main",
-			"container-memlock skipped container guest-a/guest main",
-			"container-memlock wrong container listed/privileged main",
-			"container-memlock wrong container ml/train-1 main",
-			"container-memlock wrong container ml/unseen-low main",
-			"container-memlock skipped container ml/user main",
-			"container-memlock wrong container ml/user-namespace main",
-			"container-refused wrong container guest-a/guest main",
-			"container-refused wrong container ml/annotated main",
-			"container-hca wrong container listed/without-devices main",
-			"container-hostpath wrong container ml/mounted main",
-		}},
-		"without a policy": {node, []string{
-			"container-ipc-lock wrong container ml/user main",
-			"container-memlock wrong container guest-a/guest main",
-			"container-memlock wrong container listed/privileged main",
-			"container-memlock wrong container ml/train-1 main",
-			"container-memlock wrong container ml/unseen-low main",
-			"container-memlock skipped container ml/user main",
-			"container-memlock wrong container ml/user-namespace main",
-			"container-hostpath wrong container ml/mounted main",
-		}},
-	} {
-		got := words("doctor -o json --only "+all, test.flags...)
-		var diagnosis doctor.Diagnosis
-		if err := json.Unmarshal([]byte(got.Stdout), &diagnosis); err != nil {
-			t.Fatalf("%v: %+v", err, got)
-		}
-		var lines []string
-		for _, f := range diagnosis.Findings {
-			if f.Status == doctor.Wrong || f.Status == doctor.Skipped {
-				lines = append(lines, fmt.Sprintf("%s %s %s", f.Check, f.Status, f.Object))
-			}
-			repair := "rdma-spec repair " + strings.Join(judged, " ") + " ml/train-1" // by the same policy, of the same node
-			if strings.HasSuffix(f.Object, "ml/train-1 main") && (f.Cure == repair) != (name == "by a policy") {
-				t.Errorf("%s: %s", name, f.Cure)
-			}
-		}
-		if diff := cmp.Diff(test.want, lines); diff != "" {
-			t.Errorf("%s (-want +got):\n%s\n%s", name, diff, got.Stdout)
-		}
-	}
+	names := map[string]string{"CONFIG": configFile(t, mixedConfig), "NODE": files.Root(t),
+		"SOCKET": critest.Serve(t, critest.Options{}, append(containers, user, mounted)...).Socket,
+		"CHECKS": "container-ipc-lock,container-memlock,container-refused,container-hca,container-hostpath"}
+	compareCalls(t, "doctor-containers", names, `
+		doctor --only CHECKS --config CONFIG --root NODE --runtime-endpoint SOCKET
+		doctor --only CHECKS --root NODE --runtime-endpoint SOCKET`)
 }
 
 // ignoring is a node whose port mlx5_0 is down, and that has this file of what to ignore.
@@ -297,27 +184,9 @@ func ignoring(t *testing.T, file string) string {
 		node.AnswersFolder + "/ignored.json": `{"answer": ` + file + `}`}).Root(t)
 }
 
-// What an administrator ignores is listed as such in every format, and never alarms.
-func TestDoctorIgnores(t *testing.T) {
-	root := ignoring(t, `[{"check": "port-*", "object": "HCA mlx5_0 *", "why": "it is a spare"},
-		{"check": "gpu-*", "object": "GPU 0000:*", "why": "elsewhere"}]`)
-	const text = "It is DOWN (Polling), and it has lost its link 2 times (ignored: it is a spare)."
-	for args, want := range map[string]outcome{ // parts of them
-		"--only port-active": {0, "ignored port-active: HCA mlx5_0 port 1: " + text + "\n",
-			"rdma-spec: 1 check: 1 ignored\n"},
-		"-o npd --only hca":                {0, "RDMA is well, 1 ignored: port-active\n", ""},
-		"-o prometheus --only port-active": {0, `{check="port-active",object="HCA mlx5_0 port 1",status="ignored"} 1` + "\n", ""},
-		"-o json --only port-active": {0, `"status": "ignored",
-      "object": "HCA mlx5_0 port 1",
-      "text": "` + text + `",` + "\n", ""},
-	} {
-		got := words("doctor "+args+" --root", root)
-		if got.Status != want.Status || !strings.Contains(got.Stdout, want.Stdout) || got.Stderr != want.Stderr ||
-			strings.Contains(got.Stdout, `"ignore"`) || strings.Contains(got.Stdout, `status="wrong"} 1`) {
-			t.Errorf("%s: %+v, want %+v", args, got, want)
-		}
-	}
-	// One file serves a fleet: only --list names what matches nothing here.
+// One file of what to ignore serves a fleet: only --list names what matches nothing here.
+func TestDoctorListsWhatMatchesNothing(t *testing.T) {
+	root := ignoring(t, `[{"check": "gpu-*", "object": "GPU 0000:*", "why": "elsewhere"}]`)
 	got := call("", "doctor", "--root", root, "--list")
 	if got.Status != 0 || !strings.HasPrefix(got.Stdout, "CHECK ") || got.Stderr != "rdma-spec: /etc/rdma-spec/doctor.yaml: "+
 		`this entry matches nothing on this node: - {check: "gpu-*", object: "GPU 0000:*", why: "elsewhere"}`+"\n" {

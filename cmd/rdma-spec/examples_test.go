@@ -6,7 +6,6 @@ package main
 import (
 	"encoding/json"
 	"path/filepath"
-	"reflect"
 	"regexp"
 	"slices"
 	"strings"
@@ -153,22 +152,6 @@ func TestExamples(t *testing.T) {
 	}
 	if kept == 0 {
 		t.Error("no example promises anything")
-	}
-}
-
-// TestPromises: a comment that is wrong is noticed.
-func TestPromises(t *testing.T) {
-	p := readPromises(t, configFile(t, "# config: x.yaml\n  # hca: a,b\n# assume-devices: rdma/*\n# explain: Job/a worker: "+
-		"RDMA by device, rule x: memlock=1Gi\n#explain: no: comment\n# Explain: no: either\n"))
-	want := promises{filepath.Join(examples, "x.yaml"), "a,b", "rdma/*",
-		[]promise{{"Job/a worker", "RDMA by device, rule x: memlock=1Gi"}}}
-	if !reflect.DeepEqual(p, want) {
-		t.Errorf("read %+v", p)
-	}
-	whole, beginning := promise{"x", "RDMA"}, promise{"x", "refused: …"}
-	if !whole.keeps("RDMA") || whole.keeps("RDMA by device") || !beginning.keeps("refused: because") ||
-		beginning.keeps("RDMA") {
-		t.Error("a promise is kept by something else")
 	}
 }
 

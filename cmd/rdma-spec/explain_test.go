@@ -12,57 +12,38 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/rdma-spec/rdma-spec/test/testing/golden"
-	"github.com/rdma-spec/rdma-spec/test/testing/scratch"
-
 	"github.com/rdma-spec/rdma-spec/spec/hca/hcatest"
+	"github.com/rdma-spec/rdma-spec/test/testing/golden"
 )
 
-// TestExplainGolden compares all that explain says, and its exit status.
+// All that explain says, and its exit status.
 func TestExplainGolden(t *testing.T) {
-	const (
-		training = "-f testdata/explain/training.yaml"
-		mistakes = "-f testdata/explain/mistakes.yaml"
-		defaults = " --config testdata/explain/defaults.yaml"
-		config   = " --config testdata/explain/config.yaml"
-	)
-	for name, test := range map[string]struct{ args, root string }{
-		"open":          {training + defaults + " --hca mlx5_0", ""},
-		"assumed":       {training + config + " --hca mlx5_0,mlx5_1 --assume-devices rdma/*,nvidia.com/hostdev", ""},
-		"json":          {training + config + " --hca mlx5_0 -o json", ""},
-		"yaml":          {training + config + " --hca mlx5_0 -o yaml", ""},
-		"node":          {training + config, hcatest.V100(t)},
-		"without-hcas":  {training + config, hcatest.NoRDMA(t)},
-		"mistakes":      {mistakes + config + " --hca mlx5_0", ""},
-		"mistakes-json": {mistakes + config + " --hca mlx5_0 -o json", ""},
-	} {
-		t.Run(name, func(t *testing.T) {
-			var root []string
-			if test.root != "" {
-				root = []string{"--root", test.root}
-			}
-			got := words("explain "+test.args, root...)
-			text := fmt.Sprintf("# rdma-spec explain %s\n%s\n# on stderr\n%s\n# exit status %d\n", test.args,
-				got.Stdout, got.Stderr, got.Status)
-			golden.Compare(t, "testdata/explain/"+name+".golden", text)
-		})
-	}
-}
+	const pod = "{apiVersion: v1, kind: Pod, metadata: {name: a}, spec: {containers: [{name: main}]}}"
+	compareCalls(t, "explain/explain", map[string]string{
+		"POD": pod, "BROKEN": pod + "\n---\na: [\n", "WRONG": configFile(t, "memlok: 1Gi\n"),
+		"JSON":     `{"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "a"}, "spec": {"containers": [{"name": "main"}]}}`,
+		"TRAINING": "testdata/explain/training.yaml", "MISTAKES": "testdata/explain/mistakes.yaml",
+		"DEFAULTS": "testdata/explain/defaults.yaml", "CONFIG": "testdata/explain/config.yaml",
+		"V100": hcatest.V100(t), "NO-RDMA": hcatest.NoRDMA(t),
+	}, `
+		explain -f TRAINING --config DEFAULTS --hca mlx5_0
+		explain -f TRAINING --config CONFIG --hca mlx5_0,mlx5_1 --assume-devices rdma/*,nvidia.com/hostdev
+		explain -f TRAINING --config CONFIG --hca mlx5_0 -o json
+		explain -f TRAINING --config CONFIG --hca mlx5_0 -o yaml
+		explain -f TRAINING --config CONFIG --root V100
+		explain -f TRAINING --config CONFIG --root NO-RDMA
+		explain -f MISTAKES --config CONFIG --hca mlx5_0
+		explain -f MISTAKES --config CONFIG --hca mlx5_0 -o json
+		explain -f - --hca mlx5_0 --config DEFAULTS <<< POD
+		explain -f - --hca mlx5_0 --config DEFAULTS <<< JSON
 
-// The policy of a node below a root is that node's: the one in force, and where no plugin runs its file.
-func TestExplainByTheNodesPolicy(t *testing.T) {
-	root := hcatest.V100(t)
-	args := "explain -f ../../deploy/examples/annotation-one-hca.yaml -o json --root " + root
-	config := filepath.Join(root, "etc/rdma-spec/config.yaml")
-	scratch.File(t, config, "{}", 0o644)
-	if got := words(args); !strings.Contains(got.Stdout, fmt.Sprintf(`"configuration": %q`, config)) {
-		t.Errorf("no plugin runs: %+v", got)
-	}
-	scratch.File(t, filepath.Join(root, "run/rdma-spec/policy.yaml"), "nonsense", 0o644)
-	if got := words(args); got.Status != 3 || !strings.Contains(got.Stderr,
-		"run/rdma-spec/policy.yaml cannot be read as a policy") {
-		t.Errorf("the policy in force cannot be read: %+v", got)
-	}
+		explain -f testdata/none.yaml
+		explain -f -
+		explain -f - <<< BROKEN
+		explain -f - <<< {apiVersion: v1, kind: Service, metadata: {name: a}}
+		explain -f - --config testdata/none.yaml <<< POD
+		explain -f - --config WRONG <<< POD
+		explain -f - --root testdata/none <<< POD`)
 }
 
 // Of manifests in the shape of those of public projects, explain leaves out nothing that could make RDMA containers.
@@ -99,46 +80,6 @@ func TestExplainPublic(t *testing.T) {
 				}
 			}
 		})
-	}
-}
-
-const plainPod = "{apiVersion: v1, kind: Pod, metadata: {name: a}, spec: {containers: [{name: main}]}}"
-
-func TestExplainExitStatus(t *testing.T) {
-	broken := configFile(t, "memlok: 1Gi\n")
-	for _, test := range []struct {
-		name, manifest, args string
-		status               int
-		stderr               string
-	}{
-		{"nothing wrong", plainPod, "-f - --hca mlx5_0", 0, ""},
-		{"a JSON manifest",
-			`{"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "a"}, "spec": {"containers": [{"name": "main"}]}}`,
-			"-f - --hca mlx5_0", 0, ""},
-		{"no manifest", plainPod, "", 2, "rdma-spec: name a manifest with -f; see 'rdma-spec explain --help'\n"},
-		{"no glob", plainPod, "-f - --assume-devices [", 2,
-			"rdma-spec: --assume-devices \"[\" is not a glob such as rdma/*; see 'rdma-spec explain --help'\n"},
-		{"an argument", plainPod, "pod.yaml", 2,
-			"rdma-spec: unknown command \"pod.yaml\" for \"rdma-spec explain\"; see 'rdma-spec explain --help'\n"},
-		{"no such manifest", "", "-f testdata/none.yaml", 3,
-			"rdma-spec: cannot read the manifest: open testdata/none.yaml: no such file or directory\n"},
-		{"not YAML", plainPod + "\n---\na: [\n", "-f -", 3,
-			"rdma-spec: -: document 2: not YAML: line 3: did not find expected node content\n"},
-		{"no pods", "{apiVersion: v1, kind: Service, metadata: {name: a}}", "-f -", 3,
-			"rdma-spec: -: no containers in it: expected a Pod, or another object that has a list of containers\n"},
-		{"nothing", "", "-f -", 3,
-			"rdma-spec: -: no containers in it: expected a Pod, or another object that has a list of containers\n"},
-		{"no such configuration", plainPod, "-f - --config testdata/none.yaml", 3,
-			"rdma-spec: cannot read the configuration: stat testdata/none.yaml: no such file or directory\n"},
-		{"no such root", plainPod, "-f - --root testdata/none", 3,
-			"rdma-spec: root \"testdata/none\": no such file or directory: give the folder that holds the node's sys and dev\n"},
-		{"a bad configuration", plainPod, "-f - --config " + broken, 3, "rdma-spec: " + broken +
-			": unknown field \"memlok\"\n"},
-	} {
-		got := call(test.manifest, strings.Fields("explain "+test.args)...)
-		if got.Status != test.status || got.Stderr != test.stderr || (got.Stdout != "") != (test.status == 0) {
-			t.Errorf("%s: %+v, want %d, %q", test.name, got, test.status, test.stderr)
-		}
 	}
 }
 

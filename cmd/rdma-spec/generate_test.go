@@ -6,7 +6,6 @@ package main
 import (
 	"encoding/json"
 	"fmt"
-	"math"
 	"os"
 	"path/filepath"
 	"slices"
@@ -31,26 +30,37 @@ func runGenerate(t *testing.T, stdin, stderr string, args ...string) string {
 	return got.Stdout
 }
 
-func parsedSpec(t *testing.T, text string) *specs.Spec {
-	t.Helper()
+// gist is what tests compare of a spec: its rlimits, in how many sets it has CAP_IPC_LOCK, its devices, and their rules.
+// The texts for other platforms are short.
+func gist(text string) string {
 	var s specs.Spec
 	decoder := json.NewDecoder(strings.NewReader(text))
 	decoder.DisallowUnknownFields()
 	if err := decoder.Decode(&s); err != nil {
-		t.Fatalf("%v\n%s", err, text)
+		return text
 	}
-	return &s
-}
-
-// capable counts the sets of a spec that have CAP_IPC_LOCK.
-func capable(s *specs.Spec) (sets int) {
-	c := s.Process.Capabilities
-	for _, set := range [][]string{c.Bounding, c.Effective, c.Permitted, c.Inheritable, c.Ambient} {
-		if slices.Contains(set, "CAP_IPC_LOCK") {
-			sets++
+	var short strings.Builder
+	for _, l := range s.Process.Rlimits {
+		fmt.Fprintln(&short, l.Type, l.Soft, l.Hard)
+	}
+	sets := 0
+	if c := s.Process.Capabilities; c != nil {
+		for _, set := range [][]string{c.Bounding, c.Effective, c.Permitted, c.Inheritable, c.Ambient} {
+			if slices.Contains(set, "CAP_IPC_LOCK") {
+				sets++
+			}
 		}
 	}
-	return sets
+	fmt.Fprintf(&short, "CAP_IPC_LOCK in %d sets\n", sets)
+	for _, d := range s.Linux.Devices {
+		fmt.Fprintf(&short, "%s %d:%d\n", d.Path, d.Major, d.Minor)
+	}
+	if s.Linux.Resources != nil {
+		for _, r := range s.Linux.Resources.Devices {
+			fmt.Fprintf(&short, "allow %t %s\n", r.Allow, r.Access)
+		}
+	}
+	return short.String()
 }
 
 func TestGenerateGivesTheSameBytes(t *testing.T) {
@@ -71,221 +81,110 @@ func TestGenerateFromGolden(t *testing.T) {
 	const from = "testdata/strange.json"
 	text := runGenerate(t, "", "", "--from", from, "--root", hcatest.A100(t), "--devices", "mlx5_1,mlx5_0,mlx5_1")
 	golden.Compare(t, filepath.Join("testdata", "strange.golden"), text)
-	stdin, err := os.ReadFile(from)
-	if err != nil {
-		t.Fatal(err)
-	}
-	again := runGenerate(t, string(stdin), "", "--from", "-", "--root", hcatest.A100(t),
+	again := runGenerate(t, scratch.Read(t, from), "", "--from", "-", "--root", hcatest.A100(t),
 		"--devices", "mlx5_1,mlx5_0,mlx5_1")
 	if diff := cmp.Diff(text, again); diff != "" {
 		t.Errorf("standard input gives something else than the file (-file +stdin):\n%s", diff)
 	}
 }
 
-func TestGenerateMemlockAndIPCLock(t *testing.T) {
-	for name, test := range map[string]struct {
-		args    []string
-		stderr  string
-		memlock uint64
-		sets    int
-	}{
-		"unlimited":                      {nil, "", math.MaxUint64, 3},
-		"without IPC_LOCK":               {[]string{"--ipc-lock=false"}, "", math.MaxUint64, 0},
-		"a finite one means no IPC_LOCK": {[]string{"--memlock", "16Gi"}, "", 16 << 30, 0},
-		"unless asked for": {[]string{"--memlock", "16Gi", "--ipc-lock"},
-			"rdma-spec: warning: CAP_IPC_LOCK voids the memlock of 16Gi for processes of root\n", 16 << 30, 3},
-		"finite, without IPC_LOCK":        {[]string{"--memlock", "16Gi", "--ipc-lock=false"}, "", 16 << 30, 0},
-		"a number that is unlimited":      {[]string{"--memlock", "18446744073709551615"}, "", math.MaxUint64, 3},
-		"an existing lower one is raised": {[]string{"--memlock", "16Gi", "--from", "testdata/low.json"}, "", 16 << 30, 0},
-	} {
-		t.Run(name, func(t *testing.T) {
-			s := parsedSpec(t, runGenerate(t, "", test.stderr, test.args...))
-			want := []specs.POSIXRlimit{{Type: "RLIMIT_MEMLOCK", Hard: test.memlock, Soft: test.memlock}}
-			if diff := cmp.Diff(want, s.Process.Rlimits); diff != "" {
-				t.Errorf("rlimits (-want +got):\n%s", diff)
-			}
-			if got := capable(s); got != test.sets {
-				t.Errorf("CAP_IPC_LOCK is in %d sets, want %d", got, test.sets)
-			}
-		})
+// What flags add to a spec. A finite memlock does not hold where the base spec gives more, which is said: neither limits
+// nor capabilities are taken away.
+func TestGenerate(t *testing.T) {
+	from := func(process string) string { return `{"ociVersion":"1.0.2","process":{` + process + `},"linux":{}}` }
+	memlock := func(hard, soft string) string {
+		return `{"type":"RLIMIT_MEMLOCK","hard":` + hard + `,"soft":` + soft + `}`
 	}
-}
+	const unlimited = "18446744073709551615"
+	compareCalls(t, "generate", map[string]string{
+		"UNLIMITED":   from(`"rlimits":[` + memlock(unlimited, unlimited) + `]`),
+		"HARD":        from(`"rlimits":[` + memlock(unlimited, "8388608") + `]`),
+		"TWICE":       from(`"rlimits":[` + memlock(unlimited, "0") + "," + memlock("0", "0") + `]`),
+		"64GI":        from(`"rlimits":[` + memlock("68719476736", "68719476736") + `]`),
+		"16GI":        from(`"rlimits":[` + memlock("17179869184", "17179869184") + `]`),
+		"BOUNDED":     from(`"capabilities":{"bounding":["CAP_IPC_LOCK"]}`),
+		"PERMITTED":   from(`"capabilities":{"permitted":["CAP_IPC_LOCK"]}`),
+		"LOW-BOUNDED": from(`"rlimits":[` + memlock("8388608", "8388608") + `],"capabilities":{"bounding":["CAP_IPC_LOCK"]}`),
+		"BOTH":        from(`"rlimits":[` + memlock(unlimited, unlimited) + `],"capabilities":{"effective":["CAP_IPC_LOCK"]}`),
+		"1024-FILES":  from(`"rlimits":[{"type":"RLIMIT_NOFILE","hard":1024,"soft":1024}]`),
+	}, `
+		generate
+		generate --ipc-lock=false
+		# a finite one means no IPC_LOCK, unless asked for
+		generate --memlock 16Gi
+		generate --memlock 16Gi --ipc-lock
+		generate --memlock 16Gi --ipc-lock=false
+		generate --memlock 18446744073709551615
+		generate --memlock 16Gi --from testdata/low.json
 
-// A finite memlock does not hold where the base spec gives more: neither limits nor capabilities are taken away.
-func TestGenerateWarnsOfALimitThatDoesNotHold(t *testing.T) {
-	const (
-		unlimited = "rdma-spec: warning: --from -: RLIMIT_MEMLOCK is unlimited, which is not lowered, so the memlock of " +
-			"16Gi does not hold: remove that rlimit\n"
-		voids = "rdma-spec: warning: --from -: it has CAP_IPC_LOCK, which voids the memlock of 16Gi for processes of " +
-			"root: remove the capability\n"
-	)
-	for name, test := range map[string]struct{ process, args, stderr string }{
-		"unlimited": {`"rlimits":[{"type":"RLIMIT_MEMLOCK","hard":18446744073709551615,"soft":18446744073709551615}]`,
-			"--memlock 16Gi", unlimited},
-		"a hard one": {`"rlimits":[{"type":"RLIMIT_MEMLOCK","hard":18446744073709551615,"soft":8388608}]`,
-			"--memlock 16Gi", unlimited},
-		"the first of two": {`"rlimits":[{"type":"RLIMIT_MEMLOCK","hard":18446744073709551615,"soft":0},{"type":"RLIMIT_MEMLOCK","hard":0,"soft":0}]`, "--memlock 16Gi", unlimited},
-		"64Gi": {`"rlimits":[{"type":"RLIMIT_MEMLOCK","hard":68719476736,"soft":68719476736}]`,
-			"--memlock 16Gi", strings.Replace(unlimited, "unlimited", "64Gi", 1)},
-		"the same": {`"rlimits":[{"type":"RLIMIT_MEMLOCK","hard":17179869184,"soft":17179869184}]`,
-			"--memlock 16Gi", ""},
-		"unlimited is asked for": {`"rlimits":[{"type":"RLIMIT_MEMLOCK","hard":8388608,"soft":8388608}],"capabilities":{"bounding":["CAP_IPC_LOCK"]}`, "", ""},
-		"IPC_LOCK":               {`"capabilities":{"bounding":["CAP_IPC_LOCK"]}`, "--memlock 16Gi", voids},
-		"IPC_LOCK, and not wanted": {`"capabilities":{"permitted":["CAP_IPC_LOCK"]}`,
-			"--memlock 16Gi --ipc-lock=false", voids},
-		"both, for nodeadm": {`"rlimits":[{"type":"RLIMIT_MEMLOCK","hard":18446744073709551615,"soft":18446744073709551615}],"capabilities":{"effective":["CAP_IPC_LOCK"]}`, "--memlock 16Gi --for nodeadm", voids + unlimited},
-	} {
-		t.Run(name, func(t *testing.T) {
-			runGenerate(t, `{"ociVersion":"1.0.2","process":{`+test.process+`},"linux":{}}`, test.stderr,
-				append(strings.Fields(test.args), "--from", "-")...)
-		})
-	}
-}
+		generate --from - --memlock 16Gi <<< UNLIMITED
+		generate --from - --memlock 16Gi <<< HARD
+		generate --from - --memlock 16Gi <<< TWICE
+		generate --from - --memlock 16Gi <<< 64GI
+		generate --from - --memlock 16Gi <<< 16GI
+		generate --from - --memlock 16Gi <<< BOUNDED
+		generate --from - --memlock 16Gi --ipc-lock=false <<< PERMITTED
+		generate --from - <<< LOW-BOUNDED
+		generate --from - --memlock 16Gi --for nodeadm <<< BOTH
+		# the recipe that many follow by hand caps every container at 1024 open files, and somebody may mean it
+		generate --from - <<< 1024-FILES
 
-// The recipe that many follow by hand caps every container at 1024 open files.
-func TestGenerateWarnsOf1024Files(t *testing.T) {
-	const text = `{"ociVersion":"1.0.2","process":{"rlimits":[{"type":"RLIMIT_NOFILE","hard":1024,"soft":1024}]},"linux":{}}`
-	got := runGenerate(t, text,
-		"rdma-spec: warning: --from -: RLIMIT_NOFILE is 1024, so no container can open more than 1024 files: remove that "+
-			"rlimit unless you want this\n", "--from", "-")
-	if !strings.Contains(got, "RLIMIT_NOFILE") {
-		t.Error("the rlimit is gone: somebody may mean it")
-	}
+		# each platform's text is golden in spec/platform: here is which flags reach it
+		generate --for docker
+		generate --for nodeadm --from testdata/unlimited.json
+		generate --for systemd --ipc-lock=false`, gist)
 }
 
 func TestGenerateDevices(t *testing.T) {
-	const noRDMACM = "rdma-spec: warning: the node has no sound /dev/infiniband/rdma_cm, so connections by RDMA_CM will " +
-		"fail: load the module rdma_ucm\n"
-	leftOut := func(name, why string) string {
-		return fmt.Sprintf("rdma-spec: warning: HCA %s is left out: %s\n", name, why)
-	}
-	for name, test := range map[string]struct {
-		root, devices string
-		want          []string
-		stderr        string
-	}{
-		"none":                      {hcatest.V100(t), "none", nil, ""},
-		"none, where there is none": {hcatest.NoRDMA(t), "none", nil, ""},
-		"all": {hcatest.V100(t), "all", []string{"uverbs0 231:192", "uverbs1 231:193", "rdma_cm 10:58"},
-			""},
-		"all: those that are up": {hcatest.A100(t), "all", []string{"uverbs1 231:193", "uverbs2 231:194", "rdma_cm 10:58"},
-			leftOut("mlx5_0", "it has no ACTIVE port: name it to include it")},
-		"one that is down": {hcatest.A100(t), "mlx5_0", []string{"uverbs0 231:192", "rdma_cm 10:58"}, ""},
-		"by name, in that order": {hcatest.EightHCA(t), "mlx5_10,mlx5_2", []string{"uverbs10 231:202",
-			"uverbs2 231:194", "rdma_cm 10:58"}, ""},
-		"a name twice": {hcatest.V100(t), "mlx5_1,mlx5_1", []string{"uverbs1 231:193", "rdma_cm 10:58"}, ""},
-		"no rdma_cm":   {hcatest.NoRDMACM(t), "mlx5_0", []string{"uverbs0 231:192"}, noRDMACM},
-		"rdma_cm that is a folder": {hcatest.V100Node().Files().With(hcatest.Files{"dev/infiniband/rdma_cm/": ""}).Root(t),
-			"mlx5_0", []string{"uverbs0 231:192"},
-			strings.Replace(noRDMACM, "load the module rdma_ucm", "/dev/infiniband/rdma_cm is a folder, not a character device",
-				1)},
-		"EFA, which has no RDMA_CM": {hcatest.EFA(t), "efa_0", []string{"uverbs0 231:192"}, ""},
-		"Omni-Path": {hcatest.OmniPath(t), "hfi1_1", []string{"uverbs1 231:193",
-			"hfi1_1 242:1", "rdma_cm 10:58"}, ""},
-		"one works, others not": {hcatest.Broken(t), "mlx5_0", []string{"uverbs0 231:192", "rdma_cm 10:58"}, ""},
-	} {
-		t.Run(name, func(t *testing.T) {
-			s := parsedSpec(t, runGenerate(t, "", test.stderr, "--root", test.root, "--devices", test.devices))
-			var got []string
-			for _, d := range s.Linux.Devices {
-				got = append(got, fmt.Sprintf("%s %d:%d", filepath.Base(d.Path), d.Major, d.Minor))
-			}
-			if diff := cmp.Diff(test.want, got); diff != "" {
-				t.Errorf("devices (-want +got):\n%s", diff)
-			}
-			if first := s.Linux.Resources.Devices[0]; first.Allow || len(s.Linux.Resources.Devices) != 1+len(test.want) {
-				t.Errorf("device rules %v: want the denial of all, and one for each device", s.Linux.Resources.Devices)
-			}
-		})
-	}
-	got := words("generate --devices all --root", hcatest.Broken(t))
-	if got.Status != 0 || !strings.Contains(got.Stdout, `"/dev/infiniband/uverbs0"`) || !strings.Contains(got.Stderr,
-		leftOut("no_verbs", "it has no verbs device: load the module ib_uverbs")) {
-		t.Errorf("broken HCAs hide the one that works: %+v", got)
-	}
-}
-
-// Each platform's text is golden in spec/platform; here is which flags reach it.
-func TestGenerateFor(t *testing.T) {
-	const dockerNote = "rdma-spec: merge this into /etc/docker/daemon.json and restart docker: it affects every " +
-		"container that is run without a memlock of its own\n"
-	for name, test := range map[string]struct {
-		args         []string
-		stderr       string
-		wants, lacks string
-	}{
-		"containerd":                {[]string{"containerd"}, "", `"ociVersion": "1.0.2"`, "#"},
-		"docker, IPC_LOCK left out": {[]string{"docker"}, dockerNote, `"Hard": -1`, "IPC_LOCK"},
-		"nodeadm, from": {[]string{"nodeadm", "--from", "testdata/unlimited.json"}, "",
-			"hard: 9223372036854775807", "18446744073709551615"},
-		"systemd, IPC_LOCK not asked for": {[]string{"systemd", "--ipc-lock=false"}, "", "LimitMEMLOCK=infinity", "IPC_LOCK"},
-	} {
-		t.Run(name, func(t *testing.T) {
-			got := runGenerate(t, "", test.stderr, append([]string{"--for"}, test.args...)...)
-			if !strings.Contains(got, test.wants) || strings.Contains(got, test.lacks) {
-				t.Errorf("want %s and no %s in:\n%s", test.wants, test.lacks, got)
-			}
-		})
-	}
+	compareCalls(t, "generate-devices", map[string]string{
+		"V100": hcatest.V100(t), "A100": hcatest.A100(t), "EIGHT": hcatest.EightHCA(t), "NO-RDMA": hcatest.NoRDMA(t),
+		"NO-CM": hcatest.NoRDMACM(t), "EFA": hcatest.EFA(t), "OMNI-PATH": hcatest.OmniPath(t), "BROKEN": hcatest.Broken(t),
+		"FOLDER-CM": hcatest.V100Node().Files().With(hcatest.Files{"dev/infiniband/rdma_cm/": ""}).Root(t),
+	}, `
+		generate --devices none --root V100
+		generate --devices none --root NO-RDMA
+		generate --devices all --root V100
+		# all: those that are up
+		generate --devices all --root A100
+		generate --devices mlx5_0 --root A100
+		# by name, in that order, and once
+		generate --devices mlx5_10,mlx5_2 --root EIGHT
+		generate --devices mlx5_1,mlx5_1 --root V100
+		generate --devices mlx5_0 --root NO-CM
+		generate --devices mlx5_0 --root FOLDER-CM
+		# EFA has no RDMA_CM
+		generate --devices efa_0 --root EFA
+		generate --devices hfi1_1 --root OMNI-PATH
+		# broken HCAs do not hide the one that works
+		generate --devices mlx5_0 --root BROKEN
+		generate --devices all --root BROKEN`, gist)
 }
 
 // Each refusal is one line, names the flag or the file, and leaves nothing on stdout and the old file as it was.
 func TestGenerateRefuses(t *testing.T) {
-	v100, broken := hcatest.V100(t), hcatest.Broken(t)
-	for name, test := range map[string]struct {
-		stdin  string
-		args   []string
-		status int
-		want   string
-	}{
-		"a size that is none": {"", []string{"--memlock", "lots"}, 2,
-			`memlock "lots" is not a size: write unlimited, or bytes such as 16Gi or 500M; see 'rdma-spec generate --help'`},
-		"a platform unheard of": {"", []string{"--for", "podman"}, 2,
-			`--for: unknown platform "podman": write one of containerd, docker, crio, nodeadm, talos, bottlerocket, systemd; see`},
+	file := filepath.Join(scratch.Folder(t), "spec.json")
+	scratch.File(t, file, "old", 0o600)
+	compareCalls(t, "generate-refuses", map[string]string{"FILE": file, "V100": hcatest.V100(t), "BROKEN": hcatest.Broken(t),
+		"NO-RDMA": hcatest.NoRDMA(t)}, `
+		generate --from -
+		generate --from - --to FILE
+		generate --from /nonexistent/spec.json
+		generate --from V100
+		generate --from=
+		generate --from - --memlock 1Gi --ipc-lock <<< {}
+		generate --from - --to FILE <<< {}
 
-		"from nothing": {"", []string{"--from", "-"}, 3, "--from -: empty: expected an OCI runtime spec, JSON"},
-		"from a file not there": {"", []string{"--from", "/nonexistent/spec.json"}, 3,
-			"--from /nonexistent/spec.json: no such file or directory"},
-		"from a folder":      {"", []string{"--from", v100}, 3, "--from " + v100 + ": is a directory"},
-		"from an empty name": {"", []string{"--from="}, 3, "--from : no such file or directory"},
-		"from a warning and worse": {"{}", []string{"--from", "-", "--memlock", "1Gi", "--ipc-lock"}, 3,
-			"--from -: not an OCI runtime spec"},
-
-		"an HCA that is not there": {"", []string{"--root", v100, "--devices", "mlx5_7"}, 3,
-			`--devices mlx5_7: this node has no HCA "mlx5_7"; see 'rdma-spec devices'`},
-		"one that is, one that isn't": {"", []string{"--root", v100, "--devices", "mlx5_0,mlx5_7"}, 3,
-			`--devices mlx5_0,mlx5_7: this node has no HCA "mlx5_7"`},
-		"no HCA named": {"", []string{"--root", v100, "--devices="}, 2,
-			`--devices is empty: write none, all, or names such as mlx5_0,mlx5_1`},
-		"an empty name": {"", []string{"--root", v100, "--devices", "mlx5_0,"}, 3, `this node has no HCA ""`},
-		"none and more": {"", []string{"--root", v100, "--devices", "none,mlx5_0"}, 3,
-			`this node has no HCA "none"`},
-		"all, where there is none": {"", []string{"--root", hcatest.NoRDMA(t), "--devices", "all"}, 3,
-			"--devices all: no HCA of this node can be used; see 'rdma-spec devices'"},
-		"an HCA without verbs": {"", []string{"--root", broken, "--devices", "no_verbs"}, 3,
-			"--devices no_verbs: HCA no_verbs cannot be used: it has no verbs device: load the module ib_uverbs"},
-		"a root that is not there": {"", []string{"--root", "/nonexistent", "--devices", "all"}, 3,
-			`--devices all: root "/nonexistent": no such file or directory`},
-		"IPC_LOCK for docker": {"", []string{"--for", "docker", "--ipc-lock"}, 2,
-			"the configuration of docker cannot give CAP_IPC_LOCK: give it to a container with docker run --cap-add IPC_LOCK"},
-	} {
-		t.Run(name, func(t *testing.T) {
-			file := filepath.Join(scratch.Folder(t), "spec.json")
-			scratch.File(t, file, "old", 0o600)
-			for _, args := range [][]string{test.args, append(test.args, "--to", file)} {
-				got := call(test.stdin, append([]string{"generate"}, args...)...)
-				if got.Status != test.status || got.Stdout != "" {
-					t.Errorf("exit status %d, want %d; stdout %q", got.Status, test.status, got.Stdout)
-				}
-				if !strings.HasPrefix(got.Stderr, "rdma-spec: ") || !strings.Contains(got.Stderr, test.want) ||
-					strings.Count(got.Stderr, "\n") != 1 {
-					t.Errorf("stderr %q, want one line: %s", got.Stderr, test.want)
-				}
-			}
-			if diff := cmp.Diff(map[string]string{"spec.json": "old"}, scratch.Tree(t, filepath.Dir(file))); diff != "" {
-				t.Errorf("files (-want +got):\n%s", diff)
-			}
-		})
+		generate --root V100 --devices mlx5_7
+		generate --root V100 --devices mlx5_0,mlx5_7
+		generate --root V100 --devices mlx5_0,mlx5_7 --to FILE
+		generate --root V100 --devices mlx5_0,
+		generate --root V100 --devices none,mlx5_0
+		generate --root NO-RDMA --devices all
+		generate --root BROKEN --devices no_verbs
+		generate --root /nonexistent --devices all
+		generate --root /nonexistent --devices all --to FILE`)
+	if diff := cmp.Diff(map[string]string{"spec.json": "old"}, scratch.Tree(t, filepath.Dir(file))); diff != "" {
+		t.Errorf("files (-want +got):\n%s", diff)
 	}
 }
 

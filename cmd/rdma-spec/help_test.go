@@ -42,28 +42,12 @@ func TestHelp(t *testing.T) {
 				t.Errorf("%s --help has a line of %d columns: %s", c.CommandPath(), n, line)
 			}
 		}
+		if help.Status != 0 || help.Stderr != "" {
+			t.Errorf("%s --help: %+v", c.CommandPath(), help)
+		}
 		if !strings.Contains(c.Example, c.CommandPath()+" ") && !strings.HasSuffix(c.Example, c.CommandPath()) &&
 			!strings.Contains(c.Example, c.CommandPath()+"\n") {
 			t.Errorf("%s has no example", c.CommandPath())
-		}
-	}
-}
-
-// The help of the program has its commands in groups.
-func TestCommandsAreInGroups(t *testing.T) {
-	help := call("", "--help").Stdout
-	for title, names := range map[string]string{
-		"On a node:": "collect devices doctor repair status wait", "For a pod:": "explain verify",
-		"Configuration:": "cdi config configure generate",
-	} {
-		_, rest, found := strings.Cut(help, "\n"+title+"\n")
-		group, _, _ := strings.Cut(rest, "\n\n")
-		var got []string
-		for line := range strings.Lines(group) {
-			got = append(got, strings.Fields(line)[0])
-		}
-		if !found || strings.Join(got, " ") != names {
-			t.Errorf("%s has %v, want %s", title, got, names)
 		}
 	}
 }
@@ -100,50 +84,11 @@ func TestCompletion(t *testing.T) {
 	}
 }
 
-// A program reads what repair found.
-func TestStructuredResults(t *testing.T) {
-	files := hcatest.V100Node().Files()
-	addProcess(files, 1, "8388608 8388608", plain)
-	node := by(t, "memlock: 16Gi", serve(t, files.Root(t), critest.Options{}, holder(1, 0, "train-0")))
-	want := `{
-  "apiVersion": "rdma-spec/v1alpha1",
-  "kind": "Repair",
-  "policy": {
-    "file": "` + node[1] + `"
-  },
-  "runtimes": [
-    {
-      "name": "containerd",
-      "version": "v2.4.2",
-      "socket": "` + node[5] + `"
-    }
-  ],
-  "dryRun": true,
-  "lookedAt": 1,
-  "containers": [
-    {
-      "namespace": "ml",
-      "pod": "train-0",
-      "container": "main",
-      "id": "` + containerID(1) + `",
-      "memlock": "16Gi",
-      "memlockBytes": 17179869184,
-      "processes": 1,
-      "storedSpec": true
-    }
-  ]
-}
-`
-	if diff := cmp.Diff(outcome{1, want, ""}, words("repair --dry-run -o json", node...)); diff != "" {
-		t.Errorf("-want +got:\n%s", diff)
-	}
-}
-
 // No command's result is lost with exit status 0 where nothing can be written to standard output.
 func TestFullStandardOutput(t *testing.T) {
 	root, file := hcatest.V100(t), configFile(t, "{}")
 	_, containers := lowNode()
-	flags := by(t, "{}", serve(t, root, critest.Options{}, containers...))
+	flags := by(t, "{}", serve(t, root, containers...))
 	reverted, registered := []string{"--revert", "--root", scratch.Folder(t)}, scratch.Folder(t)
 	register(t, registered, "{}", "the defaults")
 	calls := map[string][]string{

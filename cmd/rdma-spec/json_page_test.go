@@ -20,7 +20,6 @@ import (
 	"testing"
 
 	"github.com/rdma-spec/rdma-spec/cmd/internal/cli"
-	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/node/cri/critest"
 	"github.com/rdma-spec/rdma-spec/spec/hca/hcatest"
 	"github.com/rdma-spec/rdma-spec/test/testing/golden"
 	"github.com/rdma-spec/rdma-spec/test/testing/repository"
@@ -170,15 +169,19 @@ func (r *reader) resolve(folder string, file *ast.File, e ast.Expr) (g goType, o
 }
 
 // fields returns the fields that a type has in JSON, those of embedded types among them.
-func (r *reader) fields(g goType) (all []field) {
+func (r *reader) fields(g goType) []field {
 	spec, file, written := r.find(g)
-	structure, ok := spec.Type.(*ast.StructType)
-	if written != nil {
-		structure, ok = written, true
+	if own, ok := spec.Type.(*ast.StructType); ok && written == nil {
+		written = own
 	}
-	if !ok {
+	if written == nil {
 		return nil
 	}
+	return r.fieldsOf(g, file, spec, written)
+}
+
+// fieldsOf returns those of a struct: a type, or what it writes.
+func (r *reader) fieldsOf(g goType, file *ast.File, spec *ast.TypeSpec, structure *ast.StructType) (all []field) {
 	seen := map[string]bool{}
 	add := func(fields ...field) {
 		for _, f := range fields {
@@ -199,22 +202,13 @@ func (r *reader) fields(g goType) (all []field) {
 		case len(f.Names) == 0 && tag == "":
 			inner, _ := r.resolve(g.folder, file, f.Type)
 			if inner.name == "fields" || inner.name == "plain" { // the type itself, without its MarshalJSON
-				add(r.structFields(g, file, spec.Type.(*ast.StructType))...)
+				add(r.fieldsOf(g, file, spec, spec.Type.(*ast.StructType))...)
 			} else if inner.folder != "" && inner.name != "container" {
 				add(r.fields(inner)...)
 			}
 		default:
 			add(field{tag, r.describe(g.folder, file, f.Type), r.doc(g, file, f)})
 		}
-	}
-	return all
-}
-
-func (r *reader) structFields(g goType, file *ast.File, s *ast.StructType) (all []field) {
-	for _, f := range s.Fields.List {
-		text, _ := strconv.Unquote(f.Tag.Value)
-		tag, _, _ := strings.Cut(reflect.StructTag(text).Get("json"), ",")
-		all = append(all, field{tag, r.describe(g.folder, file, f.Type), r.doc(g, file, f)})
 	}
 	return all
 }
@@ -387,7 +381,7 @@ func TestResultsAreAsTheSchema(t *testing.T) {
 	files := hcatest.V100Node().Files()
 	addProcess(files, 1, "8388608 8388608", plain)
 	files["usr/lib/systemd/system/containerd.service"] = "[Service]\n"
-	flags := by(t, "{}", serve(t, files.Root(t), critest.Options{}, holder(1, 0, "train-0")))
+	flags := by(t, "{}", serve(t, files.Root(t), holder(1, 0, "train-0")))
 	node, file, root := " "+strings.Join(flags, " "), flags[1], flags[3]
 	calls := map[string]string{
 		"devices":      "devices --root " + root,

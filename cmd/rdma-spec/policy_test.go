@@ -4,20 +4,18 @@
 package main
 
 import (
-	"encoding/json"
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
-
-	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/doctor"
 	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/node/cri/critest"
 	"github.com/rdma-spec/rdma-spec/plugin/policy"
 	"github.com/rdma-spec/rdma-spec/plugin/policy/inforce"
 	"github.com/rdma-spec/rdma-spec/spec/hca/hcatest"
+	"github.com/rdma-spec/rdma-spec/test/testing/scratch"
 )
 
 // optedIn is a pod that the policies of these tests adjust.
@@ -30,18 +28,7 @@ func sixteenNode(t *testing.T) (root string, node []string) {
 	files := hcatest.V100Node().Files()
 	addProcess(files, 1, "17179869184 17179869184", plain)
 	root = files.Root(t)
-	return root, serve(t, root, critest.Options{}, holder(1, 0, "train-0", memlockOf(16<<30)))
-}
-
-// Without a policy in force and without --config, nothing is judged by the defaults, which give more than any policy.
-func TestNothingIsJudgedByTheDefaults(t *testing.T) {
-	_, node := sixteenNode(t)
-	for _, args := range []string{"status", "repair --dry-run", "repair"} {
-		if got := words(args, node...); got.Status != 3 || got.Stdout != "" || strings.Count(got.Stderr, "\n") != 1 ||
-			!strings.Contains(got.Stderr, "or name a configuration with --config") {
-			t.Errorf("%s: %+v, want 3 and one line", args, got)
-		}
-	}
+	return root, serve(t, root, holder(1, 0, "train-0", memlockOf(16<<30)))
 }
 
 // register has a plugin on the node at a root write its policy, and gives what ends the plugin.
@@ -59,103 +46,66 @@ func register(t *testing.T, root, text, source string) (end func()) {
 	return w.Close
 }
 
-// explain decides by the policy in force on the node, and says so; for another node, and with --config, it does not.
-func TestExplainByThePolicyInForce(t *testing.T) {
+// explain decides by the policy in force on the node, and says so; for another node, and where no plugin runs, by the
+// node's configuration.
+func TestExplainByTheNodesPolicy(t *testing.T) {
 	root, _ := sixteenNode(t)
-	end := register(t, root, "{memlock: 16Gi, optIn: {namespaces: [ml]}}", "/etc/nri-rdma/config.yaml")
+	config := filepath.Join(root, "etc/rdma-spec/config.yaml")
+	scratch.File(t, config, "{}", 0o644)
 	const inForce = "/run/rdma-spec/policy.yaml, in force, from /etc/nri-rdma/config.yaml"
-	got := call(optedIn, "explain", "-f", "-", "--root", root)
-	if got.Status != 0 || !strings.Contains(got.Stdout, inForce) || !strings.Contains(got.Stdout, "16Gi") {
+	end := register(t, root, "{memlock: 16Gi, optIn: {namespaces: [ml]}}", "/etc/nri-rdma/config.yaml")
+	explained := func(args ...string) outcome {
+		return call(optedIn, append([]string{"explain", "-f", "-", "--root", root}, args...)...)
+	}
+	if got := explained(); got.Status != 0 || !strings.Contains(got.Stdout, inForce) || !strings.Contains(got.Stdout, "16Gi") {
 		t.Errorf("%+v", got)
 	}
-	if got := call(optedIn, "explain", "-f", "-", "--root", root, "--hca", "mlx5_0"); strings.Contains(got.Stdout, inForce) {
+	if got := explained("--hca", "mlx5_0"); strings.Contains(got.Stdout, inForce) {
 		t.Errorf("for another node: %+v", got)
 	}
 	end()
-	if got := call(optedIn, "explain", "-f", "-", "--root", root); strings.Contains(got.Stdout, inForce) {
+	if got := explained("-o", "json"); !strings.Contains(got.Stdout, fmt.Sprintf(`"configuration": %q`, config)) {
 		t.Errorf("after the plugin has ended: %+v", got)
+	}
+	scratch.File(t, filepath.Join(root, inforce.File), "nonsense", 0o644)
+	if got := explained(); got.Status != 3 || !strings.Contains(got.Stderr, "run/rdma-spec/policy.yaml cannot be read as a policy") {
+		t.Errorf("the policy in force cannot be read: %+v", got)
 	}
 }
 
 // status and repair judge by the policy in force and name it, and refuse one whose writer has ended.
 func TestPolicyInForce(t *testing.T) {
 	root, node := sixteenNode(t)
+	names := map[string]string{"NODE": root, "SOCKET": node[3], "FILE": configFile(t, "memlock: 1Gi")}
 	end := register(t, root, "memlock: 16Gi", "/etc/rdma-spec/config.yaml")
-	socket := node[len(node)-1]
-	names := "rdma-spec: policy: " + root + "/run/rdma-spec/policy.yaml, in force, from /etc/rdma-spec/config.yaml\n" +
-		"rdma-spec: runtime: containerd v2.4.2 at " + socket + "\n"
-	if got := words("status", node...); got.Status != 0 || !strings.Contains(got.Stdout, "16Gi") ||
-		!strings.HasPrefix(got.Stderr, names) {
-		t.Errorf("status: %+v, want %q", got, names)
-	}
-	want := outcome{0, "nothing to raise: looked at 1 RDMA container\n", names}
-	if diff := cmp.Diff(want, words("repair --dry-run", node...)); diff != "" {
-		t.Errorf("repair (-want +got):\n%s", diff)
-	}
-	for _, args := range []string{"status -o json", "repair --dry-run -o json"} {
-		got := words(args, node...)
-		var result struct {
-			Policy   struct{ File, Source string }
-			Runtimes []struct{ Name, Socket string }
-		}
-		if err := json.Unmarshal([]byte(got.Stdout), &result); err != nil || got.Status != 0 || got.Stderr != "" ||
-			result.Policy.File != root+inforce.File || result.Policy.Source != "/etc/rdma-spec/config.yaml" ||
-			len(result.Runtimes) != 1 || result.Runtimes[0].Socket != socket {
-			t.Errorf("%s: %v, %+v", args, err, got)
-		}
-	}
+	compareCalls(t, "status/in-force", names, `
+		status --root NODE --runtime-endpoint SOCKET
+		repair --dry-run --root NODE --runtime-endpoint SOCKET
+		status -o json --root NODE --runtime-endpoint SOCKET
+		repair --dry-run -o json --root NODE --runtime-endpoint SOCKET`)
 	end()
-	for _, args := range []string{"status", "repair --dry-run"} {
-		if got := words(args, node...); got.Status != 3 || !strings.Contains(got.Stderr,
-			"is out of date: the plugin that wrote it has ended: name a configuration with --config\n") {
-			t.Errorf("%s: %+v", args, got)
-		}
-		if got := words(args, by(t, "memlock: 1Gi", node)...); got.Status != 0 {
-			t.Errorf("%s --config: %+v", args, got)
-		}
-	}
-}
-
-// says returns what a check of the doctor says of objects that are as they should be.
-func says(t *testing.T, check string, args ...string) (found []string) {
-	t.Helper()
-	stdout := words("doctor -o json --only "+check, args...).Stdout
-	var got doctor.Diagnosis
-	if err := json.Unmarshal([]byte(stdout), &got); err != nil {
-		t.Fatalf("%v: %s", err, stdout)
-	}
-	for _, f := range got.Findings {
-		if f.Status == doctor.OK && f.Object != "" {
-			found = append(found, f.Object+": "+f.Text)
-		}
-	}
-	return found
+	compareCalls(t, "status/ended", names, `
+		status --root NODE --runtime-endpoint SOCKET
+		repair --dry-run --root NODE --runtime-endpoint SOCKET
+		repair --dry-run --config FILE --root NODE --runtime-endpoint SOCKET`)
 }
 
 // Only containerd stores a spec that repair can edit: on CRI-O, no command names repair for a low spec.
 func TestAllCommandsNameOneRemedy(t *testing.T) {
-	for name, want := range map[string]string{"containerd": "rdma-spec repair --as-called ml/train-0",
-		"cri-o": "recreate the pod"} {
-		files := hcatest.V100Node().Files()
-		addProcess(files, 1, "unlimited unlimited", ipcLocked)
-		node := by(t, "{}", serve(t, files.Root(t), critest.Options{Name: name}, holder(1, 0, "train-0", memlockOf(65536))))
-		asCalled := strings.NewReplacer(strings.Join(node, " "), "--as-called")
-		problem := "spec gives processes of an exec 64Ki, the policy gives unlimited: " + want
-		said := asCalled.Replace(strings.Join(says(t, "container-memlock", node...), "\n"))
-		if said != "container ml/train-0 main: Its "+problem+"." {
-			t.Errorf("%s: doctor: %s", name, said)
-		}
-		if got := words("status", node...); got.Status != 1 || !strings.Contains(asCalled.Replace(got.Stdout),
-			"below  its "+problem+"\n") {
-			t.Errorf("%s: status: %+v", name, got)
-		}
-		got := words("repair --dry-run", node...)
-		raised := strings.Contains(got.Stdout, "would be raised")
-		left := strings.Contains(got.Stderr, "rdma-spec: ml/train-0 main: left alone: its "+problem+"\n")
-		if got.Status != 1 || raised != (name == "containerd") || left == raised {
-			t.Errorf("%s: repair --dry-run: %+v", name, got)
-		}
+	files := hcatest.V100Node().Files()
+	addProcess(files, 1, "unlimited unlimited", ipcLocked)
+	names := map[string]string{"NODE": files.Root(t), "EMPTY": configFile(t, "{}")}
+	for name, runtime := range map[string]string{"CONTAINERD": "containerd", "CRI-O": "cri-o"} {
+		names[name] = critest.Serve(t, critest.Options{Name: runtime}, holder(1, 0, "train-0", memlockOf(65536))).Socket
 	}
+	compareCalls(t, "status/remedy", names, `
+		doctor --only container-memlock --config EMPTY --root NODE --runtime-endpoint CONTAINERD
+		status --config EMPTY --root NODE --runtime-endpoint CONTAINERD
+		repair --dry-run --config EMPTY --root NODE --runtime-endpoint CONTAINERD
+
+		doctor --only container-memlock --config EMPTY --root NODE --runtime-endpoint CRI-O
+		status --config EMPTY --root NODE --runtime-endpoint CRI-O
+		repair --dry-run --config EMPTY --root NODE --runtime-endpoint CRI-O`)
 }
 
 // A configuration that cannot be read is an error that the doctor reports, on a node and on a copy of one.
@@ -173,25 +123,16 @@ func TestDoctorReportsWhyThePolicyCannotBeRead(t *testing.T) {
 func TestACopyIsJudgedByAnotherPolicy(t *testing.T) {
 	root, node := sixteenNode(t)
 	register(t, root, "{memlock: 16Gi, optIn: {namespaces: [ml]}}", "/etc/rdma-spec/config.yaml")
-	pod := configFile(t, optedIn)
-	copied := []string{"--root", collected(t, root, node[2:]...)}
-	for _, test := range []struct {
-		args         string
-		kept, judged string // what its output has, by the policy that was in force and by the newer one
-		problems     int
-	}{
-		{"status", " ok ", "memlock is 16Gi, the policy gives 32Gi", 1},
-		{"repair --dry-run", "nothing to raise: looked at 1 RDMA container\n",
-			"ml/train-0 main: memlock would be raised to 32Gi", 1},
-		{"doctor --only container-memlock", "1 ok", "Memlock is 16Gi, the policy gives 32Gi", 0},
-		{"explain -f " + pod, "16Gi", "32Gi", 0},
-	} {
-		if got := words(test.args, copied...); got.Status != 0 || !strings.Contains(got.Stdout+got.Stderr, test.kept) {
-			t.Errorf("%s by the policy in force: %+v, want %q", test.args, got, test.kept)
-		}
-		got := words(test.args, by(t, "{memlock: 32Gi, optIn: {namespaces: [ml]}}", copied)...)
-		if got.Status != test.problems || !strings.Contains(got.Stdout+got.Stderr, test.judged) {
-			t.Errorf("%s --config: %+v, want %d and %q", test.args, got, test.problems, test.judged)
-		}
-	}
+	names := map[string]string{"COPY": collected(t, root, node[2:]...), "POD": configFile(t, optedIn), "NODE": root, "SOCKET": node[3],
+		"NEWER": configFile(t, "{memlock: 32Gi, optIn: {namespaces: [ml]}}")}
+	compareCalls(t, "copy", names, `
+		status --root COPY
+		repair --dry-run --root COPY
+		doctor --only container-memlock --root COPY
+		explain -f POD --root COPY
+
+		status --config NEWER --root COPY
+		repair --dry-run --config NEWER --root COPY
+		doctor --only container-memlock --config NEWER --root COPY
+		explain -f POD --config NEWER --root COPY`)
 }

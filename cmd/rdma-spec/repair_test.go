@@ -8,6 +8,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -26,6 +27,7 @@ import (
 	"github.com/rdma-spec/rdma-spec/plugin/storedspec/storedspectest"
 	"github.com/rdma-spec/rdma-spec/spec"
 	"github.com/rdma-spec/rdma-spec/spec/hca/hcatest"
+	"github.com/rdma-spec/rdma-spec/test/testing/golden"
 )
 
 const eightMiB = spec.Limit(8 << 20)
@@ -69,14 +71,11 @@ func withoutSources(stderr string) string {
 	return left
 }
 
-func expectTexts(t *testing.T, what, stdout, stderr, wantOut, wantErr string) {
+// repaired is what a call of repair says, for a golden file.
+func repaired(t *testing.T, endpoint string, on limits.Kernel, dryRun bool, pods ...string) string {
 	t.Helper()
-	if diff := cmp.Diff(strings.TrimPrefix(wantOut, "\n"), stdout); diff != "" {
-		t.Errorf("%s: stdout (-want +got):\n%s", what, diff)
-	}
-	if diff := cmp.Diff(strings.TrimPrefix(wantErr, "\n"), stderr); diff != "" {
-		t.Errorf("%s: stderr (-want +got):\n%s", what, diff)
-	}
+	stdout, stderr, err := repairRun(t, endpoint, on, dryRun, pods...)
+	return fmt.Sprintf("%s--- stderr\n%s--- error: %v\n", stdout, strings.ReplaceAll(stderr, endpoint, "SOCKET"), err)
 }
 
 // containerdWith serves CRI and keeps specs, as containerd does, on one socket.
@@ -97,30 +96,12 @@ func containerdWith(t *testing.T, running []critest.Container) (*critest.Runtime
 func TestRepair(t *testing.T) {
 	processes, running := lowNode()
 	runtime, stored := containerdWith(t, running)
-
-	stdout, stderr, err := repairRun(t, runtime.Socket, processes, true)
-	expectTexts(t, "dry run", stdout, stderr, `
-ml/low main: memlock would be raised to unlimited: 2 processes and the stored spec
-ml/low-child main: memlock would be raised to unlimited: 1 process and the stored spec
-ml/low-spec main: memlock would be raised to unlimited: 0 processes and the stored spec
-`, "")
-	if !errors.Is(err, cli.ErrProblemFound) {
-		t.Errorf("dry run: %v", err)
-	}
+	says := map[string]string{"1 dry run": repaired(t, runtime.Socket, processes, true)}
 	if processes.Sets() != 0 || stored.Updates(containerID(1)) != 0 {
 		t.Errorf("the dry run has set %d limits and written the stored spec %d times", processes.Sets(),
 			stored.Updates(containerID(1)))
 	}
-
-	stdout, stderr, err = repairRun(t, runtime.Socket, processes, false)
-	expectTexts(t, "repair", stdout, stderr, `
-ml/low main: memlock raised to unlimited: 2 processes and the stored spec
-ml/low-child main: memlock raised to unlimited: 1 process and the stored spec
-ml/low-spec main: memlock raised to unlimited: 0 processes and the stored spec
-`, "")
-	if err != nil {
-		t.Error(err)
-	}
+	says["2 repair"] = repaired(t, runtime.Socket, processes, false)
 	for n, updates := range map[int]int{1: 1, 2: 0, 3: 0, 4: 1, 5: 1} {
 		if got := stored.Updates(containerID(n)); got != updates {
 			t.Errorf("the stored spec of container %d was written %d times, want %d", n, got, updates)
@@ -133,10 +114,8 @@ ml/low-spec main: memlock raised to unlimited: 0 processes and the stored spec
 		}
 	}
 	// The fake runtime's verbose status still has the old spec of low-spec.
-	stdout, _, err = repairRun(t, runtime.Socket, processes, false, "ml/low", "ml/low-child")
-	if err != nil || stdout != "nothing to raise: looked at 2 RDMA containers\n" {
-		t.Errorf("again: %v, %q", err, stdout)
-	}
+	says["3 again"] = repaired(t, runtime.Socket, processes, false, "ml/low", "ml/low-child")
+	golden.Cases(t, "testdata/repair/all.txt", says)
 }
 
 func TestRepairOfNamedPods(t *testing.T) {
@@ -144,78 +123,39 @@ func TestRepairOfNamedPods(t *testing.T) {
 	denied := holder(6, 0, "denied")
 	denied.Namespace = "guest"
 	runtime := critest.Serve(t, critest.Options{Name: "cri-o", Version: "1.36.0"}, append(running, denied)...)
-	stdout, stderr, err := repairRun(t, runtime.Socket, processes, false, "ml/low-child", "ml/unrelated")
-	expectTexts(t, "CRI-O", stdout, stderr, `
-ml/low-child main: memlock raised to unlimited: 1 process
-`, `
-rdma-spec: ml/unrelated main is not an RDMA container
-rdma-spec: ml/low-child main: cri-o stores no spec that can be changed: processes of later execs have the old limit until the pod is recreated
-`)
-	if err != nil || processes.Soft(containerID(1))[0] != eightMiB {
-		t.Errorf("%v, or another pod was raised", err)
+	says := map[string]string{
+		"two pods of CRI-O":       repaired(t, runtime.Socket, processes, false, "ml/low-child", "ml/unrelated"),
+		"a pod that is not there": repaired(t, runtime.Socket, processes, false, "ml/elsewhere"),
 	}
-	_, _, err = repairRun(t, runtime.Socket, processes, false, "ml/elsewhere")
-	if err == nil || err.Error() != "no container of pod ml/elsewhere runs on this node" {
-		t.Errorf("unknown pod: %v", err)
+	if processes.Soft(containerID(1))[0] != eightMiB {
+		t.Error("another pod was raised")
 	}
 	var out, notes bytes.Buffer
 	o := repair.Options{Options: node.Options{Config: configFile(t,
 		"rules: [{match: {namespaces: [guest]}, memlock: memory-limit}]"), Root: hcatest.V100(t), Endpoint: runtime.Socket,
 		Processes: limits.On(processes), Pods: []string{"guest/denied"}}, Format: cli.FormatText}
-	err = o.Repair(t.Context(), &out, &notes)
-	expectTexts(t, "denied", out.String(), withoutSources(notes.String()),
-		"nothing to raise: looked at 0 RDMA containers\n", `
-rdma-spec: guest/denied main: left alone: a new container would be refused: memlock is the container's memory limit (rule "rules[0]"), and it has none: set resources.limits.memory
-`)
-	if err != nil {
-		t.Error(err)
-	}
-}
-
-// What repair cannot look at, it names: a VM has no process on the node, and its spec sets no limit.
-func TestRepairOfWhatCannotBeSeen(t *testing.T) {
-	processes, _ := lowNode()
-	runtime := critest.Serve(t, critest.Options{}, holder(2, 0, "good"), holder(7, 0, "vm"))
-	stdout, stderr, err := repairRun(t, runtime.Socket, processes, false)
-	expectTexts(t, "a VM", stdout, stderr, "nothing to raise: looked at 1 RDMA container\n", `
-rdma-spec: ml/vm main: left alone: its memlock is unknown
-`)
-	if err == nil || err.Error() != "cannot look at 1 container" {
-		t.Error(err)
-	}
+	err := o.Repair(t.Context(), &out, &notes)
+	says["a pod that would be refused"] = fmt.Sprint(out.String(), withoutSources(notes.String()), err)
+	golden.Cases(t, "testdata/repair/named.txt", says)
 }
 
 func TestRepairFailures(t *testing.T) {
+	says := map[string]string{}
 	processes, running := lowNode()
+	// What repair cannot look at, it names: a VM has no process on the node, and its spec sets no limit.
+	vm := critest.Serve(t, critest.Options{}, holder(2, 0, "good"), holder(7, 0, "vm"))
+	says["a VM"] = repaired(t, vm.Socket, processes, false)
 	runtime, stored := containerdWith(t, running)
 	processes.Refuse = errors.New("setting RLIMIT_MEMLOCK of process 7: this needs the capability SYS_RESOURCE")
-	stdout, stderr, err := repairRun(t, runtime.Socket, processes, false, "ml/low")
-	expectTexts(t, "no capability", stdout, stderr, "", `
-rdma-spec: ml/low main: setting RLIMIT_MEMLOCK of process 7: this needs the capability SYS_RESOURCE
-`)
-	if !errors.Is(err, cli.ErrProblemFound) {
-		t.Errorf("no capability: %v", err)
-	}
+	says["no capability"] = repaired(t, runtime.Socket, processes, false, "ml/low")
 	processes.Refuse = nil
 	stored.BeforeUpdate = func(string, int) error { return errors.New("disk full") }
-	stdout, stderr, err = repairRun(t, runtime.Socket, processes, false, "ml/low")
-	if !errors.Is(err, cli.ErrProblemFound) || stdout != "ml/low main: memlock raised to unlimited: 2 processes\n" ||
-		!strings.HasPrefix(stderr,
-			"rdma-spec: ml/low main: processes of later execs have the old limit: stored spec of container ") {
-		t.Errorf("stored spec: %v, stdout %q, stderr %q", err, stdout, stderr)
-	}
+	says["no stored spec"] = repaired(t, runtime.Socket, processes, false, "ml/low")
 	processes.Hidden = true
 	if _, _, err := repairRun(t, runtime.Socket, processes, false); !errors.Is(err, limits.ErrHidden) {
 		t.Errorf("hidden processes: %v", err)
 	}
-}
-
-func TestRepairCalledWrongly(t *testing.T) {
-	for _, name := range []string{"train-0", "ml/", "/train-0", "ml/train/0", "ML/train", "ml/train 0"} {
-		if got := call("", "repair", name); got.Status != 2 || !strings.Contains(got.Stderr, "write NAMESPACE/POD") {
-			t.Errorf("%q: %+v", name, got)
-		}
-	}
+	golden.Cases(t, "testdata/repair/failures.txt", says)
 }
 
 // pausing is a kernel where something happens in each pause.

@@ -8,7 +8,6 @@ import (
 	"errors"
 	"fmt"
 	"math"
-	"path/filepath"
 	"strings"
 	"syscall"
 	"testing"
@@ -21,7 +20,6 @@ import (
 	"github.com/rdma-spec/rdma-spec/plugin/limits/limitstest"
 	"github.com/rdma-spec/rdma-spec/spec"
 	"github.com/rdma-spec/rdma-spec/spec/hca/hcatest"
-	"github.com/rdma-spec/rdma-spec/test/testing/golden"
 	"github.com/rdma-spec/rdma-spec/test/testing/race"
 	"github.com/rdma-spec/rdma-spec/test/testing/scratch"
 )
@@ -136,9 +134,9 @@ rules:
 `
 
 // serve serves containers, and returns the flags to look at them and below a root.
-func serve(t *testing.T, root string, o critest.Options, containers ...critest.Container) (flags []string) {
+func serve(t *testing.T, root string, containers ...critest.Container) (flags []string) {
 	t.Helper()
-	return []string{"--root", root, "--runtime-endpoint", critest.Serve(t, o, containers...).Socket}
+	return []string{"--root", root, "--runtime-endpoint", critest.Serve(t, critest.Options{}, containers...).Socket}
 }
 
 // by returns flags with those of a configuration before them.
@@ -150,44 +148,77 @@ func by(t *testing.T, config string, flags []string) []string {
 func TestStatus(t *testing.T) {
 	files, containers := mixedNode()
 	root := files.Root(t)
-	node := serve(t, root, critest.Options{}, containers...)
-	judged := by(t, mixedConfig, node)
-	for format, name := range map[string]string{"table": "status/mixed.txt", "json": "status/mixed.json"} {
-		got := words("status -o "+format, judged...)
-		if got.Status != 1 {
-			t.Errorf("%s: exit status %d, want 1: some are below", format, got.Status)
-		}
-		text := strings.NewReplacer(judged[1], "CONFIG", root, "ROOT", node[3], "SOCKET").Replace(got.Stdout +
-			"--- stderr\n" + got.Stderr)
-		golden.Compare(t, filepath.Join("testdata", name), text)
-	}
-	// With --report, what containers lack is no failure, and a node without a plugin is.
-	for want, flags := range map[int][]string{0: judged, 3: node} {
-		if got := words("status --report", flags...); got.Status != want {
-			t.Errorf("%v: %+v, want %d", flags, got, want)
-		}
-	}
+	names := map[string]string{"ROOT": root, "SOCKET": critest.Serve(t, critest.Options{}, containers...).Socket,
+		"CONFIG": configFile(t, mixedConfig)}
+	compareCalls(t, "status/mixed", names, `
+		status --config CONFIG --root ROOT --runtime-endpoint SOCKET
+		status --config CONFIG --root ROOT --runtime-endpoint SOCKET -o json
+		# what containers lack is no failure of a report, and a node without a plugin is
+		status --config CONFIG --root ROOT --runtime-endpoint SOCKET --report
+		status --root ROOT --runtime-endpoint SOCKET --report`)
 }
 
-func TestStatusWhereAllIsWell(t *testing.T) {
-	root := nodeWithRuntimes(t)
-	node := by(t, "{}", serve(t, root, critest.Options{Name: "cri-o", Version: "1.36.0"}, holder(1, 0, "train-0")))
-	want := outcome{0, "POD         CONTAINER  SIGNAL  MEMLOCK    IPC_LOCK  HCAS    USE      STATE  WHY\n" +
-		"ml/train-0  main       device  unlimited  yes       mlx5_0  unknown  ok     -\n",
-		"rdma-spec: policy: " + node[1] + "\nrdma-spec: runtime: cri-o 1.36.0 at " + node[5] + "\n" +
-			"rdma-spec: who uses RDMA is unknown: " + root + "/proc is not of this process's PID namespace: run on the node " +
-			"itself, or in a pod with hostPID: true, which the DaemonSet's pods have with privileges: repair\n"}
-	if diff := cmp.Diff(want, words("status", node...)); diff != "" {
-		t.Errorf("(-want +got):\n%s", diff)
+// What status and repair say of nodes where all is well, little is known, or nothing runs, and their exit statuses.
+func TestStatusOutcomes(t *testing.T) {
+	files := hcatest.V100Node().Files()
+	addProcess(files, 1, "unlimited unlimited", ipcLocked)
+	addProcess(files, 4, "8388608 8388608", plain)
+	t.Setenv("CONTAINER_RUNTIME_ENDPOINT", "")
+	root := files.Root(t)
+	good, unrelated, sick := holder(1, 0, "train-0"), other(2, "unrelated"), holder(3, 0, "sick")
+	sick.Fails = errors.New("its shim does not answer")
+	mofed := other(5, "mofed") // which is looked at twice
+	mofed.Spec.Process.Env = []string{"NVIDIA_MOFED=enabled"}
+	names := map[string]string{"NODE": root, "NOTHING": scratch.Folder(t),
+		"EMPTY": configFile(t, "{}"), "WRONG": configFile(t, "memlok: 1"), "RESOURCES": configFile(t, "optIn: {resources: [rdma/*]}")}
+	for name, runtime := range map[string]*critest.Runtime{
+		"CRI-O":     critest.Serve(t, critest.Options{Name: "cri-o", Version: "1.36.0"}, good),
+		"UNRELATED": critest.Serve(t, critest.Options{}, unrelated),
+		"SICK":      critest.Serve(t, critest.Options{}, good, sick),
+		"LOW":       critest.Serve(t, critest.Options{}, holder(4, 0, "low")),
+		"SEVERAL":   critest.Serve(t, critest.Options{}, unrelated, mofed),
+	} {
+		names[name] = runtime.Socket
 	}
-	none := by(t, "{}", serve(t, root, critest.Options{}, other(1, "unrelated")))
-	if got := words("status", none...); got.Status != 0 || strings.Count(got.Stdout, "\n") != 1 ||
-		!strings.HasSuffix(got.Stderr, "\nrdma-spec: no RDMA container runs here\n") {
-		t.Errorf("none: %+v", got)
+	compareCalls(t, "status/outcomes", names, `
+		status --config EMPTY --root NODE --runtime-endpoint CRI-O
+		status --config EMPTY --root NODE --runtime-endpoint UNRELATED
+		status --config EMPTY --root NODE --runtime-endpoint UNRELATED -o json
+		status --config EMPTY --root NODE --runtime-endpoint UNRELATED ml/unrelated
+		repair --config EMPTY --root NODE --runtime-endpoint LOW --dry-run -o json
+
+		# a runtime that does not answer for one container says nothing about the others, and that one is unknown
+		status --config EMPTY --root NODE --runtime-endpoint SICK
+		status --config EMPTY --root NODE --runtime-endpoint SICK ml/train-0
+		status --config EMPTY --root NODE --runtime-endpoint SICK ml/train-0 ml/elsewhere
+		repair --config EMPTY --root NODE --runtime-endpoint SICK --dry-run
+
+		# where the kubelet does not answer, an empty list does not mean that there is no RDMA container
+		status --config RESOURCES --root NODE --runtime-endpoint SEVERAL
+		status --config RESOURCES --root NODE --runtime-endpoint SEVERAL ml/unrelated
+		repair --config RESOURCES --root NODE --runtime-endpoint SEVERAL
+
+		# without a policy in force and without --config, nothing is judged by the defaults, which give more than any policy
+		status --root NODE --runtime-endpoint CRI-O
+		repair --dry-run --root NODE --runtime-endpoint CRI-O
+		repair --root NODE --runtime-endpoint CRI-O
+
+		status --config EMPTY --root NOTHING
+		status --root NOTHING
+		status --config EMPTY --runtime-endpoint /nonexistent.sock
+		status --config WRONG
+		status --config /nonexistent.yaml`)
+	several := []string{"ml/unrelated", "--config", names["RESOURCES"], "--root", root, "--runtime-endpoint", names["SEVERAL"]}
+	there, here := words("status", several...), words("status ml/unrelated", "--root", collected(t, root, several[1:]...))
+	if diff := cmp.Diff(there, here); diff != "" {
+		t.Errorf("-there +here:\n%s", diff)
 	}
-	if got := words("status -o json", none...); !strings.Contains(got.Stdout, `"containers": []`) {
-		t.Errorf("none: %+v", got)
-	}
+	// The containers of all runtimes count: those of k3s beside Docker's containerd, which does not serve CRI.
+	critest.Serve(t, critest.Options{NoCRI: true, Root: root, Path: "run/containerd/containerd.sock"})
+	critest.Serve(t, critest.Options{Root: root, Path: "run/k3s/containerd/containerd.sock"}, good)
+	compareCalls(t, "status/several-runtimes", names, `
+		status --config EMPTY --root NODE
+		repair --dry-run --config EMPTY --root NODE`)
 }
 
 // However CNI gives a pod an interface of its HCA, status names the HCA.
@@ -201,109 +232,11 @@ func TestStatusOfNetworks(t *testing.T) {
 		"SR-IOV, rdma-cni, exclusive": {hcatest.ExclusiveFiles("mlx5_0", "mlx5_2"), 1},
 	} {
 		addProcess(test.files, 1, "unlimited unlimited", ipcLocked)
-		got := words("status", by(t, "{}", serve(t, test.files.Root(t), critest.Options{}, holder(1, test.held, "train-0")))...)
+		got := words("status", by(t, "{}", serve(t, test.files.Root(t), holder(1, test.held, "train-0")))...)
 		want := fmt.Sprintf("ml/train-0  main       device  unlimited  yes       mlx5_%d  unknown  ok     -\n", test.held)
 		if got.Status != 0 || !strings.HasSuffix(got.Stdout, want) {
 			t.Errorf("%s: %+v", name, got)
 		}
-	}
-}
-
-func TestStatusErrors(t *testing.T) {
-	for name, test := range map[string]struct {
-		args   []string
-		status int
-		words  string
-	}{
-		"no runtime": {by(t, "{}", []string{"--root", scratch.Folder(t)}), 3, "name it with --runtime-endpoint"},
-		"no policy": {[]string{"--root", scratch.Folder(t)}, 3,
-			"no such file or directory: start nri-rdma, or name a configuration with --config"},
-		"runtime not there": {by(t, "{}", []string{"--runtime-endpoint", "/nonexistent.sock"}), 3,
-			"cannot connect to the runtime at /nonexistent.sock: no such file or directory"},
-		"bad configuration": {by(t, "memlok: 1", nil), 3, `unknown field "memlok"`},
-		"no configuration":  {[]string{"--config", "/nonexistent.yaml"}, 3, "cannot read the configuration"},
-		"argument":          {[]string{"train-0"}, 2, "write NAMESPACE/POD"},
-	} {
-		if got := words("status", test.args...); got.Status != test.status || got.Stdout != "" ||
-			!strings.Contains(got.Stderr, test.words) || strings.Count(got.Stderr, "\n") != 1 {
-			t.Errorf("%s: %+v; want %d and %q in one line", name, got, test.status, test.words)
-		}
-	}
-}
-
-// nodeWithRuntimes is a node with HCAs and a process of container 1 that has enough memlock. No runtime is named.
-func nodeWithRuntimes(t *testing.T) (root string) {
-	t.Helper()
-	files := hcatest.V100Node().Files()
-	addProcess(files, 1, "unlimited unlimited", ipcLocked)
-	t.Setenv("CONTAINER_RUNTIME_ENDPOINT", "")
-	return files.Root(t)
-}
-
-// The containers of all runtimes count: those of k3s beside Docker's containerd, which does not serve CRI.
-func TestStatusAsksAllRuntimes(t *testing.T) {
-	root := nodeWithRuntimes(t)
-	docker := critest.Serve(t, critest.Options{NoCRI: true, Root: root, Path: "run/containerd/containerd.sock"})
-	k3s := critest.Serve(t, critest.Options{Root: root, Path: "run/k3s/containerd/containerd.sock"}, holder(1, 0, "train-0"))
-	for args, want := range map[string]string{"status": "ml/train-0  main", "repair --dry-run": "looked at 1 RDMA container\n"} {
-		got := words(args, by(t, "{}", []string{"--root", root})...)
-		if got.Status != 0 || !strings.Contains(got.Stdout, want) ||
-			!strings.Contains(got.Stderr, "rdma-spec: skipped: "+docker.Socket+": it does not serve CRI") ||
-			!strings.Contains(got.Stderr, "rdma-spec: runtime: containerd v2.4.2 at "+k3s.Socket+"\n") {
-			t.Errorf("%s: %+v, want %q", args, got, want)
-		}
-	}
-}
-
-// A runtime that does not answer for one container says nothing about the others, and that one is unknown.
-func TestStatusWhereOneContainerFails(t *testing.T) {
-	root := nodeWithRuntimes(t)
-	sick := holder(2, 0, "sick")
-	sick.Fails = errors.New("its shim does not answer")
-	node := by(t, "{}", serve(t, root, critest.Options{}, holder(1, 0, "train-0"), sick))
-	want := "ml/sick     main       none    -          -         -       unknown  unknown  its shim does not answer\n" +
-		"ml/train-0  main       device  unlimited  yes       mlx5_0  unknown  ok       -\n"
-	if got := words("status", node...); got.Status != 3 || !strings.HasSuffix(got.Stdout, want) ||
-		!strings.HasSuffix(got.Stderr, "rdma-spec: cannot look at 1 container\n") {
-		t.Errorf("status: %+v", got)
-	}
-	if got := words("repair --dry-run", node...); got.Status != 3 ||
-		got.Stdout != "nothing to raise: looked at 1 RDMA container\n" ||
-		!strings.Contains(got.Stderr, "rdma-spec: ml/sick main: left alone: its shim does not answer\n") {
-		t.Errorf("repair: %+v", got)
-	}
-	if got := words("status ml/train-0", node...); got.Status != 0 || strings.Count(got.Stdout, "\n") != 2 ||
-		!strings.Contains(got.Stdout, "ml/train-0") {
-		t.Errorf("of the other pod: %+v", got)
-	}
-	unknown := outcome{3, "", "rdma-spec: no container of pod ml/elsewhere runs on this node\n"}
-	if got := words("status ml/train-0 ml/elsewhere", node...); got != unknown {
-		t.Errorf("of an unknown pod: %+v", got)
-	}
-	node = by(t, "{}", serve(t, root, critest.Options{}, other(1, "unrelated")))
-	if got := words("status ml/unrelated", node...); got.Status != 0 || strings.Count(got.Stdout, "\n") != 1 ||
-		!strings.Contains(got.Stderr, "rdma-spec: ml/unrelated main is not an RDMA container\n") {
-		t.Errorf("of a pod without RDMA: %+v", got)
-	}
-}
-
-// Where the kubelet does not answer, an empty list does not mean that there is no RDMA container.
-func TestStatusWhereTheKubeletDoesNotAnswer(t *testing.T) {
-	root := nodeWithRuntimes(t)
-	mofed := other(2, "b") // which is looked at twice
-	mofed.Spec.Process.Env = []string{"NVIDIA_MOFED=enabled"}
-	node := by(t, "optIn: {resources: [rdma/*]}", serve(t, root, critest.Options{}, other(1, "a"), mofed))
-	for _, args := range []string{"status", "repair"} {
-		if got := words(args, node...); got.Status != 3 || strings.Count(got.Stdout, "\n") != 1 ||
-			strings.Count(got.Stderr, "the kubelet did not report") != 1 ||
-			!strings.HasSuffix(got.Stderr, "rdma-spec: cannot look at 2 containers\n") {
-			t.Errorf("%s: %+v", args, got)
-		}
-	}
-	there, here := words("status ml/a", node...), words("status ml/a", "--root", collected(t, root, node...))
-	if diff := cmp.Diff(there, here); diff != "" || there.Status != 3 ||
-		!strings.Contains(there.Stderr, "rdma-spec: ml/a main may be an RDMA container\n") {
-		t.Errorf("%+v, -there +here:\n%s", there, diff)
 	}
 }
 
@@ -331,7 +264,7 @@ func TestStatusAndRepairAgree(t *testing.T) {
 	add(holder(6, 0, "lowered-itself", enough), false, high, "8388608 unlimited")
 	add(holder(7, 0, "lowered-for-good", enough), false, high, low)
 	add(holder(8, 0, "signed", memlockOf(math.MaxInt64)), false, "9223372036854775807 9223372036854775807")
-	node := by(t, "{}", serve(t, files.Root(t), critest.Options{}, containers...))
+	node := by(t, "{}", serve(t, files.Root(t), containers...))
 	listed, repair := words("status -o json", node...), words("repair --dry-run", node...)
 	var seen struct {
 		Containers []struct {

@@ -91,7 +91,7 @@ func TestStatusUse(t *testing.T) {
 	files, containers, kernel := usingNode()
 	root := files.Root(t)
 	rdmatest.Serve(t, kernel...)
-	node := by(t, mixedConfig, serve(t, root, critest.Options{}, containers...))
+	node := by(t, mixedConfig, serve(t, root, containers...))
 	archive := collected(t, root, node...)
 	masked := func(text string) string {
 		text = regexp.MustCompile(`"started": ".*"`).ReplaceAllString(text, `"started": "…"`)
@@ -113,71 +113,56 @@ func TestStatusUse(t *testing.T) {
 	golden.Compare(t, filepath.Join("testdata", "status/use.txt"), all.String())
 }
 
-// What the kernel does not tell is unknown, and never none.
+// What the kernel does not tell is unknown, and never none: of ml/idle, which holds mlx5_0 and has done nothing, and of
+// who uses RDMA outside.
 func TestStatusUseUnknown(t *testing.T) {
 	files, containers, kernel := usingNode()
 	runtime := critest.Serve(t, critest.Options{}, containers...)
-	file := configFile(t, mixedConfig)
-	for name, test := range map[string]struct {
-		change func(files hcatest.Files, kernel []rdmatest.HCA) []rdmatest.HCA
-		idle   string // what is said of the container that holds mlx5_0 and has done nothing
-		note   string
-	}{
-		"known": {func(_ hcatest.Files, k []rdmatest.HCA) []rdmatest.HCA { return k }, "none", ""},
-		"an old kernel": {func(_ hcatest.Files, k []rdmatest.HCA) []rdmatest.HCA {
+	file, says := configFile(t, mixedConfig), map[string]string{}
+	for name, change := range map[string]func(files hcatest.Files, kernel []rdmatest.HCA) []rdmatest.HCA{
+		"known": func(_ hcatest.Files, k []rdmatest.HCA) []rdmatest.HCA { return k },
+		"an old kernel": func(_ hcatest.Files, k []rdmatest.HCA) []rdmatest.HCA {
 			return []rdmatest.HCA{{Name: "mlx5_0", Old: true}, k[1]}
-		}, "unknown", "who uses mlx5_0 is unknown: the kernel does not list who has opened it, which takes Linux 5.14"},
-		"a thread that has ended": {func(_ hcatest.Files, k []rdmatest.HCA) []rdmatest.HCA {
+		},
+		"a thread that has ended": func(_ hcatest.Files, k []rdmatest.HCA) []rdmatest.HCA {
 			return []rdmatest.HCA{{Name: "mlx5_0", Contexts: []rdmatest.Context{{}}}, k[1]}
-		}, "unknown", "who uses mlx5_0 is unknown: the kernel does not name all processes"},
-		"another network namespace": {func(_ hcatest.Files, k []rdmatest.HCA) []rdmatest.HCA { return k[1:] }, "unknown",
-			"who uses mlx5_0 is unknown: it is in another network namespace"},
-		"exclusive": {func(files hcatest.Files, k []rdmatest.HCA) []rdmatest.HCA {
+		},
+		"another network namespace": func(_ hcatest.Files, k []rdmatest.HCA) []rdmatest.HCA { return k[1:] },
+		"exclusive": func(files hcatest.Files, k []rdmatest.HCA) []rdmatest.HCA {
 			files["sys/module/ib_core/parameters/netns_mode"] = "N\n"
 			return k
-		}, "unknown", "their HCAs are there (netns_mode is exclusive)"},
-		"exclusive, in the node's network": {func(files hcatest.Files, k []rdmatest.HCA) []rdmatest.HCA {
+		},
+		"exclusive, in the node's network": func(files hcatest.Files, k []rdmatest.HCA) []rdmatest.HCA {
 			files["sys/module/ib_core/parameters/netns_mode"] = "N\n"
 			files["proc/1/ns/net"] = hcatest.Link("net:[2]")
 			return k
-		}, "none", ""},
-		"another PID namespace": {func(files hcatest.Files, k []rdmatest.HCA) []rdmatest.HCA {
+		},
+		"another PID namespace": func(files hcatest.Files, k []rdmatest.HCA) []rdmatest.HCA {
 			files[selfStatus] = "NSpid:\t4000\t7\n"
 			return k
-		}, "unknown", "run on the node itself, or in a pod with hostPID: true, which the DaemonSet's pods have with " +
-			"privileges: repair"},
+		},
 	} {
-		t.Run(name, func(t *testing.T) {
-			changed := maps.Clone(files)
-			rdmatest.Serve(t, test.change(changed, kernel)...)
-			node := []string{"--config", file, "--root", changed.Root(t), "--runtime-endpoint", runtime.Socket}
-			got, outside := words("status", node...), words("status --outside", node...)
-			row := regexp.MustCompile(`(?m)^ml/idle +main +device +unlimited +yes +mlx5_0 +` + test.idle + ` +ok +(.*)$`).
-				FindStringSubmatch(got.Stdout)
-			if unlisted := strings.HasPrefix(test.note, "who uses mlx5_0 is unknown: the kernel "); (outside.Status == 3) !=
-				(unlisted || name == "another PID namespace") {
-				t.Errorf("%+v", outside)
-			}
-			if row == nil || strings.Contains(row[1], "TCP") != (test.idle == "none") || !strings.Contains(got.Stderr, test.note) {
-				t.Errorf("want %q and %q: %s%s", test.idle, test.note, got.Stdout, got.Stderr)
-			}
-		})
+		changed := maps.Clone(files)
+		rdmatest.Serve(t, change(changed, kernel)...)
+		root := changed.Root(t)
+		node := []string{"--config", file, "--root", root, "--runtime-endpoint", runtime.Socket}
+		got := words("status ml/idle", node...)
+		says[name] = strings.NewReplacer(file, "CONFIG", root, "ROOT", runtime.Socket, "SOCKET").Replace(got.Stdout+got.Stderr) +
+			fmt.Sprintf("exit status %d, --outside %d\n", got.Status, words("status --outside", node...).Status)
 	}
+	golden.Cases(t, "testdata/status/use-unknown.txt", says)
 }
 
 // Where no RDMA container holds an HCA of which the kernel does not list the users, nobody says that all is well.
 func TestOutsideOfAnOldKernel(t *testing.T) {
 	files, containers, _ := usingNode()
 	privileged := slices.DeleteFunc(containers, func(c critest.Container) bool { return c.Pod != "privileged" })
-	node := by(t, mixedConfig, serve(t, files.Root(t), critest.Options{}, privileged...))
+	names := map[string]string{"NODE": files.Root(t), "CONFIG": configFile(t, mixedConfig),
+		"SOCKET": critest.Serve(t, critest.Options{}, privileged...).Socket}
 	rdmatest.Serve(t, rdmatest.HCA{Name: "mlx5_0", Old: true})
-	const why = "rdma-spec: who uses mlx5_0 is unknown: the kernel does not list who has opened it, which takes Linux 5.14\n"
-	for how, want := range map[string]struct{ status, told int }{"": {0, 1}, "--outside": {3, 2}} {
-		got := words("status "+how, node...)
-		if got.Status != want.status || strings.Count(got.Stderr, why) != want.told || strings.Count(got.Stdout, "\n") != 1 {
-			t.Errorf("status %s: %+v", how, got)
-		}
-	}
+	compareCalls(t, "status/old-kernel", names, `
+		status --config CONFIG --root NODE --runtime-endpoint SOCKET
+		status --outside --config CONFIG --root NODE --runtime-endpoint SOCKET`)
 }
 
 // manyRegionsBelow is the variable with the root of a node whose kernel has many memory regions.
@@ -214,7 +199,7 @@ func TestStatusOfManyRegions(t *testing.T) {
 	}
 	root := files.Root(t)
 	t.Setenv(manyRegionsBelow, root)
-	args := append([]string{"status"}, by(t, "{}", serve(t, root, critest.Options{}, containers...))...)
+	args := append([]string{"status"}, by(t, "{}", serve(t, root, containers...))...)
 	const tries = 20 // the machine may be busy with other tests
 	least, memory := time.Hour, 1<<40
 	cheap := func() bool { return least <= time.Second && memory <= 60e6 }
@@ -237,7 +222,7 @@ func TestDoctorUse(t *testing.T) {
 	for n := 100; n < 600; n++ {
 		containers = append(containers, holder(n, 0, fmt.Sprintf("pod-%d", n), memlockOf(65536)))
 	}
-	node := by(t, mixedConfig, serve(t, files.Root(t), critest.Options{}, containers...))
+	node := by(t, mixedConfig, serve(t, files.Root(t), containers...))
 	rdmatest.Serve(t, kernel...)
 	series := regexp.MustCompile(`(?m)^rdma_spec_container_.*$`)
 	all := words("doctor -o prometheus", node...).Stdout

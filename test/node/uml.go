@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -62,8 +63,10 @@ func raiseLimits() error {
 // Debian's archive no longer has it.
 func (r recipeBook) uml() part {
 	const source = "linux-source-7.2"
+	// A quarter of the time less than -O2, which arena.c does not compile without.
+	quick := []string{"KCFLAGS=-O1 -w", "CFLAGS_arena.o=-O2"}
 	config := embedded("guest/uml.config")[0]
-	return part{name: "uml", recipe: []string{"1", source, config, r.host}, cost: "5 minutes on two cores",
+	return part{name: "uml", recipe: append(quick, source, config, r.host), cost: "5 minutes on two cores",
 		build: func(ctx context.Context, folder string) error {
 			if err := debianBackports(r.cache).unpack(ctx, folder, source); err != nil {
 				return err
@@ -84,7 +87,7 @@ func (r recipeBook) uml() part {
 				return err
 			}
 			for _, target := range [][]string{{jobs, "linux", "modules"}, {"modules_install", "INSTALL_MOD_PATH=" + folder}} {
-				if err := run(ctx, tree, nil, "make", append([]string{"ARCH=um"}, target...)...); err != nil {
+				if err := run(ctx, tree, nil, "make", slices.Concat([]string{"ARCH=um"}, quick, target)...); err != nil {
 					return err
 				}
 			}

@@ -17,8 +17,8 @@ import (
 const (
 	// waits is how long the runtime waits for an answer here, and stops how long a process is stopped: longer.
 	waits, stops = 6 * time.Second, 7 * time.Second
-	// recovers is how long the plugin may take to answer again once nothing is stopped.
-	recovers = 2 * time.Second
+	// recovers is how long the plugin may take to answer again once nothing is stopped, on a busy machine.
+	recovers = 15 * time.Second
 	// each says that every version has every stop, and not one of several: from so many rounds on.
 	each = 50
 )
@@ -33,7 +33,7 @@ func TestStoppedDuringAHandover(t *testing.T) {
 		version++
 		t.Parallel() // it waits most of the time
 		n := newNodeThatWaits(t, runtime, waits)
-		n.slowest = 2 * stuck // it waits for one that waits for an answer, and waits itself then
+		n.slowest = stuck // it waits for one that waits for an answer, and waits itself then
 		p := n.owner(t, n.handover...)
 		n.ask(t, "load 50ms", &counters{})
 		for i := mine; ; i++ {
@@ -102,7 +102,7 @@ func TestHangsBehindAnOwner(t *testing.T) {
 	eachVersion(t, func(t *testing.T, runtime string) {
 		t.Parallel() // it waits most of the time
 		n := newNodeThatWaits(t, runtime, waits)
-		n.slowest = 2 * stuck
+		n.slowest = stuck
 		old := n.owner(t, n.handover...)
 		n.ask(t, "load 50ms", &counters{})
 		hangs := n.start(t, n.handover...)

@@ -228,6 +228,22 @@ func TestTaker(t *testing.T) {
 	expectLeadsTo(t, inherited, runtime)
 }
 
+// A process that ends before it takes the connection is not said to be slow.
+func TestTakerEnds(t *testing.T) {
+	place := folder(t)
+	owner := owning(t, place)
+	waiter := waitingBehind(t, place)
+	connection, runtime := handovertest.Pair(t)
+	given := make(chan error, 1)
+	go func() { given <- owner.Give(connection, json.RawMessage("1"), await.Patience) }()
+	expectNext(t, waiter, "", "1")
+	waiter.Close()
+	if err := await.Receive(t, await.Patience, "given", given); err == nil || !strings.Contains(err.Error(), "ended before") {
+		t.Errorf("given: %v", err)
+	}
+	expectLeadsTo(t, connection, runtime)
+}
+
 // A process on a busy node may take as long as the one before is patient.
 func TestPatience(t *testing.T) {
 	place := folder(t)

@@ -148,17 +148,19 @@ func (o *Owner) handTo(w *waiting, connection *net.UnixConn, state json.RawMessa
 	}); err != nil {
 		return fmt.Errorf("a process that waits does not listen: %w", err)
 	}
+	err := errors.New("a process that waits ended before it took it")
 	select {
 	case <-w.accepted:
 	case <-w.gone:
 	case <-time.After(time.Until(late)):
+		err = fmt.Errorf("a process that waits did not take it within %s", patience)
 		_ = w.CloseRead() // from here on it cannot take it any more, but it may have just before
 		<-w.gone
 	}
 	select {
 	case <-w.accepted:
 	default:
-		return fmt.Errorf("a process that waits did not take it within %s", patience)
+		return err
 	}
 	select {
 	case <-w.gone:

@@ -21,6 +21,8 @@ import (
 type containerd struct {
 	nri *adaptation.Adaptation
 
+	stopping *adaptation.PluginSyncBlock // while a container is being stopped, no plugin is registered
+
 	mu         sync.Mutex
 	containers map[string]*api.Container // that a plugin learns about when it registers
 }
@@ -73,16 +75,6 @@ func (c *containerd) run(ctx context.Context, ctr *api.Container) error {
 	return c.locked(func() error {
 		delete(c.containers, ctr.Id)
 		return c.nri.RemoveContainer(ctx, &adaptation.RemoveContainerRequest{Pod: pod, Container: ctr})
-	})
-}
-
-// stop stops a container with a grace period. No plugin is registered meanwhile.
-func (c *containerd) stop(grace time.Duration) {
-	block := c.nri.BlockPluginSync()
-	noticed.add("Stopping", 1)
-	time.AfterFunc(grace, func() {
-		block.Unblock()
-		noticed.add("Stopping", -1)
 	})
 }
 

@@ -8,7 +8,8 @@
 // It reads commands from standard input, a line each, and answers each with a line of JSON:
 //
 //	load PAUSE    start to create containers, with pauses of at most this long
-//	stop DURATION stop a container, with this grace period
+//	stop          begin to stop a container
+//	stopped       that container has stopped
 //	counters      what the runtime has noticed so far
 //	creations     what became of all creations
 //
@@ -53,18 +54,18 @@ func main() {
 func (l *load) command(line string, seed uint64) error {
 	command, argument, _ := strings.Cut(line, " ")
 	switch command {
-	case "load", "stop":
-		duration, err := time.ParseDuration(argument)
+	case "load":
+		pause, err := time.ParseDuration(argument)
 		if err != nil {
 			return err
 		}
-		if command == "stop" {
-			l.stop(duration)
-			break
-		}
 		for n := range uint64(4) {
-			go l.run(fmt.Sprint("c", n), seed+n, duration)
+			go l.run(fmt.Sprint("c", n), seed+n, pause)
 		}
+	case "stop":
+		l.stopping = l.nri.BlockPluginSync()
+	case "stopped":
+		l.stopping.Unblock()
 	case "creations":
 		l.mu.Lock()
 		defer l.mu.Unlock()

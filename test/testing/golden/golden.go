@@ -8,7 +8,10 @@ package golden
 import (
 	"encoding/json"
 	"flag"
+	"fmt"
+	"maps"
 	"os"
+	"slices"
 	"strings"
 	"testing"
 
@@ -32,6 +35,16 @@ func Compare(t testing.TB, file, got string) {
 	if diff := cmp.Diff(string(want), got); diff != "" {
 		t.Errorf("differs from %s: run the test with -update to write it again (-want +got):\n%s", file, diff)
 	}
+}
+
+// Cases does the same with what is said in several cases, by their names.
+func Cases(t testing.TB, file string, says map[string]string) {
+	t.Helper()
+	var all strings.Builder
+	for _, name := range slices.Sorted(maps.Keys(says)) {
+		fmt.Fprintf(&all, "# %s\n%s\n", name, strings.TrimSuffix(says[name], "\n"))
+	}
+	Compare(t, file, all.String())
 }
 
 // JSON returns a value as golden files have it: indented, with < and > as they are.

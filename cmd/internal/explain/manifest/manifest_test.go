@@ -4,6 +4,7 @@
 package manifest
 
 import (
+	"fmt"
 	"runtime"
 	"slices"
 	"strings"
@@ -13,6 +14,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/rdma-spec/rdma-spec/plugin/policy"
+	"github.com/rdma-spec/rdma-spec/test/testing/golden"
 )
 
 func read(t *testing.T, text string) Manifest {
@@ -160,71 +162,56 @@ spec:
 
 // TestOtherShapes: pods that are no pod templates, and what is named since no pod can be read from it.
 func TestOtherShapes(t *testing.T) {
-	const resources, more = "resources: {limits: {rdma/ib: 1}}", ": explain its pods, from kubectl get pod -o yaml"
+	const resources = "resources: {limits: {rdma/ib: 1}}"
 	object := func(spec string) string {
 		return "{apiVersion: example.com/v1, kind: X, metadata: {name: a, namespace: x}, spec: {" + spec + "}}"
 	}
-	for _, tt := range []struct{ name, text, want string }{
-		{"a bare pod spec", object("predictor: {containers: [{name: c, " + resources + "}]}"), "X/a spec.predictor: c rdma/ib"},
+	says := map[string]string{}
+	for _, tt := range []struct{ name, text string }{
+		{"a bare pod spec", object("predictor: {containers: [{name: c, " + resources + "}]}")},
 		{"two in one another", object("template: {containers: [{name: c}]}, prefill: {worker: {containers: [{name: d}]}, " +
-			"containers: [{name: e}]}"), "X/a spec.prefill: e; X/a spec.prefill.worker: d; X/a spec.template: c"},
-		{"without a name", object("predictor: {containers: [{image: x}]}"), "X/a spec.predictor: main"},
+			"containers: [{name: e}]}")},
+		{"without a name", object("predictor: {containers: [{image: x}]}")},
 		{"alone, with sidecars", object("templates: [{name: t, container: {image: x, " + resources + "}, sidecars: [{name: s}], " +
-			"initContainers: [{name: i}]}]"), "X/a spec.templates[t]: i, main rdma/ib, s"},
-		{"a script that is none", object("predictor: {containers: [{name: c}], script: echo}"), "X/a spec.predictor: c"},
-		{"limits of a container without a list", object("predictor: {model: {" + resources + "}}"),
-			"X/a spec.predictor.model: model rdma/ib"},
-		{"limits of each node", object("trainer: {resourcesPerNode: {limits: {rdma/ib: 1}}}"), "X/a spec.trainer: trainer rdma/ib"},
+			"initContainers: [{name: i}]}]")},
+		{"a script that is none", object("predictor: {containers: [{name: c}], script: echo}")},
+		{"limits of a container without a list", object("predictor: {model: {" + resources + "}}")},
+		{"limits of each node", object("trainer: {resourcesPerNode: {limits: {rdma/ib: 1}}}")},
 		{"limits above containers", object("services: {w: {resources: {limits: {gpu: '8', custom: {rdma/ib: '8'}}}, extraPodSpec: " +
-			"{mainContainer: {image: x}, containers: [{name: own, resources: {limits: {rdma/own: 1}}}]}}}"),
-			"X/a spec.services.w.extraPodSpec: own rdma/own, main rdma/ib"},
-		{"the pod's own limits", object("template: {spec: {resources: {limits: {memory: 1Gi}}, containers: [{name: c}]}}"),
-			"X/a spec.template: c"},
+			"{mainContainer: {image: x}, containers: [{name: own, resources: {limits: {rdma/own: 1}}}]}}}")},
+		{"the pod's own limits", object("template: {spec: {resources: {limits: {memory: 1Gi}}, containers: [{name: c}]}}")},
 		{"objects below resources", object("resources: [{base: {apiVersion: v1, kind: Pod, metadata: {name: p}, spec: " +
-			"{containers: [{name: c}]}}}]"), "Pod/p: c"},
+			"{containers: [{name: c}]}}}]")},
 		{"a running pod", "{apiVersion: v1, kind: Pod, metadata: {name: p}, spec: {containers: [{name: c}]}, status: " +
-			"{resize: {containers: [{name: d}]}}}", "Pod/p: c"},
-		{"values of a chart", "decode: {containers: [{name: c}]}", "(no kind) decode: c"},
-		{"overrides", object("podTemplateOverrides: [{spec: {initContainers: [{name: c}]}}]"),
-			"document 1, X/a spec.podTemplateOverrides[0].spec: it changes pods that are written elsewhere" + more},
-		{"limits of nothing", object("limits: {cpu: 1000, nvidia.com/gpu: 8}"),
-			"document 1, X/a spec: it has resource limits, and no container with them" + more},
-		{"a manifest as text", object(`manifest: "kind: Pod\nspec:\n  containers:\n  - {name: c}\n", text: "containers: many"`),
-			"document 1, X/a spec.manifest: it is text that has containers" + more},
-		{"limits of another sort", object("limits: {rate: {per: minute}}, other: {limits: [1]}, none: {limits: {}}"), ""},
-		{"a placeholder", object("template: {container: {image: x, resources: {limits: {rdma/ib: '{{n}}'}}}}"),
-			"document 1, X/a spec.template: quantities must match the regular expression " +
-				"'^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$'" + more},
+			"{resize: {containers: [{name: d}]}}}"},
+		{"values of a chart", "decode: {containers: [{name: c}]}"},
+		{"overrides", object("podTemplateOverrides: [{spec: {initContainers: [{name: c}]}}]")},
+		{"limits of nothing", object("limits: {cpu: 1000, nvidia.com/gpu: 8}")},
+		{"a manifest as text", object(`manifest: "kind: Pod\nspec:\n  containers:\n  - {name: c}\n", text: "containers: many"`)},
+		{"limits of another sort", object("limits: {rate: {per: minute}}, other: {limits: [1]}, none: {limits: {}}")},
+		{"a placeholder", object("template: {container: {image: x, resources: {limits: {rdma/ib: '{{n}}'}}}}")},
 		{"an annotation outside of the pod", "{apiVersion: example.com/v1, kind: X, metadata: {name: a, annotations: " +
-			"{rdma.noderesource.dev: 'true'}}, spec: {predictor: {annotations: {rdma.noderesource.dev/pod: 'true'}, containers: [{name: c}]}}}",
-			"X/a spec.predictor: c; document 1, X/a: annotation rdma.noderesource.dev at metadata.annotations counts only if the " +
-				"controller copies it to its pods" + more + "; document 1, X/a: annotation rdma.noderesource.dev/pod at " +
-				"spec.predictor.annotations counts only if the controller copies it to its pods" + more},
+			"{rdma.noderesource.dev: 'true'}}, spec: {predictor: {annotations: {rdma.noderesource.dev/pod: 'true'}, containers: [{name: c}]}}}"},
 		{"JSON in a row", `{"kind": "Pod", "apiVersion": "v1", "metadata": {"name": "a"}, "spec": {"containers": [{"name": "c"}]}}` +
-			"\n" + `{"limits": {"cpu": 1}}{"limits": {"cpu": 2}}`, "Pod/a: c; document 2, (no kind): it has resource limits, and no " +
-			"container with them" + more + "; document 3, (no kind): it has resource limits, and no container with them" + more},
+			"\n" + `{"limits": {"cpu": 1}}{"limits": {"cpu": 2}}`},
 		{"ends of documents and directives", "%YAML 1.1\n---\nlimits: {cpu: 1}\n...\n# b\n%YAML 1.1\n--- # c\nlimits: {cpu: 2}\n...\n" +
-			"limits: {cpu: 3}\n", "document 2, (no kind): it has resource limits, and no container with them" + more +
-			strings.Repeat("; document 3, (no kind): it has resource limits, and no container with them"+more, 2)},
+			"limits: {cpu: 3}\n"},
 	} {
-		t.Run(tt.name, func(t *testing.T) {
-			m := read(t, tt.text)
-			var found []string
-			for _, p := range m.Pods {
-				var containers []string
-				for _, c := range p.Containers {
-					containers = append(containers, strings.Join(append([]string{c.Name}, c.Held...), " "))
-				}
-				found = append(found, p.String()+": "+strings.Join(containers, ", "))
-				if len(p.Problems)+len(m.Problems) > 0 {
-					t.Errorf("problems: %v, %v", p.Problems, m.Problems)
-				}
+		m := read(t, tt.text)
+		var found []string
+		for _, p := range m.Pods {
+			var containers []string
+			for _, c := range p.Containers {
+				containers = append(containers, strings.Join(append([]string{c.Name}, c.Held...), " "))
 			}
-			if diff := cmp.Diff(tt.want, strings.Join(append(found, m.Unexplained...), "; ")); diff != "" {
-				t.Errorf("-want +got:\n%s", diff)
+			found = append(found, p.String()+": "+strings.Join(containers, ", "))
+			if len(p.Problems)+len(m.Problems) > 0 {
+				t.Errorf("%s: problems: %v, %v", tt.name, p.Problems, m.Problems)
 			}
-		})
+		}
+		says[tt.name] = strings.Join(append(found, m.Unexplained...), "\n")
 	}
+	golden.Cases(t, "testdata/shapes.txt", says)
 }
 
 func TestProblems(t *testing.T) {
@@ -233,86 +220,62 @@ func TestProblems(t *testing.T) {
 			"}}, spec: {containers: [{name: main}, {name: side}], ephemeralContainers: [{name: debug}]}}"
 	}
 	long := strings.Repeat("x", 54)
-	for _, tt := range []struct{ name, text, want string }{
+	says := map[string]string{}
+	for _, tt := range []struct{ name, text string }{
 		{"good keys",
-			pod(`rdma.noderesource.dev: "true", rdma.noderesource.dev/pod: "true", rdma.noderesource.dev/container.main: "true", rdma.noderesource.dev/container.debug: "true", other/key: x`), ""},
-		{"too long", pod("rdma.noderesource.dev/container." + long + `: "true"`),
-			"metadata.annotations: rdma.noderesource.dev/container." + long +
-				" has 64 characters after the slash, Kubernetes allows 63: write rdma.noderesource.dev/pod, " +
-				"which is for all containers of the pod, or give the container a name of at most 53"},
+			pod(`rdma.noderesource.dev: "true", rdma.noderesource.dev/pod: "true", rdma.noderesource.dev/container.main: "true", rdma.noderesource.dev/container.debug: "true", other/key: x`)},
+		{"too long", pod("rdma.noderesource.dev/container." + long + `: "true"`)},
 		{"longest", "{apiVersion: v1, kind: Pod, metadata: {name: a, annotations: {rdma.noderesource.dev/container." +
-			long[1:] + `: "true"}}, spec: {containers: [{name: ` + long[1:] + "}]}}", ""},
-		{"no such container", pod(`rdma.noderesource.dev/container.worker: "true"`),
-			"metadata.annotations: rdma.noderesource.dev/container.worker has no effect, there is no container worker: the " +
-				"pod has main, side, debug"},
-		{"scope left out", pod(`rdma.noderesource.dev/main: "true"`),
-			"metadata.annotations: rdma.noderesource.dev/main has no effect: write rdma.noderesource.dev/container.main"},
-		{"misspelt", pod(`rdma.noderesource.dev/pods: "true"`),
-			"metadata.annotations: rdma.noderesource.dev/pods has no effect: write rdma.noderesource.dev, " +
-				"rdma.noderesource.dev/pod or rdma.noderesource.dev/container.NAME"},
-		{"former domain", pod(`rdma.nri.io: "true"`),
-			"metadata.annotations: rdma.nri.io has no effect: write rdma.noderesource.dev"},
-		{"not a string", pod(`rdma.noderesource.dev/pod: true`),
-			"Kubernetes refuses this pod: unexpected bool at metadata.annotations"},
+			long[1:] + `: "true"}}, spec: {containers: [{name: ` + long[1:] + "}]}}"},
+		{"no such container", pod(`rdma.noderesource.dev/container.worker: "true"`)},
+		{"scope left out", pod(`rdma.noderesource.dev/main: "true"`)},
+		{"misspelt", pod(`rdma.noderesource.dev/pods: "true"`)},
+		{"former domain", pod(`rdma.nri.io: "true"`)},
+		{"not a string", pod(`rdma.noderesource.dev/pod: true`)},
 		{"beside the template",
-			`{apiVersion: apps/v1, kind: Deployment, metadata: {name: a, annotations: {rdma.noderesource.dev/pod: "true"}}, spec: {template: {spec: {containers: [{name: main}]}}}}`,
-			"document 1, Deployment/a: annotation rdma.noderesource.dev/pod at metadata.annotations has no effect, since only " +
-				"those of a pod template count: move it to spec.template.metadata.annotations"},
+			`{apiVersion: apps/v1, kind: Deployment, metadata: {name: a, annotations: {rdma.noderesource.dev/pod: "true"}}, spec: {template: {spec: {containers: [{name: main}]}}}}`},
 		{"beside the template of a List's item",
-			`{apiVersion: v1, kind: List, items: [{apiVersion: batch/v1, kind: CronJob, metadata: {name: a}, spec: {jobTemplate: {metadata: {annotations: {rdma.noderesource.dev: "true"}}, spec: {template: {spec: {containers: [{name: main}]}}}}}}]}`,
-			"document 1, CronJob/a: annotation rdma.noderesource.dev at spec.jobTemplate.metadata.annotations has no effect, " +
-				"since only those of a pod template count: move it to spec.jobTemplate.spec.template.metadata.annotations"},
+			`{apiVersion: v1, kind: List, items: [{apiVersion: batch/v1, kind: CronJob, metadata: {name: a}, spec: {jobTemplate: {metadata: {annotations: {rdma.noderesource.dev: "true"}}, spec: {template: {spec: {containers: [{name: main}]}}}}}}]}`},
 		{"on something else",
-			`{apiVersion: v1, kind: Namespace, metadata: {name: a, annotations: {rdma.noderesource.dev/pod: "true"}}}`, ""},
+			`{apiVersion: v1, kind: Namespace, metadata: {name: a, annotations: {rdma.noderesource.dev/pod: "true"}}}`},
 		{"on something else beside a pod",
-			`{apiVersion: v1, kind: List, items: [{apiVersion: v1, kind: Namespace, metadata: {name: a, annotations: {rdma.noderesource.dev/pod: "true"}}}, {apiVersion: v1, kind: Pod, metadata: {name: a}, spec: {containers: [{name: main}]}}]}`, ""},
+			`{apiVersion: v1, kind: List, items: [{apiVersion: v1, kind: Namespace, metadata: {name: a, annotations: {rdma.noderesource.dev/pod: "true"}}}, {apiVersion: v1, kind: Pod, metadata: {name: a}, spec: {containers: [{name: main}]}}]}`},
 		{"wrong type", "{apiVersion: apps/v1, kind: Deployment, metadata: {name: a}, spec: {template: {spec: {containers: " +
-			"[{name: main, resources: x}]}}}}",
-			"Kubernetes refuses this pod: unexpected string at spec.template.spec.containers.resources"},
+			"[{name: main, resources: x}]}}}}"},
 		{"not a quantity", "{apiVersion: v1, kind: Pod, metadata: {name: a}, spec: {containers: [{name: main, resources: " +
-			"{limits: {memory: lots}}}]}}",
-			"Kubernetes refuses this pod: quantities must match the regular expression " +
-				"'^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$'"},
-		{"no name", "{apiVersion: v1, kind: Pod, metadata: {name: a}, spec: {containers: [{image: x}]}}",
-			"Kubernetes refuses this pod: a container has no name"},
-		{"wrong case", "{apiVersion: v1, kind: Pod, metadata: {name: a}, spec: {containers: [{Name: main}]}}",
-			"Kubernetes refuses this pod: a container has no name"},
+			"{limits: {memory: lots}}}]}}"},
+		{"no name", "{apiVersion: v1, kind: Pod, metadata: {name: a}, spec: {containers: [{image: x}]}}"},
+		{"wrong case", "{apiVersion: v1, kind: Pod, metadata: {name: a}, spec: {containers: [{Name: main}]}}"},
 	} {
-		t.Run(tt.name, func(t *testing.T) {
-			m := read(t, tt.text)
-			problems := m.Problems
-			for _, p := range m.Pods {
-				problems = append(problems, p.Problems...)
-			}
-			if diff := cmp.Diff(tt.want, strings.Join(problems, "\n")); diff != "" {
-				t.Errorf("-want +got:\n%s", diff)
-			}
-		})
+		m := read(t, tt.text)
+		problems := m.Problems
+		for _, p := range m.Pods {
+			problems = append(problems, p.Problems...)
+		}
+		says[tt.name] = strings.Join(problems, "\n")
 	}
+	golden.Cases(t, "testdata/problems.txt", says)
 }
 
 // TestBroken: one line, with the document and the line of the file.
 func TestBroken(t *testing.T) {
-	for _, tt := range []struct{ name, text, want string }{
-		{"not YAML", "a: 1\n---\nb: 1\nc: [\n", "document 2: not YAML: line 4: did not find expected node content"},
-		{"a key twice", "a: 1\n---\nb: 1\nb: 2\n", `document 2: not YAML: line 4: key "b" already set in map`},
-		{"a tab", "a:\n\t- b\n", "document 1: not YAML: line 2: found character that cannot start any token"},
-		{"a list", "- a\n", "document 1: expected a Kubernetes object, keys and values"},
-		{"a word", "---\nhello\n---\n", "document 1: expected a Kubernetes object, keys and values"},
-		{"JSON and not YAML", "{\"a\": 1}\n{\"b\": [}\n", "document 1: not JSON: invalid character '}' looking for beginning of value"},
-		{"a key twice in JSON", `{"a": 1, "a": 2}`, `document 1: not YAML: line 1: key "a" already set in map`},
-		{"a template language", "a: {{ .Values.x }}\n",
-			`document 1: not YAML: invalid map key: map[interface {}]interface {}{".Values.x":interface {}(nil)}`},
-		{"UTF-16", "\xff\xfea\x00:\x00 \x001\x00\n\x00", "not UTF-8: save it as UTF-8"},
-		{"too large", strings.Repeat("#\n", maxSize), "larger than 16 MiB: expected Kubernetes manifests"},
+	says := map[string]string{}
+	for _, tt := range []struct{ name, text string }{
+		{"not YAML", "a: 1\n---\nb: 1\nc: [\n"},
+		{"a key twice", "a: 1\n---\nb: 1\nb: 2\n"},
+		{"a tab", "a:\n\t- b\n"},
+		{"a list", "- a\n"},
+		{"a word", "---\nhello\n---\n"},
+		{"JSON and not YAML", "{\"a\": 1}\n{\"b\": [}\n"},
+		{"a key twice in JSON", `{"a": 1, "a": 2}`},
+		{"a template language", "a: {{ .Values.x }}\n"},
+		{"UTF-16", "\xff\xfea\x00:\x00 \x001\x00\n\x00"},
+		{"too large", strings.Repeat("#\n", maxSize)},
 	} {
-		t.Run(tt.name, func(t *testing.T) {
-			_, err := Read(strings.NewReader(tt.text))
-			if err == nil || err.Error() != tt.want {
-				t.Errorf("got %v, want %s", err, tt.want)
-			}
-		})
+		_, err := Read(strings.NewReader(tt.text))
+		says[tt.name] = fmt.Sprint(err)
 	}
+	golden.Cases(t, "testdata/broken.txt", says)
 	if m, err := Read(strings.NewReader("")); err != nil || len(m.Pods) > 0 {
 		t.Errorf("nothing at all: %v, %v", m, err)
 	}

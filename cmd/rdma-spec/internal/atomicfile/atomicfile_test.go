@@ -6,7 +6,6 @@ package atomicfile
 import (
 	"io"
 	"io/fs"
-	"net"
 	"os"
 	"path/filepath"
 	"strings"
@@ -19,24 +18,12 @@ import (
 	"github.com/rdma-spec/rdma-spec/test/testing/scratch"
 )
 
-// reachable makes a folder that other users can reach.
-func reachable(t *testing.T) string {
-	t.Helper()
-	dir := scratch.Folder(t)
-	if err := os.Chmod(dir, 0o755); err != nil {
-		t.Fatal(err)
-	}
-	return dir
-}
-
-// folder makes files in a folder of the test's own.
+// folder makes files in a folder of the test's own, which other users can reach.
 func folder(t *testing.T, files map[string]string) string {
 	t.Helper()
-	dir := reachable(t)
-	for name, content := range files {
-		if err := os.WriteFile(filepath.Join(dir, name), []byte(content), 0o600); err != nil {
-			t.Fatal(err)
-		}
+	dir := scratch.With(t, files, 0o600)
+	if err := os.Chmod(dir, 0o755); err != nil {
+		t.Fatal(err)
 	}
 	return dir
 }
@@ -103,19 +90,6 @@ func TestReplaceOverwritesNoBackup(t *testing.T) {
 	})
 }
 
-// The backup is a file of its own: a later edit of the file does not reach it.
-func TestReplaceKeepsTheBackupApart(t *testing.T) {
-	dir := folder(t, map[string]string{"spec.json": "old"})
-	file := filepath.Join(dir, "spec.json")
-	if _, err := Replace(file, []byte("new")); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(file, []byte("edited"), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	check(t, dir, map[string]string{"spec.json": "edited", "spec.json.rdma-spec.bak": "old"})
-}
-
 func TestReplaceKeepsModeAndOwner(t *testing.T) {
 	dir := folder(t, map[string]string{"spec.json": "old"})
 	file := filepath.Join(dir, "spec.json")
@@ -141,7 +115,8 @@ func TestReplaceKeepsModeAndOwner(t *testing.T) {
 	}
 }
 
-// Whoever has the file open when it is replaced has the old one, whole: it is another file that takes the name.
+// Whoever has the file open when it is replaced has the old one, whole: it is another file that takes the name. So is the
+// backup: a later edit of the file does not reach it.
 func TestReplaceIsAtomic(t *testing.T) {
 	dir := folder(t, map[string]string{"spec.json": "old content"})
 	file := filepath.Join(dir, "spec.json")
@@ -156,6 +131,8 @@ func TestReplaceIsAtomic(t *testing.T) {
 	if old, err := io.ReadAll(reader); err != nil || string(old) != "old content" {
 		t.Errorf("who had it open reads %q, %v", old, err)
 	}
+	scratch.File(t, file, "edited", 0o600)
+	check(t, dir, map[string]string{"spec.json": "edited", "spec.json.rdma-spec.bak": "old content"})
 }
 
 func TestReplaceLeavesEqualContentAlone(t *testing.T) {
@@ -173,11 +150,10 @@ func TestReplaceLeavesEqualContentAlone(t *testing.T) {
 }
 
 func TestReplaceFollowsLinks(t *testing.T) {
-	dir, real := folder(t, nil), folder(t, map[string]string{"real.json": "old"})
-	target, link := filepath.Join(real, "real.json"), filepath.Join(dir, "spec.json")
-	if err := os.Symlink(target, link); err != nil {
-		t.Fatal(err)
-	}
+	real := folder(t, map[string]string{"real.json": "old"})
+	target := filepath.Join(real, "real.json")
+	dir := folder(t, map[string]string{"spec.json": "-> " + target})
+	link := filepath.Join(dir, "spec.json")
 	backup, err := Replace(link, []byte("new"))
 	if err != nil || backup != target+backupSuffix {
 		t.Errorf("Replace = %q, %v", backup, err)
@@ -202,25 +178,15 @@ func inTime(t *testing.T, file string) (backup string, err error) {
 }
 
 func TestReplaceRefuses(t *testing.T) {
-	dir := folder(t, map[string]string{"file": "old"})
+	dir := folder(t, map[string]string{"file": "old", "dangling": "-> nowhere", "circle": "-> circle"})
 	at := func(name string) string { return filepath.Join(dir, name) }
-	if err := os.Symlink("nowhere", at("dangling")); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.Symlink("circle", at("circle")); err != nil {
-		t.Fatal(err)
-	}
 	if err := os.Mkdir(at("folder"), 0o755); err != nil {
 		t.Fatal(err)
 	}
 	if err := syscall.Mkfifo(at("pipe"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	socket, err := net.Listen("unix", at("socket"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = socket.Close() })
+	scratch.Socket(t, at("socket"))
 	for name, want := range map[string]string{
 		"dangling":     "it is a link to a file that does not exist",
 		"circle":       "too many levels of symbolic links",
@@ -252,12 +218,8 @@ func TestReplaceLeavesDeviceLinksAlone(t *testing.T) {
 	}
 	t.Cleanup(func() { _ = read.Close() })
 	t.Cleanup(func() { _ = written.Close() })
-	dir := folder(t, nil)
-	link := filepath.Join(dir, "stdout")
 	// /proc/self/fd/N is a link whose text, pipe:[…], names no file.
-	if err := os.Symlink(filepath.Join("/proc/self/fd", fd(written)), link); err != nil {
-		t.Fatal(err)
-	}
+	link := filepath.Join(folder(t, map[string]string{"stdout": "-> /proc/self/fd/" + fd(written)}), "stdout")
 	if _, err := inTime(t, link); err == nil || !strings.Contains(err.Error(), "it is not a regular file") {
 		t.Errorf("Replace: %v", err)
 	}

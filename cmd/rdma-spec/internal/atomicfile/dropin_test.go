@@ -16,13 +16,13 @@ import (
 )
 
 // madeFolder makes a folder that a daemon reads whole, and returns its path and that of the folder above.
-func madeFolder(t *testing.T, kind string) (above, folder string) {
+func madeFolder(t *testing.T, kind string) (above, made string) {
 	t.Helper()
-	folder = filepath.Join(reachable(t), kind)
-	if err := os.MkdirAll(folder, 0o755); err != nil {
+	made = filepath.Join(folder(t, nil), kind)
+	if err := os.MkdirAll(made, 0o755); err != nil {
 		t.Fatal(err)
 	}
-	return filepath.Dir(folder), folder
+	return filepath.Dir(made), made
 }
 
 // readWholeFolders are folders of which a daemon reads every file, whatever its name: CRI-O takes a backup for a
@@ -39,21 +39,13 @@ func TestFolderThatADaemonReadsWhole(t *testing.T) {
 				return "90.conf"
 			},
 			"by a link to its folder": func(t *testing.T, folder string) string {
-				link := filepath.Join(scratch.Folder(t), "folder")
-				if err := os.Symlink(folder, link); err != nil {
-					t.Fatal(err)
-				}
-				return filepath.Join(link, "90.conf")
+				return filepath.Join(scratch.With(t, map[string]string{"folder": "-> " + folder}, 0), "folder/90.conf")
 			},
 			"by a link's parent": func(t *testing.T, folder string) string {
 				if err := os.Mkdir(filepath.Join(folder, "below"), 0o755); err != nil {
 					t.Fatal(err)
 				}
-				link := filepath.Join(scratch.Folder(t), "below")
-				if err := os.Symlink(filepath.Join(folder, "below"), link); err != nil {
-					t.Fatal(err)
-				}
-				t.Chdir(filepath.Dir(link))
+				t.Chdir(scratch.With(t, map[string]string{"below": "-> " + folder + "/below"}, 0))
 				return "below/../90.conf"
 			},
 		} {
@@ -87,7 +79,7 @@ func TestFolderThatADaemonReadsWhole(t *testing.T) {
 func TestLinkThatADaemonReadsWhole(t *testing.T) {
 	for _, kind := range readWholeFolders {
 		t.Run(kind, func(t *testing.T) {
-			root := reachable(t)
+			root := folder(t, nil)
 			folder, link := filepath.Join(root, "vendor/files"), filepath.Join(root, kind)
 			if err := errors.Join(os.MkdirAll(folder, 0o755), os.MkdirAll(filepath.Dir(link), 0o755),
 				os.Symlink(folder, link)); err != nil {

@@ -13,6 +13,8 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+
+	"github.com/rdma-spec/rdma-spec/test/testing/scratch"
 )
 
 // Limits and users belong to a process: where one of these is set, this program runs as a process of its own that calls
@@ -87,36 +89,31 @@ func TestReplaceOfAMountedFile(t *testing.T) {
 	check(t, dir, files)
 }
 
-func TestReplaceOnAFullDisk(t *testing.T) {
-	for name, files := range map[string]map[string]string{"an old file": {"spec.json": "old"}, "a new file": {}} {
-		t.Run(name, func(t *testing.T) {
-			dir := folder(t, files)
-			if got, want := replaceAs(t, fullDisk, dir, 10000), "cannot write spec.json: file too large"; got != want {
-				t.Errorf("Replace: %s; want %s", got, want)
-			}
-			check(t, dir, files)
-		})
-	}
-}
-
-func TestReplaceInAReadOnlyFolder(t *testing.T) {
-	for name, files := range map[string]map[string]string{"an old file": {"spec.json": "old"}, "a new file": {}} {
-		t.Run(name, func(t *testing.T) {
+func TestReplaceWhereNothingCanBeWritten(t *testing.T) {
+	for _, test := range []struct {
+		child, want string
+		mode        fs.FileMode // of the folder
+		size        int
+	}{
+		{fullDisk, "cannot write spec.json: file too large", 0o755, 10000},
+		{nobody, "cannot write spec.json: permission denied", 0o555, 3},
+	} {
+		for _, files := range []map[string]string{{"spec.json": "old"}, {}} {
 			dir := folder(t, files)
 			for file := range files {
 				if err := os.Chmod(dir+"/"+file, 0o666); err != nil {
 					t.Fatal(err)
 				}
 			}
-			if err := os.Chmod(dir, 0o555); err != nil {
+			if err := os.Chmod(dir, test.mode); err != nil {
 				t.Fatal(err)
 			}
 			t.Cleanup(func() { _ = os.Chmod(dir, 0o755) }) // so that it can be removed
-			if got, want := replaceAs(t, nobody, dir, 3), "cannot write spec.json: permission denied"; got != want {
-				t.Errorf("Replace: %s; want %s", got, want)
+			if got := replaceAs(t, test.child, dir, test.size); got != test.want {
+				t.Errorf("%s, %d files: %s; want %s", test.child, len(files), got, test.want)
 			}
 			check(t, dir, files)
-		})
+		}
 	}
 }
 
@@ -124,9 +121,7 @@ func TestReplaceInAReadOnlyFolder(t *testing.T) {
 func TestReplaceInAReadOnlyDropInFolder(t *testing.T) {
 	above, folder := madeFolder(t, "crio/crio.conf.d")
 	file := folder + "/spec.json"
-	if err := os.WriteFile(file, []byte("old"), 0o666); err != nil {
-		t.Fatal(err)
-	}
+	scratch.File(t, file, "old", 0o666)
 	for path, mode := range map[string]fs.FileMode{above: 0o777, folder: 0o555, file: 0o666} {
 		if err := os.Chmod(path, mode); err != nil {
 			t.Fatal(err)

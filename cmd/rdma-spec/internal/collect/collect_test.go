@@ -171,23 +171,13 @@ func TestTakeIsBounded(t *testing.T) {
 	root := scratch.Folder(t)
 	for name, size := range map[string]int64{"fits": archive.MaxFile, "too-large": archive.MaxFile + 1} {
 		file := filepath.Join(root, name)
-		if err := os.WriteFile(file, nil, 0o600); err != nil {
-			t.Fatal(err)
-		}
+		scratch.File(t, file, "", 0o600)
 		if err := os.Truncate(file, size); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if err := os.WriteFile(filepath.Join(root, "unreadable"), nil, 0); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.Mkdir(filepath.Join(root, "sys"), 0o700); err != nil {
-		t.Fatal(err)
-	}
-	// it is only written, so it is not missing
-	if err := os.WriteFile(filepath.Join(root, "sys/rescan"), nil, 0o200); err != nil {
-		t.Fatal(err)
-	}
+	scratch.File(t, filepath.Join(root, "unreadable"), "", 0)
+	scratch.File(t, filepath.Join(root, "sys/rescan"), "", 0o200) // it is only written, so it is not missing
 	// the race detector reads 32 MiB slowly
 	c, missing, err := Take(t.Context(), tree(t, root), await.Patience, []string{"*", "sys/*"})
 	if err != nil {

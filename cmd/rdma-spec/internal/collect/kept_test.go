@@ -17,7 +17,6 @@ import (
 
 	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/node"
 	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/node/archive"
-	"github.com/rdma-spec/rdma-spec/spec/files"
 	"github.com/rdma-spec/rdma-spec/spec/hca/hcatest"
 	"github.com/rdma-spec/rdma-spec/test/testing/scratch"
 )
@@ -169,15 +168,7 @@ func TestStandInsOfFiles(t *testing.T) {
 		"proc/1/net/route":                                 "Iface\tDestination\tGateway\neth0\t0000F40A\t0100F40A\t0003\n",
 		"sys/class/net/enxb8599fa95bd0":                    hcatest.Link("../../devices/x/net/enxb8599fa95bd0"),
 	}.Root(t)
-	tree, err := files.Open(root)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = tree.Close() })
-	copied, _, err := Take(t.Context(), tree, patience, []string{"sys/class/*/*/*", "proc/*/*", "proc/*/*/*", "proc/version"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	copied, _ := take(t, root, "sys/class/*/*/*", "proc/*/*", "proc/*/*/*", "proc/version")
 	changed := map[string]archive.Entry{}
 	for _, name := range slices.Sorted(maps.Keys(copied)) {
 		e := s.entry(copied[name])

@@ -40,6 +40,15 @@ func (kubeletServer) List(context.Context,
 	}}, nil
 }
 
+// serve serves a kubelet's pod resources API until the end of the test.
+func serve(t *testing.T, socket string, kubelet podresources.PodResourcesListerServer) {
+	t.Helper()
+	server, listener := grpc.NewServer(), scratch.Socket(t, socket)
+	podresources.RegisterPodResourcesListerServer(server, kubelet)
+	go func() { _ = server.Serve(listener) }()
+	t.Cleanup(server.Stop)
+}
+
 func TestKubelet(t *testing.T) {
 	if got := known(agents.ReadKubelet(t.Context(), aNode().Root(t))); got.PID != 0 {
 		t.Errorf("%+v", got)
@@ -53,11 +62,7 @@ func TestKubelet(t *testing.T) {
 		t.Errorf("without sockets (-want +got):\n%s", diff)
 	}
 	scratch.Socket(t, filepath.Join(folder, "data/kubelet/device-plugins/kubelet.sock"))
-	server := grpc.NewServer()
-	podresources.RegisterPodResourcesListerServer(server, kubeletServer{})
-	listener := scratch.Socket(t, filepath.Join(folder, "data/kubelet/pod-resources/kubelet.sock"))
-	go func() { _ = server.Serve(listener) }()
-	t.Cleanup(server.Stop)
+	serve(t, filepath.Join(folder, "data/kubelet/pod-resources/kubelet.sock"), kubeletServer{})
 	want.DevicePlugins, want.PodResources, want.Allocatable = true, true, map[string]int{"rdma/hca": 2,
 		"rdma/old": 0, "x.com/gpu": 0}
 	want.Given = map[string][]string{"ml/train/main": {"rdma/hca"}}
@@ -80,14 +85,8 @@ func (silentKubelet) GetAllocatableResources(ctx context.Context,
 // A kubelet that does not answer in time is late, which is no fault.
 func TestKubeletIsLate(t *testing.T) {
 	folder := aProcess(aNode(), 300, "/usr/bin/kubelet").Root(t)
-	server := grpc.NewServer()
-	podresources.RegisterPodResourcesListerServer(server, silentKubelet{})
-	listener := scratch.Socket(t, filepath.Join(folder, "var/lib/kubelet/pod-resources/kubelet.sock"))
-	go func() { _ = server.Serve(listener) }()
-	t.Cleanup(server.Stop)
-	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
-	defer cancel()
-	if got := known(agents.ReadKubelet(ctx, folder)); !got.Late || got.Error == "" {
+	serve(t, filepath.Join(folder, "var/lib/kubelet/pod-resources/kubelet.sock"), silentKubelet{})
+	if got := known(agents.ReadKubelet(shortly(t), folder)); !got.Late || got.Error == "" {
 		t.Errorf("%+v", got)
 	}
 }
@@ -101,7 +100,6 @@ func TestKubeletFromAContainer(t *testing.T) {
 	}
 }
 
-// On a node whose root is mounted elsewhere, absolute links lead where they lead on the node.
 // shortly is for asking a kubelet that never answers.
 func shortly(t *testing.T) context.Context {
 	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
@@ -109,6 +107,7 @@ func shortly(t *testing.T) context.Context {
 	return ctx
 }
 
+// On a node whose root is mounted elsewhere, absolute links lead where they lead on the node.
 func TestLinksOfANode(t *testing.T) {
 	folder := aProcess(aNode(), 300, "/usr/bin/kubelet", "--root-dir=/gone").With(hcatest.Files{
 		"var/lib": hcatest.Link("/data/lib"), "opt": hcatest.Link("/data/opt"), "var/log": hcatest.Link("/data/log"),

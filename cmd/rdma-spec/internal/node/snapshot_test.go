@@ -47,11 +47,7 @@ func TestForOtherUsers(t *testing.T) {
 	if _, err := os.Readlink("/proc/1/exe"); err == nil {
 		t.Skip("process 1 is this user's")
 	}
-	s, err := Open(Options{Root: "/"})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() { _ = s.Close() }()
+	s := snapshot(t, Options{Root: "/"})
 	_, runtimes := s.Runtimes()
 	_, plugin := s.Plugin()
 	_, kubelet := s.Kubelet()
@@ -68,10 +64,7 @@ func TestParts(t *testing.T) {
 	files := hcatest.Files{AnswersFolder + "/what": `{"answer": "this"}`, AnswersFolder +
 		"/sick": `{"error": "no socket"}`, AnswersFolder + "/slow": "garbage"}
 	for name, root := range map[string]string{"live": hcatest.Files{"etc/": ""}.Root(t), "copy": files.Root(t)} {
-		s, err := Open(Options{Root: root})
-		if err != nil {
-			t.Fatal(err)
-		}
+		s := snapshot(t, Options{Root: root})
 		what := of(s, "what", func(context.Context, string) (string, error) { asked.Add(1); return "this", nil })
 		sick := of(s, "sick", func(context.Context, string) (string, error) { return "", errors.New("no socket") })
 		synctest.Test(t, func(t *testing.T) {
@@ -121,10 +114,7 @@ func TestSayLate(t *testing.T) {
 		Patience - 1: "",
 		Daemons:      "rdma-spec: there is no answer yet about slow: waiting for 10s at most\n",
 	} {
-		s, err := Open(Options{Root: root, Patience: Daemons})
-		if err != nil {
-			t.Fatal(err)
-		}
+		s := snapshot(t, Options{Root: root, Patience: Daemons})
 		synctest.Test(t, func(t *testing.T) {
 			slow := of(s, "slow.json", func(context.Context, string) (int, error) { time.Sleep(takes - 1); return 1, nil })
 			quick := of(s, "quick.json", func(context.Context, string) (int, error) { return 1, nil })

@@ -280,6 +280,7 @@ func TestSurveyFindsWhatCameAfterNRI(t *testing.T) {
 	}).Root(t)
 	verbs := []hca.Number{{Major: hcatest.MajorMisc, Minor: hcatest.MinorRDMACM},
 		{Major: hcatest.Major, Minor: hcatest.FirstVerbs + 1}}
+	added := process.Inside{Image: process.Image{Devices: verbs}}
 	const listed = "optIn: {mofedRuntimeHandlers: [nvidia]}"
 	for name, test := range map[string]struct {
 		config string
@@ -290,27 +291,24 @@ func TestSurveyFindsWhatCameAfterNRI(t *testing.T) {
 		signal policy.Signal
 		hcas   []string
 	}{
-		"unseen": {"{}", true, process.Inside{Image: process.Image{Devices: verbs}}, nil, StateUnseen, policy.SignalNone,
+		"unseen": {"{}", true, added, nil, StateUnseen, policy.SignalNone,
 			[]string{"mlx5_1"}},
-		"listed": {listed, true, process.Inside{Image: process.Image{Devices: verbs}}, nil, StateBelow,
+		"listed": {listed, true, added, nil, StateBelow,
 			policy.SignalEnvironment, []string{"mlx5_1"}},
 		"listed, without a device": {listed, true, process.Inside{}, nil, StateBelow, policy.SignalEnvironment, []string{}},
 		"nothing was added":        {"{}", true, process.Inside{Image: process.Image{Devices: verbs[:1]}}, nil, "", "", nil},
 		"the process is not seen":  {"{}", true, process.Inside{User: -1}, nil, "", "", nil},
-		"no variable":              {"{}", false, process.Inside{Image: process.Image{Devices: verbs}}, nil, "", "", nil},
+		"no variable":              {"{}", false, added, nil, "", "", nil},
 		"a hostPath": {"{}", true, process.Inside{HostPaths: []string{"/dev/infiniband"},
 			Image: process.Image{Devices: verbs}}, nil, "", "", nil},
-		"devices do not count": {"optIn: {devices: false}", true, process.Inside{Image: process.Image{Devices: verbs}}, nil,
-			"", "", nil},
-		"opted out": {"{}", true, process.Inside{Image: process.Image{Devices: verbs}}, func(c *policy.Container) {
+		"devices do not count": {"optIn: {devices: false}", true, added, nil, "", "", nil},
+		"opted out": {"{}", true, added, func(c *policy.Container) {
 			c.Annotations = map[string]string{policy.AnnotationKey: "false"}
 		}, "", "", nil},
-		"privileged": {"{}", true, process.Inside{Image: process.Image{Devices: verbs}},
-			func(c *policy.Container) { c.AllDevices = true }, "", "", nil},
-		"beside a device plugin": {"{}", true, process.Inside{Image: process.Image{Devices: verbs}},
-			func(c *policy.Container) {
-				c.Devices = []policy.Device{{Type: "c", Major: hcatest.Major, Minor: hcatest.FirstVerbs}}
-			}, StateBelow, policy.SignalDevice, []string{"mlx5_0", "mlx5_1"}},
+		"privileged": {"{}", true, added, func(c *policy.Container) { c.AllDevices = true }, "", "", nil},
+		"beside a device plugin": {"{}", true, added, func(c *policy.Container) {
+			c.Devices = []policy.Device{{Type: "c", Major: hcatest.Major, Minor: hcatest.FirstVerbs}}
+		}, StateBelow, policy.SignalDevice, []string{"mlx5_0", "mlx5_1"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := snapshot(t, Options{Root: root})

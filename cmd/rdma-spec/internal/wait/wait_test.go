@@ -46,10 +46,7 @@ func TestWaits(t *testing.T) {
 			"the plugin that wrote it has ended"},
 		"a plugin of another version has ended": {func(t *testing.T, root string) {
 			register(t, root).Close()
-			file := filepath.Join(root, inforce.File)
-			if err := os.WriteFile(file, []byte("apiVersion: rdma-spec/v9\n"), 0o644); err != nil {
-				t.Fatal(err)
-			}
+			scratch.File(t, filepath.Join(root, inforce.File), "apiVersion: rdma-spec/v9\n", 0o644)
 		}, "the plugin that wrote it has ended"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -89,13 +86,7 @@ func TestWaits(t *testing.T) {
 func TestRegistered(t *testing.T) {
 	root := scratch.Folder(t, "run")
 	register(t, root)
-	file, err := os.OpenFile(filepath.Join(root, inforce.File), os.O_WRONLY|os.O_TRUNC, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := file.WriteString("apiVersion: rdma-spec/v9\n"); err != nil {
-		t.Fatal(err)
-	}
+	scratch.File(t, filepath.Join(root, inforce.File), "apiVersion: rdma-spec/v9\n", 0) // the same file, which stays locked
 	var stderr bytes.Buffer
 	synctest.Test(t, func(t *testing.T) {
 		begin := time.Now()

@@ -191,11 +191,7 @@ func verdicts(t *testing.T, root string, replaced map[string]string) (all []stri
 func replaced(t *testing.T, root, anonymous string) map[string]string {
 	t.Helper()
 	read := func(root string) (names []string) {
-		s, err := node.Open(node.Options{Root: root})
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer func() { _ = s.Close() }()
+		s := openBelow(t, root)
 		listing, _ := s.Listing() // a node without one has no containers
 		for _, c := range listing.Containers {
 			names = append(names, c.Namespace+"/"+c.Pod, c.Name)

@@ -23,10 +23,15 @@ import (
 	"github.com/rdma-spec/rdma-spec/spec/hca/hcatest"
 )
 
-// open opens the node of these files.
+// open opens the node of these files, and openBelow that below a root.
 func open(t testing.TB, files hcatest.Files) *node.Snapshot {
 	t.Helper()
-	s, err := node.Open(node.Options{Root: files.Root(t)})
+	return openBelow(t, files.Root(t))
+}
+
+func openBelow(t testing.TB, root string) *node.Snapshot {
+	t.Helper()
+	s, err := node.Open(node.Options{Root: root})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -236,11 +241,7 @@ func TestHCAThatDoesNotAnswer(t *testing.T) {
 		at(3) + "/ports/1/counters/link_downed": "1\n"})
 	root := files.Root(t)
 	unblock := hcatest.Block(t, root, at(1)+"/ports/1/state")
-	s, err := node.Open(node.Options{Root: root})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = s.Close() })
+	s := openBelow(t, root)
 	start := time.Now()
 	all := doctor.Run(t.Context(), s, checks())
 	took := time.Since(start)

@@ -15,6 +15,7 @@ import (
 	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/node"
 	"github.com/rdma-spec/rdma-spec/spec/hca"
 	"github.com/rdma-spec/rdma-spec/spec/hca/hcatest"
+	"github.com/rdma-spec/rdma-spec/test/testing/golden"
 )
 
 // plant is a fault on a node that is otherwise healthy.
@@ -25,7 +26,6 @@ type plant struct {
 	without []string
 	// What is found: by one check, about one object unless there are several.
 	check, object string
-	text, cure    string        // parts of them
 	status        doctor.Status // "" is wrong
 }
 
@@ -62,6 +62,7 @@ var neverWrong = []string{"hca-answers", "mtu-same", "efa-pages"}
 // Of each planted fault, one check finds the cause, and no other check finds anything wrong.
 func TestPlantedHardwareFaults(t *testing.T) {
 	found := map[string]bool{}
+	says := map[string]string{}
 	healthy := findings(t, healthyNode())
 	for _, p := range hardwarePlants() {
 		want := p.status
@@ -77,23 +78,15 @@ func TestPlantedHardwareFaults(t *testing.T) {
 				t.Errorf("%s: before it is planted: %+v", p.name, f)
 			}
 		}
-		seen := 0
-		for _, f := range p.findings(t) {
-			isIt := f.Check == p.check && f.Status == want && f.Object == p.object
-			switch {
-			case isIt && strings.Contains(f.Text, p.text) && strings.Contains(f.Cure, p.cure) &&
-				(want != doctor.Wrong || f.Cure != ""):
-				seen++
-				t.Logf("%-55s %-8s %-20s %s: %s → %s", p.name, f.Status, f.Check, f.Object, f.Text, f.Cure)
-			case isIt, f.Status == doctor.Wrong:
-				t.Errorf("%s: %+v", p.name, f)
-			}
+		isIt := func(f doctor.Finding) bool { return f.Check == p.check && f.Status == want && f.Object == p.object }
+		seen := slices.DeleteFunc(p.findings(t), func(f doctor.Finding) bool { return !isIt(f) && f.Status != doctor.Wrong })
+		if len(seen) != 1 || !isIt(seen[0]) || want == doctor.Wrong && seen[0].Cure == "" {
+			t.Errorf("%s: want %s, got %+v", p.name, p.check, seen)
 		}
-		if seen != 1 {
-			t.Errorf("%s: %s found %d", p.name, p.check, seen)
-		}
+		says[p.name] = said(seen...)
 		found[p.check] = found[p.check] || want == doctor.Wrong
 	}
+	golden.Cases(t, "testdata/hardware.txt", says)
 	for _, a := range ailments {
 		found[a.check] = true
 	}
@@ -133,10 +126,8 @@ func TestNoFalseAlarm(t *testing.T) {
 		"a ConnectX-8 whose sub-device has the first name": connectX8Named(), "a virtual machine": virtualMachine(),
 	}
 	for name, files := range nodes {
-		for _, f := range findings(t, files) {
-			if f.Status == doctor.Wrong {
-				t.Errorf("%s: %+v", name, f)
-			}
+		if bad := wrong(findings(t, files)); len(bad) > 0 {
+			t.Errorf("%s: %+v", name, bad)
 		}
 	}
 }
@@ -150,12 +141,12 @@ func TestBrokenNode(t *testing.T) {
 
 // Each check says what it is about, and what it declares is all that it reads.
 func TestChecksAreComplete(t *testing.T) {
-	all := checks()
+	all, said := checks(), wordings(t)
 	ids := map[string]int{}
 	for i, c := range all {
 		ids[c.ID]++
 		if c.ID == "" || c.Family == "" || c.Title == "" || c.Why == "" || c.Look == nil ||
-			len(messagesOf(c.ID)) == 0 && c.NoMessages == "" || ids[c.ID] > 1 {
+			len(messagesOf(said, c.ID)) == 0 && c.NoMessages == "" || ids[c.ID] > 1 {
 			t.Errorf("%+v", c)
 		}
 		if !strings.HasSuffix(c.Title, ".") || !strings.HasSuffix(c.Why, ".") {

@@ -18,33 +18,29 @@ var plantedModules = []plant{
 		name: "mlx5_ib is not loaded", node: withoutRDMA, check: "hca-driver", object: "module mlx5_ib",
 		without: []string{"sys/module/mlx5_ib", "sys/devices/pci0000:b5/0000:b5:00.0/mlx5_core.rdma.0/driver"},
 		with:    hcatest.Files{"sys/devices/pci0000:b5/0000:b5:00.0/mlx5_core.rdma.0/x": ""},
-		text:    "mlx5_core.rdma.0 needs it", cure: "modprobe mlx5_ib && echo mlx5_ib > /etc/modules-load.d/mlx5_ib.conf",
 	},
 	{
 		name: "mlx5_ib is loaded and drives nothing", node: withoutRDMA, check: "hca-driver", object: "module mlx5_ib",
 		without: []string{"sys/devices/pci0000:b5/0000:b5:00.0/mlx5_core.rdma.0/driver"},
 		with:    hcatest.Files{"sys/devices/pci0000:b5/0000:b5:00.0/mlx5_core.rdma.0/x": "", "sys/module/mlx5_ib/": ""},
-		text:    "not bound", cure: "dmesg | grep",
 	},
 	{
 		name: "mlx5_core is not loaded", check: "hca-driver", object: "module mlx5_core", with: card("0000:d0:00.0", "0x15b3",
 			"0x1021", "0x020000", ""),
-		text: "0000:d0:00.0 needs it", cure: "modprobe mlx5_core",
 	},
 	{
 		name: "efa is not loaded", check: "hca-driver", object: "module efa", with: card("0000:d0:00.0", "0x1d0f", "0xefa1",
-			"0x020000", ""), cure: "modprobe efa",
+			"0x020000", ""),
 	},
 	{
 		name: "irdma is not loaded", check: "hca-driver", object: "module irdma", status: doctor.Unknown,
 		with: card("0000:d0:00.0", "0x8086", "0x1592", "0x020000", "ice").With(hcatest.Files{
 			"sys/bus/auxiliary/devices/ice.roce.0":             hcatest.Link("../../../devices/pci0000:d0/0000:d0:00.0/ice.roce.0"),
 			"sys/devices/pci0000:d0/0000:d0:00.0/ice.roce.0/x": "",
-		}), text: "modprobe irdma",
+		}),
 	},
 	{
 		name: "ib_uverbs is not loaded", check: "uverbs-module",
-		cure: "modprobe ib_uverbs && echo ib_uverbs > /etc/modules-load.d/ib_uverbs.conf",
 		without: []string{
 			"sys/class/infiniband_verbs", pci(0) + "/infiniband_verbs", pci(1) + "/infiniband_verbs",
 			pci(2) + "/infiniband_verbs",
@@ -53,7 +49,6 @@ var plantedModules = []plant{
 	},
 	{
 		name: "rdma_ucm is not loaded", check: "rdma-cm-module", without: []string{"sys/class/misc/rdma_cm"},
-		cure: "modprobe rdma_ucm",
 	},
 	{
 		name: "modules of DOCA beside the kernel's own", check: "modules-of-one-build",
@@ -63,9 +58,6 @@ var plantedModules = []plant{
 			"sys/module/ib_core/holders/rdma_cm": "", "sys/module/rdma_cm/holders/ib_srpt": "",
 			"sys/module/ib_srpt/holders/": "",
 		},
-		text: "ib_core is the kernel's own",
-		cure: "Drain the node, and restart it. If the kernel's own modules are back then, make the initramfs anew, and restart " +
-			"it again.",
 	},
 }
 
@@ -100,30 +92,25 @@ var plantedDevices = []plant{
 	{
 		name: "a device node is missing", check: "device-nodes", object: "HCA mlx5_1 device /dev/infiniband/uverbs1",
 		with: table(row("uverbs1", "c", hca.Number{Major: 231, Minor: 193}), ""),
-		cure: "mkdir -p /dev/infiniband && mknod -m 0666 /dev/infiniband/uverbs1 c 231 193",
 	},
 	{
 		name: "a block device in place of a device node", check: "device-nodes",
 		object: "HCA mlx5_1 device /dev/infiniband/uverbs1",
 		with: table(row("uverbs1", "c", hca.Number{Major: 231, Minor: 193}),
 			row("uverbs1", "b", hca.Number{Major: 8, Minor: 0})),
-		text: "block device", cure: "rm -rf /dev/infiniband/uverbs1 && mknod -m 0666 /dev/infiniband/uverbs1 c 231 193",
 	},
 	{
 		name: "a device node with another number", check: "device-nodes", object: "device /dev/infiniband/rdma_cm",
 		with: table(row("rdma_cm", "c", hca.Number{Major: 10, Minor: 58}),
 			row("rdma_cm", "c", hca.Number{Major: 1, Minor: 3})),
-		text: "has the number 1:3, sysfs says 10:58",
 	},
 	{
 		name: "no device node at all", check: "device-nodes", status: doctor.Unknown, without: []string{hca.DeviceTable},
-		text: "not visible here",
 	},
 	{
 		name: "no device node in a folder that is there", check: "device-nodes",
 		object: "HCA mlx5_0 device /dev/infiniband/uverbs0", node: single,
 		with: hcatest.Files{hca.DeviceTable: "", "dev/infiniband/": ""},
-		cure: "mknod -m 0666 /dev/infiniband/uverbs0 c 231 192",
 	},
 	{
 		name: "a pod at its limit of HCA handles", check: "cgroup-rdma",
@@ -132,9 +119,6 @@ var plantedDevices = []plant{
 			"sys/fs/cgroup/kubepods.slice/kubepods-podx.slice/cri-containerd-1.scope/rdma.max":     "mlx5_0 hca_handle=2 hca_object=max\nmlx5_1 hca_handle=max hca_object=max\n",
 			"sys/fs/cgroup/kubepods.slice/kubepods-podx.slice/cri-containerd-1.scope/rdma.current": "mlx5_0 hca_handle=2 hca_object=20\nmlx5_1 hca_handle=9 hca_object=9\n",
 		},
-		text: "2 of at most 2 hca_handle of HCA mlx5_0",
-		cure: "echo 'mlx5_0 hca_handle=max' > " +
-			"/sys/fs/cgroup/kubepods.slice/kubepods-podx.slice/cri-containerd-1.scope/rdma.max",
 	},
 }
 
@@ -154,12 +138,10 @@ var plantedNetns = []plant{
 	{
 		name: "exclusive mode, and rdma-cni is not found", check: "netns-mode", status: doctor.Unknown,
 		with: hcatest.Files{"sys/module/ib_core/parameters/netns_mode": "N\n"},
-		text: "It is wrong if pods share HCAs: then run \"rdma system set netns shared\"",
 	},
 	{
 		name: "shared mode with rdma-cni", check: "netns-mode", with: hcatest.Files{node.AnswersFolder +
 			"/rdma-cni.json": `{"answer": {"configured": "/etc/cni/net.d/10-net.conflist"}}`},
-		text: "/etc/cni/net.d/10-net.conflist names rdma-cni", cure: "netns_mode=0",
 	},
 	{
 		name: "an HCA that is gone", check: "hca-present", object: "PCI device 0000:b5:00.0",
@@ -168,17 +150,14 @@ var plantedNetns = []plant{
 			"sys/class/infiniband_mad/issm1",
 			pci(1) + "/infiniband", pci(1) + "/infiniband_verbs",
 		},
-		cure: "d=$(readlink -f /sys/bus/auxiliary/devices/mlx5_core.rdma.1/driver) && echo mlx5_core.rdma.1 > $d/unbind && " +
-			"echo mlx5_core.rdma.1 > $d/bind",
 	},
 	{
 		name: "an EFA that is gone", check: "hca-present", object: "PCI device 0000:d0:00.0", with: card("0000:d0:00.0",
 			"0x1d0f", "0xefa1", "0x020000", "efa"),
-		cure: "/sys/bus/pci/devices/0000:d0:00.0/driver",
 	},
 	{
 		name: "a NIC without RDMA", check: "hca-present", object: "PCI device 0000:d0:00.0", status: doctor.OK,
-		with: card("0000:d0:00.0", "0x15b3", "0x1015", "0x020000", "mlx5_core"), text: "selector",
+		with: card("0000:d0:00.0", "0x15b3", "0x1015", "0x020000", "mlx5_core"),
 	},
 }
 
@@ -186,13 +165,10 @@ var plantedGPUs = []plant{
 	{
 		name: "neither peermem nor DMA-BUF", check: "gpu-direct", object: "module nvidia_peermem",
 		with: hcatest.Files{"proc/driver/nvidia/version": "NVRM version: NVIDIA UNIX x86_64 Kernel Module  535.183.01\n"},
-		cure: "modprobe nvidia_peermem",
 	},
 	{
 		name: "ACS hardware.Redirects on a switch", check: "acs", with: hcatest.Files{hcatest.PCIFolder(downToGPU, rootPort+
 			"/"+switchUp) + "/config": config(hardware.Redirects)},
-		text: downToGPU, cure: "setpci -s 0000:b2:01.0 ECAP_ACS+0x6.w=0:2c. Devices below these bridges are no longer " +
-			"isolated from each other then: do not, if a virtual machine has one (see: ls /sys/bus/pci/drivers/vfio-pci).",
 	},
 	{
 		name: "configuration space that only root can read", check: "acs", status: doctor.Unknown,
@@ -209,23 +185,20 @@ var plantedKernel = []plant{
 				"/kernel-log.json": `{"answer": {"now": 9000, "lines": [{"at": 5, "text": "nvidia_peermem: disagrees about version of symbol ib_register_peer_memory_client"},
 				{"at": 5, "text": "nvidia_peermem: Unknown symbol ib_register_peer_memory_client (err -22)"}]}}`,
 		},
-		text: "ib_register_peer_memory_client", cure: "modprobe nvidia_peermem",
 	},
 	{
-		name: "SELinux denies", check: "security-denials", cure: "setsebool -P container_use_devices on",
+		name: "SELinux denies", check: "security-denials",
 		with: hcatest.Files{node.AnswersFolder + "/kernel-log.json": `{"answer": {"now": 9000, "lines": [
 			{"at": 8000, "text": "audit: type=1400 audit(1.2:3): avc:  denied  { read write } for  pid=7 comm=\"ib_write_bw\" path=\"/dev/infiniband/uverbs0\" tclass=chr_file"}]}}`},
-		text: "1 denial",
 	},
 	{
-		name: "AppArmor denies", check: "security-denials", cure: "appArmorProfile",
+		name: "AppArmor denies", check: "security-denials",
 		with: hcatest.Files{node.AnswersFolder + "/kernel-log.json": `{"answer": {"now": 9000, "lines": [
 			{"at": 8000, "text": "audit: type=1400 apparmor=\"DENIED\" operation=\"open\" name=\"/dev/infiniband/uverbs0\""}]}}`},
 	},
 	{
 		name: "a log that cannot be read", check: "hca-errors", status: doctor.Unknown,
 		with: hcatest.Files{node.AnswersFolder + "/kernel-log.json": `{"error": "open /dev/kmsg: operation not permitted"}`},
-		text: "operation not permitted",
 	},
 }
 
@@ -233,11 +206,10 @@ var plantedMemory = []plant{
 	{
 		name: "free memory in CMA alone", check: "cma",
 		with: hcatest.Files{"proc/meminfo": "MemTotal: 125829120 kB\nMemAvailable: 34000000 kB\nCmaFree: 33554432 kB\n"},
-		text: "32768 MiB are free in CMA, and 435 MiB elsewhere", cure: "echo 1 > /proc/sys/vm/compact_memory",
 	},
 	{
 		name: "EFA without huge pages", node: efa, check: "efa-pages", status: doctor.Unknown,
-		with: hcatest.Files{"proc/meminfo": "MemTotal: 125829120 kB\nHugePages_Total: 0\n"}, text: "vm.nr_hugepages",
+		with: hcatest.Files{"proc/meminfo": "MemTotal: 125829120 kB\nHugePages_Total: 0\n"},
 	},
 }
 

@@ -14,7 +14,6 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/doctor"
-	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/node"
 	"github.com/rdma-spec/rdma-spec/spec/hca/hcatest"
 	"github.com/rdma-spec/rdma-spec/test/testing/scratch"
 )
@@ -36,8 +35,7 @@ var linked = hcatest.Files{
 
 // Links lead where they lead on the node, and nowhere else.
 func TestLinks(t *testing.T) {
-	snapshot := open(t, linked)
-	v := &doctor.View{Snapshot: snapshot, Declared: &doctor.Check{ID: "reads", Reads: []string{"etc/containerd/*",
+	v := &doctor.View{Snapshot: open(t, linked), Declared: &doctor.Check{ID: "reads", Reads: []string{"etc/containerd/*",
 		"proc/*/root/*/*/*", "proc/*/root"}}}
 	for name, want := range map[string]string{
 		"etc/containerd/config.toml": "here", "etc/containerd/absolute": "here", "etc/containerd/climbs": "here",
@@ -75,8 +73,7 @@ func TestLinks(t *testing.T) {
 
 // A check sees no more than collect would copy.
 func TestDeclaration(t *testing.T) {
-	snapshot := open(t, linked)
-	v := &doctor.View{Snapshot: snapshot, Declared: &doctor.Check{ID: "reads", Reads: []string{"sys/class/*/b/attribute"}}}
+	v := &doctor.View{Snapshot: open(t, linked), Declared: &doctor.Check{ID: "reads", Reads: []string{"sys/class/*/b/attribute"}}}
 	if got, err := v.Glob("sys/class/*/b/attribute"); len(got) != 1 || err != nil {
 		t.Errorf("%q, %v", got, err)
 	}
@@ -98,12 +95,7 @@ func TestDeclaration(t *testing.T) {
 
 // The live node's links lead where the kernel has them lead.
 func TestLiveNode(t *testing.T) {
-	snapshot, err := node.Open(node.Options{Root: "/"})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = snapshot.Close() })
-	v := &doctor.View{Snapshot: snapshot, Declared: &doctor.Check{ID: "reads",
+	v := &doctor.View{Snapshot: openBelow(t, "/"), Declared: &doctor.Check{ID: "reads",
 		Reads: []string{"proc/*/root/proc/self/comm", "proc/self/*"}}}
 	want := scratch.Read(t, "/proc/self/comm")
 	for _, name := range []string{"proc/self/comm", "proc/self/root/proc/self/comm"} {
@@ -128,12 +120,8 @@ func TestGlobSaysWhatItCouldNotList(t *testing.T) {
 	if err := os.Chmod(root+"/sys/class", 0); err != nil {
 		t.Fatal(err)
 	}
-	snapshot, err := node.Open(node.Options{Root: root})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = snapshot.Close(); _ = os.Chmod(root+"/sys/class", 0o755) })
-	v := &doctor.View{Snapshot: snapshot, Declared: &doctor.Check{ID: "reads", Reads: []string{"sys/class/*/b/attribute"}}}
+	t.Cleanup(func() { _ = os.Chmod(root+"/sys/class", 0o755) })
+	v := &doctor.View{Snapshot: openBelow(t, root), Declared: &doctor.Check{ID: "reads", Reads: []string{"sys/class/*/b/attribute"}}}
 	if names, err := v.Glob("sys/class/*/b/attribute"); !errors.Is(err, fs.ErrPermission) {
 		t.Errorf("%q, %v", names, err)
 	}

@@ -88,9 +88,8 @@ func TestRoundTrip(t *testing.T) {
 	if diff := cmp.Diff(withFolders(node), tree(t, folder)); diff != "" {
 		t.Errorf("-written +unpacked:\n%s", diff)
 	}
-	text, err := os.ReadFile(filepath.Join(folder, "sys/class/infiniband/mlx5_0/ports/1/state"))
-	if err != nil || string(text) != "4: ACTIVE\n" {
-		t.Errorf("through the link: %q, %v", text, err)
+	if text := scratch.Read(t, filepath.Join(folder, "sys/class/infiniband/mlx5_0/ports/1/state")); text != "4: ACTIVE\n" {
+		t.Errorf("through the link: %q", text)
 	}
 }
 
@@ -169,12 +168,8 @@ func TestHostileArchives(t *testing.T) {
 		"a file twice": {[]a{{name: "x", kind: tar.TypeReg}, {name: "x", kind: tar.TypeReg}}, "file exists"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			above := scratch.Folder(t)
-			folder := filepath.Join(above, "node")
-			if err := os.Mkdir(folder, 0o700); err != nil {
-				t.Fatal(err)
-			}
-			err := Unpack(compressed(t, packed(t, tc.entries...)), folder)
+			above := scratch.Folder(t, "node")
+			err := Unpack(compressed(t, packed(t, tc.entries...)), filepath.Join(above, "node"))
 			if err == nil || !strings.Contains(err.Error(), tc.want) || strings.Contains(err.Error(), "\n") {
 				t.Errorf("error %v, want one line with %q", err, tc.want)
 			}
@@ -233,9 +228,7 @@ func TestOpen(t *testing.T) {
 	}
 	good, bad := filepath.Join(scratch.Folder(t), "node.tar.gz"), filepath.Join(scratch.Folder(t), "bad.tar.gz")
 	for file, content := range map[string][]byte{good: text.Bytes(), bad: text.Bytes()[:text.Len()/2]} {
-		if err := os.WriteFile(file, content, 0o600); err != nil {
-			t.Fatal(err)
-		}
+		scratch.File(t, file, string(content), 0o600)
 	}
 	folder, remove, err := Open(good)
 	if err != nil {

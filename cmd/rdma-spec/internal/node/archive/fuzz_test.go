@@ -40,11 +40,8 @@ func FuzzUnpack(f *testing.F) {
 	f.Add(packed(f, a{name: "../x", kind: tar.TypeReg, content: "y"},
 		a{name: "x", kind: tar.TypeLink, link: "/etc/passwd"}))
 	f.Fuzz(func(t *testing.T, tarred []byte) {
-		above := scratch.Folder(t)
+		above := scratch.Folder(t, "node")
 		folder := filepath.Join(above, "node")
-		if err := os.Mkdir(folder, 0o700); err != nil {
-			t.Fatal(err)
-		}
 		err := Unpack(compressed(t, tarred), folder)
 		if found, err := os.ReadDir(above); err != nil || len(found) != 1 {
 			t.Fatalf("beside the folder: %v, %v", found, err)

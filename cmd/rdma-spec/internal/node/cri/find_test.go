@@ -5,9 +5,7 @@ package cri
 
 import (
 	"context"
-	"errors"
 	"net"
-	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -108,9 +106,7 @@ func TestConnectFindsNone(t *testing.T) {
 func TestConnectCountsEachRuntimeOnce(t *testing.T) {
 	root := shortRoot(t)
 	critest.Serve(t, critest.Options{Root: root, Path: "run/k3s/containerd/containerd.sock"})
-	if err := os.Symlink("k3s/containerd", filepath.Join(root, "run/containerd")); err != nil {
-		t.Fatal(err)
-	}
+	scratch.Files(t, root, map[string]string{"run/containerd": "-> k3s/containerd"}, 0)
 	if found, skipped := sockets(t, root); !slices.Equal(found, []string{"/run/containerd/containerd.sock"}) ||
 		skipped != "" {
 		t.Errorf("found %v, skipped %s", found, skipped)
@@ -124,9 +120,6 @@ func TestConnectToTheNamedEndpoint(t *testing.T) {
 	variable := critest.Serve(t, critest.Options{Root: root, Path: "variable.sock"})
 	crictl := critest.Serve(t, critest.Options{Root: root, Path: "opt/crictl.sock"})
 	critest.Serve(t, critest.Options{Root: root, Path: "run/containerd/containerd.sock"})
-	if err := os.Mkdir(filepath.Join(root, "etc"), 0o755); err != nil {
-		t.Fatal(err)
-	}
 	configure := func(text string) {
 		scratch.File(t, filepath.Join(root, crictlConfig), text, 0o644)
 	}
@@ -139,10 +132,7 @@ func TestConnectToTheNamedEndpoint(t *testing.T) {
 		t.Errorf("crictl.yaml: %s", r.Socket)
 	}
 	configure("runtime-endpoint: unix:///var/run/crictl.sock\n") // /var/run is a link on the node
-	if err := errors.Join(os.Mkdir(filepath.Join(root, "var"), 0o755), os.Symlink("/opt", filepath.Join(root,
-		"var/run"))); err != nil {
-		t.Fatal(err)
-	}
+	scratch.Files(t, root, map[string]string{"var/run": "-> /opt"}, 0)
 	if r := connected(t, "", root); r.Socket != crictl.Socket {
 		t.Errorf("crictl.yaml by a link: %s", r.Socket)
 	}

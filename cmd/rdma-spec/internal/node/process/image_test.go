@@ -5,7 +5,6 @@ package process
 
 import (
 	"errors"
-	"os"
 	"path/filepath"
 	"syscall"
 	"testing"
@@ -19,11 +18,8 @@ import (
 
 // The devices of an image are the character devices in its own /dev/infiniband, by their numbers.
 func TestDevicesOfAnImage(t *testing.T) {
-	root := scratch.Folder(t)
+	root := scratch.Folder(t, "dev/infiniband")
 	folder := filepath.Join(root, "dev/infiniband")
-	if err := os.MkdirAll(folder, 0o755); err != nil {
-		t.Fatal(err)
-	}
 	for name, mode := range map[string]uint32{"uverbs1": syscall.S_IFCHR, "block": syscall.S_IFBLK} {
 		err := syscall.Mknod(filepath.Join(folder, name), mode|0o600, int(unix.Mkdev(231, 193)))
 		if errors.Is(err, syscall.EPERM) {
@@ -33,10 +29,7 @@ func TestDevicesOfAnImage(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	scratch.File(t, filepath.Join(folder, "uverbs2"), "", 0o600)
-	if err := os.Symlink("/dev/null", filepath.Join(folder, "uverbs3")); err != nil { // of the image, which has none
-		t.Fatal(err)
-	}
+	scratch.Files(t, folder, map[string]string{"uverbs2": "", "uverbs3": "-> /dev/null"}, 0o600) // of the image, which has none
 	if diff := cmp.Diff([]hca.Number{{Major: 231, Minor: 193}}, ReadImage(root, nil).Devices); diff != "" {
 		t.Errorf("devices (-want +got):\n%s", diff)
 	}

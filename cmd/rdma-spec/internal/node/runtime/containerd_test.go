@@ -4,7 +4,6 @@
 package runtime
 
 import (
-	"os"
 	"path/filepath"
 	"testing"
 	"time"
@@ -123,15 +122,9 @@ func TestInstalledContainerd(t *testing.T) {
 
 // On a node whose root is mounted elsewhere, absolute links lead where they lead on the node.
 func TestLinksOfANode(t *testing.T) {
-	root := scratch.Folder(t, "run/nri", "var", "opt")
-	for link, target := range map[string]string{"var/run": "/run", "etc": "/opt"} {
-		if err := os.Symlink(target, filepath.Join(root, link)); err != nil {
-			t.Fatal(err)
-		}
-	}
+	root := scratch.With(t, map[string]string{"var/run": "-> /run", "etc": "-> /opt", "opt/base.json": `{"ociVersion": "1.2.0", ` +
+		`"linux": {}, "process": {"rlimits": [{"type": "RLIMIT_MEMLOCK", "hard": 65536, "soft": 65536}]}}`}, 0o600)
 	scratch.Socket(t, filepath.Join(root, "run/nri/nri.sock"))
-	scratch.File(t, filepath.Join(root, "opt/base.json"),
-		`{"ociVersion": "1.2.0", "linux": {}, "process": {"rlimits": [{"type": "RLIMIT_MEMLOCK", "hard": 65536, "soft": 65536}]}}`, 0o600)
 	n := node{root: root}
 	r := Runtime{NRI: NRI{Socket: places.NRISocket}}
 	if n.nri(&r); !r.NRI.SocketExists {
