@@ -16,6 +16,7 @@ import (
 	"github.com/rdma-spec/rdma-spec/plugin/nritest"
 	"github.com/rdma-spec/rdma-spec/spec"
 	"github.com/rdma-spec/rdma-spec/test/testing/await"
+	"github.com/rdma-spec/rdma-spec/test/testing/must"
 )
 
 // another is a plugin of another make. It gives each container what is set.
@@ -49,9 +50,7 @@ func (a another) start(t *testing.T, runtime *nritest.Runtime, index string) {
 	if err == nil {
 		err = other.Start(t.Context())
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	t.Cleanup(other.Stop)
 	await.That(t, await.Patience, "registered", func() bool { return runtime.Synchronised() > before })
 }
@@ -78,9 +77,7 @@ func TestOtherPluginsOfTheNode(t *testing.T) {
 				}
 				return
 			}
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.Succeed(t, err)
 			if n := len(got.GetRlimits()); n != 1 {
 				t.Errorf("%d rlimits are set, want one", n)
 			}

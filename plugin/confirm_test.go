@@ -25,6 +25,7 @@ import (
 	"github.com/rdma-spec/rdma-spec/plugin/storedspec/storedspectest"
 	"github.com/rdma-spec/rdma-spec/spec"
 	"github.com/rdma-spec/rdma-spec/spec/hca/hcatest"
+	"github.com/rdma-spec/rdma-spec/test/testing/must"
 	"github.com/rdma-spec/rdma-spec/test/testing/output"
 )
 
@@ -180,9 +181,7 @@ func TestConfirmed(t *testing.T) {
 			var got stored
 			if text := server.Spec("k8s.io", holder.Id); text != nil {
 				has, _, err := spec.Memlock(text)
-				if err != nil {
-					t.Fatal(err)
-				}
+				must.Succeed(t, err)
 				got = stored{has.Soft, strings.Count(string(text), "CAP_IPC_LOCK")}
 			}
 			if got != test.want || server.Gets(holder.Id) != test.gets {
@@ -301,19 +300,4 @@ func TestWithoutASocket(t *testing.T) {
 		strings.Contains(log, "ipc_lock=") || strings.Contains(log, "msg=adjusted") {
 		t.Errorf("the log says:\n%s", log)
 	}
-}
-
-// What a container is granted is confirmed, once, also where the runtime takes minutes to store it.
-func TestSlowCreationIsConfirmed(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		o := newOwed()
-		o.put("slow", promise{Pod: "train-0"})
-		time.Sleep(5 * time.Minute)
-		if made, ok := o.take("slow"); !ok || made.Pod != "train-0" {
-			t.Errorf("it is lost: %v, %t", made, ok)
-		}
-		if _, ok := o.take("slow"); ok {
-			t.Error("it is confirmed twice")
-		}
-	})
 }

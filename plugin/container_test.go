@@ -11,13 +11,13 @@ import (
 	"weak"
 
 	"github.com/containerd/nri/pkg/api"
-	"github.com/google/go-cmp/cmp"
 	"google.golang.org/protobuf/proto"
 
 	"github.com/rdma-spec/rdma-spec/plugin/limits"
 	"github.com/rdma-spec/rdma-spec/plugin/limits/limitstest"
 	"github.com/rdma-spec/rdma-spec/plugin/policy"
 	"github.com/rdma-spec/rdma-spec/spec"
+	"github.com/rdma-spec/rdma-spec/test/testing/expect"
 )
 
 // The plugin keeps only those labels and annotations of a pod that decisions read: its author can write a quarter of a
@@ -47,9 +47,7 @@ func TestLittleIsKeptOfAPod(t *testing.T) {
 	if !ContainerOf(sandbox, env).MOFED || short.MOFED {
 		t.Error("NVIDIA_MOFED=enabled is not the one fact that is kept of an environment")
 	}
-	if diff := cmp.Diff(map[string]string{policy.AnnotationKey + "/container.a": "true"}, short.Annotations); diff != "" {
-		t.Errorf("annotations, -want +got:\n%s", diff)
-	}
+	expect.Equal(t, "annotations", map[string]string{policy.AnnotationKey + "/container.a": "true"}, short.Annotations)
 }
 
 // At registration, what is kept of the runtime's list until it is complete is little, and enough: repair records the
@@ -73,9 +71,7 @@ func TestTrim(t *testing.T) {
 	want := listed(pods, containers)
 	p := &Plugin{}
 	p.Trim(pods, containers)
-	if diff := cmp.Diff(want, listed(pods, containers)); diff != "" {
-		t.Errorf("recorded, -whole +trimmed:\n%s", diff)
-	}
+	expect.Equal(t, "recorded of what is trimmed", want, listed(pods, containers))
 	if n := proto.Size(pods[0]) + proto.Size(containers[0]); n > 300 {
 		t.Errorf("%d bytes are kept of a pod and its container, want 300 at most", n)
 	}

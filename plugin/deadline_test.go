@@ -11,16 +11,11 @@ import (
 
 	"github.com/containerd/nri/pkg/api"
 
-	"github.com/rdma-spec/rdma-spec/plugin/breaker"
 	"github.com/rdma-spec/rdma-spec/plugin/inventory"
 	"github.com/rdma-spec/rdma-spec/plugin/nritest"
 	"github.com/rdma-spec/rdma-spec/plugin/podresources"
-	"github.com/rdma-spec/rdma-spec/plugin/storedspec"
-	"github.com/rdma-spec/rdma-spec/plugin/storedspec/storedspectest"
 	"github.com/rdma-spec/rdma-spec/spec/hca/hcatest"
-	"github.com/rdma-spec/rdma-spec/test/testing/await"
 	"github.com/rdma-spec/rdma-spec/test/testing/scratch"
-	"github.com/rdma-spec/rdma-spec/test/testing/socketproxy"
 )
 
 // A request that waits for the kubelet and for the first inventory waits for both within one budget, and the runtime
@@ -53,65 +48,6 @@ func TestOneDeadline(t *testing.T) {
 			}
 		})
 	}
-}
-
-// A containerd that hangs delays an RDMA container by the budget, another by one such request that is ahead of it, and
-// after three failures nobody. Package storedspec has the other ways to be sick.
-func TestSickContainerdHoldsUpFew(t *testing.T) {
-	const budget = 300 * time.Millisecond
-	server := storedspectest.NewServer(t)
-	proxy := socketproxy.New(t, server.Socket)
-	specs := storedspec.New(storedspec.Options{Address: proxy.Socket, Budget: budget})
-	t.Cleanup(specs.Close)
-	runtime, p := registered(t, Options{Policy: mustPolicy(t, "repair: {mode: off}"), StoredSpecs: specs})
-	proxy.Set(t, socketproxy.Silent)
-	holder := verbsContainer(t, p.root)
-	create := func(ctr *api.Container) time.Duration {
-		start := time.Now()
-		if _, err := runtime.Create(t.Context(), pod, ctr); err != nil {
-			t.Errorf("creation: %v", err)
-		}
-		return time.Since(start)
-	}
-	// The least of three, since a busy machine holds up everybody now and then.
-	quickest, quickestBehind, quickestAfter := await.Patience, await.Patience, await.Patience
-	for range breaker.Failures {
-		behind := make(chan time.Duration, 1)
-		go func() { behind <- create(&api.Container{Id: "unrelated", Name: "main"}) }()
-		quickest = min(quickest, create(holder))
-		quickestBehind = min(quickestBehind, <-behind)
-	}
-	for range 3 {
-		quickestAfter = min(quickestAfter, create(holder))
-	}
-	if quickest > 2*budget || quickestBehind > 2*budget || quickestAfter > budget/2 {
-		t.Errorf("an RDMA container took %s, an unrelated one behind it %s, and after three failures an RDMA container %s; "+
-			"the budget is %s", quickest, quickestBehind, quickestAfter, budget)
-	}
-	if n := strings.Count(p.log.String(), "not confirmed"); n != breaker.Failures+3 {
-		t.Errorf("%d warnings for %d containers", n, breaker.Failures+3)
-	}
-}
-
-// An edit that arrives after the runtime has gone on and the task was created is counted and named, and never called a
-// success.
-func TestLateEditIsNoSuccess(t *testing.T) {
-	server := storedspectest.NewServer(t)
-	server.AfterUpdate = func(id string, _ int) error {
-		server.StartTask(id)
-		time.Sleep(100 * time.Millisecond)
-		return nil
-	}
-	specs := storedspec.New(storedspec.Options{Address: server.Socket})
-	t.Cleanup(specs.Close)
-	runtime, p := registered(t, Options{Policy: mustPolicy(t, "{}"), StoredSpecs: specs})
-	holder := verbsContainer(t, p.root)
-	server.Put("k8s.io", holder.Id, storedspectest.TrainingSpec())
-	if _, err := runtime.Create(t.Context(), pod, holder); err != nil {
-		t.Fatal(err)
-	}
-	p.expectLine(t, "level=warning", "not confirmed", "later execs have it", "recreate the pod")
-	p.expectGrants(t, grantUnconfirmed)
 }
 
 // A runtime that drops the plugin between the two requests about a container asks it nothing more about this one. When

@@ -27,6 +27,7 @@ import (
 	"github.com/rdma-spec/rdma-spec/test/testing/await"
 	"github.com/rdma-spec/rdma-spec/test/testing/chance"
 	"github.com/rdma-spec/rdma-spec/test/testing/child"
+	"github.com/rdma-spec/rdma-spec/test/testing/must"
 	"github.com/rdma-spec/rdma-spec/test/testing/race"
 )
 
@@ -128,9 +129,7 @@ func registrationCost(t *testing.T, nri *nritest.Runtime) time.Duration {
 func cpuTime(t *testing.T) time.Duration {
 	t.Helper()
 	var used syscall.Rusage
-	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &used); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, syscall.Getrusage(syscall.RUSAGE_SELF, &used))
 	return time.Duration(used.Utime.Nano() + used.Stime.Nano())
 }
 
@@ -179,9 +178,7 @@ func TestKilledUnderLoad(t *testing.T) {
 		}
 		moment := time.NewTimer(time.Duration(random.Int64N(int64(20 * time.Millisecond))))
 		<-moment.C
-		if err := plugin.Process.Signal(syscall.SIGKILL); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, plugin.Process.Signal(syscall.SIGKILL))
 		_ = plugin.Wait() // killed
 	}
 	stop()
@@ -197,9 +194,7 @@ func startProcess(t *testing.T, nri *nritest.Runtime, root string, env ...string
 	t.Helper()
 	plugin := exec.Command(os.Args[0])
 	plugin.Env = slices.Concat(os.Environ(), []string{asPlugin + "=" + nri.Socket, "NRI_RDMA_TEST_ROOT=" + root}, env)
-	if err := child.Start(plugin); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, child.Start(plugin))
 	return plugin
 }
 
@@ -216,9 +211,7 @@ func TestValidatorThatFails(t *testing.T) {
 				_ = validator.Wait()
 			})
 			await.That(t, await.Patience, "registered", func() bool { return nri.Synchronised() == 1 })
-			if err := validator.Process.Signal(with); err != nil {
-				t.Fatal(err)
-			}
+			must.Succeed(t, validator.Process.Signal(with))
 			if with == syscall.SIGKILL {
 				_ = validator.Wait()
 				// it may answer until it has stopped

@@ -22,6 +22,7 @@ import (
 	"github.com/rdma-spec/rdma-spec/spec/hca/hcatest"
 	"github.com/rdma-spec/rdma-spec/test/testing/await"
 	"github.com/rdma-spec/rdma-spec/test/testing/golden"
+	"github.com/rdma-spec/rdma-spec/test/testing/must"
 	"github.com/rdma-spec/rdma-spec/test/testing/scratch"
 )
 
@@ -38,9 +39,6 @@ func TestHandover(t *testing.T) {
 		}
 	}
 	runtime, first := registered(t, options("1"))
-	if state, err := first.Ready(); state != "registered" || err != nil {
-		t.Errorf("ready: %s, %v", state, err)
-	}
 	container := verbsContainer(t, first.root)
 	container.Id = id
 	if _, err := runtime.Create(t.Context(), pod, container); err != nil {
@@ -51,29 +49,20 @@ func TestHandover(t *testing.T) {
 		Signal: policy.SignalDevice, Evidence: "/dev/infiniband/uverbs0", Rule: "default", LeftOut: []string{"mlx5_1 (DOWN)"}})
 	first.owed.put("another", want)
 	before, err := first.Leave()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	given := options("2")
 	given.Socket, given.Inventory = runtime.Socket, first.Inventory
 	second := run(t, given)
-	await.That(t, await.Patience, "ready to take over", func() bool {
-		state, err := second.Ready()
-		return state == "waiting behind a registered plugin" && err == nil
-	})
+	await.That(t, await.Patience, "ready to take over", func() bool { return notReady(second) == nil })
 	first.stop()
 	await.That(t, await.Patience, "registered", second.Registered)
 	after, err := second.Leave()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	var was, is state
 	if err := json.Unmarshal(before, &was); err != nil || len(was.Repair.Containers) != 1 || len(was.Owed) != 1 {
 		t.Fatalf("it knew %s: %v", before, err)
 	}
-	if err := json.Unmarshal(after, &is); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, json.Unmarshal(after, &is))
 	if diff := cmp.Diff(was, is, cmpopts.IgnoreTypes(time.Duration(0))); diff != "" { // ages
 		t.Errorf("(-before +after):\n%s", diff)
 	}
@@ -91,15 +80,11 @@ func TestHandover(t *testing.T) {
 
 // What is handed over has a format, with a number: a process that reads another one does not go on with it.
 func TestFormatOfTheState(t *testing.T) {
-	text, err := json.MarshalIndent(state{stateFormat, map[string]promise{"container": promised(
+	golden.Compare(t, "testdata/state.json", golden.JSON(t, state{stateFormat, map[string]promise{"container": promised(
 		policy.Container{Namespace: "ml", Pod: "train-0", Name: "main"}, policy.Decision{Signal: policy.SignalAnnotation,
 			Evidence: policy.AnnotationKey, Rule: "default", Grant: &spec.Grant{Memlock: spec.Unlimited,
 				IPCLock: spec.IPCLockUnlessDropped, Devices: []hca.Device{firstVerbs(t, hcatest.V100(t))}}})},
-		&repair.State{ListedAgo: time.Minute}}, "", "  ")
-	if err != nil {
-		t.Fatal(err)
-	}
-	golden.Compare(t, "testdata/state.json", string(text)+"\n")
+		&repair.State{ListedAgo: time.Minute}}))
 	for left, want := range map[string]string{
 		"": "unexpected end of JSON input", "null": "it has format 0, and this version reads format 2",
 		`{"format":3,"repair":[]}`:  "it has format 3, and this version reads format 2",

@@ -20,6 +20,7 @@ import (
 	"github.com/rdma-spec/rdma-spec/plugin/policy"
 	"github.com/rdma-spec/rdma-spec/plugin/policy/inforce"
 	"github.com/rdma-spec/rdma-spec/test/testing/await"
+	"github.com/rdma-spec/rdma-spec/test/testing/must"
 	"github.com/rdma-spec/rdma-spec/test/testing/scratch"
 )
 
@@ -36,7 +37,7 @@ func TestPolicyInForceIsPublished(t *testing.T) {
 	}
 	former := &inforce.Writer{Root: root}
 	t.Cleanup(former.Close) // it still runs until then
-	must(t, former.Write(mustPolicy(t, "memlock: 3Gi"), "another plugin"))
+	must.Succeed(t, former.Write(mustPolicy(t, "memlock: 3Gi"), "another plugin"))
 	_, r := registered(t, Options{Policy: mustPolicy(t, "memlock: 1Gi"), Publisher: &inforce.Writer{Root: root}})
 	published("given at the start", "1Gi")
 	r.Use(mustPolicy(t, "memlock: 2Gi"), "/etc/rdma-spec/config.yaml", nil)
@@ -45,55 +46,33 @@ func TestPolicyInForceIsPublished(t *testing.T) {
 	published("/etc/rdma-spec/config.yaml", "2Gi")
 }
 
-// A plugin that registers without a configuration takes another one's place as soon as it has one.
+// A plugin publishes nothing before it is registered, since another one may be, and nothing while its configuration
+// cannot be read: then it does as soon as it has one.
 func TestPolicyThatComesLateIsPublished(t *testing.T) {
 	root := scratch.Folder(t, "run")
-	former := &inforce.Writer{Root: root}
-	t.Cleanup(former.Close) // it still runs until then
-	must(t, former.Write(mustPolicy(t, "memlock: 3Gi"), "another plugin"))
 	synctest.Test(t, func(t *testing.T) {
-		p := unregistered(Options{Publisher: &inforce.Writer{Root: root}})
-		p.Use(nil, "a file", errors.New("it cannot be read"))
-		go p.publishAll(t.Context())
+		start := func(config *policy.Policy, err error) *Plugin {
+			p := unregistered(Options{Publisher: &inforce.Writer{Root: root}})
+			p.Use(config, "a file", err)
+			go p.publishAll(t.Context())
+			return p
+		}
+		expect := func(published bool) {
+			t.Helper()
+			synctest.Wait()
+			if got, err := inforce.Read(root); (err == nil) != published || err != nil && !errors.Is(err, fs.ErrNotExist) {
+				t.Errorf("in force is %+v, %v", got, err)
+			}
+		}
+		start(mustPolicy(t, "memlock: 1Gi"), nil)
+		expect(false)
+		p := start(nil, errors.New("it cannot be read"))
 		_, err := p.Synchronize(t.Context(), nil, nil)
-		must(t, err)
-		synctest.Wait()
+		must.Succeed(t, err)
+		expect(false)
 		p.Use(mustPolicy(t, "memlock: 1Gi"), "a file", nil)
-		synctest.Wait()
+		expect(true)
 	})
-	if got, err := inforce.Read(root); err != nil || got.Source != "a file" {
-		t.Errorf("in force is %+v, %v", got, err)
-	}
-}
-
-// A plugin publishes nothing before it is registered, since another one may be, and nothing while its configuration
-// cannot be read.
-func TestPolicyIsNotPublished(t *testing.T) {
-	for name, test := range map[string]struct {
-		policy    *policy.Policy
-		err       error
-		registers bool
-	}{
-		"not registered":   {policy: mustPolicy(t, "memlock: 1Gi")},
-		"no configuration": {err: errors.New("it cannot be read"), registers: true},
-	} {
-		t.Run(name, func(t *testing.T) {
-			root := scratch.Folder(t, "run")
-			synctest.Test(t, func(t *testing.T) {
-				p := unregistered(Options{Publisher: &inforce.Writer{Root: root}})
-				go p.publishAll(t.Context())
-				p.Use(test.policy, "a file", test.err)
-				if test.registers {
-					_, err := p.Synchronize(t.Context(), nil, nil)
-					must(t, err)
-				}
-				synctest.Wait()
-				if _, err := inforce.Read(root); !errors.Is(err, fs.ErrNotExist) {
-					t.Errorf("published: %v", err)
-				}
-			})
-		})
-	}
 }
 
 // Started with a configuration that cannot be read, a plugin goes on with the policy that was last in force on its
@@ -110,18 +89,15 @@ func TestLastPolicyGoesOn(t *testing.T) {
 		"none":      {spoil: os.Remove, missing: "RDMA containers are refused"},
 		"others can write to it": {spoil: func(file string) error { return os.Chmod(file, 0o666) },
 			missing: "is not trusted: users other than root can write to it"},
-		"a newer plugin's": {spoil: func(file string) error {
-			return os.WriteFile(file, []byte("apiVersion: rdma-spec/v9\n"), 0o600)
-		}, missing: "cannot be read as a policy"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			root, log := scratch.Folder(t, "run"), &bytes.Buffer{}
 			last := func() (*inforce.InForce, error) { return inforce.Last(root) }
 			former := &inforce.Writer{Root: root}
-			must(t, former.Write(mustPolicy(t, "memlock: 3Gi"), source))
+			must.Succeed(t, former.Write(mustPolicy(t, "memlock: 3Gi"), source))
 			former.Close()
 			if test.spoil != nil {
-				must(t, test.spoil(filepath.Join(root, inforce.File)))
+				must.Succeed(t, test.spoil(filepath.Join(root, inforce.File)))
 			}
 			for range 2 { // it is restarted, with the file as it was
 				synctest.Test(t, func(t *testing.T) {
@@ -136,7 +112,7 @@ func TestLastPolicyGoesOn(t *testing.T) {
 					p.Use(nil, source, errors.New(bad))
 					go p.publishAll(t.Context())
 					_, err := p.Synchronize(t.Context(), nil, nil)
-					must(t, err)
+					must.Succeed(t, err)
 					synctest.Wait()
 					if valid := testutil.ToFloat64(p.metrics.configValid); valid != 0 || !strings.Contains(log.String(), bad) {
 						t.Errorf("valid: %v; the log says:\n%s", valid, log)
@@ -242,7 +218,7 @@ func TestNothingWasEverInForce(t *testing.T) {
 func TestAnotherDeploymentsPolicy(t *testing.T) {
 	root := scratch.Folder(t, inforce.KeptFolder[1:])
 	o := inPod(t, root, "", "")
-	must(t, o.Keep([]byte("memlock: 3Gi")))
+	must.Succeed(t, o.Keep([]byte("memlock: 3Gi")))
 	for deployment, want := range map[string]bool{o.Deployment: true, "DaemonSet.rdma-spec.other": false} {
 		p := unregistered(Options{Deployment: deployment, LastInForce: inforce.Kept{Root: root, Deployment: deployment}.Read})
 		p.Use(nil, "a file", errors.New("memlok: unknown key"))
@@ -260,7 +236,7 @@ func TestLastPolicyComesLater(t *testing.T) {
 		p := unregistered(Options{Validate: true, Deployment: o.Deployment, LastInForce: o.LastInForce})
 		p.Use(nil, "a file", errors.New("memlok: unknown key"))
 		go p.publishAll(t.Context())
-		must(t, o.Keep([]byte("memlock: 3Gi")))
+		must.Succeed(t, o.Keep([]byte("memlock: 3Gi")))
 		time.Sleep(publishAgain) // synctest's clock
 		synctest.Wait()
 		if got := p.memlockInForce(); p.policy().Missing() != nil || got != "3Gi" {

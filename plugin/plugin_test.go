@@ -13,7 +13,6 @@ import (
 	"time"
 
 	"github.com/containerd/nri/pkg/api"
-	"github.com/google/go-cmp/cmp"
 	"github.com/prometheus/client_golang/prometheus/testutil"
 	"github.com/sirupsen/logrus"
 	"google.golang.org/protobuf/testing/protocmp"
@@ -26,8 +25,9 @@ import (
 	"github.com/rdma-spec/rdma-spec/spec/hca"
 	"github.com/rdma-spec/rdma-spec/spec/hca/hcatest"
 	"github.com/rdma-spec/rdma-spec/test/testing/await"
+	"github.com/rdma-spec/rdma-spec/test/testing/expect"
+	"github.com/rdma-spec/rdma-spec/test/testing/must"
 	"github.com/rdma-spec/rdma-spec/test/testing/output"
-	"github.com/rdma-spec/rdma-spec/test/testing/race"
 )
 
 // running is a plugin that runs against a runtime.
@@ -44,16 +44,7 @@ type running struct {
 func inventoryOf(t testing.TB, root string) *inventory.Inventory {
 	t.Helper()
 	hcas := inventory.New(root, quiet())
-	ctx, stop := context.WithCancel(context.Background())
-	ended := make(chan struct{})
-	go func() {
-		hcas.Run(ctx)
-		close(ended)
-	}()
-	t.Cleanup(func() {
-		stop()
-		<-ended
-	})
+	await.Beside(t, hcas.Run)
 	if _, err := hcas.HCAs(t.Context()); err != nil {
 		t.Fatal(err)
 	}
@@ -63,9 +54,7 @@ func inventoryOf(t testing.TB, root string) *inventory.Inventory {
 func mustPolicy(t testing.TB, text string) *policy.Policy {
 	t.Helper()
 	p, err := policy.FromText([]byte(text))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	return p
 }
 
@@ -159,9 +148,7 @@ func verbsContainer(t testing.TB, root string) *api.Container {
 func firstVerbs(t testing.TB, root string) hca.Device {
 	t.Helper()
 	node, err := hca.Scan(root)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	verbs, ok := node.HCAs[0].Verbs()
 	if !ok {
 		t.Fatal("the fixture's first HCA has no verbs device")
@@ -172,14 +159,10 @@ func firstVerbs(t testing.TB, root string) hca.Device {
 func TestUnrelatedContainerIsUntouchedAndUnmentioned(t *testing.T) {
 	runtime, p := registered(t, Options{Policy: mustPolicy(t, "{}")})
 	got, err := runtime.Create(t.Context(), pod, &api.Container{Id: "container", Name: "main"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	// This is how NRI itself spells that no plugin adjusted anything.
 	nothing := &api.ContainerAdjustment{Linux: &api.LinuxContainerAdjustment{Resources: &api.LinuxResources{Memory: &api.LinuxMemory{}, Cpu: &api.LinuxCPU{}}}}
-	if diff := cmp.Diff(nothing, got, protocmp.Transform(), protocmp.IgnoreEmptyMessages()); diff != "" {
-		t.Errorf("adjustment (-want +got):\n%s", diff)
-	}
+	expect.Equal(t, "adjustment", nothing, got, protocmp.Transform(), protocmp.IgnoreEmptyMessages())
 	if strings.Contains(p.log.String(), "train-0") {
 		t.Errorf("the log speaks of it:\n%s", p.log)
 	}
@@ -222,12 +205,8 @@ func TestWhatIsThereIsNotSetAgain(t *testing.T) {
 		t.Run(test.name, func(t *testing.T) {
 			got := adjust(ContainerOf(pod, &api.Container{Rlimits: []*api.POSIXRlimit{{Type: "RLIMIT_NOFILE", Hard: 1, Soft: 1},
 				{Type: "RLIMIT_MEMLOCK", Hard: test.hard, Soft: test.soft}}, Linux: &api.LinuxContainer{Devices: test.has}}), grant)
-			if diff := cmp.Diff(test.wantRlimits, got.GetRlimits(), protocmp.Transform()); diff != "" {
-				t.Errorf("rlimits (-want +got):\n%s", diff)
-			}
-			if diff := cmp.Diff(test.wantDevices, got.GetLinux().GetDevices(), protocmp.Transform()); diff != "" {
-				t.Errorf("devices (-want +got):\n%s", diff)
-			}
+			expect.Equal(t, "rlimits", test.wantRlimits, got.GetRlimits(), protocmp.Transform())
+			expect.Equal(t, "devices", test.wantDevices, got.GetLinux().GetDevices(), protocmp.Transform())
 		})
 	}
 	if fields := given(grant); fields["devices"] != "uverbs3" || fields["memlock"] != "unlimited" {
@@ -236,7 +215,6 @@ func TestWhatIsThereIsNotSetAgain(t *testing.T) {
 }
 
 func TestRuntimesThatAreTooOldAreRefused(t *testing.T) {
-	race.SkipHangUp(t)
 	for _, test := range []struct {
 		version  string
 		validate bool
@@ -246,12 +224,10 @@ func TestRuntimesThatAreTooOldAreRefused(t *testing.T) {
 			"or use rdma-spec generate"},
 		{"v2.1.5", true, "containerd v2.1.5 does not ask NRI plugins to validate containers: upgrade to 2.2.0 or later"},
 	} {
-		runtime := nritest.New(t, "containerd", test.version)
-		runtime.Start(t)
-		p := run(t, Options{Socket: runtime.Socket, Policy: mustPolicy(t, "{}"), Validate: test.validate})
-		await.That(t, await.Patience, "said", func() bool { return strings.Contains(p.log.String(), test.says) })
-		if runtime.Synchronised() != 0 {
-			t.Errorf("under %s it has registered all the same", test.version)
+		p := unregistered(Options{Policy: mustPolicy(t, "{}"), Validate: test.validate})
+		if _, err := p.Configure(t.Context(), "", "containerd", test.version); err == nil ||
+			!strings.Contains(err.Error(), test.says) {
+			t.Errorf("under %s: %v, want %s", test.version, err, test.says)
 		}
 	}
 }

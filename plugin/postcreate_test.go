@@ -16,25 +16,25 @@ import (
 
 	"github.com/rdma-spec/rdma-spec/plugin/limits"
 	"github.com/rdma-spec/rdma-spec/plugin/limits/limitstest"
-	"github.com/rdma-spec/rdma-spec/plugin/nritest"
 	"github.com/rdma-spec/rdma-spec/plugin/storedspec"
 	"github.com/rdma-spec/rdma-spec/spec"
+	"github.com/rdma-spec/rdma-spec/spec/hca/hcatest"
 	"github.com/rdma-spec/rdma-spec/test/testing/await"
+	"github.com/rdma-spec/rdma-spec/test/testing/must"
+	"github.com/rdma-spec/rdma-spec/test/testing/output"
 )
 
 // recordedSpecs is a StoredSpecs that records what it is asked for.
 type recordedSpecs struct {
 	fails error
 
-	mu    sync.Mutex
-	asked int
-	left  time.Duration // until the deadline of the last call; 0: it had none
+	mu   sync.Mutex
+	left time.Duration // until the deadline of the last call; 0: it had none
 }
 
 func (r *recordedSpecs) Confirm(ctx context.Context, _ string, grant spec.Grant) (storedspec.Found, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.asked++
 	if deadline, ok := ctx.Deadline(); ok {
 		r.left = time.Until(deadline)
 	}
@@ -42,14 +42,23 @@ func (r *recordedSpecs) Confirm(ctx context.Context, _ string, grant spec.Grant)
 		IPCLock: grant.IPCLock != spec.IPCLockNo}, r.fails
 }
 
-// The container has its memlock all the same, so a failed edit costs it nothing but the capability. The warning says
-// whether it is made yet: repair tries again.
+// The container has its memlock all the same, so a failed edit costs it nothing but the capability. It is counted and
+// named, never called a success, and the warning says whether it is made yet: repair tries again.
 func TestFailedEditIsAWarning(t *testing.T) {
-	for config, want := range map[string]string{"{}": "the plugin tries again",
-		"repair: {mode: off}": "recreate the pod"} {
-		t.Run(config, func(t *testing.T) {
-			specs := &recordedSpecs{fails: errors.New("containerd did not answer within 300ms")}
-			runtime, p := registered(t, Options{Policy: mustPolicy(t, config), StoredSpecs: specs,
+	const patience = "plugin_request_timeout"
+	silent := errors.New("containerd did not answer within 300ms")
+	for name, test := range map[string]struct {
+		config string
+		fails  error
+		says   []string
+	}{
+		"repair is on":             {"{}", silent, []string{"the plugin tries again", patience}},
+		"repair is off":            {"repair: {mode: off}", silent, []string{"recreate the pod", patience}},
+		"the task was there first": {"{}", storedspec.ErrStarted, []string{"later execs have it", "recreate the pod"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			specs := &recordedSpecs{fails: test.fails}
+			runtime, p := registered(t, Options{Policy: mustPolicy(t, test.config), StoredSpecs: specs,
 				Limits: limits.On(limitstest.NewKernel(nil))})
 			ctr := verbsContainer(t, p.root)
 			ctr.Id = limitstest.ID("a")
@@ -60,57 +69,47 @@ func TestFailedEditIsAWarning(t *testing.T) {
 			if specs.left <= DefaultBudget || specs.left > await.Patience {
 				t.Errorf("the edit has %s, want as long as the runtime waits, not the plugin's budget", specs.left)
 			}
-			p.expectLine(t, "level=warning", "container=main", "containerd did not answer within 300ms", "not confirmed",
-				want, "plugin_request_timeout")
-			if config == "{}" {
+			p.expectLine(t, append(test.says, "level=warning", "container=main", "not confirmed", test.fails.Error())...)
+			p.expectGrants(t, grantUnconfirmed)
+			if name == "repair is on" {
 				await.That(t, await.Patience, "counted", func() bool { s, _ := p.repair.Stats(); return s.WithoutIPCLock == 1 })
 			}
 		})
 	}
 }
 
-// Where no spec can be edited, the plugin says once what to do, asks for no event that is of no use, and grants the
-// rest.
+// Where no spec can be edited, the plugin says once what to do, promises no IPC_LOCK, and grants the rest.
+// TestAlwaysTheSameEvents has that it asks for no event in vain.
 func TestRuntimesWithoutStoredSpecs(t *testing.T) {
-	tests := []struct {
-		name, runtime, version string
-		want                   []string // nil: nothing is said
-		edited                 bool
-	}{
-		{name: "CRI-O", runtime: "cri-o", version: "1.34.2", want: []string{
-			"no CAP_IPC_LOCK: CRI-O has no API", "capabilities.add: [IPC_LOCK]", crioLine}},
-		{name: "another runtime", runtime: "podman", version: "6.0.0",
-			want: []string{"no CAP_IPC_LOCK: podman has no known API"}},
-		{name: "containerd", runtime: "containerd", version: "v2.4.2", edited: true},
-	}
-	for _, test := range tests {
-		t.Run(test.name, func(t *testing.T) {
-			specs := &recordedSpecs{}
-			runtime := nritest.New(t, test.runtime, test.version)
-			runtime.Start(t)
-			p := registeredWith(t, runtime, Options{Policy: mustPolicy(t, "{}"), StoredSpecs: specs})
-			runtime.Stop()
-			runtime.Start(t)
-			await.That(t, await.Patience, "registered again", func() bool { return runtime.Synchronised() == 2 })
-
-			adjustment, err := runtime.Create(t.Context(), pod, verbsContainer(t, p.root))
+	root := hcatest.V100(t)
+	for runtime, says := range map[string][]string{
+		"cri-o":      {"no CAP_IPC_LOCK: CRI-O has no API", "capabilities.add: [IPC_LOCK]", crioLine},
+		"podman":     {"no CAP_IPC_LOCK: podman has no known API"},
+		"containerd": nil,
+	} {
+		t.Run(runtime, func(t *testing.T) {
+			log, logger := &output.Buffer{}, quiet()
+			logger.SetOutput(log)
+			p := New(Options{Log: logger, Inventory: inventoryOf(t, root), Policy: mustPolicy(t, "{}"),
+				StoredSpecs: &recordedSpecs{}})
+			for range 2 { // registrations
+				_, err := p.Configure(t.Context(), "", runtime, "9.9.9")
+				must.Succeed(t, err)
+			}
+			adjustment, _, err := p.CreateContainer(t.Context(), pod, verbsContainer(t, root))
 			if err != nil || len(adjustment.GetRlimits()) != 1 {
 				t.Errorf("creation: %v, %v", adjustment, err)
 			}
-			if left := p.owed.all(); (specs.asked > 0) != test.edited || len(left) != 0 {
-				t.Errorf("%d edits, left: %v", specs.asked, left)
-			}
-			log := p.log.String()
-			if n := strings.Count(log, "but no CAP_IPC_LOCK"); n != min(len(test.want), 1) {
+			if n := strings.Count(log.String(), "but no CAP_IPC_LOCK"); n != min(len(says), 1) {
 				t.Errorf("said %d times:\n%s", n, log)
 			}
-			for _, want := range test.want {
-				if !strings.Contains(log, want) {
+			for _, want := range says {
+				if !strings.Contains(log.String(), want) {
 					t.Errorf("the log does not say %q:\n%s", want, log)
 				}
 			}
-			if promised := strings.Contains(log, "ipc_lock="); promised != test.edited {
-				t.Errorf("the log promises an IPC_LOCK: %v\n%s", promised, log)
+			if owed := p.owed.all(); (len(owed) > 0) == (says != nil) || strings.Contains(log.String(), "ipc_lock=") {
+				t.Errorf("owed: %v; the log says:\n%s", owed, log)
 			}
 		})
 	}
@@ -124,9 +123,7 @@ func TestLineForCRIO(t *testing.T) {
 			} `toml:"runtime"`
 		} `toml:"crio"`
 	}
-	if err := toml.Unmarshal([]byte(crioLine), &config); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, toml.Unmarshal([]byte(crioLine), &config))
 	want := []string{"CHOWN", "DAC_OVERRIDE", "FSETID", "FOWNER", "SETGID", "SETUID", "SETPCAP",
 		"NET_BIND_SERVICE", "KILL", "IPC_LOCK"}
 	if diff := cmp.Diff(want, config.Crio.Runtime.Capabilities); diff != "" {

@@ -11,9 +11,8 @@ import (
 	"testing"
 
 	"github.com/containerd/nri/pkg/api"
-	"github.com/google/go-cmp/cmp"
 
-	"github.com/rdma-spec/rdma-spec/plugin/policy"
+	"github.com/rdma-spec/rdma-spec/test/testing/expect"
 )
 
 // byResource has one rule that opts in by a resource, in the namespaces ml-*.
@@ -41,73 +40,42 @@ func (k *fakeKubelet) PodHolds(ctx context.Context, sandbox, namespace, pod stri
 	return names, !known, err
 }
 
-func TestResourcesAreAskedForOnlyWhereARuleNeedsThem(t *testing.T) {
-	for _, test := range []struct {
-		name, namespace string
-		kubelet         *fakeKubelet
-		asked           bool
-		memlock         uint64
+// What the kubelet says of a container decides, and where an annotation is for a whole pod, what it says of that. Package
+// policy has who else is asked about, and what else it may say.
+func TestKubeletIsAsked(t *testing.T) {
+	silent := &fakeKubelet{err: errors.New("the kubelet did not answer in time")}
+	for name, test := range map[string]struct {
+		pod      *api.PodSandbox
+		kubelet  *fakeKubelet
+		about    string // the container that it is asked about; "" is its pod
+		memlock  uint64
+		says     string // in the log
+		refusing string // the creation
 	}{
-		{"holds the resource", "ml-a", &fakeKubelet{names: []string{"nvidia.com/gpu", "rdma/rdma_v100"}}, true, 16 << 30},
-		{"holds another", "ml-a", &fakeKubelet{names: []string{"nvidia.com/gpu"}}, true, 0},
-		{"is not told", "ml-a", &fakeKubelet{err: errors.New("the kubelet did not answer in time")}, true, 0},
-		{"in another namespace", "web", &fakeKubelet{names: []string{"rdma/rdma_v100"}}, false, 0},
+		"the container holds RDMA": {pod: in("ml-a", ""), kubelet: &fakeKubelet{names: []string{"nvidia.com/gpu", "rdma/ib"}},
+			about: "main", memlock: 16 << 30, says: "rule=training"},
+		"nobody knows": {pod: in("ml-a", ""), kubelet: silent, about: "main", says: "the kubelet did not answer in time"},
+		"the pod holds RDMA": {pod: in("web", "true"), kubelet: &fakeKubelet{names: []string{"rdma/ib"}},
+			says: "left alone: its pod's annotation"},
+		"nobody knows of the pod": {pod: in("web", "true"), kubelet: silent, says: "refused",
+			refusing: "the creation is tried again"},
 	} {
-		t.Run(test.name, func(t *testing.T) {
-			kubelet := test.kubelet
-			runtime, p := registered(t, Options{Policy: mustPolicy(t, byResource), Resources: kubelet})
-			got, err := runtime.Create(t.Context(), in(test.namespace, ""), &api.Container{Id: "container", Name: "main"})
-			if err != nil {
-				t.Fatal(err)
+		t.Run(name, func(t *testing.T) {
+			test.kubelet.asked = nil
+			runtime, p := registered(t, Options{Policy: mustPolicy(t, byResource), Resources: test.kubelet})
+			got, err := runtime.Create(t.Context(), test.pod, &api.Container{Id: "container", Name: "main"})
+			if (err != nil) != (test.refusing != "") || err != nil && !strings.Contains(err.Error(), test.refusing) {
+				t.Fatalf("creation: %v, want %q", err, test.refusing)
 			}
 			var memlock uint64
 			for _, r := range got.GetRlimits() {
 				memlock = r.GetSoft()
 			}
-			if memlock != test.memlock {
-				t.Errorf("memlock is %d, want %d", memlock, test.memlock)
+			if memlock != test.memlock || !strings.Contains(p.log.String(), test.says) {
+				t.Errorf("memlock is %d, want %d; the log says:\n%s", memlock, test.memlock, p.log)
 			}
-			if said := strings.Contains(p.log.String(), "the kubelet did not answer in time"); said != (kubelet.err != nil) {
-				t.Errorf("the log says:\n%s", p.log)
-			}
-			var want [][]string
-			if test.asked {
-				want = [][]string{{"sandbox", test.namespace, "train-0", "main"}}
-			}
-			if diff := cmp.Diff(want, kubelet.asked); diff != "" {
-				t.Errorf("asked (-want +got):\n%s", diff)
-			}
-		})
-	}
-}
-
-// An annotation for a whole pod is for those of its containers that hold RDMA: the others start, where the kubelet says
-// that some do.
-func TestPodWideAnnotation(t *testing.T) {
-	for _, test := range []struct {
-		name, key string
-		kubelet   *fakeKubelet
-		says      string // "": it is left alone
-	}{
-		{"the pod holds RDMA", "/pod", &fakeKubelet{names: []string{"nvidia.com/gpu", "rdma/ib"}}, ""},
-		{"the pod has a claim", "", &fakeKubelet{unknown: true}, ""},
-		{"the pod holds no RDMA", "/pod", &fakeKubelet{names: []string{"nvidia.com/gpu"}}, "may not opt in by annotation"},
-		{"the kubelet is silent", "/pod", &fakeKubelet{err: errors.New("no answer in time")}, "the creation is tried again"},
-		{"there is no kubelet", "/pod", &fakeKubelet{err: policy.ErrNoKubelet}, "may not opt in by annotation"},
-		{"for this container", "/container.istio-init", &fakeKubelet{names: []string{"rdma/ib"}},
-			"may not opt in by annotation"},
-	} {
-		t.Run(test.name, func(t *testing.T) {
-			runtime, p := registered(t, Options{Policy: mustPolicy(t, "{}"), Resources: test.kubelet})
-			in := &api.PodSandbox{Id: "sandbox", Name: "train-0", Namespace: "ml",
-				Annotations: map[string]string{policy.AnnotationKey + test.key: "true"}}
-			_, err := runtime.Create(t.Context(), in, &api.Container{Id: "container", Name: "istio-init"})
-			if (err == nil) != (test.says == "") || err != nil && !strings.Contains(err.Error(), test.says) {
-				t.Errorf("creation: %v, want %q", err, test.says)
-			}
-			if said := strings.Contains(p.log.String(), "left alone: its pod's annotation"); said != (test.says == "") {
-				t.Errorf("the log says:\n%s", p.log)
-			}
+			want := [][]string{{"sandbox", test.pod.GetNamespace(), "train-0", test.about}}
+			expect.Equal(t, "asked", want, test.kubelet.asked)
 		})
 	}
 }

@@ -19,6 +19,7 @@ import (
 	"github.com/rdma-spec/rdma-spec/spec/hca"
 	"github.com/rdma-spec/rdma-spec/spec/hca/hcatest"
 	"github.com/rdma-spec/rdma-spec/test/testing/await"
+	"github.com/rdma-spec/rdma-spec/test/testing/must"
 	"github.com/rdma-spec/rdma-spec/test/testing/race"
 )
 
@@ -133,9 +134,7 @@ func TestWalk(t *testing.T) {
 	const seed, steps = 7, 2000
 	root := hcatest.V100(t)
 	node, err := hca.Scan(root)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	w := walk{Rand: rand.New(rand.NewPCG(seed, seed))}
 	for _, h := range node.HCAs {
 		if d, ok := h.Verbs(); ok {

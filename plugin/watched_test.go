@@ -23,6 +23,7 @@ import (
 	"github.com/rdma-spec/rdma-spec/spec/hca"
 	"github.com/rdma-spec/rdma-spec/spec/hca/hcatest"
 	"github.com/rdma-spec/rdma-spec/test/testing/await"
+	"github.com/rdma-spec/rdma-spec/test/testing/expect"
 	"github.com/rdma-spec/rdma-spec/test/testing/race"
 )
 
@@ -83,28 +84,22 @@ func TestRunningContainersAreCompared(t *testing.T) {
 	p.expectMemlock(t, map[repair.Verdict]int{repair.Below: 1, repair.Sufficient: 2})
 }
 
-// Without a configuration file, running containers are compared with the policy that the runtime hands over, or the
-// default one.
-func TestRunningContainersWithoutAFile(t *testing.T) {
+// Containers that the runtime lists are compared with the default policy where there is no configuration, and where
+// that is bad, with the next one that is good.
+func TestRunningContainersBeforeTheConfiguration(t *testing.T) {
 	root := hcatest.V100(t)
 	nri := started(t, limited(existing("a", verbsContainer(t, root).GetLinux().GetDevices()[0]), 1))
 	table := limitstest.NewKernel(map[string][]spec.Limit{limitstest.ID("a"): {1}})
-	p := run(t, Options{Socket: nri.Socket, Inventory: inventoryOf(t, root), Limits: limits.On(table)})
-	p.expectMemlock(t, map[repair.Verdict]int{repair.Below: 1})
-}
-
-// Containers that the runtime lists before there is a configuration are compared with it once there is one.
-func TestRunningContainersBeforeTheConfiguration(t *testing.T) {
-	root := hcatest.V100(t)
-	nri := started(t, limited(existing("listed", verbsContainer(t, root).GetLinux().GetDevices()[0]), 1))
-	table := limitstest.NewKernel(map[string][]spec.Limit{limitstest.ID("listed"): {1}})
-	p := registeredWith(t, nri, Options{Inventory: inventoryOf(t, root), Policy: policy.Missing(errors.New("a bad file")),
-		Limits: limits.On(table)})
-	if s, ok := p.repair.Stats(); ok {
-		t.Errorf("without a configuration there are results: %+v", s)
+	for _, first := range []*policy.Policy{nil, policy.Missing(errors.New("a bad file"))} {
+		p := registeredWith(t, nri, Options{Inventory: inventoryOf(t, root), Policy: first, Limits: limits.On(table)})
+		if first != nil {
+			if s, ok := p.repair.Stats(); ok {
+				t.Errorf("without a configuration there are results: %+v", s)
+			}
+			p.Use(mustPolicy(t, "{}"), "test", nil)
+		}
+		p.expectMemlock(t, map[repair.Verdict]int{repair.Below: 1})
 	}
-	p.Use(mustPolicy(t, "{}"), "test", nil)
-	p.expectMemlock(t, map[repair.Verdict]int{repair.Below: 1})
 }
 
 // What was given to a container at its creation is the container's.
@@ -120,9 +115,7 @@ func TestRecorded(t *testing.T) {
 		}, Injected: true, Memlock: spec.Rlimit{Soft: 1 << 30, Hard: 1 << 40}},
 		ID: limitstest.ID("a"), Sandbox: "pod-a",
 	}
-	if diff := cmp.Diff(want, got); diff != "" {
-		t.Errorf("-want +got:\n%s", diff)
-	}
+	expect.Equal(t, "recorded", want, got)
 }
 
 // Nothing is decided about a container whose pod is unknown.

@@ -13,6 +13,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/rdma-spec/rdma-spec/spec/hca"
+	"github.com/rdma-spec/rdma-spec/test/testing/expect"
 	"github.com/rdma-spec/rdma-spec/test/testing/golden"
 	"github.com/rdma-spec/rdma-spec/test/testing/scratch"
 )
@@ -44,9 +45,7 @@ func mustApply(t *testing.T, g Grant, text string, sets CapabilitySets) string {
 	if err != nil {
 		t.Fatalf("Apply to its own result: %v", err)
 	}
-	if diff := cmp.Diff(string(out), string(again)); diff != "" {
-		t.Errorf("applying twice differs from applying once (-once +twice):\n%s", diff)
-	}
+	expect.Equal(t, "applied twice, not once", string(out), string(again))
 	return string(out)
 }
 
@@ -121,9 +120,7 @@ func TestApplyLeavesTheRestByteForByte(t *testing.T) {
 			`{"path":"/dev/infiniband/uverbs0","type":"c","major":231,"minor":192,"fileMode":438,"uid":0,"gid":0}]`,
 	})
 	got := mustApply(t, Grant{Memlock: Unlimited, IPCLock: IPCLockYes, Devices: []hca.Device{uverbs0}}, before, BaseSets)
-	if diff := cmp.Diff(after, got); diff != "" {
-		t.Errorf("Apply (-want +got):\n%s", diff)
-	}
+	expect.Equal(t, "Apply", after, got)
 }
 
 // What is there already comes back as the same bytes, however it is written.
@@ -137,9 +134,7 @@ func TestApplyLeavesWhatSufficesByteForByte(t *testing.T) {
 		"DEVICES":   `[ {"path":"\/dev\/infiniband\/uverbs0","type":"u","major":231,"minor":192} ]`,
 	})
 	got := mustApply(t, Grant{Memlock: Unlimited, IPCLock: IPCLockYes, Devices: []hca.Device{uverbs0}}, text, BaseSets)
-	if diff := cmp.Diff(text, got); diff != "" {
-		t.Errorf("Apply changed a spec that has everything (-want +got):\n%s", diff)
-	}
+	expect.Equal(t, "Apply changed a spec that has everything", text, got)
 }
 
 func TestApplyOfNothingChangesNothing(t *testing.T) {
@@ -177,9 +172,7 @@ func TestApplyMakesMissingSections(t *testing.T) {
 			`,"linux":` + linux + `}`},
 	} {
 		t.Run(name, func(t *testing.T) {
-			if diff := cmp.Diff(test.want, mustApply(t, grant, test.text, CapabilitySets{"ambient"})); diff != "" {
-				t.Errorf("Apply (-want +got):\n%s", diff)
-			}
+			expect.Equal(t, "Apply", test.want, mustApply(t, grant, test.text, CapabilitySets{"ambient"}))
 		})
 	}
 }

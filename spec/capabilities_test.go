@@ -9,7 +9,7 @@ import (
 	"slices"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
+	"github.com/rdma-spec/rdma-spec/test/testing/expect"
 )
 
 func TestIPCLockIsAdded(t *testing.T) {
@@ -93,9 +93,7 @@ func TestIPCLockIsAdded(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			got := mustApply(t, Grant{IPCLock: test.mode}, `{"process":{"capabilities":`+test.capabilities+`}}`, test.sets)
-			if diff := cmp.Diff(`{"process":{"capabilities":`+test.want+`}}`, got); diff != "" {
-				t.Errorf("Apply (-want +got):\n%s", diff)
-			}
+			expect.Equal(t, "Apply", `{"process":{"capabilities":`+test.want+`}}`, got)
 		})
 	}
 }

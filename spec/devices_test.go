@@ -7,9 +7,8 @@ import (
 	"os"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
-
 	"github.com/rdma-spec/rdma-spec/spec/hca"
+	"github.com/rdma-spec/rdma-spec/test/testing/expect"
 )
 
 const (
@@ -67,9 +66,7 @@ func TestDevicesAreAdded(t *testing.T) {
 				return `{"linux":{"devices":` + devices + `,"resources":{"devices":` + rules + `}}}`
 			}
 			got := mustApply(t, Grant{Devices: test.devices}, spec(test.present, test.rules), nil)
-			if diff := cmp.Diff(spec(test.wantDevices, test.wantRules), got); diff != "" {
-				t.Errorf("Apply (-want +got):\n%s", diff)
-			}
+			expect.Equal(t, "Apply", spec(test.wantDevices, test.wantRules), got)
 		})
 	}
 }
@@ -112,9 +109,7 @@ func TestDeviceRuleIsAdded(t *testing.T) {
 			}
 			got := mustApply(t, Grant{Devices: []hca.Device{uverbs0}}, `{"linux":{"devices":[`+uverbs0Device+
 				`],"resources":{"devices":`+test.rules+`}}}`, nil)
-			if diff := cmp.Diff(`{"linux":{"devices":[`+uverbs0Device+`],"resources":{"devices":`+want+`]}}}`, got); diff != "" {
-				t.Errorf("Apply (-want +got):\n%s", diff)
-			}
+			expect.Equal(t, "Apply", `{"linux":{"devices":[`+uverbs0Device+`],"resources":{"devices":`+want+`]}}}`, got)
 		})
 	}
 }

@@ -9,9 +9,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
-
 	"github.com/rdma-spec/rdma-spec/test/testing/await"
+	"github.com/rdma-spec/rdma-spec/test/testing/expect"
 )
 
 func TestParseLimit(t *testing.T) {
@@ -244,9 +243,7 @@ func TestMemlockIsSet(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			got := mustApply(t, Grant{Memlock: test.grant}, `{"process":{"rlimits":`+test.rlimits+`}}`, nil)
-			if diff := cmp.Diff(`{"process":{"rlimits":`+test.want+`}}`, got); diff != "" {
-				t.Errorf("Apply (-want +got):\n%s", diff)
-			}
+			expect.Equal(t, "Apply", `{"process":{"rlimits":`+test.want+`}}`, got)
 		})
 	}
 }

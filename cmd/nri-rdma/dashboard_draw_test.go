@@ -20,6 +20,8 @@ import (
 	"testing"
 	"text/template"
 	"time"
+
+	"github.com/rdma-spec/rdma-spec/test/testing/must"
 )
 
 // drawing is where TestDashboardHasData draws the dashboard, from what Prometheus answers. Without Grafana, it looks
@@ -92,12 +94,8 @@ func drawDashboard(t *testing.T, file, prometheus string, began time.Time, panel
 	}
 	var svg bytes.Buffer
 	parsed := template.Must(template.New("dashboard").Parse(dashboardTemplate))
-	if err := parsed.Execute(&svg, map[string]any{"Panels": all, "Width": 24 * gridColumn, "Height": height}); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(file, svg.Bytes(), 0o644); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, parsed.Execute(&svg, map[string]any{"Panels": all, "Width": 24 * gridColumn, "Height": height}))
+	must.Succeed(t, os.WriteFile(file, svg.Bytes(), 0o644))
 }
 
 // now returns what the queries of a panel give at this moment.
@@ -166,9 +164,7 @@ func (d *drawnPanel) plot(t *testing.T, prometheus string, began time.Time, p pa
 
 func decoded(t *testing.T, result json.RawMessage) (all []series) {
 	t.Helper()
-	if err := json.Unmarshal(result, &all); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, json.Unmarshal(result, &all))
 	return all
 }
 

@@ -22,6 +22,7 @@ import (
 	"github.com/rdma-spec/rdma-spec/spec/hca/hcatest"
 	"github.com/rdma-spec/rdma-spec/test/testing/await"
 	"github.com/rdma-spec/rdma-spec/test/testing/child"
+	"github.com/rdma-spec/rdma-spec/test/testing/must"
 	"github.com/rdma-spec/rdma-spec/test/testing/scratch"
 )
 
@@ -99,9 +100,7 @@ type panel struct {
 func dashboard(t *testing.T) []panel {
 	t.Helper()
 	var board struct{ Panels []panel }
-	if err := json.Unmarshal([]byte(scratch.Read(t, "../../deploy/helm/nri-rdma/files/dashboard.json")), &board); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, json.Unmarshal([]byte(scratch.Read(t, "../../deploy/helm/nri-rdma/files/dashboard.json")), &board))
 	for _, p := range board.Panels {
 		for i := range p.Targets {
 			variables := strings.NewReplacer("$__rate_interval", "1m", "$instance", ".*", "$cluster", ".*", "$job", ".*")
@@ -115,9 +114,7 @@ func dashboard(t *testing.T) []panel {
 func prometheusProgram(t *testing.T) string {
 	t.Helper()
 	cache, err := os.UserCacheDir()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	for _, name := range []string{filepath.Join(cache, "rdma-spec/bin/prometheus"), "prometheus"} {
 		if path, err := exec.LookPath(name); err == nil {
 			return path
@@ -139,13 +136,9 @@ func startPrometheus(t *testing.T, program string, targets ...string) string {
 	server := exec.Command(program, "--config.file="+file, "--storage.tsdb.path="+filepath.Join(folder, "data"),
 		"--web.listen-address="+address)
 	log, err := os.Create(filepath.Join(folder, "log"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	server.Stdout, server.Stderr = log, log
-	if err := child.Start(server); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, child.Start(server))
 	t.Cleanup(func() {
 		_ = server.Process.Kill() // it may have ended already
 		_ = server.Wait()

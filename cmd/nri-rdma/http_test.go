@@ -11,6 +11,7 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"path/filepath"
 	"strings"
 	"syscall"
 	"testing"
@@ -23,7 +24,9 @@ import (
 	"github.com/rdma-spec/rdma-spec/plugin/nritest"
 	"github.com/rdma-spec/rdma-spec/spec/hca/hcatest"
 	"github.com/rdma-spec/rdma-spec/test/testing/await"
+	"github.com/rdma-spec/rdma-spec/test/testing/must"
 	"github.com/rdma-spec/rdma-spec/test/testing/output"
+	"github.com/rdma-spec/rdma-spec/test/testing/scratch"
 )
 
 // slow is a collector that waits until it is let go.
@@ -42,9 +45,7 @@ func askSlowly(t *testing.T) (s slow, address string, stop func(), answered chan
 	t.Helper()
 	s, address, answered = slow{make(chan struct{}), make(chan struct{})}, freeAddress(t), make(chan int)
 	stop, err := serveHTTP(address, idlePlugin(), silent(), s)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	go func() {
 		answer, err := http.Get("http://" + address + "/metrics")
 		if err != nil {
@@ -115,9 +116,7 @@ func (p pipes) connect(ctx context.Context) (net.Conn, error) {
 func (p pipes) dial(t *testing.T) net.Conn {
 	t.Helper()
 	client, err := p.connect(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	if _, err := io.WriteString(client, "GET /metrics HTTP/1.1\r\nHost: node\r\n\r\n"); err != nil {
 		t.Fatal(err)
 	}
@@ -161,9 +160,7 @@ func TestHeadersAreBounded(t *testing.T) {
 	served.Start()
 	defer served.Close()
 	conn, err := net.Dial("tcp", served.Listener.Addr().String())
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	defer func() { _ = conn.Close() }() // its answer was wanted
 	if _, err := io.WriteString(conn, "GET /healthz HTTP/1.1\r\nHost: x\r\nEndless: "+
 		strings.Repeat("x", 16<<10)); err != nil {
@@ -189,33 +186,58 @@ func TestNotReadyWithoutNumbers(t *testing.T) {
 	}
 }
 
-// exhausted is a listener that cannot accept a connection, and is closed then.
-type exhausted struct {
-	net.Listener
-	failures int
-}
-
-func (e *exhausted) Accept() (net.Conn, error) {
-	if e.failures++; e.failures > 1 {
-		return nil, net.ErrClosed
-	}
-	return nil, &net.OpError{Op: "accept", Err: syscall.EMFILE}
-}
-
 // What net/http itself complains about is in the plugin's log, in its format.
 func TestErrorsOfNetHTTP(t *testing.T) {
 	var out output.Buffer
 	log := silent()
 	log.SetOutput(&out)
 	log.SetFormatter(&logrus.JSONFormatter{})
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := newServer(idlePlugin(), log).Serve(&exhausted{Listener: listener}); !errors.Is(err, net.ErrClosed) {
-		t.Error(err)
-	}
-	if got := out.String(); !strings.Contains(got, `"level":"warning","msg":"http: Accept error: accept: too many open files`) {
+	newServer(idlePlugin(), log).ErrorLog.Printf("http: Accept error: %v", syscall.EMFILE)
+	if got := out.String(); !strings.Contains(got, `"level":"warning","msg":"http: Accept error: too many open files"`) {
 		t.Errorf("the log: %s", got)
 	}
+}
+
+// Of two processes in one network, each says whether it is ready, and the registered one has the address for metrics.
+func TestReadyInOneNetwork(t *testing.T) {
+	runtime, folder, sockets := nritest.New(t, "containerd", "v2.4.2"), scratch.Folder(t), scratch.Folder(t)
+	root, address := hcatest.V100(t), freeAddress(t)
+	process := func(name string) (end func()) {
+		return running(t, options{socket: runtime.Socket, root: root, handover: folder,
+			http: inUnix + filepath.Join(sockets, name), metrics: address})
+	}
+	says := func(name string) (said string, status int) {
+		var out strings.Builder
+		status = askReady(filepath.Join(sockets, name), &out)
+		return out.String(), status
+	}
+	if said, status := says("nobody"); status != 1 || !strings.Contains(said, "no such file") {
+		t.Errorf("nobody is ready: %d, %s", status, said)
+	}
+	endFirst := process("first")
+	await.That(t, await.Patience, "not registered", func() bool {
+		said, status := says("first")
+		return status == 1 && said == "not registered with the runtime\n"
+	})
+	runtime.Start(t)
+	ready := func(name, want string) {
+		t.Helper()
+		await.That(t, await.Patience, name+" is "+want, func() bool {
+			said, status := says(name)
+			return status == 0 && said == want+"\n"
+		})
+	}
+	ready("first", "registered")
+	awaitStatus(t, address, "/metrics", http.StatusOK)
+	endSecond := process("second")
+	ready("second", "waiting behind a registered plugin")
+	endFirst()
+	ready("second", "registered")
+	if metrics := awaitStatus(t, address, "/metrics", http.StatusOK); !strings.Contains(metrics, "\nnri_rdma_connected 1") {
+		t.Errorf("the metrics are another one's:\n%s", metrics)
+	}
+	if n := runtime.Connections(); n != 1 {
+		t.Errorf("%d connections", n)
+	}
+	endSecond()
 }

@@ -14,6 +14,8 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"regexp"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -25,9 +27,9 @@ import (
 	"github.com/rdma-spec/rdma-spec/plugin/nritest"
 	"github.com/rdma-spec/rdma-spec/plugin/policy"
 	"github.com/rdma-spec/rdma-spec/plugin/policy/inforce"
-	"github.com/rdma-spec/rdma-spec/spec/hca"
 	"github.com/rdma-spec/rdma-spec/spec/hca/hcatest"
 	"github.com/rdma-spec/rdma-spec/test/testing/await"
+	"github.com/rdma-spec/rdma-spec/test/testing/must"
 	"github.com/rdma-spec/rdma-spec/test/testing/scratch"
 )
 
@@ -51,31 +53,19 @@ func TestWrongCalls(t *testing.T) {
 }
 
 // With a configuration that cannot be read, the daemon registers, says so, and takes the file once it is corrected.
+// Package policy has what else a file can be.
 func TestStartedWithABadConfiguration(t *testing.T) {
 	runtime := nritest.New(t, "containerd", "v2.4.2")
 	runtime.Start(t)
-	for name, spoil := range map[string]func(file string) error{
-		"unknown key": func(file string) error { return os.WriteFile(file, []byte("memlok: 1Gi"), 0o600) },
-		"missing":     func(string) error { return nil },
-		"a folder":    func(file string) error { return os.Mkdir(file, 0o755) },
-	} {
-		t.Run(name, func(t *testing.T) {
-			config, address := filepath.Join(scratch.Folder(t), "config.yaml"), freeAddress(t)
-			if err := spoil(config); err != nil {
-				t.Fatal(err)
-			}
-			end := running(t, options{config: config, socket: runtime.Socket, root: hcatest.V100(t), http: address})
-			awaitRegistered(t, address)
-			if why := awaitStatus(t, address, "/readyz", http.StatusServiceUnavailable); !strings.Contains(why, config) {
-				t.Errorf("/readyz says %q, want %s in it", why, config)
-			}
-			if err := errors.Join(os.RemoveAll(config), os.WriteFile(config, []byte("memlock: 1Gi"), 0o600)); err != nil {
-				t.Fatal(err)
-			}
-			awaitStatus(t, address, "/readyz", http.StatusOK)
-			end()
-		})
+	config, address := filepath.Join(scratch.Folder(t), "config.yaml"), freeAddress(t)
+	scratch.File(t, config, "memlok: 1Gi", 0o600)
+	running(t, options{config: config, socket: runtime.Socket, root: hcatest.V100(t), http: address})
+	awaitRegistered(t, address)
+	if why := awaitStatus(t, address, "/readyz", http.StatusServiceUnavailable); !strings.Contains(why, config) {
+		t.Errorf("/readyz says %q, want %s in it", why, config)
 	}
+	scratch.File(t, config, "memlock: 1Gi", 0o600)
+	awaitStatus(t, address, "/readyz", http.StatusOK)
 }
 
 // In a pod of the chart, the configuration is read once, and the policy is kept under the name of the DaemonSet.
@@ -98,10 +88,8 @@ func TestConfigurationOfAPod(t *testing.T) {
 	runtime, root, address := nritest.New(t, "containerd", "v2.4.2"), hcatest.V100(t), freeAddress(t)
 	runtime.Start(t)
 	config := filepath.Join(scratch.Folder(t), "config.yaml")
-	if err := errors.Join(os.WriteFile(config, []byte("memlock: 1Gi"), 0o600), os.MkdirAll(root+inforce.KeptFolder, 0o755),
-		os.MkdirAll(root+"/run", 0o755)); err != nil {
-		t.Fatal(err)
-	}
+	scratch.File(t, config, "memlock: 1Gi", 0o600)
+	must.Succeed(t, os.MkdirAll(root+inforce.KeptFolder, 0o755), os.MkdirAll(root+"/run", 0o755))
 	running(t, options{config: config, socket: runtime.Socket, root: root, http: address})
 	awaitStatus(t, address, "/readyz", http.StatusOK)
 	kept := inforce.Kept{Root: root, Deployment: "DaemonSet.rdma-spec.nri-rdma"}
@@ -112,13 +100,9 @@ func TestConfigurationOfAPod(t *testing.T) {
 	seen := make(chan error, 1)
 	another := policy.File{Path: config}
 	go another.Follow(t.Context(), nil, func(_ *policy.Policy, err error) { seen <- err })
-	if err := await.Receive(t, await.Patience, "another one that follows the file", seen); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, await.Receive(t, await.Patience, "another one that follows the file", seen))
 	for i := range 3 {
-		if err := os.WriteFile(config, fmt.Appendf(nil, "memlok: %dGi\nwrong%d:", i, i), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		scratch.File(t, config, fmt.Sprintf("memlok: %dGi\nwrong%d:", i, i), 0o600)
 		if err := await.Receive(t, await.Patience, "a change that another one sees", seen); err == nil {
 			t.Fatal("the file is good")
 		}
@@ -164,9 +148,7 @@ func silent() *logrus.Logger {
 func TestDaemon(t *testing.T) {
 	folder := scratch.Folder(t)
 	systemd, err := net.ListenUnixgram("unixgram", &net.UnixAddr{Name: filepath.Join(folder, "notify"), Net: "unixgram"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	t.Setenv("NOTIFY_SOCKET", filepath.Join(folder, "notify"))
 	t.Setenv("WATCHDOG_USEC", "30000")
 	runtime := nritest.New(t, "containerd", "v2.4.2")
@@ -186,6 +168,12 @@ func TestDaemon(t *testing.T) {
 			t.Errorf("/metrics has no %s", name)
 		}
 	}
+	registered := registeredMetrics(t)
+	for _, m := range regexp.MustCompile(`(?m)^# TYPE (nri_rdma_\S+)`).FindAllStringSubmatch(metrics, -1) {
+		if !slices.ContainsFunc(registered, func(r metric) bool { return r.name == m[1] }) {
+			t.Errorf("%s is served, and the page's tests do not know it", m[1])
+		}
+	}
 	for _, word := range []string{"READY=1", "WATCHDOG=1", "STATUS=registered"} {
 		awaitNotification(t, systemd, word)
 	}
@@ -197,35 +185,25 @@ func TestValidatorWritesNoPolicy(t *testing.T) {
 	runtime := nritest.New(t, "containerd", "v2.4.2")
 	runtime.Start(t)
 	root, address := hcatest.V100(t), freeAddress(t)
-	if err := os.Mkdir(filepath.Join(root, "run"), 0o755); err != nil {
-		t.Fatal(err)
+	must.Succeed(t, os.Mkdir(filepath.Join(root, "run"), 0o755))
+	written := func() bool {
+		_, err := os.Stat(filepath.Join(root, inforce.File))
+		return err == nil
 	}
-	for _, test := range []struct {
-		name     string
-		validate bool
-	}{{"rdma-validator", true}, {"rdma", false}} {
-		end := running(t, options{name: test.name, socket: runtime.Socket, root: root, http: address, validate: test.validate})
-		awaitStatus(t, address, "/readyz", http.StatusOK)
-		written := func() bool {
-			_, err := os.Stat(filepath.Join(root, inforce.File))
-			return err == nil
-		}
-		if !test.validate {
-			await.That(t, await.Patience, "the plugin's policy is written", written)
-		}
-		end()
-		if test.validate && written() {
-			t.Error("the validator has written a policy")
-		}
+	end := running(t, options{name: "rdma-validator", socket: runtime.Socket, root: root, http: address, validate: true})
+	awaitStatus(t, address, "/readyz", http.StatusOK)
+	end()
+	if written() {
+		t.Error("the validator has written a policy")
 	}
+	running(t, options{socket: runtime.Socket, root: root, http: address})
+	await.That(t, await.Patience, "the plugin's policy is written", written)
 }
 
 func freeAddress(t *testing.T) string {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	defer func() { _ = l.Close() }()
 	return l.Addr().String()
 }
@@ -251,9 +229,7 @@ func awaitStatus(t *testing.T, address, path string, want int) string {
 
 func awaitNotification(t *testing.T, systemd *net.UnixConn, word string) {
 	t.Helper()
-	if err := systemd.SetReadDeadline(time.Now().Add(await.Patience)); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, systemd.SetReadDeadline(time.Now().Add(await.Patience)))
 	buffer := make([]byte, 4096)
 	for {
 		n, err := systemd.Read(buffer)
@@ -266,30 +242,22 @@ func awaitNotification(t *testing.T, systemd *net.UnixConn, word string) {
 	}
 }
 
+// holdsVerbs is of a container that holds the first HCA of hcatest.V100.
+var holdsVerbs = &api.LinuxContainer{Devices: []*api.LinuxDevice{{Path: "/dev/infiniband/uverbs0", Type: "c", Major: 231,
+	Minor: 192}}}
+
 // Launched by the runtime, the plugin is there before the first container, with the configuration of the runtime.
 func TestLaunchedByTheRuntime(t *testing.T) {
 	program, err := os.Readlink("/proc/self/exe")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	root := hcatest.V100(t)
-	node, err := hca.Scan(root)
-	if err != nil {
-		t.Fatal(err)
-	}
-	verbs, _ := node.HCAs[0].Verbs()
-	device := &api.LinuxDevice{Path: verbs.Path, Type: "c", Major: int64(verbs.Major), Minor: int64(verbs.Minor)}
 	script := filepath.Join(scratch.Folder(t), "90-rdma") // the runtime passes neither arguments nor its environment
-	if err := os.WriteFile(script, []byte(fmt.Sprintf("#!/bin/sh\n%s=launched exec %s --root %s\n", asProgram, program,
-		root)), 0o755); err != nil {
-		t.Fatal(err)
-	}
+	scratch.File(t, script, fmt.Sprintf("#!/bin/sh\n%s=launched exec %s --root %s\n", asProgram, program, root), 0o755)
 	for config, want := range map[string]uint64{"memlock: 1Gi": 1 << 30, "": math.MaxUint64} {
 		runtime := nritest.New(t, "containerd", "v2.4.2")
 		runtime.Launch(t, script, config)
 		runtime.Start(t)
-		got, err := runtime.Create(t.Context(), &api.PodSandbox{Id: "pod"}, &api.Container{Id: "first",
-			Linux: &api.LinuxContainer{Devices: []*api.LinuxDevice{device}}})
+		got, err := runtime.Create(t.Context(), &api.PodSandbox{Id: "pod"}, &api.Container{Id: "first", Linux: holdsVerbs})
 		if err != nil || len(got.GetRlimits()) != 1 || got.GetRlimits()[0].GetSoft() != want {
 			t.Errorf("configuration %q: the first container gets %v, %v", config, got.GetRlimits(), err)
 		}

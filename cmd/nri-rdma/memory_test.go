@@ -14,6 +14,7 @@ import (
 	"github.com/rdma-spec/rdma-spec/spec/hca/hcatest"
 	"github.com/rdma-spec/rdma-spec/test/testing/await"
 	"github.com/rdma-spec/rdma-spec/test/testing/child"
+	"github.com/rdma-spec/rdma-spec/test/testing/must"
 	"github.com/rdma-spec/rdma-spec/test/testing/race"
 	"github.com/rdma-spec/rdma-spec/test/testing/scratch"
 )
@@ -40,9 +41,7 @@ func TestMemoryAtRegistration(t *testing.T) {
 	runtime.Annotate(map[string]string{"example.com/notes": strings.Repeat("x", 100<<10)})
 	runtime.Start(t)
 	cmd := program(t, "as it is", "--socket", runtime.Socket, "--root", hcatest.V100(t))
-	if err := child.Start(cmd); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, child.Start(cmd))
 	defer func() { _, _ = cmd.Process.Kill(), cmd.Wait() }()
 	await.That(t, await.Patience, "registered", func() bool { return runtime.Synchronised() == 1 })
 	status := scratch.Read(t, fmt.Sprintf("/proc/%d/status", cmd.Process.Pid))

@@ -5,7 +5,6 @@ package main
 
 import (
 	"fmt"
-	"net/http"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -18,8 +17,8 @@ import (
 	"github.com/rdma-spec/rdma-spec/plugin"
 	"github.com/rdma-spec/rdma-spec/plugin/inventory"
 	"github.com/rdma-spec/rdma-spec/plugin/limits"
-	"github.com/rdma-spec/rdma-spec/spec/hca/hcatest"
 	"github.com/rdma-spec/rdma-spec/test/testing/golden"
+	"github.com/rdma-spec/rdma-spec/test/testing/must"
 	"github.com/rdma-spec/rdma-spec/test/testing/scratch"
 )
 
@@ -50,9 +49,7 @@ func TestMetricsInPagesExist(t *testing.T) {
 		names = append(names, m.name)
 	}
 	pages, err := filepath.Glob("../../docs/*.md")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	found := 0
 	for _, page := range append(pages, "../../README.md") {
 		for _, name := range regexp.MustCompile(`nri_rdma_[a-z_]*[a-z]`).FindAllString(scratch.Read(t, page), -1) {
@@ -63,26 +60,6 @@ func TestMetricsInPagesExist(t *testing.T) {
 	}
 	if found <= len(names) {
 		t.Errorf("%d names found, want those of the table and of the alerts", found)
-	}
-}
-
-// TestMetricsServed checks that what a running program serves is among what the other tests compare the page with.
-func TestMetricsServed(t *testing.T) {
-	var names []string
-	for _, m := range registeredMetrics(t) {
-		names = append(names, m.name)
-	}
-	address := freeAddress(t)
-	running(t, options{socket: filepath.Join(scratch.Folder(t), "nri.sock"), root: hcatest.V100(t), http: address})
-	served := regexp.MustCompile(`(?m)^# TYPE (nri_rdma_\S+)`).FindAllStringSubmatch(awaitStatus(t, address,
-		"/metrics", http.StatusOK), -1)
-	if len(served) == 0 {
-		t.Error("no metrics are served")
-	}
-	for _, m := range served {
-		if !slices.Contains(names, m[1]) {
-			t.Errorf("%s is served, and registeredMetrics does not have it", m[1])
-		}
 	}
 }
 
@@ -128,8 +105,6 @@ func registeredMetrics(t *testing.T) []metric {
 func unquote(t *testing.T, text string) string {
 	t.Helper()
 	text, err := strconv.Unquote(text)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	return text
 }

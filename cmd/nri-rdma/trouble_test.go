@@ -25,6 +25,7 @@ import (
 	"github.com/rdma-spec/rdma-spec/spec/hca/hcatest"
 	"github.com/rdma-spec/rdma-spec/test/testing/await"
 	"github.com/rdma-spec/rdma-spec/test/testing/child"
+	"github.com/rdma-spec/rdma-spec/test/testing/must"
 	"github.com/rdma-spec/rdma-spec/test/testing/scratch"
 )
 
@@ -57,29 +58,19 @@ func program(t *testing.T, user string, args ...string) *exec.Cmd {
 func TestWhatKeepsItFromStarting(t *testing.T) {
 	folder := scratch.Folder(t)
 	taken, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	defer func() { _ = taken.Close() }()
 	socket := filepath.Join(folder, "no.sock")
-	for name, test := range map[string]struct {
-		user string
-		args []string
-		want string
-	}{
-		"port taken": {"nobody", []string{"--http", taken.Addr().String()},
-			"--http 127.0.0.1:[0-9]+: bind: address already in use: choose another ADDR, as in 127.0.0.1:9797"},
-		"no port": {"nobody", []string{"--http", "127.0.0.1"},
-			"--http 127.0.0.1: address 127.0.0.1: missing port in address: choose another ADDR, as in 127.0.0.1:9797"},
+	for address, want := range map[string]string{
+		taken.Addr().String(): "--http 127.0.0.1:[0-9]+: bind: address already in use",
+		"127.0.0.1":           "--http 127.0.0.1: address 127.0.0.1: missing port in address",
 	} {
-		t.Run(name, func(t *testing.T) {
-			out, err := program(t, test.user, append(test.args, "--socket", socket)...).CombinedOutput()
-			var exit *exec.ExitError
-			if !errors.As(err, &exit) || exit.ExitCode() != 1 || bytes.Count(out, []byte("\n")) != 1 ||
-				!regexp.MustCompile(`level=error msg=".*`+test.want).Match(out) {
-				t.Errorf("%v, want exit status 1; it said:\n%s, want one line with %s", err, out, test.want)
-			}
-		})
+		out, err := program(t, "nobody", "--http", address, "--socket", socket).CombinedOutput()
+		var exit *exec.ExitError
+		if !errors.As(err, &exit) || exit.ExitCode() != 1 || bytes.Count(out, []byte("\n")) != 1 ||
+			!regexp.MustCompile(`level=error msg=".*`+want+": choose another ADDR, as in 127.0.0.1:9797").Match(out) {
+			t.Errorf("%v, want exit status 1; it said:\n%s, want one line with %s", err, out, want)
+		}
 	}
 }
 
@@ -87,14 +78,10 @@ func TestWhatKeepsItFromStarting(t *testing.T) {
 func TestServiceThatCannotStartLeavesNoConnection(t *testing.T) {
 	path := filepath.Join(scratch.Folder(t), "notify")
 	systemd, err := net.ListenUnixgram("unixgram", &net.UnixAddr{Name: path, Net: "unixgram"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	defer func() { _ = systemd.Close() }()
 	fds, err := syscall.Socketpair(syscall.AF_UNIX, syscall.SOCK_STREAM|syscall.SOCK_CLOEXEC, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	connection, runtime := os.NewFile(uintptr(fds[0]), ""), os.NewFile(uintptr(fds[1]), "")
 	defer func() { _, _ = connection.Close(), runtime.Close() }()
 	cmd := exec.CommandContext(t.Context(), "sh", "-c", "LISTEN_PID=$$ exec "+os.Args[0]+" --http 127.0.0.1")
@@ -121,37 +108,9 @@ func TestVersionOnAFullDisk(t *testing.T) {
 func deviceFull(t *testing.T) *os.File {
 	t.Helper()
 	full, err := os.OpenFile("/dev/full", os.O_WRONLY, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	t.Cleanup(func() { _ = full.Close() })
 	return full
-}
-
-// The runtime's folder is not there when the program starts, and comes later, with the socket. Waiting is told once.
-func TestRuntimeThatWasNeverThere(t *testing.T) {
-	runtime := nritest.New(t, "containerd", "v2.4.2")
-	folder := filepath.Join(filepath.Dir(runtime.Socket), "var", "run", "nri")
-	runtime.Socket = filepath.Join(folder, "nri.sock")
-	log := filepath.Join(scratch.Folder(t), "log")
-	end := start(t, file(t, log), "--socket", runtime.Socket, "--root", hcatest.V100(t))
-	said := func(text string) int {
-		content, err := os.ReadFile(log)
-		if err != nil {
-			t.Fatal(err)
-		}
-		return strings.Count(string(content), text)
-	}
-	await.That(t, await.Patience, "waits", func() bool { return said("no NRI socket: waiting for the runtime") > 0 })
-	if err := os.MkdirAll(folder, 0o700); err != nil {
-		t.Fatal(err)
-	}
-	runtime.Start(t)
-	await.That(t, await.Patience, "registers", func() bool { return runtime.Synchronised() > 0 })
-	end()
-	if n := said("no NRI socket"); n != 1 {
-		t.Errorf("it told %d times that it waits, want once", n)
-	}
 }
 
 // A log that takes nothing neither ends the program nor holds up a container: each of these has a line for the log.
@@ -163,9 +122,7 @@ func TestLogThatBlocks(t *testing.T) {
 			runtime.Start(t)
 			end := start(t, stderr, "--socket", runtime.Socket, "--root", hcatest.V100(t), "--log-level", "debug")
 			await.That(t, await.Patience, "registers", func() bool { return runtime.Synchronised() > 0 })
-			ctr := &api.Container{Id: "c", Name: "main",
-				Linux: &api.LinuxContainer{Devices: []*api.LinuxDevice{{Path: "/dev/infiniband/uverbs0", Type: "c",
-					Major: 231, Minor: 192}}}}
+			ctr := &api.Container{Id: "c", Name: "main", Linux: holdsVerbs}
 			for i := range linesKept + 200 { // more than are kept
 				ctr.Id = fmt.Sprint("c", i)
 				got, err := runtime.Create(t.Context(), &api.PodSandbox{Id: "s", Name: "p", Namespace: "ml"}, ctr)
@@ -183,16 +140,12 @@ func start(t *testing.T, stderr *os.File, args ...string) (end func()) {
 	t.Helper()
 	cmd := program(t, "as it is", args...)
 	cmd.Stderr = stderr
-	if err := child.Start(cmd); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, child.Start(cmd))
 	ended := make(chan error, 1)
 	go func() { ended <- cmd.Wait() }()
 	return func() {
 		t.Helper()
-		if err := cmd.Process.Signal(syscall.SIGTERM); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, cmd.Process.Signal(syscall.SIGTERM))
 		if err := await.Receive(t, await.Patience, "the end after the signal", ended); err != nil {
 			t.Error(err)
 		}
@@ -202,9 +155,7 @@ func start(t *testing.T, stderr *os.File, args ...string) (end func()) {
 func file(t *testing.T, name string) *os.File {
 	t.Helper()
 	f, err := os.Create(name)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	t.Cleanup(func() { _ = f.Close() })
 	return f
 }
@@ -212,9 +163,7 @@ func file(t *testing.T, name string) *os.File {
 func pipe(t *testing.T) (read, written *os.File) {
 	t.Helper()
 	read, written, err := os.Pipe()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	t.Cleanup(func() { _, _ = read.Close(), written.Close() })
 	return read, written
 }
@@ -231,9 +180,7 @@ func stuffedPipe(t *testing.T) *os.File {
 	t.Helper()
 	_, written := pipe(t)
 	raw, err := written.SyscallConn()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	var full error
 	if err := raw.Write(func(fd uintptr) (done bool) {
 		for full == nil {
@@ -271,9 +218,7 @@ func TestLostLinesAreCounted(t *testing.T) {
 		for _, told := range regexp.MustCompile(`(?m)^nri-rdma: (\d+) lines of the log were lost`).FindAllStringSubmatch(text,
 			-1) {
 			n, err := strconv.Atoi(told[1])
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.Succeed(t, err)
 			lost += n
 		}
 		if lost == 0 || lost+len(whole) != lines || len(whole) < linesKept {

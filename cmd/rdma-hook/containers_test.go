@@ -14,6 +14,7 @@ import (
 
 	"github.com/rdma-spec/rdma-spec/plugin/limits"
 	"github.com/rdma-spec/rdma-spec/spec"
+	"github.com/rdma-spec/rdma-spec/test/testing/must"
 	"github.com/rdma-spec/rdma-spec/test/testing/race"
 	"github.com/rdma-spec/rdma-spec/test/testing/runc"
 )
@@ -46,9 +47,7 @@ func TestContainersAtOnce(t *testing.T) {
 		if _, err := bystander.StdinPipe(); err != nil {
 			t.Fatal(err)
 		}
-		if err := bystander.Start(); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, bystander.Start())
 		t.Cleanup(func() { _ = bystander.Wait() }) // killed
 		bystanders = append(bystanders, bystander.Process.Pid)
 	}

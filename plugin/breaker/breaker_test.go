@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/rdma-spec/rdma-spec/test/testing/expect"
 )
 
 var (
@@ -86,12 +88,8 @@ func TestBreaker(t *testing.T) {
 					t.Errorf("failing: %t", b.Failing())
 				}
 				same := cmp.Comparer(func(a, b error) bool { return errors.Is(a, b) || errors.Is(b, a) })
-				if diff := cmp.Diff(test.want, got, same); diff != "" {
-					t.Errorf("outcomes (-want +got):\n%s", diff)
-				}
-				if diff := cmp.Diff(test.changes, changes); diff != "" {
-					t.Errorf("OnChange (-want +got):\n%s", diff)
-				}
+				expect.Equal(t, "outcomes", test.want, got, same)
+				expect.Equal(t, "OnChange", test.changes, changes)
 			})
 		})
 	}

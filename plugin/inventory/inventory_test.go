@@ -13,13 +13,14 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
 	"github.com/prometheus/client_golang/prometheus/testutil"
 	"github.com/sirupsen/logrus"
 	logtest "github.com/sirupsen/logrus/hooks/test"
 
 	"github.com/rdma-spec/rdma-spec/spec/hca"
 	"github.com/rdma-spec/rdma-spec/spec/hca/hcatest"
+	"github.com/rdma-spec/rdma-spec/test/testing/expect"
+	"github.com/rdma-spec/rdma-spec/test/testing/must"
 )
 
 // fake is a node whose HCAs answer when they like.
@@ -122,9 +123,7 @@ func lines(hook *logtest.Hook) []string {
 func states(t *testing.T, i *Inventory) map[string]string {
 	t.Helper()
 	node, err := i.HCAs(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	all := map[string]string{}
 	for _, h := range node.HCAs {
 		if all[h.Name] = "unread"; h.Unread == "" {
@@ -147,9 +146,7 @@ func expectErrorEnds(t *testing.T, i *Inventory, f *fake, hook *logtest.Hook, st
 		t.Errorf("then it is %q", got)
 	}
 	want := []string{"warning mlx5_0 the HCA answers with an error", "info mlx5_0 the HCA answers again"}
-	if diff := cmp.Diff(want, lines(hook)); diff != "" {
-		t.Errorf("log (-want +got):\n%s", diff)
-	}
+	expect.Equal(t, "log", want, lines(hook))
 }
 
 // TestErrorAtFirst: an HCA that has answered for a port with errors alone is unknown, and not one whose port is down.
@@ -206,19 +203,15 @@ func TestSickHCA(t *testing.T) {
 				time.Sleep(10 * time.Second)
 				f.set(func(f *fake) { f.state = "DOWN" })
 				time.Sleep(time.Minute + time.Second)
-				if diff := cmp.Diff(map[string]string{"mlx5_0": "DOWN", "mlx5_1": test.want, "mlx5_2": "DOWN"},
-					states(t, i)); diff != "" {
-					t.Errorf("states (-want +got):\n%s", diff)
-				}
+				expect.Equal(t, "states", map[string]string{"mlx5_0": "DOWN", "mlx5_1": test.want, "mlx5_2": "DOWN"},
+					states(t, i))
 				if got := f.count("mlx5_1"); got != test.asked {
 					t.Errorf("asked %d times, want %d", got, test.asked)
 				}
 				if got, least := f.count("mlx5_0"), 7; got < least {
 					t.Errorf("the other was asked %d times, want %d", got, least)
 				}
-				if diff := cmp.Diff([]string{test.warning}, lines(hook)); diff != "" {
-					t.Errorf("log (-want +got):\n%s", diff)
-				}
+				expect.Equal(t, "log", []string{test.warning}, lines(hook))
 				silent := time.Since(i.known["mlx5_1"].since)
 				want := fmt.Sprintf("# HELP nri_rdma_hca_reads_outstanding Reads that HCAs have not answered yet; at most one "+
 					"for each HCA.\n"+
@@ -245,9 +238,7 @@ func TestSickHCA(t *testing.T) {
 				if got := states(t, i)["mlx5_1"]; got != "DOWN" {
 					t.Errorf("it answers again, and is %s", got)
 				}
-				if diff := cmp.Diff([]string{test.warning, "info mlx5_1 the HCA answers again"}, lines(hook)); diff != "" {
-					t.Errorf("log (-want +got):\n%s", diff)
-				}
+				expect.Equal(t, "log", []string{test.warning, "info mlx5_1 the HCA answers again"}, lines(hook))
 			})
 		})
 	}
@@ -410,9 +401,7 @@ func TestBlind(t *testing.T) {
 	for _, p := range files.Under("sys/dev") {
 		mounted[p] = files[p]
 	}
-	if err := mounted.Write(root); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, mounted.Write(root))
 	i.readAll()
 	if d, ok, err := i.Verbs(number); !ok || err != nil || i.NumbersUnknown() != nil || d.HCA != "mlx5_0" {
 		t.Errorf("%+v, %v, error %v", d, ok, err)
@@ -421,7 +410,5 @@ func TestBlind(t *testing.T) {
 	for _, e := range hook.AllEntries() {
 		levels = append(levels, e.Level)
 	}
-	if diff := cmp.Diff([]logrus.Level{logrus.ErrorLevel, logrus.InfoLevel}, levels); diff != "" {
-		t.Errorf("log (-want +got):\n%s", diff)
-	}
+	expect.Equal(t, "log", []logrus.Level{logrus.ErrorLevel, logrus.InfoLevel}, levels)
 }

@@ -4,7 +4,6 @@
 package inventory
 
 import (
-	"context"
 	"os"
 	"path/filepath"
 	"syscall"
@@ -16,6 +15,7 @@ import (
 	"github.com/rdma-spec/rdma-spec/spec/hca"
 	"github.com/rdma-spec/rdma-spec/spec/hca/hcatest"
 	"github.com/rdma-spec/rdma-spec/test/testing/await"
+	"github.com/rdma-spec/rdma-spec/test/testing/must"
 	"github.com/rdma-spec/rdma-spec/test/testing/scratch"
 )
 
@@ -25,16 +25,7 @@ func run(t *testing.T, root string) (*Inventory, *logtest.Hook) {
 	log, hook := logtest.NewNullLogger()
 	i := New(root, log)
 	i.Want(all, hca.Parts{})
-	ctx, stop := context.WithCancel(t.Context())
-	ended := make(chan struct{})
-	go func() {
-		defer close(ended)
-		i.Run(ctx)
-	}()
-	t.Cleanup(func() {
-		stop()
-		<-ended
-	})
+	await.Beside(t, i.Run)
 	return i, hook
 }
 
@@ -56,9 +47,7 @@ func TestBlockedPort(t *testing.T) {
 	unblock := hcatest.Block(t, root, hcatest.Folder("mlx5_0", "0000:5e:00.0")+"/ports/1/state")
 	i, hook := run(t, root)
 	node, err := i.HCAs(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	if sick, sound := node.HCAs[0], node.HCAs[1]; sick.Unread == "" || len(sound.Devices) != 1 ||
 		!sound.Active() || reads(i) != 1 {
 		t.Errorf("%+v, %+v, %d reads outstanding", sick, sound, reads(i))
@@ -80,9 +69,7 @@ func TestDevicesChange(t *testing.T) {
 	if _, err := i.HCAs(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	if err := os.Remove(filepath.Join(root, "sys/class/infiniband/mlx5_1")); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, os.Remove(filepath.Join(root, "sys/class/infiniband/mlx5_1")))
 	scratch.File(t, filepath.Join(root, "dev/infiniband/uverbs9"), "", 0o600)
 	await.That(t, every/2, "mlx5_1 is gone", func() bool {
 		node, err := i.HCAs(t.Context())
@@ -96,17 +83,13 @@ func TestStale(t *testing.T) {
 	root := hcatest.V100Node().Files().With(hcatest.Files{"dev/infiniband/": ""}).Root(t)
 	folder := filepath.Join(root, "dev/infiniband")
 	long := time.Now().Add(-time.Hour) // file systems tell times of a few milliseconds apart
-	if err := os.Chtimes(folder, long, long); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, os.Chtimes(folder, long, long))
 	log, _ := logtest.NewNullLogger()
 	i := New(root, log)
 	stale := func() bool {
 		t.Helper()
 		node, err := i.HCAs(t.Context())
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, err)
 		return node.Stale
 	}
 	i.readAll()
@@ -137,9 +120,7 @@ func readThousandHCAs(t *testing.T, few, many string) {
 	log, _ := logtest.NewNullLogger()
 	used := func() time.Duration {
 		var u syscall.Rusage
-		if err := syscall.Getrusage(syscall.RUSAGE_SELF, &u); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, syscall.Getrusage(syscall.RUSAGE_SELF, &u))
 		return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 	}
 	took := func(root string, hcas int) time.Duration {

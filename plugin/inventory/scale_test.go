@@ -5,7 +5,6 @@ package inventory
 
 import (
 	"context"
-	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
@@ -21,6 +20,7 @@ import (
 	"github.com/rdma-spec/rdma-spec/plugin/policy"
 	"github.com/rdma-spec/rdma-spec/spec/hca"
 	"github.com/rdma-spec/rdma-spec/spec/hca/hcatest"
+	"github.com/rdma-spec/rdma-spec/test/testing/must"
 )
 
 // under makes an inventory of the node at root for decisions by a configuration, and the facts of these.
@@ -29,9 +29,7 @@ func under(t *testing.T, root, config string) (*Inventory, *policy.Policy, polic
 	log, _ := logtest.NewNullLogger()
 	i := New(root, log)
 	p, err := policy.FromText([]byte(config))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	i.Want(p.Wants())
 	readAgain := func() { // as Run does, but nothing else that it does
 		for {
@@ -164,9 +162,7 @@ func TestNumberOfAnother(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			root := test.node("compute0", "storage0").Root(t)
 			folder, long := filepath.Join(root, "dev/infiniband"), time.Now().Add(-time.Hour)
-			if err := os.Chtimes(folder, long, long); err != nil {
-				t.Fatal(err)
-			}
+			must.Succeed(t, os.Chtimes(folder, long, long))
 			i, p, facts := under(t, root, "inject: {namespaces: [ml], names: [compute*]}")
 			if !test.readAgain {
 				facts.Again = func() (*hca.Inventory, error) { return nil, errNotRead }
@@ -177,13 +173,9 @@ func TestNumberOfAnother(t *testing.T) {
 			}
 			replaceSys(t, root, test.node("storage0", "compute0"))
 			numbers, err := hca.OpenNumbers(root) // the kernel's folder stays the same
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.Succeed(t, err)
 			i.numbers.Store(&proof{numbers, nil})
-			if err := os.Chtimes(folder, time.Now(), time.Now()); err != nil {
-				t.Fatal(err)
-			}
+			must.Succeed(t, os.Chtimes(folder, time.Now(), time.Now()))
 			d := p.Decide(asking(test.ask), facts)
 			switch {
 			case test.number == 0 && (d.Refusal == nil || d.Refusal.Cause != policy.CauseHCA):
@@ -198,12 +190,7 @@ func TestNumberOfAnother(t *testing.T) {
 // replaceSys has a node have the sysfs of another.
 func replaceSys(t *testing.T, root string, other hcatest.Files) {
 	t.Helper()
-	if err := os.Rename(root+"/sys", root+"/old"); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.Rename(other.Root(t)+"/sys", root+"/sys"); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, os.Rename(root+"/sys", root+"/old"), os.Rename(other.Root(t)+"/sys", root+"/sys"))
 }
 
 // TestManagementIsWhole: a container gets the devices for management of an HCA, and not those of its virtual functions,
@@ -244,19 +231,18 @@ nri_rdma_hca_port_active{hca="mlx5_0",link_layer="Ethernet",port="1"} 1
 func TestHeldName(t *testing.T) {
 	i, p, facts := under(t, hcatest.VirtualFunctions(1, 40, 0).Root(t), "optIn: {namespaces: [ml]}")
 	i.readAll()
-	for minor, name := range map[int64]string{hcatest.FirstVerbs + 7: "mlx5_7"} {
-		c := asking(fmt.Sprintf("{devices: [%s]}", name))
-		c.Devices = []policy.Device{{Path: "/dev/infiniband/uverbs0", Type: "c", Major: hcatest.Major, Minor: minor}}
-		d := p.Decide(c, facts)
-		if dev, ok, err := i.Verbs(hca.Number{Major: hcatest.Major, Minor: uint32(minor)}); !ok || err != nil || dev.HCA != name {
-			t.Errorf("%+v, %v, error %v", dev, ok, err)
-		}
-		if d.Refusal != nil || d.Grant == nil {
-			t.Errorf("refusal %v", d.Refusal)
-		}
-		c.Annotations[policy.AnnotationKey] = "{devices: [mlx5_8]}"
-		if d := p.Decide(c, facts); d.Refusal == nil || d.Refusal.Cause != policy.CauseCeiling {
-			t.Errorf("an HCA that it does not hold: %+v", d)
-		}
+	const minor = hcatest.FirstVerbs + 7
+	c := asking("{devices: [mlx5_7]}")
+	c.Devices = []policy.Device{{Path: "/dev/infiniband/uverbs0", Type: "c", Major: hcatest.Major, Minor: minor}}
+	dev, ok, err := i.Verbs(hca.Number{Major: hcatest.Major, Minor: minor})
+	if !ok || err != nil || dev.HCA != "mlx5_7" {
+		t.Errorf("%+v, %v, error %v", dev, ok, err)
+	}
+	if d := p.Decide(c, facts); d.Refusal != nil || d.Grant == nil {
+		t.Errorf("refusal %v", d.Refusal)
+	}
+	c.Annotations[policy.AnnotationKey] = "{devices: [mlx5_8]}"
+	if d := p.Decide(c, facts); d.Refusal == nil || d.Refusal.Cause != policy.CauseCeiling {
+		t.Errorf("an HCA that it does not hold: %+v", d)
 	}
 }

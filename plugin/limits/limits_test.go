@@ -13,11 +13,12 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
 	"golang.org/x/sys/unix"
 
 	"github.com/rdma-spec/rdma-spec/spec"
 	"github.com/rdma-spec/rdma-spec/test/testing/child"
+	"github.com/rdma-spec/rdma-spec/test/testing/expect"
+	"github.com/rdma-spec/rdma-spec/test/testing/must"
 	"github.com/rdma-spec/rdma-spec/test/testing/output"
 	"github.com/rdma-spec/rdma-spec/test/testing/scratch"
 )
@@ -178,19 +179,7 @@ func means(word string, value any) bool {
 func files(t *testing.T, contents map[string]string) *Processes {
 	t.Helper()
 	root := scratch.Folder(t)
-	for name, content := range contents {
-		file := filepath.Join(root, "proc", name)
-		if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {
-			t.Fatal(err)
-		}
-		if target, link := strings.CutPrefix(content, "-> "); link {
-			if err := os.Symlink(target, file); err != nil {
-				t.Fatal(err)
-			}
-		} else if err := os.WriteFile(file, []byte(content), 0o644); err != nil {
-			t.Fatal(err)
-		}
-	}
+	scratch.Files(t, filepath.Join(root, "proc"), contents, 0o644)
 	return New(root)
 }
 
@@ -204,12 +193,8 @@ func TestProcessesOfACopy(t *testing.T) {
 		"1/cgroup": "0::/init.scope\n", "self": "-> 44", "loadavg": "0",
 	})
 	found, err := p.Containers()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if diff := cmp.Diff(map[string][]int{idA: {7, 10}, idB: {9}}, found); diff != "" {
-		t.Errorf("containers (-want +got):\n%s", diff)
-	}
+	must.Succeed(t, err)
+	expect.Equal(t, "containers", map[string][]int{idA: {7, 10}, idB: {9}}, found)
 	limit := spec.Rlimit{Soft: 8 << 20, Hard: spec.Unlimited}
 	for pid, want := range map[int]Process{7: {Memlock: limit, IPCLock: true}, 10: {Memlock: limit, UserNamespace: true}} {
 		if got, err := p.Process(pid); err != nil || got != want {
@@ -302,9 +287,7 @@ func TestVisible(t *testing.T) {
 func TestThisProcess(t *testing.T) {
 	p := New("/")
 	var limit unix.Rlimit
-	if err := unix.Getrlimit(unix.RLIMIT_MEMLOCK, &limit); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, unix.Getrlimit(unix.RLIMIT_MEMLOCK, &limit))
 	got, err := p.Process(os.Getpid())
 	if want := (spec.Rlimit{Soft: spec.Limit(limit.Cur), Hard: spec.Limit(limit.Max)}); err != nil || got.Memlock != want {
 		t.Errorf("%+v, %v, want %v", got, err, want)
@@ -344,9 +327,7 @@ func inOwnPIDNamespace(t *testing.T, test func(*testing.T)) {
 	command.SysProcAttr = namespaces()
 	var out output.Buffer
 	command.Stdout, command.Stderr = &out, &out
-	if err := child.Start(command); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, child.Start(command))
 	if err := command.Wait(); err != nil {
 		t.Errorf("%v:\n%s", err, out.String())
 	}

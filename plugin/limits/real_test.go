@@ -21,6 +21,7 @@ import (
 
 	"github.com/rdma-spec/rdma-spec/spec"
 	"github.com/rdma-spec/rdma-spec/test/testing/await"
+	"github.com/rdma-spec/rdma-spec/test/testing/must"
 )
 
 // The soft limit of processes that are low here, and what it is raised to: a soft limit may be raised by anybody, up to
@@ -57,12 +58,8 @@ func start(t *testing.T, script string) (pid int, lines *bufio.Scanner) {
 		t.Fatal(err)
 	}
 	out, err := command.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := command.Start(); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
+	must.Succeed(t, command.Start())
 	t.Cleanup(func() {
 		_ = syscall.Kill(-command.Process.Pid, syscall.SIGKILL) // it may have ended already
 		_ = command.Wait()                                      // killed
@@ -103,9 +100,7 @@ func (*recycling) Pause(context.Context, time.Duration) {}
 // a stranger, and will do until it ends.
 func (r *recycling) recycle(pid int) {
 	delete(r.containers, pid)
-	if err := syscall.Kill(pid, syscall.SIGKILL); err != nil {
-		r.t.Fatal(err)
-	}
+	must.Succeed(r.t, syscall.Kill(pid, syscall.SIGKILL))
 	if _, err := syscall.Wait4(pid, nil, 0, nil); err != nil {
 		r.t.Fatal(err)
 	}
@@ -115,9 +110,7 @@ func (r *recycling) recycle(pid int) {
 			r.t.Fatalf("ID %d could not be had again", pid)
 		}
 		// The ID that comes after this one is given next.
-		if err := os.WriteFile("/proc/sys/kernel/ns_last_pid", []byte(strconv.Itoa(pid-1)), 0o644); err != nil {
-			r.t.Fatal(err)
-		}
+		must.Succeed(r.t, os.WriteFile("/proc/sys/kernel/ns_last_pid", []byte(strconv.Itoa(pid-1)), 0o644))
 		r.stranger, _ = start(r.t, "echo; exec "+hang) // a shell's child could be given the ID instead
 		if of, err := (&Processes{r.sessions}).processOf(pid); err == nil && of == os.Getpid() {
 			r.stranger = of
@@ -126,9 +119,7 @@ func (r *recycling) recycle(pid int) {
 		}
 	}
 	had, err := (&Processes{r.sessions}).Memlock(r.stranger)
-	if err != nil {
-		r.t.Fatal(err)
-	}
+	must.Succeed(r.t, err)
 	r.had = had
 }
 
@@ -142,10 +133,8 @@ var realKernels = map[string]Kernel{"today's": proc{"/proc"}, "before Linux 5.3"
 // Process IDs are recycled on purpose, by the real kernel, just before the limit is set: no stranger is left raised.
 func TestReallyRecycledIDs(t *testing.T) {
 	inOwnPIDNamespace(t, func(t *testing.T) {
-		if err := errors.Join(unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""), unix.Mount("proc", "/proc",
-			"proc", 0, "")); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""), unix.Mount("proc", "/proc",
+			"proc", 0, ""))
 		if err := New("/").Visible(); !errors.Is(err, ErrHidden) {
 			t.Errorf("in a PID namespace of its own, other containers' processes are said to be visible: %v", err)
 		}
@@ -180,19 +169,13 @@ func TestHolders(t *testing.T) {
 		if _, err := command.StdinPipe(); err != nil {
 			t.Fatal(err)
 		}
-		if err := command.Start(); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, command.Start())
 		pid := command.Process.Pid
 		held, err := kernel.Open(pid)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, err)
 		defer held.Close()
 		runs := held.Holds()
-		if err := command.Process.Kill(); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, command.Process.Kill())
 		await.That(t, await.Patience, "a zombie", func() bool {
 			text, err := kernel.Read(pid, "status")
 			return err == nil && strings.Contains(string(text), "State:\tZ")
@@ -251,19 +234,13 @@ func TestRaisingTheHardLimit(t *testing.T) {
 	pid, _ := start(t, "ulimit -H -l 128; echo; "+hang)
 	p := &Processes{sessions{New("/").kernel, map[int]string{pid: idA}}}
 	own, err := p.kernel.Read(os.Getpid(), "status")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	capabilities, err := numberAfter(own, "CapEff:", 16, 64)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	const capSysResource = 24
 	got := p.Raise(t.Context(), map[string]spec.Limit{idA: softWanted})[idA]
 	limit, err := p.Memlock(pid)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	if capabilities&(1<<capSysResource) != 0 {
 		if got.Err != nil || limit.Hard != softWanted {
 			t.Errorf("with the capability: %+v, limit %v", got, limit)
@@ -306,18 +283,14 @@ func TestForkingProcess(t *testing.T) {
 		}
 	}
 	members, err := p.Containers()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	if want := 1 + forkers*(1+forksOfEach); len(members[idA]) != want {
 		t.Errorf("%d processes, want %d", len(members[idA]), want)
 	}
 	left := 0
 	for _, member := range members[idA] {
 		limit, err := p.Memlock(member)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, err)
 		if limit.Soft < softWanted {
 			left++
 		}

@@ -14,6 +14,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/rdma-spec/rdma-spec/plugin/localrpc"
+	"github.com/rdma-spec/rdma-spec/test/testing/must"
 	"github.com/rdma-spec/rdma-spec/test/testing/scratch"
 )
 
@@ -22,9 +23,7 @@ func TestReasonOfNoConnection(t *testing.T) {
 	folder := scratch.Folder(t)
 	missing, refusing := filepath.Join(folder, "missing.sock"), filepath.Join(folder, "refusing.sock")
 	listener, err := net.ListenUnix("unix", &net.UnixAddr{Name: refusing, Net: "unix"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	listener.SetUnlinkOnClose(false)
 	_ = listener.Close()
 	for socket, want := range map[string]string{
@@ -32,9 +31,7 @@ func TestReasonOfNoConnection(t *testing.T) {
 		refusing: "dial unix " + refusing + ": connect: connection refused",
 	} {
 		conn, err := localrpc.NewClient(localrpc.Dialer(socket))
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, err)
 		_, err = grpc_health_v1.NewHealthClient(conn).Check(t.Context(), &grpc_health_v1.HealthCheckRequest{})
 		_ = conn.Close()
 		if got := localrpc.Reason(err); got != want {

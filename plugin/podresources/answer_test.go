@@ -16,6 +16,9 @@ import (
 	"google.golang.org/grpc/test/bufconn"
 	"google.golang.org/protobuf/proto"
 	podresources "k8s.io/kubelet/pkg/apis/podresources/v1"
+
+	"github.com/rdma-spec/rdma-spec/test/testing/expect"
+	"github.com/rdma-spec/rdma-spec/test/testing/must"
 )
 
 // verbatim lets a server answer with bytes.
@@ -53,9 +56,7 @@ func ask(t *testing.T, text []byte, getless bool) (answer, error) {
 func TestAnswers(t *testing.T) {
 	encoded := func(pods ...*podresources.PodResources) []byte {
 		text, err := proto.Marshal(&podresources.ListPodResourcesResponse{PodResources: pods})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, err)
 		return text
 	}
 	trainer := pod("ml", "trainer", map[string][]string{"main": {"rdma/a"}})
@@ -95,12 +96,8 @@ func TestAnswers(t *testing.T) {
 						}
 						return
 					}
-					if err != nil {
-						t.Fatal(err)
-					}
-					if diff := cmp.Diff(tt.want, got, cmp.AllowUnexported(held{})); diff != "" {
-						t.Errorf("-want +got:\n%s", diff)
-					}
+					must.Succeed(t, err)
+					expect.Equal(t, "answer", tt.want, got, cmp.AllowUnexported(held{}))
 				})
 			})
 		}

@@ -20,6 +20,7 @@ import (
 
 	"github.com/rdma-spec/rdma-spec/plugin/breaker"
 	"github.com/rdma-spec/rdma-spec/plugin/policy"
+	"github.com/rdma-spec/rdma-spec/test/testing/expect"
 	"github.com/rdma-spec/rdma-spec/test/testing/scratch"
 )
 
@@ -68,9 +69,7 @@ func TestNames(t *testing.T) {
 				if known != tt.known {
 					t.Errorf("%s: known is %t", tt.container, known)
 				}
-				if diff := cmp.Diff(tt.want, got); diff != "" {
-					t.Errorf("%s (-want +got):\n%s", tt.container, diff)
-				}
+				expect.Equal(t, tt.container, tt.want, got)
 			}
 			if asked := k.gets.Load() + k.lists.Load(); asked > 2 {
 				t.Errorf("asked %d times for one pod", asked)
@@ -144,9 +143,7 @@ func TestNoAnswerForAnotherPod(t *testing.T) {
 	got = append(got, names("", "db-0"), names("s3", "db-1"))
 	want := [][]string{{"rdma/a"}, {"rdma/a"}, {"rdma/b"}, {"rdma/b"}, {"rdma/a"},
 		{"the kubelet does not know pod ml/db-1"}}
-	if diff := cmp.Diff(want, got); diff != "" {
-		t.Errorf("-want +got:\n%s", diff)
-	}
+	expect.Equal(t, "names", want, got)
 }
 
 // TestTwoPodsOfOneName: an old kubelet may list a pod that ends next to the one that takes its place.
@@ -265,31 +262,5 @@ func TestLargeAnswersAreNotKept(t *testing.T) {
 				t.Errorf("%d containers: the kubelet was asked %d times, want %d", count, got, asked)
 			}
 		})
-	}
-}
-
-// Clients share neither a breaker nor answers: failures that a pass over all containers sees keep no container's
-// creation from asking.
-func TestClientsShareNothing(t *testing.T) {
-	trainer := knows(pod("ml", "trainer", map[string][]string{"main": {"rdma/a"}}))
-	socket := newSocket(t)
-	serve(t, socket, &kubelet{get: func(ctx context.Context, namespace, pod string) (*podresources.PodResources, error) {
-		if pod == "sick" {
-			return nil, status.Error(codes.Internal, "out of order")
-		}
-		return trainer(ctx, namespace, pod)
-	}})
-	background, creations := New(Options{Socket: socket, Budget: aLongTime}),
-		New(Options{Socket: socket, Budget: aLongTime})
-	for range breaker.Failures {
-		if _, _, err := background.Names(context.Background(), "", "ml", "sick", "main"); err == nil {
-			t.Fatal("a look-up of the sick pod succeeds")
-		}
-	}
-	if !background.Failing() || creations.Failing() {
-		t.Errorf("open: %t and %t, want only the first", background.Failing(), creations.Failing())
-	}
-	if _, _, err := creations.Names(context.Background(), "", "ml", "trainer", "main"); err != nil {
-		t.Error(err)
 	}
 }

@@ -15,6 +15,7 @@ import (
 	"google.golang.org/grpc/test/bufconn"
 	podresources "k8s.io/kubelet/pkg/apis/podresources/v1"
 
+	"github.com/rdma-spec/rdma-spec/test/testing/must"
 	"github.com/rdma-spec/rdma-spec/test/testing/scratch"
 )
 
@@ -51,9 +52,7 @@ func newSocket(t *testing.T) string { return filepath.Join(scratch.Folder(t), "s
 func serve(t *testing.T, socket string, k *kubelet) (stop func()) {
 	t.Helper()
 	listener, err := net.Listen("unix", socket)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	return serveOn(t, listener, k)
 }
 

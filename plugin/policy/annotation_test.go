@@ -9,6 +9,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/rdma-spec/rdma-spec/test/testing/expect"
 	"github.com/rdma-spec/rdma-spec/test/testing/golden"
 
 	"github.com/google/go-cmp/cmp"
@@ -66,9 +67,7 @@ func TestAnnotationIsUnderstood(t *testing.T) {
 			if err != nil {
 				t.Fatalf("refused: %v", err)
 			}
-			if diff := cmp.Diff(want, got, cmp.AllowUnexported(request{}, deviceRequest{}, memlock{})); diff != "" {
-				t.Errorf("request differs (-want +got):\n%s", diff)
-			}
+			expect.Equal(t, "request", want, got, cmp.AllowUnexported(request{}, deviceRequest{}, memlock{}))
 		})
 	}
 }

@@ -10,11 +10,10 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
-
 	"github.com/rdma-spec/rdma-spec/spec"
 	"github.com/rdma-spec/rdma-spec/spec/hca"
 	"github.com/rdma-spec/rdma-spec/spec/hca/hcatest"
+	"github.com/rdma-spec/rdma-spec/test/testing/expect"
 )
 
 // attack is one way in which a pod's author, or an administrator who is off guard, could let more out than the policy
@@ -104,9 +103,7 @@ func (a attack) fails(t *testing.T, root string) {
 	if a.gets == nil && a.refused == "" && d.Signal != SignalNone {
 		t.Errorf("it counts as an RDMA container, by %s", d.Signal)
 	}
-	if diff := cmp.Diff(a.gets, d.Grant); diff != "" {
-		t.Errorf("the grant differs (-want +got):\n%s", diff)
-	}
+	expect.Equal(t, "the grant", a.gets, d.Grant)
 }
 
 // author is a container whose author may have devices injected, and wrote an annotation.

@@ -11,10 +11,11 @@ import (
 	"testing"
 	"time"
 
+	"github.com/rdma-spec/rdma-spec/test/testing/expect"
 	"github.com/rdma-spec/rdma-spec/test/testing/golden"
+	"github.com/rdma-spec/rdma-spec/test/testing/must"
 	"github.com/rdma-spec/rdma-spec/test/testing/scratch"
 
-	"github.com/google/go-cmp/cmp"
 	"golang.org/x/sys/unix"
 	"sigs.k8s.io/yaml"
 )
@@ -111,9 +112,7 @@ func TestConfigDefaults(t *testing.T) {
 		if err != nil {
 			t.Errorf("%q is refused: %v", text, err)
 		}
-		if diff := cmp.Diff(Default(), got); diff != "" {
-			t.Errorf("%q is not the default configuration (-want +got):\n%s", text, diff)
-		}
+		expect.Equal(t, "the configuration "+text, Default(), got)
 	}
 	if got := policyOf(t, "").RepairEvery(); got != 30*time.Second {
 		t.Errorf("repair is every %s, want 30s", got)
@@ -137,9 +136,7 @@ rules: [{name: 'true', match: {namespaces: [a], resources: [r/s]}, memlock: 6553
 // What config show writes of the defaults. FuzzConfig reads again what it writes of others.
 func TestDefaultConfig(t *testing.T) {
 	text, err := yaml.Marshal(policyOf(t, "").Config())
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	golden.Compare(t, filepath.Join("testdata", "default.yaml"), string(text))
 	given := Default()
 	given.Rules = []Rule{{Match: Match{Namespaces: []string{"b"}}, Inject: &RuleInject{}}}
@@ -160,16 +157,12 @@ func TestLoad(t *testing.T) {
 		t.Errorf("a good file gives %v, %v", p, err)
 	}
 	link := filepath.Join(dir, "link.yaml")
-	if err := os.Symlink(good, link); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, os.Symlink(good, link))
 	if _, err := Load(link); err != nil { // as a ConfigMap is mounted
 		t.Errorf("a link to a good file is refused: %v", err)
 	}
 	fifo := filepath.Join(dir, "fifo")
-	if err := unix.Mkfifo(fifo, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, unix.Mkfifo(fifo, 0o600))
 	for path, want := range map[string]string{
 		filepath.Join(dir, "none.yaml"): "cannot read the configuration: stat DIR/none.yaml: no such file or directory",
 		dir:                             "DIR is not a regular file: expected the configuration, YAML",

@@ -12,6 +12,7 @@ import (
 	"github.com/rdma-spec/rdma-spec/spec"
 	"github.com/rdma-spec/rdma-spec/spec/hca"
 	"github.com/rdma-spec/rdma-spec/spec/hca/hcatest"
+	"github.com/rdma-spec/rdma-spec/test/testing/must"
 )
 
 func policyOf(t testing.TB, config string) *Policy {
@@ -97,9 +98,7 @@ func unreadable(testing.TB) Facts {
 func changed(change func(*hca.Inventory)) func(testing.TB) Facts {
 	return func(t testing.TB) Facts {
 		inventory, err := hca.Scan(hcatest.A100(t))
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, err)
 		change(inventory)
 		return fixed(inventory)
 	}

@@ -13,17 +13,16 @@ import (
 	"testing"
 
 	"github.com/rdma-spec/rdma-spec/test/testing/await"
+	"github.com/rdma-spec/rdma-spec/test/testing/must"
 	"github.com/rdma-spec/rdma-spec/test/testing/scratch"
 )
 
 // follow follows a file until the test ends. The memlock that came last is that of its policy, or "bad" for an error.
 func follow(t *testing.T, file string) (last *atomic.Value, again chan<- os.Signal) {
 	t.Helper()
-	ctx, stop := context.WithCancel(t.Context())
 	last = &atomic.Value{}
-	signals, ended := make(chan os.Signal, 1), make(chan struct{})
-	go func() {
-		defer close(ended)
+	signals := make(chan os.Signal, 1)
+	await.Beside(t, func(ctx context.Context) {
 		(&File{Path: file}).Follow(ctx, signals, func(p *Policy, err error) {
 			if err != nil {
 				last.Store("bad")
@@ -31,10 +30,6 @@ func follow(t *testing.T, file string) (last *atomic.Value, again chan<- os.Sign
 			}
 			last.Store(string(p.Config().Memlock))
 		})
-	}()
-	t.Cleanup(func() {
-		stop()
-		<-ended
 	})
 	return last, signals
 }
@@ -56,9 +51,7 @@ func TestFollowsABadFile(t *testing.T) {
 		func() error { return errors.Join(os.Remove(file), os.Mkdir(file, 0o755)) },
 		func() error { return os.Remove(file) },
 	} {
-		if err := spoil(); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, spoil())
 		awaitLast(t, last, "bad")
 		_ = os.RemoveAll(file)
 		good := fmt.Sprintf("%dGi", i+2)
@@ -74,22 +67,16 @@ func TestFollowsAConfigMap(t *testing.T) {
 	swap := func(i int) {
 		version := at(fmt.Sprintf("..version%d", i))
 		scratch.File(t, filepath.Join(version, "config.yaml"), fmt.Sprintf("memlock: %dMi", i), 0o644)
-		if err := errors.Join(os.Symlink(version, at("..tmp")), os.Rename(at("..tmp"), at("..data")),
-			os.RemoveAll(at(fmt.Sprintf("..version%d", i-1)))); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, os.Symlink(version, at("..tmp")), os.Rename(at("..tmp"), at("..data")),
+			os.RemoveAll(at(fmt.Sprintf("..version%d", i-1))))
 	}
 	swap(1)
-	if err := os.Symlink("..data/config.yaml", at("config.yaml")); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, os.Symlink("..data/config.yaml", at("config.yaml")))
 	last, _ := follow(t, at("config.yaml"))
 	awaitLast(t, last, "1Mi")
 	descriptors := func() int {
 		open, err := os.ReadDir("/proc/self/fd")
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, err)
 		return len(open)
 	}
 	before := descriptors()
@@ -105,9 +92,7 @@ func TestFollowsAConfigMap(t *testing.T) {
 func TestFollowsASignal(t *testing.T) {
 	elsewhere, file := filepath.Join(scratch.Folder(t), "config.yaml"), filepath.Join(scratch.Folder(t), "config.yaml")
 	scratch.File(t, elsewhere, "memlock: 1Gi", 0o644)
-	if err := os.Symlink(elsewhere, file); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, os.Symlink(elsewhere, file))
 	last, again := follow(t, file)
 	awaitLast(t, last, "1Gi")
 	scratch.File(t, elsewhere, "memlock: 2Gi", 0o644)

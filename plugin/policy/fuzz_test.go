@@ -13,12 +13,13 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
 	"golang.org/x/sys/unix"
 	"sigs.k8s.io/yaml"
 
 	"github.com/rdma-spec/rdma-spec/spec"
 	"github.com/rdma-spec/rdma-spec/spec/hca"
+	"github.com/rdma-spec/rdma-spec/test/testing/expect"
+	"github.com/rdma-spec/rdma-spec/test/testing/must"
 )
 
 // Whatever a pod's author writes, it is either understood or answered with one bounded line of ASCII.
@@ -59,9 +60,7 @@ func annotations() []string {
 func worked(t *testing.T) time.Duration {
 	runtime.LockOSThread()
 	var now unix.Timespec
-	if err := unix.ClockGettime(unix.CLOCK_THREAD_CPUTIME_ID, &now); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, unix.ClockGettime(unix.CLOCK_THREAD_CPUTIME_ID, &now))
 	return time.Duration(now.Nano())
 }
 
@@ -87,16 +86,12 @@ func FuzzConfig(f *testing.F) {
 			return
 		}
 		text, err := yaml.Marshal(first.Config())
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, err)
 		second, err := FromText(text)
 		if err != nil {
 			t.Fatalf("%v in what config show would write:\n%s", err, text)
 		}
-		if diff := cmp.Diff(first.Config(), second.Config()); diff != "" {
-			t.Errorf("config show would write another configuration (-want +got):\n%s", diff)
-		}
+		expect.Equal(t, "config show would write another configuration", first.Config(), second.Config())
 		first.Decide(Container{Namespace: "ml-a", Annotations: podAnnotation("true"), Devices: []Device{heldVerbs(0)},
 			Resources: holds("rdma/ib")}, node)
 	})

@@ -10,6 +10,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/rdma-spec/rdma-spec/test/testing/expect"
 	"github.com/rdma-spec/rdma-spec/test/testing/golden"
 
 	"github.com/google/go-cmp/cmp"
@@ -17,6 +18,7 @@ import (
 	"github.com/rdma-spec/rdma-spec/spec"
 	"github.com/rdma-spec/rdma-spec/spec/hca"
 	"github.com/rdma-spec/rdma-spec/spec/hca/hcatest"
+	"github.com/rdma-spec/rdma-spec/test/testing/must"
 )
 
 // asking is a container that holds a verbs device, with an annotation, 2Gi of memory, in a namespace that is not
@@ -194,12 +196,8 @@ func TestDevices(t *testing.T) {
 			if got.Grant == nil {
 				t.Fatalf("no grant: %+v", got)
 			}
-			if diff := cmp.Diff(test.want, got.Grant.Devices); diff != "" {
-				t.Errorf("devices differ (-want +got):\n%s", diff)
-			}
-			if diff := cmp.Diff(test.wantWarnings, got.Warnings); diff != "" {
-				t.Errorf("warnings differ (-want +got):\n%s", diff)
-			}
+			expect.Equal(t, "devices", test.want, got.Grant.Devices)
+			expect.Equal(t, "warnings", test.wantWarnings, got.Warnings)
 		})
 	}
 }
@@ -228,9 +226,7 @@ func TestLeftOut(t *testing.T) {
 		"another link layer": {"inject: {namespaces: [ml], numaNodes: [0], linkLayers: [InfiniBand]}", "true", nil, 5},
 	} {
 		p, err := FromText([]byte(test.config))
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, err)
 		d := p.Decide(Container{Namespace: "ml", Name: "c", Annotations: podAnnotation(test.annotation)}, LiveFacts(root))
 		if diff := cmp.Diff(test.want, d.LeftOut); diff != "" || d.Grant == nil || len(d.Grant.Devices) != test.devices {
 			t.Errorf("%s: %+v, refusal %v; left out (-want +got):\n%s", name, d.Grant, d.Refusal, diff)

@@ -15,6 +15,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/rdma-spec/rdma-spec/test/testing/must"
 )
 
 // A guard is a condition, marked by a comment on its line or on the lines above:
@@ -50,14 +52,10 @@ type edit struct {
 func mutate(t *testing.T, file string) mutation {
 	t.Helper()
 	source, err := os.ReadFile(file)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	positions := token.NewFileSet()
 	parsed, err := parser.ParseFile(positions, file, source, parser.ParseComments)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	m := mutation{packageName: parsed.Name.Name, guards: map[string]string{}}
 	line := func(p token.Pos) int { return positions.Position(p).Line }
 	offset := func(p token.Pos) int { return positions.Position(p).Offset }

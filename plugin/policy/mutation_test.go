@@ -14,6 +14,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/rdma-spec/rdma-spec/test/testing/must"
 	"github.com/rdma-spec/rdma-spec/test/testing/scratch"
 )
 
@@ -72,9 +73,7 @@ func compileMutants(t *testing.T) (binary string, guards map[string]string) {
 	overlay := struct{ Replace map[string]string }{map[string]string{}}
 	replace := func(file, text string) {
 		path, err := filepath.Abs(file)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, err)
 		overlay.Replace[path] = filepath.Join(dir, strings.ReplaceAll(path, "/", "_"))
 		scratch.File(t, overlay.Replace[path], text, 0o600)
 	}
@@ -101,13 +100,9 @@ func compileMutants(t *testing.T) (binary string, guards map[string]string) {
 	}
 	replace("mutants_scope.go", anyScope)
 	text, err := json.Marshal(overlay)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	overlayFile := filepath.Join(dir, "overlay.json")
-	if err := os.WriteFile(overlayFile, text, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, os.WriteFile(overlayFile, text, 0o600))
 	binary = filepath.Join(dir, "mutants.test")
 	if out, err := exec.Command("go", "test", "-c", "-overlay", overlayFile, "-o", binary,
 		".").CombinedOutput(); err != nil {

@@ -8,9 +8,9 @@ import (
 	"sync"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
-
 	"github.com/rdma-spec/rdma-spec/spec"
+	"github.com/rdma-spec/rdma-spec/test/testing/expect"
+	"github.com/rdma-spec/rdma-spec/test/testing/must"
 )
 
 const rules = `
@@ -95,14 +95,11 @@ func TestRules(t *testing.T) {
 				config = rules
 			}
 			got := policyOf(t, config).Decide(test.container, node)
-			if diff := cmp.Diff(test.want, got); diff != "" {
-				t.Errorf("decision differs (-want +got):\n%s", diff)
-			}
+			expect.Equal(t, "decision", test.want, got)
 		})
 	}
 }
 
-// A Policy is used by every request at once: the race detector looks on.
 // A rule by resource for all namespaces makes every container of the node wait for the kubelet.
 func TestCosts(t *testing.T) {
 	for text, want := range map[string]bool{
@@ -114,9 +111,7 @@ func TestCosts(t *testing.T) {
 		"{}": false,
 	} {
 		p, err := FromText([]byte(text))
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, err)
 		asked := false
 		c := Container{Namespace: "web", Pod: "p", Name: "c", Resources: func() ([]string, bool, error) {
 			asked = true
@@ -128,6 +123,7 @@ func TestCosts(t *testing.T) {
 	}
 }
 
+// A Policy is used by every request at once: the race detector looks on.
 func TestPolicyIsSafeForConcurrentUse(t *testing.T) {
 	p := policyOf(t, rules)
 	node := node(t, "V100")

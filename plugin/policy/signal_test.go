@@ -6,10 +6,9 @@ package policy
 import (
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
-
 	"github.com/rdma-spec/rdma-spec/spec"
 	"github.com/rdma-spec/rdma-spec/spec/hca"
+	"github.com/rdma-spec/rdma-spec/test/testing/expect"
 )
 
 // unlimited is the grant of the default configuration, without devices.
@@ -54,13 +53,6 @@ func TestSignals(t *testing.T) {
 			left(`runtime handler "" is in skipRuntimeHandlers`)},
 		"no-handler-skipped-other": {"skipRuntimeHandlers: ['']", Container{RuntimeHandler: "runc",
 			Devices: []Device{heldVerbs(0)}}, byDevice(unlimited())},
-		"handler-skipped-gke": {"", Container{RuntimeHandler: "gvisor", Annotations: podAnnotation("true")},
-			left(`runtime handler "gvisor" is in skipRuntimeHandlers`)},
-		"handler-skipped-krun": {"", Container{RuntimeHandler: "krun", Devices: []Device{heldVerbs(0)}},
-			left(`runtime handler "krun" is in skipRuntimeHandlers`)},
-		"handler-skipped-contrast": {"", Container{RuntimeHandler: "contrast-cc-k3s-qemu-tdx-0123abcd",
-			Annotations: podAnnotation("true")},
-			left(`runtime handler "contrast-cc-k3s-qemu-tdx-0123abcd" is in skipRuntimeHandlers`)},
 		"sandboxed-by-type": {"", Container{RuntimeHandler: "untrusted", Sandboxed: true, Devices: []Device{heldVerbs(0)}},
 			left(`the runtime of handler "untrusted" isolates it by a kernel of its own`)},
 		"handler-skipped-annotated": {"", Container{RuntimeHandler: "runsc", Annotations: podAnnotation("true")},
@@ -150,9 +142,7 @@ func TestSignals(t *testing.T) {
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
 			got := policyOf(t, test.config).Decide(test.container, node)
-			if diff := cmp.Diff(test.want, got); diff != "" {
-				t.Errorf("decision differs (-want +got):\n%s", diff)
-			}
+			expect.Equal(t, "decision", test.want, got)
 		})
 	}
 }
@@ -163,9 +153,7 @@ func TestSignalsOfAnUnreadableNode(t *testing.T) {
 	want := Decision{Signal: SignalNone,
 		Warnings: []string{"cannot tell whether the container holds verbs devices: list verbs devices: input/output error: " +
 			"see rdma-spec devices on the node"}}
-	if diff := cmp.Diff(want, got); diff != "" {
-		t.Errorf("decision differs (-want +got):\n%s", diff)
-	}
+	expect.Equal(t, "decision", want, got)
 }
 
 // Nothing that costs a call is called for a container that cannot need it, nor twice for one that does.
@@ -207,9 +195,7 @@ func TestDecideAsksSparingly(t *testing.T) {
 			}
 			policyOf(t, test.config).Decide(test.container, node)
 			want := struct{ Verbs, Scan, Kubelet int }{test.wantVerbs, test.wantScan, test.wantKube}
-			if diff := cmp.Diff(want, calls); diff != "" {
-				t.Errorf("calls differ (-want +got):\n%s", diff)
-			}
+			expect.Equal(t, "calls", want, calls)
 		})
 	}
 }

@@ -24,6 +24,7 @@ import (
 	"github.com/rdma-spec/rdma-spec/plugin/registration/handover/handovertest"
 	"github.com/rdma-spec/rdma-spec/test/testing/await"
 	"github.com/rdma-spec/rdma-spec/test/testing/golden"
+	"github.com/rdma-spec/rdma-spec/test/testing/must"
 	"github.com/rdma-spec/rdma-spec/test/testing/scratch"
 )
 
@@ -75,8 +76,7 @@ func load(t *testing.T, runtime *nritest.Runtime) (stop func() int64) {
 // one plugin that never goes away.
 func TestHandover(t *testing.T) {
 	runtime, folder := started(t), scratch.Folder(t)
-	process := run(t, &adjuster{knows: "first"}, runtime.Socket, "rdma", in(folder))
-	await.That(t, await.Patience, "registered", func() bool { return process.Registered() && runtime.Synchronised() == 1 })
+	process := registered(t, &adjuster{knows: "first"}, runtime, in(folder))
 	process.registeredLongAgo()
 	stop := load(t, runtime)
 	const handovers = 20
@@ -103,7 +103,7 @@ func TestHandover(t *testing.T) {
 func TestWaitsBehindARegisteredOneOnly(t *testing.T) {
 	runtime, folder := nritest.New(t, "containerd", "v2.4.2"), scratch.Folder(t)
 	first := run(t, &adjuster{}, runtime.Socket, "rdma", in(folder))
-	await.That(t, await.Patience, "first", func() bool { return strings.Contains(first.log.String(), "no NRI socket") })
+	first.awaitLine(t, "no NRI socket")
 	second := run(t, &adjuster{}, runtime.Socket, "rdma", in(folder))
 	runtime.Start(t)
 	for range 3 {
@@ -170,9 +170,7 @@ func TestYields(t *testing.T) {
 	modest := func(r *running) { r.Yields, r.yieldFor = yields.Load, time.Hour }
 	runtime, folder := started(t), scratch.Folder(t)
 	first := run(t, &adjuster{}, runtime.Socket, "rdma", in(folder), modest)
-	await.That(t, await.Patience, "leaving the place", func() bool {
-		return strings.Contains(first.log.String(), "leaving the place to any other process")
-	})
+	first.awaitLine(t, "leaving the place to any other process")
 	second := registered(t, &adjuster{}, runtime, in(folder))
 	await.That(t, await.Patience, "waiting behind it", first.Behind)
 	second.stop(t)
@@ -184,7 +182,7 @@ func TestYields(t *testing.T) {
 	}
 	first.stop(t)
 	fourth := run(t, &adjuster{}, runtime.Socket, "rdma", in(folder), modest)
-	await.That(t, await.Patience, "leaving the place", func() bool { return strings.Contains(fourth.log.String(), "leaving the place") })
+	fourth.awaitLine(t, "leaving the place")
 	yields.Store(false)
 	await.That(t, await.Patience, "registered once it yields no longer", fourth.Registered)
 }
@@ -218,8 +216,7 @@ func TestNobodyLeavesAConnection(t *testing.T) {
 // Two runtimes on a node have a plugin each, also where both meet in one folder: neither takes the other's connection.
 func TestTwoRuntimes(t *testing.T) {
 	a, b, folder := started(t), started(t), scratch.Folder(t)
-	first := run(t, &adjuster{}, a.Socket, "rdma", in(folder))
-	await.That(t, await.Patience, "registered", first.Registered)
+	first := registered(t, &adjuster{}, a, in(folder))
 	second := run(t, &adjuster{}, b.Socket, "rdma", in(folder))
 	await.That(t, await.Patience, "registered with its own runtime", func() bool { return b.Synchronised() == 1 })
 	first.stop(t)
@@ -252,26 +249,20 @@ func TestUpgradeOutOfTrouble(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			runtime, folder := nritest.New(t, "containerd", "v2.4.2"), scratch.Folder(t)
 			first := run(t, &test.first, runtime.Socket, "rdma", in(folder))
-			await.That(t, await.Patience, "first", func() bool { return strings.Contains(first.log.String(), "no NRI socket") })
+			first.awaitLine(t, "no NRI socket")
 			second := run(t, &adjuster{}, runtime.Socket, "rdma", in(folder))
-			await.That(t, await.Patience, "waiting", func() bool {
-				return strings.Contains(second.log.String(), "waiting behind a process that is not registered")
-			})
+			second.awaitLine(t, "waiting behind a process that is not registered")
 			if test.hangsUp {
 				runtime.HangUp()
 			}
 			runtime.Start(t)
-			await.That(t, await.Patience, "first has left its place", func() bool {
-				return strings.Contains(second.log.String(), "the process before leaves its place to this one: "+test.why)
-			})
+			second.awaitLine(t, "the process before leaves its place to this one: "+test.why)
 			if test.hangsUp { // the second one tries, and finds the same
 				await.That(t, await.Patience, "paused", func() bool { return first.Paused() && second.Paused() })
 				return
 			}
 			await.That(t, await.Patience, "registered", second.Registered)
-			await.That(t, await.Patience, "waiting behind the second one", func() bool {
-				return strings.Contains(first.log.String(), "not ready to take the connection of the process before over")
-			})
+			first.awaitLine(t, "not ready to take the connection of the process before over")
 			if first.Registered() || first.Behind() {
 				t.Errorf("registered: %t, ready: %t", first.Registered(), first.Behind())
 			}
@@ -299,8 +290,7 @@ func take(t *testing.T, systemd *handovertest.Systemd, r *Registration) {
 // has handed its last answer on.
 func TestServiceLeavesItsConnection(t *testing.T) {
 	runtime, manager := started(t), handovertest.Start(t)
-	first := run(t, &adjuster{knows: "first"}, runtime.Socket, "rdma")
-	await.That(t, await.Patience, "registered", func() bool { return first.Registered() && runtime.Synchronised() == 1 })
+	first := registered(t, &adjuster{knows: "first"}, runtime)
 	first.registeredLongAgo()
 	first.stop(t)
 	if took := time.Since(manager.Last()); took < handOn {
@@ -310,9 +300,7 @@ func TestServiceLeavesItsConnection(t *testing.T) {
 	end()
 	second := New(&adjuster{}, Options{Name: "rdma", Index: "90", Socket: runtime.Socket, Log: quiet()})
 	take(t, manager, second)
-	if err := second.Run(ctx); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, second.Run(ctx))
 	p := &adjuster{}
 	third := registered(t, p, runtime, func(r *running) { take(t, manager, r.Registration) })
 	if n := runtime.Connections(); n != 1 || time.Since(third.When()) < longAgo || p.knows != "first" {
@@ -357,11 +345,7 @@ func TestStateIsNotUnderstood(t *testing.T) {
 func TestFormatOfTheState(t *testing.T) {
 	agreed := agreement{Socket: "/run/nri/nri.sock", Index: "90", Config: "memlock: unlimited", Runtime: "containerd", Version: "v2.4.2",
 		RequestTimeout: 2 * time.Second, Events: 8, KeepConnected: true}
-	text, err := json.MarshalIndent(state{stateFormat, agreed, time.Hour, json.RawMessage("{}")}, "", "  ")
-	if err != nil {
-		t.Fatal(err)
-	}
-	golden.Compare(t, "testdata/state.json", string(text)+"\n")
+	golden.Compare(t, "testdata/state.json", golden.JSON(t, state{stateFormat, agreed, time.Hour, json.RawMessage("{}")}))
 }
 
 // A runtime that drops a plugin that was registered for a short time is left in peace longer and longer, and one that

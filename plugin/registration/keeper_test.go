@@ -15,6 +15,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/rdma-spec/rdma-spec/test/testing/await"
 	"github.com/rdma-spec/rdma-spec/test/testing/chance"
 )
 
@@ -69,20 +70,6 @@ func newHistory() *history {
 		paused:  &h.paused,
 	}
 	return h
-}
-
-// begin has the keeper run until end.
-func (h *history) begin(t *testing.T) (end func()) {
-	ctx, stop := context.WithCancel(t.Context())
-	over := make(chan struct{})
-	go func() {
-		h.run(ctx)
-		close(over)
-	}()
-	return func() {
-		stop()
-		<-over
-	}
 }
 
 func (h *history) serve(ctx context.Context, r *imagined) error {
@@ -165,7 +152,7 @@ func TestNeverLongWithoutThePlugin(t *testing.T) {
 	for range histories {
 		synctest.Test(t, func(t *testing.T) {
 			h := newHistory()
-			end := h.begin(t)
+			end := await.Beside(t, h.run)
 			noticed, refusals := random.IntN(2) == 0, random.IntN(2)
 			longest := pick(random, time.Second, time.Minute, 5*time.Minute)
 			some := func() time.Duration { return pick(random, 0, 0, time.Millisecond, longest) }
@@ -205,6 +192,23 @@ func pick[T any](random *rand.Rand, values ...T) T {
 	return value
 }
 
+// A runtime makes its socket a moment before it listens there, and no event says when it does. The plugin connects soon
+// after that.
+func TestSocketWhereNobodyListensYet(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := newHistory()
+		end := await.Beside(t, h.run)
+		time.Sleep(time.Minute) // connections are refused
+		h.start(nil, false)
+		time.Sleep(dialRarely)
+		synctest.Wait()
+		if h.connections != 1 {
+			t.Errorf("%d connections %s after the runtime listened, want one", h.connections, dialRarely)
+		}
+		end()
+	})
+}
+
 // A pause ends after registerRarely where another runtime listens, as it did not where the plugin has ended that one too
 // while it listed its containers: then the pause stays, whatever starts.
 func TestPauseEndsAtANewSocket(t *testing.T) {
@@ -219,7 +223,7 @@ func TestPauseEndsAtANewSocket(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				h := newHistory()
 				h.ends = &test.end
-				end := h.begin(t)
+				end := await.Beside(t, h.run)
 				for i, want := range test.want {
 					before := h.connections
 					r := h.start(errEarly, true)

@@ -20,12 +20,12 @@ import (
 
 	"github.com/containerd/nri/pkg/api"
 	"github.com/sirupsen/logrus"
-	"golang.org/x/sys/unix"
 
 	"github.com/rdma-spec/rdma-spec/plugin/nritest"
 	"github.com/rdma-spec/rdma-spec/plugin/registration/handover/handovertest"
 	"github.com/rdma-spec/rdma-spec/test/testing/await"
 	"github.com/rdma-spec/rdma-spec/test/testing/chance"
+	"github.com/rdma-spec/rdma-spec/test/testing/must"
 	"github.com/rdma-spec/rdma-spec/test/testing/output"
 	"github.com/rdma-spec/rdma-spec/test/testing/race"
 )
@@ -107,11 +107,11 @@ func run(t *testing.T, p Plugin, socket, name string, options ...func(*running))
 	return r
 }
 
-// registered keeps a plugin registered with a runtime, which knows it.
+// registered keeps a plugin registered with a runtime, which asks it about each container from then on.
 func registered(t *testing.T, p Plugin, runtime *nritest.Runtime, options ...func(*running)) *running {
 	t.Helper()
 	r := run(t, p, runtime.Socket, "rdma", options...)
-	await.That(t, await.Patience, "registered", r.Registered)
+	await.That(t, await.Patience, "registered", func() bool { return r.Registered() && runtime.Synchronised() > 0 })
 	return r
 }
 
@@ -133,6 +133,12 @@ func (r *running) stop(t *testing.T) {
 	if err := await.Receive(t, await.Patience, "the end", r.over); err != nil {
 		t.Errorf("Run: %v", err)
 	}
+}
+
+// awaitLine waits until the log has some words.
+func (r *running) awaitLine(t *testing.T, words string) {
+	t.Helper()
+	await.That(t, await.Patience, "said: "+words, func() bool { return strings.Contains(r.log.String(), words) })
 }
 
 // started is a runtime that listens.
@@ -159,11 +165,14 @@ func create(t *testing.T, runtime *nritest.Runtime) <-chan created {
 	return done
 }
 
-// A runtime may come late, and come back: each time the plugin is registered soon.
+// A runtime may come late, with its folder, and come back: each time the plugin is registered soon.
 func TestRegistersAgainWhenTheRuntimeComesBack(t *testing.T) {
 	runtime := nritest.New(t, "containerd", "v2.4.2")
+	folder := filepath.Join(filepath.Dir(runtime.Socket), "var/run/nri")
+	runtime.Socket = filepath.Join(folder, "nri.sock")
 	r := run(t, &adjuster{}, runtime.Socket, "rdma")
-	await.That(t, await.Patience, "waiting", func() bool { return strings.Contains(r.log.String(), "no NRI socket") })
+	r.awaitLine(t, "no NRI socket")
+	must.Succeed(t, os.MkdirAll(folder, 0o700))
 	runtime.Start(t)
 	await.That(t, registerRarely/2, "registered", r.Registered)
 	if n := strings.Count(r.log.String(), "no NRI socket"); n != 1 {
@@ -230,12 +239,11 @@ func TestNoAnswerIsLost(t *testing.T) {
 		if i%50 == 0 {
 			delay = 3 * handOn // else that alone would do
 		}
-		r := run(t, &adjuster{before: func() {
+		r := registered(t, &adjuster{before: func() {
 			close(asked)
 			<-time.After(delay)
 			given.Store(true)
-		}}, runtime.Socket, "rdma")
-		await.That(t, await.Patience, "registered", func() bool { return runtime.Synchronised() == i+1 })
+		}}, runtime)
 		answers := create(t, runtime)
 		await.Receive(t, await.Patience, "the request", asked)
 		r.stop(t)
@@ -283,11 +291,10 @@ func TestEndsBesideARequestThatHangs(t *testing.T) {
 	nritest.LosePatience(t)
 	runtime := started(t)
 	asked, goOn := make(chan struct{}), make(chan struct{})
-	r := run(t, &adjuster{before: func() {
+	r := registered(t, &adjuster{before: func() {
 		close(asked)
 		<-goOn
-	}}, runtime.Socket, "rdma")
-	await.That(t, await.Patience, "registered", func() bool { return runtime.Synchronised() == 1 })
+	}}, runtime)
 	answers := create(t, runtime)
 	await.Receive(t, await.Patience, "the request", asked)
 	start := time.Now()
@@ -304,8 +311,7 @@ func TestEndsBesideARequestThatHangs(t *testing.T) {
 func TestWaiting(t *testing.T) {
 	runtime := started(t)
 	goOn := make(chan struct{})
-	r := run(t, &adjuster{before: func() { <-goOn }}, runtime.Socket, "rdma")
-	await.That(t, await.Patience, "registered", func() bool { return runtime.Synchronised() == 1 })
+	r := registered(t, &adjuster{before: func() { <-goOn }}, runtime)
 	await.That(t, await.Patience, "the runtime has its answers", func() bool { return r.Waiting() == 0 })
 	answers := create(t, runtime)
 	await.That(t, await.Patience, "the runtime waits", func() bool { return r.Waiting() > 20*time.Millisecond })
@@ -391,9 +397,7 @@ func TestContainersThatCannotBeListed(t *testing.T) {
 func TestConnectionClosedDuringRegistration(t *testing.T) {
 	socket := filepath.Join(filepath.Dir(nritest.New(t, "", "").Socket), "half.sock")
 	listener, err := net.Listen("unix", socket)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	t.Cleanup(func() { _ = listener.Close() })
 	go func() {
 		for {
@@ -408,9 +412,7 @@ func TestConnectionClosedDuringRegistration(t *testing.T) {
 	r := New(&adjuster{}, Options{Name: "rdma", Index: "90", Log: quiet()})
 	for range 20 {
 		conn, err := net.Dial("unix", socket)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, err)
 		done := make(chan error, 1)
 		go func() { done <- r.serve(t.Context(), conn.(*net.UnixConn), nil) }()
 		if err := await.Receive(t, await.Patience, "the end of the connection", done); !errors.Is(err, errEarly) {
@@ -463,40 +465,6 @@ func quiet() *logrus.Logger {
 	log := logrus.New()
 	log.SetOutput(io.Discard)
 	return log
-}
-
-// A runtime makes its socket a moment before it listens there. The plugin connects soon after that, at least in one of
-// three times: a busy machine holds everybody up now and then.
-func TestSocketWhereNobodyListensYet(t *testing.T) {
-	quickest := await.Patience
-	for range 3 {
-		socket := filepath.Join(filepath.Dir(nritest.New(t, "", "").Socket), "late.sock")
-		r := run(t, &adjuster{}, socket, "rdma")
-		await.That(t, await.Patience, "waiting", func() bool { return strings.Contains(r.log.String(), "no NRI socket") })
-		fd, err := unix.Socket(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
-		if err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(func() { _ = unix.Close(fd) })
-		if err := unix.Bind(fd, &unix.SockaddrUnix{Name: socket}); err != nil {
-			t.Fatal(err)
-		}
-		await.That(t, await.Patience, "refused",
-			func() bool { return strings.Contains(r.log.String(), "connection refused") })
-		listening := time.Now()
-		if err := unix.Listen(fd, 1); err != nil {
-			t.Fatal(err)
-		}
-		conn, _, err := unix.Accept(fd)
-		if err != nil {
-			t.Fatal(err)
-		}
-		quickest = min(quickest, time.Since(listening))
-		_ = unix.Close(conn) // it has come
-	}
-	if quickest > dialRarely/2 {
-		t.Errorf("the quickest of three connected %s after the runtime listened, want %s at most", quickest, dialRarely/2)
-	}
 }
 
 // The end waits for answers as long as the runtime does, and not as long as systemd and the kubelet wait for the end.

@@ -24,6 +24,7 @@ import (
 	"github.com/rdma-spec/rdma-spec/plugin/storedspec"
 	"github.com/rdma-spec/rdma-spec/spec"
 	"github.com/rdma-spec/rdma-spec/spec/hca"
+	"github.com/rdma-spec/rdma-spec/test/testing/expect"
 )
 
 // bench is a Loop on a node in memory. Its passes are made by hand.
@@ -127,9 +128,7 @@ func (b *bench) expect(want Stats) {
 // expectSoft compares the soft limits of a container's processes.
 func (b *bench) expectSoft(name string, want ...spec.Limit) {
 	b.t.Helper()
-	if diff := cmp.Diff(want, b.kernel.Soft(limitstest.ID(name))); diff != "" {
-		b.t.Errorf("soft limits of %s (-want +got):\n%s", name, diff)
-	}
+	expect.Equal(b.t, "soft limits of "+name, want, b.kernel.Soft(limitstest.ID(name)))
 }
 
 func expectWords(t *testing.T, text string, times int, words string) {
@@ -147,6 +146,14 @@ func (b *bench) recorded() string {
 	}
 	slices.Sort(names)
 	return strings.Join(names, " ")
+}
+
+// expectRecorded compares the names of the recorded containers.
+func (b *bench) expectRecorded(want string) {
+	b.t.Helper()
+	if got := b.recorded(); got != want {
+		b.t.Errorf("recorded: %q, want %q", got, want)
+	}
 }
 
 // unfinished counts the edits that are to be tried again.

@@ -4,7 +4,6 @@
 package repair
 
 import (
-	"bytes"
 	"crypto/rand"
 	"encoding/hex"
 	"encoding/json"
@@ -14,12 +13,12 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
-
 	"github.com/rdma-spec/rdma-spec/plugin/limits/limitstest"
 	"github.com/rdma-spec/rdma-spec/plugin/policy"
 	"github.com/rdma-spec/rdma-spec/spec"
+	"github.com/rdma-spec/rdma-spec/test/testing/expect"
 	"github.com/rdma-spec/rdma-spec/test/testing/golden"
+	"github.com/rdma-spec/rdma-spec/test/testing/must"
 )
 
 func randomID() string {
@@ -62,9 +61,7 @@ func TestRecordIsBounded(t *testing.T) {
 		// When others are gone, there is room again.
 		b.Listed([]Container{container("first", verbs)}, true)
 		b.Created(container("second", verbs))
-		if got := b.recorded(); got != "first second" {
-			t.Errorf("recorded: %s", got)
-		}
+		b.expectRecorded("first second")
 	})
 }
 
@@ -151,17 +148,13 @@ func TestClockIsSetBeforeATakeover(t *testing.T) {
 			})
 			at(t, map[bool]time.Duration{false: ahead}[before], func() {
 				var state State
-				if err := json.Unmarshal(text, &state); err != nil {
-					t.Fatal(err)
-				}
+				must.Succeed(t, json.Unmarshal(text, &state))
 				b := newBench(t, "repair: {mode: report, every: 30s}", nil)
 				b.TakeOver(&state, true)
 				if next := b.pass(t.Context()); next != 30*time.Second {
 					t.Errorf("the next pass is due in %s: nothing starts any more", next)
 				}
-				if got := b.recorded(); got != "young" {
-					t.Errorf("recorded: %q, want the one that may still start", got)
-				}
+				b.expectRecorded("young")
 			})
 		})
 	}
@@ -183,17 +176,10 @@ func TestFormatOfTheRecord(t *testing.T) {
 		b.Unfinished(limitstest.ID("b"), spec.Grant{Memlock: spec.Unlimited, IPCLock: spec.IPCLockYes})
 		time.Sleep(time.Second)
 		left := b.Leave()
-		text, err := json.MarshalIndent(left, "", "  ")
-		if err != nil {
-			t.Fatal(err)
-		}
-		golden.Compare(t, "testdata/state.json", string(text)+"\n")
+		text := golden.JSON(t, left)
+		golden.Compare(t, "testdata/state.json", text)
 		var read State
-		if err := json.NewDecoder(bytes.NewReader(text)).Decode(&read); err != nil {
-			t.Fatal(err)
-		}
-		if diff := cmp.Diff(left, &read); diff != "" {
-			t.Errorf("(-left +read):\n%s", diff)
-		}
+		must.Succeed(t, json.Unmarshal([]byte(text), &read))
+		expect.Equal(t, "what is read of it", left, &read)
 	})
 }

@@ -10,11 +10,10 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
-
 	"github.com/rdma-spec/rdma-spec/plugin/limits/limitstest"
 	"github.com/rdma-spec/rdma-spec/plugin/policy"
 	"github.com/rdma-spec/rdma-spec/spec"
+	"github.com/rdma-spec/rdma-spec/test/testing/expect"
 )
 
 func TestContainersBelowPolicyAreReported(t *testing.T) {
@@ -56,9 +55,7 @@ func TestContainersBelowPolicyAreRaised(t *testing.T) {
 		b.expectSoft("low", 16<<30, unlimited, 16<<30)
 		b.expectSoft("unrelated", low)
 		want := map[string]string{"low": `{"process":{"rlimits":[{"type":"RLIMIT_MEMLOCK","hard":17179869184,"soft":17179869184}]}}`, "good": "{}", "unrelated": "{}"}
-		if diff := cmp.Diff(want, b.specs.texts); diff != "" {
-			t.Errorf("stored specs (-want +got):\n%s", diff)
-		}
+		expect.Equal(t, "stored specs", want, b.specs.texts)
 		expectWords(t, b.log.String(), 1,
 			`msg="was below policy, and is raised" container=main memlock=8Mi pod=default/pod-low processes=2 rule=default wanted=16Gi`)
 
@@ -144,9 +141,7 @@ func TestHiddenProcesses(t *testing.T) {
 		// Nobody would ever say that this one is gone.
 		b.Created(reported("created", unlimited))
 		b.expect(want)
-		if got := b.recorded(); got != "good low unknown unrelated" {
-			t.Errorf("recorded: %s", got)
-		}
+		b.expectRecorded("good low unknown unrelated")
 	})
 	onBench(t, "{}", nil, func(t *testing.T, b *bench) {
 		b.kernel.Hidden = true
@@ -160,9 +155,7 @@ func TestHiddenProcesses(t *testing.T) {
 		b.Created(container("plain"))
 		b.expect(Stats{Memlock: map[Verdict]int{Sufficient: 1, Below: 1, Unknown: 1}, WithoutIPCLock: 0})
 		expectWords(t, b.log.String(), 1, `memlock=1 pod=default/pod-unknown`)
-		if got := b.recorded(); got != "created low unknown unrelated" { // the runtime says that good is gone
-			t.Errorf("recorded: %s", got)
-		}
+		b.expectRecorded("created low unknown unrelated") // the runtime says that good is gone
 	})
 }
 
@@ -170,20 +163,14 @@ func TestWhoIsGoneIsForgotten(t *testing.T) {
 	onBench(t, "{}", processes{"a": {low}}, func(t *testing.T, b *bench) {
 		b.Listed([]Container{container("a", verbs), container("b", verbs), container("plain")}, true)
 		b.passes(1)
-		if got := b.recorded(); got != "a b plain" {
-			t.Errorf("recorded: %q, want those that may start yet, too", got)
-		}
+		b.expectRecorded("a b plain")
 		time.Sleep(forgetAfter + time.Second)
 		b.Created(container("c", verbs))
 		b.passes(1)
-		if got := b.recorded(); got != "a c" {
-			t.Errorf("recorded: %q, want a, which runs, and c, which may start yet", got)
-		}
+		b.expectRecorded("a c")
 		b.kernel.Run(limitstest.ID("a"))
 		b.passes(2)
-		if got := b.recorded(); got != "c" {
-			t.Errorf("recorded: %q, want c", got)
-		}
+		b.expectRecorded("c")
 		b.Listed(nil, true)
 		if got := b.recorded(); got != "" || b.record.bytes != 0 {
 			t.Errorf("recorded: %q with %d bytes, and the runtime has none", got, b.record.bytes)
@@ -205,9 +192,7 @@ func TestPlainContainersAreForgotten(t *testing.T) {
 		}
 		time.Sleep(forgetAfter)
 		b.passes(1)
-		if got := b.recorded(); got != "a" {
-			t.Errorf("recorded: %q, want a", got)
-		}
+		b.expectRecorded("a")
 	})
 }
 

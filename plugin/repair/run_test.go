@@ -42,30 +42,19 @@ func TestRepairOff(t *testing.T) {
 	})
 }
 
-// Before there is a policy, containers are recorded.
+// Before there is a policy, containers are recorded, and forgotten once they have ended.
 func TestPolicyComesLater(t *testing.T) {
 	onBench(t, "{}", processes{"a": {low}}, func(t *testing.T, b *bench) {
 		b.Use(nil)
-		b.Listed([]Container{container("a", verbs)}, true)
+		b.Listed([]Container{container("a", verbs), container("ended", verbs)}, true)
 		b.passes(1)
-		if _, ok := b.Stats(); ok {
-			t.Error("statistics without a policy")
+		time.Sleep(forgetAfter + time.Second)
+		b.passes(1)
+		if _, ok := b.Stats(); ok || b.recorded() != "a" {
+			t.Errorf("statistics without a policy: %t; recorded: %q, want a", ok, b.recorded())
 		}
 		b.use("{}")
 		b.expect(Stats{Memlock: map[Verdict]int{Below: 1}})
-	})
-}
-
-// Without a policy, the record still forgets the containers that have ended.
-func TestForgetsWithoutAPolicy(t *testing.T) {
-	onBench(t, "{}", processes{"a": {low}}, func(t *testing.T, b *bench) {
-		b.Use(nil)
-		b.Listed([]Container{container("a", verbs), container("ended", verbs)}, true)
-		time.Sleep(forgetAfter + time.Second)
-		b.passes(1)
-		if got := b.recorded(); got != "a" {
-			t.Errorf("recorded: %q, want a", got)
-		}
 	})
 }
 

@@ -144,7 +144,8 @@ func TestContainersWithoutIPCLock(t *testing.T) {
 	})
 }
 
-// An edit that failed when the container was created is tried again until it holds, or the container is gone.
+// An edit that failed when the container was created is tried again until it holds, or the container is gone. What is not
+// recorded is not: the creation's log must not promise it.
 func TestUnfinishedEdits(t *testing.T) {
 	grant := spec.Grant{IPCLock: spec.IPCLockYes}
 	onBench(t, "ipcLock: always", processes{"a": {unlimited}}, func(t *testing.T, b *bench) {
@@ -159,8 +160,10 @@ func TestUnfinishedEdits(t *testing.T) {
 		time.Sleep(specAgain)
 		b.expect(Stats{Memlock: map[Verdict]int{Sufficient: 1}, WithoutIPCLock: 1}) // its stored spec says so
 		b.specs.err = errors.New("containerd did not answer")
-		for _, name := range []string{"a", "b", "gone"} {
-			b.Unfinished(limitstest.ID(name), grant)
+		for name, again := range map[string]bool{"a": true, "b": true, "gone": true, "unknown": false} {
+			if got := b.Unfinished(limitstest.ID(name), grant); got != again {
+				t.Errorf("%s is tried again: %t", name, got)
+			}
 		}
 		b.expect(Stats{Memlock: map[Verdict]int{Sufficient: 1}, WithoutIPCLock: 3})
 		b.specs.err = nil
@@ -220,15 +223,4 @@ func TestEndedBeforeItsSpecIsRaised(t *testing.T) {
 			t.Errorf("%d failures", stats.Failed)
 		}
 	})
-}
-
-// What is not recorded is not tried again: the creation's log must not promise it.
-func TestUnfinishedEditOfAContainerThatIsNotRecorded(t *testing.T) {
-	b := newBench(t, "{}", nil)
-	b.Created(container("a", verbs))
-	for name, again := range map[string]bool{"a": true, "b": false} {
-		if got := b.Unfinished(limitstest.ID(name), spec.Grant{IPCLock: spec.IPCLockYes}); got != again {
-			t.Errorf("%s: tried again: %t", name, got)
-		}
-	}
 }

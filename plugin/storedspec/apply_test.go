@@ -15,7 +15,6 @@ import (
 	"time"
 
 	containers "github.com/containerd/containerd/api/services/containers/v1"
-	"github.com/google/go-cmp/cmp"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
@@ -26,6 +25,8 @@ import (
 	"github.com/rdma-spec/rdma-spec/plugin/storedspec/storedspectest"
 	"github.com/rdma-spec/rdma-spec/spec"
 	"github.com/rdma-spec/rdma-spec/spec/hca"
+	"github.com/rdma-spec/rdma-spec/test/testing/expect"
+	"github.com/rdma-spec/rdma-spec/test/testing/must"
 	"github.com/rdma-spec/rdma-spec/test/testing/socketproxy"
 )
 
@@ -43,24 +44,32 @@ func newClient(t *testing.T, o Options) *Client {
 	return c
 }
 
-// What the grant changes in the spec is package spec's; nothing else of the container is written.
-func TestApplyChangesTheSpecOnly(t *testing.T) {
+// training is a containerd that keeps the container train, and a client of it.
+func training(t *testing.T) (*storedspectest.Server, *Client) {
+	t.Helper()
 	server := storedspectest.NewServer(t)
 	server.Put("k8s.io", "train", storedspectest.TrainingSpec())
+	return server, newClient(t, Options{Address: server.Socket})
+}
+
+// expectEdit expects a client to edit the spec of a container.
+func expectEdit(t *testing.T, c *Client, id string) {
+	t.Helper()
+	if found, err := c.Confirm(t.Context(), id, ipcLock); !found.Wrote || err != nil {
+		t.Errorf("%s: Confirm gives %v, %v", id, found, err)
+	}
+}
+
+// What the grant changes in the spec is package spec's; nothing else of the container is written.
+func TestApplyChangesTheSpecOnly(t *testing.T) {
+	server, client := training(t)
 	was := server.Container("k8s.io", "train")
-	client := newClient(t, Options{Address: server.Socket})
-	if found, err := client.Confirm(t.Context(), "train", ipcLock); !found.Wrote || err != nil {
-		t.Fatalf("Confirm gives %v, %v", found, err)
-	}
+	expectEdit(t, client, "train")
 	want, err := ipcLock.Apply(storedspectest.TrainingSpec(), spec.AllSets)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	is := server.Container("k8s.io", "train")
 	was.Spec.Value, was.UpdatedAt = want, is.UpdatedAt
-	if diff := cmp.Diff(was, is, protocmp.Transform()); diff != "" {
-		t.Errorf("something else than the spec changed (-want +got):\n%s", diff)
-	}
+	expect.Equal(t, "something else than the spec changed", was, is, protocmp.Transform())
 }
 
 func TestApplyInAnotherNamespace(t *testing.T) {
@@ -68,10 +77,7 @@ func TestApplyInAnotherNamespace(t *testing.T) {
 	for _, namespace := range []string{"k8s.io", "moby"} {
 		server.Put(namespace, "train", storedspectest.TrainingSpec())
 	}
-	client := newClient(t, Options{Address: server.Socket, Namespace: "moby"})
-	if found, err := client.Confirm(t.Context(), "train", ipcLock); !found.Wrote || err != nil {
-		t.Fatalf("Confirm gives %v, %v", found, err)
-	}
+	expectEdit(t, newClient(t, Options{Address: server.Socket, Namespace: "moby"}), "train")
 	if !bytes.Contains(server.Spec("moby", "train"), []byte(spec.CapIPCLock)) {
 		t.Error("the container of the namespace was not changed")
 	}
@@ -111,19 +117,15 @@ func TestApplyTriesAgainAfterReading(t *testing.T) {
 	}
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
-			server := storedspectest.NewServer(t)
-			server.Put("k8s.io", "train", storedspectest.TrainingSpec())
+			server, client := training(t)
 			test.arrange(server)
-			client := newClient(t, Options{Address: server.Socket})
 			found, err := client.Confirm(t.Context(), "train", ipcLock)
 			if well := test.fails == ""; found.Wrote != well || (err == nil) != well ||
 				!strings.Contains(fmt.Sprint(err), test.fails) {
 				t.Errorf("Confirm gives %v, %v", found, err)
 			}
-			if diff := cmp.Diff([]int{test.gets, test.updates}, []int{server.Gets("train"),
-				server.Updates("train")}); diff != "" {
-				t.Errorf("gets and updates (-want +got):\n%s", diff)
-			}
+			expect.Equal(t, "gets and updates", []int{test.gets, test.updates}, []int{server.Gets("train"),
+				server.Updates("train")})
 			text := server.Spec("k8s.io", "train")
 			if n := bytes.Count(text, []byte(spec.CapIPCLock)); test.fails == "" && n != len(spec.AllSets) {
 				t.Errorf("%s stands %d times in the spec", spec.CapIPCLock, n)
@@ -159,9 +161,7 @@ func TestApplyManyAtOnce(t *testing.T) {
 	}
 	all.Wait()
 	want, err := ipcLock.Apply(storedspectest.TrainingSpec(), spec.AllSets)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	for i := range count {
 		id := fmt.Sprintf("container-%d", i)
 		if got := server.Spec("k8s.io", id); !bytes.Equal(want, got) {
@@ -177,9 +177,7 @@ func TestApplyManyAtOnce(t *testing.T) {
 }
 
 func TestRead(t *testing.T) {
-	server := storedspectest.NewServer(t)
-	server.Put("k8s.io", "train", storedspectest.TrainingSpec())
-	client := newClient(t, Options{Address: server.Socket})
+	_, client := training(t)
 	text, err := client.Read(t.Context(), "train")
 	if err != nil || !bytes.Equal(text, storedspectest.TrainingSpec()) {
 		t.Errorf("Read gives %q, %v", text, err)
@@ -196,9 +194,7 @@ func TestConfirmFinds(t *testing.T) {
 	if err == nil {
 		low, err = spec.Grant{Memlock: 1 << 20}.Apply(low, spec.AllSets)
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	server.Put("k8s.io", "train", low)
 	client := newClient(t, Options{Address: "unix://" + server.Socket})
 	grant := spec.Grant{Memlock: spec.Unlimited, IPCLock: spec.IPCLockYes,
@@ -248,9 +244,7 @@ func TestApplyFaultsOfOneContainer(t *testing.T) {
 			t.Errorf("%s was written", test.id)
 		}
 	}
-	if found, err := client.Confirm(t.Context(), "sound", ipcLock); !found.Wrote || err != nil {
-		t.Errorf("the sound container: Confirm gives %v, %v", found, err)
-	}
+	expectEdit(t, client, "sound")
 }
 
 // mixedUp is a containerd that answers with another container than it was asked for.
@@ -290,12 +284,9 @@ func TestTaskThatWasCreatedBeforeTheEdit(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				client, server, _ := inMemory(t, Options{})
-				server.Put("k8s.io", "train", storedspectest.TrainingSpec())
 				unchanged := test.started && test.looks == 0
 				if unchanged {
-					if _, err := client.Confirm(t.Context(), "train", ipcLock); err != nil {
-						t.Fatal(err)
-					}
+					expectEdit(t, client, "train")
 				}
 				server.BeforeGet = func(string, int) error {
 					time.Sleep(test.takes)
@@ -320,7 +311,6 @@ func TestTaskThatWasCreatedBeforeTheEdit(t *testing.T) {
 func TestTaskThatIsUnknown(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		client, server, _ := inMemory(t, Options{})
-		server.Put("k8s.io", "train", storedspectest.TrainingSpec())
 		server.NoTasks = status.Error(codes.Internal, "shutting down")
 		server.AfterUpdate = func(string, int) error {
 			time.Sleep(usual)

@@ -13,13 +13,14 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
 	"github.com/rdma-spec/rdma-spec/plugin/breaker"
 	"github.com/rdma-spec/rdma-spec/plugin/storedspec/storedspectest"
 	"github.com/rdma-spec/rdma-spec/test/testing/await"
+	"github.com/rdma-spec/rdma-spec/test/testing/expect"
+	"github.com/rdma-spec/rdma-spec/test/testing/must"
 	"github.com/rdma-spec/rdma-spec/test/testing/socketproxy"
 )
 
@@ -29,20 +30,14 @@ const testPatience = await.Patience
 // aBudget is the budget of tests that are.
 const aBudget = 300 * time.Millisecond
 
-// inMemory is a client of a containerd that is reached without a socket, so that time need not be real. The proxy makes
-// it sick.
+// inMemory is a client of a containerd that keeps the container train, and is reached without a socket, so that time
+// need not be real. The proxy makes it sick.
 func inMemory(t *testing.T, o Options) (*Client, *storedspectest.Server, *socketproxy.Proxy) {
 	t.Helper()
 	client, byPlace := severalContainerds(t, o, docker)
 	client.Address = client.Root + docker
+	byPlace[docker].Put("k8s.io", "train", storedspectest.TrainingSpec())
 	return client, byPlace[docker].Server, byPlace[docker].Proxy
-}
-
-func must(t *testing.T, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
 }
 
 // timed applies a grant, and says how long it took.
@@ -72,13 +67,9 @@ func TestSickContainerd(t *testing.T) {
 					var changes []bool
 					client, server, proxy := inMemory(t, Options{Budget: aBudget,
 						OnChange: func(open bool) { changes = append(changes, open) }})
-					for _, id := range []string{"first", "train"} {
-						server.Put("k8s.io", id, storedspectest.TrainingSpec())
-					}
+					server.Put("k8s.io", "first", storedspectest.TrainingSpec())
 					if before == "after a good call" {
-						if found, err := client.Confirm(t.Context(), "first", ipcLock); !found.Wrote || err != nil {
-							t.Fatalf("Confirm gives %v, %v", found, err)
-						}
+						expectEdit(t, client, "first")
 					}
 					proxy.Set(t, test.mode)
 					for n := range breaker.Failures {
@@ -105,12 +96,11 @@ func TestSickContainerd(t *testing.T) {
 
 					proxy.Set(t, socketproxy.Pass)
 					time.Sleep(breaker.OpenFor + time.Millisecond)
-					if found, err := client.Confirm(t.Context(), "train", ipcLock); !found.Wrote || err != nil || client.Failing() {
-						t.Errorf("containerd is well: Confirm gives %v, %v; the breaker is open: %t", found, err, client.Failing())
+					expectEdit(t, client, "train")
+					if client.Failing() {
+						t.Error("containerd is well, and the breaker is open")
 					}
-					if diff := cmp.Diff([]bool{true, false}, changes); diff != "" {
-						t.Errorf("OnChange (-want +got):\n%s", diff)
-					}
+					expect.Equal(t, "OnChange", []bool{true, false}, changes)
 				})
 			})
 		}
@@ -120,18 +110,15 @@ func TestSickContainerd(t *testing.T) {
 // A socket that is not there is no fault of containerd: it may not be mounted on purpose. Each call looks for it again.
 func TestNoSocket(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		client, server, _ := inMemory(t, Options{})
-		server.Put("k8s.io", "train", storedspectest.TrainingSpec())
-		must(t, os.Remove(client.Address))
+		client, _, _ := inMemory(t, Options{})
+		must.Succeed(t, os.Remove(client.Address))
 		for range 2 * breaker.Failures {
 			if _, err := client.Confirm(t.Context(), "train", ipcLock); !errors.Is(err, ErrNoSocket) || client.Failing() {
 				t.Fatalf("Confirm gives %v; the breaker is open: %t", err, client.Failing())
 			}
 		}
-		must(t, syscall.Mknod(client.Address, syscall.S_IFSOCK|0o600, 0))
-		if found, err := client.Confirm(t.Context(), "train", ipcLock); !found.Wrote || err != nil {
-			t.Errorf("the socket is there: Confirm gives %v, %v", found, err)
-		}
+		must.Succeed(t, syscall.Mknod(client.Address, syscall.S_IFSOCK|0o600, 0))
+		expectEdit(t, client, "train")
 	})
 }
 
@@ -149,9 +136,7 @@ func TestBudgetBelowTheCallersDeadline(t *testing.T) {
 
 // What callers give up says nothing of containerd.
 func TestGivenUpCallsAreNoFailures(t *testing.T) {
-	server := storedspectest.NewServer(t)
-	server.Put("k8s.io", "train", storedspectest.TrainingSpec())
-	client := newClient(t, Options{Address: server.Socket})
+	_, client := training(t)
 	gone, cancel := context.WithCancel(t.Context())
 	cancel()
 	for range 5 {
@@ -159,9 +144,7 @@ func TestGivenUpCallsAreNoFailures(t *testing.T) {
 			t.Errorf("Confirm gives %v", err)
 		}
 	}
-	if found, err := client.Confirm(t.Context(), "train", ipcLock); !found.Wrote || err != nil {
-		t.Errorf("Confirm gives %v, %v", found, err)
-	}
+	expectEdit(t, client, "train")
 }
 
 // A containerd that restarts cuts the connection; the first call after it is as good as any.
@@ -172,9 +155,7 @@ func TestRestartedContainerd(t *testing.T) {
 	}
 	proxy := socketproxy.New(t, server.Socket)
 	client := newClient(t, Options{Address: proxy.Socket})
-	if found, err := client.Confirm(t.Context(), "before", ipcLock); !found.Wrote || err != nil {
-		t.Fatalf("Confirm gives %v, %v", found, err)
-	}
+	expectEdit(t, client, "before")
 	for _, down := range []socketproxy.Mode{socketproxy.Refuse, socketproxy.Gone} {
 		proxy.Set(t, down)
 		if _, err := client.Confirm(t.Context(), "after", ipcLock); err == nil {
@@ -205,9 +186,7 @@ func TestFailedConnectionsAreClosed(t *testing.T) {
 	await.That(t, testPatience, "the end of the connection that failed", func() bool { return proxy.Open() == 0 })
 	proxy.Set(t, socketproxy.Pass)
 	client.Budget = testPatience
-	if _, err := client.Confirm(t.Context(), "train", ipcLock); err != nil {
-		t.Fatal(err)
-	}
+	expectEdit(t, client, "train")
 	if n := proxy.Open(); n != 1 {
 		t.Errorf("%d connections are open", n)
 	}

@@ -20,6 +20,7 @@ import (
 
 	"github.com/rdma-spec/rdma-spec/plugin/breaker"
 	"github.com/rdma-spec/rdma-spec/plugin/storedspec/storedspectest"
+	"github.com/rdma-spec/rdma-spec/test/testing/must"
 	"github.com/rdma-spec/rdma-spec/test/testing/scratch"
 	"github.com/rdma-spec/rdma-spec/test/testing/socketproxy"
 )
@@ -41,8 +42,8 @@ func severalContainerds(t *testing.T, o Options, places ...string) (*Client, map
 	for _, place := range places {
 		listener := bufconn.Listen(1 << 16)
 		byPlace[place] = aContainerd{storedspectest.Serve(t, listener), socketproxy.InMemory(t, listener.Dial)}
-		must(t, os.MkdirAll(filepath.Dir(o.Root+place), 0o755))
-		must(t, syscall.Mknod(o.Root+place, syscall.S_IFSOCK|0o600, 0)) // it is only looked for
+		must.Succeed(t, os.MkdirAll(filepath.Dir(o.Root+place), 0o755))
+		must.Succeed(t, syscall.Mknod(o.Root+place, syscall.S_IFSOCK|0o600, 0)) // it is only looked for
 	}
 	client := newClient(t, o)
 	client.connections.dial = func(ctx context.Context, socket string) (net.Conn, error) {
@@ -169,48 +170,17 @@ func TestContainerdThatComesLater(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		client, containerds := severalContainerds(t, Options{Budget: aBudget}, docker, k3s)
 		containerds[k3s].Put("k8s.io", "train", storedspectest.TrainingSpec())
-		must(t, os.Remove(client.Root+k3s))
+		must.Succeed(t, os.Remove(client.Root+k3s))
 		if _, err := client.Confirm(t.Context(), "train", ipcLock); !errors.Is(err, ErrNotFound) {
 			t.Errorf("Confirm gives %v", err)
 		}
-		must(t, syscall.Mknod(client.Root+k3s, syscall.S_IFSOCK|0o600, 0))
-		if found, err := client.Confirm(t.Context(), "train", ipcLock); !found.Wrote || err != nil {
-			t.Errorf("Confirm gives %v, %v", found, err)
-		}
-	})
-}
-
-// Clients do not share a breaker: failures that a pass over all containers sees keep no container's creation from its
-// edit.
-func TestClientsShareNothing(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		creations, containerds := severalContainerds(t, Options{Budget: aBudget}, docker)
-		background := newClient(t, Options{Root: creations.Root, Budget: aBudget})
-		background.connections.dial = creations.connections.dial
-		containerds[docker].Put("k8s.io", "train", storedspectest.TrainingSpec())
-		containerds[docker].Set(t, socketproxy.Silent)
-		for range breaker.Failures {
-			if _, err := background.Read(t.Context(), "train"); err == nil {
-				t.Fatal("Read succeeds")
-			}
-		}
-		containerds[docker].Set(t, socketproxy.Pass)
-		if diff := cmp.Diff([]bool{true, false}, []bool{background.Failing(), creations.Failing()}); diff != "" {
-			t.Errorf("open (-want +got):\n%s", diff)
-		}
-		if found, err := creations.Confirm(t.Context(), "train", ipcLock); !found.Wrote || err != nil {
-			t.Errorf("Confirm gives %v, %v", found, err)
-		}
+		must.Succeed(t, syscall.Mknod(client.Root+k3s, syscall.S_IFSOCK|0o600, 0))
+		expectEdit(t, client, "train")
 	})
 }
 
 func TestFindSockets(t *testing.T) {
-	const (
-		usual = "/run/containerd/containerd.sock"
-		k3s   = "/run/k3s/containerd/containerd.sock"
-		snap  = "/var/snap/microk8s/common/run/containerd.sock"
-		k0s   = "/run/k0s/containerd.sock"
-	)
+	const usual, snap, k0s = docker, "/var/snap/microk8s/common/run/containerd.sock", "/run/k0s/containerd.sock"
 	tests := []struct {
 		name    string
 		sockets []string
@@ -240,10 +210,7 @@ func TestFindSockets(t *testing.T) {
 				scratch.Socket(t, root+s)
 			}
 			if test.link != "" {
-				if err := errors.Join(os.MkdirAll(filepath.Dir(root+test.link), 0o755), os.Symlink(root+test.sockets[0],
-					root+test.link)); err != nil {
-					t.Fatal(err)
-				}
+				scratch.Files(t, root, map[string]string{test.link: "-> " + root + test.sockets[0]}, 0)
 			}
 			for _, f := range test.files {
 				scratch.File(t, root+f, "", 0o600)

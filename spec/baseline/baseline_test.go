@@ -23,24 +23,22 @@ import (
 	"github.com/google/go-cmp/cmp"
 	specs "github.com/opencontainers/runtime-spec/specs-go"
 
+	"github.com/rdma-spec/rdma-spec/test/testing/expect"
 	"github.com/rdma-spec/rdma-spec/test/testing/golden"
+	"github.com/rdma-spec/rdma-spec/test/testing/must"
 )
 
 func parsed(t *testing.T, text []byte) *specs.Spec {
 	t.Helper()
 	var s specs.Spec
-	if err := json.Unmarshal(text, &s); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, json.Unmarshal(text, &s))
 	return &s
 }
 
 func mustDefault(t *testing.T) []byte {
 	t.Helper()
 	text, err := Default()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	return text
 }
 
@@ -49,28 +47,19 @@ func TestDefaultGolden(t *testing.T) {
 	// containerd masks a folder for each CPU of the machine that has one.
 	s.Linux.MaskedPaths = slices.DeleteFunc(s.Linux.MaskedPaths,
 		func(p string) bool { return strings.HasPrefix(p, "/sys/devices/system/cpu/") })
-	got, err := json.MarshalIndent(s, "", "  ")
-	if err != nil {
-		t.Fatal(err)
-	}
-	got = append(got, '\n')
-	golden.Compare(t, filepath.Join("testdata", "default.json"), string(got))
+	golden.Compare(t, filepath.Join("testdata", "default.json"), golden.JSON(t, s))
 }
 
 // Default is containerd's, but for what its doc comment says.
 func TestDefaultIsContainerds(t *testing.T) {
 	want, err := oci.GenerateSpecWithPlatform(namespaces.WithNamespace(context.Background(), "k8s.io"), nil, "linux/"+
 		runtime.GOARCH, &containers.Container{ID: "x"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	if len(want.Process.Rlimits) == 0 || want.Version == "1.0.2" || want.Linux.CgroupsPath == "" {
 		t.Fatal("containerd's default spec has changed: does Default still have anything to adapt?")
 	}
 	want.Version, want.Process.Rlimits, want.Linux.CgroupsPath = "1.0.2", nil, ""
-	if diff := cmp.Diff(want, parsed(t, mustDefault(t))); diff != "" {
-		t.Errorf("Default (-containerd's +ours):\n%s", diff)
-	}
+	expect.Equal(t, "Default", want, parsed(t, mustDefault(t)))
 }
 
 func TestDefaultIsAlwaysTheSame(t *testing.T) {

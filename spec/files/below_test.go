@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/rdma-spec/rdma-spec/spec/files"
+	"github.com/rdma-spec/rdma-spec/test/testing/must"
 	"github.com/rdma-spec/rdma-spec/test/testing/scratch"
 )
 
@@ -29,11 +30,9 @@ func TestSame(t *testing.T) {
 
 func TestBelow(t *testing.T) {
 	root := scratch.Folder(t)
-	if err := errors.Join(os.MkdirAll(filepath.Join(root, "data/etc"), 0o755), os.Symlink("/data/etc", filepath.Join(root, "etc")),
+	must.Succeed(t, os.MkdirAll(filepath.Join(root, "data/etc"), 0o755), os.Symlink("/data/etc", filepath.Join(root, "etc")),
 		os.Symlink("../..//data", filepath.Join(root, "up")), os.Symlink("/var/file", filepath.Join(root, "data/etc/link")),
-		os.Symlink("/b", filepath.Join(root, "a")), os.Symlink("/a", filepath.Join(root, "b"))); err != nil {
-		t.Fatal(err)
-	}
+		os.Symlink("/b", filepath.Join(root, "a")), os.Symlink("/a", filepath.Join(root, "b")))
 	for name, want := range map[string]string{
 		"etc/config.toml": "data/etc/config.toml", "/etc/new/folder/file": "data/etc/new/folder/file", "up/etc": "data/etc",
 		"etc/link": "var/file", "../../data/../data/etc": "data/etc", "plain": "plain", "/": "", "a/file": "b/file\x00", "": "",

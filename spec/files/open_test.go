@@ -15,6 +15,7 @@ import (
 
 	"github.com/rdma-spec/rdma-spec/spec/files"
 	"github.com/rdma-spec/rdma-spec/test/testing/churn"
+	"github.com/rdma-spec/rdma-spec/test/testing/must"
 	"github.com/rdma-spec/rdma-spec/test/testing/scratch"
 )
 
@@ -23,27 +24,19 @@ import (
 func TestOpensNothingElse(t *testing.T) {
 	root := scratch.Folder(t)
 	at := func(name string) string { return filepath.Join(root, name) }
-	if err := errors.Join(os.Mkdir(at("folder"), 0o755), os.WriteFile(at("file"), []byte("text"), 0o644),
-		unix.Mkfifo(at("pipe"), 0o600)); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, os.Mkdir(at("folder"), 0o755), os.WriteFile(at("file"), []byte("text"), 0o644),
+		unix.Mkfifo(at("pipe"), 0o600))
 	pipe, err := os.OpenFile(at("pipe"), os.O_RDWR, 0) // who opens it does not wait
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	defer pipe.Close() //nolint:errcheck // nothing was written
 	opened, err := unix.InotifyInit1(unix.IN_NONBLOCK | unix.IN_CLOEXEC)
 	if err == nil {
 		_, err = unix.InotifyAddWatch(opened, at("pipe"), unix.IN_OPEN)
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	defer unix.Close(opened) //nolint:errcheck // it was only read
 	tree, err := files.Open(root)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	defer tree.Close() //nolint:errcheck // it was only read
 	took := func() bool {
 		n, err := unix.Read(opened, make([]byte, 4096))
@@ -84,9 +77,7 @@ func TestOpensNothingElse(t *testing.T) {
 				}
 				swaps.End()
 				if swaps.Count()%2 == 1 {
-					if err := swap(t.Context(), 0); err != nil {
-						t.Fatal(err)
-					}
+					must.Succeed(t, swap(t.Context(), 0))
 				}
 				if took() {
 					t.Errorf("a FIFO was opened in place of a %s", kind)

@@ -6,9 +6,9 @@ package hca
 import (
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
-
 	"github.com/rdma-spec/rdma-spec/spec/hca/hcatest"
+	"github.com/rdma-spec/rdma-spec/test/testing/expect"
+	"github.com/rdma-spec/rdma-spec/test/testing/must"
 )
 
 func TestReadNumber(t *testing.T) {
@@ -19,9 +19,7 @@ func TestReadNumber(t *testing.T) {
 	} {
 		root := hcatest.Files{"d/dev": in}.Root(t)
 		dir, err := openTree(root + "/d")
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, err)
 		got, err := readNumber(dir)
 		dir.close()
 		if got != want || (err == nil) != (want != Number{}) {
@@ -54,9 +52,7 @@ func TestBrokenDevices(t *testing.T) {
 				f.Without(tc.without)
 			}
 			node := scan(t, f.With(tc.change))
-			if diff := cmp.Diff(tc.want, node.Problems); diff != "" {
-				t.Errorf("problems (-want +got):\n%s", diff)
-			}
+			expect.Equal(t, "problems", tc.want, node.Problems)
 			if d, ok := node.HCAs[0].Verbs(); !ok || !d.Sound() {
 				t.Errorf("the verbs device suffers: %v %q", ok, d.Problem)
 			}

@@ -9,10 +9,11 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
 	"golang.org/x/sys/unix"
 
 	"github.com/rdma-spec/rdma-spec/spec/hca/hcatest"
+	"github.com/rdma-spec/rdma-spec/test/testing/expect"
+	"github.com/rdma-spec/rdma-spec/test/testing/must"
 )
 
 // fakeInfo is a stat that no test could have made without being root.
@@ -94,9 +95,7 @@ func TestCheckNode(t *testing.T) {
 				want.Mode, want.UID, want.GID = tc.mode, tc.owner[0], tc.owner[1]
 			}
 			tc.nodes.check(&got)
-			if diff := cmp.Diff(want, got); diff != "" {
-				t.Errorf("(-want +got):\n%s", diff)
-			}
+			expect.Equal(t, "device", want, got)
 		})
 	}
 }
@@ -106,9 +105,7 @@ func TestCheckNode(t *testing.T) {
 func TestRealNode(t *testing.T) {
 	for _, root := range []string{"/", "/proc/self/root"} {
 		tr, err := openTree(root)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, err)
 		defer tr.close()
 		nodes := tr.nodes(nil)
 		if nodes.live != (root == "/") {
@@ -157,9 +154,7 @@ func TestDeviceTable(t *testing.T) {
 /dev/a c 0600 0 0 231 193
 `
 	tr, err := openTree(hcatest.Files{DeviceTable: table}.Root(t))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	defer tr.close()
 	var found problems
 	got := parseDeviceTable(readDeviceTable(tr, &found), &found)
@@ -168,9 +163,7 @@ func TestDeviceTable(t *testing.T) {
 		"/dev/b": {Mode: fs.ModeDevice | 0o600, Number: Number{8, 0}},
 		"/dev/c": {Mode: 0o644},
 	}
-	if diff := cmp.Diff(want, got); diff != "" {
-		t.Errorf("rows (-want +got):\n%s", diff)
-	}
+	expect.Equal(t, "rows", want, got)
 	wantProblems := []string{
 		`device-table.txt:6: is not "path type mode uid gid major minor" with a type of c, b, p, d, f`,
 		`device-table.txt:7: is not "path type mode uid gid major minor" with a type of c, b, p, d, f`,
@@ -178,16 +171,12 @@ func TestDeviceTable(t *testing.T) {
 		`device-table.txt:9: is not "path type mode uid gid major minor" with a type of c, b, p, d, f`,
 		`device-table.txt:10: is not "path type mode uid gid major minor" with a type of c, b, p, d, f`,
 	}
-	if diff := cmp.Diff(wantProblems, found.all()); diff != "" {
-		t.Errorf("problems (-want +got):\n%s", diff)
-	}
+	expect.Equal(t, "problems", wantProblems, found.all())
 }
 
 func TestDeviceTableUnreadable(t *testing.T) {
 	node := scan(t, one().Files().With(hcatest.Files{DeviceTable + "/": ""}))
-	if diff := cmp.Diff([]string{"device-table.txt: is a folder, not a regular file"}, node.Problems); diff != "" {
-		t.Errorf("problems (-want +got):\n%s", diff)
-	}
+	expect.Equal(t, "problems", []string{"device-table.txt: is a folder, not a regular file"}, node.Problems)
 	if d := node.HCAs[0].Devices[0]; !d.Missing {
 		t.Errorf("%s is not missing: %q", d, d.Problem)
 	}

@@ -13,6 +13,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/rdma-spec/rdma-spec/spec/hca/hcatest"
+	"github.com/rdma-spec/rdma-spec/test/testing/must"
 	"github.com/rdma-spec/rdma-spec/test/testing/scratch"
 )
 
@@ -51,12 +52,8 @@ func FuzzScan(f *testing.F) {
 	f.Fuzz(func(t *testing.T, changes string) {
 		dir := scratch.Folder(t)
 		root := filepath.Join(dir, "root")
-		if err := os.Mkdir(root, 0o755); err != nil {
-			t.Fatal(err)
-		}
-		if err := outside().Write(dir); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, os.Mkdir(root, 0o755))
+		must.Succeed(t, outside().Write(dir))
 		tree := one().Files()
 		for line := range strings.Lines(changes) {
 			if path, content, ok := strings.Cut(strings.TrimSuffix(line, "\n"), "="); ok {
@@ -105,9 +102,7 @@ func outside() hcatest.Files {
 
 func checkPromises(t *testing.T, node *Inventory) {
 	text, err := json.Marshal(node)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	if strings.Contains(string(text), canary) {
 		t.Errorf("read outside of the root: %s", text)
 	}

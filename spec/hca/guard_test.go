@@ -15,6 +15,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/rdma-spec/rdma-spec/spec/hca/hcatest"
+	"github.com/rdma-spec/rdma-spec/test/testing/must"
 	"github.com/rdma-spec/rdma-spec/test/testing/scratch"
 )
 
@@ -62,9 +63,7 @@ var guards = map[string]func(t *testing.T){
 		n := hcatest.SoftRoCENode() // whose HCAs hang at one place
 		r := NewReader(n.Files().Root(t))
 		node, err := r.List()
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, err)
 		for i, h := range node.HCAs {
 			read := r.Read(h, Parts{Devices: true, Management: true})
 			if verbs, _ := read.Verbs(); verbs.Number != (Number{231, uint32(192 + i)}) || verbs.Place != "" || len(read.Devices) != 3 {
@@ -171,9 +170,7 @@ var guards = map[string]func(t *testing.T){
 	"large folders": func(t *testing.T) {
 		root := one().Files().Root(t)
 		for i := range maxEntries {
-			if err := os.Mkdir(filepath.Join(root, fmt.Sprintf("sys/class/infiniband/x%d", i)), 0o755); err != nil {
-				t.Fatal(err)
-			}
+			must.Succeed(t, os.Mkdir(filepath.Join(root, fmt.Sprintf("sys/class/infiniband/x%d", i)), 0o755))
 		}
 		if node, err := Scan(root); err == nil || !strings.Contains(err.Error(),
 			fmt.Sprintf("sys/class/infiniband: more than %d entries", maxEntries)) {
@@ -260,13 +257,9 @@ func linksOut(t *testing.T) {
 		for p, v := range f.With(hcatest.Files{classOne: hcatest.Link(link)}) {
 			all["root/"+p] = v
 		}
-		if err := all.Write(dir); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, all.Write(dir))
 		node, err := Scan(filepath.Join(dir, "root"))
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, err)
 		h, _ := node.Find("mlx5_0")
 		if h.NodeGUID != "" || len(h.Ports) != 0 || !strings.Contains(strings.Join(h.Problems, "\n"),
 			"path escapes from parent") {
@@ -286,22 +279,16 @@ func TestGuard(t *testing.T) {
 // TestGuardsAreNamed: each guard in the code has a test, and each test a guard.
 func TestGuardsAreNamed(t *testing.T) {
 	own, err := filepath.Glob("*.go")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	shared, err := filepath.Glob("../files/*.go")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	named := map[string]bool{}
 	for _, file := range slices.Concat(own, shared) {
 		if strings.HasSuffix(file, "_test.go") {
 			continue
 		}
 		text, err := os.ReadFile(file)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, err)
 		for _, m := range regexp.MustCompile(`(?m)// guard: ([^.\n]*)`).FindAllSubmatch(text, -1) {
 			named[string(m[1])] = true
 			if guards[string(m[1])] == nil {

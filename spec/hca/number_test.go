@@ -4,7 +4,6 @@
 package hca
 
 import (
-	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -12,6 +11,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/rdma-spec/rdma-spec/spec/hca/hcatest"
+	"github.com/rdma-spec/rdma-spec/test/testing/must"
 	"github.com/rdma-spec/rdma-spec/test/testing/scratch"
 )
 
@@ -75,13 +75,7 @@ func TestNumbersAgreeWithScan(t *testing.T) {
 	for name, build := range hcatest.All {
 		root := build(t)
 		node, err := Scan(root)
-		if err != nil {
-			t.Fatal(err)
-		}
-		links, err := os.ReadDir(filepath.Join(root, "sys/dev/char"))
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, err)
 		for _, h := range node.HCAs {
 			for _, d := range h.Devices {
 				got, verbs, err := VerbsByNumber(root, d.Number)
@@ -89,9 +83,6 @@ func TestNumbersAgreeWithScan(t *testing.T) {
 					t.Errorf("%s: %s is %s, verbs %v, error %v", name, d, got, verbs, err)
 				}
 			}
-		}
-		if len(links) == 0 {
-			t.Errorf("%s: no numbers", name)
 		}
 	}
 }

@@ -8,9 +8,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
-
 	"github.com/rdma-spec/rdma-spec/spec/hca/hcatest"
+	"github.com/rdma-spec/rdma-spec/test/testing/expect"
 )
 
 func TestPorts(t *testing.T) {
@@ -73,12 +72,8 @@ func TestPorts(t *testing.T) {
 				f.Without(tc.without)
 			}
 			h := scanOne(t, f.With(tc.change))
-			if diff := cmp.Diff(tc.want, h.Ports); diff != "" {
-				t.Errorf("ports (-want +got):\n%s", diff)
-			}
-			if diff := cmp.Diff(tc.problems, h.Problems); diff != "" {
-				t.Errorf("problems (-want +got):\n%s", diff)
-			}
+			expect.Equal(t, "ports", tc.want, h.Ports)
+			expect.Equal(t, "problems", tc.problems, h.Problems)
 		})
 	}
 }

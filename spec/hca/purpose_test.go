@@ -6,9 +6,8 @@ package hca
 import (
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
-
 	"github.com/rdma-spec/rdma-spec/spec/hca/hcatest"
+	"github.com/rdma-spec/rdma-spec/test/testing/expect"
 )
 
 // TestPurpose: the node type alone does not tell what an HCA is for.
@@ -62,9 +61,7 @@ func TestTools(t *testing.T) {
 		"hns3":  {Link: "ip link show eth7", Errors: "ip link show eth7", Module: "ip link show eth7"},
 		"irdma": {Link: "ethtool eth7", Errors: "ethtool -S eth7", Module: "ethtool -m eth7", Firmware: "nvmupdate64e"},
 	} {
-		if diff := cmp.Diff(want, HCA{Name: "x0", Driver: driver, PCI: "0000:5e:00.0"}.Tools(with)); diff != "" {
-			t.Errorf("%s (-want +got):\n%s", driver, diff)
-		}
+		expect.Equal(t, driver, want, HCA{Name: "x0", Driver: driver, PCI: "0000:5e:00.0"}.Tools(with))
 	}
 	if got := (HCA{Name: "efa_0", Driver: "efa"}).Tools(Port{Number: 1}).Link; got != "rdma link show efa_0/1" {
 		t.Error(got)

@@ -5,7 +5,6 @@ package hca
 
 import (
 	"fmt"
-	"maps"
 	"os"
 	"path/filepath"
 	"testing"
@@ -14,6 +13,8 @@ import (
 	"github.com/google/go-cmp/cmp/cmpopts"
 
 	"github.com/rdma-spec/rdma-spec/spec/hca/hcatest"
+	"github.com/rdma-spec/rdma-spec/test/testing/expect"
+	"github.com/rdma-spec/rdma-spec/test/testing/must"
 )
 
 // TestReader: a reader that reads all parts that a decision depends on knows what Scan knows of them, of each node.
@@ -22,14 +23,10 @@ func TestReader(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			root := root(t)
 			want, err := Scan(root)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.Succeed(t, err)
 			r := NewReader(root)
 			listed, err := r.List()
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.Succeed(t, err)
 			if diff := cmp.Diff(want.RDMACM, listed.RDMACM, withoutPlaces); diff != "" || listed.NetNSExclusive != want.NetNSExclusive {
 				t.Errorf("rdma_cm (-Scan +List):\n%s", diff)
 			}
@@ -48,9 +45,7 @@ func TestReader(t *testing.T) {
 				for i := range h.Ports {
 					h.Ports[i].PhysState, h.Ports[i].Rate = "", ""
 				}
-				if diff := cmp.Diff(h, got[h.Name], withoutPlaces, cmpopts.IgnoreFields(HCA{}, "Problems")); diff != "" {
-					t.Errorf("%s (-Scan +Read):\n%s", h.Name, diff)
-				}
+				expect.Equal(t, "Read of "+h.Name, h, got[h.Name], withoutPlaces, cmpopts.IgnoreFields(HCA{}, "Problems"))
 			}
 		})
 	}
@@ -63,9 +58,7 @@ func TestReaderPlaces(t *testing.T) {
 		root := node.Files().Root(t)
 		r := NewReader(root)
 		listed, err := r.List()
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, err)
 		for _, h := range listed.HCAs {
 			for _, d := range r.Read(h, Parts{Devices: true, Management: true}).Devices {
 				link, err := os.Readlink(filepath.Join(root, "sys/dev/char", d.Number.String()))
@@ -84,9 +77,7 @@ func TestReaderListsAgain(t *testing.T) {
 	functions := func() map[string]string {
 		t.Helper()
 		node, err := r.List()
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, err)
 		all := map[string]string{}
 		for _, h := range node.HCAs {
 			all[h.Name] = fmt.Sprint(h.Function, " ", h.PCI, " ", h.Parent)
@@ -96,24 +87,12 @@ func TestReaderListsAgain(t *testing.T) {
 	want := map[string]string{"mlx5_0": "physical 0000:3b:00.0 ", "mlx5_1": "virtual 0000:3b:00.1 0000:3b:00.0",
 		"mlx5_2": "virtual 0000:3b:00.2 0000:3b:00.0", "mlx5_3": "virtual 0000:3b:00.3 0000:3b:00.0"}
 	for range 2 {
-		if diff := cmp.Diff(want, functions()); diff != "" {
-			t.Errorf("(-want +got):\n%s", diff)
-		}
+		expect.Equal(t, "functions", want, functions())
 	}
 	class := filepath.Join(root, "sys/class/infiniband")
-	for from, to := range map[string]string{"mlx5_0": "a", "mlx5_1": "b"} {
-		if err := os.Rename(filepath.Join(class, from), filepath.Join(class, to)); err != nil {
-			t.Fatal(err)
-		}
+	for _, names := range [][2]string{{"mlx5_0", "a"}, {"mlx5_1", "mlx5_0"}, {"a", "mlx5_1"}} {
+		must.Succeed(t, os.Rename(filepath.Join(class, names[0]), filepath.Join(class, names[1])))
 	}
-	for from, to := range map[string]string{"a": "mlx5_1", "b": "mlx5_0"} {
-		if err := os.Rename(filepath.Join(class, from), filepath.Join(class, to)); err != nil {
-			t.Fatal(err)
-		}
-	}
-	want = maps.Clone(want)
 	want["mlx5_0"], want["mlx5_1"] = want["mlx5_1"], want["mlx5_0"]
-	if diff := cmp.Diff(want, functions()); diff != "" {
-		t.Errorf("(-want +got):\n%s", diff)
-	}
+	expect.Equal(t, "functions under other names", want, functions())
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/rdma-spec/rdma-spec/spec/hca/hcatest"
+	"github.com/rdma-spec/rdma-spec/test/testing/expect"
 )
 
 func TestUsable(t *testing.T) {
@@ -55,10 +56,8 @@ func TestActiveHCAs(t *testing.T) {
 	if len(usable) != 1 || usable[0].Name == "down" {
 		t.Errorf("usable: %+v", usable)
 	}
-	if diff := cmp.Diff([]string{"HCA down is left out: it has no ACTIVE port: name it to include it"},
-		leftOut); diff != "" {
-		t.Errorf("left out (-want +got):\n%s", diff)
-	}
+	expect.Equal(t, "left out", []string{"HCA down is left out: it has no ACTIVE port: name it to include it"},
+		leftOut)
 	usable, leftOut = scan(t, one().Files().Without(oneVerbs, "sys/class/infiniband_verbs/uverbs0")).Active()
 	if len(usable) != 0 || len(leftOut) != 1 || !strings.Contains(leftOut[0], "load the module ib_uverbs") {
 		t.Errorf("without a verbs device: %+v, %q", usable, leftOut)

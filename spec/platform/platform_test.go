@@ -8,7 +8,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"math"
-	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -23,6 +22,7 @@ import (
 	"github.com/rdma-spec/rdma-spec/spec"
 	"github.com/rdma-spec/rdma-spec/spec/hca"
 	"github.com/rdma-spec/rdma-spec/test/testing/golden"
+	"github.com/rdma-spec/rdma-spec/test/testing/must"
 )
 
 var (
@@ -55,15 +55,6 @@ var cases = []question{
 	{"base", spec.Grant{Memlock: spec.Unlimited, IPCLock: spec.IPCLockYes, Devices: devices}, base},
 }
 
-// refusals is the golden file with what is said to those.
-const refusals = "refusals.golden"
-
-// refuses reports whether a platform refuses a case.
-func refuses(p Platform, c question) bool {
-	_, err := p.Config(c.grant, c.base)
-	return err != nil
-}
-
 // parsers prove the syntax with what others wrote.
 var parsers = map[string]func(text []byte, into any) error{
 	"containerd":   strictJSON,
@@ -92,14 +83,6 @@ func strictTOML(text []byte, into any) error {
 	return toml.NewDecoder(bytes.NewReader(text)).DisallowUnknownFields().Decode(into)
 }
 
-func asJSON(value any) []byte {
-	text, err := json.Marshal(value)
-	if err != nil {
-		panic(err)
-	}
-	return text
-}
-
 func TestConfigGolden(t *testing.T) {
 	var refused strings.Builder
 	for _, p := range All {
@@ -125,50 +108,7 @@ func TestConfigGolden(t *testing.T) {
 			})
 		}
 	}
-	golden.Compare(t, filepath.Join("testdata", refusals), refused.String())
-}
-
-// Each golden file belongs to a case: one that is left over shows a case that is gone.
-func TestGoldenFilesAreUsed(t *testing.T) {
-	files, err := os.ReadDir("testdata")
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, file := range files {
-		platform, name, _ := strings.Cut(strings.TrimSuffix(file.Name(), ".golden"), "-")
-		p, err := Find(platform)
-		used := func(c question) bool { return c.name == name && err == nil && !refuses(p, c) }
-		if file.Name() != refusals && !slices.ContainsFunc(cases, used) {
-			t.Errorf("testdata/%s belongs to no case", file.Name())
-		}
-	}
-}
-
-// What holds for every container of a node must say so, and say where it goes: in the text, or where that has no
-// comments, in the note.
-func TestConfigSaysWhatItAffects(t *testing.T) {
-	for _, p := range All {
-		if p.Name == "containerd" {
-			continue // the administrator chooses the file and the handler; the text is a base spec and nothing else
-		}
-		text, err := p.Config(memlock, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
-		var comments string
-		for line := range strings.Lines(string(text)) {
-			if strings.HasPrefix(line, "#") {
-				comments += line
-			}
-		}
-		if (comments == "") != (p.Note != "") {
-			t.Errorf("%s: comments %q and note %q: one of them", p.Name, comments, p.Note)
-		}
-		if said := comments + p.Note; !strings.Contains(said, "ffects ") || !strings.Contains(said, "every ") ||
-			!strings.ContainsAny(said, "/@") && !strings.Contains(said, "user data") {
-			t.Errorf("%s does not say where this goes and what it affects: %q", p.Name, said)
-		}
-	}
+	golden.Compare(t, filepath.Join("testdata", "refusals.golden"), refused.String())
 }
 
 func TestConfigNeedsAMemlock(t *testing.T) {
@@ -183,9 +123,7 @@ func TestConfigNeedsAMemlock(t *testing.T) {
 func TestConfigRefusesABaseThatCannotBeChanged(t *testing.T) {
 	for _, name := range []string{"containerd", "nodeadm"} {
 		p, err := Find(name)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, err)
 		for _, text := range []string{"", "[]", `{"process":[]}`, `{"process":{},"Process":{}}`} {
 			if out, err := p.Config(memlock, []byte(text)); err == nil || out != nil {
 				t.Errorf("%s: Config with the base %q: %v\n%s", name, text, err, out)
@@ -208,8 +146,8 @@ func TestFind(t *testing.T) {
 
 func TestGivesIPCLock(t *testing.T) {
 	for _, p := range All {
-		refused := refuses(p, question{grant: spec.Grant{Memlock: spec.Unlimited, IPCLock: spec.IPCLockYes}})
-		if p.GivesIPCLock() == refused {
+		_, err := p.Config(spec.Grant{Memlock: spec.Unlimited, IPCLock: spec.IPCLockYes}, nil)
+		if p.GivesIPCLock() != (err == nil) {
 			t.Errorf("%s gives CAP_IPC_LOCK: %v", p.Name, p.GivesIPCLock())
 		}
 	}
@@ -217,13 +155,9 @@ func TestGivesIPCLock(t *testing.T) {
 
 func TestContainerdAppliesTheGrantToItsOwnSpec(t *testing.T) {
 	text, err := All[0].Config(spec.Grant{Memlock: spec.Unlimited, IPCLock: spec.IPCLockYes}, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	var s specs.Spec
-	if err := strictJSON(text, &s); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, strictJSON(text, &s))
 	want := []specs.POSIXRlimit{{Type: "RLIMIT_MEMLOCK", Hard: math.MaxUint64, Soft: math.MaxUint64}}
 	if diff := cmp.Diff(want, s.Process.Rlimits); diff != "" || s.Version != "1.0.2" {
 		t.Errorf("ociVersion %s, rlimits (-want +got):\n%s", s.Version, diff)
@@ -239,19 +173,15 @@ func TestOverridesSurviveFloatingPoint(t *testing.T) {
 		"talos": func(d map[string]any) any { return d["overrides"] },
 	} {
 		p, err := Find(name)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, err)
 		text, err := p.Config(spec.Grant{Memlock: spec.Unlimited, IPCLock: spec.IPCLockYes, Devices: devices}, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, err)
 		var document map[string]any // numbers are float64
-		if err := yaml.UnmarshalStrict(text, &document); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, yaml.UnmarshalStrict(text, &document))
+		text, err = json.Marshal(find(document))
+		must.Succeed(t, err)
 		var s specs.Spec
-		if err := strictJSON(asJSON(find(document)), &s); err != nil {
+		if err := strictJSON(text, &s); err != nil {
 			t.Errorf("%s: containerd would not read the spec: %v", name, err)
 			continue
 		}

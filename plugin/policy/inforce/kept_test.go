@@ -11,6 +11,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/rdma-spec/rdma-spec/test/testing/must"
 	"github.com/rdma-spec/rdma-spec/test/testing/scratch"
 )
 
@@ -20,7 +21,7 @@ func TestKept(t *testing.T) {
 	root := scratch.Folder(t, KeptFolder[1:])
 	a, b := Kept{root, "DaemonSet.rdma-spec.a"}, Kept{root, "DaemonSet.rdma-spec.b"}
 	for _, text := range []string{"# mine\nmemlock: 16Gi\n", "{memlock: 1Gi}"} {
-		do(t, a.Write([]byte(text)))
+		must.Succeed(t, a.Write([]byte(text)))
 		if got := scratch.Read(t, filepath.Join(root, KeptFolder, a.Deployment)); got != text {
 			t.Errorf("kept is %q, want what was given, %q", got, text)
 		}
@@ -53,8 +54,8 @@ func TestKeptIsNotTrusted(t *testing.T) {
 	} {
 		root := scratch.Folder(t, KeptFolder[1:])
 		k := Kept{root, "DaemonSet.rdma-spec.a"}
-		do(t, k.Write([]byte("{}")))
-		do(t, spoil(k.path()))
+		must.Succeed(t, k.Write([]byte("{}")))
+		must.Succeed(t, spoil(k.path()))
 		if got, err := k.Read(); err == nil || !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "\n") {
 			t.Errorf("%+v, %v, want %q", got, err, want)
 		}

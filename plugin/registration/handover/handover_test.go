@@ -20,6 +20,7 @@ import (
 
 	"github.com/rdma-spec/rdma-spec/plugin/registration/handover/handovertest"
 	"github.com/rdma-spec/rdma-spec/test/testing/await"
+	"github.com/rdma-spec/rdma-spec/test/testing/must"
 	"github.com/rdma-spec/rdma-spec/test/testing/scratch"
 )
 
@@ -29,9 +30,7 @@ func folder(t *testing.T) string { return filepath.Join(scratch.Folder(t), "made
 func join(t *testing.T, folder string) (*Owner, *Waiter) {
 	t.Helper()
 	owner, waiter, err := Join(t.Context(), folder, "rdma")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	if owner != nil {
 		t.Cleanup(owner.Close)
 	} else {
@@ -40,7 +39,7 @@ func join(t *testing.T, folder string) (*Owner, *Waiter) {
 	return owner, waiter
 }
 
-// owning joins as the first process, with an offer.
+// owning joins a place that nobody owns, with an offer.
 func owning(t *testing.T, folder string) *Owner {
 	t.Helper()
 	owner, _ := join(t, folder)
@@ -108,9 +107,7 @@ func give(o *Owner, connection *net.UnixConn, state json.RawMessage, patience ti
 func take(t *testing.T, w *Waiter) (*Owner, *net.UnixConn) {
 	t.Helper()
 	owner, connection, err := w.Accept()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	t.Cleanup(owner.Close)
 	t.Cleanup(func() { _ = connection.Close() })
 	w.Close()
@@ -124,9 +121,7 @@ func handsOver(t *testing.T, owner *Owner, waiter *Waiter, connection *net.UnixC
 	given := give(owner, connection, json.RawMessage(state), await.Patience)
 	expectNext(t, waiter, "", state)
 	next, inherited := take(t, waiter)
-	if err := await.Receive(t, await.Patience, "given", given); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, await.Receive(t, await.Patience, "given", given))
 	return next, inherited
 }
 
@@ -180,9 +175,7 @@ func TestOwnerIsKilled(t *testing.T) {
 	if _, err := waiter.Next(t.Context()); err == nil || errors.Is(err, ErrRefused) {
 		t.Errorf("the owner is gone: %v", err)
 	}
-	if next, _ := join(t, place); next == nil {
-		t.Error("nobody owns the place")
-	}
+	owning(t, place) // nobody else does
 }
 
 // An owner that is killed right after it has offered the connection, and before that is taken, has not given it away,
@@ -199,9 +192,7 @@ func TestOwnerIsKilledWhileItGives(t *testing.T) {
 	err := withDescriptor(connection, func(fd int) error {
 		return sayWith(to, time.Now().Add(await.Patience), word{State: json.RawMessage("1")}, fd, int(owner.lock.Fd()))
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	_ = owner.lock.Close() // as the kernel does for a process that is killed
 	_ = owner.listener.Close()
 	_ = to.Close()
@@ -214,9 +205,7 @@ func TestOwnerIsKilledWhileItGives(t *testing.T) {
 	if _, err := runtime.Read(make([]byte, 1)); err == nil {
 		t.Error("the runtime does not see the end")
 	}
-	if next, _ := join(t, place); next == nil {
-		t.Error("nobody owns the place")
-	}
+	owning(t, place) // nobody else does
 }
 
 // A process that is too slow does not get the connection, whenever it goes on. The next one does.
@@ -232,9 +221,7 @@ func TestTaker(t *testing.T) {
 	gone.Close()
 	expectNext(t, quick, "", "1")
 	_, inherited := take(t, quick)
-	if err := await.Receive(t, await.Patience, "given", given); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, await.Receive(t, await.Patience, "given", given))
 	if _, late, err := slow.Accept(); err == nil || late != nil {
 		t.Errorf("the slow one has %v, %v", late, err)
 	}
@@ -267,9 +254,7 @@ func TestPatience(t *testing.T) {
 	expectNext(t, waiter, "", "1")
 	time.Sleep(patience + patience/2)
 	_, inherited := take(t, waiter)
-	if err := await.Receive(t, await.Patience, "given", given); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, await.Receive(t, await.Patience, "given", given))
 	expectLeadsTo(t, inherited, runtime)
 }
 
@@ -308,9 +293,7 @@ func TestNobodyTakes(t *testing.T) {
 	}
 	expectLeadsTo(t, connection, runtime)
 	owner.Close()
-	if next, _ := join(t, place); next == nil {
-		t.Error("nobody owns the place: a process that hangs has it")
-	}
+	owning(t, place)              // nobody else does
 	expectNext(t, hangs, "", "1") // they go on
 	expectNext(t, deceived, "", "1")
 	_ = deceived.owner.Close()
@@ -334,9 +317,7 @@ func TestHopeless(t *testing.T) {
 		t.Errorf("%v after %s", err, took)
 	}
 	owner.Close()
-	if next, _ := join(t, place); next == nil {
-		t.Error("nobody owns the place")
-	}
+	owning(t, place) // nobody else does
 }
 
 // A process that speaks another protocol is refused, and one that says nothing keeps nobody from waiting.
@@ -347,15 +328,11 @@ func TestOtherProtocol(t *testing.T) {
 		`{"protocol":2}`: "it speaks protocol 2, not 1", `{`: "unexpected end of JSON input", "": "i/o timeout",
 	} {
 		c, err := net.DialUnix("unix", nil, &net.UnixAddr{Name: owner.socket, Net: "unix"})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, err)
 		if said != "" {
 			_, err = c.Write(append([]byte{0, 0, 0, byte(len(said))}, said...))
 		}
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, err)
 		w := &Waiter{owner: c}
 		if _, err := w.Next(t.Context()); !errors.Is(err, ErrRefused) || !strings.Contains(fmt.Sprint(err), want) {
 			t.Errorf("%q: %v, want %s", said, err, want)

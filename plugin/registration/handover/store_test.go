@@ -17,15 +17,14 @@ import (
 
 	"github.com/rdma-spec/rdma-spec/plugin/registration/handover/handovertest"
 	"github.com/rdma-spec/rdma-spec/test/testing/await"
+	"github.com/rdma-spec/rdma-spec/test/testing/must"
 )
 
 // next runs the service's next process, which says what it got.
 func next(t *testing.T, systemd *handovertest.Systemd) string {
 	t.Helper()
 	program, err := os.Executable()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	c := exec.Command("sh", "-c", "LISTEN_PID=$$ exec "+program)
 	var out strings.Builder
 	c.Stdout, c.Stderr = &out, &out
@@ -84,9 +83,7 @@ func TestStore(t *testing.T) {
 		t.Errorf("the first process: %s, want %s", got, want)
 	}
 	state := `"` + strings.Repeat("x", 1<<20) + `"`
-	if err := Store(connection, json.RawMessage(state)); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, Store(connection, json.RawMessage(state)))
 	_ = connection.Close() // the process ends
 	if got, want := next(t, systemd), "connection true, state "+state+", error <nil>"; got != want {
 		t.Errorf("the next process: %.100s, want %.100s", got, want)
@@ -109,9 +106,7 @@ func TestStoreIsIncomplete(t *testing.T) {
 	if err == nil {
 		err = barrier()
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	_ = connection.Close()
 	if got := next(t, systemd); !strings.HasPrefix(got,
 		"connection false, state , error systemd has kept a connection that cannot be used") {
@@ -127,10 +122,8 @@ func TestStoreIsIncomplete(t *testing.T) {
 func TestStoreOfAConnectionThatEnded(t *testing.T) {
 	connection, _ := handovertest.Pair(t)
 	systemd := handovertest.Start(t)
-	if err := errors.Join(Store(connection, json.RawMessage(`1`)), notify("FDSTOREREMOVE=1\nFDNAME="+storedConnection),
-		barrier()); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, Store(connection, json.RawMessage(`1`)), notify("FDSTOREREMOVE=1\nFDNAME="+storedConnection),
+		barrier())
 	if got, want := next(t, systemd), "connection false, state , error <nil>"; got != want {
 		t.Errorf("the next process: %s, want %s", got, want)
 	}

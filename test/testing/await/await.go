@@ -5,6 +5,7 @@
 package await
 
 import (
+	"context"
 	"errors"
 	"testing"
 	"time"
@@ -56,4 +57,21 @@ func Receive[T any](t testing.TB, within time.Duration, what string, from <-chan
 		t.Fatalf("after %s still not %s", within, what)
 		panic("unreachable")
 	}
+}
+
+// Beside runs a function beside the test until its context is done. What is returned ends it, and waits until it has
+// ended, as the test's end does.
+func Beside(t testing.TB, run func(ctx context.Context)) (end func()) {
+	ctx, cancel := context.WithCancel(context.Background())
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		run(ctx)
+	}()
+	end = func() {
+		cancel()
+		<-ended
+	}
+	t.Cleanup(end)
+	return end
 }
