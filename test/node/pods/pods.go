@@ -167,7 +167,8 @@ func (s *Sandbox) Remove(ctx context.Context) error {
 			return err
 		}
 	}
-	if _, err := runtime.StopPodSandbox(ctx, &cri.StopPodSandboxRequest{PodSandboxId: s.ID}); err != nil {
+	// CRI-O gives a pod's own container as long to end as the call may take, and ten seconds where there is no such time.
+	if _, err := runtime.StopPodSandbox(context.WithoutCancel(ctx), &cri.StopPodSandboxRequest{PodSandboxId: s.ID}); err != nil {
 		return err
 	}
 	_, err = runtime.RemovePodSandbox(ctx, &cri.RemovePodSandboxRequest{PodSandboxId: s.ID})
