@@ -107,7 +107,7 @@ func TestFirstWaitsForWanted(t *testing.T) {
 		f.sick["mlx5_0"] = make(chan struct{})
 		i.Want(func(h *hca.HCA) bool { return h.Name == "mlx5_1" }, hca.Parts{})
 		began := time.Now()
-		follow(t, i, f)
+		go i.readAll()
 		node, err := i.HCAs(t.Context())
 		if err != nil || time.Since(began) != 0 || !node.HCAs[1].Active() {
 			t.Errorf("%+v, error %v after %s", node, err, time.Since(began))
@@ -117,8 +117,9 @@ func TestFirstWaitsForWanted(t *testing.T) {
 		ended, end := context.WithCancel(t.Context())
 		end()
 		if node, err := i.HCAs(ended); err == nil {
-			t.Errorf("another policy has %+v at once", node)
+			t.Errorf("another policy has %+v, which was read before it", node)
 		}
+		follow(t, i, f)
 		if node, err := i.HCAs(t.Context()); err != nil || node.HCAs[0].Unread == "" || !node.HCAs[1].Active() {
 			t.Errorf("%+v, error %v", node, err)
 		}
