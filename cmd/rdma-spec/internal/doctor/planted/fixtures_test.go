@@ -15,6 +15,7 @@ import (
 	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/node"
 	"github.com/rdma-spec/rdma-spec/spec/hca"
 	"github.com/rdma-spec/rdma-spec/spec/hca/hcatest"
+	"github.com/rdma-spec/rdma-spec/test/testing/await"
 	"github.com/rdma-spec/rdma-spec/test/testing/golden"
 )
 
@@ -178,6 +179,7 @@ func findings(t *testing.T, files hcatest.Files) []doctor.Finding {
 	t.Helper()
 	node := open(t, files)
 	defer func() { _ = node.Close() }()
+	node.Patience = await.Patience // a busy machine reads a large node for seconds
 	node.Undeclared = func(err error) { t.Error(err) }
 	all := doctor.Run(t.Context(), node, checks())
 	for _, f := range all {
