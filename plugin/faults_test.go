@@ -211,12 +211,11 @@ func TestValidatorThatFails(t *testing.T) {
 				_ = validator.Wait()
 			})
 			await.That(t, await.Patience, "registered", func() bool { return nri.Synchronised() == 1 })
-			must.Succeed(t, validator.Process.Signal(with))
-			if with == syscall.SIGKILL {
-				_ = validator.Wait()
-				// it may answer until it has stopped
-			} else if _, err := syscall.Wait4(validator.Process.Pid, nil, syscall.WUNTRACED, nil); err != nil {
-				t.Fatal(err)
+			if with == syscall.SIGSTOP {
+				must.Succeed(t, child.Freeze(validator.Process.Pid))
+			} else {
+				must.Succeed(t, validator.Process.Signal(with))
+				_ = validator.Wait() // killed
 			}
 			failed := 0
 			await.That(t, await.Patience, "containers are created", func() bool {

@@ -5,8 +5,8 @@
 // them at the end.
 //
 // A part is a make target whose output is that of `go test -v` where SUITE is set, or of any other program, the number
-// of places that it takes, of which each core has two, and the part before it that makes what it needs, if there is one. It fails where its target
-// fails, where a pattern of tests matches none, or where what it needs was not made:
+// of places that it takes, of which each core has two, and the part before it that makes what it needs, if there is one.
+// It fails where its target fails, where a pattern of tests matches none, or where what it needs was not made:
 //
 //	suite prepare=2 unit=1 node-main=1:prepare
 //

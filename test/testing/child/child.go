@@ -44,8 +44,8 @@ func Start(command *exec.Cmd) error {
 	return <-started
 }
 
-// Freeze stops a process, which need not be a child, and returns when it has stopped. The signal alone does not say so:
-// each thread goes on until it next enters or leaves the kernel, and what waits for a CPU has done neither.
+// Freeze stops a process, which need not be a child, and returns when it has stopped. After the signal alone, its threads
+// go on: one of them has to see the signal, for which it may wait for a CPU, and it stops the others.
 func Freeze(pid int) error {
 	if err := syscall.Kill(pid, syscall.SIGSTOP); err != nil {
 		return fmt.Errorf("stop process %d: %w", pid, err)
