@@ -243,8 +243,8 @@ func awaitNotification(t *testing.T, systemd *net.UnixConn, word string) {
 }
 
 // holdsVerbs is of a container that holds the first HCA of hcatest.V100.
-var holdsVerbs = &api.LinuxContainer{Devices: []*api.LinuxDevice{{Path: "/dev/infiniband/uverbs0", Type: "c", Major: 231,
-	Minor: 192}}}
+var holdsVerbs = &api.LinuxContainer{Devices: []*api.LinuxDevice{{Path: "/dev/infiniband/uverbs0", Type: "c",
+	Major: hcatest.Major, Minor: hcatest.FirstVerbs}}}
 
 // Launched by the runtime, the plugin is there before the first container, with the configuration of the runtime.
 func TestLaunchedByTheRuntime(t *testing.T) {
