@@ -12,6 +12,9 @@ import (
 
 const pciDevices = "sys/bus/pci/devices/"
 
+// GPUFiles are what NVIDIA's driver says of its GPUs, by PCI address: the model, and the device's minor number.
+const GPUFiles = "proc/driver/nvidia/gpus/*/information"
+
 // GPUReads are what a check declares that asks for the GPUs.
 var GPUReads = []string{pciDevices + "*", pciDevices + "*/class", pciDevices + "*/vendor", pciDevices + "*/driver"}
 
