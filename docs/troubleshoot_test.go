@@ -58,6 +58,8 @@ var searched = []struct{ message, cause, check string }{
 	{"ibv_reg_mr failed: Bad address", "nvidia_peermem", "gpu-direct"},
 	{"GPU Direct RDMA Disabled for HCA", "nvidia_peermem", "gpu-direct"},
 	{"could not insert 'nvidia_peermem': Invalid argument", "built for other RDMA modules", "module-symbols"},
+	{"Unknown symbol ib_register_peer_memory_client", "built for other RDMA modules", "module-symbols"},
+	{"ibv_reg_dmabuf_mr", "nvidia_peermem", "gpu-direct"},
 	{"disagrees about version of symbol", "built for other RDMA modules", "module-symbols"},
 	{"vendor err 81", "ACS", "acs"},
 	{"Port number 1 state is Down", "port is down", "port-active"},

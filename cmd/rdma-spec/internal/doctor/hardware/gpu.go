@@ -18,6 +18,9 @@ import (
 // peerClients are what has registered with ib_core to give it the memory of GPUs of NVIDIA.
 const peerClients = "sys/kernel/mm/memory_peers/nv_mem*"
 
+// ofed is there if the RDMA modules are those of OFED or DOCA.
+const ofed = "sys/module/mlx_compat"
+
 const vendorNVIDIA = "0x10de"
 
 const sinceDMABUF = "5.12" // the kernel that has DMA-BUF for RDMA
@@ -44,7 +47,7 @@ func gpuChecks() []doctor.Check {
 		ID: "gpu-direct", Family: "gpu", Title: "HCAs can reach the memory of GPUs.",
 		Why: "GPU memory cannot be registered without nvidia_peermem or DMA-BUF, which only the open kernel modules have.",
 		Reads: slices.Concat(gpuReads, dmaBUFReads, []string{
-			peerClients, "sys/module/nvidia_peermem", "sys/module/efa_nv_peermem",
+			peerClients, ofed, "sys/module/nvidia_peermem", "sys/module/efa_nv_peermem",
 		}),
 		Needs: []string{"module-symbols"}, Look: withGPUs(noGPUDirect),
 	}, {
@@ -120,7 +123,12 @@ func noGPUDirect(v *doctor.View, _ []string, _ []hca.HCA) []doctor.Finding {
 	if open {
 		why = "the open GPU driver needs kernel " + sinceDMABUF + " for DMA-BUF, not " + kernel
 	}
-	return []doctor.Finding{doctor.Fault(module, "It is not loaded, and "+why+".", load("nvidia_peermem")).Paste()}
+	text := "It is not loaded, and " + why + "."
+	if there, _ := v.Exists(ofed); !there {
+		text += " modprobe says \"Invalid argument\" where ib_core has no peer memory, as the kernel's own mostly: then " +
+			"install DOCA-OFED, and the GPU driver again after it, or its open kernel modules."
+	}
+	return []doctor.Finding{doctor.Fault(module, text, load("nvidia_peermem")).Paste()}
 }
 
 // translating finds GPUs and HCAs whose transfers the IOMMU translates. Grace CPUs are not looked at: there, it is part
@@ -141,8 +149,8 @@ func translating(v *doctor.View, gpus []string, hcas []hca.HCA) []doctor.Finding
 		return nil
 	}
 	return []doctor.Finding{doctor.Fault("", fmt.Sprintf("The IOMMU translates the transfers of %s.",
-		strings.Join(found, ", ")), "Add iommu=pt to the kernel's command line, drain the node, and restart it. "+
-		"Virtual machines keep their devices with it.")}
+		strings.Join(found, ", ")), "Add iommu=pt, on Arm iommu.passthrough=1, to the kernel's command line, drain the node, "+
+		"and restart it. Virtual machines keep their devices with it.")}
 }
 
 // belowGrace reports whether a device is below a root port of NVIDIA's Grace CPU.

@@ -190,7 +190,8 @@ var sickKinds = []sickKind{
 	{"one of eight with a newer firmware", b200, file(3, "infiniband/mlx5_3/fw_ver", "28.43.1000\n"), nil,
 		map[string]int{"firmware-same wrong": 1}},
 	// Only a fault silences.
-	{"the closed driver without nvidia_peermem, and no log", b200, driver(closed535).With(noLog), nil,
+	{"the closed driver without nvidia_peermem, and no log", b200, driver(closed535).With(noLog).With(hcatest.Files{
+		"sys/module/mlx_compat/": ""}), nil,
 		map[string]int{"gpu-direct wrong": 1, withoutLog: 1}},
 	{"the open driver on an old kernel, and no log", b200, hcatest.Files{"proc/sys/kernel/osrelease": "5.4.0-150-generic\n"}.With(
 		noLog), nil, map[string]int{"gpu-direct wrong": 1, withoutLog: 1}},

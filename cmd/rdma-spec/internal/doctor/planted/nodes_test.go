@@ -479,6 +479,13 @@ var ailments = []ailment{
 	// seen in NVIDIA/nccl#1939
 	{"nvidia_peermem that is not registered", dgx, driver(closed535).With(hcatest.Files{"sys/module/nvidia_peermem/": ""}), nil,
 		"gpu-direct", "module nvidia_peermem"},
+	// seen in Mellanox/nv_peer_memory#79 and #84
+	{"nvidia_peermem beside an ib_core without peer memory", dgx, driver(closed535).With(logged(
+		"60 nvidia_peermem: Unknown symbol ib_register_peer_memory_client (err -2)")), nil, "module-symbols",
+		"module nvidia_peermem"},
+	// seen in Mellanox/nv_peer_memory#84
+	{"nv_peer_mem beside an ib_core without peer memory", dgx, logged("60 nv_peer_mem: Unknown symbol " +
+		"ib_register_peer_memory_client (err 0)"), nil, "module-symbols", "module nv_peer_mem"},
 	// seen in NVIDIA/NV-Kernels#590
 	{"more free in CMA than it has", "DGX Spark", hcatest.Files{"proc/meminfo": "MemTotal: 127535304 kB\n" +
 		"MemAvailable: 118000000 kB\nCmaTotal: 32768 kB\nCmaFree: 90000000 kB\n"}, nil, "cma", ""},
