@@ -535,6 +535,21 @@ func TestSickNodes(t *testing.T) {
 	golden.Cases(t, "testdata/sick.txt", says)
 }
 
+// The functions that drivers of cards make for RDMA lead to the modules that drive these. The names are those of the
+// kernel's tables of auxiliary_device_id.
+func TestFunctionsWithoutADriver(t *testing.T) {
+	for name, module := range map[string]string{"mlx5_core.rdma.0": "mlx5_ib", "ionic.rdma.0": "ionic_rdma",
+		"bng_en.rdma.0": "bng_re", "idpf.8086.rdma.core.0": "irdma"} {
+		driver, _, _ := strings.Cut(name, ".")
+		bad := wrong(findings(t, fallenSick(t, dgx, nil, card("0000:c0:00.0", "0x1dd8", "0x1002", "0x020700", driver).With(
+			hcatest.Files{"sys/bus/auxiliary/devices/" + name: hcatest.Link("../../../devices/pci0000:c0/0000:c0:00.0/" + name),
+				"sys/devices/pci0000:c0/0000:c0:00.0/" + name + "/x": ""}))))
+		if len(bad) != 1 || bad[0].Check != "hca-driver" || bad[0].Object != "module "+module {
+			t.Errorf("%s: %+v", name, bad)
+		}
+	}
+}
+
 // Where HCAs cannot reach the memory of any GPU, whatever the driver, the checks of that have nothing to look at.
 func TestGPUsThatKeepTheirMemory(t *testing.T) {
 	for model, gpus := range map[string]int{"NVIDIA GeForce RTX 4090": 8, "NVIDIA GB10": 1} {
