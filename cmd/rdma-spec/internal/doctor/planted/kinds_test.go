@@ -79,6 +79,15 @@ var kinds = []known{
 		"are ACTIVE, and the rest, are filled in", hcatest.Node{}, inPlanes(4)},
 	{"ConnectX-8 with four planes, one of which has a cable", "as before; that three planes have none is filled in",
 		hcatest.Node{}, inPlanes(1)},
+	{"B300 on Ethernet, ConnectX-8 of twelve ports, four of which have planes", "https://github.com/scitix/sichek/pull/98: 12 ports " +
+		"of each HCA, the data on 3, 6, 9 and 12 (eth_rX_p0 to p3); that the netdevs are below one function is filled in",
+		hcatest.Node{HCAs: with(rails("NVD0000000042", 0, 8, ib(ndr)), func(i int, h *hcatest.HCA) {
+			h.Ports = slices.Repeat([]hcatest.Port{{State: disabled.State, PhysState: disabled.PhysState, LinkLayer: "Ethernet"}}, 12)
+			for plane := range 4 {
+				h.Ports[3*plane+2] = eth("200 Gb/sec (2X NDR)")
+				h.Ports[3*plane+2].Netdevs = []string{fmt.Sprintf("eth_r%d_p%d", i, plane)}
+			}
+		}), PCI: gpusOf(8)}, driver(open580).With(resources)},
 	{"GB200 with four ConnectX-7 and issm", "https://github.com/NVIDIA/NVSentinel/issues/1716; the rest is filled in",
 		nodeOf(with(rails(ocp, 0, 4, ib(ndr)), func(i int, h *hcatest.HCA) { h.NUMA = i / 2 })), nil},
 	{b200, "https://github.com/siderolabs/extensions/issues/893: ConnectX-7; the BlueField-3, and the rest, are filled in",
@@ -172,6 +181,8 @@ var sickKinds = []sickKind{
 		hcatest.Folder("mlx5_0", "0000:10:00.0") + "/ports/3/state":      "1: DOWN\n",
 		hcatest.Folder("mlx5_0", "0000:10:00.0") + "/ports/3/phys_state": "3: Disabled\n"}.With(route("eth2")), nil,
 		map[string]int{"port-active wrong": 1}},
+	{"an Omni-Path port without a fabric manager", opa, hcatest.Files{
+		hcatest.Folder("hfi1_0", "0000:10:00.0") + "/ports/1/state": "2: INIT\n"}, nil, map[string]int{"port-active wrong": 1}},
 	{"an Omni-Path port that has lost its link", opa, hcatest.Files{
 		hcatest.Folder("hfi1_1", "0000:18:00.0") + "/ports/1/counters/link_downed": "1\n"}, nil,
 		map[string]int{"port-active wrong": 1}},
