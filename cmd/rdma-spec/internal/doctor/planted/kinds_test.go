@@ -208,6 +208,10 @@ var sickKinds = []sickKind{
 		noLog), nil, map[string]int{"gpu-direct wrong": 1, withoutLog: 1}},
 	{"neither ib_uverbs nor rdma_ucm", b200, nil, []string{"sys/class/infiniband_verbs", "sys/class/misc/rdma_cm"},
 		map[string]int{"uverbs-module wrong": 1}},
+	// seen in siderolabs/docs#581, spectrocloud/CanvOS#700
+	{"no ib_umad beside NVSwitches", b200NVSwitches, nil, []string{"sys/class/infiniband_mad"},
+		map[string]int{"class-devices wrong": 1}},
+	{"no ib_umad, and no NVSwitch", b200, nil, []string{"sys/class/infiniband_mad"}, map[string]int{}},
 	{"a rail without a link, and no log", b200, down(3, noLog), nil, map[string]int{"port-active wrong": 1, withoutLog: 1}},
 	{"fatal errors of PCIe, and no log", b200, file(4, "aer_dev_fatal", "TOTAL_ERR_FATAL 1\n").With(noLog), nil,
 		map[string]int{"hca-errors wrong": 1, withoutLog: 1}},
