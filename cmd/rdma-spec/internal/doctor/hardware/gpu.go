@@ -149,8 +149,8 @@ func translating(v *doctor.View, gpus []string, hcas []hca.HCA) []doctor.Finding
 		return nil
 	}
 	return []doctor.Finding{doctor.Fault("", fmt.Sprintf("The IOMMU translates the transfers of %s.",
-		strings.Join(found, ", ")), "Add iommu=pt, on Arm iommu.passthrough=1, to the kernel's command line, drain the node, "+
-		"and restart it. Virtual machines keep their devices with it.")}
+		strings.Join(found, ", ")), "Add iommu=pt, on Arm iommu.passthrough=1, to the kernel's command line, drain the "+
+		"node, and restart it. Virtual machines keep their devices with it.")}
 }
 
 // belowGrace reports whether a device is below a root port of NVIDIA's Grace CPU.

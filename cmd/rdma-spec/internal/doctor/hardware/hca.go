@@ -173,8 +173,8 @@ func differentFirmware(_ *doctor.View, group []hca.HCA) (found []doctor.Finding)
 	return found
 }
 
-// withoutFabricManager finds HCAs of NVSwitches that the switches' fabric manager cannot open: GPUs then have no fabric,
-// and CUDA does not start on them.
+// withoutFabricManager finds HCAs of NVSwitches that the switches' fabric manager cannot open: GPUs have no fabric, and
+// CUDA does not start on them.
 func withoutFabricManager(v *doctor.View) []doctor.Finding {
 	node, _ := inventory(v) // ofHCAs says why there is none
 	if node == nil || !slices.ContainsFunc(node.HCAs, func(h hca.HCA) bool {
@@ -182,8 +182,8 @@ func withoutFabricManager(v *doctor.View) []doctor.Finding {
 	}) {
 		return nil
 	}
-	return []doctor.Finding{doctor.Fault("module ib_umad", "HCAs that manage NVSwitches have no umad device: NVIDIA's fabric "+
-		"manager does not start, and CUDA programs say that the system is not ready.", load("ib_umad")).Paste()}
+	return []doctor.Finding{doctor.Fault("module ib_umad", "HCAs that manage NVSwitches have no umad device: NVIDIA's "+
+		"fabric manager does not start, and CUDA programs say that the system is not ready.", load("ib_umad")).Paste()}
 }
 
 func missingClassDevices(v *doctor.View) []doctor.Finding {

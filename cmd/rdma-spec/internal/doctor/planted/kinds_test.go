@@ -6,6 +6,7 @@ package planted
 import (
 	"fmt"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -208,6 +209,10 @@ var sickKinds = []sickKind{
 		noLog), nil, map[string]int{"gpu-direct wrong": 1, withoutLog: 1}},
 	{"neither ib_uverbs nor rdma_ucm", b200, nil, []string{"sys/class/infiniband_verbs", "sys/class/misc/rdma_cm"},
 		map[string]int{"uverbs-module wrong": 1}},
+	// seen in k8snetworkplumbingwg/sriov-network-device-plugin#565
+	{"a device plugin that was started again while an HCA is in a pod", "exclusive mode, as rdma-cni needs it", hcatest.Files{
+		node.AnswersFolder + "/kubelet.json": strings.ReplaceAll(resources[node.AnswersFolder+"/kubelet.json"], "8", "0")}, nil,
+		map[string]int{"kubelet-allocatable wrong": 1}},
 	// seen in siderolabs/docs#581, spectrocloud/CanvOS#700
 	{"no ib_umad beside NVSwitches", b200NVSwitches, nil, []string{"sys/class/infiniband_mad"},
 		map[string]int{"class-devices wrong": 1}},
