@@ -158,7 +158,8 @@ func (l links) judge(h hca.HCA, p hca.Port) doctor.Finding {
 		return doctor.Finding{Status: doctor.Skipped, Object: at, Text: "It depends on its physical function.",
 			Root: doctor.Wrong}
 	case off == "" && why != "":
-		return doctor.Fault(at, fmt.Sprintf("It is %s (%s), and %s.", p.State, p.PhysState, without), check)
+		return doctor.Fault(at, fmt.Sprintf("It is %s (%s), and %s.", p.State, p.PhysState, without),
+			cmp.Or(l.LinkOfFunction(h, p), check))
 	}
 	return doctor.Finding{}
 }
