@@ -80,8 +80,8 @@ func (v *View) LinkOfFunction(h hca.HCA, p hca.Port) string {
 	if netdevs := node.HCAs[i].Ports[0].Netdevs; len(netdevs) > 0 {
 		netdev = netdevs[0]
 	}
-	return fmt.Sprintf("Let its link follow that of its physical function, HCA %s: ip link set %s vf N state auto; see N, "+
-		"its number: ls -l /sys/bus/pci/devices/%s/virtfn*", node.HCAs[i].Name, netdev, h.Parent)
+	return fmt.Sprintf("Let its link follow that of its physical function, HCA %s: ip link set %s vf N state auto; see "+
+		"N, its number: ls -l /sys/bus/pci/devices/%s/virtfn*", node.HCAs[i].Name, netdev, h.Parent)
 }
 
 // Unused is the finding where nothing uses RDMA.
