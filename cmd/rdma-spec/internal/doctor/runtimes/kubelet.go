@@ -124,7 +124,7 @@ func kubeletAllocatable(v *doctor.View, k agents.Kubelet) (found []doctor.Findin
 			if inPods { // see k8snetworkplumbingwg/sriov-network-device-plugin#603
 				text += " HCAs are in the network namespaces of pods, where older SR-IOV device plugins do not find them if they " +
 					"start meanwhile."
-				cure = "Upgrade the SR-IOV device plugin, or end the pods that hold HCAs (rdma-spec status), and then d" + cure[1:]
+				cure = "First upgrade the SR-IOV device plugin, or end the pods that hold HCAs (rdma-spec status). " + cure
 			}
 			found = append(found, doctor.Fault("kubelet resource "+name, text, cure))
 		}
