@@ -152,13 +152,16 @@ func TestNumberOfAnother(t *testing.T) {
 		ask       string
 		readAgain bool
 		number    uint32 // that the container gets; 0: it is refused
+		silent    bool   // it has been read again, and compute0 did not answer
 	}{
-		"all":                {two, "true", true, 193},
-		"by name":            {two, "{devices: [compute0]}", true, 193},
-		"no time":            {two, "true", false, 0},
-		"no time, by name":   {two, "{devices: [compute0]}", false, 0},
-		"soft HCAs":          {soft, "true", true, 193},
-		"soft HCAs, no time": {soft, "true", false, 0},
+		"all":                {two, "true", true, 193, false},
+		"by name":            {two, "{devices: [compute0]}", true, 193, false},
+		"no time":            {two, "true", false, 0, false},
+		"no time, by name":   {two, "{devices: [compute0]}", false, 0, false},
+		"soft HCAs":          {soft, "true", true, 193, false},
+		"soft HCAs, no time": {soft, "true", false, 0, false},
+		"silent":             {two, "true", true, 0, true},
+		"silent, by name":    {two, "{devices: [compute0]}", true, 0, true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			root := test.node("compute0", "storage0").Root(t)
@@ -177,6 +180,15 @@ func TestNumberOfAnother(t *testing.T) {
 			must.Succeed(t, err)
 			i.numbers.Store(&proof{numbers, nil})
 			must.Succeed(t, os.Chtimes(folder, time.Now(), time.Now()))
+			if read := i.read; test.silent {
+				i.read = func(h hca.HCA, parts hca.Parts) hca.HCA {
+					if h.Name == "compute0" {
+						<-t.Context().Done()
+					}
+					return read(h, parts)
+				}
+				i.readAll()
+			}
 			d := p.Decide(asking(test.ask), facts)
 			switch {
 			case test.number == 0 && (d.Refusal == nil || d.Refusal.Cause != policy.CauseHCA):

@@ -117,6 +117,10 @@ func deviceAttacks() []attack {
 			container: author("{devices: [mlx5_1]}"), refused: CauseHCA, says: "have changed"},
 		{guard: "place", name: "number-of-another-hca", node: stale(hca.Device{Place: "there/uverbs1"}, nil),
 			container: author("{devices: [mlx5_1]}"), refused: CauseHCA, says: "have changed"},
+		{guard: "place", name: "number-of-another-hca-since-a-silent-one-was-read", says: "have changed", refused: CauseHCA,
+			node: moved(false, hca.Device{Place: "there/uverbs1"}, nil), container: author("{devices: [mlx5_1]}")},
+		{guard: "place-unknown", name: "hca-on-a-bus-with-others-that-may-be-gone", refused: CauseHCA, says: "have changed",
+			node: changed(func(n *hca.Inventory) { n.Stale = true }), container: author("{devices: [mlx5_1]}")},
 		{guard: "moved-again", name: "number-of-another-hca-again", node: staleAgain, container: author("{devices: [mlx5_1]}"),
 			refused: CauseHCA, says: "come and go"},
 
@@ -266,9 +270,19 @@ func configAttacks() []attack {
 }
 
 // stale is A100, whose inventory is older than a change of its devices: this is what the kernel says of each number.
-func stale(now hca.Device, err error) func(testing.TB) Facts {
+func stale(now hca.Device, err error) func(testing.TB) Facts { return moved(true, now, err) }
+
+// moved is A100 with devices at places of which the kernel says this.
+func moved(stale bool, now hca.Device, err error) func(testing.TB) Facts {
 	return func(t testing.TB) Facts {
-		node := changed(func(n *hca.Inventory) { n.Stale, n.RDMACM.Place = true, "here/rdma_cm" })(t)
+		node := changed(func(n *hca.Inventory) {
+			n.Stale, n.RDMACM.Place = stale, "here/rdma_cm"
+			for _, h := range n.HCAs {
+				for i := range h.Devices {
+					h.Devices[i].Place = "here/" + h.Name
+				}
+			}
+		})(t)
 		node.Verbs = func(hca.Number) (hca.Device, bool, error) { return now, now.Place != "", err }
 		return node
 	}
