@@ -121,8 +121,10 @@ func deviceAttacks() []attack {
 			node: moved(false, hca.Device{Place: "there/uverbs1"}, nil), container: author("{devices: [mlx5_1]}")},
 		{guard: "place-unknown", name: "hca-on-a-bus-with-others-that-may-be-gone", refused: CauseHCA, says: "have changed",
 			node: changed(func(n *hca.Inventory) { n.Stale = true }), container: author("{devices: [mlx5_1]}")},
-		{guard: "moved-again", name: "number-of-another-hca-again", node: staleAgain, container: author("{devices: [mlx5_1]}"),
-			refused: CauseHCA, says: "come and go"},
+		{guard: "moved-again", name: "number-of-another-hca-again", refused: CauseHCA, says: "come and go",
+			node: again(stale(hca.Device{Place: "there/uverbs1"}, nil)), container: author("{devices: [mlx5_1]}")},
+		{guard: "moved-again", name: "numbers-that-cannot-be-looked-up", refused: CauseHCA, says: "input/output error",
+			node: again(moved(false, hca.Device{}, errors.New("input/output error"))), container: author("true")},
 
 		// others than those that may
 		{guard: "selectors", name: "all-of-them", container: author("{devices: all}"), gets: one},
@@ -288,9 +290,11 @@ func moved(stale bool, now hca.Device, err error) func(testing.TB) Facts {
 	}
 }
 
-// staleAgain is stale also when its inventory is read again.
-func staleAgain(t testing.TB) Facts {
-	node := stale(hca.Device{Place: "there/uverbs1"}, nil)(t)
-	node.Again = node.HCAs
-	return node
+// again has the same inventory when it is read again.
+func again(first func(testing.TB) Facts) func(testing.TB) Facts {
+	return func(t testing.TB) Facts {
+		node := first(t)
+		node.Again = node.HCAs
+		return node
+	}
 }
