@@ -20,6 +20,7 @@ import (
 	"github.com/rdma-spec/rdma-spec/plugin/policy"
 	"github.com/rdma-spec/rdma-spec/spec/hca"
 	"github.com/rdma-spec/rdma-spec/spec/hca/hcatest"
+	"github.com/rdma-spec/rdma-spec/test/testing/await"
 	"github.com/rdma-spec/rdma-spec/test/testing/must"
 )
 
@@ -189,7 +190,11 @@ func TestNumberOfAnother(t *testing.T) {
 				}
 				i.readAll()
 			}
-			d := p.Decide(asking(test.ask), facts)
+			var d policy.Decision
+			await.That(t, await.Patience, "it is as it stays", func() bool {
+				d = p.Decide(asking(test.ask), facts)
+				return d.Refusal == nil || test.number == 0 // on a busy machine no HCA may answer in time, either
+			})
 			switch {
 			case test.number == 0 && (d.Refusal == nil || d.Refusal.Cause != policy.CauseHCA):
 				t.Errorf("not refused: %+v", d.Grant)
