@@ -289,7 +289,7 @@ var told = map[string]struct {
 }
 
 func TestTold(t *testing.T) {
-	says := map[string]string{}
+	var says golden.Cases
 	for name, test := range told {
 		s := healthy()
 		test.alter(s)
@@ -298,7 +298,7 @@ func TestTold(t *testing.T) {
 		if found[i].Status != test.status || found[i].Object == "" {
 			t.Errorf("%s: %+v", name, found[i])
 		}
-		says[name] = said(found[i])
+		says.Add(t, name, said(found[i]))
 	}
-	golden.Cases(t, "testdata/told.txt", says)
+	says.Compare(t, "testdata/told.txt")
 }
