@@ -243,7 +243,7 @@ flakes: deps ## unit, configure and nri, 20 times beside two busy loops per core
 	  $$often -skip '$(OLDER)' $(ASKING) & configure=$$!; \
 	  failed=0; for part in $$nri $$unit $$configure; do wait $$part || failed=1; done; exit $$failed
 
-handovers: ## the same, ten times as often
+handovers: ## nri, ten times as often
 	go test -vet=off -v -timeout 1h ./test/nri -args -rounds 50
 
 fuzz: ## every fuzz target, $(FUZZTIME) each

@@ -96,12 +96,13 @@ func containerdWith(t *testing.T, running []critest.Container) (*critest.Runtime
 func TestRepair(t *testing.T) {
 	processes, running := lowNode()
 	runtime, stored := containerdWith(t, running)
-	says := map[string]string{"1 dry run": repaired(t, runtime.Socket, processes, true)}
+	var says golden.Cases
+	says.Add(t, "1 dry run", repaired(t, runtime.Socket, processes, true))
 	if processes.Sets() != 0 || stored.Updates(containerID(1)) != 0 {
 		t.Errorf("the dry run has set %d limits and written the stored spec %d times", processes.Sets(),
 			stored.Updates(containerID(1)))
 	}
-	says["2 repair"] = repaired(t, runtime.Socket, processes, false)
+	says.Add(t, "2 repair", repaired(t, runtime.Socket, processes, false))
 	for n, updates := range map[int]int{1: 1, 2: 0, 3: 0, 4: 1, 5: 1} {
 		if got := stored.Updates(containerID(n)); got != updates {
 			t.Errorf("the stored spec of container %d was written %d times, want %d", n, got, updates)
@@ -114,8 +115,8 @@ func TestRepair(t *testing.T) {
 		}
 	}
 	// The fake runtime's verbose status still has the old spec of low-spec.
-	says["3 again"] = repaired(t, runtime.Socket, processes, false, "ml/low", "ml/low-child")
-	golden.Cases(t, "testdata/repair/all.txt", says)
+	says.Add(t, "3 again", repaired(t, runtime.Socket, processes, false, "ml/low", "ml/low-child"))
+	says.Compare(t, "testdata/repair/all.txt")
 }
 
 func TestRepairOfNamedPods(t *testing.T) {
@@ -123,10 +124,9 @@ func TestRepairOfNamedPods(t *testing.T) {
 	denied := holder(6, 0, "denied")
 	denied.Namespace = "guest"
 	runtime := critest.Serve(t, critest.Options{Name: "cri-o", Version: "1.36.0"}, append(running, denied)...)
-	says := map[string]string{
-		"two pods of CRI-O":       repaired(t, runtime.Socket, processes, false, "ml/low-child", "ml/unrelated"),
-		"a pod that is not there": repaired(t, runtime.Socket, processes, false, "ml/elsewhere"),
-	}
+	var says golden.Cases
+	says.Add(t, "two pods of CRI-O", repaired(t, runtime.Socket, processes, false, "ml/low-child", "ml/unrelated"))
+	says.Add(t, "a pod that is not there", repaired(t, runtime.Socket, processes, false, "ml/elsewhere"))
 	if processes.Soft(containerID(1))[0] != eightMiB {
 		t.Error("another pod was raised")
 	}
@@ -135,27 +135,27 @@ func TestRepairOfNamedPods(t *testing.T) {
 		"rules: [{match: {namespaces: [guest]}, memlock: memory-limit}]"), Root: hcatest.V100(t), Endpoint: runtime.Socket,
 		Processes: limits.On(processes), Pods: []string{"guest/denied"}}, Format: cli.FormatText}
 	err := o.Repair(t.Context(), &out, &notes)
-	says["a pod that would be refused"] = fmt.Sprint(out.String(), withoutSources(notes.String()), err)
-	golden.Cases(t, "testdata/repair/named.txt", says)
+	says.Add(t, "a pod that would be refused", fmt.Sprint(out.String(), withoutSources(notes.String()), err))
+	says.Compare(t, "testdata/repair/named.txt")
 }
 
 func TestRepairFailures(t *testing.T) {
-	says := map[string]string{}
+	var says golden.Cases
 	processes, running := lowNode()
 	// What repair cannot look at, it names: a VM has no process on the node, and its spec sets no limit.
 	vm := critest.Serve(t, critest.Options{}, holder(2, 0, "good"), holder(7, 0, "vm"))
-	says["a VM"] = repaired(t, vm.Socket, processes, false)
+	says.Add(t, "a VM", repaired(t, vm.Socket, processes, false))
 	runtime, stored := containerdWith(t, running)
 	processes.Refuse = errors.New("setting RLIMIT_MEMLOCK of process 7: this needs the capability SYS_RESOURCE")
-	says["no capability"] = repaired(t, runtime.Socket, processes, false, "ml/low")
+	says.Add(t, "no capability", repaired(t, runtime.Socket, processes, false, "ml/low"))
 	processes.Refuse = nil
 	stored.BeforeUpdate = func(string, int) error { return errors.New("disk full") }
-	says["no stored spec"] = repaired(t, runtime.Socket, processes, false, "ml/low")
+	says.Add(t, "no stored spec", repaired(t, runtime.Socket, processes, false, "ml/low"))
 	processes.Hidden = true
 	if _, _, err := repairRun(t, runtime.Socket, processes, false); !errors.Is(err, limits.ErrHidden) {
 		t.Errorf("hidden processes: %v", err)
 	}
-	golden.Cases(t, "testdata/repair/failures.txt", says)
+	says.Compare(t, "testdata/repair/failures.txt")
 }
 
 // pausing is a kernel where something happens in each pause.

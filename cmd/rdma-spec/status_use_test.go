@@ -118,7 +118,7 @@ func TestStatusUse(t *testing.T) {
 func TestStatusUseUnknown(t *testing.T) {
 	files, containers, kernel := usingNode()
 	runtime := critest.Serve(t, critest.Options{}, containers...)
-	file, says := configFile(t, mixedConfig), map[string]string{}
+	file, says := configFile(t, mixedConfig), golden.Cases{}
 	for name, change := range map[string]func(files hcatest.Files, kernel []rdmatest.HCA) []rdmatest.HCA{
 		"known": func(_ hcatest.Files, k []rdmatest.HCA) []rdmatest.HCA { return k },
 		"an old kernel": func(_ hcatest.Files, k []rdmatest.HCA) []rdmatest.HCA {
@@ -147,10 +147,11 @@ func TestStatusUseUnknown(t *testing.T) {
 		root := changed.Root(t)
 		node := []string{"--config", file, "--root", root, "--runtime-endpoint", runtime.Socket}
 		got := words("status ml/idle", node...)
-		says[name] = strings.NewReplacer(file, "CONFIG", root, "ROOT", runtime.Socket, "SOCKET").Replace(got.Stdout+got.Stderr) +
-			fmt.Sprintf("exit status %d, --outside %d\n", got.Status, words("status --outside", node...).Status)
+		names := strings.NewReplacer(file, "CONFIG", root, "ROOT", runtime.Socket, "SOCKET")
+		says.Add(t, name, names.Replace(got.Stdout+got.Stderr)+
+			fmt.Sprintf("exit status %d, --outside %d\n", got.Status, words("status --outside", node...).Status))
 	}
-	golden.Cases(t, "testdata/status/use-unknown.txt", says)
+	says.Compare(t, "testdata/status/use-unknown.txt")
 }
 
 // Where no RDMA container holds an HCA of which the kernel does not list the users, nobody says that all is well.

@@ -117,8 +117,14 @@ func deviceAttacks() []attack {
 			container: author("{devices: [mlx5_1]}"), refused: CauseHCA, says: "have changed"},
 		{guard: "place", name: "number-of-another-hca", node: stale(hca.Device{Place: "there/uverbs1"}, nil),
 			container: author("{devices: [mlx5_1]}"), refused: CauseHCA, says: "have changed"},
-		{guard: "moved-again", name: "number-of-another-hca-again", node: staleAgain, container: author("{devices: [mlx5_1]}"),
-			refused: CauseHCA, says: "come and go"},
+		{guard: "place", name: "number-of-another-hca-since-a-silent-one-was-read", says: "have changed", refused: CauseHCA,
+			node: moved(false, hca.Device{Place: "there/uverbs1"}, nil), container: author("{devices: [mlx5_1]}")},
+		{guard: "place-unknown", name: "hca-on-a-bus-with-others-that-may-be-gone", refused: CauseHCA, says: "have changed",
+			node: changed(func(n *hca.Inventory) { n.Stale = true }), container: author("{devices: [mlx5_1]}")},
+		{guard: "moved-again", name: "number-of-another-hca-again", refused: CauseHCA, says: "come and go",
+			node: again(stale(hca.Device{Place: "there/uverbs1"}, nil)), container: author("{devices: [mlx5_1]}")},
+		{guard: "moved-again", name: "numbers-that-cannot-be-looked-up", refused: CauseHCA, says: "input/output error",
+			node: again(moved(false, hca.Device{}, errors.New("input/output error"))), container: author("true")},
 
 		// others than those that may
 		{guard: "selectors", name: "all-of-them", container: author("{devices: all}"), gets: one},
@@ -233,6 +239,20 @@ func configAttacks() []attack {
 			"rules: [{match: {namespaces: ['*']}}, {match: {namespaces: [guest]}, memlock: 1Mi}]"),
 		trap("rule-shadowed", "limit-behind-a-rule-without-resources", "can never match",
 			"rules: [{match: {namespaces: [ml-*]}}, {match: {namespaces: [ml-a*], resources: [rdma/a]}, memlock: 1Mi}]"),
+		trap("glob-form", "limit-for-all-but-a-namespace", "matches nothing",
+			"rules: [{match: {namespaces: ['!infra']}, memlock: 1Mi}]"),
+		trap("glob-form", "limit-for-a-regular-expression", "matches nothing",
+			"rules: [{match: {namespaces: ['guest-.*']}, memlock: 1Mi}]"),
+		trap("glob-form", "limit-for-a-brace", "matches nothing",
+			"rules: [{match: {namespaces: ['guest-{a,b}']}, memlock: 1Mi}]"),
+		trap("glob-form", "limit-for-a-namespace-in-capitals", "matches nothing",
+			"rules: [{match: {namespaces: ['Guest-*']}, memlock: 1Mi}]"),
+		trap("glob-form", "limit-for-a-look-alike", "matches nothing",
+			"rules: [{match: {namespaces: ['gu\u0435st']}, memlock: 1Mi}]"),
+		trap("glob-form", "limit-for-a-domain-in-capitals", "matches nothing",
+			"rules: [{match: {resources: ['RDMA/*']}, memlock: 1Mi}]"),
+		trap("glob-form", "limit-for-one-resource-or-another", "matches nothing",
+			"rules: [{match: {resources: ['rdma/a|b']}, memlock: 1Mi}]"),
 		trap("management-scope", "management-by-resource", "name in match.namespaces",
 			"rules: [{match: {resources: [rdma/*]}, inject: {management: true}}]"),
 		trap("management-general", "management-for-all", "never to everybody", "inject: {management: true}"),
@@ -252,17 +272,29 @@ func configAttacks() []attack {
 }
 
 // stale is A100, whose inventory is older than a change of its devices: this is what the kernel says of each number.
-func stale(now hca.Device, err error) func(testing.TB) Facts {
+func stale(now hca.Device, err error) func(testing.TB) Facts { return moved(true, now, err) }
+
+// moved is A100 with devices at places of which the kernel says this.
+func moved(stale bool, now hca.Device, err error) func(testing.TB) Facts {
 	return func(t testing.TB) Facts {
-		node := changed(func(n *hca.Inventory) { n.Stale, n.RDMACM.Place = true, "here/rdma_cm" })(t)
+		node := changed(func(n *hca.Inventory) {
+			n.Stale, n.RDMACM.Place = stale, "here/rdma_cm"
+			for _, h := range n.HCAs {
+				for i := range h.Devices {
+					h.Devices[i].Place = "here/" + h.Name
+				}
+			}
+		})(t)
 		node.Verbs = func(hca.Number) (hca.Device, bool, error) { return now, now.Place != "", err }
 		return node
 	}
 }
 
-// staleAgain is stale also when its inventory is read again.
-func staleAgain(t testing.TB) Facts {
-	node := stale(hca.Device{Place: "there/uverbs1"}, nil)(t)
-	node.Again = node.HCAs
-	return node
+// again has the same inventory when it is read again.
+func again(first func(testing.TB) Facts) func(testing.TB) Facts {
+	return func(t testing.TB) Facts {
+		node := first(t)
+		node.Again = node.HCAs
+		return node
+	}
 }

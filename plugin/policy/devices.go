@@ -36,7 +36,7 @@ func (d *deciding) devices(candidates []*rule) ([]hca.Device, *Refusal) {
 	}
 	warned := len(d.Warnings)
 	devices, refusal := d.inject(node, candidates, ruleInjects)
-	if !node.Stale || refusal == nil && d.inPlace(devices) {
+	if d.moved(node, devices) == nil && (refusal == nil || !node.Stale) {
 		return devices, refusal
 	}
 	d.Warnings, d.LeftOut = d.Warnings[:warned], nil
@@ -44,19 +44,32 @@ func (d *deciding) devices(candidates []*rule) ([]hca.Device, *Refusal) {
 		return nil, refusal
 	}
 	devices, refusal = d.inject(node, candidates, ruleInjects)
-	if refusal == nil && node.Stale && !d.inPlace(devices) { // guard: moved-again
-		refusal = refuse(CauseHCA, "the node's RDMA devices come and go: the creation is tried again")
+	if why := d.moved(node, devices); why != nil { // guard: moved-again
+		refusal = refuse(CauseHCA, "%s", oneLine(why.Error()))
 	}
 	return devices, refusal
 }
 
-// inPlace reports whether the kernel, and no HCA, says now of each device that its number leads to where the inventory
-// has it. A number can be that of another HCA's device by now.
-func (d *deciding) inPlace(devices []hca.Device) bool {
-	return !slices.ContainsFunc(devices, func(dev hca.Device) bool {
+var errMoved = errors.New("the node's RDMA devices come and go: the creation is tried again")
+
+// moved returns nil if the kernel, and no HCA, says now of each device that its number leads to where the inventory has
+// it. A number can be that of another HCA's device by now, also where the node was read since: an HCA that did not
+// answer is as it was before. Devices of HCAs that share a bus have no place, and count as long as the node is not
+// stale.
+func (d *deciding) moved(node *hca.Inventory, devices []hca.Device) error {
+	for _, dev := range devices {
+		if dev.Place == "" && !node.Stale { // guard: place-unknown, else dev.Place == ""
+			continue
+		}
 		now, _, err := d.facts.Verbs(dev.Number)
-		return err != nil || now.Place == "" || now.Place != dev.Place // guard: place, else false
-	})
+		if err == nil && (dev.Place == "" || now.Place != dev.Place) {
+			err = errMoved
+		}
+		if err != nil { // guard: place
+			return err
+		}
+	}
+	return nil
 }
 
 // inject returns the devices of a node's HCAs that are injected, which may be asked for or not.

@@ -6,24 +6,45 @@ package policy
 import (
 	"fmt"
 	"path"
+	"regexp"
 	"slices"
 	"strings"
 	"unicode"
 )
 
-// checkNameGlobs refuses globs of names that match nothing, or that match other names than they appear to.
-func checkNameGlobs(globs []string) error { return checkGlobs(globs, 0) }
+// special is what a glob has beside the characters of names.
+const special = `*?^\[\]\\`
+
+// Globs of names that Kubernetes allows, and of the kernel's.
+var (
+	anyGlob      = regexp.MustCompile(`^[^/]*$`)
+	labelGlob    = regexp.MustCompile(`^[-a-z0-9` + special + `]*$`)
+	resourceGlob = regexp.MustCompile(`^[-.a-z0-9` + special + `]*/[-.\w` + special + `]*$`)
+)
+
+// checkNameGlobs refuses globs of the kernel's names that match nothing, or that match other names than they appear to.
+func checkNameGlobs(globs []string) error {
+	return checkGlobs(globs, anyGlob, "no name has a / in it: remove the / and what is before or after it")
+}
+
+// checkNamespaceGlobs does the same for globs of namespaces.
+func checkNamespaceGlobs(globs []string) error {
+	return checkGlobs(globs, labelGlob, "such names have only a-z, 0-9 and -: write a list, as in [ml-a, team-*]")
+}
 
 // checkResourceGlobs does the same for globs of resources, which have a domain. A star does not match the / after it.
-func checkResourceGlobs(globs []string) error { return checkGlobs(globs, 1) }
+func checkResourceGlobs(globs []string) error {
+	return checkGlobs(globs, resourceGlob, "resources are called DOMAIN/NAME, without capitals in DOMAIN, and * does not "+
+		"stand for the /: write it as in rdma/* or */*")
+}
 
 // checkHandlerGlobs does the same for globs of runtime handlers, of which "" stands for pods without a RuntimeClass.
 func checkHandlerGlobs(globs []string) error {
-	return checkNameGlobs(slices.DeleteFunc(slices.Clone(globs), func(glob string) bool { return glob == "" }))
+	return checkNamespaceGlobs(slices.DeleteFunc(slices.Clone(globs), func(glob string) bool { return glob == "" }))
 }
 
-// checkGlobs checks globs of names with so many slashes, 0 or 1.
-func checkGlobs(globs []string, slashes int) error {
+// checkGlobs checks globs of names; why says why one of another form matches nothing.
+func checkGlobs(globs []string, form *regexp.Regexp, why string) error {
 	for _, g := range globs {
 		_, err := path.Match(g, "")
 		switch {
@@ -32,12 +53,8 @@ func checkGlobs(globs []string, slashes int) error {
 				g)
 		case strings.Contains(g, "[!"):
 			return fmt.Errorf("%q is not a glob for all but those characters: write [^...] for that", g)
-		case strings.Count(g, "/") == slashes:
-		case slashes == 0:
-			return fmt.Errorf("%q matches nothing, since no name has a / in it: remove the / and what is before or after it", g)
-		default:
-			return fmt.Errorf("%q matches nothing, since resources are called DOMAIN/NAME and * does not stand for the /: "+
-				"write it as in rdma/* or */*", g)
+		case !form.MatchString(g): // guard: glob-form
+			return fmt.Errorf("%q matches nothing, since %s", g, why)
 		}
 	}
 	return nil

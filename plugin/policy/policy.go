@@ -57,8 +57,8 @@ func New(config Config) (*Policy, error) {
 				"rule"))
 	}
 	found.at("optIn.resources", checkResourceGlobs(config.OptIn.Resources))
-	found.at("optIn.namespaces", checkNameGlobs(config.OptIn.Namespaces))
-	found.at("inject.namespaces", checkNameGlobs(config.Inject.Namespaces))
+	found.at("optIn.namespaces", checkNamespaceGlobs(config.OptIn.Namespaces))
+	found.at("inject.namespaces", checkNamespaceGlobs(config.Inject.Namespaces))
 	found.at("optIn.mofedRuntimeHandlers", checkHandlerGlobs(config.OptIn.MOFEDRuntimeHandlers))
 	found.at("skipRuntimeHandlers", checkHandlerGlobs(config.SkipRuntimeHandlers))
 	found.at("repair.mode", oneOf(string(config.Repair.Mode), RepairOff, RepairReport, RepairFix))

@@ -36,7 +36,7 @@ const maxRuleName = 63
 func (p *Policy) compile(written *Rule, place string, found *problems) rule {
 	r := rule{name: cmp.Or(written.Name, place), match: written.Match, gives: p.otherwise.gives}
 	found.at(place+".name", checkRuleName(written.Name))
-	found.at(place+".match.namespaces", checkNameGlobs(r.match.Namespaces))
+	found.at(place+".match.namespaces", checkNamespaceGlobs(r.match.Namespaces))
 	found.at(place+".match.resources", checkResourceGlobs(r.match.Resources))
 	var err error
 	if written.Memlock != "" {

@@ -157,7 +157,7 @@ func TestSpec(t *testing.T) {
 }
 
 func TestNotes(t *testing.T) {
-	says := map[string]string{}
+	var says golden.Cases
 	for _, tt := range []struct{ name, config, metadata, spec string }{
 		{"own users", listed, optedIn, "{hostUsers: false, containers: [{name: main}]}"},
 		{"own users without IPC_LOCK", listed + "\nipcLock: false", optedIn,
@@ -191,15 +191,15 @@ func TestNotes(t *testing.T) {
 			plainPod, "{containers: [{name: main, resources: {limits: {rdma/hca: 1}}}]}"},
 	} {
 		notes := container(t, Explainer{}, tt.config, tt.metadata, tt.spec).Notes
-		says[tt.name] = strings.Join(notes, "\n")
+		says.Add(t, tt.name, strings.Join(notes, "\n"))
 	}
-	golden.Cases(t, "testdata/notes.txt", says)
+	says.Compare(t, "testdata/notes.txt")
 }
 
 // TestReasonsAndAdvice: why a container is no RDMA container, and what it gets with a smaller spec.
 func TestReasonsAndAdvice(t *testing.T) {
 	const holds = "{containers: [{name: main, %s, resources: {limits: {%s}}}]}"
-	says := map[string]string{}
+	var says golden.Cases
 	for _, tt := range []struct {
 		name, config, metadata, spec string
 		assume                       []string
@@ -223,9 +223,9 @@ func TestReasonsAndAdvice(t *testing.T) {
 			"{capabilities: {add: [ipc_lock]}}}]}", nil},
 	} {
 		got := container(t, Explainer{Assume: tt.assume}, tt.config, tt.metadata, tt.spec)
-		says[tt.name] = strings.Join(append([]string{got.Summary}, got.Advice...), "\n")
+		says.Add(t, tt.name, strings.Join(append([]string{got.Summary}, got.Advice...), "\n"))
 	}
-	golden.Cases(t, "testdata/advice.txt", says)
+	says.Compare(t, "testdata/advice.txt")
 }
 
 // TestSyntheticNode passes what it says it passes.

@@ -37,12 +37,26 @@ func Compare(t testing.TB, file, got string) {
 	}
 }
 
-// Cases does the same with what is said in several cases, by their names.
-func Cases(t testing.TB, file string, says map[string]string) {
+// Cases are what is said in several cases. A map would lose one of two that have one name.
+type Cases struct{ says map[string]string }
+
+// Add adds what is said in a case, and fails the test where another has its name.
+func (c *Cases) Add(t testing.TB, name, says string) {
+	t.Helper()
+	if _, twice := c.says[name]; twice {
+		t.Errorf("two cases are called %q", name)
+	} else if c.says == nil {
+		c.says = map[string]string{}
+	}
+	c.says[name] = says
+}
+
+// Compare is Compare of the cases, by their names.
+func (c *Cases) Compare(t testing.TB, file string) {
 	t.Helper()
 	var all strings.Builder
-	for _, name := range slices.Sorted(maps.Keys(says)) {
-		fmt.Fprintf(&all, "# %s\n%s\n", name, strings.TrimSuffix(says[name], "\n"))
+	for _, name := range slices.Sorted(maps.Keys(c.says)) {
+		fmt.Fprintf(&all, "# %s\n%s\n", name, strings.TrimSuffix(c.says[name], "\n"))
 	}
 	Compare(t, file, all.String())
 }

@@ -166,7 +166,7 @@ func TestOtherShapes(t *testing.T) {
 	object := func(spec string) string {
 		return "{apiVersion: example.com/v1, kind: X, metadata: {name: a, namespace: x}, spec: {" + spec + "}}"
 	}
-	says := map[string]string{}
+	var says golden.Cases
 	for _, tt := range []struct{ name, text string }{
 		{"a bare pod spec", object("predictor: {containers: [{name: c, " + resources + "}]}")},
 		{"two in one another", object("template: {containers: [{name: c}]}, prefill: {worker: {containers: [{name: d}]}, " +
@@ -209,9 +209,9 @@ func TestOtherShapes(t *testing.T) {
 				t.Errorf("%s: problems: %v, %v", tt.name, p.Problems, m.Problems)
 			}
 		}
-		says[tt.name] = strings.Join(append(found, m.Unexplained...), "\n")
+		says.Add(t, tt.name, strings.Join(append(found, m.Unexplained...), "\n"))
 	}
-	golden.Cases(t, "testdata/shapes.txt", says)
+	says.Compare(t, "testdata/shapes.txt")
 }
 
 func TestProblems(t *testing.T) {
@@ -220,7 +220,7 @@ func TestProblems(t *testing.T) {
 			"}}, spec: {containers: [{name: main}, {name: side}], ephemeralContainers: [{name: debug}]}}"
 	}
 	long := strings.Repeat("x", 54)
-	says := map[string]string{}
+	var says golden.Cases
 	for _, tt := range []struct{ name, text string }{
 		{"good keys",
 			pod(`rdma.noderesource.dev: "true", rdma.noderesource.dev/pod: "true", rdma.noderesource.dev/container.main: "true", rdma.noderesource.dev/container.debug: "true", other/key: x`)},
@@ -252,14 +252,14 @@ func TestProblems(t *testing.T) {
 		for _, p := range m.Pods {
 			problems = append(problems, p.Problems...)
 		}
-		says[tt.name] = strings.Join(problems, "\n")
+		says.Add(t, tt.name, strings.Join(problems, "\n"))
 	}
-	golden.Cases(t, "testdata/problems.txt", says)
+	says.Compare(t, "testdata/problems.txt")
 }
 
 // TestBroken: one line, with the document and the line of the file.
 func TestBroken(t *testing.T) {
-	says := map[string]string{}
+	var says golden.Cases
 	for _, tt := range []struct{ name, text string }{
 		{"not YAML", "a: 1\n---\nb: 1\nc: [\n"},
 		{"a key twice", "a: 1\n---\nb: 1\nb: 2\n"},
@@ -273,9 +273,9 @@ func TestBroken(t *testing.T) {
 		{"too large", strings.Repeat("#\n", maxSize)},
 	} {
 		_, err := Read(strings.NewReader(tt.text))
-		says[tt.name] = fmt.Sprint(err)
+		says.Add(t, tt.name, fmt.Sprint(err))
 	}
-	golden.Cases(t, "testdata/broken.txt", says)
+	says.Compare(t, "testdata/broken.txt")
 	if m, err := Read(strings.NewReader("")); err != nil || len(m.Pods) > 0 {
 		t.Errorf("nothing at all: %v, %v", m, err)
 	}

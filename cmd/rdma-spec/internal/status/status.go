@@ -115,7 +115,8 @@ func Show(stdout, stderr io.Writer, o node.Options, outside bool, format string)
 		if len(result.Containers)+result.Failed == 0 && !outside {
 			result.Notes = append(result.Notes, "no RDMA container runs here")
 		}
-		cli.WriteNotes(stderr, append(result.Sources(), result.Notes...))
+		cli.WriteNotes(stderr, slices.DeleteFunc(append(result.Sources(), result.Notes...),
+			func(note string) bool { return incomplete != nil && note == incomplete.Error() })) // the command ends with that one
 	} else {
 		err = cli.WriteStructured(stdout, format, listed{cli.Result("Status"), result})
 	}

@@ -23,7 +23,7 @@ func TestVerifyDevices(t *testing.T) {
 	down.HCAs[0].Ports = []hcatest.Port{{State: "1: DOWN", PhysState: "2: Polling"}}
 	twoPorts := mlx5Node()
 	twoPorts.HCAs[0].Ports = []hcatest.Port{{State: "1: DOWN", PhysState: "2: Polling"}, {}}
-	says := map[string]string{}
+	var says golden.Cases
 	for name, test := range map[string]struct {
 		node    hcatest.Files
 		devices map[string]error
@@ -39,20 +39,21 @@ func TestVerifyDevices(t *testing.T) {
 			"uverbs7": unix.EPERM, "rdma_cm": nil}},
 		"a device that sysfs does not name": {hcatest.Files{"sys/class/": "", "dev/": ""}, map[string]error{"uverbs0": nil}},
 	} {
-		says[name] = facts(t, inContainer(t, test.node, unlimited, test.devices), 0, "device", "port", "register", "lock")
+		says.Add(t, name, facts(t, inContainer(t, test.node, unlimited, test.devices), 0, "device", "port", "register",
+			"lock"))
 	}
 	// A file mode that lets everybody open a device is not what forbids it.
 	c := inContainer(t, mlx5Node().Files(), unlimited, map[string]error{"uverbs0": unix.EACCES, "rdma_cm": nil})
 	if err := os.Chmod(filepath.Join(c.root, "dev/infiniband/uverbs0"), 0o666); err != nil {
 		t.Fatal(err)
 	}
-	says["a security module"] = facts(t, c, 0, "device")
-	golden.Cases(t, "testdata/devices.txt", says)
+	says.Add(t, "a security module", facts(t, c, 0, "device"))
+	says.Compare(t, "testdata/devices.txt")
 }
 
 // An HCA that does not answer costs its patience where the container holds it, and nothing where it does not.
 func TestVerifyHCAThatDoesNotAnswer(t *testing.T) {
-	says := map[string]string{}
+	var says golden.Cases
 	for name, test := range map[string]struct {
 		devices map[string]error
 		least   time.Duration
@@ -64,7 +65,7 @@ func TestVerifyHCAThatDoesNotAnswer(t *testing.T) {
 			c := inContainer(t, mlx5Node().Files(), unlimited, test.devices)
 			unblock := hcatest.Block(t, c.root, "sys/class/infiniband/mlx5_0/ports/1/state")
 			start := time.Now()
-			says[name] = facts(t, c, 0, "device", "port", "register")
+			says.Add(t, name, facts(t, c, 0, "device", "port", "register"))
 			took := time.Since(start)
 			unblock()
 			if took < test.least || took > test.least+node.Patience {
@@ -72,5 +73,5 @@ func TestVerifyHCAThatDoesNotAnswer(t *testing.T) {
 			}
 		})
 	}
-	golden.Cases(t, "testdata/silent.txt", says)
+	says.Compare(t, "testdata/silent.txt")
 }

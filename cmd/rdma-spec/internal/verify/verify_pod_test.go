@@ -59,7 +59,7 @@ Local:
 	})
 	listless := maps.Clone(roce)
 	maps.DeleteFunc(listless, func(name, _ string) bool { return strings.Contains(name, "/gids/") })
-	says := map[string]string{}
+	var says golden.Cases
 	for name, test := range map[string]struct{ node, namespace hcatest.Files }{
 		"the netdevs are here":                                      {both, other},
 		"an address of one HCA's netdev":                            {ipv4, other},
@@ -72,18 +72,18 @@ Local:
 		"the netdev is here, without an address":                    {roce, mac},
 		"a driver that lists none":                                  {listless, other},
 	} {
-		says[name] = facts(t, inContainer(t, maps.Clone(test.node).With(test.namespace), unlimited, all), 0, "gid")
+		says.Add(t, name, facts(t, inContainer(t, maps.Clone(test.node).With(test.namespace), unlimited, all), 0, "gid"))
 	}
 	c := inContainer(t, roce, unlimited, all)
 	c.self = 8 // it has ended
-	says["addresses that cannot be read"] = facts(t, c, 0, "gid")
-	golden.Cases(t, "testdata/gids.txt", says)
+	says.Add(t, "addresses that cannot be read", facts(t, c, 0, "gid"))
+	says.Compare(t, "testdata/gids.txt")
 }
 
 // However CNI gives a pod an interface of its HCA, verify finds its address among the HCA's GIDs.
 func TestVerifyNetworks(t *testing.T) {
 	address := hcatest.Files{"proc/1/net/fib_trie": "Local:\n     |-- " + hcatest.PodAddress + "\n        /32 host LOCAL\n"}
-	says := map[string]string{}
+	var says golden.Cases
 	for name, test := range map[string]struct {
 		node    hcatest.Files
 		devices map[string]error
@@ -94,9 +94,10 @@ func TestVerifyNetworks(t *testing.T) {
 		"SR-IOV, exclusive":           {hcatest.ExclusiveFiles(), map[string]error{"uverbs1": unix.EPERM}},
 	} {
 		test.devices["rdma_cm"] = nil
-		says[name] = facts(t, inContainer(t, test.node.With(address), unlimited, test.devices), 0, "device", "gid", "register")
+		says.Add(t, name, facts(t, inContainer(t, test.node.With(address), unlimited, test.devices), 0, "device", "gid",
+			"register"))
 	}
-	golden.Cases(t, "testdata/networks.txt", says)
+	says.Compare(t, "testdata/networks.txt")
 }
 
 // verify judges the limits of the process that the user's program is, where it can tell which one, and the devices and
@@ -106,7 +107,7 @@ func TestVerifyTarget(t *testing.T) {
 		return hcatest.Files{"proc/1/comm": first + "\n", "proc/1/cgroup": firstCgroup + "\n", "proc/9/cgroup": "0::/\n",
 			"proc/7/comm": "mpirun\n", "proc/7/cgroup": "0::/\n"}
 	}
-	says := map[string]string{}
+	var says golden.Cases
 	for name, test := range map[string]struct {
 		files hcatest.Files
 		pid   int
@@ -132,7 +133,7 @@ func TestVerifyTarget(t *testing.T) {
 			}
 			return unlimited, nil
 		}
-		says[name] = facts(t, c, test.pid, "memlock", "device", "register")
+		says.Add(t, name, facts(t, c, test.pid, "memlock", "device", "register"))
 	}
 	c := inContainer(t, mlx5Node().Files().With(hcatest.Files{
 		"proc/1/comm": "trainer\n", "proc/1/cgroup": "0::/../t\n", "proc/9/cgroup": "0::/\n",
@@ -140,8 +141,8 @@ func TestVerifyTarget(t *testing.T) {
 		"proc/1/mountinfo": "32 30 0:6 / /dev/shm rw - tmpfs shm rw,size=65536k\n",
 	}), unlimited, nil)
 	c.self = 9
-	says["the image of another container"] = facts(t, c, 0, "device", "library", "shared-memory")
-	golden.Cases(t, "testdata/target.txt", says)
+	says.Add(t, "the image of another container", facts(t, c, 0, "device", "library", "shared-memory"))
+	says.Compare(t, "testdata/target.txt")
 }
 
 // The program of another container, which kubectl debug --target looks at, has the name that its author gave it.
@@ -164,7 +165,7 @@ func TestVerifyLibraries(t *testing.T) {
 		efa.HCAs[i].Driver = "efa"
 	}
 	abi := "sys/devices/pci0000:5e/0000:5e:00.0/infiniband_verbs/uverbs0/abi_version"
-	says := map[string]string{}
+	var says golden.Cases
 	for name, node := range map[string]hcatest.Files{
 		"no library":                mlx5Node().Files(),
 		"a link that leads nowhere": mlx5Node().Files().With(hcatest.Files{library: hcatest.Link("gone")}),
@@ -173,9 +174,9 @@ func TestVerifyLibraries(t *testing.T) {
 		"a provider whose ABI is not known": efa.Files().With(hcatest.Files{library: "",
 			"usr/lib/libibverbs/libefa-rdmav34.so": ""}),
 	} {
-		says[name] = facts(t, inContainer(t, node, unlimited, map[string]error{"uverbs0": nil}), 0, "library")
+		says.Add(t, name, facts(t, inContainer(t, node, unlimited, map[string]error{"uverbs0": nil}), 0, "library"))
 	}
-	golden.Cases(t, "testdata/libraries.txt", says)
+	says.Compare(t, "testdata/libraries.txt")
 }
 
 func TestMemoryRoom(t *testing.T) {

@@ -26,7 +26,7 @@ func TestVerifyRegisters(t *testing.T) {
 			c.register = func(string, verbs.Driver, int) error { return &verbs.Error{Command: command, Err: err} }
 		}
 	}
-	says := map[string]string{}
+	var says golden.Cases
 	for name, test := range map[string]struct {
 		node   hcatest.Node
 		holds  limits.Process
@@ -65,9 +65,9 @@ func TestVerifyRegisters(t *testing.T) {
 		if test.change != nil {
 			test.change(&c)
 		}
-		says[name] = facts(t, c, 0, "register", "lock", "memlock", "ipc-lock")
+		says.Add(t, name, facts(t, c, 0, "register", "lock", "memlock", "ipc-lock"))
 	}
-	golden.Cases(t, "testdata/register.txt", says)
+	says.Compare(t, "testdata/register.txt")
 }
 
 // Each HCA is registered with as its own driver wants it.

@@ -134,7 +134,7 @@ func TestVerify(t *testing.T) {
 		"usr/lib/x86_64-linux-gnu/libibverbs/libmlx4-rdmav34.so":        hcatest.Link("../libmlx4.so.1"),
 		"usr/lib/x86_64-linux-gnu/libibverbs/librxe-rdmav34.so/ignored": "",
 	})
-	says := map[string]string{}
+	var says golden.Cases
 	for name, c := range map[string]container{
 		"all is well":     inContainer(t, node, unlimited, all),
 		"memlock too low": inContainer(t, mlx5Node().Files(), eight, map[string]error{"uverbs1": nil}),
@@ -144,9 +144,9 @@ func TestVerify(t *testing.T) {
 		if errors.Is(err, cli.ErrProblemFound) != (name == "memlock too low") {
 			t.Errorf("%s: error %v", name, err)
 		}
-		says[name] = out.String()
+		says.Add(t, name, out.String())
 	}
-	golden.Cases(t, "testdata/verify.txt", says)
+	says.Compare(t, "testdata/verify.txt")
 	if err := verify(&full{}, inContainer(t, node, unlimited, all), 1, 0, cli.FormatText); !errors.Is(err, errFull) {
 		t.Errorf("on a full disk: %v", err)
 	}

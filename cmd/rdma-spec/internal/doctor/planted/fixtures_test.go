@@ -63,7 +63,7 @@ var neverWrong = []string{"hca-answers", "mtu-same", "efa-pages"}
 // Of each planted fault, one check finds the cause, and no other check finds anything wrong.
 func TestPlantedHardwareFaults(t *testing.T) {
 	found := map[string]bool{}
-	says := map[string]string{}
+	var says golden.Cases
 	healthy := findings(t, healthyNode())
 	for _, p := range hardwarePlants() {
 		want := p.status
@@ -84,10 +84,10 @@ func TestPlantedHardwareFaults(t *testing.T) {
 		if len(seen) != 1 || !isIt(seen[0]) || want == doctor.Wrong && seen[0].Cure == "" {
 			t.Errorf("%s: want %s, got %+v", p.name, p.check, seen)
 		}
-		says[p.name] = said(seen...)
+		says.Add(t, p.name, said(seen...))
 		found[p.check] = found[p.check] || want == doctor.Wrong
 	}
-	golden.Cases(t, "testdata/hardware.txt", says)
+	says.Compare(t, "testdata/hardware.txt")
 	for _, a := range ailments {
 		found[a.check] = true
 	}

@@ -294,7 +294,7 @@ var told = map[string]struct {
 }
 
 func TestTold(t *testing.T) {
-	says := map[string]string{}
+	var says golden.Cases
 	for name, test := range told {
 		s := healthy()
 		test.alter(s)
@@ -303,7 +303,7 @@ func TestTold(t *testing.T) {
 		if found[i].Status != test.status || found[i].Object == "" {
 			t.Errorf("%s: %+v", name, found[i])
 		}
-		says[name] = said(found[i])
+		says.Add(t, name, said(found[i]))
 	}
-	golden.Cases(t, "testdata/told.txt", says)
+	says.Compare(t, "testdata/told.txt")
 }

@@ -223,7 +223,7 @@ var sickKinds = []sickKind{
 }
 
 func TestSickKinds(t *testing.T) {
-	says := map[string]string{}
+	var says golden.Cases
 	for _, s := range sickKinds {
 		healthy, got := findings(t, findKnown(t, s.of).files()), map[string]int{}
 		found := slices.DeleteFunc(findings(t, fallenSick(t, s.of, s.without, s.with)), func(f doctor.Finding) bool {
@@ -236,7 +236,7 @@ func TestSickKinds(t *testing.T) {
 		if diff := cmp.Diff(s.want, got); diff != "" {
 			t.Errorf("%s (-want +got):\n%s", s.name, diff)
 		}
-		says[s.name] = said(found...)
+		says.Add(t, s.name, said(found...))
 	}
-	golden.Cases(t, "testdata/kinds.txt", says)
+	says.Compare(t, "testdata/kinds.txt")
 }

@@ -22,7 +22,7 @@ import (
 func TestCauseOfLowMemlock(t *testing.T) {
 	nvidia := []runtime.Handler{{Name: "nvidia", Program: "nvidia-container-runtime"},
 		{Name: "runc", Program: "runc", BaseSpec: "/etc/containerd/base.json", Memlock: bytesOf(unlimited)}}
-	says := map[string]string{}
+	var says golden.Cases
 	for name, plant := range map[string]func(s *sick){
 		"no RuntimeClass": func(s *sick) { s.starved(64 << 10) },
 		"another handler without a base spec": func(s *sick) {
@@ -95,9 +95,9 @@ func TestCauseOfLowMemlock(t *testing.T) {
 	} {
 		s := healthy()
 		plant(s)
-		says[name] = said(wrong(s.look(t, software()))...)
+		says.Add(t, name, said(wrong(s.look(t, software()))...))
 	}
-	golden.Cases(t, "testdata/memlock.txt", says)
+	says.Compare(t, "testdata/memlock.txt")
 }
 
 // What the kernel lets register is enough: what a policy wants beyond that is a note, and nothing is to be done.

@@ -524,15 +524,15 @@ func fallenSick(t *testing.T, of string, without []string, with hcatest.Files) h
 
 // Each sick node differs from a healthy one in one thing: that is named, by one check, and nothing else is.
 func TestSickNodes(t *testing.T) {
-	says := map[string]string{}
+	var says golden.Cases
 	for _, a := range ailments {
 		bad := wrong(findings(t, fallenSick(t, a.of, a.without, a.with)))
 		if len(bad) != 1 || bad[0].Check != a.check || bad[0].Object != a.object {
 			t.Errorf("%s: want %s of %q, got %+v", a.name, a.check, a.object, bad)
 		}
-		says[a.name] = said(bad...)
+		says.Add(t, a.name, said(bad...))
 	}
-	golden.Cases(t, "testdata/sick.txt", says)
+	says.Compare(t, "testdata/sick.txt")
 }
 
 // The functions that drivers of cards make for RDMA lead to the modules that drive these. The names are those of the

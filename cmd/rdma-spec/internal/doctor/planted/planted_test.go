@@ -453,17 +453,17 @@ func wrong(found []doctor.Finding) []doctor.Finding {
 // Each planted fault is found by its check, and no other check finds anything wrong.
 func TestPlantedFaults(t *testing.T) {
 	found := map[string]bool{}
-	says := map[string]string{}
+	var says golden.Cases
 	for name, want := range planted {
 		bad := wrong(lookAt(t, name))
 		if len(bad) != 1 || bad[0].Check != want.check || bad[0].Object != want.object ||
 			(bad[0].Class == doctor.ClassByHand) != asSentence.MatchString(bad[0].Cure) {
 			t.Errorf("%s: want %s about %q, got %+v", name, want.check, want.object, bad)
 		}
-		says[name] = said(bad...)
+		says.Add(t, name, said(bad...))
 		found[want.check] = true
 	}
-	golden.Cases(t, "testdata/software.txt", says)
+	says.Compare(t, "testdata/software.txt")
 	for _, c := range software() {
 		unfounded := []string{"container-devices", "container-shm", "container-gpu"} // they find no fault
 		if !found[c.ID] && !slices.Contains(unfounded, c.ID) {

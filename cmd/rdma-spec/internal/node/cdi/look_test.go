@@ -78,7 +78,7 @@ func TestLook(t *testing.T) {
 	named := defaults
 	named.Devices = []string{"mlx5_0"}
 	noHook := Options{Devices: []string{all}}
-	says := map[string]string{}
+	var says golden.Cases
 	for name, test := range map[string]struct {
 		node  hcatest.Node
 		files map[string]string
@@ -111,12 +111,13 @@ func TestLook(t *testing.T) {
 	} {
 		root := test.node.Files().Root(t)
 		scratch.Files(t, root, test.files, 0o755)
-		found := problems(t, root)
+		found, text := problems(t, root), ""
 		for _, file := range slices.Sorted(maps.Keys(found)) {
-			says[name] += file + ": " + found[file] + "\n"
+			text += file + ": " + found[file] + "\n"
 		}
+		says.Add(t, name, text)
 	}
-	golden.Cases(t, "testdata/look.txt", says)
+	says.Compare(t, "testdata/look.txt")
 }
 
 // Look waits for an HCA only if it has a file to compare with what the HCA is called.
