@@ -62,6 +62,12 @@ func TestConfigureOddNodes(t *testing.T) {
 		"an older version than that of a drop-in": {"2.2.9", "handler rdma --like runc", map[string]string{config: "version = 2\nimports = ['x.toml']\n" + runcV2,
 			"etc/containerd/x.toml": "version = 3\n[plugins.'io.containerd.cri.v1.images']\nmax_concurrent_downloads = 4\n"},
 			"error: it is of version 2, /etc/containerd/x.toml is of version 3, and containerd 2.2.9 ignores the CRI settings of the older one"},
+		"a handler by the name that CRI has in version 2": {"2.2.9", "handler rdma --like gpu", map[string]string{config: "version = 3\n" + strings.Replace(runcV2, "runc]", "gpu]", 1)},
+			"error: it is of version 3, and containerd 2.2.9 ignores the section io.containerd.grpc.v1.cri of such a file: give the section the name "},
+		"a handler by the name that CRI has in version 3": {"2.2.9 2.4.2", "handler rdma --like gpu", map[string]string{config: "version = 2\n" +
+			"[plugins.'io.containerd.cri.v1.runtime'.containerd.runtimes.gpu]\n  runtime_type = \"io.containerd.runc.v2\"\n"}, "etc/containerd/"},
+		"an older drop-in that has another handler": {"2.2.9", "handler rdma --like runc", map[string]string{config: "version = 3\nimports = ['conf.d/*.toml']\n" +
+			"[plugins.'io.containerd.cri.v1.runtime']\nenable_selinux = false\n", "etc/containerd/conf.d/x.toml": "version = 2\n" + strings.Replace(runcV2, "runc]", "gpu]", 1)}, "etc/containerd/conf.d/"},
 		"no version, where that is migrated": {"2.4.2", "handler rdma --like nvidia", map[string]string{config: "[plugins.cri.containerd.runtimes.nvidia]\n  runtime_type = \"io.containerd.runc.v2\"\n"},
 			"etc/containerd/"},
 		"a handler without a type": {"2.2.9", "handler rdma --like bare", map[string]string{config: "version = 2\n" + runtime + "bare]\n  runtime_root = '/x'\n"},

@@ -226,6 +226,20 @@ var nodes = map[string]struct {
 	}, next{files: "config.toml 99.toml", handlers: "rdma runc"}},
 	"no version": {"2.2.9", map[string]string{etc + "config.toml": runcV1},
 		next{files: "config.toml", handlers: "runc", ignored: "config.toml:"}},
+	"no version, and CRI by its name in version 2": {"1.7.35", map[string]string{etc + "config.toml": strings.ReplaceAll(runcV2, "runc]", "old]")},
+		next{files: "config.toml", handlers: "runc", nriOff: true, ignored: "config.toml:"}},
+	"CRI by its name in version 2": {"2.2.9", map[string]string{etc + "config.toml": "version = 3\n" + strings.ReplaceAll(runcV2, "runc]", "old]")},
+		next{files: "config.toml", handlers: "runc", ignored: "config.toml:"}},
+	"CRI by its name in version 2, which is migrated": {"2.4.2", map[string]string{etc + "config.toml": "version = 3\n" +
+		strings.ReplaceAll(runcV2, "runc]", "old]")}, next{files: "config.toml", handlers: "old runc"}},
+	"CRI by its names in versions 2 and 3": {"2.2.9 2.4.2", map[string]string{etc + "config.toml": rdmaV3 + strings.ReplaceAll(runcV2, "runc]", "old]")},
+		next{files: "config.toml", handlers: "rdma runc", ignored: "config.toml:"}},
+	"CRI by its name in version 3": {"1.7.35", map[string]string{etc + "config.toml": strings.Replace(rdmaV3, "3", "2", 1)},
+		next{files: "config.toml", handlers: "runc", nriOff: true, ignored: "config.toml:"}},
+	"CRI by its name in version 3, which counts": {"2.2.9 2.4.2", map[string]string{etc + "config.toml": strings.Replace(rdmaV3, "3", "2", 1)},
+		next{files: "config.toml", handlers: "rdma runc"}},
+	"what has kept its name": {"2.2.9 2.4.2", map[string]string{etc + "config.toml": rdmaV3 + "[plugins.'io.containerd.grpc.v1.cri']\nstream_server_port = '1'\n"},
+		next{files: "config.toml", handlers: "rdma runc"}},
 	"no version, in an import": {"2.2.9", map[string]string{
 		etc + "config.toml": "version = 3\nimports = ['old.toml']\n", etc + "old.toml": "[plugins.cri]\nsandbox_image = 'x'\n",
 	}, next{files: "config.toml old.toml", handlers: "runc", ignored: "old.toml:"}},
@@ -265,7 +279,7 @@ func answer(t *testing.T, root string) (next, map[string]any) {
 	if err != nil {
 		got.err = err.Error()
 	} else {
-		for _, i := range d.Ignored(t.Context(), all) {
+		for _, i := range d.Ignored(t.Context(), all, tree) {
 			ignored = append(ignored, strings.TrimPrefix(i.Name, "/"+etc)+": "+strings.Join(i.Lost, " "))
 		}
 		_, handlers := containerd.Handlers(tree)
