@@ -211,6 +211,14 @@ var nodes = map[string]struct {
 	"a byte order mark of an import": {"2.4.2", map[string]string{
 		etc + "config.toml": "version = 3\nimports = ['a.toml']\n", etc + "a.toml": "\xef\xbb\xbfversion = 3\n",
 	}, next{files: "config.toml a.toml", err: "a.toml begins with a byte order mark"}},
+	"a version that is not read": {"1.7.35 2.2.9", map[string]string{etc + "config.toml": "version = 2\nimports = ['a.toml']\n", etc + "a.toml": "version = 4\n"},
+		next{files: "config.toml a.toml", err: "a.toml is of version 4, which containerd "}},
+	"an import that is not TOML": {"1.7.35 2.4.2", map[string]string{etc + "config.toml": "version = 2\nimports = ['a.toml']\n", etc + "a.toml": "[x]\n[x]\n"},
+		next{files: "config.toml a.toml", err: "a.toml: "}},
+	"an import with a text for a number": {"1.7.35 2.4.2", map[string]string{etc + "config.toml": "version = 2\nimports = ['a.toml']\n",
+		etc + "a.toml": "version = 2\noom_score = '1'\n"}, next{files: "config.toml a.toml", err: "a.toml: "}},
+	"an import with a text for a boolean of a plugin": {"2.4.2", map[string]string{etc + "config.toml": "version = 2\nimports = ['a.toml']\n",
+		etc + "a.toml": "version = 2\n[plugins.'io.containerd.nri.v1.nri']\ndisable = 'true'\n"}, next{files: "config.toml a.toml", err: "a.toml: "}},
 	"a drop-in of 2.x under 1.7": {"1.7.35", map[string]string{
 		etc + "config.toml": "version = 2\nimports = ['conf.d/*.toml']\n[plugins.\"io.containerd.grpc.v1.cri\"]\n  sandbox_image = 'x'\n" +
 			runcV2 + "[plugins.'io.containerd.nri.v1.nri']\ndisable = false\n",
