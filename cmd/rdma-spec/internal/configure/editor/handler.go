@@ -7,6 +7,7 @@ import (
 	"bytes"
 	"cmp"
 	"context"
+	"encoding/json"
 	"fmt"
 	"maps"
 	"os"
@@ -14,6 +15,8 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+
+	specs "github.com/opencontainers/runtime-spec/specs-go"
 
 	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/change"
 	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/node/containerd"
@@ -182,6 +185,34 @@ func written(files []containerd.File, plugin, name string) map[string]any {
 	return all
 }
 
+// unusable says that the base spec in a file is in the way.
+func unusable(file string, err error) error {
+	return fmt.Errorf("the base spec %s cannot be used, and containerd serves no CRI without it: %w: write it with "+
+		"rdma-spec generate --to %[1]s", file, files.Cause(err))
+}
+
+// baseSpecs reports the first base spec of the handlers with which CRI does not start. The one that is planned is
+// written in any case.
+func (d Editor) baseSpecs(tree map[string]any) error {
+	_, handlers := containerd.Handlers(tree)
+	for _, name := range slices.Sorted(maps.Keys(handlers)) {
+		said, _ := tomledit.Lookup(handlers, name, containerd.BaseSpecKey)
+		file, _ := said.(string)
+		planned, isHandler := strings.CutPrefix(d.Goal.Feature, goal.Handler)
+		if file == "" || isHandler && file == goal.BaseSpec(d.Config, planned) {
+			continue
+		}
+		text, err := os.ReadFile(files.Below(d.Root, file))
+		if err == nil {
+			err = json.Unmarshal(text, &specs.Spec{}) // as containerd does
+		}
+		if err != nil {
+			return unusable(files.Below(d.Root, file), err)
+		}
+	}
+	return nil
+}
+
 // baseSpec returns the base spec of a handler, nil where it has none.
 func (d Editor) baseSpec(handler map[string]any) ([]byte, error) {
 	file, _ := handler[containerd.BaseSpecKey].(string)
@@ -194,8 +225,7 @@ func (d Editor) baseSpec(handler map[string]any) ([]byte, error) {
 		text, err = baseline.Read(bytes.NewReader(text))
 	}
 	if err != nil {
-		return nil, fmt.Errorf("the base spec %s cannot be used, and containerd serves no CRI without it: %w: write it with "+
-			"rdma-spec generate --to %[1]s", file, files.Cause(err))
+		return nil, unusable(file, err)
 	}
 	return text, nil
 }
