@@ -117,8 +117,8 @@ check: deps $(LINTER) ## what to run after each change: linters and unit tests, 
 # end. What needs no node runs while the node's kernel compiles. A UML node has one CPU. That of the cluster has more than a core: in a
 # node that gets a third of one, an API server leaves other programs standing still for many seconds.
 PARTS := prepare=2 race=1 unit=1 node-main=1:prepare nri=1 node-service=1:prepare configure=1:prepare lint=1 mutations=1
-REST  := prepare-all=3 $(patsubst %,%:prepare-all,node-daemonset=3 node-tool=1 node-kubernetes=2 node-configure=1 node-faults=2 node-edges=1 \
-  node-upgrade=1 configure-older=1 site-test=1 node-crio=1 node-pair=2 node-runtimes=1 node-package=1 release-test=1 kit=1)
+REST  := prepare-all=3 $(patsubst %,%:prepare-all,node-daemonset=3 site-test=1 node-kubernetes=2 node-configure=1 node-tool=1 configure-older=1 \
+  node-faults=2 node-package=1 node-crio=1 node-edges=1 node-upgrade=1 node-pair=2 node-runtimes=1 release-test=1 kit=1)
 SUITE_OF = FRESH=yes go run ./test/suite $(if $(filter uml,$(shell bin/rdma-node --parts test --which)),$(subst =2:,=1:,$(1)),$(1))
 
 test: deps ## the main job on a real node, and every unit's logic, with a table of the tests at the end (needs root for the node)

@@ -22,6 +22,7 @@ import (
 	"github.com/rdma-spec/rdma-spec/spec/hca/hcatest"
 	"github.com/rdma-spec/rdma-spec/test/testing/await"
 	"github.com/rdma-spec/rdma-spec/test/testing/child"
+	"github.com/rdma-spec/rdma-spec/test/testing/loopback"
 	"github.com/rdma-spec/rdma-spec/test/testing/must"
 	"github.com/rdma-spec/rdma-spec/test/testing/scratch"
 )
@@ -31,7 +32,7 @@ func TestDashboardHasData(t *testing.T) {
 	prometheus := prometheusProgram(t)
 	runtime := nritest.New(t, "containerd", "v2.4.2")
 	runtime.Start(t)
-	address, config := freeAddress(t), filepath.Join(scratch.Folder(t), "config.yaml")
+	address, config := loopback.Address(), filepath.Join(scratch.Folder(t), "config.yaml")
 	scratch.File(t, config, "optIn: {namespaces: [ml]}", 0o600)
 	root := hcatest.V100(t)
 	running(t, options{config: config, socket: runtime.Socket, root: root, http: address,
@@ -128,7 +129,7 @@ func prometheusProgram(t *testing.T) string {
 // answers at.
 func startPrometheus(t *testing.T, program string, targets ...string) string {
 	t.Helper()
-	folder, address := scratch.Folder(t), freeAddress(t)
+	folder, address := scratch.Folder(t), loopback.Address()
 	config := fmt.Sprintf("global: {scrape_interval: 1s}\nscrape_configs: [{job_name: nri-rdma, static_configs: "+
 		"[{targets: ['%s'], labels: {instance: node-1}}]}]\n", strings.Join(targets, "', '"))
 	file := filepath.Join(folder, "prometheus.yml")

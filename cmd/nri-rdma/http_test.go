@@ -24,6 +24,7 @@ import (
 	"github.com/rdma-spec/rdma-spec/plugin/nritest"
 	"github.com/rdma-spec/rdma-spec/spec/hca/hcatest"
 	"github.com/rdma-spec/rdma-spec/test/testing/await"
+	"github.com/rdma-spec/rdma-spec/test/testing/loopback"
 	"github.com/rdma-spec/rdma-spec/test/testing/must"
 	"github.com/rdma-spec/rdma-spec/test/testing/output"
 	"github.com/rdma-spec/rdma-spec/test/testing/scratch"
@@ -43,7 +44,7 @@ func (s slow) Collect(chan<- prometheus.Metric) {
 // status of the answer, 0 for none.
 func askSlowly(t *testing.T) (s slow, address string, stop func(), answered chan int) {
 	t.Helper()
-	s, address, answered = slow{make(chan struct{}), make(chan struct{})}, freeAddress(t), make(chan int)
+	s, address, answered = slow{make(chan struct{}), make(chan struct{})}, loopback.Address(), make(chan int)
 	stop, err := serveHTTP(address, idlePlugin(), silent(), s)
 	must.Succeed(t, err)
 	go func() {
@@ -177,7 +178,7 @@ func TestHeadersAreBounded(t *testing.T) {
 func TestNotReadyWithoutNumbers(t *testing.T) {
 	runtime := nritest.New(t, "containerd", "v2.4.2")
 	runtime.Start(t)
-	address := freeAddress(t)
+	address := loopback.Address()
 	running(t, options{socket: runtime.Socket, root: hcatest.V100Node().Files().Without("sys/dev").Root(t), http: address})
 	awaitRegistered(t, address)
 	if why := awaitStatus(t, address, "/readyz", http.StatusServiceUnavailable); !strings.Contains(why,
@@ -201,7 +202,7 @@ func TestErrorsOfNetHTTP(t *testing.T) {
 // Of two processes in one network, each says whether it is ready, and the registered one has the address for metrics.
 func TestReadyInOneNetwork(t *testing.T) {
 	runtime, folder, sockets := nritest.New(t, "containerd", "v2.4.2"), scratch.Folder(t), scratch.Folder(t)
-	root, address := hcatest.V100(t), freeAddress(t)
+	root, address := hcatest.V100(t), loopback.Address()
 	process := func(name string) (end func()) {
 		return running(t, options{socket: runtime.Socket, root: root, handover: folder,
 			http: inUnix + filepath.Join(sockets, name), metrics: address})

@@ -29,6 +29,7 @@ import (
 	"github.com/rdma-spec/rdma-spec/plugin/policy/inforce"
 	"github.com/rdma-spec/rdma-spec/spec/hca/hcatest"
 	"github.com/rdma-spec/rdma-spec/test/testing/await"
+	"github.com/rdma-spec/rdma-spec/test/testing/loopback"
 	"github.com/rdma-spec/rdma-spec/test/testing/must"
 	"github.com/rdma-spec/rdma-spec/test/testing/scratch"
 )
@@ -57,7 +58,7 @@ func TestWrongCalls(t *testing.T) {
 func TestStartedWithABadConfiguration(t *testing.T) {
 	runtime := nritest.New(t, "containerd", "v2.4.2")
 	runtime.Start(t)
-	config, address := filepath.Join(scratch.Folder(t), "config.yaml"), freeAddress(t)
+	config, address := filepath.Join(scratch.Folder(t), "config.yaml"), loopback.Address()
 	scratch.File(t, config, "memlok: 1Gi", 0o600)
 	running(t, options{config: config, socket: runtime.Socket, root: hcatest.V100(t), http: address})
 	awaitRegistered(t, address)
@@ -85,7 +86,7 @@ func TestConfigurationOfAPod(t *testing.T) {
 	}
 	t.Setenv("NRI_RDMA_NAMESPACE", "rdma-spec")
 	t.Setenv("NRI_RDMA_POD", "nri-rdma-x7k2p")
-	runtime, root, address := nritest.New(t, "containerd", "v2.4.2"), hcatest.V100(t), freeAddress(t)
+	runtime, root, address := nritest.New(t, "containerd", "v2.4.2"), hcatest.V100(t), loopback.Address()
 	runtime.Start(t)
 	config := filepath.Join(scratch.Folder(t), "config.yaml")
 	scratch.File(t, config, "memlock: 1Gi", 0o600)
@@ -154,7 +155,7 @@ func TestDaemon(t *testing.T) {
 	runtime := nritest.New(t, "containerd", "v2.4.2")
 	config := filepath.Join(folder, "config.yaml")
 	scratch.File(t, config, "{}", 0o600)
-	address := freeAddress(t)
+	address := loopback.Address()
 	end := running(t, options{config: config, socket: runtime.Socket, root: hcatest.V100(t), http: address})
 	awaitStatus(t, address, "/healthz", http.StatusOK)
 	awaitStatus(t, address, "/readyz", http.StatusServiceUnavailable)
@@ -184,7 +185,7 @@ func TestDaemon(t *testing.T) {
 func TestValidatorWritesNoPolicy(t *testing.T) {
 	runtime := nritest.New(t, "containerd", "v2.4.2")
 	runtime.Start(t)
-	root, address := hcatest.V100(t), freeAddress(t)
+	root, address := hcatest.V100(t), loopback.Address()
 	must.Succeed(t, os.Mkdir(filepath.Join(root, "run"), 0o755))
 	written := func() bool {
 		_, err := os.Stat(filepath.Join(root, inforce.File))
@@ -198,14 +199,6 @@ func TestValidatorWritesNoPolicy(t *testing.T) {
 	}
 	running(t, options{socket: runtime.Socket, root: root, http: address})
 	await.That(t, await.Patience, "the plugin's policy is written", written)
-}
-
-func freeAddress(t *testing.T) string {
-	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	must.Succeed(t, err)
-	defer func() { _ = l.Close() }()
-	return l.Addr().String()
 }
 
 // awaitStatus asks until the answer has a status, and gives the answer.

@@ -6,7 +6,6 @@ package nri
 import (
 	"fmt"
 	"io"
-	"net"
 	"net/http"
 	"os"
 	"os/exec"
@@ -17,6 +16,7 @@ import (
 
 	"github.com/rdma-spec/rdma-spec/test/testing/await"
 	"github.com/rdma-spec/rdma-spec/test/testing/child"
+	"github.com/rdma-spec/rdma-spec/test/testing/loopback"
 )
 
 // What /readyz answers.
@@ -36,15 +36,10 @@ type plugin struct {
 // start starts a plugin, with flags beside those that it needs on this node.
 func (n *node) start(t *testing.T, flags ...string) *plugin {
 	t.Helper()
-	listener, err := net.Listen("tcp", "127.0.0.1:0") // a free port
-	if err != nil {
-		t.Fatal(err)
-	}
-	p := &plugin{address: listener.Addr().String(), ended: make(chan struct{}),
+	p := &plugin{address: loopback.Address(), ended: make(chan struct{}),
 		log: filepath.Join(n.folder, fmt.Sprintf("plugin-%d.log", len(n.plugins)))}
-	_ = listener.Close()
-	args := []string{"--socket", n.socket(), "--root", n.root, "--config", n.config(), "--http",
-		p.address, "--log-format", "json",
+	args := []string{"--socket", n.socket(), "--root", n.root, "--config", n.config(), "--http", p.address,
+		"--log-format", "json",
 		"--containerd-address", n.containerd.Socket, "--budget", "1500ms"}
 	log, err := os.Create(p.log)
 	if err != nil {

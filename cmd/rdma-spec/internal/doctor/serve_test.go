@@ -13,6 +13,7 @@ import (
 	"testing"
 
 	"github.com/rdma-spec/rdma-spec/test/testing/await"
+	"github.com/rdma-spec/rdma-spec/test/testing/loopback"
 )
 
 // TestServe: what a look finds is served, also where something is wrong; a look that fails is no look.
@@ -27,7 +28,7 @@ func TestServe(t *testing.T) {
 		"not looked at": {"", errors.New("no HCA answers"), http.StatusServiceUnavailable, "the log says why"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			address := freeAddress(t)
+			address := loopback.Address()
 			ctx, stop := context.WithCancel(t.Context())
 			ended, looked := make(chan error, 1), make(chan struct{}, 1)
 			go func() {
@@ -69,14 +70,4 @@ func TestServeSaysWhyNot(t *testing.T) {
 	if err == nil || !strings.Contains(err.Error(), "--http: ") || !strings.Contains(err.Error(), "choose another ADDR") {
 		t.Errorf("error %v, want what to do", err)
 	}
-}
-
-func freeAddress(t *testing.T) string {
-	t.Helper()
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer listener.Close() //nolint:errcheck // its address is free now
-	return listener.Addr().String()
 }
