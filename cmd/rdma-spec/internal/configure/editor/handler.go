@@ -46,11 +46,12 @@ func (d Editor) Handler(ctx context.Context, spec func(base []byte) ([]byte, err
 		return nil, err
 	}
 	var unheard error // why a file's handlers are not there
+	hasModel := containerd.Sets("plugins", containerd.CRIPlugins[0], "containerd", "runtimes", like)
 	for _, ignored := range d.Ignored(ctx, all, b.now) {
 		if ignored.Lost == nil {
 			unheard = fmt.Errorf("%s cannot be changed: %s: %s first", ignored.Path, ignored.Why, ignored.Cure)
 		}
-		if ignored.Lost == nil && containerd.Sets("plugins", containerd.CRIPlugins[0], "containerd", "runtimes", like)(ignored.Tree) {
+		if ignored.Lost == nil && hasModel(ignored.Tree) {
 			return nil, unheard
 		}
 	}
@@ -67,7 +68,7 @@ func (d Editor) Handler(ctx context.Context, spec func(base []byte) ([]byte, err
 	case err != nil:
 		return nil, err
 	case model["runtime_type"] == nil || model["runtime_type"] == "":
-		last, _ := containerd.Last(all, containerd.Sets("plugins", containerd.CRIPlugins[0], "containerd", "runtimes", like))
+		last, _ := containerd.Last(all, hasModel)
 		return nil, fmt.Errorf("the handler %q has no runtime_type, and no pod of it starts: set one in %s first", like,
 			cmp.Or(last.Path, d.File()))
 	case ours && name == like:
@@ -109,8 +110,9 @@ func waysToSet(g change.Goal, values []goal.Value, tree map[string]any, files []
 			model, _ = values[0].Value.(map[string]any)
 		}
 		var ways [][]set
+		like, spec := g.Asked[goal.Like], goal.BaseSpec(g.Config, name)
 		for _, plugin := range criPlugins(files, version) {
-			ways = append(ways, waysToSetHandler(files, plugin, name, g.Asked[goal.Like], goal.BaseSpec(g.Config, name), model, all)...)
+			ways = append(ways, waysToSetHandler(files, plugin, name, like, spec, model, all)...)
 		}
 		return ways
 	}

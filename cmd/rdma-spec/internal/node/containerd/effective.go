@@ -85,7 +85,7 @@ func (d Daemon) effective(ctx context.Context, all []File) (map[string]any, erro
 	return nil, errors.New(said)
 }
 
-// reads returns the latest version of the configuration that the program reads, up to one; that one where it reads none.
+// reads returns the latest version of the configuration that the program reads, up to one; that one if it reads none.
 func (d Daemon) reads(ctx context.Context, version int) int {
 	for reads := min(version, 9); version > 2 && reads >= 2; reads-- { // all read 2
 		probe, err := atomicfile.InMemory(fmt.Appendf(nil, "version = %d\n", reads))

@@ -103,8 +103,8 @@ func misnamed(version string, f File, plugin string, isOld bool) *Ignored {
 		says = "says no version"
 		cure = fmt.Sprintf("add version = 2 to the top of %s", f.Path)
 	}
-	return &Ignored{Why: fmt.Sprintf("it %s, and containerd %s ignores the section %s of such a file", says, version, plugin),
-		Cure: cure}
+	why := fmt.Sprintf("it %s, and containerd %s ignores the section %s of such a file", says, version, plugin)
+	return &Ignored{Why: why, Cure: cure}
 }
 
 // older returns why the program ignores a file's CRI section because of its version; nil where it does not.
