@@ -58,6 +58,12 @@ var searched = []struct{ message, cause, check string }{
 	{"ibv_reg_mr failed: Bad address", "nvidia_peermem", "gpu-direct"},
 	{"GPU Direct RDMA Disabled for HCA", "nvidia_peermem", "gpu-direct"},
 	{"could not insert 'nvidia_peermem': Invalid argument", "built for other RDMA modules", "module-symbols"},
+	{"Unknown symbol ib_register_peer_memory_client", "built for other RDMA modules", "module-symbols"},
+	{"can't read ABI version from /sys/class/infiniband_mad", "no verbs or umad device", "class-devices"},
+	// seen in uccl-project/uccl#301
+	{"libibverbs: Warning: couldn't load driver", "no fault", "container-provider"},
+	{"neither nv_peer_mem, or nvidia_peermem detected", "nvidia_peermem", "gpu-direct"},
+	{"ibv_reg_dmabuf_mr", "nvidia_peermem", "gpu-direct"},
 	{"disagrees about version of symbol", "built for other RDMA modules", "module-symbols"},
 	{"vendor err 81", "ACS", "acs"},
 	{"Port number 1 state is Down", "port is down", "port-active"},

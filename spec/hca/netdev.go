@@ -44,6 +44,9 @@ type shared struct {
 func (t tree) addNetdevs(at string, h *HCA, shared *shared, found *problems) {
 	n := netdevs{t, found, shared}
 	own := n.of(path.Join(at, "device/net"))
+	if len(own) == 0 && t.linkBase(path.Join(at, "device/driver")) == "vmw_pvrdma" {
+		own = n.ofVMXNET3(at)
+	}
 	if len(own) == 0 && (h.PCI == "" || eui64Form.MatchString(h.NodeGUID)) {
 		own = n.byGUID(at, h.NodeGUID)
 	}
@@ -58,9 +61,18 @@ func (t tree) addNetdevs(at string, h *HCA, shared *shared, found *problems) {
 	}
 }
 
+// ofVMXNET3 returns the folder of the netdev of VMware's HCA: the first function of its card is a vmxnet3 of its own.
+func (n netdevs) ofVMXNET3(at string) []string {
+	function, err := n.Follow(path.Join(at, "device"), nil)
+	if err != nil || !pciForm.MatchString(path.Base(function)) {
+		return nil
+	}
+	return n.of(path.Join(function[:len(function)-1]+"0", "net"))
+}
+
 // representor is the port name of a netdev that stands for another function of the card, as the PCI device of a card in
-// switchdev mode has them.
-var representor = regexp.MustCompile(`^(c\d+)?pf\d+((vf|sf)\d+|$)`)
+// switchdev mode has them. Intel's are called pf0vfr1.
+var representor = regexp.MustCompile(`^(c\d+)?pf\d+((vfr?|sf)\d+|$)`)
 
 // of returns the folders of the netdevs in a folder net.
 func (n netdevs) of(net string) []string {

@@ -63,6 +63,8 @@ func TestPorts(t *testing.T) {
 			want: with(func(p *Port) { p.LinkLayer = "Unknown" })},
 		{name: "representor of another function", change: hcatest.Files{oneBus + "/net/ib0_0/phys_port_name": "c1pf0vf3\n",
 			oneBus + "/net/ib0/phys_port_name": "p0\n"}, want: []Port{sound}},
+		{name: "representor of an E810's function", change: hcatest.Files{oneBus + "/net/ib0_0/phys_port_name": "pf0vfr3\n"},
+			want: []Port{sound}},
 		{name: "odd netdev", change: hcatest.Files{oneBus + "/net/sixteen-letters0/dev_port": "0\n"}, want: []Port{sound},
 			problems: []string{classOne + `/device/net: has "sixteen-letters0", which is not a name of a netdev`}},
 	} {
@@ -122,6 +124,12 @@ func TestNetdevs(t *testing.T) {
 		"the second card has its own": {bonded(hcatest.Files{second + "/infiniband/mlx5_1/x": ""}), "[bond0 eth0]", ""},
 		"erdma": {with(hcatest.Files{"sys/class/net/eth0/address": "00:16:3e:01:02:03\n",
 			"sys/class/net/eth1/address": "00:16:3e:01:02:04\n"}, hcatest.Port{LinkLayer: "Ethernet"}), "[eth0]", ""},
+		"PVRDMA": {hcatest.Node{HCAs: []hcatest.HCA{{Name: "mlx5_0", PCI: onePCI[:len(onePCI)-1] + "1", Driver: "vmw_pvrdma",
+			Ports: []hcatest.Port{{LinkLayer: "Ethernet", Foreign: []string{"ens192"}}}}}}.Files().With(hcatest.Files{
+			net + "ens192/dev_port": "0\n"}), "[ens192]", ""},
+		"a netdev in a pod, called as that of a function without an HCA": {with(hcatest.Files{
+			oneBus[:len(oneBus)-1] + "1/net/ens192/dev_port": "0\n"}, hcatest.Port{LinkLayer: "Ethernet",
+			Foreign: []string{"ens192"}}), "[]", ""},
 		"planes": {planes(nil), "[eth0] [eth1] [eth2] [eth3]", ""},
 		"a pod's macvlan that is called as another port's netdev": {planes(hcatest.Files{fmt.Sprintf(table, 1, 2): "eth3\n"}),
 			"[eth0] [eth1] [eth2] [eth3]", ""},

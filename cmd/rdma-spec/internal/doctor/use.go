@@ -4,6 +4,7 @@
 package doctor
 
 import (
+	"fmt"
 	"path"
 	"slices"
 
@@ -11,6 +12,9 @@ import (
 )
 
 const pciDevices = "sys/bus/pci/devices/"
+
+// GPUFiles are what NVIDIA's driver says of its GPUs, by PCI address: the model, and the device's minor number.
+const GPUFiles = "proc/driver/nvidia/gpus/*/information"
 
 // GPUReads are what a check declares that asks for the GPUs.
 var GPUReads = []string{pciDevices + "*", pciDevices + "*/class", pciDevices + "*/vendor", pciDevices + "*/driver"}
@@ -56,6 +60,28 @@ func (v *View) UsesRDMA(gpus int) bool {
 func (v *View) ForRDMA() bool {
 	plugin, _ := v.Plugin() // what is unknown does not run
 	return len(plugin.Own()) > 0 || plugin.Policy.Lives || v.UsedByPods()
+}
+
+// LinkOfFunction is what gives a virtual function a link whose physical function has one, "" for other HCAs.
+func (v *View) LinkOfFunction(h hca.HCA, p hca.Port) string {
+	node, err := v.HCAs()
+	if err != nil || h.Function != hca.FunctionVirtual {
+		return ""
+	}
+	i := slices.IndexFunc(node.HCAs, func(physical hca.HCA) bool { return physical.PCI == h.Parent && physical.Active() })
+	switch {
+	case i < 0:
+		return ""
+	case p.LinkLayer == "InfiniBand" && p.PhysState == "LinkUp":
+		return "Let the subnet manager serve virtual functions: NVIDIA's OpenSM needs virt_enabled 2 in opensm.conf, and a " +
+			"restart"
+	}
+	netdev := "NETDEV"
+	if netdevs := node.HCAs[i].Ports[0].Netdevs; len(netdevs) > 0 {
+		netdev = netdevs[0]
+	}
+	return fmt.Sprintf("Let its link follow that of its physical function, HCA %s: ip link set %s vf N state auto; see "+
+		"N, its number: ls -l /sys/bus/pci/devices/%s/virtfn*", node.HCAs[i].Name, netdev, h.Parent)
 }
 
 // Unused is the finding where nothing uses RDMA.

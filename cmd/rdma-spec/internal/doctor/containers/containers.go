@@ -5,6 +5,7 @@
 package containers
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"slices"
@@ -150,7 +151,7 @@ func notGiven(v *doctor.View, c node.Container) []doctor.Finding {
 
 // containerPort names the HCA and not its containers, so that what is wrong with its port explains it.
 func containerPort(v *doctor.View) []doctor.Finding {
-	holders, why := map[string][]string{}, map[string]string{}
+	holders, why, cure := map[string][]string{}, map[string]string{}, map[string]string{}
 	found := eachContainer(func(v *doctor.View, c node.Container) []doctor.Finding {
 		if c.AllDevices {
 			return nil // it holds what the node has
@@ -164,6 +165,8 @@ func containerPort(v *doctor.View) []doctor.Finding {
 			if len(h.Ports) > 0 && !h.Active() && h.Ports[0].State != "NOP" { // NOP: its driver does not tell
 				object := fmt.Sprintf("HCA %s port %d", h.Name, h.Ports[0].Number)
 				holders[object], why[object] = append(holders[object], c.Namespace+"/"+c.Pod+" "+c.Container), h.Ports[0].State
+				cure[object] = cmp.Or(v.LinkOfFunction(h, h.Ports[0]), "Bring the port up, or give the pods another HCA: delete "+
+					"them when the device plugin no longer offers this one")
 			}
 		}
 		return nil
@@ -171,8 +174,7 @@ func containerPort(v *doctor.View) []doctor.Finding {
 	for _, object := range slices.Sorted(maps.Keys(holders)) {
 		text := fmt.Sprintf("The port is %s, and containers hold the HCA: %s.", why[object],
 			strings.Join(holders[object], ", "))
-		found = append(found, doctor.Fault(object, text,
-			"Bring the port up, or give the pods another HCA: delete them when the device plugin no longer offers this one"))
+		found = append(found, doctor.Fault(object, text, cure[object]))
 	}
 	return found
 }

@@ -40,7 +40,7 @@ func insideChecks() []doctor.Check {
 		Title:      "Each GPU of a container is on the NUMA node of one of its HCAs.",
 		NoMessages: "bandwidth tests are slow",
 		Why:        "Transfers that cross the CPUs are slower.",
-		Reads:      []string{gpuFiles, "sys/bus/pci/devices/*/numa_node"}, Look: eachContainer(containerGPU),
+		Reads:      []string{doctor.GPUFiles, "sys/bus/pci/devices/*/numa_node"}, Look: eachContainer(containerGPU),
 	}, {
 		ID: "container-shm", Family: "containers", Title: "Each RDMA container has more than 64 MiB in /dev/shm.",
 		Why:  "Programs such as NCCL need more for several processes.",
@@ -114,14 +114,11 @@ func containerSharedMemory(_ *doctor.View, c node.Container) []doctor.Finding {
 		"Its /dev/shm has %s; an emptyDir with medium: Memory at /dev/shm gives more.", c.SharedMem)}
 }
 
-// gpuFiles say which GPU has which minor number.
-const gpuFiles = "proc/driver/nvidia/gpus/*/information"
-
 var gpuMinor = regexp.MustCompile(`Device Minor:\s+([0-9]+)`)
 
 // containerGPU reports what is not a fault.
 func containerGPU(v *doctor.View, c node.Container) (found []doctor.Finding) {
-	files, _ := v.Glob(gpuFiles) // without them there is no driver of NVIDIA
+	files, _ := v.Glob(doctor.GPUFiles) // without them there is no driver of NVIDIA
 	hcas := held(v, c)
 	if slices.ContainsFunc(hcas, func(h hca.HCA) bool { return h.NUMANode < 0 }) {
 		return nil

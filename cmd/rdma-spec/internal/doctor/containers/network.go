@@ -148,6 +148,17 @@ func sharing(v *doctor.View, c node.Container, own []process.GID) (pod string, a
 	return "", address
 }
 
+// local says why a GID does not reach other networks, "" if it does.
+func local(g process.GID) string {
+	switch {
+	case g.Address.IsLinkLocalUnicast():
+		return "reaches its own link alone"
+	case g.Type == "IB/RoCE v1":
+		return "is of RoCE v1, which no router passes on"
+	}
+	return ""
+}
+
 // containerGIDIndex looks at the index in the container's spec. What a program sets by itself is not seen.
 func containerGIDIndex(v *doctor.View, c node.Container) (found []doctor.Finding) {
 	index, err := strconv.Atoi(c.Env["NCCL_IB_GID_INDEX"])
@@ -156,8 +167,14 @@ func containerGIDIndex(v *doctor.View, c node.Container) (found []doctor.Finding
 	}
 	for _, r := range rails(v, c) {
 		at := func(g process.GID) bool { return g.Index == index }
-		i := slices.IndexFunc(r.table, at)
-		if r.err != nil || len(r.table) == 0 || c.Silent || slices.ContainsFunc(r.own, at) ||
+		i, own := slices.IndexFunc(r.table, at), slices.IndexFunc(r.own, at)
+		better := slices.IndexFunc(r.own, func(g process.GID) bool { return local(g) == "" })
+		if own >= 0 && better >= 0 && local(r.own[own]) != "" {
+			found = append(found, doctor.Told(r.object, "Its NCCL_IB_GID_INDEX is %d, which is the GID %s: that %s. If "+
+				"connections time out, remove the variable: %s at %d goes further.", index, r.own[own].Address, local(r.own[own]),
+				r.own[better].Address, r.own[better].Index))
+		}
+		if r.err != nil || len(r.table) == 0 || c.Silent || own >= 0 ||
 			len(r.own) == 0 && (c.AllDevices || i >= 0 && !c.OwnNetwork) {
 			continue // container-netdev says what is unknown
 		}

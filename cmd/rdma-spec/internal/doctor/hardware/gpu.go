@@ -6,6 +6,8 @@ package hardware
 import (
 	"encoding/binary"
 	"fmt"
+	"path"
+	"regexp"
 	"slices"
 	"strings"
 
@@ -15,6 +17,9 @@ import (
 
 // peerClients are what has registered with ib_core to give it the memory of GPUs of NVIDIA.
 const peerClients = "sys/kernel/mm/memory_peers/nv_mem*"
+
+// ofed is there if the RDMA modules are those of OFED or DOCA.
+const ofed = "sys/module/mlx_compat"
 
 const vendorNVIDIA = "0x10de"
 
@@ -29,28 +34,35 @@ func dmaBUF(v *doctor.View) (open, serves bool) {
 	return open, open && doctor.CompareVersions(doctor.Attribute(v, dmaBUFReads[1]), sinceDMABUF) >= 0
 }
 
+// gpuReads are what withGPUs reads.
+var gpuReads = append(slices.Clone(doctor.GPUReads), doctor.GPUFiles)
+
+// keepsMemory are GPUs whose memory NVIDIA's driver gives to no HCA, in whatever mode: GeForce, and DGX Spark's GB10
+// (https://forums.developer.nvidia.com/t/dgx-spark-gpudirect-rdma/348787).
+var keepsMemory = regexp.MustCompile(`(?m)^Model:\s+(.*\b(?:GeForce|GB10)\b.*)$`)
+
 // gpuChecks are about transfers between HCAs and the memory of GPUs.
 func gpuChecks() []doctor.Check {
 	return []doctor.Check{{
 		ID: "gpu-direct", Family: "gpu", Title: "HCAs can reach the memory of GPUs.",
 		Why: "GPU memory cannot be registered without nvidia_peermem or DMA-BUF, which only the open kernel modules have.",
-		Reads: slices.Concat(doctor.GPUReads, dmaBUFReads, []string{
-			peerClients, "sys/module/nvidia_peermem", "sys/module/efa_nv_peermem",
+		Reads: slices.Concat(gpuReads, dmaBUFReads, []string{
+			peerClients, ofed, "sys/module/nvidia_peermem", "sys/module/efa_nv_peermem",
 		}),
 		Needs: []string{"module-symbols"}, Look: withGPUs(noGPUDirect),
 	}, {
 		ID: "acs", Family: "gpu", Title: "No PCIe switch redirects transfers between a GPU and an HCA to the CPU.",
 		Why:   "GPU transfers go up to the CPU: slow, and on some machines they hang.",
-		Reads: slices.Concat(doctor.GPUReads, []string{pciDevices + "*/config"}), Look: withGPUs(redirected),
+		Reads: slices.Concat(gpuReads, []string{pciDevices + "*/config"}), Look: withGPUs(redirected),
 	}, {
 		ID: "iommu", Family: "gpu", Title: "The IOMMU passes what goes between GPUs and HCAs through.",
 		NoMessages: "bandwidth tests are slow",
 		Why:        "GPU transfers go up to the CPU, or fail.",
-		Reads:      slices.Concat(doctor.GPUReads, []string{pciDevices + "*/iommu_group/type"}), Look: withGPUs(translating),
+		Reads:      slices.Concat(gpuReads, []string{pciDevices + "*/iommu_group/type"}), Look: withGPUs(translating),
 	}}
 }
 
-// withGPUs looks at the GPUs and the HCAs of cards.
+// withGPUs looks at the HCAs of cards and the GPUs whose memory they can reach.
 func withGPUs(look func(v *doctor.View, gpus []string, hcas []hca.HCA) []doctor.Finding) doctor.Look {
 	return func(v *doctor.View) []doctor.Finding {
 		node, nothing := inventory(v)
@@ -59,15 +71,27 @@ func withGPUs(look func(v *doctor.View, gpus []string, hcas []hca.HCA) []doctor.
 		}
 		hcas := slices.DeleteFunc(slices.Clone(node.HCAs), func(h hca.HCA) bool { return h.PCI == "" })
 		found, err := v.GPUs()
+		all, model := len(found), ""
+		files, _ := v.Glob(doctor.GPUFiles) // of NVIDIA's driver
+		for _, file := range files {
+			text, _ := v.Read(file)
+			if of := keepsMemory.FindStringSubmatch(text); of != nil {
+				model = of[1]
+				found = slices.DeleteFunc(found, func(gpu string) bool { return gpu == path.Base(path.Dir(file)) })
+			}
+		}
 		switch {
 		case err != nil:
 			return []doctor.Finding{doctor.Unsure("", fmt.Sprintf("The GPUs cannot be listed: %v.", err))}
-		case len(found) == 0:
+		case all == 0:
 			return doctor.Inapplicable("The node has no GPU.")
 		case len(hcas) == 0:
 			return doctor.Inapplicable("The node has no HCA on a card.")
-		case !v.UsesRDMA(len(found)):
+		case !v.UsesRDMA(all):
 			return doctor.Unused()
+		case len(found) == 0:
+			return []doctor.Finding{{Status: doctor.NotApplied, Object: "GPUs", Text: fmt.Sprintf("NVIDIA's driver gives HCAs "+
+				"no access to the memory of %s: programs copy it through the CPU's memory.", model)}}
 		}
 		return look(v, found, hcas)
 	}
@@ -99,7 +123,12 @@ func noGPUDirect(v *doctor.View, _ []string, _ []hca.HCA) []doctor.Finding {
 	if open {
 		why = "the open GPU driver needs kernel " + sinceDMABUF + " for DMA-BUF, not " + kernel
 	}
-	return []doctor.Finding{doctor.Fault(module, "It is not loaded, and "+why+".", load("nvidia_peermem")).Paste()}
+	text := "It is not loaded, and " + why + "."
+	if there, _ := v.Exists(ofed); !there {
+		text += " modprobe says \"Invalid argument\" where ib_core has no peer memory, as the kernel's own mostly: then " +
+			"install DOCA-OFED, and the GPU driver again after it, or its open kernel modules."
+	}
+	return []doctor.Finding{doctor.Fault(module, text, load("nvidia_peermem")).Paste()}
 }
 
 // translating finds GPUs and HCAs whose transfers the IOMMU translates. Grace CPUs are not looked at: there, it is part
@@ -120,8 +149,8 @@ func translating(v *doctor.View, gpus []string, hcas []hca.HCA) []doctor.Finding
 		return nil
 	}
 	return []doctor.Finding{doctor.Fault("", fmt.Sprintf("The IOMMU translates the transfers of %s.",
-		strings.Join(found, ", ")), "Add iommu=pt to the kernel's command line, drain the node, and restart it. "+
-		"Virtual machines keep their devices with it.")}
+		strings.Join(found, ", ")), "Add iommu=pt, on Arm iommu.passthrough=1, to the kernel's command line, drain the "+
+		"node, and restart it. Virtual machines keep their devices with it.")}
 }
 
 // belowGrace reports whether a device is below a root port of NVIDIA's Grace CPU.

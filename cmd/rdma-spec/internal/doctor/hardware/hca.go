@@ -173,8 +173,21 @@ func differentFirmware(_ *doctor.View, group []hca.HCA) (found []doctor.Finding)
 	return found
 }
 
+// withoutFabricManager finds HCAs of NVSwitches that the switches' fabric manager cannot open: GPUs have no fabric, and
+// CUDA does not start on them.
+func withoutFabricManager(v *doctor.View) []doctor.Finding {
+	node, _ := inventory(v) // ofHCAs says why there is none
+	if node == nil || !slices.ContainsFunc(node.HCAs, func(h hca.HCA) bool {
+		return h.Manages == hca.NVSwitches && !has(h, hca.KindUMAD) && !slices.Contains(h.Unlisted, hca.KindUMAD)
+	}) {
+		return nil
+	}
+	return []doctor.Finding{doctor.Fault("module ib_umad", "HCAs that manage NVSwitches have no umad device: NVIDIA's "+
+		"fabric manager does not start, and CUDA programs say that the system is not ready.", load("ib_umad")).Paste()}
+}
+
 func missingClassDevices(v *doctor.View) []doctor.Finding {
-	return ofHCAs(v, func(hcas []hca.HCA) (found []doctor.Finding) {
+	return append(withoutFabricManager(v), ofHCAs(v, func(hcas []hca.HCA) (found []doctor.Finding) {
 		check := func(h hca.HCA, kind hca.Kind, wanted bool) {
 			if wanted && h.Active() && !has(h, kind) {
 				found = append(found, reload(h, doctor.Fault(object(h), fmt.Sprintf("It has an ACTIVE port and no %s device.",
@@ -193,7 +206,7 @@ func missingClassDevices(v *doctor.View) []doctor.Finding {
 			}
 		}
 		return found
-	})
+	})...)
 }
 
 func has(h hca.HCA, kind hca.Kind) bool {

@@ -191,7 +191,9 @@ func hcaErrors(v *doctor.View) []doctor.Finding {
 }
 
 var (
-	refusedModule = regexp.MustCompile(`(?:^|\s)([a-z0-9_]+): disagrees about version of symbol ([A-Za-z0-9_]+)`)
+	// refusedModule is a module that was built for another version of a symbol, or for one that no module has.
+	refusedModule = regexp.MustCompile(
+		`(?:^|\s)([a-z0-9_]+): (disagrees about version of|Unknown) symbol ([A-Za-z0-9_]+)`)
 	// ofRDMA are names of RDMA's modules, and of what they give to others.
 	ofRDMA = regexp.MustCompile(`\b(ib|iw|mlx[45]?)_|rdma|peermem|\b(efa|bnxt_re|hfi1|siw)\b`)
 )
@@ -201,7 +203,7 @@ func refusedModules(v *doctor.View, log node.KernelLog) (found []doctor.Finding)
 	seen := map[string]bool{}
 	for _, line := range log.Lines {
 		refused := refusedModule.FindStringSubmatch(line.Text)
-		if refused == nil || seen[refused[1]] || !ofRDMA.MatchString(refused[1]+" "+refused[2]) {
+		if refused == nil || seen[refused[1]] || !ofRDMA.MatchString(refused[1]+" "+refused[3]) {
 			continue
 		}
 		seen[refused[1]] = true
@@ -213,11 +215,17 @@ func refusedModules(v *doctor.View, log node.KernelLog) (found []doctor.Finding)
 			if _, serves := dmaBUF(v); serves {
 				continue // nobody needs it
 			}
-			cure = "Rebuild the GPU driver now that OFED or DOCA is installed (with the GPU operator, delete the node's " +
-				"driver pod), and: modprobe nvidia_peermem"
+			cure = "Install OFED or DOCA where it is not, rebuild the GPU driver after it (with the GPU operator, delete the " +
+				"node's driver pod), and: modprobe nvidia_peermem"
 		}
-		found = append(found, doctor.Fault("module "+refused[1],
-			"The kernel refused it: it was built for another version of "+refused[2]+".", cure))
+		text := "it was built for another version of " + refused[3] + "."
+		if refused[2] == "Unknown" {
+			text = "no module that is loaded has " + refused[3] + "."
+			if strings.Contains(refused[3], "peer_memory") {
+				text += " OFED and DOCA add it to ib_core, and the kernel's own mostly lacks it."
+			}
+		}
+		found = append(found, doctor.Fault("module "+refused[1], "The kernel refused it: "+text, cure))
 	}
 	return found
 }

@@ -135,9 +135,13 @@ func (l links) judge(h hca.HCA, p hca.Port) doctor.Finding {
 	case p.State == "":
 		return doctor.Unsure(at, "Its state cannot be read.")
 	case infiniband && physical && (p.State == "INIT" || p.State == "ARMED"):
+		start, ask := "a subnet manager in the fabric (opensm, UFM, or the switch's own)",
+			fmt.Sprintf("sminfo -C %s -P %d", h.Name, p.Number)
+		if h.Driver == "hfi1" { // Omni-Path, where the programs of InfiniBand's fabrics do nothing
+			start, ask = "Omni-Path's fabric manager (opafm)", see
+		}
 		return doctor.Fault(at, fmt.Sprintf("It is in state %s: no subnet manager has made it ACTIVE.", p.State),
-			fmt.Sprintf("Start a subnet manager in the fabric (opensm, UFM, or the switch's own), and see: sminfo -C %s -P %d",
-				h.Name, p.Number))
+			fmt.Sprintf("Start %s, and see: %s", start, ask))
 	case p.State == "INIT" && !infiniband: // iWARP's, see iw_query_port in the kernel
 		return doctor.Told(at, "It has a link, and its netdev no IPv4 address.")
 	case off != "" && l.dark[at] != "":
@@ -154,7 +158,8 @@ func (l links) judge(h hca.HCA, p hca.Port) doctor.Finding {
 		return doctor.Finding{Status: doctor.Skipped, Object: at, Text: "It depends on its physical function.",
 			Root: doctor.Wrong}
 	case off == "" && why != "":
-		return doctor.Fault(at, fmt.Sprintf("It is %s (%s), and %s.", p.State, p.PhysState, without), check)
+		return doctor.Fault(at, fmt.Sprintf("It is %s (%s), and %s.", p.State, p.PhysState, without),
+			cmp.Or(l.LinkOfFunction(h, p), check))
 	}
 	return doctor.Finding{}
 }

@@ -73,13 +73,14 @@ func load(module string) string {
 	return fmt.Sprintf("modprobe %s && echo %s > /etc/modules-load.d/%s.conf", module, module, module)
 }
 
-// auxFunction is an auxiliary device that stands for a card's RDMA: mlx5_core.rdma.0, ice.iwarp.1.
-var auxFunction = regexp.MustCompile(`^([a-z0-9_]+)\.(rdma|roce|iwarp|ib)\.[0-9]+$`)
+// auxFunction is an auxiliary device that stands for a card's RDMA: mlx5_core.rdma.0, ice.iwarp.1,
+// idpf.8086.rdma.core.0.
+var auxFunction = regexp.MustCompile(`^([a-z0-9_]+)(?:\.8086)?\.(rdma|roce|iwarp|ib)(?:\.core)?\.[0-9]+$`)
 
 // auxModules are the modules that drive the RDMA of another module's cards.
 var auxModules = map[string]string{
 	"mlx5_core": "mlx5_ib", "mlx4_core": "mlx4_ib", "ice": "irdma", "i40e": "irdma", "idpf": "irdma",
-	"bnxt_en": "bnxt_re", "mana": "mana_ib",
+	"bnxt_en": "bnxt_re", "bng_en": "bng_re", "mana": "mana_ib", "ionic": "ionic_rdma",
 }
 
 // cardModules are the modules of cards that do nothing but RDMA, or are bought for it, by vendor and the beginning of

@@ -267,6 +267,11 @@ var told = map[string]struct {
 			s.files[path.Dir(path.Dir(gidOf(0, gid)))+"/gid_attrs/types/"+strconv.Itoa(gid)] = "IB/RoCE v1\n"
 		}
 	}, "container-netdev", doctor.OK},
+	// seen in NVIDIA/nccl#769
+	"a GID index that is link-local": {func(s *sick) {
+		s.rails("10.244.0.8")
+		s.container().Env = cri.Env{"NCCL_IB_GID_INDEX": "9"}
+	}, "container-gid-index", doctor.OK},
 	"a GPU beside another CPU": {func(s *sick) {
 		s.container().GPUs = []int{1}
 		for i, numa := range []string{"0\n", "1\n"} {

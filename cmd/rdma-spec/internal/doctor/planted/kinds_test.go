@@ -6,6 +6,7 @@ package planted
 import (
 	"fmt"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -79,6 +80,15 @@ var kinds = []known{
 		"are ACTIVE, and the rest, are filled in", hcatest.Node{}, inPlanes(4)},
 	{"ConnectX-8 with four planes, one of which has a cable", "as before; that three planes have none is filled in",
 		hcatest.Node{}, inPlanes(1)},
+	{"B300 on Ethernet, ConnectX-8 of twelve ports, four of which have planes", "https://github.com/scitix/sichek/pull/98: 12 ports " +
+		"of each HCA, the data on 3, 6, 9 and 12 (eth_rX_p0 to p3); that the netdevs are below one function is filled in",
+		hcatest.Node{HCAs: with(rails("NVD0000000042", 0, 8, ib(ndr)), func(i int, h *hcatest.HCA) {
+			h.Ports = slices.Repeat([]hcatest.Port{{State: disabled.State, PhysState: disabled.PhysState, LinkLayer: "Ethernet"}}, 12)
+			for plane := range 4 {
+				h.Ports[3*plane+2] = eth("200 Gb/sec (2X NDR)")
+				h.Ports[3*plane+2].Netdevs = []string{fmt.Sprintf("eth_r%d_p%d", i, plane)}
+			}
+		}), PCI: gpusOf(8)}, driver(open580).With(resources)},
 	{"GB200 with four ConnectX-7 and issm", "https://github.com/NVIDIA/NVSentinel/issues/1716; the rest is filled in",
 		nodeOf(with(rails(ocp, 0, 4, ib(ndr)), func(i int, h *hcatest.HCA) { h.NUMA = i / 2 })), nil},
 	{b200, "https://github.com/siderolabs/extensions/issues/893: ConnectX-7; the BlueField-3, and the rest, are filled in",
@@ -172,6 +182,8 @@ var sickKinds = []sickKind{
 		hcatest.Folder("mlx5_0", "0000:10:00.0") + "/ports/3/state":      "1: DOWN\n",
 		hcatest.Folder("mlx5_0", "0000:10:00.0") + "/ports/3/phys_state": "3: Disabled\n"}.With(route("eth2")), nil,
 		map[string]int{"port-active wrong": 1}},
+	{"an Omni-Path port without a fabric manager", opa, hcatest.Files{
+		hcatest.Folder("hfi1_0", "0000:10:00.0") + "/ports/1/state": "2: INIT\n"}, nil, map[string]int{"port-active wrong": 1}},
 	{"an Omni-Path port that has lost its link", opa, hcatest.Files{
 		hcatest.Folder("hfi1_1", "0000:18:00.0") + "/ports/1/counters/link_downed": "1\n"}, nil,
 		map[string]int{"port-active wrong": 1}},
@@ -190,12 +202,21 @@ var sickKinds = []sickKind{
 	{"one of eight with a newer firmware", b200, file(3, "infiniband/mlx5_3/fw_ver", "28.43.1000\n"), nil,
 		map[string]int{"firmware-same wrong": 1}},
 	// Only a fault silences.
-	{"the closed driver without nvidia_peermem, and no log", b200, driver(closed535).With(noLog), nil,
+	{"the closed driver without nvidia_peermem, and no log", b200, driver(closed535).With(noLog).With(hcatest.Files{
+		"sys/module/mlx_compat/": ""}), nil,
 		map[string]int{"gpu-direct wrong": 1, withoutLog: 1}},
 	{"the open driver on an old kernel, and no log", b200, hcatest.Files{"proc/sys/kernel/osrelease": "5.4.0-150-generic\n"}.With(
 		noLog), nil, map[string]int{"gpu-direct wrong": 1, withoutLog: 1}},
 	{"neither ib_uverbs nor rdma_ucm", b200, nil, []string{"sys/class/infiniband_verbs", "sys/class/misc/rdma_cm"},
 		map[string]int{"uverbs-module wrong": 1}},
+	// seen in k8snetworkplumbingwg/sriov-network-device-plugin#565
+	{"a device plugin that was started again while an HCA is in a pod", "exclusive mode, as rdma-cni needs it", hcatest.Files{
+		node.AnswersFolder + "/kubelet.json": strings.ReplaceAll(resources[node.AnswersFolder+"/kubelet.json"], "8", "0")}, nil,
+		map[string]int{"kubelet-allocatable wrong": 1}},
+	// seen in siderolabs/docs#581, spectrocloud/CanvOS#700
+	{"no ib_umad beside NVSwitches", b200NVSwitches, nil, []string{"sys/class/infiniband_mad"},
+		map[string]int{"class-devices wrong": 1}},
+	{"no ib_umad, and no NVSwitch", b200, nil, []string{"sys/class/infiniband_mad"}, map[string]int{}},
 	{"a rail without a link, and no log", b200, down(3, noLog), nil, map[string]int{"port-active wrong": 1, withoutLog: 1}},
 	{"fatal errors of PCIe, and no log", b200, file(4, "aer_dev_fatal", "TOTAL_ERR_FATAL 1\n").With(noLog), nil,
 		map[string]int{"hca-errors wrong": 1, withoutLog: 1}},

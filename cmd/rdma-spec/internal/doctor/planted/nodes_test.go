@@ -60,6 +60,15 @@ func gpusOf(count int) (all []hcatest.PCI) {
 	return all
 }
 
+// models are what the GPU driver says of gpusOf.
+func models(count int, model string) hcatest.Files {
+	files := hcatest.Files{}
+	for i := range count {
+		files[fmt.Sprintf("proc/driver/nvidia/gpus/0000:%02x:00.0/information", 0x13+8*i)] = "Model: \t\t " + model + "\n"
+	}
+	return files
+}
+
 // driver is the GPU driver, by its words.
 func driver(words string) hcatest.Files {
 	return hcatest.Files{"proc/driver/nvidia/version": "NVRM version: NVIDIA UNIX " + words + "\n",
@@ -230,6 +239,10 @@ var healthyNodes = slices.Concat(kinds, []known{
 		"bnxt_report_link: the words; the rest is filled in",
 		nodeOf(with(vfs(rails("", 0, 1, eth(edr))[0], 2, eth(edr)), broadcom)),
 		logged(times(12, "bnxt_en 0000:10:00.1 eth11: NIC Link is Down")...)},
+	{"GeForce GPUs beside rails", "https://github.com/linux-rdma/perftest/issues/269: GeForce with nvidia_peermem, Couldn't allocate " +
+		"MR; https://github.com/tinygrad/open-gpu-kernel-modules/issues/46: officially, GeForce has no GPUDirect RDMA; the node, whose " +
+		"IOMMU translates, is filled in", hcatest.Node{HCAs: rails(ocp, 0, 8, ib(ndr)), PCI: gpusOf(8)}, driver(closed535).With(
+		models(8, "NVIDIA GeForce RTX 4090")).With(file(0, "iommu_group/type", "DMA-FQ\n"))},
 	{"a node with SELinux in permissive mode", "https://github.com/OpenXT/xenclient-oe/pull/257: { ipc_lock } of a program " +
 		"that has nothing to do with RDMA, which goes on all the same; https://github.com/cockpit-project/bots/issues/5020: " +
 		"{ ipc_lock sqpoll }; the line in permissive mode, in which nothing is denied, and the node are filled in",
@@ -466,6 +479,13 @@ var ailments = []ailment{
 	// seen in NVIDIA/nccl#1939
 	{"nvidia_peermem that is not registered", dgx, driver(closed535).With(hcatest.Files{"sys/module/nvidia_peermem/": ""}), nil,
 		"gpu-direct", "module nvidia_peermem"},
+	// seen in Mellanox/nv_peer_memory#79 and #84
+	{"nvidia_peermem beside an ib_core without peer memory", dgx, driver(closed535).With(logged(
+		"60 nvidia_peermem: Unknown symbol ib_register_peer_memory_client (err -2)")), nil, "module-symbols",
+		"module nvidia_peermem"},
+	// seen in Mellanox/nv_peer_memory#84
+	{"nv_peer_mem beside an ib_core without peer memory", dgx, logged("60 nv_peer_mem: Unknown symbol " +
+		"ib_register_peer_memory_client (err 0)"), nil, "module-symbols", "module nv_peer_mem"},
 	// seen in NVIDIA/NV-Kernels#590
 	{"more free in CMA than it has", "DGX Spark", hcatest.Files{"proc/meminfo": "MemTotal: 127535304 kB\n" +
 		"MemAvailable: 118000000 kB\nCmaTotal: 32768 kB\nCmaFree: 90000000 kB\n"}, nil, "cma", ""},
@@ -513,6 +533,36 @@ func TestSickNodes(t *testing.T) {
 		says[a.name] = said(bad...)
 	}
 	golden.Cases(t, "testdata/sick.txt", says)
+}
+
+// The functions that drivers of cards make for RDMA lead to the modules that drive these. The names are those of the
+// kernel's tables of auxiliary_device_id.
+func TestFunctionsWithoutADriver(t *testing.T) {
+	for name, module := range map[string]string{"mlx5_core.rdma.0": "mlx5_ib", "ionic.rdma.0": "ionic_rdma",
+		"bng_en.rdma.0": "bng_re", "idpf.8086.rdma.core.0": "irdma"} {
+		driver, _, _ := strings.Cut(name, ".")
+		bad := wrong(findings(t, fallenSick(t, dgx, nil, card("0000:c0:00.0", "0x1dd8", "0x1002", "0x020700", driver).With(
+			hcatest.Files{"sys/bus/auxiliary/devices/" + name: hcatest.Link("../../../devices/pci0000:c0/0000:c0:00.0/" + name),
+				"sys/devices/pci0000:c0/0000:c0:00.0/" + name + "/x": ""}))))
+		if len(bad) != 1 || bad[0].Check != "hca-driver" || bad[0].Object != "module "+module {
+			t.Errorf("%s: %+v", name, bad)
+		}
+	}
+}
+
+// Where HCAs cannot reach the memory of any GPU, whatever the driver, the checks of that have nothing to look at.
+func TestGPUsThatKeepTheirMemory(t *testing.T) {
+	for model, gpus := range map[string]int{"NVIDIA GeForce RTX 4090": 8, "NVIDIA GB10": 1} {
+		k := known{node: hcatest.Node{HCAs: rails(ocp, 0, 4, ib(ndr)), PCI: gpusOf(gpus)}}
+		for some, want := range map[int]doctor.Status{gpus: doctor.NotApplied, gpus - 1: doctor.OK} {
+			k.with = driver(open580).With(models(some, model))
+			for _, f := range findings(t, k.files()) {
+				if f.Family == "gpu" && (f.Status != want || strings.Contains(f.Text, model) != (some == gpus)) {
+					t.Errorf("%d of %d are %s: %+v", some, gpus, model, f)
+				}
+			}
+		}
+	}
 }
 
 // Of the second function of a bond's card nothing is told: its RDMA is the first one's.

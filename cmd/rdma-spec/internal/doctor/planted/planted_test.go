@@ -295,6 +295,17 @@ var planted = map[string]struct {
 		node.HCAs[0].Ports[0] = node.HCAs[0].Ports[0].Down()
 		s.files = node.Files()
 	}, "container-port", "HCA mlx5_0 port 1"},
+	// seen in Mellanox/network-operator#249
+	"a virtual function that the subnet manager does not serve": {func(s *sick) {
+		s.files, s.container().HCAs = virtualInfiniBand().With(hcatest.Files{
+			hcatest.Folder("mlx5_2", "0000:00:00.2") + "/ports/1/state": "1: DOWN\n"}), []string{"mlx5_2"}
+	}, "container-port", "HCA mlx5_2 port 1"},
+	// seen in k8snetworkplumbingwg/sriov-network-operator#382
+	"a virtual function whose link is off": {func(s *sick) {
+		s.files, s.container().HCAs = virtualInfiniBand().With(hcatest.Files{
+			hcatest.Folder("mlx5_2", "0000:00:00.2") + "/ports/1/state":      "1: DOWN\n",
+			hcatest.Folder("mlx5_2", "0000:00:00.2") + "/ports/1/phys_state": "3: Disabled\n"}), []string{"mlx5_2"}
+	}, "container-port", "HCA mlx5_2 port 1"},
 	"a hostPath and no device": {func(s *sick) {
 		s.containers.Containers = append(s.containers.Containers, node.Container{Report: node.Report{Namespace: "ml",
 			Pod: "efa-0", Container: "worker", State: "ok"}, Inside: process.Inside{HostPaths: []string{"/dev/infiniband"}}})

@@ -114,12 +114,19 @@ func kubeletPodResources(_ *doctor.View, k agents.Kubelet) []doctor.Finding {
 }
 
 // kubeletAllocatable names each resource after the kubelet, so that what is wrong with the kubelet explains it.
-func kubeletAllocatable(_ *doctor.View, k agents.Kubelet) (found []doctor.Finding) {
+func kubeletAllocatable(v *doctor.View, k agents.Kubelet) (found []doctor.Finding) {
+	hcas, err := v.HCAs()
+	inPods := err == nil && hcas.NetNSExclusive && len(hcas.Elsewhere) > 0
 	for _, name := range slices.Sorted(maps.Keys(k.Allocatable)) {
 		if resource.IsRDMA(name) && k.Allocatable[name] == 0 {
 			text := fmt.Sprintf("The node had devices of %s, and has none now.", name)
-			found = append(found, doctor.Fault("kubelet resource "+name, text,
-				"Delete the pod of the device plugin that serves "+name+" on this node: its DaemonSet creates it again"))
+			cure := "Delete the pod of the device plugin that serves " + name + " on this node: its DaemonSet creates it again"
+			if inPods { // see k8snetworkplumbingwg/sriov-network-device-plugin#603
+				text += " HCAs are in the network namespaces of pods, where older SR-IOV device plugins do not find them if they " +
+					"start meanwhile."
+				cure = "Upgrade the SR-IOV device plugin, or end the pods that hold HCAs (rdma-spec status), and then d" + cure[1:]
+			}
+			found = append(found, doctor.Fault("kubelet resource "+name, text, cure))
 		}
 	}
 	return found
