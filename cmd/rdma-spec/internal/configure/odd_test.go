@@ -62,8 +62,22 @@ func TestConfigureOddNodes(t *testing.T) {
 		"an older version than that of a drop-in": {"2.2.9", "handler rdma --like runc", map[string]string{config: "version = 2\nimports = ['x.toml']\n" + runcV2,
 			"etc/containerd/x.toml": "version = 3\n[plugins.'io.containerd.cri.v1.images']\nmax_concurrent_downloads = 4\n"},
 			"error: it is of version 2, /etc/containerd/x.toml is of version 3, and containerd 2.2.9 ignores the CRI settings of the older one"},
+		"a handler by the name that CRI has in version 2": {"2.2.9", "handler rdma --like gpu", map[string]string{config: "version = 3\n" + strings.Replace(runcV2, "runc]", "gpu]", 1)},
+			"error: it is of version 3, and containerd 2.2.9 ignores the section io.containerd.grpc.v1.cri of such a file: give the section the name "},
+		"a handler by the name that CRI has in version 3": {"2.2.9 2.4.2", "handler rdma --like gpu", map[string]string{config: "version = 2\n" +
+			"[plugins.'io.containerd.cri.v1.runtime'.containerd.runtimes.gpu]\n  runtime_type = \"io.containerd.runc.v2\"\n"}, "etc/containerd/"},
+		"an older drop-in that has another handler": {"2.2.9", "handler rdma --like runc", map[string]string{config: "version = 3\nimports = ['conf.d/*.toml']\n" +
+			"[plugins.'io.containerd.cri.v1.runtime']\nenable_selinux = false\n", "etc/containerd/conf.d/x.toml": "version = 2\n" + strings.Replace(runcV2, "runc]", "gpu]", 1)}, "etc/containerd/conf.d/"},
 		"no version, where that is migrated": {"2.4.2", "handler rdma --like nvidia", map[string]string{config: "[plugins.cri.containerd.runtimes.nvidia]\n  runtime_type = \"io.containerd.runc.v2\"\n"},
 			"etc/containerd/"},
+		"NRI off in disabled_plugins": {"1.7.35 2.4.2", "handler rdma --like runc", map[string]string{config: "version = 2\n" +
+			"disabled_plugins = ['io.containerd.nri.v1.nri']\n" + runcV2}, "etc/containerd/"},
+		"a base spec of another handler that is missing": {"1.7.35 2.4.2", "nri", map[string]string{config: "version = 2\n" + nriOff + runtime +
+			"theirs]\n  base_runtime_spec = '/etc/x.json'\n"}, "error: the base spec /etc/x.json cannot be used, and containerd serves no CRI without it"},
+		"a base spec of another handler that is no JSON": {"2.4.2", "handler rdma --like runc", map[string]string{config: "version = 2\n" + runtime +
+			"theirs]\n  base_runtime_spec = '/etc/x.json'\n", "etc/x.json": "{]"}, "error: the base spec /etc/x.json cannot be used"},
+		"a base spec of ours that is missing": {"2.4.2", "handler rdma --like runc", map[string]string{config: "version = 2\n" + runcV2 +
+			strings.Replace(runcV2, "runc]", "rdma]", 1) + "  base_runtime_spec = '/etc/containerd/rdma-spec-rdma.json'\n"}, "etc/containerd/rdma-spec-rdma.json"},
 		"a handler without a type": {"2.2.9", "handler rdma --like bare", map[string]string{config: "version = 2\n" + runtime + "bare]\n  runtime_root = '/x'\n"},
 			`error: the handler "bare" has no runtime_type, and no pod of it starts: set one in `},
 		"a handler without a type, in place": {"2.2.9", "handler bare --in-place", map[string]string{config: "version = 2\n" + runtime +

@@ -101,6 +101,11 @@ func newNode(t *testing.T, name string) node {
 	for _, file := range files {
 		copyTo(file, filepath.Join(etc, "conf.d", filepath.Base(file)))
 	}
+	for _, spec := range []string{"base-runtime-spec.json", "cri-base.json"} {
+		if containerd.Exists(n.daemon.File()) && strings.Contains(scratch.Read(t, n.daemon.File()), spec) {
+			scratch.File(t, filepath.Join(etc, spec), `{"ociVersion":"1.1.0","linux":{}}`, 0o600)
+		}
+	}
 	n.before = n.files(t)
 	return n
 }

@@ -7,6 +7,7 @@ import (
 	"bytes"
 	"cmp"
 	"context"
+	"encoding/json"
 	"fmt"
 	"maps"
 	"os"
@@ -15,6 +16,8 @@ import (
 	"slices"
 	"strings"
 
+	specs "github.com/opencontainers/runtime-spec/specs-go"
+
 	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/change"
 	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/node/containerd"
 	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/node/goal"
@@ -22,17 +25,6 @@ import (
 	"github.com/rdma-spec/rdma-spec/spec/baseline"
 	"github.com/rdma-spec/rdma-spec/spec/files"
 )
-
-// criPlugin returns its name in a configuration version.
-func criPlugin(version int) string {
-	switch {
-	case version >= 3:
-		return containerd.CRIPlugins[0]
-	case version == 2:
-		return containerd.CRIPlugins[1]
-	}
-	return containerd.CRIPlugins[2]
-}
 
 // handlerName is what containerd and a RuntimeClass both take.
 var handlerName = regexp.MustCompile(`^[a-z0-9]([-a-z0-9]*[a-z0-9])?$`)
@@ -53,9 +45,14 @@ func (d Editor) Handler(ctx context.Context, spec func(base []byte) ([]byte, err
 	if err != nil {
 		return nil, err
 	}
-	for _, ignored := range d.Ignored(ctx, all) {
-		if ignored.Lost == nil { // none of its handlers is there
-			return nil, fmt.Errorf("%s cannot be changed: %s: %s first", ignored.Path, ignored.Why, ignored.Cure)
+	var unheard error // why a file's handlers are not there
+	hasModel := containerd.Sets("plugins", containerd.CRIPlugins[0], "containerd", "runtimes", like)
+	for _, ignored := range d.Ignored(ctx, all, b.now) {
+		if ignored.Lost == nil {
+			unheard = fmt.Errorf("%s cannot be changed: %s: %s first", ignored.Path, ignored.Why, ignored.Cure)
+		}
+		if ignored.Lost == nil && hasModel(ignored.Tree) {
+			return nil, unheard
 		}
 	}
 	if _, err := goal.Values(d.Goal, b.tree); err != nil {
@@ -71,7 +68,7 @@ func (d Editor) Handler(ctx context.Context, spec func(base []byte) ([]byte, err
 	case err != nil:
 		return nil, err
 	case model["runtime_type"] == nil || model["runtime_type"] == "":
-		last, _ := containerd.Last(all, containerd.Sets("plugins", containerd.CRIPlugins[0], "containerd", "runtimes", like))
+		last, _ := containerd.Last(all, hasModel)
 		return nil, fmt.Errorf("the handler %q has no runtime_type, and no pod of it starts: set one in %s first", like,
 			cmp.Or(last.Path, d.File()))
 	case ours && name == like:
@@ -98,6 +95,9 @@ func (d Editor) Handler(ctx context.Context, spec func(base []byte) ([]byte, err
 			"another one, or use --force", planned[0].Path, strings.Join(others, ", "))
 	}
 	config, err := d.plan(ctx, b)
+	if err != nil && unheard != nil {
+		err = unheard
+	}
 	return append(planned, config...), err
 }
 
@@ -109,7 +109,12 @@ func waysToSet(g change.Goal, values []goal.Value, tree map[string]any, files []
 		if !exists { // it stays as it is
 			model, _ = values[0].Value.(map[string]any)
 		}
-		return waysToSetHandler(files, version, name, g.Asked[goal.Like], goal.BaseSpec(g.Config, name), model, all)
+		var ways [][]set
+		like, spec := g.Asked[goal.Like], goal.BaseSpec(g.Config, name)
+		for _, plugin := range criPlugins(files, version) {
+			ways = append(ways, waysToSetHandler(files, plugin, name, like, spec, model, all)...)
+		}
+		return ways
 	}
 	names := []string{containerd.NRIPlugin}
 	if version < 2 { // plugins have short names there
@@ -128,12 +133,27 @@ func waysToSet(g change.Goal, values []goal.Value, tree map[string]any, files []
 	return ways
 }
 
+// criPlugins returns the names by which files of a version can set handlers: the version's own, and those by which they
+// do, since containerd 2.2 ignores the one where a file has another.
+func criPlugins(files []containerd.File, version int) []string {
+	names := []string{containerd.CRIPlugin(version)}
+	for _, name := range containerd.CRIPlugins {
+		if name != names[0] && slices.ContainsFunc(files, func(f containerd.File) bool {
+			_, sets := tomledit.Lookup(f.Tree, "plugins", name, "containerd", "runtimes")
+			return sets
+		}) {
+			names = append(names, name)
+		}
+	}
+	return names
+}
+
 // waysToSetHandler returns ways to write a handler: as the files write its model, or as containerd prints it; and the
 // same with the handlers that no file writes, since containerd 1.x forgets its built-in ones where a file has any.
-func waysToSetHandler(files []containerd.File, version int, name, like, file string,
+func waysToSetHandler(files []containerd.File, plugin, name, like, file string,
 	model, all map[string]any) (ways [][]set) {
 	path := func(name ...string) []string {
-		return append([]string{"plugins", criPlugin(version), "containerd", "runtimes"}, name...)
+		return append([]string{"plugins", plugin, "containerd", "runtimes"}, name...)
 	}
 	if name == like {
 		ways = append(ways, []set{{path(name, containerd.BaseSpecKey), file, false}})
@@ -141,11 +161,11 @@ func waysToSetHandler(files []containerd.File, version int, name, like, file str
 	var builtIn []set
 	for _, other := range slices.Sorted(maps.Keys(all)) {
 		if definition, isTable := all[other].(map[string]any); isTable && other != name &&
-			len(written(files, version, other)) == 0 {
+			len(written(files, plugin, other)) == 0 {
 			builtIn = append(builtIn, set{path(other), goal.NotZero(definition), false})
 		}
 	}
-	said := written(files, version, like)
+	said := written(files, plugin, like)
 	for _, definition := range []map[string]any{goal.NotZero(said), said, goal.NotZero(model), tomledit.Clone(model)} {
 		if len(definition) > 0 {
 			definition[containerd.BaseSpecKey] = file
@@ -157,14 +177,42 @@ func waysToSetHandler(files []containerd.File, version int, name, like, file str
 }
 
 // written returns what files say of a handler; a later one adds to an earlier one.
-func written(files []containerd.File, version int, name string) map[string]any {
+func written(files []containerd.File, plugin, name string) map[string]any {
 	all := map[string]any{}
 	for _, f := range files {
-		found, _ := tomledit.Lookup(f.Tree, "plugins", criPlugin(version), "containerd", "runtimes", name)
+		found, _ := tomledit.Lookup(f.Tree, "plugins", plugin, "containerd", "runtimes", name)
 		table, _ := found.(map[string]any) // else containerd refuses it
 		maps.Copy(all, tomledit.Clone(table))
 	}
 	return all
+}
+
+// unusable says that the base spec in a file is in the way.
+func unusable(file string, err error) error {
+	return fmt.Errorf("the base spec %s cannot be used, and containerd serves no CRI without it: %w: write it with "+
+		"rdma-spec generate --to %[1]s", file, files.Cause(err))
+}
+
+// baseSpecs reports the first base spec of the handlers with which CRI does not start. The one that is planned is
+// written in any case.
+func (d Editor) baseSpecs(tree map[string]any) error {
+	_, handlers := containerd.Handlers(tree)
+	for _, name := range slices.Sorted(maps.Keys(handlers)) {
+		said, _ := tomledit.Lookup(handlers, name, containerd.BaseSpecKey)
+		file, _ := said.(string)
+		planned, isHandler := strings.CutPrefix(d.Goal.Feature, goal.Handler)
+		if file == "" || isHandler && file == goal.BaseSpec(d.Config, planned) {
+			continue
+		}
+		text, err := os.ReadFile(files.Below(d.Root, file))
+		if err == nil {
+			err = json.Unmarshal(text, &specs.Spec{}) // as containerd does
+		}
+		if err != nil {
+			return unusable(files.Below(d.Root, file), err)
+		}
+	}
+	return nil
 }
 
 // baseSpec returns the base spec of a handler, nil where it has none.
@@ -179,8 +227,7 @@ func (d Editor) baseSpec(handler map[string]any) ([]byte, error) {
 		text, err = baseline.Read(bytes.NewReader(text))
 	}
 	if err != nil {
-		return nil, fmt.Errorf("the base spec %s cannot be used, and containerd serves no CRI without it: %w: write it with "+
-			"rdma-spec generate --to %[1]s", file, files.Cause(err))
+		return nil, unusable(file, err)
 	}
 	return text, nil
 }

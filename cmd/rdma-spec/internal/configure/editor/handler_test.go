@@ -4,6 +4,7 @@
 package editor
 
 import (
+	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -79,6 +80,9 @@ func TestHandlerStartsFromItsModelsBaseSpec(t *testing.T) {
 				"generate --to "+file) {
 			t.Errorf("a base spec that is missing: %v", err)
 		}
+	}
+	if err := os.Remove(base); err != nil {
+		t.Fatal(err)
 	}
 	missing("rdma", "nvidia", base)
 	scratch.File(t, base, `{"ociVersion":"1.1.0","linux":{}}`, 0o600)

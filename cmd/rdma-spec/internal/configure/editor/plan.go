@@ -60,7 +60,11 @@ func (d Editor) base(ctx context.Context) (b base, err error) {
 			return b, fmt.Errorf("containerd cannot load %s without %s: %w: correct it first", d.File(), d.Goal.Feature, err)
 		}
 	}
-	for _, plugin := range append([]string{"nri", containerd.NRIPlugin}, containerd.CRIPlugins...) {
+	needed := containerd.CRIPlugins
+	if d.Goal.Feature == goal.NRI {
+		needed = append([]string{"nri", containerd.NRIPlugin}, needed...)
+	}
+	for _, plugin := range needed {
 		if containerd.Disables(b.now, plugin) {
 			file, _ := containerd.Last(all, func(tree map[string]any) bool { return containerd.Disables(tree, plugin) })
 			return b, fmt.Errorf("%s turns the plugin %s off in disabled_plugins: remove it there first, if Kubernetes "+
@@ -69,6 +73,9 @@ func (d Editor) base(ctx context.Context) (b base, err error) {
 	}
 	if len(b.now) == 0 {
 		return b, errors.New("containerd prints an empty configuration")
+	}
+	if err := d.baseSpecs(b.now); err != nil {
+		return b, err
 	}
 	for _, other := range d.Others {
 		if met, _ := requirement.Validating.Met("containerd", d.Goal.Version); !met { // the record keeps what was asked

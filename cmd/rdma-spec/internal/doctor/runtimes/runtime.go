@@ -175,7 +175,7 @@ func runtimeConfig(v *doctor.View) []doctor.Finding {
 	return eachRuntime(func(r runtime.Runtime, _ []runtime.Runtime) []doctor.Finding {
 		if r.ConfigError != "" {
 			return []doctor.Finding{doctor.Fault(runtimeObject(r), fmt.Sprintf("%s cannot load %s: %s.", r.Name, r.Config,
-				r.ConfigError), "Correct "+r.Config+", and then: "+restartRuntime(r))}
+				r.ConfigError), "Correct that file, and then: "+restartRuntime(r))}
 		}
 		return doctor.Each(r.Ignored, func(i runtime.Ignored) []doctor.Finding {
 			for _, h := range configured.Harms {

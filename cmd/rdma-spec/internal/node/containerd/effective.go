@@ -58,18 +58,47 @@ func (d Daemon) effective(ctx context.Context, all []File) (map[string]any, erro
 	if err = notRun(ctx, err); err == nil || errors.As(err, new(NotRun)) {
 		return tree, err
 	}
+	version, _ := d.Program.Version(ctx) // it has just answered
 	for _, f := range all {
-		marked := bytes.HasPrefix(f.Text, tomledit.ByteOrderMark)
-		if version, _ := d.Program.Version(ctx); marked && !strings.HasPrefix(version, "1.") { // it has just answered
+		marked, reads := bytes.HasPrefix(f.Text, tomledit.ByteOrderMark), d.reads(ctx, f.Version())
+		switch {
+		case marked && !strings.HasPrefix(version, "1."):
 			return nil, fmt.Errorf("%s begins with a byte order mark, which containerd 2.x refuses: remove it with sed -i "+
 				`'1s/^\xEF\xBB\xBF//' %[1]s`, f.Path)
-		}
-		if f.Tree == nil && f.Pattern != "" && filepath.Ext(f.Name) != ".toml" {
+		case reads < f.Version():
+			return nil, fmt.Errorf("%s is of version %d, which containerd %s does not read: write it in version %d, or install "+
+				"a newer containerd", f.Path, f.Version(), version, reads)
+		case f.Tree == nil && f.Pattern != "" && filepath.Ext(f.Name) != ".toml":
 			return nil, fmt.Errorf("%s imports %q, which takes %s, and containerd does not start with it: import %s", f.By,
 				f.Pattern, f.Name, filepath.Join(filepath.Dir(f.Pattern), "*.toml"))
 		}
 	}
-	return nil, errors.New(strings.NewReplacer(names...).Replace(err.Error()))
+	said := strings.NewReplacer(names...).Replace(err.Error())
+	for _, f := range all { // containerd 2.x does not say in which file it is
+		if len(all) == 1 || strings.Contains(said, f.Path) {
+			break
+		}
+		if _, err := d.effective(ctx, []File{f}); err != nil && !errors.As(err, new(NotRun)) {
+			return nil, fmt.Errorf("%s: %s", f.Path, said)
+		}
+	}
+	return nil, errors.New(said)
+}
+
+// reads returns the latest version of the configuration that the program reads, up to one; that one if it reads none.
+func (d Daemon) reads(ctx context.Context, version int) int {
+	for reads := min(version, 9); version > 2 && reads >= 2; reads-- { // all read 2
+		probe, err := atomicfile.InMemory(fmt.Appendf(nil, "version = %d\n", reads))
+		if err != nil {
+			break
+		}
+		_, err = d.Dump(ctx, probe.Name())
+		_ = probe.Close() // a probe
+		if err == nil {
+			return reads
+		}
+	}
+	return version
 }
 
 // importing returns the text of the file with other imports than its own.

@@ -6,6 +6,7 @@ package containerd
 import (
 	"context"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 
@@ -23,8 +24,9 @@ type Ignored struct {
 
 // Ignored returns the files whose settings of CRI or NRI the daemon does not take over, without a word. In containerd
 // 1.x, a section of an imported file replaces the whole section of an earlier one. Some versions of 2.x ignore the CRI
-// section of a file that says no version, and of one whose version is older than that of another file.
-func (d Daemon) Ignored(ctx context.Context, all []File) (found []Ignored) {
+// section of a file that says no version, and of one whose version is older than that of another file. Most versions
+// ignore a CRI section by a name that CRI does not have in the file's version. The tree is the effective configuration.
+func (d Daemon) Ignored(ctx context.Context, all []File, tree map[string]any) (found []Ignored) {
 	version, err := d.Program.Version(ctx)
 	if err != nil {
 		return nil
@@ -34,9 +36,16 @@ func (d Daemon) Ignored(ctx context.Context, all []File) (found []Ignored) {
 			section, _ := tomledit.Lookup(f.Tree, "plugins", plugin)
 			table, isTable := section.(map[string]any)
 			var ignored *Ignored
-			switch {
+			switch isOld := strings.HasPrefix(version, "1."); {
 			case !isTable:
-			case strings.HasPrefix(version, "1."):
+			case slices.Contains(CRIPlugins, plugin) && plugin != criName(f, isOld):
+				own, _ := tomledit.Lookup(tree, "plugins", plugin)
+				known, _ := own.(map[string]any) // in 2.x, the settings of CRI's stream server, which have kept their name
+				strange := func(key string) bool { return isOld || known[key] == nil }
+				if slices.ContainsFunc(slices.Collect(maps.Keys(table)), strange) && !d.counts(ctx, all, i, plugin) {
+					ignored = misnamed(version, f, plugin, isOld)
+				}
+			case isOld:
 				ignored = replaced(version, f, all[i+1:], plugin, table)
 			case slices.Contains(CRIPlugins, plugin):
 				ignored = d.older(ctx, version, all, i, plugin)
@@ -77,23 +86,31 @@ func replaced(version string, f File, later []File, plugin string, table map[str
 	return &Ignored{Lost: lost, By: by.Name, Why: why, Cure: cure}
 }
 
-// older returns why the program ignores a file's CRI section because of its version; nil where it does not. It is asked
-// with a handler that the file does not have.
+// criName returns the name that CRI has for a program in the version of a file. containerd 1.x knows two versions.
+func criName(f File, isOld bool) string {
+	if isOld {
+		return CRIPlugin(min(f.Version(), 2))
+	}
+	return CRIPlugin(f.Version())
+}
+
+// misnamed says why a file's CRI section does not count by its name.
+func misnamed(version string, f File, plugin string, isOld bool) *Ignored {
+	says := fmt.Sprintf("is of version %d", f.Version())
+	cure := fmt.Sprintf("give the section the name that it has in version %[1]d, which is %[2]s for handlers, in %[3]s",
+		f.Version(), criName(f, isOld), f.Path)
+	if f.Version() == 0 {
+		says = "says no version"
+		cure = fmt.Sprintf("add version = 2 to the top of %s", f.Path)
+	}
+	why := fmt.Sprintf("it %s, and containerd %s ignores the section %s of such a file", says, version, plugin)
+	return &Ignored{Why: why, Cure: cure}
+}
+
+// older returns why the program ignores a file's CRI section because of its version; nil where it does not.
 func (d Daemon) older(ctx context.Context, version string, all []File, i int, plugin string) *Ignored {
 	f, newest := all[i], slices.MaxFunc(all, func(a, b File) int { return a.Version() - b.Version() })
-	if f.Version() > 1 && newest.Version() == f.Version() {
-		return nil
-	}
-	const probe = "rdma-spec-probe"
-	text, err := tomledit.Set(f.Text, "io.containerd.runc.v2", "plugins", plugin, "containerd", "runtimes", probe,
-		"runtime_type")
-	if err != nil {
-		return nil // it cannot be asked so
-	}
-	probed := slices.Clone(all)
-	probed[i].Text = text
-	tree, err := d.effective(ctx, probed)
-	if _, handlers := Handlers(tree); err != nil || handlers[probe] != nil {
+	if f.Version() > 1 && newest.Version() == f.Version() || d.counts(ctx, all, i, plugin) {
 		return nil
 	}
 	why := fmt.Sprintf("it says no version, and containerd %s ignores the CRI settings of such a file", version)
@@ -103,4 +120,20 @@ func (d Daemon) older(ctx context.Context, version string, all []File, i int, pl
 	}
 	return &Ignored{Why: why, Cure: fmt.Sprintf("compare %[1]s with the output of containerd --config %[1]s config "+
 		"migrate, and write its CRI settings there", f.Path)}
+}
+
+// counts reports whether the program takes a file's CRI section over, or cannot be asked that. It is asked with a
+// handler that the file does not have.
+func (d Daemon) counts(ctx context.Context, all []File, i int, plugin string) bool {
+	const probe = "rdma-spec-probe"
+	text, err := tomledit.Set(all[i].Text, "io.containerd.runc.v2", "plugins", plugin, "containerd", "runtimes", probe,
+		"runtime_type")
+	if err != nil {
+		return true
+	}
+	probed := slices.Clone(all)
+	probed[i].Text = text
+	tree, err := d.effective(ctx, probed)
+	_, handlers := Handlers(tree)
+	return err != nil || handlers[probe] != nil
 }

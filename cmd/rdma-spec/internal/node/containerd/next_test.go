@@ -211,6 +211,14 @@ var nodes = map[string]struct {
 	"a byte order mark of an import": {"2.4.2", map[string]string{
 		etc + "config.toml": "version = 3\nimports = ['a.toml']\n", etc + "a.toml": "\xef\xbb\xbfversion = 3\n",
 	}, next{files: "config.toml a.toml", err: "a.toml begins with a byte order mark"}},
+	"a version that is not read": {"1.7.35 2.2.9", map[string]string{etc + "config.toml": "version = 2\nimports = ['a.toml']\n", etc + "a.toml": "version = 4\n"},
+		next{files: "config.toml a.toml", err: "a.toml is of version 4, which containerd "}},
+	"an import that is not TOML": {"1.7.35 2.4.2", map[string]string{etc + "config.toml": "version = 2\nimports = ['a.toml']\n", etc + "a.toml": "[x]\n[x]\n"},
+		next{files: "config.toml a.toml", err: "a.toml: "}},
+	"an import with a text for a number": {"1.7.35 2.4.2", map[string]string{etc + "config.toml": "version = 2\nimports = ['a.toml']\n",
+		etc + "a.toml": "version = 2\noom_score = '1'\n"}, next{files: "config.toml a.toml", err: "a.toml: "}},
+	"an import with a text for a boolean of a plugin": {"2.4.2", map[string]string{etc + "config.toml": "version = 2\nimports = ['a.toml']\n",
+		etc + "a.toml": "version = 2\n[plugins.'io.containerd.nri.v1.nri']\ndisable = 'true'\n"}, next{files: "config.toml a.toml", err: "a.toml: "}},
 	"a drop-in of 2.x under 1.7": {"1.7.35", map[string]string{
 		etc + "config.toml": "version = 2\nimports = ['conf.d/*.toml']\n[plugins.\"io.containerd.grpc.v1.cri\"]\n  sandbox_image = 'x'\n" +
 			runcV2 + "[plugins.'io.containerd.nri.v1.nri']\ndisable = false\n",
@@ -226,6 +234,20 @@ var nodes = map[string]struct {
 	}, next{files: "config.toml 99.toml", handlers: "rdma runc"}},
 	"no version": {"2.2.9", map[string]string{etc + "config.toml": runcV1},
 		next{files: "config.toml", handlers: "runc", ignored: "config.toml:"}},
+	"no version, and CRI by its name in version 2": {"1.7.35", map[string]string{etc + "config.toml": strings.ReplaceAll(runcV2, "runc]", "old]")},
+		next{files: "config.toml", handlers: "runc", nriOff: true, ignored: "config.toml:"}},
+	"CRI by its name in version 2": {"2.2.9", map[string]string{etc + "config.toml": "version = 3\n" + strings.ReplaceAll(runcV2, "runc]", "old]")},
+		next{files: "config.toml", handlers: "runc", ignored: "config.toml:"}},
+	"CRI by its name in version 2, which is migrated": {"2.4.2", map[string]string{etc + "config.toml": "version = 3\n" +
+		strings.ReplaceAll(runcV2, "runc]", "old]")}, next{files: "config.toml", handlers: "old runc"}},
+	"CRI by its names in versions 2 and 3": {"2.2.9 2.4.2", map[string]string{etc + "config.toml": rdmaV3 + strings.ReplaceAll(runcV2, "runc]", "old]")},
+		next{files: "config.toml", handlers: "rdma runc", ignored: "config.toml:"}},
+	"CRI by its name in version 3": {"1.7.35", map[string]string{etc + "config.toml": strings.Replace(rdmaV3, "3", "2", 1)},
+		next{files: "config.toml", handlers: "runc", nriOff: true, ignored: "config.toml:"}},
+	"CRI by its name in version 3, which counts": {"2.2.9 2.4.2", map[string]string{etc + "config.toml": strings.Replace(rdmaV3, "3", "2", 1)},
+		next{files: "config.toml", handlers: "rdma runc"}},
+	"what has kept its name": {"2.2.9 2.4.2", map[string]string{etc + "config.toml": rdmaV3 + "[plugins.'io.containerd.grpc.v1.cri']\nstream_server_port = '1'\n"},
+		next{files: "config.toml", handlers: "rdma runc"}},
 	"no version, in an import": {"2.2.9", map[string]string{
 		etc + "config.toml": "version = 3\nimports = ['old.toml']\n", etc + "old.toml": "[plugins.cri]\nsandbox_image = 'x'\n",
 	}, next{files: "config.toml old.toml", handlers: "runc", ignored: "old.toml:"}},
@@ -265,7 +287,7 @@ func answer(t *testing.T, root string) (next, map[string]any) {
 	if err != nil {
 		got.err = err.Error()
 	} else {
-		for _, i := range d.Ignored(t.Context(), all) {
+		for _, i := range d.Ignored(t.Context(), all, tree) {
 			ignored = append(ignored, strings.TrimPrefix(i.Name, "/"+etc)+": "+strings.Join(i.Lost, " "))
 		}
 		_, handlers := containerd.Handlers(tree)

@@ -12,6 +12,17 @@ import (
 // CRIPlugins are the names of the plugin that knows runtime handlers, the newest one first.
 var CRIPlugins = []string{"io.containerd.cri.v1.runtime", "io.containerd.grpc.v1.cri", "cri"}
 
+// CRIPlugin returns the name that this plugin has in a version of the configuration.
+func CRIPlugin(version int) string {
+	switch {
+	case version >= 3:
+		return CRIPlugins[0]
+	case version == 2:
+		return CRIPlugins[1]
+	}
+	return CRIPlugins[2]
+}
+
 // NRIPlugin is the name of containerd's plugin for NRI. Files without a version call it nri.
 const NRIPlugin = "io.containerd.nri.v1.nri"
 

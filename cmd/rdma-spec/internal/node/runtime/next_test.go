@@ -29,6 +29,9 @@ func TestReadNextStart(t *testing.T) {
 		"no version": {"2.2.9", map[string]string{config: "[plugins.cri.containerd.runtimes.nvidia]\n  runtime_type = \"io.containerd.runc.v2\"\n"},
 			"ignored: /etc/containerd/config.toml: it says no version, and containerd 2.2.9 ignores the CRI settings of such a file: " +
 				"compare /etc/containerd/config.toml with the output of containerd --config /etc/containerd/config.toml config migrate"},
+		"the name of another version": {"2.2.9", map[string]string{config: "version = 3\n[plugins.\"io.containerd.grpc.v1.cri\"]\n  sandbox_image = \"x\"\n"},
+			"ignored: /etc/containerd/config.toml: it is of version 3, and containerd 2.2.9 ignores the section io.containerd.grpc.v1.cri of such a " +
+				"file: give the section the name that it has in version 3, which is io.containerd.cri.v1.runtime for handlers, in /etc/containerd/config.toml"},
 		"what containerd refuses": {"2.4.2", map[string]string{config: "\xef\xbb\xbfversion = 2\n"},
 			"error: /etc/containerd/config.toml begins with a byte order mark"},
 		"a handler without a type": {"2.2.9", map[string]string{config: "version = 3\nimports = ['h.toml']\n", "etc/containerd/h.toml": "version = 3\n" +

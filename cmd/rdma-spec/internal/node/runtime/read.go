@@ -85,7 +85,7 @@ func (n *node) containerd(ctx context.Context, d containerd.Daemon) (r Runtime) 
 	all, _ := d.Files(ctx, nil) // the error is that of the next line
 	if tree, err := d.Effective(ctx, nil); err == nil {
 		r.readContainerd(tree, all)
-		for _, i := range d.Ignored(ctx, all) {
+		for _, i := range d.Ignored(ctx, all, tree) {
 			r.Ignored = append(r.Ignored, Ignored{File: i.Name, By: i.By, Why: i.Why, Cure: n.onNode(i.Cure)})
 		}
 	} else if !errors.As(err, new(containerd.NotRun)) {
