@@ -72,6 +72,8 @@ func TestConfigureOddNodes(t *testing.T) {
 			"etc/containerd/"},
 		"NRI off in disabled_plugins": {"1.7.35 2.4.2", "handler rdma --like runc", map[string]string{config: "version = 2\n" +
 			"disabled_plugins = ['io.containerd.nri.v1.nri']\n" + runcV2}, "etc/containerd/"},
+		"CRI's images off in disabled_plugins": {"2.4.2", "nri", map[string]string{config: "version = 3\n" +
+			"disabled_plugins = ['io.containerd.cri.v1.images']\n" + nriOff}, "error: /etc/containerd/config.toml turns the plugin io.containerd.cri.v1.images off"},
 		"a base spec of another handler that is missing": {"1.7.35 2.4.2", "nri", map[string]string{config: "version = 2\n" + nriOff + runtime +
 			"theirs]\n  base_runtime_spec = '/etc/x.json'\n"}, "error: the base spec /etc/x.json cannot be used, and containerd serves no CRI without it"},
 		"a base spec of another handler that is no JSON": {"2.4.2", "handler rdma --like runc", map[string]string{config: "version = 2\n" + runtime +

@@ -60,7 +60,7 @@ func (d Editor) base(ctx context.Context) (b base, err error) {
 			return b, fmt.Errorf("containerd cannot load %s without %s: %w: correct it first", d.File(), d.Goal.Feature, err)
 		}
 	}
-	needed := containerd.CRIPlugins
+	needed := containerd.ServesCRI
 	if d.Goal.Feature == goal.NRI {
 		needed = append([]string{"nri", containerd.NRIPlugin}, needed...)
 	}

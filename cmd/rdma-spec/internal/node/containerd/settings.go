@@ -12,6 +12,9 @@ import (
 // CRIPlugins are the names of the plugin that knows runtime handlers, the newest one first.
 var CRIPlugins = []string{"io.containerd.cri.v1.runtime", "io.containerd.grpc.v1.cri", "cri"}
 
+// ServesCRI are the plugins without any of which containerd serves no CRI: since 2.0, images have one of their own.
+var ServesCRI = append(slices.Clone(CRIPlugins), "io.containerd.cri.v1.images")
+
 // CRIPlugin returns the name that this plugin has in a version of the configuration.
 func CRIPlugin(version int) string {
 	switch {

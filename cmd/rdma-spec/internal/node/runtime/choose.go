@@ -42,7 +42,7 @@ func Choose(ctx context.Context, found []containerd.Daemon, root, name, config s
 	serving := slices.DeleteFunc(slices.Clone(found), func(d containerd.Daemon) bool {
 		all, _ := d.Files(ctx, nil) // what it cannot read turns nothing off
 		_, off := containerd.Last(all, func(tree map[string]any) bool {
-			return containerd.Disables(tree, containerd.CRIPlugins...)
+			return containerd.Disables(tree, containerd.ServesCRI...)
 		})
 		return off
 	})

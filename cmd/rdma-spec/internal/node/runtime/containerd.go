@@ -20,7 +20,7 @@ func (r *Runtime) readContainerd(tree map[string]any, all []containerd.File) {
 	r.Known = true
 	r.Socket = cmp.Or(lookup[string](tree, "grpc", "address"), lookup[string](tree, "plugins",
 		"io.containerd.server.v1.grpc", "address"))
-	r.CRIDisabled = containerd.Disables(tree, containerd.CRIPlugins...)
+	r.CRIDisabled = containerd.Disables(tree, containerd.ServesCRI...)
 	plugin, handlers := containerd.Handlers(tree)
 	r.DefaultHandler = lookup[string](tree, "plugins", plugin, "containerd", "default_runtime_name")
 	for _, name := range slices.Sorted(maps.Keys(handlers)) {
