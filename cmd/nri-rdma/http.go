@@ -34,7 +34,9 @@ func serveHTTP(address string, p *plugin.Plugin, log logrus.FieldLogger,
 	network, at := "tcp", address
 	if path, found := strings.CutPrefix(address, inUnix); found {
 		network, at = "unix", path
-		_ = os.Remove(path) // that of a container before this one: the folder is the pod's
+		if there, err := os.Lstat(path); err == nil && there.Mode().Type() == os.ModeSocket {
+			_ = os.Remove(path) // that of a container before this one: the folder is the pod's
+		}
 	}
 	listener, err := net.Listen(network, at)
 	if err != nil {

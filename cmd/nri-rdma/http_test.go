@@ -10,6 +10,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"os"
 	"net/http/httptest"
 	"path/filepath"
 	"strings"
@@ -197,6 +198,24 @@ func TestErrorsOfNetHTTP(t *testing.T) {
 	if got := out.String(); !strings.Contains(got, `"level":"warning","msg":"http: Accept error: too many open files"`) {
 		t.Errorf("the log: %s", got)
 	}
+}
+
+// The socket of a process before is replaced, and another file is not.
+func TestServesAtASocketAlone(t *testing.T) {
+	path := filepath.Join(scratch.Folder(t), "metrics.sock")
+	scratch.File(t, path, "an administrator's", 0o600)
+	_, err := serveHTTP(inUnix+path, idlePlugin(), silent())
+	if err == nil || !strings.Contains(err.Error(), "address already in use") || scratch.Read(t, path) != "an administrator's" {
+		t.Errorf("a file at the address: %v", err)
+	}
+	must.Succeed(t, os.Remove(path))
+	before, err := net.ListenUnix("unix", &net.UnixAddr{Name: path, Net: "unix"})
+	must.Succeed(t, err)
+	before.SetUnlinkOnClose(false)
+	must.Succeed(t, before.Close())
+	stop, err := serveHTTP(inUnix+path, idlePlugin(), silent())
+	must.Succeed(t, err)
+	stop()
 }
 
 // Of two processes in one network, each says whether it is ready, and the registered one has the address for metrics.
