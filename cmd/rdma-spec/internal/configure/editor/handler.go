@@ -48,10 +48,11 @@ func (d Editor) Handler(ctx context.Context, spec func(base []byte) ([]byte, err
 	var unheard error // why a file's handlers are not there
 	hasModel := containerd.Sets("plugins", containerd.CRIPlugins[0], "containerd", "runtimes", like)
 	for _, ignored := range d.Ignored(ctx, all, b.now) {
-		if ignored.Lost == nil {
-			unheard = fmt.Errorf("%s cannot be changed: %s: %s first", ignored.Path, ignored.Why, ignored.Cure)
+		if ignored.Lost != nil { // others of its handlers are there
+			continue
 		}
-		if ignored.Lost == nil && hasModel(ignored.Tree) {
+		unheard = fmt.Errorf("%s cannot be changed: %s: %s first", ignored.Path, ignored.Why, ignored.Cure)
+		if hasModel(ignored.Tree) {
 			return nil, unheard
 		}
 	}
@@ -197,10 +198,10 @@ func unusable(file string, err error) error {
 // written in any case.
 func (d Editor) baseSpecs(tree map[string]any) error {
 	_, handlers := containerd.Handlers(tree)
+	planned, isHandler := strings.CutPrefix(d.Goal.Feature, goal.Handler)
 	for _, name := range slices.Sorted(maps.Keys(handlers)) {
 		said, _ := tomledit.Lookup(handlers, name, containerd.BaseSpecKey)
 		file, _ := said.(string)
-		planned, isHandler := strings.CutPrefix(d.Goal.Feature, goal.Handler)
 		if file == "" || isHandler && file == goal.BaseSpec(d.Config, planned) {
 			continue
 		}

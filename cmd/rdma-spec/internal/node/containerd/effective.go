@@ -31,11 +31,19 @@ func (d Daemon) Effective(ctx context.Context, planned Contents) (map[string]any
 	if err != nil {
 		return nil, notRun(ctx, err)
 	}
-	return d.effective(ctx, all)
+	tree, err := d.load(ctx, all)
+	if said := (refusal{}); errors.As(err, &said) {
+		return nil, d.explain(ctx, all, said)
+	}
+	return tree, err
 }
 
-// effective has the program load copies of the files in memory, of which the first imports the others in their order.
-func (d Daemon) effective(ctx context.Context, all []File) (map[string]any, error) {
+// refusal is what the program says where it does not start with the files.
+type refusal struct{ error }
+
+// load has the program load copies of the files in memory, of which the first imports the others in their order. The
+// error is NotRun, a refusal, or why no copy can be made of a file.
+func (d Daemon) load(ctx context.Context, all []File) (map[string]any, error) {
 	var copies []any
 	var names []string // of the copies, and of what they are copies of
 	for i, f := range slices.Backward(all) {
@@ -58,31 +66,35 @@ func (d Daemon) effective(ctx context.Context, all []File) (map[string]any, erro
 	if err = notRun(ctx, err); err == nil || errors.As(err, new(NotRun)) {
 		return tree, err
 	}
+	return nil, refusal{errors.New(strings.NewReplacer(names...).Replace(err.Error()))}
+}
+
+// explain names the file of a refusal, and what to do where that is known.
+func (d Daemon) explain(ctx context.Context, all []File, said refusal) error {
 	version, _ := d.Program.Version(ctx) // it has just answered
 	for _, f := range all {
-		marked, reads := bytes.HasPrefix(f.Text, tomledit.ByteOrderMark), d.reads(ctx, f.Version())
-		switch {
-		case marked && !strings.HasPrefix(version, "1."):
-			return nil, fmt.Errorf("%s begins with a byte order mark, which containerd 2.x refuses: remove it with sed -i "+
+		if bytes.HasPrefix(f.Text, tomledit.ByteOrderMark) && !isOld(version) {
+			return fmt.Errorf("%s begins with a byte order mark, which containerd 2.x refuses: remove it with sed -i "+
 				`'1s/^\xEF\xBB\xBF//' %[1]s`, f.Path)
-		case reads < f.Version():
-			return nil, fmt.Errorf("%s is of version %d, which containerd %s does not read: write it in version %d, or install "+
+		}
+		if reads := d.reads(ctx, f.Version()); reads < f.Version() {
+			return fmt.Errorf("%s is of version %d, which containerd %s does not read: write it in version %d, or install "+
 				"a newer containerd", f.Path, f.Version(), version, reads)
-		case f.Tree == nil && f.Pattern != "" && filepath.Ext(f.Name) != ".toml":
-			return nil, fmt.Errorf("%s imports %q, which takes %s, and containerd does not start with it: import %s", f.By,
+		}
+		if f.Tree == nil && f.Pattern != "" && filepath.Ext(f.Name) != ".toml" {
+			return fmt.Errorf("%s imports %q, which takes %s, and containerd does not start with it: import %s", f.By,
 				f.Pattern, f.Name, filepath.Join(filepath.Dir(f.Pattern), "*.toml"))
 		}
 	}
-	said := strings.NewReplacer(names...).Replace(err.Error())
 	for _, f := range all { // containerd 2.x does not say in which file it is
-		if len(all) == 1 || strings.Contains(said, f.Path) {
+		if len(all) == 1 || strings.Contains(said.Error(), f.Path) {
 			break
 		}
-		if _, err := d.effective(ctx, []File{f}); err != nil && !errors.As(err, new(NotRun)) {
-			return nil, fmt.Errorf("%s: %s", f.Path, said)
+		if _, err := d.load(ctx, []File{f}); err != nil && !errors.As(err, new(NotRun)) {
+			return fmt.Errorf("%s: %w", f.Path, said)
 		}
 	}
-	return nil, errors.New(said)
+	return said
 }
 
 // reads returns the latest version of the configuration that the program reads, up to one; that one if it reads none.

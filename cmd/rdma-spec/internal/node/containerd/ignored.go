@@ -6,7 +6,6 @@ package containerd
 import (
 	"context"
 	"fmt"
-	"maps"
 	"slices"
 	"strings"
 
@@ -36,16 +35,13 @@ func (d Daemon) Ignored(ctx context.Context, all []File, tree map[string]any) (f
 			section, _ := tomledit.Lookup(f.Tree, "plugins", plugin)
 			table, isTable := section.(map[string]any)
 			var ignored *Ignored
-			switch isOld := strings.HasPrefix(version, "1."); {
+			switch {
 			case !isTable:
-			case slices.Contains(CRIPlugins, plugin) && plugin != criName(f, isOld):
-				own, _ := tomledit.Lookup(tree, "plugins", plugin)
-				known, _ := own.(map[string]any) // in 2.x, the settings of CRI's stream server, which have kept their name
-				strange := func(key string) bool { return isOld || known[key] == nil }
-				if slices.ContainsFunc(slices.Collect(maps.Keys(table)), strange) && !d.counts(ctx, all, i, plugin) {
-					ignored = misnamed(version, f, plugin, isOld)
+			case slices.Contains(CRIPlugins, plugin) && plugin != criName(version, f):
+				if !onlyStreams(version, plugin, table, tree) && !d.counts(ctx, all, i, plugin) {
+					ignored = misnamed(version, f, plugin)
 				}
-			case isOld:
+			case isOld(version):
 				ignored = replaced(version, f, all[i+1:], plugin, table)
 			case slices.Contains(CRIPlugins, plugin):
 				ignored = d.older(ctx, version, all, i, plugin)
@@ -86,19 +82,35 @@ func replaced(version string, f File, later []File, plugin string, table map[str
 	return &Ignored{Lost: lost, By: by.Name, Why: why, Cure: cure}
 }
 
+// isOld reports whether a version is of containerd 1.x.
+func isOld(version string) bool { return strings.HasPrefix(version, "1.") }
+
 // criName returns the name that CRI has for a program in the version of a file. containerd 1.x knows two versions.
-func criName(f File, isOld bool) string {
-	if isOld {
+func criName(version string, f File) string {
+	if isOld(version) {
 		return CRIPlugin(min(f.Version(), 2))
 	}
 	return CRIPlugin(f.Version())
 }
 
+// onlyStreams reports whether a CRI section has nothing but settings of CRI's stream server, which have kept their name
+// in containerd 2.x: the effective configuration has them by it.
+func onlyStreams(version, plugin string, section, tree map[string]any) bool {
+	own, _ := tomledit.Lookup(tree, "plugins", plugin)
+	streams, _ := own.(map[string]any)
+	for key := range section {
+		if isOld(version) || streams[key] == nil {
+			return false
+		}
+	}
+	return true
+}
+
 // misnamed says why a file's CRI section does not count by its name.
-func misnamed(version string, f File, plugin string, isOld bool) *Ignored {
+func misnamed(version string, f File, plugin string) *Ignored {
 	says := fmt.Sprintf("is of version %d", f.Version())
 	cure := fmt.Sprintf("give the section the name that it has in version %[1]d, which is %[2]s for handlers, in %[3]s",
-		f.Version(), criName(f, isOld), f.Path)
+		f.Version(), criName(version, f), f.Path)
 	if f.Version() == 0 {
 		says = "says no version"
 		cure = fmt.Sprintf("add version = 2 to the top of %s", f.Path)
@@ -133,7 +145,7 @@ func (d Daemon) counts(ctx context.Context, all []File, i int, plugin string) bo
 	}
 	probed := slices.Clone(all)
 	probed[i].Text = text
-	tree, err := d.effective(ctx, probed)
+	tree, err := d.load(ctx, probed)
 	_, handlers := Handlers(tree)
 	return err != nil || handlers[probe] != nil
 }
