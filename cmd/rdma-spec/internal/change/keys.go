@@ -14,7 +14,8 @@ type Key struct {
 	Feature string   `json:"feature"`
 	Path    []string `json:"path"`
 	Element string   `json:"element,omitempty"` // of the list at the path: the rest of it is not the feature's
-	// Own says that a table is the feature's, whatever others add to it.
+	// Own says that a table is the feature's, whatever others add to it. Another new table is there for those beside it,
+	// as containerd's own handlers are in a file that has any, and stays while others are.
 	Own    bool `json:"own,omitempty"`
 	Before any  `json:"before,omitempty"` // nil where there was no value
 	After  any  `json:"after,omitempty"`
@@ -40,8 +41,28 @@ func (k Key) since(document map[string]any) Key {
 	return k
 }
 
+// needed reports whether a document has tables beside that of a key which need it, and which do not go with it.
+func (k Key) needed(document map[string]any, going []Key) bool {
+	if _, isTable := k.After.(map[string]any); !isTable || k.Own || k.Before != nil {
+		return false
+	}
+	last := len(k.Path) - 1
+	value, _ := tomledit.Lookup(document, k.Path[:last]...)
+	table, _ := value.(map[string]any)
+	for name, value := range table {
+		path := append(slices.Clone(k.Path[:last]), name)
+		if name != k.Path[last] && !slices.ContainsFunc(going, func(other Key) bool {
+			return slices.Equal(other.Path, path) && (other.Own || tomledit.Same(value, other.After))
+		}) {
+			return true
+		}
+	}
+	return false
+}
+
 // without returns a document without the values of keys: with those of before, where there were any. A value that
-// somebody else has set since stays. Tables that were not there before go where nothing is left in them.
+// somebody else has set since, or that is needed, stays. Tables that were not there before go where nothing is left in
+// them.
 func without(text []byte, keys []Key) ([]byte, error) {
 	for _, k := range slices.Backward(keys) {
 		tree, err := tomledit.Parse(text)
@@ -59,7 +80,7 @@ func without(text []byte, keys []Key) ([]byte, error) {
 			if text, err = tomledit.Remove(text, k.Element, k.Path...); err != nil {
 				return nil, err
 			}
-		case !k.Own && !tomledit.Same(now, k.After):
+		case !k.Own && !tomledit.Same(now, k.After), k.needed(tree, keys):
 			continue
 		default:
 			if table, isTable := k.Before.(map[string]any); k.Before == nil || isTable && len(table) > 0 {

@@ -26,6 +26,8 @@ var ours = map[string]Key{
 	"nri":     {Path: []string{"nri", "disable"}, After: false},
 	"handler": {Path: []string{"handlers", "rdma"}, Own: true, After: map[string]any{"type": "runc"}},
 	"import":  {Path: []string{"imports"}, Element: "conf.d/ours-*"},
+	"runc":    {Path: []string{"handlers", "runc"}, After: map[string]any{"type": "runc"}},
+	"kata":    {Path: []string{"handlers", "kata"}, After: map[string]any{"type": "kata"}},
 }
 
 // set has a feature set its keys in a file.
@@ -98,6 +100,27 @@ func TestRevertOfOurTable(t *testing.T) {
 		t.Error(err)
 	}
 	n.check(map[string]string{})
+}
+
+// Tables that are there for those beside them stay while others are, and else go together.
+func TestRevertLeavesWhatIsNeeded(t *testing.T) {
+	const beside, handler = "\n[handlers.runc]\n  type = \"runc\"\n\n[handlers.kata]\n  type = \"kata\"\n",
+		"\n[handlers.rdma]\n  type = \"runc\"\n"
+	for name, test := range map[string]struct{ now, want string }{
+		"nothing of others":            {"# more\n" + original + beside + handler, "# more\n" + original},
+		"a handler of others":          {original + beside + handler + "\n[handlers.x]\n", original + beside + "\n[handlers.x]\n"},
+		"one that others have changed": {original + strings.Replace(beside, "kata\"", "other\"", 1) + handler, original + strings.Replace(beside, "kata\"", "other\"", 1)},
+	} {
+		t.Run(name, func(t *testing.T) {
+			n := newNode(t, map[string]string{"a": original})
+			n.setKeys("handler", "a", original+beside+handler, "runc", "kata", "handler")
+			n.set(map[string]string{"a": test.now})
+			if err := n.revert("handler"); err != nil {
+				t.Error(err)
+			}
+			n.check(map[string]string{"a": test.want})
+		})
+	}
 }
 
 // Changes of a file are taken back in any order, and what serves several of them goes with the last one.

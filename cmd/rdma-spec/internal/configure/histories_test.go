@@ -59,6 +59,7 @@ type history struct {
 	random  *rand.Rand
 	asked   map[string]string // the arguments of features that are configured, by feature
 	version string            // that is installed
+	theirs  string            // the root file as it was, "" once another tool has written it
 	log     []string          // what was done
 }
 
@@ -75,6 +76,7 @@ func (h *history) pick(of ...string) string { return of[h.random.IntN(len(of))] 
 // rewrite has another tool write the root file.
 func (h *history) rewrite(tool string) {
 	h.Helper()
+	h.theirs = ""
 	text := []byte(scratch.Read(h.T, h.config()))
 	tree, err := tomledit.Parse(text)
 	if err != nil {
@@ -246,6 +248,7 @@ func isZero(value any) bool { return value == nil || len(goal.NotZero(map[string
 // revert reverts features, all where none is named, and checks that nothing is left of them.
 func (h *history) revert(feature string) {
 	h.Helper()
+	before, _ := h.effective() // containerd may not read what another tool has written
 	if got := h.call(feature + " --revert"); got.Status != 0 {
 		h.errorf("%s --revert: %+v", feature, got)
 		return
@@ -259,6 +262,12 @@ func (h *history) revert(feature string) {
 		return
 	}
 	_, handlers := containerd.Handlers(tree)
+	_, others := containerd.Handlers(before)
+	for name := range others {
+		if _, stays := handlers[name]; !stays && !strings.HasPrefix(name, "rdma") {
+			h.errorf("reverted: the handler %s is gone, which others have", name)
+		}
+	}
 	for name, handler := range handlers {
 		table, _ := handler.(map[string]any)
 		spec, _ := table[containerd.BaseSpecKey].(string)
@@ -278,6 +287,8 @@ func (h *history) revert(feature string) {
 	}
 	if text, _ := os.ReadFile(h.config()); strings.Contains(string(text), "rdma-spec") {
 		h.errorf("reverted: something of ours is left")
+	} else if h.theirs != "" && string(text) != h.theirs {
+		h.errorf("reverted: the file is not what it was")
 	}
 }
 
@@ -386,11 +397,18 @@ func TestKnownHistoriesOfANode(t *testing.T) {
 			{"1.7.35", "handler rdma --like runc"}, {"1.7.35", ""}},
 		"rolled back to where the model of a handler is gone": {{"2.2.9", "tool nvidia-ctk"},
 			{"2.2.9", "handler rdma --like runc"}, {"1.7.35", "nri"}},
+		// containerd 1.7 forgets its own handler where a file has any, so it is written beside ours, and is needed beside theirs.
+		"in place, and another's handler later": {{"1.7.35", "handler runc --in-place"}, {"1.7.35", "tool nvidia-ctk"},
+			{"1.7.35", ""}},
+		"made like the built-in one, and another's handler later": {{"1.7.35", "handler rdma --like runc"},
+			{"1.7.35", "tool nvidia-ctk"}, {"1.7.35", ""}},
+		"one of two handlers reverted, and the other": {{"1.7.35", "handler rdma --like runc"},
+			{"1.7.35", "handler rdma-b --like runc"}, {"1.7.35", "revert handler rdma"}, {"1.7.35", "revert "}},
 	} {
 		for i, text := range roots {
 			t.Run(fmt.Sprint(name, i), func(t *testing.T) {
 				root, _ := configureNode(t)
-				h := &history{caseNode: caseNode{t, root, folder}, asked: map[string]string{}}
+				h := &history{caseNode: caseNode{t, root, folder}, asked: map[string]string{}, theirs: text}
 				scratch.File(t, h.config(), text, 0o600)
 				last := ""
 				for _, s := range steps {
@@ -398,6 +416,8 @@ func TestKnownHistoriesOfANode(t *testing.T) {
 					h.log = append(h.log, s.version+", configure "+s.args)
 					if tool, isTool := strings.CutPrefix(s.args, "tool "); isTool {
 						h.rewrite(tool)
+					} else if feature, isRevert := strings.CutPrefix(s.args, "revert "); isRevert {
+						h.revert(feature)
 					} else if s.args == "" {
 						h.revert(last)
 					} else if h.configure(s.args) {
@@ -422,7 +442,8 @@ func TestHistoriesOfANode(t *testing.T) {
 			root, _ := configureNode(t)
 			h := &history{caseNode: caseNode{t, root, folder}, random: random, asked: map[string]string{}}
 			h.use(h.pick("1.7.35", "2.2.9", "2.4.2"))
-			scratch.File(t, h.config(), h.pick(roots...), 0o600)
+			h.theirs = h.pick(roots...)
+			scratch.File(t, h.config(), h.theirs, 0o600)
 			for n := range 10 {
 				if i == 0 && n == 5 {
 					h.missingImport()
