@@ -56,7 +56,7 @@ func New(config Config) (*Policy, error) {
 			errors.New("umad and issm are given by a rule with match.namespaces only, never to everybody: move it into such a "+
 				"rule"))
 	}
-	found.at("optIn.resources", checkResourceGlobs(config.OptIn.Resources))
+	found.at("optIn.resources", CheckResourceGlobs(config.OptIn.Resources))
 	found.at("optIn.namespaces", checkNamespaceGlobs(config.OptIn.Namespaces))
 	found.at("inject.namespaces", checkNamespaceGlobs(config.Inject.Namespaces))
 	found.at("optIn.mofedRuntimeHandlers", checkHandlerGlobs(config.OptIn.MOFEDRuntimeHandlers))

@@ -37,7 +37,7 @@ func (p *Policy) compile(written *Rule, place string, found *problems) rule {
 	r := rule{name: cmp.Or(written.Name, place), match: written.Match, gives: p.otherwise.gives}
 	found.at(place+".name", checkRuleName(written.Name))
 	found.at(place+".match.namespaces", checkNamespaceGlobs(r.match.Namespaces))
-	found.at(place+".match.resources", checkResourceGlobs(r.match.Resources))
+	found.at(place+".match.resources", CheckResourceGlobs(r.match.Resources))
 	var err error
 	if written.Memlock != "" {
 		r.memlock, err = parseRuleMemlock(written.Memlock)

@@ -9,7 +9,6 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"path"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
@@ -133,10 +132,8 @@ func (o options) run(stdin io.Reader, stdout, stderr io.Writer) error {
 	if o.manifest == "" {
 		return cli.Usage(errors.New("name a manifest with -f"))
 	}
-	for _, glob := range o.assume {
-		if _, err := path.Match(glob, ""); err != nil || glob == "" {
-			return cli.Usage(fmt.Errorf("--assume-devices %q is not a glob such as rdma/*", glob))
-		}
+	if err := policy.CheckResourceGlobs(o.assume); err != nil {
+		return cli.Usage(fmt.Errorf("--assume-devices: %w", err))
 	}
 	m, err := o.read(stdin)
 	if err != nil {
