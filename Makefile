@@ -131,6 +131,7 @@ test-all: ## make test, then everything else: clusters, CRI-O, Podman and Docker
 	@$(MAKE) --no-print-directory test
 	@$(MAKE) --no-print-directory test-rest
 
+nightly flakes handovers: export RDMA_TEST_SEED ?= random
 nightly: deps bin/rdma-node ## what takes too long for make test-all: more packages, kernels and runtimes, more often
 	@RACE=./... HISTORIES=200 $(call SUITE_OF,prepare-all=3 $(patsubst %,%:prepare-all,race=1 node-policy=3 node-guides=2 node-emulated=1 node-versions=1 \
 	  node-dra=1 mutations-random=1 histories=1 archives=1))
@@ -198,7 +199,7 @@ configure-older: # the same with older containerds, and beside NVIDIA's toolkit
 	@$(MAKE) --no-print-directory histories
 
 HISTORIES ?= 12
-histories: # what people, upgrades, and other tools do to a node, one after another by chance; RDMA_TEST_SEED chooses
+histories: # what people, upgrades, and other tools do to a node, one after another by chance; RDMA_TEST_SEED=random walks others
 	$(GOTEST) -timeout 2h -run HistoriesOfANode ./cmd/rdma-spec/internal/configure -histories $(HISTORIES)
 
 archives: # the doctor's verdicts on archives of all nodes that its tests plant

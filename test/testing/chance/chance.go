@@ -11,20 +11,24 @@ import (
 	"testing"
 )
 
-// Seed is the environment variable with the seed of a run that is to be repeated.
-const Seed = "RDMA_TEST_SEED"
+// variable is the environment variable with the seed, or with "random" for another one in each run.
+const variable = "RDMA_TEST_SEED"
 
-// New returns random numbers, from a seed that the test's log names. The seed repeats the numbers, not what the
-// scheduler does.
+// New returns random numbers, the same ones in every run unless the environment has another seed: what fails then fails
+// because of a change. A seed repeats the numbers, not what the scheduler does.
 func New(t testing.TB) *rand.Rand {
 	t.Helper()
-	seed := rand.Uint64() //nolint:gosec // a test's
-	if text := os.Getenv(Seed); text != "" {
+	seed := uint64(1)
+	switch text := os.Getenv(variable); text {
+	case "":
+	case "random":
+		seed = rand.Uint64() //nolint:gosec // a test's
+	default:
 		var err error
 		if seed, err = strconv.ParseUint(text, 10, 64); err != nil {
-			t.Fatalf("%s: %v", Seed, err)
+			t.Fatalf("%s: %v", variable, err)
 		}
 	}
-	t.Logf("to have the same random numbers again: %s=%d", Seed, seed)
+	t.Logf("to have the same random numbers again: %s=%d", variable, seed)
 	return rand.New(rand.NewPCG(seed, 0)) //nolint:gosec // a test's
 }
