@@ -26,14 +26,18 @@ import (
 // overwritten returns what the doctor says of what other tools have written over.
 func overwritten(t *testing.T, root string) []doctor.Finding {
 	t.Helper()
+	return slices.DeleteFunc(kept(t, root), func(f doctor.Finding) bool { return f.Status != doctor.Wrong })
+}
+
+// kept is what the doctor says of whether what configure did is in effect.
+func kept(t *testing.T, root string) []doctor.Finding {
+	t.Helper()
 	found, _, err := doctor.Diagnose(t.Context(), node.Options{Root: root, Patience: node.Daemons}, runtimes.Checks(),
 		[]string{"configuration-kept"}, io.Discard)
 	if err != nil {
 		t.Fatal(err)
 	}
-	return slices.DeleteFunc(found, func(f doctor.Finding) bool {
-		return f.Check != "configuration-kept" || f.Status != doctor.Wrong
-	})
+	return slices.DeleteFunc(found, func(f doctor.Finding) bool { return f.Check != "configuration-kept" })
 }
 
 // The nodes of platforms and packages are configured and reverted as a whole: what they own stays.

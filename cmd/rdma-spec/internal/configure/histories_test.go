@@ -77,6 +77,10 @@ func (h *history) pick(of ...string) string { return of[h.random.IntN(len(of))] 
 func (h *history) rewrite(tool string) {
 	h.Helper()
 	h.theirs = ""
+	if flags, isToolkit := strings.CutPrefix(tool, "the toolkit "); isToolkit {
+		toolkit(h.T, h.root, filepath.Dir(repository.Containerd(h.T, h.version)), strings.Fields(flags)...)
+		return
+	}
 	text := []byte(scratch.Read(h.T, h.config()))
 	tree, err := tomledit.Parse(text)
 	if err != nil {
@@ -140,6 +144,8 @@ func (h *history) configure(args string) bool {
 		"no validator for required plugins",         // in 1.7
 		"is written with dotted keys: put the line", // what a person has to do
 		"is an inline table: put",
+		"ignores the CRI settings of the older one", // that has the model
+		"write it in version",                       // the toolkit's file, since containerd is older
 	} {
 		if got.Status == 3 && strings.Contains(got.Stderr, refusal) && strings.Count(got.Stderr, "\n") == 1 {
 			h.log = append(h.log, "  "+strings.TrimSpace(got.Stderr))
@@ -180,11 +186,14 @@ func (h *history) check() {
 	h.Helper()
 	tree, err := h.effective()
 	without := h.reverted()
-	if h.Failed() {
+	if h.Failed() || without == nil {
 		return
 	}
 	var found []string
-	for _, f := range overwritten(h.T, h.root) {
+	for _, f := range kept(h.T, h.root) {
+		if f.Status == doctor.Skipped { // containerd ignores some of the files, which is said instead
+			return
+		}
 		found = append(found, f.Text)
 	}
 	finds := func(text string) bool {
@@ -204,14 +213,17 @@ func (h *history) check() {
 	}
 }
 
-// reverted returns the effective configuration after a revert of everything, of a copy of the node.
+// reverted returns the effective configuration after a revert of everything, of a copy of the node; nil where another
+// tool has copied what would go, or written what containerd does not read.
 func (h *history) reverted() map[string]any {
 	h.Helper()
 	reverted := history{caseNode: caseNode{h.T, scratch.Folder(h.T), h.folder}, log: h.log, asked: map[string]string{}}
 	if err := os.CopyFS(reverted.root, os.DirFS(h.root)); err != nil {
 		h.Fatal(err)
 	}
-	reverted.revert("")
+	if !reverted.revert("") {
+		return nil
+	}
 	without, err := reverted.effective()
 	if err != nil {
 		h.errorf("reverted: %v", err)
@@ -245,21 +257,34 @@ func (h *history) harms(tree, without map[string]any) bool {
 // isZero reports whether there is no value, or a zero.
 func isZero(value any) bool { return value == nil || len(goal.NotZero(map[string]any{"": value})) == 0 }
 
-// revert reverts features, all where none is named, and checks that nothing is left of them.
-func (h *history) revert(feature string) {
+// revert reverts features, all where none is named, checks that nothing is left of them, and reports whether
+// they are gone.
+func (h *history) revert(feature string) bool {
 	h.Helper()
-	before, _ := h.effective() // containerd may not read what another tool has written
-	if got := h.call(feature + " --revert"); got.Status != 0 {
+	before, _ := h.effective() // nil where containerd does not read what another tool has written
+	got := h.call(feature + " --revert")
+	if got.Status == 3 && strings.Contains(got.Stderr, "without which containerd serves no CRI") { // the toolkit copied it
+		h.log = append(h.log, "  "+strings.TrimSpace(got.Stderr))
+		for other := range h.asked {
+			if !strings.Contains(got.Stderr, strings.TrimPrefix(other, "handler ")+".json") && (feature == "" || feature == other) {
+				delete(h.asked, other)
+			}
+		}
+		return false
+	}
+	if got.Status != 0 {
 		h.errorf("%s --revert: %+v", feature, got)
-		return
+		return false
 	}
 	if delete(h.asked, feature); feature == "" {
 		clear(h.asked)
 	}
 	tree, err := h.effective()
 	if err != nil {
-		h.errorf("reverted: %v", err)
-		return
+		if before != nil {
+			h.errorf("reverted: %v", err)
+		}
+		return false
 	}
 	_, handlers := containerd.Handlers(tree)
 	_, others := containerd.Handlers(before)
@@ -278,7 +303,7 @@ func (h *history) revert(feature string) {
 		}
 	}
 	if feature != "" {
-		return
+		return true
 	}
 	for file := range nodeFiles(h.T, h.root) {
 		if strings.Contains(filepath.Base(file), "rdma-spec") {
@@ -290,6 +315,7 @@ func (h *history) revert(feature string) {
 	} else if h.theirs != "" && string(text) != h.theirs {
 		h.errorf("reverted: the file is not what it was")
 	}
+	return true
 }
 
 // step does one thing to the node, by chance.
@@ -309,8 +335,9 @@ func (h *history) step() {
 		said("containerd %s", version)
 		h.use(version)
 	case n < 15:
-		tool := h.pick("nvidia-ctk", "a TOML library", "SystemdCgroup", "Ansible", "imports", "no imports")
-		if _, err := h.effective(); err != nil && tool == "imports" {
+		tool := h.pick("nvidia-ctk", "a TOML library", "SystemdCgroup", "Ansible", "imports", "no imports",
+			"the toolkit --config-source file", "the toolkit --config-source command --set-as-default")
+		if _, err := h.effective(); err != nil && (tool == "imports" || strings.HasPrefix(tool, "the toolkit")) {
 			return
 		}
 		said("another tool: %s", tool)
@@ -319,7 +346,8 @@ func (h *history) step() {
 		for _, feature := range h.features() {
 			said("again: configure %s", h.asked[feature])
 			if args := h.asked[feature]; h.configure(args) {
-				if tree, err := h.effective(); err != nil || !met(tree, h.reverted(), feature, args) {
+				without := h.reverted()
+				if tree, err := h.effective(); without != nil && (err != nil || !met(tree, without, feature, args)) {
 					h.errorf("configure %s has not made it so: %v", args, err)
 				}
 				if got := h.call(args + " --dry-run"); got.Status != 0 || got.Stdout != "" {
@@ -397,6 +425,8 @@ func TestKnownHistoriesOfANode(t *testing.T) {
 			{"1.7.35", "handler rdma --like runc"}, {"1.7.35", ""}},
 		"rolled back to where the model of a handler is gone": {{"2.2.9", "tool nvidia-ctk"},
 			{"2.2.9", "handler rdma --like runc"}, {"1.7.35", "nri"}},
+		"rolled back to where a file of the toolkit is too new": {{"2.2.9", "tool the toolkit --config-source file"},
+			{"2.2.9", "handler rdma --like nvidia"}, {"2.4.2", "nri"}, {"1.7.35", "tool a TOML library"}},
 		// containerd 1.7 forgets its own handler where a file has any, so it is written beside ours, and is needed beside theirs.
 		"in place, and another's handler later": {{"1.7.35", "handler runc --in-place"}, {"1.7.35", "tool nvidia-ctk"},
 			{"1.7.35", ""}},
