@@ -32,7 +32,8 @@ func checkNamespaceGlobs(globs []string) error {
 	return checkGlobs(globs, labelGlob, "such names have only a-z, 0-9 and -: write a list, as in [ml-a, team-*]")
 }
 
-// CheckResourceGlobs refuses globs that match no resource. Those have a domain, and a star does not match the / after it.
+// CheckResourceGlobs refuses globs that match no resource: those have a domain, and a star does not match the / after
+// it.
 func CheckResourceGlobs(globs []string) error {
 	return checkGlobs(globs, resourceGlob, "resources are called DOMAIN/NAME, without capitals in DOMAIN, and * does not "+
 		"stand for the /: write it as in rdma/* or */*")
