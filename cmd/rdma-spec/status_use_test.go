@@ -6,6 +6,7 @@ package main
 import (
 	"fmt"
 	"maps"
+	"math"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -189,7 +190,8 @@ func manyRegions() []rdmatest.HCA {
 }
 
 // status needs less than a second and 60 MB for 200 containers and 100,000 memory regions: in CPU time, since the
-// machine has others to serve, and with what the kernel of the test needs to make its answers.
+// machine has others to serve, and with what the kernel of the test needs to make its answers. On a machine so slow
+// that a node without containers takes 25 ms and more, it may take 40 times that.
 func TestStatusOfManyRegions(t *testing.T) {
 	if race.Detector {
 		t.Skip("the race detector takes its own time and memory")
@@ -200,20 +202,25 @@ func TestStatusOfManyRegions(t *testing.T) {
 	}
 	root := files.Root(t)
 	t.Setenv(manyRegionsBelow, root)
-	args := append([]string{"status"}, by(t, "{}", serve(t, root, containers...))...)
+	busy := append([]string{"status"}, by(t, "{}", serve(t, root, containers...))...)
+	idle := append([]string{"status"}, by(t, "{}", serve(t, root))...)
 	const tries = 20 // the machine may be busy with other tests
-	least, memory := time.Hour, 1<<40
-	cheap := func() bool { return least <= time.Second && memory <= 60e6 }
+	least, alone, memory := time.Hour, time.Hour, math.MaxInt
+	cheap := func() bool { return least <= max(time.Second, 40*alone) && memory <= 60e6 }
 	for try := 0; try < tries && !cheap(); try++ {
-		stdout, took, needed := costOf(t, args...)
+		stdout, took, needed := costOf(t, busy...)
 		if strings.Count(stdout, " 1.2 GiB on mlx5_") != 80 {
 			t.Fatal(stdout)
 		}
 		least, memory = min(least, took), min(memory, needed)
+		t.Setenv(manyRegionsBelow, "")
+		_, took, _ = costOf(t, idle...)
+		alone = min(alone, took)
+		t.Setenv(manyRegionsBelow, root)
 	}
-	t.Logf("%s of CPU time, %d MB", least, memory/1e6)
+	t.Logf("%s of CPU time, %d MB; without containers %s", least, memory/1e6, alone)
 	if !cheap() {
-		t.Errorf("%s of CPU time, %d MB", least, memory/1e6)
+		t.Errorf("%s of CPU time, %d MB; without containers %s", least, memory/1e6, alone)
 	}
 }
 
