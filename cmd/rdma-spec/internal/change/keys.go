@@ -41,17 +41,17 @@ func (k Key) since(document map[string]any) Key {
 	return k
 }
 
-// needed reports whether a document has tables beside that of a key which need it, and which do not go with it.
+// needed reports whether tables stay in a document beside that of a key, which is one of those that go.
 func (k Key) needed(document map[string]any, going []Key) bool {
-	if _, isTable := k.After.(map[string]any); !isTable || k.Own || k.Before != nil {
+	if _, isTable := k.After.(map[string]any); !isTable || k.Own {
 		return false
 	}
-	last := len(k.Path) - 1
-	value, _ := tomledit.Lookup(document, k.Path[:last]...)
+	in := k.Path[:len(k.Path)-1]
+	value, _ := tomledit.Lookup(document, in...)
 	table, _ := value.(map[string]any)
 	for name, value := range table {
-		path := append(slices.Clone(k.Path[:last]), name)
-		if name != k.Path[last] && !slices.ContainsFunc(going, func(other Key) bool {
+		path := append(slices.Clone(in), name)
+		if !slices.ContainsFunc(going, func(other Key) bool {
 			return slices.Equal(other.Path, path) && (other.Own || tomledit.Same(value, other.After))
 		}) {
 			return true

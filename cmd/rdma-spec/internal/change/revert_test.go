@@ -108,12 +108,13 @@ func TestRevertLeavesWhatIsNeeded(t *testing.T) {
 		"\n[handlers.rdma]\n  type = \"runc\"\n"
 	for name, test := range map[string]struct{ now, want string }{
 		"nothing of others":            {"# more\n" + original + beside + handler, "# more\n" + original},
+		"more in our handler":          {original + beside + handler + "  more = 1\n", original},
 		"a handler of others":          {original + beside + handler + "\n[handlers.x]\n", original + beside + "\n[handlers.x]\n"},
 		"one that others have changed": {original + strings.Replace(beside, "kata\"", "other\"", 1) + handler, original + strings.Replace(beside, "kata\"", "other\"", 1)},
 	} {
 		t.Run(name, func(t *testing.T) {
 			n := newNode(t, map[string]string{"a": original})
-			n.setKeys("handler", "a", original+beside+handler, "runc", "kata", "handler")
+			n.setKeys("handler", "a", original+beside+handler, "handler", "runc", "kata")
 			n.set(map[string]string{"a": test.now})
 			if err := n.revert("handler"); err != nil {
 				t.Error(err)
