@@ -41,6 +41,9 @@ func (k Key) since(document map[string]any) Key {
 	return k
 }
 
+// goes reports whether a value in a key's place is the feature's, and none that somebody else has set since.
+func (k Key) goes(now any) bool { return k.Own || tomledit.Same(now, k.After) }
+
 // needed reports whether tables stay in a document beside that of a key, which is one of those that go.
 func (k Key) needed(document map[string]any, going []Key) bool {
 	if _, isTable := k.After.(map[string]any); !isTable || k.Own {
@@ -52,7 +55,7 @@ func (k Key) needed(document map[string]any, going []Key) bool {
 	for name, value := range table {
 		path := append(slices.Clone(in), name)
 		if !slices.ContainsFunc(going, func(other Key) bool {
-			return slices.Equal(other.Path, path) && (other.Own || tomledit.Same(value, other.After))
+			return slices.Equal(other.Path, path) && other.goes(value)
 		}) {
 			return true
 		}
@@ -80,7 +83,7 @@ func without(text []byte, keys []Key) ([]byte, error) {
 			if text, err = tomledit.Remove(text, k.Element, k.Path...); err != nil {
 				return nil, err
 			}
-		case !k.Own && !tomledit.Same(now, k.After), k.needed(tree, keys):
+		case !k.goes(now), k.needed(tree, keys):
 			continue
 		default:
 			if table, isTable := k.Before.(map[string]any); k.Before == nil || isTable && len(table) > 0 {

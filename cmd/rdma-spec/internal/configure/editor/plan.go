@@ -230,7 +230,7 @@ func (w *writing) places(ctx context.Context, g change.Goal, files []containerd.
 	if err != nil {
 		return nil, err
 	}
-	if !strings.HasPrefix(version, "1.") {
+	if !containerd.IsOld(version) {
 		dropIn := "90-rdma-spec-" + strings.ReplaceAll(g.Feature, " ", "-") + ".toml"
 		patterns := files[0].Imports()
 		folder, ours := d.DropIns, filepath.Join(filepath.Dir(d.Config), "conf.d", ourDropIns)

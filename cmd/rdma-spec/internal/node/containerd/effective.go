@@ -73,7 +73,7 @@ func (d Daemon) load(ctx context.Context, all []File) (map[string]any, error) {
 func (d Daemon) explain(ctx context.Context, all []File, said refusal) error {
 	version, _ := d.Program.Version(ctx) // it has just answered
 	for _, f := range all {
-		if bytes.HasPrefix(f.Text, tomledit.ByteOrderMark) && !isOld(version) {
+		if bytes.HasPrefix(f.Text, tomledit.ByteOrderMark) && !IsOld(version) {
 			return fmt.Errorf("%s begins with a byte order mark, which containerd 2.x refuses: remove it with sed -i "+
 				`'1s/^\xEF\xBB\xBF//' %[1]s`, f.Path)
 		}

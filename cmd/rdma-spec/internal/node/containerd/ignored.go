@@ -41,7 +41,7 @@ func (d Daemon) Ignored(ctx context.Context, all []File, tree map[string]any) (f
 				if !onlyStreams(version, plugin, table, tree) && !d.counts(ctx, all, i, plugin) {
 					ignored = misnamed(version, f, plugin)
 				}
-			case isOld(version):
+			case IsOld(version):
 				ignored = replaced(version, f, all[i+1:], plugin, table)
 			case slices.Contains(CRIPlugins, plugin):
 				ignored = d.older(ctx, version, all, i, plugin)
@@ -82,12 +82,12 @@ func replaced(version string, f File, later []File, plugin string, table map[str
 	return &Ignored{Lost: lost, By: by.Name, Why: why, Cure: cure}
 }
 
-// isOld reports whether a version is of containerd 1.x.
-func isOld(version string) bool { return strings.HasPrefix(version, "1.") }
+// IsOld reports whether a program's version is of containerd 1.x, which does not merge the sections of files.
+func IsOld(version string) bool { return strings.HasPrefix(version, "1.") }
 
 // criName returns the name that CRI has for a program in the version of a file. containerd 1.x knows two versions.
 func criName(version string, f File) string {
-	if isOld(version) {
+	if IsOld(version) {
 		return CRIPlugin(min(f.Version(), 2))
 	}
 	return CRIPlugin(f.Version())
@@ -99,7 +99,7 @@ func onlyStreams(version, plugin string, section, tree map[string]any) bool {
 	own, _ := tomledit.Lookup(tree, "plugins", plugin)
 	streams, _ := own.(map[string]any)
 	for key := range section {
-		if isOld(version) || streams[key] == nil {
+		if IsOld(version) || streams[key] == nil {
 			return false
 		}
 	}

@@ -30,7 +30,7 @@ func (d Daemon) Source(ctx context.Context, planned Contents) (string, error) {
 		text, err := planned.Read(path)
 		return text != nil || err != nil
 	}
-	if isOld(version) || is(older) && !is(d.Template) {
+	if IsOld(version) || is(older) && !is(d.Template) {
 		return older, nil
 	}
 	return d.Template, nil
