@@ -134,7 +134,7 @@ func TestRunSaysHowItWasCalledWrongly(t *testing.T) {
 		repair ML/train
 		explain
 		explain -f - --assume-devices [
-explain -f - --assume-devices rdma
+		explain -f - --assume-devices rdma
 		explain -f - pod.yaml
 		config check a b
 		config show a b

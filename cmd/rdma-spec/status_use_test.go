@@ -6,7 +6,6 @@ package main
 import (
 	"fmt"
 	"maps"
-	"math"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -201,27 +200,20 @@ func TestStatusOfManyRegions(t *testing.T) {
 		addUser(files, n, "/kubepods/"+containerID(n), 0)
 	}
 	root := files.Root(t)
-	t.Setenv(manyRegionsBelow, root)
 	busy := append([]string{"status"}, by(t, "{}", serve(t, root, containers...))...)
 	idle := append([]string{"status"}, by(t, "{}", serve(t, root))...)
-	const tries = 20 // the machine may be busy with other tests
-	least, alone, memory := time.Hour, time.Hour, math.MaxInt
-	cheap := func() bool { return least <= max(time.Second, 40*alone) && memory <= 60e6 }
-	for try := 0; try < tries && !cheap(); try++ {
+	expectCheap(t, time.Second, 40, 60e6, func() (time.Duration, int) {
+		t.Setenv(manyRegionsBelow, root)
 		stdout, took, needed := costOf(t, busy...)
 		if strings.Count(stdout, " 1.2 GiB on mlx5_") != 80 {
 			t.Fatal(stdout)
 		}
-		least, memory = min(least, took), min(memory, needed)
+		return took, needed
+	}, func() time.Duration {
 		t.Setenv(manyRegionsBelow, "")
-		_, took, _ = costOf(t, idle...)
-		alone = min(alone, took)
-		t.Setenv(manyRegionsBelow, root)
-	}
-	t.Logf("%s of CPU time, %d MB; without containers %s", least, memory/1e6, alone)
-	if !cheap() {
-		t.Errorf("%s of CPU time, %d MB; without containers %s", least, memory/1e6, alone)
-	}
+		_, took, _ := costOf(t, idle...)
+		return took
+	})
 }
 
 // The metrics are of RDMA containers that hold an HCA. What is unknown has no series, and there are 500 at most.

@@ -7,6 +7,7 @@ import (
 	"flag"
 	"fmt"
 	"io"
+	"maps"
 	"math/rand/v2"
 	"os"
 	"path/filepath"
@@ -78,7 +79,7 @@ func (h *history) rewrite(tool string) {
 	h.Helper()
 	h.theirs = ""
 	if flags, isToolkit := strings.CutPrefix(tool, "the toolkit "); isToolkit {
-		toolkit(h.T, h.root, filepath.Dir(repository.Containerd(h.T, h.version)), strings.Fields(flags)...)
+		toolkit(h.T, h.root, repository.Containerd(h.T, h.version), strings.Fields(flags)...)
 		return
 	}
 	text := []byte(scratch.Read(h.T, h.config()))
@@ -213,22 +214,14 @@ func (h *history) check() {
 	}
 }
 
-// reverted returns the effective configuration after a revert of everything, of a copy of the node; nil where another
-// tool has copied what would go, or written what containerd does not read.
+// reverted returns what revert returns of a copy of the node.
 func (h *history) reverted() map[string]any {
 	h.Helper()
 	reverted := history{caseNode: caseNode{h.T, scratch.Folder(h.T), h.folder}, log: h.log, asked: map[string]string{}}
 	if err := os.CopyFS(reverted.root, os.DirFS(h.root)); err != nil {
 		h.Fatal(err)
 	}
-	if !reverted.revert("") {
-		return nil
-	}
-	without, err := reverted.effective()
-	if err != nil {
-		h.errorf("reverted: %v", err)
-	}
-	return without
+	return reverted.revert("")
 }
 
 // harms reports whether the files of ours change more of an effective configuration than they are for: after a revert, it
@@ -257,36 +250,36 @@ func (h *history) harms(tree, without map[string]any) bool {
 // isZero reports whether there is no value, or a zero.
 func isZero(value any) bool { return value == nil || len(goal.NotZero(map[string]any{"": value})) == 0 }
 
-// revert reverts features, all where none is named, checks that nothing is left of them, and reports whether
-// they are gone.
-func (h *history) revert(feature string) bool {
+// revert reverts features, all where none is named, checks that nothing is left of them, and returns the effective
+// configuration then: nil where another tool has copied what would go, or written what containerd does not read.
+func (h *history) revert(feature string) (without map[string]any) {
 	h.Helper()
 	before, _ := h.effective() // nil where containerd does not read what another tool has written
 	got := h.call(feature + " --revert")
 	if got.Status == 3 && strings.Contains(got.Stderr, "without which containerd serves no CRI") { // the toolkit copied it
 		h.log = append(h.log, "  "+strings.TrimSpace(got.Stderr))
-		for other := range h.asked {
-			if !strings.Contains(got.Stderr, strings.TrimPrefix(other, "handler ")+".json") && (feature == "" || feature == other) {
-				delete(h.asked, other)
-			}
+		if feature == "" {
+			maps.DeleteFunc(h.asked, func(other, _ string) bool {
+				return !strings.Contains(got.Stderr, "/rdma-spec-"+strings.TrimPrefix(other, "handler ")+".json")
+			})
 		}
-		return false
+		return nil
 	}
 	if got.Status != 0 {
 		h.errorf("%s --revert: %+v", feature, got)
-		return false
+		return nil
 	}
 	if delete(h.asked, feature); feature == "" {
 		clear(h.asked)
 	}
-	tree, err := h.effective()
+	without, err := h.effective()
 	if err != nil {
 		if before != nil {
 			h.errorf("reverted: %v", err)
 		}
-		return false
+		return nil
 	}
-	_, handlers := containerd.Handlers(tree)
+	_, handlers := containerd.Handlers(without)
 	_, others := containerd.Handlers(before)
 	for name := range others {
 		if _, stays := handlers[name]; !stays && !strings.HasPrefix(name, "rdma") {
@@ -303,7 +296,7 @@ func (h *history) revert(feature string) bool {
 		}
 	}
 	if feature != "" {
-		return true
+		return without
 	}
 	for file := range nodeFiles(h.T, h.root) {
 		if strings.Contains(filepath.Base(file), "rdma-spec") {
@@ -315,7 +308,7 @@ func (h *history) revert(feature string) bool {
 	} else if h.theirs != "" && string(text) != h.theirs {
 		h.errorf("reverted: the file is not what it was")
 	}
-	return true
+	return without
 }
 
 // step does one thing to the node, by chance.
@@ -347,7 +340,7 @@ func (h *history) step() {
 			said("again: configure %s", h.asked[feature])
 			if args := h.asked[feature]; h.configure(args) {
 				without := h.reverted()
-				if tree, err := h.effective(); without != nil && (err != nil || !met(tree, without, feature, args)) {
+				if tree, err := h.effective(); err != nil || without != nil && !met(tree, without, feature, args) {
 					h.errorf("configure %s has not made it so: %v", args, err)
 				}
 				if got := h.call(args + " --dry-run"); got.Status != 0 || got.Stdout != "" {
@@ -417,7 +410,7 @@ func (h *history) use(version string) {
 // A containerd that is rolled back cannot do all that was asked of a later one: that hinders no other feature.
 func TestKnownHistoriesOfANode(t *testing.T) {
 	folder := scratch.Folder(t)
-	type step struct{ version, args string } // "": what was configured last is reverted
+	type step struct{ version, args string } // also "tool NAME", "revert FEATURE"; "": what was configured last is reverted
 	for name, steps := range map[string][]step{
 		"rolled back, and upgraded again": {{"2.2.9", "nri --required"}, {"1.7.35", "handler rdma --like runc"},
 			{"2.2.9", "nri --required"}},

@@ -106,12 +106,12 @@ func nriOn(t *testing.T, program, root string) bool {
 	return off == false
 }
 
-// toolkit has nvidia-ctk add its handler to a node, with the containerd of a folder.
-func toolkit(t *testing.T, root, path string, flags ...string) {
+// toolkit has nvidia-ctk add its handler to a node, with a program called containerd.
+func toolkit(t *testing.T, root, program string, flags ...string) {
 	t.Helper()
 	ctk := withEtc(root, repository.Part(t, "nvidia-ctk-*/nvidia-ctk"), append([]string{"runtime", "configure", "--runtime",
 		"containerd"}, flags...)...)
-	ctk.Env = append(os.Environ(), "PATH="+path+":"+os.Getenv("PATH"))
+	ctk.Env = append(os.Environ(), "PATH="+filepath.Dir(program)+":"+os.Getenv("PATH"))
 	if out, err := ctk.CombinedOutput(); err != nil {
 		t.Fatalf("nvidia-ctk: %v: %s", err, out)
 	}
@@ -140,11 +140,11 @@ func TestToolkitStartsAgain(t *testing.T) {
 					t.Errorf("%s: the handlers are %v, and the doctor finds %+v", when, handlers, found)
 				}
 			}
-			toolkit(t, root, filepath.Dir(program), "--set-as-default", "--config-source", "file")
+			toolkit(t, root, program, "--set-as-default", "--config-source", "file")
 			done(t, root, "nri")
 			done(t, root, "handler rdma-nvidia --like nvidia")
 			has("configured", true)
-			toolkit(t, root, filepath.Dir(program), "--set-as-default", "--config-source", "file")
+			toolkit(t, root, program, "--set-as-default", "--config-source", "file")
 			has("the toolkit again", !test.lost)
 			done(t, root, "handler rdma-nvidia --like nvidia")
 			has("again", true)
@@ -161,10 +161,10 @@ func TestRevertAfterTheToolkitCopiedTheBaseSpec(t *testing.T) {
 			config := filepath.Join(root, "etc/containerd/config.toml")
 			scratch.File(t, config, "version = "+map[bool]string{true: "2", false: "3"}[version == "1.7.35"]+
 				"\n[plugins.'"+cri+"'.containerd.runtimes.runc]\n  runtime_type = 'io.containerd.runc.v2'\n", 0o600)
-			toolkit(t, root, filepath.Dir(program), "--config-source", "command") // it writes the file as it does afterwards, so only its copy is new
+			toolkit(t, root, program, "--config-source", "command") // it writes the file as it does afterwards, so only its copy is new
 			done(t, root, "limits")
 			done(t, root, "handler runc --in-place")
-			toolkit(t, root, filepath.Dir(program), "--config-source", "command")
+			toolkit(t, root, program, "--config-source", "command")
 			_, handlers := containerd.Handlers(dump(t, program, root))
 			const spec = "/etc/containerd/rdma-spec-runc.json"
 			if copied, _ := tomledit.Lookup(handlers, "nvidia", containerd.BaseSpecKey); copied != spec {
