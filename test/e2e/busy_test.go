@@ -41,10 +41,8 @@ func TestBusyNode(t *testing.T) {
 	}
 	ctrd = slow
 	t.Cleanup(func() {
-		for line := range strings.Lines(slow.Log()) {
-			if t.Failed() && strings.Contains(line, "plugin") {
-				t.Log("containerd said: " + line)
-			}
+		if t.Failed() {
+			t.Logf("containerd said:\n%s", slow.Log())
 		}
 	})
 	plugin := start(t, filepath.Join(*bin, "nri-rdma"), "--socket", containerd.NRISocket, "--http", metricsAddress)

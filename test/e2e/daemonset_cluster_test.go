@@ -45,17 +45,19 @@ func (d *daemonSet) tell(t *testing.T) {
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
 	pods, err := d.c.Kubectl(ctx, "-n", pluginNamespace, "describe", "pods")
-	t.Logf("the plugin's pods: %s, %v", pods, err)
+	var said strings.Builder // one message: a table of failures repeats a test's last ones
+	fmt.Fprintf(&said, "the plugin's pods: %s, %v\n", pods, err)
 	logs, _ := filepath.Glob("/var/log/pods/" + pluginNamespace + "_*/*/*.log") // the pattern is sound
 	for _, file := range logs {
 		text, err := os.ReadFile(file)
-		t.Logf("%s: %s, %v", file, text, err)
+		fmt.Fprintf(&said, "%s: %s, %v\n", file, text, err)
 	}
 	for line := range strings.Lines(ctrd.Log()) {
 		if strings.Contains(line, "rdma") && strings.Contains(line, "plugin") {
-			t.Log("containerd: " + strings.TrimSpace(line))
+			said.WriteString("containerd: " + line)
 		}
 	}
+	t.Log(said.String())
 }
 
 // kubectl runs kubectl in the plugin's namespace.

@@ -16,7 +16,7 @@ import (
 )
 
 // lastWords is how many lines of a failed test the table repeats.
-const lastWords = 5
+const lastWords = 10
 
 // noTests is what a program of tests prints where its pattern matches none of them. It ends with 0 then.
 const noTests = "testing: warning: no tests to run"

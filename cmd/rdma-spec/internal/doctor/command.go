@@ -75,6 +75,9 @@ is unknown, as when the runtime does not answer: standard error names the family
 				return listChecks(cmd.Context(), cmd.OutOrStdout(), cmd.ErrOrStderr(), checks, o)
 			}
 			if address != "" {
+				if !cmd.Flags().Changed("patience") {
+					o.Patience = every / 2 // nobody waits for it
+				}
 				return serve(cmd.Context(), address, cmd.ErrOrStderr(), func(w io.Writer) error {
 					return runDoctor(o, cmd.Context(), w, cmd.ErrOrStderr(), checks, only, formatPrometheus, false)
 				})
@@ -100,7 +103,8 @@ is unknown, as when the runtime does not answer: standard error names the family
 	f.StringVar(&explain, "explain", "", "print the page about this `CHECK`: it needs no network, and looks at nothing")
 	cli.AddFileFlag(f, &to, "write the result to a `FILE` instead of standard output: atomically, for everyone to read")
 	f.StringVar(&address, "http", "",
-		"do not end: look every two minutes, and serve the result as metrics at this `ADDR`, as in 127.0.0.1:9799")
+		"do not end: look every two minutes, with a patience of one, and serve the result as metrics at this `ADDR`, as in "+
+			"127.0.0.1:9799")
 	f.DurationVar(&o.Patience, "patience", node.Daemons,
 		"how long all daemons together may take before they are unknown; longer for a slow node")
 	o.AddFlags(f)

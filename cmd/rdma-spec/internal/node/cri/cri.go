@@ -57,7 +57,9 @@ const (
 
 func connect(ctx context.Context, socket string) (*Runtime, error) {
 	tried, err := localrpc.Dial(ctx, socket) // gRPC hides the kernel's reason
-	if err != nil {
+	if err != nil && ctx.Err() != nil {
+		return nil, fmt.Errorf("%s: %w", socket, ErrLate)
+	} else if err != nil {
 		return nil, fmt.Errorf("cannot connect to the runtime at %s: %w", socket, files.Cause(err))
 	}
 	_ = tried.Close() // nothing is lost with it
