@@ -65,7 +65,7 @@ func (s *Snapshot) list(ctx context.Context, _ string) (found Listing, err error
 	}
 	kubelet := podresources.New(podresources.Options{
 		Socket: filepath.Join(s.Root, podresources.DefaultSocket),
-		Budget: max(askKubeletWithin, s.Patience/(Daemons/Patience)),
+		Budget: s.Each(),
 	})
 	silent := error(nil)
 	for _, c := range containers {

@@ -35,9 +35,6 @@ var SecondLookAfter = time.Second
 // askRuntimesFor is how long a part may take where no patience is given: a runtime lists all containers.
 const askRuntimesFor = 20 * time.Second
 
-// askKubeletWithin is how long the kubelet may take to say what a pod holds where no patience is given.
-const askKubeletWithin = 300 * time.Millisecond
-
 // The major number of /dev/nvidia0 and the like, and the first minor number that is not that of a GPU.
 const nvidiaGPU, nvidiaControl = 195, 254
 
