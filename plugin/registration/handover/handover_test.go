@@ -346,6 +346,23 @@ func TestOtherProtocol(t *testing.T) {
 	}
 }
 
+// A process that has come, but has not said hello before the owner ends, sees that end: the owner's process may run on,
+// and nobody would ever tell it anything.
+func TestHelloAfterTheEnd(t *testing.T) {
+	place := folder(t)
+	owner := owning(t, place)
+	late, err := net.DialUnix("unix", nil, &net.UnixAddr{Name: owner.socket, Net: "unix"})
+	must.Succeed(t, err)
+	defer late.Close()      //nolint:errcheck // the test is over
+	waitingBehind(t, place) // it has come later, and is welcome: so the first one is accepted
+	owner.Close()
+	must.Succeed(t, say(late, word{Protocol: protocol}))
+	must.Succeed(t, late.SetReadDeadline(time.Now().Add(await.Patience)))
+	if said, _, err := hear(late); !errors.Is(err, io.EOF) {
+		t.Errorf("%+v, error %v; want the end", said, err)
+	}
+}
+
 // An owner that hangs from the beginning is not waited for.
 func TestOwnerHangs(t *testing.T) {
 	place := folder(t)

@@ -26,6 +26,7 @@ type Owner struct {
 	offer   json.RawMessage // nil before the first one
 	waiting []*waiting
 	given   bool // the place is another process's
+	closed  bool
 }
 
 // waiting is a process that waits.
@@ -81,6 +82,9 @@ func (o *Owner) welcome(c *net.UnixConn) {
 	w := &waiting{UnixConn: c, accepted: make(chan struct{}), gone: make(chan struct{})}
 	o.mu.Lock()
 	o.waiting = append(o.waiting, w)
+	if o.closed {
+		_ = w.Close() // it had come before the end
+	}
 	o.tell(w)
 	o.mu.Unlock()
 	if n, _ := c.Read(make([]byte, 1)); n == 1 {
@@ -177,6 +181,7 @@ func (o *Owner) Close() {
 	_ = o.listener.Close() // whatever it says, nobody is accepted any more
 	o.mu.Lock()
 	defer o.mu.Unlock()
+	o.closed = true
 	if !o.given { // also where a process that hangs has a copy of the lock
 		_ = unix.Flock(int(o.lock.Fd()), unix.LOCK_UN) // if it fails, closing the lock does it
 	}
