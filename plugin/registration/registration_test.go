@@ -103,7 +103,11 @@ func run(t *testing.T, p Plugin, socket, name string, options ...func(*running))
 		r.over <- r.Run(ctx)
 		close(r.over)
 	}()
-	t.Cleanup(func() { r.stop(t) })
+	t.Cleanup(func() {
+		if r.stop(t); t.Failed() {
+			t.Logf("a plugin's log:\n%s", r.log.String())
+		}
+	})
 	return r
 }
 
