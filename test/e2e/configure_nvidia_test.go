@@ -6,6 +6,7 @@
 package e2e
 
 import (
+	"fmt"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -81,9 +82,8 @@ func testNVIDIA(t *testing.T, n *bareNode) {
 	expect(run("nvidia", "unseen", mofed), kernelDefault, "", "FAIL  register 64Mi with rxe0: REG_MR: cannot allocate memory")
 	expectNothing(run("nvidia", "unseen-without", gpu))
 	expectCall(t, 0, []string{key, "rxe0", "unseen "}, "status", "default/unseen")
-	if stdout, stderr, status := call(t, "doctor", "--patience", "1m", "--only",
-		"container-unseen"); status != 1 || strings.Count(stdout, key) != 1 {
-		t.Errorf("doctor: exit status %d\n%s%s", status, stdout, stderr)
+	if found, status := doctor(t, "--only", "container-unseen"); status != 1 || strings.Count(fmt.Sprint(found), key) != 1 {
+		t.Errorf("doctor: exit status %d, %+v", status, found)
 	}
 
 	const config = "/etc/rdma-spec/config.yaml"

@@ -84,8 +84,9 @@ func (o *Owner) welcome(c *net.UnixConn) {
 	o.waiting = append(o.waiting, w)
 	if o.closed {
 		_ = w.Close() // it had come before the end
+	} else {
+		o.tell(w)
 	}
-	o.tell(w)
 	o.mu.Unlock()
 	if n, _ := c.Read(make([]byte, 1)); n == 1 {
 		close(w.accepted)

@@ -48,7 +48,7 @@ func (o Options) Limits() *limits.Processes {
 	return limits.New(o.Root)
 }
 
-// Each is how long one of many things may take: an HCA, a file, a runtime beside another, the kubelet for a pod.
+// Each is Patience, or as much longer as all daemons together may take longer.
 func (o Options) Each() time.Duration { return max(Patience, o.Patience/(Daemons/Patience)) }
 
 // AddFlags adds the flags that choose the policy, the node and the runtime.

@@ -37,8 +37,10 @@ const (
 	// Daemons is how long all daemons together may take, which are asked side by side. node-problem-detector and kubectl
 	// rdma give up after 20 s.
 	Daemons = 10 * time.Second
-	// Patience is how long one of many things may take: an HCA, a file, a runtime beside another.
+	// Patience is how long one of many things may take: an HCA, a file, a runtime beside another, the kubelet for a pod.
 	Patience = 2 * time.Second
+	// askRuntimesFor is how long a part may take where no patience is given: a runtime lists all containers.
+	askRuntimesFor = 20 * time.Second
 )
 
 // lateError means that something did not answer in time.

@@ -32,9 +32,6 @@ import (
 // process of an exec into the container's cgroup a moment before it sets the limits. Tests do not wait.
 var SecondLookAfter = time.Second
 
-// askRuntimesFor is how long a part may take where no patience is given: a runtime lists all containers.
-const askRuntimesFor = 20 * time.Second
-
 // The major number of /dev/nvidia0 and the like, and the first minor number that is not that of a GPU.
 const nvidiaGPU, nvidiaControl = 195, 254
 
