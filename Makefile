@@ -179,8 +179,8 @@ GOTEST := go test -vet=off $(if $(SUITE),-v) $(if $(FRESH),-count=1)
 
 # These packages ask containerds that are built for the node, where there are any. The rest of the unit tests need not wait for them.
 ASKING := ./cmd/rdma-spec/internal/configure/... ./cmd/rdma-spec/internal/node/runtime
-# Of these tests, the ones that need more than the main containerd: older ones, upgrades from them, or NVIDIA's toolkit.
-OLDER  := ^Test(NRI|Handler|ConfigurePublic|ConfigureWithInstalledContainerd|InstalledContainerd)$$/^(1|2\.[0-3])|NVIDIA|Toolkit|WhatHappensToNodes|HistoriesOfANode
+# Of these tests, the ones that need more than the main containerd: older ones, upgrades from them, CRI-O, or NVIDIA's toolkit.
+OLDER  := ^Test(NRI|Handler|ConfigurePublic|ConfigureWithInstalledContainerd|InstalledContainerd)$$/^(1|2\.[0-3])|NVIDIA|Toolkit|CRIOPrints|WhatHappensToNodes|HistoriesOfANode
 
 # In make test, the packages that run under the race detector do not run without it as well; but for their tests that ask whether it is on,
 # and leave something out.

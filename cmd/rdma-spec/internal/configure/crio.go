@@ -9,15 +9,16 @@ import (
 	"context"
 	"fmt"
 	"path/filepath"
-	"slices"
 
 	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/change"
 	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/node/containerd"
 	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/node/runtime"
-	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/tomledit"
 	"github.com/rdma-spec/rdma-spec/plugin/storedspec/places"
 	"github.com/rdma-spec/rdma-spec/spec/files"
 )
+
+// crioDropIn is the name of the file in the folder of CRI-O's drop-ins.
+const crioDropIn = "90-rdma-spec-nri.conf"
 
 const crioNRI = `# Written by rdma-spec configure nri; rdma-spec configure nri --revert removes it.
 [crio.nri]
@@ -32,27 +33,23 @@ func CRIONRI(ctx context.Context, root string) (change.Plan, error) {
 		return nil, fmt.Errorf("CRI-O is not installed: %s does not exist", filepath.Join(root,
 			filepath.Dir(places.CRIO.Config)))
 	}
-	ours := files.Below(root, places.CRIO.DropIns+"/90-rdma-spec-nri.conf")
-	all, err := runtime.CRIOFiles(root)
+	said, err := runtime.ReadCRIO(root)
 	if err != nil {
 		return nil, fmt.Errorf("%w: correct it first", err)
 	}
+	ours := filepath.Join(said.DropIns, crioDropIn)
+	before, after := said.Around(ours)
 	on, known := true, false
 	for key, off := range runtime.CRIONRIOff {
-		for _, file := range slices.Backward(all) {
-			value, said := tomledit.Lookup(file.Tree, "crio", "nri", key)
-			if file.Path == ours {
-				on = false // without it, or so it was
-			}
-			if !said || file.Path == ours {
-				continue
-			}
-			if value == off && file.Path > ours {
-				return nil, fmt.Errorf("%s says %s = %v, and CRI-O reads it after %s: change it there", file.Path, key, value, ours)
-			}
-			on, known = on && value != off, known || key == "enable_nri"
-			break
+		value, place := after.Last("nri", key)
+		if value == off {
+			return nil, fmt.Errorf("%s says %s = %v, and CRI-O reads it after %s: change it there", place, key, value, ours)
 		}
+		if place == "" {
+			on = on && !containerd.Exists(ours) // without it, or so it was
+			value, place = before.Last("nri", key)
+		}
+		on, known = on && value != off, known || key == "enable_nri" && place != ""
 	}
 	if on && (known || crioEnables(ctx, root)) {
 		return nil, nil

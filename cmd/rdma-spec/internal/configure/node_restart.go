@@ -64,7 +64,7 @@ func (o *Options) readers(ctx context.Context, paths []string) (unit string, che
 		switch folder := filepath.Base(filepath.Dir(path)); {
 		case o.isProgramOrUnit(path):
 			continue
-		case folder == "crio.conf.d":
+		case filepath.Base(path) == crioDropIn:
 			unit = crioUnit
 		case strings.HasSuffix(folder, ".service.d"):
 			unit = strings.TrimSuffix(folder, ".d")

@@ -17,7 +17,7 @@ import (
 	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/node/cdi"
 	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/node/containerd"
 	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/node/process"
-	"github.com/rdma-spec/rdma-spec/plugin/storedspec/places"
+	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/node/runtime"
 	"github.com/rdma-spec/rdma-spec/spec/files"
 )
 
@@ -80,7 +80,8 @@ func (o *Options) unrecorded(ctx context.Context, ledger *change.Ledger) (found 
 	for _, feature := range ledger.Features() {
 		recorded = append(recorded, ledger.Paths(feature)...)
 	}
-	folders := []string{files.Below(o.Root, places.CRIO.DropIns), files.Below(o.Root, unitFolder) + "/*.d"}
+	crio, _ := runtime.ReadCRIO(o.Root) // what cannot be read has a folder as well
+	folders := []string{crio.DropIns, files.Below(o.Root, unitFolder) + "/*.d"}
 	for _, d := range o.containerds() {
 		folders = append(folders, filepath.Join(filepath.Dir(d.File()), "conf.d"))
 		read, _ := d.Files(ctx, nil) // those before an error

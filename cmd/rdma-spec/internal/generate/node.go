@@ -15,7 +15,6 @@ import (
 
 	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/node/containerd"
 	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/node/runtime"
-	"github.com/rdma-spec/rdma-spec/plugin/storedspec/places"
 	"github.com/rdma-spec/rdma-spec/spec"
 	"github.com/rdma-spec/rdma-spec/spec/baseline"
 	"github.com/rdma-spec/rdma-spec/spec/files"
@@ -25,37 +24,23 @@ import (
 // crio returns the drop-in of the node's CRI-O, with the limits that it would replace. It is an error where another
 // file would replace it in turn.
 func (o generateOptions) crio(memlock spec.Limit) (text []byte, notes []string, err error) {
-	all, err := runtime.CRIOFiles(o.root)
+	said, err := runtime.ReadCRIO(o.root)
 	if err != nil {
 		return nil, nil, err
 	}
-	target := o.to
-	if absolute, err := filepath.Abs(o.to); o.to != "" && err == nil {
-		target = filepath.Join(real(filepath.Dir(absolute)), filepath.Base(absolute))
+	before, after := said.Around(o.to)
+	if _, place := after.Last("runtime", "default_ulimits"); place != "" {
+		return nil, nil, fmt.Errorf("%s sets default_ulimits, and CRI-O reads it after %s: add the memlock to the list "+
+			"there", place, o.to)
 	}
-	folder := real(files.Below(o.root, places.CRIO.DropIns))
-	var before []runtime.CRIOFile
-	for _, f := range all {
-		path := filepath.Join(real(filepath.Dir(f.Path)), filepath.Base(f.Path))
-		_, file := runtime.CRIOLast([]runtime.CRIOFile{f}, "runtime", "default_ulimits")
-		later := filepath.Dir(target) == folder && filepath.Dir(path) == folder && path > target
-		switch {
-		case path == target:
-		case later && file != "":
-			return nil, nil, fmt.Errorf("%s sets default_ulimits, and CRI-O reads it after %s: add the memlock to the list "+
-				"there", f.Path, o.to)
-		default:
-			before = append(before, f)
-		}
-	}
-	list, file := runtime.CRIOLast(before, "runtime", "default_ulimits")
-	elements, _ := list.([]any) // CRIOFiles refuses another type
+	list, place := before.Last("runtime", "default_ulimits")
+	elements, _ := list.([]any) // ReadCRIO refuses another type
 	var others []string
 	for _, element := range elements {
 		others = append(others, fmt.Sprint(element))
 	}
 	if len(others) > 0 {
-		notes = []string{fmt.Sprintf("default_ulimits has the limits of %s as well, which it replaces: %s", file,
+		notes = []string{fmt.Sprintf("default_ulimits has the limits of %s as well, which it replaces: %s", place,
 			strings.Join(others, ", "))}
 	}
 	return platform.CRIO(memlock, others), notes, nil

@@ -80,6 +80,17 @@ func (p Process) Flag(names ...string) string {
 	return ""
 }
 
+// Switch returns the value of a flag that needs none, and whether the process has it.
+func (p Process) Switch(name string) (on, has bool) {
+	for _, arg := range p.Args {
+		if flag, value, hasValue := strings.Cut(arg, "="); flag == name {
+			parsed, err := strconv.ParseBool(value)
+			on, has = parsed || !hasValue, err == nil || !hasValue
+		}
+	}
+	return on, has
+}
+
 // File returns the path of a file in the process's folder.
 func (p Process) File(root, name string) string {
 	return filepath.Join(root, "proc", strconv.Itoa(p.PID), name)

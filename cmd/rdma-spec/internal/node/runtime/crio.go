@@ -39,67 +39,138 @@ var crioKinds = []struct {
 	{"runtime", "default_ulimits", []any{}, "a list of strings"},
 }
 
-// CRIOFile is a file of CRI-O's configuration.
-type CRIOFile struct {
+// CRIO is the configuration of CRI-O.
+type CRIO struct {
+	Config  string    // the main file, as the node calls it
+	DropIns string    // the folder of the others, below the root
+	Said    []CRIOSay // in the order in which CRI-O reads them: the last word counts
+}
+
+// CRIOSay is what one place says: a file, or the command line.
+type CRIOSay struct {
 	Path string
 	Tree map[string]any
 }
 
-// CRIOFiles returns the configuration of the CRI-O below a root in the order in which CRI-O reads it: crio.conf, and
-// then all files of crio.conf.d in the order of their names. The last word counts. The error is why CRI-O does not
-// start with them.
-func CRIOFiles(root string) (found []CRIOFile, err error) {
-	folder := files.Below(root, places.CRIO.DropIns)
-	entries, err := os.ReadDir(folder)
-	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return nil, fmt.Errorf("cannot read %s: %w", folder, files.Cause(err))
-	}
-	paths := []string{files.Below(root, places.CRIO.Config)}
-	for _, entry := range entries {
-		if !entry.IsDir() {
-			paths = append(paths, files.Below(root, places.CRIO.DropIns+"/"+entry.Name()))
+// ReadCRIO returns the configuration of the CRI-O below a root, as its process was started, or else as its unit starts
+// it: crio.conf, then all files below crio.conf.d, and last its flags. The error is why CRI-O does not start with them.
+func ReadCRIO(root string) (CRIO, error) {
+	starts := process.Starts(root, places.CRIO.Units[0])
+	for _, p := range process.List(root, process.Called(processCRIO)) {
+		if p.OnNode {
+			starts = p
 		}
+	}
+	told := starts.Flag("--config", "-c")
+	c := CRIO{Config: cmp.Or(told, places.CRIO.Config),
+		DropIns: files.Below(root, cmp.Or(starts.Flag("--config-dir", "-d"), places.CRIO.DropIns))}
+	paths := []string{files.Below(root, c.Config)}
+	if _, err := os.Stat(paths[0]); told != "" && err != nil {
+		return c, fmt.Errorf("cannot read %s, which CRI-O is started with: %w", paths[0], files.Cause(err))
+	}
+	err := filepath.WalkDir(c.DropIns, func(path string, entry fs.DirEntry, err error) error {
+		if err == nil && !entry.IsDir() {
+			paths = append(paths, path)
+		}
+		return err
+	})
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return c, fmt.Errorf("cannot read %s: %w", c.DropIns, files.Cause(err))
 	}
 	for _, path := range paths {
 		text, err := files.Content(path)
 		if err != nil {
-			return nil, err
+			return c, err
 		}
 		tree, err := tomledit.Parse(text)
 		if err != nil {
-			return nil, fmt.Errorf("%s: %w", path, err)
+			return c, fmt.Errorf("%s: %w", path, err)
 		}
 		for _, k := range crioKinds {
 			value, says := tomledit.Lookup(tree, "crio", k.table, k.key)
 			if says && reflect.TypeOf(value) != reflect.TypeOf(k.kind) {
-				return nil, fmt.Errorf("%s: %s in the section [crio.%s] is %#v, and CRI-O does not start with it: write %s", path,
+				return c, fmt.Errorf("%s: %s in the section [crio.%s] is %#v, and CRI-O does not start with it: write %s", path,
 					k.key, k.table, value, k.says)
 			}
 		}
-		found = append(found, CRIOFile{path, tree})
+		c.Said = append(c.Said, CRIOSay{path, tree})
 	}
-	return found, nil
+	c.Said = append(c.Said, crioFlags(starts))
+	return c, nil
 }
 
-// CRIOLast returns the last word of files on a setting, and the file that has it; nil where there is none.
-func CRIOLast(all []CRIOFile, table, key string) (value any, file string) {
-	for _, f := range slices.Backward(all) {
-		if value, says := tomledit.Lookup(f.Tree, "crio", table, key); says {
-			return value, f.Path
+// crioFlags returns what the flags of a CRI-O say, each of which is called as its setting is.
+func crioFlags(p process.Process) CRIOSay {
+	tables := map[string]any{}
+	for _, k := range crioKinds {
+		flag := "--" + strings.ReplaceAll(k.key, "_", "-")
+		text := p.Flag(flag)
+		var value any = text
+		said := text != ""
+		switch k.kind.(type) {
+		case bool:
+			value, said = p.Switch(flag)
+		case []any:
+			var elements []any
+			for element := range strings.SplitSeq(text, ",") {
+				elements = append(elements, element)
+			}
+			value = elements
+		}
+		if said {
+			table, _ := tables[k.table].(map[string]any)
+			if table == nil {
+				table = map[string]any{}
+				tables[k.table] = table
+			}
+			table[k.key] = value
+		}
+	}
+	return CRIOSay{"the command line of CRI-O", map[string]any{"crio": tables}}
+}
+
+// Last returns the last word on a setting, and the place that has it; nil where there is none.
+func (c CRIO) Last(table, key string) (value any, place string) {
+	for _, say := range slices.Backward(c.Said) {
+		if value, says := tomledit.Lookup(say.Tree, "crio", table, key); says {
+			return value, say.Path
 		}
 	}
 	return nil, ""
 }
 
+// Around returns what CRI-O reads before a file of the folder of drop-ins, and what it reads after it, whether the file
+// is there or not. A file of another folder has everything before it.
+func (c CRIO) Around(file string) (before, after CRIO) {
+	before, after = c, c
+	before.Said, after.Said = nil, nil
+	of, errOf := os.Stat(filepath.Dir(file))
+	folder, errFolder := os.Stat(c.DropIns)
+	inFolder := filepath.Dir(file) == c.DropIns || errOf == nil && errFolder == nil && os.SameFile(of, folder)
+	for i, say := range c.Said {
+		name, isDropIn := strings.CutPrefix(say.Path, c.DropIns+"/")
+		first, _, _ := strings.Cut(name, "/")
+		switch {
+		case inFolder && isDropIn && name == filepath.Base(file):
+		case inFolder && (i == len(c.Said)-1 || isDropIn && first > filepath.Base(file)):
+			after.Said = append(after.Said, say)
+		default:
+			before.Said = append(before.Said, say)
+		}
+	}
+	return before, after
+}
+
 // readCRIO reads what RDMA containers depend on in the files of the CRI-O below a root. NRI is on where they do not say
 // otherwise, as in CRI-O 1.30.
 func (r *Runtime) readCRIO(root string) error {
-	files, err := CRIOFiles(root)
+	said, err := ReadCRIO(root)
+	r.Config = said.Config
 	if err != nil {
 		return err
 	}
 	last := func(table, key string) any {
-		value, _ := CRIOLast(files, table, key)
+		value, _ := said.Last(table, key)
 		return value
 	}
 	listen, _ := last("api", "listen").(string)
