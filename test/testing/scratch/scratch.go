@@ -5,6 +5,7 @@
 package scratch
 
 import (
+	"errors"
 	"io/fs"
 	"net"
 	"os"
@@ -80,8 +81,8 @@ func With(t testing.TB, contents map[string]string, mode fs.FileMode) string {
 	return folder
 }
 
-// Tree returns what is below a folder: the contents of files by their names, and of folders the names, with a slash
-// behind them.
+// Tree returns what is below a folder: the contents of files by their names, of folders the names, with a slash behind
+// them, and of links to folders where they lead, after "-> ".
 func Tree(t testing.TB, folder string) map[string]string {
 	t.Helper()
 	all := map[string]string{}
@@ -95,6 +96,11 @@ func Tree(t testing.TB, folder string) map[string]string {
 			return nil
 		}
 		content, err := os.ReadFile(path)
+		if errors.Is(err, unix.EISDIR) { // a link to a folder
+			to, err := os.Readlink(path)
+			all[name] = "-> " + to
+			return err
+		}
 		all[name] = string(content)
 		return err
 	})

@@ -46,7 +46,7 @@ func TestConfigureTrees(t *testing.T) {
 		service  = "/etc/rdma-spec/config.yaml /usr/local/bin/nri-rdma /etc/systemd/system/nri-rdma.service"
 		config   = "version = 3\n\n[plugins.'io.containerd.nri.v1.nri']\n  disable = true\n"
 		rke2     = "var/lib/rancher/rke2/"
-		snap     = "var/snap/microk8s/current/args/"
+		snap     = "var/snap/microk8s/7180/args/"
 		dropIn   = " /etc/containerd/conf.d/90-rdma-spec-nri.toml /etc/containerd/config.toml"
 		standard = "etc/containerd/config.toml"
 	)
@@ -70,7 +70,8 @@ func TestConfigureTrees(t *testing.T) {
 		},
 		"MicroK8s": {
 			map[string]string{
-				"snap/microk8s/current/bin/containerd": fakeContainerd, snap + "containerd-template.toml": config,
+				"snap/microk8s/7180/bin/containerd": fakeContainerd, snap + "containerd-template.toml": config,
+				"snap/microk8s/current": "-> 7180", "var/snap/microk8s/current": "-> 7180",
 				"etc/systemd/system/snap.microk8s.daemon-containerd.service": "[Service]\n",
 				"proc/7/comm":    "containerd\n",
 				"proc/7/cmdline": "containerd\x00--config\x00/" + snap + "containerd.toml\x00",

@@ -4,6 +4,7 @@
 package containerd
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"os"
@@ -87,19 +88,47 @@ func Find(root string) (found []Daemon) {
 		running.is(p)
 		unit := p.Unit(root)
 		i := slices.IndexFunc(found, func(d Daemon) bool {
-			return d.Config == running.Config || rendered(d) == running.Config || slices.Contains(d.Units, unit)
+			return d.Config == running.Config || slices.Contains(d.Units, unit) ||
+				rendered(d) != "" && files.Below(root, rendered(d)) == files.Below(root, running.Config)
 		})
 		switch {
 		case i < 0:
 			found = append(found, running)
 		case found[i].Process.PID == 0: // a second one has just been forked
-			config := found[i].Config
-			if found[i].is(p); rendered(Daemon{Config: config}) == running.Config {
-				found[i].Config = config
+			before := found[i]
+			if found[i].is(p); rendered(before) != "" {
+				found[i].Config = before.Config
 			}
 		}
 	}
-	return found
+	return slices.DeleteFunc(slices.Clone(found), func(d Daemon) bool {
+		return slices.ContainsFunc(found, func(other Daemon) bool { return other.instead(d) })
+	})
+}
+
+// instead reports whether a daemon is the node's, and another one, of a platform with the same socket, was: RKE2 where
+// K3s has left its folder.
+func (d Daemon) instead(of Daemon) bool {
+	likely := func(d Daemon) int {
+		switch {
+		case d.Process.PID > 0:
+			return 2
+		case slices.ContainsFunc(d.Units, func(unit string) bool { return process.HasUnit(d.Root, unit) }):
+			return 1
+		}
+		return 0
+	}
+	return d.Name != of.Name && d.place().Socket == of.place().Socket && likely(d) > likely(of)
+}
+
+// place is the daemon's in the table of places.
+func (d Daemon) place() (is places.Place) {
+	for _, p := range places.Containerds {
+		if p.Name == d.Name {
+			is = p
+		}
+	}
+	return is
 }
 
 // daemons returns the processes of containerd, but for those that print a configuration, as Effective has them do.
@@ -123,12 +152,7 @@ func (d Daemon) Socket(ctx context.Context) string {
 			}
 		}
 	}
-	for _, p := range places.Containerds {
-		if p.Name == d.Name {
-			return p.Socket
-		}
-	}
-	return ""
+	return d.place().Socket
 }
 
 // is has a daemon be a process, or what its unit starts: its configuration, and its program.
@@ -153,12 +177,17 @@ func moved(root string, p places.Place) places.Place {
 		return p
 	}
 	standard := "/var/lib/rancher/" + p.Name
-	var said struct {
+	said := struct {
 		DataDir string `json:"data-dir"`
+	}{standard}
+	main := files.Below(root, "/etc/rancher/"+p.Name+"/config.yaml")
+	more, _ := filepath.Glob(main + ".d/*.y*ml") // the pattern is a good one
+	for _, file := range append([]string{main}, more...) {
+		text, _ := os.ReadFile(file)    // it needs not be there
+		_ = yaml.Unmarshal(text, &said) // the platform does not start with another document
 	}
-	text, _ := os.ReadFile(files.Below(root, "/etc/rancher/"+p.Name+"/config.yaml")) // it needs not be there
-	if err := yaml.Unmarshal(text, &said); err != nil || said.DataDir == "" {
-		said.DataDir = standard
+	for _, unit := range p.Units {
+		said.DataDir = cmp.Or(process.Starts(root, unit).Flag("--data-dir", "-d"), said.DataDir)
 	}
 	for _, running := range daemons(root) {
 		dir, isOne := strings.CutSuffix(running.Flag("--config", "-c"), strings.TrimPrefix(p.Config, standard))
@@ -173,8 +202,14 @@ func moved(root string, p places.Place) places.Place {
 	return p
 }
 
-// rendered returns what MicroK8s makes of its template, which is the daemon's --config.
-func rendered(d Daemon) string { return strings.TrimSuffix(d.Config, "-template.toml") + ".toml" }
+// rendered returns what MicroK8s makes of its template, which is the daemon's --config, in the folder of a revision;
+// empty for other platforms.
+func rendered(d Daemon) string {
+	if name, isTemplate := strings.CutSuffix(d.Config, "-template.toml"); isTemplate {
+		return name + ".toml"
+	}
+	return ""
+}
 
 // Exists reports whether there is a file or folder.
 func Exists(path string) bool {
@@ -192,7 +227,11 @@ func Choose(found []Daemon, file, root string) (Daemon, error) {
 		named := files.OnNode(root, absolute)
 		absolute = files.Below(root, named)
 		for _, d := range found {
-			if slices.Contains([]string{d.File(), d.Template, files.Below(root, rendered(d))}, absolute) {
+			is := []string{d.File(), d.Template}
+			if rendered(d) != "" {
+				is = append(is, files.Below(root, rendered(d)))
+			}
+			if slices.Contains(is, absolute) {
 				return d.usable()
 			}
 		}

@@ -62,6 +62,15 @@ func TestChoose(t *testing.T) {
 		"MicroK8s that runs": {map[string]string{"snap/microk8s/current/bin/containerd": "",
 			"proc/7/cmdline": "containerd\x00--config\x00/var/snap/microk8s/current/args/containerd.toml\x00"}, "",
 			"var/snap/microk8s/current/args/containerd-template.toml snap/microk8s/current/bin/containerd"},
+		"MicroK8s that runs, as snapd starts it": {map[string]string{"snap/microk8s/7180/bin/containerd": "", "snap/microk8s/current": "-> 7180",
+			"var/snap/microk8s/7180/args/containerd.toml": "", "var/snap/microk8s/current": "-> 7180", "proc/7/exe": "-> /snap/microk8s/7180/bin/containerd",
+			"proc/7/cmdline": "/snap/microk8s/7180/bin/containerd\x00--config\x00/var/snap/microk8s/7180/args/containerd.toml\x00"}, "",
+			"var/snap/microk8s/7180/args/containerd-template.toml snap/microk8s/7180/bin/containerd"},
+		"MicroK8s that runs, by its unit": {map[string]string{"snap/microk8s/7180/bin/containerd": "", "snap/microk8s/current": "-> 7180",
+			"var/snap/microk8s/7180/args/containerd.toml": "", "var/snap/microk8s/current": "-> 7180",
+			"proc/7/cgroup":  "0::/system.slice/snap.microk8s.daemon-containerd.service\n",
+			"proc/7/cmdline": "/snap/microk8s/7179/bin/containerd\x00--config\x00/var/snap/microk8s/7179/args/containerd.toml\x00"}, "",
+			"var/snap/microk8s/7180/args/containerd-template.toml snap/microk8s/7180/bin/containerd"},
 		"two": {map[string]string{k3sFile: "", k3sBin: "", program: ""}, "",
 			"error: the node has 2 containerds: containerd (--config /etc/containerd/config.toml), k3s (--config /" +
 				k3sFile + "): name the one"},
@@ -96,6 +105,16 @@ func TestChoose(t *testing.T) {
 		"RKE2 elsewhere, by its configuration": {
 			files: map[string]string{"etc/rancher/rke2/config.yaml": "data-dir: /data\n", "data/bin/containerd": ""},
 			want:  "data/agent/etc/containerd/config.toml data/bin/containerd",
+		},
+		"RKE2 elsewhere, by the last file of its configuration": {
+			files: map[string]string{"etc/rancher/rke2/config.yaml": "data-dir: /old\n", "etc/rancher/rke2/config.yaml.d/10.yaml": "debug: true\n",
+				"etc/rancher/rke2/config.yaml.d/5.yml": "data-dir: /data\n", "data/bin/containerd": ""},
+			want: "data/agent/etc/containerd/config.toml data/bin/containerd",
+		},
+		"K3s elsewhere, by its unit": {
+			files: map[string]string{"etc/rancher/k3s/config.yaml": "data-dir: /old\n", "data/data/current/bin/containerd": "",
+				"etc/systemd/system/k3s-agent.service": "[Service]\nExecStart=/usr/local/bin/k3s \\\n    agent \\\n\t'--data-dir' \\\n\t'/data' \\\n"},
+			want: "data/agent/etc/containerd/config.toml data/data/current/bin/containerd",
 		},
 	} {
 		t.Run(name, func(t *testing.T) {

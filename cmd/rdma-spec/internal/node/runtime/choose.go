@@ -38,6 +38,10 @@ func Choose(ctx context.Context, found []containerd.Daemon, root, name, config s
 				return d, false, err
 			}
 		}
+		if name == "" && len(found) > 0 {
+			return d, false, fmt.Errorf("the kubelet uses %s, which is the socket of no containerd or CRI-O of the node: name "+
+				"the one that runs its containers with --runtime, if one does", endpoint)
+		}
 	}
 	serving := slices.DeleteFunc(slices.Clone(found), func(d containerd.Daemon) bool {
 		all, _ := d.Files(ctx, nil) // what it cannot read turns nothing off

@@ -17,6 +17,7 @@ func TestChoose(t *testing.T) {
 		program  = "usr/bin/containerd"
 		config   = "etc/containerd/config.toml"
 		k3s      = "var/lib/rancher/k3s/data/current/bin/containerd"
+		rke2     = "var/lib/rancher/rke2/bin/containerd"
 		crio     = "etc/crio/crio.conf"
 		kubelet  = "usr/lib/systemd/system/kubelet.service"
 		start    = "[Service]\nExecStart=/usr/bin/kubelet $ARGS\n"
@@ -52,10 +53,18 @@ func TestChoose(t *testing.T) {
 			"etc/k.yaml":           endpoint + "/run/crio/crio.sock\n", "etc/k.d/10.conf": endpoint + "/run/y.sock\n", "etc/k.d/20.conf": "maxPods: 3\n"}, "", "", "containerd"},
 		"the kubelet that runs": {map[string]string{program: "", crio: "", kubelet: "[Service]\nExecStart=/usr/bin/kubelet --container-runtime-endpoint=/run/crio/crio.sock\n",
 			"proc/7/comm": "kubelet\n", "proc/7/cmdline": "kubelet\x00--container-runtime-endpoint\x00unix:///run/containerd/containerd.sock\x00"}, "", "", "containerd"},
-		"K3s, beside Docker's containerd":              {map[string]string{program: "", config: "disabled_plugins = [\"cri\"]\n", k3s: ""}, "", "", "k3s"},
-		"two containerds":                              {map[string]string{program: "", k3s: ""}, "", "", "error: the node has 2 containerds"},
-		"one of two containerds, by the endpoint":      {map[string]string{program: "", k3s: "", "var/lib/kubelet/config.yaml": endpoint + "/run/k3s/containerd/containerd.sock\n"}, "", "", "k3s"},
-		"an endpoint that is neither's":                {map[string]string{program: "", k3s: "", "var/lib/kubelet/config.yaml": endpoint + "/run/cri-dockerd.sock\n"}, "", "", "error: the node has 2"},
+		"K3s, beside Docker's containerd":         {map[string]string{program: "", config: "disabled_plugins = [\"cri\"]\n", k3s: ""}, "", "", "k3s"},
+		"two containerds":                         {map[string]string{program: "", k3s: ""}, "", "", "error: the node has 2 containerds"},
+		"one of two containerds, by the endpoint": {map[string]string{program: "", k3s: "", "var/lib/kubelet/config.yaml": endpoint + "/run/k3s/containerd/containerd.sock\n"}, "", "", "k3s"},
+		"an endpoint that is neither's":           {map[string]string{program: "", k3s: "", "var/lib/kubelet/config.yaml": endpoint + "/run/cri-dockerd.sock\n"}, "", "", "error: the kubelet uses /run/cri-dockerd.sock, "},
+		"one containerd, and an endpoint that is not its": {map[string]string{program: "", "var/lib/kubelet/config.yaml": endpoint + "/run/cri-dockerd.sock\n"}, "", "",
+			"error: the kubelet uses /run/cri-dockerd.sock, "},
+		"one containerd behind a proxy, by name": {map[string]string{program: "", "var/lib/kubelet/config.yaml": endpoint + "/run/proxy.sock\n"}, NameContainerd, "", "containerd"},
+		"RKE2, where K3s has left its folder": {map[string]string{k3s: "", rke2: "", "usr/local/lib/systemd/system/rke2-server.service": "[Service]\n",
+			"var/lib/kubelet/config.yaml": endpoint + "/run/k3s/containerd/containerd.sock\n"}, "", "", "rke2"},
+		"RKE2 that runs, beside K3s' unit": {map[string]string{k3s: "", rke2: "", "usr/local/lib/systemd/system/k3s.service": "[Service]\n",
+			"var/lib/kubelet/config.yaml": endpoint + "/run/k3s/containerd/containerd.sock\n", "proc/7/comm": "containerd\n",
+			"proc/7/cmdline": "containerd\x00-c\x00/var/lib/rancher/rke2/agent/etc/containerd/config.toml\x00"}, "", "", "rke2"},
 		"a containerd without CRI, and nothing beside": {map[string]string{program: "", config: "disabled_plugins = [\"cri\"]\n"}, "", "", "containerd"},
 		"none": {nil, "", "", "error: no containerd binary below"},
 	} {
