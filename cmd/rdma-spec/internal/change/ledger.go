@@ -228,13 +228,26 @@ func (l *Ledger) Features() (all []string) {
 func (l *Ledger) save() error {
 	kept := record{Format: format, Goals: l.Goals}
 	for _, e := range l.Files {
-		kept.Files = append(kept.Files, e.at(func(path string) string { return files.OnNode(l.root, path) }))
+		kept.Files = append(kept.Files, e.at(func(path string) string { return lasting(l.root, files.OnNode(l.root, path)) }))
 	}
 	text, err := json.MarshalIndent(kept, "", "  ")
 	if err != nil {
 		return err
 	}
 	return atomicfile.Write(l.file(), append(text, '\n'), 0o600)
+}
+
+// lasting returns the name of a file of a snap that it keeps when snapd copies the data to the folder of a new revision.
+func lasting(root, name string) string {
+	parts := strings.SplitN(name, "/", 6) // "", var, snap, the snap's name, the revision, the rest
+	if len(parts) < 6 || !strings.HasPrefix(name, "/var/snap/") {
+		return name
+	}
+	parts[4] = "current"
+	if current := strings.Join(parts, "/"); files.Below(root, current) == files.Below(root, name) {
+		return current
+	}
+	return name
 }
 
 // keep keeps a content by its hash.

@@ -12,6 +12,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/rdma-spec/rdma-spec/test/testing/must"
 	"github.com/rdma-spec/rdma-spec/test/testing/scratch"
 )
 
@@ -217,6 +218,17 @@ func TestRevertLeavesWhatPeopleEdit(t *testing.T) {
 			}
 		})
 	}
+}
+
+// snapd copies the data of a snap to the folder of a new revision, and leads the link there.
+func TestRevertAfterARefreshOfASnap(t *testing.T) {
+	root := scratch.Folder(t)
+	n := node{t, root, filepath.Join(root, "var/snap/microk8s")}
+	n.set(map[string]string{"1/args/a": "old", "current": "-> 1"})
+	n.apply("nri", "1/args/a", "new", "1/args/b.d/b", "new")
+	must.Succeed(t, os.Rename(n.path("1"), n.path("2")), os.Remove(n.path("current")), os.Symlink("2", n.path("current")),
+		n.revert("nri"))
+	n.check(map[string]string{"2/": "", "2/args/": "", "2/args/a": "old", "current": "-> 2"})
 }
 
 func TestForget(t *testing.T) {
