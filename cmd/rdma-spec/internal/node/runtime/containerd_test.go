@@ -4,6 +4,7 @@
 package runtime
 
 import (
+	"fmt"
 	"path/filepath"
 	"testing"
 	"time"
@@ -117,6 +118,21 @@ func TestInstalledContainerd(t *testing.T) {
 				t.Errorf("%+v, %v", got, err)
 			}
 		})
+	}
+}
+
+// A program that a copy of a node names is the copy's, and not one of this machine.
+func TestProgramOfACopy(t *testing.T) {
+	const crun = "#!/bin/sh\necho crun version %s\n"
+	root, here := scratch.Folder(t), scratch.Folder(t)
+	scratch.File(t, root+"/usr/bin/crun", fmt.Sprintf(crun, "1.15"), 0o700)
+	scratch.File(t, root+"/opt/crun", fmt.Sprintf(crun, "1.16"), 0o700)
+	scratch.File(t, here+"/crun", fmt.Sprintf(crun, "1.8"), 0o700)
+	for program, want := range map[string]string{"crun": "crun 1.15", "/opt/crun": "crun 1.16", here + "/crun": "crun"} {
+		n, h := node{root: root}, Handler{Program: program}
+		if n.handler(t.Context(), &h); h.Program != want {
+			t.Errorf("%s: it is %q, want %q", program, h.Program, want)
+		}
 	}
 }
 

@@ -186,7 +186,7 @@ func (n *node) handler(ctx context.Context, h *Handler) {
 		h.Program = filepath.Base(program)
 	}
 	if h.Program == "crun" { // it refuses versions of the spec that runc takes
-		out, _ := exec.CommandContext(ctx, program, "--version").Output() // without it, the version is unknown
+		out, _ := exec.CommandContext(ctx, n.installed(program), "--version").Output() // without it, the version is unknown
 		_, version, _ := strings.Cut(string(out), "crun version ")
 		version, _, _ = strings.Cut(version, "\n")
 		h.Program = strings.TrimSpace("crun " + version)
@@ -196,6 +196,19 @@ func (n *node) handler(ctx context.Context, h *Handler) {
 			h.Error = err.Error()
 		}
 	}
+}
+
+// installed returns where a program is that a daemon of the node calls by its name or by its path.
+func (n *node) installed(program string) string {
+	if filepath.IsAbs(program) {
+		return files.Below(n.root, program)
+	}
+	for _, folder := range []string{"/usr/local/sbin", "/usr/local/bin", "/usr/sbin", "/usr/bin", "/sbin", "/bin"} {
+		if path := files.Below(n.root, folder+"/"+program); containerd.Exists(path) {
+			return path
+		}
+	}
+	return files.Below(n.root, "/"+program) // which is not there
 }
 
 // readBaseSpec reads what a base spec says.
