@@ -51,9 +51,6 @@ func (s *Snapshot) readHCAs() (*hca.Inventory, error) {
 // unread, and costs the others nothing.
 func (s *Snapshot) ReadListed(listed *hca.Inventory) *hca.Inventory {
 	read, got := s.ReadHCAs, map[string]hca.HCA{}
-	if read == nil {
-		read = readHere(s.Root)
-	}
 	left := func() (names []string) {
 		for _, h := range listed.HCAs {
 			if got[h.Name].Name == "" {
@@ -62,8 +59,15 @@ func (s *Snapshot) ReadListed(listed *hca.Inventory) *hca.Inventory {
 		}
 		return names
 	}
+	if read == nil {
+		for h := range readHere(s.Root)(left()) {
+			got[h.Name] = h
+		}
+		return listed.Complete(func(name string) hca.HCA { return got[name] })
+	}
 	patience, first, second := s.Each(), read(left()), (<-chan hca.HCA)(nil)
-	for half, late := time.After(patience/2), time.After(patience); late != nil && len(left()) > 0; {
+	var late <-chan time.Time
+	for half, over := time.After(patience/2), false; !over && len(left()) > 0; {
 		select {
 		case h, more := <-first:
 			if got[h.Name] = h; !more {
@@ -74,9 +78,12 @@ func (s *Snapshot) ReadListed(listed *hca.Inventory) *hca.Inventory {
 				second = nil
 			}
 		case <-half:
+			asked := time.Now()
 			second = read(left())
+			// Where others use the CPUs, the process took long to start, and takes long to read.
+			late = time.After(max(patience/2, slower*time.Since(asked)))
 		case <-late:
-			late = nil
+			over = true
 		}
 	}
 	return listed.Complete(func(name string) hca.HCA {
@@ -86,6 +93,9 @@ func (s *Snapshot) ReadListed(listed *hca.Inventory) *hca.Inventory {
 		return hca.HCA{Name: name, NUMANode: -1, Unread: fmt.Sprintf("it did not answer within %s", patience)}
 	})
 }
+
+// slower is how much longer than the start of a process it may take to read HCAs, which is less work.
+const slower = 10
 
 // UsedByPods reports whether a container uses RDMA, or the kubelet has resources for some that would.
 func (s *Snapshot) UsedByPods() bool {

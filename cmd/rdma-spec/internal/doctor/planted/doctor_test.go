@@ -268,23 +268,33 @@ func TestHCAThatDoesNotAnswer(t *testing.T) {
 
 // Where the reader of HCAs is late because the node is slow, nothing is wrong with its HCAs.
 func TestSlowReader(t *testing.T) {
-	s := open(t, healthyNode())
-	s.Patience = 300 * time.Millisecond
-	s.ReadHCAs = func(names []string) <-chan hca.HCA {
-		time.Sleep(2 * s.Patience)
-		answers := make(chan hca.HCA, len(names))
-		for _, name := range names {
-			answers <- hca.HCA{Name: name}
-		}
-		return answers
-	}
-	all, err := s.HCAs()
-	if err != nil || len(all.HCAs) != 6 {
-		t.Fatal(all, err)
-	}
-	for _, h := range all.HCAs {
-		if h.Unread != "" {
-			t.Errorf("%+v", h)
-		}
+	const patience = 300 * time.Millisecond
+	for name, takes := range map[string]struct{ start, answer time.Duration }{
+		"to start":             {2 * patience, 0},
+		"to start and to read": {patience / 2, 3 * patience / 2},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := open(t, healthyNode())
+			s.Patience = patience
+			s.ReadHCAs = func(names []string) <-chan hca.HCA {
+				time.Sleep(takes.start)
+				answers := make(chan hca.HCA, len(names))
+				time.AfterFunc(takes.answer, func() {
+					for _, name := range names {
+						answers <- hca.HCA{Name: name}
+					}
+				})
+				return answers
+			}
+			all, err := s.HCAs()
+			if err != nil || len(all.HCAs) != 6 {
+				t.Fatal(all, err)
+			}
+			for _, h := range all.HCAs {
+				if h.Unread != "" {
+					t.Errorf("%+v", h)
+				}
+			}
+		})
 	}
 }
