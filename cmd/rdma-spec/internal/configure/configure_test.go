@@ -91,6 +91,7 @@ func TestLimits(t *testing.T) {
 			"docker.service", "etc/systemd/system/docker.service.d/90-rdma-spec-memlock.conf"},
 		"two": {[]string{"lib/systemd/system/docker.service", "etc/systemd/system/containerd.service"}, "",
 			"error: name the unit that the kubelet uses: containerd.service, docker.service"},
+		"CRI-O": {[]string{"usr/lib/systemd/system/crio.service"}, "", "etc/systemd/system/crio.service.d/90-rdma-spec-memlock.conf"},
 		"MicroK8s": {[]string{"etc/systemd/system/snap.microk8s.daemon-containerd.service"}, "",
 			"etc/systemd/system/snap.microk8s.daemon-containerd.service.d/90-rdma-spec-memlock.conf"},
 		"none":            {nil, "", "error: systemd has no unit of a container runtime"},

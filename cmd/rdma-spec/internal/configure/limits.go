@@ -23,7 +23,7 @@ const limitsFile = "90-rdma-spec-memlock.conf"
 // Limits plans that a unit of the node below a root has no limit for locked memory, and returns the unit's name:
 // nothing where it has none without our file. Without a name, it is the only unit of a container runtime.
 func Limits(root, unit string, daemons []containerd.Daemon) (plan change.Plan, name string, err error) {
-	known := append(containerd.Units(), "docker.service") // whose limits containers inherit
+	known := append(containerd.Units(), "docker.service", crioUnit) // whose limits containers inherit
 	if unit != "" {
 		unit = strings.TrimSuffix(unit, ".service") + ".service"
 		if !slices.Contains(known, unit) {
