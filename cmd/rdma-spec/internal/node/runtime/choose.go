@@ -38,9 +38,9 @@ func Choose(ctx context.Context, found []containerd.Daemon, root, name, config s
 				return d, false, err
 			}
 		}
-		if name == "" && len(found) > 0 {
-			return d, false, fmt.Errorf("the kubelet uses %s, which is the socket of no containerd or CRI-O of the node: name "+
-				"the one that runs its containers with --runtime, if one does", endpoint)
+		if len(found) > 0 {
+			return d, false, fmt.Errorf("the kubelet uses %s, which is the socket of no containerd or CRI-O of the node: if a "+
+				"containerd runs the pods behind it, name that with --config", endpoint)
 		}
 	}
 	serving := slices.DeleteFunc(slices.Clone(found), func(d containerd.Daemon) bool {
