@@ -237,7 +237,7 @@ func (l *Ledger) save() error {
 	return atomicfile.Write(l.file(), append(text, '\n'), 0o600)
 }
 
-// lasting returns the name of a file of a snap that it keeps when snapd copies the data to the folder of a new revision.
+// lasting returns the name of a file of a snap that it keeps when snapd copies its folder to that of a new revision.
 func lasting(root, name string) string {
 	parts := strings.SplitN(name, "/", 6) // "", var, snap, the snap's name, the revision, the rest
 	if len(parts) < 6 || !strings.HasPrefix(name, "/var/snap/") {
