@@ -10,6 +10,7 @@ package bench
 import (
 	"flag"
 	"fmt"
+	"math"
 	"os"
 	"slices"
 	"testing"
@@ -172,9 +173,10 @@ func TestSpeed(t *testing.T) {
 }
 
 // TestSpeedIsNotLost notices when a request takes twice the time that it is to take. It goes by the best of several
-// pairs: what the code itself costs, it costs in each, however busy the machine is.
+// pairs, and of several starts of the plugins: what the code itself costs, it costs in each, however busy the machine is,
+// and two processes need not get the same of a busy one.
 func TestSpeedIsNotLost(t *testing.T) {
-	const pairs, batch, most = 7, 60, 1.6
+	const starts, pairs, batch, most = 5, 7, 60, 1.6
 	if *speed || race.Detector || testing.Short() {
 		t.Skip("measured in full, or not worth measuring")
 	}
@@ -183,11 +185,14 @@ func TestSpeedIsNotLost(t *testing.T) {
 		if c.p50 < 1 {
 			continue
 		}
-		measured := compare(t, s.ours(t, c), c.others(t), pairs, batch)
-		r := result{}.quantile(measured, "p50", .5, most)
-		t.Logf("%s: %.2f times as long as %s", c.what, r.compared.median, c.against)
-		if r.compared.least > most {
-			t.Errorf("%s: %.2f times as long as %s in the best of %d tries", c.what, r.compared.least, c.against, pairs)
+		best := math.Inf(1)
+		for start := 0; start < starts && best > most; start++ {
+			r := result{}.quantile(compare(t, s.ours(t, c), c.others(t), pairs, batch), "p50", .5, most)
+			t.Logf("%s: %.2f times as long as %s", c.what, r.compared.median, c.against)
+			best = min(best, r.compared.least)
+		}
+		if best > most {
+			t.Errorf("%s: %.2f times as long as %s in the best of %d starts of %d pairs", c.what, best, c.against, starts, pairs)
 		}
 	}
 }
