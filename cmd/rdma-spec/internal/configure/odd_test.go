@@ -29,6 +29,7 @@ func TestConfigureOddNodes(t *testing.T) {
 		nriOff  = "[plugins.\"io.containerd.nri.v1.nri\"]\n  disable = true\n"
 		unit    = "usr/lib/systemd/system/containerd.service"
 		k3s     = "var/lib/rancher/k3s/agent/etc/containerd/"
+		k0s     = "etc/k0s/"
 		runtime = "[plugins.\"io.containerd.grpc.v1.cri\".containerd.runtimes."
 		runcV2  = runtime + "runc]\n  runtime_type = \"io.containerd.runc.v2\"\n"
 	)
@@ -107,6 +108,10 @@ func TestConfigureOddNodes(t *testing.T) {
 				"[plugins.'io.containerd.cri.v1.runtime'.containerd.runtimes.runc]\n  runtime_type = \"io.containerd.runc.v2\"\n[debug]\n  level = 'info'\n",
 			k3s + "config-v3.toml.tmpl": containerd.DefaultTemplate + "[debug]\n  level = 'info'\n",
 		}, k3s + "config-v3.toml.d/"},
+		"k0s, whose configuration people own": {"2.2.9", "nri", map[string]string{k0s + "containerd.toml": "version = 3\n" + nriOff},
+			k0s + "conf.d/"},
+		"k0s, whose configuration people own, with containerd 1.x": {"1.7.35", "nri", map[string]string{k0s + "containerd.toml": "version = 2\n" + nriOff},
+			k0s + "containerd.toml"},
 		"CRI-O beside a containerd without CRI": {"2.4.2", "nri", map[string]string{config: "disabled_plugins = [\"cri\"]\n",
 			"etc/crio/crio.conf": "[crio.nri]\nenable_nri = false\n"}, "etc/crio/crio.conf.d/"},
 		"CRI-O beside an empty containerd": {"2.4.2", "nri", map[string]string{config: "", "etc/crio/crio.conf": "[crio.nri]\nenable_nri = false\n"},
@@ -142,8 +147,13 @@ func oddNode(t *testing.T, program string, all map[string]string, unit string) (
 	t.Helper()
 	root = scratch.Folder(t)
 	at := "usr/bin/containerd"
-	if slices.ContainsFunc(slices.Collect(maps.Keys(all)), func(file string) bool { return strings.HasPrefix(file, "var/lib/rancher") }) {
-		at, unit = "var/lib/rancher/k3s/data/current/bin/containerd", "usr/lib/systemd/system/k3s.service"
+	for file := range all {
+		switch {
+		case strings.HasPrefix(file, "var/lib/rancher"):
+			at, unit = "var/lib/rancher/k3s/data/current/bin/containerd", "usr/lib/systemd/system/k3s.service"
+		case strings.HasPrefix(file, "etc/k0s"):
+			at, unit = "var/lib/k0s/bin/containerd", "etc/systemd/system/k0sworker.service"
+		}
 	}
 	scratch.File(t, filepath.Join(root, at), "#!/bin/sh\nexec "+program+" \"$@\"\n", 0o755)
 	scratch.File(t, filepath.Join(root, unit), "[Service]\n", 0o600)

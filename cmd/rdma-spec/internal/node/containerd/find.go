@@ -59,7 +59,7 @@ func Find(root string) (found []Daemon) {
 	for _, p := range places.Containerds {
 		p = moved(root, p)
 		d := Daemon{Root: root, Name: p.Name, Config: p.Config, Units: p.Units}
-		if p.DropIns != "" {
+		if p.DropIns != "" && managed(d.File()) {
 			d.DropIns = files.Below(root, p.DropIns)
 		}
 		if p.Template != "" {
