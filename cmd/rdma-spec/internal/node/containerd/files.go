@@ -51,7 +51,7 @@ func (d Daemon) Below(path string) string { return files.Below(d.Root, d.OnNode(
 type File struct {
 	Name string         // on the node, as the daemon is told it, or as another file imports it
 	Path string         // where it is read and written, below the root
-	Text []byte         // nil where the configuration does not exist; of a template, what the platform makes of it
+	Text []byte         // nil where the configuration does not exist; what the platform makes of a template or drop-ins
 	Tree map[string]any // what it says; nil where it is not TOML, which the daemon refuses in its own words
 	// The file that imports it, and by which pattern; empty for the configuration itself.
 	By, Pattern string
@@ -89,6 +89,11 @@ func (d Daemon) Files(ctx context.Context, planned Contents) (all []File, err er
 	if main.Text == nil && d.Told && d.Template == "" && d.DropIns == "" {
 		return nil, fmt.Errorf("%s does not exist, and the daemon is started with --config %s", d.File(), d.Config)
 	}
+	if d.DropIns != "" {
+		if main, planned, err = d.generated(ctx, planned, main); err != nil {
+			return nil, err
+		}
+	}
 	loaded := map[string]bool{}
 	for pending := []File{main}; len(pending) > 0; pending = pending[1:] {
 		f := pending[0]
@@ -118,12 +123,6 @@ func (d Daemon) Files(ctx context.Context, planned Contents) (all []File, err er
 			}
 			for _, name := range names {
 				pending = append(pending, File{Name: name, Path: files.Below(d.Root, name), By: f.Path, Pattern: pattern})
-			}
-		}
-		if f.By == "" && d.DropIns != "" { // the platform names these files when it starts
-			names, _ := d.matching(planned, d.OnNode(d.DropIns)+"/*.toml") // the pattern is a good one
-			for _, name := range names {
-				pending = append(pending, File{Name: name, Path: files.Below(d.Root, name), By: f.Path})
 			}
 		}
 	}
@@ -238,7 +237,7 @@ func (d Daemon) Naming(all []File, path string) (handlers []string) {
 // Relying returns a plan that relies on the files as they are, but for what the platform renders again.
 func (d Daemon) Relying(all []File) (plan change.Plan) {
 	for _, f := range all {
-		if d.Template == "" || f.By != "" {
+		if !d.Rendered(f) {
 			plan = append(plan, change.File{Path: f.Path, Before: f.Text, Content: f.Text})
 		}
 	}

@@ -42,7 +42,7 @@ func (d Daemon) Ignored(ctx context.Context, all []File, tree map[string]any) (f
 					ignored = misnamed(version, f, plugin)
 				}
 			case IsOld(version):
-				ignored = replaced(version, f, all[i+1:], plugin, table)
+				ignored = d.replaced(version, f, all[i+1:], plugin, table)
 			case slices.Contains(CRIPlugins, plugin):
 				ignored = d.older(ctx, version, all, i, plugin)
 			}
@@ -56,7 +56,7 @@ func (d Daemon) Ignored(ctx context.Context, all []File, tree map[string]any) (f
 }
 
 // replaced returns what later files take away from a file's section; nil where that is nothing.
-func replaced(version string, f File, later []File, plugin string, table map[string]any) *Ignored {
+func (d Daemon) replaced(version string, f File, later []File, plugin string, table map[string]any) *Ignored {
 	by, is := Last(later, func(tree map[string]any) bool {
 		_, says := tomledit.Lookup(tree, "plugins", plugin)
 		return says
@@ -79,6 +79,9 @@ func replaced(version string, f File, later []File, plugin string, table map[str
 	why := fmt.Sprintf("containerd %s does not merge the section %s of %s into it, but replaces it, and %s is lost",
 		version, plugin, by.Name, some)
 	cure := fmt.Sprintf("write what %s is to keep of %s into it, or remove the section there", by.Path, f.Path)
+	if d.Rendered(by) {
+		cure = fmt.Sprintf("write all of the section into one file in %s", d.DropIns)
+	}
 	return &Ignored{Lost: lost, By: by.Name, Why: why, Cure: cure}
 }
 
