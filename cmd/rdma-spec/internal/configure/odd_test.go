@@ -30,6 +30,7 @@ func TestConfigureOddNodes(t *testing.T) {
 		unit    = "usr/lib/systemd/system/containerd.service"
 		k3s     = "var/lib/rancher/k3s/agent/etc/containerd/"
 		k0s     = "etc/k0s/"
+		k0sMade = "# k0s_managed=true\nversion = 2\nimports = [\n\t\"/run/k0s/containerd-cri.toml\",\n]\n"
 		runtime = "[plugins.\"io.containerd.grpc.v1.cri\".containerd.runtimes."
 		runcV2  = runtime + "runc]\n  runtime_type = \"io.containerd.runc.v2\"\n"
 	)
@@ -112,6 +113,14 @@ func TestConfigureOddNodes(t *testing.T) {
 			k0s + "conf.d/"},
 		"k0s, whose configuration people own, with containerd 1.x": {"1.7.35", "nri", map[string]string{k0s + "containerd.toml": "version = 2\n" + nriOff},
 			k0s + "containerd.toml"},
+		"k0s with containerd 1.x": {"1.7.35", "nri", map[string]string{k0s + "containerd.toml": k0sMade}, k0s + "containerd.d/90-rdma-spec-nri.toml"},
+		"k0s with containerd 1.x and a drop-in about CRI": {"1.7.35", "handler rdma --like nvidia", map[string]string{k0s + "containerd.toml": k0sMade,
+			k0s + "containerd.d/nvidia.toml": "version = 2\n" + strings.Replace(runcV2, "runc]", "nvidia]", 1)}, k0s + "containerd.d/90-rdma-spec-handler-rdma.toml"},
+		"k0s with containerd 1.x and a drop-in about NRI": {"1.7.35", "nri", map[string]string{k0s + "containerd.toml": k0sMade,
+			k0s + "containerd.d/nri.toml": "version = 2\n" + nriOff + "  socket_path = '/x.sock'\n"}, k0s + "containerd.d/nri.toml"},
+		"k0s whose drop-in about CRI turns NRI off": {"1.7.35", "nri", map[string]string{k0s + "containerd.toml": k0sMade,
+			k0s + "containerd.d/a.toml": "version = 2\n" + nriOff + runcV2}, "error: the change cannot be made: " +
+			"/etc/k0s/containerd.d/90-rdma-spec-nri.toml: the effective configuration would not be right at plugins.io.containerd.nri.v1.nri.disable"},
 		"CRI-O beside a containerd without CRI": {"2.4.2", "nri", map[string]string{config: "disabled_plugins = [\"cri\"]\n",
 			"etc/crio/crio.conf": "[crio.nri]\nenable_nri = false\n"}, "etc/crio/crio.conf.d/"},
 		"CRI-O beside an empty containerd": {"2.4.2", "nri", map[string]string{config: "", "etc/crio/crio.conf": "[crio.nri]\nenable_nri = false\n"},

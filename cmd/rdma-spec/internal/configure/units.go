@@ -4,6 +4,7 @@
 package configure
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -83,7 +84,7 @@ func (o *Options) unrecorded(ctx context.Context, ledger *change.Ledger) (found 
 	crio, _ := runtime.ReadCRIO(o.Root) // what cannot be read has a folder as well
 	folders := []string{crio.DropIns, files.Below(o.Root, unitFolder) + "/*.d"}
 	for _, d := range o.containerds() {
-		folders = append(folders, filepath.Join(filepath.Dir(d.File()), "conf.d"))
+		folders = append(folders, cmp.Or(d.DropIns, filepath.Join(filepath.Dir(d.File()), "conf.d")))
 		read, _ := d.Files(ctx, nil) // those before an error
 		for _, f := range read {
 			folders = append(folders, filepath.Dir(f.Path))

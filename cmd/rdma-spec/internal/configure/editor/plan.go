@@ -220,9 +220,10 @@ type place struct {
 	append bool // a template: the change goes to its end
 }
 
-// places returns the files that can take a change, the best one first: in containerd 2.x a file of our own; and else
-// the file that decides, which is the last one that has the section, or the configuration itself. containerd 1.x does
-// not merge what it imports, so there a drop-in would take away the rest of a section.
+// places returns the files that can take a change, the best one first: in containerd 2.x, and in the folder of a
+// platform, a file of our own; and else the file that decides, which is the last one that has the section, or the
+// configuration itself. containerd 1.x does not merge what it imports, so there a drop-in would take away the rest of a
+// section, unless the platform merges it.
 func (w *writing) places(ctx context.Context, g change.Goal, files []containerd.File, ways [][]set) (all []place,
 	err error) {
 	d := w.Editor
@@ -230,7 +231,7 @@ func (w *writing) places(ctx context.Context, g change.Goal, files []containerd.
 	if err != nil {
 		return nil, err
 	}
-	if !containerd.IsOld(version) {
+	if !containerd.IsOld(version) || d.DropIns != "" {
 		dropIn := "90-rdma-spec-" + strings.ReplaceAll(g.Feature, " ", "-") + ".toml"
 		patterns := files[0].Imports()
 		folder, ours := d.DropIns, filepath.Join(filepath.Dir(d.Config), "conf.d", ourDropIns)
@@ -258,11 +259,14 @@ func (w *writing) places(ctx context.Context, g change.Goal, files []containerd.
 	for _, file := range slices.Backward(files[1:]) {
 		ours := strings.HasPrefix(filepath.Base(file.Path), "90-rdma-spec-") // of another goal
 		sets := func(way []set) bool { return containerd.Sets(way[0].path[:2]...)(file.Tree) }
-		if !ours && slices.ContainsFunc(ways, sets) {
+		if !ours && !d.Rendered(file) && slices.ContainsFunc(ways, sets) {
 			all = append(all, place{path: file.Path})
 		}
 	}
-	return append(all, place{path: d.File()}), nil
+	if !d.Rendered(files[0]) {
+		all = append(all, place{path: d.File()})
+	}
+	return all, nil
 }
 
 // writing is an attempt to meet goals: files as they would be, and the keys that they would have.
