@@ -64,9 +64,10 @@ configuration before a file is replaced, and the change is made only if it affec
 in containerd's effective configuration. Files are replaced atomically, and keep mode and owner. If
 another tool changes one of them meanwhile, its change stays, and configure fails: run it again.
 
-No daemon is restarted without --restart. With it, the runtime must answer in the time that its
-unit allows for a stop and a start, and list the containers that ran before. Otherwise, and on
-Ctrl-C, all files are restored, and the daemon is restarted once more.
+No daemon is restarted without --restart, but k0s restarts its containerd by itself. With
+--restart, the runtime must answer in the time that its unit allows for a stop and a start, and
+list the containers that ran before. Otherwise, and on Ctrl-C, all files are restored, and the
+daemon is restarted once more.
 
 Run again, it sets up what an upgrade or another tool has ended, also of the other features.
 

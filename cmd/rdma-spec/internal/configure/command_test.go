@@ -231,6 +231,33 @@ func TestConfigureNamesTheRunningUnit(t *testing.T) {
 	}
 }
 
+// k0s restarts its containerd by itself when a drop-in changes.
+func TestConfigureLetsK0sRestart(t *testing.T) {
+	const unit = "k0sworker.service"
+	files := map[string]string{
+		"var/lib/k0s/bin/containerd": fakeContainerd,
+		"etc/k0s/containerd.toml":    "# k0s_managed=true\nversion = 3\nimports = [\"/etc/k0s/containerd.d/*.toml\"]\n",
+		"etc/systemd/system/" + unit: "[Service]\n",
+	}
+	for running, want := range map[bool]string{true: itself, false: "systemctl restart " + unit} {
+		if running {
+			files["proc/7/comm"], files["proc/7/cgroup"] = "containerd\n", "0::/system.slice/"+unit+"\n"
+			files["proc/7/cmdline"] = "containerd\x00--config=/etc/k0s/containerd.toml\x00"
+		} else {
+			maps.DeleteFunc(files, func(name, _ string) bool { return strings.HasPrefix(name, "proc/") })
+		}
+		root := scratch.With(t, files, 0o755)
+		for _, args := range []string{"nri", "handler runc --in-place", "--revert"} {
+			if args == "--revert" && !running {
+				want = "restart the daemon that reads these files"
+			}
+			if got := configure(root, args); got.Status != 0 || got.Stderr != "rdma-spec: next: "+want+"\n" {
+				t.Errorf("%s, k0s runs: %t: %+v, want %s", args, running, got, want)
+			}
+		}
+	}
+}
+
 func TestConfigureRefuses(t *testing.T) {
 	for args, want := range map[string]struct {
 		status int

@@ -64,7 +64,6 @@ It does not limit open files to 1024, as the output of 'ctr oci spec' does for e
 			return configured{}, err
 		}
 		c := configured{check: func() error { return daemon.Check(cmd.Context()) }, unit: Unit(o.Root, daemon)}
-		c.restart = restartNext(c.unit)
 		if !inPlace {
 			c.report = func(w io.Writer, _ bool) error {
 				_, err := fmt.Fprintf(w, "---\n"+runtimeClass, name)
@@ -77,6 +76,7 @@ It does not limit open files to 1024, as the output of 'ctr oci spec' does for e
 			edit.Force = force
 			c.plan, err = edit.Handler(cmd.Context(), baseSpec)
 		}
+		c.restart = c.restartNext(daemon)
 		return c, err
 	})
 }

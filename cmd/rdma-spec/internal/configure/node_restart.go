@@ -98,7 +98,13 @@ func (o *Options) nextAfter(paths []string) (next []string) {
 		next = append(next, "systemctl daemon-reload")
 	}
 	if !o.Restart && slices.ContainsFunc(paths, func(path string) bool { return !o.isProgramOrUnit(path) }) {
-		next = append(next, "restart the daemon that reads these files")
+		last := "restart the daemon that reads these files"
+		for _, d := range o.containerds() {
+			if slices.ContainsFunc(paths, func(path string) bool { return restartsItself(d, path) }) {
+				last = itself
+			}
+		}
+		next = append(next, last)
 	}
 	return next
 }

@@ -7,11 +7,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"path/filepath"
 
 	"github.com/spf13/cobra"
 
 	"github.com/rdma-spec/rdma-spec/cmd/internal/cli"
 	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/change"
+	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/node/containerd"
 	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/node/goal"
 	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/node/runtime"
 	"github.com/rdma-spec/rdma-spec/plugin/storedspec/places"
@@ -36,7 +38,8 @@ later, or CRI-O. Nothing is changed if NRI is on.
 
 In containerd 2.x, the change is a drop-in file where the configuration imports a folder or can
 import a file. In containerd 1.x, a drop-in replaces whole sections, so the change is a line in
-the file that decides. On K3s and RKE2 it is a drop-in or a template, and on k0s a drop-in.
+the file that decides. On K3s and RKE2 it is a drop-in or a template, and on k0s a drop-in,
+unless people own its configuration.
 
 With --required, turn on NRI's default validator too, so that a pod can insist on a plugin with
 the annotation required-plugins.noderesource.dev. It needs containerd 2.2 or later. The
@@ -91,8 +94,26 @@ func (o *Options) nri(ctx context.Context, which string, required bool) (configu
 	}
 	c.check = func() error { return daemon.Check(ctx) }
 	c.unit = Unit(o.Root, daemon)
-	c.restart = restartNext(c.unit)
+	c.restart = c.restartNext(daemon)
 	return c, err
+}
+
+// restartNext says how to restart a containerd that reads the planned files.
+func (c configured) restartNext(d containerd.Daemon) []string {
+	for _, f := range c.plan.Changed() {
+		if restartsItself(d, f.Path) {
+			return []string{itself}
+		}
+	}
+	return restartNext(c.unit)
+}
+
+// itself says that there is nothing to restart.
+const itself = "wait until k0s has restarted containerd, which it does by itself"
+
+// restartsItself reports whether k0s, which runs, restarts its containerd because of a change of a file.
+func restartsItself(d containerd.Daemon, path string) bool {
+	return d.DropIns != "" && d.DropIns == filepath.Dir(path) && d.Process.PID > 0
 }
 
 // restartNext says how to restart a unit.
