@@ -201,7 +201,7 @@ func (d *deciding) chooseHCAs(node *hca.Inventory, candidates []*rule) (chosen [
 	return chosen, refusal
 }
 
-// allHCAs returns every HCA that all candidates' selectors pass and that has an ACTIVE port.
+// allHCAs returns every HCA for RDMA that all candidates' selectors pass and that has an ACTIVE port.
 func (d *deciding) allHCAs(node *hca.Inventory, candidates []*rule) ([]hca.HCA, *Refusal) {
 	var chosen []hca.HCA
 	var broken, left []string
@@ -219,6 +219,8 @@ func (d *deciding) allHCAs(node *hca.Inventory, candidates []*rule) ([]hca.HCA, 
 			}
 		case problem(h, candidates) != "": // guard: broken-hca
 			broken = append(broken, fmt.Sprintf("%s (%s)", h.Name, problem(h, candidates)))
+		case !h.ForPrograms():
+			left = append(left, withState(*h))
 		default:
 			chosen = append(chosen, *h)
 		}

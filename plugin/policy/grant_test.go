@@ -202,28 +202,30 @@ func TestDevices(t *testing.T) {
 	}
 }
 
-// TestLeftOut: what devices: all leaves out is said with its state, in each way that all HCAs are chosen, and nothing
+// TestLeftOut: what devices: all leaves out is said with its state or its purpose, in each way that all HCAs are chosen, and nothing
 // else is.
 func TestLeftOut(t *testing.T) {
 	n := hcatest.EightHCANode()
 	n.HCAs = n.HCAs[:8]
+	n.HCAs[4].Ports[0].LinkLayer, n.HCAs[4].Ports[0].RawPackets = "Ethernet", true
 	n.HCAs[6].Ports[0].State = "2: INIT"
 	n.HCAs[7].Ports[0] = n.HCAs[7].Ports[0].Down()
 	root := n.Files().Root(t)
-	both := []string{"mlx5_6 (INIT)", "mlx5_7 (DOWN)"}
+	three := []string{"mlx5_4 (for raw packets)", "mlx5_6 (INIT)", "mlx5_7 (DOWN)"}
 	for name, test := range map[string]struct {
 		config, annotation string
 		want               []string
 		devices            int
 	}{
-		"all":                {"inject: {namespaces: [ml]}", "{devices: all}", both, 7},
-		"true":               {"inject: {namespaces: [ml]}", "true", both, 7},
-		"unasked":            {"optIn: {namespaces: [ml]}\nrules: [{match: {namespaces: [ml]}, inject: {always: true}}]", "{memlock: 1Gi}", both, 7},
-		"by name":            {"inject: {namespaces: [ml]}", "{devices: [mlx5_0]}", nil, 2},
-		"not selected":       {"inject: {namespaces: [ml], names: [mlx5_1]}", "true", nil, 2},
-		"one that is left":   {"inject: {namespaces: [ml], names: [mlx5_5, mlx5_6]}", "true", both[:1], 2},
-		"by NUMA node":       {"inject: {namespaces: [ml], numaNodes: [0]}", "true", nil, 5},
-		"another link layer": {"inject: {namespaces: [ml], numaNodes: [0], linkLayers: [InfiniBand]}", "true", nil, 5},
+		"all":                 {"inject: {namespaces: [ml]}", "{devices: all}", three, 6},
+		"true":                {"inject: {namespaces: [ml]}", "true", three, 6},
+		"unasked":             {"optIn: {namespaces: [ml]}\nrules: [{match: {namespaces: [ml]}, inject: {always: true}}]", "{memlock: 1Gi}", three, 6},
+		"by name":             {"inject: {namespaces: [ml]}", "{devices: [mlx5_0]}", nil, 2},
+		"not selected":        {"inject: {namespaces: [ml], names: [mlx5_1]}", "true", nil, 2},
+		"one that is left":    {"inject: {namespaces: [ml], names: [mlx5_4, mlx5_5]}", "true", three[:1], 2},
+		"raw packets by name": {"inject: {namespaces: [ml]}", "{devices: [mlx5_4]}", nil, 2},
+		"by NUMA node":        {"inject: {namespaces: [ml], numaNodes: [0]}", "true", nil, 5},
+		"another link layer":  {"inject: {namespaces: [ml], numaNodes: [0], linkLayers: [InfiniBand]}", "true", nil, 5},
 	} {
 		p, err := FromText([]byte(test.config))
 		must.Succeed(t, err)

@@ -50,7 +50,7 @@ func (s Selectors) passes(h *hca.HCA, condition func(hca.Port) bool) bool {
 
 func anyPort(hca.Port) bool { return true }
 
-// inventory lists a node's HCAs for a refusal, with the state of a port: "mlx5_0 (INIT), mlx5_1 (ACTIVE)".
+// inventory lists a node's HCAs for a refusal: "mlx5_0 (INIT), mlx5_1 (ACTIVE)".
 func inventory(node *hca.Inventory) string {
 	if len(node.HCAs) == 0 {
 		return "none"
@@ -58,8 +58,11 @@ func inventory(node *hca.Inventory) string {
 	return shortList(node.HCAs, withState)
 }
 
-// withState names an HCA with the state of a port.
+// withState names an HCA with the state of a port, or with what it is for where that is not RDMA.
 func withState(h hca.HCA) string {
+	if !h.ForPrograms() {
+		return fmt.Sprintf("%s (for %s)", h.Name, h.Purpose())
+	}
 	state := ""
 	for _, p := range h.Ports {
 		if state != hca.StateActive {

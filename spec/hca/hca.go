@@ -111,6 +111,8 @@ type Port struct {
 	// Netdevs are the network interfaces below the HCA's own device, and what is stacked on those in this network
 	// namespace, in natural order.
 	Netdevs []string `json:"netdevs"`
+	// RawPackets is true of a port of Ethernet whose table of GIDs has no place, which RoCE needs.
+	RawPackets bool `json:"rawPackets,omitempty"`
 
 	// What follows is ScanDetails's.
 

@@ -62,6 +62,7 @@ func port(all tree, n int, parts Parts, found *problems) Port {
 		p.PhysState = a.coded("phys_state")
 	}
 	p.LinkLayer = a.text("link_layer")
+	p.RawPackets = p.LinkLayer == "Ethernet" && noPlace(dir)
 	if parts.Rest {
 		p.Rate = a.optional("rate")
 	}
@@ -76,6 +77,16 @@ func port(all tree, n int, parts Parts, found *problems) Port {
 		}
 	}
 	return p
+}
+
+// noPlace reports whether the table of GIDs of the port with the folder dir has no place. One whose places are all
+// empty has its GIDs when its netdev is up.
+func noPlace(dir tree) bool {
+	if _, err := dir.Stat("gids/0"); err == nil {
+		return false
+	}
+	names, err := dir.List("gids", maxEntries)
+	return err == nil && len(names) == 0
 }
 
 // lid reads an attribute of the form "0x1a".

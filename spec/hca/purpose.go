@@ -40,6 +40,10 @@ func (h HCA) Purpose() Purpose {
 		return PurposeEFA
 	case h.Driver == "mana" && h.NodeGUID == zeroGUID: // mana_0 has a GUID, and manae_0 has none
 		return PurposeRawPackets
+	// mlx5's with RoCE turned off, and its physical function in switchdev mode. iWARP needs no GIDs.
+	case h.NodeType == "CA" && len(h.Ports) > 0 &&
+		!slices.ContainsFunc(h.Ports, func(p Port) bool { return !p.RawPackets }):
+		return PurposeRawPackets
 	}
 	return PurposeRDMA
 }

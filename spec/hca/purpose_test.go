@@ -23,8 +23,17 @@ func TestPurpose(t *testing.T) {
 		"a function without a GUID": {hcatest.HCA{Name: "mlx5_0", Driver: "mlx5_core", GUID: zeroGUID}, PurposeRDMA},
 		"MANA":                      {hcatest.HCA{Name: "mana_0", Driver: "mana"}, PurposeRDMA},
 		"MANA's Ethernet":           {hcatest.HCA{Name: "manae_0", Driver: "mana", GUID: zeroGUID}, PurposeRawPackets},
+		"ConnectX in switchdev mode": {hcatest.HCA{Name: "mlx5_0", Driver: "mlx5_core", Ports: []hcatest.Port{
+			{LinkLayer: "Ethernet", RawPackets: true}}}, PurposeRawPackets},
+		"ConnectX with empty places for GIDs": {hcatest.HCA{Name: "mlx5_0", Driver: "mlx5_core", Ports: []hcatest.Port{
+			{LinkLayer: "Ethernet", State: "1: DOWN"}}}, PurposeRDMA},
+		"iWARP without places for GIDs": {hcatest.HCA{Name: "iw0", Driver: "irdma", NodeType: "4: RNIC",
+			Ports: []hcatest.Port{{LinkLayer: "Ethernet", RawPackets: true}}}, PurposeRDMA},
 	} {
-		test.hca.PCI, test.hca.Ports = onePCI, []hcatest.Port{{LinkLayer: "Ethernet"}}
+		test.hca.PCI = onePCI
+		if test.hca.Ports == nil {
+			test.hca.Ports = []hcatest.Port{{LinkLayer: "Ethernet"}}
+		}
 		h := scan(t, hcatest.Node{HCAs: []hcatest.HCA{test.hca}}.Files()).HCAs[0]
 		if got := h.Purpose(); got != test.want || h.ForPrograms() != (test.want == PurposeRDMA || test.want == PurposeEFA) {
 			t.Errorf("%s is for %s, want %s", name, got, test.want)

@@ -63,6 +63,8 @@ type Port struct {
 	Stacked []Netdev
 	// Foreign are netdevs of other namespaces, which only the GIDs name.
 	Foreign []string
+	// RawPackets leaves its table of GIDs without places, as in switchdev mode.
+	RawPackets bool
 	// Addresses are IP addresses of the last of these netdevs, each with a GID.
 	Addresses []string
 }
@@ -248,6 +250,10 @@ func (b *builder) port(at string, p Port) {
 	b.files[at+"/link_layer"] = layer + "\n"
 	b.files[at+"/rate"] = or(p.Rate, "100 Gb/sec (4X EDR)") + "\n"
 	b.files[at+"/lid"], b.files[at+"/sm_lid"] = "0x0\n", "0x0\n"
+	if p.RawPackets {
+		b.files[at+"/gids/"] = ""
+		return
+	}
 	gid := 0
 	add := func(value, kind, netdev string) {
 		n := strconv.Itoa(gid)

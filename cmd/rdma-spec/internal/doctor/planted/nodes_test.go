@@ -189,6 +189,10 @@ var healthyNodes = slices.Concat(kinds, []known{
 		card("0000:b5:00.0", "0x15b3", "0x1015", "0x020000", "mlx5_core").With(hcatest.Files{
 			"sys/bus/auxiliary/devices/mlx5_core.rdma.0":             hcatest.Link("../../../devices/pci0000:b5/0000:b5:00.0/mlx5_core.rdma.0"),
 			"sys/devices/pci0000:b5/0000:b5:00.0/mlx5_core.rdma.0/x": ""})},
+	{"two functions of a card, one of them in switchdev mode", "https://github.com/torvalds/linux drivers/infiniband/hw/" +
+		"mlx5/main.c, raw_eth_profile: packets alone, neither umad nor a place for GIDs; the rest is filled in",
+		nodeOf(with(rails("MT_0000000359", 0, 1, hcatest.Port{LinkLayer: "Ethernet", Rate: edr, RawPackets: true}),
+			func(_ int, h *hcatest.HCA) { h.NoMAD = true }), rails("MT_0000000359", 1, 1, eth(edr))), nil},
 	{"BlueField-2 with 126 representors", "https://github.com/MrBr-github/lshca/issues/57: PSID MT_0000000539, firmware " +
 		"24.34.1002, ports 1, 2 and 67 of mlx5_0; the other ports, without a link, are filled in",
 		nodeOf(with(rails("MT_0000000539", 0, 1, eth(edr)), func(_ int, h *hcatest.HCA) {
