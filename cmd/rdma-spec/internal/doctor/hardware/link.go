@@ -68,7 +68,10 @@ func (l links) compare(boards [][]hca.HCA) {
 	for _, board := range boards {
 		active, polling := 0, 0
 		ports, down := map[string]int{}, map[string][]string{} // by link layer
+		cards := map[string]bool{}
 		for _, h := range board {
+			card, _, _ := strings.Cut(h.PCI, ".")
+			cards[card] = true
 			for _, p := range h.Ports {
 				if p.LinkLayer == "Ethernet" && len(h.Ports) > manyPorts && len(p.Netdevs) == 0 { // of a representor
 					continue
@@ -91,7 +94,8 @@ func (l links) compare(boards [][]hca.HCA) {
 					l.dark[at] = fmt.Sprintf("none of the %d ports of its board is ACTIVE", all)
 				case ports[layer] >= manyPorts && len(objects) == 1:
 					l.odd[at] = "the others of its board are ACTIVE"
-				case forRDMA && all >= manyPorts && all == len(gpus):
+				// Of a card with two ports, one is often meant to have no cable.
+				case forRDMA && all >= manyPorts && all == len(gpus) && all == len(cards):
 					l.odd[at] = "its board has a port for each GPU"
 				}
 			}

@@ -222,6 +222,14 @@ var healthyNodes = slices.Concat(kinds, []known{
 		"board is filled in",
 		nodeOf(rails("MT_2420110034", 0, 1, eth("25 Gb/sec (1X EDR)")), rails("MT_2420110034", 1, 1, disabled),
 			rails("MT_2420110034", 2, 1, eth("25 Gb/sec (1X EDR)")), rails("MT_2420110034", 3, 1, disabled)), nil},
+	{"a dual-port card for each two GPUs, and one port of each without a cable", "https://docs.cloudlab.us/hardware.html, " +
+		"xl170: one ACTIVE and one DOWN port of each card; InfiniBand, the GPUs, and that pods use RDMA, are filled in",
+		hcatest.Node{HCAs: with(rails(connectX, 0, 8, ib(hdr)), func(i int, h *hcatest.HCA) {
+			h.PCI = fmt.Sprintf("0000:%02x:00.%d", 0x10+8*(i/2), i%2)
+			if i%2 == 1 {
+				h.Ports[0] = polling
+			}
+		}), PCI: gpusOf(8)}, driver(open580).With(forPods)},
 	{"ConnectX-6 Dx that nobody cabled", "https://github.com/deepseek-ai/3FS/issues/39: both ports of the only card Down and " +
 		"Disabled on Ethernet, MT4125, firmware 22.37.1700, ens1f0np0 (Down); the board is filled in",
 		nodeOf(with(rails("MT_0000000359", 0, 2, disabled), func(_ int, h *hcatest.HCA) { h.Firmware = "22.37.1700" })), nil},
@@ -316,6 +324,10 @@ var kubernetes = hcatest.Files{
 	node.AnswersFolder + "/kubelet.json": `{"answer": {"pid": 300, "root": "/var/lib/kubelet", "devicePlugins": true, ` +
 		`"podResources": true, "allocatable": {"nvidia.com/gpu": 1}}}`,
 }
+
+// forPods says that the kubelet has HCAs for pods.
+var forPods = hcatest.Files{node.AnswersFolder + "/kubelet.json": `{"answer": {"pid": 9, "root": "/var/lib/kubelet", ` +
+	`"devicePlugins": true, "podResources": true, "allocatable": {"rdma/hca_shared_devices_a": 63}}}`}
 
 // ipoib gives an HCA of InfiniBand a netdev, and turnedOff turns those of several off.
 func ipoib(i int, h *hcatest.HCA) { h.Ports[0].Netdevs = []string{fmt.Sprintf("ib%d", i)} }
@@ -498,9 +510,7 @@ var ailments = []ailment{
 	{"a ConnectX-3 without its driver", "ConnectX-3, InfiniBand and an Ethernet port without a cable",
 		card("0000:60:00.0", "0x15b3", "0x1003", "0x028000", ""), nil, "hca-driver", "module mlx4_core"},
 	{"an Ethernet card whose users lack rdma_ucm", "ConnectX-4 Lx as a network card", hcatest.Files{
-		node.AnswersFolder + "/kubelet.json": `{"answer": {"pid": 9, "root": "/var/lib/kubelet", "devicePlugins": true, ` +
-			`"podResources": true, "allocatable": {"rdma/hca_shared_devices_a": 63}}}`,
-		node.AnswersFolder + "/runtimes.json": `{"answer": {}}`}, nil, "rdma-cm-module", ""},
+		node.AnswersFolder + "/runtimes.json": `{"answer": {}}`}.With(forPods), nil, "rdma-cm-module", ""},
 	{"a scalable function without a GUID", "scalable functions of a switchdev card", hcatest.Files{
 		"sys/devices/pci0000:03/0000:03:00.0/mlx5_core.sf.2/infiniband/mlx5_2/node_guid": "0000:0000:0000:0000\n"}, nil,
 		"guid-valid", "HCA mlx5_2"},
