@@ -170,7 +170,8 @@ func (l links) judge(h hca.HCA, p hca.Port) doctor.Finding {
 
 // linkUseReads are what tells that a netdev is, or was, in use. The addresses are those of the node's network
 // namespace.
-var linkUseReads = []string{"sys/class/net/*/flags", "sys/class/net/*/master", "sys/class/net/*/carrier_up_count",
+var linkUseReads = []string{"sys/class/net/*/flags", "sys/class/net/*/master", "sys/class/net/*/bonding_slave",
+	"sys/class/net/*/carrier_up_count",
 	"proc/1/net/route", "proc/1/net/if_inet6"}
 
 // evidence says how a port is used, or that it was ACTIVE since boot: "" if nothing tells that. What was does not count
@@ -181,7 +182,9 @@ func evidence(v *doctor.View, h hca.HCA, p hca.Port) string {
 		if address := addressOf(v, name); address != "" {
 			return "netdev " + name + " has " + address
 		}
-		if master, err := v.Readlink(classNet + name + "/master"); err == nil {
+		// A bridge tells nothing: BlueField has a port in one of Open vSwitch from the factory, with or without a cable.
+		master, err := v.Readlink(classNet + name + "/master")
+		if bonded, _ := v.Exists(classNet + name + "/bonding_slave"); bonded && err == nil {
 			return "netdev " + name + " is a part of " + path.Base(master)
 		}
 		ups += count(v, classNet+name+"/carrier_up_count")

@@ -193,6 +193,11 @@ var healthyNodes = slices.Concat(kinds, []known{
 		"mlx5/main.c, raw_eth_profile: packets alone, neither umad nor a place for GIDs; the rest is filled in",
 		nodeOf(with(rails("MT_0000000359", 0, 1, hcatest.Port{LinkLayer: "Ethernet", Rate: edr, RawPackets: true}),
 			func(_ int, h *hcatest.HCA) { h.NoMAD = true }), rails("MT_0000000359", 1, 1, eth(edr))), nil},
+	{"BlueField in DPU mode, one of two ports without a cable", "https://github.com/torvalds/linux net/openvswitch/" +
+		"vport-netdev.c: the master of a bridge's port is ovs-system; that p1 is in one from the factory, and the rest, is filled in",
+		nodeOf(rails("MT_0000000884", 0, 1, eth(edr)), rails("MT_0000000884", 1, 1, disabled)),
+		upAll("sys/devices/pci0000:18/0000:18:00.0/net/eth1").With(
+			file(1, "net/eth1/master", hcatest.Link("../../../../virtual/net/ovs-system")))},
 	{"BlueField-2 with 126 representors", "https://github.com/MrBr-github/lshca/issues/57: PSID MT_0000000539, firmware " +
 		"24.34.1002, ports 1, 2 and 67 of mlx5_0; the other ports, without a link, are filled in",
 		nodeOf(with(rails("MT_0000000539", 0, 1, eth(edr)), func(_ int, h *hcatest.HCA) {
@@ -452,7 +457,8 @@ var ailments = []ailment{
 		"proc/1/net/if_inet6": "20010db8000000000000000000000001 0a 40 00 80     eth9\n"}), nil, "port-active",
 		"HCA mlx5_9 port 1"},
 	{"a port of a bond that lost its link", ethernet, file(9, "net/eth9/flags", "0x1003\n").With(
-		file(9, "net/eth9/master", hcatest.Link("../../../../virtual/net/bond0"))), nil, "port-active", "HCA mlx5_9 port 1"},
+		file(9, "net/eth9/master", hcatest.Link("../../../../virtual/net/bond0"))).With(
+		file(9, "net/eth9/bonding_slave/state", "ACTIVE\n")), nil, "port-active", "HCA mlx5_9 port 1"},
 	{"an E810 whose second port had a link", "E810, one of two ports without a cable",
 		file(1, "net/eth1/flags", "0x1003\n").With(file(1, "net/eth1/carrier_up_count", "2\n")), nil, "port-active",
 		"HCA mlx5_1 port 1"},
