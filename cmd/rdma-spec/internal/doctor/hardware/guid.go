@@ -12,27 +12,34 @@ import (
 	"strings"
 
 	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/doctor"
+	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/node"
 	"github.com/rdma-spec/rdma-spec/spec/hca"
 )
 
-const noGUID = "0000:0000:0000:0000"
+// noGUIDs are what a function has that nobody has given a GUID. ib-sriov-cni takes a GUID back with ones.
+var noGUIDs = map[string]string{"0000:0000:0000:0000": "zero", "ffff:ffff:ffff:ffff": "all ones"}
 
-func zeroGUID(v *doctor.View, h hca.HCA) []doctor.Finding {
-	if h.NodeGUID != noGUID || !h.UsesRDMACM() {
+func withoutGUID(v *doctor.View, h hca.HCA) []doctor.Finding {
+	is, none := noGUIDs[h.NodeGUID]
+	if !none || !h.UsesRDMACM() {
 		return nil
 	}
 	switch h.Function {
 	case hca.FunctionVirtual:
 	case hca.FunctionScalable:
-		return []doctor.Finding{doctor.Fault(object(h), "It is a scalable function whose node GUID is zero.",
+		return []doctor.Finding{doctor.Fault(object(h), "It is a scalable function whose node GUID is "+is+".",
 			"Give it a MAC, of which its GUID is made, while no pod has it (see: rdma-spec status): find its port with "+
 				"\"devlink port show\", then devlink port function set pci/"+h.Parent+"/PORT hw_addr MAC, and set its "+
 				"state to inactive and to active again.")}
 	default:
-		return []doctor.Finding{doctor.Fault(object(h), "Its node GUID is zero.",
+		return []doctor.Finding{doctor.Fault(object(h), "Its node GUID is "+is+".",
 			"Set a GUID with the vendor's firmware tool, and restart the node.")}
 	}
-	f := doctor.Fault(object(h), "It is a virtual function whose node GUID is zero.", "With \"ip link set\" on its "+
+	if !h.Active() && !held(v, h) {
+		return []doctor.Finding{doctor.Told(object(h), "It is a virtual function that no container is known to hold, and its "+
+			"node GUID is %s.", is)}
+	}
+	f := doctor.Fault(object(h), "It is a virtual function whose node GUID is "+is+".", "With \"ip link set\" on its "+
 		"physical function, set node_guid and port_guid of the virtual function, on Ethernet its mac, and bind its "+
 		"driver again.")
 	if command := setGUID(v, h); command != "" {
@@ -40,6 +47,13 @@ func zeroGUID(v *doctor.View, h hca.HCA) []doctor.Finding {
 		f = f.WithCare("the pod that has the function loses it", "rdma-spec status")
 	}
 	return []doctor.Finding{f}
+}
+
+// held reports whether a container is known to hold an HCA.
+func held(v *doctor.View, h hca.HCA) bool {
+	answer, _ := v.Containers() // what is unknown is not there
+	return slices.ContainsFunc(slices.Concat(answer.Containers, answer.Lacking),
+		func(c node.Container) bool { return slices.Contains(c.HCAs, h.Name) })
 }
 
 // setGUID returns the commands that give a virtual function a GUID: one that is made of its parent's, marked as
@@ -51,7 +65,7 @@ func setGUID(v *doctor.View, h hca.HCA) string {
 		return ""
 	}
 	i := slices.IndexFunc(node.HCAs,
-		func(parent hca.HCA) bool { return parent.PCI == h.Parent && len(parent.NodeGUID) == len(noGUID) })
+		func(parent hca.HCA) bool { return parent.PCI == h.Parent && parent.NodeGUID != "" })
 	links, err := v.Glob("sys/bus/pci/devices/" + h.Parent + "/virtfn*")
 	n := slices.IndexFunc(links, func(link string) bool {
 		to, err := v.Readlink(link)
@@ -90,7 +104,7 @@ func sharedGUIDs(v *doctor.View) []doctor.Finding {
 		other, twice := first[h.NodeGUID]
 		switch {
 		// Soft HCAs have GUIDs of their netdevs, of which several can have one address.
-		case h.NodeGUID == "" || h.NodeGUID == noGUID || h.Driver == "" && h.PCI == "":
+		case h.NodeGUID == "" || noGUIDs[h.NodeGUID] != "" || h.Driver == "" && h.PCI == "":
 		case twice:
 			return []doctor.Finding{doctor.Fault(object(h), fmt.Sprintf("It has the node GUID %s of HCA %s.", h.NodeGUID, other),
 				"Give one of them another GUID: \"ip link set\" on the physical function of a virtual one, else the vendor's "+

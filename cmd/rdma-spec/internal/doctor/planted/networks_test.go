@@ -46,6 +46,19 @@ func TestNetworksOfPods(t *testing.T) {
 	}
 }
 
+// A function that a container holds needs a GUID, and one that is idle gets it with its pod.
+func TestHeldFunctionNeedsGUID(t *testing.T) {
+	for _, guid := range []string{"0000:0000:0000:0000", "ffff:ffff:ffff:ffff"} {
+		s := onNetwork(virtualInfiniBand().With(hcatest.Files{
+			hcatest.Folder("mlx5_2", "0000:00:00.2") + "/node_guid":     guid + "\n",
+			hcatest.Folder("mlx5_2", "0000:00:00.2") + "/ports/1/state": "1: DOWN\n"}), "mlx5_2")
+		bad := wrong(s.look(t, checks()))
+		if len(bad) != 1 || bad[0].Check != "guid-valid" || bad[0].Object != "HCA mlx5_2" {
+			t.Errorf("%s: %+v", guid, bad)
+		}
+	}
+}
+
 // Exclusive mode is right with rdma-cni, installed or configured.
 func TestExclusiveModeWithRDMACNI(t *testing.T) {
 	for _, has := range []string{`{"installed": true}`, `{"configured": "/etc/cni/net.d/10-net.conflist"}`} {

@@ -39,11 +39,11 @@ func connectX8() hcatest.Files {
 	return files
 }
 
-// virtualWithoutGUID is a virtual function that has not been given a GUID.
-var virtualWithoutGUID = hcatest.Files{
-	hcatest.Folder("mlx5_2", "0000:00:00.2") + "/node_guid":     "0000:0000:0000:0000\n",
-	hcatest.Folder("mlx5_2", "0000:00:00.2") + "/ports/1/state": "1: DOWN\n",
-}
+// virtualWithoutGUID is a virtual function that has not been given a GUID, and idleFunction one that no pod has.
+var (
+	virtualWithoutGUID = hcatest.Files{hcatest.Folder("mlx5_2", "0000:00:00.2") + "/node_guid": "0000:0000:0000:0000\n"}
+	idleFunction       = hcatest.Files{hcatest.Folder("mlx5_2", "0000:00:00.2") + "/ports/1/state": "1: DOWN\n"}
+)
 
 var plantedHCAs = []plant{
 	{
@@ -62,6 +62,19 @@ var plantedHCAs = []plant{
 		with: hcatest.Files{"sys/devices/pci0000:00/0000:00:00.0/virtfn300": hcatest.Link("../0000:00:00.2"),
 			"sys/devices/pci0000:00/0000:00:00.0/virtfn1": hcatest.Link("../0000:00:00.9"),
 		}.With(virtualWithoutGUID),
+	},
+	{
+		name: "an idle virtual function without a GUID", node: virtualInfiniBand, status: doctor.OK,
+		check: "guid-valid", object: "HCA mlx5_2", with: hcatest.Files{}.With(virtualWithoutGUID).With(idleFunction),
+	},
+	{
+		name: "idle virtual functions whose GUIDs ib-sriov-cni took back", node: virtualInfiniBand, status: doctor.OK,
+		check: "guid-valid", object: "HCA mlx5_2", with: hcatest.Files{
+			hcatest.Folder("mlx5_2", "0000:00:00.2") + "/node_guid":     "ffff:ffff:ffff:ffff\n",
+			hcatest.Folder("mlx5_2", "0000:00:00.2") + "/ports/1/state": "1: DOWN\n",
+			hcatest.Folder("mlx5_3", "0000:00:00.3") + "/node_guid":     "ffff:ffff:ffff:ffff\n",
+			hcatest.Folder("mlx5_3", "0000:00:00.3") + "/ports/1/state": "1: DOWN\n",
+		},
 	},
 	{
 		name: "a physical function without a GUID", check: "guid-valid", object: "HCA mlx5_1",
