@@ -47,7 +47,8 @@ func gpuChecks() []doctor.Check {
 		ID: "gpu-direct", Family: "gpu", Title: "HCAs can reach the memory of GPUs.",
 		Why: "GPU memory cannot be registered without nvidia_peermem or DMA-BUF, which only the open kernel modules have.",
 		Reads: slices.Concat(gpuReads, dmaBUFReads, []string{
-			peerClients, ofed, "sys/module/nvidia_peermem", "sys/module/efa_nv_peermem",
+			peerClients, ofed, "sys/module/nvidia_peermem", "sys/module/efa_nv_peermem", pciDevices + "*/p2p",
+			pciDevices + "*/gdr",
 		}),
 		Needs: []string{"module-symbols"}, Look: withGPUs(noGPUDirect),
 	}, {
@@ -97,7 +98,7 @@ func withGPUs(look func(v *doctor.View, gpus []string, hcas []hca.HCA) []doctor.
 	}
 }
 
-func noGPUDirect(v *doctor.View, _ []string, _ []hca.HCA) []doctor.Finding {
+func noGPUDirect(v *doctor.View, _ []string, hcas []hca.HCA) []doctor.Finding {
 	if there, err := v.Exists(dmaBUFReads[0]); !there || err != nil {
 		return doctor.Inapplicable("The node has no GPU of NVIDIA.")
 	}
@@ -108,20 +109,24 @@ func noGPUDirect(v *doctor.View, _ []string, _ []hca.HCA) []doctor.Finding {
 	kernel := doctor.Attribute(v, dmaBUFReads[1])
 	open, serves := dmaBUF(v)
 	loaded, err := v.Exists("sys/module/nvidia_peermem")
+	why := "the GPU driver is not the open one, which has DMA-BUF"
+	if open {
+		why = "the open GPU driver needs kernel " + sinceDMABUF + " for DMA-BUF, not " + kernel
+	}
 	switch {
-	case err != nil, serves:
+	case err != nil, serves, !slices.ContainsFunc(hcas, func(h hca.HCA) bool { return !reachesGPUs(v, h) }):
 		return nil
 	case open && strings.Contains(kernel, ".el"):
 		return []doctor.Finding{doctor.Unsure(module, "It is not registered, and whether kernel "+kernel+
 			" has DMA-BUF for RDMA, which came with "+sinceDMABUF+", is unknown.")}
+	case !slices.ContainsFunc(hcas, func(h hca.HCA) bool { return h.Purpose() != hca.PurposeEFA }):
+		return []doctor.Finding{doctor.Fault("module efa_nv_peermem", "It is not loaded, and "+why+".",
+			"Install AWS's EFA driver with this module, and: "+load("efa_nv_peermem")+". Or install the GPU driver's open "+
+				"kernel modules, on Linux "+sinceDMABUF+" or later.")}
 	case loaded:
 		return []doctor.Finding{doctor.Fault(module, "It is loaded, and not registered with ib_core: HCAs do not find it.",
 			"modprobe -r nvidia_peermem && modprobe nvidia_peermem").WithCare(
 			"programs that have registered memory of GPUs lose it", "lsmod | grep nvidia_peermem")}
-	}
-	why := "the GPU driver is not the open one, which has DMA-BUF"
-	if open {
-		why = "the open GPU driver needs kernel " + sinceDMABUF + " for DMA-BUF, not " + kernel
 	}
 	text := "It is not loaded, and " + why + "."
 	if there, _ := v.Exists(ofed); !there {
@@ -129,6 +134,12 @@ func noGPUDirect(v *doctor.View, _ []string, _ []hca.HCA) []doctor.Finding {
 			"install DOCA-OFED, and the GPU driver again after it, or its open kernel modules."
 	}
 	return []doctor.Finding{doctor.Fault(module, text, load("nvidia_peermem")).Paste()}
+}
+
+// reachesGPUs reports whether AWS's EFA driver reaches the memory of GPUs by itself: it names its way in p2p, and older
+// ones have 1 in gdr.
+func reachesGPUs(v *doctor.View, h hca.HCA) bool {
+	return doctor.Attribute(v, pciDevices+h.PCI+"/p2p") != "" || doctor.Attribute(v, pciDevices+h.PCI+"/gdr") == "1"
 }
 
 // translating finds GPUs and HCAs whose transfers the IOMMU translates. Grace CPUs are not looked at: there, it is part

@@ -154,6 +154,10 @@ var healthyNodes = slices.Concat(kinds, []known{
 		}), with(rails("", 8, 1, eth("40 Gb/sec (4X QDR)")), func(_ int, h *hcatest.HCA) { h.Name = "mlx5_an0" })), nil},
 	{"EC2 with EFA", "https://github.com/torvalds/linux drivers/infiniband/hw/efa/efa_verbs.c: node type unspecified, no GUID; the rest is filled in",
 		hcatest.EFANode(), nil},
+	{efaReachesGPUs, "https://github.com/amzn/amzn-drivers kernel/linux/efa/src/efa_sysfs.c: p2p names the way to the memory " +
+		"of GPUs; the node, whose GPU driver is the closed one, is filled in",
+		hcatest.Node{HCAs: hcatest.EFANode().HCAs, NoRDMACM: true, PCI: gpusOf(4)}, driver(closed535).With(hcatest.Files{
+			"sys/devices/pci0000:10/0000:10:1b.0/p2p": "NVIDIA\n", "sys/devices/pci0000:90/0000:90:1b.0/gdr": "1\n"})},
 	{"E810, one of two ports without a cable", "https://github.com/torvalds/linux drivers/infiniband/hw/irdma/verbs.c, " +
 		"irdma_query_port: DOWN and Disabled without a carrier; the rest is filled in",
 		nodeOf(with(rails("", 0, 1, eth(edr)), intel), with(rails("", 1, 1, disabled), intel)), nil},
@@ -439,6 +443,7 @@ func times(n int, line string) (all []string) {
 }
 
 const (
+	efaReachesGPUs     = "EC2 with EFA, whose driver reaches the memory of GPUs"
 	dgx, ethernet, oci = "DGX H100, InfiniBand, storage not cabled",
 		"DGX B200, Ethernet, half of each storage card not cabled",
 		"OCI BM.GPU.H100.8, the second port of the front end not provisioned"
@@ -495,6 +500,8 @@ var ailments = []ailment{
 	{"a limited member", dgx, file(6, "port/pkeys/0", "0x7fff\n"), nil, "pkeys", "HCA mlx5_6 port 1"},
 	// seen in NVIDIA/nccl#1737, #257
 	{"an IOMMU that translates", dgx, file(0, "iommu_group/type", "DMA-FQ\n"), nil, "iommu", ""},
+	{"an EFA that does not reach GPUs", efaReachesGPUs, hcatest.Files{"sys/devices/pci0000:10/0000:10:1b.0/p2p": "\n"}, nil,
+		"gpu-direct", "module efa_nv_peermem"},
 	// seen in NVIDIA/nccl#778
 	{"the open driver on a kernel without DMA-BUF", oci, hcatest.Files{"proc/sys/kernel/osrelease": "5.4.0-150-generic\n"}, nil,
 		"gpu-direct", "module nvidia_peermem"},
