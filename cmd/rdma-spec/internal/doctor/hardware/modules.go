@@ -87,7 +87,7 @@ var auxModules = map[string]string{
 // the device.
 var cardModules = []struct{ vendor, device, module string }{
 	{"0x15b3", "0x100", "mlx4_core"}, {"0x15b3", "0x10", "mlx5_core"}, {"0x15b3", "0xa2", "mlx5_core"},
-	{"0x1d0f", "0xefa", "efa"}, {"0x8086", "0x24f", "hfi1"},
+	{"0x1d0f", "0xefa", "efa"}, {"0x8086", "0x24f0", "hfi1"}, {"0x8086", "0x24f1", "hfi1"},
 }
 
 // unboundCards finds cards and their RDMA functions that no driver is bound to.
@@ -148,7 +148,7 @@ func cardModule(v *doctor.View, at string) string {
 		if c.vendor != vendor || !strings.HasPrefix(device, c.device) {
 			continue
 		}
-		if vendor != "0x8086" && !strings.HasPrefix(doctor.Attribute(v, at+"/class"), "0x02") { // not of the network
+		if !strings.HasPrefix(doctor.Attribute(v, at+"/class"), "0x02") { // not of the network
 			return ""
 		}
 		bound, err := v.Exists(at + "/driver")

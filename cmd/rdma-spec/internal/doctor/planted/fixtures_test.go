@@ -125,6 +125,7 @@ func TestNoFalseAlarm(t *testing.T) {
 		"EightHCA":                             hcatest.EightHCANode().Files(),
 		"idle virtual functions that are DOWN": idleFunctions(),
 		"a ConnectX-8 whose sub-device has the first name": connectX8Named(), "a virtual machine": virtualMachine(),
+		"a Wi-Fi card without a driver": healthyNode().With(card("0000:d0:00.0", "0x8086", "0x24fd", "0x028000", "")),
 	}
 	for name, files := range nodes {
 		if bad := wrong(findings(t, files)); len(bad) > 0 {

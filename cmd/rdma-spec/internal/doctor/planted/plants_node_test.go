@@ -33,6 +33,10 @@ var plantedModules = []plant{
 			"0x020000", ""),
 	},
 	{
+		name: "hfi1 is not loaded", check: "hca-driver", object: "module hfi1", with: card("0000:d0:00.0", "0x8086", "0x24f0",
+			"0x020800", ""),
+	},
+	{
 		name: "irdma is not loaded", check: "hca-driver", object: "module irdma", status: doctor.Unknown,
 		with: card("0000:d0:00.0", "0x8086", "0x1592", "0x020000", "ice").With(hcatest.Files{
 			"sys/bus/auxiliary/devices/ice.roce.0":             hcatest.Link("../../../devices/pci0000:d0/0000:d0:00.0/ice.roce.0"),
