@@ -91,7 +91,7 @@ func containerChecks() []doctor.Check {
 	}, {
 		ID: "container-port", Family: "containers", Title: "No container depends on an HCA whose ports are all down.",
 		Why:   "Programs of the container have no connection.",
-		Needs: []string{"port-active", "guid-valid"}, Look: containerPort,
+		Reads: doctor.FunctionReads, Needs: []string{"port-active", "guid-valid"}, Look: containerPort,
 	}}
 }
 

@@ -6,7 +6,6 @@ package hardware
 import (
 	"fmt"
 	"net"
-	"path"
 	"slices"
 	"strconv"
 	"strings"
@@ -66,15 +65,11 @@ func setGUID(v *doctor.View, h hca.HCA) string {
 	}
 	i := slices.IndexFunc(node.HCAs,
 		func(parent hca.HCA) bool { return parent.PCI == h.Parent && parent.NodeGUID != "" })
-	links, err := v.Glob("sys/bus/pci/devices/" + h.Parent + "/virtfn*")
-	n := slices.IndexFunc(links, func(link string) bool {
-		to, err := v.Readlink(link)
-		return err == nil && path.Base(to) == h.PCI
-	})
-	if n < 0 || i < 0 || err != nil || len(node.HCAs[i].Ports) == 0 || len(node.HCAs[i].Ports[0].Netdevs) == 0 {
+	number := v.FunctionNumber(h)
+	if number == "" || i < 0 || len(node.HCAs[i].Ports) == 0 || len(node.HCAs[i].Ports[0].Netdevs) == 0 {
 		return ""
 	}
-	number, port := strings.TrimPrefix(path.Base(links[n]), "virtfn"), node.HCAs[i].Ports[0]
+	port := node.HCAs[i].Ports[0]
 	guid, vf := localGUID(node.HCAs[i].NodeGUID, number), fmt.Sprintf("ip link set dev %s vf %s ", port.Netdevs[0], number)
 	if guid == nil {
 		return ""

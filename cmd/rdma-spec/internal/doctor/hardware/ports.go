@@ -25,8 +25,8 @@ func portChecks() []doctor.Check {
 	return []doctor.Check{{
 		ID: "port-active", Family: "hca", Title: "Each port that is in use, was, or should be, is ACTIVE.",
 		Why: "A port carries traffic only when it is ACTIVE.",
-		Reads: slices.Concat(boardReads, linkUseReads, doctor.GPUReads, []string{
-			"sys/bus/pci/devices/*/virtfn*", "sys/class/infiniband/*/ports/*/counters/link_downed"}),
+		Reads: slices.Concat(boardReads, linkUseReads, doctor.GPUReads, doctor.FunctionReads, []string{
+			"sys/class/infiniband/*/ports/*/counters/link_downed"}),
 		Needs: []string{"hca-answers", "guid-valid", "hca-errors"}, Look: portsWithoutLink,
 	}, {
 		ID: "port-rate", Family: "hca", Title: "Each port has the rate of the others of its board.",

@@ -306,6 +306,13 @@ var planted = map[string]struct {
 			hcatest.Folder("mlx5_2", "0000:00:00.2") + "/ports/1/state":      "1: DOWN\n",
 			hcatest.Folder("mlx5_2", "0000:00:00.2") + "/ports/1/phys_state": "3: Disabled\n"}), []string{"mlx5_2"}
 	}, "container-port", "HCA mlx5_2 port 1"},
+	"a virtual function whose representor is off": {func(s *sick) {
+		n := hcatest.Many(4)
+		n.HCAs[2].Ports[0] = n.HCAs[2].Ports[0].Down()
+		s.files, s.container().HCAs = n.Files().With(hcatest.Files{
+			"sys/devices/pci0000:00/0000:00:00.0/net/eth0_0/phys_port_name": "pf0vf0\n",
+			"sys/devices/pci0000:00/0000:00:00.0/net/eth0_1/phys_port_name": "pf0vf1\n"}), []string{"mlx5_2"}
+	}, "container-port", "HCA mlx5_2 port 1"},
 	"a hostPath and no device": {func(s *sick) {
 		s.containers.Containers = append(s.containers.Containers, node.Container{Report: node.Report{Namespace: "ml",
 			Pod: "efa-0", Container: "worker", State: "ok"}, Inside: process.Inside{HostPaths: []string{"/dev/infiniband"}}})
