@@ -56,35 +56,66 @@ const ofCable = "Reseat or replace the cable or the module, on both ends, and se
 type trouble struct {
 	lines *regexp.Regexp
 	what  string
-	least int // how many within an hour are a fault
+	least int            // how many within an hour are a fault
+	ends  *regexp.Regexp // what ends it, nil for what goes by itself
 	cure  func(device string, t hca.Tools) string
 }
+
+// count returns how often an HCA had it, how often within the last hour, and the last line of it. now is how many count
+// now: those of the last hour and, on a port without a link, all of its cable, but for those that something has ended.
+func (t trouble) count(lines []node.KernelLine, h hca.HCA, at float64) (all, within, now int, last string) {
+	lasts := false
+	for _, line := range lines {
+		switch recently := at-line.At < recent; {
+		case !about(line.Text, h):
+		case !t.lines.MatchString(line.Text):
+			if lasts = false; t.least == 1 {
+				now = 0
+			}
+		case !lasts: // else a port without a cable was turned on again
+			all, last, lasts = all+1, line.Text, t.least > 1
+			if recently {
+				within++
+			}
+			if recently || t.least == 1 && t.ends != nil && !h.Active() {
+				now++
+			}
+		}
+	}
+	return all, within, now, last
+}
+
+// linkUp is what drivers log of a port that gets its link, and plugged of a module that is taken out or put in.
+var (
+	linkUp  = regexp.MustCompile(`(?i)\blink (is )?up\b|link becomes ready`)
+	plugged = regexp.MustCompile(`(?i)cable (un)?plugged`)
+)
 
 // troubles are the first that a line matches. A module that is not there is none: "Cable unplugged".
 var troubles = []trouble{
 	{regexp.MustCompile(`(?i)firmware internal error|health compromised|irisc not responding|unrecoverable hardware ` +
 		`error|fatal error \d+ detected|internal error detected|timeout\. Will cause a leak of a command resource|` +
 		`firmware fatal (condition|reset)`), // the last is Broadcom's
-		"Its firmware failed", 1, func(device string, _ hca.Tools) string {
+		"Its firmware failed", 1, nil, func(device string, _ hca.Tools) string {
 			return "Drain the node, install the card's current firmware, and restart the node, which ends all its pods (see: " +
 				"rdma-spec status). If it fails again, replace the card. What it says: dmesg | grep " + device
 		}},
 	{regexp.MustCompile(`(?i)cable error|module .*(high temperature|bad or shorted|power budget exceeded)`),
-		"Its cable or module has an error", 1, func(_ string, t hca.Tools) string { return ofCable + t.Module }},
+		"Its cable or module has an error", 1, plugged, func(_ string, t hca.Tools) string { return ofCable + t.Module }},
 	{regexp.MustCompile(`(?i)high temperature|over.?temperature|temperature (warning|critical)`),
-		"It is too hot", 1, func(device string, t hca.Tools) string {
+		"It is too hot", 1, nil, func(device string, t hca.Tools) string {
 			return "See to the air flow and the fans, and see: " + cmp.Or(t.Heat, "dmesg | grep "+device)
 		}},
 	{regexp.MustCompile(`CREATE_MKEY.*(limits exceeded|no resources)`),
-		"It has no room for more memory regions", 1, func(device string, _ hca.Tools) string {
+		"It has no room for more memory regions", 1, nil, func(device string, _ hca.Tools) string {
 			return "Let fewer processes use the HCA, or let them register less: with huge pages, and without " +
 				"UCX_RCACHE_ENABLE=n. Who has how many: rdma resource show mr; dmesg | grep " + device
 		}},
 	{regexp.MustCompile(`PCIe Bus Error: severity=Uncorrect|AER: Uncorrect`),
-		"PCIe has errors that were not corrected", 1, func(device string, _ hca.Tools) string {
+		"PCIe has errors that were not corrected", 1, nil, func(device string, _ hca.Tools) string {
 			return "Reseat the card, or try another slot, and see: lspci -vvs " + device
 		}},
-	{regexp.MustCompile(`(?i)\blink (is )?down\b`), "Its port loses its link", 3,
+	{regexp.MustCompile(`(?i)\blink (is )?down\b`), "Its port loses its link", 3, linkUp,
 		func(_ string, t hca.Tools) string { return ofCable + t.Errors }},
 }
 
@@ -105,9 +136,6 @@ func unknownDrivers(hcas []hca.HCA) (found []doctor.Finding) {
 	}
 	return found
 }
-
-// linkUp is what drivers log of a port that gets its link.
-var linkUp = regexp.MustCompile(`(?i)\blink (is )?up\b|link becomes ready`)
 
 // about reports whether a line names the PCI device of an HCA, or no PCI device but the HCA or a netdev of it. Netdevs
 // are renamed: what one is called now may have been another one's name.
@@ -131,14 +159,13 @@ func about(line string, h hca.HCA) bool {
 	return named && !another
 }
 
-// hcaErrors finds HCAs whose drivers log trouble: within the last hour, or while a port has no link. Older lines are
-// told.
+// hcaErrors finds HCAs whose drivers log trouble. What is over is told.
 func hcaErrors(v *doctor.View) []doctor.Finding {
 	log, failed := v.KernelLog()
 	of := make([][]node.KernelLine, len(troubles))
 	for _, line := range log.Lines {
 		i := slices.IndexFunc(troubles, func(t trouble) bool {
-			return t.lines.MatchString(line.Text) || t.least > 1 && linkUp.MatchString(line.Text)
+			return t.lines.MatchString(line.Text) || t.ends != nil && t.ends.MatchString(line.Text)
 		})
 		if i >= 0 {
 			of[i] = append(of[i], line)
@@ -158,21 +185,10 @@ func hcaErrors(v *doctor.View) []doctor.Finding {
 			if t.least > 1 && h.Function != hca.FunctionPhysical { // pods that use it in turn turn it on and off
 				continue
 			}
-			all, within, last, lasts := 0, 0, "", false
-			for _, line := range of[i] {
-				switch {
-				case !about(line.Text, h):
-				case !t.lines.MatchString(line.Text):
-					lasts = false
-				case !lasts: // else a port without a cable was turned on again
-					if all, last, lasts = all+1, line.Text, t.least > 1; log.Now-line.At < recent {
-						within++
-					}
-				}
-			}
+			all, within, now, last := t.count(of[i], h, log.Now)
 			f := doctor.Fault(object(h), fmt.Sprintf("%s: %s within the last hour, and %s since the log begins; at "+
 				"last: %s", t.what, times(within), times(all), last), t.cure(cmp.Or(h.PCI, h.Name), h.Tools(port)))
-			if within < t.least && (t.least > 1 || h.Active()) {
+			if now < t.least {
 				f.Status, f.Cure = doctor.OK, ""
 			}
 			if all > 0 {

@@ -601,12 +601,14 @@ func TestSecondPortOfABond(t *testing.T) {
 	}
 }
 
-// What was an hour ago is told, and alarms nobody: the port is ACTIVE.
+// What was an hour ago is told, and alarms nobody, and so is the error of a cable that was taken out.
 func TestHistoryIsTold(t *testing.T) {
 	k := findKnown(t, dgx)
 	k.with = logged(append(flaps(2, "mlx5_core 0000:18:00.0"),
 		"3601 mlx5_core 0000:10:00.0: print_health_info:429:(pid 0): synd 0x1: firmware internal error",
-		"8 mlx5_core 0000:50:00.0: Port module event: module 0, Cable unplugged")...)
+		"60 mlx5_core 0000:50:00.0: Port module event[error]: module 0, Cable error, Bus stuck (I2C or data shorted)",
+		"8 mlx5_core 0000:50:00.0: Port module event: module 0, Cable unplugged",
+		"9000 mlx5_core 0000:58:00.0: temp_warn:157:(pid 0): High temperature on sensors with bit set 0 1")...)
 	told := map[string]string{}
 	for _, f := range findings(t, k.files()) {
 		if f.Status == doctor.Wrong {
@@ -616,8 +618,9 @@ func TestHistoryIsTold(t *testing.T) {
 			told[f.Object] = f.Text
 		}
 	}
-	if len(told) != 2 || !strings.Contains(told["HCA mlx5_0"], "0 times within the last hour, and once since") ||
-		!strings.Contains(told["HCA mlx5_1"], "2 times within the last hour") {
+	if len(told) != 4 || !strings.Contains(told["HCA mlx5_0"], "0 times within the last hour, and once since") ||
+		!strings.Contains(told["HCA mlx5_1"], "2 times within the last hour") ||
+		!strings.Contains(told["HCA mlx5_8"], "once within") || !strings.Contains(told["HCA mlx5_9"], "0 times within") {
 		t.Errorf("%q", told)
 	}
 }
