@@ -94,8 +94,11 @@ func containerNetdev(v *doctor.View, c node.Container) (found []doctor.Finding) 
 		return nil // a privileged container holds more HCAs than are meant for it
 	}
 	for _, r := range all {
-		other, address := sharing(v, c, r.own)
+		other, address, oneHCA := sharing(v, c, r)
 		switch {
+		case other != "" && !oneHCA: // which VLAN a function has is not known
+			found = append(found, doctor.Unsure(r.object, fmt.Sprintf("Pod %s of this node has its address %s, too, by another "+
+				"HCA. In one network, what is sent to one of them can reach the other.", other, address)))
 		case other != "":
 			found = append(found, doctor.Fault(r.object, fmt.Sprintf("Pod %s of this node has its address %s, too: what is "+
 				"sent to one of them can reach the other.", other, address),
@@ -132,20 +135,24 @@ func containerNetdev(v *doctor.View, c node.Container) (found []doctor.Finding) 
 	return found
 }
 
-// sharing returns a pod that comes before a container's and has one of its GIDs' addresses in a network of its own.
-func sharing(v *doctor.View, c node.Container, own []process.GID) (pod string, address netip.Addr) {
+// sharing returns a pod that comes before a container's and has one of its rail's addresses in a network of its own: if
+// there is one, a pod that holds the same HCA.
+func sharing(v *doctor.View, c node.Container, r rail) (pod string, address netip.Addr, oneHCA bool) {
 	answer, _ := v.Containers() // which has the container
 	for _, other := range answer.Containers {
 		if other.PodName() >= c.PodName() {
 			break
 		}
-		for _, g := range own {
+		for _, g := range r.own {
 			if other.OwnNetwork && !g.Address.IsLinkLocalUnicast() && slices.Contains(other.Addresses, g.Address) {
-				return other.PodName(), g.Address
+				pod, address, oneHCA = other.PodName(), g.Address, slices.Contains(other.HCAs, r.hca.Name)
 			}
 		}
+		if oneHCA {
+			break
+		}
 	}
-	return "", address
+	return pod, address, oneHCA
 }
 
 // local says why a GID does not reach other networks, "" if it does.

@@ -229,6 +229,12 @@ func TestUnknownIsNoFault(t *testing.T) {
 			s.container().OwnNetwork, s.container().LinkLocal = true, addresses("fe80::202:2ff:fe02:0")
 			s.container().HugePages = true
 		},
+		"two pods with one address, by HCAs whose networks may be two": func(s *sick) {
+			s.rails("10.244.0.8", "10.244.0.8")
+			other := *s.container()
+			other.Pod, other.HCAs, s.container().HCAs = "train-1", other.HCAs[1:], other.HCAs[:1]
+			s.containers.Containers = []node.Container{*s.container(), other}
+		},
 		"CDI off beside Podman": func(s *sick) { s.runtime().CDIOff, s.cdi.Podman = true, true },
 	} {
 		t.Run(name, func(t *testing.T) {
