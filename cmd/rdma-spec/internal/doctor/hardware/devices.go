@@ -69,13 +69,16 @@ func badNodes(v *doctor.View) []doctor.Finding {
 	return found
 }
 
-// cgroupReads are the limits and the use of cgroups of pods and containers, as systemd and cgroupfs lay them out.
-var cgroupReads = []string{
-	pods + "/rdma.max", pods + "/rdma.current", pods + "/*/rdma.max", pods + "/*/rdma.current",
-	pods + "/*/*/rdma.max", pods + "/*/*/rdma.current", pods + "/*/*/*/rdma.max", pods + "/*/*/*/rdma.current",
-}
-
-const pods = "sys/fs/cgroup/kubepods*"
+// cgroupReads are the limits and the use of cgroups of pods and containers, as systemd and cgroupfs lay them out. In
+// version 1, each controller has a folder.
+var cgroupReads = func() (all []string) {
+	for _, pods := range []string{"sys/fs/cgroup/kubepods*", "sys/fs/cgroup/rdma/kubepods*"} {
+		for _, below := range []string{"", "/*", "/*/*", "/*/*/*"} {
+			all = append(all, pods+below+"/rdma.max", pods+below+"/rdma.current")
+		}
+	}
+	return all
+}()
 
 // exhaustedCgroups finds limits of RDMA objects that are reached: what is asked for next is refused.
 func exhaustedCgroups(v *doctor.View) (found []doctor.Finding) {

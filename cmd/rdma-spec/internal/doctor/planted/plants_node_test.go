@@ -124,6 +124,14 @@ var plantedDevices = []plant{
 			"sys/fs/cgroup/kubepods.slice/kubepods-podx.slice/cri-containerd-1.scope/rdma.current": "mlx5_0 hca_handle=2 hca_object=20\nmlx5_1 hca_handle=9 hca_object=9\n",
 		},
 	},
+	{
+		name: "a pod at its limit of HCA handles, in cgroup version 1", check: "cgroup-rdma",
+		object: "cgroup /rdma/kubepods.slice/kubepods-podx.slice",
+		with: hcatest.Files{
+			"sys/fs/cgroup/rdma/kubepods.slice/kubepods-podx.slice/rdma.max":     "mlx5_0 hca_handle=2 hca_object=max\n",
+			"sys/fs/cgroup/rdma/kubepods.slice/kubepods-podx.slice/rdma.current": "mlx5_0 hca_handle=2 hca_object=20\n",
+		},
+	},
 }
 
 func single() hcatest.Files {
