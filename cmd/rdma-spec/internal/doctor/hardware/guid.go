@@ -18,6 +18,11 @@ import (
 // noGUIDs are what a function has that nobody has given a GUID. ib-sriov-cni takes a GUID back with ones.
 var noGUIDs = map[string]string{"0000:0000:0000:0000": "zero", "ffff:ffff:ffff:ffff": "all ones"}
 
+// virtualDevices are the PCI devices of virtual functions of ConnectX and BlueField. A virtual machine shows one
+// without its physical function.
+var virtualDevices = []string{"0x1002", "0x1004", "0x1012", "0x1014", "0x1016", "0x1018", "0x101a", "0x101c", "0x101e",
+	"0xa2d3"}
+
 func withoutGUID(v *doctor.View, h hca.HCA) []doctor.Finding {
 	is, none := noGUIDs[h.NodeGUID]
 	if !none || !h.UsesRDMACM() {
@@ -31,12 +36,18 @@ func withoutGUID(v *doctor.View, h hca.HCA) []doctor.Finding {
 				"\"devlink port show\", then devlink port function set pci/"+h.Parent+"/PORT hw_addr MAC, and set its "+
 				"state to inactive and to active again.")}
 	default:
+		at := pciDevices + h.PCI
+		if doctor.Attribute(v, at+"/vendor") == "0x15b3" &&
+			slices.Contains(virtualDevices, doctor.Attribute(v, at+"/device")) {
+			return []doctor.Finding{doctor.Fault(object(h), "Its node GUID is "+is+".", "It is a virtual function of this "+
+				"virtual machine's host: set its node_guid and port_guid, on Ethernet its mac, there.")}
+		}
 		return []doctor.Finding{doctor.Fault(object(h), "Its node GUID is "+is+".",
 			"Set a GUID with the vendor's firmware tool, and restart the node.")}
 	}
 	if !h.Active() && !held(v, h) {
-		return []doctor.Finding{doctor.Told(object(h), "It is a virtual function that no container is known to hold, and its "+
-			"node GUID is %s.", is)}
+		return []doctor.Finding{doctor.Told(object(h), "It is a virtual function that no container is known to hold, and "+
+			"its node GUID is %s.", is)}
 	}
 	f := doctor.Fault(object(h), "It is a virtual function whose node GUID is "+is+".", "With \"ip link set\" on its "+
 		"physical function, set node_guid and port_guid of the virtual function, on Ethernet its mac, and bind its "+

@@ -23,7 +23,8 @@ func hcaChecks() []doctor.Check {
 	}, {
 		ID: "guid-valid", Family: "hca", Title: "Each HCA has a node GUID.",
 		Why:   "A function with a zero GUID stays DOWN on InfiniBand, and crashes programs that connect by RDMA_CM.",
-		Reads: doctor.FunctionReads, Needs: []string{"hca-answers"}, Look: eachHCA(withoutGUID),
+		Reads: slices.Concat(doctor.FunctionReads, boardReads), Needs: []string{"hca-answers"},
+		Look: eachHCA(withoutGUID),
 	}, {
 		ID: "guid-unique", Family: "hca", Title: "No two HCAs have the same node GUID.",
 		NoMessages: "programs reach the wrong HCA, or time out",

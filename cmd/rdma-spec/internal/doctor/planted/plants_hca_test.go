@@ -81,6 +81,10 @@ var plantedHCAs = []plant{
 		with: hcatest.Files{at(1) + "/node_guid": "0000:0000:0000:0000\n"},
 	},
 	{
+		name: "a virtual function without a GUID in a virtual machine", check: "guid-valid", object: "HCA mlx5_1",
+		with: hcatest.Files{at(1) + "/node_guid": "0000:0000:0000:0000\n", pci(1) + "/device": "0x101c\n"},
+	},
+	{
 		name: "two HCAs with one GUID", check: "guid-unique", object: "HCA mlx5_3",
 		with: hcatest.Files{at(3) + "/node_guid": "b859:9f03:00a9:5bd0\n"},
 	},
