@@ -25,8 +25,8 @@ import (
 // without waiting for the receiver.
 type HCAReader func(names []string) <-chan hca.HCA
 
-// readHere reads the HCAs below a root in this process.
-func readHere(root string) HCAReader {
+// ReadHere returns a reader of the HCAs below a root in this process.
+func ReadHere(root string) HCAReader {
 	return func(names []string) <-chan hca.HCA {
 		answers, reader := make(chan hca.HCA, len(names)), hca.NewReader(root)
 		var group sync.WaitGroup
@@ -59,11 +59,13 @@ func (s *Snapshot) ReadListed(listed *hca.Inventory) *hca.Inventory {
 		}
 		return names
 	}
-	if read == nil {
-		for h := range readHere(s.Root)(left()) {
+	if read == nil && !live(s.Root) { // a copy answers, however slow this process is
+		for h := range ReadHere(s.Root)(left()) {
 			got[h.Name] = h
 		}
-		return listed.Complete(func(name string) hca.HCA { return got[name] })
+	}
+	if read == nil {
+		read = ReadHere(s.Root)
 	}
 	patience, first, second := s.Each(), read(left()), (<-chan hca.HCA)(nil)
 	var late <-chan time.Time
@@ -123,7 +125,7 @@ func ReadHCAsCommand() *cobra.Command {
 		RunE: func(cmd *cobra.Command, names []string) error {
 			_, _ = fmt.Fprintln(cmd.OutOrStdout()) // see HCAReader
 			out := json.NewEncoder(cmd.OutOrStdout())
-			for h := range readHere(root)(names) {
+			for h := range ReadHere(root)(names) {
 				_ = out.Encode(h) // run reports a failed write
 			}
 			return nil
@@ -133,13 +135,18 @@ func ReadHCAsCommand() *cobra.Command {
 	return cmd
 }
 
-// LiveReader is ProcessReader where the root has the kernel's sysfs, else nil: a copy answers at once.
+// LiveReader is ProcessReader where the root has the kernel's sysfs, else nil.
 func LiveReader(root string) HCAReader {
-	var on unix.Statfs_t
-	if err := unix.Statfs(filepath.Join(root, "sys"), &on); err != nil || on.Type != unix.SYSFS_MAGIC {
+	if !live(root) {
 		return nil
 	}
 	return ProcessReader(root)
+}
+
+// live reports whether a root has the kernel's sysfs.
+func live(root string) bool {
+	var on unix.Statfs_t
+	return unix.Statfs(filepath.Join(root, "sys"), &on) == nil && on.Type == unix.SYSFS_MAGIC
 }
 
 // ProcessReader reads the HCAs below a root in a process of its own.
@@ -154,7 +161,7 @@ func ProcessReader(root string) HCAReader {
 			_, err = io.ReadFull(out, make([]byte, 1)) // the empty line
 		}
 		if err != nil {
-			return readHere(root)(names)
+			return ReadHere(root)(names)
 		}
 		answers := make(chan hca.HCA, len(names))
 		go func() {

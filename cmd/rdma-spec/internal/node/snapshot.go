@@ -69,7 +69,7 @@ type Snapshot struct {
 	Listing    func() (Listing, error)
 	Containers func() (Containers, error) // the Listing, judged
 
-	// ReadHCAs reads the HCAs; nil reads them in this process.
+	// ReadHCAs reads the HCAs; nil reads them in this process, and waits for all of a copy.
 	ReadHCAs HCAReader
 	// Undeclared hears of what a check of the doctor reads without declaring it; nil in programs.
 	Undeclared func(error)

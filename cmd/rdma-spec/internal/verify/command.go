@@ -76,7 +76,7 @@ func verify(w io.Writer, c container, size spec.Limit, pid int, format string) e
 		return err
 	}
 	defer func() { _ = seen.Close() }() // it was only read
-	seen.ReadHCAs = node.LiveReader(c.root)
+	seen.ReadHCAs = c.hcas
 	v := verification{container: c, seen: seen, size: size, Diagnosis: doctor.Diagnosis{Meta: cli.Result("Verify")}}
 	v.limits()
 	if err := v.readTarget(pid); err != nil {
@@ -117,6 +117,7 @@ func thisContainer() container {
 	return container{
 		root:     "/",
 		self:     os.Getpid(),
+		hcas:     node.LiveReader("/"),
 		process:  limits.New("/").Process,
 		open:     openDevice,
 		register: registerMemory,

@@ -19,6 +19,7 @@ import (
 type container struct {
 	root     string                                                 // where sys, proc and dev are
 	self     int                                                    // the program's process ID
+	hcas     node.HCAReader                                         // reads HCAs; nil reads them in this process
 	process  func(pid int) (limits.Process, error)                  // what a process may lock
 	open     func(path string) error                                // opens a device
 	register func(path string, driver verbs.Driver, size int) error // registers memory with an HCA

@@ -63,6 +63,7 @@ func TestVerifyHCAThatDoesNotAnswer(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			c := inContainer(t, mlx5Node().Files(), unlimited, test.devices)
+			c.hcas = node.ReadHere(c.root)
 			unblock := hcatest.Block(t, c.root, "sys/class/infiniband/mlx5_0/ports/1/state")
 			start := time.Now()
 			says.Add(t, name, facts(t, c, 0, "device", "port", "register"))

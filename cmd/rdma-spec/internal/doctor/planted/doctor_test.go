@@ -242,6 +242,7 @@ func TestHCAThatDoesNotAnswer(t *testing.T) {
 	root := files.Root(t)
 	unblock := hcatest.Block(t, root, at(1)+"/ports/1/state")
 	s := openBelow(t, root)
+	s.ReadHCAs = node.ReadHere(root)
 	start := time.Now()
 	all := doctor.Run(t.Context(), s, checks())
 	took := time.Since(start)
@@ -263,6 +264,18 @@ func TestHCAThatDoesNotAnswer(t *testing.T) {
 		if strings.HasSuffix(line, "HCA mlx5_1") != strings.Contains(line, " skipped ") {
 			t.Error(line)
 		}
+	}
+}
+
+// A copy of a node answers, however long that takes.
+func TestSlowCopy(t *testing.T) {
+	root := healthyNode().Root(t)
+	time.AfterFunc(300*time.Millisecond, hcatest.Block(t, root, at(1)+"/ports/1/state"))
+	s := openBelow(t, root)
+	s.Patience = 100 * time.Millisecond
+	all, err := s.HCAs()
+	if err != nil || slices.ContainsFunc(all.HCAs, func(h hca.HCA) bool { return h.Unread != "" }) {
+		t.Errorf("%+v, %v", all, err)
 	}
 }
 
