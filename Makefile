@@ -233,13 +233,13 @@ site-test: site ## the site in a browser; screenshots are in bin/log/site
 nri: ## ends and upgrades of the plugin under load, beside each version of NRI that containerd has
 	$(GOTEST) -timeout 20m ./test/nri -args -rounds 3
 
-# Twice as many busy loops as the host has cores, each of which ends with the shell. As many tests run at once, since the loops get their
-# share of the time; nri mostly waits.
+# Twice as many busy loops as the host has cores, each of which ends with the shell. Twice as many tests run at once, since the
+# loops get their share of the time; nri mostly waits.
 FLAKES := 20
 flakes: deps ## unit, configure and nri, 20 times beside two busy loops per core: what fails by chance
 	@for loop in $$(seq $$((2 * $$(nproc)))); do while kill -0 $$$$ 2>/dev/null; do :; done & done; \
-	  often="go test -vet=off -timeout 4h -count=$(FLAKES) -p $$((2 * $$(nproc)))"; \
-	  { seq $(FLAKES) | xargs -P $$((2 * $$(nproc))) -I{} go test -vet=off -count=1 -timeout 1h ./test/nri -args -rounds 3; } & nri=$$!; \
+	  often="go test -vet=off -timeout 4h -count=$(FLAKES) -p $$((4 * $$(nproc)))"; \
+	  { seq $(FLAKES) | xargs -P $$((4 * $$(nproc))) -I{} go test -vet=off -count=1 -timeout 1h ./test/nri -args -rounds 3; } & nri=$$!; \
 	  $$often $$(go list ./... | grep -vxFf <(go list $(ASKING))) & unit=$$!; \
 	  $$often -skip '$(OLDER)' $(ASKING) & configure=$$!; \
 	  failed=0; for part in $$nri $$unit $$configure; do wait $$part || failed=1; done; exit $$failed
