@@ -59,13 +59,13 @@ func (s *Snapshot) ReadListed(listed *hca.Inventory) *hca.Inventory {
 		}
 		return names
 	}
-	if read == nil && !live(s.Root) { // a copy answers, however slow this process is
-		for h := range ReadHere(s.Root)(left()) {
-			got[h.Name] = h
-		}
-	}
 	if read == nil {
 		read = ReadHere(s.Root)
+		if !live(s.Root) { // a copy answers, however slow this process is
+			for h := range read(left()) {
+				got[h.Name] = h
+			}
+		}
 	}
 	patience, first, second := s.Each(), read(left()), (<-chan hca.HCA)(nil)
 	var late <-chan time.Time

@@ -89,14 +89,14 @@ func Find(root string) (found []Daemon) {
 		unit := p.Unit(root)
 		i := slices.IndexFunc(found, func(d Daemon) bool {
 			return d.Config == running.Config || slices.Contains(d.Units, unit) ||
-				rendered(d) != "" && files.Below(root, rendered(d)) == files.Below(root, running.Config)
+				d.rendered() == running.File()
 		})
 		switch {
 		case i < 0:
 			found = append(found, running)
 		case found[i].Process.PID == 0: // a second one has just been forked
 			before := found[i]
-			if found[i].is(p); rendered(before) != "" {
+			if found[i].is(p); before.rendered() != "" {
 				found[i].Config = before.Config
 			}
 		}
@@ -202,11 +202,11 @@ func moved(root string, p places.Place) places.Place {
 	return p
 }
 
-// rendered returns what MicroK8s makes of its template, which is the daemon's --config, in the folder of a revision;
-// empty for other platforms.
-func rendered(d Daemon) string {
+// rendered returns what MicroK8s makes of its template, which is the daemon's --config, below the root with links
+// resolved there: in the folder of a revision. It is empty for other platforms.
+func (d Daemon) rendered() string {
 	if name, isTemplate := strings.CutSuffix(d.Config, "-template.toml"); isTemplate {
-		return name + ".toml"
+		return files.Below(d.Root, name+".toml")
 	}
 	return ""
 }
@@ -227,11 +227,7 @@ func Choose(found []Daemon, file, root string) (Daemon, error) {
 		named := files.OnNode(root, absolute)
 		absolute = files.Below(root, named)
 		for _, d := range found {
-			is := []string{d.File(), d.Template}
-			if rendered(d) != "" {
-				is = append(is, files.Below(root, rendered(d)))
-			}
-			if slices.Contains(is, absolute) {
+			if slices.Contains([]string{d.File(), d.Template, d.rendered()}, absolute) {
 				return d.usable()
 			}
 		}

@@ -101,7 +101,7 @@ func ReadCRIO(root string) (CRIO, error) {
 
 // crioFlags returns what the flags of a CRI-O say, each of which is called as its setting is.
 func crioFlags(p process.Process) CRIOSay {
-	tables := map[string]any{}
+	tree := map[string]any{}
 	for _, k := range crioKinds {
 		flag := "--" + strings.ReplaceAll(k.key, "_", "-")
 		text := p.Flag(flag)
@@ -118,15 +118,10 @@ func crioFlags(p process.Process) CRIOSay {
 			value = elements
 		}
 		if said {
-			table, _ := tables[k.table].(map[string]any)
-			if table == nil {
-				table = map[string]any{}
-				tables[k.table] = table
-			}
-			table[k.key] = value
+			tomledit.Put(tree, value, "crio", k.table, k.key)
 		}
 	}
-	return CRIOSay{"the command line of CRI-O", map[string]any{"crio": tables}}
+	return CRIOSay{"the command line of CRI-O", tree}
 }
 
 // Last returns the last word on a setting, and the place that has it; nil where there is none.
