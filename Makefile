@@ -11,10 +11,9 @@ LINTER   := $(CACHE)/bin/golangci-lint-v2.15.0
 SBOM     := $(CACHE)/bin/cyclonedx-gomod-v1.10.0
 FUZZTIME ?= 1m
 
-# What runs in the node, and the tests that every runtime has to pass. Two nodes with a CPU each take two thirds of the time on two cores
-# that they take one after the other with two CPUs. A cluster wants both, and so does a containerd that clients press on while it comes up.
+# What runs in the node. Two nodes with a CPU each take two thirds of the time on two cores that they take one after the other with two
+# CPUs. A cluster wants both, and so does a containerd that clients press on while it comes up.
 NODE     := bin/rdma-node --timeout 30m --cpus 1
-SMOKE    := ^Test(DeviceSignal|AnnotationInjects|Refusals|NonRoot|IPCLockForEveryUser|Validator)$$
 
 export CGO_ENABLED = 0
 
@@ -111,7 +110,10 @@ node: bin/rdma-node build ## an interactive shell on that node
 	@bin/rdma-node --shell
 
 check: deps $(LINTER) ## what to run after each change: linters and unit tests, with the seeds of the fuzz targets; what was skipped
-	@go run ./test/suite unit=1 configure=1 lint=1
+	@go run ./test/suite $(VERBOSE) unit=1 configure=1 lint=1
+
+# V=1 prints which tests were skipped, and why.
+VERBOSE := $(if $(V),-v)
 
 # Each part with its places, of which a core has two, and the part that it waits for, the longest first, so that no core is idle at the
 # end. What needs no node runs while the node's kernel compiles. A UML node has one CPU. That of the cluster has more than a core: in a
@@ -119,10 +121,10 @@ check: deps $(LINTER) ## what to run after each change: linters and unit tests, 
 PARTS := prepare=2 race=1 unit=1 node-main=1:prepare nri=1 node-service=1:prepare configure=1:prepare lint=1 mutations=1
 REST  := prepare-all=3 $(patsubst %,%:prepare-all,node-daemonset=3 site-test=1 node-kubernetes=2 node-configure=1 node-tool=1 configure-older=1 \
   node-faults=2 node-package=1 node-crio=1 node-edges=1 node-upgrade=1 node-pair=2 node-runtimes=1 release-test=1 kit=1)
-SUITE_OF = FRESH=yes go run ./test/suite $(if $(filter uml,$(shell bin/rdma-node --parts test --which)),$(subst =2:,=1:,$(1)),$(1))
+SUITE_OF = FRESH=yes go run ./test/suite $(VERBOSE) $(if $(filter uml,$(shell bin/rdma-node --parts test --which)),$(subst =2:,=1:,$(1)),$(1))
 
 test: deps ## the main job on a real node, and every unit's logic, with a table of the tests at the end (needs root for the node)
-	FRESH=yes RACED='$(RACE)' go run ./test/suite $(PARTS)
+	FRESH=yes RACED='$(RACE)' go run ./test/suite $(VERBOSE) $(PARTS)
 
 test-rest: deps bin/rdma-node # what make test-all has beyond make test
 	@$(call SUITE_OF,$(REST))
@@ -253,11 +255,16 @@ fuzz: ## every fuzz target, $(FUZZTIME) each
 	    echo "fuzz $$target"; go test -run='^$$' -fuzz="^$$target\$$" -fuzztime=$(FUZZTIME) -fuzzminimizetime=1s ./$$(dirname $$file); \
 	  done; done
 
-# What a single test needs of the node's parts: the cluster's take minutes to build.
-TEST_PARTS = $(if $(filter TestKubelet% TestCluster%,$(TEST)),all,$(if $(filter TestCRIO% TestVerify% TestConfigure% TestPodman TestDocker TestDropIns,$(TEST)),core,$(if $(filter TestCritest,$(TEST)),critest,main)))
-e2e: bin/rdma-node bin/e2e.test build $(if $(filter-out TestClusterDaemonSet TestClusterGuides,$(TEST)),,release) ## tests on the real node; with TEST=TestName this one alone, on two CPUs
-	bin/rdma-node --parts $(if $(TEST),$(TEST_PARTS),all) --prepare
-	$(if $(TEST),bin/rdma-node --timeout 30m --parts $(TEST_PARTS) -- $(E2E) -test.run '^$(TEST)$$',go run ./test/suite $(subst :prepare,,$(subst :prepare-all,,$(filter node-%,$(PARTS) $(REST)))))
+# Tables beside the tests say which test is in which part, and what it needs: parts_test.go in test/e2e, parts_node_test.go in deploy/systemd.
+e2e: bin/rdma-node bin/e2e.test build $(if $(TEST),,release) ## tests on the real node; with TEST=TestName this one alone, on two CPUs
+ifdef TEST
+	@needs=$$(bin/e2e.test -needs '$(TEST)') && parts=$${needs% release} && \
+	  { [ "$$parts" = "$$needs" ] || $(MAKE) --no-print-directory release; } && set -x && \
+	  bin/rdma-node --timeout 30m --parts $$parts -- $(E2E) -test.run '^$(TEST)$$'
+else
+	bin/rdma-node --parts all --prepare
+	go run ./test/suite $(subst :prepare,,$(subst :prepare-all,,$(filter node-%,$(PARTS) $(REST))))
+endif
 
 recorded-node: bin/rdma-node bin/e2e.test build ## deploy/examples/node.tar.gz: a node whose RDMA container lacks memlock, as collect sees it
 	bin/rdma-node --timeout 30m --parts main --share deploy/examples --env RDMA_RECORD=/run/host-share/node.tar.gz -- \
@@ -267,82 +274,64 @@ recorded-node: bin/rdma-node bin/e2e.test build ## deploy/examples/node.tar.gz: 
 kit: bin/rdma-node ## tests of the node itself
 	go test $(if $(SUITE),-v) $(if $(CI),-count=1) $(NODETAGS) ./test/node/...
 
-# The parts of test/e2e, a node each.
-FAULTS     := ^Test(ContainerdRestarts|PluginKilled)
-EDGES      := ^Test(EditCost|Generate(WhereNothingCanBeWritten)?|ConnectionManagerComesLate|Hotplug|LaunchedByContainerd|NetdevOfAnotherNamespace|RegistersAfterALongStop|RuntimeThatMayNotRaiseLimits|Plugin(Stopped|ThatCannotWatch|ThatMayNotConnect|OnAReadOnlyRoot))$$
-CLUSTER    := ^Test(Kubelet|Cluster)
-DAEMONSET  := ^TestClusterDaemonSet$$
-DRA        := ^TestClusterDRA$$
-GUIDES     := ^TestClusterGuides$$
-NVIDIA     := ^TestKubeletSharedDevicePlugin$$
-CRIO       := ^TestCRIO
-CRITEST    := ^TestCritest$$
-CONFIGURE  := ^TestConfigure
-TOOL       := ^Test(Doctor|Collect|Status|Use|Repair|Verify|CDI|Podman|Docker$$)
-PAIR       := ^TestBetweenNodes$$
-DROPINS    := ^TestDropIns$$
-APPARMOR   := ^TestAppArmor$$
-UPGRADE    := ^TestNodeServiceUpgrade$$
-MAIN       := ^containerd 2\.4
 # A test that hangs says where before the node's own time is used up.
 INNODE     := -test.v -test.timeout 29m
 E2E        := bin/e2e.test $(INNODE)
 SERVICE    := ../../bin/service.test $(INNODE)
 .PHONY: node-faults node-kubernetes node-dra node-policy node-daemonset node-guides node-pair node-tool node-main node-edges node-runtimes node-versions node-crio node-emulated node-service node-upgrade node-package node-configure
 node-faults: # the plugin and containerd die, again and again
-	$(NODE:1=2) -- $(E2E) -test.run '$(FAULTS)'
+	$(NODE:1=2) -- $(E2E) -part faults
 node-kubernetes: # with a kubelet, and with an API server
-	$(NODE:1=2) --parts all -- $(E2E) -test.run '$(CLUSTER)' -test.skip '$(DAEMONSET)|$(DRA)|$(GUIDES)|$(NVIDIA)'
+	$(NODE:1=2) --parts all -- $(E2E) -part kubernetes
 node-dra: # a DRA driver of Kubernetes' own parts
-	$(NODE:1=2) --parts all -- $(E2E) -test.run '$(DRA)'
+	$(NODE:1=2) --parts all -- $(E2E) -part dra
 node-daemonset: # the plugin as people install it in a cluster
-	$(NODE:1=2) --parts all -- $(E2E) -test.run '$(DAEMONSET)/^(Helm|kubectl)$$'
+	$(NODE:1=2) --parts all -- $(E2E) -part daemonset
 node-policy: # policies that roll out, and that the plugin refuses; a plugin in the node's network
-	$(NODE:1=2) --parts all -- $(E2E) -test.run '$(DAEMONSET)/^(Policy|HostNetwork)$$'
+	$(NODE:1=2) --parts all -- $(E2E) -part policy
 node-guides: # the guides of docs, as far as a software HCA goes
-	$(NODE:1=2) --parts all -- $(E2E) -test.run '$(GUIDES)'
+	$(NODE:1=2) --parts all -- $(E2E) -part guides
 node-pair: # two nodes that are joined by a cable
 	$(GOTEST) -count=1 $(NODETAGS) ./test/pair
 node-tool: # rdma-spec on a node and in a container
-	$(NODE) -- $(E2E) -test.run '$(TOOL)'
+	$(NODE) -- $(E2E) -part tool
 node-edges: # rare circumstances, and long waits, on the main runtime
-	$(NODE) --parts main -- $(E2E) -test.run '$(EDGES)'
-node-main: # all else, on the main runtime
-	$(NODE) --parts main -- $(E2E) -test.skip '$(FAULTS)|$(CLUSTER)|$(CRIO)|$(CRITEST)|$(CONFIGURE)|$(PAIR)|$(TOOL)|$(APPARMOR)|$(DROPINS)|$(EDGES)'
+	$(NODE) --parts main -- $(E2E) -part edges
+node-main: # the main job, on the main runtime
+	$(NODE) --parts main -- $(E2E) -part main
 node-crio: # CRI-O
-	$(NODE) -- $(E2E) -test.run '$(CRIO)'
+	$(NODE) -- $(E2E) -part crio
 node-runtimes: # the oldest containerds, and crun
-	$(NODE) -- sh -ec '$(E2E) -test.run "^TestGenerate$$" -containerd 1.6; $(E2E) -test.run "$(SMOKE)" -containerd 1.7.35 -runtime crun; \
-	  $(E2E) -test.run "$(DROPINS)"'
+	$(NODE) -- sh -ec '$(E2E) -part oldest -containerd 1.6; $(E2E) -part smoke -containerd 1.7.35 -runtime crun; $(E2E) -part dropins'
 node-versions: # what is enough to know that another runtime does its part; the older first, since a newer one's state stays
-	$(NODE) -- sh -ec '$(E2E) -test.run "^TestCDI$$" -containerd 1.7.35 -runtime crun; \
-	  for containerd in 1.7.35 2.2.9 2.3.7; do $(E2E) -test.run "$(SMOKE)" -containerd $$containerd; done'
+	$(NODE) -- sh -ec '$(E2E) -part crun -containerd 1.7.35 -runtime crun; \
+	  for containerd in 1.7.35 2.2.9 2.3.7; do $(E2E) -part smoke -containerd $$containerd; done'
 node-emulated: # the same on Debian's own kernel, where the other parts run on one that is a program, which has no AppArmor and no issm
-	$(NODE) --machine tcg --parts all -- $(E2E) -test.run '$(SMOKE)|$(APPARMOR)|$(NVIDIA)'
+	$(NODE) --machine tcg --parts all -- $(E2E) -part smoke,apparmor,shared
 node-configure: # rdma-spec configure, and containerd, under systemd
-	$(NODE) -- $(E2E) -containerd= -test.run '$(CONFIGURE)'
+	$(NODE) -- $(E2E) -containerd= -part configure
 node-service: # under systemd
-	$(NODE) --parts main -- env -C deploy/systemd sh -ec '$(SERVICE) -test.run "$(UPGRADE)/$(MAIN)"; $(SERVICE) -test.run "^TestNode(CDI|Service)$$"'
+	$(NODE) --parts main -- env -C deploy/systemd $(SERVICE) -part service
 node-upgrade: # upgrades of the service beside the other runtimes
-	$(NODE) -- env -C deploy/systemd $(SERVICE) -test.run '$(UPGRADE)' -test.skip '/$(MAIN)'
+	$(NODE) -- env -C deploy/systemd $(SERVICE) -part upgrade
 node-package: rpm # dpkg and rpm, under systemd; the later package is the same one with another version
 	@rm -rf bin/later
 	bin/releaser packages --version v9.9.9 --date 1700000000 --output bin/later
-	$(NODE) -- env -C deploy/systemd $(SERVICE) -test.run '^TestNodePackage$$'
+	$(NODE) -- env -C deploy/systemd $(SERVICE) -part package
 
 UPGRADES := 20
 churn: bin/rdma-node bin/e2e.test build release ## 20 upgrades of the DaemonSet, and of the service beside each runtime, while pods start and end
-	bin/rdma-node --timeout 2h --cpus 2 --parts all -- $(E2E) -test.timeout 2h -test.run '^TestClusterDaemonSet$$/^Helm$$' -upgrades $(UPGRADES)
-	bin/rdma-node --timeout 2h -- env -C deploy/systemd $(SERVICE) -test.timeout 2h -test.run '^TestNodeServiceUpgrade$$' -upgrades $(UPGRADES)
+	bin/rdma-node --timeout 2h --cpus 2 --parts all -- $(E2E) -test.timeout 2h -part daemonset -test.run '/^Helm$$' -upgrades $(UPGRADES)
+	bin/rdma-node --timeout 2h -- env -C deploy/systemd $(SERVICE) -test.timeout 2h -part churn -upgrades $(UPGRADES)
 
 BUSY := 100
 busy: bin/rdma-node bin/e2e.test build ## a node with a slow disk and a loaded CPU: what containers have when they start
-	$(NODE:30m=2h) -- $(E2E) -test.timeout 2h -test.run '^TestBusyNode$$' -busy $(BUSY)
+	$(NODE:30m=2h) -- $(E2E) -test.timeout 2h -part busy -busy $(BUSY)
 
 # A spec takes 8 s on an emulated CPU and is run twice: too much for make test-all.
 FOCUS ?= .
 critest: bin/rdma-node bin/e2e.test build ## Kubernetes' own tests of a runtime, without the plugin and with it; FOCUS=REGEXP chooses
-	bin/rdma-node --timeout 90m --parts critest -- $(E2E) -test.timeout 90m -test.run '$(CRITEST)' -critest-focus '$(FOCUS)'
+	bin/rdma-node --timeout 90m --parts critest -- $(E2E) -test.timeout 90m -part critest -critest-focus '$(FOCUS)'
 
 .PHONY: bin/rdma-node bin/e2e.test
 bin/rdma-node:
@@ -354,11 +343,11 @@ bin/e2e.test:
 
 # BENCHFLAGS=-strict fails where a target is missed; -pairs and -batch say how much is measured.
 bench: ## what nri-rdma costs a node, beside other plugins (needs root)
-	go test -count=1 -v -timeout 30m -run '^Test(Speed|AtRest)$$' ./test/bench -args -speed $(BENCHFLAGS)
+	go test -count=1 -v -timeout 30m ./test/bench -args -speed $(BENCHFLAGS)
 
 PAIRS := 21
 bench-pods: bin/rdma-node bin/e2e.test build ## how many pods start in a second, with the plugin and without it, on the node
-	bin/rdma-node --timeout 1h --parts main -- $(E2E) -test.timeout 1h -test.run '^TestPodsPerSecond$$' -pod-pairs $(PAIRS)
+	bin/rdma-node --timeout 1h --parts main -- $(E2E) -test.timeout 1h -part pods -pod-pairs $(PAIRS)
 
 lint: $(LINTER) ## golangci-lint, with go vet in it
 	$(MEMORY) $(LINTER) run ./...

@@ -47,10 +47,27 @@ const (
 		" ]; do sleep 0.1; done'\n"
 )
 
+// TestNodeServiceUpgradeBesideOthers is TestNodeServiceUpgrade beside other runtimes. It comes before that: the state of a
+// newer containerd stays.
+func TestNodeServiceUpgradeBesideOthers(t *testing.T) {
+	besideSystemd(t, installUpgrades, func(t *testing.T) {
+		testUpgrades(t, "1.7.35", "2.3.7")
+		t.Run("CRI-O", func(t *testing.T) {
+			started, err := crio.Start(t.Context())
+			if err != nil {
+				t.Fatal(err)
+			}
+			testUpgradesBeside(t, started.Server)
+		})
+	})
+}
+
 // TestNodeServiceUpgrade restarts the service, as installed, under a real systemd, while containers are created: the
 // runtime does not notice, and each container has its limit. A service that is stopped, that is killed, or whose
 // runtime goes, registers again.
-func TestNodeServiceUpgrade(t *testing.T) { besideSystemd(t, installUpgrades, testUpgrades) }
+func TestNodeServiceUpgrade(t *testing.T) {
+	besideSystemd(t, installUpgrades, func(t *testing.T) { testUpgrades(t, "2.4.2") })
+}
 
 func installUpgrades(t *testing.T) {
 	installService(t)
@@ -58,9 +75,9 @@ func installUpgrades(t *testing.T) {
 	t.Cleanup(func() { _ = os.Remove(units + "/nri-rdma.service.d/held.conf") })
 }
 
-func testUpgrades(t *testing.T) {
+func testUpgrades(t *testing.T, containerds ...string) {
 	scratch.File(t, config, "{}\n", 0o644)
-	for _, version := range []string{"1.7.35", "2.3.7", "2.4.2"} { // the older first, since a newer one's state stays
+	for _, version := range containerds {
 		t.Run("containerd "+version, func(t *testing.T) {
 			options := containerd.Options{Version: version, Runtime: "runc", RequestTimeout: "10s"}
 			ctrd, err := containerd.Start(t.Context(), options)
@@ -70,13 +87,6 @@ func testUpgrades(t *testing.T) {
 			testUpgradesBeside(t, ctrd.Server)
 		})
 	}
-	t.Run("CRI-O", func(t *testing.T) {
-		started, err := crio.Start(t.Context())
-		if err != nil {
-			t.Fatal(err)
-		}
-		testUpgradesBeside(t, started.Server)
-	})
 }
 
 func testUpgradesBeside(t *testing.T, runtime *pods.Server) {

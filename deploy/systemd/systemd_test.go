@@ -22,8 +22,6 @@ import (
 	"github.com/rdma-spec/rdma-spec/test/testing/scratch"
 )
 
-func TestMain(m *testing.M) { repository.Main(m) }
-
 // TestUnits checks that systemd has nothing to say of each unit and its drop-ins, and that `systemd-analyze security` says
 // a number at most of the first, of 10. What is left of 2: it runs as root, since the sockets are root's, and it sees the
 // node's devices and network interfaces. The doctor reads what only root with some of its capabilities can.

@@ -26,6 +26,21 @@ import (
 // TestClusterDaemonSet installs the plugin as the documentation says, on a cluster with a real DaemonSet controller and
 // a scheduler: with Helm, and with kubectl.
 func TestClusterDaemonSet(t *testing.T) {
+	d, k, withNRI := forDaemonSets(t)
+	t.Run("Helm", func(t *testing.T) { testHelm(t, d, k) })
+	t.Run("kubectl", func(t *testing.T) { testKubectl(t, d, k, withNRI) })
+}
+
+// TestClusterPolicy rolls policies out there, some of which the plugin refuses. It runs in the node's network as well.
+func TestClusterPolicy(t *testing.T) {
+	d, k, _ := forDaemonSets(t)
+	t.Run("Policy", func(t *testing.T) { testPolicy(t, d, k) }) // these end with other kubelets
+	t.Run("HostNetwork", func(t *testing.T) { testHostNetwork(t, d, k) })
+}
+
+// forDaemonSets makes a cluster with what a release has, and a kubelet beside a containerd with these options.
+func forDaemonSets(t *testing.T) (*daemonSet, *kubelet.Kubelet, containerd.Options) {
+	t.Helper()
 	withNRI := options()
 	withNRI.Network = true
 	// As systemd mounts it: containers see what is mounted below it later.
@@ -37,11 +52,7 @@ func TestClusterDaemonSet(t *testing.T) {
 	importImage(t)
 	importRelease(t)
 	d := &daemonSet{c: startWholeCluster(t), begin: time.Now()}
-	k := joinKubelet(t, d.c)
-	t.Run("Helm", func(t *testing.T) { testHelm(t, d, k) })
-	t.Run("kubectl", func(t *testing.T) { testKubectl(t, d, k, withNRI) })
-	t.Run("Policy", func(t *testing.T) { testPolicy(t, d, k) }) // these end with other kubelets
-	t.Run("HostNetwork", func(t *testing.T) { testHostNetwork(t, d, k) })
+	return d, joinKubelet(t, d.c), withNRI
 }
 
 // testKubectl installs the image of Containerfile with the kustomizations of deploy and docs/install.md, on a node

@@ -51,6 +51,7 @@ func TestMain(m *testing.M) {
 	if resource := os.Getenv(asDevicePlugin); resource != "" {
 		os.Exit(offer(resource))
 	}
+	parts.Choose()
 	os.Exit(run(m))
 }
 

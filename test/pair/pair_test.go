@@ -21,7 +21,7 @@ import (
 
 var bin = flag.String("bin", "../../bin", "folder of nri-rdma and e2e.test")
 
-// TestBetweenNodes boots two nodes, and runs the test with this name on both: the second one has the client.
+// TestBetweenNodes boots two nodes, and runs the part pair of test/e2e on both: the second one has the client.
 func TestBetweenNodes(t *testing.T) {
 	folder, err := filepath.Abs(*bin)
 	if err != nil {
@@ -42,7 +42,7 @@ func TestBetweenNodes(t *testing.T) {
 		both.Go(func() {
 			var out bytes.Buffer
 			status, err := pair[i].Run(ctx, node.Command{
-				Args: []string{filepath.Join(folder, "e2e.test"), "-test.v", "-test.run=^TestBetweenNodes$", "-bin",
+				Args: []string{filepath.Join(folder, "e2e.test"), "-test.v", "-part", "pair", "-bin",
 					folder, "-server", server},
 				Out: &out, Err: &out,
 			})
