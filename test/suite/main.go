@@ -11,14 +11,15 @@
 //	suite prepare=2 unit=1 node-main=1:prepare
 //
 // Parts start in the order in which they are given as places become free, so the longest belong first. What a part
-// prints goes to bin/log/PART.log, and to standard output where the part fails. suite knows nothing about what a part
-// tests.
+// prints goes to bin/log/PART.log. What failed is said at the end, and what was skipped is in bin/log/skipped.log, or is
+// printed with -v. suite knows nothing about what a part tests.
 package main
 
 import (
 	"cmp"
 	"context"
 	"errors"
+	"flag"
 	"fmt"
 	"io"
 	"os"
@@ -34,7 +35,13 @@ import (
 	"time"
 )
 
-const logFolder = "bin/log"
+const (
+	logFolder  = "bin/log"
+	skippedLog = "bin/log/skipped.log"
+)
+
+// lastLines is how many lines of its log are shown of a part that fails without a failed test.
+const lastLines = 30
 
 // part is one make target: what it needs, and what became of it.
 type part struct {
@@ -53,7 +60,9 @@ type part struct {
 func main() {
 	// A part waits for a third of its time and more: one for each core would leave cores idle.
 	places := 2 * runtime.NumCPU()
-	parts, err := parseParts(os.Args[1:], places)
+	verbose := flag.Bool("v", false, "print which tests were skipped, and why")
+	flag.Parse()
+	parts, err := parseParts(flag.Args(), places)
 	if err == nil {
 		err = os.MkdirAll(logFolder, 0o755)
 	}
@@ -66,6 +75,10 @@ func main() {
 	schedule(parts, places, func(p *part) { p.run(ctx, os.Stdout) })
 	stop()
 	printTable(os.Stdout, parts, time.Since(begin))
+	if err := reportSkipped(os.Stdout, parts, *verbose); err != nil {
+		fmt.Fprintln(os.Stderr, "suite:", err)
+	}
+	printFailures(os.Stdout, parts)
 	if slices.ContainsFunc(parts, func(p *part) bool { return p.failed != nil }) {
 		os.Exit(1)
 	}
@@ -121,6 +134,9 @@ func schedule(parts []*part, free int, run func(*part)) {
 	}
 }
 
+// log is the file with all that the part prints.
+func (p *part) log() string { return filepath.Join(logFolder, p.name+".log") }
+
 // run runs the part and reports on out how it went.
 func (p *part) run(ctx context.Context, out io.Writer) {
 	if p.after != nil && p.after.failed != nil {
@@ -128,7 +144,7 @@ func (p *part) run(ctx context.Context, out io.Writer) {
 		return
 	}
 	begin := time.Now()
-	log := filepath.Join(logFolder, p.name+".log")
+	log := p.log()
 	p.failed = p.makeInto(ctx, log)
 	p.took = time.Since(begin)
 	if p.failed == nil {
@@ -136,12 +152,8 @@ func (p *part) run(ctx context.Context, out io.Writer) {
 			p.took.Round(time.Second))
 		return
 	}
-	said, err := os.ReadFile(log)
-	if err != nil {
-		said = []byte(err.Error())
-	}
-	fmt.Fprintf(out, "%s  %s FAILED after %s: %v\n%s\n", time.Now().Format(time.TimeOnly), p.name,
-		p.took.Round(time.Second), p.failed, said)
+	fmt.Fprintf(out, "%s  %s FAILED after %s: %v; see %s\n", time.Now().Format(time.TimeOnly), p.name, p.took.Round(time.Second),
+		p.failed, log)
 }
 
 // niceness is how much the part gives way to others: to one that others wait for, and to nodes. A compiler takes all the
@@ -187,14 +199,17 @@ func (p *part) makeInto(ctx context.Context, file string) error {
 	return cmp.Or(err, counting)
 }
 
-// printTable prints the parts, the longest first, why tests were skipped, the sum of all, and at the very end, where a
-// reader of a long log looks first, what the failed ones said.
+// longestFirst returns the parts by the time that they took.
+func longestFirst(parts []*part) []*part {
+	return slices.SortedFunc(slices.Values(parts), func(a, b *part) int { return cmp.Compare(b.took, a.took) })
+}
+
+// printTable prints the parts, the longest first, and the sum of all.
 func printTable(out io.Writer, parts []*part, took time.Duration) {
-	sorted := slices.SortedFunc(slices.Values(parts), func(a, b *part) int { return cmp.Compare(b.took, a.took) })
 	table := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(table, "\nPART\tTESTS\tFAILED\tSKIPPED\tTIME\tCPU TIME\tLONGEST")
 	var passed, failed, skipped int
-	for _, p := range sorted {
+	for _, p := range longestFirst(parts) {
 		t := &p.tests
 		result := fmt.Sprint(len(t.failed))
 		if p.failed != nil {
@@ -202,22 +217,54 @@ func printTable(out io.Writer, parts []*part, took time.Duration) {
 		}
 		fmt.Fprintf(table, "%s\t%d\t%s\t%d\t%s\t%s\t%s\n", p.name, t.passed, result, len(t.skipped),
 			p.took.Round(time.Second), p.computed.Round(time.Second), t.longest())
-		passed, failed, skipped = passed+t.passed, failed+max(len(t.failed), count(p.failed != nil)), skipped+len(t.skipped)
+		passed += t.passed
+		failed += max(len(t.failed), count(p.failed != nil))
+		skipped += len(t.skipped)
 	}
 	_ = table.Flush() // out is standard output
-	for _, p := range sorted {
+	fmt.Fprintf(out, "\nin %s\n%d passed, %d failed, %d skipped\n", took.Round(time.Second), passed, failed, skipped)
+}
+
+// reportSkipped writes down which tests were skipped, and why, and says where, or prints all of it.
+func reportSkipped(out io.Writer, parts []*part, verbose bool) error {
+	var all strings.Builder
+	for _, p := range longestFirst(parts) {
 		for _, s := range p.tests.skipped {
-			fmt.Fprintf(out, "skipped in %s: %s\n", p.name, s)
+			fmt.Fprintf(&all, "skipped in %s: %s\n", p.name, s)
 		}
 	}
-	fmt.Fprintf(out, "\nin %s\n%d passed, %d failed, %d skipped\n", took.Round(time.Second), passed, failed, skipped)
-	for _, p := range sorted {
+	switch {
+	case verbose:
+		fmt.Fprint(out, all.String())
+	case all.Len() > 0:
+		fmt.Fprintf(out, "%s says what was skipped, and why\n", skippedLog)
+	}
+	return os.WriteFile(skippedLog, []byte(all.String()), 0o644)
+}
+
+// printFailures prints what the failed tests have logged: of a part that fails without one, what it printed last.
+func printFailures(out io.Writer, parts []*part) {
+	for _, p := range longestFirst(parts) {
 		for _, f := range p.tests.failed {
-			fmt.Fprintf(out, "FAILED in %s: %s\n", p.name, f.test)
-			for _, line := range f.said {
-				fmt.Fprintf(out, "  %.300s\n", line)
+			fmt.Fprintf(out, "\nFAILED in %s: %s\n", p.name, strings.TrimSpace(f.folder+" "+f.test))
+			printIndented(out, f.said)
+		}
+		if p.failed != nil && len(p.tests.failed) == 0 {
+			fmt.Fprintf(out, "\nFAILED: %s: %v\n", p.name, p.failed)
+			if text, err := os.ReadFile(p.log()); err == nil {
+				lines := strings.Split(strings.TrimRight(string(text), "\n"), "\n")
+				printIndented(out, lines[max(0, len(lines)-lastLines):])
 			}
 		}
+		if p.failed != nil {
+			fmt.Fprintf(out, "all that %s printed is in %s\n", p.name, p.log())
+		}
+	}
+}
+
+func printIndented(out io.Writer, lines []string) {
+	for _, line := range lines {
+		fmt.Fprintf(out, "  %.300s\n", line)
 	}
 }
 

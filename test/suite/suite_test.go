@@ -68,12 +68,17 @@ func TestSchedule(t *testing.T) {
 
 func TestResults(t *testing.T) {
 	const output = `go build of something
+# github.com/rdma-spec/rdma-spec/two [github.com/rdma-spec/rdma-spec/two.test]
+two/two_test.go:3:1: undefined: x
+# github.com/rdma-spec/rdma-spec/other
+other/other.go:4:2: undefined: y
 === RUN   TestGood
 === RUN   TestGood/sub
 --- PASS: TestGood (1.50s)
     --- PASS: TestGood/sub (0.50s)
 === RUN   TestSkipped
     some_test.go:7: needs a node
+        and time
 --- SKIP: TestSkipped (0.00s)
 === RUN   TestBad
 === RUN   TestBad/sub
@@ -84,9 +89,16 @@ func TestResults(t *testing.T) {
     some_test.go:11: and more
 --- FAIL: TestBad (0.10s)
     --- FAIL: TestBad/sub (0.05s)
+=== RUN   TestTable
+=== RUN   TestTable/row
+    some_test.go:12: wrong
+--- FAIL: TestTable (0.10s)
+    --- FAIL: TestTable/row (0.05s)
 FAIL
-FAIL	example.com/one	0.1s
-FAIL	example.com/two [build failed]
+FAIL	github.com/rdma-spec/rdma-spec/one	0.1s
+FAIL	github.com/rdma-spec/rdma-spec/two [build failed]
+FAIL	github.com/rdma-spec/rdma-spec/imports/other [build failed]
+FAIL	github.com/rdma-spec/rdma-spec/imports/other/too [build failed]
 === RUN   TestGood
 --- PASS: TestGood (0.00s)
 === RUN   TestHangs
@@ -94,7 +106,7 @@ FAIL	example.com/two [build failed]
 panic: test timed out after 10m0s
 	running tests:
 		TestHangs (9m50s)
-FAIL	example.com/three	600.0s
+FAIL	github.com/rdma-spec/rdma-spec/three	600.0s
 === RUN   TestOnNode
 panic: at once
 `
@@ -105,15 +117,35 @@ panic: at once
 	if got.passed != 2 || got.longest() != "TestGood 1.5s" {
 		t.Errorf("%d tests passed, the longest is %s", got.passed, got.longest())
 	}
-	want := []failure{{"TestBad/sub", []string{"some_test.go:8: in the subtest"}},
-		{"TestBad", []string{"some_test.go:9: got 1, want 2", "some_test.go:11: and more"}},
-		{"example.com/two", []string{"FAIL\texample.com/two [build failed]"}},
-		{"TestHangs, which did not end,", []string{"some_test.go:4: begins", "panic: test timed out after 10m0s"}},
-		{"TestOnNode", []string{"panic: at once"}}}
+	want := []failure{
+		{"one", "TestBad/sub", []string{"one/some_test.go:8: in the subtest"}},
+		{"one", "TestBad", []string{"one/some_test.go:9: got 1, want 2", "    on two lines", "one/some_test.go:11: and more"}},
+		{"one", "TestTable/row", []string{"one/some_test.go:12: wrong"}},
+		{"two", "[build failed]", []string{"two/two_test.go:3:1: undefined: x"}},
+		{"imports/other", "[build failed]", []string{"other/other.go:4:2: undefined: y"}},
+		{"imports/other/too", "[build failed]", nil},
+		{"three", "TestHangs, which did not end", []string{"three/some_test.go:4: begins", "panic: test timed out after 10m0s",
+			"\trunning tests:", "\t\tTestHangs (9m50s)"}},
+		{"", "TestOnNode", []string{"panic: at once"}},
+	}
 	if diff := cmp.Diff(want, got.failed, cmp.AllowUnexported(failure{})); diff != "" {
 		t.Error(diff)
 	}
 	if diff := cmp.Diff([]string{"TestSkipped (some_test.go:7: needs a node)"}, got.skipped); diff != "" {
+		t.Error(diff)
+	}
+}
+
+func TestShortened(t *testing.T) {
+	said := make([]string, 2*kept+3)
+	for i := range said {
+		said[i] = fmt.Sprint(i)
+	}
+	got := shortened(said)
+	if len(got) != 2*kept+1 || got[0] != "0" || got[kept] != "[3 more lines]" || got[2*kept] != said[len(said)-1] {
+		t.Errorf("%q", got)
+	}
+	if diff := cmp.Diff(said[:2*kept], shortened(said[:2*kept])); diff != "" {
 		t.Error(diff)
 	}
 }
@@ -165,28 +197,51 @@ func TestPatternThatMatchesNoTest(t *testing.T) {
 	}
 }
 
-func TestTable(t *testing.T) {
-	var out strings.Builder
-	printTable(&out, []*part{
+func TestReport(t *testing.T) {
+	t.Chdir(scratch.Folder(t))
+	if err := os.MkdirAll(logFolder, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	scratch.File(t, "bin/log/build.log", "first\n"+strings.Repeat("no rule\n", lastLines), 0o600)
+	parts := []*part{
 		{name: "short", places: 1, took: time.Second, tests: results{passed: 3}},
 		{name: "long", places: 2, took: time.Minute, computed: 90 * time.Second, tests: results{passed: 1,
-			failed: []failure{{"TestBad", []string{"bad_test.go:1: wrong"}}}, skipped: []string{"TestNot (why)"}},
-			failed: errors.New("exit status 2")},
+			failed:  []failure{{"plugin", "TestBad", []string{"plugin/bad_test.go:1: wrong"}}},
+			skipped: []string{"TestNot (why)"}}, failed: errors.New("exit status 2")},
 		{name: "build", places: 1, took: 2 * time.Second, failed: errors.New("exit status 2")},
-	}, 90*time.Second)
-	const want = `
+	}
+	var out strings.Builder
+	printTable(&out, parts, 90*time.Second)
+	if err := reportSkipped(&out, parts, false); err != nil {
+		t.Fatal(err)
+	}
+	printFailures(&out, parts)
+	want := `
 PART   TESTS  FAILED             SKIPPED  TIME  CPU TIME  LONGEST
 long   1      1 (exit status 2)  1        1m0s  1m30s     
 build  0      0 (exit status 2)  0        2s    0s        
 short  3      0                  0        1s    0s        
-skipped in long: TestNot (why)
 
 in 1m30s
 4 passed, 2 failed, 1 skipped
-FAILED in long: TestBad
-  bad_test.go:1: wrong
+bin/log/skipped.log says what was skipped, and why
+
+FAILED in long: plugin TestBad
+  plugin/bad_test.go:1: wrong
+all that long printed is in bin/log/long.log
+
+FAILED: build: exit status 2
+` + strings.Repeat("  no rule\n", lastLines) + `all that build printed is in bin/log/build.log
 `
 	if diff := cmp.Diff(want, out.String()); diff != "" {
 		t.Errorf("(-want +got)\n%s", diff)
+	}
+	const skipped = "skipped in long: TestNot (why)\n"
+	if diff := cmp.Diff(skipped, scratch.Read(t, skippedLog)); diff != "" {
+		t.Error(diff)
+	}
+	out.Reset()
+	if err := reportSkipped(&out, parts, true); err != nil || out.String() != skipped {
+		t.Errorf("-v prints %q, %v", out.String(), err)
 	}
 }
