@@ -7,10 +7,6 @@ package docs_test
 import (
 	"encoding/json"
 	"fmt"
-	"go/ast"
-	"go/parser"
-	"go/token"
-	"io/fs"
 	"net/url"
 	"path/filepath"
 	"regexp"
@@ -187,45 +183,5 @@ func TestSchemaIsPublished(t *testing.T) {
 	if line := "\n# yaml-language-server: $schema=" + schema.ID + "\n"; !strings.Contains(repository.Read(t,
 		"docs/configuration.md"), line) {
 		t.Errorf("docs/configuration.md does not have the line %q", line)
-	}
-}
-
-// riddles are phrases that readers stumbled over.
-var riddles = regexp.MustCompile(`(?i)\b(mended|put back|become what they were|while the plugin is away|stands? back|` +
-	`what is not well|for what not every|whose number is that|what the next steps settle|` +
-	`all the same|which is so|as good as ever|whoever|in vain|lest|hence|thus|` +
-	`has no more|looks? whether|tells? of|says the|which says|that run already|any more|shall|` +
-	`without that it|why a fault matters|paste, since|if that has it not|at last:)`)
-
-// TestPlainEnglish checks that no page, no help, and no message has one of the riddles.
-func TestPlainEnglish(t *testing.T) {
-	check := func(where, text string) {
-		for _, found := range riddles.FindAllString(text, -1) {
-			t.Errorf("%s: say in other words: %q", where, found)
-		}
-	}
-	for _, file := range append(texts(t), pagesIn(t, "docs/faults")...) {
-		check(file, repository.Read(t, file))
-	}
-	for _, folder := range []string{"cmd", "plugin", "spec"} {
-		err := filepath.WalkDir(repository.Path(t, folder), func(file string, _ fs.DirEntry, err error) error {
-			if err != nil || filepath.Ext(file) != ".go" || strings.HasSuffix(file, "_test.go") {
-				return err
-			}
-			parsed, err := parser.ParseFile(token.NewFileSet(), file, nil, parser.SkipObjectResolution)
-			if err != nil {
-				return err
-			}
-			ast.Inspect(parsed, func(n ast.Node) bool {
-				if l, ok := n.(*ast.BasicLit); ok && l.Kind == token.STRING {
-					check(file, l.Value)
-				}
-				return true
-			})
-			return nil
-		})
-		if err != nil {
-			t.Error(err)
-		}
 	}
 }
