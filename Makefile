@@ -27,7 +27,7 @@ NODETAGS := -tags=grpcnotrace,node
 MEMORY   := GOGC=off GOMEMLIMIT=2GiB
 COMPILE  := $(MEMORY) go
 
-.PHONY: help build amd64 arm64 kubectl image notes push sbom packages release demo demo-picture node check vulnerabilities test test-rest test-all nightly prepare prepare-all parts deps unit release-test configure configure-older histories archives rpm race mutations mutations-random nri flakes handovers fuzz e2e kit churn busy critest bench bench-pods lint clean site site-deps site-test site-archive
+.PHONY: help build amd64 arm64 kubectl image notes push sbom packages release demo demo-picture node check update vulnerabilities test test-rest test-all nightly prepare prepare-all parts deps unit release-test configure configure-older histories archives rpm race mutations mutations-random nri flakes handovers fuzz e2e kit churn busy critest bench bench-pods lint clean site site-deps site-test site-archive
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## /{printf "  make %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -111,6 +111,11 @@ node: bin/rdma-node build ## an interactive shell on that node
 
 check: deps $(LINTER) ## what to run after each change: linters and unit tests, with the seeds of the fuzz targets; what was skipped
 	@go run ./test/suite $(VERBOSE) unit=1 configure=1 lint=1
+
+BASE ?= HEAD
+update: ## write the golden files of a change anew: of what differs from HEAD, or from BASE=COMMIT
+	@go run ./test/update -base $(BASE)
+	@git status --short
 
 # V=1 prints which tests were skipped, and why.
 VERBOSE := $(if $(V),-v)

@@ -33,7 +33,7 @@ func Compare(t testing.TB, file, got string) {
 		t.Fatal(err)
 	}
 	if diff := cmp.Diff(string(want), got); diff != "" {
-		t.Errorf("differs from %s: run the test with -update to write it again (-want +got):\n%s", file, diff)
+		t.Errorf("differs from %s: if that is meant, `make update` writes it anew (-want +got):\n%s", file, diff)
 	}
 }
 

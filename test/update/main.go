@@ -1,0 +1,227 @@
+// Copyright The rdma-spec Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+// Command update writes the golden files of a change anew: it runs the tests that have golden files, with -update, of each
+// package that contains a changed file, or imports a package that does.
+//
+//	update [-base COMMIT]
+//
+// Changed is what git finds to differ from COMMIT, which is HEAD by default. Whoever calls it reads the difference of
+// the golden files: a test that is run so accepts whatever its program says.
+package main
+
+import (
+	"bytes"
+	"flag"
+	"fmt"
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"os"
+	"os/exec"
+	"path"
+	"path/filepath"
+	"slices"
+	"strings"
+)
+
+const (
+	project = "github.com/rdma-spec/rdma-spec"
+	golden  = project + "/test/testing/golden"
+)
+
+// modules are the folders of the modules whose tests have golden files.
+var modules = []string{".", "deploy/release"}
+
+// tested is a package whose tests have golden files.
+type tested struct {
+	module string   // the folder of its module
+	folder string   // its own
+	uses   []string // the folders of the project's packages that it is built from, its own and its tests' among them
+}
+
+func main() {
+	base := flag.String("base", "HEAD", "what has changed since this commit")
+	flag.Parse()
+	if err := update(*base); err != nil {
+		fmt.Fprintln(os.Stderr, "update:", err)
+		os.Exit(1)
+	}
+}
+
+func update(base string) error {
+	changed, err := changedSince(base)
+	if err != nil {
+		return err
+	}
+	var failed error
+	for _, module := range modules {
+		packages, err := withGoldenFiles(module)
+		if err != nil {
+			return err
+		}
+		var folders, tests []string
+		for _, p := range packages {
+			if !p.affected(changed) {
+				continue
+			}
+			names, err := goldenTests(p.folder)
+			if err != nil {
+				return err
+			}
+			folders = append(folders, below(module, p.folder))
+			tests = append(tests, names...)
+		}
+		if len(folders) == 0 {
+			continue
+		}
+		args := append([]string{"test", "-vet=off", "-run", "^(" + strings.Join(tests, "|") + ")$"}, folders...)
+		test := exec.Command("go", append(args, "-update")...)
+		test.Dir = module
+		test.Stdout = os.Stdout
+		test.Stderr = os.Stderr
+		if err := test.Run(); err != nil {
+			failed = fmt.Errorf("not all tests passed, even with new golden files: %w", err)
+		}
+	}
+	return failed
+}
+
+// changedSince returns the files that differ from a commit, and those that git does not know yet.
+func changedSince(base string) ([]string, error) {
+	changed, err := output(".", "git", "diff", "--name-only", "--relative", base)
+	if err != nil {
+		return nil, err
+	}
+	others, err := output(".", "git", "ls-files", "--others", "--exclude-standard")
+	return append(strings.Fields(changed), strings.Fields(others)...), err
+}
+
+// withGoldenFiles returns the packages of a module whose tests have golden files.
+func withGoldenFiles(module string) ([]tested, error) {
+	imports, err := output(module, "go", "list", "-f", `{{.ImportPath}} {{join .TestImports " "}} {{join .XTestImports " "}}`, "./...")
+	if err != nil {
+		return nil, err
+	}
+	var names []string
+	for line := range strings.Lines(imports) {
+		if words := strings.Fields(line); slices.Contains(words[1:], golden) {
+			names = append(names, words[0])
+		}
+	}
+	if len(names) == 0 {
+		return nil, fmt.Errorf("%s: no test has golden files", module)
+	}
+	built, err := output(module, "go", append([]string{"list", "-test", "-f", `{{.ImportPath}} {{join .Deps " "}}`}, names...)...)
+	if err != nil {
+		return nil, err
+	}
+	return testedOf(module, built), nil
+}
+
+// testedOf reads lines of a package and of what it is built from. The program of the package's tests ends in .test.
+func testedOf(module, lines string) (packages []tested) {
+	for line := range strings.Lines(lines) {
+		words := strings.Fields(line)
+		name, isTest := strings.CutSuffix(words[0], ".test")
+		if !isTest {
+			continue
+		}
+		p := tested{module: module, folder: strings.TrimPrefix(name, project+"/")}
+		for _, word := range words[1:] {
+			if folder, ours := strings.CutPrefix(word, project+"/"); ours {
+				p.uses = append(p.uses, folder)
+			}
+		}
+		packages = append(packages, p)
+	}
+	return packages
+}
+
+// affected reports whether changes of files may change the package's golden files. A file belongs to the nearest package
+// above it. One in no package, such as an example, may be read by every test; one in the top folder by none.
+func (p tested) affected(changed []string) bool {
+	return slices.ContainsFunc(changed, func(file string) bool {
+		if !strings.Contains(file, "/") || strings.HasPrefix(file, ".") {
+			return false
+		}
+		if strings.HasSuffix(file, "_test.go") || strings.Contains(file, "/testdata/") {
+			return p.folder == above(file, true) // no other package sees them
+		}
+		folder := above(file, false)
+		return folder == "." || slices.Contains(p.uses, folder)
+	})
+}
+
+// above returns the nearest folder above a file that has Go files: with tests, those of a test count.
+func above(file string, tests bool) string {
+	folder := path.Dir(file)
+	for ; folder != "."; folder = path.Dir(folder) {
+		entries, err := os.ReadDir(folder)
+		if err == nil && slices.ContainsFunc(entries, func(e os.DirEntry) bool {
+			return path.Ext(e.Name()) == ".go" && (tests || !strings.HasSuffix(e.Name(), "_test.go"))
+		}) {
+			break
+		}
+	}
+	return folder
+}
+
+// goldenTests returns the tests of a folder that reach a golden file, through functions of the folder or by themselves.
+func goldenTests(folder string) ([]string, error) {
+	files, err := filepath.Glob(filepath.Join(folder, "*_test.go"))
+	if err != nil {
+		return nil, err
+	}
+	uses := map[string][]string{} // the names in each function
+	for _, file := range files {
+		parsed, err := parser.ParseFile(token.NewFileSet(), file, nil, parser.SkipObjectResolution)
+		if err != nil {
+			return nil, err
+		}
+		for _, declared := range parsed.Decls {
+			if f, ok := declared.(*ast.FuncDecl); ok && f.Body != nil {
+				uses[f.Name.Name] = append(uses[f.Name.Name], namesIn(f)...)
+			}
+		}
+	}
+	reaching := []string{path.Base(golden)}
+	for before := 0; before < len(reaching); {
+		before = len(reaching)
+		for name, used := range uses {
+			reaches := func(other string) bool { return slices.Contains(reaching, other) }
+			if !reaches(name) && slices.ContainsFunc(used, reaches) {
+				reaching = append(reaching, name)
+			}
+		}
+	}
+	slices.Sort(reaching)
+	return slices.DeleteFunc(reaching, func(name string) bool { return !strings.HasPrefix(name, "Test") || name == "TestMain" }), nil
+}
+
+func namesIn(node ast.Node) (names []string) {
+	ast.Inspect(node, func(n ast.Node) bool {
+		if name, ok := n.(*ast.Ident); ok {
+			names = append(names, name.Name)
+		}
+		return true
+	})
+	return names
+}
+
+// below returns the folder as go has it in a module.
+func below(module, folder string) string {
+	return "./" + strings.TrimPrefix(folder, module+"/")
+}
+
+func output(folder, name string, args ...string) (string, error) {
+	var failed bytes.Buffer
+	command := exec.Command(name, args...)
+	command.Dir = folder
+	command.Stderr = &failed
+	out, err := command.Output()
+	if err != nil {
+		return "", fmt.Errorf("%s: %w: %s", strings.Join(command.Args[:2], " "), err, failed.String())
+	}
+	return string(out), nil
+}
