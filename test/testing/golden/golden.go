@@ -7,8 +7,10 @@ package golden
 
 import (
 	"encoding/json"
+	"errors"
 	"flag"
 	"fmt"
+	"io/fs"
 	"maps"
 	"os"
 	"slices"
@@ -34,6 +36,17 @@ func Compare(t testing.TB, file, got string) {
 	}
 	if diff := cmp.Diff(string(want), got); diff != "" {
 		t.Errorf("differs from %s: if that is meant, `make update` writes it anew (-want +got):\n%s", file, diff)
+	}
+}
+
+// Begin writes a file that people go on with, where -update is given and there is none yet.
+func Begin(t testing.TB, file, skeleton string) {
+	t.Helper()
+	if _, err := os.Stat(file); !*update || !errors.Is(err, fs.ErrNotExist) {
+		return
+	}
+	if err := os.WriteFile(file, []byte(skeleton), 0o644); err != nil {
+		t.Fatal(err)
 	}
 }
 

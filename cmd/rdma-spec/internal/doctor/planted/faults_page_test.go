@@ -40,6 +40,7 @@ func TestFaultsPage(t *testing.T) {
 	var list strings.Builder
 	shown, said, family, pages := examples(t), wordings(t), "", map[string]bool{}
 	for _, c := range checks() {
+		golden.Begin(t, filepath.Join(faultPages, c.ID+".md"), page(c, skeleton, nil, doctor.Finding{}))
 		part, err := written(c.ID)
 		if err != nil {
 			t.Error(err)
@@ -127,27 +128,84 @@ var (
 	whoActs = regexp.MustCompile(`(?s)^- \*\*Administrator:\*\* .{9,}\n- \*\*Pod author:\*\* .{7,}\n$`)
 )
 
-// written returns what people wrote on the page of a check.
+// toWrite stands where people have to write.
+const toWrite = "TO WRITE"
+
+// skeleton is the written part of a new page.
+const skeleton = `## Fix
+
+- **Administrator:** TO WRITE: what the administrator of the node does.
+- **Pod author:** TO WRITE: what the author of a pod does.
+
+## Causes
+
+To see it: TO WRITE: a command that shows the fault without the doctor.
+
+1. **TO WRITE: the most likely cause.** How to tell it apart. Fix: what to do about it.
+1. **TO WRITE: the next one.** How to tell it apart. Fix: what to do about it.
+`
+
+// written returns what people wrote on the page of a check, or all that is missing.
 func written(check string) (string, error) {
 	file := "docs/faults/" + check + ".md"
 	text, err := os.ReadFile(filepath.Join(faultPages, check+".md"))
+	if err != nil {
+		return "", fmt.Errorf("%s is missing: `make update` writes what every page has, and says what is left to write", file)
+	}
 	found := writtenPart.FindStringSubmatch(string(text))
-	if err != nil || found == nil {
-		return "", fmt.Errorf("%s: write the sections Fix and Causes, how to see it, and the heading Messages", file)
+	if found == nil {
+		return "", fmt.Errorf("%s: want these sections above Messages:\n%s", file, skeleton)
 	}
-	if !whoActs.MatchString(found[2]) {
-		return "", fmt.Errorf("%s: write what the administrator and the pod author do:\n%s", file, found[2])
+	if problems := unwritten(found[2], found[3]); len(problems) > 0 {
+		return "", fmt.Errorf("%s:\n- %s", file, strings.Join(problems, "\n- "))
 	}
-	causes := strings.Split("\n"+found[3], "\n1. ")[1:]
+	return found[1], nil
+}
+
+// unwritten returns what is missing below Fix, and below Causes.
+func unwritten(fix, why string) (problems []string) {
+	for line := range strings.Lines(fix + why) {
+		if strings.Contains(line, toWrite) {
+			problems = append(problems, "write this line: "+strings.TrimSpace(line))
+		}
+	}
+	if !whoActs.MatchString(fix) {
+		problems = append(problems, "below Fix, write `- **Administrator:** ...` and `- **Pod author:** ...`, and nothing else")
+	}
+	causes := strings.Split("\n"+why, "\n1. ")[1:]
 	if len(causes) < 2 {
-		return "", fmt.Errorf("%s: write the causes, two at least, the most likely first:\n%s", file, found[3])
+		problems = append(problems, "below Causes, write two causes at least, the most likely first, each behind `1. `")
 	}
 	for _, cause := range causes {
 		if !aCause.MatchString(strings.ReplaceAll(cause, "\n  ", "")) {
-			return "", fmt.Errorf("%s: write **the cause.** how to tell it apart. Fix: what to do:\n%s", file, cause)
+			problems = append(problems, "write `1. **The cause.** How to tell it apart. Fix: what to do.` instead of: "+strings.TrimSpace(cause))
 		}
 	}
-	return found[1], nil
+	return problems
+}
+
+// TestUnwritten checks that a page is not done before people have written it, and that they are told all that is missing.
+func TestUnwritten(t *testing.T) {
+	const (
+		fix    = "- **Administrator:** Reboot the node.\n- **Pod author:** Wait for it.\n"
+		causes = "1. **It is old.** The label says so. Fix: replace it.\n1. **It is hot.** Touch it. Fix: cool it.\n"
+	)
+	skeletonFix, skeletonCauses, _ := strings.Cut(strings.TrimPrefix(skeleton, "## Fix\n\n"), "\n## Causes\n\n")
+	for name, test := range map[string]struct {
+		fix, causes string
+		want        int
+	}{
+		"written":       {fix, causes, 0},
+		"the skeleton":  {skeletonFix, skeletonCauses, 5},
+		"nobody acts":   {"Reboot the node.\n", causes, 1},
+		"one cause":     {fix, "1. **It is old.** The label says so. Fix: replace it.\n", 1},
+		"no fix":        {fix, "1. **It is old.** The label says so.\n1. **It is hot.** Touch it.\n", 2},
+		"nothing is so": {"", "", 2},
+	} {
+		if got := unwritten(test.fix, test.causes); len(got) != test.want {
+			t.Errorf("%s: %d problems, want %d: %q", name, len(got), test.want, got)
+		}
+	}
 }
 
 // TestPagesHaveNoGaps checks that no page has what a fixture leaves out: an empty text, the year 1, a name in capitals.
