@@ -40,6 +40,7 @@ func TestFaultsPage(t *testing.T) {
 	var list strings.Builder
 	shown, said, family, pages := examples(t), wordings(t), "", map[string]bool{}
 	for _, c := range checks() {
+		pages[c.ID+".md"] = true
 		golden.Begin(t, filepath.Join(faultPages, c.ID+".md"), page(c, skeleton, nil, doctor.Finding{}))
 		part, err := written(c.ID)
 		if err != nil {
@@ -55,7 +56,6 @@ func TestFaultsPage(t *testing.T) {
 			before = fmt.Sprintf("\n\n## %s\n\n", familyTitles[family])
 		}
 		fmt.Fprintf(&list, "%s[%s](faults/%[2]s.md)", before, c.ID)
-		pages[c.ID+".md"] = true
 		example, needed := shown[c.ID], strings.Contains(strings.Join(strings.Fields(part), " "), "as in the example")
 		if needed && example.Cure == "" {
 			t.Errorf("the page of %s leads to an example, and no planted fault gives one", c.ID)
@@ -156,15 +156,15 @@ func written(check string) (string, error) {
 	if found == nil {
 		return "", fmt.Errorf("%s: want these sections above Messages:\n%s", file, skeleton)
 	}
-	if problems := unwritten(found[2], found[3]); len(problems) > 0 {
+	if problems := unwritten(found[1], found[2], found[3]); len(problems) > 0 {
 		return "", fmt.Errorf("%s:\n- %s", file, strings.Join(problems, "\n- "))
 	}
 	return found[1], nil
 }
 
-// unwritten returns what is missing below Fix, and below Causes.
-func unwritten(fix, why string) (problems []string) {
-	for line := range strings.Lines(fix + why) {
+// unwritten returns what is missing in the part that people write, below Fix, and below Causes.
+func unwritten(all, fix, why string) (problems []string) {
+	for line := range strings.Lines(all) {
 		if strings.Contains(line, toWrite) {
 			problems = append(problems, "write this line: "+strings.TrimSpace(line))
 		}
@@ -190,19 +190,22 @@ func TestUnwritten(t *testing.T) {
 		fix    = "- **Administrator:** Reboot the node.\n- **Pod author:** Wait for it.\n"
 		causes = "1. **It is old.** The label says so. Fix: replace it.\n1. **It is hot.** Touch it. Fix: cool it.\n"
 	)
-	skeletonFix, skeletonCauses, _ := strings.Cut(strings.TrimPrefix(skeleton, "## Fix\n\n"), "\n## Causes\n\n")
+	whole := writtenPart.FindStringSubmatch("\n\n" + skeleton + "\n## Messages\n")
+	if whole == nil {
+		t.Fatal("the skeleton does not have the sections of a page")
+	}
 	for name, test := range map[string]struct {
-		fix, causes string
-		want        int
+		all, fix, causes string
+		want             int
 	}{
-		"written":       {fix, causes, 0},
-		"the skeleton":  {skeletonFix, skeletonCauses, 5},
-		"nobody acts":   {"Reboot the node.\n", causes, 1},
-		"one cause":     {fix, "1. **It is old.** The label says so. Fix: replace it.\n", 1},
-		"no fix":        {fix, "1. **It is old.** The label says so.\n1. **It is hot.** Touch it.\n", 2},
-		"nothing is so": {"", "", 2},
+		"written":       {fix + causes, fix, causes, 0},
+		"the skeleton":  {whole[1], whole[2], whole[3], 5},
+		"nobody acts":   {"", "Reboot the node.\n", causes, 1},
+		"one cause":     {"", fix, "1. **It is old.** The label says so. Fix: replace it.\n", 1},
+		"no fix":        {"", fix, "1. **It is old.** The label says so.\n1. **It is hot.** Touch it.\n", 2},
+		"nothing is so": {"", "", "", 2},
 	} {
-		if got := unwritten(test.fix, test.causes); len(got) != test.want {
+		if got := unwritten(test.all, test.fix, test.causes); len(got) != test.want {
 			t.Errorf("%s: %d problems, want %d: %q", name, len(got), test.want, got)
 		}
 	}

@@ -92,8 +92,11 @@ func TestPlantedHardwareFaults(t *testing.T) {
 		found[a.check] = true
 	}
 	for _, c := range hardware.Checks() {
-		if found[c.ID] == slices.Contains(neverWrong, c.ID) {
-			t.Errorf("%s: a planted fault makes it wrong: %v", c.ID, found[c.ID])
+		switch never := slices.Contains(neverWrong, c.ID); {
+		case !found[c.ID] && !never:
+			t.Errorf("%s: no planted fault makes it wrong: add one to plants_hca_test.go or plants_node_test.go", c.ID)
+		case found[c.ID] && never:
+			t.Errorf("%s: a planted fault makes it wrong: remove it from neverWrong", c.ID)
 		}
 	}
 }
@@ -147,9 +150,11 @@ func TestChecksAreComplete(t *testing.T) {
 	ids := map[string]int{}
 	for i, c := range all {
 		ids[c.ID]++
-		if c.ID == "" || c.Family == "" || c.Title == "" || c.Why == "" || c.Look == nil ||
-			len(messagesOf(said, c.ID)) == 0 && c.NoMessages == "" || ids[c.ID] > 1 {
+		if c.ID == "" || c.Family == "" || c.Title == "" || c.Why == "" || c.Look == nil || ids[c.ID] > 1 {
 			t.Errorf("%+v", c)
+		}
+		if len(messagesOf(said, c.ID)) == 0 && c.NoMessages == "" {
+			t.Errorf("%s: no message leads to it: add a row to docs/troubleshoot.md, or say in NoMessages what people see", c.ID)
 		}
 		if !strings.HasSuffix(c.Title, ".") || !strings.HasSuffix(c.Why, ".") {
 			t.Errorf("%s: %q and %q are sentences", c.ID, c.Title, c.Why)
