@@ -46,13 +46,14 @@ func TestPackagesHaveARow(t *testing.T) {
 	}
 }
 
-// TestDependenciesHaveARow checks that CONTRIBUTING.md says of each direct dependency why it is there. A module that
-// belongs to another one, whose row says "and its", has none of its own.
+// TestDependenciesHaveARow checks that a record says of each direct dependency why it is there. A module that belongs to
+// another one, whose row says "and its", has none of its own.
 func TestDependenciesHaveARow(t *testing.T) {
-	page, count := repository.Read(t, "CONTRIBUTING.md"), 0
-	for _, file := range []string{"go.mod", "deploy/release/go.mod"} {
+	const file = "docs/design/dependencies.md"
+	page, count := repository.Read(t, file), 0
+	for _, mod := range []string{"go.mod", "deploy/release/go.mod"} {
 		for _, required := range regexp.MustCompile(`(?m)^(?:\t|require )([^\s(]+) v\S+$`).FindAllStringSubmatch(
-			repository.Read(t, file), -1) {
+			repository.Read(t, mod), -1) {
 			parent, child := path.Split(required[1])
 			if count++; required[1] == "github.com/rdma-spec/rdma-spec" {
 				continue
@@ -60,7 +61,7 @@ func TestDependenciesHaveARow(t *testing.T) {
 			row := fmt.Sprintf(`(?m)^\| (.*, )?(%s|%s[^|]* and its %s)[, |]`, regexp.QuoteMeta(required[1]),
 				regexp.QuoteMeta(strings.TrimSuffix(parent, "/")), regexp.QuoteMeta(child))
 			if !regexp.MustCompile(row).MatchString(page) {
-				t.Errorf("%s requires %s, and CONTRIBUTING.md does not say why", file, required[1])
+				t.Errorf("%s requires %s, and %s does not say why", mod, required[1], file)
 			}
 		}
 	}

@@ -49,7 +49,8 @@ func (l link) wantTarget(t *testing.T, from string) {
 
 func TestLinksInTextsLead(t *testing.T) {
 	linked := map[string][]string{} // texts by the texts that link to them
-	for _, file := range append(texts(t), pagesIn(t, "docs/faults")...) {
+	records := append(pagesIn(t, "docs/design"), "test/README.md")
+	for _, file := range slices.Concat(texts(t), pagesIn(t, "docs/faults"), records) {
 		for _, l := range links(file, repository.Read(t, file)) {
 			linked[l.file] = append(linked[l.file], l.from)
 			l.wantTarget(t, file)
@@ -61,6 +62,11 @@ func TestLinksInTextsLead(t *testing.T) {
 		}
 		if !slices.Contains(linked[file], "README.md") || !slices.Contains(linked["README.md"], file) {
 			t.Errorf("README.md and %s do not link to each other", file)
+		}
+	}
+	for _, file := range records {
+		if !slices.Contains(linked[file], "CONTRIBUTING.md") {
+			t.Errorf("CONTRIBUTING.md does not link to %s", file)
 		}
 	}
 }

@@ -39,6 +39,7 @@ readers.Reference = readdirSync(join(top, 'docs')).filter((file) => file.endsWit
 
 const sidebar = [
   ...Object.entries(readers).map(([text, pages]) => ({ text, items: pages.map((page) => entry(`${page}.md`)) })),
+  { text: 'Design', items: readdirSync(join(top, 'docs/design')).map((file) => entry(`design/${file}`)) },
   {
     text: 'Contributors',
     items: [['Where to ask', 'SUPPORT.md'], ['Contributing', 'CONTRIBUTING.md'], ['Security', 'SECURITY.md'], ['Changelog', 'CHANGELOG.md']]
@@ -153,7 +154,7 @@ export default defineConfig({
   base: process.env.SITE_BASE || '/',
   outDir: join(top, 'bin/site'),
   cacheDir: join(top, 'bin/site-cache'),
-  rewrites: { 'index.md': 'index.md', ':page.md': ':page/index.md', 'faults/:check.md': 'faults/:check/index.md' },
+  rewrites: { 'index.md': 'index.md', ':page.md': ':page/index.md', 'faults/:check.md': 'faults/:check/index.md', 'design/:record.md': 'design/:record/index.md' },
   head: [['link', { rel: 'icon', type: 'image/svg+xml', href: mark }], ['style', {}, style]],
   buildConcurrency: 1, // several at once leave the search index in an order of chance
   sitemap: { hostname: canonical },
