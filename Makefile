@@ -186,8 +186,8 @@ GOTEST := go test -vet=off $(if $(SUITE),-v) $(if $(FRESH),-count=1)
 
 # These packages ask containerds that are built for the node, where there are any. The rest of the unit tests need not wait for them.
 ASKING := ./cmd/rdma-spec/internal/configure/... ./cmd/rdma-spec/internal/node/runtime
-# Of these tests, the ones that need more than the main containerd: older ones, upgrades from them, CRI-O, or NVIDIA's toolkit.
-OLDER  := ^Test(NRI|Handler|ConfigurePublic|ConfigureWithInstalledContainerd|InstalledContainerd)$$/^(1|2\.[0-3])|NVIDIA|Toolkit|CRIOPrints|WhatHappensToNodes|HistoriesOfANode
+# With MAIN_PARTS they leave out what needs more than the main containerd: older ones, upgrades from them, CRI-O, or NVIDIA's toolkit.
+MAIN_PARTS := RDMA_TEST_PARTS=main
 
 # In make test, the packages that run under the race detector do not run without it as well; but for their tests that ask whether it is on,
 # and leave something out.
@@ -199,10 +199,10 @@ unit: deps ## tests that need no node
 	  $(GOTEST) -run "^($$tests)$$" $$(dirname $(ASK_RACE) | sort -u); }
 
 configure: deps ## tests of what configure makes of a containerd's files, as the node's main containerd reads them
-	$(GOTEST) -skip '$(OLDER)' $(ASKING)
+	$(MAIN_PARTS) $(GOTEST) -skip HistoriesOfANode $(ASKING)
 
-configure-older: # the same with older containerds, and beside NVIDIA's toolkit
-	$(GOTEST) -run '$(OLDER)' -skip HistoriesOfANode $(ASKING)
+configure-older: # the same with older containerds as well, and beside NVIDIA's toolkit
+	$(GOTEST) -skip HistoriesOfANode $(ASKING)
 	@$(MAKE) --no-print-directory histories
 
 HISTORIES ?= 12
@@ -248,7 +248,7 @@ flakes: deps ## unit, configure and nri, 20 times beside two busy loops per core
 	  often="go test -vet=off -timeout 4h -count=$(FLAKES) -p $$((4 * $$(nproc)))"; \
 	  { seq $(FLAKES) | xargs -P $$((4 * $$(nproc))) -I{} go test -vet=off -count=1 -timeout 1h ./test/nri -args -rounds 3; } & nri=$$!; \
 	  $$often $$(go list ./... | grep -vxFf <(go list $(ASKING))) & unit=$$!; \
-	  $$often -skip '$(OLDER)' $(ASKING) & configure=$$!; \
+	  $(MAIN_PARTS) $$often -skip HistoriesOfANode $(ASKING) & configure=$$!; \
 	  failed=0; for part in $$nri $$unit $$configure; do wait $$part || failed=1; done; exit $$failed
 
 handovers: ## nri, ten times as often

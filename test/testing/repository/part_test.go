@@ -1,0 +1,55 @@
+// Copyright The rdma-spec Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package repository
+
+import (
+	"os"
+	"path/filepath"
+	"runtime"
+	"testing"
+
+	"github.com/rdma-spec/rdma-spec/test/testing/scratch"
+)
+
+// With main parts alone, a test has the main containerd, and is skipped where it needs another one, although it is there.
+func TestPart_main(t *testing.T) {
+	cache := scratch.Folder(t)
+	t.Setenv("XDG_CACHE_HOME", cache)
+	for _, version := range []string{"1.7.35", "2.4.2"} {
+		folder := filepath.Join(cache, "rdma-spec", "containerd-"+version+"-0")
+		if err := os.MkdirAll(folder, 0o755); err != nil {
+			t.Fatal(err)
+		}
+		scratch.File(t, filepath.Join(folder, "containerd"), "", 0o755)
+	}
+	for _, test := range []struct {
+		parts, version string
+		skipped        bool
+	}{
+		{"", "1.7.35", false},
+		{"", "2.4", false},
+		{"", "2.3.7", true},
+		{"main", "1.7.35", true},
+		{"main", "2.4.2", false},
+		{"main", "2.4", false},
+	} {
+		t.Setenv(onlyParts, test.parts)
+		skipped := true
+		done := make(chan struct{})
+		go func() { // Skip ends a goroutine
+			defer close(done)
+			Containerd(&skipping{TB: t}, test.version)
+			skipped = false
+		}()
+		<-done
+		if skipped != test.skipped {
+			t.Errorf("%s=%s, containerd %s: skipped: %t", onlyParts, test.parts, test.version, skipped)
+		}
+	}
+}
+
+// skipping is a test that ends its goroutine where it is skipped, and not the test that it is part of.
+type skipping struct{ testing.TB }
+
+func (s *skipping) Skipf(string, ...any) { runtime.Goexit() }
