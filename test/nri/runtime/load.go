@@ -40,7 +40,7 @@ var large = strings.Repeat("0123456789abcdef", 400_000/16)
 // run creates one container after another, with pauses of at most some time, and random numbers from a seed. 2 ms is as
 // much load as the kubelet makes, and more.
 func (l *load) run(name string, seed uint64, pause time.Duration) {
-	random := rand.New(rand.NewPCG(seed, 0)) //nolint:gosec // a test's
+	random := rand.New(rand.NewPCG(seed, 0))
 	for n := 0; ; n++ {
 		time.Sleep(time.Duration(random.Int64N(int64(pause))))
 		id := fmt.Sprint(name, "-", n)

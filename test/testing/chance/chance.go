@@ -22,7 +22,7 @@ func New(t testing.TB) *rand.Rand {
 	switch text := os.Getenv(variable); text {
 	case "":
 	case "random":
-		seed = rand.Uint64() //nolint:gosec // a test's
+		seed = rand.Uint64()
 	default:
 		var err error
 		if seed, err = strconv.ParseUint(text, 10, 64); err != nil {
@@ -30,5 +30,5 @@ func New(t testing.TB) *rand.Rand {
 		}
 	}
 	t.Logf("to have the same random numbers again: %s=%d", variable, seed)
-	return rand.New(rand.NewPCG(seed, 0)) //nolint:gosec // a test's
+	return rand.New(rand.NewPCG(seed, 0))
 }

@@ -268,11 +268,11 @@ func copyAttributes(target string, pending *renameio.PendingFile) error {
 		if err != nil {
 			return err
 		}
-		given, err := unix.Fgetxattr(int(pending.Fd()), name, already) //nolint:gosec // a file descriptor
+		given, err := unix.Fgetxattr(int(pending.Fd()), name, already)
 		if err == nil && bytes.Equal(already[:given], value[:size]) {
 			continue // SELinux has given the label, which not everybody may set
 		}
-		if err := unix.Fsetxattr(int(pending.Fd()), name, value[:size], 0); err != nil { //nolint:gosec // a file descriptor
+		if err := unix.Fsetxattr(int(pending.Fd()), name, value[:size], 0); err != nil {
 			return err
 		}
 	}

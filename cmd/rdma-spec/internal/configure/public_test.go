@@ -110,7 +110,7 @@ func ask(effective map[string]any, what, like string) {
 		return
 	}
 	plugin, handlers := containerd.Handlers(effective)
-	made := tomledit.Clone(handlers[like].(map[string]any)) //nolint:forcetypeassert // containerd prints tables
+	made := tomledit.Clone(handlers[like].(map[string]any))
 	made[containerd.BaseSpecKey] = "/etc/containerd/rdma-spec-rdma.json"
 	tomledit.Put(effective, made, "plugins", plugin, "containerd", "runtimes", "rdma")
 }

@@ -49,7 +49,7 @@ printf "[plugins.'io.containerd.nri.v1.nri']\ndisable = true\n"`, "the change ca
 			}
 			root := scratch.With(t, map[string]string{"etc/containerd/config.toml": config,
 				"usr/bin/containerd": "#!/bin/sh\n" + test.script + "\n"}, 0o600)
-			if err := os.Chmod(filepath.Join(root, "usr/bin/containerd"), 0o755); err != nil { //nolint:gosec // a program
+			if err := os.Chmod(filepath.Join(root, "usr/bin/containerd"), 0o755); err != nil {
 				t.Fatal(err)
 			}
 			d, err := containerd.Choose(containerd.Find(root), "", root)

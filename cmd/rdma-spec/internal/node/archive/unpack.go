@@ -23,7 +23,7 @@ import (
 func Open(root string) (folder string, remove func() error, err error) {
 	info, err := os.Stat(root)
 	if err != nil || !info.Mode().IsRegular() {
-		return root, func() error { return nil }, nil //nolint:nilerr // who reads the folder reports what is wrong with it
+		return root, func() error { return nil }, nil // who reads the folder reports what is wrong with it
 	}
 	file, err := os.Open(root)
 	if err != nil {

@@ -427,7 +427,7 @@ func programs(t *testing.T) map[string]string {
 		program, err := os.ReadFile(found[len(found)-1])
 		all[version] = filepath.Join(folder, version)
 		if err == nil {
-			err = os.WriteFile(all[version], program, 0o755) //nolint:gosec // a program
+			err = os.WriteFile(all[version], program, 0o755)
 		}
 		if err != nil {
 			t.Fatal(err)

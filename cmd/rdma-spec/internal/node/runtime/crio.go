@@ -182,7 +182,7 @@ func (r *Runtime) readCRIO(root string) error {
 		name, limits, _ := strings.Cut(fmt.Sprint(element), "=") // memlock=SOFT:HARD
 		soft, _, _ := strings.Cut(limits, ":")
 		if bytes, err := strconv.ParseInt(soft, 10, 64); err == nil && strings.EqualFold(name, "memlock") {
-			memlock := spec.LimitOf(uint64(bytes)) //nolint:gosec // -1 is unlimited
+			memlock := spec.LimitOf(uint64(bytes)) // -1 is unlimited
 			r.DefaultMemlock = &memlock
 		}
 	}
