@@ -68,3 +68,11 @@ func TestGoldenTests(t *testing.T) {
 		t.Errorf("%q, %v", got, err)
 	}
 }
+
+func TestWritten(t *testing.T) {
+	before := map[string]string{"a.json": "1", "b.json": "1", "gone.md": ""}
+	after := map[string]string{"a.json": "1", "b.json": "2", "c.md": "", "plugin/testdata/d": "3", "gone.md": ""}
+	if diff := cmp.Diff([]string{"b.json", "c.md"}, written(before, after)); diff != "" {
+		t.Error(diff)
+	}
+}
