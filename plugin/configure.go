@@ -26,7 +26,7 @@ func (p *Plugin) Configure(ctx context.Context, config, runtime, running string)
 	if err := needs.Check(runtime, running); err != nil {
 		return 0, err
 	}
-	p.takeHandedOver(config, runtime)
+	p.config.HandedOver(config, runtime)
 	p.keepsSpecs.Store(runtime == "containerd")
 	p.unseen.Store(false)
 	unseen := p.confirmable(runtime)
@@ -74,8 +74,7 @@ func (p *Plugin) Synchronize(_ context.Context, pods []*api.PodSandbox,
 	containers []*api.Container) ([]*api.ContainerUpdate, error) {
 	p.repair.Listed(listed(pods, containers), p.keepsSpecs.Load())
 	p.dropped(containers)
-	p.goOnAgain()
-	go p.publishNow(true) // the runtime waits for nothing but the list
+	p.config.Registers()
 	p.Log.WithField("containers", len(containers)).Info("registered")
 	return nil, nil
 }

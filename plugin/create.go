@@ -67,6 +67,7 @@ func (p *Plugin) decide(ctx context.Context, pod *api.PodSandbox, c policy.Conta
 		c.PodHolds = func() ([]string, bool, error) { return p.Resources.PodHolds(ctx, pod.GetId(), c.Namespace, c.Pod) }
 	}
 	facts.HCAs = func() (*hca.Inventory, error) { return p.Inventory.HCAs(ctx) }
+	facts.Startable = func() spec.Limit { return p.startable.Load().within(ctx) }
 	facts.Again = func() (*hca.Inventory, error) { return p.Inventory.Again(ctx) }
 	decision := p.policy().Decide(c, facts)
 	if decision.Grant != nil && p.specs() == nil {

@@ -8,23 +8,25 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/rdma-spec/rdma-spec/plugin/policy/inforce"
 	"github.com/rdma-spec/rdma-spec/plugin/registration/handover"
 	"github.com/rdma-spec/rdma-spec/plugin/repair"
 )
 
 // stateFormat is the format of state. Whatever changes testdata/state.json is another format, with another number.
-const stateFormat = 2
+const stateFormat = 3
 
 // state is what a process leaves to the one that takes its connection over.
 type state struct {
 	Format int                `json:"format"`
 	Owed   map[string]promise `json:"owed,omitempty"` // what PostCreateContainer still owes, by container
+	Policy *inforce.Left      `json:"policy,omitempty"`
 	Repair *repair.State      `json:"repair,omitempty"`
 }
 
 // Leave returns what the process that takes the connection over has to know.
 func (p *Plugin) Leave() (json.RawMessage, error) {
-	return json.Marshal(state{stateFormat, p.owed.all(), p.repair.Leave()})
+	return json.Marshal(state{stateFormat, p.owed.all(), p.config.Leave(), p.repair.Leave()})
 }
 
 // Understand reads what the process before has left. The function that it returns goes on where that one has stopped:
@@ -40,7 +42,6 @@ func (p *Plugin) Understand(left json.RawMessage) (goOn func(), err error) {
 			p.owed.put(container, made)
 		}
 		p.repair.TakeOver(before.Repair, p.keepsSpecs.Load())
-		p.goOnAgain()
-		p.publishNow(true)
+		p.config.TookOver(before.Policy)
 	}, nil
 }

@@ -34,7 +34,7 @@ func TestHandover(t *testing.T) {
 	table := limitstest.NewKernel(map[string][]spec.Limit{id: {spec.Unlimited}})
 	options := func(version string) Options {
 		return Options{
-			Handover: folder, Limits: limits.On(table), Publisher: &inforce.Writer{Root: folder, Version: version},
+			Handover: folder, Limits: limits.On(table), Root: folder, Version: version,
 			Policy: mustPolicy(t, "{repair: {mode: report}}"),
 		}
 	}
@@ -84,11 +84,11 @@ func TestFormatOfTheState(t *testing.T) {
 		policy.Container{Namespace: "ml", Pod: "train-0", Name: "main"}, policy.Decision{Signal: policy.SignalAnnotation,
 			Evidence: policy.AnnotationKey, Rule: "default", Grant: &spec.Grant{Memlock: spec.Unlimited,
 				IPCLock: spec.IPCLockUnlessDropped, Devices: []hca.Device{firstVerbs(t, hcatest.V100(t))}}})},
-		&repair.State{ListedAgo: time.Minute}}))
+		&inforce.Left{Source: "a file", Text: "memlock: 1Gi"}, &repair.State{ListedAgo: time.Minute}}))
 	for left, want := range map[string]string{
-		"": "unexpected end of JSON input", "null": "it has format 0, and this version reads format 2",
-		`{"format":3,"repair":[]}`:  "it has format 3, and this version reads format 2",
-		`{"format":2,"repair":"x"}`: "cannot unmarshal",
+		"": "unexpected end of JSON input", "null": "it has format 0, and this version reads format 3",
+		`{"format":2,"repair":[]}`:  "it has format 2, and this version reads format 3",
+		`{"format":3,"repair":"x"}`: "cannot unmarshal",
 	} {
 		if goOn, err := (&Plugin{}).Understand(json.RawMessage(left)); goOn != nil || err == nil ||
 			!strings.Contains(err.Error(), want) {
@@ -99,7 +99,7 @@ func TestFormatOfTheState(t *testing.T) {
 
 // FuzzUnderstand: whatever a process has left, the next one goes on with it or says why not.
 func FuzzUnderstand(f *testing.F) {
-	f.Add([]byte(`{"format":2,"owed":{"a":{"grant":{"memlock":"1Gi"}}},` +
+	f.Add([]byte(`{"format":3,"owed":{"a":{"grant":{"memlock":"1Gi"}}},` +
 		`"repair":{"listedAgo":1,"containers":[{"container":{"id":"a"}}]}}`))
 	f.Fuzz(func(_ *testing.T, left []byte) {
 		p := unregistered(Options{Limits: limits.On(limitstest.NewKernel(nil))})

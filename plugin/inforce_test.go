@@ -38,7 +38,7 @@ func TestPolicyInForceIsPublished(t *testing.T) {
 	former := &inforce.Writer{Root: root}
 	t.Cleanup(former.Close) // it still runs until then
 	must.Succeed(t, former.Write(mustPolicy(t, "memlock: 3Gi"), "another plugin"))
-	_, r := registered(t, Options{Policy: mustPolicy(t, "memlock: 1Gi"), Publisher: &inforce.Writer{Root: root}})
+	_, r := registered(t, Options{Policy: mustPolicy(t, "memlock: 1Gi"), Root: root})
 	published("given at the start", "1Gi")
 	r.Use(mustPolicy(t, "memlock: 2Gi"), "/etc/rdma-spec/config.yaml", nil)
 	published("/etc/rdma-spec/config.yaml", "2Gi")
@@ -52,9 +52,9 @@ func TestPolicyThatComesLateIsPublished(t *testing.T) {
 	root := scratch.Folder(t, "run")
 	synctest.Test(t, func(t *testing.T) {
 		start := func(config *policy.Policy, err error) *Plugin {
-			p := unregistered(Options{Publisher: &inforce.Writer{Root: root}})
+			p := unregistered(Options{Root: root})
 			p.Use(config, "a file", err)
-			go p.publishAll(t.Context())
+			go p.config.Run(t.Context())
 			return p
 		}
 		expect := func(published bool) {
@@ -92,7 +92,6 @@ func TestLastPolicyGoesOn(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			root, log := scratch.Folder(t, "run"), &bytes.Buffer{}
-			last := func() (*inforce.InForce, error) { return inforce.Last(root) }
 			former := &inforce.Writer{Root: root}
 			must.Succeed(t, former.Write(mustPolicy(t, "memlock: 3Gi"), source))
 			former.Close()
@@ -103,14 +102,10 @@ func TestLastPolicyGoesOn(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) {
 					logger := logrus.New()
 					logger.SetOutput(log)
-					o := Options{Log: logger, Validate: test.validate, LastInForce: last}
-					if !test.validate {
-						o.Publisher = &inforce.Writer{Root: root}
-						defer o.Publisher.Close()
-					}
-					p := unregistered(o)
+					p := unregistered(Options{Log: logger, Validate: test.validate, Root: root})
+					defer p.config.Close()
 					p.Use(nil, source, errors.New(bad))
-					go p.publishAll(t.Context())
+					go p.config.Run(t.Context())
 					_, err := p.Synchronize(t.Context(), nil, nil)
 					must.Succeed(t, err)
 					synctest.Wait()
@@ -123,20 +118,20 @@ func TestLastPolicyGoesOn(t *testing.T) {
 						}
 					} else {
 						p.Use(nil, source, errors.New("another error"))
-						p.takeHandedOver("memlock: 2Gi", "containerd")
+						p.config.HandedOver("memlock: 2Gi", "containerd")
 						if got := p.memlockInForce(); got != "3Gi" || !strings.Contains(log.String(),
-							"goes on, from "+source+asLastInForce) {
+							"goes on, from "+source+inforce.AsLast) {
 							t.Errorf("memlock in force is %s; the log says:\n%s", got, log)
 						}
 						got, err := inforce.Last(root)
-						if want := source + map[bool]string{false: asLastInForce}[test.validate]; err != nil || got.Source != want ||
+						if want := source + map[bool]string{false: inforce.AsLast}[test.validate]; err != nil || got.Source != want ||
 							got.Policy.Config().Memlock != "3Gi" {
 							t.Errorf("published: %+v, %v, want it from %s", got, err, want)
 						}
 					}
 				})
 			}
-			p := unregistered(Options{Validate: test.validate, LastInForce: last})
+			p := unregistered(Options{Validate: test.validate, Root: root})
 			p.Use(nil, source, errors.New(bad))
 			p.Use(mustPolicy(t, "memlock: 1Gi"), source, nil)
 			if valid := testutil.ToFloat64(p.metrics.configValid); p.memlockInForce() != "1Gi" || valid != 1 {
@@ -149,13 +144,14 @@ func TestLastPolicyGoesOn(t *testing.T) {
 // inPod are the options of a process in a pod of a deployment.
 func inPod(t *testing.T, root, folder, config string) Options {
 	t.Helper()
-	kept := inforce.Kept{Root: root, Deployment: "DaemonSet.rdma-spec.nri-rdma"}
-	o := Options{Handover: folder, Deployment: kept.Deployment, LastInForce: kept.Read, Keep: kept.Write}
+	o := Options{Handover: folder, Root: root, Deployment: "DaemonSet.rdma-spec.nri-rdma"}
 	if config != "" {
 		o.Policy = mustPolicy(t, config)
 	}
 	return o
 }
+
+func keptFor(o Options) inforce.Kept { return inforce.Kept{Root: o.Root, Deployment: o.Deployment} }
 
 // refusedBehind starts a process behind another one, whose configuration is refused.
 func refusedBehind(t *testing.T, first *running, o Options) *running {
@@ -172,7 +168,7 @@ func TestRefusedConfigurationWaits(t *testing.T) {
 	root, folder := scratch.Folder(t, inforce.KeptFolder[1:]), scratch.Folder(t)
 	runtime, first := registered(t, inPod(t, root, folder, "memlock: 1Gi"))
 	kept := func() string {
-		last, err := first.LastInForce()
+		last, err := keptFor(first.Options).Read()
 		if err != nil {
 			return err.Error()
 		}
@@ -199,18 +195,27 @@ func TestRefusedConfigurationWaits(t *testing.T) {
 	}
 }
 
-// A connection that is given is taken also where nothing was ever in force: RDMA containers are refused, and the process
-// is not ready.
-func TestNothingWasEverInForce(t *testing.T) {
-	root, folder := scratch.Folder(t), scratch.Folder(t) // nothing can be kept there
-	runtime, first := registered(t, inPod(t, root, folder, "memlock: 1Gi"))
-	await.That(t, await.Patience, "a warning", func() bool { return strings.Contains(first.log.String(), "cannot be kept") })
-	second := refusedBehind(t, first, inPod(t, root, folder, ""))
-	await.That(t, await.Patience, "waiting", second.registration.Behind)
-	first.stop()
-	await.That(t, await.Patience, "taken over", second.Registered)
-	if _, err := second.Ready(); err == nil || second.policy().Missing() == nil || runtime.Connections() != 1 {
-		t.Errorf("ready: %v; %d connections", err, runtime.Connections())
+// The policy comes with the connection where it could not be kept: a process whose own configuration is refused goes on
+// with it. A connection is taken also where nothing was ever in force: RDMA containers are refused, and the process is
+// not ready.
+func TestPolicyComesWithTheConnection(t *testing.T) {
+	for config, ready := range map[string]bool{"memlock: 1Gi": true, "": false} {
+		root, folder := scratch.Folder(t), scratch.Folder(t) // nothing can be kept there
+		runtime, first := registered(t, inPod(t, root, folder, config))
+		await.That(t, await.Patience, "a warning", func() bool {
+			return !ready || strings.Contains(first.log.String(), "cannot be kept")
+		})
+		second := refusedBehind(t, first, inPod(t, root, folder, ""))
+		await.That(t, await.Patience, "waiting", second.registration.Behind)
+		first.stop()
+		await.That(t, await.Patience, "taken over", second.Registered)
+		_, err := second.Ready()
+		if missing := second.policy().Missing() != nil; (err == nil) != ready || missing == ready || runtime.Connections() != 1 {
+			t.Errorf("%q: ready: %v; missing: %t; %d connections", config, err, missing, runtime.Connections())
+		}
+		if got := second.memlockInForce(); ready && got != "1Gi" {
+			t.Errorf("it goes on with %s", got)
+		}
 	}
 }
 
@@ -218,9 +223,9 @@ func TestNothingWasEverInForce(t *testing.T) {
 func TestAnotherDeploymentsPolicy(t *testing.T) {
 	root := scratch.Folder(t, inforce.KeptFolder[1:])
 	o := inPod(t, root, "", "")
-	must.Succeed(t, o.Keep([]byte("memlock: 3Gi")))
+	must.Succeed(t, keptFor(o).Write([]byte("memlock: 3Gi")))
 	for deployment, want := range map[string]bool{o.Deployment: true, "DaemonSet.rdma-spec.other": false} {
-		p := unregistered(Options{Deployment: deployment, LastInForce: inforce.Kept{Root: root, Deployment: deployment}.Read})
+		p := unregistered(Options{Deployment: deployment, Root: root})
 		p.Use(nil, "a file", errors.New("memlok: unknown key"))
 		if got := p.policy().Missing() == nil; got != want || p.registration.Yields() == want {
 			t.Errorf("%s goes on: %t; it yields: %t", deployment, got, p.registration.Yields())
@@ -233,11 +238,11 @@ func TestLastPolicyComesLater(t *testing.T) {
 	root := scratch.Folder(t, inforce.KeptFolder[1:])
 	o := inPod(t, root, "", "")
 	synctest.Test(t, func(t *testing.T) {
-		p := unregistered(Options{Validate: true, Deployment: o.Deployment, LastInForce: o.LastInForce})
+		p := unregistered(Options{Validate: true, Deployment: o.Deployment, Root: root})
 		p.Use(nil, "a file", errors.New("memlok: unknown key"))
-		go p.publishAll(t.Context())
-		must.Succeed(t, o.Keep([]byte("memlock: 3Gi")))
-		time.Sleep(publishAgain) // synctest's clock
+		go p.config.Run(t.Context())
+		must.Succeed(t, keptFor(o).Write([]byte("memlock: 3Gi")))
+		time.Sleep(30 * time.Second) // synctest's clock
 		synctest.Wait()
 		if got := p.memlockInForce(); p.policy().Missing() != nil || got != "3Gi" {
 			t.Errorf("memlock in force is %s, missing: %v", got, p.policy().Missing())

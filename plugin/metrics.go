@@ -134,6 +134,15 @@ func Flag(name, help string, labels prometheus.Labels, holds func() bool) promet
 	})
 }
 
+// loaded records whether the last configuration that was read is in force.
+func (m *metrics) loaded(valid bool) {
+	m.configValid.Set(0)
+	if valid {
+		m.configValid.Set(1)
+		m.configLoaded.SetToCurrentTime()
+	}
+}
+
 // count counts a decision.
 func (m *metrics) count(d policy.Decision, since time.Time) {
 	result := "untouched"

@@ -11,7 +11,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io/fs"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -36,10 +35,9 @@ type Options struct {
 	Socket string // the runtime's NRI socket
 	// Handover is the folder in which processes of the plugin that replace each other meet; empty: they do not.
 	Handover string
-	// Deployment is what the process belongs to and comes and goes with its configuration, which is read once; empty: the
-	// configuration is followed.
-	Deployment string
-	Log        logrus.FieldLogger
+	// Root, Version and Deployment are those of inforce.Options.
+	Root, Version, Deployment string
+	Log                       logrus.FieldLogger
 
 	// Inventory is what is known of the node's HCAs. The caller runs it.
 	Inventory *inventory.Inventory
@@ -65,13 +63,6 @@ type Options struct {
 	// Startable returns the highest memlock of a container that the runtime, given by its process, can start; nil: nobody
 	// knows. A limits.Processes does.
 	Startable func(runtime int) (spec.Limit, error)
-	// LastInForce reads the policy that was last in force on this node, in place of a configuration that cannot be read.
-	// If it is nil, there is none.
-	LastInForce func() (*inforce.InForce, error)
-	// Publisher writes the policy in force for rdma-spec while the plugin is registered; nil: it is not written.
-	Publisher *inforce.Writer
-	// Keep writes the text of the policy in force while the plugin is registered, for LastInForce; nil: it is not kept.
-	Keep func(text []byte) error
 }
 
 // StoredSpecs edits the specs that a runtime has stored.
@@ -94,17 +85,11 @@ type Plugin struct {
 	Options
 	facts        policy.Facts // for work beside the requests: it waits for no inventory
 	registration *registration.Registration
-	inForce      atomic.Pointer[inForce]
-	using        sync.Mutex // held while another policy is put in force
-	refused      atomic.Pointer[refusal]
-	publish      chan struct{}  // receives when another policy is in force, or the plugin has registered
-	publishing   sync.Mutex     // held while the policy is written
-	mustWrite    bool           // the plugin has registered, and has not written the policy since; publishing guards it
-	kept         *policy.Policy // that was kept last; publishing guards it
-	keepsSpecs   atomic.Bool    // the runtime stores specs that can be edited
-	confirms     atomic.Bool    // PostCreateContainer shows what containers got
-	unseen       atomic.Bool    // that it does not was said since the registration
-	startable    atomic.Uint64  // a spec.Limit, of the runtime that is served; 0: unknown
+	config       *inforce.Current
+	keepsSpecs   atomic.Bool               // the runtime stores specs that can be edited
+	confirms     atomic.Bool               // PostCreateContainer shows what containers got
+	unseen       atomic.Bool               // that it does not was said since the registration
+	startable    atomic.Pointer[startable] // of the runtime that is served; nil before
 	owed         owed
 	throttle     throttle
 	metrics      *metrics
@@ -120,21 +105,18 @@ func New(o Options) *Plugin {
 	o.Budget = cmp.Or(o.Budget, DefaultBudget)
 	ended, end := context.WithCancel(context.Background())
 	end()
-	if o.LastInForce == nil {
-		o.LastInForce = func() (*inforce.InForce, error) { return nil, fs.ErrNotExist }
-	}
 	p := &Plugin{
 		Options: o,
 		facts: policy.Facts{
 			Verbs: o.Inventory.Verbs, Memory: policy.LiveMemory(),
 			HCAs: func() (*hca.Inventory, error) { return o.Inventory.HCAs(ended) },
 		},
-		publish: make(chan struct{}, 1), owed: newOwed(), throttle: newThrottle(), metrics: newMetrics(),
+		owed: newOwed(), throttle: newThrottle(), metrics: newMetrics(),
 	}
-	p.facts.Startable = func() spec.Limit { return spec.Limit(p.startable.Load()) }
+	p.facts.Startable = func() spec.Limit { return p.startable.Load().within(ended) }
 	p.registration = registration.New(p, registration.Options{
 		Name: o.Name, Index: o.Index, Socket: o.Socket, Handover: o.Handover, Deployment: o.Deployment, Log: o.Log,
-		Yields: func() bool { return p.refused.Load() != nil && p.policy().Missing() != nil },
+		Yields: func() bool { return p.config.Refused() != nil && p.policy().Missing() != nil },
 		// A plugin that hangs for a while is better kept. A validator is not: each container of the node would wait for it,
 		// and then fail.
 		KeepConnected: !o.Validate,
@@ -143,8 +125,29 @@ func New(o Options) *Plugin {
 		p.repair = repair.New(repair.Options{Log: o.Log, Facts: p.facts, Limits: o.Limits, Specs: o.RunningSpecs,
 			Resources: o.RunningResources})
 	}
-	p.put(initial(o.Policy))
+	p.config = inforce.New(inforce.Options{
+		Root: o.Root, Version: o.Version, Deployment: o.Deployment, ReadOnly: o.Validate, Policy: o.Policy, Log: o.Log,
+		Put: p.put, Loaded: p.metrics.loaded, Registered: p.Registered,
+		EverRegistered: func() bool { return !p.registration.When().IsZero() },
+	})
 	return p
+}
+
+// put has all parts of the plugin use a policy.
+func (p *Plugin) put(next *policy.Policy) {
+	p.Inventory.Want(next.Wants())
+	if next.Missing() != nil {
+		next = nil // repair records containers, and compares none
+	}
+	p.repair.Use(next)
+}
+
+// policy returns the policy in force.
+func (p *Plugin) policy() *policy.Policy { return p.config.Policy() }
+
+// Use puts a configuration file's policy in force: see inforce.Current.Use.
+func (p *Plugin) Use(loaded *policy.Policy, source string, err error) {
+	p.config.Use(loaded, source, err)
 }
 
 // Run keeps the plugin registered with the runtime until the context is done, however often the runtime goes and comes
@@ -154,31 +157,12 @@ func (p *Plugin) Run(ctx context.Context) error {
 	ctx, stop := context.WithCancel(ctx)
 	var beside sync.WaitGroup
 	beside.Go(func() { p.repair.Run(ctx) })
-	beside.Go(func() { p.publishAll(ctx) })
+	beside.Go(func() { p.config.Run(ctx) })
 	beside.Go(func() { p.giveUpAll(ctx) })
 	err := p.registration.Run(ctx)
 	stop()
 	beside.Wait()
 	return err
-}
-
-// Serving finds out what the runtime of a connection that begins can start.
-func (p *Plugin) Serving(runtime int) {
-	p.startable.Store(0)
-	if p.Startable == nil || runtime == 0 {
-		return
-	}
-	most, err := p.Startable(runtime)
-	if err != nil {
-		p.Log.WithError(err).Debug("whether the runtime may raise limits is unknown")
-		return
-	}
-	p.startable.Store(uint64(most))
-	if most.Finite() {
-		p.Log.WithFields(logrus.Fields{"pid": runtime, "most": most.String()}).Warn("the runtime may not raise limits, so " +
-			"containers with a higher memlock cannot start, and the policy's is cut: it has no CAP_SYS_RESOURCE in the node's " +
-			"user namespace: give its unit LimitMEMLOCK=infinity, or the capability, and restart it")
-	}
 }
 
 // Registered reports whether the runtime asks the plugin about containers now.
@@ -202,7 +186,7 @@ func (p *Plugin) Ready() (state string, err error) {
 		return "", fmt.Errorf("no configuration: RDMA containers are refused: %w", err)
 	}
 	// One that serves is ready: a DaemonSet's controller deletes an old pod that is not, before a new one can take over.
-	if r := p.refused.Load(); r != nil && !p.Registered() {
+	if r := p.config.Refused(); r != nil && !p.Registered() {
 		return "", fmt.Errorf("%s, and the configuration is refused: %w", state, r)
 	}
 	return state, p.Inventory.NumbersUnknown()

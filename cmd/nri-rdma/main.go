@@ -27,7 +27,6 @@ import (
 	"github.com/rdma-spec/rdma-spec/plugin/limits"
 	"github.com/rdma-spec/rdma-spec/plugin/podresources"
 	"github.com/rdma-spec/rdma-spec/plugin/policy"
-	"github.com/rdma-spec/rdma-spec/plugin/policy/inforce"
 	"github.com/rdma-spec/rdma-spec/plugin/registration"
 	"github.com/rdma-spec/rdma-spec/plugin/storedspec"
 )
@@ -187,23 +186,16 @@ func run(ctx context.Context, o options, log *logrus.Logger) error {
 	hcas := inventory.New(o.root, log)
 	go hcas.Run(ctx)
 	with := plugin.Options{
-		Name: o.name, Index: o.index, Socket: o.socket, Handover: o.handover, Deployment: deployment(os.Getenv), Log: log,
+		Name: o.name, Index: o.index, Socket: o.socket, Handover: o.handover, Log: log,
+		Root: o.root, Version: version, Deployment: deployment(os.Getenv),
 		Validate:  o.validate,
 		Resources: creation.resources,
 		Inventory: hcas, Budget: o.budget,
-		Startable:   limits.New(o.root).Startable,
-		LastInForce: func() (*inforce.InForce, error) { return inforce.Last(o.root) },
+		Startable: limits.New(o.root).Startable,
 	}
 	if !o.validate {
 		with.StoredSpecs, with.RunningSpecs, with.RunningResources, with.Limits = creation.specs, repair.specs,
 			repair.resources, limits.New(o.root)
-		with.Publisher = &inforce.Writer{Root: o.root, Version: version}
-	}
-	if with.Deployment != "" {
-		kept := inforce.Kept{Root: o.root, Deployment: with.Deployment}
-		if with.LastInForce = kept.Read; !o.validate {
-			with.Keep = kept.Write
-		}
 	}
 	p := plugin.New(with)
 	if o.http != "" {

@@ -4,6 +4,7 @@
 package inforce
 
 import (
+	"bytes"
 	"errors"
 	"io"
 	"os"
@@ -31,12 +32,7 @@ func (k Kept) path() string { return filepath.Join(k.Root, KeptFolder, k.Deploym
 
 // Read reads the policy. The error is a single line, and fs.ErrNotExist where none was ever in force.
 func (k Kept) Read() (*InForce, error) {
-	file, err := openTrusted(k.path())
-	if err != nil {
-		return nil, err
-	}
-	defer func() { _ = file.Close() }() // opened for reading
-	text, err := io.ReadAll(file)
+	text, err := k.read()
 	if err != nil {
 		return nil, err
 	}
@@ -47,8 +43,20 @@ func (k Kept) Read() (*InForce, error) {
 	return &InForce{Policy: p, Source: k.path(), Path: k.path()}, nil
 }
 
-// Write replaces the text of the policy. Only a registered plugin may call it.
+func (k Kept) read() ([]byte, error) {
+	file, err := openTrusted(k.path())
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = file.Close() }() // opened for reading
+	return io.ReadAll(file)
+}
+
+// Write replaces the text of the policy, unless it is there already. Only a registered plugin may call it.
 func (k Kept) Write(text []byte) error {
+	if there, err := k.read(); err == nil && bytes.Equal(there, text) {
+		return nil
+	}
 	file, err := os.CreateTemp(filepath.Dir(k.path()), ".policy-*")
 	if err != nil {
 		return err

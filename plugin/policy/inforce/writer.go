@@ -21,8 +21,8 @@ import (
 // Writer writes the policy in force. Only a registered plugin may use one: a validator has none, and a nil Writer
 // writes nothing. It is for one goroutine at a time.
 //
-// Where two plugins are registered, as during an update, the file is that of the one that registered last. Nobody
-// removes the file: readers refuse it once its writer has ended.
+// Where two plugins are registered, as during an update, the file is that of the one that registered last. A writer that
+// cannot replace its file removes it. Nobody else does: readers refuse it once its writer has ended.
 type Writer struct {
 	// Root is the folder that has the node's run: "/" on the node itself.
 	Root string
@@ -53,7 +53,23 @@ func (w *Writer) put(p *policy.Policy, source string, keep bool) error {
 	if err != nil || keep && w.stays(text) {
 		return err
 	}
-	return w.replace(text)
+	if err := w.replace(text); err != nil {
+		w.withdraw()
+		return err
+	}
+	return nil
+}
+
+// withdraw ends the policy that this process wrote, since another one is in force.
+func (w *Writer) withdraw() {
+	mine, err := w.file.Stat()
+	if err != nil {
+		return // it wrote none
+	}
+	if its, err := os.Lstat(w.path()); err == nil && os.SameFile(mine, its) {
+		_ = os.Remove(w.path()) // if it stays, nobody holds its lock
+	}
+	_ = w.file.Close()
 }
 
 // stays reports whether Keep leaves the file alone.

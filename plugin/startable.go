@@ -1,0 +1,64 @@
+// Copyright The rdma-spec Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package plugin
+
+import (
+	"context"
+
+	"github.com/sirupsen/logrus"
+
+	"github.com/rdma-spec/rdma-spec/spec"
+)
+
+// startable is the highest memlock of a container that a runtime can start, which is found out beside the requests.
+type startable struct {
+	found chan struct{} // closed when it was looked for
+	most  spec.Limit    // 0: unknown
+}
+
+// within returns the limit, once it is found out; 0 where that is not before the context is done.
+func (s *startable) within(ctx context.Context) spec.Limit {
+	if s == nil {
+		return 0
+	}
+	select {
+	case <-s.found:
+		return s.most
+	default:
+	}
+	select {
+	case <-s.found:
+		return s.most
+	case <-ctx.Done():
+		return 0
+	}
+}
+
+// Serving has it found out what the runtime of a connection that begins can start.
+func (p *Plugin) Serving(runtime int) {
+	s := &startable{found: make(chan struct{})}
+	p.startable.Store(s)
+	go func() {
+		defer close(s.found)
+		s.most = p.startableBy(runtime)
+	}()
+}
+
+// startableBy returns the highest memlock of a container that a runtime can start, given by its process; 0: unknown.
+func (p *Plugin) startableBy(runtime int) spec.Limit {
+	if p.Startable == nil || runtime == 0 {
+		return 0
+	}
+	most, err := p.Startable(runtime)
+	if err != nil {
+		p.Log.WithError(err).Debug("whether the runtime may raise limits is unknown")
+		return 0
+	}
+	if most.Finite() {
+		p.Log.WithFields(logrus.Fields{"pid": runtime, "most": most.String()}).Warn("the runtime may not raise limits, so " +
+			"containers with a higher memlock cannot start, and the policy's is cut: it has no CAP_SYS_RESOURCE in the node's " +
+			"user namespace: give its unit LimitMEMLOCK=infinity, or the capability, and restart it")
+	}
+	return most
+}
