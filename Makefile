@@ -220,7 +220,7 @@ rpm:
 	@command -v rpm >/dev/null || { apt-get update -qq && apt-get install -y -qq --no-install-recommends rpm; }
 
 # What runs for long, or does several things at once. All packages are run nightly.
-RACE ?= ./spec/hca ./plugin $(addprefix ./plugin/,breaker inventory limits localrpc podresources policy/inforce registration/... repair \
+RACE ?= ./spec/hca ./plugin $(addprefix ./plugin/,breaker inventory limits localrpc podresources policy/inforce registration/... \
   storedspec) $(addprefix ./cmd/,nri-rdma rdma-hook internal/cli $(addprefix rdma-spec/internal/,collect doctor node/...))
 race: deps ## tests of what does several things at once, under the race detector
 	CGO_ENABLED=1 $(GOTEST) -race $(RACE)
@@ -229,7 +229,7 @@ mutations: ## each guard of the policy is taken away, and a row of the attack ta
 	$(GOTEST) -tags mutation -run TestMutations ./plugin/policy
 
 # What survives is in test/mutants/survivors.tsv, and fails where it is not.
-MUTATED := ./plugin/policy ./plugin/storedspec ./plugin/registration ./plugin/repair ./spec/hca \
+MUTATED := ./plugin/policy ./plugin/storedspec ./plugin/registration ./spec/hca \
   $(addprefix ./cmd/rdma-spec/internal/,change configure/editor)
 mutations-random: deps ## 40 random changes of each package of MUTATED, which its tests must notice; SEED chooses
 	go run ./test/mutants $(if $(SEED),-seed $(SEED)) $(MUTATED)

@@ -59,7 +59,7 @@ func (p *Plugin) confirmable(runtime string) error {
 	case p.specs() != nil:
 		return nil
 	case runtime == "cri-o" && p.Limits != nil:
-		return p.Limits.Visible()
+		return nil
 	}
 	return fmt.Errorf("%s has no known API for it", runtime)
 }
@@ -72,9 +72,9 @@ func (p *Plugin) budget() time.Duration { return min(p.Budget, p.registration.Re
 // only copies.
 func (p *Plugin) Synchronize(_ context.Context, pods []*api.PodSandbox,
 	containers []*api.Container) ([]*api.ContainerUpdate, error) {
-	p.repair.Listed(listed(pods, containers), p.keepsSpecs.Load())
 	p.dropped(containers)
 	p.config.Registers()
+	p.lookAt(listing{pods, containers})
 	p.Log.WithField("containers", len(containers)).Info("registered")
 	return nil, nil
 }

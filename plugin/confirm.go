@@ -8,13 +8,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"time"
 
 	"github.com/containerd/nri/pkg/api"
 	"github.com/sirupsen/logrus"
 
 	"github.com/rdma-spec/rdma-spec/plugin/policy"
-	"github.com/rdma-spec/rdma-spec/plugin/repair"
 	"github.com/rdma-spec/rdma-spec/plugin/storedspec"
 	"github.com/rdma-spec/rdma-spec/spec"
 )
@@ -41,10 +41,7 @@ func (p *Plugin) PostCreateContainer(ctx context.Context, pod *api.PodSandbox, c
 		p.metrics.grants.WithLabelValues(grantRefusedLate).Inc()
 		p.decided(c, decision).WithField("cause", decision.Refusal.Cause).Error("it runs, although the policy refuses it: " +
 			cameLate + ": " + decision.Refusal.Message)
-		fallthrough
-	case decision.Grant == nil:
-		p.repair.Created(watched(c, ctr, spec.Grant{}))
-	default:
+	case decision.Grant != nil:
 		decision.Grant.Devices = nil
 		p.settle(ctx, c, ctr, promised(c, decision), grantLate)
 	}
@@ -56,34 +53,33 @@ const cameLate = "its verbs device came after this plugin had answered, as one d
 
 // holdsVerbs reports whether a created container holds a verbs device that makes it an RDMA container.
 func (p *Plugin) holdsVerbs(pod *api.PodSandbox, ctr *api.Container) bool {
-	return len(ctr.GetLinux().GetDevices()) > 0 && !policy.AllDevices(deviceRules(ctr)) && // which may hold hundreds
-		policy.HoldsVerbs(ContainerOf(pod, ctr), p.facts)
+	return mayHoldVerbs(ctr) && policy.HoldsVerbs(ContainerOf(pod, ctr), p.facts)
 }
 
 // settle compares what a created container has with its grant, adds what it lacks if that can be written, and says so.
 func (p *Plugin) settle(ctx context.Context, c policy.Container, ctr *api.Container, made promise, result string) {
-	start, id, grant, log := time.Now(), ctr.GetId(), made.Grant, p.about(made)
-	found, err := p.has(ctx, c, id, grant)
+	start := time.Now()
+	grant := made.Grant
+	log := p.about(made)
+	found, err := p.has(ctx, c, ctr, grant)
 	p.metrics.confirmDuration.Observe(time.Since(start).Seconds())
-	if errors.Is(err, storedspec.ErrNoSocket) {
+	if errors.Is(err, storedspec.ErrNoSocket) || errors.Is(err, errUnseen) {
 		p.cannotConfirm(err)
 		grant.IPCLock = spec.IPCLockNo
 		p.answered(log, grant)
-		p.repair.Created(watched(c, ctr, grant))
 		return
 	}
 	memlock, low := found.Memlock.Raise(grant.Memlock)
 	lacks := spec.Grant{Devices: lacking(c, grant.Devices)}
-	c.Memlock, c.Injected = cmp.Or(found.Memlock, c.Memlock), len(grant.Devices) > 0
+	c.Memlock = cmp.Or(found.Memlock, c.Memlock)
 	if found.Wrote {
 		c.Memlock = memlock
 	}
-	p.repair.Created(watched(c, ctr, spec.Grant{}))
 	switch {
 	case err != nil:
-		p.unconfirmed(log, err, p.again(id, grant, err))
+		p.unconfirmed(log, err, next(err))
 	case low && !found.Wrote:
-		p.unconfirmed(log, fmt.Errorf("its memlock is %s", c.Memlock.Soft), "rdma-spec repair and repair.mode: fix raise it")
+		p.unconfirmed(log, fmt.Errorf("its memlock is %s", c.Memlock.Soft), "rdma-spec repair raises it")
 	case len(lacks.Devices) > 0:
 		p.unconfirmed(log, fmt.Errorf("it lacks %s", lacks.DeviceNames()), "see which other plugin takes devices away")
 	default:
@@ -104,21 +100,24 @@ func (p *Plugin) settle(ctx context.Context, c policy.Container, ctr *api.Contai
 	}
 }
 
+// errUnseen means that the first process of a created container cannot be seen.
+var errUnseen = errors.New("the first process of a created container cannot be seen")
+
 // has returns what a created container has, once what it lacks of a grant is added, if that can be written.
-func (p *Plugin) has(ctx context.Context, c policy.Container, id string, grant spec.Grant) (storedspec.Found, error) {
+func (p *Plugin) has(ctx context.Context, c policy.Container, ctr *api.Container,
+	grant spec.Grant) (storedspec.Found, error) {
 	specs := p.specs()
 	switch {
 	case specs == nil:
-		running, err := p.Limits.Containers()
-		lowest, known := repair.Read(p.Limits, running[id]).Lowest()
-		if err == nil && !known {
-			err = errors.New("none of its processes can be seen")
+		has, err := p.Limits.MemlockIn(ctr.GetId(), int(ctr.GetPid()))
+		if err != nil {
+			err = fmt.Errorf("%w: %w", errUnseen, err)
 		}
-		return storedspec.Found{Memlock: lowest}, err
+		return storedspec.Found{Memlock: has}, err
 	case grant.IPCLock == spec.IPCLockNo && c.Memlock.Soft >= grant.Memlock: // the event says so, from containerd 2.3 on
 		return storedspec.Found{Memlock: c.Memlock}, nil
 	}
-	return specs.Confirm(ctx, id, grant)
+	return specs.Confirm(ctx, ctr.GetId(), grant)
 }
 
 // given returns a grant as fields of a log line.
@@ -156,18 +155,13 @@ func (p *Plugin) unconfirmed(log logrus.FieldLogger, err error, next string) {
 	log.WithError(err).Warn("not confirmed: the container may lack what it was granted; " + next)
 }
 
-// again has repair confirm a grant, and returns what comes next.
-func (p *Plugin) again(id string, grant spec.Grant, err error) (next string) {
-	grant.Devices = nil // repair writes what is missing, and injects nothing
-	const slow = "; if containerd is often this slow, let it wait longer for plugins: plugin_request_timeout in its " +
-		"configuration"
-	switch {
-	case errors.Is(err, storedspec.ErrStarted):
+// next returns what somebody can do about a grant that is not confirmed.
+func next(err error) string {
+	if errors.Is(err, storedspec.ErrStarted) {
 		return "processes of later execs have it; if the running ones need it, recreate the pod"
-	case p.repair.Unfinished(id, grant):
-		return "the plugin tries again in the background, and logs the result" + slow
 	}
-	return "recreate the pod to try again" + slow
+	return "see rdma-spec status, and recreate the pod or run rdma-spec repair; if containerd is often this slow, let it " +
+		"wait longer for plugins: plugin_request_timeout in its configuration"
 }
 
 const (
@@ -193,7 +187,7 @@ func (p *Plugin) dropped(containers []*api.Container) {
 // giveUp counts and logs a promise that PostCreateContainer will not settle, and leaves it to repair.
 func (p *Plugin) giveUp(id string, why error) {
 	if made, owed := p.owed.take(id); owed {
-		p.unconfirmed(p.about(made), why, p.again(id, made.Grant, why))
+		p.unconfirmed(p.about(made), why, next(why))
 	}
 }
 
@@ -201,28 +195,32 @@ func (p *Plugin) giveUp(id string, why error) {
 func (p *Plugin) giveUpAll(ctx context.Context) {
 	again := time.NewTicker(giveUpEvery)
 	defer again.Stop()
+	missing := map[string]bool{}
 	for {
 		select {
 		case <-ctx.Done():
 			return
 		case <-again.C:
-			p.giveUpOverdue(ctx)
+			p.giveUpOverdue(ctx, missing)
 		}
 	}
 }
 
-// giveUpOverdue gives up the promises to containers that were created long ago. A container that is not there yet is
-// still being created, or will never be.
-func (p *Plugin) giveUpOverdue(ctx context.Context) {
-	for id, made := range p.owed.all() {
-		if time.Since(made.Since) < settledWithin {
+// giveUpOverdue gives up the promises to containers that were created long ago. A container that is missing then is
+// still being created, or will never be: it is not looked for again.
+func (p *Plugin) giveUpOverdue(ctx context.Context, missing map[string]bool) {
+	all := p.owed.all()
+	maps.DeleteFunc(missing, func(id string, _ bool) bool { _, owed := all[id]; return !owed })
+	for id, made := range all {
+		if missing[id] || time.Since(made.Since) < settledWithin {
 			continue
 		}
 		if p.RunningSpecs != nil && p.specs() != nil {
-			if _, err := p.RunningSpecs.Read(ctx, id); errors.Is(err, storedspec.ErrNotFound) {
-				continue
-			}
+			_, err := p.RunningSpecs.Read(ctx, id)
+			missing[id] = errors.Is(err, storedspec.ErrNotFound)
 		}
-		p.giveUp(id, errHidden)
+		if !missing[id] {
+			p.giveUp(id, errHidden)
+		}
 	}
 }

@@ -20,7 +20,6 @@ import (
 	"github.com/rdma-spec/rdma-spec/plugin/limits/limitstest"
 	"github.com/rdma-spec/rdma-spec/plugin/nritest"
 	"github.com/rdma-spec/rdma-spec/plugin/policy"
-	"github.com/rdma-spec/rdma-spec/plugin/repair"
 	"github.com/rdma-spec/rdma-spec/plugin/storedspec"
 	"github.com/rdma-spec/rdma-spec/plugin/storedspec/storedspectest"
 	"github.com/rdma-spec/rdma-spec/spec"
@@ -200,15 +199,18 @@ func TestConfirmedOnCRIO(t *testing.T) {
 		has    []spec.Limit // of its processes
 		late   bool         // its device comes after the answer
 		hidden bool         // no process of a container can be seen
-		result string
-		says   []string
+		// the process ID of the event is another container's
+		foreign bool
+		result  string
+		says    []string
 	}{
 		"granted": {has: []spec.Limit{spec.Unlimited}, result: grantConfirmed,
 			says: []string{"level=info", "msg=adjusted", "memlock=unlimited"}},
 		"something else took it back": {has: []spec.Limit{8 << 20}, result: grantUnconfirmed,
-			says: []string{"level=warning", "not confirmed", "its memlock is 8Mi", "repair.mode: fix"}},
-		"no process yet": {result: grantUnconfirmed,
-			says: []string{"level=warning", "not confirmed", "none of its processes can be seen"}},
+			says: []string{"level=warning", "not confirmed", "its memlock is 8Mi", "rdma-spec repair"}},
+		"no process yet": {result: grantAnswered, says: []string{"msg=answered", "memlock=unlimited"}},
+		"another container's process": {has: []spec.Limit{spec.Unlimited}, foreign: true, result: grantAnswered,
+			says: []string{"msg=answered", "memlock=unlimited"}},
 		"a device comes late": {has: []spec.Limit{8 << 20}, late: true, result: grantUnconfirmed,
 			says: []string{"level=warning", "its memlock is 8Mi"}},
 		"a device comes late to one that has enough": {has: []spec.Limit{spec.Unlimited}, late: true, result: grantLate,
@@ -231,9 +233,14 @@ func TestConfirmedOnCRIO(t *testing.T) {
 			}
 			runtime.Stores(func(ctr *api.Container, _ *api.ContainerAdjustment) {
 				ctr.Linux.Devices = verbs
-				if test.has != nil {
-					kernel.Run(ctr.Id, test.has...)
+				if test.has == nil {
+					return
 				}
+				id := ctr.Id
+				if test.foreign {
+					id = limitstest.ID("another")
+				}
+				ctr.Pid = uint32(kernel.Run(id, test.has...))
 			})
 			if _, err := runtime.Create(t.Context(), pod, holder); err != nil {
 				t.Fatal(err)
@@ -244,15 +251,16 @@ func TestConfirmedOnCRIO(t *testing.T) {
 	}
 }
 
-// someSpecs are stored specs, of which some are there.
+// someSpecs are the stored specs of containers that run, by ID.
 type someSpecs struct {
-	repair.Specs
-	ids map[string]bool
+	texts map[string]string
+	reads int
 }
 
-func (s someSpecs) Read(_ context.Context, container string) ([]byte, error) {
-	if s.ids[container] {
-		return nil, nil
+func (s *someSpecs) Read(_ context.Context, container string) ([]byte, error) {
+	s.reads++
+	if text, found := s.texts[container]; found {
+		return []byte(text), nil
 	}
 	return nil, storedspec.ErrNotFound
 }
@@ -264,23 +272,30 @@ func TestUnsettledGrantIsGivenUp(t *testing.T) {
 		log := &output.Buffer{}
 		logger := quiet()
 		logger.SetOutput(log)
-		p := unregistered(Options{Log: logger, StoredSpecs: unusedSpecs{},
-			RunningSpecs: someSpecs{ids: map[string]bool{"hidden": true}}})
+		specs := &someSpecs{texts: map[string]string{"hidden": ""}}
+		p := unregistered(Options{Log: logger, StoredSpecs: unusedSpecs{}, RunningSpecs: specs})
 		p.keepsSpecs.Store(true)
 		for _, id := range []string{"hidden", "slow"} {
 			p.owed.put(id, promised(policy.Container{Namespace: "ml", Pod: "train-0", Name: id},
 				policy.Decision{Grant: &spec.Grant{Memlock: spec.Unlimited}}))
 		}
-		p.giveUpOverdue(t.Context())
+		missing := map[string]bool{}
+		p.giveUpOverdue(t.Context(), missing)
 		p.expectGrants(t)
 		time.Sleep(settledWithin)
-		for range 2 {
-			p.giveUpOverdue(t.Context())
+		for range 10 {
+			p.giveUpOverdue(t.Context(), missing)
 		}
 		p.expectGrants(t, grantUnconfirmed)
+		if specs.reads != 2 {
+			t.Errorf("%d stored specs were read for two containers, of which one was never created", specs.reads)
+		}
 		if _, owed := p.owed.take("slow"); !owed || strings.Count(log.String(), "not confirmed") != 1 ||
 			!strings.Contains(log.String(), "container=hidden") {
 			t.Errorf("still owed: %t; the log says:\n%s", owed, log)
+		}
+		if p.giveUpOverdue(t.Context(), missing); len(missing) > 0 {
+			t.Errorf("missing, and owed nothing: %v", missing)
 		}
 	})
 }

@@ -12,7 +12,6 @@ import (
 	specs "github.com/opencontainers/runtime-spec/specs-go"
 
 	"github.com/rdma-spec/rdma-spec/plugin/policy"
-	"github.com/rdma-spec/rdma-spec/plugin/repair"
 	"github.com/rdma-spec/rdma-spec/spec"
 )
 
@@ -64,50 +63,30 @@ func reportedMemlock(ctr *api.Container) (limit spec.Rlimit) {
 	return limit
 }
 
-// watched returns what repair records of a container that gets a grant, with the injected devices and the granted
-// memlock.
-func watched(c policy.Container, ctr *api.Container, grant spec.Grant) repair.Container {
-	c.Memlock, _ = c.Memlock.Raise(grant.Memlock)
-	c.Devices, c.Injected = slices.Clip(c.Devices), c.Injected || len(grant.Devices) > 0
-	for _, d := range lacking(c, grant.Devices) {
-		c.Devices = append(c.Devices, deviceOf(d))
-	}
-	return repair.Container{Container: c, ID: ctr.GetId(), Sandbox: ctr.GetPodSandboxId()}
-}
-
-// listed returns what repair records of the containers that the runtime lists. A container without a sandbox is left
-// out: its namespace and annotations are unknown. containerd lists no sandbox that it could not load.
-func listed(pods []*api.PodSandbox, containers []*api.Container) []repair.Container {
-	byID := make(map[string]*api.PodSandbox, len(pods))
-	for _, pod := range pods {
-		byID[pod.GetId()] = pod
-	}
-	list := make([]repair.Container, 0, len(containers))
-	for _, ctr := range containers {
-		if pod, known := byID[ctr.GetPodSandboxId()]; known {
-			list = append(list, watched(ContainerOf(pod, ctr), ctr, spec.Grant{}))
-		}
-	}
-	return list
-}
-
-// Trim keeps what listed reads of pods and containers, and nothing else: what a pod's author may write is bounded by a
-// message of NRI's alone.
+// Trim keeps what a look at registration needs, and nothing else: what a pod's author may write is bounded by a message
+// of NRI's alone. Of containers without a character device of their own, that is the ID.
 func (*Plugin) Trim(pods []*api.PodSandbox, containers []*api.Container) {
 	for i, pod := range pods {
 		maps.DeleteFunc(pod.Annotations, func(key, _ string) bool { return !strings.HasPrefix(key, policy.AnnotationKey) })
 		pods[i] = &api.PodSandbox{Id: pod.GetId(), Namespace: pod.GetNamespace(), Name: pod.GetName(),
-			RuntimeHandler: pod.GetRuntimeHandler(), Annotations: pod.GetAnnotations(),
-			Linux: &api.LinuxPodSandbox{Namespaces: pod.GetLinux().GetNamespaces()}}
+			RuntimeHandler: pod.GetRuntimeHandler(), Annotations: pod.GetAnnotations()}
 	}
 	for i, ctr := range containers {
-		var env []string
-		if policy.MOFED(ctr.GetEnv()) {
-			env = []string{policy.MOFEDVariable + "enabled"}
+		trimmed := &api.Container{Id: ctr.GetId()}
+		if mayHoldVerbs(ctr) {
+			resources := ctr.GetLinux().GetResources()
+			trimmed = &api.Container{Id: ctr.GetId(), PodSandboxId: ctr.GetPodSandboxId(), Name: ctr.GetName(),
+				State: ctr.GetState(), Pid: ctr.GetPid(), Rlimits: ctr.GetRlimits(),
+				Linux: &api.LinuxContainer{Devices: ctr.GetLinux().GetDevices(),
+					Resources: &api.LinuxResources{Devices: resources.GetDevices(), Memory: resources.GetMemory()}}}
 		}
-		resources := ctr.GetLinux().GetResources()
-		containers[i] = &api.Container{Id: ctr.GetId(), PodSandboxId: ctr.GetPodSandboxId(), Name: ctr.GetName(), Env: env,
-			Rlimits: ctr.GetRlimits(), Linux: &api.LinuxContainer{Devices: ctr.GetLinux().GetDevices(),
-				Resources: &api.LinuxResources{Devices: resources.GetDevices(), Memory: resources.GetMemory()}}}
+		containers[i] = trimmed
 	}
+}
+
+// mayHoldVerbs reports whether a container has character devices of its own, and not all of the host's, which may be
+// hundreds.
+func mayHoldVerbs(ctr *api.Container) bool {
+	character := func(d *api.LinuxDevice) bool { return d.GetType() == "c" || d.GetType() == "u" }
+	return slices.ContainsFunc(ctr.GetLinux().GetDevices(), character) && !policy.AllDevices(deviceRules(ctr))
 }

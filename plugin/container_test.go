@@ -11,12 +11,11 @@ import (
 	"weak"
 
 	"github.com/containerd/nri/pkg/api"
-	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/testing/protocmp"
 
 	"github.com/rdma-spec/rdma-spec/plugin/limits"
 	"github.com/rdma-spec/rdma-spec/plugin/limits/limitstest"
 	"github.com/rdma-spec/rdma-spec/plugin/policy"
-	"github.com/rdma-spec/rdma-spec/spec"
 	"github.com/rdma-spec/rdma-spec/test/testing/expect"
 )
 
@@ -33,7 +32,7 @@ func TestLittleIsKeptOfAPod(t *testing.T) {
 		sandbox.Labels[fmt.Sprint("label-", i)] = strings.Repeat("v", 63)
 	}
 	ctr := &api.Container{Name: "a"}
-	c := watched(ContainerOf(sandbox, ctr), ctr, spec.Grant{})
+	c := ContainerOf(sandbox, ctr)
 	kept := 0
 	for key, value := range c.Annotations {
 		kept += len(key) + len(value)
@@ -50,31 +49,23 @@ func TestLittleIsKeptOfAPod(t *testing.T) {
 	expect.Equal(t, "annotations", map[string]string{policy.AnnotationKey + "/container.a": "true"}, short.Annotations)
 }
 
-// At registration, what is kept of the runtime's list until it is complete is little, and enough: repair records the
-// same of it.
+// At registration, little is kept of the runtime's list until it is complete: of most containers the ID.
 func TestTrim(t *testing.T) {
 	long := strings.Repeat("x", 1<<20)
-	many := map[string]string{"example.com/notes": long}
-	pods := []*api.PodSandbox{{Id: "s", Uid: long, Namespace: "ml", Name: "train", RuntimeHandler: "nvidia", Labels: many,
-		Annotations: map[string]string{policy.AnnotationKey + "/container.main": "true", "example.com/notes": long},
-		Linux:       &api.LinuxPodSandbox{CgroupParent: long, Namespaces: []*api.LinuxNamespace{{Type: "network"}}}}}
-	containers := []*api.Container{{Id: "c", PodSandboxId: "s", Name: "main", Labels: many, Annotations: many,
-		Args: []string{long}, Env: []string{long, "NVIDIA_MOFED=enabled"}, Mounts: []*api.Mount{{Source: long}},
-		Hooks: &api.Hooks{Prestart: []*api.Hook{{Path: long}}}, StatusMessage: long, Image: &api.Image{Name: long},
-		Rlimits: []*api.POSIXRlimit{{Type: spec.RlimitMemlock, Hard: 2, Soft: 1}},
-		Linux: &api.LinuxContainer{
-			Devices:       []*api.LinuxDevice{{Path: "/dev/infiniband/uverbs0", Type: "c", Major: 231, Minor: 192}},
-			SeccompPolicy: &api.LinuxSeccomp{Syscalls: []*api.LinuxSyscall{{Names: []string{long}}}},
-			Resources: &api.LinuxResources{Unified: many, Memory: &api.LinuxMemory{Limit: api.Int64(3)},
-				Devices: []*api.LinuxDeviceCgroup{{Allow: true, Type: "a", Access: "rwm"}}},
-		}}}
-	want := listed(pods, containers)
-	p := &Plugin{}
-	p.Trim(pods, containers)
-	expect.Equal(t, "recorded of what is trimmed", want, listed(pods, containers))
-	if n := proto.Size(pods[0]) + proto.Size(containers[0]); n > 300 {
-		t.Errorf("%d bytes are kept of a pod and its container, want 300 at most", n)
-	}
+	mine := map[string]string{policy.AnnotationKey: "true"}
+	pods := []*api.PodSandbox{{Id: "s", Name: "p", Namespace: "ml", Uid: long,
+		Annotations: map[string]string{policy.AnnotationKey: "true", "other": long}}}
+	verbs := &api.LinuxContainer{Devices: []*api.LinuxDevice{{Path: "/dev/x", Type: "c", Major: 231}}}
+	disk := &api.LinuxContainer{Devices: []*api.LinuxDevice{{Path: "/dev/" + long, Type: "b", Major: 8}}}
+	containers := []*api.Container{{Id: "plain", PodSandboxId: "s", Args: []string{long}},
+		{Id: "disk", PodSandboxId: "s", Linux: disk},
+		{Id: "rdma", PodSandboxId: "s", Name: "n", Pid: 7, Args: []string{long}, Env: []string{long}, Linux: verbs}}
+	(&Plugin{}).Trim(pods, containers)
+	expect.Equal(t, "pods", []*api.PodSandbox{{Id: "s", Name: "p", Namespace: "ml", Annotations: mine}}, pods,
+		protocmp.Transform())
+	expect.Equal(t, "containers", []*api.Container{{Id: "plain"}, {Id: "disk"},
+		{Id: "rdma", PodSandboxId: "s", Name: "n", Pid: 7, Linux: &api.LinuxContainer{Devices: verbs.Devices,
+			Resources: &api.LinuxResources{}}}}, containers, protocmp.Transform())
 }
 
 // Nothing of the runtime's request stays, such as the environment of a container.

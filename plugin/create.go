@@ -5,6 +5,7 @@ package plugin
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 	"time"
@@ -42,10 +43,8 @@ func (p *Plugin) CreateContainer(ctx context.Context, pod *api.PodSandbox,
 		default:
 			log().Warn("left alone although it is an RDMA container: " + decision.Reason)
 		}
-		p.repair.Created(watched(c, ctr, spec.Grant{}))
 		return nil, nil, nil
 	}
-	p.repair.Created(watched(c, ctr, *decision.Grant))
 	if p.confirms.Load() {
 		p.owed.put(ctr.GetId(), promised(c, decision))
 	} else {
@@ -60,9 +59,11 @@ func (p *Plugin) decide(ctx context.Context, pod *api.PodSandbox, c policy.Conta
 	ctx, cancel := context.WithTimeout(ctx, p.budget())
 	defer cancel()
 	facts := p.facts
+	var silent error
 	if p.Resources != nil {
-		c.Resources = func() ([]string, bool, error) {
-			return p.Resources.Names(ctx, pod.GetId(), c.Namespace, c.Pod, c.Name)
+		c.Resources = func() (names []string, known bool, err error) {
+			names, known, silent = p.Resources.Names(ctx, pod.GetId(), c.Namespace, c.Pod, c.Name)
+			return names, known, silent
 		}
 		c.PodHolds = func() ([]string, bool, error) { return p.Resources.PodHolds(ctx, pod.GetId(), c.Namespace, c.Pod) }
 	}
@@ -70,6 +71,9 @@ func (p *Plugin) decide(ctx context.Context, pod *api.PodSandbox, c policy.Conta
 	facts.Startable = func() spec.Limit { return p.startable.Load().within(ctx) }
 	facts.Again = func() (*hca.Inventory, error) { return p.Inventory.Again(ctx) }
 	decision := p.policy().Decide(c, facts)
+	if decision.Grant == nil && decision.Refusal == nil && silent != nil && !errors.Is(silent, policy.ErrNoKubelet) {
+		p.metrics.leftAlone.Inc()
+	}
 	if decision.Grant != nil && p.specs() == nil {
 		decision.Grant.IPCLock = spec.IPCLockNo
 	}

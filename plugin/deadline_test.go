@@ -51,9 +51,9 @@ func TestOneDeadline(t *testing.T) {
 }
 
 // A runtime that drops the plugin between the two requests about a container asks it nothing more about this one. When
-// the plugin registers again, the container is counted and named, and repair makes the edit.
+// the plugin registers again, the container is counted and named.
 func TestEditThatNobodyAskedFor(t *testing.T) {
-	_, p := registered(t, Options{Policy: mustPolicy(t, "repair: {mode: off}"), StoredSpecs: &recordedSpecs{}})
+	_, p := registered(t, Options{Policy: mustPolicy(t, "{}"), StoredSpecs: &recordedSpecs{}})
 	holder := verbsContainer(t, p.root)
 	if _, _, err := p.CreateContainer(t.Context(), pod, holder); err != nil {
 		t.Fatal(err)

@@ -10,7 +10,6 @@ import (
 
 	"github.com/rdma-spec/rdma-spec/plugin/policy/inforce"
 	"github.com/rdma-spec/rdma-spec/plugin/registration/handover"
-	"github.com/rdma-spec/rdma-spec/plugin/repair"
 )
 
 // stateFormat is the format of state. Whatever changes testdata/state.json is another format, with another number.
@@ -21,12 +20,12 @@ type state struct {
 	Format int                `json:"format"`
 	Owed   map[string]promise `json:"owed,omitempty"` // what PostCreateContainer still owes, by container
 	Policy *inforce.Left      `json:"policy,omitempty"`
-	Repair *repair.State      `json:"repair,omitempty"`
+	Below  *int               `json:"below,omitempty"` // how many containers were below policy when it registered
 }
 
 // Leave returns what the process that takes the connection over has to know.
 func (p *Plugin) Leave() (json.RawMessage, error) {
-	return json.Marshal(state{stateFormat, p.owed.all(), p.config.Leave(), p.repair.Leave()})
+	return json.Marshal(state{stateFormat, p.owed.all(), p.config.Leave(), p.below.Load()})
 }
 
 // Understand reads what the process before has left. The function that it returns goes on where that one has stopped:
@@ -41,7 +40,7 @@ func (p *Plugin) Understand(left json.RawMessage) (goOn func(), err error) {
 			made.Since = time.Now()
 			p.owed.put(container, made)
 		}
-		p.repair.TakeOver(before.Repair, p.keepsSpecs.Load())
+		p.below.Store(before.Below)
 		p.config.TookOver(before.Policy)
 	}, nil
 }

@@ -16,7 +16,6 @@ import (
 	"github.com/rdma-spec/rdma-spec/plugin/limits/limitstest"
 	"github.com/rdma-spec/rdma-spec/plugin/policy"
 	"github.com/rdma-spec/rdma-spec/plugin/policy/inforce"
-	"github.com/rdma-spec/rdma-spec/plugin/repair"
 	"github.com/rdma-spec/rdma-spec/spec"
 	"github.com/rdma-spec/rdma-spec/spec/hca"
 	"github.com/rdma-spec/rdma-spec/spec/hca/hcatest"
@@ -35,7 +34,7 @@ func TestHandover(t *testing.T) {
 	options := func(version string) Options {
 		return Options{
 			Handover: folder, Limits: limits.On(table), Root: folder, Version: version,
-			Policy: mustPolicy(t, "{repair: {mode: report}}"),
+			Policy: mustPolicy(t, "{}"),
 		}
 	}
 	runtime, first := registered(t, options("1"))
@@ -59,7 +58,7 @@ func TestHandover(t *testing.T) {
 	after, err := second.Leave()
 	must.Succeed(t, err)
 	var was, is state
-	if err := json.Unmarshal(before, &was); err != nil || len(was.Repair.Containers) != 1 || len(was.Owed) != 1 {
+	if err := json.Unmarshal(before, &was); err != nil || len(was.Owed) != 1 {
 		t.Fatalf("it knew %s: %v", before, err)
 	}
 	must.Succeed(t, json.Unmarshal(after, &is))
@@ -70,9 +69,10 @@ func TestHandover(t *testing.T) {
 	if diff := cmp.Diff(want, got, cmpopts.IgnoreFields(promise{}, "Since")); diff != "" || !owed || got.Since.IsZero() {
 		t.Errorf("owed: %t, since %s (-want +got):\n%s", owed, got.Since, diff)
 	}
-	if now, err := inforce.Read(folder); err != nil || now.Version != "2" {
-		t.Errorf("in force: %+v, %v", now, err)
-	}
+	await.That(t, await.Patience, "its policy is published", func() bool {
+		now, err := inforce.Read(folder)
+		return err == nil && now.Version == "2"
+	})
 	if n := runtime.Connections(); n != 1 {
 		t.Errorf("%d connections", n)
 	}
@@ -80,15 +80,16 @@ func TestHandover(t *testing.T) {
 
 // What is handed over has a format, with a number: a process that reads another one does not go on with it.
 func TestFormatOfTheState(t *testing.T) {
+	below := 7
 	golden.Compare(t, "testdata/state.json", golden.JSON(t, state{stateFormat, map[string]promise{"container": promised(
 		policy.Container{Namespace: "ml", Pod: "train-0", Name: "main"}, policy.Decision{Signal: policy.SignalAnnotation,
 			Evidence: policy.AnnotationKey, Rule: "default", Grant: &spec.Grant{Memlock: spec.Unlimited,
 				IPCLock: spec.IPCLockUnlessDropped, Devices: []hca.Device{firstVerbs(t, hcatest.V100(t))}}})},
-		&inforce.Left{Source: "a file", Text: "memlock: 1Gi"}, &repair.State{ListedAgo: time.Minute}}))
+		&inforce.Left{Source: "a file", Text: "memlock: 1Gi"}, &below}))
 	for left, want := range map[string]string{
 		"": "unexpected end of JSON input", "null": "it has format 0, and this version reads format 3",
-		`{"format":2,"repair":[]}`:  "it has format 2, and this version reads format 3",
-		`{"format":3,"repair":"x"}`: "cannot unmarshal",
+		`{"format":2,"repair":[]}`: "it has format 2, and this version reads format 3",
+		`{"format":3,"owed":"x"}`:  "cannot unmarshal",
 	} {
 		if goOn, err := (&Plugin{}).Understand(json.RawMessage(left)); goOn != nil || err == nil ||
 			!strings.Contains(err.Error(), want) {
@@ -99,8 +100,7 @@ func TestFormatOfTheState(t *testing.T) {
 
 // FuzzUnderstand: whatever a process has left, the next one goes on with it or says why not.
 func FuzzUnderstand(f *testing.F) {
-	f.Add([]byte(`{"format":3,"owed":{"a":{"grant":{"memlock":"1Gi"}}},` +
-		`"repair":{"listedAgo":1,"containers":[{"container":{"id":"a"}}]}}`))
+	f.Add([]byte(`{"format":3,"owed":{"a":{"grant":{"memlock":"1Gi"}}}}`))
 	f.Fuzz(func(_ *testing.T, left []byte) {
 		p := unregistered(Options{Limits: limits.On(limitstest.NewKernel(nil))})
 		if goOn, err := p.Understand(left); err == nil {

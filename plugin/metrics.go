@@ -19,6 +19,7 @@ type metrics struct {
 	refusals        *prometheus.CounterVec
 	duration        prometheus.Histogram
 	unknown         prometheus.Counter
+	leftAlone       prometheus.Counter
 	leftOut         prometheus.Counter
 	grants          *prometheus.CounterVec
 	confirmDuration prometheus.Histogram
@@ -59,6 +60,8 @@ func newMetrics() *metrics {
 		unknown: counter("unknown_resources_total",
 			"Containers that got nothing, or less, because the kubelet did not report which resources they hold.",
 		).WithLabelValues(),
+		leftAlone: counter("left_alone_total",
+			"Containers that got nothing, because the kubelet did not answer which resources they hold.").WithLabelValues(),
 		leftOut: counter("hcas_left_out_total",
 			"HCAs that containers that ask for all did not get: they have no ACTIVE port, or cannot be used.",
 		).WithLabelValues(),
@@ -85,7 +88,7 @@ func newMetrics() *metrics {
 func (p *Plugin) Collectors() []prometheus.Collector {
 	m := p.metrics
 	all := []prometheus.Collector{
-		m.requests, m.refusals, m.duration, m.unknown, m.leftOut, m.grants, m.confirmDuration, m.configValid, m.configLoaded,
+		m.requests, m.refusals, m.duration, m.unknown, m.leftAlone, m.leftOut, m.grants, m.confirmDuration, m.configValid, m.configLoaded,
 		p.Inventory,
 		Flag("connected", "1 while the plugin is registered with the runtime.", nil, p.Registered),
 		Flag("waiting", "1 while this process waits behind a registered one, to take its connection over.",
@@ -98,9 +101,7 @@ func (p *Plugin) Collectors() []prometheus.Collector {
 			Help: "How long the plugin has been connected without being registered. The runtime creates no container meanwhile.",
 		}, func() float64 { return p.registration.Unregistered().Seconds() }),
 		registeredAt{p.registration},
-	}
-	if p.repair != nil {
-		all = append(all, p.repair)
+		registeredBelow{p},
 	}
 	return all
 }
@@ -119,6 +120,24 @@ func (registeredAt) Describe(to chan<- *prometheus.Desc) { to <- registeredAtDes
 func (r registeredAt) Collect(to chan<- prometheus.Metric) {
 	if when := r.When(); !when.IsZero() {
 		to <- prometheus.MustNewConstMetric(registeredAtDesc, prometheus.GaugeValue, float64(when.UnixNano())/1e9)
+	}
+}
+
+// registeredBelow says how many containers were below policy at the registration. There is no such metric before it is
+// known.
+type registeredBelow struct{ *Plugin }
+
+var registeredBelowDesc = prometheus.NewDesc(namespace+"_registered_below_policy",
+	"Running containers with a verbs device that had less memlock than the policy gives when the plugin last registered: of "+
+		"that moment alone. A process that takes the connection over keeps it.", nil, nil)
+
+// Describe implements prometheus.Collector.
+func (registeredBelow) Describe(to chan<- *prometheus.Desc) { to <- registeredBelowDesc }
+
+// Collect implements prometheus.Collector.
+func (r registeredBelow) Collect(to chan<- prometheus.Metric) {
+	if count := r.below.Load(); count != nil {
+		to <- prometheus.MustNewConstMetric(registeredBelowDesc, prometheus.GaugeValue, float64(*count))
 	}
 }
 

@@ -3,7 +3,8 @@
 
 // Package plugin handles NRI events: it knows what each event means for a container. It carries out decisions and makes
 // none: plugin/policy decides, spec knows what a grant changes, plugin/registration keeps the connection to the
-// runtime, and plugin/repair compares running containers with the policy.
+// runtime. Running containers are the tool's: once, when it registers, the plugin counts those that lack what the policy
+// gives.
 package plugin
 
 import (
@@ -22,7 +23,6 @@ import (
 	"github.com/rdma-spec/rdma-spec/plugin/policy"
 	"github.com/rdma-spec/rdma-spec/plugin/policy/inforce"
 	"github.com/rdma-spec/rdma-spec/plugin/registration"
-	"github.com/rdma-spec/rdma-spec/plugin/repair"
 	"github.com/rdma-spec/rdma-spec/plugin/storedspec"
 	"github.com/rdma-spec/rdma-spec/spec"
 	"github.com/rdma-spec/rdma-spec/spec/hca"
@@ -54,12 +54,13 @@ type Options struct {
 	Resources Resources
 	// Budget is how long a request may wait, in all, for what it needs before its answer; 0 is DefaultBudget.
 	Budget time.Duration
-	// Limits reads and raises the limits of running containers; nil turns repair off.
-	Limits repair.Limits
-	// RunningSpecs and RunningResources are StoredSpecs and Resources for running containers. They are other clients, so
-	// that calls that fail there open no breaker of requests.
-	RunningSpecs     repair.Specs
-	RunningResources repair.Resources
+	// Limits reads the limits of created containers where no spec of theirs is stored; nil: nobody can.
+	Limits Limits
+	// RunningSpecs are the stored specs for work beside the requests; nil: there are none. It is another client than
+	// StoredSpecs, so that its failures open no breaker of requests.
+	RunningSpecs RunningSpecs
+	// Raise is the command that raises containers that run.
+	Raise string
 	// Startable returns the highest memlock of a container that the runtime, given by its process, can start; nil: nobody
 	// knows. A limits.Processes does.
 	Startable func(runtime int) (spec.Limit, error)
@@ -73,9 +74,22 @@ type StoredSpecs interface {
 	Confirm(ctx context.Context, container string, grant spec.Grant) (storedspec.Found, error)
 }
 
+// RunningSpecs reads the specs that a runtime has stored of containers that run.
+type RunningSpecs interface {
+	// Read returns the JSON text of a container's stored spec; storedspec.ErrNotFound where there is none.
+	Read(ctx context.Context, container string) ([]byte, error)
+}
+
+// Limits reads the limits of containers' processes. A limits.Processes does.
+type Limits interface {
+	// MemlockIn reads RLIMIT_MEMLOCK of a process, if that is one of a container's.
+	MemlockIn(container string, pid int) (spec.Rlimit, error)
+}
+
 // Resources reports what containers and pods hold. A podresources.Client does.
 type Resources interface {
-	repair.Resources
+	// Names returns the names of the resources that a container holds; known is false if it may hold others.
+	Names(ctx context.Context, sandbox, namespace, pod, container string) (names []string, known bool, err error)
 	// PodHolds returns the resources that the containers of a pod hold, and whether one of them has a resource claim.
 	PodHolds(ctx context.Context, sandbox, namespace, pod string) (names []string, claims bool, err error)
 }
@@ -93,8 +107,9 @@ type Plugin struct {
 	owed         owed
 	throttle     throttle
 	metrics      *metrics
-	checks       singleflight.Group // of Alive
-	repair       *repair.Loop       // nil if running containers are not compared
+	listings     chan listing        // of the runtime, for look
+	below        atomic.Pointer[int] // how many containers had less than the policy gives when it registered; nil: unknown
+	checks       singleflight.Group  // of Alive
 }
 
 // DefaultBudget is short, since the runtime asks about one container at a time.
@@ -111,7 +126,7 @@ func New(o Options) *Plugin {
 			Verbs: o.Inventory.Verbs, Memory: policy.LiveMemory(),
 			HCAs: func() (*hca.Inventory, error) { return o.Inventory.HCAs(ended) },
 		},
-		owed: newOwed(), throttle: newThrottle(), metrics: newMetrics(),
+		owed: newOwed(), throttle: newThrottle(), metrics: newMetrics(), listings: make(chan listing, 1),
 	}
 	p.facts.Startable = func() spec.Limit { return p.startable.Load().within(ended) }
 	p.registration = registration.New(p, registration.Options{
@@ -121,25 +136,13 @@ func New(o Options) *Plugin {
 		// and then fail.
 		KeepConnected: !o.Validate,
 	})
-	if o.Limits != nil {
-		p.repair = repair.New(repair.Options{Log: o.Log, Facts: p.facts, Limits: o.Limits, Specs: o.RunningSpecs,
-			Resources: o.RunningResources})
-	}
 	p.config = inforce.New(inforce.Options{
 		Root: o.Root, Version: o.Version, Deployment: o.Deployment, ReadOnly: o.Validate, Policy: o.Policy, Log: o.Log,
-		Put: p.put, Loaded: p.metrics.loaded, Registered: p.Registered,
+		Put:    func(next *policy.Policy) { p.Inventory.Want(next.Wants()) },
+		Loaded: p.metrics.loaded, Registered: p.Registered,
 		EverRegistered: func() bool { return !p.registration.When().IsZero() },
 	})
 	return p
-}
-
-// put has all parts of the plugin use a policy.
-func (p *Plugin) put(next *policy.Policy) {
-	p.Inventory.Want(next.Wants())
-	if next.Missing() != nil {
-		next = nil // repair records containers, and compares none
-	}
-	p.repair.Use(next)
 }
 
 // policy returns the policy in force.
@@ -156,9 +159,9 @@ func (p *Plugin) Use(loaded *policy.Policy, source string, err error) {
 func (p *Plugin) Run(ctx context.Context) error {
 	ctx, stop := context.WithCancel(ctx)
 	var beside sync.WaitGroup
-	beside.Go(func() { p.repair.Run(ctx) })
 	beside.Go(func() { p.config.Run(ctx) })
 	beside.Go(func() { p.giveUpAll(ctx) })
+	beside.Go(func() { p.lookAll(ctx) })
 	err := p.registration.Run(ctx)
 	stop()
 	beside.Wait()

@@ -172,7 +172,7 @@ func TestOutside(t *testing.T) {
 		{"namespace": "ml", "pod": "old", "container": "main", "state": "outside", "memlock": {"soft": "unlimited", "hard": "unlimited"},
 		"use": {"summary": "1 GiB on mlx5_0"}, "problems": ["privileged, uses mlx5_0"]},
 		{"namespace": "", "pod": "", "container": "train", "state": "outside", "use": {"summary": "1 GiB on mlx5_1"}, "problems": ["a process of the node"]}]}`}
-	s.says["p0001"] = says{stderr: "rdma-spec: who uses RDMA is unknown: privileges: repair\n", status: 3}
+	s.says["p0001"] = says{stderr: "rdma-spec: who uses RDMA is unknown: hostPID: true\n", status: 3}
 	s.tells(t, "status")
 	s.asked = nil
 	s.tells(t, "status --outside")

@@ -15,45 +15,40 @@ import (
 	"github.com/rdma-spec/rdma-spec/plugin/storedspec"
 )
 
-// apis are the clients of the APIs of containerd and the kubelet for one kind of work. Each kind has its own breakers:
-// if calls of repair fail, containers that are created still get CAP_IPC_LOCK and what rules by resource give.
+// apis are the clients of the APIs of containerd and the kubelet. Work beside the requests has a client, and so a
+// breaker, of its own: if its calls fail, containers that are created still get CAP_IPC_LOCK.
 type apis struct {
-	path      string // creation or repair
 	specs     *storedspec.Client
 	resources *podresources.Client
+	beside    *storedspec.Client
 }
 
-// repairBudget is how long a call of repair may take: no container waits for it.
-const repairBudget = 2 * time.Second
+// besideBudget is how long a call beside the requests may take: no container waits for it.
+const besideBudget = 2 * time.Second
 
-// newAPIs prepares the clients for containers that are created, whose requests have a deadline, and for those that run.
-// They connect when they are first used.
-func newAPIs(o options, log logrus.FieldLogger) (creation, repair apis) {
-	clients := func(path string, budget time.Duration, withoutSpecs, withoutResources string) apis {
-		return apis{path, storedspec.New(storedspec.Options{
-			Address: o.containerd, Root: o.root, Namespace: o.namespace, Budget: budget, OnChange: logBreaker(log,
-				"containerd's API", withoutSpecs),
-		}), podresources.New(podresources.Options{
-			Socket: o.podResourcesSocket, Budget: budget, OnChange: logBreaker(log,
-				"the kubelet's pod resources API", withoutResources),
-		})}
+// newAPIs prepares the clients. They connect when they are first used.
+func newAPIs(o options, log logrus.FieldLogger) apis {
+	specs := func(budget time.Duration, without string) *storedspec.Client {
+		return storedspec.New(storedspec.Options{Address: o.containerd, Root: o.root, Namespace: o.namespace, Budget: budget,
+			OnChange: logBreaker(log, "containerd's API", without)})
 	}
-	creation = clients("creation", 0, "RDMA containers get no CAP_IPC_LOCK until it answers",
-		"until it answers, RDMA containers that a rule by resource may match are refused, and containers without another "+
-			"signal get nothing")
-	repair = clients("repair", repairBudget,
-		"until it answers, the stored specs of running containers are not compared with the policy",
-		"until it answers, running containers that only a resource makes RDMA containers are not compared with the policy")
-	return creation, repair
+	return apis{
+		specs:  specs(0, "RDMA containers get no CAP_IPC_LOCK until it answers"),
+		beside: specs(besideBudget, "until it answers, running containers are not looked at"),
+		resources: podresources.New(podresources.Options{Socket: o.podResourcesSocket, OnChange: logBreaker(log,
+			"the kubelet's pod resources API", "until it answers, RDMA containers that a rule by resource may match are "+
+				"refused, and containers without another signal get nothing")}),
+	}
 }
 
 // collectors returns the metrics of the breakers.
 func (a apis) collectors() []prometheus.Collector {
-	failing := func(api string, is func() bool) prometheus.Collector {
+	failing := func(api, path string, is func() bool) prometheus.Collector {
 		return plugin.Flag("api_failing", "1 from three failed calls of an API in a row until it answers again, by what it "+
-			"is used for (creation, repair).", prometheus.Labels{"api": api, "path": a.path}, is)
+			"is used for (creation, beside).", prometheus.Labels{"api": api, "path": path}, is)
 	}
-	return []prometheus.Collector{failing("containerd", a.specs.Failing), failing("kubelet", a.resources.Failing)}
+	return []prometheus.Collector{failing("containerd", "creation", a.specs.Failing),
+		failing("containerd", "beside", a.beside.Failing), failing("kubelet", "creation", a.resources.Failing)}
 }
 
 // logBreaker returns a function that logs when a breaker opens, with its consequence, and when the API has answered

@@ -14,32 +14,29 @@ import (
 )
 
 // However often the calls about containers that run fail, those about containers that are created are made.
-func TestFailuresOfRepairLeaveCreationsAlone(t *testing.T) {
+func TestFailuresBesideLeaveCreationsAlone(t *testing.T) {
 	socket := filepath.Join(scratch.Folder(t), "containerd.sock")
 	if err := syscall.Mknod(socket, syscall.S_IFSOCK|0o600, 0); err != nil { // nobody listens
 		t.Fatal(err)
 	}
-	creation, repair := newAPIs(options{root: scratch.Folder(t),
+	clients := newAPIs(options{root: scratch.Folder(t),
 		containerd: socket, podResourcesSocket: "/nonexistent.sock"},
 		silent())
 	for range 2 * breaker.Failures {
-		if _, err := repair.specs.Read(t.Context(), "a"); err == nil {
+		if _, err := clients.beside.Read(t.Context(), "a"); err == nil {
 			t.Fatal("a spec was read")
 		}
-		if _, _, err := repair.resources.Names(t.Context(), "", "ml", "train-0", "main"); err == nil {
-			t.Fatal("the kubelet has answered")
-		}
 	}
-	if !repair.specs.Failing() || !repair.resources.Failing() {
-		t.Error("the failing APIs are not left alone")
+	if !clients.beside.Failing() {
+		t.Error("the failing API is not left alone")
 	}
-	if creation.specs.Failing() || creation.resources.Failing() {
-		t.Error("they are left alone for containers that are created, too")
+	if clients.specs.Failing() {
+		t.Error("it is left alone for containers that are created, too")
 	}
 	for range breaker.Failures {
-		_, _ = creation.specs.Confirm(t.Context(), "a", spec.Grant{IPCLock: spec.IPCLockYes})
+		_, _ = clients.specs.Confirm(t.Context(), "a", spec.Grant{IPCLock: spec.IPCLockYes})
 	}
-	if !creation.specs.Failing() {
+	if !clients.specs.Failing() {
 		t.Error("failures of creations are not counted")
 	}
 }

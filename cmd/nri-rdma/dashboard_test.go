@@ -84,10 +84,12 @@ func TestDashboardHasData(t *testing.T) {
 		func() bool { return ask(t, asked, "nri_rdma_connected == 0") != "[]" })
 }
 
-// usedMemory is what rdma-spec doctor writes about containers.
+// usedMemory is what rdma-spec doctor writes about containers, and rdma-spec repair.
 const usedMemory = `rdma_spec_container_registered_bytes{container="main",namespace="ml",pod="train-0"} 4.4e+10
 rdma_spec_container_pinned_bytes{container="main",namespace="ml",pod="train-0"} 4.4e+10
 rdma_spec_container_memlock_limit_bytes{container="main",namespace="ml",pod="train-0"} 6.8719476736e+10
+rdma_spec_repair_containers{memlock="below"} 1
+rdma_spec_repair_containers{memlock="sufficient"} 3
 `
 
 // panel is one of the dashboard's.

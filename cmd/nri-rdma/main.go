@@ -179,34 +179,50 @@ func deployment(environment func(string) string) string {
 	return "DaemonSet." + namespace + "." + strings.TrimSuffix(pod[:len(pod)-random], "-")
 }
 
+// raise returns the command that raises containers of this node that run. In a cluster it takes a pod with more rights
+// than the plugin's, of the same image.
+func raise(environment func(string) string) string {
+	node := environment("NRI_RDMA_NODE")
+	if node == "" {
+		return "rdma-spec repair"
+	}
+	namespace := environment("NRI_RDMA_NAMESPACE")
+	image := fmt.Sprintf("$(kubectl get pod %s -n %s -o 'jsonpath={.spec.containers[0].image}')",
+		environment("NRI_RDMA_POD"), namespace)
+	return fmt.Sprintf("kubectl debug node/%s -n %s --profile=sysadmin --image=%s --attach -q -- rdma-spec repair --root "+
+		"/host", node, namespace, image)
+}
+
 // run makes the plugin and keeps it registered until the context is done.
 func run(ctx context.Context, o options, log *logrus.Logger) error {
 	saveMemory()
-	creation, repair := newAPIs(o, log)
+	clients := newAPIs(o, log)
 	hcas := inventory.New(o.root, log)
 	go hcas.Run(ctx)
 	with := plugin.Options{
 		Name: o.name, Index: o.index, Socket: o.socket, Handover: o.handover, Log: log,
 		Root: o.root, Version: version, Deployment: deployment(os.Getenv),
 		Validate:  o.validate,
-		Resources: creation.resources,
+		Resources: clients.resources,
 		Inventory: hcas, Budget: o.budget,
 		Startable: limits.New(o.root).Startable,
 	}
 	if !o.validate {
-		with.StoredSpecs, with.RunningSpecs, with.RunningResources, with.Limits = creation.specs, repair.specs,
-			repair.resources, limits.New(o.root)
+		with.StoredSpecs = clients.specs
+		with.RunningSpecs = clients.beside
+		with.Limits = limits.New(o.root)
+		with.Raise = raise(os.Getenv)
 	}
 	p := plugin.New(with)
 	if o.http != "" {
-		stop, err := serveHTTP(o.http, p, log, append(creation.collectors(), repair.collectors()...)...)
+		stop, err := serveHTTP(o.http, p, log, clients.collectors()...)
 		if err != nil {
 			return err
 		}
 		defer stop()
 	}
 	if o.metrics != "" {
-		go serveRegistered(ctx, o.metrics, p, log, append(creation.collectors(), repair.collectors()...)...)
+		go serveRegistered(ctx, o.metrics, p, log, clients.collectors()...)
 	}
 	log.WithField("version", version).Info("nri-rdma starts")
 	defer log.Info("nri-rdma stopped")

@@ -163,7 +163,7 @@ func TestDaemon(t *testing.T) {
 	awaitStatus(t, address, "/readyz", http.StatusOK)
 	metrics := awaitStatus(t, address, "/metrics", http.StatusOK)
 	for _, name := range []string{"\nnri_rdma_connected 1", "\nnri_rdma_config_valid 1",
-		`nri_rdma_api_failing{api="containerd",path="creation"} 0`, `nri_rdma_api_failing{api="kubelet",path="repair"} 0`,
+		`nri_rdma_api_failing{api="containerd",path="creation"} 0`, `nri_rdma_api_failing{api="containerd",path="beside"} 0`,
 		"nri_rdma_build_info{version=", "process_resident_memory_bytes"} {
 		if !strings.Contains(metrics, name) {
 			t.Errorf("/metrics has no %s", name)

@@ -71,8 +71,7 @@ func registeredMetrics(t *testing.T) []metric {
 	p := plugin.New(plugin.Options{
 		Name: "rdma", Index: "90", Log: silent(), Inventory: inventory.New("/", silent()), Limits: limits.New("/"),
 	})
-	creation, _ := newAPIs(options{}, silent())
-	registry := newRegistry(p, creation.collectors()...)
+	registry := newRegistry(p, newAPIs(options{}, silent()).collectors()...)
 	descs := make(chan *prometheus.Desc, 1000)
 	registry.Describe(descs)
 	close(descs)

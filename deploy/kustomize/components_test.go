@@ -34,19 +34,21 @@ func unchanged(t *testing.T) (patch appsv1.DaemonSet) {
 	return patch
 }
 
-// TestRepairComponent checks that the patch changes the DaemonSet's own container, and adds only one capability and the
-// PID namespace.
+// TestRepairComponent checks that the patch adds one container, with one capability, the node, and its PID namespace, and
+// changes nothing of the plugin's.
 func TestRepairComponent(t *testing.T) {
-	want := unchanged(t)
-	want.Spec.Template.Spec = corev1.PodSpec{
-		HostPID: true,
-		Containers: []corev1.Container{{
-			Name:            decode(t).daemonSet.Spec.Template.Spec.Containers[0].Name,
-			SecurityContext: &corev1.SecurityContext{Capabilities: &corev1.Capabilities{Add: []corev1.Capability{"SYS_RESOURCE"}}},
-		}},
+	patch := component(t, "repair")
+	pod := patch.Spec.Template.Spec
+	if len(pod.Containers) != 1 || pod.Containers[0].Name != "repair" || !pod.HostPID {
+		t.Fatalf("containers %+v; hostPID %t", pod.Containers, pod.HostPID)
 	}
-	if diff := cmp.Diff(want, component(t, "repair")); diff != "" {
-		t.Errorf("-want +got:\n%s", diff)
+	want := &corev1.Capabilities{Add: []corev1.Capability{"SYS_RESOURCE"}, Drop: []corev1.Capability{"ALL"}}
+	if diff := cmp.Diff(want, pod.Containers[0].SecurityContext.Capabilities); diff != "" {
+		t.Errorf("capabilities, -want +got:\n%s", diff)
+	}
+	rest := cmpopts.IgnoreFields(corev1.PodSpec{}, "Containers", "HostPID", "Volumes")
+	if diff := cmp.Diff(unchanged(t), patch, rest); diff != "" {
+		t.Errorf("the patch changes more:\n%s", diff)
 	}
 }
 

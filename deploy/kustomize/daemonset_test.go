@@ -5,6 +5,7 @@ package kustomize_test
 
 import (
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -154,7 +155,7 @@ func ownFolder(volume string) bool {
 	return volume == "policy" || volume == "kept" || volume == "handover"
 }
 
-// TestDaemonSetNetworkPolicy: it is about the DaemonSet's pods, and opens the metrics ports of plugin and validator to
+// TestDaemonSetNetworkPolicy: it is about the DaemonSet's pods, and opens the metrics ports of its containers to
 // one namespace, nothing to the rest.
 func TestDaemonSetNetworkPolicy(t *testing.T) {
 	m := decode(t)
@@ -169,8 +170,8 @@ func TestDaemonSetNetworkPolicy(t *testing.T) {
 			len(m.network.Spec.Ingress))
 	}
 	var ports []int32
-	for _, ctr := range append(m.daemonSet.Spec.Template.Spec.Containers,
-		component(t, "validator").Spec.Template.Spec.Containers...) {
+	for _, ctr := range slices.Concat(m.daemonSet.Spec.Template.Spec.Containers,
+		component(t, "validator").Spec.Template.Spec.Containers, component(t, "repair").Spec.Template.Spec.Containers) {
 		for _, p := range ctr.Ports {
 			ports = append(ports, p.ContainerPort)
 		}

@@ -4,7 +4,7 @@
 
 # After the files are there. deb: configure [VERSION THAT WAS CONFIGURED LAST, perhaps removed since]; rpm: 1 on installation, 2 on upgrade.
 # It reports what systemd refuses, and ends well: a package that is half-configured keeps apt from installing anything else.
-units="nri-rdma.service nri-rdma-validator.service"
+units="nri-rdma.service nri-rdma-validator.service rdma-spec-repair.service"
 try() {
   "$@" || echo "rdma-spec: \"$*\" failed. The package is installed; see: systemctl status $units" >&2
 }

@@ -7,13 +7,21 @@
 if [ -d /run/systemd/system ]; then
   systemctl daemon-reload || echo 'rdma-spec: "systemctl daemon-reload" failed. The package is removed all the same.' >&2
 fi
+# What the service has written. Pods of a DaemonSet mount the folder, and meet in it: one that is made again is not theirs.
+forget() {
+  if [ ! -e /run/rdma-spec/handover ]; then
+    rm -f /run/rdma-spec/policy.yaml /run/rdma-spec/.policy-*
+    rmdir /run/rdma-spec 2>/dev/null || true # somebody else has it
+  fi
+}
 case "$1" in
 purge)
-  rm -rf /etc/rdma-spec /run/rdma-spec
-  for unit in nri-rdma.service nri-rdma-validator.service rdma-spec-cdi.service rdma-spec-cdi.timer rdma-spec-doctor.timer; do
+  rm -rf /etc/rdma-spec
+  forget
+  for unit in nri-rdma.service nri-rdma-validator.service rdma-spec-repair.service rdma-spec-cdi.service rdma-spec-cdi.timer rdma-spec-doctor.timer; do
     rm -f /etc/systemd/system/*.wants/$unit # it was enabled
   done
   ;;
-0) rm -rf /run/rdma-spec ;;
+0) forget ;;
 esac
 exit 0

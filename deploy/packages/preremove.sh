@@ -4,7 +4,7 @@
 
 # Before the files go. deb: remove, or upgrade NEW VERSION; rpm: 0 on removal, 1 on upgrade. A deb that is installed again finds its units
 # enabled as they were. It reports what systemd refuses, and ends well: a package that cannot be removed blocks the package manager.
-units="nri-rdma.service nri-rdma-validator.service rdma-spec-cdi.service rdma-spec-cdi.timer rdma-spec-doctor.timer"
+units="nri-rdma.service nri-rdma-validator.service rdma-spec-repair.service rdma-spec-cdi.service rdma-spec-cdi.timer rdma-spec-doctor.timer"
 try() {
   "$@" || echo "rdma-spec: \"$*\" failed. The package is removed all the same." >&2
 }

@@ -32,8 +32,8 @@ func TestUnits(t *testing.T) {
 	}{
 		{2.0, "nri-rdma", "nri-rdma.service"},
 		{2.0, "nri-rdma", "nri-rdma.service nri-rdma-http.conf"},
-		{2.0, "nri-rdma", "nri-rdma.service nri-rdma-http.conf nri-rdma-repair.conf"},
 		{2.0, "nri-rdma", "nri-rdma-validator.service"},
+		{2.0, "rdma-spec", "rdma-spec-repair.service"},
 		{2.0, "rdma-spec", "rdma-spec-cdi.service rdma-spec-cdi.timer"},
 		{2.7, "rdma-spec", "rdma-spec-doctor.service rdma-spec-doctor.timer"},
 	} {

@@ -140,6 +140,15 @@ func (p *Processes) Memlock(pid int) (spec.Rlimit, error) {
 	return limit, nil
 }
 
+// MemlockIn reads RLIMIT_MEMLOCK of a process, if that is one of a container's, given by its ID.
+func (p *Processes) MemlockIn(container string, pid int) (spec.Rlimit, error) {
+	limit, err := p.Memlock(pid)
+	if err == nil && !p.Belongs(pid, container) {
+		err = fmt.Errorf("process %d is not one of the container's", pid)
+	}
+	return limit, err
+}
+
 // limits reads the text of /proc/PID/limits.
 func (p *Processes) limits(pid int) ([]byte, error) {
 	text, err := p.kernel.Read(pid, "limits")

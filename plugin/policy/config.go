@@ -23,8 +23,6 @@ type Config struct {
 	OptIn OptIn `json:"optIn"`
 	// Inject selects the HCAs that are injected into containers that hold none, and where an annotation can ask for them.
 	Inject Inject `json:"inject"`
-	// Repair is what happens to containers that run below policy.
-	Repair Repair `json:"repair"`
 	// SkipRuntimeHandlers are globs of runtime handlers whose containers are left alone; "" stands for pods without a
 	// RuntimeClass.
 	SkipRuntimeHandlers []string `json:"skipRuntimeHandlers"`
@@ -72,14 +70,6 @@ type Selectors struct {
 	Management bool `json:"management"`
 }
 
-// Repair is what happens to containers that run below policy.
-type Repair struct {
-	// Mode is off, report or fix. YAML reads off without quotes as false, which means off as well.
-	Mode Scalar `json:"mode"`
-	// Every is the time between two passes, as in 30s.
-	Every string `json:"every"`
-}
-
 // Rule sets other values for the containers that it matches. Keys that it omits have the general values.
 type Rule struct {
 	// Name is the rule's name in logs, metrics and explain; without one it is rules[N].
@@ -121,7 +111,6 @@ func Default() Config {
 			Selectors: Selectors{Names: []string{"*"}, Functions: []string{"physical"}, LinkLayers: []string{},
 				Netdevs: []string{}, NUMANodes: []int{}},
 		},
-		Repair:              Repair{Mode: RepairReport, Every: "30s"},
 		SkipRuntimeHandlers: sandbox.Handlers(),
 		Rules:               []Rule{},
 	}

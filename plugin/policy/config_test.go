@@ -9,7 +9,6 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/rdma-spec/rdma-spec/test/testing/expect"
 	"github.com/rdma-spec/rdma-spec/test/testing/golden"
@@ -29,20 +28,20 @@ var badConfigs = []string{
 	"memlock: 1Gi\n---\nrules: []", "{memlock: 1Gi} rules:", "memlock: 1Gi\n...\nrules:\n- name: a",
 	// keys
 	"memlok: 1Gi", "Memlock: 1Gi", "MEMLOCK: 1Gi", "\"mem lock\": 1", "optIn: {device: true}", "optIn: {namespace: [a]}",
-	"inject: {name: [a]}", "repair: {evry: 1s}", "inject: {always: true}",
+	"inject: {name: [a]}", "inject: {always: true}",
 	"rules:\n- match: {namespaces: [a]}\n- match: {namespace: [b]}", "rules: [{mach: {}, memlok: 1}]",
 	"rules: [{match: {namespaces: [a]}, inject: {names: [a], numa: 1, namespaces: [b]}}]", "1: 2",
 	"memlock: 1\nmemlock: 2", "optIn: {devices: true, devices: false}", "rules:\n- memlock: 1\n  memlock: 2",
 	// what is gone
 	"devices: {names: [a]}", "optIn: {annotation: {namespaces: [a]}}", "optIn: {onKubeletError: fail}",
+	"repair: {mode: fix, every: 30s}", "{memlock: 1Gi, repair: off}",
 	"optIn: {nvidiaMOFED: {runtimeHandlers: [a]}}", "rules: [{match: {namespaces: [a]}, deny: true, message: b}]",
 	"rules: [{match: {labels: {a: b}, runtimeHandlers: [c]}, devices: {}}]", "ipcLock: force", "ipcLock: unless-dropped",
 	// types
 	"optIn: [1]", "optIn: yes", "optIn: {devices: 1}", "optIn: {devices: 'true'}", "optIn: {resources: rdma/*}",
 	"optIn: {resources: [1, rdma/*, true]}",
 	"inject: {numaNodes: [a]}", "inject: {numaNodes: [1.5]}", "inject: {numaNodes: [99999999999999999999]}",
-	"inject: {numaNodes: 1}", "inject: {management: 5}", "inject: all", "repair: {every: 30}",
-	"repair: {mode: on}", "repair: {mode: 1}",
+	"inject: {numaNodes: 1}", "inject: {management: 5}", "inject: all",
 	"skipRuntimeHandlers: kata", "rules: {a: b}", "rules: [a]", "rules: [{match: {namespaces: 5}}]",
 	"rules: [{match: {namespaces: [a, 5]}}]", "rules: [{name: 5}]",
 	"rules: [{match: {namespaces: [a]}, inject: {always: 'yes'}}]",
@@ -54,7 +53,6 @@ var badConfigs = []string{
 	"memlock: 0", "memlock: -1", "memlock: 16GB", "memlock: ''", "memlock: .inf", "memlock: [1]", "memlock: true",
 	"memlock: 1e-99999999", "memlock: Memory-Limit", "memlock: unchanged",
 	"ipcLock: maybe", "ipcLock: ''", "ipcLock: 1", "{memlock: nonsense, ipcLock: sometimes}",
-	"repair: {mode: 'on'}", "repair: {every: soon}", "repair: {every: 1ms}", "repair: {every: 25h}", "repair: {every: ''}",
 	"optIn: {resources: ['*']}", "optIn: {resources: [rdma]}", "optIn: {resources: [a/b/c]}",
 	"optIn: {resources: ['rdma/[']}", "optIn: {resources: ['']}", "optIn: {resources: ['a /b']}",
 	"optIn: {namespaces: ['ml-*', 'ml/*']}", "optIn: {namespaces: ['[!k]*']}", "inject: {namespaces: ['ml-* ']}",
@@ -79,7 +77,7 @@ var badConfigs = []string{
 	"rules: [{match: {namespaces: [a, 'b*']}}, {match: {resources: [a/b]}}, {match: {namespaces: [a, bc], resources: " +
 		"[c/d]}}]",
 	"rules: [" + strings.Repeat("1,", 10_000) + "]", "rules: [" + strings.Repeat("{},", 10_000) + "]",
-	"{memlock: x, ipcLock: x, repair: {mode: x, every: x}, rules: [{match: {namespaces: [a]}}, {}]}",
+	"{memlock: x, ipcLock: x, rules: [{match: {namespaces: [a]}}, {}]}",
 }
 
 // What a configuration cannot be, and what is said to that.
@@ -114,18 +112,10 @@ func TestConfigDefaults(t *testing.T) {
 		}
 		expect.Equal(t, "the configuration "+text, Default(), got)
 	}
-	if got := policyOf(t, "").RepairEvery(); got != 30*time.Second {
-		t.Errorf("repair is every %s, want 30s", got)
-	}
-	for _, off := range []string{"off", "'off'", "no", "false"} {
-		if got := policyOf(t, "repair: {mode: "+off+"}").Config().Repair.Mode; got != RepairOff {
-			t.Errorf("repair.mode %s is %q, want off", off, got)
-		}
-	}
 }
 
 // everything says all that a configuration can, with other values than the defaults.
-const everything = `{memlock: 16Gi, ipcLock: always, repair: {mode: off, every: 1m0s}, skipRuntimeHandlers: [kata, ''],
+const everything = `{memlock: 16Gi, ipcLock: always, skipRuntimeHandlers: [kata, ''],
 optIn: {devices: false, resources: [rdma/*], namespaces: [opt-*], mofedRuntimeHandlers: ['nvidia*', '']},
 inject: {namespaces: [ml-*], names: [mlx5_*], functions: [physical, virtual], linkLayers: [InfiniBand], netdevs: [ib*],
   numaNodes: [0, -1]},

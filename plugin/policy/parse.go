@@ -60,9 +60,22 @@ func Parse(text []byte) (Config, error) {
 	}
 	config := Default()
 	if err := DecodeStrict(text, &config); err != nil && !errors.Is(err, ErrNothing) {
-		return Config{}, err
+		return Config{}, cmp.Or(repairKey(text), err)
 	}
 	return config, nil
+}
+
+// repairKey says where repair is now, if a configuration that cannot be read has a key for it.
+func repairKey(text []byte) error {
+	var former struct {
+		Repair any `json:"repair"`
+	}
+	if yaml.Unmarshal(text, &former) != nil || former.Repair == nil {
+		return nil
+	}
+	return errors.New("repair is not a key of the policy, since the plugin raises no running containers: remove it; " +
+		"rdma-spec repair --every 1m does, in the service rdma-spec-repair, or in a container of the chart's with " +
+		"repair.enabled")
 }
 
 // Load reads a configuration file and makes its Policy. Every error names the file.

@@ -15,17 +15,15 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"time"
 )
 
 // Policy is a configuration that has been checked and is ready to decide. It is immutable and safe for concurrent use.
 type Policy struct {
-	config      Config
-	rules       []rule
-	otherwise   rule
-	repairEvery time.Duration
-	missing     error  // why there is no configuration; nil where there is one
-	text        []byte // that it was made from
+	config    Config
+	rules     []rule
+	otherwise rule
+	missing   error  // why there is no configuration; nil where there is one
+	text      []byte // that it was made from
 }
 
 // Missing makes the policy of a node whose configuration cannot be read. It gives nothing to anybody, and refuses
@@ -39,9 +37,6 @@ func (p *Policy) Missing() error { return p.missing }
 // New checks a configuration. The error names every problem with its path, one a line.
 func New(config Config) (*Policy, error) {
 	config.Rules = slices.Clone(config.Rules)
-	if config.Repair.Mode == "false" {
-		config.Repair.Mode = RepairOff
-	}
 	p := &Policy{config: config}
 	var found problems
 	p.otherwise = rule{name: defaultRule, gives: gives{selectors: config.Inject.Selectors}}
@@ -61,9 +56,6 @@ func New(config Config) (*Policy, error) {
 	found.at("inject.namespaces", checkNamespaceGlobs(config.Inject.Namespaces))
 	found.at("optIn.mofedRuntimeHandlers", checkHandlerGlobs(config.OptIn.MOFEDRuntimeHandlers))
 	found.at("skipRuntimeHandlers", checkHandlerGlobs(config.SkipRuntimeHandlers))
-	found.at("repair.mode", oneOf(string(config.Repair.Mode), RepairOff, RepairReport, RepairFix))
-	p.repairEvery, err = checkInterval(config.Repair.Every)
-	found.at("repair.every", err)
 	named := map[string]int{}
 	for i := range config.Rules {
 		place := fmt.Sprintf("rules[%d]", i)
@@ -87,18 +79,8 @@ func New(config Config) (*Policy, error) {
 // Text returns the configuration as it was given; nil if the policy was not made from a text. Nobody may change it.
 func (p *Policy) Text() []byte { return p.text }
 
-// Modes of repair.
-const (
-	RepairOff    = "off"
-	RepairReport = "report"
-	RepairFix    = "fix"
-)
-
 // Config returns the configuration with its defaults, also those of the rules' selectors.
 func (p *Policy) Config() Config { return p.config }
-
-// RepairEvery returns the time between two passes over the running containers.
-func (p *Policy) RepairEvery() time.Duration { return p.repairEvery }
 
 // problems are what is wrong with a configuration, each with its path.
 type problems []error
@@ -119,14 +101,6 @@ func (p problems) together() error {
 		p = append(slices.Clone(p[:maxProblems]), fmt.Errorf("and %d more", more))
 	}
 	return errors.Join(p...)
-}
-
-func checkInterval(text string) (time.Duration, error) {
-	every, err := time.ParseDuration(text)
-	if err != nil || every < time.Second || every > 24*time.Hour {
-		return 0, fmt.Errorf("%q is not a time between 1s and 24h, such as 30s", text)
-	}
-	return every, nil
 }
 
 func oneOf(value string, words ...string) error {

@@ -54,7 +54,7 @@ func TestCRIO(t *testing.T) {
 		{"Confirms", testCRIOConfirms},
 		{"Validator", testCRIOValidator},
 		{"Repair", testCRIORepair},
-		{"PluginRepairs", testCRIOPluginRepairs},
+		{"RepairLoop", testCRIORepairLoop},
 		{"Configure", testCRIOConfigure},
 		{"Generate", testCRIOGenerate},
 		{"IPCLock", testCRIOIPCLock},
@@ -152,14 +152,18 @@ func testCRIORepair(t *testing.T) {
 	expectTool(t, 0, "nothing to raise: looked at 1 RDMA container\n", "repair")
 }
 
-// The plugin also raises what was created without it, and nothing else, and reports the execs.
-func testCRIOPluginRepairs(t *testing.T) {
+// The plugin counts what was created without it when it registers; the loop of repair raises that and nothing else, and
+// reports the execs.
+func testCRIORepairLoop(t *testing.T) {
 	pod := runPod(t, containerd.Pod{Name: "earlier"})
 	id := runContainer(t, pod, containerd.Container{Name: "main", Devices: containerd.Verbs(0)})
 	unrelated := runContainer(t, pod, containerd.Container{Name: "unrelated"})
 	expectMemlock(t, id, kernelDefault)
-	plugin := startPlugin(t, "repair: {mode: fix, every: 1s}")
-	awaitLog(t, plugin, `msg="was below policy, and is raised; later execs into it are not`)
+	plugin := startPlugin(t, "{}")
+	awaitLog(t, plugin, "less memlock than the policy gives")
+	loop := startRepair(t)
+	awaitLog(t, loop, "default/earlier main: memlock raised to unlimited: 1 process")
+	awaitLog(t, loop, "cri-o stores no spec that can be changed")
 	expectMemlock(t, id, "unlimited")
 	expectMemlock(t, unrelated, kernelDefault)
 }

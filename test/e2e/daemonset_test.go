@@ -181,7 +181,7 @@ func kustomizations(t *testing.T) (base, own string) {
 	documented := regexp.MustCompile("(?m)^   resources: (.*\n)+?   ```$").FindString(deployFile(t, "../docs/install.md"))
 	kustomization := strings.NewReplacer("registry.example.com", "docker.io/library", "\n   ", "\n", "```",
 		"").Replace("\n" + documented)
-	scratch.Files(t, own, map[string]string{"kustomization.yaml": kustomization, "config.yaml": "repair: {mode: fix, every: 1s}\n"}, 0o644)
+	scratch.Files(t, own, map[string]string{"kustomization.yaml": kustomization, "config.yaml": "{}\n"}, 0o644)
 	return base, own
 }
 

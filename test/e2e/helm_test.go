@@ -164,7 +164,7 @@ func testHelmUpgrade(t *testing.T, d *daemonSet, k *kubelet.Kubelet, chart strin
 	pods := churn.Start(t, func(ctx context.Context, number int) error {
 		return runToEnd(ctx, d.c, k, fmt.Sprintf("made-%d", number))
 	})
-	const values = "validator.enabled=true,privileges=repair,config.repair.mode=fix,podAnnotations.upgrade=number-"
+	const values = "validator.enabled=true,repair.enabled=true,podAnnotations.upgrade=number-"
 	for i := range *upgrades {
 		d.helm(t, "upgrade", "nri-rdma", chart, "--reset-then-reuse-values", "--set", values+strconv.Itoa(i))
 		d.awaitRollout(t)
@@ -267,7 +267,7 @@ func testHelmUninstall(t *testing.T, d *daemonSet, k *kubelet.Kubelet) {
 
 // everyOption are values that add all that the chart can.
 var everyOption = []string{
-	"validator.enabled=true,privileges=repair,config.repair.mode=fix,admission.require.enabled=true,admission.forbid.enabled=true," +
+	"validator.enabled=true,repair.enabled=true,admission.require.enabled=true,admission.forbid.enabled=true," +
 		"runtimeClass.enabled=true,dashboard.enabled=true,nodeFeatureDiscovery.enabled=true,seLinuxType=spc_t,imagePullSecrets[0].name=mine," +
 		"podMonitor.enabled=true,podMonitor.labels.release=mine,networkPolicy.namespaces={a},alerts.enabled=true,execRole.enabled=true",
 	"runtime=crio,openshift.enabled=true,doctor.enabled=true,configureNRI.enabled=true,networkPolicy.namespaces={a,b},priorityClassName=,updateStrategy.rollingUpdate.maxSurge=2",

@@ -8,9 +8,7 @@ package e2e
 import (
 	"fmt"
 	"path/filepath"
-	"regexp"
 	"slices"
-	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -18,7 +16,6 @@ import (
 
 	"github.com/rdma-spec/rdma-spec/test/node/containerd"
 	"github.com/rdma-spec/rdma-spec/test/node/daemon"
-	"github.com/rdma-spec/rdma-spec/test/testing/scratch"
 )
 
 // kills is enough to hit a plugin before, within and after a request: the load starts two containers a second and more.
@@ -89,7 +86,7 @@ func TestPluginKilledBesideAValidator(t *testing.T) {
 // pause in which there is none, and then stops the load.
 func killPlugins(t *testing.T, l *load) []death {
 	t.Helper()
-	const config = "{ipcLock: false, repair: {mode: 'off'}}"
+	const config = "ipcLock: false"
 	var deaths []death
 	gone := strings.Count(ctrd.Log(), `connection to plugin \"90-rdma\" closed`)
 	for i := range kills {
@@ -118,14 +115,14 @@ func killPlugins(t *testing.T, l *load) []death {
 	return deaths
 }
 
-// expectListedAndRepaired starts a plugin that must count some containers as below policy, and raise them when it may.
+// expectListedAndRepaired starts a plugin that must count some containers as below policy when it registers, and a loop of
+// repair that must raise them.
 func expectListedAndRepaired(t *testing.T, low []creation) {
 	t.Helper()
-	plugin, config := startReporter(t)
-	expectBelow(t, plugin, func() int { return len(low) }, time.Now().Add(patience))
-	fixFromNowOn(t, config)
+	expectBelow(t, startReporter(t), len(low))
+	loop := startRepair(t)
 	for _, c := range low {
-		awaitThat(t, plugin, patience, "raises the limit of "+c.name,
+		awaitThat(t, loop, patience, "raises the limit of "+c.name,
 			func() bool { return memlock(t, c.id) == "unlimited" })
 	}
 }
@@ -133,48 +130,29 @@ func expectListedAndRepaired(t *testing.T, low []creation) {
 // slowly is the pace of looking at every container: it costs the node's CPU more than what is waited for.
 const slowly = 500 * time.Millisecond
 
-const reporting = "{ipcLock: false, repair: {mode: report, every: 1s}}"
-
-// startReporter starts a plugin that reports containers below policy, and gives the file of its configuration.
-func startReporter(t *testing.T) (plugin *daemon.Process, config string) {
+// startReporter starts a plugin with metrics.
+func startReporter(t *testing.T) *daemon.Process {
 	t.Helper()
-	config = filepath.Join(scratch.Folder(t), "config.yaml")
-	scratch.File(t, config, reporting, 0o644)
-	return startPluginWith(t, "--config", config,
-		"--http", metricsAddress), config
+	return startPlugin(t, "ipcLock: false", "--http", metricsAddress)
 }
 
-func fixFromNowOn(t *testing.T, config string) {
+// startRepair starts the loop of repair.
+func startRepair(t *testing.T) *daemon.Process {
 	t.Helper()
-	scratch.File(t, config, strings.Replace(reporting, "report", "fix", 1), 0o644)
+	return start(t, filepath.Join(*bin, "rdma-spec"), "repair", "--every", "1s")
 }
 
-// expectBelow waits until a plugin counts as many running containers as below policy as there are.
-func expectBelow(t *testing.T, plugin *daemon.Process, low func() int, deadline time.Time) {
+// expectBelow waits until the plugin says how many containers were below policy when it registered.
+func expectBelow(t *testing.T, plugin *daemon.Process, want int) {
 	t.Helper()
-	var n, want int
-	var unknown error
-	err := daemon.Await(within(t, time.Until(deadline)), slowly, "counts the containers below policy", func() bool {
-		want = low()
-		n, unknown = below()
-		return unknown == nil && n == want
+	line := fmt.Sprintf("\nnri_rdma_registered_below_policy %d\n", want)
+	said := ""
+	err := daemon.Await(within(t, patience), slowly, "counts the containers below policy", func() bool {
+		text, err := metrics()
+		said = text
+		return err == nil && strings.Contains(text, line)
 	}, plugin)
 	if err != nil {
-		t.Errorf("%d containers are counted as below policy (%v), want %d: %v", n, unknown, want, err)
+		t.Errorf("%v; want %d of\n%s", err, want, said)
 	}
-}
-
-var belowPolicy = regexp.MustCompile(`(?m)^nri_rdma_running_containers\{memlock="below"\} (\d+)$`)
-
-// below returns how many containers the plugin counts as below policy.
-func below() (int, error) {
-	text, err := metrics()
-	if err != nil {
-		return 0, err
-	}
-	match := belowPolicy.FindStringSubmatch(text)
-	if match == nil {
-		return 0, fmt.Errorf("no pass yet")
-	}
-	return strconv.Atoi(match[1])
 }

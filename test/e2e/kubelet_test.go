@@ -136,12 +136,11 @@ func testCDIDevice(t *testing.T, k *kubelet.Kubelet) {
 	pod.expectHolds(t, "out", kernelDefault, "rdma_cm", "uverbs0")
 }
 
-// The kubelet is asked once a pod, however many of its containers hold a resource or none. The repair of running
-// containers would ask for the pods of earlier tests, too.
+// The kubelet is asked once a pod, however many of its containers hold a resource or none. Nothing else
+// asks it.
 func testQuestions(t *testing.T, k *kubelet.Kubelet) {
 	relay := startRelay(t, k)
 	plugin := startPlugin(t, `
-repair: {mode: "off"}
 rules:
 - name: gpu-net
   match: {resources: [spidernet.io/*]}
@@ -201,7 +200,7 @@ rules:
 func TestKubeletRestarts(t *testing.T) {
 	const breaker = `nri_rdma_api_failing{api="kubelet",path="creation"} ` // 1 from three failures until the kubelet answers
 	first := startKubelet(t, deviceplugin.Deviceless(deviceless))
-	plugin := startPlugin(t, "rules: [{match: {resources: [spidernet.io/*]}, ipcLock: false}]\nrepair: {mode: \"off\"}\n",
+	plugin := startPlugin(t, "rules: [{match: {resources: [spidernet.io/*]}, ipcLock: false}]\n",
 		"--http", metricsAddress)
 	before := runStaticPod(t, first, kubelet.Pod{Name: "before-restart",
 		Containers: []kubelet.Container{{Name: "worker", Resource: deviceless}}})

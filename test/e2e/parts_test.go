@@ -17,7 +17,7 @@ var parts = part.Table{
 	{Part: "main", Node: "main", Tests: []func(*testing.T){
 		TestDeviceSignal, TestAnnotationInjects, TestNonRoot, TestNoGrant, TestStoredSpecs, TestSize, TestIPCLockForEveryUser,
 		TestIPCLockRequested, TestIPCLockIsWhatCounts, TestFiniteMemlockHolds, TestIPCLockStays, TestRefusals, TestValidator,
-		TestPluginRepairs,
+		TestRepairLoop,
 	}},
 	// What every runtime has to pass.
 	{Part: "smoke", Node: "core", Again: true, Tests: []func(*testing.T){

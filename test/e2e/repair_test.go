@@ -137,26 +137,24 @@ func TestRepair(t *testing.T) {
 	expectTool(t, 0, "nothing to raise: looked at 1 RDMA container\n", "repair")
 }
 
-// The plugin finds what was created without it, reports it once, and raises it if it may.
-func TestPluginRepairs(t *testing.T) {
+// The plugin counts what was created without it when it registers, and names it with the command. The loop of repair
+// raises it, and says so once.
+func TestRepairLoop(t *testing.T) {
 	pod := runPod(t, containerd.Pod{Name: "earlier"})
 	id := runContainer(t, pod, containerd.Container{Name: "main", Devices: containerd.Verbs(0),
 		Mounts: []containerd.Mount{register(t)}, Args: []string{"/register", "rxe0", "/result"}})
 	unrelated := runContainer(t, pod, containerd.Container{Name: "unrelated"})
 	awaitResult(t, id, "1 refused: Cannot allocate memory")
 
-	reporting := startPlugin(t, "repair: {mode: report, every: 1s}")
-	awaitLog(t, reporting, `msg="below policy: recreate the pod`)
+	plugin := startPlugin(t, "{}", "--http", metricsAddress)
+	awaitLog(t, plugin, "default/earlier container main: raise them with: rdma-spec repair")
+	expectMetric(t, "nri_rdma_registered_below_policy 1")
 	expectMemlock(t, id, kernelDefault)
-	reporting.Stop()
-	if got := strings.Count(reporting.Log(), "below policy"); got != 1 {
-		t.Errorf("the plugin has reported %d times what is below policy, want once:\n%s", got, reporting.Log())
-	}
 
-	fixing := startPlugin(t, "repair: {mode: fix, every: 1s}")
-	start := time.Now()
-	awaitLog(t, fixing, `msg="was below policy, and is raised"`)
-	t.Logf("raised within %s of the registration", time.Since(start).Round(time.Millisecond))
+	loop := startRepair(t)
+	began := time.Now()
+	awaitLog(t, loop, "default/earlier main: memlock raised to unlimited")
+	t.Logf("raised within %s", time.Since(began).Round(time.Millisecond))
 	awaitResult(t, id, "1 refused: Cannot allocate memory\n1 registered")
 	if got := shell(t, id, "ulimit -l"); got != "unlimited" {
 		t.Errorf("in an exec, ulimit -l says %q", got)

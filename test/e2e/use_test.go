@@ -145,7 +145,7 @@ func TestUse(t *testing.T) {
 	// In a PID namespace of its own, as in a pod without hostPID, nobody knows whose the objects are.
 	hidden, err := exec.CommandContext(t.Context(), "unshare", "--pid", "--fork", filepath.Join(*bin, "rdma-spec"), "status",
 		"--outside").CombinedOutput()
-	if !strings.Contains(string(hidden), "in a pod with hostPID: true, which the DaemonSet's pods have with privileges: repair") {
+	if !strings.Contains(string(hidden), "in a pod with hostPID: true, which the DaemonSet's pods have with the chart's hostPID: true") {
 		t.Errorf("in another PID namespace: %v: %s", err, hidden)
 	}
 	process.Stop()

@@ -77,12 +77,14 @@ func NewKernel(containers map[string][]spec.Limit) *Kernel {
 	return k
 }
 
-// Run has a container run processes with these limits, and no others.
-func (k *Kernel) Run(container string, soft ...spec.Limit) {
+// Run has a container run processes with these limits, and no others. It returns the ID of the first one.
+func (k *Kernel) Run(container string, soft ...spec.Limit) (first int) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	maps.DeleteFunc(k.Table, func(_ int, p *Process) bool { return p.Container == container })
+	first = firstPID + k.made
 	k.add(container, soft)
+	return first
 }
 
 // firstPID is the ID of the first process that Run makes.

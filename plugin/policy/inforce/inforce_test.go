@@ -40,7 +40,6 @@ func TestWhatIsWrittenIsRead(t *testing.T) {
 	p := parsed(t, `
 memlock: 16Gi
 optIn: {namespaces: [ml-*]}
-repair: {mode: off}
 rules:
 - {match: {namespaces: [fabric]}, memlock: memory-limit, ipcLock: always, inject: {functions: [virtual], management: true}}
 `)

@@ -13,14 +13,19 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 
 	"github.com/rdma-spec/rdma-spec/cmd/internal/cli"
 	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/atomicfile"
 	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/node"
+	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/passes"
 	"github.com/rdma-spec/rdma-spec/docs"
 )
+
+// every is how often a doctor that serves looks at the node, as deploy/systemd/rdma-spec-doctor.timer does.
+const every = 2 * time.Minute
 
 // The formats of doctor for monitoring systems.
 const (
@@ -78,9 +83,10 @@ is unknown, as when the runtime does not answer: standard error names the family
 				if !cmd.Flags().Changed("patience") {
 					o.Patience = every / 2 // nobody waits for it
 				}
-				return serve(cmd.Context(), address, cmd.ErrOrStderr(), func(w io.Writer) error {
-					return runDoctor(o, cmd.Context(), w, cmd.ErrOrStderr(), checks, only, formatPrometheus, false)
-				})
+				look := func(ctx context.Context, metrics io.Writer) error {
+					return runDoctor(o, ctx, metrics, cmd.ErrOrStderr(), checks, only, formatPrometheus, false)
+				}
+				return passes.Passes{Every: every, Address: address, Look: look, Stderr: cmd.ErrOrStderr()}.Run(cmd.Context())
 			}
 			var text bytes.Buffer
 			out := cmd.OutOrStdout()

@@ -16,7 +16,6 @@ import (
 	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/node/process"
 	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/node/runtime"
 	"github.com/rdma-spec/rdma-spec/plugin/policy"
-	"github.com/rdma-spec/rdma-spec/plugin/repair"
 	"github.com/rdma-spec/rdma-spec/spec"
 )
 
@@ -92,7 +91,7 @@ type Container struct {
 	GPUs           []int        `json:"-"` // the minor numbers of the devices of NVIDIA's GPUs that it holds
 	Remedy         Remedy       `json:"-"`
 
-	reading  repair.Reading
+	reading  process.Reading
 	unlisted bool // the kubelet does not say its resources, which may be a signal
 }
 
@@ -157,7 +156,7 @@ func (c *Container) report(s State, problem string) {
 // remedy decides what should be done about the container's memlock.
 func (c *Container) remedy(o Options) Remedy {
 	want := c.Wanted.Memlock
-	if verdict := c.reading.Judge(want); verdict != repair.Below && verdict != repair.SpecBelow {
+	if verdict := c.reading.Judge(want); verdict != process.Below && verdict != process.SpecBelow {
 		return Remedy{}
 	}
 	r := Remedy{Action: Repair, Text: o.Command("repair", c.PodName()), Processes: c.reading.Low(want)}
@@ -173,25 +172,25 @@ func (c *Container) remedy(o Options) Remedy {
 func (c *Container) compare(o Options) {
 	c.Remedy = c.remedy(o)
 	switch want := c.Wanted.Memlock; c.reading.Judge(want) {
-	case repair.Below:
+	case process.Below:
 		if c.IPCLock != nil && *c.IPCLock && c.Registers != nil && *c.Registers >= want {
 			c.Notes = append(c.Notes, fmt.Sprintf("memlock is %s, the policy gives %s; with CAP_IPC_LOCK it can "+
 				"register more", c.Memlock.Soft, want))
 			break
 		}
 		c.report(StateBelow, fmt.Sprintf("memlock is %s, the policy gives %s: %s", c.Memlock.Soft, want, c.Remedy.Text))
-	case repair.SpecBelow:
+	case process.SpecBelow:
 		c.report(StateBelow, fmt.Sprintf("its spec gives processes of an exec %s, the policy gives %s: %s",
 			c.reading.Spec.Soft, want, c.Remedy.Text))
-	case repair.Unknown:
+	case process.Unknown:
 		c.report(StateUnknown, "its memlock is unknown")
-	case repair.Lowered:
+	case process.Lowered:
 		given := c.Memlock.Hard
 		if c.reading.SpecSets {
 			given = c.reading.Spec.Soft
 		}
 		c.Notes = append(c.Notes, fmt.Sprintf("its program has lowered its own memlock from %s", given))
-	case repair.Sufficient:
+	case process.Sufficient:
 	}
 	if c.LacksHCA() {
 		c.report(StateBelow, fmt.Sprintf("it holds no HCA, the policy gives %s: recreate the pod", c.Wanted.DeviceNames()))

@@ -125,7 +125,7 @@ func Open(o Options) (*Snapshot, error) {
 	s.RDMACNI = of(s, "rdma-cni.json", func(context.Context, string) (RDMACNI, error) { return readRDMACNI(t), nil })
 	s.Book = of(s, "rdma.json", func(ctx context.Context, root string) (rdma.Book, error) {
 		if err := s.Limits().Changeable(); err != nil {
-			return rdma.Book{}, fmt.Errorf("%w, which the DaemonSet's pods have with privileges: repair", err)
+			return rdma.Book{}, fmt.Errorf("%w, which the DaemonSet's pods have with the chart's hostPID: true", err)
 		}
 		return rdma.Read(ctx, root, s.QueuePairs)
 	})

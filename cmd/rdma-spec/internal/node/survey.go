@@ -23,7 +23,6 @@ import (
 	"github.com/rdma-spec/rdma-spec/plugin/limits"
 	"github.com/rdma-spec/rdma-spec/plugin/policy"
 	"github.com/rdma-spec/rdma-spec/plugin/policy/resource"
-	"github.com/rdma-spec/rdma-spec/plugin/repair"
 	"github.com/rdma-spec/rdma-spec/spec"
 	"github.com/rdma-spec/rdma-spec/spec/hca"
 )
@@ -200,10 +199,7 @@ func (s *surveyor) look(l Listed) (Container, bool) {
 	if c.PodHolds == nil {
 		c.PodHolds = l.Resources.podHolds
 	}
-	c.Injected = s.policy.Injects(c)
-	facts := s.node
-	facts.Startable = func() spec.Limit { return s.startable(l) }
-	d := s.policy.Decide(c, facts)
+	d := s.decide(&c, l)
 	r.Signal, r.Evidence, r.Rule, r.Wanted = d.Signal, d.Evidence, d.Rule, d.Grant
 	for _, warning := range d.Warnings {
 		s.note(warning)
@@ -232,6 +228,21 @@ func (s *surveyor) look(l Listed) (Container, bool) {
 	s.limits(&r, l.Spec)
 	s.use(&r, s.running[l.ID], !c.HostNetwork)
 	return r, true
+}
+
+// decide decides about a container that runs. Verbs devices that no resource explains may be those that the policy
+// injects, or those of a claim that the kubelet does not report. A container of the former was created with what the
+// policy gives: one that has less in its spec is taken for the latter, which may get less.
+func (s *surveyor) decide(c *policy.Container, l Listed) policy.Decision {
+	facts := s.node
+	facts.Startable = func() spec.Limit { return s.startable(l) }
+	c.Injected = s.policy.Injects(*c)
+	d := s.policy.Decide(*c, facts)
+	if c.Injected && d.Grant != nil && l.Spec.MemlockKnown && l.Spec.Memlock.Soft < d.Grant.Memlock {
+		c.Injected = false
+		d = s.policy.Decide(*c, facts)
+	}
+	return d
 }
 
 // startable returns the highest memlock with which a container's runtime can start it; 0 if that is unknown. The
@@ -345,7 +356,7 @@ func (s *surveyor) registers(r *Container) {
 
 // limits reads what a container's processes may lock, and its spec.
 func (s *surveyor) limits(r *Container, has cri.Spec) {
-	r.reading = repair.Read(s.processes, s.running[r.ID]).WithSpec(has.Memlock, has.MemlockKnown)
+	r.reading = process.ReadMemlock(s.processes, s.running[r.ID]).WithSpec(has.Memlock, has.MemlockKnown)
 	switch {
 	case s.hidden != nil:
 		s.note(s.hidden.Error())
@@ -388,7 +399,7 @@ func (s *surveyor) judge(ctx context.Context, containers []Container) {
 // readAgain reads those processes of a container again that have less than is wanted. Others that were made meanwhile
 // may be about to get their limits.
 func (s *surveyor) readAgain(r *Container) {
-	var again []repair.Process
+	var again []process.Limited
 	for _, p := range r.reading.Processes {
 		if p.Memlock.Soft < r.Wanted.Memlock {
 			limit, err := s.processes.Memlock(p.PID)

@@ -16,9 +16,9 @@ import (
 	"k8s.io/apimachinery/pkg/util/duration"
 
 	"github.com/rdma-spec/rdma-spec/cmd/internal/cli"
+	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/node/process"
 	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/node/rdma"
 	"github.com/rdma-spec/rdma-spec/plugin/policy"
-	"github.com/rdma-spec/rdma-spec/plugin/repair"
 )
 
 // Use is how processes use RDMA. What is unknown is left out.
@@ -182,7 +182,7 @@ func (s *surveyor) others(listed []Listed) (found []Container) {
 			continue
 		}
 		r := Container{Report: Report{Container: names[pid], ID: in[pid], PID: pid, Signal: policy.SignalNone,
-			HCAs: []string{}, State: StateOK}, reading: repair.Read(s.processes, []int{pid})}
+			HCAs: []string{}, State: StateOK}, reading: process.ReadMemlock(s.processes, []int{pid})}
 		s.use(&r, []int{pid}, false)
 		where := "a process of the node, in no container"
 		if r.ID != "" {

@@ -29,6 +29,10 @@ type Options struct {
 	node.Options
 	DryRun bool
 	Format string
+	// Every is how often a loop makes a pass; 0: there is one pass.
+	Every time.Duration
+	// Address is where a loop serves metrics; "": nowhere.
+	Address string
 }
 
 // Command is rdma-spec repair.
@@ -50,24 +54,37 @@ recreate the pod.
 
 ` + node.WhichRuntime + `
 
+With --every, repair does not end: it makes a pass again and again, and writes only what is
+new. That raises containers that were created while the plugin was away. With --dry-run as
+well, it reports them.
+
 repair needs the capability SYS_RESOURCE and the node's PID namespace. The exit status is 1 if
 something could not be raised or, with --dry-run, if there is something to raise. It is 3 if
 the node or one of its containers cannot be examined.`,
 		Example: `  rdma-spec repair --dry-run
   rdma-spec repair
-  rdma-spec repair ml/train-0 ml/train-1`,
+  rdma-spec repair ml/train-0 ml/train-1
+  rdma-spec repair --every 1m`,
 		Args:              node.PodArgs,
 		ValidArgsFunction: o.CompletePods,
 		GroupID:           cli.GroupNode,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			o.Format = format.Format
 			o.Pods = args
+			if err := o.checkLoop(cmd.Flags().Changed("every")); err != nil {
+				return cli.Usage(err)
+			}
+			if o.Every > 0 {
+				return o.repairAll(cmd.Context(), cmd.OutOrStdout(), cmd.ErrOrStderr())
+			}
 			return o.Repair(cmd.Context(), cmd.OutOrStdout(), cmd.ErrOrStderr())
 		},
 	}
 	f := cmd.Flags()
 	f.SortFlags = false
 	f.BoolVar(&o.DryRun, "dry-run", false, "print what would be raised, and change nothing")
+	f.DurationVar(&o.Every, "every", 0, "do not end: make a pass each `DURATION`, as in 1m")
+	f.StringVar(&o.Address, "http", "", "with --every, serve the result as metrics at this `ADDR`, as in 127.0.0.1:9796")
 	o.AddFlags(f)
 	format = cli.AddFormatFlag(cmd, cli.FormatText, cli.FormatJSON, cli.FormatYAML)
 	return cmd
@@ -84,6 +101,7 @@ type repairs struct {
 	Notes      []string            `json:"notes,omitempty"`
 
 	failed bool // a container is low, and was not raised
+	left   int  // containers that are low, and that only a new one can replace
 }
 
 // repairedContainer is a container that was, or would be, raised.
@@ -101,29 +119,9 @@ type repairedContainer struct {
 
 // Repair raises what is low, or lists it.
 func (o Options) Repair(ctx context.Context, stdout, stderr io.Writer) error {
-	on := o.Limits()
-	s, err := node.Open(o.Options)
+	result, found, err := o.pass(ctx)
 	if err != nil {
 		return err
-	}
-	defer func() { _ = s.Close() }() // it was only read
-	if s.Archived && !o.DryRun {
-		return errors.New("this is a copy of a node: call the command on the node itself")
-	}
-	found, err := s.JudgedContainers()
-	if err != nil {
-		return err
-	}
-	if err := on.Visible(); err != nil {
-		return err
-	}
-	result := repairs{
-		Meta: cli.Result("Repair"), Policy: found.Policy, Runtimes: found.Runtimes, DryRun: o.DryRun,
-		Containers: []repairedContainer{}, Notes: found.Notes,
-	}
-	low := result.choose(found.Containers)
-	if !o.DryRun {
-		result.raise(ctx, on, low)
 	}
 	if o.Format == cli.FormatText {
 		cli.WriteNotes(stderr, append(found.Sources(), result.Notes...))
@@ -138,6 +136,35 @@ func (o Options) Repair(ctx context.Context, stdout, stderr io.Writer) error {
 		return cli.ErrProblemFound
 	}
 	return found.Incomplete()
+}
+
+// pass looks at the node once, and raises what is low.
+func (o Options) pass(ctx context.Context) (result repairs, found node.Containers, err error) {
+	on := o.Limits()
+	s, err := node.Open(o.Options)
+	if err != nil {
+		return result, found, err
+	}
+	defer func() { _ = s.Close() }() // it was only read
+	if s.Archived && !o.DryRun {
+		return result, found, errors.New("this is a copy of a node: call the command on the node itself")
+	}
+	found, err = s.JudgedContainers()
+	if err == nil {
+		err = on.Visible()
+	}
+	if err != nil {
+		return result, found, err
+	}
+	result = repairs{
+		Meta: cli.Result("Repair"), Policy: found.Policy, Runtimes: found.Runtimes, DryRun: o.DryRun,
+		Containers: []repairedContainer{}, Notes: found.Notes,
+	}
+	low := result.choose(found.Containers)
+	if !o.DryRun {
+		result.raise(ctx, on, low)
+	}
+	return result, found, nil
 }
 
 // choose takes the containers that have less than the policy gives, and notes why others are left alone.
@@ -155,6 +182,7 @@ func (result *repairs) choose(found []node.Container) (low []node.Container) {
 			continue
 		case r.Remedy.Action == node.Recreate && r.Remedy.Processes == 0:
 			result.failed = true
+			result.left++
 			result.note("%s %s: left alone: %s", r.PodName(), r.Container, r.Problems[0])
 			continue
 		}

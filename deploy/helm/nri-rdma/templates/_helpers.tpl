@@ -56,10 +56,6 @@
 {{- .Values.seLinuxType | default (ternary "spc_t" "" .Values.openshift.enabled) }}
 {{- end }}
 
-{{- define "nri-rdma.readsProcesses" -}}
-{{- if not (has (toString (dig "repair" "mode" "report" .Values.config)) (list "off" "false")) }}yes{{ end }}
-{{- end }}
-
 {{/* The probes: ready means registered with the runtime, or waiting behind a plugin that is, and able to look up device numbers. They have patience with a busy node: during an
 update, an old pod that is not ready is deleted before the new one is ready, and containers are created without the plugin. */}}
 {{- define "nri-rdma.probes" -}}
@@ -116,6 +112,9 @@ seLinuxOptions: {type: {{ include "nri-rdma.seLinuxType" . }}}
   valueFrom: {fieldRef: {fieldPath: metadata.namespace}}
 - name: NRI_RDMA_POD
   valueFrom: {fieldRef: {fieldPath: metadata.name}}
+# For the command that the log names.
+- name: NRI_RDMA_NODE
+  valueFrom: {fieldRef: {fieldPath: spec.nodeName}}
 {{- with .Values.extraEnv }}
 {{ toYaml . }}
 {{- end }}
@@ -171,11 +170,9 @@ rdma-spec.github.io/policy
 
 {{/* What rdma-spec status needs beside: processes, and the runtime's socket. */}}
 {{- define "nri-rdma.statusMounts" -}}
-{{- if include "nri-rdma.readsProcesses" . }}
 - name: proc
   mountPath: /host/proc
   readOnly: true
-{{- end }}
 {{- if and (ne .Values.privileges "adjust") (eq .Values.runtime "crio") }}
 - name: crio
   mountPath: /host/run/crio
@@ -225,15 +222,14 @@ rdma-spec.github.io/policy
   hostPath:
     path: {{ include "nri-rdma.kubeletRoot" . }}/pod-resources
     type: Directory
-{{- if include "nri-rdma.readsProcesses" . }}
-# To find containers that run below policy: the limits of processes.
+# The limits of processes, which it can read without hostPID: that of CRI-O's containers, to confirm what they got, and the runtime's own,
+# above which no container starts.
 - name: proc
   hostPath:
     path: /proc
     type: Directory
-{{- end }}
 {{- if and (ne .Values.privileges "adjust") (eq .Values.runtime "crio") }}
-# For rdma-spec status in the pod. The plugin itself asks CRI-O for nothing but NRI.
+# For rdma-spec in the pod. The plugin itself asks CRI-O for nothing but NRI.
 - name: crio
   hostPath:
     path: /run/crio

@@ -128,7 +128,7 @@ func TestOwnKustomization(t *testing.T) {
 		all += "  - ../rdma-spec/deploy/kustomize/components/" + name + "\n"
 		maps.Copy(values, components[name])
 	}
-	documentedValues := Values{"validator": on, "privileges": "repair"}
+	documentedValues := Values{"validator": on, "repair": on}
 	for _, test := range []struct {
 		name, text string
 		values     Values

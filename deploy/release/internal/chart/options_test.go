@@ -91,11 +91,17 @@ var options = []option{
 		adds: []string{"configmap.yaml"},
 		has:  []string{"- check: port-*", "object: HCA mlx5_4 *", "why: a spare", "doctor.yaml: |", "ignore:"}},
 	{name: "adjust", values: "{privileges: adjust, config: {ipcLock: false}}",
-		lacks: []string{"path: /run/containerd", "hostPID:", "add:"}},
-	{name: "repair", values: "{privileges: repair, config: {repair: {mode: fix}}}", has: []string{"hostPID: true",
-		"add: [SYS_RESOURCE]", "path: /run/containerd", "mode: fix"}},
-	{name: "no repair", values: "{config: {repair: {mode: off}}}", lacks: []string{"path: /proc",
-		"mountPath: /host/proc"}},
+		lacks: []string{"path: /run/containerd"}},
+	{
+		name: "repair", values: "{repair: {enabled: true, every: 30s, resources: {limits: {memory: 4Mi}}}, privileges: adjust, config: " +
+			"{ipcLock: false}, podMonitor: {enabled: true}, networkPolicy: {namespaces: [monitoring]}}",
+		adds: []string{"podmonitor.yaml"},
+		has: []string{"hostPID: true", "- name: repair", "- --every=30s", "- --http=:9796", "add: [SYS_RESOURCE]", "- name: node", "mountPath: /host\n",
+			"- port: repair", "memory: 4Mi"},
+	},
+	{name: "repair that reports", values: "{repair: {enabled: true, dryRun: true}}", has: []string{"hostPID: true", "- --dry-run"}},
+	{name: "repair in the node's network", values: "{repair: {enabled: true}, hostNetwork: true}", has: []string{"- --every=1m"}},
+	{name: "the node's processes", values: "{hostPID: true}", has: []string{"hostPID: true"}},
 	{name: "validator", values: "{validator: {enabled: true}}", has: []string{"- --validate", "- name: validator",
 		"containerPort: 9798"}},
 	{
@@ -158,7 +164,7 @@ var options = []option{
 			"- system:serviceaccount:rdma-spec:nri-rdma", "allowHostPID: false", "allowedCapabilities: []"},
 	},
 	{
-		name: "OpenShift with repair", values: "{openshift: {enabled: true}, runtime: crio, privileges: repair}", adds: []string{"scc.yaml"},
+		name: "OpenShift with repair", values: "{openshift: {enabled: true}, runtime: crio, repair: {enabled: true}}", adds: []string{"scc.yaml"},
 		has: []string{"allowHostPID: true", "allowedCapabilities: [SYS_RESOURCE]"},
 	},
 	{name: "SELinux", values: "{seLinuxType: my_t}", has: []string{"seLinuxOptions: {type: my_t}"}},
@@ -301,8 +307,8 @@ func TestNotes(t *testing.T) {
 		"{admission: {forbid: {enabled: true, action: Audit}}}": "RDMA is recorded in the audit log",
 		// no command that needs the runtime's socket
 		"{privileges: adjust, config: {ipcLock: false}}": "Create older pods again.\n\nA change of config",
-		// nor one that needs /proc
-		"{config: {repair: {mode: off}}}": "Create older pods again.\n\nA change of config",
+		"{repair: {enabled: true}}":                      "Older ones are raised by the container repair.",
+		"{repair: {enabled: true, dryRun: true}}":        "Create older pods again.",
 	} {
 		if notes := render(t, values)["NOTES.txt"]; !strings.Contains(notes, want) {
 			t.Errorf("with %s the notes do not say %q:\n%s", values, want, notes)
@@ -340,7 +346,7 @@ func TestNull(t *testing.T) {
 	}
 	for values, want := range map[string]string{
 		"{doctor: null}": "missing property 'doctor'", "{index: null}": "missing property 'index'",
-		"{config: {repair: null}}": "at '/config/repair': got null, want object",
+		"{config: {inject: null}}": "at '/config/inject': got null, want object",
 	} {
 		if _, err := try(t, values); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v, want %q", values, err, want)

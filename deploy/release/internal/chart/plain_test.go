@@ -41,7 +41,7 @@ var whole = []struct {
 // components are the parts of deploy/kustomize that make of its base what the chart makes with other values.
 var components = map[string]Values{
 	"crio":      {"runtime": "crio"},
-	"repair":    {"privileges": "repair"},
+	"repair":    {"repair": on},
 	"validator": {"validator": on},
 }
 

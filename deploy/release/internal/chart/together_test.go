@@ -24,8 +24,8 @@ import (
 var factors = [][]string{
 	{"{}", "{runtime: crio}", "{runtime: k3s}", "{runtime: crio, openshift: {enabled: true}}",
 		"{runtime: crio, configureNRI: {enabled: true}}"},
-	{"{}", "{configMap: mine}", "{configMap: mine, privileges: adjust}", "{privileges: repair, config: {repair: {mode: fix}}}", "{privileges: adjust, config: {ipcLock: false}}",
-		"{config: {repair: {mode: off}}}", "{privileges: adjust, config: {ipcLock: false, repair: {mode: off}}}"},
+	{"{}", "{configMap: mine}", "{configMap: mine, privileges: adjust}", "{repair: {enabled: true}}", "{privileges: adjust, config: {ipcLock: false}}",
+		"{hostPID: true}", "{privileges: adjust, config: {ipcLock: false}, repair: {enabled: true, dryRun: true}}"},
 	{"{}", "{validator: {enabled: true}}"},
 	{"{}", "{doctor: {enabled: true}}", "{doctor: {ignore: [{check: a, why: b}]}}"},
 	{"{}", "{global: {imageRegistry: r.example.com, imagePullSecrets: [a]}}"},
@@ -234,9 +234,7 @@ func TestTestPod(t *testing.T) {
 		!strings.Contains(text, "topologyKey: kubernetes.io/hostname") || !strings.Contains(text, "- status\n") {
 		t.Errorf("the pod of helm test:\n%s", text)
 	}
-	for _, values := range []string{"{privileges: adjust, config: {ipcLock: false}}", "{config: {repair: {mode: off}}}"} {
-		if text := render(t, values)[testPod]; text != "" {
-			t.Errorf("with %s, rdma-spec status cannot know:\n%s", values, text)
-		}
+	if text := render(t, "{privileges: adjust, config: {ipcLock: false}}")[testPod]; text != "" {
+		t.Errorf("without the runtime's socket, rdma-spec status cannot know:\n%s", text)
 	}
 }

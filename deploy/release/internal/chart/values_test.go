@@ -73,7 +73,7 @@ func daemonSet(t *testing.T, rendered map[string]string) (set appsv1.DaemonSet) 
 // configuration renders the chart with a configuration, and returns what the pods have.
 func configuration(t *testing.T, config string) (string, error) {
 	t.Helper()
-	rendered, err := try(t, "{privileges: repair, config: "+config+"}")
+	rendered, err := try(t, "{config: "+config+"}")
 	if err != nil {
 		return "", err
 	}
@@ -144,14 +144,12 @@ func TestSchemaRejectsWhatThePluginRejects(t *testing.T) {
 		"{inject: {functions: [imaginary]}}", "{inject: {linkLayers: [Token Ring]}}", "{inject: {numaNodes: [zero]}}",
 		"{inject: {numaNodes: [0.5]}}",
 		"{inject: {management: true}}", "{inject: {always: true}}",
-		"{repair: {mode: sometimes}}", "{repair: {every: soon}}", "{repair: {every: 30}}", "{repair: report}",
-		"{repair: {mode: true}}",
+		"{repair: {mode: fix}}",
 		"{skipRuntimeHandlers: kata}", "{rules: {}}", "{rules: [{}]}", "{rules: [{name: all, memlock: 1Gi}]}",
 		"{rules: [{match: {}}]}",
 		"{rules: [{match: {namespaces: []}}]}", "{rules: [{match: {pods: [a]}}]}",
 		"{rules: [{match: {resources: [a/b]}, inject: {management: true}}]}",
-		"{memlock: 0.5}", `{memlock: "0.5"}`, `{memlock: 0Gi}`, `{memlock: 1ki}`, "{repair: {every: 1ms}}", "{repair: {every: 0s}}",
-		"{repair: {every: 25h}}", "{repair: {every: 0.5s}}", "{inject: {namespaces: ['']}}", "{inject: {namespaces: [a/b]}}",
+		"{memlock: 0.5}", `{memlock: "0.5"}`, `{memlock: 0Gi}`, `{memlock: 1ki}`, "{inject: {namespaces: ['']}}", "{inject: {namespaces: [a/b]}}",
 		"{optIn: {resources: [rdma]}}", "{optIn: {namespaces: ['a b']}}", "{skipRuntimeHandlers: [a/b]}",
 		"{rules: [{name: a, match: {namespaces: [a]}}, {name: a, match: {namespaces: [b]}}]}",
 		"{rules: [{match: {namespaces: [a]}, repair: {mode: off}}]}", "{rules: [{match: {namespaces: [a]}, memlock: some}]}",
@@ -172,10 +170,9 @@ func TestSchemaRejectsWhatThePluginRejects(t *testing.T) {
 func TestSchemaAcceptsWhatThePluginAccepts(t *testing.T) {
 	configs := []string{
 		"{}", "{memlock: memory-limit}", "{memlock: 16Gi}", "{memlock: 1.5Gi}", "{memlock: 17179869184}",
-		`{memlock: "17179869184"}`, "{memlock: 1e9}", "{memlock: 0.5Gi}", "{memlock: 500k}", "{repair: {every: 0.5m}}",
-		"{repair: {every: 1500ms}}", "{repair: {every: 24h}}", "{repair: {every: 0h1s}}", "{optIn: {resources: ['*/hca']}}",
-		"{ipcLock: always}", "{ipcLock: requested}", "{repair: {mode: off}}", `{repair: {mode: "off", every: 1m30s}}`,
-		"{repair: {mode: fix}}", `{skipRuntimeHandlers: [""]}`, `{optIn: {mofedRuntimeHandlers: ["nvidia*", ""]}}`,
+		`{memlock: "17179869184"}`, "{memlock: 1e9}", "{memlock: 0.5Gi}", "{memlock: 500k}",
+		"{optIn: {resources: ['*/hca']}}",
+		"{ipcLock: always}", "{ipcLock: requested}", `{skipRuntimeHandlers: [""]}`, `{optIn: {mofedRuntimeHandlers: ["nvidia*", ""]}}`,
 		"{inject: {namespaces: [ml-*], functions: [physical, virtual, scalable], numaNodes: [-1, 0]}}",
 		"{rules: [{name: a, match: {namespaces: [a]}, memlock: unchanged}, {match: {resources: [b/c]}, ipcLock: false, " +
 			"inject: {always: true}}]}",
@@ -224,7 +221,8 @@ func TestSchemaRejects(t *testing.T) {
 		"{image: {pullPolicy: Sometimes}}", "{runtime: docker}", "{kubeletRoot: relative}",
 		"{kubeletRoot: /with/slash/}", "{privileges: all}",
 		"{privileges: true}", "{validator: true}", "{validator: {enabled: 'yes'}}",
-		"{config: {repair: {mode: fix}}}", "{config: {repair: {mode: fix}}, privileges: adjust}", "{privileges: adjust}",
+		"{config: {repair: {mode: fix}}}", "{privileges: repair}", "{repair: {every: soon}}", "{repair: {every: 0s}}", "{repair: true}",
+		"{hostPID: 'yes'}", "{privileges: adjust}",
 		"{privileges: adjust, config: {ipcLock: false, rules: [{match: {namespaces: [a]}, ipcLock: always}]}}",
 		"{admission: {resources: []}}", `{admission: {resources: ['a"] + ["b']}}`, "{admission: {forbid: {action: Allow}}}",
 		"{admission: {require: {apiVersion: v1}}}", "{runtimeClass: {handler: ''}}", "{podMonitor: {interval: often}}",
@@ -250,8 +248,7 @@ func TestSchemaRejects(t *testing.T) {
 // TestChecksSayWhy: values that do not fit together are refused with the reason, and with what to set.
 func TestChecksSayWhy(t *testing.T) {
 	for values, want := range map[string]string{
-		"{config: {repair: {mode: fix}}}": "config.repair.mode: fix needs privileges: repair, not ipcLock",
-		"{privileges: adjust}":            "config.ipcLock: true needs privileges: ipcLock, not adjust",
+		"{privileges: adjust}": "config.ipcLock: true needs privileges: ipcLock, not adjust",
 		"{privileges: adjust, config: {ipcLock: false, rules: [{match: {namespaces: [a]}}, {match: {namespaces: [b]}, " +
 			"ipcLock: always}]}}": "config.rules[1].ipcLock: always needs privileges",
 		"{config: {inject: {management: true}}}": "config.inject.management must be false",

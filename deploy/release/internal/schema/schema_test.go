@@ -29,8 +29,6 @@ const (
 
 // words are the values of properties that take no others.
 var words = map[string][]any{
-	// YAML reads an off without quotes as false
-	"Repair.mode":           {policy.RepairOff, policy.RepairReport, policy.RepairFix, false},
 	"Inject.functions":      functions,
 	"RuleInject.functions":  functions,
 	"Inject.linkLayers":     linkLayers,
@@ -125,7 +123,6 @@ func TestSchemaIsUpToDate(t *testing.T) {
 // TestWords: the policy takes each of the words that the schema lists, and no other.
 func TestWords(t *testing.T) {
 	places := map[string]string{
-		"Repair.mode":           "repair: {mode: %v}",
 		"Inject.functions":      "inject: {functions: [%v]}",
 		"RuleInject.functions":  "rules: [{match: {namespaces: [x]}, inject: {functions: [%v]}}]",
 		"Inject.linkLayers":     "inject: {linkLayers: [%v]}",

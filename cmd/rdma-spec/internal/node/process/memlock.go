@@ -1,7 +1,7 @@
 // Copyright The rdma-spec Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-package repair
+package process
 
 import (
 	"slices"
@@ -25,33 +25,33 @@ const (
 	Unknown Verdict = "unknown"
 )
 
-// Processes reads processes of the node. limits.Processes does.
-type Processes interface {
+// Memlocks reads limits of processes. limits.Processes does.
+type Memlocks interface {
 	// Memlock reads RLIMIT_MEMLOCK of a process.
 	Memlock(pid int) (spec.Rlimit, error)
 }
 
-// Reading is the memlock of all processes of a container, and of its spec. The plugin, rdma-spec status and rdma-spec
-// repair judge by it.
+// Reading is the memlock of all processes of a container, and of its spec. rdma-spec status, repair and doctor judge by
+// it.
 type Reading struct {
-	Processes []Process // those that could be read; none where processes cannot be seen
+	Processes []Limited // those that could be read; none where processes cannot be seen
 	Spec      spec.Rlimit
 	SpecRead  bool // what the spec says is known
 	SpecSets  bool // the spec sets memlock, to Spec; where it does not, processes of execs have the runtime's own limit
 }
 
-// Process is one process of a container.
-type Process struct {
+// Limited is one process of a container.
+type Limited struct {
 	PID     int
 	Memlock spec.Rlimit
 }
 
-// Read reads the processes of a container. Those that have ended are left out.
-func Read(from Processes, pids []int) Reading {
+// ReadMemlock reads the processes of a container. Those that have ended are left out.
+func ReadMemlock(from Memlocks, pids []int) Reading {
 	var r Reading
 	for _, pid := range pids {
 		if limit, err := from.Memlock(pid); err == nil {
-			r.Processes = append(r.Processes, Process{pid, limit})
+			r.Processes = append(r.Processes, Limited{pid, limit})
 		}
 	}
 	return r
@@ -93,7 +93,7 @@ func (r Reading) Lowest() (spec.Rlimit, bool) {
 // program that has lowered its soft limit alone is recognised by a hard limit that is enough.
 func (r Reading) Judge(want spec.Limit) Verdict {
 	specEnough := r.SpecSets && r.Spec.Soft >= want
-	hardLow := slices.ContainsFunc(r.Processes, func(p Process) bool { return p.Memlock.Hard < want })
+	hardLow := slices.ContainsFunc(r.Processes, func(p Limited) bool { return p.Memlock.Hard < want })
 	switch lowest, known := r.Lowest(); {
 	case want == 0:
 		return Sufficient
