@@ -9,6 +9,8 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
+	"net/http"
 	"strings"
 	"testing"
 	"time"
@@ -27,7 +29,10 @@ import (
 	"github.com/rdma-spec/rdma-spec/plugin/storedspec/storedspectest"
 	"github.com/rdma-spec/rdma-spec/spec"
 	"github.com/rdma-spec/rdma-spec/spec/hca/hcatest"
+	"github.com/rdma-spec/rdma-spec/test/testing/await"
 	"github.com/rdma-spec/rdma-spec/test/testing/golden"
+	"github.com/rdma-spec/rdma-spec/test/testing/loopback"
+	"github.com/rdma-spec/rdma-spec/test/testing/output"
 )
 
 const eightMiB = spec.Limit(8 << 20)
@@ -137,6 +142,55 @@ func TestRepairOfNamedPods(t *testing.T) {
 	err := o.Repair(t.Context(), &out, &notes)
 	says.Add(t, "a pod that would be refused", fmt.Sprint(out.String(), withoutSources(notes.String()), err))
 	says.Compare(t, "testdata/repair/named.txt")
+}
+
+// TestRepairLoop: each pass raises what is low by then, and says what the pass before did not: nothing where nothing is
+// low.
+func TestRepairLoop(t *testing.T) {
+	processes, running := lowNode()
+	runtime, _ := containerdWith(t, running)
+	address := loopback.Address()
+	o := repair.Options{Options: node.Options{Config: configFile(t, "{}"), Root: hcatest.V100(t), Endpoint: runtime.Socket,
+		Processes: limits.On(processes), Pods: []string{"ml/low"}}, Format: cli.FormatText, Every: 10 * time.Millisecond,
+		Address: address}
+	var out, notes output.Buffer
+	ctx, stop := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- o.Loop(ctx, &out, &notes) }()
+	raised := func(times int) func() bool {
+		return func() bool { return strings.Count(out.String(), "ml/low main: memlock raised to unlimited") == times }
+	}
+	await.That(t, await.Patience, "raised", raised(1))
+	await.That(t, await.Patience, "metrics of a pass in which nothing is low", func() bool {
+		answer, err := http.Get("http://" + address + "/metrics")
+		if err != nil {
+			return false
+		}
+		text, err := io.ReadAll(answer.Body)
+		_ = answer.Body.Close() // it was read whole
+		return err == nil && strings.Contains(string(text), "rdma_spec_repair_containers{memlock=\"below\"} 0\n") &&
+			strings.Contains(string(text), "rdma_spec_repair_total{result=\"raised\"} 1\n")
+	})
+	processes.Run(containerID(1), eightMiB) // as a container that was restarted without the plugin
+	await.That(t, await.Patience, "raised again", raised(2))
+	stop()
+	if err := <-ended; err != nil {
+		t.Error(err)
+	}
+	if text := out.String() + notes.String(); strings.Contains(text, "nothing to raise") ||
+		strings.Count(text, "rdma-spec: policy: ") != 1 {
+		t.Errorf("it says:\n%s", text)
+	}
+}
+
+// TestRepairLoopFlags: flags that do not fit together are a wrong call.
+func TestRepairLoopFlags(t *testing.T) {
+	for _, args := range [][]string{{"--every", "10ms"}, {"--every", "0s"}, {"--every", "25h"}, {"--http", ":1"},
+		{"--every", "1m", "-o", "json"}} {
+		if got := call("", append([]string{"repair"}, args...)...); got.Status != 2 {
+			t.Errorf("%q: %+v", args, got)
+		}
+	}
 }
 
 func TestRepairFailures(t *testing.T) {

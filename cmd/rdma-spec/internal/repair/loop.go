@@ -38,8 +38,8 @@ func (o Options) checkLoop(every bool) error {
 	return nil
 }
 
-// repairAll makes passes until the context is done.
-func (o Options) repairAll(ctx context.Context, stdout, stderr io.Writer) error {
+// Loop makes passes until the context is done.
+func (o Options) Loop(ctx context.Context, stdout, stderr io.Writer) error {
 	l := newLoop(o, stdout, stderr)
 	return passes.Passes{Every: o.Every, Address: o.Address, Look: l.pass, Stderr: stderr}.Run(ctx)
 }

@@ -75,7 +75,7 @@ the node or one of its containers cannot be examined.`,
 				return cli.Usage(err)
 			}
 			if o.Every > 0 {
-				return o.repairAll(cmd.Context(), cmd.OutOrStdout(), cmd.ErrOrStderr())
+				return o.Loop(cmd.Context(), cmd.OutOrStdout(), cmd.ErrOrStderr())
 			}
 			return o.Repair(cmd.Context(), cmd.OutOrStdout(), cmd.ErrOrStderr())
 		},
