@@ -6,6 +6,7 @@ package plugin
 import (
 	"context"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/containerd/nri/pkg/api"
@@ -74,8 +75,8 @@ func (p *Plugin) Synchronize(_ context.Context, pods []*api.PodSandbox,
 	containers []*api.Container) ([]*api.ContainerUpdate, error) {
 	p.dropped(containers)
 	p.config.Registers()
-	p.lookAt(listing{pods, containers})
 	p.Log.WithField("containers", len(containers)).Info("registered")
+	p.lookAt(listing{pods, slices.DeleteFunc(containers, func(ctr *api.Container) bool { return !mayHoldVerbs(ctr) })})
 	return nil, nil
 }
 

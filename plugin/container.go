@@ -4,16 +4,43 @@
 package plugin
 
 import (
-	"maps"
+	"bytes"
 	"slices"
-	"strings"
 
 	"github.com/containerd/nri/pkg/api"
 	specs "github.com/opencontainers/runtime-spec/specs-go"
 
 	"github.com/rdma-spec/rdma-spec/plugin/policy"
+	"github.com/rdma-spec/rdma-spec/plugin/registration"
+	"github.com/rdma-spec/rdma-spec/plugin/wire"
 	"github.com/rdma-spec/rdma-spec/spec"
 )
+
+// Reads returns what the plugin reads of the runtime's events: the fields that ContainerOf and carryOut read, and what
+// tells containers and pods apart. Whoever reads another field adds it here. A kubelet's container has some fifteen
+// mounts, forty variables, and a dozen labels, which are passed over.
+func (*Plugin) Reads() registration.Reads {
+	return registration.Reads{
+		Pod: wire.Paths{
+			"id": nil, "namespace": nil, "name": nil, "runtime_handler": nil, "linux.namespaces.type": nil,
+			"annotations": beginsWith(policy.AnnotationKey),
+		},
+		Container: wire.Paths{
+			"id": nil, "pod_sandbox_id": nil, "name": nil, "state": nil, "pid": nil, "rlimits": nil,
+			"env":                beginsWith(policy.MOFEDVariable),
+			"linux.devices.path": nil, "linux.devices.type": nil, "linux.devices.major": nil, "linux.devices.minor": nil,
+			"linux.resources.devices": nil, "linux.resources.memory.limit": nil,
+		},
+		Adjustment: wire.Paths{
+			"rlimits": nil, "linux.resources.memory.limit": nil,
+			"linux.devices.path": nil, "linux.devices.type": nil, "linux.devices.major": nil, "linux.devices.minor": nil,
+		},
+	}
+}
+
+func beginsWith(prefix string) func([]byte) bool {
+	return func(element []byte) bool { return bytes.HasPrefix(element, []byte(prefix)) }
+}
 
 // ContainerOf returns what a decision depends on and the runtime's event contains.
 func ContainerOf(pod *api.PodSandbox, ctr *api.Container) policy.Container {
@@ -61,27 +88,6 @@ func reportedMemlock(ctr *api.Container) (limit spec.Rlimit) {
 		}
 	}
 	return limit
-}
-
-// Trim keeps what a look at registration needs, and nothing else: what a pod's author may write is bounded by a message
-// of NRI's alone. Of containers without a character device of their own, that is the ID.
-func (*Plugin) Trim(pods []*api.PodSandbox, containers []*api.Container) {
-	for i, pod := range pods {
-		maps.DeleteFunc(pod.Annotations, func(key, _ string) bool { return !strings.HasPrefix(key, policy.AnnotationKey) })
-		pods[i] = &api.PodSandbox{Id: pod.GetId(), Namespace: pod.GetNamespace(), Name: pod.GetName(),
-			RuntimeHandler: pod.GetRuntimeHandler(), Annotations: pod.GetAnnotations()}
-	}
-	for i, ctr := range containers {
-		trimmed := &api.Container{Id: ctr.GetId()}
-		if mayHoldVerbs(ctr) {
-			resources := ctr.GetLinux().GetResources()
-			trimmed = &api.Container{Id: ctr.GetId(), PodSandboxId: ctr.GetPodSandboxId(), Name: ctr.GetName(),
-				State: ctr.GetState(), Pid: ctr.GetPid(), Rlimits: ctr.GetRlimits(),
-				Linux: &api.LinuxContainer{Devices: ctr.GetLinux().GetDevices(),
-					Resources: &api.LinuxResources{Devices: resources.GetDevices(), Memory: resources.GetMemory()}}}
-		}
-		containers[i] = trimmed
-	}
 }
 
 // mayHoldVerbs reports whether a container has character devices of its own, and not all of the host's, which may be

@@ -11,7 +11,6 @@ import (
 	"weak"
 
 	"github.com/containerd/nri/pkg/api"
-	"google.golang.org/protobuf/testing/protocmp"
 
 	"github.com/rdma-spec/rdma-spec/plugin/limits"
 	"github.com/rdma-spec/rdma-spec/plugin/limits/limitstest"
@@ -47,25 +46,6 @@ func TestLittleIsKeptOfAPod(t *testing.T) {
 		t.Error("NVIDIA_MOFED=enabled is not the one fact that is kept of an environment")
 	}
 	expect.Equal(t, "annotations", map[string]string{policy.AnnotationKey + "/container.a": "true"}, short.Annotations)
-}
-
-// At registration, little is kept of the runtime's list until it is complete: of most containers the ID.
-func TestTrim(t *testing.T) {
-	long := strings.Repeat("x", 1<<20)
-	mine := map[string]string{policy.AnnotationKey: "true"}
-	pods := []*api.PodSandbox{{Id: "s", Name: "p", Namespace: "ml", Uid: long,
-		Annotations: map[string]string{policy.AnnotationKey: "true", "other": long}}}
-	verbs := &api.LinuxContainer{Devices: []*api.LinuxDevice{{Path: "/dev/x", Type: "c", Major: 231}}}
-	disk := &api.LinuxContainer{Devices: []*api.LinuxDevice{{Path: "/dev/" + long, Type: "b", Major: 8}}}
-	containers := []*api.Container{{Id: "plain", PodSandboxId: "s", Args: []string{long}},
-		{Id: "disk", PodSandboxId: "s", Linux: disk},
-		{Id: "rdma", PodSandboxId: "s", Name: "n", Pid: 7, Args: []string{long}, Env: []string{long}, Linux: verbs}}
-	(&Plugin{}).Trim(pods, containers)
-	expect.Equal(t, "pods", []*api.PodSandbox{{Id: "s", Name: "p", Namespace: "ml", Annotations: mine}}, pods,
-		protocmp.Transform())
-	expect.Equal(t, "containers", []*api.Container{{Id: "plain"}, {Id: "disk"},
-		{Id: "rdma", PodSandboxId: "s", Name: "n", Pid: 7, Linux: &api.LinuxContainer{Devices: verbs.Devices,
-			Resources: &api.LinuxResources{}}}}, containers, protocmp.Transform())
 }
 
 // Nothing of the runtime's request stays, such as the environment of a container.

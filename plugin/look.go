@@ -24,7 +24,7 @@ const (
 	lookNames     = 3 // how many containers the log names
 )
 
-// listing is the runtime's list of its containers, as Trim leaves it.
+// listing is what the runtime lists of its pods, and of the containers that may hold a verbs device.
 type listing struct {
 	pods       []*api.PodSandbox
 	containers []*api.Container

@@ -84,7 +84,7 @@ func newConnection(r *Registration, socket *net.UnixConn) (*connection, error) {
 		_ = c.mux.Close() // it was not used
 		return nil, err
 	}
-	api.RegisterPluginService(c.server, c)
+	serve(c.server, c, r.plugin.Reads())
 	go func() { _ = c.server.Serve(context.Background(), listener) }() // the trunk knows when it ends
 	return c, nil
 }
@@ -116,7 +116,6 @@ func (c *connection) Synchronize(ctx context.Context,
 	if l.began.IsZero() {
 		l.began = time.Now()
 	}
-	c.registration.plugin.Trim(request.GetPods(), request.GetContainers())
 	l.pods, l.containers = append(l.pods, request.GetPods()...), append(l.containers, request.GetContainers()...)
 	pods, containers := l.pods, l.containers
 	l.mu.Unlock()

@@ -42,9 +42,8 @@ type Plugin interface {
 	// Serving is called when a connection begins to be served, before anything comes over it. The runtime is the process
 	// at its other end; 0 if this process's PID namespace does not have it.
 	Serving(runtime int)
-	// Trim drops what Synchronize does not need of the elements of either list: the environments of a node's containers
-	// can take a gigabyte.
-	Trim([]*api.PodSandbox, []*api.Container)
+	// Reads returns what the plugin reads of pods and containers. It is called once for each connection.
+	Reads() Reads
 	// Leave returns what the process that takes the connection over has to know. No request is in flight.
 	Leave() (json.RawMessage, error)
 	// Understand reads what the process before has left, and changes nothing. It returns a function that has the plugin go

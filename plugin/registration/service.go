@@ -1,0 +1,127 @@
+// Copyright The rdma-spec Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package registration
+
+import (
+	"context"
+	"sync"
+
+	"github.com/containerd/nri/pkg/api"
+	"github.com/containerd/ttrpc"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/reflect/protoreflect"
+	"google.golang.org/protobuf/runtime/protoiface"
+	"google.golang.org/protobuf/types/known/emptypb"
+
+	"github.com/rdma-spec/rdma-spec/plugin/wire"
+)
+
+// Reads is what a plugin reads of the messages that the runtime sends for each container. It finds the other fields
+// empty.
+type Reads struct {
+	Pod        wire.Paths // of api.PodSandbox
+	Container  wire.Paths // of api.Container
+	Adjustment wire.Paths // of api.ContainerAdjustment, which a validator gets
+}
+
+// pluginService is the service's name in NRI's API (pkg/api/api.proto).
+const pluginService = "nri.pkg.api.v1alpha1.Plugin"
+
+// serve registers NRI's plugin service with a server, for the events that a plugin of this package can have. Of a
+// request about a container only those fields are decoded that the plugin reads.
+func serve(server *ttrpc.Server, service api.PluginService, reads Reads) {
+	about := []wire.Paths{reads.Pod.Below("pod"), reads.Container.Below("container")}
+	server.RegisterService(pluginService, &ttrpc.ServiceDesc{Methods: map[string]ttrpc.Method{
+		"Configure": whole(service.Configure),
+		"Shutdown":  whole(service.Shutdown),
+		"Synchronize": part(service.Synchronize, wire.New(&api.SynchronizeRequest{},
+			reads.Pod.Below("pods"), reads.Container.Below("containers"), wire.Paths{"more": nil})),
+		"CreateContainer":     part(service.CreateContainer, wire.New(&api.CreateContainerRequest{}, about...)),
+		"PostCreateContainer": part(service.PostCreateContainer, wire.New(&api.PostCreateContainerRequest{}, about...)),
+		"StateChange": part(service.StateChange, // NRI before 0.12 sends PostCreateContainer so
+			wire.New(&api.StateChangeEvent{}, append(about, wire.Paths{"event": nil})...)),
+		"ValidateContainerAdjustment": part(service.ValidateContainerAdjustment,
+			wire.New(&api.ValidateContainerAdjustmentRequest{}, append(about, reads.Adjustment.Below("adjust"))...)),
+	}})
+}
+
+// request is a message of NRI's.
+type request[T any] interface {
+	*T
+	proto.Message
+}
+
+// whole is a method whose requests are decoded as they are.
+func whole[T, Answer any, Request request[T]](
+	answer func(context.Context, Request) (Answer, error)) ttrpc.Method {
+	return func(ctx context.Context, unmarshal func(any) error) (any, error) {
+		decoded := Request(new(T))
+		if err := unmarshal(decoded); err != nil {
+			return nil, err
+		}
+		return answer(ctx, decoded)
+	}
+}
+
+// part is a method of whose requests only these fields are decoded.
+func part[T, Answer any, Request request[T]](
+	answer func(context.Context, Request) (Answer, error), fields *wire.Fields) ttrpc.Method {
+	return func(ctx context.Context, unmarshal func(any) error) (any, error) {
+		decoded := Request(new(T))
+		if err := decodePart(unmarshal, fields, decoded); err != nil {
+			return nil, err
+		}
+		return answer(ctx, decoded)
+	}
+}
+
+// buffers are for the parts of requests, which are copied when they are decoded. The list of a node's containers is
+// asked for once a registration, and its buffer goes to no other request.
+const mostBuffer = 64 << 10
+
+var buffers = sync.Pool{New: func() any { return new([]byte) }}
+
+// decodePart decodes these fields of a request.
+func decodePart(unmarshal func(any) error, fields *wire.Fields, decoded proto.Message) error {
+	var request undecoded
+	if err := unmarshal(&request); err != nil {
+		return err
+	}
+	buffer := buffers.Get().(*[]byte)
+	kept, err := fields.Keep((*buffer)[:0], request)
+	if err != nil {
+		return err
+	}
+	err = proto.Unmarshal(kept, decoded)
+	if cap(kept) <= mostBuffer {
+		*buffer = kept
+		buffers.Put(buffer)
+	}
+	return err
+}
+
+// undecoded is a message that takes its bytes as they are: ttrpc gives them to a message alone. It has no fields.
+type undecoded []byte
+
+func (*undecoded) Reset() {}
+
+func (u *undecoded) ProtoReflect() protoreflect.Message {
+	return undecodedReflection{(*emptypb.Empty)(nil).ProtoReflect(), u}
+}
+
+type undecodedReflection struct {
+	protoreflect.Message
+	into *undecoded
+}
+
+func (r undecodedReflection) Interface() protoreflect.ProtoMessage { return r.into }
+
+func (undecodedReflection) ProtoMethods() *protoiface.Methods { return takesBytes }
+
+var takesBytes = &protoiface.Methods{
+	Unmarshal: func(in protoiface.UnmarshalInput) (protoiface.UnmarshalOutput, error) {
+		*in.Message.(undecodedReflection).into = in.Buf
+		return protoiface.UnmarshalOutput{Flags: protoiface.UnmarshalInitialized}, nil
+	},
+}
