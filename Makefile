@@ -275,6 +275,10 @@ recorded-node: bin/rdma-node bin/e2e.test build ## deploy/examples/node.tar.gz: 
 	bin/rdma-node --timeout 30m --parts main --share deploy/examples --env RDMA_RECORD=/run/host-share/node.tar.gz -- \
 	  $(E2E) -test.run '^TestDoctorWithoutPlugin$$'
 
+recorded-request: bin/rdma-node bin/e2e.test # test/bench/testdata/kubelet-container.json: what containerd sends of a kubelet's container
+	bin/rdma-node --timeout 30m --cpus 2 --parts all --share test/bench/testdata \
+	  --env RDMA_RECORD=/run/host-share/kubelet-container.json -- $(E2E) -test.run '^TestClusterRequest$$'
+
 # The node itself is tested anew where its sources have changed, and in CI.
 kit: bin/rdma-node ## tests of the node itself
 	go test $(if $(SUITE),-v) $(if $(CI),-count=1) $(NODETAGS) ./test/node/...

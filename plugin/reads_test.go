@@ -4,13 +4,13 @@
 package plugin
 
 import (
-	"fmt"
 	"math/rand/v2"
 	"strings"
 	"testing"
 
 	"github.com/containerd/nri/pkg/api"
 	"github.com/google/go-cmp/cmp"
+	"google.golang.org/protobuf/encoding/protojson"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/testing/protocmp"
 
@@ -20,6 +20,7 @@ import (
 	"github.com/rdma-spec/rdma-spec/spec"
 	"github.com/rdma-spec/rdma-spec/spec/hca/hcatest"
 	"github.com/rdma-spec/rdma-spec/test/testing/must"
+	"github.com/rdma-spec/rdma-spec/test/testing/repository"
 )
 
 // readOf returns what the plugin finds in a validator's request that comes over the wire. All other requests are parts
@@ -136,24 +137,13 @@ func TestReads_Small(t *testing.T) {
 	}
 }
 
-// kubeletContainer is like what containerd sends of a kubelet's container.
-func kubeletContainer() *api.CreateContainerRequest {
-	labels := map[string]string{}
-	for i := range 18 {
-		labels[fmt.Sprint("io.kubernetes.example.", i)] = "value"
-	}
-	ctr := &api.Container{Id: strings.Repeat("c", 64), PodSandboxId: strings.Repeat("s", 64), Name: "main",
-		Labels: labels, Annotations: labels, Args: []string{"sleep", "inf"},
-		Linux: &api.LinuxContainer{Resources: &api.LinuxResources{Memory: &api.LinuxMemory{Limit: api.Int64(1 << 30)}}}}
-	for i := range 40 {
-		ctr.Env = append(ctr.Env, fmt.Sprintf("SERVICE_%d_PORT=tcp://10.96.0.1:443", i))
-	}
-	for i := range 16 {
-		ctr.Mounts = append(ctr.Mounts, &api.Mount{Destination: fmt.Sprint("/mnt/", i), Source: "/var/lib/kubelet/pods",
-			Type: "bind", Options: []string{"rbind", "rprivate", "rw"}})
-	}
-	return &api.CreateContainerRequest{Container: ctr, Pod: &api.PodSandbox{Id: ctr.GetPodSandboxId(), Namespace: "ml",
-		Name: "train-0", Uid: strings.Repeat("u", 36), Labels: labels, Annotations: labels}}
+// kubeletContainer is containerd's request for a container of the kubelet's, as it came in the test cluster.
+func kubeletContainer(t testing.TB) *api.CreateContainerRequest {
+	t.Helper()
+	request := &api.CreateContainerRequest{}
+	text := repository.Read(t, "test/bench/testdata/kubelet-container.json")
+	must.Succeed(t, protojson.Unmarshal([]byte(text), request))
+	return request
 }
 
 // TestReads_Allocations bounds the cost of a request, from its bytes to its answer: it does not depend on the machine.
@@ -161,14 +151,14 @@ func TestReads_Allocations(t *testing.T) {
 	root := hcatest.V100(t)
 	p := New(Options{Policy: mustPolicy(t, "{}"), Inventory: inventoryOf(t, root), Log: quiet()})
 	fields := readFields()
-	plain, rdma := kubeletContainer(), kubeletContainer()
+	plain, rdma := kubeletContainer(t), kubeletContainer(t)
 	rdma.Container.Linux.Devices = verbsContainer(t, root).GetLinux().GetDevices()
 	for name, test := range map[string]struct {
 		request *api.CreateContainerRequest
 		most    float64
 	}{
-		"plain":  {plain, 24},
-		"an HCA": {rdma, 70},
+		"plain":  {plain, 40},
+		"an HCA": {rdma, 88},
 	} {
 		encoded, err := proto.Marshal(test.request)
 		must.Succeed(t, err)

@@ -4,6 +4,7 @@
 package bench
 
 import (
+	_ "embed"
 	"fmt"
 	"path/filepath"
 	"strings"
@@ -11,6 +12,7 @@ import (
 	"testing"
 
 	"github.com/containerd/nri/pkg/api"
+	"google.golang.org/protobuf/encoding/protojson"
 	"google.golang.org/protobuf/proto"
 
 	"github.com/rdma-spec/rdma-spec/spec"
@@ -63,66 +65,45 @@ var containers atomic.Uint64
 // newID returns a new ID of a container or sandbox, as long as containerd's.
 func newID() string { return fmt.Sprintf("%064x", containers.Add(1)) }
 
-// plain is a container that has nothing to do with RDMA, with about what the kubelet gives to every container.
+// recorded is containerd's request for a container of the kubelet's, as it came in the test cluster: see
+// TestClusterRequest.
+//
+//go:embed testdata/kubelet-container.json
+var recorded []byte
+
+// plain is a container that has nothing to do with RDMA.
 func plain() order {
-	const container = "main"
-	o := order{
-		pod: &api.PodSandbox{
-			Id: newID(), Name: "web-6f7c9d5b8-x2x7k", Namespace: "shop", Uid: "7d0f7c1c-1b9e-4a57-8a77-d0b9b6a8c0de",
-			Labels: map[string]string{"app": "web", "pod-template-hash": "6f7c9d5b8", "version": "v42"},
-			Annotations: map[string]string{
-				"kubernetes.io/config.seen": "2026-11-21T20:09:00.000000000Z", "kubernetes.io/config.source": "api",
-				"prometheus.io/scrape": "true", "prometheus.io/port": "8080",
-			},
-			Linux: &api.LinuxPodSandbox{CgroupParent: "/kubepods/burstable/pod7d0f7c1c-1b9e-4a57-8a77-d0b9b6a8c0de"},
-		},
-		ctr: &api.Container{
-			Name: container, State: api.ContainerState_CONTAINER_CREATED,
-			Labels: map[string]string{"io.kubernetes.container.name": container, "io.kubernetes.pod.name": "web-6f7c9d5b8-x2x7k",
-				"io.kubernetes.pod.namespace": "shop"},
-			Annotations: map[string]string{
-				"io.kubernetes.cri.container-name": container, "io.kubernetes.cri.container-type": "container",
-				"io.kubernetes.cri.image-name":   "registry.example/shop/web:v42",
-				"io.kubernetes.cri.sandbox-name": "web-6f7c9d5b8-x2x7k",
-			},
-			Args: []string{"/usr/bin/web", "--listen", ":8080"},
-			Linux: &api.LinuxContainer{
-				Resources: &api.LinuxResources{
-					Memory: &api.LinuxMemory{Limit: api.Int64(int64(1 << 30))},
-					Cpu:    &api.LinuxCPU{Shares: api.UInt64(uint64(512))},
-				},
-				CgroupsPath: "/kubepods/burstable/pod7d0f7c1c-1b9e-4a57-8a77-d0b9b6a8c0de/web",
-			},
-			Rlimits: []*api.POSIXRlimit{{Type: "RLIMIT_NOFILE", Hard: 1 << 20, Soft: 1 << 20}},
-		},
+	request := &api.CreateContainerRequest{}
+	if err := protojson.Unmarshal(recorded, request); err != nil {
+		panic(err) // the file is part of this program
 	}
-	o.ctr.PodSandboxId = o.pod.Id
-	for i := range 12 {
-		o.ctr.Env = append(o.ctr.Env, fmt.Sprintf("SERVICE_%d_PORT_8080_TCP_ADDR=10.96.0.%d", i, i))
-	}
-	for _, destination := range strings.Fields("/proc /dev /dev/pts /dev/mqueue /sys /sys/fs/cgroup /etc/hosts " +
-		"/dev/termination-log /etc/hostname " +
-		"/etc/resolv.conf /dev/shm /var/run/secrets/kubernetes.io/serviceaccount") {
-		o.ctr.Mounts = append(o.ctr.Mounts, &api.Mount{
-			Destination: destination, Type: "bind", Source: "/var/lib/kubelet/pods/7d0f7c1c-1b9e-4a57-8a77-d0b9b6a8c0de" +
-				destination,
-			Options: []string{"rbind", "rprivate", "rw"},
-		})
-	}
-	return o
+	return order{pod: request.GetPod(), ctr: request.GetContainer()}
 }
 
-// holding is a container that a device plugin has given devices, of HCAs and of eight GPUs.
+// holding is a container for training, which device plugins have given HCAs and eight GPUs: the recorded one with their
+// devices and rules, with the mounts of the GPUs' driver, and with 90 variables.
 func holding(devices []hca.Device) order {
 	o := plain()
 	o.pod.Namespace = "ml"
-	for i := range hcas {
-		o.ctr.Linux.Devices = append(o.ctr.Linux.Devices, &api.LinuxDevice{Path: fmt.Sprintf("/dev/nvidia%d", i), Type: "c",
-			Major: 195, Minor: int64(i)})
+	add := func(path string, major, minor int64) {
+		o.ctr.Linux.Devices = append(o.ctr.Linux.Devices, &api.LinuxDevice{Path: path, Type: "c", Major: major, Minor: minor})
+		resources := o.ctr.GetLinux().GetResources()
+		resources.Devices = append(resources.Devices, &api.LinuxDeviceCgroup{Allow: true, Type: "c",
+			Major: api.Int64(major), Minor: api.Int64(minor), Access: "rwm"})
+	}
+	for i := range int64(hcas) {
+		add(fmt.Sprintf("/dev/nvidia%d", i), 195, i)
 	}
 	for _, d := range devices {
-		o.ctr.Linux.Devices = append(o.ctr.Linux.Devices, &api.LinuxDevice{Path: d.Path, Type: "c",
-			Major: int64(d.Major), Minor: int64(d.Minor)})
+		add(d.Path, int64(d.Major), int64(d.Minor))
+	}
+	for i := range 12 {
+		library := fmt.Sprintf("/usr/lib/x86_64-linux-gnu/libnvidia-part-%d.so.580.95.05", i)
+		o.ctr.Mounts = append(o.ctr.Mounts, &api.Mount{Destination: library, Source: library, Type: "bind",
+			Options: []string{"ro", "nosuid", "nodev", "rbind", "rprivate"}})
+	}
+	for i := len(o.ctr.GetEnv()); i < 90; i++ {
+		o.ctr.Env = append(o.ctr.Env, fmt.Sprintf("TRAINER_SETTING_%d=a value that is usual", i))
 	}
 	return o
 }
