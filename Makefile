@@ -320,7 +320,7 @@ node-emulated: # the same on Debian's own kernel, where the other parts run on o
 node-configure: # rdma-spec configure, and containerd, under systemd
 	$(NODE) -- $(E2E) -containerd= -part configure
 node-service: # under systemd
-	$(NODE) --parts main -- env -C deploy/systemd $(SERVICE) -part service
+	$(NODE) --parts main -- env -C deploy/systemd sh -ec '$(SERVICE) -part restart; $(SERVICE) -part service'
 node-upgrade: # upgrades of the service beside the other runtimes
 	$(NODE) -- env -C deploy/systemd $(SERVICE) -part upgrade
 node-package: rpm # dpkg and rpm, under systemd; the later package is the same one with another version

@@ -13,9 +13,11 @@ import (
 	"github.com/rdma-spec/rdma-spec/test/testing/repository"
 )
 
-// parts says on which node each test of the services runs. `make test` runs service, and `make test-all` the others.
+// parts says on which node each test of the services runs. `make test` runs restart and then service, which leaves a pod
+// behind, and `make test-all` the others.
 var parts = part.Table{
-	{Part: "service", Node: "main", Tests: []func(*testing.T){TestNodeCDI, TestNodeService, TestNodeServiceUpgrade}},
+	{Part: "service", Node: "main", Tests: []func(*testing.T){TestNodeCDI, TestNodeService}},
+	{Part: "restart", Node: "main", Tests: []func(*testing.T){TestNodeServiceUpgrade}},
 	// Beside the other runtimes.
 	{Part: "upgrade", Node: "core", Tests: []func(*testing.T){TestNodeServiceUpgradeBesideOthers}},
 	// Both, with -upgrades, for hours.
