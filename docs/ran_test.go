@@ -35,7 +35,7 @@ var ran = []struct{ command, folder, test, why string }{
 	{`^helm (repo add|install (network-operator|spiderpool))|^kubectl -n spiderpool rollout restart`, "", "",
 		"an operator of others, from the internet"},
 	{`^kubectl (cp|exec) .*hostdev-multus|^kubectl logs vllm-master`, "", "", "Debian's packages and Volcano, from the internet"},
-	{`nvidia-network-operator|nicclusterpolicy|mofed.wait|spiderpool|smarter-device-manager=|hostdev-multus|(pod/|exec )sriov|` +
+	{`nvidia-network-operator|nicclusterpolicy|daemonset/calico-node|mofed.wait|spiderpool|smarter-device-manager=|hostdev-multus|(pod/|exec )sriov|` +
 		`examples/(network-operator|sriov|smarter-devices|vllm-volcano).yaml`, "test/e2e", "TestClusterGuides",
 		"with device plugins of the test in place of the operators"},
 	{`^mlxconfig |^lspci |sriov_|ip link set dev ibp|drivers/mlx5_core`, "", "", "a card of NVIDIA with virtual functions"},
@@ -60,7 +60,7 @@ var ran = []struct{ command, folder, test, why string }{
 	// This repository.
 	{`^go run ./cmd/rdma-spec doctor --root deploy/examples/node.tar.gz`, "cmd/rdma-spec", "TestRecordedNode", ""},
 	{`^make push`, "deploy/release/internal/image", "TestPush", ""},
-	{`^make (build|demo|check|update|test|test-all|site|site-test|bench|node|fuzz|e2e)\b|^go (test|build)|^bin/rdma-node|^git |^cd `, "", "",
+	{`^make (build|amd64|demo|check|update|test|test-all|site|site-test|bench|node|fuzz|e2e)\b|^go (test|build)|^bin/rdma-node|^git |^cd `, "", "",
 		"it is what runs the tests, or what they are run with"},
 }
 

@@ -102,6 +102,62 @@ func (e example) offered() (all []string) {
 	return all
 }
 
+// policy is what the Network Operator's webhook asks of a NicNodePolicy beside its fields.
+type policy struct {
+	name     string
+	selector map[string]any
+	sections []string
+}
+
+// perNode are the sections that a NicClusterPolicy and NicNodePolicies must not both have.
+var perNode = []string{"ofedDriver", "rdmaSharedDevicePlugin", "sriovDevicePlugin"}
+
+// refusedPolicies returns what the Network Operator's webhook would refuse of an example's policies for groups of nodes.
+func (e example) refusedPolicies() (all []string) {
+	var cluster []string
+	var nodes []policy
+	for _, o := range e.objects {
+		p := policy{o.name(), at[map[string]any](o, "spec", "nodeSelector"), nil}
+		for _, section := range perNode {
+			if at[any](o, "spec", section) != nil {
+				p.sections = append(p.sections, section)
+			}
+		}
+		switch at[string](o, "kind") {
+		case "NicClusterPolicy":
+			cluster = append(cluster, p.sections...)
+		case "NicNodePolicy":
+			nodes = append(nodes, p)
+		}
+	}
+	for i, p := range nodes {
+		if _, name, _ := strings.Cut(p.name, "/"); len(name) > 30 {
+			all = append(all, name+" has more than 30 characters")
+		}
+		for _, section := range p.sections {
+			if slices.Contains(cluster, section) {
+				all = append(all, section+" is in the NicClusterPolicy and in "+p.name)
+			}
+		}
+		for _, other := range nodes[:i] {
+			if !disjoint(p.selector, other.selector) {
+				all = append(all, "a node may match "+p.name+" and "+other.name)
+			}
+		}
+	}
+	return all
+}
+
+// disjoint reports whether no node matches both selectors, since they want different values of one label.
+func disjoint(one, other map[string]any) bool {
+	for key, value := range one {
+		if its, ok := other[key]; ok && its != value {
+			return true
+		}
+	}
+	return false
+}
+
 // missing returns what the pods of an example refer to and no object of it is.
 func (e example) missing(t *testing.T) (all []string) {
 	t.Helper()
@@ -183,17 +239,27 @@ func TestExamples(t *testing.T) {
 	}
 	resources := map[string]bool{}
 	for _, file := range files {
-		if strings.HasPrefix(filepath.Base(file), "config") {
+		name := filepath.Base(file)
+		if strings.HasPrefix(name, "config") {
 			continue
 		}
 		e := read(t, repository.Read(t, file))
+		if strings.HasSuffix(name, ".values.yaml") {
+			for _, problem := range unknown(map[string]any(e.objects[0]), "", strings.Fields(fields[name])) {
+				t.Errorf("%s: %s", name, problem)
+			}
+			continue
+		}
+		for _, problem := range e.refusedPolicies() {
+			t.Errorf("%s: %s", name, problem)
+		}
 		for i, o := range e.objects {
 			for _, problem := range o.problems(e.texts[i]) {
-				t.Errorf("%s: %s %s: %s", filepath.Base(file), o.kind(), o.name(), problem)
+				t.Errorf("%s: %s %s: %s", name, o.kind(), o.name(), problem)
 			}
 		}
 		for _, missing := range e.missing(t) {
-			t.Errorf("%s: %s is missing", filepath.Base(file), missing)
+			t.Errorf("%s: %s is missing", name, missing)
 		}
 		for _, pod := range e.pods(t) {
 			for _, c := range pod.Spec.Containers {

@@ -24,7 +24,7 @@ var kubernetes = map[string]func() any{
 	"apps/v1 DaemonSet":        func() any { return new(appsv1.DaemonSet) },
 }
 
-// fields are those that other projects' API types have and examples use. Behind "=" is a text whose fields are those of
+// fields are those that other projects' API types and charts have and examples use. Behind "=" is a text whose fields are those of
 // another entry.
 var fields = map[string]string{
 	"kubeflow.org/v2beta1 MPIJob": `spec.slotsPerWorker spec.runPolicy.cleanPodPolicy
@@ -47,6 +47,15 @@ var fields = map[string]string{
 		spec.secondaryNetwork.multus.repository spec.secondaryNetwork.multus.version
 		spec.secondaryNetwork.ipamPlugin.image spec.secondaryNetwork.ipamPlugin.repository
 		spec.secondaryNetwork.ipamPlugin.version`,
+	"mellanox.com/v1alpha1 NicNodePolicy": `spec.nodeSelector spec.tolerations.key spec.tolerations.operator
+		spec.tolerations.effect spec.ofedDriver.image spec.ofedDriver.repository spec.ofedDriver.version
+		spec.ofedDriver.env.name spec.ofedDriver.env.value spec.ofedDriver.upgradePolicy.autoUpgrade
+		spec.ofedDriver.upgradePolicy.maxParallelUpgrades spec.ofedDriver.upgradePolicy.drain.enable
+		spec.ofedDriver.upgradePolicy.drain.force spec.ofedDriver.upgradePolicy.drain.deleteEmptyDir
+		spec.ofedDriver.upgradePolicy.drain.timeoutSeconds spec.rdmaSharedDevicePlugin.image
+		spec.rdmaSharedDevicePlugin.repository spec.rdmaSharedDevicePlugin.version
+		spec.rdmaSharedDevicePlugin.config=rdma-shared-device-plugin`,
+	"network-operator.values.yaml": `nfd.enabled`,
 	"rdma-shared-device-plugin": `periodicUpdateInterval configList.resourcePrefix configList.resourceName
 		configList.rdmaHcaMax configList.selectors.vendors configList.selectors.deviceIDs configList.selectors.drivers
 		configList.selectors.ifNames configList.selectors.linkTypes`,
