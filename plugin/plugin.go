@@ -129,8 +129,13 @@ func New(o Options) *Plugin {
 		owed: newOwed(), throttle: newThrottle(), metrics: newMetrics(), listings: make(chan listing, 1),
 	}
 	p.facts.Startable = func() spec.Limit { return p.startable.Load().within(ended) }
+	var rival func() error
+	if !o.Validate && o.Root != "" { // two validators do no harm
+		rival = func() error { return inforce.Rival(o.Root, o.Deployment) }
+	}
 	p.registration = registration.New(p, registration.Options{
 		Name: o.Name, Index: o.Index, Socket: o.Socket, Handover: o.Handover, Deployment: o.Deployment, Log: o.Log,
+		Rival:  rival,
 		Yields: func() bool { return p.config.Refused() != nil && p.policy().Missing() != nil },
 		// A plugin that hangs for a while is better kept. A validator is not: each container of the node would wait for it,
 		// and then fail.
@@ -182,6 +187,8 @@ func (p *Plugin) Ready() (state string, err error) {
 			return "", err
 		}
 		state = "waiting behind a registered plugin"
+	case p.registration.Out() != nil:
+		state = p.registration.Out().Error()
 	default:
 		return "", errors.New("not registered with the runtime")
 	}

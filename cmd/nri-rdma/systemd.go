@@ -34,6 +34,8 @@ func notifySystemd(ctx context.Context, p *plugin.Plugin, log logrus.FieldLogger
 		state := "STATUS=waiting for the runtime"
 		if p.Registered() {
 			state = "STATUS=registered with the runtime"
+		} else if instead, err := p.Ready(); err == nil {
+			state = "STATUS=" + instead
 		}
 		if err := p.Alive(); err != nil {
 			log.WithError(err).Error("the plugin does not answer: the watchdog is not fed")

@@ -79,6 +79,7 @@ func (r *Registration) join(ctx context.Context) *inheritance {
 		_ = socket.Close() // the runtime sees that
 		r.Log.WithError(err).Warn(notUnderstood)
 	}
+	r.stayOut(ctx)
 	if r.Handover == "" {
 		return nil
 	}

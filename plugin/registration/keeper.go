@@ -56,7 +56,7 @@ func (k *keeper) run(ctx context.Context) {
 		}
 		rest := k.after(err)
 		k.report(err, rest)
-		if rest != pauseFor && !errors.As(err, new(*refusedError)) {
+		if rest != pauseFor && !errors.As(err, new(*refusedError)) && !errors.As(err, new(*rivalError)) {
 			k.rest(ctx, rest)
 			continue
 		}

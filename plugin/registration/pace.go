@@ -71,7 +71,7 @@ func (p *pace) after(err error) time.Duration {
 	var drop *droppedError
 	var unlisted *unlistedError
 	switch {
-	case errors.As(err, &dial) && dial.Op == "dial":
+	case errors.As(err, &dial) && dial.Op == "dial", errors.As(err, new(*rivalError)):
 		return p.dialing.NextBackOff()
 	case errors.As(err, &drop):
 		p.dialing.Reset()
@@ -111,6 +111,8 @@ func (p *problems) report(err error, rest, requestTimeout time.Duration) {
 	switch {
 	case errors.As(err, &refused):
 		log, what = p.log.WithField("runtime", "refused"), "not registered: "+refused.Error()
+	case errors.As(err, new(*rivalError)):
+		return // who waits for its place says so
 	case errors.As(err, &unlisted) && rest == pauseFor:
 		what = fmt.Sprintf("not registered: %d times in a row, %v: %s; so that this does not hold up the node again and "+
 			"again, the plugin tries again only in %s, or when the runtime has started anew", unlistedEnough, unlisted,

@@ -62,6 +62,9 @@ type Options struct {
 	Deployment string
 	// Yields reports whether any other process should rather have a place that is free; nil: no.
 	Yields func() bool
+	// Rival returns an error that says who else serves the node's containers, while somebody does: this process stays out.
+	// nil: nobody can.
+	Rival func() error
 	// KeepConnected asks the runtime to keep the plugin when a request times out.
 	KeepConnected bool
 	Log           logrus.FieldLogger
@@ -75,9 +78,11 @@ type Registration struct {
 	storedState    json.RawMessage // what belongs to it
 	blocked        time.Duration   // blockedAfter, but in tests
 	yieldFor       time.Duration   // how long a process that yields leaves a place free; yieldFor, but in tests
+	rivalGone      time.Duration   // rivalGone, but in tests
 	requestTimeout atomic.Int64
 	paused         atomic.Bool
 	behind         atomic.Bool // a registered process that will hand over
+	rivals         rivals
 
 	mu      sync.Mutex
 	agreed  *agreement      // at the last Configure; nil before
@@ -90,7 +95,7 @@ type Registration struct {
 // New makes a Registration. It takes what systemd has kept for this process, and does nothing more until Run: where the
 // program ends before, or fails, so does the connection. The runtime would wait for one that nobody reads.
 func New(plugin Plugin, o Options) *Registration {
-	r := &Registration{Options: o, plugin: plugin, blocked: blockedAfter, yieldFor: yieldFor}
+	r := &Registration{Options: o, plugin: plugin, blocked: blockedAfter, yieldFor: yieldFor, rivalGone: rivalGone}
 	var err error
 	if r.stored, r.storedState, err = handover.Stored(); err != nil {
 		r.Log.WithError(err).Warn("registering again")
@@ -154,9 +159,7 @@ func (r *Registration) Run(ctx context.Context) error {
 	problems := &problems{r.Log.WithField("socket", r.Socket), map[string]bool{}}
 	k := &keeper{
 		pace: newPace(), join: r.join, leave: r.leavePlace, serve: r.serve, paused: &r.paused,
-		dial: func(ctx context.Context) (net.Conn, error) {
-			return (&net.Dialer{}).DialContext(ctx, "unix", r.Socket)
-		},
+		dial:   r.dial,
 		socket: func() socketFile { return socketAt(r.Socket) },
 		changed: func() <-chan struct{} {
 			folder.Renew()
@@ -167,6 +170,14 @@ func (r *Registration) Run(ctx context.Context) error {
 	defer func() { r.owner.Close() }()
 	k.run(ctx)
 	return nil
+}
+
+// dial connects to the runtime, unless another plugin has come before since this process had its place.
+func (r *Registration) dial(ctx context.Context) (net.Conn, error) {
+	if err := r.rival(); err != nil {
+		return nil, err
+	}
+	return (&net.Dialer{}).DialContext(ctx, "unix", r.Socket)
 }
 
 func (r *Registration) runLaunched(ctx context.Context) error {

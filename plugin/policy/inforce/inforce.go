@@ -40,10 +40,12 @@ var ErrEnded = errors.New("the plugin that wrote it has ended")
 
 // document is the file.
 type document struct {
-	APIVersion string          `json:"apiVersion"`
-	Source     string          `json:"source"`
-	PID        int             `json:"pid"`               // of the writer, in its PID namespace
-	Version    string          `json:"version,omitempty"` // of the writer
+	APIVersion string `json:"apiVersion"`
+	Source     string `json:"source"`
+	PID        int    `json:"pid"`               // of the writer, in its PID namespace
+	Version    string `json:"version,omitempty"` // of the writer
+	// Deployment is what the writer belongs to, as DaemonSet.NAMESPACE.NAME; "": the node itself.
+	Deployment string          `json:"deployment,omitempty"`
 	Policy     json.RawMessage `json:"policy"`
 }
 
@@ -75,6 +77,28 @@ func Lives(root string) error {
 	}
 	defer func() { _ = file.Close() }() // nothing is read of it
 	return lives(file)
+}
+
+// Rival returns an error while a registered plugin of another deployment serves the node whose run is below a root: it
+// says which one. A policy that cannot be read is nobody's.
+func Rival(root, deployment string) error {
+	file, err := openTrusted(filepath.Join(root, File))
+	if err != nil {
+		return nil
+	}
+	defer func() { _ = file.Close() }() // opened for reading
+	text, err := io.ReadAll(file)
+	if err != nil || lives(file) != nil {
+		return nil
+	}
+	var d document
+	if err := yaml.Unmarshal(text, &d); err != nil || d.Deployment == deployment {
+		return nil
+	}
+	if name, ok := strings.CutPrefix(d.Deployment, "DaemonSet."); ok {
+		return fmt.Errorf("the DaemonSet %s serves this node", strings.Replace(name, ".", "/", 1))
+	}
+	return errors.New("an nri-rdma of the node itself, such as its service, serves this node")
 }
 
 func lives(file *os.File) error {

@@ -120,6 +120,41 @@ func TestKeepWritesOnlyWhatChanges(t *testing.T) {
 	}
 }
 
+// Another deployment's plugin is a rival while it lives; one's own is none, nor is a file that nobody can trust.
+func TestRival(t *testing.T) {
+	const pod, other = "DaemonSet.rdma-spec.nri-rdma", "DaemonSet.ml.other"
+	for name, test := range map[string]struct{ writer, asks, want string }{
+		"the service, and a pod":   {"", pod, "an nri-rdma of the node itself, such as its service, serves this node"},
+		"a pod, and the service":   {pod, "", "the DaemonSet rdma-spec/nri-rdma serves this node"},
+		"pods of two DaemonSets":   {other, pod, "the DaemonSet ml/other serves this node"},
+		"two pods of a DaemonSet":  {pod, pod, ""},
+		"the service, and another": {"", "", ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			root := scratch.Folder(t, "run")
+			says := func(want string) {
+				t.Helper()
+				got := ""
+				if err := Rival(root, test.asks); err != nil {
+					got = err.Error()
+				}
+				if got != want {
+					t.Errorf("%q, want %q", got, want)
+				}
+			}
+			says("")
+			w := &Writer{Root: root, Deployment: test.writer}
+			must.Succeed(t, w.Write(parsed(t, "{}"), "defaults"))
+			says(test.want)
+			must.Succeed(t, os.Chmod(filepath.Join(root, File), 0o666))
+			says("")
+			must.Succeed(t, os.Chmod(filepath.Join(root, File), 0o644))
+			w.Close()
+			says("")
+		})
+	}
+}
+
 // A validator runs beside the plugin, and has no writer.
 func TestValidator(t *testing.T) {
 	root, p := scratch.Folder(t, "run"), parsed(t, "{}")

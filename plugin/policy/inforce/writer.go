@@ -28,6 +28,8 @@ type Writer struct {
 	Root string
 	// Version is the writer's own, for whoever reads the file.
 	Version string
+	// Deployment is what the writer belongs to; "": the node itself.
+	Deployment string
 
 	file *os.File // that was written last, and is locked; nil before
 }
@@ -49,7 +51,7 @@ func (w *Writer) put(p *policy.Policy, source string, keep bool) error {
 		return err
 	}
 	text, err := yaml.Marshal(document{APIVersion: apiVersion, Source: source, PID: os.Getpid(),
-		Version: w.Version, Policy: config})
+		Version: w.Version, Deployment: w.Deployment, Policy: config})
 	if err != nil || keep && w.stays(text) {
 		return err
 	}

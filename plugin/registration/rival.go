@@ -1,0 +1,80 @@
+// Copyright The rdma-spec Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package registration
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"time"
+)
+
+const (
+	rivalAgain = 500 * time.Millisecond
+	// rivalGone is how long nobody may have been seen before a process that stayed out registers: a service that restarts
+	// is away for a second.
+	rivalGone = 3 * time.Second
+)
+
+// rivalError is why this process stays out.
+type rivalError struct{ error }
+
+func (e *rivalError) Error() string {
+	return fmt.Sprintf("staying out, since %v: two plugins would set the same limits, so remove one of the two", e.error)
+}
+
+// rivals remembers who else has been seen that serves the node's containers.
+type rivals struct {
+	mu   sync.Mutex
+	seen time.Time
+	last *rivalError // nil: nobody
+}
+
+// rival returns a rivalError while another plugin serves the node's containers.
+func (r *Registration) rival() error {
+	if r.Rival == nil {
+		return nil
+	}
+	now := r.Rival()
+	r.rivals.mu.Lock()
+	defer r.rivals.mu.Unlock()
+	switch {
+	case now != nil:
+		r.rivals.seen, r.rivals.last = time.Now(), &rivalError{now}
+	case r.rivals.last == nil || time.Since(r.rivals.seen) >= r.rivalGone:
+		r.rivals.last = nil
+		return nil
+	}
+	return r.rivals.last
+}
+
+// stayOut waits while another plugin serves the node's containers. It holds no place meanwhile, so that each process of
+// a deployment stays out for itself.
+func (r *Registration) stayOut(ctx context.Context) {
+	said := ""
+	for ctx.Err() == nil {
+		err := r.rival()
+		if err == nil {
+			return
+		}
+		if err.Error() != said {
+			said = err.Error()
+			r.Log.Warn(said)
+		}
+		select {
+		case <-ctx.Done():
+		case <-time.After(rivalAgain):
+		}
+	}
+}
+
+// Out returns why this process stays out; nil: it does not.
+func (r *Registration) Out() error {
+	r.rivals.mu.Lock()
+	defer r.rivals.mu.Unlock()
+	if r.rivals.last == nil {
+		return nil
+	}
+	return r.rivals.last
+}
