@@ -6,6 +6,7 @@ package docs_test
 import (
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -16,58 +17,139 @@ import (
 
 	"sigs.k8s.io/yaml"
 
+	"github.com/rdma-spec/rdma-spec/test/testing/pages"
 	"github.com/rdma-spec/rdma-spec/test/testing/repository"
 	"github.com/rdma-spec/rdma-spec/test/testing/scratch"
 )
 
 func TestMain(m *testing.M) { repository.Main(m) }
 
-// marks are what the commands of a block need and a unit test does not have. A block without a mark is run. The
-// expression is for commands that justify the mark.
-var marks = map[string]*regexp.Regexp{
-	"cluster": regexp.MustCompile(`^(kubectl|helm|podman|cosign) |\| kubectl `),
-	"node":    regexp.MustCompile(`^(systemctl|journalctl|curl|install|rm|dpkg|nri-rdma|docker|nerdctl|mlxconfig|ip|ansible-playbook) |^(rdma-spec (devices|status|repair|doctor|collect|configure|cdi)|bin/rdma-spec)\b`),
-	"build":   regexp.MustCompile(`^(make|go|git|bin/rdma-node) `),
-}
+var (
+	// runsIt is the mark of a block that a test runs: its name, with those of subtests.
+	runsIt = regexp.MustCompile(`^Test[A-Za-z0-9]+(/[A-Za-z0-9.]+)*$`)
+	// nobodyRunsIt is the mark of one that none does: why.
+	nobodyRunsIt = regexp.MustCompile(`^\(.+\)$`)
+	// anywhere are commands that any machine runs.
+	anywhere = regexp.MustCompile(`^rdma-spec (config|explain|generate) `)
+)
 
-// problem returns what is wrong with a block's mark.
-func (b block) problem() error {
-	justifies, known := marks[b.mark]
+// problem returns what is wrong with the mark of a block of commands, where tests has the files of the repository that
+// declare each test.
+func problem(b pages.Block, tests map[string]string) error {
+	isOurs := func(line string) bool { return strings.HasPrefix(line, "rdma-spec ") }
+	isAnywhere := func(line string) bool { return anywhere.MatchString(line) }
 	switch {
-	case b.mark == "" && slices.ContainsFunc(b.lines(),
-		func(line string) bool { return !strings.HasPrefix(line, "rdma-spec ") }):
-		return errors.New("a test runs only rdma-spec: mark what the other commands need: cluster, node or build")
-	case b.mark == "":
+	case b.Mark == "" && !everyLine(b, isOurs):
+		return errors.New("the tests of docs run only rdma-spec: mark the block with the test that runs it, or (why none does)")
+	case b.Mark == "":
 		return nil
-	case !known:
-		return fmt.Errorf("the mark %q is not known: write cluster, node or build, or let the test run the block", b.mark)
-	case !slices.ContainsFunc(b.lines(), justifies.MatchString):
-		return fmt.Errorf("no command needs the mark %s: remove it, and the test runs the block", b.mark)
+	case everyLine(b, isAnywhere):
+		return errors.New("any machine runs it: remove its mark")
+	case runsIt.MatchString(b.Mark):
+		return runs(b.Mark, tests)
+	case !nobodyRunsIt.MatchString(b.Mark):
+		return fmt.Errorf("its mark %q is neither a test nor (a reason)", b.Mark)
+	}
+	for _, name := range regexp.MustCompile(`\bTest[A-Z]\w*`).FindAllString(b.Mark, -1) {
+		if _, declared := tests[name]; !declared {
+			return fmt.Errorf("its mark names %s, which does not exist", name)
+		}
 	}
 	return nil
 }
 
-// lines returns a block's commands.
-func (b block) lines() []string { return strings.Split(strings.TrimSpace(b.content), "\n") }
+func everyLine(b pages.Block, holds func(string) bool) bool {
+	return !slices.ContainsFunc(b.Lines(), func(line string) bool { return !holds(line) })
+}
+
+// runs returns an error unless a test runs the blocks that have its name.
+func runs(mark string, tests map[string]string) error {
+	name, subtests, _ := strings.Cut(mark, "/")
+	file := tests[name]
+	if !strings.Contains(file, "pages.Marked(") {
+		return fmt.Errorf("no test %s runs the blocks that have its name", name)
+	}
+	for part := range strings.SplitSeq(subtests, "/") {
+		if part != "" && !strings.Contains(file, `"`+part+`"`) {
+			return fmt.Errorf("%s has no subtest %s", name, part)
+		}
+	}
+	return nil
+}
+
+// declaredTests returns the text of the file that declares each test of the repository.
+func declaredTests(t *testing.T) map[string]string {
+	t.Helper()
+	tests := map[string]string{}
+	name := regexp.MustCompile(`(?m)^func (Test\w+)\(`)
+	for _, folder := range []string{"cmd", "deploy", "docs", "plugin", "spec", "test"} {
+		err := filepath.WalkDir(repository.Path(t, folder), func(file string, _ fs.DirEntry, err error) error {
+			if err != nil || !strings.HasSuffix(file, "_test.go") {
+				return err
+			}
+			text, err := os.ReadFile(file)
+			for _, found := range name.FindAllSubmatch(text, -1) {
+				tests[string(found[1])] = string(text)
+			}
+			return err
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	return tests
+}
+
+// TestMarks checks the mark of each block of commands.
+func TestMarks(t *testing.T) {
+	tests := declaredTests(t)
+	for _, b := range blocks(t) {
+		if b.Language != "sh" {
+			continue
+		}
+		if err := problem(b, tests); err != nil {
+			t.Errorf("%s: %v:\n%s", b, err, b.Content)
+		}
+	}
+}
+
+// TestMarks_Problems shows that a mark can be wrong.
+func TestMarks_Problems(t *testing.T) {
+	tests := map[string]string{"TestNode": `pages.Marked(t) "Readme"`, "TestOther": ""}
+	for _, test := range []struct {
+		mark, content string
+		good          bool
+	}{
+		{"", "rdma-spec generate --for docker", true},
+		{"", "kubectl get pods", false},
+		{"TestNode", "kubectl get pods", true},
+		{"TestNode/Readme", "kubectl get pods", true},
+		{"TestNode/Other", "kubectl get pods", false},
+		{"TestOther", "kubectl get pods", false},
+		{"TestNone", "kubectl get pods", false},
+		{"(TestOther does the same)", "kubectl get pods", true},
+		{"(TestNone does the same)", "kubectl get pods", false},
+		{"(no reason)", "rdma-spec explain -f a.yaml", false},
+		{"cluster", "kubectl get pods", false},
+	} {
+		b := pages.Block{Mark: test.mark, Content: test.content}
+		if err := problem(b, tests); (err == nil) != test.good {
+			t.Errorf("%q, %q: %v", test.mark, test.content, err)
+		}
+	}
+}
 
 // TestCommandsInTextsRun runs each block of commands that has no mark, from the repository's top folder. Files below
 // /etc are written below a temporary folder instead.
 func TestCommandsInTextsRun(t *testing.T) {
 	p, count := repository.Build(t), 0
 	for _, b := range blocks(t) {
-		if b.language != "sh" {
-			continue
-		}
-		if err := b.problem(); err != nil {
-			t.Errorf("%s: %v:\n%s", b.file, err, b.content)
-			continue
-		}
-		if b.mark != "" {
+		if b.Language != "sh" || b.Mark != "" {
 			continue
 		}
 		count++
-		if err := run(t, p, b.content); err != nil {
-			t.Errorf("%s: %v\n%s", b.file, err, b.content)
+		if err := run(t, p, b.Content); err != nil {
+			t.Errorf("%s: %v\n%s", b, err, b.Content)
 		}
 	}
 	if count < 5 {
@@ -103,12 +185,12 @@ func TestCommandsInTextsExist(t *testing.T) {
 		}
 	}
 	for _, b := range blocks(t) {
-		for _, line := range b.lines() {
+		for _, line := range b.Lines() {
 			switch typed, isTyped := strings.CutPrefix(line, "$ "); {
-			case b.language == "sh":
-				check(b.file, line)
-			case b.language == "console" && isTyped:
-				check(b.file, typed)
+			case b.Language == "sh":
+				check(b.File, line)
+			case b.Language == "console" && isTyped:
+				check(b.File, typed)
 			}
 		}
 	}

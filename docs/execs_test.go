@@ -16,6 +16,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"sigs.k8s.io/yaml"
 
+	"github.com/rdma-spec/rdma-spec/test/testing/pages"
 	"github.com/rdma-spec/rdma-spec/test/testing/repository"
 )
 
@@ -76,8 +77,8 @@ var (
 func execProblems(page string, pods map[string]exampleOf) (all []string) {
 	var above strings.Builder
 	copied := map[string]bool{}
-	for _, b := range blocksOf("", page) {
-		for _, line := range b.lines() {
+	for _, b := range pages.Of("", page) {
+		for _, line := range b.Lines() {
 			if found := copies.FindStringSubmatch(line); found != nil {
 				copied[found[1]+found[2]] = true
 			}

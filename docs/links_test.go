@@ -13,6 +13,7 @@ import (
 	"testing"
 
 	"github.com/rdma-spec/rdma-spec/docs"
+	"github.com/rdma-spec/rdma-spec/test/testing/pages"
 	"github.com/rdma-spec/rdma-spec/test/testing/repository"
 )
 
@@ -74,7 +75,7 @@ func TestLinksInTextsLead(t *testing.T) {
 // anchors returns the names under which GitHub links a text's headings.
 func anchors(text string) []string {
 	var names []string
-	for _, heading := range regexp.MustCompile(`(?m)^#+ (.*)$`).FindAllStringSubmatch(fence.ReplaceAllString(text, ""),
+	for _, heading := range regexp.MustCompile(`(?m)^#+ (.*)$`).FindAllStringSubmatch(pages.Fence.ReplaceAllString(text, ""),
 		-1) {
 		kept := regexp.MustCompile(`[^a-z0-9_ -]`).ReplaceAllString(strings.ToLower(heading[1]), "")
 		names = append(names, strings.ReplaceAll(kept, " ", "-"))

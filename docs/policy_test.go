@@ -18,19 +18,19 @@ import (
 func TestConfigurationPage(t *testing.T) {
 	checked := map[string]bool{}
 	for _, b := range blocks(t) {
-		first, _, _ := strings.Cut(b.content, ":")
-		if b.file != "docs/configuration.md" || b.language != "yaml" || first != "memlock" && first != "rules" {
+		first, _, _ := strings.Cut(b.Content, ":")
+		if b.File != "docs/configuration.md" || b.Language != "yaml" || first != "memlock" && first != "rules" {
 			continue
 		}
 		checked[first] = true
-		got, err := policy.Parse([]byte(b.content))
+		got, err := policy.Parse([]byte(b.Content))
 		if err == nil {
 			_, err = policy.New(got)
 		}
 		if err != nil {
-			t.Errorf("%v:\n%s", err, b.content)
+			t.Errorf("%v:\n%s", err, b.Content)
 		}
-		if strings.Contains(b.content, "\nrules:") {
+		if strings.Contains(b.Content, "\nrules:") {
 			if diff := cmp.Diff(policy.Default(), got); diff != "" {
 				t.Errorf("the page's defaults, -real +page:\n%s", diff)
 			}

@@ -19,6 +19,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/rdma-spec/rdma-spec/plugin/policy"
+	"github.com/rdma-spec/rdma-spec/test/testing/pages"
 	"github.com/rdma-spec/rdma-spec/test/testing/repository"
 )
 
@@ -42,25 +43,10 @@ func pagesIn(t *testing.T, folder string) (files []string) {
 	return files
 }
 
-// block is a fenced block of a text. Its mark is the word behind the language, if any.
-type block struct{ file, language, mark, content string }
-
-var fence = regexp.MustCompile("(?ms)^( *)```([^\n]*)\n(.*?)^ *```$")
-
-func blocks(t *testing.T) []block {
+func blocks(t *testing.T) (all []pages.Block) {
 	t.Helper()
-	var all []block
 	for _, file := range texts(t) {
-		all = append(all, blocksOf(file, repository.Read(t, file))...)
-	}
-	return all
-}
-
-func blocksOf(file, text string) (all []block) {
-	for _, found := range fence.FindAllStringSubmatch(text, -1) {
-		language, mark, _ := strings.Cut(found[2], " ")
-		content := regexp.MustCompile("(?m)^"+found[1]).ReplaceAllString(found[3], "")
-		all = append(all, block{file, language, mark, content})
+		all = append(all, pages.Of(file, repository.Read(t, file))...)
 	}
 	return all
 }
@@ -69,18 +55,18 @@ func blocksOf(file, text string) (all []block) {
 func TestBlocksInTextsAreChecked(t *testing.T) {
 	for _, b := range blocks(t) {
 		var err error
-		switch b.language {
+		switch b.Language {
 		case "yaml":
-			err = checkYAML(t, b.content)
+			err = checkYAML(t, b.Content)
 		case "toml":
 			var into map[string]any
-			err = toml.Unmarshal([]byte(b.content), &into)
+			err = toml.Unmarshal([]byte(b.Content), &into)
 		case "sh", "console":
 		default:
-			t.Errorf("%s: no test checks a block in %q:\n%s", b.file, b.language, b.content)
+			t.Errorf("%s: no test checks a block in %q:\n%s", b, b.Language, b.Content)
 		}
 		if err != nil {
-			t.Errorf("%s: %v:\n%s", b.file, err, b.content)
+			t.Errorf("%s: %v:\n%s", b, err, b.Content)
 		}
 	}
 }

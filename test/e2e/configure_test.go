@@ -6,12 +6,12 @@
 package e2e
 
 import (
-	"bytes"
 	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -20,6 +20,7 @@ import (
 
 	"github.com/rdma-spec/rdma-spec/test/node/containerd"
 	"github.com/rdma-spec/rdma-spec/test/node/systemd"
+	"github.com/rdma-spec/rdma-spec/test/testing/pages"
 	"github.com/rdma-spec/rdma-spec/test/testing/scratch"
 )
 
@@ -48,6 +49,7 @@ func TestConfigure(t *testing.T) {
 		}},
 		{version: "2.4.2", bare: "2.4/nri-off", subtests: []subtest{
 			{"Readme", testAll(followReadme)},
+			{"Pages", testPages},
 			{"DaemonThatDoesNotComeBack", testPutBack},
 			{"Configurations", configurations("2.4/crlf-imports", "2.4/version-1")},
 			{"HandMadeSpec", testHandMadeSpec},
@@ -116,50 +118,114 @@ func configureAll(t *testing.T) (next string) {
 	return stderr
 }
 
-// followReadme sets the node up as README.md says for one node. What is to be built has been built.
+// clone is a clone of the repository on the node, and what makes it: make writes there what has been built.
+func clone(t *testing.T) pages.Shell {
+	t.Helper()
+	folder := scratch.Folder(t, "tools")
+	scratch.File(t, filepath.Join(folder, "tools/make"), `#!/bin/sh -e
+for target; do
+  case $target in build) to=bin ;; amd64 | arm64) to=bin/$target ;; *) exit 2 ;; esac
+  mkdir -p $to
+  cp `+filepath.Join(*bin, "nri-rdma")+" "+filepath.Join(*bin, "rdma-spec")+" "+filepath.Join(*bin, "rdma-hook")+` $to
+done
+`, 0o755)
+	if err := os.Symlink(deployPath("."), filepath.Join(folder, "deploy")); err != nil {
+		t.Fatal(err)
+	}
+	// Ansible's nodes are this one. Which they are is their owner's business.
+	scratch.File(t, filepath.Join(folder, "inventory"), "node-1\nnode-2\n", 0o644)
+	return pages.Shell{
+		Folder: folder,
+		Environment: append(os.Environ(), "ANSIBLE_TRANSPORT=local",
+			"PATH="+filepath.Join(folder, "tools")+":"+os.Getenv("PATH")),
+	}
+}
+
+// mayFind matches the commands that say by status 1 that they have found something.
+var mayFind = regexp.MustCompile(`^rdma-spec (doctor|status|repair)\b`)
+
+// follow runs a block of a page, and returns what it prints.
+func follow(t *testing.T, shell pages.Shell, block pages.Block) string {
+	t.Helper()
+	said, failed, err := shell.Run(t.Context(), block)
+	t.Logf("%s:\n%s%s", block, block.Content, said)
+	failed = slices.DeleteFunc(failed, func(f pages.Failure) bool {
+		return f.Status == 1 && mayFind.MatchString(f.Command)
+	})
+	if len(failed) > 0 || err != nil {
+		t.Fatalf("%s: %+v, %v", block, failed, err)
+	}
+	return said
+}
+
+// nextSaid returns what a block says is next.
+func nextSaid(said string) (next string) {
+	for line := range strings.Lines(said) {
+		if strings.HasPrefix(line, "rdma-spec: ") {
+			next += line
+		}
+	}
+	return next
+}
+
+// followReadme sets the node up as README.md says for one node.
 func followReadme(t *testing.T) (next string) {
 	t.Helper()
-	_, section, _ := strings.Cut(deployFile(t, "../README.md"), "\n## Install it on one node\n")
-	_, commands, _ := strings.Cut(section, "\n```sh node\nmake build\n")
-	commands, _, found := strings.Cut(commands, "```\n")
-	if !found {
-		t.Fatal("README.md does not say how to install it on one node")
-	}
-	var said bytes.Buffer
-	follow := exec.CommandContext(t.Context(), "sh", "-ec", commands)
-	follow.Stderr = &said
-	if err := follow.Run(); err != nil {
-		t.Fatalf("README.md: %v: %s%s", err, commands, said.Bytes())
+	shell, said := clone(t), ""
+	for _, block := range pages.Marked(t, deployPath(".."), "TestConfigure/2.4.2/Readme") {
+		said += follow(t, shell, block)
 	}
 	if err := os.Remove("/usr/local/bin/rdma-spec"); err != nil { // the only file that --revert leaves
 		t.Error(err)
 	}
-	return said.String()
+	return nextSaid(said)
 }
 
-// followPlaybook sets the node up with the playbook for many nodes: it says what it changes, and a second run changes
-// nothing, nor would a third.
+// testPages runs the blocks of the pages that are for a node on which README.md was followed, each on such a node.
+func testPages(t *testing.T, _ *bareNode) {
+	before := nodeFiles(t)
+	shell := clone(t)
+	for _, block := range pages.Marked(t, deployPath(".."), "TestConfigure/2.4.2/Pages") {
+		t.Run(block.String(), func(t *testing.T) {
+			if exec.Command("systemctl", "is-enabled", "--quiet", "nri-rdma").Run() != nil {
+				follow(t, shell, pages.Block{File: "README.md", Content: "make build\n" +
+					"bin/rdma-spec configure --all --restart\ninstall -m 755 bin/rdma-spec /usr/local/bin/\n" +
+					"systemctl daemon-reload\nsystemctl enable --now nri-rdma\n"})
+			}
+			follow(t, shell, block)
+		})
+	}
+	onNode(t, "systemctl disable --now nri-rdma")
+	succeed(t, "configure", "--revert", "--restart")
+	onNode(t, "rm /usr/local/bin/rdma-spec")
+	expectFiles(t, before, nodeFiles(t))
+	awaitCRI(t)
+}
+
+// followPlaybook sets the node up with the playbooks, as the pages have them: they list the HCAs, say what they change,
+// and a second run changes nothing, nor would a third.
 func followPlaybook(t *testing.T) (next string) {
 	t.Helper()
-	playbook := deployPath("ansible/nri-rdma.yaml")
-	task := regexp.MustCompile(`(?m)^TASK \[Turn NRI on, and install the plugin's service\] .*\n(\w+): \[localhost\]`)
-	for _, play := range []struct {
-		args []string
-		want []string // what the task says of the node in each run
-	}{{[]string{playbook, playbook}, []string{"changed", "ok"}}, {[]string{"--check", playbook}, []string{"ok"}}} {
-		args := append([]string{"-i", "localhost,", "-c", "local", "-e", "programs=" + *bin}, play.args...)
-		out, err := exec.CommandContext(t.Context(), "ansible-playbook", args...).CombinedOutput()
-		t.Logf("ansible-playbook %s: %v\n%s", strings.Join(args, " "), err, out)
-		if err != nil {
-			t.Fatal(err)
-		}
-		var got []string
-		for _, said := range task.FindAllSubmatch(out, -1) {
-			got = append(got, string(said[1]))
-		}
-		if diff := cmp.Diff(play.want, got); diff != "" {
-			t.Errorf("%q: what the task says (-want +got):\n%s", play.args, diff)
-		}
+	task := regexp.MustCompile(`(?m)^TASK \[Turn NRI on, and install the plugin's service\] .*\n(\w+): \[(node-\d)\]`)
+	shell, said := clone(t), ""
+	all := pages.Marked(t, deployPath(".."), "TestConfigure/1.7.35/Ansible")
+	for _, block := range append(all, pages.Block{File: "a dry run",
+		Content: "ansible-playbook -i inventory -e programs=$PWD/bin --check deploy/ansible/nri-rdma.yaml\n"}) {
+		said += follow(t, shell, block)
+	}
+	if !strings.Contains(said, "rxe0 port 1: Ethernet, ACTIVE, ") {
+		t.Error("no playbook lists the HCAs")
+	}
+	var got []string
+	for _, found := range task.FindAllStringSubmatch(said, -1) {
+		got = append(got, found[2]+" "+found[1])
+	}
+	want := []string{"node-1 changed", "node-2 ok", "node-1 ok", "node-2 ok", "node-1 ok", "node-2 ok"}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("what the task says of the nodes (-want +got):\n%s", diff)
+	}
+	if err := os.Remove("/usr/local/bin/rdma-spec"); err != nil { // which lists the HCAs
+		t.Error(err)
 	}
 	return "" // the playbook has done what is next
 }

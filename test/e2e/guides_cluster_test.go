@@ -10,7 +10,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -24,20 +23,14 @@ import (
 	"github.com/rdma-spec/rdma-spec/test/node/containerd"
 	"github.com/rdma-spec/rdma-spec/test/node/deviceplugin"
 	"github.com/rdma-spec/rdma-spec/test/node/kubelet"
+	"github.com/rdma-spec/rdma-spec/test/testing/pages"
 	"github.com/rdma-spec/rdma-spec/test/testing/scratch"
 )
-
-// notHere are the commands of the guides that this cluster cannot run, and why.
-var notHere = []struct{ command, why string }{
-	{`^helm `, "an operator of others, from the internet"},
-	{`^kubectl (cp|exec) .*(/tmp/rdma-spec|ib_write_bw)`, "Debian's packages, from the internet"},
-	{`^kubectl logs vllm-master-0`, "Volcano, and GPUs"},
-	{`rollout restart daemonset/spiderpool`, "Spiderpool's device plugin"},
-}
 
 // kinds are those of the operators that the guides' examples have. The API server takes any object of them.
 var kinds = []struct{ group, version, kind, plural, scope string }{
 	{"mellanox.com", "v1alpha1", "NicClusterPolicy", "nicclusterpolicies", "Cluster"},
+	{"mellanox.com", "v1alpha1", "NicNodePolicy", "nicnodepolicies", "Cluster"},
 	{"mellanox.com", "v1alpha1", "HostDeviceNetwork", "hostdevicenetworks", "Cluster"},
 	{"sriovnetwork.openshift.io", "v1", "SriovNetworkNodePolicy", "sriovnetworknodepolicies", "Namespaced"},
 	{"sriovnetwork.openshift.io", "v1", "SriovIBNetwork", "sriovibnetworks", "Namespaced"},
@@ -55,8 +48,8 @@ type guides struct {
 	env    []string
 }
 
-// TestClusterGuides runs the commands of the three guides that a cluster takes, from top to bottom, and sees that the
-// pods of their examples have memlock and an HCA. notHere has the others.
+// TestClusterGuides runs the blocks of the pages that a cluster takes, from top to bottom, and sees that the pods of
+// their examples have memlock and an HCA.
 func TestClusterGuides(t *testing.T) {
 	restartWith(t, func(o *containerd.Options) { o.Network = true })
 	g := &guides{c: startWholeCluster(t), folder: scratch.Folder(t)}
@@ -64,20 +57,13 @@ func TestClusterGuides(t *testing.T) {
 	t.Cleanup(func() { removePods(t, corev1.NamespaceDefault) })
 	g.prepare(t)
 	startPlugin(t, "{}")
-	ran := 0
-	for _, page := range []string{"guide-gpu-cluster", "guide-sriov", "guide-spiderpool"} {
-		t.Run(page, func(t *testing.T) {
-			for _, block := range regexp.MustCompile("(?ms)^```sh cluster\n(.*?)^```").FindAllStringSubmatch(
-				deployFile(t, "../docs/"+page+".md"), -1) {
-				for line := range strings.Lines(block[1]) {
-					ran += g.run(t, strings.TrimSpace(line))
-				}
-			}
-		})
+	for _, block := range pages.Marked(t, deployPath(".."), "TestClusterGuides") {
+		t.Run(strings.TrimSuffix(filepath.Base(block.File), ".md"), func(t *testing.T) { g.run(t, block) })
 	}
-	if ran < 12 {
-		t.Errorf("%d commands of the guides were run: too few", ran)
-	}
+	const nodes = "deploy/examples/network-operator-nodes.yaml" // the guide's other way
+	g.shell(t, "kubectl apply -f "+nodes)
+	g.expectPods(t, nodes)
+	g.shell(t, "kubectl explain nicclusterpolicy.spec.ofedDriver") // which the guide names in a sentence
 }
 
 // prepare brings what a reader of the guides has, or has installed with another project's operator.
@@ -113,7 +99,18 @@ spec:
   names: {kind: %[3]s, plural: %[4]s}
   scope: %[5]s
   versions:
-  - {name: %[2]s, served: true, storage: true, schema: {openAPIV3Schema: {type: object, x-kubernetes-preserve-unknown-fields: true}}}
+  - name: %[2]s
+    served: true
+    storage: true
+    schema:
+      openAPIV3Schema:
+        type: object
+        x-kubernetes-preserve-unknown-fields: true
+        properties:
+          spec:
+            type: object
+            x-kubernetes-preserve-unknown-fields: true
+            properties: {ofedDriver: {type: object, x-kubernetes-preserve-unknown-fields: true}}
 `, k.group, k.version, k.kind, k.plural, k.scope)
 	}
 	g.write(t, "definitions.yaml", definitions.String())
@@ -121,6 +118,11 @@ spec:
 	for _, namespace := range []string{"nvidia-network-operator", "sriov-network-operator", "spiderpool"} {
 		g.shell(t, "kubectl create namespace "+namespace)
 	}
+	g.write(t, "daemonsets.yaml", daemonSetOf("spiderpool", "spiderpool-rdma-shared-device-plugin")+
+		daemonSetOf("kube-system", "calico-node"))
+	g.shell(t, "kubectl apply -f daemonsets.yaml")
+	g.shell(t, "kubectl patch node "+g.k.NodeName()+
+		` --subresource=status --type=json -p '[{"op":"add","path":"/status/capacity/rdma~1hca","value":"0"}]'`)
 	examples, err := filepath.Glob(deployPath("examples/*.yaml"))
 	if err != nil || len(examples) == 0 {
 		t.Fatalf("no examples: %v", err)
@@ -177,32 +179,51 @@ func (g *guides) shell(t *testing.T, command string) string {
 	return string(out)
 }
 
-// run runs a line of a guide, and returns 1, or 0 where this cluster cannot.
-func (g *guides) run(t *testing.T, line string) int {
+// daemonSetOf returns a DaemonSet that an operator or a network has installed. It runs on no node.
+func daemonSetOf(namespace, name string) string {
+	return fmt.Sprintf(`---
+apiVersion: apps/v1
+kind: DaemonSet
+metadata: {namespace: %[1]s, name: %[2]s}
+spec:
+  selector: {matchLabels: {name: %[2]s}}
+  template:
+    metadata: {labels: {name: %[2]s}}
+    spec:
+      nodeSelector: {no: node}
+      containers: [{name: %[2]s, image: none}]
+`, namespace, name)
+}
+
+// run runs a block of a page, and sees that its pods and its answers are what the page says. The pods' image is the
+// node's, which has a shell by another name, and has no ip.
+func (g *guides) run(t *testing.T, block pages.Block) {
 	t.Helper()
-	for _, command := range notHere {
-		if regexp.MustCompile(command.command).MatchString(line) {
-			t.Logf("not here: %s: %s", command.why, line)
-			return 0
-		}
+	shell := pages.Shell{Folder: g.folder, Environment: g.env, Here: strings.NewReplacer("my-node", g.k.NodeName(),
+		"-- sh -c", "-- /bin/busybox sh -c", "ip -br addr; ip rule", "true")}
+	said, failed, err := shell.Run(within(t, kubeletPatience), block)
+	t.Logf("%s:\n%s%s", block, block.Content, said)
+	if len(failed) > 0 || err != nil {
+		t.Fatalf("%s: %+v, %v", block, failed, err)
 	}
-	said := g.shell(t, strings.NewReplacer("my-node", g.k.NodeName(), "-- sh -c", "-- /bin/busybox sh -c",
-		"ip -br addr; ip rule", "true").Replace(line))
-	switch {
-	case strings.HasPrefix(line, "kubectl apply -f deploy/examples/"):
-		g.expectPods(t, strings.TrimPrefix(line, "kubectl apply -f "))
-	case strings.HasPrefix(line, "kubectl rdma resources"):
-		for _, name := range strings.Fields(line)[3:] {
-			if !strings.Contains(said, name) {
-				t.Errorf("%s does not name %s", line, name)
+	for _, line := range block.Lines() {
+		if file, applied := strings.CutPrefix(line, "kubectl apply -f "); applied {
+			g.expectPods(t, file)
+		}
+		for want, sign := range map[string]string{"ulimit -l": "unlimited", "ls /dev/infiniband": "uverbs",
+			"rdma-spec explain": "unlimited"} {
+			if strings.Contains(line, want) && !strings.Contains(said, sign) {
+				t.Errorf("%s: %s does not say %s", block, line, sign)
 			}
 		}
-	case strings.Contains(line, "ulimit -l") && !strings.Contains(said, "unlimited"),
-		strings.Contains(line, "ls /dev/infiniband") && !strings.Contains(said, "uverbs"),
-		strings.Contains(line, "rdma-spec explain") && !strings.Contains(said, "unlimited"):
-		t.Errorf("%s: the answer is not the guide's", line)
+		if names, resources := strings.CutPrefix(line, "kubectl rdma resources"); resources {
+			for name := range strings.FieldsSeq(names) {
+				if !strings.Contains(said, name) {
+					t.Errorf("%s: %s does not name %s", block, line, name)
+				}
+			}
+		}
 	}
-	return 1
 }
 
 // expectPods waits for the pods of an example, and sees that a container with a resource of RDMA may lock all memory.

@@ -88,7 +88,8 @@ type refusal struct {
 
 // New makes a Current. It publishes nothing until Run.
 func New(o Options) *Current {
-	c := &Current{Options: o, wake: make(chan struct{}, 1), writer: Writer{Root: o.Root, Version: o.Version, Deployment: o.Deployment},
+	c := &Current{Options: o, wake: make(chan struct{}, 1),
+		writer: Writer{Root: o.Root, Version: o.Version, Deployment: o.Deployment},
 		warned: map[string]bool{}}
 	c.last, c.lastErr = c.readLast()
 	if o.Policy != nil {

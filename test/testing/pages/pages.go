@@ -1,0 +1,141 @@
+// Copyright The rdma-spec Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+// Package pages has the blocks of the documentation, and runs those of commands as a reader does: a whole block, as the
+// page has it.
+//
+// The mark of a block of commands, behind its language, says who runs it. Without one, the tests of docs do. With the
+// name of a test, that test does, on a machine that has what the commands need. A reason in parentheses says why nobody
+// does.
+package pages
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+)
+
+// Block is a fenced block of a page.
+type Block struct {
+	File           string // below the repository's top folder
+	Line           int    // of its fence
+	Language, Mark string
+	Content        string
+}
+
+func (b Block) String() string { return fmt.Sprintf("%s:%d", b.File, b.Line) }
+
+// Lines returns a block's lines.
+func (b Block) Lines() []string { return strings.Split(strings.TrimSpace(b.Content), "\n") }
+
+// Fence matches a block.
+var Fence = regexp.MustCompile("(?ms)^( *)```([^\n]*)\n(.*?)^ *```$")
+
+// Of returns the blocks of a page.
+func Of(file, text string) (all []Block) {
+	for _, at := range Fence.FindAllStringSubmatchIndex(text, -1) {
+		part := func(i int) string { return text[at[2*i]:at[2*i+1]] }
+		language, mark, _ := strings.Cut(part(2), " ")
+		all = append(all, Block{
+			File: file, Line: 1 + strings.Count(text[:at[0]], "\n"), Language: language, Mark: mark,
+			Content: regexp.MustCompile("(?m)^"+part(1)).ReplaceAllString(part(3), ""),
+		})
+	}
+	return all
+}
+
+// Files returns the pages, below the repository's top folder: those in it, and those in docs.
+func Files(top string) (files []string, err error) {
+	for _, pattern := range []string{"*.md", "docs/*.md"} {
+		found, err := filepath.Glob(filepath.Join(top, pattern))
+		if err != nil {
+			return nil, err
+		}
+		for _, file := range found {
+			name, err := filepath.Rel(top, file)
+			if err != nil {
+				return nil, err
+			}
+			files = append(files, name)
+		}
+	}
+	return files, nil
+}
+
+// Marked returns the blocks of commands that a test has to run, since their mark is its name, in the order of the pages.
+func Marked(t testing.TB, top, test string) (all []Block) {
+	t.Helper()
+	files, err := Files(top)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, file := range files {
+		text, err := os.ReadFile(filepath.Join(top, file))
+		if err != nil {
+			t.Fatal(err)
+		}
+		all = append(all, slices.DeleteFunc(Of(file, string(text)), func(b Block) bool {
+			return b.Language != "sh" || b.Mark != test
+		})...)
+	}
+	if len(all) == 0 {
+		t.Fatalf("no page has a block that is marked %s", test)
+	}
+	return all
+}
+
+// Failure is a command of a block that failed.
+type Failure struct {
+	Command string
+	Status  int
+}
+
+// Shell is where blocks are run.
+type Shell struct {
+	Folder      string
+	Environment []string
+	// Here replaces what a page leaves to its reader, such as the name of a node.
+	Here *strings.Replacer
+}
+
+// Run runs a block to its end, and returns what it prints and which of its commands failed.
+func (s Shell) Run(ctx context.Context, b Block) (output string, failed []Failure, err error) {
+	content := b.Content
+	if s.Here != nil {
+		content = s.Here.Replace(content)
+	}
+	told, tell, err := os.Pipe()
+	if err != nil {
+		return "", nil, err
+	}
+	defer told.Close() //nolint:errcheck // it was read whole
+	cmd := exec.CommandContext(ctx, "bash", "-c", `trap 'echo "$? $BASH_COMMAND" >&3' ERR`+"\n"+content)
+	cmd.Dir, cmd.Env, cmd.ExtraFiles = s.Folder, s.Environment, []*os.File{tell}
+	failures := make(chan string)
+	go func() {
+		text, _ := io.ReadAll(told) // an empty text says that nothing failed, as the status does
+		failures <- string(text)
+	}()
+	out, err := cmd.CombinedOutput()
+	_ = tell.Close() // the shell has a copy
+	for line := range strings.Lines(<-failures) {
+		status, command, _ := strings.Cut(strings.TrimSpace(line), " ")
+		number, notOne := strconv.Atoi(status)
+		if notOne != nil { // the rest of a command of several lines
+			continue
+		}
+		failed = append(failed, Failure{command, number})
+	}
+	if len(failed) > 0 {
+		err = nil // the shell ends with the status of the last command
+	}
+	return string(out), failed, err
+}
