@@ -185,18 +185,23 @@ func followReadme(t *testing.T) (next string) {
 func testPages(t *testing.T, _ *bareNode) {
 	before := nodeFiles(t)
 	shell := clone(t)
+	isInstalled := func() bool { return exec.Command("systemctl", "is-enabled", "--quiet", "nri-rdma").Run() == nil }
 	for _, block := range pages.Marked(t, deployPath(".."), "TestConfigure/2.4.2/Pages") {
 		t.Run(block.String(), func(t *testing.T) {
-			if exec.Command("systemctl", "is-enabled", "--quiet", "nri-rdma").Run() != nil {
+			if !isInstalled() {
+				registered := strings.Count(readLog(pluginLog), "msg=registered")
 				follow(t, shell, pages.Block{File: "README.md", Content: "make build\n" +
 					"bin/rdma-spec configure --all --restart\ninstall -m 755 bin/rdma-spec /usr/local/bin/\n" +
 					"systemctl daemon-reload\nsystemctl enable --now nri-rdma\n"})
+				awaitRegisteredService(t, registered+1)
 			}
 			follow(t, shell, block)
 		})
 	}
-	onNode(t, "systemctl disable --now nri-rdma")
-	succeed(t, "configure", "--revert", "--restart")
+	if isInstalled() {
+		onNode(t, "systemctl disable --now nri-rdma")
+		succeed(t, "configure", "--revert", "--restart")
+	}
 	onNode(t, "rm /usr/local/bin/rdma-spec")
 	expectFiles(t, before, nodeFiles(t))
 	awaitCRI(t)

@@ -27,6 +27,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/rdma-spec/rdma-spec/test/node/cluster"
+	"github.com/rdma-spec/rdma-spec/test/node/containerd"
 	"github.com/rdma-spec/rdma-spec/test/node/kubelet"
 	"github.com/rdma-spec/rdma-spec/test/testing/churn"
 	"github.com/rdma-spec/rdma-spec/test/testing/scratch"
@@ -40,6 +41,7 @@ func testHelm(t *testing.T, d *daemonSet, k *kubelet.Kubelet) {
 	notes := d.helm(t, "install", "nri-rdma", chart, "--create-namespace", "--set", "extraArgs={--budget="+budget+
 		"},config.optIn.namespaces={default}")
 	testNotes(t, d, notes)
+	testSecondPlugin(t)
 	testDeployment(t, d.c, k)
 	t.Logf("a pod transfers %s after helm install", time.Since(begin).Round(time.Second))
 	testJob(t, d.c, k)
@@ -72,6 +74,14 @@ func testNotes(t *testing.T, d *daemonSet, notes string) {
 			t.Errorf("the commands of the notes do not print %q:\n%s\n%s", want, notes, said.String())
 		}
 	}
+}
+
+// testSecondPlugin: a plugin of the node itself, as its service, stays out where the DaemonSet serves.
+func testSecondPlugin(t *testing.T) {
+	t.Helper()
+	second := start(t, filepath.Join(*bin, "nri-rdma"), "--socket", containerd.NRISocket, "--budget", budget)
+	awaitLog(t, second, "staying out, since the DaemonSet rdma-spec/nri-rdma serves this node")
+	second.Stop()
 }
 
 // testDoctorContainer: the doctor in the pod sees the node's hardware, runtime, and containers, and serves what it finds.

@@ -8,6 +8,8 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/rdma-spec/rdma-spec/test/testing/scratch"
 )
 
 const page = "# A page\n\n```sh TestOne\necho a\nfalse\necho NAME\n```\n\n1. Indented:\n\n   ```sh (a card)\n   mlxconfig\n   ```\n\n```toml\na = 1\n```\n"
@@ -36,7 +38,7 @@ func TestRun(t *testing.T) {
 		"a part of a pipe": {"echo c | cat\n", "c\n", nil},
 	} {
 		t.Run(name, func(t *testing.T) {
-			output, failed, err := Shell{Folder: t.TempDir(), Here: strings.NewReplacer("NAME", "b")}.Run(t.Context(),
+			output, failed, err := Shell{Folder: scratch.Folder(t), Here: strings.NewReplacer("NAME", "b")}.Run(t.Context(),
 				Block{Content: test.content})
 			if diff := cmp.Diff(test.failed, failed); diff != "" || output != test.output || err != nil {
 				t.Errorf("%q, %v (-want +got):\n%s", output, err, diff)

@@ -1,0 +1,63 @@
+// Copyright The rdma-spec Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build node
+
+package e2e
+
+import (
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/rdma-spec/rdma-spec/test/node/containerd"
+	"github.com/rdma-spec/rdma-spec/test/node/daemon"
+)
+
+// TestTwoPlugins puts the plugin on a node that has it in another way, as the service beside the chart: the second one
+// stays out and says why, RDMA containers are created, and when the first one ends, the second one takes its place.
+func TestTwoPlugins(t *testing.T) {
+	inPod := []string{"NRI_RDMA_NAMESPACE=rdma-spec", "NRI_RDMA_POD=nri-rdma-x7k2p"}
+	begin := func(environment []string) *daemon.Process {
+		t.Helper()
+		p, err := daemon.Start(environment, filepath.Join(*bin, "nri-rdma"), "--socket", containerd.NRISocket, "--budget", budget)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() {
+			if p.Stop(); t.Failed() {
+				t.Logf("nri-rdma said:\n%s", p.Log())
+			}
+		})
+		return p
+	}
+	expectRDMA := func() {
+		t.Helper()
+		c := runContainer(t, runPod(t, containerd.Pod{}), containerd.Container{Devices: containerd.Verbs(0)})
+		expectMemlock(t, c, "unlimited")
+	}
+	for _, test := range []struct {
+		name          string
+		first, second []string
+		says          string
+	}{
+		{"the chart first", inPod, nil, "staying out, since the DaemonSet rdma-spec/nri-rdma serves this node"},
+		{"the service first", nil, inPod, "staying out, since an nri-rdma of the node itself"},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			first := begin(test.first)
+			awaitLog(t, first, "msg=registered")
+			expectRDMA()
+			second := begin(test.second)
+			awaitLog(t, second, test.says)
+			expectRDMA()
+			if strings.Contains(second.Log(), "msg=registered") {
+				t.Error("both have registered")
+			}
+			first.Stop()
+			awaitLog(t, second, "msg=registered")
+			expectRDMA()
+			second.Stop()
+		})
+	}
+}
