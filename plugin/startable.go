@@ -45,14 +45,17 @@ func (p *Plugin) Serving(runtime int) {
 	}()
 }
 
-// startableBy returns the highest memlock of a container that a runtime can start, given by its process; 0: unknown.
+// startableBy returns the highest memlock of a container that a runtime can start, given by its process, or by 0; 0: unknown.
 func (p *Plugin) startableBy(runtime int) spec.Limit {
-	if p.Startable == nil || runtime == 0 {
+	if p.Startable == nil {
 		return 0
 	}
 	most, err := p.Startable(runtime)
 	if err != nil {
-		p.Log.WithError(err).Debug("whether the runtime may raise limits is unknown")
+		const unknown = "whether the runtime may raise limits is unknown: if it may not, RDMA containers do not start"
+		if p.throttle.due(unknown) {
+			p.Log.WithError(err).Info(unknown)
+		}
 		return 0
 	}
 	if most.Finite() {

@@ -101,8 +101,12 @@ func (p *Processes) Process(pid int) (Process, error) {
 }
 
 // Startable returns the highest memlock of a container that a runtime, given by its process, can start: where it may
-// not raise hard limits, its own.
+// not raise hard limits, its own. A runtime that is given by 0, since it is in another PID namespace, is found by its
+// name, and the error is ErrNoRuntime where that is not enough.
 func (p *Processes) Startable(runtime int) (spec.Limit, error) {
+	if runtime == 0 {
+		return p.startableByName()
+	}
 	process, err := p.Process(runtime)
 	switch {
 	case err != nil:
@@ -111,6 +115,39 @@ func (p *Processes) Startable(runtime int) (spec.Limit, error) {
 		return spec.Unlimited, nil
 	}
 	return process.Memlock.Hard, nil
+}
+
+// ErrNoRuntime means that the process of the container runtime is not found.
+var ErrNoRuntime = errors.New("the process of the container runtime is not found: no process of the node is called " +
+	"containerd or crio, or several are whose limits differ")
+
+// startableByName is Startable of the node's runtimes, if all say the same. Processes of containers can have any name.
+func (p *Processes) startableByName() (most spec.Limit, err error) {
+	pids, err := p.kernel.PIDs()
+	if err != nil {
+		return 0, err
+	}
+	for _, pid := range pids {
+		comm, err := p.kernel.Read(pid, "comm")
+		if err != nil || string(comm) != "containerd\n" && string(comm) != "crio\n" {
+			continue
+		}
+		if cgroup, err := p.kernel.Read(pid, "cgroup"); err != nil || containerOf(cgroup) != "" {
+			continue
+		}
+		limit, err := p.Startable(pid)
+		if err != nil {
+			return 0, err
+		}
+		if most != 0 && limit != most {
+			return 0, ErrNoRuntime
+		}
+		most = limit
+	}
+	if most == 0 {
+		return 0, ErrNoRuntime
+	}
+	return most, nil
 }
 
 // firstUserNamespace is where the link ns/user of a process leads in the kernel's first user namespace, whose number is
