@@ -1,0 +1,281 @@
+// Copyright The rdma-spec Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package why
+
+import (
+	"cmp"
+	"regexp"
+	"slices"
+	"strings"
+)
+
+// kind is what a line is.
+type kind int
+
+const (
+	matters  kind = iota // an operation that failed
+	weak                 // it matters if nothing in the log says more, and if the log has no trouble of its own
+	follows              // a consequence of what another line, or another process, has
+	harmless             // it looks bad, and is not
+	another              // a trouble that is none of RDMA
+	fact                 // what is worth knowing of the log
+	healthy              // a sign that an HCA works
+	goesOn               // a sign that the program runs
+	ends                 // a sign that it does not
+)
+
+// The weights of lines that matter: the greatest is the root. What has an operation's name says more than a program's
+// sentence, and the kernel more than both.
+const (
+	ofKernel     = 90
+	ofEvent      = 80
+	ofCall       = 75
+	ofCompletion = 70
+	ofPhrase     = 60
+	ofWeak       = 30
+	withStatus   = 8 // is added
+)
+
+// reading is what one line says.
+type reading struct {
+	kind      kind
+	weight    int
+	program   string
+	operation string
+	status    string
+	detail    string
+	causes    []string // by the words alone
+	note      string   // of a line that does not matter
+	open      bool     // the status may be on one of the next lines
+}
+
+// The general readers, for programs that have no style: what a function's name, or a verb and a noun of verbs, says
+// beside a word of failure. All are for lines in small letters.
+var (
+	failure = []string{"fail", "err", "cannot", "can't", "can not", "couldn't", "could not", "unable", "returned", "refused",
+		"denied", "null", "abort", "not supported", "not implemented", "no such", "invalid"}
+	call = expression{"ibv_|rdma_|fi_|mlx5dv_|efadv_", regexp.MustCompile(`\b((?:ibv|rdma|fi|mlx5dv|efadv)_[a-z][a-z0-9_]*)`)}
+	// Names that begin like these and are no functions of the libraries: of types, of values, of programs' own parts.
+	noCall = regexp.MustCompile(`^ibv_(?:wc|qp|qps|access|event|mtu|send|send_flags|transport|node|port|device|link|mr|context|` +
+		`pd|cq|ah|ack_\w+|poll_cq|get_async_event|get_cq_event|wc_\w+|qps_\w+|access_\w+|event_\w+|mtu_\w+)$`)
+	ourCall = regexp.MustCompile(`^(?:ibv_|mlx5dv_|efadv_|rdma_(?:accept|bind|connect|create|establish|get_(?:devices|request|cm_event)|` +
+		`getaddrinfo|join|listen|migrate|reg|resolve|set_option)|fi_(?:accept|av_|cntr_open|connect|control|cq_|domain|enable|` +
+		`endpoint|ep_bind|eq_|fabric|getinfo|inject|listen|mr_|passive_ep|pep_bind|read|recv|scalable_ep|send|setopt|t(?:send|recv|` +
+		`inject)|write)|fi_msg)`)
+	aliases = strings.NewReplacer("ibv_exp_", "ibv_", "ibv_cmd_", "ibv_", "_iova2", "", "_iova", "")
+	renamed = map[string]string{
+		"fi_mr_regattr": "fi_mr_reg", "fi_mr_regv": "fi_mr_reg", "rdma_create_qp": "ibv_create_qp",
+		"rdma_create_qp_ex": "ibv_create_qp", "rdma_reg_msgs": "ibv_reg_mr", "rdma_reg_read": "ibv_reg_mr",
+		"rdma_reg_write": "ibv_reg_mr", "ibv_create_qp_ex": "ibv_create_qp", "mlx5dv_create_qp": "ibv_create_qp",
+		"efadv_create_qp_ex": "ibv_create_qp", "ibv_create_cq_ex": "ibv_create_cq", "mlx5dv_create_cq": "ibv_create_cq",
+		"efadv_create_cq": "ibv_create_cq", "ibv_create_srq_ex": "ibv_create_srq", "ibv_query_device_ex": "ibv_query_device",
+		"efadv_query_device": "ibv_query_device", "mlx5dv_query_device": "ibv_query_device",
+		"ibv_query_gid_ex":   "ibv_query_gid",
+		"mlx5dv_open_device": "ibv_open_device", "rdma_listen": "rdma_bind_addr", "ibv_get_devices": "ibv_get_device_list",
+		"ibv_post_srq_recv": "ibv_post_recv", "fi_domain2": "fi_domain", "fi_endpoint2": "fi_endpoint",
+		"rdma_connect_ece": "rdma_connect", "ibv_req_notify_cq": "ibv_create_cq", "rdma_create_srq": "ibv_create_srq",
+	}
+	state    = regexp.MustCompile(`\b(?:next state|to|state) ?:?'?"?(?:ibv_qps_)?(init|rtr|rts|err|reset|sqd)\b|[(,] ?(init|rtr|rts)\b|\b(init|rtr|rts)\b`)
+	verbNoun = []struct {
+		expression
+		is string
+	}{
+		{expression{"mr|memory region", regexp.MustCompile(`\b(?:regist\w*|reg|creat\w*|alloc\w*)\b.{0,24}\b(?:mrs?|memory regions?)\b`)}, "ibv_reg_mr"},
+		{expression{"memory|buffer|mem", regexp.MustCompile(`\bregist\w* .{0,40}\b(?:memory|buffers?|mem|gpu memory)\b|\b(?:memory|buffers?) registration\b`)}, "ibv_reg_mr"},
+		{expression{"qp|queue pair", regexp.MustCompile(`\b(?:modif\w*|chang\w*|transition\w*|mov\w*|bring\w*|set\w*)\b.{0,24}\b(?:qps?|queue pairs?)\b`)}, "ibv_modify_qp"},
+		{expression{"qp|queue pair", regexp.MustCompile(`\b(?:qps?|queue pairs?)\b.{0,16}\bto (?:init|rtr|rts)\b`)}, "ibv_modify_qp"},
+		{expression{"qp|queue pair", regexp.MustCompile(`\b(?:creat\w*|alloc\w*)\b.{0,24}\b(?:qps?|queue pairs?)\b`)}, "ibv_create_qp"},
+		{expression{"cq|completion queue", regexp.MustCompile(`\b(?:creat\w*|alloc\w*)\b.{0,24}\b(?:cqs?|completion queues?)\b`)}, "ibv_create_cq"},
+		{expression{"cq|completion queue", regexp.MustCompile(`\bresiz\w*\b.{0,24}\b(?:cqs?|completion queues?)\b|\bcq resize\b`)}, "ibv_resize_cq"},
+		{expression{"srq|shared receive", regexp.MustCompile(`\b(?:creat\w*|alloc\w*)\b.{0,24}\b(?:srqs?|shared receive queues?)\b`)}, "ibv_create_srq"},
+		{expression{"pd|protection domain", regexp.MustCompile(`\b(?:creat\w*|alloc\w*)\b.{0,24}\b(?:pds?|protection domains?)\b`)}, "ibv_alloc_pd"},
+		{expression{"ah|address handle", regexp.MustCompile(`\b(?:creat\w*|alloc\w*)\b.{0,24}\b(?:ah|address handles?)\b`)}, "ibv_create_ah"},
+		{expression{"gid", regexp.MustCompile(`\b(?:quer\w*|get\w*|find\w*|read\w*)\b.{0,24}\bgids?\b`)}, "ibv_query_gid"},
+		{expression{"open", regexp.MustCompile(`\b(?:open\w*)\b.{0,24}\b(?:(?:ib|rdma|rnic|hca|verbs|roce|infiniband)\b.{0,12}devices?|device:? '?"?(?:mlx[45]|bnxt_re|irdma|rxe|efa|erdma|roce|ibp|rocep)\w*)`)}, "ibv_open_device"},
+		{expression{"port", regexp.MustCompile(`\b(?:quer\w*)\b.{0,24}\b(?:ib|rdma|hca)?\b.{0,4}\bport\b.{0,24}\b(?:attr\w*|ib|rdma)`)}, "ibv_query_port"},
+		{expression{"device", regexp.MustCompile(`\b(?:get\w*|list\w*|find\w*|enumerat\w*)\b.{0,24}\b(?:ib|rdma|verbs|rnic|infiniband) devices?( list)?\b`)}, "ibv_get_device_list"},
+		{expression{"rout", regexp.MustCompile(`\bresolv\w*\b.{0,24}\b(?:rdma )?routes?\b|\broute resolution\b`)}, "rdma_resolve_route"},
+		{expression{"post", regexp.MustCompile(`\b(?:post\w*)\b.{0,16}\b(?:sends?|recvs?|receives?)\b.{0,24}\b(?:wr|work request|qp)\b`)}, "ibv_post_send"},
+	}
+
+	firmware    = expression{"op_mod", regexp.MustCompile(`\b([a-z][a-z0-9_]{3,40})\(0x[0-9a-f]+\) op_mod\(0x[0-9a-f]+\) failed, status ([a-z ]+)\(0x[0-9a-f]+\), syndrome \((0x[0-9a-f]+)\)`)}
+	fwTimeout   = expression{"timeout|completion", regexp.MustCompile(`\b([a-z][a-z0-9_]{3,40})\(0x[0-9a-f]+\) (?:timeout\. will cause|no done completion|timeout, will)`)}
+	efaCommand  = expression{"comp_status", regexp.MustCompile(`failed to process command ([a-z_]+) \(opcode \d+\) comp_status \d+ err -(\d+)`)}
+	asyncEvent  = expression{"async", regexp.MustCompile(`(?:got async event ?: |async (?:fatal )?event(?: on [^:]*?)?: |ib async event on [^:]+: )([a-z0-9_ /-]{4,60})`)}
+	cmEvent     = expression{"rdma_cm_event", regexp.MustCompile(`\brdma_cm_event_(addr_error|route_error|connect_error|unreachable|rejected|device_removal)\b`)}
+	rejected    = expression{"rejected", regexp.MustCompile(`rejected: status (\d+) \(([^)]{1,40})\)`)}
+	device      = regexp.MustCompile(`(?i)\b((?:mlx[45]|bnxt_re|irdma|rxe|siw|efa|erdma|qedr|hns|hfi1|mthca|cxgb4|rdmap|rocep?|ibp|mana)_?[a-z0-9]*\d[a-z0-9_]*)\b`)
+	rank        = regexp.MustCompile(`^(?:\[?\d{4}-\d\d-\d\d[T ][0-9:.,Z+-]{8,20}\]? ?:? ?)?(?:\(?[A-Za-z]*Worker\w* (?:pid|rank)=(\w+)|\[(?:rank)?(\d+)(?:,(\d+))?\](?:<std(?:out|err)>)?:?|([\w.-]{1,60}:\d+:\d+) \[\d+\]|\[([\w.-]{1,60}:\d+)(?::\w+)*\s*\])`)
+	userCM      = map[string]string{"addr_error": "rdma_resolve_addr", "route_error": "rdma_resolve_route"}
+	programName = []struct{ literal, name string }{
+		{"nccl", "NCCL"}, {"rccl", "RCCL"}, {"ucx ", "UCX"}, {"libfabric", "libfabric"},
+		{"net/ofi", "aws-ofi-nccl"}, {"nvshmem", "NVSHMEM"},
+		{"rdma_context.cpp", "Mooncake"}, {"rdma_endpoint.cpp", "Mooncake"}, {"rdma_transport.cpp", "Mooncake"},
+		{"nvmf_rdma", "SPDK"}, {"nvme_rdma", "SPDK"}, {"rdma.c:", "SPDK"}, {"mlx5_core", "kernel"},
+		{"infiniband mlx", "kernel"}, {"librdmacm", "librdmacm"},
+		{"libibverbs", "libibverbs"}, {"gasnet", "GASNet"}, {"gloo", "Gloo"}, {"mscclpp", "MSCCL++"}, {"kubelet", "kubelet"},
+	}
+)
+
+// read returns what a line says. low is the line in small letters, and hits the messages whose longest part it has.
+func read(low string, hits []int) (reading, bool) {
+	best, found := known(low, hits)
+	if found && best.kind > weak {
+		return best, true
+	}
+	if !found || best.kind == weak {
+		if r, ok := general(low); ok && (!found || r.weight > best.weight) {
+			best, found = r, true
+		}
+	}
+	if !found {
+		return reading{}, false
+	}
+	switch c := -1; {
+	case best.status != "" || best.kind > weak:
+	case best.operation == "completion":
+		if c = completion(low); c > 0 {
+			best.status, best.detail = completions[c].name, vendorError(low)
+		}
+	default:
+		best.status = errno(low)
+	}
+	if best.status == "-" {
+		best.status = ""
+	} else if best.status == "" {
+		best.open = true
+	}
+	if best.kind <= weak && best.status != "" {
+		best.weight += withStatus
+	}
+	for _, p := range programName {
+		if best.program == "" && strings.Contains(low, p.literal) {
+			best.program = p.name
+		}
+	}
+	return best, true
+}
+
+// known returns what the message says that fixes most of the line.
+func known(low string, hits []int) (best reading, found bool) {
+	size := 0
+	for _, i := range hits {
+		m := &messages[i]
+		if m.kind == fact || m.size() <= size || !m.in(low) {
+			continue
+		}
+		size, found = m.size(), true
+		best = reading{kind: m.kind, weight: cmp.Or(m.weight, ofPhrase), program: m.program, operation: m.operation,
+			status: m.status, causes: m.causes, note: m.note}
+		if m.kind == weak {
+			best.weight = cmp.Or(m.weight, ofWeak)
+		}
+		if best.operation == modifyQP {
+			best.operation += " to " + stateOf(low)
+		}
+	}
+	return best, found
+}
+
+const modifyQP = "ibv_modify_qp"
+
+// stateOf returns the state that a queue pair should go to. RTR is where most fail, and what older programs do not
+// print.
+func stateOf(low string) string {
+	if _, after, found := strings.Cut(low, "next state"); found {
+		low = "next state" + after
+	}
+	m := state.FindStringSubmatch(low)
+	for _, name := range append(m, "rtr")[min(1, len(m)):] {
+		if name != "" {
+			return strings.ToUpper(name)
+		}
+	}
+	return "RTR"
+}
+
+// general returns what a line says in the words that all programs use.
+func general(low string) (reading, bool) {
+	if m := firmware.find(low); m != nil {
+		return reading{weight: ofKernel, program: "kernel", operation: "firmware " + strings.ToUpper(m[1]), status: m[2],
+			detail: "syndrome " + m[3]}, true
+	}
+	if m := fwTimeout.find(low); m != nil {
+		return reading{weight: ofKernel, program: "kernel", operation: "firmware " + strings.ToUpper(m[1]),
+			status: "timeout"}, true
+	}
+	if m := efaCommand.find(low); m != nil {
+		return reading{weight: ofKernel, program: "kernel", operation: "firmware " + strings.ToUpper(m[1]),
+			status: errno("err (-" + m[2] + ")")}, true
+	}
+	if m := asyncEvent.find(low); m != nil {
+		return event(strings.TrimSpace(m[1])), true
+	}
+	if c := completion(low); c > 0 {
+		r := reading{weight: ofCompletion, operation: "completion", status: completions[c].name, detail: vendorError(low)}
+		if c == 5 {
+			r.kind, r.note = follows, causes["flushed"].Text
+		}
+		return r, true
+	}
+	if m := cmEvent.find(low); m != nil && !strings.Contains(low, "( expected )") {
+		operation := userCM[m[1]]
+		if operation == "" { // the number beside it is a reason of its own
+			return reading{weight: ofCall, operation: "rdma_connect", status: strings.ReplaceAll(m[1], "_", " ")}, true
+		}
+		return reading{weight: ofCall, operation: operation, status: errno(low)}, true
+	}
+	if m := rejected.find(low); m != nil {
+		return reading{weight: ofCall, operation: "rdma_connect", status: "rejected", detail: m[2]}, true
+	}
+	fails := slices.ContainsFunc(failure, func(word string) bool { return strings.Contains(low, word) })
+	if !fails && errno(low) == "" {
+		return reading{}, false
+	}
+	for _, m := range call.all(low) {
+		if !ourCall.MatchString(m[1]) || noCall.MatchString(m[1]) {
+			continue
+		}
+		operation := operationOf(m[1])
+		if operation == modifyQP {
+			operation += " to " + stateOf(low)
+		}
+		return reading{weight: ofCall, operation: operation}, true
+	}
+	low = strings.ReplaceAll(low, "cannot allocate memory", "")
+	for _, v := range verbNoun {
+		if v.find(low) != nil {
+			operation := v.is
+			if operation == modifyQP {
+				operation += " to " + stateOf(low)
+			}
+			return reading{weight: ofPhrase, operation: operation}, true
+		}
+	}
+	return reading{}, false
+}
+
+// operationOf returns the operation of a function.
+func operationOf(name string) string {
+	name = aliases.Replace(name)
+	if other := renamed[name]; other != "" {
+		return other
+	}
+	return name
+}
+
+// passing events are no errors.
+var passing = regexp.MustCompile(`gid table change|reregistration|port active|communication established|last wqe|speed ch`)
+
+// event is an event of an HCA that no program asked for.
+func event(words string) reading {
+	r := reading{weight: ofEvent, operation: "asynchronous event", status: words}
+	switch {
+	case passing.MatchString(words):
+		r.kind, r.note = harmless, "addresses or ports changed; a program goes on"
+	case strings.Contains(words, "work queue"), strings.Contains(words, "access error"), strings.Contains(words, "qp"):
+		r.weight = ofPhrase // the completion with an error says more
+	}
+	return r
+}

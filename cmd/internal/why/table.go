@@ -1,0 +1,224 @@
+// Copyright The rdma-spec Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package why
+
+import (
+	_ "embed"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// The tables are texts: each says at its beginning how it is read, and a test that all that it names is there.
+var (
+	//go:embed messages.txt
+	messagesText string
+	//go:embed pairs.txt
+	pairsText string
+	//go:embed causes.txt
+	causesText string
+	//go:embed errors.txt
+	errorsText string
+)
+
+// Texts returns all words that programs, this one among them, say of errors: what an archive may keep of one.
+func Texts() []string {
+	all := []string{messagesText, pairsText, causesText, errorsText}
+	for _, e := range errnos {
+		all = append(all, e.name, strings.Join(e.texts, " "))
+	}
+	return all
+}
+
+// message is what a program prints.
+type message struct {
+	text      string
+	kind      kind
+	weight    int
+	operation string
+	status    string
+	causes    []string
+	note      string
+	program   string
+	part      string // of docs/troubleshoot.md
+	phrase
+}
+
+// pair is the causes of an operation and its statuses.
+type pair struct {
+	operations []string // a "*" at the end of one stands for anything
+	statuses   []string
+	line       phrase // words that the line has as well
+	fact       string // what the log has as well
+	causes     []string
+	examples   []string // how programs print it
+}
+
+var kinds = map[string]kind{"matters": matters, "weak": weak, "follows": follows, "harmless": harmless,
+	"another": another, "fact": fact, "healthy": healthy, "goes on": goesOn, "ends": ends}
+
+var who = map[string]Who{"author": Author, "administrator": Administrator, "either": Either, "program": Program,
+	"peer": Peer, "": ""}
+
+// The tables, read once.
+var (
+	causes   = readCauses()
+	messages = readMessages()
+	pairs    = readPairs()
+)
+
+// cells calls each with what a line of a table has, and with "" for what it lacks.
+func cells(text string, each func(line string, cell func(int) string)) {
+	for line := range strings.Lines(text) {
+		line = strings.TrimRight(line, "\n")
+		if line == "" || strings.HasPrefix(line, "# ") || line == "#" {
+			continue
+		}
+		all := strings.Split(line, " |")
+		each(line, func(i int) string {
+			if i >= len(all) {
+				return ""
+			}
+			return strings.TrimSpace(all[i])
+		})
+	}
+}
+
+// list is a cell with several names.
+func list(cell string) []string {
+	if cell == "" {
+		return nil
+	}
+	return strings.Split(cell, ", ")
+}
+
+func readCauses() map[string]Cause {
+	all := map[string]Cause{}
+	cells(causesText, func(line string, cell func(int) string) {
+		cures, known := who[cell(2)]
+		if _, twice := all[cell(0)]; twice || !known || cell(3) == "" {
+			panic("causes.txt: " + line)
+		}
+		all[cell(0)] = Cause{Page: cell(1), Cures: cures, Text: cell(3), Apart: cell(4), See: cell(5)}
+	})
+	return all
+}
+
+func readMessages() (all []message) {
+	part, program := "", ""
+	cells(messagesText, func(line string, cell func(int) string) {
+		if heading, ok := strings.CutPrefix(line, "## "); ok {
+			part, program, _ = strings.Cut(heading, " / ")
+			return
+		}
+		name, weight := cell(1), 0
+		if i := strings.LastIndexByte(name, ' '); i >= 0 && name != "goes on" {
+			weight, _ = strconv.Atoi(name[i+1:]) // 0 is none
+			name = name[:i]
+		}
+		kind, known := kinds[name]
+		m := message{text: cell(0), kind: kind, weight: weight, program: program, part: part, phrase: phraseOf(cell(0))}
+		switch kind {
+		case matters, weak:
+			m.operation, m.status, m.causes = cell(2), cell(3), list(cell(4))
+		case fact:
+			m.operation = cell(2)
+		default:
+			m.note = cell(2)
+			if c, named := causes[m.note]; named {
+				m.note = c.Text
+			}
+		}
+		if !known || len(m.phrase) == 0 || len(m.longest()) < 4 {
+			panic("messages.txt: " + line)
+		}
+		all = append(all, m)
+	})
+	return all
+}
+
+func readPairs() (all []pair) {
+	cells(pairsText, func(line string, cell func(int) string) {
+		if example, ok := strings.CutPrefix(line, "\t"); ok {
+			last := &all[len(all)-1]
+			last.examples = append(last.examples, example)
+			return
+		}
+		p := pair{operations: list(cell(0)), statuses: list(cell(1)), causes: list(cell(3))}
+		if name, ok := strings.CutPrefix(cell(2), "log: "); ok {
+			p.fact = name
+		} else {
+			p.line = phraseOf(cell(2))
+		}
+		if len(p.statuses) == 0 {
+			panic(fmt.Sprint("pairs.txt: ", line))
+		}
+		all = append(all, p)
+	})
+	return all
+}
+
+// anchors are the words of lines that the general readers read.
+var anchors = []string{"fail", "error", "cannot", "can't", "can not", "couldn't", "could not", "unable", "ibv_wc",
+	"status", "synd", "vend", "async event", "async fatal", "rdma_cm_event", "rejected", "op_mod", "timeout. will",
+	"no done completion", "returned", "errno", "refused", "denied", "abort", "invalid", "no such", "not supported",
+	"null", "retry count", "protection", "os {", "err info", "fi_getinfo"}
+
+// allWords tells the lines that are worth reading from all others: by the longest part of each message, and the
+// anchors.
+var allWords = index()
+
+func index() *words {
+	all := &words{}
+	for _, anchor := range anchors {
+		all.add(anchor, -1)
+	}
+	for _, e := range errnos {
+		for _, text := range e.texts {
+			all.add(text, -1)
+		}
+		if len(e.name) > 3 {
+			all.add(e.name, -1)
+		}
+	}
+	for i, m := range messages {
+		all.add(m.longest(), i)
+	}
+	return all
+}
+
+// causesOf returns the causes of what a line says: those of its words, else those of its operation and status.
+func causesOf(r reading, low string, facts map[string]bool) []Cause {
+	all := []Cause{}
+	names := r.causes
+	if len(names) == 0 {
+		if i := slices.IndexFunc(pairs, func(p pair) bool { return p.isOf(r, low, facts) }); i >= 0 {
+			names = pairs[i].causes
+		}
+	}
+	for _, name := range names {
+		all = append(all, causes[name])
+	}
+	return all
+}
+
+// isOf reports whether a pair is about what a line says.
+func (p pair) isOf(r reading, low string, facts map[string]bool) bool {
+	ofOperation := slices.ContainsFunc(p.operations, func(operation string) bool {
+		prefix, any := strings.CutSuffix(operation, "*")
+		return operation == r.operation || any && strings.HasPrefix(r.operation, prefix)
+	})
+	switch {
+	case !ofOperation:
+		return false
+	case !p.line.in(low + " " + r.detail), p.fact != "" && !facts[p.fact]:
+		return false
+	}
+	return slices.ContainsFunc(p.statuses, func(status string) bool {
+		inside := strings.Trim(status, "*")
+		return status == "*" || status == r.status || status == "-" && r.status == "" ||
+			inside != status && strings.Contains(r.status, inside)
+	})
+}
