@@ -12,6 +12,7 @@ import (
 	"strings"
 	"sync"
 
+	"github.com/rdma-spec/rdma-spec/cmd/internal/why"
 	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/node"
 	"github.com/rdma-spec/rdma-spec/docs"
 )
@@ -209,38 +210,18 @@ func names(list string) string {
 
 var nameForm = regexp.MustCompile(`^[=^]*[\w.*-]{0,20}(:\d{1,3})*$`)
 
-// A message keeps numbers, quantities, paths of the system, and the words of the pages about faults and of what
-// programs say of errors. All else that it quotes is left out: "…".
+// A message keeps numbers, quantities, paths of the system, and the words of the pages about faults and of the tables
+// of what programs say. All else that it quotes is left out: "…".
 var (
 	messageWord = regexp.MustCompile(`[^\s"'` + "`" + `,;:=()\[\]{}<>|]+`)
 	plainNumber = regexp.MustCompile(`^\d{1,5}(\.\d{1,5}){0,3}(ms|s|m|h|Ki|Mi|Gi|KiB|MiB|GiB|%)?$`)
 	systemPath  = regexp.MustCompile(`^/(etc|run|var|usr|opt|dev|proc|sys|lib|host)(/[\w.@-]{1,40})*/?$`)
-	ofErrors    = `absolute age ago alias allowed already always anchor anew any apart apiversion apply archive
-array ascii asked audit bad been beginning belong belongs binary bracket bridges broken busy bytes called caller
-canceled cap_ipc_lock changing char characters checked closed closing code collect collected column com comes
-commands configured connected containerd's containerds contains context contexts copy corrected count creates
-creation csi damaged deadline decision defaults denial deployment desc descriptor descriptors dial differ
-difference disables disturb dmi document domain drop dropped duplicate effective empty entity entries EOF eof
-events ever everybody everything exceeded exec executable exists exit expected fd field followed follows general
-gid_attrs glob globs Go go got granted grpc had handle header help hostpid how i/o ibdev id ignore ignored imports
-include inherit inject input input/output inside interrupted io ipclock isolated itself json just key kill kind
-know known knows kubernetes latest lead leads levels line linklayers links linux listed listen listing lists little
-lives lock logs long look-ups looking looks lowered management many mapping match matches meant merge method middle
-mounted move moves mutated named namespaces ndevs never newline nri_rdma_hca_reads_outstanding numanodes numbers
-object octal often old ones opened opening ordinary output owner owns pairs parse pass peer permission pick pid
-pidfd_open pipe place places plain platform platform's podresources printed privileges process's program's protocol
-pulled put quote raised reached reading record recreate regular release requested requires restored revert
-rlimit_memlock routing row rpc rule running runtimespec scalable section seen serve setting sf shim sick signal
-skipped skipruntimehandlers small socket's soft somebody sound space spaces speak speaks stale stand stands stored
-stores string struct supported symbolic sys_resource systemd table tag task tcp tell text themselves thread's three
-toml tools twice type uid unchanged understood unexpected unimplemented unix unmarshal unpack users uses uverbs
-validator values verbose volumes waiting waits want way were whether who why word writer written yaml yet`
 )
 
 // vocabulary are the words that messages keep.
 var vocabulary = sync.OnceValue(func() map[string]bool {
 	all := map[string]bool{}
-	for _, text := range append(docs.FaultPages(), ofErrors) {
+	for _, text := range append(docs.FaultPages(), why.Texts()...) {
 		for _, word := range messageWord.FindAllString(text, -1) {
 			all[strings.ToLower(strings.Trim(word, ".*_?!"))] = true
 		}
