@@ -2,7 +2,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Command kubectl-rdma is kubectl rdma, for a machine that is no node: what rdma-spec finds on every node of a cluster
-// in one table, who holds the cluster's RDMA resources, and, for authors of pods, what the plugin does with a manifest.
+// in one table, who holds the cluster's RDMA resources, and, for authors of pods, what the plugin does with a manifest,
+// and why a job fails.
 // It talks to the API server alone.
 package main
 
@@ -21,6 +22,7 @@ import (
 	"github.com/rdma-spec/rdma-spec/cmd/internal/cli"
 	"github.com/rdma-spec/rdma-spec/cmd/internal/config"
 	"github.com/rdma-spec/rdma-spec/cmd/internal/explain"
+	why "github.com/rdma-spec/rdma-spec/cmd/internal/why/command"
 )
 
 // version is set when the program is built.
@@ -78,6 +80,7 @@ problem was found, else 3 if a node could not look at everything.`,
 		root.AddCommand(cmd)
 	}
 	root.AddCommand(explain.Command(explain.NoNode("kubectl rdma")), config.OffNode("kubectl rdma"))
+	root.AddCommand(why.New(why.Machine{Program: "kubectl rdma"}))
 	return root
 }
 

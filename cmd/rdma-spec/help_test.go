@@ -101,6 +101,7 @@ func TestFullStandardOutput(t *testing.T) {
 		"status":                flags,
 		"repair":                append([]string{"--dry-run"}, flags...),
 		"verify":                {"--lock", "4Ki"},
+		"why":                   {"ibv_reg_mr failed: Bad address"},
 		"configure nri":         reverted,
 		"configure handler":     append([]string{"rdma"}, reverted...),
 		"configure limits":      reverted,

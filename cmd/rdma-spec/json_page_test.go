@@ -39,6 +39,7 @@ var results = []struct{ command, folder, name string }{
 	{"devices", "cmd/rdma-spec/internal/devices", "Inventory"},
 	{"explain", "cmd/internal/explain", "explanation"},
 	{"verify", "cmd/rdma-spec/internal/verify", "verification"},
+	{"why", "cmd/internal/why/command", "result"},
 	{"repair", "cmd/rdma-spec/internal/repair", "repairs"},
 	{"configure", "cmd/rdma-spec/internal/configure", "result"},
 	{"config check", "cmd/internal/config", "checked"},
@@ -46,7 +47,7 @@ var results = []struct{ command, folder, name string }{
 }
 
 // forPeople are the fields whose words can change in any version.
-var forPeople = []string{"care", "cure", "errors", "evidence", "left", "message", "next", "notes", "problem", "problems",
+var forPeople = []string{"apart", "care", "cure", "errors", "evidence", "left", "message", "next", "notes", "problem", "problems",
 	"reason", "summary", "text", "unread", "warnings", "why"}
 
 // plainFields are fields whose comment would only repeat the name to a reader of Go. Those of one type have it in front.
@@ -390,6 +391,7 @@ func TestResultsAreAsTheSchema(t *testing.T) {
 		"repair":       "repair --dry-run" + node,
 		"explain":      "explain -f ../../deploy/examples/device-plugin.yaml --hca mlx5_0 --config " + file,
 		"verify":       "verify --lock 4Ki",
+		"why":          "why ibv_reg_mr failed: Bad address",
 		"doctor":       "doctor" + node,
 		"config check": "config check " + file,
 		"configure":    "configure limits containerd --dry-run --root " + root,

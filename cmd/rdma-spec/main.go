@@ -78,7 +78,7 @@ rdma-spec could not look or could not do what it was asked for.`,
 	}
 	root.Flags().BoolP("version", "v", false, "version for rdma-spec")
 	wrapFlags(root)
-	root.AddCommand(node.ReadHCAsCommand())
+	root.AddCommand(node.ReadHCAsCommand(), newWhyCommand(checks()))
 	root.AddGroup(
 		&cobra.Group{ID: cli.GroupNode, Title: "On a node:"},
 		&cobra.Group{ID: cli.GroupPod, Title: "For a pod:"},

@@ -26,7 +26,7 @@ const name = (file) => read(join('docs', file)).match(/^\[rdma-spec\]\(.*\/ (.*)
 const entry = (file) => ({ text: name(file), link: `/${address(file)}` })
 
 // The groups of the side bar. What somebody looks for who has a fault is first on the pages of faults.
-const wrong = ['troubleshoot', 'doctor', 'faults']
+const wrong = ['why', 'troubleshoot', 'doctor', 'faults']
 const readers = {
   Start: ['install', 'pods', 'hcas-for-pods', 'comparison'],
   Guides: ['guide-gpu-cluster', 'guide-spiderpool', 'guide-sriov', 'test-a-transfer', 'verify', 'without-nri', 'cdi', 'platforms'],

@@ -38,7 +38,7 @@ var familyTitles = map[string]string{
 // all of them. -update writes them.
 func TestFaultsPage(t *testing.T) {
 	var list strings.Builder
-	shown, said, family, pages := examples(t), wordings(t), "", map[string]bool{}
+	shown, family, pages := examples(t), "", map[string]bool{}
 	for _, c := range checks() {
 		pages[c.ID+".md"] = true
 		golden.Begin(t, filepath.Join(faultPages, c.ID+".md"), page(c, skeleton, nil, doctor.Finding{}))
@@ -62,7 +62,7 @@ func TestFaultsPage(t *testing.T) {
 		} else if !needed {
 			example = doctor.Finding{}
 		}
-		golden.Compare(t, filepath.Join(faultPages, c.ID+".md"), page(c, part, messagesOf(said, c.ID), example))
+		golden.Compare(t, filepath.Join(faultPages, c.ID+".md"), page(c, part, messagesOf(c.ID), example))
 	}
 	text := scratch.Read(t, faultsPage)
 	generated := regexp.MustCompile(`(?s)(<!-- checks: [^\n]* -->\n).*(\n<!-- end -->\n)`)

@@ -4,65 +4,92 @@
 package planted
 
 import (
+	"fmt"
+	"path"
 	"regexp"
 	"slices"
 	"strings"
 	"testing"
 
+	"github.com/rdma-spec/rdma-spec/cmd/internal/why"
+	"github.com/rdma-spec/rdma-spec/test/testing/golden"
 	"github.com/rdma-spec/rdma-spec/test/testing/scratch"
 )
 
-// messagesPage leads from what people see to the check that explains it. From its tables come the messages on the pages
-// of checks, and so what the search of the site finds.
+// messagesPage leads from what people see to the check that explains it. Its tables, and the messages on the pages of
+// checks, are those of package why.
 const messagesPage = "../../../../../docs/troubleshoot.md"
 
-// wording is what programs say for one cause: a row of a table of the page.
-type wording struct {
-	says   []string // in Markdown
-	causes []string // the checks, or other pages, that explain it, the most likely first
+// TestTroubleshootPage checks the tables of the page. -update writes them.
+func TestTroubleshootPage(t *testing.T) {
+	var tables strings.Builder
+	seen := map[string]bool{}
+	for _, part := range why.Page() {
+		fmt.Fprintf(&tables, "\n## %s\n\n| you see | first cause | page |\n|---|---|---|\n", part.Title)
+		for _, row := range part.Rows {
+			for _, message := range row.Says {
+				if seen[message] {
+					t.Errorf("%s is there twice", message)
+				}
+				seen[message] = true
+			}
+			fmt.Fprintf(&tables, "| %s | %s | %s |\n", strings.Join(quoted(row.Says), "<br>"), row.Cause,
+				strings.Join(links(row.Pages), ", "))
+		}
+	}
+	text := scratch.Read(t, messagesPage)
+	generated := regexp.MustCompile(`(?s)(<!-- messages: [^\n]* -->\n).*(\n<!-- end -->\n)`)
+	if !generated.MatchString(text) {
+		t.Fatalf("%s has no part between its two comments", messagesPage)
+	}
+	golden.Compare(t, messagesPage, generated.ReplaceAllString(text, "${1}"+strings.ReplaceAll(tables.String(), "$", "$$")+"${2}"))
 }
 
-var (
-	wordingRow = regexp.MustCompile("(?m)^\\| (`.+`) \\| (.*) \\| (.*) \\|$")
-	linkText   = regexp.MustCompile(`\[([^\]]+)\]\(`)
-)
-
-// wordings returns the rows of the page. Each has a cause in words, and no message is there twice.
-func wordings(t *testing.T) (all []wording) {
-	t.Helper()
-	seen := map[string]bool{}
-	for _, row := range wordingRow.FindAllStringSubmatch(scratch.Read(t, messagesPage), -1) {
-		w := wording{says: strings.Split(row[1], "<br>")}
-		for _, link := range linkText.FindAllStringSubmatch(row[3], -1) {
-			w.causes = append(w.causes, link[1])
+// quoted returns messages as code.
+func quoted(messages []string) (all []string) {
+	for _, message := range messages {
+		message = strings.ReplaceAll(message, "|", `\|`)
+		if strings.Contains(message, "`") {
+			all = append(all, "`` "+message+" ``")
+		} else {
+			all = append(all, "`"+message+"`")
 		}
-		for _, message := range w.says {
-			if seen[message] || row[2] == "" {
-				t.Errorf("%s is there twice, or has no cause", message)
-			}
-			seen[message] = true
-		}
-		all = append(all, w)
 	}
 	return all
 }
 
-// messagesOf returns what people see where a check finds a fault: the messages that lead to it first, or else all that
-// lead to it. So a message is on one page, that of its first cause.
-func messagesOf(all []wording, check string) []string {
-	var first, later []string
-	for _, w := range all {
-		switch slices.Index(w.causes, check) {
-		case -1:
-		case 0:
-			first = append(first, w.says...)
+// links returns links to checks and other pages.
+func links(pages []string) (all []string) {
+	for _, page := range pages {
+		file, _, _ := strings.Cut(page, "#")
+		switch name, other := strings.CutSuffix(file, ".md"); {
+		case other:
+			all = append(all, fmt.Sprintf("[%s](%s)", path.Base(name), page))
 		default:
-			later = append(later, w.says...)
+			all = append(all, fmt.Sprintf("[%s](faults/%[1]s.md)", page))
+		}
+	}
+	return all
+}
+
+// messagesOf returns what people see where a check finds a fault, in Markdown: the messages that lead to it first, or
+// else all that lead to it. So a message is on one page, that of its first cause.
+func messagesOf(check string) []string {
+	var first, later []string
+	for _, part := range why.Page() {
+		for _, row := range part.Rows {
+			switch slices.Index(row.Pages, check) {
+			case -1:
+			case 0:
+				first = append(first, quoted(row.Says)...)
+			default:
+				later = append(later, quoted(row.Says)...)
+			}
 		}
 	}
 	if len(first) == 0 {
 		first = later
 	}
 	slices.SortFunc(first, func(a, b string) int { return strings.Compare(strings.ToLower(a), strings.ToLower(b)) })
-	return first
+	return slices.Compact(first)
 }

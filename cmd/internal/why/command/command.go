@@ -1,0 +1,237 @@
+// Copyright The rdma-spec Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+// Package command is the command why of both programs: it reads a log, or a message, and writes what package why finds
+// in it.
+package command
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"github.com/rdma-spec/rdma-spec/cmd/internal/cli"
+	"github.com/rdma-spec/rdma-spec/cmd/internal/why"
+	"github.com/rdma-spec/rdma-spec/docs"
+)
+
+// Machine is where logs are read.
+type Machine struct {
+	// Program is the command in front of why, as its caller writes it.
+	Program string
+	// AddFlags adds the flags that choose a node; nil where the machine is none.
+	AddFlags func(*pflag.FlagSet)
+	// Wrong runs those of the checks that are named, if the flags ask for it, and returns the ones that are wrong; nil
+	// if no node was looked at.
+	Wrong func(ctx context.Context, checks []string, stderr io.Writer) (wrong map[string]bool, err error)
+}
+
+// result is the report for programs.
+type result struct {
+	cli.Meta
+	*why.Report
+	Next   string `json:"next,omitempty"` // the next command
+	Looked bool   `json:"looked"`         // the checks of the causes were run on a node, or on an archive of one
+}
+
+// New is why on a machine.
+func New(m Machine) *cobra.Command {
+	var format *cli.FormatFlag
+	cmd := &cobra.Command{
+		Use:   "why FILE|-|MESSAGE",
+		Short: "Find the line that matters in a program's log, and its causes",
+		Long: `Find the line that matters in the log of a program that uses RDMA, such as NCCL, UCX, or
+perftest, or in the log of the kernel, of a runtime, or of the kubelet, and name its causes,
+the most likely first. A log is a FILE, or - for standard input. MESSAGE is a line of one. why
+asks no network, and prints nothing of the log but the lines that matter.
+
+A line is read as an operation and a status, such as ibv_reg_mr and ENOMEM. If the two have no
+cause of their own, the cause is not known: look at the lines before that one. why also names
+lines that look bad and do not matter.
+
+The exit status is 1 if a line that matters was found, with a cause or without, 0 if none was
+found, and 3 if the log cannot be read.`,
+		Example: fmt.Sprintf(`  %[1]s why train.log
+  kubectl logs my-pod | %[1]s why -
+  %[1]s why 'Call to ibv_create_cq failed with error Cannot allocate memory'`, m.Program),
+		GroupID: cli.GroupPod,
+		Args:    cobra.MinimumNArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			report, err := read(cmd.InOrStdin(), args)
+			if err != nil {
+				return err
+			}
+			return m.write(cmd, report, format.Format)
+		},
+	}
+	f := cmd.Flags()
+	f.SortFlags = false
+	if m.AddFlags != nil {
+		m.AddFlags(f)
+	}
+	format = cli.AddFormatFlag(cmd, cli.FormatTable, cli.FormatJSON, cli.FormatYAML)
+	return cmd
+}
+
+// read reads what is named: standard input, a file, or else the words themselves.
+func read(stdin io.Reader, args []string) (*why.Report, error) {
+	if len(args) > 1 {
+		return why.Read(strings.NewReader(strings.Join(args, " ")))
+	}
+	name := args[0]
+	if name == "-" {
+		return whole(why.Read(stdin))("standard input")
+	}
+	file, err := os.Open(name)
+	if err == nil {
+		defer func() { _ = file.Close() }() // it was only read
+		return whole(why.Read(file))(name)
+	}
+	report, _ := why.Read(strings.NewReader(name)) // a text can be read
+	if strings.Contains(name, " ") || report.Matters() || len(report.Remarks) > 0 {
+		return report, nil
+	}
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, fmt.Errorf("%w: name a log, - for standard input, or a message in quotes", err)
+	}
+	return nil, err
+}
+
+// whole names what could not be read to its end.
+func whole(report *why.Report, err error) func(name string) (*why.Report, error) {
+	return func(name string) (*why.Report, error) {
+		onFile := new(fs.PathError)
+		if errors.As(err, &onFile) {
+			err = onFile.Err
+		}
+		if err != nil {
+			return nil, fmt.Errorf("cannot read %s: %w", name, err)
+		}
+		return report, nil
+	}
+}
+
+// write writes a report, after a look at the node where that is asked for.
+func (m Machine) write(cmd *cobra.Command, report *why.Report, format string) error {
+	var wrong map[string]bool
+	if m.Wrong != nil {
+		var err error
+		if wrong, err = m.Wrong(cmd.Context(), report.Pages(), cmd.ErrOrStderr()); err != nil {
+			return err
+		}
+		report.Prefer(func(check string) bool { return wrong[check] })
+	}
+	next := m.next(report, wrong != nil)
+	var err error
+	if format == cli.FormatTable {
+		err = writeText(cmd.OutOrStdout(), report, next)
+	} else {
+		err = cli.WriteStructured(cmd.OutOrStdout(), format, result{cli.Result("Why"), report, next, wrong != nil})
+	}
+	if err == nil && report.Matters() {
+		err = cli.ErrProblemFound
+	}
+	return err
+}
+
+// next returns the command that gets further.
+func (m Machine) next(report *why.Report, looked bool) string {
+	var pages []string
+	if report.Matters() {
+		pages = report.Roots[0].Pages()
+	}
+	switch {
+	case len(pages) == 0:
+		return ""
+	case m.Wrong == nil:
+		return "rdma-spec doctor --only " + strings.Join(pages, ",") + " (on the node)"
+	case looked:
+		return m.Program + " doctor --explain " + pages[0]
+	}
+	return m.Program + " doctor --only " + strings.Join(pages, ",")
+}
+
+// writeText writes a report for people.
+func writeText(to io.Writer, report *why.Report, next string) error {
+	var text strings.Builder
+	if !report.Matters() {
+		fmt.Fprintf(&text, "No line of RDMA that matters in %s.\n", cli.Counted(report.Lines, "line", "lines"))
+	}
+	for i, root := range report.Roots {
+		if i > 0 {
+			text.WriteString("\n")
+		}
+		writeRoot(&text, root, report.Lines)
+	}
+	for i, remark := range report.Remarks {
+		if i == 0 {
+			text.WriteString("\nLines that do not matter by themselves:\n")
+		}
+		fmt.Fprintf(&text, "  %d: %s\n      %s\n", remark.Number, remark.Text, remark.Why)
+	}
+	if next != "" {
+		fmt.Fprintf(&text, "\nnext: %s\n", next)
+	}
+	_, err := io.WriteString(to, text.String())
+	return err
+}
+
+// mostCauses are those that somebody tries; programs get all.
+const mostCauses = 3
+
+func writeRoot(text *strings.Builder, root why.Root, lines int) {
+	if lines > 1 {
+		fmt.Fprintf(text, "line %d: ", root.Number)
+	}
+	fmt.Fprintln(text, root.Text)
+	if root.StatusLine != nil {
+		fmt.Fprintf(text, "line %d: %s\n", root.StatusLine.Number, root.StatusLine.Text)
+	}
+	what := root.Operation
+	for _, word := range []string{root.Status, root.Detail} {
+		if word != "" {
+			what += ", " + word
+		}
+	}
+	for _, known := range []struct{ name, value string }{{"what", what}, {"device", root.Device}, {"process", root.Rank}} {
+		if known.value != "" {
+			fmt.Fprintf(text, "  %s: %s\n", known.name, known.value)
+		}
+	}
+	if root.Times > 1 {
+		fmt.Fprintf(text, "  times: %d\n", root.Times)
+	}
+	if len(root.Causes) == 0 {
+		text.WriteString("  cause: not known; look at the lines before it, and at the other side's log\n")
+	}
+	for i, cause := range root.Causes[:min(len(root.Causes), mostCauses)] {
+		fmt.Fprintf(text, "  %d. %s", i+1, plain(cause.Text))
+		if cause.Wrong {
+			fmt.Fprintf(text, " (wrong on this node: %s)", cause.Page)
+		}
+		text.WriteString("\n")
+		for _, known := range []struct{ name, value string }{{"to tell", plain(cause.Apart)}, {"who", string(cause.Cures)},
+			{"page", address(cause.Page)}} {
+			if known.value != "" {
+				fmt.Fprintf(text, "     %s: %s\n", known.name, known.value)
+			}
+		}
+	}
+}
+
+// plain is a text of the tables without Markdown.
+func plain(text string) string { return strings.ReplaceAll(text, "`", "'") }
+
+func address(page string) string {
+	if page == "" {
+		return ""
+	}
+	return docs.FaultAddress(page)
+}

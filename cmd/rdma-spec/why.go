@@ -1,0 +1,51 @@
+// Copyright The rdma-spec Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"context"
+	"io"
+	"slices"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"github.com/rdma-spec/rdma-spec/cmd/internal/why/command"
+	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/doctor"
+	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/node"
+)
+
+// newWhyCommand is why with the checks of this node, or of an archive.
+func newWhyCommand(checks []doctor.Check) *cobra.Command {
+	var look bool
+	o := node.Options{Patience: node.Daemons}
+	return command.New(command.Machine{
+		Program: "rdma-spec",
+		AddFlags: func(f *pflag.FlagSet) {
+			f.BoolVar(&look, "doctor", false, "run the causes' checks on this node: the causes that are wrong here come first")
+			node.AddRootFlag(f, &o.Root, "the files for these checks, which are run then,")
+			f.StringVar(&o.Config, "config", "", "judge by this configuration `FILE` instead of the policy in force")
+		},
+		Wrong: func(ctx context.Context, pages []string, stderr io.Writer) (map[string]bool, error) {
+			known := func(page string) bool {
+				return slices.ContainsFunc(checks, func(c doctor.Check) bool { return c.ID == page })
+			}
+			pages = slices.DeleteFunc(pages, func(page string) bool { return !known(page) })
+			if !look && o.Root == "/" {
+				return nil, nil
+			}
+			wrong := map[string]bool{}
+			if len(pages) == 0 {
+				return wrong, nil
+			}
+			findings, _, err := doctor.Diagnose(ctx, o, checks, pages, stderr)
+			for _, f := range findings {
+				if f.Status == doctor.Wrong {
+					wrong[f.Check] = true
+				}
+			}
+			return wrong, err
+		},
+	})
+}
