@@ -45,7 +45,7 @@ type Class string
 
 // The classes. A cure that says nothing else is by hand.
 const (
-	ClassPaste    Class = "paste"     // a command that takes nothing from what runs
+	ClassPaste    Class = "paste"     // a command that takes nothing from what runs on this node
 	ClassWithCare Class = "with care" // a command that does: Finding.Care says who loses what, and how to see it first
 	ClassByHand   Class = "by hand"   // what to do; only people can judge when
 )
@@ -103,14 +103,14 @@ func Fault(object, text, cure string) Finding {
 	return Finding{Status: Wrong, Object: object, Text: text, Cure: cure}
 }
 
-// Paste returns a fault whose cure is a command that takes nothing from what runs.
-func (f Finding) Paste() Finding {
+// Command returns a fault whose cure is a command. What it takes from what runs on the node is computed: see harms.
+func (f Finding) Command() Finding {
 	f.Class = ClassPaste
 	return f
 }
 
-// WithCare returns a fault whose cure is a command that takes something from what runs: who loses what, and how to see
-// it first.
+// WithCare returns a fault whose cure is a command that takes something from what runs, wherever that is: who loses
+// what, and how to see it first.
 func (f Finding) WithCare(loses, see string) Finding {
 	f.Class, f.Care = ClassWithCare, loses+"; see: "+see
 	return f
@@ -217,7 +217,14 @@ func (c *Check) run(ctx context.Context, s *node.Snapshot, results map[string]*r
 // look returns what the check finds in time.
 func (c *Check) look(ctx context.Context, s *node.Snapshot) []Finding {
 	found := make(chan []Finding, 1)
-	go func() { found <- c.Look(&View{s, c}) }()
+	go func() {
+		v := &View{s, c}
+		findings := c.Look(v)
+		for i := range findings {
+			findings[i] = findings[i].weighed(v)
+		}
+		found <- findings
+	}()
 	within := cmp.Or(s.Patience, node.Daemons)
 	select {
 	case findings := <-found:

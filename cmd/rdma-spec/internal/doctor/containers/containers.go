@@ -195,9 +195,5 @@ func held(v *doctor.View, c node.Container) (hcas []hca.HCA) {
 
 // Checks returns the family's checks.
 func Checks() []doctor.Check {
-	all := slices.Concat(containerChecks(), insideChecks(), networkChecks())
-	for i := range all {
-		all[i].Look = runtimes.Careful(all[i].Look)
-	}
-	return all
+	return slices.Concat(containerChecks(), insideChecks(), networkChecks())
 }

@@ -74,7 +74,7 @@ func starves(v *doctor.View, c node.Container) doctor.Finding {
 	plugin, _ := v.Plugin() // plugin-runs says so
 	switch {
 	case c.Remedy.Action == node.Repair:
-		return fault(c.Remedy.Text, "%s", underPolicy).Paste()
+		return fault(c.Remedy.Text, "%s", underPolicy).Command()
 	case c.Remedy.Action != node.Nothing:
 		return again("%s", underPolicy)
 	case c.Lowered():
@@ -95,15 +95,15 @@ func starves(v *doctor.View, c node.Container) doctor.Finding {
 			"command below, create the pod again", own.Name, own.BaseSpec).Text
 		return f
 	case !r.Known:
-		return fault(runtimes.Raise(r, all), "the plugin is not installed, and what the runtime gives is unknown").Paste()
+		return fault(runtimes.Raise(v, r, all), "the plugin is not installed, and what the runtime gives is unknown").Command()
 	case !others:
-		return fault(runtimes.Raise(r, all)+" && rdma-spec wait && rdma-spec repair "+c.PodName(),
-			"nothing on this node gives memlock%s", by(r, own)).Paste()
+		return fault(runtimes.Raise(v, r, all)+" && rdma-spec wait && rdma-spec repair "+c.PodName(),
+			"nothing on this node gives memlock%s", by(r, own)).Command()
 	case !plain(own) && giving.Program != own.Program:
 		name := "rdma-" + own.Name
 		return fault(runtimes.HandlerLike(r, all, name, own.Name), "the base_runtime_spec with %s is that of handler %s, "+
 			"and its own is %s, which starts %s: with the command below, set runtimeClassName: %s, and create the pod again",
-			giving.Memlock, giving.Name, own.Name, cmp.Or(own.Program, "another program"), name).Paste()
+			giving.Memlock, giving.Name, own.Name, cmp.Or(own.Program, "another program"), name).Command()
 	case c.Handler == "":
 		return fault(setHandler(giving), "its pod has no RuntimeClass, and the handler %s of this node would give it %s",
 			giving.Name, giving.Memlock)

@@ -58,10 +58,10 @@ func badNodes(v *doctor.View) []doctor.Finding {
 			d.Path, d.Major, d.Minor)
 		if d.Missing {
 			missing++
-			found = append(found, doctor.Fault(on, "Its node is missing.", "mkdir -p "+path.Dir(d.Path)+" && "+make).Paste())
+			found = append(found, doctor.Fault(on, "Its node is missing.", "mkdir -p "+path.Dir(d.Path)+" && "+make).Command())
 			continue
 		}
-		found = append(found, doctor.Fault(on, d.Problem+".", "rm -rf "+d.Path+" && "+make).Paste())
+		found = append(found, doctor.Fault(on, d.Problem+".", "rm -rf "+d.Path+" && "+make).Command())
 	}
 	if folder, err := v.Exists("dev/infiniband"); missing == len(all) && (!folder || err != nil) {
 		return []doctor.Finding{doctor.Unsure("", "No device node is there: the node's /dev is not visible here.")}

@@ -133,7 +133,7 @@ func noGPUDirect(v *doctor.View, _ []string, hcas []hca.HCA) []doctor.Finding {
 		text += " modprobe says \"Invalid argument\" where ib_core has no peer memory, as the kernel's own mostly: then " +
 			"install DOCA-OFED, and the GPU driver again after it, or its open kernel modules."
 	}
-	return []doctor.Finding{doctor.Fault(module, text, load("nvidia_peermem")).Paste()}
+	return []doctor.Finding{doctor.Fault(module, text, load("nvidia_peermem")).Command()}
 }
 
 // reachesGPUs reports whether AWS's EFA driver reaches the memory of GPUs by itself: it names its way in p2p, and older

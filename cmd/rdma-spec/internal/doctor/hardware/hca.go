@@ -184,7 +184,7 @@ func withoutFabricManager(v *doctor.View) []doctor.Finding {
 		return nil
 	}
 	return []doctor.Finding{doctor.Fault("module ib_umad", "HCAs that manage NVSwitches have no umad device: NVIDIA's "+
-		"fabric manager does not start, and CUDA programs say that the system is not ready.", load("ib_umad")).Paste()}
+		"fabric manager does not start, and CUDA programs say that the system is not ready.", load("ib_umad")).Command()}
 }
 
 func missingClassDevices(v *doctor.View) []doctor.Finding {

@@ -149,10 +149,10 @@ func (l links) judge(h hca.HCA, p hca.Port) doctor.Finding {
 	case p.State == "INIT" && !infiniband: // iWARP's, see iw_query_port in the kernel
 		return doctor.Told(at, "It has a link, and its netdev no IPv4 address.")
 	case off != "" && l.dark[at] != "":
-		return doctor.Fault(at, fmt.Sprintf("It is %s because %s, and %s.", p.State, off, l.dark[at]), on).Paste()
+		return doctor.Fault(at, fmt.Sprintf("It is %s because %s, and %s.", p.State, off, l.dark[at]), on).Command()
 	case off != "" && (why != "" || h.PCI == "") && !slices.ContainsFunc(l.hcas, hca.HCA.Active):
 		return doctor.Fault(at, fmt.Sprintf("It is %s because %s, and no other port of the node is ACTIVE.", p.State, off),
-			on).Paste()
+			on).Command()
 	case off != "" && physical:
 		return doctor.Told(at, "It is %s because %s: %s", p.State, off, on)
 	case off == "" && why != "" && slices.ContainsFunc(l.hcas, func(parent hca.HCA) bool {

@@ -96,5 +96,5 @@ func fewMappings(v *doctor.View) []doctor.Finding {
 		return nil
 	}
 	return []doctor.Finding{doctor.Fault("", fmt.Sprintf("vm.max_map_count is %d, and the kernel's default %d.", n, usual),
-		"sysctl -w vm.max_map_count=262144 && echo vm.max_map_count=262144 > /etc/sysctl.d/90-rdma.conf").Paste()}
+		"sysctl -w vm.max_map_count=262144 && echo vm.max_map_count=262144 > /etc/sysctl.d/90-rdma.conf").Command()}
 }

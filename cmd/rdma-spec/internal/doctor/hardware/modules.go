@@ -50,7 +50,7 @@ func noVerbs(v *doctor.View) []doctor.Finding {
 	if there, err := v.Exists("sys/class/infiniband_verbs"); there || err != nil {
 		return nil
 	}
-	return []doctor.Finding{doctor.Fault("", "The module ib_uverbs is not loaded.", load("ib_uverbs")).Paste()}
+	return []doctor.Finding{doctor.Fault("", "The module ib_uverbs is not loaded.", load("ib_uverbs")).Command()}
 }
 
 func noConnectionManager(v *doctor.View) []doctor.Finding {
@@ -65,7 +65,7 @@ func noConnectionManager(v *doctor.View) []doctor.Finding {
 	case !v.UsesRDMA(0):
 		return doctor.Inapplicable("The module rdma_ucm is not loaded, and nothing on this node was found that uses RDMA.")
 	}
-	return []doctor.Finding{doctor.Fault("", "The module rdma_ucm is not loaded.", load("rdma_ucm")).Paste()}
+	return []doctor.Finding{doctor.Fault("", "The module rdma_ucm is not loaded.", load("rdma_ucm")).Command()}
 }
 
 // load returns the command that loads a module now and at each boot.
@@ -134,7 +134,7 @@ func unboundCards(v *doctor.View) []doctor.Finding {
 				"See why: dmesg | grep -e "+module+" -e "+missing[module][0]))
 		default:
 			found = append(found, doctor.Fault("module "+module, "It is not loaded, and "+devices+" needs it.",
-				load(module)).Paste())
+				load(module)).Command())
 		}
 	}
 	return found

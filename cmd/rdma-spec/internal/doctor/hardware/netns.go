@@ -117,5 +117,5 @@ func hcaBelow(v *doctor.View, at, cure string) []doctor.Finding {
 	case v.Any(at + "/infiniband_verbs/*"):
 		return []doctor.Finding{doctor.Told(on, "Its HCA is in another network namespace.")}
 	}
-	return []doctor.Finding{doctor.Fault(on, "It has a driver for RDMA, and no HCA.", cure).Paste()}
+	return []doctor.Finding{doctor.Fault(on, "It has a driver for RDMA, and no HCA.", cure).Command()}
 }

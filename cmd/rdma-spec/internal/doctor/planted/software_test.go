@@ -24,7 +24,9 @@ import (
 	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/node/goal"
 	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/node/process"
 	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/node/runtime"
+	"github.com/rdma-spec/rdma-spec/plugin/policy"
 	"github.com/rdma-spec/rdma-spec/spec"
+	"github.com/rdma-spec/rdma-spec/spec/hca"
 	"github.com/rdma-spec/rdma-spec/spec/hca/hcatest"
 )
 
@@ -122,8 +124,43 @@ func (s *sick) look(t *testing.T, checks []doctor.Check) []doctor.Finding {
 		}
 		return s.containers, nil
 	}
+	snapshot.Listing = func() (node.Listing, error) {
+		if slices.Contains(s.unanswered, "listing.json") {
+			return node.Listing{}, errors.New("there is no answer about listing.json")
+		}
+		return s.listing(t, snapshot.Root), nil
+	}
 	snapshot.Undeclared = func(err error) { t.Error(err) }
 	return doctor.Run(t.Context(), snapshot, checks)
+}
+
+// listing is what the runtime says of the containers.
+func (s *sick) listing(t *testing.T, root string) (found node.Listing) {
+	t.Helper()
+	inventory, err := hca.List(root)
+	if err != nil {
+		t.Fatal(err)
+	}
+	devices := slices.Clone(inventory.Elsewhere)
+	for _, h := range inventory.HCAs {
+		devices = append(devices, h.Devices...)
+	}
+	for _, c := range slices.Concat(s.containers.Containers, s.containers.Outside, s.containers.Lacking) {
+		l := node.Listed{Container: cri.Container{Runtime: c.Runtime, Spec: cri.Spec{Env: c.Env}}}
+		l.Namespace, l.Pod, l.Name, l.RuntimeHandler = c.Namespace, c.Pod, c.Container, c.Handler
+		l.AllDevices, l.MOFED, l.HostNetwork = c.AllDevices, c.Env["NVIDIA_MOFED"] == "enabled", !c.OwnNetwork
+		for _, gpu := range c.GPUs {
+			l.Devices = append(l.Devices, policy.Device{Path: fmt.Sprintf("/dev/nvidia%d", gpu), Type: "c", Major: 195,
+				Minor: int64(gpu)})
+		}
+		for _, d := range devices {
+			if d.Kind.Verbs() && slices.Contains(c.HCAs, d.HCA) {
+				l.Devices = append(l.Devices, policy.Device{Path: d.Path, Type: "c", Major: int64(d.Major), Minor: int64(d.Minor)})
+			}
+		}
+		found.Containers = append(found.Containers, l)
+	}
+	return found
 }
 
 // laidOut has the node's files, with its answers and others.

@@ -60,7 +60,7 @@ func cdiFiles(_ *doctor.View, _ cdi.Files, files []cdi.Found) (found []doctor.Fi
 			found = append(found, doctor.Fault("CDI file "+f.Path, doctor.Sentence(problems),
 				"Delete the pod of the device plugin that wrote it: it writes the file again when it starts"))
 		case len(problems) > 0:
-			found = append(found, doctor.Fault("CDI file "+f.Path, doctor.Sentence(problems), rewriteCDI(f)).Paste())
+			found = append(found, doctor.Fault("CDI file "+f.Path, doctor.Sentence(problems), rewriteCDI(f)).Command())
 		}
 	}
 	return found

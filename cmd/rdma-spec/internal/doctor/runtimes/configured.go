@@ -39,7 +39,7 @@ func configurationKept(v *doctor.View) []doctor.Finding {
 		if f.Config == "" && f.State == goal.Lost {
 			text := fmt.Sprintf("What rdma-spec configure %s did on %s is no longer in effect: %s.", f.Feature,
 				f.Since.Format(time.DateOnly), keys(f.Differs))
-			found = append(found, doctor.Fault("", text, "rdma-spec configure "+asked(f)).Paste())
+			found = append(found, doctor.Fault("", text, "rdma-spec configure "+asked(f)).Command())
 		}
 	}
 	if !slices.ContainsFunc(answer.Features, func(f goal.Feature) bool { return f.Config != "" }) {
@@ -55,7 +55,7 @@ func configurationKept(v *doctor.View) []doctor.Finding {
 			if h.Config == r.Config {
 				text := fmt.Sprintf("What rdma-spec configure wrote to %s changes more of the effective configuration than it is "+
 					"for: %s.", strings.Join(h.Files, ", "), keys(h.Differs))
-				found = append(found, doctor.Fault(runtimeObject(r), text, allAgain(answer.Features, r, all)).Paste())
+				found = append(found, doctor.Fault(runtimeObject(r), text, allAgain(answer.Features, r, all)).Command())
 			}
 		}
 		return found
@@ -78,11 +78,11 @@ func notKept(f goal.Feature, r runtime.Runtime, all []runtime.Runtime) []doctor.
 		if len(f.Differs) > 0 {
 			text = fmt.Sprintf("The effective configuration no longer has %s: %s.", since, keys(f.Differs))
 		}
-		return []doctor.Finding{doctor.Fault(object, text, sameAgain(f, r, all)).Paste()}
+		return []doctor.Finding{doctor.Fault(object, text, sameAgain(f, r, all)).Command()}
 	case goal.Stale:
 		text := fmt.Sprintf("The handler %s has changed since rdma-spec configure made this one, %s, like it on %s: %s.",
 			f.Asked[goal.Like], strings.TrimPrefix(f.Feature, goal.Handler), f.Since.Format(time.DateOnly), keys(f.Differs))
-		return []doctor.Finding{doctor.Fault(object, text, sameAgain(f, r, all)).Paste()}
+		return []doctor.Finding{doctor.Fault(object, text, sameAgain(f, r, all)).Command()}
 	case goal.Unknown:
 		return []doctor.Finding{doctor.Unsure(object, fmt.Sprintf("Whether %s is in effect is unknown: %s.", since, f.Error))}
 	case goal.Kept:

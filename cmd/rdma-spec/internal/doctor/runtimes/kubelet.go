@@ -27,7 +27,7 @@ func restartKubelet(k agents.Kubelet, text string) []doctor.Finding {
 			"Restart the kubelet, which no systemd unit runs; on Talos: talosctl service kubelet restart")}
 	}
 	unit := strings.TrimSuffix(k.Unit, ".service")
-	return []doctor.Finding{doctor.Fault("kubelet", text, "systemctl restart "+unit).Paste()}
+	return []doctor.Finding{doctor.Fault("kubelet", text, "systemctl restart "+unit).Command()}
 }
 
 // withKubelet looks at the kubelet where one runs.
@@ -46,7 +46,7 @@ func withKubelet(look func(v *doctor.View, k agents.Kubelet) []doctor.Finding) d
 
 // KubeletChecks are the checks of the kubelet, and of the device plugins that register with it.
 func KubeletChecks() []doctor.Check {
-	return careful([]doctor.Check{{
+	return []doctor.Check{{
 		ID: "kubelet-root", Family: "kubelet", Title: "The kubelet's folder is where plugins look for it.",
 		Why:   "Device plugins and nri-rdma look for the kubelet's sockets in /var/lib/kubelet.",
 		Reads: []string{"var/lib/kubelet/device-plugins/kubelet.sock"}, Look: withKubelet(kubeletAtRoot),
@@ -62,7 +62,7 @@ func KubeletChecks() []doctor.Check {
 		ID: "kubelet-allocatable", Family: "kubelet", Title: "Each RDMA resource of the node has a device.",
 		Why:   "The device plugin is not registered, and pods that request the resource stay pending.",
 		Needs: []string{"kubelet-device-plugins", "kubelet-pod-resources"}, Look: withKubelet(kubeletAllocatable),
-	}})
+	}}
 }
 
 // kubeletAtRoot has nothing to say where there is no HCA: k0s' kubelet is elsewhere on all its nodes.

@@ -68,7 +68,7 @@ func nriOn(r runtime.Runtime, all []runtime.Runtime) []doctor.Finding {
 		return nil
 	}
 	return []doctor.Finding{doctor.Fault(runtimeObject(r), fmt.Sprintf("NRI is off: %s.", r.NRI.Off),
-		configureRuntime(r, all, "nri")).Paste()}
+		configureRuntime(r, all, "nri")).Command()}
 }
 
 func nriSocket(r runtime.Runtime, _ []runtime.Runtime) []doctor.Finding {
@@ -77,7 +77,7 @@ func nriSocket(r runtime.Runtime, _ []runtime.Runtime) []doctor.Finding {
 	}
 	text := fmt.Sprintf("The configuration turns NRI on, and %s does not exist: the runtime runs with an older "+
 		"configuration, or the socket was removed.", r.NRI.Socket)
-	return []doctor.Finding{doctor.Fault(runtimeObject(r), text, restartRuntime(r)).Paste()}
+	return []doctor.Finding{doctor.Fault(runtimeObject(r), text, restartRuntime(r)).Command()}
 }
 
 // nriOwner knows that a containerd without CRI, as Docker's, leaves the socket alone.

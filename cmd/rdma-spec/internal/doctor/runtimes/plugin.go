@@ -14,6 +14,8 @@ import (
 const (
 	// installPlugin is the command that installs the plugin as a service.
 	installPlugin = "rdma-spec configure plugin && systemctl daemon-reload && systemctl enable --now nri-rdma"
+	// launchPlugin installs it for the runtime to launch when it starts, without systemd.
+	launchPlugin = "rdma-spec configure plugin --launched"
 	// The DaemonSet as docs/install.md installs it.
 	restartDaemonSet  = "kubectl -n rdma-spec rollout restart daemonset/nri-rdma"
 	describeDaemonSet = "kubectl -n rdma-spec describe daemonset nri-rdma"
@@ -36,7 +38,7 @@ func restarted(object, text string, p agents.Plugin, v *doctor.View) []doctor.Fi
 		return []doctor.Finding{doctor.Fault(object, text,
 			"For a DaemonSet: "+describeDaemonSet+". For a service: "+installPlugin)}
 	}
-	return []doctor.Finding{doctor.Fault(object, text, cure).Paste()}
+	return []doctor.Finding{doctor.Fault(object, text, cure).Command()}
 }
 
 // withPlugin looks at the plugin where it is installed.
@@ -156,7 +158,7 @@ func pluginCurrent(v *doctor.View, p agents.Plugin) []doctor.Finding {
 		switch {
 		case q.Name != agents.PluginName || !q.Replaced:
 		case q.Validator && !q.InContainer:
-			return []doctor.Finding{doctor.Fault("", text, "systemctl restart nri-rdma-validator").Paste()}
+			return []doctor.Finding{doctor.Fault("", text, "systemctl restart nri-rdma-validator").Command()}
 		default:
 			return restarted("", text, p, v)
 		}

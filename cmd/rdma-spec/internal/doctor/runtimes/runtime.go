@@ -8,7 +8,6 @@ import (
 	"cmp"
 	"fmt"
 	"path"
-	"regexp"
 	"slices"
 	"strings"
 
@@ -55,11 +54,18 @@ func configureRuntime(r runtime.Runtime, all []runtime.Runtime, what ...string) 
 }
 
 // Raise is the command that gives RDMA containers of a runtime their memlock where nothing does: the plugin or, where
-// the runtime is too old for it, a handler for the pods to name.
-func Raise(r runtime.Runtime, all []runtime.Runtime) string {
+// the runtime is too old for it, a handler for the pods to name. Where the reload that a service needs would take GPUs
+// from containers, the runtime launches the plugin.
+func Raise(v *doctor.View, r runtime.Runtime, all []runtime.Runtime) string {
+	hooked, known := v.Hooked()
+	launched := len(hooked) > 0 || !known
 	switch drops, _ := r.DropsRlimits(); {
 	case drops:
 		return ownHandler(r, all)
+	case launched && r.NRI.On:
+		return launchPlugin + " && " + restartRuntime(r)
+	case launched:
+		return launchPlugin + " && " + configureRuntime(r, all, "nri")
 	case r.NRI.On:
 		return installPlugin
 	}
@@ -69,32 +75,6 @@ func Raise(r runtime.Runtime, all []runtime.Runtime) string {
 // HandlerLike is the command that makes a handler that gives memlock, and is like another one.
 func HandlerLike(r runtime.Runtime, all []runtime.Runtime, name, like string) string {
 	return configureRuntime(r, all, "handler "+name+" --like "+like)
-}
-
-// restarts finds commands that restart a container runtime. The kubelet of K3s is one with its containerd.
-var restarts = regexp.MustCompile(`systemctl restart (\S+)|configure .*--restart`)
-
-// Careful looks, and marks what restarts a runtime: containers go on, but what reaches them through it does not.
-func Careful(look doctor.Look) doctor.Look {
-	return func(v *doctor.View) []doctor.Finding {
-		found := look(v)
-		for i, f := range found {
-			unit := restarts.FindStringSubmatch(f.Cure)
-			if f.Status != doctor.Wrong || unit == nil || slices.Contains([]string{"docker", "kubelet", "nri-rdma",
-				"nri-rdma-validator"}, unit[1]) {
-				continue
-			}
-			loses := "a restart of the runtime ends exec sessions, and jobs that were started through them"
-			if f.Care != "" {
-				loses = f.Care + "; " + loses
-			}
-			found[i] = f.WithCare(loses, "ss -tnp | grep -e containerd -e crio -e k3s")
-			if f.Class == "" { // it is no command
-				found[i].Class = doctor.ClassByHand
-			}
-		}
-		return found
-	}
 }
 
 // oneOfSeveral reports whether another runtime of the same name has another configuration.
@@ -114,9 +94,9 @@ func badBaseSpec(r runtime.Runtime, all []runtime.Runtime, h runtime.Handler, te
 		return doctor.Fault(handlerObject(h, r), text, cure)
 	case path.Base(h.BaseSpec) == "rdma-spec-"+h.Name+".json":
 		return doctor.Fault(handlerObject(h, r), text,
-			fmt.Sprintf("rdma-spec generate --to %s && %s", h.BaseSpec, restartRuntime(r))).Paste()
+			fmt.Sprintf("rdma-spec generate --to %s && %s", h.BaseSpec, restartRuntime(r))).Command()
 	}
-	return doctor.Fault(handlerObject(h, r), text, configureRuntime(r, all, "handler "+h.Name+" --in-place")).Paste()
+	return doctor.Fault(handlerObject(h, r), text, configureRuntime(r, all, "handler "+h.Name+" --in-place")).Command()
 }
 
 // ownHandler is the command that gives RDMA pods a handler of their own, like the default one where that has the node's
@@ -211,7 +191,7 @@ func criServes(v *doctor.View) []doctor.Finding {
 				fmt.Sprintf("%s does not serve CRI, because its configuration disables it.", r.Name), cure))
 		default:
 			found = append(found, doctor.Fault(runtimeObject(r), fmt.Sprintf("%s does not serve CRI: %s.", r.Name,
-				cmp.Or(r.Error, "it does not run")), restartRuntime(r)).Paste())
+				cmp.Or(r.Error, "it does not run")), restartRuntime(r)).Command())
 		}
 	}
 	if len(found) == 0 && !serves {
@@ -230,7 +210,7 @@ func runtimeRlimits(v *doctor.View) []doctor.Finding {
 		return append(dropsRlimits(r, all), doctor.Fault(runtimeObject(r), fmt.Sprintf("It has no CAP_SYS_RESOURCE in the "+
 			"node's user namespace, and its own hard limit is %s: a container with a higher memlock does not start, and the "+
 			"plugin gives no more.", r.Startable), "rdma-spec configure limits "+unitOf(r)+
-			" --restart").Paste())
+			" --restart").Command())
 	})(v)
 }
 
@@ -248,7 +228,7 @@ func dropsRlimits(r runtime.Runtime, all []runtime.Runtime) []doctor.Finding {
 	}
 	return []doctor.Finding{doctor.Fault(runtimeObject(r),
 		fmt.Sprintf("%s %s ignores the rlimits that NRI plugins set; %s and later apply them.", r.Name,
-			r.Version, since), cure).Paste()}
+			r.Version, since), cure).Command()}
 }
 
 // memlockSource looks at whatever can raise memlock, on a node that uses RDMA.
@@ -284,7 +264,7 @@ func memlockSource(v *doctor.View) []doctor.Finding {
 		}
 		return []doctor.Finding{doctor.Fault(runtimeObject(r),
 			fmt.Sprintf("Containers inherit the memlock of %s, %s, and nothing raises it.", r.Name, r.Memlock),
-			Raise(r, all)).Paste()}
+			Raise(v, r, all)).Command()}
 	}))(v)
 }
 
@@ -313,14 +293,5 @@ func named(object string) doctor.Finding {
 
 // Checks returns the family's checks but those of the kubelet, which come last of all.
 func Checks() []doctor.Check {
-	all := slices.Concat(runtimeChecks(), baseSpecChecks(), nriChecks(), pluginChecks(), configuredChecks(), cdiChecks())
-	return careful(all)
-}
-
-// careful returns checks that look with care.
-func careful(all []doctor.Check) []doctor.Check {
-	for i := range all {
-		all[i].Look = Careful(all[i].Look)
-	}
-	return all
+	return slices.Concat(runtimeChecks(), baseSpecChecks(), nriChecks(), pluginChecks(), configuredChecks(), cdiChecks())
 }

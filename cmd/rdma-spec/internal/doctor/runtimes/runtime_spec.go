@@ -67,7 +67,7 @@ func baseSpec(r runtime.Runtime, h runtime.Handler, _ []runtime.Runtime) []docto
 	}
 	cure := fmt.Sprintf("rdma-spec generate --to %s && %s", h.BaseSpec, restartRuntime(r))
 	text := fmt.Sprintf("The base_runtime_spec of handler %s, %s, cannot be used: %s.", h.Name, h.BaseSpec, h.Error)
-	return []doctor.Finding{doctor.Fault(runtimeObject(r), text, cure).Paste()}
+	return []doctor.Finding{doctor.Fault(runtimeObject(r), text, cure).Command()}
 }
 
 func baseSpecFiles(r runtime.Runtime, h runtime.Handler, all []runtime.Runtime) []doctor.Finding {
@@ -127,7 +127,7 @@ func ociVersion(r runtime.Runtime, h runtime.Handler, all []runtime.Runtime) []d
 	switch {
 	case h.BaseSpec != "":
 		cure := fmt.Sprintf(`sed -i 's/"ociVersion": *"[^"]*"/"ociVersion": "1.0.2"/' %s && %s`, h.BaseSpec, restartRuntime(r))
-		return []doctor.Finding{doctor.Fault(handlerObject(h, r), text, cure).Paste()}
+		return []doctor.Finding{doctor.Fault(handlerObject(h, r), text, cure).Command()}
 	case h.Name == r.DefaultHandler:
 		return []doctor.Finding{doctor.Fault(handlerObject(h, r), text,
 			"Install a later crun, or set runc as the OCI runtime of the handler, and then: "+restartRuntime(r))}

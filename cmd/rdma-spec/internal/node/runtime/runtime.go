@@ -5,7 +5,9 @@
 package runtime
 
 import (
+	"path"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/node/process"
@@ -127,4 +129,12 @@ type Handler struct {
 
 	// the OCI runtime and its version: "crun 1.8.1"; without a version where it does not matter
 	Program string `json:"program,omitempty"`
+}
+
+// Hooks reports whether the handler starts NVIDIA's container runtime, which gives GPUs by a hook unless its mode is
+// another one.
+func (h Handler) Hooks() bool {
+	program, _, _ := strings.Cut(h.Program, " ")
+	name := path.Base(program)
+	return strings.HasPrefix(name, "nvidia-container-runtime") && name != "nvidia-container-runtime.cdi"
 }

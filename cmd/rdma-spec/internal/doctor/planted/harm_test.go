@@ -1,0 +1,179 @@
+// Copyright The rdma-spec Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package planted
+
+import (
+	"maps"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/doctor"
+	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/node/cri"
+	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/node/runtime"
+)
+
+// asksForGPUs is what a GPU device plugin, or an image, sets.
+var asksForGPUs = cri.Env{"NVIDIA_VISIBLE_DEVICES": "all"}
+
+// hooked is a node without the plugin, whose default handler is NVIDIA's runtime, and whose container can register
+// 8 MiB.
+func hooked() *sick {
+	s := healthy()
+	s.starved(8 << 20).Env = maps.Clone(asksForGPUs)
+	s.runtime().DefaultHandler = "nvidia"
+	s.runtime().Handlers = []runtime.Handler{{Name: "runc", Program: "runc"},
+		{Name: "nvidia", Program: "/usr/bin/nvidia-container-runtime"}}
+	return s
+}
+
+// What a reload of systemd takes from a container depends on where its GPUs and HCAs are from
+// (NVIDIA/gpu-operator#485, NVIDIA/nvidia-container-toolkit#1553).
+func TestReloadIsWeighed(t *testing.T) {
+	for name, test := range map[string]struct {
+		alter func(s *sick)
+		takes bool
+	}{
+		"GPUs by the hook of the default handler": {func(*sick) {}, true},
+		"by the hook of a handler that its pod names": {func(s *sick) {
+			s.runtime().DefaultHandler, s.container().Handler = "runc", "nvidia"
+		}, true},
+		"the GPU operator's program": {func(s *sick) {
+			s.runtime().Handlers[1].Program = "/usr/local/nvidia/toolkit/nvidia-container-runtime.legacy"
+		}, true},
+		"HCAs by the hook, and GPUs by the spec": {func(s *sick) {
+			s.container().GPUs, s.container().Env["NVIDIA_MOFED"] = []int{0}, "enabled"
+		}, true},
+		"no GPU, and HCAs by the hook": {func(s *sick) {
+			s.container().Env = cri.Env{"NVIDIA_VISIBLE_DEVICES": "none", "NVIDIA_MOFED": "enabled"}
+		}, true},
+		"CRI-O, which runs hooks by itself": {func(s *sick) {
+			s.runtime().Name, s.runtime().Version, s.runtime().DefaultHandler = runtime.NameCRIO, "1.34.0", "crun"
+			s.runtime().Handlers = []runtime.Handler{{Name: "crun", Program: "crun 1.20"}}
+		}, true},
+		"a runtime whose handlers are unknown": {func(s *sick) {
+			s.runtime().Known, s.runtime().Handlers = false, nil
+		}, true},
+		"a runtime that does not list its containers": {func(s *sick) {
+			s.containers.Containers, s.unanswered = nil, []string{"listing.json"}
+		}, true},
+		"GPUs by the spec, as CDI or a device plugin gives them": {func(s *sick) { s.container().GPUs = []int{0, 1} }, false},
+		"NVIDIA's runtime in mode cdi": {func(s *sick) {
+			s.runtime().Handlers[1].Program = "nvidia-container-runtime.cdi"
+		}, false},
+		"an image that asks for GPUs, under runc": {func(s *sick) { s.runtime().DefaultHandler = "runc" }, false},
+		"a privileged container":                  {func(s *sick) { s.container().AllDevices = true }, false},
+		"no GPU":                                  {func(s *sick) { s.container().Env = nil }, false},
+		"a variable that asks for nothing":        {func(s *sick) { s.container().Env["NVIDIA_VISIBLE_DEVICES"] = "void" }, false},
+		"no handler that hooks, and no list": {func(s *sick) {
+			s.runtime().DefaultHandler, s.runtime().Handlers = "runc", s.runtime().Handlers[:1]
+			s.containers.Containers, s.unanswered = nil, []string{"listing.json"}
+		}, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := hooked()
+			test.alter(s)
+			bad := wrong(s.look(t, software()))
+			if len(bad) == 0 {
+				t.Fatal("nothing is wrong")
+			}
+			for _, f := range bad {
+				reloads := strings.Contains(f.Cure, "daemon-reload")
+				if launched := strings.Contains(f.Cure, "--launched"); launched != test.takes || launched == reloads {
+					t.Errorf("%s", f.Cure)
+				}
+				if !test.takes && f.Class != doctor.ClassPaste || test.takes && f.Class == doctor.ClassPaste {
+					t.Errorf("%s: %s (%s)", f.Class, f.Cure, f.Care)
+				}
+			}
+		})
+	}
+}
+
+// What else reloads systemd is never safe there: limits of the runtime's own unit.
+func TestLimitsReload(t *testing.T) {
+	s := hooked()
+	s.plugin, s.runtime().Startable = healthy().plugin, bytesOf(8<<20)
+	for _, f := range wrong(s.look(t, software())) {
+		if f.Check == "runtime-rlimits" && (f.Class != doctor.ClassWithCare || !strings.Contains(f.Care, "ml/train-0 worker")) {
+			t.Errorf("%s: %s (%s)", f.Class, f.Cure, f.Care)
+		}
+	}
+}
+
+// commands are the cures that are commands: what each does, to whom, and a planted fault or a node on which it is with
+// care. Where there is none, it takes nothing from any node.
+var commands = []struct {
+	cure, does, whom, withCare string
+}{
+	{`^modprobe [a-z_0-9]+ && echo [a-z_0-9]+ > /etc/modules-load.d/`, "loads a module, now and at each boot",
+		"nobody: what runs goes on", ""},
+	{`^(mkdir -p|rm -rf) /dev/\S+ && mknod `, "makes a device node", "nobody: what has the device open keeps it", ""},
+	{`^d=\$\(readlink -f /sys/bus/(auxiliary|pci)/.*unbind.*bind$`, "binds a device's driver again",
+		"whatever has the device open", "an HCA that is gone"},
+	{`^ip link set \S+ up$`, "turns an interface on", "nobody", ""},
+	{`^sysctl -w vm\.max_map_count`, "raises a limit of the kernel", "nobody", ""},
+	{`^rdma-spec repair `, "raises the limits of processes", "nobody", ""},
+	{`^rdma-spec configure plugin && systemctl daemon-reload`, "installs the plugin as a service",
+		"containers whose GPUs came by NVIDIA's hook, which get the next row instead", ""},
+	{`^rdma-spec configure plugin --launched && `, "installs the plugin for the runtime to launch, and restarts it",
+		"exec sessions", "GPUs by a hook"},
+	{`^rdma-spec configure (nri|handler .*) --restart`, "changes the runtime's configuration, and restarts it",
+		"exec sessions", "NRI is off"},
+	{`^rdma-spec configure limits \S+ --restart`, "sets a limit of a unit, reloads systemd, and restarts the unit",
+		"exec sessions, and containers whose GPUs came by NVIDIA's hook", "a runtime that may not raise limits"},
+	{`^rdma-spec configure (limits|plugin|cdi)( \S+)?$`, "writes files again, and prints what is to be done then", "nobody", ""},
+	{`^rdma-spec generate --(to|for) .* && systemctl restart `, "writes a file of the runtime, and restarts it",
+		"exec sessions", "a base spec that is missing"},
+	{`^sed -i .*ociVersion.* && systemctl restart `, "changes a file of the runtime, and restarts it", "exec sessions",
+		"a base spec of a version that crun refuses"},
+	{`^(\$\(sed -n 's/\^# Made with: //p' \S+\) --to|rdma-spec cdi generate --to) `, "writes a CDI file again",
+		"nobody: containers that run have their devices", ""},
+	{`^kubectl -n rdma-spec rollout restart daemonset/nri-rdma$`, "restarts the plugin's pods",
+		"nobody: a plugin hands its connection over", ""},
+	{`^systemctl restart (nri-rdma|nri-rdma-validator|kubelet)$`, "restarts a daemon", "nobody: containers do not notice", ""},
+	{`^systemctl restart (containerd|crio|k3s|k3s-agent)$`, "restarts the runtime", "exec sessions", "the socket of NRI is gone"},
+}
+
+// Each cure that is a command is one of those that were weighed, and is safe exactly where its row says.
+func TestCommandsAreWeighed(t *testing.T) {
+	all, seen := map[string][]doctor.Finding{}, map[string]bool{}
+	for name := range planted {
+		all[name] = wrong(lookAt(t, name))
+	}
+	for _, p := range hardwarePlants() {
+		all[p.name] = wrong(p.findings(t))
+	}
+	for _, a := range ailments {
+		all[a.name] = wrong(findings(t, fallenSick(t, a.of, a.without, a.with)))
+	}
+	all["GPUs by a hook"] = wrong(hooked().look(t, software()))
+	careful := map[string][]string{} // by row, the nodes with care
+	for name, found := range all {
+		for _, f := range found {
+			if f.Class == doctor.ClassByHand {
+				continue
+			}
+			i := slices.IndexFunc(commands, func(c struct{ cure, does, whom, withCare string }) bool {
+				return regexp.MustCompile(c.cure).MatchString(f.Cure)
+			})
+			switch {
+			case i < 0 && f.Class == doctor.ClassPaste:
+				t.Errorf("%s: no row for %s", name, f.Cure)
+			case i >= 0:
+				seen[commands[i].cure] = true
+				if f.Class == doctor.ClassWithCare {
+					careful[commands[i].cure] = append(careful[commands[i].cure], name)
+				}
+			}
+		}
+	}
+	for _, c := range commands {
+		with := careful[c.cure]
+		if !seen[c.cure] || (len(with) > 0) != (c.withCare != "") || len(with) > 0 && !slices.Contains(with, c.withCare) {
+			t.Errorf("%s: seen %t, with care on %q, and its row has %q", c.cure, seen[c.cure], with, c.withCare)
+		}
+	}
+}
