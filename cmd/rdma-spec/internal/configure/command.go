@@ -234,6 +234,7 @@ func (o *Options) carryOut(cmd *cobra.Command, plan func() (configured, error)) 
 		return err
 	}
 	sayLinked(cmd.ErrOrStderr(), c.plan.Changed())
+	o.sayReload(cmd.ErrOrStderr(), c.plan.Changed())
 	var r result
 	for _, f := range c.plan.Changed() {
 		if r.Files = append(r.Files, f.Path); f.Content == nil {

@@ -16,6 +16,8 @@ import (
 	"time"
 
 	"github.com/rdma-spec/rdma-spec/cmd/internal/cli"
+	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/change"
+	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/node"
 	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/node/cri"
 	"github.com/rdma-spec/rdma-spec/spec/files"
 )
@@ -109,12 +111,31 @@ func (o *Options) nextAfter(paths []string) (next []string) {
 	return next
 }
 
+// sayReload says what the reload of systemd that changed units need takes from containers that run.
+func (o *Options) sayReload(stderr io.Writer, changed []change.File) {
+	if !slices.ContainsFunc(changed, func(f change.File) bool { return strings.HasPrefix(f.Path, files.Below(o.Root, unitFolder)+"/") }) {
+		return
+	}
+	s, err := node.Open(node.Options{Root: o.Root, Patience: node.Daemons})
+	if err != nil {
+		return // there is no such folder, as the plan has found
+	}
+	defer func() { _ = s.Close() }() // it was only read
+	if takes := s.ReloadTakes(); takes != "" {
+		fmt.Fprintln(stderr, "rdma-spec: take care:", takes+"; see:", node.LegacyMode)
+	}
+}
+
 // thisNode is the node that runs this.
 type thisNode struct{}
 
 // Restart implements Node.
 func (thisNode) Restart(ctx context.Context, unit string) error {
-	err := systemctl(ctx, "daemon-reload")
+	// A reload takes GPUs from some containers: see node.ReloadTakes.
+	changed, err := exec.CommandContext(ctx, "systemctl", "show", "--value", "--property=NeedDaemonReload", unit).Output()
+	if err != nil || strings.TrimSpace(string(changed)) != "no" {
+		err = systemctl(ctx, "daemon-reload")
+	}
 	if err == nil {
 		err = systemctl(ctx, "reset-failed", unit) // else a unit that failed too often is not started again
 	}
