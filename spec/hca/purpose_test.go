@@ -89,4 +89,15 @@ func TestAccelerator(t *testing.T) {
 			t.Errorf("%+v", test)
 		}
 	}
+	for _, test := range []struct {
+		class, driver string
+		want          bool
+	}{
+		{"0x038000", "xe", true}, {"0x120000", "qaic", true}, {"0x030200", "nouveau", true}, {"0x120000", "amdgpu", false},
+		{"0x038000", "vfio-pci", false}, {"0x038000", "virtio-pci", false}, {"0x030000", "i915", false},
+	} {
+		if OtherAccelerator(test.class, test.driver) != test.want {
+			t.Errorf("other: %+v", test)
+		}
+	}
 }

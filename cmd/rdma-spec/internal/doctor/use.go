@@ -30,6 +30,29 @@ func (v *View) GPUs() (found []string, err error) {
 	return found, err
 }
 
+// DriversOf returns the drivers of PCI devices, each once.
+func (v *View) DriversOf(addresses []string) (drivers []string) {
+	for _, address := range addresses {
+		driver, _ := v.Readlink(pciDevices + address + "/driver")
+		drivers = append(drivers, path.Base(driver))
+	}
+	slices.Sort(drivers)
+	return slices.Compact(drivers)
+}
+
+// OtherGPUs returns the drivers of GPUs and other accelerators of which nothing is known here.
+func (v *View) OtherGPUs() []string {
+	devices, _ := v.Glob(pciDevices + "*") // what cannot be listed is not there
+	var found []string
+	for _, at := range devices {
+		driver, err := v.Readlink(at + "/driver")
+		if err == nil && hca.OtherAccelerator(Attribute(v, at+"/class"), path.Base(driver)) {
+			found = append(found, path.Base(at))
+		}
+	}
+	return v.DriversOf(found)
+}
+
 // UsesRDMA reports whether something on the node is known to use RDMA, which an Ethernet card alone does not tell: an
 // ACTIVE port of a fabric or of a function that does nothing else (erdma), a soft HCA, which somebody made, at least
 // four ACTIVE RoCE ports and as many as GPUs, or pods.

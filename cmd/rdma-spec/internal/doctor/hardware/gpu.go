@@ -15,8 +15,11 @@ import (
 	"github.com/rdma-spec/rdma-spec/spec/hca"
 )
 
-// peerClients are what has registered with ib_core to give it the memory of GPUs of NVIDIA.
-const peerClients = "sys/kernel/mm/memory_peers/nv_mem*"
+// peerModules give ib_core the memory of GPUs of NVIDIA. One that is loaded has registered: its initialization fails
+// otherwise. ib_core's folder memory_peers tells nothing, since newer ones of OFED have none.
+var peerModules = []string{peerMemory, "nv_peer_mem", "efa_nv_peermem"}
+
+const peerMemory = "nvidia_peermem"
 
 // ofed is there if the RDMA modules are those of OFED or DOCA.
 const ofed = "sys/module/mlx_compat"
@@ -47,7 +50,7 @@ func gpuChecks() []doctor.Check {
 		ID: "gpu-direct", Family: "gpu", Title: "HCAs can reach the memory of GPUs.",
 		Why: "GPU memory cannot be registered without nvidia_peermem or DMA-BUF, which only the open kernel modules have.",
 		Reads: slices.Concat(gpuReads, dmaBUFReads, []string{
-			peerClients, ofed, "sys/module/nvidia_peermem", "sys/module/efa_nv_peermem", pciDevices + "*/p2p",
+			ofed, "sys/module/nvidia_peermem", "sys/module/nv_peer_mem", "sys/module/efa_nv_peermem", pciDevices + "*/p2p",
 			pciDevices + "*/gdr",
 		}),
 		Needs: []string{"module-symbols"}, Look: withGPUs(noGPUDirect),
@@ -85,6 +88,9 @@ func withGPUs(look func(v *doctor.View, gpus []string, hcas []hca.HCA) []doctor.
 		case err != nil:
 			return []doctor.Finding{doctor.Unsure("", fmt.Sprintf("The GPUs cannot be listed: %v.", err))}
 		case all == 0:
+			if others := v.OtherGPUs(); len(others) > 0 {
+				return doctor.Inapplicable("Not looked at: GPUs or accelerators whose driver is " + strings.Join(others, ", ") + ".")
+			}
 			return doctor.Inapplicable("The node has no GPU.")
 		case len(hcas) == 0:
 			return doctor.Inapplicable("The node has no HCA on a card.")
@@ -98,42 +104,46 @@ func withGPUs(look func(v *doctor.View, gpus []string, hcas []hca.HCA) []doctor.
 	}
 }
 
-func noGPUDirect(v *doctor.View, _ []string, hcas []hca.HCA) []doctor.Finding {
+func noGPUDirect(v *doctor.View, gpus []string, hcas []hca.HCA) []doctor.Finding {
 	if there, err := v.Exists(dmaBUFReads[0]); !there || err != nil {
-		return doctor.Inapplicable("The node has no GPU of NVIDIA.")
+		return doctor.Inapplicable("Not looked at: the memory of GPUs or accelerators whose driver is " +
+			strings.Join(v.DriversOf(gpus), ", ") + ".")
 	}
-	if v.Any(peerClients) || v.Any("sys/module/efa_nv_peermem") {
-		return nil
+	for _, module := range peerModules {
+		switch there, err := v.Exists("sys/module/" + module); {
+		case err != nil:
+			return nil
+		case there && module == "nv_peer_mem":
+			return []doctor.Finding{doctor.Told("module "+module, "It serves GPU memory, and is deprecated: nvidia_peermem, "+
+				"which comes with the GPU driver since version 470, replaces it.")}
+		case there:
+			return nil
+		}
 	}
-	const module = "module nvidia_peermem"
+	const module = "module " + peerMemory
 	kernel := doctor.Attribute(v, dmaBUFReads[1])
 	open, serves := dmaBUF(v)
-	loaded, err := v.Exists("sys/module/nvidia_peermem")
 	why := "the GPU driver is not the open one, which has DMA-BUF"
 	if open {
 		why = "the open GPU driver needs kernel " + sinceDMABUF + " for DMA-BUF, not " + kernel
 	}
 	switch {
-	case err != nil, serves, !slices.ContainsFunc(hcas, func(h hca.HCA) bool { return !reachesGPUs(v, h) }):
+	case serves, !slices.ContainsFunc(hcas, func(h hca.HCA) bool { return !reachesGPUs(v, h) }):
 		return nil
 	case open && strings.Contains(kernel, ".el"):
-		return []doctor.Finding{doctor.Unsure(module, "It is not registered, and whether kernel "+kernel+
+		return []doctor.Finding{doctor.Unsure(module, "It is not loaded, and whether kernel "+kernel+
 			" has DMA-BUF for RDMA, which came with "+sinceDMABUF+", is unknown.")}
 	case !slices.ContainsFunc(hcas, func(h hca.HCA) bool { return h.Purpose() != hca.PurposeEFA }):
 		return []doctor.Finding{doctor.Fault("module efa_nv_peermem", "It is not loaded, and "+why+".",
 			"Install AWS's EFA driver with this module, and: "+load("efa_nv_peermem")+". Or install the GPU driver's open "+
 				"kernel modules, on Linux "+sinceDMABUF+" or later.")}
-	case loaded:
-		return []doctor.Finding{doctor.Fault(module, "It is loaded, and not registered with ib_core: HCAs do not find it.",
-			"modprobe -r nvidia_peermem && modprobe nvidia_peermem").WithCare(
-			"programs that have registered memory of GPUs lose it", "lsmod | grep nvidia_peermem")}
 	}
 	text := "It is not loaded, and " + why + "."
 	if there, _ := v.Exists(ofed); !there {
 		text += " modprobe says \"Invalid argument\" where ib_core has no peer memory, as the kernel's own mostly: then " +
 			"install DOCA-OFED, and the GPU driver again after it, or its open kernel modules."
 	}
-	return []doctor.Finding{doctor.Fault(module, text, load("nvidia_peermem")).Command()}
+	return []doctor.Finding{doctor.Fault(module, text, load(peerMemory)).Command()}
 }
 
 // reachesGPUs reports whether AWS's EFA driver reaches the memory of GPUs by itself: it names its way in p2p, and older

@@ -304,6 +304,16 @@ var healthyNodes = slices.Concat(kinds, []known{
 			"sys/devices/pci0000:00/0000:00:05.0/virtio2/net/eth0/address": "00:16:3e:01:02:03\n",
 			"sys/devices/pci0000:00/0000:00:05.0/virtio2/net/eth0/flags":   "0x1003\n"}},
 	{"Omni-Path", "https://github.com/torvalds/linux drivers/infiniband/hw/hfi1/verbs.c: InfiniBand for its link layer; the rest is filled in", hcatest.OmniPathNode(), nil},
+	{"the closed driver with nvidia_peermem, and an ib_core without memory_peers", "https://github.com/NVIDIA/nccl/issues/1939, " +
+		"https://github.com/deepseek-ai/DeepEP/issues/151: the module is loaded, there is no nv_mem, and ib_write_bw --use_cuda " +
+		"works; the node is filled in", hcatest.Node{HCAs: rails(ocp, 0, 8, ib(ndr)), PCI: gpusOf(8)},
+		driver(closed535).With(hcatest.Files{"sys/module/nvidia_peermem/": "", "sys/module/mlx_compat/": ""})},
+	{"the closed driver with nv_peer_mem", "https://github.com/Mellanox/nv_peer_memory: deprecated; the node, whose memory_peers " +
+		"has another client alone, is filled in", hcatest.Node{HCAs: rails(ocp, 0, 8, eth(ndr)), PCI: gpusOf(8)},
+		driver(closed535).With(hcatest.Files{"sys/module/nv_peer_mem/": "", "sys/kernel/mm/memory_peers/version": "1\n"})},
+	{"Data Center GPU Max with four E810", "https://github.com/torvalds/linux drivers/gpu/drm/xe/xe_pci.c: the driver xe; " +
+		"the class, and the rest, are filled in", hcatest.Node{HCAs: with(rails("", 0, 4, eth(edr)), intel),
+		PCI: accelerators(4, "xe", "0x8086", "DMA-FQ")}, nil},
 	{"laptop", "all filled in: no HCA, and a GPU", hcatest.Node{NoRDMACM: true, PCI: gpusOf(1)}, driver(closed535)},
 })
 
@@ -504,9 +514,6 @@ var ailments = []ailment{
 		"gpu-direct", "module efa_nv_peermem"},
 	// seen in NVIDIA/nccl#778
 	{"the open driver on a kernel without DMA-BUF", oci, hcatest.Files{"proc/sys/kernel/osrelease": "5.4.0-150-generic\n"}, nil,
-		"gpu-direct", "module nvidia_peermem"},
-	// seen in NVIDIA/nccl#1939
-	{"nvidia_peermem that is not registered", dgx, driver(closed535).With(hcatest.Files{"sys/module/nvidia_peermem/": ""}), nil,
 		"gpu-direct", "module nvidia_peermem"},
 	// seen in Mellanox/nv_peer_memory#79 and #84
 	{"nvidia_peermem beside an ib_core without peer memory", dgx, driver(closed535).With(logged(
