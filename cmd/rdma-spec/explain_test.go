@@ -32,7 +32,7 @@ func TestExplainGolden(t *testing.T) {
 		explain -f TRAINING --config CONFIG --hca mlx5_0 -o yaml
 		explain -f TRAINING --config CONFIG --root V100
 		explain -f TRAINING --config CONFIG --root NO-RDMA
-		explain -f MISTAKES --config CONFIG --hca mlx5_0
+		explain MISTAKES --config CONFIG --hca mlx5_0
 		explain -f MISTAKES --config CONFIG --hca mlx5_0 -o json
 		explain -f - --hca mlx5_0 --config DEFAULTS <<< POD
 		explain -f - --hca mlx5_0 --config DEFAULTS <<< JSON

@@ -67,7 +67,7 @@ Exit status: 0 if all is well, 1 if a problem was found, 2 for a wrong call, and
 rdma-spec could not look or could not do what it was asked for.`,
 		Example: `  rdma-spec devices
   rdma-spec status
-  rdma-spec explain -f pod.yaml`,
+  rdma-spec explain pod.yaml`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if asked, _ := cmd.Flags().GetBool("version"); asked {

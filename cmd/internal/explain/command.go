@@ -67,7 +67,7 @@ type options struct {
 func Command(m Machine) *cobra.Command {
 	o := options{Machine: m}
 	cmd := &cobra.Command{
-		Use:   "explain -f MANIFEST",
+		Use:   "explain [MANIFEST]",
 		Short: "Explain what the plugin does with the containers of a manifest",
 		Long: `Explain what nri-rdma does with each container of a manifest: whether it is an RDMA container,
 by which signal, which rule applies and what it gets, or the error that its creation fails
@@ -82,18 +82,24 @@ and the rest to bring none.
 
 The exit status is 1 if a container would be refused or the manifest has a problem. Where the
 verdict is open, a refusal counts if the container is refused with verbs devices injected.`,
-		Example: fmt.Sprintf(`  %[1]s explain -f pod.yaml
-  %[1]s explain -f pod.yaml --hca mlx5_0,mlx5_1 --assume-devices 'rdma/*'
+		Example: fmt.Sprintf(`  %[1]s explain pod.yaml
+  %[1]s explain pod.yaml --hca mlx5_0,mlx5_1 --assume-devices 'rdma/*'
   helm template ./chart | %[1]s explain -f - --hca mlx5_0 -o json`, m.Program),
 		GroupID: cli.GroupPod,
-		Args:    cobra.NoArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error {
+		Args:    cobra.MaximumNArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			switch {
+			case len(args) > 0 && o.manifest != "":
+				return cli.Usage(fmt.Errorf("name one manifest: %s, or -f %s", args[0], o.manifest))
+			case len(args) > 0:
+				o.manifest = args[0]
+			}
 			return o.run(cmd.InOrStdin(), cmd.OutOrStdout(), cmd.ErrOrStderr())
 		},
 	}
 	f := cmd.Flags()
 	f.SortFlags = false
-	f.StringVarP(&o.manifest, "filename", "f", "", "the `MANIFEST`, YAML or JSON; - for standard input")
+	f.StringVarP(&o.manifest, "filename", "f", "", "the same `MANIFEST`, YAML or JSON; - for standard input")
 	f.StringVar(&o.config, "config", "", "configuration `FILE`; by default "+m.Policy)
 	f.StringSliceVar(&o.hcas, "hca", nil,
 		"explain for a node with HCAs of these `NAMES`, all ACTIVE; by default for "+m.Node)
@@ -130,7 +136,7 @@ type explainedPod struct {
 
 func (o options) run(stdin io.Reader, stdout, stderr io.Writer) error {
 	if o.manifest == "" {
-		return cli.Usage(errors.New("name a manifest with -f"))
+		return cli.Usage(errors.New("name a manifest: explain pod.yaml, or - for standard input"))
 	}
 	if err := policy.CheckResourceGlobs(o.assume); err != nil {
 		return cli.Usage(fmt.Errorf("--assume-devices: %w", err))

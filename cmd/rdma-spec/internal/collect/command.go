@@ -48,10 +48,11 @@ means for RDMA, the kernel log's lines about RDMA, and the answers of the runtim
 kubelet. With --root FILE.tar.gz these commands report elsewhere what they report here.
 
 The archive has no configuration file, no arguments, and no environment variable but
-NCCL_IB_HCA, NCCL_IB_GID_INDEX, NCCL_SOCKET_IFNAME, NVIDIA_MOFED and UCX_NET_DEVICES, and whether
-NVIDIA_VISIBLE_DEVICES asks for GPUs. Of an error, it has the words that are no one's secret. It has names of hosts, pods, and namespaces, addresses, MACs,
-and GUIDs: with --anonymize, numbers stand in for them, and the doctor comes to the same
-results. The paths and sizes of all files go to standard error before the archive is written;
+NCCL_IB_HCA, NCCL_IB_GID_INDEX, NCCL_SOCKET_IFNAME, NVIDIA_MOFED and UCX_NET_DEVICES, and
+whether NVIDIA_VISIBLE_DEVICES asks for GPUs. Of an error, it has the words that are no one's
+secret. It has names of hosts, pods, and namespaces, addresses, MACs, and GUIDs: with
+--anonymize, numbers stand in for them, and the doctor comes to the same results. The paths
+and sizes of all files go to standard error before the archive is written;
 --list only lists them. Nobody but the owner can read the file of --to.
 
 A file that cannot be read, or that does not answer within 2 seconds, is reported as missing,

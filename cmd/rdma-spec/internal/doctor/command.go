@@ -10,6 +10,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"maps"
 	"slices"
 	"strings"
@@ -244,6 +245,9 @@ func diagnose(o node.Options, stderr io.Writer, run func(*node.Snapshot) []Findi
 		return nil, nil, err
 	}
 	defer func() { _ = s.Close() }() // it was only read
+	if _, err := s.Files.Stat("sys"); !s.Archived && errors.Is(err, fs.ErrNotExist) {
+		return nil, nil, fmt.Errorf("--root %s: this is no copy of a node: it has no sys", o.Root)
+	}
 	entries, err := s.Ignored()
 	if err != nil && !s.Archived { // an archive of an older version has none
 		return nil, nil, err

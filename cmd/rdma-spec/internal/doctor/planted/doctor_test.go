@@ -5,7 +5,9 @@ package planted
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"io"
 	"maps"
 	"slices"
 	"strings"
@@ -15,6 +17,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/rdma-spec/rdma-spec/cmd/internal/cli"
 	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/doctor"
 	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/doctor/hardware"
 	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/node"
@@ -309,5 +312,13 @@ func TestSlowReader(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// A folder that has nothing of a node is not a healthy one.
+func TestNoCopyOfANode(t *testing.T) {
+	_, _, err := doctor.Diagnose(t.Context(), node.Options{Root: t.TempDir()}, checks(), nil, io.Discard)
+	if err == nil || errors.Is(err, cli.ErrProblemFound) || !strings.Contains(err.Error(), "this is no copy of a node") {
+		t.Error(err)
 	}
 }
