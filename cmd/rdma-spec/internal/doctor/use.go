@@ -18,6 +18,9 @@ const GPUFiles = "proc/driver/nvidia/gpus/*/information"
 // GPUReads are what a check declares that asks for the GPUs.
 var GPUReads = []string{pciDevices + "*", pciDevices + "*/class", pciDevices + "*/vendor", pciDevices + "*/driver"}
 
+// GIDReads are the tables of GIDs.
+var GIDReads = []string{"sys/class/infiniband/*/ports/*/gids/*", "sys/class/infiniband/*/ports/*/gid_attrs/types/*"}
+
 // GPUs returns the PCI addresses of the GPUs and other accelerators that the node's own driver uses.
 func (v *View) GPUs() (found []string, err error) {
 	devices, err := v.Glob(pciDevices + "*")

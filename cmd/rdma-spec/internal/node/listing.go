@@ -24,6 +24,7 @@ type Listing struct {
 	Runtimes   []cri.Identity `json:"runtimes"`
 	Skipped    []string       `json:"skipped,omitempty"` // runtimes that do not answer, and why
 	Containers []Listed       `json:"containers"`
+	Waiting    []string       `json:"waiting,omitempty"` // pods that have a network, and no container that runs
 }
 
 // Listed is a container as its runtime has it.
@@ -62,6 +63,13 @@ func (s *Snapshot) list(ctx context.Context, _ string) (found Listing, err error
 	containers, err := cri.Containers(ctx, runtimes, s.Pods...)
 	if err != nil {
 		return found, err
+	}
+	for _, r := range runtimes {
+		waiting, err := r.Waiting(ctx, containers)
+		if err != nil {
+			found.Skipped = append(found.Skipped, err.Error())
+		}
+		found.Waiting = append(found.Waiting, waiting...)
 	}
 	kubelet := podresources.New(podresources.Options{
 		Socket: filepath.Join(s.Root, podresources.DefaultSocket),

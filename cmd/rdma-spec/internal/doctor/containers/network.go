@@ -18,9 +18,6 @@ import (
 	"github.com/rdma-spec/rdma-spec/spec/hca"
 )
 
-// gidReads are the tables of GIDs.
-var gidReads = []string{"sys/class/infiniband/*/ports/*/gids/*", "sys/class/infiniband/*/ports/*/gid_attrs/types/*"}
-
 // networkChecks are the checks of what the network of containers has. They compare addresses: pods call their
 // interfaces as they like, and those of all pods have the same names.
 func networkChecks() []doctor.Check {
@@ -29,12 +26,12 @@ func networkChecks() []doctor.Check {
 		ID: "container-netdev", Family: "containers",
 		Title: "Each container with its own network has an IP address of its RoCE HCAs.",
 		Why:   "Without it, programs have no GID, and no connection can be made.",
-		Reads: gidReads, Needs: needs, Look: eachContainer(containerNetdev),
+		Reads: doctor.GIDReads, Needs: needs, Look: eachContainer(containerNetdev),
 	}, {
 		ID: "container-gid-index", Family: "containers",
 		Title: "NCCL_IB_GID_INDEX of each container is the index of a GID of its own.",
 		Why:   "No connection can be made with the GID of another pod.",
-		Reads: gidReads, Needs: append(needs, "container-netdev"), Look: eachContainer(containerGIDIndex),
+		Reads: doctor.GIDReads, Needs: append(needs, "container-netdev"), Look: eachContainer(containerGIDIndex),
 	}, {
 		ID: "container-environment", Family: "containers",
 		Title: "Each container has the HCAs and interfaces that its environment names.",
@@ -45,12 +42,12 @@ func networkChecks() []doctor.Check {
 		Title:      "No interface of a container has a greater MTU than the HCA's function.",
 		NoMessages: "connections are made, and large messages time out",
 		Why:        "The function drops packets that are larger than its own MTU.",
-		Reads:      gidReads, Needs: needs, Look: eachContainer(containerMTU),
+		Reads:      doctor.GIDReads, Needs: needs, Look: eachContainer(containerMTU),
 	}, {
 		ID: "container-routes", Family: "containers",
 		Title: "Each HCA of a container answers what reaches it.",
 		Why:   "Other nodes get no answer from the HCA that they ask.",
-		Reads: gidReads, Needs: needs, Look: eachContainer(containerRoutes),
+		Reads: doctor.GIDReads, Needs: needs, Look: eachContainer(containerRoutes),
 	}}
 }
 

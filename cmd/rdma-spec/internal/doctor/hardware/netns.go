@@ -4,11 +4,15 @@
 package hardware
 
 import (
+	"errors"
 	"fmt"
 	"path"
+	"slices"
 	"strings"
 
 	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/doctor"
+	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/node"
+	"github.com/rdma-spec/rdma-spec/spec/hca"
 )
 
 // netnsChecks are about HCAs and network namespaces.
@@ -20,14 +24,14 @@ func netnsChecks() []doctor.Check {
 			"cannot give one to a pod.",
 		Look: netnsMode,
 	}, {
-		ID: "hca-present", Family: "netns", Title: "Each RDMA function that has a driver shows an HCA.",
-		Why: "The HCA is lost to the node until its driver is bound again.",
-		Reads: []string{
+		ID: "hca-present", Family: "netns",
+		Title: "Each RDMA function that has a driver shows an HCA, and each RoCE port its interface, unless a container has it.",
+		Why:   "The HCA, or its interface, is lost to the node until its driver is bound again.",
+		Reads: slices.Concat(doctor.GIDReads, []string{
 			auxDevices + "*", auxDevices + "*/driver", auxDevices + "*/infiniband/*", auxDevices + "*/infiniband_verbs/*",
-			pciDevices + "*/driver", pciDevices + "*/infiniband/*", pciDevices + "*/infiniband_verbs/*", pciDevices + "*/physfn",
-			pciDevices + "*/" + bonding, "sys/bus/pci/drivers/mlx5_core/*",
-			"sys/bus/pci/drivers/efa/*", "sys/bus/pci/drivers/hfi1/*",
-		},
+			pciDevices + "*", pciDevices + "*/driver", pciDevices + "*/infiniband/*", pciDevices + "*/infiniband_verbs/*",
+			pciDevices + "*/physfn", pciDevices + "*/" + bonding, "sys/module/*",
+		}),
 		Needs: []string{"hca-driver"}, Look: lostHCAs,
 	}}
 }
@@ -43,11 +47,7 @@ func netnsMode(v *doctor.View) []doctor.Finding {
 	}
 	switch exclusive := strings.HasPrefix(mode, "N"); {
 	case exclusive && !cni.Installed && cni.Configured == "":
-		return []doctor.Finding{doctor.Unsure("",
-			"It is exclusive, and rdma-cni is neither a program in /opt/cni/bin, /var/lib/cni/bin, or K3s' data, nor named "+
-				"in a network configuration of CNI. It is right if something else moves HCAs into pods, as DRANET does. It is "+
-				"wrong if pods share HCAs: then run \"rdma system set netns shared\", write \"options ib_core netns_mode=1\" to "+
-				"/etc/modprobe.d/rdma-spec-netns.conf, and restart the node if the first command fails.")}
+		return exclusiveWithoutCNI(v)
 	case !exclusive && cni.Configured != "":
 		return []doctor.Finding{doctor.Fault("", "It is shared, and "+cni.Configured+
 			" names rdma-cni, which needs it to be exclusive.",
@@ -60,27 +60,44 @@ func netnsMode(v *doctor.View) []doctor.Finding {
 	return nil
 }
 
+// exclusiveWithoutCNI is about a node in exclusive mode without rdma-cni: the containers say whether that is right.
+func exclusiveWithoutCNI(v *doctor.View) []doctor.Finding {
+	inventory, err := v.HCAs()
+	if err == nil && len(inventory.Elsewhere) > 0 {
+		return []doctor.Finding{doctor.Told("", "It is exclusive, and HCAs were moved into other network namespaces: only "+
+			"pods that are given an HCA, as DRANET does, can use one.")}
+	}
+	containers, err := v.Containers()
+	own := func(c node.Container) bool { return c.OwnNetwork || !c.Known }
+	if err == nil && len(containers.Containers) > 0 && !slices.ContainsFunc(containers.Containers, own) {
+		return []doctor.Finding{doctor.Told("", "It is exclusive, and all RDMA containers are in the node's network, which "+
+			"has the HCAs.")}
+	}
+	return []doctor.Finding{doctor.Unsure("", "It is exclusive, and rdma-cni is neither a program in /opt/cni/bin, "+
+		"/var/lib/cni/bin, or K3s' data, nor named in a network configuration of CNI. That is right where pods with HCAs are in "+
+		"the node's network, or something else moves HCAs into them, as DRANET does. Pods with a network of their own cannot "+
+		"share HCAs in this mode.")}
+}
+
 // bonding is there where a card's second port is a part of an HCA of both: mlx5_bond_0.
 const bonding = "net/*/bonding_slave"
 
-// lostHCAs finds RDMA functions with a driver and without an HCA.
+// lostHCAs finds RDMA functions with a driver and without an HCA, and RoCE ports without an interface.
 func lostHCAs(v *doctor.View) []doctor.Finding {
 	functions, err := v.Glob(auxDevices + "*")
 	if err != nil {
 		return []doctor.Finding{doctor.Unsure("", fmt.Sprintf("The devices cannot be listed: %v.", err))}
 	}
 	var found []doctor.Finding
-	withRDMA := map[string]bool{}
+	withRDMA, drivers := map[string]bool{}, map[string]bool{}
 	for _, at := range functions {
-		if !auxFunction.MatchString(path.Base(at)) {
-			continue
-		}
+		form := auxFunction.FindStringSubmatch(path.Base(at))
 		to, err := v.Readlink(at)
-		if err != nil {
+		if form == nil || err != nil {
 			continue
 		}
 		parent := path.Base(path.Dir(to))
-		withRDMA[parent] = true
+		withRDMA[parent], drivers[form[1]] = true, true
 		bus := auxDevices
 		if pciForm.MatchString(parent) {
 			bus = pciDevices
@@ -89,33 +106,107 @@ func lostHCAs(v *doctor.View) []doctor.Finding {
 			found = append(found, hcaBelow(v, bus+parent, rebind("auxiliary", path.Base(at)))...)
 		}
 	}
-	for _, driver := range []string{"efa", "hfi1", "mlx5_core"} {
-		cards, _ := v.Glob("sys/bus/pci/drivers/" + driver + "/*")
-		for _, card := range cards {
-			address := path.Base(card)
-			virtual, _ := v.Exists(pciDevices + address + "/physfn")
-			switch {
-			case !pciForm.MatchString(address) || withRDMA[address]:
-			case driver != "mlx5_core":
-				found = append(found, hcaBelow(v, pciDevices+address, rebind("pci", address))...)
-			case !virtual && !v.Any(pciDevices+address+"/infiniband/*") && !v.Any(pciDevices+address+"/"+bonding):
-				found = append(found, doctor.Told("PCI device "+address,
-					"It has no RDMA: a device plugin's selector must leave it out."))
+	cards, _ := v.Glob(pciDevices + "*") // as of functions, which were listed
+	for _, at := range cards {
+		link, _ := v.Readlink(at + "/driver")
+		driver, card := path.Base(link), path.Base(at)
+		switch {
+		case withRDMA[card]:
+		case driver == "efa" || driver == "hfi1":
+			found = append(found, hcaBelow(v, at, rebind("pci", card))...)
+		case driver == "mlx4_core" || driver == "mlx5_core":
+			found = append(found, withoutFunction(v, at, driver, drivers[driver])...)
+		}
+	}
+	return append(found, lostInterfaces(v)...)
+}
+
+// withoutFunction is about a card without a function for RDMA. Before Linux 5.11, and for mlx4 before 6.7, drivers make
+// none, and an HCA all the same.
+func withoutFunction(v *doctor.View, at, driver string, makes bool) []doctor.Finding {
+	on, module := "PCI device "+path.Base(at), auxModules[driver]
+	loaded, _ := v.Exists("sys/module/" + module)
+	virtual, _ := v.Exists(at + "/physfn")
+	switch {
+	case v.Any(at+"/infiniband/*") || v.Any(at+"/"+bonding):
+		return nil
+	case !makes && v.Any(at+"/infiniband_verbs/*"):
+		return hcaBelow(v, at, rebind("pci", path.Base(at)))
+	case !makes && loaded:
+		return []doctor.Finding{doctor.Unsure(on, "It has a driver for RDMA, and no HCA. The kernel's log can say why: its "+
+			"firmware is too old for "+module+", or has RDMA turned off.")}
+	case !virtual && driver == "mlx5_core":
+		return []doctor.Finding{doctor.Told(on, "It has no RDMA: a device plugin's selector must leave it out.")}
+	}
+	return nil
+}
+
+// hcaBelow finds a device without an HCA below it. sysfs hides HCAs of other network namespaces, but not their verbs
+// devices: which container has them says whether the HCA is where it belongs.
+func hcaBelow(v *doctor.View, at, cure string) []doctor.Finding {
+	on := "PCI device " + path.Base(at)
+	devices, _ := v.Glob(at + "/infiniband_verbs/*") // what cannot be listed is not there
+	switch {
+	case v.Any(at + "/infiniband/*"):
+		return nil
+	case len(devices) == 0:
+		return []doctor.Finding{doctor.Fault(on, "It has a driver for RDMA, and no HCA.", cure).Command()}
+	}
+	var number hca.Number
+	_, err := fmt.Sscanf(doctor.Attribute(v, "sys/class/infiniband_verbs/"+path.Base(devices[0])+"/dev"), "%d:%d",
+		&number.Major, &number.Minor)
+	var holders node.Holders
+	if err == nil {
+		holders, err = v.HoldersOf(number)
+	}
+	return elsewhere(on, "Its HCA", holders, err, func(f doctor.Finding) doctor.Finding {
+		f.Cure = cure
+		return f.Command()
+	})
+}
+
+// lostInterfaces finds ACTIVE RoCE ports whose interface is in another network namespace. Where no interface of a card
+// is here, this is not the node's own network.
+func lostInterfaces(v *doctor.View) (found []doctor.Finding) {
+	inventory, err := v.HCAs()
+	if err != nil || !v.Any(classNet+"*/device") {
+		return nil // hca-answers says that
+	}
+	for _, h := range inventory.HCAs {
+		for _, p := range h.Ports {
+			if p.LinkLayer != "Ethernet" || h.PCI == "" || !p.Active() || len(p.Netdevs) > 0 || h.Purpose() != hca.PurposeRDMA ||
+				h.NodeType != "CA" {
+				continue
 			}
+			gids, err := v.GIDs(h.Name, p.Number)
+			if err == nil && len(gids) == 0 {
+				err = errors.New("the driver does not list its GIDs")
+			}
+			var holders node.Holders
+			if err == nil {
+				holders, err = v.HoldersOfInterface(gids)
+			}
+			found = append(found, elsewhere(portObject(h, p), "Its interface", holders, err,
+				func(f doctor.Finding) doctor.Finding { return reload(h, f) })...)
 		}
 	}
 	return found
 }
 
-// hcaBelow finds a device without an HCA below it. sysfs hides HCAs of other network namespaces, but not their verbs
-// devices.
-func hcaBelow(v *doctor.View, at, cure string) []doctor.Finding {
-	on := "PCI device " + path.Base(at)
+// elsewhere is about something of the node that is in another network namespace.
+func elsewhere(on, what string, in node.Holders, unknown error, cured func(doctor.Finding) doctor.Finding) []doctor.Finding {
+	what += " is in another network namespace"
 	switch {
-	case v.Any(at + "/infiniband/*"):
-		return nil
-	case v.Any(at + "/infiniband_verbs/*"):
-		return []doctor.Finding{doctor.Told(on, "Its HCA is in another network namespace.")}
+	case len(in.Own) > 0:
+		return []doctor.Finding{doctor.Told(on, "%s: container %s has it.", what, strings.Join(in.Own, ", "))}
+	case unknown != nil:
+		return []doctor.Finding{doctor.Unsure(on, fmt.Sprintf("%s, and which container has it is unknown: %v.", what, unknown))}
+	case len(in.Maybe) > 0:
+		return []doctor.Finding{doctor.Unsure(on, fmt.Sprintf("%s, and which container has it is unknown: it may be that of %s.",
+			what, strings.Join(in.Maybe, ", ")))}
+	case len(in.Node) > 0:
+		what += ", where container " + strings.Join(in.Node, ", ") + " cannot use it"
 	}
-	return []doctor.Finding{doctor.Fault(on, "It has a driver for RDMA, and no HCA.", cure).Command()}
+	return []doctor.Finding{cured(doctor.Fault(on, what+", and no container that runs has it there: a pod ended and did not "+
+		"return it.", ""))}
 }

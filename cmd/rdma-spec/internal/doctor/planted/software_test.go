@@ -45,6 +45,7 @@ type sick struct {
 	kubelet    agents.Kubelet
 	files      hcatest.Files
 	unanswered []string
+	waiting    []string // pods none of whose containers runs
 }
 
 // featureOf is a feature of the containerd of the node.
@@ -145,8 +146,12 @@ func (s *sick) listing(t *testing.T, root string) (found node.Listing) {
 	for _, h := range inventory.HCAs {
 		devices = append(devices, h.Devices...)
 	}
+	found.Waiting = s.waiting
+	for _, r := range s.runtimes.Runtimes {
+		found.Runtimes = append(found.Runtimes, cri.Identity{Name: r.Name, Socket: r.Socket})
+	}
 	for _, c := range slices.Concat(s.containers.Containers, s.containers.Outside, s.containers.Lacking) {
-		l := node.Listed{Container: cri.Container{Runtime: c.Runtime, Spec: cri.Spec{Env: c.Env}}}
+		l := node.Listed{Inside: &c.Inside, Container: cri.Container{Runtime: c.Runtime, Spec: cri.Spec{Env: c.Env}}}
 		l.Namespace, l.Pod, l.Name, l.RuntimeHandler = c.Namespace, c.Pod, c.Container, c.Handler
 		l.AllDevices, l.MOFED, l.HostNetwork = c.AllDevices, c.Env["NVIDIA_MOFED"] == "enabled", !c.OwnNetwork
 		for _, gpu := range c.GPUs {

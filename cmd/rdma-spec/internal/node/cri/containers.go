@@ -46,6 +46,20 @@ func (r *Runtime) Pods(ctx context.Context) ([]string, error) {
 	return names, err
 }
 
+// Waiting returns the pods of the node that are ready and have none of these containers, as NAMESPACE/POD: between two
+// starts of a container, the pod keeps its network.
+func (r *Runtime) Waiting(ctx context.Context, running []Container) (names []string, err error) {
+	pods, err := r.pods(ctx)
+	for id, pod := range pods {
+		if pod.GetState() == runtime.PodSandboxState_SANDBOX_READY &&
+			!slices.ContainsFunc(running, func(c Container) bool { return c.SandboxID == id }) {
+			names = append(names, podName(pod))
+		}
+	}
+	slices.Sort(names)
+	return names, err
+}
+
 // Containers returns the containers of runtimes that run, in the order of their names: those of the pods NAMESPACE/POD
 // or, where none is given, all. One that ends meanwhile is left out.
 func Containers(ctx context.Context, runtimes []*Runtime, only ...string) ([]Container, error) {
