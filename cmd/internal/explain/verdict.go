@@ -151,13 +151,19 @@ func (e Explainer) advice(c manifest.Container) []string {
 	if len(c.Excess) == 0 {
 		return nil
 	}
+	privileged := c.AllDevices && e.verdict(c).Verdict != RDMA
 	c.AllDevices = false
 	likely, more := func(name string) bool { return strings.HasPrefix(name, claimPrefix) || resource.IsRDMA(name) }, ""
 	if v := e.verdict(c); v.Verdict != RDMA && !slices.ContainsFunc(v.Sources, likely) {
 		c.Held, more = append(slices.Clip(c.Held), "RDMA-RESOURCE"), ", and with resources: {limits: {RDMA-RESOURCE: 1}}"
 	}
-	return []string{fmt.Sprintf("with the plugin, RDMA does not need %s. Without it%s, the result is: %s",
+	advice := []string{fmt.Sprintf("with the plugin, RDMA does not need %s. Without it%s, the result is: %s",
 		strings.Join(c.Excess, ", "), more, e.verdict(c).Summary)}
+	if privileged {
+		advice = append(advice, "a pod that has to be privileged, as daemons of Slurm, gets memlock by the annotation "+
+			policy.AnnotationKey+": \"true\", in a namespace that optIn.namespaces lists")
+	}
+	return advice
 }
 
 const claimPrefix = "claim/"

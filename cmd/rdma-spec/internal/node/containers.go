@@ -39,7 +39,7 @@ type Containers struct {
 	Runtimes   []cri.Identity `json:"runtimes"`
 	Containers []Container    `json:"containers"` // the RDMA containers, and those that cannot be examined
 	Outside    []Container    `json:"outside"`    // others, and processes in no container, that use RDMA
-	Lacking    []Container    `json:"-"`          // others that were given HCAs in ways by which they cannot open them
+	Others     []Container    `json:"-"`          // others that were given HCAs, or have one open
 	Notes      []string       `json:"notes,omitempty"`
 	Failed     int            `json:"-"` // containers that are unknown, or may be RDMA containers
 }
@@ -84,15 +84,29 @@ type Container struct {
 	Handler        string       `json:"-"` // what its pod's RuntimeClass names; "" without one
 	RDMA           bool         `json:"-"` // a signal names it
 	OpenFiles      *spec.Rlimit `json:"-"` // of the process that can register the least
-	Given          []string     `json:"-"` // the resources with RDMA that the kubelet gave it, where it holds no HCA
-	Stale          []string     `json:"-"` // what became of its verbs devices that are those of no HCA now
-	Bounding       []string     `json:"-"` // the capabilities of its spec
-	Env            cri.Env      `json:"-"` // the variables of its spec that choose HCAs and interfaces
-	GPUs           []int        `json:"-"` // the minor numbers of the devices of NVIDIA's GPUs that it holds
-	Remedy         Remedy       `json:"-"`
+	Uses           bool         `json:"-"` // none does, and it has an HCA open, or holds a resource with RDMA
+	Opened         []string     `json:"-"` // the verbs devices that its processes have open: uverbs0
+	// Least is the process that can register the least, of those that have a verbs device open, else the first one. Idle
+	// is the one of all where none has.
+	Least, Idle Registering `json:"-"`
+	Given       []string    `json:"-"` // the resources with RDMA that the kubelet gave it, where it holds no HCA
+	Stale       []string    `json:"-"` // what became of its verbs devices that are those of no HCA now
+	Bounding    []string    `json:"-"` // the capabilities of its spec
+	Env         cri.Env     `json:"-"` // the variables of its spec that choose HCAs and interfaces
+	GPUs        []int       `json:"-"` // the minor numbers of the devices of NVIDIA's GPUs that it holds
+	Remedy      Remedy      `json:"-"`
 
 	reading  process.Reading
 	unlisted bool // the kubelet does not say its resources, which may be a signal
+}
+
+// Registering is a process that can register memory.
+type Registering struct {
+	PID       int
+	User      int // -1 where it is unknown
+	Registers *spec.Limit
+	Memlock   spec.Rlimit
+	files     spec.Rlimit // that it may open
 }
 
 // Action is what should be done about a container's memlock.
@@ -133,7 +147,7 @@ func (c *Container) Lowered() bool {
 // StarvesRDMA reports whether it can register too little for RDMA, by the kernel's number alone: unless the policy in
 // force gives it no more.
 func (c *Container) StarvesRDMA() bool {
-	return c.RDMA && c.Registers != nil && *c.Registers <= runtime.Enough &&
+	return (c.RDMA || c.Uses) && c.Registers != nil && *c.Registers <= runtime.Enough &&
 		(c.Wanted == nil || c.Wanted.Memlock == 0 || *c.Registers < c.Wanted.Memlock)
 }
 

@@ -91,9 +91,9 @@ func (s *Snapshot) survey(ctx context.Context, p *policy.Policy, source JudgedBy
 		case slices.Contains(s.Pods, r.PodName()):
 			is := map[bool]string{false: "is not", true: "may be"}[r.unlisted]
 			looking.note(fmt.Sprintf("%s/%s %s %s an RDMA container", l.Namespace, l.Pod, l.Name, is))
-		case s.Inside && l.PID != 0 && !l.AllDevices:
-			if looking.lacks(&r, l); len(r.HostPaths)+len(r.Given)+len(r.Stale) > 0 {
-				result.Lacking = append(result.Lacking, r)
+		case s.Inside && l.PID != 0:
+			if looking.lacks(&r, l); len(r.HostPaths)+len(r.Given)+len(r.Stale) > 0 || r.Uses {
+				result.Others = append(result.Others, r)
 			}
 		}
 	}
@@ -141,9 +141,12 @@ func sideBySide(containers int, look func(i int)) {
 	_ = looks.Wait() // none returns an error
 }
 
-// lacks looks at a container that is no RDMA container: whether somebody meant it to be one.
+// lacks looks at a container that is no RDMA container: whether somebody meant it to be one, or it uses RDMA.
 func (s *surveyor) lacks(r *Container, l Listed) {
-	r.Inside = process.Inside{User: -1, HostPaths: s.hostPaths(l)}
+	r.Inside = process.Inside{User: -1}
+	if !l.AllDevices {
+		r.HostPaths = s.hostPaths(l)
+	}
 	kubelet, _ := s.kubelet() // what it does not tell was not given
 	names := kubelet.Given[l.Namespace+"/"+l.Pod+"/"+l.Name]
 	if l.Resources != nil { // asked when the node was collected
@@ -155,6 +158,13 @@ func (s *surveyor) lacks(r *Container, l Listed) {
 			r.Given = append(r.Given, name)
 		}
 	}
+	if len(r.HCAs) == 0 {
+		return
+	}
+	if r.Registers == nil { // it can open an HCA
+		s.limits(r, l.Spec)
+	}
+	r.Uses, r.Given = len(r.Opened) > 0 || len(r.Given) > 0, nil
 }
 
 // hostPaths returns where the node's /dev/infiniband is mounted for a container.
@@ -332,26 +342,45 @@ func (s *surveyor) stale(c policy.Container) (all []string) {
 // registers finds how much memory a container can register: each process that has a verbs device open, else the first
 // one. That with the least counts.
 func (s *surveyor) registers(r *Container) {
-	using := slices.DeleteFunc(slices.Clone(s.running[r.ID]),
-		func(pid int) bool { return !process.Process{PID: pid}.HasVerbs(s.root) })
+	r.Opened = nil
+	var using []int
+	for _, pid := range s.running[r.ID] {
+		if opened := (process.Process{PID: pid}).Opened(s.root); len(opened) > 0 {
+			r.Opened, using = append(r.Opened, opened...), append(using, pid)
+		}
+	}
+	slices.Sort(r.Opened)
+	r.Opened = slices.Compact(r.Opened)
 	if len(using) == 0 {
 		using = []int{r.PID}
+		r.Idle = s.least(r.ID, s.running[r.ID])
 	}
-	for _, pid := range using {
-		p, err := s.processes.Process(pid)
-		if err != nil || !s.processes.Belongs(pid, r.ID) {
-			continue // it has ended
-		}
-		if n := p.Registers(); r.Registers == nil || n < *r.Registers {
-			r.Registers, r.OpenFiles = &n, &p.Files
-		}
-	}
-	if r.Registers == nil && r.reading.SpecSets && !slices.Contains(r.Bounding, spec.CapIPCLock) {
+	r.Least = s.least(r.ID, using)
+	r.Registers = r.Least.Registers
+	switch {
+	case r.Registers != nil:
+		r.OpenFiles = &r.Least.files
+	case r.reading.SpecSets && !slices.Contains(r.Bounding, spec.CapIPCLock):
 		r.Registers = &r.reading.Spec.Soft
 	}
 	if r.Registers != nil {
 		r.RegistersBytes = uint64(*r.Registers)
 	}
+}
+
+// least returns the process of a container that can register the least; none where all have ended.
+func (s *surveyor) least(id string, pids []int) (found Registering) {
+	for _, pid := range pids {
+		p, err := s.processes.Process(pid)
+		if err != nil || !s.processes.Belongs(pid, id) {
+			continue // it has ended
+		}
+		if n := p.Registers(); found.Registers == nil || n < *found.Registers {
+			found = Registering{PID: pid, User: process.Process{PID: pid}.User(s.root), Registers: &n, Memlock: p.Memlock,
+				files: p.Files}
+		}
+	}
+	return found
 }
 
 // limits reads what a container's processes may lock, and its spec.

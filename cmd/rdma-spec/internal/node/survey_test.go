@@ -147,6 +147,47 @@ func TestSurveyKnowsWhatTheKernelAllows(t *testing.T) {
 	}
 }
 
+// Of a container that is no RDMA container, a process that has an HCA open is judged all the same, and an idle one of an
+// RDMA container is known where none has.
+func TestSurveyJudgesWhoHasAnHCAOpen(t *testing.T) {
+	id := strings.Repeat("1", 64)
+	privileged := policy.Container{Namespace: "slurm", Pod: "slurmd", Name: "slurmd", AllDevices: true}
+	for name, test := range map[string]struct {
+		container   policy.Container
+		resource    string
+		open        bool
+		uses        bool
+		least, idle int
+	}{
+		"privileged, with a job that has an HCA open":     {privileged, "", true, true, 2, 0},
+		"privileged, with a resource and a job without":   {privileged, "rdma/hca", false, true, 1, 2},
+		"privileged, and nothing tells that it uses RDMA": {privileged, "nvidia.com/gpu", false, false, 1, 2},
+		"an RDMA container with a job that is idle":       {holdsVerbs(hcatest.FirstVerbs), "", false, false, 1, 2},
+	} {
+		files := hcatest.V100Node().Files()
+		for i, soft := range []string{"unlimited", "8388608"} {
+			at := fmt.Sprintf("proc/%d/", i+1)
+			files.With(hcatest.Files{at + "cgroup": "0::/kubepods/" + id + "\n", at + "uid_map": "0 0 4294967295\n",
+				at + "status": fmt.Sprintf("Name:\ta\nUid:\t%[1]d\t%[1]d\t%[1]d\t%[1]d\nCapEff:\t0000000000000000\n", 1000*i),
+				at + "limits": fmt.Sprintf("Max locked memory  %[1]s  %[1]s  bytes\nMax open files  1024  4096  files\n", soft)})
+		}
+		if test.open {
+			files["proc/2/fd/7"] = hcatest.Link("../../../dev/infiniband/uverbs1")
+		}
+		s := snapshot(t, Options{Root: files.Root(t)}).surveyor(everything(t))
+		l := Listed{Container: cri.Container{Container: test.container, ID: id, PID: 1},
+			Resources: &Resources{Names: []string{test.resource}, Known: true}}
+		r, isRDMA := s.look(l)
+		if !isRDMA {
+			s.lacks(&r, l)
+		}
+		if r.Uses != test.uses || len(r.Given) > 0 || (test.uses || isRDMA) && (r.Least.PID != test.least || r.Idle.PID != test.idle) ||
+			test.open && (r.Least.User != 1000 || !slices.Equal(r.Opened, []string{"uverbs1"})) {
+			t.Errorf("%s: uses RDMA: %t, given %q, opened %q, least %+v, idle %+v", name, r.Uses, r.Given, r.Opened, r.Least, r.Idle)
+		}
+	}
+}
+
 func everything(t *testing.T) *policy.Policy { return policyOf(t, "{}") }
 
 // policyOf is a policy by its configuration.

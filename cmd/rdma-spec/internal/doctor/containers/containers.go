@@ -31,10 +31,10 @@ func eachContainer(look func(*doctor.View, node.Container) []doctor.Finding) doc
 			}
 			return []doctor.Finding{doctor.Unsure("", "The containers are unknown: "+err.Error()+".")}
 		}
-		if len(answer.Containers)+len(answer.Lacking)+answer.Failed == 0 {
+		if len(answer.Containers)+len(answer.Others)+answer.Failed == 0 {
 			return doctor.Inapplicable("No RDMA container runs here.")
 		}
-		return doctor.Each(slices.Concat(answer.Containers, answer.Lacking),
+		return doctor.Each(slices.Concat(answer.Containers, answer.Others),
 			func(c node.Container) []doctor.Finding { return look(v, c) })
 	}
 }
@@ -44,7 +44,7 @@ func eachContainer(look func(*doctor.View, node.Container) []doctor.Finding) doc
 func judged(look func(*doctor.View, node.Container) []doctor.Finding) doctor.Look {
 	return func(v *doctor.View) []doctor.Finding {
 		answer, err := v.Containers()
-		if err == nil && answer.Unjudged != "" && len(answer.Containers)+len(answer.Lacking) > 0 {
+		if err == nil && answer.Unjudged != "" && len(answer.Containers)+len(answer.Others) > 0 {
 			if plugin, failed := v.Plugin(); failed == nil && !plugin.Installed() && v.Config == "" {
 				return doctor.Inapplicable("No policy says what containers should have: " + answer.Unjudged + ".")
 			}

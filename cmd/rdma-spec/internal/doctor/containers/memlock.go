@@ -19,13 +19,17 @@ import (
 // containerMemlock looks at what the kernel lets each container register. What a policy wants beyond that is a note.
 func containerMemlock(v *doctor.View, c node.Container) []doctor.Finding {
 	switch {
-	case !c.RDMA:
+	case !c.RDMA && !c.Uses:
 		return nil
 	case c.Registers == nil:
 		return []doctor.Finding{doctor.Unsure(containerObject(c), doctor.Sentence(append(c.Causes(),
 			"how much it can register is unknown")))}
 	case c.StarvesRDMA():
 		return []doctor.Finding{starves(v, c)}
+	case idles(c):
+		return []doctor.Finding{doctor.Unsure(containerObject(c), fmt.Sprintf("No process has an HCA open, and process %d of "+
+			"user %d can register %s at most, others more. A program that can register nothing falls back to sockets: see what "+
+			"lowers its limit, or which user it runs as.", c.Idle.PID, c.Idle.User, *c.Idle.Registers))}
 	case c.Remedy.Action == node.Nothing:
 		return nil
 	case c.State != node.StateBelow:
@@ -33,6 +37,12 @@ func containerMemlock(v *doctor.View, c node.Container) []doctor.Finding {
 			"CAP_IPC_LOCK it can register more.", c.Wanted.Memlock)}
 	}
 	return []doctor.Finding{doctor.Told(containerObject(c), "%s", doctor.Sentence(c.Problems))}
+}
+
+// idles reports whether a process that has no HCA open can register too little, where its container was given more.
+func idles(c node.Container) bool {
+	c.Registers = c.Idle.Registers
+	return c.StarvesRDMA()
 }
 
 // containerIPCLock looks at containers that have the capability, and whose first process does not.
@@ -60,6 +70,10 @@ func containerUnseen(_ *doctor.View, c node.Container) []doctor.Finding {
 func starves(v *doctor.View, c node.Container) doctor.Finding {
 	has := fmt.Sprintf("It holds %s and can register %s at most", cmp.Or(strings.Join(c.HCAs, ", "), "no HCA"),
 		*c.Registers)
+	if c.Least.PID != c.PID && c.Least.Registers != nil {
+		has = fmt.Sprintf("Its process %d, which runs as user %d and has an HCA open, can register %s at most", c.Least.PID,
+			c.Least.User, *c.Registers)
+	}
 	if c.UserNamespace {
 		has += ", since CAP_IPC_LOCK does not count in its user namespace"
 	}
@@ -68,6 +82,11 @@ func starves(v *doctor.View, c node.Container) doctor.Finding {
 	}
 	again := func(format string, args ...any) doctor.Finding { return recreate(c, fault("", format, args...).Text) }
 	underPolicy := "the policy gives it more, and it was created under another one, or without the plugin"
+	hard := c.Memlock
+	if c.Least.Registers != nil {
+		hard = &c.Least.Memlock
+	}
+	privileged := map[bool]string{true: "it is privileged, and so no RDMA container", false: "it is no RDMA container"}[c.AllDevices]
 	r, all := runtimeOf(v, c)
 	own, gives := r.Handler(c.Handler), r.Gives(c.Handler)
 	giving, others := r.Giving(own)
@@ -77,12 +96,20 @@ func starves(v *doctor.View, c node.Container) doctor.Finding {
 		return fault(c.Remedy.Text, "%s", underPolicy).Command()
 	case c.Remedy.Action != node.Nothing:
 		return again("%s", underPolicy)
+	case c.Lowered() && hard != nil && hard.Hard <= runtime.Enough:
+		return fault("Find what set it, since no program can raise its hard limit. Slurm gives a job the limits of the shell "+
+			"that submitted it: set PropagateResourceLimitsExcept=MEMLOCK in slurm.conf, or raise memlock in the login pod. Else "+
+			"it is a script (ulimit -l sets both limits), or /etc/security/limits.conf of its image",
+			"it was given more, and its hard limit was lowered as well")
 	case c.Lowered():
 		return fault("Have its program raise its own limit (ulimit -l unlimited), and find what lowers it: a script, or "+
 			"/etc/security/limits.conf of its image", "it was given more, and its program has lowered its own limit, or "+
 			"did not raise it")
 	case gives != nil && *gives > runtime.Enough:
 		return again("its runtime gives %s now%s, and it was created before that: create the pod again", gives, by(r, own))
+	case !c.RDMA:
+		return fault("Set the annotation rdma.noderesource.dev: \"true\" in the pod, in a namespace that the policy lists in "+
+			"optIn.namespaces, and create the pod again", "%s, so no policy gives it more", privileged)
 	case c.Wanted != nil && c.Wanted.Memlock == 0:
 		return fault("Set memlock in that rule, or above the rules, and create the pod again",
 			"the policy leaves its memlock unchanged (rule %q), and its runtime gives no more", c.Rule)

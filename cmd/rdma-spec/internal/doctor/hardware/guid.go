@@ -62,7 +62,7 @@ func withoutGUID(v *doctor.View, h hca.HCA) []doctor.Finding {
 // held reports whether a container is known to hold an HCA.
 func held(v *doctor.View, h hca.HCA) bool {
 	answer, _ := v.Containers() // what is unknown is not there
-	return slices.ContainsFunc(slices.Concat(answer.Containers, answer.Lacking),
+	return slices.ContainsFunc(slices.Concat(answer.Containers, answer.Others),
 		func(c node.Container) bool { return slices.Contains(c.HCAs, h.Name) })
 }
 

@@ -137,7 +137,7 @@ func TestArchiveHasNoSecrets(t *testing.T) {
 func (s *sick) listed(t *testing.T) hcatest.Files {
 	t.Helper()
 	var listing node.Listing
-	for _, c := range slices.Concat(s.containers.Containers, s.containers.Lacking) {
+	for _, c := range slices.Concat(s.containers.Containers, s.containers.Others) {
 		l := node.Listed{Container: cri.Container{ID: strings.Repeat(fmt.Sprint(len(listing.Containers)), 64), PID: 700,
 			Spec: cri.Spec{Env: c.Env, Bounding: c.Bounding}, Runtime: c.Runtime,
 			Container: policy.Container{Namespace: c.Namespace, Pod: c.Pod, Name: c.Container,

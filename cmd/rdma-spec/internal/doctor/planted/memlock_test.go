@@ -71,6 +71,18 @@ func TestCauseOfLowMemlock(t *testing.T) {
 		"its program does not raise its own limit": func(s *sick) {
 			s.starved(8 << 20).Memlock.Hard = unlimited
 		},
+		// seen in ai4d-iasc/trixie#81, omnivector-solutions/snap-slurm#83
+		"a job of Slurm whose hard limit was lowered": func(s *sick) {
+			c := s.starved(8 << 20)
+			c.PID, c.Memlock.Hard = 500, unlimited
+			c.Least = node.Registering{PID: 501, User: 1000, Registers: c.Registers, Memlock: *both(8 << 20)}
+		},
+		"a job of a privileged daemon": func(s *sick) {
+			c := s.starved(8 << 20)
+			c.RDMA, c.Uses, c.AllDevices, c.PID = false, true, true, 500
+			c.Least = node.Registering{PID: 501, User: 1000, Registers: c.Registers, Memlock: *both(8 << 20)}
+			s.containers.Containers, s.containers.Others = nil, s.containers.Containers
+		},
 		"the plugin does not run": func(s *sick) {
 			plugin := s.plugin
 			s.starved(8 << 20)
@@ -124,6 +136,14 @@ func TestEnoughMemlock(t *testing.T) {
 			c.Memlock, c.Registers, c.State = both(1<<30), bytesOf(1<<30), node.StateBelow
 			c.Problems, c.Remedy.Action = []string{"memlock is 1Gi, the policy gives unlimited"}, node.Repair
 		}, "Memlock is 1Gi, the policy gives unlimited."},
+		"a privileged daemon whose job can register enough": {func(s *sick) {
+			c := s.container()
+			c.RDMA, c.Uses, c.AllDevices, c.Wanted = false, true, true, nil
+			s.containers.Containers, s.containers.Others = nil, s.containers.Containers[:1]
+		}, ""},
+		"a job that has no HCA open, and little memlock": {func(s *sick) {
+			s.container().Idle = node.Registering{PID: 501, User: 1000, Registers: bytesOf(8 << 20)}
+		}, "No process has an HCA open, and process 501 of user 1000 can register 8Mi at most"},
 		"another plugin is required": {func(s *sick) { s.runtime().NRI.Required = []string{"image-policy", "audit"} },
 			"must have the plugins image-policy, audit"},
 		"a device plugin with CDI, which is on": {func(s *sick) { s.cdi.Files = append(s.cdi.Files, sriovFile) }, ""},
@@ -132,7 +152,7 @@ func TestEnoughMemlock(t *testing.T) {
 		}, "containerd 2.0 and later does not. If its programs say"},
 		"few open files by a base spec that says so": {func(s *sick) { s.container().OpenFiles = nil }, ""},
 		"a resource for a virtual machine, or none of RDMA": {func(s *sick) {
-			s.containers.Lacking = []node.Container{{Report: node.Report{Namespace: "ml", Pod: "vm", Container: "main"},
+			s.containers.Others = []node.Container{{Report: node.Report{Namespace: "ml", Pod: "vm", Container: "main"},
 				Given: []string{"nvidia.com/hostdev"}}}
 		}, "The kubelet gave it nvidia.com/hostdev, and it holds no HCA."},
 	} {
@@ -155,7 +175,7 @@ func TestEnoughMemlock(t *testing.T) {
 func TestGivenAndNotThere(t *testing.T) {
 	s := healthy()
 	s.runtime().CDIOff, s.cdi.Files = true, append(s.cdi.Files[1:], sriovFile)
-	s.containers.Lacking = []node.Container{{Report: node.Report{Namespace: "ml", Pod: "train-2", Container: "main"},
+	s.containers.Others = []node.Container{{Report: node.Report{Namespace: "ml", Pod: "train-2", Container: "main"},
 		Runtime: s.container().Runtime, Given: []string{"nvidia.com/sriov_rdma"}}}
 	found := wrong(s.look(t, software()))
 	if want := []string{"cdi-on wrong " + theRuntime, "container-hca wrong container ml/train-2 main"}; !slices.Equal(summary(found), want) {

@@ -255,7 +255,7 @@ var planted = map[string]struct {
 		s.container().OpenFiles = both(1024)
 	}, "container-files", theTrainer},
 	"an HCA that was made anew": {func(s *sick) {
-		s.containers.Lacking = []node.Container{{Report: node.Report{Namespace: "ml", Pod: "old", Container: "main"},
+		s.containers.Others = []node.Container{{Report: node.Report{Namespace: "ml", Pod: "old", Container: "main"},
 			Inside: process.Inside{User: -1}, Stale: []string{"/dev/infiniband/uverbs0 is 231:200, which is no HCA's now"}}}
 	}, "container-hca", "container ml/old main"},
 	"a device plugin that uses CDI, which is off": {func(s *sick) {

@@ -150,7 +150,7 @@ func (s *sick) listing(t *testing.T, root string) (found node.Listing) {
 	for _, r := range s.runtimes.Runtimes {
 		found.Runtimes = append(found.Runtimes, cri.Identity{Name: r.Name, Socket: r.Socket})
 	}
-	for _, c := range slices.Concat(s.containers.Containers, s.containers.Outside, s.containers.Lacking) {
+	for _, c := range slices.Concat(s.containers.Containers, s.containers.Outside, s.containers.Others) {
 		l := node.Listed{Inside: &c.Inside, Container: cri.Container{Runtime: c.Runtime, Spec: cri.Spec{Env: c.Env}}}
 		l.Namespace, l.Pod, l.Name, l.RuntimeHandler = c.Namespace, c.Pod, c.Container, c.Handler
 		l.AllDevices, l.MOFED, l.HostNetwork = c.AllDevices, c.Env["NVIDIA_MOFED"] == "enabled", !c.OwnNetwork

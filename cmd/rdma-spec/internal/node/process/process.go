@@ -153,8 +153,17 @@ func (p Process) Holds(root string, inodes []string) bool {
 	})
 }
 
-// HasVerbs reports whether the process has a verbs device open.
-func (p Process) HasVerbs(root string) bool { return len(VerbsFiles(root, strconv.Itoa(p.PID))) > 0 }
+// Opened returns the names of the verbs devices that the process has open: uverbs0.
+func (p Process) Opened(root string) (names []string) {
+	for _, link := range VerbsFiles(root, strconv.Itoa(p.PID)) {
+		to, _ := os.Readlink(filepath.Join(root, link)) // it is closed
+		names = append(names, strings.TrimSuffix(path.Base(to), Deleted))
+	}
+	return names
+}
+
+// User returns the effective user of the process, -1 where it is unknown.
+func (p Process) User(root string) int { return user(root, p) }
 
 // VerbsFiles returns the links of processes, whose IDs match a pattern, to the verbs devices that they have open, below
 // the root. They are known by the path at which they were opened: nothing is asked of files that may not answer. A copy
