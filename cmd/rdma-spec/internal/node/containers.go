@@ -90,11 +90,13 @@ type Container struct {
 	// is the one of all where none has.
 	Least, Idle Registering `json:"-"`
 	Given       []string    `json:"-"` // the resources with RDMA that the kubelet gave it, where it holds no HCA
-	Stale       []string    `json:"-"` // what became of its verbs devices that are those of no HCA now
-	Bounding    []string    `json:"-"` // the capabilities of its spec
-	Env         cri.Env     `json:"-"` // the variables of its spec that choose HCAs and interfaces
-	GPUs        []int       `json:"-"` // the minor numbers of the devices of NVIDIA's GPUs that it holds
-	Remedy      Remedy      `json:"-"`
+	// Functions are what it was given, of HCAs, where it holds none: "PCI function 0000:b1:02.5 (a/b), HCA mlx5_5".
+	Functions []string `json:"-"`
+	Stale     []string `json:"-"` // what became of its verbs devices that are those of no HCA now
+	Bounding  []string `json:"-"` // the capabilities of its spec
+	Env       cri.Env  `json:"-"` // the variables of its spec that choose HCAs and interfaces
+	GPUs      []int    `json:"-"` // the minor numbers of the devices of NVIDIA's GPUs that it holds
+	Remedy    Remedy   `json:"-"`
 
 	reading  process.Reading
 	unlisted bool // the kubelet does not say its resources, which may be a signal

@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/node/agents"
 	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/node/cri"
 	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/node/process"
 	"github.com/rdma-spec/rdma-spec/plugin/podresources"
@@ -40,6 +41,8 @@ type Resources struct {
 	Known     bool     `json:"known"`
 	Error     string   `json:"error,omitempty"`
 	NoKubelet bool     `json:"noKubelet,omitempty"` // no kubelet runs on the node
+
+	Functions []agents.Function `json:"functions,omitempty"` // PCI functions
 	// Pod and Claims are what the containers of its pod hold together.
 	Pod    []string `json:"pod,omitempty"`
 	Claims bool     `json:"claims,omitempty"`
@@ -91,6 +94,8 @@ func (s *Snapshot) list(ctx context.Context, _ string) (found Listing, err error
 			l.Resources = &Resources{}
 			l.Resources.Names, l.Resources.Known, silent = c.Resources()
 			l.Resources.Pod, l.Resources.Claims, _ = c.PodHolds() // one answer has both
+			asked, _ := s.Kubelet()                               // it has just answered
+			l.Resources.Functions = asked.Functions[c.Namespace+"/"+c.Pod+"/"+c.Name]
 		}
 		if s.Keep && silent != nil {
 			l.Resources = &Resources{Error: silent.Error(), NoKubelet: errors.Is(silent, policy.ErrNoKubelet)}

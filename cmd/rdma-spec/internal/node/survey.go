@@ -92,7 +92,7 @@ func (s *Snapshot) survey(ctx context.Context, p *policy.Policy, source JudgedBy
 			is := map[bool]string{false: "is not", true: "may be"}[r.unlisted]
 			looking.note(fmt.Sprintf("%s/%s %s %s an RDMA container", l.Namespace, l.Pod, l.Name, is))
 		case s.Inside && l.PID != 0:
-			if looking.lacks(&r, l); len(r.HostPaths)+len(r.Given)+len(r.Stale) > 0 || r.Uses {
+			if looking.lacks(&r, l); len(r.HostPaths)+len(r.Given)+len(r.Functions)+len(r.Stale) > 0 || r.Uses {
 				result.Others = append(result.Others, r)
 			}
 		}
@@ -148,9 +148,10 @@ func (s *surveyor) lacks(r *Container, l Listed) {
 		r.HostPaths = s.hostPaths(l)
 	}
 	kubelet, _ := s.kubelet() // what it does not tell was not given
-	names := kubelet.Given[l.Namespace+"/"+l.Pod+"/"+l.Name]
+	key := l.Namespace + "/" + l.Pod + "/" + l.Name
+	names, functions := kubelet.Given[key], kubelet.Functions[key]
 	if l.Resources != nil { // asked when the node was collected
-		names = l.Resources.Names
+		names, functions = l.Resources.Names, l.Resources.Functions
 	}
 	vfio := slices.ContainsFunc(l.Devices, func(d policy.Device) bool { return strings.HasPrefix(d.Path, "/dev/vfio/") })
 	for _, name := range names {
@@ -158,13 +159,34 @@ func (s *surveyor) lacks(r *Container, l Listed) {
 			r.Given = append(r.Given, name)
 		}
 	}
-	if len(r.HCAs) == 0 {
+	if len(r.HCAs) > 0 {
+		if r.Registers == nil { // it can open an HCA
+			s.limits(r, l.Spec)
+		}
+		r.Uses, r.Given = len(r.Opened) > 0 || len(r.Given) > 0, nil
 		return
 	}
-	if r.Registers == nil { // it can open an HCA
-		s.limits(r, l.Spec)
+	if node, err := s.listed(); err == nil && !vfio && len(node.HCAs) > 0 {
+		if len(r.Given)+len(functions) == 0 && s.hugePages(l) { // of which function is unknown
+			r.Given = slices.DeleteFunc(slices.Clone(names), func(name string) bool {
+				return !strings.Contains(name, "/") || strings.Contains(name, "gpu")
+			})
+		}
+		for _, f := range functions {
+			if i := slices.IndexFunc(node.HCAs, func(h hca.HCA) bool { return path.Base(h.Bus()) == f.PCI }); i >= 0 {
+				r.Functions = append(r.Functions, fmt.Sprintf("PCI function %s (%s), HCA %s", f.PCI, f.Resource, node.HCAs[i].Name))
+				r.HugePages = r.HugePages || s.hugePages(l)
+			}
+		}
 	}
-	r.Uses, r.Given = len(r.Opened) > 0 || len(r.Given) > 0, nil
+}
+
+// hugePages reports whether a container has a file system of huge pages, as DPDK needs it.
+func (s *surveyor) hugePages(l Listed) bool {
+	if l.Inside != nil {
+		return l.Inside.HugePages
+	}
+	return process.HugePages(s.root, l.PID)
 }
 
 // hostPaths returns where the node's /dev/infiniband is mounted for a container.

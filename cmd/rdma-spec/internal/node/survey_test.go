@@ -242,6 +242,41 @@ func TestSurveyKnowsWhatWasGiven(t *testing.T) {
 	}
 }
 
+// A function is known by the ID that the kubelet gave, whatever its resource is called; where the ID is not known, DPDK's
+// huge pages tell that an HCA may be meant (k8snetworkplumbingwg/sriov-network-device-plugin#123).
+func TestSurveyKnowsFunctionsWithoutVerbs(t *testing.T) {
+	s := idle(t, hcatest.V100(t)).surveyor(everything(t))
+	const hca, other = "0000:5e:00.0", "0000:5f:02.1"
+	for name, test := range map[string]struct {
+		resource, function string
+		hugePages          bool
+		devices            []policy.Device
+		functions, given   string
+	}{
+		"a function with an HCA":      {"mellanox.com/sriov", hca, false, nil, "PCI function 0000:5e:00.0 (mellanox.com/sriov), HCA mlx5_0", ""},
+		"a function without an HCA":   {"intel.com/sriov", other, true, nil, "", ""},
+		"huge pages, and no ID":       {"mellanox.com/sriov", "", true, nil, "", "mellanox.com/sriov"},
+		"huge pages, and a GPU":       {"nvidia.com/gpu", "", true, nil, "", ""},
+		"no huge pages, and no ID":    {"mellanox.com/sriov", "", false, nil, "", ""},
+		"a virtual machine's":         {"mellanox.com/sriov", hca, true, []policy.Device{{Path: "/dev/vfio/12", Type: "c"}}, "", ""},
+		"a function of its HCA, held": {"mellanox.com/sriov", hca, true, holdsVerbs(hcatest.FirstVerbs).Devices, "", ""},
+	} {
+		l := Listed{Container: cri.Container{Container: policy.Container{Namespace: "ml", Pod: "a", Name: "main",
+			Devices: test.devices}}, Inside: &process.Inside{HugePages: test.hugePages},
+			Resources: &Resources{Names: []string{test.resource}, Known: true}}
+		if test.function != "" {
+			l.Resources.Functions = []agents.Function{{Resource: test.resource, PCI: test.function}}
+		}
+		r, isRDMA := s.look(l)
+		if !isRDMA {
+			s.lacks(&r, l)
+		}
+		if strings.Join(r.Functions, "; ") != test.functions || strings.Join(r.Given, " ") != test.given {
+			t.Errorf("%s: functions %q, given %q", name, r.Functions, r.Given)
+		}
+	}
+}
+
 // A memory limit above the node's memory counts as the node's memory, for status and repair as for the plugin.
 func TestStatusKnowsTheNodesMemory(t *testing.T) {
 	s := idle(t, hcatest.V100(t)).surveyor(policyOf(t, "memlock: memory-limit"))

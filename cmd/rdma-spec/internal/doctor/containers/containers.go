@@ -116,10 +116,15 @@ func containerHCA(v *doctor.View, c node.Container) []doctor.Finding {
 	case len(c.Stale) > 0:
 		return []doctor.Finding{recreate(c, doctor.Sentence(c.Stale)+
 			" The HCA was made anew, as after its driver was loaded again, and libraries look for its new number.")}
+	case len(c.Functions) > 0:
+		return withoutVerbs(c)
 	case len(c.Given) > 0:
 		return notGiven(v, c)
 	case !c.RDMA:
 		return nil
+	}
+	if managing := manages(v, c); managing != nil {
+		return managing
 	}
 	all, err := v.HCAs()
 	if has := held(v, c); err == nil && all.NetNSExclusive && c.OwnNetwork && !c.AllDevices && len(has) > 0 {
@@ -134,6 +139,31 @@ func containerHCA(v *doctor.View, c node.Container) []doctor.Finding {
 	return []doctor.Finding{recreate(c, doctor.Sentence(c.Causes()))}
 }
 
+// isRDMA is what makes the SR-IOV device plugin give verbs devices with its functions.
+const isRDMA = "isRdma: true in the resource of the SR-IOV network device plugin"
+
+// withoutVerbs is about a container that has functions with HCAs, and no verbs device, as DPDK's driver mlx5 needs it
+// too. A pod that uses only the network interfaces lacks nothing.
+func withoutVerbs(c node.Container) []doctor.Finding {
+	text := fmt.Sprintf("The kubelet gave it %s, and it has no verbs device.", strings.Join(c.Functions, "; "))
+	if len(c.Given) > 0 || c.HugePages {
+		return []doctor.Finding{doctor.Fault(containerObject(c), text, "Set "+isRDMA+", and create the pod again")}
+	}
+	return []doctor.Finding{doctor.Unsure(containerObject(c), text+" If it is for RDMA or DPDK, that needs "+isRDMA+".")}
+}
+
+// manages finds HCAs that are no program's. What may open all devices of the node is not meant to have them.
+func manages(v *doctor.View, c node.Container) (found []doctor.Finding) {
+	for _, h := range held(v, c) {
+		if h.Purpose() == hca.PurposeManagement && !c.AllDevices {
+			found = append(found, doctor.Fault(fmt.Sprintf("%s HCA %s", containerObject(c), h.Name), "It holds an HCA that manages "+
+				h.Manages+", by which a program can disturb all GPUs of the node.", "Leave PCI device "+h.PCI+" out of the "+
+				"device plugin's selectors, or of the policy's devices, and create the pod again"))
+		}
+	}
+	return found
+}
+
 // notGiven is about a container that has a resource of a device plugin, and no HCA. Where the plugin leaves its devices
 // to CDI, and CDI is off, nothing else says so.
 func notGiven(v *doctor.View, c node.Container) []doctor.Finding {
@@ -145,8 +175,8 @@ func notGiven(v *doctor.View, c node.Container) []doctor.Finding {
 				"CDI is off in the runtime.", text, f.Path), runtimes.CDIOn(r)+", and create the pod again")}
 		}
 	}
-	return []doctor.Finding{doctor.Unsure(containerObject(c), text+" If it is not meant for a virtual machine, the log "+
-		"of the device plugin says why.")}
+	return []doctor.Finding{doctor.Unsure(containerObject(c), text+" If it is not meant for a virtual machine: the "+
+		"SR-IOV device plugin gives verbs devices with "+isRDMA+" alone, and the log of others says why.")}
 }
 
 // containerPort names the HCA and not its containers, so that what is wrong with its port explains it.

@@ -100,9 +100,18 @@ func containerDevices(v *doctor.View, c node.Container) []doctor.Finding {
 		len(c.HCAs) >= len(node.HCAs) {
 		return nil
 	}
-	return []doctor.Finding{doctor.Told(containerObject(c),
-		"It holds %d of the node's %d HCAs: NCCL_IB_HCA=%s keeps NCCL from the others.", len(c.HCAs), len(node.HCAs),
-		strings.Join(c.HCAs, ","))}
+	var names []string
+	for _, h := range held(v, c) {
+		if h.ForPrograms() {
+			names = append(names, h.Name)
+		}
+	}
+	text := fmt.Sprintf("It holds %d of the node's %d HCAs", len(c.HCAs), len(node.HCAs))
+	if len(names) > 0 {
+		text += fmt.Sprintf(": NCCL_IB_HCA=%s keeps NCCL from the others", strings.Join(names, ","))
+	}
+	return []doctor.Finding{doctor.Told(containerObject(c), "%s. Programs of RDMA_CM need rdma-core 37 or later in the image, "+
+		"all HCAs, or exclusive mode: before, rdma_get_devices fails where one HCA cannot be opened.", text)}
 }
 
 // containerSharedMemory reports what is not a fault.

@@ -124,12 +124,26 @@ func containerNetdev(v *doctor.View, c node.Container) (found []doctor.Finding) 
 			if has == "" {
 				has = "none but those of lo"
 			}
+			cure := "Give the pod an interface of the HCA (macvlan, ipvlan or SR-IOV with Multus), or set hostNetwork: true"
+			if others := ofInfiniBand(v, c); len(others) > 0 {
+				cure = "It came along with HCAs of InfiniBand: leave PCI device " + r.hca.PCI + " out of the device plugin's selector, " +
+					"or set NCCL_IB_HCA=" + strings.Join(others, ",") + " in the pod"
+			}
 			found = append(found, doctor.Fault(r.object,
-				fmt.Sprintf("None of the container's addresses (%s) is a GID of the HCA.", has),
-				"Give the pod an interface of the HCA (macvlan, ipvlan or SR-IOV with Multus), or set hostNetwork: true"))
+				fmt.Sprintf("None of the container's addresses (%s) is a GID of the HCA.", has), cure))
 		}
 	}
 	return found
+}
+
+// ofInfiniBand returns the HCAs of InfiniBand that a container holds, which need no interface.
+func ofInfiniBand(v *doctor.View, c node.Container) (names []string) {
+	for _, h := range held(v, c) {
+		if h.ForPrograms() && slices.ContainsFunc(h.Ports, func(p hca.Port) bool { return p.LinkLayer == "InfiniBand" }) {
+			names = append(names, h.Name)
+		}
+	}
+	return names
 }
 
 // sharing returns a pod that comes before a container's and has one of its rail's addresses in a network of its own: if

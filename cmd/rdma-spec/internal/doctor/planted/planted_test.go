@@ -290,6 +290,25 @@ var planted = map[string]struct {
 		s.container().Problems = []string{"it holds no HCA, the policy gives mlx5_0: recreate the pod"}
 		s.container().Remedy.Text = "recreate the pod"
 	}, "container-hca", theTrainer},
+	// seen in k8snetworkplumbingwg/sriov-network-device-plugin#123
+	"a function with an HCA, no verbs device, and DPDK": {func(s *sick) {
+		s.containers.Others = []node.Container{{Report: node.Report{Namespace: "ml", Pod: "dpdk", Container: "main"},
+			Inside:    process.Inside{User: -1, HugePages: true},
+			Functions: []string{"PCI function 0000:18:00.2 (mellanox.com/sriov), HCA mlx5_5"}}}
+	}, "container-hca", "container ml/dpdk main"},
+	"an HCA that manages NVSwitches": {func(s *sick) {
+		i := slices.IndexFunc(healthyNodes, func(k known) bool { return k.name == b200NVSwitches })
+		s.files, s.container().HCAs = healthyNodes[i].node.Files(), []string{"mlx5_0", "mlx5_8"}
+	}, "container-hca", theTrainer + " HCA mlx5_8"},
+	// seen in NVIDIA/nccl#451
+	"an Ethernet HCA that came along with those of InfiniBand": {func(s *sick) {
+		s.files = nodeOf(rails(ocp, 0, 7, ib(ndr)), rails(connectX, 7, 1, eth(edr))).Files()
+		s.container().HCAs = nil
+		for i := range 8 {
+			s.container().HCAs = append(s.container().HCAs, fmt.Sprintf("mlx5_%d", i))
+		}
+		s.container().OwnNetwork, s.container().Addresses = true, addresses("10.244.0.7")
+	}, "container-netdev", theTrainer + " HCA mlx5_7"},
 	"a container with a port that is down": {func(s *sick) {
 		node := hcatest.RoCENode()
 		node.HCAs[0].Ports[0] = node.HCAs[0].Ports[0].Down()

@@ -30,6 +30,14 @@ type Kubelet struct {
 	// Given are the resources with RDMA of each container that has some, by NAMESPACE/POD/CONTAINER. A copy has them of
 	// the listing.
 	Given map[string][]string `json:"-"`
+	// Functions are the PCI functions that device plugins gave containers, as Given.
+	Functions map[string][]Function `json:"-"`
+}
+
+// Function is a PCI function that a container was given as a resource.
+type Function struct {
+	Resource string `json:"resource"`
+	PCI      string `json:"pci"`
 }
 
 // Conflicting are NRI plugins that set the rlimits and devices that pods ask for.

@@ -11,6 +11,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 
 	"google.golang.org/grpc/codes"
@@ -91,6 +92,14 @@ func allocatable(ctx context.Context, socket string, answer *Kubelet) error {
 		for _, c := range p.GetContainers() {
 			for _, d := range c.GetDevices() {
 				name := p.GetNamespace() + "/" + p.GetName() + "/" + c.GetName()
+				for _, id := range d.GetDeviceIds() {
+					if pciForm.MatchString(id) {
+						if answer.Functions == nil {
+							answer.Functions = map[string][]Function{}
+						}
+						answer.Functions[name] = append(answer.Functions[name], Function{d.GetResourceName(), id})
+					}
+				}
 				if of := d.GetResourceName(); resource.IsRDMA(of) && !slices.Contains(answer.Given[name], of) {
 					answer.Given[name] = append(answer.Given[name], of)
 				}
@@ -99,6 +108,9 @@ func allocatable(ctx context.Context, socket string, answer *Kubelet) error {
 	}
 	return err
 }
+
+// pciForm is the ID of a device where a device plugin gives PCI functions.
+var pciForm = regexp.MustCompile(`^[0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]$`)
 
 // remembered adds the resources that the kubelet's checkpoint has, and that have no device now.
 func remembered(file string, answer *Kubelet) {

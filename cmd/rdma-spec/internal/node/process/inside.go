@@ -28,7 +28,7 @@ func Look(root string, pid int, hostUsers bool, patience time.Duration) (c Insid
 	if c.OwnNetwork {
 		c.readFilters(root, p)
 	}
-	c.HugePages = len(Mounts(root, pid, mountinfo.FSTypeFilter("hugetlbfs"))) > 0
+	c.HugePages = HugePages(root, pid)
 	for _, m := range Mounts(root, pid, mountinfo.PrefixFilter("/dev")) {
 		shared := size(m.VFSOptions)
 		switch {
@@ -46,6 +46,11 @@ func Look(root string, pid int, hostUsers bool, patience time.Duration) (c Insid
 		c.Silent = true
 	}
 	return c
+}
+
+// HugePages reports whether a process has a file system of huge pages.
+func HugePages(root string, pid int) bool {
+	return len(Mounts(root, pid, mountinfo.FSTypeFilter("hugetlbfs"))) > 0
 }
 
 // HostPaths returns where the node's /dev/infiniband is mounted for a process.
