@@ -31,7 +31,17 @@ type ABI struct{ Least, Most int }
 
 // abis are match_min_abi_version and match_max_abi_version in rdma-core's providers folder. Vendors ship drivers and
 // providers with others.
-var abis = map[string]ABI{string(MLX4): {2, 4}, string(MLX5): {1, 1}, string(RXE): {1, 2}, string(SIW): {1, 1}}
+var abis = map[string]ABI{string(MLX4): {2, 4}, string(MLX5): {1, 1}, string(RXE): {1, 2}, string(SIW): {1, 1},
+	string(BNXT): {1, 1}, string(EFA): {1, 1}, string(IRDMA): {0, 5}, "erdma": {0, 1}, "ionic": {1, 1}, "mana": {1, 1}}
+
+// vendors ship drivers whose ABI is not that of rdma-core, with providers of their own: Broadcom's is 6, AMD's 4.
+var vendors = map[string]string{string(BNXT): ", Broadcom's libbnxt_re: no newer base image has it",
+	"ionic": ", AMD's libionic: no newer base image has it"}
+
+// OfDriver names the provider that a driver needs whose ABI is not that of rdma-core.
+func OfDriver(provider string) string {
+	return "the provider that belongs to the node's driver, of its version" + vendors[provider]
+}
 
 // ABIOf returns the versions of the kernel's ABI that rdma-core's provider supports.
 func ABIOf(provider string) (ABI, bool) {

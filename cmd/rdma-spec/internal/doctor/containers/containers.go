@@ -175,8 +175,8 @@ func notGiven(v *doctor.View, c node.Container) []doctor.Finding {
 				"CDI is off in the runtime.", text, f.Path), runtimes.CDIOn(r)+", and create the pod again")}
 		}
 	}
-	return []doctor.Finding{doctor.Unsure(containerObject(c), text+" If it is not meant for a virtual machine: the "+
-		"SR-IOV device plugin gives verbs devices with "+isRDMA+" alone, and the log of others says why.")}
+	return []doctor.Finding{doctor.Unsure(containerObject(c), text+" If it is for RDMA or DPDK, and not for a "+
+		"virtual machine: that needs "+isRDMA+"; of another device plugin, the log says why.")}
 }
 
 // containerPort names the HCA and not its containers, so that what is wrong with its port explains it.

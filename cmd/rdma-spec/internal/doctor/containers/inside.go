@@ -68,8 +68,13 @@ func containerProvider(v *doctor.View, c node.Container) (found []doctor.Finding
 	}
 	for _, h := range held(v, c) {
 		want, abi := verbs.Provider(h, func(name string) string { return doctor.Attribute(v, name) })
+		device, _ := h.Verbs()
 		object := fmt.Sprintf("%s HCA %s", containerObject(c), h.Name)
-		switch has, known := verbs.ABIOf(want); {
+		has, known := verbs.ABIOf(want)
+		foreign := known && abi != 0 && !has.Has(abi)
+		supports := fmt.Sprintf("The kernel's ABI is %d, and rdma-core's provider %s supports %d to %d", abi, want, has.Least, has.Most)
+		switch {
+		case slices.Contains(c.Opened, path.Base(device.Path)): // a program has opened it with some provider
 		case c.Silent:
 			return []doctor.Finding{doctor.Unsure(containerObject(c),
 				"The files of its image did not answer in time, so its providers are unknown: try again with a longer --patience.")}
@@ -77,20 +82,36 @@ func containerProvider(v *doctor.View, c node.Container) (found []doctor.Finding
 			return []doctor.Finding{doctor.Unsure(containerObject(c),
 				"Its image has no libibverbs in the usual places, so its providers are unknown.")}
 		case want == "":
-			found = append(found, doctor.Unsure(object, fmt.Sprintf("Which provider is for the driver %q is unknown.",
-				h.Driver)))
+			found = append(found, doctor.Unsure(object, fmt.Sprintf("Which provider is for the driver %q, whose ABI is %d, is "+
+				"unknown: the image needs the one that belongs to the node's driver.", h.Driver, abi)))
+		case c.Providers[want] == "" && foreign:
+			found = append(found, doctor.Fault(object, supports+": its image has none, and no package of the distribution has the "+
+				"right one.", "Install in the image "+ofDriver(v, want)))
 		case c.Providers[want] == "":
 			text := fmt.Sprintf("Its image has libibverbs with the providers %s, and not %s.",
 				strings.Join(slices.Sorted(maps.Keys(c.Providers)), ", "), want)
 			found = append(found, doctor.Fault(object, text,
 				"Install rdma-core's provider in the image: apt-get install ibverbs-providers, or dnf install libibverbs"))
-		case known && abi != 0 && !has.Has(abi):
-			found = append(found, doctor.Unsure(object, fmt.Sprintf("The kernel's ABI is %d, and rdma-core's provider %s "+
-				"supports %d to %d: if programs find no HCA, install the provider that belongs to the kernel's driver in the "+
-				"image.", abi, want, has.Least, has.Most)))
+		case foreign:
+			found = append(found, doctor.Unsure(object, supports+": if programs find no HCA, install in the image "+
+				ofDriver(v, want)+"."))
 		}
 	}
 	return found
+}
+
+// ofDriver names the provider that belongs to the node's driver, which is not rdma-core's, and where the node has one.
+func ofDriver(v *doctor.View, provider string) string {
+	text := verbs.OfDriver(provider)
+	for _, folder := range verbs.LibraryFolders {
+		for _, in := range []string{"", "/libibverbs"} {
+			// a copy has no libraries
+			if files, err := v.Files.Match(folder + in + "/lib" + provider + "-rdmav*.so"); err == nil && len(files) > 0 {
+				return text + " (the node has it: /" + files[0] + ")"
+			}
+		}
+	}
+	return text
 }
 
 // containerDevices reports what is not a fault.

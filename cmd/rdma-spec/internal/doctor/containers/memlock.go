@@ -190,10 +190,8 @@ func containerFiles(v *doctor.View, c node.Container) []doctor.Finding {
 	text := fmt.Sprintf("A process may open %d files (%d if it raises its own limit), which it has from %s: its unit "+
 		"sets no LimitNOFILE, as that of containerd 2.0 and later does not.", c.OpenFiles.Soft, c.OpenFiles.Hard,
 		cmp.Or(r.Name, "its runtime"))
-	cure := runtimes.LimitFiles(r) + ", and create the pod again"
 	if c.OpenFiles.Hard > manyFiles {
-		text += " If its programs say \"Too many open files\": " + cure + "."
-		return []doctor.Finding{doctor.Unsure(containerObject(c), text)}
+		return []doctor.Finding{doctor.Unsure(containerObject(c), text+" Its programs may say \"Too many open files\".")}
 	}
-	return []doctor.Finding{doctor.Fault(containerObject(c), text, cure)}
+	return []doctor.Finding{doctor.Fault(containerObject(c), text, runtimes.LimitFiles(r)+", and create the pod again")}
 }

@@ -47,7 +47,7 @@ func networkChecks() []doctor.Check {
 		ID: "container-routes", Family: "containers",
 		Title: "Each HCA of a container answers what reaches it.",
 		Why:   "Other nodes get no answer from the HCA that they ask.",
-		Reads: doctor.GIDReads, Needs: needs, Look: eachContainer(containerRoutes),
+		Reads: doctor.GIDReads, Needs: needs, Look: containerRoutes,
 	}}
 }
 
@@ -273,28 +273,82 @@ func containerMTU(v *doctor.View, c node.Container) (found []doctor.Finding) {
 	return found
 }
 
-// containerRoutes looks at the routes of containers with several rails. Tables of policy routing can send everything
-// the right way, so beside them nothing is known.
-func containerRoutes(v *doctor.View, c node.Container) (found []doctor.Finding) {
-	all := slices.DeleteFunc(rails(v, c), func(r rail) bool { return r.link == nil || !r.subnet.IsValid() })
-	if !c.OwnNetwork || c.PolicyRouting {
+// containerRoutes looks at the routes of containers with several rails: those in one subnet, and subnets that no route
+// joins. What is true of the node's own network is said once. Tables of policy routing can send everything the right way,
+// so beside them nothing is known.
+func containerRoutes(v *doctor.View) []doctor.Finding {
+	said := map[string]bool{}
+	return eachContainer(func(v *doctor.View, c node.Container) []doctor.Finding {
+		return slices.DeleteFunc(routesOf(v, c), func(f doctor.Finding) bool {
+			before := said[f.Object]
+			said[f.Object] = true
+			return before
+		})
+	})(v)
+}
+
+func routesOf(v *doctor.View, c node.Container) (found []doctor.Finding) {
+	if c.PolicyRouting {
 		return nil
 	}
-	for i, r := range all {
-		other := slices.IndexFunc(all[:i], func(other rail) bool { return other.subnet == r.subnet })
-		switch {
-		case other >= 0 && r.link.Strict && all[other].link.Strict:
-			found = append(found, doctor.Fault(r.object, fmt.Sprintf("Its interface %s is in the same subnet as that of "+
-				"HCA %s, and rp_filter is strict: the kernel drops what reaches the one that it does not answer by.",
-				r.link.Name, all[other].hca.Name),
-				"Give each HCA's interface a subnet of its own, or routing rules (CNI plugin sbr), and create the pod again"))
-		case other >= 0:
-			found = append(found, doctor.Told(r.object, "Its interface %s is in the same subnet as that of HCA %s: the kernel "+
-				"answers by one of both.", r.link.Name, all[other].hca.Name))
-		case !r.link.Gateway && slices.ContainsFunc(all, func(other rail) bool { return other.link.Gateway }):
-			found = append(found, doctor.Told(r.object,
-				"Its interface %s has no route by a gateway: it reaches its own subnet alone.", r.link.Name))
+	object := containerObject(c)
+	if !c.OwnNetwork {
+		object = "the node's network"
+	}
+	bySubnet, joined := map[netip.Prefix][]rail{}, 0
+	for _, r := range rails(v, c) {
+		if r.subnet.IsValid() {
+			bySubnet[r.subnet] = append(bySubnet[r.subnet], r)
 		}
 	}
+	subnets := slices.SortedFunc(maps.Keys(bySubnet), func(a, b netip.Prefix) int { return a.Addr().Compare(b.Addr()) })
+	var isolated []string
+	for _, subnet := range subnets {
+		links := slices.DeleteFunc(slices.Clone(c.Links), func(l process.Link) bool { return !slices.Contains(l.Subnets, subnet) })
+		if slices.ContainsFunc(links, func(l process.Link) bool { return l.Gateway }) {
+			joined++
+		} else {
+			isolated = append(isolated, links[0].Name)
+		}
+		if len(bySubnet[subnet]) > 1 && len(links) > 1 {
+			found = append(found, sharedSubnet(c, fmt.Sprintf("%s subnet %s", object, subnet), bySubnet[subnet], links))
+		}
+	}
+	switch {
+	case len(subnets) < 2 || len(isolated) == 0:
+	case joined == 0:
+		found = append(found, doctor.Told(object, "No route leads from its rails (%s) to each other, as is right where each rail "+
+			"reaches that of other nodes alone: NCCL needs NCCL_CROSS_NIC=0, and RCCL PXN, or each rail a gateway.",
+			strings.Join(isolated, ", ")))
+	default:
+		found = append(found, doctor.Told(object, "Its interface %s has no route by a gateway, and others have one: it reaches "+
+			"its own subnet alone.", strings.Join(isolated, ", ")))
+	}
 	return found
+}
+
+// sharedSubnet is about rails in one subnet. With a strict filter, the kernel drops what reaches the interface that it
+// does not answer by, whichever has which address.
+func sharedSubnet(c node.Container, object string, all []rail, links []process.Link) doctor.Finding {
+	var hcas, names []string
+	for _, r := range all {
+		hcas = append(hcas, r.hca.Name)
+	}
+	for _, l := range links {
+		names = append(names, l.Name)
+	}
+	of := fmt.Sprintf("The interfaces %s of HCAs %s are in it", strings.Join(names, ", "), strings.Join(hcas, ", "))
+	if slices.ContainsFunc(links, func(l process.Link) bool { return !l.Strict }) {
+		return doctor.Told(object, "%s: the kernel answers by one of them.", of)
+	}
+	text := of + ", and rp_filter is strict: the kernel drops what reaches those that it does not answer by."
+	if c.AllDevices { // it holds HCAs that are not meant for it
+		return doctor.Unsure(object, text)
+	}
+	where := "in the pod's networks (CNI plugins tuning and sbr), and create the pod again"
+	if !c.OwnNetwork {
+		where = "on the node"
+	}
+	return doctor.Fault(object, text, "Set rp_filter to 2 and a routing rule for each interface "+where+
+		"; or give each a subnet of its own, with a gateway to the others")
 }

@@ -28,7 +28,9 @@ func portsWithoutLink(v *doctor.View) []doctor.Finding {
 		for _, h := range hcas {
 			for _, p := range h.Ports {
 				f := doctor.Finding{Status: doctor.OK}
-				if !p.Active() {
+				if p.Active() {
+					f.Object, f.Text = portObject(h, p), lostSlaves(v, p)
+				} else {
 					f = l.judge(h, p)
 				}
 				switch {
@@ -47,6 +49,21 @@ func portsWithoutLink(v *doctor.View) []doctor.Finding {
 		}
 		return found
 	})
+}
+
+// lostSlaves says which slaves of its bond have lost their links, of a port that is ACTIVE with the others.
+func lostSlaves(v *doctor.View, p hca.Port) string {
+	var lost []string
+	for _, name := range p.Netdevs {
+		slave, _ := v.Exists(classNet + name + "/bonding_slave")
+		if slave && doctor.Attribute(v, classNet+name+"/carrier") == "0" {
+			lost = append(lost, name)
+		}
+	}
+	if len(lost) == 0 {
+		return ""
+	}
+	return "Its bond has lost the link of " + strings.Join(lost, ", ") + ": the port stays ACTIVE, with the rate of the others."
 }
 
 // links judges ports that are not ACTIVE, each by its object: groups first, and then the odd one of a group.

@@ -146,6 +146,46 @@ func TestHealthyNodes(t *testing.T) {
 			s.rails("10.1.0.8", "10.2.0.8", "10.3.0.8", "10.4.0.8")
 			s.container().Links[0].Gateway = true
 		},
+		// seen in ROCm/rccl#1303
+		"rails with gateways": func(s *sick) {
+			s.rails("10.1.0.8", "10.2.0.8", "10.3.0.8", "10.4.0.8")
+			for i := range s.container().Links {
+				s.container().Links[i].Gateway, s.container().Links[i].Strict = true, true
+			}
+		},
+		"rails in one subnet, with rules for each": func(s *sick) {
+			s.rails("10.244.0.8", "10.244.0.9", "10.244.0.10")
+			for i := range s.container().Links {
+				s.container().Links[i].Strict, s.container().Links[i].Addresses = true, nil
+			}
+			s.container().PolicyRouting = true
+		},
+		"exclusive mode, and pods in the node's network": func(s *sick) {
+			s.files = hcatest.RoCENode().Files().With(hcatest.Files{"sys/module/ib_core/parameters/netns_mode": "N\n"})
+		},
+		"a Slurm node at rest": func(s *sick) {
+			c := s.container()
+			c.Namespace, c.Pod, c.RDMA, c.Uses, c.AllDevices, c.Wanted = "slurm", "slurmd", false, true, true, nil
+			c.Idle = node.Registering{PID: 501, User: 0, Registers: bytesOf(unlimited)}
+			s.containers.Others, s.containers.Containers = s.containers.Containers[:1], nil
+		},
+		"a vendor's driver that a program has opened": func(s *sick) {
+			s.files["sys/devices/pci0000:18/0000:18:00.0/infiniband_verbs/uverbs0/abi_version"] = "6\n"
+			s.container().Providers, s.container().Opened = providers("rxe"), []string{"uverbs0"}
+			s.containers.Containers = s.containers.Containers[:1]
+		},
+		"Broadcom's own driver of rdma-core's ABI": func(s *sick) {
+			n := hcatest.RoCENode()
+			for i := range n.HCAs {
+				n.HCAs[i].Driver = "bnxt_en"
+			}
+			s.files, s.container().Providers = n.Files(), providers("bnxt_re")
+			s.containers.Containers = s.containers.Containers[:1]
+		},
+		"containers with GPUs by a hook": func(s *sick) {
+			s.container().Env, s.runtime().DefaultHandler = cri.Env{"NVIDIA_VISIBLE_DEVICES": "all"}, "nvidia"
+			s.runtime().Handlers = append(s.runtime().Handlers, runtime.Handler{Name: "nvidia", Program: "nvidia-container-runtime"})
+		},
 		"CDI for Docker": func(s *sick) {
 			s.kubelet, s.cdi.Docker = agents.Kubelet{}, &cdi.Docker{Version: "28.2.0", Folders: []string{"/etc/cdi"}}
 		},
@@ -266,6 +306,25 @@ var told = map[string]struct {
 		s.rails("10.1.0.8", "10.2.0.8")
 		s.container().Links[0].Gateway = true
 	}, "container-routes", doctor.OK},
+	// seen in NVIDIA/nccl#2013, ROCm/rccl#1303
+	"rails that no route joins": {func(s *sick) { s.rails("10.1.0.8", "10.2.0.8", "10.3.0.8") }, "container-routes", doctor.OK},
+	"an unknown driver": {func(s *sick) {
+		n := hcatest.RoCENode()
+		n.HCAs[0].Driver = "frobnicator"
+		s.files = n.Files().With(hcatest.Files{
+			"sys/devices/pci0000:18/0000:18:00.0/infiniband_verbs/uverbs0/abi_version": "3\n"})
+	}, "container-provider", doctor.Unknown},
+	// seen in sgl-project/sglang#16242
+	"Broadcom's own driver": {func(s *sick) {
+		n := hcatest.RoCENode()
+		for i := range n.HCAs {
+			n.HCAs[i].Driver = "bnxt_en"
+		}
+		s.files = n.Files().With(hcatest.Files{
+			"sys/devices/pci0000:18/0000:18:00.0/infiniband_verbs/uverbs0/abi_version": "6\n"})
+		s.container().Providers = providers("bnxt_re")
+		s.containers.Containers = s.containers.Containers[:1]
+	}, "container-provider", doctor.Unknown},
 	// seen in NVIDIA/nccl#769
 	"RoCE v1 alone": {func(s *sick) {
 		s.rails("10.244.0.8")

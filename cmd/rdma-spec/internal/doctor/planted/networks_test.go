@@ -71,3 +71,17 @@ func TestExclusiveModeWithRDMACNI(t *testing.T) {
 		}
 	}
 }
+
+// A bond that has lost a link is told: its port stays ACTIVE.
+func TestBondThatLostALink(t *testing.T) {
+	const slave = "pci0000:99/0000:99:00.1/net/ens1f1"
+	found := findings(t, findKnown(t, "bond that has lost one of its two links").files().With(hcatest.Files{
+		"sys/class/net/ens1f1":                       hcatest.Link("../../devices/" + slave),
+		"sys/devices/virtual/net/bond0/lower_ens1f1": hcatest.Link("../../../" + slave),
+		"sys/devices/" + slave + "/device":           hcatest.Link("../../../0000:99:00.1"),
+	}))
+	i := slices.IndexFunc(found, func(f doctor.Finding) bool { return f.Check == "port-active" })
+	if found[i].Status != doctor.OK || !strings.Contains(found[i].Text, "Its bond has lost the link of ens1f1") {
+		t.Errorf("%+v", found[i])
+	}
+}

@@ -407,7 +407,27 @@ var planted = map[string]struct {
 	"two HCAs in one subnet, and a strict filter": {func(s *sick) {
 		s.rails("10.244.0.8", "10.244.0.9")
 		s.container().Links[0].Strict, s.container().Links[1].Strict = true, true
-	}, "container-routes", theTrainer + " HCA mlx5_1"},
+	}, "container-routes", theTrainer + " subnet 10.244.0.0/24"},
+	// seen in NVIDIA/nccl#1109
+	"four HCAs of the node in one subnet, and a strict filter": {func(s *sick) {
+		s.rails("10.244.0.8", "10.244.0.9", "10.244.0.10", "10.244.0.11")
+		for i := range s.container().Links {
+			s.container().Links[i].Strict, s.container().Links[i].Addresses = true, nil // without IPv6
+		}
+		s.container().OwnNetwork = false
+		s.containers.Containers[1] = *s.container()
+	}, "container-routes", "the node's network subnet 10.244.0.0/24"},
+	// seen in k8snetworkplumbingwg/sriov-cni#348
+	"no provider for the vendor's driver": {func(s *sick) {
+		n := hcatest.RoCENode()
+		for i := range n.HCAs {
+			n.HCAs[i].Driver = "ionic"
+		}
+		s.files = n.Files().With(hcatest.Files{
+			"sys/devices/pci0000:18/0000:18:00.0/infiniband_verbs/uverbs0/abi_version": "4\n",
+			"usr/lib64/libibverbs/libionic-rdmav34.so":                                 "\x7fELF"})
+		s.containers.Containers = s.containers.Containers[:1]
+	}, "container-provider", theTrainer + " HCA mlx5_0"},
 	"an image without the provider": {func(s *sick) {
 		s.container().Providers = providers("rxe")
 	}, "container-provider", theTrainer + " HCA mlx5_0"},

@@ -8,6 +8,7 @@ import (
 	"net/netip"
 	"path"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -60,7 +61,8 @@ func ReadImage(folder string, links []Link) (has Image) {
 				has.LibVerbs = "/" + file
 			}
 		}
-		for _, file := range regular(lib + "/libibverbs/lib*.so") {
+		// Vendors' drivers have theirs beside it.
+		for _, file := range slices.Concat(regular(lib+"/libibverbs/lib*.so"), regular(lib+"/lib*-rdmav*.so")) {
 			if name := providerName.FindStringSubmatch(path.Base(file)); name != nil && has.Providers[name[1]] == "" {
 				has.Providers[name[1]] = "/" + file
 			}

@@ -25,9 +25,7 @@ func Look(root string, pid int, hostUsers bool, patience time.Duration) (c Insid
 	if err := c.readNetwork(root, p); err != nil {
 		c.Known, c.Unread = false, err.Error()
 	}
-	if c.OwnNetwork {
-		c.readFilters(root, p)
-	}
+	c.readFilters(root, p)
 	c.HugePages = HugePages(root, pid)
 	for _, m := range Mounts(root, pid, mountinfo.PrefixFilter("/dev")) {
 		shared := size(m.VFSOptions)
