@@ -137,7 +137,8 @@ func Accelerator(class, driver string) bool {
 // OtherAccelerator reports whether a PCI device is a GPU that shows no picture (3D or other display controller), or
 // another accelerator, of a driver whose devices Accelerator does not know. Those of virtual machines are none.
 func OtherAccelerator(class, driver string) bool {
-	computes := strings.HasPrefix(class, "0x0302") || strings.HasPrefix(class, "0x0380") || strings.HasPrefix(class, "0x12")
+	computes := strings.HasPrefix(class, "0x0302") || strings.HasPrefix(class, "0x0380") ||
+		strings.HasPrefix(class, "0x12")
 	return computes && !slices.Contains(acceleratorDrivers, driver) && !strings.HasPrefix(driver, "vfio") &&
 		!strings.HasPrefix(driver, "virtio")
 }

@@ -113,7 +113,8 @@ func (o *Options) nextAfter(paths []string) (next []string) {
 
 // sayReload says what the reload of systemd that changed units need takes from containers that run.
 func (o *Options) sayReload(stderr io.Writer, changed []change.File) {
-	if !slices.ContainsFunc(changed, func(f change.File) bool { return strings.HasPrefix(f.Path, files.Below(o.Root, unitFolder)+"/") }) {
+	units := files.Below(o.Root, unitFolder) + "/"
+	if !slices.ContainsFunc(changed, func(f change.File) bool { return strings.HasPrefix(f.Path, units) }) {
 		return
 	}
 	s, err := node.Open(node.Options{Root: o.Root, Patience: node.Daemons})

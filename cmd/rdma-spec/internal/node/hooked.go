@@ -28,9 +28,9 @@ func (s *Snapshot) ReloadTakes() string {
 			of += fmt.Sprintf(", and %d more", more)
 		}
 	}
-	return "a reload of systemd (daemon-reload, enable) takes the GPUs, until their pods are created again, from containers " +
-		"that got them by the hook of NVIDIA's container runtime (mode legacy, the default before version 1.18): " + of +
-		"; the DaemonSet and configure plugin --launched need no reload"
+	return "a reload of systemd (daemon-reload, enable) takes the GPUs, until their pods are created again, from " +
+		"containers that got them by the hook of NVIDIA's container runtime (mode legacy, the default before version 1.18): " +
+		of + "; the DaemonSet and configure plugin --launched need no reload"
 }
 
 // mostNamed is how many containers a text names.

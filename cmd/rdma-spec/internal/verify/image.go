@@ -36,8 +36,8 @@ func (v *verification) libraries(held []heldHCA) {
 		is, said := doctor.OK, fmt.Sprintf("%s, for the kernel's ABI %d", provider, h.abi)
 		switch {
 		case provider == "" && known && h.abi != 0 && !abi.Has(h.abi):
-			is, said = doctor.Unknown, fmt.Sprintf("not beside libibverbs; the kernel's ABI is %d, and rdma-core's provider supports "+
-				"%d to %d: install %s", h.abi, abi.Least, abi.Most, verbs.OfDriver(driver))
+			is, said = doctor.Unknown, fmt.Sprintf("not beside libibverbs; the kernel's ABI is %d, and rdma-core's provider "+
+				"supports %d to %d: install %s", h.abi, abi.Least, abi.Most, verbs.OfDriver(driver))
 		case provider == "":
 			is, said = doctor.Unknown, "not beside libibverbs, which then reports No IB devices found: install it "+
 				"(ibverbs-providers, libibverbs, rdma-core)"

@@ -156,7 +156,8 @@ func withoutVerbs(c node.Container) []doctor.Finding {
 func manages(v *doctor.View, c node.Container) (found []doctor.Finding) {
 	for _, h := range held(v, c) {
 		if h.Purpose() == hca.PurposeManagement && !c.AllDevices {
-			found = append(found, doctor.Fault(fmt.Sprintf("%s HCA %s", containerObject(c), h.Name), "It holds an HCA that manages "+
+			object := fmt.Sprintf("%s HCA %s", containerObject(c), h.Name)
+			found = append(found, doctor.Fault(object, "It holds an HCA that manages "+
 				h.Manages+", by which a program can disturb all GPUs of the node.", "Leave PCI device "+h.PCI+" out of the "+
 				"device plugin's selectors, or of the policy's devices, and create the pod again"))
 		}

@@ -72,7 +72,8 @@ func containerProvider(v *doctor.View, c node.Container) (found []doctor.Finding
 		object := fmt.Sprintf("%s HCA %s", containerObject(c), h.Name)
 		has, known := verbs.ABIOf(want)
 		foreign := known && abi != 0 && !has.Has(abi)
-		supports := fmt.Sprintf("The kernel's ABI is %d, and rdma-core's provider %s supports %d to %d", abi, want, has.Least, has.Most)
+		supports := fmt.Sprintf("The kernel's ABI is %d, and rdma-core's provider %s supports %d to %d", abi, want, has.Least,
+			has.Most)
 		switch {
 		case slices.Contains(c.Opened, path.Base(device.Path)): // a program has opened it with some provider
 		case c.Silent:
@@ -85,8 +86,8 @@ func containerProvider(v *doctor.View, c node.Container) (found []doctor.Finding
 			found = append(found, doctor.Unsure(object, fmt.Sprintf("Which provider is for the driver %q, whose ABI is %d, is "+
 				"unknown: the image needs the one that belongs to the node's driver.", h.Driver, abi)))
 		case c.Providers[want] == "" && foreign:
-			found = append(found, doctor.Fault(object, supports+": its image has none, and no package of the distribution has the "+
-				"right one.", "Install in the image "+ofDriver(v, want)))
+			found = append(found, doctor.Fault(object, supports+": its image has none, and no package of the distribution "+
+				"has the right one.", "Install in the image "+ofDriver(v, want)))
 		case c.Providers[want] == "":
 			text := fmt.Sprintf("Its image has libibverbs with the providers %s, and not %s.",
 				strings.Join(slices.Sorted(maps.Keys(c.Providers)), ", "), want)
@@ -131,8 +132,8 @@ func containerDevices(v *doctor.View, c node.Container) []doctor.Finding {
 	if len(names) > 0 {
 		text += fmt.Sprintf(": NCCL_IB_HCA=%s keeps NCCL from the others", strings.Join(names, ","))
 	}
-	return []doctor.Finding{doctor.Told(containerObject(c), "%s. Programs of RDMA_CM need rdma-core 37 or later in the image, "+
-		"all HCAs, or exclusive mode: before, rdma_get_devices fails where one HCA cannot be opened.", text)}
+	return []doctor.Finding{doctor.Told(containerObject(c), "%s. Programs of RDMA_CM need rdma-core 37 or later in the "+
+		"image, all HCAs, or exclusive mode: before, rdma_get_devices fails where one HCA cannot be opened.", text)}
 }
 
 // containerSharedMemory reports what is not a fault.

@@ -27,9 +27,9 @@ func containerMemlock(v *doctor.View, c node.Container) []doctor.Finding {
 	case c.StarvesRDMA():
 		return []doctor.Finding{starves(v, c)}
 	case idles(c):
-		return []doctor.Finding{doctor.Unsure(containerObject(c), fmt.Sprintf("No process has an HCA open, and process %d of "+
-			"user %d can register %s at most, others more. A program that can register nothing falls back to sockets: see what "+
-			"lowers its limit, or which user it runs as.", c.Idle.PID, c.Idle.User, *c.Idle.Registers))}
+		return []doctor.Finding{doctor.Unsure(containerObject(c), fmt.Sprintf("No process has an HCA open, and process %d "+
+			"of user %d can register %s at most, others more. A program that can register nothing falls back to sockets: see "+
+			"what lowers its limit, or which user it runs as.", c.Idle.PID, c.Idle.User, *c.Idle.Registers))}
 	case c.Remedy.Action == node.Nothing:
 		return nil
 	case c.State != node.StateBelow:
@@ -86,7 +86,10 @@ func starves(v *doctor.View, c node.Container) doctor.Finding {
 	if c.Least.Registers != nil {
 		hard = &c.Least.Memlock
 	}
-	privileged := map[bool]string{true: "it is privileged, and so no RDMA container", false: "it is no RDMA container"}[c.AllDevices]
+	outside := "it is no RDMA container"
+	if c.AllDevices {
+		outside = "it is privileged, and so no RDMA container"
+	}
 	r, all := runtimeOf(v, c)
 	own, gives := r.Handler(c.Handler), r.Gives(c.Handler)
 	giving, others := r.Giving(own)
@@ -97,9 +100,9 @@ func starves(v *doctor.View, c node.Container) doctor.Finding {
 	case c.Remedy.Action != node.Nothing:
 		return again("%s", underPolicy)
 	case c.Lowered() && hard != nil && hard.Hard <= runtime.Enough:
-		return fault("Find what set it, since no program can raise its hard limit. Slurm gives a job the limits of the shell "+
-			"that submitted it: set PropagateResourceLimitsExcept=MEMLOCK in slurm.conf, or raise memlock in the login pod. Else "+
-			"it is a script (ulimit -l sets both limits), or /etc/security/limits.conf of its image",
+		return fault("Find what set it, since no program can raise its hard limit. Slurm gives a job the limits of the "+
+			"shell that submitted it: set PropagateResourceLimitsExcept=MEMLOCK in slurm.conf, or raise memlock in the login "+
+			"pod. Else it is a script (ulimit -l sets both limits), or /etc/security/limits.conf of its image",
 			"it was given more, and its hard limit was lowered as well")
 	case c.Lowered():
 		return fault("Have its program raise its own limit (ulimit -l unlimited), and find what lowers it: a script, or "+
@@ -108,8 +111,8 @@ func starves(v *doctor.View, c node.Container) doctor.Finding {
 	case gives != nil && *gives > runtime.Enough:
 		return again("its runtime gives %s now%s, and it was created before that: create the pod again", gives, by(r, own))
 	case !c.RDMA:
-		return fault("Set the annotation rdma.noderesource.dev: \"true\" in the pod, in a namespace that the policy lists in "+
-			"optIn.namespaces, and create the pod again", "%s, so no policy gives it more", privileged)
+		return fault("Set the annotation rdma.noderesource.dev: \"true\" in the pod, in a namespace that the policy lists "+
+			"in optIn.namespaces, and create the pod again", "%s, so no policy gives it more", outside)
 	case c.Wanted != nil && c.Wanted.Memlock == 0:
 		return fault("Set memlock in that rule, or above the rules, and create the pod again",
 			"the policy leaves its memlock unchanged (rule %q), and its runtime gives no more", c.Rule)
@@ -122,7 +125,8 @@ func starves(v *doctor.View, c node.Container) doctor.Finding {
 			"command below, create the pod again", own.Name, own.BaseSpec).Text
 		return f
 	case !r.Known:
-		return fault(runtimes.Raise(v, r, all), "the plugin is not installed, and what the runtime gives is unknown").Command()
+		return fault(runtimes.Raise(v, r, all),
+			"the plugin is not installed, and what the runtime gives is unknown").Command()
 	case !others:
 		return fault(runtimes.Raise(v, r, all)+" && rdma-spec wait && rdma-spec repair "+c.PodName(),
 			"nothing on this node gives memlock%s", by(r, own)).Command()

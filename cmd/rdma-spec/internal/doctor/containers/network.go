@@ -126,8 +126,8 @@ func containerNetdev(v *doctor.View, c node.Container) (found []doctor.Finding) 
 			}
 			cure := "Give the pod an interface of the HCA (macvlan, ipvlan or SR-IOV with Multus), or set hostNetwork: true"
 			if others := ofInfiniBand(v, c); len(others) > 0 {
-				cure = "It came along with HCAs of InfiniBand: leave PCI device " + r.hca.PCI + " out of the device plugin's selector, " +
-					"or set NCCL_IB_HCA=" + strings.Join(others, ",") + " in the pod"
+				cure = "It came along with HCAs of InfiniBand: leave PCI device " + r.hca.PCI + " out of the device plugin's " +
+					"selector, or set NCCL_IB_HCA=" + strings.Join(others, ",") + " in the pod"
 			}
 			found = append(found, doctor.Fault(r.object,
 				fmt.Sprintf("None of the container's addresses (%s) is a GID of the HCA.", has), cure))
@@ -274,8 +274,8 @@ func containerMTU(v *doctor.View, c node.Container) (found []doctor.Finding) {
 }
 
 // containerRoutes looks at the routes of containers with several rails: those in one subnet, and subnets that no route
-// joins. What is true of the node's own network is said once. Tables of policy routing can send everything the right way,
-// so beside them nothing is known.
+// joins. What is true of the node's own network is said once. Tables of policy routing can send everything the right
+// way, so beside them nothing is known.
 func containerRoutes(v *doctor.View) []doctor.Finding {
 	said := map[string]bool{}
 	return eachContainer(func(v *doctor.View, c node.Container) []doctor.Finding {
@@ -304,7 +304,8 @@ func routesOf(v *doctor.View, c node.Container) (found []doctor.Finding) {
 	subnets := slices.SortedFunc(maps.Keys(bySubnet), func(a, b netip.Prefix) int { return a.Addr().Compare(b.Addr()) })
 	var isolated []string
 	for _, subnet := range subnets {
-		links := slices.DeleteFunc(slices.Clone(c.Links), func(l process.Link) bool { return !slices.Contains(l.Subnets, subnet) })
+		links := slices.DeleteFunc(slices.Clone(c.Links),
+			func(l process.Link) bool { return !slices.Contains(l.Subnets, subnet) })
 		if slices.ContainsFunc(links, func(l process.Link) bool { return l.Gateway }) {
 			joined++
 		} else {
@@ -317,12 +318,12 @@ func routesOf(v *doctor.View, c node.Container) (found []doctor.Finding) {
 	switch {
 	case len(subnets) < 2 || len(isolated) == 0:
 	case joined == 0:
-		found = append(found, doctor.Told(object, "No route leads from its rails (%s) to each other, as is right where each rail "+
-			"reaches that of other nodes alone: NCCL needs NCCL_CROSS_NIC=0, and RCCL PXN, or each rail a gateway.",
+		found = append(found, doctor.Told(object, "No route leads from its rails (%s) to each other, as is right where "+
+			"each rail reaches that of other nodes alone: NCCL needs NCCL_CROSS_NIC=0, and RCCL PXN, or each rail a gateway.",
 			strings.Join(isolated, ", ")))
 	default:
-		found = append(found, doctor.Told(object, "Its interface %s has no route by a gateway, and others have one: it reaches "+
-			"its own subnet alone.", strings.Join(isolated, ", ")))
+		found = append(found, doctor.Told(object, "Its interface %s has no route by a gateway, and others have one: it "+
+			"reaches its own subnet alone.", strings.Join(isolated, ", ")))
 	}
 	return found
 }

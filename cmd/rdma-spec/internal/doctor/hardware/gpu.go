@@ -89,7 +89,8 @@ func withGPUs(look func(v *doctor.View, gpus []string, hcas []hca.HCA) []doctor.
 			return []doctor.Finding{doctor.Unsure("", fmt.Sprintf("The GPUs cannot be listed: %v.", err))}
 		case all == 0:
 			if others := v.OtherGPUs(); len(others) > 0 {
-				return doctor.Inapplicable("Not looked at: GPUs or accelerators whose driver is " + strings.Join(others, ", ") + ".")
+				return doctor.Inapplicable("Not looked at: GPUs or accelerators whose driver is " +
+					strings.Join(others, ", ") + ".")
 			}
 			return doctor.Inapplicable("The node has no GPU.")
 		case len(hcas) == 0:

@@ -63,7 +63,8 @@ func lostSlaves(v *doctor.View, p hca.Port) string {
 	if len(lost) == 0 {
 		return ""
 	}
-	return "Its bond has lost the link of " + strings.Join(lost, ", ") + ": the port stays ACTIVE, with the rate of the others."
+	return "Its bond has lost the link of " + strings.Join(lost, ", ") +
+		": the port stays ACTIVE, with the rate of the others."
 }
 
 // links judges ports that are not ACTIVE, each by its object: groups first, and then the odd one of a group.

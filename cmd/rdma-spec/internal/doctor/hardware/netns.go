@@ -25,8 +25,9 @@ func netnsChecks() []doctor.Check {
 		Look: netnsMode,
 	}, {
 		ID: "hca-present", Family: "netns",
-		Title: "Each RDMA function that has a driver shows an HCA, and each RoCE port its interface, unless a container has it.",
-		Why:   "The HCA, or its interface, is lost to the node until its driver is bound again.",
+		Title: "Each RDMA function that has a driver shows an HCA, and each RoCE port its interface, unless a container has " +
+			"it.",
+		Why: "The HCA, or its interface, is lost to the node until its driver is bound again.",
 		Reads: slices.Concat(doctor.GIDReads, []string{
 			auxDevices + "*", auxDevices + "*/driver", auxDevices + "*/infiniband/*", auxDevices + "*/infiniband_verbs/*",
 			pciDevices + "*", pciDevices + "*/driver", pciDevices + "*/infiniband/*", pciDevices + "*/infiniband_verbs/*",
@@ -74,9 +75,9 @@ func exclusiveWithoutCNI(v *doctor.View) []doctor.Finding {
 			"has the HCAs.")}
 	}
 	return []doctor.Finding{doctor.Unsure("", "It is exclusive, and rdma-cni is neither a program in /opt/cni/bin, "+
-		"/var/lib/cni/bin, or K3s' data, nor named in a network configuration of CNI. That is right where pods with HCAs are in "+
-		"the node's network, or something else moves HCAs into them, as DRANET does. Pods with a network of their own cannot "+
-		"share HCAs in this mode.")}
+		"/var/lib/cni/bin, or K3s' data, nor named in a network configuration of CNI. That is right where pods with HCAs "+
+		"are in the node's network, or something else moves HCAs into them, as DRANET does. Pods with a network of their "+
+		"own cannot share HCAs in this mode.")}
 }
 
 // bonding is there where a card's second port is a part of an HCA of both: mlx5_bond_0.
@@ -194,19 +195,21 @@ func lostInterfaces(v *doctor.View) (found []doctor.Finding) {
 }
 
 // elsewhere is about something of the node that is in another network namespace.
-func elsewhere(on, what string, in node.Holders, unknown error, cured func(doctor.Finding) doctor.Finding) []doctor.Finding {
+func elsewhere(on, what string, in node.Holders, unknown error,
+	cured func(doctor.Finding) doctor.Finding) []doctor.Finding {
 	what += " is in another network namespace"
 	switch {
 	case len(in.Own) > 0:
 		return []doctor.Finding{doctor.Told(on, "%s: container %s has it.", what, strings.Join(in.Own, ", "))}
 	case unknown != nil:
-		return []doctor.Finding{doctor.Unsure(on, fmt.Sprintf("%s, and which container has it is unknown: %v.", what, unknown))}
+		return []doctor.Finding{doctor.Unsure(on,
+			fmt.Sprintf("%s, and which container has it is unknown: %v.", what, unknown))}
 	case len(in.Maybe) > 0:
-		return []doctor.Finding{doctor.Unsure(on, fmt.Sprintf("%s, and which container has it is unknown: it may be that of %s.",
-			what, strings.Join(in.Maybe, ", ")))}
+		return []doctor.Finding{doctor.Unsure(on,
+			fmt.Sprintf("%s, and which container has it is unknown: it may be that of %s.", what, strings.Join(in.Maybe, ", ")))}
 	case len(in.Node) > 0:
 		what += ", where container " + strings.Join(in.Node, ", ") + " cannot use it"
 	}
-	return []doctor.Finding{cured(doctor.Fault(on, what+", and no container that runs has it there: a pod ended and did not "+
-		"return it.", ""))}
+	return []doctor.Finding{cured(doctor.Fault(on, what+", and no container that runs has it there: a pod ended and "+
+		"did not return it.", ""))}
 }

@@ -52,13 +52,14 @@ type verbose struct {
 	} `json:"runtimeSpec"`
 }
 
-// Env has the variables of a container's environment that choose HCAs, GPUs, and interfaces, by their names. No other is
-// read.
+// Env has the variables of a container's environment that choose HCAs, GPUs, and interfaces, by their names. No other
+// is read.
 type Env map[string]string
 
 // environment finds them in JSON. A value with a character that JSON escapes names no device.
 var environment = regexp.MustCompile(
-	`"(NCCL_IB_HCA|NCCL_IB_GID_INDEX|NCCL_SOCKET_IFNAME|NVIDIA_MOFED|NVIDIA_VISIBLE_DEVICES|UCX_NET_DEVICES)=([^"\\]{0,1000})"`)
+	`"(NCCL_IB_HCA|NCCL_IB_GID_INDEX|NCCL_SOCKET_IFNAME|NVIDIA_MOFED|NVIDIA_VISIBLE_DEVICES|UCX_NET_DEVICES)` +
+		`=([^"\\]{0,1000})"`)
 
 // UnmarshalJSON implements json.Unmarshaler, without decoding the others, which take most of a spec.
 func (e *Env) UnmarshalJSON(text []byte) error {
