@@ -312,7 +312,7 @@ func routesOf(v *doctor.View, c node.Container) (found []doctor.Finding) {
 			isolated = append(isolated, links[0].Name)
 		}
 		if len(bySubnet[subnet]) > 1 && len(links) > 1 {
-			found = append(found, sharedSubnet(c, fmt.Sprintf("%s subnet %s", object, subnet), bySubnet[subnet], links))
+			found = append(found, sharedSubnet(c, subnet, object, bySubnet[subnet], links))
 		}
 	}
 	switch {
@@ -330,7 +330,9 @@ func routesOf(v *doctor.View, c node.Container) (found []doctor.Finding) {
 
 // sharedSubnet is about rails in one subnet. With a strict filter, the kernel drops what reaches the interface that it
 // does not answer by, whichever has which address.
-func sharedSubnet(c node.Container, object string, all []rail, links []process.Link) doctor.Finding {
+func sharedSubnet(c node.Container, subnet netip.Prefix, object string, all []rail,
+	links []process.Link) doctor.Finding {
+	object += " HCA " + all[0].hca.Name // addresses differ in an anonymous archive
 	var hcas, names []string
 	for _, r := range all {
 		hcas = append(hcas, r.hca.Name)
@@ -338,7 +340,8 @@ func sharedSubnet(c node.Container, object string, all []rail, links []process.L
 	for _, l := range links {
 		names = append(names, l.Name)
 	}
-	of := fmt.Sprintf("The interfaces %s of HCAs %s are in it", strings.Join(names, ", "), strings.Join(hcas, ", "))
+	of := fmt.Sprintf("The interfaces %s of HCAs %s are in one subnet, %s", strings.Join(names, ", "),
+		strings.Join(hcas, ", "), subnet)
 	if slices.ContainsFunc(links, func(l process.Link) bool { return !l.Strict }) {
 		return doctor.Told(object, "%s: the kernel answers by one of them.", of)
 	}

@@ -407,7 +407,7 @@ var planted = map[string]struct {
 	"two HCAs in one subnet, and a strict filter": {func(s *sick) {
 		s.rails("10.244.0.8", "10.244.0.9")
 		s.container().Links[0].Strict, s.container().Links[1].Strict = true, true
-	}, "container-routes", theTrainer + " subnet 10.244.0.0/24"},
+	}, "container-routes", theTrainer + " HCA mlx5_0"},
 	// seen in NVIDIA/nccl#1109
 	"four HCAs of the node in one subnet, and a strict filter": {func(s *sick) {
 		s.rails("10.244.0.8", "10.244.0.9", "10.244.0.10", "10.244.0.11")
@@ -416,7 +416,7 @@ var planted = map[string]struct {
 		}
 		s.container().OwnNetwork = false
 		s.containers.Containers[1] = *s.container()
-	}, "container-routes", "the node's network subnet 10.244.0.0/24"},
+	}, "container-routes", "the node's network HCA mlx5_0"},
 	// seen in k8snetworkplumbingwg/sriov-cni#348
 	"no provider for the vendor's driver": {func(s *sick) {
 		n := hcatest.RoCENode()
