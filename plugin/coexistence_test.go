@@ -12,6 +12,7 @@ import (
 
 	"github.com/containerd/nri/pkg/api"
 	"github.com/containerd/nri/pkg/stub"
+	"github.com/prometheus/client_golang/prometheus/testutil"
 
 	"github.com/rdma-spec/rdma-spec/plugin/nritest"
 	"github.com/rdma-spec/rdma-spec/spec"
@@ -87,6 +88,31 @@ func TestOtherPluginsOfTheNode(t *testing.T) {
 			}
 			if paths[verbs.GetPath()] != 1 {
 				t.Errorf("devices %v, want %s once", paths, verbs.GetPath())
+			}
+		})
+	}
+}
+
+// A device that the pod's author names through another plugin counts where his annotation would; elsewhere the container
+// starts as it is, also where the device comes by CDI, after this plugin has answered.
+func TestDeviceThatTheAuthorNames(t *testing.T) {
+	for namespace, want := range map[string]int{"guests": 0, "ml": 1} {
+		t.Run(namespace, func(t *testing.T) {
+			runtime, p := registered(t, Options{Policy: mustPolicy(t, "optIn: {namespaces: [ml]}")})
+			verbs := verbsContainer(t, p.root).GetLinux().GetDevices()[0]
+			another{device: verbs}.start(t, runtime, "10")
+			pod := &api.PodSandbox{Id: "s", Name: "anybody", Namespace: namespace,
+				Annotations: map[string]string{"devices.gke.io/container.main": "- path: " + verbs.GetPath()}}
+			got, err := runtime.Create(t.Context(), pod, &api.Container{Id: "container", Name: "main"})
+			must.Succeed(t, err)
+			if n := len(got.GetRlimits()); n != want {
+				t.Errorf("%d rlimits are set, want %d", n, want)
+			}
+			if n := testutil.ToFloat64(p.metrics.authored); int(n) != 1-want {
+				t.Errorf("%v containers are counted, want %d", n, 1-want)
+			}
+			if n := strings.Count(p.log.String(), "left alone: "); n != 1-want {
+				t.Errorf("%d lines say that it is left alone, want %d:\n%s", n, 1-want, p.log)
 			}
 		})
 	}

@@ -44,6 +44,9 @@ func (p *Plugin) PostCreateContainer(ctx context.Context, pod *api.PodSandbox, c
 	case decision.Grant != nil:
 		decision.Grant.Devices = nil
 		p.settle(ctx, c, ctr, promised(c, decision), grantLate)
+	case decision.Authored != "":
+		p.metrics.authored.Inc()
+		p.decided(c, decision).Info("left alone: " + decision.Reason)
 	}
 	return nil
 }

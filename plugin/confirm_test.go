@@ -86,6 +86,7 @@ func TestConfirmed(t *testing.T) {
 	for _, test := range []struct {
 		name, policy string
 		annotation   string
+		device       string               // that its pod's author names by CDI
 		plain        bool                 // it holds no device when it is created
 		other        *another             // index 10
 		privileged   bool                 // all devices of the host are allowed
@@ -135,6 +136,8 @@ func TestConfirmed(t *testing.T) {
 			want: stored{before, 0}, says: []string{"level=info", "left alone: opted out"}},
 		{name: "late, and refused", policy: "memlock: memory-limit", plain: true, other: &another{cdi: cdiName},
 			want: stored{before, 0}, result: grantRefusedLate, says: []string{"level=error", "although the policy refuses it", "cause=memory-limit"}},
+		{name: "late, and named by the pod's author", plain: true, other: &another{cdi: cdiName}, device: cdiName,
+			want: stored{before, 0}, says: []string{"level=info", "left alone", "nvidia.cdi.k8s.io/pod"}},
 		{name: "late, and privileged", plain: true, other: &another{cdi: cdiName}, privileged: true, want: stored{before, 0}},
 		{name: "plain", plain: true, want: stored{before, 0}},
 	} {
@@ -174,7 +177,11 @@ func TestConfirmed(t *testing.T) {
 					ctr.Rlimits = nil
 				}
 			})
-			if _, err := runtime.Create(t.Context(), in("ml", test.annotation), holder); (err != nil) != test.fails {
+			pod := in("ml", test.annotation)
+			if test.device != "" {
+				pod.Annotations = map[string]string{"nvidia.cdi.k8s.io/pod": test.device}
+			}
+			if _, err := runtime.Create(t.Context(), pod, holder); (err != nil) != test.fails {
 				t.Fatal(err)
 			}
 			var got stored

@@ -23,7 +23,7 @@ func (*Plugin) Reads() registration.Reads {
 	return registration.Reads{
 		Pod: wire.Paths{
 			"id": nil, "namespace": nil, "name": nil, "runtime_handler": nil, "linux.namespaces.type": nil,
-			"annotations": beginsWith(policy.AnnotationKey),
+			"annotations": policy.MayRead,
 		},
 		Container: wire.Paths{
 			"id": nil, "pod_sandbox_id": nil, "name": nil, "state": nil, "pid": nil, "rlimits": nil,

@@ -26,6 +26,8 @@ func TestLittleIsKeptOfAPod(t *testing.T) {
 		policy.AnnotationKey:                  strings.Repeat("x", much),
 		policy.AnnotationKey + "/container.b": strings.Repeat("y", much),
 		"other":                               strings.Repeat("z", much),
+		"example.com/other":                   strings.Repeat("z", much),
+		"devices.gke.io/container.b":          strings.Repeat("z", much),
 	}}
 	for i := range 13_000 {
 		sandbox.Labels[fmt.Sprint("label-", i)] = strings.Repeat("v", 63)

@@ -21,6 +21,7 @@ type metrics struct {
 	unknown         prometheus.Counter
 	leftAlone       prometheus.Counter
 	leftOut         prometheus.Counter
+	authored        prometheus.Counter
 	grants          *prometheus.CounterVec
 	confirmDuration prometheus.Histogram
 	configValid     prometheus.Gauge
@@ -65,6 +66,9 @@ func newMetrics() *metrics {
 		leftOut: counter("hcas_left_out_total",
 			"HCAs that containers that ask for all did not get: they have no ACTIVE port, or cannot be used.",
 		).WithLabelValues(),
+		authored: counter("authors_devices_total",
+			"Containers that were left alone because their pod's author may have named their verbs device himself, through "+
+				"another plugin's annotation.").WithLabelValues(),
 		grants: counter("grants_total",
 			"Grants, by result: confirmed; raised (something had set less memlock); late (the verbs device came after the "+
 				"answer); refused_late (so did it, and the policy refuses the container, which runs); unconfirmed (the container "+
@@ -88,7 +92,8 @@ func newMetrics() *metrics {
 func (p *Plugin) Collectors() []prometheus.Collector {
 	m := p.metrics
 	all := []prometheus.Collector{
-		m.requests, m.refusals, m.duration, m.unknown, m.leftAlone, m.leftOut, m.grants, m.confirmDuration, m.configValid, m.configLoaded,
+		m.requests, m.refusals, m.duration, m.unknown, m.leftAlone, m.leftOut, m.authored, m.grants, m.confirmDuration,
+		m.configValid, m.configLoaded,
 		p.Inventory,
 		Flag("connected", "1 while the plugin is registered with the runtime.", nil, p.Registered),
 		Flag("waiting", "1 while this process waits behind a registered one, to take its connection over.",
@@ -174,6 +179,9 @@ func (m *metrics) count(d policy.Decision, since time.Time) {
 	}
 	if d.Unknown && d.Refusal == nil {
 		m.unknown.Inc()
+	}
+	if d.Authored != "" {
+		m.authored.Inc()
 	}
 	m.leftOut.Add(float64(len(d.LeftOut)))
 	m.requests.WithLabelValues(result, string(d.Signal)).Inc()

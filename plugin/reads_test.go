@@ -54,7 +54,8 @@ rules: [{name: limited, match: {namespaces: [c]}, memlock: memory-limit}]`),
 	verbs := firstVerbs(t, root)
 	words := []string{"", "a", "b", "c", "main", "nvidia", "true", "false", "{memlock: 1Mi}", "{devices: all}", "network", "rwm",
 		"NVIDIA_MOFED=enabled", "NVIDIA_MOFED=", policy.AnnotationKey, policy.AnnotationKey + "/pod",
-		policy.AnnotationKey + "/container.main", spec.RlimitMemlock, verbs.Path}
+		policy.AnnotationKey + "/container.main", spec.RlimitMemlock, verbs.Path, "devices.gke.io",
+		"nvidia.cdi.k8s.io/container.main", "- path: " + verbs.Path}
 	decisions := map[string]int{}
 	for seed := range uint64(3000) {
 		random := rand.New(rand.NewPCG(seed, 66))

@@ -18,18 +18,29 @@ import (
 // AnnotationKey/container.NAME for one container, else AnnotationKey/pod, else the bare key.
 const AnnotationKey = "rdma." + nri.AnnotationDomain
 
-// Annotations returns the annotation of a pod that a decision about a container reads, if any. It cuts a value that is
-// too long, since a pod's author can write a quarter of a megabyte.
+// Annotations returns the annotations of a pod that a decision about a container may read, whatever the configuration
+// says. It cuts a value that is too long, since a pod's author can write a quarter of a megabyte.
 func Annotations(pod map[string]string, container string) map[string]string {
+	var read map[string]string
+	keep := func(key, value string, most int) {
+		if read == nil {
+			read = map[string]string{}
+		}
+		read[key] = strings.Clone(value[:min(len(value), most+1)])
+	}
+	for key, value := range pod {
+		if ours := key == AnnotationKey || strings.HasPrefix(key, AnnotationKey+"/"); !ours && inScope(key, container) {
+			keep(key, value, maxDeviceAnnotation)
+		}
+	}
 	value, own, found := annotation(pod, container)
-	if !found {
-		return nil
+	switch {
+	case found && own:
+		keep(ownKey(container), value, maxAnnotation)
+	case found:
+		keep(AnnotationKey, value, maxAnnotation)
 	}
-	key := AnnotationKey
-	if own {
-		key = ownKey(container)
-	}
-	return map[string]string{key: strings.Clone(value[:min(len(value), maxAnnotation+1)])}
+	return read
 }
 
 // annotation returns the value that counts for a container, and whether it was written for that very container.

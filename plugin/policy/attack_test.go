@@ -35,7 +35,7 @@ type attack struct {
 // attacks are all rows of the table.
 func attacks() []attack {
 	return slices.Concat(annotationAttacks(), numberAttacks(), signalAttacks(), ceilingAttacks(), unknownAttacks(),
-		deviceAttacks(), configAttacks(), noPolicyAttacks())
+		deviceAttacks(), configAttacks(), noPolicyAttacks(), authorAttacks())
 }
 
 // patience is how long a decision may take before it counts as stalled. It takes microseconds.

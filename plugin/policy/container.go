@@ -18,7 +18,8 @@ type Container struct {
 	Pod            string `json:"pod"`
 	Name           string `json:"name"`
 	RuntimeHandler string `json:"runtimeHandler,omitempty"` // "" where the pod has no RuntimeClass
-	// Annotations are the pod's, as they were when the sandbox was made; see Annotations.
+	// Annotations are the pod's, as they were when the sandbox was made, and never the container's, which kubelet and
+	// device plugins write; see Annotations.
 	Annotations map[string]string `json:"annotations,omitempty"`
 	HostNetwork bool              `json:"hostNetwork,omitempty"` // it is in the host's network namespace
 
@@ -120,6 +121,9 @@ type Decision struct {
 	Refusal *Refusal    `json:"refusal,omitempty"`
 	// Reason is why there is neither a grant nor a refusal; "" if nothing asked for one.
 	Reason string `json:"reason,omitempty"`
+	// Authored is the annotation by which the pod's author may have named the verbs device himself, which therefore is no
+	// signal; "" where that made no difference.
+	Authored string `json:"authored,omitempty"`
 	// Unknown is true if the container might hold resources that give it more, and the kubelet did not report them.
 	Unknown bool `json:"unknown,omitempty"`
 	// LeftOut are the HCAs that all HCAs does not include, each with the state of its port or what is wrong with it.

@@ -18,7 +18,8 @@ func (p *Policy) Decide(c Container, facts Facts) Decision {
 	d := &deciding{Policy: p, container: c, facts: facts}
 	d.Signal = SignalNone
 	if err := d.decide(); err != nil {
-		return Decision{Signal: d.Signal, Evidence: d.Evidence, Rule: d.Rule, Refusal: err, Unknown: d.Unknown}
+		return Decision{Signal: d.Signal, Evidence: d.Evidence, Rule: d.Rule, Refusal: err, Authored: d.Authored,
+			Unknown: d.Unknown}
 	}
 	return d.Decision
 }
@@ -104,6 +105,13 @@ func (d *deciding) withoutSignal() *Refusal {
 // say.
 func (d *deciding) alone() *Refusal {
 	switch {
+	case d.Authored != "":
+		d.Reason = fmt.Sprintf("its pod's annotation %s may name its verbs device, which then counts where an annotation "+
+			"opts in: request the RDMA device plugin's resource, or have namespace %s added to optIn.namespaces",
+			quoted(d.Authored), quoted(d.container.Namespace))
+		if d.resources.err != nil {
+			d.Reason += "; " + d.resources.problem()
+		}
 	case d.annotated:
 		d.Reason = "its pod's annotation only asks for less, and nothing makes it an RDMA container"
 	case d.resources.err != nil:

@@ -254,3 +254,49 @@ func FuzzDecide(f *testing.F) {
 		}
 	})
 }
+
+// Whatever a pod's author writes into another plugin's annotation, he gets no more than without it, and no refusal. What
+// is kept of the annotation decides as all of it does.
+func FuzzAuthor(f *testing.F) {
+	for i, by := range injectors {
+		for seed := range uint64(50) {
+			f.Add(seed, by.key, by.value, uint8(i))
+		}
+	}
+	for i, value := range []string{"", "[]", "- path: /dev/nvidia0", "nvidia.com/gpu=all", "- {path: x, major: 231}", "a: b",
+		"- path: /dev/infiniband/uverbs1\n---\n- path: /dev/nvidia0", "[[]]", "- 231\n- 193", "- path: /dev/infiniband/"} {
+		f.Add(uint64(i), "devices.gke.io/pod", value, uint8(i))
+	}
+	node := fixedNode(f)
+	f.Fuzz(func(t *testing.T, seed uint64, key, value string, kubelet uint8) {
+		r := rand.New(rand.NewPCG(seed, 2))
+		config := randomConfig(r)
+		p := policyOf(t, config)
+		c := Container{Namespace: draw(r, "ml-a", "web"), Name: "c", MemoryLimit: 1 << 20,
+			Devices:   []Device{gpu(0), heldVerbs(1)},
+			Resources: []func() ([]string, bool, error){holds("a/c"), unlisted(), silent, holds("rdma/ib")}[kubelet%4]}
+		without := p.Decide(c, node)
+		c.Annotations = map[string]string{key: value}
+		if strings.HasPrefix(key, AnnotationKey) {
+			return
+		}
+		start := worked(t)
+		with := p.Decide(c, node)
+		if took := worked(t) - start; took > 50*time.Millisecond {
+			t.Errorf("%q takes %s", value, took)
+		}
+		checkOneLine(t, with.Reason)
+		if with.Refusal != nil && without.Refusal == nil {
+			t.Errorf("refused because of %s: %q: %v, by %s", key, value, with.Refusal, config)
+		}
+		if with.Grant != nil && (without.Grant == nil || !atMost(*with.Grant, *without.Grant)) {
+			t.Errorf("%s: %q gives %s instead of %s, by %s", key, value, with.Grant, without.Grant, config)
+		}
+		kept := Annotations(c.Annotations, "c")
+		c.Annotations = kept
+		if again := p.Decide(c, node); again.Signal != with.Signal || again.Authored != with.Authored {
+			t.Errorf("what is kept of %s: %q decides %s %q, want %s %q", key, value, again.Signal, again.Authored, with.Signal,
+				with.Authored)
+		}
+	})
+}

@@ -54,6 +54,7 @@ func New(config Config) (*Policy, error) {
 	found.at("optIn.resources", CheckResourceGlobs(config.OptIn.Resources))
 	found.at("optIn.namespaces", checkNamespaceGlobs(config.OptIn.Namespaces))
 	found.at("inject.namespaces", checkNamespaceGlobs(config.Inject.Namespaces))
+	found.at("optIn.deviceAnnotations", checkDeviceAnnotations(config.OptIn.DeviceAnnotations))
 	found.at("optIn.mofedRuntimeHandlers", checkHandlerGlobs(config.OptIn.MOFEDRuntimeHandlers))
 	found.at("skipRuntimeHandlers", checkHandlerGlobs(config.SkipRuntimeHandlers))
 	named := map[string]int{}

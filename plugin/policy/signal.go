@@ -20,9 +20,9 @@ func (d *deciding) findSignal() {
 	c := &d.container
 	d.held = d.heldVerbs()
 	switch {
-	case d.annotated && (matchesAny(d.config.OptIn.Namespaces, c.Namespace) || d.mayAsk()): // guard: annotation-namespace, else d.annotated
+	case d.annotated && d.mayOptIn(): // guard: annotation-namespace, else d.annotated
 		d.Signal, d.Evidence = SignalAnnotation, AnnotationKey
-	case d.config.OptIn.Devices && d.held != nil:
+	case d.config.OptIn.Devices && d.held != nil && d.counts(): // guard: author, else d.held != nil
 		d.Signal, d.Evidence = SignalDevice, d.held.Path
 		if d.held.HCA != "" {
 			d.Evidence += " (" + d.held.HCA + ")"
@@ -32,6 +32,11 @@ func (d *deciding) findSignal() {
 	default:
 		d.findResource()
 	}
+}
+
+// mayOptIn reports whether an annotation alone makes a container of this namespace an RDMA container.
+func (d *deciding) mayOptIn() bool {
+	return matchesAny(d.config.OptIn.Namespaces, d.container.Namespace) || d.mayAsk()
 }
 
 // mayAsk reports whether an annotation may ask for HCAs in the container's namespace.

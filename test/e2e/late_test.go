@@ -130,10 +130,11 @@ devices:
     - {path: /dev/nvidiactl, hostPath: /dev/null}
 `
 
-// Beside the NRI plugin of NVIDIA's toolkit, which needs no GPU to add CDI names, a container gets what the policy
-// gives for the HCA that it names, and the operator's management container is left alone.
+// Beside the NRI plugin of NVIDIA's toolkit, which needs no GPU to add CDI names, a container gets what the policy gives
+// for the HCA that its author names, where an annotation opts in. Elsewhere it is left alone, as the operator's management
+// container is.
 func TestCDINameOfNVIDIAsPlugin(t *testing.T) {
-	plugin := startPlugin(t, "{}")
+	plugin := startPlugin(t, "optIn: {namespaces: [listed]}")
 	folder := scratch.Folder(t)
 	other := start(t, filepath.Join(nodeParts(t).Folder(), "nvidia-ctk/nvidia-ctk-installer"), "--enable-nri-plugin",
 		"--nri-namespace=gpu-operator", "--nri-socket="+containerd.NRISocket, "--runtime=containerd",
@@ -144,7 +145,7 @@ func TestCDINameOfNVIDIAsPlugin(t *testing.T) {
 	writeCDIFile(t, "net-rdma.yaml", netCDI)
 	writeCDIFile(t, "management.yaml", managementCDI)
 
-	pod := runPod(t, containerd.Pod{Name: "named", Annotations: map[string]string{
+	pod := runPod(t, containerd.Pod{Name: "named", Namespace: "listed", Annotations: map[string]string{
 		nvidiaPlugin + "root": "example.com/net-rdma=rxe0", nvidiaPlugin + "uid-1000": "example.com/net-rdma=rxe0"}})
 	for name, user := range map[string]int64{"root": 0, "uid-1000": 1000} {
 		id := runContainer(t, pod, containerd.Container{Name: name, User: user})
@@ -155,6 +156,15 @@ func TestCDINameOfNVIDIAsPlugin(t *testing.T) {
 			t.Errorf("about %s the log says %q", name, line)
 		}
 	}
+	guest := runPod(t, containerd.Pod{Name: "guest", Namespace: "guests",
+		Annotations: map[string]string{nvidiaPlugin + "guest": "example.com/net-rdma=rxe0"}})
+	guests := runContainer(t, guest, containerd.Container{Name: "guest"})
+	shell(t, guests, "test -c /dev/infiniband/uverbs0") // its author has given it to himself
+	expectMemlock(t, guests, kernelDefault)
+	expectCapabilities(t, guests, "")
+	if line := lineAbout(plugin.Log(), "guest"); !strings.Contains(line, "left alone: ") {
+		t.Errorf("about a container whose author named its HCA the log says %q", line)
+	}
 	operator := runPod(t, containerd.Pod{Name: "validator", Namespace: "gpu-operator",
 		Annotations: map[string]string{nvidiaPlugin + "management": "management.nvidia.com/gpu=all"}})
 	id := runContainer(t, operator, containerd.Container{Name: "management", User: 1000})
@@ -164,7 +174,7 @@ func TestCDINameOfNVIDIAsPlugin(t *testing.T) {
 	if line := lineAbout(plugin.Log(), "management"); line != "" {
 		t.Errorf("about the management container the log says %q", line)
 	}
-	expectStates(t, map[string]string{"root": "ok", "uid-1000": "ok", "management": ""})
+	expectStates(t, map[string]string{"root": "ok", "uid-1000": "ok", "guest": "", "management": ""})
 }
 
 // expectStates compares what status says of containers; of those that have nothing to do with RDMA it says nothing.

@@ -65,6 +65,11 @@ func randomPod(r *rand.Rand) modelPod {
 			"{devices: [rxe2, nope]}", "{memlock: 100Gi, devices: all}",
 			"{devices: [../x]}", "{unknown: 1}", "memlock: &a 1Gi")
 	}
+	for range pick(r, 0, 0, 1, 2) {
+		key := pick(r, "devices.gke.io", "nvidia.cdi.k8s.io", "cdi-devices.nri.io") + pick(r, "", "/pod", "/container.c0")
+		p.annotations[key] = pick(r, "", "- path: /dev/infiniband/uverbs0", "- path: /dev/infiniband/uverbs7",
+			"- path: /dev/nvidia0", "nvidia.com/gpu=0", "[example.com/hca=mlx5_0]", "{")
+	}
 	return p
 }
 

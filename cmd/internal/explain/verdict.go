@@ -70,6 +70,10 @@ func (e Explainer) Container(pod manifest.Pod, c manifest.Container) (Container,
 	c.PodHolds = pod.Holds
 	out := e.verdict(c)
 	out.Advice = e.advice(c)
+	if by := e.Policy.AuthorNames(c.Container); by != "" {
+		out.Notes = append(out.Notes, "annotation "+by+" may name a verbs device; if an NRI plugin of the node gives it: "+
+			summary(e.decide(c.Container, true), ""))
+	}
 	switch {
 	case c.MOFED && out.Verdict == NotRDMA && out.Decision.Reason == "":
 		out.Notes = append(out.Notes, "NVIDIA_MOFED=enabled: NVIDIA's container runtime adds HCAs after NRI, where the "+

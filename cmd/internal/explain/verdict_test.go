@@ -21,6 +21,7 @@ const (
 	listed   = "inject: {namespaces: [ml]}"
 	optedIn  = `metadata: {name: a, namespace: ml, annotations: {rdma.noderesource.dev: "true"}}`
 	plainPod = "metadata: {name: a, namespace: ml}"
+	byGKE    = "metadata: {name: a, namespace: ml, annotations: {devices.gke.io/pod: '[{path: /dev/infiniband/uverbs0}]'}}"
 
 	full      = ", rule default: memlock=unlimited ipc_lock=unless-dropped"
 	opened    = "RDMA if its device plugin injects verbs devices (rdma/hca)"
@@ -189,6 +190,11 @@ func TestNotes(t *testing.T) {
 			"{containers: [{name: main, resources: {limits: {rdma/hca: 1}}}]}"},
 		{"injected as well", "optIn: {resources: [rdma/*]}\nrules: [{match: {resources: [rdma/*]}, inject: {always: true}}]",
 			plainPod, "{containers: [{name: main, resources: {limits: {rdma/hca: 1}}}]}"},
+		{"a device that its author names", "{}", byGKE, nothing},
+		{"a device that its author names where he may opt in", "optIn: {namespaces: [ml]}", byGKE, nothing},
+		{"a device that its author names beside an HCA of a device plugin", "{}", byGKE,
+			"{containers: [{name: main, resources: {limits: {rdma/hca: 1}}}]}"},
+		{"a GPU that its author names", "{}", strings.ReplaceAll(byGKE, "infiniband/uverbs0", "nvidia0"), nothing},
 	} {
 		notes := container(t, Explainer{}, tt.config, tt.metadata, tt.spec).Notes
 		says.Add(t, tt.name, strings.Join(notes, "\n"))

@@ -76,7 +76,7 @@ func (s *standIns) as(k kind, text string) string {
 	case object:
 		return s.object(text)
 	case about:
-		if key, name, own := strings.Cut(text, "/container."); own {
+		if key, name, own := strings.Cut(text, "/container."); own && name != "*" {
 			return key + "/container." + s.name("container", name)
 		}
 		return text

@@ -80,6 +80,7 @@ var fields = []struct {
 	{"* ociVersion", word}, {"* off", word}, {"* required", word}, {"* started", word}, {"* since", word}, {"* at", word},
 	{"* tool", word}, {"* feature", word}, {"* kind", word}, {"* check", word}, {"* memlock", word}, {"* ipcLock", word},
 	{"* mode", word}, {"* every", word}, {"* names", word}, {"* resources", word}, {"* mofedRuntimeHandlers", word},
+	{"* deviceAnnotations", word},
 	{"* skipRuntimeHandlers", word}, {"* functions", word}, {"* linkLayers", word}, {"* netdevs", word}, {"* id", word},
 	{"* runtimeHandler", word}, {"* type", word}, {"* Bounding", word}, {"* providers *", word}, {"* memlocks", word},
 	{"* startable", word}, {"* defaultMemlock", word}, {"* Soft", word}, {"* Hard", word}, {"* soft", word},

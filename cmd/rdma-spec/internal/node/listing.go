@@ -7,6 +7,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -79,7 +80,12 @@ func (s *Snapshot) list(ctx context.Context, _ string) (found Listing, err error
 		Budget: s.Each(),
 	})
 	silent := error(nil)
+	config := policy.Default()
+	if p, _, err := s.Policy(); err == nil { // without one, nothing is judged
+		config = p.Config()
+	}
 	for _, c := range containers {
+		maps.DeleteFunc(c.Annotations, func(key, _ string) bool { return !config.OptIn.Reads(key) })
 		own, known := process.Process{PID: c.PID}.OwnNetwork(s.Root)
 		c.HostNetwork = known && !own
 		c.Sandboxed = c.Sandboxed || c.PID != 0 && process.Process{PID: c.PID}.Sandboxed(s.Root)
