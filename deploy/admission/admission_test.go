@@ -148,14 +148,31 @@ func TestAdmissionLists(t *testing.T) {
 	}
 }
 
-// TestForbidNames: the policy looks for the annotation that the plugin reads, and for no other.
+// TestForbidDevices: the policy looks for the annotations of other plugins that the configuration lists by default.
+func TestForbidDevices(t *testing.T) {
+	p, _ := decodeForbid(t)
+	i := slices.IndexFunc(p.Spec.Variables, func(v admissionv1.Variable) bool { return v.Name == "deviceAnnotations" })
+	if i < 0 {
+		t.Fatal("the policy has no list of annotations")
+	}
+	var keys []string
+	if err := yaml.UnmarshalStrict([]byte(p.Spec.Variables[i].Expression), &keys); err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(policy.Default().OptIn.DeviceAnnotations, keys); diff != "" {
+		t.Errorf("annotations, -want +got:\n%s", diff)
+	}
+}
+
+// TestForbidNames: the policy looks for the annotation that the plugin reads, and for those of others.
 func TestForbidNames(t *testing.T) {
 	p, _ := decodeForbid(t)
 	var names []string
 	for _, v := range p.Spec.Variables {
 		names = append(names, regexp.MustCompile(`[a-z.-]*noderesource\.dev[^"]*`).FindAllString(v.Expression, -1)...)
 	}
-	if diff := cmp.Diff([]string{policy.AnnotationKey + "/"}, names); diff != "" {
+	want := []string{"devices.noderesource.dev", "cdi-devices.noderesource.dev", policy.AnnotationKey + "/"}
+	if diff := cmp.Diff(want, names); diff != "" {
 		t.Errorf("annotations that the policy looks for, -want +got:\n%s", diff)
 	}
 }

@@ -7,14 +7,18 @@ package e2e
 
 import (
 	"fmt"
+	"strconv"
 	"strings"
 	"testing"
+	"unicode/utf8"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/rdma-spec/rdma-spec/plugin/policy"
 	"github.com/rdma-spec/rdma-spec/test/node/cluster"
+	"github.com/rdma-spec/rdma-spec/test/testing/repository"
 )
 
 // allowed is the label of a namespace that may use RDMA. Each refusal names it.
@@ -50,6 +54,21 @@ var creations = []struct {
 		asks + "/container.main": "false"}},
 	{name: "opted out, but one container", annotations: annotated{asks: "false", asks + "/container.main": "true"},
 		says: "/container.main"},
+
+	{name: "an HCA that GKE's injector would give", annotations: annotated{
+		"devices.gke.io/container.main": "- path: /dev/infiniband/uverbs0"}, says: "(annotation devices.gke.io/container.main: "},
+	{name: "an HCA by a number", annotations: annotated{"devices.noderesource.dev": "- {path: /dev/infiniband/uverbs0, type: c, major: 231, minor: 192}"}, says: "annotation devices.noderesource.dev: "},
+	{name: "an HCA that NVIDIA's plugin would give", annotations: annotated{
+		"nvidia.cdi.k8s.io/pod": "nvidia.com/gpu=0,nvidia.com/mofed=all"}, says: "annotation nvidia.cdi.k8s.io/pod: "},
+	{name: "an HCA by CDI, as a list", annotations: annotated{
+		"cdi-devices.nri.io": "- rdma.noderesource.dev/hca=mlx5_0\n"}, says: "annotation cdi-devices.nri.io: "},
+	{name: "a TCPXO job", annotations: annotated{"devices.gke.io/container.tcpxo-daemon": "- path: /dev/nvidia0\n- path: /dev/nvidiactl\n- path: /dev/nvidia-uvm\n- path: /dev/dmabuf_import_helper\n"}},
+	{name: "an operand of the GPU Operator", annotations: annotated{
+		"nvidia.cdi.k8s.io/container.main": "management.nvidia.com/gpu=all"}},
+	{name: "a GPU of the device plugin's by CDI", annotations: annotated{
+		"nvidia.cdi.k8s.io/pod": "k8s.device-plugin.nvidia.com/gpu=0"}},
+	{name: "an HCA in an annotation that nobody reads", annotations: annotated{
+		"example.com/pod": "/dev/infiniband/uverbs0"}},
 
 	{name: "resource", containers: holder, says: "(container main requests rdma/a)"},
 	{name: "resource without a star", containers: []ctr{{limits: "nvidia.com/hostdev"}},
@@ -172,8 +191,8 @@ var workloads = map[string]string{
 // one that is.
 func testForbidden(t *testing.T, c *cluster.Cluster) {
 	apply(t, c, earlier)
-	policy := admissionFile(t, "validating-admission-policy.yaml")
-	apply(t, c, policy)
+	forbid := admissionFile(t, "validating-admission-policy.yaml")
+	apply(t, c, forbid)
 	awaitForbidden(t, c, true)
 	for _, test := range creations {
 		t.Run(test.name, func(t *testing.T) {
@@ -185,6 +204,7 @@ func testForbidden(t *testing.T, c *cluster.Cluster) {
 			expectForbidden(t, err, test.says)
 		})
 	}
+	t.Run("what an annotation means", func(t *testing.T) { testForbiddenValues(t, c) })
 	for _, test := range updates {
 		t.Run(test.name, func(t *testing.T) {
 			expectForbidden(t, c.TryPatch(within(t, patience), test.kind, test.of, test.patch), test.says)
@@ -226,12 +246,44 @@ func testForbidden(t *testing.T, c *cluster.Cluster) {
 	awaitForbidden(t, c, false)
 	apply(t, c, fmt.Sprintf(namespace, "yes"))
 	awaitForbidden(t, c, true)
-	t.Run("the list is wrong", func(t *testing.T) { testForbiddenWrong(t, c, policy) })
+	t.Run("the list is wrong", func(t *testing.T) { testForbiddenWrong(t, c, forbid) })
+}
+
+// testForbiddenValues: the API server passes exactly those values of the annotation that the plugin takes as an opt-out.
+func testForbiddenValues(t *testing.T, c *cluster.Cluster) {
+	values := []string{"false", " false", "false\n", "\tfalse\r\n", "False", "'false'", "false false", "no", "{memlock: 1Mi}",
+		"{ipcLock: false}", "{devices: none}", "{memlock: 1Gi, ipcLock: false, devices: none}"}
+	for line := range strings.Lines(repository.Read(t, "plugin/policy/testdata/annotation.golden")) {
+		if value, err := strconv.Unquote(strings.TrimSpace(line)); err == nil && utf8.ValidString(value) {
+			values = append(values, value)
+		}
+	}
+	decides, err := policy.New(policy.Default())
+	if err != nil {
+		t.Fatal(err)
+	}
+	optsOut := 0
+	for _, value := range values {
+		decision := decides.Decide(policy.Container{Namespace: "default", Name: "main", Annotations: annotated{asks: value}},
+			policy.Facts{})
+		says := "annotation " + asks
+		if decision.Reason == "opted out by annotation" {
+			says = ""
+			optsOut++
+		}
+		t.Run(fmt.Sprintf("%.40q", value), func(t *testing.T) {
+			_, err := c.Try(within(t, patience), podOf(annotated{asks: value}))
+			expectForbidden(t, err, says)
+		})
+	}
+	if optsOut < 4 || len(values) < 100 {
+		t.Errorf("of %d values %d opt out: the tables are not those of the parser", len(values), optsOut)
+	}
 }
 
 // testForbiddenWrong: where a glob is none, pods that might be RDMA pods are refused, and all others created.
-func testForbiddenWrong(t *testing.T, c *cluster.Cluster, policy string) {
-	apply(t, c, strings.Replace(policy, `"rdma/*"`, `"rdma/("`, 1))
+func testForbiddenWrong(t *testing.T, c *cluster.Cluster, forbid string) {
+	apply(t, c, strings.Replace(forbid, `"rdma/*"`, `"rdma/("`, 1))
 	var err error
 	awaitThat(t, c, clusterPatience, "refuses a pod for the list's sake", func() bool {
 		_, err = c.Try(within(t, patience), podOf(nil, ctr{limits: "nvidia.com/gpu"}))
