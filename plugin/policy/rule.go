@@ -72,9 +72,18 @@ func (r Rule) checkShape() error {
 	return nil
 }
 
-// Costs says what a configuration costs containers that have nothing to do with RDMA; nothing for most.
-func (p *Policy) Costs() (all []string) {
+// Doubts says what an administrator may not mean although it is valid: what costs containers that have nothing to do
+// with RDMA, and what has no effect.
+func (p *Policy) Doubts() (all []string) {
+	const inVain = "ipcLock: requested gives nothing beside a memlock that is not unlimited, which IPC_LOCK would " +
+		"override: write ipcLock: false"
+	if p.otherwise.ipcLock == ipcLockRequested && !p.otherwise.memlock.unlimited() {
+		all = append(all, inVain)
+	}
 	for i, r := range p.config.Rules {
+		if r.IPCLock == "requested" && !p.rules[i].memlock.unlimited() {
+			all = append(all, fmt.Sprintf("rules[%d].%s", i, inVain))
+		}
 		if len(r.Match.Resources) > 0 && coverGlobs(r.Match.Namespaces, []string{"*"}) {
 			all = append(all, fmt.Sprintf("rules[%d].match: it names resources for all namespaces, so every container of the "+
 				"node waits for the kubelet's answer when it starts: name the namespaces", i))

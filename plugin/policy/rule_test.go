@@ -5,6 +5,7 @@ package policy
 
 import (
 	"reflect"
+	"strings"
 	"sync"
 	"testing"
 
@@ -101,7 +102,7 @@ func TestRules(t *testing.T) {
 }
 
 // A rule by resource for all namespaces makes every container of the node wait for the kubelet.
-func TestCosts(t *testing.T) {
+func TestDoubtsOfCosts(t *testing.T) {
 	for text, want := range map[string]bool{
 		"rules: [{match: {resources: [rdma/*]}}]":                            true,
 		"rules: [{match: {namespaces: ['*'], resources: [rdma/*]}}]":         true,
@@ -117,8 +118,30 @@ func TestCosts(t *testing.T) {
 			asked = true
 			return nil, true, nil
 		}}
-		if p.Decide(c, Facts{}); asked != want || len(p.Costs()) > 0 != want {
-			t.Errorf("%s: the kubelet is asked: %t; it says %q", text, asked, p.Costs())
+		if p.Decide(c, Facts{}); asked != want || len(p.Doubts()) > 0 != want {
+			t.Errorf("%s: the kubelet is asked: %t; it says %q", text, asked, p.Doubts())
+		}
+	}
+}
+
+// IPC_LOCK is never given where it would override a limit, so asking for it there is in vain.
+func TestDoubtsOfIPCLock(t *testing.T) {
+	const rule = "rules: [{match: {namespaces: [ml]}, "
+	for text, want := range map[string]string{
+		"{memlock: 1Gi, ipcLock: requested}":              "ipcLock: requested gives nothing",
+		"{memlock: memory-limit, ipcLock: requested}":     "ipcLock: requested gives nothing",
+		rule + "memlock: 1Gi, ipcLock: requested}]":       "rules[0].ipcLock: requested gives nothing",
+		rule + "ipcLock: requested}]\nmemlock: 1Gi":       "rules[0].ipcLock: requested gives nothing",
+		rule + "memlock: unlimited, ipcLock: requested}]": "",
+		"ipcLock: requested":                              "",
+		"{memlock: 1Gi, ipcLock: false}":                  "",
+		"{memlock: 1Gi, ipcLock: always}":                 "",
+		"{memlock: memory-limit}":                         "",
+	} {
+		p, err := FromText([]byte(text))
+		must.Succeed(t, err)
+		if got := strings.Join(p.Doubts(), "\n"); !strings.HasPrefix(got, want) || want == "" && got != "" {
+			t.Errorf("%s: it says %q, want %q", text, got, want)
 		}
 	}
 }

@@ -5,6 +5,7 @@
 package requirement
 
 import (
+	"errors"
 	"fmt"
 
 	"k8s.io/apimachinery/pkg/util/version"
@@ -15,6 +16,13 @@ type Requirement struct {
 	from   map[string]string // the first version that meets it, by the runtime's name
 	defect string            // of earlier versions
 	remedy string            // other than an upgrade; "" if there is none
+}
+
+// never has runtimes of which no version does what any plugin here needs, and why.
+var never = map[string]string{
+	// moby's daemon/internal/nri takes environment variables and mounts from plugins, and drops the rest.
+	"docker": "Docker ignores the rlimits and devices that NRI plugins set: stop the plugin here, and use CDI instead, " +
+		"rdma-spec cdi, with docker run --device",
 }
 
 // Adjusting is the requirement of a plugin that adjusts: NRI passes rlimits on to the container. Earlier runtimes drop
@@ -39,8 +47,11 @@ func (q Requirement) Met(runtime, running string) (met bool, first string) {
 	return !known || err != nil || got.AtLeast(version.MustParseGeneric(first)), first
 }
 
-// Check returns an error for a runtime that is too old.
+// Check returns an error for a runtime that is too old, or never will do.
 func (q Requirement) Check(runtime, running string) error {
+	if why := never[runtime]; why != "" {
+		return errors.New(why)
+	}
 	met, first := q.Met(runtime, running)
 	if met {
 		return nil

@@ -23,6 +23,7 @@ func TestRequirements(t *testing.T) {
 		{"cri-o", "1.28.9", false, false},
 		{"cri-o", "1.29.0", true, false},
 		{"cri-o", "1.34.0", true, true},
+		{"docker", "29.4.0", false, false},
 		{"somebody-else", "0.0.1", true, true},
 	} {
 		if err := Adjusting.Check(test.name, test.version); (err == nil) != test.adjusting {

@@ -76,7 +76,8 @@ the key.
 A rule that can never match, because an earlier rule matches all its containers, is a problem
 as well. The check does not notice it if several earlier rules together match all of them, or
 if both rules have globs with ? or [ ]. A rule that makes every container of a node wait for the
-kubelet's answer, since it names resources and no namespaces, is a warning.
+kubelet's answer, since it names resources and no namespaces, is a warning. So is ipcLock: requested
+beside a memlock that is not unlimited, which gives nothing.
 
 The exit status is 1 if the configuration has a problem, and 3 if it cannot be read.`
 	format := cli.AddFormatFlag(check, cli.FormatText, cli.FormatJSON, cli.FormatYAML)
@@ -114,7 +115,7 @@ type checked struct {
 	Valid    bool     `json:"valid"`
 	Rules    int      `json:"rules"`
 	Problems []string `json:"problems"`
-	// Warnings are what a valid configuration costs containers that have nothing to do with RDMA.
+	// Warnings are what a valid configuration costs containers that have nothing to do with RDMA, and what has no effect.
 	Warnings []string `json:"warnings,omitempty"`
 }
 
@@ -125,7 +126,7 @@ func checkConfig(stdin io.Reader, stdout, stderr io.Writer, file, format string)
 	}
 	result := checked{Meta: cli.Result("ConfigCheck"), File: source, Problems: []string{}}
 	if err == nil {
-		result.Valid, result.Rules, result.Warnings = true, len(p.Config().Rules), p.Costs()
+		result.Valid, result.Rules, result.Warnings = true, len(p.Config().Rules), p.Doubts()
 	} else {
 		for problem := range strings.Lines(err.Error()) {
 			result.Problems = append(result.Problems,
