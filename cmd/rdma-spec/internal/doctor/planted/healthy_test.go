@@ -352,6 +352,9 @@ var told = map[string]struct {
 	"an image that does not answer": {func(s *sick) {
 		s.container().LibVerbs, s.container().Providers, s.container().Silent = "", nil, true
 	}, "container-provider", doctor.Unknown},
+	"a plugin that gives what authors name": {func(s *sick) {
+		s.plugin.Processes = append(s.plugin.Processes, agents.PluginProcess{Name: "device_injector", PID: 400, InContainer: true})
+	}, "nri-rivals", doctor.OK},
 	"a containerd that does not run": {func(s *sick) {
 		s.plugin, s.runtime().Memlock, s.runtime().Handlers = agents.Plugin{}, nil, s.runtime().Handlers[1:]
 		s.containers = node.Containers{}

@@ -152,6 +152,10 @@ func conflictingPlugins(v *doctor.View, plugin agents.Plugin) (found []doctor.Fi
 			text := fmt.Sprintf("%s runs (PID %d), and sets what nri-rdma sets.", p.Name, p.PID)
 			found = append(found, doctor.Fault("plugin "+p.Name, text,
 				fmt.Sprintf("Remove it from the node; to stop it now: kill %d", p.PID)))
+		case agents.Injecting[p.Name] != "" && !slices.Contains(agents.Conflicting, p.Name):
+			found = append(found, doctor.Told("plugin "+p.Name, "%s runs (PID %d), and gives containers the devices that the "+
+				"annotation %s of their pods names. An HCA that is named so counts only where an annotation opts in, or where "+
+				"the kubelet gave one.", p.Name, p.PID, agents.Injecting[p.Name]))
 		case p.Name == agents.PluginName && !p.Validator && !meet[p.Handover]:
 			running++
 			meet[p.Handover] = p.Handover != "" // two pods of a DaemonSet, of which one waits for the other's connection

@@ -40,6 +40,14 @@ type Function struct {
 	PCI      string `json:"pci"`
 }
 
+// Injecting are NRI plugins that give a container the devices that annotations of its pod name, by the names of their
+// programs: with the annotation.
+var Injecting = map[string]string{
+	"device_injector":      "devices.gke.io",    // GKE's
+	"nvidia-ctk-installer": "nvidia.cdi.k8s.io", // NVIDIA's container toolkit, in NRI mode
+	"device-injector":      "devices.noderesource.dev",
+}
+
 // Conflicting are NRI plugins that set the rlimits and devices that pods ask for.
 var Conflicting = []string{"ulimit-adjuster", "device-injector"}
 

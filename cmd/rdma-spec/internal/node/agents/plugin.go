@@ -6,6 +6,7 @@ package agents
 import (
 	"errors"
 	"io/fs"
+	"maps"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -57,7 +58,7 @@ func Launched(root string) (found []string) {
 
 // canBePlugin reports whether a process can be a plugin by its name, of which the kernel keeps 15 characters.
 func canBePlugin(comm string) bool {
-	return slices.ContainsFunc(append([]string{PluginName}, Conflicting...),
+	return slices.ContainsFunc(slices.AppendSeq(append([]string{PluginName}, Conflicting...), maps.Keys(Injecting)),
 		func(name string) bool { return strings.HasPrefix(name, pluginName(comm)) })
 }
 
@@ -80,7 +81,7 @@ func pluginProcess(root string, p process.Process) (q PluginProcess, ok bool) {
 		return q, false
 	}
 	name := pluginName(filepath.Base(strings.TrimSuffix(p.Exe, process.Deleted)))
-	known := name == PluginName || slices.Contains(Conflicting, name)
+	known := name == PluginName || slices.Contains(Conflicting, name) || Injecting[name] != ""
 	if !known || !p.OnNode && !mountsNRI(root, p) {
 		return q, false
 	}
