@@ -216,7 +216,7 @@ var fixed = regexp.MustCompile(`(?:-n (\S+)|daemonset[ /](\S+)|-c (\S+)|systemct
 
 // Names of objects in the cluster: of namespaces the plugin's, those of pods in examples, and those of device plugins.
 var (
-	namespaces = []string{"rdma-spec", "guests", "ml", "kube-system", "nvidia-network-operator", "spiderpool"}
+	namespaces = []string{"rdma-spec", "guests", "ml", "inference", "kube-system", "nvidia-network-operator", "spiderpool"}
 	daemonSets = []string{"", "nri-rdma", "rdma-shared-dp-ds", "spiderpool-rdma-shared-device-plugin", "calico-node"}
 	containers = []string{"", "nri-rdma", "wait-for-nri-rdma"}
 )

@@ -18,6 +18,7 @@ import (
 // kubernetes are the types of objects that Kubernetes itself has.
 var kubernetes = map[string]func() any{
 	"v1 Pod":                   func() any { return new(corev1.Pod) },
+	"v1 Namespace":             func() any { return new(corev1.Namespace) },
 	"v1 ConfigMap":             func() any { return new(corev1.ConfigMap) },
 	"v1 PersistentVolumeClaim": func() any { return new(corev1.PersistentVolumeClaim) },
 	"apps/v1 StatefulSet":      func() any { return new(appsv1.StatefulSet) },

@@ -28,7 +28,7 @@ const entry = (file) => ({ text: name(file), link: `/${address(file)}` })
 // The groups of the side bar. What somebody looks for who has a fault is first on the pages of faults.
 const wrong = ['why', 'troubleshoot', 'doctor', 'faults']
 const readers = {
-  Start: ['install', 'pods', 'hcas-for-pods', 'comparison'],
+  Start: ['install', 'pods', 'restricted', 'hcas-for-pods', 'comparison'],
   Guides: ['guide-gpu-cluster', 'guide-spiderpool', 'guide-sriov', 'test-a-transfer', 'verify', 'without-nri', 'cdi', 'platforms'],
   'Something is wrong': wrong,
   Operate: ['configure', 'configuration', 'gate', 'fail-closed', 'security', 'looking-at-a-node', 'metrics', 'upgrade-and-uninstall'],
