@@ -1,0 +1,165 @@
+// Copyright The rdma-spec Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build node
+
+package e2e
+
+import (
+	"context"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"sigs.k8s.io/yaml"
+
+	"github.com/rdma-spec/rdma-spec/test/node"
+	"github.com/rdma-spec/rdma-spec/test/node/cluster"
+	"github.com/rdma-spec/rdma-spec/test/node/containerd"
+	"github.com/rdma-spec/rdma-spec/test/testing/scratch"
+)
+
+// enforced is the namespace of this cluster's pods at a level of Pod Security.
+const enforced = `{apiVersion: v1, kind: Namespace, metadata: {name: default, labels: {pod-security.kubernetes.io/enforce: LEVEL}}}`
+
+// TestClusterRestricted has a real API server enforce Pod Security's level restricted. The pod of docs/restricted.md
+// registers 10 MB and transfers them, by the configuration of that page and by the default one; without the plugin it
+// cannot. The API server refuses the same pod with what RDMA needs elsewhere.
+func TestClusterRestricted(t *testing.T) {
+	restartWith(t, func(o *containerd.Options) { o.Network = true })
+	importVerbs(t)
+	c := startCluster(t)
+	k := joinKubelet(t, c)
+	apply(t, c, strings.Replace(enforced, "LEVEL", "restricted", 1))
+	finally(t, patience, func(ctx context.Context) error {
+		return c.Apply(ctx, strings.Replace(enforced, "LEVEL", "privileged", 1))
+	})
+	pod := func(name string) *corev1.Pod {
+		p := restrictedPod(t)
+		p.Name, p.Spec.NodeName = name, k.NodeName()
+		return p
+	}
+	t.Run("more is refused", func(t *testing.T) { testMoreIsRefused(t, c, pod("more")) })
+
+	t.Run("without the plugin", func(t *testing.T) {
+		low := createPod(t, c, k, pod("low"))
+		expectNoRegistration(t, low.running(t, "main"))
+	})
+	for name, test := range map[string]struct{ config, memlock string }{
+		"the page's configuration": {deployFile(t, "examples/config-restricted.yaml"), "1073741824"},
+		"the default":              {"{}", "unlimited"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			startPlugin(t, test.config)
+			p := createPod(t, c, k, pod("restricted-"+test.memlock))
+			id := p.running(t, "main")
+			if got := memlock(t, id); got != test.memlock {
+				t.Errorf("memlock is %s, want %s", got, test.memlock)
+			}
+			inside := shell(t, id, "id -u; grep -E 'Cap(Eff|Bnd)|NoNewPrivs|Seccomp:' /proc/self/status; touch /x 2>&1")
+			for _, want := range []string{"1000\n", "CapEff:\t0000000000000000", "CapBnd:\t0000000000000000", "NoNewPrivs:\t1",
+				"Seccomp:\t2", "Read-only file system"} {
+				if !strings.Contains(inside, want) {
+					t.Errorf("the container does not say %q:\n%s", want, inside)
+				}
+			}
+			expectTransfer(t, id, id)
+		})
+	}
+}
+
+// testMoreIsRefused: Pod Security refuses privileged and IPC_LOCK, and names them.
+func testMoreIsRefused(t *testing.T, c *cluster.Cluster, pod *corev1.Pod) {
+	if _, err := c.Try(within(t, patience), pod); err != nil {
+		t.Fatalf("the pod itself is refused: %v", err)
+	}
+	yes := true
+	for says, change := range map[string]func(*corev1.SecurityContext){
+		"privileged": func(s *corev1.SecurityContext) { s.Privileged, s.AllowPrivilegeEscalation = &yes, nil },
+		"IPC_LOCK":   func(s *corev1.SecurityContext) { s.Capabilities.Add = []corev1.Capability{"IPC_LOCK"} },
+	} {
+		more := pod.DeepCopy()
+		change(more.Spec.Containers[0].SecurityContext)
+		_, err := c.Try(within(t, patience), more)
+		if !apierrors.IsForbidden(err) || !strings.Contains(err.Error(), `violates PodSecurity "restricted`) ||
+			!strings.Contains(err.Error(), says) {
+			t.Errorf("with %s: %v, want a refusal by Pod Security that names it", says, err)
+			continue
+		}
+		t.Logf("with %s: %v", says, err)
+	}
+}
+
+// restrictedPod returns the pod of docs/restricted.md, with an image of the node's verbs programs and a resource of the
+// node's device plugin. It is in the namespace of this cluster's pods.
+func restrictedPod(t *testing.T) *corev1.Pod {
+	t.Helper()
+	for _, document := range strings.Split(deployFile(t, "examples/restricted.yaml"), "\n---\n") {
+		var pod corev1.Pod
+		if err := yaml.Unmarshal([]byte(document), &pod); err != nil || pod.Kind != "Pod" {
+			continue
+		}
+		main := &pod.Spec.Containers[0]
+		main.Image, main.ImagePullPolicy, main.Command = node.ImageName("verbs"), corev1.PullNever, []string{"/bin/busybox",
+			"sleep", "86400"}
+		for name, amount := range main.Resources.Limits {
+			if strings.HasPrefix(string(name), "rdma/") {
+				delete(main.Resources.Limits, name)
+				main.Resources.Limits[shared] = amount
+			}
+		}
+		grace := int64(1)
+		pod.Namespace, pod.Spec.TerminationGracePeriodSeconds = corev1.NamespaceDefault, &grace
+		return &pod
+	}
+	t.Fatal("the example has no pod")
+	return nil
+}
+
+// importVerbs gives containerd an image with the node's verbs program and what it needs: a restricted pod can mount
+// none of it from the node.
+func importVerbs(t *testing.T) {
+	t.Helper()
+	program, _, _ := strings.Cut(pingpong, " ")
+	busybox, err := exec.LookPath("busybox")
+	if err != nil {
+		t.Fatal(err)
+	}
+	files := map[string]string{program: program, "/bin/busybox": busybox}
+	for _, name := range []string{"sh", "grep", "id", "touch", "sleep"} {
+		files["/bin/"+name] = busybox
+	}
+	drivers, err := filepath.Glob("/etc/libibverbs.d/rxe*") // the pattern is sound
+	providers, _ := filepath.Glob("/usr/lib/*/libibverbs/librxe*")
+	if err != nil || len(drivers) == 0 || len(providers) == 0 {
+		t.Fatalf("the node has the drivers %q and the providers %q", drivers, providers)
+	}
+	for _, file := range append(drivers, providers...) {
+		files[file] = file
+	}
+	for _, file := range append(providers, program) {
+		cmd := exec.Command(file)
+		cmd.Env = []string{"LD_TRACE_LOADED_OBJECTS=1"}
+		if strings.HasSuffix(file, ".so") {
+			cmd = exec.Command("/lib64/ld-linux-x86-64.so.2", "--list", file)
+		}
+		out, err := cmd.Output()
+		if err != nil {
+			t.Fatalf("the libraries of %s: %v", file, err)
+		}
+		for _, library := range regexp.MustCompile(`(/\S+) \(0x`).FindAllSubmatch(out, -1) {
+			files[string(library[1])] = string(library[1])
+		}
+	}
+	image := filepath.Join(scratch.Folder(t), "verbs.tar")
+	if err := node.WriteImage(image, node.ImageName("verbs"), files); err != nil {
+		t.Fatal(err)
+	}
+	if err := ctrd.Import(within(t, patience), image); err != nil {
+		t.Fatal(err)
+	}
+}
