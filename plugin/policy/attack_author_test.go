@@ -146,6 +146,22 @@ func TestAuthorsDevice(t *testing.T) {
 	}
 }
 
+// A kubelet that does not answer may know of an HCA, and one that is not there knows of none. Neither refuses.
+func TestAuthorsDeviceWithoutTheKubeletsWord(t *testing.T) {
+	for name, test := range map[string]struct {
+		kubelet func() ([]string, bool, error)
+		says    string
+	}{"silent": {silent, "the kubelet did not report"}, "none": {nil, "added to optIn.namespaces"}} {
+		c := byAnnotationOf("devices.gke.io", uverbs1, heldVerbs(1))
+		c.Resources = test.kubelet
+		got := policyOf(t, "{}").Decide(c, node(t, "V100"))
+		if got.Grant != nil || got.Refusal != nil || !got.Unknown || got.Authored != "devices.gke.io" ||
+			!strings.Contains(got.Reason, test.says) || name == "none" && !strings.HasSuffix(got.Reason, test.says) {
+			t.Errorf("%s: %+v", name, got)
+		}
+	}
+}
+
 // What an annotation says of other devices, other containers, or nothing takes nothing from a device that somebody else
 // gave, and asks the kubelet nothing.
 func TestAuthorsOtherDevices(t *testing.T) {

@@ -109,7 +109,7 @@ func (d *deciding) alone() *Refusal {
 		d.Reason = fmt.Sprintf("its pod's annotation %s may name its verbs device, which then counts where an annotation "+
 			"opts in: request the RDMA device plugin's resource, or have namespace %s added to optIn.namespaces",
 			quoted(d.Authored), quoted(d.container.Namespace))
-		if d.resources.err != nil {
+		if err := d.resources.err; err != nil && !errors.Is(err, ErrNoKubelet) {
 			d.Reason += "; " + d.resources.problem()
 		}
 	case d.annotated:
