@@ -52,8 +52,8 @@ var parts = part.Table{
 
 	// With a kubelet, and with an API server.
 	{Part: "kubernetes", Node: "all", Tests: []func(*testing.T){
-		TestKubelet, TestKubeletRestarts, TestClusterRequired, TestClusterAdmission, TestClusterDevicePluginWaits,
-		TestClusterRequest,
+		TestKubelet, TestKubeletRestarts, TestClusterRequired, TestClusterAdmission, TestClusterRestricted,
+		TestClusterDevicePluginWaits, TestClusterRequest,
 	}},
 	{Part: "shared", Node: "all", Tests: []func(*testing.T){TestKubeletSharedDevicePlugin}},
 	{Part: "daemonset", Node: "all", Release: true, Tests: []func(*testing.T){TestClusterDaemonSet}},

@@ -50,7 +50,7 @@ func TestClusterRestricted(t *testing.T) {
 		expectNoRegistration(t, low.running(t, "main"))
 	})
 	for name, test := range map[string]struct{ config, memlock string }{
-		"the page's configuration": {deployFile(t, "examples/config-restricted.yaml"), "1073741824"},
+		"the page's configuration": {deployFile(t, "examples/config-restricted.yaml"), gi1},
 		"the default":              {"{}", "unlimited"},
 	} {
 		t.Run(name, func(t *testing.T) {

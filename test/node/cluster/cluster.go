@@ -92,7 +92,7 @@ func startServer(program string) (*daemon.Process, error) {
 		"--service-account-key-file="+accountKey, "--service-account-signing-key-file="+accountKey,
 		"--service-cluster-ip-range=10.96.0.0/24",
 		// No controller makes the accounts that it would look for.
-		"--disable-admission-plugins=ServiceAccount",
+		"--disable-admission-plugins=ServiceAccount", "--allow-privileged",
 		// There is no other candidate.
 		"--enable-priority-and-fairness=false",
 	)
