@@ -100,39 +100,6 @@ func TestCreationsLeaveNothing(t *testing.T) {
 	})
 }
 
-// fiveThousand containers are what a runtime has in tests of what they cost. Under the race detector there is nothing
-// to measure.
-func fiveThousand() int {
-	if race.Detector {
-		return 500
-	}
-	return 5000
-}
-
-// registrationCost starts a runtime three times, and gives the least CPU time that the plugin's registration took, both
-// sides together: how long it takes depends on what else the machine has to do.
-func registrationCost(t *testing.T, nri *nritest.Runtime) time.Duration {
-	t.Helper()
-	least := await.Patience
-	for range 3 {
-		nri.Stop()
-		before, start := nri.Synchronised(), cpuTime(t)
-		nri.Start(t)
-		await.That(t, await.Patience, "registered", func() bool { return nri.Synchronised() > before })
-		least = min(least, cpuTime(t)-start)
-	}
-	t.Logf("registration took %s of CPU time", least)
-	return least
-}
-
-// cpuTime gives how long CPUs have worked for this process.
-func cpuTime(t *testing.T) time.Duration {
-	t.Helper()
-	var used syscall.Rusage
-	must.Succeed(t, syscall.Getrusage(syscall.RUSAGE_SELF, &used))
-	return time.Duration(used.Utime.Nano() + used.Stime.Nano())
-}
-
 // A plugin that is killed at any moment fails no container but those whose creation it was killed over, and is asked
 // again as soon as it is back. With a validator beside it, no RDMA container is created without it. test/nri kills
 // plugins that are alone.

@@ -133,8 +133,8 @@ func (r registeredAt) Collect(to chan<- prometheus.Metric) {
 type registeredBelow struct{ *Plugin }
 
 var registeredBelowDesc = prometheus.NewDesc(namespace+"_registered_below_policy",
-	"Running containers with a verbs device that had less memlock than the policy gives when the plugin last registered: of "+
-		"that moment alone. A process that takes the connection over keeps it.", nil, nil)
+	"Running containers with a verbs device that had less memlock than the policy gives when the plugin last registered: "+
+		"of that moment alone. A process that takes the connection over keeps it.", nil, nil)
 
 // Describe implements prometheus.Collector.
 func (registeredBelow) Describe(to chan<- *prometheus.Desc) { to <- registeredBelowDesc }

@@ -45,7 +45,8 @@ func (p *Plugin) Serving(runtime int) {
 	}()
 }
 
-// startableBy returns the highest memlock of a container that a runtime can start, given by its process, or by 0; 0: unknown.
+// startableBy returns the highest memlock of a container that a runtime can start, given by its process, or by 0; 0:
+// unknown.
 func (p *Plugin) startableBy(runtime int) spec.Limit {
 	if p.Startable == nil {
 		return 0

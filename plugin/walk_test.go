@@ -210,11 +210,3 @@ func TestWalk(t *testing.T) {
 		}
 	}
 }
-
-// granted returns a grant; one of nothing where there is none.
-func granted(g *spec.Grant) spec.Grant {
-	if g == nil {
-		return spec.Grant{}
-	}
-	return *g
-}

@@ -53,8 +53,8 @@ type reading struct {
 // The general readers, for programs that have no style: what a function's name, or a verb and a noun of verbs, says
 // beside a word of failure. All are for lines in small letters.
 var (
-	failure = []string{"fail", "err", "cannot", "can't", "can not", "couldn't", "could not", "unable", "returned", "refused",
-		"denied", "null", "abort", "not supported", "not implemented", "no such", "invalid"}
+	failure = []string{"fail", "err", "cannot", "can't", "can not", "couldn't", "could not", "unable", "returned",
+		"refused", "denied", "null", "abort", "not supported", "not implemented", "no such", "invalid"}
 	call = expression{"ibv_|rdma_|fi_|mlx5dv_|efadv_", regexp.MustCompile(`\b((?:ibv|rdma|fi|mlx5dv|efadv)_[a-z][a-z0-9_]*)`)}
 	// Names that begin like these and are no functions of the libraries: of types, of values, of programs' own parts.
 	noCall = regexp.MustCompile(`^ibv_(?:wc|qp|qps|access|event|mtu|send|send_flags|transport|node|port|device|link|mr|context|` +
@@ -132,18 +132,19 @@ func read(low string, hits []int) (reading, bool) {
 	if !found {
 		return reading{}, false
 	}
-	switch c := -1; {
+	switch {
 	case best.status != "" || best.kind > weak:
 	case best.operation == "completion":
-		if c = completion(low); c > 0 {
+		if c := completion(low); c > 0 {
 			best.status, best.detail = completions[c].name, vendorError(low)
 		}
 	default:
 		best.status = errno(low)
 	}
-	if best.status == "-" {
+	switch best.status {
+	case "-":
 		best.status = ""
-	} else if best.status == "" {
+	case "":
 		best.open = true
 	}
 	if best.kind <= weak && best.status != "" {

@@ -7,6 +7,7 @@ import (
 	"bufio"
 	"bytes"
 	"cmp"
+	"errors"
 	"io"
 	"regexp"
 	"slices"
@@ -32,17 +33,17 @@ func Read(from io.Reader) (*Report, error) {
 	for {
 		line, err := lines.ReadSlice('\n')
 		if len(line) > 0 {
-			full := err != bufio.ErrBufferFull
+			full := !errors.Is(err, bufio.ErrBufferFull)
 			l.line(line[:min(len(line), longestLine)])
 			for !full { // the rest of an endless line
 				_, err = lines.ReadSlice('\n')
-				full = err != bufio.ErrBufferFull
+				full = !errors.Is(err, bufio.ErrBufferFull)
 			}
 		}
-		if err == io.EOF {
+		if errors.Is(err, io.EOF) {
 			return l.report(), nil
 		}
-		if err != nil && err != bufio.ErrBufferFull {
+		if err != nil && !errors.Is(err, bufio.ErrBufferFull) {
 			return nil, err
 		}
 	}
@@ -163,7 +164,8 @@ func (l *logReader) status(low, text string, r reading, ok bool) {
 	if byName[strings.ToLower(status)] == "" {
 		return
 	}
-	l.open.reading.status, l.open.open = status, false
+	l.open.status = status
+	l.open.open = false
 	l.open.weight += withStatus
 	line := l.keep(text, r)
 	l.open.statusLine = &line
@@ -310,7 +312,8 @@ func (l *logReader) join() {
 		}
 		if k.status == "" && f.status != "" {
 			line := f.first
-			k.reading.status, k.statusLine = f.status, cmp.Or(f.statusLine, &line)
+			k.status = f.status
+			k.statusLine = cmp.Or(f.statusLine, &line)
 		}
 		k.weight = max(k.weight, f.weight)
 	}

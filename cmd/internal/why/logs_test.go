@@ -23,9 +23,8 @@ type answer struct {
 var spelling = strings.NewReplacer("setrlimit:", "setrlimit ", "module:", "module ", "device_plugin", "device plugin")
 
 var (
-	firmwareName     = regexp.MustCompile(`^fw:?_?(\w+)$`)
-	numbersAndSpaces = regexp.MustCompile(`\d+|\s+`)
-	vendorOf         = regexp.MustCompile(`^(wc\d+)(?: vendor (\d+))?$`)
+	firmwareName = regexp.MustCompile(`^fw:?_?(\w+)$`)
+	vendorOf     = regexp.MustCompile(`^(wc\d+)(?: vendor (\d+))?$`)
 )
 
 // operationAs is how this package spells an answer's operation.

@@ -91,9 +91,10 @@ func (m message) ofPair() []string {
 	if r.operation == modifyQP {
 		r.operation += " to " + stateOf(low)
 	}
-	if r.status == "" {
+	switch r.status {
+	case "":
 		r.status = errno(low)
-	} else if r.status == "-" {
+	case "-":
 		r.status = ""
 	}
 	for _, p := range pairs {
@@ -118,9 +119,10 @@ func pagesOf(names []string) (pages []string) {
 
 // add adds messages to the row with their causes.
 func (p *Part) add(cause string, pages []string, says ...string) {
-	for i, row := range p.Rows {
+	for i := range p.Rows {
+		row := &p.Rows[i]
 		if p.Title != AnyProgram && row.Cause == cause && slices.Equal(row.Pages, pages) {
-			p.Rows[i].Says = append(row.Says, says...)
+			row.Says = append(row.Says, says...)
 			return
 		}
 	}

@@ -181,8 +181,8 @@ func (c *Current) goOn(next *version, why error, log logrus.FieldLogger) {
 func (c *Current) goOnWith(refused *refusal, last *policy.Policy, source string) {
 	source = strings.TrimSuffix(source, AsLast) + AsLast
 	c.put(&version{last, source, refused.origin})
-	c.Log.WithField("config", refused.source).WithError(refused.error).Errorf("the configuration cannot be read: until it "+
-		"can, the policy that was last in force on this node goes on, from %s", source)
+	c.Log.WithField("config", refused.source).WithError(refused.error).Errorf("the configuration cannot be read: until "+
+		"it can, the policy that was last in force on this node goes on, from %s", source)
 }
 
 // readLast reads the policy that was last in force on this node.

@@ -21,8 +21,8 @@ import (
 // Writer writes the policy in force. Only a registered plugin may use one: a validator has none, and a nil Writer
 // writes nothing. It is for one goroutine at a time.
 //
-// Where two plugins are registered, as during an update, the file is that of the one that registered last. A writer that
-// cannot replace its file removes it. Nobody else does: readers refuse it once its writer has ended.
+// Where two plugins are registered, as during an update, the file is that of the one that registered last. A writer
+// that cannot replace its file removes it. Nobody else does: readers refuse it once its writer has ended.
 type Writer struct {
 	// Root is the folder that has the node's run: "/" on the node itself.
 	Root string

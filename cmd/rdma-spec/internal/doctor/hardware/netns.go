@@ -25,8 +25,8 @@ func netnsChecks() []doctor.Check {
 		Look: netnsMode,
 	}, {
 		ID: "hca-present", Family: "netns",
-		Title: "Each RDMA function that has a driver shows an HCA, and each RoCE port its interface, unless a container has " +
-			"it.",
+		Title: "Each RDMA function that has a driver shows an HCA, and each RoCE port its interface, unless a container " +
+			"has it.",
 		Why: "The HCA, or its interface, is lost to the node until its driver is bound again.",
 		Reads: slices.Concat(doctor.GIDReads, []string{
 			auxDevices + "*", auxDevices + "*/driver", auxDevices + "*/infiniband/*", auxDevices + "*/infiniband_verbs/*",

@@ -24,6 +24,7 @@ import (
 	"github.com/rdma-spec/rdma-spec/docs"
 	"github.com/rdma-spec/rdma-spec/spec/hca"
 	"github.com/rdma-spec/rdma-spec/spec/hca/hcatest"
+	"github.com/rdma-spec/rdma-spec/test/testing/scratch"
 )
 
 // open opens the node of these files, and openBelow that below a root.
@@ -317,7 +318,7 @@ func TestSlowReader(t *testing.T) {
 
 // A folder that has nothing of a node is not a healthy one.
 func TestNoCopyOfANode(t *testing.T) {
-	_, _, err := doctor.Diagnose(t.Context(), node.Options{Root: t.TempDir()}, checks(), nil, io.Discard)
+	_, _, err := doctor.Diagnose(t.Context(), node.Options{Root: scratch.Folder(t)}, checks(), nil, io.Discard)
 	if err == nil || errors.Is(err, cli.ErrProblemFound) || !strings.Contains(err.Error(), "this is no copy of a node") {
 		t.Error(err)
 	}
