@@ -23,6 +23,7 @@ import (
 	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/node"
 	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/passes"
 	"github.com/rdma-spec/rdma-spec/docs"
+	"github.com/rdma-spec/rdma-spec/spec/files"
 )
 
 // every is how often a doctor that serves looks at the node, as deploy/systemd/rdma-spec-doctor.timer does.
@@ -236,6 +237,13 @@ func Diagnose(ctx context.Context, o node.Options, checks []Check, only []string
 	}), nil, nil
 }
 
+// lacks reports whether a folder is not there. One that cannot be read is.
+func lacks(root files.Tree, folder string) bool {
+	_, err := root.Stat(folder)
+	return errors.Is(err, fs.ErrNotExist)
+}
+
+
 // diagnose runs checks, and ignores what the administrator has listed. It returns the entries that match nothing as
 // well.
 func diagnose(o node.Options, stderr io.Writer, run func(*node.Snapshot) []Finding) ([]Finding, []node.Ignored, error) {
@@ -245,8 +253,8 @@ func diagnose(o node.Options, stderr io.Writer, run func(*node.Snapshot) []Findi
 		return nil, nil, err
 	}
 	defer func() { _ = s.Close() }() // it was only read
-	if _, err := s.Files.Stat("sys"); !s.Archived && errors.Is(err, fs.ErrNotExist) {
-		return nil, nil, fmt.Errorf("--root %s: this is no copy of a node: it has no sys", o.Root)
+	if !s.Archived && lacks(s.Files, "sys") && lacks(s.Files, "etc") {
+		return nil, nil, fmt.Errorf("--root %s: this is no copy of a node: it has neither sys nor etc", o.Root)
 	}
 	entries, err := s.Ignored()
 	if err != nil && !s.Archived { // an archive of an older version has none
