@@ -243,7 +243,6 @@ func lacks(root files.Tree, folder string) bool {
 	return errors.Is(err, fs.ErrNotExist)
 }
 
-
 // diagnose runs checks, and ignores what the administrator has listed. It returns the entries that match nothing as
 // well.
 func diagnose(o node.Options, stderr io.Writer, run func(*node.Snapshot) []Finding) ([]Finding, []node.Ignored, error) {
