@@ -9,6 +9,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"net/http"
 	"time"
@@ -17,6 +18,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/serializer"
 	"k8s.io/apimachinery/pkg/types"
@@ -78,33 +80,63 @@ func list[T runtime.Object](c *cluster, resource, namespace string, which metav1
 	return nil
 }
 
-// nodes returns the nodes with the labels, with what decides which pods they get.
-func (c *cluster) nodes(labels string) (map[string]*corev1.Node, error) {
+// nodes returns the nodes with the labels, or those of them that are named, with what decides which pods they get.
+func (c *cluster) nodes(labels string, named ...string) (map[string]*corev1.Node, error) {
 	all := map[string]*corev1.Node{}
-	err := list(c, "nodes", "", metav1.ListOptions{LabelSelector: labels}, func(n *corev1.Node) {
+	err := listOf(c, "nodes", "", labels, "metadata.name", named, func(n *corev1.Node) {
 		n.Annotations, n.ManagedFields, n.Status.Images = nil, nil, nil
 		all[n.Name] = n
 	})
 	return all, err
 }
 
+// listOf lists the objects of which a field has one of these values, or all: a question about one node is one about few
+// objects, however many nodes there are.
+func listOf[T runtime.Object](c *cluster, resource, namespace, labels, field string, values []string, do func(T)) error {
+	if len(values) == 0 {
+		return list(c, resource, namespace, metav1.ListOptions{LabelSelector: labels}, do)
+	}
+	for _, value := range values {
+		which := metav1.ListOptions{LabelSelector: labels, FieldSelector: fields.OneTermEqualSelector(field, value).String()}
+		if err := list(c, resource, namespace, which, do); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 // said keeps what a node says, as far as a node has reason to.
-type said struct{ bytes.Buffer }
+type said struct {
+	bytes.Buffer
+	most int
+}
 
 // Write implements io.Writer.
 func (s *said) Write(text []byte) (int, error) {
-	const most = 16 << 20
-	if s.Len()+len(text) <= most {
+	if s.Len()+len(text) <= s.most {
 		return s.Buffer.Write(text)
 	}
 	return len(text), nil // cut off, it is no JSON
 }
 
-// exec runs a command in a container, and returns what it says and its exit status.
-func (c *cluster) exec(pod types.NamespacedName, o *corev1.PodExecOptions) (stdout, stderr []byte, status int,
+// answer runs a command in a container, and returns what it says and its exit status.
+func (c *cluster) answer(pod types.NamespacedName, o *corev1.PodExecOptions) (stdout, stderr []byte, status int,
 	err error) {
+	const most = 16 << 20
 	ctx, cancel := context.WithTimeout(c, cmp.Or(c.config.Timeout, time.Hour))
 	defer cancel()
+	out, notes := said{most: most}, said{most: most}
+	status, err = c.exec(ctx, pod, o, &out, &notes)
+	var late net.Error
+	if ctx.Err() != nil || errors.As(err, &late) && late.Timeout() { // the buffers may still be written to
+		return nil, nil, 0, fmt.Errorf("no answer within %s: for a slow node, increase --request-timeout", c.config.Timeout)
+	}
+	return out.Bytes(), notes.Bytes(), status, err
+}
+
+// exec runs a command in a container, and returns its exit status.
+func (c *cluster) exec(ctx context.Context, pod types.NamespacedName, o *corev1.PodExecOptions,
+	stdout, stderr io.Writer) (status int, err error) {
 	url := c.core.Get().Namespace(pod.Namespace).Resource("pods").Name(pod.Name).SubResource("exec").
 		VersionedParams(o, c.parameters).URL()
 	socket, err1 := remotecommand.NewWebSocketExecutor(c.config, http.MethodGet, url.String())
@@ -118,19 +150,14 @@ func (c *cluster) exec(pod types.NamespacedName, o *corev1.PodExecOptions) (stdo
 		return httpstream.IsUpgradeFailure(err) || httpstream.IsHTTPSProxyError(err)
 	})
 	if err := errors.Join(err1, err2, err3); err != nil {
-		return nil, nil, 0, err
+		return 0, err
 	}
-	var out, notes said
-	err = either.StreamWithContext(ctx, remotecommand.StreamOptions{Stdout: &out, Stderr: &notes})
-	var late net.Error
-	if ctx.Err() != nil || errors.As(err, &late) && late.Timeout() { // the buffers may still be written to
-		return nil, nil, 0, fmt.Errorf("no answer within %s: for a slow node, increase --request-timeout", c.config.Timeout)
-	}
+	err = either.StreamWithContext(ctx, remotecommand.StreamOptions{Stdout: stdout, Stderr: stderr})
 	if ended := (exec.CodeExitError{}); errors.As(err, &ended) {
-		status, err = ended.Code, nil
+		return ended.Code, nil
 	}
 	if err != nil && forbidden != nil {
-		err = forbidden
+		return 0, forbidden
 	}
-	return out.Bytes(), notes.Bytes(), status, err
+	return 0, err
 }

@@ -11,6 +11,7 @@ import (
 	"path"
 	"slices"
 	"strings"
+	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -21,6 +22,7 @@ import (
 	"k8s.io/component-helpers/scheduling/corev1/nodeaffinity"
 	"k8s.io/klog/v2"
 
+	"github.com/rdma-spec/rdma-spec/docs"
 	"github.com/rdma-spec/rdma-spec/plugin/policy/resource"
 )
 
@@ -34,6 +36,9 @@ const (
 	daemonSets   = "daemonsets"
 	noPod        = "no pod of nri-rdma runs there: see kubectl describe daemonset"
 	notSelected  = "no DaemonSet of nri-rdma selects it, and it has the resource %s"
+	notWanted    = "no DaemonSet of nri-rdma selects it"
+	notThere     = "no pod of nri-rdma runs there, or it does not exist"
+	lost         = "its kubelet has not reported since %s UTC: see kubectl describe node"
 	ownTaints    = "node.kubernetes.io/" // which a DaemonSet's pods tolerate
 )
 
@@ -46,49 +51,94 @@ type expected struct {
 }
 
 // expected finds who should answer: the nodes that the DaemonSets select, those with a resource that is for RDMA, and
-// those that have a pod all the same.
+// those that have a pod all the same; of these, the nodes that are named, if any are.
 func (o *options) expected(c *cluster) (*expected, error) {
-	nodes, err := c.nodes(o.selector)
+	nodes, err := c.nodes(o.selector, o.named...)
 	f := &expected{silent: map[string]string{}, unlisted: err}
 	if err != nil && (o.selector != "" || !apierrors.IsForbidden(errors.Unwrap(err))) {
 		return nil, err
 	}
-	var sets []*appsv1.DaemonSet
-	err = list(c, daemonSets, o.namespace, metav1.ListOptions{LabelSelector: podLabel}, func(d *appsv1.DaemonSet) {
-		if isPlugin(&d.Spec.Template.Spec) {
-			sets = append(sets, d)
+	for _, name := range o.named {
+		if nodes[name] == nil && f.unlisted == nil {
+			return nil, noNode(name, o.selector)
 		}
-	})
+		f.silent[name] = notWanted
+		if f.unlisted != nil {
+			f.silent[name] = notThere
+		}
+	}
+	sets, err := c.pluginSets(o.namespace)
 	if err != nil {
 		return nil, err
 	}
-	if f.pods, err = c.podsOfNodes(o.namespace, o.selector, nodes); err != nil {
+	if f.pods, err = c.podsOfNodes(o, nodes); err != nil {
 		return nil, err
 	}
-	if f.unlisted != nil {
+	if f.unlisted != nil && len(o.named) == 0 {
 		for _, d := range sets {
 			f.desired += int(d.Status.DesiredNumberScheduled)
 		}
 	}
 	for name, node := range nodes {
-		if _, runs := f.pods[name]; runs {
-			continue
-		}
-		if slices.ContainsFunc(sets, func(d *appsv1.DaemonSet) bool { return selects(d, node) }) {
+		_, runs := f.pods[name]
+		held := rdmaResource(sets, node)
+		switch since := lostSince(node); {
+		case runs && since != "":
+			delete(f.pods, name)
+			f.silent[name] = fmt.Sprintf(lost, since)
+		case runs:
+		case slices.ContainsFunc(sets, func(d *appsv1.DaemonSet) bool { return selects(d, node) }):
 			f.silent[name] = noPod
-		} else if held := rdmaResource(sets, node); held != "" {
+		case held != "":
 			f.silent[name] = fmt.Sprintf(notSelected, held)
 		}
 	}
+	for name := range f.pods {
+		delete(f.silent, name)
+	}
 	if len(sets) == 0 && len(f.pods) == 0 || len(f.pods)+len(f.silent)+f.desired == 0 {
-		where := cmp.Or(o.namespace, "any")
-		if o.selector != "" {
-			where += " on a node with " + o.selector
-		}
-		return nil, fmt.Errorf("no pod of the DaemonSet nri-rdma runs in namespace %s: set --namespace, or --all-namespaces",
-			where)
+		return nil, o.noPlugin()
 	}
 	return f, nil
+}
+
+// noPlugin is the error of a call where no plugin is found.
+func (o *options) noPlugin() error {
+	where := cmp.Or(o.namespace, "any")
+	if o.selector != "" {
+		where += " on a node with " + o.selector
+	}
+	return fmt.Errorf("no pod of the DaemonSet nri-rdma runs in namespace %s: set --namespace, or --all-namespaces; "+
+		"to install it, see %s", where, docs.Site+"install")
+}
+
+// noNode is the error of a call that names a node that the cluster does not have.
+func noNode(name, selector string) error {
+	if selector != "" {
+		return fmt.Errorf("no node %q with the labels %s: kubectl get nodes -l %s lists them", name, selector, selector)
+	}
+	return fmt.Errorf("no node %q: kubectl get nodes lists them", name)
+}
+
+// pluginSets returns the DaemonSets that run the plugin.
+func (c *cluster) pluginSets(namespace string) (sets []*appsv1.DaemonSet, err error) {
+	err = list(c, daemonSets, namespace, metav1.ListOptions{LabelSelector: podLabel}, func(d *appsv1.DaemonSet) {
+		if isPlugin(&d.Spec.Template.Spec) {
+			sets = append(sets, d)
+		}
+	})
+	return sets, err
+}
+
+// lostSince is since when a node's kubelet has not reported; "" if it does. One that reports that its node is not ready
+// answers.
+func lostSince(node *corev1.Node) string {
+	for _, c := range node.Status.Conditions {
+		if c.Type == corev1.NodeReady && c.Status == corev1.ConditionUnknown {
+			return c.LastTransitionTime.UTC().Format(time.DateTime)
+		}
+	}
+	return ""
 }
 
 // answers returns an answer of each node, in their order, with the errors of those that are not asked.
@@ -139,15 +189,14 @@ func rdmaResource(sets []*appsv1.DaemonSet, node *corev1.Node) string {
 	return ""
 }
 
-// podsOfNodes returns the DaemonSets' pod on each node. During an update a node can have two: the ready one is asked. A
-// pod without a ready container is asked as well, since it may run.
-func (c *cluster) podsOfNodes(namespace, labels string,
-	wanted map[string]*corev1.Node) (map[string]types.NamespacedName, error) {
+// podsOfNodes returns the DaemonSets' pod on each node that is wanted. During an update a node can have two: the ready one
+// is asked. A pod without a ready container is asked as well, since it may run.
+func (c *cluster) podsOfNodes(o *options, wanted map[string]*corev1.Node) (map[string]types.NamespacedName, error) {
 	pods, ready := map[string]types.NamespacedName{}, map[string]bool{}
-	err := list(c, "pods", namespace, metav1.ListOptions{LabelSelector: podLabel}, func(p *corev1.Pod) {
+	err := listOf(c, "pods", o.namespace, podLabel, "spec.nodeName", o.named, func(p *corev1.Pod) {
 		node := p.Spec.NodeName
 		_, in := wanted[node]
-		if !isPlugin(&p.Spec) || node == "" || p.DeletionTimestamp != nil || ready[node] || labels != "" && !in {
+		if !isPlugin(&p.Spec) || node == "" || p.DeletionTimestamp != nil || ready[node] || o.selector != "" && !in {
 			return
 		}
 		pods[node] = types.NamespacedName{Namespace: p.Namespace, Name: p.Name}

@@ -14,6 +14,7 @@ import (
 	"regexp"
 	"runtime/debug"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
@@ -44,16 +45,22 @@ type options struct {
 	overrides                   clientcmd.ConfigOverrides
 	namespace, selector, output string
 	all, outside, everywhere    bool
+	host                        bool     // doctor in a pod of its own, which sees the whole node
+	named                       []string // the nodes that are asked; none: all
+	timeout                     time.Duration
 }
 
 func (o *options) command() *cobra.Command {
 	root := &cobra.Command{
 		Use:   "rdma",
 		Short: "Look at RDMA on all nodes of a cluster, and at manifests of pods",
-		Long: `Look at RDMA on all nodes of a cluster, and at manifests of pods. status, doctor, and devices
-ask rdma-spec in the pods of the DaemonSet nri-rdma, and name the nodes that do not answer on
-standard error: those that the DaemonSet selects, and those with an RDMA resource. resources asks
-the API server alone, explain and config ask nobody.
+		Long: `Look at RDMA on all nodes of a cluster, or on those that are named, and at manifests of pods.
+status, doctor, and devices ask rdma-spec in the pods of the DaemonSet nri-rdma, and name the
+nodes that do not answer on standard error: those that the DaemonSet selects, and those with an
+RDMA resource. resources asks the API server alone, explain and config ask nobody.
+
+repair, collect, and doctor --host run rdma-spec in a pod of their own on the node, which sees
+all of the node, and delete the pod at the end.
 
 Exit status: 0 if all is well, 2 for a wrong call, 3 if a node did not answer, else 1 if a
 problem was found, else 3 if a node could not look at everything.`,
@@ -74,11 +81,13 @@ problem was found, else 3 if a node could not look at everything.`,
 	status.Flags().BoolVar(&o.outside, "outside", false, "only what uses RDMA outside the policy, such as privileged pods")
 	doctor := o.onNodes("doctor", "Find what is wrong with RDMA on all nodes", doctorView)
 	doctor.Flags().BoolVarP(&o.all, "all", "a", false, "also checks that find nothing, and what no pod can see")
+	o.addHostFlag(doctor)
 	devices := o.onNodes("devices", "List the HCAs of all nodes, and their ports", devicesView)
 	for _, cmd := range []*cobra.Command{status, doctor, devices, o.resources()} {
 		o.inCluster(cmd)
 		root.AddCommand(cmd)
 	}
+	root.AddCommand(o.repair(), o.collect())
 	root.AddCommand(explain.Command(explain.NoNode("kubectl rdma")), config.OffNode("kubectl rdma"))
 	root.AddCommand(why.New(why.Machine{Program: "kubectl rdma"}))
 	return root
@@ -99,14 +108,22 @@ func (o *options) inCluster(cmd *cobra.Command) {
 
 // clusterFlags adds the flags that say which cluster is asked, and which of its nodes.
 func (o *options) clusterFlags(f *pflag.FlagSet) {
+	o.connectionFlags(f, true)
+	f.BoolVarP(&o.everywhere, "all-namespaces", "A", false, "the DaemonSets of all namespaces")
+	f.StringVarP(&o.selector, "selector", "l", "", "only nodes with these `LABELS`")
+}
+
+// connectionFlags adds the flags that say which cluster is asked, and whether a node may be given a time to answer.
+func (o *options) connectionFlags(f *pflag.FlagSet, timed bool) {
 	kubectl := clientcmd.RecommendedConfigOverrideFlags("")
 	kubectl.ContextOverrideFlags.Namespace.LongName = "" // the kubeconfig's is for other objects
 	kubectl.Timeout.Default, kubectl.Timeout.Description = "20s", "how long a node may take to answer"
+	if !timed {
+		kubectl.Timeout.Description = "how long the API server may take to answer a request"
+	}
 	clientcmd.BindOverrideFlags(&o.overrides, f, kubectl)
 	f.StringVar(&o.rules.ExplicitPath, clientcmd.RecommendedConfigPathFlag, "", "the kubeconfig `FILE`")
 	f.StringVarP(&o.namespace, "namespace", "n", "rdma-spec", "the `NAMESPACE` of the DaemonSet; resources needs none")
-	f.BoolVarP(&o.everywhere, "all-namespaces", "A", false, "the DaemonSets of all namespaces")
-	f.StringVarP(&o.selector, "selector", "l", "", "only nodes with these `LABELS`")
 }
 
 // write writes a result: for programs, or as a table.
@@ -125,7 +142,7 @@ func (o *options) write(kind string, result any, header string, rows [][]string)
 	return cli.WriteTable(o.stdout, strings.Fields(header), rows)
 }
 
-var inPod = regexp.MustCompile(`(rdma-spec [a-z]+) --root ` + hostRoot + `\b`)
+var rootInPod = regexp.MustCompile(` --root ` + hostRoot + `\b`)
 
 // plain makes one line of a node's text, without what steers a terminal. Commands in it are for the node itself.
-func plain(text string) string { return inPod.ReplaceAllString(cli.PlainText(text), "$1") }
+func plain(text string) string { return rootInPod.ReplaceAllString(cli.PlainText(text), "") }

@@ -13,7 +13,9 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/spf13/cobra"
 	"golang.org/x/sync/errgroup"
@@ -24,8 +26,11 @@ import (
 	"github.com/rdma-spec/rdma-spec/cmd/internal/cli"
 )
 
-// atOnce is how many nodes are asked side by side.
-const atOnce = 50
+// atOnce is how many nodes are asked side by side, beside those that have not answered for slow.
+const (
+	atOnce = 50
+	slow   = 2 * time.Second
+)
 
 // unanswered is the exit status where somebody has not answered, or not looked at everything.
 const unanswered = 3
@@ -62,9 +67,14 @@ type result struct {
 	}
 }
 
-// onNodes is a command that rdma-spec has as well. It calls that one on every node, side by side.
+// onNodes is a command that rdma-spec has as well. It calls that one on every node, or on those that are named, side by
+// side.
 func (o *options) onNodes(name, short string, v view) *cobra.Command {
-	cmd := &cobra.Command{Use: name, Short: short, Args: cobra.NoArgs, RunE: func(cmd *cobra.Command, _ []string) error {
+	return &cobra.Command{Use: name + " [NODE…]", Short: short, RunE: func(cmd *cobra.Command, named []string) error {
+		if o.host {
+			return o.doctorOnHost(cmd.Context(), named)
+		}
+		o.named = named
 		c, err := o.connect(cmd.Context())
 		if err != nil {
 			return err
@@ -78,44 +88,54 @@ func (o *options) onNodes(name, short string, v view) *cobra.Command {
 		if o.outside {
 			asks.Command = append(asks.Command, "--outside")
 		}
-		progress := io.Discard
-		if file, ok := o.stderr.(*os.File); ok && term.IsTerminal(int(file.Fd())) {
-			progress = file
-		}
-		answers := asked.answers()
-		group, ctx := errgroup.WithContext(c.Context)
-		group.SetLimit(atOnce)
-		c.Context = ctx
-		var done atomic.Int64
-		for i := range answers {
-			a := &answers[i]
-			pod, runs := asked.pods[a.Node]
-			if !runs {
-				continue
-			}
-			group.Go(func() error {
-				stdout, stderr, status, err := c.exec(pod, asks)
-				if apierrors.IsForbidden(err) {
-					return fmt.Errorf("%w: the chart's value execRole.enabled makes the Role nri-rdma-exec in namespace %s, "+
-						"which allows it, and its holder may be root on the nodes", err, pod.Namespace)
-				}
-				node := a.Node
-				*a = read(stdout, stderr, status, err)
-				if a.Node = node; o.output == cli.FormatJSON {
-					a.read.Containers, a.read.Outside = nil, nil // the result has them
-				}
-				fmt.Fprintf(progress, "\r%d of %d nodes asked ", done.Add(1), len(asked.pods))
-				return nil
-			})
-		}
-		err = group.Wait() // an answer has its own error
-		fmt.Fprintf(progress, "\r%40s\r", "")
+		answers, err := o.ask(c, asked, asks)
 		if err != nil {
 			return err
 		}
 		return o.show(answers, asked, v)
 	}}
-	return cmd
+}
+
+// ask calls a command on all nodes that have a pod. One that takes long holds up no other.
+func (o *options) ask(c *cluster, asked *expected, asks *corev1.PodExecOptions) ([]answer, error) {
+	progress := io.Discard
+	if file, ok := o.stderr.(*os.File); ok && term.IsTerminal(int(file.Fd())) {
+		progress = file
+	}
+	answers := asked.answers()
+	group, ctx := errgroup.WithContext(c.Context)
+	c.Context = ctx
+	places := make(chan struct{}, atOnce)
+	var done atomic.Int64
+	for i := range answers {
+		a := &answers[i]
+		pod, runs := asked.pods[a.Node]
+		if !runs {
+			continue
+		}
+		places <- struct{}{}
+		leave := sync.OnceFunc(func() { <-places })
+		late := time.AfterFunc(slow, leave)
+		group.Go(func() error {
+			defer leave()
+			defer late.Stop()
+			stdout, stderr, status, err := c.answer(pod, asks)
+			if apierrors.IsForbidden(err) {
+				return fmt.Errorf("%w: the chart's value execRole.enabled makes the Role nri-rdma-exec in namespace %s, "+
+					"which allows it, and its holder may be root on the nodes", err, pod.Namespace)
+			}
+			node := a.Node
+			*a = read(stdout, stderr, status, err)
+			if a.Node = node; o.output == cli.FormatJSON {
+				a.read.Containers, a.read.Outside = nil, nil // the result has them
+			}
+			fmt.Fprintf(progress, "\r%d of %d nodes asked ", done.Add(1), len(asked.pods))
+			return nil
+		})
+	}
+	err := group.Wait() // an answer has its own error
+	fmt.Fprintf(progress, "\r%40s\r", "")
+	return answers, err
 }
 
 // read makes an answer of what came of a call on a node. With the exit status 3, a result may lack something.
@@ -149,6 +169,9 @@ func (o *options) show(answers []answer, of *expected, v view) error {
 		}
 		statuses[a.Status]++
 		for _, row := range v.rows(&a.read, o.all) {
+			for i, cell := range row {
+				row[i] = strings.ReplaceAll(cell, "rdma-spec repair --root "+hostRoot, "kubectl rdma repair "+a.Node)
+			}
 			rows = append(rows, append([]string{a.Node}, row...))
 		}
 		if what := strings.Join(a.read.Missed, ", "); what != "" {
@@ -167,7 +190,7 @@ func (o *options) show(answers []answer, of *expected, v view) error {
 		fmt.Fprintf(&notes, "kubectl rdma: not seen on %s: %s\n", some(missed[what]), plain(what))
 	}
 	answered, all := statuses[0]+statuses[1]+statuses[2]+statuses[3], max(len(answers), of.desired)
-	if of.unlisted != nil {
+	if of.unlisted != nil && len(o.named) == 0 {
 		fmt.Fprintf(&notes, "kubectl rdma: %s: which nodes have no pod, and no plugin although they have an RDMA resource, "+
 			"is unknown\n", plain(of.unlisted.Error()))
 	}

@@ -29,6 +29,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/labels"
+	clientscheme "k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/klog/v2"
 	"k8s.io/streaming/pkg/httpstream"
 	"k8s.io/streaming/pkg/httpstream/spdy"
@@ -75,7 +76,13 @@ type server struct {
 	old   bool                       // it knows no WebSocket
 	stdin string                     // of what is called
 
-	told strings.Builder // what calls have written, for a golden file
+	becomes   func(p *corev1.Pod)      // makes the status of a pod that was created; nil: it runs
+	meanwhile func(caller *os.Process) // called when a command is called in such a pod
+	made      []corev1.Pod             // pods that were created, and
+	gone      []string                 // those that were deleted
+
+	caller *os.Process
+	told   strings.Builder // what calls have written, for a golden file
 
 	mu     sync.Mutex
 	asked  []string // commands, and where
@@ -113,7 +120,13 @@ func (s *server) rdma(t *testing.T, args ...string) (c call) {
 	cmd.Env = append(os.Environ(), "KUBECTL_RDMA="+kubeconfig+".memory", "KUBECONFIG="+kubeconfig)
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = strings.NewReader(s.stdin), &out, &notes
 	var ended *exec.ExitError
-	if err := cmd.Run(); err != nil && !errors.As(err, &ended) {
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	s.mu.Lock()
+	s.caller = cmd.Process
+	s.mu.Unlock()
+	if err := cmd.Wait(); err != nil && !errors.As(err, &ended) {
 		t.Fatal(err)
 	}
 	text, err := os.ReadFile(kubeconfig + ".memory")
@@ -143,6 +156,8 @@ func (s *server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		page(w, r, "DaemonSetList", slices.DeleteFunc(slices.Clone(s.sets), func(d appsv1.DaemonSet) bool {
 			return strings.Contains(r.URL.Path, "/namespaces/") && !strings.Contains(r.URL.Path, "/"+d.Namespace+"/")
 		}))
+	case len(path) == 3 && r.Method == http.MethodPost, len(path) == 4:
+		s.hostPod(w, r, path[len(path)-1])
 	case len(path) == 5 && path[4] == "exec":
 		s.exec(w, r, path[3])
 	case path[len(path)-1] == "nodes":
@@ -168,8 +183,11 @@ func page[T any, P interface {
 	}
 	selected := slices.DeleteFunc(slices.Clone(objects), func(o T) bool {
 		of := fields.Set{}
-		if p, ok := any(&o).(*corev1.Pod); ok {
-			of = fields.Set{"spec.nodeName": p.Spec.NodeName, "status.phase": string(p.Status.Phase)}
+		switch o := any(&o).(type) {
+		case *corev1.Pod:
+			of = fields.Set{"spec.nodeName": o.Spec.NodeName, "status.phase": string(o.Status.Phase)}
+		case *corev1.Node:
+			of = fields.Set{"metadata.name": o.Name}
 		}
 		return !byLabel.Matches(labels.Set(P(&o).GetLabels())) || !byField.Matches(of)
 	})
@@ -190,13 +208,49 @@ func page[T any, P interface {
 	_ = json.NewEncoder(w).Encode(map[string]any{"apiVersion": version, "kind": kind, "metadata": meta, "items": items})
 }
 
+// hostPod creates, gets, or deletes a pod.
+func (s *server) hostPod(w http.ResponseWriter, r *http.Request, name string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var pod corev1.Pod
+	switch r.Method {
+	case http.MethodPost:
+		text, _ := io.ReadAll(r.Body)
+		into, _, err := clientscheme.Codecs.UniversalDeserializer().Decode(text, nil, nil)
+		if err != nil {
+			http.Error(w, err.Error(), http.StatusBadRequest)
+			return
+		}
+		pod = *into.(*corev1.Pod)
+		s.made = append(s.made, pod)
+	case http.MethodDelete:
+		s.gone = append(s.gone, name)
+	default:
+		pod = s.made[len(s.made)-1]
+		pod.Status.Phase = corev1.PodRunning
+		pod.Status.ContainerStatuses = []corev1.ContainerStatus{{State: corev1.ContainerState{Running: &corev1.ContainerStateRunning{}}}}
+		if s.becomes != nil {
+			s.becomes(&pod)
+		}
+	}
+	pod.APIVersion, pod.Kind = "v1", "Pod"
+	w.Header().Set("Content-Type", "application/json")
+	_ = json.NewEncoder(w).Encode(pod)
+}
+
 // exec is a command in a pod, by WebSocket or by SPDY.
 func (s *server) exec(w http.ResponseWriter, r *http.Request, pod string) {
+	if strings.HasPrefix(pod, "rdma-spec-") { // of which the rest of the name is random
+		pod = "host"
+	}
 	said, own := s.says[pod]
 	if !own {
 		said = s.says[""]
 	}
 	s.mu.Lock()
+	if s.meanwhile != nil {
+		s.meanwhile(s.caller)
+	}
 	s.asked = append(s.asked, pod+" "+r.URL.Query().Get("container")+": "+strings.Join(r.URL.Query()["command"], " "))
 	s.mu.Unlock()
 	now := s.now.Add(1)

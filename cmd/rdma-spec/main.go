@@ -15,6 +15,7 @@ import (
 	"os"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/cobra/doc"
@@ -86,7 +87,7 @@ rdma-spec could not look or could not do what it was asked for.`,
 	)
 	root.AddCommand(devices.Command(), status.Command(), repair.Command(), doctor.Command(checks()),
 		collect.Command(checks()), newExplainCommand(), verify.Command(), config.Command(), configure.Command(checks()),
-		generate.Command(), cdi.Command(), wait.Command(), ownVersion, newManCommand(root))
+		generate.Command(), cdi.Command(), wait.Command(), ownVersion, newManCommand(root), newSleepCommand())
 	return root
 }
 
@@ -116,6 +117,22 @@ func newManCommand(root *cobra.Command) *cobra.Command {
 		Use: "man FOLDER", Short: "Write the manual pages of all commands", Hidden: true, Args: cobra.ExactArgs(1),
 		RunE: func(_ *cobra.Command, args []string) error {
 			return doc.GenManTree(root, &doc.GenManHeader{Section: "1", Source: "rdma-spec " + version}, args[0])
+		},
+	}
+}
+
+// newSleepCommand is for the pods of kubectl rdma, which calls other commands beside it. Their image has nothing else that
+// does not end.
+func newSleepCommand() *cobra.Command {
+	return &cobra.Command{
+		Use: "sleep DURATION", Short: "Do nothing for this long", Hidden: true, Args: cobra.ExactArgs(1),
+		RunE: func(_ *cobra.Command, args []string) error {
+			long, err := time.ParseDuration(args[0])
+			if err != nil {
+				return cli.Usage(err)
+			}
+			time.Sleep(long)
+			return nil
 		},
 	}
 }

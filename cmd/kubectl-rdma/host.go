@@ -1,0 +1,430 @@
+// Copyright The rdma-spec Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/rand"
+
+	"github.com/rdma-spec/rdma-spec/cmd/internal/cli"
+)
+
+// The pod of a command that sees all of a node. Its container has another name than the plugin's.
+const (
+	hostContainer = "rdma-spec"
+	hostProgram   = "/usr/local/bin/rdma-spec"
+	hostTimeout   = 5 * time.Minute
+	lookEvery     = 500 * time.Millisecond
+	deleteWithin  = 20 * time.Second // also after an interrupt
+	mostText      = 16 << 20
+	mostArchive   = 256 << 20
+)
+
+// aboutThePod ends the help of the commands that make a pod.
+const aboutThePod = `The command runs in a pod of its own, with the image, the pull secrets, and the tolerations of
+the DaemonSet nri-rdma: privileged, with the node's PID namespace and network, and the node's
+files, read-only, below /host. The pod is deleted at the end, also after an interrupt. Whoever
+may create such a pod is root on the node.`
+
+// hostFlags adds the flags of a command that makes a pod.
+func (o *options) hostFlags(f *pflag.FlagSet) {
+	o.connectionFlags(f, false)
+	o.timeoutFlag(f)
+}
+
+func (o *options) timeoutFlag(f *pflag.FlagSet) {
+	f.DurationVar(&o.timeout, "timeout", hostTimeout, "how long the pod may take, from its creation to its answer")
+}
+
+// addHostFlag adds --host to doctor.
+func (o *options) addHostFlag(doctor *cobra.Command) {
+	doctor.Flags().BoolVar(&o.host, "host", false,
+		"look at all of one NODE, from a pod of its own, and print what rdma-spec doctor prints there")
+	o.timeoutFlag(doctor.Flags())
+	doctor.Long = doctor.Short + `. A pod of the DaemonSet sees only a part of its
+node. With --host, the doctor sees all of it.
+
+` + strings.Replace(aboutThePod, "The command", "With --host, the doctor", 1)
+	doctor.Example = "  kubectl rdma doctor\n  kubectl rdma doctor node-1 node-2\n  kubectl rdma doctor node-1 --host"
+}
+
+// repair is rdma-spec repair on a node.
+func (o *options) repair() *cobra.Command {
+	var dryRun bool
+	var format *cli.FormatFlag
+	cmd := &cobra.Command{
+		Use:   "repair NODE [NAMESPACE/POD…]",
+		Short: "Raise the memlock of the RDMA containers that run on a node",
+		Long: `Raise the memlock of the RDMA containers that run on a node, or of those in the named pods, to
+what the policy in force there gives them. No process is restarted, and no limit is lowered.
+
+` + aboutThePod,
+		Example: "  kubectl rdma repair node-1 --dry-run\n  kubectl rdma repair node-1\n  kubectl rdma repair node-1 ml/train-0",
+		GroupID: cli.GroupNode,
+		Args:    cobra.MinimumNArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			call := []string{"repair", "--root", hostRoot, "-o", format.Format}
+			if dryRun {
+				call = append(call, "--dry-run")
+			}
+			return o.printFromHost(cmd.Context(), args[0], append(call, args[1:]...))
+		},
+	}
+	cmd.Flags().BoolVar(&dryRun, "dry-run", false, "print what would be raised, and change nothing")
+	o.hostFlags(cmd.Flags())
+	format = cli.AddFormatFlag(cmd, cli.FormatText, cli.FormatJSON)
+	return cmd
+}
+
+// collect is rdma-spec collect on a node.
+func (o *options) collect() *cobra.Command {
+	var to string
+	var anonymize bool
+	cmd := &cobra.Command{
+		Use:   "collect NODE --to FILE",
+		Short: "Copy what rdma-spec reads of a node into an archive",
+		Long: `Copy what rdma-spec reads of a node into a tar.gz, from which rdma-spec doctor, status, and
+devices report with --root FILE. Standard error lists what the archive has: read that before
+you send it. Nobody but the owner can read the file.
+
+` + aboutThePod,
+		Example: "  kubectl rdma collect node-1 --to node-1.tar.gz\n  kubectl rdma collect node-1 --to node-1.tar.gz --anonymize",
+		GroupID: cli.GroupNode,
+		Args:    cobra.ExactArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if to == "" {
+				return cli.Usage(errors.New("name the archive with --to FILE"))
+			}
+			call := []string{"collect", "--root", hostRoot}
+			if anonymize {
+				call = append(call, "--anonymize")
+			}
+			archive := said{most: mostArchive}
+			status, err := o.onHost(cmd.Context(), args[0], call, &archive)
+			if err != nil || status != 0 {
+				return cmp.Or[error](err, cli.ExitStatus(status))
+			}
+			return writeArchive(to, archive.Bytes())
+		},
+	}
+	cli.AddFileFlag(cmd.Flags(), &to, "write the archive to this `FILE`, with mode 0600")
+	cmd.Flags().BoolVar(&anonymize, "anonymize", false,
+		"replace names of hosts, pods, namespaces, and users, addresses, MACs, and GUIDs by numbered stand-ins")
+	o.hostFlags(cmd.Flags())
+	return cmd
+}
+
+// doctorOnHost is rdma-spec doctor on a node, as it is there.
+func (o *options) doctorOnHost(ctx context.Context, named []string) error {
+	if len(named) != 1 {
+		return cli.Usage(fmt.Errorf("--host is about one node: name it, as in kubectl rdma doctor NODE --host"))
+	}
+	call := []string{"doctor", "--root", hostRoot, "-o", o.output}
+	if o.all {
+		call = append(call, "--verbose")
+	}
+	return o.printFromHost(ctx, named[0], call)
+}
+
+// printFromHost calls rdma-spec on a node, and prints what it prints. Commands in it are for the node itself.
+func (o *options) printFromHost(ctx context.Context, node string, call []string) error {
+	text := said{most: mostText}
+	status, err := o.onHost(ctx, node, call, &text)
+	if err != nil {
+		return err
+	}
+	out := rootInPod.ReplaceAllString(text.String(), "")
+	if _, err := io.WriteString(o.stdout, strings.Map(cli.Printable, out)); err != nil {
+		return err
+	}
+	if status != 0 {
+		return cli.ExitStatus(status)
+	}
+	return nil
+}
+
+// writeArchive writes a file that is whole or not there.
+func writeArchive(file string, content []byte) error {
+	part, err := os.CreateTemp(filepath.Dir(file), "."+filepath.Base(file)+"-") // with mode 0600
+	if err != nil {
+		return err
+	}
+	_, err = part.Write(content)
+	err = errors.Join(err, part.Close())
+	if err == nil {
+		err = os.Rename(part.Name(), file)
+	}
+	if err != nil {
+		_ = os.Remove(part.Name()) // the first error is the one to know
+	}
+	return err
+}
+
+// onHost calls rdma-spec in a pod of its own on a node. It writes what that says on standard error as it comes, and
+// returns its exit status.
+func (o *options) onHost(ctx context.Context, node string, call []string, stdout io.Writer) (status int, err error) {
+	switch {
+	case o.timeout <= 0:
+		return 0, cli.Usage(fmt.Errorf("--timeout must be positive, not %s", o.timeout))
+	case o.selector != "":
+		return 0, cli.Usage(errors.New("one node is named: --selector chooses none"))
+	}
+	ctx, stop := signal.NotifyContext(ctx, os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	ctx, cancel := context.WithTimeout(ctx, o.timeout)
+	defer cancel()
+	c, err := o.connect(ctx)
+	if err != nil {
+		return 0, err
+	}
+	set, err := o.setFor(c, node)
+	if err != nil {
+		return 0, err
+	}
+	pod := podOnHost(set, node, call[0], o.timeout)
+	name := types.NamespacedName{Namespace: pod.Namespace, Name: pod.Name}
+	err = c.core.Post().Namespace(name.Namespace).Resource("pods").Body(pod).Do(ctx).Error()
+	if refused := apierrors.APIStatus(nil); errors.As(err, &refused) {
+		return 0, mayNot(err, name.Namespace)
+	}
+	// Whether a request that got no answer has made the pod is unknown.
+	defer func() {
+		stop() // a second interrupt ends the program
+		if removed := c.remove(name); removed != nil {
+			err = errors.Join(err, fmt.Errorf("%w: kubectl -n %s delete pod %s", removed, name.Namespace, name.Name))
+		}
+	}()
+	if err == nil {
+		status, err = c.callIn(ctx, name, call, stdout, o.stderr)
+	}
+	var late net.Error
+	switch {
+	case errors.Is(ctx.Err(), context.DeadlineExceeded), errors.As(err, &late) && late.Timeout():
+		return 0, fmt.Errorf("no answer of pod %s on node %s within %s: for a slow node, increase --timeout%s", name, node, o.timeout,
+			because(err))
+	case ctx.Err() != nil:
+		return 0, fmt.Errorf("interrupted: pod %s on node %s is deleted", name, node)
+	}
+	return status, mayNot(err, name.Namespace)
+}
+
+// mayNot completes the error of who may not do something with pods.
+func mayNot(err error, namespace string) error {
+	if !apierrors.IsForbidden(err) {
+		return err
+	}
+	return fmt.Errorf("%w: it takes the verbs create, get, and delete for pods, and create and get for pods/exec, in namespace "+
+		"%s, and makes its holder root on the nodes", err, namespace)
+}
+
+// because is what an error that a timeout has cut off says of the pod.
+func because(err error) string {
+	if waits := (*waiting)(nil); errors.As(err, &waits) && waits.why != "" {
+		return ": the pod does not run: " + waits.why
+	}
+	return ""
+}
+
+// setFor returns the DaemonSet whose template a pod on the node has: the one that selects the node, else the first.
+func (o *options) setFor(c *cluster, node string) (*appsv1.DaemonSet, error) {
+	nodes, err := c.nodes("", node)
+	switch {
+	case err != nil && !apierrors.IsForbidden(errors.Unwrap(err)):
+		return nil, err
+	case err == nil && nodes[node] == nil:
+		return nil, noNode(node, "")
+	}
+	if n := nodes[node]; n != nil {
+		if since := lostSince(n); since != "" {
+			return nil, fmt.Errorf("node %s runs no new pod: "+lost+" %s", node, since, node)
+		}
+	}
+	sets, err := c.pluginSets(o.namespace)
+	if err != nil {
+		return nil, err
+	}
+	if len(sets) == 0 {
+		return nil, o.noPlugin()
+	}
+	at := slices.IndexFunc(sets, func(d *appsv1.DaemonSet) bool { return nodes[node] != nil && selects(d, nodes[node]) })
+	return sets[max(at, 0)], nil
+}
+
+// podOnHost is the pod of a command on a node, from the DaemonSet's template. It is deleted with the DaemonSet, and ends by
+// itself, should nobody delete it.
+func podOnHost(set *appsv1.DaemonSet, node, command string, timeout time.Duration) *corev1.Pod {
+	template := set.Spec.Template.Spec
+	var plugin corev1.Container
+	for _, c := range template.Containers {
+		if c.Name == container {
+			plugin = c
+		}
+	}
+	yes, no, root, grace := true, false, int64(0), int64(1)
+	directory, propagation := corev1.HostPathDirectory, corev1.MountPropagationHostToContainer
+	seconds := int64(timeout.Seconds()) + 60
+	return &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{
+			Name: "rdma-spec-" + command + "-" + rand.String(8), Namespace: set.Namespace,
+			Labels: map[string]string{"app.kubernetes.io/name": "kubectl-rdma"},
+			OwnerReferences: []metav1.OwnerReference{
+				{APIVersion: "apps/v1", Kind: "DaemonSet", Name: set.Name, UID: set.UID},
+			},
+		},
+		Spec: corev1.PodSpec{
+			NodeName: node, RestartPolicy: corev1.RestartPolicyNever,
+			HostPID: true, HostNetwork: true,
+			ActiveDeadlineSeconds: &seconds, TerminationGracePeriodSeconds: &grace,
+			ServiceAccountName: template.ServiceAccountName, AutomountServiceAccountToken: &no, EnableServiceLinks: &no,
+			ImagePullSecrets: template.ImagePullSecrets, Tolerations: template.Tolerations,
+			PriorityClassName: template.PriorityClassName,
+			Containers: []corev1.Container{{
+				Name: hostContainer, Image: plugin.Image, ImagePullPolicy: plugin.ImagePullPolicy,
+				Command:         []string{hostProgram, "sleep", (time.Duration(seconds) * time.Second).String()},
+				SecurityContext: &corev1.SecurityContext{Privileged: &yes, RunAsUser: &root, RunAsNonRoot: &no},
+				VolumeMounts: []corev1.VolumeMount{
+					{Name: "host", MountPath: hostRoot, ReadOnly: true, MountPropagation: &propagation},
+				},
+			}},
+			Volumes: []corev1.Volume{{Name: "host", VolumeSource: corev1.VolumeSource{
+				HostPath: &corev1.HostPathVolumeSource{Path: "/", Type: &directory},
+			}}},
+		},
+	}
+}
+
+// callIn calls rdma-spec in a pod once it runs, and writes what that says on standard error as it comes.
+func (c *cluster) callIn(ctx context.Context, pod types.NamespacedName, call []string, stdout, stderr io.Writer) (int, error) {
+	if err := c.awaitRunning(ctx, pod); err != nil {
+		return 0, err
+	}
+	unbounded := *c.config
+	unbounded.Timeout = 0 // the context has one
+	in := &cluster{ctx, &unbounded, c.core, c.parameters}
+	notes := lines{to: stderr}
+	type end struct {
+		status int
+		err    error
+	}
+	ended := make(chan end, 1)
+	go func() { // a handshake that hangs heeds no context
+		status, err := in.exec(ctx, pod, &corev1.PodExecOptions{
+			Container: hostContainer, Stdout: true, Stderr: true, Command: append([]string{hostProgram}, call...),
+		}, stdout, &notes)
+		ended <- end{status, err}
+	}()
+	select {
+	case <-ctx.Done():
+		return 0, ctx.Err()
+	case e := <-ended:
+		if len(notes.part) > 0 {
+			e.err = errors.Join(e.err, notes.write(string(notes.part)))
+		}
+		return e.status, e.err
+	}
+}
+
+// waiting is the error of a pod that does not run yet, or never will.
+type waiting struct{ why string }
+
+// Error implements error.
+func (w *waiting) Error() string { return "the pod does not run: " + w.why }
+
+// hopeless are the reasons of a container that waits for what does not come.
+var hopeless = []string{"ImagePullBackOff", "InvalidImageName", "ErrImageNeverPull", "CreateContainerConfigError",
+	"CreateContainerError", "RunContainerError"}
+
+// awaitRunning returns when the pod runs.
+func (c *cluster) awaitRunning(ctx context.Context, name types.NamespacedName) error {
+	look := time.NewTicker(lookEvery)
+	defer look.Stop()
+	seen := &waiting{}
+	for {
+		var pod corev1.Pod
+		err := c.core.Get().Namespace(name.Namespace).Resource("pods").Name(name.Name).Do(ctx).Into(&pod)
+		switch {
+		case ctx.Err() != nil:
+			return seen
+		case err != nil:
+			return err
+		case pod.Status.Phase == corev1.PodFailed || pod.Status.Phase == corev1.PodSucceeded:
+			return &waiting{strings.Trim(pod.Status.Reason+": "+pod.Status.Message, ": ")}
+		}
+		for _, s := range pod.Status.ContainerStatuses {
+			if s.State.Running != nil {
+				return nil
+			}
+			if w := s.State.Waiting; w != nil {
+				seen = &waiting{strings.Trim(w.Reason+": "+w.Message, ": ")}
+				if slices.Contains(hopeless, w.Reason) {
+					return seen
+				}
+			}
+		}
+		select {
+		case <-ctx.Done():
+			return seen
+		case <-look.C:
+		}
+	}
+}
+
+// remove deletes a pod, whatever has ended the call.
+func (c *cluster) remove(pod types.NamespacedName) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(c), deleteWithin)
+	defer cancel()
+	err := c.core.Delete().Namespace(pod.Namespace).Resource("pods").Name(pod.Name).Do(ctx).Error()
+	if apierrors.IsNotFound(err) {
+		return nil
+	}
+	return err
+}
+
+// lines writes what a node says as it comes, a line at a time, without what steers a terminal.
+type lines struct {
+	to   io.Writer
+	part []byte
+}
+
+// Write implements io.Writer.
+func (l *lines) Write(text []byte) (int, error) {
+	const longest = 64 << 10
+	l.part = append(l.part, text...)
+	for {
+		line, rest, whole := strings.Cut(string(l.part), "\n")
+		if !whole && len(line) < longest {
+			return len(text), nil
+		}
+		l.part = []byte(rest)
+		if err := l.write(line); err != nil {
+			return 0, err
+		}
+	}
+}
+
+// write writes a line. Commands in it are for the node itself.
+func (l *lines) write(line string) error {
+	_, err := io.WriteString(l.to, plain(line)+"\n")
+	return err
+}
