@@ -6,6 +6,7 @@
 package e2e
 
 import (
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -68,6 +69,9 @@ func testKubectl(t *testing.T, d *daemonSet, k *kubelet.Kubelet, withNRI contain
 	early := runClusterPod(t, d.c, k, kubelet.Pod{Name: "early",
 		Containers: []kubelet.Container{{Name: "main", Resource: shared}}})
 	early.expectHolds(t, "main", kernelDefault, given(0)...)
+	away := runClusterPod(t, d.c, k, kubelet.Pod{Name: "away",
+		Containers: []kubelet.Container{{Name: "main", Resource: shared}}})
+	away.expectHolds(t, "main", kernelDefault, given(0)...)
 
 	base, own := kustomizations(t)
 	d.kubectl(t, "apply", "-k", base)
@@ -80,6 +84,9 @@ func testKubectl(t *testing.T, d *daemonSet, k *kubelet.Kubelet, withNRI contain
 		Containers: []kubelet.Container{{Name: "main", Resource: shared}}})
 	late.expectHolds(t, "main", "unlimited", given(0)...)
 	expectCapabilities(t, late.running(t, "main"), everySet)
+	early.expectHolds(t, "main", kernelDefault, given(0)...)
+
+	testHostPod(t, d, k, away)
 	early.expectHolds(t, "main", kernelDefault, given(0)...)
 
 	d.kubectl(t, "apply", "-k", own)
@@ -98,20 +105,63 @@ func testKubectl(t *testing.T, d *daemonSet, k *kubelet.Kubelet, withNRI contain
 	testValidatorContainer(t, d, k)
 }
 
+// kubectlRDMA calls kubectl rdma, and returns what it writes and its exit status.
+func (d *daemonSet) kubectlRDMA(t *testing.T, args ...string) (string, int) {
+	t.Helper()
+	cmd := exec.CommandContext(within(t, kubeletPatience), filepath.Join(*bin, "kubectl/linux_amd64/kubectl-rdma"), args...)
+	cmd.Env = append(os.Environ(), "KUBECONFIG="+d.c.Kubeconfig())
+	begin := time.Now()
+	out, err := cmd.CombinedOutput()
+	if cmd.ProcessState == nil {
+		t.Fatal(err)
+	}
+	t.Logf("kubectl rdma %s: %v, %s\n%s", strings.Join(args, " "), err, time.Since(begin).Round(time.Second), out)
+	return string(out), cmd.ProcessState.ExitCode()
+}
+
+// testHostPod: kubectl rdma repair raises the limit of a pod that started while the plugin was away, without a change of
+// the DaemonSet; the doctor sees the host; collect writes an archive; and no pod of theirs is left.
+func testHostPod(t *testing.T, d *daemonSet, k *kubelet.Kubelet, away *staticPod) {
+	archive := filepath.Join(scratch.Folder(t), "node.tar.gz")
+	const raise = "default/away main: memlock %s unlimited: "
+	for _, test := range []struct {
+		args   []string
+		status int
+		want   string
+	}{
+		{[]string{"repair", k.NodeName(), "default/away", "--dry-run"}, 1, fmt.Sprintf(raise, "would be raised to")},
+		{[]string{"repair", k.NodeName(), "default/away"}, 0, fmt.Sprintf(raise, "raised to")},
+		{[]string{"collect", k.NodeName(), "--to", archive}, 0, "sys/class/infiniband"},
+		{[]string{"doctor", k.NodeName(), "--host"}, 1, "memlock"},
+	} {
+		said, status := d.kubectlRDMA(t, append(test.args, "--timeout", kubeletPatience.String())...)
+		if status != test.status || !strings.Contains(said, test.want) {
+			t.Errorf("kubectl rdma %v: exit status %d, want %d and %q", test.args, status, test.status, test.want)
+		}
+		if strings.Contains(said, "cannot be seen from here") {
+			t.Errorf("kubectl rdma %v does not see the node", test.args)
+		}
+	}
+	if limit := memlock(t, away.running(t, "main")); limit != "unlimited" {
+		t.Errorf("kubectl rdma repair left the pod with %s", limit)
+	}
+	if out, notes, status := call(t, "devices", "--root", archive); status != 0 || !strings.Contains(out, "rxe0") {
+		t.Errorf("the archive has no HCA: %d\n%s%s", status, out, notes)
+	}
+	said := d.kubectl(t, "debug", "node/"+k.NodeName(), "--profile=sysadmin", "--image=rdma-spec:devel", "--attach", "-q", "--",
+		"rdma-spec", "devices", "--root", "/host")
+	if !strings.Contains(said, "rxe0") {
+		t.Errorf("kubectl debug says\n%s", said)
+	}
+	d.kubectl(t, "delete", "pods", "-l", "app.kubernetes.io/managed-by=kubectl-debug")
+	awaitThat(t, d.c, kubeletPatience, "deletes the pods of kubectl rdma", func() bool {
+		return d.kubectl(t, "get", "pods", "-l", "app.kubernetes.io/name=kubectl-rdma", "-o", "name") == ""
+	})
+}
+
 // testKubectlRDMA: kubectl rdma shows the node's HCAs and containers through the plugin's pod, and by the API server
 // alone who holds which resource, and one that no device plugin offers any more.
 func testKubectlRDMA(t *testing.T, d *daemonSet, k *kubelet.Kubelet) {
-	call := func(args ...string) (string, int) {
-		cmd := exec.CommandContext(within(t, kubeletPatience), filepath.Join(*bin, "kubectl/linux_amd64/kubectl-rdma"),
-			append(args, "--request-timeout=1m")...)
-		cmd.Env = append(os.Environ(), "KUBECONFIG="+d.c.Kubeconfig())
-		out, err := cmd.CombinedOutput()
-		if cmd.ProcessState == nil {
-			t.Fatal(err)
-		}
-		t.Logf("kubectl rdma %s: %v\n%s", strings.Join(args, " "), err, out)
-		return string(out), cmd.ProcessState.ExitCode()
-	}
 	d.kubectl(t, "patch", "node", k.NodeName(), "--subresource=status", "--type=merge",
 		"--patch", `{"status":{"capacity":{"rdma/gone":"0"}}}`)
 	for _, test := range []struct {
@@ -119,13 +169,13 @@ func testKubectlRDMA(t *testing.T, d *daemonSet, k *kubelet.Kubelet) {
 		status int
 		want   []string // patterns of lines
 	}{
-		{[]string{"devices"}, 0, []string{k.NodeName() + ` +rxe0 +1 .*ACTIVE`}},
+		{[]string{"devices", k.NodeName()}, 0, []string{k.NodeName() + ` +rxe0 +1 .*ACTIVE`}},
 		{[]string{"status", "--all"}, 0, []string{k.NodeName() + ` +default/early +main +unlimited .* ok`,
 			k.NodeName() + ` +default/late +main +unlimited .* ok`}},
-		{[]string{"resources"}, 1, []string{k.NodeName() + ` +` + shared + ` .*default/early,default/late`,
+		{[]string{"resources"}, 1, []string{k.NodeName() + ` +` + shared + ` .*default/away,default/early,default/late`,
 			k.NodeName() + ` +rdma/gone +0 .*no device plugin offers it`}},
 	} {
-		said, status := call(test.args...)
+		said, status := d.kubectlRDMA(t, append(test.args, "--request-timeout=1m")...)
 		if status != test.status {
 			t.Errorf("kubectl rdma %v: exit status %d, want %d", test.args, status, test.status)
 		}
