@@ -94,7 +94,7 @@ func testKubectl(t *testing.T, d *daemonSet, k *kubelet.Kubelet, withNRI contain
 	d.expectAnswers(t, "9798", "/readyz", "registered")
 	awaitThat(t, d.c, kubeletPatience, "has the early pod's limit raised",
 		func() bool { return memlock(t, early.running(t, "main")) == "unlimited" })
-	status := d.kubectl(t, documentedCommand(t, "exec daemonset/nri-rdma -- rdma-spec status")...)
+	status := d.kubectl(t, "exec", d.pod(t).Name, "-c", "nri-rdma", "--", "rdma-spec", "status", "--root", "/host")
 	for _, pod := range []string{"early", "late"} {
 		if line := regexp.MustCompile(`(?m)^default/` + pod + ` +main .*$`).FindString(status); !strings.Contains(line,
 			" ok") {
@@ -269,18 +269,4 @@ func deployPath(name string) string { return filepath.Join(*bin, "../deploy", na
 func deployFile(t *testing.T, name string) string {
 	t.Helper()
 	return scratch.Read(t, deployPath(name))
-}
-
-// documentedCommand returns the arguments of the kubectl command in docs/looking-at-a-node.md, from where its namespace
-// has been named, with these words in it.
-func documentedCommand(t *testing.T, words string) []string {
-	t.Helper()
-	const kubectl = "kubectl -n " + pluginNamespace + " "
-	for line := range strings.Lines(deployFile(t, "../docs/looking-at-a-node.md")) {
-		if args, found := strings.CutPrefix(line, kubectl); found && strings.HasPrefix(args, words) {
-			return strings.Fields(args)
-		}
-	}
-	t.Fatalf("docs/looking-at-a-node.md has no line that begins with %s%s", kubectl, words)
-	return nil
 }

@@ -200,7 +200,7 @@ func testHelmUpgrade(t *testing.T, d *daemonSet, k *kubelet.Kubelet, chart strin
 		t.Errorf("during the upgrades containers were refused: %q", refused)
 	}
 	// it fails where a container is below policy
-	d.kubectl(t, documentedCommand(t, "exec daemonset/nri-rdma -- rdma-spec status")...)
+	d.kubectl(t, "exec", d.pod(t).Name, "-c", "nri-rdma", "--", "rdma-spec", "status", "--root", "/host")
 }
 
 // expectUnlimited reads what the containers have said of pods whose names begin with a word.

@@ -117,7 +117,7 @@ func ListFindings(stdout io.Writer, findings []Finding, terminal, verbose bool) 
 		if l.Care != "" {
 			fmt.Fprintf(&text, "    care:   %s\n", cli.PlainText(l.Care))
 		}
-		fmt.Fprintf(&text, "    see:    %s\n", l.Docs)
+		fmt.Fprintf(&text, "    see:    rdma-spec doctor --explain %s, or %s\n", l.checks[0], l.Docs)
 		for _, entry := range l.entries {
 			if !folded || len(l.entries) <= most {
 				fmt.Fprintf(&text, "    ignore: %s\n", entry)

@@ -306,9 +306,9 @@ func TestNotes(t *testing.T) {
 		"{admission: {forbid: {enabled: true}}}":                "rdma.noderesource.dev/allowed=true",
 		"{admission: {forbid: {enabled: true, action: Audit}}}": "RDMA is recorded in the audit log",
 		// no command that needs the runtime's socket
-		"{privileges: adjust, config: {ipcLock: false}}": "Create older pods again.\n\nA change of config",
+		"{privileges: adjust, config: {ipcLock: false}}": "logs POD -c nri-rdma\n\nTo find what is wrong",
 		"{repair: {enabled: true}}":                      "Older ones are raised by the container repair.",
-		"{repair: {enabled: true, dryRun: true}}":        "Create older pods again.",
+		"{repair: {enabled: true, dryRun: true}}":        "Recreate older pods, or raise",
 	} {
 		if notes := render(t, values)["NOTES.txt"]; !strings.Contains(notes, want) {
 			t.Errorf("with %s the notes do not say %q:\n%s", values, want, notes)
