@@ -15,6 +15,7 @@ import (
 
 	"sigs.k8s.io/yaml"
 
+	"github.com/rdma-spec/rdma-spec/docs"
 	"github.com/rdma-spec/rdma-spec/test/testing/repository"
 )
 
@@ -70,34 +71,39 @@ func TestDependenciesHaveARow(t *testing.T) {
 	}
 }
 
-// TestAlertsHaveARow checks that docs/metrics.md has each alert about the plugin by its name, in the order of the file,
-// and leads where the alert does: whoever is woken up searches for the name.
-func TestAlertsHaveARow(t *testing.T) {
-	var file struct {
-		Groups []struct {
-			Rules []struct {
-				Alert       string
-				Annotations struct {
-					Runbook string `json:"runbook_url"`
+// TestAlertsHaveASection checks that docs/alerts.md has a section of each alert with its name, in the order of the files,
+// and that the alert leads there, or to the page about its check: whoever is woken up searches for the name.
+func TestAlertsHaveASection(t *testing.T) {
+	sections := regexp.MustCompile(`(?m)^## (\w+)$`).FindAllStringSubmatch(repository.Read(t, "docs/alerts.md"), -1)
+	var want []string
+	for _, name := range []string{"helm/nri-rdma/files/alerts.yaml", "helm/nri-rdma/files/alerts-use.yaml", "prometheus/node_exporter.yaml"} {
+		var file struct {
+			Groups []struct {
+				Rules []struct {
+					Alert       string
+					Annotations struct {
+						Runbook string `json:"runbook_url"`
+					}
 				}
 			}
 		}
-	}
-	if err := yaml.Unmarshal([]byte(repository.Read(t, "deploy/helm/nri-rdma/files/alerts.yaml")), &file); err != nil {
-		t.Fatal(err)
-	}
-	rows := regexp.MustCompile("(?m)^\\| `([A-Z]\\w+)` \\| .*\\]\\(([^)]*)\\) \\|$").FindAllStringSubmatch(
-		repository.Read(t, "docs/metrics.md"), -1)
-	rules := file.Groups[0].Rules
-	if len(rules) < 10 || len(rows) != len(rules) {
-		t.Fatalf("docs/metrics.md has %d alerts, and the file %d", len(rows), len(rules))
-	}
-	for i, rule := range rules {
-		leads, _ := addresses("alerts.yaml", strings.TrimSuffix(rule.Annotations.Runbook, "/{{ $labels.check }}"))
-		if got := links("docs/metrics.md", "]("+rows[i][2]+")"); rows[i][1] != rule.Alert || len(leads) != 1 ||
-			got[0].file != leads[0].file || got[0].anchor != leads[0].anchor {
-			t.Errorf("%s leads to %v, and row %d of docs/metrics.md, %s, to %v", rule.Alert, leads, i, rows[i][1], got)
+		if err := yaml.Unmarshal([]byte(repository.Read(t, "deploy/"+name)), &file); err != nil {
+			t.Fatal(err)
 		}
+		for _, rule := range file.Groups[0].Rules {
+			want = append(want, rule.Alert)
+			leads := rule.Annotations.Runbook
+			if leads != docs.Site+"alerts#"+strings.ToLower(rule.Alert) && leads != docs.Site+"faults/{{ $labels.check }}" {
+				t.Errorf("%s leads to %s", rule.Alert, leads)
+			}
+		}
+	}
+	var got []string
+	for _, section := range sections {
+		got = append(got, section[1])
+	}
+	if len(want) < 10 || !slices.Equal(got, want) {
+		t.Errorf("docs/alerts.md has the sections\n%q, and the files the alerts\n%q", got, want)
 	}
 }
 

@@ -31,7 +31,7 @@ const readers = {
   Start: ['install', 'pods', 'restricted', 'hcas-for-pods', 'comparison'],
   Guides: ['guide-gpu-cluster', 'guide-spiderpool', 'guide-sriov', 'test-a-transfer', 'verify', 'without-nri', 'cdi', 'platforms'],
   'Something is wrong': wrong,
-  Operate: ['configure', 'configuration', 'gate', 'fail-closed', 'security', 'looking-at-a-node', 'metrics', 'upgrade-and-uninstall'],
+  Operate: ['configure', 'configuration', 'gate', 'fail-closed', 'security', 'looking-at-a-node', 'metrics', 'alerts', 'upgrade-and-uninstall'],
 }
 const listed = Object.values(readers).flat()
 readers.Reference = readdirSync(join(top, 'docs')).filter((file) => file.endsWith('.md') && file !== 'index.md')
