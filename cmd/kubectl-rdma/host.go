@@ -44,8 +44,8 @@ const (
 // aboutThePod ends the help of the commands that make a pod.
 const aboutThePod = `The command runs in a pod of its own, with the image, the pull secrets, and the tolerations of
 the DaemonSet nri-rdma: privileged, with the node's PID namespace and network, and the node's
-files, read-only, below /host. The pod is deleted at the end, also after an interrupt. Whoever
-may create such a pod is root on the node.`
+files, read-only, below /host. The pod is deleted at the end, also after an interrupt. Anyone
+who may create such a pod is root on the node.`
 
 // hostFlags adds the flags of a command that makes a pod.
 func (o *options) hostFlags(f *pflag.FlagSet) {

@@ -67,7 +67,12 @@ func testNotes(t *testing.T, d *daemonSet, notes string) {
 	var said strings.Builder
 	for _, command := range regexp.MustCompile(`(?m)^  kubectl -n `+pluginNamespace+
 		` (.*)$`).FindAllStringSubmatch(notes, -1) {
-		said.WriteString(d.kubectl(t, strings.Fields(command[1])...))
+		line := command[1]
+		if strings.Contains(line, "POD") || strings.Contains(line, "NODE") {
+			pod := d.pod(t)
+			line = strings.NewReplacer("POD", pod.Name, "NODE", pod.Spec.NodeName).Replace(line)
+		}
+		said.WriteString(d.kubectl(t, strings.Fields(line)...))
 	}
 	for _, want := range []string{"successfully rolled out", "1/1", "the configuration is in force"} {
 		if !strings.Contains(said.String(), want) {

@@ -50,7 +50,7 @@ func TestDoctorOnATerminal(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := "· b: B.\n✓ a: A.\n- d: D.\n? c, e: C.\n✗ : F.\n    impact: \n    fix (with care): x\uFFFD\n" +
-		"    care:   the pod loses it; see: rdma-spec status\n    see:    \n"
+		"    care:   the pod loses it; see: rdma-spec status\n    see:    rdma-spec doctor --explain , or \n"
 	if diff := cmp.Diff(want, out.String()); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
