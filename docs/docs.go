@@ -24,11 +24,19 @@ func Fault(check string) (string, error) {
 	return string(text), err
 }
 
-// FaultPages returns all of those pages.
-func FaultPages() (pages []string) {
+// FaultNames returns the names of the checks that have a page.
+func FaultNames() (names []string) {
 	entries, _ := faults.ReadDir("faults") // it is embedded
 	for _, entry := range entries {
-		text, _ := Fault(strings.TrimSuffix(entry.Name(), ".md"))
+		names = append(names, strings.TrimSuffix(entry.Name(), ".md"))
+	}
+	return names
+}
+
+// FaultPages returns all of those pages.
+func FaultPages() (pages []string) {
+	for _, name := range FaultNames() {
+		text, _ := Fault(name)
 		pages = append(pages, text)
 	}
 	return pages

@@ -54,7 +54,7 @@ func (o *options) hostFlags(f *pflag.FlagSet) {
 }
 
 func (o *options) timeoutFlag(f *pflag.FlagSet) {
-	f.DurationVar(&o.timeout, "timeout", hostTimeout, "how long the pod may take, from its creation to its answer")
+	cli.AddDurationFlag(f, &o.timeout, "timeout", hostTimeout, "how long the pod may take, from its creation to its answer")
 }
 
 // addHostFlag adds --host to doctor.

@@ -94,6 +94,7 @@ func parseFlags(args []string) (options, error) {
 	var o options
 	f := pflag.NewFlagSet("nri-rdma", pflag.ContinueOnError)
 	f.SortFlags = false
+	f.SetOutput(os.Stdout) // which has the help: errors are main's
 	f.StringVar(&o.config, "config", "", "configuration `FILE`; by default "+policy.ConfigFile+
 		" if it exists, else what the runtime hands over, else the built-in defaults")
 	f.StringVar(&o.name, "name", "",

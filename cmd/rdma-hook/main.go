@@ -43,7 +43,11 @@ func run(args []string, stdin io.Reader, stderr io.Writer, policy string, proces
 	o := options{inForce: policy}
 	flags := o.flags()
 	if len(args) == 0 || args[0] != "memlock" || len(args) == 2 && args[1] == "--help" {
-		fmt.Fprintf(stderr, "%s\nUsage: %s memlock [flags] <OCI-STATE\n%s", help, program, flags.FlagUsages())
+		to := stderr
+		if len(args) > 0 && args[len(args)-1] == "--help" {
+			to = os.Stdout
+		}
+		fmt.Fprintf(to, "%s\nUsage: %s memlock [flags] <OCI-STATE\n%s", help, program, flags.FlagUsages())
 		return 0 // and the container starts
 	}
 	wrong := flags.Parse(args[1:])

@@ -316,7 +316,7 @@ func TestDoctorCosts(t *testing.T) {
 	root, policy := files.Root(t), configFile(t, "{}")
 	busy, idle := critest.Serve(t, critest.Options{}, containers...), critest.Serve(t, critest.Options{})
 	expectCheap(t, 300*time.Millisecond, 8, 40e6, func() (time.Duration, int) {
-		stdout, took, needed := costOf(t, "doctor", "-o", "json", "--patience", "1m", "--config", policy, "--root", root,
+		stdout, took, needed := costOf(t, "doctor", "-o", "json", "--timeout", "1m", "--config", policy, "--root", root,
 			"--runtime-endpoint", busy.Socket)
 		if strings.Count(stdout, "container ml/") < 80 {
 			t.Fatal(stdout)

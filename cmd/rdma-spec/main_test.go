@@ -115,6 +115,8 @@ func TestRunSaysHowItWasCalledWrongly(t *testing.T) {
 		generate --frobnicate
 		generate -o spec.json
 		generate -x
+		completion tcsh
+		doctor --timeout -1s
 		generate --memlock
 		generate --ipc-lock=perhaps
 		generate spec.json

@@ -98,7 +98,7 @@ func testService(t *testing.T) {
 const doctorFile = "/var/lib/prometheus/node-exporter/rdma-spec.prom"
 
 // doctorOnTheNode is the service's call with the patience that an emulated CPU needs.
-var doctorOnTheNode = []string{"doctor", "-o", "prometheus", "--patience", "1m"}
+var doctorOnTheNode = []string{"doctor", "-o", "prometheus", "--timeout", "1m"}
 
 // testDoctorService sees that the doctor's service finds what the doctor finds without hardening, and replaces its file.
 func testDoctorService(t *testing.T) {

@@ -31,7 +31,7 @@ func TestCollect(t *testing.T) {
 	}
 	t.Setenv("PASSWORD_OF_COLLECT", secret)
 	file := filepath.Join(scratch.Folder(t), "node.tar.gz")
-	const patience = "--patience=1m" // the node's CPU is emulated
+	const patience = "--timeout=1m" // the node's CPU is emulated
 	_, listed, status := call(t, "collect", "--to", file, patience)
 	if status != 0 || !strings.Contains(listed, " sys/class/infiniband/rxe0 -> ") {
 		t.Fatalf("collect: exit status %d\n%s", status, listed)

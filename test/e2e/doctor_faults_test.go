@@ -242,7 +242,7 @@ func TestDoctorWithoutPlugin(t *testing.T) {
 		t.Errorf("without the plugin: %+v", wrong)
 	}
 	if file := os.Getenv("RDMA_RECORD"); file != "" { // make recorded-node
-		if _, stderr, status := call(t, "collect", "--to", file, "--patience", "1m"); status != 0 {
+		if _, stderr, status := call(t, "collect", "--to", file, "--timeout", "1m"); status != 0 {
 			t.Errorf("collect: exit status %d\n%s", status, stderr)
 		}
 	}

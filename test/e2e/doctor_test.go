@@ -31,7 +31,7 @@ type finding struct {
 func doctor(t *testing.T, flags ...string) (found []finding, status int) {
 	t.Helper()
 	// The node's CPU is emulated, hence the patience.
-	stdout, stderr, status := call(t, append([]string{"doctor", "--patience", "1m", "-o", "json"}, flags...)...)
+	stdout, stderr, status := call(t, append([]string{"doctor", "--timeout", "1m", "-o", "json"}, flags...)...)
 	var answer struct{ Findings []finding }
 	if err := json.Unmarshal([]byte(stdout), &answer); err != nil {
 		t.Fatalf("doctor: exit status %d: %v\n%s%s", status, err, stdout, stderr)

@@ -160,7 +160,7 @@ func TestUse(t *testing.T) {
 func expectUseInArchive(t *testing.T) {
 	t.Helper()
 	file := filepath.Join(scratch.Folder(t), "node.tar.gz")
-	if _, stderr, status := tool(t, "collect", "--to", file, "--patience=1m"); status != 0 {
+	if _, stderr, status := tool(t, "collect", "--to", file, "--timeout=1m"); status != 0 {
 		t.Fatalf("collect: exit status %d: %s", status, stderr)
 	}
 	there, _, _ := tool(t, "status")

@@ -16,6 +16,7 @@ import (
 	"slices"
 	"strings"
 	"text/tabwriter"
+	"time"
 	"unicode"
 
 	"github.com/spf13/cobra"
@@ -60,6 +61,33 @@ type Meta struct {
 // Result begins the result of a command, such as ConfigCheck.
 func Result(kind string) Meta { return Meta{APIVersion, kind} }
 
+// AddDurationFlag adds a flag with a duration, which is not negative.
+func AddDurationFlag(f *pflag.FlagSet, value *time.Duration, name string, unset time.Duration, usage string) {
+	*value = unset
+	f.Var((*duration)(value), name, usage)
+}
+
+type duration time.Duration
+
+// String implements pflag.Value.
+func (d *duration) String() string { return time.Duration(*d).String() }
+
+// Type implements pflag.Value.
+func (d *duration) Type() string { return "duration" }
+
+// Set implements pflag.Value.
+func (d *duration) Set(text string) error {
+	value, err := time.ParseDuration(text)
+	if err != nil {
+		return err
+	}
+	if value < 0 {
+		return errors.New("must not be negative")
+	}
+	*d = duration(value)
+	return nil
+}
+
 // AddFileFlag adds the flag --to, which names the file that a command writes.
 func AddFileFlag(f *pflag.FlagSet, file *string, usage string) {
 	f.StringVar(file, fileFlag, "", usage)
@@ -78,8 +106,16 @@ func fileHint(cmd *cobra.Command) string {
 // flagError is the error of a call with a wrong flag.
 func flagError(cmd *cobra.Command, err error) error {
 	var unknown *pflag.NotExistError
-	if errors.As(err, &unknown) && (unknown.GetSpecifiedName() == "output" || unknown.GetSpecifiedName() == "o") {
+	if !errors.As(err, &unknown) {
+		return Usage(err)
+	}
+	switch name := unknown.GetSpecifiedName(); {
+	case name == "output" || name == "o":
 		err = fmt.Errorf("%w%s", err, fileHint(cmd))
+	case len(name) > 1:
+		var known []string
+		cmd.Flags().VisitAll(func(f *pflag.Flag) { known = append(known, "--"+f.Name) })
+		err = fmt.Errorf("%w%s", err, DidYouMean("--"+name, known))
 	}
 	return Usage(err)
 }

@@ -9,6 +9,7 @@ import (
 	"io"
 	"io/fs"
 	"os"
+	"regexp"
 	"strings"
 	"syscall"
 
@@ -24,6 +25,7 @@ func Run(root *cobra.Command, release func() error, args []string, stdin io.Read
 	result := &ResultWriter{Writer: stdout}
 	root.SetOut(result)
 	root.SetErr(stderr)
+	refuseUnknownShell(root)
 	command, err := root.ExecuteC()
 	if removed := release(); err == nil {
 		err = removed
@@ -45,11 +47,40 @@ func Run(root *cobra.Command, release func() error, args []string, stdin io.Read
 	}
 	text := strings.Map(Printable, err.Error())
 	if IsUsageError(err) {
+		if word := unknownCommand.FindStringSubmatch(text); word != nil {
+			text += DidYouMean(word[1], names(command))
+		}
 		fmt.Fprintf(stderr, "%s: %s; see '%s --help'\n", root.DisplayName(), text, command.CommandPath())
 		return 2
 	}
 	fmt.Fprintf(stderr, "%s: %s%s\n", root.DisplayName(), text, Advice(err))
 	return 3
+}
+
+// refuseUnknownShell makes a wrong call of a shell that cobra has no completion for: it prints its help, and exits with 0.
+// It comes after the outputs, which cobra's command keeps.
+func refuseUnknownShell(root *cobra.Command) {
+	const completion = "completion"
+	root.InitDefaultCompletionCmd(completion)
+	for _, cmd := range root.Commands() {
+		if cmd.Name() == completion {
+			cmd.Args = cobra.NoArgs
+			cmd.RunE = func(cmd *cobra.Command, _ []string) error { return cmd.Help() }
+		}
+	}
+}
+
+// unknownCommand is cobra's error about a command that is not there.
+var unknownCommand = regexp.MustCompile(`^unknown command "(.*)" for "`)
+
+// names returns the names of a command's subcommands.
+func names(of *cobra.Command) (all []string) {
+	for _, c := range of.Commands() {
+		if c.IsAvailableCommand() {
+			all = append(all, c.Name())
+		}
+	}
+	return all
 }
 
 // ExitStatus makes the program exit with it, and without another message.

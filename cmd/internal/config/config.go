@@ -11,6 +11,8 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"reflect"
+	"regexp"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -119,6 +121,28 @@ type checked struct {
 	Warnings []string `json:"warnings,omitempty"`
 }
 
+// unknownKey is the error about a key that a configuration does not have: the last of its path.
+var unknownKey = regexp.MustCompile(`unknown field "(?:[^"]*\.)?([A-Za-z]+)"$`)
+
+// keysOf adds the keys of a configuration's type, and of those in it.
+func keysOf(t reflect.Type, keys []string) []string {
+	switch t.Kind() {
+	case reflect.Pointer, reflect.Slice, reflect.Map:
+		return keysOf(t.Elem(), keys)
+	case reflect.Struct:
+		for field := range t.Fields() {
+			key, _, _ := strings.Cut(field.Tag.Get("json"), ",")
+			if key != "" && key != "-" {
+				keys = append(keys, key)
+			}
+			if field.IsExported() {
+				keys = keysOf(field.Type, keys)
+			}
+		}
+	}
+	return keys
+}
+
 func checkConfig(stdin io.Reader, stdout, stderr io.Writer, file, format string) error {
 	p, source, err := readPolicy(stdin, file)
 	if onFile := new(fs.PathError); errors.As(err, &onFile) {
@@ -129,8 +153,11 @@ func checkConfig(stdin io.Reader, stdout, stderr io.Writer, file, format string)
 		result.Valid, result.Rules, result.Warnings = true, len(p.Config().Rules), p.Doubts()
 	} else {
 		for problem := range strings.Lines(err.Error()) {
-			result.Problems = append(result.Problems,
-				strings.TrimSpace(strings.TrimPrefix(strings.TrimPrefix(problem, source), ":")))
+			problem = strings.TrimSpace(strings.TrimPrefix(strings.TrimPrefix(problem, source), ":"))
+			if key := unknownKey.FindStringSubmatch(problem); key != nil {
+				problem += cli.DidYouMean(key[1], keysOf(reflect.TypeFor[policy.Config](), nil))
+			}
+			result.Problems = append(result.Problems, problem)
 		}
 	}
 	switch {

@@ -76,7 +76,7 @@ be made or written.`,
 	f.BoolVar(&o.anonymize, "anonymize", false,
 		"replace names of hosts, pods, namespaces, and users, addresses, MACs, and GUIDs by numbered stand-ins")
 	f.BoolVar(&o.list, "list", false, "only list what the archive would have")
-	f.DurationVar(&o.Patience, "patience", node.Daemons,
+	cli.AddDurationFlag(f, &o.Patience, "timeout", node.Daemons,
 		"how long all daemons together may take, and five times a file; longer for a slow node")
 	o.AddFlags(f)
 	return cmd

@@ -82,7 +82,7 @@ is unknown, as when the runtime does not answer: standard error names the family
 				return listChecks(cmd.Context(), cmd.OutOrStdout(), cmd.ErrOrStderr(), checks, o)
 			}
 			if address != "" {
-				if !cmd.Flags().Changed("patience") {
+				if !cmd.Flags().Changed("timeout") {
 					o.Patience = every / 2 // nobody waits for it
 				}
 				look := func(ctx context.Context, metrics io.Writer) error {
@@ -111,9 +111,9 @@ is unknown, as when the runtime does not answer: standard error names the family
 	f.StringVar(&explain, "explain", "", "print the page about this `CHECK`: it needs no network, and looks at nothing")
 	cli.AddFileFlag(f, &to, "write the result to a `FILE` instead of standard output: atomically, for everyone to read")
 	f.StringVar(&address, "http", "",
-		"do not end: look every two minutes, with a patience of one, and serve the result as metrics at this `ADDR`, as in "+
+		"run continuously: check every 2m with a timeout of 1m, and serve the result as metrics at this `ADDR`, as in "+
 			"127.0.0.1:9799")
-	f.DurationVar(&o.Patience, "patience", node.Daemons,
+	cli.AddDurationFlag(f, &o.Patience, "timeout", node.Daemons,
 		"how long all daemons together may take before they are unknown; longer for a slow node")
 	o.AddFlags(f)
 	format = cli.AddFormatFlag(cmd, cli.FormatTable, cli.FormatJSON, formatNPD, formatPrometheus)
@@ -139,8 +139,8 @@ func checkNames(checks []Check, typed string) []string {
 func explainCheck(stdout io.Writer, check string) error {
 	page, err := docs.Fault(check)
 	if err != nil {
-		return cli.Usage(fmt.Errorf("--explain: there is no check %q: rdma-spec doctor --list has them; if it is a message, "+
-			"run: rdma-spec why %s", check, cli.ShellWord(check)))
+		return cli.Usage(fmt.Errorf("--explain: there is no check %q%s: rdma-spec doctor --list has them; if it is a message, "+
+			"run: rdma-spec why %s", check, cli.DidYouMean(check, docs.FaultNames()), cli.ShellWord(check)))
 	}
 	_, text, _ := strings.Cut(page, "\n\n")
 	_, err = io.WriteString(stdout, text)
@@ -215,7 +215,7 @@ func Diagnose(ctx context.Context, o node.Options, checks []Check, only []string
 	stderr io.Writer) (found []Finding, using []node.Container, err error) {
 	if len(only) > 0 {
 		if checks, only, err = Named(checks, only...); err != nil {
-			return nil, nil, cli.Usage(fmt.Errorf("--only: %w: rdma-spec doctor --list has them", err))
+			return nil, nil, cli.Usage(fmt.Errorf("--only: %w; rdma-spec doctor --list has them", err))
 		}
 	}
 	findings, _, err := diagnose(o, stderr, func(s *node.Snapshot) []Finding {

@@ -22,6 +22,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/util/version"
 
+	"github.com/rdma-spec/rdma-spec/cmd/internal/cli"
 	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/node"
 	"github.com/rdma-spec/rdma-spec/docs"
 	"github.com/rdma-spec/rdma-spec/spec/hca"
@@ -140,7 +141,11 @@ func Named(all []Check, names ...string) (checks []Check, named []string, err er
 			}
 		}
 		if len(named) == before {
-			return nil, nil, fmt.Errorf("there is no check and no family %q", name)
+			var known []string
+			for _, c := range all {
+				known = append(known, c.ID, c.Family)
+			}
+			return nil, nil, fmt.Errorf("there is no check and no family %q%s", name, cli.DidYouMean(name, known))
 		}
 	}
 	wanted := slices.Clone(named)

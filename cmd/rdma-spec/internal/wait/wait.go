@@ -46,9 +46,6 @@ out whether it is.`,
 		GroupID: cli.GroupNode,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			ctx := cmd.Context()
-			if timeout < 0 {
-				return cli.Usage(fmt.Errorf("--timeout %s is negative", timeout))
-			}
 			if timeout > 0 {
 				var cancel context.CancelFunc
 				ctx, cancel = context.WithTimeout(ctx, timeout)
@@ -62,7 +59,7 @@ out whether it is.`,
 		},
 	}
 	f := cmd.Flags()
-	f.DurationVar(&timeout, "timeout", 0, "give up after this `DURATION`, such as 5m; 0 waits for ever")
+	cli.AddDurationFlag(f, &timeout, "timeout", 0, "give up after this `DURATION`, such as 5m; 0 waits for ever")
 	f.StringVar(&root, "root", "/", "the folder that has the node's run")
 	return cmd
 }

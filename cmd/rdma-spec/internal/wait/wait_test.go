@@ -128,14 +128,13 @@ func TestNotTrusted(t *testing.T) {
 func TestCommand(t *testing.T) {
 	root := scratch.Folder(t, "run")
 	for args, want := range map[string]string{
-		"--timeout=-5s --root=" + root: "--timeout -5s is negative",
+		"--timeout=-5s --root=" + root: "must not be negative",
 		"now --root=" + root:           "unknown command",
 	} {
-		cmd := Command()
-		cmd.SetArgs(strings.Fields(args))
-		cmd.SilenceErrors, cmd.SilenceUsage = true, true
-		if err := cmd.Execute(); !cli.IsUsageError(err) || !strings.Contains(err.Error(), want) {
-			t.Errorf("%s: %v", args, err)
+		var stderr strings.Builder
+		status := cli.Run(Command(), func() error { return nil }, strings.Fields(args), nil, &stderr, &stderr)
+		if status != 2 || !strings.Contains(stderr.String(), want) {
+			t.Errorf("%s: exit status %d: %s", args, status, &stderr)
 		}
 	}
 }

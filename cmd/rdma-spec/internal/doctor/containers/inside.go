@@ -78,7 +78,7 @@ func containerProvider(v *doctor.View, c node.Container) (found []doctor.Finding
 		case slices.Contains(c.Opened, path.Base(device.Path)): // a program has opened it with some provider
 		case c.Silent:
 			return []doctor.Finding{doctor.Unsure(containerObject(c),
-				"The files of its image did not answer in time, so its providers are unknown: try again with a longer --patience.")}
+				"The files of its image did not answer in time, so its providers are unknown: try again with a longer --timeout.")}
 		case c.LibVerbs == "":
 			return []doctor.Finding{doctor.Unsure(containerObject(c),
 				"Its image has no libibverbs in the usual places, so its providers are unknown.")}
