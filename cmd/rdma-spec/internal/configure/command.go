@@ -92,7 +92,7 @@ changed, or with --dry-run would be.`,
 	f.BoolVar(&o.dryRun, "dry-run", false, "print the change as a unified diff, and change nothing")
 	f.BoolVar(&o.Restart, "restart", false,
 		"restart the daemon, and restore all files if its containers are not there in time")
-	f.DurationVar(&o.timeout, "restart-timeout", 0, "the `TIME` that a restart may take; by default that of the daemon's unit")
+	cli.AddDurationFlag(f, &o.timeout, "restart-timeout", 0, "the `TIME` that a restart may take; by default that of the daemon's unit")
 	f.BoolVar(&o.Revert, "revert", false, "take the change back")
 	f.BoolVar(&o.forget, "forget", false, "drop the record of the change, and leave the files as they are")
 	f.StringVar(&o.Root, "root", "/", "change the node below this `DIR`")
@@ -103,11 +103,31 @@ changed, or with --dry-run would be.`,
 		if !all {
 			return configured{}, cli.Usage(errors.New("name what to configure, or use --all"))
 		}
-		return o.configureAll(cmd, runtime, service)
+		c, err := o.configureAll(cmd, runtime, service)
+		if runsKubernetes(o.Root) {
+			return c, err
+		}
+		if err != nil {
+			return c, fmt.Errorf("%w; %s", err, withoutKubernetes)
+		}
+		c.next = append(c.next, withoutKubernetes)
+		return c, nil
 	})
 	cmd.AddCommand(newConfigureNRICommand(o), newConfigureHandlerCommand(o), newConfigureLimitsCommand(o),
 		newConfigurePluginCommand(o), newConfigureCDICommand(o))
 	return cmd
+}
+
+// withoutKubernetes is what to do on a node that has no kubelet.
+const withoutKubernetes = "without Kubernetes, Docker and Podman ask no NRI plugin: for their containers, run rdma-spec configure cdi"
+
+// runsKubernetes reports whether a kubelet has ever run on the node: each distribution's has a folder.
+func runsKubernetes(root string) bool {
+	return slices.ContainsFunc([]string{"var/lib/kubelet", "var/lib/rancher", "var/lib/k0s", "var/snap/microk8s"},
+		func(folder string) bool {
+			_, err := os.Stat(filepath.Join(root, folder))
+			return err == nil
+		})
 }
 
 // carriesOut has a command carry a plan out for a feature, or take it back: all features where none is named. An

@@ -498,3 +498,19 @@ func unchanged(t *testing.T, root string, before map[string]string, after string
 		t.Errorf("%s: files (-before +after):\n%s", after, diff)
 	}
 }
+
+// Where no kubelet has run, NRI and the plugin are of no use to Docker and Podman, so --all names what is.
+func TestAllWithoutKubernetes(t *testing.T) {
+	for folder, names := range map[string]bool{"etc/docker": true, "var/lib/kubelet": false} {
+		root := scratch.Folder(t)
+		if err := os.MkdirAll(filepath.Join(root, folder), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		cmd := Command(nil)
+		cmd.SilenceErrors, cmd.SilenceUsage = true, true
+		cmd.SetArgs([]string{"--all", "--dry-run", "--root", root})
+		if err := cmd.Execute(); err == nil || strings.Contains(err.Error(), "rdma-spec configure cdi") != names {
+			t.Errorf("with %s: %v, want that it names configure cdi: %t", folder, err, names)
+		}
+	}
+}
