@@ -349,6 +349,7 @@ bin/e2e.test:
 	@$(COMPILE) test -c $(NODETAGS) -o bin/e2e.test ./test/e2e
 	@$(COMPILE) test -c $(NODETAGS) -o bin/service.test ./deploy/systemd
 	@$(COMPILE) build -o bin/ ./test/e2e/locker
+	@$(COMPILE) build -C deploy/release -o ../../bin/registry github.com/google/go-containerregistry/cmd/registry
 
 # BENCHFLAGS=-strict fails where a target is missed; -pairs and -batch say how much is measured.
 bench: ## what nri-rdma costs a node, beside other plugins (needs root)

@@ -38,12 +38,11 @@ func testHelm(t *testing.T, d *daemonSet, k *kubelet.Kubelet) {
 	t.Cleanup(func() { d.tell(t) })
 	chart, begin := released(t, "nri-rdma-*.tgz"), time.Now()
 	// The node's CPU is emulated, hence the budget.
-	notes := d.helm(t, "install", "nri-rdma", chart, "--create-namespace", "--set", "extraArgs={--budget="+budget+
-		"},config.optIn.namespaces={default}")
+	notes := installPublished(t, d, chart, "--set", "extraArgs={--budget="+budget+"},config.optIn.namespaces={default}")
 	testNotes(t, d, notes)
 	testSecondPlugin(t)
 	testDeployment(t, d.c, k)
-	t.Logf("a pod transfers %s after helm install", time.Since(begin).Round(time.Second))
+	t.Logf("a pod transfers %s after the first command of README.md", time.Since(begin).Round(time.Second))
 	testJob(t, d.c, k)
 	d.helm(t, "test", "nri-rdma", "--timeout", kubeletPatience.String()) // rdma-spec status, in a pod
 	testDoctorContainer(t, d, chart)
