@@ -37,7 +37,8 @@ func (o *options) resources() *cobra.Command {
 		Long: `List the RDMA resources of all nodes, and the pods that hold them, as the API server has them:
 no DaemonSet is needed. Resources are recognized by name; list others as arguments.
 
-A resource of which a node has no device is stale. The exit status is 1 if there is one.`,
+A resource of which a node has no device is stale. The exit status is 1 if there is one, and 3
+if no node has any.`,
 		Example: "  kubectl rdma resources\n  kubectl rdma resources openshift.io/mlxnics -l node-role.example.com/gpu=true",
 		RunE: func(cmd *cobra.Command, named []string) error {
 			c, err := o.connect(cmd.Context())
@@ -56,14 +57,18 @@ A resource of which a node has no device is stale. The exit status is 1 if there
 					strconv.FormatInt(h.Allocatable, 10), strconv.FormatInt(held, 10), pods, h.Stale})
 				stale = stale || h.Stale != ""
 			}
-			if len(all) == 0 {
-				fmt.Fprintln(o.stderr, "kubectl rdma: no node has an RDMA resource: see that a device plugin runs")
-			}
 			err = o.write("resources", all, "NODE RESOURCE CAPACITY ALLOCATABLE HELD PODS STALE", rows)
-			if err == nil && stale {
+			switch {
+			case err != nil:
+				return err
+			case len(all) == 0:
+				fmt.Fprintln(o.stderr, "kubectl rdma: no node has an RDMA resource: see that a device plugin runs, or name the resource "+
+					"that yours offers")
+				return cli.ExitStatus(unanswered)
+			case stale:
 				return cli.ErrProblemFound
 			}
-			return err
+			return nil
 		},
 	}
 }
