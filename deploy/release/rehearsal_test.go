@@ -32,7 +32,8 @@ const (
 	publishedFiles  = "https://github.com/rdma-spec/rdma-spec/releases/download/"
 )
 
-var installingPages = []string{"README.md", "docs/index.md", "docs/install.md", "docs/doctor.md"}
+var installingPages = []string{"README.md", "docs/index.md", "docs/install.md", "docs/doctor.md", "docs/fail-closed.md",
+	"docs/upgrade-and-uninstall.md", "deploy/helm/nri-rdma/README.md"}
 
 // rehearsal is a release that is published on the loopback.
 type rehearsal struct {
