@@ -146,7 +146,7 @@ func (r *rehearsal) install(t *testing.T, page, block string, ran map[string]int
 		line = strings.NewReplacer("oci://"+publishedImages, "oci://"+r.registry, publishedFiles, r.files).Replace(strings.TrimSpace(line))
 		words := strings.Fields(line)
 		switch {
-		case words[0] == "helm":
+		case words[0] == "helm" && strings.Contains(line, r.registry):
 			t.Logf("%s: %s", page, line)
 			r.render(t, strings.NewReplacer(" --reset-then-reuse-values", "", "'", "").Replace(line))
 			ran["helm"]++
