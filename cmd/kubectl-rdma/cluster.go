@@ -92,7 +92,8 @@ func (c *cluster) nodes(labels string, named ...string) (map[string]*corev1.Node
 
 // listOf lists the objects of which a field has one of these values, or all: a question about one node is one about few
 // objects, however many nodes there are.
-func listOf[T runtime.Object](c *cluster, resource, namespace, labels, field string, values []string, do func(T)) error {
+func listOf[T runtime.Object](c *cluster, resource, namespace, labels, field string, values []string,
+	do func(T)) error {
 	if len(values) == 0 {
 		return list(c, resource, namespace, metav1.ListOptions{LabelSelector: labels}, do)
 	}

@@ -54,7 +54,8 @@ func (o *options) hostFlags(f *pflag.FlagSet) {
 }
 
 func (o *options) timeoutFlag(f *pflag.FlagSet) {
-	cli.AddDurationFlag(f, &o.timeout, "timeout", hostTimeout, "how long the pod may take, from its creation to its answer")
+	cli.AddDurationFlag(f, &o.timeout, "timeout", hostTimeout,
+		"how long the pod may take, from its creation to its answer")
 }
 
 // addHostFlag adds --host to doctor.
@@ -80,7 +81,9 @@ func (o *options) repair() *cobra.Command {
 what the policy in force there gives them. No process is restarted, and no limit is lowered.
 
 ` + aboutThePod,
-		Example: "  kubectl rdma repair node-1 --dry-run\n  kubectl rdma repair node-1\n  kubectl rdma repair node-1 ml/train-0",
+		Example: `  kubectl rdma repair node-1 --dry-run
+  kubectl rdma repair node-1
+  kubectl rdma repair node-1 ml/train-0`,
 		GroupID: cli.GroupNode,
 		Args:    cobra.MinimumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -109,7 +112,8 @@ devices report with --root FILE. Standard error lists what the archive has: read
 you send it. Nobody but the owner can read the file.
 
 ` + aboutThePod,
-		Example: "  kubectl rdma collect node-1 --to node-1.tar.gz\n  kubectl rdma collect node-1 --to node-1.tar.gz --anonymize",
+		Example: `  kubectl rdma collect node-1 --to node-1.tar.gz
+  kubectl rdma collect node-1 --to node-1.tar.gz --anonymize`,
 		GroupID: cli.GroupNode,
 		Args:    cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -221,8 +225,8 @@ func (o *options) onHost(ctx context.Context, node string, call []string, stdout
 	var late net.Error
 	switch {
 	case errors.Is(ctx.Err(), context.DeadlineExceeded), errors.As(err, &late) && late.Timeout():
-		return 0, fmt.Errorf("no answer of pod %s on node %s within %s: for a slow node, increase --timeout%s", name, node, o.timeout,
-			because(err))
+		return 0, fmt.Errorf("no answer of pod %s on node %s within %s: for a slow node, increase --timeout%s", name, node,
+			o.timeout, because(err))
 	case ctx.Err() != nil:
 		return 0, fmt.Errorf("interrupted: pod %s on node %s is deleted", name, node)
 	}
@@ -234,8 +238,8 @@ func mayNot(err error, namespace string) error {
 	if !apierrors.IsForbidden(err) {
 		return err
 	}
-	return fmt.Errorf("%w: it takes the verbs create, get, and delete for pods, and create and get for pods/exec, in namespace "+
-		"%s, and makes its holder root on the nodes", err, namespace)
+	return fmt.Errorf("%w: it takes the verbs create, get, and delete for pods, and create and get for pods/exec, in "+
+		"namespace %s, and makes its holder root on the nodes", err, namespace)
 }
 
 // because is what an error that a timeout has cut off says of the pod.
@@ -271,8 +275,8 @@ func (o *options) setFor(c *cluster, node string) (*appsv1.DaemonSet, error) {
 	return sets[max(at, 0)], nil
 }
 
-// podOnHost is the pod of a command on a node, from the DaemonSet's template. It is deleted with the DaemonSet, and ends by
-// itself, should nobody delete it.
+// podOnHost is the pod of a command on a node, from the DaemonSet's template. It is deleted with the DaemonSet, and ends
+// by itself, should nobody delete it.
 func podOnHost(set *appsv1.DaemonSet, node, command string, timeout time.Duration) *corev1.Pod {
 	template := set.Spec.Template.Spec
 	var plugin corev1.Container
@@ -315,7 +319,8 @@ func podOnHost(set *appsv1.DaemonSet, node, command string, timeout time.Duratio
 }
 
 // callIn calls rdma-spec in a pod once it runs, and writes what that says on standard error as it comes.
-func (c *cluster) callIn(ctx context.Context, pod types.NamespacedName, call []string, stdout, stderr io.Writer) (int, error) {
+func (c *cluster) callIn(ctx context.Context, pod types.NamespacedName, call []string,
+	stdout, stderr io.Writer) (int, error) {
 	if err := c.awaitRunning(ctx, pod); err != nil {
 		return 0, err
 	}

@@ -62,8 +62,8 @@ if no node has any.`,
 			case err != nil:
 				return err
 			case len(all) == 0:
-				fmt.Fprintln(o.stderr, "kubectl rdma: no node has an RDMA resource: see that a device plugin runs, or name the resource "+
-					"that yours offers")
+				fmt.Fprintln(o.stderr, "kubectl rdma: no node has an RDMA resource: see that a device plugin runs, or name the "+
+					"resource that yours offers")
 				return cli.ExitStatus(unanswered)
 			case stale:
 				return cli.ErrProblemFound

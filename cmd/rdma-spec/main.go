@@ -121,8 +121,8 @@ func newManCommand(root *cobra.Command) *cobra.Command {
 	}
 }
 
-// newSleepCommand is for the pods of kubectl rdma, which calls other commands beside it. Their image has nothing else that
-// does not end.
+// newSleepCommand is for the pods of kubectl rdma, which calls other commands beside it. Their image has nothing else
+// that does not end.
 func newSleepCommand() *cobra.Command {
 	return &cobra.Command{
 		Use: "sleep DURATION", Short: "Do nothing for this long", Hidden: true, Args: cobra.ExactArgs(1),

@@ -57,8 +57,8 @@ func Run(root *cobra.Command, release func() error, args []string, stdin io.Read
 	return 3
 }
 
-// refuseUnknownShell makes a wrong call of a shell that cobra has no completion for: it prints its help, and exits with 0.
-// It comes after the outputs, which cobra's command keeps.
+// refuseUnknownShell makes a wrong call of a shell that cobra has no completion for: cobra prints its help, and exits
+// with 0. It comes after the outputs, which cobra's command keeps.
 func refuseUnknownShell(root *cobra.Command) {
 	const completion = "completion"
 	root.InitDefaultCompletionCmd(completion)

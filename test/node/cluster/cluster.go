@@ -90,7 +90,6 @@ func startServer(program string) (*daemon.Process, error) {
 		"--token-auth-file="+tokens, "--authorization-mode=AlwaysAllow",
 		"--service-account-issuer=https://kubernetes.default.svc",
 		"--service-account-key-file="+accountKey, "--service-account-signing-key-file="+accountKey,
-		"--allow-privileged=true", // as kubeadm's: kubectl rdma repair needs it
 		"--service-cluster-ip-range=10.96.0.0/24",
 		// No controller makes the accounts that it would look for.
 		"--disable-admission-plugins=ServiceAccount", "--allow-privileged",

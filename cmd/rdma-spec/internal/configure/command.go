@@ -92,7 +92,8 @@ changed, or with --dry-run would be.`,
 	f.BoolVar(&o.dryRun, "dry-run", false, "print the change as a unified diff, and change nothing")
 	f.BoolVar(&o.Restart, "restart", false,
 		"restart the daemon, and restore all files if its containers are not there in time")
-	cli.AddDurationFlag(f, &o.timeout, "restart-timeout", 0, "the `TIME` that a restart may take; by default that of the daemon's unit")
+	cli.AddDurationFlag(f, &o.timeout, "restart-timeout", 0,
+		"the `TIME` that a restart may take; by default that of the daemon's unit")
 	f.BoolVar(&o.Revert, "revert", false, "take the change back")
 	f.BoolVar(&o.forget, "forget", false, "drop the record of the change, and leave the files as they are")
 	f.StringVar(&o.Root, "root", "/", "change the node below this `DIR`")
@@ -119,7 +120,8 @@ changed, or with --dry-run would be.`,
 }
 
 // withoutKubernetes is what to do on a node that has no kubelet.
-const withoutKubernetes = "without Kubernetes, Docker and Podman ask no NRI plugin: for their containers, run rdma-spec configure cdi"
+const withoutKubernetes = "without Kubernetes, Docker and Podman ask no NRI plugin: for their containers, run " +
+	"rdma-spec configure cdi"
 
 // runsKubernetes reports whether a kubelet has ever run on the node: each distribution's has a folder.
 func runsKubernetes(root string) bool {
