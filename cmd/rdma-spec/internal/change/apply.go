@@ -12,6 +12,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/atomicfile"
@@ -19,15 +20,15 @@ import (
 	"github.com/rdma-spec/rdma-spec/spec/files"
 )
 
-// step is one change of one file, from a content to another one, by their hashes.
+// step is one change of one file, from a content to another one; nil for no file.
 type step struct {
 	path     string
-	from, to string
+	from, to []byte
 	mode     fs.FileMode
 	folders  []string
 }
 
-func (e entry) step(from, to string) step {
+func (e entry) step(from, to []byte) step {
 	return step{e.Path, from, to, fs.FileMode(e.Mode), e.Folders}
 }
 
@@ -38,23 +39,20 @@ func (l *Ledger) Apply(plan Plan, check func() error, goals ...Goal) error {
 	if len(plan.Changed()) == 0 {
 		return l.restate(goals)
 	}
-	err := l.forgetUnwritten()
-	if err == nil {
-		err = plan.Outdated()
-	}
+	err := plan.Outdated()
 	if err != nil {
 		return err
 	}
 	before := record{Goals: slices.Clone(l.Goals), Files: slices.Clone(l.Files)}
 	var steps []step
 	for _, f := range plan {
-		if changed := !files.Same(f.Before, f.Content); changed || f.Keys != nil {
+		if changed := !files.Same(f.Before, f.Content); changed || f.Parts != nil {
 			var e entry
 			if e, err = l.prepare(f, goals); err != nil {
 				break
 			}
 			if changed {
-				steps = append(steps, e.step(sum(f.Before), sum(f.Content)))
+				steps = append(steps, e.step(f.Before, f.Content))
 			}
 		}
 	}
@@ -99,37 +97,34 @@ func (l *Ledger) state(goals []Goal) {
 	}
 }
 
-// settle ends pending changes, and drops entries that nothing is left of.
+// settle has entries know only what their files are now, and drops those that nothing is left of.
 func (l *Ledger) settle() {
 	l.Files = slices.Clone(l.Files)
-	for i := range l.Files {
-		l.Files[i].Pending = nil
+	for i, e := range l.Files {
+		l.Files[i].Written = e.Written[max(0, len(e.Written)-1):]
 	}
-	l.Files = slices.DeleteFunc(l.Files, func(e entry) bool { return len(e.features()) == 0 })
+	var folders []string
+	l.Files = slices.DeleteFunc(l.Files, func(e entry) bool {
+		isGone := len(e.features()) == 0 || e.Feature != "" && slices.Equal(e.Written, []string{sum(nil)})
+		if isGone {
+			folders = append(folders, e.Folders...)
+		}
+		return isGone
+	})
+	inherit(l.Files, folders)
 }
 
-// forgetUnwritten drops what was recorded by a run that ended before it replaced the file.
-func (l *Ledger) forgetUnwritten() error {
-	var kept []entry
-	for _, e := range l.Files {
-		if e.Pending != nil {
-			now, err := current(e.Path)
-			if err != nil {
-				return err
-			}
-			if now == e.Pending.Before && now != e.Written {
-				if e.Pending.Entry == nil {
-					removeFolders(e.Folders)
-					continue
-				}
-				e = *e.Pending.Entry
+// inherit has files keep the folders that were made for others, which go, where they are in them.
+func inherit(all []entry, folders []string) {
+	for i, e := range all {
+		for _, dir := range folders {
+			if strings.HasPrefix(e.Path, dir+"/") && !slices.Contains(e.Folders, dir) {
+				e.Folders = append(slices.Clone(e.Folders), dir)
+				slices.Sort(e.Folders)
 			}
 		}
-		kept = append(kept, e)
+		all[i] = e
 	}
-	l.Files = kept
-	l.settle()
-	return nil
 }
 
 // prepare records a change of a file for goals, and keeps the contents that it needs.
@@ -138,43 +133,35 @@ func (l *Ledger) prepare(f File, goals []Goal) (entry, error) {
 		return entry{}, fmt.Errorf("%s is not below %s", f.Path, l.root)
 	}
 	path := files.Below(l.root, files.OnNode(l.root, f.Path))
-	e := entry{Path: path, Original: sum(f.Before), Written: sum(f.Before), Mode: uint32(cmp.Or(f.Mode, 0o644)),
+	e := entry{Path: path, Original: sum(f.Before), Mode: uint32(cmp.Or(f.Mode, 0o644)), Made: f.Before == nil,
 		Folders: missingFolders(path), Editable: f.Editable}
-	was := pending{Before: sum(f.Before)}
 	i := slices.IndexFunc(l.Files, func(e entry) bool { return e.Path == path })
 	if i >= 0 {
 		e = l.Files[i]
-		old := e
-		was.Entry = &old
-		if f.Before == nil {
-			e.Folders = missingFolders(path)
+		if f.Before == nil { // a run that was killed may have made some of the folders
+			e.Folders, e.Made = slices.Concat(e.Folders, missingFolders(path)), true
+			slices.Sort(e.Folders)
+			e.Folders = slices.Compact(e.Folders)
+		}
+		if !e.Made && !slices.Contains(e.Written, sum(f.Before)) { // others have changed it since
+			e.Original = sum(f.Before)
 		}
 	}
-	original, err := l.kept(e.Original)
-	switch {
-	case i < 0:
-		original, err = f.Before, nil
-	case sum(f.Before) == e.Written:
-	case f.Keys == nil || f.Before == nil:
-		original, err = f.Before, nil
-	default: // others have changed it since: what it is without us has changed, too
-		if original, err = without(f.Before, e.Keys); e.Original == "" {
-			original = orNone(original)
+	var err error
+	if f.Parts == nil {
+		e.Feature, e.Parts = cmp.Or(f.Feature, goals[0].Feature), nil
+		e.Written = append(slices.Clone(e.Written), sum(f.Content))
+		for _, content := range [][]byte{f.Before, f.Content} {
+			if err == nil && e.needs(sum(content)) {
+				err = l.keep(content)
+			}
 		}
+	} else {
+		e.Feature, e.Original, e.Written = "", "", nil
+		e.Parts, err = e.with(f, goals)
 	}
 	if err != nil {
 		return entry{}, err
-	}
-	if f.Keys == nil {
-		e.Feature, e.Keys = cmp.Or(f.Feature, goals[0].Feature), nil
-	} else if e.Keys, err = e.with(f, goals); err != nil {
-		return entry{}, err
-	}
-	e.Original, e.Written, e.Pending = sum(original), sum(f.Content), &was
-	for _, content := range [][]byte{original, f.Before, f.Content} {
-		if err := l.keep(content); err != nil {
-			return entry{}, err
-		}
 	}
 	if i < 0 {
 		l.Files = append(l.Files, e)
@@ -185,14 +172,14 @@ func (l *Ledger) prepare(f File, goals []Goal) (entry, error) {
 	return e, nil
 }
 
-// with returns the keys of an entry with those of goals as a plan says.
-func (e entry) with(f File, goals []Goal) (keys []Key, err error) {
-	var own []Key
-	for _, k := range e.Keys {
-		if slices.ContainsFunc(goals, func(g Goal) bool { return g.Feature == k.Feature }) {
-			own = append(own, k)
+// with returns the parts of an entry with those of goals as a plan says.
+func (e entry) with(f File, goals []Goal) (parts []Part, err error) {
+	var own []Part
+	for _, p := range e.Parts {
+		if slices.ContainsFunc(goals, func(g Goal) bool { return g.Feature == p.Feature }) {
+			own = append(own, p)
 		} else {
-			keys = append(keys, k)
+			parts = append(parts, p)
 		}
 	}
 	text, err := without(f.Before, own)
@@ -203,16 +190,16 @@ func (e entry) with(f File, goals []Goal) (keys []Key, err error) {
 	if err != nil {
 		return nil, err
 	}
-	for _, k := range f.Keys {
-		if i := slices.IndexFunc(keys, k.sameAs); i >= 0 {
-			k.Before, k.Depth = keys[i].Before, keys[i].Depth
+	for _, p := range f.Parts {
+		if i := slices.IndexFunc(parts, p.sameAs); i >= 0 {
+			p.Depth, p.Inserted = parts[i].Depth, parts[i].Inserted
 		} else {
-			k = k.since(tree)
+			p = p.since(tree)
 		}
-		k.Feature = cmp.Or(k.Feature, f.Feature, goals[0].Feature)
-		keys = append(keys, k)
+		p.Feature = cmp.Or(p.Feature, f.Feature, goals[0].Feature)
+		parts = append(parts, p)
 	}
-	return keys, nil
+	return parts, nil
 }
 
 // ErrNotRestored is the error where a file is not what it was before a change that failed.
@@ -245,29 +232,21 @@ func (l *Ledger) carryOut(steps []step, check func() error) (undone bool, err er
 	return true, err
 }
 
-// turn gives the file of a step the content to, by its hash, where it has the content from. A file that has the content
-// already is left alone. It fails with atomicfile.ErrChanged where the file has another one.
-func (l *Ledger) turn(s step, from, to string) error {
-	now, err := current(s.path)
-	if err == nil && now != to {
+// turn gives the file of a step the content to, where it has the content from. A file that has the content already is
+// left alone. It fails with atomicfile.ErrChanged where the file has another one.
+func (l *Ledger) turn(s step, from, to []byte) error {
+	now, err := files.Content(s.path)
+	if err == nil && !files.Same(now, to) {
 		err = l.replaceFile(s, from, to)
 	}
-	if err == nil && to == "" {
+	if err == nil && to == nil {
 		removeFolders(s.folders)
 	}
 	return err
 }
 
-func (l *Ledger) replaceFile(s step, from, to string) error {
-	old, err := l.kept(from)
-	if err != nil {
-		return err
-	}
-	content, err := l.kept(to)
-	if err != nil {
-		return err
-	}
-	if content == nil {
+func (l *Ledger) replaceFile(s step, from, to []byte) error {
+	if to == nil {
 		s.folders = nil // they go with the file
 	}
 	for _, dir := range s.folders {
@@ -279,7 +258,7 @@ func (l *Ledger) replaceFile(s step, from, to string) error {
 			return fmt.Errorf("cannot make %s: %w", dir, files.Cause(err))
 		}
 	}
-	return l.put(s.path, old, content, s.mode)
+	return l.put(s.path, from, to, s.mode)
 }
 
 // removeFolders removes folders that were made for a file.

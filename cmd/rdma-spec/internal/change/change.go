@@ -4,8 +4,8 @@
 // Package change changes files of a node, and restores them. It knows nothing of what their values mean.
 //
 // A Plan says what files are to become, and prints as a unified diff. A Ledger applies plans for goals. It records each
-// goal, and of each file what it would be without it: the bytes, and the values of TOML files that others write, too.
-// So it can restore a file that nobody has changed since, and take its values out of one that somebody has.
+// goal, the files that are its own, and what it has added to files of others, by which that is found again. So the same
+// that was added is taken back, whatever others have made of the rest.
 package change
 
 import (
@@ -28,9 +28,9 @@ type File struct {
 	Before  []byte      // what the plan was made from; nil where there was no file
 	Content []byte      // the same as Before where the plan only relies on the file; nil where the file goes
 	Mode    fs.FileMode // of a file that does not exist; 0 for 0644
-	// Keys are the values of a TOML file that the feature sets: others write the file, too. Empty where it sets none any
-	// longer, and nil where the file is the feature's as a whole.
-	Keys []Key
+	// Parts are what the feature adds to a TOML file that others write, too. Empty where it adds nothing any longer, and
+	// nil where the file is the feature's as a whole.
+	Parts []Part
 	// Editable says that people are to edit a new file: then it is theirs, and taking the change back leaves it.
 	Editable bool
 }

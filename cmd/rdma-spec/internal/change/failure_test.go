@@ -20,6 +20,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/atomicfile"
+	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/tomledit"
 	"github.com/rdma-spec/rdma-spec/test/testing/race"
 )
 
@@ -138,9 +139,15 @@ const (
 	limitVariable = "CHANGE_TEST_LIMIT"
 )
 
+// A file of others, and with a block of ours.
+var (
+	ofOthers = "[others] # theirs"
+	withOurs = string(tomledit.WithBlock([]byte(ofOthers), []byte("[x]\n  y = 1\n")))
+)
+
 // On a full disk, nothing is changed, wherever it happens.
 func TestFullDisk(t *testing.T) {
-	old := map[string]string{"a": "old a", "b": "old b"}
+	old := map[string]string{"a": "old a", "b": "old b", "others.toml": ofOthers}
 	for size := 0; size < 2000; size += 100 {
 		n := newNode(t, old)
 		cmd := exec.Command("/proc/self/exe", n.root)
@@ -212,6 +219,7 @@ func TestMain(m *testing.M) {
 			File{Path: path("new.d/c"), Content: []byte("new c")}, File{Path: path("opt/nri/plugins/90-rdma"),
 				Content: []byte("new plugin"), Mode: 0o755},
 			File{Path: path("a"), Content: []byte("new a")}, File{Path: path("b"), Content: []byte("new b")},
+			File{Path: path("others.toml"), Content: []byte(withOurs), Parts: []Part{{Path: []string{"x"}, Own: true}}},
 		); err == nil {
 			err = l.Apply(plan, nil, Goal{Feature: "nri"})
 		}
@@ -233,7 +241,7 @@ func TestKilledAtEverySystemCall(t *testing.T) {
 	if err != nil {
 		t.Skip("strace is not installed")
 	}
-	old := map[string]string{"a": "old a", "b": "old b"}
+	old := map[string]string{"a": "old a", "b": "old b", "others.toml": ofOthers}
 	kills := 0
 	for _, what := range []string{"apply", "revert"} {
 		for _, call := range []string{"openat", "write", "pwrite64", "ftruncate", "fchmod", "fchmodat", "fchown", "fsync",
@@ -261,7 +269,7 @@ func TestKilledAtEverySystemCall(t *testing.T) {
 				}
 				err := run(what, strace, "-qq", "-o", "/dev/null", "-e", fmt.Sprintf("inject=%s:signal=KILL:when=%d", call, when))
 				for name, contents := range map[string][]string{"a": {"old a", "new a"}, "b": {"old b", "new b"},
-					"new.d/c": {"", "new c"}, "opt/nri/plugins/90-rdma": {"", "new plugin"}} {
+					"others.toml": {ofOthers, withOurs}, "new.d/c": {"", "new c"}, "opt/nri/plugins/90-rdma": {"", "new plugin"}} {
 					got, readErr := os.ReadFile(n.path(name))
 					if errors.Is(readErr, fs.ErrNotExist) && contents[0] == "" {
 						continue

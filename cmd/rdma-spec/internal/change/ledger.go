@@ -28,9 +28,8 @@ const folder = "var/lib/rdma-spec/configure"
 // hashes. One process at a time has it open for writing. The record has the paths that the files have on the node
 // itself, so a copy of a node can be read.
 //
-// A change is recorded before the file is replaced. So after a power cut or a kill, a file has the content before or
-// after the change that is pending in the record, and both are kept until it is made. A program, which is large and not
-// to be looked at, has only its hash afterwards.
+// A change is recorded before the file is replaced, and what is taken back is what is there of it. So after a power cut
+// or a kill, the record is right whether the file has the content before or after the change.
 type Ledger struct {
 	root string   // of the node
 	lock *os.File // nil: for reading
@@ -59,22 +58,17 @@ type Goal struct {
 
 // entry is a file that is changed.
 type entry struct {
-	Path     string   `json:"path"`               // below the ledger's root; in the record, on the node
-	Feature  string   `json:"feature,omitempty"`  // of a file that is a feature's as a whole
-	Keys     []Key    `json:"keys,omitempty"`     // of a file that others write, too
-	Original string   `json:"original,omitempty"` // SHA-256 of the file without the changes, empty where there is none
-	Written  string   `json:"written,omitempty"`  // SHA-256 of the file as it was written last
+	Path    string `json:"path"`              // below the ledger's root; in the record, on the node
+	Feature string `json:"feature,omitempty"` // of a file that is a feature's as a whole
+	Parts   []Part `json:"parts,omitempty"`   // of a file that others write, too
+	Made    bool   `json:"made,omitempty"`    // the file was not there before
+	// Of a file that is a feature's as a whole: the SHA-256 of what was there before, empty where nothing was, and of
+	// what was written. Until a run has ended, the file can have what the one before wrote.
+	Original string   `json:"original,omitempty"`
+	Written  []string `json:"written,omitempty"`
 	Mode     uint32   `json:"mode"`
 	Folders  []string `json:"folders,omitempty"` // that were made for the file, the outermost first; as Path
 	Editable bool     `json:"editable,omitempty"`
-	// Pending is a change that is recorded, and perhaps not made.
-	Pending *pending `json:"pending,omitempty"`
-}
-
-// pending is what a file, and its entry, were before a change.
-type pending struct {
-	Before string `json:"before,omitempty"` // SHA-256, empty where there was no file
-	Entry  *entry `json:"entry,omitempty"`  // nil where there was none
 }
 
 // features returns on whose behalf a file is changed.
@@ -82,8 +76,8 @@ func (e entry) features() (all []string) {
 	if e.Feature != "" {
 		all = append(all, e.Feature)
 	}
-	for _, k := range e.Keys {
-		all = append(all, k.Feature)
+	for _, p := range e.Parts {
+		all = append(all, p.Feature)
 	}
 	return all
 }
@@ -161,13 +155,9 @@ func (e entry) at(place func(path string) string) entry {
 	for i, dir := range e.Folders {
 		e.Folders[i] = place(dir)
 	}
-	e.Keys = slices.Clone(e.Keys)
-	for i := range e.Keys {
-		e.Keys[i].Before, e.Keys[i].After = plain(e.Keys[i].Before), plain(e.Keys[i].After)
-	}
-	if e.Pending != nil && e.Pending.Entry != nil {
-		old := e.Pending.Entry.at(place)
-		e.Pending = &pending{Before: e.Pending.Before, Entry: &old}
+	e.Parts = slices.Clone(e.Parts)
+	for i := range e.Parts {
+		e.Parts[i].Written = plain(e.Parts[i].Written)
 	}
 	return e
 }
@@ -283,18 +273,11 @@ func sum(content []byte) string {
 	return fmt.Sprintf("%x", sha256.Sum256(content))
 }
 
-// current returns the hash of a file, empty where there is none.
-func current(path string) (string, error) {
-	content, err := files.Content(path)
-	return sum(content), err
-}
-
 // needs reports whether an entry needs a content: to restore it, or to compare it with what somebody else has made of
-// it.
+// it. A program is large, and not to be looked at.
 func (e entry) needs(hash string) bool {
 	program := e.Mode&0o111 != 0
-	return e.Original == hash || e.Written == hash && (!program || e.Pending != nil) ||
-		e.Pending != nil && (e.Pending.Before == hash || e.Pending.Entry != nil && e.Pending.Entry.needs(hash))
+	return e.Original == hash || slices.Contains(e.Written, hash) && !program
 }
 
 // sweep removes what a run left that was killed.

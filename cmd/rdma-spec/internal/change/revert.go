@@ -5,9 +5,11 @@ package change
 
 import (
 	"fmt"
+	"path/filepath"
 	"slices"
 	"strings"
 
+	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/tomledit"
 	"github.com/rdma-spec/rdma-spec/spec/files"
 )
 
@@ -30,18 +32,27 @@ func (c *Changed) Error() string {
 
 // Reversal is what a Revert does: the files, and what they become.
 type Reversal struct {
-	steps    []step            // one for each file, in the order in which they happen
-	contents map[string][]byte // that the ledger needs for them, by their hashes
-	kept     record            // what the ledger has afterwards
-	empty    bool
-	Diff     string
+	steps []step // one for each file, in the order in which they happen
+	kept  record // what the ledger has afterwards
+	empty bool
+}
+
+// Diff returns the unified diff of what the files are and what they become.
+func (r *Reversal) Diff() string {
+	var all strings.Builder
+	for _, s := range r.steps {
+		if !files.Same(s.from, s.to) {
+			all.WriteString(diff(s.path, s.from, s.to))
+		}
+	}
+	return all.String()
 }
 
 // Contents returns what the files become, by their paths; nil for one that is removed.
 func (r *Reversal) Contents() map[string][]byte {
 	all := map[string][]byte{}
 	for _, s := range r.steps {
-		all[s.path] = r.contents[s.to]
+		all[s.path] = s.to
 	}
 	return all
 }
@@ -53,9 +64,18 @@ func (r *Reversal) RemoveBefore(other, path string) error {
 		return err
 	}
 	i := slices.IndexFunc(r.steps, func(s step) bool { return s.path == other })
-	r.steps = slices.Insert(r.steps, i, step{path: path, from: sum(now), mode: 0o644})
-	r.contents[sum(now)], r.Diff = now, r.Diff+diff(path, now, nil)
+	r.steps = slices.Insert(r.steps, i, step{path: path, from: now, mode: 0o644})
 	return nil
+}
+
+// Leave leaves a file as it is, and its record. The rest of its feature goes.
+func (r *Reversal) Leave(l *Ledger, path string) {
+	r.steps = slices.DeleteFunc(r.steps, func(s step) bool { return s.path == path })
+	for _, e := range l.Files {
+		if e.Path == path {
+			r.kept.Files = append(r.kept.Files, e)
+		}
+	}
 }
 
 // Empty reports whether there is nothing to restore, and nothing to drop from the record.
@@ -64,7 +84,7 @@ func (r *Reversal) Empty() bool { return r.empty }
 // Paths returns the files that are restored.
 func (r *Reversal) Paths() (all []string) {
 	for _, s := range r.steps {
-		if s.from != s.to {
+		if !files.Same(s.from, s.to) {
 			all = append(all, s.path)
 		}
 	}
@@ -73,9 +93,16 @@ func (r *Reversal) Paths() (all []string) {
 
 // Reversal returns what takes back the changes on behalf of features. What others have changed in the files since
 // stays. It fails with Changed where they have changed a file that is a feature's as a whole, or that is no TOML.
-func (l *Ledger) Reversal(features ...string) (r Reversal, err error) {
+func (l *Ledger) Reversal(features ...string) (Reversal, error) { return l.reversal(false, features) }
+
+// ReversalButTables is Reversal but for tables that are no feature's own: they become those of others.
+func (l *Ledger) ReversalButTables(features ...string) (Reversal, error) {
+	return l.reversal(true, features)
+}
+
+func (l *Ledger) reversal(butTables bool, features []string) (r Reversal, err error) {
 	gone := func(feature string) bool { return slices.Contains(features, feature) }
-	r.contents, r.empty = map[string][]byte{}, !slices.ContainsFunc(l.Features(), gone)
+	r.empty = !slices.ContainsFunc(l.Features(), gone)
 	var folders []string
 	for _, e := range slices.Backward(l.Files) {
 		if !slices.ContainsFunc(e.features(), gone) {
@@ -86,127 +113,125 @@ func (l *Ledger) Reversal(features ...string) (r Reversal, err error) {
 		if err != nil {
 			return r, err
 		}
-		content, rest, err := l.without(e, now, gone)
+		of := e
+		if butTables {
+			of.Parts = slices.DeleteFunc(slices.Clone(e.Parts), Part.companion)
+		}
+		content, rest, err := l.without(of, now, gone)
 		if err != nil {
 			return r, err
 		}
 		if !files.Same(now, content) {
-			r.steps = append(r.steps, e.step(sum(now), sum(content)))
-			r.Diff += diff(e.Path, now, content)
+			r.steps = append(r.steps, e.step(now, content))
 		} else if now == nil && len(e.Folders) > 0 {
-			r.steps = append(r.steps, e.step("", "")) // a run was killed before it removed them
-		}
-		for _, kept := range [][]byte{now, content} {
-			r.contents[sum(kept)] = kept
+			r.steps = append(r.steps, e.step(nil, nil)) // a run was killed before it removed them
 		}
 		if len(rest.features()) > 0 {
-			r.contents[rest.Original], err = l.kept(rest.Original)
 			r.kept.Files = append(r.kept.Files, rest)
 		} else {
 			folders = append(folders, e.Folders...)
 		}
-		if err != nil {
-			return r, err
-		}
 	}
 	slices.Reverse(r.kept.Files)
-	for i, e := range r.kept.Files { // the folders of a file that goes are those of one that stays in them
-		for _, dir := range folders {
-			if strings.HasPrefix(e.Path, dir+"/") && !slices.Contains(e.Folders, dir) {
-				e.Folders = append(slices.Clone(e.Folders), dir)
-				slices.Sort(e.Folders)
-			}
-		}
-		r.kept.Files[i] = e
-	}
+	inherit(r.kept.Files, folders)
 	r.kept.Goals = slices.DeleteFunc(slices.Clone(l.Goals), func(g Goal) bool { return gone(g.Feature) })
 	return r, nil
 }
 
 // without returns what a file becomes without features, and its entry with those that are left.
 func (l *Ledger) without(e entry, now []byte, gone func(feature string) bool) ([]byte, entry, error) {
-	original, err := l.kept(e.Original)
-	if err != nil {
-		return nil, e, err
-	}
-	untouched := sum(now) == e.Written
+	e.Parts = handedOver(e.Parts, gone)
 	rest := e
-	rest.Feature, rest.Keys = "", slices.DeleteFunc(slices.Clone(e.Keys), func(k Key) bool { return gone(k.Feature) })
-	switch {
-	case len(rest.Keys) == 0 && untouched:
-		return original, rest, nil
-	case now == nil || files.Same(now, original):
-		return now, rest, nil
-	case e.Feature != "" && e.Editable:
-		return now, rest, nil
-	}
+	rest.Feature, rest.Parts = "", slices.DeleteFunc(slices.Clone(e.Parts), func(p Part) bool { return gone(p.Feature) })
+	changed := &Changed{Path: e.Path, Feature: e.features()[slices.IndexFunc(e.features(), gone)]}
 	if e.Feature == "" {
-		var going []Key
-		for _, k := range e.Keys {
-			if gone(k.Feature) && !slices.ContainsFunc(rest.Keys, k.sameAs) {
-				going = append(going, k)
-			}
-		}
-		content, cause := without(now, going)
-		if cause == nil {
-			if original == nil && len(rest.Keys) == 0 {
-				content = orNone(content)
-			}
-			if untouched {
-				rest.Written = sum(content)
-			}
+		content, err := e.withoutParts(now, gone, rest.Parts)
+		if err == nil {
 			return content, rest, nil
 		}
-		err = cause
+		changed.Cause = err
+		return nil, e, changed
 	}
-	written, _ := l.kept(e.Written) // of a program only the hash is known
-	changed := &Changed{Path: e.Path, Diff: diff(e.Path, written, now), Cause: err}
-	changed.Feature = e.features()[slices.IndexFunc(e.features(), gone)]
+	original, err := l.kept(e.Original)
+	switch {
+	case err != nil:
+		return nil, e, err
+	case slices.Contains(e.Written, sum(now)):
+		return original, rest, nil
+	case now == nil, files.Same(now, original), e.Editable:
+		return now, rest, nil
+	}
+	for _, hash := range e.Written { // of a program only the hash is known
+		written, _ := l.kept(hash)
+		changed.Diff = diff(e.Path, written, now)
+	}
 	return nil, e, changed
 }
 
-// Without returns what the files that others write, too, would be without features, by their paths; of all features
-// where none is named.
+// handedOver returns parts of which tables that are no feature's own are those of a feature that stays beside them.
+func handedOver(parts []Part, gone func(feature string) bool) []Part {
+	parts = slices.Clone(parts)
+	for i, p := range parts {
+		beside := func(other Part) bool {
+			return other.Own && !gone(other.Feature) && slices.Equal(other.Path[:len(other.Path)-1], p.Path[:len(p.Path)-1])
+		}
+		if heir := slices.IndexFunc(parts, beside); heir >= 0 && p.companion() {
+			parts[i].Feature = parts[heir].Feature
+		}
+	}
+	return parts
+}
+
+// withoutParts returns what a file that others write becomes without features, but for what others of ours share.
+func (e entry) withoutParts(now []byte, gone func(feature string) bool, rest []Part) ([]byte, error) {
+	var going []Part
+	for _, p := range e.Parts {
+		if gone(p.Feature) && !slices.ContainsFunc(rest, p.sameAs) {
+			going = append(going, p)
+		}
+	}
+	if now == nil {
+		return nil, nil
+	}
+	content, err := without(now, going)
+	if err != nil || len(rest) > 0 {
+		return content, err
+	}
+	if content = tomledit.WithoutMarks(content); e.Made { // what is left in the block is others'
+		content = orNone(content)
+	}
+	return content, nil
+}
+
+// Without returns what files that a containerd reads would be without features, by their paths; of all features where
+// none is named. Those that are a feature's as a whole would not be there.
 func (l *Ledger) Without(features ...string) (map[string][]byte, error) {
 	gone := func(feature string) bool { return len(features) == 0 || slices.Contains(features, feature) }
 	all := map[string][]byte{}
 	for _, e := range l.Files {
-		if len(e.Keys) == 0 || !slices.ContainsFunc(e.features(), gone) {
+		if !slices.ContainsFunc(e.features(), gone) {
+			continue
+		}
+		if e.Feature != "" {
+			if filepath.Ext(e.Path) == ".toml" {
+				all[e.Path] = nil
+			}
 			continue
 		}
 		now, err := files.Content(e.Path)
-		if err != nil {
-			return nil, err
+		if err == nil {
+			all[e.Path], _, err = l.without(e, now, gone)
 		}
-		if all[e.Path], _, err = l.without(e, now, gone); err != nil {
+		if err != nil {
 			return nil, err
 		}
 	}
 	return all, nil
 }
 
-// Strip returns a document without the values of features in any file, of all features where none is named: it is made
-// of those files.
-func (l *Ledger) Strip(document []byte, features ...string) ([]byte, error) {
-	var going []Key
-	for _, e := range l.Files {
-		for _, k := range e.Keys {
-			if len(features) == 0 || slices.Contains(features, k.Feature) {
-				going = append(going, k)
-			}
-		}
-	}
-	return without(document, going)
-}
-
 // Revert carries out a reversal: every file becomes what it was before the first change, the last one first. Where
 // something fails, also the check that follows, the files become again what they were.
 func (l *Ledger) Revert(back Reversal, check func() error) error {
-	for _, content := range back.contents {
-		if err := l.keep(content); err != nil {
-			return err
-		}
-	}
 	if _, err := l.carryOut(back.steps, check); err != nil {
 		return err
 	}
@@ -223,8 +248,8 @@ func (l *Ledger) Forget(features ...string) (paths []string, err error) {
 			if gone(e.Feature) {
 				e.Feature = ""
 			}
-			e.Keys = slices.DeleteFunc(slices.Clone(e.Keys), func(k Key) bool { return gone(k.Feature) })
-			if e.Written = ""; len(e.features()) == 0 { // what is forgotten is not restored: only the other values go
+			e.Parts = slices.DeleteFunc(slices.Clone(e.Parts), func(p Part) bool { return gone(p.Feature) })
+			if len(e.features()) == 0 {
 				continue
 			}
 		}

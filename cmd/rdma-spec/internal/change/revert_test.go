@@ -12,6 +12,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/tomledit"
 	"github.com/rdma-spec/rdma-spec/test/testing/must"
 	"github.com/rdma-spec/rdma-spec/test/testing/scratch"
 )
@@ -22,22 +23,22 @@ const (
 	ofBoth   = ofNRI + "\n[handlers.rdma]\n  type = \"runc\"\n"
 )
 
-// ours are the keys of the features, in a file that others write, too.
-var ours = map[string]Key{
-	"nri":     {Path: []string{"nri", "disable"}, After: false},
-	"handler": {Path: []string{"handlers", "rdma"}, Own: true, After: map[string]any{"type": "runc"}},
-	"import":  {Path: []string{"imports"}, Element: "conf.d/ours-*"},
-	"runc":    {Path: []string{"handlers", "runc"}, After: map[string]any{"type": "runc"}},
-	"kata":    {Path: []string{"handlers", "kata"}, After: map[string]any{"type": "kata"}},
+// ours are the parts of the features, in a file that others write, too.
+var ours = map[string]Part{
+	"nri":     {Path: []string{"nri", "disable"}, Written: false},
+	"handler": {Path: []string{"handlers", "rdma"}, Own: true},
+	"import":  {Path: []string{"imports"}, Element: "conf.d/ours-*", Inserted: "imports = [\"conf.d/ours-*\"]\n"},
+	"runc":    {Path: []string{"handlers", "runc"}, Written: map[string]any{"type": "runc"}},
+	"kata":    {Path: []string{"handlers", "kata"}, Written: map[string]any{"type": "kata"}},
 }
 
 // set has a feature set its keys in a file.
-func (n node) setKeys(feature, file, content string, keys ...string) {
+func (n node) setParts(feature, file, content string, parts ...string) {
 	n.t.Helper()
 	plan := n.plan(file, content)
-	plan[0].Keys = []Key{}
-	for _, name := range keys {
-		plan[0].Keys = append(plan[0].Keys, ours[name])
+	plan[0].Parts = []Part{}
+	for _, name := range parts {
+		plan[0].Parts = append(plan[0].Parts, ours[name])
 	}
 	l := n.open()
 	defer l.Close()
@@ -61,13 +62,12 @@ func TestRevertTakesKeysOut(t *testing.T) {
 		"inline, and alone":      {original, "a = 1\nnri = { disable = false }\n", "a = 1\n"},
 		"dotted":                 {original, "nri.disable = false\na = 1\n", "a = 1\n"},
 		"ours taken out by hand": {original, "a = 1\n" + original, "a = 1\n" + original},
-		"another value before":   {"[nri]\ndisable = true\n", "a = 1\n[nri]\ndisable = false\n", "a = 1\n[nri]\ndisable = true\n"},
 		"a table before":         {"[nri]\n", "a = 1\n[nri]\ndisable = false\n", "a = 1\n[nri]\n"},
 		"a template":             {template, template + "\n[nri]\n  disable = false\n\n[debug]\n  level = 1\n", template + "\n[debug]\n  level = 1\n"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			n := newNode(t, map[string]string{"a": test.before})
-			n.setKeys("nri", "a", ofNRI, "nri")
+			n.setParts("nri", "a", ofNRI, "nri")
 			n.set(map[string]string{"a": test.now})
 			if err := n.revert("nri"); err != nil {
 				t.Error(err)
@@ -82,20 +82,32 @@ func TestRevertTakesKeysOut(t *testing.T) {
 		})
 	}
 	n := newNode(t, map[string]string{"a": original})
-	n.setKeys("nri", "a", ofNRI, "nri")
+	n.setParts("nri", "a", ofNRI, "nri")
 	n.set(map[string]string{"a": ofNRI + "[\n"})
 	var changed *Changed
-	if err := n.revert("nri"); !errors.As(err, &changed) || changed.Feature != "nri" || changed.Diff == "" || changed.Cause == nil {
+	if err := n.revert("nri"); !errors.As(err, &changed) || changed.Feature != "nri" || changed.Cause == nil {
 		t.Errorf("what is no TOML: %v", err)
 	}
 	n.check(map[string]string{"a": ofNRI + "[\n"})
+}
+
+// A block of ours goes with its lines, also with the end that it gave to the line above.
+func TestRevertTakesABlockOut(t *testing.T) {
+	for _, text := range []string{"a = 1", "a = 1\n", "", "# only"} {
+		n := newNode(t, map[string]string{"a": text})
+		n.setParts("handler", "a", string(tomledit.WithBlock([]byte(text), []byte("[handlers.rdma]\n  type = \"runc\"\n"))), "handler")
+		if err := n.revert("handler"); err != nil {
+			t.Error(err)
+		}
+		n.check(map[string]string{"a": text})
+	}
 }
 
 // A table of ours goes with what others have added to it; a file of ours goes where nothing is left in it.
 func TestRevertOfOurTable(t *testing.T) {
 	n := newNode(t, nil)
 	const text = "version = 2\n\n[handlers.rdma]\n  type = \"runc\"\n"
-	n.setKeys("handler", "d/a", text, "handler")
+	n.setParts("handler", "d/a", text, "handler")
 	n.set(map[string]string{"d/a": "# ours\n" + text + "[handlers.rdma.options]\n  more = 1\n"})
 	if err := n.revert("handler"); err != nil {
 		t.Error(err)
@@ -115,7 +127,7 @@ func TestRevertLeavesWhatIsNeeded(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			n := newNode(t, map[string]string{"a": original})
-			n.setKeys("handler", "a", original+beside+handler, "handler", "runc", "kata")
+			n.setParts("handler", "a", original+beside+handler, "handler", "runc", "kata")
 			n.set(map[string]string{"a": test.now})
 			if err := n.revert("handler"); err != nil {
 				t.Error(err)
@@ -132,9 +144,9 @@ func TestRevertInAnyOrder(t *testing.T) {
 	for _, base := range []string{"", template} {
 		for _, order := range [][]string{{"nri", "handler"}, {"handler", "nri"}} {
 			n := newNode(t, map[string]string{"a": base + original})
-			n.setKeys("nri", "a", base+imports+ofNRI, "nri", "import")
+			n.setParts("nri", "a", base+imports+ofNRI, "nri", "import")
 			n.apply("nri", "new/conf.d/nri", "nri")
-			n.setKeys("handler", "a", base+imports+ofBoth, "handler", "import")
+			n.setParts("handler", "a", base+imports+ofBoth, "handler", "import")
 			n.apply("handler", "new/conf.d/handler", "handler")
 			if err := n.revert(order[0]); err != nil {
 				t.Fatal(err)
@@ -155,17 +167,17 @@ func TestRevertInAnyOrder(t *testing.T) {
 // What a feature has changed in several runs is taken back also where others have changed the file between them.
 func TestRevertOfRunsAroundAChangeOfOthers(t *testing.T) {
 	n := newNode(t, map[string]string{"a": original})
-	n.setKeys("nri", "a", ofNRI, "nri")
+	n.setParts("nri", "a", ofNRI, "nri")
 	n.set(map[string]string{"a": "a = 1\n" + ofNRI})
-	n.setKeys("nri", "a", "a = 1\n"+ofNRI+"\n[handlers.rdma]\n  type = \"runc\"\n", "nri", "handler")
+	n.setParts("nri", "a", "a = 1\n"+ofNRI+"\n[handlers.rdma]\n  type = \"runc\"\n", "nri", "handler")
 	if err := n.revert("nri"); err != nil {
 		t.Error(err)
 	}
 	n.check(map[string]string{"a": "a = 1\n" + original})
 
-	n.setKeys("nri", "a", "a = 1\n"+ofNRI, "nri")
+	n.setParts("nri", "a", "a = 1\n"+ofNRI, "nri")
 	n.apply("nri", "b", "ours")
-	n.setKeys("nri", "a", "a = 1\n"+original)
+	n.setParts("nri", "a", "a = 1\n"+original)
 	if diff := cmp.Diff([]string{n.path("b")}, n.read().Paths("nri")); diff != "" {
 		t.Error(diff)
 	}
@@ -174,9 +186,9 @@ func TestRevertOfRunsAroundAChangeOfOthers(t *testing.T) {
 // The files as they would be without a feature, and what of others is in them.
 func TestWithout(t *testing.T) {
 	n := newNode(t, map[string]string{"a": original})
-	n.setKeys("nri", "a", ofNRI, "nri")
-	n.setKeys("handler", "a", ofBoth, "handler")
-	n.setKeys("handler", "b", "[handlers.rdma]\n  type = \"runc\"\n", "handler")
+	n.setParts("nri", "a", ofNRI, "nri")
+	n.setParts("handler", "a", ofBoth, "handler")
+	n.setParts("handler", "b", "[handlers.rdma]\n  type = \"runc\"\n", "handler")
 	n.set(map[string]string{"a": "a = 1\n" + ofBoth})
 	for feature, want := range map[string]map[string][]byte{
 		"nri":     {n.path("a"): []byte("a = 1\n" + original + strings.TrimPrefix(ofBoth, ofNRI))},

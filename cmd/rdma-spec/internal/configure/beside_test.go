@@ -47,7 +47,7 @@ func TestConfigureTrees(t *testing.T) {
 		config   = "version = 3\n\n[plugins.'io.containerd.nri.v1.nri']\n  disable = true\n"
 		rke2     = "var/lib/rancher/rke2/"
 		snap     = "var/snap/microk8s/7180/args/"
-		dropIn   = " /etc/containerd/conf.d/90-rdma-spec-nri.toml /etc/containerd/config.toml"
+		dropIn   = " /etc/containerd/rdma-spec.d/90-rdma-spec-nri.toml /etc/containerd/config.toml"
 		standard = "etc/containerd/config.toml"
 	)
 	plain := map[string]string{"usr/bin/containerd": fakeContainerd, standard: config,
@@ -77,7 +77,7 @@ func TestConfigureTrees(t *testing.T) {
 				"proc/7/cmdline": "containerd\x00--config\x00/" + snap + "containerd.toml\x00",
 				"proc/7/cgroup":  "0::/system.slice/snap.microk8s.daemon-containerd.service\n",
 			},
-			service + " /" + snap + "conf.d/90-rdma-spec-nri.toml /" + snap + "containerd-template.toml",
+			service + " /" + snap + "rdma-spec.d/90-rdma-spec-nri.toml /" + snap + "containerd-template.toml",
 			"next: systemctl restart snap.microk8s.daemon-containerd.service",
 		},
 		"a package's unit": {

@@ -94,6 +94,8 @@ const (
 	nriOff3 = "[plugins.'io.containerd.nri.v1.nri']\n  disable = true\n"
 	config  = "etc/containerd/config.toml"
 	conf    = "etc/containerd/conf.d/"
+
+	ownFolder = "etc/containerd/rdma-spec.d/"
 )
 
 // What happens to nodes, by upgrades, by other tools, and by people.
@@ -137,7 +139,7 @@ func TestWhatHappensToNodes(t *testing.T) {
 			n.finds("configure handler rdma did on")
 			n.does("--revert")
 			n.finds()
-			if n.text(config) != "version = 2\n"+runc2 || containerd.Exists(filepath.Join(n.root, conf)) {
+			if n.text(config) != "version = 2\n"+runc2 || containerd.Exists(filepath.Join(n.root, ownFolder)) {
 				n.Errorf("reverted: %v", nodeFiles(t, n.root))
 			}
 		},
@@ -172,7 +174,7 @@ func TestWhatHappensToNodes(t *testing.T) {
 			if err := os.RemoveAll(filepath.Join(n.root, "var/lib/rdma-spec")); err != nil {
 				t.Fatal(err)
 			}
-			refused(t, n.root, "--revert", 3, conf+"90-rdma-spec-nri.toml, and has no record of it")
+			refused(t, n.root, "--revert", 3, ownFolder+"90-rdma-spec-nri.toml, and has no record of it")
 		},
 		"the record is lost, and the file is imported no longer": func(t *testing.T) {
 			n := node(t, "2.2.9", config, "version = 2\n"+runc2)
@@ -182,7 +184,7 @@ func TestWhatHappensToNodes(t *testing.T) {
 			if err := os.RemoveAll(filepath.Join(n.root, "var/lib/rdma-spec")); err != nil {
 				t.Fatal(err)
 			}
-			refused(t, n.root, "--revert", 3, conf+"90-rdma-spec-handler-rdma.toml")
+			refused(t, n.root, "--revert", 3, ownFolder+"90-rdma-spec-handler-rdma.toml")
 		},
 		"containerd is upgraded": func(t *testing.T) {
 			for _, version := range []string{"2.2.9", "2.4.2"} {
@@ -223,18 +225,18 @@ func TestWhatHappensToNodes(t *testing.T) {
 			}
 		},
 		"the file is written again by a TOML library": func(t *testing.T) {
+			const imports = "imports = ['/etc/containerd/rdma-spec.d/*.toml']\n"
 			for _, layout := range []string{
-				"version = 2\n\n[plugins]\n\n" + cri2 + ".containerd.runtimes]\n\n" + cri2 + `.containerd.runtimes.rdma]
+				imports + "version = 2\n\n[plugins]\n\n" + cri2 + ".containerd.runtimes]\n\n" + cri2 + `.containerd.runtimes.rdma]
           base_runtime_spec = "/etc/containerd/rdma-spec-rdma.json"
           runtime_type = "io.containerd.runc.v2"
 
-` + cri2 + ".containerd.runtimes.runc]\n          runtime_type = \"io.containerd.runc.v2\"\n\n[plugins.\"io.containerd.nri.v1.nri\"]\n    disable = false\n",
-				"version = 2\n[plugins]\n'io.containerd.nri.v1.nri' = { disable = false }\n[plugins.'io.containerd.grpc.v1.cri'.containerd]\n" +
+` + cri2 + ".containerd.runtimes.runc]\n          runtime_type = \"io.containerd.runc.v2\"\n",
+				imports + "version = 2\n[plugins]\n[plugins.'io.containerd.grpc.v1.cri'.containerd]\n" +
 					"runtimes = { runc = { runtime_type = 'io.containerd.runc.v2' }, rdma = { runtime_type = 'io.containerd.runc.v2', " +
 					"base_runtime_spec = '/etc/containerd/rdma-spec-rdma.json', snapshotter = 'theirs' } }\n",
-				"version = 2\n[plugins.'io.containerd.grpc.v1.cri'.containerd.runtimes]\nrunc.runtime_type = 'io.containerd.runc.v2'\n" +
-					"rdma.runtime_type = 'io.containerd.runc.v2'\nrdma.base_runtime_spec = '/etc/containerd/rdma-spec-rdma.json'\n" +
-					"[plugins.'io.containerd.nri.v1.nri']\ndisable = false\n",
+				imports + "version = 2\n[plugins.'io.containerd.grpc.v1.cri'.containerd.runtimes]\nrunc.runtime_type = 'io.containerd.runc.v2'\n" +
+					"rdma.runtime_type = 'io.containerd.runc.v2'\nrdma.base_runtime_spec = '/etc/containerd/rdma-spec-rdma.json'\n",
 			} {
 				n := node(t, "1.7.35", config, "version = 2\n"+runc2)
 				n.does("nri")

@@ -20,6 +20,7 @@ import (
 
 	"github.com/rdma-spec/rdma-spec/cmd/internal/cli"
 	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/change"
+	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/configure/editor"
 	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/doctor"
 	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/node/containerd"
 	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/node/runtime"
@@ -59,10 +60,12 @@ runtime handlers, the limits of units, and the plugin nri-rdma. With --all, turn
 the plugin as a service if the node has none, and list the faults that rdma-spec doctor finds
 that the next steps do not cure. These faults do not change the exit status.
 
-A change keeps every byte of a file outside its own lines. containerd loads a copy of the new
-configuration before a file is replaced, and the change is made only if it affects nothing else
-in containerd's effective configuration. Files are replaced atomically, and keep mode and owner. If
-another tool changes one of them meanwhile, its change stays, and configure fails: run it again.
+A change is files of rdma-spec's own, one block of lines at the end of a file, and one element of
+a file's imports. What these cannot do is printed, to be done by hand. containerd loads a copy of
+the new configuration before a file is replaced, and the change is made only if it affects nothing
+else in containerd's effective configuration. Files are replaced atomically, and keep mode and
+owner. If another tool changes one of them meanwhile, its change stays, and configure fails: run it
+again.
 
 No daemon is restarted without --restart, but k0s restarts its containerd by itself. With
 --restart, the runtime must answer in the time that its unit allows for a stop and a start, and
@@ -71,11 +74,10 @@ daemon is restarted once more.
 
 Run again, it sets up what an upgrade or another tool has ended, also of the other features.
 
---revert takes the changes back, also after several runs. A file that others have written since
-loses the values that rdma-spec set in it, and keeps theirs. If they have changed a file that is
-rdma-spec's as a whole, it and its feature stay as they are, and the command prints the difference
-and goes on with the other features. --forget drops the record of a feature, and changes no file.
-configure keeps the former files in /var/lib/rdma-spec/configure.
+--revert takes the changes back, also after several runs, and leaves what others have written. If
+they have changed a file that is rdma-spec's as a whole, it and its feature stay as they are, and
+the command prints the difference and goes on with the other features. --forget drops the record of
+a feature, and changes no file. The record is in /var/lib/rdma-spec/configure.
 
 The exit status is 0 if the node is configured, 1 if --revert leaves a file, 2 for a wrong call,
 and 3 if something fails; then nothing is changed. With -o json, "changed" says whether files are
@@ -252,6 +254,11 @@ func (o *Options) carryOut(cmd *cobra.Command, plan func() (configured, error)) 
 	defer ledger.Close()
 	o.ledger = ledger
 	c, err := plan()
+	if byHand := new(editor.ByHand); errors.As(err, &byHand) && o.format != cli.FormatJSON {
+		if _, err := io.WriteString(cmd.OutOrStdout(), byHand.Steps); err != nil {
+			return err
+		}
+	}
 	if err != nil {
 		return err
 	}

@@ -74,12 +74,12 @@ func TestConfigure(t *testing.T) {
 		args, wrote string
 		stderr      string
 	}{
-		"nri": {"nri", "/etc/containerd/conf.d/90-rdma-spec-nri.toml /etc/containerd/config.toml",
+		"nri": {"nri", "/etc/containerd/rdma-spec.d/90-rdma-spec-nri.toml /etc/containerd/config.toml",
 			"next: systemctl restart containerd.service"},
 		"limits": {"limits", "/etc/systemd/system/containerd.service.d/90-rdma-spec-memlock.conf",
 			"next: systemctl daemon-reload"},
 		"handler": {"handler runc --in-place",
-			"/etc/containerd/rdma-spec-runc.json /etc/containerd/conf.d/90-rdma-spec-handler-runc.toml " +
+			"/etc/containerd/rdma-spec-runc.json /etc/containerd/rdma-spec.d/90-rdma-spec-handler-runc.toml " +
 				"/etc/containerd/config.toml", "next: systemctl restart"},
 		"plugin": {"plugin --program ROOT/nri-rdma",
 			"/etc/rdma-spec/config.yaml /usr/local/bin/nri-rdma /etc/systemd/system/nri-rdma.service",
@@ -93,7 +93,7 @@ func TestConfigure(t *testing.T) {
 		"all": {
 			"--all --program ROOT/nri-rdma",
 			"/etc/rdma-spec/config.yaml /usr/local/bin/nri-rdma /etc/systemd/system/nri-rdma.service " +
-				"/etc/containerd/conf.d/90-rdma-spec-nri.toml /etc/containerd/config.toml",
+				"/etc/containerd/rdma-spec.d/90-rdma-spec-nri.toml /etc/containerd/config.toml",
 			"next: systemctl restart nri-rdma",
 		},
 	} {
@@ -148,7 +148,7 @@ func TestConfigureCRIO(t *testing.T) {
 		wrote      string
 	}{
 		{"nri", false, "/etc/crio/crio.conf.d/90-rdma-spec-nri.conf"},
-		{"nri", true, "/etc/containerd/conf.d/90-rdma-spec-nri.toml /etc/containerd/config.toml"},
+		{"nri", true, "/etc/containerd/rdma-spec.d/90-rdma-spec-nri.toml /etc/containerd/config.toml"},
 		{"--all --program ROOT/nri-rdma", false,
 			"/etc/rdma-spec/config.yaml /usr/local/bin/nri-rdma /etc/systemd/system/nri-rdma.service " +
 				"/etc/crio/crio.conf.d/90-rdma-spec-nri.conf"},
@@ -249,7 +249,7 @@ func TestConfigureLetsK0sRestart(t *testing.T) {
 		root := scratch.With(t, files, 0o755)
 		for _, args := range []string{"nri", "handler runc --in-place", "--revert"} {
 			if args == "--revert" && !running {
-				want = "restart the daemon that reads these files"
+				want = "systemctl restart " + unit
 			}
 			if got := configure(root, args); got.Status != 0 || got.Stderr != "rdma-spec: next: "+want+"\n" {
 				t.Errorf("%s, k0s runs: %t: %+v, want %s", args, running, got, want)
@@ -303,7 +303,7 @@ func TestConfigureRevertLeavesWhatOthersChanged(t *testing.T) {
 	unchanged(t, root, before, "afterwards")
 	bare := configure(root, "--revert")
 	if bare.Status != 1 || !strings.Contains(bare.Stdout, "restored "+root+"/etc/containerd/config.toml\nremoved "+root+
-		"/etc/containerd/conf.d/90-rdma-spec-nri.toml\n") ||
+		"/etc/containerd/rdma-spec.d/90-rdma-spec-nri.toml\n") ||
 		!strings.Contains(bare.Stderr, file+" was changed since") || strings.Contains(bare.Stdout, "removed "+file) {
 		t.Errorf("all: %+v", bare)
 	}
@@ -397,7 +397,7 @@ func TestConfigureBelowLinks(t *testing.T) {
 			t.Errorf("%q again: %+v", args, got)
 		}
 	}
-	for _, file := range []string{"containerd/conf.d/90-rdma-spec-nri.toml", "containerd/rdma-spec-runc.json", "local/bin/nri-rdma",
+	for _, file := range []string{"containerd/rdma-spec.d/90-rdma-spec-nri.toml", "containerd/rdma-spec-runc.json", "local/bin/nri-rdma",
 		"systemd/system/nri-rdma.service", "rdma-spec/config.yaml", "var/lib/rdma-spec/configure/changes.json"} {
 		if _, err := os.Stat(filepath.Join(inside, file)); err != nil {
 			t.Error(err)

@@ -20,7 +20,7 @@ import (
 // crioDropIn is the name of the file in the folder of CRI-O's drop-ins.
 const crioDropIn = "90-rdma-spec-nri.conf"
 
-const crioNRI = `# Written by rdma-spec configure nri; rdma-spec configure nri --revert removes it.
+const crioNRI = `# Turns NRI on in CRI-O. Written by rdma-spec configure nri, and removed by rdma-spec configure nri --revert.
 [crio.nri]
 enable_nri = true
 nri_disable_connections = false

@@ -98,7 +98,7 @@ func (o *Options) edit(ctx context.Context, c *configured, d containerd.Daemon, 
 	for _, g := range c.goals {
 		features = append(features, g.Feature)
 	}
-	edit.Without, err = goal.Without(o.ledger, d, features...)
+	edit.Without, err = o.ledger.Without(features...)
 	return edit, err
 }
 

@@ -139,14 +139,13 @@ func (h *history) configure(args string) bool {
 		return true
 	}
 	for _, refusal := range []string{
-		`has no handler "`,                          // its model is gone
-		"has no runtime_type, and no pod of it",     // what is left of its model is its base spec, which is ours
-		"already has a handler",                     // somebody else's
-		"no validator for required plugins",         // in 1.7
-		"is written with dotted keys: put the line", // what a person has to do
-		"is an inline table: put",
-		"ignores the CRI settings of the older one", // that has the model
-		"write it in version",                       // the toolkit's file, since containerd is older
+		`has no handler "`,                               // its model is gone
+		"has no runtime_type, and no pod of it",          // what is left of its model is its base spec, which is ours
+		"already has a handler",                          // somebody else's
+		"no validator for required plugins",              // in 1.7
+		"is there already, and a block cannot add to it", // what a person has to do
+		"ignores the CRI settings of the older one",      // that has the model
+		"write it in version",                            // the toolkit's file, since containerd is older
 	} {
 		if got.Status == 3 && strings.Contains(got.Stderr, refusal) && strings.Count(got.Stderr, "\n") == 1 {
 			h.log = append(h.log, "  "+strings.TrimSpace(got.Stderr))

@@ -60,53 +60,69 @@ func notRestarted(stderr io.Writer, restart []string) {
 // readers returns the unit of the daemon that reads files, which is needed only for --restart, and a check of them; no
 // unit where no daemon reads them. What containerd cannot load already is not checked.
 func (o *Options) readers(ctx context.Context, paths []string) (unit string, check func() error, err error) {
-	var units []string
-	for _, path := range paths {
-		unit := ""
-		switch folder := filepath.Base(filepath.Dir(path)); {
-		case o.isProgramOrUnit(path):
-			continue
-		case filepath.Base(path) == crioDropIn:
-			unit = crioUnit
-		case strings.HasSuffix(folder, ".service.d"):
-			unit = strings.TrimSuffix(folder, ".d")
-		default:
-			daemon, err := o.daemon(ctx)
-			if err == nil && check == nil && daemon.Check(ctx) == nil {
-				check = func() error { return daemon.Check(ctx) }
-			}
-			if err == nil {
-				unit = Unit(o.Root, daemon)
-			}
-			if unit == "" && o.Restart {
-				return "", nil, cmp.Or(err, errUnitUnknown)
-			}
-		}
-		units = append(units, unit)
-	}
-	slices.Sort(units)
-	if units = slices.Compact(units); len(units) > 1 && o.Restart {
+	units := o.unitsOf(ctx, paths)
+	switch {
+	case len(units) > 1 && o.Restart:
 		return "", nil, cli.Usage(fmt.Errorf("--restart: the files belong to %s: revert the changes one by one",
 			strings.Join(units, ", ")))
+	case slices.Contains(units, "") && o.Restart:
+		_, err := o.daemon(ctx)
+		return "", nil, cmp.Or(err, errUnitUnknown)
+	}
+	if slices.ContainsFunc(paths, func(path string) bool { _, known := o.unitOf(path); return !known }) {
+		if daemon, err := o.daemon(ctx); err == nil && daemon.Check(ctx) == nil {
+			check = func() error { return daemon.Check(ctx) }
+		}
 	}
 	return strings.Join(units[:min(1, len(units))], ""), check, nil
 }
 
+// unitsOf returns the units of the daemons that read files; one of them is empty where it is unknown.
+func (o *Options) unitsOf(ctx context.Context, paths []string) (units []string) {
+	for _, path := range paths {
+		unit, known := o.unitOf(path)
+		if known && unit == "" {
+			continue
+		}
+		if daemon, err := o.daemon(ctx); !known && err == nil {
+			unit = Unit(o.Root, daemon)
+		}
+		units = append(units, unit)
+	}
+	slices.Sort(units)
+	return slices.Compact(units)
+}
+
+// unitOf returns the unit that reads a file, empty where none does: known where it is not that of a containerd.
+func (o *Options) unitOf(path string) (unit string, known bool) {
+	switch folder := filepath.Base(filepath.Dir(path)); {
+	case o.isProgramOrUnit(path):
+		return "", true
+	case filepath.Base(path) == crioDropIn:
+		return crioUnit, true
+	case strings.HasSuffix(folder, ".service.d"):
+		return strings.TrimSuffix(folder, ".d"), true
+	}
+	return "", false
+}
+
 // nextAfter says what to do after files were restored.
-func (o *Options) nextAfter(paths []string) (next []string) {
+func (o *Options) nextAfter(ctx context.Context, paths []string) (next []string) {
 	if slices.ContainsFunc(paths, func(path string) bool {
 		return strings.HasPrefix(path, files.Below(o.Root, unitFolder)+"/")
 	}) {
 		next = append(next, "systemctl daemon-reload")
 	}
-	if !o.Restart && slices.ContainsFunc(paths, func(path string) bool { return !o.isProgramOrUnit(path) }) {
-		last := "restart the daemon that reads these files"
-		for _, d := range o.containerds() {
-			if slices.ContainsFunc(paths, func(path string) bool { return restartsItself(d, path) }) {
-				last = itself
-			}
+	if o.Restart {
+		return next
+	}
+	for _, d := range o.containerds() {
+		if slices.ContainsFunc(paths, func(path string) bool { return restartsItself(d, path) }) {
+			return append(next, itself)
 		}
-		next = append(next, last)
+	}
+	for _, unit := range o.unitsOf(ctx, paths) {
+		next = append(next, restartNext(unit)...)
 	}
 	return next
 }

@@ -36,10 +36,9 @@ func newConfigureNRICommand(o *Options) *cobra.Command {
 		Long: `Turn NRI on, so that plugins such as nri-rdma can adjust containers. It needs containerd 1.7.7 or
 later, or CRI-O. Nothing is changed if NRI is on.
 
-In containerd 2.x, the change is a drop-in file where the configuration imports a folder or can
-import a file. In containerd 1.x, a drop-in replaces whole sections, so the change is a line in
-the file that decides. On K3s and RKE2 it is a drop-in or a template, and on k0s a drop-in,
-unless people own its configuration.
+The change is a file of its own, in a folder that the configuration imports or that the platform
+reads, or else in rdma-spec.d with an import. In a template of K3s or RKE2 that includes their
+base, it is a block at the end.
 
 With --required, turn on NRI's default validator too, so that a pod can insist on a plugin with
 the annotation required-plugins.noderesource.dev. It needs containerd 2.2 or later. The

@@ -26,12 +26,9 @@ func TestConfigureBesideNVIDIA(t *testing.T) {
 		t.Skip("runs containerd a hundred times, and the race detector does not see it")
 	}
 	tool := repository.Part(t, "nvidia-ctk-*/nvidia-ctk")
-	for _, test := range []struct {
-		version, config string
-		lost            bool // NRI, where nvidia-ctk reads the file before configure changes it, and writes it afterwards
-	}{
-		{"1.7.35", "version = 2\n[plugins.'io.containerd.nri.v1.nri']\n  disable = true\n", true},
-		{"2.4.2", "version = 3\n[plugins.'io.containerd.nri.v1.nri']\n  disable = true\n", false}, // in a file of its own
+	for _, test := range []struct{ version, config string }{
+		{"1.7.35", "version = 2\n[plugins.'io.containerd.nri.v1.nri']\n  disable = true\n"},
+		{"2.4.2", "version = 3\n[plugins.'io.containerd.nri.v1.nri']\n  disable = true\n"},
 	} {
 		t.Run(test.version, func(t *testing.T) {
 			program := repository.Containerd(t, test.version)
@@ -61,8 +58,8 @@ func TestConfigureBesideNVIDIA(t *testing.T) {
 					t.Errorf("round %d, --revert: %+v, and the handlers %v", round, got, handlers)
 				}
 			}
-			if test.lost != (lost > 0) {
-				t.Errorf("nvidia-ctk wrote over NRI %d times", lost)
+			if lost == 0 { // it has read the file before configure changes that, and writes it afterwards
+				t.Error("nvidia-ctk never wrote over NRI")
 			}
 		})
 	}
@@ -117,69 +114,67 @@ func toolkit(t *testing.T, root, program string, flags ...string) {
 	}
 }
 
-// As docs/guide-gpu-cluster.md says: NRI stays on, and on containerd 1.x a handler is lost, named, and restored.
+// As docs/guide-gpu-cluster.md says: NRI stays on, and so does a handler like NVIDIA's.
 func TestToolkitStartsAgain(t *testing.T) {
-	for _, test := range []struct {
-		version, config string
-		lost            bool
-	}{
-		{"1.7.35", "version = 2\n[plugins.'io.containerd.grpc.v1.cri'.containerd.runtimes.runc]\n" +
-			"  runtime_type = 'io.containerd.runc.v2'\n", true},
-		{"2.4.2", "version = 3\n", false},
+	for version, config := range map[string]string{
+		"1.7.35": "version = 2\n[plugins.'io.containerd.grpc.v1.cri'.containerd.runtimes.runc]\n  runtime_type = 'io.containerd.runc.v2'\n",
+		"2.4.2":  "version = 3\n",
 	} {
-		t.Run(test.version, func(t *testing.T) {
-			program := repository.Containerd(t, test.version)
+		t.Run(version, func(t *testing.T) {
+			program := repository.Containerd(t, version)
 			root := installedNode(t, program)
-			scratch.File(t, filepath.Join(root, "etc/containerd/config.toml"), test.config, 0o600)
-			has := func(when string, want bool) {
-				t.Helper()
-				_, handlers := containerd.Handlers(dump(t, program, root))
-				found := overwritten(t, root)
-				if has := handlers["rdma-nvidia"] != nil; has != want || handlers["nvidia"] == nil ||
-					!nriOn(t, program, root) || (len(found) > 0) == want {
-					t.Errorf("%s: the handlers are %v, and the doctor finds %+v", when, handlers, found)
-				}
-			}
+			scratch.File(t, filepath.Join(root, "etc/containerd/config.toml"), config, 0o600)
 			toolkit(t, root, program, "--set-as-default", "--config-source", "file")
 			done(t, root, "nri")
 			done(t, root, "handler rdma-nvidia --like nvidia")
-			has("configured", true)
-			toolkit(t, root, program, "--set-as-default", "--config-source", "file")
-			has("the toolkit again", !test.lost)
-			done(t, root, "handler rdma-nvidia --like nvidia")
-			has("again", true)
+			for _, when := range []string{"configured", "the toolkit again", "once more"} {
+				_, handlers := containerd.Handlers(dump(t, program, root))
+				found := overwritten(t, root)
+				if handlers["rdma-nvidia"] == nil || handlers["nvidia"] == nil || !nriOn(t, program, root) || len(found) > 0 {
+					t.Errorf("%s: the handlers are %v, and the doctor finds %+v", when, handlers, found)
+				}
+				toolkit(t, root, program, "--set-as-default", "--config-source", "file")
+			}
+			got := configure(root, "--revert")
+			_, handlers := containerd.Handlers(dump(t, program, root))
+			copied := handlers["rdma-nvidia"] != nil // into the toolkit's own file, with our base spec
+			if text := scratch.Read(t, filepath.Join(root, "etc/containerd/config.toml")); strings.Contains(text, "rdma") ||
+				(got.Status == 3) != copied || copied != strings.Contains(got.Stderr, "99-nvidia.toml names ") {
+				t.Errorf("--revert: %+v, the handlers are %v\n%s", got, handlers, text)
+			}
 		})
 	}
 }
 
-// nvidia-ctk copies runc's handler with our base spec, without which containerd does not start: a revert leaves it.
+// nvidia-ctk copies runc's handler with our base spec, without which containerd does not start: a revert leaves that.
 func TestRevertAfterTheToolkitCopiedTheBaseSpec(t *testing.T) {
-	for version, cri := range map[string]string{"1.7.35": "io.containerd.grpc.v1.cri", "2.4.2": "io.containerd.cri.v1.runtime"} {
-		t.Run(version, func(t *testing.T) {
-			program := repository.Containerd(t, version)
-			root := installedNode(t, program)
-			config := filepath.Join(root, "etc/containerd/config.toml")
-			scratch.File(t, config, "version = "+map[bool]string{true: "2", false: "3"}[version == "1.7.35"]+
-				"\n[plugins.'"+cri+"'.containerd.runtimes.runc]\n  runtime_type = 'io.containerd.runc.v2'\n", 0o600)
-			toolkit(t, root, program, "--config-source", "command") // it writes the file as it does afterwards, so only its copy is new
-			done(t, root, "limits")
-			done(t, root, "handler runc --in-place")
-			toolkit(t, root, program, "--config-source", "command")
-			_, handlers := containerd.Handlers(dump(t, program, root))
-			const spec = "/etc/containerd/rdma-spec-runc.json"
-			if copied, _ := tomledit.Lookup(handlers, "nvidia", containerd.BaseSpecKey); copied != spec {
-				t.Fatalf("nvidia-ctk no longer copies the base spec: %v", handlers)
+	program := repository.Containerd(t, "2.4.2")
+	root := installedNode(t, program)
+	scratch.File(t, filepath.Join(root, "etc/containerd/config.toml"), "version = 3\n"+runc3, 0o600)
+	done(t, root, "limits")
+	done(t, root, "handler runc --in-place")
+	toolkit(t, root, program, "--config-source", "command")
+	_, handlers := containerd.Handlers(dump(t, program, root))
+	const spec = "/etc/containerd/rdma-spec-runc.json"
+	if copied, _ := tomledit.Lookup(handlers, "nvidia", containerd.BaseSpecKey); copied != spec {
+		t.Fatalf("nvidia-ctk no longer copies the base spec: %v", handlers)
+	}
+	for range 2 {
+		got := configure(root, "--revert")
+		if _, err := os.Stat(filepath.Join(root, spec)); err != nil || got.Status != 3 ||
+			!strings.Contains(got.Stderr, "/etc/containerd/conf.d/99-nvidia.toml names "+root+spec+", without which") {
+			t.Errorf("--revert: %v, %+v", err, got)
+		}
+		for _, file := range []string{"systemd/system/containerd.service.d", "containerd/rdma-spec.d"} {
+			if _, err := os.Stat(filepath.Join(root, "etc", file)); err == nil {
+				t.Errorf("--revert does not go on: %s is left", file)
 			}
-			for range 2 {
-				got := configure(root, "--revert")
-				if _, err := os.Stat(filepath.Join(root, spec)); err != nil || got.Status != 3 ||
-					!strings.Contains(got.Stderr, "/etc/containerd/conf.d/99-nvidia.toml names "+root+spec+", without which") {
-					t.Errorf("--revert: %v, %+v", err, got)
-				}
-				if _, err := os.Stat(filepath.Join(root, "etc/systemd/system/containerd.service.d")); err == nil {
-					t.Error("--revert does not go on with limits")
-				}
-			}
-		})
+		}
+	}
+	if err := os.Remove(filepath.Join(root, "etc/containerd/conf.d/99-nvidia.toml")); err != nil {
+		t.Fatal(err)
+	}
+	if done(t, root, "--revert"); containerd.Exists(filepath.Join(root, spec)) {
+		t.Error("the base spec is left that nobody names")
 	}
 }

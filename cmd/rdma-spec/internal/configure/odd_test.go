@@ -45,10 +45,11 @@ func TestConfigureOddNodes(t *testing.T) {
 			`error: config.toml imports "/etc/containerd/*", which would take the base spec /etc/containerd/rdma-spec-rdma.json, too`},
 		"a pattern of an import that takes the base spec": {"1.7.35", "handler rdma --like runc", map[string]string{config: "version = 2\nimports = ['a.toml']\n",
 			"etc/containerd/a.toml": "version = 2\nimports = ['rdma*']\n"}, `error: a.toml imports "/etc/containerd/rdma*", which would take the base spec`},
-		"a pattern that takes the folder of drop-ins": {"2.4.2", "nri", map[string]string{config: "version = 3\nimports = [\"/etc/containerd/*\"]\n" + nriOff}, config},
+		"a pattern that takes our folder": {"2.4.2", "nri", map[string]string{config: "version = 3\nimports = [\"/etc/containerd/*\"]\n" + nriOff},
+			"etc/containerd/90-rdma-spec-nri.toml"},
 		"imports of imports": {"2.4.2", "nri", map[string]string{config: "version = 3\nimports = [\"/etc/containerd/site.toml\"]\n",
 			"etc/containerd/site.toml": "version = 3\nimports = [\"/etc/containerd/site.d/*.toml\"]\n", "etc/containerd/site.d/off.toml": "version = 3\n" + nriOff},
-			"etc/containerd/site.d/"},
+			"etc/containerd/rdma-spec.d/"},
 		"a handler of an import of an import": {"1.7.35 2.4.2", "handler rdma --like gpu", map[string]string{config: "version = 2\nimports = [\"/etc/containerd/site.toml\"]\n",
 			"etc/containerd/site.toml": "version = 2\nimports = [\"site.d/*.toml\"]\n", "etc/containerd/site.d/a.toml": "version = 2\n" + strings.Replace(runcV2, "runc]", "gpu]", 1)},
 			"etc/containerd/"},
@@ -110,14 +111,14 @@ func TestConfigureOddNodes(t *testing.T) {
 			k3s + "config-v3.toml.tmpl": containerd.DefaultTemplate + "[debug]\n  level = 'info'\n",
 		}, k3s + "config-v3.toml.d/"},
 		"k0s, whose configuration people own": {"2.2.9", "nri", map[string]string{k0s + "containerd.toml": "version = 3\n" + nriOff},
-			k0s + "conf.d/"},
+			k0s + "rdma-spec.d/"},
 		"k0s, whose configuration people own, with containerd 1.x": {"1.7.35", "nri", map[string]string{k0s + "containerd.toml": "version = 2\n" + nriOff},
 			k0s + "containerd.toml"},
 		"k0s with containerd 1.x": {"1.7.35", "nri", map[string]string{k0s + "containerd.toml": k0sMade}, k0s + "containerd.d/90-rdma-spec-nri.toml"},
 		"k0s with containerd 1.x and a drop-in about CRI": {"1.7.35", "handler rdma --like nvidia", map[string]string{k0s + "containerd.toml": k0sMade,
 			k0s + "containerd.d/nvidia.toml": "version = 2\n" + strings.Replace(runcV2, "runc]", "nvidia]", 1)}, k0s + "containerd.d/90-rdma-spec-handler-rdma.toml"},
 		"k0s with containerd 1.x and a drop-in about NRI": {"1.7.35", "nri", map[string]string{k0s + "containerd.toml": k0sMade,
-			k0s + "containerd.d/nri.toml": "version = 2\n" + nriOff + "  socket_path = '/x.sock'\n"}, k0s + "containerd.d/nri.toml"},
+			k0s + "containerd.d/nri.toml": "version = 2\n" + nriOff + "  socket_path = '/x.sock'\n"}, k0s + "containerd.d/zz-rdma-spec-nri.toml"},
 		"k0s whose drop-in about CRI turns NRI off": {"1.7.35", "nri", map[string]string{k0s + "containerd.toml": k0sMade,
 			k0s + "containerd.d/a.toml": "version = 2\n" + nriOff + runcV2}, "error: the change cannot be made: " +
 			"/etc/k0s/containerd.d/90-rdma-spec-nri.toml: the effective configuration would not be right at plugins.io.containerd.nri.v1.nri.disable"},
@@ -130,7 +131,11 @@ func TestConfigureOddNodes(t *testing.T) {
 			t.Run(name+"/"+version, func(t *testing.T) {
 				root := oddNode(t, repository.Containerd(t, version), test.files, unit)
 				if part, isError := strings.CutPrefix(test.want, "error: "); isError {
-					refused(t, root, test.args, 3, part)
+					before, got := nodeFiles(t, root), configure(root, test.args) // which may print what people have to do
+					if got.Status != 3 || !strings.Contains(strings.ReplaceAll(got.Stderr, root, ""), part) {
+						t.Errorf("%+v, want %s", got, part)
+					}
+					unchanged(t, root, before, test.args)
 					return
 				}
 				if got := configure(root, test.args); got.Status != 0 || !strings.Contains(got.Stdout, "wrote "+root+"/"+test.want) {

@@ -4,6 +4,8 @@
 package configure
 
 import (
+	"cmp"
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -14,6 +16,8 @@ import (
 
 	"github.com/rdma-spec/rdma-spec/cmd/internal/cli"
 	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/change"
+	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/node/containerd"
+	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/node/goal"
 )
 
 // revertFeatures reverts features, or forgets them; all where none is named. What cannot be reverted is left, with the
@@ -34,7 +38,7 @@ func (o *Options) revertFeatures(cmd *cobra.Command, features ...string) error {
 		}
 		return o.print(cmd, result{Files: paths}, "forgot", "", "nothing to forget\n")
 	}
-	back, left, err := o.reversal(ledger, features)
+	back, left, err := o.reversal(cmd.Context(), ledger, features)
 	if err != nil {
 		return err
 	}
@@ -70,20 +74,21 @@ func (o *Options) revertFeatures(cmd *cobra.Command, features ...string) error {
 			func(check func() error) error { return ledger.Revert(back, check) }); err != nil {
 			return err
 		}
-		r.Next = o.nextAfter(back.Paths())
+		r.Next = o.nextAfter(cmd.Context(), back.Paths())
 	}
 	nothing := "nothing to revert\n"
 	if len(left) > 0 {
 		nothing = ""
 	}
-	if err := o.print(cmd, r, "restored", back.Diff, nothing); err != nil || status == 0 {
+	if err := o.print(cmd, r, "restored", back.Diff(), nothing); err != nil || status == 0 {
 		return err
 	}
 	return cli.ExitStatus(status)
 }
 
 // reversal returns what takes features back, and why others are left.
-func (o *Options) reversal(ledger *change.Ledger, features []string) (back change.Reversal, left []error, err error) {
+func (o *Options) reversal(ctx context.Context, ledger *change.Ledger, features []string) (back change.Reversal,
+	left []error, err error) {
 	features = slices.DeleteFunc(slices.Clone(features), func(feature string) bool {
 		err := o.blocked(ledger.Paths(feature))
 		if err != nil {
@@ -91,22 +96,61 @@ func (o *Options) reversal(ledger *change.Ledger, features []string) (back chang
 		}
 		return err != nil
 	})
-	for {
-		back, err = ledger.Reversal(features...)
-		var stays func(feature string) bool
-		var changed *change.Changed
-		if errors.As(err, &changed) {
-			stays = func(feature string) bool { return feature == changed.Feature }
-		} else if err == nil {
-			var path string
-			if path, err = o.named(back.Contents()); err == nil {
-				return back, left, cdiReversed(o.Root, &back)
-			}
-			stays = func(feature string) bool { return slices.Contains(ledger.Paths(feature), path) }
-		}
-		if stays == nil || !slices.ContainsFunc(features, stays) {
-			return back, left, err
-		}
-		left, features = append(left, err), slices.DeleteFunc(features, stays)
+	var changed *change.Changed
+	for back, err = ledger.Reversal(features...); errors.As(err, &changed); back, err = ledger.Reversal(features...) {
+		left = append(left, err)
+		features = slices.DeleteFunc(features, func(feature string) bool { return feature == changed.Feature })
 	}
+	if err == nil {
+		back, err = o.noMore(ctx, ledger, back, features)
+	}
+	for err == nil {
+		path, isNamed := o.named(back.Contents())
+		if path == "" {
+			err = cmp.Or(isNamed, cdiReversed(o.Root, &back))
+			break
+		}
+		left = append(left, isNamed) // the base spec of somebody's copy of the handler
+		back.Leave(ledger, path)
+	}
+	return back, left, err
+}
+
+// noMore returns a reversal with which no more of an effective configuration goes than the features: where containerd's
+// own handlers, which a file had to name beside ours, have become others', these stay.
+func (o *Options) noMore(ctx context.Context, ledger *change.Ledger, back change.Reversal, features []string) (
+	change.Reversal, error) {
+	if before := o.beyond(ctx, ledger, back.Contents(), features); len(before) == 0 {
+		return back, nil
+	} else if less, err := ledger.ReversalButTables(features...); err != nil {
+		return back, err
+	} else if len(o.beyond(ctx, ledger, less.Contents(), features)) < len(before) {
+		return less, nil
+	}
+	return back, nil
+}
+
+// beyond returns in which paths effective configurations would differ with contents of files, but for what features
+// have set; nothing of a containerd that does not say.
+func (o *Options) beyond(ctx context.Context, ledger *change.Ledger, after containerd.Contents,
+	features []string) (all [][]string) {
+	for _, d := range o.containerds() {
+		now, err := d.Effective(ctx, nil)
+		if err != nil {
+			continue // what does not load cannot lose anything
+		}
+		then, err := d.Effective(ctx, after)
+		if err != nil {
+			continue // the check of the files says so
+		}
+		for _, path := range goal.Differences(now, then) {
+			if !slices.ContainsFunc(features, func(feature string) bool {
+				g, _ := ledger.Goal(feature)
+				return g.Config == d.Config && goal.Sets(g, path)
+			}) {
+				all = append(all, path)
+			}
+		}
+	}
+	return all
 }

@@ -15,6 +15,7 @@ import (
 	"syscall"
 
 	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/change"
+	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/configure/editor"
 	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/node/cdi"
 	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/node/containerd"
 	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/node/process"
@@ -66,7 +67,7 @@ func (o *Options) named(after containerd.Contents) (path string, err error) {
 			}
 			name := regexp.MustCompile(`(?m)^[^#\n]*["']` + regexp.QuoteMeta(d.OnNode(path)) + `["']`)
 			for _, file := range read {
-				if name.Match(file.Text) {
+				if !d.Rendered(file) && name.Match(file.Text) {
 					return path, fmt.Errorf("%s names %s, without which containerd serves no CRI: change that first", file.Path, path)
 				}
 			}
@@ -84,14 +85,14 @@ func (o *Options) unrecorded(ctx context.Context, ledger *change.Ledger) (found 
 	crio, _ := runtime.ReadCRIO(o.Root) // what cannot be read has a folder as well
 	folders := []string{crio.DropIns, files.Below(o.Root, unitFolder) + "/*.d"}
 	for _, d := range o.containerds() {
-		folders = append(folders, cmp.Or(d.DropIns, filepath.Join(filepath.Dir(d.File()), "conf.d")))
+		folders = append(folders, cmp.Or(d.DropIns, filepath.Join(filepath.Dir(d.File()), editor.Folder)))
 		read, _ := d.Files(ctx, nil) // those before an error
 		for _, f := range read {
 			folders = append(folders, filepath.Dir(f.Path))
 		}
 	}
 	for _, folder := range folders {
-		paths, _ := filepath.Glob(filepath.Join(folder, "90-rdma-spec-*")) // a bad pattern is the only error
+		paths, _ := filepath.Glob(filepath.Join(folder, "??-rdma-spec-*")) // a bad pattern is the only error
 		for _, path := range paths {
 			if !slices.Contains(slices.Concat(recorded, found), path) {
 				found = append(found, path)

@@ -5,9 +5,7 @@ package tomledit
 
 import (
 	"bytes"
-	"fmt"
 	"slices"
-	"strings"
 
 	"github.com/pelletier/go-toml/v2/unstable"
 )
@@ -35,7 +33,6 @@ type keyValue struct {
 	value      int    // where the value begins
 	elements   []span // of a list
 	inline     bool
-	isTable    bool // the value is an inline table
 }
 
 // span is a part of a text.
@@ -77,13 +74,13 @@ func (d *document) add(node *unstable.Node, below []string, section int, inline 
 		kv.value++
 	}
 	value := node.Value()
-	kv.isTable = value.Kind == unstable.InlineTable
+	isTable := value.Kind == unstable.InlineTable
 	children := value.Children()
-	if value.Kind == unstable.Array || kv.isTable {
+	if value.Kind == unstable.Array || isTable {
 		for children.Next() {
 			child := children.Node()
 			kv.elements = append(kv.elements, span{int(child.Raw.Offset), end(child)})
-			if kv.isTable {
+			if isTable {
 				d.add(child, kv.path, section, true)
 			}
 		}
@@ -119,42 +116,14 @@ func below(path, parent []string) bool {
 	return len(path) > len(parent) && slices.Equal(path[:len(parent)], parent)
 }
 
-// set returns the text with a value set.
-func (d *document) set(path []string, value string) ([]byte, error) {
-	if kv, exists := d.find(path); exists {
-		return splice(d.text, kv.value, kv.end, value), nil
-	}
-	for n := len(path) - 1; n > 0; n-- {
-		if kv, exists := d.find(path[:n]); exists {
-			if !kv.isTable {
-				return nil, fmt.Errorf("%s is not a table", join(path[:n]))
-			}
-			return nil, fmt.Errorf("%s is an inline table: put %s = %s into its braces, and try again",
-				join(path[:n]), join(path[n:]), value)
-		}
-	}
-	if len(path) == 1 {
-		return d.insertOnTop(join(path) + " = " + value), nil
-	}
-	parent, line := path[:len(path)-1], join(path[len(path)-1:])+" = "+value
-	for i, s := range d.sections {
-		if i > 0 && !s.array && slices.Equal(s.path, parent) {
-			return d.insertBelow(s.end, d.indent(i), line), nil
-		}
-	}
-	for _, kv := range d.keys {
-		if s := d.sections[kv.section]; !kv.inline && !s.array && below(kv.path, parent) && len(s.path) < len(parent) {
-			return nil, fmt.Errorf("%s is written with dotted keys: put the line %s = %s below the one of %s, and try again",
-				join(parent), join(path[len(s.path):]), value, join(kv.path[len(s.path):]))
-		}
-	}
-	return d.appendSection(parent, line), nil
-}
-
 // insertOnTop adds a key above all headers, and above the comment of the first one.
 func (d *document) insertOnTop(line string) []byte {
-	if d.sections[0].end > 0 {
-		return d.insertBelow(d.sections[0].end, "", line)
+	if end := d.sections[0].end; end > 0 {
+		rest := bytes.IndexByte(d.text[end:], '\n')
+		if rest < 0 {
+			return slices.Concat(d.text, []byte(d.newline()+line))
+		}
+		return splice(d.text, end+rest+1, end+rest+1, line+d.newline())
 	}
 	if len(d.sections) == 1 {
 		return slices.Concat(d.text, []byte(d.finalNewline()+line+d.newline()))
@@ -168,26 +137,6 @@ func (d *document) insertOnTop(line string) []byte {
 		at = above
 	}
 	return splice(d.text, at, at, line+d.newline()+d.newline())
-}
-
-// insertBelow adds a line below the line of a position.
-func (d *document) insertBelow(position int, indent, line string) []byte {
-	rest := bytes.IndexByte(d.text[position:], '\n')
-	if rest < 0 {
-		return slices.Concat(d.text, []byte(d.newline()+indent+line))
-	}
-	at := position + rest + 1
-	return splice(d.text, at, at, indent+line+d.newline())
-}
-
-// appendSection adds a section to the end.
-func (d *document) appendSection(path []string, line string) []byte {
-	added := d.finalNewline()
-	if len(bytes.TrimSpace(d.text)) > 0 {
-		added += d.newline()
-	}
-	added += "[" + join(path) + "]" + d.newline() + "  " + line + d.newline()
-	return slices.Concat(d.text, []byte(added))
 }
 
 // remove returns the text without what is at a path: whole sections, lines, and elements of inline tables.
@@ -256,22 +205,6 @@ func (d *document) element(s span) span {
 		s.start = len(before) - 1
 	}
 	return s
-}
-
-// indent returns the white space before the keys of a section.
-func (d *document) indent(section int) string {
-	for _, kv := range d.keys {
-		if kv.section == section && !kv.inline {
-			return d.space(kv.start)
-		}
-	}
-	return d.space(d.sections[section].start) + "  "
-}
-
-// space returns the white space before a position of its line.
-func (d *document) space(position int) string {
-	line := string(d.text[d.lineStart(position):position])
-	return line[:len(line)-len(strings.TrimLeft(line, " \t"))]
 }
 
 func (d *document) lineStart(position int) int {

@@ -1,8 +1,8 @@
 // Copyright The rdma-spec Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package tomledit changes single values of a TOML document and keeps every other byte: comments, order, quotes, and
-// line ends. It knows nothing of what the keys mean.
+// Package tomledit adds lines to a TOML document and takes them out, and keeps every other byte: comments, order,
+// quotes, and line ends. It knows nothing of what the keys mean.
 //
 // The parser of github.com/pelletier/go-toml/v2 gives the positions. Each edit is checked: the parsed document differs
 // from the former one by the edited value only, or the edit fails.
@@ -10,7 +10,6 @@ package tomledit
 
 import (
 	"bytes"
-	"cmp"
 	"encoding/json"
 	"fmt"
 	"maps"
@@ -72,19 +71,14 @@ func Lookup(tree map[string]any, path ...string) (any, bool) {
 	return value, true
 }
 
-// Set sets the value at a path. It changes the value where the key exists, and else adds a line where the key belongs:
-// to the table's section, or as a new section at the end. Where the table is written inline or with dotted keys, the
-// error has the text to add by hand. A value is a boolean, a number, a string, a list of those, or a table of all
-// these, whose keys are set one by one.
-func Set(text []byte, value any, path ...string) ([]byte, error) {
-	if table, isTable := value.(map[string]any); isTable && len(table) > 0 {
-		return setAll(text, table, path)
-	}
+// Set sets the value of a key above all tables: it changes the value where the key exists, and else adds a line. A
+// value is a boolean, a number, a string, or a list of those.
+func Set(text []byte, value any, key string) ([]byte, error) {
 	tree, err := Parse(text)
 	if err != nil {
 		return nil, err
 	}
-	if old, exists := Lookup(tree, path...); exists && Same(old, value) {
+	if old, exists := tree[key]; exists && Same(old, value) {
 		return text, nil
 	}
 	written, err := write(value)
@@ -95,48 +89,73 @@ func Set(text []byte, value any, path ...string) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	after, err := d.set(path, written)
-	if err != nil {
-		return nil, err
+	var after []byte
+	if kv, exists := d.find([]string{key}); exists {
+		after = splice(text, kv.value, kv.end, written)
+	} else {
+		after = d.insertOnTop(join([]string{key}) + " = " + written)
 	}
-	return after, check(tree, after, value, path)
+	return after, check(tree, after, value, key)
 }
 
-// setAll sets the keys of a table: those of an outer table first, since a line below the header of a nested table
-// belongs to that.
-func setAll(text []byte, table map[string]any, path []string) (_ []byte, err error) {
-	leaves := Leaves(table)
-	depth := func(path string) int { return strings.Count(path, "\x00") }
-	for _, leaf := range slices.SortedFunc(maps.Keys(leaves),
-		func(a, b string) int { return cmp.Or(depth(a)-depth(b), strings.Compare(a, b)) }) {
-		if text, err = Set(text, leaves[leaf], slices.Concat(path, strings.Split(leaf, "\x00"))...); err != nil {
-			return nil, err
+// Tables writes the tables of a tree with all that is in them. They can stand at the end of a document that has none of
+// them.
+func Tables(tree map[string]any) ([]byte, error) {
+	var b bytes.Buffer
+	err := writeTables(&b, nil, tree)
+	return b.Bytes(), err
+}
+
+func writeTables(b *bytes.Buffer, path []string, table map[string]any) error {
+	var lines, tables []string
+	for _, key := range slices.Sorted(maps.Keys(table)) {
+		if inner, isTable := table[key].(map[string]any); isTable && len(inner) > 0 {
+			tables = append(tables, key)
+			continue
+		}
+		written, err := write(table[key])
+		if err != nil {
+			return err
+		}
+		lines = append(lines, "  "+join([]string{key})+" = "+written+"\n")
+	}
+	if len(lines) > 0 {
+		if b.Len() > 0 {
+			b.WriteByte('\n')
+		}
+		fmt.Fprintf(b, "[%s]\n%s", join(path), strings.Join(lines, ""))
+	}
+	for _, key := range tables {
+		inner, _ := table[key].(map[string]any) // it is one
+		if err := writeTables(b, append(slices.Clone(path), key), inner); err != nil {
+			return err
 		}
 	}
-	return text, nil
+	return nil
 }
 
-// Add adds an element to the end of a list of strings. It adds the list where there is none.
-func Add(text []byte, element string, path ...string) ([]byte, error) {
+// Add adds an element to the end of a list of strings, whose key is above all tables. It adds the list where there is
+// none.
+func Add(text []byte, element, key string) ([]byte, error) {
 	tree, err := Parse(text)
 	if err != nil {
 		return nil, err
 	}
-	old, exists := Lookup(tree, path...)
+	old, exists := tree[key]
 	if !exists {
-		return Set(text, []any{element}, path...)
+		return Set(text, []any{element}, key)
 	}
 	list, isList := old.([]any)
 	if !isList {
-		return nil, fmt.Errorf("%s is not a list", join(path))
+		return nil, fmt.Errorf("%s is not a list", key)
 	}
 	d, err := scan(text)
 	if err != nil {
 		return nil, err
 	}
-	kv, found := d.find(path)
+	kv, found := d.find([]string{key})
 	if !found {
-		return nil, fmt.Errorf("%s is not written as a list", join(path))
+		return nil, fmt.Errorf("%s is not written as a list", key)
 	}
 	written := quote(element)
 	at := kv.value + len("[")
@@ -144,17 +163,17 @@ func Add(text []byte, element string, path ...string) ([]byte, error) {
 		at, written = kv.elements[len(kv.elements)-1].end, ", "+written
 	}
 	after := splice(text, at, at, written)
-	return after, check(tree, after, append(slices.Clone(list), element), path)
+	return after, check(tree, after, append(slices.Clone(list), element), key)
 }
 
-// Remove removes an element of a list of strings. The text stays where the list has none.
-func Remove(text []byte, element string, path ...string) ([]byte, error) {
+// Remove removes an element of a list of strings, whose key is above all tables. The text stays where the list has
+// none.
+func Remove(text []byte, element, key string) ([]byte, error) {
 	tree, err := Parse(text)
 	if err != nil {
 		return nil, err
 	}
-	old, _ := Lookup(tree, path...)
-	list, _ := old.([]any)
+	list, _ := tree[key].([]any)
 	i := slices.Index(list, any(element))
 	if i < 0 {
 		return text, nil
@@ -163,13 +182,13 @@ func Remove(text []byte, element string, path ...string) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	kv, found := d.find(path)
+	kv, found := d.find([]string{key})
 	if !found {
-		return nil, fmt.Errorf("%s is not written as a list", join(path))
+		return nil, fmt.Errorf("%s is not written as a list", key)
 	}
 	gone := d.element(kv.elements[i])
 	after := splice(text, gone.start, gone.end, "")
-	return after, check(tree, after, slices.Delete(slices.Clone(list), i, i+1), path)
+	return after, check(tree, after, slices.Delete(slices.Clone(list), i, i+1), key)
 }
 
 // Delete removes the value at a path, wherever it is written: a key, or a table with all that is in it. The text stays
@@ -229,16 +248,16 @@ func isEmpty(leaf any) bool {
 	return leaf == nil || isTable && len(table) == 0
 }
 
-// check reports an edit that has changed more, or less, than the value at a path.
-func check(before map[string]any, after []byte, value any, path []string) error {
+// check reports an edit that has changed more, or less, than the value of a key.
+func check(before map[string]any, after []byte, value any, key string) error {
 	got, err := Parse(after)
 	if err != nil {
-		return fmt.Errorf("%s cannot be set: %w", join(path), err)
+		return fmt.Errorf("%s cannot be set: %w", key, err)
 	}
 	want := Clone(before)
-	Put(want, value, path...)
+	want[key] = value
 	if !Same(got, want) {
-		return fmt.Errorf("%s cannot be set without a change of other keys", join(path))
+		return fmt.Errorf("%s cannot be set without a change of other keys", key)
 	}
 	return nil
 }
@@ -339,6 +358,7 @@ func join(path []string) string {
 	return strings.Join(keys, ".")
 }
 
+// splice returns a text with something else in a place: an empty one is not none.
 func splice(text []byte, from, to int, with string) []byte {
-	return slices.Concat(text[:from], []byte(with), text[to:])
+	return append([]byte{}, slices.Concat(text[:from], []byte(with), text[to:])...)
 }

@@ -17,85 +17,60 @@ import (
 
 func TestSet(t *testing.T) {
 	for name, test := range map[string]struct {
-		before, path string
-		value        any
-		after        string
+		before, key string
+		value       any
+		after       string
 	}{
-		"a value, with its comment kept": {"[a]\nx = true # why\ny = 1\n", "a x", false,
-			"[a]\nx = false # why\ny = 1\n"},
-		"the same value": {"[a]\nx   =  'v' # why", "a x", "v", "[a]\nx   =  'v' # why"},
-		"a value of odd quoting": {"[\"a\" . 'b']\n\"x\"\t=\t'''\nlong\n'''\n", "a b x", "v",
-			"[\"a\" . 'b']\n\"x\"\t=\t\"v\"\n"},
-		"a line in a section": {"[a]\n    y = 1 # one\n\n# b\n[b]\n", "a x", true,
-			"[a]\n    y = 1 # one\n    x = true\n\n# b\n[b]\n"},
-		"a line in an empty section":             {"  [a] # here\n[b]\n", "a x", true, "  [a] # here\n    x = true\n[b]\n"},
-		"a line in a section without final line": {"[a]\ny = 1", "a x", true, "[a]\ny = 1\nx = true"},
-		"a line of CRLF":                         {"[a]\r\ny = 1\r\n", "a x", true, "[a]\r\ny = 1\r\nx = true\r\n"},
-		"a section of CRLF":                      {"v = 2\r\n", "a x", true, "v = 2\r\n\r\n[a]\r\n  x = true\r\n"},
-		"a section in an empty document":         {"", "a b.c x", true, "[a.\"b.c\"]\n  x = true\n"},
-		"a section without final line":           {"v = 2", "a x", true, "v = 2\n\n[a]\n  x = true\n"},
-		"a section of a table that has children": {"[a.b]\ny = 1\n", "a x", true, "[a.b]\ny = 1\n\n[a]\n  x = true\n"},
-		"a value in an inline table": {"a = {y = 1, x = { z = 'no' }}\n", "a x z", "yes",
-			"a = {y = 1, x = { z = \"yes\" }}\n"},
-		"a value of dotted keys": {"[p]\n \"a\".y = 1\nz = 2\n", "p a y", int64(2),
-			"[p]\n \"a\".y = 2\nz = 2\n"},
-		"a table below dotted keys": {"[p]\na.y = 1\n", "p a b x", true,
-			"[p]\na.y = 1\n\n[p.a.b]\n  x = true\n"},
+		"a value, with its comment kept":   {"x = true # why\ny = 1\n", "x", false, "x = false # why\ny = 1\n"},
+		"the same value":                   {"x   =  'v' # why", "x", "v", "x   =  'v' # why"},
+		"a value of odd quoting":           {"\"x\"\t=\t'''\nlong\n'''\n", "x", "v", "\"x\"\t=\t\"v\"\n"},
+		"a list":                           {"x = [\n 'a',\n]\n", "x", []any{"a", "b"}, "x = [\"a\", \"b\"]\n"},
 		"a byte order mark":                {"\xef\xbb\xbf[a]\n", "w", int64(3), "\xef\xbb\xbfw = 3\n\n[a]\n"},
 		"a byte order mark before a value": {"\xef\xbb\xbfw = 1\n", "w", int64(3), "\xef\xbb\xbfw = 3\n"},
 		"a key on top":                     {"v = 2\n\n# a\n[a]\n", "w", int64(3), "v = 2\nw = 3\n\n# a\n[a]\n"},
-		"a key on top of headers": {"# licence\n\n# a\n[a]\n", "w", int64(3),
-			"# licence\n\nw = 3\n\n# a\n[a]\n"},
-		"a key below comments": {"# nothing here", "w", int64(3), "# nothing here\nw = 3\n"},
-		"brackets in a header": {"[ a . \"]b[\" ] # ]\n\n[c]\n", "a ]b[ x", true,
-			"[ a . \"]b[\" ] # ]\n  x = true\n\n[c]\n"},
-		"strings that look like headers": {"[a]\ny = '''\n[b]\nx = 1\n'''\n[b]\n", "b x", true,
-			"[a]\ny = '''\n[b]\nx = 1\n'''\n[b]\n  x = true\n"},
-		"a table": {
-			"[r.runc]\ntype = 'v2'\n", "r rdma", map[string]any{"type": "v2", "options": map[string]any{"Systemd": true,
-				"N": int64(1)}, "args": []any{"a", "b"}},
-			"[r.runc]\ntype = 'v2'\n\n[r.rdma]\n  args = [\"a\", \"b\"]\n  type = \"v2\"\n\n[r.rdma.options]\n  N = 1\n  " +
-				"Systemd = true\n",
-		},
-		"quotes in a string": {"", "a x", "\"\\\n\x7f", "[a]\n  x = \"\\\"\\\\\\n\\u007F\"\n"},
+		"a key on top of CRLF":             {"v = 2\r\n[a]\r\n", "w", int64(3), "v = 2\r\nw = 3\r\n[a]\r\n"},
+		"a key on top of headers":          {"# licence\n\n# a\n[a]\n", "w", int64(3), "# licence\n\nw = 3\n\n# a\n[a]\n"},
+		"a key below comments":             {"# nothing here", "w", int64(3), "# nothing here\nw = 3\n"},
+		"a key below a last line":          {"v = 2", "w", int64(3), "v = 2\nw = 3"},
+		"strings that look like headers":   {"y = '''\n[b]\nx = 1\n'''\n", "x", true, "y = '''\n[b]\nx = 1\n'''\nx = true\n"},
+		"quotes in a string":               {"", "x", "\"\\\n\x7f", "x = \"\\\"\\\\\\n\\u007F\"\n"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			got, err := Set([]byte(test.before), test.value, strings.Fields(test.path)...)
+			got, err := Set([]byte(test.before), test.value, test.key)
 			if err != nil {
 				t.Fatal(err)
 			}
 			if diff := cmp.Diff(test.after, string(got)); diff != "" {
 				t.Errorf("Set (-want +got):\n%s", diff)
 			}
-			again, err := Set(got, test.value, strings.Fields(test.path)...)
+			again, err := Set(got, test.value, test.key)
 			if err != nil || !bytes.Equal(again, got) {
 				t.Errorf("a second Set: %v\n%s", err, again)
 			}
 		})
 	}
+	for text, want := range map[string]string{"a = \n": "toml: ", "[[x]]\ny = 1\n": "x cannot be set", "[x]\ny = 1\n": "x cannot be set",
+		"x.y = 1\n": "x cannot be set: "} {
+		if _, err := Set([]byte(text), true, "x"); err == nil || !strings.HasPrefix(err.Error(), want) {
+			t.Errorf("Set in %q: %v, want %s", text, err, want)
+		}
+	}
 }
 
-func TestSetRefuses(t *testing.T) {
-	for name, test := range map[string]struct{ text, path, want string }{
-		"what is not TOML":   {"a = \n", "a x", "toml: "},
-		"a value in a value": {"a = 1\n", "a x", "a is not a table"},
-		"an array of tables": {"[[a]]\ny = 1\n", "a x", "a.x cannot be set"},
-		"a table":            {"[a]\ny = 1\n", "a", "a cannot be set"},
-		"an inline table": {"a = { y = 1 } # why\n", "a x",
-			"a is an inline table: put x = true into its braces, and try again"},
-		"a table in one": {"[p]\na = { y = {z = 1} }\n", "p a b x",
-			"p.a is an inline table: put b.x = true into its braces, and try again"},
-		"dotted keys": {"[p]\n \"a\".y = 1\nz = 2\n", "p a x",
-			"p.a is written with dotted keys: put the line a.x = true below the one of a.y, and try again"},
-		"dotted keys on top": {"p.a.y = 1\n[q]\n", "p a x",
-			"p.a is written with dotted keys: put the line p.a.x = true below the one of p.a.y, and try again"},
-	} {
-		t.Run(name, func(t *testing.T) {
-			if _, err := Set([]byte(test.text), true, strings.Fields(test.path)...); err == nil ||
-				!strings.HasPrefix(err.Error(), test.want) {
-				t.Errorf("Set: %v, want %s", err, test.want)
-			}
-		})
+// Tables are written below all that a document has, with what is in them.
+func TestTables(t *testing.T) {
+	tree := map[string]any{"r": map[string]any{"a.b": map[string]any{"type": "v2", "args": []any{"a", "b"}, "none": map[string]any{},
+		"options": map[string]any{"Systemd": true, "N": int64(1)}}}}
+	const want = "[r.\"a.b\"]\n  args = [\"a\", \"b\"]\n  none = {}\n  type = \"v2\"\n\n[r.\"a.b\".options]\n  N = 1\n  Systemd = true\n"
+	got, err := Tables(tree)
+	if diff := cmp.Diff(want, string(got)); diff != "" || err != nil {
+		t.Errorf("%v (-want +got):\n%s", err, diff)
+	}
+	if parsed, err := Parse(got); err != nil || !Same(parsed, tree) {
+		t.Errorf("%v: %v", err, parsed)
+	}
+	if _, err := Tables(map[string]any{"x": map[string]any{"y": struct{}{}}}); err == nil {
+		t.Error("what is no value is written")
 	}
 }
 
@@ -129,27 +104,20 @@ func TestSetInRandomDocuments(t *testing.T) {
 	edits := 0
 	for range 3000 {
 		text := randomDocument(random)
-		if _, err := Parse(text); err != nil {
+		before, err := Parse(text)
+		if err != nil {
 			continue // a table written twice
 		}
-		path := []string{"plugins", "nri", "disable"}[:1+random.IntN(3)]
-		after, err := Set(text, false, path...)
+		after, err := Set(text, false, "disable")
 		if err != nil {
-			continue // such as a value where a table is needed; Set has checked what it returns
+			continue // such as where it is a table
 		}
 		edits++
 		tree, err := Parse(after)
-		if err != nil {
-			t.Fatalf("%v\n%s", err, after)
+		if err != nil || tree["disable"] != false {
+			t.Fatalf("%v: %v in\n%s", err, tree["disable"], after)
 		}
-		if got, _ := Lookup(tree, path...); got != false {
-			t.Fatalf("%v is %v in\n%s", path, got, after)
-		}
-		before, err := Parse(text)
-		if err != nil {
-			t.Fatal(err)
-		}
-		_, existed := Lookup(before, path...)
+		_, existed := before["disable"]
 		if prefix, suffix := common(text, after); !existed && prefix+suffix != len(text) {
 			t.Fatalf("Set removed bytes:\n%s\n---\n%s", text, after)
 		}
@@ -221,11 +189,11 @@ func FuzzSet(f *testing.F) {
 		f.Add([]byte(seed))
 	}
 	f.Fuzz(func(t *testing.T, text []byte) {
-		after, err := Set(text, false, "plugins", "nri", "disable")
+		after, err := Set(text, false, "disable")
 		if err != nil {
 			return
 		}
-		if again, err := Set(after, false, "plugins", "nri", "disable"); err != nil || !bytes.Equal(again, after) {
+		if again, err := Set(after, false, "disable"); err != nil || !bytes.Equal(again, after) {
 			t.Errorf("a second Set: %v\n%q\n%q", err, after, again)
 		}
 	})
@@ -276,7 +244,7 @@ func TestRemove(t *testing.T) {
 	}
 }
 
-// What is set in any document can be removed again: the values are those of before.
+// A block of any document can be removed again by its tables: the values are those of before.
 func TestDeleteInRandomDocuments(t *testing.T) {
 	random := chance.New(t)
 	deleted := 0
@@ -287,8 +255,14 @@ func TestDeleteInRandomDocuments(t *testing.T) {
 		if _, exists := Lookup(before, path...); err != nil || exists {
 			continue // a table written twice
 		}
-		after, err := Set(text, map[string]any{"a": "b", "c": map[string]any{"d": true}}, path...)
+		ours := map[string]any{}
+		Put(ours, map[string]any{"a": "b", "c": map[string]any{"d": true}}, path...)
+		lines, err := Tables(ours)
 		if err != nil {
+			t.Fatal(err)
+		}
+		after := WithBlock(text, lines)
+		if _, err := Parse(after); err != nil {
 			continue // such as a value where a table is needed
 		}
 		got, err := Delete(after, path...)

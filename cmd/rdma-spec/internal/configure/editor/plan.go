@@ -6,7 +6,6 @@
 package editor
 
 import (
-	"bytes"
 	"cmp"
 	"context"
 	"errors"
@@ -16,6 +15,8 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/change"
 	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/node/containerd"
@@ -50,7 +51,7 @@ func (d Editor) base(ctx context.Context) (b base, err error) {
 		return b, err
 	}
 	b.relies = d.Relying(all)
-	b.writing = writing{Editor: d, staged: containerd.Contents{}, keys: map[string][]change.Key{}}
+	b.writing = writing{Editor: d, staged: containerd.Contents{}, files: map[string]change.File{}}
 	maps.Copy(b.staged, d.Without)
 	if b.now, err = d.Effective(ctx, nil); err != nil {
 		return b, fmt.Errorf("containerd cannot load %s: %w: correct it first", d.File(), err)
@@ -93,30 +94,22 @@ func (d Editor) base(ctx context.Context) (b base, err error) {
 type set struct {
 	path  []string
 	value any
-	own   bool // as in change.Key
+	own   bool // as in change.Part
 }
 
-// keys are the keys of a file's values: of a table that the file has already, those of its values that change.
-func keys(text []byte, sets []set) []change.Key {
-	all := []change.Key{}
-	tree, _ := tomledit.Parse(text) // it is a document: the sets were written to it
+// parts are those of a block that has the values.
+func parts(feature string, sets []set) (all []change.Part) {
 	for _, s := range sets {
-		before, _ := tomledit.Lookup(tree, s.path...)
-		old, wasTable := before.(map[string]any)
 		table, isTable := s.value.(map[string]any)
-		if s.own || !isTable || !wasTable {
-			if spec, has := table[containerd.BaseSpecKey]; has && !s.own { // it goes, whatever becomes of the table
-				all = append(all, change.Key{Path: slices.Concat(s.path, []string{containerd.BaseSpecKey}), After: spec})
-			}
-			all = append(all, change.Key{Path: s.path, Own: s.own, After: s.value})
-			continue
+		if spec, has := table[containerd.BaseSpecKey]; isTable && has && !s.own { // it goes, whatever becomes of the table
+			all = append(all, change.Part{Feature: feature, Path: slices.Concat(s.path, []string{containerd.BaseSpecKey}),
+				Written: spec})
 		}
-		leaves := tomledit.Leaves(table)
-		for _, path := range tomledit.Differences(old, table) {
-			if value, is := leaves[strings.Join(path, "\x00")]; is {
-				all = append(all, change.Key{Path: slices.Concat(s.path, path), After: value})
-			}
+		part := change.Part{Feature: feature, Path: s.path, Own: s.own, Written: s.value}
+		if s.own {
+			part.Written = nil
 		}
+		all = append(all, part)
 	}
 	return all
 }
@@ -160,6 +153,9 @@ func (w *writing) meet(ctx context.Context, g change.Goal, tree, now map[string]
 		return nil, err
 	}
 	main := files[0]
+	if err := w.rendered(ctx); err != nil {
+		return nil, err
+	}
 	if w.Template == "" && generated.Match(main.Text) {
 		return nil, fmt.Errorf("%s is generated, and would be written over: change what it is generated from", w.File())
 	}
@@ -168,15 +164,14 @@ func (w *writing) meet(ctx context.Context, g change.Goal, tree, now map[string]
 		return nil, err
 	}
 	ways := waysToSet(g, values, tree, files, version)
-	places, err := w.places(ctx, g, files, ways)
+	places, problems, err := w.places(ctx, g, files, ways)
 	if err != nil {
 		return nil, err
 	}
-	var problems []string
 	for _, p := range places {
 		for _, way := range ways {
-			tried := writing{w.Editor, maps.Clone(w.staged), maps.Clone(w.keys), slices.Clone(w.order)}
-			err := tried.write(g.Feature, p, version, way)
+			tried := writing{w.Editor, maps.Clone(w.staged), maps.Clone(w.files), slices.Clone(w.order)}
+			err := tried.write(g.Feature, p, version, way, want)
 			if err == nil {
 				err = tried.reaches(ctx, want)
 			}
@@ -189,7 +184,27 @@ func (w *writing) meet(ctx context.Context, g change.Goal, tree, now map[string]
 			}
 		}
 	}
-	return nil, fmt.Errorf("the change cannot be made: %s", strings.Join(problems, "; "))
+	return nil, w.byHand(files, ways, problems)
+}
+
+// rendered reports an error where it is not known yet what the platform makes of its base, to which a template can only
+// add: a table that it has already would be there twice.
+func (w *writing) rendered(ctx context.Context) error {
+	if w.Template == "" {
+		return nil
+	}
+	source, err := w.Source(ctx, w.staged)
+	if err != nil {
+		return err
+	}
+	template, err := w.staged.Read(source)
+	if err != nil || template != nil && !containerd.IncludesBase(template) {
+		return err
+	}
+	if text, err := w.staged.Read(w.File()); text != nil || err != nil {
+		return err
+	}
+	return fmt.Errorf("%s does not exist yet, and %s makes it: start %[2]s once, and run this again", w.File(), w.Name)
 }
 
 // fileVersion returns the configuration version that the containerd's file has, or gets where it says nothing yet.
@@ -208,158 +223,258 @@ func (d Editor) fileVersion(ctx context.Context, main containerd.File) (int, err
 	return int(max(version, 2)), nil
 }
 
-// ourDropIns are the drop-in files of all goals: what imports them imports no file of others, and the removal of one
-// leaves no import of a file that is missing.
-const ourDropIns = "90-rdma-spec-*.toml"
+// Folder is that of our own files, beside the configuration.
+const Folder = "rdma-spec.d"
 
-// place is a file that can take a change.
+// readOnly ends what is said of a file that cannot be written.
+const readOnly = " is on a read-only file system"
+
+// place is where a change can be made.
 type place struct {
-	path   string
-	dropIn bool // a file of our own, which only says what differs
-	named  bool // a drop-in that the main file does not import yet
-	append bool // a template: the change goes to its end
+	path  string   // of the file that is written
+	by    string   // the file that gets an import of its folder; empty where it is imported already
+	block bool     // the file is not our own, and gets a block
+	old   bool     // of containerd 1.x, in which an own file replaces the sections of others
+	also  []string // files that get the same block
 }
 
-// places returns the files that can take a change, the best one first: in containerd 2.x, and in the folder of a
-// platform, a file of our own; and else the file that decides, which is the last one that has the section, or the
-// configuration itself. containerd 1.x does not merge what it imports, so there a drop-in would take away the rest of a
-// section, unless the platform merges it.
+// places returns the places for a change, the best one first, and why some are none: a file of our own in a folder that
+// is imported, and one in our folder, with an import; and else our block in a file of others. In containerd 1.x, an own
+// file would take away the rest of CRI's section, unless the platform merges it.
 func (w *writing) places(ctx context.Context, g change.Goal, files []containerd.File, ways [][]set) (all []place,
-	err error) {
-	d := w.Editor
-	version, err := d.Program.Version(ctx)
+	unfit []string, err error) {
+	version, err := w.Program.Version(ctx)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	if !containerd.IsOld(version) || d.DropIns != "" {
-		dropIn := "90-rdma-spec-" + strings.ReplaceAll(g.Feature, " ", "-") + ".toml"
-		patterns := files[0].Imports()
-		folder, ours := d.DropIns, filepath.Join(filepath.Dir(d.Config), "conf.d", ourDropIns)
-		for _, pattern := range patterns {
-			if folder == "" && filepath.Base(pattern) == "*.toml" && !strings.ContainsAny(filepath.Dir(pattern), "*?[") {
-				folder = filepath.Join(d.Root, filepath.Dir(pattern))
-			}
-		}
-		switch {
-		case folder != "":
-			all = append(all, place{path: d.Below(filepath.Join(folder, dropIn)), dropIn: true})
-		case d.Template != "":
-		default:
-			if pattern, _ := d.Importing(files, filepath.Dir(ours)); pattern != "" {
-				break // which would take the folder, too, with which containerd does not start
-			}
-			all = append(all, place{path: d.Below(filepath.Join(d.Root, filepath.Dir(ours), dropIn)), dropIn: true,
-				named: !slices.Contains(patterns, ours)})
-		}
+	source, err := w.Source(ctx, w.staged)
+	if err != nil {
+		return nil, nil, err
 	}
-	if d.Template != "" {
-		source, err := d.Source(ctx, w.staged)
-		return append(all, place{path: source, append: true}), err
+	old := containerd.IsOld(version)
+	if !old || g.Feature == goal.NRI || w.DropIns != "" {
+		all = w.ownFiles("rdma-spec-"+strings.ReplaceAll(g.Feature, " ", "-")+".toml", source, files)
+	}
+	for i := range all {
+		all[i].old = old && g.Feature == goal.NRI
+	}
+	if w.DropIns == "" && (old || w.Template != "") {
+		all = append(all, place{path: source, block: true})
+	}
+	sets := func(file containerd.File) bool {
+		return slices.ContainsFunc(ways, func(way []set) bool { return containerd.Sets(way[0].path[:2]...)(file.Tree) })
 	}
 	for _, file := range slices.Backward(files[1:]) {
-		ours := strings.HasPrefix(filepath.Base(file.Path), "90-rdma-spec-") // of another goal
-		sets := func(way []set) bool { return containerd.Sets(way[0].path[:2]...)(file.Tree) }
-		if !ours && !d.Rendered(file) && slices.ContainsFunc(ways, sets) {
-			all = append(all, place{path: file.Path})
+		if old && w.DropIns == "" && sets(file) {
+			all = append(all, place{path: file.Path, block: true, also: []string{source}}, place{path: file.Path, block: true})
 		}
 	}
-	if !d.Rendered(files[0]) {
-		all = append(all, place{path: d.File()})
-	}
-	return all, nil
+	return slices.DeleteFunc(all, func(p place) bool {
+		i := slices.IndexFunc(append([]string{p.by, p.path}, p.also...), func(path string) bool {
+			why := w.unfit(path)
+			if why != "" && !slices.Contains(unfit, why) {
+				unfit = append(unfit, why)
+			}
+			return why != ""
+		})
+		return i >= 0
+	}), unfit, nil
 }
 
-// writing is an attempt to meet goals: files as they would be, and the keys that they would have.
+// ownFiles returns the places for a file of our own.
+func (w *writing) ownFiles(name, source string, files []containerd.File) (all []place) {
+	if w.DropIns != "" { // which the platform reads in the order of their names
+		for _, first := range []string{"90-", "zz-"} {
+			all = append(all, place{path: w.Below(filepath.Join(w.DropIns, first+name))})
+		}
+		return all
+	}
+	name = "90-" + name
+	path := w.Below(filepath.Join(w.Root, filepath.Dir(w.Config), Folder, name))
+	add := func(p place) {
+		if p.by != "" || filepath.Dir(p.path) != filepath.Dir(path) { // that import is of each of our files
+			all = append(all, p)
+		}
+	}
+	for _, f := range files {
+		for _, pattern := range f.Imports() {
+			folder, base := filepath.Split(pattern)
+			takes, _ := filepath.Match(base, name) // a bad pattern takes nothing
+			if takes && strings.Contains(base, "*") && !strings.ContainsAny(folder, `*?[\`) {
+				add(place{path: w.Below(filepath.Join(w.Root, folder, name))})
+			}
+		}
+	}
+	template, _ := w.staged.Read(source) // what cannot be read is not written
+	if w.Template == "" || template != nil && !containerd.IncludesBase(template) {
+		add(place{path: path, by: source})
+	}
+	for _, f := range files[1:] {
+		own, planned := w.files[f.Path]
+		if isOurs := planned && own.Parts == nil || strings.Contains(f.Name, "rdma-spec"); !isOurs {
+			add(place{path: path, by: f.Path})
+		}
+	}
+	return all
+}
+
+// unfit says why a file is not written; nothing where it can be.
+func (w *writing) unfit(path string) string {
+	name := w.OnNode(path)
+	switch {
+	case path == "":
+	case strings.HasPrefix(name, "/nix/store/"):
+		return name + " is built by Nix"
+	case strings.HasPrefix(name, "/run/"):
+		return name + " is gone after a boot"
+	}
+	for dir := filepath.Dir(path); path != ""; dir = filepath.Dir(dir) {
+		err := unix.Access(dir, unix.W_OK)
+		if errors.Is(err, unix.EROFS) {
+			return name + readOnly
+		}
+		if !errors.Is(err, unix.ENOENT) || dir == "/" {
+			break
+		}
+	}
+	return ""
+}
+
+// writing is an attempt to meet goals: files as they would be.
 type writing struct {
 	Editor
 	staged containerd.Contents
-	keys   map[string][]change.Key
+	files  map[string]change.File
 	order  []string // of the files that are written
 }
 
-// write writes values of a feature to a place.
-func (w *writing) write(feature string, p place, version int, sets []set) error {
-	text, err := w.staged.Read(p.path)
-	if err != nil {
-		return err
-	}
-	if len(text) == 0 && p.dropIn {
-		text = []byte("# Written by rdma-spec configure; rdma-spec configure --revert removes it.\n")
-	}
-	if p.append {
-		return w.append(feature, p.path, text, sets)
-	}
-	if text, err = versioned(text, version); err != nil {
-		return err
-	}
-	after, err := setAll(text, sets)
-	if err != nil {
-		return err
-	}
-	w.wrote(feature, p.path, after, keys(text, sets)...)
-	if !p.dropIn {
+// write writes values of a feature to a place. The wanted effective configuration has all of a section.
+func (w *writing) write(feature string, p place, version int, sets []set, want map[string]any) error {
+	if p.block {
+		for _, path := range append([]string{p.path}, p.also...) {
+			if err := w.writeBlock(feature, path, version, sets); err != nil {
+				return err
+			}
+		}
 		return nil
 	}
-	// The import is the goal's as long as the file is, also where another goal has added it.
-	pattern := w.OnNode(filepath.Join(filepath.Dir(p.path), ourDropIns))
-	main, err := w.staged.Read(w.File())
-	if err == nil && p.named {
-		if main, err = versioned(main, version); err == nil {
-			main, err = tomledit.Add(main, pattern, "imports")
-		}
+	if p.old && len(sets) > 0 {
+		section, _ := tomledit.Lookup(want, "plugins", containerd.NRIPlugin)
+		sets = []set{{sets[0].path[:2], section, true}}
 	}
+	lines, err := tables(sets)
 	if err != nil {
-		return fmt.Errorf("%s: %w", w.File(), err)
+		return err
 	}
-	tree, _ := tomledit.Parse(main) // it was read
-	if list, _ := tree["imports"].([]any); slices.Contains(list, any(pattern)) {
-		w.wrote(feature, w.File(), main, change.Key{Path: []string{"imports"}, Element: pattern})
+	w.wrote(change.File{Feature: feature, Path: p.path, Content: fmt.Appendf(nil, "# Written by rdma-spec configure; "+
+		"rdma-spec configure --revert removes it.\nversion = %d\n\n%s", version, lines)})
+	if p.by == "" {
+		return nil
 	}
+	return w.writeImport(feature, p, version)
+}
+
+// writeImport imports the folder of a file of ours, at the end of a file's imports. It is the goal's as long as the file
+// is, also where another goal has added it.
+func (w *writing) writeImport(feature string, p place, version int) error {
+	part := change.Part{Feature: feature, Path: []string{"imports"},
+		Element: w.OnNode(filepath.Join(filepath.Dir(p.path), "*.toml"))}
+	text, err := w.staged.Read(p.by)
+	if err != nil {
+		return err
+	}
+	tree, err := tomledit.Parse(text)
+	if err != nil {
+		return fmt.Errorf("%s: %w", p.by, err)
+	}
+	after := text
+	if list, _ := tree["imports"].([]any); len(tree) == 0 {
+		after = tomledit.WithBlock(text, fmt.Appendf(nil, "version = %d\nimports = [%q]\n", version, part.Element))
+	} else if !slices.Contains(list, any(part.Element)) {
+		if after, err = tomledit.Add(text, part.Element, part.Path[0]); err != nil {
+			return fmt.Errorf("%s: %w", p.by, err)
+		}
+		part.Inserted = inserted(text, after)
+	}
+	w.wrote(change.File{Feature: feature, Path: p.by, Content: after, Parts: []change.Part{part}})
 	return nil
 }
 
-func (w *writing) wrote(feature, path string, text []byte, keys ...change.Key) {
-	for i := range keys {
-		keys[i].Feature = feature
+// inserted returns what a text has more than before, in one place.
+func inserted(before, after []byte) string {
+	at := 0
+	for at < len(before) && before[at] == after[at] {
+		at++
 	}
-	w.staged[path], w.keys[path] = text, slices.Concat(w.keys[path], keys)
-	if !slices.Contains(w.order, path) {
-		w.order = append(w.order, path)
-	}
+	return string(after[at : at+len(after)-len(before)])
 }
 
-// versioned returns a text with its version; one that has keys keeps what it says, or does not say.
-func versioned(text []byte, version int) ([]byte, error) {
-	tree, err := tomledit.Parse(text)
-	if err != nil || len(tree) > 0 {
-		return text, err
-	}
-	return tomledit.Set(text, int64(version), "version")
-}
-
-// append changes a template. What the platform's own configuration has, which the template includes, can only be added
-// to: a section that it has already would be there twice.
-func (w *writing) append(feature, path string, template []byte, sets []set) error {
-	if len(template) == 0 {
-		template = []byte(containerd.DefaultTemplate)
-	}
-	after, err := setAll(template, sets)
+// writeBlock adds values to the block of a file, but for containerd's own handlers that the file has.
+func (w *writing) writeBlock(feature, path string, version int, sets []set) error {
+	text, err := w.staged.Read(path)
 	if err != nil {
 		return err
 	}
-	if containerd.IncludesBase(template) {
+	if text == nil && w.Template != "" {
+		text = []byte(containerd.DefaultTemplate)
+	}
+	tree, err := tomledit.Parse(text)
+	if err != nil {
+		return err
+	}
+	based := w.Template != "" && containerd.IncludesBase(text)
+	lines := tomledit.Block(text)
+	if len(tree) == 0 && !based {
+		lines = fmt.Appendf(nil, "version = %d\n", version)
+	}
+	for _, s := range sets {
+		if _, has := tomledit.Lookup(tree, s.path...); has {
+			return isThere(s)
+		}
+	}
+	added, err := tables(sets)
+	if err != nil {
+		return err
+	}
+	if len(lines) > 0 {
+		lines = append(lines, '\n')
+	}
+	lines = append(lines, added...)
+	after := tomledit.WithBlock(text, lines)
+	if _, err := tomledit.Parse(after); err != nil {
+		return isThere(sets[0])
+	}
+	if based {
 		rendered, err := w.staged.Read(w.File())
 		if err != nil {
 			return err
 		}
-		both, err := setAll(rendered, sets)
-		if added, isAdded := bytes.CutPrefix(both, rendered); err != nil || !isAdded ||
-			!bytes.HasPrefix(bytes.TrimLeft(added, "\n"), []byte("[")) {
-			return errors.New("the template sets the key: change it there")
+		if _, err := tomledit.Parse(tomledit.WithBlock(tomledit.WithoutBlock(rendered), lines)); err != nil {
+			return isThere(sets[0])
 		}
 	}
-	w.wrote(feature, path, after, keys(template, sets)...)
+	w.wrote(change.File{Feature: feature, Path: path, Content: after, Parts: parts(feature, sets)})
 	return nil
+}
+
+// isThere says that a table of others is in the way.
+func isThere(s set) error {
+	table := s.path
+	if _, isTable := s.value.(map[string]any); !isTable {
+		table = table[:len(table)-1]
+	}
+	return fmt.Errorf("the table %s is there already, and a block cannot add to it", strings.Join(table, "."))
+}
+
+// wrote stages a file, with the parts that it has already.
+func (w *writing) wrote(f change.File) {
+	if before, planned := w.files[f.Path]; planned && f.Parts != nil {
+		f.Parts = slices.Concat(before.Parts, f.Parts)
+	}
+	w.staged[f.Path], w.files[f.Path] = f.Content, f
+	if !slices.Contains(w.order, f.Path) {
+		w.order = append(w.order, f.Path)
+	}
 }
 
 // reaches reports an error where the files do not give the wanted effective configuration.
@@ -378,35 +493,29 @@ func (w *writing) reaches(ctx context.Context, want map[string]any) error {
 // for the goal at the end.
 func (w *writing) plan() (planned change.Plan, err error) {
 	for _, path := range slices.Sorted(maps.Keys(w.Without)) {
-		if !slices.Contains(w.order, path) && path != w.rendered() {
-			w.wrote("", path, w.staged[path])
+		if !slices.Contains(w.order, path) {
+			f := change.File{Path: path, Content: w.staged[path]}
+			if f.Content != nil {
+				f.Parts = []change.Part{} // the file is not ours
+			}
+			w.wrote(f)
 		}
 	}
 	for _, path := range w.order {
-		before, err := containerd.Contents{}.Read(path)
-		if err != nil {
+		f := w.files[path]
+		if f.Before, err = (containerd.Contents{}).Read(path); err != nil {
 			return nil, err
 		}
-		planned = append(planned, change.File{Path: path, Before: before, Content: w.staged[path],
-			Keys: append([]change.Key{}, w.keys[path]...)}) // not nil, with which the whole file were the feature's
+		planned = append(planned, f)
 	}
 	return planned, nil
 }
 
-// rendered is the configuration that the platform renders, which is not planned; empty where people write it.
-func (d Editor) rendered() string {
-	if d.Template == "" {
-		return ""
-	}
-	return d.File()
-}
-
-func setAll(text []byte, sets []set) ([]byte, error) {
+// tables writes the values, which are of tables that a file does not have.
+func tables(sets []set) ([]byte, error) {
+	tree := map[string]any{}
 	for _, s := range sets {
-		var err error
-		if text, err = tomledit.Set(text, s.value, s.path...); err != nil {
-			return nil, err
-		}
+		tomledit.Put(tree, s.value, s.path...)
 	}
-	return text, nil
+	return tomledit.Tables(tree)
 }

@@ -79,7 +79,7 @@ func TestRoot(t *testing.T) {
 		t.Fatal(err)
 	}
 	if plan, err := ofNRI(d, false).NRI(t.Context()); err != nil || !strings.Contains(plan.Diff(),
-		`+imports = ["/etc/containerd/conf.d/90-rdma-spec-*.toml"]`) {
+		`+imports = ["/etc/containerd/rdma-spec.d/*.toml"]`) {
 		t.Errorf("without a configuration: %v, %v", plan, err)
 	}
 }

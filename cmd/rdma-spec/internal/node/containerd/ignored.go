@@ -141,13 +141,14 @@ func (d Daemon) older(ctx context.Context, version string, all []File, i int, pl
 // handler that the file does not have.
 func (d Daemon) counts(ctx context.Context, all []File, i int, plugin string) bool {
 	const probe = "rdma-spec-probe"
-	text, err := tomledit.Set(all[i].Text, "io.containerd.runc.v2", "plugins", plugin, "containerd", "runtimes", probe,
-		"runtime_type")
+	made := map[string]any{}
+	tomledit.Put(made, "io.containerd.runc.v2", "plugins", plugin, "containerd", "runtimes", probe, "runtime_type")
+	lines, err := tomledit.Tables(made)
 	if err != nil {
 		return true
 	}
 	probed := slices.Clone(all)
-	probed[i].Text = text
+	probed[i].Text = slices.Concat(all[i].Text, []byte("\n"), lines)
 	tree, err := d.load(ctx, probed)
 	_, handlers := Handlers(tree)
 	return err != nil || handlers[probe] != nil

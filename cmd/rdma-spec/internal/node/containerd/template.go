@@ -9,6 +9,8 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+
+	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/tomledit"
 )
 
 // DefaultTemplate is what a K3s or RKE2 template begins with, so that it adds to the platform's own configuration.
@@ -36,7 +38,8 @@ func (d Daemon) Source(ctx context.Context, planned Contents) (string, error) {
 	return d.Template, nil
 }
 
-// main returns the configuration itself, as the daemon reads it at its next start.
+// main returns the configuration itself, as the daemon reads it at its next start. What the platform rendered last has
+// the block of the template that it had then, and the base is the rest.
 func (d Daemon) main(ctx context.Context, planned Contents) (File, error) {
 	f := File{Name: d.Config, Path: d.File()}
 	text, err := planned.Read(f.Path)
@@ -48,8 +51,8 @@ func (d Daemon) main(ctx context.Context, planned Contents) (File, error) {
 		return f, err
 	}
 	template, err := planned.Read(source)
-	if err == nil && template != nil {
-		f.Text = rendering(template, text)
+	if f.Text = tomledit.WithoutBlock(text); err == nil && template != nil {
+		f.Text = rendering(template, f.Text)
 	}
 	return f, err
 }

@@ -30,20 +30,6 @@ const (
 	Unit     = "unit"     // whose limit is removed
 )
 
-// Without returns the files of a containerd that have values of a feature, as they would be without those; of all
-// features where none is named.
-func Without(record *change.Ledger, d containerd.Daemon, features ...string) (containerd.Contents, error) {
-	found, err := record.Without(features...)
-	if err != nil || d.Template == "" || len(found) == 0 {
-		return found, err
-	}
-	rendered, err := containerd.Contents{}.Read(d.File())
-	if err == nil && rendered != nil {
-		found[d.File()], err = record.Strip(rendered, features...)
-	}
-	return found, err
-}
-
 // Value is a value of the effective configuration.
 type Value struct {
 	Path  []string
@@ -95,6 +81,17 @@ func Values(g change.Goal, without map[string]any) ([]Value, error) {
 		return all, nil
 	}
 	return nil, nil
+}
+
+// Sets reports whether a path of an effective configuration is one that a goal sets.
+func Sets(g change.Goal, path []string) bool {
+	name, isHandler := strings.CutPrefix(g.Feature, Handler)
+	if !isHandler {
+		return g.Feature == NRI && slices.Contains(path, containerd.NRIPlugin)
+	}
+	at := slices.Index(path, "runtimes") + 1
+	return at > 0 && at < len(path) && path[at] == name &&
+		(g.Asked[Like] != name || path[len(path)-1] == containerd.BaseSpecKey)
 }
 
 // With returns an effective configuration with values.

@@ -176,7 +176,7 @@ func Others(ctx context.Context, record *change.Ledger, d containerd.Daemon, fea
 	}
 	var trees []map[string]any
 	for _, features := range [][]string{{feature}, nil} {
-		without, err := Without(record, d, features...)
+		without, err := record.Without(features...)
 		if err != nil {
 			return nil, err
 		}
@@ -203,7 +203,7 @@ func bothWays(ctx context.Context, record *change.Ledger, root, config string) (
 	if now, err = d.Effective(ctx, nil); err != nil {
 		return nil, nil, nil, err
 	}
-	if ours, err = Without(record, d); err == nil {
+	if ours, err = record.Without(); err == nil {
 		without, err = d.Effective(ctx, ours)
 	}
 	return now, without, ours, err

@@ -1,0 +1,77 @@
+// Copyright The rdma-spec Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package editor
+
+import (
+	"fmt"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/node/containerd"
+	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/node/goal"
+	"github.com/rdma-spec/rdma-spec/spec/files"
+	"github.com/rdma-spec/rdma-spec/spec/platform"
+)
+
+// ByHand is the error where people have to make a change: it would be one of their own lines, or in a place that is not
+// kept.
+type ByHand struct {
+	Problems []string // why it cannot be made otherwise
+	Steps    string   // what to do, line by line
+}
+
+// Error implements error.
+func (b *ByHand) Error() string {
+	return "the change cannot be made: " + strings.Join(b.Problems, "; ")
+}
+
+// byHand says what people have to do instead of a change.
+func (w *writing) byHand(all []containerd.File, ways [][]set, problems []string) error {
+	if len(ways) == 0 || len(ways[0]) == 0 {
+		return &ByHand{Problems: problems}
+	}
+	way := ways[0]
+	file := all[0]
+	if last, is := containerd.Last(all, containerd.Sets(way[0].path[:len(way[0].path)-1]...)); is {
+		file = last
+	}
+	lines, err := tables(way)
+	if err != nil {
+		return err
+	}
+	var text strings.Builder
+	fmt.Fprintf(&text, "# Make this change by hand. %s\n%s", w.where(file), lines)
+	if name, isHandler := strings.CutPrefix(w.Goal.Feature, goal.Handler); isHandler {
+		fmt.Fprintf(&text, "# Write the base spec: rdma-spec generate --for containerd --to %s\n",
+			goal.BaseSpec(w.Goal.Config, name))
+	}
+	fmt.Fprintf(&text, "# Then restart containerd, and run this command again: it prints \"nothing to change\".\n")
+	if slices.ContainsFunc(problems, func(problem string) bool {
+		return strings.HasPrefix(problem, "/etc/") && strings.HasSuffix(problem, readOnly)
+	}) {
+		problems = append(slices.Clone(problems[:len(problems)-1]), problems[len(problems)-1]+": "+platform.Immutable(w.Root))
+	}
+	return &ByHand{Problems: problems, Steps: text.String()}
+}
+
+// where says into which file the lines go.
+func (w *writing) where(file containerd.File) string {
+	name := files.OnNode(w.Root, file.Path)
+	switch {
+	case w.DropIns != "":
+		return "Add these lines to the table in the last file of " + w.DropIns + " that has it."
+	case strings.HasPrefix(name, "/nix/store/"):
+		return "Nix builds " + name + ": set these values in virtualisation.containerd.settings."
+	case strings.HasPrefix(name, "/usr/"):
+		return fmt.Sprintf("Copy %s to /etc/containerd/config.toml, and add these lines there. Then set "+
+			"CONTAINERD_CONFIG=/etc/containerd/config.toml in a drop-in of containerd's unit.", name)
+	case strings.HasPrefix(name, "/run/"):
+		return fmt.Sprintf("%s is made anew at each boot: add these lines to a file below %s that %s imports instead, with "+
+			"the rest of what it says.", name, filepath.Dir(w.Config), w.Config)
+	case w.Rendered(file):
+		return "Add these lines to " + w.Template + ", where the table is."
+	}
+	return "Add these lines to the table in " + file.Path + "; a table can be there only once."
+}

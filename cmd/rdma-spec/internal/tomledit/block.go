@@ -1,0 +1,93 @@
+// Copyright The rdma-spec Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package tomledit
+
+import (
+	"bytes"
+	"slices"
+)
+
+// The lines around a block. The first one says where the file's last line had no end, which goes with the block.
+const (
+	blockBegin = "# rdma-spec configure wrote the lines from here"
+	blockBelow = ", below a line without an end"
+	blockEnd   = "# to here; rdma-spec configure --revert removes them."
+)
+
+// block is where a block is in a text: with its first and last line, and without them.
+type block struct {
+	outer, inner span
+	below        bool // the line above had no end
+}
+
+// findBlock returns the block of a text. Lines are compared without white space around them, as a template's are.
+func findBlock(text []byte) (b block, found bool) {
+	b.outer.start = -1
+	at := 0
+	for line := range bytes.Lines(text) {
+		next := at + len(line)
+		switch said := string(bytes.TrimSpace(bytes.TrimPrefix(line, ByteOrderMark))); {
+		case said == blockBegin || said == blockBegin+blockBelow:
+			b.outer.start, b.inner.start, b.below = at, next, said != blockBegin
+			if bytes.HasPrefix(line, ByteOrderMark) {
+				b.outer.start += len(ByteOrderMark)
+			}
+		case said == blockEnd && b.outer.start >= 0:
+			b.inner.end, b.outer.end = at, next
+			return b, true
+		}
+		at = next
+	}
+	return block{}, false
+}
+
+// Block returns what is in the block of a text: the lines that rdma-spec configure has added to a file of others; nil
+// where there is none.
+func Block(text []byte) []byte {
+	b, found := findBlock(text)
+	if !found {
+		return nil
+	}
+	lines := bytes.ReplaceAll(text[b.inner.start:b.inner.end], []byte("\r\n"), []byte("\n"))
+	return append([]byte{}, lines...) // an empty block is one
+}
+
+// WithBlock returns a text with other lines in its block, or with a new block at its end.
+func WithBlock(text, lines []byte) []byte {
+	d := document{text: text}
+	lines = bytes.ReplaceAll(lines, []byte("\n"), []byte(d.newline()))
+	if b, found := findBlock(text); found {
+		return splice(text, b.inner.start, b.inner.end, string(lines))
+	}
+	begin := blockBegin
+	missing := d.finalNewline()
+	if bytes.Equal(text, ByteOrderMark) {
+		missing = ""
+	}
+	if missing != "" {
+		begin += blockBelow
+	}
+	return slices.Concat(text, []byte(missing+begin+d.newline()), lines, []byte(blockEnd+d.newline()))
+}
+
+// WithoutBlock returns a text without its block: WithBlock is undone.
+func WithoutBlock(text []byte) []byte {
+	b, found := findBlock(text)
+	if !found {
+		return text
+	}
+	if b.below && b.outer.end == len(text) {
+		return slices.Clone(bytes.TrimSuffix(bytes.TrimSuffix(text[:b.outer.start], []byte("\n")), []byte("\r")))
+	}
+	return splice(text, b.outer.start, b.outer.end, "")
+}
+
+// WithoutMarks returns a text with what is in its block, and without the lines around that.
+func WithoutMarks(text []byte) []byte {
+	b, found := findBlock(text)
+	if !found {
+		return text
+	}
+	return slices.Concat(text[:b.outer.start], text[b.inner.start:b.inner.end], text[b.outer.end:])
+}
