@@ -41,9 +41,22 @@ func (d Daemon) Effective(ctx context.Context, planned Contents) (map[string]any
 // refusal is what the program says where it does not start with the files.
 type refusal struct{ error }
 
-// load has the program load copies of the files in memory, of which the first imports the others in their order. The
-// error is NotRun, a refusal, or why no copy can be made of a file.
-func (d Daemon) load(ctx context.Context, all []File) (map[string]any, error) {
+// load has the program load the files, of which the first imports the others in their order. The error is NotRun, a
+// refusal, or why no copy can be made of a file.
+func (d Daemon) load(ctx context.Context, all []File) (tree map[string]any, err error) {
+	named, err := d.staged(all, func(file string) error {
+		tree, err = d.Dump(ctx, file)
+		return notRun(ctx, err)
+	})
+	if err == nil || named == nil || errors.As(err, new(NotRun)) {
+		return tree, err
+	}
+	return nil, refusal{errors.New(named.Replace(err.Error()))}
+}
+
+// staged makes copies of files in memory, of which the first imports the others in their order, for a function that
+// gets the name of the first one. It returns that one's error, and what turns the copies' names into the files'.
+func (d Daemon) staged(all []File, do func(file string) error) (named *strings.Replacer, err error) {
 	var copies []any
 	var names []string // of the copies, and of what they are copies of
 	for i, f := range slices.Backward(all) {
@@ -62,11 +75,7 @@ func (d Daemon) load(ctx context.Context, all []File) (map[string]any, error) {
 		defer func() { _ = staged.Close() }() // a copy
 		copies, names = append([]any{staged.Name()}, copies...), append(names, staged.Name(), f.Path)
 	}
-	tree, err := d.Dump(ctx, names[len(names)-2])
-	if err = notRun(ctx, err); err == nil || errors.As(err, new(NotRun)) {
-		return tree, err
-	}
-	return nil, refusal{errors.New(strings.NewReplacer(names...).Replace(err.Error()))}
+	return strings.NewReplacer(names...), do(names[len(names)-2])
 }
 
 // explain names the file of a refusal, and what to do where that is known.

@@ -6,6 +6,8 @@ package containerd
 import (
 	"context"
 	"fmt"
+	"reflect"
+	"regexp"
 	"slices"
 	"strings"
 
@@ -49,6 +51,54 @@ func (d Daemon) Ignored(ctx context.Context, all []File, tree map[string]any) (f
 			if ignored != nil {
 				ignored.File = f
 				found = append(found, *ignored)
+			}
+		}
+	}
+	for _, key := range d.unknown(ctx, version, all) {
+		whole := func(other Ignored) bool { return other.Path == key.Path && other.Lost == nil } // then that is why
+		if !slices.ContainsFunc(found, whole) {
+			found = append(found, key)
+		}
+	}
+	return found
+}
+
+// unknownKey is what the program says of a key of a plugin that it does not know.
+var unknownKey = regexp.MustCompile(`msg="Ignoring unknown key in TOML for plugin".* key=(?:"([^"]+)"|(\S+)) plugin="?([^"\s]+)`)
+
+// unknown returns the files with keys of NRI and of handlers that the program does not know, as it says itself on
+// standard error. Keys of other parts are not for RDMA containers.
+func (d Daemon) unknown(ctx context.Context, version string, all []File) (found []Ignored) {
+	program, complains := d.Program.(interface {
+		Complaints(ctx context.Context, file string) ([]byte, error)
+	})
+	if !complains || len(all) == 0 {
+		return nil
+	}
+	var said []byte
+	if _, err := d.staged(all, func(file string) (err error) {
+		said, err = program.Complaints(ctx, file)
+		return err
+	}); err != nil {
+		return nil
+	}
+	for _, match := range unknownKey.FindAllStringSubmatch(string(said), -1) {
+		path, plugin := strings.Fields(match[1]+match[2]), match[3]
+		at := slices.Index(path, "runtimes")
+		ofHandler := slices.Contains(CRIPlugins, plugin) && at >= 0 && len(path) > at+2
+		if plugin != NRIPlugin && !ofHandler {
+			continue
+		}
+		for _, name := range aliases(plugin) {
+			full, key := append([]string{"plugins", name}, path...), strings.Join(path, ".")
+			f, is := Last(all, func(tree map[string]any) bool { // a zero says nothing: NVIDIA's toolkit writes such old keys
+				value, says := tomledit.Lookup(tree, full...)
+				return says && !reflect.ValueOf(value).IsZero()
+			})
+			if is {
+				found = append(found, Ignored{File: f, Lost: []string{key},
+					Why:  fmt.Sprintf("containerd %s does not know the key %s of %s", version, key, name),
+					Cure: fmt.Sprintf("correct the key in %s, or remove it", f.Path)})
 			}
 		}
 	}

@@ -227,6 +227,9 @@ var nodes = map[string]struct {
 		etc + "config.toml": "\xef\xbb\xbfversion = 2\n[grpc]\n  uid = 0\n",
 	}, next{files: "config.toml", err: "config.toml begins with a byte order mark, which containerd 2.x refuses: remove it with " +
 		`sed -i '1s/^\xEF\xBB\xBF//'`}},
+	"keys that it does not know": {"2.2.9 2.4.2", map[string]string{
+		etc + "config.toml": "version = 2\n" + runcV2 + "  runtime_engine = ''\n  runtime_typ = 'x'\n[plugins.'io.containerd.nri.v1.nri']\n  disabled = true\n",
+	}, next{files: "config.toml", handlers: "runc", ignored: "config.toml: disabled\nconfig.toml: containerd.runtimes.runc.runtime_typ"}},
 	"a byte order mark of an import": {"2.4.2", map[string]string{
 		etc + "config.toml": "version = 3\nimports = ['a.toml']\n", etc + "a.toml": "\xef\xbb\xbfversion = 3\n",
 	}, next{files: "config.toml a.toml", err: "a.toml begins with a byte order mark"}},

@@ -36,7 +36,7 @@ var versionNumber = regexp.MustCompile(`\bv?(\d+\.\d+\.\d+)`)
 
 // Version implements Program.
 func (b Binary) Version(ctx context.Context) (string, error) {
-	out, err := b.run(ctx, "--version")
+	out, _, err := b.run(ctx, "--version")
 	if err != nil {
 		return "", err
 	}
@@ -49,28 +49,35 @@ func (b Binary) Version(ctx context.Context) (string, error) {
 
 // Dump implements Program.
 func (b Binary) Dump(ctx context.Context, file string) ([]byte, error) {
-	return b.run(ctx, "--config", file, "config", "dump")
+	out, _, err := b.run(ctx, "--config", file, "config", "dump")
+	return out, err
 }
 
-func (b Binary) run(ctx context.Context, args ...string) ([]byte, error) {
+// Complaints returns what it says on standard error of a file that it loads.
+func (b Binary) Complaints(ctx context.Context, file string) ([]byte, error) {
+	_, said, err := b.run(ctx, "--config", file, "config", "dump")
+	return said, err
+}
+
+func (b Binary) run(ctx context.Context, args ...string) (out, said []byte, err error) {
 	ctx, cancel := context.WithTimeout(ctx, answersWithin)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, string(b), args...)
 	cmd.Args[0] = "containerd" // of K3s, it is the program k3s, which acts on the name that it is started with
 	var stderr bytes.Buffer
 	cmd.Stderr = &stderr
-	out, err := cmd.Output()
+	out, err = cmd.Output()
 	var exit *exec.ExitError
 	switch {
 	case ctx.Err() != nil:
-		return nil, fmt.Errorf("%s does not answer: %w", b, ctx.Err())
+		return nil, nil, fmt.Errorf("%s does not answer: %w", b, ctx.Err())
 	case errors.As(err, &exit) && strings.TrimSpace(stderr.String()) == "":
-		return nil, exit
+		return nil, nil, exit
 	case errors.As(err, &exit):
 		lines := strings.Split(strings.TrimSpace(stderr.String()), "\n")
-		return nil, errors.New(strings.TrimPrefix(lines[len(lines)-1], "containerd: "))
+		return nil, nil, errors.New(strings.TrimPrefix(lines[len(lines)-1], "containerd: "))
 	case err != nil:
-		return nil, fmt.Errorf("cannot run %s: %w", b, files.Cause(err))
+		return nil, nil, fmt.Errorf("cannot run %s: %w", b, files.Cause(err))
 	}
-	return out, nil
+	return out, stderr.Bytes(), nil
 }
