@@ -30,7 +30,9 @@ func (p *Plugin) CreateContainer(ctx context.Context, pod *api.PodSandbox,
 	// A function, since nearly all containers of a node need no logger.
 	log := func() logrus.FieldLogger { return p.decided(c, decision) }
 	for _, warning := range decision.Warnings {
-		log().Warn(warning)
+		if p.throttle.due(c.Namespace + "/" + c.Pod + " " + warning) { // once for a pod
+			log().Warn(warning)
+		}
 	}
 	switch {
 	case decision.Refusal != nil:

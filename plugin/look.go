@@ -114,6 +114,7 @@ func firstOf(named []string, count int) string {
 // unknown gives less.
 func (p *Plugin) gives(ctx context.Context, c policy.Container) spec.Limit {
 	c.Resources = func() ([]string, bool, error) { return nil, false, nil }
+	c.Injected = p.policy().Injects(c)
 	facts := p.facts
 	facts.Startable = func() spec.Limit { return p.startable.Load().within(ctx) }
 	decision := p.policy().Decide(c, facts)

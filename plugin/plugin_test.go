@@ -182,6 +182,21 @@ func TestRefusalFailsTheCreationAndIsSaidOnce(t *testing.T) {
 	}
 }
 
+// TestWarningOfAPodIsSaidOnce: its containers, and the tries to create them, have one warning.
+func TestWarningOfAPodIsSaidOnce(t *testing.T) {
+	runtime, p := registered(t, Options{Policy: mustPolicy(t, "{}")})
+	for _, name := range []string{"main", "sidecar", "main"} {
+		ctr := verbsContainer(t, p.root)
+		ctr.Id = name
+		ctr.Name = name
+		_, err := runtime.Create(t.Context(), in("ml", "{devices: all}"), ctr)
+		must.Succeed(t, err)
+	}
+	if n := strings.Count(p.log.String(), "asks for devices: all"); n != 1 {
+		t.Errorf("%d warnings, want one:\n%s", n, p.log)
+	}
+}
+
 // What a container has already is not set again: that would fail its creation.
 func TestWhatIsThereIsNotSetAgain(t *testing.T) {
 	verbs := hca.Device{Kind: hca.KindVerbs, Path: "/dev/infiniband/uverbs3", Number: hca.Number{Major: 231, Minor: 195},

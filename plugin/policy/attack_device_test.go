@@ -31,6 +31,9 @@ func deviceAttacks() []attack {
 	taken := func(path, kind string, major, minor int64) Container {
 		return author("true", gpu(0), at(path, kind, major, minor))
 	}
+	own := func(annotation string, devices ...Device) Container {
+		return author("", devices...).with(func(c *Container) { c.Annotations = map[string]string{ownKey("c"): annotation} })
+	}
 	uverbs1 := "/dev/infiniband/uverbs1 c 0666 0 0 231 193"
 	return []attack{
 		// where nothing may be injected
@@ -66,6 +69,10 @@ func deviceAttacks() []attack {
 		{guard: "allotment", name: "device-that-does-not-count-as-a-signal",
 			config: "{memlock: 1Gi, optIn: {devices: false}, inject: {namespaces: [ml-*]}}", container: author("true",
 				heldVerbs(0)), gets: little()},
+		{guard: "all-not-held", name: "all-for-one-container-that-holds-one", container: own("{devices: all}", heldVerbs(0)),
+			refused: CauseCeiling, says: "those of mlx5_1 are not added"},
+		{guard: "all-not-held", name: "all-for-one-container-elsewhere", refused: CauseCeiling,
+			container: own("{devices: all}", heldVerbs(2)).with(func(c *Container) { c.Namespace = "web" })},
 		{guard: "not-held", name: "another-hca-than-the-one-held", container: author("{devices: [mlx5_1]}", heldVerbs(0)),
 			refused: CauseCeiling, says: "to which none is added"},
 		{guard: "not-held", name: "another-hca-beside-the-one-held", container: author("{devices: [mlx5_0, mlx5_1]}",

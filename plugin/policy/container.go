@@ -31,7 +31,7 @@ type Container struct {
 	MOFED       bool  `json:"mofed,omitempty"`
 	MemoryLimit int64 `json:"memoryLimit,omitempty"` // bytes; 0 where it has none
 	// Injected says that its verbs devices are those that the policy injects: no resource of the kubelet's stands for
-	// them.
+	// them, and they are all that the annotation asks for.
 	Injected bool `json:"injected,omitempty"`
 	// Memlock is what it has, as far as that is known; zero where the runtime does not say.
 	Memlock spec.Rlimit `json:"memlock"`

@@ -21,7 +21,7 @@ func (d *deciding) devices(candidates []*rule) ([]hca.Device, *Refusal) {
 	case asked.none:
 		return nil, nil
 	case d.held != nil: // guard: allotment
-		return nil, d.notHeld(asked.names)
+		return nil, d.notHeld(candidates)
 	case asked.given() && !d.mayAsk() && !ruleInjects: // guard: inject-namespace
 		return nil, refuse(CauseNamespace, "the annotation asks for devices, and namespace %s may not have any injected: "+
 			"add the namespace to inject.namespaces, or remove devices from the annotation", quoted(d.container.Namespace))
@@ -117,14 +117,51 @@ func (d *deciding) inventory(read func() (*hca.Inventory, error)) (*hca.Inventor
 	return node, nil
 }
 
-// notHeld refuses a container that holds verbs devices and asks for an HCA that it does not hold.
-func (d *deciding) notHeld(names []string) *Refusal {
-	if len(names) == 0 {
+// notHeld refuses a container that holds verbs devices and asks for HCAs that it does not hold. If it asks for all of
+// them, and the annotation is its pod's, which other containers may need, it is only warned.
+func (d *deciding) notHeld(candidates []*rule) *Refusal {
+	asked := d.request.devices
+	if !asked.given() || asked.all && d.container.Injected {
 		return nil
 	}
-	if _, refusal := d.inventory(d.facts.HCAs); refusal != nil { // which devices have their HCAs' names from
+	node, refusal := d.inventory(d.facts.HCAs) // which devices have their HCAs' names from, too
+	switch {
+	case refusal == nil:
+	case asked.all && !d.own:
+		d.warn("the annotation of its pod asks for devices: all, and the container holds verbs devices, to which none is added")
+		return nil
+	default:
 		return refusal
 	}
+	if !asked.all {
+		return d.namesNotHeld(asked.names)
+	}
+	others := slices.DeleteFunc(slices.Clone(node.HCAs), func(h hca.HCA) bool {
+		return d.holds(h.Name) || !means(candidates, &h)
+	})
+	const ignored = "asks for devices: all, and the container holds verbs devices, to which those of %s are not added: "
+	switch {
+	case len(others) == 0:
+		return nil
+	case d.own: // guard: all-not-held
+		return refuse(CauseCeiling, "the annotation "+ignored+"remove devices from the annotation, or request those HCAs "+
+			"from their device plugin", shortList(others, nameOf))
+	}
+	d.warn("the annotation of its pod "+ignored+"write devices in the annotation of the containers that need them, "+
+		AnnotationKey+"/container.NAME", shortList(others, nameOf))
+	return nil
+}
+
+// means reports whether devices: all means an HCA, sound or not. One that is not read, since the policy injects none, may
+// be active; of others, the devices are not read.
+func means(candidates []*rule, h *hca.HCA) bool {
+	if h.Unread != "" {
+		return all(candidates, func(s Selectors) bool { return s.name(h) })
+	}
+	return h.ForPrograms() && all(candidates, func(s Selectors) bool { return s.passes(h, hca.Port.Active) })
+}
+
+func (d *deciding) namesNotHeld(names []string) *Refusal {
 	for _, name := range names {
 		if !d.holds(name) { // guard: not-held
 			return refuse(CauseCeiling,

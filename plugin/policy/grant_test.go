@@ -124,6 +124,19 @@ func TestDevices(t *testing.T) {
 	allotted := func(value string) Container {
 		return askedFor("net", holds("rdma/ib")).with(func(c *Container) { c.Annotations = podAnnotation(value) })
 	}
+	own := func(value string, devices ...Device) Container {
+		return Container{Namespace: "ml-a", Name: "c", Annotations: map[string]string{ownKey("c"): value}, Devices: devices}
+	}
+	ignored := func(hcas string) string {
+		return "the annotation of its pod asks for devices: all, and the container holds verbs devices, to which those of " +
+			hcas + " are not added: write devices in the annotation of the containers that need them, " + AnnotationKey +
+			"/container.NAME"
+	}
+	unlistedHCAs := func(t testing.TB) Facts {
+		facts := node(t, "A100")
+		facts.HCAs = unreadable(t).HCAs
+		return facts
+	}
 	at := func(name string) func(testing.TB) Facts { return func(t testing.TB) Facts { return node(t, name) } }
 	a100, asking := at("A100"), annotated("ml-a", "true")
 	two := list(verbs(1, "mlx5_1"), verbs(2, "mlx5_bond_0"), rdmaCM())
@@ -145,6 +158,18 @@ func TestDevices(t *testing.T) {
 			list(verbs(1, "ibp12s0"), rdmaCM()), nil},
 		"holds-two-asks-for-one": {a100, listed, annotated("ml-a", "{devices: [mlx5_1]}", heldVerbs(0),
 			heldVerbs(1)), nil, nil},
+		"holds-one-pod-asks-for-all": {a100, listed, annotated("ml-a", "{devices: all}", heldVerbs(1)), nil,
+			[]string{ignored("mlx5_bond_0")}},
+		"holds-one-unlisted-pod-asks-for-all": {a100, "{}", annotated("web", "{devices: all}", heldVerbs(0)), nil,
+			[]string{ignored("mlx5_1, mlx5_bond_0")}},
+		"holds-one-of-unread-ones-pod-asks-for-all": {unlistedHCAs, listed, annotated("ml-a", "{devices: all}", heldVerbs(1)),
+			nil, []string{"the annotation of its pod asks for devices: all, and the container holds verbs devices, to which " +
+				"none is added"}},
+		"holds-all-that-all-means": {a100, selecting("names: [mlx5_1]"), own("{devices: all}", heldVerbs(1)), nil, nil},
+		"holds-all-that-is-active": {a100, listed, own("{devices: all}", heldVerbs(1), heldVerbs(2)), nil, nil},
+		"all-that-the-policy-injected": {a100, listed, own("{devices: all}", heldVerbs(1)).with(func(c *Container) {
+			c.Injected = true
+		}), nil, nil},
 		"holds-another-at-dev-null": {a100, listed, annotated("ml-a", "true", Device{Path: "/dev/null", Type: "c", Major: 1,
 			Minor: 3}), two, nil},
 		"by-name": {at("EightHCA"), selecting("names: ['mlx5_[0-1]']"), asking,

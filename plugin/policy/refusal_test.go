@@ -40,6 +40,9 @@ func TestRefusals(t *testing.T) {
 			Annotations: podAnnotation("true")}, a100},
 		"devices, not listed": {"optIn: {namespaces: [guest]}", annotated("guest", "{devices: all}"), a100},
 		"not held":            {listed, annotated("ml-a", "{devices: [mlx5_1]}", heldVerbs(0)), a100},
+		"all, not held": {listed, annotated("ml-a", "", heldVerbs(1)).with(func(c *Container) {
+			c.Name, c.Annotations = "c", map[string]string{ownKey("c"): "{devices: all}"}
+		}), a100},
 		"less, for it alone": {listed, Container{Namespace: "guest", Name: "c",
 			Annotations: map[string]string{AnnotationKey + "/container.c": "{memlock: 1Gi}"}}, a100},
 		"netns exclusive":    {listed, annotated("ml-a", "true"), exclusive(t)},
