@@ -28,6 +28,7 @@ memlock: 16Gi
 		config check - <<< rules: [{match: {namespaces: [a]}}]
 		config check - <<< {memlock: much, ipcLock: force}
 		config check - <<< rules: [{match: {resources: [rdma/*]}}]
+		config check - <<< optIn: {resources: [rdma/*]}
 		config check - <<< memlok: 1Gi
 		config check - -o json <<< rules: []
 		config check - -o yaml <<< memlok: 1Gi

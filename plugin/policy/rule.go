@@ -89,6 +89,10 @@ func (p *Policy) Doubts() (all []string) {
 				"node waits for the kubelet's answer when it starts: name the namespaces", i))
 		}
 	}
+	if len(p.config.OptIn.Resources) > 0 {
+		all = append(all, "optIn.resources: every container of the node waits for the kubelet's answer when it starts: name "+
+			"the resources in a rule, with the namespaces that use them")
+	}
 	return all
 }
 

@@ -101,13 +101,15 @@ func TestRules(t *testing.T) {
 	}
 }
 
-// A rule by resource for all namespaces makes every container of the node wait for the kubelet.
+// A rule by resource for all namespaces, and optIn.resources, make every container of the node wait for the kubelet.
 func TestDoubtsOfCosts(t *testing.T) {
 	for text, want := range map[string]bool{
 		"rules: [{match: {resources: [rdma/*]}}]":                            true,
 		"rules: [{match: {namespaces: ['*'], resources: [rdma/*]}}]":         true,
 		"rules: [{match: {namespaces: [ml, 'm*'], resources: [rdma/*]}}]":    false,
 		"rules: [{match: {namespaces: [ml]}}]":                               false,
+		"optIn: {resources: [rdma/*]}":                                       true,
+		"optIn: {resources: []}":                                             false,
 		"rules: [{match: {namespaces: [a]}}, {match: {resources: [x/hca]}}]": true,
 		"{}": false,
 	} {

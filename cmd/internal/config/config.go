@@ -77,9 +77,9 @@ the key.
 
 A rule that can never match, because an earlier rule matches all its containers, is a problem
 as well. The check does not notice it if several earlier rules together match all of them, or
-if both rules have globs with ? or [ ]. A rule that makes every container of a node wait for the
-kubelet's answer, since it names resources and no namespaces, is a warning. So is ipcLock:
-requested beside a memlock that is not unlimited, which gives nothing.
+if both rules have globs with ? or [ ]. What makes every container of a node wait for the
+kubelet's answer is a warning: optIn.resources, and a rule with resources and no namespaces. So
+is ipcLock: requested beside a memlock that is not unlimited, which gives nothing.
 
 The exit status is 1 if the configuration has a problem, and 3 if it cannot be read.`
 	format := cli.AddFormatFlag(check, cli.FormatText, cli.FormatJSON, cli.FormatYAML)
