@@ -154,8 +154,13 @@ func (m *Manifest) add(spec map[string]any, p place) {
 		p.path, metadata = strings.TrimPrefix(path, "."), p.around["metadata"]
 	}
 	var t template
-	alone := []any{at[map[string]any](spec, "container"), at[map[string]any](spec, "script"), at[map[string]any](spec,
-		"mainContainer")}
+	var alone []map[string]any
+	for _, key := range aloneKeys {
+		alone = append(alone, at[map[string]any](spec, key))
+		for _, element := range at[[]any](spec, key) { // somebody's kind may have a list there
+			alone = append(alone, at[map[string]any](element))
+		}
+	}
 	text, err := stdjson.Marshal(map[string]any{"metadata": metadata, "spec": spec, "alone": alone, "limits": p.limits})
 	if err == nil {
 		err = json.UnmarshalCaseSensitivePreserveInts(text, &t)
