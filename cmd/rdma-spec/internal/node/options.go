@@ -201,11 +201,7 @@ func OpenRoot(cmd *cobra.Command) (release func() error, err error) {
 	if folder == flag.Value.String() {
 		return release, nil
 	}
-	stop := onSignal(func() { _ = remove() }) // the program ends
-	return func() error {
-		stop()
-		return remove()
-	}, flag.Value.Set(folder)
+	return remove, flag.Value.Set(folder)
 }
 
 // HCANames completes a list of HCAs below a root: the last name in it, by those that are not in it yet.

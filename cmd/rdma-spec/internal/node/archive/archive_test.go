@@ -7,15 +7,20 @@ import (
 	"archive/tar"
 	"bytes"
 	"compress/gzip"
+	"fmt"
 	"io/fs"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/rdma-spec/rdma-spec/test/testing/await"
+	"github.com/rdma-spec/rdma-spec/test/testing/must"
 	"github.com/rdma-spec/rdma-spec/test/testing/scratch"
 )
 
@@ -246,5 +251,63 @@ func TestOpen(t *testing.T) {
 	}
 	if left, err := os.ReadDir(temporary); err != nil || len(left) > 0 {
 		t.Errorf("left behind: %v, %v", left, err)
+	}
+}
+
+// archiveVariable names the archive that a process of TestOpen_Interrupted opens.
+const archiveVariable = "RDMA_SPEC_TEST_ARCHIVE"
+
+// TestOpen_Interrupted: a signal leaves nothing behind, while the archive is unpacked or afterwards, and ends the
+// program.
+func TestOpen_Interrupted(t *testing.T) {
+	if file := os.Getenv(archiveVariable); file != "" {
+		openAndWrite(file)
+	}
+	entries := make([]Entry, 5000)
+	for i := range entries {
+		entries[i] = Entry{Name: fmt.Sprintf("etc/%d", i), Content: []byte("x")}
+	}
+	var text bytes.Buffer
+	must.Succeed(t, Write(&text, entries))
+	file := filepath.Join(scratch.Folder(t), "node.tar.gz")
+	scratch.File(t, file, text.String(), 0o600)
+	for _, end := range []syscall.Signal{syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGPIPE} {
+		t.Run(end.String(), func(t *testing.T) {
+			temporary := scratch.Folder(t)
+			child := exec.Command(os.Args[0], "-test.run=^TestOpen_Interrupted$")
+			child.Env = append(os.Environ(), archiveVariable+"="+file, "TMPDIR="+temporary)
+			output, err := child.StdoutPipe()
+			must.Succeed(t, err)
+			must.Succeed(t, child.Start())
+			await.That(t, await.Patience, "unpacked a file", func() bool {
+				found, err := filepath.Glob(temporary + "/*/etc/*")
+				return err == nil && len(found) > 0
+			})
+			if end == syscall.SIGPIPE {
+				must.Succeed(t, output.Close())
+			} else {
+				must.Succeed(t, child.Process.Signal(end))
+			}
+			_ = child.Wait() // it ends with an error: see its state
+			state, _ := child.ProcessState.Sys().(syscall.WaitStatus)
+			if !(state.Signaled() && state.Signal() == end) && state.ExitStatus() != 128+int(end) {
+				t.Errorf("it ended with %v", child.ProcessState)
+			}
+			if left, err := os.ReadDir(temporary); err != nil || len(left) > 0 {
+				t.Errorf("left behind: %v, %v", left, err)
+			}
+		})
+	}
+}
+
+// openAndWrite opens an archive and writes without an end.
+func openAndWrite(file string) {
+	if _, _, err := Open(file); err != nil {
+		os.Exit(3)
+	}
+	for {
+		if _, err := fmt.Println("read"); err != nil {
+			select {} // until the signal ends the program
+		}
 	}
 }

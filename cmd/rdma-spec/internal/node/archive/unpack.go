@@ -13,13 +13,15 @@ import (
 	"os"
 	"path"
 	"strings"
+	"sync"
 	"syscall"
 
 	"github.com/rdma-spec/rdma-spec/spec/files"
 )
 
 // Open returns the folder that a root names: the root itself where it is not a regular file, else a temporary folder
-// into which the archive is unpacked. The caller calls remove at the end.
+// into which the archive is unpacked. The caller calls remove at the end; a signal that ends the program before removes
+// the folder, too.
 func Open(root string) (folder string, remove func() error, err error) {
 	info, err := os.Stat(root)
 	if err != nil || !info.Mode().IsRegular() {
@@ -30,14 +32,41 @@ func Open(root string) (folder string, remove func() error, err error) {
 		return "", nil, err
 	}
 	defer func() { _ = file.Close() }() // it was only read
-	if folder, err = os.MkdirTemp("", "rdma-spec-"); err != nil {
+	made, remove, err := temporary()
+	if err != nil {
 		return "", nil, err
 	}
-	remove = func() error { return os.RemoveAll(folder) }
-	if err := Unpack(file, folder); err != nil {
+	if err := Unpack(file, made); err != nil {
 		return "", nil, errors.Join(fmt.Errorf("cannot unpack %s as archive of rdma-spec collect: %w", root, err), remove())
 	}
-	return folder, remove, nil
+	return made, remove, nil
+}
+
+// temporary makes a folder that no signal leaves behind.
+func temporary() (folder string, remove func() error, err error) {
+	var making sync.Mutex
+	var made string
+	making.Lock()
+	stop := onSignal(func() {
+		making.Lock()
+		// Whoever unpacks into it meanwhile can keep it from being empty, but soon finds no folder to write to.
+		for range 100 {
+			if os.RemoveAll(made) == nil {
+				return
+			}
+		}
+	})
+	made, err = os.MkdirTemp("", "rdma-spec-")
+	making.Unlock()
+	if err != nil {
+		stop()
+		return "", nil, err
+	}
+	return made, func() error {
+		err := os.RemoveAll(made)
+		stop()
+		return err
+	}, nil
 }
 
 // Unpack unpacks an archive into an empty folder. It fails where the archive has anything but folders, regular files,
