@@ -67,7 +67,9 @@ func (p *Plugin) decide(ctx context.Context, pod *api.PodSandbox, c policy.Conta
 			names, known, silent = p.Resources.Names(ctx, pod.GetId(), c.Namespace, c.Pod, c.Name)
 			return names, known, silent
 		}
-		c.PodHolds = func() ([]string, bool, error) { return p.Resources.PodHolds(ctx, pod.GetId(), c.Namespace, c.Pod) }
+		c.PodHolds = func() ([]policy.Allotted, bool, error) {
+			return p.Resources.PodHolds(ctx, pod.GetId(), c.Namespace, c.Pod)
+		}
 	}
 	facts.HCAs = func() (*hca.Inventory, error) { return p.Inventory.HCAs(ctx) }
 	facts.Startable = func() spec.Limit { return p.startable.Load().within(ctx) }

@@ -91,7 +91,7 @@ type Resources interface {
 	// Names returns the names of the resources that a container holds; known is false if it may hold others.
 	Names(ctx context.Context, sandbox, namespace, pod, container string) (names []string, known bool, err error)
 	// PodHolds returns the resources that the containers of a pod hold, and whether one of them has a resource claim.
-	PodHolds(ctx context.Context, sandbox, namespace, pod string) (names []string, claims bool, err error)
+	PodHolds(ctx context.Context, sandbox, namespace, pod string) (held []policy.Allotted, claims bool, err error)
 }
 
 // Plugin decides about containers as the runtime creates them. It is safe for concurrent use.
@@ -123,7 +123,7 @@ func New(o Options) *Plugin {
 	p := &Plugin{
 		Options: o,
 		facts: policy.Facts{
-			Verbs: o.Inventory.Verbs, Memory: policy.LiveMemory(),
+			Verbs: o.Inventory.Verbs, Known: o.Inventory.Known, Memory: policy.LiveMemory(),
 			HCAs: func() (*hca.Inventory, error) { return o.Inventory.HCAs(ended) },
 		},
 		owed: newOwed(), throttle: newThrottle(), metrics: newMetrics(), listings: make(chan listing, 1),

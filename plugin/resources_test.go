@@ -12,6 +12,8 @@ import (
 
 	"github.com/containerd/nri/pkg/api"
 
+	"github.com/rdma-spec/rdma-spec/plugin/policy"
+
 	"github.com/rdma-spec/rdma-spec/test/testing/expect"
 )
 
@@ -24,7 +26,8 @@ type fakeKubelet struct {
 	names []string
 	err   error
 
-	unknown bool // the names may not be all
+	devices []string // the IDs of what a pod holds
+	unknown bool     // the names may not be all
 	asked   [][]string
 }
 
@@ -35,9 +38,13 @@ func (k *fakeKubelet) Names(_ context.Context, sandbox, namespace, pod, containe
 	return k.names, !k.unknown, k.err
 }
 
-func (k *fakeKubelet) PodHolds(ctx context.Context, sandbox, namespace, pod string) ([]string, bool, error) {
+func (k *fakeKubelet) PodHolds(ctx context.Context, sandbox, namespace, pod string) (held []policy.Allotted, claims bool,
+	err error) {
 	names, known, err := k.Names(ctx, sandbox, namespace, pod, "")
-	return names, !known, err
+	for _, name := range names {
+		held = append(held, policy.Allotted{Resource: name, Devices: k.devices})
+	}
+	return held, !known, err
 }
 
 // What the kubelet says of a container decides, and where an annotation is for a whole pod, what it says of that. Package
@@ -57,6 +64,9 @@ func TestKubeletIsAsked(t *testing.T) {
 		"nobody knows": {pod: in("ml-a", ""), kubelet: silent, about: "main", says: "the kubelet did not answer in time"},
 		"the pod holds RDMA": {pod: in("web", "true"), kubelet: &fakeKubelet{names: []string{"rdma/ib"}},
 			says: "left alone: its pod's annotation"},
+		"the pod holds an HCA": {pod: in("web", "true"),
+			kubelet: &fakeKubelet{names: []string{"openshift.io/mlxnics"}, devices: []string{"0000:5e:00.0"}},
+			says:    "left alone: its pod's annotation"},
 		"nobody knows of the pod": {pod: in("web", "true"), kubelet: silent, says: "refused",
 			refusing: "the creation is tried again"},
 	} {

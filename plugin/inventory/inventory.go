@@ -157,6 +157,9 @@ func (i *Inventory) HCAs(ctx context.Context) (*hca.Inventory, error) {
 	return s.as(s.stamp.IsZero() || !s.stamp.Equal(hca.DevicesChanged(i.root)))
 }
 
+// Known returns the node as it is known, without waiting; nil if it was never listed. Nobody may change it.
+func (i *Inventory) Known() *hca.Inventory { return i.latest.Load().node }
+
 // Again returns the node as a reading finds it that begins now. It waits for that until the context is done.
 func (i *Inventory) Again(ctx context.Context) (*hca.Inventory, error) {
 	begun := i.readings.Load()

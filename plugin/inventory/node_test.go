@@ -41,6 +41,25 @@ func reads(i *Inventory) int {
 	return n
 }
 
+// TestKnown: an HCA has its name and its address as soon as it is listed, wanted or not, and nobody waits for it.
+func TestKnown(t *testing.T) {
+	root := hcatest.V100(t)
+	hcatest.Block(t, root, hcatest.Folder("mlx5_0", "0000:5e:00.0")+"/ports/1/state")
+	log, _ := logtest.NewNullLogger()
+	i := New(root, log)
+	if i.Known() != nil {
+		t.Errorf("before it is listed: %+v", i.Known())
+	}
+	await.Beside(t, i.Run)
+	await.That(t, await.Patience, "known", func() bool { return i.Known() != nil })
+	for id, want := range map[string]bool{"mlx5_0": true, "0000:5e:00.0": true, "0000:86:00.0": true, "": false,
+		"0000:5e:00.1": false, "0": false} {
+		if i.Known().Identifies(id) != want {
+			t.Errorf("%q identifies an HCA: not %t", id, want)
+		}
+	}
+}
+
 // TestBlockedPort: a port whose state blocks its reader holds up no other HCA, and is known as soon as it answers.
 func TestBlockedPort(t *testing.T) {
 	root := hcatest.V100(t)

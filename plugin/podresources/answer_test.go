@@ -76,9 +76,10 @@ func TestAnswers(t *testing.T) {
 		want  answer
 		fails string
 	}{
-		"one pod":         {text: good, want: answer{"main": {names: []string{"rdma/a"}}}},
-		"later fields":    {text: later, want: answer{"main": {names: []string{"rdma/a"}}}},
-		"twice":           {text: encoded(double), want: answer{"main": {names: []string{"rdma/a", "rdma/b"}}}},
+		"one pod":      {text: good, want: answer{"main": {devices: map[string][]string{"rdma/a": {"0"}}}}},
+		"later fields": {text: later, want: answer{"main": {devices: map[string][]string{"rdma/a": {"0"}}}}},
+		"twice": {text: encoded(double), want: answer{"main": {devices: map[string][]string{
+			"rdma/a": {"0", "0"}, "rdma/b": {"0"}}}}},
 		"nothing":         {text: nil, fails: unknown},
 		"another pod":     {text: encoded(pod("ml", "x", nil)), fails: unknown},
 		"another place":   {text: encoded(pod("x", "trainer", nil)), fails: unknown},

@@ -15,6 +15,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"net"
 	"os"
 	"path/filepath"
@@ -91,20 +92,27 @@ func (c *Client) Names(ctx context.Context, sandbox, namespace, pod, container s
 		return nil, false, err
 	}
 	of, known := a[container]
-	return of.names, known && !of.dynamic, nil
+	return slices.Sorted(maps.Keys(of.devices)), known && !of.dynamic, nil
 }
 
-// PodHolds returns the names of the resources that the containers of a pod hold, and whether one of them has a resource
+// PodHolds returns the resources that the containers of a pod hold, by name, and whether one of them has a resource
 // claim. Ordinary init containers are not in the answer; the others are, also while those start. Errors are those of
 // Names.
 func (c *Client) PodHolds(ctx context.Context,
-	sandbox, namespace, pod string) (names []string, claims bool, err error) {
+	sandbox, namespace, pod string) (held []policy.Allotted, claims bool, err error) {
 	a, err := c.ofPod(ctx, sandbox, namespace, pod)
+	devices := map[string][]string{}
 	for _, of := range a {
-		names, claims = append(names, of.names...), claims || of.dynamic
+		claims = claims || of.dynamic
+		for name, ids := range of.devices {
+			devices[name] = append(devices[name], ids...)
+		}
 	}
-	slices.Sort(names)
-	return slices.Compact(names), claims, err
+	for _, name := range slices.Sorted(maps.Keys(devices)) {
+		slices.Sort(devices[name])
+		held = append(held, policy.Allotted{Resource: name, Devices: slices.Compact(devices[name])})
+	}
+	return held, claims, err
 }
 
 func (c *Client) ofPod(ctx context.Context, sandbox, namespace, pod string) (answer, error) {

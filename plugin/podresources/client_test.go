@@ -96,11 +96,12 @@ func TestPodHolds(t *testing.T) {
 	)})
 	for _, test := range []struct {
 		pod    string
-		want   []string
+		want   []policy.Allotted
 		claims bool
-	}{{"trainer", []string{"nvidia.com/gpu", "rdma/ib"}, false}, {"claimant", nil, true}} {
-		names, claims, err := c.PodHolds(t.Context(), test.pod, "ml", test.pod)
-		if diff := cmp.Diff(test.want, names); diff != "" || claims != test.claims || err != nil {
+	}{{"trainer", []policy.Allotted{{Resource: "nvidia.com/gpu", Devices: []string{"0"}},
+		{Resource: "rdma/ib", Devices: []string{"0"}}}, false}, {"claimant", nil, true}} {
+		held, claims, err := c.PodHolds(t.Context(), test.pod, "ml", test.pod)
+		if diff := cmp.Diff(test.want, held); diff != "" || claims != test.claims || err != nil {
 			t.Errorf("%s has claims: %t, %v (-want +got):\n%s", test.pod, claims, err, diff)
 		}
 	}

@@ -107,8 +107,8 @@ type answer map[string]held
 
 // held are the resources that a container holds.
 type held struct {
-	names   []string // sorted
-	dynamic bool     // others come from a DRA driver, and have no names here
+	devices map[string][]string // what is allotted of each resource, by the IDs that its device plugin has for it
+	dynamic bool                // others come from a DRA driver, and have no names here
 }
 
 // answeredError says that the kubelet answered, and why that does not tell what the pod holds.
@@ -138,12 +138,13 @@ func answerOf(pod *podresources.PodResources) answer {
 		h.dynamic = h.dynamic || len(container.GetDynamicResources()) > 0
 		for _, devices := range container.GetDevices() {
 			// An entry without device IDs allots nothing.
-			if name := devices.GetResourceName(); name != "" && len(devices.GetDeviceIds()) > 0 {
-				h.names = append(h.names, name)
+			if name, ids := devices.GetResourceName(), devices.GetDeviceIds(); name != "" && len(ids) > 0 {
+				if h.devices == nil {
+					h.devices = map[string][]string{}
+				}
+				h.devices[name] = append(h.devices[name], ids...)
 			}
 		}
-		slices.Sort(h.names)
-		h.names = slices.Compact(h.names)
 		a[container.GetName()] = h
 	}
 	return a

@@ -57,7 +57,7 @@ func authorAttacks() []attack {
 		none("author-resource", "named-under-a-silent-kubelet", asking(silent, gke(uverbs1, heldVerbs(1)))),
 		none("author-resource", "named-without-a-kubelet", asking(nil, gke(uverbs1, heldVerbs(1)))),
 		none("author-resource", "named-beside-a-container-that-holds-an-hca", asking(holds(),
-			gke(uverbs1, heldVerbs(1))).with(func(c *Container) { c.PodHolds = unlisted("rdma/ib") })),
+			gke(uverbs1, heldVerbs(1))).with(func(c *Container) { c.PodHolds = podHolds(of("rdma/ib")) })),
 		none("author-namespace", "named-in-a-namespace-that-a-rule-names", gke(uverbs1, heldVerbs(1)).with(func(c *Container) {
 			c.Namespace = "fabric"
 		})),

@@ -99,7 +99,7 @@ func (d *deciding) counts() bool {
 		return true
 	}
 	held := d.askKubelet()
-	if slices.ContainsFunc(held.names, d.isRDMA) { // guard: author-resource, else true
+	if slices.ContainsFunc(held.names, d.namedRDMA) { // guard: author-resource, else true
 		return true
 	}
 	d.Authored, d.Unknown = by, held.err != nil

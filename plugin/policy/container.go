@@ -44,7 +44,14 @@ type Container struct {
 	// PodHolds returns the resources that the containers of its pod hold, and whether one of them has a resource claim.
 	// Decide calls it at most once, where the pod's annotation cannot make this container an RDMA container. The error is
 	// ErrNoKubelet on a node without one; nil if nobody can be asked.
-	PodHolds func() (names []string, claims bool, err error) `json:"-"`
+	PodHolds func() (held []Allotted, claims bool, err error) `json:"-"`
+}
+
+// Allotted is a resource that containers hold, as the kubelet reports it.
+type Allotted struct {
+	Resource string `json:"resource"` // rdma/hca_shared_devices_a
+	// Devices are the IDs that its device plugin has for what it allots: PCI addresses, with SR-IOV.
+	Devices []string `json:"devices,omitempty"`
 }
 
 // Device is a device of a container, before anything is injected.
@@ -88,6 +95,8 @@ type Facts struct {
 	Verbs func(hca.Number) (hca.Device, bool, error)
 	// HCAs returns the inventory; it is called at most once, where devices are injected.
 	HCAs func() (*hca.Inventory, error)
+	// Known returns the HCAs as they are known, stale or not, without waiting; nil, or no function, if none are.
+	Known func() *hca.Inventory
 	// Startable returns the highest memlock of a container that the runtime can start; 0, or no function, if that is
 	// unknown.
 	Startable func() spec.Limit

@@ -154,13 +154,13 @@ func (d *deciding) elsewhere() (string, *Refusal) {
 	if d.own || ask == nil { // guard: own-annotation-pod, else ask == nil
 		return "", nil
 	}
-	names, claims, err := ask()
-	switch i := slices.IndexFunc(names, d.isRDMA); {
+	held, claims, err := ask()
+	switch i := slices.IndexFunc(held, d.isRDMA); {
 	case errors.Is(err, ErrNoKubelet):
 	case err != nil: // guard: kubelet-pod
 		return "", (&resources{err: err}).refusal()
 	case i >= 0:
-		return quoted(names[i]), nil
+		return quoted(held[i].Resource), nil
 	case claims:
 		return "a resource claim", nil
 	}

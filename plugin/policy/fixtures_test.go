@@ -111,7 +111,8 @@ func fixed(inventory *hca.Inventory) Facts {
 			d, ok := inventory.Lookup(n)
 			return d, ok && d.Kind == hca.KindVerbs, nil
 		},
-		HCAs: func() (*hca.Inventory, error) { return inventory, nil },
+		HCAs:  func() (*hca.Inventory, error) { return inventory, nil },
+		Known: func() *hca.Inventory { return inventory },
 	}
 }
 
@@ -129,10 +130,25 @@ func holds(names ...string) func() ([]string, bool, error) {
 	return func() ([]string, bool, error) { return names, true, nil }
 }
 
-// unlisted holds resources, and may hold others: it is an ordinary init container, or has a DRA claim. Of a pod, PodHolds,
-// unlisted says that it has no claim, and holds that it has one.
+// unlisted holds resources, and may hold others: it is an ordinary init container, or has a DRA claim.
 func unlisted(names ...string) func() ([]string, bool, error) {
 	return func() ([]string, bool, error) { return names, false, nil }
+}
+
+// podHolds is a pod that holds resources, and no claim.
+func podHolds(held ...Allotted) func() ([]Allotted, bool, error) {
+	return func() ([]Allotted, bool, error) { return held, false, nil }
+}
+
+// claimed is a pod that holds a claim beside a resource that is not RDMA.
+func claimed() ([]Allotted, bool, error) { return []Allotted{of("nvidia.com/gpu")}, true, nil }
+
+// of is a resource whose device plugin identifies what it allots so.
+func of(name string, devices ...string) Allotted { return Allotted{Resource: name, Devices: devices} }
+
+// silentOfPods is a kubelet that does not answer.
+func silentOfPods() ([]Allotted, bool, error) {
+	return nil, false, errors.New("context deadline exceeded")
 }
 
 func silent() ([]string, bool, error) {

@@ -16,6 +16,7 @@ import (
 // LiveFacts reads the RDMA devices below a root at once: "/" for the node itself.
 func LiveFacts(root string) Facts {
 	list := sync.OnceValues(func() (*hca.Inventory, error) { return hca.List(root) })
+	known := sync.OnceValue(func() *hca.Inventory { return knownAt(root, list) })
 	return Facts{
 		Verbs: func(n hca.Number) (hca.Device, bool, error) {
 			verbs, ok, err := hca.VerbsByNumber(root, n)
@@ -28,8 +29,28 @@ func LiveFacts(root string) Facts {
 			return verbs, ok, err
 		},
 		HCAs:   func() (*hca.Inventory, error) { return hca.Scan(root) },
+		Known:  known,
 		Memory: LiveMemory(),
 	}
+}
+
+// knownAt returns the HCAs below a root with their addresses and their devices; nil if they cannot be listed. It asks
+// none of them.
+func knownAt(root string, list func() (*hca.Inventory, error)) *hca.Inventory {
+	node, err := hca.NewReader(root).List()
+	if err != nil {
+		return nil
+	}
+	withDevices, err := list()
+	if err != nil {
+		return node
+	}
+	for i := range node.HCAs {
+		if h, found := withDevices.Find(node.HCAs[i].Name); found {
+			node.HCAs[i].Devices = h.Devices
+		}
+	}
+	return node
 }
 
 // LiveMemory returns the node's memory in bytes, MemTotal; 0 if it is unknown.

@@ -88,11 +88,11 @@ func TestRefusals(t *testing.T) {
 			Resources: func() ([]string, bool, error) {
 				return nil, false, errors.New("line one\nline two " + strings.Repeat("\u202e", 1000))
 			}}, a100},
-		"pod-wide, without RDMA": {"", Container{Annotations: podAnnotation("true"), PodHolds: unlisted("nvidia.com/gpu")},
+		"pod-wide, without RDMA": {"", Container{Annotations: podAnnotation("true"), PodHolds: podHolds(of("nvidia.com/gpu"))},
 			a100},
-		"pod-wide, kubelet silent": {"", Container{Annotations: podAnnotation("true"), PodHolds: silent}, a100},
+		"pod-wide, kubelet silent": {"", Container{Annotations: podAnnotation("true"), PodHolds: silentOfPods}, a100},
 		"pod-wide, no kubelet": {"", Container{Annotations: podAnnotation("true"),
-			PodHolds: func() ([]string, bool, error) { return nil, false, fmt.Errorf("x: %w", ErrNoKubelet) }}, a100},
+			PodHolds: func() ([]Allotted, bool, error) { return nil, false, fmt.Errorf("x: %w", ErrNoKubelet) }}, a100},
 		"no kubelet": {"optIn: {resources: [rdma/*]}", annotated("", "true"), a100},
 	}
 	var got strings.Builder

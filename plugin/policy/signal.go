@@ -120,9 +120,24 @@ func (d *deciding) resourceGlobs() []string {
 	return globs
 }
 
-// isRDMA reports whether a resource gives RDMA, as far as its name and the configuration tell.
-func (d *deciding) isRDMA(name string) bool {
+// isRDMA reports whether a resource gives RDMA: by what is allotted of it or, since many device plugins have IDs that
+// they alone know, by its name.
+func (d *deciding) isRDMA(held Allotted) bool {
+	return d.isHCA(held.Devices) || d.namedRDMA(held.Resource)
+}
+
+// namedRDMA reports whether a resource gives RDMA, as far as its name and the configuration tell.
+func (d *deciding) namedRDMA(name string) bool {
 	return resource.IsRDMA(name) || matchesAny(d.resourceGlobs(), name)
+}
+
+// isHCA reports whether one of a device plugin's IDs is that of an HCA of the node.
+func (d *deciding) isHCA(ids []string) bool {
+	if len(ids) == 0 || d.facts.Known == nil {
+		return false
+	}
+	known := d.facts.Known()
+	return known != nil && slices.ContainsFunc(ids, known.Identifies)
 }
 
 // candidates returns the rules that might match, up to the first that certainly does: more than one if the kubelet does

@@ -237,6 +237,15 @@ func (n *Inventory) Find(name string) (HCA, bool) {
 	return HCA{}, false
 }
 
+// Identifies reports whether a text is the PCI address of a function with an HCA, or the name of an HCA or of its verbs
+// device: device plugins identify what they allot so.
+func (n *Inventory) Identifies(id string) bool {
+	return slices.ContainsFunc(n.HCAs, func(h HCA) bool {
+		verbs, found := h.Verbs()
+		return id != "" && (id == h.PCI || id == h.Name || found && id == path.Base(verbs.Path))
+	})
+}
+
 // Lookup returns the device with that number, of any kind and sound or not: a number that it does not know belongs to
 // no HCA of this node.
 func (n *Inventory) Lookup(num Number) (Device, bool) {

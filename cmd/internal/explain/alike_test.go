@@ -146,13 +146,17 @@ func decided(t *testing.T, model modelPod, c modelContainer, p *policy.Policy, n
 		}
 		return c.holds(), !c.dynamic(), nil
 	}
-	said.PodHolds = func() (names []string, claims bool, err error) {
+	said.PodHolds = func() (held []policy.Allotted, claims bool, err error) {
 		for _, c := range model.containers {
-			if !c.init && !c.ephemeral || c.sidecar {
-				names, claims = append(names, c.holds()...), claims || c.dynamic()
+			if c.init && !c.sidecar || c.ephemeral {
+				continue
+			}
+			claims = claims || c.dynamic()
+			for _, name := range c.holds() {
+				held = append(held, policy.Allotted{Resource: name})
 			}
 		}
-		return names, claims, nil
+		return held, claims, nil
 	}
 	return p.Decide(said, node.live)
 }

@@ -136,15 +136,19 @@ type named struct {
 }
 
 // Holds is what the kubelet will say of the pod, as a policy.Container's PodHolds: it lists no ordinary init
-// containers, and what it does not name of the others is claimed.
-func (p Pod) Holds() (all []string, claims bool, err error) {
+// containers, and what it does not name of the others is claimed. Only a node knows which devices it allots.
+func (p Pod) Holds() (held []policy.Allotted, claims bool, err error) {
 	for _, c := range p.Containers {
-		if c.Kind == KindContainer || c.Kind == KindSidecar {
-			names, known, _ := c.Resources()
-			all, claims = append(all, names...), claims || !known
+		if c.Kind != KindContainer && c.Kind != KindSidecar {
+			continue
+		}
+		names, known, _ := c.Resources()
+		claims = claims || !known
+		for _, name := range names {
+			held = append(held, policy.Allotted{Resource: name})
 		}
 	}
-	return all, claims, nil
+	return held, claims, nil
 }
 
 // add adds the pod that a mapping has the containers of. At the key spec it is that of a pod template.

@@ -64,7 +64,7 @@ var fields = []struct {
 	{"policy config * namespaces", namespaces}, {"policy config rules match namespaces", namespaces},
 	{"plugin processes handover", folder},
 
-	{"listing containers resources pod", pod}, {"configured features asked *", word}, {"* why", message},
+	{"listing containers resources pod resource", pod}, {"listing containers resources pod devices", word}, {"configured features asked *", word}, {"* why", message},
 	{"* cure", message}, {"* state", word}, {"* differs", message}, {"* files", place},
 	{"* error", message}, {"* configError", message}, {"* problem", message}, {"* unread", message},
 	{"* unknown", message},

@@ -45,8 +45,8 @@ type Resources struct {
 
 	Functions []agents.Function `json:"functions,omitempty"` // PCI functions
 	// Pod and Claims are what the containers of its pod hold together.
-	Pod    []string `json:"pod,omitempty"`
-	Claims bool     `json:"claims,omitempty"`
+	Pod    []policy.Allotted `json:"pod,omitempty"`
+	Claims bool              `json:"claims,omitempty"`
 }
 
 // list asks the runtimes. The kubelet is asked when a decision needs its answer or, to be kept, at once. So are the
@@ -92,7 +92,7 @@ func (s *Snapshot) list(ctx context.Context, _ string) (found Listing, err error
 		c.Resources = func() ([]string, bool, error) {
 			return kubelet.Names(context.Background(), c.SandboxID, c.Namespace, c.Pod, c.Name)
 		}
-		c.PodHolds = func() ([]string, bool, error) {
+		c.PodHolds = func() ([]policy.Allotted, bool, error) {
 			return kubelet.PodHolds(context.Background(), c.SandboxID, c.Namespace, c.Pod)
 		}
 		l := Listed{Container: c}
@@ -150,7 +150,7 @@ func (r *Resources) resources() ([]string, bool, error) {
 }
 
 // podHolds is what the kubelet said of the pod.
-func (r *Resources) podHolds() ([]string, bool, error) {
+func (r *Resources) podHolds() ([]policy.Allotted, bool, error) {
 	if _, _, err := r.resources(); err != nil {
 		return nil, false, err
 	}
