@@ -87,6 +87,7 @@ func mixedNode() (root hcatest.Files, containers []critest.Container) {
 	both.Spec.Linux.Devices = append(both.Spec.Linux.Devices, holder(3, 1, "").Spec.Linux.Devices...)
 	add(both, "unlimited unlimited", plain)
 	inside := holder(4, 0, "user-namespace")
+	inside.Spec.Process.Capabilities.Bounding = append(inside.Spec.Process.Capabilities.Bounding, spec.CapIPCLock)
 	add(inside, "65536 65536", ipcLocked)
 	files["proc/4/uid_map"] = "0 100000 65536\n"
 	add(other(5, "unrelated"), "8388608 8388608", plain)

@@ -93,11 +93,18 @@ func (e Explainer) Container(pod manifest.Pod, c manifest.Container) (Container,
 		}
 	}
 	var err error
-	if out.Decision.Grant != nil {
+	switch {
+	case out.Decision.Grant != nil:
 		err = out.grant(pod, c)
+	case out.Decision.Refusal == nil && pod.OwnUsers &&
+		slices.Contains(spec.BoundingSet(c.AddCapabilities, c.DropCapabilities), spec.CapIPCLock):
+		out.Notes = append(out.Notes, noEffect+": without more memlock, it cannot register memory")
 	}
 	return out, err
 }
+
+// noEffect is said of CAP_IPC_LOCK, as privileged containers have it as well, in a user namespace.
+const noEffect = "hostUsers: false: the kernel asks for CAP_IPC_LOCK in the node's user namespace, so it has no effect here"
 
 // verdict decides about a container, twice where it is open whether verbs devices are injected.
 func (e Explainer) verdict(c manifest.Container) Container {
@@ -215,10 +222,8 @@ func (out *Container) grant(pod manifest.Pod, c manifest.Container) (err error) 
 	bounding := spec.BoundingSet(c.AddCapabilities, c.DropCapabilities)
 	adds, own := grant.IPCLock.Adds(bounding), slices.Contains(bounding, spec.CapIPCLock)
 	switch {
-	case adds && pod.OwnUsers:
-		out.Notes = append(out.Notes,
-			"hostUsers: false: the kernel asks for CAP_IPC_LOCK in the node's user namespace, so it has no effect here; "+
-				"memlock works")
+	case pod.OwnUsers && (adds || own):
+		out.Notes = append(out.Notes, noEffect+"; memlock works")
 	case !adds && own && grant.Memlock.Finite() && grant.Memlock != 0:
 		out.Notes = append(out.Notes, "the manifest itself adds IPC_LOCK, which voids the memlock of "+grant.Memlock.String()+
 			" for processes of root")

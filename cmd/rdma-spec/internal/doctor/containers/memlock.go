@@ -74,8 +74,9 @@ func starves(v *doctor.View, c node.Container) doctor.Finding {
 		has = fmt.Sprintf("Its process %d, which runs as user %d and has an HCA open, can register %s at most", c.Least.PID,
 			c.Least.User, *c.Registers)
 	}
-	if c.UserNamespace {
-		has += ", since CAP_IPC_LOCK does not count in its user namespace"
+	// Where nothing is known of its capabilities, it may have the one.
+	if c.UserNamespace && (len(c.Bounding) == 0 || slices.Contains(c.Bounding, spec.CapIPCLock)) {
+		has += ", since CAP_IPC_LOCK does not count in its user namespace (hostUsers: false)"
 	}
 	fault := func(cure, format string, args ...any) doctor.Finding {
 		return doctor.Fault(containerObject(c), has+": "+fmt.Sprintf(format, args...)+".", cure)

@@ -104,6 +104,14 @@ func TestCauseOfLowMemlock(t *testing.T) {
 			c.Memlock, c.Registers, c.Wanted, c.Rule = both(8<<20), bytesOf(8<<20), &spec.Grant{}, "counter"
 		},
 		"a user namespace": func(s *sick) { s.starved(8 << 20).UserNamespace = true },
+		"a user namespace, privileged": func(s *sick) {
+			c := s.starved(8 << 20)
+			c.UserNamespace, c.AllDevices, c.Bounding = true, true, []string{spec.CapIPCLock}
+		},
+		"a user namespace, without IPC_LOCK": func(s *sick) {
+			c := s.starved(8 << 20)
+			c.UserNamespace, c.Bounding = true, []string{"CAP_CHOWN"}
+		},
 	} {
 		s := healthy()
 		plant(s)
