@@ -71,6 +71,9 @@ func (s *standIns) as(k kind, text string) string {
 	switch k {
 	case namespace, pod, container, ruleName, folder:
 		return s.name(sorts[k], text)
+	case wholePod:
+		of, name, _ := strings.Cut(text, "/")
+		return s.name("namespace", of) + "/" + s.name("pod", name)
 	case namespaces:
 		return s.glob(namespace, text)
 	case object:

@@ -30,6 +30,7 @@ const (
 	namespace             // these have stand-ins in an anonymous archive
 	namespaces
 	pod
+	wholePod // NAMESPACE/POD
 	container
 	address
 	object // of the ignore file: a glob with names of pods
@@ -64,7 +65,9 @@ var fields = []struct {
 	{"policy config * namespaces", namespaces}, {"policy config rules match namespaces", namespaces},
 	{"plugin processes handover", folder},
 
-	{"listing containers resources pod resource", pod}, {"listing containers resources pod devices", word}, {"configured features asked *", word}, {"* why", message},
+	{"listing waiting", wholePod}, {"listing containers resources functions resource", word},
+	{"listing containers resources functions pci", word}, {"listing containers resources pod resource", word},
+	{"listing containers resources pod devices", word}, {"configured features asked *", word}, {"* why", message},
 	{"* cure", message}, {"* state", word}, {"* differs", message}, {"* files", place},
 	{"* error", message}, {"* configError", message}, {"* problem", message}, {"* unread", message},
 	{"* unknown", message},

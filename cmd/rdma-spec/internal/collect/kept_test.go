@@ -141,6 +141,7 @@ func TestStandInsOfGlobs(t *testing.T) {
 	}{
 		{namespaces, "ml-*", "namespace-1\nnamespace-2\nno-namespace-1"}, {namespaces, "*", "*"},
 		{namespaces, "prod", "no-namespace-2"}, {namespace, "web", "namespace-3"},
+		{wholePod, "web/a-0", "namespace-3/pod-1"},
 		{object, "container web/a-* worker HCA mlx5_0", "container namespace-3/pod-1 container-1 HCA mlx5_0\n" +
 			"container namespace-3/pod-1 no-container-1 HCA mlx5_0\n"},
 		{object, "HCA mlx5_4 *", "HCA mlx5_4 *"}, {object, "container *", "container *"},
