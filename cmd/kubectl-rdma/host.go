@@ -275,8 +275,8 @@ func (o *options) setFor(c *cluster, node string) (*appsv1.DaemonSet, error) {
 	return sets[max(at, 0)], nil
 }
 
-// podOnHost is the pod of a command on a node, from the DaemonSet's template. It is deleted with the DaemonSet, and ends
-// by itself, should nobody delete it.
+// podOnHost is the pod of a command on a node, from the DaemonSet's template. It is deleted with the DaemonSet, and
+// ends by itself, should nobody delete it.
 func podOnHost(set *appsv1.DaemonSet, node, command string, timeout time.Duration) *corev1.Pod {
 	template := set.Spec.Template.Spec
 	var plugin corev1.Container

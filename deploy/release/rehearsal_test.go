@@ -235,7 +235,7 @@ func fetch(t *testing.T, address string) []byte {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer answer.Body.Close()
+	defer func() { _ = answer.Body.Close() }() // it was only read
 	text, err := io.ReadAll(answer.Body)
 	if err != nil || answer.StatusCode != http.StatusOK {
 		t.Errorf("%s: %s, %v", address, answer.Status, err)

@@ -128,7 +128,8 @@ func (d *deciding) notHeld(candidates []*rule) *Refusal {
 	switch {
 	case refusal == nil:
 	case asked.all && !d.own:
-		d.warn("the annotation of its pod asks for devices: all, and the container holds verbs devices, to which none is added")
+		d.warn("the annotation of its pod asks for devices: all, and the container holds verbs devices, to which none is " +
+			"added")
 		return nil
 	default:
 		return refusal
@@ -152,8 +153,8 @@ func (d *deciding) notHeld(candidates []*rule) *Refusal {
 	return nil
 }
 
-// means reports whether devices: all means an HCA, sound or not. One that is not read, since the policy injects none, may
-// be active; of others, the devices are not read.
+// means reports whether devices: all means an HCA, sound or not. One that is not read, since the policy injects none,
+// may be active; of others, the devices are not read.
 func means(candidates []*rule, h *hca.HCA) bool {
 	if h.Unread != "" {
 		return all(candidates, func(s Selectors) bool { return s.name(h) })

@@ -6,6 +6,7 @@ package why
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -207,7 +208,7 @@ func (f readerFunc) Read(p []byte) (int, error) { return f(p) }
 // TestReadFails checks that a log that ends with an error is no log without errors.
 func TestReadFails(t *testing.T) {
 	broken := io.MultiReader(strings.NewReader("fine\n"), readerFunc(func([]byte) (int, error) { return 0, io.ErrUnexpectedEOF }))
-	if r, err := Read(broken); err != io.ErrUnexpectedEOF {
+	if r, err := Read(broken); !errors.Is(err, io.ErrUnexpectedEOF) {
 		t.Errorf("%+v, %v", r, err)
 	}
 }

@@ -92,7 +92,8 @@ func (m *Manifest) walk(value any, p place) {
 }
 
 // containerKeys are where a pod's containers stand, in lists or alone: in Kubernetes, Argo Workflows, and Dynamo.
-var containerKeys = slices.Concat([]string{"containers", "initContainers", "ephemeralContainers", "sidecars"}, aloneKeys)
+var containerKeys = slices.Concat(
+	[]string{"containers", "initContainers", "ephemeralContainers", "sidecars"}, aloneKeys)
 
 // aloneKeys are those of containers that stand in no list.
 var aloneKeys = []string{"container", "script", "mainContainer"}

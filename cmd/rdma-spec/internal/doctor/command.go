@@ -139,8 +139,8 @@ func checkNames(checks []Check, typed string) []string {
 func explainCheck(stdout io.Writer, check string) error {
 	page, err := docs.Fault(check)
 	if err != nil {
-		return cli.Usage(fmt.Errorf("--explain: there is no check %q%s: rdma-spec doctor --list has them; if it is a message, "+
-			"run: rdma-spec why %s", check, cli.DidYouMean(check, docs.FaultNames()), cli.ShellWord(check)))
+		return cli.Usage(fmt.Errorf("--explain: there is no check %q%s: rdma-spec doctor --list has them; if it is a "+
+			"message, run: rdma-spec why %s", check, cli.DidYouMean(check, docs.FaultNames()), cli.ShellWord(check)))
 	}
 	_, text, _ := strings.Cut(page, "\n\n")
 	_, err = io.WriteString(stdout, text)

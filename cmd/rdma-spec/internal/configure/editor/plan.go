@@ -374,8 +374,8 @@ func (w *writing) write(feature string, p place, version int, sets []set, want m
 	return w.writeImport(feature, p, version)
 }
 
-// writeImport imports the folder of a file of ours, at the end of a file's imports. It is the goal's as long as the file
-// is, also where another goal has added it.
+// writeImport imports the folder of a file of ours, at the end of a file's imports. It is the goal's as long as the
+// file is, also where another goal has added it.
 func (w *writing) writeImport(feature string, p place, version int) error {
 	part := change.Part{Feature: feature, Path: []string{"imports"},
 		Element: w.OnNode(filepath.Join(filepath.Dir(p.path), "*.toml"))}

@@ -290,7 +290,7 @@ func TestOpen_Interrupted(t *testing.T) {
 			}
 			_ = child.Wait() // it ends with an error: see its state
 			state, _ := child.ProcessState.Sys().(syscall.WaitStatus)
-			if !(state.Signaled() && state.Signal() == end) && state.ExitStatus() != 128+int(end) {
+			if (!state.Signaled() || state.Signal() != end) && state.ExitStatus() != 128+int(end) {
 				t.Errorf("it ended with %v", child.ProcessState)
 			}
 			if left, err := os.ReadDir(temporary); err != nil || len(left) > 0 {
