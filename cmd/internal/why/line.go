@@ -5,7 +5,6 @@ package why
 
 import (
 	"cmp"
-	"regexp"
 	"slices"
 	"strings"
 )
@@ -55,11 +54,11 @@ type reading struct {
 var (
 	failure = []string{"fail", "err", "cannot", "can't", "can not", "couldn't", "could not", "unable", "returned",
 		"refused", "denied", "null", "abort", "not supported", "not implemented", "no such", "invalid"}
-	call = expression{"ibv_|rdma_|fi_|mlx5dv_|efadv_", regexp.MustCompile(`\b((?:ibv|rdma|fi|mlx5dv|efadv)_[a-z][a-z0-9_]*)`)}
+	call = expression{"ibv_|rdma_|fi_|mlx5dv_|efadv_", lazily(`\b((?:ibv|rdma|fi|mlx5dv|efadv)_[a-z][a-z0-9_]*)`)}
 	// Names that begin like these and are no functions of the libraries: of types, of values, of programs' own parts.
-	noCall = regexp.MustCompile(`^ibv_(?:wc|qp|qps|access|event|mtu|send|send_flags|transport|node|port|device|link|mr|context|` +
+	noCall = lazily(`^ibv_(?:wc|qp|qps|access|event|mtu|send|send_flags|transport|node|port|device|link|mr|context|` +
 		`pd|cq|ah|ack_\w+|poll_cq|get_async_event|get_cq_event|wc_\w+|qps_\w+|access_\w+|event_\w+|mtu_\w+)$`)
-	ourCall = regexp.MustCompile(`^(?:ibv_|mlx5dv_|efadv_|rdma_(?:accept|bind|connect|create|establish|get_(?:devices|request|cm_event)|` +
+	ourCall = lazily(`^(?:ibv_|mlx5dv_|efadv_|rdma_(?:accept|bind|connect|create|establish|get_(?:devices|request|cm_event)|` +
 		`getaddrinfo|join|listen|migrate|reg|resolve|set_option)|fi_(?:accept|av_|cntr_open|connect|control|cq_|domain|enable|` +
 		`endpoint|ep_bind|eq_|fabric|getinfo|inject|listen|mr_|passive_ep|pep_bind|read|recv|scalable_ep|send|setopt|t(?:send|recv|` +
 		`inject)|write)|fi_msg)`)
@@ -76,37 +75,37 @@ var (
 		"ibv_post_srq_recv": "ibv_post_recv", "fi_domain2": "fi_domain", "fi_endpoint2": "fi_endpoint",
 		"rdma_connect_ece": "rdma_connect", "ibv_req_notify_cq": "ibv_create_cq", "rdma_create_srq": "ibv_create_srq",
 	}
-	state    = regexp.MustCompile(`\b(?:next state|to|state) ?:?'?"?(?:ibv_qps_)?(init|rtr|rts|err|reset|sqd)\b|[(,] ?(init|rtr|rts)\b|\b(init|rtr|rts)\b`)
+	state    = lazily(`\b(?:next state|to|state) ?:?'?"?(?:ibv_qps_)?(init|rtr|rts|err|reset|sqd)\b|[(,] ?(init|rtr|rts)\b|\b(init|rtr|rts)\b`)
 	verbNoun = []struct {
 		expression
 		is string
 	}{
-		{expression{"mr|memory region", regexp.MustCompile(`\b(?:regist\w*|reg|creat\w*|alloc\w*)\b.{0,24}\b(?:mrs?|memory regions?)\b`)}, "ibv_reg_mr"},
-		{expression{"memory|buffer|mem", regexp.MustCompile(`\bregist\w* .{0,40}\b(?:memory|buffers?|mem|gpu memory)\b|\b(?:memory|buffers?) registration\b`)}, "ibv_reg_mr"},
-		{expression{"qp|queue pair", regexp.MustCompile(`\b(?:modif\w*|chang\w*|transition\w*|mov\w*|bring\w*|set\w*)\b.{0,24}\b(?:qps?|queue pairs?)\b`)}, "ibv_modify_qp"},
-		{expression{"qp|queue pair", regexp.MustCompile(`\b(?:qps?|queue pairs?)\b.{0,16}\bto (?:init|rtr|rts)\b`)}, "ibv_modify_qp"},
-		{expression{"qp|queue pair", regexp.MustCompile(`\b(?:creat\w*|alloc\w*)\b.{0,24}\b(?:qps?|queue pairs?)\b`)}, "ibv_create_qp"},
-		{expression{"cq|completion queue", regexp.MustCompile(`\b(?:creat\w*|alloc\w*)\b.{0,24}\b(?:cqs?|completion queues?)\b`)}, "ibv_create_cq"},
-		{expression{"cq|completion queue", regexp.MustCompile(`\bresiz\w*\b.{0,24}\b(?:cqs?|completion queues?)\b|\bcq resize\b`)}, "ibv_resize_cq"},
-		{expression{"srq|shared receive", regexp.MustCompile(`\b(?:creat\w*|alloc\w*)\b.{0,24}\b(?:srqs?|shared receive queues?)\b`)}, "ibv_create_srq"},
-		{expression{"pd|protection domain", regexp.MustCompile(`\b(?:creat\w*|alloc\w*)\b.{0,24}\b(?:pds?|protection domains?)\b`)}, "ibv_alloc_pd"},
-		{expression{"ah|address handle", regexp.MustCompile(`\b(?:creat\w*|alloc\w*)\b.{0,24}\b(?:ah|address handles?)\b`)}, "ibv_create_ah"},
-		{expression{"gid", regexp.MustCompile(`\b(?:quer\w*|get\w*|find\w*|read\w*)\b.{0,24}\bgids?\b`)}, "ibv_query_gid"},
-		{expression{"open", regexp.MustCompile(`\b(?:open\w*)\b.{0,24}\b(?:(?:ib|rdma|rnic|hca|verbs|roce|infiniband)\b.{0,12}devices?|device:? '?"?(?:mlx[45]|bnxt_re|irdma|rxe|efa|erdma|roce|ibp|rocep)\w*)`)}, "ibv_open_device"},
-		{expression{"port", regexp.MustCompile(`\b(?:quer\w*)\b.{0,24}\b(?:ib|rdma|hca)?\b.{0,4}\bport\b.{0,24}\b(?:attr\w*|ib|rdma)`)}, "ibv_query_port"},
-		{expression{"device", regexp.MustCompile(`\b(?:get\w*|list\w*|find\w*|enumerat\w*)\b.{0,24}\b(?:ib|rdma|verbs|rnic|infiniband) devices?( list)?\b`)}, "ibv_get_device_list"},
-		{expression{"rout", regexp.MustCompile(`\bresolv\w*\b.{0,24}\b(?:rdma )?routes?\b|\broute resolution\b`)}, "rdma_resolve_route"},
-		{expression{"post", regexp.MustCompile(`\b(?:post\w*)\b.{0,16}\b(?:sends?|recvs?|receives?)\b.{0,24}\b(?:wr|work request|qp)\b`)}, "ibv_post_send"},
+		{expression{"mr|memory region", lazily(`\b(?:regist\w*|reg|creat\w*|alloc\w*)\b.{0,24}\b(?:mrs?|memory regions?)\b`)}, "ibv_reg_mr"},
+		{expression{"memory|buffer|mem", lazily(`\bregist\w* .{0,40}\b(?:memory|buffers?|mem|gpu memory)\b|\b(?:memory|buffers?) registration\b`)}, "ibv_reg_mr"},
+		{expression{"qp|queue pair", lazily(`\b(?:modif\w*|chang\w*|transition\w*|mov\w*|bring\w*|set\w*)\b.{0,24}\b(?:qps?|queue pairs?)\b`)}, "ibv_modify_qp"},
+		{expression{"qp|queue pair", lazily(`\b(?:qps?|queue pairs?)\b.{0,16}\bto (?:init|rtr|rts)\b`)}, "ibv_modify_qp"},
+		{expression{"qp|queue pair", lazily(`\b(?:creat\w*|alloc\w*)\b.{0,24}\b(?:qps?|queue pairs?)\b`)}, "ibv_create_qp"},
+		{expression{"cq|completion queue", lazily(`\b(?:creat\w*|alloc\w*)\b.{0,24}\b(?:cqs?|completion queues?)\b`)}, "ibv_create_cq"},
+		{expression{"cq|completion queue", lazily(`\bresiz\w*\b.{0,24}\b(?:cqs?|completion queues?)\b|\bcq resize\b`)}, "ibv_resize_cq"},
+		{expression{"srq|shared receive", lazily(`\b(?:creat\w*|alloc\w*)\b.{0,24}\b(?:srqs?|shared receive queues?)\b`)}, "ibv_create_srq"},
+		{expression{"pd|protection domain", lazily(`\b(?:creat\w*|alloc\w*)\b.{0,24}\b(?:pds?|protection domains?)\b`)}, "ibv_alloc_pd"},
+		{expression{"ah|address handle", lazily(`\b(?:creat\w*|alloc\w*)\b.{0,24}\b(?:ah|address handles?)\b`)}, "ibv_create_ah"},
+		{expression{"gid", lazily(`\b(?:quer\w*|get\w*|find\w*|read\w*)\b.{0,24}\bgids?\b`)}, "ibv_query_gid"},
+		{expression{"open", lazily(`\b(?:open\w*)\b.{0,24}\b(?:(?:ib|rdma|rnic|hca|verbs|roce|infiniband)\b.{0,12}devices?|device:? '?"?(?:mlx[45]|bnxt_re|irdma|rxe|efa|erdma|roce|ibp|rocep)\w*)`)}, "ibv_open_device"},
+		{expression{"port", lazily(`\b(?:quer\w*)\b.{0,24}\b(?:ib|rdma|hca)?\b.{0,4}\bport\b.{0,24}\b(?:attr\w*|ib|rdma)`)}, "ibv_query_port"},
+		{expression{"device", lazily(`\b(?:get\w*|list\w*|find\w*|enumerat\w*)\b.{0,24}\b(?:ib|rdma|verbs|rnic|infiniband) devices?( list)?\b`)}, "ibv_get_device_list"},
+		{expression{"rout", lazily(`\bresolv\w*\b.{0,24}\b(?:rdma )?routes?\b|\broute resolution\b`)}, "rdma_resolve_route"},
+		{expression{"post", lazily(`\b(?:post\w*)\b.{0,16}\b(?:sends?|recvs?|receives?)\b.{0,24}\b(?:wr|work request|qp)\b`)}, "ibv_post_send"},
 	}
 
-	firmware    = expression{"op_mod", regexp.MustCompile(`\b([a-z][a-z0-9_]{3,40})\(0x[0-9a-f]+\) op_mod\(0x[0-9a-f]+\) failed, status ([a-z ]+)\(0x[0-9a-f]+\), syndrome \((0x[0-9a-f]+)\)`)}
-	fwTimeout   = expression{"timeout|completion", regexp.MustCompile(`\b([a-z][a-z0-9_]{3,40})\(0x[0-9a-f]+\) (?:timeout\. will cause|no done completion|timeout, will)`)}
-	efaCommand  = expression{"comp_status", regexp.MustCompile(`failed to process command ([a-z_]+) \(opcode \d+\) comp_status \d+ err -(\d+)`)}
-	asyncEvent  = expression{"async", regexp.MustCompile(`(?:got async event ?: |async (?:fatal )?event(?: on [^:]*?)?: |ib async event on [^:]+: )([a-z0-9_ /-]{4,60})`)}
-	cmEvent     = expression{"rdma_cm_event", regexp.MustCompile(`\brdma_cm_event_(addr_error|route_error|connect_error|unreachable|rejected|device_removal)\b`)}
-	rejected    = expression{"rejected", regexp.MustCompile(`rejected: status (\d+) \(([^)]{1,40})\)`)}
-	device      = regexp.MustCompile(`(?i)\b((?:mlx[45]|bnxt_re|irdma|rxe|siw|efa|erdma|qedr|hns|hfi1|mthca|cxgb4|rdmap|rocep?|ibp|mana)_?[a-z0-9]*\d[a-z0-9_]*)\b`)
-	rank        = regexp.MustCompile(`^(?:\[?\d{4}-\d\d-\d\d[T ][0-9:.,Z+-]{8,20}\]? ?:? ?)?(?:\(?[A-Za-z]*Worker\w* (?:pid|rank)=(\w+)|\[(?:rank)?(\d+)(?:,(\d+))?\](?:<std(?:out|err)>)?:?|([\w.-]{1,60}:\d+:\d+) \[\d+\]|\[([\w.-]{1,60}:\d+)(?::\w+)*\s*\])`)
+	firmware    = expression{"op_mod", lazily(`\b([a-z][a-z0-9_]{3,40})\(0x[0-9a-f]+\) op_mod\(0x[0-9a-f]+\) failed, status ([a-z ]+)\(0x[0-9a-f]+\), syndrome \((0x[0-9a-f]+)\)`)}
+	fwTimeout   = expression{"timeout|completion", lazily(`\b([a-z][a-z0-9_]{3,40})\(0x[0-9a-f]+\) (?:timeout\. will cause|no done completion|timeout, will)`)}
+	efaCommand  = expression{"comp_status", lazily(`failed to process command ([a-z_]+) \(opcode \d+\) comp_status \d+ err -(\d+)`)}
+	asyncEvent  = expression{"async", lazily(`(?:got async event ?: |async (?:fatal )?event(?: on [^:]*?)?: |ib async event on [^:]+: )([a-z0-9_ /-]{4,60})`)}
+	cmEvent     = expression{"rdma_cm_event", lazily(`\brdma_cm_event_(addr_error|route_error|connect_error|unreachable|rejected|device_removal)\b`)}
+	rejected    = expression{"rejected", lazily(`rejected: status (\d+) \(([^)]{1,40})\)`)}
+	device      = lazily(`(?i)\b((?:mlx[45]|bnxt_re|irdma|rxe|siw|efa|erdma|qedr|hns|hfi1|mthca|cxgb4|rdmap|rocep?|ibp|mana)_?[a-z0-9]*\d[a-z0-9_]*)\b`)
+	rank        = lazily(`^(?:\[?\d{4}-\d\d-\d\d[T ][0-9:.,Z+-]{8,20}\]? ?:? ?)?(?:\(?[A-Za-z]*Worker\w* (?:pid|rank)=(\w+)|\[(?:rank)?(\d+)(?:,(\d+))?\](?:<std(?:out|err)>)?:?|([\w.-]{1,60}:\d+:\d+) \[\d+\]|\[([\w.-]{1,60}:\d+)(?::\w+)*\s*\])`)
 	userCM      = map[string]string{"addr_error": "rdma_resolve_addr", "route_error": "rdma_resolve_route"}
 	programName = []struct{ literal, name string }{
 		{"nccl", "NCCL"}, {"rccl", "RCCL"}, {"ucx ", "UCX"}, {"libfabric", "libfabric"},
@@ -162,7 +161,7 @@ func read(low string, hits []int) (reading, bool) {
 func known(low string, hits []int) (best reading, found bool) {
 	size := 0
 	for _, i := range hits {
-		m := &messages[i]
+		m := &messages()[i]
 		if m.kind == fact || m.size() <= size || !m.in(low) {
 			continue
 		}
@@ -216,7 +215,7 @@ func general(low string) (reading, bool) {
 	if c := completion(low); c > 0 {
 		r := reading{weight: ofCompletion, operation: "completion", status: completions[c].name, detail: vendorError(low)}
 		if c == 5 {
-			r.kind, r.note = follows, causes["flushed"].Text
+			r.kind, r.note = follows, causes()["flushed"].Text
 		}
 		return r, true
 	}
@@ -267,7 +266,7 @@ func operationOf(name string) string {
 }
 
 // passing events are no errors.
-var passing = regexp.MustCompile(`gid table change|reregistration|port active|communication established|last wqe|speed ch`)
+var passing = lazily(`gid table change|reregistration|port active|communication established|last wqe|speed ch`)
 
 // event is an event of an HCA that no program asked for.
 func event(words string) reading {

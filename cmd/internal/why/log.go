@@ -9,7 +9,6 @@ import (
 	"cmp"
 	"errors"
 	"io"
-	"regexp"
 	"slices"
 	"strings"
 	"unicode"
@@ -77,7 +76,7 @@ type logReader struct {
 }
 
 // A row of a benchmark: a size, and what was measured. The bytes of a completion have no point.
-var resultRow = regexp.MustCompile(`^\s*\d+(\s+\d+){0,3}\s+\d+\.\d+(\s+[\d.]+){0,6}\s*$`)
+var resultRow = lazily(`^\s*\d+(\s+\d+){0,3}\s+\d+\.\d+(\s+[\d.]+){0,6}\s*$`)
 
 // line reads the next line.
 func (l *logReader) line(raw []byte) {
@@ -92,7 +91,7 @@ func (l *logReader) line(raw []byte) {
 	}
 	l.hits = l.hits[:0]
 	worth := false
-	allWords.find(l.lower, func(id int) {
+	allWords().find(l.lower, func(id int) {
 		worth = true
 		if id >= 0 && !slices.Contains(l.hits, id) {
 			l.hits = append(l.hits, id)
@@ -115,7 +114,7 @@ func (l *logReader) line(raw []byte) {
 	}
 	text := string(raw)
 	for _, i := range l.hits {
-		if m := messages[i]; m.kind == fact && m.in(low) {
+		if m := messages()[i]; m.kind == fact && m.in(low) {
 			l.facts[m.operation] = true
 		}
 	}
@@ -150,7 +149,7 @@ func shapeOf(low []byte) uint64 {
 }
 
 // statusAlone is a line that only continues an error.
-var statusAlone = regexp.MustCompile(`\berrno\b|^\W*(?:err(?:or)?|err info|reason|caused? by|message|os error)\b|\bos \{ code`)
+var statusAlone = lazily(`\berrno\b|^\W*(?:err(?:or)?|err info|reason|caused? by|message|os error)\b|\bos \{ code`)
 
 // status completes the error that has none yet with that of one of the next lines.
 func (l *logReader) status(low, text string, r reading, ok bool) {
@@ -264,7 +263,7 @@ func Clean(text string) string {
 }
 
 // escape are sequences that color a text.
-var escape = regexp.MustCompile(`\x1b\[[0-9;?]*[ -/]*[@-~]`)
+var escape = lazily(`\x1b\[[0-9;?]*[ -/]*[@-~]`)
 
 // report concludes.
 func (l *logReader) report() *Report {

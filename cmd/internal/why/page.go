@@ -28,12 +28,12 @@ const AnyProgram = "Any program"
 // them, and those of the words of programs.
 func Page() []Part {
 	parts := []Part{{Title: AnyProgram}}
-	for _, p := range pairs {
+	for _, p := range pairs() {
 		if len(p.causes) > 0 {
-			parts[0].add(causes[p.causes[0]].Text, pagesOf(p.causes), append([]string{p.name()}, p.examples...)...)
+			parts[0].add(causes()[p.causes[0]].Text, pagesOf(p.causes), append([]string{p.name()}, p.examples...)...)
 		}
 	}
-	for _, m := range messages {
+	for _, m := range messages() {
 		if m.part == "" || m.kind > weak && m.note == "" || strings.Contains(m.text, `\"`) { // an escaped text is no other
 			continue
 		}
@@ -47,7 +47,7 @@ func Page() []Part {
 			names = m.ofPair()
 		}
 		if len(names) > 0 {
-			text = causes[names[0]].Text
+			text = causes()[names[0]].Text
 		}
 		if text != "" {
 			parts[i].add(text, pagesOf(names), m.text)
@@ -97,7 +97,7 @@ func (m message) ofPair() []string {
 	case "-":
 		r.status = ""
 	}
-	for _, p := range pairs {
+	for _, p := range pairs() {
 		if p.isOf(r, low, nil) {
 			return p.causes
 		}
@@ -108,7 +108,7 @@ func (m message) ofPair() []string {
 // pagesOf returns the pages of causes, each once.
 func pagesOf(names []string) (pages []string) {
 	for _, name := range names {
-		for _, page := range []string{causes[name].Page, causes[name].See} {
+		for _, page := range []string{causes()[name].Page, causes()[name].See} {
 			if page != "" && !slices.Contains(pages, page) {
 				pages = append(pages, page)
 			}

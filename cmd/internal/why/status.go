@@ -4,7 +4,6 @@
 package why
 
 import (
-	"regexp"
 	"strconv"
 	"strings"
 )
@@ -54,20 +53,20 @@ var errnos = []struct {
 
 // frames are the places where a program prints an errno's number. A bare number is none.
 var frames = []expression{
-	{`errno`, regexp.MustCompile(`\berrno[ :=(]{0,3}(?:is |code )?-?(\d+)`)},
-	{`failed with`, regexp.MustCompile(`\bfailed with (?:error|status|code|rc|ret|errno)?[ :=]{0,2}-?(\d+)\b`)},
-	{`=|: |:-`, regexp.MustCompile(`\b(?:rc|ret|retval|res)[:=] ?-?(\d+)\b`)},
-	{`code: |os error`, regexp.MustCompile(`\bos error (\d+)|\bcode: (\d+), kind:`)},
-	{`error code`, regexp.MustCompile(`\berror code:? ?-?(\d+)`)},
-	{`err`, regexp.MustCompile(`\berr(?:or)?[ :=(]{1,2}-(\d+)\b`)},
-	{`err`, regexp.MustCompile(`\berr(?:or)?(?:: ?|=)(\d+)\b`)},
-	{`return|code`, regexp.MustCompile(`\b(?:returned|return|returns|code)[ :=]{1,2}-(\d+)\b`)},
-	{`(-`, regexp.MustCompile(`\(-(\d+)\)`)},
-	{`-`, regexp.MustCompile(`[: ]-(\d+) ?\(`)},
-	{`non-zero status`, regexp.MustCompile(`\bnon-zero status: (\d{2,3})\b`)},
-	{`[`, regexp.MustCompile(`\[(\d+)\]$`)},
-	{`failed`, regexp.MustCompile(`\bfailed \(?(\d{1,3})\)?$`)},
-	{`-`, regexp.MustCompile(`: -(\d+)$`)},
+	{`errno`, lazily(`\berrno[ :=(]{0,3}(?:is |code )?-?(\d+)`)},
+	{`failed with`, lazily(`\bfailed with (?:error|status|code|rc|ret|errno)?[ :=]{0,2}-?(\d+)\b`)},
+	{`=|: |:-`, lazily(`\b(?:rc|ret|retval|res)[:=] ?-?(\d+)\b`)},
+	{`code: |os error`, lazily(`\bos error (\d+)|\bcode: (\d+), kind:`)},
+	{`error code`, lazily(`\berror code:? ?-?(\d+)`)},
+	{`err`, lazily(`\berr(?:or)?[ :=(]{1,2}-(\d+)\b`)},
+	{`err`, lazily(`\berr(?:or)?(?:: ?|=)(\d+)\b`)},
+	{`return|code`, lazily(`\b(?:returned|return|returns|code)[ :=]{1,2}-(\d+)\b`)},
+	{`(-`, lazily(`\(-(\d+)\)`)},
+	{`-`, lazily(`[: ]-(\d+) ?\(`)},
+	{`non-zero status`, lazily(`\bnon-zero status: (\d{2,3})\b`)},
+	{`[`, lazily(`\[(\d+)\]$`)},
+	{`failed`, lazily(`\bfailed \(?(\d{1,3})\)?$`)},
+	{`-`, lazily(`: -(\d+)$`)},
 }
 
 // byNumber and byName, in small letters, find an errno.
@@ -88,7 +87,7 @@ func errnoNames() map[string]string {
 // expression is one that is tried on lines that have one of some literals, which are separated by |: most have none.
 type expression struct {
 	literals string
-	*regexp.Regexp
+	*pattern
 }
 
 // find returns what the expression finds in a line.
@@ -176,19 +175,19 @@ var syndromes = map[int64]int{1: 1, 2: 2, 4: 4, 5: 5, 6: 6, 0x10: 7, 0x11: 8, 0x
 	0x16: 13, 0x22: 16}
 
 var (
-	completionName   = expression{"wc_", regexp.MustCompile(`\bibv?_wc_([a-z_]+_err)\b`)}
+	completionName   = expression{"wc_", lazily(`\bibv?_wc_([a-z_]+_err)\b`)}
 	completionNumber = []expression{
-		{`got completion`, regexp.MustCompile(`got completion\b.*?\b(?:error|status)[ =](?:[a-z_]+\()?(\d+)`)},
-		{`failed status`, regexp.MustCompile(`\bfailed status (\d+): wr_id`)},
-		{`ibv_wc_success`, regexp.MustCompile(`\bibv_wc_success[. ].*?\b(\d+)(?: vs |, 0)`)},
-		{`status`, regexp.MustCompile(`\b(?:wc|cqe?|completion|work item|work request)\b.{0,60}?\bstatus:?[ =(]{1,2}(\d+)`)},
-		{`status`, regexp.MustCompile(`\bwc(?:\[\w+\])?(?:\.|->)? ?status[ :=(]{1,3}(\d+)`)},
-		{`completion|cqe|wc|cq`, regexp.MustCompile(`\b(?:completion|cqe?|wc) (?:with )?(?:error|failed)\b[^0-9]{0,20}\b(\d+)\b`)},
-		{`status: (`, regexp.MustCompile(`\bstatus: \((\d+)\): `)},
-		{`poll`, regexp.MustCompile(`\b(?:poll_?cq|poll cq|ibv_poll_cq)\b.{0,60}?\bstatus[ :=(]{1,3}(\d+)`)},
+		{`got completion`, lazily(`got completion\b.*?\b(?:error|status)[ =](?:[a-z_]+\()?(\d+)`)},
+		{`failed status`, lazily(`\bfailed status (\d+): wr_id`)},
+		{`ibv_wc_success`, lazily(`\bibv_wc_success[. ].*?\b(\d+)(?: vs |, 0)`)},
+		{`status`, lazily(`\b(?:wc|cqe?|completion|work item|work request)\b.{0,60}?\bstatus:?[ =(]{1,2}(\d+)`)},
+		{`status`, lazily(`\bwc(?:\[\w+\])?(?:\.|->)? ?status[ :=(]{1,3}(\d+)`)},
+		{`completion|cqe|wc|cq`, lazily(`\b(?:completion|cqe?|wc) (?:with )?(?:error|failed)\b[^0-9]{0,20}\b(\d+)\b`)},
+		{`status: (`, lazily(`\bstatus: \((\d+)\): `)},
+		{`poll`, lazily(`\b(?:poll_?cq|poll cq|ibv_poll_cq)\b.{0,60}?\bstatus[ :=(]{1,3}(\d+)`)},
 	}
-	syndrome = expression{"synd", regexp.MustCompile(`\bsynd(?:rome)? 0x([0-9a-f]{1,2})[ ,].{0,12}vend`)}
-	vendor   = regexp.MustCompile(`\b(?:vend(?:or)?[_ ]?(?:err(?:or)?|synd\w*|code)?|syndrom)[ :=]{1,3}(0x[0-9a-f]+|\d+)`)
+	syndrome = expression{"synd", lazily(`\bsynd(?:rome)? 0x([0-9a-f]{1,2})[ ,].{0,12}vend`)}
+	vendor   = lazily(`\b(?:vend(?:or)?[_ ]?(?:err(?:or)?|synd\w*|code)?|syndrom)[ :=]{1,3}(0x[0-9a-f]+|\d+)`)
 )
 
 // completion returns the status of a work completion in a line in small letters; -1 if it has none.

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 )
 
 // The tables are texts: each says at its beginning how it is read, and a test that all that it names is there.
@@ -62,11 +63,11 @@ var kinds = map[string]kind{"matters": matters, "weak": weak, "follows": follows
 var who = map[string]Who{"author": Author, "administrator": Administrator, "either": Either, "program": Program,
 	"peer": Peer, "": ""}
 
-// The tables, read once.
+// The tables, which are read when a log is: most runs of the programs read none.
 var (
-	causes   = readCauses()
-	messages = readMessages()
-	pairs    = readPairs()
+	causes   = sync.OnceValue(readCauses)
+	messages = sync.OnceValue(readMessages)
+	pairs    = sync.OnceValue(readPairs)
 )
 
 // cells calls each with what a line of a table has, and with "" for what it lacks.
@@ -127,7 +128,7 @@ func readMessages() (all []message) {
 			m.operation = cell(2)
 		default:
 			m.note = cell(2)
-			if c, named := causes[m.note]; named {
+			if c, named := causes()[m.note]; named {
 				m.note = c.Text
 			}
 		}
@@ -168,7 +169,7 @@ var anchors = []string{"fail", "error", "cannot", "can't", "can not", "couldn't"
 
 // allWords tells the lines that are worth reading from all others: by the longest part of each message, and the
 // anchors.
-var allWords = index()
+var allWords = sync.OnceValue(index)
 
 func index() *words {
 	all := &words{}
@@ -183,7 +184,7 @@ func index() *words {
 			all.add(e.name, -1)
 		}
 	}
-	for i, m := range messages {
+	for i, m := range messages() {
 		all.add(m.longest(), i)
 	}
 	return all
@@ -194,12 +195,12 @@ func causesOf(r reading, low string, facts map[string]bool) []Cause {
 	all := []Cause{}
 	names := r.causes
 	if len(names) == 0 {
-		if i := slices.IndexFunc(pairs, func(p pair) bool { return p.isOf(r, low, facts) }); i >= 0 {
-			names = pairs[i].causes
+		if i := slices.IndexFunc(pairs(), func(p pair) bool { return p.isOf(r, low, facts) }); i >= 0 {
+			names = pairs()[i].causes
 		}
 	}
 	for _, name := range names {
-		all = append(all, causes[name])
+		all = append(all, causes()[name])
 	}
 	return all
 }

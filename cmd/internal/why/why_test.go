@@ -105,7 +105,7 @@ func TestWhatFollows(t *testing.T) {
 // each example as the row that has it.
 func TestTables(t *testing.T) {
 	used := map[string]bool{}
-	for i, s := range messages {
+	for i, s := range messages() {
 		for _, name := range s.causes {
 			used[name] = true
 		}
@@ -115,7 +115,7 @@ func TestTables(t *testing.T) {
 		line := strings.ReplaceAll(s.text, "...", "x")
 		low := strings.ToLower(line)
 		var hits []int
-		allWords.find([]byte(low), func(id int) {
+		allWords().find([]byte(low), func(id int) {
 			if id >= 0 {
 				hits = append(hits, id)
 			}
@@ -127,7 +127,7 @@ func TestTables(t *testing.T) {
 			t.Errorf("%q is read as %+v", s.text, r)
 		}
 	}
-	for _, w := range pairs {
+	for _, w := range pairs() {
 		for _, name := range w.causes {
 			used[name] = true
 		}
@@ -139,20 +139,20 @@ func TestTables(t *testing.T) {
 			}
 			var want []Cause
 			for _, name := range w.causes {
-				want = append(want, causes[name])
+				want = append(want, causes()[name])
 			}
 			if diff := cmp.Diff(want, r.Roots[0].Causes); diff != "" {
 				t.Errorf("%q, which is %s %s (-want +got):\n%s", example, r.Roots[0].Operation, r.Roots[0].Status, diff)
 			}
 		}
 	}
-	for name, c := range causes {
+	for name, c := range causes() {
 		if !used[name] && c.Cures != "" {
 			t.Errorf("the cause %s is of no message", name)
 		}
 	}
 	for name := range used {
-		if causes[name].Text == "" {
+		if causes()[name].Text == "" {
 			t.Errorf("there is no cause %s", name)
 		}
 	}
@@ -303,5 +303,15 @@ func TestReportEncodes(t *testing.T) {
 	text, err := json.Marshal(r)
 	if want := `{"lines":0,"roots":[],"remarks":[]}`; err != nil || string(text) != want {
 		t.Errorf("%s, %v; want %s", text, err, want)
+	}
+}
+
+// TestPattern_EachCompiles: in a program, a pattern is compiled when a log is read.
+func TestPattern_EachCompiles(t *testing.T) {
+	if len(patterns) < 30 {
+		t.Errorf("%d patterns, want all of the package", len(patterns))
+	}
+	for _, p := range patterns {
+		p.Match(nil) // panics where it is not valid
 	}
 }
