@@ -138,6 +138,10 @@ func (h *history) configure(args string) bool {
 	if got.Status == 0 {
 		return true
 	}
+	if byHand := "# Make this change by hand."; got.Status == 3 && strings.HasPrefix(got.Stdout, byHand) {
+		h.log = append(h.log, "  by hand: "+strings.TrimSpace(got.Stderr))
+		return false
+	}
 	for _, refusal := range []string{
 		`has no handler "`,                               // its model is gone
 		"has no runtime_type, and no pod of it",          // what is left of its model is its base spec, which is ours

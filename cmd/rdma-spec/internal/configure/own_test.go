@@ -46,7 +46,7 @@ version = 3
 		n.template = k3sFolder + "config.toml.tmpl"
 		n.base = strings.NewReplacer("version = 3", "version = 2", "cri.v1.runtime", "grpc.v1.cri").Replace(n.base)
 	}
-	files := map[string]string{k3sFolder + "x": ""}
+	files := map[string]string{k3sFolder + "x": "", "etc/hostname": "k3s\n"}
 	if template != "" {
 		files[n.template] = template
 	}
