@@ -267,7 +267,7 @@ func TestConfigureRefuses(t *testing.T) {
 		"nri --runtime docker":          {2, "--runtime docker: write containerd or crio; see"},
 		"nri --runtime crio":            {3, "CRI-O is not installed"},
 		"nri --runtime crio --required": {2, "set nri_enable_default_validator = true in the section [crio.nri.default_validator]"},
-		"--all --runtime docker":        {2, "--runtime docker: write containerd or crio; see"},
+		"--all --runtime docker":        {2, "run rdma-spec configure cdi; see"},
 		"--all --runtime crio":          {3, "CRI-O is not installed"},
 		"handler rdma":                  {2, "write either --like RUNTIME or --in-place"},
 		"handler rdma --like nvidia":    {3, `has no handler "nvidia": it has runc`},
