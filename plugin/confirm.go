@@ -163,8 +163,8 @@ func next(err error) string {
 	if errors.Is(err, storedspec.ErrStarted) {
 		return "processes of later execs have it; if the running ones need it, recreate the pod"
 	}
-	return "see rdma-spec status, and recreate the pod or run rdma-spec repair; if containerd is often this slow, let it " +
-		"wait longer for plugins: plugin_request_timeout in its configuration"
+	return "see rdma-spec status, and recreate the pod or run rdma-spec repair; if containerd is often this slow, let " +
+		"it wait longer for plugins: plugin_request_timeout in its configuration"
 }
 
 const (

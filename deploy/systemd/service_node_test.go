@@ -43,7 +43,7 @@ const (
 
 // TestNodeService runs the service as installed, under a real systemd inside the node, and sees that the hardening
 // leaves it all that it needs: it is root without capabilities, registers, injects devices, reaches containerd, sees
-// the limits of containers, survives its own death and the runtime's, and raises limits with the drop-in for that.
+// the limits of containers, survives its own death and the runtime's, and the tool's unit raises limits.
 func TestNodeService(t *testing.T) { besideSystemd(t, installService, testService) }
 
 // besideSystemd carries a test out beside a systemd that reads the units of folders.
@@ -85,6 +85,8 @@ func testService(t *testing.T) {
 	testOrder(t)
 	testRuntimeDirectory(t)
 
+	systemd.Manage(t, "start", "nri-rdma") // its policy is the one that counts
+	awaitRegistered(t, 0)
 	systemd.Manage(t, "start", "rdma-spec-repair")
 	limits := func() string { return scratch.Read(t, fmt.Sprintf("/proc/%d/limits", older)) }
 	await.That(t, await.Patience, "the container that was there before the plugin is raised",
@@ -179,7 +181,7 @@ func lowContainer(ctx context.Context, t *testing.T, ctrd *containerd.Containerd
 func installService(t *testing.T) {
 	t.Helper()
 	installPrograms(t, "nri-rdma", "rdma-spec")
-	installUnits(t, "nri-rdma.service", "nri-rdma-validator.service", "rdma-spec-doctor.service")
+	installUnits(t, "nri-rdma.service", "nri-rdma-validator.service", "rdma-spec-doctor.service", "rdma-spec-repair.service")
 	// The node's containerd is in a cache below /root.
 	scratch.File(t, units+"/rdma-spec-doctor.service.d/node.conf",
 		"[Service]\nTimeoutStartSec=5min\nProtectHome=read-only\nExecStart=\nExecStart=/usr/local/bin/rdma-spec "+

@@ -38,8 +38,8 @@ type OptIn struct {
 	Resources []string `json:"resources"`
 	// Namespaces are globs of the namespaces in which an annotation alone makes a container an RDMA container.
 	Namespaces []string `json:"namespaces"`
-	// DeviceAnnotations are keys of annotations, without the scope, by which the author of a pod names devices that another
-	// NRI plugin gives, as in devices.gke.io. A verbs device that is named so counts as an annotation does: in the
+	// DeviceAnnotations are keys of annotations, without the scope, by which the author of a pod names devices that
+	// another NRI plugin gives, as in devices.gke.io. A verbs device that is named so counts as an annotation does: in the
 	// namespaces where that opts in, or in a container that was given an HCA according to the kubelet.
 	DeviceAnnotations []string `json:"deviceAnnotations"`
 	// MOFEDRuntimeHandlers are globs of runtime handlers, as in nvidia*, under which a container with NVIDIA_MOFED=enabled
