@@ -104,8 +104,8 @@ func (e Explainer) Container(pod manifest.Pod, c manifest.Container) (Container,
 }
 
 // noEffect is said of CAP_IPC_LOCK, as privileged containers have it as well, in a user namespace.
-const noEffect = "hostUsers: false: the kernel asks for CAP_IPC_LOCK in the node's user namespace, so it has no effect " +
-	"here"
+const noEffect = "hostUsers: false: the kernel asks for CAP_IPC_LOCK in the node's user namespace, so it has no " +
+	"effect here"
 
 // verdict decides about a container, twice where it is open whether verbs devices are injected.
 func (e Explainer) verdict(c manifest.Container) Container {
