@@ -315,3 +315,15 @@ func TestPattern_EachCompiles(t *testing.T) {
 		p.Match(nil) // panics where it is not valid
 	}
 }
+
+// TestPage_Addresses: on the site, a message has an address in which any space is a dash, and no two have the same.
+func TestPage_Addresses(t *testing.T) {
+	of := map[string]string{}
+	for _, m := range messages() {
+		address := strings.Join(strings.Fields(m.text), "-")
+		if other, taken := of[address]; taken {
+			t.Errorf("%q and %q have one address", other, m.text)
+		}
+		of[address] = m.text
+	}
+}
