@@ -27,9 +27,6 @@ import (
 	"github.com/rdma-spec/rdma-spec/test/testing/must"
 )
 
-// recordedRequest is what the benchmark sends: the request of containerd for a container of the kubelet's.
-const recordedRequest = "../bench/testdata/kubelet-container.json"
-
 // TestClusterRequest compares the fields that containerd fills of a kubelet's container with those of the benchmark's
 // recording. With RDMA_RECORD, a file, it records the request: see make recorded-request.
 func TestClusterRequest(t *testing.T) {
@@ -49,10 +46,9 @@ func TestClusterRequest(t *testing.T) {
 		must.Succeed(t, os.WriteFile(file, append(text, '\n'), 0o644))
 		return
 	}
-	text, err := os.ReadFile(filepath.FromSlash(recordedRequest))
-	must.Succeed(t, err)
 	want := &api.CreateContainerRequest{}
-	must.Succeed(t, protojson.Unmarshal(text, want))
+	text := deployFile(t, "../test/bench/testdata/kubelet-container.json")
+	must.Succeed(t, protojson.Unmarshal([]byte(text), want))
 	if diff := cmp.Diff(filled(want), filled(got)); diff != "" {
 		t.Errorf("make recorded-request: the fields that containerd fills (-recorded +now):\n%s", diff)
 	}

@@ -113,7 +113,9 @@ changed, or with --dry-run would be.`,
 		if err != nil {
 			return c, fmt.Errorf("%w; %s", err, withoutKubernetes)
 		}
-		c.next = append(c.next, withoutKubernetes)
+		if anyOf(o.Root, "usr/bin/docker", "usr/bin/podman") {
+			fmt.Fprintln(cmd.ErrOrStderr(), "rdma-spec:", withoutKubernetes)
+		}
 		return c, nil
 	})
 	cmd.AddCommand(newConfigureNRICommand(o), newConfigureHandlerCommand(o), newConfigureLimitsCommand(o),
@@ -127,11 +129,15 @@ const withoutKubernetes = "without Kubernetes, Docker and Podman ask no NRI plug
 
 // runsKubernetes reports whether a kubelet has ever run on the node: each distribution's has a folder.
 func runsKubernetes(root string) bool {
-	return slices.ContainsFunc([]string{"var/lib/kubelet", "var/lib/rancher", "var/lib/k0s", "var/snap/microk8s"},
-		func(folder string) bool {
-			_, err := os.Stat(filepath.Join(root, folder))
-			return err == nil
-		})
+	return anyOf(root, "var/lib/kubelet", "var/lib/rancher", "var/lib/k0s", "var/snap/microk8s")
+}
+
+// anyOf reports whether the node has one of these files.
+func anyOf(root string, names ...string) bool {
+	return slices.ContainsFunc(names, func(name string) bool {
+		_, err := os.Stat(filepath.Join(root, name))
+		return err == nil
+	})
 }
 
 // carriesOut has a command carry a plan out for a feature, or take it back: all features where none is named. An

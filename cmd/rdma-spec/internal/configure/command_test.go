@@ -513,4 +513,10 @@ func TestAllWithoutKubernetes(t *testing.T) {
 			t.Errorf("with %s: %v, want that it names configure cdi: %t", folder, err, names)
 		}
 	}
+	root, _ := configureNode(t)
+	scratch.File(t, filepath.Join(root, "usr/bin/docker"), "", 0o755)
+	got := done(t, root, "--all --program ROOT/nri-rdma --dry-run")
+	if !strings.Contains(got.Stderr, "for their containers, run rdma-spec configure cdi") {
+		t.Errorf("with Docker beside containerd: %+v", got)
+	}
 }
