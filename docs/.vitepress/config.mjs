@@ -62,6 +62,7 @@ const families = read('docs/faults.md').split(/^## /m).slice(1).map((family) => 
 const heading = (text) => text.toLowerCase().replace(/[^a-z0-9_ -]/g, '').replaceAll(' ', '-')
 
 // A message as it is printed, without spaces.
+const weigh = (address) => (address.endsWith('#messages') ? 0.5 : 1)
 const anchor = (message) => message.replace(/\s+/g, '-')
 
 // Each link and each picture leads where it leads in the repository.
@@ -197,6 +198,10 @@ export default defineConfig({
     externalLinkIcon: true,
     socialLinks: [{ icon: 'github', link: repository }],
     editLink: { pattern: `${repository}/blob/main/docs/:path`, text: 'Source of this page' },
-    search: { provider: 'local', options: { _render: indexed, miniSearch: { options: { tokenize: words } } } },
+    search: {
+      provider: 'local',
+      // A message leads to its row in Troubleshoot, which has all causes, rather than to the page of one of them.
+      options: { _render: indexed, miniSearch: { options: { tokenize: words }, searchOptions: { boostDocument: weigh } } },
+    },
   },
 })
