@@ -208,6 +208,7 @@ func TestConfirmedOnCRIO(t *testing.T) {
 		hidden bool         // no process of a container can be seen
 		// the process ID of the event is another container's
 		foreign bool
+		unnamed bool // the event has no process ID, as CRI-O 1.34's
 		result  string
 		says    []string
 	}{
@@ -215,6 +216,8 @@ func TestConfirmedOnCRIO(t *testing.T) {
 			says: []string{"level=info", "msg=adjusted", "memlock=unlimited"}},
 		"something else took it back": {has: []spec.Limit{8 << 20}, result: grantUnconfirmed,
 			says: []string{"level=warning", "not confirmed", "its memlock is 8Mi", "rdma-spec repair"}},
+		"the event has no process ID": {has: []spec.Limit{spec.Unlimited}, unnamed: true, result: grantConfirmed,
+			says: []string{"level=info", "msg=adjusted", "memlock=unlimited"}},
 		"no process yet": {result: grantAnswered, says: []string{"msg=answered", "memlock=unlimited"}},
 		"another container's process": {has: []spec.Limit{spec.Unlimited}, foreign: true, result: grantAnswered,
 			says: []string{"msg=answered", "memlock=unlimited"}},
@@ -247,7 +250,10 @@ func TestConfirmedOnCRIO(t *testing.T) {
 				if test.foreign {
 					id = limitstest.ID("another")
 				}
-				ctr.Pid = uint32(kernel.Run(id, test.has...))
+				first := kernel.Run(id, test.has...)
+				if !test.unnamed {
+					ctr.Pid = uint32(first)
+				}
 			})
 			if _, err := runtime.Create(t.Context(), pod, holder); err != nil {
 				t.Fatal(err)
