@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/containerd/nri/pkg/api"
@@ -68,6 +69,7 @@ func (p *Plugin) look(ctx context.Context, l listing) {
 		pods[pod.GetId()] = pod
 	}
 	count, reads, unseen := 0, 0, error(nil)
+	running := sync.OnceValues(func() (map[string][]int, error) { return p.Limits.Containers() })
 	var named []string
 	for _, ctr := range l.containers {
 		// Of one without a sandbox, which a runtime could not load, nobody knows the namespace.
@@ -80,7 +82,7 @@ func (p *Plugin) look(ctx context.Context, l listing) {
 		if want == 0 {
 			continue
 		}
-		has, err := p.runs(ctx, c, ctr, want, &reads)
+		has, err := p.runs(ctx, c, ctr, want, &reads, running)
 		switch {
 		case err != nil:
 			unseen = err
@@ -130,7 +132,7 @@ var errTooMany = fmt.Errorf("only %d stored specs are read when the plugin regis
 // runs returns the memlock that a container was given: as the runtime lists it, as its stored spec has it, or as its
 // first process does. The error says why it is unknown.
 func (p *Plugin) runs(ctx context.Context, c policy.Container, ctr *api.Container, want spec.Limit,
-	reads *int) (spec.Limit, error) {
+	reads *int, running func() (map[string][]int, error)) (spec.Limit, error) {
 	if c.Memlock.Soft >= want { // as containerd says from 2.3 on
 		return c.Memlock.Soft, nil
 	}
@@ -157,6 +159,17 @@ func (p *Plugin) runs(ctx context.Context, c policy.Container, ctr *api.Containe
 	if p.Limits == nil {
 		return 0, errUnseen
 	}
-	limit, err := p.Limits.MemlockIn(ctr.GetId(), int(ctr.GetPid()))
+	pid := int(ctr.GetPid())
+	if pid == 0 { // runtimes do not list it
+		all, err := running()
+		switch {
+		case err != nil:
+			return 0, err
+		case len(all[ctr.GetId()]) == 0:
+			return 0, errUnseen
+		}
+		pid = all[ctr.GetId()][0]
+	}
+	limit, err := p.Limits.MemlockIn(ctr.GetId(), pid)
 	return limit.Hard, err // its program may have lowered the soft one
 }

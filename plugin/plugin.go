@@ -82,6 +82,8 @@ type RunningSpecs interface {
 
 // Limits reads the limits of containers' processes. A limits.Processes does.
 type Limits interface {
+	// Containers returns the IDs of the processes of each container that has some, by the container's ID.
+	Containers() (map[string][]int, error)
 	// MemlockIn reads RLIMIT_MEMLOCK of a process, if that is one of a container's.
 	MemlockIn(container string, pid int) (spec.Rlimit, error)
 }

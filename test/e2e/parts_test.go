@@ -57,7 +57,7 @@ var parts = part.Table{
 	}},
 	{Part: "shared", Node: "all", Tests: []func(*testing.T){TestKubeletSharedDevicePlugin}},
 	{Part: "daemonset", Node: "all", Release: true, Tests: []func(*testing.T){TestClusterDaemonSet}},
-	{Part: "policy", Node: "all", Release: true, Tests: []func(*testing.T){TestClusterPolicy}},
+	{Part: "policy", Node: "all", Release: true, Tests: []func(*testing.T){TestClusterPolicy, TestClusterRestrictedChart}},
 	{Part: "guides", Node: "all", Release: true, Tests: []func(*testing.T){TestClusterGuides}},
 	{Part: "dra", Node: "all", Tests: []func(*testing.T){TestClusterDRA}},
 

@@ -72,6 +72,43 @@ func TestClusterRestricted(t *testing.T) {
 	}
 }
 
+// TestClusterRestrictedChart installs the chart as docs/restricted.md does. The API server takes the page's pod in a
+// namespace that may use RDMA, and in no other; the plugin, without the runtime's socket, gives it its memory limit.
+func TestClusterRestrictedChart(t *testing.T) {
+	d, k, _ := forDaemonSets(t)
+	t.Cleanup(func() { d.tell(t) })
+	importVerbs(t)
+	d.helm(t, "install", "nri-rdma", released(t, "nri-rdma-*.tgz"), "--create-namespace", "-f",
+		deployPath("helm/nri-rdma/restricted.yaml"), "--set", "extraArgs={--budget="+budget+"}")
+	finally(t, kubeletPatience, func(ctx context.Context) error {
+		_, err := d.c.Helm(ctx, "-n", pluginNamespace, "uninstall", "nri-rdma", "--wait")
+		return err
+	})
+	d.awaitRollout(t)
+	pod := restrictedPod(t)
+	pod.Spec.NodeName = k.NodeName()
+	awaitForbidden(t, d.c, true)
+	_, err := d.c.Try(within(t, patience), pod)
+	expectForbidden(t, err, "container main requests "+shared)
+
+	label := func(level string) string {
+		return strings.NewReplacer("LEVEL", level, "labels: {", "labels: {"+allowed+`: "true", `).Replace(enforced)
+	}
+	apply(t, d.c, label("privileged"))
+	finally(t, patience, func(ctx context.Context) error {
+		return d.c.Apply(ctx, strings.Replace(enforced, "LEVEL", "privileged", 1))
+	})
+	awaitForbidden(t, d.c, false)
+	apply(t, d.c, label("restricted"))
+	p := createPod(t, d.c, k, pod)
+	if got := memlock(t, p.running(t, "main")); got != gi1 {
+		t.Errorf("memlock is %s, want %s", got, gi1)
+	}
+	d.awaitLog(t, "nri-rdma", "msg=answered")
+	d.awaitLog(t, "validator", "msg=registered")
+	expectTransfer(t, p.running(t, "main"), p.running(t, "main"))
+}
+
 // testMoreIsRefused: Pod Security refuses privileged and IPC_LOCK, and names them.
 func testMoreIsRefused(t *testing.T, c *cluster.Cluster, pod *corev1.Pod) {
 	if _, err := c.Try(within(t, patience), pod); err != nil {
