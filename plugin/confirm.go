@@ -112,15 +112,34 @@ func (p *Plugin) has(ctx context.Context, c policy.Container, ctr *api.Container
 	specs := p.specs()
 	switch {
 	case specs == nil:
-		has, err := p.Limits.MemlockIn(ctr.GetId(), int(ctr.GetPid()))
-		if err != nil {
-			err = fmt.Errorf("%w: %w", errUnseen, err)
-		}
+		has, err := p.firstMemlock(ctr, p.Limits.Containers)
 		return storedspec.Found{Memlock: has}, err
 	case grant.IPCLock == spec.IPCLockNo && c.Memlock.Soft >= grant.Memlock: // the event says so, from containerd 2.3 on
 		return storedspec.Found{Memlock: c.Memlock}, nil
 	}
 	return specs.Confirm(ctx, ctr.GetId(), grant)
+}
+
+// firstMemlock returns the RLIMIT_MEMLOCK of a container's first process; errUnseen where that cannot be seen. All
+// processes are asked for it only where the runtime does not name it: CRI-O 1.34 has no PID in a container's events
+// (internal/nri/container.go), and no runtime lists one.
+func (p *Plugin) firstMemlock(ctr *api.Container, running func() (map[string][]int, error)) (spec.Rlimit, error) {
+	pid := int(ctr.GetPid())
+	if pid == 0 {
+		all, err := running()
+		if err != nil {
+			return spec.Rlimit{}, fmt.Errorf("%w: %w", errUnseen, err)
+		}
+		if len(all[ctr.GetId()]) == 0 {
+			return spec.Rlimit{}, errUnseen
+		}
+		pid = all[ctr.GetId()][0]
+	}
+	limit, err := p.Limits.MemlockIn(ctr.GetId(), pid)
+	if err != nil {
+		return spec.Rlimit{}, fmt.Errorf("%w: %w", errUnseen, err)
+	}
+	return limit, nil
 }
 
 // given returns a grant as fields of a log line.

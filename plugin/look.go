@@ -159,17 +159,6 @@ func (p *Plugin) runs(ctx context.Context, c policy.Container, ctr *api.Containe
 	if p.Limits == nil {
 		return 0, errUnseen
 	}
-	pid := int(ctr.GetPid())
-	if pid == 0 { // runtimes do not list it
-		all, err := running()
-		switch {
-		case err != nil:
-			return 0, err
-		case len(all[ctr.GetId()]) == 0:
-			return 0, errUnseen
-		}
-		pid = all[ctr.GetId()][0]
-	}
-	limit, err := p.Limits.MemlockIn(ctr.GetId(), pid)
+	limit, err := p.firstMemlock(ctr, running)
 	return limit.Hard, err // its program may have lowered the soft one
 }

@@ -177,20 +177,8 @@ func (p *Processes) Memlock(pid int) (spec.Rlimit, error) {
 	return limit, nil
 }
 
-// MemlockIn reads RLIMIT_MEMLOCK of a process, if that is one of a container's, given by its ID. A PID of 0 stands for
-// the container's first process, for which all processes are read: CRI-O 1.34 has no PID in a container's events
-// (internal/nri/container.go).
+// MemlockIn reads RLIMIT_MEMLOCK of a process, if that is one of a container's, given by its ID.
 func (p *Processes) MemlockIn(container string, pid int) (spec.Rlimit, error) {
-	if pid == 0 {
-		running, err := p.Containers()
-		if err != nil {
-			return spec.Rlimit{}, err
-		}
-		if len(running[container]) == 0 {
-			return spec.Rlimit{}, errors.New("none of its processes can be seen")
-		}
-		return p.Memlock(running[container][0])
-	}
 	limit, err := p.Memlock(pid)
 	if err == nil && !p.Belongs(pid, container) {
 		err = fmt.Errorf("process %d is not one of the container's", pid)
