@@ -17,6 +17,7 @@ import (
 	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/node/runtime"
 	"github.com/rdma-spec/rdma-spec/plugin/policy"
 	"github.com/rdma-spec/rdma-spec/spec"
+	"github.com/rdma-spec/rdma-spec/spec/hca"
 )
 
 // State reports whether a container is as the policy wants.
@@ -91,12 +92,13 @@ type Container struct {
 	Least, Idle Registering `json:"-"`
 	Given       []string    `json:"-"` // the resources with RDMA that the kubelet gave it, where it holds no HCA
 	// Functions are what it was given, of HCAs, where it holds none: "PCI function 0000:b1:02.5 (a/b), HCA mlx5_5".
-	Functions []string `json:"-"`
-	Stale     []string `json:"-"` // what became of its verbs devices that are those of no HCA now
-	Bounding  []string `json:"-"` // the capabilities of its spec
-	Env       cri.Env  `json:"-"` // the variables of its spec that choose HCAs and interfaces
-	GPUs      []int    `json:"-"` // the minor numbers of the devices of NVIDIA's GPUs that it holds
-	Remedy    Remedy   `json:"-"`
+	Functions []string   `json:"-"`
+	Stale     []string   `json:"-"` // what became of its verbs devices that are those of no HCA now
+	Bounding  []string   `json:"-"` // the capabilities of its spec
+	Env       cri.Env    `json:"-"` // the variables of its spec that choose HCAs and interfaces
+	GPUs      []int      `json:"-"` // the minor numbers of the devices of NVIDIA's GPUs that it holds
+	Lacks     spec.Grant `json:"-"` // what of Wanted it lacks
+	Remedy    Remedy     `json:"-"`
 
 	reading  process.Reading
 	unlisted bool // the kubelet does not say its resources, which may be a signal
@@ -149,13 +151,10 @@ func (c *Container) Lowered() bool {
 // StarvesRDMA reports whether it can register too little for RDMA, by the kernel's number alone: unless the policy in
 // force gives it no more.
 func (c *Container) StarvesRDMA() bool {
-	return (c.RDMA || c.Uses) && c.Registers != nil && *c.Registers <= runtime.Enough &&
-		(c.Wanted == nil || c.Wanted.Memlock == 0 || *c.Registers < c.Wanted.Memlock)
-}
-
-// LacksHCA reports whether it holds no HCA, and the policy gives some.
-func (c *Container) LacksHCA() bool {
-	return c.Wanted != nil && len(c.Wanted.Devices) > 0 && len(c.HCAs) == 0
+	if !c.RDMA && !c.Uses || c.Registers == nil || *c.Registers > runtime.Enough {
+		return false
+	}
+	return c.Wanted == nil || c.Wanted.Memlock == 0 || c.Wanted.Lacks(spec.Has{Memlock: *c.Registers}).Memlock != 0
 }
 
 // Editable reports whether the container's stored spec can be edited.
@@ -171,48 +170,63 @@ func (c *Container) report(s State, problem string) {
 
 // remedy decides what should be done about the container's memlock.
 func (c *Container) remedy(o Options) Remedy {
-	want := c.Wanted.Memlock
-	if verdict := c.reading.Judge(want); verdict != process.Below && verdict != process.SpecBelow {
+	if c.Lacks.Memlock == 0 {
 		return Remedy{}
 	}
+	want := c.Wanted.Memlock
 	r := Remedy{Action: Repair, Text: o.Command("repair", c.PodName()), Processes: c.reading.Low(want)}
 	r.StoredSpec = c.Editable() && (c.reading.SpecSets && c.reading.Spec.Soft < want ||
 		!c.reading.SpecSets && r.Processes > 0)
 	if !r.StoredSpec && (r.Processes == 0 || !c.Editable()) {
-		r.Action, r.Text = Recreate, "recreate the pod"
+		r.Action = Recreate
+		r.Text = "recreate the pod"
 	}
 	return r
 }
 
 // compare compares what a container has with what it is given.
 func (c *Container) compare(o Options) {
-	c.Remedy = c.remedy(o)
-	switch want := c.Wanted.Memlock; c.reading.Judge(want) {
-	case process.Below:
-		if c.IPCLock != nil && *c.IPCLock && c.Registers != nil && *c.Registers >= want {
-			c.Notes = append(c.Notes, fmt.Sprintf("memlock is %s, the policy gives %s; with CAP_IPC_LOCK it can "+
-				"register more", c.Memlock.Soft, want))
-			break
-		}
-		c.report(StateBelow, fmt.Sprintf("memlock is %s, the policy gives %s: %s", c.Memlock.Soft, want, c.Remedy.Text))
-	case process.SpecBelow:
-		c.report(StateBelow, fmt.Sprintf("its spec gives processes of an exec %s, the policy gives %s: %s",
-			c.reading.Spec.Soft, want, c.Remedy.Text))
-	case process.Unknown:
-		c.report(StateUnknown, "its memlock is unknown")
-	case process.Lowered:
-		given := c.Memlock.Hard
-		if c.reading.SpecSets {
-			given = c.reading.Spec.Soft
-		}
-		c.Notes = append(c.Notes, fmt.Sprintf("its program has lowered its own memlock from %s", given))
-	case process.Sufficient:
+	given, known := c.reading.Given()
+	if !known {
+		given = c.Wanted.Memlock
 	}
-	if c.LacksHCA() {
+	c.Lacks = c.Wanted.Lacks(spec.Has{
+		Memlock:  given,
+		IPCLock:  c.IPCLock == nil || *c.IPCLock,
+		Bounding: c.Bounding,
+		Holds:    func(hca.Device) bool { return len(c.HCAs) > 0 }, // which ones it could have had is unknown
+	})
+	c.Remedy = c.remedy(o)
+	if c.Wanted.Memlock != 0 && !known {
+		c.report(StateUnknown, "its memlock is unknown")
+	}
+	if c.Wanted.Memlock != 0 && known {
+		c.compareMemlock(given)
+	}
+	if len(c.Lacks.Devices) > 0 {
 		c.report(StateBelow, fmt.Sprintf("it holds no HCA, the policy gives %s: recreate the pod", c.Wanted.DeviceNames()))
 	}
 	if c.IPCLock != nil {
 		c.compareIPCLock()
+	}
+}
+
+// compareMemlock reports a memlock that is below policy, or has a note on it.
+func (c *Container) compareMemlock(given spec.Limit) {
+	want := c.Wanted.Memlock
+	enough := c.Memlock.Soft >= want
+	switch {
+	case c.Lacks.Memlock == 0 && !enough:
+		c.Notes = append(c.Notes, fmt.Sprintf("its program has lowered its own memlock from %s", given))
+	case c.Lacks.Memlock == 0:
+	case enough:
+		c.report(StateBelow, fmt.Sprintf("its spec gives processes of an exec %s, the policy gives %s: %s", given, want,
+			c.Remedy.Text))
+	case c.IPCLock != nil && *c.IPCLock && c.Registers != nil && *c.Registers >= want:
+		c.Notes = append(c.Notes, fmt.Sprintf("memlock is %s, the policy gives %s; with CAP_IPC_LOCK it can "+
+			"register more", c.Memlock.Soft, want))
+	default:
+		c.report(StateBelow, fmt.Sprintf("memlock is %s, the policy gives %s: %s", c.Memlock.Soft, want, c.Remedy.Text))
 	}
 }
 
@@ -222,7 +236,7 @@ func (c *Container) compareIPCLock() {
 	switch {
 	case *c.IPCLock && c.Wanted.Memlock.Finite() && c.Wanted.IPCLock == spec.IPCLockNo:
 		note = "CAP_IPC_LOCK voids its memlock"
-	case *c.IPCLock || !c.Wanted.IPCLock.Adds(c.Bounding):
+	case c.Lacks.IPCLock == spec.IPCLockNo:
 		return
 	case c.UserNamespace:
 		note = "the kernel does not count CAP_IPC_LOCK in a user namespace"
@@ -252,7 +266,11 @@ func (s *Snapshot) readContainers(ctx context.Context) (found Containers, err er
 		for i := range found.Containers {
 			c := &found.Containers[i]
 			c.RDMA = c.RDMA || c.State == StateUnseen // without a policy, nobody's rules leave it out
-			c.State, c.Problems, c.Wanted, c.Remedy = StateUnknown, []string{}, nil, Remedy{}
+			c.State = StateUnknown
+			c.Problems = []string{}
+			c.Wanted = nil
+			c.Lacks = spec.Grant{}
+			c.Remedy = Remedy{}
 		}
 	}
 	return found, err

@@ -133,7 +133,7 @@ func containerHCA(v *doctor.View, c node.Container) []doctor.Finding {
 			"Add rdma-cni to the NetworkAttachmentDefinition of the pod's interface, so that the HCA moves into the pod, or "+
 				"set hostNetwork: true")}
 	}
-	if !c.LacksHCA() {
+	if len(c.Lacks.Devices) == 0 {
 		return nil
 	}
 	return []doctor.Finding{recreate(c, doctor.Sentence(c.Causes()))}

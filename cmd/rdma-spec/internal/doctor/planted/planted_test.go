@@ -287,6 +287,7 @@ var planted = map[string]struct {
 	"a container without the HCA of its annotation": {func(s *sick) {
 		s.container().State, s.container().HCAs = "below", nil
 		s.container().Wanted = &spec.Grant{Memlock: unlimited, Devices: []hca.Device{{}}}
+		s.container().Lacks = spec.Grant{Devices: []hca.Device{{}}}
 		s.container().Problems = []string{"it holds no HCA, the policy gives mlx5_0: recreate the pod"}
 		s.container().Remedy.Text = "recreate the pod"
 	}, "container-hca", theTrainer},

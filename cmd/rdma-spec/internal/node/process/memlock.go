@@ -4,25 +4,7 @@
 package process
 
 import (
-	"slices"
-
 	"github.com/rdma-spec/rdma-spec/spec"
-)
-
-// Verdict compares what a container has with what the policy gives.
-type Verdict string
-
-// The verdicts.
-const (
-	Sufficient Verdict = "sufficient"
-	// Lowered: the container was given enough, and its program has lowered the limits of its own processes.
-	Lowered Verdict = "lowered"
-	// Below: processes have less.
-	Below Verdict = "below"
-	// SpecBelow: the processes have enough, and the stored spec says less: processes of later execs will have less.
-	SpecBelow Verdict = "spec-below"
-	// Unknown: neither processes nor a spec can be read.
-	Unknown Verdict = "unknown"
 )
 
 // Memlocks reads limits of processes. limits.Processes does.
@@ -87,24 +69,19 @@ func (r Reading) Lowest() (spec.Rlimit, bool) {
 	return lowest, true
 }
 
-// Judge compares the reading with the memlock that the policy gives; 0 is none.
+// Given returns the soft limit that the container was given, whatever its program has made of it; known is false where
+// neither processes nor a spec can be read.
 //
-// Processes that have less than their container's spec sets have lowered their limits. Where the spec is not known, a
-// program that has lowered its soft limit alone is recognised by a hard limit that is enough.
-func (r Reading) Judge(want spec.Limit) Verdict {
-	specEnough := r.SpecSets && r.Spec.Soft >= want
-	hardLow := slices.ContainsFunc(r.Processes, func(p Limited) bool { return p.Memlock.Hard < want })
-	switch lowest, known := r.Lowest(); {
-	case want == 0:
-		return Sufficient
-	case !known:
-		return Unknown
-	case lowest.Soft >= want && r.SpecSets && !specEnough:
-		return SpecBelow
-	case lowest.Soft >= want:
-		return Sufficient
-	case len(r.Processes) > 0 && (specEnough || !r.SpecRead && !hardLow):
-		return Lowered
+// Where the spec sets one, it is that: processes with less have lowered their own. Where the spec sets none, processes
+// have the runtime's limit. Where the spec is not known, a program may have lowered the soft limit alone, as far as the
+// hard one shows.
+func (r Reading) Given() (limit spec.Limit, known bool) {
+	lowest, known := r.Lowest()
+	switch {
+	case r.SpecSets:
+		return r.Spec.Soft, true
+	case r.SpecRead:
+		return lowest.Soft, known
 	}
-	return Below
+	return lowest.Hard, known
 }

@@ -22,47 +22,39 @@ func reading(limits ...spec.Rlimit) Reading {
 
 func both(l spec.Limit) spec.Rlimit { return spec.Rlimit{Soft: l, Hard: l} }
 
-func TestJudge(t *testing.T) {
+func TestReading_Given(t *testing.T) {
 	softLow := spec.Rlimit{Soft: low, Hard: unlimited}
+	const unknown = 0
 	for name, test := range map[string]struct {
 		reading Reading
 		want    spec.Limit
-		verdict Verdict
 	}{
-		"enough":                        {reading(both(unlimited)), unlimited, Sufficient},
-		"more than enough":              {reading(both(unlimited)), low, Sufficient},
-		"enough, spec too":              {reading(both(unlimited)).WithSpec(both(unlimited), true), unlimited, Sufficient},
-		"enough, spec sets none":        {reading(both(unlimited)).WithSpec(spec.Rlimit{}, false), unlimited, Sufficient},
-		"enough, spec low":              {reading(both(unlimited)).WithSpec(both(low), true), unlimited, SpecBelow},
-		"enough, spec zero":             {reading(both(unlimited)).WithSpec(both(0), true), unlimited, SpecBelow},
-		"enough, spec's soft limit low": {reading(both(unlimited)).WithSpec(softLow, true), unlimited, SpecBelow},
-		"low":                           {reading(both(low)), unlimited, Below},
-		"one low":                       {reading(both(unlimited), both(low), both(unlimited)), unlimited, Below},
-		"lowered, the hard limit too":   {reading(both(low)).WithSpec(both(unlimited), true), unlimited, Lowered},
-		"lowered":                       {reading(softLow).WithSpec(both(unlimited), true), unlimited, Lowered},
-		"lowered to 0": {reading(spec.Rlimit{Hard: unlimited}).WithSpec(both(unlimited),
-			true), unlimited, Lowered},
-		"lowered, spec not known": {reading(softLow), unlimited, Lowered},
-		"one lowered, another the hard limit too": {reading(softLow, both(16<<20)).WithSpec(both(unlimited),
-			true), unlimited, Lowered},
-		"one lowered, another low, spec not known":        {reading(softLow, both(16<<20)), unlimited, Below},
-		"the runtime's soft limit is low":                 {reading(softLow).WithSpec(spec.Rlimit{}, false), unlimited, Below},
-		"the spec's soft limit is low":                    {reading(softLow).WithSpec(softLow, true), unlimited, Below},
-		"the hard limit is enough, and below unlimited":   {reading(spec.Rlimit{Soft: low, Hard: 1 << 30}), 1 << 30, Lowered},
-		"the hard limit is more than low, and not enough": {reading(spec.Rlimit{Soft: low, Hard: 1 << 30}), 2 << 30, Below},
-		"processes not seen, spec enough":                 {reading().WithSpec(both(unlimited), true), unlimited, Sufficient},
-		"processes not seen, spec low":                    {reading().WithSpec(softLow, true), unlimited, Below},
-		"processes not seen, spec sets none":              {reading().WithSpec(spec.Rlimit{}, false), unlimited, Unknown},
-		"nothing known":                                   {reading(), unlimited, Unknown},
-		"the policy gives none":                           {reading(both(low)), 0, Sufficient},
+		"of the process":                  {reading(both(low)), low},
+		"of the lowest process":           {reading(both(unlimited), both(low), both(unlimited)), low},
+		"spec too":                        {reading(both(unlimited)).WithSpec(both(unlimited), true), unlimited},
+		"spec sets none":                  {reading(both(unlimited)).WithSpec(spec.Rlimit{}, false), unlimited},
+		"spec low":                        {reading(both(unlimited)).WithSpec(both(low), true), low},
+		"spec zero":                       {reading(both(unlimited)).WithSpec(both(0), true), 0},
+		"spec's soft limit low":           {reading(both(unlimited)).WithSpec(softLow, true), low},
+		"both limits lowered":             {reading(both(low)).WithSpec(both(unlimited), true), unlimited},
+		"lowered":                         {reading(softLow).WithSpec(both(unlimited), true), unlimited},
+		"lowered, spec not known":         {reading(softLow), unlimited},
+		"one lowered, another both":       {reading(softLow, both(16<<20)).WithSpec(both(unlimited), true), unlimited},
+		"the same, spec not known":        {reading(softLow, both(16<<20)), 16 << 20},
+		"the runtime's soft limit is low": {reading(softLow).WithSpec(spec.Rlimit{}, false), low},
+		"no processes, spec":              {reading().WithSpec(both(unlimited), true), unlimited},
+		"no processes, spec low":          {reading().WithSpec(softLow, true), low},
+		"no processes, spec sets none":    {reading().WithSpec(spec.Rlimit{}, false), unknown},
+		"nothing":                         {reading(), unknown},
 	} {
-		if got := test.reading.Judge(test.want); got != test.verdict {
-			t.Errorf("%s: %s, want %s", name, got, test.verdict)
+		wantKnown := test.want != unknown || test.reading.SpecSets
+		if got, known := test.reading.Given(); got != test.want || known != wantKnown {
+			t.Errorf("%s: %s, known %t; want %s", name, got, known, test.want)
 		}
 	}
 }
 
-func TestLowest(t *testing.T) {
+func TestReading_Lowest(t *testing.T) {
 	r := reading(spec.Rlimit{Soft: 5, Hard: 9}, spec.Rlimit{Soft: 6, Hard: 7})
 	if got, known := r.Lowest(); got != (spec.Rlimit{Soft: 5, Hard: 7}) || !known || r.Low(6) != 1 || r.Low(7) != 2 {
 		t.Errorf("%+v, %t; %d are below 6, %d below 7", got, known, r.Low(6), r.Low(7))
