@@ -14,14 +14,15 @@ import (
 	"github.com/rdma-spec/rdma-spec/spec/hca"
 )
 
-// adjust turns a grant into an adjustment of a container, less what the container has already. It does not set a device
-// or rlimit again that another plugin has set: that would fail the container's creation.
+// adjust turns what a container lacks of a grant into an adjustment. It never sets a device or an rlimit that another
+// plugin has set: that would fail the container's creation.
 func adjust(c policy.Container, grant spec.Grant) *api.ContainerAdjustment {
 	adjustment := &api.ContainerAdjustment{}
-	if raised, changed := c.Memlock.Raise(grant.Memlock); changed {
+	lacks := grant.Lacks(hasOf(&c))
+	if raised, changed := c.Memlock.Raise(lacks.Memlock); changed {
 		adjustment.AddRlimit(spec.RlimitMemlock, uint64(raised.Hard), uint64(raised.Soft))
 	}
-	for _, d := range lacking(c, grant.Devices) {
+	for _, d := range lacks.Devices {
 		adjustment.AddDevice(&api.LinuxDevice{
 			Path: d.Path, Type: "c", Major: int64(d.Major), Minor: int64(d.Minor),
 			FileMode: api.FileMode(uint32(os.FileMode(d.Mode).Perm())), Uid: api.UInt32(d.UID), Gid: api.UInt32(d.GID),
@@ -30,14 +31,12 @@ func adjust(c policy.Container, grant spec.Grant) *api.ContainerAdjustment {
 	return adjustment
 }
 
-// lacking returns those of a grant's devices that a container does not hold.
-func lacking(c policy.Container, devices []hca.Device) (lacks []hca.Device) {
-	for _, d := range devices {
-		if !slices.Contains(c.Devices, deviceOf(d)) {
-			lacks = append(lacks, d)
-		}
+// hasOf returns what a container has, as far as an event shows it: never its capabilities.
+func hasOf(c *policy.Container) spec.Has {
+	return spec.Has{
+		Memlock: c.Memlock.Soft,
+		Holds:   func(d hca.Device) bool { return slices.Contains(c.Devices, deviceOf(d)) },
 	}
-	return lacks
 }
 
 // deviceOf returns an HCA's device as a container holds it.

@@ -93,8 +93,8 @@ func TestOtherPluginsOfTheNode(t *testing.T) {
 	}
 }
 
-// A device that the pod's author names through another plugin counts where his annotation would; elsewhere the container
-// starts as it is, also where the device comes by CDI, after this plugin has answered.
+// A device that the pod's author names through another plugin counts where his annotation would; elsewhere the
+// container starts as it is, also where the device comes by CDI, after this plugin has answered.
 func TestDeviceThatTheAuthorNames(t *testing.T) {
 	for namespace, want := range map[string]int{"guests": 0, "ml": 1} {
 		t.Run(namespace, func(t *testing.T) {

@@ -29,12 +29,11 @@ func (p *Plugin) Configure(ctx context.Context, config, runtime, running string)
 	}
 	p.config.HandedOver(config, runtime)
 	p.keepsSpecs.Store(runtime == "containerd")
-	p.unseen.Store(false)
+	p.confirmer.unseenLogged.Store(false)
 	unseen := p.confirmable(runtime)
 	p.confirms.Store(unseen == nil)
-	if without := "RDMA containers get memlock and devices here, but no CAP_IPC_LOCK: " +
-		withoutStoredSpecs(runtime); p.StoredSpecs != nil && p.specs() == nil && p.throttle.due(without) {
-		p.Log.Warn(without)
+	if p.StoredSpecs != nil && p.specs() == nil {
+		p.warnOnce("RDMA containers get memlock and devices here, but no CAP_IPC_LOCK: " + withoutStoredSpecs(runtime))
 	}
 	if most := p.budget(); most < p.Budget {
 		p.Log.Warnf("--budget %s is cut to %s: the runtime waits %s for an answer of a plugin", p.Budget, most,
@@ -47,10 +46,16 @@ func (p *Plugin) Configure(ctx context.Context, config, runtime, running string)
 	case unseen == nil:
 		events.Set(api.Event_CREATE_CONTAINER, api.Event_POST_CREATE_CONTAINER)
 	default:
-		p.cannotConfirm(unseen)
+		p.confirmer.cannotConfirm(unseen)
 		events.Set(api.Event_CREATE_CONTAINER)
 	}
 	return events, nil
+}
+
+func (p *Plugin) warnOnce(line string) {
+	if p.throttle.due(line) {
+		p.Log.Warn(line)
+	}
 }
 
 // confirmable returns nil if PostCreateContainer shows what containers got: containerd has stored their specs by then,
@@ -73,7 +78,7 @@ func (p *Plugin) budget() time.Duration { return min(p.Budget, p.registration.Re
 // only copies.
 func (p *Plugin) Synchronize(_ context.Context, pods []*api.PodSandbox,
 	containers []*api.Container) ([]*api.ContainerUpdate, error) {
-	p.dropped(containers)
+	p.confirmer.dropListed(containers)
 	p.config.Registers()
 	p.Log.WithField("containers", len(containers)).Info("registered")
 	p.lookAt(listing{pods, slices.DeleteFunc(containers, func(ctr *api.Container) bool { return !mayHoldVerbs(ctr) })})

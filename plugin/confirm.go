@@ -4,11 +4,11 @@
 package plugin
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"maps"
+	"sync/atomic"
 	"time"
 
 	"github.com/containerd/nri/pkg/api"
@@ -19,86 +19,96 @@ import (
 	"github.com/rdma-spec/rdma-spec/spec"
 )
 
-// PostCreateContainer is called for every container that the runtime has created, with what all plugins and CDI have
-// given it. containerd's task does not exist yet; CRI-O's first process does. Now a grant is confirmed, and the stored
-// spec of containerd gets what NRI cannot express or somebody else has taken back. No error is returned: the runtime
-// would only log it, and ask no plugin behind this one.
-func (p *Plugin) PostCreateContainer(ctx context.Context, pod *api.PodSandbox, ctr *api.Container) error {
-	made, owed := p.owed.take(ctr.GetId())
-	if !owed && !p.holdsVerbs(pod, ctr) {
-		return nil
-	}
-	ctx, cancel := context.WithTimeout(ctx, p.registration.RequestTimeout()) // of a decision and a write together
-	defer cancel()
-	c := ContainerOf(pod, ctr)
-	if owed {
-		p.settle(ctx, c, ctr, made, grantConfirmed)
-		return nil
-	}
-	decision := p.decide(ctx, pod, c)
-	switch {
-	case decision.Refusal != nil:
-		p.metrics.grants.WithLabelValues(grantRefusedLate).Inc()
-		p.decided(c, decision).WithField("cause", decision.Refusal.Cause).Error("it runs, although the policy refuses it: " +
-			cameLate + ": " + decision.Refusal.Message)
-	case decision.Grant != nil:
-		decision.Grant.Devices = nil
-		p.settle(ctx, c, ctr, promised(c, decision), grantLate)
-	case decision.Authored != "":
-		p.metrics.authored.Inc()
-		p.decided(c, decision).Info("left alone: " + decision.Reason)
-	}
-	return nil
+// confirmer finds out what became of grants. It knows those that are pending, and says of each once what the container
+// has: that the plugin has answered does not mean that the container got it (docs/design/confirm.md).
+type confirmer struct {
+	log     logrus.FieldLogger
+	metrics *metrics
+	pending pendingGrants
+	stored  func() StoredSpecs // nil where no stored spec can be edited
+	running RunningSpecs       // nil: there are none
+	limits  Limits             // nil: nobody can read them
+	// unseenLogged: since the registration, the log says that what containers got cannot be confirmed.
+	unseenLogged atomic.Bool
 }
 
-const cameLate = "its verbs device came after this plugin had answered, as one does that another NRI plugin names by " +
-	"CDI"
-
-// holdsVerbs reports whether a created container holds a verbs device that makes it an RDMA container.
-func (p *Plugin) holdsVerbs(pod *api.PodSandbox, ctr *api.Container) bool {
-	return mayHoldVerbs(ctr) && policy.HoldsVerbs(ContainerOf(pod, ctr), p.facts)
-}
-
-// settle compares what a created container has with its grant, adds what it lacks if that can be written, and says so.
-func (p *Plugin) settle(ctx context.Context, c policy.Container, ctr *api.Container, made promise, result string) {
+// confirm compares what a created container has with its grant, once what it lacks is added where that can be done, and
+// counts and logs it. The grant of a container whose device came late was never answered.
+func (f *confirmer) confirm(ctx context.Context, c policy.Container, ctr *api.Container, pending pendingGrant,
+	late bool) {
 	start := time.Now()
-	grant := made.Grant
-	log := p.about(made)
-	found, err := p.has(ctx, c, ctr, grant)
-	p.metrics.confirmDuration.Observe(time.Since(start).Seconds())
-	if errors.Is(err, storedspec.ErrNoSocket) || errors.Is(err, errUnseen) {
-		p.cannotConfirm(err)
-		grant.IPCLock = spec.IPCLockNo
-		p.answered(log, grant)
+	found, err := f.complete(ctx, c, ctr, pending.Grant)
+	f.metrics.confirmDuration.Observe(time.Since(start).Seconds())
+	log := pending.Subject.log(f.log)
+	switch {
+	case errors.Is(err, storedspec.ErrNoSocket), errors.Is(err, errUnseen):
+		f.cannotConfirm(err)
+		withoutIPCLock := pending.Grant
+		withoutIPCLock.IPCLock = spec.IPCLockNo
+		f.answered(log, withoutIPCLock)
+	case err != nil:
+		f.unconfirmed(log, err, nextStep(err))
+	default:
+		f.report(log, outcomeOf(c, pending.Grant, found), late)
+	}
+}
+
+// outcome is what became of a grant.
+type outcome struct {
+	memlock spec.Limit // that the container has; 0 where that is unknown
+	before  spec.Limit // the lower memlock that it had instead of the granted one; 0 where nothing had set one
+	raised  bool       // its memlock was lower than the granted one
+	ipcLock bool
+	granted spec.Grant
+	lacks   spec.Grant
+}
+
+// outcomeOf compares a container with its grant. What was found comes from its stored spec or its first process; the
+// container itself is as the event has it.
+func outcomeOf(c policy.Container, grant spec.Grant, found storedspec.Found) outcome {
+	has := hasOf(&c)
+	has.IPCLock = found.IPCLock
+	has.Memlock = found.Memlock.Soft
+	raised := grant.Lacks(has).Memlock != 0
+	o := outcome{granted: grant, raised: raised, ipcLock: found.IPCLock, memlock: found.Memlock.Soft}
+	switch {
+	case raised && found.Wrote:
+		o.before = found.Memlock.Soft
+		o.memlock = grant.Memlock
+	case found.Memlock == spec.Rlimit{}: // the spec sets none
+		o.memlock = c.Memlock.Soft
+	}
+	if found.Wrote {
+		has.Memlock = max(has.Memlock, grant.Memlock)
+	}
+	o.lacks = grant.Lacks(has)
+	return o
+}
+
+// report counts and logs an outcome.
+func (f *confirmer) report(log logrus.FieldLogger, o outcome, late bool) {
+	switch {
+	case o.lacks.Memlock != 0:
+		f.unconfirmed(log, fmt.Errorf("its memlock is %s", o.memlock), "rdma-spec repair raises it")
+		return
+	case len(o.lacks.Devices) > 0:
+		f.unconfirmed(log, fmt.Errorf("it lacks %s", o.lacks.DeviceNames()), "see which other plugin takes devices away")
 		return
 	}
-	memlock, low := found.Memlock.Raise(grant.Memlock)
-	lacks := spec.Grant{Devices: lacking(c, grant.Devices)}
-	c.Memlock = cmp.Or(found.Memlock, c.Memlock)
-	if found.Wrote {
-		c.Memlock = memlock
+	log = log.WithFields(fieldsOf(spec.Grant{Memlock: o.memlock, Devices: o.granted.Devices})).
+		WithField("ipc_lock", o.ipcLock)
+	if o.before != 0 { // else the container would have had the runtime's own
+		log = log.WithField("from", o.before.String())
 	}
 	switch {
-	case err != nil:
-		p.unconfirmed(log, err, next(err))
-	case low && !found.Wrote:
-		p.unconfirmed(log, fmt.Errorf("its memlock is %s", c.Memlock.Soft), "rdma-spec repair raises it")
-	case len(lacks.Devices) > 0:
-		p.unconfirmed(log, fmt.Errorf("it lacks %s", lacks.DeviceNames()), "see which other plugin takes devices away")
+	case late:
+		f.metrics.grants.WithLabelValues(grantLate).Inc()
+		log.Info("adjusted: " + cameLate)
+	case o.raised:
+		f.metrics.grants.WithLabelValues(grantRaised).Inc()
+		log.Info("adjusted")
 	default:
-		log = log.WithFields(given(spec.Grant{Memlock: c.Memlock.Soft, Devices: grant.Devices})).
-			WithField("ipc_lock", found.IPCLock)
-		if low && found.Memlock.Soft != 0 { // else nothing has set one, and the container would have had the runtime's
-			log = log.WithField("from", found.Memlock.Soft.String())
-		}
-		if low && result == grantConfirmed {
-			result = grantRaised
-		}
-		p.metrics.grants.WithLabelValues(result).Inc()
-		if result == grantLate {
-			log.Info("adjusted: " + cameLate)
-			return
-		}
+		f.metrics.grants.WithLabelValues(grantConfirmed).Inc()
 		log.Info("adjusted")
 	}
 }
@@ -106,13 +116,14 @@ func (p *Plugin) settle(ctx context.Context, c policy.Container, ctr *api.Contai
 // errUnseen means that the first process of a created container cannot be seen.
 var errUnseen = errors.New("the first process of a created container cannot be seen")
 
-// has returns what a created container has, once what it lacks of a grant is added, if that can be written.
-func (p *Plugin) has(ctx context.Context, c policy.Container, ctr *api.Container,
+// complete adds what a created container lacks of a grant, devices aside, if that can be written, and returns what it
+// has.
+func (f *confirmer) complete(ctx context.Context, c policy.Container, ctr *api.Container,
 	grant spec.Grant) (storedspec.Found, error) {
-	specs := p.specs()
+	specs := f.stored()
 	switch {
 	case specs == nil:
-		has, err := p.firstMemlock(ctr, p.Limits.Containers)
+		has, err := firstMemlock(f.limits, ctr, f.limits.Containers)
 		return storedspec.Found{Memlock: has}, err
 	case grant.IPCLock == spec.IPCLockNo && c.Memlock.Soft >= grant.Memlock: // the event says so, from containerd 2.3 on
 		return storedspec.Found{Memlock: c.Memlock}, nil
@@ -120,10 +131,10 @@ func (p *Plugin) has(ctx context.Context, c policy.Container, ctr *api.Container
 	return specs.Confirm(ctx, ctr.GetId(), grant)
 }
 
-// firstMemlock returns the RLIMIT_MEMLOCK of a container's first process; errUnseen where that cannot be seen. All
-// processes are asked for it only where the runtime does not name it: CRI-O 1.34 has no PID in a container's events
-// (internal/nri/container.go), and no runtime lists one.
-func (p *Plugin) firstMemlock(ctr *api.Container, running func() (map[string][]int, error)) (spec.Rlimit, error) {
+// firstMemlock returns the RLIMIT_MEMLOCK of a container's first process; errUnseen where that cannot be seen. It asks
+// for all processes only where the runtime does not name this one: CRI-O 1.34 has no PID in a container's events
+// (internal/nri/container.go), and no runtime has one in its list.
+func firstMemlock(limits Limits, ctr *api.Container, running func() (map[string][]int, error)) (spec.Rlimit, error) {
 	pid := int(ctr.GetPid())
 	if pid == 0 {
 		all, err := running()
@@ -135,15 +146,15 @@ func (p *Plugin) firstMemlock(ctr *api.Container, running func() (map[string][]i
 		}
 		pid = all[ctr.GetId()][0]
 	}
-	limit, err := p.Limits.MemlockIn(ctr.GetId(), pid)
+	limit, err := limits.MemlockIn(ctr.GetId(), pid)
 	if err != nil {
 		return spec.Rlimit{}, fmt.Errorf("%w: %w", errUnseen, err)
 	}
 	return limit, nil
 }
 
-// given returns a grant as fields of a log line.
-func given(grant spec.Grant) logrus.Fields {
+// fieldsOf returns a grant as fields of a log line.
+func fieldsOf(grant spec.Grant) logrus.Fields {
 	fields := logrus.Fields{}
 	if grant.Memlock != 0 {
 		fields["memlock"] = grant.Memlock.String()
@@ -158,27 +169,27 @@ func given(grant spec.Grant) logrus.Fields {
 }
 
 // answered counts and logs a grant where nothing shows what the container got.
-func (p *Plugin) answered(log logrus.FieldLogger, grant spec.Grant) {
-	p.metrics.grants.WithLabelValues(grantAnswered).Inc()
-	log.WithFields(given(grant)).Info("answered")
+func (f *confirmer) answered(log logrus.FieldLogger, grant spec.Grant) {
+	f.metrics.grants.WithLabelValues(grantAnswered).Inc()
+	log.WithFields(fieldsOf(grant)).Info("answered")
 }
 
-// cannotConfirm says, once a registration, why nothing shows what containers got.
-func (p *Plugin) cannotConfirm(why error) {
-	if !p.unseen.Swap(true) {
-		p.Log.WithError(why).Warn("what RDMA containers got cannot be confirmed here: the log says answered, not adjusted, " +
-			"and where containerd's socket is missing, they get no CAP_IPC_LOCK")
+// cannotConfirm logs once a registration why nothing shows what containers got.
+func (f *confirmer) cannotConfirm(cause error) {
+	if !f.unseenLogged.Swap(true) {
+		f.log.WithError(cause).Warn("what RDMA containers got cannot be confirmed here: the log says answered, not " +
+			"adjusted, and where containerd's socket is missing, they get no CAP_IPC_LOCK")
 	}
 }
 
 // unconfirmed counts and logs a grant that the container may not have got, or not all of it.
-func (p *Plugin) unconfirmed(log logrus.FieldLogger, err error, next string) {
-	p.metrics.grants.WithLabelValues(grantUnconfirmed).Inc()
+func (f *confirmer) unconfirmed(log logrus.FieldLogger, err error, next string) {
+	f.metrics.grants.WithLabelValues(grantUnconfirmed).Inc()
 	log.WithError(err).Warn("not confirmed: the container may lack what it was granted; " + next)
 }
 
-// next returns what somebody can do about a grant that is not confirmed.
-func next(err error) string {
+// nextStep returns what somebody can do about a grant that is not confirmed.
+func nextStep(err error) string {
 	if errors.Is(err, storedspec.ErrStarted) {
 		return "processes of later execs have it; if the running ones need it, recreate the pod"
 	}
@@ -187,9 +198,9 @@ func next(err error) string {
 }
 
 const (
-	// settledWithin is how long the runtime may take from CreateContainer to PostCreateContainer.
-	settledWithin = 10 * time.Second
-	giveUpEvery   = 5 * time.Second
+	// confirmedWithin is how long the runtime may take from CreateContainer to PostCreateContainer.
+	confirmedWithin = 10 * time.Second
+	expireEvery     = 5 * time.Second
 )
 
 var (
@@ -198,51 +209,54 @@ var (
 		"PostCreateContainer fails, see the runtime's log")
 )
 
-// dropped gives up what is owed to containers that the runtime lists when the plugin registers again: it has created
+// dropListed gives up the pending grants of containers that the runtime lists when the plugin registers: it has created
 // them without asking.
-func (p *Plugin) dropped(containers []*api.Container) {
+func (f *confirmer) dropListed(containers []*api.Container) {
 	for _, ctr := range containers {
-		p.giveUp(ctr.GetId(), errDropped)
+		f.giveUp(ctr.GetId(), errDropped)
 	}
 }
 
-// giveUp counts and logs a promise that PostCreateContainer will not settle, and leaves it to repair.
-func (p *Plugin) giveUp(id string, why error) {
-	if made, owed := p.owed.take(id); owed {
-		p.unconfirmed(p.about(made), why, next(why))
+// giveUp counts and logs a grant that PostCreateContainer will not confirm.
+func (f *confirmer) giveUp(id string, cause error) {
+	if pending, found := f.pending.take(id); found {
+		f.unconfirmed(pending.Subject.log(f.log), cause, nextStep(cause))
 	}
 }
 
-// giveUpAll gives up overdue promises until the context is done.
-func (p *Plugin) giveUpAll(ctx context.Context) {
-	again := time.NewTicker(giveUpEvery)
-	defer again.Stop()
+// expire gives up overdue grants until the context is done.
+func (f *confirmer) expire(ctx context.Context) {
+	tick := time.NewTicker(expireEvery)
+	defer tick.Stop()
 	missing := map[string]bool{}
 	for {
 		select {
 		case <-ctx.Done():
 			return
-		case <-again.C:
-			p.giveUpOverdue(ctx, missing)
+		case <-tick.C:
+			f.expireOverdue(ctx, missing)
 		}
 	}
 }
 
-// giveUpOverdue gives up the promises to containers that were created long ago. A container that is missing then is
-// still being created, or will never be: it is not looked for again.
-func (p *Plugin) giveUpOverdue(ctx context.Context, missing map[string]bool) {
-	all := p.owed.all()
-	maps.DeleteFunc(missing, func(id string, _ bool) bool { _, owed := all[id]; return !owed })
-	for id, made := range all {
-		if missing[id] || time.Since(made.Since) < settledWithin {
+// expireOverdue gives up the grants of containers that were created long ago. A container that is missing then is still
+// being created, or will never be: it is not looked for again.
+func (f *confirmer) expireOverdue(ctx context.Context, missing map[string]bool) {
+	all := f.pending.all()
+	maps.DeleteFunc(missing, func(id string, _ bool) bool {
+		_, pending := all[id]
+		return !pending
+	})
+	for id, grant := range all {
+		if missing[id] || time.Since(grant.Since) < confirmedWithin {
 			continue
 		}
-		if p.RunningSpecs != nil && p.specs() != nil {
-			_, err := p.RunningSpecs.Read(ctx, id)
+		if f.running != nil && f.stored() != nil {
+			_, err := f.running.Read(ctx, id)
 			missing[id] = errors.Is(err, storedspec.ErrNotFound)
 		}
 		if !missing[id] {
-			p.giveUp(id, errHidden)
+			f.giveUp(id, errHidden)
 		}
 	}
 }

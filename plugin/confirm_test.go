@@ -23,6 +23,7 @@ import (
 	"github.com/rdma-spec/rdma-spec/plugin/storedspec"
 	"github.com/rdma-spec/rdma-spec/plugin/storedspec/storedspectest"
 	"github.com/rdma-spec/rdma-spec/spec"
+	"github.com/rdma-spec/rdma-spec/spec/hca"
 	"github.com/rdma-spec/rdma-spec/spec/hca/hcatest"
 	"github.com/rdma-spec/rdma-spec/test/testing/must"
 	"github.com/rdma-spec/rdma-spec/test/testing/output"
@@ -69,8 +70,8 @@ func (p *running) expectLine(t *testing.T, words ...string) {
 			t.Errorf("the log does not say %q: %s", want, lines[0])
 		}
 	}
-	if left := p.owed.all(); len(left) > 0 {
-		t.Errorf("still owed: %v", left)
+	if left := p.confirmer.pending.all(); len(left) > 0 {
+		t.Errorf("still pending: %v", left)
 	}
 }
 
@@ -167,7 +168,8 @@ func TestConfirmed(t *testing.T) {
 				}
 				text, err := spec.WithoutRlimit(storedspectest.TrainingSpec(), spec.RlimitMemlock)
 				if err == nil && !test.unset {
-					text, err = spec.Grant{Memlock: cmp.Or(reportedMemlock(ctr).Soft, before)}.Apply(text, spec.AllSets)
+					reported, _ := memlockOf(ctr.GetRlimits())
+					text, err = spec.Grant{Memlock: cmp.Or(reported.Soft, before)}.Apply(text, spec.AllSets)
 				}
 				if err != nil {
 					t.Error(err)
@@ -264,6 +266,41 @@ func TestConfirmedOnCRIO(t *testing.T) {
 	}
 }
 
+// TestOutcomeOf compares what was found of a container with its grant, before anything is counted or logged.
+func TestOutcomeOf(t *testing.T) {
+	const low, high = spec.Limit(8 << 20), spec.Limit(1 << 30)
+	both := func(l spec.Limit) spec.Rlimit { return spec.Rlimit{Soft: l, Hard: l} }
+	device := firstVerbs(t, hcatest.V100(t))
+	holder := policy.Container{Devices: []policy.Device{deviceOf(device)}}
+	for name, test := range map[string]struct {
+		container policy.Container
+		grant     spec.Grant
+		found     storedspec.Found
+		want      outcome
+	}{
+		"it has all": {holder, spec.Grant{Memlock: high, Devices: []hca.Device{device}},
+			storedspec.Found{Memlock: both(high), IPCLock: true}, outcome{memlock: high, ipcLock: true}},
+		"memlock was written": {holder, spec.Grant{Memlock: high}, storedspec.Found{Memlock: both(low), Wrote: true},
+			outcome{memlock: high, before: low, raised: true}},
+		"nothing had set memlock": {holder, spec.Grant{Memlock: high}, storedspec.Found{Wrote: true},
+			outcome{memlock: high, raised: true}},
+		"only the capability was written": {holder, spec.Grant{Memlock: high, IPCLock: spec.IPCLockYes},
+			storedspec.Found{Memlock: both(high), IPCLock: true, Wrote: true}, outcome{memlock: high, ipcLock: true}},
+		"memlock is low, and cannot be written": {holder, spec.Grant{Memlock: high}, storedspec.Found{Memlock: both(low)},
+			outcome{memlock: low, raised: true, lacks: spec.Grant{Memlock: high}}},
+		"a device is gone": {policy.Container{}, spec.Grant{Devices: []hca.Device{device}},
+			storedspec.Found{Memlock: both(low)}, outcome{memlock: low, lacks: spec.Grant{Devices: []hca.Device{device}}}},
+		"memlock as the event has it": {policy.Container{Memlock: both(low)}, spec.Grant{IPCLock: spec.IPCLockYes},
+			storedspec.Found{IPCLock: true, Wrote: true}, outcome{memlock: low, ipcLock: true}},
+	} {
+		test.want.granted = test.grant
+		got := outcomeOf(test.container, test.grant, test.found)
+		if diff := gocmp.Diff(test.want, got, gocmp.AllowUnexported(outcome{})); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", name, diff)
+		}
+	}
+}
+
 // someSpecs are the stored specs of containers that run, by ID.
 type someSpecs struct {
 	texts map[string]string
@@ -278,9 +315,9 @@ func (s *someSpecs) Read(_ context.Context, container string) ([]byte, error) {
 	return nil, storedspec.ErrNotFound
 }
 
-// What PostCreateContainer does not settle within some ten seconds is given up, once the container exists: another
+// What PostCreateContainer does not confirm within some ten seconds is given up, once the container exists: another
 // plugin's error hides it. One that is still being created, or never will be, is not.
-func TestUnsettledGrantIsGivenUp(t *testing.T) {
+func TestConfirmer_ExpireOverdue(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		log := &output.Buffer{}
 		logger := quiet()
@@ -289,26 +326,26 @@ func TestUnsettledGrantIsGivenUp(t *testing.T) {
 		p := unregistered(Options{Log: logger, StoredSpecs: unusedSpecs{}, RunningSpecs: specs})
 		p.keepsSpecs.Store(true)
 		for _, id := range []string{"hidden", "slow"} {
-			p.owed.put(id, promised(policy.Container{Namespace: "ml", Pod: "train-0", Name: id},
+			p.confirmer.pending.add(id, pend(policy.Container{Namespace: "ml", Pod: "train-0", Name: id},
 				policy.Decision{Grant: &spec.Grant{Memlock: spec.Unlimited}}))
 		}
 		missing := map[string]bool{}
-		p.giveUpOverdue(t.Context(), missing)
+		p.confirmer.expireOverdue(t.Context(), missing)
 		p.expectGrants(t)
-		time.Sleep(settledWithin)
+		time.Sleep(confirmedWithin)
 		for range 10 {
-			p.giveUpOverdue(t.Context(), missing)
+			p.confirmer.expireOverdue(t.Context(), missing)
 		}
 		p.expectGrants(t, grantUnconfirmed)
 		if specs.reads != 2 {
 			t.Errorf("%d stored specs were read for two containers, of which one was never created", specs.reads)
 		}
-		if _, owed := p.owed.take("slow"); !owed || strings.Count(log.String(), "not confirmed") != 1 ||
+		if _, pending := p.confirmer.pending.take("slow"); !pending || strings.Count(log.String(), "not confirmed") != 1 ||
 			!strings.Contains(log.String(), "container=hidden") {
-			t.Errorf("still owed: %t; the log says:\n%s", owed, log)
+			t.Errorf("still pending: %t; the log says:\n%s", pending, log)
 		}
-		if p.giveUpOverdue(t.Context(), missing); len(missing) > 0 {
-			t.Errorf("missing, and owed nothing: %v", missing)
+		if p.confirmer.expireOverdue(t.Context(), missing); len(missing) > 0 {
+			t.Errorf("missing, and nothing is pending: %v", missing)
 		}
 	})
 }

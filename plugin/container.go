@@ -16,7 +16,7 @@ import (
 	"github.com/rdma-spec/rdma-spec/spec"
 )
 
-// Reads returns what the plugin reads of the runtime's events: the fields that ContainerOf and carryOut read, and what
+// Reads returns what the plugin reads of the runtime's events: the fields that ContainerOf and adjusted read, and what
 // tells containers and pods apart. Whoever reads another field adds it here. A kubelet's container has some fifteen
 // mounts, forty variables, and a dozen labels, which are passed over.
 func (*Plugin) Reads() registration.Reads {
@@ -54,13 +54,16 @@ func ContainerOf(pod *api.PodSandbox, ctr *api.Container) policy.Container {
 		AllDevices:     policy.AllDevices(deviceRules(ctr)),
 		MOFED:          policy.MOFED(ctr.GetEnv()),
 		MemoryLimit:    ctr.GetLinux().GetResources().GetMemory().GetLimit().GetValue(),
-		Memlock:        reportedMemlock(ctr),
 	}
+	c.Memlock, _ = memlockOf(ctr.GetRlimits())
 	for _, d := range ctr.GetLinux().GetDevices() {
-		c.Devices = append(c.Devices, policy.Device{Path: d.GetPath(), Type: d.GetType(),
-			Major: d.GetMajor(), Minor: d.GetMinor()})
+		c.Devices = append(c.Devices, heldDevice(d))
 	}
 	return c
+}
+
+func heldDevice(d *api.LinuxDevice) policy.Device {
+	return policy.Device{Path: d.GetPath(), Type: d.GetType(), Major: d.GetMajor(), Minor: d.GetMinor()}
 }
 
 // hostNetwork reports whether a sandbox with these namespaces is in the host's network namespace: the others have one
@@ -80,14 +83,15 @@ func deviceRules(ctr *api.Container) []specs.LinuxDeviceCgroup {
 	return rules
 }
 
-// reportedMemlock returns the RLIMIT_MEMLOCK that the runtime reports of a container; zero if it reports none.
-func reportedMemlock(ctr *api.Container) (limit spec.Rlimit) {
-	for _, r := range ctr.GetRlimits() {
+// memlockOf returns the RLIMIT_MEMLOCK of a list of rlimits, the last one, and whether it has one.
+func memlockOf(rlimits []*api.POSIXRlimit) (limit spec.Rlimit, has bool) {
+	for _, r := range rlimits {
 		if r.GetType() == spec.RlimitMemlock {
 			limit = spec.Rlimit{Soft: spec.LimitOf(r.GetSoft()), Hard: spec.LimitOf(r.GetHard())}
+			has = true
 		}
 	}
-	return limit
+	return limit, has
 }
 
 // mayHoldVerbs reports whether a container has character devices of its own, and not all of the host's, which may be

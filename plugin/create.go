@@ -7,7 +7,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strings"
 	"time"
 
 	"github.com/containerd/nri/pkg/api"
@@ -27,32 +26,35 @@ func (p *Plugin) CreateContainer(ctx context.Context, pod *api.PodSandbox,
 	c := ContainerOf(pod, ctr)
 	decision := p.decide(ctx, pod, c)
 	p.metrics.count(decision, start)
-	// A function, since nearly all containers of a node need no logger.
-	log := func() logrus.FieldLogger { return p.decided(c, decision) }
 	for _, warning := range decision.Warnings {
 		if p.throttle.due(c.Namespace + "/" + c.Pod + " " + warning) { // once for a pod
-			log().Warn(warning)
+			p.logOf(c, decision).Warn(warning)
 		}
 	}
-	switch {
-	case decision.Refusal != nil:
-		return nil, nil, p.refuse(log(), c, decision.Refusal)
-	case decision.Grant == nil:
-		switch {
-		case decision.Reason == "":
-		case decision.Signal == policy.SignalNone:
-			log().Info("left alone: " + decision.Reason)
-		default:
-			log().Warn("left alone although it is an RDMA container: " + decision.Reason)
-		}
+	if decision.Refusal != nil {
+		return nil, nil, p.refuse(c, decision)
+	}
+	if decision.Grant == nil {
+		p.logLeftAlone(c, decision)
 		return nil, nil, nil
 	}
 	if p.confirms.Load() {
-		p.owed.put(ctr.GetId(), promised(c, decision))
+		p.confirmer.pending.add(ctr.GetId(), pend(c, decision))
 	} else {
-		p.answered(log(), *decision.Grant)
+		p.confirmer.answered(p.logOf(c, decision), *decision.Grant)
 	}
 	return adjust(c, *decision.Grant), nil, nil
+}
+
+// logLeftAlone logs why a container gets nothing, if there is something to say.
+func (p *Plugin) logLeftAlone(c policy.Container, d policy.Decision) {
+	switch {
+	case d.Reason == "":
+	case d.Signal == policy.SignalNone:
+		p.logOf(c, d).Info("left alone: " + d.Reason)
+	default:
+		p.logOf(c, d).Warn("left alone although it is an RDMA container: " + d.Reason)
+	}
 }
 
 // decide makes the one decision about a container, from the runtime's event and, on demand, the kubelet's answer. What
@@ -61,13 +63,14 @@ func (p *Plugin) decide(ctx context.Context, pod *api.PodSandbox, c policy.Conta
 	ctx, cancel := context.WithTimeout(ctx, p.budget())
 	defer cancel()
 	facts := p.facts
-	var silent error
+	var noAnswer error
 	if p.Resources != nil {
-		c.Resources = func() (names []string, known bool, err error) {
-			names, known, silent = p.Resources.Names(ctx, pod.GetId(), c.Namespace, c.Pod, c.Name)
-			return names, known, silent
+		facts.Resources = func() ([]string, bool, error) {
+			names, known, err := p.Resources.Names(ctx, pod.GetId(), c.Namespace, c.Pod, c.Name)
+			noAnswer = err
+			return names, known, err
 		}
-		c.PodHolds = func() ([]policy.Allotted, bool, error) {
+		facts.PodHolds = func() ([]policy.Allotted, bool, error) {
 			return p.Resources.PodHolds(ctx, pod.GetId(), c.Namespace, c.Pod)
 		}
 	}
@@ -75,7 +78,7 @@ func (p *Plugin) decide(ctx context.Context, pod *api.PodSandbox, c policy.Conta
 	facts.Startable = func() spec.Limit { return p.startable.Load().within(ctx) }
 	facts.Again = func() (*hca.Inventory, error) { return p.Inventory.Again(ctx) }
 	decision := p.policy().Decide(c, facts)
-	if decision.Grant == nil && decision.Refusal == nil && silent != nil && !errors.Is(silent, policy.ErrNoKubelet) {
+	if decision.Grant == nil && decision.Refusal == nil && noAnswer != nil && !errors.Is(noAnswer, policy.ErrNoKubelet) {
 		p.metrics.leftAlone.Inc()
 	}
 	if decision.Grant != nil && p.specs() == nil {
@@ -86,24 +89,15 @@ func (p *Plugin) decide(ctx context.Context, pod *api.PodSandbox, c policy.Conta
 
 // refuse returns the error that fails a container's creation. It logs it once, although the creation is tried again and
 // again.
-func (p *Plugin) refuse(log logrus.FieldLogger, c policy.Container, refusal *policy.Refusal) error {
-	subject := fmt.Sprintf("pod %s/%s, container %s", c.Namespace, c.Pod, c.Name)
-	if p.throttle.due(subject + refusal.Message) {
-		log.WithField("cause", refusal.Cause).Error("refused: " + refusal.Message)
+func (p *Plugin) refuse(c policy.Container, d policy.Decision) error {
+	container := fmt.Sprintf("pod %s/%s, container %s", c.Namespace, c.Pod, c.Name)
+	if p.throttle.due(container + d.Refusal.Message) {
+		p.logOf(c, d).WithField("cause", d.Refusal.Cause).Error("refused: " + d.Refusal.Message)
 	}
-	return fmt.Errorf("%s: %s: %w", p.Name, subject, refusal)
+	return fmt.Errorf("%s: %s: %w", p.Name, container, d.Refusal)
 }
 
-// decided returns a logger with a container's name and the decision about it.
-func (p *Plugin) decided(c policy.Container, d policy.Decision) logrus.FieldLogger {
-	return p.about(promise{c.Namespace, c.Pod, c.Name, d.Signal, d.Evidence, d.Rule, d.LeftOut, spec.Grant{}, time.Time{}})
-}
-
-func (p *Plugin) about(m promise) logrus.FieldLogger {
-	fields := logrus.Fields{"pod": m.Namespace + "/" + m.Pod, "container": m.Container,
-		"signal": m.Signal, "evidence": m.Evidence, "rule": m.Rule}
-	if len(m.LeftOut) > 0 {
-		fields["left_out"] = strings.Join(m.LeftOut, ", ")
-	}
-	return p.Log.WithFields(fields)
+// logOf returns a logger with a container's name and the decision about it. Nearly all containers of a node need none.
+func (p *Plugin) logOf(c policy.Container, d policy.Decision) logrus.FieldLogger {
+	return subjectOf(c, d).log(p.Log)
 }

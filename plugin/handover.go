@@ -9,36 +9,36 @@ import (
 	"time"
 
 	"github.com/rdma-spec/rdma-spec/plugin/policy/inforce"
-	"github.com/rdma-spec/rdma-spec/plugin/registration/handover"
 )
 
-// stateFormat is the format of state. Whatever changes testdata/state.json is another format, with another number.
-const stateFormat = 3
-
-// state is what a process leaves to the one that takes its connection over.
+// state is the plugin's part of what a process leaves to the one that takes its connection over. Whoever changes
+// testdata/state.json raises registration.StateFormat.
 type state struct {
-	Format int                `json:"format"`
-	Owed   map[string]promise `json:"owed,omitempty"` // what PostCreateContainer still owes, by container
-	Policy *inforce.Left      `json:"policy,omitempty"`
-	Below  *int               `json:"below,omitempty"` // how many containers were below policy when it registered
+	Pending map[string]pendingGrant `json:"pending,omitempty"` // grants to confirm, by container
+	Policy  *inforce.Left           `json:"policy,omitempty"`
+	Below   *int                    `json:"below,omitempty"` // how many containers were below policy when it registered
 }
 
-// Leave returns what the process that takes the connection over has to know.
-func (p *Plugin) Leave() (json.RawMessage, error) {
-	return json.Marshal(state{stateFormat, p.owed.all(), p.config.Leave(), p.below.Load()})
+// State returns what the process that takes the connection over has to know.
+func (p *Plugin) State() (json.RawMessage, error) {
+	return json.Marshal(state{
+		Pending: p.confirmer.pending.all(),
+		Policy:  p.config.Leave(),
+		Below:   p.below.Load(),
+	})
 }
 
-// Understand reads what the process before has left. The function that it returns goes on where that one has stopped:
-// the runtime lists its containers once a registration.
-func (p *Plugin) Understand(left json.RawMessage) (goOn func(), err error) {
+// Restore reads the state of the process before. The function that it returns goes on where that one has stopped: the
+// runtime lists its containers once a registration.
+func (p *Plugin) Restore(left json.RawMessage) (goOn func(), err error) {
 	var before state
-	if err := handover.Decode(left, stateFormat, &before); err != nil {
+	if err := json.Unmarshal(left, &before); err != nil {
 		return nil, fmt.Errorf("what it knows of containers: %w", err)
 	}
 	return func() {
-		for container, made := range before.Owed {
-			made.Since = time.Now()
-			p.owed.put(container, made)
+		for container, grant := range before.Pending {
+			grant.Since = time.Now()
+			p.confirmer.pending.add(container, grant)
 		}
 		p.below.Store(before.Below)
 		p.config.TookOver(before.Policy)

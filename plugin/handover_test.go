@@ -5,7 +5,6 @@ package plugin
 
 import (
 	"encoding/json"
-	"strings"
 	"testing"
 	"time"
 
@@ -25,8 +24,8 @@ import (
 	"github.com/rdma-spec/rdma-spec/test/testing/scratch"
 )
 
-// A process that takes a connection over knows what the one before knew: the containers, and what they are still
-// owed. The policy in force is its own from then on.
+// A process that takes a connection over knows what the one before knew: the containers, and the grants that are not
+// confirmed yet. The policy in force is its own from then on.
 func TestHandover(t *testing.T) {
 	folder := scratch.Folder(t, "run")
 	id := limitstest.ID("main")
@@ -44,10 +43,10 @@ func TestHandover(t *testing.T) {
 		t.Fatal(err)
 	}
 	grant := spec.Grant{Memlock: 1 << 30, IPCLock: spec.IPCLockYes, Devices: []hca.Device{firstVerbs(t, first.root)}}
-	want := promised(policy.Container{Namespace: "ml", Pod: "train-0", Name: "main"}, policy.Decision{Grant: &grant,
+	want := pend(policy.Container{Namespace: "ml", Pod: "train-0", Name: "main"}, policy.Decision{Grant: &grant,
 		Signal: policy.SignalDevice, Evidence: "/dev/infiniband/uverbs0", Rule: "default", LeftOut: []string{"mlx5_1 (DOWN)"}})
-	first.owed.put("another", want)
-	before, err := first.Leave()
+	first.confirmer.pending.add("another", want)
+	before, err := first.State()
 	must.Succeed(t, err)
 	given := options("2")
 	given.Socket, given.Inventory = runtime.Socket, first.Inventory
@@ -55,19 +54,19 @@ func TestHandover(t *testing.T) {
 	await.That(t, await.Patience, "ready to take over", func() bool { return notReady(second) == nil })
 	first.stop()
 	await.That(t, await.Patience, "registered", second.Registered)
-	after, err := second.Leave()
+	after, err := second.State()
 	must.Succeed(t, err)
 	var was, is state
-	if err := json.Unmarshal(before, &was); err != nil || len(was.Owed) != 1 {
+	if err := json.Unmarshal(before, &was); err != nil || len(was.Pending) != 1 {
 		t.Fatalf("it knew %s: %v", before, err)
 	}
 	must.Succeed(t, json.Unmarshal(after, &is))
 	if diff := cmp.Diff(was, is, cmpopts.IgnoreTypes(time.Duration(0))); diff != "" { // ages
 		t.Errorf("(-before +after):\n%s", diff)
 	}
-	got, owed := second.owed.take("another")
-	if diff := cmp.Diff(want, got, cmpopts.IgnoreFields(promise{}, "Since")); diff != "" || !owed || got.Since.IsZero() {
-		t.Errorf("owed: %t, since %s (-want +got):\n%s", owed, got.Since, diff)
+	got, found := second.confirmer.pending.take("another")
+	if diff := cmp.Diff(want, got, cmpopts.IgnoreFields(pendingGrant{}, "Since")); diff != "" || !found || got.Since.IsZero() {
+		t.Errorf("pending: %t, since %s (-want +got):\n%s", found, got.Since, diff)
 	}
 	await.That(t, await.Patience, "its policy is published", func() bool {
 		now, err := inforce.Read(folder)
@@ -78,32 +77,32 @@ func TestHandover(t *testing.T) {
 	}
 }
 
-// What is handed over has a format, with a number: a process that reads another one does not go on with it.
-func TestFormatOfTheState(t *testing.T) {
+// TestState: whatever changes the golden file needs another registration.StateFormat, so that a process of another
+// version does not go on with what it cannot read.
+func TestState(t *testing.T) {
 	below := 7
-	golden.Compare(t, "testdata/state.json", golden.JSON(t, state{stateFormat, map[string]promise{"container": promised(
-		policy.Container{Namespace: "ml", Pod: "train-0", Name: "main"}, policy.Decision{Signal: policy.SignalAnnotation,
-			Evidence: policy.AnnotationKey, Rule: "default", Grant: &spec.Grant{Memlock: spec.Unlimited,
-				IPCLock: spec.IPCLockUnlessDropped, Devices: []hca.Device{firstVerbs(t, hcatest.V100(t))}}})},
-		&inforce.Left{Source: "a file", Text: "memlock: 1Gi"}, &below}))
-	for left, want := range map[string]string{
-		"": "unexpected end of JSON input", "null": "it has format 0, and this version reads format 3",
-		`{"format":2,"repair":[]}`: "it has format 2, and this version reads format 3",
-		`{"format":3,"owed":"x"}`:  "cannot unmarshal",
-	} {
-		if goOn, err := (&Plugin{}).Understand(json.RawMessage(left)); goOn != nil || err == nil ||
-			!strings.Contains(err.Error(), want) {
-			t.Errorf("%s: %v, want %s", left, err, want)
+	grant := pend(policy.Container{Namespace: "ml", Pod: "train-0", Name: "main"}, policy.Decision{
+		Signal: policy.SignalAnnotation, Evidence: policy.AnnotationKey, Rule: "default",
+		Grant: &spec.Grant{Memlock: spec.Unlimited, IPCLock: spec.IPCLockUnlessDropped,
+			Devices: []hca.Device{firstVerbs(t, hcatest.V100(t))}}})
+	golden.Compare(t, "testdata/state.json", golden.JSON(t, state{
+		Pending: map[string]pendingGrant{"container": grant},
+		Policy:  &inforce.Left{Source: "a file", Text: "memlock: 1Gi"},
+		Below:   &below,
+	}))
+	for _, left := range []string{"", "[]", `{"pending":"x"}`} {
+		if goOn, err := (&Plugin{}).Restore(json.RawMessage(left)); goOn != nil || err == nil {
+			t.Errorf("%q is taken for a state", left)
 		}
 	}
 }
 
-// FuzzUnderstand: whatever a process has left, the next one goes on with it or says why not.
-func FuzzUnderstand(f *testing.F) {
-	f.Add([]byte(`{"format":3,"owed":{"a":{"grant":{"memlock":"1Gi"}}}}`))
+// FuzzRestore: whatever a process has left, the next one goes on with it or says why not.
+func FuzzRestore(f *testing.F) {
+	f.Add([]byte(`{"pending":{"a":{"grant":{"memlock":"1Gi"}}}}`))
 	f.Fuzz(func(_ *testing.T, left []byte) {
 		p := unregistered(Options{Limits: limits.On(limitstest.NewKernel(nil))})
-		if goOn, err := p.Understand(left); err == nil {
+		if goOn, err := p.Restore(left); err == nil {
 			goOn()
 		}
 	})

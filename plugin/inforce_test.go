@@ -227,8 +227,8 @@ func TestAnotherDeploymentsPolicy(t *testing.T) {
 	for deployment, want := range map[string]bool{o.Deployment: true, "DaemonSet.rdma-spec.other": false} {
 		p := unregistered(Options{Deployment: deployment, Root: root})
 		p.Use(nil, "a file", errors.New("memlok: unknown key"))
-		if got := p.policy().Missing() == nil; got != want || p.registration.Yields() == want {
-			t.Errorf("%s goes on: %t; it yields: %t", deployment, got, p.registration.Yields())
+		if got := p.policy().Missing() == nil; got != want || p.registration.BacksOff() == want {
+			t.Errorf("%s goes on: %t; it backs off: %t", deployment, got, p.registration.BacksOff())
 		}
 	}
 }

@@ -68,9 +68,18 @@ func (p *Plugin) look(ctx context.Context, l listing) {
 	for _, pod := range l.pods {
 		pods[pod.GetId()] = pod
 	}
-	count, reads, unseen := 0, 0, error(nil)
-	running := sync.OnceValues(func() (map[string][]int, error) { return p.Limits.Containers() })
-	var named []string
+	memlocks := &listedMemlocks{limits: p.Limits}
+	if p.Limits != nil {
+		memlocks.running = sync.OnceValues(p.Limits.Containers)
+	}
+	if p.keepsSpecs.Load() {
+		memlocks.specs = p.RunningSpecs
+	}
+	var (
+		count   int
+		named   []string // the first few
+		unknown error    // why some containers could not be looked at
+	)
 	for _, ctr := range l.containers {
 		// Of one without a sandbox, which a runtime could not load, nobody knows the namespace.
 		pod, known := pods[ctr.GetPodSandboxId()]
@@ -78,18 +87,21 @@ func (p *Plugin) look(ctx context.Context, l listing) {
 			continue
 		}
 		c := ContainerOf(pod, ctr)
-		want := p.gives(ctx, c)
+		want := p.gives(c)
 		if want == 0 {
 			continue
 		}
-		has, err := p.runs(ctx, c, ctr, want, &reads, running)
-		switch {
-		case err != nil:
-			unseen = err
-		case has < want:
-			if count++; count <= lookNames {
-				named = append(named, fmt.Sprintf("%s/%s container %s", c.Namespace, c.Pod, c.Name))
-			}
+		has, err := memlocks.of(ctx, c, ctr, want)
+		if err != nil {
+			unknown = err
+			continue
+		}
+		if has >= want {
+			continue
+		}
+		count++
+		if count <= lookNames {
+			named = append(named, fmt.Sprintf("%s/%s container %s", c.Namespace, c.Pod, c.Name))
 		}
 	}
 	p.below.Store(&count)
@@ -98,8 +110,8 @@ func (p *Plugin) look(ctx context.Context, l listing) {
 			"they were created without this plugin, or under another policy: %s: raise them with: %s",
 			firstOf(named, count), p.Raise)
 	}
-	if unseen != nil {
-		p.Log.WithError(unseen).Warn("what some RDMA containers have that run is unknown: rdma-spec status on the node " +
+	if unknown != nil {
+		p.Log.WithError(unknown).Warn("what some RDMA containers have that run is unknown: rdma-spec status on the node " +
 			"compares them with the policy")
 	}
 }
@@ -114,11 +126,10 @@ func firstOf(named []string, count int) string {
 
 // gives returns the memlock that the policy gives a container that runs; 0: none. The kubelet is not asked: what is
 // unknown gives less.
-func (p *Plugin) gives(ctx context.Context, c policy.Container) spec.Limit {
-	c.Resources = func() ([]string, bool, error) { return nil, false, nil }
+func (p *Plugin) gives(c policy.Container) spec.Limit {
 	c.Injected = p.policy().Injects(c)
 	facts := p.facts
-	facts.Startable = func() spec.Limit { return p.startable.Load().within(ctx) }
+	facts.Resources = func() ([]string, bool, error) { return nil, false, nil }
 	decision := p.policy().Decide(c, facts)
 	if decision.Grant == nil {
 		return 0
@@ -126,39 +137,49 @@ func (p *Plugin) gives(ctx context.Context, c policy.Container) spec.Limit {
 	return decision.Grant.Memlock
 }
 
+// listedMemlocks finds what the containers of one listing were given.
+type listedMemlocks struct {
+	specs   RunningSpecs // nil: there are none
+	reads   int          // of specs
+	limits  Limits       // nil: nobody can read them
+	running func() (map[string][]int, error)
+}
+
 // errTooMany means that a look has read as many stored specs as it may.
 var errTooMany = fmt.Errorf("only %d stored specs are read when the plugin registers", lookSpecsMost)
 
-// runs returns the memlock that a container was given: as the runtime lists it, as its stored spec has it, or as its
+// of returns the memlock that a container was given: as the runtime lists it, as its stored spec has it, or as its
 // first process does. The error says why it is unknown.
-func (p *Plugin) runs(ctx context.Context, c policy.Container, ctr *api.Container, want spec.Limit,
-	reads *int, running func() (map[string][]int, error)) (spec.Limit, error) {
+func (m *listedMemlocks) of(ctx context.Context, c policy.Container, ctr *api.Container,
+	want spec.Limit) (spec.Limit, error) {
 	if c.Memlock.Soft >= want { // as containerd says from 2.3 on
 		return c.Memlock.Soft, nil
 	}
-	if p.keepsSpecs.Load() && p.RunningSpecs != nil {
-		if *reads == lookSpecsMost {
-			return 0, errTooMany
-		}
-		*reads++
-		text, err := p.RunningSpecs.Read(ctx, ctr.GetId())
+	if m.specs != nil {
+		limit, known, err := m.stored(ctx, ctr.GetId())
 		if errors.Is(err, storedspec.ErrNotFound) {
 			return want, nil // it has ended
 		}
-		if err != nil {
-			return 0, err
-		}
-		stored, err := spec.Grant{}.Confirm(text, spec.BaseSets)
-		switch {
-		case err != nil:
-			return 0, err
-		case stored.MemlockKnown:
-			return stored.Memlock.Soft, nil
+		if known || err != nil {
+			return limit.Soft, err
 		}
 	}
-	if p.Limits == nil {
+	if m.limits == nil {
 		return 0, errUnseen
 	}
-	limit, err := p.firstMemlock(ctr, running)
+	limit, err := firstMemlock(m.limits, ctr, m.running)
 	return limit.Hard, err // its program may have lowered the soft one
+}
+
+// stored reads what a container's stored spec sets; known is false where it sets no memlock.
+func (m *listedMemlocks) stored(ctx context.Context, container string) (limit spec.Rlimit, known bool, err error) {
+	if m.reads == lookSpecsMost {
+		return limit, false, errTooMany
+	}
+	m.reads++
+	text, err := m.specs.Read(ctx, container)
+	if err != nil {
+		return limit, false, err
+	}
+	return spec.Memlock(text)
 }

@@ -10,8 +10,6 @@ package plugin
 import (
 	"cmp"
 	"context"
-	"errors"
-	"fmt"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -25,7 +23,6 @@ import (
 	"github.com/rdma-spec/rdma-spec/plugin/registration"
 	"github.com/rdma-spec/rdma-spec/plugin/storedspec"
 	"github.com/rdma-spec/rdma-spec/spec"
-	"github.com/rdma-spec/rdma-spec/spec/hca"
 )
 
 // Options are what a Plugin is made of. Name, Index, Socket, Inventory and Log must be given.
@@ -99,19 +96,22 @@ type Resources interface {
 // Plugin decides about containers as the runtime creates them. It is safe for concurrent use.
 type Plugin struct {
 	Options
-	facts        policy.Facts // for work beside the requests: it waits for no inventory
+	facts        policy.Facts // for work beside the requests: nothing in it waits
 	registration *registration.Registration
-	config       *inforce.Current
-	keepsSpecs   atomic.Bool               // the runtime stores specs that can be edited
-	confirms     atomic.Bool               // PostCreateContainer shows what containers got
-	unseen       atomic.Bool               // that it does not was said since the registration
-	startable    atomic.Pointer[startable] // of the runtime that is served; nil before
-	owed         owed
+	config       *inforce.Current // the policy in force
+	confirmer    *confirmer
 	throttle     throttle
 	metrics      *metrics
-	listings     chan listing        // of the runtime, for look
-	below        atomic.Pointer[int] // how many containers had less than the policy gives when it registered; nil: unknown
-	checks       singleflight.Group  // of Alive
+	checks       singleflight.Group // of Alive
+
+	// What is known of the runtime that is served.
+	keepsSpecs atomic.Bool               // it stores specs that can be edited
+	confirms   atomic.Bool               // PostCreateContainer shows what containers got
+	startable  atomic.Pointer[startable] // nil before the first connection
+
+	// What running containers had when the runtime registered the plugin.
+	listings chan listing        // of the runtime, for look
+	below    atomic.Pointer[int] // how many containers had less than the policy gives; nil: unknown
 }
 
 // DefaultBudget is short, since the runtime asks about one container at a time.
@@ -120,25 +120,26 @@ const DefaultBudget = 300 * time.Millisecond
 // New makes a plugin with the default policy. It does nothing until Run.
 func New(o Options) *Plugin {
 	o.Budget = cmp.Or(o.Budget, DefaultBudget)
-	ended, end := context.WithCancel(context.Background())
-	end()
-	p := &Plugin{
-		Options: o,
-		facts: policy.Facts{
-			Verbs: o.Inventory.Verbs, Known: o.Inventory.Known, Memory: policy.LiveMemory(),
-			HCAs: func() (*hca.Inventory, error) { return o.Inventory.HCAs(ended) },
-		},
-		owed: newOwed(), throttle: newThrottle(), metrics: newMetrics(), listings: make(chan listing, 1),
+	p := &Plugin{Options: o, throttle: newThrottle(), metrics: newMetrics(), listings: make(chan listing, 1)}
+	p.facts = policy.Facts{
+		Verbs:     o.Inventory.Verbs,
+		Known:     o.Inventory.Known,
+		HCAs:      o.Inventory.Latest,
+		Memory:    policy.LiveMemory(),
+		Startable: func() spec.Limit { return p.startable.Load().now() },
 	}
-	p.facts.Startable = func() spec.Limit { return p.startable.Load().within(ended) }
-	var rival func() error
-	if !o.Validate && o.Root != "" { // two validators do no harm
-		rival = func() error { return inforce.Rival(o.Root, o.Deployment) }
+	p.confirmer = &confirmer{
+		log:     o.Log,
+		metrics: p.metrics,
+		pending: newPendingGrants(),
+		stored:  p.specs,
+		running: o.RunningSpecs,
+		limits:  o.Limits,
 	}
 	p.registration = registration.New(p, registration.Options{
 		Name: o.Name, Index: o.Index, Socket: o.Socket, Handover: o.Handover, Deployment: o.Deployment, Log: o.Log,
-		Rival:  rival,
-		Yields: func() bool { return p.config.Refused() != nil && p.policy().Missing() != nil },
+		Rival:    o.rival(),
+		BacksOff: func() bool { return p.config.Refused() != nil && p.policy().Missing() != nil },
 		// A plugin that hangs for a while is better kept. A validator is not: each container of the node would wait for it,
 		// and then fail.
 		KeepConnected: !o.Validate,
@@ -150,6 +151,15 @@ func New(o Options) *Plugin {
 		EverRegistered: func() bool { return !p.registration.When().IsZero() },
 	})
 	return p
+}
+
+// rival returns what tells whether another plugin serves the node's containers; nil where that does no harm, as of two
+// validators, or cannot be told.
+func (o *Options) rival() func() error {
+	if o.Validate || o.Root == "" {
+		return nil
+	}
+	return func() error { return inforce.Rival(o.Root, o.Deployment) }
 }
 
 // policy returns the policy in force.
@@ -167,69 +177,12 @@ func (p *Plugin) Run(ctx context.Context) error {
 	ctx, stop := context.WithCancel(ctx)
 	var beside sync.WaitGroup
 	beside.Go(func() { p.config.Run(ctx) })
-	beside.Go(func() { p.giveUpAll(ctx) })
+	beside.Go(func() { p.confirmer.expire(ctx) })
 	beside.Go(func() { p.lookAll(ctx) })
 	err := p.registration.Run(ctx)
 	stop()
 	beside.Wait()
 	return err
-}
-
-// Registered reports whether the runtime asks the plugin about containers now.
-func (p *Plugin) Registered() bool { return p.registration.Registered() }
-
-// Ready returns what the plugin is ready for: the runtime's requests, or those of a registered plugin whose connection
-// it takes over when that ends. The error says why it is not.
-func (p *Plugin) Ready() (state string, err error) {
-	switch {
-	case p.Registered():
-		state = "registered"
-	case p.registration.Behind():
-		if _, err := p.facts.HCAs(); err != nil {
-			return "", err
-		}
-		state = "waiting behind a registered plugin"
-	case p.registration.Out() != nil:
-		state = p.registration.Out().Error()
-	default:
-		return "", errors.New("not registered with the runtime")
-	}
-	if err := p.policy().Missing(); err != nil {
-		return "", fmt.Errorf("no configuration: RDMA containers are refused: %w", err)
-	}
-	// One that serves is ready: a DaemonSet's controller deletes an old pod that is not, before a new one can take over.
-	if r := p.config.Refused(); r != nil && !p.Registered() {
-		return "", fmt.Errorf("%s, and the configuration is refused: %w", state, r)
-	}
-	return state, p.Inventory.NumbersUnknown()
-}
-
-// aliveWithin is how long a decision may take before the plugin counts as hung.
-const aliveWithin = 5 * time.Second
-
-// answersWithin is how long the runtime may wait for an answer before the plugin counts as hung: never less than it is
-// willing to wait, since the edit of a stored spec may take most of that.
-func (p *Plugin) answersWithin() time.Duration {
-	return max(aliveWithin, p.registration.RequestTimeout())
-}
-
-// harmless is a container that no policy makes an RDMA container.
-var harmless = policy.Container{Devices: []policy.Device{{Path: "/dev/null", Type: "c", Major: 1, Minor: 3}}}
-
-// Alive returns nil if the plugin answers requests, otherwise an error that says what hangs. It makes a decision about
-// a container of its own, as requests do, but does not ask the kubelet. Callers that come at the same time share one
-// decision.
-func (p *Plugin) Alive() error {
-	if waiting := p.registration.Waiting(); waiting > p.answersWithin() {
-		return fmt.Errorf("the runtime has been waiting for an answer for %s", waiting.Round(time.Second))
-	}
-	decided := p.checks.DoChan("", func() (any, error) { return p.policy().Decide(harmless, p.facts), nil })
-	select {
-	case <-decided:
-		return nil
-	case <-time.After(aliveWithin):
-		return fmt.Errorf("no decision about a container within %s", aliveWithin)
-	}
 }
 
 // specs returns the client that edits the specs that the runtime stores; nil if nothing can.

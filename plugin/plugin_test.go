@@ -224,7 +224,7 @@ func TestWhatIsThereIsNotSetAgain(t *testing.T) {
 			expect.Equal(t, "devices", test.wantDevices, got.GetLinux().GetDevices(), protocmp.Transform())
 		})
 	}
-	if fields := given(grant); fields["devices"] != "uverbs3" || fields["memlock"] != "unlimited" {
+	if fields := fieldsOf(grant); fields["devices"] != "uverbs3" || fields["memlock"] != "unlimited" {
 		t.Errorf("the log would say %v", fields)
 	}
 }

@@ -104,8 +104,9 @@ func TestRuntimesWithoutStoredSpecs(t *testing.T) {
 					t.Errorf("the log does not say %q:\n%s", want, log)
 				}
 			}
-			if owed := p.owed.all(); (len(owed) > 0) == (says != nil) || strings.Contains(log.String(), "ipc_lock=") {
-				t.Errorf("owed: %v; the log says:\n%s", owed, log)
+			pending := p.confirmer.pending.all()
+			if (len(pending) > 0) == (says != nil) || strings.Contains(log.String(), "ipc_lock=") {
+				t.Errorf("pending: %v; the log says:\n%s", pending, log)
 			}
 		})
 	}

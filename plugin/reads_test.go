@@ -71,7 +71,7 @@ rules: [{name: limited, match: {namespaces: [c]}, memlock: memory-limit}]`),
 			}
 		}
 		read := readOf(t, request)
-		want, got := outcome(t, p, request), outcome(t, p, read)
+		want, got := seenOf(t, p, request), seenOf(t, p, read)
 		decisions[want.decision]++
 		if diff := cmp.Diff(want, got, cmp.AllowUnexported(seen{}), protocmp.Transform()); diff != "" {
 			t.Fatalf("seed %d: of what is read (-want +got):\n%s", seed, diff)
@@ -95,7 +95,7 @@ type seen struct {
 	err, decision       string
 }
 
-func outcome(t testing.TB, p *Plugin, request *api.ValidateContainerAdjustmentRequest) seen {
+func seenOf(t testing.TB, p *Plugin, request *api.ValidateContainerAdjustmentRequest) seen {
 	t.Helper()
 	pod, ctr := request.GetPod(), request.GetContainer()
 	s := seen{container: ContainerOf(pod, ctr), sandbox: pod.GetId(), id: ctr.GetId(), listedIn: ctr.GetPodSandboxId(),
@@ -109,8 +109,7 @@ func outcome(t testing.TB, p *Plugin, request *api.ValidateContainerAdjustmentRe
 	case adjustment != nil:
 		s.decision = "grant"
 	}
-	carryOut(ctr, request.GetAdjust())
-	s.adjusted = ContainerOf(pod, ctr)
+	s.adjusted = adjusted(s.container, request.GetAdjust())
 	return s
 }
 

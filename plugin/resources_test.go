@@ -47,8 +47,8 @@ func (k *fakeKubelet) PodHolds(ctx context.Context, sandbox, namespace, pod stri
 	return held, !known, err
 }
 
-// What the kubelet says of a container decides, and where an annotation is for a whole pod, what it says of that. Package
-// policy has who else is asked about, and what else it may say.
+// What the kubelet says of a container decides, and where an annotation is for a whole pod, what it says of that.
+// Package policy has who else is asked about, and what else it may say.
 func TestKubeletIsAsked(t *testing.T) {
 	silent := &fakeKubelet{err: errors.New("the kubelet did not answer in time")}
 	for name, test := range map[string]struct {

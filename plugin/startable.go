@@ -25,18 +25,26 @@ func (s *startable) within(ctx context.Context) spec.Limit {
 	select {
 	case <-s.found:
 		return s.most
-	default:
+	case <-ctx.Done():
+		return s.now() // both may have happened
+	}
+}
+
+// now is within for who cannot wait.
+func (s *startable) now() spec.Limit {
+	if s == nil {
+		return 0
 	}
 	select {
 	case <-s.found:
 		return s.most
-	case <-ctx.Done():
+	default:
 		return 0
 	}
 }
 
-// Serving has it found out what the runtime of a connection that begins can start.
-func (p *Plugin) Serving(runtime int) {
+// Connected finds out, beside the requests, what the runtime of a connection that begins can start.
+func (p *Plugin) Connected(runtime int) {
 	s := &startable{found: make(chan struct{})}
 	p.startable.Store(s)
 	go func() {

@@ -100,12 +100,7 @@ func more(a, b *spec.Grant) string {
 	case rank[a.IPCLock] > rank[b.IPCLock]:
 		return fmt.Sprintf("IPC_LOCK %s > %s", a.IPCLock, b.IPCLock)
 	}
-	for _, d := range a.Devices {
-		if len(lacking(policy.Container{Devices: devicesOf(b)}, []hca.Device{d})) > 0 {
-			return d.Path
-		}
-	}
-	return ""
+	return a.Lacks(hasOf(&policy.Container{Devices: devicesOf(b), Memlock: spec.Rlimit{Soft: spec.Unlimited}})).DeviceNames()
 }
 
 func devicesOf(grant *spec.Grant) (devices []policy.Device) {
@@ -115,7 +110,8 @@ func devicesOf(grant *spec.Grant) (devices []policy.Device) {
 	return devices
 }
 
-// allAnswer waits until each HCA that the policy depends on has answered: a slow one is refused, and a moment later not.
+// allAnswer waits until each HCA that the policy depends on has answered: a slow one is refused, and a moment later
+// not.
 func allAnswer(t *testing.T, hcas *inventory.Inventory, p *policy.Policy) {
 	t.Helper()
 	wanted, _ := p.Wants()
@@ -183,8 +179,9 @@ func TestWalk(t *testing.T) {
 			return len(globs) > 0 && (globs[0] == in.GetNamespace() || globs[0] == "o*" && in.GetNamespace() == "other")
 		}
 		plain.Annotations = nil
-		plain.Resources = func() ([]string, bool, error) { return kubelet.names, !kubelet.unknown, kubelet.err }
-		if without := p.Decide(plain, adjusting.facts); without.Refusal == nil && !may(config.OptIn.Namespaces) &&
+		facts := adjusting.facts
+		facts.Resources = func() ([]string, bool, error) { return kubelet.names, !kubelet.unknown, kubelet.err }
+		if without := p.Decide(plain, facts); without.Refusal == nil && !may(config.OptIn.Namespaces) &&
 			!may(config.Inject.Namespaces) {
 			if gives := more(decided.Grant, without.Grant); gives != "" {
 				t.Errorf("an annotation gives more: %s; %s", gives, about)

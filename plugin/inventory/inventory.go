@@ -150,21 +150,39 @@ func (i *Inventory) follow(ctx context.Context, changed <-chan struct{}, renew f
 // has Unread if it never answered, or is not wanted. The node is Stale where a device has come or gone since. Before
 // the node is read for the first time, HCAs waits for that until the context is done.
 func (i *Inventory) HCAs(ctx context.Context) (*hca.Inventory, error) {
-	s, err := i.await(ctx, func(s *snapshot) bool { return s.want == i.want.Load() })
+	s, err := i.await(ctx, i.suffices)
 	if err != nil {
 		return nil, err
 	}
+	return i.since(s)
+}
+
+// Latest is HCAs without waiting.
+func (i *Inventory) Latest() (*hca.Inventory, error) {
+	s := i.latest.Load()
+	if !i.suffices(s) {
+		return nil, errNotRead
+	}
+	return i.since(s)
+}
+
+// suffices reports whether a snapshot has what decisions depend on.
+func (i *Inventory) suffices(s *snapshot) bool { return s.want == i.want.Load() }
+
+// since returns the node of a snapshot, which is Stale where a device has come or gone since.
+func (i *Inventory) since(s *snapshot) (*hca.Inventory, error) {
 	return s.as(s.stamp.IsZero() || !s.stamp.Equal(hca.DevicesChanged(i.root)))
 }
 
-// Known returns the node as it is known, without waiting; nil if it was never listed. Nobody may change it.
+// Known returns the node as it is known, wanted or not, without waiting; nil if it was never listed. Nobody may change
+// it.
 func (i *Inventory) Known() *hca.Inventory { return i.latest.Load().node }
 
 // Again returns the node as a reading finds it that begins now. It waits for that until the context is done.
 func (i *Inventory) Again(ctx context.Context) (*hca.Inventory, error) {
 	begun := i.readings.Load()
 	i.readAgain()
-	s, err := i.await(ctx, func(s *snapshot) bool { return s.reading > begun && s.want == i.want.Load() })
+	s, err := i.await(ctx, func(s *snapshot) bool { return s.reading > begun && i.suffices(s) })
 	if err != nil {
 		return nil, err
 	}

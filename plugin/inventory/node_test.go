@@ -4,6 +4,7 @@
 package inventory
 
 import (
+	"errors"
 	"os"
 	"path/filepath"
 	"syscall"
@@ -15,6 +16,7 @@ import (
 	"github.com/rdma-spec/rdma-spec/spec/hca"
 	"github.com/rdma-spec/rdma-spec/spec/hca/hcatest"
 	"github.com/rdma-spec/rdma-spec/test/testing/await"
+	"github.com/rdma-spec/rdma-spec/test/testing/expect"
 	"github.com/rdma-spec/rdma-spec/test/testing/must"
 	"github.com/rdma-spec/rdma-spec/test/testing/scratch"
 )
@@ -58,6 +60,23 @@ func TestKnown(t *testing.T) {
 			t.Errorf("%q identifies an HCA: not %t", id, want)
 		}
 	}
+}
+
+// TestLatest: nobody waits for it, and it has what HCAs has.
+func TestLatest(t *testing.T) {
+	root := hcatest.V100(t)
+	log, _ := logtest.NewNullLogger()
+	i := New(root, log)
+	if node, err := i.Latest(); !errors.Is(err, errNotRead) {
+		t.Errorf("before the node is read: %+v, %v", node, err)
+	}
+	i.Want(all, hca.Parts{})
+	await.Beside(t, i.Run)
+	want, err := i.HCAs(t.Context())
+	must.Succeed(t, err)
+	got, err := i.Latest()
+	must.Succeed(t, err)
+	expect.Equal(t, "the node", want, got)
 }
 
 // TestBlockedPort: a port whose state blocks its reader holds up no other HCA, and is known as soon as it answers.

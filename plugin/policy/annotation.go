@@ -72,8 +72,8 @@ type deviceRequest struct {
 // given reports whether the author asked for devices.
 func (d deviceRequest) given() bool { return d.all || len(d.names) > 0 }
 
-// less reports whether a request only lowers what a container gets without it.
-func (r request) less() bool {
+// onlyLowers reports whether a request only lowers what a container gets without it.
+func (r request) onlyLowers() bool {
 	lowers := r.memlock != nil || r.ipcLock != nil || r.devices.none
 	return lowers && !r.devices.given() && (r.ipcLock == nil || !*r.ipcLock) &&
 		(r.memlock == nil || !r.memlock.unlimited())

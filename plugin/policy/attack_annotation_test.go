@@ -21,8 +21,8 @@ func annotationAttacks() []attack {
 		last := string(name[0] - 1)
 		bomb += ", " + name + ": &" + name + " [*" + strings.Repeat(last+", *", 8) + last + "]"
 	}
-	scoped := func(annotations map[string]string) Container {
-		return author("").with(func(c *Container) { c.Annotations = annotations })
+	scoped := func(annotations map[string]string) subject {
+		return author("").with(func(c *subject) { c.Annotations = annotations })
 	}
 	return []attack{
 		unreadable("annotation-size", "mebibyte-of-text", "longer than 1024 bytes", strings.Repeat("x", mebibyte)),
@@ -62,11 +62,11 @@ func annotationAttacks() []attack {
 		{guard: "line-ascii", name: "letters-that-are-not-ascii-in-an-error", container: author("? [\"\\u00e9\"]\n: 1"),
 			refused: CauseUnreadable, says: `"\u00e9"`},
 		{guard: "line-length", name: "error-of-a-mebibyte", refused: CauseKubelet, says: "...",
-			container: guest("true").with(func(c *Container) {
+			container: guest("true").with(func(c *subject) {
 				c.Resources = func() ([]string, bool, error) { return nil, false, errors.New(strings.Repeat("x", mebibyte)) }
 			})},
 		{guard: "quoted-length", name: "namespace-of-a-mebibyte", refused: CauseNamespace, says: "...",
-			container: guest("true").with(func(c *Container) {
+			container: guest("true").with(func(c *subject) {
 				c.Namespace = "web-\x1b[31m\n" +
 					strings.Repeat("\u202e", mebibyte)
 			})},
@@ -89,22 +89,22 @@ func annotationAttacks() []attack {
 		{guard: "opt-out", name: "opt-out-in-a-listed-namespace", container: author("false")},
 		{guard: "opt-out", name: "opt-out-with-a-device", container: guest("false", heldVerbs(1))},
 		{guard: "own-annotation", name: "less-for-this-very-container", refused: CauseNamespace,
-			container: guest("").with(func(c *Container) {
+			container: guest("").with(func(c *subject) {
 				c.Annotations = map[string]string{AnnotationKey + "/container.c": "{memlock: 1Mi}"}
 			})},
 		{guard: "own-annotation-pod", name: "for-this-very-container-of-a-pod-with-rdma", refused: CauseNamespace,
-			container: guest("").with(func(c *Container) {
+			container: guest("").with(func(c *subject) {
 				c.Annotations = map[string]string{AnnotationKey + "/container.c": "true"}
 				c.PodHolds = podHolds(of("rdma/ib"))
 			})},
 		{guard: "opt-in", name: "pod-wide-without-rdma", refused: CauseNamespace,
-			container: guest("true").with(func(c *Container) { c.PodHolds = podHolds(of("nvidia.com/gpu")) })},
+			container: guest("true").with(func(c *subject) { c.PodHolds = podHolds(of("nvidia.com/gpu")) })},
 		{guard: "opt-in", name: "pod-wide-with-devices-that-are-no-hcas", refused: CauseNamespace,
-			container: guest("true").with(func(c *Container) {
+			container: guest("true").with(func(c *subject) {
 				c.PodHolds = podHolds(of("openshift.io/nics", "0000:ff:00.0", "uverbs", "", "mlx5_1 "))
 			})},
 		{guard: "kubelet-pod", name: "pod-wide-while-the-kubelet-is-silent", refused: CauseKubelet,
-			container: guest("true").with(func(c *Container) { c.PodHolds = silentOfPods })},
+			container: guest("true").with(func(c *subject) { c.PodHolds = silentOfPods })},
 	}
 }
 

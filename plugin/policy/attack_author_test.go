@@ -12,14 +12,14 @@ import (
 )
 
 // named is a container of a pod whose author names devices through other plugins' annotations, with what it holds then.
-func named(annotations map[string]string, devices ...Device) Container {
+func named(annotations map[string]string, devices ...Device) subject {
 	c := guest("", devices...)
 	c.Annotations = annotations
 	return c
 }
 
 // byAnnotationOf is named with one annotation.
-func byAnnotationOf(key, value string, devices ...Device) Container {
+func byAnnotationOf(key, value string, devices ...Device) subject {
 	return named(map[string]string{key: value}, devices...)
 }
 
@@ -42,13 +42,13 @@ var injectors = []struct{ name, key, value string }{
 
 // authorAttacks are made to give oneself a verbs device through another plugin, for the sake of memlock.
 func authorAttacks() []attack {
-	none := func(guard, name string, c Container) attack {
+	none := func(guard, name string, c subject) attack {
 		return attack{guard: guard, name: name, config: "{}", container: c}
 	}
-	gke := func(value string, devices ...Device) Container {
+	gke := func(value string, devices ...Device) subject {
 		return byAnnotationOf("devices.gke.io/container.c", value, devices...)
 	}
-	asking := func(kubelet func() ([]string, bool, error), c Container) Container { c.Resources = kubelet; return c }
+	asking := func(kubelet func() ([]string, bool, error), c subject) subject { c.Resources = kubelet; return c }
 	hidden := at("/dev/elsewhere", "c", 231, 193)
 	rows := []attack{
 		none("author-resource", "named-beside-a-gpu-of-the-kubelets", asking(holds("nvidia.com/gpu"),
@@ -57,8 +57,8 @@ func authorAttacks() []attack {
 		none("author-resource", "named-under-a-silent-kubelet", asking(silent, gke(uverbs1, heldVerbs(1)))),
 		none("author-resource", "named-without-a-kubelet", asking(nil, gke(uverbs1, heldVerbs(1)))),
 		none("author-resource", "named-beside-a-container-that-holds-an-hca", asking(holds(),
-			gke(uverbs1, heldVerbs(1))).with(func(c *Container) { c.PodHolds = podHolds(of("rdma/ib")) })),
-		none("author-namespace", "named-in-a-namespace-that-a-rule-names", gke(uverbs1, heldVerbs(1)).with(func(c *Container) {
+			gke(uverbs1, heldVerbs(1))).with(func(c *subject) { c.PodHolds = podHolds(of("rdma/ib")) })),
+		none("author-namespace", "named-in-a-namespace-that-a-rule-names", gke(uverbs1, heldVerbs(1)).with(func(c *subject) {
 			c.Namespace = "fabric"
 		})),
 		none("author-held-path", "named-with-dots", gke("- path: /dev/../dev/./infiniband//uverbs1", heldVerbs(1))),
@@ -78,7 +78,7 @@ func authorAttacks() []attack {
 		none("author-path", "named-by-a-link", gke("- path: /dev/char/231:193", heldVerbs(1))),
 		none("author-path", "named-under-another-path", gke(uverbs1, hidden)),
 		none("author-size", "named-after-a-long-comment", gke("# "+strings.Repeat("x", 1<<18)+"\n"+uverbs1,
-			heldVerbs(1)).with(func(c *Container) { c.Annotations = Annotations(c.Annotations, "c") })),
+			heldVerbs(1)).with(func(c *subject) { c.Annotations = Annotations(c.Annotations, "c") })),
 		none("author", "named-by-an-alias", gke("- {path: &a /dev/infiniband/uverbs0, path: *a}", heldVerbs(1))),
 		none("author", "named-in-base64", gke("- path: !!binary L2Rldi9pbmZpbmliYW5kL3V2ZXJiczE=", heldVerbs(1))),
 		none("author-form", "named-in-a-list", gke("- path: [/dev/infiniband/uverbs1]", heldVerbs(1))),
@@ -98,7 +98,7 @@ func authorAttacks() []attack {
 			config:    "rules: [{match: {namespaces: [web], resources: [example.com/net]}}]",
 			container: asking(holds("example.com/gpu"), gke(uverbs1, heldVerbs(1)))},
 		{guard: "opt-in", name: "named-and-annotated", config: "{}", refused: CauseNamespace, says: "may not opt in",
-			container: gke(uverbs1, heldVerbs(1)).with(func(c *Container) { c.Annotations[AnnotationKey] = "true" })},
+			container: gke(uverbs1, heldVerbs(1)).with(func(c *subject) { c.Annotations[AnnotationKey] = "true" })},
 		{guard: "device-annotation", name: "key-with-a-scope", config: "optIn: {deviceAnnotations: [devices.gke.io/pod]}",
 			badConfig: true, says: "without its scope"},
 		{guard: "device-annotation", name: "key-of-the-runtimes", config: "optIn: {deviceAnnotations: [io.kubernetes.cri.x]}",
@@ -131,7 +131,7 @@ func TestAuthorsDevice(t *testing.T) {
 					if namespace == "web" && resource != "rdma/ib" {
 						want = Decision{Signal: SignalNone, Authored: by.key}
 					}
-					got := policyOf(t, listed).Decide(c, node)
+					got := policyOf(t, listed).decide(c, node)
 					if got.Grant == nil && !strings.Contains(got.Reason, by.key) {
 						t.Errorf("the reason does not name the annotation: %s", got.Reason)
 					}
@@ -154,7 +154,7 @@ func TestAuthorsDeviceWithoutTheKubeletsWord(t *testing.T) {
 	}{"silent": {silent, "the kubelet did not report"}, "none": {nil, "added to optIn.namespaces"}} {
 		c := byAnnotationOf("devices.gke.io", uverbs1, heldVerbs(1))
 		c.Resources = test.kubelet
-		got := policyOf(t, "{}").Decide(c, node(t, "V100"))
+		got := policyOf(t, "{}").decide(c, node(t, "V100"))
 		if got.Grant != nil || got.Refusal != nil || !got.Unknown || got.Authored != "devices.gke.io" ||
 			!strings.Contains(got.Reason, test.says) || name == "none" && !strings.HasSuffix(got.Reason, test.says) {
 			t.Errorf("%s: %+v", name, got)
@@ -200,12 +200,12 @@ func TestAuthorsOtherDevices(t *testing.T) {
 				t.Error("the kubelet is asked")
 				return nil, false, nil
 			}
-			got := policyOf(t, "{}").Decide(c, node(t, "V100"))
+			got := policyOf(t, "{}").decide(c, node(t, "V100"))
 			expect.Equal(t, "decision", byDevice(unlimited()), got)
 		})
 	}
 	off := policyOf(t, "optIn: {deviceAnnotations: []}")
-	got := off.Decide(byAnnotationOf("devices.gke.io", "- path: /dev/infiniband/uverbs0", heldVerbs(0)), node(t, "V100"))
+	got := off.decide(byAnnotationOf("devices.gke.io", "- path: /dev/infiniband/uverbs0", heldVerbs(0)), node(t, "V100"))
 	expect.Equal(t, "decision where no key is listed", byDevice(unlimited()), got)
 }
 
@@ -217,7 +217,7 @@ func TestAuthorsDevicesCostNothingElsewhere(t *testing.T) {
 		calls++
 		return look(n)
 	}
-	policyOf(t, "{}").Decide(holding(heldVerbs(0), heldVerbs(1), gpu(0)), facts)
+	policyOf(t, "{}").decide(holding(heldVerbs(0), heldVerbs(1), gpu(0)), facts)
 	if calls != 1 {
 		t.Errorf("%d look-ups of devices, want 1", calls)
 	}

@@ -24,36 +24,36 @@ func deviceAttacks() []attack {
 			"{namespaces: [web]}, inject: {names: [mlx5_1]}}]}"
 	)
 	one := little(verbs(1, "mlx5_1"), rdmaCM())
-	inFabric := author("").with(func(c *Container) {
+	inFabric := author("").with(func(c *subject) {
 		c.Namespace, c.Annotations, c.Resources = "fabric",
 			nil, holds("rdma/ib")
 	})
-	taken := func(path, kind string, major, minor int64) Container {
+	taken := func(path, kind string, major, minor int64) subject {
 		return author("true", gpu(0), at(path, kind, major, minor))
 	}
-	own := func(annotation string, devices ...Device) Container {
-		return author("", devices...).with(func(c *Container) { c.Annotations = map[string]string{ownKey("c"): annotation} })
+	own := func(annotation string, devices ...Device) subject {
+		return author("", devices...).with(func(c *subject) { c.Annotations = map[string]string{ownKey("c"): annotation} })
 	}
 	uverbs1 := "/dev/infiniband/uverbs1 c 0666 0 0 231 193"
 	return []attack{
 		// where nothing may be injected
 		{guard: "inject-namespace", name: "hca-by-resource",
-			container: guest("{devices: all}").with(func(c *Container) { c.Resources = holds("rdma/ib") }),
+			container: guest("{devices: all}").with(func(c *subject) { c.Resources = holds("rdma/ib") }),
 			refused:   CauseNamespace, says: "may not have any injected"},
 		{guard: "inject-namespace", name: "hca-by-name",
-			container: guest("{devices: [mlx5_0]}").with(func(c *Container) { c.Resources = holds("rdma/ib") }),
+			container: guest("{devices: [mlx5_0]}").with(func(c *subject) { c.Resources = holds("rdma/ib") }),
 			refused:   CauseNamespace},
 		{guard: "inject-namespace", name: "hcas-where-an-annotation-opts-in-alone",
-			container: guest("{devices: all}").with(func(c *Container) { c.Namespace = "opt-a" }), refused: CauseNamespace},
+			container: guest("{devices: all}").with(func(c *subject) { c.Namespace = "opt-a" }), refused: CauseNamespace},
 		{guard: "inject-namespace", name: "hcas-of-a-rule-that-selects", config: selects,
-			container: guest("{devices: all}").with(func(c *Container) { c.Resources = holds("rdma/ib") }),
+			container: guest("{devices: all}").with(func(c *subject) { c.Resources = holds("rdma/ib") }),
 			refused:   CauseNamespace},
 		{guard: "inject-unasked", name: "true-where-an-annotation-opts-in-alone",
-			container: guest("true").with(func(c *Container) { c.Namespace = "opt-a" }), gets: little()},
+			container: guest("true").with(func(c *subject) { c.Namespace = "opt-a" }), gets: little()},
 		{guard: "inject-unasked", name: "resource-without-devices", gets: little(),
-			container: guest("").with(func(c *Container) { c.Annotations, c.Resources = nil, holds("rdma/ib") })},
+			container: guest("").with(func(c *subject) { c.Annotations, c.Resources = nil, holds("rdma/ib") })},
 		{guard: "inject-unasked", name: "resource-in-a-listed-namespace", gets: little(),
-			container: author("").with(func(c *Container) { c.Annotations, c.Resources = nil, holds("rdma/ib") })},
+			container: author("").with(func(c *subject) { c.Annotations, c.Resources = nil, holds("rdma/ib") })},
 
 		// more than a device plugin has allotted
 		{guard: "allotment", name: "device-and-true", container: author("true", heldVerbs(0)), gets: little()},
@@ -61,7 +61,7 @@ func deviceAttacks() []attack {
 		{guard: "allotment", name: "more-hcas-than-one-holds", container: guest("{devices: all}",
 			heldVerbs(0)), gets: little()},
 		{guard: "allotment", name: "device-of-ones-own-where-all-are-injected", config: fabric,
-			container: inFabric.with(func(c *Container) { c.Devices = []Device{heldVerbs(0)} }), gets: unlimited()},
+			container: inFabric.with(func(c *subject) { c.Devices = []Device{heldVerbs(0)} }), gets: unlimited()},
 		{guard: "allotment", name: "vf-and-all", node: withFunctions, container: author("{devices: all}",
 			heldVerbs(0)), gets: little()},
 		{guard: "allotment", name: "all-though-one-holds-another", container: author("{devices: all}",
@@ -72,7 +72,7 @@ func deviceAttacks() []attack {
 		{guard: "all-not-held", name: "all-for-one-container-that-holds-one", container: own("{devices: all}", heldVerbs(0)),
 			refused: CauseCeiling, says: "those of mlx5_1 are not added"},
 		{guard: "all-not-held", name: "all-for-one-container-elsewhere", refused: CauseCeiling,
-			container: own("{devices: all}", heldVerbs(2)).with(func(c *Container) { c.Namespace = "web" })},
+			container: own("{devices: all}", heldVerbs(2)).with(func(c *subject) { c.Namespace = "web" })},
 		{guard: "not-held", name: "another-hca-than-the-one-held", container: author("{devices: [mlx5_1]}", heldVerbs(0)),
 			refused: CauseCeiling, says: "to which none is added"},
 		{guard: "not-held", name: "another-hca-beside-the-one-held", container: author("{devices: [mlx5_0, mlx5_1]}",

@@ -13,23 +13,23 @@ import (
 // signalAttacks are made to count as an RDMA container.
 func signalAttacks() []attack {
 	const smaller = "rules: [{match: {resources: [rdma/small]}, memlock: 1Mi}]"
-	in := func(namespace string, c Container) Container { c.Namespace = namespace; return c }
-	on := func(handler string, c Container) Container { c.RuntimeHandler = handler; return c }
-	privileged := func(c Container) Container { c.AllDevices = true; return c }
-	asking := func(kubelet func() ([]string, bool, error), c Container) Container { c.Resources = kubelet; return c }
-	own := func(annotation string, devices ...Device) Container {
+	in := func(namespace string, c subject) subject { c.Namespace = namespace; return c }
+	on := func(handler string, c subject) subject { c.RuntimeHandler = handler; return c }
+	privileged := func(c subject) subject { c.AllDevices = true; return c }
+	asking := func(kubelet func() ([]string, bool, error), c subject) subject { c.Resources = kubelet; return c }
+	own := func(annotation string, devices ...Device) subject {
 		c := guest("", devices...)
 		c.Annotations = map[string]string{AnnotationKey + "/container.c": annotation}
 		return c
 	}
 	const mofed = "optIn: {mofedRuntimeHandlers: [nvidia*]}"
-	asked := func(environment ...string) Container {
-		return plain().with(func(c *Container) { c.MOFED = MOFED(environment) })
+	asked := func(environment ...string) subject {
+		return plain().with(func(c *subject) { c.MOFED = MOFED(environment) })
 	}
-	optIn := func(guard, name string, c Container) attack {
+	optIn := func(guard, name string, c subject) attack {
 		return attack{guard: guard, name: name, container: c, refused: CauseNamespace, says: "may not opt in"}
 	}
-	none := func(guard, name string, c Container) attack { return attack{guard: guard, name: name, container: c} }
+	none := func(guard, name string, c subject) attack { return attack{guard: guard, name: name, container: c} }
 	return []attack{
 		// to opt in where an annotation does not count
 		optIn("opt-in", "opt-in-elsewhere", guest("true")),
@@ -102,7 +102,7 @@ func signalAttacks() []attack {
 }
 
 // plain is a container whose author wrote nothing.
-func plain(devices ...Device) Container {
+func plain(devices ...Device) subject {
 	c := guest("", devices...)
 	c.Annotations = nil
 	return c
@@ -115,8 +115,8 @@ func unknownAttacks() []attack {
 	rule := func(gives string) string { return "rules: [{name: a, match: {resources: [rdma/a]}, " + gives + "}]" }
 	listed := func(gives string) string { return rule(gives) + "\ninject: {namespaces: [ml-*]}" }
 	always := "inject: {always: true, names: ['mlx5_*']}"
-	init := func(c Container) Container { c.Resources = unlisted(); return c }
-	limited := func(bytes int64, c Container) Container { c.MemoryLimit = bytes; return c }
+	init := func(c subject) subject { c.Resources = unlisted(); return c }
+	limited := func(bytes int64, c subject) subject { c.MemoryLimit = bytes; return c }
 	one := func(memlock spec.Limit) *spec.Grant {
 		return &spec.Grant{Memlock: memlock, Devices: []hca.Device{verbs(1, "mlx5_1"), rdmaCM()}}
 	}
@@ -139,10 +139,10 @@ func unknownAttacks() []attack {
 		{guard: "candidate", name: "init-container-that-asks-for-the-capability", config: rule("ipcLock: false"),
 			container: init(guest("{ipcLock: true}", heldVerbs(1))), refused: CauseCeiling},
 		{guard: "candidate", name: "claim-beside-another-resource", config: rule("memlock: 1Mi"),
-			container: plain(heldVerbs(1)).with(func(c *Container) { c.Resources = unlisted("nvidia.com/gpu") }),
+			container: plain(heldVerbs(1)).with(func(c *subject) { c.Resources = unlisted("nvidia.com/gpu") }),
 			gets:      &spec.Grant{Memlock: 1 << 20}},
 		{guard: "unexplained-device", name: "device-that-no-resource-explains", config: rule("memlock: 1Mi"),
-			container: plain(heldVerbs(1)).with(func(c *Container) { c.Resources = holds() }), gets: &spec.Grant{Memlock: 1 << 20}},
+			container: plain(heldVerbs(1)).with(func(c *subject) { c.Resources = holds() }), gets: &spec.Grant{Memlock: 1 << 20}},
 		{guard: "unexplained-device", name: "device-that-an-annotation-claims-to-explain", config: listed("memlock: 1Mi"),
 			container: author("true", heldVerbs(1)), gets: &spec.Grant{Memlock: 1 << 20}},
 		{guard: "candidate", name: "init-container-with-other-hcas", config: listed("inject: {names: [mlx5_1]}"),
@@ -192,13 +192,13 @@ func thousandGPUs() []Device {
 // ceilingAttacks are made to have more than a rule gives.
 func ceilingAttacks() []attack {
 	const byMemory = "memlock: memory-limit"
-	limited := func(bytes int64, c Container) Container { c.MemoryLimit = bytes; return c }
-	big := func(resource string, c Container) Container {
+	limited := func(bytes int64, c subject) subject { c.MemoryLimit = bytes; return c }
+	big := func(resource string, c subject) subject {
 		c.Namespace, c.Resources = "ml-big", holds(resource)
 		return c
 	}
 	const unchanged = "rules: [{match: {namespaces: [web]}, memlock: unchanged}]"
-	held := func(annotation string) Container {
+	held := func(annotation string) subject {
 		c := guest(annotation, heldVerbs(1))
 		if annotation == "" {
 			c.Annotations = nil
@@ -226,12 +226,12 @@ func ceilingAttacks() []attack {
 		{guard: "rule-namespaces", name: "resource-of-a-rule-for-others",
 			config: "{memlock: 1Gi, inject: {namespaces: [ml-*]}, rules: [{match: {namespaces: [ml-big], resources: " +
 				"[rdma/big]}, memlock: 4Gi}]}", refused: CauseCeiling, says: "gives 1Gi",
-			container: author("{memlock: 4Gi, devices: none}").with(func(c *Container) { c.Resources = holds("rdma/big") })},
+			container: author("{memlock: 4Gi, devices: none}").with(func(c *subject) { c.Resources = holds("rdma/big") })},
 		{guard: "least-memlock", name: "namespace-of-a-rule-for-others",
-			container: big("", author("{memlock: 4Gi, devices: none}")).with(func(c *Container) { c.Resources = unlisted() }),
+			container: big("", author("{memlock: 4Gi, devices: none}")).with(func(c *subject) { c.Resources = unlisted() }),
 			refused:   CauseCeiling, says: "gives 1Gi"},
 		{guard: "least-ipc-lock", name: "capability-of-a-rule-for-others",
-			container: author("{ipcLock: true, devices: none}").with(func(c *Container) {
+			container: author("{ipcLock: true, devices: none}").with(func(c *subject) {
 				c.Namespace, c.Resources = "ml-big",
 					unlisted()
 			}), refused: CauseCeiling},
@@ -275,18 +275,18 @@ func smallNode(t testing.TB) Facts {
 
 // noPolicyAttacks are tried on a node whose configuration cannot be read.
 func noPolicyAttacks() []attack {
-	row := func(name string, c Container) attack {
+	row := func(name string, c subject) attack {
 		return attack{guard: "no-policy", name: "no-policy-" + name, missing: true, container: c, refused: CauseNoPolicy}
 	}
-	unasked := func(d Device) Container {
-		return guest("", d).with(func(c *Container) { c.Annotations = nil })
+	unasked := func(d Device) subject {
+		return guest("", d).with(func(c *subject) { c.Annotations = nil })
 	}
 	return []attack{
 		row("device", unasked(heldVerbs(1))),
 		row("annotation", guest("true")),
 		row("less", guest("{memlock: 1Mi}", heldVerbs(1))),
 		{guard: "privileged", name: "no-policy-privileged", missing: true,
-			container: unasked(heldVerbs(1)).with(func(c *Container) { c.AllDevices = true })},
+			container: unasked(heldVerbs(1)).with(func(c *subject) { c.AllDevices = true })},
 		{guard: "verbs-number", name: "no-policy-look-alike", missing: true,
 			container: unasked(at("/dev/infiniband/uverbs1", "c", 1, 3))},
 	}

@@ -23,7 +23,7 @@ type attack struct {
 	guard, name string
 	config      string                 // "": restrictive
 	node        func(testing.TB) Facts // nil: A100, with mlx5_0 down, mlx5_1 up and the Ethernet HCA mlx5_bond_0
-	container   Container
+	container   subject
 	missing     bool // the configuration cannot be read
 
 	refused   Cause       // how it ends: refused for this cause,
@@ -79,7 +79,7 @@ func (a attack) fails(t *testing.T, root string) {
 		on = a.node(t)
 	}
 	decided := make(chan Decision, 1)
-	go func() { decided <- p.Decide(a.container, on) }()
+	go func() { decided <- p.decide(a.container, on) }()
 	var d Decision
 	select {
 	case d = <-decided:
@@ -107,20 +107,20 @@ func (a attack) fails(t *testing.T, root string) {
 }
 
 // author is a container whose author may have devices injected, and wrote an annotation.
-func author(annotation string, devices ...Device) Container {
-	return Container{Namespace: "ml-a", Pod: "p", Name: "c", Annotations: podAnnotation(annotation), Devices: devices,
-		MemoryLimit: 2 << 30, Resources: holds()}
+func author(annotation string, devices ...Device) subject {
+	return subject{Container: Container{Namespace: "ml-a", Pod: "p", Name: "c", Annotations: podAnnotation(annotation), Devices: devices,
+		MemoryLimit: 2 << 30}, Resources: holds()}
 }
 
 // guest is a container whose author may have nothing injected, and wrote an annotation.
-func guest(annotation string, devices ...Device) Container {
+func guest(annotation string, devices ...Device) subject {
 	c := author(annotation, devices...)
 	c.Namespace = "web"
 	return c
 }
 
 // with changes a container.
-func (c Container) with(change func(*Container)) Container {
+func (c subject) with(change func(*subject)) subject {
 	change(&c)
 	return c
 }

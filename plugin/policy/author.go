@@ -93,7 +93,7 @@ const maxDeviceAnnotation = 4096
 // counts reports whether the verbs device that the container holds makes it an RDMA container. One that the pod's
 // author may have named himself does so where his annotation could, or where the kubelet says that the container was
 // given an HCA.
-func (d *deciding) counts() bool {
+func (d *evaluation) counts() bool {
 	by := d.authored()
 	if by == "" || d.mayOptIn() { // guard: author-namespace, else true
 		return true
@@ -108,7 +108,7 @@ func (d *deciding) counts() bool {
 
 // authored returns the annotation by which the pod's author may have named every verbs device that the container holds;
 // "" where one is certainly not his.
-func (d *deciding) authored() string {
+func (d *evaluation) authored() string {
 	named, open := d.config.authorsDevices(&d.container)
 	if open != "" {
 		return open

@@ -12,7 +12,7 @@ import (
 	"github.com/rdma-spec/rdma-spec/spec/hca"
 )
 
-// Container is all that a decision about a container depends on.
+// Container is what a decision depends on of the container itself. What has to be asked for is in Facts.
 type Container struct {
 	Namespace      string `json:"namespace"`
 	Pod            string `json:"pod"`
@@ -35,16 +35,6 @@ type Container struct {
 	Injected bool `json:"injected,omitempty"`
 	// Memlock is what it has, as far as that is known; zero where the runtime does not say.
 	Memlock spec.Rlimit `json:"memlock"`
-
-	// Resources returns the names of the resources that the container holds, as the kubelet names them:
-	// rdma/hca_shared_devices_a. Known is false where the kubelet's answer does not cover the container's resources, as
-	// those of an ordinary init container; the names are then those that are certain. Decide calls it at most once. Nil if
-	// there is no kubelet: a decision that needs the answer is then made as if the kubelet had failed.
-	Resources func() (names []string, known bool, err error) `json:"-"`
-	// PodHolds returns the resources that the containers of its pod hold, and whether one of them has a resource claim.
-	// Decide calls it at most once, where the pod's annotation cannot make this container an RDMA container. The error is
-	// ErrNoKubelet on a node without one; nil if nobody can be asked.
-	PodHolds func() (held []Allotted, claims bool, err error) `json:"-"`
 }
 
 // Allotted is a resource that containers hold, as the kubelet reports it.
@@ -89,8 +79,18 @@ func MOFED(environment []string) (enabled bool) {
 	return enabled
 }
 
-// Facts is what a decision depends on of the node.
+// Facts is what a decision depends on beside the container: of the node, and of the kubelet's word on the container.
+// All that costs a call is a function, which Decide calls only if it has to.
 type Facts struct {
+	// Resources returns the names of the resources that the container holds, as the kubelet names them:
+	// rdma/hca_shared_devices_a. Known is false where the kubelet's answer does not cover the container's resources, as
+	// those of an ordinary init container; the names are then those that are certain. Decide calls it at most once. Nil if
+	// there is no kubelet: a decision that needs the answer is then made as if the kubelet had failed.
+	Resources func() (names []string, known bool, err error)
+	// PodHolds returns the resources that the containers of the container's pod hold, and whether one of them has a
+	// resource claim. Decide calls it at most once, where the pod's annotation cannot make this container an RDMA
+	// container. The error is ErrNoKubelet on a node without one; nil if nobody can be asked.
+	PodHolds func() (held []Allotted, claims bool, err error)
 	// Verbs reports whether a number is that of a verbs device; it is called for each character device of a container.
 	Verbs func(hca.Number) (hca.Device, bool, error)
 	// HCAs returns the inventory; it is called at most once, where devices are injected.

@@ -15,7 +15,7 @@ import (
 // Decide decides what a container gets. No other code does. It returns early, without a call, for a container without
 // any signal.
 func (p *Policy) Decide(c Container, facts Facts) Decision {
-	d := &deciding{Policy: p, container: c, facts: facts}
+	d := &evaluation{Policy: p, container: c, facts: facts}
 	d.Signal = SignalNone
 	if err := d.decide(); err != nil {
 		return Decision{Signal: d.Signal, Evidence: d.Evidence, Rule: d.Rule, Refusal: err, Authored: d.Authored,
@@ -24,8 +24,8 @@ func (p *Policy) Decide(c Container, facts Facts) Decision {
 	return d.Decision
 }
 
-// deciding is a decision that is being made.
-type deciding struct {
+// evaluation is a decision while it is being made.
+type evaluation struct {
 	*Policy
 	Decision
 	container Container
@@ -38,7 +38,7 @@ type deciding struct {
 	resources      resources
 }
 
-func (d *deciding) decide() *Refusal {
+func (d *evaluation) decide() *Refusal {
 	c := &d.container
 	var value string
 	value, d.own, d.annotated = annotation(c.Annotations, c.Name)
@@ -78,15 +78,15 @@ func (d *deciding) decide() *Refusal {
 }
 
 // withoutPolicy decides where there is no configuration to decide by.
-func (d *deciding) withoutPolicy() *Refusal {
+func (d *evaluation) withoutPolicy() *Refusal {
 	held := d.heldVerbs()
 	switch {
 	case held != nil:
 		d.Signal, d.Evidence = SignalDevice, held.Path
-	case d.annotated && (d.own || !d.request.less()):
+	case d.annotated && (d.own || !d.request.onlyLowers()):
 		d.Signal, d.Evidence = SignalAnnotation, AnnotationKey
 	default:
-		return d.alone()
+		return d.leaveAlone()
 	}
 	return refuse(CauseNoPolicy,
 		"it is an RDMA container, and the plugin has no configuration: %s: correct the file, which is read again when it "+
@@ -94,16 +94,16 @@ func (d *deciding) withoutPolicy() *Refusal {
 }
 
 // withoutSignal decides about a container without a signal. It is left alone, unless its author asked for something.
-func (d *deciding) withoutSignal() *Refusal {
+func (d *evaluation) withoutSignal() *Refusal {
 	if !d.annotated {
-		return d.alone()
+		return d.leaveAlone()
 	}
-	return d.asksInVain()
+	return d.refuseAnnotation()
 }
 
-// alone leaves a container alone for which nobody has asked for more than less, and says why if there is something to
-// say.
-func (d *deciding) alone() *Refusal {
+// leaveAlone leaves a container alone for which nobody has asked for more than it has, and says why if there is
+// something to say.
+func (d *evaluation) leaveAlone() *Refusal {
 	switch {
 	case d.Authored != "":
 		d.Reason = fmt.Sprintf("its pod's annotation %s may name its verbs device, which then counts where an annotation "+
@@ -122,40 +122,41 @@ func (d *deciding) alone() *Refusal {
 	return nil
 }
 
-// asksInVain decides about a container whose annotation cannot make it an RDMA container. It is refused, unless the
-// annotation was written for its pod, and for others than this container.
-func (d *deciding) asksInVain() *Refusal {
+// refuseAnnotation refuses a container whose annotation cannot make it an RDMA container, unless the annotation was
+// written for its pod, and for others than this container.
+func (d *evaluation) refuseAnnotation() *Refusal {
 	switch {
 	case d.unknown != nil:
 		return refuse(CauseHCA, devicesUnknown, oneLine(d.unknown.Error()))
-	case d.request.less() && !d.own: // guard: own-annotation, else d.request.less()
-		return d.alone()
+	case d.request.onlyLowers() && !d.own: // guard: own-annotation, else d.request.onlyLowers()
+		return d.leaveAlone()
 	case d.resources.err != nil: // guard: kubelet-signal
 		return d.resources.refusal()
 	}
-	elsewhere, refusal := d.elsewhere()
+	holds, refusal := d.podsRDMA()
 	switch {
 	case refusal != nil:
 		return refusal
-	case elsewhere == "": // guard: opt-in
+	case holds == "": // guard: opt-in
 		return refuse(CauseNamespace,
 			"namespace %s may not opt in by annotation, and nothing else makes the container an RDMA container: "+
 				"add the namespace to inject.namespaces (HCAs) or optIn.namespaces (memlock alone), or request the RDMA device "+
 				"plugin's resource", quoted(d.container.Namespace))
 	}
-	d.Reason = "its pod's annotation is for the containers that hold RDMA: the pod holds " + elsewhere
+	d.Reason = "its pod's annotation is for the containers that hold RDMA: the pod holds " + holds
 	return nil
 }
 
-// elsewhere returns what a container's pod holds of RDMA, in the kubelet's words, where an annotation for the whole pod
+// podsRDMA returns what a container's pod holds of RDMA, in the kubelet's words, where an annotation for the whole pod
 // can mean that; "" if it holds none, or no kubelet runs on the node.
-func (d *deciding) elsewhere() (string, *Refusal) {
-	ask := d.container.PodHolds
+func (d *evaluation) podsRDMA() (string, *Refusal) {
+	ask := d.facts.PodHolds
 	if d.own || ask == nil { // guard: own-annotation-pod, else ask == nil
 		return "", nil
 	}
 	held, claims, err := ask()
-	switch i := slices.IndexFunc(held, d.isRDMA); {
+	i := slices.IndexFunc(held, d.isRDMA)
+	switch {
 	case errors.Is(err, ErrNoKubelet):
 	case err != nil: // guard: kubelet-pod
 		return "", (&resources{err: err}).refusal()
@@ -171,7 +172,7 @@ const devicesUnknown = "cannot tell whether the container holds verbs devices: %
 
 // grant makes the grant from what the candidates give and what was asked for: field by field the least, since any
 // candidate may be the rule that matches.
-func (d *deciding) grant(candidates []*rule) *Refusal {
+func (d *evaluation) grant(candidates []*rule) *Refusal {
 	limit, refusal := d.memlock(candidates)
 	if refusal != nil {
 		return refusal
@@ -193,7 +194,7 @@ func (d *deciding) grant(candidates []*rule) *Refusal {
 }
 
 // memlock returns 0 if the limit is left unchanged, which is the least.
-func (d *deciding) memlock(candidates []*rule) (spec.Limit, *Refusal) {
+func (d *evaluation) memlock(candidates []*rule) (spec.Limit, *Refusal) {
 	ceiling := spec.Unlimited
 	for _, r := range candidates {
 		limit, ok := d.bytes(r.memlock)
@@ -215,17 +216,17 @@ func (d *deciding) memlock(candidates []*rule) (spec.Limit, *Refusal) {
 			"set resources.limits.memory, or ask for a number of bytes")
 	case asked > ceiling && ceiling == 0: // guard: memlock-unchanged
 		return 0, refuse(CauseCeiling, "the annotation asks for memlock: %s, and %s leaves memlock as it is: remove "+
-			"memlock from the annotation", asked, d.who(candidates))
+			"memlock from the annotation", asked, d.ruleNames(candidates))
 	case asked > ceiling: // guard: memlock-ceiling
 		return 0, refuse(CauseCeiling, "the annotation asks for memlock: %s, and %s gives %s: ask for that or less", asked,
-			d.who(candidates), ceiling)
+			d.ruleNames(candidates), ceiling)
 	}
 	return asked, nil
 }
 
 // startable cuts a limit to one with which the runtime can start the container: it fails the start where it may not
 // raise its own hard limit. What the author asked for is refused rather than cut.
-func (d *deciding) startable(limit spec.Limit) (spec.Limit, *Refusal) {
+func (d *evaluation) startable(limit spec.Limit) (spec.Limit, *Refusal) {
 	if d.facts.Startable == nil {
 		return limit, nil
 	}
@@ -246,7 +247,7 @@ func (d *deciding) startable(limit spec.Limit) (spec.Limit, *Refusal) {
 
 // bytes returns the limit that a memlock means for the container, and whether it means one: memory-limit does not if
 // there is no memory limit. One above the node's memory counts as the node's, since its author can write any number.
-func (d *deciding) bytes(m memlock) (limit spec.Limit, ok bool) {
+func (d *evaluation) bytes(m memlock) (limit spec.Limit, ok bool) {
 	if !m.memoryLimit {
 		return m.limit, true
 	}
@@ -259,7 +260,7 @@ func (d *deciding) bytes(m memlock) (limit spec.Limit, ok bool) {
 
 // ipcLock returns what the rule gives, or less. If the rule excludes containers that dropped all capabilities, asking
 // does not include them: an administrator may have dropped the capabilities, by Pod Security.
-func (d *deciding) ipcLock(candidates []*rule, limit spec.Limit) (spec.IPCLock, *Refusal) {
+func (d *evaluation) ipcLock(candidates []*rule, limit spec.Limit) (spec.IPCLock, *Refusal) {
 	mode := ipcLockAlways
 	for _, r := range candidates {
 		if r.ipcLock < mode { // guard: least-ipc-lock
@@ -277,7 +278,7 @@ func (d *deciding) ipcLock(candidates []*rule, limit spec.Limit) (spec.IPCLock, 
 		return given, nil // guard: ipc-lock-dropped, else spec.IPCLockYes
 	case mode == ipcLockFalse || limit == 0:
 		return "", refuse(CauseCeiling, "the annotation asks for ipcLock, and %s gives none: remove ipcLock from the "+
-			"annotation", d.who(candidates))
+			"annotation", d.ruleNames(candidates))
 	default:
 		return "", refuse(CauseCeiling, "the annotation asks for ipcLock, which would void the memlock of %s: remove "+
 			"ipcLock from the annotation", limit)
@@ -288,6 +289,6 @@ func refuse(cause Cause, format string, args ...any) *Refusal {
 	return &Refusal{Cause: cause, Message: fmt.Sprintf(format, args...)}
 }
 
-func (d *deciding) warn(format string, args ...any) {
+func (d *evaluation) warn(format string, args ...any) {
 	d.Warnings = append(d.Warnings, fmt.Sprintf(format, args...))
 }

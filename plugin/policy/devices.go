@@ -14,7 +14,7 @@ import (
 
 // devices returns the devices that are injected: those of the HCAs that are asked for, within those that every
 // candidate selects. A container that holds devices of a device plugin gets no others.
-func (d *deciding) devices(candidates []*rule) ([]hca.Device, *Refusal) {
+func (d *evaluation) devices(candidates []*rule) ([]hca.Device, *Refusal) {
 	asked := d.request.devices
 	ruleInjects := !slices.ContainsFunc(candidates, func(r *rule) bool { return !r.always }) // guard: least-always, else candidates[0].always
 	switch {
@@ -22,10 +22,10 @@ func (d *deciding) devices(candidates []*rule) ([]hca.Device, *Refusal) {
 		return nil, nil
 	case d.held != nil: // guard: allotment
 		return nil, d.notHeld(candidates)
-	case asked.given() && !d.mayAsk() && !ruleInjects: // guard: inject-namespace
+	case asked.given() && !d.mayInject() && !ruleInjects: // guard: inject-namespace
 		return nil, refuse(CauseNamespace, "the annotation asks for devices, and namespace %s may not have any injected: "+
 			"add the namespace to inject.namespaces, or remove devices from the annotation", quoted(d.container.Namespace))
-	case !asked.given() && !ruleInjects && (!d.mayAsk() || !d.annotated): // guard: inject-unasked
+	case !asked.given() && !ruleInjects && (!d.mayInject() || !d.annotated): // guard: inject-unasked
 		return nil, nil
 	case d.unknown != nil: // guard: unknown
 		return nil, refuse(CauseHCA, devicesUnknown, oneLine(d.unknown.Error()))
@@ -56,7 +56,7 @@ var errMoved = errors.New("the node's RDMA devices come and go: the creation is 
 // it. A number can be that of another HCA's device by now, also where the node was read since: an HCA that did not
 // answer is as it was before. Devices of HCAs that share a bus have no place, and count as long as the node is not
 // stale.
-func (d *deciding) moved(node *hca.Inventory, devices []hca.Device) error {
+func (d *evaluation) moved(node *hca.Inventory, devices []hca.Device) error {
 	for _, dev := range devices {
 		if dev.Place == "" && !node.Stale { // guard: place-unknown, else dev.Place == ""
 			continue
@@ -73,7 +73,7 @@ func (d *deciding) moved(node *hca.Inventory, devices []hca.Device) error {
 }
 
 // inject returns the devices of a node's HCAs that are injected, which may be asked for or not.
-func (d *deciding) inject(node *hca.Inventory, candidates []*rule, ruleInjects bool) ([]hca.Device, *Refusal) {
+func (d *evaluation) inject(node *hca.Inventory, candidates []*rule, ruleInjects bool) ([]hca.Device, *Refusal) {
 	if node.NetNSExclusive && !d.container.HostNetwork { // guard: netns-exclusive
 		const why = "the node's RDMA devices belong to network namespaces (netns_mode is exclusive), so an HCA of the " +
 			"host's cannot be opened in the container's"
@@ -105,7 +105,7 @@ func (p *Policy) Injects(c Container) bool {
 }
 
 // inventory calls what reads the node's HCAs, nil if they cannot be read now.
-func (d *deciding) inventory(read func() (*hca.Inventory, error)) (*hca.Inventory, *Refusal) {
+func (d *evaluation) inventory(read func() (*hca.Inventory, error)) (*hca.Inventory, *Refusal) {
 	if read == nil {
 		read = func() (*hca.Inventory, error) { return nil, errors.New("they have changed since they were read") }
 	}
@@ -119,7 +119,7 @@ func (d *deciding) inventory(read func() (*hca.Inventory, error)) (*hca.Inventor
 
 // notHeld refuses a container that holds verbs devices and asks for HCAs that it does not hold. If it asks for all of
 // them, and the annotation is its pod's, which other containers may need, it is only warned.
-func (d *deciding) notHeld(candidates []*rule) *Refusal {
+func (d *evaluation) notHeld(candidates []*rule) *Refusal {
 	asked := d.request.devices
 	if !asked.given() || asked.all && d.container.Injected {
 		return nil
@@ -162,7 +162,7 @@ func means(candidates []*rule, h *hca.HCA) bool {
 	return h.ForPrograms() && all(candidates, func(s Selectors) bool { return s.passes(h, hca.Port.Active) })
 }
 
-func (d *deciding) namesNotHeld(names []string) *Refusal {
+func (d *evaluation) namesNotHeld(names []string) *Refusal {
 	for _, name := range names {
 		if !d.holds(name) { // guard: not-held
 			return refuse(CauseCeiling,
@@ -174,7 +174,7 @@ func (d *deciding) namesNotHeld(names []string) *Refusal {
 }
 
 // holds reports whether the container holds a device by which programs reach the HCA of this name.
-func (d *deciding) holds(name string) bool {
+func (d *evaluation) holds(name string) bool {
 	return slices.ContainsFunc(d.container.Devices, func(held Device) bool {
 		if !isCharacter(held) {
 			return false
@@ -185,7 +185,7 @@ func (d *deciding) holds(name string) bool {
 }
 
 // devicesOf returns the devices of HCAs, and the node's rdma_cm.
-func (d *deciding) devicesOf(node *hca.Inventory, chosen []hca.HCA, candidates []*rule) (devices []hca.Device) {
+func (d *evaluation) devicesOf(node *hca.Inventory, chosen []hca.HCA, candidates []*rule) (devices []hca.Device) {
 	management := managed(candidates)
 	devices = make([]hca.Device, 0, len(chosen)+1)
 	for _, h := range chosen {
@@ -207,7 +207,7 @@ func (d *deciding) devicesOf(node *hca.Inventory, chosen []hca.HCA, candidates [
 }
 
 // chooseHCAs returns the HCAs whose devices are injected: one at least, except where the candidates alone leave none.
-func (d *deciding) chooseHCAs(node *hca.Inventory, candidates []*rule) (chosen []hca.HCA, refusal *Refusal) {
+func (d *evaluation) chooseHCAs(node *hca.Inventory, candidates []*rule) (chosen []hca.HCA, refusal *Refusal) {
 	names := d.request.devices.names
 	if len(names) > 0 {
 		chosen, refusal = d.namedHCAs(node, candidates, names)
@@ -240,7 +240,7 @@ func (d *deciding) chooseHCAs(node *hca.Inventory, candidates []*rule) (chosen [
 }
 
 // allHCAs returns every HCA for RDMA that all candidates' selectors pass and that has an ACTIVE port.
-func (d *deciding) allHCAs(node *hca.Inventory, candidates []*rule) ([]hca.HCA, *Refusal) {
+func (d *evaluation) allHCAs(node *hca.Inventory, candidates []*rule) ([]hca.HCA, *Refusal) {
 	var chosen []hca.HCA
 	var broken, left []string
 	for i := range node.HCAs {
@@ -280,7 +280,7 @@ func (d *deciding) allHCAs(node *hca.Inventory, candidates []*rule) ([]hca.HCA, 
 	return chosen, nil
 }
 
-func (d *deciding) namedHCAs(node *hca.Inventory, candidates []*rule, names []string) ([]hca.HCA, *Refusal) {
+func (d *evaluation) namedHCAs(node *hca.Inventory, candidates []*rule, names []string) ([]hca.HCA, *Refusal) {
 	var chosen []hca.HCA
 	for _, name := range names {
 		h, found := node.Find(name)
@@ -295,7 +295,7 @@ func (d *deciding) namedHCAs(node *hca.Inventory, candidates []*rule, names []st
 				quoted(name), problem(&h, candidates))
 		case !all(candidates, func(s Selectors) bool { return s.passes(&h, anyPort) }): // guard: named-selectors
 			return nil, refuse(CauseCeiling, "the annotation asks for HCA %s, which the selectors of %s exclude: ask for "+
-				"another, or for devices: all", quoted(name), d.who(candidates))
+				"another, or for devices: all", quoted(name), d.ruleNames(candidates))
 		}
 		chosen = append(chosen, h)
 	}
@@ -309,7 +309,7 @@ func all(candidates []*rule, condition func(Selectors) bool) bool {
 
 // pathTaken refuses to hide a device under the path of another: the container would hold another device than it asked
 // for.
-func (d *deciding) pathTaken(devices []hca.Device) *Refusal {
+func (d *evaluation) pathTaken(devices []hca.Device) *Refusal {
 	for _, granted := range devices {
 		for _, present := range d.container.Devices {
 			same := isCharacter(present) && present.number() == granted.Number

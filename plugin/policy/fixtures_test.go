@@ -38,15 +38,29 @@ func at(path, kind string, major, minor int64) Device {
 	return Device{Path: path, Type: kind, Major: major, Minor: minor}
 }
 
-// Containers that hold devices, that are annotated through their pod, and about whose resources the kubelet is asked.
-func holding(devices ...Device) Container { return Container{Devices: devices} }
-
-func annotated(namespace, value string, devices ...Device) Container {
-	return Container{Namespace: namespace, Annotations: podAnnotation(value), Devices: devices}
+// subject is a container, and what the kubelet says of it.
+type subject struct {
+	Container
+	Resources func() ([]string, bool, error)
+	PodHolds  func() ([]Allotted, bool, error)
 }
 
-func askedFor(namespace string, resources func() ([]string, bool, error), devices ...Device) Container {
-	return Container{Namespace: namespace, Resources: resources, Devices: devices}
+// decide is Decide with the kubelet's answers among the facts.
+func (p *Policy) decide(c subject, facts Facts) Decision {
+	facts.Resources = c.Resources
+	facts.PodHolds = c.PodHolds
+	return p.Decide(c.Container, facts)
+}
+
+// Containers that hold devices, that are annotated through their pod, and about whose resources the kubelet is asked.
+func holding(devices ...Device) subject { return subject{Container: Container{Devices: devices}} }
+
+func annotated(namespace, value string, devices ...Device) subject {
+	return subject{Container: Container{Namespace: namespace, Annotations: podAnnotation(value), Devices: devices}}
+}
+
+func askedFor(namespace string, resources func() ([]string, bool, error), devices ...Device) subject {
+	return subject{Container: Container{Namespace: namespace, Devices: devices}, Resources: resources}
 }
 
 // Devices as a grant gives them.

@@ -92,8 +92,7 @@ func FuzzConfig(f *testing.F) {
 			t.Fatalf("%v in what config show would write:\n%s", err, text)
 		}
 		expect.Equal(t, "config show would write another configuration", first.Config(), second.Config())
-		first.Decide(Container{Namespace: "ml-a", Annotations: podAnnotation("true"), Devices: []Device{heldVerbs(0)},
-			Resources: holds("rdma/ib")}, node)
+		first.decide(subject{Container: Container{Namespace: "ml-a", Annotations: podAnnotation("true"), Devices: []Device{heldVerbs(0)}}, Resources: holds("rdma/ib")}, node)
 	})
 }
 
@@ -116,18 +115,18 @@ func FuzzUnknown(f *testing.F) {
 		r := rand.New(rand.NewPCG(seed, 1))
 		config := randomConfig(r)
 		p := policyOf(t, config)
-		c := Container{Namespace: draw(r, "ml-a", "web"), Name: "c", MemoryLimit: draw[int64](r, 0,
-			1<<20), Resources: unlisted()}
+		c := subject{Container: Container{Namespace: draw(r, "ml-a", "web"), Name: "c", MemoryLimit: draw[int64](r, 0,
+			1<<20)}, Resources: unlisted()}
 		if annotation != "" {
 			c.Annotations = podAnnotation(annotation)
 		}
 		if r.IntN(2) == 0 {
 			c.Devices = []Device{heldVerbs(1)}
 		}
-		unknown, refused := p.Decide(c, node), true
+		unknown, refused := p.decide(c, node), true
 		for _, told := range [][]string{nil, {"a/a"}, {"a/b"}, {"a/a", "a/b"}} {
 			c.Resources = holds(told...)
-			known := p.Decide(c, node)
+			known := p.decide(c, node)
 			refused = refused && known.Refusal != nil
 			if unknown.Grant != nil && known.Grant != nil && !atMost(*unknown.Grant, *known.Grant) {
 				t.Errorf("unknown gives %s, and %q gives %s, by %s", unknown.Grant, told, known.Grant, config)
@@ -195,14 +194,12 @@ func FuzzDecide(f *testing.F) {
 	p, node := policyOf(f, restrictive), fixedNode(f)
 	f.Fuzz(func(t *testing.T, namespace, annotation, handler, devType, devPath string, major, minor, memory int64,
 		resource string, privileged bool, kubelet uint8) {
-		c := Container{
-			Namespace: namespace, Name: "c", RuntimeHandler: handler, Annotations: podAnnotation(annotation),
+		c := subject{Container: Container{Namespace: namespace, Name: "c", RuntimeHandler: handler, Annotations: podAnnotation(annotation),
 			Devices:    []Device{{Path: devPath, Type: devType, Major: major, Minor: minor}},
-			AllDevices: privileged, MemoryLimit: memory,
-		}
+			AllDevices: privileged, MemoryLimit: memory}}
 		kubeletFails := kubelet%3 == 2
 		c.Resources = []func() ([]string, bool, error){holds(resource), unlisted(resource), silent}[kubelet%3]
-		d := p.Decide(c, node)
+		d := p.decide(c, node)
 		for _, line := range append(d.Warnings, d.Reason) {
 			checkOneLine(t, line)
 		}
@@ -272,16 +269,15 @@ func FuzzAuthor(f *testing.F) {
 		r := rand.New(rand.NewPCG(seed, 2))
 		config := randomConfig(r)
 		p := policyOf(t, config)
-		c := Container{Namespace: draw(r, "ml-a", "web"), Name: "c", MemoryLimit: 1 << 20,
-			Devices:   []Device{gpu(0), heldVerbs(1)},
-			Resources: []func() ([]string, bool, error){holds("a/c"), unlisted(), silent, holds("rdma/ib")}[kubelet%4]}
-		without := p.Decide(c, node)
+		c := subject{Container: Container{Namespace: draw(r, "ml-a", "web"), Name: "c", MemoryLimit: 1 << 20,
+			Devices: []Device{gpu(0), heldVerbs(1)}}, Resources: []func() ([]string, bool, error){holds("a/c"), unlisted(), silent, holds("rdma/ib")}[kubelet%4]}
+		without := p.decide(c, node)
 		c.Annotations = map[string]string{key: value}
 		if strings.HasPrefix(key, AnnotationKey) {
 			return
 		}
 		start := worked(t)
-		with := p.Decide(c, node)
+		with := p.decide(c, node)
 		if took := worked(t) - start; took > 50*time.Millisecond {
 			t.Errorf("%q takes %s", value, took)
 		}
@@ -294,7 +290,7 @@ func FuzzAuthor(f *testing.F) {
 		}
 		kept := Annotations(c.Annotations, "c")
 		c.Annotations = kept
-		if again := p.Decide(c, node); again.Signal != with.Signal || again.Authored != with.Authored {
+		if again := p.decide(c, node); again.Signal != with.Signal || again.Authored != with.Authored {
 			t.Errorf("what is kept of %s: %q decides %s %q, want %s %q", key, value, again.Signal, again.Authored, with.Signal,
 				with.Authored)
 		}

@@ -23,8 +23,8 @@ import (
 
 // asking is a container that holds a verbs device, with an annotation, 2Gi of memory, in a namespace that is not
 // listed.
-func asking(annotation string) Container {
-	c := Container{Namespace: "guest", Devices: []Device{heldVerbs(0)}, MemoryLimit: 2 << 30}
+func asking(annotation string) subject {
+	c := subject{Container: Container{Namespace: "guest", Devices: []Device{heldVerbs(0)}, MemoryLimit: 2 << 30}}
 	if annotation != "" {
 		c.Annotations = podAnnotation(annotation)
 	}
@@ -68,7 +68,7 @@ func TestMemlock(t *testing.T) {
 	node := node(t, "V100")
 	for _, test := range tests {
 		t.Run(test.config+" "+test.annotation, func(t *testing.T) {
-			got := policyOf(t, test.config).Decide(asking(test.annotation), node)
+			got := policyOf(t, test.config).decide(asking(test.annotation), node)
 			var limit spec.Limit
 			if got.Grant != nil {
 				limit = got.Grant.Memlock
@@ -93,7 +93,7 @@ func TestIPCLock(t *testing.T) {
 			for _, annotation := range []string{"", "{ipcLock: true}", "{ipcLock: false}", "{memlock: 64Ki}",
 				"{memlock: 64Ki, ipcLock: true}"} {
 				fmt.Fprintf(&got, "ipcLock %s, memlock %s, annotation %s: ", ipcLock, memlock, annotation)
-				switch d := p.Decide(asking(annotation), node); {
+				switch d := p.decide(asking(annotation), node); {
 				case d.Refusal != nil:
 					fmt.Fprintf(&got, "refused (%s)\n", d.Refusal.Cause)
 				case d.Grant.IPCLock == spec.IPCLockNo:
@@ -121,11 +121,11 @@ func TestDevices(t *testing.T) {
 	)
 	list := func(devices ...hca.Device) []hca.Device { return devices }
 	selecting := func(selectors string) string { return "inject: {namespaces: [ml-*], " + selectors + "}" }
-	allotted := func(value string) Container {
-		return askedFor("net", holds("rdma/ib")).with(func(c *Container) { c.Annotations = podAnnotation(value) })
+	allotted := func(value string) subject {
+		return askedFor("net", holds("rdma/ib")).with(func(c *subject) { c.Annotations = podAnnotation(value) })
 	}
-	own := func(value string, devices ...Device) Container {
-		return Container{Namespace: "ml-a", Name: "c", Annotations: map[string]string{ownKey("c"): value}, Devices: devices}
+	own := func(value string, devices ...Device) subject {
+		return subject{Container: Container{Namespace: "ml-a", Name: "c", Annotations: map[string]string{ownKey("c"): value}, Devices: devices}}
 	}
 	ignored := func(hcas string) string {
 		return "the annotation of its pod asks for devices: all, and the container holds verbs devices, to which those of " +
@@ -145,7 +145,7 @@ func TestDevices(t *testing.T) {
 	for name, test := range map[string]struct {
 		node         func(testing.TB) Facts
 		config       string
-		container    Container
+		container    subject
 		want         []hca.Device
 		wantWarnings []string
 	}{
@@ -167,7 +167,7 @@ func TestDevices(t *testing.T) {
 				"none is added"}},
 		"holds-all-that-all-means": {a100, selecting("names: [mlx5_1]"), own("{devices: all}", heldVerbs(1)), nil, nil},
 		"holds-all-that-is-active": {a100, listed, own("{devices: all}", heldVerbs(1), heldVerbs(2)), nil, nil},
-		"all-that-the-policy-injected": {a100, listed, own("{devices: all}", heldVerbs(1)).with(func(c *Container) {
+		"all-that-the-policy-injected": {a100, listed, own("{devices: all}", heldVerbs(1)).with(func(c *subject) {
 			c.Injected = true
 		}), nil, nil},
 		"holds-another-at-dev-null": {a100, listed, annotated("ml-a", "true", Device{Path: "/dev/null", Type: "c", Major: 1,
@@ -210,14 +210,14 @@ func TestDevices(t *testing.T) {
 		"all of them":           {withFunctions, everything, asking, slices.Concat(first[:1], two), []string{physical}},
 		"a virtual one by name": {withFunctions, everything, annotated("ml-a", "{devices: [mlx5_1]}"), second, nil},
 		"host network in exclusive mode": {exclusive, listed,
-			asking.with(func(c *Container) { c.HostNetwork = true }), two, nil},
+			asking.with(func(c *subject) { c.HostNetwork = true }), two, nil},
 		"unasked in exclusive mode": {exclusive, always, askedFor("net", holds("rdma/ib")), nil,
 			[]string{"no HCAs are injected: the node's RDMA devices belong to network namespaces (netns_mode is exclusive), " +
 				"so an HCA of the host's cannot be opened in the container's"}},
 		"another HCA never answered": {unread, selecting("names: [mlx5_1]"), asking, second, nil},
 	} {
 		t.Run(name, func(t *testing.T) {
-			got := policyOf(t, test.config).Decide(test.container, test.node(t))
+			got := policyOf(t, test.config).decide(test.container, test.node(t))
 			if got.Grant == nil {
 				t.Fatalf("no grant: %+v", got)
 			}
@@ -254,7 +254,7 @@ func TestLeftOut(t *testing.T) {
 	} {
 		p, err := FromText([]byte(test.config))
 		must.Succeed(t, err)
-		d := p.Decide(Container{Namespace: "ml", Name: "c", Annotations: podAnnotation(test.annotation)}, LiveFacts(root))
+		d := p.decide(subject{Container: Container{Namespace: "ml", Name: "c", Annotations: podAnnotation(test.annotation)}}, LiveFacts(root))
 		if diff := cmp.Diff(test.want, d.LeftOut); diff != "" || d.Grant == nil || len(d.Grant.Devices) != test.devices {
 			t.Errorf("%s: %+v, refusal %v; left out (-want +got):\n%s", name, d.Grant, d.Refusal, diff)
 		}
@@ -279,7 +279,7 @@ func TestStartable(t *testing.T) {
 		"left unchanged":    {"rules: [{match: {namespaces: ['*']}, memlock: unchanged}]", 8 << 20, &spec.Grant{}, false},
 	} {
 		t.Run(name, func(t *testing.T) {
-			d := policyOf(t, test.config).Decide(holder, startable(test.most)(t))
+			d := policyOf(t, test.config).decide(holder, startable(test.most)(t))
 			if diff := cmp.Diff(test.want, d.Grant); diff != "" || (len(d.Warnings) > 0) != test.warns {
 				t.Errorf("warnings %q, refusal %v (-want +got):\n%s", d.Warnings, d.Refusal, diff)
 			}

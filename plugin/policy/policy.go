@@ -19,11 +19,11 @@ import (
 
 // Policy is a configuration that has been checked and is ready to decide. It is immutable and safe for concurrent use.
 type Policy struct {
-	config    Config
-	rules     []rule
-	otherwise rule
-	missing   error  // why there is no configuration; nil where there is one
-	text      []byte // that it was made from
+	config   Config
+	rules    []rule
+	defaults rule
+	missing  error  // why there is no configuration; nil where there is one
+	text     []byte // that it was made from
 }
 
 // Missing makes the policy of a node whose configuration cannot be read. It gives nothing to anybody, and refuses
@@ -39,11 +39,11 @@ func New(config Config) (*Policy, error) {
 	config.Rules = slices.Clone(config.Rules)
 	p := &Policy{config: config}
 	var found problems
-	p.otherwise = rule{name: defaultRule, gives: gives{selectors: config.Inject.Selectors}}
+	p.defaults = rule{name: defaultRule, gives: gives{selectors: config.Inject.Selectors}}
 	var err error
-	p.otherwise.memlock, err = parseMemlock(config.Memlock)
+	p.defaults.memlock, err = parseMemlock(config.Memlock)
 	found.at("memlock", err)
-	p.otherwise.ipcLock, err = parseIPCLock(config.IPCLock)
+	p.defaults.ipcLock, err = parseIPCLock(config.IPCLock)
 	found.at("ipcLock", err)
 	config.Inject.check("inject", &found)
 	if config.Inject.Management { // guard: management-general

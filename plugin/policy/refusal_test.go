@@ -31,20 +31,20 @@ func TestRefusals(t *testing.T) {
 	}}
 	tests := map[string]struct {
 		config    string
-		container Container
+		container subject
 		node      Facts
 	}{
 		"unreadable":           {"", asking("{memlok: 1Gi}"), a100},
 		"namespace not listed": {listed, annotated("guest", "true"), a100},
-		"privileged, not listed": {listed, Container{Namespace: "guest", AllDevices: true, Devices: []Device{heldVerbs(0)},
-			Annotations: podAnnotation("true")}, a100},
+		"privileged, not listed": {listed, subject{Container: Container{Namespace: "guest", AllDevices: true, Devices: []Device{heldVerbs(0)},
+			Annotations: podAnnotation("true")}}, a100},
 		"devices, not listed": {"optIn: {namespaces: [guest]}", annotated("guest", "{devices: all}"), a100},
 		"not held":            {listed, annotated("ml-a", "{devices: [mlx5_1]}", heldVerbs(0)), a100},
-		"all, not held": {listed, annotated("ml-a", "", heldVerbs(1)).with(func(c *Container) {
+		"all, not held": {listed, annotated("ml-a", "", heldVerbs(1)).with(func(c *subject) {
 			c.Name, c.Annotations = "c", map[string]string{ownKey("c"): "{devices: all}"}
 		}), a100},
-		"less, for it alone": {listed, Container{Namespace: "guest", Name: "c",
-			Annotations: map[string]string{AnnotationKey + "/container.c": "{memlock: 1Gi}"}}, a100},
+		"less, for it alone": {listed, subject{Container: Container{Namespace: "guest", Name: "c",
+			Annotations: map[string]string{AnnotationKey + "/container.c": "{memlock: 1Gi}"}}}, a100},
 		"netns exclusive":    {listed, annotated("ml-a", "true"), exclusive(t)},
 		"HCA unread":         {listed, annotated("ml-a", "{devices: [mlx5_0]}"), unread(t)},
 		"an HCA unread":      {listed, annotated("ml-a", "true"), unread(t)},
@@ -53,7 +53,7 @@ func TestRefusals(t *testing.T) {
 		"ipcLock, unchanged": {"rules: [{match: {namespaces: [guest]}, memlock: unchanged}]",
 			asking("{ipcLock: true}"), a100},
 		"above the least": {"rules: [{name: vf, match: {resources: [rdma/vf]}, memlock: 1Gi}]",
-			asking("{memlock: 2Gi}").with(func(c *Container) { c.Resources = unlisted() }), a100},
+			asking("{memlock: 2Gi}").with(func(c *subject) { c.Resources = unlisted() }), a100},
 		"hostile namespace": {listed, annotated("a\n\u202e"+strings.Repeat("x", 1000), "true"), a100},
 		"memlock above":     {"memlock: 16Gi", asking("{memlock: 17Gi}"), a100},
 		"memlock unlimited": {"{memlock: 16Gi, rules: [{name: small, match: {namespaces: [guest]}, memlock: 1Gi}]}",
@@ -80,26 +80,23 @@ func TestRefusals(t *testing.T) {
 		"verbs cannot be read":   {"", asking("true"), unreadable(t)},
 		"path taken":             {listed, annotated("ml-a", "true", at("/dev/infiniband/uverbs1", "b", 8, 16)), a100},
 		"path taken, written so": {listed, annotated("ml-a", "true", at("/dev//infiniband/./rdma_cm", "c", 1, 3)), a100},
-		"kubelet silent": {"optIn: {resources: [rdma/*]}", Container{Annotations: podAnnotation("true"),
-			Resources: silent}, a100},
+		"kubelet silent":         {"optIn: {resources: [rdma/*]}", subject{Container: Container{Annotations: podAnnotation("true")}, Resources: silent}, a100},
 		"kubelet silent, ceiling": {"rules: [{match: {resources: [rdma/*]}, memlock: 1Gi}]",
-			Container{Devices: []Device{heldVerbs(0)}, Annotations: podAnnotation("true"), Resources: silent}, a100},
-		"kubelet verbose": {"optIn: {resources: [rdma/*]}", Container{Annotations: podAnnotation("true"),
-			Resources: func() ([]string, bool, error) {
-				return nil, false, errors.New("line one\nline two " + strings.Repeat("\u202e", 1000))
-			}}, a100},
-		"pod-wide, without RDMA": {"", Container{Annotations: podAnnotation("true"), PodHolds: podHolds(of("nvidia.com/gpu"))},
+			subject{Container: Container{Devices: []Device{heldVerbs(0)}, Annotations: podAnnotation("true")}, Resources: silent}, a100},
+		"kubelet verbose": {"optIn: {resources: [rdma/*]}", subject{Container: Container{Annotations: podAnnotation("true")}, Resources: func() ([]string, bool, error) {
+			return nil, false, errors.New("line one\nline two " + strings.Repeat("\u202e", 1000))
+		}}, a100},
+		"pod-wide, without RDMA": {"", subject{Container: Container{Annotations: podAnnotation("true")}, PodHolds: podHolds(of("nvidia.com/gpu"))},
 			a100},
-		"pod-wide, kubelet silent": {"", Container{Annotations: podAnnotation("true"), PodHolds: silentOfPods}, a100},
-		"pod-wide, no kubelet": {"", Container{Annotations: podAnnotation("true"),
-			PodHolds: func() ([]Allotted, bool, error) { return nil, false, fmt.Errorf("x: %w", ErrNoKubelet) }}, a100},
-		"no kubelet": {"optIn: {resources: [rdma/*]}", annotated("", "true"), a100},
+		"pod-wide, kubelet silent": {"", subject{Container: Container{Annotations: podAnnotation("true")}, PodHolds: silentOfPods}, a100},
+		"pod-wide, no kubelet":     {"", subject{Container: Container{Annotations: podAnnotation("true")}, PodHolds: func() ([]Allotted, bool, error) { return nil, false, fmt.Errorf("x: %w", ErrNoKubelet) }}, a100},
+		"no kubelet":               {"optIn: {resources: [rdma/*]}", annotated("", "true"), a100},
 	}
 	var got strings.Builder
 	causes := map[Cause]bool{}
 	for _, name := range slices.Sorted(maps.Keys(tests)) {
 		test := tests[name]
-		d := policyOf(t, test.config).Decide(test.container, test.node)
+		d := policyOf(t, test.config).decide(test.container, test.node)
 		if d.Refusal == nil {
 			t.Errorf("%s: not refused: %+v", name, d)
 			continue
@@ -123,19 +120,19 @@ func TestWarningsFitALog(t *testing.T) {
 	for name := range hcatest.All {
 		nodes[name] = node(t, name)
 	}
-	for config, c := range map[string]Container{
-		listed: {Namespace: "ml-a", Annotations: podAnnotation("true")},
-		"optIn: {resources: [rdma/*]}": {Resources: func() ([]string, bool,
-			error) {
+	for config, c := range map[string]subject{
+		listed: annotated("ml-a", "true"),
+		"optIn: {resources: [rdma/*]}": {Resources: func() ([]string, bool, error) {
 			return nil, false, errors.New("\n" + strings.Repeat("\u202e", 1000))
 		}},
-		"skipRuntimeHandlers: ['*']": {RuntimeHandler: strings.Repeat("\n", 1000),
-			Annotations: podAnnotation("true")},
-		"rules: [{match: {resources: [a/b]}, memlock: 1Gi}]":                                                              {Devices: []Device{heldVerbs(0)}, Resources: silent},
-		"{optIn: {resources: [a/b]}, rules: [{match: {namespaces: [fabric]}, inject: {management: true, always: true}}]}": {Namespace: "fabric", Resources: holds("a/b")},
+		"skipRuntimeHandlers: ['*']": {Container: Container{RuntimeHandler: strings.Repeat("\n", 1000),
+			Annotations: podAnnotation("true")}},
+		"rules: [{match: {resources: [a/b]}, memlock: 1Gi}]": askedFor("", silent, heldVerbs(0)),
+		"{optIn: {resources: [a/b]}, rules: [{match: {namespaces: [fabric]}, inject: {management: true, always: true}}]}": askedFor(
+			"fabric", holds("a/b")),
 	} {
 		for name, node := range nodes {
-			d := policyOf(t, config).Decide(c, node)
+			d := policyOf(t, config).decide(c, node)
 			for _, line := range append(d.Warnings, d.Reason) {
 				checkOneLine(t, line)
 			}
@@ -155,21 +152,21 @@ func TestWithoutAConfiguration(t *testing.T) {
 	verbs := []Device{heldVerbs(0)}
 	node := node(t, "V100")
 	for name, test := range map[string]struct {
-		container Container
+		container subject
 		refused   Cause
 	}{
-		"plain":                     {Container{}, ""},
-		"opted out":                 {Container{Annotations: own("false")}, ""},
-		"opted out, with a device":  {Container{Annotations: podAnnotation("false"), Devices: verbs}, ""},
-		"handler that is skipped":   {Container{RuntimeHandler: "kata-qemu", Annotations: podAnnotation("true")}, ""},
-		"its device is skipped too": {Container{RuntimeHandler: "runsc-x", Devices: verbs}, ""},
+		"plain":                     {subject{Container: Container{}}, ""},
+		"opted out":                 {subject{Container: Container{Annotations: own("false")}}, ""},
+		"opted out, with a device":  {subject{Container: Container{Annotations: podAnnotation("false"), Devices: verbs}}, ""},
+		"handler that is skipped":   {subject{Container: Container{RuntimeHandler: "kata-qemu", Annotations: podAnnotation("true")}}, ""},
+		"its device is skipped too": {subject{Container: Container{RuntimeHandler: "runsc-x", Devices: verbs}}, ""},
 		"pod-wide less":             {annotated("", "{memlock: 16Gi}"), ""},
-		"less for this container":   {Container{Annotations: own("{memlock: 16Gi}")}, CauseNoPolicy},
+		"less for this container":   {subject{Container: Container{Annotations: own("{memlock: 16Gi}")}}, CauseNoPolicy},
 		"unreadable":                {annotated("", "yes please"), CauseUnreadable},
 	} {
 		t.Run(name, func(t *testing.T) {
 			test.container.Name = "app"
-			d := p.Decide(test.container, node)
+			d := p.decide(test.container, node)
 			if d.Grant != nil || (d.Refusal == nil) != (test.refused == "") ||
 				d.Refusal != nil && d.Refusal.Cause != test.refused {
 				t.Errorf("decided %+v, want refused for %q", d, test.refused)

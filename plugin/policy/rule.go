@@ -34,7 +34,7 @@ const maxRuleName = 63
 
 // compile reads a rule's values and checks them, and fills in the selectors that it leaves to the general ones.
 func (p *Policy) compile(written *Rule, place string, found *problems) rule {
-	r := rule{name: cmp.Or(written.Name, place), match: written.Match, gives: p.otherwise.gives}
+	r := rule{name: cmp.Or(written.Name, place), match: written.Match, gives: p.defaults.gives}
 	found.at(place+".name", checkRuleName(written.Name))
 	found.at(place+".match.namespaces", checkNamespaceGlobs(r.match.Namespaces))
 	found.at(place+".match.resources", CheckResourceGlobs(r.match.Resources))
@@ -77,7 +77,7 @@ func (r Rule) checkShape() error {
 func (p *Policy) Doubts() (all []string) {
 	const inVain = "ipcLock: requested gives nothing beside a memlock that is not unlimited, which IPC_LOCK would " +
 		"override: write ipcLock: false"
-	if p.otherwise.ipcLock == ipcLockRequested && !p.otherwise.memlock.unlimited() {
+	if p.defaults.ipcLock == ipcLockRequested && !p.defaults.memlock.unlimited() {
 		all = append(all, inVain)
 	}
 	for i, r := range p.config.Rules {

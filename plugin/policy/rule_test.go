@@ -49,26 +49,25 @@ func TestRules(t *testing.T) {
 	none := holds("example.com/net") // which no rule names
 	tests := map[string]struct {
 		config    string
-		container Container
+		container subject
 		want      Decision
 	}{
-		"no-rule": {"", askedFor("web", none, device), by("default", unlimited())},
-		"not-an-rdma-container": {"", Container{Namespace: "ml-1", Devices: []Device{gpu(0)},
-			Resources: holds("nvidia.com/gpu")}, Decision{Signal: SignalNone}},
+		"no-rule":               {"", askedFor("web", none, device), by("default", unlimited())},
+		"not-an-rdma-container": {"", subject{Container: Container{Namespace: "ml-1", Devices: []Device{gpu(0)}}, Resources: holds("nvidia.com/gpu")}, Decision{Signal: SignalNone}},
 		"first-match-wins": {"", askedFor("ml-team-a", holds("rdma/gold"), device),
 			by("gold", &spec.Grant{Memlock: spec.Unlimited, IPCLock: spec.IPCLockYes})},
 		"second":      {"", askedFor("ml-team-a", none, device), by("team-a", &spec.Grant{Memlock: 64 << 30})},
 		"by-resource": {"", askedFor("web", holds("a/b", "rdma/vf1"), device), by("vf", &spec.Grant{Memlock: 1 << 30})},
-		"unnamed": {"", Container{Namespace: "ml-b", Devices: []Device{device}, MemoryLimit: 1 << 20, Resources: none},
+		"unnamed": {"", subject{Container: Container{Namespace: "ml-b", Devices: []Device{device}, MemoryLimit: 1 << 20}, Resources: none},
 			by("rules[3]", &spec.Grant{Memlock: 1 << 20})},
 		"exempt":    {"", askedFor("infra", none, device), by("exempt", unlimited())},
 		"unchanged": {"", askedFor("legacy", none, device), by("untouched", &spec.Grant{})},
 		"unchanged-and-always": {"rules: [{name: r, match: {namespaces: [legacy]}, memlock: unchanged, ipcLock: always}]",
-			Container{Namespace: "legacy", Devices: []Device{device}},
+			subject{Container: Container{Namespace: "legacy", Devices: []Device{device}}},
 			by("r", &spec.Grant{IPCLock: spec.IPCLockYes})},
 
 		"unexplained-device": {"", askedFor("web", holds(), device), less("vf, default", &spec.Grant{Memlock: 1 << 30})},
-		"device-that-was-injected": {"", askedFor("web", holds(), device).with(func(c *Container) { c.Injected = true }),
+		"device-that-was-injected": {"", askedFor("web", holds(), device).with(func(c *subject) { c.Injected = true }),
 			by("default", unlimited())},
 		"unknown": {"", askedFor("web", unlisted(), device), less("vf, default", &spec.Grant{Memlock: 1 << 30})},
 		"unknown-up-to-the-certain-one": {"", askedFor("ml-team-a", unlisted(), device),
@@ -81,8 +80,8 @@ func TestRules(t *testing.T) {
 		"unknown-elsewhere": {"rules: [{match: {namespaces: [ml-*], resources: [a/b]}, memlock: 1}]",
 			askedFor("web", unlisted(), device), by("default", unlimited())},
 		"kubelet-silent": {"", askedFor("web", silent, device), silenced("vf, default")},
-		"kubelet-silent-and-annotated": {"", Container{Namespace: "web", Devices: []Device{device},
-			Annotations: podAnnotation("true"), Resources: silent}, silenced("vf, default")},
+		"kubelet-silent-and-annotated": {"", subject{Container: Container{Namespace: "web", Devices: []Device{device},
+			Annotations: podAnnotation("true")}, Resources: silent}, silenced("vf, default")},
 		"kubelet-silent-and-all-the-same": {"rules: [{match: {resources: [a/b]}}]", askedFor("", silent, device),
 			by("rules[0]", unlimited())},
 		"kubelet-silent-elsewhere": {"rules: [{match: {namespaces: [ml-*], resources: [a/b]}, memlock: 1}]",
@@ -95,7 +94,7 @@ func TestRules(t *testing.T) {
 			if config == "" {
 				config = rules
 			}
-			got := policyOf(t, config).Decide(test.container, node)
+			got := policyOf(t, config).decide(test.container, node)
 			expect.Equal(t, "decision", test.want, got)
 		})
 	}
@@ -116,11 +115,11 @@ func TestDoubtsOfCosts(t *testing.T) {
 		p, err := FromText([]byte(text))
 		must.Succeed(t, err)
 		asked := false
-		c := Container{Namespace: "web", Pod: "p", Name: "c", Resources: func() ([]string, bool, error) {
+		c := subject{Container: Container{Namespace: "web", Pod: "p", Name: "c"}, Resources: func() ([]string, bool, error) {
 			asked = true
 			return nil, true, nil
 		}}
-		if p.Decide(c, Facts{}); asked != want || len(p.Doubts()) > 0 != want {
+		if p.decide(c, Facts{}); asked != want || len(p.Doubts()) > 0 != want {
 			t.Errorf("%s: the kubelet is asked: %t; it says %q", text, asked, p.Doubts())
 		}
 	}
@@ -152,12 +151,12 @@ func TestDoubtsOfIPCLock(t *testing.T) {
 func TestPolicyIsSafeForConcurrentUse(t *testing.T) {
 	p := policyOf(t, rules)
 	node := node(t, "V100")
-	want := p.Decide(Container{Namespace: "ml-a", Devices: []Device{heldVerbs(0)}, Resources: holds("rdma/ib")}, node)
+	want := p.decide(subject{Container: Container{Namespace: "ml-a", Devices: []Device{heldVerbs(0)}}, Resources: holds("rdma/ib")}, node)
 	var wait sync.WaitGroup
 	for range 8 {
 		wait.Go(func() {
 			for range 20 {
-				d := p.Decide(Container{Namespace: "ml-a", Devices: []Device{heldVerbs(0)}, Resources: holds("rdma/ib")}, node)
+				d := p.decide(subject{Container: Container{Namespace: "ml-a", Devices: []Device{heldVerbs(0)}}, Resources: holds("rdma/ib")}, node)
 				if !reflect.DeepEqual(d, want) {
 					t.Errorf("the decision is %+v, and was %+v", d, want)
 				}

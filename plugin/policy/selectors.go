@@ -15,7 +15,7 @@ import (
 // Wants returns which HCAs decisions may depend on, by what a list of HCAs has of them, and on which parts of them.
 func (p *Policy) Wants() (hcas func(*hca.HCA) bool, parts hca.Parts) {
 	var able []Selectors
-	for _, r := range append(slices.Clone(p.rules), p.otherwise) {
+	for _, r := range append(slices.Clone(p.rules), p.defaults) {
 		if r.always || len(p.config.Inject.Namespaces) > 0 {
 			able = append(able, r.selectors)
 			parts.Netdevs = parts.Netdevs || len(r.selectors.Netdevs) > 0

@@ -16,7 +16,7 @@ import (
 
 // findSignal sets why the container counts as an RDMA container. It asks the kubelet last, and only if the answer can
 // matter.
-func (d *deciding) findSignal() {
+func (d *evaluation) findSignal() {
 	c := &d.container
 	d.held = d.heldVerbs()
 	switch {
@@ -35,19 +35,19 @@ func (d *deciding) findSignal() {
 }
 
 // mayOptIn reports whether an annotation alone makes a container of this namespace an RDMA container.
-func (d *deciding) mayOptIn() bool {
-	return matchesAny(d.config.OptIn.Namespaces, d.container.Namespace) || d.mayAsk()
+func (d *evaluation) mayOptIn() bool {
+	return matchesAny(d.config.OptIn.Namespaces, d.container.Namespace) || d.mayInject()
 }
 
-// mayAsk reports whether an annotation may ask for HCAs in the container's namespace.
-func (d *deciding) mayAsk() bool {
+// mayInject reports whether an annotation may ask for HCAs in the container's namespace.
+func (d *evaluation) mayInject() bool {
 	return matchesAny(d.config.Inject.Namespaces, d.container.Namespace)
 }
 
 // heldVerbs returns a verbs device of this node that the container holds, nil where it holds none. The number decides:
 // a path proves nothing, and only sets where to look first. The devices of a container that may use every device of the
 // host do not count.
-func (d *deciding) heldVerbs() *hca.Device {
+func (d *evaluation) heldVerbs() *hca.Device {
 	if d.container.AllDevices { // guard: privileged
 		return nil
 	}
@@ -77,7 +77,7 @@ func likelyVerbs(d Device) bool { return strings.HasPrefix(d.Path, "/dev/infinib
 
 // HoldsVerbs reports whether a container holds a verbs device of this node, as a decision about it sees it.
 func HoldsVerbs(c Container, facts Facts) bool {
-	return (&deciding{container: c, facts: facts}).heldVerbs() != nil
+	return (&evaluation{container: c, facts: facts}).heldVerbs() != nil
 }
 
 // isCharacter reports whether a device is a character device with a number that fits the kernel's: larger ones would
@@ -96,7 +96,7 @@ func (d Device) number() hca.Number {
 
 // findResource asks the kubelet if a resource can make the container an RDMA container. Unknown resources do not make
 // it one.
-func (d *deciding) findResource() {
+func (d *evaluation) findResource() {
 	globs := d.resourceGlobs()
 	if len(globs) == 0 {
 		return
@@ -110,7 +110,7 @@ func (d *deciding) findResource() {
 }
 
 // resourceGlobs returns the globs of the resources that make a container of this namespace an RDMA container.
-func (d *deciding) resourceGlobs() []string {
+func (d *evaluation) resourceGlobs() []string {
 	globs := slices.Clone(d.config.OptIn.Resources)
 	for i := range d.rules {
 		if match := &d.rules[i].match; match.namespace(&d.container) {
@@ -122,17 +122,17 @@ func (d *deciding) resourceGlobs() []string {
 
 // isRDMA reports whether a resource gives RDMA: by what is allotted of it or, since many device plugins have IDs that
 // they alone know, by its name.
-func (d *deciding) isRDMA(held Allotted) bool {
+func (d *evaluation) isRDMA(held Allotted) bool {
 	return d.isHCA(held.Devices) || d.namedRDMA(held.Resource)
 }
 
 // namedRDMA reports whether a resource gives RDMA, as far as its name and the configuration tell.
-func (d *deciding) namedRDMA(name string) bool {
+func (d *evaluation) namedRDMA(name string) bool {
 	return resource.IsRDMA(name) || matchesAny(d.resourceGlobs(), name)
 }
 
 // isHCA reports whether one of a device plugin's IDs is that of an HCA of the node.
-func (d *deciding) isHCA(ids []string) bool {
+func (d *evaluation) isHCA(ids []string) bool {
 	if len(ids) == 0 || d.facts.Known == nil {
 		return false
 	}
@@ -143,7 +143,7 @@ func (d *deciding) isHCA(ids []string) bool {
 // candidates returns the rules that might match, up to the first that certainly does: more than one if the kubelet does
 // not report which resources the container holds. If it does not answer at all and they differ, the container is
 // refused, since it will answer soon.
-func (d *deciding) candidates() ([]*rule, *Refusal) {
+func (d *evaluation) candidates() ([]*rule, *Refusal) {
 	var might []*rule
 	certain := false
 	for i := 0; i < len(d.rules) && !certain; i++ {
@@ -162,7 +162,7 @@ func (d *deciding) candidates() ([]*rule, *Refusal) {
 		might = append(might, r)
 	}
 	if !certain {
-		might = append(might, &d.otherwise)
+		might = append(might, &d.defaults)
 	}
 	might = slices.CompactFunc(might, func(a, b *rule) bool { return reflect.DeepEqual(a.gives, b.gives) })
 	d.Rule = shortList(might, func(r *rule) string { return r.name })
@@ -178,8 +178,8 @@ func (d *deciding) candidates() ([]*rule, *Refusal) {
 	return might, nil
 }
 
-// who names the rules that set a ceiling.
-func (d *deciding) who(candidates []*rule) string {
+// ruleNames names the rules that set a ceiling.
+func (d *evaluation) ruleNames(candidates []*rule) string {
 	if len(candidates) == 1 {
 		return fmt.Sprintf("rule %q", d.Rule)
 	}
@@ -203,18 +203,20 @@ type resources struct {
 var ErrNoKubelet = errors.New("there is no kubelet to ask")
 
 // askKubelet asks once. A kubelet that does not exist counts as one that does not answer.
-func (d *deciding) askKubelet() *resources {
+func (d *evaluation) askKubelet() *resources {
 	r := &d.resources
 	if r.asked {
 		return r
 	}
-	r.asked, r.err = true, ErrNoKubelet
-	if d.container.Resources != nil {
-		r.names, r.known, r.err = d.container.Resources()
+	r.asked = true
+	r.err = ErrNoKubelet
+	if d.facts.Resources != nil {
+		r.names, r.known, r.err = d.facts.Resources()
 	}
 	switch {
 	case r.err != nil:
-		r.names, r.known = nil, false
+		r.names = nil
+		r.known = false
 	case d.held != nil && len(r.names) == 0 && !d.container.Injected: // guard: unexplained-device
 		r.known = false // a claim's, which some kubelets do not report
 	}

@@ -34,60 +34,59 @@ func TestSignals(t *testing.T) {
 	const elsewhere = "its pod's annotation is for the containers that hold RDMA: the pod holds "
 	tests := map[string]struct {
 		config    string
-		container Container
+		container subject
 		want      Decision
 	}{
-		"nothing":                {"", Container{}, nothing},
+		"nothing":                {"", subject{Container: Container{}}, nothing},
 		"other-devices":          {"", holding(gpu(0), gpu(1)), nothing},
 		"device":                 {"", holding(gpu(0), heldVerbs(0)), byDevice(unlimited())},
 		"device-unbuffered":      {"", holding(at("/dev/x", "u", 231, 192)), byDevice(unlimited())},
 		"device-at-another-path": {"", holding(at("/dev/x", "c", 231, 192)), byDevice(unlimited())},
-		"privileged": {"", Container{AllDevices: true, Devices: []Device{heldVerbs(0)}},
+		"privileged": {"", subject{Container: Container{AllDevices: true, Devices: []Device{heldVerbs(0)}}},
 			left("it is privileged and holds every device of the node, so its devices are not a signal")},
-		"privileged-without":    {"", Container{AllDevices: true, Devices: []Device{gpu(0)}}, nothing},
+		"privileged-without":    {"", subject{Container: Container{AllDevices: true, Devices: []Device{gpu(0)}}}, nothing},
 		"device-does-not-count": {"optIn: {devices: false}", holding(heldVerbs(0)), nothing},
-		"handler-skipped": {"", Container{RuntimeHandler: "kata-qemu", Devices: []Device{heldVerbs(0)}},
+		"handler-skipped": {"", subject{Container: Container{RuntimeHandler: "kata-qemu", Devices: []Device{heldVerbs(0)}}},
 			left(`runtime handler "kata-qemu" is in skipRuntimeHandlers`)},
-		"handler-skipped-other": {"", Container{RuntimeHandler: "kata-qemu", Devices: []Device{gpu(0)}}, nothing},
+		"handler-skipped-other": {"", subject{Container: Container{RuntimeHandler: "kata-qemu", Devices: []Device{gpu(0)}}}, nothing},
 		"no-handler-skipped": {"skipRuntimeHandlers: ['']", annotated("", "true"),
 			left(`runtime handler "" is in skipRuntimeHandlers`)},
-		"no-handler-skipped-other": {"skipRuntimeHandlers: ['']", Container{RuntimeHandler: "runc",
-			Devices: []Device{heldVerbs(0)}}, byDevice(unlimited())},
-		"sandboxed-by-type": {"", Container{RuntimeHandler: "untrusted", Sandboxed: true, Devices: []Device{heldVerbs(0)}},
+		"no-handler-skipped-other": {"skipRuntimeHandlers: ['']", subject{Container: Container{RuntimeHandler: "runc",
+			Devices: []Device{heldVerbs(0)}}}, byDevice(unlimited())},
+		"sandboxed-by-type": {"", subject{Container: Container{RuntimeHandler: "untrusted", Sandboxed: true, Devices: []Device{heldVerbs(0)}}},
 			left(`the runtime of handler "untrusted" isolates it by a kernel of its own`)},
-		"handler-skipped-annotated": {"", Container{RuntimeHandler: "runsc", Annotations: podAnnotation("true")},
+		"handler-skipped-annotated": {"", subject{Container: Container{RuntimeHandler: "runsc", Annotations: podAnnotation("true")}},
 			left(`runtime handler "runsc" is in skipRuntimeHandlers`)},
-		"handler-not-skipped": {"skipRuntimeHandlers: []", Container{RuntimeHandler: "kata",
-			Devices: []Device{heldVerbs(0)}}, byDevice(unlimited())},
+		"handler-not-skipped": {"skipRuntimeHandlers: []", subject{Container: Container{RuntimeHandler: "kata",
+			Devices: []Device{heldVerbs(0)}}}, byDevice(unlimited())},
 		"annotation": {listed, annotated("ml-a", "true"), byAnnotation(unlimited(both...))},
-		"annotation-bare": {listed, Container{Namespace: "ml-a",
-			Annotations: map[string]string{AnnotationKey: "true"}}, byAnnotation(unlimited(both...))},
-		"annotation-pod-beats-bare": {listed, Container{Namespace: "ml-a",
-			Annotations: map[string]string{AnnotationKey: "true", AnnotationKey + "/pod": "false"}},
+		"annotation-bare": {listed, subject{Container: Container{Namespace: "ml-a",
+			Annotations: map[string]string{AnnotationKey: "true"}}}, byAnnotation(unlimited(both...))},
+		"annotation-pod-beats-bare": {listed, subject{Container: Container{Namespace: "ml-a",
+			Annotations: map[string]string{AnnotationKey: "true", AnnotationKey + "/pod": "false"}}},
 			left("opted out by annotation")},
-		"annotation-container-beats-pod": {listed, Container{Namespace: "ml-a", Name: "a",
-			Annotations: map[string]string{AnnotationKey + "/container.a": "true", AnnotationKey + "/pod": "false"}},
+		"annotation-container-beats-pod": {listed, subject{Container: Container{Namespace: "ml-a", Name: "a",
+			Annotations: map[string]string{AnnotationKey + "/container.a": "true", AnnotationKey + "/pod": "false"}}},
 			byAnnotation(unlimited(both...))},
-		"annotation-of-another": {listed, Container{Namespace: "ml-a", Name: "b",
-			Annotations: map[string]string{AnnotationKey + "/container.a": "true"}}, nothing},
+		"annotation-of-another": {listed, subject{Container: Container{Namespace: "ml-a", Name: "b",
+			Annotations: map[string]string{AnnotationKey + "/container.a": "true"}}}, nothing},
 		"annotation-beats-device": {listed, annotated("ml-a", "true", heldVerbs(0)), byAnnotation(unlimited())},
 		"annotation-with-device":  {"", annotated("guest", "true", heldVerbs(0)), byDevice(unlimited())},
 		"opt-out":                 {"", annotated("", "false"), left("opted out by annotation")},
 		"opt-out-with-device":     {"", annotated("", "false", heldVerbs(0)), left("opted out by annotation")},
-		"opt-out-not-asked-about": {"optIn: {resources: [rdma/*]}", Container{Annotations: podAnnotation("false"),
-			Resources: silent}, left("opted out by annotation")},
-		"environment": {"optIn: {mofedRuntimeHandlers: [nvidia*]}", Container{RuntimeHandler: "nvidia-cdi", MOFED: true},
+		"opt-out-not-asked-about": {"optIn: {resources: [rdma/*]}", subject{Container: Container{Annotations: podAnnotation("false")}, Resources: silent}, left("opted out by annotation")},
+		"environment": {"optIn: {mofedRuntimeHandlers: [nvidia*]}", subject{Container: Container{RuntimeHandler: "nvidia-cdi", MOFED: true}},
 			Decision{Signal: SignalEnvironment, Evidence: "NVIDIA_MOFED=enabled", Rule: "default", Grant: unlimited()}},
-		"environment-without-a-runtime-class": {"optIn: {mofedRuntimeHandlers: ['']}", Container{MOFED: true},
+		"environment-without-a-runtime-class": {"optIn: {mofedRuntimeHandlers: ['']}", subject{Container: Container{MOFED: true}},
 			Decision{Signal: SignalEnvironment, Evidence: "NVIDIA_MOFED=enabled", Rule: "default", Grant: unlimited()}},
-		"environment-not-set": {"optIn: {mofedRuntimeHandlers: [nvidia*]}", Container{RuntimeHandler: "nvidia"}, nothing},
-		"environment-and-less": {"optIn: {mofedRuntimeHandlers: [nvidia]}", Container{RuntimeHandler: "nvidia", MOFED: true,
-			Annotations: podAnnotation("{memlock: 1Gi}")}, Decision{Signal: SignalEnvironment,
+		"environment-not-set": {"optIn: {mofedRuntimeHandlers: [nvidia*]}", subject{Container: Container{RuntimeHandler: "nvidia"}}, nothing},
+		"environment-and-less": {"optIn: {mofedRuntimeHandlers: [nvidia]}", subject{Container: Container{RuntimeHandler: "nvidia", MOFED: true,
+			Annotations: podAnnotation("{memlock: 1Gi}")}}, Decision{Signal: SignalEnvironment,
 			Evidence: "NVIDIA_MOFED=enabled", Rule: "default", Grant: &spec.Grant{Memlock: 1 << 30}}},
-		"environment-opted-out": {"optIn: {mofedRuntimeHandlers: [nvidia]}", Container{RuntimeHandler: "nvidia", MOFED: true,
-			Annotations: podAnnotation("false")}, left("opted out by annotation")},
+		"environment-opted-out": {"optIn: {mofedRuntimeHandlers: [nvidia]}", subject{Container: Container{RuntimeHandler: "nvidia", MOFED: true,
+			Annotations: podAnnotation("false")}}, left("opted out by annotation")},
 		"environment-that-asks-no-kubelet": {"optIn: {mofedRuntimeHandlers: [nvidia], resources: [rdma/*]}",
-			Container{RuntimeHandler: "nvidia", MOFED: true, Resources: silent}, Decision{Signal: SignalEnvironment,
+			subject{Container: Container{RuntimeHandler: "nvidia", MOFED: true}, Resources: silent}, Decision{Signal: SignalEnvironment,
 				Evidence: "NVIDIA_MOFED=enabled", Rule: "default", Grant: unlimited()}},
 		"resource": {"optIn: {resources: [rdma/*]}",
 			askedFor("", holds("nvidia.com/gpu", "rdma/ib")), Decision{Signal: SignalResource, Evidence: "rdma/ib",
@@ -105,11 +104,10 @@ func TestSignals(t *testing.T) {
 		"kubelet-silent": {"optIn: {resources: [rdma/*]}", askedFor("", silent),
 			Decision{Signal: SignalNone, Unknown: true,
 				Reason: "the kubelet did not report which resources the container holds (context deadline exceeded)"}},
-		"kubelet-absent": {"optIn: {resources: [rdma/*]}", Container{},
+		"kubelet-absent": {"optIn: {resources: [rdma/*]}", subject{Container: Container{}},
 			Decision{Signal: SignalNone, Unknown: true,
 				Reason: "the kubelet did not report which resources the container holds (there is no kubelet to ask)"}},
-		"kubelet-silent-and-less": {"optIn: {resources: [rdma/*]}", Container{Resources: silent,
-			Annotations: podAnnotation("{memlock: 1Gi}")},
+		"kubelet-silent-and-less": {"optIn: {resources: [rdma/*]}", subject{Container: Container{Annotations: podAnnotation("{memlock: 1Gi}")}, Resources: silent},
 			Decision{Signal: SignalNone, Unknown: true,
 				Reason: "its pod's annotation only asks for less, and nothing makes it an RDMA container"}},
 		"init-container": {"optIn: {resources: [rdma/*]}", askedFor("", unlisted()),
@@ -122,21 +120,18 @@ func TestSignals(t *testing.T) {
 			left("its pod's annotation only asks for less, and nothing makes it an RDMA container")},
 		"less-of-the-memory-limit": {"memlock: 1Mi", annotated("", "{memlock: memory-limit}"),
 			left("its pod's annotation only asks for less, and nothing makes it an RDMA container")},
-		"pod-wide": {"", Container{Annotations: podAnnotation("true"), PodHolds: podHolds(of("nvidia.com/gpu"), of("rdma/ib"))},
+		"pod-wide": {"", subject{Container: Container{Annotations: podAnnotation("true")}, PodHolds: podHolds(of("nvidia.com/gpu"), of("rdma/ib"))},
 			left(elsewhere + `"rdma/ib"`)},
-		"pod-wide-more": {"", Container{Annotations: podAnnotation("{memlock: unlimited, devices: all}"),
-			PodHolds: podHolds(of("rdma/ib"))}, left(elsewhere + `"rdma/ib"`)},
-		"pod-wide-by-opt-in": {"optIn: {resources: [example.com/net]}", Container{Annotations: podAnnotation("true"),
-			Resources: holds(), PodHolds: podHolds(of("example.com/net"))}, left(elsewhere + `"example.com/net"`)},
-		"pod-wide-by-rule": {"rules: [{match: {resources: [example.com/net]}}]", Container{Resources: holds(),
-			Annotations: podAnnotation("true"), PodHolds: podHolds(of("example.com/net"))}, left(elsewhere + `"example.com/net"`)},
-		"pod-wide-claim": {"", Container{Annotations: podAnnotation("true"), PodHolds: claimed},
+		"pod-wide-more":      {"", subject{Container: Container{Annotations: podAnnotation("{memlock: unlimited, devices: all}")}, PodHolds: podHolds(of("rdma/ib"))}, left(elsewhere + `"rdma/ib"`)},
+		"pod-wide-by-opt-in": {"optIn: {resources: [example.com/net]}", subject{Container: Container{Annotations: podAnnotation("true")}, Resources: holds(), PodHolds: podHolds(of("example.com/net"))}, left(elsewhere + `"example.com/net"`)},
+		"pod-wide-by-rule":   {"rules: [{match: {resources: [example.com/net]}}]", subject{Container: Container{Annotations: podAnnotation("true")}, Resources: holds(), PodHolds: podHolds(of("example.com/net"))}, left(elsewhere + `"example.com/net"`)},
+		"pod-wide-claim": {"", subject{Container: Container{Annotations: podAnnotation("true")}, PodHolds: claimed},
 			left(elsewhere + "a resource claim")},
-		"pod-wide-by-address": {"", Container{Annotations: podAnnotation("true"), PodHolds: podHolds(of("nvidia.com/gpu", "GPU-1"),
+		"pod-wide-by-address": {"", subject{Container: Container{Annotations: podAnnotation("true")}, PodHolds: podHolds(of("nvidia.com/gpu", "GPU-1"),
 			of("openshift.io/mlxnics", "0000:00:00.0", "0000:86:00.0"))}, left(elsewhere + `"openshift.io/mlxnics"`)},
-		"pod-wide-by-hca": {"", Container{Annotations: podAnnotation("true"), PodHolds: podHolds(of("nvidia.com/rail0",
+		"pod-wide-by-hca": {"", subject{Container: Container{Annotations: podAnnotation("true")}, PodHolds: podHolds(of("nvidia.com/rail0",
 			"mlx5_1"))}, left(elsewhere + `"nvidia.com/rail0"`)},
-		"pod-wide-by-verbs-device": {"", Container{Annotations: podAnnotation("true"), PodHolds: podHolds(of("example.com/net",
+		"pod-wide-by-verbs-device": {"", subject{Container: Container{Annotations: podAnnotation("true")}, PodHolds: podHolds(of("example.com/net",
 			"uverbs0"))}, left(elsewhere + `"example.com/net"`)},
 		"less-in-a-listed-namespace": {listed, annotated("ml-a", "{memlock: 1Gi, devices: none}"),
 			byAnnotation(&spec.Grant{Memlock: 1 << 30})},
@@ -147,7 +142,7 @@ func TestSignals(t *testing.T) {
 	node := node(t, "V100")
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
-			got := policyOf(t, test.config).Decide(test.container, node)
+			got := policyOf(t, test.config).decide(test.container, node)
 			expect.Equal(t, "decision", test.want, got)
 		})
 	}
@@ -155,7 +150,7 @@ func TestSignals(t *testing.T) {
 
 // A node whose sysfs cannot be read has no verbs devices, and says so.
 func TestSignalsOfAnUnreadableNode(t *testing.T) {
-	got := policyOf(t, "").Decide(holding(heldVerbs(0)), unreadable(t))
+	got := policyOf(t, "").decide(holding(heldVerbs(0)), unreadable(t))
 	want := Decision{Signal: SignalNone,
 		Warnings: []string{"cannot tell whether the container holds verbs devices: list verbs devices: input/output error: " +
 			"see rdma-spec devices on the node"}}
@@ -166,25 +161,24 @@ func TestSignalsOfAnUnreadableNode(t *testing.T) {
 func TestDecideAsksSparingly(t *testing.T) {
 	tests := map[string]struct {
 		config                        string
-		container                     Container
+		container                     subject
 		wantVerbs, wantScan, wantKube int
 	}{
-		"nothing":            {"", Container{}, 0, 0, 0},
-		"block-devices-only": {"", Container{Devices: []Device{{Path: "/dev/sda", Type: "b", Major: 8}}}, 0, 0, 0},
-		"privileged":         {"", Container{AllDevices: true, Devices: []Device{heldVerbs(0)}}, 0, 0, 0},
+		"nothing":            {"", subject{Container: Container{}}, 0, 0, 0},
+		"block-devices-only": {"", subject{Container: Container{Devices: []Device{{Path: "/dev/sda", Type: "b", Major: 8}}}}, 0, 0, 0},
+		"privileged":         {"", subject{Container: Container{AllDevices: true, Devices: []Device{heldVerbs(0)}}}, 0, 0, 0},
 		"ten-gpus":           {"", holding(gpu(0), gpu(1), gpu(2), gpu(3), gpu(4), gpu(5), gpu(6), gpu(7), gpu(8), gpu(9)), 10, 0, 0},
 		"rdma-device": {"rules: [{match: {namespaces: [x], resources: [rdma/*]}}]",
 			holding(heldVerbs(0), heldVerbs(1)), 1, 0, 0},
 		"rdma-device-and-gpus": {"", holding(gpu(0), gpu(1), heldVerbs(0), heldVerbs(1)), 1, 0, 0},
-		"rdma-device-elsewhere": {"", Container{Devices: []Device{gpu(0), {Path: "/dev/x", Type: "c", Major: 231, Minor: 192},
-			{Path: "/dev/y", Type: "c", Major: 231, Minor: 193}}}, 2, 0, 0},
-		"skipped-handler": {"optIn: {resources: [rdma/*]}", Container{RuntimeHandler: "kata",
-			Devices: []Device{heldVerbs(0)}}, 1, 0, 0},
+		"rdma-device-elsewhere": {"", subject{Container: Container{Devices: []Device{gpu(0), {Path: "/dev/x", Type: "c", Major: 231, Minor: 192},
+			{Path: "/dev/y", Type: "c", Major: 231, Minor: 193}}}}, 2, 0, 0},
+		"skipped-handler": {"optIn: {resources: [rdma/*]}", subject{Container: Container{RuntimeHandler: "kata",
+			Devices: []Device{heldVerbs(0)}}}, 1, 0, 0},
 		"injection": {listed, annotated("ml-a", "true", gpu(0)), 1, 1, 0},
 		"everything": {"{optIn: {resources: [rdma/*]}, inject: {namespaces: [ml-*]}, rules: [{match: {resources: [a/b]}, " +
 			"memlock: 1Gi}, {match: {resources: [c/d]}}]}",
-			Container{Namespace: "ml-a", Devices: []Device{gpu(0)}, Annotations: podAnnotation("true"),
-				Resources: holds("x/y")}, 1, 1, 1},
+			subject{Container: Container{Namespace: "ml-a", Devices: []Device{gpu(0)}, Annotations: podAnnotation("true")}, Resources: holds("x/y")}, 1, 1, 1},
 		"resources": {"{optIn: {resources: [rdma/*]}, rules: [{match: {resources: [a/b]}}, {match: {resources: [c/d]}}]}",
 			askedFor("", holds("x/y", "rdma/ib")), 0, 0, 1},
 	}
@@ -199,7 +193,7 @@ func TestDecideAsksSparingly(t *testing.T) {
 			if answer := test.container.Resources; answer != nil {
 				test.container.Resources = func() ([]string, bool, error) { calls.Kubelet++; return answer() }
 			}
-			policyOf(t, test.config).Decide(test.container, node)
+			policyOf(t, test.config).decide(test.container, node)
 			want := struct{ Verbs, Scan, Kubelet int }{test.wantVerbs, test.wantScan, test.wantKube}
 			expect.Equal(t, "calls", want, calls)
 		})

@@ -41,7 +41,7 @@ func (e *refusedError) Unwrap() error { return e.error }
 type connection struct {
 	api.PluginService // NRI's stub
 	registration      *Registration
-	trunk             *trunk
+	conn              *conn
 	mux               multiplex.Mux
 	server            *ttrpc.Server
 
@@ -72,10 +72,10 @@ func newConnection(r *Registration, socket *net.UnixConn) (*connection, error) {
 		return nil, err
 	}
 	c := &connection{
-		PluginService: dispatch.(api.PluginService), registration: r, trunk: newTrunk(socket), made: time.Now(),
+		PluginService: dispatch.(api.PluginService), registration: r, conn: newConn(socket), made: time.Now(),
 		configured: make(chan struct{}),
 	}
-	c.mux = multiplex.Multiplex(c.trunk, multiplex.WithBlockedRead())
+	c.mux = multiplex.Multiplex(c.conn, multiplex.WithBlockedRead())
 	listener, err := c.mux.Listen(multiplex.PluginServiceConn)
 	if err == nil {
 		c.server, err = ttrpc.NewServer()
@@ -85,7 +85,7 @@ func newConnection(r *Registration, socket *net.UnixConn) (*connection, error) {
 		return nil, err
 	}
 	serve(c.server, c, r.plugin.Reads())
-	go func() { _ = c.server.Serve(context.Background(), listener) }() // the trunk knows when it ends
+	go func() { _ = c.server.Serve(context.Background(), listener) }() // conn knows when it ends
 	return c, nil
 }
 
@@ -151,9 +151,9 @@ func (c *connection) register() error {
 	return err
 }
 
-// run registers over the connection, unless it is inherited, and serves it until it ends. When the context ends, it
-// first answers the requests in flight, and hands the connection over if it can.
-func (c *connection) run(ctx context.Context, from *inheritance) error {
+// registerAndServe registers over the connection, unless it is inherited, and serves it until it ends. When the context
+// ends, it first answers the requests in flight, and hands the connection over if it can.
+func (c *connection) registerAndServe(ctx context.Context, from *inheritance) error {
 	defer func() { _, _ = c.mux.Close(), c.server.Close() }() // whatever they return, the connection has ended
 	refused := make(chan error, 1)
 	if from != nil {
@@ -168,15 +168,14 @@ func (c *connection) run(ctx context.Context, from *inheritance) error {
 	late := time.AfterFunc(c.registration.blocked, func() {
 		if c.registeredFor() == 0 {
 			c.registration.Log.Warnf("connected, not registered for %s: while the runtime waits for containers that are being "+
-				"stopped, "+
-				"it creates none", c.registration.blocked)
+				"stopped, it creates none", c.registration.blocked)
 		}
 	})
 	defer late.Stop()
 	var err error
 	select {
 	case err = <-refused:
-	case <-c.trunk.closed:
+	case <-c.conn.closed:
 	case <-ctx.Done():
 		c.end()
 	}
@@ -220,23 +219,23 @@ func (c *connection) registeredFor() time.Duration {
 // endWithin is how long the end of the program waits for answers: as long as the runtime does.
 func (r *Registration) endWithin() time.Duration { return min(r.RequestTimeout(), mostEnd) }
 
-// end ends the connection so that the runtime loses no answer, and passes it on if it can.
+// end ends the connection so that the runtime loses no answer, or hands it over if it can.
 func (c *connection) end() {
-	if c.trunk.stop(c.registration.endWithin()) && c.registeredFor() > 0 {
-		err := c.registration.passOn(c.trunk)
+	if c.conn.stop(c.registration.endWithin()) && c.registeredFor() > 0 {
+		err := c.registration.handOver(c.conn)
 		if err == nil {
 			c.registration.Log.Info("handed the connection to the runtime over to the next process")
 			return
 		}
 		level := logrus.InfoLevel
 		if c.registration.Handover == "" {
-			level = logrus.DebugLevel // it was not to be
+			level = logrus.DebugLevel // nobody asked for it
 		}
 		c.registration.Log.WithError(err).Log(level, "the connection to the runtime is not handed over")
 	}
-	c.trunk.delivered()
+	c.conn.delivered()
 	// The socket itself, and not only this process's descriptor of it: a process that hangs may have another one.
-	_, _ = c.trunk.CloseRead(), c.trunk.CloseWrite() // they fail where it has ended
+	_, _ = c.conn.CloseRead(), c.conn.CloseWrite() // they fail where it has ended
 }
 
 // unlistedError means that a connection ended after Configure, before the runtime had told the plugin of all its

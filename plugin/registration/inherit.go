@@ -43,16 +43,32 @@ type offer struct {
 	Leaves     string     `json:"leaves,omitempty"` // why the process leaves its place
 }
 
-// stateFormat is the format of state. Whatever changes testdata/state.json is another format, with another number.
-const stateFormat = 1
+// StateFormat is the format of all that a process leaves to the next one, what the plugin leaves included. Whoever
+// changes testdata/state.json here, or the plugin's, raises it: a process goes on with its own format alone.
+const StateFormat = 4
 
-// state is what a process needs to go on where another one has stopped. It has an age and no instant, since clocks are
+// state is what a process leaves to the one that goes on in its place. It has an age and no instant, since clocks are
 // set.
 type state struct {
 	Format        int             `json:"format"`
 	Agreed        agreement       `json:"agreed"`
 	RegisteredAgo time.Duration   `json:"registeredAgo"` // in nanoseconds
-	Plugin        json.RawMessage `json:"plugin"`        // what the plugin leaves, in a format of its own
+	Plugin        json.RawMessage `json:"plugin"`        // see Plugin.State
+}
+
+// decode reads what another process has left, which may be of another version.
+func decode(text json.RawMessage) (s state, err error) {
+	var its struct {
+		Format int `json:"format"`
+	}
+	if err := json.Unmarshal(text, &its); err != nil {
+		return s, err
+	}
+	if its.Format != StateFormat {
+		return s, fmt.Errorf("it has format %d, and this version reads format %d", its.Format, StateFormat)
+	}
+	err = json.Unmarshal(text, &s)
+	return s, err
 }
 
 // inheritance is a connection over which the plugin is registered, from the process before.
@@ -71,7 +87,7 @@ const notUnderstood = "the connection of the process before is not taken over: r
 func (r *Registration) join(ctx context.Context) *inheritance {
 	if socket := r.stored; socket != nil {
 		r.stored = nil
-		from, err := r.understand(context.WithoutCancel(ctx), r.storedState) // a process that ends passes it on
+		from, err := r.restore(context.WithoutCancel(ctx), r.storedState) // a process that ends hands it over in turn
 		if err == nil {
 			from.socket = socket
 			return from
@@ -83,14 +99,14 @@ func (r *Registration) join(ctx context.Context) *inheritance {
 	if r.Handover == "" {
 		return nil
 	}
-	var free time.Time // since when this process leaves a free place to others
+	var free time.Time // since when this process leaves the free lock to others
 	for ctx.Err() == nil {
 		owner, waiter, err := handover.Join(ctx, r.Handover, r.Name)
-		if owner != nil && r.yields(ctx, owner, &free) {
+		if owner != nil && r.backOff(ctx, owner, &free) {
 			continue
 		}
 		if owner != nil {
-			r.own(owner)
+			r.hold(owner)
 			return nil
 		}
 		if waiter != nil {
@@ -110,26 +126,26 @@ func (r *Registration) join(ctx context.Context) *inheritance {
 }
 
 const (
-	// yieldFor is long enough for the kubelet to start a container again.
-	yieldFor   = time.Minute
-	yieldAgain = 500 * time.Millisecond
+	// backOffFor is long enough for the kubelet to start a container again.
+	backOffFor   = time.Minute
+	backOffAgain = 500 * time.Millisecond
 )
 
-// yields leaves a free place for a while, if this process yields: whoever else comes has it then.
-func (r *Registration) yields(ctx context.Context, owner *handover.Owner, since *time.Time) bool {
+// backOff gives up the lock for a moment, if this process should leave it to another one, and reports whether it did.
+func (r *Registration) backOff(ctx context.Context, owner *handover.Owner, since *time.Time) bool {
 	switch {
-	case r.Yields == nil || !r.Yields():
+	case r.BacksOff == nil || !r.BacksOff():
 		return false
 	case since.IsZero():
 		*since = time.Now()
-		r.Log.Warnf("leaving the place to any other process for %s", r.yieldFor)
-	case time.Since(*since) > r.yieldFor:
+		r.Log.Warnf("leaving the place to any other process for %s", r.backOffFor)
+	case time.Since(*since) > r.backOffFor:
 		return false
 	}
 	owner.Close()
 	select {
 	case <-ctx.Done():
-	case <-time.After(yieldAgain):
+	case <-time.After(backOffAgain):
 	}
 	return true
 }
@@ -137,7 +153,7 @@ func (r *Registration) yields(ctx context.Context, owner *handover.Owner, since 
 // errUnlike means that the process before wants something else of a runtime, or of another one.
 var errUnlike = errors.New("it is another plugin")
 
-// warnAlone logs why this process neither waits behind another one nor has a place where others can wait.
+// warnAlone logs why this process neither waits behind another one nor has others wait behind it.
 func (r *Registration) warnAlone(err error) {
 	what := "upgrades will register, since no process can wait behind this one"
 	for _, beside := range []error{errUnlike, handover.ErrRefused, handover.ErrHangs} {
@@ -148,26 +164,46 @@ func (r *Registration) warnAlone(err error) {
 	r.Log.WithError(err).Warn(what)
 }
 
-func (r *Registration) own(owner *handover.Owner) {
+// hold lets other processes wait behind this one.
+func (r *Registration) hold(owner *handover.Owner) {
 	r.mu.Lock()
-	defer r.mu.Unlock()
 	r.owner = owner
-	r.tell()
+	r.mu.Unlock()
+	go r.offer()
 }
 
-// leavePlace lets a process that waits have the place, since this one is not registered and will not try for a while.
-func (r *Registration) leavePlace(why error) {
+// release lets a process that waits have the lock, since this one is not registered and will not try for a while.
+func (r *Registration) release(cause error) {
+	r.offering.Lock()
+	defer r.offering.Unlock()
 	r.mu.Lock()
-	defer r.mu.Unlock()
-	if err := r.owner.Offer(offer{Leaves: why.Error()}); err != nil {
+	owner := r.owner
+	r.owner = nil
+	r.mu.Unlock()
+	r.send(owner, offer{Leaves: cause.Error()})
+	owner.Close()
+}
+
+// offer tells the processes that wait whether the plugin is registered. One that hangs takes a second, for which nobody
+// waits but the next offer: of several that are due, each has what holds by then.
+func (r *Registration) offer() {
+	r.offering.Lock()
+	defer r.offering.Unlock()
+	r.mu.Lock()
+	owner := r.owner
+	now := offer{Registered: r.current != nil, Agreed: r.agreed}
+	r.mu.Unlock()
+	r.send(owner, now)
+}
+
+func (r *Registration) send(owner *handover.Owner, o offer) {
+	if err := owner.Offer(o); err != nil {
 		r.Log.WithError(err).Warn("processes that wait for the connection are not told")
 	}
-	r.owner.Close()
-	r.owner = nil
 }
 
 // waitBehind waits until the process that has the connection leaves it to this one. It returns nil without an error
-// where that process has ended or has left its place without that.
+// where that process has ended, or has released the lock without that.
 func (r *Registration) waitBehind(ctx context.Context, waiter *handover.Waiter) (*inheritance, error) {
 	defer r.behind.Store(false)
 	for {
@@ -216,7 +252,7 @@ func (r *Registration) consider(ctx context.Context, text json.RawMessage) error
 // accept takes the connection over from the process before. It returns nil where that process keeps it or ends it.
 func (r *Registration) accept(ctx context.Context, waiter *handover.Waiter,
 	text json.RawMessage) (*inheritance, error) {
-	from, err := r.understand(ctx, text)
+	from, err := r.restore(ctx, text)
 	if err != nil {
 		r.Log.WithError(err).Warn(notUnderstood)
 		return nil, nil
@@ -236,16 +272,16 @@ func (r *Registration) accept(ctx context.Context, waiter *handover.Waiter,
 	return from, nil
 }
 
-// understand reads a state of the process before, if this process can go on with it.
-func (r *Registration) understand(ctx context.Context, text json.RawMessage) (*inheritance, error) {
-	var s state
-	if err := handover.Decode(text, stateFormat, &s); err != nil {
+// restore reads what the process before has left, if this process can go on with it.
+func (r *Registration) restore(ctx context.Context, text json.RawMessage) (*inheritance, error) {
+	s, err := decode(text)
+	if err != nil {
 		return nil, err
 	}
 	if err := r.fits(ctx, s.Agreed); err != nil {
 		return nil, err
 	}
-	goOn, err := r.plugin.Understand(s.Plugin)
+	goOn, err := r.plugin.Restore(s.Plugin)
 	return &inheritance{registered: time.Now().Add(-s.RegisteredAgo), goOn: goOn, served: func() {}}, err
 }
 
@@ -270,26 +306,29 @@ func (r *Registration) fits(ctx context.Context, before agreement) error {
 	return err
 }
 
-// passOn leaves the connection to another process. Nobody may read from it. That may take half of what the runtime
+// handOver leaves the connection to another process. Nobody may read from it. That may take half of what the runtime
 // waits for an answer: whoever has the connection then can still answer the next request.
-func (r *Registration) passOn(t *trunk) error {
-	left, err := r.plugin.Leave()
+func (r *Registration) handOver(c *conn) error {
+	plugins, err := r.plugin.State()
 	if err != nil {
 		return err
 	}
 	r.mu.Lock()
-	owner, s := r.owner, state{stateFormat, *r.agreed, time.Since(r.when), left}
+	owner := r.owner
+	s := state{Format: StateFormat, Agreed: *r.agreed, RegisteredAgo: time.Since(r.when), Plugin: plugins}
 	r.mu.Unlock()
 	text, err := json.Marshal(s)
-	switch {
-	case err != nil:
-		return err
-	case owner != nil:
-		return owner.Give(t.UnixConn, text, r.endWithin()/2)
-	}
-	if err := handover.Store(t.UnixConn, text); err != nil {
+	if err != nil {
 		return err
 	}
-	t.delivered() // systemd ends the connection with this process where the service is stopped
+	if owner != nil {
+		r.offering.Lock() // the state comes after the last offer
+		defer r.offering.Unlock()
+		return owner.Give(c.UnixConn, text, r.endWithin()/2)
+	}
+	if err := handover.Store(c.UnixConn, text); err != nil {
+		return err
+	}
+	c.delivered() // systemd ends the connection with this process where the service is stopped
 	return nil
 }

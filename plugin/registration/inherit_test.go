@@ -162,12 +162,12 @@ func TestDeploymentsThatDoNotSay(t *testing.T) {
 	}
 }
 
-// A process that yields leaves a free place to any other one, and waits behind it. Where nobody comes, it takes the
-// place after a while, or once it yields no longer.
-func TestYields(t *testing.T) {
-	var yields atomic.Bool
-	yields.Store(true)
-	modest := func(r *running) { r.Yields, r.yieldFor = yields.Load, time.Hour }
+// A process that backs off leaves a free lock to any other one, and waits behind it. Where nobody comes, it takes the
+// lock after a while, or once it no longer backs off.
+func TestBackOff(t *testing.T) {
+	var backsOff atomic.Bool
+	backsOff.Store(true)
+	modest := func(r *running) { r.BacksOff, r.backOffFor = backsOff.Load, time.Hour }
 	runtime, folder := started(t), scratch.Folder(t)
 	first := run(t, &adjuster{}, runtime.Socket, "rdma", in(folder), modest)
 	first.awaitLine(t, "leaving the place to any other process")
@@ -175,7 +175,7 @@ func TestYields(t *testing.T) {
 	await.That(t, await.Patience, "waiting behind it", first.Behind)
 	second.stop(t)
 	await.That(t, await.Patience, "given the connection, and taking it", first.Registered)
-	third := run(t, &adjuster{}, runtime.Socket, "other", in(folder), func(r *running) { r.Yields, r.yieldFor = yields.Load, time.Second })
+	third := run(t, &adjuster{}, runtime.Socket, "other", in(folder), func(r *running) { r.BacksOff, r.backOffFor = backsOff.Load, time.Second })
 	await.That(t, await.Patience, "registered after a while", third.Registered)
 	if n := runtime.Connections(); n != 2 || !strings.Contains(third.log.String(), "leaving the place") {
 		t.Errorf("%d connections; the log:\n%s", n, third.log)
@@ -183,8 +183,8 @@ func TestYields(t *testing.T) {
 	first.stop(t)
 	fourth := run(t, &adjuster{}, runtime.Socket, "rdma", in(folder), modest)
 	fourth.awaitLine(t, "leaving the place")
-	yields.Store(false)
-	await.That(t, await.Patience, "registered once it yields no longer", fourth.Registered)
+	backsOff.Store(false)
+	await.That(t, await.Patience, "registered once it no longer backs off", fourth.Registered)
 }
 
 // A process that ends with nobody behind it ends the connection, and one that waits behind a process that is killed
@@ -202,7 +202,7 @@ func TestNobodyLeavesAConnection(t *testing.T) {
 	second.mu.Unlock()
 	second.stop(t)
 	if third.Registered() {
-		t.Error("registered beside a process that has the place")
+		t.Error("registered beside a process that has the lock")
 	}
 	owner.Close() // as the kernel does for a process that is killed
 	await.That(t, await.Patience, "registered again", func() bool {
@@ -226,7 +226,7 @@ func TestTwoRuntimes(t *testing.T) {
 }
 
 // Where no process can wait behind this one, the log says what that means, and nothing of other processes.
-func TestNoPlace(t *testing.T) {
+func TestNoLock(t *testing.T) {
 	runtime := started(t)
 	r := registered(t, &adjuster{}, runtime, in(filepath.Join(os.DevNull, "none")))
 	if log := r.log.String(); !strings.Contains(log, "upgrades will register, since no process can wait behind this one") ||
@@ -235,8 +235,8 @@ func TestNoPlace(t *testing.T) {
 	}
 }
 
-// A process that the runtime or itself does not let register leaves its place to the one that waits, which may fare
-// better, and takes its own place behind that.
+// A process that the runtime or itself does not let register leaves its lock to the one that waits, which may fare
+// better, and waits behind that.
 func TestUpgradeOutOfTrouble(t *testing.T) {
 	for name, test := range map[string]struct {
 		hangsUp bool
@@ -341,17 +341,29 @@ func TestStateIsNotUnderstood(t *testing.T) {
 	})
 }
 
-// What is handed over has a format, with a number: a process that reads another one does not go on with it.
-func TestFormatOfTheState(t *testing.T) {
+// TestStateFormat: what is handed over has a format, with a number: a process that reads another one does not go on with
+// it.
+func TestStateFormat(t *testing.T) {
 	agreed := agreement{Socket: "/run/nri/nri.sock", Index: "90", Config: "memlock: unlimited", Runtime: "containerd", Version: "v2.4.2",
 		RequestTimeout: 2 * time.Second, Events: 8, KeepConnected: true}
-	golden.Compare(t, "testdata/state.json", golden.JSON(t, state{stateFormat, agreed, time.Hour, json.RawMessage("{}")}))
+	golden.Compare(t, "testdata/state.json", golden.JSON(t, state{Format: StateFormat, Agreed: agreed, RegisteredAgo: time.Hour,
+		Plugin: json.RawMessage("{}")}))
+	for left, want := range map[string]string{
+		"":             "unexpected end of JSON input",
+		"null":         fmt.Sprintf("it has format 0, and this version reads format %d", StateFormat),
+		`{"format":1}`: fmt.Sprintf("it has format 1, and this version reads format %d", StateFormat),
+		fmt.Sprintf(`{"format":%d,"agreed":"x"}`, StateFormat): "cannot unmarshal",
+	} {
+		if _, err := decode(json.RawMessage(left)); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v, want %s", left, err, want)
+		}
+	}
 }
 
 // A runtime that drops a plugin that was registered for a short time is left in peace longer and longer, and one that
 // starts is not.
-func TestPace(t *testing.T) {
-	p := newPace()
+func TestBackoffs(t *testing.T) {
+	p := newBackoffs()
 	drop, early := &droppedError{time.Minute}, fmt.Errorf("x: %w", errEarly)
 	if got := p.after(drop); got != 0 {
 		t.Errorf("the first drop: %s", got)

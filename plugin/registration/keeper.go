@@ -13,15 +13,15 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// keeper keeps the plugin registered: it connects, and connects again after each end, at its pace. It knows nothing of
-// what is said on a connection, and no clock but the process's own.
+// keeper keeps the plugin registered: it connects, and connects again after each end, with its backoffs. It knows
+// nothing of the messages on a connection, and no clock but the process's own.
 //
-// Its promise: unless runtimes end while they list their containers to the plugin, no pattern of restarts leaves a
-// runtime that would register the plugin without it for more than registerRarely.
+// What it guarantees: unless runtimes end while they list their containers to the plugin, no pattern of restarts leaves
+// a runtime that would register the plugin without it for more than registerRarely.
 type keeper struct {
-	pace
-	join    func(context.Context) *inheritance // waits for the plugin's place; nil: this process has to register
-	leave   func(why error)                    // the place, to a process that may fare better
+	backoffs
+	join    func(context.Context) *inheritance // waits for the lock; nil: this process has to register
+	release func(cause error)                  // of the lock, to a process that may fare better
 	dial    func(context.Context) (net.Conn, error)
 	serve   func(context.Context, net.Conn, *inheritance) error // until the connection ends
 	socket  func() socketFile                                   // the runtime's, as it is now
@@ -45,10 +45,10 @@ func socketAt(path string) socketFile {
 	return socketFile{s.Dev, s.Ino, s.Mtim}
 }
 
-// run keeps the plugin registered until the context is done.
-func (k *keeper) run(ctx context.Context) {
+// keepRegistered keeps the plugin registered until the context is done.
+func (k *keeper) keepRegistered(ctx context.Context) {
 	from := k.join(ctx)
-	for from != nil || ctx.Err() == nil { // what is inherited is passed on
+	for from != nil || ctx.Err() == nil { // what is inherited is handed over in turn
 		err := k.connect(ctx, from)
 		from = nil
 		if ctx.Err() != nil {
@@ -60,7 +60,7 @@ func (k *keeper) run(ctx context.Context) {
 			k.rest(ctx, rest)
 			continue
 		}
-		k.leave(err)
+		k.release(err)
 		if rest == pauseFor {
 			k.pause(ctx)
 		} else {
@@ -105,8 +105,9 @@ func (k *keeper) rest(ctx context.Context, rest time.Duration) {
 	}
 }
 
-// pause leaves the runtime in peace for pauseFor. A new socket ends that, in time for the keeper's promise: another
-// runtime may fare better. If that has ended while it listed its containers too, the pause stays, whatever starts.
+// pause leaves the runtime in peace for pauseFor. A new socket ends that, in time for what the keeper guarantees:
+// another runtime may fare better. If that has ended while it listed its containers too, the pause stays, whatever
+// starts.
 func (k *keeper) pause(ctx context.Context) {
 	k.paused.Store(true)
 	defer k.paused.Store(false)
@@ -116,7 +117,8 @@ func (k *keeper) pause(ctx context.Context) {
 			return
 		case <-time.After(registerRarely):
 		}
-		if again := k.listing && k.renewed; !again && k.socket() != k.file {
+		twice := k.listing && k.renewed
+		if !twice && k.socket() != k.file {
 			k.renewed = true
 			return
 		}

@@ -46,10 +46,10 @@ type history struct {
 func newHistory() *history {
 	h := &history{change: make(chan struct{}, 1), ends: &unlistedError{}}
 	h.keeper = keeper{
-		pace:   newPace(),
-		join:   func(context.Context) *inheritance { return nil },
-		leave:  func(error) {},
-		report: func(_ error, rest time.Duration) { h.pauses.CompareAndSwap(false, rest == pauseFor) },
+		backoffs: newBackoffs(),
+		join:     func(context.Context) *inheritance { return nil },
+		release:  func(error) {},
+		report:   func(_ error, rest time.Duration) { h.pauses.CompareAndSwap(false, rest == pauseFor) },
 		dial: func(context.Context) (net.Conn, error) {
 			if r := h.now.Load(); r != nil {
 				return r, nil
@@ -143,7 +143,7 @@ func (h *history) lives(r *imagined, stops, runs time.Duration, noticed bool) {
 	}
 }
 
-// The promise of the keeper: whatever the pattern in which runtimes start, stop containers, refuse the plugin and end, one
+// What the keeper guarantees: whatever the pattern in which runtimes start, stop containers, refuse the plugin and end, one
 // that would register it is without it for registerRarely at most, unless runtimes end while they list.
 func TestNeverLongWithoutThePlugin(t *testing.T) {
 	random := chance.New(t)
@@ -152,7 +152,7 @@ func TestNeverLongWithoutThePlugin(t *testing.T) {
 	for range histories {
 		synctest.Test(t, func(t *testing.T) {
 			h := newHistory()
-			end := await.Beside(t, h.run)
+			end := await.Beside(t, h.keepRegistered)
 			noticed, refusals := random.IntN(2) == 0, random.IntN(2)
 			longest := pick(random, time.Second, time.Minute, 5*time.Minute)
 			some := func() time.Duration { return pick(random, 0, 0, time.Millisecond, longest) }
@@ -197,7 +197,7 @@ func pick[T any](random *rand.Rand, values ...T) T {
 func TestSocketWhereNobodyListensYet(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := newHistory()
-		end := await.Beside(t, h.run)
+		end := await.Beside(t, h.keepRegistered)
 		time.Sleep(time.Minute) // connections are refused
 		h.start(nil, false)
 		time.Sleep(dialRarely)
@@ -223,7 +223,7 @@ func TestPauseEndsAtANewSocket(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				h := newHistory()
 				h.ends = &test.end
-				end := await.Beside(t, h.run)
+				end := await.Beside(t, h.keepRegistered)
 				for i, want := range test.want {
 					before := h.connections
 					r := h.start(errEarly, true)

@@ -39,16 +39,16 @@ type Plugin interface {
 	stub.ConfigureInterface
 	// Synchronize takes over the runtime's containers. The runtime creates no container until it returns.
 	stub.SynchronizeInterface
-	// Serving is called when a connection begins to be served, before anything comes over it. The runtime is the process
+	// Connected is called when a connection begins to be served, before anything comes over it. The runtime is the process
 	// at its other end; 0 if this process's PID namespace does not have it.
-	Serving(runtime int)
+	Connected(runtime int)
 	// Reads returns what the plugin reads of pods and containers. It is called once for each connection.
 	Reads() Reads
-	// Leave returns what the process that takes the connection over has to know. No request is in flight.
-	Leave() (json.RawMessage, error)
-	// Understand reads what the process before has left, and changes nothing. It returns a function that has the plugin go
-	// on with it.
-	Understand(left json.RawMessage) (goOn func(), err error)
+	// State returns what the process that takes the connection over has to know; see StateFormat. No request is in flight.
+	State() (json.RawMessage, error)
+	// Restore reads the State of the process before, and changes nothing. It returns a function that has the plugin go on
+	// with it.
+	Restore(state json.RawMessage) (goOn func(), err error)
 }
 
 // Options say how a plugin registers.
@@ -60,8 +60,8 @@ type Options struct {
 	// Deployment is what the process belongs to. It takes no connection of another one's, wherever they meet; empty:
 	// nobody knows.
 	Deployment string
-	// Yields reports whether any other process should rather have a place that is free; nil: no.
-	Yields func() bool
+	// BacksOff reports whether any other process should rather serve the runtime while nobody does; nil: no.
+	BacksOff func() bool
 	// Rival returns an error that says who else serves the node's containers, while somebody does: this process stays out.
 	// nil: nobody can.
 	Rival func() error
@@ -77,12 +77,14 @@ type Registration struct {
 	stored         *net.UnixConn   // what systemd has kept for this process; nil: nothing
 	storedState    json.RawMessage // what belongs to it
 	blocked        time.Duration   // blockedAfter, but in tests
-	yieldFor       time.Duration   // how long a process that yields leaves a place free; yieldFor, but in tests
+	backOffFor     time.Duration   // how long a process that backs off leaves the lock free; backOffFor, but in tests
 	rivalGone      time.Duration   // rivalGone, but in tests
 	requestTimeout atomic.Int64
 	paused         atomic.Bool
 	behind         atomic.Bool // a registered process that will hand over
 	rivals         rivals
+
+	offering sync.Mutex // held while other processes are told something; taken before mu
 
 	mu      sync.Mutex
 	agreed  *agreement      // at the last Configure; nil before
@@ -95,9 +97,10 @@ type Registration struct {
 // New makes a Registration. It takes what systemd has kept for this process, and does nothing more until Run: where the
 // program ends before, or fails, so does the connection. The runtime would wait for one that nobody reads.
 func New(plugin Plugin, o Options) *Registration {
-	r := &Registration{Options: o, plugin: plugin, blocked: blockedAfter, yieldFor: yieldFor, rivalGone: rivalGone}
+	r := &Registration{Options: o, plugin: plugin, blocked: blockedAfter, backOffFor: backOffFor, rivalGone: rivalGone}
 	var err error
-	if r.stored, r.storedState, err = handover.Stored(); err != nil {
+	r.stored, r.storedState, err = handover.Stored()
+	if err != nil {
 		r.Log.WithError(err).Warn("registering again")
 	}
 	r.requestTimeout.Store(int64(stub.DefaultRequestTimeout))
@@ -135,7 +138,7 @@ func (r *Registration) When() time.Time {
 // Waiting returns how long the runtime has been waiting for the plugin's answer; 0 if it waits for none.
 func (r *Registration) Waiting() time.Duration {
 	if c := r.serving(); c != nil {
-		return c.trunk.waiting()
+		return c.conn.waiting()
 	}
 	return 0
 }
@@ -158,7 +161,7 @@ func (r *Registration) Run(ctx context.Context) error {
 	defer folder.Close()
 	problems := &problems{r.Log.WithField("socket", r.Socket), map[string]bool{}}
 	k := &keeper{
-		pace: newPace(), join: r.join, leave: r.leavePlace, serve: r.serve, paused: &r.paused,
+		backoffs: newBackoffs(), join: r.join, release: r.release, serve: r.serve, paused: &r.paused,
 		dial:   r.dial,
 		socket: func() socketFile { return socketAt(r.Socket) },
 		changed: func() <-chan struct{} {
@@ -168,11 +171,11 @@ func (r *Registration) Run(ctx context.Context) error {
 		report: func(end error, rest time.Duration) { problems.report(end, rest, r.RequestTimeout()) },
 	}
 	defer func() { r.owner.Close() }()
-	k.run(ctx)
+	k.keepRegistered(ctx)
 	return nil
 }
 
-// dial connects to the runtime, unless another plugin has come before since this process had its place.
+// dial connects to the runtime, unless another plugin has come first since this process got the lock.
 func (r *Registration) dial(ctx context.Context) (net.Conn, error) {
 	if err := r.rival(); err != nil {
 		return nil, err
@@ -212,8 +215,8 @@ func (r *Registration) serve(ctx context.Context, socket net.Conn, from *inherit
 	if err != nil {
 		r.Log.WithError(err).Debug("the runtime's process is unknown")
 	}
-	r.plugin.Serving(runtime)
-	return c.run(ctx, from)
+	r.plugin.Connected(runtime)
+	return c.registerAndServe(ctx, from)
 }
 
 func (r *Registration) serving() *connection {
@@ -236,7 +239,8 @@ func (r *Registration) agree(ctx context.Context, a agreement) (agreement, error
 	r.requestTimeout.Store(int64(a.RequestTimeout))
 	a = r.wants(a)
 	var err error
-	if a.Events, err = r.plugin.Configure(ctx, a.Config, a.Runtime, a.Version); err != nil {
+	a.Events, err = r.plugin.Configure(ctx, a.Config, a.Runtime, a.Version)
+	if err != nil {
 		return a, &refusedError{err}
 	}
 	r.mu.Lock()
@@ -252,24 +256,20 @@ func (r *Registration) registered(c *connection, since time.Time) {
 	if c.over {
 		return
 	}
-	r.current, r.when, c.since = c, since, since
-	r.tell()
+	r.current = c
+	r.when = since
+	c.since = since
+	go r.offer()
 }
 
 // over records that a connection has ended.
 func (r *Registration) over(c *connection) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	c.over, r.latest = true, nil
+	c.over = true
+	r.latest = nil
 	if r.current == c {
 		r.current = nil
-		r.tell()
-	}
-}
-
-// tell tells the processes that wait whether the plugin is registered. The lock must be held.
-func (r *Registration) tell() {
-	if err := r.owner.Offer(offer{Registered: r.current != nil, Agreed: r.agreed}); err != nil {
-		r.Log.WithError(err).Warn("processes that wait for the connection are not told")
+		go r.offer()
 	}
 }

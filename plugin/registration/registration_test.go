@@ -56,13 +56,13 @@ func (*adjuster) Synchronize(context.Context, []*api.PodSandbox, []*api.Containe
 	return nil, nil
 }
 
-func (*adjuster) Serving(int) {}
+func (*adjuster) Connected(int) {}
 
 func (*adjuster) Reads() Reads { return Reads{} }
 
-func (a *adjuster) Leave() (json.RawMessage, error) { return json.Marshal(a.knows) }
+func (a *adjuster) State() (json.RawMessage, error) { return json.Marshal(a.knows) }
 
-func (a *adjuster) Understand(left json.RawMessage) (func(), error) {
+func (a *adjuster) Restore(left json.RawMessage) (func(), error) {
 	var knows string
 	err := json.Unmarshal(left, &knows)
 	return func() { a.knows = knows }, errors.Join(err, a.foreign)
@@ -275,7 +275,8 @@ func TestDelivered(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			socket, runtime := handovertest.Pair(t)
-			c, began := newTrunk(socket), time.Now()
+			c := newConn(socket)
+			began := time.Now()
 			if _, err := c.Write(make([]byte, 1000)); err != nil {
 				t.Fatal(err)
 			}
@@ -453,10 +454,10 @@ func TestMessages(t *testing.T) {
 		text = append(append(text, frame(1, m[:cut])...), frame(1, m[cut:])...)
 	}
 	for _, most := range []int{1, 7, 5000} {
-		var got traffic
+		var got messages
 		for rest := text; len(rest) > 0; {
 			n := min(1+random.IntN(most), len(rest))
-			got.pass(rest[:n])
+			got.add(rest[:n])
 			rest = rest[n:]
 		}
 		if got.complete != count {

@@ -49,7 +49,7 @@ func (r *Registration) rival() error {
 	return r.rivals.last
 }
 
-// stayOut waits while another plugin serves the node's containers. It holds no place meanwhile, so that each process of
+// stayOut waits while another plugin serves the node's containers. It holds no lock meanwhile, so that each process of
 // a deployment stays out for itself.
 func (r *Registration) stayOut(ctx context.Context) {
 	said := ""

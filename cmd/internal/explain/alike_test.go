@@ -140,13 +140,14 @@ func decided(t *testing.T, model modelPod, c modelContainer, p *policy.Policy, n
 	injected bool) policy.Decision {
 	t.Helper()
 	said := plugin.ContainerOf(model.sandbox(), model.container(t, c, node.listed, injected))
-	said.Resources = func() (names []string, known bool, err error) {
+	facts := node.live
+	facts.Resources = func() (names []string, known bool, err error) {
 		if c.init && !c.sidecar || c.ephemeral { // the kubelet does not list them
 			return nil, false, nil
 		}
 		return c.holds(), !c.dynamic(), nil
 	}
-	said.PodHolds = func() (held []policy.Allotted, claims bool, err error) {
+	facts.PodHolds = func() (held []policy.Allotted, claims bool, err error) {
 		for _, c := range model.containers {
 			if c.init && !c.sidecar || c.ephemeral {
 				continue
@@ -158,7 +159,7 @@ func decided(t *testing.T, model modelPod, c modelContainer, p *policy.Policy, n
 		}
 		return held, claims, nil
 	}
-	return p.Decide(said, node.live)
+	return p.Decide(said, facts)
 }
 
 func kindOf(d policy.Decision) string {

@@ -67,12 +67,11 @@ type Explainer struct {
 
 // Container explains a container of a pod.
 func (e Explainer) Container(pod manifest.Pod, c manifest.Container) (Container, error) {
-	c.PodHolds = pod.Holds
 	out := e.verdict(c)
 	out.Advice = e.advice(c)
 	if by := e.Policy.AuthorNames(c.Container); by != "" {
 		out.Notes = append(out.Notes, "annotation "+by+" may name a verbs device; if an NRI plugin of the node gives it: "+
-			summary(e.decide(c.Container, true), ""))
+			summary(e.decide(c, true), ""))
 	}
 	switch {
 	case c.MOFED && out.Verdict == NotRDMA && out.Decision.Reason == "":
@@ -86,7 +85,8 @@ func (e Explainer) Container(pod manifest.Pod, c manifest.Container) (Container,
 		c.MOFED = false
 	}
 	if len(c.Held) > 0 {
-		c.Resources = func() ([]string, bool, error) { return nil, false, nil }
+		c.Kubelet.Resources = nil
+		c.Kubelet.Known = false
 		if unlisted := e.verdict(c); unlisted.Summary != out.Summary {
 			out.Notes = append(out.Notes, "if DRA backs "+strings.Join(c.Held, ", ")+
 				", the kubelet does not list it: "+unlisted.Summary)
@@ -114,8 +114,8 @@ func (e Explainer) verdict(c manifest.Container) Container {
 		out.Sources = append(out.Sources, claimPrefix+claim)
 	}
 	injected, open := e.assumed(out.Sources)
-	out.Decision = e.decide(c.Container, injected)
-	with := e.decide(c.Container, true)
+	out.Decision = e.decide(c, injected)
+	with := e.decide(c, true)
 	switch out.Summary = summary(out.Decision, ""); {
 	case out.Decision.Refusal != nil:
 		out.Verdict = Refused
@@ -199,7 +199,7 @@ func (e Explainer) assumed(sources []string) (injected, open bool) {
 }
 
 // decide is the plugin's decision; where injected, about the container with a verbs device that is put into it.
-func (e Explainer) decide(c policy.Container, injected bool) policy.Decision {
+func (e Explainer) decide(c manifest.Container, injected bool) policy.Decision {
 	device := SyntheticNode([]string{"an HCA"}).HCAs[0].Devices[0] // if the node has none
 	for _, h := range slices.Backward(e.Node.HCAs) {
 		if first, ok := h.Verbs(); ok {
@@ -210,11 +210,11 @@ func (e Explainer) decide(c policy.Container, injected bool) policy.Decision {
 		c.Devices = append(slices.Clip(c.Devices), policy.Device{Path: device.Path, Type: "c", Major: int64(device.Major),
 			Minor: int64(device.Minor)})
 	}
-	return e.Policy.Decide(c, policy.Facts{
-		// The manifest names no other character device than the one that is injected.
-		Verbs: func(n hca.Number) (hca.Device, bool, error) { return device, n == device.Number, nil },
-		HCAs:  func() (*hca.Inventory, error) { return e.Node, nil },
-	})
+	facts := c.Kubelet.Facts()
+	// The manifest names no other character device than the one that is injected.
+	facts.Verbs = func(n hca.Number) (hca.Device, bool, error) { return device, n == device.Number, nil }
+	facts.HCAs = func() (*hca.Inventory, error) { return e.Node, nil }
+	return e.Policy.Decide(c.Container, facts)
 }
 
 // grant sets what the grant adds to the container's OCI spec, and notes on it.

@@ -2,18 +2,18 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package handover passes a connection from a process to the one that replaces it, so that the other end of the
-// connection notices nothing. It knows nothing of what is said on the connection.
+// connection notices nothing. It does not know what passes over the connection.
 //
-// Processes that replace each other meet in a folder. One of them owns the place: it holds the place's lock, has the
-// connection, and listens at a socket. The others wait behind it. When the owner ends, it gives the connection and the
-// lock, as descriptors, to a process that waits. If it ends without that, it unlocks the place, or the kernel does, and
-// a process that waits becomes the owner with nothing in its hands. So there is never more than one owner, whichever
-// process is killed or hangs at whatever moment.
+// Processes that replace each other meet in a directory. One of them is the owner: it holds a lock, has the connection,
+// and listens at a socket. The others wait behind it. When the owner ends, it gives the connection and the lock, as
+// descriptors, to a process that waits. If it ends without that, it releases the lock, or the kernel does, and a
+// process that waits becomes the owner without a connection. So there is never more than one owner, whichever process
+// is killed or hangs at whatever moment.
 //
-// This is said at the socket, each word a JSON object behind its length:
+// These messages pass over the socket, each a JSON object behind its length:
 //
 //	waiter → owner   the version of the protocol
-//	owner → waiter   an offer: what the waiter has to know to go on in the owner's place; again whenever that changes
+//	owner → waiter   an offer: what the waiter has to know to replace the owner; again whenever that changes
 //	owner → waiter   the state, with the descriptors: nobody reads from the connection now
 //	waiter → owner   one byte, once it has understood all of it. If this write succeeds, the connection is the waiter's.
 //	                 If it fails, the connection is not, whatever became of the owner
@@ -43,42 +43,41 @@ import (
 
 const (
 	protocol = 1
-	// mostWord bounds a word in bytes: a state has what is known of each container of a node.
-	mostWord = 64 << 20
-	// readWithin is how long a process may take to read a word.
+	// messageMost bounds a message in bytes: a state has what is known of each container of a node.
+	messageMost = 64 << 20
+	// readWithin is how long a process may take to read a message.
 	readWithin = time.Second
 	// joinAgain is the time until a process that found neither the lock nor an owner that listens tries again.
 	joinAgain = 20 * time.Millisecond
 )
 
 // greetWithin is how long a process may take to greet another one. One that takes longer hangs, and is not waited for:
-// if it ever goes on, there are two. Tests have less time.
-var greetWithin = 30 * time.Second
+// if it ever goes on, there are two.
+const greetWithin = 30 * time.Second
 
-// listenWithin is how long the holder of a place's lock may take until it listens. One that takes longer has ended, and
+// listenWithin is how long the holder of the lock may take until it listens. One that takes longer has ended, and
 // a process that hangs has a copy of the lock.
 const listenWithin = time.Second
 
 // ErrRefused means that the owner keeps its connection from this process: another version speaks another protocol.
 var ErrRefused = errors.New("the process that has the connection does not give it to this one")
 
-// ErrHangs means that a process holds the place and does not answer.
+// ErrHangs means that a process holds the lock and does not answer.
 var ErrHangs = errors.New("another process does not answer")
 
-// word is what processes say to each other: one field of it.
-type word struct {
+// message is what processes send each other: one field of it.
+type message struct {
 	Protocol int             `json:"protocol,omitempty"`
 	Offer    json.RawMessage `json:"offer,omitempty"`
 	State    json.RawMessage `json:"state,omitempty"`
 	Refused  string          `json:"refused,omitempty"`
 }
 
-// say writes a word.
-func say(to *net.UnixConn, w word) error { return sayWith(to, time.Now().Add(readWithin), w) }
+func send(to *net.UnixConn, m message) error { return sendWith(to, time.Now().Add(readWithin), m) }
 
-// sayWith writes a word with descriptors, to a process that has to read it until some time.
-func sayWith(to *net.UnixConn, until time.Time, w word, descriptors ...int) error {
-	text, err := json.Marshal(w)
+// sendWith sends a message with descriptors, to a process that has to read it until some time.
+func sendWith(to *net.UnixConn, until time.Time, m message, descriptors ...int) error {
+	text, err := json.Marshal(m)
 	if err != nil {
 		return err
 	}
@@ -94,33 +93,37 @@ func sayWith(to *net.UnixConn, until time.Time, w word, descriptors ...int) erro
 	return err
 }
 
-// hear reads a word, with descriptors.
-func hear(from *net.UnixConn) (w word, descriptors []*os.File, err error) {
-	size, rights := make([]byte, 4), make([]byte, unix.CmsgSpace(2*4))
+// receive reads a message, with descriptors.
+func receive(from *net.UnixConn) (m message, descriptors []*os.File, err error) {
+	size := make([]byte, 4)
+	rights := make([]byte, unix.CmsgSpace(2*4))
 	n, control, _, _, err := from.ReadMsgUnix(size, rights)
 	if err == nil && n == 0 {
 		err = io.EOF
 	}
 	if err != nil {
-		return w, nil, err
+		return m, nil, err
 	}
-	if descriptors, err = received(rights[:control]); err != nil {
-		return w, nil, err
+	descriptors, err = descriptorsOf(rights[:control])
+	if err != nil {
+		return m, nil, err
 	}
-	if _, err = io.ReadFull(from, size[n:]); err == nil {
-		length := binary.BigEndian.Uint32(size)
-		if length > mostWord {
-			return w, descriptors, fmt.Errorf("a word of %d bytes", length)
-		}
-		text := make([]byte, length)
-		if _, err = io.ReadFull(from, text); err == nil {
-			err = json.Unmarshal(text, &w)
-		}
+	if _, err := io.ReadFull(from, size[n:]); err != nil {
+		return m, descriptors, err
 	}
-	return w, descriptors, err
+	length := binary.BigEndian.Uint32(size)
+	if length > messageMost {
+		return m, descriptors, fmt.Errorf("a message of %d bytes", length)
+	}
+	text := make([]byte, length)
+	if _, err := io.ReadFull(from, text); err != nil {
+		return m, descriptors, err
+	}
+	err = json.Unmarshal(text, &m)
+	return m, descriptors, err
 }
 
-func received(control []byte) (files []*os.File, err error) {
+func descriptorsOf(control []byte) (files []*os.File, err error) {
 	messages, err := unix.ParseSocketControlMessage(control)
 	for _, m := range messages {
 		descriptors, err := unix.ParseUnixRights(&m)
@@ -184,21 +187,28 @@ func Peer(c *net.UnixConn) (pid int, err error) {
 	return pid, err
 }
 
-// place is where processes meet.
-type place struct{ socket, lock string }
-
-// at prepares a folder, which only this process's user may enter.
-func at(folder, name string) (place, error) {
-	p := place{filepath.Join(folder, name), filepath.Join(folder, name+".lock")}
-	if err := os.MkdirAll(folder, 0o700); err != nil {
-		return p, err
-	}
-	return p, os.Chmod(folder, 0o700) // of somebody else's folder, only root can
+// lock is what processes that replace each other share: its holder listens at the socket.
+type lock struct {
+	file, socket string
+	greetWithin  time.Duration // greetWithin, but in tests
 }
 
-// tryLock returns the lock of a place; nil if another process has it.
-func (p place) tryLock() (*os.File, error) {
-	file, err := os.OpenFile(p.lock, os.O_RDWR|os.O_CREATE, 0o600)
+// newLock prepares a directory, which only this process's user may enter.
+func newLock(directory, name string) (lock, error) {
+	l := lock{
+		file:        filepath.Join(directory, name+".lock"),
+		socket:      filepath.Join(directory, name),
+		greetWithin: greetWithin,
+	}
+	if err := os.MkdirAll(directory, 0o700); err != nil {
+		return l, err
+	}
+	return l, os.Chmod(directory, 0o700) // of somebody else's directory, only root can
+}
+
+// try locks the file; nil if another process has the lock.
+func (l lock) try() (*os.File, error) {
+	file, err := os.OpenFile(l.file, os.O_RDWR|os.O_CREATE, 0o600)
 	if err != nil {
 		return nil, err
 	}
@@ -207,7 +217,7 @@ func (p place) tryLock() (*os.File, error) {
 		if errors.Is(err, unix.EWOULDBLOCK) {
 			return nil, nil
 		}
-		return nil, fmt.Errorf("cannot lock %s: %w", p.lock, err)
+		return nil, fmt.Errorf("cannot lock %s: %w", l.file, err)
 	}
 	return file, nil
 }

@@ -29,7 +29,10 @@ func folder(t *testing.T) string { return filepath.Join(scratch.Folder(t), "made
 
 func join(t *testing.T, folder string) (*Owner, *Waiter) {
 	t.Helper()
-	owner, waiter, err := Join(t.Context(), folder, "rdma")
+	l, err := newLock(folder, "rdma")
+	must.Succeed(t, err)
+	l.greetWithin = time.Second
+	owner, waiter, err := l.join(t.Context())
 	must.Succeed(t, err)
 	if owner != nil {
 		t.Cleanup(owner.Close)
@@ -39,12 +42,12 @@ func join(t *testing.T, folder string) (*Owner, *Waiter) {
 	return owner, waiter
 }
 
-// owning joins a place that nobody owns, with an offer.
+// owning becomes the owner where there is none, with an offer.
 func owning(t *testing.T, folder string) *Owner {
 	t.Helper()
 	owner, _ := join(t, folder)
 	if owner == nil {
-		t.Fatal("another process owns the place")
+		t.Fatal("another process is the owner")
 	}
 	offer(t, owner, "first")
 	return owner
@@ -57,12 +60,12 @@ func offer(t *testing.T, o *Owner, text string) {
 	}
 }
 
-// waitingBehind joins as a later process, and has heard the offer.
+// waitingBehind joins as a later process, and has received the offer.
 func waitingBehind(t *testing.T, folder string) *Waiter {
 	t.Helper()
 	_, waiter := join(t, folder)
 	if waiter == nil {
-		t.Fatal("no process owns the place")
+		t.Fatal("no process is the owner")
 	}
 	expectNext(t, waiter, `"first"`, "")
 	return waiter
@@ -128,12 +131,12 @@ func handsOver(t *testing.T, owner *Owner, waiter *Waiter, connection *net.UnixC
 // Ten processes take the connection from each other, one after the other, with a large state. The runtime's end never
 // sees an end.
 func TestGive(t *testing.T) {
-	place := folder(t)
-	owner := owning(t, place)
+	folder := folder(t)
+	owner := owning(t, folder)
 	connection, runtime := handovertest.Pair(t)
 	state := `"` + strings.Repeat("x", 1<<20) + `"`
 	for range 10 {
-		waiter := waitingBehind(t, place)
+		waiter := waitingBehind(t, folder)
 		offer(t, owner, "second")
 		expectNext(t, waiter, `"second"`, "")
 		next, inherited := handsOver(t, owner, waiter, connection, state)
@@ -142,19 +145,19 @@ func TestGive(t *testing.T) {
 		expectLeadsTo(t, connection, runtime)
 		offer(t, owner, "first")
 	}
-	if info, err := os.Stat(place); err != nil || info.Mode().Perm() != 0o700 {
+	if info, err := os.Stat(folder); err != nil || info.Mode().Perm() != 0o700 {
 		t.Errorf("the folder: %v, %v", info.Mode(), err)
 	}
 }
 
-// Of processes that start at once, one owns the place, and all others wait behind it.
+// Of processes that start at once, one is the owner, and all others wait behind it.
 func TestFirstStarts(t *testing.T) {
-	place := folder(t)
+	folder := folder(t)
 	var owners atomic.Int32
 	var starts sync.WaitGroup
 	for range 20 {
 		starts.Go(func() {
-			if owner, _ := join(t, place); owner != nil {
+			if owner, _ := join(t, folder); owner != nil {
 				owners.Add(1)
 				offer(t, owner, "first")
 			}
@@ -166,34 +169,34 @@ func TestFirstStarts(t *testing.T) {
 	}
 }
 
-// An owner that ends without giving leaves the place to one that waits.
+// An owner that ends without giving releases the lock to one that waits.
 func TestOwnerIsKilled(t *testing.T) {
-	place := folder(t)
-	owner := owning(t, place)
-	waiter := waitingBehind(t, place)
+	folder := folder(t)
+	owner := owning(t, folder)
+	waiter := waitingBehind(t, folder)
 	owner.Close()
 	if _, err := waiter.Next(t.Context()); err == nil || errors.Is(err, ErrRefused) {
 		t.Errorf("the owner is gone: %v", err)
 	}
-	owning(t, place) // nobody else does
+	owning(t, folder) // nobody else does
 }
 
 // An owner that is killed right after it has offered the connection, and before that is taken, has not given it away,
-// nor the place: both end with it, which costs a registration. Nobody can know that it has not given them to another
+// nor the lock: both end with it, which costs a registration. Nobody can know that it has not given them to another
 // process meanwhile.
 func TestOwnerIsKilledWhileItGives(t *testing.T) {
-	place := folder(t)
-	owner := owning(t, place)
-	waiter := waitingBehind(t, place)
+	folder := folder(t)
+	owner := owning(t, folder)
+	waiter := waitingBehind(t, folder)
 	connection, runtime := handovertest.Pair(t)
 	owner.mu.Lock()
 	to := owner.waiting[0].UnixConn
 	owner.mu.Unlock()
 	err := withDescriptor(connection, func(fd int) error {
-		return sayWith(to, time.Now().Add(await.Patience), word{State: json.RawMessage("1")}, fd, int(owner.lock.Fd()))
+		return sendWith(to, time.Now().Add(await.Patience), message{State: json.RawMessage("1")}, fd, int(owner.locked.Fd()))
 	})
 	must.Succeed(t, err)
-	_ = owner.lock.Close() // as the kernel does for a process that is killed
+	_ = owner.locked.Close() // as the kernel does for a process that is killed
 	_ = owner.listener.Close()
 	_ = to.Close()
 	_ = connection.Close()
@@ -205,16 +208,16 @@ func TestOwnerIsKilledWhileItGives(t *testing.T) {
 	if _, err := runtime.Read(make([]byte, 1)); err == nil {
 		t.Error("the runtime does not see the end")
 	}
-	owning(t, place) // nobody else does
+	owning(t, folder) // nobody else does
 }
 
 // A process that is too slow does not get the connection, whenever it goes on. The next one does.
 func TestTaker(t *testing.T) {
-	place := folder(t)
-	owner := owning(t, place)
-	slow := waitingBehind(t, place)
-	gone := waitingBehind(t, place)
-	quick := waitingBehind(t, place)
+	folder := folder(t)
+	owner := owning(t, folder)
+	slow := waitingBehind(t, folder)
+	gone := waitingBehind(t, folder)
+	quick := waitingBehind(t, folder)
 	connection, runtime := handovertest.Pair(t)
 	given := give(owner, connection, json.RawMessage("1"), patience)
 	expectNext(t, slow, "", "1")
@@ -230,9 +233,9 @@ func TestTaker(t *testing.T) {
 
 // A process that ends before it takes the connection is not said to be slow.
 func TestTakerEnds(t *testing.T) {
-	place := folder(t)
-	owner := owning(t, place)
-	waiter := waitingBehind(t, place)
+	folder := folder(t)
+	owner := owning(t, folder)
+	waiter := waitingBehind(t, folder)
 	connection, runtime := handovertest.Pair(t)
 	given := make(chan error, 1)
 	go func() { given <- owner.Give(connection, json.RawMessage("1"), await.Patience) }()
@@ -246,9 +249,9 @@ func TestTakerEnds(t *testing.T) {
 
 // A process on a busy node may take as long as the one before is patient.
 func TestPatience(t *testing.T) {
-	place := folder(t)
-	owner := owning(t, place)
-	waiter := waitingBehind(t, place)
+	folder := folder(t)
+	owner := owning(t, folder)
+	waiter := waitingBehind(t, folder)
 	connection, runtime := handovertest.Pair(t)
 	given := give(owner, connection, json.RawMessage("1"), await.Patience)
 	expectNext(t, waiter, "", "1")
@@ -260,9 +263,9 @@ func TestPatience(t *testing.T) {
 
 // A process that is told to end waits no longer, and can still take what is given to it meanwhile, to pass it on.
 func TestWaiterIsToldToEnd(t *testing.T) {
-	place := folder(t)
-	owner := owning(t, place)
-	waiter := waitingBehind(t, place)
+	folder := folder(t)
+	owner := owning(t, folder)
+	waiter := waitingBehind(t, folder)
 	ctx, end := context.WithCancel(t.Context())
 	end()
 	if _, err := waiter.Next(ctx); !errors.Is(err, context.Canceled) {
@@ -273,27 +276,27 @@ func TestWaiterIsToldToEnd(t *testing.T) {
 	expectLeadsTo(t, inherited, runtime)
 }
 
-// Where nobody takes it, the connection stays where it is. The lock has the last word on who owns a place, also where
+// Where nobody takes it, the connection stays where it is. The lock has the last word on who is the owner, also where
 // somebody between the two processes has taken the byte of acceptance.
 func TestNobodyTakes(t *testing.T) {
 	var none *Owner
 	connection, runtime := handovertest.Pair(t)
 	if err := none.Give(connection, nil, patience); err == nil {
-		t.Error("given without a place")
+		t.Error("given without a lock")
 	}
-	place := folder(t)
-	owner := owning(t, place)
+	folder := folder(t)
+	owner := owning(t, folder)
 	if err := owner.Give(connection, json.RawMessage("1"), patience); err == nil || err.Error() != "no process waits for it" {
 		t.Errorf("given: %v", err)
 	}
-	hangs, deceived := waitingBehind(t, place), waitingBehind(t, place)
+	hangs, deceived := waitingBehind(t, folder), waitingBehind(t, folder)
 	if err := owner.Give(connection, json.RawMessage("1"), patience); err == nil || !strings.Contains(err.Error(),
 		"did not take it within") {
 		t.Errorf("given: %v", err)
 	}
 	expectLeadsTo(t, connection, runtime)
 	owner.Close()
-	owning(t, place)              // nobody else does
+	owning(t, folder)             // nobody else does
 	expectNext(t, hangs, "", "1") // they go on
 	expectNext(t, deceived, "", "1")
 	_ = deceived.owner.Close()
@@ -305,29 +308,29 @@ func TestNobodyTakes(t *testing.T) {
 	}
 }
 
-// A place whose lock is held where nobody listens is hopeless after a moment: its owner was killed, and a process that
+// A lock that is held where nobody listens is hopeless after a moment: its owner was killed, and a process that
 // hangs has a copy of the lock. One where somebody listens and says nothing is after a while.
 func TestHopeless(t *testing.T) {
-	place := folder(t)
-	owner := owning(t, place)
+	folder := folder(t)
+	owner := owning(t, folder)
 	_ = owner.listener.Close()
-	defer func(before time.Duration) { greetWithin = before }(greetWithin)
-	greetWithin = time.Hour // which it does not wait for
+	l := owner.lock
+	l.greetWithin = time.Hour // which it does not wait for
 	ctx, cancel := context.WithTimeout(t.Context(), await.Patience)
 	defer cancel()
 	began := time.Now()
-	_, _, err := Join(ctx, place, "rdma")
+	_, _, err := l.join(ctx)
 	if took := time.Since(began); !errors.Is(err, ErrHangs) || took < listenWithin {
 		t.Errorf("%v after %s", err, took)
 	}
 	owner.Close()
-	owning(t, place) // nobody else does
+	owning(t, folder) // nobody else does
 }
 
 // A process that speaks another protocol is refused, and one that says nothing keeps nobody from waiting.
 func TestOtherProtocol(t *testing.T) {
-	place := folder(t)
-	owner := owning(t, place)
+	folder := folder(t)
+	owner := owning(t, folder)
 	for said, want := range map[string]string{
 		`{"protocol":2}`: "it speaks protocol 2, not 1", `{`: "unexpected end of JSON input", "": "i/o timeout",
 	} {
@@ -341,7 +344,7 @@ func TestOtherProtocol(t *testing.T) {
 		if _, err := w.Next(t.Context()); !errors.Is(err, ErrRefused) || !strings.Contains(fmt.Sprint(err), want) {
 			t.Errorf("%q: %v, want %s", said, err, want)
 		}
-		waitingBehind(t, place).Close()
+		waitingBehind(t, folder).Close()
 		w.Close()
 	}
 }
@@ -349,27 +352,27 @@ func TestOtherProtocol(t *testing.T) {
 // A process that has come, but has not said hello before the owner ends, sees that end: the owner's process may run on,
 // and nobody would ever tell it anything.
 func TestHelloAfterTheEnd(t *testing.T) {
-	place := folder(t)
-	owner := owning(t, place)
+	folder := folder(t)
+	owner := owning(t, folder)
 	late, err := net.DialUnix("unix", nil, &net.UnixAddr{Name: owner.socket, Net: "unix"})
 	must.Succeed(t, err)
-	defer late.Close()      //nolint:errcheck // the test is over
-	waitingBehind(t, place) // it has come later, and is welcome: so the first one is accepted
+	defer late.Close()       //nolint:errcheck // the test is over
+	waitingBehind(t, folder) // it has come later, and is welcome: so the first one is accepted
 	owner.Close()
-	must.Succeed(t, say(late, word{Protocol: protocol}))
+	must.Succeed(t, send(late, message{Protocol: protocol}))
 	must.Succeed(t, late.SetReadDeadline(time.Now().Add(await.Patience)))
-	if said, _, err := hear(late); !errors.Is(err, io.EOF) {
+	if said, _, err := receive(late); !errors.Is(err, io.EOF) {
 		t.Errorf("%+v, error %v; want the end", said, err)
 	}
 }
 
 // An owner that hangs from the beginning is not waited for.
 func TestOwnerHangs(t *testing.T) {
-	place := folder(t)
-	if owner, _ := join(t, place); owner == nil { // and makes no offer
-		t.Fatal("another process owns the place")
+	folder := folder(t)
+	if owner, _ := join(t, folder); owner == nil { // and makes no offer
+		t.Fatal("another process is the owner")
 	}
-	_, waiter := join(t, place)
+	_, waiter := join(t, folder)
 	if _, err := waiter.Next(t.Context()); !errors.Is(err, ErrHangs) {
 		t.Errorf("no offer: %v", err)
 	}
@@ -385,6 +388,6 @@ func FuzzHear(f *testing.F) {
 			_, _ = other.Write(said) // some is read
 			_ = other.Close()
 		}()
-		_, _, _ = hear(connection) // it returns
+		_, _, _ = receive(connection) // it returns
 	})
 }

@@ -16,16 +16,16 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Owner is the place of the process that has the connection. It is safe for concurrent use.
+// Owner is the process that has the connection, for those that wait behind it. It is safe for concurrent use.
 type Owner struct {
-	place
-	lock     *os.File
+	lock
+	locked   *os.File
 	listener *net.UnixListener
 
 	mu      sync.Mutex
 	offer   json.RawMessage // nil before the first one
 	waiting []*waiting
-	given   bool // the place is another process's
+	given   bool // the lock is another process's
 	closed  bool
 }
 
@@ -36,20 +36,21 @@ type waiting struct {
 	gone     chan struct{} // closed when it says nothing more
 }
 
-// own makes the holder of the lock the owner: it listens in place of the owner before it.
-func (p place) own(lock *os.File) (*Owner, error) {
-	fresh := fmt.Sprintf("%s.%d", p.socket, os.Getpid())
+// own makes the holder of the lock the owner: it listens instead of the owner before it.
+func (l lock) own(locked *os.File) (*Owner, error) {
+	fresh := fmt.Sprintf("%s.%d", l.socket, os.Getpid())
 	_ = os.Remove(fresh) // of a process that had the same number
 	listener, err := net.ListenUnix("unix", &net.UnixAddr{Name: fresh, Net: "unix"})
 	if err != nil {
 		return nil, err
 	}
 	listener.SetUnlinkOnClose(false) // by then it is the next owner's
-	if err := errors.Join(os.Chmod(fresh, 0o600), os.Rename(fresh, p.socket)); err != nil {
-		_, _ = listener.Close(), os.Remove(fresh) // it is of no use
+	if err := errors.Join(os.Chmod(fresh, 0o600), os.Rename(fresh, l.socket)); err != nil {
+		_ = listener.Close() // it is of no use
+		_ = os.Remove(fresh)
 		return nil, err
 	}
-	o := &Owner{place: p, lock: lock, listener: listener}
+	o := &Owner{lock: l, locked: locked, listener: listener}
 	go o.accept()
 	return o, nil
 }
@@ -66,8 +67,8 @@ func (o *Owner) accept() {
 
 // welcome lets a process wait.
 func (o *Owner) welcome(c *net.UnixConn) {
-	_ = c.SetReadDeadline(time.Now().Add(greetWithin)) // if it fails, so does the read
-	hello, _, err := hear(c)
+	_ = c.SetReadDeadline(time.Now().Add(o.greetWithin)) // if it fails, so does the read
+	hello, _, err := receive(c)
 	_ = c.SetReadDeadline(time.Time{})
 	if err == nil {
 		err = trusted(c)
@@ -76,7 +77,8 @@ func (o *Owner) welcome(c *net.UnixConn) {
 		err = fmt.Errorf("it speaks protocol %d, not %d", hello.Protocol, protocol)
 	}
 	if err != nil {
-		_, _ = say(c, word{Refused: err.Error()}), c.Close() // it sees that it is not wanted
+		_ = send(c, message{Refused: err.Error()}) // else it sees the end
+		_ = c.Close()
 		return
 	}
 	w := &waiting{UnixConn: c, accepted: make(chan struct{}), gone: make(chan struct{})}
@@ -100,7 +102,7 @@ func (o *Owner) welcome(c *net.UnixConn) {
 
 // tell tells a process that waits the offer. The lock must be held.
 func (o *Owner) tell(w *waiting) {
-	if o.offer != nil && say(w.UnixConn, word{Offer: o.offer}) != nil {
+	if o.offer != nil && send(w.UnixConn, message{Offer: o.offer}) != nil {
 		_ = w.Close() // it can come back
 	}
 }
@@ -123,7 +125,7 @@ func (o *Owner) Offer(offer any) error {
 	return nil
 }
 
-// Give gives the connection and the place to a process that waits, and returns when that listens in this one's place.
+// Give gives the connection and the lock to a process that waits, and returns when that listens instead of this one.
 // No process may be reading from the connection. The other process has to take it within the patience: the runtime's
 // next request waits meanwhile. With an error, both are still this process's.
 func (o *Owner) Give(connection *net.UnixConn, state json.RawMessage, patience time.Duration) error {
@@ -149,7 +151,7 @@ func (o *Owner) Give(connection *net.UnixConn, state json.RawMessage, patience t
 func (o *Owner) handTo(w *waiting, connection *net.UnixConn, state json.RawMessage, patience time.Duration) error {
 	late := time.Now().Add(patience)
 	if err := withDescriptor(connection, func(fd int) error {
-		return sayWith(w.UnixConn, late, word{State: state}, fd, int(o.lock.Fd()))
+		return sendWith(w.UnixConn, late, message{State: state}, fd, int(o.locked.Fd()))
 	}); err != nil {
 		return fmt.Errorf("a process that waits does not listen: %w", err)
 	}
@@ -184,9 +186,9 @@ func (o *Owner) Close() {
 	defer o.mu.Unlock()
 	o.closed = true
 	if !o.given { // also where a process that hangs has a copy of the lock
-		_ = unix.Flock(int(o.lock.Fd()), unix.LOCK_UN) // if it fails, closing the lock does it
+		_ = unix.Flock(int(o.locked.Fd()), unix.LOCK_UN) // if it fails, closing the lock does it
 	}
-	_ = o.lock.Close()
+	_ = o.locked.Close()
 	for _, w := range o.waiting {
 		_ = w.Close() // it sees the end
 	}

@@ -58,7 +58,7 @@ func Stored() (*net.UnixConn, json.RawMessage, error) {
 		case storedConnection:
 			connection, err = SocketOf(file)
 		case storedState:
-			state, err = io.ReadAll(io.NewSectionReader(file, 0, mostWord))
+			state, err = io.ReadAll(io.NewSectionReader(file, 0, messageMost))
 			err = errors.Join(err, file.Close())
 		}
 		failed = errors.Join(failed, err)

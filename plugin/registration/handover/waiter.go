@@ -16,42 +16,47 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Waiter is a process that waits behind the owner of a place. It is for one goroutine.
+// Waiter is a process that waits behind the owner. It is for one goroutine.
 type Waiter struct {
-	place
+	lock
 	owner *net.UnixConn
 	given []*os.File // what came with the state: the connection and the lock
 }
 
-// Join makes this process the owner of a place, or lets it wait behind the one that is: one of both results is not nil.
-// The folder is made where there is none, and must be closed to everybody else.
-func Join(ctx context.Context, folder, name string) (*Owner, *Waiter, error) {
-	p, err := at(folder, name)
+// Join makes this process the owner, or lets it wait behind the one that is: one of both results is not nil. The
+// directory is made where there is none, and must be closed to everybody else.
+func Join(ctx context.Context, directory, name string) (*Owner, *Waiter, error) {
+	l, err := newLock(directory, name)
 	if err != nil {
 		return nil, nil, err
 	}
-	for began := time.Now(); ; {
-		lock, err := p.tryLock()
+	return l.join(ctx)
+}
+
+func (l lock) join(ctx context.Context) (*Owner, *Waiter, error) {
+	began := time.Now()
+	for {
+		locked, err := l.try()
 		if err != nil {
 			return nil, nil, err
 		}
-		if lock != nil {
-			owner, err := p.own(lock)
+		if locked != nil {
+			owner, err := l.own(locked)
 			if err != nil {
-				_ = lock.Close() // it is not used
+				_ = locked.Close() // it is not used
 			}
 			return owner, nil, err
 		}
-		waiter, err := p.wait()
+		waiter, err := l.wait()
 		if err == nil {
 			return nil, waiter, nil
 		}
-		within := greetWithin
+		within := l.greetWithin
 		if errors.Is(err, unix.ECONNREFUSED) || errors.Is(err, fs.ErrNotExist) {
 			within = listenWithin // it does not listen yet, or has just ended
 		}
 		if time.Since(began) > within {
-			return nil, nil, fmt.Errorf("%w, which holds %s: %w", ErrHangs, p.lock, err)
+			return nil, nil, fmt.Errorf("%w, which holds %s: %w", ErrHangs, l.file, err)
 		}
 		select {
 		case <-ctx.Done():
@@ -61,20 +66,20 @@ func Join(ctx context.Context, folder, name string) (*Owner, *Waiter, error) {
 	}
 }
 
-func (p place) wait() (*Waiter, error) {
-	c, err := net.DialUnix("unix", nil, &net.UnixAddr{Name: p.socket, Net: "unix"})
+func (l lock) wait() (*Waiter, error) {
+	c, err := net.DialUnix("unix", nil, &net.UnixAddr{Name: l.socket, Net: "unix"})
 	if err != nil {
 		return nil, err
 	}
-	if err := errors.Join(trusted(c), say(c, word{Protocol: protocol})); err != nil {
+	if err := errors.Join(trusted(c), send(c, message{Protocol: protocol})); err != nil {
 		_ = c.Close() // nothing was agreed on
 		return nil, err
 	}
-	_ = c.SetReadDeadline(time.Now().Add(greetWithin)) // of the first offer; if it fails, so does Next
-	return &Waiter{place: p, owner: c}, nil
+	_ = c.SetReadDeadline(time.Now().Add(l.greetWithin)) // of the first offer; if it fails, so does Next
+	return &Waiter{lock: l, owner: c}, nil
 }
 
-// News is what the owner says to a process that waits.
+// News is what the owner sends to a process that waits.
 type News struct {
 	Kind Kind
 	Text json.RawMessage
@@ -85,20 +90,20 @@ type Kind int
 
 // The kinds of News.
 const (
-	Offer Kind = iota // what this process has to know to go on in the owner's place
+	Offer Kind = iota // what this process has to know to replace the owner
 	State             // the connection comes with it: Accept must follow, or Close
 )
 
-// Next waits for the owner's next word. The error is ErrRefused where the owner gives the connection to other processes
-// alone, and ErrHangs where it does not greet this one; any other one means that the owner or the context is gone: Join
-// again.
+// Next waits for the owner's next message. The error is ErrRefused where the owner gives the connection to other
+// processes alone, and ErrHangs where it does not greet this one; any other one means that the owner or the context is
+// gone: Join again.
 func (w *Waiter) Next(ctx context.Context) (News, error) {
 	interrupted := make(chan struct{})
 	stop := context.AfterFunc(ctx, func() {
 		_ = w.owner.SetReadDeadline(time.Unix(1, 0)) // if it fails, the owner is gone
 		close(interrupted)
 	})
-	said, files, err := hear(w.owner)
+	received, files, err := receive(w.owner)
 	if !stop() {
 		<-interrupted
 	}
@@ -111,14 +116,14 @@ func (w *Waiter) Next(ctx context.Context) (News, error) {
 		return News{}, ErrHangs
 	case err != nil:
 		return News{}, err
-	case said.Refused != "":
-		return News{}, fmt.Errorf("%w: %s", ErrRefused, said.Refused)
-	case said.State == nil:
-		return News{Offer, said.Offer}, nil
+	case received.Refused != "":
+		return News{}, fmt.Errorf("%w: %s", ErrRefused, received.Refused)
+	case received.State == nil:
+		return News{Offer, received.Offer}, nil
 	case len(w.given) != 2:
 		return News{}, fmt.Errorf("%d descriptors instead of 2", len(w.given))
 	}
-	return News{State, said.State}, nil
+	return News{State, received.State}, nil
 }
 
 // Accept makes this process the owner, with the connection. Where an error comes with a connection, this process has
@@ -127,17 +132,18 @@ func (w *Waiter) Accept() (*Owner, *net.UnixConn, error) {
 	if _, err := w.owner.Write([]byte{1}); err != nil {
 		return nil, nil, fmt.Errorf("the process before has taken it back, or has ended: %w", err)
 	}
-	connection, lock := w.given[0], w.given[1]
-	if err := unix.Flock(int(lock.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil { // it was unlocked meanwhile
-		return nil, nil, fmt.Errorf("the place is another process's: %w", err)
+	connection := w.given[0]
+	locked := w.given[1]
+	if err := unix.Flock(int(locked.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil { // it was unlocked meanwhile
+		return nil, nil, fmt.Errorf("the lock is another process's: %w", err)
 	}
 	w.given = nil
 	socket, err := SocketOf(connection)
 	if err != nil {
-		_ = lock.Close() // there is nothing to own
+		_ = locked.Close() // there is nothing to own
 		return nil, nil, err
 	}
-	owner, err := w.own(lock)
+	owner, err := w.own(locked)
 	return owner, socket, err
 }
 

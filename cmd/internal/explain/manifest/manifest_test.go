@@ -149,11 +149,11 @@ spec:
 	told := []answer{{[]string{}, false}, {[]string{"rdma/a"}, true}, {[]string{"rdma/b"}, true}, {[]string{"rdma/b"}, false},
 		{[]string{"rdma/b"}, false}, {nil, false}}
 	for i := range pod.Containers {
-		names, known, err := pod.Containers[i].Resources()
-		if diff := cmp.Diff(told[i], answer{names, known}); err != nil || diff != "" {
-			t.Errorf("%s: the kubelet would tell, %v, -want +got:\n%s", pod.Containers[i].Name, err, diff)
+		kubelet := &pod.Containers[i].Kubelet
+		if diff := cmp.Diff(told[i], answer{kubelet.Resources, kubelet.Known}); diff != "" {
+			t.Errorf("%s: the kubelet would report, -want +got:\n%s", pod.Containers[i].Name, diff)
 		}
-		pod.Containers[i].Resources = nil
+		*kubelet = Report{}
 	}
 	if diff := cmp.Diff(want, pod.Containers); diff != "" {
 		t.Errorf("-want +got:\n%s", diff)
@@ -323,10 +323,10 @@ func FuzzRead(f *testing.F) {
 				t.Errorf("%+v: expected a document, a namespace, and containers unless Kubernetes refuses it", pod)
 			}
 			for _, c := range pod.Containers {
-				names, _, err := c.Resources()
+				names := c.Kubelet.Resources
 				held := slices.IndexFunc(names, func(name string) bool { return !slices.Contains(c.Held, name) }) < 0
-				if c.Name == "" || c.Namespace != pod.Namespace || c.MemoryLimit < 0 || err != nil || !held {
-					t.Errorf("container %+v with resources %q, %v of pod %+v", c, names, err, pod)
+				if c.Name == "" || c.Namespace != pod.Namespace || c.MemoryLimit < 0 || !held {
+					t.Errorf("container %+v with resources %q of pod %+v", c, names, pod)
 				}
 			}
 		}

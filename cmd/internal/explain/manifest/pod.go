@@ -49,10 +49,11 @@ const (
 
 // Container is a container of a pod template, and what is known of it without a node.
 type Container struct {
-	// Container is what the plugin would see, without what device plugins and DRA drivers add. Its Resources are those
-	// that the kubelet reports if device plugins bring the extended resources.
+	// Container is what the plugin would see, without what device plugins and DRA drivers add.
 	policy.Container
-	Kind Kind
+	// Kubelet is what the kubelet reports if device plugins bring the extended resources.
+	Kubelet Report
+	Kind    Kind
 	// Held are the extended resources that it requests; device plugins or DRA drivers bring them. Claims are the DRA
 	// claims of the container and of its pod, since a driver may give a pod's devices to all of its containers, as
 	// dranet does. Both are sorted.
@@ -135,21 +136,44 @@ type named struct {
 	Name string `json:"name"`
 }
 
-// Holds is what the kubelet will say of the pod, as a policy.Container's PodHolds: it lists no ordinary init
-// containers, and what it does not name of the others is claimed. Only a node knows which devices it allots.
-func (p Pod) Holds() (held []policy.Allotted, claims bool, err error) {
-	for _, c := range p.Containers {
-		if c.Kind != KindContainer && c.Kind != KindSidecar {
+// Report is what the kubelet reports of a container and its pod.
+type Report struct {
+	Resources []string
+	Known     bool // it holds no others
+	Pod       []policy.Allotted
+	PodClaims bool // a container of the pod has a resource claim
+}
+
+// Facts returns the report as the facts of a decision.
+func (r Report) Facts() policy.Facts {
+	return policy.Facts{
+		Resources: func() ([]string, bool, error) { return r.Resources, r.Known, nil },
+		PodHolds:  func() ([]policy.Allotted, bool, error) { return r.Pod, r.PodClaims, nil },
+	}
+}
+
+// reportPod sets what the kubelet reports of a pod: it lists no ordinary init containers, and what it does not name of
+// the others is claimed. Only a node knows which devices it allots.
+func reportPod(containers []Container) {
+	var held []policy.Allotted
+	claims := false
+	for _, c := range containers {
+		if !c.Kind.listed() {
 			continue
 		}
-		names, known, _ := c.Resources()
-		claims = claims || !known
-		for _, name := range names {
+		claims = claims || !c.Kubelet.Known
+		for _, name := range c.Kubelet.Resources {
 			held = append(held, policy.Allotted{Resource: name})
 		}
 	}
-	return held, claims, nil
+	for i := range containers {
+		containers[i].Kubelet.Pod = held
+		containers[i].Kubelet.PodClaims = claims
+	}
 }
+
+// listed reports whether the kubelet lists containers of this kind.
+func (k Kind) listed() bool { return k == KindContainer || k == KindSidecar }
 
 // add adds the pod that a mapping has the containers of. At the key spec it is that of a pod template.
 func (m *Manifest) add(spec map[string]any, p place) {
@@ -219,6 +243,7 @@ func (m *Manifest) add(spec map[string]any, p place) {
 			pod.Problems = append(pod.Problems, join(p.path, "metadata.annotations")+": "+key+" "+problem)
 		}
 	}
+	reportPod(pod.Containers)
 	m.Pods = append(m.Pods, pod)
 }
 
@@ -264,12 +289,10 @@ func (t *template) container(c container, kind Kind, decided policy.Container) C
 	}
 	slices.Sort(out.Claims)
 	out.Claims = slices.Compact(out.Claims)
-	listed := kind == KindContainer || kind == KindSidecar // the kubelet lists no others
-	reported := slices.DeleteFunc(slices.Clone(out.Held), func(name string) bool {
-		return !listed || strings.HasPrefix(name, implicitClaim)
+	out.Kubelet.Resources = slices.DeleteFunc(slices.Clone(out.Held), func(name string) bool {
+		return !kind.listed() || strings.HasPrefix(name, implicitClaim)
 	})
-	known := listed && len(c.Resources.Claims) == 0 && len(reported) == len(out.Held)
-	out.Resources = func() ([]string, bool, error) { return reported, known, nil }
+	out.Kubelet.Known = kind.listed() && len(c.Resources.Claims) == 0 && len(out.Kubelet.Resources) == len(out.Held)
 	return out
 }
 

@@ -13,12 +13,12 @@ import (
 // leftOut notes which HCAs a container runs without that the policy gives to those that ask for all, by a decision
 // about it as it was before it had any. A container with HCAs that the policy would not give has them from a device
 // plugin.
-func (s *surveyor) leftOut(r *Container, c policy.Container) {
+func (s *surveyor) leftOut(r *Container, c policy.Container, facts policy.Facts) {
 	if !c.Injected || len(r.HCAs) == 0 {
 		return
 	}
 	c.Devices = nil
-	d := s.policy.Decide(c, s.node)
+	d := s.policy.Decide(c, facts)
 	if d.Grant == nil {
 		return
 	}

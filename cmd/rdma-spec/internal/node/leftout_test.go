@@ -40,7 +40,7 @@ func TestLeftOut(t *testing.T) {
 	} {
 		r := Container{Report: Report{HCAs: test.holds}}
 		s.leftOut(&r, policy.Container{Namespace: "ml", Name: "c", Injected: test.injected,
-			Annotations: map[string]string{policy.AnnotationKey: test.annotation}})
+			Annotations: map[string]string{policy.AnnotationKey: test.annotation}}, node)
 		var want []string
 		if test.want != "" {
 			want = []string{"it runs without HCAs that it asks for: " + test.want +

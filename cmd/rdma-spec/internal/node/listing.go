@@ -34,6 +34,8 @@ type Listed struct {
 	cri.Container
 	Resources *Resources      `json:"resources,omitempty"`
 	Inside    *process.Inside `json:"inside,omitempty"`
+
+	kubelet *podresources.Client // that can be asked; nil where Resources has its answers
 }
 
 // Resources is the kubelet's word on what a container holds.
@@ -89,17 +91,11 @@ func (s *Snapshot) list(ctx context.Context, _ string) (found Listing, err error
 		own, known := process.Process{PID: c.PID}.OwnNetwork(s.Root)
 		c.HostNetwork = known && !own
 		c.Sandboxed = c.Sandboxed || c.PID != 0 && process.Process{PID: c.PID}.Sandboxed(s.Root)
-		c.Resources = func() ([]string, bool, error) {
-			return kubelet.Names(context.Background(), c.SandboxID, c.Namespace, c.Pod, c.Name)
-		}
-		c.PodHolds = func() ([]policy.Allotted, bool, error) {
-			return kubelet.PodHolds(context.Background(), c.SandboxID, c.Namespace, c.Pod)
-		}
-		l := Listed{Container: c}
+		l := Listed{Container: c, kubelet: kubelet}
 		if s.Keep && silent == nil {
 			l.Resources = &Resources{}
-			l.Resources.Names, l.Resources.Known, silent = c.Resources()
-			l.Resources.Pod, l.Resources.Claims, _ = c.PodHolds() // one answer has both
+			l.Resources.Names, l.Resources.Known, silent = l.resources()
+			l.Resources.Pod, l.Resources.Claims, _ = l.podHolds() // one answer has both
 			asked, _ := s.Kubelet()                               // it has just answered
 			l.Resources.Functions = asked.Functions[c.Namespace+"/"+c.Pod+"/"+c.Name]
 		}
@@ -134,6 +130,22 @@ func (l Listing) ofPods(pods []string) (Listing, error) {
 		}
 	}
 	return l, nil
+}
+
+// resources returns the resources that the kubelet reports of a container.
+func (l *Listed) resources() ([]string, bool, error) {
+	if l.kubelet == nil {
+		return l.Resources.resources()
+	}
+	return l.kubelet.Names(context.Background(), l.SandboxID, l.Namespace, l.Pod, l.Name)
+}
+
+// podHolds returns what the kubelet reports of a container's pod.
+func (l *Listed) podHolds() ([]policy.Allotted, bool, error) {
+	if l.kubelet == nil {
+		return l.Resources.podHolds()
+	}
+	return l.kubelet.PodHolds(context.Background(), l.SandboxID, l.Namespace, l.Pod)
 }
 
 // resources is what the kubelet said when the listing was kept.

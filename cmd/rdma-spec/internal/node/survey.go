@@ -219,20 +219,19 @@ func (s *surveyor) look(l Listed) (Container, bool) {
 		return r, true
 	}
 	var silent error
-	ask := c.Resources
-	if ask == nil {
-		ask = l.Resources.resources
-	}
-	c.Resources = func() (names []string, known bool, err error) {
-		names, known, silent = ask()
+	facts := s.node
+	facts.Resources = func() (names []string, known bool, err error) {
+		names, known, silent = l.resources()
 		return names, known, silent
 	}
+	facts.PodHolds = l.podHolds
+	facts.Startable = func() spec.Limit { return s.startable(l) }
 	r.Stale = s.stale(c)
-	if c.PodHolds == nil {
-		c.PodHolds = l.Resources.podHolds
-	}
-	d := s.decide(&c, l)
-	r.Signal, r.Evidence, r.Rule, r.Wanted = d.Signal, d.Evidence, d.Rule, d.Grant
+	d := s.decide(&c, facts, l)
+	r.Signal = d.Signal
+	r.Evidence = d.Evidence
+	r.Rule = d.Rule
+	r.Wanted = d.Grant
 	for _, warning := range d.Warnings {
 		s.note(warning)
 	}
@@ -251,7 +250,7 @@ func (s *surveyor) look(l Listed) (Container, bool) {
 		return r, false
 	}
 	s.hcas(&r, c)
-	s.leftOut(&r, c)
+	s.leftOut(&r, c, facts)
 	for _, d := range c.Devices {
 		if d.Type == "c" && d.Major == nvidiaGPU && d.Minor < nvidiaControl {
 			r.GPUs = append(r.GPUs, int(d.Minor))
@@ -265,9 +264,7 @@ func (s *surveyor) look(l Listed) (Container, bool) {
 // decide decides about a container that runs. Verbs devices that no resource explains may be those that the policy
 // injects, or those of a claim that the kubelet does not report. A container of the former was created with what the
 // policy gives: one that has less in its spec is taken for the latter, which may get less.
-func (s *surveyor) decide(c *policy.Container, l Listed) policy.Decision {
-	facts := s.node
-	facts.Startable = func() spec.Limit { return s.startable(l) }
+func (s *surveyor) decide(c *policy.Container, facts policy.Facts, l Listed) policy.Decision {
 	c.Injected = s.policy.Injects(*c)
 	d := s.policy.Decide(*c, facts)
 	if c.Injected && d.Grant != nil && l.Spec.MemlockKnown && l.Spec.Memlock.Soft < d.Grant.Memlock {

@@ -425,12 +425,13 @@ func TestSurveyOfADeviceThatTheAuthorNames(t *testing.T) {
 	s := idle(t, hcatest.V100(t)).surveyor(policyOf(t, "{}"))
 	c := holdsVerbs(hcatest.FirstVerbs)
 	c.Annotations = map[string]string{"devices.gke.io/pod": "- path: " + c.Devices[0].Path}
-	c.Resources = func() ([]string, bool, error) { return nil, true, nil }
-	if r, counts := s.look(Listed{Container: cri.Container{Container: c}}); counts || r.Signal != policy.SignalNone {
+	noResources := &Resources{Known: true}
+	if r, counts := s.look(Listed{Container: cri.Container{Container: c}, Resources: noResources}); counts || r.Signal != policy.SignalNone {
 		t.Errorf("it counts as an RDMA container: %t, by %s", counts, r.Signal)
 	}
 	c.Annotations = map[string]string{"devices.gke.io/pod": "- path: /dev/nvidia0"}
-	if r, counts := s.look(Listed{Container: cri.Container{Container: c}}); !counts || r.Signal != policy.SignalDevice {
+	r, counts := s.look(Listed{Container: cri.Container{Container: c}, Resources: noResources})
+	if !counts || r.Signal != policy.SignalDevice {
 		t.Errorf("beside a GPU that he names, it counts: %t, by %s", counts, r.Signal)
 	}
 }

@@ -38,8 +38,8 @@ type droppedError struct{ after time.Duration }
 
 func (e *droppedError) Error() string { return "the runtime closed the connection" }
 
-// pace says when to try again.
-type pace struct {
+// backoffs say when to try again, after each kind of end.
+type backoffs struct {
 	dialing, registering, dropping *backoff.ExponentialBackOff
 	dropped                        bool // within the last while
 
@@ -51,48 +51,54 @@ type pace struct {
 	renewed  bool           // a new socket has ended a pause
 }
 
-func newPace() pace {
-	return pace{
-		dialing: between(dialAgain, dialRarely), registering: between(registerAgain, registerRarely),
-		dropping: between(dropAgain, registerRarely),
+func newBackoffs() backoffs {
+	return backoffs{
+		dialing:     newBackoff(dialAgain, dialRarely),
+		registering: newBackoff(registerAgain, registerRarely),
+		dropping:    newBackoff(dropAgain, registerRarely),
 	}
 }
 
-// between gives times that double, from about a least one to a longest one, with jitter of half of each.
-func between(least, longest time.Duration) *backoff.ExponentialBackOff {
+// newBackoff gives times that double, from about a least one to a longest one, with jitter of half of each.
+func newBackoff(least, longest time.Duration) *backoff.ExponentialBackOff {
 	b := backoff.NewExponentialBackOff()
-	b.InitialInterval, b.Multiplier, b.RandomizationFactor, b.MaxInterval = least, 2, 0.5, longest*2/3
+	b.InitialInterval = least
+	b.Multiplier = 2
+	b.RandomizationFactor = 0.5
+	b.MaxInterval = longest * 2 / 3
 	return b
 }
 
 // after returns the time to wait after an end.
-func (p *pace) after(err error) time.Duration {
+func (b *backoffs) after(err error) time.Duration {
 	var dial *net.OpError
 	var drop *droppedError
 	var unlisted *unlistedError
 	switch {
 	case errors.As(err, &dial) && dial.Op == "dial", errors.As(err, new(*rivalError)):
-		return p.dialing.NextBackOff()
+		return b.dialing.NextBackOff()
 	case errors.As(err, &drop):
-		p.dialing.Reset()
-		p.registering.Reset()
-		p.unlisted, p.renewed = 0, false
-		if drop.after >= stable || !p.dropped {
-			p.dropped = true
-			p.dropping.Reset()
+		b.dialing.Reset()
+		b.registering.Reset()
+		b.unlisted = 0
+		b.renewed = false
+		if drop.after >= stable || !b.dropped {
+			b.dropped = true
+			b.dropping.Reset()
 			return 0
 		}
-		return p.dropping.NextBackOff()
+		return b.dropping.NextBackOff()
 	case errors.As(err, &unlisted) && unlisted.proven:
-		p.listing = unlisted.listing
-		if p.unlisted++; p.unlisted >= unlistedEnough {
+		b.listing = unlisted.listing
+		b.unlisted++
+		if b.unlisted >= unlistedEnough {
 			return pauseFor
 		}
 	case unlisted != nil:
-		p.suspect = unlisted
+		b.suspect = unlisted
 	}
-	p.dialing.Reset()
-	return p.registering.NextBackOff()
+	b.dialing.Reset()
+	return b.registering.NextBackOff()
 }
 
 // problems logs what is wrong with the connection and what to do about it: each problem once, until the plugin has
@@ -104,15 +110,17 @@ type problems struct {
 
 // report logs why a connection has ended, and how long the plugin leaves the runtime in peace, if that is minutes.
 func (p *problems) report(err error, rest, requestTimeout time.Duration) {
-	log, what := p.log, ""
+	log := p.log
+	var what string
 	var refused *refusedError
 	var drop *droppedError
 	var unlisted *unlistedError
 	switch {
 	case errors.As(err, &refused):
-		log, what = p.log.WithField("runtime", "refused"), "not registered: "+refused.Error()
+		log = p.log.WithField("runtime", "refused")
+		what = "not registered: " + refused.Error()
 	case errors.As(err, new(*rivalError)):
-		return // who waits for its place says so
+		return // who waits for the lock says so
 	case errors.As(err, &unlisted) && rest == pauseFor:
 		what = fmt.Sprintf("not registered: %d times in a row, %v: %s; so that this does not hold up the node again and "+
 			"again, the plugin tries again only in %s, or when the runtime has started anew", unlistedEnough, unlisted,

@@ -1,0 +1,69 @@
+// Copyright The rdma-spec Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package plugin
+
+import (
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/rdma-spec/rdma-spec/plugin/policy"
+)
+
+// Registered reports whether the runtime asks the plugin about containers now.
+func (p *Plugin) Registered() bool { return p.registration.Registered() }
+
+// Ready returns what the plugin is ready for: the runtime's requests, or those of a registered plugin whose connection
+// it takes over when that ends. The error says why it is not.
+func (p *Plugin) Ready() (state string, err error) {
+	switch {
+	case p.Registered():
+		state = "registered"
+	case p.registration.Behind():
+		if _, err := p.facts.HCAs(); err != nil {
+			return "", err
+		}
+		state = "waiting behind a registered plugin"
+	case p.registration.Out() != nil:
+		state = p.registration.Out().Error()
+	default:
+		return "", errors.New("not registered with the runtime")
+	}
+	if err := p.policy().Missing(); err != nil {
+		return "", fmt.Errorf("no configuration: RDMA containers are refused: %w", err)
+	}
+	// One that serves is ready: a DaemonSet's controller deletes an old pod that is not, before a new one can take over.
+	if r := p.config.Refused(); r != nil && !p.Registered() {
+		return "", fmt.Errorf("%s, and the configuration is refused: %w", state, r)
+	}
+	return state, p.Inventory.NumbersUnknown()
+}
+
+// aliveWithin is how long a decision may take before the plugin counts as hung.
+const aliveWithin = 5 * time.Second
+
+// answersWithin is how long the runtime may wait for an answer before the plugin counts as hung: never less than it is
+// willing to wait, since the edit of a stored spec may take most of that.
+func (p *Plugin) answersWithin() time.Duration {
+	return max(aliveWithin, p.registration.RequestTimeout())
+}
+
+// harmless is a container that no policy makes an RDMA container.
+var harmless = policy.Container{Devices: []policy.Device{{Path: "/dev/null", Type: "c", Major: 1, Minor: 3}}}
+
+// Alive returns nil if the plugin answers requests, otherwise an error that says what hangs. It makes a decision about
+// a container of its own, as requests do, but does not ask the kubelet. Callers that come at the same time share one
+// decision.
+func (p *Plugin) Alive() error {
+	if waiting := p.registration.Waiting(); waiting > p.answersWithin() {
+		return fmt.Errorf("the runtime has been waiting for an answer for %s", waiting.Round(time.Second))
+	}
+	decided := p.checks.DoChan("", func() (any, error) { return p.policy().Decide(harmless, p.facts), nil })
+	select {
+	case <-decided:
+		return nil
+	case <-time.After(aliveWithin):
+		return fmt.Errorf("no decision about a container within %s", aliveWithin)
+	}
+}

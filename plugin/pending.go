@@ -1,0 +1,100 @@
+// Copyright The rdma-spec Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package plugin
+
+import (
+	"strings"
+	"time"
+
+	"github.com/sirupsen/logrus"
+	"k8s.io/apimachinery/pkg/util/cache"
+
+	"github.com/rdma-spec/rdma-spec/plugin/policy"
+	"github.com/rdma-spec/rdma-spec/spec"
+)
+
+const (
+	// pendingFor is how long a grant waits for its container's PostCreateContainer: longer than the kubelet waits for a
+	// creation. If the creation fails in between, none comes.
+	pendingFor = 10 * time.Minute
+	// pendingMost bounds how many grants wait.
+	pendingMost = 1024
+)
+
+// subject is what the log says of a container and of the decision about it.
+type subject struct {
+	Namespace string        `json:"namespace"`
+	Pod       string        `json:"pod"`
+	Container string        `json:"container"`
+	Signal    policy.Signal `json:"signal"`
+	Evidence  string        `json:"evidence"`
+	Rule      string        `json:"rule"`
+	LeftOut   []string      `json:"leftOut,omitempty"`
+}
+
+func subjectOf(c policy.Container, d policy.Decision) subject {
+	return subject{
+		Namespace: c.Namespace,
+		Pod:       c.Pod,
+		Container: c.Name,
+		Signal:    d.Signal,
+		Evidence:  d.Evidence,
+		Rule:      d.Rule,
+		LeftOut:   d.LeftOut,
+	}
+}
+
+// log returns a logger with the subject's fields.
+func (s subject) log(to logrus.FieldLogger) logrus.FieldLogger {
+	fields := logrus.Fields{
+		"pod":       s.Namespace + "/" + s.Pod,
+		"container": s.Container,
+		"signal":    s.Signal,
+		"evidence":  s.Evidence,
+		"rule":      s.Rule,
+	}
+	if len(s.LeftOut) > 0 {
+		fields["left_out"] = strings.Join(s.LeftOut, ", ")
+	}
+	return to.WithFields(fields)
+}
+
+// pendingGrant is a grant that was answered and is not confirmed yet. It never changes.
+type pendingGrant struct {
+	Subject subject    `json:"subject"`
+	Grant   spec.Grant `json:"grant"`
+	Since   time.Time  `json:"-"` // since when this process knows of it
+}
+
+// pend returns what a decision grants, as from now on.
+func pend(c policy.Container, d policy.Decision) pendingGrant {
+	return pendingGrant{Subject: subjectOf(c, d), Grant: *d.Grant, Since: time.Now()}
+}
+
+// pendingGrants are the grants that are not confirmed yet, by container. It is safe for concurrent use.
+type pendingGrants struct{ grants *cache.LRUExpireCache }
+
+func newPendingGrants() pendingGrants { return pendingGrants{cache.NewLRUExpireCache(pendingMost)} }
+
+func (p pendingGrants) add(container string, grant pendingGrant) {
+	p.grants.Add(container, grant, pendingFor)
+}
+
+// take returns a container's grant, which is no longer pending.
+func (p pendingGrants) take(container string) (grant pendingGrant, found bool) {
+	kept, _ := p.grants.Get(container)
+	p.grants.Remove(container)
+	grant, found = kept.(pendingGrant)
+	return grant, found
+}
+
+func (p pendingGrants) all() map[string]pendingGrant {
+	all := map[string]pendingGrant{}
+	for _, container := range p.grants.Keys() {
+		if grant, found := p.grants.Get(container); found {
+			all[container.(string)] = grant.(pendingGrant)
+		}
+	}
+	return all
+}

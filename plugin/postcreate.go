@@ -1,0 +1,58 @@
+// Copyright The rdma-spec Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package plugin
+
+import (
+	"context"
+
+	"github.com/containerd/nri/pkg/api"
+
+	"github.com/rdma-spec/rdma-spec/plugin/policy"
+)
+
+// PostCreateContainer is called for every container that the runtime has created, with what all plugins and CDI have
+// given it. containerd's task does not exist yet; CRI-O's first process does. Now a grant is confirmed, and the stored
+// spec of containerd gets what NRI cannot express or somebody else has taken back. It returns no error: the runtime
+// would only log it, and ask no plugin behind this one.
+func (p *Plugin) PostCreateContainer(ctx context.Context, pod *api.PodSandbox, ctr *api.Container) error {
+	pending, found := p.confirmer.pending.take(ctr.GetId())
+	if !found && !p.holdsVerbs(pod, ctr) {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, p.registration.RequestTimeout()) // of a decision and a write together
+	defer cancel()
+	if found {
+		p.confirmer.confirm(ctx, ContainerOf(pod, ctr), ctr, pending, false)
+		return nil
+	}
+	p.decideLate(ctx, pod, ctr)
+	return nil
+}
+
+const cameLate = "its verbs device came after this plugin had answered, as one does that another NRI plugin names by " +
+	"CDI"
+
+// decideLate decides about a container that was no RDMA container when it was asked about.
+func (p *Plugin) decideLate(ctx context.Context, pod *api.PodSandbox, ctr *api.Container) {
+	c := ContainerOf(pod, ctr)
+	decision := p.decide(ctx, pod, c)
+	log := p.logOf(c, decision)
+	switch {
+	case decision.Refusal != nil:
+		p.metrics.grants.WithLabelValues(grantRefusedLate).Inc()
+		log.WithField("cause", decision.Refusal.Cause).Error("it runs, although the policy refuses it: " + cameLate + ": " +
+			decision.Refusal.Message)
+	case decision.Grant != nil:
+		decision.Grant.Devices = nil
+		p.confirmer.confirm(ctx, c, ctr, pend(c, decision), true)
+	case decision.Authored != "":
+		p.metrics.authored.Inc()
+		log.Info("left alone: " + decision.Reason)
+	}
+}
+
+// holdsVerbs reports whether a created container holds a verbs device that makes it an RDMA container.
+func (p *Plugin) holdsVerbs(pod *api.PodSandbox, ctr *api.Container) bool {
+	return mayHoldVerbs(ctr) && policy.HoldsVerbs(ContainerOf(pod, ctr), p.facts)
+}

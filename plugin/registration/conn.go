@@ -1,0 +1,213 @@
+// Copyright The rdma-spec Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package registration
+
+import (
+	"encoding/binary"
+	"errors"
+	"net"
+	"os"
+	"sync"
+	"time"
+
+	"github.com/containerd/nri/pkg/net/multiplex"
+	"golang.org/x/sys/unix"
+)
+
+// conn is the socket of a connection to the runtime. It counts the messages that pass: so it knows since when the
+// runtime waits for an answer, and where reading can stop so that nothing is lost. ttrpc writes an answer some time
+// after the plugin has returned it, and does not report when.
+type conn struct {
+	*net.UnixConn
+	closed chan struct{} // when the connection has ended, from either side
+	ended  sync.Once     // of closed
+
+	mu                sync.Mutex
+	requests, answers messages
+	since             time.Time     // when the runtime began to wait; zero while it does not
+	stopping          bool          // nothing is read beyond the end of a message
+	paused            bool          // the reader has stopped there
+	idle              chan struct{} // closed when it is paused, and every request has its answer
+}
+
+func newConn(socket *net.UnixConn) *conn {
+	return &conn{UnixConn: socket, closed: make(chan struct{}), idle: make(chan struct{})}
+}
+
+// hasEnded records that the connection has ended.
+func (c *conn) hasEnded() { c.ended.Do(func() { close(c.closed) }) }
+
+// Read reads from the connection. NRI's reader asks for exactly what a frame still has, so nothing is read ahead.
+func (c *conn) Read(b []byte) (int, error) {
+	for {
+		if c.pauseAtBoundary() {
+			<-c.closed
+			return 0, net.ErrClosed
+		}
+		n, err := c.UnixConn.Read(b)
+		if n == 0 && errors.Is(err, os.ErrDeadlineExceeded) { // stop has woken it, perhaps within a message
+			_ = c.SetReadDeadline(time.Time{}) // if it fails, so does the next Read
+			continue
+		}
+		c.mu.Lock()
+		c.requests.add(b[:n])
+		c.update()
+		c.mu.Unlock()
+		if err != nil {
+			c.hasEnded()
+		}
+		return n, err
+	}
+}
+
+// pauseAtBoundary reports whether the reader has to stop here, at the end of a message.
+func (c *conn) pauseAtBoundary() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.paused = c.stopping && c.requests.atBoundary()
+	c.update()
+	return c.paused
+}
+
+// Write writes to the connection.
+func (c *conn) Write(b []byte) (int, error) {
+	n, err := c.UnixConn.Write(b)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.answers.add(b[:n])
+	c.update()
+	return n, err
+}
+
+// Close closes this process's copy of the socket.
+func (c *conn) Close() error {
+	c.hasEnded()
+	return c.UnixConn.Close()
+}
+
+// update sets since and idle once bytes have passed. The lock must be held.
+func (c *conn) update() {
+	if c.requests.complete > c.answers.complete {
+		if c.since.IsZero() {
+			c.since = time.Now()
+		}
+		return
+	}
+	c.since = time.Time{}
+	if !c.paused || !c.answers.atBoundary() {
+		return
+	}
+	select {
+	case <-c.idle:
+	default:
+		close(c.idle)
+	}
+}
+
+// waiting returns how long the runtime has been waiting for an answer; 0 if it waits for none.
+func (c *conn) waiting() time.Duration {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.since.IsZero() {
+		return 0
+	}
+	return time.Since(c.since)
+}
+
+// stop ends the reading for good, between two messages, and reports whether every request that was read got its answer
+// in time. What the socket holds then begins with a message.
+func (c *conn) stop(within time.Duration) bool {
+	c.mu.Lock()
+	c.stopping = true
+	c.mu.Unlock()
+	_ = c.SetReadDeadline(time.Unix(1, 0)) // wakes the reader; if it fails, the connection has ended
+	select {
+	case <-c.idle:
+		return true
+	case <-c.closed:
+	case <-time.After(within):
+	}
+	return false
+}
+
+const (
+	// readWithin is how long the runtime may take to read answers that wait in the socket.
+	readWithin = 500 * time.Millisecond
+	// handOn is how long ttrpc may take to hand on an answer that it has read: one that arrives just before the end of the
+	// connection can be lost to it.
+	handOn = 50 * time.Millisecond
+)
+
+// delivered returns when the runtime has every answer, or does not read them.
+func (c *conn) delivered() {
+	socket, err := c.SyscallConn()
+	if err != nil {
+		return
+	}
+	unread := func() (bytes int) {
+		_ = socket.Control(func(fd uintptr) { bytes, _ = unix.IoctlGetInt(int(fd), unix.SIOCOUTQ) }) // 0 where it has ended
+		return bytes
+	}
+	deadline := time.Now().Add(readWithin)
+	for unread() > 0 && time.Now().Before(deadline) {
+		time.Sleep(time.Millisecond)
+	}
+	time.Sleep(handOn)
+}
+
+// messages counts the messages of the plugin's service that have passed in one direction of a connection.
+//
+// NRI sends frames (containerd/nri, pkg/net/multiplex): the number of a logical connection and the length of what
+// follows, 4 bytes each. On the plugin's logical connection that is a stream of messages (containerd/ttrpc,
+// channel.go): 10 bytes, of which the first 4 are the length of what follows them.
+type messages struct {
+	complete       int
+	frame, message section
+}
+
+// atBoundary reports whether no message has begun that is not complete.
+func (m *messages) atBoundary() bool { return m.frame.atBoundary() && m.message.atBoundary() }
+
+// add counts the messages that end within bytes that have passed.
+func (m *messages) add(b []byte) {
+	for len(b) > 0 {
+		var body []byte
+		body, b, _ = m.frame.consume(b, 8, 4)
+		ours := binary.BigEndian.Uint32(m.frame.header[:]) == uint32(multiplex.PluginServiceConn)
+		for ours && len(body) > 0 {
+			var complete bool
+			_, body, complete = m.message.consume(body, 10, 0)
+			if complete {
+				m.complete++
+			}
+		}
+	}
+}
+
+// section is a header of which some bytes have passed, and the number of bytes that its body still has.
+type section struct {
+	header    [10]byte
+	passed    int
+	remaining uint32
+}
+
+func (s *section) atBoundary() bool { return s.passed == 0 && s.remaining == 0 }
+
+// consume takes bytes as far as the section goes. Its header has a size, and has the length of the body at an offset.
+// consume returns the bytes of the body and those after the section, and reports whether the section is complete.
+func (s *section) consume(b []byte, size, length int) (body, rest []byte, complete bool) {
+	if s.remaining == 0 {
+		n := copy(s.header[s.passed:size], b)
+		b = b[n:]
+		s.passed += n
+		if s.passed < size {
+			return nil, nil, false
+		}
+		s.passed = 0
+		s.remaining = binary.BigEndian.Uint32(s.header[length:])
+	}
+	n := min(uint32(len(b)), s.remaining)
+	s.remaining -= n
+	return b[:n], b[n:], s.remaining == 0
+}
