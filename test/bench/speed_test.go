@@ -204,10 +204,7 @@ func (s *setting) memory(t testing.TB, count int) result {
 	const rounds = 3
 	r := result{
 		what: fmt.Sprintf("memory, %d containers", count), against: "a plugin that does nothing", unit: "RssAnon MB",
-		difference: true,
-	}
-	if count <= 1000 {
-		r.target = 5
+		difference: true, target: 4,
 	}
 	var ours, theirs, more []float64
 	for range rounds {
