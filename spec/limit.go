@@ -144,7 +144,8 @@ func raiseMemlock(process *object, want Limit) error {
 	for i, limit := range limits {
 		if limit.Type == RlimitMemlock {
 			current = Rlimit{Soft: max(current.Soft, LimitOf(limit.Soft)), Hard: max(current.Hard, LimitOf(limit.Hard))}
-			if found++; found > 1 {
+			found++
+			if found > 1 {
 				continue
 			}
 			at = len(kept)

@@ -23,7 +23,8 @@ func memlock(process *object) (limit Rlimit, known bool, err error) {
 	for _, l := range limits {
 		if l.Type == RlimitMemlock {
 			// Runtimes apply one after the other: the last one wins.
-			limit, known = Rlimit{Soft: LimitOf(l.Soft), Hard: LimitOf(l.Hard)}, true
+			limit = Rlimit{Soft: LimitOf(l.Soft), Hard: LimitOf(l.Hard)}
+			known = true
 		}
 	}
 	return limit, known, nil

@@ -90,7 +90,8 @@ func (r *release) writeArchive(arch string) error {
 		}
 		for _, f := range all {
 			if !strings.HasSuffix(f.Name, ".go") {
-				f.Name, f.Content = top+"/"+folder+"/"+f.Name, r.withImage(f.Content)
+				f.Name = top + "/" + folder + "/" + f.Name
+				f.Content = r.withImage(f.Content)
 				files = append(files, f)
 			}
 		}

@@ -91,7 +91,8 @@ func (r *release) writePackage(format string, variables map[string]string) error
 	}
 	info = nfpm.WithDefaults(info)
 	info.MTime = r.date
-	info.Deb.Signature.KeyFile, info.RPM.Signature.KeyFile = r.key, r.key
+	info.Deb.Signature.KeyFile = r.key
+	info.RPM.Signature.KeyFile = r.key
 	for _, script := range []*string{&info.Scripts.PostInstall, &info.Scripts.PreRemove, &info.Scripts.PostRemove} {
 		*script = filepath.Join(r.root, *script)
 	}

@@ -225,7 +225,8 @@ func (i *Inventory) readAll() {
 	default:
 	}
 	s := snapshot{reading: i.readings.Add(1), want: i.want.Load(), stamp: hca.DevicesChanged(i.root)}
-	if s.node, s.err = i.list(); s.err != nil {
+	s.node, s.err = i.list()
+	if s.err != nil {
 		i.notListed(s)
 		return
 	}
@@ -241,7 +242,8 @@ func (i *Inventory) ask(hcas []*known) {
 	var reads errgroup.Group
 	reads.SetLimit(atOnce)
 	for _, k := range hcas {
-		listed, parts := k.listed, k.parts
+		listed := k.listed
+		parts := k.parts
 		reads.Go(func() error {
 			answered := make(chan struct{})
 			go func() {
@@ -285,15 +287,19 @@ func (i *Inventory) notListed(s snapshot) {
 func (i *Inventory) relist(s snapshot) (wanted, rest []*known) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
-	if s.names = i.listed.names; i.listed.want != s.want || !same(i.listed.node.HCAs, s.node.HCAs) {
-		s.names, i.stale = names(s.node.HCAs), true
+	s.names = i.listed.names
+	if i.listed.want != s.want || !same(i.listed.node.HCAs, s.node.HCAs) {
+		s.names = names(s.node.HCAs)
+		i.stale = true
 	}
 	read := make(map[string]bool, len(i.known))
 	for n := range s.node.HCAs {
 		h := &s.node.HCAs[n]
-		parts, to := hca.Parts{Devices: s.names[h.Bus()] == ""}, &rest // which tell the names of the devices
+		parts := hca.Parts{Devices: s.names[h.Bus()] == ""}
+		to := &rest // which tell the names of the devices
 		if s.want.hcas(h) {
-			parts, to = s.want.parts, &wanted
+			parts = s.want.parts
+			to = &wanted
 			parts.Devices = true
 		} else if !physical(h) {
 			continue
@@ -305,8 +311,12 @@ func (i *Inventory) relist(s snapshot) (wanted, rest []*known) {
 			i.known[h.Name] = k
 		}
 		if k.hca.Name == "" || k.parts != parts {
-			k.listed, k.hca, k.parts, k.since = *h, *h, parts, time.Now()
-			k.hca.Unread, i.stale = neverAnswered, true
+			k.listed = *h
+			k.hca = *h
+			k.parts = parts
+			k.since = time.Now()
+			k.hca.Unread = neverAnswered
+			i.stale = true
 		}
 		if !k.asked { // guard: one read outstanding
 			k.asked = true
@@ -314,7 +324,8 @@ func (i *Inventory) relist(s snapshot) (wanted, rest []*known) {
 		}
 	}
 	maps.DeleteFunc(i.known, func(name string, k *known) bool { return !read[name] && !k.asked })
-	i.listed, i.failed = s, ""
+	i.listed = s
+	i.failed = ""
 	return wanted, rest
 }
 
@@ -345,24 +356,31 @@ func physical(h *hca.HCA) bool {
 func (i *Inventory) answer(k *known, h hca.HCA, parts hca.Parts) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
-	late, logged := k.late, k.logged
-	k.asked, k.late, k.logged = false, false, false
+	late := k.late
+	logged := k.logged
+	k.asked = false
+	k.late = false
+	k.logged = false
 	if h.Place != k.listed.Place || parts != k.parts {
 		return
 	}
 	log := i.log.WithField("hca", h.Name)
 	if portUnread(h) {
-		why, then := strings.Join(h.Problems, "; "), "its last good answer still counts"
+		why := strings.Join(h.Problems, "; ")
+		then := "its last good answer still counts"
 		if k.hca.Unread != "" {
 			i.stale = true
-			k.hca.Unread, then = "it answers with an error: "+why, "containers that ask for all HCAs are refused"
+			k.hca.Unread = "it answers with an error: " + why
+			then = "containers that ask for all HCAs are refused"
 		}
-		if k.logged = true; !logged {
+		k.logged = true
+		if !logged {
 			log.Warnf("the HCA answers with an error: %s; see the kernel's log: %s", then, why)
 		}
 	} else {
 		i.stale = i.stale || !reflect.DeepEqual(k.hca, h)
-		k.hca, k.since = h, time.Now()
+		k.hca = h
+		k.since = time.Now()
 		if logged {
 			log.Info("the HCA answers again")
 		}
@@ -397,7 +415,9 @@ func (i *Inventory) logSilent() {
 
 // publish makes HCAs return what is known now.
 func (i *Inventory) publish() {
-	s, node, last := i.listed, *i.listed.node, i.latest.Load()
+	s := i.listed
+	node := *i.listed.node
+	last := i.latest.Load()
 	if i.stale || last.err != nil {
 		node.HCAs = slices.Clone(node.HCAs)
 		for n := range node.HCAs {
@@ -411,7 +431,8 @@ func (i *Inventory) publish() {
 	} else {
 		node.HCAs = last.node.HCAs
 	}
-	s.node, i.stale = &node, false
+	s.node = &node
+	i.stale = false
 	i.put(&s)
 }
 

@@ -53,9 +53,11 @@ func (i *Inventory) Collect(out chan<- prometheus.Metric) {
 		}
 	}
 	i.mu.Lock()
-	ages, waiting := map[string]time.Duration{}, 0
+	ages := map[string]time.Duration{}
+	waiting := 0
 	for name, k := range i.known {
-		if ages[name] = time.Since(k.since); k.asked {
+		ages[name] = time.Since(k.since)
+		if k.asked {
 			waiting++
 		}
 	}

@@ -41,7 +41,8 @@ func (i *Inventory) Verbs(n hca.Number) (hca.Device, bool, error) {
 	}
 	d, ok, err := proved.Verbs(n)
 	if s := i.latest.Load(); ok && s.err == nil {
-		if d.HCA = s.names[path.Dir(path.Dir(d.Place))]; d.HCA == "" {
+		d.HCA = s.names[path.Dir(path.Dir(d.Place))]
+		if d.HCA == "" {
 			named, _ := s.node.Lookup(n)
 			d.HCA = named.HCA
 		}

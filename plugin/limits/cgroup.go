@@ -46,7 +46,8 @@ func idOf(name string) (id string, monitor bool) {
 	if len(name) < idLength {
 		return "", false
 	}
-	prefix, id := name[:len(name)-idLength], name[len(name)-idLength:]
+	prefix := name[:len(name)-idLength]
+	id = name[len(name)-idLength:]
 	if strings.Trim(id, "0123456789abcdef") != "" {
 		return "", false
 	}

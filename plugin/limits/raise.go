@@ -40,7 +40,8 @@ func (p *Processes) Raise(ctx context.Context, wanted map[string]spec.Limit) map
 	outcomes := map[string]Outcome{}
 	open := map[string]int{} // clean passes to go, of the containers of which some process may be low
 	for id := range wanted {
-		outcomes[id], open[id] = Outcome{}, cleanPasses
+		outcomes[id] = Outcome{}
+		open[id] = cleanPasses
 	}
 	err := cmp.Or(p.kernel.Changeable(), ctx.Err())
 	for pass := 0; err == nil && len(open) > 0; pass++ {
@@ -56,7 +57,8 @@ func (p *Processes) Raise(ctx context.Context, wanted map[string]spec.Limit) map
 		for id := range open {
 			raised, failed := p.raise(id, found[id], wanted[id])
 			outcomes[id] = Outcome{outcomes[id].Raised + raised, failed}
-			if open[id]--; raised > 0 {
+			open[id]--
+			if raised > 0 {
 				open[id] = cleanPasses
 			}
 			if failed != nil || open[id] == 0 {

@@ -137,13 +137,15 @@ func answerOf(pod *podresources.PodResources) answer {
 		h := a[container.GetName()]
 		h.dynamic = h.dynamic || len(container.GetDynamicResources()) > 0
 		for _, devices := range container.GetDevices() {
-			// An entry without device IDs allots nothing.
-			if name, ids := devices.GetResourceName(), devices.GetDeviceIds(); name != "" && len(ids) > 0 {
-				if h.devices == nil {
-					h.devices = map[string][]string{}
-				}
-				h.devices[name] = append(h.devices[name], ids...)
+			name := devices.GetResourceName()
+			ids := devices.GetDeviceIds()
+			if name == "" || len(ids) == 0 { // an entry without device IDs allots nothing
+				continue
 			}
+			if h.devices == nil {
+				h.devices = map[string][]string{}
+			}
+			h.devices[name] = append(h.devices[name], ids...)
 		}
 		a[container.GetName()] = h
 	}

@@ -102,7 +102,8 @@ func (d *evaluation) counts() bool {
 	if slices.ContainsFunc(held.names, d.namedRDMA) { // guard: author-resource, else true
 		return true
 	}
-	d.Authored, d.Unknown = by, held.err != nil
+	d.Authored = by
+	d.Unknown = held.err != nil
 	return false
 }
 

@@ -67,7 +67,8 @@ func (d *evaluation) decide() *Refusal {
 	if d.missing != nil { // guard: no-policy
 		return d.withoutPolicy()
 	}
-	if d.findSignal(); d.Signal == SignalNone { // guard: no-signal
+	d.findSignal()
+	if d.Signal == SignalNone { // guard: no-signal
 		return d.withoutSignal()
 	}
 	candidates, refusal := d.candidates()
@@ -82,9 +83,11 @@ func (d *evaluation) withoutPolicy() *Refusal {
 	held := d.heldVerbs()
 	switch {
 	case held != nil:
-		d.Signal, d.Evidence = SignalDevice, held.Path
+		d.Signal = SignalDevice
+		d.Evidence = held.Path
 	case d.annotated && (d.own || !d.request.onlyLowers()):
-		d.Signal, d.Evidence = SignalAnnotation, AnnotationKey
+		d.Signal = SignalAnnotation
+		d.Evidence = AnnotationKey
 	default:
 		return d.leaveAlone()
 	}

@@ -39,8 +39,10 @@ func (d *evaluation) devices(candidates []*rule) ([]hca.Device, *Refusal) {
 	if d.moved(node, devices) == nil && (refusal == nil || !node.Stale) {
 		return devices, refusal
 	}
-	d.Warnings, d.LeftOut = d.Warnings[:warned], nil
-	if node, refusal = d.inventory(d.facts.Again); refusal != nil {
+	d.Warnings = d.Warnings[:warned]
+	d.LeftOut = nil
+	node, refusal = d.inventory(d.facts.Again)
+	if refusal != nil {
 		return nil, refusal
 	}
 	devices, refusal = d.inject(node, candidates, ruleInjects)

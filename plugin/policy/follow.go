@@ -41,7 +41,8 @@ func (f *File) Read() (*Policy, error) {
 		if f.last != nil && f.failed == "" && reflect.DeepEqual(config, *f.last) {
 			return nil, nil
 		}
-		f.last, f.failed = &config, ""
+		f.last = &config
+		f.failed = ""
 		return p, nil
 	case f.Optional && f.last == nil && f.failed == "" && errors.Is(err, fs.ErrNotExist):
 		return nil, nil

@@ -94,7 +94,8 @@ func Load(file string) (*Policy, error) {
 // LoadOr reads a configuration file, else the usual one of a node if that exists, else it takes the defaults. Where no
 // file is named, and usual is "", the defaults are it. Source is what was read.
 func LoadOr(file, usual string) (p *Policy, source string, err error) {
-	if source = cmp.Or(file, usual); source != "" {
+	source = cmp.Or(file, usual)
+	if source != "" {
 		p, err = Load(source)
 	}
 	if file == "" && (usual == "" || errors.Is(err, fs.ErrNotExist)) {

@@ -50,7 +50,8 @@ func (p *Policy) compile(written *Rule, place string, found *problems) rule {
 	if written.Inject != nil {
 		written.Inject = &RuleInject{written.Inject.or(p.config.Inject.Selectors), written.Inject.Always}
 		written.Inject.check(place+".inject", found)
-		r.selectors, r.always = written.Inject.Selectors, written.Inject.Always
+		r.selectors = written.Inject.Selectors
+		r.always = written.Inject.Always
 	}
 	found.at(place, written.checkShape())
 	return r
@@ -106,9 +107,11 @@ func (m Match) covers(later Match) bool {
 
 // or returns the selectors, with the general ones for those that are not set. An empty list is set.
 func (s Selectors) or(general Selectors) Selectors {
-	s.Names, s.Functions, s.LinkLayers = or(s.Names, general.Names), or(s.Functions, general.Functions),
-		or(s.LinkLayers, general.LinkLayers)
-	s.Netdevs, s.NUMANodes = or(s.Netdevs, general.Netdevs), or(s.NUMANodes, general.NUMANodes)
+	s.Names = or(s.Names, general.Names)
+	s.Functions = or(s.Functions, general.Functions)
+	s.LinkLayers = or(s.LinkLayers, general.LinkLayers)
+	s.Netdevs = or(s.Netdevs, general.Netdevs)
+	s.NUMANodes = or(s.NUMANodes, general.NUMANodes)
 	return s
 }
 

@@ -21,14 +21,17 @@ func (d *evaluation) findSignal() {
 	d.held = d.heldVerbs()
 	switch {
 	case d.annotated && d.mayOptIn(): // guard: annotation-namespace, else d.annotated
-		d.Signal, d.Evidence = SignalAnnotation, AnnotationKey
+		d.Signal = SignalAnnotation
+		d.Evidence = AnnotationKey
 	case d.config.OptIn.Devices && d.held != nil && d.counts(): // guard: author, else d.held != nil
-		d.Signal, d.Evidence = SignalDevice, d.held.Path
+		d.Signal = SignalDevice
+		d.Evidence = d.held.Path
 		if d.held.HCA != "" {
 			d.Evidence += " (" + d.held.HCA + ")"
 		}
 	case c.MOFED && matchesAny(d.config.OptIn.MOFEDRuntimeHandlers, c.RuntimeHandler): // guard: mofed-handler, else c.MOFED
-		d.Signal, d.Evidence = SignalEnvironment, "NVIDIA_MOFED=enabled"
+		d.Signal = SignalEnvironment
+		d.Evidence = "NVIDIA_MOFED=enabled"
 	default:
 		d.findResource()
 	}
@@ -103,7 +106,8 @@ func (d *evaluation) findResource() {
 	}
 	held := d.askKubelet()
 	if i := slices.IndexFunc(held.names, func(name string) bool { return matchesAny(globs, name) }); i >= 0 {
-		d.Signal, d.Evidence = SignalResource, held.names[i]
+		d.Signal = SignalResource
+		d.Evidence = held.names[i]
 		return
 	}
 	d.Unknown = !held.known

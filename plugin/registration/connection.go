@@ -116,8 +116,10 @@ func (c *connection) Synchronize(ctx context.Context,
 	if l.began.IsZero() {
 		l.began = time.Now()
 	}
-	l.pods, l.containers = append(l.pods, request.GetPods()...), append(l.containers, request.GetContainers()...)
-	pods, containers := l.pods, l.containers
+	l.pods = append(l.pods, request.GetPods()...)
+	l.containers = append(l.containers, request.GetContainers()...)
+	pods := l.pods
+	containers := l.containers
 	l.mu.Unlock()
 	if request.GetMore() {
 		return &api.SynchronizeResponse{More: true}, nil
@@ -126,7 +128,8 @@ func (c *connection) Synchronize(ctx context.Context,
 	if err == nil {
 		c.registration.registered(c, time.Now())
 		l.mu.Lock()
-		l.pods, l.containers = nil, nil
+		l.pods = nil
+		l.containers = nil
 		l.mu.Unlock()
 	}
 	return &api.SynchronizeResponse{Update: updates}, err
@@ -154,7 +157,10 @@ func (c *connection) register() error {
 // registerAndServe registers over the connection, unless it is inherited, and serves it until it ends. When the context
 // ends, it first answers the requests in flight, and hands the connection over if it can.
 func (c *connection) registerAndServe(ctx context.Context, from *inheritance) error {
-	defer func() { _, _ = c.mux.Close(), c.server.Close() }() // whatever they return, the connection has ended
+	defer func() {
+		_ = c.mux.Close() // whatever they return, the connection has ended
+		_ = c.server.Close()
+	}()
 	refused := make(chan error, 1)
 	if from != nil {
 		c.resume(from)
@@ -235,7 +241,8 @@ func (c *connection) end() {
 	}
 	c.conn.delivered()
 	// The socket itself, and not only this process's descriptor of it: a process that hangs may have another one.
-	_, _ = c.conn.CloseRead(), c.conn.CloseWrite() // they fail where it has ended
+	_ = c.conn.CloseRead()
+	_ = c.conn.CloseWrite() // they fail where it has ended
 }
 
 // unlistedError means that a connection ended after Configure, before the runtime had told the plugin of all its

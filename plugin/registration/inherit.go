@@ -268,7 +268,8 @@ func (r *Registration) accept(ctx context.Context, waiter *handover.Waiter,
 	r.mu.Lock()
 	r.owner = owner
 	r.mu.Unlock()
-	from.socket, from.served = socket, waiter.Close
+	from.socket = socket
+	from.served = waiter.Close
 	return from, nil
 }
 
@@ -296,7 +297,8 @@ func (r *Registration) fits(ctx context.Context, before agreement) error {
 	if known {
 		return nil
 	}
-	now, err := r.wants(before), error(nil)
+	now := r.wants(before)
+	var err error
 	if now == before {
 		now, err = r.agree(ctx, before)
 	}

@@ -227,7 +227,10 @@ func (r *Registration) serving() *connection {
 
 // wants returns what a runtime says with what the plugin wants of it whatever it says.
 func (r *Registration) wants(a agreement) agreement {
-	a.Socket, a.Index, a.Deployment, a.KeepConnected = r.Socket, r.Index, r.Deployment, r.KeepConnected
+	a.Socket = r.Socket
+	a.Index = r.Index
+	a.Deployment = r.Deployment
+	a.KeepConnected = r.KeepConnected
 	return a
 }
 

@@ -41,7 +41,8 @@ func (r *Registration) rival() error {
 	defer r.rivals.mu.Unlock()
 	switch {
 	case now != nil:
-		r.rivals.seen, r.rivals.last = time.Now(), &rivalError{now}
+		r.rivals.seen = time.Now()
+		r.rivals.last = &rivalError{now}
 	case r.rivals.last == nil || time.Since(r.rivals.seen) >= r.rivalGone:
 		r.rivals.last = nil
 		return nil

@@ -74,7 +74,8 @@ func findSockets(address, root string) (sockets []string, err error) {
 	if address != "" {
 		candidates = []string{strings.TrimPrefix(address, "unix://")}
 	}
-	if sockets = places.Present(candidates); sockets == nil {
+	sockets = places.Present(candidates)
+	if sockets == nil {
 		return nil, fmt.Errorf("%w at %s: name it with --containerd-address, and if this is a container, mount its folder",
 			ErrNoSocket, strings.Join(candidates, ", "))
 	}

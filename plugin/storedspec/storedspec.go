@@ -70,7 +70,8 @@ type Client struct {
 
 // New makes a Client. It touches no socket.
 func New(o Options) *Client {
-	o.Root, o.Namespace = cmp.Or(o.Root, "/"), cmp.Or(o.Namespace, DefaultNamespace)
+	o.Root = cmp.Or(o.Root, "/")
+	o.Namespace = cmp.Or(o.Namespace, DefaultNamespace)
 	o.Budget = cmp.Or(o.Budget, DefaultBudget)
 	return &Client{
 		Options:     o,

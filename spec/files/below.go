@@ -23,7 +23,8 @@ func Below(root, name string) string {
 	if root == "/" {
 		return path.Join("/", name)
 	}
-	at, links := "/", 0
+	at := "/"
+	links := 0
 	for rest := strings.Split(name, "/"); len(rest) > 0; {
 		next := path.Join(at, rest[0])
 		rest = rest[1:]
@@ -35,7 +36,8 @@ func Below(root, name string) string {
 		case path.IsAbs(target):
 			at = "/"
 		}
-		if links++; links > maxLinks {
+		links++
+		if links > maxLinks {
 			return filepath.Join(root, next, "\x00") // no file has such a name
 		}
 		rest = append(strings.Split(target, "/"), rest...)

@@ -164,7 +164,8 @@ func (t Tree) Links(name string, most int) (map[string]string, error) {
 	}
 	defer func() { _ = folder.Close() }() // it was only read
 	names, err := namesIn(folder, most)
-	targets, buffer := make(map[string]string, len(names)), make([]byte, unix.PathMax)
+	targets := make(map[string]string, len(names))
+	buffer := make([]byte, unix.PathMax)
 	for _, name := range names {
 		length, _ := unix.Readlinkat(int(folder.Fd()), name, buffer)
 		targets[name] = string(buffer[:max(length, 0)])
@@ -197,7 +198,8 @@ func (g *globbing) ReadDir(name string) (entries []fs.DirEntry, err error) {
 	case errors.Is(err, io.EOF): // it is empty
 		err = nil
 	case len(entries) > mostMatched:
-		entries, err = nil, fmt.Errorf("%s has more than %d entries", name, mostMatched)
+		entries = nil
+		err = fmt.Errorf("%s has more than %d entries", name, mostMatched)
 	}
 	gone := errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ENOTDIR) || errors.Is(err, syscall.ESRCH)
 	if err != nil && !gone && g.err == nil {
@@ -224,7 +226,8 @@ func resolved[T any](t Tree, name string, live, below func(string) (T, error)) (
 	if value, err = below(at); err == nil {
 		return value, nil
 	}
-	if at, errLinks = t.Follow(at, nil); errLinks != nil {
+	at, errLinks = t.Follow(at, nil)
+	if errLinks != nil {
 		return value, errLinks
 	}
 	return below(at)
@@ -234,7 +237,9 @@ func resolved[T any](t Tree, name string, live, below func(string) (T, error)) (
 // visit, if there is one, gets each link on the way and what it says. The root of a process is not followed: it leads
 // into a container.
 func (t Tree) Follow(name string, visit func(link, target string)) (string, error) {
-	at, parts, links := ".", strings.Split(name, "/"), 0
+	at := "."
+	parts := strings.Split(name, "/")
+	links := 0
 	for len(parts) > 0 {
 		part := parts[0]
 		parts = parts[1:]

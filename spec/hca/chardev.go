@@ -65,13 +65,15 @@ func (t tree) devices(table map[string]deviceNode, found *problems, folders ...s
 // ownDevices reads the devices of an HCA where they hang in sysfs, without those of other HCAs. Their places tell which
 // HCA they belong to, unless it shares its bus with others.
 func (t tree) ownDevices(h *HCA, management bool, common *shared, found *problems) {
-	verbs, mad := path.Join(h.Bus(), path.Base(classVerbs)), path.Join(h.Bus(), path.Base(classMAD))
+	verbs := path.Join(h.Bus(), path.Base(classVerbs))
+	mad := path.Join(h.Bus(), path.Base(classMAD))
 	folders := []string{path.Join(classHCA, verbs), classHFI1}
 	if management {
 		folders = append(folders, path.Join(classHCA, mad))
 	}
 	all, unlisted := t.devices(common.table, found, folders...)
-	if h.Unlisted = unlisted; !management {
+	h.Unlisted = unlisted
+	if !management {
 		h.Unlisted = append(h.Unlisted, KindUMAD, KindISSM)
 	}
 	for _, d := range all {

@@ -78,7 +78,9 @@ func (n deviceNodes) check(d *Device) {
 	case node.Number != d.Number:
 		d.Problem = fmt.Sprintf("%s has the number %s, sysfs says %s", d.Path, node.Number, d.Number)
 	default:
-		d.Mode, d.UID, d.GID = Mode(node.Mode.Perm()), node.UID, node.GID
+		d.Mode = Mode(node.Mode.Perm())
+		d.UID = node.UID
+		d.GID = node.GID
 	}
 }
 
@@ -103,7 +105,8 @@ func nodeOf(fi fs.FileInfo) deviceNode {
 	node := deviceNode{Mode: fi.Mode()}
 	if st, ok := fi.Sys().(*syscall.Stat_t); ok {
 		node.Number = Number{Major: unix.Major(st.Rdev), Minor: unix.Minor(st.Rdev)}
-		node.UID, node.GID = st.Uid, st.Gid
+		node.UID = st.Uid
+		node.GID = st.Gid
 	}
 	return node
 }
@@ -135,10 +138,12 @@ func readDeviceTable(t tree, found *problems) string {
 func parseDeviceTable(text string, found *problems) map[string]deviceNode {
 	types := map[string]fs.FileMode{"c": fs.ModeDevice | fs.ModeCharDevice, "b": fs.ModeDevice, "p": fs.ModeNamedPipe,
 		"d": fs.ModeDir, "f": 0}
-	table, number := map[string]deviceNode{}, 0
+	table := map[string]deviceNode{}
+	number := 0
 	for line := range strings.Lines(text) {
 		number++
-		if line = strings.TrimSpace(line); line == "" || line[0] == '#' {
+		line = strings.TrimSpace(line)
+		if line == "" || line[0] == '#' {
 			continue
 		}
 		var name, letter string

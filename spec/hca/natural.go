@@ -11,22 +11,27 @@ import (
 // compareNatural orders names as people count: mlx5_2 before mlx5_10. It is a total order: two names compare equal only
 // if they are the same.
 func compareNatural(a, b string) int {
-	x, y := a, b
+	x := a
+	y := b
 	for x != "" && y != "" {
-		dx, dy := digits(x), digits(y)
+		dx := digits(x)
+		dy := digits(y)
 		if dx == 0 || dy == 0 {
 			if x[0] != y[0] {
 				return cmp.Compare(x[0], y[0])
 			}
-			x, y = x[1:], y[1:]
+			x = x[1:]
+			y = y[1:]
 			continue
 		}
 		// Compared as text, since a number in a name may be of any length.
-		nx, ny := strings.TrimLeft(x[:dx], "0"), strings.TrimLeft(y[:dy], "0")
+		nx := strings.TrimLeft(x[:dx], "0")
+		ny := strings.TrimLeft(y[:dy], "0")
 		if c := cmp.Or(cmp.Compare(len(nx), len(ny)), cmp.Compare(nx, ny)); c != 0 {
 			return c
 		}
-		x, y = x[dx:], y[dy:]
+		x = x[dx:]
+		y = y[dy:]
 	}
 	return cmp.Or(cmp.Compare(len(x), len(y)), cmp.Compare(a, b))
 }

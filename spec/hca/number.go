@@ -66,7 +66,8 @@ func (n *Numbers) Verbs(number Number) (Device, bool, error) {
 		return Device{}, false, fmt.Errorf("cannot tell what the character device %s is: %w", number, files.Cause(err))
 	}
 	d := newDevice(path.Base(target), number)
-	if d.Place = target; d.Kind == KindHFI1 {
+	d.Place = target
+	if d.Kind == KindHFI1 {
 		d.HCA = path.Base(target)
 	}
 	return d, d.Kind.Verbs(), nil

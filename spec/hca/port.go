@@ -71,7 +71,8 @@ func port(all tree, n int, parts Parts, found *problems) Port {
 	}
 	p.GIDs = gids(a)
 	if p.LinkLayer == linkLayerInfiniBand {
-		p.LID, p.SMLID = a.lid("lid"), a.lid("sm_lid")
+		p.LID = a.lid("lid")
+		p.SMLID = a.lid("sm_lid")
 		if len(p.GIDs) > 0 && p.GIDs[0].Index == 0 {
 			p.SubnetPrefix = p.GIDs[0].GID[:len(zeroGUID)]
 		}

@@ -36,11 +36,13 @@ func (n netdevs) byPort(at string, h *HCA, own []string) map[int][]string {
 	for _, dir := range own {
 		candidates[path.Base(dir)] = dir
 	}
-	port, place := map[string]int{}, map[string]int{}
+	port := map[string]int{}
+	place := map[string]int{}
 	for _, p := range h.Ports {
 		for i, name := range n.inTable(fmt.Sprintf("%s/ports/%d/gid_attrs/ndevs", at, p.Number)) {
 			if before, told := place[name]; candidates[name] != "" && (!told || i < before) {
-				port[name], place[name] = p.Number, i
+				port[name] = p.Number
+				place[name] = i
 			}
 		}
 	}
@@ -67,7 +69,8 @@ func (n netdevs) inTable(folder string) map[int]string {
 	names := map[int]string{}
 	for i, empty := 0, 0; i < maxEntries && empty < maxEmpty; i++ {
 		if name := n.attribute(path.Join(folder, strconv.Itoa(i))); name != "" {
-			names[i], empty = name, 0
+			names[i] = name
+			empty = 0
 			continue
 		}
 		empty++

@@ -106,9 +106,11 @@ var sameTools = map[string]string{"mlx5_core.sf": "mlx5_core", "bnxt_re": "bnxt_
 
 // Tools returns the commands for a port of the HCA.
 func (h HCA) Tools(p Port) Tools {
-	netdev, shown := "NETDEV", fmt.Sprintf("rdma link show %s/%d", h.Name, p.Number)
+	netdev := "NETDEV"
+	shown := fmt.Sprintf("rdma link show %s/%d", h.Name, p.Number)
 	if len(p.Netdevs) > 0 {
-		netdev, shown = p.Netdevs[0], "ip link show "+p.Netdevs[0]
+		netdev = p.Netdevs[0]
+		shown = "ip link show " + p.Netdevs[0]
 	}
 	about := strings.NewReplacer("NETDEV", netdev, "PCI", cmp.Or(h.PCI, h.Parent, h.Name), "PORT", strconv.Itoa(p.Number))
 	driver := cmp.Or(sameTools[h.Driver], h.Driver)
@@ -117,7 +119,8 @@ func (h HCA) Tools(p Port) Tools {
 	}
 	t := tools[driver]
 	t.Link = cmp.Or(t.Link, shown)
-	t.Errors, t.Module = cmp.Or(t.Errors, t.Link), cmp.Or(t.Module, t.Link)
+	t.Errors = cmp.Or(t.Errors, t.Link)
+	t.Module = cmp.Or(t.Module, t.Link)
 	for _, command := range []*string{&t.Link, &t.Errors, &t.Module, &t.Heat, &t.Firmware, &t.Reset} {
 		*command = about.Replace(*command)
 	}

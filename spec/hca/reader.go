@@ -52,7 +52,8 @@ func (r *Reader) List() (*Inventory, error) {
 		r.relist(t, places, &found)
 	}
 	if text := readDeviceTable(t, &found); text != r.text {
-		r.text, r.table = text, parseDeviceTable(text, &found)
+		r.text = text
+		r.table = parseDeviceTable(text, &found)
 	}
 	r.shared.Store(&shared{buses: r.buses, table: r.table})
 	node := &Inventory{HCAs: r.listed, NetNSExclusive: t.exclusive()}
@@ -71,7 +72,9 @@ func (r *Reader) relist(t tree, places map[string]string, found *problems) {
 	for _, h := range r.listed {
 		before[h.Place] = h
 	}
-	r.places, r.listed, r.buses = places, named(places, found), make(map[string]int, len(places))
+	r.places = places
+	r.listed = named(places, found)
+	r.buses = make(map[string]int, len(places))
 	for i := range r.listed {
 		h := &r.listed[i]
 		h.Unlisted = []Kind{KindVerbs, KindHFI1, KindUMAD, KindISSM}

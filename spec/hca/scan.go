@@ -108,7 +108,8 @@ func (t tree) names() (*Inventory, error) {
 	}
 	index := map[string]int{}
 	for i := range node.HCAs {
-		index[node.HCAs[i].Name], node.HCAs[i].Unlisted = i, unlisted
+		index[node.HCAs[i].Name] = i
+		node.HCAs[i].Unlisted = unlisted
 	}
 	for _, d := range devices {
 		switch i, ok := index[d.HCA]; {
@@ -133,7 +134,8 @@ func (n *Inventory) Complete(read func(name string) HCA) *Inventory {
 	all.HCAs = make([]HCA, len(n.HCAs))
 	for i, named := range n.HCAs {
 		all.HCAs[i] = read(named.Name)
-		all.HCAs[i].Devices, all.HCAs[i].Unlisted = named.Devices, named.Unlisted
+		all.HCAs[i].Devices = named.Devices
+		all.HCAs[i].Unlisted = named.Unlisted
 	}
 	nameSubDevices(all.HCAs)
 	for i := range all.HCAs {
@@ -176,7 +178,8 @@ func (t tree) hca(listed HCA, parts Parts, common *shared) HCA {
 	at := path.Join(classHCA, h.Name)
 	known := listed.Function != "" && listed.Place != ""
 	if known { // its folder is found without links on the way
-		h.Place, at = listed.Place, path.Join(classHCA, listed.Place)
+		h.Place = listed.Place
+		at = path.Join(classHCA, listed.Place)
 	} else {
 		h.Place, _ = t.Readlink(at)
 	}
@@ -193,7 +196,9 @@ func (t tree) hca(listed HCA, parts Parts, common *shared) HCA {
 
 	on := path.Join(at, "device")
 	if known {
-		h.PCI, h.Function, h.Parent = listed.PCI, listed.Function, listed.Parent
+		h.PCI = listed.PCI
+		h.Function = listed.Function
+		h.Parent = listed.Parent
 		on = path.Join(classHCA, h.Bus())
 	} else {
 		t.function(&h, t.linkBase(on), on)

@@ -32,7 +32,8 @@ func crio(grant spec.Grant, _ []byte) ([]byte, error) { return CRIO(grant.Memloc
 // CRIO returns a drop-in of crio.conf for a node whose files have limits already, as CRI-O writes them: name=SOFT:HARD.
 // CRI-O does not add lists to each other, so the drop-in has all of them, but for another memlock.
 func CRIO(memlock spec.Limit, others []string) []byte {
-	all, add := []string{}, ": add what those have"
+	all := []string{}
+	add := ": add what those have"
 	for _, limit := range others {
 		if name, _, _ := strings.Cut(limit, "="); !strings.EqualFold(strings.TrimSpace(name), "memlock") {
 			all = append(all, strconv.Quote(limit))

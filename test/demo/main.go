@@ -199,7 +199,8 @@ func (d demo) generated(ctx context.Context) error {
 func (d demo) tool(ctx context.Context, args ...string) error {
 	command("rdma-spec " + strings.Join(args, " "))
 	cmd := exec.CommandContext(ctx, filepath.Join(d.bin, "rdma-spec"), args...)
-	cmd.Stdout, cmd.Stderr = os.Stdout, os.Stdout
+	cmd.Stdout = os.Stdout
+	cmd.Stderr = os.Stdout
 	return cmd.Run()
 }
 

@@ -68,7 +68,9 @@ func run(ctx context.Context, seed, number int, update bool, folders []string) e
 		return err
 	}
 	old := strings.SplitAfter(string(known), "\n")
-	kept, unknown, problems := old, 0, []error(nil)
+	kept := old
+	unknown := 0
+	problems := []error(nil)
 	for _, folder := range folders {
 		survivors, ran, err := tryPackage(ctx, folder, seed, number)
 		if err != nil {
@@ -98,7 +100,8 @@ func run(ctx context.Context, seed, number int, update bool, folders []string) e
 
 // choose returns a number of mutants of a package's files, by their names.
 func choose(all []mutant, seed, number int) []mutant {
-	seen, rank := map[string]int{}, map[*mutant][32]byte{}
+	seen := map[string]int{}
+	rank := map[*mutant][32]byte{}
 	var order []*mutant
 	for i := range all {
 		m := &all[i]
@@ -107,7 +110,8 @@ func choose(all []mutant, seed, number int) []mutant {
 		order = append(order, m)
 	}
 	slices.SortFunc(order, func(a, b *mutant) int {
-		x, y := rank[a], rank[b]
+		x := rank[a]
+		y := rank[b]
 		return cmp.Or(bytes.Compare(x[:], y[:]), cmp.Compare(a.from, b.from))
 	})
 	var chosen []mutant
@@ -184,7 +188,8 @@ func start(ctx context.Context, folder, program string, number int, limit time.D
 	ctx, cancel := context.WithTimeout(ctx, limit+shortest) // the program ends itself, unless it cannot
 	defer cancel()
 	command := exec.CommandContext(ctx, program, "-test.failfast", "-test.timeout="+limit.String())
-	command.Dir, command.WaitDelay = folder, shortest
+	command.Dir = folder
+	command.WaitDelay = shortest
 	command.Env = append(os.Environ(), variable+"="+strconv.Itoa(number))
 	return command.CombinedOutput()
 }
@@ -198,7 +203,9 @@ func compile(ctx context.Context, folder, scratch string, sources map[string][]b
 	}
 	program = filepath.Join(scratch, "tests")
 	for {
-		replaced, name, written := map[string]string{}, "", map[string]string{}
+		replaced := map[string]string{}
+		name := ""
+		written := map[string]string{}
 		for file, source := range sources {
 			of := slices.Clone(chosen)
 			of = slices.DeleteFunc(of, func(m mutant) bool { return m.file != file })

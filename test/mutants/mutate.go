@@ -92,7 +92,8 @@ func mutants(file string, source []byte) ([]mutant, error) {
 			case *ast.BinaryExpr:
 				if opposite, ok := opposites[n.Op]; ok {
 					add(n, opposite.String(), func(condition string, inner func(ast.Node) string) string {
-						x, y := inner(n.X), inner(n.Y)
+						x := inner(n.X)
+						y := inner(n.Y)
 						return fmt.Sprintf("(%s && (%s %s %s) || !%s && (%s %s %s))", condition, x, opposite, y, condition, x, n.Op, y)
 					})
 				}

@@ -73,7 +73,8 @@ func startEmulator(parts PartSet, options Options, scratch string) (*emulator, e
 	if options.cable != nil {
 		command.ExtraFiles = append(command.ExtraFiles, options.cable.end) // 4
 	}
-	command.Stdout, command.Stderr = e.console, e.console
+	command.Stdout = e.console
+	command.Stderr = e.console
 	command.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // keeps a terminal's Ctrl-C away from it: we end it
 	if err := child.Start(command); err != nil {
 		_ = e.port.Close()
@@ -126,9 +127,11 @@ func qemuArguments(parts PartSet, options Options) ([]string, error) {
 	}
 	kernelCommand := append(kernelArguments(parts, kernel, options),
 		"console=ttyS0", "mitigations=off", "random.trust_cpu=on", "cryptomgr.notests", "no_timer_check")
-	cpu, accel := "host", "kvm"
+	cpu := "host"
+	accel := "kvm"
 	if options.Machine != "kvm" {
-		cpu, accel = "max,erms=off,fsrm=off", "tcg,thread=multi"
+		cpu = "max,erms=off,fsrm=off"
+		accel = "tcg,thread=multi"
 		kernelCommand = append(kernelCommand, emulatedOnly)
 	}
 	args := []string{

@@ -48,9 +48,11 @@ func (r recipeBook) goPart(m goModule) part {
 	for _, file := range append([]string{filepath.Join(folder, "go.mod"), filepath.Join(folder, "go.sum")}, own...) {
 		recipe = append(recipe, readRecipe(file))
 	}
-	command, what := []string{"build"}, "tool"
+	command := []string{"build"}
+	what := "tool"
 	if m.testOf != "" {
-		command, what = []string{"test", "-c"}, m.testOf
+		command = []string{"test", "-c"}
+		what = m.testOf
 		recipe = append(recipe, m.testOf)
 	}
 	return part{name: m.name, recipe: recipe, cost: m.cost, compiled: true,

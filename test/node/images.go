@@ -23,7 +23,8 @@ import (
 func (r recipeBook) images() part {
 	recipe := append([]string{"2", runtime.GOARCH}, embedded("image/pause.c")...)
 	return part{name: "images", recipe: recipe, cost: "a second", build: func(ctx context.Context, folder string) error {
-		source, program := filepath.Join(folder, "pause.c"), filepath.Join(folder, "pause")
+		source := filepath.Join(folder, "pause.c")
+		program := filepath.Join(folder, "pause")
 		if err := os.WriteFile(source, []byte(embedded("image/pause.c")[0]), 0o644); err != nil {
 			return err
 		}

@@ -102,7 +102,8 @@ func answerFile(parts PartSet, machine string) string {
 func tryMachine(ctx context.Context, parts PartSet, options Options, machine string) (works bool, err error) {
 	trial, cancel := context.WithTimeout(ctx, trialLimit)
 	defer cancel()
-	options.Machine, options.Share = machine, ""
+	options.Machine = machine
+	options.Share = ""
 	n, err := boot(trial, parts, options)
 	if err != nil {
 		var died *DiedError

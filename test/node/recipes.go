@@ -56,7 +56,8 @@ func sourceFolder() (string, error) {
 
 // main is what the node needs to boot and to run containers, cheapest first.
 func (r recipeBook) main() []part {
-	kernel, agent := r.kernel(), r.agent()
+	kernel := r.kernel()
+	agent := r.agent()
 	return []part{
 		kernel, agent, r.initramfs(kernel, agent), r.disk(), r.images(), r.runc(),
 		r.containerd("2.4.2", "github.com/containerd/containerd/v2"),
@@ -113,7 +114,8 @@ func (r recipeBook) crio() part {
 		name: "crio-1.34.0", cost: "3 minutes on two cores", needsC: true,
 		tags: "containers_image_openpgp,exclude_graphdriver_btrfs,exclude_graphdriver_devicemapper,libdm_no_deferred_remove,seccomp",
 	})
-	tools, source := p.build, filepath.Join(r.source, "parts", p.name)
+	tools := p.build
+	source := filepath.Join(r.source, "parts", p.name)
 	p.recipe = append(p.recipe, "pinns")
 	p.build = func(ctx context.Context, folder string) error {
 		if err := tools(ctx, folder); err != nil {

@@ -113,7 +113,8 @@ func parseParts(args []string, places int) ([]*part, error) {
 
 // schedule runs each part once. The first part that fits into the free places, and that waits for none, starts next.
 func schedule(parts []*part, free int, run func(*part)) {
-	waiting, ended := slices.Clone(parts), make(chan *part)
+	waiting := slices.Clone(parts)
+	ended := make(chan *part)
 	for running := 0; len(waiting) > 0 || running > 0; {
 		next := slices.IndexFunc(waiting, func(p *part) bool { return p.places <= free && (p.after == nil || p.after.ended) })
 		if next < 0 {

@@ -76,7 +76,8 @@ func (r *results) count(ctx context.Context, output io.Reader) error {
 	if err := convert.Start(); err != nil {
 		return fmt.Errorf("read the tests' output: %w", err)
 	}
-	r.said, r.compiler = map[string][]string{}, map[string][]string{}
+	r.said = map[string][]string{}
+	r.compiler = map[string][]string{}
 	for decoder := json.NewDecoder(events); ; {
 		var e event
 		if err := decoder.Decode(&e); errors.Is(err, io.EOF) {
@@ -101,7 +102,8 @@ func (r *results) add(e event) {
 	case "run":
 		r.running = append(r.running, e.Test)
 	case "output":
-		if line = strings.TrimPrefix(line, "    "); line != "" && !frame.MatchString(strings.TrimSpace(line)) {
+		line = strings.TrimPrefix(line, "    ")
+		if line != "" && !frame.MatchString(strings.TrimSpace(line)) {
 			r.said[e.Test] = append(r.said[e.Test], line)
 		}
 	case "skip":

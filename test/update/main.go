@@ -68,7 +68,8 @@ func update(base string) error {
 		if err != nil {
 			return err
 		}
-		if changed = written(before, after); len(changed) == 0 {
+		changed = written(before, after)
+		if len(changed) == 0 {
 			break
 		}
 		before = after

@@ -126,7 +126,8 @@ func (w *Writer) replace(text []byte) error {
 		err = os.Rename(file.Name(), w.path())
 	}
 	if err != nil {
-		_, _ = os.Remove(file.Name()), file.Close() // it is of no use
+		_ = os.Remove(file.Name())
+		_ = file.Close() // it is of no use
 		return err
 	}
 	_ = w.file.Close() // another one is in its place

@@ -88,7 +88,8 @@ func environment() []string {
 	env := []string{"PATH=/usr/local/bin:/usr/bin:/bin", "HOSTNAME=train-0",
 		"NCCL_IB_HCA=mlx5_0,mlx5_1", "NCCL_DEBUG=INFO"}
 	for service := range 40 {
-		name, address := fmt.Sprintf("ML_SERVICE_%d", service), fmt.Sprintf("10.96.%d.17", service)
+		name := fmt.Sprintf("ML_SERVICE_%d", service)
+		address := fmt.Sprintf("10.96.%d.17", service)
 		env = append(env,
 			name+"_SERVICE_HOST="+address, name+"_SERVICE_PORT=8443", name+"_PORT=tcp://"+address+":8443",
 			name+"_PORT_8443_TCP=tcp://"+address+":8443", name+"_PORT_8443_TCP_PROTO=tcp", name+"_PORT_8443_TCP_ADDR="+address)

@@ -23,7 +23,8 @@ var brokenNames = []string{
 // BrokenFiles is Broken to be changed.
 func BrokenFiles() Files {
 	var n Node
-	at, verbs := map[string]string{}, map[string]string{}
+	at := map[string]string{}
+	verbs := map[string]string{}
 	for i, name := range brokenNames {
 		pci := fmt.Sprintf("0000:%02x:00.0", 0x10+i)
 		n.HCAs = append(n.HCAs, HCA{Name: name, PCI: pci, Firmware: "20.36.1010", NoMAD: i > 0, Ports: []Port{{}}})

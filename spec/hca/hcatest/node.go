@@ -76,7 +76,8 @@ type Netdev struct {
 
 // Down is a port that is physically off.
 func (p Port) Down() Port {
-	p.State, p.PhysState = "1: DOWN", "3: Disabled"
+	p.State = "1: DOWN"
+	p.PhysState = "3: Disabled"
 	return p
 }
 
@@ -223,7 +224,8 @@ func (b *builder) hca(i int, h HCA) {
 func (b *builder) netdev(on, name string, number int, p Port) {
 	at := path.Join(on, "net", name)
 	b.files[at+"/dev_port"] = fmt.Sprintf("%d\n", number)
-	b.files[at+"/flags"], b.files[at+"/mtu"] = "0x1003\n", "4200\n"
+	b.files[at+"/flags"] = "0x1003\n"
+	b.files[at+"/mtu"] = "4200\n"
 	if strings.HasSuffix(p.PhysState, "Disabled") {
 		b.files[at+"/flags"] = "0x1002\n"
 	}
@@ -249,7 +251,8 @@ func (b *builder) port(at string, p Port) {
 	b.files[at+"/phys_state"] = or(p.PhysState, "5: LinkUp") + "\n"
 	b.files[at+"/link_layer"] = layer + "\n"
 	b.files[at+"/rate"] = or(p.Rate, "100 Gb/sec (4X EDR)") + "\n"
-	b.files[at+"/lid"], b.files[at+"/sm_lid"] = "0x0\n", "0x0\n"
+	b.files[at+"/lid"] = "0x0\n"
+	b.files[at+"/sm_lid"] = "0x0\n"
 	if p.RawPackets {
 		b.files[at+"/gids/"] = ""
 		return
@@ -258,11 +261,13 @@ func (b *builder) port(at string, p Port) {
 	add := func(value, kind, netdev string) {
 		n := strconv.Itoa(gid)
 		b.files[at+"/gids/"+n] = value + "\n"
-		b.files[at+"/gid_attrs/types/"+n], b.files[at+"/gid_attrs/ndevs/"+n] = kind, netdev
+		b.files[at+"/gid_attrs/types/"+n] = kind
+		b.files[at+"/gid_attrs/ndevs/"+n] = netdev
 		gid++
 	}
 	if layer == "InfiniBand" {
-		b.files[at+"/lid"], b.files[at+"/sm_lid"] = "0x1a\n", "0x1\n"
+		b.files[at+"/lid"] = "0x1a\n"
+		b.files[at+"/sm_lid"] = "0x1\n"
 		add("fe80:0000:0000:0000:b859:9f03:00a9:5bd0", "IB/RoCE v1\n", "")
 	} else {
 		netdevs := append(slices.Clone(p.Netdevs), p.Foreign...)
@@ -293,7 +298,8 @@ func number(first, fixed, index int) [2]int {
 // classDevice makes a device on a bus, the link of its class, and its row in
 // the table of device nodes.
 func (b *builder) classDevice(class, name, bus string, number [2]int, mode string, attributes Files) {
-	major, minor := number[0], number[1]
+	major := number[0]
+	minor := number[1]
 	at := path.Join(bus, class, name)
 	b.files[path.Join("sys/class", class, name)] = Link("../../" + strings.TrimPrefix(at, "sys/"))
 	b.files[at+"/dev"] = fmt.Sprintf("%d:%d\n", major, minor)

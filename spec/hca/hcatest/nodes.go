@@ -87,9 +87,14 @@ func RenamedNode() Node {
 func EFANode() Node {
 	efa := HCA{NodeType: "7: unspecified", Driver: "efa", GUID: "0000:0000:0000:0000", Firmware: "0.0.0.0", NoMAD: true,
 		Ports: []Port{{LinkLayer: "Unknown", Rate: edr}}}
-	first, second := efa, efa
-	first.Name, first.PCI, first.NUMA = "efa_0", "0000:10:1b.0", 0
-	second.Name, second.PCI, second.NUMA = "rdmap144s27", "0000:90:1b.0", 1
+	first := efa
+	second := efa
+	first.Name = "efa_0"
+	first.PCI = "0000:10:1b.0"
+	first.NUMA = 0
+	second.Name = "rdmap144s27"
+	second.PCI = "0000:90:1b.0"
+	second.NUMA = 1
 	return Node{HCAs: []HCA{first, second}, NoRDMACM: true}
 }
 

@@ -65,7 +65,8 @@ func (j *job) connect(command *exec.Cmd, order wire.Job, host *sender) error {
 		if err != nil {
 			return err
 		}
-		j.terminal, j.stdin = terminal, terminal.master
+		j.terminal = terminal
+		j.stdin = terminal.master
 		terminal.attach(command)
 		return nil
 	}

@@ -36,7 +36,9 @@ func (t *terminal) resize(size wire.Size) error {
 
 // attach makes the terminal the command's controlling terminal.
 func (t *terminal) attach(command *exec.Cmd) {
-	command.Stdin, command.Stdout, command.Stderr = t.slave, t.slave, t.slave
+	command.Stdin = t.slave
+	command.Stdout = t.slave
+	command.Stderr = t.slave
 	command.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Setctty: true}
 }
 
@@ -49,6 +51,7 @@ func (t *terminal) copyOutput(to io.Writer) {
 
 func (t *terminal) close() {
 	if t != nil {
-		_, _ = t.master.Close(), t.slave.Close() // the command has ended
+		_ = t.master.Close()
+		_ = t.slave.Close() // the command has ended
 	}
 }

@@ -101,7 +101,8 @@ func startServer(program string) (*daemon.Process, error) {
 func (c *Cluster) awaitReady(ctx context.Context) error {
 	var last error
 	err := c.Await(ctx, "is ready", func() bool {
-		if last = c.connect(); last == nil {
+		last = c.connect()
+		if last == nil {
 			last = c.call(ctx, request{path: "/readyz"}, nil)
 		}
 		return last == nil

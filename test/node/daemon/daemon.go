@@ -32,7 +32,8 @@ type Process struct {
 func Start(env []string, program string, args ...string) (*Process, error) {
 	p := &Process{command: exec.Command(program, args...), exited: make(chan struct{})}
 	p.command.Env = append(os.Environ(), env...)
-	p.command.Stdout, p.command.Stderr = &p.log, &p.log
+	p.command.Stdout = &p.log
+	p.command.Stderr = &p.log
 	p.command.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	if err := child.Start(p.command); err != nil {
 		return nil, err

@@ -116,7 +116,8 @@ var podNumber atomic.Int64
 // RunPod makes a pod's sandbox.
 func (c *Client) RunPod(ctx context.Context, pod Pod) (*Sandbox, error) {
 	uid := fmt.Sprintf("pod-%d-%d", os.Getpid(), podNumber.Add(1))
-	name, namespace := first(pod.Name, uid), first(pod.Namespace, "default")
+	name := first(pod.Name, uid)
+	namespace := first(pod.Namespace, "default")
 	config := &cri.PodSandboxConfig{
 		Metadata: &cri.PodSandboxMetadata{Name: name, Namespace: namespace, Uid: uid},
 		Labels: labels(pod.Labels,
@@ -220,7 +221,8 @@ func (s *Sandbox) Create(ctx context.Context, ctr Container) (string, error) {
 	}
 	if ctr.Target != "" {
 		namespaces := config.Linux.SecurityContext.NamespaceOptions
-		namespaces.Pid, namespaces.TargetId = cri.NamespaceMode_TARGET, ctr.Target
+		namespaces.Pid = cri.NamespaceMode_TARGET
+		namespaces.TargetId = ctr.Target
 	}
 	for _, key := range slices.Sorted(maps.Keys(ctr.Env)) {
 		config.Envs = append(config.Envs, &cri.KeyValue{Key: key, Value: []byte(ctr.Env[key])})

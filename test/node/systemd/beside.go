@@ -54,7 +54,8 @@ func Beside(t *testing.T, install func(*testing.T), folders []string, flags ...s
 		"-test.skip=" + flag.Lookup("test.skip").Value.String(), "-test.v",
 		"-test.timeout=" + (time.Until(deadline) - time.Minute).String()}, flags...)...)
 	cmd.Env = append(os.Environ(), inside+"=1")
-	cmd.Stdout, cmd.Stderr = t.Output(), t.Output()
+	cmd.Stdout = t.Output()
+	cmd.Stderr = t.Output()
 	cmd.WaitDelay = await.Patience // where a process that it left keeps its output open
 	if err := cmd.Run(); err != nil {
 		t.Errorf("beside systemd: %v", err)

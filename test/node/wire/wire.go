@@ -100,7 +100,8 @@ func Read(r io.Reader) (Kind, []byte, error) {
 	if _, err := io.ReadFull(r, head[:]); err != nil {
 		return 0, nil, err
 	}
-	kind, size := Kind(head[0]), binary.BigEndian.Uint32(head[1:])
+	kind := Kind(head[0])
+	size := binary.BigEndian.Uint32(head[1:])
 	if kind < Ready || kind > ExitJob || size > maxPayload {
 		return 0, nil, fmt.Errorf("frame of kind %d and %d bytes on port %s: the other side is not rdma-node's", kind, size,
 			PortName)

@@ -34,8 +34,8 @@ func main() {
 	timeout := flag.Duration("timeout", 2*time.Second, "how long a plugin may take for an answer")
 	seed := flag.Uint64("seed", 0, "of the load's random numbers")
 	memlock := flag.Uint64("memlock", 0, "the memlock in `BYTES` that the plugin gives")
-	major, minor := flag.Int64("major", 0, "of the verbs device that containers hold"),
-		flag.Int64("minor", 0, "of the same device")
+	major := flag.Int64("major", 0, "of the verbs device that containers hold")
+	minor := flag.Int64("minor", 0, "of the same device")
 	flag.Parse()
 	c, err := newContainerd(*socket, *timeout)
 	if err != nil {

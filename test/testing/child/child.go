@@ -66,7 +66,8 @@ func haveStopped(pid int) (bool, error) {
 	if err != nil {
 		return false, err
 	}
-	stopped, ended := 0, 0
+	stopped := 0
+	ended := 0
 	for _, thread := range threads {
 		text, err := os.ReadFile(thread)
 		if errors.Is(err, os.ErrNotExist) || errors.Is(err, syscall.ESRCH) {

@@ -25,7 +25,8 @@ type Churn struct {
 func Start(t testing.TB, do func(ctx context.Context, number int) error) *Churn {
 	var c Churn
 	var err error
-	stop, ended := make(chan struct{}), make(chan struct{})
+	stop := make(chan struct{})
+	ended := make(chan struct{})
 	go func() {
 		defer close(ended)
 		for err == nil {

@@ -118,7 +118,9 @@ func (s Shell) Run(ctx context.Context, b Block) (output string, failed []Failur
 	}
 	defer told.Close() //nolint:errcheck // it was read whole
 	cmd := exec.CommandContext(ctx, "bash", "-c", `trap 'echo "$? $BASH_COMMAND" >&3' ERR`+"\n"+content)
-	cmd.Dir, cmd.Env, cmd.ExtraFiles = s.Folder, s.Environment, []*os.File{tell}
+	cmd.Dir = s.Folder
+	cmd.Env = s.Environment
+	cmd.ExtraFiles = []*os.File{tell}
 	failures := make(chan string)
 	go func() {
 		text, _ := io.ReadAll(told) // an empty text says that nothing failed, as the status does

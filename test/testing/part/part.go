@@ -90,7 +90,9 @@ func (table Table) needsOf(pattern string) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	found, most, release := false, 0, false
+	found := false
+	most := 0
+	release := false
 	for _, row := range table {
 		if !row.Again && slices.ContainsFunc(row.names(), name.MatchString) {
 			found = true

@@ -39,11 +39,13 @@ func Main(m *testing.M) {
 func Build(t testing.TB) Programs {
 	t.Helper()
 	built.once.Do(func() {
-		if built.folder, built.err = os.MkdirTemp("", "rdma-spec-"); built.err != nil {
+		built.folder, built.err = os.MkdirTemp("", "rdma-spec-")
+		if built.err != nil {
 			return
 		}
 		cmd := exec.Command("go", "build", "-o", built.folder, "./cmd/nri-rdma", "./cmd/rdma-spec")
-		cmd.Dir, cmd.Env = Path(t, "."), append(os.Environ(), "CGO_ENABLED=0")
+		cmd.Dir = Path(t, ".")
+		cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
 		if out, err := cmd.CombinedOutput(); err != nil {
 			built.err = fmt.Errorf("%v: %w\n%s", cmd.Args, err, out)
 		}
@@ -63,13 +65,15 @@ func (p Programs) Check(line string) (ours bool, problem string) {
 	if at < 0 || at > 0 && words[at-1] != "--" && !precedes(words[:at]) {
 		return false, ""
 	}
-	name, words := filepath.Base(words[at]), words[at+1:]
+	name := filepath.Base(words[at])
+	words = words[at+1:]
 	if end := slices.IndexFunc(words, func(w string) bool { return strings.ContainsAny(w[:1], "|><&;#") }); end >= 0 {
 		words = words[:end]
 	}
 	call := []string{}
 	for name == "rdma-spec" && len(words) > 0 && p.isSubcommand(append(slices.Clone(call), words[0])) {
-		call, words = append(call, words[0]), words[1:]
+		call = append(call, words[0])
+		words = words[1:]
 	}
 	if name == "rdma-spec" && len(call) == 0 && len(words) > 0 && !strings.HasPrefix(words[0], "-") {
 		return true, fmt.Sprintf("%q: rdma-spec has no command %q", line, words[0])

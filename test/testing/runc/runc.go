@@ -96,7 +96,8 @@ func (r *Runc) Run(name string, command []string, hooks ...specs.Hook) (output s
 	// Many at once leave the CPU to the tests beside them.
 	cmd := exec.Command("nice", "-n", "10", r.program, "--root", filepath.Join(r.folder, "state"), "run",
 		"--bundle", bundle, name)
-	cmd.Stdout, cmd.Stderr = &stdout, &stderr
+	cmd.Stdout = &stdout
+	cmd.Stderr = &stderr
 	if err := cmd.Run(); err != nil {
 		return stdout.String(), fmt.Errorf("%w: %s", err, strings.TrimSpace(stderr.String()))
 	}

@@ -87,7 +87,8 @@ func newProxy(t testing.TB, behind func() (net.Conn, error)) *Proxy {
 // Dial connects to the proxy without its socket.
 func (p *Proxy) Dial(context.Context, string) (net.Conn, error) {
 	p.mu.Lock()
-	mode, silenced := p.mode, p.silenced
+	mode := p.mode
+	silenced := p.silenced
 	p.mu.Unlock()
 	switch mode {
 	case Refuse:
@@ -185,9 +186,11 @@ func (p *Proxy) connect(silenced int, front net.Conn) {
 	}
 	p.mu.Lock()
 	p.accepted++
-	p.conns[front], p.conns[back] = true, true
+	p.conns[front] = true
+	p.conns[back] = true
 	if p.silenced != silenced {
-		_, _ = front.Close(), back.Close()
+		_ = front.Close()
+		_ = back.Close()
 	}
 	p.mu.Unlock()
 	var both sync.WaitGroup
@@ -204,7 +207,8 @@ func (p *Proxy) connect(silenced int, front net.Conn) {
 				break
 			}
 		}
-		_, _ = to.Close(), from.Close() // nothing is lost with them
+		_ = to.Close()
+		_ = from.Close() // nothing is lost with them
 	}
 	both.Go(func() { carry(back, front, func(request []byte) []byte { return request }) })
 	both.Go(func() { carry(front, back, p.answer) })

@@ -28,7 +28,8 @@ func Package(root, folder, version, appVersion string, date time.Time) (string, 
 	if err != nil {
 		return "", err
 	}
-	c.Metadata.Version, c.Metadata.AppVersion = version, appVersion
+	c.Metadata.Version = version
+	c.Metadata.AppVersion = appVersion
 	const images = "artifacthub.io/images"
 	c.Metadata.Annotations[images] = strings.ReplaceAll(c.Metadata.Annotations[images], ":devel", ":"+appVersion)
 	c.StampModTimes(date)

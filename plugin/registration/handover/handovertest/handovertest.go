@@ -84,7 +84,8 @@ func (s *Systemd) Last() time.Time {
 }
 
 func (s *Systemd) serve() {
-	text, rights := make([]byte, 4096), make([]byte, unix.CmsgSpace(4))
+	text := make([]byte, 4096)
+	rights := make([]byte, unix.CmsgSpace(4))
 	for {
 		n, with, _, _, err := s.socket.ReadMsgUnix(text, rights)
 		if err != nil {
@@ -94,7 +95,8 @@ func (s *Systemd) serve() {
 		s.mu.Lock()
 		switch what {
 		case "FDSTORE=1":
-			s.kept[name], s.last = descriptor(rights[:with]), time.Now()
+			s.kept[name] = descriptor(rights[:with])
+			s.last = time.Now()
 		case "FDSTOREREMOVE=1":
 			_ = s.kept[name].Close() // nil where there is none
 			delete(s.kept, name)
