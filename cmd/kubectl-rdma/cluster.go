@@ -5,14 +5,11 @@ package main
 
 import (
 	"bytes"
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"io"
-	"net"
 	"net/http"
-	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -118,21 +115,6 @@ func (s *said) Write(text []byte) (int, error) {
 		return s.Buffer.Write(text)
 	}
 	return len(text), nil // cut off, it is no JSON
-}
-
-// answer runs a command in a container, and returns what it says and its exit status.
-func (c *cluster) answer(pod types.NamespacedName, o *corev1.PodExecOptions) (stdout, stderr []byte, status int,
-	err error) {
-	const most = 16 << 20
-	ctx, cancel := context.WithTimeout(c, cmp.Or(c.config.Timeout, time.Hour))
-	defer cancel()
-	out, notes := said{most: most}, said{most: most}
-	status, err = c.exec(ctx, pod, o, &out, &notes)
-	var late net.Error
-	if ctx.Err() != nil || errors.As(err, &late) && late.Timeout() { // the buffers may still be written to
-		return nil, nil, 0, fmt.Errorf("no answer within %s: for a slow node, increase --request-timeout", c.config.Timeout)
-	}
-	return out.Bytes(), notes.Bytes(), status, err
 }
 
 // exec runs a command in a container, and returns its exit status.

@@ -141,19 +141,6 @@ func lostSince(node *corev1.Node) string {
 	return ""
 }
 
-// answers returns an answer of each node, in their order, with the errors of those that are not asked.
-func (f *expected) answers() []answer {
-	var all []answer
-	for node := range f.pods {
-		all = append(all, answer{Node: node})
-	}
-	for node, why := range f.silent {
-		all = append(all, answer{Node: node, Status: unanswered, Error: why})
-	}
-	slices.SortFunc(all, func(a, b answer) int { return strings.Compare(a.Node, b.Node) })
-	return all
-}
-
 // isPlugin reports whether a pod has the plugin: the reporter of deploy/node-readiness has the label as well.
 func isPlugin(pod *corev1.PodSpec) bool {
 	return slices.ContainsFunc(pod.Containers, func(c corev1.Container) bool { return c.Name == container })

@@ -34,7 +34,7 @@ func main() { os.Exit(run(os.Args[1:], os.Stdin, os.Stdout, os.Stderr)) }
 // run carries out a call and returns the exit status.
 func run(args []string, stdin io.Reader, stdout, stderr io.Writer) int {
 	o := options{stdout: stdout, stderr: stderr, rules: clientcmd.NewDefaultClientConfigLoadingRules()}
-	debug.SetMemoryLimit(100 << 20) // rather than twice what the answers of all nodes take
+	debug.SetMemoryLimit(64 << 20) // rather than twice what the answers of all nodes take
 	return cli.Run(o.command(), func() error { return nil }, args, stdin, stdout, stderr)
 }
 
@@ -117,7 +117,8 @@ func (o *options) clusterFlags(f *pflag.FlagSet) {
 func (o *options) connectionFlags(f *pflag.FlagSet, timed bool) {
 	kubectl := clientcmd.RecommendedConfigOverrideFlags("")
 	kubectl.ContextOverrideFlags.Namespace.LongName = "" // the kubeconfig's is for other objects
-	kubectl.Timeout.Default, kubectl.Timeout.Description = "20s", "how long a node may take to answer"
+	// Less than half a minute for a fleet, and more than the ten seconds that the doctor waits for a node's daemons.
+	kubectl.Timeout.Default, kubectl.Timeout.Description = "12s", "how long the nodes may take to answer, all together"
 	if !timed {
 		kubectl.Timeout.Description = "how long the API server may take to answer a request"
 	}

@@ -5,31 +5,21 @@ package main
 
 import (
 	"cmp"
+	"context"
 	"encoding/json"
 	"fmt"
-	"io"
 	"maps"
 	"os"
+	"os/signal"
 	"slices"
 	"strconv"
 	"strings"
-	"sync"
-	"sync/atomic"
-	"time"
+	"syscall"
 
 	"github.com/spf13/cobra"
-	"golang.org/x/sync/errgroup"
-	"golang.org/x/term"
 	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
 	"github.com/rdma-spec/rdma-spec/cmd/internal/cli"
-)
-
-// atOnce is how many nodes are asked side by side, beside those that have not answered for slow.
-const (
-	atOnce = 50
-	slow   = 2 * time.Second
 )
 
 // unanswered is the exit status where somebody has not answered, or not looked at everything.
@@ -42,7 +32,9 @@ type answer struct {
 	Result json.RawMessage `json:"result,omitempty"`
 	Error  string          `json:"error,omitempty"` // why there is no result
 
-	read result
+	rows   [][]string // of the table
+	missed string     // what it could not look at
+	err    error      // of the API server
 }
 
 // result is what a table has of the results of rdma-spec.
@@ -68,14 +60,17 @@ type result struct {
 }
 
 // onNodes is a command that rdma-spec has as well. It calls that one on every node, or on those that are named, side by
-// side.
+// side. An interrupt ends the waiting: what has come is written.
 func (o *options) onNodes(name, short string, v view) *cobra.Command {
 	return &cobra.Command{Use: name + " [NODE…]", Short: short, RunE: func(cmd *cobra.Command, named []string) error {
 		if o.host {
 			return o.doctorOnHost(cmd.Context(), named)
 		}
 		o.named = named
-		c, err := o.connect(cmd.Context())
+		ctx, stop := signal.NotifyContext(cmd.Context(), os.Interrupt, syscall.SIGTERM)
+		defer stop()
+		context.AfterFunc(ctx, stop) // a second interrupt ends the program
+		c, err := o.connect(ctx)
 		if err != nil {
 			return err
 		}
@@ -88,125 +83,52 @@ func (o *options) onNodes(name, short string, v view) *cobra.Command {
 		if o.outside {
 			asks.Command = append(asks.Command, "--outside")
 		}
-		answers, err := o.ask(c, asked, asks)
-		if err != nil {
-			return err
+		ctx, cancel := context.WithCancel(ctx)
+		answers := ask(ctx, slices.Sorted(maps.Keys(asked.pods)), c.config.Timeout,
+			func(ctx context.Context, node string) answer {
+				const most = 16 << 20
+				out, notes := said{most: most}, said{most: most}
+				status, err := c.exec(ctx, asked.pods[node], asks, &out, &notes)
+				return o.read(v, node, out.Bytes(), notes.Bytes(), status, err)
+			})
+		err = o.newReport(v, asked).write(answers)
+		cancel()
+		for range answers { // those that nobody wants after an error
 		}
-		return o.show(answers, asked, v)
+		return err
 	}}
 }
 
-// ask calls a command on all nodes that have a pod. One that takes long holds up no other.
-func (o *options) ask(c *cluster, asked *expected, asks *corev1.PodExecOptions) ([]answer, error) {
-	progress := io.Discard
-	if file, ok := o.stderr.(*os.File); ok && term.IsTerminal(int(file.Fd())) {
-		progress = file
-	}
-	answers := asked.answers()
-	group, ctx := errgroup.WithContext(c.Context)
-	c.Context = ctx
-	places := make(chan struct{}, atOnce)
-	var done atomic.Int64
-	for i := range answers {
-		a := &answers[i]
-		pod, runs := asked.pods[a.Node]
-		if !runs {
-			continue
-		}
-		places <- struct{}{}
-		leave := sync.OnceFunc(func() { <-places })
-		late := time.AfterFunc(slow, leave)
-		group.Go(func() error {
-			defer leave()
-			defer late.Stop()
-			stdout, stderr, status, err := c.answer(pod, asks)
-			if apierrors.IsForbidden(err) {
-				return fmt.Errorf("%w: the chart's value execRole.enabled makes the Role nri-rdma-exec in namespace %s, "+
-					"which allows it, and its holder may be root on the nodes", err, pod.Namespace)
-			}
-			node := a.Node
-			*a = read(stdout, stderr, status, err)
-			if a.Node = node; o.output == cli.FormatJSON {
-				a.read.Containers, a.read.Outside = nil, nil // the result has them
-			}
-			fmt.Fprintf(progress, "\r%d of %d nodes asked ", done.Add(1), len(asked.pods))
-			return nil
-		})
-	}
-	err := group.Wait() // an answer has its own error
-	fmt.Fprintf(progress, "\r%40s\r", "")
-	return answers, err
-}
-
-// read makes an answer of what came of a call on a node. With the exit status 3, a result may lack something.
-func read(stdout, stderr []byte, status int, err error) (a answer) {
-	a.Status = status
+// read makes an answer of what came of a call on a node: what is written of it, and nothing else. With the exit status
+// 3, a result may lack something.
+func (o *options) read(v view, node string, stdout, stderr []byte, status int, err error) answer {
+	a := answer{Node: node, Status: status, err: err}
 	notes := strings.TrimSpace(string(stderr))
 	last := notes[strings.LastIndexByte(notes, '\n')+1:]
+	var r result
 	switch {
 	case err != nil:
 		a.Status, a.Error = unanswered, err.Error()
-	case status <= 3 && strings.HasPrefix(string(stdout), "{") && json.Unmarshal(stdout, &a.read) == nil:
-		if a.Result = stdout; status == unanswered && len(a.read.Missed) == 0 { // status says it in its last line
-			a.read.Missed = []string{strings.TrimPrefix(last, "rdma-spec: ")}
-		}
-	default:
+		return a
+	case status > 3 || !strings.HasPrefix(string(stdout), "{") || json.Unmarshal(stdout, &r) != nil:
 		a.Error = cmp.Or(last, fmt.Sprintf("rdma-spec ended with status %d, and without a result", status))
+		return a
+	}
+	a.missed = strings.Join(r.Missed, ", ")
+	if status == unanswered && a.missed == "" { // status says it in its last line
+		a.missed = strings.TrimPrefix(last, "rdma-spec: ")
+	}
+	if o.output == cli.FormatJSON {
+		a.Result = stdout
+		return a
+	}
+	for _, row := range v.rows(&r, o.all) {
+		for i, cell := range row {
+			row[i] = plain(strings.ReplaceAll(cell, "rdma-spec repair --root "+hostRoot, "kubectl rdma repair "+node))
+		}
+		a.rows = append(a.rows, append([]string{node}, row...))
 	}
 	return a
-}
-
-// show writes what the nodes say, and which of them have not answered or not looked at everything.
-func (o *options) show(answers []answer, of *expected, v view) error {
-	var rows [][]string
-	var notes strings.Builder
-	missed, silent := map[string][]string{}, map[string][]string{}
-	statuses := map[int]int{}
-	for _, a := range answers {
-		if a.Error != "" {
-			silent[plain(a.Error)] = append(silent[plain(a.Error)], a.Node)
-			continue
-		}
-		statuses[a.Status]++
-		for _, row := range v.rows(&a.read, o.all) {
-			for i, cell := range row {
-				row[i] = strings.ReplaceAll(cell, "rdma-spec repair --root "+hostRoot, "kubectl rdma repair "+a.Node)
-			}
-			rows = append(rows, append([]string{a.Node}, row...))
-		}
-		if what := strings.Join(a.read.Missed, ", "); what != "" {
-			missed[what] = append(missed[what], a.Node)
-		}
-	}
-	byNode := func(a, b string) int { return strings.Compare(silent[a][0], silent[b][0]) }
-	for _, why := range slices.SortedFunc(maps.Keys(silent), byNode) {
-		if nodes := silent[why]; len(nodes) == 1 {
-			fmt.Fprintf(&notes, "kubectl rdma: node %s does not answer: %s\n", nodes[0], why)
-		} else {
-			fmt.Fprintf(&notes, "kubectl rdma: %d nodes do not answer: %s: %s\n", len(nodes), some(nodes), why)
-		}
-	}
-	for _, what := range slices.Sorted(maps.Keys(missed)) {
-		fmt.Fprintf(&notes, "kubectl rdma: not seen on %s: %s\n", some(missed[what]), plain(what))
-	}
-	answered, all := statuses[0]+statuses[1]+statuses[2]+statuses[3], max(len(answers), of.desired)
-	if of.unlisted != nil && len(o.named) == 0 {
-		fmt.Fprintf(&notes, "kubectl rdma: %s: which nodes have no pod, and no plugin although they have an RDMA resource, "+
-			"is unknown\n", plain(of.unlisted.Error()))
-	}
-	err := o.write("nodes", answers, "NODE "+v.header, rows)
-	fmt.Fprintf(o.stderr, "%skubectl rdma: %d of %d nodes answer\n", notes.String(), answered, all)
-	switch {
-	case err != nil:
-		return err
-	case answered < all:
-		return cli.ExitStatus(unanswered)
-	case statuses[1] > 0:
-		return cli.ErrProblemFound
-	case statuses[unanswered] > 0:
-		return cli.ExitStatus(unanswered)
-	}
-	return nil
 }
 
 // view is the table of results of rdma-spec: its columns behind NODE, and its rows; all has those that are well.

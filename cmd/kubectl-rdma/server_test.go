@@ -4,12 +4,19 @@
 package main
 
 import (
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
 	"encoding/base64"
 	"encoding/json"
 	"encoding/pem"
 	"errors"
 	"fmt"
 	"io"
+	"math/big"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -89,6 +96,25 @@ type server struct {
 	now    atomic.Int64
 	atOnce atomic.Int64
 	ends   chan struct{}
+	pages  sync.Map // the objects that selectors select, by the request without its page
+}
+
+// certificate returns one for the loopback, whose signatures take less time than those of httptest's own.
+func certificate(t *testing.T) tls.Certificate {
+	t.Helper()
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	template := &x509.Certificate{
+		SerialNumber: big.NewInt(1), NotAfter: time.Now().Add(time.Hour), IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)},
+		IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageDigitalSignature | x509.KeyUsageCertSign,
+	}
+	der, err := x509.CreateCertificate(rand.Reader, template, template, &key.PublicKey, key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key}
 }
 
 // call is what became of a call of kubectl rdma.
@@ -103,7 +129,10 @@ type call struct {
 func (s *server) rdma(t *testing.T, args ...string) (c call) {
 	t.Helper()
 	s.ends = make(chan struct{})
-	api := httptest.NewTLSServer(s)
+	s.pages.Clear()
+	api := httptest.NewUnstartedServer(s)
+	api.TLS = &tls.Config{Certificates: []tls.Certificate{certificate(t)}}
+	api.StartTLS()
 	defer api.Close()
 	defer close(s.ends)
 	authority := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: api.Certificate().Raw})
@@ -153,19 +182,15 @@ func (s *server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		_ = json.NewEncoder(w).Encode(metav1.Status{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Status"}, Code: http.StatusForbidden,
 			Status: metav1.StatusFailure, Reason: metav1.StatusReasonForbidden, Message: "you may not: " + path[len(path)-1]})
 	case path[len(path)-1] == "daemonsets":
-		page(w, r, "DaemonSetList", slices.DeleteFunc(slices.Clone(s.sets), func(d appsv1.DaemonSet) bool {
-			return strings.Contains(r.URL.Path, "/namespaces/") && !strings.Contains(r.URL.Path, "/"+d.Namespace+"/")
-		}))
+		page(s, w, r, "DaemonSetList", s.sets)
 	case len(path) == 3 && r.Method == http.MethodPost, len(path) == 4:
 		s.hostPod(w, r, path[len(path)-1])
 	case len(path) == 5 && path[4] == "exec":
 		s.exec(w, r, path[3])
 	case path[len(path)-1] == "nodes":
-		page(w, r, "NodeList", s.nodes)
-	case len(path) == 3:
-		page(w, r, "PodList", slices.DeleteFunc(slices.Clone(s.pods), func(p corev1.Pod) bool { return p.Namespace != path[1] }))
+		page(s, w, r, "NodeList", s.nodes)
 	default:
-		page(w, r, "PodList", s.pods)
+		page(s, w, r, "PodList", s.pods)
 	}
 }
 
@@ -173,7 +198,7 @@ func (s *server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 func page[T any, P interface {
 	*T
 	metav1.Object
-}](w http.ResponseWriter, r *http.Request, kind string, objects []T) {
+}](s *server, w http.ResponseWriter, r *http.Request, kind string, objects []T) {
 	q := r.URL.Query()
 	byLabel, err1 := labels.Parse(q.Get("labelSelector"))
 	byField, err2 := fields.ParseSelector(q.Get("fieldSelector"))
@@ -181,16 +206,25 @@ func page[T any, P interface {
 		http.Error(w, err.Error(), http.StatusBadRequest)
 		return
 	}
-	selected := slices.DeleteFunc(slices.Clone(objects), func(o T) bool {
-		of := fields.Set{}
-		switch o := any(&o).(type) {
-		case *corev1.Pod:
-			of = fields.Set{"spec.nodeName": o.Spec.NodeName, "status.phase": string(o.Status.Phase)}
-		case *corev1.Node:
-			of = fields.Set{"metadata.name": o.Name}
-		}
-		return !byLabel.Matches(labels.Set(P(&o).GetLabels())) || !byField.Matches(of)
-	})
+	_, namespace, _ := strings.Cut(r.URL.Path, "/namespaces/")
+	namespace, _, _ = strings.Cut(namespace, "/")
+	request := r.URL.Path + " " + q.Get("labelSelector") + " " + q.Get("fieldSelector")
+	kept, is := s.pages.Load(request)
+	if !is {
+		kept = slices.DeleteFunc(slices.Clone(objects), func(o T) bool {
+			of := fields.Set{}
+			switch o := any(&o).(type) {
+			case *corev1.Pod:
+				of = fields.Set{"spec.nodeName": o.Spec.NodeName, "status.phase": string(o.Status.Phase)}
+			case *corev1.Node:
+				of = fields.Set{"metadata.name": o.Name}
+			}
+			return namespace != "" && P(&o).GetNamespace() != namespace ||
+				!byLabel.Matches(labels.Set(P(&o).GetLabels())) || !byField.Matches(of)
+		})
+		s.pages.Store(request, kept)
+	}
+	selected := kept.([]T)
 	from, _ := strconv.Atoi(q.Get("continue")) // "" is the first page
 	limit, _ := strconv.Atoi(q.Get("limit"))
 	if limit == 0 {

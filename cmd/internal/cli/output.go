@@ -15,9 +15,9 @@ import (
 	"regexp"
 	"slices"
 	"strings"
-	"text/tabwriter"
 	"time"
 	"unicode"
+	"unicode/utf8"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
@@ -178,15 +178,50 @@ func WriteStructured(w io.Writer, format string, v any) error {
 // WriteTable writes a result for people: a header in capitals and a line for each row, in columns that are two spaces
 // apart. An empty cell shows as "-", so that every line has as many fields as the header.
 func WriteTable(w io.Writer, header []string, rows [][]string) error {
-	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
-	for _, row := range slices.Concat([][]string{header}, rows) {
-		cells := slices.Clone(row)
-		for i, cell := range cells {
-			cells[i] = cmp.Or(PlainText(cell), "-")
-		}
-		fmt.Fprintln(t, strings.Join(cells, "\t")) // Flush has the error
+	return NewTable(w, header).Write(rows)
+}
+
+// Table is a table whose rows come in several parts. The columns of a part are at least as wide as those before.
+type Table struct {
+	out    io.Writer
+	header []string // until it is written
+	widths []int
+}
+
+// NewTable returns a table without rows.
+func NewTable(w io.Writer, header []string) *Table {
+	return &Table{out: w, header: header, widths: make([]int, len(header))}
+}
+
+// Write writes more rows, the first time below the header.
+func (t *Table) Write(rows [][]string) error {
+	var lines [][]string
+	if t.header != nil {
+		lines = append(lines, t.header)
+		t.header = nil
 	}
-	return t.Flush()
+	for _, row := range rows {
+		line := make([]string, len(row))
+		for i, cell := range row {
+			line[i] = cmp.Or(PlainText(cell), "-")
+		}
+		lines = append(lines, line)
+	}
+	for _, line := range lines {
+		for i, cell := range line {
+			t.widths[i] = max(t.widths[i], utf8.RuneCountInString(cell))
+		}
+	}
+	var text strings.Builder
+	for _, line := range lines {
+		last := len(line) - 1
+		for i, cell := range line[:last] {
+			fmt.Fprintf(&text, "%-*s  ", t.widths[i], cell)
+		}
+		text.WriteString(line[last] + "\n")
+	}
+	_, err := io.WriteString(t.out, text.String())
+	return err
 }
 
 // Complete has the shell complete a flag's value by words; they may depend on what is typed so far.

@@ -71,6 +71,21 @@ func TestWriteTable(t *testing.T) {
 	}
 }
 
+// Rows that come later are below those before, and what is wider widens the column.
+func TestTableInParts(t *testing.T) {
+	var out bytes.Buffer
+	table := NewTable(&out, []string{"NODE", "HCA", "STATE"})
+	for _, rows := range [][][]string{nil, {{"node-1", "mlx5_0", "DOWN"}}, {{"a", "", "ACTIVE"}, {"a", "bnxt_re_bond0", ""}}} {
+		if err := table.Write(rows); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want := "NODE  HCA  STATE\nnode-1  mlx5_0  DOWN\na       -              ACTIVE\na       bnxt_re_bond0  -\n"
+	if diff := cmp.Diff(want, out.String()); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+}
+
 func TestIsUsageError(t *testing.T) {
 	for err, want := range map[error]bool{
 		Usage(errors.New("memlock is not a size")):                true,
