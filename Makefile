@@ -124,7 +124,7 @@ VERBOSE := $(if $(V),-v)
 # end. What needs no node runs while the node's kernel compiles. A UML node has one CPU. That of the cluster has more than a core: in a
 # node that gets a third of one, an API server leaves other programs standing still for many seconds.
 PARTS := prepare=2 race=1 unit=1 node-main=1:prepare nri=1 node-service=1:prepare configure=1:prepare lint=1 mutations=1
-REST  := prepare-all=3 $(patsubst %,%:prepare-all,node-daemonset=3 site-test=1 node-kubernetes=2 node-configure=1 node-tool=1 configure-older=1 \
+REST  := prepare-all=3 $(patsubst %,%:prepare-all,node-daemonset=3 node-restricted=3 site-test=1 node-kubernetes=2 node-configure=1 node-tool=1 configure-older=1 \
   node-faults=2 node-package=1 node-crio=1 node-edges=1 node-upgrade=1 node-pair=2 node-runtimes=1 release-test=1 kit=1)
 SUITE_OF = FRESH=yes go run ./test/suite $(VERBOSE) $(if $(filter uml,$(shell bin/rdma-node --parts test --which)),$(subst =2:,=1:,$(1)),$(1))
 
@@ -287,7 +287,7 @@ kit: bin/rdma-node ## tests of the node itself
 INNODE     := -test.v -test.timeout 29m
 E2E        := bin/e2e.test $(INNODE)
 SERVICE    := ../../bin/service.test $(INNODE)
-.PHONY: node-faults node-kubernetes node-dra node-policy node-daemonset node-guides node-pair node-tool node-main node-edges node-runtimes node-versions node-crio node-emulated node-service node-upgrade node-package node-configure
+.PHONY: node-faults node-kubernetes node-dra node-policy node-restricted node-daemonset node-guides node-pair node-tool node-main node-edges node-runtimes node-versions node-crio node-emulated node-service node-upgrade node-package node-configure
 node-faults: # the plugin and containerd die, again and again
 	$(NODE:1=2) -- $(E2E) -part faults
 node-kubernetes: # with a kubelet, and with an API server
@@ -298,6 +298,8 @@ node-daemonset: # the plugin as people install it in a cluster
 	$(NODE:1=2) --parts all -- $(E2E) -part daemonset
 node-policy: # policies that roll out, and that the plugin refuses; a plugin in the node's network
 	$(NODE:1=2) --parts all -- $(E2E) -part policy
+node-restricted: # the chart's profile for namespaces that enforce Pod Security's level restricted
+	$(NODE:1=2) --parts all -- $(E2E) -part restricted
 node-guides: # the guides of docs, as far as a software HCA goes
 	$(NODE:1=2) --parts all -- $(E2E) -part guides
 node-pair: # two nodes that are joined by a cable

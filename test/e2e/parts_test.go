@@ -57,7 +57,8 @@ var parts = part.Table{
 	}},
 	{Part: "shared", Node: "all", Tests: []func(*testing.T){TestKubeletSharedDevicePlugin}},
 	{Part: "daemonset", Node: "all", Release: true, Tests: []func(*testing.T){TestClusterDaemonSet}},
-	{Part: "policy", Node: "all", Release: true, Tests: []func(*testing.T){TestClusterPolicy, TestClusterRestrictedChart}},
+	{Part: "policy", Node: "all", Release: true, Tests: []func(*testing.T){TestClusterPolicy}},
+	{Part: "restricted", Node: "all", Release: true, Tests: []func(*testing.T){TestClusterRestrictedChart}},
 	{Part: "guides", Node: "all", Release: true, Tests: []func(*testing.T){TestClusterGuides}},
 	{Part: "dra", Node: "all", Tests: []func(*testing.T){TestClusterDRA}},
 
