@@ -49,6 +49,9 @@ func New(root string) *Processes { return On(proc{filepath.Join(root, "proc")}) 
 // On returns the processes of a kernel.
 func On(k Kernel) *Processes { return &Processes{k} }
 
+// PIDs returns the IDs of all processes, ascending.
+func (p *Processes) PIDs() ([]int, error) { return p.kernel.PIDs() }
+
 // Process is what a process may lock, and why.
 type Process struct {
 	Memlock spec.Rlimit // RLIMIT_MEMLOCK

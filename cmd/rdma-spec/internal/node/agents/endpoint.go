@@ -16,12 +16,13 @@ import (
 	"github.com/rdma-spec/rdma-spec/spec/files"
 )
 
-// Endpoint returns the socket of the runtime that the kubelet of the node below a root uses, where it says so: on the
+// Endpoint returns the socket of the runtime that the kubelet of a node uses, where it says so: on the
 // command line of the process that runs or else of its unit, in what kubeadm has it add there, or in its configuration.
 // "" is unknown.
-func Endpoint(root string) string {
+func Endpoint(t process.Table) string {
+	root := t.Root
 	kubelet := process.Starts(root, "kubelet.service")
-	for _, p := range process.List(root, process.Called(kubelets...)) {
+	for _, p := range t.Called(kubelets...) {
 		if p.OnNode || inContainer(root, p) {
 			kubelet = p
 			break

@@ -30,7 +30,7 @@ var kubelets = []string{"kubelet", "kubelite", "k3s-server", "k3s-agent"}
 // ReadKubelet answers how the kubelet of the node below a root does.
 func ReadKubelet(ctx context.Context, root string) (Kubelet, error) {
 	var answer Kubelet
-	for _, p := range process.List(root, process.Called(kubelets...)) {
+	for _, p := range process.ReadTable(root).Called(kubelets...) {
 		if p.OnNode || inContainer(root, p) {
 			answer.PID, answer.Unit, answer.Root = p.PID, p.Unit(root), cmp.Or(p.Flag("--root-dir"), "/var/lib/kubelet")
 			break

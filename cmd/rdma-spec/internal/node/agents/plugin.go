@@ -37,7 +37,7 @@ func ReadPlugin(root, tool string) Plugin {
 	for _, program := range Launched(root) {
 		answer.Launched = "/" + program
 	}
-	for _, p := range process.List(root, canBePlugin) {
+	for _, p := range process.ReadTable(root).Where(canBePlugin) {
 		if q, ok := pluginProcess(root, p); ok {
 			answer.Processes = append(answer.Processes, q)
 		}

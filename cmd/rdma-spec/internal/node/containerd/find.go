@@ -54,10 +54,14 @@ func Units() (all []string) {
 // Find returns the containerds of the node below a root: those that are installed in a place that a platform documents,
 // and those that run. The process that runs says which program and which configuration count, or else the unit that
 // would start it, or else the place.
-func Find(root string) (found []Daemon) {
-	root, _ = filepath.Abs(root + "/") // a relative one is below the working folder, which has a name
+func Find(root string) []Daemon { return FindAmong(process.ReadTable(root)) }
+
+// FindAmong is Find where the processes have been read.
+func FindAmong(t process.Table) (found []Daemon) {
+	root, _ := filepath.Abs(t.Root + "/") // a relative one is below the working folder, which has a name
+	running := daemons(t)
 	for _, p := range places.Containerds {
-		p = moved(root, p)
+		p = moved(root, p, running)
 		d := Daemon{Root: root, Name: p.Name, Config: p.Config, Units: p.Units}
 		if p.DropIns != "" && managed(d.File()) {
 			d.DropIns = files.Below(root, p.DropIns)
@@ -80,23 +84,23 @@ func Find(root string) (found []Daemon) {
 			found = append(found, d)
 		}
 	}
-	for _, p := range daemons(root) {
+	for _, p := range running {
 		if !p.OnNode {
 			continue
 		}
-		running := Daemon{Root: root, Name: "containerd", Config: places.Containerds[0].Config}
-		running.is(p)
+		d := Daemon{Root: root, Name: "containerd", Config: places.Containerds[0].Config}
+		d.is(p)
 		unit := p.Unit(root)
-		i := slices.IndexFunc(found, func(d Daemon) bool {
-			return d.Config == running.Config || slices.Contains(d.Units, unit) ||
-				d.rendered() == running.File()
+		i := slices.IndexFunc(found, func(other Daemon) bool {
+			return other.Config == d.Config || slices.Contains(other.Units, unit) || other.rendered() == d.File()
 		})
 		switch {
 		case i < 0:
-			found = append(found, running)
+			found = append(found, d)
 		case found[i].Process.PID == 0: // a second one has just been forked
 			before := found[i]
-			if found[i].is(p); before.rendered() != "" {
+			found[i].is(p)
+			if before.rendered() != "" {
 				found[i].Config = before.Config
 			}
 		}
@@ -132,8 +136,8 @@ func (d Daemon) place() (is places.Place) {
 }
 
 // daemons returns the processes of containerd, but for those that print a configuration, as Effective has them do.
-func daemons(root string) []process.Process {
-	return slices.DeleteFunc(process.List(root, process.Called("containerd")), func(p process.Process) bool {
+func daemons(t process.Table) []process.Process {
+	return slices.DeleteFunc(t.Called("containerd"), func(p process.Process) bool {
 		return len(p.Args) > 2 && p.Args[len(p.Args)-2] == "config"
 	})
 }
@@ -172,7 +176,7 @@ func (d *Daemon) is(p process.Process) {
 
 // moved returns a place of K3s or RKE2 in the --data-dir of the node: of their configuration, or of the containerd that
 // runs.
-func moved(root string, p places.Place) places.Place {
+func moved(root string, p places.Place, containerds []process.Process) places.Place {
 	if p.Template == "" {
 		return p
 	}
@@ -189,7 +193,7 @@ func moved(root string, p places.Place) places.Place {
 	for _, unit := range p.Units {
 		said.DataDir = cmp.Or(process.Starts(root, unit).Flag("--data-dir", "-d"), said.DataDir)
 	}
-	for _, running := range daemons(root) {
+	for _, running := range containerds {
 		dir, isOne := strings.CutSuffix(running.Flag("--config", "-c"), strings.TrimPrefix(p.Config, standard))
 		if isOne && running.OnNode && strings.Contains(dir+running.Unit(root)+running.Exe, p.Name) {
 			said.DataDir = dir

@@ -1,8 +1,8 @@
 // Copyright The rdma-spec Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package process lists the processes of a node, and reads what the kernel knows of one. It does not know what they are
-// for, nor what their limits are: see package limits.
+// Package process knows the processes of a node: their names, command lines, units, and what the kernel says of one. It
+// does not know what they are for. Package limits, below it, lists them, and knows what they may lock.
 package process
 
 import (
@@ -15,6 +15,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/rdma-spec/rdma-spec/plugin/limits"
 	"github.com/rdma-spec/rdma-spec/plugin/policy/sandbox"
 )
 
@@ -30,39 +31,49 @@ type Process struct {
 // Deleted is what the kernel adds to the path of a program whose file is gone.
 const Deleted = " (deleted)"
 
-// List returns the processes of the node below a root that a function chooses by their names, in the order of their
-// IDs.
-func List(root string, choose func(comm string) bool) (found []Process) {
-	entries, _ := os.ReadDir(filepath.Join(root, "proc")) // without it, there are none
-	for _, entry := range entries {
-		pid, err := strconv.Atoi(entry.Name())
+// Table has the processes of a node at one moment. Whoever looks for several of them reads it once.
+type Table struct {
+	Root  string // of the node
+	named []Process
+}
+
+// ReadTable reads which processes the node below a root has.
+func ReadTable(root string) Table {
+	t := Table{Root: root}
+	pids, _ := limits.New(root).PIDs() // without proc, there are none
+	for _, pid := range pids {
+		p := Process{PID: pid}
+		text, err := os.ReadFile(p.File(root, "comm"))
 		if err != nil {
+			continue // it has ended
+		}
+		p.Comm = strings.TrimSuffix(string(text), "\n")
+		t.named = append(t.named, p)
+	}
+	return t
+}
+
+// Where returns the processes that a function chooses by their names, in the order of their IDs.
+func (t Table) Where(choose func(comm string) bool) (found []Process) {
+	for _, p := range t.named {
+		if !choose(p.Comm) {
 			continue
 		}
-		folder := filepath.Join(root, "proc", entry.Name())
-		text, err := os.ReadFile(filepath.Join(folder, "comm"))
-		comm := strings.TrimSuffix(string(text), "\n")
-		if err != nil || !choose(comm) {
-			continue
-		}
-		p := Process{PID: pid, Comm: comm}
-		p.Exe, _ = os.Readlink(filepath.Join(folder, "exe"))
-		p.OnNode = sameRoot(root, folder)
-		if line, err := os.ReadFile(filepath.Join(folder, "cmdline")); err == nil {
+		p.Exe, _ = os.Readlink(p.File(t.Root, "exe"))
+		p.OnNode = sameRoot(t.Root, p.File(t.Root, ""))
+		if line, err := os.ReadFile(p.File(t.Root, "cmdline")); err == nil {
 			p.Args = strings.Split(strings.TrimSuffix(string(line), "\x00"), "\x00")
 		}
 		found = append(found, p)
 	}
-	slices.SortFunc(found, func(a, b Process) int { return a.PID - b.PID })
 	return found
 }
 
-// Called returns a function that chooses the processes with one of these names, of which the kernel keeps 15
-// characters.
-func Called(names ...string) func(string) bool {
-	return func(comm string) bool {
+// Called returns the processes with one of these names, of which the kernel keeps 15 characters.
+func (t Table) Called(names ...string) []Process {
+	return t.Where(func(comm string) bool {
 		return slices.ContainsFunc(names, func(name string) bool { return comm == name[:min(len(name), 15)] })
-	}
+	})
 }
 
 // Flag returns the value of a flag, "" where the process does not have it.

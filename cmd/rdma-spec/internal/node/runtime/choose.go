@@ -27,9 +27,10 @@ func Choose(ctx context.Context, found []containerd.Daemon, root, name, config s
 		return d, false, err
 	}
 	mayBeCRIO := name == "" && HasCRIO(root)
-	if endpoint := agents.Endpoint(root); endpoint != "" {
+	table := process.ReadTable(root)
+	if endpoint := agents.Endpoint(table); endpoint != "" {
 		var crio Runtime
-		if mayBeCRIO && crio.readCRIO(root) == nil && process.SamePath(crio.Socket, endpoint) {
+		if mayBeCRIO && crio.readCRIO(table) == nil && process.SamePath(crio.Socket, endpoint) {
 			return d, true, nil
 		}
 		for _, d := range found {

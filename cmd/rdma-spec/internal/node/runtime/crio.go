@@ -54,9 +54,12 @@ type CRIOSay struct {
 
 // ReadCRIO returns the configuration of the CRI-O below a root, as its process was started, or else as its unit starts
 // it: crio.conf, then all files below crio.conf.d, and last its flags. The error is why CRI-O does not start with them.
-func ReadCRIO(root string) (CRIO, error) {
+func ReadCRIO(root string) (CRIO, error) { return readCRIO(process.ReadTable(root)) }
+
+func readCRIO(t process.Table) (CRIO, error) {
+	root := t.Root
 	starts := process.Starts(root, places.CRIO.Units[0])
-	for _, p := range process.List(root, process.Called(processCRIO)) {
+	for _, p := range t.Called(processCRIO) {
 		if p.OnNode {
 			starts = p
 		}
@@ -156,10 +159,10 @@ func (c CRIO) Around(file string) (before, after CRIO) {
 	return before, after
 }
 
-// readCRIO reads what RDMA containers depend on in the files of the CRI-O below a root. NRI is on where they do not say
+// readCRIO reads what RDMA containers depend on in the files of the node's CRI-O. NRI is on where they do not say
 // otherwise, as in CRI-O 1.30.
-func (r *Runtime) readCRIO(root string) error {
-	said, err := ReadCRIO(root)
+func (r *Runtime) readCRIO(t process.Table) error {
+	said, err := readCRIO(t)
 	r.Config = said.Config
 	if err != nil {
 		return err

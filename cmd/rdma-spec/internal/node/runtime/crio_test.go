@@ -13,6 +13,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/node/containerd"
+	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/node/process"
 	"github.com/rdma-spec/rdma-spec/plugin/storedspec/places"
 	"github.com/rdma-spec/rdma-spec/spec"
 	"github.com/rdma-spec/rdma-spec/test/testing/repository"
@@ -83,7 +84,7 @@ func TestCRIO(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			root, _ := crioNode(t, name)
 			var got Runtime
-			err := got.readCRIO(root)
+			err := got.readCRIO(process.ReadTable(root))
 			if part := strings.ReplaceAll(test.want.ConfigError, "ROOT", root); part != "" {
 				if err == nil || !strings.Contains(err.Error(), part) {
 					t.Errorf("%v, want %s", err, part)
@@ -107,7 +108,7 @@ func TestCRIOPrints(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			root, flags := crioNode(t, name)
 			var read, printed Runtime
-			errRead := read.readCRIO(root)
+			errRead := read.readCRIO(process.ReadTable(root))
 			if !strings.Contains(flags, "-c ") {
 				config := filepath.Join(root, places.CRIO.Config)
 				if !containerd.Exists(config) {
@@ -122,7 +123,8 @@ func TestCRIOPrints(t *testing.T) {
 				}
 				return
 			}
-			err = printed.readCRIO(scratch.With(t, map[string]string{"etc/crio/crio.conf": string(text)}, 0o600))
+			copied := scratch.With(t, map[string]string{"etc/crio/crio.conf": string(text)}, 0o600)
+			err = printed.readCRIO(process.ReadTable(copied))
 			printed.Config, printed.Socket = read.Config, strings.TrimPrefix(printed.Socket, "/var")
 			if diff := cmp.Diff(printed, read); diff != "" || err != nil {
 				t.Errorf("%v (-printed +read):\n%s", err, diff)

@@ -35,8 +35,9 @@ const processCRIO = "crio"
 
 // Read answers which container runtimes the node below a root has.
 func Read(ctx context.Context, root string) (Runtimes, error) {
-	n := node{root: root, processes: process.List(root, process.Called(NameContainerd, processCRIO))}
-	n.processes = slices.DeleteFunc(n.processes, func(p process.Process) bool { return !p.OnNode })
+	n := node{root: root, table: process.ReadTable(root)}
+	n.processes = slices.DeleteFunc(n.table.Called(NameContainerd, processCRIO),
+		func(p process.Process) bool { return !p.OnNode })
 	var looks []func() Runtime
 	for _, p := range n.processes {
 		if p.Comm == processCRIO {
@@ -46,10 +47,10 @@ func Read(ctx context.Context, root string) (Runtimes, error) {
 	if looks == nil && installedCRIO(root) {
 		looks = append(looks, func() Runtime { return n.crio(ctx, process.Process{}) })
 	}
-	for _, d := range containerd.Find(root) {
+	for _, d := range containerd.FindAmong(n.table) {
 		looks = append(looks, func() Runtime { return n.containerd(ctx, d) })
 	}
-	answer := Runtimes{Runtimes: make([]Runtime, len(looks)), Endpoint: agents.Endpoint(root)}
+	answer := Runtimes{Runtimes: make([]Runtime, len(looks)), Endpoint: agents.Endpoint(n.table)}
 	var asked sync.WaitGroup
 	for i, look := range looks {
 		asked.Go(func() { answer.Runtimes[i] = look() })
@@ -61,7 +62,8 @@ func Read(ctx context.Context, root string) (Runtimes, error) {
 // node is a node whose runtimes are asked, and the processes of those.
 type node struct {
 	root      string
-	processes []process.Process
+	table     process.Table
+	processes []process.Process // of runtimes
 }
 
 // onNode returns a text with the names that files have on the node.
@@ -117,7 +119,7 @@ func (n *node) crio(ctx context.Context, p process.Process) Runtime {
 	n.daemon(&r, p, places.CRIO.Units)
 	if _, err := os.Stat(filepath.Join(n.root, "etc")); errors.Is(err, fs.ErrNotExist) {
 		r.NotMounted = true
-	} else if err := r.readCRIO(n.root); err != nil {
+	} else if err := r.readCRIO(n.table); err != nil {
 		r.ConfigError = n.onNode(err.Error())
 	}
 	n.serves(ctx, &r)
