@@ -83,7 +83,7 @@ func serve(o options, log *logrus.Logger) (status int) {
 	logrus.SetOutput(out) // ttrpc logs there
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, syscall.SIGINT)
 	defer stop()
-	if err := run(ctx, o, log); err != nil {
+	if err := servePlugin(ctx, o, log); err != nil {
 		log.Error(err)
 		return 1
 	}
@@ -194,8 +194,8 @@ func raise(environment func(string) string) string {
 		"/host", node, namespace, image)
 }
 
-// run makes the plugin and keeps it registered until the context is done.
-func run(ctx context.Context, o options, log *logrus.Logger) error {
+// servePlugin makes the plugin and keeps it registered until the context is done.
+func servePlugin(ctx context.Context, o options, log *logrus.Logger) error {
 	saveMemory()
 	clients := newAPIs(o, log)
 	hcas := inventory.New(o.root, log)

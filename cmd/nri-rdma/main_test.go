@@ -120,7 +120,7 @@ func running(t *testing.T, o options) (end func()) {
 	o.name, o.index = cmp.Or(o.name, "rdma"), "90"
 	ctx, stop := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
-	go func() { ended <- run(ctx, o, silent()) }()
+	go func() { ended <- servePlugin(ctx, o, silent()) }()
 	end = sync.OnceFunc(func() {
 		stop()
 		if err := await.Receive(t, await.Patience, "the end", ended); err != nil {

@@ -68,7 +68,7 @@ func call(k limits.Kernel, stdin io.Reader, args ...string) (status int, journal
 // callInTime is call with the time that runtimes give the hook.
 func callInTime(k limits.Kernel, stdin io.Reader, args ...string) (status int, journal []string) {
 	var stderr bytes.Buffer
-	status = run(append([]string{"memlock"}, args...), stdin, &stderr, "/none/policy.yaml", limits.On(k), func(line string) error {
+	status = runHook(append([]string{"memlock"}, args...), stdin, &stderr, "/none/policy.yaml", limits.On(k), func(line string) error {
 		journal = append(journal, line)
 		return nil
 	})
@@ -170,7 +170,7 @@ func TestKubernetes(t *testing.T) {
 		k := limitstest.NewKernel(map[string][]spec.Limit{ours: {low}})
 		bundle := newBundle(t, configOf(ours, `,"annotations":{"io.kubernetes.cri.container-type":"container"}`+test.fields))
 		var stderr bytes.Buffer
-		status := run(strings.Fields("memlock "+test.args), strings.NewReader(stateOf("web", pid, bundle)), &stderr, test.policy,
+		status := runHook(strings.Fields("memlock "+test.args), strings.NewReader(stateOf("web", pid, bundle)), &stderr, test.policy,
 			limits.On(k), func(string) error { return nil })
 		if got := k.Soft(ours)[0]; got != test.want || status != 0 || stderr.Len() > 0 {
 			t.Errorf("%+v: memlock is %s, exit status %d, %s", test, got, status, &stderr)

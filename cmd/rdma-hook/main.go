@@ -32,13 +32,13 @@ status is 0, and the container starts.
 `
 
 func main() {
-	os.Exit(run(os.Args[1:], os.Stdin, os.Stderr, inForce, limits.New("/"), journal.New(program).Error))
+	os.Exit(runHook(os.Args[1:], os.Stdin, os.Stderr, inForce, limits.New("/"), journal.New(program).Error))
 }
 
-// run runs the hook and returns the exit status. A status other than 0 keeps the container from starting, so only
-// --required makes an error one. A runtime discards what a hook writes where its status is 0: an error is a line in the
-// journal as well.
-func run(args []string, stdin io.Reader, stderr io.Writer, policy string, processes *limits.Processes,
+// runHook raises what the call asks for and returns the exit status. A status other than 0 keeps the container from
+// starting, so only --required makes an error one. A runtime discards what a hook writes where its status is 0: an
+// error is a line in the journal as well.
+func runHook(args []string, stdin io.Reader, stderr io.Writer, policy string, processes *limits.Processes,
 	log func(line string) error) int {
 	o := options{inForce: policy}
 	flags := o.flags()

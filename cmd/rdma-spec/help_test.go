@@ -133,7 +133,7 @@ func TestFullStandardOutput(t *testing.T) {
 				}
 				defer func() { _ = full.Close() }() // nothing was written
 				var stderr bytes.Buffer
-				status := run(args, strings.NewReader(""), full, &stderr)
+				status := execute(args, strings.NewReader(""), full, &stderr)
 				lines := strings.Split(strings.TrimSuffix(stderr.String(), "\n"), "\n")
 				const want = "rdma-spec: cannot write to standard output: no space left on device: make room there, and try again"
 				if status != 3 || lines[len(lines)-1] != want || strings.Count(stderr.String(), "standard output") != 1 {

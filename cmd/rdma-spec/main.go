@@ -41,10 +41,10 @@ import (
 // version is set when the program is built.
 var version = "devel"
 
-func main() { os.Exit(run(os.Args[1:], os.Stdin, os.Stdout, os.Stderr)) }
+func main() { os.Exit(execute(os.Args[1:], os.Stdin, os.Stdout, os.Stderr)) }
 
-// run carries out a call and returns the exit status.
-func run(args []string, stdin io.Reader, stdout, stderr io.Writer) int {
+// execute carries out a call and returns the exit status.
+func execute(args []string, stdin io.Reader, stdout, stderr io.Writer) int {
 	cli.Version = version
 	root := newRootCommand()
 	release := func() error { return nil }

@@ -33,7 +33,7 @@ func TestMain(m *testing.M) {
 			rdma.Dial = rdmatest.Kernel(manyRegions()...)
 			_ = os.WriteFile(filepath.Join(root, selfStatus), self(), 0o600) // the test misses it
 		}
-		status := run(os.Args[1:], os.Stdin, os.Stdout, os.Stderr)
+		status := execute(os.Args[1:], os.Stdin, os.Stdout, os.Stderr)
 		if file := os.Getenv(memoryInto); file != "" {
 			text, _ := os.ReadFile("/proc/self/status") // the test misses it
 			_ = os.WriteFile(file, text, 0o600)
@@ -60,7 +60,7 @@ var late = regexp.MustCompile(`(?m)^rdma-spec: there is no answer yet about .*\n
 // call runs the program with something on standard input. What is late is left out.
 func call(stdin string, args ...string) outcome {
 	var stdout, stderr bytes.Buffer
-	status := run(args, strings.NewReader(stdin), &stdout, &stderr)
+	status := execute(args, strings.NewReader(stdin), &stdout, &stderr)
 	return outcome{status, stdout.String(), late.ReplaceAllString(stderr.String(), "")}
 }
 

@@ -94,7 +94,7 @@ verdict is open, a refusal counts if the container is refused with verbs devices
 			case len(args) > 0:
 				o.manifest = args[0]
 			}
-			return o.run(cmd.InOrStdin(), cmd.OutOrStdout(), cmd.ErrOrStderr())
+			return o.explainManifest(cmd.InOrStdin(), cmd.OutOrStdout(), cmd.ErrOrStderr())
 		},
 	}
 	f := cmd.Flags()
@@ -134,7 +134,7 @@ type explainedPod struct {
 	Containers []Container `json:"containers"`
 }
 
-func (o options) run(stdin io.Reader, stdout, stderr io.Writer) error {
+func (o options) explainManifest(stdin io.Reader, stdout, stderr io.Writer) error {
 	if o.manifest == "" {
 		return cli.Usage(errors.New("name a manifest: explain pod.yaml, or - for standard input"))
 	}

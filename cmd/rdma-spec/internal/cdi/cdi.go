@@ -69,7 +69,7 @@ not exist, 2 for a wrong call, and 3 if the file cannot be made or written.`,
   rdma-spec cdi generate --to /var/run/cdi/rdma.yaml
   rdma-spec cdi generate --devices mlx5_0,mlx5_1 --memlock 64Gi`,
 		Args: cobra.NoArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error { return o.run(cmd.OutOrStdout(), cmd.ErrOrStderr()) },
+		RunE: func(cmd *cobra.Command, _ []string) error { return o.generate(cmd.OutOrStdout(), cmd.ErrOrStderr()) },
 	}
 	f := cmd.Flags()
 	f.SortFlags = false
@@ -84,7 +84,7 @@ not exist, 2 for a wrong call, and 3 if the file cannot be made or written.`,
 // rounds bounds how often the file is made again because devices came or went meanwhile.
 const rounds = 5
 
-func (o *cdiGenerate) run(stdout, stderr io.Writer) error {
+func (o *cdiGenerate) generate(stdout, stderr io.Writer) error {
 	options, err := o.Options()
 	if err != nil {
 		return cli.Usage(err)

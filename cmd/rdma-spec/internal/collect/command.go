@@ -67,7 +67,7 @@ be made or written.`,
 		GroupID: cli.GroupNode,
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			return o.run(cmd.Context(), cmd.OutOrStdout(), cmd.ErrOrStderr())
+			return o.writeArchive(cmd.Context(), cmd.OutOrStdout(), cmd.ErrOrStderr())
 		},
 	}
 	f := cmd.Flags()
@@ -91,7 +91,7 @@ var alwaysCollected = []string{
 	"etc/os-release", "proc/version", "proc/modules", "proc/sys/kernel/hostname", versionFile,
 }
 
-func (o collectOptions) run(ctx context.Context, stdout, stderr io.Writer) error {
+func (o collectOptions) writeArchive(ctx context.Context, stdout, stderr io.Writer) error {
 	if o.to == "" && !o.list && cli.IsTerminal(stdout) {
 		return cli.Usage(errors.New("the archive does not go to a terminal: name a file with --to, or list its content " +
 			"with --list"))

@@ -175,7 +175,7 @@ func Run(ctx context.Context, s *node.Snapshot, checks []Check) []Finding {
 		group.Go(func() {
 			mine := results[c.ID]
 			defer close(mine.done)
-			mine.findings = c.run(ctx, s, results)
+			mine.findings = c.evaluate(ctx, s, results)
 			for i := range mine.findings {
 				mine.findings[i].Check, mine.findings[i].Family = c.ID, c.Family
 			}
@@ -195,9 +195,9 @@ type result struct {
 	findings []Finding
 }
 
-// run looks at once, so that all daemons are asked side by side, and then waits for the checks that this one needs. A
+// evaluate looks at once, so that all daemons are asked side by side, and then waits for the checks that this one needs. A
 // needed check that is not among the results counts as ok.
-func (c *Check) run(ctx context.Context, s *node.Snapshot, results map[string]*result) []Finding {
+func (c *Check) evaluate(ctx context.Context, s *node.Snapshot, results map[string]*result) []Finding {
 	findings := c.look(ctx, s)
 	var causes []Finding
 	for _, id := range c.Needs {

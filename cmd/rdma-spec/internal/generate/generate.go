@@ -60,7 +60,7 @@ made or written.`,
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			o.ipcLockGiven = cmd.Flags().Changed("ipc-lock")
-			return o.run(cmd.InOrStdin(), cmd.OutOrStdout(), cmd.ErrOrStderr())
+			return o.writeSpec(cmd.InOrStdin(), cmd.OutOrStdout(), cmd.ErrOrStderr())
 		},
 	}
 	var platforms []string
@@ -89,7 +89,7 @@ made or written.`,
 const fromDefault = "default"
 
 // run writes the configuration first, and warnings and notes after it, so that an error is a single line.
-func (o generateOptions) run(stdin io.Reader, stdout, stderr io.Writer) error {
+func (o generateOptions) writeSpec(stdin io.Reader, stdout, stderr io.Writer) error {
 	target, err := platform.Find(o.platform)
 	if err != nil {
 		return cli.Usage(fmt.Errorf("--for: %w", err))

@@ -41,9 +41,9 @@ func (e *Error) Unwrap() error { return e.Err }
 // errNoResponse means that the kernel accepted a command, and did not write its response.
 var errNoResponse = errors.New("the kernel has written no response")
 
-// device is where commands go. run has the kernel carry out a command, whose response has the length of the slice.
+// device is where commands go. write has the kernel carry out a command, whose response has the length of the slice.
 type device interface {
-	run(command, response []byte) error
+	write(command, response []byte) error
 	close(fd int) error // a file descriptor that the kernel has made
 	Close() error
 }
@@ -92,20 +92,20 @@ func (c *Context) Register(memory []byte) (err error) {
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, c.run(deallocPD, nil, pd)) }()
+	defer func() { err = errors.Join(err, c.send(deallocPD, nil, pd)) }()
 	start := uint64(uintptr(unsafe.Pointer(unsafe.SliceData(memory))))
 	mr, err := c.handle(regMR, mrSize+c.dialect.mrRoom, registration(start, uint64(len(memory)), pd,
 		c.dialect.registration)...)
 	if err != nil {
 		return err
 	}
-	return c.run(deregMR, nil, mr)
+	return c.send(deregMR, nil, mr)
 }
 
 // handle runs a command whose response begins with a handle.
 func (c *Context) handle(cmd command, size int, input ...uint32) (uint32, error) {
 	response := bytes.Repeat([]byte{unwritten & 0xff}, size)
-	if err := c.run(cmd, response, input...); err != nil {
+	if err := c.send(cmd, response, input...); err != nil {
 		return 0, err
 	}
 	handle := binary.NativeEndian.Uint32(response)
@@ -115,8 +115,8 @@ func (c *Context) handle(cmd command, size int, input ...uint32) (uint32, error)
 	return handle, nil
 }
 
-func (c *Context) run(cmd command, response []byte, input ...uint32) error {
-	if err := c.device.run(encode(cmd, len(response), input...), response); err != nil {
+func (c *Context) send(cmd command, response []byte, input ...uint32) error {
+	if err := c.device.write(encode(cmd, len(response), input...), response); err != nil {
 		return &Error{cmd.String(), err}
 	}
 	return nil
@@ -125,8 +125,8 @@ func (c *Context) run(cmd command, response []byte, input ...uint32) error {
 // file is an open verbs device.
 type file int
 
-// run implements device. The kernel writes the response while write(2) runs, so it must not move.
-func (f file) run(command, response []byte) error {
+// write implements device. The kernel writes the response while write(2) runs, so it must not move.
+func (f file) write(command, response []byte) error {
 	if len(response) > 0 {
 		var pinned runtime.Pinner
 		defer pinned.Unpin()

@@ -82,7 +82,7 @@ type kernel struct {
 	open   int // file descriptors
 }
 
-func (k *kernel) run(text, response []byte) error {
+func (k *kernel) write(text, response []byte) error {
 	cmd := command(binary.NativeEndian.Uint32(text))
 	k.said = append(k.said, cmd.String())
 	if in, out := binary.NativeEndian.Uint16(text[4:]), binary.NativeEndian.Uint16(text[6:]); int(in)*4 != len(text) ||

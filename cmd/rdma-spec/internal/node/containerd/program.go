@@ -36,7 +36,7 @@ var versionNumber = regexp.MustCompile(`\bv?(\d+\.\d+\.\d+)`)
 
 // Version implements Program.
 func (b Binary) Version(ctx context.Context) (string, error) {
-	out, _, err := b.run(ctx, "--version")
+	out, _, err := b.output(ctx, "--version")
 	if err != nil {
 		return "", err
 	}
@@ -49,17 +49,17 @@ func (b Binary) Version(ctx context.Context) (string, error) {
 
 // Dump implements Program.
 func (b Binary) Dump(ctx context.Context, file string) ([]byte, error) {
-	out, _, err := b.run(ctx, "--config", file, "config", "dump")
+	out, _, err := b.output(ctx, "--config", file, "config", "dump")
 	return out, err
 }
 
 // Complaints returns what it says on standard error of a file that it loads.
 func (b Binary) Complaints(ctx context.Context, file string) ([]byte, error) {
-	_, said, err := b.run(ctx, "--config", file, "config", "dump")
+	_, said, err := b.output(ctx, "--config", file, "config", "dump")
 	return said, err
 }
 
-func (b Binary) run(ctx context.Context, args ...string) (out, said []byte, err error) {
+func (b Binary) output(ctx context.Context, args ...string) (out, said []byte, err error) {
 	ctx, cancel := context.WithTimeout(ctx, answersWithin)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, string(b), args...)
