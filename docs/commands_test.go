@@ -82,8 +82,8 @@ func declaredTests(t *testing.T) map[string]string {
 	t.Helper()
 	tests := map[string]string{}
 	name := regexp.MustCompile(`(?m)^func (Test\w+)\(`)
-	for _, folder := range []string{"cmd", "deploy", "docs", "plugin", "spec", "test"} {
-		err := filepath.WalkDir(repository.Path(t, folder), func(file string, _ fs.DirEntry, err error) error {
+	for _, dir := range []string{"cmd", "deploy", "docs", "plugin", "spec", "test"} {
+		err := filepath.WalkDir(repository.Path(t, dir), func(file string, _ fs.DirEntry, err error) error {
 			if err != nil || !strings.HasSuffix(file, "_test.go") {
 				return err
 			}
@@ -139,8 +139,8 @@ func TestMarks_Problems(t *testing.T) {
 	}
 }
 
-// TestCommandsInTextsRun runs each block of commands that has no mark, from the repository's top folder. Files below
-// /etc are written below a temporary folder instead.
+// TestCommandsInTextsRun runs each block of commands that has no mark, from the repository's top directory. Files below
+// /etc are written below a temporary directory instead.
 func TestCommandsInTextsRun(t *testing.T) {
 	p, count := repository.Build(t), 0
 	for _, b := range blocks(t) {
@@ -157,17 +157,17 @@ func TestCommandsInTextsRun(t *testing.T) {
 	}
 }
 
-// run runs a block of commands from the repository's top folder.
+// run runs a block of commands from the repository's top directory.
 func run(t *testing.T, p repository.Programs, commands string) error {
 	t.Helper()
-	folder := scratch.Folder(t)
+	dir := scratch.Folder(t)
 	for _, file := range regexp.MustCompile(` (/etc/\S+)`).FindAllStringSubmatch(commands, -1) {
-		if err := os.MkdirAll(filepath.Join(folder, filepath.Dir(file[1])), 0o755); err != nil {
+		if err := os.MkdirAll(filepath.Join(dir, filepath.Dir(file[1])), 0o755); err != nil {
 			return err
 		}
 	}
-	cmd := exec.Command("sh", "-e", "-c", strings.ReplaceAll(commands, " /etc/", " "+folder+"/etc/"))
-	cmd.Dir, cmd.Env = repository.Path(t, "."), append(os.Environ(), "PATH="+p.Folder+":"+os.Getenv("PATH"))
+	cmd := exec.Command("sh", "-e", "-c", strings.ReplaceAll(commands, " /etc/", " "+dir+"/etc/"))
+	cmd.Dir, cmd.Env = repository.Path(t, "."), append(os.Environ(), "PATH="+p.Dir+":"+os.Getenv("PATH"))
 	if out, err := cmd.CombinedOutput(); err != nil {
 		return fmt.Errorf("%w\n%s", err, out)
 	}
@@ -263,8 +263,8 @@ func (c checker) problems(line string) (all []string) {
 }
 
 // declared reports whether the test files of a package declare a test or fuzz target.
-func declared(t *testing.T, folder, name string) error {
-	files, err := filepath.Glob(repository.Path(t, filepath.Join(folder, "*_test.go")))
+func declared(t *testing.T, dir, name string) error {
+	files, err := filepath.Glob(repository.Path(t, filepath.Join(dir, "*_test.go")))
 	if err != nil {
 		return err
 	}
@@ -277,7 +277,7 @@ func declared(t *testing.T, folder, name string) error {
 			return nil
 		}
 	}
-	return fmt.Errorf("%s has no test %s", folder, name)
+	return fmt.Errorf("%s has no test %s", dir, name)
 }
 
 // TestPlaybooks: each command of rdma-spec in them exists.

@@ -24,8 +24,8 @@ import (
 func TestPackagesHaveARow(t *testing.T) {
 	page, count := repository.Read(t, "CONTRIBUTING.md"), 0
 	top := repository.Path(t, ".")
-	for _, folder := range []string{"cmd/internal", "plugin", "spec"} {
-		err := filepath.WalkDir(filepath.Join(top, folder), func(place string, entry fs.DirEntry, err error) error {
+	for _, dir := range []string{"cmd/internal", "plugin", "spec"} {
+		err := filepath.WalkDir(filepath.Join(top, dir), func(place string, entry fs.DirEntry, err error) error {
 			if err != nil || !entry.IsDir() || strings.HasSuffix(place, "test") {
 				return err
 			}
@@ -47,8 +47,8 @@ func TestPackagesHaveARow(t *testing.T) {
 	}
 }
 
-// TestDependenciesHaveARow checks that a record says of each direct dependency why it is there. A module that belongs to
-// another one, whose row says "and its", has none of its own.
+// TestDependenciesHaveARow checks that a record says of each direct dependency why it is there. A module that belongs
+// to another one, whose row says "and its", has none of its own.
 func TestDependenciesHaveARow(t *testing.T) {
 	const file = "docs/design/dependencies.md"
 	page, count := repository.Read(t, file), 0
@@ -71,8 +71,8 @@ func TestDependenciesHaveARow(t *testing.T) {
 	}
 }
 
-// TestAlertsHaveASection checks that docs/alerts.md has a section of each alert with its name, in the order of the files,
-// and that the alert leads there, or to the page about its check: whoever is woken up searches for the name.
+// TestAlertsHaveASection checks that docs/alerts.md has a section of each alert with its name, in the order of the
+// files, and that the alert leads there, or to the page about its check: whoever is woken up searches for the name.
 func TestAlertsHaveASection(t *testing.T) {
 	sections := regexp.MustCompile(`(?m)^## (\w+)$`).FindAllStringSubmatch(repository.Read(t, "docs/alerts.md"), -1)
 	var want []string
@@ -179,9 +179,9 @@ func TestDependabotKnowsTheParts(t *testing.T) {
 	if err := yaml.Unmarshal([]byte(repository.Read(t, ".github/dependabot.yml")), &config); err != nil {
 		t.Fatal(err)
 	}
-	allowed, folders := []string{}, []string{}
+	allowed, dirs := []string{}, []string{}
 	for _, u := range config.Updates {
-		folders = append(folders, u.Directories...)
+		dirs = append(dirs, u.Directories...)
 		for _, a := range u.Allow {
 			if a.Type == "all" { // Go marks the module of a tool as indirect
 				allowed = append(allowed, a.Name)
@@ -194,15 +194,15 @@ func TestDependabotKnowsTheParts(t *testing.T) {
 	}
 	// Kubernetes' go.mod replaces its modules one by one, and the DRA driver's modules are of the same version.
 	meant := regexp.MustCompile(`-\d+\.\d+\.\d+$|^kubernetes$|^dra-driver$`)
-	for _, folder := range parts {
-		part := filepath.Base(folder)
+	for _, dir := range parts {
+		part := filepath.Base(dir)
 		if meant.MatchString(part) {
 			continue
 		}
 		text := repository.Read(t, path.Join("test/node/parts", part, "go.mod"))
 		tool := regexp.MustCompile(`(?m)^(?:tool |tool \(\n\t)([^\s(]\S*)`).FindStringSubmatch(text)
 		named := tool != nil && slices.ContainsFunc(allowed, func(m string) bool { return strings.HasPrefix(tool[1]+"/", m+"/") })
-		if !named || !slices.Contains(folders, "/test/node/parts/"+part) {
+		if !named || !slices.Contains(dirs, "/test/node/parts/"+part) {
 			t.Errorf(".github/dependabot.yml does not have test/node/parts/%s, whose tool is %q", part, tool)
 		}
 	}

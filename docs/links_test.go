@@ -18,7 +18,7 @@ import (
 )
 
 // link is a link from one text to a file, or to a heading of a text. The file is relative to the repository's top
-// folder.
+// directory.
 type link struct{ from, file, anchor string }
 
 // links returns the links of a text to files of the repository.
@@ -109,8 +109,8 @@ func addresses(file, text string) (all []link, others []string) {
 // in the repository and where it is published.
 func TestPagesNamedInFilesExist(t *testing.T) {
 	page, count := regexp.MustCompile(`\bdocs/[a-z-]+\.(md|svg)\b`), 0
-	for _, folder := range []string{"cmd", "deploy", "plugin", "spec", "test", "docs", "README.md"} {
-		err := filepath.WalkDir(repository.Path(t, folder), func(file string, entry fs.DirEntry, err error) error {
+	for _, dir := range []string{"cmd", "deploy", "plugin", "spec", "test", "docs", "README.md"} {
+		err := filepath.WalkDir(repository.Path(t, dir), func(file string, entry fs.DirEntry, err error) error {
 			if err == nil && entry.IsDir() && entry.Name() == "node_modules" {
 				return filepath.SkipDir
 			}

@@ -22,22 +22,22 @@ import (
 	"github.com/rdma-spec/rdma-spec/test/testing/repository"
 )
 
-// texts returns the documentation: the pages in the top folder, and those in docs.
+// texts returns the documentation: the pages in the top directory, and those in docs.
 func texts(t *testing.T) []string {
 	t.Helper()
 	return append([]string{"README.md", "CONTRIBUTING.md", "CHANGELOG.md", "SECURITY.md", "SUPPORT.md", "CODE_OF_CONDUCT.md"},
 		pagesIn(t, "docs")...)
 }
 
-// pagesIn returns the pages of a folder: those of the doctor's checks, in docs/faults, are written by a test.
-func pagesIn(t *testing.T, folder string) (files []string) {
+// pagesIn returns the pages of a directory: those of the doctor's checks, in docs/faults, are written by a test.
+func pagesIn(t *testing.T, dir string) (files []string) {
 	t.Helper()
-	pages, err := filepath.Glob(repository.Path(t, folder+"/*.md"))
+	pages, err := filepath.Glob(repository.Path(t, dir+"/*.md"))
 	if err != nil || len(pages) == 0 {
-		t.Fatalf("no pages in %s: %v", folder, err)
+		t.Fatalf("no pages in %s: %v", dir, err)
 	}
 	for _, page := range pages {
-		files = append(files, filepath.Join(folder, filepath.Base(page)))
+		files = append(files, filepath.Join(dir, filepath.Base(page)))
 	}
 	return files
 }
@@ -85,7 +85,7 @@ func checkYAML(t *testing.T, text string) error {
 		return yaml.UnmarshalStrict([]byte(text), &struct{ RegisterWithTaints []corev1.Taint }{})
 	case strings.HasPrefix(text, "ignore:\n"): // the doctor's file
 		return yaml.UnmarshalStrict([]byte(text), &struct {
-			Ignore []struct{ Check, Object, Why string }
+			Ignore []struct{ Check, Object, Reason string }
 		}{})
 	case strings.HasPrefix(text, "spec:\n"):
 		return yaml.UnmarshalStrict([]byte(text), &corev1.Pod{})

@@ -106,10 +106,10 @@ func (o *options) collect() *cobra.Command {
 	var anonymize bool
 	cmd := &cobra.Command{
 		Use:   "collect NODE --to FILE",
-		Short: "Copy what rdma-spec reads of a node into an archive",
-		Long: `Copy what rdma-spec reads of a node into a tar.gz, from which rdma-spec doctor, status, and
-devices report with --root FILE. Standard error lists what the archive has: read that before
-you send it. Nobody but the owner can read the file.
+		Short: "Write a support bundle of a node",
+		Long: `Write a support bundle of a node, a tar.gz. rdma-spec doctor, status, and devices report from
+it with --root FILE. Standard error lists its files: read the list before you send the bundle.
+Only the owner can read the file.
 
 ` + aboutThePod,
 		Example: `  kubectl rdma collect node-1 --to node-1.tar.gz
@@ -118,7 +118,7 @@ you send it. Nobody but the owner can read the file.
 		Args:    cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if to == "" {
-				return cli.Usage(errors.New("name the archive with --to FILE"))
+				return cli.Usage(errors.New("name the file of the support bundle with --to FILE"))
 			}
 			call := []string{"collect", "--root", hostRoot}
 			if anonymize {
@@ -132,7 +132,7 @@ you send it. Nobody but the owner can read the file.
 			return writeArchive(to, archive.Bytes())
 		},
 	}
-	cli.AddFileFlag(cmd.Flags(), &to, "write the archive to this `FILE`, with mode 0600")
+	cli.AddFileFlag(cmd.Flags(), &to, "write the support bundle to this `FILE`, with mode 0600")
 	cmd.Flags().BoolVar(&anonymize, "anonymize", false,
 		"replace names of hosts, pods, namespaces, and users, addresses, MACs, and GUIDs by numbered stand-ins")
 	o.hostFlags(cmd.Flags())

@@ -74,8 +74,8 @@ func (s *server) expectGone(t *testing.T, many int) {
 // The archive is what the tool wrote, byte for byte, and nobody else's to read. Where there is none, no file is left.
 func TestHostCollect(t *testing.T) {
 	s := hosts()
-	folder := scratch.Folder(t)
-	file := filepath.Join(folder, "node.tar.gz")
+	dir := scratch.Folder(t)
+	file := filepath.Join(dir, "node.tar.gz")
 	s.says["host"] = says{stdout: "\x1f\x8b\x00 --root /host\xff", stderr: "12 proc/version\n"}
 	got := s.rdma(t, "collect", "n0000", "--to", file, "--anonymize")
 	info, err := os.Stat(file)
@@ -86,14 +86,15 @@ func TestHostCollect(t *testing.T) {
 	if got := s.rdma(t, "collect", "n0000", "--to", file+"2"); got.status != 3 {
 		t.Errorf("%+v", got)
 	}
-	entries, err := os.ReadDir(folder)
+	entries, err := os.ReadDir(dir)
 	if len(entries) != 1 || err != nil {
 		t.Errorf("%v: %v", entries, err)
 	}
 	s.expectGone(t, 2)
 }
 
-// An interrupt, a pod that hangs, and one that never runs: each ends with the pod deleted, and with what was the matter.
+// An interrupt, a pod that hangs, and one that never runs: each ends with the pod deleted, and with what was the
+// matter.
 func TestHostEnds(t *testing.T) {
 	waits := func(reason, message string) func(*corev1.Pod) {
 		return func(p *corev1.Pod) {
@@ -165,8 +166,8 @@ func TestNamedNodes(t *testing.T) {
 	}
 }
 
-// Of nodes whose kubelets have not reported, none is asked. Those that hang all the same hold up no other: one after the
-// other, they take as many timeouts as there are places for them.
+// Of nodes whose kubelets have not reported, none is asked. Those that hang all the same hold up no other: one after
+// the other, they take as many timeouts as there are places for them.
 func TestLostNodes(t *testing.T) {
 	s := fleet(500)
 	s.says[""] = says{stdout: wellStatus}

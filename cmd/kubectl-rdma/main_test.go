@@ -33,8 +33,8 @@ const (
 		"memlock": {"soft": "8Mi", "hard": "unlimited"}, "use": {"summary": "41 GiB on mlx5_0"}, "problems": ["memlock is 8Mi\u001b[2J, the policy gives unlimited: rdma-spec repair --root /host ml/train-0", "and more"], "notes": ["a note"]},
 		{"namespace": "ml", "pod": "ok", "container": "main", "state": "ok", "memlock": null, "ipcLock": false, "problems": []}]}`
 	wrongDoctor = `{"apiVersion": "rdma-spec/v1alpha1", "findings": [
-		{"check": "port-active", "status": "wrong", "object": "HCA mlx5_0 port 1", "text": "It is DOWN.", "cure": "ip link set ib0 up", "class": "paste"},
-		{"check": "port-rate", "status": "ignored", "object": "HCA mlx5_1 port 1", "text": "It is slow (ignored: it is for storage).", "cure": "replace it", "class": "by hand"},
+		{"check": "port-active", "status": "wrong", "object": "HCA mlx5_0 port 1", "text": "It is DOWN.", "fix": "ip link set ib0 up", "fixType": "safe"},
+		{"check": "port-rate", "status": "ignored", "object": "HCA mlx5_1 port 1", "text": "It is slow (ignored: it is for storage).", "fix": "replace it", "fixType": "manual"},
 		{"check": "memlock", "status": "ok", "text": "All is well."}, {"check": "acs", "status": "unknown", "text": "It cannot be told."},
 		{"check": "cgroup-rdma", "status": "unknown", "text": "/sys/fs/cgroup cannot be seen from here: run the doctor on the node itself."}]}`
 	someDevices = `{"apiVersion": "rdma-spec/v1alpha1", "hcas": [
@@ -177,7 +177,8 @@ func TestStatus(t *testing.T) {
 	}
 }
 
-// What uses RDMA outside the policy is a part of status, and can be asked for alone. A node that does not know is named.
+// What uses RDMA outside the policy is a part of status, and can be asked for alone. A node that does not know is
+// named.
 func TestOutside(t *testing.T) {
 	s := fleet(2)
 	s.says["p0000"] = says{stdout: `{"containers": [], "outside": [
@@ -382,9 +383,9 @@ func TestFitsTheDaemonSet(t *testing.T) {
 	}
 }
 
-// No program that runs on nodes links a client of the API server, and the daemon and the hook nothing that only the tool
-// needs: the daemon's memory counts on every node, and every container waits for the hook to start. kubectl rdma links
-// nothing that reads nodes, which would keep it from other systems than Linux.
+// No program that runs on nodes links a client of the API server, and the daemon and the hook nothing that only the
+// tool needs: the daemon's memory counts on every node, and every container waits for the hook to start. kubectl rdma
+// links nothing that reads nodes, which would keep it from other systems than Linux.
 func TestLinks(t *testing.T) {
 	const module = "github.com/rdma-spec/rdma-spec/"
 	for program, forbidden := range map[string][]string{

@@ -48,7 +48,7 @@ type result struct {
 		Use                              struct{ Summary string }
 		Problems, Notes                  []string
 	}
-	Findings []struct{ Check, Status, Object, Text, Class, Cure string }
+	Findings []struct{ Check, Status, Object, Text, FixType, Fix string }
 	HCAs     []struct {
 		Name, Unread string
 		Ports        []struct {
@@ -154,15 +154,15 @@ var statusView = view{"POD CONTAINER MEMLOCK IPC_LOCK USE STATE WHY", func(r *re
 	return rows
 }}
 
-var doctorView = view{"CHECK STATUS OBJECT TEXT CURE", func(r *result, all bool) (rows [][]string) {
+var doctorView = view{"CHECK STATUS OBJECT TEXT FIX", func(r *result, all bool) (rows [][]string) {
 	for _, f := range r.Findings {
-		if f.Class != "" {
-			f.Cure = f.Class + ": " + f.Cure
+		if f.FixType != "" {
+			f.Fix = f.FixType + ": " + f.Fix
 		}
 		// What no pod of the DaemonSet can see is the same on every node.
 		if all || f.Status == "wrong" || f.Status == "ignored" ||
 			f.Status == "unknown" && !strings.Contains(f.Text, "cannot be seen from here") {
-			rows = append(rows, []string{f.Check, f.Status, f.Object, f.Text, f.Cure})
+			rows = append(rows, []string{f.Check, f.Status, f.Object, f.Text, f.Fix})
 		}
 	}
 	return rows

@@ -132,13 +132,13 @@ func readState(in io.Reader) (s state, err error) {
 }
 
 // readBundle reads the config.json of a bundle.
-func readBundle(folder string) (b bundle, err error) {
+func readBundle(dir string) (b bundle, err error) {
 	node, err := files.Open("/")
 	if err != nil {
 		return b, err
 	}
 	defer func() { _ = node.Close() }() // it was only read
-	name := filepath.Join(folder, "config.json")
+	name := filepath.Join(dir, "config.json")
 	text, err := node.Read(name[1:], configMost)
 	if err != nil {
 		return b, err

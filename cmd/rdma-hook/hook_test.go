@@ -39,9 +39,9 @@ var (
 // newBundle makes a bundle with a config.json.
 func newBundle(t testing.TB, config string) string {
 	t.Helper()
-	folder := scratch.Folder(t)
-	scratch.File(t, filepath.Join(folder, "config.json"), config, 0o600)
-	return folder
+	dir := scratch.Folder(t)
+	scratch.File(t, filepath.Join(dir, "config.json"), config, 0o600)
+	return dir
 }
 
 // stateOf returns the OCI state of a container that is being made.
@@ -163,7 +163,7 @@ func TestKubernetes(t *testing.T) {
 		{"/none", "", "", low},
 		{"/none", "", "--kubernetes", spec.Unlimited},
 		{policy, "", "--kubernetes", low},
-		{policy + "/none", "", "--kubernetes", low}, // not a folder: cannot tell
+		{policy + "/none", "", "--kubernetes", low}, // not a directory: cannot tell
 		{"/none", `,"process":{"rlimits":[{"type":"RLIMIT_MEMLOCK","hard":8388608,"soft":8388608}]}`, "--kubernetes", low},
 		{"/none", `,"vm":{}`, "--kubernetes", low},
 	} {

@@ -177,7 +177,7 @@ func TestCollectedStatus(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer func() { _ = remove() }()
-	if listing := scratch.Read(t, filepath.Join(unpacked, rdmanode.AnswersFolder, "listing.json")); strings.Contains(listing,
+	if listing := scratch.Read(t, filepath.Join(unpacked, rdmanode.AnswersDir, "listing.json")); strings.Contains(listing,
 		"s3cr3t") || !strings.Contains(listing, "train-0") {
 		t.Errorf("the secret is in, or the container is not: %s", listing)
 	}

@@ -34,15 +34,15 @@ var isDown = hcatest.Files{port + "state": "1: DOWN\n", port + "phys_state": "2:
 
 // answers are those of daemons that have nothing to do with RDMA.
 var answers = hcatest.Files{
-	node.AnswersFolder + "/runtimes.json":   `{"answer": {"runtimes": []}}`,
-	node.AnswersFolder + "/listing.json":    `{"answer": {"containers": []}}`,
-	node.AnswersFolder + "/kernel-log.json": `{"answer": {"lines": []}}`,
-	node.AnswersFolder + "/cdi.json":        `{"answer": {"files": []}}`,
-	node.AnswersFolder + "/plugin.json":     `{"answer": {}}`,
-	node.AnswersFolder + "/kubelet.json":    `{"answer": {}}`,
-	node.AnswersFolder + "/configured.json": `{"answer": {}}`,
-	node.AnswersFolder + "/rdma-cni.json":   `{"answer": {}}`,
-	node.AnswersFolder + "/policy.json":     `{"error": "no policy is in force"}`,
+	node.AnswersDir + "/runtimes.json":   `{"answer": {"runtimes": []}}`,
+	node.AnswersDir + "/listing.json":    `{"answer": {"containers": []}}`,
+	node.AnswersDir + "/kernel-log.json": `{"answer": {"lines": []}}`,
+	node.AnswersDir + "/cdi.json":        `{"answer": {"files": []}}`,
+	node.AnswersDir + "/plugin.json":     `{"answer": {}}`,
+	node.AnswersDir + "/kubelet.json":    `{"answer": {}}`,
+	node.AnswersDir + "/configured.json": `{"answer": {}}`,
+	node.AnswersDir + "/rdma-cni.json":   `{"answer": {}}`,
+	node.AnswersDir + "/policy.json":     `{"error": "no policy is in force"}`,
 }
 
 // doctorNode has two HCAs, one of whose ports has this state.
@@ -58,9 +58,9 @@ func doctorNode(t *testing.T, state string) string {
 // What the doctor prints in each format, and its exit status.
 func TestDoctor(t *testing.T) {
 	silent := hcatest.V100Node().Files().With(answers).With(hcatest.Files{
-		node.AnswersFolder + "/runtimes.json": `{"error": "there is no answer about runtimes within 10s"}`,
-		node.AnswersFolder + "/listing.json":  `{"error": "there is no answer about listing within 10s"}`,
-		node.AnswersFolder + "/kubelet.json":  `{"error": "there is no answer about kubelet within 10s"}`,
+		node.AnswersDir + "/runtimes.json": `{"error": "there is no answer about runtimes within 10s"}`,
+		node.AnswersDir + "/listing.json":  `{"error": "there is no answer about listing within 10s"}`,
+		node.AnswersDir + "/kubelet.json":  `{"error": "there is no answer about kubelet within 10s"}`,
 	})
 	down := hcatest.V100Node().Files().With(answers).With(isDown)
 	nodes := map[string]string{
@@ -68,11 +68,11 @@ func TestDoctor(t *testing.T) {
 		"SILENT": silent.Root(t), "DOWN-AND-SILENT": silent.With(isDown).Root(t),
 		"TWO": down.With(hcatest.Files{
 			"sys/module/ib_core/parameters/netns_mode": "Y\n",
-			node.AnswersFolder + "/rdma-cni.json":      `{"answer": {"configured": "/etc/cni/net.d/10-net.conf"}}`,
+			node.AnswersDir + "/rdma-cni.json":         `{"answer": {"configured": "/etc/cni/net.d/10-net.conf"}}`,
 		}).Root(t),
 		"WITHOUT-PLUGIN": hcatest.V100Node().Files().With(answers).With(hcatest.Files{
-			node.AnswersFolder + "/plugin.json": `{"answer": {"unit": true}}`}).Root(t),
-		"IGNORING": ignoring(t, `[{"check": "port-*", "object": "HCA mlx5_0 *", "why": "it is a spare"}]`),
+			node.AnswersDir + "/plugin.json": `{"answer": {"unit": true}}`}).Root(t),
+		"IGNORING": ignoring(t, `[{"check": "port-*", "object": "HCA mlx5_0 *", "reason": "it is a spare"}]`),
 	}
 	compareCalls(t, "doctor", nodes, `
 		doctor --root HEALTHY --only port-active
@@ -181,15 +181,15 @@ func TestDoctorOfContainers(t *testing.T) {
 func ignoring(t *testing.T, file string) string {
 	t.Helper()
 	return hcatest.V100Node().Files().With(answers).With(isDown).With(hcatest.Files{
-		node.AnswersFolder + "/ignored.json": `{"answer": ` + file + `}`}).Root(t)
+		node.AnswersDir + "/ignored.json": `{"answer": ` + file + `}`}).Root(t)
 }
 
 // One file of what to ignore serves a fleet: only --list names what matches nothing here.
 func TestDoctorListsWhatMatchesNothing(t *testing.T) {
-	root := ignoring(t, `[{"check": "gpu-*", "object": "GPU 0000:*", "why": "elsewhere"}]`)
+	root := ignoring(t, `[{"check": "gpu-*", "object": "GPU 0000:*", "reason": "elsewhere"}]`)
 	got := call("", "doctor", "--root", root, "--list")
 	if got.Status != 0 || !strings.HasPrefix(got.Stdout, "CHECK ") || got.Stderr != "rdma-spec: /etc/rdma-spec/doctor.yaml: "+
-		`this entry matches nothing on this node: - {check: "gpu-*", object: "GPU 0000:*", why: "elsewhere"}`+"\n" {
+		`this entry matches nothing on this node: - {check: "gpu-*", object: "GPU 0000:*", reason: "elsewhere"}`+"\n" {
 		t.Errorf("%+v", got)
 	}
 }
@@ -204,14 +204,14 @@ func TestDoctorPrintsTheEntry(t *testing.T) {
 		t.Fatalf("%+v", before)
 	}
 	with := root.With(hcatest.Files{"etc/rdma-spec/doctor.yaml": "ignore:\n" + entry + "\n"})
-	folder := with.Root(t)
-	got := words("doctor --only port-active --root", folder)
+	dir := with.Root(t)
+	got := words("doctor --only port-active --root", dir)
 	if got.Status != 0 || !strings.HasPrefix(got.Stdout, "ignored port-active: HCA mlx5_0 port 1: ") ||
 		!strings.HasSuffix(got.Stdout, " (ignored: say why).\n") {
 		t.Errorf("%+v", got)
 	}
 	// An archive has the entries as well.
-	if there := words("doctor --only port-active --root", collected(t, folder)); !cmp.Equal(got, there) {
+	if there := words("doctor --only port-active --root", collected(t, dir)); !cmp.Equal(got, there) {
 		t.Errorf("in an archive: %s", cmp.Diff(got, there))
 	}
 }
@@ -219,14 +219,14 @@ func TestDoctorPrintsTheEntry(t *testing.T) {
 // A file that is not right is an error, in every format: nobody is to believe that something is ignored, or is not.
 func TestDoctorStrictIgnoreFile(t *testing.T) {
 	for file, want := range map[string]string{
-		"ignores: []":                                   `unknown field "ignores"`,
-		"ignore: [{check: a}]":                          "ignore[0]: check and why must have a value",
-		"ignore: [{object: a, why: b}]":                 "ignore[0]: check and why must have a value",
-		"ignore: [{check: a, why: b, objects: c}]":      `unknown field "ignore[0].objects"`,
-		"ignore: [{check: '[a', why: b}]":               `ignore[0]: check and object are globs: write \[ for a bracket`,
-		"ignore: []\nignore: []":                        "already set",
-		"ignore: []\n---\nignore: []":                   "something follows the end of the YAML document",
-		"ignore:\n- {check: a, why: b, object: [a, b]}": "ignore.object is of the type array",
+		"ignores: []":                                      `unknown field "ignores"`,
+		"ignore: [{check: a}]":                             "ignore[0]: check and reason must have a value",
+		"ignore: [{object: a, reason: b}]":                 "ignore[0]: check and reason must have a value",
+		"ignore: [{check: a, reason: b, objects: c}]":      `unknown field "ignore[0].objects"`,
+		"ignore: [{check: '[a', reason: b}]":               `ignore[0]: check and object are globs: write \[ for a bracket`,
+		"ignore: []\nignore: []":                           "already set",
+		"ignore: []\n---\nignore: []":                      "something follows the end of the YAML document",
+		"ignore:\n- {check: a, reason: b, object: [a, b]}": "ignore.object is of the type array",
 	} {
 		root := hcatest.V100Node().Files().With(hcatest.Files{"etc/rdma-spec/doctor.yaml": file}).Root(t)
 		got := call("", "doctor", "--root", root, "--only", "hca")

@@ -30,8 +30,8 @@ func runGenerate(t *testing.T, stdin, stderr string, args ...string) string {
 	return got.Stdout
 }
 
-// gist is what tests compare of a spec: its rlimits, in how many sets it has CAP_IPC_LOCK, its devices, and their rules.
-// The texts for other platforms are short.
+// gist is what tests compare of a spec: its rlimits, in how many sets it has CAP_IPC_LOCK, its devices, and their
+// rules. The texts for other platforms are short.
 func gist(text string) string {
 	var s specs.Spec
 	decoder := json.NewDecoder(strings.NewReader(text))
@@ -88,8 +88,8 @@ func TestGenerateFromGolden(t *testing.T) {
 	}
 }
 
-// What flags add to a spec. A finite memlock does not hold where the base spec gives more, which is said: neither limits
-// nor capabilities are taken away.
+// What flags add to a spec. A finite memlock does not hold where the base spec gives more, which is said: neither
+// limits nor capabilities are taken away.
 func TestGenerate(t *testing.T) {
 	from := func(process string) string { return `{"ociVersion":"1.0.2","process":{` + process + `},"linux":{}}` }
 	memlock := func(hard, soft string) string {
@@ -210,6 +210,6 @@ func TestGenerateOutput(t *testing.T) {
 	}
 	if got := call("", "generate", "--to", dir); got.Status != 3 || got.Stdout != "" || got.Stderr !=
 		"rdma-spec: cannot write "+dir+": it is not a regular file\n" {
-		t.Errorf("to a folder: %+v", got)
+		t.Errorf("to a directory: %+v", got)
 	}
 }

@@ -33,7 +33,7 @@ const (
 )
 
 // results are the Go types of the commands' results, in the order of the page.
-var results = []struct{ command, folder, name string }{
+var results = []struct{ command, dir, name string }{
 	{"status", "cmd/rdma-spec/internal/status", "listed"},
 	{"doctor", "cmd/rdma-spec/internal/doctor", "Diagnosis"},
 	{"devices", "cmd/rdma-spec/internal/devices", "Inventory"},
@@ -47,10 +47,11 @@ var results = []struct{ command, folder, name string }{
 }
 
 // forPeople are the fields whose words can change in any version.
-var forPeople = []string{"apart", "care", "cure", "errors", "evidence", "left", "message", "next", "notes", "problem", "problems",
-	"reason", "summary", "text", "unread", "warnings", "why"}
+var forPeople = []string{"apart", "errors", "evidence", "fix", "impact", "left", "message", "next", "notes", "problem", "problems",
+	"reason", "summary", "text", "unread", "warning", "warnings"}
 
-// plainFields are fields whose comment would only repeat the name to a reader of Go. Those of one type have it in front.
+// plainFields are fields whose comment would only repeat the name to a reader of Go. Those of one type have it in
+// front.
 var plainFields = map[string]string{
 	"namespace": "of the pod", "pod": "its name", "container": "its name", "id": "the container's", "pid": "of its first process",
 	"policy": "what the containers were judged by", "runtimes": "those that answered", "notes": "further facts, for people",
@@ -65,7 +66,7 @@ var plainFields = map[string]string{
 	"Container.userNamespace": "it has a user namespace of its own, where IPC_LOCK does not count",
 	"Container.hcas":          "those that it holds", "Container.allDevices": "it can open every device of the node, as a privileged one",
 	"Container.problems": "what differs from the policy, for people", "Finding.check": "its name",
-	"Finding.why": "the impact of a fault", "Container.use": "how its processes use RDMA", "HCA.name": "as in /sys/class/infiniband", "HCA.firmware": "its version",
+	"Finding.impact": "the impact of a fault", "Container.use": "how its processes use RDMA", "HCA.name": "as in /sys/class/infiniband", "HCA.firmware": "its version",
 	"Device.major": "its number", "Device.minor": "its number", "Device.uid": "its owner", "Device.gid": "its group",
 	"Verdict.text": "the verdict in one line", "Repaired container.memlockBytes": "the same in bytes",
 	"Repaired container.processes": "how many have less", "Repaired container.storedSpec": "the spec that containerd stores has less",
@@ -78,8 +79,8 @@ var plainFields = map[string]string{
 	"Refusal.message": "the error of its creation",
 }
 
-// A goType is a type of the repository, by its folder and its name.
-type goType struct{ folder, name string }
+// A goType is a type of the repository, by its directory and its name.
+type goType struct{ dir, name string }
 
 // field is a field of a result.
 type field struct{ name, typ, doc string }
@@ -93,12 +94,12 @@ type reader struct {
 
 const module = "github.com/rdma-spec/rdma-spec/"
 
-func (r *reader) files(folder string) map[string]*ast.File {
-	if r.packages[folder] == nil {
-		r.packages[folder] = map[string]*ast.File{}
-		names, err := filepath.Glob(repository.Path(r.t, folder+"/*.go"))
+func (r *reader) files(dir string) map[string]*ast.File {
+	if r.packages[dir] == nil {
+		r.packages[dir] = map[string]*ast.File{}
+		names, err := filepath.Glob(repository.Path(r.t, dir+"/*.go"))
 		if err != nil || len(names) == 0 {
-			r.t.Fatalf("%s: %v", folder, err)
+			r.t.Fatalf("%s: %v", dir, err)
 		}
 		for _, name := range names {
 			if strings.HasSuffix(name, "_test.go") {
@@ -108,15 +109,15 @@ func (r *reader) files(folder string) map[string]*ast.File {
 			if err != nil {
 				r.t.Fatal(err)
 			}
-			r.packages[folder][name] = file
+			r.packages[dir][name] = file
 		}
 	}
-	return r.packages[folder]
+	return r.packages[dir]
 }
 
 // find returns a type's declaration, its file, and the struct that its MarshalJSON writes, if any.
 func (r *reader) find(g goType) (spec *ast.TypeSpec, file *ast.File, written *ast.StructType) {
-	for _, f := range r.files(g.folder) {
+	for _, f := range r.files(g.dir) {
 		for _, d := range f.Decls {
 			switch d := d.(type) {
 			case *ast.GenDecl:
@@ -145,18 +146,18 @@ func (r *reader) find(g goType) (spec *ast.TypeSpec, file *ast.File, written *as
 		}
 	}
 	if spec == nil {
-		r.t.Fatalf("%s has no type %s", g.folder, g.name)
+		r.t.Fatalf("%s has no type %s", g.dir, g.name)
 	}
 	return spec, file, written
 }
 
 // resolve returns the type of the repository that an expression names.
-func (r *reader) resolve(folder string, file *ast.File, e ast.Expr) (g goType, ok bool) {
+func (r *reader) resolve(dir string, file *ast.File, e ast.Expr) (g goType, ok bool) {
 	switch e := e.(type) {
 	case *ast.StarExpr:
-		return r.resolve(folder, file, e.X)
+		return r.resolve(dir, file, e.X)
 	case *ast.Ident:
-		return goType{folder, e.Name}, ast.IsExported(e.Name) || !slices.Contains([]string{"string", "bool", "int", "uint32", "uint64"}, e.Name)
+		return goType{dir, e.Name}, ast.IsExported(e.Name) || !slices.Contains([]string{"string", "bool", "int", "uint32", "uint64"}, e.Name)
 	case *ast.SelectorExpr:
 		for _, i := range file.Imports {
 			path, _ := strconv.Unquote(i.Path.Value)
@@ -201,28 +202,28 @@ func (r *reader) fieldsOf(g goType, file *ast.File, spec *ast.TypeSpec, structur
 		switch {
 		case tag == "-" || len(f.Names) > 0 && tag == "":
 		case len(f.Names) == 0 && tag == "":
-			inner, _ := r.resolve(g.folder, file, f.Type)
+			inner, _ := r.resolve(g.dir, file, f.Type)
 			if inner.name == "fields" || inner.name == "plain" { // the type itself, without its MarshalJSON
 				add(r.fieldsOf(g, file, spec, spec.Type.(*ast.StructType))...)
-			} else if inner.folder != "" && inner.name != "container" {
+			} else if inner.dir != "" && inner.name != "container" {
 				add(r.fields(inner)...)
 			}
 		default:
-			add(field{tag, r.describe(g.folder, file, f.Type), r.doc(g, file, f)})
+			add(field{tag, r.describe(g.dir, file, f.Type), r.doc(g, file, f)})
 		}
 	}
 	return all
 }
 
 // describe returns a type in the words of JSON. A struct gets a section of its own.
-func (r *reader) describe(folder string, file *ast.File, e ast.Expr) string {
+func (r *reader) describe(dir string, file *ast.File, e ast.Expr) string {
 	switch e := e.(type) {
 	case *ast.ArrayType:
-		return "list of " + r.describe(folder, file, e.Elt)
+		return "list of " + r.describe(dir, file, e.Elt)
 	case *ast.MapType:
-		return "map of " + r.describe(folder, file, e.Value)
+		return "map of " + r.describe(dir, file, e.Value)
 	}
-	g, ours := r.resolve(folder, file, e)
+	g, ours := r.resolve(dir, file, e)
 	if !ours {
 		name := fmt.Sprint(e)
 		if s, ok := e.(*ast.SelectorExpr); ok && s.Sel.Name == "Time" {
@@ -269,9 +270,9 @@ func (r *reader) doc(g goType, file *ast.File, f *ast.Field) string {
 		text = regexp.MustCompile(`^`+f.Names[0].Name+` ((is|are) )?`).ReplaceAllString(text, "")
 		text = regexp.MustCompile(`\bnil\b`).ReplaceAllString(text, "null")
 	}
-	if of, ours := r.resolve(g.folder, file, f.Type); ours {
+	if of, ours := r.resolve(g.dir, file, f.Type); ours {
 		var values []string
-		for _, file := range r.files(of.folder) {
+		for _, file := range r.files(of.dir) {
 			for _, d := range file.Decls {
 				if d, ok := d.(*ast.GenDecl); ok && d.Tok == token.CONST {
 					for _, s := range d.Specs {
@@ -336,7 +337,7 @@ func TestJSONSchema(t *testing.T) {
 	var commands []any
 	for _, result := range results {
 		kind := cmp.Or(kinds[result.command], strings.ToUpper(result.command[:1])+result.command[1:])
-		section(kind, r.fields(goType{result.folder, result.name}))
+		section(kind, r.fields(goType{result.dir, result.name}))
 		properties := types[kind].(map[string]any)["properties"].(map[string]any)
 		properties["apiVersion"], properties["kind"] = map[string]any{"const": cli.APIVersion}, map[string]any{"const": kind}
 		types[kind].(map[string]any)["required"] = []string{"apiVersion", "kind"}
@@ -403,7 +404,7 @@ func TestResultsAreAsTheSchema(t *testing.T) {
 			continue // those below configure have its result
 		}
 		args, known := calls[name]
-		if !known || !slices.ContainsFunc(results, func(r struct{ command, folder, name string }) bool { return r.command == name }) {
+		if !known || !slices.ContainsFunc(results, func(r struct{ command, dir, name string }) bool { return r.command == name }) {
 			t.Errorf("%s is not tested here", name)
 			continue
 		}

@@ -91,14 +91,14 @@ func TestPolicyInForce(t *testing.T) {
 }
 
 // Only containerd stores a spec that repair can edit: on CRI-O, no command names repair for a low spec.
-func TestAllCommandsNameOneRemedy(t *testing.T) {
+func TestAllCommandsNameOneFix(t *testing.T) {
 	files := hcatest.V100Node().Files()
 	addProcess(files, 1, "unlimited unlimited", ipcLocked)
 	names := map[string]string{"NODE": files.Root(t), "EMPTY": configFile(t, "{}")}
 	for name, runtime := range map[string]string{"CONTAINERD": "containerd", "CRI-O": "cri-o"} {
 		names[name] = critest.Serve(t, critest.Options{Name: runtime}, holder(1, 0, "train-0", memlockOf(65536))).Socket
 	}
-	compareCalls(t, "status/remedy", names, `
+	compareCalls(t, "status/fix", names, `
 		doctor --only container-memlock --config EMPTY --root NODE --runtime-endpoint CONTAINERD
 		status --config EMPTY --root NODE --runtime-endpoint CONTAINERD
 		repair --dry-run --config EMPTY --root NODE --runtime-endpoint CONTAINERD

@@ -19,7 +19,7 @@ import (
 // newWhyCommand is why with the checks of this node, or of an archive.
 func newWhyCommand(checks []doctor.Check) *cobra.Command {
 	var look bool
-	o := node.Options{Patience: node.Daemons}
+	o := node.Options{Timeout: node.Daemons}
 	return command.New(command.Machine{
 		Program: "rdma-spec",
 		AddFlags: func(f *pflag.FlagSet) {

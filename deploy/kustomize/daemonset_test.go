@@ -73,20 +73,20 @@ func TestDaemonSetHoldsTogether(t *testing.T) {
 			t.Error("/run/containerd is mounted without HostToContainer: it would hold on to the mounts of containers that " +
 				"are gone")
 		}
-		if mount.ReadOnly == ownFolder(mount.Name) {
-			t.Errorf("volume %s: readOnly is %t, and the plugin writes its own folders and nothing else",
+		if mount.ReadOnly == ownDir(mount.Name) {
+			t.Errorf("volume %s: readOnly is %t, and the plugin writes its own directories and nothing else",
 				mount.Name, mount.ReadOnly)
 		}
 	}
 	for flag, path := range map[string]string{"--config=": "/etc/rdma-spec/config.yaml",
 		"--socket=": "/var/run/nri/nri.sock"} {
 		if !strings.Contains(line, flag+path) || !mounted(ctr, path) {
-			t.Errorf("%s%s: not among the arguments, or its folder not mounted", flag, path)
+			t.Errorf("%s%s: not among the arguments, or its directory not mounted", flag, path)
 		}
 	}
 }
 
-// mounted says whether a file lies in a folder that is mounted, not in the image and not mounted by itself: a socket
+// mounted says whether a file lies in a directory that is mounted, not in the image and not mounted by itself: a socket
 // is replaced by a new one.
 func mounted(ctr corev1.Container, file string) bool {
 	for _, m := range ctr.VolumeMounts {
@@ -134,9 +134,9 @@ func TestDaemonSetPrivileges(t *testing.T) {
 			continue
 		}
 		paths[v.HostPath.Path] = mounts[v.Name]
-		// A folder that the kubelet makes hides that the node's is elsewhere.
-		if made := *v.HostPath.Type == corev1.HostPathDirectoryOrCreate; made != ownFolder(v.Name) {
-			t.Errorf("volume %s is of type %s, and only the plugin's own folders may be made", v.Name, *v.HostPath.Type)
+		// A directory that the kubelet makes hides that the node's is elsewhere.
+		if made := *v.HostPath.Type == corev1.HostPathDirectoryOrCreate; made != ownDir(v.Name) {
+			t.Errorf("volume %s is of type %s, and only the plugin's own directories may be made", v.Name, *v.HostPath.Type)
 		}
 	}
 	wantPaths := map[string]string{"/var/run/nri": "/var/run/nri", "/run/rdma-spec/handover/rdma-spec.nri-rdma": "/run/rdma-spec/handover"}
@@ -145,13 +145,13 @@ func TestDaemonSetPrivileges(t *testing.T) {
 		wantPaths[path] = "/host" + path // the plugin's root
 	}
 	if diff := cmp.Diff(wantPaths, paths); diff != "" {
-		t.Errorf("folders of the node, and where the plugin has them, -want +got:\n%s", diff)
+		t.Errorf("directories of the node, and where the plugin has them, -want +got:\n%s", diff)
 	}
 }
 
-// ownFolder reports whether a volume is a folder of the plugin's: the policy in force, the one that is kept, and where
+// ownDir reports whether a volume is a directory of the plugin's: the policy in force, the one that is kept, and where
 // processes of this release meet.
-func ownFolder(volume string) bool {
+func ownDir(volume string) bool {
 	return volume == "policy" || volume == "kept" || volume == "handover"
 }
 

@@ -112,7 +112,7 @@ func TestNPDConfig(t *testing.T) {
 	}
 	// Each family of checks is in one condition.
 	listed := map[string]bool{}
-	out, err := exec.Command(filepath.Join(repository.Build(t).Folder, "rdma-spec"), "doctor", "--list").Output()
+	out, err := exec.Command(filepath.Join(repository.Build(t).Dir, "rdma-spec"), "doctor", "--list").Output()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -159,7 +159,7 @@ func (c *npdConfig) run(t *testing.T, program, node string) (conditions map[stri
 
 // A fault sets its own condition and no other, and the condition clears by itself.
 func TestNPDConditions(t *testing.T) {
-	c, program := readNPD(t), filepath.Join(repository.Build(t).Folder, "rdma-spec")
+	c, program := readNPD(t), filepath.Join(repository.Build(t).Dir, "rdma-spec")
 	files := hcatest.V100Node().Files()
 	files["rdma-spec/answers/runtimes.json"] = `{"answer": {"runtimes": []}}`
 	files["rdma-spec/answers/listing.json"] = `{"answer": {"containers": []}}`

@@ -7,7 +7,7 @@
 if [ -d /run/systemd/system ]; then
   systemctl daemon-reload || echo 'rdma-spec: "systemctl daemon-reload" failed. The package is removed all the same.' >&2
 fi
-# What the service has written. Pods of a DaemonSet mount the folder, and meet in it: one that is made again is not theirs.
+# What the service has written. Pods of a DaemonSet mount the directory, and meet in it: one that is made again is not theirs.
 forget() {
   if [ ! -e /run/rdma-spec/handover ]; then
     rm -f /run/rdma-spec/policy.yaml /run/rdma-spec/.policy-*

@@ -42,7 +42,7 @@ func (r *release) writeAll() error {
 	if err := r.writePackages(); err != nil {
 		return err
 	}
-	bills, err := bundle.Folder(filepath.Join(r.root, "bin/sbom"))
+	bills, err := bundle.Dir(filepath.Join(r.root, "bin/sbom"))
 	if err != nil {
 		return fmt.Errorf("%w: run make sbom", err)
 	}
@@ -79,18 +79,18 @@ func (r *release) writeArchive(arch string) error {
 		}
 		files = append(files, f)
 	}
-	for _, folder := range []string{
+	for _, dir := range []string{
 		"docs", "deploy/admission", "deploy/ansible", "deploy/containerd", "deploy/device-plugins", "deploy/examples",
 		"deploy/helm/nri-rdma/files", "deploy/kustomize", "deploy/node-readiness", "deploy/npd", "deploy/prometheus",
 		"deploy/systemd",
 	} {
-		all, err := bundle.Folder(filepath.Join(r.root, folder))
+		all, err := bundle.Dir(filepath.Join(r.root, dir))
 		if err != nil {
 			return err
 		}
 		for _, f := range all {
 			if !strings.HasSuffix(f.Name, ".go") {
-				f.Name = top + "/" + folder + "/" + f.Name
+				f.Name = top + "/" + dir + "/" + f.Name
 				f.Content = r.withImage(f.Content)
 				files = append(files, f)
 			}

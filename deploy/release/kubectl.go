@@ -16,8 +16,8 @@ import (
 // writeKubectl writes an archive of kubectl rdma for each system that it was built for, and the manifest with which
 // krew, kubectl's manager of plugins, installs it from them.
 func (r *release) writeKubectl() error {
-	folder := filepath.Join(r.root, "bin/kubectl")
-	systems, err := os.ReadDir(folder)
+	dir := filepath.Join(r.root, "bin/kubectl")
+	systems, err := os.ReadDir(dir)
 	if err != nil {
 		return fmt.Errorf("%w: run make kubectl", err)
 	}
@@ -27,7 +27,7 @@ func (r *release) writeKubectl() error {
 	}
 	manifest := fmt.Sprintf(krewHead, r.version)
 	for _, system := range systems {
-		files, err := bundle.Folder(filepath.Join(folder, system.Name()))
+		files, err := bundle.Dir(filepath.Join(dir, system.Name()))
 		if err != nil {
 			return err
 		}

@@ -36,7 +36,7 @@ func newCommand() *cobra.Command {
 			(*release).writeImage),
 		newMakeCommand("packages", "Make a deb and an rpm for each architecture", "bin/packages",
 			(*release).writePackages),
-		newMakeCommand("all", "Make everything that a release has, and nothing else in the folder", "bin/release",
+		newMakeCommand("all", "Make everything that a release has, and nothing else in the directory", "bin/release",
 			(*release).writeAll),
 		newDigestsCommand(), newPushCommand())
 	return cmd

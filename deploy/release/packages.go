@@ -30,7 +30,7 @@ func (r *release) writePackages() error {
 	if err != nil {
 		return err
 	}
-	defer func() { _ = os.RemoveAll(work) }() // in the temporary folder: nothing is lost
+	defer func() { _ = os.RemoveAll(work) }() // in the temporary directory: nothing is lost
 	if err := r.stage(work); err != nil {
 		return err
 	}
@@ -109,16 +109,16 @@ func (r *release) writePackage(format string, variables map[string]string) error
 	return r.write(strings.ReplaceAll(packager.ConventionalFileName(info), "~", "-"), packed.Bytes())
 }
 
-// stage puts what is made for packages of any architecture into a folder.
-func (r *release) stage(folder string) error {
-	units, err := bundle.Folder(filepath.Join(r.root, "deploy/systemd"))
+// stage puts what is made for packages of any architecture into a directory.
+func (r *release) stage(dir string) error {
+	units, err := bundle.Dir(filepath.Join(r.root, "deploy/systemd"))
 	if err != nil {
 		return err
 	}
 	for _, f := range units {
 		// What is installed by hand is in /usr/local.
 		text := strings.ReplaceAll(string(f.Content), "/usr/local/bin/", "/usr/bin/")
-		if err := r.put(filepath.Join(folder, f.Name), []byte(text)); err != nil {
+		if err := r.put(filepath.Join(dir, f.Name), []byte(text)); err != nil {
 			return err
 		}
 	}
@@ -127,18 +127,18 @@ func (r *release) stage(folder string) error {
 		if err != nil {
 			return err
 		}
-		if err := r.put(filepath.Join(folder, "rdma-spec."+shell), text); err != nil {
+		if err := r.put(filepath.Join(dir, "rdma-spec."+shell), text); err != nil {
 			return err
 		}
 	}
-	manual := filepath.Join(folder, "man")
+	manual := filepath.Join(dir, "man")
 	if err := os.Mkdir(manual, 0o755); err != nil {
 		return err
 	}
 	if _, err := r.run("rdma-spec", "man", manual); err != nil {
 		return err
 	}
-	pages, err := bundle.Folder(manual)
+	pages, err := bundle.Dir(manual)
 	if err != nil {
 		return err
 	}
@@ -159,7 +159,7 @@ func (r *release) stage(folder string) error {
 		if err != nil {
 			return err
 		}
-		if err := r.put(filepath.Join(folder, f.Name+".gz"), text); err != nil {
+		if err := r.put(filepath.Join(dir, f.Name+".gz"), text); err != nil {
 			return err
 		}
 	}

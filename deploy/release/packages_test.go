@@ -19,18 +19,18 @@ import (
 	"github.com/rdma-spec/rdma-spec/test/testing/scratch"
 )
 
-// checkRPM checks folders in the header of an rpm, which lists those that something of the package is in: its own ones
-// are in /etc and /usr/share/doc, and go with it. Distributions with rpm have zsh's completions in another folder than
-// Debian.
+// checkRPM checks directories in the header of an rpm, which lists those that something of the package is in: its own
+// ones are in /etc and /usr/share/doc, and go with it. Distributions with rpm have zsh's completions in another
+// directory than Debian.
 func checkRPM(t *testing.T, file string) {
 	t.Helper()
 	text := scratch.Read(t, file)
-	for folder, want := range map[string]bool{
+	for dir, want := range map[string]bool{
 		"/etc/": true, "/usr/share/doc/": true, "/usr/share/zsh/site-functions/": true,
 		"/usr/share/zsh/vendor-completions/": false,
 	} {
-		if strings.Contains(text, "\x00"+folder+"\x00") != want {
-			t.Errorf("whether %s has something of %s: %v, want %v", folder, filepath.Base(file), !want, want)
+		if strings.Contains(text, "\x00"+dir+"\x00") != want {
+			t.Errorf("whether %s has something of %s: %v, want %v", dir, filepath.Base(file), !want, want)
 		}
 	}
 }
@@ -38,8 +38,8 @@ func checkRPM(t *testing.T, file string) {
 // TestPackagesAreSigned: rpm itself accepts the rpm's signature by the key that the release publishes, and the deb's is
 // over its three members.
 func TestPackagesAreSigned(t *testing.T) {
-	folder := scratch.Folder(t)
-	key := filepath.Join(folder, "key.asc")
+	dir := scratch.Folder(t)
+	key := filepath.Join(dir, "key.asc")
 	entity, err := openpgp.NewEntity("rdma-spec", "", "test@example.com", nil)
 	if err != nil {
 		t.Fatal(err)
@@ -64,7 +64,7 @@ func TestPackagesAreSigned(t *testing.T) {
 		}
 		return string(out)
 	}
-	database := filepath.Join(folder, "rpm")
+	database := filepath.Join(dir, "rpm")
 	rpm := filepath.Join(r.output, "rdma-spec-1.2.3-1.x86_64.rpm")
 	published := filepath.Join(r.output, "rdma-spec.asc")
 	if text, err := os.ReadFile(published); err != nil || !bytes.HasPrefix(text, []byte("-----BEGIN PGP PUBLIC KEY BLOCK-----\n")) ||
@@ -94,10 +94,10 @@ func TestPackagesAreSigned(t *testing.T) {
 // checkDeb checks a deb as dpkg reads it: what it has, and that its units are for the paths that it installs to.
 func checkDeb(t *testing.T, file string) {
 	t.Helper()
-	folder := scratch.Folder(t)
-	commands := [][]string{{"dpkg-deb", "-R", file, folder}}
+	dir := scratch.Folder(t)
+	commands := [][]string{{"dpkg-deb", "-R", file, dir}}
 	for _, script := range []string{"postinst", "prerm", "postrm"} {
-		commands = append(commands, []string{"sh", "-n", filepath.Join(folder, "DEBIAN", script)})
+		commands = append(commands, []string{"sh", "-n", filepath.Join(dir, "DEBIAN", script)})
 	}
 	for _, command := range commands {
 		if out, err := exec.Command(command[0], command[1:]...).CombinedOutput(); err != nil {
@@ -117,7 +117,7 @@ func checkDeb(t *testing.T, file string) {
 		"usr/share/doc/rdma-spec/nri-rdma-http.conf":        "/usr/bin/nri-rdma --http",
 		"usr/share/doc/rdma-spec/copyright":                 "Apache License",
 	} {
-		text := scratch.Read(t, filepath.Join(folder, path))
+		text := scratch.Read(t, filepath.Join(dir, path))
 		if !strings.Contains(text, has) {
 			t.Errorf("%s does not have %q", path, has)
 		}
@@ -125,7 +125,7 @@ func checkDeb(t *testing.T, file string) {
 			t.Errorf("%s names the path of an installation by hand", path)
 		}
 	}
-	config := filepath.Join(folder, "etc/rdma-spec/config.yaml")
+	config := filepath.Join(dir, "etc/rdma-spec/config.yaml")
 	out, err := exec.Command(filepath.Join(tree(t), "bin/amd64/rdma-spec"), "config", "check", config).CombinedOutput()
 	if err != nil {
 		t.Errorf("the packaged configuration: %v\n%s", err, out)
@@ -135,7 +135,7 @@ func checkDeb(t *testing.T, file string) {
 		"man1/rdma-spec.1.gz":               {"rdma-spec-configure(1)", "rdma-spec-explain(1)"},
 		"man1/rdma-spec-configure-nri.1.gz": {"--dry-run"},
 	} {
-		out, err := exec.Command("gzip", "-dc", filepath.Join(folder, "usr/share/man", page)).Output()
+		out, err := exec.Command("gzip", "-dc", filepath.Join(dir, "usr/share/man", page)).Output()
 		for _, text := range want {
 			if err != nil || !strings.Contains(string(out), text) {
 				t.Errorf("%s does not have %q: %v", page, text, err)

@@ -126,11 +126,11 @@ func (r *rehearsal) publish(t *testing.T) {
 	r.run(t, "", r.helm, "push", found[0], "oci://"+r.registry+"/"+charts[2], "--plain-http")
 }
 
-// run runs a program in a folder, and returns what it says.
-func (r *rehearsal) run(t *testing.T, folder, program string, args ...string) string {
+// run runs a program in a directory, and returns what it says.
+func (r *rehearsal) run(t *testing.T, dir, program string, args ...string) string {
 	t.Helper()
 	cmd := exec.CommandContext(t.Context(), program, args...)
-	cmd.Dir, cmd.Env = folder, r.env
+	cmd.Dir, cmd.Env = dir, r.env
 	out, err := cmd.CombinedOutput()
 	if err != nil {
 		t.Errorf("%s %q: %v\n%s", program, args, err, out)
@@ -138,10 +138,10 @@ func (r *rehearsal) run(t *testing.T, folder, program string, args ...string) st
 	return string(out)
 }
 
-// install runs the commands of a block that need what is published, in a folder of their own.
+// install runs the commands of a block that need what is published, in a directory of their own.
 func (r *rehearsal) install(t *testing.T, page, block string, ran map[string]int) {
 	t.Helper()
-	folder := scratch.Folder(t)
+	dir := scratch.Folder(t)
 	for line := range strings.Lines(block) {
 		line = strings.NewReplacer("oci://"+publishedImages, "oci://"+r.registry, publishedFiles, r.files).Replace(strings.TrimSpace(line))
 		words := strings.Fields(line)
@@ -160,20 +160,20 @@ func (r *rehearsal) install(t *testing.T, page, block string, ran map[string]int
 			ran["kubectl krew"]++
 		case words[0] == "curl":
 			t.Logf("%s: %s", page, line)
-			r.run(t, folder, "sh", "-c", line)
+			r.run(t, dir, "sh", "-c", line)
 			ran["curl"]++
 		case words[0] == "apt-get":
 			t.Logf("%s: %s", page, line)
-			if said := r.run(t, folder, words[0], append([]string{"--simulate"}, words[1:]...)...); !strings.Contains(said,
+			if said := r.run(t, dir, words[0], append([]string{"--simulate"}, words[1:]...)...); !strings.Contains(said,
 				"Inst rdma-spec ("+r.version+"-1 ") {
 				t.Errorf("%s: apt installs\n%s", line, said)
 			}
 			ran["apt-get"]++
 		}
 	}
-	programs, _ := filepath.Glob(filepath.Join(folder, "*/bin/rdma-spec")) // the pattern is sound
+	programs, _ := filepath.Glob(filepath.Join(dir, "*/bin/rdma-spec")) // the pattern is sound
 	for _, program := range programs {
-		r.run(t, folder, program, "version")
+		r.run(t, dir, program, "version")
 	}
 }
 
@@ -261,16 +261,16 @@ func (r *rehearsal) expectFiles(t *testing.T) {
 	}
 }
 
-// expectRepository has apt install the deb by its name, from a repository that is a folder.
+// expectRepository has apt install the deb by its name, from a repository that is a directory.
 func (r *rehearsal) expectRepository(t *testing.T) {
 	t.Helper()
 	if _, err := exec.LookPath("dpkg-scanpackages"); err != nil {
 		t.Log("dpkg-scanpackages of dpkg-dev is not installed: apt installed from files alone")
 		return
 	}
-	folder := scratch.Folder(t)
+	dir := scratch.Folder(t)
 	for _, sub := range []string{"state/lists/partial", "cache/archives/partial"} {
-		if err := os.MkdirAll(filepath.Join(folder, sub), 0o755); err != nil {
+		if err := os.MkdirAll(filepath.Join(dir, sub), 0o755); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -279,10 +279,10 @@ func (r *rehearsal) expectRepository(t *testing.T) {
 		t.Fatal(err)
 	}
 	scratch.File(t, filepath.Join(r.output, "Packages"), string(packages), 0o644)
-	scratch.File(t, filepath.Join(folder, "sources.list"), "deb [trusted=yes] file:"+r.output+" ./\n", 0o644)
-	apt := []string{"-o", "Dir::Etc::sourcelist=" + filepath.Join(folder, "sources.list"), "-o", "Dir::Etc::sourceparts=-",
-		"-o", "Dir::State=" + filepath.Join(folder, "state"), "-o", "Dir::State::status=/var/lib/dpkg/status",
-		"-o", "Dir::Cache=" + filepath.Join(folder, "cache"), "-o", "APT::Sandbox::User=root"}
+	scratch.File(t, filepath.Join(dir, "sources.list"), "deb [trusted=yes] file:"+r.output+" ./\n", 0o644)
+	apt := []string{"-o", "Dir::Etc::sourcelist=" + filepath.Join(dir, "sources.list"), "-o", "Dir::Etc::sourceparts=-",
+		"-o", "Dir::State=" + filepath.Join(dir, "state"), "-o", "Dir::State::status=/var/lib/dpkg/status",
+		"-o", "Dir::Cache=" + filepath.Join(dir, "cache"), "-o", "APT::Sandbox::User=root"}
 	r.run(t, "", "apt-get", append(apt, "update")...)
 	if said := r.run(t, "", "apt-get", append(apt, "--simulate", "install", "rdma-spec")...); !strings.Contains(said,
 		"Inst rdma-spec ("+r.version+"-1 ") {

@@ -21,7 +21,7 @@ import (
 // repository is where the project publishes its image. Its tags are versions.
 const repository = "ghcr.io/rdma-spec/rdma-spec"
 
-// architectures are those of the programs. Each is built into a folder of its name below bin.
+// architectures are those of the programs. Each is built into a directory of its name below bin.
 var architectures = []struct {
 	name    string
 	machine elf.Machine
@@ -87,18 +87,18 @@ func semantic(tag string) string {
 
 // writeImage writes the image as a layout, and as an archive of it.
 func (r *release) writeImage() error {
-	folder := filepath.Join(r.output, "image")
+	dir := filepath.Join(r.output, "image")
 	contents := map[string][]bundle.File{}
 	for arch, files := range r.programs {
 		contents[arch] = slices.DeleteFunc(slices.Clone(files),
 			func(f bundle.File) bool { return !slices.Contains(imagePrograms, f.Name) })
 	}
 	err := image.Write(image.Options{Name: repository + ":" + r.tag, Version: r.tag, Created: r.date,
-		Programs: contents}, folder)
+		Programs: contents}, dir)
 	if err != nil {
 		return err
 	}
-	files, err := bundle.Folder(folder)
+	files, err := bundle.Dir(dir)
 	if err != nil {
 		return err
 	}

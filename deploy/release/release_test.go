@@ -39,36 +39,36 @@ const top = "../.."
 const maxUnpacked = 40 << 20
 
 var built struct {
-	once   sync.Once
-	folder string
-	err    error
+	once sync.Once
+	dir  string
+	err  error
 }
 
 func TestMain(m *testing.M) {
 	code := m.Run()
-	if built.folder != "" {
-		_ = os.RemoveAll(built.folder) // in the temporary folder: nothing is lost
+	if built.dir != "" {
+		_ = os.RemoveAll(built.dir) // in the temporary directory: nothing is lost
 	}
 	os.Exit(code)
 }
 
-// tree returns a folder with the repository's content, where bin has the programs of a version as make builds them.
+// tree returns a directory with the repository's content, where bin has the programs of a version as make builds them.
 func tree(t *testing.T) string {
 	t.Helper()
 	built.once.Do(func() {
-		built.folder, built.err = os.MkdirTemp("", "release-test-")
+		built.dir, built.err = os.MkdirTemp("", "release-test-")
 		if built.err == nil {
-			built.err = plant(built.folder)
+			built.err = plant(built.dir)
 		}
 	})
 	if built.err != nil {
 		t.Fatal(built.err)
 	}
-	return built.folder
+	return built.dir
 }
 
-// plant links the repository's folders and builds the programs.
-func plant(folder string) error {
+// plant links the repository's directories and builds the programs.
+func plant(dir string) error {
 	entries, err := os.ReadDir(top)
 	if err != nil {
 		return err
@@ -81,7 +81,7 @@ func plant(folder string) error {
 		if e.Name() == "bin" {
 			continue
 		}
-		if err := os.Symlink(filepath.Join(from, e.Name()), filepath.Join(folder, e.Name())); err != nil {
+		if err := os.Symlink(filepath.Join(from, e.Name()), filepath.Join(dir, e.Name())); err != nil {
 			return err
 		}
 	}
@@ -91,14 +91,14 @@ func plant(folder string) error {
 		// To build kubectl rdma for each system takes minutes.
 		{nil, []string{"sbom", "PLATFORMS=linux/amd64"}},
 	} {
-		cmd := exec.Command("make", append(call.targets, "--no-print-directory", "-C", folder, "VERSION=v1.2.3")...)
+		cmd := exec.Command("make", append(call.targets, "--no-print-directory", "-C", dir, "VERSION=v1.2.3")...)
 		cmd.Env = append(os.Environ(), call.env...)
 		if out, err := cmd.CombinedOutput(); err != nil {
 			return fmt.Errorf("%w\n%s", err, out)
 		}
 	}
 	for _, file := range []string{"linux_amd64/kubectl-rdma", "windows_arm64/kubectl-rdma.exe"} {
-		file = filepath.Join(folder, "bin/kubectl", file)
+		file = filepath.Join(dir, "bin/kubectl", file)
 		if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {
 			return err
 		}
@@ -119,8 +119,8 @@ func makeRelease(t *testing.T) *release {
 	return r
 }
 
-// TestAuthorsCommandsBuild: what kubectl rdma shares with rdma-spec, explain and config check, builds for the machines of
-// authors of pods. What else kubectl rdma has is client-go's.
+// TestAuthorsCommandsBuild: what kubectl rdma shares with rdma-spec, explain and config check, builds for the machines
+// of authors of pods. What else kubectl rdma has is client-go's.
 func TestAuthorsCommandsBuild(t *testing.T) {
 	for system, machine := range map[string]string{"darwin": "arm64", "windows": "amd64"} {
 		cmd := exec.Command("go", "build", "./cmd/internal/explain", "./cmd/internal/config")
@@ -181,18 +181,18 @@ func TestSBOM(t *testing.T) {
 }
 
 // TestImagesAreForTheirPlatforms: the image of each architecture has programs for it, although they were built as on a
-// Mac; Digests names it. Programs in the wrong folder are refused.
+// Mac; Digests names it. Programs in the wrong directory are refused.
 func TestImagesAreForTheirPlatforms(t *testing.T) {
 	r := makeRelease(t)
 	if err := r.writeImage(); err != nil {
 		t.Fatal(err)
 	}
-	folder := filepath.Join(r.output, "image")
-	digests, err := image.Digests(folder)
+	dir := filepath.Join(r.output, "image")
+	digests, err := image.Digests(dir)
 	if err != nil {
 		t.Fatal(err)
 	}
-	top, err := layout.ImageIndexFromPath(folder)
+	top, err := layout.ImageIndexFromPath(dir)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -235,8 +235,8 @@ func TestImagesAreForTheirPlatforms(t *testing.T) {
 // smallProgram returns a Go program that is compressed quickly.
 func smallProgram(t *testing.T) []byte {
 	t.Helper()
-	folder := scratch.Folder(t)
-	source, program := filepath.Join(folder, "main.go"), filepath.Join(folder, "program")
+	dir := scratch.Folder(t)
+	source, program := filepath.Join(dir, "main.go"), filepath.Join(dir, "program")
 	scratch.File(t, source, "package main\n\nfunc main() {}\n", 0o644)
 	if out, err := exec.Command("go", "build", "-trimpath", "-buildvcs=false", "-ldflags=-s -w", "-o", program,
 		source).CombinedOutput(); err != nil {
@@ -268,7 +268,7 @@ func TestReleaseIsReproducible(t *testing.T) {
 			t.Fatal(err)
 		}
 		var err error
-		if outputs[i], err = bundle.Folder(r.output); err != nil {
+		if outputs[i], err = bundle.Dir(r.output); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -336,9 +336,9 @@ func checkKrew(t *testing.T, r *release) {
 	}
 	for _, p := range plugin.Spec.Platforms {
 		system := p.Selector.MatchLabels.OS + "_" + p.Selector.MatchLabels.Arch
-		folder, file := path.Split(p.URI)
+		dir, file := path.Split(p.URI)
 		content, err := os.ReadFile(filepath.Join(r.output, file))
-		if err != nil || folder != "https://github.com/rdma-spec/rdma-spec/releases/download/v1.2.3/" ||
+		if err != nil || dir != "https://github.com/rdma-spec/rdma-spec/releases/download/v1.2.3/" ||
 			fmt.Sprintf("%x", sha256.Sum256(content)) != p.SHA256 || !strings.Contains(file, system) {
 			t.Errorf("%v: %+v", err, p)
 		}

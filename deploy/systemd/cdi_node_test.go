@@ -91,7 +91,8 @@ func testCDIUnits(t *testing.T) {
 	expectFile(t, all, true)
 }
 
-// bootsBeforeItsDriver starts udev and what starts at boot without HCAs, which come later, as with a driver's container.
+// bootsBeforeItsDriver starts udev and what starts at boot without HCAs, which come later, as with a driver's
+// container.
 func bootsBeforeItsDriver(t *testing.T) {
 	t.Helper()
 	const hcas = "/sys/class/infiniband"
@@ -106,7 +107,7 @@ func bootsBeforeItsDriver(t *testing.T) {
 		onNode(t, "rdma", "link", "del", name)
 	}
 	startUdev(t)
-	systemd.Manage(t, "start", "rdma-spec-cdi.service") // as multi-user.target does, whose folders this systemd does not read
+	systemd.Manage(t, "start", "rdma-spec-cdi.service") // as multi-user.target does, whose directories this systemd does not read
 	await.That(t, await.Patience, "the service has done its work", idle(t))
 	if got := scratch.Read(t, cdiRuns); got != "1\n" {
 		t.Errorf("the exit statuses of the service, without an HCA: %q, want 1", got)

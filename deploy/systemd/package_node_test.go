@@ -24,14 +24,14 @@ import (
 	"github.com/rdma-spec/rdma-spec/test/testing/scratch"
 )
 
-// The folders that packages and administrators put units into.
+// The directories that packages and administrators put units into.
 const (
 	packagedUnits = "/usr/lib/systemd/system"
 	ownUnits      = "/etc/systemd/system"
 )
 
-// TestNodePackage installs the packages of a release under a real systemd inside the node, upgrades and downgrades them,
-// and removes them, also where systemd refuses what their scripts ask for.
+// TestNodePackage installs the packages of a release under a real systemd inside the node, upgrades and downgrades
+// them, and removes them, also where systemd refuses what their scripts ask for.
 func TestNodePackage(t *testing.T) {
 	besideSystemd(t, installDpkg, testPackage, ownUnits, packagedUnits)
 }
@@ -40,8 +40,8 @@ func TestNodePackage(t *testing.T) {
 // the node's own disk hides, and a systemd without the units of other packages.
 func installDpkg(t *testing.T) {
 	t.Helper()
-	for _, folder := range []string{units, filepath.Dir(config)} {
-		if err := os.RemoveAll(folder); err != nil {
+	for _, dir := range []string{units, filepath.Dir(config)} {
+		if err := os.RemoveAll(dir); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -52,18 +52,18 @@ func installDpkg(t *testing.T) {
 	scratch.File(t, units+"/nri-rdma.service.d/node.conf", "[Service]\nStandardError=append:"+pluginLog+"\n", 0o644)
 }
 
-// mount mounts something on a folder, which it makes where there is none. It goes with the test.
-func mount(t *testing.T, source, folder, kind string, flags uintptr) {
+// mount mounts something on a directory, which it makes where there is none. It goes with the test.
+func mount(t *testing.T, source, dir, kind string, flags uintptr) {
 	t.Helper()
-	if err := os.MkdirAll(folder, 0o755); err != nil {
+	if err := os.MkdirAll(dir, 0o755); err != nil {
 		t.Fatal(err)
 	}
-	if err := syscall.Mount(source, folder, kind, flags, ""); err != nil {
-		t.Fatalf("mount %s on %s: %v", source, folder, err)
+	if err := syscall.Mount(source, dir, kind, flags, ""); err != nil {
+		t.Fatalf("mount %s on %s: %v", source, dir, err)
 	}
 	t.Cleanup(func() {
-		if err := syscall.Unmount(folder, syscall.MNT_DETACH); err != nil {
-			t.Errorf("unmount %s: %v", folder, err)
+		if err := syscall.Unmount(dir, syscall.MNT_DETACH); err != nil {
+			t.Errorf("unmount %s: %v", dir, err)
 		}
 	})
 }
@@ -98,8 +98,8 @@ func testPackage(t *testing.T) {
 		t.Errorf("an upgrade changes the configuration, -before +after:\n%s", diff)
 	}
 
-	// Removed and installed again, it is as it was. A CDI file whose hook is gone does not stay, nor do metrics that nobody
-	// writes again.
+	// Removed and installed again, it is as it was. A CDI file whose hook is gone does not stay, nor do metrics that
+	// nobody writes again.
 	const cdi, metrics = "/etc/cdi/rdma.yaml", "/var/lib/prometheus/node-exporter/rdma-spec.prom"
 	scratch.File(t, cdi, "hooks: [/usr/bin/rdma-hook]\n", 0o644)
 	t.Cleanup(func() { _ = os.Remove(cdi) })
@@ -166,13 +166,13 @@ func wantStopped(t *testing.T, what, enabled string) {
 	}
 }
 
-// packaged returns the package of a folder of bin for amd64, or x86_64.
-func packaged(t *testing.T, folder, format string) string {
+// packaged returns the package of a directory of bin for amd64, or x86_64.
+func packaged(t *testing.T, dir, format string) string {
 	t.Helper()
-	found, err := filepath.Glob(filepath.Join(*bin, folder, "rdma-spec*64."+format))
+	found, err := filepath.Glob(filepath.Join(*bin, dir, "rdma-spec*64."+format))
 	found = slices.DeleteFunc(found, func(file string) bool { return !regexp.MustCompile("(amd64|x86_64)").MatchString(file) })
 	if err != nil || len(found) != 1 {
-		t.Fatalf("bin/%s has %q, %v; want one %s for amd64: run make node-package", folder, found, err, format)
+		t.Fatalf("bin/%s has %q, %v; want one %s for amd64: run make node-package", dir, found, err, format)
 	}
 	return found[0]
 }

@@ -69,11 +69,11 @@ func testTroubles(t *testing.T, m manager) {
 					onNode(t, "systemctl", "reset-failed")
 				})
 			}
-			for _, folder := range []string{"release", "later", "release"} {
-				m.call(t, trouble.within, append(slices.Clone(m.install), packaged(t, folder, m.format)))
+			for _, dir := range []string{"release", "later", "release"} {
+				m.call(t, trouble.within, append(slices.Clone(m.install), packaged(t, dir, m.format)))
 				out, err := exec.Command(m.state[0], m.state[1:]...).CombinedOutput()
 				if err != nil || string(out) != m.sound {
-					t.Errorf("with the package of bin/%s installed: %v: %s, want %s", folder, err, out, m.sound)
+					t.Errorf("with the package of bin/%s installed: %v: %s, want %s", dir, err, out, m.sound)
 				}
 			}
 			m.call(t, trouble.within, m.remove)
@@ -99,8 +99,8 @@ func (m *manager) call(t *testing.T, within, command []string) {
 func testRPM(t *testing.T) {
 	const preset = "/etc/systemd/system-preset/10-test.preset"
 	m := managers[slices.IndexFunc(managers, func(m manager) bool { return m.format == "rpm" })]
-	install := func(folder string) {
-		m.call(t, nil, append(slices.Clone(m.install), packaged(t, folder, m.format)))
+	install := func(dir string) {
+		m.call(t, nil, append(slices.Clone(m.install), packaged(t, dir, m.format)))
 	}
 	scratch.File(t, preset, "disable nri-rdma.service\n", 0o644)
 	install("release")
@@ -112,8 +112,8 @@ func testRPM(t *testing.T) {
 	scratch.File(t, preset, "enable nri-rdma.service\n", 0o644)
 	t.Cleanup(func() { _ = os.RemoveAll(filepath.Dir(preset)) }) // the node's own disk goes with it
 	pid := 0
-	for _, folder := range []string{"release", "later", "release"} {
-		install(folder)
+	for _, dir := range []string{"release", "later", "release"} {
+		install(dir)
 		pid = awaitRegistered(t, pid)
 	}
 	m.call(t, nil, m.remove)

@@ -27,7 +27,7 @@ import (
 	"github.com/rdma-spec/rdma-spec/test/testing/scratch"
 )
 
-var bin = flag.String("bin", "../../bin", "folder of nri-rdma")
+var bin = flag.String("bin", "../../bin", "directory of nri-rdma")
 
 const (
 	units     = systemd.Units
@@ -46,10 +46,10 @@ const (
 // the limits of containers, survives its own death and the runtime's, and the tool's unit raises limits.
 func TestNodeService(t *testing.T) { besideSystemd(t, installService, testService) }
 
-// besideSystemd carries a test out beside a systemd that reads the units of folders.
-func besideSystemd(t *testing.T, install, do func(t *testing.T), folders ...string) {
+// besideSystemd carries a test out beside a systemd that reads the units of directories.
+func besideSystemd(t *testing.T, install, do func(t *testing.T), dirs ...string) {
 	t.Helper()
-	if systemd.Beside(t, install, append([]string{units}, folders...), "-bin", *bin, "-upgrades", strconv.Itoa(*upgrades)) {
+	if systemd.Beside(t, install, append([]string{units}, dirs...), "-bin", *bin, "-upgrades", strconv.Itoa(*upgrades)) {
 		do(t)
 	}
 }
@@ -102,12 +102,13 @@ const doctorFile = "/var/lib/prometheus/node-exporter/rdma-spec.prom"
 // doctorOnTheNode is the service's call with the patience that an emulated CPU needs.
 var doctorOnTheNode = []string{"doctor", "-o", "prometheus", "--timeout", "1m"}
 
-// testDoctorService sees that the doctor's service finds what the doctor finds without hardening, and replaces its file.
+// testDoctorService sees that the doctor's service finds what the doctor finds without hardening, and replaces its
+// file.
 func testDoctorService(t *testing.T) {
 	t.Helper()
-	folder := filepath.Dir(doctorFile)
+	dir := filepath.Dir(doctorFile)
 	scratch.File(t, doctorFile, "of an earlier run\n", 0o644)
-	if err := os.Chown(folder, 1, 1); err != nil { // it belongs to node_exporter
+	if err := os.Chown(dir, 1, 1); err != nil { // it belongs to node_exporter
 		t.Fatal(err)
 	}
 	systemd.Manage(t, "start", "rdma-spec-doctor")
@@ -118,8 +119,8 @@ func testDoctorService(t *testing.T) {
 	if strings.Contains(string(free), `{check="plugin-runs",object="",status="wrong"}`) {
 		t.Errorf("the doctor does not see the plugin's service:\n%s", free)
 	}
-	if left, err := os.ReadDir(folder); err != nil || len(left) != 1 {
-		t.Errorf("%s has %v, %v", folder, left, err)
+	if left, err := os.ReadDir(dir); err != nil || len(left) != 1 {
+		t.Errorf("%s has %v, %v", dir, left, err)
 	}
 }
 

@@ -73,16 +73,16 @@ func testOrder(t *testing.T) {
 // testRuntimeDirectory: the plugin can write to its runtime directory, and what it writes outlives it.
 func testRuntimeDirectory(t *testing.T) {
 	t.Helper()
-	const folder = "/run/rdma-spec"
+	const dir = "/run/rdma-spec"
 	mounts := scratch.Read(t, filepath.Join("/proc", strconv.Itoa(awaitRegistered(t, 0)), "mountinfo"))
 	writable := map[string]bool{} // by mount point
 	for _, mount := range regexp.MustCompile(`(?m)^(?:\S+ ){4}(\S+) (rw|ro)`).FindAllStringSubmatch(mounts, -1) {
 		writable[mount[1]] = mount[2] == "rw"
 	}
-	if !writable[folder] || writable["/"] {
-		t.Errorf("%s must be writable, and / must not be:\n%s", folder, mounts)
+	if !writable[dir] || writable["/"] {
+		t.Errorf("%s must be writable, and / must not be:\n%s", dir, mounts)
 	}
-	kept := filepath.Join(folder, "kept")
+	kept := filepath.Join(dir, "kept")
 	scratch.File(t, kept, "", 0o600)
 	systemd.Manage(t, "stop", "nri-rdma")
 	if _, err := os.Stat(kept); err != nil {

@@ -22,9 +22,9 @@ import (
 	"github.com/rdma-spec/rdma-spec/test/testing/scratch"
 )
 
-// TestUnits checks that systemd has nothing to say of each unit and its drop-ins, and that `systemd-analyze security` says
-// a number at most of the first, of 10. What is left of 2: it runs as root, since the sockets are root's, and it sees the
-// node's devices and network interfaces. The doctor reads what only root with some of its capabilities can.
+// TestUnits checks that systemd has nothing to say of each unit and its drop-ins, and that `systemd-analyze security`
+// says a number at most of the first, of 10. What is left of 2: it runs as root, since the sockets are root's, and it
+// sees the node's devices and network interfaces. The doctor reads what only root with some of its capabilities can.
 func TestUnits(t *testing.T) {
 	for _, test := range []struct {
 		most           float64
@@ -113,7 +113,7 @@ func TestServiceFlagsExist(t *testing.T) {
 // the one with which Go ends a program that panics.
 func TestWrongCallIsNoPanic(t *testing.T) {
 	var ended *exec.ExitError
-	err := exec.Command(filepath.Join(repository.Build(t).Folder, "nri-rdma"), "--wrong").Run()
+	err := exec.Command(filepath.Join(repository.Build(t).Dir, "nri-rdma"), "--wrong").Run()
 	if !errors.As(err, &ended) {
 		t.Fatalf("nri-rdma --wrong: %v, want an exit status", err)
 	}
@@ -133,13 +133,13 @@ func TestWrongCallIsNoPanic(t *testing.T) {
 // says, since systemd-analyze wants one. It returns the units.
 func layOut(t *testing.T, name string, files ...string) (units []string) {
 	t.Helper()
-	folder := scratch.Folder(t)
-	program := filepath.Join(folder, name)
+	dir := scratch.Folder(t)
+	program := filepath.Join(dir, name)
 	scratch.File(t, program, "#!/bin/sh\n", 0o755)
 	for _, file := range files {
-		to := filepath.Join(folder, file)
+		to := filepath.Join(dir, file)
 		if filepath.Ext(file) == ".conf" {
-			to = filepath.Join(folder, files[0]+".d", file)
+			to = filepath.Join(dir, files[0]+".d", file)
 		} else {
 			units = append(units, to)
 		}
@@ -149,8 +149,8 @@ func layOut(t *testing.T, name string, files ...string) (units []string) {
 	return units
 }
 
-// TestValidatorServiceIsAsThePlugins: the validator's service differs from the plugin's in what it is called and how it is
-// started.
+// TestValidatorServiceIsAsThePlugins: the validator's service differs from the plugin's in what it is called and how it
+// is started.
 func TestValidatorServiceIsAsThePlugins(t *testing.T) {
 	settings := func(file string) []string {
 		var lines []string

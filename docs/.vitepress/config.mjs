@@ -18,7 +18,7 @@ const repository = 'https://github.com/rdma-spec/rdma-spec'
 const source = `${repository}/blob/${version}/`
 const canonical = read('docs/docs.go').match(/^const Site = "(.*)"$/m)[1]
 
-// Where a page is: each has a folder, so that every server finds /faults/port-active.
+// Where a page is: each has a directory, so that every server finds /faults/port-active.
 const address = (file) => file === 'index.md' ? '' : file.replace(/\.md$/, '/')
 
 // What a page is called: the end of the line that leads back to the README.

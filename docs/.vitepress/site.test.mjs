@@ -20,15 +20,15 @@ const axe = readFileSync(createRequire(import.meta.url).resolve('axe-core/axe.mi
 const phone = { width: 390, height: 844 }
 const desktop = { width: 1280, height: 900 }
 
-// All files below a folder, sorted.
-const filesOf = (folder) => readdirSync(folder, { withFileTypes: true }).sort((a, b) => a.name < b.name ? -1 : 1)
-  .flatMap((e) => e.isDirectory() ? filesOf(join(folder, e.name)) : [join(folder, e.name)])
+// All files below a directory, sorted.
+const filesOf = (directory) => readdirSync(directory, { withFileTypes: true }).sort((a, b) => a.name < b.name ? -1 : 1)
+  .flatMap((e) => e.isDirectory() ? filesOf(join(directory, e.name)) : [join(directory, e.name)])
 
 // The addresses of the pages below the site: "faults/port-active/".
 const pages = filesOf(site).filter((file) => file.endsWith('/index.html'))
   .map((file) => relative(site, file).replace(/index\.html$/, ''))
 
-// A server that knows nothing of the site: a file, the index of a folder, or 404.
+// A server that knows nothing of the site: a file, the index of a directory, or 404.
 const types = { html: 'text/html', js: 'text/javascript', css: 'text/css', svg: 'image/svg+xml', woff2: 'font/woff2' }
 const server = createServer((request, response) => {
   const { pathname } = new URL(request.url, 'http://x')
@@ -236,7 +236,7 @@ test('TestSiteLinksLead', () => {
 test('TestSiteIsTheSameAgain', () => {
   const again = join(top, 'bin/site-again')
   execFileSync('npx', ['vitepress', 'build', '..', '--outDir', again], { cwd: join(top, 'docs/.vitepress'), stdio: 'pipe' })
-  const names = (folder) => filesOf(folder).map((file) => relative(folder, file))
+  const names = (directory) => filesOf(directory).map((file) => relative(directory, file))
   assert.deepEqual(names(again), names(site))
   assert.deepEqual(names(site).filter((file) => !readFileSync(join(site, file)).equals(readFileSync(join(again, file)))), [])
   rmSync(again, { recursive: true })

@@ -126,7 +126,7 @@ func (p proc) openFolder(pid int) (Holder, error) {
 		return nil, ErrGone
 	}
 	if err != nil {
-		return nil, fmt.Errorf("opening the folder of process %d: %w", pid, err)
+		return nil, fmt.Errorf("opening the directory of process %d: %w", pid, err)
 	}
 	if of, err := On(p).processOf(pid); err == nil && of != pid {
 		_ = unix.Close(fd) // it was not used

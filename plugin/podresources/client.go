@@ -135,7 +135,7 @@ func (c *Client) ofPod(ctx context.Context, sandbox, namespace, pod string) (ans
 // lookUp asks the kubelet for a pod, or for its list where it cannot be asked for a pod, unless the breaker is open.
 func (c *Client) lookUp(ctx context.Context, namespace, pod string) (answer, error) {
 	if _, err := os.Stat(filepath.Dir(c.Socket)); errors.Is(err, fs.ErrNotExist) { // nobody to wait for
-		return nil, fmt.Errorf("%w: there is no folder of %s", policy.ErrNoKubelet, c.Socket)
+		return nil, fmt.Errorf("%w: there is no directory of %s", policy.ErrNoKubelet, c.Socket)
 	}
 	a, err := c.breaker.Do(ctx, func() (answer, error) {
 		ctx, cancel := context.WithTimeout(ctx, c.Budget)

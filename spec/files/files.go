@@ -42,7 +42,7 @@ func Open(root string) (Tree, error) {
 	// guard: links out of the root
 	r, err := os.OpenRoot(root + "/")
 	if err != nil {
-		return Tree{}, fmt.Errorf("root %q: %w: give the folder that holds the node's sys and dev", root, Cause(err))
+		return Tree{}, fmt.Errorf("root %q: %w: give the directory that holds the node's sys and dev", root, Cause(err))
 	}
 	return Tree{root: r, live: filepath.Clean(cmp.Or(root, "/")) == "/"}, nil
 }
@@ -124,7 +124,7 @@ func (t Tree) Read(name string, most int64) ([]byte, error) {
 	defer func() { _ = file.Close() }() // it was only read
 	text, err := io.ReadAll(io.LimitReader(file, most+1))
 	if errors.Is(err, syscall.EISDIR) {
-		err = &fs.PathError{Op: "read", Path: name, Err: errors.New("is a folder, not a regular file")}
+		err = &fs.PathError{Op: "read", Path: name, Err: errors.New("is a directory, not a regular file")}
 	}
 	// guard: long files
 	if int64(len(text)) > most {
@@ -180,7 +180,7 @@ func (t Tree) Match(pattern string) ([]string, error) {
 	return names, errors.Join(err, listing.err)
 }
 
-// globbing keeps the error that fs.Glob ignores. What is gone, or is not a folder, has no names.
+// globbing keeps the error that fs.Glob ignores. What is gone, or is not a directory, has no names.
 type globbing struct {
 	Tree
 	err error
@@ -275,7 +275,7 @@ func (t Tree) Follow(name string, visit func(link, target string)) (string, erro
 func TypeName(m fs.FileMode) string {
 	names := map[fs.FileMode]string{
 		0:                                 "a regular file",
-		fs.ModeDir:                        "a folder",
+		fs.ModeDir:                        "a directory",
 		fs.ModeSymlink:                    "a symbolic link",
 		fs.ModeDevice | fs.ModeCharDevice: "a character device",
 		fs.ModeDevice:                     "a block device",

@@ -52,7 +52,7 @@ func (t tree) nodes(table map[string]deviceNode) deviceNodes {
 	n := deviceNodes{lstat: t.Lstat, live: t.Live(), table: table}
 	// guard: /dev/infiniband is a folder
 	if fi, err := t.Lstat(inTree(DeviceFolder)); err == nil && !fi.IsDir() {
-		n.folder = fmt.Sprintf("%s is %s, not a folder", DeviceFolder, files.TypeName(fi.Mode()))
+		n.folder = fmt.Sprintf("%s is %s, not a directory", DeviceFolder, files.TypeName(fi.Mode()))
 	}
 	return n
 }

@@ -84,8 +84,8 @@ func TestCheckNode(t *testing.T) {
 			mode: 0o600, owner: [2]uint32{7, 8}},
 		{name: "what lies there beats the table", nodes: deviceNodes{lstat: lies(fs.ModeSymlink, 0, 0), table: row},
 			problem: path + " is a symbolic link" + not},
-		{name: "folder", nodes: deviceNodes{folder: "/dev/infiniband is a symbolic link, not a folder",
-			lstat: lies(charDevice, 231, 192)}, problem: "/dev/infiniband is a symbolic link, not a folder"},
+		{name: "folder", nodes: deviceNodes{folder: "/dev/infiniband is a symbolic link, not a directory",
+			lstat: lies(charDevice, 231, 192)}, problem: "/dev/infiniband is a symbolic link, not a directory"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			got := Device{Path: path, Number: Number{231, 192}, Mode: 0o666}
@@ -127,8 +127,8 @@ func devFolder(t *testing.T) {
 	}{
 		"folder": {hcatest.Files{"dev/infiniband/": ""}, ""},
 		"link": {hcatest.Files{"dev/infiniband": hcatest.Link("../elsewhere"), "elsewhere/": ""},
-			"/dev/infiniband is a symbolic link, not a folder"},
-		"file": {hcatest.Files{"dev/infiniband": ""}, "/dev/infiniband is a regular file, not a folder"},
+			"/dev/infiniband is a symbolic link, not a directory"},
+		"file": {hcatest.Files{"dev/infiniband": ""}, "/dev/infiniband is a regular file, not a directory"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			for _, d := range scanOne(t, one().Files().With(tc.change)).Devices {
@@ -176,7 +176,7 @@ func TestDeviceTable(t *testing.T) {
 
 func TestDeviceTableUnreadable(t *testing.T) {
 	node := scan(t, one().Files().With(hcatest.Files{DeviceTable + "/": ""}))
-	expect.Equal(t, "problems", []string{"device-table.txt: is a folder, not a regular file"}, node.Problems)
+	expect.Equal(t, "problems", []string{"device-table.txt: is a directory, not a regular file"}, node.Problems)
 	if d := node.HCAs[0].Devices[0]; !d.Missing {
 		t.Errorf("%s is not missing: %q", d, d.Problem)
 	}

@@ -180,7 +180,7 @@ type HCA struct {
 	// Unread is why nothing is known of the HCA: its attributes have never been answered. It is "" normally.
 	Unread string `json:"unread,omitempty"`
 	// Problems are lines for people: what of this HCA could not be read or will not work, and where there is one, the
-	// cure.
+	// fix.
 	Problems []string `json:"problems,omitempty"`
 }
 

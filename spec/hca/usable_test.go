@@ -79,7 +79,7 @@ func TestConnectionManager(t *testing.T) {
 		"EFA has none":    {efa, efa.HCAs, false, ""},
 		"EFA and another": {efa, append(sound.HCAs[:1:1], efa.HCAs...), false, "load the module rdma_ucm"},
 		"not loaded":      {missing, missing.HCAs, false, "load the module rdma_ucm"},
-		"broken":          {broken, broken.HCAs, false, "/dev/infiniband/rdma_cm is a folder"},
+		"broken":          {broken, broken.HCAs, false, "/dev/infiniband/rdma_cm is a directory"},
 		"broken, and EFA": {broken, efa.HCAs, false, ""},
 	} {
 		d, ok, err := test.node.ConnectionManager(test.hcas)

@@ -142,12 +142,12 @@ func (s *setting) blocked(t testing.TB) result {
 // starts compares how long runc takes for a container that ends at once, with the hook of CDI files and without it.
 func starts(t *testing.T) result {
 	const pairs = 50
-	folder, err := programs()
+	dir, err := programs()
 	if err != nil {
 		t.Fatal(err)
 	}
 	r := runc.New(t)
-	hook := r.Hook(filepath.Join(folder, "rdma-hook"))
+	hook := r.Hook(filepath.Join(dir, "rdma-hook"))
 	run := func(name string, hooks ...specs.Hook) float64 {
 		began := time.Now()
 		if _, err := r.Run(name, []string{"true"}, hooks...); err != nil {

@@ -21,23 +21,23 @@ import (
 	"github.com/rdma-spec/rdma-spec/test/testing/scratch"
 )
 
-// programs is the folder with the programs that are measured, built as releases are.
+// programs is the directory with the programs that are measured, built as releases are.
 var programs = sync.OnceValues(func() (string, error) {
-	folder, err := os.MkdirTemp("", "bench")
+	dir, err := os.MkdirTemp("", "bench")
 	if err != nil {
 		return "", err
 	}
-	built = folder
+	built = dir
 	build := exec.Command("go", "build", "-trimpath", "-buildvcs=false", "-tags", "grpcnotrace",
-		"-ldflags", "-s -w", "-o", folder,
+		"-ldflags", "-s -w", "-o", dir,
 		"../../cmd/nri-rdma", "../../cmd/rdma-hook", "./reference", "./peers")
 	if out, err := build.CombinedOutput(); err != nil {
-		return folder, fmt.Errorf("build: %w\n%s", err, out)
+		return dir, fmt.Errorf("build: %w\n%s", err, out)
 	}
-	return folder, nil
+	return dir, nil
 })
 
-// built is the folder of programs, once they are asked for.
+// built is the directory of programs, once they are asked for.
 var built string
 
 // removePrograms removes what programs has built.
@@ -65,7 +65,7 @@ func start(t testing.TB, commands ...string) *plugins {
 // startWith is start with a runtime of this name, which has containers already.
 func startWith(t testing.TB, name string, existing []*api.Container, commands ...string) *plugins {
 	t.Helper()
-	folder, err := programs()
+	dir, err := programs()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -80,7 +80,7 @@ func startWith(t testing.TB, name string, existing []*api.Container, commands ..
 	t.Cleanup(p.end)
 	for i, command := range commands {
 		words := strings.Fields(command)
-		process := exec.Command(filepath.Join(folder, words[0]), append(words[1:], "--socket", p.runtime.Unproxied())...)
+		process := exec.Command(filepath.Join(dir, words[0]), append(words[1:], "--socket", p.runtime.Unproxied())...)
 		process.Stdout, process.Stderr = log, log
 		if err := child.Start(process); err != nil {
 			t.Fatal(err)

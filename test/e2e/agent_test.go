@@ -51,12 +51,12 @@ func TestRegistersAfterALongStop(t *testing.T) {
 // startAnother runs another containerd, with the plugins' part of a configuration.
 func startAnother(t *testing.T, socket, plugins string) *daemon.Process {
 	t.Helper()
-	folder, programs := scratch.Folder(t), nodeParts(t).Containerd(*version)
-	config := filepath.Join(folder, "config.toml")
+	dir, programs := scratch.Folder(t), nodeParts(t).Containerd(*version)
+	config := filepath.Join(dir, "config.toml")
 	// The shims of the first containerd report to the ttrpc socket beside its own.
-	scratch.File(t, config, "version = 3\n"+plugins+"\n[ttrpc]\naddress = '"+folder+"/ttrpc.sock'\n", 0o644)
+	scratch.File(t, config, "version = 3\n"+plugins+"\n[ttrpc]\naddress = '"+dir+"/ttrpc.sock'\n", 0o644)
 	another := start(t, filepath.Join(programs, "containerd"), "--config", config,
-		"--address", socket, "--root", folder+"/root", "--state", folder+"/state")
+		"--address", socket, "--root", dir+"/root", "--state", dir+"/state")
 	awaitThat(t, another, patience, "serves its API", func() bool {
 		return exec.CommandContext(t.Context(), filepath.Join(programs, "ctr"), "--address", socket, "version").Run() == nil
 	})

@@ -149,8 +149,8 @@ func expectMissed(t *testing.T, plugin *daemon.Process, missed map[string]bool) 
 	}
 }
 
-// slowDisk mounts a new disk at a folder until the test ends. The disk takes 50 ms for each request.
-func slowDisk(t *testing.T, folder string) {
+// slowDisk mounts a new disk at a directory until the test ends. The disk takes 50 ms for each request.
+func slowDisk(t *testing.T, dir string) {
 	t.Helper()
 	const disks = "/sys/kernel/config/nullb/slow"
 	onNode(t, `modprobe null_blk nr_devices=0
@@ -160,12 +160,12 @@ func slowDisk(t *testing.T, folder string) {
 	t.Cleanup(func() { onNodeAfter(t, "rmdir "+disks) })
 	disk := "/dev/nullb0"
 	if _, err := os.Stat(disk); err != nil {
-		disk = "/dev/slow" // newer kernels name it as the folder
+		disk = "/dev/slow" // newer kernels name it as the directory
 	}
 	onNode(t, fmt.Sprintf("mkfs.ext4 -q -E nodiscard %s && mkdir -p %s && mount -o noatime %s %s",
-		disk, folder, disk, folder))
+		disk, dir, disk, dir))
 	t.Cleanup(func() {
 		ctrd.Stop()
-		onNodeAfter(t, "umount "+folder)
+		onNodeAfter(t, "umount "+dir)
 	})
 }

@@ -148,8 +148,8 @@ func testCRIWithoutPlugin(t *testing.T) {
 		kernelDefault)
 }
 
-// Podman of Debian 12 gives a container with a CDI device what it needs, on crun and on runc, and Podman of Debian 13 on
-// its own crun.
+// Podman of Debian 12 gives a container with a CDI device what it needs, on crun and on runc, and Podman of Debian 13
+// on its own crun.
 func TestPodman(t *testing.T) {
 	parts := nodeParts(t)
 	program, library := parts.Podman()
@@ -203,7 +203,7 @@ func (p podman) call(t *testing.T, args ...string) string {
 func (p podman) load(t *testing.T) {
 	t.Helper()
 	parts := nodeParts(t)
-	image := filepath.Join(scratch.Folder(t), "busybox.tar") // in a folder that a Podman in a tree sees
+	image := filepath.Join(scratch.Folder(t), "busybox.tar") // in a directory that a Podman in a tree sees
 	scratch.File(t, image, scratch.Read(t, parts.Image("busybox")), 0o644)
 	p.call(t, "load", "-q", "-i", image)
 }

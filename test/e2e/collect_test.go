@@ -44,18 +44,18 @@ func TestCollect(t *testing.T) {
 	if diff := cmp.Diff(there, here); diff != "" {
 		t.Errorf("doctor, -there +here:\n%s", diff)
 	}
-	folder := scratch.Folder(t)
-	if out, err := exec.CommandContext(t.Context(), "tar", "-xzf", file, "-C", folder).CombinedOutput(); err != nil {
+	dir := scratch.Folder(t)
+	if out, err := exec.CommandContext(t.Context(), "tar", "-xzf", file, "-C", dir).CombinedOutput(); err != nil {
 		t.Fatalf("tar: %v: %s", err, out)
 	}
 	files := 0
-	err := filepath.WalkDir(folder, func(name string, e os.DirEntry, err error) error {
+	err := filepath.WalkDir(dir, func(name string, e os.DirEntry, err error) error {
 		if err != nil || !e.Type().IsRegular() {
 			return err
 		}
 		text, err := os.ReadFile(name)
 		if files++; bytes.Contains(text, []byte(secret)) || e.Name() == "environ" {
-			t.Errorf("%s has an environment variable", strings.TrimPrefix(name, folder))
+			t.Errorf("%s has an environment variable", strings.TrimPrefix(name, dir))
 		}
 		return err
 	})

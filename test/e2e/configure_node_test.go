@@ -133,8 +133,8 @@ func importImages(t *testing.T, ctr string, parts node.PartSet) {
 // configure replaces the node's configuration by one of the corpus.
 func (n *bareNode) configure(t *testing.T, configuration string) {
 	t.Helper()
-	const folder = "/etc/containerd"
-	if err := os.RemoveAll(folder); err != nil {
+	const dir = "/etc/containerd"
+	if err := os.RemoveAll(dir); err != nil {
 		t.Fatal(err)
 	}
 	files := map[string]string{"config.toml": scratch.Read(t, corpus(configuration+".toml"))}
@@ -145,7 +145,7 @@ func (n *bareNode) configure(t *testing.T, configuration string) {
 	for _, file := range dropIns {
 		files["conf.d/"+filepath.Base(file)] = scratch.Read(t, file)
 	}
-	scratch.Files(t, folder, files, 0o640)
+	scratch.Files(t, dir, files, 0o640)
 }
 
 // expectKept checks that the container that runs all the time is the one that was started.
@@ -159,22 +159,22 @@ func (n *bareNode) expectKept(t *testing.T) {
 	}
 }
 
-// changed are the folders of the node in which configure changes files. Their files are compared byte by byte.
+// changed are the directories of the node in which configure changes files. Their files are compared byte by byte.
 var changed = []string{"/etc/containerd", "/etc/systemd", "/etc/rdma-spec", "/etc/nri", "/etc/crio", "/opt/nri",
 	"/usr/local/lib/systemd", systemd.Units}
 
-// nodeFiles returns the files and folders of the node: mode, owner, and content or at least size and time, by path.
+// nodeFiles returns the files and directories of the node: mode, owner, and content or at least size and time, by path.
 func nodeFiles(t *testing.T) map[string]string {
 	t.Helper()
 	return filesIn(t, "/etc", "/opt", "/usr/local/bin", "/usr/local/lib/systemd", systemd.Units)
 }
 
-// filesIn returns the same of some folders.
-func filesIn(t *testing.T, folders ...string) map[string]string {
+// filesIn returns the same of some directories.
+func filesIn(t *testing.T, dirs ...string) map[string]string {
 	t.Helper()
 	all := map[string]string{}
-	for _, folder := range folders {
-		err := filepath.WalkDir(folder, func(path string, entry fs.DirEntry, err error) error {
+	for _, dir := range dirs {
+		err := filepath.WalkDir(dir, func(path string, entry fs.DirEntry, err error) error {
 			if errors.Is(err, fs.ErrNotExist) {
 				return nil
 			}
@@ -206,7 +206,7 @@ func describe(path string, entry fs.DirEntry) (string, error) {
 	}
 	owner, _ := info.Sys().(*syscall.Stat_t) // that is what Linux has
 	text := fmt.Sprintf("%v %d:%d", info.Mode(), owner.Uid, owner.Gid)
-	inside := func(folder string) bool { return strings.HasPrefix(path, folder+"/") }
+	inside := func(dir string) bool { return strings.HasPrefix(path, dir+"/") }
 	switch {
 	case info.Mode()&fs.ModeSymlink != 0:
 		to, err := os.Readlink(path)

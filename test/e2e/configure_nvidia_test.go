@@ -17,8 +17,8 @@ import (
 	"github.com/rdma-spec/rdma-spec/test/testing/scratch"
 )
 
-// nvidiaConfig is that of NVIDIA's container runtime: in mode legacy around runc, which needs no GPU. What would look for
-// one, nvidia-container-cli, is a stub that succeeds.
+// nvidiaConfig is that of NVIDIA's container runtime: in mode legacy around runc, which needs no GPU. What would look
+// for one, nvidia-container-cli, is a stub that succeeds.
 const nvidiaConfig = `
 [nvidia-container-cli]
 path = "/opt/nvidia-container-cli"
@@ -29,13 +29,13 @@ runtimes = ["RUNC"]
 path = "TOOLS/nvidia-container-runtime-hook"
 `
 
-// NVIDIA's container toolkit 1.20.1 itself. Its tool writes the handler, also anew as when the toolkit starts again, and
-// rdma-spec configures the node beside it. Its runtime adds HCAs after NRI where the environment has
-// NVIDIA_MOFED=enabled: by default the plugin gives such a container nothing, and status and the doctor name the key that
-// lists its handler.
+// NVIDIA's container toolkit 1.20.1 itself. Its tool writes the handler, also anew as when the toolkit starts again,
+// and rdma-spec configures the node beside it. Its runtime adds HCAs after NRI where the environment has
+// NVIDIA_MOFED=enabled: by default the plugin gives such a container nothing, and status and the doctor name the key
+// that lists its handler.
 func testNVIDIA(t *testing.T, n *bareNode) {
 	parts := nodeParts(t)
-	tools := filepath.Join(parts.Folder(), "nvidia-ctk")
+	tools := filepath.Join(parts.Dir(), "nvidia-ctk")
 	n.configure(t, "2.4/default")
 	scratch.File(t, "/opt/nvidia-container-cli", "#!/bin/sh\n", 0o755)
 	scratch.File(t, "/etc/nvidia-container-runtime/config.toml",

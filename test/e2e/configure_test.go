@@ -30,8 +30,8 @@ func TestConfigure(t *testing.T) {
 	install := func(t *testing.T) {
 		installDropIn(t, "nri-rdma", "ExecStart=\nExecStart=/usr/local/bin/nri-rdma --budget "+budget, pluginLog)
 	}
-	folders := []string{"/etc/systemd/system", "/usr/local/lib/systemd/system"}
-	if !systemd.Beside(t, install, folders, "-containerd=", "-bin", *bin) {
+	dirs := []string{"/etc/systemd/system", "/usr/local/lib/systemd/system"}
+	if !systemd.Beside(t, install, dirs, "-containerd=", "-bin", *bin) {
 		return
 	}
 	type subtest struct {
@@ -121,23 +121,23 @@ func configureAll(t *testing.T) (next string) {
 // clone is a clone of the repository on the node, and what makes it: make writes there what has been built.
 func clone(t *testing.T) pages.Shell {
 	t.Helper()
-	folder := scratch.Folder(t, "tools")
-	scratch.File(t, filepath.Join(folder, "tools/make"), `#!/bin/sh -e
+	dir := scratch.Folder(t, "tools")
+	scratch.File(t, filepath.Join(dir, "tools/make"), `#!/bin/sh -e
 for target; do
   case $target in build) to=bin ;; amd64 | arm64) to=bin/$target ;; *) exit 2 ;; esac
   mkdir -p $to
   cp `+filepath.Join(*bin, "nri-rdma")+" "+filepath.Join(*bin, "rdma-spec")+" "+filepath.Join(*bin, "rdma-hook")+` $to
 done
 `, 0o755)
-	if err := os.Symlink(deployPath("."), filepath.Join(folder, "deploy")); err != nil {
+	if err := os.Symlink(deployPath("."), filepath.Join(dir, "deploy")); err != nil {
 		t.Fatal(err)
 	}
 	// Ansible's nodes are this one. Which they are is their owner's business.
-	scratch.File(t, filepath.Join(folder, "inventory"), "node-1\nnode-2\n", 0o644)
+	scratch.File(t, filepath.Join(dir, "inventory"), "node-1\nnode-2\n", 0o644)
 	return pages.Shell{
-		Folder: folder,
+		Dir: dir,
 		Environment: append(os.Environ(), "ANSIBLE_TRANSPORT=local",
-			"PATH="+filepath.Join(folder, "tools")+":"+os.Getenv("PATH")),
+			"PATH="+filepath.Join(dir, "tools")+":"+os.Getenv("PATH")),
 	}
 }
 
@@ -258,7 +258,7 @@ func testPutBack(t *testing.T, n *bareNode) {
 }
 
 // Who follows the usual recipe by hand, edit what ctr prints and let the handler use it, has containers with 1024
-// files. configure cures it.
+// files. configure fixes it.
 func testHandMadeSpec(t *testing.T, n *bareNode) {
 	n.configure(t, "2.4/default")
 	const spec, config = "/etc/containerd/cri-base.json", "/etc/containerd/config.toml"
@@ -279,17 +279,17 @@ func testHandMadeSpec(t *testing.T, n *bareNode) {
 	}
 	succeed(t, "configure", "handler", "runc", "--in-place", "--restart")
 	awaitCRI(t)
-	cured := runContainer(t, pod, containerd.Container{Name: "cured"})
-	if got := shell(t, cured, "ulimit -Hn"); got != strconv.Itoa(filesOfUnit) {
+	fixed := runContainer(t, pod, containerd.Container{Name: "fixed"})
+	if got := shell(t, fixed, "ulimit -Hn"); got != strconv.Itoa(filesOfUnit) {
 		t.Errorf("a process may open %s files, want %d, as the unit says", got, filesOfUnit)
 	}
-	expectMemlock(t, cured, "unlimited")
+	expectMemlock(t, fixed, "unlimited")
 	n.expectKept(t)
 	succeed(t, "configure", "--revert")
 	expectFiles(t, before, filesIn(t, "/etc/containerd"))
 }
 
-// corpus is the folder of configuration files that the tests of package containerd have.
+// corpus is the directory of configuration files that the tests of package containerd have.
 func corpus(name string) string {
 	return filepath.Join(*bin, "../cmd/rdma-spec/internal/configure/editor/testdata", name)
 }

@@ -55,8 +55,8 @@ func TestCritest(t *testing.T) {
 func runCritest(t *testing.T) map[string][]string {
 	t.Helper()
 	parts := nodeParts(t)
-	folder := scratch.Folder(t)
-	images, report := filepath.Join(folder, "images.yaml"), filepath.Join(folder, "report.json")
+	dir := scratch.Folder(t)
+	images, report := filepath.Join(dir, "images.yaml"), filepath.Join(dir, "report.json")
 	scratch.File(t, images, "defaultTestContainerImage: "+node.ImageName("busybox")+
 		"\n", 0o644)
 	ctx, cancel := context.WithTimeout(t.Context(), time.Hour)

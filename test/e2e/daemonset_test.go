@@ -119,8 +119,8 @@ func (d *daemonSet) kubectlRDMA(t *testing.T, args ...string) (string, int) {
 	return string(out), cmd.ProcessState.ExitCode()
 }
 
-// testHostPod: kubectl rdma repair raises the limit of a pod that started while the plugin was away, without a change of
-// the DaemonSet; the doctor sees the host; collect writes an archive; and no pod of theirs is left.
+// testHostPod: kubectl rdma repair raises the limit of a pod that started while the plugin was away, without a change
+// of the DaemonSet; the doctor sees the host; collect writes an archive; and no pod of theirs is left.
 func testHostPod(t *testing.T, d *daemonSet, k *kubelet.Kubelet, away *staticPod) {
 	archive := filepath.Join(scratch.Folder(t), "node.tar.gz")
 	const raise = "default/away main: memlock %s unlimited: "
@@ -214,16 +214,16 @@ func testValidatorContainer(t *testing.T, d *daemonSet, k *kubelet.Kubelet) {
 	refused.expectHolds(t, "main", "unlimited", given(0)...)
 }
 
-// kustomizations returns the folders of two: the base, and one's own of docs/install.md, with validator and repair. The
-// node's CPU is emulated, hence the budget. All else is as people install it.
+// kustomizations returns the directories of two: the base, and one's own of docs/install.md, with validator and repair.
+// The node's CPU is emulated, hence the budget. All else is as people install it.
 func kustomizations(t *testing.T) (base, own string) {
 	t.Helper()
-	folder := scratch.Folder(t)
-	clone := filepath.Join(folder, "rdma-spec/deploy/kustomize")
+	dir := scratch.Folder(t)
+	clone := filepath.Join(dir, "rdma-spec/deploy/kustomize")
 	if err := os.CopyFS(clone, os.DirFS(deployPath("kustomize"))); err != nil {
 		t.Fatal(err)
 	}
-	base, own = filepath.Join(clone, "base"), filepath.Join(folder, "own")
+	base, own = filepath.Join(clone, "base"), filepath.Join(dir, "own")
 	const last = "- --http=:9797\n"
 	manifest := strings.Replace(deployFile(t, "kustomize/base/daemonset.yaml"), last,
 		last+"            - --budget="+budget+"\n", 1)

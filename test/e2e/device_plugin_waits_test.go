@@ -235,7 +235,8 @@ spec:
         - {name: programs, hostPath: {path: FOLDER}}
 `
 
-// waitingDevicePlugin returns a folder with that of deploy/device-plugins, and with a stand-in for what it takes from GitHub.
+// waitingDevicePlugin returns a directory with that of deploy/device-plugins, and with a stand-in for what it takes
+// from GitHub.
 func waitingDevicePlugin(t *testing.T) string {
 	t.Helper()
 	program, err := os.Executable()
@@ -244,14 +245,14 @@ func waitingDevicePlugin(t *testing.T) string {
 	}
 	set := strings.NewReplacer("IMAGE", node.ImageName("busybox"), "PROGRAM", filepath.Base(program),
 		"FOLDER", filepath.Dir(program)).Replace(upstreamSet)
-	folder := scratch.Folder(t)
-	if err := os.CopyFS(folder, os.DirFS(deployPath("device-plugins"))); err != nil {
+	dir := scratch.Folder(t)
+	if err := os.CopyFS(dir, os.DirFS(deployPath("device-plugins"))); err != nil {
 		t.Fatal(err)
 	}
 	// The rest of the kustomization is as people apply it, but for the image's name, which no registry has here.
 	kept := strings.Replace(deployFile(t, "device-plugins/k8s-rdma-shared-dev-plugin/kustomization.yaml"),
 		"registry.example.com/", "docker.io/library/", 1)
-	own := filepath.Join(folder, "own")
+	own := filepath.Join(dir, "own")
 	scratch.Files(t, own, map[string]string{
 		"kustomization.yaml":          kept,
 		"config.json":                 "{}",

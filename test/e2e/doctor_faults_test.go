@@ -22,12 +22,12 @@ import (
 	"github.com/rdma-spec/rdma-spec/test/testing/scratch"
 )
 
-// faults are planted on the node in this order. Each leaves the node well once it is cured.
+// faults are planted on the node in this order. Each leaves the node well once it is fixed.
 func (c *clinic) faults() []fault {
 	parts := nodeParts(c.T)
-	folder := scratch.Folder(c)
+	dir := scratch.Folder(c)
 	spec := func(name, text string) string {
-		file := filepath.Join(folder, name)
+		file := filepath.Join(dir, name)
 		scratch.File(c.T, file, text, 0o644)
 		return file
 	}
@@ -79,7 +79,7 @@ func (c *clinic) faults() []fault {
 		}, "netns-mode", func(c *clinic) { onNode(c.T, "rm /etc/cni/net.d/90-rdma.conf") }, false},
 		{"a configuration that does not parse", func(c *clinic) { c.edit("version = 3", "version = = 3") }, "runtime-config",
 			func(c *clinic) { c.edit("version = = 3", "version = 3") }, false},
-		{"a base spec that is missing", func(c *clinic) { c.addHandler("lost", parts.Runtime("runc"), folder+"/lost.json") },
+		{"a base spec that is missing", func(c *clinic) { c.addHandler("lost", parts.Runtime("runc"), dir+"/lost.json") },
 			"base-spec", nil, true},
 		{"1024 files, by hand", func(c *clinic) {
 			c.addHandler("hand-made", parts.Runtime("runc"), spec("hand-made.json", handMadeSpec(c.T)))
@@ -145,7 +145,7 @@ func (c *clinic) faults() []fault {
 		}, "container-hostpath", remove(&ephemeral), false},
 		{"a memlock of 64Ki by a hand-made spec, and no plugin", func(c *clinic) {
 			c.uninstall()
-			onNode(c.T, "rm -rf /var/lib/rdma-spec") // else the service that a cure has configured is missed, and rightly so
+			onNode(c.T, "rm -rf /var/lib/rdma-spec") // else the service that a fix has configured is missed, and rightly so
 			c.addHandler("small", parts.Runtime("runc"), spec("small.json", strings.ReplaceAll(generated,
 				"18446744073709551615", "65536")))
 		}, "base-spec-memlock", nil, false},
@@ -157,8 +157,8 @@ func (c *clinic) faults() []fault {
 	}
 }
 
-// rail is a container that holds rxe1, and has a macvlan of its netdev in a network namespace of its own. The macvlan is
-// called net1, as in each pod.
+// rail is a container that holds rxe1, and has a macvlan of its netdev in a network namespace of its own. The macvlan
+// is called net1, as in each pod.
 type rail struct {
 	pod *containerd.Sandbox
 	id  string
@@ -217,8 +217,8 @@ func gidIndex(t *testing.T, address string) (index string) {
 }
 
 // TestDoctorWithoutPlugin looks at a node without the plugin, and then with it. A container at the runtime's own limit
-// is named with its cause, and one that is root with IPC_LOCK is not: the kernel lets it register all memory. Those that
-// the plugin adjusts are well.
+// is named with its cause, and one that is root with IPC_LOCK is not: the kernel lets it register all memory. Those
+// that the plugin adjusts are well.
 func TestDoctorWithoutPlugin(t *testing.T) {
 	if err := os.RemoveAll(policyFile); err != nil { // of another test: this node has not had the plugin yet
 		t.Fatal(err)

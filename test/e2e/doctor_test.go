@@ -23,8 +23,8 @@ import (
 
 // finding is a finding of the doctor.
 type finding struct {
-	Check, Status, Object, Text, Cure string
-	Ignore                            string // the entry of doctor.yaml that makes it ignored
+	Check, Status, Object, Text, Fix string
+	Ignore                           string // the entry of doctor.yaml that makes it ignored
 }
 
 // doctor returns what the doctor finds, and its exit status.
@@ -43,7 +43,7 @@ func withStatus(all []finding, status string) []finding {
 	return slices.DeleteFunc(slices.Clone(all), func(f finding) bool { return f.Status != status })
 }
 
-// clinic is a node whose faults are planted, found, and cured.
+// clinic is a node whose faults are planted, found, and fixed.
 type clinic struct {
 	*testing.T
 	before string // containerd's configuration
@@ -55,7 +55,7 @@ type clinic struct {
 	found     finding   // the fault that is planted
 }
 
-// fault is planted. Where its cure is not a command, byHand cures it. Some cures end with a restart of containerd that
+// fault is planted. Where its fix is not a command, byHand fixes it. Some fixes end with a restart of containerd that
 // the next one covers.
 type fault struct {
 	name     string
@@ -74,7 +74,7 @@ const (
 )
 
 // TestDoctor plants faults on the node, one after another. The doctor finds each of them by its check, and no other
-// check finds anything wrong; its cure, run as printed, cures it.
+// check finds anything wrong; its fix, run as printed, fixes it.
 func TestDoctor(t *testing.T) {
 	c := &clinic{T: t}
 	c.open()
@@ -86,21 +86,21 @@ func TestDoctor(t *testing.T) {
 			f.plant(c)
 			found := c.expect(f.name, f.check)
 			c.found = found
-			cure := found.Cure
+			fix := found.Fix
 			if f.byHand != nil {
-				cure = "by hand: " + cure
+				fix = "by hand: " + fix
 				f.byHand(c)
 			} else {
 				c.postponed = f.postpone
-				c.run(cure)
+				c.run(fix)
 				c.postponed = false
 			}
-			c.table = append(c.table, fmt.Sprintf("%-52s %-22s %-60s %s", f.name, found.Check, found.Object, cure))
+			c.table = append(c.table, fmt.Sprintf("%-52s %-22s %-60s %s", f.name, found.Check, found.Object, fix))
 			t.Logf("%s", time.Since(start).Round(100*time.Millisecond))
 		})
 	}
 	c.T = t
-	c.expect("the node after all cures", "")
+	c.expect("the node after all fixes", "")
 	t.Logf("%d faults:\n%s", len(c.table), strings.Join(c.table, "\n"))
 }
 
@@ -121,18 +121,18 @@ func (c *clinic) open() {
 	c.run(filepath.Join(*bin, "rdma-spec") + " configure plugin && systemctl enable --now nri-rdma")
 }
 
-// systemd does what the cures ask of systemctl, which the node does not have: a script hands its arguments over, and
+// systemd does what the fixes ask of systemctl, which the node does not have: a script hands its arguments over, and
 // waits.
 func (c *clinic) systemd() {
-	folder := scratch.Folder(c)
+	dir := scratch.Folder(c)
 	script := fmt.Sprintf("#!/bin/sh\necho \"$@\" >%[1]s/asked && read answer <%[1]s/done && test \"$answer\" = ok\n",
-		folder)
-	onNode(c.T, "mkfifo "+folder+"/asked "+folder+"/done")
-	scratch.File(c.T, filepath.Join(folder, "systemctl"), script, 0o755)
-	c.Setenv("PATH", folder+":"+*bin+":"+os.Getenv("PATH"))
+		dir)
+	onNode(c.T, "mkfifo "+dir+"/asked "+dir+"/done")
+	scratch.File(c.T, filepath.Join(dir, "systemctl"), script, 0o755)
+	c.Setenv("PATH", dir+":"+*bin+":"+os.Getenv("PATH"))
 	go func() {
 		for {
-			asked, err := os.ReadFile(folder + "/asked")
+			asked, err := os.ReadFile(dir + "/asked")
 			if err != nil {
 				return
 			}
@@ -141,7 +141,7 @@ func (c *clinic) systemd() {
 				answer = "failed\n"
 				c.Logf("systemctl %s: %v", asked, err)
 			}
-			if err := os.WriteFile(folder+"/done", []byte(answer), 0o600); err != nil {
+			if err := os.WriteFile(dir+"/done", []byte(answer), 0o600); err != nil {
 				return
 			}
 		}

@@ -92,7 +92,7 @@ func TestClusterDRA(t *testing.T) {
 // startDriver runs the DRA driver until the test ends.
 func startDriver(t *testing.T, c *cluster.Cluster, k *kubelet.Kubelet, args ...string) {
 	t.Helper()
-	driver := start(t, filepath.Join(nodeParts(t).Folder(), "dra-driver", "dra-driver"),
+	driver := start(t, filepath.Join(nodeParts(t).Dir(), "dra-driver", "dra-driver"),
 		append(args, "--kubeconfig", c.Kubeconfig(), "--node", k.NodeName())...)
 	awaitLog(t, driver, "msg=published")
 }

@@ -21,10 +21,10 @@ import (
 // A runtime handler with the generated base spec gives unlimited memlock and IPC_LOCK, and not the 1024 files that the
 // recipe of the field, editing what `ctr oci spec` prints, gives beside it.
 func TestGenerate(t *testing.T) {
-	folder := scratch.Folder(t)
-	generated := filepath.Join(folder, "rdma-spec.json")
+	dir := scratch.Folder(t)
+	generated := filepath.Join(dir, "rdma-spec.json")
 	scratch.File(t, generated, string(rdmaSpec(t, "generate")), 0o644)
-	handMade := filepath.Join(folder, "hand-made.json")
+	handMade := filepath.Join(dir, "hand-made.json")
 	scratch.File(t, handMade, handMadeSpec(t), 0o644)
 	restart(t, containerd.Options{
 		Version: *version, Runtime: *runtime, NoNRI: true,
@@ -70,8 +70,8 @@ func handMadeSpec(t *testing.T) string {
 	return edited
 }
 
-// restartWith has the tests that follow use a containerd with other options, and gives them back the ordinary one in the
-// end.
+// restartWith has the tests that follow use a containerd with other options, and gives them back the ordinary one in
+// the end.
 func restartWith(t *testing.T, change func(o *containerd.Options)) {
 	t.Helper()
 	o := options()
@@ -119,11 +119,11 @@ func TestDropIns(t *testing.T) {
 		{version: "2.4.2", main: v3 + off, dropIns: nri},
 		{version: "2.4.2", main: v3 + off, dropIns: validator, validator: true},
 	} {
-		folder := scratch.Folder(t)
-		main := filepath.Join(folder, "config.toml")
-		scratch.File(t, main, strings.ReplaceAll(test.main, "%DIR%", folder+"/conf.d"), 0o644)
+		dir := scratch.Folder(t)
+		main := filepath.Join(dir, "config.toml")
+		scratch.File(t, main, strings.ReplaceAll(test.main, "%DIR%", dir+"/conf.d"), 0o644)
 		for _, d := range test.dropIns {
-			scratch.File(t, filepath.Join(folder, "conf.d", d), deployFile(t, "containerd/"+d), 0o644)
+			scratch.File(t, filepath.Join(dir, "conf.d", d), deployFile(t, "containerd/"+d), 0o644)
 		}
 		out, err := exec.Command(filepath.Join(parts.Containerd(test.version), "containerd"), "--config", main,
 			"config", "dump").Output()

@@ -42,17 +42,17 @@ var kinds = []struct{ group, version, kind, plural, scope string }{
 // guides is a cluster as the guides' readers have one: with kinds and namespaces of operators, and device plugins. Its
 // HCA is a software one.
 type guides struct {
-	c      *cluster.Cluster
-	k      *kubelet.Kubelet
-	folder string // of the repository, with examples whose images are the node's
-	env    []string
+	c   *cluster.Cluster
+	k   *kubelet.Kubelet
+	dir string // of the repository, with examples whose images are the node's
+	env []string
 }
 
 // TestClusterGuides runs the blocks of the pages that a cluster takes, from top to bottom, and sees that the pods of
 // their examples have memlock and an HCA.
 func TestClusterGuides(t *testing.T) {
 	restartWith(t, func(o *containerd.Options) { o.Network = true })
-	g := &guides{c: startWholeCluster(t), folder: scratch.Folder(t)}
+	g := &guides{c: startWholeCluster(t), dir: scratch.Folder(t)}
 	g.k = joinKubelet(t, g.c)
 	t.Cleanup(func() { removePods(t, corev1.NamespaceDefault) })
 	g.prepare(t)
@@ -129,7 +129,7 @@ spec:
 	for _, file := range examples {
 		g.write(t, "deploy/examples/"+filepath.Base(file), g.example(t, scratch.Read(t, file)))
 	}
-	g.write(t, "pod.yaml", strings.Split(scratch.Read(t, filepath.Join(g.folder, "deploy/examples/spiderpool-macvlan.yaml")),
+	g.write(t, "pod.yaml", strings.Split(scratch.Read(t, filepath.Join(g.dir, "deploy/examples/spiderpool-macvlan.yaml")),
 		"\n---\n")[17])
 }
 
@@ -163,13 +163,13 @@ func (g *guides) example(t *testing.T, text string) string {
 
 func (g *guides) write(t *testing.T, name, text string) {
 	t.Helper()
-	scratch.File(t, filepath.Join(g.folder, name), text, 0o644)
+	scratch.File(t, filepath.Join(g.dir, name), text, 0o644)
 }
 
 func (g *guides) shell(t *testing.T, command string) {
 	t.Helper()
 	cmd := exec.CommandContext(within(t, kubeletPatience), "sh", "-ec", command)
-	cmd.Dir, cmd.Env = g.folder, g.env
+	cmd.Dir, cmd.Env = g.dir, g.env
 	out, err := cmd.CombinedOutput()
 	t.Logf("%s\n%s", command, out)
 	if err != nil {
@@ -201,7 +201,7 @@ func (g *guides) run(t *testing.T, block pages.Block) {
 		g.shell(t, "kubectl patch node "+g.k.NodeName()+
 			` --subresource=status --type=json -p '[{"op":"add","path":"/status/capacity/rdma~1hca","value":"0"}]'`)
 	}
-	shell := pages.Shell{Folder: g.folder, Environment: g.env, Here: strings.NewReplacer("my-node", g.k.NodeName(),
+	shell := pages.Shell{Dir: g.dir, Environment: g.env, Here: strings.NewReplacer("my-node", g.k.NodeName(),
 		"-- sh -c", "-- /bin/busybox sh -c", "ip -br addr; ip rule", "true")}
 	said, failed, err := shell.Run(within(t, kubeletPatience), block)
 	t.Logf("%s:\n%s%s", block, block.Content, said)
@@ -231,7 +231,7 @@ func (g *guides) run(t *testing.T, block pages.Block) {
 // expectPods waits for the pods of an example, and sees that a container with a resource of RDMA may lock all memory.
 func (g *guides) expectPods(t *testing.T, file string) {
 	t.Helper()
-	for _, document := range strings.Split(scratch.Read(t, filepath.Join(g.folder, file)), "\n---\n") {
+	for _, document := range strings.Split(scratch.Read(t, filepath.Join(g.dir, file)), "\n---\n") {
 		var pod corev1.Pod
 		if err := yaml.Unmarshal([]byte(document), &pod); err != nil || pod.Kind != "Pod" || len(pod.Spec.Containers) == 0 {
 			continue

@@ -88,7 +88,8 @@ func testSecondPlugin(t *testing.T) {
 	second.Stop()
 }
 
-// testDoctorContainer: the doctor in the pod sees the node's hardware, runtime, and containers, and serves what it finds.
+// testDoctorContainer: the doctor in the pod sees the node's hardware, runtime, and containers, and serves what it
+// finds.
 func testDoctorContainer(t *testing.T, d *daemonSet, chart string) {
 	d.helm(t, "upgrade", "nri-rdma", chart, "--reset-then-reuse-values", "--set", "doctor.enabled=true")
 	d.awaitRollout(t)
@@ -253,7 +254,7 @@ func runToEnd(ctx context.Context, c *cluster.Cluster, k *kubelet.Kubelet, name 
 }
 
 // testHelmUninstall: nothing is left of the plugin but the policy that was in force, which nobody trusts now, and the
-// folder where its processes met, and pods start.
+// directory where its processes met, and pods start.
 func testHelmUninstall(t *testing.T, d *daemonSet, k *kubelet.Kubelet) {
 	d.helm(t, "uninstall", "nri-rdma")
 	d.awaitNoPods(t)
@@ -269,8 +270,8 @@ func testHelmUninstall(t *testing.T, d *daemonSet, k *kubelet.Kubelet) {
 	if err == nil || !strings.Contains(string(out), "the plugin that wrote it has ended") {
 		t.Errorf("rdma-spec status without the plugin: %v\n%s", err, out)
 	}
-	for _, folder := range []string{"/run/rdma-spec", "/var/lib/rdma-spec/inforce"} { // as docs/upgrade-and-uninstall.md says
-		if err := os.RemoveAll(folder); err != nil {
+	for _, dir := range []string{"/run/rdma-spec", "/var/lib/rdma-spec/inforce"} { // as docs/upgrade-and-uninstall.md says
+		if err := os.RemoveAll(dir); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -294,12 +295,12 @@ func testRendered(t *testing.T, d *daemonSet, chart string) {
 	d.kubectl(t, "create", "-f", parts.Definitions()+"/") // a link, which kubectl follows for its slash
 	d.kubectl(t, "wait", "--for=condition=Established", "customresourcedefinitions", "--all",
 		"--timeout", patience.String())
-	folder := scratch.Folder(t)
+	dir := scratch.Folder(t)
 	for i, values := range everyOption {
 		text := d.helm(t, "template", "nri-rdma", chart, "--set", values)
-		scratch.File(t, filepath.Join(folder, fmt.Sprintf("%d.yaml", i)), text, 0o644)
+		scratch.File(t, filepath.Join(dir, fmt.Sprintf("%d.yaml", i)), text, 0o644)
 	}
-	said := d.kubectl(t, "apply", "--dry-run=server", "-f", folder)
+	said := d.kubectl(t, "apply", "--dry-run=server", "-f", dir)
 	for kind, want := range map[string]int{
 		"daemonset.apps": len(everyOption), "podmonitor.monitoring.coreos.com": 1, "prometheusrule.monitoring.coreos.com": 1,
 		"securitycontextconstraints.security.openshift.io": 1,

@@ -130,17 +130,17 @@ devices:
     - {path: /dev/nvidiactl, hostPath: /dev/null}
 `
 
-// Beside the NRI plugin of NVIDIA's toolkit, which needs no GPU to add CDI names, a container gets what the policy gives
-// for the HCA that its author names, where an annotation opts in. Elsewhere it is left alone, as the operator's management
-// container is.
+// Beside the NRI plugin of NVIDIA's toolkit, which needs no GPU to add CDI names, a container gets what the policy
+// gives for the HCA that its author names, where an annotation opts in. Elsewhere it is left alone, as the operator's
+// management container is.
 func TestCDINameOfNVIDIAsPlugin(t *testing.T) {
 	plugin := startPlugin(t, "optIn: {namespaces: [listed]}")
-	folder := scratch.Folder(t)
-	other := start(t, filepath.Join(nodeParts(t).Folder(), "nvidia-ctk/nvidia-ctk-installer"), "--enable-nri-plugin",
+	dir := scratch.Folder(t)
+	other := start(t, filepath.Join(nodeParts(t).Dir(), "nvidia-ctk/nvidia-ctk-installer"), "--enable-nri-plugin",
 		"--nri-namespace=gpu-operator", "--nri-socket="+containerd.NRISocket, "--runtime=containerd",
 		"--ignore-errors", // of what it installs first, which the node does not have
-		"--toolkit-source-root="+folder, "--toolkit-install-dir="+filepath.Join(folder, "installed"),
-		"--pid-file="+filepath.Join(folder, "toolkit.pid"))
+		"--toolkit-source-root="+dir, "--toolkit-install-dir="+filepath.Join(dir, "installed"),
+		"--pid-file="+filepath.Join(dir, "toolkit.pid"))
 	awaitLog(t, other, "Waiting for signal")
 	writeCDIFile(t, "net-rdma.yaml", netCDI)
 	writeCDIFile(t, "management.yaml", managementCDI)

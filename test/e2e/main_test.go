@@ -32,7 +32,7 @@ import (
 var (
 	version = flag.String("containerd", "2.4.2", "the containerd to test with; empty for none but the tests' own")
 	runtime = flag.String("runtime", "runc", "the OCI runtime to test with")
-	bin     = flag.String("bin", "bin", "folder of nri-rdma and rdma-spec")
+	bin     = flag.String("bin", "bin", "directory of nri-rdma and rdma-spec")
 
 	// ctrd is the containerd that the tests share; nil where each has its own.
 	ctrd *containerd.Containerd

@@ -41,8 +41,8 @@ type policies struct {
 	chart string
 }
 
-// testPolicy: a policy comes and goes with its pods. A change is a rollout by handover, one that the plugin refuses is a
-// rollout that fails, and the policy before it stays in force meanwhile, whatever is killed, also after a reboot.
+// testPolicy: a policy comes and goes with its pods. A change is a rollout by handover, one that the plugin refuses is
+// a rollout that fails, and the policy before it stays in force meanwhile, whatever is killed, also after a reboot.
 func testPolicy(t *testing.T, d *daemonSet, k *kubelet.Kubelet) {
 	t.Cleanup(func() { d.tell(t) })
 	d.kubectl(t, "delete", "daemonsets,networkpolicies,serviceaccounts,configmaps", "--all", "--wait")
@@ -123,9 +123,9 @@ func (d *daemonSet) awaitNoPods(t *testing.T) {
 // newer returns the chart as a later version of it, for the same plugin.
 func (p *policies) newer(t *testing.T) string {
 	t.Helper()
-	folder := scratch.Folder(t)
-	onNode(t, "tar xzf "+p.chart+" -C "+folder+" && sed -i 's/^version: .*/version: 99.0.0/' "+folder+"/nri-rdma/Chart.yaml")
-	return filepath.Join(folder, "nri-rdma")
+	dir := scratch.Folder(t)
+	onNode(t, "tar xzf "+p.chart+" -C "+dir+" && sed -i 's/^version: .*/version: 99.0.0/' "+dir+"/nri-rdma/Chart.yaml")
+	return filepath.Join(dir, "nri-rdma")
 }
 
 func (p *policies) upgrade(t *testing.T, args ...string) {
@@ -169,8 +169,8 @@ func (p *policies) expectLimits(t *testing.T, want int) {
 	t.Logf("limits during the change: %v", said)
 }
 
-// annotate writes another policy into the annotation of the pod that runs, and waits until its file has that. It returns
-// what writes the former one.
+// annotate writes another policy into the annotation of the pod that runs, and waits until its file has that. It
+// returns what writes the former one.
 func (p *policies) annotate(t *testing.T) (back func()) {
 	t.Helper()
 	pod := p.pod(t)

@@ -29,8 +29,8 @@ var registerSource string
 // register builds the program that registers 10 MB until it can.
 func register(t *testing.T) containerd.Mount {
 	t.Helper()
-	folder := scratch.Folder(t)
-	source, program := filepath.Join(folder, "register.c"), filepath.Join(folder, "register")
+	dir := scratch.Folder(t)
+	source, program := filepath.Join(dir, "register.c"), filepath.Join(dir, "register")
 	scratch.File(t, source, registerSource, 0o644)
 	if out, err := exec.CommandContext(t.Context(), "cc", "-O1", "-o", program, source,
 		"-libverbs").CombinedOutput(); err != nil {
@@ -45,8 +45,8 @@ func tool(t *testing.T, args ...string) (stdout, stderr string, status int) {
 	return call(t, judged(t, args)...)
 }
 
-// judged adds to the arguments of status and repair that they judge by the defaults, which must be named where no plugin
-// runs.
+// judged adds to the arguments of status and repair that they judge by the defaults, which must be named where no
+// plugin runs.
 func judged(t *testing.T, args []string) []string {
 	t.Helper()
 	if args[0] != "status" && args[0] != "repair" {

@@ -33,26 +33,26 @@ func setSysctl(t *testing.T, name, value string) {
 // nobody is a user who owns nothing.
 const nobody = "setpriv --reuid 65534 --regid 65534 --clear-groups"
 
-// openFolder returns a folder that everybody may look into, which goes with the test.
-func openFolder(t *testing.T) string {
+// openDir returns a directory that everybody may look into, which goes with the test.
+func openDir(t *testing.T) string {
 	t.Helper()
-	folder, err := os.MkdirTemp("/run", "trouble")
+	dir, err := os.MkdirTemp("/run", "trouble")
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { _ = os.RemoveAll(folder) }) // the node ends with the tests
-	if err := os.Chmod(folder, 0o755); err != nil {
+	t.Cleanup(func() { _ = os.RemoveAll(dir) }) // the node ends with the tests
+	if err := os.Chmod(dir, 0o755); err != nil {
 		t.Fatal(err)
 	}
-	return folder
+	return dir
 }
 
 // programs copies the programs to where everybody may run them.
 func programs(t *testing.T) string {
 	t.Helper()
-	folder := openFolder(t)
-	onNode(t, fmt.Sprintf("cp %s/nri-rdma %s/rdma-spec %s", *bin, *bin, folder))
-	return folder
+	dir := openDir(t)
+	onNode(t, fmt.Sprintf("cp %s/nri-rdma %s/rdma-spec %s", *bin, *bin, dir))
+	return dir
 }
 
 // expectLines runs a command that must fail with an exit status, no result, and some lines on stderr of which the last
@@ -94,25 +94,25 @@ func TestGenerateWhereNothingCanBeWritten(t *testing.T) {
 		{"no permission to look", "mode=700", "true", nobody, "old.json", noRoot},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			folder := openFolder(t)
-			onNode(t, fmt.Sprintf("mount -t tmpfs -o %s trouble %s", test.options, folder))
-			t.Cleanup(func() { onNodeAfter(t, "umount "+folder) })
-			onNode(t, fmt.Sprintf("cd %s && echo old >old.json && chmod 644 old.json && %s", folder, test.prepare))
-			before := filesIn(t, folder)
-			file := filepath.Join(folder, test.file)
+			dir := openDir(t)
+			onNode(t, fmt.Sprintf("mount -t tmpfs -o %s trouble %s", test.options, dir))
+			t.Cleanup(func() { onNodeAfter(t, "umount "+dir) })
+			onNode(t, fmt.Sprintf("cd %s && echo old >old.json && chmod 644 old.json && %s", dir, test.prepare))
+			before := filesIn(t, dir)
+			file := filepath.Join(dir, test.file)
 			expectLines(t, 3, 1, fmt.Sprintf("%s %s/rdma-spec generate --to %s", test.as, tools, file),
 				"^rdma-spec: cannot write "+file+": "+test.why)
-			expectFiles(t, before, filesIn(t, folder))
+			expectFiles(t, before, filesIn(t, dir))
 		})
 	}
 }
 
 // Without the right to connect to the runtime, the error is one line.
 func TestStatusAndRepairWithoutRights(t *testing.T) {
-	folder := programs(t)
-	scratch.File(t, folder+"/config.yaml", "{}", 0o644)
+	dir := programs(t)
+	scratch.File(t, dir+"/config.yaml", "{}", 0o644)
 	for _, command := range []string{"status", "repair"} {
-		expectLines(t, 3, 1, fmt.Sprintf("%s %s/rdma-spec %s --config %[2]s/config.yaml", nobody, folder, command),
+		expectLines(t, 3, 1, fmt.Sprintf("%s %s/rdma-spec %s --config %[2]s/config.yaml", nobody, dir, command),
 			"^rdma-spec: cannot connect to the runtime at "+containerd.Socket+": permission denied: run as root")
 	}
 }
@@ -125,9 +125,9 @@ func startAnyhow(t *testing.T, command string) *daemon.Process {
 
 // A plugin that may not connect to the runtime logs that once, goes on trying, and is registered when it may.
 func TestPluginThatMayNotConnect(t *testing.T) {
-	folder := filepath.Dir(containerd.NRISocket)
-	t.Cleanup(func() { onNodeAfter(t, fmt.Sprintf("chmod 700 %s; chmod 600 %s", folder, containerd.NRISocket)) })
-	onNode(t, fmt.Sprintf("chmod 755 %s; chmod 600 %s", folder, containerd.NRISocket))
+	dir := filepath.Dir(containerd.NRISocket)
+	t.Cleanup(func() { onNodeAfter(t, fmt.Sprintf("chmod 700 %s; chmod 600 %s", dir, containerd.NRISocket)) })
+	onNode(t, fmt.Sprintf("chmod 755 %s; chmod 600 %s", dir, containerd.NRISocket))
 	plugin := startAnyhow(t, fmt.Sprintf("%s %s/nri-rdma --socket %s", nobody, programs(t), containerd.NRISocket))
 	awaitLog(t, plugin, "no permission to connect to the NRI socket: run as root")
 	pod := runPod(t, containerd.Pod{}) // it tries again and again meanwhile
@@ -162,8 +162,8 @@ func TestPluginOnAReadOnlyRoot(t *testing.T) {
 // runtime's socket, and for a change of the configuration.
 func TestPluginThatCannotWatch(t *testing.T) {
 	setSysctl(t, "fs/inotify/max_user_instances", "0")
-	folder := openFolder(t)
-	config, late := filepath.Join(folder, "config.yaml"), filepath.Join(folder, "run", "nri", "nri.sock")
+	dir := openDir(t)
+	config, late := filepath.Join(dir, "config.yaml"), filepath.Join(dir, "run", "nri", "nri.sock")
 	scratch.File(t, config, "ipcLock: false\n", 0o644)
 	plugin := startAnyhow(t, fmt.Sprintf("%s/nri-rdma --config %s --socket %s", *bin, config, late))
 	awaitLog(t, plugin, "no NRI socket: waiting for the runtime")

@@ -79,7 +79,7 @@ func TestVerify(t *testing.T) {
 			"ok    memlock of this process: unlimited", "-     CAP_IPC_LOCK of this process: not effective",
 			"ok    /dev/infiniband/uverbs0: opened: rxe0, port 1 ACTIVE",
 			"ok    GIDs of rxe0 port 1 in this network namespace: ",
-			"ok    register 64Mi with rxe0: done", "-     libibverbs: not in the image's usual folders", "-     /dev/shm: 64Mi")
+			"ok    register 64Mi with rxe0: done", "-     libibverbs: not in the image's usual directories", "-     /dev/shm: 64Mi")
 	}
 	expectVerify(t, pod, containerd.Container{Name: "low", Devices: containerd.Verbs(0)}, 1, "memlock: ",
 		"-     memlock of this process: 8Mi",
@@ -102,8 +102,8 @@ func TestVerifyEphemeral(t *testing.T) {
 		"FAIL  memlock of process 1 (busybox) in another container: less than 64Mi: ")
 }
 
-// In a network namespace of its own, a pod has none of the HCA's addresses, and verify and doctor say so. With a macvlan
-// of the HCA's netdev, which CNI's plugin makes, it has one.
+// In a network namespace of its own, a pod has none of the HCA's addresses, and verify and doctor say so. With a
+// macvlan of the HCA's netdev, which CNI's plugin makes, it has one.
 func TestVerifyOwnNetwork(t *testing.T) {
 	restartWith(t, func(o *containerd.Options) { o.Network = true })
 	importScratch(t)

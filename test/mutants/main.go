@@ -62,7 +62,7 @@ func main() {
 	}
 }
 
-func run(ctx context.Context, seed, number int, update bool, folders []string) error {
+func run(ctx context.Context, seed, number int, update bool, dirs []string) error {
 	known, err := os.ReadFile(table)
 	if err != nil && !errors.Is(err, os.ErrNotExist) {
 		return err
@@ -71,16 +71,16 @@ func run(ctx context.Context, seed, number int, update bool, folders []string) e
 	kept := old
 	unknown := 0
 	problems := []error(nil)
-	for _, folder := range folders {
-		survivors, ran, err := tryPackage(ctx, folder, seed, number)
+	for _, dir := range dirs {
+		survivors, ran, err := tryPackage(ctx, dir, seed, number)
 		if err != nil {
-			problems = append(problems, fmt.Errorf("%s: %w", folder, err))
+			problems = append(problems, fmt.Errorf("%s: %w", dir, err))
 			continue
 		}
-		kept = slices.DeleteFunc(slices.Clone(kept), func(line string) bool { return strings.HasPrefix(line, folder+"\t") })
-		fmt.Printf("%s: %d of %d mutants are killed\n", folder, ran-len(survivors), ran)
+		kept = slices.DeleteFunc(slices.Clone(kept), func(line string) bool { return strings.HasPrefix(line, dir+"\t") })
+		fmt.Printf("%s: %d of %d mutants are killed\n", dir, ran-len(survivors), ran)
 		for _, m := range survivors {
-			line := folder + "\t" + m.name() + "\n"
+			line := dir + "\t" + m.name() + "\n"
 			kept = append(kept, line)
 			if !slices.Contains(old, line) {
 				unknown++
@@ -123,13 +123,13 @@ func choose(all []mutant, seed, number int) []mutant {
 }
 
 // tryPackage returns the mutants of a package that its tests do not notice, and how many ran.
-func tryPackage(ctx context.Context, folder string, seed, number int) (survivors []mutant, ran int, err error) {
+func tryPackage(ctx context.Context, dir string, seed, number int) (survivors []mutant, ran int, err error) {
 	scratch, err := os.MkdirTemp("", "mutants")
 	if err != nil {
 		return nil, 0, err
 	}
-	defer func() { _ = os.RemoveAll(scratch) }() // in the temporary folder: nothing is lost
-	files, err := filepath.Glob(filepath.Join(folder, "*.go"))
+	defer func() { _ = os.RemoveAll(scratch) }() // in the temporary directory: nothing is lost
+	files, err := filepath.Glob(filepath.Join(dir, "*.go"))
 	if err != nil {
 		return nil, 0, err
 	}
@@ -151,12 +151,12 @@ func tryPackage(ctx context.Context, folder string, seed, number int) (survivors
 		all = append(all, found...)
 	}
 	chosen := choose(all, seed, number)
-	program, chosen, err := compile(ctx, folder, scratch, sources, chosen)
+	program, chosen, err := compile(ctx, dir, scratch, sources, chosen)
 	if err != nil {
 		return nil, 0, err
 	}
 	begin := time.Now()
-	if out, err := start(ctx, folder, program, 0, 10*time.Minute); err != nil {
+	if out, err := start(ctx, dir, program, 0, 10*time.Minute); err != nil {
 		return nil, 0, fmt.Errorf("the tests fail without a mutant: %w\n%s", err, out)
 	}
 	limit := max(shortest, factor*time.Since(begin))
@@ -165,7 +165,7 @@ func tryPackage(ctx context.Context, folder string, seed, number int) (survivors
 	running.SetLimit(runtime.NumCPU())
 	for i, m := range chosen {
 		running.Go(func() error {
-			_, err := start(ctx, folder, program, m.number, limit)
+			_, err := start(ctx, dir, program, m.number, limit)
 			var exit *exec.ExitError
 			survived[i] = err == nil
 			if err != nil && !errors.As(err, &exit) {
@@ -184,20 +184,20 @@ func tryPackage(ctx context.Context, folder string, seed, number int) (survivors
 }
 
 // start runs a program of tests as one of its mutants; 0 is none.
-func start(ctx context.Context, folder, program string, number int, limit time.Duration) ([]byte, error) {
+func start(ctx context.Context, dir, program string, number int, limit time.Duration) ([]byte, error) {
 	ctx, cancel := context.WithTimeout(ctx, limit+shortest) // the program ends itself, unless it cannot
 	defer cancel()
 	command := exec.CommandContext(ctx, program, "-test.failfast", "-test.timeout="+limit.String())
-	command.Dir = folder
+	command.Dir = dir
 	command.WaitDelay = shortest
 	command.Env = append(os.Environ(), variable+"="+strconv.Itoa(number))
 	return command.CombinedOutput()
 }
 
 // compile returns a program of the package's tests that has the mutants, without those that do not compile.
-func compile(ctx context.Context, folder, scratch string, sources map[string][]byte,
+func compile(ctx context.Context, dir, scratch string, sources map[string][]byte,
 	chosen []mutant) (program string, left []mutant, err error) {
-	folder, err = filepath.Abs(folder)
+	dir, err = filepath.Abs(dir)
 	if err != nil {
 		return "", nil, err
 	}
@@ -219,7 +219,7 @@ func compile(ctx context.Context, folder, scratch string, sources map[string][]b
 		}
 		written["chosen_mutant.go"] = fmt.Sprintf(chooser, name)
 		for file, text := range written {
-			replaced[filepath.Join(folder, file)] = filepath.Join(scratch, file)
+			replaced[filepath.Join(dir, file)] = filepath.Join(scratch, file)
 			if err := os.WriteFile(filepath.Join(scratch, file), []byte(text), 0o600); err != nil {
 				return "", nil, err
 			}
@@ -232,7 +232,7 @@ func compile(ctx context.Context, folder, scratch string, sources map[string][]b
 			return "", nil, err
 		}
 		command := exec.CommandContext(ctx, "go", "test", "-c", "-vet=off", "-gcflags=-e", "-overlay",
-			filepath.Join(scratch, "overlay.json"), "-o", program, folder)
+			filepath.Join(scratch, "overlay.json"), "-o", program, dir)
 		out, err := command.CombinedOutput()
 		if err == nil {
 			return program, chosen, nil

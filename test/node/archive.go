@@ -15,8 +15,8 @@ import (
 
 // archive is where packages come from. The zero value is what the host's own lists name.
 type archive struct {
-	// folder holds lists of our own, of a suite of Debian's; "" is the host's.
-	folder, suite string
+	// directory holds lists of our own, of a suite of Debian's; "" is the host's.
+	dir, suite string
 }
 
 // debian12 is where the node's own packages come from, whatever the host is: the kernel that has soft-RoCE, and
@@ -27,35 +27,35 @@ func debian12(release, cache string) archive {
 	if slices.Contains(lines, "ID=debian") && slices.Contains(lines, "VERSION_ID=12") {
 		return archive{}
 	}
-	return archive{folder: filepath.Join(cache, "debian-12"), suite: "bookworm"}
+	return archive{dir: filepath.Join(cache, "debian-12"), suite: "bookworm"}
 }
 
 // debianBackports is where the sources of a new kernel come from.
 func debianBackports(cache string) archive {
-	return archive{folder: filepath.Join(cache, "debian-backports"), suite: "trixie-backports"}
+	return archive{dir: filepath.Join(cache, "debian-backports"), suite: "trixie-backports"}
 }
 
 // debian13 is where programs come from that Debian 12 has older ones of.
 func debian13(cache string) archive {
-	return archive{folder: filepath.Join(cache, "debian-13"), suite: "trixie"}
+	return archive{dir: filepath.Join(cache, "debian-13"), suite: "trixie"}
 }
 
 // sources is what our own lists are made from. Ubuntu has the keyring in a package of the name that it has on Debian.
 const sources = "deb [arch=amd64 signed-by=/usr/share/keyrings/debian-archive-keyring.gpg] " +
 	"http://deb.debian.org/debian %s main\n"
 
-// prepare makes the folder, without lists.
+// prepare makes the directory, without lists.
 func (a archive) prepare() error {
-	if a.folder == "" {
+	if a.dir == "" {
 		return nil
 	}
-	for _, folder := range []string{"state/lists/partial", "cache/archives/partial"} {
-		if err := os.MkdirAll(filepath.Join(a.folder, folder), 0o755); err != nil {
+	for _, dir := range []string{"state/lists/partial", "cache/archives/partial"} {
+		if err := os.MkdirAll(filepath.Join(a.dir, dir), 0o755); err != nil {
 			return err
 		}
 	}
 	for name, content := range map[string]string{"sources.list": fmt.Sprintf(sources, a.suite), "status": ""} {
-		if err := os.WriteFile(filepath.Join(a.folder, name), []byte(content), 0o644); err != nil {
+		if err := os.WriteFile(filepath.Join(a.dir, name), []byte(content), 0o644); err != nil {
 			return err
 		}
 	}
@@ -64,18 +64,18 @@ func (a archive) prepare() error {
 
 // apt runs one of apt's programs on the archive. Of the host's configuration, the part about how to reach a mirror
 // stays in force, such as a proxy.
-func (a archive) apt(ctx context.Context, folder, program string, args ...string) (string, error) {
-	if a.folder != "" {
+func (a archive) apt(ctx context.Context, dir, program string, args ...string) (string, error) {
+	if a.dir != "" {
 		args = append([]string{
-			"-o", "Dir::Etc::SourceList=" + filepath.Join(a.folder, "sources.list"), "-o", "Dir::Etc::SourceParts=/dev/null",
-			"-o", "Dir::State=" + filepath.Join(a.folder, "state"), "-o", "Dir::State::Status=" +
-				filepath.Join(a.folder, "status"),
-			"-o", "Dir::Cache=" + filepath.Join(a.folder, "cache"),
+			"-o", "Dir::Etc::SourceList=" + filepath.Join(a.dir, "sources.list"), "-o", "Dir::Etc::SourceParts=/dev/null",
+			"-o", "Dir::State=" + filepath.Join(a.dir, "state"), "-o", "Dir::State::Status=" +
+				filepath.Join(a.dir, "status"),
+			"-o", "Dir::Cache=" + filepath.Join(a.dir, "cache"),
 			"-o", "APT::Architecture=amd64", "-o", "APT::Architectures=amd64",
 			"-o", "APT::Sandbox::User=root", // apt's own user cannot reach root's cache
 		}, args...)
 	}
-	return output(ctx, folder, nil, program, args...)
+	return output(ctx, dir, nil, program, args...)
 }
 
 // withFreshLists tries what needs the archive, and once more with fresh package
@@ -115,9 +115,9 @@ func (a archive) dependency(ctx context.Context, meta, prefix string) (name stri
 	return name, err
 }
 
-// tree unpacks packages, with all that they depend on, into a folder where their programs run by chroot. It is for an
-// archive that has lists of its own.
-func (a archive) tree(ctx context.Context, folder string, names ...string) error {
+// tree unpacks packages, with all that they depend on, into a directory where their programs run by chroot. It is for
+// an archive that has lists of its own.
+func (a archive) tree(ctx context.Context, dir string, names ...string) error {
 	var all []string
 	err := a.withFreshLists(ctx, io.Discard, func() error {
 		all = nil
@@ -133,18 +133,18 @@ func (a archive) tree(ctx context.Context, folder string, names ...string) error
 	if err != nil {
 		return err
 	}
-	return a.unpack(ctx, folder, all...)
+	return a.unpack(ctx, dir, all...)
 }
 
-// unpack fetches packages and unpacks them into a folder; nothing is installed
+// unpack fetches packages and unpacks them into a directory; nothing is installed
 // on the host.
-func (a archive) unpack(ctx context.Context, folder string, names ...string) error {
+func (a archive) unpack(ctx context.Context, dir string, names ...string) error {
 	download, err := os.MkdirTemp("", "rdma-node-")
 	if err != nil {
 		return err
 	}
 	defer func() { _ = os.RemoveAll(download) }()
-	// apt drops root's rights to fetch: its user has to reach the folder.
+	// apt drops root's rights to fetch: its user has to reach the directory.
 	if err := os.Chmod(download, 0o777); err != nil {
 		return err
 	}
@@ -161,7 +161,7 @@ func (a archive) unpack(ctx context.Context, folder string, names ...string) err
 			len(names))
 	}
 	for _, file := range archives {
-		if err := run(ctx, "/", nil, "dpkg-deb", "-x", file, folder); err != nil {
+		if err := run(ctx, "/", nil, "dpkg-deb", "-x", file, dir); err != nil {
 			return err
 		}
 	}

@@ -24,11 +24,11 @@ func TestArchiveOnAnotherHost(t *testing.T) {
 	if err != nil || !strings.HasPrefix(name, "linux-image-6.1.") || !strings.HasSuffix(name, "-amd64") {
 		t.Errorf("the kernel's package is %q, %v; want Debian 12's", name, err)
 	}
-	folder := scratch.Folder(t)
-	if err := a.unpack(t.Context(), folder, "containerd"); err != nil {
+	dir := scratch.Folder(t)
+	if err := a.unpack(t.Context(), dir, "containerd"); err != nil {
 		t.Fatal(err)
 	}
-	version, err := exec.Command(filepath.Join(folder, "usr/bin/containerd"), "--version").CombinedOutput()
+	version, err := exec.Command(filepath.Join(dir, "usr/bin/containerd"), "--version").CombinedOutput()
 	if err != nil || !strings.Contains(string(version), " 1.6.") {
 		t.Errorf("containerd --version: %v: %s", err, version)
 	}
@@ -37,11 +37,11 @@ func TestArchiveOnAnotherHost(t *testing.T) {
 	}
 }
 
-// listing returns the files of a folder and when they were written. Folders in it are left out: apt writes in passing
-// there.
-func listing(t *testing.T, folder string) string {
+// listing returns the files of a directory and when they were written. Directories in it are left out: apt writes in
+// passing there.
+func listing(t *testing.T, dir string) string {
 	t.Helper()
-	entries, err := os.ReadDir(folder)
+	entries, err := os.ReadDir(dir)
 	if err != nil {
 		t.Fatal(err)
 	}

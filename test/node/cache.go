@@ -17,7 +17,7 @@ import (
 	"time"
 )
 
-// part is one thing that the node is made of, kept as a folder in the cache.
+// part is one thing that the node is made of, kept as a directory in the cache.
 type part struct {
 	name string
 	// recipe is everything that decides what build makes: two parts of the same
@@ -27,31 +27,31 @@ type part struct {
 	cost string
 	// compiled is a part that a compiler takes long for.
 	compiled bool
-	// build fills an empty folder.
-	build func(ctx context.Context, folder string) error
+	// build fills an empty directory.
+	build func(ctx context.Context, dir string) error
 }
 
-// folder is where the part lies in the cache, or would.
-func (p part) folder(cache string) string {
+// directory is where the part lies in the cache, or would.
+func (p part) dir(cache string) string {
 	sum := sha256.Sum256([]byte(strings.Join(p.recipe, "\x00")))
 	return filepath.Join(cache, p.name+"-"+hex.EncodeToString(sum[:6]))
 }
 
-// cacheFolder is the folder that clones of the project share.
-func cacheFolder() (string, error) {
+// cacheDir is the directory that clones of the project share.
+func cacheDir() (string, error) {
 	base, err := os.UserCacheDir()
 	if err != nil {
-		return "", fmt.Errorf("no folder for the node's parts: set XDG_CACHE_HOME: %w", err)
+		return "", fmt.Errorf("no directory for the node's parts: set XDG_CACHE_HOME: %w", err)
 	}
 	return filepath.Join(base, "rdma-spec"), nil
 }
 
-// ensure builds the part unless the cache has it. A part is built in a folder
+// ensure builds the part unless the cache has it. A part is built in a directory
 // of its own and renamed when it is whole, so a build that was interrupted
 // leaves nothing that looks like a part; a lock keeps a second clone waiting
 // instead of building it too.
 func ensure(ctx context.Context, cache string, p part, log io.Writer) error {
-	target := p.folder(cache)
+	target := p.dir(cache)
 	if exists(target) {
 		return nil
 	}

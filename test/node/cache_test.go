@@ -19,9 +19,9 @@ import (
 func TestEnsureBuildsOnce(t *testing.T) {
 	cache := scratch.Folder(t)
 	var built atomic.Int32
-	p := part{name: "thing", recipe: []string{"1"}, build: func(_ context.Context, folder string) error {
+	p := part{name: "thing", recipe: []string{"1"}, build: func(_ context.Context, dir string) error {
 		built.Add(1)
-		return os.WriteFile(filepath.Join(folder, "file"), []byte("whole"), 0o644)
+		return os.WriteFile(filepath.Join(dir, "file"), []byte("whole"), 0o644)
 	}}
 	var clones sync.WaitGroup
 	for range 5 {
@@ -35,7 +35,7 @@ func TestEnsureBuildsOnce(t *testing.T) {
 	if built.Load() != 1 {
 		t.Errorf("built %d times", built.Load())
 	}
-	if got, err := os.ReadFile(filepath.Join(p.folder(cache), "file")); string(got) != "whole" {
+	if got, err := os.ReadFile(filepath.Join(p.dir(cache), "file")); string(got) != "whole" {
 		t.Errorf("the part holds %q, %v", got, err)
 	}
 }
@@ -43,8 +43,8 @@ func TestEnsureBuildsOnce(t *testing.T) {
 func TestEnsureLeavesNothingHalf(t *testing.T) {
 	cache := scratch.Folder(t)
 	broken := errors.New("no space")
-	p := part{name: "thing", recipe: []string{"1"}, build: func(_ context.Context, folder string) error {
-		if err := os.WriteFile(filepath.Join(folder, "file"), nil, 0o644); err != nil {
+	p := part{name: "thing", recipe: []string{"1"}, build: func(_ context.Context, dir string) error {
+		if err := os.WriteFile(filepath.Join(dir, "file"), nil, 0o644); err != nil {
 			return err
 		}
 		return broken
@@ -58,19 +58,19 @@ func TestEnsureLeavesNothingHalf(t *testing.T) {
 	}
 }
 
-func TestFolder(t *testing.T) {
+func TestDir(t *testing.T) {
 	same := part{name: "a", recipe: []string{"1", "2"}}
 	for _, other := range []part{
 		{name: "b", recipe: []string{"1", "2"}},
 		{name: "a", recipe: []string{"12"}},
 		{name: "a", recipe: []string{"1", "3"}},
 	} {
-		if same.folder("/c") == other.folder("/c") {
-			t.Errorf("%v and %v share a folder", same, other)
+		if same.dir("/c") == other.dir("/c") {
+			t.Errorf("%v and %v share a directory", same, other)
 		}
 	}
-	if again := (part{name: "a", recipe: []string{"1", "2"}}); same.folder("/c") != again.folder("/c") {
-		t.Error("the same recipe has two folders")
+	if again := (part{name: "a", recipe: []string{"1", "2"}}); same.dir("/c") != again.dir("/c") {
+		t.Error("the same recipe has two directories")
 	}
 }
 

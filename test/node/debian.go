@@ -36,7 +36,7 @@ func installPackages(ctx context.Context, log io.Writer) error {
 		return fmt.Errorf("the node needs the packages %s: run this once as root, or `apt-get install "+
 			"--no-install-recommends %s`", names, names)
 	}
-	cache, err := cacheFolder()
+	cache, err := cacheDir()
 	if err != nil {
 		return err
 	}

@@ -18,24 +18,24 @@ func (r recipeBook) debianContainerd() part {
 // podman is Podman 4.3, and the library that it needs and that the host may lack.
 func (r recipeBook) podman() part {
 	return part{name: "podman", recipe: []string{"1"}, cost: "10 s",
-		build: func(ctx context.Context, folder string) error {
-			return r.debian.unpack(ctx, folder, "podman", "libsubid4")
+		build: func(ctx context.Context, dir string) error {
+			return r.debian.unpack(ctx, dir, "podman", "libsubid4")
 		}}
 }
 
 // podman13 is Podman 5.4 of Debian 13, with all that it runs on: it is called by chroot.
 func (r recipeBook) podman13() part {
 	return part{name: "podman-13", recipe: []string{"1"}, cost: "20 s",
-		build: func(ctx context.Context, folder string) error {
-			return debian13(r.cache).tree(ctx, folder, "podman", "crun")
+		build: func(ctx context.Context, dir string) error {
+			return debian13(r.cache).tree(ctx, dir, "podman", "crun")
 		}}
 }
 
-// programs is one folder of a Debian package.
+// programs is one directory of a Debian package.
 func (r recipeBook) programs(name, pkg, inside string) part {
 	return part{name: name, recipe: []string{"1", pkg, inside}, cost: "10 s",
-		build: func(ctx context.Context, folder string) error {
-			whole := filepath.Join(folder, "whole")
+		build: func(ctx context.Context, dir string) error {
+			whole := filepath.Join(dir, "whole")
 			if err := r.debian.unpack(ctx, whole, pkg); err != nil {
 				return err
 			}
@@ -44,7 +44,7 @@ func (r recipeBook) programs(name, pkg, inside string) part {
 				return err
 			}
 			for _, program := range programs {
-				err := os.Rename(filepath.Join(whole, inside, program.Name()), filepath.Join(folder, program.Name()))
+				err := os.Rename(filepath.Join(whole, inside, program.Name()), filepath.Join(dir, program.Name()))
 				if err != nil {
 					return err
 				}
@@ -57,8 +57,8 @@ func (r recipeBook) programs(name, pkg, inside string) part {
 func (r recipeBook) disk() part {
 	const size = 16 << 30
 	return part{name: "disk", recipe: []string{"1", fmt.Sprint(size)}, cost: "a second",
-		build: func(ctx context.Context, folder string) error {
-			path := filepath.Join(folder, "disk.img")
+		build: func(ctx context.Context, dir string) error {
+			path := filepath.Join(dir, "disk.img")
 			if err := os.WriteFile(path, nil, 0o644); err != nil {
 				return err
 			}

@@ -33,9 +33,9 @@ var definedBy = []struct {
 // definitions are the CustomResourceDefinitions of PodMonitor, PrometheusRule and SecurityContextConstraints.
 func (r recipeBook) definitions() part {
 	return part{name: "definitions", recipe: []string{fmt.Sprint(definedBy)}, cost: "10 s",
-		build: func(ctx context.Context, folder string) error {
+		build: func(ctx context.Context, dir string) error {
 			for _, by := range definedBy {
-				text, err := output(ctx, folder, nil, "go", "mod", "download", "-json", by.module)
+				text, err := output(ctx, dir, nil, "go", "mod", "download", "-json", by.module)
 				if err != nil {
 					return err
 				}
@@ -51,7 +51,7 @@ func (r recipeBook) definitions() part {
 					if err != nil {
 						return err
 					}
-					if err := os.WriteFile(filepath.Join(folder, filepath.Base(file)), content, 0o644); err != nil {
+					if err := os.WriteFile(filepath.Join(dir, filepath.Base(file)), content, 0o644); err != nil {
 						return err
 					}
 				}

@@ -46,7 +46,7 @@ type emulator struct {
 }
 
 // startEmulator starts QEMU, or a kernel that is a program. Its standard output is the guest's console. scratch is an
-// empty folder for what the guest writes.
+// empty directory for what the guest writes.
 func startEmulator(parts PartSet, options Options, scratch string) (*emulator, error) {
 	if options.Machine == "uml" {
 		if err := raiseLimits(); err != nil {
@@ -105,7 +105,7 @@ func kernelArguments(parts PartSet, kernel string, options Options) []string {
 	args := []string{
 		"panic=-1", "oops=panic", "softlockup_panic=1", fmt.Sprintf("sysctl.kernel.watchdog_thresh=%d",
 			int(lockupLimit.Seconds()/2)), "net.ifnames=0",
-		"rdma_node.parts=" + parts.folder, "rdma_node.kernel=" + kernel, fmt.Sprintf("rdma_node.hcas=%d", options.HCAs),
+		"rdma_node.parts=" + parts.dir, "rdma_node.kernel=" + kernel, fmt.Sprintf("rdma_node.hcas=%d", options.HCAs),
 	}
 	if options.Console == io.Discard {
 		args = append(args, "quiet")
@@ -121,7 +121,7 @@ func kernelArguments(parts PartSet, kernel string, options Options) []string {
 }
 
 func qemuArguments(parts PartSet, options Options) ([]string, error) {
-	kernel, err := filepath.EvalSymlinks(filepath.Join(parts.folder, "kernel"))
+	kernel, err := filepath.EvalSymlinks(filepath.Join(parts.dir, "kernel"))
 	if err != nil {
 		return nil, fmt.Errorf("the node is not prepared: %w", err)
 	}
@@ -139,14 +139,14 @@ func qemuArguments(parts PartSet, options Options) ([]string, error) {
 		"-machine", "q35", "-accel", accel, "-cpu", cpu,
 		"-smp", fmt.Sprint(options.CPUs), "-m", fmt.Sprint(options.Memory),
 		"-kernel", filepath.Join(kernel, "vmlinux"),
-		"-initrd", filepath.Join(parts.folder, "initramfs", "initramfs"),
+		"-initrd", filepath.Join(parts.dir, "initramfs", "initramfs"),
 		"-chardev", "stdio,id=console,signal=off", "-serial", "chardev:console",
 		"-device", "virtio-serial-pci",
 		"-chardev", "socket,id=port,fd=3", "-device", "virtserialport,chardev=port,name=" + wire.PortName,
 		"-virtfs", "local,path=/,mount_tag=host,security_model=none,multidevs=remap,readonly=on",
 		"-netdev", "user,id=net0", "-device", "virtio-net-pci,netdev=net0,romfile=",
 		// UML locks what only is read
-		"-drive", "file=" + filepath.Join(parts.folder, "disk", "disk.img") +
+		"-drive", "file=" + filepath.Join(parts.dir, "disk", "disk.img") +
 			",format=raw,if=virtio,snapshot=on,cache=unsafe,file.locking=off",
 	}
 	if options.cable != nil {

@@ -22,7 +22,7 @@ import (
 func TestImage(t *testing.T) {
 	path := filepath.Join(scratch.Folder(t), "image.tar")
 	var content layer
-	content.folder("bin", 0o755)
+	content.dir("bin", 0o755)
 	content.file("bin/true", 0o755, []byte("program"))
 	content.link("bin/yes", "true")
 	if err := writeImage(path, ImageName("thing"), content, imageConfig{Entrypoint: []string{"/bin/true"}}); err != nil {
@@ -75,7 +75,7 @@ func untar(t *testing.T, packed []byte) map[string]string {
 
 func TestCpio(t *testing.T) {
 	var archive cpio
-	archive.folder("bin")
+	archive.dir("bin")
 	archive.file("bin/tool", 0o755, []byte("12345"))
 	// The header's fields are inode, mode, uid, gid, links, mtime, size, four device
 	// numbers, the name's length with its zero, and a checksum that newc leaves 0.

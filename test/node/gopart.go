@@ -13,7 +13,7 @@ import (
 	"strings"
 )
 
-// goModule is how to build the tools of the module in the folder parts/NAME.
+// goModule is how to build the tools of the module in the directory parts/NAME.
 // Its go.mod and go.sum pin every version by checksum.
 type goModule struct {
 	name   string
@@ -32,7 +32,7 @@ var compilerMemory = []string{"GOGC=off", "GOMEMLIMIT=2GiB"}
 
 // goPart is a module's tools, built.
 func (r recipeBook) goPart(m goModule) part {
-	folder := filepath.Join(r.source, "parts", m.name)
+	dir := filepath.Join(r.source, "parts", m.name)
 	link := "-s -w"
 	for _, stamp := range m.stamps {
 		link += " -X " + stamp
@@ -44,8 +44,8 @@ func (r recipeBook) goPart(m goModule) part {
 		recipe = append(recipe, r.host)
 	}
 	recipe = append(recipe, env...)
-	own, _ := filepath.Glob(filepath.Join(folder, "*.go")) // the pattern is sound
-	for _, file := range append([]string{filepath.Join(folder, "go.mod"), filepath.Join(folder, "go.sum")}, own...) {
+	own, _ := filepath.Glob(filepath.Join(dir, "*.go")) // the pattern is sound
+	for _, file := range append([]string{filepath.Join(dir, "go.mod"), filepath.Join(dir, "go.sum")}, own...) {
 		recipe = append(recipe, readRecipe(file))
 	}
 	command := []string{"build"}
@@ -59,7 +59,7 @@ func (r recipeBook) goPart(m goModule) part {
 		build: func(ctx context.Context, target string) error {
 			flags := []string{"-mod=readonly", "-trimpath", "-gcflags=all=-dwarf=false", "-ldflags=" + link, "-tags=" + m.tags,
 				"-o", target + "/", what}
-			return run(ctx, folder, append(env, compilerMemory...), "go", slices.Concat(command, flags)...)
+			return run(ctx, dir, append(env, compilerMemory...), "go", slices.Concat(command, flags)...)
 		}}
 }
 
@@ -77,8 +77,8 @@ func (r recipeBook) version(part, module string) string {
 func (r recipeBook) agent() part {
 	recipe := []string{runtime.GOARCH, readRecipe(filepath.Join(r.source, "../../go.sum"))}
 	var sources []string
-	for _, folder := range []string{"agent", "wire"} {
-		found, _ := filepath.Glob(filepath.Join(r.source, folder, "*.go")) // the pattern is sound
+	for _, dir := range []string{"agent", "wire"} {
+		found, _ := filepath.Glob(filepath.Join(r.source, dir, "*.go")) // the pattern is sound
 		sources = append(sources, found...)
 	}
 	sort.Strings(sources)
@@ -86,9 +86,9 @@ func (r recipeBook) agent() part {
 		recipe = append(recipe, readRecipe(source))
 	}
 	return part{name: "agent", recipe: recipe, cost: "a few seconds",
-		build: func(ctx context.Context, folder string) error {
+		build: func(ctx context.Context, dir string) error {
 			return run(ctx, r.source, []string{"CGO_ENABLED=0"}, "go", "build", "-trimpath", "-ldflags=-s -w",
-				"-o", folder+"/", "./agent")
+				"-o", dir+"/", "./agent")
 		}}
 }
 

@@ -22,19 +22,19 @@ import (
 // images are the container images, as docker-archives: no registry is needed.
 func (r recipeBook) images() part {
 	recipe := append([]string{"2", runtime.GOARCH}, embedded("image/pause.c")...)
-	return part{name: "images", recipe: recipe, cost: "a second", build: func(ctx context.Context, folder string) error {
-		source := filepath.Join(folder, "pause.c")
-		program := filepath.Join(folder, "pause")
+	return part{name: "images", recipe: recipe, cost: "a second", build: func(ctx context.Context, dir string) error {
+		source := filepath.Join(dir, "pause.c")
+		program := filepath.Join(dir, "pause")
 		if err := os.WriteFile(source, []byte(embedded("image/pause.c")[0]), 0o644); err != nil {
 			return err
 		}
-		if err := run(ctx, folder, nil, "gcc", "-static", "-Os", "-s", "-o", program, source); err != nil {
+		if err := run(ctx, dir, nil, "gcc", "-static", "-Os", "-s", "-o", program, source); err != nil {
 			return err
 		}
-		if err := pauseImage(program, filepath.Join(folder, "pause.tar")); err != nil {
+		if err := pauseImage(program, filepath.Join(dir, "pause.tar")); err != nil {
 			return err
 		}
-		return busyboxImage(ctx, filepath.Join(folder, "busybox.tar"))
+		return busyboxImage(ctx, filepath.Join(dir, "busybox.tar"))
 	}}
 }
 
@@ -48,7 +48,7 @@ func pauseImage(program, path string) error {
 	return writeImage(path, ImageName("pause"), layer, imageConfig{Entrypoint: []string{"/pause"}})
 }
 
-// busyboxImage has busybox under all its names, and folders to mount the host's
+// busyboxImage has busybox under all its names, and directories to mount the host's
 // programs on.
 func busyboxImage(ctx context.Context, path string) error {
 	content, err := os.ReadFile(busybox)
@@ -60,11 +60,11 @@ func busyboxImage(ctx context.Context, path string) error {
 		return err
 	}
 	var layer layer
-	for _, folder := range []string{"bin", "sbin", "etc", "proc", "sys", "dev", "root", "run", "usr",
+	for _, dir := range []string{"bin", "sbin", "etc", "proc", "sys", "dev", "root", "run", "usr",
 		"var", "lib", "lib64"} {
-		layer.folder(folder, 0o755)
+		layer.dir(dir, 0o755)
 	}
-	layer.folder("tmp", 0o1777)
+	layer.dir("tmp", 0o1777)
 	layer.file("bin/busybox", 0o755, content)
 	for _, name := range strings.Fields(names) {
 		if name != "busybox" {
@@ -99,7 +99,7 @@ type entry struct {
 	content []byte
 }
 
-func (l *layer) folder(name string, mode int64) {
+func (l *layer) dir(name string, mode int64) {
 	l.entries = append(l.entries, entry{header: tar.Header{Typeflag: tar.TypeDir, Name: name + "/", Mode: mode}})
 }
 

@@ -26,22 +26,22 @@ var kernelModules = strings.Fields(`virtio_pci virtio_console 9pnet_virtio 9p ov
 // what starts the node.
 func (r recipeBook) initramfs(kernel, agent part) part {
 	scripts := embedded("guest/init", "guest/setup")
-	recipe := append([]string{"1", kernel.folder(r.cache), agent.folder(r.cache)}, append(scripts, kernelModules...)...)
+	recipe := append([]string{"1", kernel.dir(r.cache), agent.dir(r.cache)}, append(scripts, kernelModules...)...)
 	return part{name: "initramfs", recipe: recipe, cost: "a second",
-		build: func(ctx context.Context, folder string) error {
+		build: func(ctx context.Context, dir string) error {
 			var image cpio
 			for _, name := range []string{"bin", "proc", "sys", "dev", "host", "layer", "root", "modules", "node"} {
-				image.folder(name)
+				image.dir(name)
 			}
 			image.file("init", 0o755, []byte(scripts[0]))
 			image.file("node/setup", 0o755, []byte(scripts[1]))
 			if err := image.copy("bin/busybox", 0o755, busybox); err != nil {
 				return err
 			}
-			if err := image.copy("node/agent", 0o755, filepath.Join(agent.folder(r.cache), "agent")); err != nil {
+			if err := image.copy("node/agent", 0o755, filepath.Join(agent.dir(r.cache), "agent")); err != nil {
 				return err
 			}
-			modules, err := loadOrder(ctx, kernel.folder(r.cache))
+			modules, err := loadOrder(ctx, kernel.dir(r.cache))
 			if err != nil {
 				return err
 			}
@@ -53,7 +53,7 @@ func (r recipeBook) initramfs(kernel, agent part) part {
 				fmt.Fprintln(&list, filepath.Base(path))
 			}
 			image.file("modules/list", 0o644, []byte(list.String()))
-			return os.WriteFile(filepath.Join(folder, "initramfs"), image.end(), 0o644)
+			return os.WriteFile(filepath.Join(dir, "initramfs"), image.end(), 0o644)
 		}}
 }
 
@@ -88,7 +88,7 @@ type cpio struct {
 	inode int
 }
 
-func (c *cpio) folder(name string) { c.entry(name, 0o040755, nil) }
+func (c *cpio) dir(name string) { c.entry(name, 0o040755, nil) }
 
 func (c *cpio) file(name string, mode uint32, content []byte) { c.entry(name, 0o100000|mode, content) }
 

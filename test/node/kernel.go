@@ -19,42 +19,42 @@ import (
 func (r recipeBook) kernel() part {
 	const meta = "linux-image-amd64"
 	return part{name: "kernel", recipe: []string{"2", meta}, cost: "20 s",
-		build: func(ctx context.Context, folder string) error {
+		build: func(ctx context.Context, dir string) error {
 			name, err := r.debian.dependency(ctx, meta, "linux-image-")
 			if err != nil {
 				return err
 			}
-			whole := filepath.Join(folder, "whole")
+			whole := filepath.Join(dir, "whole")
 			if err := r.debian.unpack(ctx, whole, name); err != nil {
 				return err
 			}
 			version := strings.TrimPrefix(name, "linux-image-")
 			if err := decompress(ctx, filepath.Join(whole, "boot", "vmlinuz-"+version),
-				filepath.Join(folder, "vmlinux")); err != nil {
+				filepath.Join(dir, "vmlinux")); err != nil {
 				return err
 			}
-			if err := os.Rename(filepath.Join(whole, "lib"), filepath.Join(folder, "lib")); err != nil {
+			if err := os.Rename(filepath.Join(whole, "lib"), filepath.Join(dir, "lib")); err != nil {
 				return err
 			}
 			// No part of the guest's hardware, and most of the package.
 			for _, unused := range []string{"sound", "drivers/gpu", "drivers/media", "drivers/net/wireless",
 				"drivers/iio", "drivers/staging"} {
-				if err := os.RemoveAll(filepath.Join(folder, "lib/modules", version, "kernel", unused)); err != nil {
+				if err := os.RemoveAll(filepath.Join(dir, "lib/modules", version, "kernel", unused)); err != nil {
 					return err
 				}
 			}
-			if err := run(ctx, "/", nil, "depmod", "-b", folder, version); err != nil {
+			if err := run(ctx, "/", nil, "depmod", "-b", dir, version); err != nil {
 				return err
 			}
 			return os.RemoveAll(whole)
 		}}
 }
 
-// kernelVersion is the version of the kernel in a kernel part's folder.
-func kernelVersion(folder string) (string, error) {
-	found, err := filepath.Glob(filepath.Join(folder, "lib/modules/*"))
+// kernelVersion is the version of the kernel in a kernel part's directory.
+func kernelVersion(dir string) (string, error) {
+	found, err := filepath.Glob(filepath.Join(dir, "lib/modules/*"))
 	if err != nil || len(found) != 1 {
-		return "", fmt.Errorf("%s has modules of %d kernels, want 1: remove the folder, it is built anew", folder, len(found))
+		return "", fmt.Errorf("%s has modules of %d kernels, want 1: remove the directory, it is built anew", dir, len(found))
 	}
 	return filepath.Base(found[0]), nil
 }

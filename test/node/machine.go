@@ -33,7 +33,7 @@ func chooseMachine(ctx context.Context, parts PartSet, options Options) (string,
 		}
 		return options.Machine, nil
 	}
-	unlock, err := lock(ctx, filepath.Join(filepath.Dir(parts.folder), "machine.lock"), options.Log)
+	unlock, err := lock(ctx, filepath.Join(filepath.Dir(parts.dir), "machine.lock"), options.Log)
 	if err != nil {
 		return "", err
 	}
@@ -78,7 +78,7 @@ func Machine(ctx context.Context, parts PartSet, options Options) (string, error
 // canTry tells whether the host has what a machine needs.
 func canTry(parts PartSet, machine string) bool {
 	if machine == "uml" {
-		return exists(filepath.Join(parts.folder, "uml", "linux"))
+		return exists(filepath.Join(parts.dir, "uml", "linux"))
 	}
 	device, err := os.OpenFile("/dev/kvm", os.O_RDWR, 0)
 	if err == nil {
@@ -92,10 +92,10 @@ func answerFile(parts PartSet, machine string) string {
 	id, _ := os.ReadFile("/proc/sys/kernel/random/boot_id") // "" where there is none: one answer for all boots
 	tried := machine
 	if machine == "uml" {
-		tried, _ = filepath.EvalSymlinks(filepath.Join(parts.folder, "uml")) // canTry has seen it
+		tried, _ = filepath.EvalSymlinks(filepath.Join(parts.dir, "uml")) // canTry has seen it
 	}
 	sum := sha256.Sum256([]byte(strings.TrimSpace(string(id)) + tried))
-	return filepath.Join(filepath.Dir(parts.folder), "trial-"+hex.EncodeToString(sum[:6]))
+	return filepath.Join(filepath.Dir(parts.dir), "trial-"+hex.EncodeToString(sum[:6]))
 }
 
 // tryMachine boots a node and runs one command in it.

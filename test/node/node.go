@@ -42,7 +42,7 @@ type Options struct {
 	// HCAs is the number of soft HCAs; 0 is 3, a negative number none. They are
 	// called rxe0, rxe1, ...; the port of the last of several is down.
 	HCAs int
-	// Share is a folder of the host that the guest can write, at
+	// Share is a directory of the host that the guest can write, at
 	// /run/host-share; "" is none.
 	Share string
 	// Machine is what runs the guest: "kvm" or "tcg", which are QEMU's, or "uml", a kernel that is a program of the host.

@@ -124,7 +124,7 @@ func TestNode(t *testing.T) {
 		t.Errorf("the shared file holds %q, %v", got, err)
 	}
 	if _, err := os.Stat("/work-of-the-guest"); !os.IsNotExist(err) {
-		t.Errorf("the guest's folder reached the host: %v", err)
+		t.Errorf("the guest's directory reached the host: %v", err)
 	}
 	if out := script(t, n, "",
 		"ibv_rc_pingpong -d rxe0 -g 1 -s 4096 -n 2 >/dev/null & until ss -ltn | grep -q :18515; do sleep 0.1; done; "+

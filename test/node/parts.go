@@ -14,7 +14,7 @@ import (
 	"golang.org/x/sync/errgroup"
 )
 
-// partsVariable has the parts' folder, for commands in the guest.
+// partsVariable has the parts' directory, for commands in the guest.
 const partsVariable = "RDMA_NODE_PARTS"
 
 // files are the parts' recipes that are not Go modules.
@@ -22,90 +22,90 @@ const partsVariable = "RDMA_NODE_PARTS"
 //go:embed guest image
 var files embed.FS
 
-// PartSet is the folder that leads to all parts of the node, by links with
+// PartSet is the directory that leads to all parts of the node, by links with
 // names that do not change: containerd-2.4.2, runc, images, ... It has the same
 // path on the host and in the guest.
-type PartSet struct{ folder string }
+type PartSet struct{ dir string }
 
 // Parts returns the parts of the node that this program runs in, or on the host
 // the parts that this clone's node has, or will have once Prepare has built
 // them.
 func Parts() (PartSet, error) {
-	if folder := os.Getenv(partsVariable); folder != "" {
-		return PartSet{folder}, nil
+	if dir := os.Getenv(partsVariable); dir != "" {
+		return PartSet{dir}, nil
 	}
 	all, err := recipes()
 	if err != nil {
 		return PartSet{}, err
 	}
-	return PartSet{all.links().folder(all.cache)}, nil
+	return PartSet{all.links().dir(all.cache)}, nil
 }
 
-// Folder is the folder itself, for what has no method.
-func (s PartSet) Folder() string { return s.folder }
+// Dir is the directory itself, for what has no method.
+func (s PartSet) Dir() string { return s.dir }
 
-// Containerd returns the folder with containerd, containerd-shim-runc-v2 and
+// Containerd returns the directory with containerd, containerd-shim-runc-v2 and
 // ctr of a version: "1.6" (Debian's), "1.7.35", "2.2.9", "2.3.7" or "2.4.2".
 func (s PartSet) Containerd(version string) string {
-	return filepath.Join(s.folder, "containerd-"+version)
+	return filepath.Join(s.dir, "containerd-"+version)
 }
 
-// CRIO returns the folder with crio and pinns, of CRI-O 1.34.0.
-func (s PartSet) CRIO() string { return filepath.Join(s.folder, "crio-1.34.0") }
+// CRIO returns the directory with crio and pinns, of CRI-O 1.34.0.
+func (s PartSet) CRIO() string { return filepath.Join(s.dir, "crio-1.34.0") }
 
 // Podman returns a Podman's program, and the variable of its environment with which it finds its libraries.
 func (s PartSet) Podman() (program, variable string) {
-	folder := filepath.Join(s.folder, "podman", "usr")
-	return filepath.Join(folder, "bin", "podman"), "LD_LIBRARY_PATH=" + filepath.Join(folder, "lib", "x86_64-linux-gnu")
+	dir := filepath.Join(s.dir, "podman", "usr")
+	return filepath.Join(dir, "bin", "podman"), "LD_LIBRARY_PATH=" + filepath.Join(dir, "lib", "x86_64-linux-gnu")
 }
 
 // Podman13 returns a root directory with Podman 5.4 of Debian 13 in it.
-func (s PartSet) Podman13() string { return filepath.Join(s.folder, "podman-13") }
+func (s PartSet) Podman13() string { return filepath.Join(s.dir, "podman-13") }
 
 // Docker returns the program dockerd, of moby v2.0.0-beta.24.
-func (s PartSet) Docker() string { return filepath.Join(s.folder, "docker", "dockerd") }
+func (s PartSet) Docker() string { return filepath.Join(s.dir, "docker", "dockerd") }
 
 // Critest returns the program critest, of cri-tools 1.36.0.
-func (s PartSet) Critest() string { return filepath.Join(s.folder, "critest-1.36.0", "critest.test") }
+func (s PartSet) Critest() string { return filepath.Join(s.dir, "critest-1.36.0", "critest.test") }
 
 // Runtime returns the executable of an OCI runtime: "runc" or "crun".
 func (s PartSet) Runtime(name string) string {
 	if name == "crun" {
 		return "/usr/bin/crun" // Debian's, installed on the host
 	}
-	return filepath.Join(s.folder, name, name)
+	return filepath.Join(s.dir, name, name)
 }
 
 // Image returns the docker-archive of an image: "pause" or "busybox". Imported,
 // it is called ImageName(name).
 func (s PartSet) Image(name string) string {
-	return filepath.Join(s.folder, "images", name+".tar")
+	return filepath.Join(s.dir, "images", name+".tar")
 }
 
 // ImageName is the reference that an image has once it is imported.
 func ImageName(name string) string { return "rdma-node.test/" + name + ":1" }
 
-// CNI returns the folder with the CNI plugins: bridge, host-local, loopback, macvlan, and static.
-func (s PartSet) CNI() string { return filepath.Join(s.folder, "cni") }
+// CNI returns the directory with the CNI plugins: bridge, host-local, loopback, macvlan, and static.
+func (s PartSet) CNI() string { return filepath.Join(s.dir, "cni") }
 
-// Kubernetes returns the folder with kubelet, kube-apiserver,
+// Kubernetes returns the directory with kubelet, kube-apiserver,
 // kube-controller-manager, kube-scheduler and kubectl.
-func (s PartSet) Kubernetes() string { return filepath.Join(s.folder, "kubernetes") }
+func (s PartSet) Kubernetes() string { return filepath.Join(s.dir, "kubernetes") }
 
 // SharedDevicePlugin returns the executable of NVIDIA's RDMA shared device plugin.
 func (s PartSet) SharedDevicePlugin() string {
-	return filepath.Join(s.folder, "k8s-rdma-shared-dev-plugin", "k8s-rdma-shared-dp")
+	return filepath.Join(s.dir, "k8s-rdma-shared-dev-plugin", "k8s-rdma-shared-dp")
 }
 
 // Helm returns Helm's executable.
-func (s PartSet) Helm() string { return filepath.Join(s.folder, "helm", "helm") }
+func (s PartSet) Helm() string { return filepath.Join(s.dir, "helm", "helm") }
 
-// Definitions returns the folder with the CustomResourceDefinitions of PodMonitor, PrometheusRule and
+// Definitions returns the directory with the CustomResourceDefinitions of PodMonitor, PrometheusRule and
 // SecurityContextConstraints.
-func (s PartSet) Definitions() string { return filepath.Join(s.folder, "definitions") }
+func (s PartSet) Definitions() string { return filepath.Join(s.dir, "definitions") }
 
 // Etcd returns etcd's executable.
-func (s PartSet) Etcd() string { return filepath.Join(s.folder, "etcd", "etcd") }
+func (s PartSet) Etcd() string { return filepath.Join(s.dir, "etcd", "etcd") }
 
 // Selection is a group of parts that are built together.
 type Selection string
@@ -145,7 +145,7 @@ func Prepare(ctx context.Context, log io.Writer, selection Selection) (PartSet, 
 	if err := ensure(ctx, all.cache, links, io.Discard); err != nil {
 		return PartSet{}, err
 	}
-	parts := PartSet{links.folder(all.cache)}
+	parts := PartSet{links.dir(all.cache)}
 	for _, p := range selected {
 		if !p.compiled {
 			if err := ensure(ctx, all.cache, p, log); err != nil {
@@ -205,11 +205,11 @@ func (r recipeBook) links() part {
 	parts := append(r.all(), r.critest(), r.uml())
 	var recipe []string
 	for _, p := range parts {
-		recipe = append(recipe, p.name, p.folder(r.cache))
+		recipe = append(recipe, p.name, p.dir(r.cache))
 	}
-	return part{name: "parts", recipe: recipe, build: func(_ context.Context, folder string) error {
+	return part{name: "parts", recipe: recipe, build: func(_ context.Context, dir string) error {
 		for _, p := range parts {
-			if err := os.Symlink(p.folder(r.cache), filepath.Join(folder, p.name)); err != nil {
+			if err := os.Symlink(p.dir(r.cache), filepath.Join(dir, p.name)); err != nil {
 				return fmt.Errorf("link %s: %w", p.name, err)
 			}
 		}

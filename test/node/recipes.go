@@ -13,19 +13,19 @@ import (
 
 // recipeBook holds a recipe for each part of the node.
 type recipeBook struct {
-	cache  string // the folder that clones share
-	source string // this package's folder in the clone
+	cache  string // the directory that clones share
+	source string // this package's directory in the clone
 	host   string // the host's os-release, which decides what programs in C are linked with
 	debian archive
 }
 
 // recipes finds the cache and this package's sources.
 func recipes() (recipeBook, error) {
-	cache, err := cacheFolder()
+	cache, err := cacheDir()
 	if err != nil {
 		return recipeBook{}, err
 	}
-	source, err := sourceFolder()
+	source, err := sourceDir()
 	if err != nil {
 		return recipeBook{}, err
 	}
@@ -36,21 +36,21 @@ func recipes() (recipeBook, error) {
 	return recipeBook{cache: cache, source: source, host: string(release), debian: debian12(string(release), cache)}, nil
 }
 
-// sourceFolder is this package's folder in the clone: the Go parts are modules
-// in its folder parts, and go:embed cannot reach into other modules. The clone
-// is looked for around the program, then around the working folder: go test
-// builds its program elsewhere, and runs it in the package's folder.
-func sourceFolder() (string, error) {
+// sourceDir is this package's directory in the clone: the Go parts are modules
+// in its directory parts, and go:embed cannot reach into other modules. The clone
+// is looked for around the program, then around the working directory: go test
+// builds its program elsewhere, and runs it in the package's directory.
+func sourceDir() (string, error) {
 	program, _ := os.Executable() // "" finds nothing
 	working, _ := os.Getwd()
 	for _, start := range []string{program, working} {
-		for folder := start; len(folder) > 1; folder = filepath.Dir(folder) {
-			if found := filepath.Join(folder, "test", "node"); exists(filepath.Join(found, "parts")) {
+		for dir := start; len(dir) > 1; dir = filepath.Dir(dir) {
+			if found := filepath.Join(dir, "test", "node"); exists(filepath.Join(found, "parts")) {
 				return found, nil
 			}
 		}
 	}
-	return "", errors.New("no folder test/node/parts around the program or the working folder: run this in a clone of " +
+	return "", errors.New("no directory test/node/parts around the program or the working directory: run this in a clone of " +
 		"the project")
 }
 
@@ -117,8 +117,8 @@ func (r recipeBook) crio() part {
 	tools := p.build
 	source := filepath.Join(r.source, "parts", p.name)
 	p.recipe = append(p.recipe, "pinns")
-	p.build = func(ctx context.Context, folder string) error {
-		if err := tools(ctx, folder); err != nil {
+	p.build = func(ctx context.Context, dir string) error {
+		if err := tools(ctx, dir); err != nil {
 			return err
 		}
 		unpacked, err := output(ctx, source, nil, "go", "list", "-mod=readonly", "-m", "-f", "{{.Dir}}", module)
@@ -129,7 +129,7 @@ func (r recipeBook) crio() part {
 		if err != nil {
 			return err
 		}
-		return run(ctx, folder, nil, "gcc", append([]string{"-std=c99", "-static", "-Os", "-s", "-o", "pinns"}, pinns...)...)
+		return run(ctx, dir, nil, "gcc", append([]string{"-std=c99", "-static", "-Os", "-s", "-o", "pinns"}, pinns...)...)
 	}
 	return p
 }
@@ -139,8 +139,8 @@ func (r recipeBook) docker() part {
 	return r.goPart(goModule{name: "docker", cost: "4 minutes on two cores", tags: "nri_no_wasm"})
 }
 
-// nvidiaCTK is NVIDIA's container runtime, its hook, the tool that adds their handlers to containerd's configuration, and
-// the installer, which is an NRI plugin. They load NVIDIA's libraries by C.
+// nvidiaCTK is NVIDIA's container runtime, its hook, the tool that adds their handlers to containerd's configuration,
+// and the installer, which is an NRI plugin. They load NVIDIA's libraries by C.
 func (r recipeBook) nvidiaCTK() part {
 	return r.goPart(goModule{name: "nvidia-ctk", cost: "20 s on two cores", needsC: true})
 }

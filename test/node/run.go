@@ -13,22 +13,22 @@ import (
 	"strings"
 )
 
-// run runs a program on the host in a folder. Its output is shown only where
+// run runs a program on the host in a directory. Its output is shown only where
 // it fails, and then as part of the error.
-func run(ctx context.Context, folder string, env []string, name string, args ...string) error {
-	_, err := output(ctx, folder, env, name, args...)
+func run(ctx context.Context, dir string, env []string, name string, args ...string) error {
+	_, err := output(ctx, dir, env, name, args...)
 	return err
 }
 
 // output is run for a program whose standard output is wanted.
-func output(ctx context.Context, folder string, env []string, name string, args ...string) (string, error) {
+func output(ctx context.Context, dir string, env []string, name string, args ...string) (string, error) {
 	path, err := program(name)
 	if err != nil {
 		return "", err
 	}
 	var stdout, all bytes.Buffer
 	command := exec.CommandContext(ctx, path, args...)
-	command.Dir = folder
+	command.Dir = dir
 	command.Env = append(os.Environ(), env...)
 	command.Stdout = &stdout
 	command.Stderr = &all
@@ -39,14 +39,14 @@ func output(ctx context.Context, folder string, env []string, name string, args 
 	return stdout.String(), nil
 }
 
-// program finds a program of the host, also in the folders for administrators,
+// program finds a program of the host, also in the directories for administrators,
 // which an ordinary user's PATH leaves out.
 func program(name string) (string, error) {
 	if path, err := exec.LookPath(name); err == nil {
 		return path, nil
 	}
-	for _, folder := range []string{"/usr/sbin", "/sbin", "/usr/local/go/bin"} {
-		if path, err := exec.LookPath(filepath.Join(folder, name)); err == nil {
+	for _, dir := range []string{"/usr/sbin", "/sbin", "/usr/local/go/bin"} {
+		if path, err := exec.LookPath(filepath.Join(dir, name)); err == nil {
 			return path, nil
 		}
 	}

@@ -19,14 +19,14 @@ import (
 // guest's programs run on the host's CPU as they are. What it writes lies in scratch. It always has one CPU: of a
 // process, one thread runs at a time, and on a second CPU the kernel would spin until it may run another.
 func umlArguments(parts PartSet, options Options, scratch string) (program string, args []string, err error) {
-	kernel, err := filepath.EvalSymlinks(filepath.Join(parts.folder, "uml"))
+	kernel, err := filepath.EvalSymlinks(filepath.Join(parts.dir, "uml"))
 	if err != nil {
 		return "", nil, fmt.Errorf("the kernel for UML is not built: run rdma-node --prepare --parts test: %w", err)
 	}
 	args = []string{
 		"seccomp=on", fmt.Sprintf("mem=%dM", options.Memory), "ncpus=1",
-		"initrd=" + filepath.Join(parts.folder, "initramfs", "initramfs"),
-		"ubd0=" + filepath.Join(scratch, "disk") + "," + filepath.Join(parts.folder, "disk", "disk.img"),
+		"initrd=" + filepath.Join(parts.dir, "initramfs", "initramfs"),
+		"ubd0=" + filepath.Join(scratch, "disk") + "," + filepath.Join(parts.dir, "disk", "disk.img"),
 		"uml_dir=" + scratch, "con=null", "con0=null,fd:1", "ssl=null", "ssl0=fd:3", "console=tty0",
 	}
 	if options.cable != nil {
@@ -36,7 +36,7 @@ func umlArguments(parts PartSet, options Options, scratch string) (program strin
 }
 
 // raiseLimits gives the programs that this one starts what a UML guest needs of the host: a file for each file and
-// folder that is open in it, and a mapping for each run of pages of its largest process, which takes root.
+// directory that is open in it, and a mapping for each run of pages of its largest process, which takes root.
 func raiseLimits() error {
 	var files syscall.Rlimit
 	if err := syscall.Getrlimit(syscall.RLIMIT_NOFILE, &files); err != nil {
@@ -67,15 +67,15 @@ func (r recipeBook) uml() part {
 	quick := []string{"KCFLAGS=-O1 -w", "CFLAGS_arena.o=-O2"}
 	config := embedded("guest/uml.config")[0]
 	return part{name: "uml", recipe: append(quick, source, config, r.host), cost: "5 minutes on two cores",
-		build: func(ctx context.Context, folder string) error {
-			if err := debianBackports(r.cache).unpack(ctx, folder, source); err != nil {
+		build: func(ctx context.Context, dir string) error {
+			if err := debianBackports(r.cache).unpack(ctx, dir, source); err != nil {
 				return err
 			}
-			if err := run(ctx, folder, nil, "tar", "xf", filepath.Join("usr", "src", source+".tar.xz")); err != nil {
+			if err := run(ctx, dir, nil, "tar", "xf", filepath.Join("usr", "src", source+".tar.xz")); err != nil {
 				return err
 			}
-			tree := filepath.Join(folder, source)
-			options := filepath.Join(folder, "options")
+			tree := filepath.Join(dir, source)
+			options := filepath.Join(dir, "options")
 			if err := os.WriteFile(options, []byte(config), 0o644); err != nil {
 				return err
 			}
@@ -86,15 +86,15 @@ func (r recipeBook) uml() part {
 			if err := missingOptions(config, filepath.Join(tree, ".config")); err != nil {
 				return err
 			}
-			for _, target := range [][]string{{jobs, "linux", "modules"}, {"modules_install", "INSTALL_MOD_PATH=" + folder}} {
+			for _, target := range [][]string{{jobs, "linux", "modules"}, {"modules_install", "INSTALL_MOD_PATH=" + dir}} {
 				if err := run(ctx, tree, nil, "make", slices.Concat([]string{"ARCH=um"}, quick, target)...); err != nil {
 					return err
 				}
 			}
-			if err := os.Rename(filepath.Join(tree, "linux"), filepath.Join(folder, "linux")); err != nil {
+			if err := os.Rename(filepath.Join(tree, "linux"), filepath.Join(dir, "linux")); err != nil {
 				return err
 			}
-			for _, rest := range []string{tree, filepath.Join(folder, "usr"), options} {
+			for _, rest := range []string{tree, filepath.Join(dir, "usr"), options} {
 				if err := os.RemoveAll(rest); err != nil {
 					return err
 				}

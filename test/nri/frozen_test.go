@@ -22,7 +22,7 @@ func TestFrozenDisk(t *testing.T) {
 		2*time.Second)
 	kept := filepath.Join(n.root, "var/lib/rdma-spec/inforce")
 	must.Succeed(t, os.MkdirAll(kept, 0o755))
-	image := filepath.Join(n.folder, "image")
+	image := filepath.Join(n.dir, "image")
 	if out, err := exec.Command("sh", "-c", "truncate -s 32M "+image+" && mkfs.ext4 -q "+image+" && mount -o loop "+image+" "+
 		kept).CombinedOutput(); err != nil {
 		t.Skipf("no file system can be made and mounted: %v %s", err, out)

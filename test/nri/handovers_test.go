@@ -105,5 +105,5 @@ func keepBusy(t *testing.T, n *node, loops int) {
 	t.Helper()
 	script := fmt.Sprintf("for i in $(seq %d); do while :; do :; done & done; cat; kill $(jobs -p) 2>/dev/null; wait",
 		loops)
-	startBeside(t, exec.Command("bash", "-c", script), filepath.Join(n.folder, "busy.log"))
+	startBeside(t, exec.Command("bash", "-c", script), filepath.Join(n.dir, "busy.log"))
 }

@@ -18,7 +18,7 @@ import (
 	"github.com/rdma-spec/rdma-spec/test/testing/await"
 )
 
-// handoverSocket is the plugin's, in the folder of --handover.
+// handoverSocket is the plugin's, in the directory of --handover.
 const handoverSocket = "rdma"
 
 // moment is when a process is killed: before or after a message between the two, or, where that is 0, some time after

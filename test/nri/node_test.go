@@ -61,16 +61,16 @@ func eachVersion(t *testing.T, test func(t *testing.T, runtime string)) {
 	}
 }
 
-// build builds the program in a folder. It stays for the next run: go build does nothing where the sources are the
+// build builds the program in a directory. It stays for the next run: go build does nothing where the sources are the
 // same.
-func build(t *testing.T, folder, name string, flags ...string) string {
+func build(t *testing.T, dir, name string, flags ...string) string {
 	t.Helper()
 	program, err := filepath.Abs("../../bin/nri/" + name)
 	if err != nil {
 		t.Fatal(err)
 	}
 	cmd := exec.Command("go", append([]string{"build", "-o", program}, flags...)...)
-	cmd.Dir = folder
+	cmd.Dir = dir
 	if out, err := cmd.CombinedOutput(); err != nil {
 		t.Fatalf("build %s: %v\n%s", name, err, out)
 	}
@@ -79,14 +79,14 @@ func build(t *testing.T, folder, name string, flags ...string) string {
 
 // node is a runtime, what the plugins on its node read, and the plugins that were started.
 type node struct {
-	folder, root, program string
-	handover              []string // the flags of plugins that hand their connection over
-	random                *rand.Rand
-	slowest               time.Duration // how long a creation may take
-	containerd            *storedspectest.Server
-	commands              io.Writer
-	answers               *json.Decoder
-	plugins               []*plugin
+	dir, root, program string
+	handover           []string // the flags of plugins that hand their connection over
+	random             *rand.Rand
+	slowest            time.Duration // how long a creation may take
+	containerd         *storedspectest.Server
+	commands           io.Writer
+	answers            *json.Decoder
+	plugins            []*plugin
 }
 
 // counters are what the runtime has noticed. C0 to C3 are the creations of each goroutine.
@@ -109,10 +109,10 @@ func newNode(t *testing.T, runtime string) *node {
 // newNodeThatWaits starts a runtime that waits so long for a plugin's answer.
 func newNodeThatWaits(t *testing.T, runtime string, answer time.Duration) *node {
 	t.Helper()
-	folder := scratch.Folder(t)
+	dir := scratch.Folder(t)
 	n := &node{
-		folder: folder, root: hcatest.V100(t), program: build(t, "../../cmd/nri-rdma", "nri-rdma"), random: chance.New(t),
-		slowest: answer / 2, containerd: storedspectest.NewServer(t), handover: []string{"--handover", filepath.Join(folder, "handover")},
+		dir: dir, root: hcatest.V100(t), program: build(t, "../../cmd/nri-rdma", "nri-rdma"), random: chance.New(t),
+		slowest: answer / 2, containerd: storedspectest.NewServer(t), handover: []string{"--handover", filepath.Join(dir, "handover")},
 	}
 	n.containerd.BeforeGet = func(id string, request int) error {
 		if request == 1 {
@@ -132,13 +132,13 @@ func newNodeThatWaits(t *testing.T, runtime string, answer time.Duration) *node 
 		t.Fatal(err)
 	}
 	n.answers = json.NewDecoder(out)
-	n.commands = startBeside(t, cmd, filepath.Join(folder, "runtime.log"))
+	n.commands = startBeside(t, cmd, filepath.Join(dir, "runtime.log"))
 	n.counters(t)
 	return n
 }
 
-func (n *node) socket() string { return filepath.Join(n.folder, "nri.sock") }
-func (n *node) config() string { return filepath.Join(n.folder, "config.yaml") }
+func (n *node) socket() string { return filepath.Join(n.dir, "nri.sock") }
+func (n *node) config() string { return filepath.Join(n.dir, "config.yaml") }
 
 // startBeside starts a program that ends with its input, and shows its log where the test fails.
 func startBeside(t *testing.T, cmd *exec.Cmd, file string) io.Writer {

@@ -37,7 +37,7 @@ type plugin struct {
 func (n *node) start(t *testing.T, flags ...string) *plugin {
 	t.Helper()
 	p := &plugin{address: loopback.Address(), ended: make(chan struct{}),
-		log: filepath.Join(n.folder, fmt.Sprintf("plugin-%d.log", len(n.plugins)))}
+		log: filepath.Join(n.dir, fmt.Sprintf("plugin-%d.log", len(n.plugins)))}
 	args := []string{"--socket", n.socket(), "--root", n.root, "--config", n.config(), "--http", p.address,
 		"--log-format", "json",
 		"--containerd-address", n.containerd.Socket, "--budget", "1500ms"}

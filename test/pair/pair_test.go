@@ -19,11 +19,11 @@ import (
 	"github.com/rdma-spec/rdma-spec/test/node"
 )
 
-var bin = flag.String("bin", "../../bin", "folder of nri-rdma and e2e.test")
+var bin = flag.String("bin", "../../bin", "directory of nri-rdma and e2e.test")
 
 // TestBetweenNodes boots two nodes, and runs the part pair of test/e2e on both: the second one has the client.
 func TestBetweenNodes(t *testing.T) {
-	folder, err := filepath.Abs(*bin)
+	dir, err := filepath.Abs(*bin)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -42,8 +42,8 @@ func TestBetweenNodes(t *testing.T) {
 		both.Go(func() {
 			var out bytes.Buffer
 			status, err := pair[i].Run(ctx, node.Command{
-				Args: []string{filepath.Join(folder, "e2e.test"), "-test.v", "-part", "pair", "-bin",
-					folder, "-server", server},
+				Args: []string{filepath.Join(dir, "e2e.test"), "-test.v", "-part", "pair", "-bin",
+					dir, "-server", server},
 				Out: &out, Err: &out,
 			})
 			if err != nil || status != 0 {

@@ -1,18 +1,18 @@
 // Copyright The rdma-spec Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Command suite runs the parts of `make test` and `make test-all`, as many at once as keep the host's cores busy, and prints a table of
-// them at the end.
+// Command suite runs the parts of `make test` and `make test-all`, as many at once as keep the host's cores busy, and
+// prints a table of them at the end.
 //
 // A part is a make target whose output is that of `go test -v` where SUITE is set, or of any other program, the number
-// of places that it takes, of which each core has two, and the part before it that makes what it needs, if there is one.
-// It fails where its target fails, where a pattern of tests matches none, or where what it needs was not made:
+// of places that it takes, of which each core has two, and the part before it that makes what it needs, if there is
+// one. It fails where its target fails, where a pattern of tests matches none, or where what it needs was not made:
 //
 //	suite prepare=2 unit=1 node-main=1:prepare
 //
 // Parts start in the order in which they are given as places become free, so the longest belong first. What a part
-// prints goes to bin/log/PART.log. What failed is said at the end, and what was skipped is in bin/log/skipped.log, or is
-// printed with -v. suite knows nothing about what a part tests.
+// prints goes to bin/log/PART.log. What failed is said at the end, and what was skipped is in bin/log/skipped.log, or
+// is printed with -v. suite knows nothing about what a part tests.
 package main
 
 import (
@@ -36,7 +36,7 @@ import (
 )
 
 const (
-	logFolder  = "bin/log"
+	logDir     = "bin/log"
 	skippedLog = "bin/log/skipped.log"
 )
 
@@ -64,7 +64,7 @@ func main() {
 	flag.Parse()
 	parts, err := parseParts(flag.Args(), places)
 	if err == nil {
-		err = os.MkdirAll(logFolder, 0o755)
+		err = os.MkdirAll(logDir, 0o755)
 	}
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "suite:", err)
@@ -136,7 +136,7 @@ func schedule(parts []*part, free int, run func(*part)) {
 }
 
 // log is the file with all that the part prints.
-func (p *part) log() string { return filepath.Join(logFolder, p.name+".log") }
+func (p *part) log() string { return filepath.Join(logDir, p.name+".log") }
 
 // run runs the part and reports on out how it went.
 func (p *part) run(ctx context.Context, out io.Writer) {
@@ -157,8 +157,8 @@ func (p *part) run(ctx context.Context, out io.Writer) {
 		p.failed, log)
 }
 
-// niceness is how much the part gives way to others: to one that others wait for, and to nodes. A compiler takes all the
-// cores that it gets, and deadlines on a node pass while its emulated CPU stands still.
+// niceness is how much the part gives way to others: to one that others wait for, and to nodes. A compiler takes all
+// the cores that it gets, and deadlines on a node pass while its emulated CPU stands still.
 func (p *part) niceness() string {
 	if p.needed || strings.HasPrefix(p.name, "node-") {
 		return "0"
@@ -247,7 +247,7 @@ func reportSkipped(out io.Writer, parts []*part, verbose bool) error {
 func printFailures(out io.Writer, parts []*part) {
 	for _, p := range longestFirst(parts) {
 		for _, f := range p.tests.failed {
-			fmt.Fprintf(out, "\nFAILED in %s: %s\n", p.name, strings.TrimSpace(f.folder+" "+f.test))
+			fmt.Fprintf(out, "\nFAILED in %s: %s\n", p.name, strings.TrimSpace(f.dir+" "+f.test))
 			printIndented(out, f.said)
 		}
 		if p.failed != nil && len(p.tests.failed) == 0 {

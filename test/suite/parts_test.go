@@ -29,18 +29,18 @@ type row struct {
 func TestPartsOfTheNode(t *testing.T) {
 	named := partsIn(repository.Read(t, "Makefile") + repository.Read(t, "test/pair/pair_test.go"))
 	var all []string
-	for _, folder := range []string{"test/e2e", "deploy/systemd"} {
-		tests, rows := onNode(t, folder)
+	for _, dir := range []string{"test/e2e", "deploy/systemd"} {
+		tests, rows := onNode(t, dir)
 		if len(tests) == 0 || len(rows) == 0 {
-			t.Fatalf("%s has %d tests on the node, and %d rows in its table", folder, len(tests), len(rows))
+			t.Fatalf("%s has %d tests on the node, and %d rows in its table", dir, len(tests), len(rows))
 		}
 		for _, problem := range misplaced(tests, rows) {
-			t.Errorf("%s: %s", folder, problem)
+			t.Errorf("%s: %s", dir, problem)
 		}
 		for _, r := range rows {
 			all = append(all, r.part)
 			if !slices.Contains(named, r.part) {
-				t.Errorf("%s: no target of the Makefile runs the part %s", folder, r.part)
+				t.Errorf("%s: no target of the Makefile runs the part %s", dir, r.part)
 			}
 		}
 	}
@@ -90,10 +90,10 @@ func TestMisplaced(t *testing.T) {
 	}
 }
 
-// onNode returns the tests of a folder that have the build tag node, and the rows of its table.
-func onNode(t *testing.T, folder string) (tests []string, rows []row) {
+// onNode returns the tests of a directory that have the build tag node, and the rows of its table.
+func onNode(t *testing.T, dir string) (tests []string, rows []row) {
 	t.Helper()
-	files, err := filepath.Glob(repository.Path(t, folder+"/*_test.go"))
+	files, err := filepath.Glob(repository.Path(t, dir+"/*_test.go"))
 	if err != nil {
 		t.Fatal(err)
 	}

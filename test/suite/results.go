@@ -54,9 +54,9 @@ type results struct {
 
 // failure is a test that failed, and what it has logged; or a package.
 type failure struct {
-	folder string // the package, below the top folder
-	test   string
-	said   []string
+	dir  string // the package, below the top directory
+	test string
+	said []string
 }
 
 // event is a line of go tool test2json.
@@ -169,29 +169,29 @@ func (r *results) end(test string) []string {
 // endFailed says where the failed tests of a package are, and counts what go test counts nowhere: a test that ran when
 // its program ended, by its timeout or a panic, and a package that fails without a failed test, such as one that does
 // not build.
-func (r *results) endFailed(folder, why string) {
+func (r *results) endFailed(dir, why string) {
 	for _, test := range slices.Clone(r.running) {
 		r.failed = append(r.failed, failure{test: test + ", which did not end", said: shortened(r.end(test))})
 	}
 	ofPackage := r.failed[r.counted:]
 	for i := range ofPackage {
-		ofPackage[i].folder = folder
+		ofPackage[i].dir = dir
 		for j, line := range ofPackage[i].said {
 			if place.MatchString(line) {
-				ofPackage[i].said[j] = filepath.Join(folder, line)
+				ofPackage[i].said[j] = filepath.Join(dir, line)
 			}
 		}
 	}
 	if len(ofPackage) == 0 {
-		said := r.compiler[folder]
+		said := r.compiler[dir]
 		if len(said) == 0 { // it imports what does not compile
 			for _, name := range slices.Sorted(maps.Keys(r.compiler)) {
 				said = append(said, r.compiler[name]...)
 			}
 			clear(r.compiler) // it is said once
 		}
-		delete(r.compiler, folder)
-		r.failed = append(r.failed, failure{folder: folder, test: strings.TrimSpace(why), said: shortened(said)})
+		delete(r.compiler, dir)
+		r.failed = append(r.failed, failure{dir: dir, test: strings.TrimSpace(why), said: shortened(said)})
 	}
 	r.counted = len(r.failed)
 }

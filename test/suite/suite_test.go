@@ -59,8 +59,8 @@ func TestSchedule(t *testing.T) {
 		busy -= p.places
 		mu.Unlock()
 	})
-	// "both" waits for two free places, so the smaller ones pass it; which of three and both comes last depends on who ends
-	// first.
+	// "both" waits for two free places, so the smaller ones pass it; which of three and both comes last depends on who
+	// ends first.
 	if len(order) != 4 || order[0] != "one" && order[0] != "two" {
 		t.Errorf("the parts ran in the order %q", order)
 	}
@@ -185,7 +185,7 @@ func TestPatternThatMatchesNoTest(t *testing.T) {
 	t.Chdir(scratch.Folder(t))
 	const makefile = "good bad:\n\t@echo '=== RUN   TestGood'; echo '--- PASS: TestGood (0.00s)'; echo PASS\n" +
 		"bad: none\nnone: good\n\t@echo '" + noTests + "' >&2; echo PASS\n"
-	if err := errors.Join(os.WriteFile("Makefile", []byte(makefile), 0o600), os.MkdirAll(logFolder, 0o755)); err != nil {
+	if err := errors.Join(os.WriteFile("Makefile", []byte(makefile), 0o600), os.MkdirAll(logDir, 0o755)); err != nil {
 		t.Fatal(err)
 	}
 	for name, wantError := range map[string]string{"good": "<nil>", "bad": "a pattern of tests matches none"} {
@@ -199,7 +199,7 @@ func TestPatternThatMatchesNoTest(t *testing.T) {
 
 func TestReport(t *testing.T) {
 	t.Chdir(scratch.Folder(t))
-	if err := os.MkdirAll(logFolder, 0o755); err != nil {
+	if err := os.MkdirAll(logDir, 0o755); err != nil {
 		t.Fatal(err)
 	}
 	scratch.File(t, "bin/log/build.log", "first\n"+strings.Repeat("no rule\n", lastLines), 0o600)

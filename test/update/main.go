@@ -1,8 +1,8 @@
 // Copyright The rdma-spec Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Command update writes the golden files of a change anew: it runs the tests that have golden files, with -update, of each
-// package that contains a changed file, or imports a package that does.
+// Command update writes the golden files of a change anew: it runs the tests that have golden files, with -update, of
+// each package that contains a changed file, or imports a package that does.
 //
 //	update [-base COMMIT]
 //
@@ -31,14 +31,14 @@ const (
 	golden  = project + "/test/testing/golden"
 )
 
-// modules are the folders of the modules whose tests have golden files.
+// modules are the directories of the modules whose tests have golden files.
 var modules = []string{".", "deploy/release"}
 
 // tested is a package whose tests have golden files.
 type tested struct {
-	module string   // the folder of its module
-	folder string   // its own
-	uses   []string // the folders of the project's packages that it is built from, its own and its tests' among them
+	module string   // the directory of its module
+	dir    string   // its own
+	uses   []string // the directories of the project's packages that it is built from, its own and its tests' among them
 }
 
 func main() {
@@ -84,22 +84,22 @@ func runTests(changed []string) (failed, err error) {
 		if err != nil {
 			return nil, err
 		}
-		var folders, tests []string
+		var dirs, tests []string
 		for _, p := range packages {
 			if !p.affected(changed) {
 				continue
 			}
-			names, err := goldenTests(p.folder)
+			names, err := goldenTests(p.dir)
 			if err != nil {
 				return nil, err
 			}
-			folders = append(folders, below(module, p.folder))
+			dirs = append(dirs, below(module, p.dir))
 			tests = append(tests, names...)
 		}
-		if len(folders) == 0 {
+		if len(dirs) == 0 {
 			continue
 		}
-		args := append([]string{"test", "-vet=off", "-run", "^(" + strings.Join(tests, "|") + ")$"}, folders...)
+		args := append([]string{"test", "-vet=off", "-run", "^(" + strings.Join(tests, "|") + ")$"}, dirs...)
 		test := exec.Command("go", append(args, "-update")...)
 		test.Dir = module
 		test.Stdout = os.Stdout
@@ -111,7 +111,8 @@ func runTests(changed []string) (failed, err error) {
 	return failed, nil
 }
 
-// changedSince returns the files that differ from a commit, and those that git does not know yet, with what they contain.
+// changedSince returns the files that differ from a commit, and those that git does not know yet, with what they
+// contain.
 func changedSince(base string) (map[string]string, error) {
 	changed, err := output(".", "git", "diff", "--name-only", "--relative", base)
 	if err != nil {
@@ -169,10 +170,10 @@ func testedOf(module, lines string) (packages []tested) {
 		if !isTest {
 			continue
 		}
-		p := tested{module: module, folder: strings.TrimPrefix(name, project+"/")}
+		p := tested{module: module, dir: strings.TrimPrefix(name, project+"/")}
 		for _, word := range words[1:] {
-			if folder, ours := strings.CutPrefix(word, project+"/"); ours {
-				p.uses = append(p.uses, folder)
+			if dir, ours := strings.CutPrefix(word, project+"/"); ours {
+				p.uses = append(p.uses, dir)
 			}
 		}
 		packages = append(packages, p)
@@ -180,38 +181,39 @@ func testedOf(module, lines string) (packages []tested) {
 	return packages
 }
 
-// affected reports whether changes of files may change the package's golden files. A file belongs to the nearest package
-// above it. One in no package, such as an example, may be read by every test; one in the top folder by none.
+// affected reports whether changes of files may change the package's golden files. A file belongs to the nearest
+// package above it. One in no package, such as an example, may be read by every test; one in the top directory by none.
 func (p tested) affected(changed []string) bool {
 	return slices.ContainsFunc(changed, func(file string) bool {
 		if !strings.Contains(file, "/") || strings.HasPrefix(file, ".") {
 			return false
 		}
 		if strings.HasSuffix(file, "_test.go") || strings.Contains(file, "/testdata/") {
-			return p.folder == above(file, true) // no other package sees them
+			return p.dir == above(file, true) // no other package sees them
 		}
-		folder := above(file, false)
-		return folder == "." || slices.Contains(p.uses, folder)
+		dir := above(file, false)
+		return dir == "." || slices.Contains(p.uses, dir)
 	})
 }
 
-// above returns the nearest folder above a file that has Go files: with tests, those of a test count.
+// above returns the nearest directory above a file that has Go files: with tests, those of a test count.
 func above(file string, tests bool) string {
-	folder := path.Dir(file)
-	for ; folder != "."; folder = path.Dir(folder) {
-		entries, err := os.ReadDir(folder)
+	dir := path.Dir(file)
+	for ; dir != "."; dir = path.Dir(dir) {
+		entries, err := os.ReadDir(dir)
 		if err == nil && slices.ContainsFunc(entries, func(e os.DirEntry) bool {
 			return path.Ext(e.Name()) == ".go" && (tests || !strings.HasSuffix(e.Name(), "_test.go"))
 		}) {
 			break
 		}
 	}
-	return folder
+	return dir
 }
 
-// goldenTests returns the tests of a folder that reach a golden file, through functions of the folder or by themselves.
-func goldenTests(folder string) ([]string, error) {
-	files, err := filepath.Glob(filepath.Join(folder, "*_test.go"))
+// goldenTests returns the tests of a directory that reach a golden file, through functions of the directory or by
+// themselves.
+func goldenTests(dir string) ([]string, error) {
+	files, err := filepath.Glob(filepath.Join(dir, "*_test.go"))
 	if err != nil {
 		return nil, err
 	}
@@ -251,15 +253,15 @@ func namesIn(node ast.Node) (names []string) {
 	return names
 }
 
-// below returns the folder as go has it in a module.
-func below(module, folder string) string {
-	return "./" + strings.TrimPrefix(folder, module+"/")
+// below returns the directory as go has it in a module.
+func below(module, dir string) string {
+	return "./" + strings.TrimPrefix(dir, module+"/")
 }
 
-func output(folder, name string, args ...string) (string, error) {
+func output(dir, name string, args ...string) (string, error) {
 	var failed bytes.Buffer
 	command := exec.Command(name, args...)
-	command.Dir = folder
+	command.Dir = dir
 	command.Stderr = &failed
 	out, err := command.Output()
 	if err != nil {

@@ -16,7 +16,7 @@ func TestTestedOf(t *testing.T) {
 	const lines = `github.com/rdma-spec/rdma-spec/spec fmt os
 github.com/rdma-spec/rdma-spec/spec.test fmt github.com/rdma-spec/rdma-spec/spec [github.com/rdma-spec/rdma-spec/spec.test] github.com/rdma-spec/rdma-spec/spec/hca
 `
-	want := []tested{{module: ".", folder: "spec", uses: []string{"spec", "spec/hca"}}}
+	want := []tested{{module: ".", dir: "spec", uses: []string{"spec", "spec/hca"}}}
 	if diff := cmp.Diff(want, testedOf(".", lines), cmp.AllowUnexported(tested{})); diff != "" {
 		t.Error(diff)
 	}
@@ -24,7 +24,7 @@ github.com/rdma-spec/rdma-spec/spec.test fmt github.com/rdma-spec/rdma-spec/spec
 
 func TestTested_affected(t *testing.T) {
 	t.Chdir(repository.Path(t, "."))
-	p := tested{folder: "spec", uses: []string{"spec", "spec/hca", "docs"}}
+	p := tested{dir: "spec", uses: []string{"spec", "spec/hca", "docs"}}
 	for file, want := range map[string]bool{
 		"spec/grant.go":                   true,
 		"spec/testdata/new/deeper.json":   true,
@@ -53,7 +53,7 @@ func TestWithGoldenFiles(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	at := slices.IndexFunc(packages, func(p tested) bool { return p.folder == "plugin/policy" })
+	at := slices.IndexFunc(packages, func(p tested) bool { return p.dir == "plugin/policy" })
 	if at < 0 || !slices.Contains(packages[at].uses, "spec/hca") || slices.Contains(packages[at].uses, "cmd/nri-rdma") {
 		t.Errorf("%+v", packages)
 	}

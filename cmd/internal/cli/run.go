@@ -119,15 +119,15 @@ const (
 // Version is the program's: main sets it, since it is set there when the program is built.
 var Version = "devel"
 
-// Advice returns the remedy for an error of the node's files; "" if the error needs none.
+// Advice returns the fix for an error of the node's files; "" if the error needs none.
 func Advice(err error) string {
 	switch {
 	case errors.Is(err, syscall.ENOSPC), errors.Is(err, syscall.EDQUOT):
 		return ": make room there, and try again"
 	case errors.Is(err, syscall.EROFS):
 		return ": name a place that can be written"
-	case errors.Is(err, syscall.EXDEV): // internal/atomicfile, in a drop-in folder
-		return ": its folder is mounted separately: write the file elsewhere, and move it there"
+	case errors.Is(err, syscall.EXDEV): // internal/atomicfile, in a drop-in directory
+		return ": its directory is mounted separately: write the file elsewhere, and move it there"
 	case !errors.Is(err, fs.ErrPermission):
 		return ""
 	case os.Geteuid() > 0:

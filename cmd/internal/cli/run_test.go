@@ -16,7 +16,7 @@ func TestAdvice(t *testing.T) {
 	for err, want := range map[error]string{
 		syscall.ENOSPC: ": make room there",
 		syscall.EROFS:  ": name a place that can be written",
-		syscall.EXDEV:  ": its folder is mounted separately: write the file elsewhere, and move it there",
+		syscall.EXDEV:  ": its directory is mounted separately: write the file elsewhere, and move it there",
 		syscall.ENOENT: "",
 	} {
 		wrapped := fmt.Errorf("cannot write spec.json: %w", &os.LinkError{Op: "rename", Old: "a", New: "b", Err: err})

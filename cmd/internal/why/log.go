@@ -216,7 +216,7 @@ func (l *logReader) take(r reading, text, low string, shape uint64) {
 // remark keeps a line that does not matter, once for each kind.
 func (l *logReader) remark(r reading, text string) {
 	known := slices.ContainsFunc(l.remarks, func(other Remark) bool {
-		return other.Why == r.note && other.Operation == r.operation
+		return other.Reason == r.note && other.Operation == r.operation
 	})
 	if r.note != "" && !known && len(l.remarks) < mostRemarks {
 		l.remarks = append(l.remarks, Remark{l.keep(text, r), r.note})

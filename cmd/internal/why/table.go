@@ -98,11 +98,11 @@ func list(cell string) []string {
 func readCauses() map[string]Cause {
 	all := map[string]Cause{}
 	cells(causesText, func(line string, cell func(int) string) {
-		cures, known := who[cell(2)]
+		whose, known := who[cell(2)]
 		if _, twice := all[cell(0)]; twice || !known || cell(3) == "" {
 			panic("causes.txt: " + line)
 		}
-		all[cell(0)] = Cause{Page: cell(1), Cures: cures, Text: cell(3), Apart: cell(4), See: cell(5)}
+		all[cell(0)] = Cause{Page: cell(1), Who: whose, Text: cell(3), Apart: cell(4), See: cell(5)}
 	})
 	return all
 }

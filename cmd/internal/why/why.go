@@ -33,11 +33,11 @@ type Cause struct {
 	Page  string `json:"page,omitempty"`  // the check that finds it, whose page explains it
 	See   string `json:"see,omitempty"`   // another page of the documentation, below docs
 	Apart string `json:"apart,omitempty"` // how to tell it from the next one
-	Cures Who    `json:"cures,omitempty"`
+	Who   Who    `json:"who,omitempty"`   // who can fix it
 	Wrong bool   `json:"wrong,omitempty"` // the check is wrong on the node that was looked at
 }
 
-// Who can cure a cause.
+// Who is who can fix a cause.
 type Who string
 
 // Those who can.
@@ -62,7 +62,7 @@ type Root struct {
 // Remark is a line that looks bad, and why it does not matter here.
 type Remark struct {
 	Line
-	Why string `json:"why"` // why it does not matter
+	Reason string `json:"reason"` // why it does not matter
 }
 
 // Report is what a log says.

@@ -75,8 +75,8 @@ func TestLines(t *testing.T) {
 	}
 }
 
-// TestWhatFollows checks what the lines after an error make of it: results of the program make it harmless, what somebody
-// pasted behind it does not.
+// TestWhatFollows checks what the lines after an error make of it: results of the program make it harmless, what
+// somebody pasted behind it does not.
 func TestWhatFollows(t *testing.T) {
 	const strong, slight = "UCX ERROR ibv_create_cq(cqe=4096) failed: Cannot allocate memory\n", "NCCL INFO NET/IB : No device found.\n"
 	for _, c := range []struct {
@@ -147,7 +147,7 @@ func TestTables(t *testing.T) {
 		}
 	}
 	for name, c := range causes() {
-		if !used[name] && c.Cures != "" {
+		if !used[name] && c.Who != "" {
 			t.Errorf("the cause %s is of no message", name)
 		}
 	}

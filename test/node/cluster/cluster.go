@@ -24,7 +24,7 @@ import (
 )
 
 const (
-	folder       = "/run/cluster"
+	dir          = "/run/cluster"
 	address      = "https://127.0.0.1:6443" // its certificate does not say localhost
 	etcdAddress  = "http://127.0.0.1:2379"
 	token        = "everything-is-allowed"
@@ -32,12 +32,12 @@ const (
 	pace         = 500 * time.Millisecond
 )
 
-// Files in the folder: this package's, and those that the API server writes.
+// Files in the directory: this package's, and those that the API server writes.
 var (
-	certificate = filepath.Join(folder, "certs/apiserver.crt")
-	kubeconfig  = filepath.Join(folder, "kubeconfig")
-	tokens      = filepath.Join(folder, "tokens.csv")
-	accountKey  = filepath.Join(folder, "service-account.key")
+	certificate = filepath.Join(dir, "certs/apiserver.crt")
+	kubeconfig  = filepath.Join(dir, "kubeconfig")
+	tokens      = filepath.Join(dir, "tokens.csv")
+	accountKey  = filepath.Join(dir, "service-account.key")
 )
 
 // Cluster is a running cluster.
@@ -63,7 +63,7 @@ func Start(ctx context.Context) (*Cluster, error) {
 		return nil, err
 	}
 	c := &Cluster{}
-	if c.etcd, err = daemon.Start(nil, parts.Etcd(), "--data-dir", filepath.Join(folder, "etcd")); err != nil {
+	if c.etcd, err = daemon.Start(nil, parts.Etcd(), "--data-dir", filepath.Join(dir, "etcd")); err != nil {
 		return nil, err
 	}
 	for {
@@ -115,7 +115,7 @@ func (c *Cluster) awaitReady(ctx context.Context) error {
 
 // writeFiles writes what the API server and its clients read, over what an earlier cluster has left.
 func writeFiles() error {
-	if err := os.RemoveAll(folder); err != nil {
+	if err := os.RemoveAll(dir); err != nil {
 		return err
 	}
 	if err := os.MkdirAll(filepath.Dir(certificate), 0o755); err != nil {

@@ -92,16 +92,16 @@ func Start(ctx context.Context, o Options) (*Containerd, error) {
 	if err := writeConfig(parts, o); err != nil {
 		return nil, err
 	}
-	folder := parts.Containerd(o.Version)
-	command := []string{filepath.Join(folder, "containerd")}
+	dir := parts.Containerd(o.Version)
+	command := []string{filepath.Join(dir, "containerd")}
 	if o.Bounded {
 		command = append([]string{"setpriv", "--bounding-set=-sys_resource"}, command...)
 	}
-	server, err := pods.Serve(ctx, Socket, []string{"PATH=" + folder + ":" + os.Getenv("PATH")}, command[0], command[1:]...)
+	server, err := pods.Serve(ctx, Socket, []string{"PATH=" + dir + ":" + os.Getenv("PATH")}, command[0], command[1:]...)
 	if err != nil {
 		return nil, err
 	}
-	c := &Containerd{Options: o, Server: server, ctr: filepath.Join(folder, "ctr"),
+	c := &Containerd{Options: o, Server: server, ctr: filepath.Join(dir, "ctr"),
 		stored: containersapi.NewContainersClient(server.Conn())}
 	for _, image := range []string{"pause", "busybox"} {
 		if err := c.Import(ctx, parts.Image(image)); err != nil {

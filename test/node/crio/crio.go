@@ -23,12 +23,12 @@ const (
 	Socket = "/run/crio/crio.sock"
 	// NRISocket is where its NRI listens.
 	NRISocket = "/run/nri/nri.sock"
-	// DropIns is the folder of which it reads every file, whatever its name.
-	DropIns = folder + "/crio.conf.d"
+	// DropIns is the directory of which it reads every file, whatever its name.
+	DropIns = dir + "/crio.conf.d"
 
-	folder  = "/etc/crio"
-	config  = folder + "/crio.conf"
-	policy  = folder + "/policy.json"
+	dir     = "/etc/crio"
+	config  = dir + "/crio.conf"
+	policy  = dir + "/policy.json"
 	storage = "/var/lib/containers/storage"
 	running = "/run/containers/storage"
 )

@@ -27,8 +27,8 @@ const (
 	// PodResourcesSocket is where the kubelet serves which resources containers hold.
 	PodResourcesSocket = "/var/lib/kubelet/pod-resources/kubelet.sock"
 
-	folder       = "/run/kubelet"
-	manifests    = folder + "/manifests"
+	dir          = "/run/kubelet"
+	manifests    = dir + "/manifests"
 	startTimeout = 5 * time.Minute // 20 s on an emulated CPU with nothing else to do
 	pace         = 500 * time.Millisecond
 )
@@ -71,7 +71,7 @@ func start(ctx context.Context, args ...string) (*Kubelet, error) {
 	if err := os.MkdirAll(manifests, 0o755); err != nil {
 		return nil, err
 	}
-	file := filepath.Join(folder, "config.yaml")
+	file := filepath.Join(dir, "config.yaml")
 	if err := os.WriteFile(file, config, 0o644); err != nil {
 		return nil, err
 	}

@@ -92,7 +92,7 @@ type Container struct {
 	Mounts      []Mount // beside the node's programs where it has them
 }
 
-// Mount is a file or folder of the node and its place in a container.
+// Mount is a file or directory of the node and its place in a container.
 type Mount struct {
 	Host, Container string
 	Writable        bool

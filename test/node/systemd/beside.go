@@ -21,9 +21,9 @@ const inside = "TEST_INSIDE_SYSTEMD"
 
 // Beside starts a systemd in the node, and in its namespaces the test that calls it once more, with flags of the test
 // program: systemd is the first process of its PID namespace, and the processes of containers are in that one as well.
-// There, Beside returns true. What is installed before is there when systemd starts. systemd reads the units of folders,
-// and of Units.
-func Beside(t *testing.T, install func(*testing.T), folders []string, flags ...string) bool {
+// There, Beside returns true. What is installed before is there when systemd starts. systemd reads the units of
+// directories, and of Units.
+func Beside(t *testing.T, install func(*testing.T), dirs []string, flags ...string) bool {
 	t.Helper()
 	if os.Getenv("RDMA_NODE") == "" {
 		t.Fatal("this test runs inside the RDMA node: call `make e2e`")
@@ -34,7 +34,7 @@ func Beside(t *testing.T, install func(*testing.T), folders []string, flags ...s
 	install(t)
 	ctx, cancel := context.WithTimeout(t.Context(), 4*time.Minute) // an emulated CPU
 	defer cancel()
-	s, err := Start(ctx, folders...)
+	s, err := Start(ctx, dirs...)
 	if err != nil {
 		t.Fatal(err)
 	}

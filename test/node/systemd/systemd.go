@@ -19,7 +19,7 @@ import (
 	"github.com/rdma-spec/rdma-spec/test/node/daemon"
 )
 
-// Units is a folder of which systemd reads units.
+// Units is a directory of which systemd reads units.
 const Units = "/run/units"
 
 // private is where systemd listens.
@@ -31,9 +31,9 @@ type Systemd struct {
 	pid     int
 }
 
-// Start starts a systemd that reads the units of Units and of other folders, those of the first folder first, and waits
-// until it listens.
-func Start(ctx context.Context, folders ...string) (*Systemd, error) {
+// Start starts a systemd that reads the units of Units and of other directories, those of the first directory first,
+// and waits until it listens.
+func Start(ctx context.Context, dirs ...string) (*Systemd, error) {
 	if err := writeTargets(); err != nil {
 		return nil, err
 	}
@@ -43,7 +43,7 @@ func Start(ctx context.Context, folders ...string) (*Systemd, error) {
 	if err := os.RemoveAll(private); err != nil { // an earlier one listened there
 		return nil, err
 	}
-	path := "SYSTEMD_UNIT_PATH=" + strings.Join(append(folders, Units), ":")
+	path := "SYSTEMD_UNIT_PATH=" + strings.Join(append(dirs, Units), ":")
 	unshare, err := daemon.Start([]string{"container=other", path},
 		"unshare", "--fork", "--kill-child", "--pid", "--mount", "--mount-proc",
 		"/lib/systemd/systemd", "--system", "--unit=basic.target", "--log-target=kmsg", "--show-status=0")

@@ -51,7 +51,7 @@ type Job struct {
 	Args []string `json:"args"`
 	// Env is added to the environment that every command in the guest has.
 	Env []string `json:"env,omitempty"`
-	// Dir is the folder to run in; empty is "/".
+	// Dir is the directory to run in; empty is "/".
 	Dir string `json:"dir,omitempty"`
 	// Input means that Stdin frames follow; otherwise stdin is /dev/null.
 	Input bool `json:"input,omitempty"`

@@ -25,7 +25,7 @@ import (
 
 // Block is a fenced block of a page.
 type Block struct {
-	File           string // below the repository's top folder
+	File           string // below the repository's top directory
 	Line           int    // of its fence
 	Language, Mark string
 	Content        string
@@ -52,7 +52,7 @@ func Of(file, text string) (all []Block) {
 	return all
 }
 
-// Files returns the pages, below the repository's top folder: those in it, and those in docs.
+// Files returns the pages, below the repository's top directory: those in it, and those in docs.
 func Files(top string) (files []string, err error) {
 	for _, pattern := range []string{"*.md", "docs/*.md"} {
 		found, err := filepath.Glob(filepath.Join(top, pattern))
@@ -70,7 +70,8 @@ func Files(top string) (files []string, err error) {
 	return files, nil
 }
 
-// Marked returns the blocks of commands that a test has to run, since their mark is its name, in the order of the pages.
+// Marked returns the blocks of commands that a test has to run, since their mark is its name, in the order of the
+// pages.
 func Marked(t testing.TB, top, test string) (all []Block) {
 	t.Helper()
 	files, err := Files(top)
@@ -100,7 +101,7 @@ type Failure struct {
 
 // Shell is where blocks are run.
 type Shell struct {
-	Folder      string
+	Dir         string
 	Environment []string
 	// Here replaces what a page leaves to its reader, such as the name of a node.
 	Here *strings.Replacer
@@ -118,7 +119,7 @@ func (s Shell) Run(ctx context.Context, b Block) (output string, failed []Failur
 	}
 	defer told.Close() //nolint:errcheck // it was read whole
 	cmd := exec.CommandContext(ctx, "bash", "-c", `trap 'echo "$? $BASH_COMMAND" >&3' ERR`+"\n"+content)
-	cmd.Dir = s.Folder
+	cmd.Dir = s.Dir
 	cmd.Env = s.Environment
 	cmd.ExtraFiles = []*os.File{tell}
 	failures := make(chan string)

@@ -12,16 +12,17 @@ import (
 	"github.com/rdma-spec/rdma-spec/test/testing/scratch"
 )
 
-// With main parts alone, a test has the main containerd, and is skipped where it needs another one, although it is there.
+// With main parts alone, a test has the main containerd, and is skipped where it needs another one, although it is
+// there.
 func TestPart_main(t *testing.T) {
 	cache := scratch.Folder(t)
 	t.Setenv("XDG_CACHE_HOME", cache)
 	for _, version := range []string{"1.7.35", "2.4.2"} {
-		folder := filepath.Join(cache, "rdma-spec", "containerd-"+version+"-0")
-		if err := os.MkdirAll(folder, 0o755); err != nil {
+		dir := filepath.Join(cache, "rdma-spec", "containerd-"+version+"-0")
+		if err := os.MkdirAll(dir, 0o755); err != nil {
 			t.Fatal(err)
 		}
-		scratch.File(t, filepath.Join(folder, "containerd"), "", 0o755)
+		scratch.File(t, filepath.Join(dir, "containerd"), "", 0o755)
 	}
 	for _, test := range []struct {
 		parts, version string

@@ -16,21 +16,21 @@ import (
 
 // Programs are the project's two programs, built from the repository.
 type Programs struct {
-	// Folder is where they are.
-	Folder string
+	// Dir is where they are.
+	Dir string
 }
 
 var built struct {
-	once   sync.Once
-	folder string
-	err    error
+	once sync.Once
+	dir  string
+	err  error
 }
 
 // Main runs the tests of a package that calls Build, and ends the process.
 func Main(m *testing.M) {
 	code := m.Run()
-	if built.folder != "" {
-		_ = os.RemoveAll(built.folder) // in the temporary folder: nothing is lost
+	if built.dir != "" {
+		_ = os.RemoveAll(built.dir) // in the temporary directory: nothing is lost
 	}
 	os.Exit(code)
 }
@@ -39,11 +39,11 @@ func Main(m *testing.M) {
 func Build(t testing.TB) Programs {
 	t.Helper()
 	built.once.Do(func() {
-		built.folder, built.err = os.MkdirTemp("", "rdma-spec-")
+		built.dir, built.err = os.MkdirTemp("", "rdma-spec-")
 		if built.err != nil {
 			return
 		}
-		cmd := exec.Command("go", "build", "-o", built.folder, "./cmd/nri-rdma", "./cmd/rdma-spec")
+		cmd := exec.Command("go", "build", "-o", built.dir, "./cmd/nri-rdma", "./cmd/rdma-spec")
 		cmd.Dir = Path(t, ".")
 		cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
 		if out, err := cmd.CombinedOutput(); err != nil {
@@ -53,7 +53,7 @@ func Build(t testing.TB) Programs {
 	if built.err != nil {
 		t.Fatal(built.err)
 	}
-	return Programs{built.folder}
+	return Programs{built.dir}
 }
 
 // Check reports whether a command line is about one of the programs, and what is wrong with it: a subcommand or a flag
@@ -118,7 +118,7 @@ func (p Programs) isSubcommand(words []string) bool {
 
 // Help returns what a program, or one of its commands, prints about itself.
 func (p Programs) Help(name string, call []string) (string, error) {
-	out, err := exec.Command(filepath.Join(p.Folder, name), append(slices.Clone(call), "--help")...).CombinedOutput()
+	out, err := exec.Command(filepath.Join(p.Dir, name), append(slices.Clone(call), "--help")...).CombinedOutput()
 	if err != nil {
 		return "", fmt.Errorf("%s %s --help: %w\n%s", name, strings.Join(call, " "), err, out)
 	}

@@ -11,24 +11,24 @@ import (
 	"testing"
 )
 
-// Path returns the path of a file, which is named from the top folder. An absolute path stays.
+// Path returns the path of a file, which is named from the top directory. An absolute path stays.
 func Path(t testing.TB, file string) string {
 	t.Helper()
 	if filepath.IsAbs(file) {
 		return file
 	}
-	folder, err := os.Getwd() // that of the package
+	dir, err := os.Getwd() // that of the package
 	if err != nil {
 		t.Fatal(err)
 	}
 	for {
-		if _, err := os.Stat(filepath.Join(folder, "go.mod")); err == nil {
-			return filepath.Join(folder, file)
+		if _, err := os.Stat(filepath.Join(dir, "go.mod")); err == nil {
+			return filepath.Join(dir, file)
 		}
-		if folder == filepath.Dir(folder) {
-			t.Fatal("no folder above has a go.mod")
+		if dir == filepath.Dir(dir) {
+			t.Fatal("no directory above has a go.mod")
 		}
-		folder = filepath.Dir(folder)
+		dir = filepath.Dir(dir)
 	}
 }
 
@@ -69,8 +69,8 @@ const (
 	mainContainerd = "containerd-2.4"
 )
 
-// Part returns a program that was built for the node of the tests, by a pattern; the latest one. Where there is none, the
-// test is skipped.
+// Part returns a program that was built for the node of the tests, by a pattern; the latest one. Where there is none,
+// the test is skipped.
 func Part(t testing.TB, pattern string) string {
 	t.Helper()
 	if os.Getenv(onlyParts) == "main" && !strings.HasPrefix(pattern, mainContainerd) {

@@ -33,7 +33,7 @@ type Runc struct {
 	Most spec.Limit
 
 	program string
-	folder  string // of the test: bundles, and runc's own state
+	dir     string // of the test: bundles, and runc's own state
 }
 
 // New finds the runc of the node's parts, or the machine's own. It skips the test if that cannot run containers here.
@@ -59,7 +59,7 @@ func New(t testing.TB) *Runc {
 	if err != nil {
 		t.Fatal(err)
 	}
-	r := &Runc{Most: spec.Limit(limit.Max), program: parts.Runtime("runc"), folder: scratch.Folder(t)}
+	r := &Runc{Most: spec.Limit(limit.Max), program: parts.Runtime("runc"), dir: scratch.Folder(t)}
 	if _, err := os.Stat(r.program); err != nil {
 		if r.program, err = exec.LookPath("runc"); err != nil {
 			t.Skip("no runc here: rdma-node --prepare builds one")
@@ -81,7 +81,7 @@ func (r *Runc) Hook(program string) specs.Hook {
 // Run runs a command in a container of its own with the machine's programs, and returns its output. The container has
 // the hooks.
 func (r *Runc) Run(name string, command []string, hooks ...specs.Hook) (output string, err error) {
-	bundle := filepath.Join(r.folder, name)
+	bundle := filepath.Join(r.dir, name)
 	if err := os.MkdirAll(filepath.Join(bundle, "rootfs"), 0o755); err != nil {
 		return "", err
 	}
@@ -94,7 +94,7 @@ func (r *Runc) Run(name string, command []string, hooks ...specs.Hook) (output s
 	}
 	var stdout, stderr bytes.Buffer
 	// Many at once leave the CPU to the tests beside them.
-	cmd := exec.Command("nice", "-n", "10", r.program, "--root", filepath.Join(r.folder, "state"), "run",
+	cmd := exec.Command("nice", "-n", "10", r.program, "--root", filepath.Join(r.dir, "state"), "run",
 		"--bundle", bundle, name)
 	cmd.Stdout = &stdout
 	cmd.Stderr = &stderr
@@ -107,9 +107,9 @@ func (r *Runc) Run(name string, command []string, hooks ...specs.Hook) (output s
 // container is one with the machine's programs, in a root file system that is empty but for them.
 func container(command []string, hooks []specs.Hook) specs.Spec {
 	mounts := []specs.Mount{{Destination: "/proc", Type: "proc", Source: "proc"}}
-	for _, folder := range []string{"/bin", "/lib", "/lib64", "/usr"} {
-		if _, err := os.Stat(folder); err == nil {
-			mounts = append(mounts, specs.Mount{Destination: folder, Source: folder, Options: []string{"rbind", "ro"}})
+	for _, dir := range []string{"/bin", "/lib", "/lib64", "/usr"} {
+		if _, err := os.Stat(dir); err == nil {
+			mounts = append(mounts, specs.Mount{Destination: dir, Source: dir, Options: []string{"rbind", "ro"}})
 		}
 	}
 	return specs.Spec{

@@ -1,7 +1,7 @@
 // Copyright The rdma-spec Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package scratch makes folders for tests, and files and sockets below them. It knows nothing of what is in them.
+// Package scratch makes directories for tests, and files and sockets below them. It knows nothing of what is in them.
 package scratch
 
 import (
@@ -16,27 +16,27 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Folder makes a folder that is removed at the end of the test, and others below it. It is in memory where the machine
-// has that: on a busy disk, a hundred small files take longer than a test, and so does each fsync. Its name is short,
-// since the path of a socket has at most 107 bytes.
+// Folder makes a directory that is removed at the end of the test, and others below it. It is in memory where the
+// machine has that: on a busy disk, a hundred small files take longer than a test, and so does each fsync. Its name is
+// short, since the path of a socket has at most 107 bytes.
 func Folder(t testing.TB, below ...string) string {
 	t.Helper()
-	folder, err := os.MkdirTemp(inMemory(), "rdma")
+	dir, err := os.MkdirTemp(inMemory(), "rdma")
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
-		if err := os.RemoveAll(folder); err != nil {
+		if err := os.RemoveAll(dir); err != nil {
 			t.Error(err)
 		}
 	})
 	for _, name := range below {
-		makeAbove(t, filepath.Join(folder, name, "file"))
+		makeAbove(t, filepath.Join(dir, name, "file"))
 	}
-	return folder
+	return dir
 }
 
-// inMemory returns a folder in memory where files can be programs; "" where there is none.
+// inMemory returns a directory in memory where files can be programs; "" where there is none.
 func inMemory() string {
 	const memory = "/dev/shm"
 	var mount unix.Statfs_t
@@ -47,7 +47,7 @@ func inMemory() string {
 	return memory
 }
 
-// File writes a file, and makes the folders above it.
+// File writes a file, and makes the directories above it.
 func File(t testing.TB, file, content string, mode fs.FileMode) {
 	t.Helper()
 	makeAbove(t, file)
@@ -56,11 +56,11 @@ func File(t testing.TB, file, content string, mode fs.FileMode) {
 	}
 }
 
-// Files makes files below a folder, with the contents by their names. A content "-> target" is a link.
-func Files(t testing.TB, folder string, contents map[string]string, mode fs.FileMode) {
+// Files makes files below a directory, with the contents by their names. A content "-> target" is a link.
+func Files(t testing.TB, dir string, contents map[string]string, mode fs.FileMode) {
 	t.Helper()
 	for name, content := range contents {
-		path := filepath.Join(folder, name)
+		path := filepath.Join(dir, name)
 		target, isLink := strings.CutPrefix(content, "-> ")
 		if !isLink {
 			File(t, path, content, mode)
@@ -73,30 +73,30 @@ func Files(t testing.TB, folder string, contents map[string]string, mode fs.File
 	}
 }
 
-// With makes a folder with files, as Folder and Files do.
+// With makes a directory with files, as Directory and Files do.
 func With(t testing.TB, contents map[string]string, mode fs.FileMode) string {
 	t.Helper()
-	folder := Folder(t)
-	Files(t, folder, contents, mode)
-	return folder
+	dir := Folder(t)
+	Files(t, dir, contents, mode)
+	return dir
 }
 
-// Tree returns what is below a folder: the contents of files by their names, of folders the names, with a slash behind
-// them, and of links to folders where they lead, after "-> ".
-func Tree(t testing.TB, folder string) map[string]string {
+// Tree returns what is below a directory: the contents of files by their names, of directories the names, with a slash
+// behind them, and of links to directories where they lead, after "-> ".
+func Tree(t testing.TB, dir string) map[string]string {
 	t.Helper()
 	all := map[string]string{}
-	err := filepath.WalkDir(folder, func(path string, entry fs.DirEntry, err error) error {
-		if err != nil || path == folder {
+	err := filepath.WalkDir(dir, func(path string, entry fs.DirEntry, err error) error {
+		if err != nil || path == dir {
 			return err
 		}
-		name := strings.TrimPrefix(path, folder+"/")
+		name := strings.TrimPrefix(path, dir+"/")
 		if entry.IsDir() {
 			all[name+"/"] = ""
 			return nil
 		}
 		content, err := os.ReadFile(path)
-		if errors.Is(err, unix.EISDIR) { // a link to a folder
+		if errors.Is(err, unix.EISDIR) { // a link to a directory
 			to, err := os.Readlink(path)
 			all[name] = "-> " + to
 			return err
@@ -120,8 +120,8 @@ func Read(t testing.TB, file string) string {
 	return string(content)
 }
 
-// Socket makes a socket that listens until the end of the test, and the folders above it. Who connects gets no answer
-// unless the test gives one.
+// Socket makes a socket that listens until the end of the test, and the directories above it. Who connects gets no
+// answer unless the test gives one.
 func Socket(t testing.TB, socket string) net.Listener {
 	t.Helper()
 	makeAbove(t, socket)

@@ -50,7 +50,7 @@ type Proxy struct {
 	accepted int
 }
 
-// New starts a proxy before a socket, with a socket in a folder of the test's. It ends with the test.
+// New starts a proxy before a socket, with a socket in a directory of the test's. It ends with the test.
 func New(t testing.TB, behind string) *Proxy {
 	t.Helper()
 	return At(t, filepath.Join(scratch.Folder(t), "front.sock"), behind)

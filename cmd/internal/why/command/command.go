@@ -38,7 +38,7 @@ type result struct {
 	cli.Meta
 	*why.Report
 	Next   string `json:"next,omitempty"` // the next command
-	Looked bool   `json:"looked"`         // the checks of the causes were run on a node, or on an archive of one
+	Looked bool   `json:"looked"`         // the checks of the causes were run on a node, or on its support bundle
 }
 
 // New is why on a machine.
@@ -174,7 +174,7 @@ func writeText(to io.Writer, report *why.Report, next string) error {
 		if i == 0 {
 			text.WriteString("\nLines that do not matter by themselves:\n")
 		}
-		fmt.Fprintf(&text, "  %d: %s\n      %s\n", remark.Number, remark.Text, remark.Why)
+		fmt.Fprintf(&text, "  %d: %s\n      %s\n", remark.Number, remark.Text, remark.Reason)
 	}
 	if next != "" {
 		fmt.Fprintf(&text, "\nnext: %s\n", next)
@@ -217,7 +217,7 @@ func writeRoot(text *strings.Builder, root why.Root, lines int) {
 			fmt.Fprintf(text, " (wrong on this node: %s)", cause.Page)
 		}
 		text.WriteString("\n")
-		for _, known := range []struct{ name, value string }{{"to tell", plain(cause.Apart)}, {"who", string(cause.Cures)},
+		for _, known := range []struct{ name, value string }{{"to tell", plain(cause.Apart)}, {"who", string(cause.Who)},
 			{"page", address(cause.Page)}} {
 			if known.value != "" {
 				fmt.Fprintf(text, "     %s: %s\n", known.name, known.value)

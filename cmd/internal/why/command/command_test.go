@@ -62,7 +62,7 @@ func TestExitStatus(t *testing.T) {
 		{"", []string{"Connection closed by remote peer"}, 0},
 		{"", []string{"socketProgress"}, 0},
 		{"", []string{filepath.Join("testdata", "none.log")}, 3},
-		{"", []string{".."}, 3}, // a folder
+		{"", []string{".."}, 3}, // a directory
 		{"", nil, 2},
 		{"", []string{"-", "-o", "xml"}, 2},
 	} {

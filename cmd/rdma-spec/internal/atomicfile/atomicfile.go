@@ -29,13 +29,13 @@ const backupSuffix = ".rdma-spec.bak"
 // existing file keeps its mode and owner, and its old content stays as a backup beside it: FILE.rdma-spec.bak. No
 // backup is ever overwritten. A file that already has the content is left alone.
 //
-// A daemon may read every file of a folder, whatever the name: CRI-O does, below crio.conf.d, and containerd does not
-// start where it finds a program in /opt/nri/plugins whose name has no index. So nothing but the file itself is ever in
-// such a folder: the backup and the unfinished new file are in the folder above, which has to be on the same file
-// system.
+// A daemon may read every file of a directory, whatever the name: CRI-O does, below crio.conf.d, and containerd does
+// not start where it finds a program in /opt/nri/plugins whose name has no index. So nothing but the file itself is
+// ever in such a directory: the backup and the unfinished new file are in the directory above, which has to be on the
+// same file system.
 //
 // Replace returns the path of the backup that has the old content, "" where there was none or nothing changed.
-// After an error all files are as they were, unless only the last sync of the folder failed.
+// After an error all files are as they were, unless only the last sync of the directory failed.
 func Replace(file string, content []byte) (backup string, err error) {
 	target, info, err := resolve(file)
 	var old []byte
@@ -45,14 +45,14 @@ func Replace(file string, content []byte) (backup string, err error) {
 	if err != nil || info != nil && bytes.Equal(old, content) {
 		return "", named(file, err)
 	}
-	folder, name := besides(file, target)
+	dir, name := besides(file, target)
 	undo := func() {}
 	replaced, err := replace(file, content, 0o644, func(string) (err error) {
 		if info != nil {
-			backup, undo, err = keep(target, filepath.Join(folder, name+backupSuffix), old)
+			backup, undo, err = keep(target, filepath.Join(dir, name+backupSuffix), old)
 		}
 		if err != nil {
-			err = fmt.Errorf("cannot make a backup of %s in %s: %w", file, folder, cause(err))
+			err = fmt.Errorf("cannot make a backup of %s in %s: %w", file, dir, cause(err))
 		}
 		return err
 	})
@@ -64,7 +64,7 @@ func Replace(file string, content []byte) (backup string, err error) {
 }
 
 // Write writes a file's new content as Replace does, but keeps no backup: it is for a caller that has kept the old
-// content. A new file gets the mode. The parent folder has to exist.
+// content. A new file gets the mode. The parent directory has to exist.
 func Write(file string, content []byte, mode fs.FileMode) error {
 	_, err := replace(file, content, mode, func(string) error { return nil })
 	return err
@@ -93,7 +93,7 @@ func Change(file string, old, content []byte, mode fs.FileMode) error {
 	}
 	err := os.Remove(file)
 	if err == nil {
-		err = syncFolder(filepath.Dir(file))
+		err = syncDir(filepath.Dir(file))
 	}
 	return named(file, err)
 }
@@ -109,21 +109,21 @@ func named(file string, err error) error {
 // cause says why a file cannot be written.
 func cause(err error) error {
 	if errors.Is(err, unix.EBUSY) || errors.Is(err, unix.EXDEV) {
-		return errors.New("it or its folder is mounted by itself: change what is mounted there")
+		return errors.New("it or its directory is mounted by itself: change what is mounted there")
 	}
 	return files.Cause(err)
 }
 
-// replace replaces a file once the new content is on the disk and the target is ready. Only the last sync of its folder
-// can fail after it is replaced.
+// replace replaces a file once the new content is on the disk and the target is ready. Only the last sync of its
+// directory can fail after it is replaced.
 func replace(file string, content []byte, mode fs.FileMode,
 	ready func(target string) error) (replaced bool, err error) {
 	target, info, err := resolve(file)
 	if err != nil {
 		return false, named(file, err)
 	}
-	folder, _ := besides(file, target)
-	pending, err := prepare(target, folder, content, info, mode)
+	dir, _ := besides(file, target)
+	pending, err := prepare(target, dir, content, info, mode)
 	if err != nil {
 		return false, named(file, err)
 	}
@@ -137,7 +137,7 @@ func replace(file string, content []byte, mode fs.FileMode,
 	if err := pending.CloseAtomicallyReplace(); err != nil {
 		return false, named(file, err)
 	}
-	return true, named(file, syncFolder(filepath.Dir(target)))
+	return true, named(file, syncDir(filepath.Dir(target)))
 }
 
 // randomLeast is how many digits the name of an unfinished file ends with, or more: it is a random number of 63 bits.
@@ -151,18 +151,18 @@ func Sweep(file string) {
 	if err != nil {
 		return // nobody can have written there
 	}
-	folder, _ := besides(file, target)
+	dir, _ := besides(file, target)
 	unfinished := "." + filepath.Base(target)
-	entries, _ := os.ReadDir(folder) // what cannot be listed stays
+	entries, _ := os.ReadDir(dir) // what cannot be listed stays
 	for _, entry := range entries {
 		number, isOne := strings.CutPrefix(entry.Name(), unfinished)
 		if isOne && len(number) >= randomLeast && strings.Trim(number, "0123456789") == "" {
-			_ = os.Remove(filepath.Join(folder, entry.Name())) // the next one tries again
+			_ = os.Remove(filepath.Join(dir, entry.Name())) // the next one tries again
 		}
 	}
 }
 
-// InMemory returns a file that is in no folder, for a program that reads it by its name while the file is open: so
+// InMemory returns a file that is in no directory, for a program that reads it by its name while the file is open: so
 // nothing is left of it, however this process ends.
 func InMemory(content []byte) (*os.File, error) {
 	fd, err := unix.MemfdCreate("rdma-spec", unix.MFD_CLOEXEC)
@@ -185,9 +185,9 @@ func resolve(file string) (target string, info fs.FileInfo, err error) {
 		if _, err := os.Lstat(file); err == nil { // also /dev/stdout, where it is a pipe
 			return "", nil, errors.New("it is a link to a file that does not exist")
 		}
-		folder, name := filepath.Split(file)
-		folder, err = filepath.EvalSymlinks(folder)
-		target = filepath.Join(folder, name)
+		dir, name := filepath.Split(file)
+		dir, err = filepath.EvalSymlinks(dir)
+		target = filepath.Join(dir, name)
 	case err == nil && !info.Mode().IsRegular():
 		return "", nil, errors.New("it is not a regular file")
 	case err == nil:
@@ -200,30 +200,31 @@ func resolve(file string) (target string, info fs.FileInfo, err error) {
 	return target, info, err
 }
 
-// besides returns the folder where files may be that belong to target, which is target's own unless a daemon reads that
-// whole, and the name that stands for target there: "/etc/crio" and "crio.conf.d-90-rdma.conf" for
-// /etc/crio/crio.conf.d/90-rdma.conf. The daemon may know target's folder by a link, which file has then.
-func besides(file, target string) (folder, name string) {
-	folder, name = filepath.Dir(target), filepath.Base(target)
-	known, _ := filepath.Abs(filepath.Dir(file)) // without a working folder there is no target either
-	for linked := isReadWhole(known); linked || isReadWhole(folder); linked = false {
-		folder, name = filepath.Dir(folder), filepath.Base(folder)+"-"+name
+// besides returns the directory where files may be that belong to target, which is target's own unless a daemon reads
+// that whole, and the name that stands for target there: "/etc/crio" and "crio.conf.d-90-rdma.conf" for
+// /etc/crio/crio.conf.d/90-rdma.conf. The daemon may know target's directory by a link, which file has then.
+func besides(file, target string) (dir, name string) {
+	dir, name = filepath.Dir(target), filepath.Base(target)
+	known, _ := filepath.Abs(filepath.Dir(file)) // without a working directory there is no target either
+	for linked := isReadWhole(known); linked || isReadWhole(dir); linked = false {
+		dir, name = filepath.Dir(dir), filepath.Base(dir)+"-"+name
 	}
-	return folder, name
+	return dir, name
 }
 
-// isReadWhole reports whether a daemon may read every file of a folder: it is a drop-in folder, or has NRI's plugins.
-func isReadWhole(folder string) bool {
-	return strings.HasSuffix(folder, ".d") || strings.HasSuffix(folder, "/opt/nri/plugins")
+// isReadWhole reports whether a daemon may read every file of a directory: it is a drop-in directory, or has NRI's
+// plugins.
+func isReadWhole(dir string) bool {
+	return strings.HasSuffix(dir, ".d") || strings.HasSuffix(dir, "/opt/nri/plugins")
 }
 
-// prepare writes the new content to a file in a folder, with the mode and owner of the file that info describes, or
+// prepare writes the new content to a file in a directory, with the mode and owner of the file that info describes, or
 // with the mode where there is none.
-func prepare(target, folder string, content []byte, info fs.FileInfo, mode fs.FileMode) (*renameio.PendingFile, error) {
+func prepare(target, dir string, content []byte, info fs.FileInfo, mode fs.FileMode) (*renameio.PendingFile, error) {
 	if info != nil {
 		mode = info.Mode().Perm()
 	}
-	pending, err := renameio.NewPendingFile(target, renameio.WithTempDir(folder), renameio.WithStaticPermissions(mode))
+	pending, err := renameio.NewPendingFile(target, renameio.WithTempDir(dir), renameio.WithStaticPermissions(mode))
 	if err != nil {
 		return nil, err
 	}
@@ -297,15 +298,15 @@ func keep(target, backup string, old []byte) (path string, undo func(), err erro
 		}
 		path = fmt.Sprintf("%s.%d", backup, n)
 	}
-	return path, func() { _ = os.Remove(path) }, syncFolder(filepath.Dir(path))
+	return path, func() { _ = os.Remove(path) }, syncDir(filepath.Dir(path))
 }
 
-// syncFolder makes the names in a folder outlast a power cut.
-func syncFolder(path string) error {
-	folder, err := os.Open(path)
+// syncDir makes the names in a directory outlast a power cut.
+func syncDir(path string) error {
+	dir, err := os.Open(path)
 	if err != nil {
 		return err
 	}
-	defer func() { _ = folder.Close() }() // opened for reading
-	return folder.Sync()
+	defer func() { _ = dir.Close() }() // opened for reading
+	return dir.Sync()
 }

@@ -18,8 +18,8 @@ import (
 	"github.com/rdma-spec/rdma-spec/test/testing/scratch"
 )
 
-// folder makes files in a folder of the test's own, which other users can reach.
-func folder(t *testing.T, files map[string]string) string {
+// dirWith makes files in a directory of the test's own, which other users can reach.
+func dirWith(t *testing.T, files map[string]string) string {
 	t.Helper()
 	dir := scratch.With(t, files, 0o600)
 	if err := os.Chmod(dir, 0o755); err != nil {
@@ -28,7 +28,7 @@ func folder(t *testing.T, files map[string]string) string {
 	return dir
 }
 
-// check compares all that is in a folder: links are followed, folders and sockets left out.
+// check compares all that is in a directory: links are followed, directories and sockets left out.
 func check(t *testing.T, dir string, want map[string]string) {
 	t.Helper()
 	got := map[string]string{}
@@ -57,7 +57,7 @@ func stat(t *testing.T, file string) (fs.FileMode, *syscall.Stat_t) {
 
 func TestReplaceMakesANewFile(t *testing.T) {
 	defer syscall.Umask(syscall.Umask(0o077)) // the mode is the same for every administrator
-	dir := folder(t, nil)
+	dir := dirWith(t, nil)
 	file := filepath.Join(dir, "spec.json")
 	backup, err := Replace(file, []byte("new"))
 	if err != nil || backup != "" {
@@ -71,7 +71,7 @@ func TestReplaceMakesANewFile(t *testing.T) {
 
 // The first backup is the administrator's original. What stood there later may be the administrator's work as well.
 func TestReplaceOverwritesNoBackup(t *testing.T) {
-	dir := folder(t, map[string]string{"spec.json": "original"})
+	dir := dirWith(t, map[string]string{"spec.json": "original"})
 	file := filepath.Join(dir, "spec.json")
 	for _, write := range []struct{ content, backup string }{
 		{"second", file + ".rdma-spec.bak"},
@@ -91,7 +91,7 @@ func TestReplaceOverwritesNoBackup(t *testing.T) {
 }
 
 func TestReplaceKeepsModeAndOwner(t *testing.T) {
-	dir := folder(t, map[string]string{"spec.json": "old"})
+	dir := dirWith(t, map[string]string{"spec.json": "old"})
 	file := filepath.Join(dir, "spec.json")
 	uid, gid := os.Getuid(), os.Getgid()
 	if uid == 0 { // only root can give files away
@@ -115,10 +115,10 @@ func TestReplaceKeepsModeAndOwner(t *testing.T) {
 	}
 }
 
-// Whoever has the file open when it is replaced has the old one, whole: it is another file that takes the name. So is the
-// backup: a later edit of the file does not reach it.
+// Whoever has the file open when it is replaced has the old one, whole: it is another file that takes the name. So is
+// the backup: a later edit of the file does not reach it.
 func TestReplaceIsAtomic(t *testing.T) {
-	dir := folder(t, map[string]string{"spec.json": "old content"})
+	dir := dirWith(t, map[string]string{"spec.json": "old content"})
 	file := filepath.Join(dir, "spec.json")
 	reader, err := os.Open(file)
 	if err != nil {
@@ -136,7 +136,7 @@ func TestReplaceIsAtomic(t *testing.T) {
 }
 
 func TestReplaceLeavesEqualContentAlone(t *testing.T) {
-	dir := folder(t, map[string]string{"spec.json": "same"})
+	dir := dirWith(t, map[string]string{"spec.json": "same"})
 	file := filepath.Join(dir, "spec.json")
 	_, before := stat(t, file)
 	backup, err := Replace(file, []byte("same"))
@@ -150,9 +150,9 @@ func TestReplaceLeavesEqualContentAlone(t *testing.T) {
 }
 
 func TestReplaceFollowsLinks(t *testing.T) {
-	real := folder(t, map[string]string{"real.json": "old"})
+	real := dirWith(t, map[string]string{"real.json": "old"})
 	target := filepath.Join(real, "real.json")
-	dir := folder(t, map[string]string{"spec.json": "-> " + target})
+	dir := dirWith(t, map[string]string{"spec.json": "-> " + target})
 	link := filepath.Join(dir, "spec.json")
 	backup, err := Replace(link, []byte("new"))
 	if err != nil || backup != target+backupSuffix {
@@ -178,9 +178,9 @@ func inTime(t *testing.T, file string) (backup string, err error) {
 }
 
 func TestReplaceRefuses(t *testing.T) {
-	dir := folder(t, map[string]string{"file": "old", "dangling": "-> nowhere", "circle": "-> circle"})
+	dir := dirWith(t, map[string]string{"file": "old", "dangling": "-> nowhere", "circle": "-> circle"})
 	at := func(name string) string { return filepath.Join(dir, name) }
-	if err := os.Mkdir(at("folder"), 0o755); err != nil {
+	if err := os.Mkdir(at("directory"), 0o755); err != nil {
 		t.Fatal(err)
 	}
 	if err := syscall.Mkfifo(at("pipe"), 0o600); err != nil {
@@ -190,7 +190,7 @@ func TestReplaceRefuses(t *testing.T) {
 	for name, want := range map[string]string{
 		"dangling":     "it is a link to a file that does not exist",
 		"circle":       "too many levels of symbolic links",
-		"folder":       "it is not a regular file",
+		"directory":    "it is not a regular file",
 		"pipe":         "it is not a regular file",
 		"socket":       "it is not a regular file",
 		"file/below":   "not a directory",
@@ -219,7 +219,7 @@ func TestReplaceLeavesDeviceLinksAlone(t *testing.T) {
 	t.Cleanup(func() { _ = read.Close() })
 	t.Cleanup(func() { _ = written.Close() })
 	// /proc/self/fd/N is a link whose text, pipe:[…], names no file.
-	link := filepath.Join(folder(t, map[string]string{"stdout": "-> /proc/self/fd/" + fd(written)}), "stdout")
+	link := filepath.Join(dirWith(t, map[string]string{"stdout": "-> /proc/self/fd/" + fd(written)}), "stdout")
 	if _, err := inTime(t, link); err == nil || !strings.Contains(err.Error(), "it is not a regular file") {
 		t.Errorf("Replace: %v", err)
 	}

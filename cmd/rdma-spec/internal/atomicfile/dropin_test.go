@@ -15,44 +15,44 @@ import (
 	"github.com/rdma-spec/rdma-spec/test/testing/scratch"
 )
 
-// madeFolder makes a folder that a daemon reads whole, and returns its path and that of the folder above.
-func madeFolder(t *testing.T, kind string) (above, made string) {
+// madeDir makes a directory that a daemon reads whole, and returns its path and that of the directory above.
+func madeDir(t *testing.T, kind string) (above, made string) {
 	t.Helper()
-	made = filepath.Join(folder(t, nil), kind)
+	made = filepath.Join(dirWith(t, nil), kind)
 	if err := os.MkdirAll(made, 0o755); err != nil {
 		t.Fatal(err)
 	}
 	return filepath.Dir(made), made
 }
 
-// readWholeFolders are folders of which a daemon reads every file, whatever its name: CRI-O takes a backup for a
+// readWholeDirs are directories of which a daemon reads every file, whatever its name: CRI-O takes a backup for a
 // drop-in, and containerd does not start where a plugin's name has no index.
-var readWholeFolders = []string{"crio/crio.conf.d", "containerd/conf.d", "opt/nri/plugins"}
+var readWholeDirs = []string{"crio/crio.conf.d", "containerd/conf.d", "opt/nri/plugins"}
 
-// However a file of such a folder is written, none but itself is there at any time: so no kill can leave one.
-func TestFolderThatADaemonReadsWhole(t *testing.T) {
-	for _, kind := range readWholeFolders {
-		for how, path := range map[string]func(t *testing.T, folder string) string{
-			"by its path": func(_ *testing.T, folder string) string { return filepath.Join(folder, "90.conf") },
-			"by its name": func(t *testing.T, folder string) string {
-				t.Chdir(folder)
+// However a file of such a directory is written, none but itself is there at any time: so no kill can leave one.
+func TestDirThatADaemonReadsWhole(t *testing.T) {
+	for _, kind := range readWholeDirs {
+		for how, path := range map[string]func(t *testing.T, dir string) string{
+			"by its path": func(_ *testing.T, dir string) string { return filepath.Join(dir, "90.conf") },
+			"by its name": func(t *testing.T, dir string) string {
+				t.Chdir(dir)
 				return "90.conf"
 			},
-			"by a link to its folder": func(t *testing.T, folder string) string {
-				return filepath.Join(scratch.With(t, map[string]string{"folder": "-> " + folder}, 0), "folder/90.conf")
+			"by a link to its directory": func(t *testing.T, dir string) string {
+				return filepath.Join(scratch.With(t, map[string]string{"directory": "-> " + dir}, 0), "directory/90.conf")
 			},
-			"by a link's parent": func(t *testing.T, folder string) string {
-				if err := os.Mkdir(filepath.Join(folder, "below"), 0o755); err != nil {
+			"by a link's parent": func(t *testing.T, dir string) string {
+				if err := os.Mkdir(filepath.Join(dir, "below"), 0o755); err != nil {
 					t.Fatal(err)
 				}
-				t.Chdir(scratch.With(t, map[string]string{"below": "-> " + folder + "/below"}, 0))
+				t.Chdir(scratch.With(t, map[string]string{"below": "-> " + dir + "/below"}, 0))
 				return "below/../90.conf"
 			},
 		} {
 			t.Run(kind+" "+how, func(t *testing.T) {
-				above, folder := madeFolder(t, kind)
-				file, names := path(t, folder), namesSeen(t, folder)
-				beside := above + "/" + filepath.Base(folder) + "-90.conf.rdma-spec.bak"
+				above, dir := madeDir(t, kind)
+				file, names := path(t, dir), namesSeen(t, dir)
+				beside := above + "/" + filepath.Base(dir) + "-90.conf.rdma-spec.bak"
 				for i, content := range []string{"original", "second", "third"} {
 					backup, err := Replace(file, []byte(content))
 					if err != nil {
@@ -65,53 +65,53 @@ func TestFolderThatADaemonReadsWhole(t *testing.T) {
 				if err := Write(file, []byte("fourth"), 0o755); err != nil {
 					t.Fatal(err)
 				}
-				check(t, folder, map[string]string{"90.conf": "fourth"})
+				check(t, dir, map[string]string{"90.conf": "fourth"})
 				check(t, above, map[string]string{filepath.Base(beside): "original", filepath.Base(beside) + ".2": "second"})
 				if diff := cmp.Diff(map[string]bool{"90.conf": true}, names()); diff != "" {
-					t.Errorf("names seen in the folder (-want +got):\n%s", diff)
+					t.Errorf("names seen in the directory (-want +got):\n%s", diff)
 				}
 			})
 		}
 	}
 }
 
-// A folder that the daemon knows by a link can have any name of its own.
+// A directory that the daemon knows by a link can have any name of its own.
 func TestLinkThatADaemonReadsWhole(t *testing.T) {
-	for _, kind := range readWholeFolders {
+	for _, kind := range readWholeDirs {
 		t.Run(kind, func(t *testing.T) {
-			root := folder(t, nil)
-			folder, link := filepath.Join(root, "vendor/files"), filepath.Join(root, kind)
-			if err := errors.Join(os.MkdirAll(folder, 0o755), os.MkdirAll(filepath.Dir(link), 0o755),
-				os.Symlink(folder, link)); err != nil {
+			root := dirWith(t, nil)
+			dir, link := filepath.Join(root, "vendor/files"), filepath.Join(root, kind)
+			if err := errors.Join(os.MkdirAll(dir, 0o755), os.MkdirAll(filepath.Dir(link), 0o755),
+				os.Symlink(dir, link)); err != nil {
 				t.Fatal(err)
 			}
-			names := namesSeen(t, folder)
+			names := namesSeen(t, dir)
 			for _, content := range []string{"first", "second"} {
 				if err := Write(filepath.Join(link, "90.conf"), []byte(content), 0o755); err != nil {
 					t.Fatal(err)
 				}
 			}
-			check(t, folder, map[string]string{"90.conf": "second"})
+			check(t, dir, map[string]string{"90.conf": "second"})
 			if diff := cmp.Diff(map[string]bool{"90.conf": true}, names()); diff != "" {
-				t.Errorf("names seen in the folder (-want +got):\n%s", diff)
+				t.Errorf("names seen in the directory (-want +got):\n%s", diff)
 			}
 		})
 	}
 }
 
-// namesSeen watches a folder. The function that it returns gives the names that it has had since.
-func namesSeen(t *testing.T, folder string) func() map[string]bool {
+// namesSeen watches a directory. The function that it returns gives the names that it has had since.
+func namesSeen(t *testing.T, dir string) func() map[string]bool {
 	t.Helper()
 	watcher, err := fsnotify.NewBufferedWatcher(100)
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = watcher.Close() })
-	if err := watcher.Add(folder); err != nil {
+	if err := watcher.Add(dir); err != nil {
 		t.Fatal(err)
 	}
 	return func() map[string]bool {
-		last := filepath.Join(folder, "last") // the kernel has queued what happened in the folder, and then this
+		last := filepath.Join(dir, "last") // the kernel has queued what happened in the directory, and then this
 		if err := os.Mkdir(last, 0o755); err != nil {
 			t.Fatal(err)
 		}
@@ -126,7 +126,7 @@ func namesSeen(t *testing.T, folder string) func() map[string]bool {
 	}
 }
 
-// Files of the same name in two folders have backups of their own.
+// Files of the same name in two directories have backups of their own.
 func TestBesides(t *testing.T) {
 	for target, want := range map[string][2]string{
 		"/etc/containerd/rdma-spec.json":                   {"/etc/containerd", "rdma-spec.json"},
@@ -139,8 +139,8 @@ func TestBesides(t *testing.T) {
 		"/file.d":                                          {"/", "file.d"},
 		"/x.d/file":                                        {"/", "x.d-file"},
 	} {
-		if folder, name := besides(target, target); folder != want[0] || name != want[1] {
-			t.Errorf("besides(%q) = %q, %q; want %q", target, folder, name, want)
+		if dir, name := besides(target, target); dir != want[0] || name != want[1] {
+			t.Errorf("besides(%q) = %q, %q; want %q", target, dir, name, want)
 		}
 	}
 }

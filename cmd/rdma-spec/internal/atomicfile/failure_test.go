@@ -18,7 +18,7 @@ import (
 )
 
 // Limits and users belong to a process: where one of these is set, this program runs as a process of its own that calls
-// Replace in its working folder, and says what came of it.
+// Replace in its working directory, and says what came of it.
 const (
 	// fullDisk lets no file grow above 4 KiB: as on a full disk, a write gets through in part.
 	fullDisk = "full disk"
@@ -55,7 +55,7 @@ func must(err error) {
 	}
 }
 
-// replaceAs replaces spec.json in a folder by that many bytes, and gives the error's text.
+// replaceAs replaces spec.json in a directory by that many bytes, and gives the error's text.
 func replaceAs(t *testing.T, child, dir string, size int) string {
 	t.Helper()
 	cmd := exec.Command("/proc/self/exe", strconv.Itoa(size))
@@ -74,7 +74,7 @@ func TestReplaceOfAMountedFile(t *testing.T) {
 		t.Skip("mount needs root")
 	}
 	files := map[string]string{"spec.json": "old", "other": "mounted"}
-	dir := folder(t, files)
+	dir := dirWith(t, files)
 	self, err := os.Executable()
 	if err != nil {
 		t.Fatal(err)
@@ -82,7 +82,7 @@ func TestReplaceOfAMountedFile(t *testing.T) {
 	cmd := exec.Command("unshare", "--mount", "sh", "-ec", `mount --bind other spec.json; exec "$0" 3`, self)
 	cmd.Dir, cmd.Env = dir, append(os.Environ(), childVariable+"=mounted")
 	out, err := cmd.CombinedOutput()
-	want := "cannot make a backup of spec.json in " + dir + ": it or its folder is mounted by itself: change what is mounted there"
+	want := "cannot make a backup of spec.json in " + dir + ": it or its directory is mounted by itself: change what is mounted there"
 	if err != nil || string(out) != want {
 		t.Errorf("Replace: %v, %s; want %s", err, out, want)
 	}
@@ -92,14 +92,14 @@ func TestReplaceOfAMountedFile(t *testing.T) {
 func TestReplaceWhereNothingCanBeWritten(t *testing.T) {
 	for _, test := range []struct {
 		child, want string
-		mode        fs.FileMode // of the folder
+		mode        fs.FileMode // of the directory
 		size        int
 	}{
 		{fullDisk, "cannot write spec.json: file too large", 0o755, 10000},
 		{nobody, "cannot write spec.json: permission denied", 0o555, 3},
 	} {
 		for _, files := range []map[string]string{{"spec.json": "old"}, {}} {
-			dir := folder(t, files)
+			dir := dirWith(t, files)
 			for file := range files {
 				if err := os.Chmod(dir+"/"+file, 0o666); err != nil {
 					t.Fatal(err)
@@ -117,12 +117,12 @@ func TestReplaceWhereNothingCanBeWritten(t *testing.T) {
 	}
 }
 
-// What is in the folder above a drop-in folder is gone again when the drop-in cannot be written.
-func TestReplaceInAReadOnlyDropInFolder(t *testing.T) {
-	above, folder := madeFolder(t, "crio/crio.conf.d")
-	file := folder + "/spec.json"
+// What is in the directory above a drop-in directory is gone again when the drop-in cannot be written.
+func TestReplaceInAReadOnlyDropInDir(t *testing.T) {
+	above, dir := madeDir(t, "crio/crio.conf.d")
+	file := dir + "/spec.json"
 	scratch.File(t, file, "old", 0o666)
-	for path, mode := range map[string]fs.FileMode{above: 0o777, folder: 0o555, file: 0o666} {
+	for path, mode := range map[string]fs.FileMode{above: 0o777, dir: 0o555, file: 0o666} {
 		if err := os.Chmod(path, mode); err != nil {
 			t.Fatal(err)
 		}
@@ -132,11 +132,11 @@ func TestReplaceInAReadOnlyDropInFolder(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	t.Cleanup(func() { _ = os.Chmod(folder, 0o755) }) // so that it can be removed
-	if got, want := replaceAs(t, nobody, folder, 3), "cannot write spec.json: permission denied"; got != want {
+	t.Cleanup(func() { _ = os.Chmod(dir, 0o755) }) // so that it can be removed
+	if got, want := replaceAs(t, nobody, dir, 3), "cannot write spec.json: permission denied"; got != want {
 		t.Errorf("Replace: %s; want %s", got, want)
 	}
-	check(t, folder, map[string]string{"spec.json": "old"})
+	check(t, dir, map[string]string{"spec.json": "old"})
 	check(t, above, map[string]string{})
 }
 
@@ -145,7 +145,7 @@ func TestReplaceOfAnothersFile(t *testing.T) {
 	if os.Getuid() != 0 {
 		t.Log("not root: the file is one's own, and is replaced")
 	}
-	dir := folder(t, map[string]string{"spec.json": "old"})
+	dir := dirWith(t, map[string]string{"spec.json": "old"})
 	if err := os.Chmod(dir+"/spec.json", 0o666); err != nil {
 		t.Fatal(err)
 	}

@@ -13,7 +13,7 @@ import (
 )
 
 func TestWrite(t *testing.T) {
-	dir := folder(t, map[string]string{"old": "old"})
+	dir := dirWith(t, map[string]string{"old": "old"})
 	if err := os.Chmod(dir+"/old", 0o604); err != nil {
 		t.Fatal(err)
 	}
@@ -27,13 +27,13 @@ func TestWrite(t *testing.T) {
 	}
 	check(t, dir, map[string]string{"old": "new", "new": "new"})
 	if err := Write(dir, nil, 0o755); err == nil {
-		t.Error("a folder is written")
+		t.Error("a directory is written")
 	}
 }
 
 // A file keeps its extended attributes, such as SELinux' label, whichever function replaces it.
 func TestExtendedAttributesAreKept(t *testing.T) {
-	dir := folder(t, map[string]string{"old": "old"})
+	dir := dirWith(t, map[string]string{"old": "old"})
 	file := dir + "/old"
 	err := unix.Setxattr(file, "user.test", []byte("value"), 0)
 	if errors.Is(err, unix.ENOTSUP) {
@@ -56,7 +56,7 @@ func TestExtendedAttributesAreKept(t *testing.T) {
 
 // A signature of the old content is not that of the new one: the kernel would let nobody read the file.
 func TestSignaturesAreNotKept(t *testing.T) {
-	dir := folder(t, map[string]string{"old": "old"})
+	dir := dirWith(t, map[string]string{"old": "old"})
 	file := dir + "/old"
 	if err := unix.Setxattr(file, "security.ima", []byte{3, 1}, 0); err != nil {
 		t.Skipf("no attribute of the kernel can be set here: %v", err)
@@ -86,7 +86,7 @@ func TestChange(t *testing.T) {
 		"an empty file that is removed":    {nil, []byte{}, false},
 	} {
 		t.Run(name, func(t *testing.T) {
-			dir := folder(t, test.files)
+			dir := dirWith(t, test.files)
 			err := Change(dir+"/f", test.old, []byte("new"), 0o644)
 			switch {
 			case test.changed && err != nil, !test.changed && (err == nil || err.Error() != "cannot write "+dir+
@@ -100,7 +100,7 @@ func TestChange(t *testing.T) {
 			}
 			check(t, dir, want)
 
-			dir = folder(t, test.files)
+			dir = dirWith(t, test.files)
 			if err := Change(dir+"/f", test.old, nil, 0); (err == nil) != test.changed {
 				t.Errorf("Change to none: %v", err)
 			}

@@ -25,11 +25,11 @@ type step struct {
 	path     string
 	from, to []byte
 	mode     fs.FileMode
-	folders  []string
+	dirs     []string
 }
 
 func (e entry) step(from, to []byte) step {
-	return step{e.Path, from, to, fs.FileMode(e.Mode), e.Folders}
+	return step{e.Path, from, to, fs.FileMode(e.Mode), e.Dirs}
 }
 
 // Apply changes the files of a plan for goals. Each file is replaced atomically, and keeps its mode and owner. Where
@@ -103,24 +103,24 @@ func (l *Ledger) settle() {
 	for i, e := range l.Files {
 		l.Files[i].Written = e.Written[max(0, len(e.Written)-1):]
 	}
-	var folders []string
+	var dirs []string
 	l.Files = slices.DeleteFunc(l.Files, func(e entry) bool {
 		isGone := len(e.features()) == 0 || e.Feature != "" && slices.Equal(e.Written, []string{sum(nil)})
 		if isGone {
-			folders = append(folders, e.Folders...)
+			dirs = append(dirs, e.Dirs...)
 		}
 		return isGone
 	})
-	inherit(l.Files, folders)
+	inherit(l.Files, dirs)
 }
 
-// inherit has files keep the folders that were made for others, which go, where they are in them.
-func inherit(all []entry, folders []string) {
+// inherit has files keep the directories that were made for others, which go, where they are in them.
+func inherit(all []entry, dirs []string) {
 	for i, e := range all {
-		for _, dir := range folders {
-			if strings.HasPrefix(e.Path, dir+"/") && !slices.Contains(e.Folders, dir) {
-				e.Folders = append(slices.Clone(e.Folders), dir)
-				slices.Sort(e.Folders)
+		for _, dir := range dirs {
+			if strings.HasPrefix(e.Path, dir+"/") && !slices.Contains(e.Dirs, dir) {
+				e.Dirs = append(slices.Clone(e.Dirs), dir)
+				slices.Sort(e.Dirs)
 			}
 		}
 		all[i] = e
@@ -134,14 +134,14 @@ func (l *Ledger) prepare(f File, goals []Goal) (entry, error) {
 	}
 	path := files.Below(l.root, files.OnNode(l.root, f.Path))
 	e := entry{Path: path, Original: sum(f.Before), Mode: uint32(cmp.Or(f.Mode, 0o644)), Made: f.Before == nil,
-		Folders: missingFolders(path), Editable: f.Editable}
+		Dirs: missingDirs(path), Editable: f.Editable}
 	i := slices.IndexFunc(l.Files, func(e entry) bool { return e.Path == path })
 	if i >= 0 {
 		e = l.Files[i]
-		if f.Before == nil { // a run that was killed may have made some of the folders
-			e.Folders, e.Made = slices.Concat(e.Folders, missingFolders(path)), true
-			slices.Sort(e.Folders)
-			e.Folders = slices.Compact(e.Folders)
+		if f.Before == nil { // a run that was killed may have made some of the directories
+			e.Dirs, e.Made = slices.Concat(e.Dirs, missingDirs(path)), true
+			slices.Sort(e.Dirs)
+			e.Dirs = slices.Compact(e.Dirs)
 		}
 		if !e.Made && !slices.Contains(e.Written, sum(f.Before)) { // others have changed it since
 			e.Original = sum(f.Before)
@@ -211,10 +211,10 @@ func (l *Ledger) carryOut(steps []step, check func() error) (undone bool, err er
 	taken := 0
 	for _, s := range steps {
 		if err = l.turn(s, s.from, s.to); errors.Is(err, atomicfile.ErrChanged) {
-			removeFolders(s.folders)
+			removeDirs(s.dirs)
 			break
 		}
-		if taken++; err != nil { // the file may be replaced: the last sync of its folder is after that
+		if taken++; err != nil { // the file may be replaced: the last sync of its directory is after that
 			break
 		}
 	}
@@ -240,16 +240,16 @@ func (l *Ledger) turn(s step, from, to []byte) error {
 		err = l.replaceFile(s, from, to)
 	}
 	if err == nil && to == nil {
-		removeFolders(s.folders)
+		removeDirs(s.dirs)
 	}
 	return err
 }
 
 func (l *Ledger) replaceFile(s step, from, to []byte) error {
 	if to == nil {
-		s.folders = nil // they go with the file
+		s.dirs = nil // they go with the file
 	}
-	for _, dir := range s.folders {
+	for _, dir := range s.dirs {
 		err := os.Mkdir(dir, 0o755)
 		if err == nil {
 			err = os.Chmod(dir, 0o755) //nolint:gosec // for all who need what is in it, whatever the umask
@@ -261,9 +261,9 @@ func (l *Ledger) replaceFile(s step, from, to []byte) error {
 	return l.put(s.path, from, to, s.mode)
 }
 
-// removeFolders removes folders that were made for a file.
-func removeFolders(folders []string) {
-	for _, dir := range slices.Backward(folders) {
-		_ = os.Remove(dir) // a folder that others use meanwhile is not empty, and stays
+// removeDirs removes directories that were made for a file.
+func removeDirs(dirs []string) {
+	for _, dir := range slices.Backward(dirs) {
+		_ = os.Remove(dir) // a directory that others use meanwhile is not empty, and stays
 	}
 }

@@ -18,7 +18,7 @@ import (
 	"github.com/rdma-spec/rdma-spec/test/testing/scratch"
 )
 
-// node is a folder of files, and a ledger beside it.
+// node is a directory of files, and a ledger beside it.
 type node struct {
 	t         *testing.T
 	root, dir string
@@ -39,7 +39,7 @@ func (n node) set(files map[string]string) {
 	scratch.Files(n.t, n.dir, files, 0o640)
 }
 
-// check checks that the node has these files and folders, a folder's name ending with a slash, and no others.
+// check checks that the node has these files and directories, a directory's name ending with a slash, and no others.
 func (n node) check(want map[string]string) {
 	n.t.Helper()
 	if diff := cmp.Diff(want, scratch.Tree(n.t, n.dir)); diff != "" {
@@ -110,8 +110,8 @@ func TestApplyAndRevert(t *testing.T) {
 	if err := os.Chmod(n.path("a"), 0o604); err != nil {
 		t.Fatal(err)
 	}
-	n.apply("nri", "new/folder/b", "new b", "a", "new a")
-	n.check(map[string]string{"a": "new a", "new/": "", "new/folder/": "", "new/folder/b": "new b"})
+	n.apply("nri", "new/directory/b", "new b", "a", "new a")
+	n.check(map[string]string{"a": "new a", "new/": "", "new/directory/": "", "new/directory/b": "new b"})
 	if info, err := os.Stat(n.path("a")); err != nil || info.Mode() != 0o604 {
 		t.Errorf("the mode is %v, %v; want that of the old file", info.Mode(), err)
 	}
@@ -123,7 +123,7 @@ func TestApplyAndRevert(t *testing.T) {
 	if info, err := os.Stat(n.path("a")); err != nil || info.Mode() != 0o604 {
 		t.Errorf("the mode is %v, %v; want that of the old file", info.Mode(), err)
 	}
-	kept, err := os.ReadDir(filepath.Join(n.root, folder, "contents"))
+	kept, err := os.ReadDir(filepath.Join(n.root, dir, "contents"))
 	if err != nil || len(kept) > 0 {
 		t.Errorf("contents are kept that nobody needs: %v, %v", kept, err)
 	}
@@ -132,14 +132,14 @@ func TestApplyAndRevert(t *testing.T) {
 	}
 }
 
-// The folder of a file is there for whoever needs it, whatever umask the administrator's shell has.
-func TestNewFoldersHaveTheirMode(t *testing.T) {
+// The directory of a file is there for whoever needs it, whatever umask the administrator's shell has.
+func TestNewDirsHaveTheirMode(t *testing.T) {
 	defer syscall.Umask(syscall.Umask(0o077))
 	n := newNode(t, nil)
 	n.apply("plugin", "opt/bin/program", "program")
-	for _, folder := range []string{"opt", "opt/bin"} {
-		if info, err := os.Stat(n.path(folder)); err != nil || info.Mode().Perm() != 0o755 {
-			t.Errorf("%s has mode %v, %v", folder, info.Mode(), err)
+	for _, dir := range []string{"opt", "opt/bin"} {
+		if info, err := os.Stat(n.path(dir)); err != nil || info.Mode().Perm() != 0o755 {
+			t.Errorf("%s has mode %v, %v", dir, info.Mode(), err)
 		}
 	}
 }

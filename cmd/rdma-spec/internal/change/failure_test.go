@@ -123,12 +123,12 @@ func TestRevertWithAFileThatNamesAnother(t *testing.T) {
 // What cannot be read cannot be planned, and the error is one line.
 func TestPlanOfWhatIsNoFile(t *testing.T) {
 	n := newNode(t, map[string]string{"a": "old"})
-	if err := os.Mkdir(n.path("folder"), 0o755); err != nil {
+	if err := os.Mkdir(n.path("directory"), 0o755); err != nil {
 		t.Fatal(err)
 	}
-	plan, err := Whole(File{Path: n.path("a"), Content: []byte("new")}, File{Path: n.path("folder"), Content: []byte("x")})
+	plan, err := Whole(File{Path: n.path("a"), Content: []byte("new")}, File{Path: n.path("directory"), Content: []byte("x")})
 	if err == nil || strings.Contains(err.Error(), "\n") || !strings.Contains(err.Error(),
-		n.path("folder")) || len(plan) > 0 {
+		n.path("directory")) || len(plan) > 0 {
 		t.Errorf("Whole: %v, %v", plan, err)
 	}
 }
@@ -166,8 +166,8 @@ func TestFullDisk(t *testing.T) {
 	}
 }
 
-// A file in a folder that cannot be written leaves the others as they were.
-func TestReadOnlyFolder(t *testing.T) {
+// A file in a directory that cannot be written leaves the others as they were.
+func TestReadOnlyDir(t *testing.T) {
 	if os.Getuid() != 0 {
 		t.Skip("chattr needs root")
 	}
@@ -188,7 +188,8 @@ func TestReadOnlyFolder(t *testing.T) {
 	n.check(map[string]string{"a": "old a", "locked/": ""})
 }
 
-// strace counts the system calls of a process's first thread. Only what is locked to it before main is sure to stay there.
+// strace counts the system calls of a process's first thread. Only what is locked to it before main is sure to stay
+// there.
 func init() {
 	if os.Getenv(childVariable) != "" {
 		runtime.LockOSThread()
@@ -278,7 +279,7 @@ func TestKilledAtEverySystemCall(t *testing.T) {
 						t.Errorf("killed at %s %d of %s: %s is %q, %v", call, when, what, name, got, readErr)
 					}
 				}
-				for _, only := range []string{"new.d/c", "opt/nri/plugins/90-rdma"} { // a daemon reads the whole folder
+				for _, only := range []string{"new.d/c", "opt/nri/plugins/90-rdma"} { // a daemon reads the whole directory
 					entries, _ := os.ReadDir(filepath.Dir(n.path(only)))
 					for _, entry := range entries {
 						if entry.Name() != filepath.Base(only) {

@@ -21,11 +21,11 @@ import (
 	"github.com/rdma-spec/rdma-spec/spec/files"
 )
 
-// folder is where the ledger is on a node.
-const folder = "var/lib/rdma-spec/configure"
+// directory is where the ledger is on a node.
+const dir = "var/lib/rdma-spec/configure"
 
-// Ledger is the record of changes of a node, in a folder of its own: changes.json, and the contents of files by their
-// hashes. One process at a time has it open for writing. The record has the paths that the files have on the node
+// Ledger is the record of changes of a node, in a directory of its own: changes.json, and the contents of files by
+// their hashes. One process at a time has it open for writing. The record has the paths that the files have on the node
 // itself, so a copy of a node can be read.
 //
 // A change is recorded before the file is replaced, and what is taken back is what is there of it. So after a power cut
@@ -67,7 +67,7 @@ type entry struct {
 	Original string   `json:"original,omitempty"`
 	Written  []string `json:"written,omitempty"`
 	Mode     uint32   `json:"mode"`
-	Folders  []string `json:"folders,omitempty"` // that were made for the file, the outermost first; as Path
+	Dirs     []string `json:"directories,omitempty"` // that were made for the file, the outermost first; as Path
 	Editable bool     `json:"editable,omitempty"`
 }
 
@@ -85,7 +85,7 @@ func (e entry) features() (all []string) {
 // Open opens the ledger of the node below a root. It fails at once where another process has it open. The caller closes
 // it.
 func Open(root string) (*Ledger, error) {
-	dir := files.Below(root, folder)
+	dir := files.Below(root, dir)
 	if err := os.MkdirAll(filepath.Join(dir, "contents"), 0o700); err != nil {
 		return nil, fmt.Errorf("cannot make %s: %w", dir, files.Cause(err))
 	}
@@ -151,9 +151,9 @@ func (l *Ledger) Close() {
 // at returns an entry whose paths are elsewhere.
 func (e entry) at(place func(path string) string) entry {
 	e.Path = place(e.Path)
-	e.Folders = slices.Clone(e.Folders)
-	for i, dir := range e.Folders {
-		e.Folders[i] = place(dir)
+	e.Dirs = slices.Clone(e.Dirs)
+	for i, dir := range e.Dirs {
+		e.Dirs[i] = place(dir)
 	}
 	e.Parts = slices.Clone(e.Parts)
 	for i := range e.Parts {
@@ -183,9 +183,9 @@ func plain(value any) any {
 	return value
 }
 
-func (l *Ledger) file() string { return files.Below(l.root, folder+"/changes.json") }
+func (l *Ledger) file() string { return files.Below(l.root, dir+"/changes.json") }
 
-func (l *Ledger) content(hash string) string { return files.Below(l.root, folder+"/contents/"+hash) }
+func (l *Ledger) content(hash string) string { return files.Below(l.root, dir+"/contents/"+hash) }
 
 // Goal returns the goal of a feature, and whether it is recorded.
 func (l *Ledger) Goal(feature string) (Goal, bool) {
@@ -227,7 +227,7 @@ func (l *Ledger) save() error {
 	return atomicfile.Write(l.file(), append(text, '\n'), 0o600)
 }
 
-// lasting returns the name of a file of a snap that it keeps when snapd copies its folder to that of a new revision.
+// lasting returns the name of a file of a snap that it keeps when snapd copies its directory to that of a new revision.
 func lasting(root, name string) string {
 	parts := strings.SplitN(name, "/", 6) // "", var, snap, the snap's name, the revision, the rest
 	if len(parts) < 6 || !strings.HasPrefix(name, "/var/snap/") {
@@ -302,8 +302,8 @@ func (l *Ledger) prune() {
 	}
 }
 
-// missingFolders returns the folders that have to be made for a file, the outermost first.
-func missingFolders(path string) (missing []string) {
+// missingDirs returns the directories that have to be made for a file, the outermost first.
+func missingDirs(path string) (missing []string) {
 	for dir := filepath.Dir(path); ; dir = filepath.Dir(dir) {
 		if _, err := os.Stat(dir); !errors.Is(err, fs.ErrNotExist) {
 			slices.Reverse(missing)

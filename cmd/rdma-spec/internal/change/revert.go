@@ -103,7 +103,7 @@ func (l *Ledger) ReversalButTables(features ...string) (Reversal, error) {
 func (l *Ledger) reversal(butTables bool, features []string) (r Reversal, err error) {
 	gone := func(feature string) bool { return slices.Contains(features, feature) }
 	r.empty = !slices.ContainsFunc(l.Features(), gone)
-	var folders []string
+	var dirs []string
 	for _, e := range slices.Backward(l.Files) {
 		if !slices.ContainsFunc(e.features(), gone) {
 			r.kept.Files = append(r.kept.Files, e)
@@ -123,17 +123,17 @@ func (l *Ledger) reversal(butTables bool, features []string) (r Reversal, err er
 		}
 		if !files.Same(now, content) {
 			r.steps = append(r.steps, e.step(now, content))
-		} else if now == nil && len(e.Folders) > 0 {
+		} else if now == nil && len(e.Dirs) > 0 {
 			r.steps = append(r.steps, e.step(nil, nil)) // a run was killed before it removed them
 		}
 		if len(rest.features()) > 0 {
 			r.kept.Files = append(r.kept.Files, rest)
 		} else {
-			folders = append(folders, e.Folders...)
+			dirs = append(dirs, e.Dirs...)
 		}
 	}
 	slices.Reverse(r.kept.Files)
-	inherit(r.kept.Files, folders)
+	inherit(r.kept.Files, dirs)
 	r.kept.Goals = slices.DeleteFunc(slices.Clone(l.Goals), func(g Goal) bool { return gone(g.Feature) })
 	return r, nil
 }

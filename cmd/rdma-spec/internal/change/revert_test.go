@@ -232,7 +232,7 @@ func TestRevertLeavesWhatPeopleEdit(t *testing.T) {
 	}
 }
 
-// snapd copies the data of a snap to the folder of a new revision, and leads the link there.
+// snapd copies the data of a snap to the directory of a new revision, and leads the link there.
 func TestRevertAfterARefreshOfASnap(t *testing.T) {
 	root := scratch.Folder(t)
 	n := node{t, root, filepath.Join(root, "var/snap/microk8s")}
@@ -265,8 +265,8 @@ func TestOpenSweeps(t *testing.T) {
 	n := newNode(t, map[string]string{"a": original})
 	n.apply("nri", "a", ofNRI, "conf.d/b", "b")
 	const random = "4751997750760398084"
-	left := []string{n.path(".a" + random), n.path(".b" + random), filepath.Join(n.root, folder, ".changes.json"+random),
-		filepath.Join(n.root, folder, "contents", sum([]byte("x"))), filepath.Join(n.root, folder, "contents", "."+sum([]byte("x"))+"12")}
+	left := []string{n.path(".a" + random), n.path(".b" + random), filepath.Join(n.root, dir, ".changes.json"+random),
+		filepath.Join(n.root, dir, "contents", sum([]byte("x"))), filepath.Join(n.root, dir, "contents", "."+sum([]byte("x"))+"12")}
 	stay := []string{n.path(".a"), n.path(".a12x"), n.path("a1"), n.path("conf.d/.b" + random), n.path(".other" + random),
 		n.path(".a20261124"), n.path(".a20261124161500")} // an administrator's own copies
 	for _, file := range append(left, stay...) {

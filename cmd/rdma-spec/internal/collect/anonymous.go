@@ -64,12 +64,12 @@ func (s *standIns) name(sort, value string) string {
 }
 
 var sorts = map[kind]string{namespace: "namespace", pod: "pod", container: "container", ruleName: "rule",
-	folder: "folder"}
+	dir: "directory"}
 
 // as is what a text of an answer becomes. Several lines are several texts.
 func (s *standIns) as(k kind, text string) string {
 	switch k {
-	case namespace, pod, container, ruleName, folder:
+	case namespace, pod, container, ruleName, dir:
 		return s.name(sorts[k], text)
 	case wholePod:
 		of, name, _ := strings.Cut(text, "/")

@@ -35,9 +35,9 @@ const atOnce = 16
 
 // Take copies what the patterns match in a node's files, by their names; missing is what it cannot copy, and why. The
 // patterns are those of path.Match, below the root and without a leading slash. What a pattern does not match is not on
-// the node, which is not an error. A file that takes longer than the patience is missing: a sick HCA blocks who reads
+// the node, which is not an error. A file that takes longer than the timeout is missing: a sick HCA blocks who reads
 // its ports.
-func Take(ctx context.Context, from files.Tree, patience time.Duration,
+func Take(ctx context.Context, from files.Tree, timeout time.Duration,
 	patterns []string) (copied map[string]archive.Entry, missing []string, err error) {
 	t := &taker{files: from, found: map[string]archive.Entry{}, missing: map[string]bool{}}
 	for _, pattern := range patterns {
@@ -49,7 +49,7 @@ func Take(ctx context.Context, from files.Tree, patience time.Duration,
 			return nil, nil, err
 		}
 	}
-	t.read(ctx, patience)
+	t.read(ctx, timeout)
 	if len(t.devices) > 0 { // a copy has none, and its own table is copied
 		slices.Sort(t.devices)
 		t.found[hca.DeviceTable] = archive.Entry{Name: hca.DeviceTable,
@@ -67,22 +67,22 @@ type taker struct {
 	missing map[string]bool
 }
 
-// match follows the parts of a pattern from a folder on.
-func (t *taker) match(folder string, parts []string) {
+// match follows the parts of a pattern from a directory on.
+func (t *taker) match(dir string, parts []string) {
 	switch {
 	case len(parts) == 0:
 		return
 	case !strings.ContainsAny(parts[0], `*?[\`):
-		t.step(path.Join(folder, parts[0]), parts[1:])
+		t.step(path.Join(dir, parts[0]), parts[1:])
 		return
 	}
-	names, err := t.files.List(folder, archive.MaxEntries)
+	names, err := t.files.List(dir, archive.MaxEntries)
 	if err != nil {
-		t.miss(folder, err)
+		t.miss(dir, err)
 	}
 	for _, name := range names {
 		if matches, _ := path.Match(parts[0], name); matches { // the pattern is sound
-			t.step(path.Join(folder, name), parts[1:])
+			t.step(path.Join(dir, name), parts[1:])
 		}
 	}
 }
@@ -108,9 +108,9 @@ func (t *taker) step(name string, rest []string) {
 	case err != nil:
 		t.miss(at, err)
 	case info.IsDir():
-		t.add(archive.Entry{Name: at, Folder: true})
+		t.add(archive.Entry{Name: at, Dir: true})
 		t.match(at, rest)
-	case len(rest) > 0: // a file where the pattern has a folder
+	case len(rest) > 0: // a file where the pattern has a directory
 	case never, strings.HasPrefix(at, "sys/") && info.Mode().Perm()&0o444 == 0: // an attribute that is only written
 	case !t.add(archive.Entry{Name: at}), program(at), program(name):
 	case info.Mode().IsRegular():
@@ -126,7 +126,7 @@ func program(name string) bool {
 	return strings.HasPrefix(name, "opt/") || path.Base(path.Dir(name)) == "bin"
 }
 
-// inside returns a link's target relative to its folder and below the root, as the kernel takes it there.
+// inside returns a link's target relative to its directory and below the root, as the kernel takes it there.
 func inside(link, target string) string {
 	if !path.IsAbs(target) {
 		if strings.Count(target+"/", "../") <= strings.Count(link, "/") {
@@ -158,15 +158,15 @@ func (t *taker) miss(name string, err error) {
 	t.missing[name+": "+files.Cause(err).Error()] = true
 }
 
-// read reads the regular files, each with its own patience. One that never answers keeps a goroutine, and no other file
+// read reads the regular files, each with its own timeout. One that never answers keeps a goroutine, and no other file
 // waits for it.
-func (t *taker) read(ctx context.Context, patience time.Duration) {
+func (t *taker) read(ctx context.Context, timeout time.Duration) {
 	var reading errgroup.Group
 	reading.SetLimit(atOnce)
 	var mu sync.Mutex
 	for _, name := range t.regular {
 		reading.Go(func() error {
-			text, err := node.Within(ctx, patience, "it did not answer", func(context.Context) ([]byte, error) {
+			text, err := node.Within(ctx, timeout, "it did not answer", func(context.Context) ([]byte, error) {
 				return t.files.Read(name, archive.MaxFile)
 			})
 			mu.Lock()

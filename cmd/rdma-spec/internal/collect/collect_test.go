@@ -24,11 +24,11 @@ import (
 	"github.com/rdma-spec/rdma-spec/test/testing/scratch"
 )
 
-const patience = 2 * time.Second
+const timeout = 2 * time.Second
 
 func take(t *testing.T, root string, patterns ...string) (copied map[string]archive.Entry, missing []string) {
 	t.Helper()
-	copied, missing, err := Take(t.Context(), tree(t, root), patience, patterns)
+	copied, missing, err := Take(t.Context(), tree(t, root), timeout, patterns)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -49,7 +49,7 @@ func tree(t *testing.T, root string) files.Tree {
 func lines(copied map[string]archive.Entry) (all []string) {
 	for _, name := range slices.Sorted(maps.Keys(copied)) {
 		switch e := copied[name]; {
-		case e.Folder:
+		case e.Dir:
 			all = append(all, e.Name+"/")
 		case e.Link != "":
 			all = append(all, e.Name+" -> "+e.Link)
@@ -134,7 +134,7 @@ func TestBlockedFiles(t *testing.T) {
 	}
 	began := time.Now()
 	c, missing := take(t, root, "sys/blocked/*", "sys/class/infiniband/*/ports/*/*")
-	if took := time.Since(began); took > 2*patience {
+	if took := time.Since(began); took > 2*timeout {
 		t.Errorf("it took %s", took)
 	}
 	if len(missing) != atOnce-1 || missing[0] != "sys/blocked/00: it did not answer within 2s" {
@@ -193,12 +193,12 @@ func TestTakeIsBounded(t *testing.T) {
 	if diff := cmp.Diff(want, missing); diff != "" {
 		t.Errorf("missing, -want +got:\n%s", diff)
 	}
-	if _, _, err := Take(t.Context(), tree(t, root), patience, []string{"["}); err == nil {
+	if _, _, err := Take(t.Context(), tree(t, root), timeout, []string{"["}); err == nil {
 		t.Error("a pattern that is not one has no error")
 	}
 	ended, cancel := context.WithCancel(t.Context())
 	cancel()
-	if _, _, err := Take(ended, tree(t, root), patience, []string{"*"}); err == nil {
+	if _, _, err := Take(ended, tree(t, root), timeout, []string{"*"}); err == nil {
 		t.Error("it went on without its caller")
 	}
 }

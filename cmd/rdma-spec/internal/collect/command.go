@@ -41,24 +41,26 @@ func Command(checks []doctor.Check) *cobra.Command {
 	o := collectOptions{checks: checks}
 	cmd := &cobra.Command{
 		Use:   "collect",
-		Short: "Copy what rdma-spec reads of this node into an archive",
-		Long: `Copy what devices, status, and doctor read of this node into a tar.gz: HCAs and PCI devices in
-sysfs, limits and capabilities of processes, what the configuration of the container runtimes
-means for RDMA, the kernel log's lines about RDMA, and the answers of the runtimes and the
-kubelet. With --root FILE.tar.gz these commands report elsewhere what they report here.
+		Short: "Write a support bundle of this node",
+		Long: `Write a support bundle, a tar.gz of what devices, status, and doctor read on this node: HCAs
+and PCI devices in sysfs, limits and capabilities of processes, what the configuration of the
+container runtimes means for RDMA, the kernel log's lines about RDMA, and the answers of the
+runtimes and the kubelet. On another machine, these commands report the same with
+--root FILE.tar.gz.
 
-The archive has no configuration file, no arguments, and no environment variable but
-NCCL_IB_HCA, NCCL_IB_GID_INDEX, NCCL_SOCKET_IFNAME, NVIDIA_MOFED and UCX_NET_DEVICES, and
-whether NVIDIA_VISIBLE_DEVICES asks for GPUs. Of an error, it has the words that are no one's
-secret. It has names of hosts, pods, and namespaces, addresses, MACs, and GUIDs: with
---anonymize, numbers stand in for them, and the doctor comes to the same results. The paths
-and sizes of all files go to standard error before the archive is written;
---list only lists them. Nobody but the owner can read the file of --to.
+The support bundle contains no configuration files and no arguments. Of the environment, it
+contains NCCL_IB_HCA, NCCL_IB_GID_INDEX, NCCL_SOCKET_IFNAME, NVIDIA_MOFED and
+UCX_NET_DEVICES, and whether NVIDIA_VISIBLE_DEVICES asks for GPUs. Error messages are
+redacted. It contains names of hosts, pods, and namespaces, addresses, MACs, and GUIDs.
+--anonymize replaces them by numbered stand-ins; doctor finds the same faults.
 
-A file that cannot be read, or that does not answer within 2 seconds, is reported as missing,
-and so is the answer of a daemon that takes longer than 10.
+collect lists the paths and sizes of all files on standard error before it writes the bundle.
+--list only lists them. Only the owner can read the file of --to.
 
-The exit status is 0 if the archive is written, even if files are missing, and 3 if it cannot
+A file that cannot be read, or not within 2 seconds, is reported as missing. So is the answer
+of a daemon that takes longer than 10 seconds.
+
+The exit status is 0 if the bundle is written, even if files are missing, and 3 if it cannot
 be made or written.`,
 		Example: `  rdma-spec collect --to node.tar.gz
   rdma-spec collect --to node.tar.gz --anonymize
@@ -72,12 +74,12 @@ be made or written.`,
 	}
 	f := cmd.Flags()
 	f.SortFlags = false
-	cli.AddFileFlag(f, &o.to, "write the archive to a `FILE` instead of standard output: atomically, with mode 0600")
+	cli.AddFileFlag(f, &o.to, "write the support bundle to a `FILE` instead of standard output: atomically, with mode 0600")
 	f.BoolVar(&o.anonymize, "anonymize", false,
 		"replace names of hosts, pods, namespaces, and users, addresses, MACs, and GUIDs by numbered stand-ins")
-	f.BoolVar(&o.list, "list", false, "only list what the archive would have")
-	cli.AddDurationFlag(f, &o.Patience, "timeout", node.Daemons,
-		"how long all daemons together may take, and five times a file; longer for a slow node")
+	f.BoolVar(&o.list, "list", false, "only list what the support bundle would contain")
+	cli.AddDurationFlag(f, &o.Timeout, "timeout", node.Daemons,
+		"the time for all daemons together, and five times the time for a file")
 	o.AddFlags(f)
 	return cmd
 }
@@ -93,7 +95,7 @@ var alwaysCollected = []string{
 
 func (o collectOptions) writeArchive(ctx context.Context, stdout, stderr io.Writer) error {
 	if o.to == "" && !o.list && cli.IsTerminal(stdout) {
-		return cli.Usage(errors.New("the archive does not go to a terminal: name a file with --to, or list its content " +
+		return cli.Usage(errors.New("a support bundle is not written to a terminal: name a file with --to, or list the content " +
 			"with --list"))
 	}
 	entries, missing, err := o.collect(ctx, stderr)
@@ -111,7 +113,7 @@ func (o collectOptions) writeArchive(ctx context.Context, stdout, stderr io.Writ
 	}
 	var text bytes.Buffer
 	if err := archive.Write(&text, entries); err != nil {
-		return fmt.Errorf("the archive cannot be made: %w", err)
+		return fmt.Errorf("cannot make the support bundle: %w", err)
 	}
 	if o.to == "" {
 		_, err := stdout.Write(text.Bytes())
@@ -172,7 +174,7 @@ func (o collectOptions) collect(ctx context.Context, stderr io.Writer) (entries 
 		if err != nil {
 			return nil, nil, fmt.Errorf("the answer about %s cannot be kept: %w", a.Name, err)
 		}
-		name := path.Join(node.AnswersFolder, a.Name)
+		name := path.Join(node.AnswersDir, a.Name)
 		copied[name] = archive.Entry{Name: name, Content: text}
 	}
 	entries = slices.SortedFunc(maps.Values(copied),
@@ -205,12 +207,12 @@ const versionFile = "rdma-spec/version"
 func withoutEmptyGIDs(entries []archive.Entry) []archive.Entry {
 	shown := map[string]bool{}
 	return slices.DeleteFunc(entries, func(e archive.Entry) bool {
-		folder, _ := path.Split(e.Name)
-		if !strings.HasSuffix(folder, "/gids/") || bytes.ContainsAny(e.Content, "123456789abcdef") {
+		dir, _ := path.Split(e.Name)
+		if !strings.HasSuffix(dir, "/gids/") || bytes.ContainsAny(e.Content, "123456789abcdef") {
 			return false
 		}
-		superfluous := shown[folder]
-		shown[folder] = true
+		superfluous := shown[dir]
+		shown[dir] = true
 		return superfluous
 	})
 }
@@ -221,7 +223,7 @@ func writeListing(w io.Writer, entries []archive.Entry) {
 	files, size := 0, 0
 	for _, e := range entries {
 		switch {
-		case e.Folder:
+		case e.Dir:
 			continue
 		case e.Link != "":
 			fmt.Fprintf(&out, "%8s  %s -> %s\n", "link", cli.PlainText(e.Name), cli.PlainText(e.Link))

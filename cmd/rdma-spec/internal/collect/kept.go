@@ -35,7 +35,7 @@ const (
 	address
 	object // of the ignore file: a glob with names of pods
 	about  // the key of an annotation, which may end with a container's name
-	folder // where plugins meet, with the names of a namespace and a release
+	dir    // where plugins meet, with the names of a namespace and a release
 	ruleName
 )
 
@@ -52,8 +52,8 @@ var fields = []struct {
 	{"listing containers container runtimeHandler", word},
 	{"listing containers container devices type", word},
 	{"runtimes runtimes ignored by", place},
-	{"runtimes runtimes ignored why", message},
-	{"runtimes runtimes ignored cure", message},
+	{"runtimes runtimes ignored reason", message},
+	{"runtimes runtimes ignored fix", message},
 	{"configured features state", word},
 	{"configured features differs", place},
 	{"configured harms files", place},
@@ -61,21 +61,21 @@ var fields = []struct {
 	{"listing containers spec Env *", choice}, {"listing containers inside addresses", address},
 	{"listing containers inside linkLocal", address}, {"listing containers inside links addresses", address},
 	{"listing containers inside links subnets", address},
-	{"ignored object", object}, {"ignored why", message}, {"policy config rules name", ruleName},
+	{"ignored object", object}, {"ignored reason", message}, {"policy config rules name", ruleName},
 	{"policy config * namespaces", namespaces}, {"policy config rules match namespaces", namespaces},
-	{"plugin processes handover", folder},
+	{"plugin processes handover", dir},
 
 	{"listing waiting", wholePod}, {"listing containers resources functions resource", word},
 	{"listing containers resources functions pci", word}, {"listing containers resources pod resource", word},
-	{"listing containers resources pod devices", word}, {"configured features asked *", word}, {"* why", message},
-	{"* cure", message}, {"* state", word}, {"* differs", message}, {"* files", place},
+	{"listing containers resources pod devices", word}, {"configured features asked *", word}, {"* reason", message},
+	{"* fix", message}, {"* state", word}, {"* differs", message}, {"* files", place},
 	{"* error", message}, {"* configError", message}, {"* problem", message}, {"* unread", message},
 	{"* unknown", message},
 	{"* skipped", message}, {"* source", message},
 
 	{"* socket", place}, {"* config", place}, {"* baseSpec", place}, {"* launched", place}, {"* root", place},
 	{"* endpoint", place}, {"* path", place}, {"* Path", place}, {"* file", place}, {"* configured", place},
-	{"* hostPaths", place}, {"* cdiFolders", place}, {"* folders", place}, {"* hooks", place}, {"* nodes", place},
+	{"* hostPaths", place}, {"* cdiDirs", place}, {"* directories", place}, {"* hooks", place}, {"* nodes", place},
 	{"* libVerbs", place},
 
 	{"* {}", word}, {"* name", word}, {"* version", word}, {"* unit", word}, {"* defaultHandler", word},

@@ -32,7 +32,7 @@ func overwritten(t *testing.T, root string) []doctor.Finding {
 // kept is what the doctor says of whether what configure did is in effect.
 func kept(t *testing.T, root string) []doctor.Finding {
 	t.Helper()
-	found, _, err := doctor.Diagnose(t.Context(), node.Options{Root: root, Patience: node.Daemons}, runtimes.Checks(),
+	found, _, err := doctor.Diagnose(t.Context(), node.Options{Root: root, Timeout: node.Daemons}, runtimes.Checks(),
 		[]string{"configuration-kept"}, io.Discard)
 	if err != nil {
 		t.Fatal(err)

@@ -20,7 +20,7 @@ import (
 // caseNode is a node with a containerd, and a test's steps on it.
 type caseNode struct {
 	*testing.T
-	root, folder string
+	root, dir string
 }
 
 func (n caseNode) write(file, text string) {
@@ -30,7 +30,7 @@ func (n caseNode) write(file, text string) {
 
 func (n caseNode) use(version string) {
 	n.Helper()
-	scratch.File(n.T, filepath.Join(n.root, "usr/bin/containerd"), "#!/bin/sh\nexec "+remembered(n.T, n.folder, version)+" \"$@\"\n", 0o755)
+	scratch.File(n.T, filepath.Join(n.root, "usr/bin/containerd"), "#!/bin/sh\nexec "+remembered(n.T, n.dir, version)+" \"$@\"\n", 0o755)
 }
 
 // does calls configure, which has to succeed.
@@ -95,7 +95,7 @@ const (
 	config  = "etc/containerd/config.toml"
 	conf    = "etc/containerd/conf.d/"
 
-	ownFolder = "etc/containerd/rdma-spec.d/"
+	ownDir = "etc/containerd/rdma-spec.d/"
 )
 
 // What happens to nodes, by upgrades, by other tools, and by people.
@@ -103,10 +103,10 @@ func TestWhatHappensToNodes(t *testing.T) {
 	if race.Detector {
 		t.Skip("runs containerd, and the race detector does not see it")
 	}
-	folder := scratch.Folder(t)
+	dir := scratch.Folder(t)
 	node := func(t *testing.T, version string, files ...string) caseNode {
 		t.Helper()
-		n := caseNode{t, scratch.Folder(t), folder}
+		n := caseNode{t, scratch.Folder(t), dir}
 		n.write("usr/lib/systemd/system/containerd.service", "[Service]\nExecStart=/usr/bin/containerd\n")
 		for i := 0; i < len(files); i += 2 {
 			n.write(files[i], files[i+1])
@@ -139,7 +139,7 @@ func TestWhatHappensToNodes(t *testing.T) {
 			n.finds("configure handler rdma did on")
 			n.does("--revert")
 			n.finds()
-			if n.text(config) != "version = 2\n"+runc2 || containerd.Exists(filepath.Join(n.root, ownFolder)) {
+			if n.text(config) != "version = 2\n"+runc2 || containerd.Exists(filepath.Join(n.root, ownDir)) {
 				n.Errorf("reverted: %v", nodeFiles(t, n.root))
 			}
 		},
@@ -174,7 +174,7 @@ func TestWhatHappensToNodes(t *testing.T) {
 			if err := os.RemoveAll(filepath.Join(n.root, "var/lib/rdma-spec")); err != nil {
 				t.Fatal(err)
 			}
-			refused(t, n.root, "--revert", 3, ownFolder+"90-rdma-spec-nri.toml, and has no record of it")
+			refused(t, n.root, "--revert", 3, ownDir+"90-rdma-spec-nri.toml, and has no record of it")
 		},
 		"the record is lost, and the file is imported no longer": func(t *testing.T) {
 			n := node(t, "2.2.9", config, "version = 2\n"+runc2)
@@ -184,7 +184,7 @@ func TestWhatHappensToNodes(t *testing.T) {
 			if err := os.RemoveAll(filepath.Join(n.root, "var/lib/rdma-spec")); err != nil {
 				t.Fatal(err)
 			}
-			refused(t, n.root, "--revert", 3, ownFolder+"90-rdma-spec-handler-rdma.toml")
+			refused(t, n.root, "--revert", 3, ownDir+"90-rdma-spec-handler-rdma.toml")
 		},
 		"containerd is upgraded": func(t *testing.T) {
 			for _, version := range []string{"2.2.9", "2.4.2"} {

@@ -94,20 +94,20 @@ func (o *Options) cdi(p programs) (c configured, err error) {
 	c.goals = []change.Goal{{Feature: featureCDI}}
 	c.next = []string{"systemctl daemon-reload", "udevadm control --reload",
 		"systemctl enable --now " + strings.Join(cdiUnits, " ")}
-	folder, err := p.beside("")
+	dir, err := p.beside("")
 	if err != nil {
 		return c, err
 	}
 	var all []change.File
 	for _, name := range []string{"rdma-hook", "rdma-spec"} {
-		file, err := program(o.Root, filepath.Join(folder, name), filepath.Join(p.prefix, "bin", name),
-			"put rdma-hook and rdma-spec into one folder, or name it with --programs")
+		file, err := program(o.Root, filepath.Join(dir, name), filepath.Join(p.prefix, "bin", name),
+			"put rdma-hook and rdma-spec into one directory, or name it with --programs")
 		if err != nil {
 			return c, err
 		}
 		all = append(all, file)
 	}
-	for _, path := range []string{unitFolder + "/" + cdiUnits[0], unitFolder + "/" + cdiUnits[1], cdiRule} {
+	for _, path := range []string{unitDir + "/" + cdiUnits[0], unitDir + "/" + cdiUnits[1], cdiRule} {
 		content, err := systemd.CDI.ReadFile(filepath.Base(path))
 		if err != nil {
 			return c, err

@@ -17,7 +17,7 @@ import (
 	"github.com/rdma-spec/rdma-spec/test/testing/scratch"
 )
 
-// cdiNode returns a node with files, and a folder of programs.
+// cdiNode returns a node with files, and a directory of programs.
 func cdiNode(t *testing.T, files ...string) (root, programs string) {
 	t.Helper()
 	root, programs = scratch.Folder(t), scratch.Folder(t)
@@ -63,8 +63,8 @@ func TestConfigureCDIRevertRemovesTheSpecificationBeforeItsHook(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = watcher.Close() })
-	for _, folder := range []string{"etc/cdi", "run/cdi", "usr/local/bin"} {
-		if err := watcher.Add(filepath.Join(root, folder)); err != nil {
+	for _, dir := range []string{"etc/cdi", "run/cdi", "usr/local/bin"} {
+		if err := watcher.Add(filepath.Join(root, dir)); err != nil {
 			t.Fatal(err)
 		}
 	}

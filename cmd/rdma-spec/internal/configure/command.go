@@ -58,7 +58,7 @@ func (o *Options) command() *cobra.Command {
 		Long: `Change the files of a node that decide whether RDMA containers work: NRI in containerd or CRI-O,
 runtime handlers, the limits of units, and the plugin nri-rdma. With --all, turn NRI on, install
 the plugin as a service if the node has none, and list the faults that rdma-spec doctor finds
-that the next steps do not cure. These faults do not change the exit status.
+that the next steps do not fix. These faults do not change the exit status.
 
 A change is files of rdma-spec's own, one block of lines at the end of a file, and one element of
 a file's imports. What these cannot do is printed, to be done by hand. containerd loads a copy of
@@ -127,7 +127,7 @@ changed, or with --dry-run would be.`,
 const withoutKubernetes = "without Kubernetes, Docker and Podman ask no NRI plugin: for their containers, run " +
 	"rdma-spec configure cdi"
 
-// runsKubernetes reports whether a kubelet has ever run on the node: each distribution's has a folder.
+// runsKubernetes reports whether a kubelet has ever run on the node: each distribution's has a directory.
 func runsKubernetes(root string) bool {
 	return anyOf(root, "var/lib/kubelet", "var/lib/rancher", "var/lib/k0s", "var/snap/microk8s")
 }
@@ -178,7 +178,7 @@ func (o *Options) validate() (err error) {
 	info, err := os.Stat(o.Root)
 	switch {
 	case err != nil || !info.IsDir():
-		return fmt.Errorf("--root %s is no folder: name the one that has the node's etc and usr", o.Root)
+		return fmt.Errorf("--root %s is no directory: name the one that has the node's etc and usr", o.Root)
 	case o.Revert && o.forget:
 		return cli.Usage(errors.New("write either --revert or --forget"))
 	}

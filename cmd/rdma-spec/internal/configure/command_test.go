@@ -64,9 +64,9 @@ func nodeFiles(t *testing.T, root string) map[string]string {
 func TestRevertBesideAConfigurationThatCannotBeRead(t *testing.T) {
 	root, _ := configureNode(t)
 	done(t, root, "plugin --program ROOT/nri-rdma")
-	const folder = "var/lib/rancher/k3s/agent/etc/containerd/config.toml"
-	scratch.File(t, filepath.Join(root, folder, "file"), "", 0o600)
-	refused(t, root, "--revert", 3, folder)
+	const dir = "var/lib/rancher/k3s/agent/etc/containerd/config.toml"
+	scratch.File(t, filepath.Join(root, dir, "file"), "", 0o600)
+	refused(t, root, "--revert", 3, dir)
 }
 
 func TestConfigure(t *testing.T) {
@@ -199,17 +199,17 @@ func TestConfigureNamesTheRunningUnit(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			root := scratch.Folder(t)
-			const folder = "var/lib/rancher/rke2/"
+			const dir = "var/lib/rancher/rke2/"
 			files := map[string]string{
-				folder + "bin/containerd":                   fakeContainerd,
-				folder + "agent/etc/containerd/config.toml": "version = 3\n",
+				dir + "bin/containerd":                   fakeContainerd,
+				dir + "agent/etc/containerd/config.toml": "version = 3\n",
 			}
 			for _, unit := range test.installed {
 				files["usr/local/lib/systemd/system/"+unit] = "[Service]\n"
 			}
 			if test.cgroup != "" {
 				files["proc/7/comm"], files["proc/7/cgroup"] = "containerd\n", "0::"+test.cgroup+"\n"
-				files["proc/7/cmdline"] = "containerd\x00-c\x00/" + folder + "agent/etc/containerd/config.toml\x00"
+				files["proc/7/cmdline"] = "containerd\x00-c\x00/" + dir + "agent/etc/containerd/config.toml\x00"
 			}
 			scratch.Files(t, root, files, 0o755)
 			next := "rdma-spec: next: systemctl restart " + test.nri + "\n"
@@ -276,7 +276,7 @@ func TestConfigureRefuses(t *testing.T) {
 		"limits --restart":              {2, "--restart is for the node itself"},
 		"plugin --restart":              {2, "start the plugin with systemctl"},
 		"plugin --program /nowhere":     {3, "/nowhere does not exist"},
-		"cdi --programs ROOT":           {3, "/rdma-hook does not exist: put rdma-hook and rdma-spec into one folder"},
+		"cdi --programs ROOT":           {3, "/rdma-hook does not exist: put rdma-hook and rdma-spec into one directory"},
 		"cdi --prefix opt":              {2, `--prefix "opt" is no absolute path`},
 		"cdi --restart":                 {2, "--restart is for a container runtime"},
 		"--revert --restart":            {2, "--restart is for the node itself"},
@@ -408,19 +408,19 @@ func TestConfigureBelowLinks(t *testing.T) {
 	unchanged(t, inside, before, "--revert")
 }
 
-// A root that is not there, or no folder, is an error, and none is made.
+// A root that is not there, or no directory, is an error, and none is made.
 func TestConfigureRoot(t *testing.T) {
-	folder := scratch.Folder(t)
-	scratch.File(t, filepath.Join(folder, "file"), "", 0o600)
+	dir := scratch.Folder(t)
+	scratch.File(t, filepath.Join(dir, "file"), "", 0o600)
 	for _, name := range []string{"missing", "file"} {
 		for _, flag := range []string{"--dry-run", "--revert", "--forget"} {
-			if got := configure(filepath.Join(folder, name), "limits "+flag); got.Status != 3 ||
-				!strings.Contains(got.Stderr, name+" is no folder") {
+			if got := configure(filepath.Join(dir, name), "limits "+flag); got.Status != 3 ||
+				!strings.Contains(got.Stderr, name+" is no directory") {
 				t.Errorf("%s %s: %+v", name, flag, got)
 			}
 		}
 	}
-	if _, err := os.Stat(filepath.Join(folder, "missing")); err == nil {
+	if _, err := os.Stat(filepath.Join(dir, "missing")); err == nil {
 		t.Error("the root was made")
 	}
 }
@@ -428,7 +428,7 @@ func TestConfigureRoot(t *testing.T) {
 // What stops a change is one line, and nothing is changed.
 func TestConfigureFails(t *testing.T) {
 	for file, test := range map[string]struct{ text, want string }{ // "" for a file that is removed
-		"var":                        {"no folder", "cannot make " /* …/var/lib/rdma-spec/configure: not a directory */},
+		"var":                        {"no directory", "cannot make " /* …/var/lib/rdma-spec/configure: not a directory */},
 		"etc/containerd/config.toml": {"broken = true\n", "config.toml: failed to load TOML: correct it first"},
 		"usr/bin/containerd":         {"", "no containerd binary below "},
 	} {
@@ -501,16 +501,16 @@ func unchanged(t *testing.T, root string, before map[string]string, after string
 
 // Where no kubelet has run, NRI and the plugin are of no use to Docker and Podman, so --all names what is.
 func TestAllWithoutKubernetes(t *testing.T) {
-	for folder, names := range map[string]bool{"etc/docker": true, "var/lib/kubelet": false} {
+	for dir, names := range map[string]bool{"etc/docker": true, "var/lib/kubelet": false} {
 		root := scratch.Folder(t)
-		if err := os.MkdirAll(filepath.Join(root, folder), 0o755); err != nil {
+		if err := os.MkdirAll(filepath.Join(root, dir), 0o755); err != nil {
 			t.Fatal(err)
 		}
 		cmd := Command(nil)
 		cmd.SilenceErrors, cmd.SilenceUsage = true, true
 		cmd.SetArgs([]string{"--all", "--dry-run", "--root", root})
 		if err := cmd.Execute(); err == nil || strings.Contains(err.Error(), "rdma-spec configure cdi") != names {
-			t.Errorf("with %s: %v, want that it names configure cdi: %t", folder, err, names)
+			t.Errorf("with %s: %v, want that it names configure cdi: %t", dir, err, names)
 		}
 	}
 	root, _ := configureNode(t)

@@ -17,7 +17,7 @@ import (
 	"github.com/rdma-spec/rdma-spec/spec/files"
 )
 
-// crioDropIn is the name of the file in the folder of CRI-O's drop-ins.
+// crioDropIn is the name of the file in the directory of CRI-O's drop-ins.
 const crioDropIn = "90-rdma-spec-nri.conf"
 
 const crioNRI = `# Turns NRI on in CRI-O. Written by rdma-spec configure nri, and removed by rdma-spec configure nri --revert.

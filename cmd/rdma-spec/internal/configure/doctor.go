@@ -23,7 +23,7 @@ var (
 // examine ends a configuration with what else is wrong with the node, apart from what the steps that are left settle.
 // The node is configured whatever the doctor finds, so only a failed write is an error.
 func (o *Options) examine(ctx context.Context, stdout, stderr io.Writer, settled []string) error {
-	findings, _, err := doctor.Diagnose(ctx, node.Options{Root: o.Root, Patience: node.Daemons}, o.checks, nil, stderr)
+	findings, _, err := doctor.Diagnose(ctx, node.Options{Root: o.Root, Timeout: node.Daemons}, o.checks, nil, stderr)
 	if err != nil {
 		fmt.Fprintln(stderr, "rdma-spec: the doctor cannot look at the node:", err)
 		return nil

@@ -34,8 +34,8 @@ import (
 
 var histories = flag.Int("histories", 5, "how many `NUMBER` of histories TestHistoriesOfANode walks")
 
-// askedOnce is a containerd that is asked once about the same files, in a folder that has its answers. It must be one
-// that gets the files in memory, as containerd.Daemon gives them.
+// askedOnce is a containerd that is asked once about the same files, in a directory that has its answers. It must be
+// one that gets the files in memory, as containerd.Daemon gives them.
 const askedOnce = `#!/bin/sh
 [ "$1" = --version ] && echo containerd github.com/containerd/containerd/v2 vVERSION && exit
 key=FOLDER/VERSION-$({ grep -v '^imports = ' "$2"; for file in $(sed -n 's/^imports = \[\(.*\)\]$/\1/p' "$2" | tr -d "\"',"); do
@@ -46,10 +46,10 @@ cat "$key.err" >&2; cat "$key.out"; exit "$(cat "$key")"
 `
 
 // remembered returns a containerd that was built for the node of the tests and is asked once about the same files.
-func remembered(t *testing.T, folder, version string) (program string) {
+func remembered(t *testing.T, dir, version string) (program string) {
 	t.Helper()
-	program = filepath.Join(folder, "containerd-"+version)
-	named := strings.NewReplacer("VERSION", version, "FOLDER", folder, "PROGRAM", repository.Containerd(t, version))
+	program = filepath.Join(dir, "containerd-"+version)
+	named := strings.NewReplacer("VERSION", version, "FOLDER", dir, "PROGRAM", repository.Containerd(t, version))
 	scratch.File(t, program, named.Replace(askedOnce), 0o755)
 	return program
 }
@@ -99,7 +99,7 @@ func (h *history) rewrite(tool string) {
 		tomledit.Put(tree, now != true, append(plugin, "runtimes", "runc", "options", "SystemdCgroup")...)
 	case "Ansible": // has a template of the whole file
 		text = []byte(h.pick(roots...))
-	case "imports": // the toolkit's own folder instead
+	case "imports": // the toolkit's own directory instead
 		tree["imports"] = []any{h.pick("/etc/containerd/config.d/*.toml", "/etc/containerd/conf.d/*.toml")}
 	case "no imports":
 		delete(tree, "imports")
@@ -220,15 +220,15 @@ func (h *history) check() {
 // reverted returns what revert returns of a copy of the node.
 func (h *history) reverted() map[string]any {
 	h.Helper()
-	reverted := history{caseNode: caseNode{h.T, scratch.Folder(h.T), h.folder}, log: h.log, asked: map[string]string{}}
+	reverted := history{caseNode: caseNode{h.T, scratch.Folder(h.T), h.dir}, log: h.log, asked: map[string]string{}}
 	if err := os.CopyFS(reverted.root, os.DirFS(h.root)); err != nil {
 		h.Fatal(err)
 	}
 	return reverted.revert("")
 }
 
-// harms reports whether the files of ours change more of an effective configuration than they are for: after a revert, it
-// differs by more.
+// harms reports whether the files of ours change more of an effective configuration than they are for: after a revert,
+// it differs by more.
 func (h *history) harms(tree, without map[string]any) bool {
 	h.Helper()
 	for _, path := range tomledit.Differences(without, tree) {
@@ -376,8 +376,8 @@ func featureOf(args string) string {
 	return "nri"
 }
 
-// missingImport has the root file name a file that does not exist: containerd prints its configuration all the same, and
-// does not start. What is said of the node is why.
+// missingImport has the root file name a file that does not exist: containerd prints its configuration all the same,
+// and does not start. What is said of the node is why.
 func (h *history) missingImport() {
 	h.Helper()
 	before := scratch.Read(h.T, h.config())
@@ -387,7 +387,7 @@ func (h *history) missingImport() {
 		"not exist, and containerd does not start without it") {
 		h.errorf("a missing import: %v", err)
 	}
-	found, _, err := doctor.Diagnose(h.Context(), node.Options{Root: h.root, Patience: node.Daemons}, runtimes.Checks(),
+	found, _, err := doctor.Diagnose(h.Context(), node.Options{Root: h.root, Timeout: node.Daemons}, runtimes.Checks(),
 		[]string{"runtime-config"}, io.Discard)
 	if err != nil || !slices.ContainsFunc(found, func(f doctor.Finding) bool {
 		return f.Check == "runtime-config" && f.Status == doctor.Wrong && strings.Contains(f.Text, "gone.toml")
@@ -412,7 +412,7 @@ func (h *history) use(version string) {
 
 // A containerd that is rolled back cannot do all that was asked of a later one: that hinders no other feature.
 func TestKnownHistoriesOfANode(t *testing.T) {
-	folder := scratch.Folder(t)
+	dir := scratch.Folder(t)
 	type step struct{ version, args string } // also "tool NAME", "revert FEATURE"; "": what was configured last is reverted
 	for name, steps := range map[string][]step{
 		"rolled back, and upgraded again": {{"2.2.9", "nri --required"}, {"1.7.35", "handler rdma --like runc"},
@@ -423,7 +423,8 @@ func TestKnownHistoriesOfANode(t *testing.T) {
 			{"2.2.9", "handler rdma --like runc"}, {"1.7.35", "nri"}},
 		"rolled back to where a file of the toolkit is too new": {{"2.2.9", "tool the toolkit --config-source file"},
 			{"2.2.9", "handler rdma --like nvidia"}, {"2.4.2", "nri"}, {"1.7.35", "tool a TOML library"}},
-		// containerd 1.7 forgets its own handler where a file has any, so it is written beside ours, and is needed beside theirs.
+		// containerd 1.7 forgets its own handler where a file has any, so it is written beside ours, and is needed beside
+		// theirs.
 		"in place, and another's handler later": {{"1.7.35", "handler runc --in-place"}, {"1.7.35", "tool nvidia-ctk"},
 			{"1.7.35", ""}},
 		"made like the built-in one, and another's handler later": {{"1.7.35", "handler rdma --like runc"},
@@ -434,7 +435,7 @@ func TestKnownHistoriesOfANode(t *testing.T) {
 		for i, text := range roots {
 			t.Run(fmt.Sprint(name, i), func(t *testing.T) {
 				root, _ := configureNode(t)
-				h := &history{caseNode: caseNode{t, root, folder}, asked: map[string]string{}, theirs: text}
+				h := &history{caseNode: caseNode{t, root, dir}, asked: map[string]string{}, theirs: text}
 				scratch.File(t, h.config(), text, 0o600)
 				last := ""
 				for _, s := range steps {
@@ -462,11 +463,11 @@ func TestHistoriesOfANode(t *testing.T) {
 	if race.Detector {
 		t.Skip("runs containerd hundreds of times, and the race detector does not see it")
 	}
-	random, folder := chance.New(t), scratch.Folder(t)
+	random, dir := chance.New(t), scratch.Folder(t)
 	for i := range *histories {
 		t.Run(strconv.Itoa(i), func(t *testing.T) {
 			root, _ := configureNode(t)
-			h := &history{caseNode: caseNode{t, root, folder}, random: random, asked: map[string]string{}}
+			h := &history{caseNode: caseNode{t, root, dir}, random: random, asked: map[string]string{}}
 			h.use(h.pick("1.7.35", "2.2.9", "2.4.2"))
 			h.theirs = h.pick(roots...)
 			scratch.File(t, h.config(), h.theirs, 0o600)

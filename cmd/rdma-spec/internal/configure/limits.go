@@ -51,7 +51,7 @@ func Limits(root, unit string, daemons []containerd.Daemon) (plan change.Plan, n
 		return nil, "", fmt.Errorf("the node has several container runtimes: name the unit that the kubelet uses: %s",
 			strings.Join(found, ", "))
 	}
-	ours := "/" + filepath.Join(unitFolder, found[0]+".d", limitsFile)
+	ours := "/" + filepath.Join(unitDir, found[0]+".d", limitsFile)
 	last, unlimited := goal.Memlock(root, found[0], ours)
 	switch {
 	case unlimited:

@@ -95,13 +95,13 @@ func (o *Options) unitsOf(ctx context.Context, paths []string) (units []string) 
 
 // unitOf returns the unit that reads a file, empty where none does: known where it is not that of a containerd.
 func (o *Options) unitOf(path string) (unit string, known bool) {
-	switch folder := filepath.Base(filepath.Dir(path)); {
+	switch dir := filepath.Base(filepath.Dir(path)); {
 	case o.isProgramOrUnit(path):
 		return "", true
 	case filepath.Base(path) == crioDropIn:
 		return crioUnit, true
-	case strings.HasSuffix(folder, ".service.d"):
-		return strings.TrimSuffix(folder, ".d"), true
+	case strings.HasSuffix(dir, ".service.d"):
+		return strings.TrimSuffix(dir, ".d"), true
 	}
 	return "", false
 }
@@ -109,7 +109,7 @@ func (o *Options) unitOf(path string) (unit string, known bool) {
 // nextAfter says what to do after files were restored.
 func (o *Options) nextAfter(ctx context.Context, paths []string) (next []string) {
 	if slices.ContainsFunc(paths, func(path string) bool {
-		return strings.HasPrefix(path, files.Below(o.Root, unitFolder)+"/")
+		return strings.HasPrefix(path, files.Below(o.Root, unitDir)+"/")
 	}) {
 		next = append(next, "systemctl daemon-reload")
 	}
@@ -129,17 +129,17 @@ func (o *Options) nextAfter(ctx context.Context, paths []string) (next []string)
 
 // sayReload says what the reload of systemd that changed units need takes from containers that run.
 func (o *Options) sayReload(stderr io.Writer, changed []change.File) {
-	units := files.Below(o.Root, unitFolder) + "/"
+	units := files.Below(o.Root, unitDir) + "/"
 	if !slices.ContainsFunc(changed, func(f change.File) bool { return strings.HasPrefix(f.Path, units) }) {
 		return
 	}
-	s, err := node.Open(node.Options{Root: o.Root, Patience: node.Daemons})
+	s, err := node.Open(node.Options{Root: o.Root, Timeout: node.Daemons})
 	if err != nil {
-		return // there is no such folder, as the plan has found
+		return // there is no such directory, as the plan has found
 	}
 	defer func() { _ = s.Close() }() // it was only read
 	if takes := s.ReloadTakes(); takes != "" {
-		fmt.Fprintln(stderr, "rdma-spec: take care:", takes+"; see:", node.LegacyMode)
+		fmt.Fprintln(stderr, "rdma-spec: warning:", takes+"; check first:", node.LegacyMode)
 	}
 }
 

@@ -97,7 +97,8 @@ func TestConfigureRestart(t *testing.T) {
 	}
 }
 
-// Where another tool changes a file while the runtime restarts, its change stays, and nothing says that all is restored.
+// Where another tool changes a file while the runtime restarts, its change stays, and nothing says that all is
+// restored.
 func TestConfigureRestartWhileAnotherToolWrites(t *testing.T) {
 	root, _ := configureNode(t)
 	runtime := &fakeRuntime{breaks: true, theirs: "version = 3 # rdma-spec no longer\n"}
@@ -125,11 +126,11 @@ func TestConfigureInterrupted(t *testing.T) {
 
 // The time of a restart is what the unit allows for a stop and a start.
 func TestUnitTime(t *testing.T) {
-	folder := scratch.Folder(t)
-	t.Setenv("PATH", folder+":"+os.Getenv("PATH"))
+	dir := scratch.Folder(t)
+	t.Setenv("PATH", dir+":"+os.Getenv("PATH"))
 	for said, want := range map[string]time.Duration{"1min 30s\n1min 30s\n": 3 * time.Minute, "infinity\n1min 30s\n": unbounded,
 		"500ms\n2h 5min\n": 2*time.Hour + 5*time.Minute + 500*time.Millisecond, "": unbounded} {
-		scratch.File(t, filepath.Join(folder, "systemctl"), "#!/bin/sh\ncat <<'E'\n"+said+"E\n", 0o700)
+		scratch.File(t, filepath.Join(dir, "systemctl"), "#!/bin/sh\ncat <<'E'\n"+said+"E\n", 0o700)
 		if got := (&Options{}).nodeRestart("x.service").Within; got != want {
 			t.Errorf("%q: %s, want %s", said, got, want)
 		}

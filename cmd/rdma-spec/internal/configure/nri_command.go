@@ -36,7 +36,7 @@ func newConfigureNRICommand(o *Options) *cobra.Command {
 		Long: `Turn NRI on, so that plugins such as nri-rdma can adjust containers. It needs containerd 1.7.7 or
 later, or CRI-O. Nothing is changed if NRI is on.
 
-The change is a file of its own, in a folder that the configuration imports or that the platform
+The change is a file of its own, in a directory that the configuration imports or that the platform
 reads, or else in rdma-spec.d with an import. In a template of K3s or RKE2 that includes their
 base, it is a block at the end.
 

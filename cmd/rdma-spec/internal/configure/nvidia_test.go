@@ -71,7 +71,7 @@ func besideNVIDIA(t *testing.T, tool, root string, round int) outcome {
 	t.Helper()
 	inject := fmt.Sprintf("inject=openat:delay_enter=%dms:when=1", round*100)
 	if round == 0 {
-		inject = "inject=mkdirat:signal=STOP" // of the folder of its own file, which it makes before it writes
+		inject = "inject=mkdirat:signal=STOP" // of the directory of its own file, which it makes before it writes
 	}
 	ctk := withEtc(root, "strace", "-f", "-qq", "-o", "/dev/null", "-P", "/etc/containerd/config.toml",
 		"-P", "/etc/containerd/conf.d", "-e", inject, tool, "runtime", "configure", "--runtime", "containerd")

@@ -45,7 +45,7 @@ func TestConfigureOddNodes(t *testing.T) {
 			`error: config.toml imports "/etc/containerd/*", which would take the base spec /etc/containerd/rdma-spec-rdma.json, too`},
 		"a pattern of an import that takes the base spec": {"1.7.35", "handler rdma --like runc", map[string]string{config: "version = 2\nimports = ['a.toml']\n",
 			"etc/containerd/a.toml": "version = 2\nimports = ['rdma*']\n"}, `error: a.toml imports "/etc/containerd/rdma*", which would take the base spec`},
-		"a pattern that takes our folder": {"2.4.2", "nri", map[string]string{config: "version = 3\nimports = [\"/etc/containerd/*\"]\n" + nriOff},
+		"a pattern that takes our directory": {"2.4.2", "nri", map[string]string{config: "version = 3\nimports = [\"/etc/containerd/*\"]\n" + nriOff},
 			"etc/containerd/90-rdma-spec-nri.toml"},
 		"imports of imports": {"2.4.2", "nri", map[string]string{config: "version = 3\nimports = [\"/etc/containerd/site.toml\"]\n",
 			"etc/containerd/site.toml": "version = 3\nimports = [\"/etc/containerd/site.d/*.toml\"]\n", "etc/containerd/site.d/off.toml": "version = 3\n" + nriOff},
@@ -87,7 +87,7 @@ func TestConfigureOddNodes(t *testing.T) {
 			`error: the handler "bare" has no runtime_type, and no pod of it starts: set one in `},
 		"a handler without a type, in place": {"2.2.9", "handler bare --in-place", map[string]string{config: "version = 2\n" + runtime +
 			"bare]\n  runtime_root = '/x'\n"}, `error: the handler "bare" has no runtime_type`},
-		"a unit that names a file in another folder": {"2.4.2", "nri", map[string]string{config: "version = 3\n" + nriOff,
+		"a unit that names a file in another directory": {"2.4.2", "nri", map[string]string{config: "version = 3\n" + nriOff,
 			"opt/site/c.toml": "version = 3\n" + nriOff, unit: "[Service]\nExecStart=/usr/bin/containerd --config /opt/site/c.toml\n"}, "opt/site/"},
 		"a base spec that another handler names": {"2.4.2", "handler rdma --like runc", map[string]string{config: "version = 2\n" + runcV2 +
 			runtime + "theirs]\n  runtime_type = 'io.containerd.runc.v2'\n  base_runtime_spec = '/etc/containerd/rdma-spec-rdma.json'\n",

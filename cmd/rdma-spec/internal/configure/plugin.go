@@ -44,10 +44,10 @@ func (p *programs) addFlags(cmd *cobra.Command, name, usage string) {
 	cmd.Flags().StringVar(&p.prefix, "prefix", usrLocal, "install programs in `DIR`/bin, such as /opt where /usr is read-only")
 }
 
-// beside returns what --program or --programs names; by default a name in the folder of this rdma-spec.
+// beside returns what --program or --programs names; by default a name in the directory of this rdma-spec.
 func (p *programs) beside(name string) (string, error) {
 	if !filepath.IsAbs(p.prefix) || strings.ContainsAny(p.prefix, " \t\n%\"'\\") {
-		return "", cli.Usage(fmt.Errorf("--prefix %q is no absolute path of a folder that a unit can name", p.prefix))
+		return "", cli.Usage(fmt.Errorf("--prefix %q is no absolute path of a directory that a unit can name", p.prefix))
 	}
 	if p.from != "" {
 		return p.from, nil
@@ -86,7 +86,7 @@ func (p *programs) Plugin(root string, launched bool) (change.Plan, error) {
 	}
 	to := filepath.Join(p.prefix, "bin", pluginProgram)
 	if launched {
-		to = filepath.Join(agents.LaunchedFolder, pluginLaunched)
+		to = filepath.Join(agents.LaunchedDir, pluginLaunched)
 	}
 	file, err := program(root, from, to, "put nri-rdma beside rdma-spec, or name it with --program")
 	if err != nil {
@@ -94,7 +94,7 @@ func (p *programs) Plugin(root string, launched bool) (change.Plan, error) {
 	}
 	plan := []change.File{file}
 	if !launched {
-		plan = append(plan, p.unitOf(root, filepath.Join(unitFolder, pluginUnit), systemd.Service))
+		plan = append(plan, p.unitOf(root, filepath.Join(unitDir, pluginUnit), systemd.Service))
 	}
 	config := files.Below(root, policy.ConfigFile)
 	if _, err := os.Stat(config); errors.Is(err, fs.ErrNotExist) {
@@ -107,8 +107,8 @@ func (p *programs) Plugin(root string, launched bool) (change.Plan, error) {
 var errOther = errors.New("two plugins cannot both set memlock")
 
 // staysBeside is errOther with what is on the node, and what to do first.
-func staysBeside(what, remedy string) error {
-	return fmt.Errorf("%s already, and stays: %s, since %w", what, remedy, errOther)
+func staysBeside(what, fix string) error {
+	return fmt.Errorf("%s already, and stays: %s, since %w", what, fix, errOther)
 }
 
 // otherPlugin reports an error where the plugin is on the node below a root in another way than as it is configured.
@@ -118,13 +118,13 @@ func otherPlugin(root string, launched bool) error {
 			return staysBeside("the runtime launches "+filepath.Join(root, file), "remove it first")
 		}
 	}
-	for _, folder := range process.UnitFolders {
-		unit := filepath.Join(root, folder, pluginUnit)
-		switch _, err := os.Stat(files.Below(root, folder+"/"+pluginUnit)); {
+	for _, dir := range process.UnitDirs {
+		unit := filepath.Join(root, dir, pluginUnit)
+		switch _, err := os.Stat(files.Below(root, dir+"/"+pluginUnit)); {
 		case err != nil:
 		case launched:
 			return staysBeside(unit+" runs the plugin", "remove it first")
-		case folder != unitFolder:
+		case dir != unitDir:
 			return staysBeside(unit+", of a package, runs the plugin", "systemctl enable --now nri-rdma")
 		default:
 			return nil // ours, which overrides that of a package
@@ -146,5 +146,5 @@ func (o *Options) isProgramOrUnit(path string) bool {
 	case "bin", "rules.d", "cdi":
 		return true
 	}
-	return path == files.Below(o.Root, policy.ConfigFile) || filepath.Dir(path) == files.Below(o.Root, unitFolder)
+	return path == files.Below(o.Root, policy.ConfigFile) || filepath.Dir(path) == files.Below(o.Root, unitDir)
 }

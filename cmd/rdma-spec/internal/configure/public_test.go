@@ -152,7 +152,7 @@ func dump(t *testing.T, program, root string) map[string]any {
 }
 
 // A base spec that ctr oci spec prints limits containers to 1024 files. The new base spec keeps the rest of it.
-func TestConfigureHandlerCuresABaseSpec(t *testing.T) {
+func TestConfigureHandlerFixesABaseSpec(t *testing.T) {
 	root, _ := configureNode(t)
 	scratch.Files(t, root, map[string]string{
 		"etc/containerd/cri-base.json": `{"ociVersion":"1.1.0","hostname":"kept","linux":{},"process":{"rlimits":[{"type":"RLIMIT_NOFILE","hard":1024,"soft":1024}]}}`,

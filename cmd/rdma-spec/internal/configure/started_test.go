@@ -43,7 +43,7 @@ func containerdFiles(t *testing.T, root string) string {
 func copyOf(t *testing.T, root string) (copied string) {
 	t.Helper()
 	copied, err := os.MkdirTemp("", "node")
-	t.Cleanup(func() { _ = os.RemoveAll(copied) }) // in the temporary folder: nothing is lost
+	t.Cleanup(func() { _ = os.RemoveAll(copied) }) // in the temporary directory: nothing is lost
 	if err = errors.Join(err, os.CopyFS(copied, os.DirFS(root))); err != nil {
 		t.Fatal(err)
 	}
@@ -104,7 +104,7 @@ mount --bind "$1" usr/bin/containerd
 [ ! -e ` + launchedPlugin + ` ] || mount --bind "$2" ` + launchedPlugin + `
 exec chroot . /usr/bin/containerd`
 	cmd := exec.Command("unshare", "--fork", "--kill-child", "--pid", "--mount", "--net", "sh", "-ec", start, root,
-		program, filepath.Join(repository.Build(t).Folder, "nri-rdma"))
+		program, filepath.Join(repository.Build(t).Dir, "nri-rdma"))
 	file, err := os.Create(filepath.Join(root, "log"))
 	if err == nil {
 		cmd.Stdout, cmd.Stderr = file, file

@@ -23,17 +23,17 @@ import (
 	"github.com/rdma-spec/rdma-spec/spec/files"
 )
 
-// unitFolder is where an administrator's units are.
-const unitFolder = "etc/systemd/system"
+// unitDir is where an administrator's units are.
+const unitDir = "etc/systemd/system"
 
 // blocked reports why files cannot be restored: they are units that are enabled, to which systemd would keep links, and
 // which would run on, or the hook of CDI files that are not ours.
 func (o *Options) blocked(paths []string) error {
-	folder := files.Below(o.Root, unitFolder)
+	dir := files.Below(o.Root, unitDir)
 	var enabled []string
 	for _, path := range paths {
-		links, _ := filepath.Glob(filepath.Join(folder, "*.wants", filepath.Base(path))) // a bad pattern is the only error
-		if len(links) > 0 && filepath.Dir(path) == folder {
+		links, _ := filepath.Glob(filepath.Join(dir, "*.wants", filepath.Base(path))) // a bad pattern is the only error
+		if len(links) > 0 && filepath.Dir(path) == dir {
 			enabled = append(enabled, filepath.Base(path))
 		}
 		if _, err := cdi.Naming(o.Root, files.OnNode(o.Root, path)); err != nil {
@@ -82,17 +82,17 @@ func (o *Options) unrecorded(ctx context.Context, ledger *change.Ledger) (found 
 	for _, feature := range ledger.Features() {
 		recorded = append(recorded, ledger.Paths(feature)...)
 	}
-	crio, _ := runtime.ReadCRIO(o.Root) // what cannot be read has a folder as well
-	folders := []string{crio.DropIns, files.Below(o.Root, unitFolder) + "/*.d"}
+	crio, _ := runtime.ReadCRIO(o.Root) // what cannot be read has a directory as well
+	dirs := []string{crio.DropIns, files.Below(o.Root, unitDir) + "/*.d"}
 	for _, d := range o.containerds() {
-		folders = append(folders, cmp.Or(d.DropIns, filepath.Join(filepath.Dir(d.File()), editor.Folder)))
+		dirs = append(dirs, cmp.Or(d.DropIns, filepath.Join(filepath.Dir(d.File()), editor.Dir)))
 		read, _ := d.Files(ctx, nil) // those before an error
 		for _, f := range read {
-			folders = append(folders, filepath.Dir(f.Path))
+			dirs = append(dirs, filepath.Dir(f.Path))
 		}
 	}
-	for _, folder := range folders {
-		paths, _ := filepath.Glob(filepath.Join(folder, "??-rdma-spec-*")) // a bad pattern is the only error
+	for _, dir := range dirs {
+		paths, _ := filepath.Glob(filepath.Join(dir, "??-rdma-spec-*")) // a bad pattern is the only error
 		for _, path := range paths {
 			if !slices.Contains(slices.Concat(recorded, found), path) {
 				found = append(found, path)

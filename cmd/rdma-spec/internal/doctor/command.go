@@ -44,15 +44,14 @@ func Command(checks []Check) *cobra.Command {
 	var format *cli.FormatFlag
 	cmd := &cobra.Command{
 		Use:   "doctor",
-		Short: "Find what is wrong with the node, and how to cure it",
-		Long: `Find what is wrong with the node for RDMA, and how to cure it: HCAs and their ports, kernel
+		Short: "Find what is wrong with the node, and how to fix it",
+		Long: `Find what is wrong with the node for RDMA, and how to fix it: HCAs and their ports, kernel
 modules, devices, GPUs, container runtimes, NRI, the plugin nri-rdma, containers, and the
 kubelet. doctor changes nothing. Run it as root: what other users cannot read is unknown.
 
 The result of a check is one of these:
-  wrong           a fault; doctor prints its impact and its fix: a command that is safe to run
-                  now, since it interrupts nothing; a command to run with care, which
-                  interrupts something; or what to do by hand
+  wrong           a fault; doctor prints its impact and its fix, which is a command that is
+                  safe to run now, a disruptive command with a warning, or a manual step
   unknown         doctor cannot tell; this is not a fault: check by hand
   ignored         wrong or unknown, and an entry of /etc/rdma-spec/doctor.yaml is about it;
                   doctor prints the entry for each fault
@@ -83,7 +82,7 @@ is unknown, as when the runtime does not answer: standard error names the family
 			}
 			if address != "" {
 				if !cmd.Flags().Changed("timeout") {
-					o.Patience = every / 2 // nobody waits for it
+					o.Timeout = every / 2 // nobody waits for it
 				}
 				look := func(ctx context.Context, metrics io.Writer) error {
 					return runDoctor(o, ctx, metrics, cmd.ErrOrStderr(), checks, only, formatPrometheus, false)
@@ -113,7 +112,7 @@ is unknown, as when the runtime does not answer: standard error names the family
 	f.StringVar(&address, "http", "",
 		"run continuously: check every 2m with a timeout of 1m, and serve the result as metrics at this `ADDR`, as in "+
 			"127.0.0.1:9799")
-	cli.AddDurationFlag(f, &o.Patience, "timeout", node.Daemons,
+	cli.AddDurationFlag(f, &o.Timeout, "timeout", node.Daemons,
 		"how long all daemons together may take before they are unknown; longer for a slow node")
 	o.AddFlags(f)
 	format = cli.AddFormatFlag(cmd, cli.FormatTable, cli.FormatJSON, formatNPD, formatPrometheus)
@@ -237,9 +236,9 @@ func Diagnose(ctx context.Context, o node.Options, checks []Check, only []string
 	}), nil, nil
 }
 
-// lacks reports whether a folder is not there. One that cannot be read is.
-func lacks(root files.Tree, folder string) bool {
-	_, err := root.Stat(folder)
+// lacks reports whether a directory is not there. One that cannot be read is.
+func lacks(root files.Tree, dir string) bool {
+	_, err := root.Stat(dir)
 	return errors.Is(err, fs.ErrNotExist)
 }
 

@@ -1,7 +1,7 @@
 // Copyright The rdma-spec Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package doctor finds what is wrong with an RDMA node and names what cures it.
+// Package doctor finds what is wrong with an RDMA node and names what fixes it.
 //
 // A check is data: what it is called, what it reads, what it depends on, and a pure function from a node to findings. A
 // file holds the checks of a family. The package reads: it changes nothing, and it decides nothing about containers,
@@ -41,25 +41,25 @@ const (
 	Skipped    Status = "skipped"        // what the check depends on is wrong, or as unknown as this
 )
 
-// Class says what it costs to follow a cure.
-type Class string
+// FixType says how a fix is followed, and whether it is safe.
+type FixType string
 
-// The classes. A cure that says nothing else is by hand.
+// The types. A fix that says nothing else is manual.
 const (
-	ClassPaste    Class = "paste"     // a command that takes nothing from what runs on this node
-	ClassWithCare Class = "with care" // a command that does: Finding.Care says who loses what, and how to see it first
-	ClassByHand   Class = "by hand"   // what to do; only people can judge when
+	FixSafe       FixType = "safe"       // a command that takes nothing from what runs on this node
+	FixDisruptive FixType = "disruptive" // a command that does: Finding.Warning says who loses what, and how to check
+	FixManual     FixType = "manual"     // what to do; only people can judge when
 )
 
 // words are what people read.
-func (c Class) words() string {
-	if c == ClassPaste {
+func (t FixType) words() string {
+	if t == FixSafe {
 		return "safe to run now"
 	}
-	return string(c)
+	return string(t)
 }
 
-// Grace is what a check may need beside what it waits for, as a part of the patience.
+// Grace is what a check may need beside what it waits for, as a part of the timeout.
 const Grace = 4
 
 // Check looks at one thing that can be wrong with a node.
@@ -69,8 +69,8 @@ type Check struct {
 	Title  string // what holds where it is ok: "Each port is ACTIVE."
 	// NoMessages is what people see where no program says anything. docs/troubleshoot.md has the messages of the others.
 	NoMessages string
-	Why        string // why it matters
-	// Reads are the files and folders below the root that it reads beside those of Inventory, as patterns of
+	Impact     string // why a fault matters
+	// Reads are the files and directories below the root that it reads beside those of Inventory, as patterns of
 	// path.Match. It can read no others, and collect copies them.
 	Reads []string
 	Needs []string // the checks without which its findings mean nothing
@@ -86,34 +86,34 @@ type Finding struct {
 	Status Status `json:"status"`
 	// Object is what is wrong: "HCA mlx5_0 port 1", "container ml/train-0 worker"; "" is the node. What is wrong with
 	// an object is also wrong with those whose name begins with it and a space.
-	Object string `json:"object,omitempty"`
-	Text   string `json:"text,omitempty"` // one sentence
-	Why    string `json:"why,omitempty"`
-	Cure   string `json:"cure,omitempty"` // a command, or what to do
-	Class  Class  `json:"class,omitempty"`
-	Care   string `json:"care,omitempty"`   // of a cure with care: "the pod that has it loses it; see: rdma-spec status"
-	Docs   string `json:"docs,omitempty"`   // the address of the check's page
-	Entry  string `json:"ignore,omitempty"` // the entry of doctor.yaml that makes it ignored
-	Family string `json:"-"`
+	Object  string  `json:"object,omitempty"`
+	Text    string  `json:"text,omitempty"` // one sentence
+	Impact  string  `json:"impact,omitempty"`
+	Fix     string  `json:"fix,omitempty"` // a command, or what to do
+	FixType FixType `json:"fixType,omitempty"`
+	Warning string  `json:"warning,omitempty"` // of a disruptive fix: "the pod that has it loses it; check first: rdma-spec status"
+	Docs    string  `json:"docs,omitempty"`    // the address of the check's page
+	Entry   string  `json:"ignore,omitempty"`  // the entry of doctor.yaml that makes it ignored
+	Family  string  `json:"-"`
 	// Root is what that is on which a skipped finding depends in the end: wrong or unknown.
 	Root Status `json:"root,omitempty"`
 }
 
-// Fault is what is wrong with an object. Its cure is by hand.
-func Fault(object, text, cure string) Finding {
-	return Finding{Status: Wrong, Object: object, Text: text, Cure: cure}
+// Fault is what is wrong with an object. Its fix is manual.
+func Fault(object, text, fix string) Finding {
+	return Finding{Status: Wrong, Object: object, Text: text, Fix: fix}
 }
 
-// Command returns a fault whose cure is a command. What it takes from what runs on the node is computed: see harms.
+// Command returns a fault whose fix is a command. What it takes from what runs on the node is computed: see harms.
 func (f Finding) Command() Finding {
-	f.Class = ClassPaste
+	f.FixType = FixSafe
 	return f
 }
 
-// WithCare returns a fault whose cure is a command that takes something from what runs, wherever that is: who loses
-// what, and how to see it first.
-func (f Finding) WithCare(loses, see string) Finding {
-	f.Class, f.Care = ClassWithCare, loses+"; see: "+see
+// Disruptive returns a fault whose fix is a command that takes something from what runs, wherever that is: who loses
+// what, and how to check that first.
+func (f Finding) Disruptive(loses, see string) Finding {
+	f.FixType, f.Warning = FixDisruptive, loses+"; check first: "+see
 	return f
 }
 
@@ -230,7 +230,7 @@ func (c *Check) look(ctx context.Context, s *node.Snapshot) []Finding {
 		}
 		found <- findings
 	}()
-	within := cmp.Or(s.Patience, node.Daemons)
+	within := cmp.Or(s.Timeout, node.Daemons)
 	select {
 	case findings := <-found:
 		return findings
@@ -257,7 +257,7 @@ func (c *Check) complete(findings, causes []Finding) []Finding {
 			}
 		}
 		if f.Status == Wrong {
-			f.Why, f.Docs, f.Class = c.Why, docs.FaultAddress(c.ID), cmp.Or(f.Class, ClassByHand)
+			f.Impact, f.Docs, f.FixType = c.Impact, docs.FaultAddress(c.ID), cmp.Or(f.FixType, FixManual)
 		}
 		kept = append(kept, f)
 	}

@@ -30,7 +30,7 @@ func rank(f Finding) int { return slices.Index(statuses, f.Status) }
 type line struct {
 	Finding         // without what differs
 	checks, objects []string
-	cures, entries  []string
+	fixes, entries  []string
 }
 
 // lines gathers findings. Faults of several objects are one line only if they are folded.
@@ -47,15 +47,15 @@ func lines(findings []Finding, folded bool) (all []*line) {
 		return joined
 	}
 	for _, f := range findings {
-		l := line{Finding: f, checks: []string{f.Check}, objects: []string{f.Object}, cures: []string{f.Cure}}
+		l := line{Finding: f, checks: []string{f.Check}, objects: []string{f.Object}, fixes: []string{f.Fix}}
 		if f.Entry != "" {
 			l.entries = []string{f.Entry}
 		}
-		l.Check, l.Family, l.Object, l.Cure, l.Entry = "", "", "", "", ""
+		l.Check, l.Family, l.Object, l.Fix, l.Entry = "", "", "", "", ""
 		all = append(all, &l)
 	}
 	all = join(all, func(a, b line) bool {
-		return a.Finding == b.Finding && a.objects[0] == b.objects[0] && a.cures[0] == b.cures[0]
+		return a.Finding == b.Finding && a.objects[0] == b.objects[0] && a.fixes[0] == b.fixes[0]
 	}, func(into *line, l line) {
 		into.checks, into.entries = append(into.checks, l.checks...), append(into.entries, l.entries...)
 	})
@@ -63,11 +63,11 @@ func lines(findings []Finding, folded bool) (all []*line) {
 		return a.Finding == b.Finding && slices.Equal(a.checks, b.checks) && (folded || a.Status != Wrong)
 	}, func(into *line, l line) {
 		into.objects, into.entries = append(into.objects, l.objects...), append(into.entries, l.entries...)
-		into.cures = append(into.cures, l.cures...)
+		into.fixes = append(into.fixes, l.fixes...)
 	})
 }
 
-// most is how many objects that are not wrong, or how many cures of one kind, are listed before "and more".
+// most is how many objects that are not wrong, or how many fixes of one kind, are listed before "and more".
 const most = 4
 
 // some lists the first of a list.
@@ -110,14 +110,14 @@ func ListFindings(stdout io.Writer, findings []Finding, terminal, verbose bool) 
 		if l.Status != Wrong {
 			continue
 		}
-		fmt.Fprintf(&text, "    impact: %s\n    fix (%s): %s\n", l.Why, l.Class.words(), cli.PlainText(l.cures[0]))
-		if others := len(slices.Compact(slices.Sorted(slices.Values(l.cures)))) - 1; others > 0 {
+		fmt.Fprintf(&text, "    impact: %s\n    fix (%s): %s\n", l.Impact, l.FixType.words(), cli.PlainText(l.fixes[0]))
+		if others := len(slices.Compact(slices.Sorted(slices.Values(l.fixes)))) - 1; others > 0 {
 			fmt.Fprintf(&text, "    and %d like it, which -v lists\n", others)
 		}
-		if l.Care != "" {
-			fmt.Fprintf(&text, "    care:   %s\n", cli.PlainText(l.Care))
+		if l.Warning != "" {
+			fmt.Fprintf(&text, "    warning: %s\n", cli.PlainText(l.Warning))
 		}
-		fmt.Fprintf(&text, "    see:    rdma-spec doctor --explain %s, or %s\n", l.checks[0], l.Docs)
+		fmt.Fprintf(&text, "    see: rdma-spec doctor --explain %s, or %s\n", l.checks[0], l.Docs)
 		for _, entry := range l.entries {
 			if !folded || len(l.entries) <= most {
 				fmt.Fprintf(&text, "    ignore: %s\n", entry)

@@ -25,7 +25,7 @@ func loses(what, see string) func(*View, []string) (string, string) {
 	return func(*View, []string) (string, string) { return what, see }
 }
 
-// harms are all commands of cures that take something. What is not among them is safe to run.
+// harms are all commands of fixes that take something. What is not among them is safe to run.
 var harms = []harm{
 	{regexp.MustCompile(`systemctl restart (\S+)|configure [^&]*--restart`), restartsRuntime, false},
 	// configure restarts the unit that it has changed after a reload.
@@ -63,20 +63,20 @@ func insteadOfService(v *View, _ []string) (loses, see string) {
 	return "", ""
 }
 
-// weighed gives a fault the class of its cure on this node, and says who loses what by it. A cure by hand stays one.
+// weighed gives a fault the type of its fix on this node, and says who loses what by it. A manual fix stays one.
 func (f Finding) weighed(v *View) Finding {
 	if f.Status != Wrong {
 		return f
 	}
 	var taken, looks []string
-	if what, see, found := strings.Cut(f.Care, "; see: "); found {
+	if what, see, found := strings.Cut(f.Warning, "; check first: "); found {
 		taken, looks = append(taken, what), append(looks, see)
 	}
 	for _, h := range harms {
-		if h.told && (f.Care != "" || f.Class == "") {
+		if h.told && (f.Warning != "" || f.FixType == "") {
 			continue
 		}
-		for _, command := range h.command.FindAllStringSubmatch(f.Cure, -1) {
+		for _, command := range h.command.FindAllStringSubmatch(f.Fix, -1) {
 			if what, see := h.takes(v, command); what != "" {
 				taken, looks = append(taken, what), append(looks, see)
 				break
@@ -86,9 +86,9 @@ func (f Finding) weighed(v *View) Finding {
 	if len(taken) == 0 {
 		return f
 	}
-	f.Care = strings.Join(taken, "; ") + "; see: " + strings.Join(looks, "; ")
-	if f.Class == ClassPaste {
-		f.Class = ClassWithCare
+	f.Warning = strings.Join(taken, "; ") + "; check first: " + strings.Join(looks, "; ")
+	if f.FixType == FixSafe {
+		f.FixType = FixDisruptive
 	}
 	return f
 }

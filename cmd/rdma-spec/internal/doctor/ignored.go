@@ -20,13 +20,13 @@ func ignore(findings []Finding, entries []node.Ignored) (unused []node.Ignored) 
 			continue
 		}
 		literally := strings.NewReplacer(`\`, `\\`, "*", `\*`, "?", `\?`, "[", `\[`).Replace(f.Object)
-		f.Entry = node.Ignored{Check: f.Check, Object: literally, Why: "say why"}.String()
+		f.Entry = node.Ignored{Check: f.Check, Object: literally, Reason: "say why"}.String()
 		for n, entry := range entries {
 			if entry.Matches(f.Check, f.Object) {
 				used[n] = true
 				if f.Status != Ignored {
 					f.Status, f.Entry = Ignored, ""
-					f.Text = fmt.Sprintf("%s (ignored: %s).", strings.TrimSuffix(f.Text, "."), entry.Why)
+					f.Text = fmt.Sprintf("%s (ignored: %s).", strings.TrimSuffix(f.Text, "."), entry.Reason)
 				}
 			}
 		}

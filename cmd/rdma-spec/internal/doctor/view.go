@@ -30,7 +30,7 @@ func (v *View) Read(name string) (string, error) {
 	return string(text), err
 }
 
-// Glob returns the names that match a pattern, sorted. The error means that a folder could not be listed.
+// Glob returns the names that match a pattern, sorted. The error means that a directory could not be listed.
 func (v *View) Glob(pattern string) ([]string, error) {
 	if err := v.declared(pattern); err != nil {
 		return nil, err
@@ -52,7 +52,7 @@ func (v *View) Readlink(name string) (string, error) {
 	return v.Files.Readlink(name)
 }
 
-// Exists reports whether there is a file or folder. The error says that it cannot be told.
+// Exists reports whether there is a file or directory. The error says that it cannot be told.
 func (v *View) Exists(name string) (bool, error) {
 	if err := v.declared(name); err != nil {
 		return false, err

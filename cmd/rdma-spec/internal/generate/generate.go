@@ -46,8 +46,8 @@ Write the file with --to: it replaces the file atomically, and only if nothing f
 "> FILE" the shell empties the file first; if the command then fails, the runtime finds an
 empty file, and with an empty base_runtime_spec its whole CRI plugin does not start. The former
 content is kept as a backup beside the file, or, for a drop-in such as
-crio.conf.d/90-rdma-spec.conf, in the folder above, because a daemon may read every file of a
-drop-in folder. No backup is overwritten. A base spec that handlers of this node name already is
+crio.conf.d/90-rdma-spec.conf, in the directory above, because a daemon may read every file of a
+drop-in directory. No backup is overwritten. A base spec that handlers of this node name already is
 only replaced with --force. With --for crio, the drop-in has the default_ulimits of the node's
 other files as well.
 

@@ -46,15 +46,15 @@ func (o generateOptions) crio(memlock spec.Limit) (text []byte, notes []string, 
 	return platform.CRIO(memlock, others), notes, nil
 }
 
-// real returns a folder without links; as it is where it does not exist.
-func real(folder string) string {
-	if resolved, err := filepath.EvalSymlinks(folder); err == nil {
-		folder = resolved
+// real returns a directory without links; as it is where it does not exist.
+func real(dir string) string {
+	if resolved, err := filepath.EvalSymlinks(dir); err == nil {
+		dir = resolved
 	}
-	if absolute, err := filepath.Abs(folder); err == nil {
-		folder = absolute
+	if absolute, err := filepath.Abs(dir); err == nil {
+		dir = absolute
 	}
-	return folder
+	return dir
 }
 
 // changes reports the handlers of the node that would change with the base spec that --to replaces. What configure

@@ -48,10 +48,10 @@ func TestCRIOKeepsUlimits(t *testing.T) {
 			"nofile=1048576:1048576 memlock=-1:-1"},
 		"a flag": {map[string]string{"etc/crio/crio.conf": "", "etc/systemd/system/crio.service": "[Service]\nExecStart=/usr/bin/crio --default-ulimits nofile=1:1\n"}, ours,
 			"error: the command line of CRI-O sets default_ulimits, and CRI-O reads it after "},
-		"a file elsewhere":  {map[string]string{"etc/crio/crio.conf.d/99-x": nofile}, "x.conf", "nofile=1048576:1048576 memlock=-1:-1"},
-		"a folder by links": {map[string]string{"srv/crio/crio.conf.d/99-x": nofile, "etc/crio": "-> /srv/crio"}, "srv/crio/crio.conf.d/90-rdma-spec.conf", "error: 99-x sets default_ulimits"},
-		"no CRI-O":          {nil, "x.conf", "memlock=-1:-1"},
-		"no list":           {map[string]string{"etc/crio/crio.conf": "[crio.runtime]\ndefault_ulimits = 'nofile=1:1'\n"}, ours, "error: write a list of strings"},
+		"a file elsewhere":     {map[string]string{"etc/crio/crio.conf.d/99-x": nofile}, "x.conf", "nofile=1048576:1048576 memlock=-1:-1"},
+		"a directory by links": {map[string]string{"srv/crio/crio.conf.d/99-x": nofile, "etc/crio": "-> /srv/crio"}, "srv/crio/crio.conf.d/90-rdma-spec.conf", "error: 99-x sets default_ulimits"},
+		"no CRI-O":             {nil, "x.conf", "memlock=-1:-1"},
+		"no list":              {map[string]string{"etc/crio/crio.conf": "[crio.runtime]\ndefault_ulimits = 'nofile=1:1'\n"}, ours, "error: write a list of strings"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			root := scratch.Folder(t, filepath.Dir(test.to))

@@ -23,7 +23,7 @@ func TestDocker(t *testing.T) {
 	}{
 		"nothing said": {"", printed, cdi.Docker{Version: "28.3.2"}},
 		"on": {`{"features": {"cdi": true, "x": "y"}, "cdi-spec-dirs": ["/opt/cdi"]}`, "",
-			cdi.Docker{CDI: &on, Folders: []string{"/opt/cdi"}}},
+			cdi.Docker{CDI: &on, Dirs: []string{"/opt/cdi"}}},
 		"off":      {`{"features": {"cdi": false}}`, "#!/bin/sh\nexit 1\n", cdi.Docker{CDI: &off}},
 		"not JSON": {"{", printed, cdi.Docker{Version: "28.3.2", Error: "unexpected end of JSON input"}},
 	} {
@@ -32,11 +32,11 @@ func TestDocker(t *testing.T) {
 			if test.daemon != "" {
 				files["etc/docker/daemon.json"] = test.daemon
 			}
-			folder := files.Root(t)
+			dir := files.Root(t)
 			if test.program != "" {
-				scratch.File(t, filepath.Join(folder, "usr/bin/dockerd"), test.program, 0o755)
+				scratch.File(t, filepath.Join(dir, "usr/bin/dockerd"), test.program, 0o755)
 			}
-			got := known(cdi.Read(t.Context(), folder, nil))
+			got := known(cdi.Read(t.Context(), dir, nil))
 			if diff := cmp.Diff(&test.want, got.Docker); diff != "" || !got.Podman {
 				t.Errorf("(-want +got):\n%s", diff)
 			}

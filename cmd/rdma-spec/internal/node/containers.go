@@ -98,7 +98,7 @@ type Container struct {
 	Env       cri.Env    `json:"-"` // the variables of its spec that choose HCAs and interfaces
 	GPUs      []int      `json:"-"` // the minor numbers of the devices of NVIDIA's GPUs that it holds
 	Lacks     spec.Grant `json:"-"` // what of Wanted it lacks
-	Remedy    Remedy     `json:"-"`
+	Fix       Fix        `json:"-"`
 
 	reading  process.Reading
 	unlisted bool // the kubelet does not say its resources, which may be a signal
@@ -123,8 +123,8 @@ const (
 	Recreate Action = "recreate" // only a new container has more; repair can raise the Processes of this one
 )
 
-// Remedy is what should be done about a container's memlock.
-type Remedy struct {
+// Fix is what should be done about a container's memlock.
+type Fix struct {
 	Action     Action
 	Text       string // the command, or what to do
 	Processes  int
@@ -134,10 +134,10 @@ type Remedy struct {
 // PodName is NAMESPACE/POD.
 func (r *Report) PodName() string { return r.Namespace + "/" + r.Pod }
 
-// Causes returns the problems without their remedy.
+// Causes returns the problems without their fix.
 func (c *Container) Causes() (all []string) {
 	for _, problem := range c.Problems {
-		all = append(all, strings.TrimSuffix(problem, ": "+c.Remedy.Text))
+		all = append(all, strings.TrimSuffix(problem, ": "+c.Fix.Text))
 	}
 	return all
 }
@@ -168,13 +168,13 @@ func (c *Container) report(s State, problem string) {
 	c.Problems = append(c.Problems, problem)
 }
 
-// remedy decides what should be done about the container's memlock.
-func (c *Container) remedy(o Options) Remedy {
+// fix decides what should be done about the container's memlock.
+func (c *Container) fix(o Options) Fix {
 	if c.Lacks.Memlock == 0 {
-		return Remedy{}
+		return Fix{}
 	}
 	want := c.Wanted.Memlock
-	r := Remedy{Action: Repair, Text: o.Command("repair", c.PodName()), Processes: c.reading.Low(want)}
+	r := Fix{Action: Repair, Text: o.Command("repair", c.PodName()), Processes: c.reading.Low(want)}
 	r.StoredSpec = c.Editable() && (c.reading.SpecSets && c.reading.Spec.Soft < want ||
 		!c.reading.SpecSets && r.Processes > 0)
 	if !r.StoredSpec && (r.Processes == 0 || !c.Editable()) {
@@ -196,7 +196,7 @@ func (c *Container) compare(o Options) {
 		Bounding: c.Bounding,
 		Holds:    func(hca.Device) bool { return len(c.HCAs) > 0 }, // which ones it could have had is unknown
 	})
-	c.Remedy = c.remedy(o)
+	c.Fix = c.fix(o)
 	if c.Wanted.Memlock != 0 && !known {
 		c.report(StateUnknown, "its memlock is unknown")
 	}
@@ -221,12 +221,12 @@ func (c *Container) compareMemlock(given spec.Limit) {
 	case c.Lacks.Memlock == 0:
 	case enough:
 		c.report(StateBelow, fmt.Sprintf("its spec gives processes of an exec %s, the policy gives %s: %s", given, want,
-			c.Remedy.Text))
+			c.Fix.Text))
 	case c.IPCLock != nil && *c.IPCLock && c.Registers != nil && *c.Registers >= want:
 		c.Notes = append(c.Notes, fmt.Sprintf("memlock is %s, the policy gives %s; with CAP_IPC_LOCK it can "+
 			"register more", c.Memlock.Soft, want))
 	default:
-		c.report(StateBelow, fmt.Sprintf("memlock is %s, the policy gives %s: %s", c.Memlock.Soft, want, c.Remedy.Text))
+		c.report(StateBelow, fmt.Sprintf("memlock is %s, the policy gives %s: %s", c.Memlock.Soft, want, c.Fix.Text))
 	}
 }
 
@@ -270,7 +270,7 @@ func (s *Snapshot) readContainers(ctx context.Context) (found Containers, err er
 			c.Problems = []string{}
 			c.Wanted = nil
 			c.Lacks = spec.Grant{}
-			c.Remedy = Remedy{}
+			c.Fix = Fix{}
 		}
 	}
 	return found, err

@@ -67,9 +67,9 @@ func (s *Snapshot) ReadListed(listed *hca.Inventory) *hca.Inventory {
 			}
 		}
 	}
-	patience, first, second := s.Each(), read(left()), (<-chan hca.HCA)(nil)
+	timeout, first, second := s.Each(), read(left()), (<-chan hca.HCA)(nil)
 	var late <-chan time.Time
-	for half, over := time.After(patience/2), false; !over && len(left()) > 0; {
+	for half, over := time.After(timeout/2), false; !over && len(left()) > 0; {
 		select {
 		case h, more := <-first:
 			if got[h.Name] = h; !more {
@@ -83,7 +83,7 @@ func (s *Snapshot) ReadListed(listed *hca.Inventory) *hca.Inventory {
 			asked := time.Now()
 			second = read(left())
 			// Where others use the CPUs, the process took long to start, and takes long to read.
-			late = time.After(max(patience/2, slower*time.Since(asked)))
+			late = time.After(max(timeout/2, slower*time.Since(asked)))
 		case <-late:
 			over = true
 		}
@@ -92,7 +92,7 @@ func (s *Snapshot) ReadListed(listed *hca.Inventory) *hca.Inventory {
 		if h, ok := got[name]; ok {
 			return h
 		}
-		return hca.HCA{Name: name, NUMANode: -1, Unread: fmt.Sprintf("it did not answer within %s", patience)}
+		return hca.HCA{Name: name, NUMANode: -1, Unread: fmt.Sprintf("it did not answer within %s", timeout)}
 	})
 }
 

@@ -24,7 +24,7 @@ const IgnoreFile = "/etc/rdma-spec/doctor.yaml"
 type Ignored struct {
 	Check  string `json:"check"`
 	Object string `json:"object,omitempty"` // "" is what is said of the node itself
-	Why    string `json:"why"`
+	Reason string `json:"reason"`
 }
 
 // Matches reports whether the entry is about what a check says of an object.
@@ -41,7 +41,7 @@ func (i Ignored) String() string {
 	if i.Object != "" {
 		text += ", object: " + strconv.Quote(i.Object)
 	}
-	return text + ", why: " + strconv.Quote(i.Why) + "}"
+	return text + ", reason: " + strconv.Quote(i.Reason) + "}"
 }
 
 // readIgnored reads IgnoreFile below the root or, where there is none, that of the container that this runs in.
@@ -63,8 +63,8 @@ func (s *Snapshot) readIgnored(context.Context, string) ([]Ignored, error) {
 		_, bad := path.Match(entry.Check, "")
 		_, worse := path.Match(entry.Object, "")
 		switch {
-		case entry.Check == "" || entry.Why == "":
-			err = errors.Join(err, fmt.Errorf("ignore[%d]: check and why must have a value", n))
+		case entry.Check == "" || entry.Reason == "":
+			err = errors.Join(err, fmt.Errorf("ignore[%d]: check and reason must have a value", n))
 		case bad != nil || worse != nil:
 			err = errors.Join(err, fmt.Errorf("ignore[%d]: check and object are globs: write \\[ for a bracket", n))
 		}

@@ -56,17 +56,17 @@ func TestKubelet(t *testing.T) {
 	files := aProcess(aNode(), 300, "/usr/bin/kubelet", "--root-dir=/data/kubelet").With(hcatest.Files{
 		"data/kubelet/device-plugins/kubelet_internal_checkpoint": `{"Data":{"PodDeviceEntries":[{"ResourceName":"rdma/old"}],"RegisteredDevices":{"rdma/hca":["a"],"x.com/gpu":[]}},"Checksum":1}`,
 	})
-	folder := files.Root(t)
+	dir := files.Root(t)
 	want := agents.Kubelet{PID: 300, Root: "/data/kubelet"}
-	if diff := cmp.Diff(want, known(agents.ReadKubelet(t.Context(), folder))); diff != "" {
+	if diff := cmp.Diff(want, known(agents.ReadKubelet(t.Context(), dir))); diff != "" {
 		t.Errorf("without sockets (-want +got):\n%s", diff)
 	}
-	scratch.Socket(t, filepath.Join(folder, "data/kubelet/device-plugins/kubelet.sock"))
-	serve(t, filepath.Join(folder, "data/kubelet/pod-resources/kubelet.sock"), kubeletServer{})
+	scratch.Socket(t, filepath.Join(dir, "data/kubelet/device-plugins/kubelet.sock"))
+	serve(t, filepath.Join(dir, "data/kubelet/pod-resources/kubelet.sock"), kubeletServer{})
 	want.DevicePlugins, want.PodResources, want.Allocatable = true, true, map[string]int{"rdma/hca": 2,
 		"rdma/old": 0, "x.com/gpu": 0}
 	want.Given = map[string][]string{"ml/train/main": {"rdma/hca"}}
-	if diff := cmp.Diff(want, known(agents.ReadKubelet(t.Context(), folder))); diff != "" {
+	if diff := cmp.Diff(want, known(agents.ReadKubelet(t.Context(), dir))); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
 }
@@ -84,18 +84,18 @@ func (silentKubelet) GetAllocatableResources(ctx context.Context,
 
 // A kubelet that does not answer in time is late, which is no fault.
 func TestKubeletIsLate(t *testing.T) {
-	folder := aProcess(aNode(), 300, "/usr/bin/kubelet").Root(t)
-	serve(t, filepath.Join(folder, "var/lib/kubelet/pod-resources/kubelet.sock"), silentKubelet{})
-	if got := known(agents.ReadKubelet(shortly(t), folder)); !got.Late || got.Error == "" {
+	dir := aProcess(aNode(), 300, "/usr/bin/kubelet").Root(t)
+	serve(t, filepath.Join(dir, "var/lib/kubelet/pod-resources/kubelet.sock"), silentKubelet{})
+	if got := known(agents.ReadKubelet(shortly(t), dir)); !got.Late || got.Error == "" {
 		t.Errorf("%+v", got)
 	}
 }
 
 // A container of the plugin's has the socket at the usual place, wherever the kubelet has it, and nothing else.
 func TestKubeletFromAContainer(t *testing.T) {
-	folder := aProcess(aNode(), 300, "/usr/bin/kubelet", "--root-dir=/data/kubelet").Root(t)
-	scratch.Socket(t, filepath.Join(folder, "var/lib/kubelet/pod-resources/kubelet.sock"))
-	if got := known(agents.ReadKubelet(shortly(t), folder)); !got.NotMounted || !got.PodResources {
+	dir := aProcess(aNode(), 300, "/usr/bin/kubelet", "--root-dir=/data/kubelet").Root(t)
+	scratch.Socket(t, filepath.Join(dir, "var/lib/kubelet/pod-resources/kubelet.sock"))
+	if got := known(agents.ReadKubelet(shortly(t), dir)); !got.NotMounted || !got.PodResources {
 		t.Errorf("%+v", got)
 	}
 }
@@ -109,24 +109,24 @@ func shortly(t *testing.T) context.Context {
 
 // On a node whose root is mounted elsewhere, absolute links lead where they lead on the node.
 func TestLinksOfANode(t *testing.T) {
-	folder := aProcess(aNode(), 300, "/usr/bin/kubelet", "--root-dir=/gone").With(hcatest.Files{
+	dir := aProcess(aNode(), 300, "/usr/bin/kubelet", "--root-dir=/gone").With(hcatest.Files{
 		"var/lib": hcatest.Link("/data/lib"), "opt": hcatest.Link("/data/opt"), "var/log": hcatest.Link("/data/log"),
 		"data/opt/nri/plugins/90-rdma": "",
 		"data/log/audit/audit.log":     "type=AVC msg=audit(1700000000.500:77): avc:  denied  { read } for  path=\"/dev/infiniband/uverbs0\"\n",
 	}).Root(t)
-	scratch.Socket(t, filepath.Join(folder, "data/lib/kubelet/pod-resources/kubelet.sock"))
-	if got := known(agents.ReadKubelet(shortly(t), folder)); !got.PodResources {
+	scratch.Socket(t, filepath.Join(dir, "data/lib/kubelet/pod-resources/kubelet.sock"))
+	if got := known(agents.ReadKubelet(shortly(t), dir)); !got.PodResources {
 		t.Errorf("the kubelet: %+v", got)
 	}
-	if got := agents.ReadPlugin(folder, ""); got.Launched != "/opt/nri/plugins/90-rdma" {
+	if got := agents.ReadPlugin(dir, ""); got.Launched != "/opt/nri/plugins/90-rdma" {
 		t.Errorf("the plugin: %+v", got)
 	}
-	if got := readAudit(folder, 5000, time.Unix(1700000100, 0)); len(got) != 1 {
+	if got := readAudit(dir, 5000, time.Unix(1700000100, 0)); len(got) != 1 {
 		t.Errorf("auditd: %+v", got)
 	}
 }
 
-// A kubelet in a container, as on Talos, is the node's if it has the node's folder: pods can call programs so, too.
+// A kubelet in a container, as on Talos, is the node's if it has the node's directory: pods can call programs so, too.
 func TestKubeletInAContainer(t *testing.T) {
 	files := aProcess(aProcess(aNode(), 200, "/usr/local/bin/kubelet"), 300, "/usr/local/bin/kubelet").With(hcatest.Files{
 		"proc/200/root/var/lib/kubelet/": "", "proc/300/root/var/lib/kubelet": hcatest.Link("../../../../../var/lib/kubelet"),

@@ -31,7 +31,7 @@ type Options struct {
 	Config     string            `json:"config,omitempty"`
 	Root       string            `json:"root,omitempty"`
 	Endpoint   string            `json:"endpoint,omitempty"`
-	Patience   time.Duration     `json:"-"` // with all daemons together; 0 for askRuntimesFor
+	Timeout    time.Duration     `json:"-"` // with all daemons together; 0 for askRuntimesFor
 	Pods       []string          `json:"-"` // NAMESPACE/POD: look at the containers of these only
 	Inside     bool              `json:"-"` // look at what the processes of containers see
 	Use        bool              `json:"-"` // look at who uses RDMA
@@ -48,8 +48,8 @@ func (o Options) Limits() *limits.Processes {
 	return limits.New(o.Root)
 }
 
-// Each is Patience, or as much longer as all daemons together may take longer.
-func (o Options) Each() time.Duration { return max(Patience, o.Patience/(Daemons/Patience)) }
+// Each is ItemTimeout, or as much longer as all daemons together may take longer.
+func (o Options) Each() time.Duration { return max(ItemTimeout, o.Timeout/(Daemons/ItemTimeout)) }
 
 // AddFlags adds the flags that choose the policy, the node and the runtime.
 func (o *Options) AddFlags(f *pflag.FlagSet) {
@@ -179,29 +179,29 @@ const (
 	readsArchives = "reads-archives"
 )
 
-// AddRootFlag adds the flag --root to a command that only reads the node: it names a folder, or an archive of rdma-spec
-// collect. The text says what is read there: "the node's sys and dev".
+// AddRootFlag adds the flag --root to a command that only reads the node: it names a directory, or an archive of
+// rdma-spec collect. The text says what is read there: "the node's sys and dev".
 func AddRootFlag(f *pflag.FlagSet, root *string, what string) {
-	f.StringVar(root, rootFlag, "/", "read "+what+" below this `DIR`, or from FILE.tar.gz of rdma-spec collect")
+	f.StringVar(root, rootFlag, "/", "read "+what+" below this `DIR`, or from the support bundle FILE.tar.gz")
 	f.Lookup(rootFlag).Annotations = map[string][]string{readsArchives: {}}
 }
 
 // OpenRoot unpacks the archive that the command's --root names, if it names one, and sets the flag to the temporary
-// folder. release removes that.
+// directory. release removes that.
 func OpenRoot(cmd *cobra.Command) (release func() error, err error) {
 	release = func() error { return nil }
 	flag := cmd.Flags().Lookup(rootFlag)
 	if flag == nil || flag.Annotations[readsArchives] == nil {
 		return release, nil
 	}
-	folder, remove, err := archive.Open(flag.Value.String())
+	dir, remove, err := archive.Open(flag.Value.String())
 	if err != nil {
 		return release, fmt.Errorf("--root: %w", err)
 	}
-	if folder == flag.Value.String() {
+	if dir == flag.Value.String() {
 		return release, nil
 	}
-	return remove, flag.Value.Set(folder)
+	return remove, flag.Value.Set(dir)
 }
 
 // HCANames completes a list of HCAs below a root: the last name in it, by those that are not in it yet.

@@ -28,13 +28,13 @@ const limitsText = "Limit                     Soft Limit           Hard Limit   
 
 // aProcess adds a process of the node to its files.
 func aProcess(files hcatest.Files, pid int, exe string, args ...string) hcatest.Files {
-	folder := fmt.Sprintf("proc/%d/", pid)
+	dir := fmt.Sprintf("proc/%d/", pid)
 	name := filepath.Base(strings.TrimSuffix(exe, process.Deleted))
 	return files.With(hcatest.Files{
-		folder + "comm": name[:min(len(name), 15)] + "\n", folder + "exe": hcatest.Link(exe), folder +
+		dir + "comm": name[:min(len(name), 15)] + "\n", dir + "exe": hcatest.Link(exe), dir +
 			"cmdline": strings.Join(append([]string{exe}, args...), "\x00") + "\x00",
-		folder + "ns/mnt": hcatest.Link("mnt:[1]"), folder + "ns/net": hcatest.Link("net:[1]"), folder + "limits": limitsText,
-		folder + "stat": fmt.Sprintf("%d (%s) S 1 1 1 0 -1 0 0 0 0 0 0 0 0 0 20 0 1 0 %d00 0 0", pid, name, pid),
+		dir + "ns/mnt": hcatest.Link("mnt:[1]"), dir + "ns/net": hcatest.Link("net:[1]"), dir + "limits": limitsText,
+		dir + "stat": fmt.Sprintf("%d (%s) S 1 1 1 0 -1 0 0 0 0 0 0 0 0 0 20 0 1 0 %d00 0 0", pid, name, pid),
 	})
 }
 
@@ -86,12 +86,12 @@ func TestRuntimes(t *testing.T) {
 	files = aProcess(files, 103, "/usr/bin/containerd", "--config", "/run/x/config.toml", "config", "dump") // no daemon
 	files["proc/102/root/"] = ""
 	files["run/docker/containerd.toml"] = "disabled_plugins = ['cri']\n"
-	folder := files.Root(t)
-	scratch.File(t, filepath.Join(folder, "usr/bin/containerd"), aContainerd, 0o755)
-	critest.Serve(t, critest.Options{Root: folder, Path: "run/containerd/containerd.sock"})
-	scratch.Socket(t, filepath.Join(folder, "var/run/nri/nri.sock"))
+	dir := files.Root(t)
+	scratch.File(t, filepath.Join(dir, "usr/bin/containerd"), aContainerd, 0o755)
+	critest.Serve(t, critest.Options{Root: dir, Path: "run/containerd/containerd.sock"})
+	scratch.Socket(t, filepath.Join(dir, "var/run/nri/nri.sock"))
 
-	got := known(runtime.Read(t.Context(), folder)).Runtimes
+	got := known(runtime.Read(t.Context(), dir)).Runtimes
 	if len(got) != 2 {
 		t.Fatalf("%+v", got)
 	}
@@ -123,10 +123,10 @@ func TestCRIOAndInstalledContainerd(t *testing.T) {
 			"['memlock=-1:-1']\n[crio.nri]\nenable_nri = false\n",
 		"usr/lib/systemd/system/crio.service": "",
 	})
-	folder := files.Root(t)
-	scratch.File(t, filepath.Join(folder, "usr/bin/containerd"), aContainerd, 0o755)
-	critest.Serve(t, critest.Options{Name: "cri-o", Version: "1.34.0", Root: folder, Path: "run/crio/crio.sock"})
-	got := known(runtime.Read(t.Context(), folder)).Runtimes
+	dir := files.Root(t)
+	scratch.File(t, filepath.Join(dir, "usr/bin/containerd"), aContainerd, 0o755)
+	critest.Serve(t, critest.Options{Name: "cri-o", Version: "1.34.0", Root: dir, Path: "run/crio/crio.sock"})
+	got := known(runtime.Read(t.Context(), dir)).Runtimes
 	if len(got) != 2 {
 		t.Fatalf("%+v", got)
 	}
@@ -145,9 +145,9 @@ func TestCRIOAndInstalledContainerd(t *testing.T) {
 func TestRuntimesFromAContainer(t *testing.T) {
 	for program, socket := range map[string]string{"/usr/bin/crio": "run/crio/crio.sock",
 		"/usr/bin/containerd": "run/containerd/containerd.sock"} {
-		folder := aProcess(aNode(), 100, program).Root(t)
-		critest.Serve(t, critest.Options{Name: path.Base(program), Version: "1.34.0", Root: folder, Path: socket})
-		got := known(runtime.Read(t.Context(), folder)).Runtimes
+		dir := aProcess(aNode(), 100, program).Root(t)
+		critest.Serve(t, critest.Options{Name: path.Base(program), Version: "1.34.0", Root: dir, Path: socket})
+		got := known(runtime.Read(t.Context(), dir)).Runtimes
 		if len(got) != 1 || !got[0].Serves || got[0].Known || !got[0].NotMounted || got[0].NRI.On {
 			t.Errorf("%s: %+v", program, got)
 		}
@@ -235,7 +235,7 @@ func TestInside(t *testing.T) {
 		"proc/500/root/usr/lib/x86_64-linux-gnu/libibverbs/libmlx5-rdmav34.so.old": "",
 		"proc/500/root/usr/lib64/libibverbs/librxe-rdmav34.so":                     "",
 	})
-	folder, shm := files.Root(t), spec.Limit(64<<20)
+	dir, shm := files.Root(t), spec.Limit(64<<20)
 	want := process.Inside{
 		User: 1000, Known: true, OwnNetwork: true, Addresses: []netip.Addr{netip.MustParseAddr("10.0.0.9"),
 			netip.MustParseAddr("fd00::1")}, HostPaths: []string{"/dev/infiniband", "/dev/infiniband/uverbs0"},
@@ -250,14 +250,14 @@ func TestInside(t *testing.T) {
 				"rxe": "/usr/lib64/libibverbs/librxe-rdmav34.so"},
 		},
 	}
-	got := process.Look(folder, 500, true, time.Minute)
+	got := process.Look(dir, 500, true, time.Minute)
 	if diff := cmp.Diff(want, got, cmp.Comparer(func(a, b netip.Addr) bool { return a == b })); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
-	if paths := process.HostPaths(folder, 500); len(paths) != 1 {
+	if paths := process.HostPaths(dir, 500); len(paths) != 1 {
 		t.Errorf("%q", paths)
 	}
-	gone := process.Look(folder, 501, false, time.Minute)
+	gone := process.Look(dir, 501, false, time.Minute)
 	if gone.Known || gone.User != -1 {
 		t.Errorf("%+v", gone)
 	}

@@ -37,9 +37,10 @@ const (
 	// Daemons is how long all daemons together may take, which are asked side by side. node-problem-detector and kubectl
 	// rdma give up after 20 s.
 	Daemons = 10 * time.Second
-	// Patience is how long one of many things may take: an HCA, a file, a runtime beside another, the kubelet for a pod.
-	Patience = 2 * time.Second
-	// askRuntimesFor is how long a part may take where no patience is given: a runtime lists all containers.
+	// ItemTimeout is how long one of many things may take: an HCA, a file, one of several runtimes, the kubelet for a
+	// pod.
+	ItemTimeout = 2 * time.Second
+	// askRuntimesFor is how long a part may take where no timeout is given: a runtime lists all containers.
 	askRuntimesFor = 20 * time.Second
 )
 
@@ -78,7 +79,7 @@ type Snapshot struct {
 	asked      sync.Map // the names of the parts that are being read
 }
 
-// Answer is a part, or why there is none. The files in AnswersFolder have this form.
+// Answer is a part, or why there is none. The files in AnswersDir have this form.
 type Answer struct {
 	Name  string          `json:"-"`
 	JSON  json.RawMessage `json:"answer,omitempty"`
@@ -86,8 +87,8 @@ type Answer struct {
 	Late  bool            `json:"-"` // it was not read in time
 }
 
-// AnswersFolder is where an archive has the parts.
-const AnswersFolder = "rdma-spec/answers"
+// AnswersDir is where an archive has the parts.
+const AnswersDir = "rdma-spec/answers"
 
 // Inventory are the files that HCAs are read from, as patterns.
 var Inventory = []string{
@@ -102,14 +103,14 @@ var Inventory = []string{
 	"sys/class/net/*/*", "sys/module/ib_core/parameters/netns_mode",
 }
 
-// Open opens the node below a root: a live one, or a copy where it has an AnswersFolder.
+// Open opens the node below a root: a live one, or a copy where it has an AnswersDir.
 func Open(o Options) (*Snapshot, error) {
 	t, err := files.Open(o.Root)
 	if err != nil {
 		return nil, err
 	}
 	s := &Snapshot{Options: o, Files: t}
-	_, err = t.Stat(AnswersFolder)
+	_, err = t.Stat(AnswersDir)
 	s.Archived = err == nil
 	s.HCAs = sync.OnceValues(s.readHCAs)
 	s.KernelLog = of(s, "kernel-log.json", readKernelLog)
@@ -139,7 +140,7 @@ func Open(o Options) (*Snapshot, error) {
 	})
 	s.Listing = of(s, "listing.json", s.list)
 	s.Containers = sync.OnceValues(func() (Containers, error) {
-		return Within(context.Background(), cmp.Or(s.Patience, askRuntimesFor)+2*Patience,
+		return Within(context.Background(), cmp.Or(s.Timeout, askRuntimesFor)+2*ItemTimeout,
 			"there is no answer about the containers", s.readContainers)
 	})
 	return s, nil
@@ -157,7 +158,7 @@ func of[T any](s *Snapshot, name string, live func(ctx context.Context, root str
 		about := strings.TrimSuffix(name, ".json")
 		s.asked.Store(about, nil)
 		defer s.asked.Delete(about)
-		return Within(context.Background(), cmp.Or(s.Patience, askRuntimesFor), "there is no answer about "+about,
+		return Within(context.Background(), cmp.Or(s.Timeout, askRuntimesFor), "there is no answer about "+about,
 			func(ctx context.Context) (T, error) { return live(ctx, s.Root) })
 	})
 	s.parts = append(s.parts, func() (a Answer) {
@@ -187,7 +188,7 @@ func seen[T any](live func(context.Context, string) (T, error)) func(context.Con
 // kept reads a part from an archive.
 func kept[T any](t files.Tree, name string) (value T, err error) {
 	var a Answer
-	text, err := t.Read(path.Join(AnswersFolder, name), archive.MaxFile)
+	text, err := t.Read(path.Join(AnswersDir, name), archive.MaxFile)
 	if err == nil {
 		err = json.Unmarshal(text, &a)
 	}
@@ -201,10 +202,10 @@ func kept[T any](t files.Tree, name string) (value T, err error) {
 }
 
 // Within returns what a function answers, or an error that begins with what is late where that takes longer than the
-// patience, and a moment to say what was late: then the function is left to itself.
-func Within[T any](ctx context.Context, patience time.Duration, late string,
+// timeout, and a moment to say what was late: then the function is left to itself.
+func Within[T any](ctx context.Context, timeout time.Duration, late string,
 	live func(context.Context) (T, error)) (value T, err error) {
-	bounded, cancel := context.WithTimeout(ctx, patience)
+	bounded, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
 	done := make(chan struct{})
 	var read T
@@ -217,12 +218,12 @@ func Within[T any](ctx context.Context, patience time.Duration, late string,
 	case <-done:
 		return read, failed
 	case <-ctx.Done():
-	case <-time.After(patience + patience/moment):
+	case <-time.After(timeout + timeout/moment):
 	}
-	return value, lateError(fmt.Sprintf("%s within %s", late, patience))
+	return value, lateError(fmt.Sprintf("%s within %s", late, timeout))
 }
 
-// moment is the part of the patience in which a function can still answer.
+// moment is the part of the timeout in which a function can still answer.
 const moment = 10
 
 // SayLate says on a writer, after a while, which parts have not answered, until it is stopped.
@@ -233,20 +234,20 @@ func (s *Snapshot) SayLate(stderr io.Writer) (stop func()) {
 		select {
 		case <-ended:
 			return
-		case <-time.After(Patience):
+		case <-time.After(ItemTimeout):
 		}
 		var late []string
 		s.asked.Range(func(name, _ any) bool { late = append(late, fmt.Sprint(name)); return true })
 		slices.Sort(late)
 		if len(late) > 0 {
 			fmt.Fprintf(stderr, "rdma-spec: there is no answer yet about %s: waiting for %s at most\n",
-				strings.Join(late, ", "), cmp.Or(s.Patience, askRuntimesFor))
+				strings.Join(late, ", "), cmp.Or(s.Timeout, askRuntimesFor))
 		}
 	})
 	return func() { close(ended); telling.Wait() }
 }
 
-// Answers returns all parts as an archive keeps them. They are read at once: what does not answer costs its patience
+// Answers returns all parts as an archive keeps them. They are read at once: what does not answer costs its timeout
 // once.
 func (s *Snapshot) Answers() []Answer {
 	answers := make([]Answer, len(s.parts))
@@ -258,22 +259,22 @@ func (s *Snapshot) Answers() []Answer {
 	return answers
 }
 
-// always are folders that every node has: a container sees one only if it is mounted there, and a copy has it if its
-// maker saw it.
+// always are directories that every node has: a container sees one only if it is mounted there, and a copy has it if
+// its maker saw it.
 var always = []string{"sys/bus", "sys/fs/cgroup"}
 
 // NotFromHere ends the text of what is unknown because a container does not have it. kubectl-rdma knows it by its first
 // words.
 const NotFromHere = "cannot be seen from here: run the doctor on the node itself"
 
-// Reaches returns an error where the folder that has a file, or what matches a pattern, is not there.
+// Reaches returns an error where the directory that has a file, or what matches a pattern, is not there.
 func (s *Snapshot) Reaches(name string) error {
-	for _, folder := range always {
-		if !strings.HasPrefix(name, folder+"/") {
+	for _, dir := range always {
+		if !strings.HasPrefix(name, dir+"/") {
 			continue
 		}
-		if _, err := s.Files.Stat(folder); errors.Is(err, fs.ErrNotExist) {
-			return fmt.Errorf("/%s %s", folder, NotFromHere)
+		if _, err := s.Files.Stat(dir); errors.Is(err, fs.ErrNotExist) {
+			return fmt.Errorf("/%s %s", dir, NotFromHere)
 		}
 	}
 	return nil

@@ -58,11 +58,11 @@ func TestForOtherUsers(t *testing.T) {
 	}
 }
 
-// A part is read once, and its patience is its own: those who ask late wait no longer for it.
+// A part is read once, and its timeout is its own: those who ask late wait no longer for it.
 func TestParts(t *testing.T) {
 	var asked atomic.Int32
-	files := hcatest.Files{AnswersFolder + "/what": `{"answer": "this"}`, AnswersFolder +
-		"/sick": `{"error": "no socket"}`, AnswersFolder + "/slow": "garbage"}
+	files := hcatest.Files{AnswersDir + "/what": `{"answer": "this"}`, AnswersDir +
+		"/sick": `{"error": "no socket"}`, AnswersDir + "/slow": "garbage"}
 	for name, root := range map[string]string{"live": hcatest.Files{"etc/": ""}.Root(t), "copy": files.Root(t)} {
 		s := snapshot(t, Options{Root: root})
 		what := of(s, "what", func(context.Context, string) (string, error) { asked.Add(1); return "this", nil })
@@ -111,10 +111,10 @@ func TestReadAudit(t *testing.T) {
 func TestSayLate(t *testing.T) {
 	root := hcatest.Files{"etc/": ""}.Root(t)
 	for takes, want := range map[time.Duration]string{
-		Patience - 1: "",
-		Daemons:      "rdma-spec: there is no answer yet about slow: waiting for 10s at most\n",
+		ItemTimeout - 1: "",
+		Daemons:         "rdma-spec: there is no answer yet about slow: waiting for 10s at most\n",
 	} {
-		s := snapshot(t, Options{Root: root, Patience: Daemons})
+		s := snapshot(t, Options{Root: root, Timeout: Daemons})
 		synctest.Test(t, func(t *testing.T) {
 			slow := of(s, "slow.json", func(context.Context, string) (int, error) { time.Sleep(takes - 1); return 1, nil })
 			quick := of(s, "quick.json", func(context.Context, string) (int, error) { return 1, nil })

@@ -131,7 +131,7 @@ func (s *Snapshot) surveyor(p *policy.Policy) *surveyor {
 	return looking
 }
 
-// sideBySide looks at containers, a few at a time: an image that does not answer costs its patience.
+// sideBySide looks at containers, a few at a time: an image that does not answer costs its timeout.
 func sideBySide(containers int, look func(i int)) {
 	var looks errgroup.Group
 	looks.SetLimit(4)
@@ -305,10 +305,10 @@ func (s *surveyor) afterNRI(l Listed, r Container, counts bool, inside process.I
 		return r, counts
 	}
 	again.RDMA, again.Signal, again.Evidence, again.Rule, again.Wanted = false, policy.SignalNone, "", "", nil
-	again.State, again.Remedy.Text = StateUnseen,
+	again.State, again.Fix.Text = StateUnseen,
 		fmt.Sprintf("list its runtime handler %q in optIn.mofedRuntimeHandlers, and recreate the pod", l.RuntimeHandler)
 	again.Problems = []string{"NVIDIA's container runtime added its HCAs after NRI (" + policy.MOFEDVariable +
-		"enabled), so the plugin did not see them: " + again.Remedy.Text}
+		"enabled), so the plugin did not see them: " + again.Fix.Text}
 	return again, true
 }
 

@@ -178,9 +178,9 @@ func (result *repairs) choose(found []node.Container) (low []node.Container) {
 		}
 		result.LookedAt++
 		switch {
-		case r.Remedy.Action == node.Nothing:
+		case r.Fix.Action == node.Nothing:
 			continue
-		case r.Remedy.Action == node.Recreate && r.Remedy.Processes == 0:
+		case r.Fix.Action == node.Recreate && r.Fix.Processes == 0:
 			result.failed = true
 			result.left++
 			result.note("%s %s: left alone: %s", r.PodName(), r.Container, r.Problems[0])
@@ -190,8 +190,8 @@ func (result *repairs) choose(found []node.Container) (low []node.Container) {
 		low = append(low, r)
 		result.Containers = append(result.Containers, repairedContainer{
 			Namespace: r.Namespace, Pod: r.Pod, Container: r.Container, ID: r.ID,
-			Memlock: r.Wanted.Memlock, MemlockBytes: uint64(r.Wanted.Memlock), Processes: r.Remedy.Processes,
-			StoredSpec: r.Remedy.StoredSpec,
+			Memlock: r.Wanted.Memlock, MemlockBytes: uint64(r.Wanted.Memlock), Processes: r.Fix.Processes,
+			StoredSpec: r.Fix.StoredSpec,
 		})
 	}
 	return low

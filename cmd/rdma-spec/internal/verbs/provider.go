@@ -11,9 +11,9 @@ import (
 	"github.com/rdma-spec/rdma-spec/spec/hca"
 )
 
-// LibraryFolders are where the loader finds libraries, relative to a root, as patterns of path.Match: as Debian and
-// others with a folder for each architecture have it, and as Fedora and others have it.
-var LibraryFolders = []string{
+// LibraryDirs are where the loader finds libraries, relative to a root, as patterns of path.Match: as Debian and
+// others with a directory for each architecture have it, and as Fedora and others have it.
+var LibraryDirs = []string{
 	"usr/lib/*-linux-gnu", "lib/*-linux-gnu", "usr/lib64", "lib64", "usr/lib", "lib", "usr/local/lib", "usr/local/lib64",
 	"usr/local/lib/*-linux-gnu",
 }
@@ -29,7 +29,7 @@ var providers = map[string]string{
 // ABI are the versions of the kernel's ABI that a provider supports; zero where they are not known here.
 type ABI struct{ Least, Most int }
 
-// abis are match_min_abi_version and match_max_abi_version in rdma-core's providers folder. Vendors ship drivers and
+// abis are match_min_abi_version and match_max_abi_version in rdma-core's providers directory. Vendors ship drivers and
 // providers with others.
 var abis = map[string]ABI{string(MLX4): {2, 4}, string(MLX5): {1, 1}, string(RXE): {1, 2}, string(SIW): {1, 1},
 	string(BNXT): {1, 1}, string(EFA): {1, 1}, string(IRDMA): {0, 5}, "erdma": {0, 1}, "ionic": {1, 1}, "mana": {1, 1}}

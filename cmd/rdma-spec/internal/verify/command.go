@@ -37,7 +37,7 @@ registers memory with each HCA through the kernel's verbs interface. That needs 
 the image. It supports the drivers mlx5, mlx4, efa, irdma, bnxt_re, rxe and siw. With other
 drivers it locks memory instead, which the kernel limits in the same way.
 
-Each fact is one line. It begins with FAIL if it makes RDMA fail, and then names the remedy. It
+Each fact is one line. It begins with FAIL if it makes RDMA fail, and then names the fix. It
 begins with ? if verify cannot find out. The last line is the verdict: the cause of "Couldn't
 allocate MR" in this container.
 
@@ -82,12 +82,12 @@ func verify(w io.Writer, c container, size spec.Limit, pid int, format string) e
 	if err := v.readTarget(pid); err != nil {
 		return err
 	}
-	judged, folder := v.self, "dev/infiniband"
+	judged, dir := v.self, "dev/infiniband"
 	if v.elsewhere {
-		judged, folder = v.target, of(v.target, "root/"+folder)
+		judged, dir = v.target, of(v.target, "root/"+dir)
 	}
-	v.judged = process.Look(v.root, judged, false, node.Patience)
-	held := v.devices(folder)
+	v.judged = process.Look(v.root, judged, false, node.ItemTimeout)
+	held := v.devices(dir)
 	v.ports(held)
 	v.registering(held)
 	v.libraries(held)

@@ -31,10 +31,10 @@ type heldHCA struct {
 	opened bool
 }
 
-// devices opens the devices that RDMA programs use in a folder, and returns the verbs devices. Of the node's HCAs, it
-// reads no others: one that hangs costs nothing where the container does not hold it.
-func (v *verification) devices(folder string) (held []heldHCA) {
-	files, _ := v.seen.Files.Match(folder + "/uverbs*") // what cannot be listed is not there
+// devices opens the devices that RDMA programs use in a directory, and returns the verbs devices. Of the node's HCAs,
+// it reads no others: one that hangs costs nothing where the container does not hold it.
+func (v *verification) devices(dir string) (held []heldHCA) {
+	files, _ := v.seen.Files.Match(dir + "/uverbs*") // what cannot be listed is not there
 	switch {
 	case v.elsewhere && len(files) == 0:
 		v.add("device", doctor.Unknown, "verbs devices of the target: cannot be seen from this container")
@@ -78,7 +78,7 @@ func (v *verification) devices(folder string) (held []heldHCA) {
 		h.name = cmp.Or(h.hca.Name, h.name)
 		held = append(held, h)
 	}
-	manager := filepath.Join(v.root, folder, "rdma_cm")
+	manager := filepath.Join(v.root, dir, "rdma_cm")
 	switch {
 	case v.elsewhere:
 	case errors.Is(v.open(manager), unix.ENOENT):
@@ -94,8 +94,8 @@ func (v *verification) opens(file, said string, hidden bool) bool {
 	name := "/dev/infiniband/" + path.Base(file)
 	if err := v.open(file); err != nil {
 		info, _ := os.Stat(file)
-		why, remedy := openRemedy(err, hidden, info != nil && info.Mode().Perm()&0o006 == 0o006)
-		v.fails("device", why, "%s: %s", name, remedy)
+		why, fix := openFix(err, hidden, info != nil && info.Mode().Perm()&0o006 == 0o006)
+		v.fails("device", why, "%s: %s", name, fix)
 		return false
 	}
 	v.add("device", doctor.OK, "%s: opened%s", name, said)
@@ -117,9 +117,9 @@ func portsOf(h hca.HCA) string {
 	return strings.Join(ports, ", ")
 }
 
-// openRemedy returns the reason why a device cannot be opened, and the remedy. hidden: its HCA is in another network
+// openFix returns the reason why a device cannot be opened, and the fix. hidden: its HCA is in another network
 // namespace, and HCAs are exclusive to theirs. everybody: its file mode lets everybody open it.
-func openRemedy(err error, hidden, everybody bool) (cause, string) {
+func openFix(err error, hidden, everybody bool) (cause, string) {
 	switch {
 	case errors.Is(err, unix.EPERM) && hidden:
 		return causeDevice,

@@ -62,7 +62,7 @@ func (v *verification) add(check string, is doctor.Status, format string, args .
 // fails adds a finding that makes RDMA fail, and why.
 func (v *verification) fails(check string, why cause, format string, args ...any) {
 	v.add(check, doctor.Wrong, format, args...)
-	v.Findings[len(v.Findings)-1].Why = causes[why].means
+	v.Findings[len(v.Findings)-1].Impact = causes[why].means
 }
 
 // limits reads what the process may lock.
@@ -101,5 +101,5 @@ func (v *verification) allow(held limits.Process) bool { return held.Registers()
 func (v *verification) mayLock() bool { return v.own == nil || v.allow(*v.own) }
 
 // memlockRemedy explains how a container gets a sufficient memlock. A process cannot raise its own.
-const memlockRemedy = "see that nri-rdma runs on the node and takes this container for an RDMA container (rdma-spec " +
+const memlockFix = "see that nri-rdma runs on the node and takes this container for an RDMA container (rdma-spec " +
 	"explain, rdma-spec status), and recreate the pod or run rdma-spec repair on the node"

@@ -37,7 +37,7 @@ func (v *verification) ports(held []heldHCA) {
 	}
 	for i := range v.Findings[first:] {
 		if f := &v.Findings[first+i]; f.Status == doctor.Wrong {
-			f.Status, f.Why = note, ""
+			f.Status, f.Impact = note, ""
 		}
 	}
 }

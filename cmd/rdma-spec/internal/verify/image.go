@@ -20,7 +20,7 @@ func (v *verification) libraries(held []heldHCA) {
 	}
 	if image.LibVerbs == "" {
 		v.add("library", note,
-			"libibverbs: not in the image's usual folders: a program needs its own, or must be linked with it statically")
+			"libibverbs: not in the image's usual directories: a program needs its own, or must be linked with it statically")
 		return
 	}
 	v.add("library", doctor.OK, "libibverbs: %s", image.LibVerbs)

@@ -29,7 +29,7 @@ func (v *verification) registering(held []heldHCA) {
 			"register %s: not tried: the container may use only %s more memory, and would be killed; choose less with --lock",
 			v.size, spec.Limit(room))
 		if !v.mayLock() {
-			v.fails("memlock", causeMemlock, "memlock of this process: less than %s: %s", v.size, memlockRemedy)
+			v.fails("memlock", causeMemlock, "memlock of this process: less than %s: %s", v.size, memlockFix)
 		}
 		return
 	}
@@ -58,10 +58,10 @@ func (v *verification) registered(h heldHCA, err error) bool {
 	case err == nil:
 		v.add("register", doctor.OK, "register %s with %s: done", v.size, h.name)
 	case noMemory && !v.mayLock():
-		v.fails("register", causeMemlock, "%s: memlock is %s: %s", said, v.own.Memlock.Soft, memlockRemedy)
+		v.fails("register", causeMemlock, "%s: memlock is %s: %s", said, v.own.Memlock.Soft, memlockFix)
 	case noMemory && v.own != nil && h.driver == verbs.SIW && v.own.Memlock.Soft < v.size:
 		v.fails("register", causeMemlock, "%s: memlock is %s, and older kernels do not count CAP_IPC_LOCK for Soft-iWARP: %s",
-			said, v.own.Memlock.Soft, memlockRemedy)
+			said, v.own.Memlock.Soft, memlockFix)
 	case noMemory:
 		v.fails("register", causeMemory,
 			"%s, although memlock or CAP_IPC_LOCK allow it: the node has too little memory that can be pinned, or the HCA has "+
@@ -87,7 +87,7 @@ func (v *verification) locked(err error) {
 		v.add("lock", doctor.OK, "lock %s, in place of registering it: done", v.size)
 	case refused && !v.mayLock():
 		v.fails("lock", causeMemlock, "lock %s, in place of registering it: %v: memlock is %s: %s", v.size, err,
-			v.own.Memlock.Soft, memlockRemedy)
+			v.own.Memlock.Soft, memlockFix)
 	case errors.Is(err, unix.EPERM): // memlock and the capability suffice
 		v.add("lock", note,
 			"%s: a seccomp profile or a security module forbids mlock here, which does not matter to RDMA", said)

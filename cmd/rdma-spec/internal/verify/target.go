@@ -44,7 +44,7 @@ func (v *verification) readTarget(pid int) error {
 	}
 	v.showLimits(who, held)
 	if !v.allow(held) {
-		v.fails("memlock", causeMemlock, "memlock of %s: less than %s: %s", who, v.size, memlockRemedy)
+		v.fails("memlock", causeMemlock, "memlock of %s: less than %s: %s", who, v.size, memlockFix)
 	}
 	return nil
 }

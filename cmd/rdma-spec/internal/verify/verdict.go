@@ -52,7 +52,7 @@ func (v *verification) conclude() {
 	v.Verdict = verdict{Causes: []string{}, Text: "nothing found: " + v.tried()}
 	between := "; also: "
 	for _, c := range causes {
-		switch found := slices.ContainsFunc(v.Findings, func(f doctor.Finding) bool { return f.Why == c.means }); {
+		switch found := slices.ContainsFunc(v.Findings, func(f doctor.Finding) bool { return f.Impact == c.means }); {
 		case !found:
 			continue
 		case len(v.Verdict.Causes) == 0:

@@ -51,14 +51,14 @@ func TestVerifyDevices(t *testing.T) {
 	says.Compare(t, "testdata/devices.txt")
 }
 
-// An HCA that does not answer costs its patience where the container holds it, and nothing where it does not.
+// An HCA that does not answer costs its timeout where the container holds it, and nothing where it does not.
 func TestVerifyHCAThatDoesNotAnswer(t *testing.T) {
 	var says golden.Cases
 	for name, test := range map[string]struct {
 		devices map[string]error
 		least   time.Duration
 	}{
-		"held":                {all, node.Patience},
+		"held":                {all, node.ItemTimeout},
 		"another container's": {map[string]error{"uverbs1": nil, "rdma_cm": nil}, 0},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -69,7 +69,7 @@ func TestVerifyHCAThatDoesNotAnswer(t *testing.T) {
 			says.Add(t, name, facts(t, c, 0, "device", "port", "register"))
 			took := time.Since(start)
 			unblock()
-			if took < test.least || took > test.least+node.Patience {
+			if took < test.least || took > test.least+node.ItemTimeout {
 				t.Errorf("it took %s", took)
 			}
 		})

@@ -62,12 +62,12 @@ func inContainer(t *testing.T, node hcatest.Files, holds limits.Process, devices
 	namespace["proc/1/net/fib_trie"], namespace["proc/9/net/fib_trie"] = "", ""
 	maps.Copy(namespace, node)
 	root := namespace.Root(t)
-	folder := filepath.Join(root, "dev/infiniband")
-	if err := os.RemoveAll(folder); err != nil {
+	dir := filepath.Join(root, "dev/infiniband")
+	if err := os.RemoveAll(dir); err != nil {
 		t.Fatal(err)
 	}
 	for name := range devices {
-		if err := errors.Join(os.MkdirAll(folder, 0o755), os.WriteFile(filepath.Join(folder, name), nil, 0o644)); err != nil {
+		if err := errors.Join(os.MkdirAll(dir, 0o755), os.WriteFile(filepath.Join(dir, name), nil, 0o644)); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -35,7 +35,7 @@ func Command() *cobra.Command {
 before a device plugin, it keeps pods that request the RDMA resource off the node until then.
 
 The registered plugin holds a lock of the kernel on ` + inforce.File + `. That
-folder is all that rdma-spec wait reads: it needs no capability, no network, and no
+directory is all that rdma-spec wait reads: it needs no capability, no network, and no
 credential. It says what it waits for at once, and again every 30 seconds.
 
 The exit status is 1 if the plugin is not registered in time, and 3 if rdma-spec cannot find
@@ -60,7 +60,7 @@ out whether it is.`,
 	}
 	f := cmd.Flags()
 	cli.AddDurationFlag(f, &timeout, "timeout", 0, "give up after this `DURATION`, such as 5m; 0 waits for ever")
-	f.StringVar(&root, "root", "/", "the folder that has the node's run")
+	f.StringVar(&root, "root", "/", "the directory that has the node's run")
 	return cmd
 }
 

@@ -42,7 +42,7 @@
 {{- end }}
 
 {{/* Where the runtime's sockets are. The plugin looks for them at the same place below /host. */}}
-{{- define "nri-rdma.runtimeFolder" -}}
+{{- define "nri-rdma.runtimeDir" -}}
 {{- get (dict "containerd" "/run/containerd" "crio" "/run/crio" "k3s" "/run/k3s/containerd" "rke2" "/run/k3s/containerd"
   "microk8s" "/var/snap/microk8s/common/run" "k0s" "/run/k0s") .Values.runtime }}
 {{- end }}
@@ -94,7 +94,7 @@ livenessProbe:
 {{- end }}
 
 {{- define "nri-rdma.podSecurityContext" -}}
-runAsUser: 0 # the sockets belong to root, and the folder of NRI's is closed to everybody else
+runAsUser: 0 # the sockets belong to root, and the directory of NRI's is closed to everybody else
 runAsGroup: 0
 seccompProfile:
   type: RuntimeDefault
@@ -179,7 +179,7 @@ rdma-spec.github.io/policy
   readOnly: true
 {{- else if ne .Values.privileges "adjust" }}
 - name: containerd
-  mountPath: /host{{ include "nri-rdma.runtimeFolder" . }}
+  mountPath: /host{{ include "nri-rdma.runtimeDir" . }}
   readOnly: true
   mountPropagation: HostToContainer # or the mounts of containers that are gone would live on in here
 {{- end }}
@@ -187,7 +187,7 @@ rdma-spec.github.io/policy
 
 {{/* The volumes of these mounts. */}}
 {{- define "nri-rdma.volumes" -}}
-# The folder, not the socket: the runtime makes a new socket each time it starts.
+# The directory, not the socket: the runtime makes a new socket each time it starts.
 - name: nri
   hostPath:
     path: /var/run/nri
@@ -238,7 +238,7 @@ rdma-spec.github.io/policy
 # For CAP_IPC_LOCK, through containerd's own API.
 - name: containerd
   hostPath:
-    path: {{ include "nri-rdma.runtimeFolder" . }}
+    path: {{ include "nri-rdma.runtimeDir" . }}
     type: Directory
 {{- end }}
 # The policy in force, which the plugin writes and rdma-spec reads.

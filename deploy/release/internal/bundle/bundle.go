@@ -23,20 +23,20 @@ type File struct {
 	Content []byte
 }
 
-// Tar returns the files as an uncompressed tar, with the folders that they are in. The files are sorted by name.
+// Tar returns the files as an uncompressed tar, with the directories that they are in. The files are sorted by name.
 func Tar(files []File, modified time.Time) ([]byte, error) {
 	files = slices.Clone(files)
 	slices.SortFunc(files, func(a, b File) int { return strings.Compare(a.Name, b.Name) })
 	var packed bytes.Buffer
 	w := tar.NewWriter(&packed)
-	folders := map[string]bool{}
+	dirs := map[string]bool{}
 	for _, f := range files {
-		for _, folder := range parents(f.Name) {
-			if folders[folder] {
+		for _, dir := range parents(f.Name) {
+			if dirs[dir] {
 				continue
 			}
-			folders[folder] = true
-			if err := w.WriteHeader(&tar.Header{Typeflag: tar.TypeDir, Name: folder + "/", Mode: 0o755,
+			dirs[dir] = true
+			if err := w.WriteHeader(&tar.Header{Typeflag: tar.TypeDir, Name: dir + "/", Mode: 0o755,
 				ModTime: modified}); err != nil {
 				return nil, err
 			}
@@ -54,10 +54,10 @@ func Tar(files []File, modified time.Time) ([]byte, error) {
 	return packed.Bytes(), err
 }
 
-// parents returns the folders of a file, the top one first.
+// parents returns the directories of a file, the top one first.
 func parents(name string) (all []string) {
-	for folder := path.Dir(name); folder != "."; folder = path.Dir(folder) {
-		all = append(all, folder)
+	for dir := path.Dir(name); dir != "."; dir = path.Dir(dir) {
+		all = append(all, dir)
 	}
 	slices.Reverse(all)
 	return all
@@ -83,16 +83,16 @@ func Read(file, name string, mode int64) (File, error) {
 	return File{name, mode, content}, err
 }
 
-// Folder returns all regular files below a folder of the host, with mode 0644, but those of hidden folders.
-func Folder(folder string) (files []File, err error) {
-	err = filepath.WalkDir(folder, func(file string, entry os.DirEntry, err error) error {
-		if err == nil && entry.IsDir() && strings.HasPrefix(entry.Name(), ".") && file != folder {
+// Dir returns all regular files below a directory of the host, with mode 0644, but those of hidden directories.
+func Dir(dir string) (files []File, err error) {
+	err = filepath.WalkDir(dir, func(file string, entry os.DirEntry, err error) error {
+		if err == nil && entry.IsDir() && strings.HasPrefix(entry.Name(), ".") && file != dir {
 			return filepath.SkipDir
 		}
 		if err != nil || !entry.Type().IsRegular() {
 			return err
 		}
-		name, err := filepath.Rel(folder, file)
+		name, err := filepath.Rel(dir, file)
 		if err != nil {
 			return err
 		}

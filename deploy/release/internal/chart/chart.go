@@ -16,14 +16,15 @@ import (
 	chartutil "helm.sh/helm/v4/pkg/chart/v2/util"
 )
 
-// Folder is where the chart is in the repository.
-const Folder = "deploy/helm/nri-rdma"
+// Dir is where the chart is in the repository.
+const Dir = "deploy/helm/nri-rdma"
 
-// Load reads the chart of the repository with this top folder.
-func Load(root string) (*chart.Chart, error) { return loader.LoadDir(filepath.Join(root, Folder)) }
+// Load reads the chart of the repository with this top directory.
+func Load(root string) (*chart.Chart, error) { return loader.LoadDir(filepath.Join(root, Dir)) }
 
-// Package writes the chart of a version as an archive to a folder, and returns its path. All its files are of one time.
-func Package(root, folder, version, appVersion string, date time.Time) (string, error) {
+// Package writes the chart of a version as an archive to a directory, and returns its path. All its files are of one
+// time.
+func Package(root, dir, version, appVersion string, date time.Time) (string, error) {
 	c, err := Load(root)
 	if err != nil {
 		return "", err
@@ -33,7 +34,7 @@ func Package(root, folder, version, appVersion string, date time.Time) (string, 
 	const images = "artifacthub.io/images"
 	c.Metadata.Annotations[images] = strings.ReplaceAll(c.Metadata.Annotations[images], ":devel", ":"+appVersion)
 	c.StampModTimes(date)
-	file, err := chartutil.Save(c, folder)
+	file, err := chartutil.Save(c, dir)
 	if err != nil {
 		return "", fmt.Errorf("the chart's package: %w", err)
 	}

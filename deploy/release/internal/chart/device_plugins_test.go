@@ -49,9 +49,9 @@ spec:
 // and may do nothing else, to every DaemonSet, and changes nothing else of them but the image.
 func TestDevicePluginsWait(t *testing.T) {
 	const theirs = "their-own"
-	for folder, up := range upstream {
-		t.Run(folder, func(t *testing.T) {
-			built, configMap := buildDevicePlugin(t, folder, up.image, up.names)
+	for dir, up := range upstream {
+		t.Run(dir, func(t *testing.T) {
+			built, configMap := buildDevicePlugin(t, dir, up.image, up.names)
 			var sets []string
 			for _, object := range between.Split(built, -1) {
 				if !strings.Contains(object, "\nkind: DaemonSet\n") {
@@ -96,7 +96,7 @@ func TestDevicePluginsWait(t *testing.T) {
 // checkWaits checks the init container.
 func checkWaits(t *testing.T, c corev1.Container, volumes []corev1.Volume) {
 	t.Helper()
-	if diff := cmp.Diff([]string{image.Folder + "/rdma-spec", "wait"}, c.Command); diff != "" {
+	if diff := cmp.Diff([]string{image.Dir + "/rdma-spec", "wait"}, c.Command); diff != "" {
 		t.Errorf("the command (-want +got):\n%s", diff)
 	}
 	if c.Image != "registry.example.com/rdma-spec:devel" {
@@ -122,21 +122,21 @@ func checkWaits(t *testing.T, c corev1.Container, volumes []corev1.Volume) {
 	}
 }
 
-// buildDevicePlugin returns what kustomize makes of a folder of deploy/device-plugins with a stand-in for its
-// folder upstream, the only one that names an address, and the name of the device plugin's ConfigMap.
-func buildDevicePlugin(t *testing.T, folder, image string, sets []string) (built, configMap string) {
+// buildDevicePlugin returns what kustomize makes of a directory of deploy/device-plugins with a stand-in for its
+// directory upstream, the only one that names an address, and the name of the device plugin's ConfigMap.
+func buildDevicePlugin(t *testing.T, dir, image string, sets []string) (built, configMap string) {
 	t.Helper()
 	clone := scratch.Folder(t)
 	if err := os.CopyFS(clone, os.DirFS(filepath.Join(root, "deploy/device-plugins"))); err != nil {
 		t.Fatal(err)
 	}
-	text := read(t, filepath.Join("deploy/device-plugins", folder, "kustomization.yaml"))
+	text := read(t, filepath.Join("deploy/device-plugins", dir, "kustomization.yaml"))
 	if strings.Contains(text, "://") {
-		t.Errorf("%s has an address, which belongs into the folder upstream alone:\n%s", folder, text)
+		t.Errorf("%s has an address, which belongs into the directory upstream alone:\n%s", dir, text)
 	}
 	name := regexp.MustCompile(`\{name: ([a-z-]+), namespace: kube-system, `).FindStringSubmatch(text)
 	if name == nil {
-		t.Fatalf("%s makes no ConfigMap", folder)
+		t.Fatalf("%s makes no ConfigMap", dir)
 	}
 	configMap = name[1]
 	stand := ""
@@ -146,8 +146,8 @@ func buildDevicePlugin(t *testing.T, folder, image string, sets []string) (built
 	if strings.Contains(text, "behavior: replace") {
 		stand += "---\n{apiVersion: v1, kind: ConfigMap, metadata: {name: " + configMap + ", namespace: kube-system}}\n"
 	}
-	replaced := filepath.Join(clone, folder, "upstream")
+	replaced := filepath.Join(clone, dir, "upstream")
 	scratch.File(t, filepath.Join(replaced, "kustomization.yaml"), "resources: [daemonset.yaml]\n", 0o644)
 	scratch.File(t, filepath.Join(replaced, "daemonset.yaml"), stand, 0o644)
-	return build(t, filepath.Join(clone, folder)), configMap
+	return build(t, filepath.Join(clone, dir)), configMap
 }

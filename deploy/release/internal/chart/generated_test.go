@@ -24,7 +24,7 @@ const root = "../../../.."
 // TestGenerated checks that the plain manifests are what the chart renders, that the schema has the configuration's,
 // and that the README has all values.
 func TestGenerated(t *testing.T) {
-	golden.Compare(t, filepath.Join(root, Folder, "values.schema.json"), valuesSchema(t))
+	golden.Compare(t, filepath.Join(root, Dir, "values.schema.json"), valuesSchema(t))
 	golden.Compare(t, filepath.Join(root, readme), table.ReplaceAllLiteralString(read(t, readme), valuesTable(t)))
 	for file, text := range plain(t) {
 		golden.Compare(t, filepath.Join(root, "deploy", file), text)
@@ -70,7 +70,7 @@ func valuesSchema(t *testing.T) string {
 }
 
 // readme is the chart's page in registries of charts, with a table of its values.
-const readme = Folder + "/README.md"
+const readme = Dir + "/README.md"
 
 var table = regexp.MustCompile(`(?s)\| value \| default \| .*\|\n`)
 
@@ -79,7 +79,7 @@ var table = regexp.MustCompile(`(?s)\| value \| default \| .*\|\n`)
 func valuesTable(t *testing.T) string {
 	t.Helper()
 	var document yaml.Node
-	if err := yaml.Unmarshal([]byte(read(t, Folder+"/values.yaml")), &document); err != nil {
+	if err := yaml.Unmarshal([]byte(read(t, Dir+"/values.yaml")), &document); err != nil {
 		t.Fatal(err)
 	}
 	rows := "| value | default | what it is |\n|---|---|---|\n"

@@ -23,10 +23,10 @@ import (
 	"github.com/rdma-spec/rdma-spec/test/testing/scratch"
 )
 
-// build returns what kustomize makes of a folder, as `kubectl apply -k` does.
-func build(t *testing.T, folder string) string {
+// build returns what kustomize makes of a directory, as `kubectl apply -k` does.
+func build(t *testing.T, dir string) string {
 	t.Helper()
-	objects, err := krusty.MakeKustomizer(krusty.MakeDefaultOptions()).Run(filesys.MakeFsOnDisk(), folder)
+	objects, err := krusty.MakeKustomizer(krusty.MakeDefaultOptions()).Run(filesys.MakeFsOnDisk(), dir)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -95,14 +95,14 @@ func TestOverlays(t *testing.T) {
 			sameObjects(t, chartObjects(t, values), build(t, filepath.Join(kustomize, "overlays", name)))
 		})
 	}
-	for _, folder := range []string{"components", "overlays"} {
-		entries, err := os.ReadDir(filepath.Join(kustomize, folder))
+	for _, dir := range []string{"components", "overlays"} {
+		entries, err := os.ReadDir(filepath.Join(kustomize, dir))
 		if err != nil {
 			t.Fatal(err)
 		}
 		for _, entry := range entries {
 			if components[entry.Name()] == nil {
-				t.Errorf("no test builds %s/%s", folder, entry.Name())
+				t.Errorf("no test builds %s/%s", dir, entry.Name())
 			}
 		}
 	}
@@ -137,8 +137,8 @@ func TestOwnKustomization(t *testing.T) {
 		{"all components", list.ReplaceAllString(documented, all), values},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			folder := scratch.Folder(t)
-			clone, own := filepath.Join(folder, "rdma-spec/deploy/kustomize"), filepath.Join(folder, "own")
+			dir := scratch.Folder(t)
+			clone, own := filepath.Join(dir, "rdma-spec/deploy/kustomize"), filepath.Join(dir, "own")
 			if err := os.CopyFS(clone, os.DirFS(filepath.Join(root, "deploy/kustomize"))); err != nil {
 				t.Fatal(err)
 			}

@@ -23,11 +23,11 @@ import (
 
 // The files that Prometheus and Grafana read, and the tests of the alerts.
 const (
-	alerts     = Folder + "/files/alerts.yaml"
-	alertsUse  = Folder + "/files/alerts-use.yaml"
+	alerts     = Dir + "/files/alerts.yaml"
+	alertsUse  = Dir + "/files/alerts-use.yaml"
 	counters   = "deploy/prometheus/node_exporter.yaml"
 	alertsTest = "deploy/prometheus/alerts_test.yaml"
-	dashboard  = Folder + "/files/dashboard.json"
+	dashboard  = Dir + "/files/dashboard.json"
 )
 
 // promtool returns the path of the program that make deps gets.
@@ -152,7 +152,7 @@ func TestRunbooks(t *testing.T) {
 			t.Errorf("%s has alerts without a runbook", file)
 		}
 	}
-	if begins := "  runbooks: " + strings.TrimSuffix(docs.Site, "/") + "\n"; !strings.Contains(read(t, Folder+"/values.yaml"), begins) {
+	if begins := "  runbooks: " + strings.TrimSuffix(docs.Site, "/") + "\n"; !strings.Contains(read(t, Dir+"/values.yaml"), begins) {
 		t.Errorf("the values have no line %q", begins)
 	}
 }

@@ -23,19 +23,19 @@ import (
 // reporter asks the plugin's own port, may do nothing else, and reports the condition that the rule waits for. They fit
 // in any namespace, and taint no node until an administrator has labelled nodes and ended the dry run.
 func TestNodeReadiness(t *testing.T) {
-	folder, err := filepath.Abs(filepath.Join(root, "deploy/node-readiness"))
+	dir, err := filepath.Abs(filepath.Join(root, "deploy/node-readiness"))
 	if err != nil {
 		t.Fatal(err)
 	}
 	moved := scratch.Folder(t)
-	if folder, err = filepath.Rel(moved, folder); err != nil {
+	if dir, err = filepath.Rel(moved, dir); err != nil {
 		t.Fatal(err)
 	}
-	scratch.File(t, filepath.Join(moved, "kustomization.yaml"), "namespace: elsewhere\nresources: ["+folder+"]\n"+
+	scratch.File(t, filepath.Join(moved, "kustomization.yaml"), "namespace: elsewhere\nresources: ["+dir+"]\n"+
 		"images: [{name: registry.k8s.io/node-readiness-controller/node-readiness-reporter, newName: mirror.example.com/reporter}]\n",
 		0o644)
-	for namespace, folder := range map[string]string{"rdma-spec": filepath.Join(root, "deploy/node-readiness"), "elsewhere": moved} {
-		t.Run(namespace, func(t *testing.T) { testNodeReadiness(t, namespace, build(t, folder)) })
+	for namespace, dir := range map[string]string{"rdma-spec": filepath.Join(root, "deploy/node-readiness"), "elsewhere": moved} {
+		t.Run(namespace, func(t *testing.T) { testNodeReadiness(t, namespace, build(t, dir)) })
 	}
 }
 

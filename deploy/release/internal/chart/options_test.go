@@ -87,9 +87,9 @@ var options = []option{
 	{name: "k0s", values: "{runtime: k0s}", has: []string{"path: /run/k0s", "path: /var/lib/k0s/kubelet/pod-resources"}},
 	{name: "kubelet root", values: "{runtime: k0s, kubeletRoot: /data/kubelet}",
 		has: []string{"path: /data/kubelet/pod-resources"}},
-	{name: "what the doctor ignores", values: "{doctor: {ignore: [{check: port-*, object: HCA mlx5_4 *, why: a spare}]}}",
+	{name: "what the doctor ignores", values: "{doctor: {ignore: [{check: port-*, object: HCA mlx5_4 *, reason: a spare}]}}",
 		adds: []string{"configmap.yaml"},
-		has:  []string{"- check: port-*", "object: HCA mlx5_4 *", "why: a spare", "doctor.yaml: |", "ignore:"}},
+		has:  []string{"- check: port-*", "object: HCA mlx5_4 *", "reason: a spare", "doctor.yaml: |", "ignore:"}},
 	{name: "adjust", values: "{privileges: adjust, config: {ipcLock: false}}",
 		lacks: []string{"path: /run/containerd"}},
 	{
@@ -171,7 +171,7 @@ var options = []option{
 	{
 		name: "NRI configured", values: "{configureNRI: {enabled: true}, runtime: crio}",
 		has: []string{"- name: configure-nri", "- --runtime=crio", "mountPath: /host/etc/crio", "path: /var/lib/rdma-spec",
-			"path: /var/run/nri\n            type: DirectoryOrCreate\n"}, // a node where NRI is off has no such folder
+			"path: /var/run/nri\n            type: DirectoryOrCreate\n"}, // a node where NRI is off has no such directory
 		lacks: []string{"- --restart", "path: /var/run/nri\n            type: Directory\n"},
 	},
 	{
@@ -202,8 +202,8 @@ var options = []option{
 	},
 }
 
-// TestOptions checks what each option changes, that helm lint --strict takes it, and that every manifest has only fields
-// that Kubernetes knows.
+// TestOptions checks what each option changes, that helm lint --strict takes it, and that every manifest has only
+// fields that Kubernetes knows.
 func TestOptions(t *testing.T) {
 	base := render(t, "{}")
 	for _, test := range options {

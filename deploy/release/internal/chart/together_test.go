@@ -27,7 +27,7 @@ var factors = [][]string{
 	{"{}", "{configMap: mine}", "{configMap: mine, privileges: adjust}", "{repair: {enabled: true}}", "{privileges: adjust, config: {ipcLock: false}}",
 		"{hostPID: true}", "{privileges: adjust, config: {ipcLock: false}, repair: {enabled: true, dryRun: true}}"},
 	{"{}", "{validator: {enabled: true}}"},
-	{"{}", "{doctor: {enabled: true}}", "{doctor: {ignore: [{check: a, why: b}]}}"},
+	{"{}", "{doctor: {enabled: true}}", "{doctor: {ignore: [{check: a, reason: b}]}}"},
 	{"{}", "{global: {imageRegistry: r.example.com, imagePullSecrets: [a]}}"},
 	{"{}", "{image: {repository: localhost/x, tag: v1}, imagePullSecrets: [{name: b}]}"},
 	{"{}", "{nameOverride: plugin}", "{fullnameOverride: mine}"},
@@ -174,10 +174,10 @@ func TestDependency(t *testing.T) {
 }
 
 // TestTwoReleases: two releases in one namespace, of one chart or twice a dependency, share no object, no pod, and no
-// folder where the plugin of one could take over from the other's.
+// directory where the plugin of one could take over from the other's.
 func TestTwoReleases(t *testing.T) {
 	const all = "{execRole: {enabled: true}, networkPolicy: {namespaces: [monitoring]}, podMonitor: {enabled: true}, alerts: {enabled: true}, dashboard: {enabled: true}, openshift: {enabled: true}, " +
-		"runtime: crio, doctor: {enabled: true, ignore: [{check: a, why: b}]}}"
+		"runtime: crio, doctor: {enabled: true, ignore: [{check: a, reason: b}]}}"
 	named, sets := map[string]bool{}, []appsv1.DaemonSet{}
 	for _, twin := range []struct{ chart, release string }{{"nri-rdma", "crio"}, {"nri-rdma", "other"}, {"plugin", "crio"}} {
 		c := load(t)
@@ -208,7 +208,7 @@ func TestTwoReleases(t *testing.T) {
 	if len(named) < 3*9 {
 		t.Errorf("only the objects %v", named)
 	}
-	folders := map[string]int{}
+	dirs := map[string]int{}
 	for i, set := range sets {
 		for j, other := range sets {
 			selects := labels.SelectorFromSet(set.Spec.Selector.MatchLabels).Matches(labels.Set(other.Spec.Template.Labels))
@@ -218,12 +218,12 @@ func TestTwoReleases(t *testing.T) {
 		}
 		for _, volume := range set.Spec.Template.Spec.Volumes {
 			if volume.Name == "handover" {
-				folders[volume.HostPath.Path]++
+				dirs[volume.HostPath.Path]++
 			}
 		}
 	}
-	if len(folders) != len(sets) {
-		t.Errorf("three releases hand over in %v", folders)
+	if len(dirs) != len(sets) {
+		t.Errorf("three releases hand over in %v", dirs)
 	}
 }
 

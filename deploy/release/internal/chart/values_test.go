@@ -306,8 +306,8 @@ func TestOldKubernetes(t *testing.T) {
 	}
 }
 
-// TestProxyBeforeTheMetrics renders the values that put kube-rbac-proxy before the plugin's metrics: its port is open, the
-// plugin's is not, and it alone has a token.
+// TestProxyBeforeTheMetrics renders the values that put kube-rbac-proxy before the plugin's metrics: its port is open,
+// the plugin's is not, and it alone has a token.
 func TestProxyBeforeTheMetrics(t *testing.T) {
 	rendered := render(t, read(t, "deploy/prometheus/kube-rbac-proxy.yaml"))
 	checkFields(t, Objects(rendered))
@@ -332,7 +332,7 @@ func TestProxyBeforeTheMetrics(t *testing.T) {
 // lintStrictly is helm lint --strict.
 func lintStrictly(t *testing.T, name string, values Values) {
 	t.Helper()
-	linter := lint.RunAll(filepath.Join(root, Folder), values, namespace, lint.WithKubeVersion(&newest))
+	linter := lint.RunAll(filepath.Join(root, Dir), values, namespace, lint.WithKubeVersion(&newest))
 	for _, m := range linter.Messages {
 		if m.Severity > support.InfoSev {
 			t.Errorf("%s: %v", name, m)

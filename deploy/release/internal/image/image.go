@@ -27,18 +27,18 @@ import (
 	"github.com/rdma-spec/rdma-spec/deploy/release/internal/bundle"
 )
 
-// Folder is where the programs are in the image.
-const Folder = "/usr/local/bin"
+// Dir is where the programs are in the image.
+const Dir = "/usr/local/bin"
 
 // Entrypoint is the program that a container of the image runs.
-const Entrypoint = Folder + "/nri-rdma"
+const Entrypoint = Dir + "/nri-rdma"
 
 // Options are what an image is made of.
 type Options struct {
 	Name     string                   // as in registry.example.com/rdma-spec:v1.2.3
 	Version  string                   // for the labels
 	Created  time.Time                // of every file as well
-	Programs map[string][]bundle.File // by architecture: amd64, arm64; named without a folder
+	Programs map[string][]bundle.File // by architecture: amd64, arm64; named without a directory
 }
 
 // platforms are the architectures in their order in the index.
@@ -70,7 +70,7 @@ func Index(o Options) (v1.ImageIndex, error) {
 func build(o Options, arch string) (v1.Image, error) {
 	var files []bundle.File
 	for _, f := range o.Programs[arch] {
-		files = append(files, bundle.File{Name: path.Join(Folder, f.Name)[1:], Mode: 0o755, Content: f.Content})
+		files = append(files, bundle.File{Name: path.Join(Dir, f.Name)[1:], Mode: 0o755, Content: f.Content})
 	}
 	text, err := bundle.Tar(files, o.Created)
 	if err != nil {
@@ -91,7 +91,7 @@ func build(o Options, arch string) (v1.Image, error) {
 		return nil, err
 	}
 	return mutate.Append(image, mutate.Addendum{Layer: layer, MediaType: types.OCILayer, History: v1.History{
-		Created: v1.Time{Time: o.Created.UTC()}, CreatedBy: "COPY nri-rdma rdma-spec " + Folder + "/",
+		Created: v1.Time{Time: o.Created.UTC()}, CreatedBy: "COPY nri-rdma rdma-spec " + Dir + "/",
 	}})
 }
 
@@ -106,8 +106,8 @@ func labels(o Options) map[string]string {
 	}
 }
 
-// Write replaces a folder by an OCI layout of the image. Tools that import the layout give the image its name.
-func Write(o Options, folder string) error {
+// Write replaces a directory by an OCI layout of the image. Tools that import the layout give the image its name.
+func Write(o Options, dir string) error {
 	reference, err := name.NewTag(o.Name, name.StrictValidation)
 	if err != nil {
 		return err
@@ -116,10 +116,10 @@ func Write(o Options, folder string) error {
 	if err != nil {
 		return err
 	}
-	if err := os.RemoveAll(folder); err != nil {
+	if err := os.RemoveAll(dir); err != nil {
 		return err
 	}
-	path, err := layout.Write(folder, empty.Index)
+	path, err := layout.Write(dir, empty.Index)
 	if err != nil {
 		return err
 	}
@@ -130,8 +130,8 @@ func Write(o Options, folder string) error {
 }
 
 // Digests returns the digest of the image for each architecture in a layout.
-func Digests(folder string) (map[string]v1.Hash, error) {
-	root, err := layout.ImageIndexFromPath(folder)
+func Digests(dir string) (map[string]v1.Hash, error) {
+	root, err := layout.ImageIndexFromPath(dir)
 	if err != nil {
 		return nil, err
 	}
@@ -140,7 +140,7 @@ func Digests(folder string) (map[string]v1.Hash, error) {
 		return nil, err
 	}
 	if len(indexes) != 1 {
-		return nil, fmt.Errorf("%s has %d indexes, not one", folder, len(indexes))
+		return nil, fmt.Errorf("%s has %d indexes, not one", dir, len(indexes))
 	}
 	manifest, err := indexes[0].IndexManifest()
 	if err != nil {
@@ -155,12 +155,12 @@ func Digests(folder string) (map[string]v1.Hash, error) {
 
 // Push copies the image of a layout to a registry, with the options that say how to log in there, and returns the name
 // that it has by its digest.
-func Push(folder, to string, options ...remote.Option) (string, error) {
+func Push(dir, to string, options ...remote.Option) (string, error) {
 	reference, err := name.ParseReference(to)
 	if err != nil {
 		return "", err
 	}
-	root, err := layout.ImageIndexFromPath(folder)
+	root, err := layout.ImageIndexFromPath(dir)
 	if err != nil {
 		return "", err
 	}
@@ -169,7 +169,7 @@ func Push(folder, to string, options ...remote.Option) (string, error) {
 		return "", err
 	}
 	if len(manifest.Manifests) != 1 {
-		return "", fmt.Errorf("%s: %d images, want 1", folder, len(manifest.Manifests))
+		return "", fmt.Errorf("%s: %d images, want 1", dir, len(manifest.Manifests))
 	}
 	digest := manifest.Manifests[0].Digest
 	index, err := root.ImageIndex(digest)

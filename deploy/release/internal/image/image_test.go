@@ -89,12 +89,12 @@ func TestIndexNeedsEveryPlatform(t *testing.T) {
 func TestPush(t *testing.T) {
 	server := httptest.NewServer(registry.New(registry.Logger(log.New(io.Discard, "", 0))))
 	defer server.Close()
-	folder := filepath.Join(scratch.Folder(t), "image")
-	if err := image.Write(options(), folder); err != nil {
+	dir := filepath.Join(scratch.Folder(t), "image")
+	if err := image.Write(options(), dir); err != nil {
 		t.Fatal(err)
 	}
 	to := strings.TrimPrefix(server.URL, "http://") + "/rdma-spec:v1.2.3"
-	pushed, err := image.Push(folder, to)
+	pushed, err := image.Push(dir, to)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -127,19 +127,19 @@ func TestPush(t *testing.T) {
 	}
 }
 
-// TestWriteNamesTheImage checks that containerd and skopeo find the image's name in the layout, and that nothing is left
-// of what was in the folder. That a layout depends on nothing else is tested with the rest of a release.
+// TestWriteNamesTheImage checks that containerd and skopeo find the image's name in the layout, and that nothing is
+// left of what was in the directory. That a layout depends on nothing else is tested with the rest of a release.
 func TestWriteNamesTheImage(t *testing.T) {
-	folder := filepath.Join(scratch.Folder(t), "image")
-	old := filepath.Join(folder, "old/file")
+	dir := filepath.Join(scratch.Folder(t), "image")
+	old := filepath.Join(dir, "old/file")
 	scratch.File(t, old, "", 0o644)
-	if err := image.Write(options(), folder); err != nil {
+	if err := image.Write(options(), dir); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := os.Stat(old); err == nil {
 		t.Errorf("there still is %s", old)
 	}
-	index, err := layout.ImageIndexFromPath(folder)
+	index, err := layout.ImageIndexFromPath(dir)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -155,7 +155,7 @@ func TestWriteNamesTheImage(t *testing.T) {
 	}
 	o := options()
 	o.Name = "rdma-spec"
-	if err := image.Write(o, folder); err == nil {
+	if err := image.Write(o, dir); err == nil {
 		t.Error("a name without a registry and a tag is good")
 	}
 }

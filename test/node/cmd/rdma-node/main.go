@@ -78,7 +78,7 @@ lock up, which its kernel notices, it is booted once more and the command runs a
 	set.IntVar(&f.options.Memory, "memory", 4096, "memory in MiB")
 	set.IntVar(&f.options.CPUs, "cpus", 2, "virtual CPUs")
 	set.IntVar(&f.options.HCAs, "hcas", 3, "soft HCAs; the port of the last of several is down")
-	set.StringVar(&f.options.Share, "share", "", "folder of the host that is writable in the node, at /run/host-share")
+	set.StringVar(&f.options.Share, "share", "", "directory of the host that is writable in the node, at /run/host-share")
 	set.StringVar(&f.options.Machine, "machine", "", "kvm, uml or tcg (default: the fastest that has been seen to work)")
 	set.StringArrayVar(&f.env, "env", nil, "NAME=VALUE for the command's environment; may be repeated")
 	set.StringVar(&f.parts, "parts", string(node.Core),
@@ -147,11 +147,11 @@ func bootAndRun(ctx context.Context, parts node.PartSet, f flags, args []string)
 
 // runCommand runs the command, or a shell.
 func runCommand(ctx context.Context, n *node.Node, f flags, args []string) (int, error) {
-	folder, err := os.Getwd()
+	dir, err := os.Getwd()
 	if err != nil {
-		folder = "/"
+		dir = "/"
 	}
-	command := node.Command{Args: args, Env: f.env, Dir: folder, In: os.Stdin, Out: os.Stdout, Err: os.Stderr}
+	command := node.Command{Args: args, Env: f.env, Dir: dir, In: os.Stdin, Out: os.Stdout, Err: os.Stderr}
 	if len(args) > 0 && !f.shell {
 		return n.Run(ctx, command)
 	}

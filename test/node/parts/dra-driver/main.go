@@ -30,8 +30,8 @@ import (
 	"k8s.io/dynamic-resource-allocation/resourceslice"
 )
 
-// cdiFolder is where the driver writes a file for each claim.
-const cdiFolder = "/var/run/cdi"
+// cdiDir is where the driver writes a file for each claim.
+const cdiDir = "/var/run/cdi"
 
 var (
 	name       = flag.String("name", "cdi.dra.rdma-node.test", "the driver's name; its device classes are the test's")
@@ -57,7 +57,7 @@ func run(ctx context.Context) error {
 		return err
 	}
 	data := filepath.Join(kubeletplugin.KubeletPluginsDir, *name)
-	if err := errors.Join(os.MkdirAll(data, 0o755), os.MkdirAll(cdiFolder, 0o755)); err != nil {
+	if err := errors.Join(os.MkdirAll(data, 0o755), os.MkdirAll(cdiDir, 0o755)); err != nil {
 		return err
 	}
 	d := &driver{ofPod: map[types.UID]map[types.UID][]string{}}
@@ -92,9 +92,9 @@ func run(ctx context.Context) error {
 
 // hcas returns the names of the node's HCAs.
 func hcas() (names []string) {
-	folders, _ := filepath.Glob("/sys/class/infiniband/*") // the pattern is sound
-	for _, folder := range folders {
-		names = append(names, filepath.Base(folder))
+	dirs, _ := filepath.Glob("/sys/class/infiniband/*") // the pattern is sound
+	for _, dir := range dirs {
+		names = append(names, filepath.Base(dir))
 	}
 	return names
 }
@@ -173,7 +173,7 @@ func writeCDI(id string, paths []string) error {
 	if err != nil {
 		return err
 	}
-	file := filepath.Join(cdiFolder, *name+"-"+id+".json")
+	file := filepath.Join(cdiDir, *name+"-"+id+".json")
 	if err := os.WriteFile(file+".new", text, 0o600); err != nil {
 		return err
 	}
@@ -187,7 +187,7 @@ func (d *driver) UnprepareResourceClaims(_ context.Context,
 	defer d.mu.Unlock()
 	results := map[types.UID]error{}
 	for _, claim := range claims {
-		files, _ := filepath.Glob(filepath.Join(cdiFolder, fmt.Sprintf("%s-%s-*", *name, claim.UID)))
+		files, _ := filepath.Glob(filepath.Join(cdiDir, fmt.Sprintf("%s-%s-*", *name, claim.UID)))
 		results[claim.UID] = nil
 		for _, file := range files {
 			results[claim.UID] = errors.Join(results[claim.UID], os.Remove(file))

@@ -64,14 +64,14 @@ func (r remembering) Dump(ctx context.Context, file string) ([]byte, error) {
 	return answer, err
 }
 
-// node is a folder with a containerd's configuration.
+// node is a directory with a containerd's configuration.
 type node struct {
 	root   string
 	daemon containerd.Daemon
 	before map[string]string
 }
 
-// newNode puts a configuration of the corpus, VERSION/NAME, into a folder as the platform that its name begins with
+// newNode puts a configuration of the corpus, VERSION/NAME, into a directory as the platform that its name begins with
 // does.
 func newNode(t *testing.T, name string) node {
 	t.Helper()
@@ -171,7 +171,8 @@ func TestNRI(t *testing.T) {
 	}
 }
 
-// applied compares a plan with a golden one, applies it and reverts it, and checks the node's files and what is in effect.
+// applied compares a plan with a golden one, applies it and reverts it, and checks the node's files and what is in
+// effect.
 func (n node) applied(t *testing.T, name string, planned func() (change.Plan, error), want func(effective map[string]any)) {
 	t.Helper()
 	plan, err := planned()

@@ -51,7 +51,7 @@ func (d Editor) Handler(ctx context.Context, spec func(base []byte) ([]byte, err
 		if ignored.Lost != nil { // others of its handlers are there
 			continue
 		}
-		unheard = fmt.Errorf("%s cannot be changed: %s: %s first", ignored.Path, ignored.Why, ignored.Cure)
+		unheard = fmt.Errorf("%s cannot be changed: %s: %s first", ignored.Path, ignored.Reason, ignored.Fix)
 		if hasModel(ignored.Tree) {
 			return nil, unheard
 		}

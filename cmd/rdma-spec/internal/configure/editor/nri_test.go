@@ -100,7 +100,7 @@ func TestSettingsOfFiles(t *testing.T) {
 	}{
 		"no program":     {t.Context(), nil, true},
 		"not there":      {t.Context(), containerd.Binary("/nowhere/containerd"), true},
-		"no patience":    {canceled, containerd.Binary("/bin/true"), true},
+		"no timeout":     {canceled, containerd.Binary("/bin/true"), true},
 		"it refuses":     {t.Context(), refuses{}, false},
 		"prints no toml": {t.Context(), printing("= ="), false},
 	} {

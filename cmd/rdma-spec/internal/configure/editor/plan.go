@@ -223,8 +223,8 @@ func (d Editor) fileVersion(ctx context.Context, main containerd.File) (int, err
 	return int(max(version, 2)), nil
 }
 
-// Folder is that of our own files, beside the configuration.
-const Folder = "rdma-spec.d"
+// Dir is that of our own files, beside the configuration.
+const Dir = "rdma-spec.d"
 
 // readOnly ends what is said of a file that cannot be written.
 const readOnly = " is on a read-only file system"
@@ -232,15 +232,15 @@ const readOnly = " is on a read-only file system"
 // place is where a change can be made.
 type place struct {
 	path  string   // of the file that is written
-	by    string   // the file that gets an import of its folder; empty where it is imported already
+	by    string   // the file that gets an import of its directory; empty where it is imported already
 	block bool     // the file is not our own, and gets a block
 	old   bool     // of containerd 1.x, in which an own file replaces the sections of others
 	also  []string // files that get the same block
 }
 
-// places returns the places for a change, the best one first, and why some are none: a file of our own in a folder that
-// is imported, and one in our folder, with an import; and else our block in a file of others. In containerd 1.x, an own
-// file would take away the rest of CRI's section, unless the platform merges it.
+// places returns the places for a change, the best one first, and why some are none: a file of our own in a directory
+// that is imported, and one in our directory, with an import; and else our block in a file of others. In containerd
+// 1.x, an own file would take away the rest of CRI's section, unless the platform merges it.
 func (w *writing) places(ctx context.Context, g change.Goal, files []containerd.File, ways [][]set) (all []place,
 	unfit []string, err error) {
 	version, err := w.Program.Version(ctx)
@@ -290,7 +290,7 @@ func (w *writing) ownFiles(name, source string, files []containerd.File) (all []
 		return all
 	}
 	name = "90-" + name
-	path := w.Below(filepath.Join(w.Root, filepath.Dir(w.Config), Folder, name))
+	path := w.Below(filepath.Join(w.Root, filepath.Dir(w.Config), Dir, name))
 	add := func(p place) {
 		if p.by != "" || filepath.Dir(p.path) != filepath.Dir(path) { // that import is of each of our files
 			all = append(all, p)
@@ -298,10 +298,10 @@ func (w *writing) ownFiles(name, source string, files []containerd.File) (all []
 	}
 	for _, f := range files {
 		for _, pattern := range f.Imports() {
-			folder, base := filepath.Split(pattern)
+			dir, base := filepath.Split(pattern)
 			takes, _ := filepath.Match(base, name) // a bad pattern takes nothing
-			if takes && strings.Contains(base, "*") && !strings.ContainsAny(folder, `*?[\`) {
-				add(place{path: w.Below(filepath.Join(w.Root, folder, name))})
+			if takes && strings.Contains(base, "*") && !strings.ContainsAny(dir, `*?[\`) {
+				add(place{path: w.Below(filepath.Join(w.Root, dir, name))})
 			}
 		}
 	}
@@ -374,7 +374,7 @@ func (w *writing) write(feature string, p place, version int, sets []set, want m
 	return w.writeImport(feature, p, version)
 }
 
-// writeImport imports the folder of a file of ours, at the end of a file's imports. It is the goal's as long as the
+// writeImport imports the directory of a file of ours, at the end of a file's imports. It is the goal's as long as the
 // file is, also where another goal has added it.
 func (w *writing) writeImport(feature string, p place, version int) error {
 	part := change.Part{Feature: feature, Path: []string{"imports"},

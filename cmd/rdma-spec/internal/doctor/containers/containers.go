@@ -63,35 +63,35 @@ func judged(look func(*doctor.View, node.Container) []doctor.Finding) doctor.Loo
 func containerChecks() []doctor.Check {
 	return []doctor.Check{{
 		ID: "container-ipc-lock", Family: "containers",
-		Title: "No container relies on an IPC_LOCK that its user does not have.",
-		Why:   "The runtime gives the capability to root alone, and the memlock is too low.",
-		Needs: []string{"container-refused"}, Look: eachContainer(containerIPCLock),
+		Title:  "No container relies on an IPC_LOCK that its user does not have.",
+		Impact: "The runtime gives the capability to root alone, and the memlock is too low.",
+		Needs:  []string{"container-refused"}, Look: eachContainer(containerIPCLock),
 	}, {
 		ID: "container-memlock", Family: "containers", Title: "Each RDMA container can register its memory.",
-		Why:   "Registration is refused, and programs fail or fall back to sockets.",
-		Needs: []string{"container-ipc-lock", "container-refused"}, Look: eachContainer(containerMemlock),
+		Impact: "Registration is refused, and programs fail or fall back to sockets.",
+		Needs:  []string{"container-ipc-lock", "container-refused"}, Look: eachContainer(containerMemlock),
 	}, {
 		ID: "container-unseen", Family: "containers",
-		Title: "No container lacks memlock for HCAs that NVIDIA's container runtime added after NRI.",
-		Why:   "The plugin does not see these HCAs, and gives the container no memlock.",
-		Look:  eachContainer(containerUnseen),
+		Title:  "No container lacks memlock for HCAs that NVIDIA's container runtime added after NRI.",
+		Impact: "The plugin does not see these HCAs, and gives the container no memlock.",
+		Look:   eachContainer(containerUnseen),
 	}, {
 		ID: "container-files", Family: "containers", Title: "Each RDMA container can open more than 1024 files.",
-		Why:   "A job of many processes runs out of them: each connection takes some.",
-		Needs: []string{"base-spec-files"}, Look: eachContainer(containerFiles),
+		Impact: "A job of many processes runs out of them: each connection takes some.",
+		Needs:  []string{"base-spec-files"}, Look: eachContainer(containerFiles),
 	}, {
 		ID: "container-refused", Family: "containers", Title: "The policy would create each RDMA container that runs.",
-		Why:  "The container is not created again when its pod restarts.",
-		Look: judged(containerRefused),
+		Impact: "The container is not created again when its pod restarts.",
+		Look:   judged(containerRefused),
 	}, {
 		ID: "container-hca", Family: "containers",
-		Title: "Each RDMA container holds the HCAs that the policy gives it, and is in their network namespace.",
-		Why:   "The container has no RDMA.",
-		Look:  eachContainer(containerHCA),
+		Title:  "Each RDMA container holds the HCAs that the policy gives it, and is in their network namespace.",
+		Impact: "The container has no RDMA.",
+		Look:   eachContainer(containerHCA),
 	}, {
 		ID: "container-port", Family: "containers", Title: "No container depends on an HCA whose ports are all down.",
-		Why:   "Programs of the container have no connection.",
-		Reads: doctor.FunctionReads, Needs: []string{"port-active", "guid-valid"}, Look: containerPort,
+		Impact: "Programs of the container have no connection.",
+		Reads:  doctor.FunctionReads, Needs: []string{"port-active", "guid-valid"}, Look: containerPort,
 	}}
 }
 
@@ -107,7 +107,7 @@ func containerRefused(v *doctor.View, c node.Container) []doctor.Finding {
 // recreate is a fault that only a new container does not have.
 func recreate(c node.Container, text string) doctor.Finding {
 	return doctor.Fault(containerObject(c), text, fmt.Sprintf("kubectl -n %s delete pod %s", c.Namespace, c.Pod)).
-		WithCare("the programs of the pod end, and nothing creates a pod again that no controller owns",
+		Disruptive("the programs of the pod end, and nothing creates a pod again that no controller owns",
 			fmt.Sprintf("kubectl -n %s get pod %s -o yaml", c.Namespace, c.Pod))
 }
 
@@ -182,7 +182,7 @@ func notGiven(v *doctor.View, c node.Container) []doctor.Finding {
 
 // containerPort names the HCA and not its containers, so that what is wrong with its port explains it.
 func containerPort(v *doctor.View) []doctor.Finding {
-	holders, why, cure := map[string][]string{}, map[string]string{}, map[string]string{}
+	holders, why, fix := map[string][]string{}, map[string]string{}, map[string]string{}
 	found := eachContainer(func(v *doctor.View, c node.Container) []doctor.Finding {
 		if c.AllDevices {
 			return nil // it holds what the node has
@@ -196,7 +196,7 @@ func containerPort(v *doctor.View) []doctor.Finding {
 			if len(h.Ports) > 0 && !h.Active() && h.Ports[0].State != "NOP" { // NOP: its driver does not tell
 				object := fmt.Sprintf("HCA %s port %d", h.Name, h.Ports[0].Number)
 				holders[object], why[object] = append(holders[object], c.Namespace+"/"+c.Pod+" "+c.Container), h.Ports[0].State
-				cure[object] = cmp.Or(v.LinkOfFunction(h, h.Ports[0]), "Bring the port up, or give the pods another HCA: delete "+
+				fix[object] = cmp.Or(v.LinkOfFunction(h, h.Ports[0]), "Bring the port up, or give the pods another HCA: delete "+
 					"them when the device plugin no longer offers this one")
 			}
 		}
@@ -205,7 +205,7 @@ func containerPort(v *doctor.View) []doctor.Finding {
 	for _, object := range slices.Sorted(maps.Keys(holders)) {
 		text := fmt.Sprintf("The port is %s, and containers hold the HCA: %s.", why[object],
 			strings.Join(holders[object], ", "))
-		found = append(found, doctor.Fault(object, text, cure[object]))
+		found = append(found, doctor.Fault(object, text, fix[object]))
 	}
 	return found
 }

@@ -23,28 +23,28 @@ import (
 func insideChecks() []doctor.Check {
 	return []doctor.Check{{
 		ID: "container-hostpath", Family: "containers",
-		Title: "No container has /dev/infiniband from a hostPath without the right to open it.",
-		Why:   "Libraries find devices that the container cannot open, and give up.",
-		Look:  eachContainer(containerHostPath),
+		Title:  "No container has /dev/infiniband from a hostPath without the right to open it.",
+		Impact: "Libraries find devices that the container cannot open, and give up.",
+		Look:   eachContainer(containerHostPath),
 	}, {
 		ID: "container-provider", Family: "containers",
-		Title: "Each image with libibverbs has the provider for the HCAs of its container.",
-		Why:   "libibverbs does not see an HCA without the provider for its driver.",
-		Look:  eachContainer(containerProvider),
+		Title:  "Each image with libibverbs has the provider for the HCAs of its container.",
+		Impact: "libibverbs does not see an HCA without the provider for its driver.",
+		Look:   eachContainer(containerProvider),
 	}, {
 		ID: "container-devices", Family: "containers", Title: "Each RDMA container holds all HCAs that it sees.",
-		Why:  "sysfs shows all HCAs to every container, and libraries may try one that the container does not hold.",
-		Look: eachContainer(containerDevices),
+		Impact: "sysfs shows all HCAs to every container, and libraries may try one that the container does not hold.",
+		Look:   eachContainer(containerDevices),
 	}, {
 		ID: "container-gpu", Family: "containers",
 		Title:      "Each GPU of a container is on the NUMA node of one of its HCAs.",
 		NoMessages: "bandwidth tests are slow",
-		Why:        "Transfers that cross the CPUs are slower.",
+		Impact:     "Transfers that cross the CPUs are slower.",
 		Reads:      []string{doctor.GPUFiles, "sys/bus/pci/devices/*/numa_node"}, Look: eachContainer(containerGPU),
 	}, {
 		ID: "container-shm", Family: "containers", Title: "Each RDMA container has more than 64 MiB in /dev/shm.",
-		Why:  "Programs such as NCCL need more for several processes.",
-		Look: eachContainer(containerSharedMemory),
+		Impact: "Programs such as NCCL need more for several processes.",
+		Look:   eachContainer(containerSharedMemory),
 	}}
 }
 
@@ -53,13 +53,13 @@ func containerHostPath(_ *doctor.View, c node.Container) []doctor.Finding {
 		return nil
 	}
 	can := "only " + strings.Join(c.HCAs, ", ")
-	cure := "Remove the hostPath volume from the pod: the device plugin gives the devices"
+	fix := "Remove the hostPath volume from the pod: the device plugin gives the devices"
 	if len(c.HCAs) == 0 {
 		can = "none of its HCAs"
-		cure = "Remove the hostPath volume from the pod, and request an RDMA resource of a device plugin instead"
+		fix = "Remove the hostPath volume from the pod, and request an RDMA resource of a device plugin instead"
 	}
 	return []doctor.Finding{doctor.Fault(containerObject(c), fmt.Sprintf(
-		"%s is mounted from the node, and the container can open %s.", strings.Join(c.HostPaths, ", "), can), cure)}
+		"%s is mounted from the node, and the container can open %s.", strings.Join(c.HostPaths, ", "), can), fix)}
 }
 
 func containerProvider(v *doctor.View, c node.Container) (found []doctor.Finding) {
@@ -104,10 +104,10 @@ func containerProvider(v *doctor.View, c node.Container) (found []doctor.Finding
 // ofDriver names the provider that belongs to the node's driver, which is not rdma-core's, and where the node has one.
 func ofDriver(v *doctor.View, provider string) string {
 	text := verbs.OfDriver(provider)
-	for _, folder := range verbs.LibraryFolders {
+	for _, dir := range verbs.LibraryDirs {
 		for _, in := range []string{"", "/libibverbs"} {
 			// a copy has no libraries
-			if files, err := v.Files.Match(folder + in + "/lib" + provider + "-rdmav*.so"); err == nil && len(files) > 0 {
+			if files, err := v.Files.Match(dir + in + "/lib" + provider + "-rdmav*.so"); err == nil && len(files) > 0 {
 				return text + " (the node has it: /" + files[0] + ")"
 			}
 		}

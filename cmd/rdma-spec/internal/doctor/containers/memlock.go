@@ -30,7 +30,7 @@ func containerMemlock(v *doctor.View, c node.Container) []doctor.Finding {
 		return []doctor.Finding{doctor.Unsure(containerObject(c), fmt.Sprintf("No process has an HCA open, and process %d "+
 			"of user %d can register %s at most, others more. A program that can register nothing falls back to sockets: see "+
 			"what lowers its limit, or which user it runs as.", c.Idle.PID, c.Idle.User, *c.Idle.Registers))}
-	case c.Remedy.Action == node.Nothing:
+	case c.Fix.Action == node.Nothing:
 		return nil
 	case c.State != node.StateBelow:
 		return []doctor.Finding{doctor.Told(containerObject(c), "Its memlock is below %s, which the policy gives; with "+
@@ -62,7 +62,7 @@ func containerUnseen(_ *doctor.View, c node.Container) []doctor.Finding {
 	}
 	return []doctor.Finding{doctor.Fault(containerObject(c), fmt.Sprintf("It can register %s at most. %s", *c.Registers,
 		doctor.Sentence(c.Causes())), "Decide whether an image may choose this, since it can set the variable; if so, "+
-		c.Remedy.Text)}
+		c.Fix.Text)}
 }
 
 // starves is the fault of a container that can register too little, with the cause that is the case. A repair takes
@@ -78,8 +78,8 @@ func starves(v *doctor.View, c node.Container) doctor.Finding {
 	if c.UserNamespace && (len(c.Bounding) == 0 || slices.Contains(c.Bounding, spec.CapIPCLock)) {
 		has += ", since CAP_IPC_LOCK does not count in its user namespace (hostUsers: false)"
 	}
-	fault := func(cure, format string, args ...any) doctor.Finding {
-		return doctor.Fault(containerObject(c), has+": "+fmt.Sprintf(format, args...)+".", cure)
+	fault := func(fix, format string, args ...any) doctor.Finding {
+		return doctor.Fault(containerObject(c), has+": "+fmt.Sprintf(format, args...)+".", fix)
 	}
 	again := func(format string, args ...any) doctor.Finding { return recreate(c, fault("", format, args...).Text) }
 	underPolicy := "the policy gives it more, and it was created under another one, or without the plugin"
@@ -96,9 +96,9 @@ func starves(v *doctor.View, c node.Container) doctor.Finding {
 	giving, others := r.Giving(own)
 	plugin, _ := v.Plugin() // plugin-runs says so
 	switch {
-	case c.Remedy.Action == node.Repair:
-		return fault(c.Remedy.Text, "%s", underPolicy).Command()
-	case c.Remedy.Action != node.Nothing:
+	case c.Fix.Action == node.Repair:
+		return fault(c.Fix.Text, "%s", underPolicy).Command()
+	case c.Fix.Action != node.Nothing:
 		return again("%s", underPolicy)
 	case c.Lowered() && hard != nil && hard.Hard <= runtime.Enough:
 		return fault("Find what set it, since no program can raise its hard limit. Slurm gives a job the limits of the "+

@@ -24,30 +24,30 @@ func networkChecks() []doctor.Check {
 	needs := []string{"port-active", "container-hca"}
 	return []doctor.Check{{
 		ID: "container-netdev", Family: "containers",
-		Title: "Each container with its own network has an IP address of its RoCE HCAs.",
-		Why:   "Without it, programs have no GID, and no connection can be made.",
-		Reads: doctor.GIDReads, Needs: needs, Look: eachContainer(containerNetdev),
+		Title:  "Each container with its own network has an IP address of its RoCE HCAs.",
+		Impact: "Without it, programs have no GID, and no connection can be made.",
+		Reads:  doctor.GIDReads, Needs: needs, Look: eachContainer(containerNetdev),
 	}, {
 		ID: "container-gid-index", Family: "containers",
-		Title: "NCCL_IB_GID_INDEX of each container is the index of a GID of its own.",
-		Why:   "No connection can be made with the GID of another pod.",
-		Reads: doctor.GIDReads, Needs: append(needs, "container-netdev"), Look: eachContainer(containerGIDIndex),
+		Title:  "NCCL_IB_GID_INDEX of each container is the index of a GID of its own.",
+		Impact: "No connection can be made with the GID of another pod.",
+		Reads:  doctor.GIDReads, Needs: append(needs, "container-netdev"), Look: eachContainer(containerGIDIndex),
 	}, {
 		ID: "container-environment", Family: "containers",
-		Title: "Each container has the HCAs and interfaces that its environment names.",
-		Why:   "NCCL and UCX use only what these variables name, and fail, or fall back to sockets.",
-		Needs: []string{"container-hca"}, Look: eachContainer(containerEnvironment),
+		Title:  "Each container has the HCAs and interfaces that its environment names.",
+		Impact: "NCCL and UCX use only what these variables name, and fail, or fall back to sockets.",
+		Needs:  []string{"container-hca"}, Look: eachContainer(containerEnvironment),
 	}, {
 		ID: "container-mtu", Family: "containers",
 		Title:      "No interface of a container has a greater MTU than the HCA's function.",
 		NoMessages: "connections are made, and large messages time out",
-		Why:        "The function drops packets that are larger than its own MTU.",
+		Impact:     "The function drops packets that are larger than its own MTU.",
 		Reads:      doctor.GIDReads, Needs: needs, Look: eachContainer(containerMTU),
 	}, {
 		ID: "container-routes", Family: "containers",
-		Title: "Each HCA of a container answers what reaches it.",
-		Why:   "Other nodes get no answer from the HCA that they ask.",
-		Reads: doctor.GIDReads, Needs: needs, Look: containerRoutes,
+		Title:  "Each HCA of a container answers what reaches it.",
+		Impact: "Other nodes get no answer from the HCA that they ask.",
+		Reads:  doctor.GIDReads, Needs: needs, Look: containerRoutes,
 	}}
 }
 
@@ -124,13 +124,13 @@ func containerNetdev(v *doctor.View, c node.Container) (found []doctor.Finding) 
 			if has == "" {
 				has = "none but those of lo"
 			}
-			cure := "Give the pod an interface of the HCA (macvlan, ipvlan or SR-IOV with Multus), or set hostNetwork: true"
+			fix := "Give the pod an interface of the HCA (macvlan, ipvlan or SR-IOV with Multus), or set hostNetwork: true"
 			if others := ofInfiniBand(v, c); len(others) > 0 {
-				cure = "It came along with HCAs of InfiniBand: leave PCI device " + r.hca.PCI + " out of the device plugin's " +
+				fix = "It came along with HCAs of InfiniBand: leave PCI device " + r.hca.PCI + " out of the device plugin's " +
 					"selector, or set NCCL_IB_HCA=" + strings.Join(others, ",") + " in the pod"
 			}
 			found = append(found, doctor.Fault(r.object,
-				fmt.Sprintf("None of the container's addresses (%s) is a GID of the HCA.", has), cure))
+				fmt.Sprintf("None of the container's addresses (%s) is a GID of the HCA.", has), fix))
 		}
 	}
 	return found

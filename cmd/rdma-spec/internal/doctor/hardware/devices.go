@@ -18,13 +18,13 @@ import (
 func deviceChecks() []doctor.Check {
 	return []doctor.Check{{
 		ID: "device-nodes", Family: "devices",
-		Title: "Each device node of an HCA is there, and has the number that sysfs has.",
-		Why:   "Programs and runtimes open /dev/infiniband/NAME, and with another number another device.",
-		Reads: []string{"dev/infiniband"}, Look: badNodes,
+		Title:  "Each device node of an HCA is there, and has the number that sysfs has.",
+		Impact: "Programs and runtimes open /dev/infiniband/NAME, and with another number another device.",
+		Reads:  []string{"dev/infiniband"}, Look: badNodes,
 	}, {
 		ID: "cgroup-rdma", Family: "devices", Title: "No pod has used up its limit of RDMA objects.",
-		Why:   "The cgroup controller rdma refuses what is above its limit, with \"Resource temporarily unavailable\".",
-		Reads: cgroupReads, Look: exhaustedCgroups,
+		Impact: "The cgroup controller rdma refuses what is above its limit, with \"Resource temporarily unavailable\".",
+		Reads:  cgroupReads, Look: exhaustedCgroups,
 	}}
 }
 
@@ -63,14 +63,14 @@ func badNodes(v *doctor.View) []doctor.Finding {
 		}
 		found = append(found, doctor.Fault(on, d.Problem+".", "rm -rf "+d.Path+" && "+make).Command())
 	}
-	if folder, err := v.Exists("dev/infiniband"); missing == len(all) && (!folder || err != nil) {
+	if dir, err := v.Exists("dev/infiniband"); missing == len(all) && (!dir || err != nil) {
 		return []doctor.Finding{doctor.Unsure("", "No device node is there: the node's /dev is not visible here.")}
 	}
 	return found
 }
 
 // cgroupReads are the limits and the use of cgroups of pods and containers, as systemd and cgroupfs lay them out. In
-// version 1, each controller has a folder.
+// version 1, each controller has a directory.
 var cgroupReads = func() (all []string) {
 	for _, pods := range []string{"sys/fs/cgroup/kubepods*", "sys/fs/cgroup/rdma/kubepods*"} {
 		for _, below := range []string{"", "/*", "/*/*", "/*/*/*"} {
@@ -94,7 +94,7 @@ func exhaustedCgroups(v *doctor.View) (found []doctor.Finding) {
 					device, kind, _ := strings.Cut(what, " ")
 					found = append(found, doctor.Fault("cgroup /"+strings.TrimPrefix(path.Dir(name), "sys/fs/cgroup/"),
 						fmt.Sprintf("It has %d of at most %d %s of HCA %s.", used, most, kind, device),
-						fmt.Sprintf("echo '%s %s=max' > /%s", device, kind, name)).WithCare(
+						fmt.Sprintf("echo '%s %s=max' > /%s", device, kind, name)).Disruptive(
 						"it can take what the HCA has left for other pods", "rdma resource show"))
 				}
 			}

@@ -16,7 +16,7 @@ import (
 )
 
 // peerModules give ib_core the memory of GPUs of NVIDIA. One that is loaded has registered: its initialization fails
-// otherwise. ib_core's folder memory_peers tells nothing, since newer ones of OFED have none.
+// otherwise. ib_core's directory memory_peers tells nothing, since newer ones of OFED have none.
 var peerModules = []string{peerMemory, "nv_peer_mem", "efa_nv_peermem"}
 
 const peerMemory = "nvidia_peermem"
@@ -48,7 +48,7 @@ var keepsMemory = regexp.MustCompile(`(?m)^Model:\s+(.*\b(?:GeForce|GB10)\b.*)$`
 func gpuChecks() []doctor.Check {
 	return []doctor.Check{{
 		ID: "gpu-direct", Family: "gpu", Title: "HCAs can reach the memory of GPUs.",
-		Why: "GPU memory cannot be registered without nvidia_peermem or DMA-BUF, which only the open kernel modules have.",
+		Impact: "GPU memory cannot be registered without nvidia_peermem or DMA-BUF, which only the open kernel modules have.",
 		Reads: slices.Concat(gpuReads, dmaBUFReads, []string{
 			ofed, "sys/module/nvidia_peermem", "sys/module/nv_peer_mem", "sys/module/efa_nv_peermem", pciDevices + "*/p2p",
 			pciDevices + "*/gdr",
@@ -56,12 +56,12 @@ func gpuChecks() []doctor.Check {
 		Needs: []string{"module-symbols"}, Look: withGPUs(noGPUDirect),
 	}, {
 		ID: "acs", Family: "gpu", Title: "No PCIe switch redirects transfers between a GPU and an HCA to the CPU.",
-		Why:   "GPU transfers go up to the CPU: slow, and on some machines they hang.",
-		Reads: slices.Concat(gpuReads, []string{pciDevices + "*/config"}), Look: withGPUs(redirected),
+		Impact: "GPU transfers go up to the CPU: slow, and on some machines they hang.",
+		Reads:  slices.Concat(gpuReads, []string{pciDevices + "*/config"}), Look: withGPUs(redirected),
 	}, {
 		ID: "iommu", Family: "gpu", Title: "The IOMMU passes what goes between GPUs and HCAs through.",
 		NoMessages: "bandwidth tests are slow",
-		Why:        "GPU transfers go up to the CPU, or fail.",
+		Impact:     "GPU transfers go up to the CPU, or fail.",
 		Reads:      slices.Concat(gpuReads, []string{pciDevices + "*/iommu_group/type"}), Look: withGPUs(translating),
 	}}
 }

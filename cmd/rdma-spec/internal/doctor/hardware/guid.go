@@ -53,8 +53,8 @@ func withoutGUID(v *doctor.View, h hca.HCA) []doctor.Finding {
 		"physical function, set node_guid and port_guid of the virtual function, on Ethernet its mac, and bind its "+
 		"driver again.")
 	if command := setGUID(v, h); command != "" {
-		f.Cure = command
-		f = f.WithCare("the pod that has the function loses it", "rdma-spec status")
+		f.Fix = command
+		f = f.Disruptive("the pod that has the function loses it", "rdma-spec status")
 	}
 	return []doctor.Finding{f}
 }

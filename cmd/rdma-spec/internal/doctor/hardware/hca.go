@@ -18,28 +18,28 @@ import (
 func hcaChecks() []doctor.Check {
 	return []doctor.Check{{
 		ID: "hca-answers", Family: "hca", Title: "Each HCA answers.",
-		Why:  "It blocks every program that asks it, monitoring as well.",
-		Look: eachHCA(func(*doctor.View, hca.HCA) []doctor.Finding { return nil }),
+		Impact: "It blocks every program that asks it, monitoring as well.",
+		Look:   eachHCA(func(*doctor.View, hca.HCA) []doctor.Finding { return nil }),
 	}, {
 		ID: "guid-valid", Family: "hca", Title: "Each HCA has a node GUID.",
-		Why:   "A function with a zero GUID stays DOWN on InfiniBand, and crashes programs that connect by RDMA_CM.",
-		Reads: slices.Concat(doctor.FunctionReads, boardReads), Needs: []string{"hca-answers"},
+		Impact: "A function with a zero GUID stays DOWN on InfiniBand, and crashes programs that connect by RDMA_CM.",
+		Reads:  slices.Concat(doctor.FunctionReads, boardReads), Needs: []string{"hca-answers"},
 		Look: eachHCA(withoutGUID),
 	}, {
 		ID: "guid-unique", Family: "hca", Title: "No two HCAs have the same node GUID.",
 		NoMessages: "programs reach the wrong HCA, or time out",
-		Why:        "The fabric and RDMA_CM find an HCA by its GUID.",
+		Impact:     "The fabric and RDMA_CM find an HCA by its GUID.",
 		Needs:      []string{"hca-answers"}, Look: sharedGUIDs,
 	}, {
 		ID: "firmware-same", Family: "hca", Title: "HCAs of the same board have the same firmware.",
 		NoMessages: "one HCA among several is slow, or fails",
-		Why:        "A job is as slow as its slowest HCA, and a fault of one firmware is hard to find.",
+		Impact:     "A job is as slow as its slowest HCA, and a fault of one firmware is hard to find.",
 		Reads:      boardReads, Needs: []string{"hca-answers"}, Look: eachBoard(differentFirmware),
 	}, {
 		ID: "class-devices", Family: "hca", Title: "Each HCA with an ACTIVE port has the devices of its class.",
-		Why:   "No program can open an HCA without its verbs device, and no tool of the fabric one without umad.",
-		Reads: slices.Concat(boardReads, []string{"sys/class/infiniband_verbs"}),
-		Needs: []string{"hca-answers", "uverbs-module"}, Look: missingClassDevices,
+		Impact: "No program can open an HCA without its verbs device, and no tool of the fabric one without umad.",
+		Reads:  slices.Concat(boardReads, []string{"sys/class/infiniband_verbs"}),
+		Needs:  []string{"hca-answers", "uverbs-module"}, Look: missingClassDevices,
 	}}
 }
 
@@ -214,17 +214,17 @@ func has(h hca.HCA, kind hca.Kind) bool {
 	return slices.ContainsFunc(h.Devices, func(d hca.Device) bool { return d.Kind == kind })
 }
 
-// reload adds to a finding the cure that makes an HCA's devices again.
+// reload adds to a finding the fix that makes an HCA's devices again.
 func reload(h hca.HCA, f doctor.Finding) doctor.Finding {
 	switch {
 	case h.PCI == "":
-		f.Cure = "modprobe -r ib_uverbs && modprobe ib_uverbs"
-		return f.WithCare("programs that use an HCA end it", "rdma resource show ctx")
+		f.Fix = "modprobe -r ib_uverbs && modprobe ib_uverbs"
+		return f.Disruptive("programs that use an HCA end it", "rdma resource show ctx")
 	case h.Function == hca.FunctionVirtual:
-		f.Cure = rebind("pci", h.PCI)
-		return f.WithCare("the pod that has virtual function "+h.PCI+" loses it", "rdma-spec status")
+		f.Fix = rebind("pci", h.PCI)
+		return f.Disruptive("the pod that has virtual function "+h.PCI+" loses it", "rdma-spec status")
 	}
-	f.Cure = fmt.Sprintf("Restart the node, or bind the driver of PCI device %s again. Either takes from the node the "+
+	f.Fix = fmt.Sprintf("Restart the node, or bind the driver of PCI device %s again. Either takes from the node the "+
 		"card's network interfaces, which may be its own way to the cluster (see: ls /sys/bus/pci/devices/%[1]s/net; "+
 		"ip route), and from pods the card's virtual functions (see: cat /sys/bus/pci/devices/%[1]s/sriov_numvfs; "+
 		"rdma-spec status).", h.PCI)

@@ -21,18 +21,18 @@ import (
 func kernelChecks() []doctor.Check {
 	return []doctor.Check{{
 		ID: "hca-errors", Family: "kernel log", Title: "Neither the kernel log nor PCIe reports errors of an HCA.",
-		Why:   "An HCA that fails now and then makes jobs slow, or ends them.",
-		Reads: []string{pciDevices + "*/aer_dev_fatal"}, Needs: []string{"hca-answers"}, Look: hcaErrors,
+		Impact: "An HCA that fails now and then makes jobs slow, or ends them.",
+		Reads:  []string{pciDevices + "*/aer_dev_fatal"}, Needs: []string{"hca-answers"}, Look: hcaErrors,
 	}, {
 		ID: "module-symbols", Family: "kernel log",
-		Title: "No RDMA module was refused because it was built for other modules.",
-		Why:   "A module that was built against another ib_core is not loaded.",
-		Reads: append([]string{"sys/module/*"}, dmaBUFReads...), Look: withLog(refusedModules),
+		Title:  "No RDMA module was refused because it was built for other modules.",
+		Impact: "A module that was built against another ib_core is not loaded.",
+		Reads:  append([]string{"sys/module/*"}, dmaBUFReads...), Look: withLog(refusedModules),
 	}, {
 		ID: "security-denials", Family: "kernel log",
-		Title: "Neither SELinux nor AppArmor denied RDMA within the last hour.",
-		Why:   "A security module refuses what the device's mode and the container's capabilities allow.",
-		Look:  withLog(Denials),
+		Title:  "Neither SELinux nor AppArmor denied RDMA within the last hour.",
+		Impact: "A security module refuses what the device's mode and the container's capabilities allow.",
+		Look:   withLog(Denials),
 	}}
 }
 
@@ -58,7 +58,7 @@ type trouble struct {
 	what  string
 	least int            // how many within an hour are a fault
 	ends  *regexp.Regexp // what ends it, nil for what goes by itself
-	cure  func(device string, t hca.Tools) string
+	fix   func(device string, t hca.Tools) string
 }
 
 // count returns how often an HCA had it, how often within the last hour, and the last line of it. now is how many count
@@ -187,9 +187,9 @@ func hcaErrors(v *doctor.View) []doctor.Finding {
 			}
 			all, within, now, last := t.count(of[i], h, log.Now)
 			f := doctor.Fault(object(h), fmt.Sprintf("%s: %s within the last hour, and %s since the log begins; at "+
-				"last: %s", t.what, times(within), times(all), last), t.cure(cmp.Or(h.PCI, h.Name), h.Tools(port)))
+				"last: %s", t.what, times(within), times(all), last), t.fix(cmp.Or(h.PCI, h.Name), h.Tools(port)))
 			if now < t.least {
-				f.Status, f.Cure = doctor.OK, ""
+				f.Status, f.Fix = doctor.OK, ""
 			}
 			if all > 0 {
 				found = append(found, f)
@@ -226,12 +226,12 @@ func refusedModules(v *doctor.View, log node.KernelLog) (found []doctor.Finding)
 		if loaded, err := v.Exists("sys/module/" + refused[1]); loaded || err != nil {
 			continue
 		}
-		cure := "Install the module's package again, after the one of OFED or DOCA, and: modprobe " + refused[1]
+		fix := "Install the module's package again, after the one of OFED or DOCA, and: modprobe " + refused[1]
 		if refused[1] == "nvidia_peermem" {
 			if _, serves := dmaBUF(v); serves {
 				continue // nobody needs it
 			}
-			cure = "Install OFED or DOCA where it is not, rebuild the GPU driver after it (with the GPU operator, delete the " +
+			fix = "Install OFED or DOCA where it is not, rebuild the GPU driver after it (with the GPU operator, delete the " +
 				"node's driver pod), and: modprobe nvidia_peermem"
 		}
 		text := "it was built for another version of " + refused[3] + "."
@@ -241,7 +241,7 @@ func refusedModules(v *doctor.View, log node.KernelLog) (found []doctor.Finding)
 				text += " OFED and DOCA add it to ib_core, and the kernel's own mostly lacks it."
 			}
 		}
-		found = append(found, doctor.Fault("module "+refused[1], "The kernel refused it: "+text, cure))
+		found = append(found, doctor.Fault("module "+refused[1], "The kernel refused it: "+text, fix))
 	}
 	return found
 }
@@ -270,12 +270,12 @@ func Denials(_ *doctor.View, log node.KernelLog) []doctor.Finding {
 	if strings.Contains(last, "ipc_lock") {
 		boolean, gives = "virt_sandbox_use_all_caps", "capabilities"
 	}
-	cure := fmt.Sprintf("If the container is meant to have it: setsebool -P %s on, with which all containers of the node "+
+	fix := fmt.Sprintf("If the container is meant to have it: setsebool -P %s on, with which all containers of the node "+
 		"can use the %s that they are given (see: getsebool %[1]s)", boolean, gives)
 	if strings.Contains(strings.ToLower(last), "apparmor") {
-		cure = "Set securityContext.appArmorProfile.type of the container to Unconfined, or allow it in the profile."
+		fix = "Set securityContext.appArmorProfile.type of the container to Unconfined, or allow it in the profile."
 	}
 	const most = 200
 	return []doctor.Finding{doctor.Fault("", fmt.Sprintf("%s; latest: %s",
-		cli.Counted(count, "denial", "denials"), last[:min(len(last), most)]), cure)}
+		cli.Counted(count, "denial", "denials"), last[:min(len(last), most)]), fix)}
 }

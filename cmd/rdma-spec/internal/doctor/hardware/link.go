@@ -195,7 +195,7 @@ var linkUseReads = []string{"sys/class/net/*/flags", "sys/class/net/*/master", "
 // evidence says how a port is used, or that it was ACTIVE since boot: "" if nothing tells that. What was does not count
 // for functions that pods use in turn.
 func evidence(v *doctor.View, h hca.HCA, p hca.Port) string {
-	at, ups := fmt.Sprintf(portFolder, h.Name, p.Number), 0
+	at, ups := fmt.Sprintf(portDir, h.Name, p.Number), 0
 	for _, name := range p.Netdevs {
 		if address := addressOf(v, name); address != "" {
 			return "netdev " + name + " has " + address

@@ -17,17 +17,17 @@ import (
 func memoryChecks() []doctor.Check {
 	return []doctor.Check{{
 		ID: "efa-pages", Family: "memory", Title: "EFA can register all memory.",
-		Why:   "EFA registers a limited number of pages: without huge pages, that ends near 95 GB.",
-		Reads: []string{"proc/meminfo"}, Look: smallPages,
+		Impact: "EFA registers a limited number of pages: without huge pages, that ends near 95 GB.",
+		Reads:  []string{"proc/meminfo"}, Look: smallPages,
 	}, {
 		ID: "cma", Family: "memory", Title: "Memory outside CMA is free.",
-		Why: "Registered memory cannot stay in the area for contiguous allocations (CMA): registration fails with " +
+		Impact: "Registered memory cannot stay in the area for contiguous allocations (CMA): registration fails with " +
 			"ENOMEM although memory is free.",
 		Reads: []string{"proc/meminfo"}, Look: onlyCMA,
 	}, {
 		ID: "max-map-count", Family: "memory", Title: "A process can have as many mappings as the kernel allows by default.",
 		NoMessages: "programs say that mmap failed, although memory is free",
-		Why:        "Programs such as UCX map each buffer that they register.",
+		Impact:     "Programs such as UCX map each buffer that they register.",
 		Reads:      []string{maxMapCount}, Look: fewMappings,
 	}}
 }
@@ -80,7 +80,7 @@ func onlyCMA(v *doctor.View) []doctor.Finding {
 	if outside := available - area; area > gibibyte && outside < gibibyte {
 		return []doctor.Finding{doctor.Fault("", fmt.Sprintf("%d MiB are free in CMA, and %d MiB elsewhere.",
 			area>>10, max(outside, 0)>>10),
-			"sync && echo 3 > /proc/sys/vm/drop_caches && echo 1 > /proc/sys/vm/compact_memory").WithCare(
+			"sync && echo 3 > /proc/sys/vm/drop_caches && echo 1 > /proc/sys/vm/compact_memory").Disruptive(
 			"programs wait for the disk again for what the kernel has cached of its files", "free -h")}
 	}
 	return nil

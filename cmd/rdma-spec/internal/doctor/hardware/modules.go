@@ -21,7 +21,7 @@ const auxDevices = "sys/bus/auxiliary/devices/"
 func moduleChecks() []doctor.Check {
 	return []doctor.Check{{
 		ID: "hca-driver", Family: "modules", Title: "Each RDMA card has its driver.",
-		Why: "Without its driver, a card is not an HCA.",
+		Impact: "Without its driver, a card is not an HCA.",
 		Reads: []string{
 			auxDevices + "*", auxDevices + "*/driver", "sys/module/*",
 			pciDevices + "*", pciDevices + "*/driver", pciDevices + "*/physfn", pciDevices + "*/vendor", pciDevices +
@@ -30,16 +30,16 @@ func moduleChecks() []doctor.Check {
 		Look: unboundCards,
 	}, {
 		ID: "uverbs-module", Family: "modules", Title: "The module ib_uverbs is loaded.",
-		Why:   "Programs open HCAs through ib_uverbs.",
-		Reads: []string{"sys/class/infiniband_verbs"}, Look: noVerbs,
+		Impact: "Programs open HCAs through ib_uverbs.",
+		Reads:  []string{"sys/class/infiniband_verbs"}, Look: noVerbs,
 	}, {
 		ID: "rdma-cm-module", Family: "modules", Title: "The module rdma_ucm is loaded.",
-		Why:   "Programs that connect by RDMA_CM open /dev/infiniband/rdma_cm, and device plugins hand it out.",
-		Needs: []string{"uverbs-module"}, Look: noConnectionManager,
+		Impact: "Programs that connect by RDMA_CM open /dev/infiniband/rdma_cm, and device plugins hand it out.",
+		Needs:  []string{"uverbs-module"}, Look: noConnectionManager,
 	}, {
 		ID: "modules-of-one-build", Family: "modules", Title: "All RDMA modules are of one build.",
-		Why:   "Modules of OFED or DOCA do not work with the kernel's own.",
-		Reads: []string{"sys/module/*/holders/*"}, Look: mixedModules,
+		Impact: "Modules of OFED or DOCA do not work with the kernel's own.",
+		Reads:  []string{"sys/module/*/holders/*"}, Look: mixedModules,
 	}}
 }
 

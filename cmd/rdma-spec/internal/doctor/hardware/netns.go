@@ -20,14 +20,14 @@ func netnsChecks() []doctor.Check {
 	return []doctor.Check{{
 		ID: "netns-mode", Family: "netns",
 		Title: "The RDMA subsystem's network namespace mode is the one that the node's plugins need.",
-		Why: "In exclusive mode, only pods given an HCA by rdma-cni or a DRA driver can use it. In shared mode, rdma-cni " +
+		Impact: "In exclusive mode, only pods given an HCA by rdma-cni or a DRA driver can use it. In shared mode, rdma-cni " +
 			"cannot give one to a pod.",
 		Look: netnsMode,
 	}, {
 		ID: "hca-present", Family: "netns",
 		Title: "Each RDMA function that has a driver shows an HCA, and each RoCE port its interface, unless a container " +
 			"has it.",
-		Why: "The HCA, or its interface, is lost to the node until its driver is bound again.",
+		Impact: "The HCA, or its interface, is lost to the node until its driver is bound again.",
 		Reads: slices.Concat(doctor.GIDReads, []string{
 			auxDevices + "*", auxDevices + "*/driver", auxDevices + "*/infiniband/*", auxDevices + "*/infiniband_verbs/*",
 			pciDevices + "*", pciDevices + "*/driver", pciDevices + "*/infiniband/*", pciDevices + "*/infiniband_verbs/*",
@@ -53,7 +53,7 @@ func netnsMode(v *doctor.View) []doctor.Finding {
 		return []doctor.Finding{doctor.Fault("", "It is shared, and "+cni.Configured+
 			" names rdma-cni, which needs it to be exclusive.",
 			"echo 'options ib_core netns_mode=0' > /etc/modprobe.d/rdma-spec-netns.conf && rdma system set netns exclusive || "+
-				"echo 'restart the node'").WithCare("pods that share HCAs lose them", "rdma-spec status")}
+				"echo 'restart the node'").Disruptive("pods that share HCAs lose them", "rdma-spec status")}
 	case exclusive:
 		return []doctor.Finding{doctor.Told("",
 			"It is exclusive, as rdma-cni needs it: only pods that rdma-cni gives an HCA can use one.")}
@@ -144,14 +144,14 @@ func withoutFunction(v *doctor.View, at, driver string, makes bool) []doctor.Fin
 
 // hcaBelow finds a device without an HCA below it. sysfs hides HCAs of other network namespaces, but not their verbs
 // devices: which container has them says whether the HCA is where it belongs.
-func hcaBelow(v *doctor.View, at, cure string) []doctor.Finding {
+func hcaBelow(v *doctor.View, at, fix string) []doctor.Finding {
 	on := "PCI device " + path.Base(at)
 	devices, _ := v.Glob(at + "/infiniband_verbs/*") // what cannot be listed is not there
 	switch {
 	case v.Any(at + "/infiniband/*"):
 		return nil
 	case len(devices) == 0:
-		return []doctor.Finding{doctor.Fault(on, "It has a driver for RDMA, and no HCA.", cure).Command()}
+		return []doctor.Finding{doctor.Fault(on, "It has a driver for RDMA, and no HCA.", fix).Command()}
 	}
 	var number hca.Number
 	_, err := fmt.Sscanf(doctor.Attribute(v, "sys/class/infiniband_verbs/"+path.Base(devices[0])+"/dev"), "%d:%d",
@@ -161,7 +161,7 @@ func hcaBelow(v *doctor.View, at, cure string) []doctor.Finding {
 		holders, err = v.HoldersOf(number)
 	}
 	return elsewhere(on, "Its HCA", holders, err, func(f doctor.Finding) doctor.Finding {
-		f.Cure = cure
+		f.Fix = fix
 		return f.Command()
 	})
 }
@@ -196,7 +196,7 @@ func lostInterfaces(v *doctor.View) (found []doctor.Finding) {
 
 // elsewhere is about something of the node that is in another network namespace.
 func elsewhere(on, what string, in node.Holders, unknown error,
-	cured func(doctor.Finding) doctor.Finding) []doctor.Finding {
+	fixed func(doctor.Finding) doctor.Finding) []doctor.Finding {
 	what += " is in another network namespace"
 	switch {
 	case len(in.Own) > 0:
@@ -210,6 +210,6 @@ func elsewhere(on, what string, in node.Holders, unknown error,
 	case len(in.Node) > 0:
 		what += ", where container " + strings.Join(in.Node, ", ") + " cannot use it"
 	}
-	return []doctor.Finding{cured(doctor.Fault(on, what+", and no container that runs has it there: a pod ended and "+
+	return []doctor.Finding{fixed(doctor.Fault(on, what+", and no container that runs has it there: a pod ended and "+
 		"did not return it.", ""))}
 }

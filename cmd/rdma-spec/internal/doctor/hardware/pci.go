@@ -25,9 +25,9 @@ var linkReads = []string{
 func pciChecks() []doctor.Check {
 	return []doctor.Check{{
 		ID: "pcie-link", Family: "hca",
-		Title: "Each HCA's PCIe link has the width and speed that card and slot allow.",
-		Why:   "A narrow or slow PCIe link makes the HCA slower than its port.",
-		Reads: linkReads, Needs: []string{"hca-answers"}, Look: slowLinks,
+		Title:  "Each HCA's PCIe link has the width and speed that card and slot allow.",
+		Impact: "A narrow or slow PCIe link makes the HCA slower than its port.",
+		Reads:  linkReads, Needs: []string{"hca-answers"}, Look: slowLinks,
 	}}
 }
 

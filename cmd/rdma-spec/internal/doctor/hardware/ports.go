@@ -16,38 +16,38 @@ import (
 )
 
 const (
-	classNet   = "sys/class/net/"
-	portFolder = "sys/class/infiniband/%s/ports/%d/"
+	classNet = "sys/class/net/"
+	portDir  = "sys/class/infiniband/%s/ports/%d/"
 )
 
 // portChecks are about the ports of HCAs.
 func portChecks() []doctor.Check {
 	return []doctor.Check{{
 		ID: "port-active", Family: "hca", Title: "Each port that is in use, was, or should be, is ACTIVE.",
-		Why: "A port carries traffic only when it is ACTIVE.",
+		Impact: "A port carries traffic only when it is ACTIVE.",
 		Reads: slices.Concat(boardReads, linkUseReads, doctor.GPUReads, doctor.FunctionReads, []string{
 			"sys/class/infiniband/*/ports/*/counters/link_downed"}),
 		Needs: []string{"hca-answers", "guid-valid", "hca-errors"}, Look: portsWithoutLink,
 	}, {
 		ID: "port-rate", Family: "hca", Title: "Each port has the rate of the others of its board.",
 		NoMessages: "bandwidth tests are slow",
-		Why:        "A job is as slow as its slowest port.",
+		Impact:     "A job is as slow as its slowest port.",
 		Reads:      slices.Concat(boardReads, []string{"sys/class/net/*/bonding_slave"}),
 		Needs:      []string{"hca-answers", "port-active"}, Look: eachBoard(slowPorts),
 	}, {
 		ID: "pkeys", Family: "hca", Title: "Each ACTIVE InfiniBand port is a full member of a partition.",
 		NoMessages: "connections time out although both ports are ACTIVE",
-		Why:        "Without a partition key, a port reaches nobody, and two limited members do not reach each other.",
+		Impact:     "Without a partition key, a port reaches nobody, and two limited members do not reach each other.",
 		Reads:      []string{"sys/class/infiniband/*/ports/*/pkeys/*"},
 		Needs:      []string{"hca-answers", "port-active"}, Look: eachPort(noFullKey),
 	}, {
 		ID: "gids-free", Family: "hca", Title: "Each RoCE port has room for more GIDs.",
-		Why:   "Each address of a port's netdevs takes a GID, and new pods get none.",
-		Reads: []string{"sys/class/infiniband/*/ports/*/gids/*"},
-		Needs: []string{"hca-answers"}, Look: eachPort(fullGIDTable),
+		Impact: "Each address of a port's netdevs takes a GID, and new pods get none.",
+		Reads:  []string{"sys/class/infiniband/*/ports/*/gids/*"},
+		Needs:  []string{"hca-answers"}, Look: eachPort(fullGIDTable),
 	}, {
 		ID: "mtu-same", Family: "hca", Title: "RoCE ports of the same board have the same MTU.",
-		Why: "Two ends with different MTUs hang, or fail with a length error. Compare nodes by node_exporter's " +
+		Impact: "Two ends with different MTUs hang, or fail with a length error. Compare nodes by node_exporter's " +
 			"node_network_mtu_bytes.",
 		Reads: slices.Concat(boardReads, []string{"sys/class/net/*/mtu"}),
 		Needs: []string{"hca-answers"}, Look: eachBoard(differentMTUs),
@@ -63,7 +63,7 @@ func eachPort(look func(*doctor.View, hca.HCA, hca.Port) []doctor.Finding) docto
 
 // noFullKey finds InfiniBand ports without a partition key, and those whose keys are all of limited membership.
 func noFullKey(v *doctor.View, h hca.HCA, p hca.Port) []doctor.Finding {
-	names, _ := v.Glob(fmt.Sprintf(portFolder, h.Name, p.Number) + "pkeys/*")
+	names, _ := v.Glob(fmt.Sprintf(portDir, h.Name, p.Number) + "pkeys/*")
 	if !p.Active() || p.LinkLayer != "InfiniBand" || len(names) == 0 {
 		return nil
 	}
@@ -174,7 +174,7 @@ func fullGIDTable(v *doctor.View, h hca.HCA, p hca.Port) []doctor.Finding {
 	if p.LinkLayer != "Ethernet" {
 		return nil
 	}
-	names, err := v.Glob(fmt.Sprintf(portFolder, h.Name, p.Number) + "gids/*")
+	names, err := v.Glob(fmt.Sprintf(portDir, h.Name, p.Number) + "gids/*")
 	if err != nil || len(names) < 16 { // soft HCAs and iWARP have small tables
 		return nil
 	}

@@ -30,7 +30,7 @@ import (
 	"github.com/rdma-spec/rdma-spec/test/testing/scratch"
 )
 
-// collected is the folder of an archive of a node.
+// collected is the directory of an archive of a node.
 func collected(t *testing.T, root string, flags ...string) string {
 	t.Helper()
 	file := filepath.Join(scratch.Folder(t), "node.tar.gz")
@@ -41,18 +41,18 @@ func collected(t *testing.T, root string, flags ...string) string {
 	if err := cmd.ExecuteContext(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	folder, remove, err := archive.Open(file)
+	dir, remove, err := archive.Open(file)
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = remove() })
-	return folder
+	return dir
 }
 
-// contains returns the files of a folder whose name, link or content has one of several texts.
-func contains(t *testing.T, folder string, texts ...string) (found []string) {
+// contains returns the files of a directory whose name, link or content has one of several texts.
+func contains(t *testing.T, dir string, texts ...string) (found []string) {
 	t.Helper()
-	if err := filepath.WalkDir(folder, func(name string, e fs.DirEntry, err error) error {
+	if err := filepath.WalkDir(dir, func(name string, e fs.DirEntry, err error) error {
 		if err != nil {
 			return err
 		}
@@ -61,10 +61,10 @@ func contains(t *testing.T, folder string, texts ...string) (found []string) {
 		if e.Type().IsRegular() {
 			content, err = os.ReadFile(name)
 		}
-		all := strings.ToLower(name[len(folder):] + "\n" + link + "\n" + string(content))
+		all := strings.ToLower(name[len(dir):] + "\n" + link + "\n" + string(content))
 		for _, text := range texts {
 			if strings.Contains(all, strings.ToLower(text)) {
-				found = append(found, fmt.Sprintf("%q in %s: %.300q", text, name[len(folder):], content))
+				found = append(found, fmt.Sprintf("%q in %s: %.300q", text, name[len(dir):], content))
 			}
 		}
 		return err
@@ -105,7 +105,7 @@ func TestArchiveHasNoSecrets(t *testing.T) {
 		"proc/100/status": "Name:\tnri-rdma\nUid:\t0\t0\t0\t0\n", "proc/100/cgroup": "0::/system.slice/nri-rdma.service\n",
 		"proc/100/root/":                                       "",
 		"etc/rdma-spec/config.yaml":                            "psk: " + secret() + "\n",
-		"etc/rdma-spec/doctor.yaml":                            "ignore: [{check: a, why: " + secret() + "\n",
+		"etc/rdma-spec/doctor.yaml":                            "ignore: [{check: a, reason: " + secret() + "\n",
 		"etc/crictl.yaml":                                      "runtime-endpoint: [" + secret() + "\n",
 		"etc/containerd/config.toml":                           "version = 3\n[plugins.x]\npassword = " + secret() + "\n",
 		"etc/docker/daemon.json":                               "{\"features\": {\"cdi\": \"" + secret() + "\"}",
@@ -118,14 +118,14 @@ func TestArchiveHasNoSecrets(t *testing.T) {
 	if len(secrets) < 20 {
 		t.Errorf("%d secrets", len(secrets))
 	}
-	folder := collected(t, root)
+	dir := collected(t, root)
 	for i, s := range secrets {
-		if found := contains(t, folder, s); found != nil {
+		if found := contains(t, dir, s); found != nil {
 			t.Errorf("secret %d: %q", i, found)
 		}
 	}
-	if found := contains(t, folder, "scontext=a:b:container_t:s0 tclass=chr_file"); len(found) == 0 {
-		if log := contains(t, folder, "denied"); len(log) == 0 {
+	if found := contains(t, dir, "scontext=a:b:container_t:s0 tclass=chr_file"); len(found) == 0 {
+		if log := contains(t, dir, "denied"); len(log) == 0 {
 			t.Log("the kernel's log cannot be read here")
 		} else {
 			t.Errorf("the denial lacks fields: %q", log)
@@ -241,7 +241,7 @@ func laidOutNodes(t *testing.T) map[string]hcatest.Files {
 // identified has what tells a node from others: a name of its host, MACs, and an entry of the ignore file.
 func identified(files hcatest.Files) hcatest.Files {
 	with := hcatest.Files{"proc/sys/kernel/hostname": "frankfurt-gpu-017\n",
-		node.AnswersFolder + "/ignored.json": `{"answer": [{"check": "port-active", "object": "container ml/* x",
+		node.AnswersDir + "/ignored.json": `{"answer": [{"check": "port-active", "object": "container ml/* x",
 			"why": "spare"}]}`}
 	for file, content := range files {
 		if strings.HasSuffix(file, "/flags") && strings.Contains(file, "/net/") {

@@ -45,7 +45,7 @@ func openBelow(t testing.TB, root string) *node.Snapshot {
 
 // finds makes a check that finds these.
 func finds(id string, needs []string, findings ...doctor.Finding) doctor.Check {
-	return doctor.Check{ID: id, Title: id + " holds.", Needs: needs, Why: "because",
+	return doctor.Check{ID: id, Title: id + " holds.", Needs: needs, Impact: "because",
 		Look: func(*doctor.View) []doctor.Finding { return findings }}
 }
 
@@ -60,7 +60,7 @@ func summary(findings []doctor.Finding) []string {
 
 // What depends on something that is wrong is skipped, for its object. What is only unknown hides no fault.
 func TestOneCauseIsOneAlarm(t *testing.T) {
-	port := func(object string) doctor.Finding { return doctor.Fault(object, "It is bad.", "cure it") }
+	port := func(object string) doctor.Finding { return doctor.Fault(object, "It is bad.", "fix it") }
 	checks := []doctor.Check{
 		finds("third", []string{"second"}, port("HCA a port 1"), port("HCA b")),
 		finds("first", nil, port("HCA a"), doctor.Unsure("HCA c", "It does not answer.")),
@@ -80,7 +80,7 @@ func TestOneCauseIsOneAlarm(t *testing.T) {
 	if diff := cmp.Diff(want, summary(got)); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
-	if got[1].Why != "because" || got[1].Docs != docs.Site+"faults/third" || got[0].Why != "" {
+	if got[1].Impact != "because" || got[1].Docs != docs.Site+"faults/third" || got[0].Impact != "" {
 		t.Errorf("%+v", got[:2])
 	}
 	if healthy := doctor.Run(t.Context(), open(t, hcatest.Files{}), []doctor.Check{finds("x", nil)}); len(healthy) != 1 ||
@@ -98,9 +98,9 @@ func TestOnlyAFaultSilences(t *testing.T) {
 		finds("peermem", []string{"symbols"}, doctor.Fault("module nvidia_peermem", "It is not loaded.", "modprobe")),
 		finds("port", nil, doctor.Unsure("HCA b port 1", "It cannot be read.")),
 		finds("rate", []string{"port"}, doctor.Unsure("HCA b port 1", "It cannot be read.")),
-		finds("card", nil, doctor.Fault("HCA a", "It is bad.", "cure it")),
+		finds("card", nil, doctor.Fault("HCA a", "It is bad.", "fix it")),
 		finds("on it", []string{"card"}, doctor.Unsure("HCA a port 1", "Who knows.")),
-		finds("below", []string{"on it"}, doctor.Fault("HCA a port 1", "It is bad.", "cure it")),
+		finds("below", []string{"on it"}, doctor.Fault("HCA a port 1", "It is bad.", "fix it")),
 	})
 	want := []string{"log unknown", "symbols skipped", "peermem wrong module nvidia_peermem", "port unknown HCA b port 1", "rate skipped HCA b port 1",
 		"card wrong HCA a", "on it skipped HCA a port 1", "below skipped HCA a port 1"}
@@ -109,8 +109,8 @@ func TestOnlyAFaultSilences(t *testing.T) {
 	}
 }
 
-// A check that hangs is unknown after its patience, and the others are not.
-func TestPatience(t *testing.T) {
+// A check that hangs is unknown after its timeout, and the others are not.
+func TestTimeout(t *testing.T) {
 	s := open(t, hcatest.Files{})
 	synctest.Test(t, func(t *testing.T) {
 		hang := make(chan struct{})
@@ -156,7 +156,7 @@ func TestNamed(t *testing.T) {
 }
 
 // A container sees a part of its node: what is not mounted there is unknown, and neither in order nor wrong.
-func TestFoldersThatAreNotMounted(t *testing.T) {
+func TestDirsThatAreNotMounted(t *testing.T) {
 	for name, mounted := range map[string]bool{"on the node": true, "in a container": false} {
 		files := healthyNode()
 		maps.DeleteFunc(files, func(file string, _ string) bool {
@@ -251,7 +251,7 @@ func TestHCAThatDoesNotAnswer(t *testing.T) {
 	all := doctor.Run(t.Context(), s, checks())
 	took := time.Since(start)
 	unblock()
-	if took < node.Patience || took > 2*node.Patience {
+	if took < node.ItemTimeout || took > 2*node.ItemTimeout {
 		t.Errorf("it took %s", took)
 	}
 	var of []string
@@ -276,7 +276,7 @@ func TestSlowCopy(t *testing.T) {
 	root := healthyNode().Root(t)
 	time.AfterFunc(300*time.Millisecond, hcatest.Block(t, root, at(1)+"/ports/1/state"))
 	s := openBelow(t, root)
-	s.Patience = 100 * time.Millisecond
+	s.Timeout = 100 * time.Millisecond
 	all, err := s.HCAs()
 	if err != nil || slices.ContainsFunc(all.HCAs, func(h hca.HCA) bool { return h.Unread != "" }) {
 		t.Errorf("%+v, %v", all, err)
@@ -285,14 +285,14 @@ func TestSlowCopy(t *testing.T) {
 
 // Where the reader of HCAs is late because the node is slow, nothing is wrong with its HCAs.
 func TestSlowReader(t *testing.T) {
-	const patience = 300 * time.Millisecond
+	const timeout = 300 * time.Millisecond
 	for name, takes := range map[string]struct{ start, answer time.Duration }{
-		"to start":             {2 * patience, 0},
-		"to start and to read": {patience / 2, 3 * patience / 2},
+		"to start":             {2 * timeout, 0},
+		"to start and to read": {timeout / 2, 3 * timeout / 2},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := open(t, healthyNode())
-			s.Patience = patience
+			s.Timeout = timeout
 			s.ReadHCAs = func(names []string) <-chan hca.HCA {
 				time.Sleep(takes.start)
 				answers := make(chan hca.HCA, len(names))
@@ -316,7 +316,7 @@ func TestSlowReader(t *testing.T) {
 	}
 }
 
-// A folder that has nothing of a node is not a healthy one.
+// A directory that has nothing of a node is not a healthy one.
 func TestNoCopyOfANode(t *testing.T) {
 	_, _, err := doctor.Diagnose(t.Context(), node.Options{Root: scratch.Folder(t)}, checks(), nil, io.Discard)
 	if err == nil || errors.Is(err, cli.ErrProblemFound) || !strings.Contains(err.Error(), "this is no copy of a node") {

@@ -16,7 +16,7 @@ import (
 // inExclusiveMode is a node without rdma-cni, in exclusive mode, with one HCA elsewhere and a container that holds it.
 func inExclusiveMode() *sick {
 	s := healthy()
-	s.files = exclusive().With(hcatest.Files{node.AnswersFolder + "/rdma-cni.json": `{"answer": {}}`})
+	s.files = exclusive().With(hcatest.Files{node.AnswersDir + "/rdma-cni.json": `{"answer": {}}`})
 	s.containers.Containers = s.containers.Containers[:1]
 	s.container().HCAs, s.container().OwnNetwork = []string{"mlx5_0"}, true
 	return s
@@ -69,7 +69,7 @@ func TestElsewhere(t *testing.T) {
 		test.alter(s)
 		found := s.look(t, checks())
 		i := slices.IndexFunc(found, func(f doctor.Finding) bool { return f.Check == "hca-present" && f.Object == test.object })
-		if i < 0 || found[i].Status != test.status || found[i].Class == doctor.ClassPaste {
+		if i < 0 || found[i].Status != test.status || found[i].FixType == doctor.FixSafe {
 			t.Errorf("%s: want %s of %q, got %+v", name, test.status, test.object,
 				slices.DeleteFunc(found, func(f doctor.Finding) bool { return f.Check != "hca-present" }))
 			continue
@@ -88,12 +88,12 @@ func TestExclusiveModeWithoutRDMACNI(t *testing.T) {
 		"an HCA was moved": {func(*sick) {}, doctor.OK},
 		"all RDMA containers are in the node's network": {func(s *sick) {
 			s.files = hcatest.RoCENode().Files().With(hcatest.Files{"sys/module/ib_core/parameters/netns_mode": "N\n",
-				node.AnswersFolder + "/rdma-cni.json": `{"answer": {}}`})
+				node.AnswersDir + "/rdma-cni.json": `{"answer": {}}`})
 			s.container().OwnNetwork = false
 		}, doctor.OK},
 		"no RDMA container runs": {func(s *sick) {
 			s.files = hcatest.RoCENode().Files().With(hcatest.Files{"sys/module/ib_core/parameters/netns_mode": "N\n",
-				node.AnswersFolder + "/rdma-cni.json": `{"answer": {}}`})
+				node.AnswersDir + "/rdma-cni.json": `{"answer": {}}`})
 			s.containers.Containers = nil
 		}, doctor.Unknown},
 	} {

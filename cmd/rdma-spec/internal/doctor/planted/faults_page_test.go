@@ -57,7 +57,7 @@ func TestFaultsPage(t *testing.T) {
 		}
 		fmt.Fprintf(&list, "%s[%s](faults/%[2]s.md)", before, c.ID)
 		example, needed := shown[c.ID], strings.Contains(strings.Join(strings.Fields(part), " "), "as in the example")
-		if needed && example.Cure == "" {
+		if needed && example.Fix == "" {
 			t.Errorf("the page of %s leads to an example, and no planted fault gives one", c.ID)
 		} else if !needed {
 			example = doctor.Finding{}
@@ -86,7 +86,7 @@ func TestFaultsPage(t *testing.T) {
 func page(c doctor.Check, written string, said []string, shown doctor.Finding) string {
 	var text strings.Builder
 	fmt.Fprintf(&text, "[Faults](../faults.md)\n\n# %s\n\n%s\n\n**Impact:** %s\n\n%s",
-		c.ID, c.Title, c.Why, written)
+		c.ID, c.Title, c.Impact, written)
 	text.WriteString("\n## Messages\n\n")
 	for _, message := range said {
 		fmt.Fprintf(&text, "- %s\n", message)
@@ -97,26 +97,26 @@ func page(c doctor.Check, written string, said []string, shown doctor.Finding) s
 	case c.NoMessages != "":
 		fmt.Fprintf(&text, "No program prints one: %s.\n", c.NoMessages)
 	}
-	if shown.Cure == "" {
+	if shown.Fix == "" {
 		return text.String()
 	}
 	found, how := shown.Text, "Safe to run now:"
 	if shown.Object != "" {
 		found = shown.Object + ": " + found
 	}
-	if shown.Class == doctor.ClassWithCare {
-		how = "With care: " + care(shown)
+	if shown.FixType == doctor.FixDisruptive {
+		how = "Disruptive: " + disruption(shown)
 	}
-	fmt.Fprintf(&text, "\n## Example\n\n**%s**\n\n%s\n\n```sh\n%s\n```\n", plain(found), how, shown.Cure)
+	fmt.Fprintf(&text, "\n## Example\n\n**%s**\n\n%s\n\n```sh\n%s\n```\n", plain(found), how, shown.Fix)
 	return text.String()
 }
 
-// care is who loses what. The doctor prints it in full; many fixes restart the runtime.
-func care(f doctor.Finding) string {
-	if strings.HasPrefix(f.Care, "a restart of the runtime") {
+// disruption is who loses what. The doctor prints it in full; many fixes restart the runtime.
+func disruption(f doctor.Finding) string {
+	if strings.HasPrefix(f.Warning, "a restart of the runtime") {
 		return "it restarts the runtime, which ends exec sessions."
 	}
-	return instruction(f.Care)
+	return instruction(f.Warning)
 }
 
 // writtenPart is what people write on a page: what to do, how to see the fault without the doctor, and the causes, the
@@ -184,7 +184,8 @@ func unwritten(all, fix, why string) (problems []string) {
 	return problems
 }
 
-// TestUnwritten checks that a page is not done before people have written it, and that they are told all that is missing.
+// TestUnwritten checks that a page is not done before people have written it, and that they are told all that is
+// missing.
 func TestUnwritten(t *testing.T) {
 	const (
 		fix    = "- **Administrator:** Reboot the node.\n- **Pod author:** Wait for it.\n"
@@ -221,13 +222,13 @@ func TestPagesHaveNoGaps(t *testing.T) {
 	}
 }
 
-// examples returns what each check finds first, on the nodes with planted faults, that a command cures. What is cured by
-// hand is in the written part.
+// examples returns what each check finds first, on the nodes with planted faults, that a command fixes. What is fixed
+// by hand is in the written part.
 func examples(t *testing.T) map[string]doctor.Finding {
 	found := map[string]doctor.Finding{}
 	add := func(check, object string, all []doctor.Finding) {
 		for _, f := range all {
-			command := f.Status == doctor.Wrong && (f.Class == doctor.ClassPaste || f.Class == doctor.ClassWithCare)
+			command := f.Status == doctor.Wrong && (f.FixType == doctor.FixSafe || f.FixType == doctor.FixDisruptive)
 			if _, known := found[check]; !known && command && f.Check == check && f.Object == object {
 				found[check] = f
 			}

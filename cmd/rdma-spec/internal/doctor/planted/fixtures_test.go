@@ -81,7 +81,7 @@ func TestPlantedHardwareFaults(t *testing.T) {
 		}
 		isIt := func(f doctor.Finding) bool { return f.Check == p.check && f.Status == want && f.Object == p.object }
 		seen := slices.DeleteFunc(p.findings(t), func(f doctor.Finding) bool { return !isIt(f) && f.Status != doctor.Wrong })
-		if len(seen) != 1 || !isIt(seen[0]) || want == doctor.Wrong && seen[0].Cure == "" {
+		if len(seen) != 1 || !isIt(seen[0]) || want == doctor.Wrong && seen[0].Fix == "" {
 			t.Errorf("%s: want %s, got %+v", p.name, p.check, seen)
 		}
 		says.Add(t, p.name, said(seen...))
@@ -150,14 +150,14 @@ func TestChecksAreComplete(t *testing.T) {
 	ids := map[string]int{}
 	for i, c := range all {
 		ids[c.ID]++
-		if c.ID == "" || c.Family == "" || c.Title == "" || c.Why == "" || c.Look == nil || ids[c.ID] > 1 {
+		if c.ID == "" || c.Family == "" || c.Title == "" || c.Impact == "" || c.Look == nil || ids[c.ID] > 1 {
 			t.Errorf("%+v", c)
 		}
 		if len(messagesOf(c.ID)) == 0 && c.NoMessages == "" {
 			t.Errorf("%s: no message leads to it: add it to the tables of cmd/internal/why, or say in NoMessages what people see", c.ID)
 		}
-		if !strings.HasSuffix(c.Title, ".") || !strings.HasSuffix(c.Why, ".") {
-			t.Errorf("%s: %q and %q are sentences", c.ID, c.Title, c.Why)
+		if !strings.HasSuffix(c.Title, ".") || !strings.HasSuffix(c.Impact, ".") {
+			t.Errorf("%s: %q and %q are sentences", c.ID, c.Title, c.Impact)
 		}
 		for _, id := range c.Needs {
 			if !slices.ContainsFunc(all, func(c doctor.Check) bool { return c.ID == id }) {
@@ -185,7 +185,7 @@ func findings(t *testing.T, files hcatest.Files) []doctor.Finding {
 	t.Helper()
 	node := open(t, files)
 	defer func() { _ = node.Close() }()
-	node.Patience = await.Patience // a busy machine reads a large node for seconds
+	node.Timeout = await.Patience // a busy machine reads a large node for seconds
 	node.Undeclared = func(err error) { t.Error(err) }
 	all := doctor.Run(t.Context(), node, checks())
 	for _, f := range all {
@@ -254,8 +254,8 @@ func healthyNode() hcatest.Files {
 		hcatest.PCI{Address: gpuTwo, Above: rootPort, Driver: "nvidia", Files: gpu})
 	files["proc/driver/nvidia/version"] = "NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  580.65.06  Release " +
 		"Build\n"
-	files[node.AnswersFolder+"/rdma-cni.json"] = `{"answer": {}}`
-	files[node.AnswersFolder+
+	files[node.AnswersDir+"/rdma-cni.json"] = `{"answer": {}}`
+	files[node.AnswersDir+
 		"/kernel-log.json"] = `{"answer": {"now": 7200, "lines": [{"at": 5, "text": "mlx5_core 0000:b4:00.0: firmware version: 28.39.2048"}]}}`
 	return n.Files().With(files)
 }
@@ -352,15 +352,15 @@ func connectX8Named() hcatest.Files {
 var hurts = regexp.MustCompile(`/bus/pci/devices/\S+/driver|modprobe -r \S*(mlx|ib_core)|setpci -s|drop_caches|` +
 	`sysctl --system|setsebool|rdma\.max`)
 
-// No cure can be pasted that takes down a physical function, its driver, or the isolation of virtual machines.
-func TestCuresThatHurtAreByHand(t *testing.T) {
+// No fix can be pasted that takes down a physical function, its driver, or the isolation of virtual machines.
+func TestFixesThatHurtAreByHand(t *testing.T) {
 	for _, p := range hardwarePlants() {
 		for _, f := range p.findings(t) {
-			byHand := f.Class == doctor.ClassByHand && strings.Contains(f.Cure, "(see: ")
+			manual := f.FixType == doctor.FixManual && strings.Contains(f.Fix, "(see: ")
 			// which nobody can use
-			lost := f.Class == doctor.ClassWithCare && f.Care != "" || f.Check == "hca-present"
-			if hurts.MatchString(f.Cure+f.Text) && !byHand && !lost {
-				t.Errorf("%s: %s", p.name, f.Cure)
+			lost := f.FixType == doctor.FixDisruptive && f.Warning != "" || f.Check == "hca-present"
+			if hurts.MatchString(f.Fix+f.Text) && !manual && !lost {
+				t.Errorf("%s: %s", p.name, f.Fix)
 			}
 		}
 	}

@@ -80,12 +80,12 @@ func TestReloadIsWeighed(t *testing.T) {
 				t.Fatal("nothing is wrong")
 			}
 			for _, f := range bad {
-				reloads := strings.Contains(f.Cure, "daemon-reload")
-				if launched := strings.Contains(f.Cure, "--launched"); launched != test.takes || launched == reloads {
-					t.Errorf("%s", f.Cure)
+				reloads := strings.Contains(f.Fix, "daemon-reload")
+				if launched := strings.Contains(f.Fix, "--launched"); launched != test.takes || launched == reloads {
+					t.Errorf("%s", f.Fix)
 				}
-				if !test.takes && f.Class != doctor.ClassPaste || test.takes && f.Class == doctor.ClassPaste {
-					t.Errorf("%s: %s (%s)", f.Class, f.Cure, f.Care)
+				if !test.takes && f.FixType != doctor.FixSafe || test.takes && f.FixType == doctor.FixSafe {
+					t.Errorf("%s: %s (%s)", f.FixType, f.Fix, f.Warning)
 				}
 			}
 		})
@@ -97,16 +97,16 @@ func TestLimitsReload(t *testing.T) {
 	s := hooked()
 	s.plugin, s.runtime().Startable = healthy().plugin, bytesOf(8<<20)
 	for _, f := range wrong(s.look(t, software())) {
-		if f.Check == "runtime-rlimits" && (f.Class != doctor.ClassWithCare || !strings.Contains(f.Care, "ml/train-0 worker")) {
-			t.Errorf("%s: %s (%s)", f.Class, f.Cure, f.Care)
+		if f.Check == "runtime-rlimits" && (f.FixType != doctor.FixDisruptive || !strings.Contains(f.Warning, "ml/train-0 worker")) {
+			t.Errorf("%s: %s (%s)", f.FixType, f.Fix, f.Warning)
 		}
 	}
 }
 
-// commands are the cures that are commands: what each does, to whom, and a planted fault or a node on which it is with
-// care. Where there is none, it takes nothing from any node.
+// commands are the fixes that are commands: what each does, to whom, and a planted fault or a node on which it is
+// disruptive. Where there is none, it takes nothing from any node.
 var commands = []struct {
-	cure, does, whom, withCare string
+	fix, does, whom, disruptive string
 }{
 	{`^modprobe [a-z_0-9]+ && echo [a-z_0-9]+ > /etc/modules-load.d/`, "loads a module, now and at each boot",
 		"nobody: what runs goes on", ""},
@@ -137,7 +137,7 @@ var commands = []struct {
 	{`^systemctl restart (containerd|crio|k3s|k3s-agent)$`, "restarts the runtime", "exec sessions", "the socket of NRI is gone"},
 }
 
-// Each cure that is a command is one of those that were weighed, and is safe exactly where its row says.
+// Each fix that is a command is one of those that were weighed, and is safe exactly where its row says.
 func TestCommandsAreWeighed(t *testing.T) {
 	all, seen := map[string][]doctor.Finding{}, map[string]bool{}
 	for name := range planted {
@@ -150,30 +150,30 @@ func TestCommandsAreWeighed(t *testing.T) {
 		all[a.name] = wrong(findings(t, fallenSick(t, a.of, a.without, a.with)))
 	}
 	all["GPUs by a hook"] = wrong(hooked().look(t, software()))
-	careful := map[string][]string{} // by row, the nodes with care
+	disrupts := map[string][]string{} // by row, the nodes on which it is disruptive
 	for name, found := range all {
 		for _, f := range found {
-			if f.Class == doctor.ClassByHand {
+			if f.FixType == doctor.FixManual {
 				continue
 			}
-			i := slices.IndexFunc(commands, func(c struct{ cure, does, whom, withCare string }) bool {
-				return regexp.MustCompile(c.cure).MatchString(f.Cure)
+			i := slices.IndexFunc(commands, func(c struct{ fix, does, whom, disruptive string }) bool {
+				return regexp.MustCompile(c.fix).MatchString(f.Fix)
 			})
 			switch {
-			case i < 0 && f.Class == doctor.ClassPaste:
-				t.Errorf("%s: no row for %s", name, f.Cure)
+			case i < 0 && f.FixType == doctor.FixSafe:
+				t.Errorf("%s: no row for %s", name, f.Fix)
 			case i >= 0:
-				seen[commands[i].cure] = true
-				if f.Class == doctor.ClassWithCare {
-					careful[commands[i].cure] = append(careful[commands[i].cure], name)
+				seen[commands[i].fix] = true
+				if f.FixType == doctor.FixDisruptive {
+					disrupts[commands[i].fix] = append(disrupts[commands[i].fix], name)
 				}
 			}
 		}
 	}
 	for _, c := range commands {
-		with := careful[c.cure]
-		if !seen[c.cure] || (len(with) > 0) != (c.withCare != "") || len(with) > 0 && !slices.Contains(with, c.withCare) {
-			t.Errorf("%s: seen %t, with care on %q, and its row has %q", c.cure, seen[c.cure], with, c.withCare)
+		with := disrupts[c.fix]
+		if !seen[c.fix] || (len(with) > 0) != (c.disruptive != "") || len(with) > 0 && !slices.Contains(with, c.disruptive) {
+			t.Errorf("%s: seen %t, disruptive on %q, and its row has %q", c.fix, seen[c.fix], with, c.disruptive)
 		}
 	}
 }

@@ -187,7 +187,7 @@ func TestHealthyNodes(t *testing.T) {
 			s.runtime().Handlers = append(s.runtime().Handlers, runtime.Handler{Name: "nvidia", Program: "nvidia-container-runtime"})
 		},
 		"CDI for Docker": func(s *sick) {
-			s.kubelet, s.cdi.Docker = agents.Kubelet{}, &cdi.Docker{Version: "28.2.0", Folders: []string{"/etc/cdi"}}
+			s.kubelet, s.cdi.Docker = agents.Kubelet{}, &cdi.Docker{Version: "28.2.0", Dirs: []string{"/etc/cdi"}}
 		},
 		"CDI off, and no CDI files": func(s *sick) {
 			s.runtime().CDIOff, s.cdi.Files, s.cdi.Docker = true, nil, &cdi.Docker{Version: "27.0.0"}
@@ -248,10 +248,10 @@ func TestUnknownIsNoFault(t *testing.T) {
 			s.container().State, s.container().Known, s.container().Registers = "unknown", false, nil
 		},
 		"an image unlike others": func(s *sick) { s.container().LibVerbs, s.container().Providers = "", nil },
-		"a kubelet whose folder is not mounted": func(s *sick) {
+		"a kubelet whose directory is not mounted": func(s *sick) {
 			s.kubelet.DevicePlugins, s.kubelet.NotMounted = false, true
 		},
-		"a kubelet elsewhere whose folder is not mounted": func(s *sick) {
+		"a kubelet elsewhere whose directory is not mounted": func(s *sick) {
 			s.kubelet.Root, s.kubelet.DevicePlugins, s.kubelet.PodResources,
 				s.kubelet.NotMounted = "/var/lib/k0s/kubelet", false, false, true
 		},

@@ -60,11 +60,11 @@ func named(prefix, driver string, all []hcatest.HCA) []hcatest.HCA {
 
 // inForce are answers of a node whose plugin runs, and resources those of a kubelet that has RDMA to give.
 var (
-	inForce = hcatest.Files{node.AnswersFolder + "/plugin.json": `{"answer": {"processes": [{"name": "nri-rdma", "pid": 7}], ` +
+	inForce = hcatest.Files{node.AnswersDir + "/plugin.json": `{"answer": {"processes": [{"name": "nri-rdma", "pid": 7}], ` +
 		`"policy": {"exists": true, "lives": true}}}`}
-	resources = hcatest.Files{node.AnswersFolder + "/kubelet.json": `{"answer": {"pid": 9, "root": "/var/lib/kubelet", ` +
+	resources = hcatest.Files{node.AnswersDir + "/kubelet.json": `{"answer": {"pid": 9, "root": "/var/lib/kubelet", ` +
 		`"devicePlugins": true, "podResources": true, "allocatable": {"rdma/hca": 8}}}`}
-	noLog = hcatest.Files{node.AnswersFolder + "/kernel-log.json": `{"error": "open /dev/kmsg: operation not permitted"}`}
+	noLog = hcatest.Files{node.AnswersDir + "/kernel-log.json": `{"error": "open /dev/kmsg: operation not permitted"}`}
 )
 
 const (
@@ -211,7 +211,7 @@ var sickKinds = []sickKind{
 		map[string]int{"uverbs-module wrong": 1}},
 	// seen in k8snetworkplumbingwg/sriov-network-device-plugin#565
 	{"a device plugin that was started again while an HCA is in a pod", "exclusive mode, as rdma-cni needs it", hcatest.Files{
-		node.AnswersFolder + "/kubelet.json": strings.ReplaceAll(resources[node.AnswersFolder+"/kubelet.json"], "8", "0")}, nil,
+		node.AnswersDir + "/kubelet.json": strings.ReplaceAll(resources[node.AnswersDir+"/kubelet.json"], "8", "0")}, nil,
 		map[string]int{"kubelet-allocatable wrong": 1}},
 	// seen in siderolabs/docs#581, spectrocloud/CanvOS#700
 	{"no ib_umad beside NVSwitches", b200NVSwitches, nil, []string{"sys/class/infiniband_mad"},

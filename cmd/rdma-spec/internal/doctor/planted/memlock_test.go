@@ -92,12 +92,12 @@ func TestCauseOfLowMemlock(t *testing.T) {
 		"the policy gives more": func(s *sick) {
 			c := s.container()
 			c.Memlock, c.Registers, c.State = both(8<<20), bytesOf(8<<20), node.StateBelow
-			c.Remedy = node.Remedy{Action: node.Repair, Text: "rdma-spec repair ml/train-0"}
+			c.Fix = node.Fix{Action: node.Repair, Text: "rdma-spec repair ml/train-0"}
 		},
 		"the policy gives more, and CRI-O does not let a repair": func(s *sick) {
 			c := s.container()
 			c.Memlock, c.Registers, c.State = both(8<<20), bytesOf(8<<20), node.StateBelow
-			c.Remedy = node.Remedy{Action: node.Recreate, Text: "recreate the pod"}
+			c.Fix = node.Fix{Action: node.Recreate, Text: "recreate the pod"}
 		},
 		"a rule leaves it unchanged": func(s *sick) {
 			c := s.container()
@@ -132,7 +132,7 @@ func TestEnoughMemlock(t *testing.T) {
 			s.runtime().Handlers = s.runtime().Handlers[1:]
 		}, "It gives 8Mi, and its RDMA containers can register more"},
 		"root with IPC_LOCK, below the policy": {func(s *sick) {
-			s.container().Memlock, s.container().Remedy.Action = both(8<<20), node.Repair
+			s.container().Memlock, s.container().Fix.Action = both(8<<20), node.Repair
 		}, "Its memlock is below unlimited, which the policy gives; with CAP_IPC_LOCK it can register more."},
 		"a limit that the policy sets": {func(s *sick) {
 			c := s.container()
@@ -142,7 +142,7 @@ func TestEnoughMemlock(t *testing.T) {
 		"more than 64 MiB, below the policy": {func(s *sick) {
 			c := s.container()
 			c.Memlock, c.Registers, c.State = both(1<<30), bytesOf(1<<30), node.StateBelow
-			c.Problems, c.Remedy.Action = []string{"memlock is 1Gi, the policy gives unlimited"}, node.Repair
+			c.Problems, c.Fix.Action = []string{"memlock is 1Gi, the policy gives unlimited"}, node.Repair
 		}, "Memlock is 1Gi, the policy gives unlimited."},
 		"a privileged daemon whose job can register enough": {func(s *sick) {
 			c := s.container()
@@ -191,19 +191,19 @@ func TestGivenAndNotThere(t *testing.T) {
 	}
 }
 
-// restartsRuntime are cures that restart a container runtime.
+// restartsRuntime are fixes that restart a container runtime.
 var restartsRuntime = regexp.MustCompile(`systemctl restart (containerd|crio|k3s\S*)|--restart`)
 
-// A restart of a runtime ends exec sessions: it is no cure to paste, and configure makes it where it can.
+// A restart of a runtime ends exec sessions: it is no fix to paste, and configure makes it where it can.
 func TestRestartsAreWithCare(t *testing.T) {
 	for name := range planted {
 		for _, f := range lookAt(t, name) {
 			switch {
-			case f.Status != doctor.Wrong || !restartsRuntime.MatchString(f.Cure):
-			case f.Class == doctor.ClassPaste || !strings.Contains(f.Care, "ends exec sessions"):
-				t.Errorf("%s: %s, %q: %s", name, f.Class, f.Care, f.Cure)
-			case strings.Contains(f.Cure, "configure") && strings.Contains(f.Cure, "systemctl restart"):
-				t.Errorf("%s: %s", name, f.Cure)
+			case f.Status != doctor.Wrong || !restartsRuntime.MatchString(f.Fix):
+			case f.FixType == doctor.FixSafe || !strings.Contains(f.Warning, "ends exec sessions"):
+				t.Errorf("%s: %s, %q: %s", name, f.FixType, f.Warning, f.Fix)
+			case strings.Contains(f.Fix, "configure") && strings.Contains(f.Fix, "systemctl restart"):
+				t.Errorf("%s: %s", name, f.Fix)
 			}
 		}
 	}

@@ -18,7 +18,7 @@ import (
 // onNetwork is a node whose first container holds an HCA, and has an interface of it in a network of its own.
 func onNetwork(files hcatest.Files, hca string) *sick {
 	s := healthy()
-	s.files = files.With(hcatest.Files{node.AnswersFolder + "/rdma-cni.json": `{"answer": {"installed": true}}`})
+	s.files = files.With(hcatest.Files{node.AnswersDir + "/rdma-cni.json": `{"answer": {"installed": true}}`})
 	s.containers.Containers = s.containers.Containers[:1]
 	c, address := s.container(), netip.MustParseAddr(hcatest.PodAddress)
 	c.HCAs, c.OwnNetwork, c.Addresses = []string{hca}, true, []netip.Addr{address}
@@ -63,7 +63,7 @@ func TestHeldFunctionNeedsGUID(t *testing.T) {
 func TestExclusiveModeWithRDMACNI(t *testing.T) {
 	for _, has := range []string{`{"installed": true}`, `{"configured": "/etc/cni/net.d/10-net.conflist"}`} {
 		found := findings(t, healthyNode().With(hcatest.Files{
-			"sys/module/ib_core/parameters/netns_mode": "N\n", node.AnswersFolder + "/rdma-cni.json": `{"answer": ` + has + `}`,
+			"sys/module/ib_core/parameters/netns_mode": "N\n", node.AnswersDir + "/rdma-cni.json": `{"answer": ` + has + `}`,
 		}))
 		i := slices.IndexFunc(found, func(f doctor.Finding) bool { return f.Check == "netns-mode" })
 		if found[i].Status != doctor.OK || !strings.Contains(found[i].Text, "as rdma-cni needs it") {

@@ -87,7 +87,7 @@ func logged(lines ...string) hcatest.Files {
 		_, text, _ = strings.Cut(line, " ")
 		all = append(all, fmt.Sprintf(`{"at": %d, "text": %q}`, now-ago, text))
 	}
-	return hcatest.Files{node.AnswersFolder + "/kernel-log.json": fmt.Sprintf(`{"answer": {"now": %d, "lines": [%s]}}`, now,
+	return hcatest.Files{node.AnswersDir + "/kernel-log.json": fmt.Sprintf(`{"answer": {"now": %d, "lines": [%s]}}`, now,
 		strings.Join(all, ", "))}
 }
 
@@ -337,15 +337,15 @@ func link(speed string, lanes, most int) hcatest.Files {
 
 // kubernetes is a node of Kubernetes without RDMA: containerd with systemd's memlock, no plugin, and a kubelet.
 var kubernetes = hcatest.Files{
-	node.AnswersFolder + "/runtimes.json": `{"answer": {"runtimes": [{"name": "containerd", "version": "2.1.4", "pid": 100, ` +
+	node.AnswersDir + "/runtimes.json": `{"answer": {"runtimes": [{"name": "containerd", "version": "2.1.4", "pid": 100, ` +
 		`"unit": "containerd.service", "memlock": "8Mi", "socket": "/run/containerd/containerd.sock", "serves": true, "pods": 2, ` +
 		`"config": "/etc/containerd/config.toml", "known": true, "defaultHandler": "runc"}]}}`,
-	node.AnswersFolder + "/kubelet.json": `{"answer": {"pid": 300, "root": "/var/lib/kubelet", "devicePlugins": true, ` +
+	node.AnswersDir + "/kubelet.json": `{"answer": {"pid": 300, "root": "/var/lib/kubelet", "devicePlugins": true, ` +
 		`"podResources": true, "allocatable": {"nvidia.com/gpu": 1}}}`,
 }
 
 // forPods says that the kubelet has HCAs for pods.
-var forPods = hcatest.Files{node.AnswersFolder + "/kubelet.json": `{"answer": {"pid": 9, "root": "/var/lib/kubelet", ` +
+var forPods = hcatest.Files{node.AnswersDir + "/kubelet.json": `{"answer": {"pid": 9, "root": "/var/lib/kubelet", ` +
 	`"devicePlugins": true, "podResources": true, "allocatable": {"rdma/hca_shared_devices_a": 63}}}`}
 
 // ipoib gives an HCA of InfiniBand a netdev, and turnedOff turns those of several off.
@@ -382,7 +382,7 @@ func (k known) files() hcatest.Files {
 	}
 	for part, answer := range map[string]string{"runtimes": "{}", "plugin": "{}", "kubelet": "{}", "configured": "{}",
 		"cdi": "{}", "rdma-cni": "{}", "listing": "{}", "policy": `{"source": {}, "config": {}}`} {
-		files[node.AnswersFolder+"/"+part+".json"] = `{"answer": ` + answer + `}`
+		files[node.AnswersDir+"/"+part+".json"] = `{"answer": ` + answer + `}`
 	}
 	return files.With(logged()).With(maps.Clone(k.with))
 }
@@ -530,7 +530,7 @@ var ailments = []ailment{
 	{"a ConnectX-3 without its driver", "ConnectX-3, InfiniBand and an Ethernet port without a cable",
 		card("0000:60:00.0", "0x15b3", "0x1003", "0x028000", ""), nil, "hca-driver", "module mlx4_core"},
 	{"an Ethernet card whose users lack rdma_ucm", "ConnectX-4 Lx as a network card", hcatest.Files{
-		node.AnswersFolder + "/runtimes.json": `{"answer": {}}`}.With(forPods), nil, "rdma-cm-module", ""},
+		node.AnswersDir + "/runtimes.json": `{"answer": {}}`}.With(forPods), nil, "rdma-cm-module", ""},
 	{"a scalable function without a GUID", "scalable functions of a switchdev card", hcatest.Files{
 		"sys/devices/pci0000:03/0000:03:00.0/mlx5_core.sf.2/infiniband/mlx5_2/node_guid": "0000:0000:0000:0000\n"}, nil,
 		"guid-valid", "HCA mlx5_2"},

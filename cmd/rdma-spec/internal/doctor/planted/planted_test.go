@@ -63,9 +63,9 @@ var planted = map[string]struct {
 			runtime.NRI{Socket: r.NRI.Socket, SocketExists: true}
 	}, "runtime-config", theRuntime},
 	"a drop-in that containerd 1.7 does not merge": {func(s *sick) {
-		s.runtime().Ignored = []runtime.Ignored{{File: "/etc/containerd/config.toml", Why: "containerd 1.7.35 does not merge the " +
+		s.runtime().Ignored = []runtime.Ignored{{File: "/etc/containerd/config.toml", Reason: "containerd 1.7.35 does not merge the " +
 			"section io.containerd.grpc.v1.cri of /etc/containerd/conf.d/x.toml into it, but replaces it, and sandbox_image is lost",
-			Cure: "write what /etc/containerd/conf.d/x.toml is to keep of /etc/containerd/config.toml into it, or remove the section there"}}
+			Fix: "write what /etc/containerd/conf.d/x.toml is to keep of /etc/containerd/config.toml into it, or remove the section there"}}
 	}, "runtime-config", theRuntime},
 	"a handler without a runtime_type": {func(s *sick) {
 		s.runtime().Handlers[0].NoType, s.runtime().Handlers[0].File = true, "/etc/containerd/conf.d/rdma.toml"
@@ -243,12 +243,12 @@ var planted = map[string]struct {
 	}, "plugin-current", ""},
 	"a container below policy": {func(s *sick) {
 		c := s.container()
-		c.State, c.Memlock, c.Registers, c.Remedy.Action = node.StateBelow, both(8<<20), bytesOf(8<<20), node.Repair
+		c.State, c.Memlock, c.Registers, c.Fix.Action = node.StateBelow, both(8<<20), bytesOf(8<<20), node.Repair
 		c.Problems = []string{"memlock is 8Mi, the policy gives unlimited"}
 	}, "container-memlock", theTrainer},
 	"a user without the IPC_LOCK of its pod": {func(s *sick) {
 		c := s.container()
-		c.State, c.Memlock, c.Registers, c.IPCLock, c.Remedy.Action = node.StateBelow, both(8<<20), bytesOf(8<<20),
+		c.State, c.Memlock, c.Registers, c.IPCLock, c.Fix.Action = node.StateBelow, both(8<<20), bytesOf(8<<20),
 			yes(false), node.Repair
 	}, "container-ipc-lock", theTrainer},
 	"a container with few open files": {func(s *sick) {
@@ -276,9 +276,9 @@ var planted = map[string]struct {
 	"HCAs that NVIDIA's container runtime added after NRI": {func(s *sick) {
 		c := s.container()
 		c.RDMA, c.State, c.Memlock, c.Registers, c.Wanted = false, node.StateUnseen, both(8<<20), bytesOf(8<<20), nil
-		c.Remedy.Text = `list its runtime handler "nvidia" in optIn.mofedRuntimeHandlers, and recreate the pod`
+		c.Fix.Text = `list its runtime handler "nvidia" in optIn.mofedRuntimeHandlers, and recreate the pod`
 		c.Problems = []string{"NVIDIA's container runtime added its HCAs after NRI (NVIDIA_MOFED=enabled), so the plugin " +
-			"did not see them: " + c.Remedy.Text}
+			"did not see them: " + c.Fix.Text}
 	}, "container-unseen", theTrainer},
 	"a container that would be refused": {func(s *sick) {
 		s.container().State, s.container().Problems = "refused",
@@ -289,7 +289,7 @@ var planted = map[string]struct {
 		s.container().Wanted = &spec.Grant{Memlock: unlimited, Devices: []hca.Device{{}}}
 		s.container().Lacks = spec.Grant{Devices: []hca.Device{{}}}
 		s.container().Problems = []string{"it holds no HCA, the policy gives mlx5_0: recreate the pod"}
-		s.container().Remedy.Text = "recreate the pod"
+		s.container().Fix.Text = "recreate the pod"
 	}, "container-hca", theTrainer},
 	// seen in k8snetworkplumbingwg/sriov-network-device-plugin#123
 	"a function with an HCA, no verbs device, and DPDK": {func(s *sick) {
@@ -354,7 +354,7 @@ var planted = map[string]struct {
 		s.runtime().CDIOff = true
 	}, "cdi-on", theRuntime},
 	"a containerd that reads other CDI files": {func(s *sick) {
-		s.runtime().CDIFolders = []string{"/opt/cdi", "/run/cdi/"}
+		s.runtime().CDIDirs = []string{"/opt/cdi", "/run/cdi/"}
 	}, "cdi-on", theRuntime},
 	"Docker before CDI": {func(s *sick) {
 		s.kubelet, s.cdi.Docker = agents.Kubelet{}, &cdi.Docker{Version: "20.10.24+dfsg1"}
@@ -437,7 +437,7 @@ var planted = map[string]struct {
 			Ports: []hcatest.Port{{LinkLayer: "Ethernet", Netdevs: []string{"eth0"}}}}}}.Files()
 		s.container().HCAs, s.container().Providers = []string{"fabric0"}, providers("mlx5")
 	}, "container-provider", theTrainer + " HCA fabric0"},
-	"the kubelet's folder is elsewhere": {func(s *sick) {
+	"the kubelet's directory is elsewhere": {func(s *sick) {
 		s.kubelet.Root = "/data/kubelet"
 	}, "kubelet-root", "kubelet"},
 	"the kubelet's socket is gone": {func(s *sick) {
@@ -460,7 +460,7 @@ var planted = map[string]struct {
 	}, "kubelet-allocatable", "kubelet resource rdma/hca"},
 }
 
-// asSentence begins what people do by hand.
+// asSentence begins a manual fix.
 var asSentence = regexp.MustCompile("^[A-Z]|^recreate")
 
 // ofPlanted has what the checks of software find on the nodes with a planted fault: several tests look at it.
@@ -477,16 +477,16 @@ func lookAt(t *testing.T, name string) []doctor.Finding {
 	return slices.Clone(ofPlanted[name])
 }
 
-// said is what the doctor says of findings, and how they are cured, for a golden file.
+// said is what the doctor says of findings, and how they are fixed, for a golden file.
 func said(found ...doctor.Finding) string {
 	var text strings.Builder
 	for _, f := range found {
 		fmt.Fprintf(&text, "%s %s, %s: %s\n", f.Status, f.Check, f.Object, f.Text)
-		if f.Cure != "" {
-			fmt.Fprintf(&text, "    %s: %s\n", f.Class, f.Cure)
+		if f.Fix != "" {
+			fmt.Fprintf(&text, "    %s: %s\n", f.FixType, f.Fix)
 		}
-		if f.Care != "" {
-			fmt.Fprintf(&text, "    care: %s\n", f.Care)
+		if f.Warning != "" {
+			fmt.Fprintf(&text, "    warning: %s\n", f.Warning)
 		}
 	}
 	return text.String()
@@ -504,7 +504,7 @@ func TestPlantedFaults(t *testing.T) {
 	for name, want := range planted {
 		bad := wrong(lookAt(t, name))
 		if len(bad) != 1 || bad[0].Check != want.check || bad[0].Object != want.object ||
-			(bad[0].Class == doctor.ClassByHand) != asSentence.MatchString(bad[0].Cure) {
+			(bad[0].FixType == doctor.FixManual) != asSentence.MatchString(bad[0].Fix) {
 			t.Errorf("%s: want %s about %q, got %+v", name, want.check, want.object, bad)
 		}
 		says.Add(t, name, said(bad...))

@@ -112,7 +112,7 @@ var plantedDevices = []plant{
 		name: "no device node at all", check: "device-nodes", status: doctor.Unknown, without: []string{hca.DeviceTable},
 	},
 	{
-		name: "no device node in a folder that is there", check: "device-nodes",
+		name: "no device node in a directory that is there", check: "device-nodes",
 		object: "HCA mlx5_0 device /dev/infiniband/uverbs0", node: single,
 		with: hcatest.Files{hca.DeviceTable: "", "dev/infiniband/": ""},
 	},
@@ -152,7 +152,7 @@ var plantedNetns = []plant{
 		with: hcatest.Files{"sys/module/ib_core/parameters/netns_mode": "N\n"},
 	},
 	{
-		name: "shared mode with rdma-cni", check: "netns-mode", with: hcatest.Files{node.AnswersFolder +
+		name: "shared mode with rdma-cni", check: "netns-mode", with: hcatest.Files{node.AnswersDir +
 			"/rdma-cni.json": `{"answer": {"configured": "/etc/cni/net.d/10-net.conflist"}}`},
 	},
 	{
@@ -193,24 +193,24 @@ var plantedKernel = []plant{
 		name: "nvidia_peermem built for another ib_core", check: "module-symbols", object: "module nvidia_peermem",
 		with: hcatest.Files{
 			"proc/driver/nvidia/version": "NVRM version: NVIDIA UNIX x86_64 Kernel Module  535.183.01\n",
-			node.AnswersFolder +
+			node.AnswersDir +
 				"/kernel-log.json": `{"answer": {"now": 9000, "lines": [{"at": 5, "text": "nvidia_peermem: disagrees about version of symbol ib_register_peer_memory_client"},
 				{"at": 5, "text": "nvidia_peermem: Unknown symbol ib_register_peer_memory_client (err -22)"}]}}`,
 		},
 	},
 	{
 		name: "SELinux denies", check: "security-denials",
-		with: hcatest.Files{node.AnswersFolder + "/kernel-log.json": `{"answer": {"now": 9000, "lines": [
+		with: hcatest.Files{node.AnswersDir + "/kernel-log.json": `{"answer": {"now": 9000, "lines": [
 			{"at": 8000, "text": "audit: type=1400 audit(1.2:3): avc:  denied  { read write } for  pid=7 comm=\"ib_write_bw\" path=\"/dev/infiniband/uverbs0\" tclass=chr_file"}]}}`},
 	},
 	{
 		name: "AppArmor denies", check: "security-denials",
-		with: hcatest.Files{node.AnswersFolder + "/kernel-log.json": `{"answer": {"now": 9000, "lines": [
+		with: hcatest.Files{node.AnswersDir + "/kernel-log.json": `{"answer": {"now": 9000, "lines": [
 			{"at": 8000, "text": "audit: type=1400 apparmor=\"DENIED\" operation=\"open\" name=\"/dev/infiniband/uverbs0\""}]}}`},
 	},
 	{
 		name: "a log that cannot be read", check: "hca-errors", status: doctor.Unknown,
-		with: hcatest.Files{node.AnswersFolder + "/kernel-log.json": `{"error": "open /dev/kmsg: operation not permitted"}`},
+		with: hcatest.Files{node.AnswersDir + "/kernel-log.json": `{"error": "open /dev/kmsg: operation not permitted"}`},
 	},
 }
 

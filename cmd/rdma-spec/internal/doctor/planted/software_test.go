@@ -80,7 +80,7 @@ func healthy() *sick {
 			Wanted: &spec.Grant{Memlock: unlimited}, IPCLock: yes(true), HCAs: []string{"mlx5_0"},
 		},
 		Runtime: cri.Identity{Name: "containerd", Socket: "/run/containerd/containerd.sock"}, OpenFiles: both(1 << 20),
-		RDMA: true, Bounding: []string{spec.CapIPCLock}, Remedy: node.Remedy{Text: "rdma-spec repair ml/train-0"},
+		RDMA: true, Bounding: []string{spec.CapIPCLock}, Fix: node.Fix{Text: "rdma-spec repair ml/train-0"},
 		Inside: process.Inside{User: 1000, Known: true, SharedMem: bytesOf(8 << 30),
 			Image: process.Image{LibVerbs: "/usr/lib64/libibverbs.so.1", Providers: providers("mlx5", "rxe")}},
 	}
@@ -185,7 +185,7 @@ func (s *sick) laidOut(t *testing.T, others map[string]any) hcatest.Files {
 			t.Fatal(err)
 		}
 		if !slices.Contains(s.unanswered, q) {
-			files[node.AnswersFolder+"/"+q] = string(text)
+			files[node.AnswersDir+"/"+q] = string(text)
 		}
 	}
 	return files

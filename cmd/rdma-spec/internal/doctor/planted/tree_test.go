@@ -111,7 +111,7 @@ func TestLiveNode(t *testing.T) {
 	}
 }
 
-// A folder that cannot be listed is not an empty one.
+// A directory that cannot be listed is not an empty one.
 func TestGlobSaysWhatItCouldNotList(t *testing.T) {
 	if os.Geteuid() == 0 {
 		t.Skip("root lists everything")

@@ -19,12 +19,12 @@ import (
 func cdiChecks() []doctor.Check {
 	return []doctor.Check{{
 		ID: "cdi-files", Family: "cdi", Title: "The CDI files of HCAs are right.",
-		Why:  "Containers with such a device do not start, or get another HCA.",
-		Look: withCDI(cdiFiles),
+		Impact: "Containers with such a device do not start, or get another HCA.",
+		Look:   withCDI(cdiFiles),
 	}, {
 		ID: "cdi-on", Family: "cdi", Title: "CDI is on in the runtimes that use the CDI files of HCAs.",
-		Why:   "Containers with such a device do not start, or start without it.",
-		Needs: []string{"runtime-config"}, Look: withCDI(cdiOn),
+		Impact: "Containers with such a device do not start, or start without it.",
+		Needs:  []string{"runtime-config"}, Look: withCDI(cdiOn),
 	}}
 }
 
@@ -85,34 +85,34 @@ func cdiOn(v *doctor.View, answer cdi.Files, files []cdi.Found) []doctor.Finding
 	others := slices.ContainsFunc(files, func(f cdi.Found) bool { return !f.Ours() }) // which are for pods alone
 	runtimes, _ := v.Runtimes()                                                       // runtime-config says so
 	var found []doctor.Finding
-	tell := func(fault bool, object, text, cure string) {
+	tell := func(fault bool, object, text, fix string) {
 		switch {
 		case text == "":
 		case fault:
-			found = append(found, doctor.Fault(object, text, cure))
+			found = append(found, doctor.Fault(object, text, fix))
 		default:
-			found = append(found, doctor.Unsure(object, text+" If its containers use CDI devices of HCAs: "+cure))
+			found = append(found, doctor.Unsure(object, text+" If its containers use CDI devices of HCAs: "+fix))
 		}
 	}
 	for _, r := range runtimes.ForPods() {
 		if r.Name == runtime.NameContainerd && r.Known {
-			text, cure := lacksCDI(r, files)
-			tell(pods && (others || !answer.Podman && answer.Docker == nil), runtimeObject(r), text, cure)
+			text, fix := lacksCDI(r, files)
+			tell(pods && (others || !answer.Podman && answer.Docker == nil), runtimeObject(r), text, fix)
 		}
 	}
 	if answer.Docker != nil {
-		text, cure := dockerLacks(*answer.Docker, files)
-		tell(!pods && !answer.Podman, "runtime docker", text, cure)
+		text, fix := dockerLacks(*answer.Docker, files)
+		tell(!pods && !answer.Podman, "runtime docker", text, fix)
 	}
 	return found
 }
 
-// lacksCDI returns what keeps a containerd from the files, and its cure; nothing where nothing does.
-func lacksCDI(r runtime.Runtime, files []cdi.Found) (text, cure string) {
+// lacksCDI returns what keeps a containerd from the files, and its fix; nothing where nothing does.
+func lacksCDI(r runtime.Runtime, files []cdi.Found) (text, fix string) {
 	if r.CDIOff {
 		return "CDI is off: enable_cdi = false.", CDIOn(r)
 	}
-	return unreadFolder(files, r.CDIFolders), setCRI(r, `cdi_spec_dirs = ["/etc/cdi", "/var/run/cdi"]`)
+	return unreadDir(files, r.CDIDirs), setCRI(r, `cdi_spec_dirs = ["/etc/cdi", "/var/run/cdi"]`)
 }
 
 // CDIOn is how CDI is turned on in a containerd.
@@ -127,8 +127,8 @@ func setCRI(r runtime.Runtime, what string) string {
 	return fmt.Sprintf("Set %s in [plugins.'%s'] of %s, and then: %s", what, section, r.Config, restartRuntime(r))
 }
 
-// dockerLacks returns what keeps Docker from the files, and its cure; nothing where nothing does.
-func dockerLacks(d cdi.Docker, files []cdi.Found) (text, cure string) {
+// dockerLacks returns what keeps Docker from the files, and its fix; nothing where nothing does.
+func dockerLacks(d cdi.Docker, files []cdi.Found) (text, fix string) {
 	const file, restart = "/etc/docker/daemon.json", ", and then, when its containers may stop: systemctl restart docker"
 	switch {
 	case d.Error != "":
@@ -138,18 +138,18 @@ func dockerLacks(d cdi.Docker, files []cdi.Found) (text, cure string) {
 	case d.CDI != nil && !*d.CDI, d.CDI == nil && olderThan(d.Version, "28.2"):
 		return "CDI is off.", `Set "features": {"cdi": true} in ` + file + restart
 	}
-	return unreadFolder(files, d.Folders), `Set "cdi-spec-dirs": ["/etc/cdi", "/var/run/cdi"] in ` + file + restart
+	return unreadDir(files, d.Dirs), `Set "cdi-spec-dirs": ["/etc/cdi", "/var/run/cdi"] in ` + file + restart
 }
 
-// unreadFolder returns what is wrong where a runtime that looks into these folders does not find a file. None are the
+// unreadDir returns what is wrong where a runtime that looks into these directories does not find a file. None are the
 // default ones.
-func unreadFolder(files []cdi.Found, folders []string) string {
-	read := func(folder string) bool {
-		return slices.ContainsFunc(folders, func(f string) bool { return process.SamePath(f, folder) })
+func unreadDir(files []cdi.Found, dirs []string) string {
+	read := func(dir string) bool {
+		return slices.ContainsFunc(dirs, func(f string) bool { return process.SamePath(f, dir) })
 	}
 	for _, f := range files {
-		if len(folders) > 0 && !read(path.Dir(f.Path)) {
-			return fmt.Sprintf("It reads CDI files in %s, and not %s.", strings.Join(folders, ", "), f.Path)
+		if len(dirs) > 0 && !read(path.Dir(f.Path)) {
+			return fmt.Sprintf("It reads CDI files in %s, and not %s.", strings.Join(dirs, ", "), f.Path)
 		}
 	}
 	return ""

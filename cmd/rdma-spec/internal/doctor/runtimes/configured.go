@@ -20,7 +20,7 @@ func configuredChecks() []doctor.Check {
 	return []doctor.Check{{
 		ID: "configuration-kept", Family: "plugin", Title: "What rdma-spec configure did is still in effect.",
 		NoMessages: "RDMA containers that worked before an upgrade of the node fail",
-		Why:        "RDMA containers no longer get their memlock.",
+		Impact:     "RDMA containers no longer get their memlock.",
 		Needs:      []string{"runtime-config", "runtime-rlimits"}, Look: configurationKept,
 	}}
 }

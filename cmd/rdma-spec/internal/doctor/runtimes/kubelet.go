@@ -16,10 +16,10 @@ import (
 	"github.com/rdma-spec/rdma-spec/plugin/policy/resource"
 )
 
-// kubeletRoot is the kubelet's usual folder, where plugins look for its sockets.
+// kubeletRoot is the kubelet's usual directory, where plugins look for its sockets.
 const kubeletRoot = "/var/lib/kubelet"
 
-// restartKubelet is a fault that a restart of the kubelet cures, which can be a part of a platform's service, or be in
+// restartKubelet is a fault that a restart of the kubelet fixes, which can be a part of a platform's service, or be in
 // a container.
 func restartKubelet(k agents.Kubelet, text string) []doctor.Finding {
 	if k.Unit == "" {
@@ -47,21 +47,21 @@ func withKubelet(look func(v *doctor.View, k agents.Kubelet) []doctor.Finding) d
 // KubeletChecks are the checks of the kubelet, and of the device plugins that register with it.
 func KubeletChecks() []doctor.Check {
 	return []doctor.Check{{
-		ID: "kubelet-root", Family: "kubelet", Title: "The kubelet's folder is where plugins look for it.",
-		Why:   "Device plugins and nri-rdma look for the kubelet's sockets in /var/lib/kubelet.",
-		Reads: []string{"var/lib/kubelet/device-plugins/kubelet.sock"}, Look: withKubelet(kubeletAtRoot),
+		ID: "kubelet-root", Family: "kubelet", Title: "The kubelet's directory is where plugins look for it.",
+		Impact: "Device plugins and nri-rdma look for the kubelet's sockets in /var/lib/kubelet.",
+		Reads:  []string{"var/lib/kubelet/device-plugins/kubelet.sock"}, Look: withKubelet(kubeletAtRoot),
 	}, {
 		ID: "kubelet-device-plugins", Family: "kubelet", Title: "The kubelet's socket for device plugins exists.",
-		Why:  "No device plugin can register, and pods that request RDMA resources stay pending.",
-		Look: withKubelet(kubeletDevicePlugins),
+		Impact: "No device plugin can register, and pods that request RDMA resources stay pending.",
+		Look:   withKubelet(kubeletDevicePlugins),
 	}, {
 		ID: "kubelet-pod-resources", Family: "kubelet", Title: "The kubelet's pod resources API answers.",
-		Why:  "RDMA containers that a rule with resources may match are refused.",
-		Look: withKubelet(kubeletPodResources),
+		Impact: "RDMA containers that a rule with resources may match are refused.",
+		Look:   withKubelet(kubeletPodResources),
 	}, {
 		ID: "kubelet-allocatable", Family: "kubelet", Title: "Each RDMA resource of the node has a device.",
-		Why:   "The device plugin is not registered, and pods that request the resource stay pending.",
-		Needs: []string{"kubelet-device-plugins", "kubelet-pod-resources"}, Look: withKubelet(kubeletAllocatable),
+		Impact: "The device plugin is not registered, and pods that request the resource stay pending.",
+		Needs:  []string{"kubelet-device-plugins", "kubelet-pod-resources"}, Look: withKubelet(kubeletAllocatable),
 	}}
 }
 
@@ -80,18 +80,18 @@ func kubeletAtRoot(v *doctor.View, k agents.Kubelet) []doctor.Finding {
 		return missingSocket(k, "device-plugins")
 	}
 	text := fmt.Sprintf("The kubelet's --root-dir is %s, and %s does not lead there.", k.Root, kubeletRoot)
-	cure := fmt.Sprintf("Give what looks there the folder %[1]s: the values of nri-rdma's and the device plugins' charts "+
-		"have it. Otherwise, once nothing uses what is in %[2]s, mount it there, and write that to /etc/fstab: "+
+	fix := fmt.Sprintf("Give what looks there the directory %[1]s: the values of nri-rdma's and the device plugins' "+
+		"charts have it. Otherwise, once nothing uses what is in %[2]s, mount it there, and write that to /etc/fstab: "+
 		"mount --bind %[1]s %[2]s", k.Root, kubeletRoot)
-	return []doctor.Finding{doctor.Fault("kubelet", text, cure)}
+	return []doctor.Finding{doctor.Fault("kubelet", text, fix)}
 }
 
-// missingSocket is the finding where the kubelet has no socket in one of its folders.
-func missingSocket(k agents.Kubelet, folder string) []doctor.Finding {
-	if k.NotMounted { // the folder is not mounted into the container that the doctor runs in
-		return []doctor.Finding{doctor.Unsure("kubelet", fmt.Sprintf("%s/%s %s.", k.Root, folder, node.NotFromHere))}
+// missingSocket is the finding where the kubelet has no socket in one of its directories.
+func missingSocket(k agents.Kubelet, dir string) []doctor.Finding {
+	if k.NotMounted { // the directory is not mounted into the container that the doctor runs in
+		return []doctor.Finding{doctor.Unsure("kubelet", fmt.Sprintf("%s/%s %s.", k.Root, dir, node.NotFromHere))}
 	}
-	return restartKubelet(k, fmt.Sprintf("%s/%s/kubelet.sock does not exist.", k.Root, folder))
+	return restartKubelet(k, fmt.Sprintf("%s/%s/kubelet.sock does not exist.", k.Root, dir))
 }
 
 func kubeletDevicePlugins(_ *doctor.View, k agents.Kubelet) []doctor.Finding {
@@ -120,13 +120,13 @@ func kubeletAllocatable(v *doctor.View, k agents.Kubelet) (found []doctor.Findin
 	for _, name := range slices.Sorted(maps.Keys(k.Allocatable)) {
 		if resource.IsRDMA(name) && k.Allocatable[name] == 0 {
 			text := fmt.Sprintf("The node had devices of %s, and has none now.", name)
-			cure := "Delete the pod of the device plugin that serves " + name + " on this node: its DaemonSet creates it again"
+			fix := "Delete the pod of the device plugin that serves " + name + " on this node: its DaemonSet creates it again"
 			if inPods { // see k8snetworkplumbingwg/sriov-network-device-plugin#603
 				text += " HCAs are in the network namespaces of pods, where older SR-IOV device plugins do not find them if they " +
 					"start meanwhile."
-				cure = "First upgrade the SR-IOV device plugin, or end the pods that hold HCAs (rdma-spec status). " + cure
+				fix = "First upgrade the SR-IOV device plugin, or end the pods that hold HCAs (rdma-spec status). " + fix
 			}
-			found = append(found, doctor.Fault("kubelet resource "+name, text, cure))
+			found = append(found, doctor.Fault("kubelet resource "+name, text, fix))
 		}
 	}
 	return found

@@ -26,29 +26,29 @@ func nriChecks() []doctor.Check {
 	return []doctor.Check{{
 		ID: "nri-on", Family: "nri", Title: "NRI is on in each runtime.",
 		NoMessages: "ulimit -l shows the runtime's own limit in new containers",
-		Why:        "The plugin cannot register, and RDMA containers start without their memlock.",
+		Impact:     "The plugin cannot register, and RDMA containers start without their memlock.",
 		Needs:      []string{"runtime-config", "runtime-rlimits", "configuration-kept"}, Look: adjusting(nriOn),
 	}, {
 		ID: "nri-socket", Family: "nri", Title: "The socket of NRI exists.",
-		Why:   "The plugin cannot register, and RDMA containers start without their memlock.",
-		Needs: []string{"nri-on", "cri-serves"}, Look: adjusting(nriSocket),
+		Impact: "The plugin cannot register, and RDMA containers start without their memlock.",
+		Needs:  []string{"nri-on", "cri-serves"}, Look: adjusting(nriSocket),
 	}, {
 		ID: "nri-owner", Family: "nri", Title: "The runtime that has the pods listens at the socket of NRI.",
 		NoMessages: "the plugin reports that it is registered",
-		Why:        "The plugin registers with the wrong runtime, and RDMA containers start without their memlock.",
+		Impact:     "The plugin registers with the wrong runtime, and RDMA containers start without their memlock.",
 		Needs:      []string{"nri-socket"}, Look: adjusting(nriOwner),
 	}, {
 		ID: "nri-required-plugins", Family: "nri", Title: "Not every container of the node needs the plugin.",
-		Why:   "While the plugin is gone, no container of the node starts, not even the plugin's.",
-		Needs: []string{"runtime-config"}, Look: eachRuntime(nriRequired),
+		Impact: "While the plugin is gone, no container of the node starts, not even the plugin's.",
+		Needs:  []string{"runtime-config"}, Look: eachRuntime(nriRequired),
 	}, {
 		ID: "nri-timeouts", Family: "nri", Title: "The timeouts of NRI give a plugin time to answer.",
-		Why:   "The runtime drops a plugin that answers late, and goes on without it.",
-		Needs: []string{"nri-on"}, Look: eachRuntime(nriTimeouts),
+		Impact: "The runtime drops a plugin that answers late, and goes on without it.",
+		Needs:  []string{"nri-on"}, Look: eachRuntime(nriTimeouts),
 	}, {
 		ID: "nri-rivals", Family: "nri", Title: "No other NRI plugin sets memlock or RDMA devices.",
-		Why:   "If two plugins set the same limit or device, the container is not created.",
-		Reads: []string{agents.LaunchedFolder + "/*"}, Look: withPlugin(conflictingPlugins),
+		Impact: "If two plugins set the same limit or device, the container is not created.",
+		Reads:  []string{agents.LaunchedDir + "/*"}, Look: withPlugin(conflictingPlugins),
 	}}
 }
 
@@ -89,10 +89,10 @@ func nriOwner(r runtime.Runtime, all []runtime.Runtime) []doctor.Finding {
 	if i := slices.IndexFunc(all, func(o runtime.Runtime) bool { return o.PID == r.NRI.Listener }); i >= 0 {
 		other, file = runtimeObject(all[i]), all[i].Config
 	}
-	cure := fmt.Sprintf("Set disable = true in [plugins.'io.containerd.nri.v1.nri'] of %s, restart that runtime, and "+
+	fix := fmt.Sprintf("Set disable = true in [plugins.'io.containerd.nri.v1.nri'] of %s, restart that runtime, and "+
 		"then: %s && systemctl restart nri-rdma", file, restartRuntime(r))
 	return []doctor.Finding{doctor.Fault(runtimeObject(r), fmt.Sprintf("Not this runtime, but %s listens at %s.",
-		other, r.NRI.Socket), cure)}
+		other, r.NRI.Socket), fix)}
 }
 
 func nriRequired(r runtime.Runtime, _ []runtime.Runtime) []doctor.Finding {
@@ -104,10 +104,10 @@ func nriRequired(r runtime.Runtime, _ []runtime.Runtime) []doctor.Finding {
 		return []doctor.Finding{doctor.Told(runtimeObject(r), "Every container of the node must have the plugins %s: while "+
 			"one of them is gone, none starts.", required)}
 	}
-	cure := fmt.Sprintf("Remove \"rdma\" from required_plugins in %s, write the annotation "+
+	fix := fmt.Sprintf("Remove \"rdma\" from required_plugins in %s, write the annotation "+
 		"required-plugins.noderesource.dev into the pods that need a plugin, and then: %s", r.Config, restartRuntime(r))
 	return []doctor.Finding{doctor.Fault(runtimeObject(r), "Every container of the node must have the plugins "+
-		required+".", cure)}
+		required+".", fix)}
 }
 
 func nriTimeouts(r runtime.Runtime, _ []runtime.Runtime) (found []doctor.Finding) {
@@ -120,9 +120,9 @@ func nriTimeouts(r runtime.Runtime, _ []runtime.Runtime) (found []doctor.Finding
 		{"plugin_request_timeout", r.NRI.RequestTimeout, shortestRequest, "2s"},
 	} {
 		if r.NRI.On && limit.set > 0 && limit.set < limit.shortest {
-			cure := fmt.Sprintf(`Set %s = "%s" in %s, and then: %s`, limit.key, limit.containerd, r.Config, restartRuntime(r))
+			fix := fmt.Sprintf(`Set %s = "%s" in %s, and then: %s`, limit.key, limit.containerd, r.Config, restartRuntime(r))
 			found = append(found, doctor.Fault(runtimeObject(r), fmt.Sprintf("%s is %s, and the plugin may need more.",
-				limit.key, limit.set), cure))
+				limit.key, limit.set), fix))
 		}
 	}
 	return found
@@ -130,7 +130,7 @@ func nriTimeouts(r runtime.Runtime, _ []runtime.Runtime) (found []doctor.Finding
 
 // conflictingPlugins looks at the plugins that run and at those that a runtime launches when it starts.
 func conflictingPlugins(v *doctor.View, plugin agents.Plugin) (found []doctor.Finding) {
-	files, err := v.Glob(agents.LaunchedFolder + "/*")
+	files, err := v.Glob(agents.LaunchedDir + "/*")
 	if err != nil {
 		return []doctor.Finding{doctor.Unsure("", "The plugins that runtimes launch are unknown: "+err.Error()+".")}
 	}
@@ -141,7 +141,7 @@ func conflictingPlugins(v *doctor.View, plugin agents.Plugin) (found []doctor.Fi
 			launched = append(launched, name)
 			found = append(found, doctor.Fault("plugin "+name,
 				fmt.Sprintf("The runtime launches /%s, which sets what nri-rdma sets.", file), "rm /"+file+
-					" && "+restartRuntime(forPods(v))).WithCare("pods lose what their annotations ask of it",
+					" && "+restartRuntime(forPods(v))).Disruptive("pods lose what their annotations ask of it",
 				"kubectl get pods -A -o yaml | grep nri"))
 		}
 	}

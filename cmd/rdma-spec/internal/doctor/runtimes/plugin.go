@@ -26,19 +26,19 @@ const (
 // restarted is a fault that the plugin does not have once it is started again: by hand, where no trace says how it was
 // installed.
 func restarted(object, text string, p agents.Plugin, v *doctor.View) []doctor.Finding {
-	own, cure := p.Own(), ""
+	own, fix := p.Own(), ""
 	switch {
 	case len(own) > 0 && own[0].InContainer:
-		cure = restartDaemonSet
+		fix = restartDaemonSet
 	case p.Unit:
-		cure = "systemctl restart nri-rdma"
+		fix = "systemctl restart nri-rdma"
 	case p.Launched != "":
-		cure = restartRuntime(forPods(v))
+		fix = restartRuntime(forPods(v))
 	default:
 		return []doctor.Finding{doctor.Fault(object, text,
 			"For a DaemonSet: "+describeDaemonSet+". For a service: "+installPlugin)}
 	}
-	return []doctor.Finding{doctor.Fault(object, text, cure).Command()}
+	return []doctor.Finding{doctor.Fault(object, text, fix).Command()}
 }
 
 // withPlugin looks at the plugin where it is installed.
@@ -73,25 +73,25 @@ func withoutPlugin(look doctor.Look) doctor.Look {
 func pluginChecks() []doctor.Check {
 	return []doctor.Check{{
 		ID: "plugin-runs", Family: "plugin", Title: "The plugin runs.",
-		Why:  "RDMA containers start without their memlock.",
-		Look: withPlugin(pluginRuns),
+		Impact: "RDMA containers start without their memlock.",
+		Look:   withPlugin(pluginRuns),
 	}, {
 		ID: "plugin-config", Family: "plugin", Title: "The plugin's configuration can be read.",
-		Why:   "The plugin keeps the policy that was last in force. If none was, it refuses RDMA containers.",
-		Needs: []string{"plugin-runs"}, Look: withPlugin(pluginConfig),
+		Impact: "The plugin keeps the policy that was last in force. If none was, it refuses RDMA containers.",
+		Needs:  []string{"plugin-runs"}, Look: withPlugin(pluginConfig),
 	}, {
 		ID: "plugin-registered", Family: "plugin", Title: "The plugin is registered with the runtime.",
-		Why:   "RDMA containers start without their memlock.",
-		Needs: []string{"plugin-runs", "plugin-config", "nri-on", "nri-socket", "policy-readable"},
-		Look:  withPlugin(pluginRegistered),
+		Impact: "RDMA containers start without their memlock.",
+		Needs:  []string{"plugin-runs", "plugin-config", "nri-on", "nri-socket", "policy-readable"},
+		Look:   withPlugin(pluginRegistered),
 	}, {
 		ID: "policy-readable", Family: "plugin", Title: "The policy in force can be read.",
-		Why:   "rdma-spec status and repair cannot judge containers.",
-		Needs: []string{"plugin-runs"}, Look: withPlugin(policyReadable),
+		Impact: "rdma-spec status and repair cannot judge containers.",
+		Needs:  []string{"plugin-runs"}, Look: withPlugin(policyReadable),
 	}, {
 		ID: "plugin-current", Family: "plugin", Title: "The plugin runs the program that is installed.",
 		NoMessages: "the plugin works, and is the former one",
-		Why:        "An upgrade is not in effect before the plugin is restarted.",
+		Impact:     "An upgrade is not in effect before the plugin is restarted.",
 		Needs:      []string{"plugin-runs"}, Look: withPlugin(pluginCurrent),
 	}}
 }
@@ -106,13 +106,13 @@ func pluginRuns(v *doctor.View, p agents.Plugin) []doctor.Finding {
 func pluginConfig(_ *doctor.View, p agents.Plugin) (found []doctor.Finding) {
 	for _, q := range p.Processes {
 		if q.Name == agents.PluginName && q.ConfigError != "" {
-			cure := "Correct the file: the plugin reads it again; see: rdma-spec config check " + q.Config
+			fix := "Correct the file: the plugin reads it again; see: rdma-spec config check " + q.Config
 			if q.InContainer {
-				cure = "Correct the value config of the Helm release, or the config.yaml of the kustomization; see: " +
+				fix = "Correct the value config of the Helm release, or the config.yaml of the kustomization; see: " +
 					checkAnnotation
 			}
 			found = append(found, doctor.Fault("", fmt.Sprintf("nri-rdma (PID %d) cannot use %s: %s.", q.PID,
-				q.Config, q.ConfigError), cure))
+				q.Config, q.ConfigError), fix))
 		}
 	}
 	return found

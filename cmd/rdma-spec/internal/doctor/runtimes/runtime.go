@@ -89,9 +89,9 @@ func oneOfSeveral(r runtime.Runtime, all []runtime.Runtime) bool {
 func badBaseSpec(r runtime.Runtime, all []runtime.Runtime, h runtime.Handler, text string) doctor.Finding {
 	switch {
 	case h.Name == r.DefaultHandler:
-		cure := fmt.Sprintf("Remove base_runtime_spec from %s, the default handler, in %s, and give RDMA pods a handler of "+
+		fix := fmt.Sprintf("Remove base_runtime_spec from %s, the default handler, in %s, and give RDMA pods a handler of "+
 			"their own: %s", h.Name, r.Config, ownHandler(r, all))
-		return doctor.Fault(handlerObject(h, r), text, cure)
+		return doctor.Fault(handlerObject(h, r), text, fix)
 	case path.Base(h.BaseSpec) == "rdma-spec-"+h.Name+".json":
 		return doctor.Fault(handlerObject(h, r), text,
 			fmt.Sprintf("rdma-spec generate --to %s && %s", h.BaseSpec, restartRuntime(r))).Command()
@@ -130,23 +130,23 @@ func eachRuntime(look func(r runtime.Runtime, all []runtime.Runtime) []doctor.Fi
 func runtimeChecks() []doctor.Check {
 	return []doctor.Check{{
 		ID: "runtime-config", Family: "runtime", Title: "Each runtime can load its configuration, and takes all of it over.",
-		Why:  "The runtime does not start again, and the node is NotReady; or it starts without what it ignores.",
-		Look: runtimeConfig,
+		Impact: "The runtime does not start again, and the node is NotReady; or it starts without what it ignores.",
+		Look:   runtimeConfig,
 	}, {
 		ID: "cri-serves", Family: "runtime", Title: "Each runtime serves CRI.",
-		Why:   "The kubelet cannot create containers.",
-		Needs: []string{"runtime-config", "base-spec"}, Look: criServes,
+		Impact: "The kubelet cannot create containers.",
+		Needs:  []string{"runtime-config", "base-spec"}, Look: criServes,
 	}, {
 		ID: "runtime-rlimits", Family: "runtime", Title: "Each runtime applies the rlimits that an NRI plugin sets.",
-		Why:  "Containers start without the memlock that the plugin gives them, and nothing reports it.",
-		Look: runtimeRlimits,
+		Impact: "Containers start without the memlock that the plugin gives them, and nothing reports it.",
+		Look:   runtimeRlimits,
 	}, {
 		ID: "memlock-source", Family: "runtime",
-		Title: "Something gives RDMA containers more memlock than the runtime's own limit.",
-		Why:   "RDMA containers cannot register their memory.",
-		Reads: doctor.GPUReads,
-		Needs: []string{"runtime-rlimits", "runtime-config", "base-spec", "base-spec-memlock"},
-		Look:  memlockSource,
+		Title:  "Something gives RDMA containers more memlock than the runtime's own limit.",
+		Impact: "RDMA containers cannot register their memory.",
+		Reads:  doctor.GPUReads,
+		Needs:  []string{"runtime-rlimits", "runtime-config", "base-spec", "base-spec-memlock"},
+		Look:   memlockSource,
 	}}
 }
 
@@ -160,11 +160,11 @@ func runtimeConfig(v *doctor.View) []doctor.Finding {
 		return doctor.Each(r.Ignored, func(i runtime.Ignored) []doctor.Finding {
 			for _, h := range configured.Harms {
 				if slices.Contains(h.Files, i.By) {
-					return nil // configuration-kept says that, with its cure
+					return nil // configuration-kept says that, with its fix
 				}
 			}
 			return []doctor.Finding{doctor.Fault(runtimeObject(r), fmt.Sprintf("%s ignores settings of %s: %s.", r.Name, i.File,
-				i.Why), fmt.Sprintf("%s, and then: %s", strings.ToUpper(i.Cure[:1])+i.Cure[1:], restartRuntime(r)))}
+				i.Reason), fmt.Sprintf("%s, and then: %s", strings.ToUpper(i.Fix[:1])+i.Fix[1:], restartRuntime(r)))}
 		})
 	})(v)
 }
@@ -186,9 +186,9 @@ func criServes(v *doctor.View) []doctor.Finding {
 			found = append(found, doctor.Unsure(runtimeObject(r), "It did not answer in time."))
 		case r.Serves || r.CRIDisabled && (serves || !used) || !running && (serves || !used):
 		case r.CRIDisabled:
-			cure := fmt.Sprintf("Remove cri from disabled_plugins in %s, and then: %s", r.Config, restartRuntime(r))
+			fix := fmt.Sprintf("Remove cri from disabled_plugins in %s, and then: %s", r.Config, restartRuntime(r))
 			found = append(found, doctor.Fault(runtimeObject(r),
-				fmt.Sprintf("%s does not serve CRI, because its configuration disables it.", r.Name), cure))
+				fmt.Sprintf("%s does not serve CRI, because its configuration disables it.", r.Name), fix))
 		default:
 			found = append(found, doctor.Fault(runtimeObject(r), fmt.Sprintf("%s does not serve CRI: %s.", r.Name,
 				cmp.Or(r.Error, "it does not run")), restartRuntime(r)).Command())
@@ -222,13 +222,13 @@ func dropsRlimits(r runtime.Runtime, all []runtime.Runtime) []doctor.Finding {
 	case !drops || r.GivesMemlock():
 		return nil
 	}
-	cure := ownHandler(r, all)
+	fix := ownHandler(r, all)
 	if r.Name == runtime.NameCRIO {
-		cure = "rdma-spec generate --for crio --to /etc/crio/crio.conf.d/90-rdma-spec.conf && " + restartRuntime(r)
+		fix = "rdma-spec generate --for crio --to /etc/crio/crio.conf.d/90-rdma-spec.conf && " + restartRuntime(r)
 	}
 	return []doctor.Finding{doctor.Fault(runtimeObject(r),
 		fmt.Sprintf("%s %s ignores the rlimits that NRI plugins set; %s and later apply them.", r.Name,
-			r.Version, since), cure).Command()}
+			r.Version, since), fix).Command()}
 }
 
 // memlockSource looks at whatever can raise memlock, on a node that uses RDMA.

@@ -30,24 +30,24 @@ func handlerObject(h runtime.Handler, r runtime.Runtime) string {
 func baseSpecChecks() []doctor.Check {
 	return []doctor.Check{{
 		ID: "handler-type", Family: "runtime", Title: "Each runtime handler has a runtime_type.",
-		Why:   "The runtime loads the handler, and no pod of it starts.",
-		Needs: []string{"runtime-config"}, Look: eachHandler(handlerType),
+		Impact: "The runtime loads the handler, and no pod of it starts.",
+		Needs:  []string{"runtime-config"}, Look: eachHandler(handlerType),
 	}, {
 		ID: "base-spec", Family: "runtime", Title: "Each base_runtime_spec exists and is an OCI spec.",
-		Why:   "Without the file, the whole CRI plugin does not load and the node is NotReady.",
-		Needs: []string{"runtime-config"}, Look: eachHandler(baseSpec),
+		Impact: "Without the file, the whole CRI plugin does not load and the node is NotReady.",
+		Needs:  []string{"runtime-config"}, Look: eachHandler(baseSpec),
 	}, {
 		ID: "base-spec-files", Family: "runtime", Title: "No base_runtime_spec limits containers to 1024 open files.",
-		Why:   "Every container of the handler has this limit.",
-		Needs: []string{"base-spec"}, Look: eachHandler(baseSpecFiles),
+		Impact: "Every container of the handler has this limit.",
+		Needs:  []string{"base-spec"}, Look: eachHandler(baseSpecFiles),
 	}, {
 		ID: "base-spec-memlock", Family: "runtime", Title: "No base_runtime_spec limits the memlock of RDMA containers.",
-		Why:   "RDMA containers of the handler cannot register their memory.",
-		Needs: []string{"base-spec"}, Look: withoutPlugin(baseSpecMemlock),
+		Impact: "RDMA containers of the handler cannot register their memory.",
+		Needs:  []string{"base-spec"}, Look: withoutPlugin(baseSpecMemlock),
 	}, {
 		ID: "oci-version", Family: "runtime", Title: "Each OCI runtime accepts the ociVersion of the specs that it gets.",
-		Why:   "No container of the handler starts.",
-		Needs: []string{"base-spec", "configuration-kept"}, Look: eachHandler(ociVersion),
+		Impact: "No container of the handler starts.",
+		Needs:  []string{"base-spec", "configuration-kept"}, Look: eachHandler(ociVersion),
 	}}
 }
 
@@ -55,9 +55,9 @@ func handlerType(r runtime.Runtime, h runtime.Handler, _ []runtime.Runtime) []do
 	if !h.NoType {
 		return nil
 	}
-	cure := fmt.Sprintf(`Set runtime_type = "io.containerd.runc.v2" for the handler %s in %s, or remove it there, `+
+	fix := fmt.Sprintf(`Set runtime_type = "io.containerd.runc.v2" for the handler %s in %s, or remove it there, `+
 		"and then: %s", h.Name, cmp.Or(h.File, r.Config), restartRuntime(r))
-	return []doctor.Finding{doctor.Fault(handlerObject(h, r), "It has no runtime_type.", cure)}
+	return []doctor.Finding{doctor.Fault(handlerObject(h, r), "It has no runtime_type.", fix)}
 }
 
 // baseSpec names the runtime, not the handler: with one bad file no handler works.
@@ -65,9 +65,9 @@ func baseSpec(r runtime.Runtime, h runtime.Handler, _ []runtime.Runtime) []docto
 	if h.BaseSpec == "" || h.Error == "" {
 		return nil
 	}
-	cure := fmt.Sprintf("rdma-spec generate --to %s && %s", h.BaseSpec, restartRuntime(r))
+	fix := fmt.Sprintf("rdma-spec generate --to %s && %s", h.BaseSpec, restartRuntime(r))
 	text := fmt.Sprintf("The base_runtime_spec of handler %s, %s, cannot be used: %s.", h.Name, h.BaseSpec, h.Error)
-	return []doctor.Finding{doctor.Fault(runtimeObject(r), text, cure).Command()}
+	return []doctor.Finding{doctor.Fault(runtimeObject(r), text, fix).Command()}
 }
 
 func baseSpecFiles(r runtime.Runtime, h runtime.Handler, all []runtime.Runtime) []doctor.Finding {
@@ -126,8 +126,8 @@ func ociVersion(r runtime.Runtime, h runtime.Handler, all []runtime.Runtime) []d
 	text := fmt.Sprintf("The ociVersion of %s is %s, and crun %s refuses it.", from, says, version)
 	switch {
 	case h.BaseSpec != "":
-		cure := fmt.Sprintf(`sed -i 's/"ociVersion": *"[^"]*"/"ociVersion": "1.0.2"/' %s && %s`, h.BaseSpec, restartRuntime(r))
-		return []doctor.Finding{doctor.Fault(handlerObject(h, r), text, cure).Command()}
+		fix := fmt.Sprintf(`sed -i 's/"ociVersion": *"[^"]*"/"ociVersion": "1.0.2"/' %s && %s`, h.BaseSpec, restartRuntime(r))
+		return []doctor.Finding{doctor.Fault(handlerObject(h, r), text, fix).Command()}
 	case h.Name == r.DefaultHandler:
 		return []doctor.Finding{doctor.Fault(handlerObject(h, r), text,
 			"Install a later crun, or set runc as the OCI runtime of the handler, and then: "+restartRuntime(r))}

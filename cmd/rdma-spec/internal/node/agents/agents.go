@@ -18,8 +18,8 @@ type Kubelet struct {
 	// DevicePlugins and PodResources say whether its sockets exist, below its root.
 	DevicePlugins bool `json:"devicePlugins"`
 	PodResources  bool `json:"podResources"`
-	// NotMounted means that not even the folder of the device plugins' socket is there: a container has it only if it is
-	// mounted.
+	// NotMounted means that not even the directory of the device plugins' socket is there: a container has it only if it
+	// is mounted.
 	NotMounted bool `json:"notMounted,omitempty"`
 	// Error is why the pod resources API does not answer; Late means that it did not in time.
 	Error string `json:"error,omitempty"`
@@ -73,8 +73,8 @@ type PluginProcess struct {
 	Replaced    bool      `json:"replaced,omitempty"`    // its program was replaced since it started
 	Config      string    `json:"config,omitempty"`      // its configuration file
 	ConfigError string    `json:"configError,omitempty"` // why that file is not a configuration
-	// Handover is the folder of the node where it meets the process that replaces it, "" if it has none. Those that meet
-	// are one plugin: only one of them is registered, and during an update of a DaemonSet there are two.
+	// Handover is the directory of the node where it meets the process that replaces it, "" if it has none. Those that
+	// meet are one plugin: only one of them is registered, and during an update of a DaemonSet there are two.
 	Handover string `json:"handover,omitempty"`
 }
 

@@ -37,8 +37,8 @@ func Endpoint(t process.Table) string {
 	}
 	if endpoint == "" {
 		configs := []string{files.Below(root, cmp.Or(kubelet.Flag("--config"), "/var/lib/kubelet/config.yaml"))}
-		if folder := kubelet.Flag("--config-dir"); folder != "" {
-			dropIns, _ := filepath.Glob(filepath.Join(files.Below(root, folder), "*.conf")) // a bad pattern is the only error
+		if dir := kubelet.Flag("--config-dir"); dir != "" {
+			dropIns, _ := filepath.Glob(filepath.Join(files.Below(root, dir), "*.conf")) // a bad pattern is the only error
 			configs = append(configs, dropIns...)
 		}
 		for _, file := range slices.Backward(configs) {

@@ -39,10 +39,10 @@ func ReadKubelet(ctx context.Context, root string) (Kubelet, error) {
 	if answer.PID == 0 {
 		return answer, nil
 	}
-	folder := files.Below(root, answer.Root)
-	socket := filepath.Join(folder, "pod-resources/kubelet.sock")
-	answer.DevicePlugins = isSocket(filepath.Join(folder, "device-plugins/kubelet.sock"))
-	_, err := os.Stat(filepath.Join(folder, "device-plugins"))
+	dir := files.Below(root, answer.Root)
+	socket := filepath.Join(dir, "pod-resources/kubelet.sock")
+	answer.DevicePlugins = isSocket(filepath.Join(dir, "device-plugins/kubelet.sock"))
+	_, err := os.Stat(filepath.Join(dir, "device-plugins"))
 	answer.NotMounted = errors.Is(err, fs.ErrNotExist)
 	if answer.NotMounted { // a container has the socket mounted at the usual place
 		socket = files.Below(root, "var/lib/kubelet/pod-resources/kubelet.sock")
@@ -53,15 +53,16 @@ func ReadKubelet(ctx context.Context, root string) (Kubelet, error) {
 			answer.Error, answer.Late = localrpc.Reason(err), status.Code(err) == codes.DeadlineExceeded || ctx.Err() != nil
 		}
 	}
-	remembered(filepath.Join(folder, "device-plugins/kubelet_internal_checkpoint"), &answer)
+	remembered(filepath.Join(dir, "device-plugins/kubelet_internal_checkpoint"), &answer)
 	return answer, nil
 }
 
-// inContainer reports whether a kubelet that is in a container, as on Talos, is the node's: it has the node's folder.
+// inContainer reports whether a kubelet that is in a container, as on Talos, is the node's: it has the node's
+// directory.
 func inContainer(root string, p process.Process) bool {
-	const folder = "var/lib/kubelet"
-	its, err := os.Stat(p.File(root, "root/"+folder))
-	nodes, failed := os.Stat(files.Below(root, folder))
+	const dir = "var/lib/kubelet"
+	its, err := os.Stat(p.File(root, "root/"+dir))
+	nodes, failed := os.Stat(files.Below(root, dir))
 	return err == nil && failed == nil && os.SameFile(its, nodes)
 }
 

@@ -21,8 +21,8 @@ import (
 )
 
 const (
-	// LaunchedFolder has the plugins that a runtime launches.
-	LaunchedFolder = "opt/nri/plugins"
+	// LaunchedDir has the plugins that a runtime launches.
+	LaunchedDir = "opt/nri/plugins"
 	// largestConfig bounds a configuration that is read.
 	largestConfig = 1 << 20
 )
@@ -47,10 +47,10 @@ func ReadPlugin(root, tool string) Plugin {
 
 // Launched returns the programs of the plugin that a runtime launches, under any index.
 func Launched(root string) (found []string) {
-	programs, _ := filepath.Glob(files.Below(root, LaunchedFolder) + "/*") // a bad pattern is the only error
+	programs, _ := filepath.Glob(files.Below(root, LaunchedDir) + "/*") // a bad pattern is the only error
 	for _, program := range programs {
 		if launched := filepath.Base(program); launched != PluginName && pluginName(launched) == PluginName {
-			found = append(found, LaunchedFolder+"/"+launched)
+			found = append(found, LaunchedDir+"/"+launched)
 		}
 	}
 	return found
@@ -95,19 +95,19 @@ func pluginProcess(root string, p process.Process) (q PluginProcess, ok bool) {
 	return q, true
 }
 
-// mountsNRI reports whether a process sees the node's folder of NRI.
+// mountsNRI reports whether a process sees the node's directory of NRI.
 func mountsNRI(root string, p process.Process) bool {
 	return slices.ContainsFunc(process.Mounts(root, p.PID, nil), func(m *mountinfo.Info) bool {
 		return strings.Contains(m.Mountpoint+"/", "/nri/") || strings.HasSuffix(m.Mountpoint, "/nri.sock")
 	})
 }
 
-// handover returns the folder of the node that is mounted where a plugin meets the one that replaces it.
-func handover(root string, p process.Process) (folder string) {
+// handover returns the directory of the node that is mounted where a plugin meets the one that replaces it.
+func handover(root string, p process.Process) (dir string) {
 	for _, m := range process.Mounts(root, p.PID, mountinfo.SingleEntryFilter(p.Flag("--handover"))) {
-		folder = m.Root
+		dir = m.Root
 	}
-	return folder
+	return dir
 }
 
 // config returns the configuration file of a plugin, and why it is none. A file that nobody names need not exist.

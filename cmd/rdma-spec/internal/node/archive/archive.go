@@ -3,7 +3,7 @@
 
 // Package archive keeps a part of a node's file system in a tar.gz, and unpacks such a file elsewhere.
 //
-// An archive has folders, regular files, and links that stay inside it. Others wrote it, so the reader refuses
+// An archive has directories, regular files, and links that stay inside it. Others wrote it, so the reader refuses
 // everything else: paths and links that lead out, devices, and more than an archive of a node ever holds. It knows
 // nothing of what the files mean.
 package archive
@@ -28,18 +28,18 @@ const (
 	maxPath    = 1024 // bytes of a path, or of a link's target
 )
 
-// Entry is a folder, a link, or a regular file.
+// Entry is a directory, a link, or a regular file.
 type Entry struct {
 	Name    string // below the root, with slashes
-	Folder  bool
-	Link    string // where the link leads, relative to its folder; "" for other entries
+	Dir     bool
+	Link    string // where the link leads, relative to its directory; "" for other entries
 	Content []byte // of a regular file
 }
 
-// Write writes an archive. The same entries give the same bytes, in whichever order they come. Folders that entries are
-// in and that are not among them are added.
+// Write writes an archive. The same entries give the same bytes, in whichever order they come. Directories that entries
+// are in and that are not among them are added.
 func Write(w io.Writer, entries []Entry) error {
-	all := withFolders(entries)
+	all := withDirs(entries)
 	var count bounds
 	for i, e := range all { // refuse what Unpack would refuse
 		if err := count.add(e.Name, e.Link, int64(len(e.Content))); err != nil {
@@ -56,7 +56,7 @@ func Write(w io.Writer, entries []Entry) error {
 		header := &tar.Header{Name: e.Name, ModTime: time.Unix(0, 0), Format: tar.FormatPAX, Mode: 0o600,
 			Typeflag: tar.TypeReg, Size: int64(len(e.Content))}
 		switch {
-		case e.Folder:
+		case e.Dir:
 			header.Typeflag, header.Mode, header.Name = tar.TypeDir, 0o700, e.Name+"/"
 		case e.Link != "":
 			header.Typeflag, header.Mode, header.Linkname = tar.TypeSymlink, 0o777, e.Link
@@ -74,17 +74,17 @@ func Write(w io.Writer, entries []Entry) error {
 	return compressed.Close()
 }
 
-// withFolders returns the entries in the order of their names, each behind the folder that it is in.
-func withFolders(entries []Entry) []Entry {
+// withDirs returns the entries in the order of their names, each behind the directory that it is in.
+func withDirs(entries []Entry) []Entry {
 	all := slices.Clone(entries)
-	folders := map[string]bool{".": true, "/": true}
+	dirs := map[string]bool{".": true, "/": true}
 	for _, e := range entries {
-		folders[e.Name] = e.Folder || folders[e.Name]
+		dirs[e.Name] = e.Dir || dirs[e.Name]
 	}
 	for _, e := range entries {
-		for folder := path.Dir(e.Name); !folders[folder]; folder = path.Dir(folder) {
-			folders[folder] = true
-			all = append(all, Entry{Name: folder, Folder: true})
+		for dir := path.Dir(e.Name); !dirs[dir]; dir = path.Dir(dir) {
+			dirs[dir] = true
+			all = append(all, Entry{Name: dir, Dir: true})
 		}
 	}
 	slices.SortFunc(all, func(a, b Entry) int { return strings.Compare(a.Name, b.Name) })
@@ -104,7 +104,7 @@ func (b *bounds) add(name, link string, size int64) error {
 	b.total += size + header
 	switch {
 	case !local(name):
-		return fmt.Errorf("%.80q is not a path inside the archive", name)
+		return fmt.Errorf("%.80q is not a path inside the support bundle", name)
 	case len(name) > maxPath || len(link) > maxPath:
 		return fmt.Errorf("%.80q has a path of more than %d bytes", name, maxPath)
 	case size > MaxFile:

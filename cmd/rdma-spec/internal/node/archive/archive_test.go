@@ -69,7 +69,7 @@ var node = []Entry{
 	{Name: "sys/devices/pci/infiniband/mlx5_0/ports/1/state", Content: []byte("4: ACTIVE\n")},
 	{Name: "sys/class/infiniband/mlx5_0", Link: "../../devices/pci/infiniband/mlx5_0"},
 	{Name: "sys/devices/pci/infiniband/mlx5_0/device", Link: "../.."},
-	{Name: "sys/class/infiniband-empty", Folder: true},
+	{Name: "sys/class/infiniband-empty", Dir: true},
 	{Name: "sys/dev/char/1:3", Link: "../../devices/gone"},
 	{Name: "etc/empty"},
 }
@@ -86,33 +86,33 @@ func TestRoundTrip(t *testing.T) {
 	if !bytes.Equal(first.Bytes(), second.Bytes()) {
 		t.Error("the order of the entries shows in the archive")
 	}
-	folder := scratch.Folder(t)
-	if err := Unpack(&first, folder); err != nil {
+	dir := scratch.Folder(t)
+	if err := Unpack(&first, dir); err != nil {
 		t.Fatal(err)
 	}
-	if diff := cmp.Diff(withFolders(node), tree(t, folder)); diff != "" {
+	if diff := cmp.Diff(withDirs(node), tree(t, dir)); diff != "" {
 		t.Errorf("-written +unpacked:\n%s", diff)
 	}
-	if text := scratch.Read(t, filepath.Join(folder, "sys/class/infiniband/mlx5_0/ports/1/state")); text != "4: ACTIVE\n" {
+	if text := scratch.Read(t, filepath.Join(dir, "sys/class/infiniband/mlx5_0/ports/1/state")); text != "4: ACTIVE\n" {
 		t.Errorf("through the link: %q", text)
 	}
 }
 
-// tree returns what is in a folder.
-func tree(t testing.TB, folder string) (entries []Entry) {
+// tree returns what is in a directory.
+func tree(t testing.TB, dir string) (entries []Entry) {
 	t.Helper()
-	err := filepath.WalkDir(folder, func(name string, found fs.DirEntry, err error) error {
-		if err != nil || name == folder {
+	err := filepath.WalkDir(dir, func(name string, found fs.DirEntry, err error) error {
+		if err != nil || name == dir {
 			return err
 		}
-		below, err := filepath.Rel(folder, name)
+		below, err := filepath.Rel(dir, name)
 		if err != nil {
 			return err
 		}
 		e := Entry{Name: below}
 		switch found.Type() {
 		case fs.ModeDir:
-			e.Folder = true
+			e.Dir = true
 		case fs.ModeSymlink:
 			e.Link, err = os.Readlink(name)
 		case 0:
@@ -139,33 +139,33 @@ func TestHostileArchives(t *testing.T) {
 		entries []a
 		want    string
 	}{
-		"a path that leads out": {[]a{{name: "../x", kind: tar.TypeReg}}, `"../x" is not a path inside the archive`},
+		"a path that leads out": {[]a{{name: "../x", kind: tar.TypeReg}}, `"../x" is not a path inside the support bundle`},
 		"a path that leads out later": {[]a{etc, {name: "etc/../../x", kind: tar.TypeReg}},
-			"is not a path inside the archive"},
-		"an absolute path": {[]a{{name: "/etc/x", kind: tar.TypeReg}}, "is not a path inside the archive"},
+			"is not a path inside the support bundle"},
+		"an absolute path": {[]a{{name: "/etc/x", kind: tar.TypeReg}}, "is not a path inside the support bundle"},
 		"an absolute link": {[]a{{name: "x", kind: tar.TypeSymlink, link: "/etc/passwd"}},
-			"cannot be followed inside the archive"},
+			"cannot be followed inside the support bundle"},
 		"a link that leads out": {[]a{etc, {name: "etc/x", kind: tar.TypeSymlink, link: "../../etc"}},
-			"cannot be followed inside the archive"},
+			"cannot be followed inside the support bundle"},
 		"links that lead out together": {[]a{
 			etc, {name: "top", kind: tar.TypeDir}, {name: "etc/a", kind: tar.TypeDir}, {name: "etc/a/b", kind: tar.TypeDir},
 			{name: "etc/a/b/up", kind: tar.TypeSymlink, link: "../../../top"},
 			{name: "out", kind: tar.TypeSymlink, link: "etc/a/b/up/../.."},
-		}, `"out": the link cannot be followed inside the archive`},
+		}, `"out": the link cannot be followed inside the support bundle`},
 		"links in a circle": {[]a{{name: "x", kind: tar.TypeSymlink, link: "y"}, {name: "y", kind: tar.TypeSymlink,
 			link: "x"}}, "cannot be followed"},
 		"a file through a link": {[]a{etc, {name: "x", kind: tar.TypeSymlink, link: "etc"},
-			{name: "x/y", kind: tar.TypeReg}}, "does not have the folder"},
+			{name: "x/y", kind: tar.TypeReg}}, "lacks its directory"},
 		"a file in place of a link": {[]a{{name: "x", kind: tar.TypeSymlink, link: "y"},
 			{name: "x", kind: tar.TypeReg}}, "file exists"},
 		"a hard link": {[]a{{name: "x", kind: tar.TypeLink, link: "/etc/passwd"}},
-			"neither a folder, nor a regular file, nor a link"},
+			"neither a directory, nor a regular file, nor a link"},
 		"a character device": {[]a{{name: "x", kind: tar.TypeChar}},
-			"neither a folder, nor a regular file, nor a link"},
+			"neither a directory, nor a regular file, nor a link"},
 		"a block device": {[]a{{name: "x", kind: tar.TypeBlock}},
-			"neither a folder, nor a regular file, nor a link"},
+			"neither a directory, nor a regular file, nor a link"},
 		"a FIFO": {[]a{{name: "x", kind: tar.TypeFifo}},
-			"neither a folder, nor a regular file, nor a link"},
+			"neither a directory, nor a regular file, nor a link"},
 		"a giant file":           {[]a{{name: "x", kind: tar.TypeReg, size: MaxFile + 1}}, "has more than 33554432 bytes"},
 		"a file that ends early": {[]a{{name: "x", kind: tar.TypeReg, size: 100}}, "unexpected EOF"},
 		"a long path": {[]a{{name: strings.Repeat("x/", maxPath) + "x", kind: tar.TypeReg}},
@@ -179,7 +179,7 @@ func TestHostileArchives(t *testing.T) {
 				t.Errorf("error %v, want one line with %q", err, tc.want)
 			}
 			if found, err := os.ReadDir(above); err != nil || len(found) != 1 {
-				t.Errorf("beside the folder: %v, %v", found, err)
+				t.Errorf("beside the directory: %v, %v", found, err)
 			}
 		})
 	}
@@ -200,7 +200,7 @@ func TestArchivesAreBounded(t *testing.T) {
 		"it has more than 268435456 bytes": heavy,
 		"has more than 33554432 bytes":     {{Name: "x", Content: make([]byte, MaxFile+1)}},
 		"comes twice":                      {{Name: "x"}, {Name: "x"}},
-		"is not a path inside the archive": {{Name: "x/../../y"}},
+		"is not a path inside the support bundle": {{Name: "x/../../y"}},
 	} {
 		if err := Write(&bytes.Buffer{}, entries); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("error %v, want %q", err, want)
@@ -217,9 +217,9 @@ func TestArchivesAreBounded(t *testing.T) {
 
 func TestOpen(t *testing.T) {
 	for _, root := range []string{"/", scratch.Folder(t), "/nonexistent"} {
-		folder, remove, err := Open(root)
-		if err != nil || folder != root {
-			t.Errorf("%s: %s, %v", root, folder, err)
+		dir, remove, err := Open(root)
+		if err != nil || dir != root {
+			t.Errorf("%s: %s, %v", root, dir, err)
 		}
 		if err := remove(); err != nil {
 			t.Error(err)
@@ -235,18 +235,18 @@ func TestOpen(t *testing.T) {
 	for file, content := range map[string][]byte{good: text.Bytes(), bad: text.Bytes()[:text.Len()/2]} {
 		scratch.File(t, file, string(content), 0o600)
 	}
-	folder, remove, err := Open(good)
+	dir, remove, err := Open(good)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if diff := cmp.Diff(withFolders(node), tree(t, folder)); diff != "" {
+	if diff := cmp.Diff(withDirs(node), tree(t, dir)); diff != "" {
 		t.Errorf("-written +unpacked:\n%s", diff)
 	}
 	if err := remove(); err != nil {
 		t.Error(err)
 	}
 	if _, _, err := Open(bad); err == nil || !strings.HasPrefix(err.Error(),
-		"cannot unpack "+bad+" as archive of rdma-spec collect: ") {
+		"cannot unpack the support bundle "+bad+": ") {
 		t.Errorf("half an archive: %v", err)
 	}
 	if left, err := os.ReadDir(temporary); err != nil || len(left) > 0 {

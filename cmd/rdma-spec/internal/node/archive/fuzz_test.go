@@ -20,7 +20,7 @@ import (
 	"github.com/rdma-spec/rdma-spec/test/testing/scratch"
 )
 
-// What is unpacked stays in its folder, leads nowhere else, and can be packed and unpacked again.
+// What is unpacked stays in its directory, leads nowhere else, and can be packed and unpacked again.
 func FuzzUnpack(f *testing.F) {
 	var text bytes.Buffer
 	if err := Write(&text, node); err != nil {
@@ -41,21 +41,21 @@ func FuzzUnpack(f *testing.F) {
 		a{name: "x", kind: tar.TypeLink, link: "/etc/passwd"}))
 	f.Fuzz(func(t *testing.T, tarred []byte) {
 		above := scratch.Folder(t, "node")
-		folder := filepath.Join(above, "node")
-		err := Unpack(compressed(t, tarred), folder)
+		dir := filepath.Join(above, "node")
+		err := Unpack(compressed(t, tarred), dir)
 		if found, err := os.ReadDir(above); err != nil || len(found) != 1 {
-			t.Fatalf("beside the folder: %v, %v", found, err)
+			t.Fatalf("beside the directory: %v, %v", found, err)
 		}
 		if err != nil {
 			return
 		}
-		entries := tree(t, folder)
+		entries := tree(t, dir)
 		for _, e := range entries {
 			if e.Link == "" {
 				continue
 			}
-			leads, err := filepath.EvalSymlinks(filepath.Join(folder, e.Name))
-			if err == nil && leads != folder && !strings.HasPrefix(leads, folder+"/") || err != nil &&
+			leads, err := filepath.EvalSymlinks(filepath.Join(dir, e.Name))
+			if err == nil && leads != dir && !strings.HasPrefix(leads, dir+"/") || err != nil &&
 				!errors.Is(err, fs.ErrNotExist) && !strings.Contains(err.Error(), "not a directory") {
 				t.Fatalf("%s -> %s leads to %s, %v", e.Name, e.Link, leads, err)
 			}

@@ -19,13 +19,13 @@ import (
 	"github.com/rdma-spec/rdma-spec/spec/files"
 )
 
-// Open returns the folder that a root names: the root itself where it is not a regular file, else a temporary folder
-// into which the archive is unpacked. The caller calls remove at the end; a signal that ends the program before removes
-// the folder, too.
-func Open(root string) (folder string, remove func() error, err error) {
+// Open returns the directory that a root names: the root itself where it is not a regular file, else a temporary
+// directory into which the archive is unpacked. The caller calls remove at the end; a signal that ends the program
+// before removes the directory, too.
+func Open(root string) (dir string, remove func() error, err error) {
 	info, err := os.Stat(root)
 	if err != nil || !info.Mode().IsRegular() {
-		return root, func() error { return nil }, nil // who reads the folder reports what is wrong with it
+		return root, func() error { return nil }, nil // who reads the directory reports what is wrong with it
 	}
 	file, err := os.Open(root)
 	if err != nil {
@@ -37,19 +37,19 @@ func Open(root string) (folder string, remove func() error, err error) {
 		return "", nil, err
 	}
 	if err := Unpack(file, made); err != nil {
-		return "", nil, errors.Join(fmt.Errorf("cannot unpack %s as archive of rdma-spec collect: %w", root, err), remove())
+		return "", nil, errors.Join(fmt.Errorf("cannot unpack the support bundle %s: %w", root, err), remove())
 	}
 	return made, remove, nil
 }
 
-// temporary makes a folder that no signal leaves behind.
-func temporary() (folder string, remove func() error, err error) {
+// temporary makes a directory that no signal leaves behind.
+func temporary() (dir string, remove func() error, err error) {
 	var making sync.Mutex
 	var made string
 	making.Lock()
 	stop := onSignal(func() {
 		making.Lock()
-		// Whoever unpacks into it meanwhile can keep it from being empty, but soon finds no folder to write to.
+		// Whoever unpacks into it meanwhile can keep it from being empty, but soon finds no directory to write to.
 		for range 100 {
 			if os.RemoveAll(made) == nil {
 				return
@@ -69,17 +69,17 @@ func temporary() (folder string, remove func() error, err error) {
 	}, nil
 }
 
-// Unpack unpacks an archive into an empty folder. It fails where the archive has anything but folders, regular files,
-// and links that stay in the folder, or more than Write puts into one; the folder then has a part of it. Modes, owners,
-// and times are not restored: files have mode 0600, and folders 0700.
-func Unpack(r io.Reader, folder string) error {
+// Unpack unpacks an archive into an empty directory. It fails where the archive has anything but directories, regular
+// files, and links that stay in the directory, or more than Write puts into one; the directory then has a part of it.
+// Modes, owners, and times are not restored: files have mode 0600, and directories 0700.
+func Unpack(r io.Reader, dir string) error {
 	// Headers count too, so that an archive of nothing but headers ends.
-	return unpack(r, folder, 2*MaxTotal)
+	return unpack(r, dir, 2*MaxTotal)
 }
 
 // unpack unpacks an archive of at most so many bytes when it is not compressed.
-func unpack(r io.Reader, folder string, limit int64) error {
-	root, err := os.OpenRoot(folder)
+func unpack(r io.Reader, dir string, limit int64) error {
+	root, err := os.OpenRoot(dir)
 	if err != nil {
 		return err
 	}
@@ -89,7 +89,7 @@ func unpack(r io.Reader, folder string, limit int64) error {
 		return err
 	}
 	stream := &io.LimitedReader{R: compressed, N: limit + 1} // one more than allowed shows that there is more
-	u := unpacker{root: root, folders: map[string]bool{".": true}}
+	u := unpacker{root: root, dirs: map[string]bool{".": true}}
 	if err = u.all(tar.NewReader(stream)); err == nil {
 		_, err = io.Copy(io.Discard, stream) // up to the checksum
 	}
@@ -103,10 +103,10 @@ func unpack(r io.Reader, folder string, limit int64) error {
 }
 
 type unpacker struct {
-	root    *os.Root
-	count   bounds
-	folders map[string]bool // that were made: nothing is written through a link
-	links   []string
+	root  *os.Root
+	count bounds
+	dirs  map[string]bool // that were made: nothing is written through a link
+	links []string
 }
 
 func (u *unpacker) all(packed *tar.Reader) error {
@@ -120,7 +120,7 @@ func (u *unpacker) all(packed *tar.Reader) error {
 		}
 		name := strings.TrimPrefix(strings.TrimSuffix(header.Name, "/"), "./")
 		if header.Typeflag == tar.TypeDir && (name == "." || name == "") {
-			continue // tar has it of a folder's content
+			continue // tar has it of a directory's content
 		}
 		if err := u.count.add(name, header.Linkname, header.Size); err != nil {
 			return err
@@ -132,13 +132,13 @@ func (u *unpacker) all(packed *tar.Reader) error {
 }
 
 func (u *unpacker) one(name string, header *tar.Header, content io.Reader) error {
-	// guard: folders that are links
-	if !u.folders[path.Dir(name)] {
-		return errors.New("the archive does not have the folder that it is in")
+	// guard: directories that are links
+	if !u.dirs[path.Dir(name)] {
+		return errors.New("the support bundle lacks its directory")
 	}
 	switch header.Typeflag {
 	case tar.TypeDir:
-		u.folders[name] = true
+		u.dirs[name] = true
 		return u.root.Mkdir(name, 0o700)
 	case tar.TypeSymlink:
 		u.links = append(u.links, name)
@@ -151,16 +151,16 @@ func (u *unpacker) one(name string, header *tar.Header, content io.Reader) error
 		_, err = io.Copy(file, content)
 		return errors.Join(err, file.Close())
 	}
-	return fmt.Errorf("it is neither a folder, nor a regular file, nor a link (type %q)", header.Typeflag)
+	return fmt.Errorf("it is neither a directory, nor a regular file, nor a link (type %q)", header.Typeflag)
 }
 
-// checkLinks refuses links that lead out of the folder. It comes last, since a link can lead through others. Only a
+// checkLinks refuses links that lead out of the directory. It comes last, since a link can lead through others. Only a
 // link that leads nowhere is as harmless as one that leads to something inside.
 func (u *unpacker) checkLinks() error {
 	for _, name := range u.links {
 		// guard: links that lead out
 		if _, err := u.root.Stat(name); err != nil && !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, syscall.ENOTDIR) {
-			return fmt.Errorf("%.80q: the link cannot be followed inside the archive: %w", name, files.Cause(err))
+			return fmt.Errorf("%.80q: the link cannot be followed inside the support bundle: %w", name, files.Cause(err))
 		}
 	}
 	return nil

@@ -59,9 +59,9 @@ func TestEveryNode(t *testing.T) {
 				if built == nil {
 					continue
 				}
-				folder := scratch.Folder(t)
-				scratch.File(t, filepath.Join(folder, "rdma.yaml"), string(text), 0o600)
-				cache, err := cdi.NewCache(cdi.WithSpecDirs(folder), cdi.WithAutoRefresh(false))
+				dir := scratch.Folder(t)
+				scratch.File(t, filepath.Join(dir, "rdma.yaml"), string(text), 0o600)
+				cache, err := cdi.NewCache(cdi.WithSpecDirs(dir), cdi.WithAutoRefresh(false))
 				if err != nil || len(cache.GetErrors()) > 0 || len(cache.ListDevices()) != len(built.Devices) {
 					t.Errorf("the library finds %q: %v, %v", cache.ListDevices(), err, cache.GetErrors())
 				}

@@ -49,7 +49,7 @@ func docker(ctx context.Context, root string) *Docker {
 		Features struct {
 			CDI *bool `json:"cdi"`
 		} `json:"features"`
-		Folders []string `json:"cdi-spec-dirs"`
+		Dirs []string `json:"cdi-spec-dirs"`
 	}
 	if err = files.Cause(err); err == nil {
 		err = json.Unmarshal(text, &said)
@@ -57,7 +57,7 @@ func docker(ctx context.Context, root string) *Docker {
 	if err != nil {
 		d.Error = err.Error()
 	}
-	d.CDI, d.Folders = said.Features.CDI, said.Folders
+	d.CDI, d.Dirs = said.Features.CDI, said.Dirs
 	return &d
 }
 
@@ -70,8 +70,8 @@ type Files struct {
 
 // Docker is what Docker makes of CDI.
 type Docker struct {
-	Version string   `json:"version,omitempty"` // "" where it is unknown
-	CDI     *bool    `json:"cdi,omitempty"`     // what daemon.json says
-	Folders []string `json:"folders,omitempty"` // where it looks for CDI files; empty where it does not say
-	Error   string   `json:"error,omitempty"`   // why daemon.json cannot be read
+	Version string   `json:"version,omitempty"`     // "" where it is unknown
+	CDI     *bool    `json:"cdi,omitempty"`         // what daemon.json says
+	Dirs    []string `json:"directories,omitempty"` // where it looks for CDI files; empty where it does not say
+	Error   string   `json:"error,omitempty"`       // why daemon.json cannot be read
 }

@@ -32,9 +32,9 @@ func Text(built *specs.Spec, o Options) ([]byte, error) {
 	return text, err
 }
 
-// Write replaces a file atomically, and makes its folder where there is none; without a text, it removes the file. It
-// reports whether it did: a file that has the text already is left alone. It fails where a file has other devices than
-// HCAs.
+// Write replaces a file atomically, and makes its directory where there is none; without a text, it removes the file.
+// It reports whether it did: a file that has the text already is left alone. It fails where a file has other devices
+// than HCAs.
 func Write(file string, text []byte) (changed bool, err error) {
 	now, err := ours(file)
 	switch {

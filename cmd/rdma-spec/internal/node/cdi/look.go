@@ -21,8 +21,8 @@ import (
 	"github.com/rdma-spec/rdma-spec/spec/hca"
 )
 
-// Folders are where runtimes look for CDI files, relative to a node's root. The later ones have priority.
-var Folders = []string{"etc/cdi", "run/cdi"}
+// Dirs are where runtimes look for CDI files, relative to a node's root. The later ones have priority.
+var Dirs = []string{"etc/cdi", "run/cdi"}
 
 // fileMost bounds a file. One with hundreds of devices has less.
 const fileMost = 4 << 20
@@ -99,14 +99,14 @@ func Look(root string, scan func() (*hca.Inventory, error)) ([]Found, error) {
 
 // fileNames returns the paths of the CDI files of a node, on the node.
 func fileNames(root string) (names []string, err error) {
-	for _, folder := range Folders {
-		entries, err := os.ReadDir(tree.Below(root, folder))
+	for _, dir := range Dirs {
+		entries, err := os.ReadDir(tree.Below(root, dir))
 		if err != nil && !errors.Is(err, fs.ErrNotExist) {
-			return nil, fmt.Errorf("cannot read %s: %w", tree.Below(root, folder), tree.Cause(err))
+			return nil, fmt.Errorf("cannot read %s: %w", tree.Below(root, dir), tree.Cause(err))
 		}
 		for _, entry := range entries {
 			if extension := filepath.Ext(entry.Name()); !entry.IsDir() && (extension == ".yaml" || extension == ".json") {
-				names = append(names, path.Join("/", folder, entry.Name()))
+				names = append(names, path.Join("/", dir, entry.Name()))
 			}
 		}
 	}
@@ -269,8 +269,8 @@ func differs(file, now []*specs.DeviceNode) string {
 	return ""
 }
 
-// markConflicts marks devices that several files have. Of two in one folder runtimes take neither; a later folder hides
-// an earlier one.
+// markConflicts marks devices that several files have. Of two in one directory runtimes take neither; a later directory
+// hides an earlier one.
 func markConflicts(files []Found) {
 	first := map[string]*Device{}
 	from := map[string]string{}

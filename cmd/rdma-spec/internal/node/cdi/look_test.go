@@ -178,8 +178,8 @@ func TestLookAtBrokenFiles(t *testing.T) {
 }
 
 func TestWriteAndRemove(t *testing.T) {
-	folder := scratch.Folder(t)
-	file := filepath.Join(folder, "cdi/rdma.yaml")
+	dir := scratch.Folder(t)
+	file := filepath.Join(dir, "cdi/rdma.yaml")
 	first, second := generated(t, hcatest.V100Node(), defaults), generated(t, hcatest.A100Node(), defaults)
 	for i, text := range []string{first, second, second} {
 		before, _ := os.Stat(file)
@@ -204,7 +204,7 @@ func TestWriteAndRemove(t *testing.T) {
 		t.Errorf("Remove again: %t, %v", removed, err)
 	}
 	theirs := other("one", "{path: /dev/null}")
-	scratch.File(t, filepath.Join(folder, "cdi/rdma.yaml"), theirs, 0o755)
+	scratch.File(t, filepath.Join(dir, "cdi/rdma.yaml"), theirs, 0o755)
 	_, removeErr := Write(file, nil)
 	if _, err := Write(file, []byte(first)); err == nil || removeErr == nil || !strings.Contains(err.Error(),
 		"is not a CDI file of kind") {

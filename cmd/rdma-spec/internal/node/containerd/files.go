@@ -31,8 +31,8 @@ func (c Contents) Read(path string) ([]byte, error) {
 	return files.Content(path)
 }
 
-// folder reports whether a path is the folder of a file that is planned.
-func (c Contents) folder(path string) bool {
+// directory reports whether a path is the directory of a file that is planned.
+func (c Contents) dir(path string) bool {
 	for file, text := range c {
 		if text != nil && strings.HasPrefix(file, path+"/") {
 			return true
@@ -63,8 +63,8 @@ func (f File) Version() int {
 	return int(version)
 }
 
-// Imports returns the patterns that the file imports, on the node: relative ones are below the folder of its name, not
-// of what that is a link to.
+// Imports returns the patterns that the file imports, on the node: relative ones are below the directory of its name,
+// not of what that is a link to.
 func (f File) Imports() (patterns []string) {
 	list, _ := f.Tree["imports"].([]any) // containerd refuses another type
 	for _, element := range list {
@@ -104,9 +104,9 @@ func (d Daemon) Files(ctx context.Context, planned Contents) (all []File, err er
 		if f.By != "" {
 			f.Text, err = planned.Read(f.Path)
 			switch {
-			case errors.Is(err, syscall.EISDIR) || planned.folder(f.Path):
-				return all, fmt.Errorf("%s imports %q, which takes the folder %s, and containerd does not start with it: import "+
-					"%s", f.By, f.Pattern, f.Name, filepath.Join(filepath.Dir(f.Pattern), "*.toml"))
+			case errors.Is(err, syscall.EISDIR) || planned.dir(f.Path):
+				return all, fmt.Errorf("%s imports %q, which takes the directory %s, and containerd does not start with it: "+
+					"import %s", f.By, f.Pattern, f.Name, filepath.Join(filepath.Dir(f.Pattern), "*.toml"))
 			case err != nil:
 				return all, err
 			case f.Text == nil:
@@ -134,24 +134,24 @@ func (d Daemon) matching(planned Contents, pattern string) (names []string, err 
 	if !strings.Contains(pattern, "*") {
 		return []string{pattern}, nil
 	}
-	folders := []string{filepath.Dir(pattern)}
-	if strings.ContainsAny(folders[0], `*?[\`) {
-		if folders, err = filepath.Glob(filepath.Join(d.Root, folders[0])); err != nil {
+	dirs := []string{filepath.Dir(pattern)}
+	if strings.ContainsAny(dirs[0], `*?[\`) {
+		if dirs, err = filepath.Glob(filepath.Join(d.Root, dirs[0])); err != nil {
 			return nil, err
 		}
-		for i, folder := range folders {
-			folders[i] = d.OnNode(folder)
+		for i, dir := range dirs {
+			dirs[i] = d.OnNode(dir)
 		}
 	}
-	for _, folder := range folders {
-		below := files.Below(d.Root, folder)
+	for _, dir := range dirs {
+		below := files.Below(d.Root, dir)
 		found, err := filepath.Glob(filepath.Join(below, filepath.Base(pattern)))
 		if err != nil {
 			return nil, err
 		}
 		for path, text := range planned {
 			name, isBelow := strings.CutPrefix(path, below+"/")
-			name, _, isDeeper := strings.Cut(name, "/") // then the folder is there as well
+			name, _, isDeeper := strings.Cut(name, "/") // then the directory is there as well
 			if matches, _ := filepath.Match(filepath.Base(pattern), name); isBelow && matches && (text != nil || !isDeeper) {
 				found = append(found, filepath.Join(below, name)) // Glob has taken the pattern
 			}
@@ -159,7 +159,7 @@ func (d Daemon) matching(planned Contents, pattern string) (names []string, err 
 		slices.Sort(found)
 		for _, path := range slices.Compact(found) {
 			if text, isPlanned := planned[path]; !isPlanned || text != nil {
-				names = append(names, filepath.Join(folder, filepath.Base(path)))
+				names = append(names, filepath.Join(dir, filepath.Base(path)))
 			}
 		}
 	}

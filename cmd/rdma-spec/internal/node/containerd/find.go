@@ -32,7 +32,7 @@ type Daemon struct {
 	// Template is the file from which the platform renders Config each time it starts; empty where Config itself is
 	// written by people. Source has the one of several that counts.
 	Template string
-	// DropIns is the folder whose files the platform loads; empty where the configuration names folders.
+	// DropIns is the directory whose files the platform loads; empty where the configuration names directories.
 	DropIns string
 	// Units are the systemd units of which one runs the daemon.
 	Units []string
@@ -58,7 +58,7 @@ func Find(root string) []Daemon { return FindAmong(process.ReadTable(root)) }
 
 // FindAmong is Find where the processes have been read.
 func FindAmong(t process.Table) (found []Daemon) {
-	root, _ := filepath.Abs(t.Root + "/") // a relative one is below the working folder, which has a name
+	root, _ := filepath.Abs(t.Root + "/") // a relative one is below the working directory, which has a name
 	running := daemons(t)
 	for _, p := range places.Containerds {
 		p = moved(root, p, running)
@@ -111,7 +111,7 @@ func FindAmong(t process.Table) (found []Daemon) {
 }
 
 // instead reports whether a daemon is the node's, and another one, of a platform with the same socket, was: RKE2 where
-// K3s has left its folder.
+// K3s has left its directory.
 func (d Daemon) instead(of Daemon) bool {
 	likely := func(d Daemon) int {
 		switch {
@@ -163,9 +163,9 @@ func (d Daemon) Socket(ctx context.Context) string {
 func (d *Daemon) is(p process.Process) {
 	d.Process = p
 	if config := p.Flag("--config", "-c"); config != "" {
-		folder, _ := os.Readlink(p.File(d.Root, "cwd")) // systemd's is /
+		dir, _ := os.Readlink(p.File(d.Root, "cwd")) // systemd's is /
 		if !filepath.IsAbs(config) {
-			config = filepath.Join("/", folder, config)
+			config = filepath.Join("/", dir, config)
 		}
 		d.Config, d.Told = config, true
 	}
@@ -207,7 +207,7 @@ func moved(root string, p places.Place, containerds []process.Process) places.Pl
 }
 
 // rendered returns what MicroK8s makes of its template, which is the daemon's --config, below the root with links
-// resolved there: in the folder of a revision. It is empty for other platforms.
+// resolved there: in the directory of a revision. It is empty for other platforms.
 func (d Daemon) rendered() string {
 	if name, isTemplate := strings.CutSuffix(d.Config, "-template.toml"); isTemplate {
 		return files.Below(d.Root, name+".toml")
@@ -215,7 +215,7 @@ func (d Daemon) rendered() string {
 	return ""
 }
 
-// Exists reports whether there is a file or folder.
+// Exists reports whether there is a file or directory.
 func Exists(path string) bool {
 	_, err := os.Stat(path)
 	return err == nil

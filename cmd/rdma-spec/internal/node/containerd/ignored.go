@@ -17,10 +17,10 @@ import (
 // Ignored is a file whose settings of CRI or NRI do not count.
 type Ignored struct {
 	File
-	Lost []string // dotted keys of the plugin that the file sets; empty where it is all of them
-	By   string   // the name of a file that replaces them
-	Why  string
-	Cure string
+	Lost   []string // dotted keys of the plugin that the file sets; empty where it is all of them
+	By     string   // the name of a file that replaces them
+	Reason string
+	Fix    string
 }
 
 // Ignored returns the files whose settings of CRI or NRI the daemon does not take over, without a word. In containerd
@@ -97,8 +97,8 @@ func (d Daemon) unknown(ctx context.Context, version string, all []File) (found 
 			})
 			if is {
 				found = append(found, Ignored{File: f, Lost: []string{key},
-					Why:  fmt.Sprintf("containerd %s does not know the key %s of %s", version, key, name),
-					Cure: fmt.Sprintf("correct the key in %s, or remove it", f.Path)})
+					Reason: fmt.Sprintf("containerd %s does not know the key %s of %s", version, key, name),
+					Fix:    fmt.Sprintf("correct the key in %s, or remove it", f.Path)})
 			}
 		}
 	}
@@ -128,11 +128,11 @@ func (d Daemon) replaced(version string, f File, later []File, plugin string, ta
 	}
 	why := fmt.Sprintf("containerd %s does not merge the section %s of %s into it, but replaces it, and %s is lost",
 		version, plugin, by.Name, some)
-	cure := fmt.Sprintf("write what %s is to keep of %s into it, or remove the section there", by.Path, f.Path)
+	fix := fmt.Sprintf("write what %s is to keep of %s into it, or remove the section there", by.Path, f.Path)
 	if d.Rendered(by) {
-		cure = fmt.Sprintf("write all of the section into one file in %s", d.DropIns)
+		fix = fmt.Sprintf("write all of the section into one file in %s", d.DropIns)
 	}
-	return &Ignored{Lost: lost, By: by.Name, Why: why, Cure: cure}
+	return &Ignored{Lost: lost, By: by.Name, Reason: why, Fix: fix}
 }
 
 // IsOld reports whether a program's version is of containerd 1.x, which does not merge the sections of files.
@@ -162,14 +162,14 @@ func onlyStreams(version, plugin string, section, tree map[string]any) bool {
 // misnamed says why a file's CRI section does not count by its name.
 func misnamed(version string, f File, plugin string) *Ignored {
 	says := fmt.Sprintf("is of version %d", f.Version())
-	cure := fmt.Sprintf("give the section the name that it has in version %[1]d, which is %[2]s for handlers, in %[3]s",
+	fix := fmt.Sprintf("give the section the name that it has in version %[1]d, which is %[2]s for handlers, in %[3]s",
 		f.Version(), criName(version, f), f.Path)
 	if f.Version() == 0 {
 		says = "says no version"
-		cure = fmt.Sprintf("add version = 2 to the top of %s", f.Path)
+		fix = fmt.Sprintf("add version = 2 to the top of %s", f.Path)
 	}
 	why := fmt.Sprintf("it %s, and containerd %s ignores the section %s of such a file", says, version, plugin)
-	return &Ignored{Why: why, Cure: cure}
+	return &Ignored{Reason: why, Fix: fix}
 }
 
 // older returns why the program ignores a file's CRI section because of its version; nil where it does not.
@@ -183,7 +183,7 @@ func (d Daemon) older(ctx context.Context, version string, all []File, i int, pl
 		why = fmt.Sprintf("it is of version %d, %s is of version %d, and containerd %s ignores the CRI settings of the "+
 			"older one", f.Version(), newest.Name, newest.Version(), version)
 	}
-	return &Ignored{Why: why, Cure: fmt.Sprintf("compare %[1]s with the output of containerd --config %[1]s config "+
+	return &Ignored{Reason: why, Fix: fmt.Sprintf("compare %[1]s with the output of containerd --config %[1]s config "+
 		"migrate, and write its CRI settings there", f.Path)}
 }
 

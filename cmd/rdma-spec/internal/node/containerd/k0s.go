@@ -31,8 +31,8 @@ func managed(file string) bool {
 const k0sCRI = "/run/k0s/containerd-cri.toml"
 
 // generated returns the configuration that k0s writes at its next start, and contents with what it writes beside it.
-// The newest k0s imports the folder of drop-ins. Others import each drop-in that is not about CRI, and then one file in
-// which they have merged those that are, key by key, into containerd's defaults and the image of pods' sandboxes.
+// The newest k0s imports the directory of drop-ins. Others import each drop-in that is not about CRI, and then one file
+// in which they have merged those that are, key by key, into containerd's defaults and the image of pods' sandboxes.
 func (d Daemon) generated(ctx context.Context, planned Contents, main File) (File, Contents, error) {
 	main.Tree, _ = tomledit.Parse(main.Text)
 	collected, version := "", ""
@@ -50,18 +50,18 @@ func (d Daemon) generated(ctx context.Context, planned Contents, main File) (Fil
 			collected = k0sCRI
 		}
 	}
-	folder := d.OnNode(d.DropIns) + "/*.toml"
+	dir := d.OnNode(d.DropIns) + "/*.toml"
 	if collected == "" || d.Program == nil {
-		if slices.Contains(main.Imports(), folder) {
+		if slices.Contains(main.Imports(), dir) {
 			return main, planned, nil
 		}
 		if len(main.Tree) == 0 {
 			main.Text = []byte("version = 3\n")
 		}
-		main.Text, err = tomledit.Add(main.Text, folder, "imports")
+		main.Text, err = tomledit.Add(main.Text, dir, "imports")
 		return main, planned, err
 	}
-	imports, cri, err := d.collect(ctx, planned, folder, files.Below(d.Root, collected), IsOld(version))
+	imports, cri, err := d.collect(ctx, planned, dir, files.Below(d.Root, collected), IsOld(version))
 	if err != nil {
 		return main, nil, err
 	}
@@ -76,7 +76,7 @@ func (d Daemon) generated(ctx context.Context, planned Contents, main File) (Fil
 }
 
 // collect returns the drop-ins that k0s imports, and what it makes of the others. File is what it has written last.
-func (d Daemon) collect(ctx context.Context, planned Contents, folder, file string, old bool) (imports []any,
+func (d Daemon) collect(ctx context.Context, planned Contents, dir, file string, old bool) (imports []any,
 	cri map[string]any, err error) {
 	plugins, image := []string{CRIPlugins[0], "io.containerd.cri.v1.images"}, []string{"pinned_images", "sandbox"}
 	cri = map[string]any{"version": int64(3)}
@@ -98,7 +98,7 @@ func (d Daemon) collect(ctx context.Context, planned Contents, folder, file stri
 	if value, says := tomledit.Lookup(last, path...); says {
 		tomledit.Put(cri, value, path...)
 	}
-	names, _ := d.matching(planned, folder) // the pattern is a good one
+	names, _ := d.matching(planned, dir) // the pattern is a good one
 	for _, name := range names {
 		path := files.Below(d.Root, name)
 		text, err := planned.Read(path)

@@ -89,8 +89,8 @@ func TestK0s(t *testing.T) {
 				d := containerd.Find(root)[0]
 				all, _ := d.Files(t.Context(), nil) // as the answer says
 				for _, i := range d.Ignored(t.Context(), all, tree) {
-					if want := "write all of the section into one file in " + d.DropIns; i.Cure != want {
-						t.Errorf("cure %q, want %q", i.Cure, want)
+					if want := "write all of the section into one file in " + d.DropIns; i.Fix != want {
+						t.Errorf("fix %q, want %q", i.Fix, want)
 					}
 				}
 				runtime, _ := tomledit.Lookup(tree, "plugins", "io.containerd.grpc.v1.cri", "sandbox_image")

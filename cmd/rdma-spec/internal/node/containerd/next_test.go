@@ -119,9 +119,9 @@ func TestChoose(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			for file, line := range maps.Clone(test.files) {
-				if folder, isCommand := strings.CutSuffix(file, "/cmdline"); isCommand {
+				if dir, isCommand := strings.CutSuffix(file, "/cmdline"); isCommand {
 					program, _, _ := strings.Cut(line, "\x00")
-					test.files[folder+"/comm"] = fmt.Sprintf("%.15s\n", filepath.Base(program))
+					test.files[dir+"/comm"] = fmt.Sprintf("%.15s\n", filepath.Base(program))
 				}
 			}
 			root := scratch.With(t, test.files, 0o600)
@@ -180,7 +180,7 @@ var nodes = map[string]struct {
 		etc + "conf.d/50-off.toml": off,
 		"opt/site/conf.d/x.toml":   "version = 3\n[plugins.'io.containerd.nri.v1.nri']\n  disable = false\n",
 	}, next{files: "config.toml conf.d/50-off.toml", handlers: "runc", nriOff: true}},
-	"a folder behind a link": {"1.7.35 2.2.9", map[string]string{
+	"a directory behind a link": {"1.7.35 2.2.9", map[string]string{
 		etc + "config.toml":    "version = 2\nimports = [\"conf.d/*.toml\"]\n",
 		etc + "conf.d":         "-> ../../srv/drop",
 		"srv/drop/a.toml":      "version = 2\nimports = ['../b.toml']\n",
@@ -211,9 +211,9 @@ var nodes = map[string]struct {
 		etc + "config.toml": "version = 3\nimports = ['a.toml']\n", etc + "a.toml": "version = 3\nimports = ['b?.toml']\n",
 		etc + "b1.toml": off,
 	}, next{files: "config.toml a.toml", err: "a.toml imports /etc/containerd/b?.toml, which does not exist"}},
-	"a pattern takes a folder": {"1.7.35 2.4.2", map[string]string{
+	"a pattern takes a directory": {"1.7.35 2.4.2", map[string]string{
 		etc + "config.toml": "version = 2\nimports = ['/etc/containerd/*']\n", etc + "conf.d/x.toml": "",
-	}, next{err: `config.toml imports "/etc/containerd/*", which takes the folder /etc/containerd/conf.d, and containerd does not ` +
+	}, next{err: `config.toml imports "/etc/containerd/*", which takes the directory /etc/containerd/conf.d, and containerd does not ` +
 		"start with it: import /etc/containerd/*.toml"}},
 	"a pattern takes a base spec": {"1.7.35 2.4.2", map[string]string{
 		etc + "config.toml": "version = 2\nimports = ['/etc/containerd/r*']\n", etc + "rdma-spec-rdma.json": "{}\n",
@@ -363,7 +363,7 @@ func TestNextStart(t *testing.T) {
 	}
 }
 
-// aNode returns a folder with files and a containerd, which runs inside of it as well.
+// aNode returns a directory with files and a containerd, which runs inside of it as well.
 func aNode(t *testing.T, program string, files map[string]string) (root string) {
 	t.Helper()
 	if program == "" {
@@ -420,7 +420,7 @@ func starts(t *testing.T, root string, want map[string]any) {
 // are: these have links to them.
 func programs(t *testing.T) map[string]string {
 	t.Helper()
-	folder, all := scratch.Folder(t), map[string]string{}
+	dir, all := scratch.Folder(t), map[string]string{}
 	cache, _ := os.UserCacheDir() // without one, there are none
 	for _, version := range []string{"1.7.35", "2.2.9", "2.4.2"} {
 		found, _ := filepath.Glob(filepath.Join(cache, "rdma-spec", "containerd-"+version+"*", "containerd"))
@@ -428,7 +428,7 @@ func programs(t *testing.T) map[string]string {
 			continue
 		}
 		program, err := os.ReadFile(found[len(found)-1])
-		all[version] = filepath.Join(folder, version)
+		all[version] = filepath.Join(dir, version)
 		if err == nil {
 			err = os.WriteFile(all[version], program, 0o755)
 		}

@@ -87,15 +87,15 @@ func TestTemplateOfTheNextStart(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			root := scratch.Folder(t)
-			const folder = "/var/lib/rancher/k3s/agent/etc/containerd/"
+			const dir = "/var/lib/rancher/k3s/agent/etc/containerd/"
 			files := map[string]string{"config.toml": now, "config.toml.tmpl": test.older, "config-v3.toml.tmpl": test.newer}
 			for file, text := range files {
 				if text != "" {
-					scratch.File(t, root+folder+file, text, 0o600)
+					scratch.File(t, root+dir+file, text, 0o600)
 				}
 			}
-			d := Daemon{Root: root, Name: "k3s", Config: folder + "config.toml", Told: true, Program: said(test.version),
-				Template: root + folder + "config-v3.toml.tmpl"}
+			d := Daemon{Root: root, Name: "k3s", Config: dir + "config.toml", Told: true, Program: said(test.version),
+				Template: root + dir + "config-v3.toml.tmpl"}
 			source, err := d.Source(t.Context(), nil)
 			if err != nil || filepath.Base(source) != test.source {
 				t.Errorf("it reads %s, %v", source, err)

@@ -20,7 +20,7 @@ import (
 	"github.com/rdma-spec/rdma-spec/test/testing/scratch"
 )
 
-// shortRoot makes a root. A test's own folder has too long a name for a socket.
+// shortRoot makes a root. A test's own directory has too long a name for a socket.
 func shortRoot(t *testing.T) string {
 	t.Helper()
 	root := scratch.Folder(t)

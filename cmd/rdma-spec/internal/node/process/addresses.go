@@ -142,8 +142,8 @@ type GID struct {
 // 1024.
 const gap = 256
 
-// GIDs returns the GIDs of a port, whose folder in sysfs is given. A copy lacks empty ones. Whose they are is told by
-// their addresses: a network namespace calls its interfaces as it likes.
+// GIDs returns the GIDs of a port, whose directory in sysfs is given. A copy lacks empty ones. Whose they are is told
+// by their addresses: a network namespace calls its interfaces as it likes.
 func GIDs(port string, match func(pattern string) ([]string, error),
 	read func(name string) (string, error)) (table []GID, err error) {
 	files, err := match(port + "/gids/*")

@@ -72,10 +72,10 @@ func TestReadNetwork(t *testing.T) {
 
 // The greater of the setting for all and of the interface's own counts.
 func TestStrictFilters(t *testing.T) {
-	folder := hcatest.Files{"all/rp_filter": "1\n", "net1/rp_filter": "0\n", "net2/rp_filter": "2\n",
+	dir := hcatest.Files{"all/rp_filter": "1\n", "net1/rp_filter": "0\n", "net2/rp_filter": "2\n",
 		"net3/rp_filter": "1\n"}.Root(t)
 	c := Inside{Links: []Link{{Name: "net1"}, {Name: "net2"}, {Name: "net3"}, {Name: "gone"}}}
-	c.setStrict(folder)
+	c.setStrict(dir)
 	for i, want := range []bool{true, false, true, true} {
 		if c.Links[i].Strict != want {
 			t.Errorf("%+v, want %t", c.Links[i], want)

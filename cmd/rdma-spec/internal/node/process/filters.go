@@ -34,11 +34,11 @@ func (c *Inside) readFilters(root string, p Process) {
 	_ = namespace.Close() // it was only read
 }
 
-// setStrict reads the settings in a folder. Of that for all interfaces and that of one, the greater counts: 0 is off, 1
-// strict, 2 loose.
-func (c *Inside) setStrict(folder string) {
+// setStrict reads the settings in a directory. Of that for all interfaces and that of one, the greater counts: 0 is
+// off, 1 strict, 2 loose.
+func (c *Inside) setStrict(dir string) {
 	setting := func(name string) string {
-		text, _ := os.ReadFile(filepath.Join(folder, name, "rp_filter")) // it is gone
+		text, _ := os.ReadFile(filepath.Join(dir, name, "rp_filter")) // it is gone
 		return string(text)
 	}
 	all := setting("all")

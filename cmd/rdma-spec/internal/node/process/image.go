@@ -37,10 +37,11 @@ type Image struct {
 // providerName is the file of a provider.
 var providerName = regexp.MustCompile(`^lib(.+)-rdmav[0-9]+\.so$`)
 
-// ReadImage looks at a container's files below a folder, and at the MAC addresses of its interfaces: sysfs has others
-// where the process has left the network namespace that it was mounted for. A link that leads nowhere is no file.
-func ReadImage(folder string, links []Link) (has Image) {
-	tree, err := files.Open(folder)
+// ReadImage looks at a container's files below a directory, and at the MAC addresses of its interfaces: sysfs has
+// others where the process has left the network namespace that it was mounted for. A link that leads nowhere is no
+// file.
+func ReadImage(dir string, links []Link) (has Image) {
+	tree, err := files.Open(dir)
 	if err != nil {
 		return has
 	}
@@ -55,7 +56,7 @@ func ReadImage(folder string, links []Link) (has Image) {
 		return found
 	}
 	has.Providers, has.MTU = map[string]string{}, map[string]int{}
-	for _, lib := range verbs.LibraryFolders {
+	for _, lib := range verbs.LibraryDirs {
 		for _, file := range regular(lib + "/libibverbs.so.1") {
 			if has.LibVerbs == "" {
 				has.LibVerbs = "/" + file

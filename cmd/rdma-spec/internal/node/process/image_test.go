@@ -19,9 +19,9 @@ import (
 // The devices of an image are the character devices in its own /dev/infiniband, by their numbers.
 func TestDevicesOfAnImage(t *testing.T) {
 	root := scratch.Folder(t, "dev/infiniband")
-	folder := filepath.Join(root, "dev/infiniband")
+	dir := filepath.Join(root, "dev/infiniband")
 	for name, mode := range map[string]uint32{"uverbs1": syscall.S_IFCHR, "block": syscall.S_IFBLK} {
-		err := syscall.Mknod(filepath.Join(folder, name), mode|0o600, int(unix.Mkdev(231, 193)))
+		err := syscall.Mknod(filepath.Join(dir, name), mode|0o600, int(unix.Mkdev(231, 193)))
 		if errors.Is(err, syscall.EPERM) {
 			t.Skip("only root can make device nodes")
 		}
@@ -29,7 +29,7 @@ func TestDevicesOfAnImage(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	scratch.Files(t, folder, map[string]string{"uverbs2": "", "uverbs3": "-> /dev/null"}, 0o600) // of the image, which has none
+	scratch.Files(t, dir, map[string]string{"uverbs2": "", "uverbs3": "-> /dev/null"}, 0o600) // of the image, which has none
 	if diff := cmp.Diff([]hca.Number{{Major: 231, Minor: 193}}, ReadImage(root, nil).Devices); diff != "" {
 		t.Errorf("devices (-want +got):\n%s", diff)
 	}

@@ -17,8 +17,8 @@ import (
 )
 
 // Look returns what a container's first process sees. A process that has ended leaves Known false. The files of its
-// image may take as long as the patience: a container can mount a file system that does not answer.
-func Look(root string, pid int, hostUsers bool, patience time.Duration) (c Inside) {
+// image may take as long as the timeout: a container can mount a file system that does not answer.
+func Look(root string, pid int, hostUsers bool, timeout time.Duration) (c Inside) {
 	p := Process{PID: pid}
 	c.User = user(root, p)
 	c.OwnNetwork, c.Known = p.OwnNetwork(root)
@@ -40,7 +40,7 @@ func Look(root string, pid int, hostUsers bool, patience time.Duration) (c Insid
 	go func() { image <- ReadImage(p.File(root, "root"), c.Links) }()
 	select {
 	case c.Image = <-image:
-	case <-time.After(patience):
+	case <-time.After(timeout):
 		c.Silent = true
 	}
 	return c

@@ -102,7 +102,7 @@ func (p Process) Switch(name string) (on, has bool) {
 	return on, has
 }
 
-// File returns the path of a file in the process's folder.
+// File returns the path of a file in the process's directory.
 func (p Process) File(root, name string) string {
 	return filepath.Join(root, "proc", strconv.Itoa(p.PID), name)
 }
@@ -198,8 +198,8 @@ func IsVerbs(device string) bool {
 	return strings.HasPrefix(device, "/dev/infiniband/uverbs") || strings.HasPrefix(device, "/dev/hfi1_")
 }
 
-// sameRoot reports whether a process, whose folder in proc is given, has the node's root, as services have that see the
-// node's files by mounts of their own, and containers have not. In a copy of a node, every process has.
+// sameRoot reports whether a process, whose directory in proc is given, has the node's root, as services have that see
+// the node's files by mounts of their own, and containers have not. In a copy of a node, every process has.
 func sameRoot(root, process string) bool {
 	its, err := os.Stat(filepath.Join(process, "root"))
 	if err != nil {

@@ -16,8 +16,8 @@ import (
 	"github.com/rdma-spec/rdma-spec/spec/files"
 )
 
-// UnitFolders are where systemd finds units. Of a name that is in several, the first counts.
-var UnitFolders = []string{"etc/systemd/system", "run/systemd/system", "usr/local/lib/systemd/system",
+// UnitDirs are where systemd finds units. Of a name that is in several, the first counts.
+var UnitDirs = []string{"etc/systemd/system", "run/systemd/system", "usr/local/lib/systemd/system",
 	"usr/lib/systemd/system", "lib/systemd/system"}
 
 // HasUnit reports whether systemd finds a unit, such as containerd.service, below a root.
@@ -27,8 +27,8 @@ func HasUnit(root, unit string) bool { return len(unitFiles(root, unit)) > 0 }
 // their names. There are none where the unit itself is not there.
 func unitFiles(root, unit string) (names []string) {
 	dropIns := map[string]string{}
-	for _, folder := range slices.Backward(UnitFolders) {
-		name := "/" + folder + "/" + unit
+	for _, dir := range slices.Backward(UnitDirs) {
+		name := "/" + dir + "/" + unit
 		if _, err := os.Stat(files.Below(root, name)); err == nil {
 			names = []string{name}
 		}

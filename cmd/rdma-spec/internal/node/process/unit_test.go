@@ -12,7 +12,7 @@ import (
 	"github.com/rdma-spec/rdma-spec/test/testing/scratch"
 )
 
-// A unit is what systemd makes of its files: folders in order, drop-ins by name, and an empty value takes back.
+// A unit is what systemd makes of its files: directories in order, drop-ins by name, and an empty value takes back.
 func TestUnitSettings(t *testing.T) {
 	const usr, run, etc = "usr/lib/systemd/system/x.service", "run/systemd/system/x.service", "etc/systemd/system/x.service"
 	for name, test := range map[string]struct {

@@ -36,7 +36,7 @@ func (r *Runtime) readContainerd(tree map[string]any, all []containerd.File) {
 	for _, cri := range containerd.CRIPlugins {
 		on, says := tomledit.Lookup(tree, "plugins", cri, "enable_cdi")
 		r.CDIOff = r.CDIOff || says && on == false
-		r.CDIFolders = append(r.CDIFolders, texts(tree, "plugins", cri, "cdi_spec_dirs")...)
+		r.CDIDirs = append(r.CDIDirs, texts(tree, "plugins", cri, "cdi_spec_dirs")...)
 	}
 	nri, there := tomledit.Lookup(tree, "plugins", containerd.NRIPlugin)
 	table, _ := nri.(map[string]any) // containerd prints a table

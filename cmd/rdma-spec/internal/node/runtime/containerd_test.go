@@ -72,7 +72,7 @@ func TestContainerd(t *testing.T) {
 			Runtime{CRIDisabled: true}},
 		"CDI off": {"[plugins.'io.containerd.grpc.v1.cri']\nenable_cdi = false\ncdi_spec_dirs = " +
 			"['/etc/cdi']\n[plugins.'io.containerd.nri.v1.nri']\n", Runtime{CDIOff: true,
-			CDIFolders: []string{"/etc/cdi"}}},
+			CDIDirs: []string{"/etc/cdi"}}},
 		"CDI on": {"[plugins.'io.containerd.cri.v1.runtime']\nenable_cdi = " +
 			"true\n[plugins.'io.containerd.nri.v1.nri']\n", Runtime{}},
 		"NRI disabled": {"[plugins.'io.containerd.nri.v1.nri']\ndisable = true\n",

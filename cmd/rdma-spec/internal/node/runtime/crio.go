@@ -42,7 +42,7 @@ var crioKinds = []struct {
 // CRIO is the configuration of CRI-O.
 type CRIO struct {
 	Config  string    // the main file, as the node calls it
-	DropIns string    // the folder of the others, below the root
+	DropIns string    // the directory of the others, below the root
 	Said    []CRIOSay // in the order in which CRI-O reads them: the last word counts
 }
 
@@ -137,20 +137,20 @@ func (c CRIO) Last(table, key string) (value any, place string) {
 	return nil, ""
 }
 
-// Around returns what CRI-O reads before a file of the folder of drop-ins, and what it reads after it, whether the file
-// is there or not. A file of another folder has everything before it.
+// Around returns what CRI-O reads before a file of the directory of drop-ins, and what it reads after it, whether the
+// file is there or not. A file of another directory has everything before it.
 func (c CRIO) Around(file string) (before, after CRIO) {
 	before, after = c, c
 	before.Said, after.Said = nil, nil
 	of, errOf := os.Stat(filepath.Dir(file))
-	folder, errFolder := os.Stat(c.DropIns)
-	inFolder := filepath.Dir(file) == c.DropIns || errOf == nil && errFolder == nil && os.SameFile(of, folder)
+	dir, errDir := os.Stat(c.DropIns)
+	inDir := filepath.Dir(file) == c.DropIns || errOf == nil && errDir == nil && os.SameFile(of, dir)
 	for i, say := range c.Said {
 		name, isDropIn := strings.CutPrefix(say.Path, c.DropIns+"/")
 		first, _, _ := strings.Cut(name, "/")
 		switch {
-		case inFolder && isDropIn && name == filepath.Base(file):
-		case inFolder && (i == len(c.Said)-1 || isDropIn && first > filepath.Base(file)):
+		case inDir && isDropIn && name == filepath.Base(file):
+		case inDir && (i == len(c.Said)-1 || isDropIn && first > filepath.Base(file)):
 			after.Said = append(after.Said, say)
 		default:
 			before.Said = append(before.Said, say)
@@ -192,7 +192,7 @@ func (r *Runtime) readCRIO(t process.Table) error {
 	return nil
 }
 
-// HasCRIO reports whether CRI-O may be installed below a root. Tools that configure it make its folder as well.
+// HasCRIO reports whether CRI-O may be installed below a root. Tools that configure it make its directory as well.
 func HasCRIO(root string) bool {
 	return containerd.Exists(files.Below(root, filepath.Dir(places.CRIO.Config)))
 }

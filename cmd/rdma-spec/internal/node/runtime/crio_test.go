@@ -20,7 +20,8 @@ import (
 	"github.com/rdma-spec/rdma-spec/test/testing/scratch"
 )
 
-// crioCases are nodes with CRI-O: files of /etc/crio, the flags that its unit starts it with, and what it makes of them.
+// crioCases are nodes with CRI-O: files of /etc/crio, the flags that its unit starts it with, and what it makes of
+// them.
 var crioCases = map[string]struct {
 	files map[string]string
 	flags string // in which ROOT is the node's root
@@ -45,7 +46,7 @@ var crioCases = map[string]struct {
 		"crio.conf":      "[crio.runtime]\ndefault_ulimits = ['memlock=65536']\n",
 		"crio.conf.d/50": "[crio.runtime]\ndefault_ulimits = []\n",
 	}, want: Runtime{NRI: NRI{On: true}}},
-	"folders in the folder": {files: map[string]string{
+	"directories in the directory": {files: map[string]string{
 		"crio.conf.d/10.d/sub/x": "[crio.nri]\nenable_nri = false\n",
 		"crio.conf.d/10.conf":    "[crio.nri]\nenable_nri = true\n", // before 10.d
 	}, want: Runtime{NRI: NRI{Off: "enable_nri = false"}}},
@@ -55,7 +56,7 @@ var crioCases = map[string]struct {
 			NRI: NRI{Off: "enable_nri = false", Socket: "/run/c.sock"}}},
 	"a flag turns it on": {files: map[string]string{"crio.conf": "[crio.nri]\nenable_nri = false\n"}, flags: "--enable-nri",
 		want: Runtime{NRI: NRI{On: true}}},
-	"another file and folder": {files: map[string]string{
+	"another file and directory": {files: map[string]string{
 		"crio.conf":      "[crio.nri]\nenable_nri = false\n",
 		"crio.conf.d/99": "[crio.nri]\nenable_nri = false\n",
 		"mine/conf":      "[crio.nri]\nnri_listen = '/run/a.sock'\n",

@@ -58,7 +58,7 @@ func TestReadNextStart(t *testing.T) {
 				got = "NRI: " + r.NRI.Off
 			}
 			for _, i := range r.Ignored {
-				got += "\nignored: " + i.File + ": " + i.Why + ": " + i.Cure
+				got += "\nignored: " + i.File + ": " + i.Reason + ": " + i.Fix
 			}
 			for _, h := range r.Handlers {
 				if h.NoType {

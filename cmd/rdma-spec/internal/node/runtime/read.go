@@ -72,7 +72,7 @@ func (n *node) onNode(text string) string {
 	if root == "" {
 		return text
 	}
-	absolute, _ := filepath.Abs(root) // the working folder has a name
+	absolute, _ := filepath.Abs(root) // the working directory has a name
 	return strings.NewReplacer(absolute+"/", "/", root+"/", "/").Replace(text)
 }
 
@@ -88,7 +88,7 @@ func (n *node) containerd(ctx context.Context, d containerd.Daemon) (r Runtime) 
 	if tree, err := d.Effective(ctx, nil); err == nil {
 		r.readContainerd(tree, all)
 		for _, i := range d.Ignored(ctx, all, tree) {
-			r.Ignored = append(r.Ignored, Ignored{File: i.Name, By: i.By, Why: i.Why, Cure: n.onNode(i.Cure)})
+			r.Ignored = append(r.Ignored, Ignored{File: i.Name, By: i.By, Reason: i.Reason, Fix: n.onNode(i.Fix)})
 		}
 	} else if !errors.As(err, new(containerd.NotRun)) {
 		r.ConfigError = n.onNode(err.Error())
@@ -205,8 +205,8 @@ func (n *node) installed(program string) string {
 	if filepath.IsAbs(program) {
 		return files.Below(n.root, program)
 	}
-	for _, folder := range []string{"/usr/local/sbin", "/usr/local/bin", "/usr/sbin", "/usr/bin", "/sbin", "/bin"} {
-		if path := files.Below(n.root, folder+"/"+program); containerd.Exists(path) {
+	for _, dir := range []string{"/usr/local/sbin", "/usr/local/bin", "/usr/sbin", "/usr/bin", "/sbin", "/bin"} {
+		if path := files.Below(n.root, dir+"/"+program); containerd.Exists(path) {
 			return path
 		}
 	}

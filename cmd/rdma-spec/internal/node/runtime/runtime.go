@@ -73,7 +73,7 @@ type Runtime struct {
 	Handlers       []Handler   `json:"handlers,omitempty"`
 	NRI            NRI         `json:"nri"`
 	CDIOff         bool        `json:"cdiOff,omitempty"`
-	CDIFolders     []string    `json:"cdiFolders,omitempty"` // where it looks for CDI files; empty where it does not say
+	CDIDirs        []string    `json:"cdiDirs,omitempty"` // where it looks for CDI files; empty where it does not say
 }
 
 // Low reports whether a limit is known, and too low for RDMA: a kernel gives 8 MiB, and 64 KiB where it is older.
@@ -107,10 +107,10 @@ func (r Runtime) GivesMemlock() bool {
 
 // Ignored is a file of which some settings do not count.
 type Ignored struct {
-	File string `json:"file"`
-	By   string `json:"by,omitempty"` // the file that replaces them
-	Why  string `json:"why"`          // it was not merged, or is of an older version
-	Cure string `json:"cure"`         // by hand
+	File   string `json:"file"`
+	By     string `json:"by,omitempty"` // the file that replaces them
+	Reason string `json:"reason"`       // it was not merged, or is of an older version
+	Fix    string `json:"fix"`          // by hand
 }
 
 // Handler is a runtime handler: what a RuntimeClass names.

@@ -52,8 +52,8 @@ type Runtime struct {
 	asked         int
 }
 
-// Options say which runtime it is. The zero Options are those of a current containerd with a socket in a folder of its
-// own.
+// Options say which runtime it is. The zero Options are those of a current containerd with a socket in a directory of
+// its own.
 type Options struct {
 	Name, Version string
 	Takes         time.Duration      // to say its version
