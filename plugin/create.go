@@ -17,7 +17,7 @@ import (
 	"github.com/rdma-spec/rdma-spec/spec/hca"
 )
 
-// CreateContainer is called for every container that the runtime creates. It makes one decision and returns its
+// CreateContainer is called forevery container that the runtime creates. It makes one decision and returns its
 // adjustment. An error fails the container's creation; only refusals are errors, so that a fault of the plugin never
 // costs a container.
 func (p *Plugin) CreateContainer(ctx context.Context, pod *api.PodSandbox,

@@ -30,7 +30,7 @@ type Options struct {
 	Name   string // the plugin's name as the runtime knows it: "rdma"
 	Index  string // two digits; plugins are called in their order
 	Socket string // the runtime's NRI socket
-	// Handover is the folder in which processes of the plugin that replace each other meet; empty: they do not.
+	// Handover is the directory in which processes of the plugin that replace each other meet; empty: they do not.
 	Handover string
 	// Root, Version and Deployment are those of inforce.Options.
 	Root, Version, Deployment string

@@ -11,7 +11,7 @@ import (
 	"github.com/rdma-spec/rdma-spec/plugin/policy"
 )
 
-// PostCreateContainer is called for every container that the runtime has created, with what all plugins and CDI have
+// PostCreateContainer is called forevery container that the runtime has created, with what all plugins and CDI have
 // given it. containerd's task does not exist yet; CRI-O's first process does. Now a grant is confirmed, and the stored
 // spec of containerd gets what NRI cannot express or somebody else has taken back. It returns no error: the runtime
 // would only log it, and ask no plugin behind this one.

@@ -18,7 +18,7 @@ import (
 // causeUnadjusted is the cause of a refusal: the container would start without what the policy gives.
 const causeUnadjusted policy.Cause = "unadjusted"
 
-// ValidateContainerAdjustment is called for every container after all plugins have adjusted it. It makes the decision
+// ValidateContainerAdjustment is called forevery container after all plugins have adjusted it. It makes the decision
 // that the plugin should have made, about the adjusted container: what the grant would still change is what the
 // container lacks. CAP_IPC_LOCK does not count, since the container gets it later.
 func (p *Plugin) ValidateContainerAdjustment(ctx context.Context,

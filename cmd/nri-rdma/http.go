@@ -35,7 +35,7 @@ func serveHTTP(address string, p *plugin.Plugin, log logrus.FieldLogger,
 	if path, found := strings.CutPrefix(address, inUnix); found {
 		network, at = "unix", path
 		if there, err := os.Lstat(path); err == nil && there.Mode().Type() == os.ModeSocket {
-			_ = os.Remove(path) // that of a container before this one: the folder is the pod's
+			_ = os.Remove(path) // that of a container before this one: the directory is the pod's
 		}
 	}
 	listener, err := net.Listen(network, at)

@@ -177,7 +177,7 @@ func TestNumberOfAnother(t *testing.T) {
 				t.Fatalf("before: %+v", d)
 			}
 			replaceSys(t, root, test.node("storage0", "compute0"))
-			numbers, err := hca.OpenNumbers(root) // the kernel's folder stays the same
+			numbers, err := hca.OpenNumbers(root) // the kernel's directory stays the same
 			must.Succeed(t, err)
 			i.numbers.Store(&proof{numbers, nil})
 			must.Succeed(t, os.Chtimes(folder, time.Now(), time.Now()))

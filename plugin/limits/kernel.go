@@ -119,7 +119,7 @@ func (p proc) Open(pid int) (Holder, error) {
 	return held{fd, askPidfd}, nil
 }
 
-// openFolder holds on to a process by its folder in /proc: a folder that is open stays that of one process.
+// openFolder holds on to a process by its directory in /proc: a directory that is open stays that of one process.
 func (p proc) openFolder(pid int) (Holder, error) {
 	fd, err := unix.Open(p.file(pid, ""), unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
 	if ended(err) {
@@ -160,7 +160,7 @@ func (proc) Pause(ctx context.Context, d time.Duration) {
 	}
 }
 
-// held holds on to a process by a descriptor: a pidfd, or its folder in /proc.
+// held holds on to a process by a descriptor: a pidfd, or its directory in /proc.
 type held struct {
 	fd  int
 	ask func(fd int) error // fails as ended knows it once the process has been waited for
@@ -169,7 +169,7 @@ type held struct {
 // askPidfd asks with signal 0. That it may not be sent, as AppArmor may say, is about a process that is there.
 func askPidfd(fd int) error { return unix.PidfdSendSignal(fd, 0, nil, 0) }
 
-// askFolder asks for a file: the folder is empty once the process has been waited for.
+// askFolder asks for a file: the directory is empty once the process has been waited for.
 func askFolder(fd int) error { return unix.Faccessat(fd, "status", unix.F_OK, 0) }
 
 // Holds implements Holder.
@@ -178,5 +178,5 @@ func (h held) Holds() bool { return !ended(h.ask(h.fd)) }
 // Close implements Holder.
 func (h held) Close() { _ = unix.Close(h.fd) }
 
-// ended reports whether an error of a process's folder means that there is no such process.
+// ended reports whether an error of a process's directory means that there is no such process.
 func ended(err error) bool { return errors.Is(err, unix.ENOENT) || errors.Is(err, unix.ESRCH) }

@@ -9,7 +9,7 @@
 // The processes of other PID namespaces must be visible in it.
 //
 // A process ID is not a process: it may be another's a moment later. What is raised is held meanwhile, by a pidfd or by
-// its folder in /proc, and a stranger that is raised all the same is set back. Who should have how much is known to
+// its directory in /proc, and a stranger that is raised all the same is set back. Who should have how much is known to
 // package policy.
 package limits
 

@@ -119,7 +119,7 @@ func TestForksAreFollowed(t *testing.T) {
 		}
 	}
 	k.Happens = nil
-	k.Lists = func() { // for ever
+	k.Lists = func() { // forever
 		next--
 		k.Table[next] = aProcess(idA, low)
 	}

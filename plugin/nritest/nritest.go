@@ -59,12 +59,12 @@ type Runtime struct {
 	synchronised  atomic.Int64
 	took          atomic.Int64 // nanoseconds
 	starting      atomic.Bool
-	launches      string // the folder of the plugins that it launches
+	launches      string // the directory of the plugins that it launches
 	hangsUp       atomic.Bool
 	stores        func(*api.Container, *api.ContainerAdjustment)
 }
 
-// New makes a runtime with a socket in a folder of its own. It is not started.
+// New makes a runtime with a socket in a directory of its own. It is not started.
 func New(t testing.TB, name, version string) *Runtime {
 	t.Helper()
 	folder := scratch.Folder(t)
@@ -94,8 +94,9 @@ func (r *Runtime) Launch(t testing.TB, program, config string) {
 // them.
 func (r *Runtime) HangUp() { r.hangsUp.Store(true) }
 
-// Stores has a function change a container that is created, between CreateContainer and PostCreateContainer, as a runtime
-// does that resolves CDI names and stores the container. NRI itself has put the adjustment into it, CDI names aside.
+// Stores has a function change a container that is created, between CreateContainer and PostCreateContainer, as a
+// runtime does that resolves CDI names and stores the container. NRI itself has put the adjustment into it, CDI names
+// aside.
 func (r *Runtime) Stores(change func(*api.Container, *api.ContainerAdjustment)) { r.stores = change }
 
 // Start listens for plugins.

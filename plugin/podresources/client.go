@@ -5,7 +5,7 @@
 // such as rdma/hca_shared_devices_a. It knows the kubelet's pod resources API (version 1) and no policy.
 //
 // The kubelet looks pods up by namespace and name and takes 100 questions a second from the whole node. So there is one
-// look-up a pod, and the answer is kept by the pod's sandbox for a short while: a sandbox belongs to one pod for ever,
+// look-up a pod, and the answer is kept by the pod's sandbox for a short while: a sandbox belongs to one pod forever,
 // a name does not.
 package podresources
 

@@ -107,7 +107,8 @@ func TestPodHolds(t *testing.T) {
 	}
 }
 
-// A node without the kubelet's folder has no kubelet, however often it is asked; one without the socket may get it yet.
+// A node without the kubelet's directory has no kubelet, however often it is asked; one without the socket may get it
+// yet.
 func TestNoKubelet(t *testing.T) {
 	folder := scratch.Folder(t)
 	for socket, none := range map[string]bool{folder + "/kubelet.sock": false, folder + "/gone/kubelet.sock": true} {

@@ -16,9 +16,10 @@ import (
 )
 
 const (
-	// settle is how long a configuration's folder must be quiet before the file is read.
+	// settle is how long a configuration's directory must be quiet before the file is read.
 	settle = 50 * time.Millisecond
-	// readAgain is how often the file is read although nothing reports a change, as where it is a link to another folder.
+	// readAgain is how often the file is read although nothing reports a change, as where it is a link to another
+	// directory.
 	readAgain = 10 * time.Second
 )
 

@@ -60,7 +60,7 @@ func TestFollowsABadFile(t *testing.T) {
 	}
 }
 
-// A ConfigMap's files are links to a folder's link, which the kubelet swaps.
+// A ConfigMap's files are links to a directory's link, which the kubelet swaps.
 func TestFollowsAConfigMap(t *testing.T) {
 	folder := scratch.Folder(t)
 	at := func(name string) string { return filepath.Join(folder, name) }
@@ -88,7 +88,7 @@ func TestFollowsAConfigMap(t *testing.T) {
 	await.That(t, await.Patience, "as many descriptors open as before", func() bool { return descriptors() <= before })
 }
 
-// A change behind a link to a file is not seen in the link's folder: a signal has the file read.
+// A change behind a link to a file is not seen in the link's directory: a signal has the file read.
 func TestFollowsASignal(t *testing.T) {
 	elsewhere, file := filepath.Join(scratch.Folder(t), "config.yaml"), filepath.Join(scratch.Folder(t), "config.yaml")
 	scratch.File(t, elsewhere, "memlock: 1Gi", 0o644)

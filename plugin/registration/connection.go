@@ -36,7 +36,7 @@ func (e *refusedError) Unwrap() error { return e.error }
 // connection is one connection to the runtime, from registration or handover to its end or the next handover.
 //
 // It serves NRI's protocol with NRI's stub, which is never started: it only calls the plugin's methods. A stub that is
-// started gives a registration five seconds, and waits for ever if the connection ends at the wrong moment
+// started gives a registration five seconds, and waits forever if the connection ends at the wrong moment
 // (containerd/nri#298).
 type connection struct {
 	api.PluginService // NRI's stub

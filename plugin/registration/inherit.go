@@ -288,7 +288,7 @@ func (r *Registration) restore(ctx context.Context, text json.RawMessage) (*inhe
 
 // fits returns nil if this process agrees with the runtime on the same as the one before.
 func (r *Registration) fits(ctx context.Context, before agreement) error {
-	if before.Deployment == "" || r.Deployment == "" { // a chart or a program that does not say has a folder of its own
+	if before.Deployment == "" || r.Deployment == "" { // a chart or a program that does not say has a directory of its own
 		before.Deployment = r.Deployment
 	}
 	r.mu.Lock()

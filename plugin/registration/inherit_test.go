@@ -213,7 +213,8 @@ func TestNobodyLeavesAConnection(t *testing.T) {
 	}
 }
 
-// Two runtimes on a node have a plugin each, also where both meet in one folder: neither takes the other's connection.
+// Two runtimes on a node have a plugin each, also where both meet in one directory: neither takes the other's
+// connection.
 func TestTwoRuntimes(t *testing.T) {
 	a, b, folder := started(t), started(t), scratch.Folder(t)
 	first := registered(t, &adjuster{}, a, in(folder))
@@ -341,8 +342,8 @@ func TestStateIsNotUnderstood(t *testing.T) {
 	})
 }
 
-// TestStateFormat: what is handed over has a format, with a number: a process that reads another one does not go on with
-// it.
+// TestStateFormat: what is handed over has a format, with a number: a process that reads another one does not go on
+// with it.
 func TestStateFormat(t *testing.T) {
 	agreed := agreement{Socket: "/run/nri/nri.sock", Index: "90", Config: "memlock: unlimited", Runtime: "containerd", Version: "v2.4.2",
 		RequestTimeout: 2 * time.Second, Events: 8, KeepConnected: true}

@@ -55,7 +55,7 @@ type Plugin interface {
 type Options struct {
 	Name, Index string // as pods and the runtime know it: "rdma", "90". A runtime that launches the plugin sets its own
 	Socket      string // the runtime's NRI socket
-	// Handover is the folder in which processes of the plugin that replace each other meet; empty: they do not.
+	// Handover is the directory in which processes of the plugin that replace each other meet; empty: they do not.
 	Handover string
 	// Deployment is what the process belongs to. It takes no connection of another one's, wherever they meet; empty:
 	// nobody knows.

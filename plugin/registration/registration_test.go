@@ -127,7 +127,7 @@ func waiting(t *testing.T, p Plugin, runtime *nritest.Runtime, options ...func(*
 	return r
 }
 
-// in has processes meet in a folder.
+// in has processes meet in a directory.
 func in(folder string) func(*running) { return func(r *running) { r.Handover = folder } }
 
 // stop ends it, and waits until it has ended.
@@ -169,7 +169,7 @@ func create(t *testing.T, runtime *nritest.Runtime) <-chan created {
 	return done
 }
 
-// A runtime may come late, with its folder, and come back: each time the plugin is registered soon.
+// A runtime may come late, with its directory, and come back: each time the plugin is registered soon.
 func TestRegistersAgainWhenTheRuntimeComesBack(t *testing.T) {
 	runtime := nritest.New(t, "containerd", "v2.4.2")
 	folder := filepath.Join(filepath.Dir(runtime.Socket), "var/run/nri")
@@ -397,7 +397,7 @@ func TestContainersThatCannotBeListed(t *testing.T) {
 	}
 }
 
-// A runtime that takes the registration and hangs up before Configure leaves NRI's stub waiting for ever. The plugin
+// A runtime that takes the registration and hangs up before Configure leaves NRI's stub waiting forever. The plugin
 // recovers at once.
 func TestConnectionClosedDuringRegistration(t *testing.T) {
 	socket := filepath.Join(filepath.Dir(nritest.New(t, "", "").Socket), "half.sock")

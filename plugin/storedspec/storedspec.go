@@ -47,7 +47,7 @@ var (
 type Options struct {
 	// Address is containerd's socket, /path or unix:///path; empty: every call looks in the usual places.
 	Address string
-	// Root is the folder below which the usual places are; empty: "/".
+	// Root is the directory below which the usual places are; empty: "/".
 	Root string
 	// Namespace is containerd's namespace of the containers; empty: DefaultNamespace.
 	Namespace string

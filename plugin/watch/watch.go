@@ -1,9 +1,9 @@
 // Copyright The rdma-spec Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package watch reports changes in a folder. It is a hint that saves time, not a guarantee: if a node has no inotify
-// instance left, or a folder cannot be watched, nothing is reported. Code that depends on a file also reads it now and
-// then.
+// Package watch reports changes in a directory. It is a hint that saves time, not a guarantee: if a node has no inotify
+// instance left, or a directory cannot be watched, nothing is reported. Code that depends on a file also reads it now
+// and then.
 package watch
 
 import (
@@ -12,7 +12,7 @@ import (
 	"github.com/fsnotify/fsnotify"
 )
 
-// Folder reports changes in one folder, also after the folder was removed and made again.
+// Folder reports changes in one directory, also after the directory was removed and made again.
 type Folder struct {
 	// Changed holds one value if something has happened since the last one was received.
 	Changed <-chan struct{}
@@ -27,7 +27,7 @@ const (
 	Contents = Names | fsnotify.Write                              // or are written to
 )
 
-// New watches a folder for changes of some kinds, until Close. The folder need not exist.
+// New watches a directory for changes of some kinds, until Close. The directory need not exist.
 func New(path string, what fsnotify.Op) *Folder {
 	changed := make(chan struct{}, 1)
 	f := &Folder{Changed: changed, path: path}
@@ -56,7 +56,7 @@ func New(path string, what fsnotify.Op) *Folder {
 	return f
 }
 
-// Renew watches the folder that has the path now: it may be another one.
+// Renew watches the directory that has the path now: it may be another one.
 func (f *Folder) Renew() {
 	if f.notify != nil {
 		_ = f.notify.Add(f.path) // if it fails, nothing is reported, as the package says

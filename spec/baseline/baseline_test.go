@@ -44,7 +44,7 @@ func mustDefault(t *testing.T) []byte {
 
 func TestDefaultGolden(t *testing.T) {
 	s := parsed(t, mustDefault(t))
-	// containerd masks a folder for each CPU of the machine that has one.
+	// containerd masks a directory for each CPU of the machine that has one.
 	s.Linux.MaskedPaths = slices.DeleteFunc(s.Linux.MaskedPaths,
 		func(p string) bool { return strings.HasPrefix(p, "/sys/devices/system/cpu/") })
 	golden.Compare(t, filepath.Join("testdata", "default.json"), golden.JSON(t, s))

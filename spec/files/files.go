@@ -25,7 +25,7 @@ import (
 
 const (
 	maxLinks    = 40      // of a path, as in Linux
-	mostMatched = 1 << 16 // entries of a folder, which can be a container's
+	mostMatched = 1 << 16 // entries of a directory, which can be a container's
 )
 
 // Tree is a node's files. Names are below its root, without a leading slash, and links lead where they lead on the
@@ -38,7 +38,7 @@ type Tree struct {
 
 // Open opens the files below a root; "" is the same as /.
 func Open(root string) (Tree, error) {
-	// The slash has anything but a folder refused: opening a FIFO would wait.
+	// The slash has anything but a directory refused: opening a FIFO would wait.
 	// guard: links out of the root
 	r, err := os.OpenRoot(root + "/")
 	if err != nil {
@@ -56,8 +56,8 @@ func (t Tree) Live() bool { return t.live }
 // Root is where the files are.
 func (t Tree) Root() string { return t.root.Name() }
 
-// Folder opens a folder as a tree of its own, for a caller that reads many of its files. Neither links to it nor those
-// in it may be absolute, or lead out: those of sysfs such as device have to be followed from the top.
+// Folder opens a directory as a tree of its own, for a caller that reads many of its files. Neither links to it nor
+// those in it may be absolute, or lead out: those of sysfs such as device have to be followed from the top.
 func (t Tree) Folder(name string) (Tree, error) {
 	r, err := t.root.OpenRoot(name + "/") // a slash as in Open
 	return Tree{root: r, folder: true}, err
@@ -66,9 +66,9 @@ func (t Tree) Folder(name string) (Tree, error) {
 // Open implements fs.FS.
 func (t Tree) Open(name string) (fs.File, error) { return t.open(name) }
 
-// open opens a regular file or a folder. It never opens anything else, which can wait, or have effects: an issm makes
-// its port a subnet manager, a watchdog resets the node. So it looks at what it holds, and not at a name: in the files
-// of a container, another file may have the name a moment later.
+// open opens a regular file or a directory. It never opens anything else, which can wait, or have effects: an issm
+// makes its port a subnet manager, a watchdog resets the node. So it looks at what it holds, and not at a name: in the
+// files of a container, another file may have the name a moment later.
 func (t Tree) open(name string) (*os.File, error) {
 	held, err := resolved(t, name, hold(os.OpenFile), hold(t.root.OpenFile))
 	if err != nil {
@@ -82,7 +82,7 @@ func (t Tree) open(name string) (*os.File, error) {
 	return os.NewFile(uintptr(fd), held.Name()), nil
 }
 
-// hold returns what holds on to a regular file or a folder without opening it.
+// hold returns what holds on to a regular file or a directory without opening it.
 func hold(open func(name string, flag int, mode fs.FileMode) (*os.File, error)) func(string) (*os.File, error) {
 	return func(name string) (*os.File, error) {
 		file, err := open(name, unix.O_PATH, 0)
@@ -133,7 +133,7 @@ func (t Tree) Read(name string, most int64) ([]byte, error) {
 	return text, err
 }
 
-// List returns the names in a folder of at most so many. It is found as Folder finds it.
+// List returns the names in a directory of at most so many. It is found as Folder finds it.
 func (t Tree) List(name string, most int) ([]string, error) {
 	folder, err := t.root.OpenFile(name, unix.O_DIRECTORY, 0)
 	if err != nil {
@@ -145,7 +145,7 @@ func (t Tree) List(name string, most int) ([]string, error) {
 
 func namesIn(folder *os.File, most int) ([]string, error) {
 	names, err := folder.Readdirnames(most + 1)
-	// guard: large folders
+	// guard: large directories
 	if len(names) > most {
 		return nil, fmt.Errorf("more than %d entries", most)
 	}
@@ -155,8 +155,8 @@ func namesIn(folder *os.File, most int) ([]string, error) {
 	return names, err
 }
 
-// Links returns where the links in a folder of at most so many entries lead, by their names; what is no link leads
-// to "". It opens nothing but the folder, which is found as Folder finds it, and costs a system call for each.
+// Links returns where the links in a directory of at most so many entries lead, by their names; what is no link leads
+// to "". It opens nothing but the directory, which is found as Folder finds it, and costs a system call for each.
 func (t Tree) Links(name string, most int) (map[string]string, error) {
 	folder, err := t.root.OpenFile(name, unix.O_DIRECTORY, 0)
 	if err != nil {
@@ -173,7 +173,7 @@ func (t Tree) Links(name string, most int) (map[string]string, error) {
 	return targets, err
 }
 
-// Match is fs.Glob that returns the first error of a folder that could not be listed, as one that is too large.
+// Match is fs.Glob that returns the first error of a directory that could not be listed, as one that is too large.
 func (t Tree) Match(pattern string) ([]string, error) {
 	listing := globbing{Tree: t}
 	names, err := fs.Glob(&listing, pattern)

@@ -19,7 +19,7 @@ import (
 	"github.com/rdma-spec/rdma-spec/test/testing/scratch"
 )
 
-// Nothing but regular files and folders is ever opened, also where something else takes their place while they are
+// Nothing but regular files and directories is ever opened, also where something else takes their place while they are
 // read: the author of a container can make a device of any file in it, and root would open that on the node.
 func TestOpensNothingElse(t *testing.T) {
 	root := scratch.Folder(t)

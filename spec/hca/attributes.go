@@ -19,10 +19,10 @@ import (
 // maxText bounds what is kept of an attribute; the kernel's own names and states are below 64 bytes.
 const maxText = 128
 
-// attributes reads one folder of sysfs attributes. What cannot be read is "" and becomes a problem.
+// attributes reads one directory of sysfs attributes. What cannot be read is "" and becomes a problem.
 type attributes struct {
 	dir tree
-	// in is the folder as it is named in problems, "" or "ports/1/".
+	// in is the directory as it is named in problems, "" or "ports/1/".
 	in       string
 	problems *problems
 }
@@ -85,8 +85,8 @@ func printable(s string) bool {
 	return !strings.ContainsFunc(s, func(r rune) bool { return r < ' ' || r > '~' })
 }
 
-// validName reports whether s can be the name of an HCA or of a netdev. Such names come out of files and folders that a
-// copy's author wrote: they are names, never paths, and can be shown as they are.
+// validName reports whether s can be the name of an HCA or of a netdev. Such names come out of files and directories
+// that a copy's author wrote: they are names, never paths, and can be shown as they are.
 func validName(s string) bool {
 	return s != "" && len(s) < 64 && s != "." && s != ".." &&
 		printable(s) && !strings.ContainsAny(s, "/ \"'`\\")

@@ -16,11 +16,11 @@ import (
 // DeviceFolder is where a node has the devices of its HCAs, all but hfi1.
 const DeviceFolder = "/dev/infiniband"
 
-// classKinds are the kinds of devices that the folder of a class can hold.
+// classKinds are the kinds of devices that the directory of a class can hold.
 var classKinds = map[string][]Kind{path.Base(classVerbs): {KindVerbs}, path.Base(classMAD): {KindUMAD, KindISSM},
 	path.Base(classHFI1): {KindHFI1}, path.Base(classMisc): {KindRDMACM}}
 
-// devices returns the character devices in folders of classes, checked against the nodes in /dev, and the kinds of
+// devices returns the character devices in directories of classes, checked against the nodes in /dev, and the kinds of
 // which there may be more.
 func (t tree) devices(table map[string]deviceNode, found *problems, folders ...string) (all []Device, unlisted []Kind) {
 	all = []Device{}
@@ -93,7 +93,7 @@ func (t tree) ownDevices(h *HCA, management bool, common *shared, found *problem
 	}
 }
 
-// classDevice reads one device of a class. The name of its folder determines the kind.
+// classDevice reads one device of a class. The name of its directory determines the kind.
 func (t tree) classDevice(at string) (Device, error) {
 	dir, err := t.folder(at)
 	if err != nil {

@@ -21,8 +21,8 @@ import (
 	"github.com/rdma-spec/rdma-spec/spec/files"
 )
 
-// DevicesChanged returns when a device node of an HCA was last added or removed: the time stamp of their folder,
-// DeviceFolder, for one system call. It is the zero time if there is no folder.
+// DevicesChanged returns when a device node of an HCA was last added or removed: the time stamp of their directory,
+// DeviceFolder, for one system call. It is the zero time if there is no directory.
 func DevicesChanged(root string) time.Time {
 	info, err := os.Stat(filepath.Join(root, DeviceFolder))
 	if err != nil {
@@ -50,7 +50,7 @@ type deviceNodes struct {
 
 func (t tree) nodes(table map[string]deviceNode) deviceNodes {
 	n := deviceNodes{lstat: t.Lstat, live: t.Live(), table: table}
-	// guard: /dev/infiniband is a folder
+	// guard: /dev/infiniband is a directory
 	if fi, err := t.Lstat(inTree(DeviceFolder)); err == nil && !fi.IsDir() {
 		n.folder = fmt.Sprintf("%s is %s, not a directory", DeviceFolder, files.TypeName(fi.Mode()))
 	}

@@ -119,7 +119,7 @@ func TestRealNode(t *testing.T) {
 	}
 }
 
-// devFolder: /dev/infiniband itself is a folder, or nothing in it is sound.
+// devFolder: /dev/infiniband itself is a directory, or nothing in it is sound.
 func devFolder(t *testing.T) {
 	for name, tc := range map[string]struct {
 		change hcatest.Files

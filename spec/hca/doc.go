@@ -13,14 +13,15 @@
 //
 // # Roots
 //
-// Every function takes a root: "" or "/" is the live node, any other folder is a copy of one (or a mount of one, such
-// as /host). Nothing is read from outside of it, whatever links it holds, and nothing but folders and regular files is
-// ever opened. Reads are bounded: an attribute by the 64 KiB of the largest page, a folder by 65,536 entries.
+// Every function takes a root: "" or "/" is the live node, any other directory is a copy of one (or a mount of one,
+// such as /host). Nothing is read from outside of it, whatever links it holds, and nothing but directories and regular
+// files is ever opened. Reads are bounded: an attribute by the 64 KiB of the largest page, a directory by 65,536
+// entries.
 //
 // A copy can be made with tar, of sys/class/infiniband*, sys/class/net, sys/class/misc/rdma_cm, sys/class/hfi1_user,
-// sys/dev/char, sys/module/ib_core/parameters and the folders in sys/devices that those lead to. (tar believes the size
-// that sysfs claims and fills up each attribute with zeros; they are left out.) One made by an unprivileged user has no
-// device nodes. Then the numbers still come from sysfs and each device records that its node is missing
+// sys/dev/char, sys/module/ib_core/parameters and the directories in sys/devices that those lead to. (tar believes the
+// size that sysfs claims and fills up each attribute with zeros; they are left out.) One made by an unprivileged user
+// has no device nodes. Then the numbers still come from sysfs and each device records that its node is missing
 // (Device.Missing). A copy may describe the nodes instead, in a text file called device-table.txt at its top, in the
 // first seven columns of makedevs(8):
 //
@@ -40,6 +41,6 @@
 //
 // A node is read while its hardware comes and goes, and some of it is always broken somewhere. Whatever cannot be read
 // becomes a line in Problems of the HCA (or of the node, where no HCA can be named) and everything else is still there.
-// An error is returned only where there is no inventory at all: the root cannot be opened, or the class folder cannot
-// be listed.
+// An error is returned only where there is no inventory at all: the root cannot be opened, or the class directory
+// cannot be listed.
 package hca

@@ -149,7 +149,7 @@ var guards = map[string]func(t *testing.T){
 			t.Errorf("the table made %s sound", d)
 		}
 	},
-	"/dev/infiniband is a folder": devFolder,
+	"/dev/infiniband is a directory": devFolder,
 	"only character devices": func(t *testing.T) {
 		f := one().Files().With(hcatest.Files{DeviceTable: "/dev/infiniband/uverbs0 b 0666 0 0 231 192\n"})
 		if d, _ := scanOne(t, f).Verbs(); d.Sound() || d.Missing {
@@ -167,7 +167,7 @@ var guards = map[string]func(t *testing.T){
 			t.Errorf("%s has problem %q", d, d.Problem)
 		}
 	},
-	"large folders": func(t *testing.T) {
+	"large directories": func(t *testing.T) {
 		root := one().Files().Root(t)
 		for i := range maxEntries {
 			must.Succeed(t, os.Mkdir(filepath.Join(root, fmt.Sprintf("sys/class/infiniband/x%d", i)), 0o755))

@@ -81,7 +81,7 @@ type Device struct {
 	HCA string `json:"hca,omitempty"`
 	// Port is the port that a umad or issm belongs to, otherwise 0.
 	Port int `json:"port,omitempty"`
-	// Place is where in sysfs the link of its number leads. Its folder is that of its HCA, as HCA.Bus returns it.
+	// Place is where in sysfs the link of its number leads. Its directory is that of its HCA, as HCA.Bus returns it.
 	Place string `json:"-"`
 	// Problem says why this device cannot be used, "" if it is sound.
 	Problem string `json:"problem,omitempty"`
@@ -184,7 +184,7 @@ type HCA struct {
 	Problems []string `json:"problems,omitempty"`
 }
 
-// Bus is the folder in sysfs of the device that the HCA is a part of, relative as Place is. The HCA's devices hang
+// Bus is the directory in sysfs of the device that the HCA is a part of, relative as Place is. The HCA's devices hang
 // there as well. Soft HCAs share one.
 func (h HCA) Bus() string { return path.Dir(path.Dir(h.Place)) }
 

@@ -37,7 +37,7 @@ type shared struct {
 	buses  map[string]int        // how many HCAs are a part of each device, by HCA.Bus
 	table  map[string]deviceNode // of a copy
 	once   sync.Once
-	byGUID map[string][]string // the folders of netdevs, by the GUID that eui64 makes of their addresses
+	byGUID map[string][]string // the directories of netdevs, by the GUID that eui64 makes of their addresses
 }
 
 // addNetdevs sets the netdevs of the ports of the HCA at the path at.
@@ -61,7 +61,8 @@ func (t tree) addNetdevs(at string, h *HCA, shared *shared, found *problems) {
 	}
 }
 
-// ofVMXNET3 returns the folder of the netdev of VMware's HCA: the first function of its card is a vmxnet3 of its own.
+// ofVMXNET3 returns the directory of the netdev of VMware's HCA: the first function of its card is a vmxnet3 of its
+// own.
 func (n netdevs) ofVMXNET3(at string) []string {
 	function, err := n.Follow(path.Join(at, "device"), nil)
 	if err != nil || !pciForm.MatchString(path.Base(function)) {
@@ -74,7 +75,7 @@ func (n netdevs) ofVMXNET3(at string) []string {
 // switchdev mode has them. Intel's are called pf0vfr1.
 var representor = regexp.MustCompile(`^(c\d+)?pf\d+((vfr?|sf)\d+|$)`)
 
-// of returns the folders of the netdevs in a folder net.
+// of returns the directories of the netdevs in a directory net.
 func (n netdevs) of(net string) []string {
 	names, err := n.list(net)
 	if err != nil {
@@ -90,7 +91,7 @@ func (n netdevs) of(net string) []string {
 	return dirs
 }
 
-// byGUID returns the folder of the netdev of an HCA that has none below it: a soft HCA was made on one, and that of
+// byGUID returns the directory of the netdev of an HCA that has none below it: a soft HCA was made on one, and that of
 // erdma is a card of its own. Soft-RoCE names it in its attribute parent. Soft-iWARP does not since Linux 5.13, but its
 // node GUID is made of the netdev's address, as is erdma's; netdevs that are stacked on it may have that address too.
 func (n netdevs) byGUID(at, guid string) []string {
@@ -129,7 +130,7 @@ func (n netdevs) index() {
 // does not belong to an HCA.
 var stackable = regexp.MustCompile(`(?m)^DEVTYPE=(bond|vlan|macvlan)$`)
 
-// stacked returns the netdev of a folder and those stacked on it.
+// stacked returns the netdev of a directory and those stacked on it.
 func (n netdevs) stacked(dir string, seen []string) []string {
 	name := strings.TrimPrefix(path.Base(dir), "upper_")
 	if slices.Contains(seen, name) || len(seen) == maxStacked {

@@ -24,11 +24,11 @@ type Numbers struct{ char *os.File }
 // nullDevice is /dev/null, which every Linux has.
 var nullDevice = Number{Major: 1, Minor: 3}
 
-// OpenNumbers opens sys/dev/char of the node at root. It fails where that folder does not even know /dev/null: without
-// the proof, a sysfs that is not mounted would look like a node without verbs devices.
+// OpenNumbers opens sys/dev/char of the node at root. It fails where that directory does not even know /dev/null:
+// without the proof, a sysfs that is not mounted would look like a node without verbs devices.
 func OpenNumbers(root string) (*Numbers, error) {
 	const remedy = "mount the node's /sys/dev there, beside /sys/class and /sys/devices"
-	// The slashes at the end have anything but a folder refused before it is opened: opening a FIFO would wait.
+	// The slashes at the end have anything but a directory refused before it is opened: opening a FIFO would wait.
 	char, err := os.OpenInRoot(root+"/", "sys/dev/char/")
 	if err != nil {
 		return nil, fmt.Errorf("cannot look up device numbers below %s: sys/dev/char: %w: %s", root, files.Cause(err), remedy)
@@ -42,11 +42,11 @@ func OpenNumbers(root string) (*Numbers, error) {
 	return numbers, nil
 }
 
-// Close releases the folder.
+// Close releases the directory.
 func (n *Numbers) Close() error { return n.char.Close() }
 
 // link reads the link of a number. It calls the kernel directly: requests wait for it, for each device of a container,
-// and os.Root takes a third longer to check that a number does not lead out of a folder.
+// and os.Root takes a third longer to check that a number does not lead out of a directory.
 func (n *Numbers) link(number Number) (string, error) {
 	var target [unix.PathMax]byte
 	length, err := unix.Readlinkat(int(n.char.Fd()), number.String(), target[:])

@@ -18,7 +18,7 @@ const linkLayerInfiniBand = "InfiniBand"
 // mostPorts bounds what can be the number of a port.
 const mostPorts = 4096
 
-// ports reads the ports of the HCA with the folder dir, all but their netdevs.
+// ports reads the ports of the HCA with the directory dir, all but their netdevs.
 func ports(dir tree, parts Parts, found *problems) []Port {
 	ports := []Port{}
 	all, err := dir.folder("ports")
@@ -46,7 +46,7 @@ func ports(dir tree, parts Parts, found *problems) []Port {
 	return ports
 }
 
-// port reads one port out of the folder of all. It always returns one, as hca does.
+// port reads one port out of the directory of all. It always returns one, as hca does.
 func port(all tree, n int, parts Parts, found *problems) Port {
 	p := Port{Number: n, Netdevs: []string{}}
 	in := "ports/" + strconv.Itoa(n)
@@ -80,7 +80,7 @@ func port(all tree, n int, parts Parts, found *problems) Port {
 	return p
 }
 
-// noPlace reports whether the table of GIDs of the port with the folder dir has no place. One whose places are all
+// noPlace reports whether the table of GIDs of the port with the directory dir has no place. One whose places are all
 // empty has its GIDs when its netdev is up.
 func noPlace(dir tree) bool {
 	if _, err := dir.Stat("gids/0"); err == nil {

@@ -18,7 +18,7 @@ import (
 // table for the port's own netdev.
 const maxEmpty = 16
 
-// byPort returns the folders of the netdevs of each port of an HCA at the path at. own are those below its PCI
+// byPort returns the directories of the netdevs of each port of an HCA at the path at. own are those below its PCI
 // function.
 //
 // Where that leaves a choice, the GID tables tell it: which port names a netdev first has it. A name counts only if

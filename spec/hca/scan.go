@@ -28,7 +28,7 @@ const (
 )
 
 // Scan takes the inventory of the node at root (see the package's documentation for roots). A node without RDMA
-// hardware or without the modules is an empty Inventory and no error; so is a folder that has no sys.
+// hardware or without the modules is an empty Inventory and no error; so is a directory that has no sys.
 func Scan(root string) (*Inventory, error) { return whole(root, false) }
 
 // ScanDetails is Scan with what takes long to read: LIDs and the subnet prefix, for which the HCA asks its firmware,
@@ -177,7 +177,7 @@ func (t tree) hca(listed HCA, parts Parts, common *shared) HCA {
 	var found problems
 	at := path.Join(classHCA, h.Name)
 	known := listed.Function != "" && listed.Place != ""
-	if known { // its folder is found without links on the way
+	if known { // its directory is found without links on the way
 		h.Place = listed.Place
 		at = path.Join(classHCA, listed.Place)
 	} else {
@@ -223,7 +223,7 @@ func (t tree) hca(listed HCA, parts Parts, common *shared) HCA {
 	return h
 }
 
-// attributes reads what seldom changes of the HCA with the folder dir, on the device with the folder on.
+// attributes reads what seldom changes of the HCA with the directory dir, on the device with the directory on.
 func (t tree) attributes(on string, dir tree, h *HCA, found *problems) {
 	a := attributes{dir: dir, problems: found}
 	h.NodeType = a.coded("node_type")
@@ -259,7 +259,7 @@ const deviceConnectX7 = "0x1021"
 // managers remembers which HCAs are such ones, by root, address and GUID: what is written on a card is read slowly.
 var managers sync.Map
 
-// managesNVSwitches reports whether the HCA on the device with the folder on is such a one, by what its maker wrote
+// managesNVSwitches reports whether the HCA on the device with the directory on is such a one, by what its maker wrote
 // on it: the keyword SMDL of its vital product data, which only root can read
 // (https://github.com/siderolabs/extensions/pull/717, after NVIDIA's Fabric Manager guide).
 func (t tree) managesNVSwitches(on string, h HCA) bool {
@@ -287,7 +287,7 @@ func (t tree) managesNVSwitches(on string, h HCA) bool {
 var scalableForm = regexp.MustCompile(`^[a-z0-9_]+\.sf\.[0-9]+$`)
 
 // function sets where on the node an HCA is, and what it is a part of, by the name of its device and by where the links
-// in the device's folder lead.
+// in the device's directory lead.
 func (t tree) function(h *HCA, device, folder string) {
 	physical := t.linkBase(path.Join(folder, "physfn"))
 	h.Function = FunctionPhysical

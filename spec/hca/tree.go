@@ -19,12 +19,12 @@ const (
 	// maxAttribute is the largest page that Linux has: no attribute of sysfs is longer than a page, and tar makes each one
 	// exactly that long.
 	maxAttribute = 1 << 16
-	// maxEntries bounds a folder. The largest that exist, of nodes with thousands of VFs, stay well below: the devices for
-	// management are two for each port.
+	// maxEntries bounds a directory. The largest that exist, of nodes with thousands of VFs, stay well below: the devices
+	// for management are two for each port.
 	maxEntries = 1 << 16
 )
 
-// tree is a node's file system, or a folder of it.
+// tree is a node's file system, or a directory of it.
 type tree struct{ files.Tree }
 
 func openTree(root string) (tree, error) {
@@ -34,13 +34,14 @@ func openTree(root string) (tree, error) {
 
 func (t tree) close() { _ = t.Close() }
 
-// folder opens a folder as a tree of its own: its links to outside, such as device, have to be followed from the top.
+// folder opens a directory as a tree of its own: its links to outside, such as device, have to be followed from the
+// top.
 func (t tree) folder(name string) (tree, error) {
 	f, err := t.Folder(name)
 	return tree{f}, files.Cause(err)
 }
 
-// list returns the names in a folder in natural order; none if it is not there.
+// list returns the names in a directory in natural order; none if it is not there.
 func (t tree) list(name string) ([]string, error) {
 	names, err := t.List(name, maxEntries)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -53,7 +54,7 @@ func (t tree) list(name string) ([]string, error) {
 	return names, nil
 }
 
-// links returns where the links in a folder lead, by their names; none if it is not there.
+// links returns where the links in a directory lead, by their names; none if it is not there.
 func (t tree) links(name string) (map[string]string, error) {
 	links, err := t.Links(name, maxEntries)
 	if errors.Is(err, fs.ErrNotExist) {

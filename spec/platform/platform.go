@@ -4,7 +4,7 @@
 // Package platform writes a Grant in the configuration language of a runtime or a node system.
 //
 // It knows each one's syntax and what it can express; it writes no file and restarts nothing. All of these
-// configurations hold for every container of a node or of a runtime handler: this package does not decide who gets
+// configurations hold forevery container of a node or of a runtime handler: this package does not decide who gets
 // what.
 package platform
 

@@ -75,8 +75,8 @@ func TestNobodyHasWritten(t *testing.T) {
 }
 
 // Two plugins are registered during an update: the one that registered last is in force, whatever the other does, and
-// the other's end changes nothing. Locks belong to open files, so one process can be all of them, and an end that of its
-// file.
+// the other's end changes nothing. Locks belong to open files, so one process can be all of them, and an end that of
+// its file.
 func TestUpdate(t *testing.T) {
 	root := scratch.Folder(t, "run")
 	plugin := func() *Writer { return kept(t, &Writer{Root: root}) }
@@ -248,7 +248,7 @@ func TestRefused(t *testing.T) {
 	}
 }
 
-// No reader would trust a folder that others can write, so nothing is written there.
+// No reader would trust a directory that others can write, so nothing is written there.
 func TestWriterRefusesAFolderOfOthers(t *testing.T) {
 	root := scratch.Folder(t, "run")
 	folder := filepath.Join(root, filepath.Dir(File))

@@ -13,7 +13,7 @@ import (
 	"github.com/rdma-spec/rdma-spec/plugin/policy"
 )
 
-// KeptFolder is the folder of the policies that outlive a reboot, below the node's root.
+// KeptFolder is the directory of the policies that outlive a reboot, below the node's root.
 const KeptFolder = "/var/lib/rdma-spec/inforce"
 
 // Kept is the policy that the plugin of a deployment last had in force, where a reboot does not take it. It is for that
@@ -22,7 +22,7 @@ const KeptFolder = "/var/lib/rdma-spec/inforce"
 // The file is the configuration as it was given: an older plugin reads what a newer one kept, since no key has been
 // filled in that it does not know. Its name is the deployment's, so that no other one can go on with it.
 type Kept struct {
-	// Root is the folder that has the node's var.
+	// Root is the directory that has the node's var.
 	Root string
 	// Deployment is what the plugin belongs to: DaemonSet.NAMESPACE.NAME.
 	Deployment string

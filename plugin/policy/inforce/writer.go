@@ -24,7 +24,7 @@ import (
 // Where two plugins are registered, as during an update, the file is that of the one that registered last. A writer
 // that cannot replace its file removes it. Nobody else does: readers refuse it once its writer has ended.
 type Writer struct {
-	// Root is the folder that has the node's run: "/" on the node itself.
+	// Root is the directory that has the node's run: "/" on the node itself.
 	Root string
 	// Version is the writer's own, for whoever reads the file.
 	Version string
@@ -102,8 +102,8 @@ func (w *Writer) Close() {
 
 func (w *Writer) path() string { return filepath.Join(w.Root, File) }
 
-// replace replaces the file by one that is locked already when it appears. Its folder is made where there is none, and
-// must be root's alone: readers would not trust it.
+// replace replaces the file by one that is locked already when it appears. Its directory is made where there is none,
+// and must be root's alone: readers would not trust it.
 func (w *Writer) replace(text []byte) error {
 	folder := filepath.Dir(w.path())
 	if err := os.Mkdir(folder, 0o755); err != nil && !os.IsExist(err) {

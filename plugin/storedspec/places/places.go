@@ -18,10 +18,10 @@ type Place struct {
 	Name   string // containerd, k3s, …
 	Socket string // of CRI
 	Config string // the file that it loads
-	// Template is the file from which the platform renders Config, in its folder; "" where Config itself is written by
+	// Template is the file from which the platform renders Config, in its directory; "" where Config itself is written by
 	// people.
 	Template string
-	// DropIns is the folder whose files the platform loads; "" where Config names folders.
+	// DropIns is the directory whose files the platform loads; "" where Config names directories.
 	DropIns  string
 	Programs []string
 	Units    []string // of systemd, one of which runs it

@@ -18,7 +18,7 @@ import (
 )
 
 // Files is a tree of files, by path from its top. A path that ends in a slash
-// is an empty folder; a value made by Link is a symbolic link and FIFO is a
+// is an empty directory; a value made by Link is a symbolic link and FIFO is a
 // named pipe; any other is the content of a regular file.
 type Files map[string]string
 
@@ -30,7 +30,7 @@ const linkMark = "-> "
 // Link is the value of a symbolic link to target.
 func Link(target string) string { return linkMark + target }
 
-// Write makes the files below dir, which must be a folder that is there. It
+// Write makes the files below dir, which must be a directory that is there. It
 // never writes outside of it, wherever the links lead.
 func (f Files) Write(dir string) error {
 	root, err := os.OpenRoot(dir)
@@ -38,7 +38,7 @@ func (f Files) Write(dir string) error {
 		return err
 	}
 	defer func() { _ = root.Close() }()
-	folders := map[string][]string{} // a file is made from its folder, which is looked for once
+	folders := map[string][]string{} // a file is made from its directory, which is looked for once
 	for p := range f {
 		folders[path.Dir(p)] = append(folders[path.Dir(p)], p)
 	}
@@ -50,7 +50,7 @@ func (f Files) Write(dir string) error {
 	return nil
 }
 
-// write makes the files of a folder.
+// write makes the files of a directory.
 func (f Files) write(top *os.Root, folder string, paths []string) error {
 	if err := top.MkdirAll(folder, 0o755); err != nil {
 		return fmt.Errorf("make %s: %w", folder, err)
@@ -73,7 +73,7 @@ func write(folder *os.Root, p, value string) error {
 	target, link := strings.CutPrefix(value, linkMark)
 	switch {
 	case strings.HasSuffix(p, "/"):
-		return nil // it is the folder
+		return nil // it is the directory
 	case link:
 		return folder.Symlink(target, name)
 	case value == FIFO:
@@ -88,7 +88,7 @@ func write(folder *os.Root, p, value string) error {
 	}
 }
 
-// Under returns the paths at and below folder.
+// Under returns the paths at and below directory.
 func (f Files) Under(folder string) []string {
 	var found []string
 	for _, p := range slices.Sorted(maps.Keys(f)) {
@@ -118,7 +118,7 @@ func (f Files) With(other Files) Files {
 	return f
 }
 
-// Root makes the files in a folder of the test's own and returns it.
+// Root makes the files in a directory of the test's own and returns it.
 func (f Files) Root(t testing.TB) string {
 	t.Helper()
 	dir := scratch.Folder(t)

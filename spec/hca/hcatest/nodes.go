@@ -261,7 +261,7 @@ func VirtualFunctions(physical, virtual, netdevs int) Files {
 	return f
 }
 
-// The named nodes in folders of a test's own: as the function with the name and Node describes them.
+// The named nodes in directories of a test's own: as the function with the name and Node describes them.
 var (
 	V100     = rootOf(V100Node)
 	A100     = rootOf(A100Node)
@@ -284,7 +284,7 @@ func rootOf(node func() Node) func(testing.TB) string {
 	return func(t testing.TB) string { t.Helper(); return node().Files().Root(t) }
 }
 
-// IWARP is IWARPFiles in a folder of the test's own.
+// IWARP is IWARPFiles in a directory of the test's own.
 func IWARP(t testing.TB) string { return IWARPFiles().Root(t) }
 
 // All are the named nodes, for tests that want each of them.
