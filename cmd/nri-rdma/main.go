@@ -180,19 +180,22 @@ func deployment(environment func(string) string) string {
 	return "DaemonSet." + namespace + "." + strings.TrimSuffix(pod[:len(pod)-random], "-")
 }
 
-// raise returns the command that raises containers of this node that run. In a cluster it takes a pod with more rights
-// than the plugin's, of the same image.
+// raise returns the command that raises the limits of this node's running containers. In a cluster it makes a pod,
+// which has more rights than the plugin's.
 func raise(environment func(string) string) string {
 	node := environment("NRI_RDMA_NODE")
 	if node == "" {
 		return "rdma-spec repair"
 	}
-	namespace := environment("NRI_RDMA_NAMESPACE")
-	image := fmt.Sprintf("$(kubectl get pod %s -n %s -o 'jsonpath={.spec.containers[0].image}')",
-		environment("NRI_RDMA_POD"), namespace)
-	return fmt.Sprintf("kubectl debug node/%s -n %s --profile=sysadmin --image=%s --attach -q -- rdma-spec repair --root "+
-		"/host", node, namespace, image)
+	command := "kubectl rdma repair " + node
+	if namespace := environment("NRI_RDMA_NAMESPACE"); namespace != defaultNamespace {
+		command += " --namespace " + namespace
+	}
+	return command
 }
+
+// defaultNamespace is where kubectl rdma looks for the plugin's pods.
+const defaultNamespace = "rdma-spec"
 
 // servePlugin makes the plugin and keeps it registered until the context is done.
 func servePlugin(ctx context.Context, o options, log *logrus.Logger) error {

@@ -69,6 +69,23 @@ func TestStartedWithABadConfiguration(t *testing.T) {
 	awaitStatus(t, address, "/readyz", http.StatusOK)
 }
 
+func TestRaise(t *testing.T) {
+	for name, test := range map[string]struct {
+		environment map[string]string
+		want        string
+	}{
+		"service": {nil, "rdma-spec repair"},
+		"pod": {map[string]string{"NRI_RDMA_NODE": "gpu-7", "NRI_RDMA_NAMESPACE": "rdma-spec"},
+			"kubectl rdma repair gpu-7"},
+		"own namespace": {map[string]string{"NRI_RDMA_NODE": "gpu-7", "NRI_RDMA_NAMESPACE": "hpc"},
+			"kubectl rdma repair gpu-7 --namespace hpc"},
+	} {
+		if got := raise(func(key string) string { return test.environment[key] }); got != test.want {
+			t.Errorf("%s: %q, want %q", name, got, test.want)
+		}
+	}
+}
+
 // In a pod of the chart, the configuration is read once, and the policy is kept under the name of the DaemonSet.
 func TestConfigurationOfAPod(t *testing.T) {
 	for name, environment := range map[string]map[string]string{
