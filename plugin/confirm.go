@@ -123,7 +123,7 @@ func (f *confirmer) complete(ctx context.Context, c policy.Container, ctr *api.C
 	specs := f.stored()
 	switch {
 	case specs == nil:
-		has, err := firstMemlock(f.limits, ctr, f.limits.Containers)
+		has, err := firstMemlock(f.limits, ctr, f.limits.Newest)
 		return storedspec.Found{Memlock: has}, err
 	case grant.IPCLock == spec.IPCLockNo && c.Memlock.Soft >= grant.Memlock: // the event says so, from containerd 2.3 on
 		return storedspec.Found{Memlock: c.Memlock}, nil
@@ -131,20 +131,20 @@ func (f *confirmer) complete(ctx context.Context, c policy.Container, ctr *api.C
 	return specs.Confirm(ctx, ctr.GetId(), grant)
 }
 
-// firstMemlock returns the RLIMIT_MEMLOCK of a container's first process; errUnseen where that cannot be seen. It asks
-// for all processes only where the runtime does not name this one: CRI-O 1.34 has no PID in a container's events
+// firstMemlock returns the RLIMIT_MEMLOCK of a container's first process; errUnseen where that cannot be seen. It looks
+// for the process only where the runtime does not name it: CRI-O 1.34 has no PID in a container's events
 // (internal/nri/container.go), and no runtime has one in its list.
-func firstMemlock(limits Limits, ctr *api.Container, running func() (map[string][]int, error)) (spec.Rlimit, error) {
+func firstMemlock(limits Limits, ctr *api.Container, find func(container string) (int, error)) (spec.Rlimit, error) {
 	pid := int(ctr.GetPid())
 	if pid == 0 {
-		all, err := running()
+		found, err := find(ctr.GetId())
 		if err != nil {
 			return spec.Rlimit{}, fmt.Errorf("%w: %w", errUnseen, err)
 		}
-		if len(all[ctr.GetId()]) == 0 {
+		if found == 0 {
 			return spec.Rlimit{}, errUnseen
 		}
-		pid = all[ctr.GetId()][0]
+		pid = found
 	}
 	limit, err := limits.MemlockIn(ctr.GetId(), pid)
 	if err != nil {

@@ -139,10 +139,10 @@ func (p *Plugin) gives(c policy.Container) spec.Limit {
 
 // listedMemlocks finds what the containers of one listing were given.
 type listedMemlocks struct {
-	specs   RunningSpecs // nil: there are none
-	reads   int          // of specs
-	limits  Limits       // nil: nobody can read them
-	running func() (map[string][]int, error)
+	specs   RunningSpecs                     // nil: there are none
+	reads   int                              // of specs
+	limits  Limits                           // nil: nobody can read them
+	running func() (map[string][]int, error) // read once
 }
 
 // errTooMany means that a look has read as many stored specs as it may.
@@ -167,8 +167,17 @@ func (m *listedMemlocks) of(ctx context.Context, c policy.Container, ctr *api.Co
 	if m.limits == nil {
 		return 0, errUnseen
 	}
-	limit, err := firstMemlock(m.limits, ctr, m.running)
+	limit, err := firstMemlock(m.limits, ctr, m.first)
 	return limit.Hard, err // its program may have lowered the soft one
+}
+
+// first returns the first process of a container; 0: it has none.
+func (m *listedMemlocks) first(container string) (int, error) {
+	all, err := m.running()
+	if err != nil || len(all[container]) == 0 {
+		return 0, err
+	}
+	return all[container][0], nil
 }
 
 // stored reads what a container's stored spec sets; known is false where it sets no memlock.

@@ -81,6 +81,8 @@ type RunningSpecs interface {
 type Limits interface {
 	// Containers returns the IDs of the processes of each container that has some, by the container's ID.
 	Containers() (map[string][]int, error)
+	// Newest returns a process of a container that has just started; 0: it has none.
+	Newest(container string) (pid int, err error)
 	// MemlockIn reads RLIMIT_MEMLOCK of a process, if that is one of a container's.
 	MemlockIn(container string, pid int) (spec.Rlimit, error)
 }

@@ -19,6 +19,7 @@ import (
 	"errors"
 	"fmt"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -215,6 +216,21 @@ func (p *Processes) Containers() (map[string][]int, error) {
 		}
 	}
 	return found, nil
+}
+
+// Newest returns a process of a container that has just started: of the newest processes of the node, the first that is
+// the container's. It reads few files, unless process IDs have wrapped around. 0: no process is the container's.
+func (p *Processes) Newest(container string) (int, error) {
+	pids, err := p.kernel.PIDs()
+	if err != nil {
+		return 0, err
+	}
+	for _, pid := range slices.Backward(pids) {
+		if p.Belongs(pid, container) {
+			return pid, nil
+		}
+	}
+	return 0, nil
 }
 
 // Visible reports whether the processes of containers can be seen: ErrHidden if not.

@@ -5,10 +5,12 @@ package limits
 
 import (
 	"fmt"
+	"maps"
 	"math"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -218,6 +220,41 @@ func TestProcessesOfACopy(t *testing.T) {
 	if _, err := New(scratch.Folder(t)).Containers(); !os.IsNotExist(err) {
 		t.Errorf("no proc: %v", err)
 	}
+}
+
+// A container that has just started is found by a few reads, beside 3,000 other processes.
+func TestNewest(t *testing.T) {
+	k := &counted{cgroups: map[int]string{3001: idA, 3002: "", 3003: idB}}
+	for pid := range 3000 {
+		k.cgroups[pid+1] = idB
+	}
+	for container, want := range map[string]struct{ pid, reads int }{
+		idB: {3003, 1}, idA: {3001, 3}, strings.Repeat("c", 64): {0, 3003},
+	} {
+		k.reads = 0
+		pid, err := On(k).Newest(container)
+		must.Succeed(t, err)
+		if pid != want.pid || k.reads > want.reads {
+			t.Errorf("%.2s…: process %d by %d reads, want %d by %d", container, pid, k.reads, want.pid, want.reads)
+		}
+	}
+}
+
+// counted is a kernel that counts what is read of it.
+type counted struct {
+	Kernel
+	cgroups map[int]string // the container of each process
+	reads   int
+}
+
+func (k *counted) PIDs() ([]int, error) { return slices.Sorted(maps.Keys(k.cgroups)), nil }
+
+func (k *counted) Read(pid int, name string) ([]byte, error) {
+	k.reads++
+	if name != "cgroup" {
+		return nil, os.ErrNotExist
+	}
+	return []byte("0::/kubepods/" + k.cgroups[pid] + "\n"), nil
 }
 
 // Only in the kernel's first user namespace does CAP_IPC_LOCK let a process register all memory. Another one can map all
