@@ -9,6 +9,10 @@
 {{- .Values.fullnameOverride | default $full | trunc 63 | trimSuffix "-" }}
 {{- end }}
 
+{{- define "nri-rdma.namespace" -}}
+{{- .Values.namespaceOverride | default .Release.Namespace }}
+{{- end }}
+
 {{/* What the DaemonSet finds its pods by. They cannot be changed later. */}}
 {{- define "nri-rdma.selectorLabels" -}}
 {{- toYaml (dict "app.kubernetes.io/name" (include "nri-rdma.name" .) "app.kubernetes.io/instance" .Release.Name) }}
@@ -276,7 +280,7 @@ rdma-spec.github.io/policy
 # Where a plugin and the one that replaces it meet: those of this release alone.
 - name: handover
   hostPath:
-    path: /run/rdma-spec/handover/{{ .Release.Namespace }}.{{ include "nri-rdma.fullname" . }}
+    path: /run/rdma-spec/handover/{{ include "nri-rdma.namespace" . }}.{{ include "nri-rdma.fullname" . }}
     type: DirectoryOrCreate
 {{- if .Values.hostNetwork }}
 # Where the kubelet asks plugin and validator whether they are ready.

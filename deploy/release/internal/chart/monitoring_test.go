@@ -91,12 +91,12 @@ func TestScrapeJob(t *testing.T) {
 	keep := scrape.Jobs[0].Relabel[0]
 	kept := regexp.MustCompile("^(?:" + keep.Regex + ")$")
 	var ports []string
-	for _, file := range []string{"base", "components/validator"} {
+	for _, file := range []string{"base", "components/validator", "components/repair"} {
 		for _, port := range regexp.MustCompile(`(?:- name: (\w+)\n +containerPort:|- containerPort: \d+\n +name: (\w+))`).FindAllStringSubmatch(read(t, "deploy/kustomize/"+file+"/daemonset.yaml"), -1) {
 			ports = append(ports, port[1]+port[2])
 		}
 	}
-	if keep.Action != "keep" || len(ports) != 2 || slices.ContainsFunc(ports,
+	if keep.Action != "keep" || len(ports) != 3 || slices.ContainsFunc(ports,
 		func(port string) bool { return !kept.MatchString(port) }) {
 		t.Errorf("of the ports %q, the job takes those that match %s", ports, keep.Regex)
 	}

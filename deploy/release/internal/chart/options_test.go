@@ -56,6 +56,11 @@ var options = []option{
 			"path: /run/rdma-spec/handover/rdma-spec.mine"},
 		lacks: []string{"app.kubernetes.io/name: nri-rdma", "path: /run/rdma-spec/handover/rdma-spec.nri-rdma"},
 	},
+	{
+		name: "another namespace", values: "{namespaceOverride: fabric, openshift: {enabled: true}, runtime: crio}", adds: []string{"scc.yaml"},
+		has:   []string{"namespace: fabric", "path: /run/rdma-spec/handover/fabric.nri-rdma", "- system:serviceaccount:fabric:nri-rdma"},
+		lacks: []string{"namespace: rdma-spec"},
+	},
 	{name: "another name", values: "{nameOverride: plugin}", has: []string{"name: nri-rdma-plugin"}},
 	{name: "common labels", values: "{commonLabels: {team: hpc, app.kubernetes.io/name: other}}",
 		has: []string{"team: hpc"}, lacks: []string{"app.kubernetes.io/name: other"}},
@@ -64,7 +69,7 @@ var options = []option{
 			"{enabled: true}, runtime: crio, networkPolicy: {namespaces: [monitoring]}}",
 		adds: []string{"podmonitor.yaml", "scc.yaml"},
 		has: []string{"- name: doctor", "hostPID: true", "add: [DAC_OVERRIDE, SYS_PTRACE, SYSLOG]", "- name: node", "path: /",
-			"- port: 9799", "- port: doctor", "allowHostPID: true", "allowedCapabilities: [DAC_OVERRIDE, SYS_PTRACE, SYSLOG]"},
+			"- port: 9799", "port: doctor", "allowHostPID: true", "allowedCapabilities: [DAC_OVERRIDE, SYS_PTRACE, SYSLOG]"},
 	},
 	{name: "OnDelete", values: "{updateStrategy: {type: OnDelete}}", has: []string{"type: OnDelete"},
 		lacks: []string{"maxSurge:", "rollingUpdate:"}},
@@ -73,6 +78,15 @@ var options = []option{
 		name: "extras", values: "{extraEnv: [{name: GOMAXPROCS, value: '2'}], extraContainers: [{name: reporter, image: x}], " +
 			"extraVolumes: [{name: token, emptyDir: {}}], validator: {enabled: true}}",
 		has: []string{"- name: GOMAXPROCS", `value: "2"`, "name: reporter", "name: token"},
+	},
+	{
+		name: "a mount", values: "{extraVolumes: [{name: ca, configMap: {name: ca}}], extraVolumeMounts: [{name: ca, mountPath: /etc/ssl/certs}]}",
+		has: []string{"- mountPath: /etc/ssl/certs", "name: ca"},
+	},
+	{
+		name: "objects", values: "{extraObjects: [{apiVersion: v1, kind: ConfigMap, metadata: {name: '{{ .Release.Name }}-more'}}, " +
+			"{apiVersion: v1, kind: ServiceAccount, metadata: {name: second}}]}",
+		adds: []string{"extra.yaml"}, has: []string{"name: 'nri-rdma-more'", "name: second"},
 	},
 	{name: "CRI-O", values: "{runtime: crio}", has: []string{"mountPath: /host/run/crio", "path: /run/crio"},
 		lacks: []string{"path: /run/containerd", "mountPath: /host/run/containerd"}},
@@ -97,7 +111,7 @@ var options = []option{
 			"{ipcLock: false}, podMonitor: {enabled: true}, networkPolicy: {namespaces: [monitoring]}}",
 		adds: []string{"podmonitor.yaml"},
 		has: []string{"hostPID: true", "- name: repair", "- --every=30s", "- --http=:9796", "add: [SYS_RESOURCE]", "- name: node", "mountPath: /host\n",
-			"- port: repair", "memory: 4Mi"},
+			"port: repair", "memory: 4Mi"},
 	},
 	{name: "repair that reports", values: "{repair: {enabled: true, dryRun: true}}", has: []string{"hostPID: true", "- --dry-run"}},
 	{name: "repair in the node's network", values: "{repair: {enabled: true}, hostNetwork: true}", has: []string{"- --every=1m"}},
@@ -122,16 +136,33 @@ var options = []option{
 	{
 		name: "PodMonitor", values: "{podMonitor: {enabled: true, interval: 5s, labels: {release: mine}}, networkPolicy: {enabled: false}, validator: " +
 			"{enabled: true}}",
-		adds: []string{"podmonitor.yaml"}, has: []string{"kind: PodMonitor", "release: mine", "interval: 5s",
-			"- port: metrics", "- port: validator", "- action: replace"},
+		adds: []string{"podmonitor.yaml"}, has: []string{"kind: PodMonitor", "release: mine", "- interval: 5s",
+			"port: metrics\n      #", "port: validator\n      #", "- action: replace"},
+	},
+	{
+		name: "PodMonitor with more", values: "{podMonitor: {enabled: true, annotations: {a: b}, relabelings: [{targetLabel: zone, replacement: z}], " +
+			"metricRelabelings: [{action: labeldrop, regex: link_layer}]}, networkPolicy: {enabled: false}}",
+		adds: []string{"podmonitor.yaml"}, has: []string{"a: b", "- replacement: z", "- action: labeldrop", "honorLabels: true"},
+	},
+	{
+		name: "PodMonitor in the node's network", values: "{hostNetwork: true, hostNetworkMetrics: ':9797', podMonitor: {enabled: true}, " +
+			"alerts: {enabled: true}, validator: {enabled: true}}",
+		adds:  []string{"podmonitor.yaml", "prometheusrule.yaml"},
+		has:   []string{"- {action: replace, sourceLabels: [__meta_kubernetes_pod_ip]", "- interval: 30s\n      # The doctor's"},
+		lacks: []string{"containerPort:"},
+	},
+	{
+		name: "all alerts but two", values: "{alerts: {enabled: true, annotations: {a: b}, disabled: [NRIRDMAPortDown, NRIRDMARefusals]}}",
+		adds: []string{"prometheusrule.yaml"}, has: []string{"- alert: NRIRDMANodeRefuses", "a: b"},
+		lacks: []string{"- alert: NRIRDMAPortDown", "- alert: NRIRDMARefusals"},
 	},
 	{name: "alerts", values: "{alerts: {enabled: true, labels: {release: mine}, runbooks: https://wiki.example.com/rdma}}",
 		adds: []string{"prometheusrule.yaml"}, has: []string{"kind: PrometheusRule", "release: mine", "groups:",
 			"runbook_url: https://wiki.example.com/rdma/"}, lacks: []string{"runbook_url: https://rdma-spec"}},
 	{name: "an alert more", values: "{alerts: {enabled: true, labels: {release: mine}, registeredNothing: true}}",
 		adds: []string{"prometheusrule.yaml"}, has: []string{"- alert: RDMAContainerRegisteredNothing", "name: nri-rdma-use"}},
-	{name: "dashboard", values: "{dashboard: {enabled: true}}", adds: []string{"dashboard.yaml"},
-		has: []string{`grafana_dashboard: "1"`, "nri-rdma.json: |"}},
+	{name: "dashboard", values: "{dashboard: {enabled: true, annotations: {grafana_folder: HPC}}}", adds: []string{"dashboard.yaml"},
+		has: []string{"grafana_folder: HPC", `grafana_dashboard: "1"`, "nri-rdma.json: |"}},
 	{
 		name: "rules of the network", values: "{networkPolicy: {namespaces: [], ingress: [{ports: [{port: 8443}]}], egress: [{ports: [{port: 443}]}]}}",
 		has: []string{"- port: 8443", "- port: 443", "egress:"},
@@ -237,7 +268,8 @@ func TestOptions(t *testing.T) {
 }
 
 // never are lines that no option but one adds.
-var never = []string{"hostPID:", "add:", "- --restart", "app.kubernetes.io/name: other", "runbook_url: https://rdma-spec"}
+var never = []string{"hostPID:", "add:", "- --restart", "app.kubernetes.io/name: other", "runbook_url: https://rdma-spec",
+	"- alert: NRIRDMAPortDown", "- alert: NRIRDMARefusals"}
 
 func hasLine(text, begins string) bool {
 	return regexp.MustCompile(`(?m)^ *` + regexp.QuoteMeta(begins)).MatchString(text)

@@ -115,7 +115,7 @@ func TestPolicyIsARollout(t *testing.T) {
 	}
 }
 
-// TestLargePolicy: a policy that does not fit an annotation is refused with the way out.
+// TestLargePolicy: a policy that is too large for each pod is refused with the way out, and what that costs.
 func TestLargePolicy(t *testing.T) {
 	config := func(rules int) string {
 		var b strings.Builder
@@ -125,10 +125,13 @@ func TestLargePolicy(t *testing.T) {
 		}
 		return b.String() + "]}}"
 	}
-	render(t, config(3000)) // 190 KiB
-	const want = "Write it as config.yaml into an immutable ConfigMap of your own, and its name into the value configMap"
-	if _, err := try(t, config(3600)); err == nil || !strings.Contains(err.Error(), want) {
-		t.Errorf("a policy of 220 KiB: %v", err)
+	render(t, config(240))
+	_, err := try(t, config(280))
+	for _, want := range []string{"config has 17 KiB", "16 KiB at most", "into an immutable ConfigMap of your own, and its name into the value configMap",
+		"only another name is a rollout, and going back to a revision needs its ConfigMap"} {
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("a policy of 17 KiB: %v, want %q", err, want)
+		}
 	}
 }
 
@@ -247,6 +250,7 @@ func TestSchemaRejects(t *testing.T) {
 
 // TestChecksSayWhy: values that do not fit together are refused with the reason, and with what to set.
 func TestChecksSayWhy(t *testing.T) {
+	digest := "sha256:" + strings.Repeat("0a", 32)
 	for values, want := range map[string]string{
 		"{privileges: adjust}": "config.ipcLock: true needs privileges: ipcLock, not adjust",
 		"{privileges: adjust, config: {ipcLock: false, rules: [{match: {namespaces: [a]}}, {match: {namespaces: [b]}, " +
@@ -258,11 +262,21 @@ func TestChecksSayWhy(t *testing.T) {
 		"{openshift: {enabled: true}, runtime: k3s}":                            "openshift.enabled needs runtime: crio, not k3s",
 		"{global: {imageRegistry: 'oci://r.example.com/mirror'}}": "global.imageRegistry: oci://r.example.com/mirror must be a " +
 			"registry's host and path, without a scheme, since it becomes a part of the image's name: such as r.example.com/mirror",
-		"{hostNetwork: true, doctor: {enabled: true}}":                                      "hostNetwork has no ports for podMonitor.enabled and doctor.enabled",
-		"{hostNetwork: true, podMonitor: {enabled: true}, networkPolicy: {enabled: false}}": "hostNetwork has no ports",
-		"{hostNetworkMetrics: ':9797'}":                                                     "hostNetworkMetrics needs hostNetwork: true",
-		"{podMonitor: {enabled: true}}":                                                     "podMonitor.enabled needs networkPolicy.namespaces: the namespace that Prometheus runs in",
-		"{configMap: mine, config: {memlock: 1Gi}}":                                         "config and configMap both have the policy",
+		"{image: {repository: 'oci://r.example.com/x'}}": "image.repository: oci://r.example.com/x must have no scheme, since it is the name of an image: " +
+			"such as r.example.com/x",
+		"{image: {repository: 'https://r.example.com:5000/x:V1'}}": "must have no scheme",
+		"{image: {repository: 'r.example.com:5000/x:V1'}}":         "r.example.com:5000/x:V1 has a tag, and a tag or a digest is appended to it: set image.repository: r.example.com:5000/x, and image.tag: V1",
+		"{image: {repository: 'r.example.com/x@" + digest + "'}}":  "has a digest, and a tag or a digest is appended to it: set image.repository: r.example.com/x, and image.digest: " + digest,
+		"{image: {tag: 'v1.2.3@" + digest + "'}}":                  "image.tag: v1.2.3@" + digest + " has a digest: set image.digest: " + digest + ", which comes before the tag",
+		"{alerts: {enabled: true, disabled: [NRIRDMAPort]}}":       "alerts.disabled: there is no alert NRIRDMAPort",
+		"{hostNetwork: true, doctor: {enabled: true}}":             "hostNetwork has no port for doctor.enabled",
+		"{hostNetwork: true, podMonitor: {enabled: true}}":         "podMonitor.enabled with hostNetwork needs hostNetworkMetrics",
+		"{hostNetwork: true, alerts: {enabled: true}}":             "alerts.enabled with hostNetwork needs hostNetworkMetrics",
+		"{hostNetwork: true, hostNetworkMetrics: '127.0.0.1:9797', podMonitor: {enabled: true}}": "podMonitor.enabled needs a " +
+			"hostNetworkMetrics that Prometheus reaches, such as :9797, not 127.0.0.1:9797",
+		"{hostNetworkMetrics: ':9797'}":             "hostNetworkMetrics needs hostNetwork: true",
+		"{podMonitor: {enabled: true}}":             "podMonitor.enabled needs networkPolicy.namespaces: the namespace that Prometheus runs in",
+		"{configMap: mine, config: {memlock: 1Gi}}": "config and configMap both have the policy",
 		"{config: {rules: [{name: a, match: {namespaces: [a]}}, {name: a, match: {namespaces: [b]}}]}}": "config.rules[1].name: a is " +
 			"the name of an earlier rule as well",
 		"{enabled: false}": "as a dependency with condition: nri-rdma.enabled",
