@@ -216,8 +216,9 @@ archives: # the doctor's verdicts on archives of all nodes that its tests plant
 release-test: deps rpm # the chart, the image, packages, and all else that a release has
 	cd deploy/release && $(GOTEST) -count=1 ./...
 
-rpm:
-	@command -v rpm >/dev/null || { apt-get update -qq && apt-get install -y -qq --no-install-recommends rpm; }
+rpm: # what builds and reads packages, and makes repositories of them
+	@[ "$$(command -v rpm dnf createrepo_c dpkg-scanpackages | wc -l)" = 4 ] || \
+	  { apt-get update -qq && apt-get install -y -qq --no-install-recommends rpm dnf createrepo-c dpkg-dev; }
 
 # What runs for long, or does several things at once. All packages are run nightly.
 RACE ?= ./spec/hca ./plugin $(addprefix ./plugin/,breaker inventory limits localrpc podresources policy/inforce registration/... \

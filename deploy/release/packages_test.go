@@ -5,7 +5,7 @@ package main
 
 import (
 	"bytes"
-	"errors"
+	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -16,6 +16,7 @@ import (
 	"github.com/ProtonMail/go-crypto/openpgp"
 	"github.com/ProtonMail/go-crypto/openpgp/armor"
 
+	"github.com/rdma-spec/rdma-spec/test/testing/must"
 	"github.com/rdma-spec/rdma-spec/test/testing/scratch"
 )
 
@@ -38,20 +39,7 @@ func checkRPM(t *testing.T, file string) {
 // TestPackagesAreSigned: rpm itself accepts the rpm's signature by the key that the release publishes, and the deb's is
 // over its three members.
 func TestPackagesAreSigned(t *testing.T) {
-	dir := scratch.Folder(t)
-	key := filepath.Join(dir, "key.asc")
-	entity, err := openpgp.NewEntity("rdma-spec", "", "test@example.com", nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	var armored bytes.Buffer
-	w, err := armor.Encode(&armored, openpgp.PrivateKeyType, nil)
-	if err == nil {
-		err = errors.Join(entity.SerializePrivate(w, nil), w.Close(), os.WriteFile(key, armored.Bytes(), 0o600))
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	entity, key, _ := signingKey(t)
 	r := releaseOf(t, smallProgram(t))
 	r.key = key
 	if err := r.writePackages(); err != nil {
@@ -64,7 +52,7 @@ func TestPackagesAreSigned(t *testing.T) {
 		}
 		return string(out)
 	}
-	database := filepath.Join(dir, "rpm")
+	database := filepath.Join(scratch.Folder(t), "rpm")
 	rpm := filepath.Join(r.output, "rdma-spec-1.2.3-1.x86_64.rpm")
 	published := filepath.Join(r.output, "rdma-spec.asc")
 	if text, err := os.ReadFile(published); err != nil || !bytes.HasPrefix(text, []byte("-----BEGIN PGP PUBLIC KEY BLOCK-----\n")) ||
@@ -89,6 +77,26 @@ func TestPackagesAreSigned(t *testing.T) {
 	if err != nil || signature.PrimaryKey.KeyId != entity.PrimaryKey.KeyId {
 		t.Errorf("the deb's signature: %v", err)
 	}
+}
+
+// signingKey makes an OpenPGP key, and writes its private and its public part into files.
+func signingKey(t *testing.T) (entity *openpgp.Entity, private, public string) {
+	t.Helper()
+	entity, err := openpgp.NewEntity("rdma-spec", "", "test@example.com", nil)
+	must.Succeed(t, err)
+	dir := scratch.Folder(t)
+	write := func(name, kind string, serialize func(io.Writer) error) string {
+		var armored bytes.Buffer
+		w, err := armor.Encode(&armored, kind, nil)
+		must.Succeed(t, err)
+		must.Succeed(t, serialize(w), w.Close())
+		file := filepath.Join(dir, name)
+		scratch.File(t, file, armored.String()+"\n", 0o600)
+		return file
+	}
+	private = write("private.asc", openpgp.PrivateKeyType, func(w io.Writer) error { return entity.SerializePrivate(w, nil) })
+	public = write("public.asc", openpgp.PublicKeyType, entity.Serialize)
+	return entity, private, public
 }
 
 // checkDeb checks a deb as dpkg reads it: what it has, and that its units are for the paths that it installs to.

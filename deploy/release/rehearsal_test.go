@@ -58,13 +58,14 @@ func TestRehearsal(t *testing.T) {
 			}
 		}
 	}
-	for command, least := range map[string]int{"helm": 5, "kubectl apply": 1, "kubectl krew": 1, "curl": 3, "apt-get": 2} {
+	for command, least := range map[string]int{"helm": 5, "kubectl apply": 1, "kubectl krew": 1, "curl": 3, "apt-get": 2, "dnf": 1} {
 		if ran[command] < least {
 			t.Errorf("%s was run %d times, want %d at least", command, ran[command], least)
 		}
 	}
 	r.expectFiles(t)
-	r.expectRepository(t)
+	r.expectAPTRepository(t)
+	r.expectDNFRepository(t)
 }
 
 // rehearse makes a release of the version that the pages name.
@@ -92,6 +93,7 @@ func rehearse(t *testing.T) *rehearsal {
 			files[i].Content = program
 		}
 	}
+	_, r.key, _ = signingKey(t)
 	if err := r.writeAll(); err != nil {
 		t.Fatal(err)
 	}
@@ -169,6 +171,10 @@ func (r *rehearsal) install(t *testing.T, page, block string, ran map[string]int
 				t.Errorf("%s: apt installs\n%s", line, said)
 			}
 			ran["apt-get"]++
+		case words[0] == "dnf":
+			t.Logf("%s: %s", page, line)
+			dnfRoot(t).install(t, words[2])
+			ran["dnf"]++
 		}
 	}
 	programs, _ := filepath.Glob(filepath.Join(dir, "*/bin/rdma-spec")) // the pattern is sound
@@ -258,34 +264,5 @@ func (r *rehearsal) expectFiles(t *testing.T) {
 	}
 	if count < 6 {
 		t.Errorf("%d files found, want more", count)
-	}
-}
-
-// expectRepository has apt install the deb by its name, from a repository that is a directory.
-func (r *rehearsal) expectRepository(t *testing.T) {
-	t.Helper()
-	if _, err := exec.LookPath("dpkg-scanpackages"); err != nil {
-		t.Log("dpkg-scanpackages of dpkg-dev is not installed: apt installed from files alone")
-		return
-	}
-	dir := scratch.Folder(t)
-	for _, sub := range []string{"state/lists/partial", "cache/archives/partial"} {
-		if err := os.MkdirAll(filepath.Join(dir, sub), 0o755); err != nil {
-			t.Fatal(err)
-		}
-	}
-	packages, err := exec.Command("sh", "-c", "cd "+r.output+" && dpkg-scanpackages --multiversion . 2>/dev/null").Output()
-	if err != nil {
-		t.Fatal(err)
-	}
-	scratch.File(t, filepath.Join(r.output, "Packages"), string(packages), 0o644)
-	scratch.File(t, filepath.Join(dir, "sources.list"), "deb [trusted=yes] file:"+r.output+" ./\n", 0o644)
-	apt := []string{"-o", "Dir::Etc::sourcelist=" + filepath.Join(dir, "sources.list"), "-o", "Dir::Etc::sourceparts=-",
-		"-o", "Dir::State=" + filepath.Join(dir, "state"), "-o", "Dir::State::status=/var/lib/dpkg/status",
-		"-o", "Dir::Cache=" + filepath.Join(dir, "cache"), "-o", "APT::Sandbox::User=root"}
-	r.run(t, "", "apt-get", append(apt, "update")...)
-	if said := r.run(t, "", "apt-get", append(apt, "--simulate", "install", "rdma-spec")...); !strings.Contains(said,
-		"Inst rdma-spec ("+r.version+"-1 ") {
-		t.Errorf("of a repository, apt installs\n%s", said)
 	}
 }
