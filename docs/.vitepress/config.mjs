@@ -26,12 +26,12 @@ const name = (file) => read(join('docs', file)).match(/^\[rdma-spec\]\(.*\/ (.*)
 const entry = (file) => ({ text: name(file), link: `/${address(file)}` })
 
 // The groups of the side bar. What somebody looks for who has a fault is first on the pages of faults.
-const wrong = ['why', 'troubleshoot', 'doctor', 'faults']
+const troubleshooting = ['troubleshoot', 'why', 'doctor', 'faults', 'looking-at-a-node']
 const readers = {
-  Start: ['install', 'pods', 'restricted', 'hcas-for-pods', 'comparison'],
+  'Get started': ['concepts', 'install', 'pods', 'restricted', 'hcas-for-pods', 'comparison'],
   Guides: ['guide-gpu-cluster', 'guide-spiderpool', 'guide-sriov', 'test-a-transfer', 'verify', 'without-nri', 'cdi', 'platforms'],
-  'Something is wrong': wrong,
-  Operate: ['configure', 'configuration', 'gate', 'fail-closed', 'security', 'looking-at-a-node', 'metrics', 'alerts', 'upgrade-and-uninstall'],
+  Troubleshooting: troubleshooting,
+  Operate: ['configure', 'gate', 'fail-closed', 'security', 'upgrade-and-uninstall'],
 }
 const listed = Object.values(readers).flat()
 readers.Reference = readdirSync(join(top, 'docs')).filter((file) => file.endsWith('.md') && file !== 'index.md')
@@ -47,16 +47,25 @@ const sidebar = [
   },
 ]
 
-// The menu leads to the first page of the groups of readers who search.
-const menu = sidebar.slice(0, 3).map(({ text, items }) => ({
+// The menu leads to the first page of each group of readers but Operate.
+const menu = sidebar.filter(({ text }) => text in readers && text !== 'Operate').map(({ text, items }) => ({
   text, link: items[0].link, activeMatch: `^/(${items.map(({ link }) => link.slice(1, -1)).join('|')})/`,
 }))
+
+// A fault's page has the symptom as its title.
+const symptom = (check) => read(`docs/faults/${check}.md`).match(/^# (.*)$/m)[1]
 
 // The checks, by the families in the page that lists them.
 const families = read('docs/faults.md').split(/^## /m).slice(1).map((family) => ({
   text: family.split('\n', 1)[0],
-  items: [...family.matchAll(/\]\(faults\/(.*)\.md\)/g)].map(([, check]) => ({ text: check, link: `/faults/${check}/` })),
+  items: [...family.matchAll(/\]\(faults\/(.*)\.md\)/g)].map(([, check]) => ({ text: symptom(check), link: `/faults/${check}/` })),
 }))
+
+// The page of each message's first cause, by Troubleshoot's rows.
+const firstPage = new Map([...read('docs/troubleshoot.md').matchAll(/^\| (`.*`) \| .* \| \[[^\]]*\]\(faults\/([a-z0-9-]+)\.md\)/gm)]
+  .flatMap(([, messages, check]) => messages.split('<br>').map((message) => [message.replaceAll('\\|', '|'), check])))
+
+const bare = (message) => message.replace(/^`+ ?| ?`+$/g, '')
 
 // A heading has the name that it has where the repository is browsed.
 const heading = (text) => text.toLowerCase().replace(/[^a-z0-9_ -]/g, '').replaceAll(' ', '-')
@@ -122,9 +131,11 @@ function messageRows(md) {
   }
 }
 
-// What the search index reads: a message is a heading, and what stands beside it is its text.
+// What the search index reads: a message is a heading, and what stands beside it is its text. A fault's title has the check's name.
 function indexed(src, env, md) {
-  return md.render(src, env).replace(/<tr>\s*<td[^>]*>(<a id=.*?)<\/td>(.*?)<\/tr>/gs, (_, messages, rest) =>
+  const [, check] = env.relativePath.match(/^faults\/(.*)\.md$/) ?? []
+  const html = md.render(src, env).replace(/<a class="header-anchor".*?<\/a><\/h1>/, (end) => check ? ` (${check}) ${end}` : end)
+  return html.replace(/<tr>\s*<td[^>]*>(<a id=.*?)<\/td>(.*?)<\/tr>/gs, (_, messages, rest) =>
     [...messages.matchAll(/<a id="[^"]*" href="(#[^"]*)">(.*?)<\/a>/g)]
       .map(([, href, message]) => `<h3>${message} <a href="${href}"></a></h3><p>${rest.replace(/<\/?td[^>]*>/g, ' ')}</p>`).join(''))
 }
@@ -173,9 +184,13 @@ export default defineConfig({
   transformPageData(page) {
     const text = read(join('docs', page.filePath))
     const [, first = ''] = text.match(/^# .*\n+([^\n]+(?:\n[^\n]+)*)/m) ?? []
-    const seen = [...(text.split('\n## Messages\n')[1] ?? '').split('\n## ')[0].matchAll(/^- `(.*)`$/gm)].map(([, message]) => message)
-    page.description = [first.replace(/\s+/g, ' ').replace(/\]\([^)]*\)|[`[*]/g, ''), ...seen].join(' ').slice(0, 300) || page.description
-    if (page.filePath.startsWith('faults/') && seen.length) page.title = `${seen[0]} (${page.title})`
+    const seen = [...(text.split('\n## Messages\n')[1] ?? '').split('\n## ')[0].matchAll(/^- (`.*`)$/gm)].map(([, message]) => message)
+    const [, impact] = text.match(/^\*\*Impact:\*\* (.*)$/m) ?? []
+    page.description = [(impact ?? first).replace(/\s+/g, ' ').replace(/\]\([^)]*\)|[`[*]/g, ''), ...seen.map(bare)].join(' ').slice(0, 300) ||
+      page.description
+    const [, check] = page.filePath.match(/^faults\/(.*)\.md$/) ?? []
+    const commonest = seen.find((message) => firstPage.get(message) === check)
+    if (check && commonest) page.title = `${bare(commonest)} (${page.title})`
     if (['troubleshoot.md', 'comparison.md'].includes(page.filePath)) page.frontmatter.aside = false // their tables are wide
   },
   transformHead: ({ page, title, description }) => {
@@ -192,7 +207,7 @@ export default defineConfig({
     ],
     sidebar: {
       '/': sidebar,
-      '/faults/': [{ text: 'Something is wrong', items: wrong.map((page) => entry(`${page}.md`)) }, ...families],
+      '/faults/': [{ text: 'Troubleshooting', items: troubleshooting.map((page) => entry(`${page}.md`)) }, ...families],
     },
     outline: [2, 3],
     externalLinkIcon: true,

@@ -156,7 +156,7 @@ const searches = {
   'unresolvable CDI devices': 'troubleshoot/#',
   ibdev2netdev: 'troubleshoot/#ibdev2netdev',
   NCCL_IB_GID_INDEX: 'guide-spiderpool/#which-gid-index',
-  'GPU memory cannot be registered': 'troubleshoot/#memory-cannot-be-registered',
+  'GPU memory cannot be registered': 'faults/gpu-direct/',
   'network.nvidia.com/operator.mofed.wait': 'guide-gpu-cluster/',
   SpiderMultusConfig: 'guide-spiderpool/',
   sriov_numvfs: 'guide-sriov/',

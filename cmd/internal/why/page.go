@@ -24,8 +24,8 @@ type Row struct {
 // AnyProgram is the part about operations and statuses.
 const AnyProgram = "Any program"
 
-// Page returns the tables for people who search for their message: those of operations and statuses, whoever prints
-// them, and those of the words of programs.
+// Page returns the tables for people who search for their message, in the order of the texts: those of operations and
+// statuses, whoever prints them, and those of the words of programs.
 func Page() []Part {
 	parts := []Part{{Title: AnyProgram}}
 	for _, p := range pairs() {
@@ -52,11 +52,6 @@ func Page() []Part {
 		if text != "" {
 			parts[i].add(text, pagesOf(names), m.text)
 		}
-	}
-	for _, p := range parts {
-		slices.SortStableFunc(p.Rows, func(a, b Row) int {
-			return strings.Compare(strings.ToLower(a.Says[0]), strings.ToLower(b.Says[0]))
-		})
 	}
 	return parts
 }

@@ -38,16 +38,21 @@ var familyTitles = map[string]string{
 // all of them. -update writes them.
 func TestFaultsPage(t *testing.T) {
 	var list strings.Builder
-	shown, family, pages := examples(t), "", map[string]bool{}
+	shown, family, pages, titled := examples(t), "", map[string]bool{}, map[string]string{}
 	for _, c := range checks() {
 		pages[c.ID+".md"] = true
-		golden.Begin(t, filepath.Join(faultPages, c.ID+".md"), page(c, skeleton, nil, doctor.Finding{}))
-		part, err := written(c.ID)
+		file := filepath.Join(faultPages, c.ID+".md")
+		golden.Begin(t, file, page(c, skeletonTitle, skeleton, nil, doctor.Finding{}))
+		title, part, err := written(c.ID)
 		if err != nil {
 			t.Error(err)
 			continue
 		}
-		before := ",\n"
+		if other := titled[title]; other != "" {
+			t.Errorf("%s and %s have the same title", c.ID, other)
+		}
+		titled[title] = c.ID
+		before := "\n"
 		if c.Family != family {
 			family = c.Family
 			if familyTitles[family] == "" {
@@ -55,14 +60,14 @@ func TestFaultsPage(t *testing.T) {
 			}
 			before = fmt.Sprintf("\n\n## %s\n\n", familyTitles[family])
 		}
-		fmt.Fprintf(&list, "%s[%s](faults/%[2]s.md)", before, c.ID)
+		fmt.Fprintf(&list, "%s- [%s](faults/%s.md): `%[3]s`", before, title, c.ID)
 		example, needed := shown[c.ID], strings.Contains(strings.Join(strings.Fields(part), " "), "as in the example")
 		if needed && example.Fix == "" {
 			t.Errorf("the page of %s leads to an example, and no planted fault gives one", c.ID)
 		} else if !needed {
 			example = doctor.Finding{}
 		}
-		golden.Compare(t, filepath.Join(faultPages, c.ID+".md"), page(c, part, messagesOf(c.ID), example))
+		golden.Compare(t, file, page(c, title, part, messagesOf(c.ID, scratch.Read(t, file)), example))
 	}
 	text := scratch.Read(t, faultsPage)
 	generated := regexp.MustCompile(`(?s)(<!-- checks: [^\n]* -->\n).*(\n<!-- end -->\n)`)
@@ -83,10 +88,10 @@ func TestFaultsPage(t *testing.T) {
 
 // page is what a check is about, for somebody who has no access to the node: what people wrote about it, between what
 // it says itself, the messages that lead to it, and a finding with its command where the written part leads to it.
-func page(c doctor.Check, written string, said []string, shown doctor.Finding) string {
+func page(c doctor.Check, title, written string, said []string, shown doctor.Finding) string {
 	var text strings.Builder
-	fmt.Fprintf(&text, "[Faults](../faults.md)\n\n# %s\n\n%s\n\n**Impact:** %s\n\n%s",
-		c.ID, c.Title, c.Impact, written)
+	fmt.Fprintf(&text, "[Faults](../faults.md)\n\n# %s\n\n**Check:** `%s`. **Expected:** %s\n\n**Impact:** %s\n\n%s",
+		title, c.ID, c.Title, c.Impact, written)
 	text.WriteString("\n## Messages\n\n")
 	for _, message := range said {
 		fmt.Fprintf(&text, "- %s\n", message)
@@ -119,7 +124,10 @@ func disruption(f doctor.Finding) string {
 	return instruction(f.Warning)
 }
 
-// writtenPart is what people write on a page: what to do, how to see the fault without the doctor, and the causes, the
+// titleLine is the title of a page, which people write: what somebody sees who has the fault.
+var titleLine = regexp.MustCompile(`(?m)^# (.+)$`)
+
+// writtenPart is what people write below it: what to do, how to see the fault without the doctor, and the causes, the
 // most likely first.
 var writtenPart = regexp.MustCompile(`(?s)\n\n(## Fix\n\n(.*)\n## Causes\n\nTo see it: [^\n]+\n\n(.*\n))\n## Messages\n`)
 
@@ -130,6 +138,8 @@ var (
 
 // toWrite stands where people have to write.
 const toWrite = "TO WRITE"
+
+const skeletonTitle = "TO WRITE: what somebody sees who has the fault, as a sentence without its full stop"
 
 // skeleton is the written part of a new page.
 const skeleton = `## Fix
@@ -145,21 +155,26 @@ To see it: TO WRITE: a command that shows the fault without the doctor.
 1. **TO WRITE: the next one.** How to tell it apart. Fix: what to do about it.
 `
 
-// written returns what people wrote on the page of a check, or all that is missing.
-func written(check string) (string, error) {
+// written returns what people wrote on the page of a check, its title and the part below, or all that is missing.
+func written(check string) (title, part string, err error) {
 	file := "docs/faults/" + check + ".md"
 	text, err := os.ReadFile(filepath.Join(faultPages, check+".md"))
 	if err != nil {
-		return "", fmt.Errorf("%s is missing: `make update` writes what every page has, and says what is left to write", file)
+		return "", "", fmt.Errorf("%s is missing: `make update` writes what every page has, and says what is left to write", file)
 	}
+	named := titleLine.FindStringSubmatch(string(text))
 	found := writtenPart.FindStringSubmatch(string(text))
-	if found == nil {
-		return "", fmt.Errorf("%s: want these sections above Messages:\n%s", file, skeleton)
+	if named == nil || found == nil {
+		return "", "", fmt.Errorf("%s: want a title, and these sections above Messages:\n%s", file, skeleton)
 	}
-	if problems := unwritten(found[1], found[2], found[3]); len(problems) > 0 {
-		return "", fmt.Errorf("%s:\n- %s", file, strings.Join(problems, "\n- "))
+	problems := unwritten(named[0]+"\n"+found[1], found[2], found[3])
+	if named[1] == check || strings.HasSuffix(named[1], ".") {
+		problems = append(problems, "write a title that somebody searches who has the fault, without a full stop")
 	}
-	return found[1], nil
+	if len(problems) > 0 {
+		return "", "", fmt.Errorf("%s:\n- %s", file, strings.Join(problems, "\n- "))
+	}
+	return named[1], found[1], nil
 }
 
 // unwritten returns what is missing in the part that people write, below Fix, and below Causes.
@@ -261,7 +276,7 @@ func instruction(text string) string {
 // TestFindingsLinkToPages checks that the address of each check can be typed, and that --explain has its page.
 func TestFindingsLinkToPages(t *testing.T) {
 	for _, c := range checks() {
-		if text, err := docs.Fault(c.ID); err != nil || !strings.Contains(text, "\n# "+c.ID+"\n") {
+		if text, err := docs.Fault(c.ID); err != nil || !strings.Contains(text, "\n**Check:** `"+c.ID+"`. ") {
 			t.Errorf("%s has no page: %v", c.ID, err)
 		}
 		if !regexp.MustCompile(`^[a-z0-9-]+$`).MatchString(c.ID) {

@@ -153,7 +153,7 @@ func TestChecksAreComplete(t *testing.T) {
 		if c.ID == "" || c.Family == "" || c.Title == "" || c.Impact == "" || c.Look == nil || ids[c.ID] > 1 {
 			t.Errorf("%+v", c)
 		}
-		if len(messagesOf(c.ID)) == 0 && c.NoMessages == "" {
+		if len(messagesOf(c.ID, "")) == 0 && c.NoMessages == "" {
 			t.Errorf("%s: no message leads to it: add it to the tables of cmd/internal/why, or say in NoMessages what people see", c.ID)
 		}
 		if !strings.HasSuffix(c.Title, ".") || !strings.HasSuffix(c.Impact, ".") {

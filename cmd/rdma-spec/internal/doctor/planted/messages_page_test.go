@@ -25,6 +25,9 @@ func TestTroubleshootPage(t *testing.T) {
 	var tables strings.Builder
 	seen := map[string]bool{}
 	for _, part := range why.Page() {
+		slices.SortStableFunc(part.Rows, func(a, b why.Row) int {
+			return strings.Compare(strings.ToLower(a.Says[0]), strings.ToLower(b.Says[0]))
+		})
 		fmt.Fprintf(&tables, "\n## %s\n\n| you see | first cause | page |\n|---|---|---|\n", part.Title)
 		for _, row := range part.Rows {
 			for _, message := range row.Says {
@@ -73,23 +76,38 @@ func links(pages []string) (all []string) {
 }
 
 // messagesOf returns what people see where a check finds a fault, in Markdown: the messages that lead to it first, or
-// else all that lead to it. So a message is on one page, that of its first cause.
-func messagesOf(check string) []string {
-	var first, later []string
+// else all that lead to it. So a message is on one page, that of its first cause. They are in the tables' order, behind
+// the one that the page has first now: people put the commonest there.
+func messagesOf(check, page string) []string {
+	var first, later, firstPairs, laterPairs []string
 	for _, part := range why.Page() {
 		for _, row := range part.Rows {
+			printed := quoted(row.Says)
+			var pair []string // an operation and its status, which no program prints like this
+			if part.Title == why.AnyProgram {
+				pair = printed[:1]
+				printed = printed[1:]
+			}
 			switch slices.Index(row.Pages, check) {
 			case -1:
 			case 0:
-				first = append(first, quoted(row.Says)...)
+				first = append(first, printed...)
+				firstPairs = append(firstPairs, pair...)
 			default:
-				later = append(later, quoted(row.Says)...)
+				later = append(later, printed...)
+				laterPairs = append(laterPairs, pair...)
 			}
 		}
 	}
-	if len(first) == 0 {
-		first = later
+	all := slices.Concat(first, firstPairs)
+	if len(all) == 0 {
+		all = slices.Concat(later, laterPairs)
 	}
-	slices.SortFunc(first, func(a, b string) int { return strings.Compare(strings.ToLower(a), strings.ToLower(b)) })
-	return slices.Compact(first)
+	commonest := regexp.MustCompile(`\n## Messages\n\n- (.+)\n`).FindStringSubmatch(page)
+	if commonest != nil {
+		if i := slices.Index(all, commonest[1]); i > 0 {
+			all = slices.Concat(all[i:i+1], all[:i], all[i+1:])
+		}
+	}
+	return all
 }
