@@ -27,7 +27,7 @@ NODETAGS := -tags=grpcnotrace,node
 MEMORY   := GOGC=off GOMEMLIMIT=2GiB
 COMPILE  := $(MEMORY) go
 
-.PHONY: help build amd64 arm64 kubectl image notes push sbom packages release demo demo-picture node check update vulnerabilities test test-rest test-all nightly prepare prepare-all parts deps unit release-test configure configure-older histories archives rpm race mutations mutations-random nri flakes handovers fuzz e2e kit churn busy critest bench bench-pods lint clean site site-deps site-test site-archive
+.PHONY: help build amd64 arm64 kubectl image notes push sbom packages release demo demo-picture node check update vulnerabilities test test-rest test-all nightly prepare prepare-all parts deps unit release-test configure configure-older histories archives rpm race mutations mutations-random nri flakes handovers fuzz e2e kit churn busy critest bench bench-pods lint clean site site-deps site-why site-test site-archive
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## /{printf "  make %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -77,8 +77,15 @@ release: amd64 arm64 kubectl sbom ## all that a release has, in bin/release: ima
 # about: a tag, or main.
 SITE      := docs/.vitepress
 SITE_BASE ?= /
-site: site-deps $(SITE)/node_modules/.package-lock.json ## the documentation as a site for any web server, in bin/site
+site: site-deps site-why $(SITE)/node_modules/.package-lock.json ## the documentation as a site for any web server, in bin/site
 	cd $(SITE) && npx vitepress build .. --base $(SITE_BASE)
+
+# Package why for the site's box, and what loads a program of this Go. Not every server compresses what it sends.
+site-why:
+	@mkdir -p bin/why
+	GOOS=js GOARCH=wasm $(COMPILE) build -ldflags '-s -w' -o bin/why/why.wasm ./cmd/internal/why/browser
+	gzip -9nf bin/why/why.wasm
+	cp "$$(go env GOROOT)/lib/wasm/wasm_exec.js" bin/why/
 
 $(SITE)/node_modules/.package-lock.json: $(SITE)/package-lock.json
 	cd $(SITE) && npm ci --ignore-scripts --no-audit --no-fund --no-update-notifier

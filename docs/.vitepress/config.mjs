@@ -5,10 +5,12 @@
 // message in a table is found, and has an address, like a heading. SITE_BASE is the path that the site is served at, and SITE_VERSION
 // the version that it is about.
 
+import { createHash } from 'node:crypto'
 import { existsSync, readFileSync, readdirSync } from 'node:fs'
 import { dirname, join, relative } from 'node:path'
 import { fileURLToPath } from 'node:url'
 import { defineConfig } from 'vitepress'
+import { miniSearch } from './search.mjs'
 
 const top = fileURLToPath(new URL('../..', import.meta.url))
 const read = (file) => readFileSync(join(top, file), 'utf8')
@@ -71,7 +73,6 @@ const bare = (message) => message.replace(/^`+ ?| ?`+$/g, '')
 const heading = (text) => text.toLowerCase().replace(/[^a-z0-9_ -]/g, '').replaceAll(' ', '-')
 
 // A message as it is printed, without spaces.
-const weigh = (address) => (address.endsWith('#messages') ? 0.5 : 1)
 const anchor = (message) => message.replace(/\s+/g, '-')
 
 // Each link and each picture leads where it leads in the repository.
@@ -131,6 +132,25 @@ function messageRows(md) {
   }
 }
 
+// The box for a log stands where a page has this comment, which the repository does not show.
+const box = '<!-- Here the site has a box, Paste your log. -->'
+function logBox(md) {
+  const html = md.renderer.rules.html_block
+  md.renderer.rules.html_block = (tokens, i, ...rest) =>
+    tokens[i].content.trim() === box ? '<PasteYourLog />' : html(tokens, i, ...rest)
+}
+
+// What a page may do: nothing but this site's own files is loaded, and nothing is sent elsewhere. It holds for the worker that reads a
+// log as well, which comes from a blob. VitePress has scripts in its pages, which are named by their hashes, and styles.
+function withPolicy(html) {
+  const scripts = [...html.matchAll(/<script(?![^>]* src=)[^>]*>(.*?)<\/script>/gs)]
+    .map(([, script]) => `'sha256-${createHash('sha256').update(script).digest('base64')}'`)
+  const policy = ["default-src 'self'", `script-src 'self' 'wasm-unsafe-eval' ${[...new Set(scripts)].join(' ')}`,
+    "style-src 'self' 'unsafe-inline'", "img-src 'self' data:", "connect-src 'self'", 'worker-src blob:', "object-src 'none'",
+    "base-uri 'none'", "form-action 'none'"].join('; ')
+  return html.replace('<meta charset="utf-8">', `$&\n    <meta http-equiv="Content-Security-Policy" content="${policy}">`)
+}
+
 // What the search index reads: a message is a heading, and what stands beside it is its text. A fault's title has the check's name.
 function indexed(src, env, md) {
   const [, check] = env.relativePath.match(/^faults\/(.*)\.md$/) ?? []
@@ -139,9 +159,6 @@ function indexed(src, env, md) {
     [...messages.matchAll(/<a id="[^"]*" href="(#[^"]*)">(.*?)<\/a>/g)]
       .map(([, href, message]) => `<h3>${message} <a href="${href}"></a></h3><p>${rest.replace(/<\/?td[^>]*>/g, ' ')}</p>`).join(''))
 }
-
-// Words of the index and of a search. -12 is not 12: "error 12" and "error: (-12)" are different errors.
-const words = (text) => text.match(/-\d+|[\p{L}\p{N}]+(?:'\p{L}+)*/gu) ?? []
 
 // Pages import Vue, and node_modules is not above them but here.
 const vueFromHere = {
@@ -178,8 +195,10 @@ export default defineConfig({
       repositoryLinks(md)
       messageRows(md)
       cellHeadings(md)
+      logBox(md)
     },
   },
+  transformHtml: withPolicy,
   // What a search engine shows: of a check, the messages that people search for.
   transformPageData(page) {
     const text = read(join('docs', page.filePath))
@@ -215,8 +234,8 @@ export default defineConfig({
     editLink: { pattern: `${repository}/blob/main/docs/:path`, text: 'Source of this page' },
     search: {
       provider: 'local',
-      // A message leads to its row in Troubleshoot, which has all causes, rather than to the page of one of them.
-      options: { _render: indexed, miniSearch: { options: { tokenize: words }, searchOptions: { boostDocument: weigh } } },
+      // It is hidden from what a page gets: functions come as texts there, and the page's policy forbids to evaluate one.
+      options: Object.defineProperty({ _render: indexed }, 'miniSearch', { value: miniSearch }),
     },
   },
 })

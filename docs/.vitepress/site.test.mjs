@@ -9,7 +9,7 @@ import { createServer } from 'node:http'
 import { execFileSync } from 'node:child_process'
 import { existsSync, mkdirSync, readFileSync, readdirSync, rmSync, statSync } from 'node:fs'
 import { createRequire } from 'node:module'
-import { join, relative } from 'node:path'
+import { basename, join, relative } from 'node:path'
 import { fileURLToPath } from 'node:url'
 import { chromium } from 'playwright-core'
 
@@ -62,13 +62,14 @@ after(async () => {
 async function open(options) {
   const context = await browser.newContext(options)
   const tab = await context.newPage()
-  const problems = []
+  const problems = [], asked = []
   tab.on('console', (message) => message.type() === 'error' && problems.push(`${tab.url()}: ${message.text()}`))
   tab.on('pageerror', (error) => problems.push(`${tab.url()}: ${error}`))
   context.on('request', (request) => {
-    if (!request.url().startsWith(home) && !request.url().startsWith('data:')) problems.push(`${tab.url()} asks ${request.url()}`)
+    asked.push(request.url() + (request.postData() ?? ''))
+    if (![home, 'data:', `blob:${home}`].some((own) => request.url().startsWith(own))) problems.push(`${tab.url()} asks ${request.url()}`)
   })
-  return { tab, problems }
+  return { tab, problems, asked }
 }
 
 // What axe-core finds that is serious.
@@ -230,6 +231,159 @@ test('TestSiteLinksLead', () => {
     }
   }
   for (const file of readdirSync(join(top, 'docs/faults'))) check('doctor', `faults/${file.replace(/\.md$/, '')}`) // each check has one
+  assert.deepEqual(problems, [])
+})
+
+// The box, as somebody reads it.
+const boxSays = (tab) => tab.evaluate(() => {
+  const texts = (within, selector) => [...within.querySelectorAll(selector)].map((element) => element.textContent.trim())
+  const one = (within, selector) => texts(within, selector)[0] ?? ''
+  return {
+    roots: [...document.querySelectorAll('.why-root')].map((root) => ({
+      lines: [...root.querySelectorAll('.why-line')].map((line) => [one(line, 'span'), one(line, 'code')]),
+      what: one(root, '[data-is=what]'), device: one(root, '[data-is=device]'), process: one(root, '[data-is=process]'),
+      times: one(root, '[data-is=times]'),
+      causes: [...root.querySelectorAll('li')].map((cause) => ({
+        text: one(cause, '[data-is=cause]'), apart: one(cause, '[data-is=apart]'), who: one(cause, '[data-is=who]'),
+        pages: [...cause.querySelectorAll('[data-is=page]')].map((link) => link.getAttribute('href')),
+      })),
+    })),
+    remarks: [...document.querySelectorAll('.why-remarks li')].map((remark) => [one(remark, 'span'), one(remark, 'code'), one(remark, '[data-is=reason]')]),
+    next: one(document, '[data-is=next]'),
+  }
+})
+
+// The same, of the command's result.
+const bare = (text = '') => text.replaceAll('`', '')
+const commandSays = ({ roots, remarks, next = '' }) => ({
+  roots: roots.map((root) => ({
+    lines: [root, root.statusLine].filter(Boolean).map(({ number, text }) => [`line ${number}:`, text]),
+    what: [root.operation, root.status, root.detail].filter(Boolean).join(', '), device: root.device ?? '', process: root.rank ?? '',
+    times: root.times > 1 ? String(root.times) : '',
+    causes: root.causes.map(({ text, apart, who = '', page, see }) => ({
+      text: bare(text), apart: bare(apart), who,
+      pages: [...page ? [`/faults/${page}/`] : [], ...see ? [`/${see.replace('.md', '/')}`] : []],
+    })),
+  })),
+  remarks: remarks.map(({ number, text, reason }) => [`${number}:`, text, reason]),
+  next: next.replace(' (on the node)', ''),
+})
+
+const logs = filesOf(join(top, 'cmd/internal/why/testdata/logs'))
+const fileField = '.why input[type=file]'
+const answered = (tab) => tab.locator('.why-answer').waitFor({ state: 'attached' })
+
+test('TestSiteBoxAgreesWithTheCommand', async () => {
+  const command = join(top, 'bin/why/rdma-spec')
+  execFileSync('go', ['build', '-o', command, './cmd/rdma-spec'], { cwd: top, env: { ...process.env, CGO_ENABLED: '0' } })
+  const why = (log) => {
+    try {
+      return execFileSync(command, ['why', log, '-o', 'json'])
+    } catch ({ status, stdout }) { // a line matters
+      assert.equal(status, 1)
+      return stdout
+    }
+  }
+  assert.ok(logs.length > 50, `${logs.length} logs`)
+  const { tab, problems } = await open({ viewport: desktop })
+  await tab.goto(`${home}troubleshoot/`)
+  for (const log of logs) {
+    await tab.locator(fileField).setInputFiles(log)
+    await tab.locator('.why [role=status]', { hasText: `${basename(log)}:` }).waitFor()
+    await answered(tab)
+    assert.deepEqual(await boxSays(tab), commandSays(JSON.parse(why(log))), log)
+  }
+  assert.deepEqual(problems, [])
+})
+
+// Pastes a text as a person does.
+const paste = (tab, text) => tab.locator('.why textarea').evaluate((box, pasted) => {
+  const clipboardData = new DataTransfer()
+  clipboardData.setData('text', pasted)
+  if (box.dispatchEvent(new ClipboardEvent('paste', { clipboardData, bubbles: true, cancelable: true }))) {
+    box.value += pasted
+    box.dispatchEvent(new Event('input', { bubbles: true }))
+  }
+}, text)
+
+test('TestSiteBoxSendsNothing', async () => {
+  const others = []
+  const other = createServer((request, response) => others.push(request.url) && response.end())
+  await new Promise((listening) => other.listen(0, '127.0.0.1', listening))
+  const elsewhere = `http://127.0.0.1:${other.address().port}/`
+  const { tab, problems, asked } = await open({ viewport: desktop })
+  await tab.goto(home)
+  await tab.waitForLoadState('networkidle')
+  assert.ok(!asked.some((url) => url.includes('wasm')), 'the program is loaded before the box is used')
+  const before = asked.length
+  const evil = `<img src="${elsewhere}img" onerror="document.title = 'evil'"><script src="${elsewhere}"></script>`
+  await paste(tab, `${evil} ibv_reg_mr failed: Cannot allocate memory at secret-node 10.11.12.13 GID fe80::5\n` +
+    `mlx5_0${evil}: Got completion from peer 10.11.12.13<40554> with error 12, opcode 0, len 0, vendor err 129 ${evil}\n`)
+  await answered(tab)
+  const said = await boxSays(tab)
+  assert.ok(said.roots.some(({ lines }) => lines.some(([, text]) => text.includes('<img src='))), 'the line is not shown as it is')
+  assert.equal(await tab.locator('.why img, .why script, .why iframe').count(), 0)
+  assert.notEqual(await tab.title(), 'evil')
+  for (const link of await tab.locator('.why-link').all()) {
+    const href = decodeURIComponent(await link.getAttribute('href'))
+    assert.ok(['#why=ibv_reg_mr,ENOMEM', '#why=completion,IBV_WC_RETRY_EXC_ERR'].includes(href), href)
+  }
+  assert.deepEqual(asked.slice(before).map((url) => url.replace(/.*\//, '').replace(/\.[\w-]{8}\./, '.')).filter((name) => !/^[0-9a-f-]{36}$/.test(name)),
+    ['why.js', 'why.wasm.gz'])
+  assert.deepEqual(problems, [])
+  // Whatever ran in the page or in its worker could reach nobody.
+  const reach = (url) => fetch(url, { mode: 'no-cors', method: 'POST', body: 'secret' }).then(() => 'sent', () => 'refused')
+  assert.equal(await tab.evaluate(reach, elsewhere), 'refused')
+  assert.equal(await tab.workers()[0].evaluate(reach, elsewhere), 'refused')
+  assert.equal(await tab.evaluate((url) => new Promise((done) => {
+    const image = new Image()
+    image.onerror = () => done('refused')
+    image.onload = () => done('sent')
+    image.src = url
+  }), elsewhere), 'refused')
+  other.close()
+  assert.deepEqual(others, [])
+})
+
+// A long log is read beside the page, which goes on, and another one replaces it.
+test('TestSiteBoxReadsALongLog', async () => {
+  const { tab, problems } = await open({ viewport: desktop })
+  await tab.goto(`${home}troubleshoot/`)
+  await tab.evaluate(() => { window.ticks = 0; setInterval(() => { window.ticks += document.querySelector('.why [role=status]').textContent.includes('%') }, 1) })
+  const line = 'node-1:17:99 [0] NCCL INFO Channel 00/0 : 1[1] -> 0[0] via P2P/IPC, nothing failed\n'
+  const long = line.repeat(10e6 / line.length) + 'node-1:17:99 [0] NCCL WARN Call to ibv_reg_mr failed with error Cannot allocate memory\n'
+  await paste(tab, long)
+  await answered(tab)
+  assert.equal((await boxSays(tab)).roots[0].what, 'ibv_reg_mr, ENOMEM')
+  assert.equal(await tab.locator('.why textarea').inputValue(), '')
+  assert.ok(await tab.evaluate(() => window.ticks) > 20, 'the page stops while the log is read')
+  await paste(tab, long)
+  await paste(tab, 'ibv_reg_mr failed: Bad address')
+  await tab.locator('.why [data-is=what]', { hasText: 'EFAULT' }).waitFor()
+  await tab.locator('.why textarea').fill('all is well')
+  await tab.locator('.why button').click()
+  await tab.locator('.why [role=status]', { hasText: '1 line read, 0 of RDMA' }).waitFor()
+  assert.deepEqual(problems, [])
+})
+
+// A link to an answer has its operation and its status, and one that names anything else has no answer.
+test('TestSiteBoxLink', async () => {
+  const { tab, problems } = await open({ viewport: desktop })
+  await tab.goto(`${home}troubleshoot/`)
+  await paste(tab, 'Call to ibv_modify_qp failed with 110 Connection timed out, on dev mlx5_3:1, curr state INIT, next state RTR')
+  await answered(tab)
+  const { roots: [{ causes }] } = await boxSays(tab)
+  const href = await tab.locator('.why-link').getAttribute('href')
+  assert.equal(decodeURIComponent(href), '#why=ibv_modify_qp to RTR,ETIMEDOUT')
+  await tab.goto('about:blank')
+  await tab.goto(`${home}troubleshoot/${href}`)
+  await answered(tab)
+  assert.deepEqual((await boxSays(tab)).roots.map((root) => [root.what, root.causes]), [['ibv_modify_qp to RTR, ETIMEDOUT', causes]])
+  await tab.goto('about:blank')
+  await tab.goto(`${home}troubleshoot/#why=${encodeURIComponent('<img src=x>')},ENOMEM`)
+  await answered(tab)
+  const [unknown] = (await boxSays(tab)).roots
+  assert.deepEqual([unknown.causes, await tab.locator('.why img').count()], [[], 0])
   assert.deepEqual(problems, [])
 })
 
