@@ -82,6 +82,9 @@ var resultRow = lazily(`^\s*\d+(\s+\d+){0,3}\s+\d+\.\d+(\s+[\d.]+){0,6}\s*$`)
 func (l *logReader) line(raw []byte) {
 	l.number++
 	raw = bytes.TrimRight(raw, "\r\n")
+	if bytes.IndexByte(raw, '\x1b') >= 0 { // a color ends with a letter, which the next word would begin with
+		raw = []byte(escape.ReplaceAllString(string(raw), ""))
+	}
 	l.lower = l.lower[:0]
 	for _, b := range raw {
 		if 'A' <= b && b <= 'Z' {
