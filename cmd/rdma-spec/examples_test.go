@@ -13,6 +13,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/rdma-spec/rdma-spec/cmd/internal/clitest"
 	"github.com/rdma-spec/rdma-spec/test/testing/scratch"
 )
 
@@ -75,13 +76,13 @@ func explainExample(t *testing.T, file string, p promises) []explained {
 	t.Helper()
 	config := p.config
 	if config == "" {
-		config = configFile(t, "{}\n")
+		config = clitest.File(t, "{}\n")
 	}
 	args := []string{"explain", "-f", file, "--config", config, "--hca", p.hca, "-o", "json"}
 	if p.assume != "" {
 		args = append(args, "--assume-devices", p.assume)
 	}
-	got := call("", args...)
+	got := program.Call("", args...)
 	var result struct {
 		Problems []string
 		Pods     []struct {
@@ -130,7 +131,7 @@ func TestExamples(t *testing.T) {
 		t.Run(filepath.Base(file), func(t *testing.T) {
 			p := readPromises(t, file)
 			if len(p.all) == 0 {
-				if got := words("config check", file); got.Status != 0 || got.Stderr != "" {
+				if got := program.Words("config check", file); got.Status != 0 || got.Stderr != "" {
 					t.Errorf("it promises nothing, so it is a configuration, and one with problems: %+v", got)
 				}
 				return
@@ -160,7 +161,7 @@ func TestExamples(t *testing.T) {
 
 // TestRecordedNode: on the recorded node, the doctor finds the one fault that it was recorded with, and nothing unknown.
 func TestRecordedNode(t *testing.T) {
-	got := call("", "doctor", "--root", filepath.Join(examples, "node.tar.gz"), "-o", "json")
+	got := program.Call("", "doctor", "--root", filepath.Join(examples, "node.tar.gz"), "-o", "json")
 	var result struct {
 		Findings []struct{ Check, Status, Object string }
 	}

@@ -12,6 +12,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/rdma-spec/rdma-spec/cmd/internal/clitest"
 	"github.com/rdma-spec/rdma-spec/spec/hca/hcatest"
 	"github.com/rdma-spec/rdma-spec/test/testing/golden"
 )
@@ -19,8 +20,8 @@ import (
 // All that explain says, and its exit status.
 func TestExplainGolden(t *testing.T) {
 	const pod = "{apiVersion: v1, kind: Pod, metadata: {name: a}, spec: {containers: [{name: main}]}}"
-	compareCalls(t, "explain/explain", map[string]string{
-		"POD": pod, "BROKEN": pod + "\n---\na: [\n", "WRONG": configFile(t, "memlok: 1Gi\n"),
+	program.Compare(t, "explain/explain", map[string]string{
+		"POD": pod, "BROKEN": pod + "\n---\na: [\n", "WRONG": clitest.File(t, "memlok: 1Gi\n"),
 		"JSON":     `{"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "a"}, "spec": {"containers": [{"name": "main"}]}}`,
 		"TRAINING": "testdata/explain/training.yaml", "MISTAKES": "testdata/explain/mistakes.yaml",
 		"DEFAULTS": "testdata/explain/defaults.yaml", "CONFIG": "testdata/explain/config.yaml",
@@ -61,7 +62,7 @@ func TestExplainPublic(t *testing.T) {
 				t.Errorf("%v; expected the repository, path, and commit of its source in a comment", err)
 			}
 			args := "explain --config testdata/explain/defaults.yaml --hca mlx5_0 -f " + file
-			got := words(args)
+			got := program.Words(args)
 			text := fmt.Sprintf("%s\n# on stderr\n%s\n# exit status %d\n", got.Stdout, got.Stderr, got.Status)
 			golden.Compare(t, strings.TrimSuffix(file, "yaml")+"golden", text)
 
@@ -69,7 +70,7 @@ func TestExplainPublic(t *testing.T) {
 				Pods        []struct{ Document int }
 				Unexplained []string
 			}
-			_ = json.Unmarshal([]byte(words(args, "-o", "json").Stdout), &result) // none at exit status 3
+			_ = json.Unmarshal([]byte(program.Words(args, "-o", "json").Stdout), &result) // none at exit status 3
 			for i, text := range document.Split(comment.ReplaceAllString(string(manifest), ""), -1) {
 				named := strings.Contains(strings.Join(result.Unexplained, "\n"), fmt.Sprintf("document %d, ", i+1))
 				for _, pod := range result.Pods {
@@ -85,7 +86,7 @@ func TestExplainPublic(t *testing.T) {
 
 // TestExplainDoesNotSteerTheTerminal: a chart that somebody else wrote is piped into it.
 func TestExplainDoesNotSteerTheTerminal(t *testing.T) {
-	got := call(`{apiVersion: v1, kind: Pod, metadata: {name: "\e[2J\r"}, spec: {containers: [{name: "\u009b31m", resources: x}]}}`, "explain", "-f", "-", "--hca", "mlx5_0")
+	got := program.Call(`{apiVersion: v1, kind: Pod, metadata: {name: "\e[2J\r"}, spec: {containers: [{name: "\u009b31m", resources: x}]}}`, "explain", "-f", "-", "--hca", "mlx5_0")
 	if strings.ContainsAny(got.Stdout, "\x1b\r\u009b") || !strings.Contains(got.Stdout, "\ufffd[2J\ufffd") {
 		t.Errorf("%q", got.Stdout)
 	}

@@ -15,8 +15,10 @@ import (
 	"github.com/spf13/cobra"
 	"golang.org/x/sys/unix"
 
+	"github.com/rdma-spec/rdma-spec/cmd/internal/clitest"
 	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/node"
 	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/node/cri/critest"
+	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/node/nodetest"
 	"github.com/rdma-spec/rdma-spec/spec/hca"
 	"github.com/rdma-spec/rdma-spec/spec/hca/hcatest"
 	"github.com/rdma-spec/rdma-spec/test/testing/scratch"
@@ -36,7 +38,7 @@ func commands(c *cobra.Command) []*cobra.Command {
 // Help fits a terminal, and each command has an example that is a call of it.
 func TestHelp(t *testing.T) {
 	for _, c := range commands(newRootCommand()) {
-		help := call("", append(strings.Fields(c.CommandPath())[1:], "--help")...)
+		help := program.Call("", append(strings.Fields(c.CommandPath())[1:], "--help")...)
 		for line := range strings.Lines(help.Stdout) {
 			if n := utf8.RuneCountInString(strings.TrimRight(line, "\n")); n >= 100 {
 				t.Errorf("%s --help has a line of %d columns: %s", c.CommandPath(), n, line)
@@ -52,18 +54,10 @@ func TestHelp(t *testing.T) {
 	}
 }
 
-// completions are what a shell offers at the end of a command line.
-func completions(t *testing.T, args ...string) string {
-	t.Helper()
-	got := call("", append([]string{"__complete"}, args...)...)
-	words, _, _ := strings.Cut(got.Stdout, "\n:")
-	return strings.ReplaceAll(words, "\n", " ")
-}
-
 func TestCompletion(t *testing.T) {
 	t.Setenv("CONTAINER_RUNTIME_ENDPOINT", "")
 	root := hcatest.V100(t)
-	runtime := critest.Serve(t, critest.Options{}, holder(1, 0, "train-1"), holder(2, 0, "train-0"), other(3, "web"))
+	runtime := critest.Serve(t, critest.Options{}, nodetest.Holder(1, 0, "train-1"), nodetest.Holder(2, 0, "train-0"), nodetest.Other(3, "web"))
 	for want, args := range map[string][]string{
 		"table json yaml":              {"status", "-o", ""},
 		"text json yaml":               {"config", "check", "--output", ""},
@@ -75,20 +69,20 @@ func TestCompletion(t *testing.T) {
 		"all mlx5_0 mlx5_1":            {"cdi", "generate", "--root", root, "--devices", ""},
 		"containerd docker crio nodeadm talos bottlerocket systemd": {"generate", "--for", ""},
 	} {
-		if got := completions(t, args...); !strings.HasPrefix(got, want) {
+		if got := program.Completions(args...); !strings.HasPrefix(got, want) {
 			t.Errorf("%v: %q, want %q", args, got, want)
 		}
 	}
-	if got := completions(t, "status", "--root", scratch.Folder(t), ""); strings.Contains(got, "/") {
+	if got := program.Completions("status", "--root", scratch.Folder(t), ""); strings.Contains(got, "/") {
 		t.Errorf("without a runtime: %q", got)
 	}
 }
 
 // No command's result is lost with exit status 0 where nothing can be written to standard output.
 func TestFullStandardOutput(t *testing.T) {
-	root, file := hcatest.V100(t), configFile(t, "{}")
-	_, containers := lowNode()
-	flags := by(t, "{}", serve(t, root, containers...))
+	root, file := hcatest.V100(t), clitest.File(t, "{}")
+	_, containers := nodetest.Low()
+	flags := nodetest.By(t, "{}", nodetest.Serve(t, root, containers...))
 	reverted, registered := []string{"--revert", "--root", scratch.Folder(t)}, scratch.Folder(t)
 	register(t, registered, "{}", "the defaults")
 	calls := map[string][]string{
@@ -188,7 +182,7 @@ func TestHCAsAreReadApart(t *testing.T) {
 // One HCA that does not answer does not keep the others, and its reader is left behind.
 func TestHCAThatDoesNotAnswerApart(t *testing.T) {
 	root := hcatest.V100(t)
-	unblock := hcatest.Block(t, root, port+"state")
+	unblock := hcatest.Block(t, root, hcatest.Folder("mlx5_0", "0000:5e:00.0")+"/ports/1/state")
 	answers := node.ProcessReader(root)([]string{"mlx5_0", "mlx5_1"})
 	if h := <-answers; h.Name != "mlx5_1" || !h.Active() {
 		t.Errorf("%+v", h)

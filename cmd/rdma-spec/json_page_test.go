@@ -20,6 +20,7 @@ import (
 	"testing"
 
 	"github.com/rdma-spec/rdma-spec/cmd/internal/cli"
+	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/node/nodetest"
 	"github.com/rdma-spec/rdma-spec/spec/hca/hcatest"
 	"github.com/rdma-spec/rdma-spec/test/testing/golden"
 	"github.com/rdma-spec/rdma-spec/test/testing/repository"
@@ -381,9 +382,9 @@ func TestResultsAreAsTheSchema(t *testing.T) {
 		}
 	}
 	files := hcatest.V100Node().Files()
-	addProcess(files, 1, "8388608 8388608", plain)
+	nodetest.AddProcess(files, 1, "8388608 8388608", nodetest.Plain)
 	files["usr/lib/systemd/system/containerd.service"] = "[Service]\n"
-	flags := by(t, "{}", serve(t, files.Root(t), holder(1, 0, "train-0")))
+	flags := nodetest.By(t, "{}", nodetest.Serve(t, files.Root(t), nodetest.Holder(1, 0, "train-0")))
 	node, file, root := " "+strings.Join(flags, " "), flags[1], flags[3]
 	calls := map[string]string{
 		"devices":      "devices --root " + root,
@@ -409,7 +410,7 @@ func TestResultsAreAsTheSchema(t *testing.T) {
 			continue
 		}
 		delete(calls, name)
-		got := words(args, "-o", "json")
+		got := program.Words(args, "-o", "json")
 		var result map[string]any
 		if err := json.Unmarshal([]byte(got.Stdout), &result); err != nil || got.Status > 1 {
 			t.Errorf("%s: %v: %+v", name, err, got)

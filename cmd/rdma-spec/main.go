@@ -13,7 +13,6 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"slices"
 	"strings"
 	"time"
 
@@ -27,9 +26,7 @@ import (
 	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/configure"
 	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/devices"
 	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/doctor"
-	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/doctor/containers"
-	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/doctor/hardware"
-	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/doctor/runtimes"
+	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/doctor/checks"
 	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/generate"
 	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/node"
 	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/repair"
@@ -79,14 +76,15 @@ rdma-spec could not look or could not do what it was asked for.`,
 	}
 	root.Flags().BoolP("version", "v", false, "version for rdma-spec")
 	wrapFlags(root)
-	root.AddCommand(node.ReadHCAsCommand(), newWhyCommand(checks()))
+	root.AddCommand(node.ReadHCAsCommand(), newWhyCommand(checks.All()))
 	root.AddGroup(
 		&cobra.Group{ID: cli.GroupNode, Title: "On a node:"},
 		&cobra.Group{ID: cli.GroupPod, Title: "For a pod:"},
 		&cobra.Group{ID: cli.GroupConfiguration, Title: "Configuration:"},
 	)
-	root.AddCommand(devices.Command(), status.Command(), repair.Command(), doctor.Command(checks()),
-		collect.Command(checks()), newExplainCommand(), verify.Command(), config.Command(), configure.Command(checks()),
+	all := checks.All()
+	root.AddCommand(devices.Command(), status.Command(), repair.Command(), doctor.Command(all),
+		collect.Command(all), newExplainCommand(), verify.Command(), config.Command(), configure.Command(all),
 		generate.Command(), cdi.Command(), wait.Command(), ownVersion, newManCommand(root), newSleepCommand())
 	return root
 }
@@ -148,9 +146,4 @@ func newVersionCommand() *cobra.Command {
 			return err
 		},
 	}
-}
-
-// checks returns all checks: those of each family, from the hardware up to the containers.
-func checks() []doctor.Check {
-	return slices.Concat(hardware.Checks(), runtimes.Checks(), containers.Checks(), runtimes.KubeletChecks())
 }

@@ -4,13 +4,8 @@
 package main
 
 import (
-	"bytes"
-	"fmt"
-	"maps"
 	"os"
 	"path/filepath"
-	"regexp"
-	"slices"
 	"strings"
 	"testing"
 
@@ -19,11 +14,11 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/rdma-spec/rdma-spec/cmd/internal/cli"
+	"github.com/rdma-spec/rdma-spec/cmd/internal/clitest"
 	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/node"
+	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/node/nodetest"
 	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/node/rdma"
 	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/node/rdma/rdmatest"
-	"github.com/rdma-spec/rdma-spec/test/testing/golden"
-	"github.com/rdma-spec/rdma-spec/test/testing/scratch"
 )
 
 func TestMain(m *testing.M) {
@@ -31,7 +26,7 @@ func TestMain(m *testing.M) {
 	if len(os.Args) > 1 && !strings.HasPrefix(os.Args[1], "-") {
 		if root := os.Getenv(manyRegionsBelow); root != "" {
 			rdma.Dial = rdmatest.Kernel(manyRegions()...)
-			_ = os.WriteFile(filepath.Join(root, selfStatus), self(), 0o600) // the test misses it
+			_ = os.WriteFile(filepath.Join(root, nodetest.SelfStatus), nodetest.Self(), 0o600) // the test misses it
 		}
 		status := execute(os.Args[1:], os.Stdin, os.Stdout, os.Stderr)
 		if file := os.Getenv(memoryInto); file != "" {
@@ -48,66 +43,12 @@ func TestMain(m *testing.M) {
 // What wait4 says of a program's memory includes that of its parent.
 const memoryInto = "RDMA_SPEC_TEST_MEMORY"
 
-// outcome is what a call leaves behind.
-type outcome struct {
-	Status         int
-	Stdout, Stderr string
-}
-
-// late is what the doctor and collect say on a busy machine.
-var late = regexp.MustCompile(`(?m)^rdma-spec: there is no answer yet about .*\n`)
-
-// call runs the program with something on standard input. What is late is left out.
-func call(stdin string, args ...string) outcome {
-	var stdout, stderr bytes.Buffer
-	status := execute(args, strings.NewReader(stdin), &stdout, &stderr)
-	return outcome{status, stdout.String(), late.ReplaceAllString(stderr.String(), "")}
-}
-
-// words runs the program with the words of a line, and with further arguments.
-func words(line string, more ...string) outcome {
-	return call("", append(strings.Fields(line), more...)...)
-}
-
-// configFile returns a file with a text, as a configuration has it.
-func configFile(t *testing.T, text string) string {
-	t.Helper()
-	file := filepath.Join(scratch.Folder(t), "config.yaml")
-	scratch.File(t, file, text, 0o644)
-	return file
-}
-
-// compareCalls compares what calls of the program leave behind with a golden file. Each line is a call, or a comment.
-// Names in capitals stand for paths and texts, and what is behind <<< is the standard input. Of a long standard output,
-// gist is compared.
-func compareCalls(t *testing.T, file string, names map[string]string, calls string, gist ...func(string) string) {
-	t.Helper()
-	var there, back []string
-	for _, name := range slices.Backward(slices.Sorted(maps.Keys(names))) { // a longer one before its beginning
-		there, back = append(there, name, names[name]), append(back, names[name], name)
-	}
-	replaced, named := strings.NewReplacer(there...), strings.NewReplacer(back...)
-	var all strings.Builder
-	for line := range strings.Lines(strings.TrimSpace(calls)) {
-		line = strings.TrimSpace(line)
-		if line == "" || strings.HasPrefix(line, "#") {
-			all.WriteString(line + "\n")
-			continue
-		}
-		args, stdin, _ := strings.Cut(line, " <<< ")
-		got := call(replaced.Replace(stdin), strings.Fields(replaced.Replace(args))...)
-		for _, gist := range gist {
-			got.Stdout = gist(got.Stdout)
-		}
-		fmt.Fprintf(&all, "$ rdma-spec %s\n%s--- stderr, %d\n%s\n", line, named.Replace(got.Stdout), got.Status,
-			named.Replace(got.Stderr))
-	}
-	golden.Compare(t, filepath.Join("testdata", file+".txt"), all.String())
-}
+// program is the whole of rdma-spec.
+var program = clitest.Program(execute)
 
 // Each call is wrong, has exit status 2, and gets one line, which says what to do.
 func TestRunSaysHowItWasCalledWrongly(t *testing.T) {
-	compareCalls(t, "wrong-calls", nil, `
+	program.Compare(t, "wrong-calls", nil, `
 		frobnicate
 		generat
 		--frobnicate
@@ -145,9 +86,9 @@ func TestRunSaysHowItWasCalledWrongly(t *testing.T) {
 
 // The help of the program has its commands in groups.
 func TestHelpOfTheProgram(t *testing.T) {
-	compareCalls(t, "help", nil, "--help")
+	program.Compare(t, "help", nil, "--help")
 	for _, args := range [][]string{{}, {"help"}} {
-		if diff := cmp.Diff(call("", "--help"), call("", args...)); diff != "" {
+		if diff := cmp.Diff(program.Call("", "--help"), program.Call("", args...)); diff != "" {
 			t.Errorf("rdma-spec %v (-by the flag +got):\n%s", args, diff)
 		}
 	}
@@ -179,7 +120,7 @@ func TestOutputFlagsMeanOneThing(t *testing.T) {
 
 func TestVersion(t *testing.T) {
 	for _, how := range []string{"version", "--version"} {
-		if diff := cmp.Diff(outcome{0, "rdma-spec " + version + "\n", ""}, call("", how)); diff != "" {
+		if diff := cmp.Diff(clitest.Outcome{Status: 0, Stdout: "rdma-spec " + version + "\n", Stderr: ""}, program.Call("", how)); diff != "" {
 			t.Errorf("%s (-want +got):\n%s", how, diff)
 		}
 	}

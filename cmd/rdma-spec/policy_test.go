@@ -11,7 +11,9 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/rdma-spec/rdma-spec/cmd/internal/clitest"
 	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/node/cri/critest"
+	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/node/nodetest"
 	"github.com/rdma-spec/rdma-spec/plugin/policy"
 	"github.com/rdma-spec/rdma-spec/plugin/policy/inforce"
 	"github.com/rdma-spec/rdma-spec/spec/hca/hcatest"
@@ -26,9 +28,9 @@ const optedIn = "{apiVersion: v1, kind: Pod, metadata: {name: a, namespace: ml, 
 func sixteenNode(t *testing.T) (root string, node []string) {
 	t.Helper()
 	files := hcatest.V100Node().Files()
-	addProcess(files, 1, "17179869184 17179869184", plain)
+	nodetest.AddProcess(files, 1, "17179869184 17179869184", nodetest.Plain)
 	root = files.Root(t)
-	return root, serve(t, root, holder(1, 0, "train-0", memlockOf(16<<30)))
+	return root, nodetest.Serve(t, root, nodetest.Holder(1, 0, "train-0", nodetest.Memlock(16<<30)))
 }
 
 // register has a plugin on the node at a root write its policy, and gives what ends the plugin.
@@ -54,8 +56,8 @@ func TestExplainByTheNodesPolicy(t *testing.T) {
 	scratch.File(t, config, "{}", 0o644)
 	const inForce = "/run/rdma-spec/policy.yaml, in force, from /etc/nri-rdma/config.yaml"
 	end := register(t, root, "{memlock: 16Gi, optIn: {namespaces: [ml]}}", "/etc/nri-rdma/config.yaml")
-	explained := func(args ...string) outcome {
-		return call(optedIn, append([]string{"explain", "-f", "-", "--root", root}, args...)...)
+	explained := func(args ...string) clitest.Outcome {
+		return program.Call(optedIn, append([]string{"explain", "-f", "-", "--root", root}, args...)...)
 	}
 	if got := explained(); got.Status != 0 || !strings.Contains(got.Stdout, inForce) || !strings.Contains(got.Stdout, "16Gi") {
 		t.Errorf("%+v", got)
@@ -76,15 +78,15 @@ func TestExplainByTheNodesPolicy(t *testing.T) {
 // status and repair judge by the policy in force and name it, and refuse one whose writer has ended.
 func TestPolicyInForce(t *testing.T) {
 	root, node := sixteenNode(t)
-	names := map[string]string{"NODE": root, "SOCKET": node[3], "FILE": configFile(t, "memlock: 1Gi")}
+	names := map[string]string{"NODE": root, "SOCKET": node[3], "FILE": clitest.File(t, "memlock: 1Gi")}
 	end := register(t, root, "memlock: 16Gi", "/etc/rdma-spec/config.yaml")
-	compareCalls(t, "status/in-force", names, `
+	program.Compare(t, "in-force", names, `
 		status --root NODE --runtime-endpoint SOCKET
 		repair --dry-run --root NODE --runtime-endpoint SOCKET
 		status -o json --root NODE --runtime-endpoint SOCKET
 		repair --dry-run -o json --root NODE --runtime-endpoint SOCKET`)
 	end()
-	compareCalls(t, "status/ended", names, `
+	program.Compare(t, "ended", names, `
 		status --root NODE --runtime-endpoint SOCKET
 		repair --dry-run --root NODE --runtime-endpoint SOCKET
 		repair --dry-run --config FILE --root NODE --runtime-endpoint SOCKET`)
@@ -93,12 +95,12 @@ func TestPolicyInForce(t *testing.T) {
 // Only containerd stores a spec that repair can edit: on CRI-O, no command names repair for a low spec.
 func TestAllCommandsNameOneFix(t *testing.T) {
 	files := hcatest.V100Node().Files()
-	addProcess(files, 1, "unlimited unlimited", ipcLocked)
-	names := map[string]string{"NODE": files.Root(t), "EMPTY": configFile(t, "{}")}
+	nodetest.AddProcess(files, 1, "unlimited unlimited", nodetest.IPCLocked)
+	names := map[string]string{"NODE": files.Root(t), "EMPTY": clitest.File(t, "{}")}
 	for name, runtime := range map[string]string{"CONTAINERD": "containerd", "CRI-O": "cri-o"} {
-		names[name] = critest.Serve(t, critest.Options{Name: runtime}, holder(1, 0, "train-0", memlockOf(65536))).Socket
+		names[name] = critest.Serve(t, critest.Options{Name: runtime}, nodetest.Holder(1, 0, "train-0", nodetest.Memlock(65536))).Socket
 	}
-	compareCalls(t, "status/fix", names, `
+	program.Compare(t, "fix", names, `
 		doctor --only container-memlock --config EMPTY --root NODE --runtime-endpoint CONTAINERD
 		status --config EMPTY --root NODE --runtime-endpoint CONTAINERD
 		repair --dry-run --config EMPTY --root NODE --runtime-endpoint CONTAINERD
@@ -111,8 +113,8 @@ func TestAllCommandsNameOneFix(t *testing.T) {
 // A configuration that cannot be read is an error that the doctor reports, on a node and on a copy of one.
 func TestDoctorReportsWhyThePolicyCannotBeRead(t *testing.T) {
 	root, node := sixteenNode(t)
-	for name, node := range map[string][]string{"node": node, "copy": {"--root", collected(t, root, node[2:]...)}} {
-		got := words("doctor --only container-refused --config /nonexistent.yaml", node...)
+	for name, node := range map[string][]string{"node": node, "copy": {"--root", program.Collect(t, root, node[2:]...)}} {
+		got := program.Words("doctor --only container-refused --config /nonexistent.yaml", node...)
 		if !strings.Contains(got.Stdout, "cannot read the configuration: stat /nonexistent.yaml: no such file or directory") {
 			t.Errorf("%s: %+v", name, got)
 		}
@@ -123,9 +125,9 @@ func TestDoctorReportsWhyThePolicyCannotBeRead(t *testing.T) {
 func TestACopyIsJudgedByAnotherPolicy(t *testing.T) {
 	root, node := sixteenNode(t)
 	register(t, root, "{memlock: 16Gi, optIn: {namespaces: [ml]}}", "/etc/rdma-spec/config.yaml")
-	names := map[string]string{"COPY": collected(t, root, node[2:]...), "POD": configFile(t, optedIn), "NODE": root, "SOCKET": node[3],
-		"NEWER": configFile(t, "{memlock: 32Gi, optIn: {namespaces: [ml]}}")}
-	compareCalls(t, "copy", names, `
+	names := map[string]string{"COPY": program.Collect(t, root, node[2:]...), "POD": clitest.File(t, optedIn), "NODE": root, "SOCKET": node[3],
+		"NEWER": clitest.File(t, "{memlock: 32Gi, optIn: {namespaces: [ml]}}")}
+	program.Compare(t, "copy", names, `
 		status --root COPY
 		repair --dry-run --root COPY
 		doctor --only container-memlock --root COPY

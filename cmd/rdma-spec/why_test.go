@@ -23,7 +23,7 @@ func TestWhyKnowsTheNode(t *testing.T) {
 		{nil, "container-routes", false},
 		{[]string{"--root", root}, "port-active", true},
 	} {
-		got := call("", append([]string{"why", "ibv_modify_qp failed with error Connection timed out", "-o", "json"}, c.args...)...)
+		got := program.Call("", append([]string{"why", "ibv_modify_qp failed with error Connection timed out", "-o", "json"}, c.args...)...)
 		var report struct {
 			Looked bool
 			Roots  []struct {

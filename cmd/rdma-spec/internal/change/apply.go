@@ -252,7 +252,7 @@ func (l *Ledger) replaceFile(s step, from, to []byte) error {
 	for _, dir := range s.dirs {
 		err := os.Mkdir(dir, 0o755)
 		if err == nil {
-			err = os.Chmod(dir, 0o755) //nolint:gosec // for all who need what is in it, whatever the umask
+			err = os.Chmod(dir, 0o755) // for all who need what is in it, whatever the umask
 		}
 		if err != nil && !errors.Is(err, os.ErrExist) {
 			return fmt.Errorf("cannot make %s: %w", dir, files.Cause(err))

@@ -95,7 +95,7 @@ func Open(root string) (*Ledger, error) {
 		return nil, fmt.Errorf("cannot open %s: %w", name, files.Cause(err))
 	}
 	if err := syscall.Flock(int(lock.Fd()),
-		syscall.LOCK_EX|syscall.LOCK_NB); err != nil { //nolint:gosec // a file descriptor
+		syscall.LOCK_EX|syscall.LOCK_NB); err != nil { // a file descriptor
 		holder := make([]byte, 20)
 		n, _ := lock.Read(holder) // unknown: the message does without
 		_ = lock.Close()          // nothing was written

@@ -121,7 +121,7 @@ func withoutElement(text []byte, p Part) ([]byte, error) {
 		delete(want, p.Path[0])
 	}
 	if got, err := tomledit.Parse(exact); err != nil || tomledit.Difference(got, want) != nil {
-		return byValue, nil //nolint:nilerr // something else is written in the same way
+		return byValue, nil // something else is written in the same way
 	}
 	return exact, nil
 }

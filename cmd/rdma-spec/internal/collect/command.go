@@ -95,8 +95,8 @@ var alwaysCollected = []string{
 
 func (o collectOptions) writeArchive(ctx context.Context, stdout, stderr io.Writer) error {
 	if o.to == "" && !o.list && cli.IsTerminal(stdout) {
-		return cli.Usage(errors.New("a support bundle is not written to a terminal: name a file with --to, or list the content " +
-			"with --list"))
+		return cli.Usage(errors.New("a support bundle is not written to a terminal: name a file with --to, or list the " +
+			"content with --list"))
 	}
 	entries, missing, err := o.collect(ctx, stderr)
 	if err != nil {

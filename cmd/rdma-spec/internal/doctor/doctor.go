@@ -195,8 +195,8 @@ type result struct {
 	findings []Finding
 }
 
-// evaluate looks at once, so that all daemons are asked side by side, and then waits for the checks that this one needs. A
-// needed check that is not among the results counts as ok.
+// evaluate looks at once, so that all daemons are asked side by side, and then waits for the checks that this one
+// needs. A needed check that is not among the results counts as ok.
 func (c *Check) evaluate(ctx context.Context, s *node.Snapshot, results map[string]*result) []Finding {
 	findings := c.look(ctx, s)
 	var causes []Finding

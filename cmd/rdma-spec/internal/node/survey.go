@@ -345,7 +345,7 @@ func (s *surveyor) stale(c policy.Container) (all []string) {
 		return nil // hcas notes the error
 	}
 	for _, d := range c.Devices {
-		number := hca.Number{Major: uint32(d.Major), Minor: uint32(d.Minor)} //nolint:gosec // as the kernel has them
+		number := hca.Number{Major: uint32(d.Major), Minor: uint32(d.Minor)} // as the kernel has them
 		is, known := node.Lookup(number)
 		switch {
 		case !process.IsVerbs(d.Path) || d.Type != "c" && d.Type != "u":

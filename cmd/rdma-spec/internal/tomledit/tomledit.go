@@ -212,7 +212,7 @@ func Delete(text []byte, path ...string) ([]byte, error) {
 	}
 	want := Clone(tree)
 	parent, _ := Lookup(want, path[:len(path)-1]...)
-	delete(parent.(map[string]any), path[len(path)-1]) //nolint:forcetypeassert // it has the key
+	delete(parent.(map[string]any), path[len(path)-1]) // it has the key
 	if Difference(got, want) != nil {
 		return nil, fmt.Errorf("%s cannot be removed without a change of other keys", join(path))
 	}

@@ -51,7 +51,7 @@ func TestHandler(t *testing.T) {
 			}
 			n.applied(t, name, handler, func(effective map[string]any) {
 				plugin, all := containerd.Handlers(effective)
-				wanted := tomledit.Clone(all[test.like].(map[string]any)) //nolint:forcetypeassert // a test's
+				wanted := tomledit.Clone(all[test.like].(map[string]any)) // a test's
 				wanted[containerd.BaseSpecKey] = filepath.Join(filepath.Dir(n.daemon.File()), "rdma-spec-"+test.name+".json")
 				tomledit.Put(effective, wanted, "plugins", plugin, "containerd", "runtimes", test.name)
 			})

@@ -71,7 +71,7 @@ func TestRoot(t *testing.T) {
 	}
 	scratch.File(t, d.File(), "version = 2\nimports = ['"+root+"/etc/containerd/conf.d/*.toml']\n", 0o600)
 	if effective, err := d.Effective(t.Context(), nil); err != nil ||
-		effective["plugins"].(map[string]any)[containerd.NRIPlugin].(map[string]any)["disable"] != true { //nolint:forcetypeassert // a test's
+		effective["plugins"].(map[string]any)[containerd.NRIPlugin].(map[string]any)["disable"] != true { // a test's
 		t.Errorf("with imports that the node does not have: %v, %v", effective, err)
 	}
 	if err := errors.Join(os.Remove(d.File()),

@@ -196,10 +196,10 @@ func TestArchivesAreBounded(t *testing.T) {
 		heavy = append(heavy, Entry{Name: strings.Repeat("x", i+1), Content: large})
 	}
 	for want, entries := range map[string][]Entry{
-		"it has more than 200000 entries":  many,
-		"it has more than 268435456 bytes": heavy,
-		"has more than 33554432 bytes":     {{Name: "x", Content: make([]byte, MaxFile+1)}},
-		"comes twice":                      {{Name: "x"}, {Name: "x"}},
+		"it has more than 200000 entries":         many,
+		"it has more than 268435456 bytes":        heavy,
+		"has more than 33554432 bytes":            {{Name: "x", Content: make([]byte, MaxFile+1)}},
+		"comes twice":                             {{Name: "x"}, {Name: "x"}},
 		"is not a path inside the support bundle": {{Name: "x/../../y"}},
 	} {
 		if err := Write(&bytes.Buffer{}, entries); err == nil || !strings.Contains(err.Error(), want) {

@@ -182,7 +182,7 @@ func Others(ctx context.Context, record *change.Ledger, d containerd.Daemon, fea
 		}
 		tree, err := d.Effective(ctx, without)
 		if err != nil {
-			return others, nil //nolint:nilerr // what is planned says why
+			return others, nil // what is planned says why
 		}
 		trees = append(trees, tree)
 	}

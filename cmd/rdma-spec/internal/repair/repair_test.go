@@ -1,7 +1,7 @@
 // Copyright The rdma-spec Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-package main
+package repair_test
 
 import (
 	"bytes"
@@ -11,17 +11,21 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"os"
 	"strings"
 	"testing"
 	"time"
 
 	api "github.com/containerd/containerd/api/services/containers/v1"
 	"github.com/google/go-cmp/cmp"
+	"github.com/spf13/cobra"
 	"google.golang.org/grpc"
 
 	"github.com/rdma-spec/rdma-spec/cmd/internal/cli"
+	"github.com/rdma-spec/rdma-spec/cmd/internal/clitest"
 	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/node"
 	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/node/cri/critest"
+	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/node/nodetest"
 	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/repair"
 	"github.com/rdma-spec/rdma-spec/plugin/limits"
 	"github.com/rdma-spec/rdma-spec/plugin/limits/limitstest"
@@ -35,31 +39,22 @@ import (
 	"github.com/rdma-spec/rdma-spec/test/testing/output"
 )
 
-const eightMiB = spec.Limit(8 << 20)
-
-// lowNode is a node with containers that are below policy, one that is not, and one that is not an RDMA container.
-func lowNode() (processes *limitstest.Kernel, containers []critest.Container) {
-	processes = &limitstest.Kernel{Table: map[int]*limitstest.Process{}}
-	for n, soft := range map[int][]spec.Limit{
-		1: {eightMiB, eightMiB, spec.Unlimited}, 2: {spec.Unlimited}, 3: {eightMiB},
-		4: {spec.Unlimited, eightMiB}, 5: {spec.Unlimited},
-	} {
-		for i, limit := range soft { // the first has the number of its container
-			processes.Table[n+100*i] = limitstest.NewProcess(containerID(n), limit)
-		}
-	}
-	return processes, []critest.Container{
-		holder(1, 0, "low"), holder(2, 0, "good"), other(3, "unrelated"), holder(4, 1, "low-child"),
-		holder(5, 1, "low-spec", memlockOf(65536)),
-	}
+func TestMain(m *testing.M) {
+	node.SecondLookAfter = 0
+	os.Exit(m.Run())
 }
+
+// program has the commands that these tests call.
+var program = clitest.New(node.OpenRoot, func() []*cobra.Command {
+	return []*cobra.Command{repair.Command()}
+})
 
 // repairRun is a call of `rdma-spec repair` on a node in memory.
 func repairRun(t *testing.T, endpoint string, on limits.Kernel, dryRun bool, pods ...string) (stdout,
 	stderr string, err error) {
 	t.Helper()
 	var out, notes bytes.Buffer
-	o := repair.Options{Options: node.Options{Config: configFile(t, "{}"), Root: hcatest.V100(t), Endpoint: endpoint,
+	o := repair.Options{Options: node.Options{Config: clitest.File(t, "{}"), Root: hcatest.V100(t), Endpoint: endpoint,
 		Processes: limits.On(on), Pods: pods}, DryRun: dryRun, Format: cli.FormatText}
 	err = o.Repair(t.Context(), &out, &notes)
 	return out.String(), withoutSources(notes.String()), err
@@ -99,58 +94,58 @@ func containerdWith(t *testing.T, running []critest.Container) (*critest.Runtime
 }
 
 func TestRepair(t *testing.T) {
-	processes, running := lowNode()
+	processes, running := nodetest.Low()
 	runtime, stored := containerdWith(t, running)
 	var says golden.Cases
 	says.Add(t, "1 dry run", repaired(t, runtime.Socket, processes, true))
-	if processes.Sets() != 0 || stored.Updates(containerID(1)) != 0 {
+	if processes.Sets() != 0 || stored.Updates(nodetest.ContainerID(1)) != 0 {
 		t.Errorf("the dry run has set %d limits and written the stored spec %d times", processes.Sets(),
-			stored.Updates(containerID(1)))
+			stored.Updates(nodetest.ContainerID(1)))
 	}
 	says.Add(t, "2 repair", repaired(t, runtime.Socket, processes, false))
 	for n, updates := range map[int]int{1: 1, 2: 0, 3: 0, 4: 1, 5: 1} {
-		if got := stored.Updates(containerID(n)); got != updates {
+		if got := stored.Updates(nodetest.ContainerID(n)); got != updates {
 			t.Errorf("the stored spec of container %d was written %d times, want %d", n, got, updates)
 		}
 	}
-	for n, want := range map[int][]spec.Limit{1: {spec.Unlimited, spec.Unlimited, spec.Unlimited}, 3: {eightMiB},
+	for n, want := range map[int][]spec.Limit{1: {spec.Unlimited, spec.Unlimited, spec.Unlimited}, 3: {nodetest.EightMiB},
 		4: {spec.Unlimited, spec.Unlimited}} {
-		if diff := cmp.Diff(want, processes.Soft(containerID(n))); diff != "" {
+		if diff := cmp.Diff(want, processes.Soft(nodetest.ContainerID(n))); diff != "" {
 			t.Errorf("limits of container %d (-want +got):\n%s", n, diff)
 		}
 	}
 	// The fake runtime's verbose status still has the old spec of low-spec.
 	says.Add(t, "3 again", repaired(t, runtime.Socket, processes, false, "ml/low", "ml/low-child"))
-	says.Compare(t, "testdata/repair/all.txt")
+	says.Compare(t, "testdata/all.txt")
 }
 
 func TestRepairOfNamedPods(t *testing.T) {
-	processes, running := lowNode()
-	denied := holder(6, 0, "denied")
+	processes, running := nodetest.Low()
+	denied := nodetest.Holder(6, 0, "denied")
 	denied.Namespace = "guest"
 	runtime := critest.Serve(t, critest.Options{Name: "cri-o", Version: "1.36.0"}, append(running, denied)...)
 	var says golden.Cases
 	says.Add(t, "two pods of CRI-O", repaired(t, runtime.Socket, processes, false, "ml/low-child", "ml/unrelated"))
 	says.Add(t, "a pod that is not there", repaired(t, runtime.Socket, processes, false, "ml/elsewhere"))
-	if processes.Soft(containerID(1))[0] != eightMiB {
+	if processes.Soft(nodetest.ContainerID(1))[0] != nodetest.EightMiB {
 		t.Error("another pod was raised")
 	}
 	var out, notes bytes.Buffer
-	o := repair.Options{Options: node.Options{Config: configFile(t,
+	o := repair.Options{Options: node.Options{Config: clitest.File(t,
 		"rules: [{match: {namespaces: [guest]}, memlock: memory-limit}]"), Root: hcatest.V100(t), Endpoint: runtime.Socket,
 		Processes: limits.On(processes), Pods: []string{"guest/denied"}}, Format: cli.FormatText}
 	err := o.Repair(t.Context(), &out, &notes)
 	says.Add(t, "a pod that would be refused", fmt.Sprint(out.String(), withoutSources(notes.String()), err))
-	says.Compare(t, "testdata/repair/named.txt")
+	says.Compare(t, "testdata/named.txt")
 }
 
 // TestRepairLoop: each pass raises what is low by then, and says what the pass before did not: nothing where nothing is
 // low.
 func TestRepairLoop(t *testing.T) {
-	processes, running := lowNode()
+	processes, running := nodetest.Low()
 	runtime, _ := containerdWith(t, running)
 	address := loopback.Address()
-	o := repair.Options{Options: node.Options{Config: configFile(t, "{}"), Root: hcatest.V100(t), Endpoint: runtime.Socket,
+	o := repair.Options{Options: node.Options{Config: clitest.File(t, "{}"), Root: hcatest.V100(t), Endpoint: runtime.Socket,
 		Processes: limits.On(processes), Pods: []string{"ml/low"}}, Format: cli.FormatText, Every: 10 * time.Millisecond,
 		Address: address}
 	var out, notes output.Buffer
@@ -171,7 +166,7 @@ func TestRepairLoop(t *testing.T) {
 		return err == nil && strings.Contains(string(text), "rdma_spec_repair_containers{memlock=\"below\"} 0\n") &&
 			strings.Contains(string(text), "rdma_spec_repair_total{result=\"raised\"} 1\n")
 	})
-	processes.Run(containerID(1), eightMiB) // as a container that was restarted without the plugin
+	processes.Run(nodetest.ContainerID(1), nodetest.EightMiB) // as a container that was restarted without the plugin
 	await.That(t, await.Patience, "raised again", raised(2))
 	stop()
 	if err := <-ended; err != nil {
@@ -187,7 +182,7 @@ func TestRepairLoop(t *testing.T) {
 func TestRepairLoopFlags(t *testing.T) {
 	for _, args := range [][]string{{"--every", "10ms"}, {"--every", "0s"}, {"--every", "25h"}, {"--http", ":1"},
 		{"--every", "1m", "-o", "json"}} {
-		if got := call("", append([]string{"repair"}, args...)...); got.Status != 2 {
+		if got := program.Call("", append([]string{"repair"}, args...)...); got.Status != 2 {
 			t.Errorf("%q: %+v", args, got)
 		}
 	}
@@ -195,9 +190,9 @@ func TestRepairLoopFlags(t *testing.T) {
 
 func TestRepairFailures(t *testing.T) {
 	var says golden.Cases
-	processes, running := lowNode()
+	processes, running := nodetest.Low()
 	// What repair cannot look at, it names: a VM has no process on the node, and its spec sets no limit.
-	vm := critest.Serve(t, critest.Options{}, holder(2, 0, "good"), holder(7, 0, "vm"))
+	vm := critest.Serve(t, critest.Options{}, nodetest.Holder(2, 0, "good"), nodetest.Holder(7, 0, "vm"))
 	says.Add(t, "a VM", repaired(t, vm.Socket, processes, false))
 	runtime, stored := containerdWith(t, running)
 	processes.Refuse = errors.New("setting RLIMIT_MEMLOCK of process 7: this needs the capability SYS_RESOURCE")
@@ -209,7 +204,7 @@ func TestRepairFailures(t *testing.T) {
 	if _, _, err := repairRun(t, runtime.Socket, processes, false); !errors.Is(err, limits.ErrHidden) {
 		t.Errorf("hidden processes: %v", err)
 	}
-	says.Compare(t, "testdata/repair/failures.txt")
+	says.Compare(t, "testdata/failures.txt")
 }
 
 // pausing is a kernel where something happens in each pause.
@@ -222,15 +217,15 @@ func (p pausing) Pause(context.Context, time.Duration) { p.pauses() }
 
 // A process that an exec just brought has the runtime's limit for a moment: what is low counts only on the second look.
 func TestSecondLook(t *testing.T) {
-	processes := limitstest.NewKernel(map[string][]spec.Limit{containerID(1): {spec.Unlimited,
-		eightMiB, eightMiB, eightMiB}})
+	processes := limitstest.NewKernel(map[string][]spec.Limit{nodetest.ContainerID(1): {spec.Unlimited,
+		nodetest.EightMiB, nodetest.EightMiB, nodetest.EightMiB}})
 	kernel := pausing{processes, func() {
-		processes.Table[1001].Limit.Soft = spec.Unlimited                       // it got its limits
-		delete(processes.Table, 1002)                                           // it has ended
-		processes.Table[1003].Container = containerID(2)                        // another container's process has its ID
-		processes.Table[1004] = limitstest.NewProcess(containerID(1), eightMiB) // the next exec's
+		processes.Table[1001].Limit.Soft = spec.Unlimited                                         // it got its limits
+		delete(processes.Table, 1002)                                                             // it has ended
+		processes.Table[1003].Container = nodetest.ContainerID(2)                                 // another container's process has its ID
+		processes.Table[1004] = limitstest.NewProcess(nodetest.ContainerID(1), nodetest.EightMiB) // the next exec's
 	}}
-	runtime := critest.Serve(t, critest.Options{}, holder(1, 0, "probed"))
+	runtime := critest.Serve(t, critest.Options{}, nodetest.Holder(1, 0, "probed"))
 	stdout, stderr, err := repairRun(t, runtime.Socket, kernel, true)
 	if err != nil || stdout != "nothing to raise: looked at 1 RDMA container\n" || stderr != "" {
 		t.Errorf("%v, %q, %q", err, stdout, stderr)

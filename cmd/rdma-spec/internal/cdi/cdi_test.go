@@ -1,7 +1,7 @@
 // Copyright The rdma-spec Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-package main
+package cdi_test
 
 import (
 	"os"
@@ -9,9 +9,19 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/spf13/cobra"
+
+	"github.com/rdma-spec/rdma-spec/cmd/internal/clitest"
+	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/cdi"
+	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/node"
 	"github.com/rdma-spec/rdma-spec/spec/hca/hcatest"
 	"github.com/rdma-spec/rdma-spec/test/testing/scratch"
 )
+
+// program has the commands that these tests call.
+var program = clitest.New(node.OpenRoot, func() []*cobra.Command {
+	return []*cobra.Command{cdi.Command()}
+})
 
 // hookRoot makes a node that has the hook's program.
 func hookRoot(t *testing.T, files hcatest.Files) string {
@@ -50,7 +60,7 @@ func TestCDIGenerate(t *testing.T) {
 		if !strings.Contains(args, "--root") {
 			args += " --root " + root
 		}
-		got := words("cdi generate " + args)
+		got := program.Words("cdi generate " + args)
 		if got.Status != want.status || !strings.Contains(got.Stdout, want.stdout) ||
 			(want.stdout == "") != (got.Stdout == "") ||
 			!strings.Contains(got.Stderr, want.stderr) || (want.stderr == "") != (got.Stderr == "") {
@@ -65,7 +75,7 @@ func TestCDIFileFollowsTheNode(t *testing.T) {
 	one := hcatest.V100Node()
 	one.HCAs = one.HCAs[:1]
 	none := hcatest.Node{}
-	file := filepath.Join(scratch.Folder(t), "cdi/rdma.yaml")
+	file := filepath.Join(scratch.Folder(t), "rdma.yaml")
 	for _, step := range []struct {
 		node    hcatest.Node
 		status  int
@@ -79,7 +89,7 @@ func TestCDIFileFollowsTheNode(t *testing.T) {
 		{none, 1, "", "rdma-spec: warning: no HCA of this node can be used; see 'rdma-spec devices'\n"},
 		{two, 0, "mlx5_0 mlx5_1", ""},
 	} {
-		got := call("", "cdi", "generate", "--to", file, "--root", hookRoot(t, step.node.Files()))
+		got := program.Call("", "cdi", "generate", "--to", file, "--root", hookRoot(t, step.node.Files()))
 		text, err := os.ReadFile(file)
 		var devices []string
 		for line := range strings.Lines(string(text)) {
@@ -96,14 +106,14 @@ func TestCDIFileFollowsTheNode(t *testing.T) {
 
 func TestCDIList(t *testing.T) {
 	names := map[string]string{"NODE": hookRoot(t, hcatest.V100Node().Files().With(hcatest.Files{"run/": "", "var/run": hcatest.Link("../run")}))}
-	compareCalls(t, "cdi/list", names, `
+	program.Compare(t, "list", names, `
 		cdi list --root NODE
 		cdi generate --to NODE/var/run/cdi/rdma.yaml --devices mlx5_1 --root NODE
 		cdi list --root NODE`)
 	if err := os.Remove(filepath.Join(names["NODE"], "usr/local/bin/rdma-hook")); err != nil {
 		t.Fatal(err)
 	}
-	compareCalls(t, "cdi/without-hook", names, `
+	program.Compare(t, "without-hook", names, `
 		cdi list --root NODE
 		cdi list -o json --root NODE`)
 }

@@ -1,30 +1,44 @@
 // Copyright The rdma-spec Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-package main
+package doctor_test
 
 import (
 	"fmt"
-	"maps"
-	"math"
 	"os"
-	"os/exec"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/prometheus/common/expfmt"
 	"github.com/prometheus/common/model"
+	"github.com/spf13/cobra"
 
+	"github.com/rdma-spec/rdma-spec/cmd/internal/clitest"
+	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/collect"
+	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/doctor"
+	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/doctor/checks"
 	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/node"
 	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/node/cri/critest"
+	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/node/nodetest"
+	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/node/rdma/rdmatest"
 	"github.com/rdma-spec/rdma-spec/spec/hca/hcatest"
-	"github.com/rdma-spec/rdma-spec/test/testing/race"
+	"github.com/rdma-spec/rdma-spec/test/testing/golden"
 	"github.com/rdma-spec/rdma-spec/test/testing/repository"
 	"github.com/rdma-spec/rdma-spec/test/testing/scratch"
 )
+
+func TestMain(m *testing.M) {
+	node.SecondLookAfter = 0
+	os.Exit(m.Run())
+}
+
+// program has the commands that these tests call.
+var program = clitest.New(node.OpenRoot, func() []*cobra.Command {
+	return []*cobra.Command{doctor.Command(checks.All()), collect.Command(checks.All())}
+})
 
 const port = "sys/devices/pci0000:5e/0000:5e:00.0/infiniband/mlx5_0/ports/1/"
 
@@ -74,7 +88,7 @@ func TestDoctor(t *testing.T) {
 			node.AnswersDir + "/plugin.json": `{"answer": {"unit": true}}`}).Root(t),
 		"IGNORING": ignoring(t, `[{"check": "port-*", "object": "HCA mlx5_0 *", "reason": "it is a spare"}]`),
 	}
-	compareCalls(t, "doctor", nodes, `
+	program.Compare(t, "doctor", nodes, `
 		doctor --root HEALTHY --only port-active
 		# a fault comes first
 		doctor --root DOWN --only hca-answers,port-active
@@ -106,7 +120,7 @@ func TestDoctor(t *testing.T) {
 
 // TestDoctorExplains checks that --explain prints the page that findings link to, and looks at no node.
 func TestDoctorExplains(t *testing.T) {
-	got := call("", "doctor", "--explain", "port-active", "--root", "/nowhere")
+	got := program.Call("", "doctor", "--explain", "port-active", "--root", "/nowhere")
 	if want := "[Faults](../faults.md)\n\n" + got.Stdout; got.Status != 0 ||
 		got.Stderr != "" || want != repository.Read(t, "docs/faults/port-active.md") {
 		t.Errorf("doctor --explain: %+v", got)
@@ -116,22 +130,22 @@ func TestDoctorExplains(t *testing.T) {
 // Metrics can be read, and a check has its series whatever it finds.
 func TestDoctorMetrics(t *testing.T) {
 	for _, state := range []string{"4: ACTIVE", "1: DOWN", "garbage"} {
-		got := words("doctor -o prometheus --root", doctorNode(t, state))
+		got := program.Words("doctor -o prometheus --root", doctorNode(t, state))
 		parser := expfmt.NewTextParser(model.UTF8Validation)
 		families, err := parser.TextToMetricFamilies(strings.NewReader(got.Stdout))
-		if n := len(families["rdma_spec_doctor_findings"].GetMetric()); n != 3*len(checks()) || err != nil {
+		if n := len(families["rdma_spec_doctor_findings"].GetMetric()); n != 3*len(checks.All()) || err != nil {
 			t.Errorf("%s: %d series, %v", state, n, err)
 		}
 	}
 }
 
 func TestDoctorLists(t *testing.T) {
-	got := words("doctor --list")
-	if n := strings.Count(got.Stdout, "\n"); got.Status != 0 || n != len(checks())+1 ||
+	got := program.Words("doctor --list")
+	if n := strings.Count(got.Stdout, "\n"); got.Status != 0 || n != len(checks.All())+1 ||
 		!strings.Contains(got.Stdout, "\nport-active ") {
 		t.Errorf("%+v", got)
 	}
-	if words := completions(t, "doctor", "--only", "hca-answers,port-a"); !strings.Contains(words,
+	if words := program.Completions("doctor", "--only", "hca-answers,port-a"); !strings.Contains(words,
 		"hca-answers,port-active\t") || strings.Contains(words, "hca-answers,hca-answers") {
 		t.Errorf("%q", words)
 	}
@@ -149,7 +163,7 @@ func TestDoctorOutput(t *testing.T) {
 		{doctorNode(t, "4: ACTIVE"), 0, `rdma_spec_doctor_findings{check="port-active",status="wrong"} 0`},
 		{"/nonexistent", 3, `rdma_spec_doctor_findings{check="port-active",status="wrong"} 0`},
 	} {
-		got := call("", "doctor", "--root", tc.root, "-o", "prometheus", "--only", "port-active", "--to", file)
+		got := program.Call("", "doctor", "--root", tc.root, "-o", "prometheus", "--only", "port-active", "--to", file)
 		if got.Status != tc.status || got.Stdout != "" || !strings.Contains(scratch.Read(t, file), tc.want) {
 			t.Errorf("%+v, want exit status %d, and in the file %s:\n%s", got, tc.status, tc.want, scratch.Read(t, file))
 		}
@@ -161,18 +175,18 @@ func TestDoctorOutput(t *testing.T) {
 
 // The doctor finds in containers what status does, and what their processes see beside it.
 func TestDoctorOfContainers(t *testing.T) {
-	files, containers := mixedNode()
-	user := holder(18, 1, "user")
+	files, containers := nodetest.Mixed()
+	user := nodetest.Holder(18, 1, "user")
 	user.Spec.Process.Capabilities.Bounding = append(user.Spec.Process.Capabilities.Bounding, "CAP_IPC_LOCK")
-	addProcess(files, 18, "8388608 8388608", plain)
+	nodetest.AddProcess(files, 18, "8388608 8388608", nodetest.Plain)
 	files["proc/18/status"] += "Uid:\t1000\t1000\t1000\t1000\n"
-	mounted := other(19, "mounted")
-	addProcess(files, 19, "8388608 8388608", plain)
+	mounted := nodetest.Other(19, "mounted")
+	nodetest.AddProcess(files, 19, "8388608 8388608", nodetest.Plain)
 	files["proc/19/mountinfo"] = "31 30 0:5 /infiniband /dev/infiniband ro - devtmpfs udev rw\n"
-	names := map[string]string{"CONFIG": configFile(t, mixedConfig), "NODE": files.Root(t),
+	names := map[string]string{"CONFIG": clitest.File(t, nodetest.MixedConfig), "NODE": files.Root(t),
 		"SOCKET": critest.Serve(t, critest.Options{}, append(containers, user, mounted)...).Socket,
 		"CHECKS": "container-ipc-lock,container-memlock,container-refused,container-hca,container-hostpath"}
-	compareCalls(t, "doctor-containers", names, `
+	program.Compare(t, "doctor-containers", names, `
 		doctor --only CHECKS --config CONFIG --root NODE --runtime-endpoint SOCKET
 		doctor --only CHECKS --root NODE --runtime-endpoint SOCKET`)
 }
@@ -187,7 +201,7 @@ func ignoring(t *testing.T, file string) string {
 // One file of what to ignore serves a fleet: only --list names what matches nothing here.
 func TestDoctorListsWhatMatchesNothing(t *testing.T) {
 	root := ignoring(t, `[{"check": "gpu-*", "object": "GPU 0000:*", "reason": "elsewhere"}]`)
-	got := call("", "doctor", "--root", root, "--list")
+	got := program.Call("", "doctor", "--root", root, "--list")
 	if got.Status != 0 || !strings.HasPrefix(got.Stdout, "CHECK ") || got.Stderr != "rdma-spec: /etc/rdma-spec/doctor.yaml: "+
 		`this entry matches nothing on this node: - {check: "gpu-*", object: "GPU 0000:*", reason: "elsewhere"}`+"\n" {
 		t.Errorf("%+v", got)
@@ -197,7 +211,7 @@ func TestDoctorListsWhatMatchesNothing(t *testing.T) {
 // The entry that a fault prints makes it ignored, whatever its object is called.
 func TestDoctorPrintsTheEntry(t *testing.T) {
 	root := hcatest.V100Node().Files().With(isDown)
-	before := words("doctor --only port-active --root", root.Root(t))
+	before := program.Words("doctor --only port-active --root", root.Root(t))
 	_, entry, found := strings.Cut(before.Stdout, "ignore: ")
 	entry, _, _ = strings.Cut(entry, "\n")
 	if before.Status != 1 || !found {
@@ -205,13 +219,13 @@ func TestDoctorPrintsTheEntry(t *testing.T) {
 	}
 	with := root.With(hcatest.Files{"etc/rdma-spec/doctor.yaml": "ignore:\n" + entry + "\n"})
 	dir := with.Root(t)
-	got := words("doctor --only port-active --root", dir)
+	got := program.Words("doctor --only port-active --root", dir)
 	if got.Status != 0 || !strings.HasPrefix(got.Stdout, "ignored port-active: HCA mlx5_0 port 1: ") ||
 		!strings.HasSuffix(got.Stdout, " (ignored: say why).\n") {
 		t.Errorf("%+v", got)
 	}
 	// An archive has the entries as well.
-	if there := words("doctor --only port-active --root", collected(t, dir)); !cmp.Equal(got, there) {
+	if there := program.Words("doctor --only port-active --root", program.Collect(t, dir)); !cmp.Equal(got, there) {
 		t.Errorf("in an archive: %s", cmp.Diff(got, there))
 	}
 }
@@ -229,7 +243,7 @@ func TestDoctorStrictIgnoreFile(t *testing.T) {
 		"ignore:\n- {check: a, reason: b, object: [a, b]}": "ignore.object is of the type array",
 	} {
 		root := hcatest.V100Node().Files().With(hcatest.Files{"etc/rdma-spec/doctor.yaml": file}).Root(t)
-		got := call("", "doctor", "--root", root, "--only", "hca")
+		got := program.Call("", "doctor", "--root", root, "--only", "hca")
 		if got.Status != 3 || got.Stdout != "" || !strings.HasPrefix(got.Stderr, "rdma-spec: /etc/rdma-spec/doctor.yaml: ") ||
 			!strings.Contains(got.Stderr, want) || strings.Count(got.Stderr, "\n") != 1 {
 			t.Errorf("%s: %+v, want %s", file, got, want)
@@ -237,93 +251,36 @@ func TestDoctorStrictIgnoreFile(t *testing.T) {
 	}
 	for _, file := range []string{"", "# nothing\n", "ignore: []\n"} {
 		root := hcatest.V100Node().Files().With(hcatest.Files{"etc/rdma-spec/doctor.yaml": file}).Root(t)
-		if got := call("", "doctor", "--root", root, "--only", "hca-answers"); got.Status != 0 {
+		if got := program.Call("", "doctor", "--root", root, "--only", "hca-answers"); got.Status != 0 {
 			t.Errorf("%q: %+v", file, got)
 		}
 	}
 }
 
-// busyNode is a node with eight HCAs and 200 containers, 80 of which hold an HCA, and each of which has a shim beside
-// its process.
-func busyNode() (files hcatest.Files, containers []critest.Container) {
-	files = hcatest.EightHCANode().Files()
-	mounts := "31 30 0:6 / /dev/shm rw,nosuid - tmpfs shm rw,size=65536k\n"
-	for i := range 40 { // those that a runtime and a kubelet make
-		mounts += fmt.Sprintf("%d 30 0:%d /var/lib/kubelet/pods/%064x/volumes /var/run/some/place/%d rw,nosuid,relatime - "+
-			"tmpfs tmpfs rw,size=1024k\n", 40+i, i, i, i)
+// The metrics are of RDMA containers that hold an HCA. What is unknown has no series, and there are 500 at most.
+func TestDoctorUse(t *testing.T) {
+	files, containers, kernel := nodetest.Using()
+	for n := 100; n < 600; n++ {
+		containers = append(containers, nodetest.Holder(n, 0, fmt.Sprintf("pod-%d", n), nodetest.Memlock(65536)))
 	}
-	for n := 1; n <= 200; n++ {
-		addProcess(files, n, "unlimited unlimited", ipcLocked)
-		c := other(n, fmt.Sprintf("web-%d", n))
-		if n <= 80 {
-			c = holder(n, n%8, fmt.Sprintf("train-%d", n), memlockOf(math.MaxUint64))
-		}
-		containers = append(containers, large(c))
-		for pid, program := range map[int]string{n: "/usr/bin/train", 1000 + n: "/usr/bin/containerd-shim-runc-v2"} {
-			at := fmt.Sprintf("proc/%d/", pid)
-			maps.Copy(files, hcatest.Files{
-				at + "comm": "main\n", at + "exe": hcatest.Link(program), at + "cmdline": program + "\x00--flag\x00",
-				at + "mountinfo":    mounts,
-				at + "ns/net":       hcatest.Link(fmt.Sprintf("net:[%d]", pid)),
-				at + "net/fib_trie": "Local:\n     |-- 10.0.0.9\n        /32 host LOCAL\n", at + "root/usr/lib/": "",
-			})
+	node := nodetest.By(t, nodetest.MixedConfig, nodetest.Serve(t, files.Root(t), containers...))
+	rdmatest.Serve(t, kernel...)
+	series := regexp.MustCompile(`(?m)^rdma_spec_container_.*$`)
+	all := program.Words("doctor -o prometheus", node...).Stdout
+	var got []string
+	for _, line := range series.FindAllString(all, -1) {
+		if !strings.Contains(line, `pod="pod-`) {
+			got = append(got, line)
 		}
 	}
-	files["proc/1/ns/net"] = hcatest.Link("net:[1]")
-	return files, containers
-}
-
-// costOf calls the program, and returns the CPU time and the memory that it needed.
-func costOf(t *testing.T, args ...string) (stdout string, time time.Duration, memory int) {
-	t.Helper()
-	status := filepath.Join(scratch.Folder(t), "status")
-	program := exec.Command(os.Args[0], args...)
-	program.Env = append(os.Environ(), memoryInto+"="+status)
-	out, _ := program.Output() // the exit status tells what was found
-	_, most, _ := strings.Cut(scratch.Read(t, status), "\nVmHWM:")
-	if _, err := fmt.Sscan(most, &memory); err != nil {
-		t.Fatal(err)
+	golden.Compare(t, filepath.Join("testdata", "use.prom"), strings.Join(got, "\n")+"\n")
+	if n := strings.Count(all, "\nrdma_spec_container_memlock_limit_bytes{"); n != 500 {
+		t.Errorf("there are %d series of limits, want 500", n)
 	}
-	return string(out), program.ProcessState.UserTime() + program.ProcessState.SystemTime(), memory << 10
-}
-
-// expectCheap checks the CPU time and the memory that calls need on a busy node: the most, or on a slow machine so many
-// times what a call takes without containers.
-func expectCheap(t *testing.T, most, times time.Duration, memory int, busy func() (time.Duration, int),
-	idle func() time.Duration) {
-	t.Helper()
-	const tries = 20 // the machine may be busy with other tests
-	least, alone, needed := time.Hour, time.Hour, math.MaxInt
-	cheap := func() bool { return least <= max(most, times*alone) && needed <= memory }
-	for try := 0; try < tries && !cheap(); try++ {
-		took, used := busy()
-		least, needed, alone = min(least, took), min(needed, used), min(alone, idle())
+	if strings.Contains(all, `rdma_spec_container_registered_bytes{container="main",namespace="ml",pod="pod-`) {
+		t.Errorf("what is unknown has series:\n%s", all)
 	}
-	t.Logf("%s of CPU time, %d MB; without containers %s", least, needed/1e6, alone)
-	if !cheap() {
-		t.Errorf("%s of CPU time, %d MB; without containers %s", least, needed/1e6, alone)
+	if some := program.Words("doctor -o prometheus --only port-active", node...).Stdout; series.MatchString(some) {
+		t.Errorf("--only:\n%s", some)
 	}
-}
-
-// The doctor needs less than 300 ms and 40 MB on a node with eight HCAs and 200 containers: in CPU time, since the
-// machine has others to serve. On a machine so slow that a node without containers takes 40 ms and more, it may take
-// eight times that.
-func TestDoctorCosts(t *testing.T) {
-	if race.Detector {
-		t.Skip("the race detector takes its own time and memory")
-	}
-	files, containers := busyNode()
-	root, policy := files.Root(t), configFile(t, "{}")
-	busy, idle := critest.Serve(t, critest.Options{}, containers...), critest.Serve(t, critest.Options{})
-	expectCheap(t, 300*time.Millisecond, 8, 40e6, func() (time.Duration, int) {
-		stdout, took, needed := costOf(t, "doctor", "-o", "json", "--timeout", "1m", "--config", policy, "--root", root,
-			"--runtime-endpoint", busy.Socket)
-		if strings.Count(stdout, "container ml/") < 80 {
-			t.Fatal(stdout)
-		}
-		return took, needed
-	}, func() time.Duration {
-		_, took, _ := costOf(t, "doctor", "--config", policy, "--root", root, "--runtime-endpoint", idle.Socket)
-		return took
-	})
 }

@@ -1,66 +1,38 @@
 // Copyright The rdma-spec Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-package main
+package generate_test
 
 import (
-	"encoding/json"
-	"fmt"
 	"os"
 	"path/filepath"
-	"slices"
-	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
-	specs "github.com/opencontainers/runtime-spec/specs-go"
+	"github.com/spf13/cobra"
 
+	"github.com/rdma-spec/rdma-spec/cmd/internal/clitest"
+	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/generate"
+	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/node"
+	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/node/nodetest"
 	"github.com/rdma-spec/rdma-spec/spec/hca/hcatest"
 	"github.com/rdma-spec/rdma-spec/test/testing/golden"
 	"github.com/rdma-spec/rdma-spec/test/testing/scratch"
 )
 
+// program has the commands that these tests call.
+var program = clitest.New(node.OpenRoot, func() []*cobra.Command {
+	return []*cobra.Command{generate.Command()}
+})
+
 // generate runs the subcommand; it must succeed, and say no more than wanted.
 func runGenerate(t *testing.T, stdin, stderr string, args ...string) string {
 	t.Helper()
-	got := call(stdin, append([]string{"generate"}, args...)...)
+	got := program.Call(stdin, append([]string{"generate"}, args...)...)
 	if got.Status != 0 || got.Stderr != stderr {
 		t.Fatalf("generate %v: exit status %d; stderr %q, want %q", args, got.Status, got.Stderr, stderr)
 	}
 	return got.Stdout
-}
-
-// gist is what tests compare of a spec: its rlimits, in how many sets it has CAP_IPC_LOCK, its devices, and their
-// rules. The texts for other platforms are short.
-func gist(text string) string {
-	var s specs.Spec
-	decoder := json.NewDecoder(strings.NewReader(text))
-	decoder.DisallowUnknownFields()
-	if err := decoder.Decode(&s); err != nil {
-		return text
-	}
-	var short strings.Builder
-	for _, l := range s.Process.Rlimits {
-		fmt.Fprintln(&short, l.Type, l.Soft, l.Hard)
-	}
-	sets := 0
-	if c := s.Process.Capabilities; c != nil {
-		for _, set := range [][]string{c.Bounding, c.Effective, c.Permitted, c.Inheritable, c.Ambient} {
-			if slices.Contains(set, "CAP_IPC_LOCK") {
-				sets++
-			}
-		}
-	}
-	fmt.Fprintf(&short, "CAP_IPC_LOCK in %d sets\n", sets)
-	for _, d := range s.Linux.Devices {
-		fmt.Fprintf(&short, "%s %d:%d\n", d.Path, d.Major, d.Minor)
-	}
-	if s.Linux.Resources != nil {
-		for _, r := range s.Linux.Resources.Devices {
-			fmt.Fprintf(&short, "allow %t %s\n", r.Allow, r.Access)
-		}
-	}
-	return short.String()
 }
 
 func TestGenerateGivesTheSameBytes(t *testing.T) {
@@ -96,7 +68,7 @@ func TestGenerate(t *testing.T) {
 		return `{"type":"RLIMIT_MEMLOCK","hard":` + hard + `,"soft":` + soft + `}`
 	}
 	const unlimited = "18446744073709551615"
-	compareCalls(t, "generate", map[string]string{
+	program.Compare(t, "generate", map[string]string{
 		"UNLIMITED":   from(`"rlimits":[` + memlock(unlimited, unlimited) + `]`),
 		"HARD":        from(`"rlimits":[` + memlock(unlimited, "8388608") + `]`),
 		"TWICE":       from(`"rlimits":[` + memlock(unlimited, "0") + "," + memlock("0", "0") + `]`),
@@ -132,11 +104,11 @@ func TestGenerate(t *testing.T) {
 		# each platform's text is golden in spec/platform: here is which flags reach it
 		generate --for docker
 		generate --for nodeadm --from testdata/unlimited.json
-		generate --for systemd --ipc-lock=false`, gist)
+		generate --for systemd --ipc-lock=false`, nodetest.SpecGist)
 }
 
 func TestGenerateDevices(t *testing.T) {
-	compareCalls(t, "generate-devices", map[string]string{
+	program.Compare(t, "generate-devices", map[string]string{
 		"V100": hcatest.V100(t), "A100": hcatest.A100(t), "EIGHT": hcatest.EightHCA(t), "NO-RDMA": hcatest.NoRDMA(t),
 		"NO-CM": hcatest.NoRDMACM(t), "EFA": hcatest.EFA(t), "OMNI-PATH": hcatest.OmniPath(t), "BROKEN": hcatest.Broken(t),
 		"FOLDER-CM": hcatest.V100Node().Files().With(hcatest.Files{"dev/infiniband/rdma_cm/": ""}).Root(t),
@@ -157,14 +129,14 @@ func TestGenerateDevices(t *testing.T) {
 		generate --devices hfi1_1 --root OMNI-PATH
 		# broken HCAs do not hide the one that works
 		generate --devices mlx5_0 --root BROKEN
-		generate --devices all --root BROKEN`, gist)
+		generate --devices all --root BROKEN`, nodetest.SpecGist)
 }
 
 // Each refusal is one line, names the flag or the file, and leaves nothing on stdout and the old file as it was.
 func TestGenerateRefuses(t *testing.T) {
 	file := filepath.Join(scratch.Folder(t), "spec.json")
 	scratch.File(t, file, "old", 0o600)
-	compareCalls(t, "generate-refuses", map[string]string{"FILE": file, "V100": hcatest.V100(t), "BROKEN": hcatest.Broken(t),
+	program.Compare(t, "generate-refuses", map[string]string{"FILE": file, "V100": hcatest.V100(t), "BROKEN": hcatest.Broken(t),
 		"NO-RDMA": hcatest.NoRDMA(t)}, `
 		generate --from -
 		generate --from - --to FILE
@@ -208,7 +180,7 @@ func TestGenerateOutput(t *testing.T) {
 	if info, err := os.Stat(file); err != nil || info.Mode() != 0o640 {
 		t.Errorf("mode %v, %v; want 0640", info.Mode(), err)
 	}
-	if got := call("", "generate", "--to", dir); got.Status != 3 || got.Stdout != "" || got.Stderr !=
+	if got := program.Call("", "generate", "--to", dir); got.Status != 3 || got.Stdout != "" || got.Stderr !=
 		"rdma-spec: cannot write "+dir+": it is not a regular file\n" {
 		t.Errorf("to a directory: %+v", got)
 	}

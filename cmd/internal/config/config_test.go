@@ -1,27 +1,35 @@
 // Copyright The rdma-spec Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-package main
+package config_test
 
 import (
 	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/spf13/cobra"
 
+	"github.com/rdma-spec/rdma-spec/cmd/internal/clitest"
+	"github.com/rdma-spec/rdma-spec/cmd/internal/config"
 	"github.com/rdma-spec/rdma-spec/plugin/policy"
 	"github.com/rdma-spec/rdma-spec/test/testing/scratch"
 )
 
+// program has the commands that these tests call.
+var program = clitest.New(nil, func() []*cobra.Command {
+	return []*cobra.Command{config.Command()}
+})
+
 // config check and config show name the file as it was named, or standard input.
 func TestConfig(t *testing.T) {
-	names := map[string]string{"EMPTY": configFile(t, "{}"), "FOLDER": scratch.Folder(t), "SAYS-MUCH": configFile(t, `
+	names := map[string]string{"EMPTY": clitest.File(t, "{}"), "FOLDER": scratch.Folder(t), "SAYS-MUCH": clitest.File(t, `
 rules: [{memlock: memory-limit, match: {namespaces: [ml-*]}, name: "true"}]
 optIn: {resources: [rdma/*, "*/hostdev"]}
 ipcLock: false
 memlock: 16Gi
 `)}
-	compareCalls(t, "config", names, `
+	program.Compare(t, "config", names, `
 		config check EMPTY
 		config check FOLDER
 		config check testdata/none.yaml
@@ -36,18 +44,18 @@ memlock: 16Gi
 		config show testdata/none.yaml
 		config show - <<< memlok: 1Gi`)
 	// Without a file, the plugin's own is checked, whether this host has one or not.
-	if got := call("", "config", "check"); !strings.Contains(got.Stdout+got.Stderr, "/etc/rdma-spec/config.yaml") {
+	if got := program.Call("", "config", "check"); !strings.Contains(got.Stdout+got.Stderr, "/etc/rdma-spec/config.yaml") {
 		t.Errorf("without a file: %+v", got)
 	}
-	shown := call("", "config", "show", names["SAYS-MUCH"])
-	if diff := cmp.Diff(shown, call(shown.Stdout, "config", "show", "-")); diff != "" {
+	shown := program.Call("", "config", "show", names["SAYS-MUCH"])
+	if diff := cmp.Diff(shown, program.Call(shown.Stdout, "config", "show", "-")); diff != "" {
 		t.Errorf("what it shows is not shown again (-first +second):\n%s", diff)
 	}
 }
 
 // TestConfigShowTakesWhatItShows: the defaults, shown and read, are the defaults.
 func TestConfigShowTakesWhatItShows(t *testing.T) {
-	shown := call("", "config", "show", configFile(t, "{}"))
+	shown := program.Call("", "config", "show", clitest.File(t, "{}"))
 	config, err := policy.Parse([]byte(shown.Stdout))
 	if err != nil {
 		t.Fatal(err)
