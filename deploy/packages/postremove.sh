@@ -10,7 +10,7 @@ fi
 # What the service has written. Pods of a DaemonSet mount the directory, and meet in it: one that is made again is not theirs.
 forget() {
   if [ ! -e /run/rdma-spec/handover ]; then
-    rm -f /run/rdma-spec/policy.yaml /run/rdma-spec/.policy-*
+    rm -f /run/rdma-spec/policy.yaml /run/rdma-spec/.policy.yaml*
     rmdir /run/rdma-spec 2>/dev/null || true # somebody else has it
   fi
 }

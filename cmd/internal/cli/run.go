@@ -126,7 +126,7 @@ func Advice(err error) string {
 		return ": make room there, and try again"
 	case errors.Is(err, syscall.EROFS):
 		return ": name a place that can be written"
-	case errors.Is(err, syscall.EXDEV): // internal/atomicfile, in a drop-in directory
+	case errors.Is(err, syscall.EXDEV): // spec/files/atomicfile, in a drop-in directory
 		return ": its directory is mounted separately: write the file elsewhere, and move it there"
 	case !errors.Is(err, fs.ErrPermission):
 		return ""

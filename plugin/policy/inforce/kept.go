@@ -5,12 +5,11 @@ package inforce
 
 import (
 	"bytes"
-	"errors"
 	"io"
-	"os"
 	"path/filepath"
 
 	"github.com/rdma-spec/rdma-spec/plugin/policy"
+	"github.com/rdma-spec/rdma-spec/spec/files/atomicfile"
 )
 
 // KeptFolder is the directory of the policies that outlive a reboot, below the node's root.
@@ -57,17 +56,5 @@ func (k Kept) Write(text []byte) error {
 	if there, err := k.read(); err == nil && bytes.Equal(there, text) {
 		return nil
 	}
-	file, err := os.CreateTemp(filepath.Dir(k.path()), ".policy-*")
-	if err != nil {
-		return err
-	}
-	_, err = file.Write(text)
-	err = errors.Join(err, file.Sync(), file.Close()) // a node that loses its power has the old text, or the new one
-	if err == nil {
-		err = os.Rename(file.Name(), k.path())
-	}
-	if err != nil {
-		_ = os.Remove(file.Name()) // it is of no use
-	}
-	return err
+	return atomicfile.Own(k.path(), text, 0o600, nil)
 }

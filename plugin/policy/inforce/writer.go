@@ -6,7 +6,6 @@ package inforce
 import (
 	"bytes"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -16,6 +15,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/rdma-spec/rdma-spec/plugin/policy"
+	"github.com/rdma-spec/rdma-spec/spec/files/atomicfile"
 )
 
 // Writer writes the policy in force. Only a registered plugin may use one: a validator has none, and a nil Writer
@@ -116,22 +116,18 @@ func (w *Writer) replace(text []byte) error {
 	if err := trusted(folder, info); err != nil {
 		return err
 	}
-	file, err := os.CreateTemp(folder, ".policy-*")
-	if err != nil {
-		return err
-	}
-	_, err = file.Write(text)
+	var held *os.File
 	// Until it is locked, nobody but root can open it: a read lock of somebody else would keep it from being locked.
-	if err = errors.Join(err, lock(file), file.Chmod(0o644)); err == nil {
-		err = os.Rename(file.Name(), w.path())
-	}
+	err = atomicfile.Own(w.path(), text, 0o644, func(file *os.File) (err error) {
+		held, err = hold(file)
+		return err
+	})
 	if err != nil {
-		_ = os.Remove(file.Name())
-		_ = file.Close() // it is of no use
+		_ = held.Close() // it is of no use, if there is one
 		return err
 	}
 	_ = w.file.Close() // another one is in its place
-	w.file = file
+	w.file = held
 	return nil
 }
 
@@ -144,6 +140,18 @@ func lock(file *os.File) error {
 		return fmt.Errorf("cannot lock %s: %w", file.Name(), err)
 	}
 	return nil
+}
+
+// hold locks a file, and returns it as another one that keeps the lock when the first is closed.
+func hold(file *os.File) (*os.File, error) {
+	if err := lock(file); err != nil {
+		return nil, err
+	}
+	fd, err := unix.FcntlInt(file.Fd(), unix.F_DUPFD_CLOEXEC, 0)
+	if err != nil {
+		return nil, fmt.Errorf("cannot keep %s open: %w", file.Name(), err)
+	}
+	return os.NewFile(uintptr(fd), file.Name()), nil
 }
 
 // isLocked reports whether another open file holds the write lock of a file.

@@ -15,9 +15,9 @@ import (
 	"strings"
 	"time"
 
-	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/atomicfile"
 	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/tomledit"
 	"github.com/rdma-spec/rdma-spec/spec/files"
+	"github.com/rdma-spec/rdma-spec/spec/files/atomicfile"
 )
 
 // step is one change of one file, from a content to another one; nil for no file.

@@ -17,8 +17,8 @@ import (
 
 	"github.com/aymanbagabas/go-udiff"
 
-	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/atomicfile"
 	"github.com/rdma-spec/rdma-spec/spec/files"
+	"github.com/rdma-spec/rdma-spec/spec/files/atomicfile"
 )
 
 // File is what a file is to become.

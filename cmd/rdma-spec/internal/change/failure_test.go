@@ -19,8 +19,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/atomicfile"
 	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/tomledit"
+	"github.com/rdma-spec/rdma-spec/spec/files/atomicfile"
 	"github.com/rdma-spec/rdma-spec/test/testing/race"
 )
 

@@ -17,8 +17,8 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/atomicfile"
 	"github.com/rdma-spec/rdma-spec/spec/files"
+	"github.com/rdma-spec/rdma-spec/spec/files/atomicfile"
 )
 
 // directory is where the ledger is on a node.

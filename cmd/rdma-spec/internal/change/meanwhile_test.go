@@ -11,7 +11,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/atomicfile"
+	"github.com/rdma-spec/rdma-spec/spec/files/atomicfile"
 	"github.com/rdma-spec/rdma-spec/test/testing/scratch"
 )
 

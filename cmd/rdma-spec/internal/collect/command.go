@@ -18,12 +18,12 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/rdma-spec/rdma-spec/cmd/internal/cli"
-	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/atomicfile"
 	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/doctor"
 	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/node"
 	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/node/archive"
 	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/node/process"
 	"github.com/rdma-spec/rdma-spec/plugin/policy"
+	"github.com/rdma-spec/rdma-spec/spec/files/atomicfile"
 	"github.com/rdma-spec/rdma-spec/spec/hca"
 )
 

@@ -19,11 +19,11 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/rdma-spec/rdma-spec/cmd/internal/cli"
-	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/atomicfile"
 	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/node"
 	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/passes"
 	"github.com/rdma-spec/rdma-spec/docs"
 	"github.com/rdma-spec/rdma-spec/spec/files"
+	"github.com/rdma-spec/rdma-spec/spec/files/atomicfile"
 )
 
 // every is how often a doctor that serves looks at the node, as deploy/systemd/rdma-spec-doctor.timer does.

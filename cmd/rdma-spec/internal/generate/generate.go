@@ -14,11 +14,11 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/rdma-spec/rdma-spec/cmd/internal/cli"
-	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/atomicfile"
 	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/node"
 	"github.com/rdma-spec/rdma-spec/spec"
 	"github.com/rdma-spec/rdma-spec/spec/baseline"
 	"github.com/rdma-spec/rdma-spec/spec/files"
+	"github.com/rdma-spec/rdma-spec/spec/files/atomicfile"
 	"github.com/rdma-spec/rdma-spec/spec/platform"
 )
 

@@ -14,8 +14,8 @@ import (
 	"strings"
 	"syscall"
 
-	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/atomicfile"
 	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/tomledit"
+	"github.com/rdma-spec/rdma-spec/spec/files/atomicfile"
 )
 
 // NotRun is the error where the program could not be asked, which says nothing about the configuration.

@@ -1,8 +1,8 @@
 // Copyright The rdma-spec Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package atomicfile replaces an administrator's file. At every moment, also in a power cut, the file is either the old
-// one or the new one, whole, and nothing that it ever held is lost.
+// Package atomicfile replaces files: an administrator's, and a program's own. At every moment, also in a power cut, the
+// file is either the old one or the new one, whole.
 package atomicfile
 
 import (
@@ -47,7 +47,7 @@ func Replace(file string, content []byte) (backup string, err error) {
 	}
 	dir, name := besides(file, target)
 	undo := func() {}
-	replaced, err := replace(file, content, 0o644, func(string) (err error) {
+	r := replacement{file: file, content: content, mode: 0o644, ready: func(string) (err error) {
 		if info != nil {
 			backup, undo, err = keep(target, filepath.Join(dir, name+backupSuffix), old)
 		}
@@ -55,7 +55,8 @@ func Replace(file string, content []byte) (backup string, err error) {
 			err = fmt.Errorf("cannot make a backup of %s in %s: %w", file, dir, cause(err))
 		}
 		return err
-	})
+	}}
+	replaced, err := r.replace()
 	if err != nil && !replaced {
 		undo()
 		backup = ""
@@ -66,7 +67,17 @@ func Replace(file string, content []byte) (backup string, err error) {
 // Write writes a file's new content as Replace does, but keeps no backup: it is for a caller that has kept the old
 // content. A new file gets the mode. The parent directory has to exist.
 func Write(file string, content []byte, mode fs.FileMode) error {
-	_, err := replace(file, content, mode, func(string) error { return nil })
+	r := replacement{file: file, content: content, mode: mode}
+	_, err := r.replace()
+	return err
+}
+
+// Own writes the new content of a file that is the program's own: it gets the mode, and its owner is the program's user,
+// whoever has changed that. Before anybody else can open it, hold gets it, such as to lock it; nil for nothing. The file
+// is closed behind hold.
+func Own(file string, content []byte, mode fs.FileMode, hold func(*os.File) error) error {
+	r := replacement{file: file, content: content, mode: mode, own: true, hold: hold}
+	_, err := r.replace()
 	return err
 }
 
@@ -85,7 +96,8 @@ func Change(file string, old, content []byte, mode fs.FileMode) error {
 		return named(file, err)
 	}
 	if content != nil {
-		_, err := replace(file, content, mode, unchanged)
+		r := replacement{file: file, content: content, mode: mode, ready: unchanged}
+		_, err := r.replace()
 		return err
 	}
 	if err := unchanged(file); err != nil || old == nil {
@@ -114,30 +126,44 @@ func cause(err error) error {
 	return files.Cause(err)
 }
 
-// replace replaces a file once the new content is on the disk and the target is ready. Only the last sync of its
+// replacement is what a file is replaced by.
+type replacement struct {
+	file    string
+	content []byte
+	mode    fs.FileMode // of a file that does not exist, or that is the program's own
+	own     bool
+	hold    func(*os.File) error      // is called with the new file, which only its owner can open; nil for nothing
+	ready   func(target string) error // is called when only the name has to change; nil for nothing
+}
+
+// replace replaces the file once the new content is on the disk and the target is ready. Only the last sync of its
 // directory can fail after it is replaced.
-func replace(file string, content []byte, mode fs.FileMode,
-	ready func(target string) error) (replaced bool, err error) {
-	target, info, err := resolve(file)
+func (r replacement) replace() (replaced bool, err error) {
+	target, info, err := resolve(r.file)
 	if err != nil {
-		return false, named(file, err)
+		return false, named(r.file, err)
 	}
-	dir, _ := besides(file, target)
-	pending, err := prepare(target, dir, content, info, mode)
+	if r.own {
+		info = nil
+	}
+	dir, _ := besides(r.file, target)
+	pending, err := renameio.NewPendingFile(target, renameio.WithTempDir(dir), renameio.WithPermissions(0o600))
 	if err != nil {
-		return false, named(file, err)
+		return false, named(r.file, err)
 	}
 	defer func() { _ = pending.Cleanup() }() // after a success there is nothing left to clean
-	if err := pending.Sync(); err != nil {
-		return false, named(file, err)
+	if err := r.prepare(target, pending, info); err != nil {
+		return false, named(r.file, err)
 	}
-	if err := ready(target); err != nil {
-		return false, err
+	if r.ready != nil {
+		if err := r.ready(target); err != nil {
+			return false, err
+		}
 	}
 	if err := pending.CloseAtomicallyReplace(); err != nil {
-		return false, named(file, err)
+		return false, named(r.file, err)
 	}
-	return true, named(file, syncDir(filepath.Dir(target)))
+	return true, named(r.file, syncDir(filepath.Dir(target)))
 }
 
 // randomLeast is how many digits the name of an unfinished file ends with, or more: it is a random number of 63 bits.
@@ -218,32 +244,33 @@ func isReadWhole(dir string) bool {
 	return strings.HasSuffix(dir, ".d") || strings.HasSuffix(dir, "/opt/nri/plugins")
 }
 
-// prepare writes the new content to a file in a directory, with the mode and owner of the file that info describes, or
-// with the mode where there is none.
-func prepare(target, dir string, content []byte, info fs.FileInfo, mode fs.FileMode) (*renameio.PendingFile, error) {
+// prepare writes the new content, with the mode and owner of the file that info describes, or else with the mode of the
+// replacement. The mode comes last: until then, nobody else can open the file.
+func (r replacement) prepare(target string, pending *renameio.PendingFile, info fs.FileInfo) error {
+	mode := r.mode
 	if info != nil {
 		mode = info.Mode().Perm()
-	}
-	pending, err := renameio.NewPendingFile(target, renameio.WithTempDir(dir), renameio.WithStaticPermissions(mode))
-	if err != nil {
-		return nil, err
-	}
-	if info != nil {
 		if owner, ok := info.Sys().(*syscall.Stat_t); ok {
-			err = pending.Chown(int(owner.Uid), int(owner.Gid))
+			if err := pending.Chown(int(owner.Uid), int(owner.Gid)); err != nil {
+				return err
+			}
 		}
-		if err == nil {
-			err = copyAttributes(target, pending)
+		if err := copyAttributes(target, pending); err != nil {
+			return err
 		}
 	}
-	if err == nil {
-		_, err = pending.Write(content)
+	if _, err := pending.Write(r.content); err != nil {
+		return err
 	}
-	if err != nil {
-		_ = pending.Cleanup() // the error says more than a second one
-		return nil, err
+	if r.hold != nil {
+		if err := r.hold(pending.File); err != nil {
+			return err
+		}
 	}
-	return pending, nil
+	if err := pending.Chmod(mode); err != nil {
+		return err
+	}
+	return pending.Sync()
 }
 
 // signatures are attributes of a file's content, which the kernel compares with it.

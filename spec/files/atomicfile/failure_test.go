@@ -34,21 +34,21 @@ func TestMain(m *testing.M) {
 		os.Exit(m.Run())
 	case fullDisk:
 		signal.Ignore(syscall.SIGXFSZ)
-		must(syscall.Setrlimit(syscall.RLIMIT_FSIZE, &syscall.Rlimit{Cur: 4096, Max: 4096}))
+		orExit(syscall.Setrlimit(syscall.RLIMIT_FSIZE, &syscall.Rlimit{Cur: 4096, Max: 4096}))
 	case nobody:
 		if os.Getuid() == 0 {
-			must(syscall.Setgroups(nil))
-			must(syscall.Setgid(65534))
-			must(syscall.Setuid(65534))
+			orExit(syscall.Setgroups(nil))
+			orExit(syscall.Setgid(65534))
+			orExit(syscall.Setuid(65534))
 		}
 	}
 	size, err := strconv.Atoi(os.Args[1])
-	must(err)
+	orExit(err)
 	_, err = Replace("spec.json", []byte(strings.Repeat("n", size)))
 	fmt.Print(err)
 }
 
-func must(err error) {
+func orExit(err error) {
 	if err != nil {
 		fmt.Print("the test is broken: ", err)
 		os.Exit(1)

@@ -7,9 +7,15 @@ import (
 	"errors"
 	"maps"
 	"os"
+	"path/filepath"
+	"syscall"
 	"testing"
 
+	"github.com/google/go-cmp/cmp"
 	"golang.org/x/sys/unix"
+
+	"github.com/rdma-spec/rdma-spec/test/testing/must"
+	"github.com/rdma-spec/rdma-spec/test/testing/scratch"
 )
 
 func TestWrite(t *testing.T) {
@@ -109,5 +115,33 @@ func TestChange(t *testing.T) {
 			}
 			check(t, dir, want)
 		})
+	}
+}
+
+// A file of the program's own has its mode and owner, whatever others have made of it, and nobody else opens it before.
+func TestOwn(t *testing.T) {
+	file := filepath.Join(scratch.With(t, map[string]string{"a": "old"}, 0o666), "a")
+	if os.Getuid() == 0 {
+		must.Succeed(t, os.Chown(file, 1, 1))
+	}
+	held := false
+	err := Own(file, []byte("new"), 0o644, func(pending *os.File) error {
+		info, err := pending.Stat()
+		held = err == nil && info.Mode().Perm() == 0o600 && scratch.Read(t, pending.Name()) == "new"
+		return err
+	})
+	must.Succeed(t, err)
+	info, err := os.Stat(file)
+	must.Succeed(t, err)
+	owner, _ := info.Sys().(*syscall.Stat_t)
+	if got := scratch.Read(t, file); !held || got != "new" || info.Mode() != 0o644 || int(owner.Uid) != os.Getuid() {
+		t.Errorf("held: %v, %q, mode %v, owner %d", held, got, info.Mode(), owner.Uid)
+	}
+	failed := errors.New("it is locked")
+	if err := Own(file, []byte("newer"), 0o644, func(*os.File) error { return failed }); !errors.Is(err, failed) {
+		t.Error(err)
+	}
+	if diff := cmp.Diff(map[string]string{"a": "new"}, scratch.Tree(t, filepath.Dir(file))); diff != "" {
+		t.Errorf("after an error (-want +got):\n%s", diff)
 	}
 }
