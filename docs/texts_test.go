@@ -15,6 +15,7 @@ import (
 	"github.com/pelletier/go-toml/v2"
 	corev1 "k8s.io/api/core/v1"
 	nodev1 "k8s.io/api/node/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
 	"sigs.k8s.io/yaml"
 
 	"github.com/rdma-spec/rdma-spec/plugin/policy"
@@ -70,12 +71,14 @@ func TestBlocksInTextsAreChecked(t *testing.T) {
 	}
 }
 
-// checkYAML checks a block that is a RuntimeClass, the spec or annotations of a pod, or a configuration.
+// checkYAML checks a block that is a RuntimeClass, a Role, the spec or annotations of a pod, or a configuration.
 func checkYAML(t *testing.T, text string) error {
 	t.Helper()
 	switch {
 	case strings.Contains(text, "\nkind: RuntimeClass\n"):
 		return yaml.UnmarshalStrict([]byte(text), &nodev1.RuntimeClass{})
+	case strings.Contains(text, "\nkind: Role\n"):
+		return yaml.UnmarshalStrict([]byte(text), &rbacv1.Role{})
 	case strings.HasPrefix(text, "resources: "): // the chart's tests build them
 		return yaml.UnmarshalStrict([]byte(text), &map[string]any{})
 	case strings.Contains(text, "\nkind: NodeConfig\n"), strings.HasPrefix(text, "machine:\n"),

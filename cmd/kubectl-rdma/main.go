@@ -23,7 +23,6 @@ import (
 	"github.com/rdma-spec/rdma-spec/cmd/internal/cli"
 	"github.com/rdma-spec/rdma-spec/cmd/internal/config"
 	"github.com/rdma-spec/rdma-spec/cmd/internal/explain"
-	why "github.com/rdma-spec/rdma-spec/cmd/internal/why/command"
 )
 
 // version is set when the program is built.
@@ -57,7 +56,7 @@ func (o *options) command() *cobra.Command {
 		Long: `Look at RDMA on all nodes of a cluster, or on those that are named, and at manifests of pods.
 status, doctor, and devices ask rdma-spec in the pods of the DaemonSet nri-rdma, and name the
 nodes that do not answer on standard error: those that the DaemonSet selects, and those with an
-RDMA resource. resources asks the API server alone, explain and config ask nobody.
+RDMA resource. resources and why ask the API server alone, explain and config ask nobody.
 
 repair, collect, and doctor --host run rdma-spec in a pod of their own on the node, which sees
 all of the node, and delete the pod at the end.
@@ -89,7 +88,7 @@ problem was found, else 3 if a node could not look at everything.`,
 	}
 	root.AddCommand(o.repair(), o.collect())
 	root.AddCommand(explain.Command(explain.NoNode("kubectl rdma")), config.OffNode("kubectl rdma"))
-	root.AddCommand(why.New(why.Machine{Program: "kubectl rdma"}))
+	root.AddCommand(o.why())
 	return root
 }
 

@@ -83,6 +83,9 @@ type server struct {
 	old   bool                       // it knows no WebSocket
 	stdin string                     // of what is called
 
+	logs   map[string]string // of POD CONTAINER, or of previous POD CONTAINER
+	events []corev1.Event
+
 	becomes   func(p *corev1.Pod)      // makes the status of a pod that was created; nil: it runs
 	meanwhile func(caller *os.Process) // called when a command is called in such a pod
 	made      []corev1.Pod             // pods that were created, and
@@ -177,12 +180,15 @@ func (s *server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	case r.Header.Get("Authorization") != "Bearer secret":
 		http.Error(w, "who are you?", http.StatusUnauthorized)
 	case s.may != nil && !s.may(r):
-		w.Header().Set("Content-Type", "application/json")
-		w.WriteHeader(http.StatusForbidden)
-		_ = json.NewEncoder(w).Encode(metav1.Status{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Status"}, Code: http.StatusForbidden,
-			Status: metav1.StatusFailure, Reason: metav1.StatusReasonForbidden, Message: "you may not: " + path[len(path)-1]})
+		fails(w, http.StatusForbidden, metav1.StatusReasonForbidden, "you may not: "+path[len(path)-1])
 	case path[len(path)-1] == "daemonsets":
 		page(s, w, r, "DaemonSetList", s.sets)
+	case path[len(path)-1] == "events":
+		page(s, w, r, "EventList", s.events)
+	case len(path) == 5 && path[4] == "log":
+		s.log(w, r, path[3])
+	case len(path) == 4 && path[1] != "rdma-spec":
+		s.pod(w, path[1], path[3])
 	case len(path) == 3 && r.Method == http.MethodPost, len(path) == 4:
 		s.hostPod(w, r, path[len(path)-1])
 	case len(path) == 5 && path[4] == "exec":
@@ -218,6 +224,9 @@ func page[T any, P interface {
 				of = fields.Set{"spec.nodeName": o.Spec.NodeName, "status.phase": string(o.Status.Phase)}
 			case *corev1.Node:
 				of = fields.Set{"metadata.name": o.Name}
+			case *corev1.Event:
+				of = fields.Set{"involvedObject.kind": o.InvolvedObject.Kind, "involvedObject.name": o.InvolvedObject.Name,
+					"involvedObject.uid": string(o.InvolvedObject.UID)}
 			}
 			return namespace != "" && P(&o).GetNamespace() != namespace ||
 				!byLabel.Matches(labels.Set(P(&o).GetLabels())) || !byField.Matches(of)
@@ -240,6 +249,46 @@ func page[T any, P interface {
 	}
 	w.Header().Set("Content-Type", "application/json")
 	_ = json.NewEncoder(w).Encode(map[string]any{"apiVersion": version, "kind": kind, "metadata": meta, "items": items})
+}
+
+// pod answers with a pod of another namespace than the DaemonSet's.
+func (s *server) pod(w http.ResponseWriter, namespace, name string) {
+	for _, p := range s.pods {
+		if p.Namespace == namespace && p.Name == name {
+			p.APIVersion, p.Kind = "v1", "Pod"
+			w.Header().Set("Content-Type", "application/json")
+			_ = json.NewEncoder(w).Encode(p)
+			return
+		}
+	}
+	fails(w, http.StatusNotFound, metav1.StatusReasonNotFound, fmt.Sprintf("pods %q not found", name))
+}
+
+// log answers with the beginning of a container's log.
+func (s *server) log(w http.ResponseWriter, r *http.Request, pod string) {
+	q := r.URL.Query()
+	of := pod + " " + q.Get("container")
+	if q.Get("previous") == "true" {
+		of = "previous " + of
+	}
+	text, is := s.logs[of]
+	most, err := strconv.Atoi(q.Get("limitBytes"))
+	switch {
+	case err != nil:
+		fails(w, http.StatusInternalServerError, metav1.StatusReasonInternalError, "the log has no end")
+	case !is:
+		fails(w, http.StatusBadRequest, metav1.StatusReasonBadRequest, "container is waiting to start")
+	default:
+		_, _ = io.WriteString(w, text[:min(most, len(text))])
+	}
+}
+
+// fails answers with an error of the API server.
+func fails(w http.ResponseWriter, code int32, reason metav1.StatusReason, message string) {
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(int(code))
+	_ = json.NewEncoder(w).Encode(metav1.Status{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Status"}, Code: code,
+		Status: metav1.StatusFailure, Reason: reason, Message: message})
 }
 
 // hostPod creates, gets, or deletes a pod.

@@ -31,6 +31,8 @@ type Machine struct {
 	// Wrong runs those of the checks that are named, if the flags ask for it, and returns the ones that are wrong; nil
 	// if no node was looked at.
 	Wrong func(ctx context.Context, checks []string, stderr io.Writer) (wrong map[string]bool, err error)
+	// Pod reads what is known of a pod; nil where no API server is asked.
+	Pod func(cmd *cobra.Command, name string) (Pod, error)
 }
 
 // result is the report for programs.
@@ -43,6 +45,7 @@ type result struct {
 
 // New is why on a machine.
 func New(m Machine) *cobra.Command {
+	var file string
 	var format *cli.FormatFlag
 	cmd := &cobra.Command{
 		Use:   "why FILE|-|MESSAGE",
@@ -52,19 +55,24 @@ perftest, or in the log of the kernel, of a runtime, or of the kubelet, and name
 the most likely first. A log is a FILE, or - for standard input. MESSAGE is a line of one. why
 asks no network, and prints nothing of the log but the lines that matter.
 
-A line is read as an operation and a status, such as ibv_reg_mr and ENOMEM. If the two have no
-cause of their own, the cause is not known: look at the lines before that one. why also names
-lines that look bad and do not matter.
-
-The exit status is 1 if a line that matters was found, with a cause or without, 0 if none was
-found, and 3 if the log cannot be read.`,
+` + howLinesAreRead,
 		Example: fmt.Sprintf(`  %[1]s why train.log
   kubectl logs my-pod | %[1]s why -
-  %[1]s why 'Call to ibv_create_cq failed with error Cannot allocate memory'`, m.Program),
+`+anExample, m.Program),
 		GroupID: cli.GroupPod,
-		Args:    cobra.MinimumNArgs(1),
+		Args:    cobra.ArbitraryArgs,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			report, err := read(cmd.InOrStdin(), args)
+			if (file == "") == (len(args) == 0) {
+				return cli.Usage(errors.New("name one thing to read: see the examples"))
+			}
+			if m.Pod != nil && len(args) == 1 && args[0] != "-" && !strings.Contains(args[0], " ") {
+				pod, err := m.Pod(cmd, args[0])
+				if err != nil {
+					return err
+				}
+				return m.writePod(cmd, pod, format.Format)
+			}
+			report, err := read(cmd.InOrStdin(), file, args)
 			if err != nil {
 				return err
 			}
@@ -73,6 +81,10 @@ found, and 3 if the log cannot be read.`,
 	}
 	f := cmd.Flags()
 	f.SortFlags = false
+	if m.Pod != nil {
+		ofPods(cmd, m.Program)
+		f.StringVarP(&file, "filename", "f", "", "read this log, a `FILE`, instead; - for standard input")
+	}
 	if m.AddFlags != nil {
 		m.AddFlags(f)
 	}
@@ -80,19 +92,35 @@ found, and 3 if the log cannot be read.`,
 	return cmd
 }
 
+const (
+	howLinesAreRead = `A line is read as an operation and a status, such as ibv_reg_mr and ENOMEM. If the two have no
+cause of their own, the cause is not known: look at the lines before that one. why also names
+lines that look bad and do not matter.
+
+The exit status is 1 if a line that matters was found, with a cause or without, 0 if none was
+found, and 3 if the log cannot be read.`
+	anExample = `  %[1]s why 'Call to ibv_create_cq failed with error Cannot allocate memory'`
+)
+
 // read reads what is named: standard input, a file, or else the words themselves.
-func read(stdin io.Reader, args []string) (*why.Report, error) {
+func read(stdin io.Reader, file string, args []string) (*why.Report, error) {
 	if len(args) > 1 {
 		return why.Read(strings.NewReader(strings.Join(args, " ")))
 	}
-	name := args[0]
+	name := file
+	if name == "" {
+		name = args[0]
+	}
 	if name == "-" {
 		return whole(why.Read(stdin))("standard input")
 	}
-	file, err := os.Open(name)
+	log, err := os.Open(name)
 	if err == nil {
-		defer func() { _ = file.Close() }() // it was only read
-		return whole(why.Read(file))(name)
+		defer func() { _ = log.Close() }() // it was only read
+		return whole(why.Read(log))(name)
+	}
+	if file != "" {
+		return nil, err
 	}
 	report, _ := why.Read(strings.NewReader(name)) // a text can be read
 	if strings.Contains(name, " ") || report.Matters() || len(report.Remarks) > 0 {
@@ -161,32 +189,41 @@ func (m Machine) next(report *why.Report, looked bool) string {
 // writeText writes a report for people.
 func writeText(to io.Writer, report *why.Report, next string) error {
 	var text strings.Builder
+	writeReport(&text, report, "wrong on this node")
+	writeNext(&text, next)
+	_, err := io.WriteString(to, text.String())
+	return err
+}
+
+// writeReport writes a report without what is next. wrong is how it is known that a check of a cause finds a fault.
+func writeReport(text *strings.Builder, report *why.Report, wrong string) {
 	if !report.Matters() {
-		fmt.Fprintf(&text, "No line of RDMA that matters in %s.\n", cli.Counted(report.Lines, "line", "lines"))
+		fmt.Fprintf(text, "No line of RDMA that matters in %s.\n", cli.Counted(report.Lines, "line", "lines"))
 	}
 	for i, root := range report.Roots {
 		if i > 0 {
 			text.WriteString("\n")
 		}
-		writeRoot(&text, root, report.Lines)
+		writeRoot(text, root, report.Lines, wrong)
 	}
 	for i, remark := range report.Remarks {
 		if i == 0 {
 			text.WriteString("\nLines that do not matter by themselves:\n")
 		}
-		fmt.Fprintf(&text, "  %d: %s\n      %s\n", remark.Number, remark.Text, remark.Reason)
+		fmt.Fprintf(text, "  %d: %s\n      %s\n", remark.Number, remark.Text, remark.Reason)
 	}
+}
+
+func writeNext(text *strings.Builder, next string) {
 	if next != "" {
-		fmt.Fprintf(&text, "\nnext: %s\n", next)
+		fmt.Fprintf(text, "\nnext: %s\n", next)
 	}
-	_, err := io.WriteString(to, text.String())
-	return err
 }
 
 // mostCauses are those that somebody tries; programs get all.
 const mostCauses = 3
 
-func writeRoot(text *strings.Builder, root why.Root, lines int) {
+func writeRoot(text *strings.Builder, root why.Root, lines int, wrong string) {
 	if lines > 1 {
 		fmt.Fprintf(text, "line %d: ", root.Number)
 	}
@@ -214,7 +251,7 @@ func writeRoot(text *strings.Builder, root why.Root, lines int) {
 	for i, cause := range root.Causes[:min(len(root.Causes), mostCauses)] {
 		fmt.Fprintf(text, "  %d. %s", i+1, plain(cause.Text))
 		if cause.Wrong {
-			fmt.Fprintf(text, " (wrong on this node: %s)", cause.Page)
+			fmt.Fprintf(text, " (%s: %s)", wrong, cause.Page)
 		}
 		text.WriteString("\n")
 		for _, known := range []struct{ name, value string }{{"to tell", plain(cause.Apart)}, {"who", string(cause.Who)},
