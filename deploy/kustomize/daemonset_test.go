@@ -25,7 +25,6 @@ func TestMain(m *testing.M) { repository.Main(m) }
 
 // manifest holds the objects of the base.
 type manifest struct {
-	namespace corev1.Namespace
 	account   corev1.ServiceAccount
 	network   networkingv1.NetworkPolicy
 	daemonSet appsv1.DaemonSet
@@ -35,8 +34,7 @@ type manifest struct {
 func decode(t *testing.T) manifest {
 	t.Helper()
 	var m manifest
-	kinds := map[string]any{"Namespace": &m.namespace, "ServiceAccount": &m.account, "NetworkPolicy": &m.network,
-		"DaemonSet": &m.daemonSet}
+	kinds := map[string]any{"ServiceAccount": &m.account, "NetworkPolicy": &m.network, "DaemonSet": &m.daemonSet}
 	for _, text := range strings.Split(repository.Read(t, "deploy/kustomize/base/daemonset.yaml"), "\n---\n")[1:] {
 		var kind struct {
 			Kind string `json:"kind"`

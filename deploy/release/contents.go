@@ -27,11 +27,7 @@ func (r *release) writeAll() error {
 	if err := r.writeImage(); err != nil {
 		return err
 	}
-	manifest, err := os.ReadFile(filepath.Join(r.root, "deploy/kustomize/base/daemonset.yaml"))
-	if err != nil {
-		return err
-	}
-	if err := r.write("daemonset.yaml", r.withImage(manifest)); err != nil {
+	if err := r.writeManifest(); err != nil {
 		return err
 	}
 	for _, arch := range architectures {
@@ -58,6 +54,19 @@ func (r *release) writeAll() error {
 		return err
 	}
 	return r.writeSums()
+}
+
+// writeManifest writes what kubectl apply -f takes: the base, and before it the namespace, which is the plugin's own.
+func (r *release) writeManifest() error {
+	var texts [][]byte
+	for _, file := range []string{"components/namespace/namespace.yaml", "base/daemonset.yaml"} {
+		text, err := os.ReadFile(filepath.Join(r.root, "deploy/kustomize", file))
+		if err != nil {
+			return err
+		}
+		texts = append(texts, text)
+	}
+	return r.write("daemonset.yaml", r.withImage(bytes.Join(texts, []byte("---\n"))))
 }
 
 // withImage puts the release's image into a plain manifest.

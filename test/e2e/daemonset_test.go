@@ -73,8 +73,8 @@ func testKubectl(t *testing.T, d *daemonSet, k *kubelet.Kubelet, withNRI contain
 		Containers: []kubelet.Container{{Name: "main", Resource: shared}}})
 	away.expectHolds(t, "main", kernelDefault, given(0)...)
 
-	base, own := kustomizations(t)
-	d.kubectl(t, "apply", "-k", base)
+	overlay, own := kustomizations(t)
+	d.kubectl(t, "apply", "-k", overlay)
 	d.awaitEvent(t, "without NRI", "/var/run/nri is not a directory")
 	replaceContainerd(t, withNRI)
 	d.awaitRollout(t)
@@ -216,25 +216,25 @@ func testValidatorContainer(t *testing.T, d *daemonSet, k *kubelet.Kubelet) {
 	refused.expectHolds(t, "main", "unlimited", given(0)...)
 }
 
-// kustomizations returns the directories of two: the base, and one's own of docs/install.md, with validator and repair.
+// kustomizations returns the directories of two: the overlay, and one's own of docs/install.md, with validator and repair.
 // The node's CPU is emulated, hence the budget. All else is as people install it.
-func kustomizations(t *testing.T) (base, own string) {
+func kustomizations(t *testing.T) (overlay, own string) {
 	t.Helper()
 	dir := scratch.Folder(t)
 	clone := filepath.Join(dir, "rdma-spec/deploy/kustomize")
 	if err := os.CopyFS(clone, os.DirFS(deployPath("kustomize"))); err != nil {
 		t.Fatal(err)
 	}
-	base, own = filepath.Join(clone, "base"), filepath.Join(dir, "own")
+	overlay, own = filepath.Join(clone, "overlays/containerd"), filepath.Join(dir, "own")
 	const last = "- --http=:9797\n"
 	manifest := strings.Replace(deployFile(t, "kustomize/base/daemonset.yaml"), last,
 		last+"            - --budget="+budget+"\n", 1)
-	scratch.File(t, filepath.Join(base, "daemonset.yaml"), manifest, 0o644)
+	scratch.File(t, filepath.Join(clone, "base/daemonset.yaml"), manifest, 0o644)
 	documented := regexp.MustCompile("(?m)^   resources: (.*\n)+?   ```$").FindString(deployFile(t, "../docs/install.md"))
 	kustomization := strings.NewReplacer("registry.example.com", "docker.io/library", "\n   ", "\n", "```",
 		"").Replace("\n" + documented)
 	scratch.Files(t, own, map[string]string{"kustomization.yaml": kustomization, "config.yaml": "{}\n"}, 0o644)
-	return base, own
+	return overlay, own
 }
 
 // importImage makes the image of deploy/Containerfile, and has containerd take it in under the name that the DaemonSet

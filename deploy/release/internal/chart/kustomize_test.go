@@ -76,34 +76,51 @@ func sameObjects(t *testing.T, want, got string) {
 // chartObjects returns what the chart renders for the plain manifests, and the namespace, which Helm does not make.
 func chartObjects(t *testing.T, values Values) string {
 	t.Helper()
-	objects := between.Split(read(t, "deploy/"+baseFile), -1)
-	at := slices.IndexFunc(objects, func(object string) bool { return strings.Contains(object, "\nkind: Namespace\n") })
-	if at < 0 {
-		t.Fatal("the base has no namespace")
-	}
-	return objects[at] + "---\n" + Objects(renderPlain(t, values))
+	return read(t, "deploy/kustomize/components/namespace/namespace.yaml") + "---\n" + Objects(renderPlain(t, values))
 }
 
-// TestOverlays checks that the base and each overlay are what the chart renders.
+// TestOverlays checks that each overlay is what the chart renders, and so is the base, without a namespace.
 func TestOverlays(t *testing.T) {
 	kustomize := filepath.Join(root, "deploy/kustomize")
 	t.Run("base", func(t *testing.T) {
-		sameObjects(t, chartObjects(t, Values{}), build(t, filepath.Join(kustomize, "base")))
+		sameObjects(t, Objects(renderPlain(t, Values{})), build(t, filepath.Join(kustomize, "base")))
 	})
-	for name, values := range components {
+	overlays := maps.Clone(components)
+	overlays["containerd"] = Values{}
+	for name, values := range overlays {
 		t.Run(name, func(t *testing.T) {
 			sameObjects(t, chartObjects(t, values), build(t, filepath.Join(kustomize, "overlays", name)))
 		})
 	}
+	overlays["namespace"] = Values{} // a component of each
 	for _, dir := range []string{"components", "overlays"} {
 		entries, err := os.ReadDir(filepath.Join(kustomize, dir))
 		if err != nil {
 			t.Fatal(err)
 		}
 		for _, entry := range entries {
-			if components[entry.Name()] == nil {
+			if overlays[entry.Name()] == nil {
 				t.Errorf("no test builds %s/%s", dir, entry.Name())
 			}
+		}
+	}
+}
+
+// TestSharedNamespace checks that a kustomization for a namespace that others use as well has no Namespace object: who
+// deletes or prunes it would delete all that is in the namespace.
+func TestSharedNamespace(t *testing.T) {
+	dir := scratch.Folder(t)
+	if err := os.CopyFS(filepath.Join(dir, "kustomize"), os.DirFS(filepath.Join(root, "deploy/kustomize"))); err != nil {
+		t.Fatal(err)
+	}
+	for name := range components {
+		own := filepath.Join(dir, name)
+		scratch.Files(t, own, map[string]string{"kustomization.yaml": "namespace: gpu-operator\nresources: [../kustomize/base]\n" +
+			"components: [../kustomize/components/" + name + "]\n"}, 0o644)
+		text := build(t, own)
+		if strings.Contains(text, "kind: Namespace\n") || strings.Contains(text, "pod-security") ||
+			!strings.Contains(text, "\n  namespace: gpu-operator\n") {
+			t.Errorf("with the component %s:\n%s", name, text)
 		}
 	}
 }
@@ -122,7 +139,7 @@ func TestOwnKustomization(t *testing.T) {
 	if !list.MatchString(documented) {
 		t.Fatalf("docs/install.md lists no components:\n%s", documented)
 	}
-	all := "components:\n"
+	all := "components:\n  - ../rdma-spec/deploy/kustomize/components/namespace\n"
 	values := Values{}
 	for _, name := range slices.Sorted(maps.Keys(components)) {
 		all += "  - ../rdma-spec/deploy/kustomize/components/" + name + "\n"
