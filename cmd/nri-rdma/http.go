@@ -16,8 +16,6 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
-	"github.com/prometheus/client_golang/prometheus/collectors"
-	"github.com/prometheus/client_golang/prometheus/promhttp"
 	"github.com/sirupsen/logrus"
 
 	"github.com/rdma-spec/rdma-spec/plugin"
@@ -112,9 +110,7 @@ func askReady(socket string, out io.Writer) int {
 // recognises devices.
 func newServer(p *plugin.Plugin, log logrus.FieldLogger, more ...prometheus.Collector) *http.Server {
 	mux := http.NewServeMux()
-	mux.Handle("GET /metrics", promhttp.HandlerFor(newRegistry(p, more...), promhttp.HandlerOpts{
-		ErrorLog: log, ErrorHandling: promhttp.ContinueOnError, MaxRequestsInFlight: 1, // anybody can ask
-	}))
+	mux.Handle("GET /metrics", serveMetrics(newRegistry(p, more...), log))
 	answer := func(healthy func() (well string, err error)) http.HandlerFunc {
 		return func(w http.ResponseWriter, _ *http.Request) {
 			well, err := healthy()
@@ -142,14 +138,4 @@ type warnings struct{ logrus.FieldLogger }
 func (w warnings) Write(line []byte) (int, error) {
 	w.Warn(strings.TrimSpace(string(line)))
 	return len(line), nil
-}
-
-// newRegistry registers the metrics of the plugin, of the process, and more.
-func newRegistry(p *plugin.Plugin, more ...prometheus.Collector) *prometheus.Registry {
-	registry := prometheus.NewRegistry()
-	registry.MustRegister(append(p.Collectors(), more...)...)
-	registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
-		plugin.Flag("build_info", "1; the version is in the label.", prometheus.Labels{"version": version},
-			func() bool { return true }))
-	return registry
 }

@@ -14,6 +14,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"testing/synctest"
@@ -43,9 +44,11 @@ func (s slow) Collect(chan<- prometheus.Metric) {
 
 // askSlowly asks a server for metrics, which it collects until s lets it go on, and returns what ends the server, and the
 // status of the answer, 0 for none.
-func askSlowly(t *testing.T) (s slow, address string, stop func(), answered chan int) {
+func askSlowly(t *testing.T) (s slow, stop func(), answered chan int) {
 	t.Helper()
-	s, address, answered = slow{make(chan struct{}), make(chan struct{})}, loopback.Address(), make(chan int)
+	s = slow{make(chan struct{}), make(chan struct{})}
+	answered = make(chan int)
+	address := loopback.Address()
 	stop, err := serveHTTP(address, idlePlugin(), silent(), s)
 	must.Succeed(t, err)
 	go func() {
@@ -58,23 +61,56 @@ func askSlowly(t *testing.T) (s slow, address string, stop func(), answered chan
 		answered <- answer.StatusCode
 	}()
 	<-s.asked
-	return s, address, stop, answered
+	return s, stop, answered
 }
 
-// TestMetricsOneAtATime: however many ask, the plugin works for one of them.
-func TestMetricsOneAtATime(t *testing.T) {
-	s, address, stop, answered := askSlowly(t)
-	defer stop()
-	awaitStatus(t, address, "/metrics", http.StatusServiceUnavailable)
-	close(s.goOn)
-	if got := <-answered; got != http.StatusOK {
-		t.Errorf("the first was answered with %d", got)
-	}
+// counted counts how often it is collected.
+type counted struct {
+	slow
+	times *atomic.Int64
+}
+
+func (c counted) Collect(to chan<- prometheus.Metric) {
+	c.times.Add(1)
+	c.slow.Collect(to)
+}
+
+// However many ask at the same time, the plugin works for one of them, and all get its answer.
+func TestMetricsAreShared(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := counted{slow{make(chan struct{}), make(chan struct{})}, &atomic.Int64{}}
+		server, listener := newServer(idlePlugin(), silent(), c), make(pipes)
+		ended := make(chan error)
+		go func() { ended <- server.Serve(listener) }()
+		defer func() {
+			_ = server.Close()
+			if err := <-ended; !errors.Is(err, http.ErrServerClosed) {
+				t.Error(err)
+			}
+		}()
+		clients := []net.Conn{listener.dial(t), listener.dial(t), listener.dial(t)}
+		synctest.Wait()
+		close(c.goOn)
+		for _, client := range clients {
+			answer, err := http.ReadResponse(bufio.NewReader(client), nil)
+			must.Succeed(t, err)
+			text, err := io.ReadAll(answer.Body)
+			must.Succeed(t, err)
+			if answer.StatusCode != http.StatusOK || !strings.Contains(string(text), "\nnri_rdma_connected 0\n") ||
+				!strings.HasPrefix(answer.Header.Get("Content-Type"), "text/plain; version=0.0.4") {
+				t.Errorf("status %d, %s:\n%s", answer.StatusCode, answer.Header, text)
+			}
+			_ = client.Close() // it was read to the end
+		}
+		if n := c.times.Load(); n != 1 {
+			t.Errorf("the metrics were collected %d times", n)
+		}
+	})
 }
 
 // Who is still being answered does not keep the plugin from its end.
 func TestEndCutsOff(t *testing.T) {
-	s, _, stop, answered := askSlowly(t)
+	s, stop, answered := askSlowly(t)
 	defer close(s.goOn)
 	stop()
 	if got := await.Receive(t, await.Patience, "cut off", answered); got != 0 {
