@@ -80,6 +80,7 @@ func testPackage(t *testing.T) {
 
 	later := packaged(t, "later", "deb")
 	testPolicies(t, deb)
+	testPurgeBesideAPod(t, deb)
 	for _, m := range managers {
 		testTroubles(t, m)
 	}
@@ -153,6 +154,27 @@ func testPolicies(t *testing.T, deb string) {
 			t.Fatal(err)
 		}
 		onNode(t, "dpkg", "--purge", "rdma-spec")
+	}
+}
+
+// testPurgeBesideAPod: the directory that a running pod of the chart mounts stays the same one, or the next pod would
+// wait in another.
+func testPurgeBesideAPod(t *testing.T, deb string) {
+	const directory = "/run/rdma-spec"
+	onNode(t, "dpkg", "-i", deb)
+	pod := filepath.Join(directory, "handover/plugin-of-a-pod")
+	scratch.File(t, pod, "", 0o600)
+	t.Cleanup(func() { _ = os.RemoveAll(directory) })
+	before, err := os.Stat(directory)
+	if err != nil {
+		t.Fatal(err)
+	}
+	onNode(t, "dpkg", "--purge", "rdma-spec")
+	if after, err := os.Stat(directory); err != nil || !os.SameFile(before, after) {
+		t.Errorf("the purge has replaced %s under a running pod: %v", directory, err)
+	}
+	if _, err := os.Stat(pod); err != nil {
+		t.Errorf("the purge has removed what a pod wrote: %v", err)
 	}
 }
 
