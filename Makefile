@@ -358,7 +358,7 @@ bin/rdma-node:
 bin/e2e.test:
 	@$(COMPILE) test -c $(NODETAGS) -o bin/e2e.test ./test/e2e
 	@$(COMPILE) test -c $(NODETAGS) -o bin/service.test ./deploy/systemd
-	@$(COMPILE) build -o bin/ ./test/e2e/locker
+	@$(COMPILE) build -o bin/ ./test/e2e/locker ./test/bench/peers
 	@$(COMPILE) build -C deploy/release -o ../../bin/registry github.com/google/go-containerregistry/cmd/registry
 
 # BENCHFLAGS=-strict fails where a target is missed; -pairs and -batch say how much is measured.

@@ -152,6 +152,9 @@ func testHostPod(t *testing.T, d *daemonSet, k *kubelet.Kubelet, away *staticPod
 	}
 	said := d.kubectl(t, "debug", "node/"+k.NodeName(), "--profile=sysadmin", "--image=rdma-spec:devel", "--attach", "-q", "--",
 		"rdma-spec", "devices", "--root", "/host")
+	if said == "" { // its container had ended before kubectl attached
+		said = d.kubectl(t, "logs", "-l", "app.kubernetes.io/managed-by=kubectl-debug", "--tail=-1")
+	}
 	if !strings.Contains(said, "rxe0") {
 		t.Errorf("kubectl debug says\n%s", said)
 	}

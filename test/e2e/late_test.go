@@ -177,6 +177,42 @@ func TestCDINameOfNVIDIAsPlugin(t *testing.T) {
 	expectStates(t, map[string]string{"root": "ok", "uid-1000": "ok", "guest": "", "management": ""})
 }
 
+// A plugin with the key and the grammar of GKE's device injector gives a pod any device that its author's annotation
+// names. That device is the author's opt-in, not an administrator's. A device that the runtime's client gives still
+// counts, also in a pod with such an annotation for another container.
+func TestDeviceOfAnInjector(t *testing.T) {
+	const key = "devices.gke.io/container."
+	injector := start(t, filepath.Join(*bin, "peers"), "--name", "device-injector",
+		"--devices-annotation", "devices.gke.io", "--socket", containerd.NRISocket)
+	awaitLog(t, injector, "Started plugin")
+	plugin := startPlugin(t, "optIn: {namespaces: [listed]}")
+	verbs := containerd.Verbs(0)
+	named := "- path: " + verbs[0].Host + "\n"
+	for _, test := range []struct {
+		namespace string
+		ctr       containerd.Container
+		memlock   string
+		says      string
+	}{
+		{"guests", containerd.Container{Name: "guest-root"}, kernelDefault, "left alone: "},
+		{"guests", containerd.Container{Name: "guest-1000", User: 1000}, kernelDefault, "left alone: "},
+		{"listed", containerd.Container{Name: "listed-1000", User: 1000}, "unlimited", "adjusted"},
+	} {
+		pod := runPod(t, containerd.Pod{Name: "of-" + test.ctr.Name, Namespace: test.namespace,
+			Annotations: map[string]string{key + test.ctr.Name: named}})
+		id := runContainer(t, pod, test.ctr)
+		shell(t, id, "test -c "+verbs[0].Host) // its author has given it to himself
+		expectMemlock(t, id, test.memlock)
+		if line := lineAbout(plugin.Log(), test.ctr.Name); !strings.Contains(line, test.says) {
+			t.Errorf("about %s the log says %q, want %q", test.ctr.Name, line, test.says)
+		}
+	}
+	tcpxo := runPod(t, containerd.Pod{Name: "tcpxo", Namespace: "guests",
+		Annotations: map[string]string{key + "tcpxo-daemon": "- path: /dev/null\n"}})
+	expectMemlock(t, runContainer(t, tcpxo, containerd.Container{Name: "worker", Devices: verbs}), "unlimited")
+	expectMemlock(t, runContainer(t, tcpxo, containerd.Container{Name: "tcpxo-daemon"}), kernelDefault)
+}
+
 // expectStates compares what status says of containers; of those that have nothing to do with RDMA it says nothing.
 func expectStates(t *testing.T, want map[string]string) {
 	t.Helper()

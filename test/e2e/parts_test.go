@@ -41,7 +41,7 @@ var parts = part.Table{
 	// rdma-spec on a node and in a container.
 	{Part: "tool", Node: "main", Tests: []func(*testing.T){
 		TestDoctor, TestDoctorWithoutPlugin, TestCollect, TestStatusAndRepairWithoutRights, TestUse, TestRepair, TestCDI,
-		TestCDINameOfAnotherPlugin, TestCDINameOfNVIDIAsPlugin, TestVerifyEphemeral, TestVerifyOwnNetwork,
+		TestCDINameOfAnotherPlugin, TestCDINameOfNVIDIAsPlugin, TestDeviceOfAnInjector, TestVerifyEphemeral, TestVerifyOwnNetwork,
 	}},
 	{Part: "tool", Node: "core", Tests: []func(*testing.T){TestVerify, TestPodman, TestDocker}},
 	{Part: "dropins", Node: "core", Tests: []func(*testing.T){TestDropIns}},

@@ -16,22 +16,25 @@ import (
 	"github.com/containerd/nri/pkg/stub"
 	"github.com/sirupsen/logrus"
 	"github.com/spf13/pflag"
+	"golang.org/x/sys/unix"
 	"sigs.k8s.io/yaml"
 )
 
 type (
 	ulimitAdjuster struct{ log *logrus.Entry }
-	deviceInjector struct{}
+	deviceInjector struct{ key string }
 )
 
 func main() {
 	socket := pflag.String("socket", api.DefaultSocketPath, "the runtime's NRI socket")
 	name := pflag.String("name", "", "ulimit-adjuster or device-injector")
+	key := pflag.String("devices-annotation", "devices.noderesource.dev",
+		"the `KEY` that device-injector reads, as KEY/container.NAME; GKE's reads devices.gke.io")
 	pflag.Parse()
 	logrus.SetFormatter(&logrus.TextFormatter{PadLevelText: true})
 	plugins := map[string]any{
 		"ulimit-adjuster": &ulimitAdjuster{log: logrus.WithField("name", *name)},
-		"device-injector": deviceInjector{},
+		"device-injector": deviceInjector{key: *key},
 	}
 	index := map[string]string{"ulimit-adjuster": "10", "device-injector": "20"}
 	s, err := stub.New(plugins[*name], stub.WithPluginName(*name), stub.WithPluginIdx(index[*name]),
@@ -68,8 +71,9 @@ func (p *ulimitAdjuster) CreateContainer(_ context.Context, pod *api.PodSandbox,
 	return adjustment, nil, nil
 }
 
-// CreateContainer returns the devices that the annotation lists.
-func (deviceInjector) CreateContainer(_ context.Context, pod *api.PodSandbox,
+// CreateContainer returns the devices that the annotation lists. As GKE's injector does, it asks the node for the type and
+// the numbers of a device that is listed by its path alone.
+func (p deviceInjector) CreateContainer(_ context.Context, pod *api.PodSandbox,
 	ctr *api.Container) (*api.ContainerAdjustment, []*api.ContainerUpdate, error) { //nolint:unparam // as the stub wants it
 	var devices []struct {
 		Path, Type   string
@@ -77,16 +81,37 @@ func (deviceInjector) CreateContainer(_ context.Context, pod *api.PodSandbox,
 		FileMode     uint32 `json:"file_mode"`
 	}
 	of := pod.GetName() + "/" + ctr.GetName()
-	annotation := pod.GetAnnotations()["devices.noderesource.dev/container."+ctr.GetName()]
+	annotation := pod.GetAnnotations()[p.key+"/container."+ctr.GetName()]
 	if err := yaml.Unmarshal([]byte(annotation), &devices); err != nil {
 		return nil, nil, err
 	}
 	adjustment := &api.ContainerAdjustment{}
 	for _, d := range devices {
+		if d.Type == "" {
+			found, err := deviceAt(d.Path)
+			if err != nil {
+				return nil, nil, err
+			}
+			adjustment.AddDevice(found)
+			continue
+		}
 		adjustment.AddDevice(&api.LinuxDevice{Path: d.Path, Type: d.Type, Major: d.Major, Minor: d.Minor,
 			FileMode: api.FileMode(d.FileMode)})
 		logrus.Infof("%s: injected device %q...", of, d.Path)
 	}
 	logrus.Infof("%s: no mounts annotated...", of)
 	return adjustment, nil, nil
+}
+
+// deviceAt returns a character device of the node.
+func deviceAt(path string) (*api.LinuxDevice, error) {
+	var stat unix.Stat_t
+	if err := unix.Stat(path, &stat); err != nil {
+		return nil, fmt.Errorf("%s: %w", path, err)
+	}
+	if stat.Mode&unix.S_IFMT != unix.S_IFCHR {
+		return nil, fmt.Errorf("%s is not a character device", path)
+	}
+	number := uint64(stat.Rdev)
+	return &api.LinuxDevice{Path: path, Type: "c", Major: int64(unix.Major(number)), Minor: int64(unix.Minor(number))}, nil
 }
