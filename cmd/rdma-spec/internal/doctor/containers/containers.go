@@ -46,9 +46,9 @@ func judged(look func(*doctor.View, node.Container) []doctor.Finding) doctor.Loo
 		answer, err := v.Containers()
 		if err == nil && answer.Unjudged != "" && len(answer.Containers)+len(answer.Others) > 0 {
 			if plugin, failed := v.Plugin(); failed == nil && !plugin.Installed() && v.Config == "" {
-				return doctor.Inapplicable("No policy says what containers should have: " + answer.Unjudged + ".")
+				return doctor.Inapplicable("No policy says what to grant containers: " + answer.Unjudged + ".")
 			}
-			return []doctor.Finding{doctor.Unsure("", "What containers should have is unknown: "+answer.Unjudged+".")}
+			return []doctor.Finding{doctor.Unsure("", "The policy is unknown: "+answer.Unjudged+".")}
 		}
 		return eachContainer(func(v *doctor.View, c node.Container) []doctor.Finding {
 			if !c.RDMA {
@@ -63,34 +63,34 @@ func judged(look func(*doctor.View, node.Container) []doctor.Finding) doctor.Loo
 func containerChecks() []doctor.Check {
 	return []doctor.Check{{
 		ID: "container-ipc-lock", Family: "containers",
-		Title:  "No container relies on an IPC_LOCK that its user does not have.",
-		Impact: "The runtime gives the capability to root alone, and the memlock is too low.",
+		Title:  "Each container that relies on IPC_LOCK has it.",
+		Impact: "The runtime gives the capability only to root, so the container cannot register its memory.",
 		Needs:  []string{"container-refused"}, Look: eachContainer(containerIPCLock),
 	}, {
 		ID: "container-memlock", Family: "containers", Title: "Each RDMA container can register its memory.",
-		Impact: "Registration is refused, and programs fail or fall back to sockets.",
+		Impact: "The container cannot register memory. Programs fail, or fall back to sockets.",
 		Needs:  []string{"container-ipc-lock", "container-refused"}, Look: eachContainer(containerMemlock),
 	}, {
 		ID: "container-unseen", Family: "containers",
-		Title:  "No container lacks memlock for HCAs that NVIDIA's container runtime added after NRI.",
-		Impact: "The plugin does not see these HCAs, and gives the container no memlock.",
+		Title:  "Containers with HCAs that NVIDIA's container runtime added after NRI can register memory.",
+		Impact: "The plugin does not see these HCAs, so the container cannot register its memory.",
 		Look:   eachContainer(containerUnseen),
 	}, {
 		ID: "container-files", Family: "containers", Title: "Each RDMA container can open more than 1024 files.",
-		Impact: "A job of many processes runs out of them: each connection takes some.",
+		Impact: "Each connection opens files, so a job with many processes reaches the limit.",
 		Needs:  []string{"base-spec-files"}, Look: eachContainer(containerFiles),
 	}, {
-		ID: "container-refused", Family: "containers", Title: "The policy would create each RDMA container that runs.",
-		Impact: "The container is not created again when its pod restarts.",
+		ID: "container-refused", Family: "containers", Title: "Running RDMA containers conform to the policy.",
+		Impact: "When the container restarts, its creation fails.",
 		Look:   judged(containerRefused),
 	}, {
 		ID: "container-hca", Family: "containers",
-		Title:  "Each RDMA container holds the HCAs that the policy gives it, and is in their network namespace.",
-		Impact: "The container has no RDMA.",
+		Title:  "Each RDMA container has the HCAs that the policy grants, in its network namespace.",
+		Impact: "The container cannot use RDMA.",
 		Look:   eachContainer(containerHCA),
 	}, {
-		ID: "container-port", Family: "containers", Title: "No container depends on an HCA whose ports are all down.",
-		Impact: "Programs of the container have no connection.",
+		ID: "container-port", Family: "containers", Title: "Each HCA of a container has a port that is up.",
+		Impact: "Programs in the container cannot connect.",
 		Reads:  doctor.FunctionReads, Needs: []string{"port-active", "guid-valid"}, Look: containerPort,
 	}}
 }
@@ -101,13 +101,13 @@ func containerRefused(v *doctor.View, c node.Container) []doctor.Finding {
 	}
 	answer, _ := v.Containers() // which has the container
 	return []doctor.Finding{doctor.Fault(containerObject(c), doctor.Sentence(c.Causes()),
-		fmt.Sprintf("Change the pod or the policy (%s) as the message says", answer.Policy))}
+		fmt.Sprintf("Change the pod or the policy (%s) as the message describes", answer.Policy))}
 }
 
 // recreate is a fault that only a new container does not have.
 func recreate(c node.Container, text string) doctor.Finding {
 	return doctor.Fault(containerObject(c), text, fmt.Sprintf("kubectl -n %s delete pod %s", c.Namespace, c.Pod)).
-		Disruptive("the programs of the pod end, and nothing creates a pod again that no controller owns",
+		Disruptive("the programs of the pod end, and nothing recreates a pod without a controller",
 			fmt.Sprintf("kubectl -n %s get pod %s -o yaml", c.Namespace, c.Pod))
 }
 
@@ -115,7 +115,7 @@ func containerHCA(v *doctor.View, c node.Container) []doctor.Finding {
 	switch {
 	case len(c.Stale) > 0:
 		return []doctor.Finding{recreate(c, doctor.Sentence(c.Stale)+
-			" The HCA was made anew, as after its driver was loaded again, and libraries look for its new number.")}
+			" The HCA was recreated, for example because its driver was reloaded, and libraries look for its new number.")}
 	case len(c.Functions) > 0:
 		return withoutVerbs(c)
 	case len(c.Given) > 0:
@@ -128,8 +128,8 @@ func containerHCA(v *doctor.View, c node.Container) []doctor.Finding {
 	}
 	all, err := v.HCAs()
 	if has := held(v, c); err == nil && all.NetNSExclusive && c.OwnNetwork && !c.AllDevices && len(has) > 0 {
-		return []doctor.Finding{doctor.Fault(containerObject(c), fmt.Sprintf("%s is in the node's network namespace, and "+
-			"HCAs are exclusive to theirs (netns_mode): the container cannot open it.", has[0].Name),
+		return []doctor.Finding{doctor.Fault(containerObject(c), fmt.Sprintf("The container cannot open %s: the HCA is in "+
+			"the node's network namespace, and netns_mode is exclusive.", has[0].Name),
 			"Add rdma-cni to the NetworkAttachmentDefinition of the pod's interface, so that the HCA moves into the pod, or "+
 				"set hostNetwork: true")}
 	}
@@ -145,11 +145,11 @@ const isRDMA = "isRdma: true in the resource of the SR-IOV network device plugin
 // withoutVerbs is about a container that has functions with HCAs, and no verbs device, as DPDK's driver mlx5 needs it
 // too. A pod that uses only the network interfaces lacks nothing.
 func withoutVerbs(c node.Container) []doctor.Finding {
-	text := fmt.Sprintf("The kubelet gave it %s, and it has no verbs device.", strings.Join(c.Functions, "; "))
+	text := fmt.Sprintf("The kubelet allocated %s to it, but it has no verbs device.", strings.Join(c.Functions, "; "))
 	if len(c.Given) > 0 || c.HugePages {
-		return []doctor.Finding{doctor.Fault(containerObject(c), text, "Set "+isRDMA+", and create the pod again")}
+		return []doctor.Finding{doctor.Fault(containerObject(c), text, "Set "+isRDMA+", and recreate the pod")}
 	}
-	return []doctor.Finding{doctor.Unsure(containerObject(c), text+" If it is for RDMA or DPDK, that needs "+isRDMA+".")}
+	return []doctor.Finding{doctor.Unsure(containerObject(c), text+" RDMA and DPDK need "+isRDMA+".")}
 }
 
 // manages finds HCAs that are no program's. What may open all devices of the node is not meant to have them.
@@ -157,9 +157,9 @@ func manages(v *doctor.View, c node.Container) (found []doctor.Finding) {
 	for _, h := range held(v, c) {
 		if h.Purpose() == hca.PurposeManagement && !c.AllDevices {
 			object := fmt.Sprintf("%s HCA %s", containerObject(c), h.Name)
-			found = append(found, doctor.Fault(object, "It holds an HCA that manages "+
-				h.Manages+", by which a program can disturb all GPUs of the node.", "Leave PCI device "+h.PCI+" out of the "+
-				"device plugin's selectors, or of the policy's devices, and create the pod again"))
+			found = append(found, doctor.Fault(object, "It has an HCA that manages "+
+				h.Manages+". A program can disturb all GPUs of the node with it.", "Exclude PCI device "+h.PCI+" from the device "+
+				"plugin's selectors, or from the policy's devices, and recreate the pod"))
 		}
 	}
 	return found
@@ -168,16 +168,16 @@ func manages(v *doctor.View, c node.Container) (found []doctor.Finding) {
 // notGiven is about a container that has a resource of a device plugin, and no HCA. Where the plugin leaves its devices
 // to CDI, and CDI is off, nothing else says so.
 func notGiven(v *doctor.View, c node.Container) []doctor.Finding {
-	text := fmt.Sprintf("The kubelet gave it %s, and it holds no HCA.", strings.Join(c.Given, ", "))
+	text := fmt.Sprintf("The kubelet allocated %s to it, but it has no HCA.", strings.Join(c.Given, ", "))
 	answer, _ := v.CDI() // cdi-files says so
 	for _, f := range answer.Files {
 		if r, _ := runtimeOf(v, c); f.RDMA() && r.CDIOff {
-			return []doctor.Finding{doctor.Fault(containerObject(c), fmt.Sprintf("%s Its device plugin leaves that to %s, and "+
-				"CDI is off in the runtime.", text, f.Path), runtimes.CDIOn(r)+", and create the pod again")}
+			return []doctor.Finding{doctor.Fault(containerObject(c), fmt.Sprintf("%s Its device plugin uses the CDI file %s, "+
+				"but CDI is off in the runtime.", text, f.Path), runtimes.CDIOn(r)+", and recreate the pod")}
 		}
 	}
-	return []doctor.Finding{doctor.Unsure(containerObject(c), text+" If it is for RDMA or DPDK, and not for a "+
-		"virtual machine: that needs "+isRDMA+"; of another device plugin, the log says why.")}
+	return []doctor.Finding{doctor.Unsure(containerObject(c), text+" RDMA and DPDK, unless in a virtual machine, need "+
+		""+isRDMA+". For another device plugin, read its log.")}
 }
 
 // containerPort names the HCA and not its containers, so that what is wrong with its port explains it.
@@ -196,14 +196,14 @@ func containerPort(v *doctor.View) []doctor.Finding {
 			if len(h.Ports) > 0 && !h.Active() && h.Ports[0].State != "NOP" { // NOP: its driver does not tell
 				object := fmt.Sprintf("HCA %s port %d", h.Name, h.Ports[0].Number)
 				holders[object], why[object] = append(holders[object], c.Namespace+"/"+c.Pod+" "+c.Container), h.Ports[0].State
-				fix[object] = cmp.Or(v.LinkOfFunction(h, h.Ports[0]), "Bring the port up, or give the pods another HCA: delete "+
+				fix[object] = cmp.Or(v.LinkOfFunction(h, h.Ports[0]), "Bring the port up. Or give the pods another HCA: delete "+
 					"them when the device plugin no longer offers this one")
 			}
 		}
 		return nil
 	})(v)
 	for _, object := range slices.Sorted(maps.Keys(holders)) {
-		text := fmt.Sprintf("The port is %s, and containers hold the HCA: %s.", why[object],
+		text := fmt.Sprintf("The port is %s, but containers use the HCA: %s.", why[object],
 			strings.Join(holders[object], ", "))
 		found = append(found, doctor.Fault(object, text, fix[object]))
 	}

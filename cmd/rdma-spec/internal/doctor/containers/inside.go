@@ -23,8 +23,8 @@ import (
 func insideChecks() []doctor.Check {
 	return []doctor.Check{{
 		ID: "container-hostpath", Family: "containers",
-		Title:  "No container has /dev/infiniband from a hostPath without the right to open it.",
-		Impact: "Libraries find devices that the container cannot open, and give up.",
+		Title:  "Each container that mounts /dev/infiniband can open its devices.",
+		Impact: "Libraries find devices that the container cannot open, and fail.",
 		Look:   eachContainer(containerHostPath),
 	}, {
 		ID: "container-provider", Family: "containers",
@@ -32,8 +32,8 @@ func insideChecks() []doctor.Check {
 		Impact: "libibverbs does not see an HCA without the provider for its driver.",
 		Look:   eachContainer(containerProvider),
 	}, {
-		ID: "container-devices", Family: "containers", Title: "Each RDMA container holds all HCAs that it sees.",
-		Impact: "sysfs shows all HCAs to every container, and libraries may try one that the container does not hold.",
+		ID: "container-devices", Family: "containers", Title: "Each RDMA container can open all HCAs that it sees.",
+		Impact: "sysfs shows all HCAs to every container, so libraries may try one that the container cannot open.",
 		Look:   eachContainer(containerDevices),
 	}, {
 		ID: "container-gpu", Family: "containers",
@@ -43,7 +43,7 @@ func insideChecks() []doctor.Check {
 		Reads:      []string{doctor.GPUFiles, "sys/bus/pci/devices/*/numa_node"}, Look: eachContainer(containerGPU),
 	}, {
 		ID: "container-shm", Family: "containers", Title: "Each RDMA container has more than 64 MiB in /dev/shm.",
-		Impact: "Programs such as NCCL need more for several processes.",
+		Impact: "Programs such as NCCL need more shared memory for several processes.",
 		Look:   eachContainer(containerSharedMemory),
 	}}
 }
@@ -53,13 +53,13 @@ func containerHostPath(_ *doctor.View, c node.Container) []doctor.Finding {
 		return nil
 	}
 	can := "only " + strings.Join(c.HCAs, ", ")
-	fix := "Remove the hostPath volume from the pod: the device plugin gives the devices"
+	fix := "Remove the hostPath volume from the pod: the device plugin adds the devices"
 	if len(c.HCAs) == 0 {
 		can = "none of its HCAs"
 		fix = "Remove the hostPath volume from the pod, and request an RDMA resource of a device plugin instead"
 	}
 	return []doctor.Finding{doctor.Fault(containerObject(c), fmt.Sprintf(
-		"%s is mounted from the node, and the container can open %s.", strings.Join(c.HostPaths, ", "), can), fix)}
+		"%s is mounted from the node, but the container can open %s.", strings.Join(c.HostPaths, ", "), can), fix)}
 }
 
 func containerProvider(v *doctor.View, c node.Container) (found []doctor.Finding) {
@@ -83,18 +83,18 @@ func containerProvider(v *doctor.View, c node.Container) (found []doctor.Finding
 			return []doctor.Finding{doctor.Unsure(containerObject(c),
 				"Its image has no libibverbs in the usual places, so its providers are unknown.")}
 		case want == "":
-			found = append(found, doctor.Unsure(object, fmt.Sprintf("Which provider is for the driver %q, whose ABI is %d, is "+
-				"unknown: the image needs the one that belongs to the node's driver.", h.Driver, abi)))
+			found = append(found, doctor.Unsure(object, fmt.Sprintf("The provider for the driver %q with ABI %d is unknown. "+
+				"The image needs the provider that belongs to the node's driver.", h.Driver, abi)))
 		case c.Providers[want] == "" && foreign:
-			found = append(found, doctor.Fault(object, supports+": its image has none, and no package of the distribution "+
-				"has the right one.", "Install in the image "+ofDriver(v, want)))
+			found = append(found, doctor.Fault(object, supports+". The image has no provider, and no package of the "+
+				"distribution contains the right one.", "Install in the image "+ofDriver(v, want)))
 		case c.Providers[want] == "":
-			text := fmt.Sprintf("Its image has libibverbs with the providers %s, and not %s.",
+			text := fmt.Sprintf("Its image has libibverbs with the providers %s, but not %s.",
 				strings.Join(slices.Sorted(maps.Keys(c.Providers)), ", "), want)
 			found = append(found, doctor.Fault(object, text,
 				"Install rdma-core's provider in the image: apt-get install ibverbs-providers, or dnf install libibverbs"))
 		case foreign:
-			found = append(found, doctor.Unsure(object, supports+": if programs find no HCA, install in the image "+
+			found = append(found, doctor.Unsure(object, supports+". If programs find no HCA, install in the image "+
 				ofDriver(v, want)+"."))
 		}
 	}
@@ -128,12 +128,12 @@ func containerDevices(v *doctor.View, c node.Container) []doctor.Finding {
 			names = append(names, h.Name)
 		}
 	}
-	text := fmt.Sprintf("It holds %d of the node's %d HCAs", len(c.HCAs), len(node.HCAs))
+	text := fmt.Sprintf("It has %d of the node's %d HCAs", len(c.HCAs), len(node.HCAs))
 	if len(names) > 0 {
-		text += fmt.Sprintf(": NCCL_IB_HCA=%s keeps NCCL from the others", strings.Join(names, ","))
+		text += fmt.Sprintf(". Set NCCL_IB_HCA=%s to keep NCCL from using the others", strings.Join(names, ","))
 	}
-	return []doctor.Finding{doctor.Told(containerObject(c), "%s. Programs of RDMA_CM need rdma-core 37 or later in the "+
-		"image, all HCAs, or exclusive mode: before, rdma_get_devices fails where one HCA cannot be opened.", text)}
+	return []doctor.Finding{doctor.Told(containerObject(c), "%s. Programs that use RDMA_CM need rdma-core 37 or later "+
+		"in the image, all HCAs, or exclusive mode: before 37, rdma_get_devices fails if one HCA cannot be opened.", text)}
 }
 
 // containerSharedMemory reports what is not a fault.
@@ -142,7 +142,7 @@ func containerSharedMemory(_ *doctor.View, c node.Container) []doctor.Finding {
 		return nil
 	}
 	return []doctor.Finding{doctor.Told(containerObject(c),
-		"Its /dev/shm has %s; an emptyDir with medium: Memory at /dev/shm gives more.", c.SharedMem)}
+		"Its /dev/shm has %s. For more, mount an emptyDir with medium: Memory at /dev/shm.", c.SharedMem)}
 }
 
 var gpuMinor = regexp.MustCompile(`Device Minor:\s+([0-9]+)`)
@@ -164,7 +164,7 @@ func containerGPU(v *doctor.View, c node.Container) (found []doctor.Finding) {
 			continue
 		}
 		found = append(found, doctor.Told(containerObject(c),
-			"Its GPU %s is on NUMA node %s, and none of its HCAs (%s) is.", gpu, numa, strings.Join(c.HCAs, ", ")))
+			"Its GPU %s is on NUMA node %s, but none of its HCAs (%s) is.", gpu, numa, strings.Join(c.HCAs, ", ")))
 	}
 	return found
 }

@@ -27,14 +27,14 @@ func containerMemlock(v *doctor.View, c node.Container) []doctor.Finding {
 	case c.StarvesRDMA():
 		return []doctor.Finding{starves(v, c)}
 	case idles(c):
-		return []doctor.Finding{doctor.Unsure(containerObject(c), fmt.Sprintf("No process has an HCA open, and process %d "+
-			"of user %d can register %s at most, others more. A program that can register nothing falls back to sockets: see "+
-			"what lowers its limit, or which user it runs as.", c.Idle.PID, c.Idle.User, *c.Idle.Registers))}
+		return []doctor.Finding{doctor.Unsure(containerObject(c), fmt.Sprintf("No process has an HCA open. Process %d of "+
+			"user %d can register at most %s; others can register more. A program that cannot register memory falls back to "+
+			"sockets. Check what lowers its limit, or as which user it runs.", c.Idle.PID, c.Idle.User, *c.Idle.Registers))}
 	case c.Fix.Action == node.Nothing:
 		return nil
 	case c.State != node.StateBelow:
-		return []doctor.Finding{doctor.Told(containerObject(c), "Its memlock is below %s, which the policy gives; with "+
-			"CAP_IPC_LOCK it can register more.", c.Wanted.Memlock)}
+		return []doctor.Finding{doctor.Told(containerObject(c), "Its memlock is below %s, which the policy grants. With "+
+			"CAP_IPC_LOCK, it can register more.", c.Wanted.Memlock)}
 	}
 	return []doctor.Finding{doctor.Told(containerObject(c), "%s", doctor.Sentence(c.Problems))}
 }
@@ -52,7 +52,8 @@ func containerIPCLock(v *doctor.View, c node.Container) []doctor.Finding {
 		return nil
 	}
 	f := starves(v, c)
-	f.Text = fmt.Sprintf("It has CAP_IPC_LOCK, and its process, which runs as user %d, does not. %s", c.User, f.Text)
+	f.Text = fmt.Sprintf("The container has CAP_IPC_LOCK, but its process runs as user %d and does not have it. "+
+		"%s", c.User, f.Text)
 	return []doctor.Finding{f}
 }
 
@@ -60,36 +61,36 @@ func containerUnseen(_ *doctor.View, c node.Container) []doctor.Finding {
 	if c.State != node.StateUnseen || c.Registers == nil || *c.Registers > runtime.Enough {
 		return nil
 	}
-	return []doctor.Finding{doctor.Fault(containerObject(c), fmt.Sprintf("It can register %s at most. %s", *c.Registers,
-		doctor.Sentence(c.Causes())), "Decide whether an image may choose this, since it can set the variable; if so, "+
+	return []doctor.Finding{doctor.Fault(containerObject(c), fmt.Sprintf("It can register at most %s. %s", *c.Registers,
+		doctor.Sentence(c.Causes())), "The image can set the variable. Decide whether it may. If so, "+
 		c.Fix.Text)}
 }
 
 // starves is the fault of a container that can register too little, with the cause that is the case. A repair takes
 // nothing from the container.
 func starves(v *doctor.View, c node.Container) doctor.Finding {
-	has := fmt.Sprintf("It holds %s and can register %s at most", cmp.Or(strings.Join(c.HCAs, ", "), "no HCA"),
+	has := fmt.Sprintf("It has %s, but can register at most %s", cmp.Or(strings.Join(c.HCAs, ", "), "no HCA"),
 		*c.Registers)
 	if c.Least.PID != c.PID && c.Least.Registers != nil {
-		has = fmt.Sprintf("Its process %d, which runs as user %d and has an HCA open, can register %s at most", c.Least.PID,
+		has = fmt.Sprintf("Its process %d, which runs as user %d and has an HCA open, can register at most %s", c.Least.PID,
 			c.Least.User, *c.Registers)
 	}
 	// Where nothing is known of its capabilities, it may have the one.
 	if c.UserNamespace && (len(c.Bounding) == 0 || slices.Contains(c.Bounding, spec.CapIPCLock)) {
-		has += ", since CAP_IPC_LOCK does not count in its user namespace (hostUsers: false)"
+		has += ", because CAP_IPC_LOCK does not count in its user namespace (hostUsers: false)"
 	}
 	fault := func(fix, format string, args ...any) doctor.Finding {
 		return doctor.Fault(containerObject(c), has+": "+fmt.Sprintf(format, args...)+".", fix)
 	}
 	again := func(format string, args ...any) doctor.Finding { return recreate(c, fault("", format, args...).Text) }
-	underPolicy := "the policy gives it more, and it was created under another one, or without the plugin"
+	underPolicy := "the policy grants more, but it was created under another policy, or without the plugin"
 	hard := c.Memlock
 	if c.Least.Registers != nil {
 		hard = &c.Least.Memlock
 	}
-	outside := "it is no RDMA container"
+	outside := "it is not an RDMA container"
 	if c.AllDevices {
-		outside = "it is privileged, and so no RDMA container"
+		outside = "it is privileged, so it is not an RDMA container"
 	}
 	r, all := runtimeOf(v, c)
 	own, gives := r.Handler(c.Handler), r.Gives(c.Handler)
@@ -101,46 +102,46 @@ func starves(v *doctor.View, c node.Container) doctor.Finding {
 	case c.Fix.Action != node.Nothing:
 		return again("%s", underPolicy)
 	case c.Lowered() && hard != nil && hard.Hard <= runtime.Enough:
-		return fault("Find what set it, since no program can raise its hard limit. Slurm gives a job the limits of the "+
+		return fault("Find what set the hard limit, because no program can raise it. Slurm gives a job the limits of the "+
 			"shell that submitted it: set PropagateResourceLimitsExcept=MEMLOCK in slurm.conf, or raise memlock in the login "+
-			"pod. Else it is a script (ulimit -l sets both limits), or /etc/security/limits.conf of its image",
-			"it was given more, and its hard limit was lowered as well")
+			"pod. Otherwise, check scripts (ulimit -l sets both limits), and /etc/security/limits.conf of its image",
+			"it was granted more, but something lowered its hard limit")
 	case c.Lowered():
-		return fault("Have its program raise its own limit (ulimit -l unlimited), and find what lowers it: a script, or "+
-			"/etc/security/limits.conf of its image", "it was given more, and its program has lowered its own limit, or "+
-			"did not raise it")
+		return fault("Raise the limit in the program (ulimit -l unlimited), or find what lowers it: a script, or "+
+			"/etc/security/limits.conf of its image", "it was granted more, but its program lowered its own limit, or did not "+
+			"raise it")
 	case gives != nil && *gives > runtime.Enough:
-		return again("its runtime gives %s now%s, and it was created before that: create the pod again", gives, by(r, own))
+		return again("it was created before its runtime was set to %s%s: recreate the pod", gives, by(r, own))
 	case !c.RDMA:
 		return fault("Set the annotation rdma.noderesource.dev: \"true\" in the pod, in a namespace that the policy lists "+
-			"in optIn.namespaces, and create the pod again", "%s, so no policy gives it more", outside)
+			"in optIn.namespaces, and recreate the pod", "%s, so no policy grants more", outside)
 	case c.Wanted != nil && c.Wanted.Memlock == 0:
-		return fault("Set memlock in that rule, or above the rules, and create the pod again",
-			"the policy leaves its memlock unchanged (rule %q), and its runtime gives no more", c.Rule)
+		return fault("Set memlock in that rule, or above the rules, and recreate the pod",
+			"the policy leaves its memlock unchanged (rule %q), and its runtime does not raise it", c.Rule)
 	case plugin.Installed():
 		return fault("Start nri-rdma (rdma-spec doctor --only plugin), and then: rdma-spec repair "+c.PodName(),
 			"it was created while the plugin nri-rdma was not registered")
 	case own.Memlock != nil:
 		f := runtimes.LowBaseSpec(r, all, own)
-		f.Object, f.Text = containerObject(c), fault("", "the base_runtime_spec of its handler %s, %s, limits it: with the "+
-			"command below, create the pod again", own.Name, own.BaseSpec).Text
+		f.Object, f.Text = containerObject(c), fault("", "the base_runtime_spec of its handler %s, %s, limits it: run the "+
+			"command below, and recreate the pod", own.Name, own.BaseSpec).Text
 		return f
 	case !r.Known:
 		return fault(runtimes.Raise(v, r, all),
-			"the plugin is not installed, and what the runtime gives is unknown").Command()
+			"the plugin is not installed, and the runtime's own limit is unknown").Command()
 	case !others:
 		return fault(runtimes.Raise(v, r, all)+" && rdma-spec wait && rdma-spec repair "+c.PodName(),
-			"nothing on this node gives memlock%s", by(r, own)).Command()
+			"nothing on this node raises memlock%s", by(r, own)).Command()
 	case !plain(own) && giving.Program != own.Program:
 		name := "rdma-" + own.Name
-		return fault(runtimes.HandlerLike(r, all, name, own.Name), "the base_runtime_spec with %s is that of handler %s, "+
-			"and its own is %s, which starts %s: with the command below, set runtimeClassName: %s, and create the pod again",
+		return fault(runtimes.HandlerLike(r, all, name, own.Name), "the base_runtime_spec with %s belongs to handler %s, "+
+			"but its own handler is %s, which starts %s: run the command below, set runtimeClassName: %s, and recreate the pod",
 			giving.Memlock, giving.Name, own.Name, cmp.Or(own.Program, "another program"), name).Command()
 	case c.Handler == "":
-		return fault(setHandler(giving), "its pod has no RuntimeClass, and the handler %s of this node would give it %s",
+		return fault(setHandler(giving), "its pod has no RuntimeClass; the handler %s of this node would set %s",
 			giving.Name, giving.Memlock)
 	}
-	return fault(setHandler(giving), "its handler is %s%s, and %s would give it %s", own.Name, by(r, own), giving.Name,
+	return fault(setHandler(giving), "its handler is %s%s; the handler %s would set %s", own.Name, by(r, own), giving.Name,
 		giving.Memlock)
 }
 
@@ -152,8 +153,8 @@ func plain(h runtime.Handler) bool {
 
 // setHandler is how a pod gets a handler.
 func setHandler(h runtime.Handler) string {
-	return fmt.Sprintf("Set runtimeClassName: %s in the pod, the name of a RuntimeClass with handler: %[1]s, and create "+
-		"the pod again", h.Name)
+	return fmt.Sprintf("Set runtimeClassName: %s in the pod, which names a RuntimeClass with handler: %[1]s, and "+
+		"recreate the pod", h.Name)
 }
 
 // by says what a handler's memlock comes from.
@@ -192,11 +193,11 @@ func containerFiles(v *doctor.View, c node.Container) []doctor.Finding {
 		r.Handler(c.Handler).CapsFiles: // base-spec-files says so
 		return nil
 	}
-	text := fmt.Sprintf("A process may open %d files (%d if it raises its own limit), which it has from %s: its unit "+
-		"sets no LimitNOFILE, as that of containerd 2.0 and later does not.", c.OpenFiles.Soft, c.OpenFiles.Hard,
+	text := fmt.Sprintf("A process may open %d files (%d if it raises its own limit). It inherits this limit from %s, "+
+		"whose unit sets no LimitNOFILE, like that of containerd 2.0 and later.", c.OpenFiles.Soft, c.OpenFiles.Hard,
 		cmp.Or(r.Name, "its runtime"))
 	if c.OpenFiles.Hard > manyFiles {
-		return []doctor.Finding{doctor.Unsure(containerObject(c), text+" Its programs may say \"Too many open files\".")}
+		return []doctor.Finding{doctor.Unsure(containerObject(c), text+" Its programs may report \"Too many open files\".")}
 	}
-	return []doctor.Finding{doctor.Fault(containerObject(c), text, runtimes.LimitFiles(r)+", and create the pod again")}
+	return []doctor.Finding{doctor.Fault(containerObject(c), text, runtimes.LimitFiles(r)+", and recreate the pod")}
 }

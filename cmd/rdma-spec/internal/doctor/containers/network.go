@@ -25,28 +25,28 @@ func networkChecks() []doctor.Check {
 	return []doctor.Check{{
 		ID: "container-netdev", Family: "containers",
 		Title:  "Each container with its own network has an IP address of its RoCE HCAs.",
-		Impact: "Without it, programs have no GID, and no connection can be made.",
+		Impact: "Without the address, programs have no GID and cannot connect.",
 		Reads:  doctor.GIDReads, Needs: needs, Look: eachContainer(containerNetdev),
 	}, {
 		ID: "container-gid-index", Family: "containers",
-		Title:  "NCCL_IB_GID_INDEX of each container is the index of a GID of its own.",
-		Impact: "No connection can be made with the GID of another pod.",
+		Title:  "NCCL_IB_GID_INDEX of each container selects one of its own GIDs.",
+		Impact: "Programs cannot connect with the GID of another pod.",
 		Reads:  doctor.GIDReads, Needs: append(needs, "container-netdev"), Look: eachContainer(containerGIDIndex),
 	}, {
 		ID: "container-environment", Family: "containers",
-		Title:  "Each container has the HCAs and interfaces that its environment names.",
-		Impact: "NCCL and UCX use only what these variables name, and fail, or fall back to sockets.",
+		Title:  "Each container has the HCAs and interfaces that its environment variables name.",
+		Impact: "NCCL and UCX use only what these variables name. They fail, or fall back to sockets.",
 		Needs:  []string{"container-hca"}, Look: eachContainer(containerEnvironment),
 	}, {
 		ID: "container-mtu", Family: "containers",
-		Title:      "No interface of a container has a greater MTU than the HCA's function.",
-		NoMessages: "connections are made, and large messages time out",
+		Title:      "The MTU of each container's interface fits the HCA's function.",
+		NoMessages: "programs connect, but large messages time out",
 		Impact:     "The function drops packets that are larger than its own MTU.",
 		Reads:      doctor.GIDReads, Needs: needs, Look: eachContainer(containerMTU),
 	}, {
 		ID: "container-routes", Family: "containers",
-		Title:  "Each HCA of a container answers what reaches it.",
-		Impact: "Other nodes get no answer from the HCA that they ask.",
+		Title:  "Each HCA of a container can answer other nodes.",
+		Impact: "Other nodes send to this HCA, but get no answer from it.",
 		Reads:  doctor.GIDReads, Needs: needs, Look: containerRoutes,
 	}}
 }
@@ -94,14 +94,14 @@ func containerNetdev(v *doctor.View, c node.Container) (found []doctor.Finding) 
 		other, address, oneHCA := sharing(v, c, r)
 		switch {
 		case other != "" && !oneHCA: // which VLAN a function has is not known
-			found = append(found, doctor.Unsure(r.object, fmt.Sprintf("Pod %s of this node has its address %s, too, by another "+
-				"HCA. In one network, what is sent to one of them can reach the other.", other, address)))
+			found = append(found, doctor.Unsure(r.object, fmt.Sprintf("Pod %s of this node has the same address, %s, through "+
+				"another HCA. If both are in one network, packets for one of them can reach the other.", other, address)))
 		case other != "":
-			found = append(found, doctor.Fault(r.object, fmt.Sprintf("Pod %s of this node has its address %s, too: what is "+
-				"sent to one of them can reach the other.", other, address),
-				"Give each pod an address of its own: one range of one IPAM for all (whereabouts), and create one of them again"))
+			found = append(found, doctor.Fault(r.object, fmt.Sprintf("Pod %s of this node has the same address, %s. Packets "+
+				"for one of them can reach the other.", other, address),
+				"Give each pod its own address: use one IPAM range for all pods (whereabouts), and recreate one of the pods"))
 		case r.usable && !slices.ContainsFunc(r.own, func(g process.GID) bool { return g.Type != "IB/RoCE v1" }):
-			found = append(found, doctor.Told(r.object, "Its GIDs are of RoCE v1 alone, which no router passes on."))
+			found = append(found, doctor.Told(r.object, "All its GIDs are RoCE v1, which routers do not forward."))
 		case !r.active || r.usable:
 		case r.err != nil:
 			found = append(found, doctor.Unsure(r.object, "Its GIDs are unknown: "+r.err.Error()+"."))
@@ -111,23 +111,23 @@ func containerNetdev(v *doctor.View, c node.Container) (found []doctor.Finding) 
 			found = append(found, doctor.Unsure(r.object,
 				"The files of the container did not answer in time, so the MAC addresses of its interfaces are unknown."))
 		case len(r.own) > 0 && c.HugePages:
-			found = append(found, doctor.Unsure(r.object, fmt.Sprintf("The container has an interface of the HCA with no "+
-				"address but %s, which NCCL and RDMA_CM do not use. It has huge pages: DPDK, which needs them, needs no "+
+			found = append(found, doctor.Unsure(r.object, fmt.Sprintf("The only address of the container's interface of the "+
+				"HCA is %s, which NCCL and RDMA_CM do not use. The container has huge pages, so it may run DPDK, which needs no "+
 				"address.", r.own[0].Address)))
 		case len(r.own) > 0:
 			found = append(found, doctor.Fault(r.object, fmt.Sprintf(
-				"The container has an interface of the HCA with no address but %s, which NCCL and RDMA_CM do not use.",
+				"The only address of the container's interface of the HCA is %s, which NCCL and RDMA_CM do not use.",
 				r.own[0].Address),
-				"Give the interface an IP address: set ipam in its NetworkAttachmentDefinition, and create the pod again"))
+				"Set ipam in the NetworkAttachmentDefinition of the interface, and recreate the pod"))
 		default:
 			has := strings.Trim(fmt.Sprint(c.Addresses), "[]")
 			if has == "" {
-				has = "none but those of lo"
+				has = "none except those of lo"
 			}
 			fix := "Give the pod an interface of the HCA (macvlan, ipvlan or SR-IOV with Multus), or set hostNetwork: true"
 			if others := ofInfiniBand(v, c); len(others) > 0 {
-				fix = "It came along with HCAs of InfiniBand: leave PCI device " + r.hca.PCI + " out of the device plugin's " +
-					"selector, or set NCCL_IB_HCA=" + strings.Join(others, ",") + " in the pod"
+				fix = "The resource also contains HCAs of InfiniBand. Exclude PCI device " + r.hca.PCI + " from the device " +
+					"plugin's selector, or set NCCL_IB_HCA=" + strings.Join(others, ",") + " in the pod"
 			}
 			found = append(found, doctor.Fault(r.object,
 				fmt.Sprintf("None of the container's addresses (%s) is a GID of the HCA.", has), fix))
@@ -170,9 +170,9 @@ func sharing(v *doctor.View, c node.Container, r rail) (pod string, address neti
 func local(g process.GID) string {
 	switch {
 	case g.Address.IsLinkLocalUnicast():
-		return "reaches its own link alone"
+		return "reaches only its own link"
 	case g.Type == "IB/RoCE v1":
-		return "is of RoCE v1, which no router passes on"
+		return "is a GID of RoCE v1, which routers do not forward"
 	}
 	return ""
 }
@@ -188,24 +188,27 @@ func containerGIDIndex(v *doctor.View, c node.Container) (found []doctor.Finding
 		i, own := slices.IndexFunc(r.table, at), slices.IndexFunc(r.own, at)
 		better := slices.IndexFunc(r.own, func(g process.GID) bool { return local(g) == "" })
 		if own >= 0 && better >= 0 && local(r.own[own]) != "" {
-			found = append(found, doctor.Told(r.object, "Its NCCL_IB_GID_INDEX is %d, which is the GID %s: that %s. If "+
-				"connections time out, remove the variable: %s at %d goes further.", index, r.own[own].Address, local(r.own[own]),
+			found = append(found, doctor.Told(r.object, "Its NCCL_IB_GID_INDEX is %d, which selects the GID %s. That %s. If "+
+				"connections time out, remove the variable: the GID %s at index %d reaches other "+
+				"networks.", index, r.own[own].Address, local(r.own[own]),
 				r.own[better].Address, r.own[better].Index))
 		}
 		if r.err != nil || len(r.table) == 0 || c.Silent || own >= 0 ||
 			len(r.own) == 0 && (c.AllDevices || i >= 0 && !c.OwnNetwork) {
 			continue // container-netdev says what is unknown
 		}
-		text := fmt.Sprintf("Its NCCL_IB_GID_INDEX is %d, and the HCA has no GID there.", index)
+		text := fmt.Sprintf("Its NCCL_IB_GID_INDEX is %d, but the HCA has no GID at that index.", index)
 		if i >= 0 {
-			text = fmt.Sprintf("Its NCCL_IB_GID_INDEX is %d, which is the GID %s, and the container does not have that address.",
+			text = fmt.Sprintf("Its NCCL_IB_GID_INDEX is %d, which selects the GID %s. The container does not have that "+
+				"address.",
 				index, r.table[i].Address)
 		}
 		if len(r.own) > 0 {
-			text = fmt.Sprintf("%s Its own is %s at %d.", text, r.own[len(r.own)-1].Address, r.own[len(r.own)-1].Index)
+			text = fmt.Sprintf("%s Its own GID is %s, at index "+
+				"%d.", text, r.own[len(r.own)-1].Address, r.own[len(r.own)-1].Index)
 		}
 		found = append(found, doctor.Fault(r.object, text,
-			"Remove NCCL_IB_GID_INDEX from the pod: NCCL 2.21 and later find the GID by themselves, in all pods from 2.26"))
+			"Remove NCCL_IB_GID_INDEX from the pod: NCCL 2.21 and later find the GID themselves, and from 2.26 on in all pods"))
 	}
 	return found
 }
@@ -226,9 +229,9 @@ func containerEnvironment(_ *doctor.View, c node.Container) (found []doctor.Find
 			continue
 		}
 		found = append(found, doctor.Fault(containerObject(c),
-			fmt.Sprintf("Its %s is %q, which is none of what it has: %s.", variable, value,
+			fmt.Sprintf("%s=%q matches none of the container's own: %s.", variable, value,
 				strings.Join(has, ", ")),
-			fmt.Sprintf("Remove %s from the pod, or name what the pod has in every run", variable)))
+			fmt.Sprintf("Remove %s from the pod, or set it to names that the pod has in every run", variable)))
 	}
 	return found
 }
@@ -265,9 +268,9 @@ func containerMTU(v *doctor.View, c node.Container) (found []doctor.Finding) {
 		}
 		if r.link != nil && most > 0 && most < c.MTU[r.link.Name] {
 			found = append(found, doctor.Fault(r.object, fmt.Sprintf(
-				"Its interface %s has an MTU of %d, and %s of HCA %s has %d.",
+				"Its interface %s has an MTU of %d, but %s of HCA %s has only %d.",
 				r.link.Name, c.MTU[r.link.Name], netdev, of.Name, most),
-				fmt.Sprintf(`Set "mtu": %d in the interface's NetworkAttachmentDefinition, and create the pod again`, most)))
+				fmt.Sprintf(`Set "mtu": %d in the interface's NetworkAttachmentDefinition, and recreate the pod`, most)))
 		}
 	}
 	return found
@@ -318,12 +321,13 @@ func routesOf(v *doctor.View, c node.Container) (found []doctor.Finding) {
 	switch {
 	case len(subnets) < 2 || len(isolated) == 0:
 	case joined == 0:
-		found = append(found, doctor.Told(object, "No route leads from its rails (%s) to each other, as is right where "+
-			"each rail reaches that of other nodes alone: NCCL needs NCCL_CROSS_NIC=0, and RCCL PXN, or each rail a gateway.",
+		found = append(found, doctor.Told(object, "Its rails (%s) have no route to each other. This is correct if each "+
+			"rail reaches only the same rail of other nodes. Then NCCL needs NCCL_CROSS_NIC=0, and RCCL needs PXN. Otherwise, "+
+			"each rail needs a gateway.",
 			strings.Join(isolated, ", ")))
 	default:
-		found = append(found, doctor.Told(object, "Its interface %s has no route by a gateway, and others have one: it "+
-			"reaches its own subnet alone.", strings.Join(isolated, ", ")))
+		found = append(found, doctor.Told(object, "Its interface %s has no gateway, but others have one. It reaches only "+
+			"its own subnet.", strings.Join(isolated, ", ")))
 	}
 	return found
 }
@@ -343,16 +347,16 @@ func sharedSubnet(c node.Container, subnet netip.Prefix, object string, all []ra
 	of := fmt.Sprintf("The interfaces %s of HCAs %s are in one subnet, %s", strings.Join(names, ", "),
 		strings.Join(hcas, ", "), subnet)
 	if slices.ContainsFunc(links, func(l process.Link) bool { return !l.Strict }) {
-		return doctor.Told(object, "%s: the kernel answers by one of them.", of)
+		return doctor.Told(object, "%s. The kernel answers through only one of them.", of)
 	}
-	text := of + ", and rp_filter is strict: the kernel drops what reaches those that it does not answer by."
+	text := of + ", and rp_filter is strict. The kernel drops packets that arrive at the other interfaces."
 	if c.AllDevices { // it holds HCAs that are not meant for it
 		return doctor.Unsure(object, text)
 	}
-	where := "in the pod's networks (CNI plugins tuning and sbr), and create the pod again"
+	where := "in the pod's networks (CNI plugins tuning and sbr), and recreate the pod"
 	if !c.OwnNetwork {
 		where = "on the node"
 	}
 	return doctor.Fault(object, text, "Set rp_filter to 2 and a routing rule for each interface "+where+
-		"; or give each a subnet of its own, with a gateway to the others")
+		". Or give each interface its own subnet, with a gateway to the others")
 }

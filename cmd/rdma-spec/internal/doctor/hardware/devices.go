@@ -18,12 +18,12 @@ import (
 func deviceChecks() []doctor.Check {
 	return []doctor.Check{{
 		ID: "device-nodes", Family: "devices",
-		Title:  "Each device node of an HCA is there, and has the number that sysfs has.",
-		Impact: "Programs and runtimes open /dev/infiniband/NAME, and with another number another device.",
+		Title:  "Each device node of an HCA exists, with the device number that sysfs reports.",
+		Impact: "Programs and runtimes cannot open the device, or open another one.",
 		Reads:  []string{"dev/infiniband"}, Look: badNodes,
 	}, {
-		ID: "cgroup-rdma", Family: "devices", Title: "No pod has used up its limit of RDMA objects.",
-		Impact: "The cgroup controller rdma refuses what is above its limit, with \"Resource temporarily unavailable\".",
+		ID: "cgroup-rdma", Family: "devices", Title: "Each pod is below its limit of RDMA objects.",
+		Impact: "The cgroup refuses more RDMA objects with \"Resource temporarily unavailable\".",
 		Reads:  cgroupReads, Look: exhaustedCgroups,
 	}}
 }
@@ -58,13 +58,14 @@ func badNodes(v *doctor.View) []doctor.Finding {
 			d.Path, d.Major, d.Minor)
 		if d.Missing {
 			missing++
-			found = append(found, doctor.Fault(on, "Its node is missing.", "mkdir -p "+path.Dir(d.Path)+" && "+make).Command())
+			found = append(found, doctor.Fault(on, "Its device node is missing.", "mkdir -p "+path.Dir(d.Path)+" && "+
+				""+make).Command())
 			continue
 		}
 		found = append(found, doctor.Fault(on, d.Problem+".", "rm -rf "+d.Path+" && "+make).Command())
 	}
 	if dir, err := v.Exists("dev/infiniband"); missing == len(all) && (!dir || err != nil) {
-		return []doctor.Finding{doctor.Unsure("", "No device node is there: the node's /dev is not visible here.")}
+		return []doctor.Finding{doctor.Unsure("", "There is no device node: the node's /dev is not visible here.")}
 	}
 	return found
 }
@@ -93,9 +94,9 @@ func exhaustedCgroups(v *doctor.View) (found []doctor.Finding) {
 				if most, limited := limits[what]; limited && used >= most {
 					device, kind, _ := strings.Cut(what, " ")
 					found = append(found, doctor.Fault("cgroup /"+strings.TrimPrefix(path.Dir(name), "sys/fs/cgroup/"),
-						fmt.Sprintf("It has %d of at most %d %s of HCA %s.", used, most, kind, device),
+						fmt.Sprintf("It uses %d of at most %d %s of HCA %s.", used, most, kind, device),
 						fmt.Sprintf("echo '%s %s=max' > /%s", device, kind, name)).Disruptive(
-						"it can take what the HCA has left for other pods", "rdma resource show"))
+						"the pod can use up the HCA's objects, which other pods need", "rdma resource show"))
 				}
 			}
 		}

@@ -47,8 +47,8 @@ var keepsMemory = regexp.MustCompile(`(?m)^Model:\s+(.*\b(?:GeForce|GB10)\b.*)$`
 // gpuChecks are about transfers between HCAs and the memory of GPUs.
 func gpuChecks() []doctor.Check {
 	return []doctor.Check{{
-		ID: "gpu-direct", Family: "gpu", Title: "HCAs can reach the memory of GPUs.",
-		Impact: "GPU memory cannot be registered without nvidia_peermem or DMA-BUF, which only the open kernel modules have.",
+		ID: "gpu-direct", Family: "gpu", Title: "HCAs can access GPU memory.",
+		Impact: "Programs cannot register GPU memory. That needs nvidia_peermem, or DMA-BUF of the open kernel modules.",
 		Reads: slices.Concat(gpuReads, dmaBUFReads, []string{
 			ofed, "sys/module/nvidia_peermem", "sys/module/nv_peer_mem", "sys/module/efa_nv_peermem", pciDevices + "*/p2p",
 			pciDevices + "*/gdr",
@@ -56,12 +56,12 @@ func gpuChecks() []doctor.Check {
 		Needs: []string{"module-symbols"}, Look: withGPUs(noGPUDirect),
 	}, {
 		ID: "acs", Family: "gpu", Title: "No PCIe switch redirects transfers between a GPU and an HCA to the CPU.",
-		Impact: "GPU transfers go up to the CPU: slow, and on some machines they hang.",
+		Impact: "GPU transfers go through the CPU. They are slow, and hang on some machines.",
 		Reads:  slices.Concat(gpuReads, []string{pciDevices + "*/config"}), Look: withGPUs(redirected),
 	}, {
-		ID: "iommu", Family: "gpu", Title: "The IOMMU passes what goes between GPUs and HCAs through.",
+		ID: "iommu", Family: "gpu", Title: "IOMMU passthrough is on.",
 		NoMessages: "bandwidth tests are slow",
-		Impact:     "GPU transfers go up to the CPU, or fail.",
+		Impact:     "GPU transfers go through the CPU, or fail.",
 		Reads:      slices.Concat(gpuReads, []string{pciDevices + "*/iommu_group/type"}), Look: withGPUs(translating),
 	}}
 }
@@ -89,7 +89,7 @@ func withGPUs(look func(v *doctor.View, gpus []string, hcas []hca.HCA) []doctor.
 			return []doctor.Finding{doctor.Unsure("", fmt.Sprintf("The GPUs cannot be listed: %v.", err))}
 		case all == 0:
 			if others := v.OtherGPUs(); len(others) > 0 {
-				return doctor.Inapplicable("Not looked at: GPUs or accelerators whose driver is " +
+				return doctor.Inapplicable("Not checked: GPUs or accelerators with the driver " +
 					strings.Join(others, ", ") + ".")
 			}
 			return doctor.Inapplicable("The node has no GPU.")
@@ -98,8 +98,8 @@ func withGPUs(look func(v *doctor.View, gpus []string, hcas []hca.HCA) []doctor.
 		case !v.UsesRDMA(all):
 			return doctor.Unused()
 		case len(found) == 0:
-			return []doctor.Finding{{Status: doctor.NotApplied, Object: "GPUs", Text: fmt.Sprintf("NVIDIA's driver gives HCAs "+
-				"no access to the memory of %s: programs copy it through the CPU's memory.", model)}}
+			return []doctor.Finding{{Status: doctor.NotApplied, Object: "GPUs", Text: fmt.Sprintf("NVIDIA's driver does not "+
+				"let HCAs access the memory of %s. Programs copy it through the CPU's memory.", model)}}
 		}
 		return look(v, found, hcas)
 	}
@@ -107,7 +107,7 @@ func withGPUs(look func(v *doctor.View, gpus []string, hcas []hca.HCA) []doctor.
 
 func noGPUDirect(v *doctor.View, gpus []string, hcas []hca.HCA) []doctor.Finding {
 	if there, err := v.Exists(dmaBUFReads[0]); !there || err != nil {
-		return doctor.Inapplicable("Not looked at: the memory of GPUs or accelerators whose driver is " +
+		return doctor.Inapplicable("Not checked: the memory of GPUs or accelerators with the driver " +
 			strings.Join(v.DriversOf(gpus), ", ") + ".")
 	}
 	for _, module := range peerModules {
@@ -115,8 +115,8 @@ func noGPUDirect(v *doctor.View, gpus []string, hcas []hca.HCA) []doctor.Finding
 		case err != nil:
 			return nil
 		case there && module == "nv_peer_mem":
-			return []doctor.Finding{doctor.Told("module "+module, "It serves GPU memory, and is deprecated: nvidia_peermem, "+
-				"which comes with the GPU driver since version 470, replaces it.")}
+			return []doctor.Finding{doctor.Told("module "+module, "It registers GPU memory, but is deprecated: nvidia_peermem "+
+				"of the GPU driver 470 and later replaces it.")}
 		case there:
 			return nil
 		}
@@ -124,7 +124,7 @@ func noGPUDirect(v *doctor.View, gpus []string, hcas []hca.HCA) []doctor.Finding
 	const module = "module " + peerMemory
 	kernel := doctor.Attribute(v, dmaBUFReads[1])
 	open, serves := dmaBUF(v)
-	why := "the GPU driver is not the open one, which has DMA-BUF"
+	why := "the GPU driver does not have the open kernel modules, which support DMA-BUF"
 	if open {
 		why = "the open GPU driver needs kernel " + sinceDMABUF + " for DMA-BUF, not " + kernel
 	}
@@ -171,8 +171,8 @@ func translating(v *doctor.View, gpus []string, hcas []hca.HCA) []doctor.Finding
 		return nil
 	}
 	return []doctor.Finding{doctor.Fault("", fmt.Sprintf("The IOMMU translates the transfers of %s.",
-		strings.Join(found, ", ")), "Add iommu=pt, on Arm iommu.passthrough=1, to the kernel's command line, drain the "+
-		"node, and restart it. Virtual machines keep their devices with it.")}
+		strings.Join(found, ", ")), "Add iommu=pt (on Arm: iommu.passthrough=1) to the kernel's command line, drain the "+
+		"node, and restart it. Virtual machines keep their devices.")}
 }
 
 // belowGrace reports whether a device is below a root port of NVIDIA's Grace CPU.
@@ -211,7 +211,7 @@ func redirected(v *doctor.View, gpus []string, hcas []hca.HCA) []doctor.Finding 
 		config, err := v.Read(pciDevices + bridge + "/config")
 		switch control, found := acs([]byte(config)); {
 		case err != nil || len(config) < FirstExtended+4:
-			return []doctor.Finding{doctor.Unsure("", "The bridges' configuration can be read by root only.")}
+			return []doctor.Finding{doctor.Unsure("", "Only root can read the bridges' configuration.")}
 		case found && control&Redirects != 0:
 			redirecting = append(redirecting, bridge)
 		}
@@ -219,7 +219,7 @@ func redirected(v *doctor.View, gpus []string, hcas []hca.HCA) []doctor.Finding 
 	if len(redirecting) == 0 {
 		return nil
 	}
-	text := fmt.Sprintf("ACS redirects what passes %s.", strings.Join(redirecting, ", "))
+	text := fmt.Sprintf("ACS redirects transfers through %s.", strings.Join(redirecting, ", "))
 	if belowGrace(v, hcas[0].PCI) {
 		return []doctor.Finding{doctor.Unsure("", text+" GB200 and GB300 need some of that, see: rdma_topo check")}
 	}
@@ -228,8 +228,8 @@ func redirected(v *doctor.View, gpus []string, hcas []hca.HCA) []doctor.Finding 
 		write = append(write, fmt.Sprintf("setpci -s %s ECAP_ACS+0x6.w=0:%x", bridge, Redirects))
 	}
 	return []doctor.Finding{doctor.Fault("", text, "After each boot, clear the three bits that redirect: "+
-		strings.Join(write, " && ")+". Devices below these bridges are no longer isolated from each other then: do not, if "+
-		"a virtual machine has one (see: ls /sys/bus/pci/drivers/vfio-pci).")}
+		strings.Join(write, " && ")+". Devices below these bridges are then no longer isolated from each other. Do not do "+
+		"this if a virtual machine uses one (see: ls /sys/bus/pci/drivers/vfio-pci).")}
 }
 
 // acs returns the control register of ACS from a configuration space.

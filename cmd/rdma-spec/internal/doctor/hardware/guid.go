@@ -31,27 +31,27 @@ func withoutGUID(v *doctor.View, h hca.HCA) []doctor.Finding {
 	switch h.Function {
 	case hca.FunctionVirtual:
 	case hca.FunctionScalable:
-		return []doctor.Finding{doctor.Fault(object(h), "It is a scalable function whose node GUID is "+is+".",
-			"Give it a MAC, of which its GUID is made, while no pod has it (see: rdma-spec status): find its port with "+
-				"\"devlink port show\", then devlink port function set pci/"+h.Parent+"/PORT hw_addr MAC, and set its "+
-				"state to inactive and to active again.")}
+		return []doctor.Finding{doctor.Fault(object(h), "It is a scalable function, and its node GUID is "+is+".",
+			"While no pod uses it (see: rdma-spec status), set its MAC, from which its GUID is derived: find its port with "+
+				"\"devlink port show\", then devlink port function set pci/"+h.Parent+"/PORT hw_addr MAC, and set its state to "+
+				"inactive, and back to active.")}
 	default:
 		at := pciDevices + h.PCI
 		if doctor.Attribute(v, at+"/vendor") == "0x15b3" &&
 			slices.Contains(virtualDevices, doctor.Attribute(v, at+"/device")) {
 			return []doctor.Finding{doctor.Fault(object(h), "Its node GUID is "+is+".", "It is a virtual function of this "+
-				"virtual machine's host: set its node_guid and port_guid, on Ethernet its mac, there.")}
+				"virtual machine's host. On the host, set its node_guid and port_guid, or on Ethernet its mac.")}
 		}
 		return []doctor.Finding{doctor.Fault(object(h), "Its node GUID is "+is+".",
 			"Set a GUID with the vendor's firmware tool, and restart the node.")}
 	}
 	if !h.Active() && !held(v, h) {
-		return []doctor.Finding{doctor.Told(object(h), "It is a virtual function that no container is known to hold, and "+
-			"its node GUID is %s.", is)}
+		return []doctor.Finding{doctor.Told(object(h), "Its node GUID is %s. It is a virtual function, and no container is "+
+			"known to use it.", is)}
 	}
-	f := doctor.Fault(object(h), "It is a virtual function whose node GUID is "+is+".", "With \"ip link set\" on its "+
-		"physical function, set node_guid and port_guid of the virtual function, on Ethernet its mac, and bind its "+
-		"driver again.")
+	f := doctor.Fault(object(h), "It is a virtual function, and its node GUID is "+is+".", "With \"ip link set\" on its "+
+		"physical function, set node_guid and port_guid of the virtual function, or on Ethernet its mac. Then rebind its "+
+		"driver.")
 	if command := setGUID(v, h); command != "" {
 		f.Fix = command
 		f = f.Disruptive("the pod that has the function loses it", "rdma-spec status")
@@ -112,7 +112,8 @@ func sharedGUIDs(v *doctor.View) []doctor.Finding {
 		// Soft HCAs have GUIDs of their netdevs, of which several can have one address.
 		case h.NodeGUID == "" || noGUIDs[h.NodeGUID] != "" || h.Driver == "" && h.PCI == "":
 		case twice:
-			return []doctor.Finding{doctor.Fault(object(h), fmt.Sprintf("It has the node GUID %s of HCA %s.", h.NodeGUID, other),
+			return []doctor.Finding{doctor.Fault(object(h), fmt.Sprintf("It has the same node GUID, %s, as HCA "+
+				"%s.", h.NodeGUID, other),
 				"Give one of them another GUID: \"ip link set\" on the physical function of a virtual one, else the vendor's "+
 					"firmware tool.")}
 		default:

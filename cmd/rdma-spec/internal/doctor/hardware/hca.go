@@ -18,26 +18,26 @@ import (
 func hcaChecks() []doctor.Check {
 	return []doctor.Check{{
 		ID: "hca-answers", Family: "hca", Title: "Each HCA answers.",
-		Impact: "It blocks every program that asks it, monitoring as well.",
+		Impact: "The HCA blocks every program that accesses it, including monitoring.",
 		Look:   eachHCA(func(*doctor.View, hca.HCA) []doctor.Finding { return nil }),
 	}, {
 		ID: "guid-valid", Family: "hca", Title: "Each HCA has a node GUID.",
-		Impact: "A function with a zero GUID stays DOWN on InfiniBand, and crashes programs that connect by RDMA_CM.",
+		Impact: "A function with a zero GUID stays DOWN on InfiniBand, and crashes programs that use RDMA_CM.",
 		Reads:  slices.Concat(doctor.FunctionReads, boardReads), Needs: []string{"hca-answers"},
 		Look: eachHCA(withoutGUID),
 	}, {
 		ID: "guid-unique", Family: "hca", Title: "No two HCAs have the same node GUID.",
 		NoMessages: "programs reach the wrong HCA, or time out",
-		Impact:     "The fabric and RDMA_CM find an HCA by its GUID.",
+		Impact:     "The fabric and RDMA_CM find an HCA by its GUID, so they reach the wrong HCA.",
 		Needs:      []string{"hca-answers"}, Look: sharedGUIDs,
 	}, {
 		ID: "firmware-same", Family: "hca", Title: "HCAs of the same board have the same firmware.",
 		NoMessages: "one HCA among several is slow, or fails",
-		Impact:     "A job is as slow as its slowest HCA, and a fault of one firmware is hard to find.",
+		Impact:     "A job is as slow as its slowest HCA, and faults of one firmware are hard to find.",
 		Reads:      boardReads, Needs: []string{"hca-answers"}, Look: eachBoard(differentFirmware),
 	}, {
 		ID: "class-devices", Family: "hca", Title: "Each HCA with an ACTIVE port has the devices of its class.",
-		Impact: "No program can open an HCA without its verbs device, and no tool of the fabric one without umad.",
+		Impact: "Without the verbs device, no program can open the HCA. Without umad, no fabric tool can.",
 		Reads:  slices.Concat(boardReads, []string{"sys/class/infiniband_verbs"}),
 		Needs:  []string{"hca-answers", "uverbs-module"}, Look: missingClassDevices,
 	}}
@@ -75,8 +75,9 @@ func ofHCAs(v *doctor.View, look func([]hca.HCA) []doctor.Finding) []doctor.Find
 	for _, h := range node.HCAs {
 		if h.Unread != "" {
 			// It was asked twice. hca-answers says it, and the others are skipped for it.
-			found = append(found, doctor.Fault(object(h), "The HCA hangs: "+h.Unread+".", "Drain the node, and restart it, "+
-				"which ends all its pods (see: rdma-spec status). If it hangs again, replace the card. See why: dmesg"))
+			found = append(found, doctor.Fault(object(h), "The HCA does not respond: "+h.Unread+".", "Drain the node, and "+
+				"restart it, which ends all its pods (see: rdma-spec status). If the HCA hangs again, replace the card. For the "+
+				"reason, see: dmesg"))
 			continue
 		}
 		if h.ForPrograms() {
@@ -166,7 +167,8 @@ func differentFirmware(_ *doctor.View, group []hca.HCA) (found []doctor.Finding)
 		}
 		tools := h.Tools(hca.Port{Number: 1})
 		found = append(found, doctor.Fault(object(h), fmt.Sprintf(
-			"It has firmware %s, and %d of %d of its board, as HCA %s, have %s.", h.Firmware, count[usual.Firmware], len(group),
+			"It has firmware %s. %d of %d HCAs of this board, such as HCA %s, have "+
+				"%s.", h.Firmware, count[usual.Firmware], len(group),
 			usual.Name, usual.Firmware),
 			fmt.Sprintf("Drain the node, install firmware %s with %s, and then %s.", usual.Firmware,
 				cmp.Or(tools.Firmware, "the vendor's tool"), cmp.Or(tools.Reset, "restart the node"))))
@@ -183,15 +185,16 @@ func withoutFabricManager(v *doctor.View) []doctor.Finding {
 	}) {
 		return nil
 	}
-	return []doctor.Finding{doctor.Fault("module ib_umad", "HCAs that manage NVSwitches have no umad device: NVIDIA's "+
-		"fabric manager does not start, and CUDA programs say that the system is not ready.", load("ib_umad")).Command()}
+	return []doctor.Finding{doctor.Fault("module ib_umad", "HCAs that manage NVSwitches have no umad device, so "+
+		"NVIDIA's fabric manager does not start, and CUDA programs report that the system is not "+
+		"ready.", load("ib_umad")).Command()}
 }
 
 func missingClassDevices(v *doctor.View) []doctor.Finding {
 	return append(withoutFabricManager(v), ofHCAs(v, func(hcas []hca.HCA) (found []doctor.Finding) {
 		check := func(h hca.HCA, kind hca.Kind, wanted bool) {
 			if wanted && h.Active() && !has(h, kind) {
-				found = append(found, reload(h, doctor.Fault(object(h), fmt.Sprintf("It has an ACTIVE port and no %s device.",
+				found = append(found, reload(h, doctor.Fault(object(h), fmt.Sprintf("It has an ACTIVE port but no %s device.",
 					kind), "")))
 			}
 		}
@@ -219,14 +222,14 @@ func reload(h hca.HCA, f doctor.Finding) doctor.Finding {
 	switch {
 	case h.PCI == "":
 		f.Fix = "modprobe -r ib_uverbs && modprobe ib_uverbs"
-		return f.Disruptive("programs that use an HCA end it", "rdma resource show ctx")
+		return f.Disruptive("programs that use an HCA lose it", "rdma resource show ctx")
 	case h.Function == hca.FunctionVirtual:
 		f.Fix = rebind("pci", h.PCI)
 		return f.Disruptive("the pod that has virtual function "+h.PCI+" loses it", "rdma-spec status")
 	}
-	f.Fix = fmt.Sprintf("Restart the node, or bind the driver of PCI device %s again. Either takes from the node the "+
-		"card's network interfaces, which may be its own way to the cluster (see: ls /sys/bus/pci/devices/%[1]s/net; "+
-		"ip route), and from pods the card's virtual functions (see: cat /sys/bus/pci/devices/%[1]s/sriov_numvfs; "+
+	f.Fix = fmt.Sprintf("Restart the node, or rebind the driver of PCI device %s. Either removes the card's network "+
+		"interfaces, which may be the node's own connection to the cluster (see: ls /sys/bus/pci/devices/%[1]s/net; ip "+
+		"route), and the card's virtual functions, which pods may use (see: cat /sys/bus/pci/devices/%[1]s/sriov_numvfs; "+
 		"rdma-spec status).", h.PCI)
 	return f
 }

@@ -20,18 +20,18 @@ import (
 // kernelChecks are about what the kernel's log has.
 func kernelChecks() []doctor.Check {
 	return []doctor.Check{{
-		ID: "hca-errors", Family: "kernel log", Title: "Neither the kernel log nor PCIe reports errors of an HCA.",
-		Impact: "An HCA that fails now and then makes jobs slow, or ends them.",
+		ID: "hca-errors", Family: "kernel log", Title: "The kernel log and PCIe report no HCA errors.",
+		Impact: "An HCA that fails intermittently slows jobs down, or ends them.",
 		Reads:  []string{pciDevices + "*/aer_dev_fatal"}, Needs: []string{"hca-answers"}, Look: hcaErrors,
 	}, {
 		ID: "module-symbols", Family: "kernel log",
-		Title:  "No RDMA module was refused because it was built for other modules.",
-		Impact: "A module that was built against another ib_core is not loaded.",
+		Title:  "The kernel loaded all RDMA modules.",
+		Impact: "The kernel does not load a module that was built against another ib_core, so its function is missing.",
 		Reads:  append([]string{"sys/module/*"}, dmaBUFReads...), Look: withLog(refusedModules),
 	}, {
 		ID: "security-denials", Family: "kernel log",
-		Title:  "Neither SELinux nor AppArmor denied RDMA within the last hour.",
-		Impact: "A security module refuses what the device's mode and the container's capabilities allow.",
+		Title:  "SELinux and AppArmor denied no RDMA in the last hour.",
+		Impact: "The security module denies access that the device's mode and the container's capabilities allow.",
 		Look:   withLog(Denials),
 	}}
 }
@@ -50,7 +50,7 @@ func withLog(look func(*doctor.View, node.KernelLog) []doctor.Finding) doctor.Lo
 // recent is how long a line of the log is no history, in seconds.
 const recent = float64(60 * 60)
 
-const ofCable = "Reseat or replace the cable or the module, on both ends, and see: "
+const ofCable = "Reseat or replace the cable or the module, on both ends. Then check: "
 
 // trouble is what drivers log of an HCA that is in trouble.
 type trouble struct {
@@ -98,22 +98,22 @@ var troubles = []trouble{
 		`firmware fatal (condition|reset)`), // the last is Broadcom's
 		"Its firmware failed", 1, nil, func(device string, _ hca.Tools) string {
 			return "Drain the node, install the card's current firmware, and restart the node, which ends all its pods (see: " +
-				"rdma-spec status). If it fails again, replace the card. What it says: dmesg | grep " + device
+				"rdma-spec status). If it fails again, replace the card. For its messages, see: dmesg | grep " + device
 		}},
 	{regexp.MustCompile(`(?i)cable error|module .*(high temperature|bad or shorted|power budget exceeded)`),
 		"Its cable or module has an error", 1, plugged, func(_ string, t hca.Tools) string { return ofCable + t.Module }},
 	{regexp.MustCompile(`(?i)high temperature|over.?temperature|temperature (warning|critical)`),
 		"It is too hot", 1, nil, func(device string, t hca.Tools) string {
-			return "See to the air flow and the fans, and see: " + cmp.Or(t.Heat, "dmesg | grep "+device)
+			return "Check the air flow and the fans. For the temperature, see: " + cmp.Or(t.Heat, "dmesg | grep "+device)
 		}},
 	{regexp.MustCompile(`CREATE_MKEY.*(limits exceeded|no resources)`),
 		"It has no room for more memory regions", 1, nil, func(device string, _ hca.Tools) string {
-			return "Let fewer processes use the HCA, or let them register less: with huge pages, and without " +
-				"UCX_RCACHE_ENABLE=n. Who has how many: rdma resource show mr; dmesg | grep " + device
+			return "Let fewer processes use the HCA, or let them register fewer regions: use huge pages, and remove " +
+				"UCX_RCACHE_ENABLE=n. To see who has how many: rdma resource show mr; dmesg | grep " + device
 		}},
 	{regexp.MustCompile(`PCIe Bus Error: severity=Uncorrect|AER: Uncorrect`),
 		"PCIe has errors that were not corrected", 1, nil, func(device string, _ hca.Tools) string {
-			return "Reseat the card, or try another slot, and see: lspci -vvs " + device
+			return "Reseat the card, or try another slot. Then check: lspci -vvs " + device
 		}},
 	{regexp.MustCompile(`(?i)\blink (is )?down\b`), "Its port loses its link", 3, linkUp,
 		func(_ string, t hca.Tools) string { return ofCable + t.Errors }},
@@ -131,8 +131,8 @@ func unknownDrivers(hcas []hca.HCA) (found []doctor.Finding) {
 		}
 	}
 	for _, driver := range slices.Sorted(maps.Keys(of)) {
-		found = append(found, doctor.Unsure("driver "+driver, fmt.Sprintf("How it logs errors of %s is not known here: "+
-			"dmesg | grep %s", strings.Join(of[driver], ", "), driver)))
+		found = append(found, doctor.Unsure("driver "+driver, fmt.Sprintf("The doctor does not know how this driver logs "+
+			"errors of %s. Check: dmesg | grep %s", strings.Join(of[driver], ", "), driver)))
 	}
 	return found
 }
@@ -174,8 +174,8 @@ func hcaErrors(v *doctor.View) []doctor.Finding {
 	ofOne := func(h hca.HCA) (found []doctor.Finding) {
 		counts := doctor.Attribute(v, pciDevices+h.PCI+"/aer_dev_fatal") // none of an HCA that is on no card
 		if _, count, _ := strings.Cut(counts, "TOTAL_ERR_FATAL "); count != "" && count != "0" {
-			found = append(found, doctor.Fault(object(h), "PCIe had fatal errors since the node started: "+count+".",
-				"Reseat the card, or try another slot, and see: lspci -vvs "+h.PCI))
+			found = append(found, doctor.Fault(object(h), "Fatal PCIe errors since the node started: "+count+".",
+				"Reseat the card, or try another slot. Then check: lspci -vvs "+h.PCI))
 		}
 		port := hca.Port{Number: 1}
 		if len(h.Ports) > 0 {
@@ -186,8 +186,8 @@ func hcaErrors(v *doctor.View) []doctor.Finding {
 				continue
 			}
 			all, within, now, last := t.count(of[i], h, log.Now)
-			f := doctor.Fault(object(h), fmt.Sprintf("%s: %s within the last hour, and %s since the log begins; at "+
-				"last: %s", t.what, times(within), times(all), last), t.fix(cmp.Or(h.PCI, h.Name), h.Tools(port)))
+			f := doctor.Fault(object(h), fmt.Sprintf("%s: %s in the last hour, %s in the whole log; latest: "+
+				"%s", t.what, times(within), times(all), last), t.fix(cmp.Or(h.PCI, h.Name), h.Tools(port)))
 			if now < t.least {
 				f.Status, f.Fix = doctor.OK, ""
 			}
@@ -226,19 +226,19 @@ func refusedModules(v *doctor.View, log node.KernelLog) (found []doctor.Finding)
 		if loaded, err := v.Exists("sys/module/" + refused[1]); loaded || err != nil {
 			continue
 		}
-		fix := "Install the module's package again, after the one of OFED or DOCA, and: modprobe " + refused[1]
+		fix := "Reinstall the module's package, after that of OFED or DOCA. Then: modprobe " + refused[1]
 		if refused[1] == "nvidia_peermem" {
 			if _, serves := dmaBUF(v); serves {
 				continue // nobody needs it
 			}
-			fix = "Install OFED or DOCA where it is not, rebuild the GPU driver after it (with the GPU operator, delete the " +
-				"node's driver pod), and: modprobe nvidia_peermem"
+			fix = "If OFED or DOCA is not installed, install it. Then rebuild the GPU driver (with the GPU operator, delete " +
+				"the node's driver pod), and: modprobe nvidia_peermem"
 		}
 		text := "it was built for another version of " + refused[3] + "."
 		if refused[2] == "Unknown" {
-			text = "no module that is loaded has " + refused[3] + "."
+			text = "no loaded module has " + refused[3] + "."
 			if strings.Contains(refused[3], "peer_memory") {
-				text += " OFED and DOCA add it to ib_core, and the kernel's own mostly lacks it."
+				text += " OFED and DOCA add it to ib_core. Most kernels' own ib_core lacks it."
 			}
 		}
 		found = append(found, doctor.Fault("module "+refused[1], "The kernel refused it: "+text, fix))
@@ -270,8 +270,8 @@ func Denials(_ *doctor.View, log node.KernelLog) []doctor.Finding {
 	if strings.Contains(last, "ipc_lock") {
 		boolean, gives = "virt_sandbox_use_all_caps", "capabilities"
 	}
-	fix := fmt.Sprintf("If the container is meant to have it: setsebool -P %s on, with which all containers of the node "+
-		"can use the %s that they are given (see: getsebool %[1]s)", boolean, gives)
+	fix := fmt.Sprintf("If the container should have access: setsebool -P %s on. Then all containers of the node can "+
+		"use the %s that they are given (see: getsebool %[1]s)", boolean, gives)
 	if strings.Contains(strings.ToLower(last), "apparmor") {
 		fix = "Set securityContext.appArmorProfile.type of the container to Unconfined, or allow it in the profile."
 	}

@@ -37,7 +37,7 @@ func portsWithoutLink(v *doctor.View) []doctor.Finding {
 				case f.Text != "":
 					found = append(found, f)
 				case f.Status == "" && h.Function == hca.FunctionPhysical:
-					unused[object(h)+": %d of its ports had no link since the node started: not cabled?"]++
+					unused[object(h)+": %d of its ports had no link since the node started. They may not be cabled."]++
 				case f.Status == "":
 					unused[fmt.Sprintf("PCI device %s: %%d of its %s functions are not in use.", h.Parent, h.Function)]++
 				}
@@ -64,7 +64,7 @@ func lostSlaves(v *doctor.View, p hca.Port) string {
 		return ""
 	}
 	return "Its bond has lost the link of " + strings.Join(lost, ", ") +
-		": the port stays ACTIVE, with the rate of the others."
+		". The port stays ACTIVE, with the rate of the others."
 }
 
 // links judges ports that are not ACTIVE, each by its object: groups first, and then the odd one of a group.
@@ -147,11 +147,10 @@ func (l links) judge(h hca.HCA, p hca.Port) doctor.Finding {
 	case !infiniband && known && !strings.HasPrefix(see, "ip "):
 		see = "ip link show " + up + "; " + see
 	}
-	without, check := why, "Check the cable and the switch's port, and see: "+see
+	without, check := why, "Check the cable and the switch's port. For the link, see: "+see
 	if l.dark[at] != "" {
 		without, check = l.dark[at], "First check what these ports have in common: the switch, its power, its "+
-			"configuration. "+
-			"Then check the cable, and see: "+see
+			"configuration. Then check the cable. For the link, see: "+see
 	}
 	switch {
 	case p.State == "":
@@ -162,10 +161,10 @@ func (l links) judge(h hca.HCA, p hca.Port) doctor.Finding {
 		if h.Driver == "hfi1" { // Omni-Path, where the programs of InfiniBand's fabrics do nothing
 			start, ask = "Omni-Path's fabric manager (opafm)", see
 		}
-		return doctor.Fault(at, fmt.Sprintf("It is in state %s: no subnet manager has made it ACTIVE.", p.State),
-			fmt.Sprintf("Start %s, and see: %s", start, ask))
+		return doctor.Fault(at, fmt.Sprintf("It is in state %s, because no subnet manager has made it ACTIVE.", p.State),
+			fmt.Sprintf("Start %s. Then check: %s", start, ask))
 	case p.State == "INIT" && !infiniband: // iWARP's, see iw_query_port in the kernel
-		return doctor.Told(at, "It has a link, and its netdev no IPv4 address.")
+		return doctor.Told(at, "It has a link, but its netdev has no IPv4 address.")
 	case off != "" && l.dark[at] != "":
 		return doctor.Fault(at, fmt.Sprintf("It is %s because %s, and %s.", p.State, off, l.dark[at]), on).Command()
 	case off != "" && (why != "" || h.PCI == "") && !slices.ContainsFunc(l.hcas, hca.HCA.Active):

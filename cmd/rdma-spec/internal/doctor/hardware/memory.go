@@ -17,17 +17,17 @@ import (
 func memoryChecks() []doctor.Check {
 	return []doctor.Check{{
 		ID: "efa-pages", Family: "memory", Title: "EFA can register all memory.",
-		Impact: "EFA registers a limited number of pages: without huge pages, that ends near 95 GB.",
+		Impact: "EFA can register a limited number of pages. Without huge pages, that is about 95 GB.",
 		Reads:  []string{"proc/meminfo"}, Look: smallPages,
 	}, {
-		ID: "cma", Family: "memory", Title: "Memory outside CMA is free.",
-		Impact: "Registered memory cannot stay in the area for contiguous allocations (CMA): registration fails with " +
-			"ENOMEM although memory is free.",
+		ID: "cma", Family: "memory", Title: "There is free memory outside CMA.",
+		Impact: "Registration fails with ENOMEM although memory is free: registered memory cannot stay in the area for " +
+			"contiguous allocations (CMA).",
 		Reads: []string{"proc/meminfo"}, Look: onlyCMA,
 	}, {
-		ID: "max-map-count", Family: "memory", Title: "A process can have as many mappings as the kernel allows by default.",
-		NoMessages: "programs say that mmap failed, although memory is free",
-		Impact:     "Programs such as UCX map each buffer that they register.",
+		ID: "max-map-count", Family: "memory", Title: "vm.max_map_count is at least the kernel's default.",
+		NoMessages: "programs report that mmap failed, although memory is free",
+		Impact:     "Programs such as UCX map each buffer that they register, and fail at the limit.",
 		Reads:      []string{maxMapCount}, Look: fewMappings,
 	}}
 }
@@ -55,11 +55,11 @@ func smallPages(v *doctor.View) []doctor.Finding {
 	const limit = 95 << 20 // KiB
 	switch {
 	case !known || !knownTotal:
-		return []doctor.Finding{doctor.Unsure("", "/proc/meminfo does not say how many huge pages there are.")}
+		return []doctor.Finding{doctor.Unsure("", "/proc/meminfo does not report the number of huge pages.")}
 	case pages == 0 && total > limit:
 		return []doctor.Finding{doctor.Unsure("",
 			"There are no huge pages. If a container registers more than 95 GB: echo vm.nr_hugepages=5128 > "+
-				"/etc/sysctl.d/90-efa.conf && sysctl -p /etc/sysctl.d/90-efa.conf, which takes 10 GiB from the memory of pods.")}
+				"/etc/sysctl.d/90-efa.conf && sysctl -p /etc/sysctl.d/90-efa.conf, which reserves 10 GiB of the memory for pods.")}
 	}
 	return nil
 }
@@ -72,16 +72,16 @@ func onlyCMA(v *doctor.View) []doctor.Finding {
 		return doctor.Inapplicable("The kernel has no CMA.")
 	}
 	if total, known := meminfo(v, "CmaTotal"); known && area > total {
-		return []doctor.Finding{doctor.Fault("", fmt.Sprintf("The kernel counts %d MiB free in CMA, which has %d MiB: it "+
-			"takes ordinary memory for CMA's.", area>>10, total>>10), "Add kho=off to the kernel's command line, drain "+
+		return []doctor.Finding{doctor.Fault("", fmt.Sprintf("The kernel counts %d MiB free in CMA, but CMA has only %d "+
+			"MiB: it counts ordinary memory as CMA.", area>>10, total>>10), "Add kho=off to the kernel's command line, drain "+
 			"the node, and restart it (https://github.com/NVIDIA/NV-Kernels/pull/590).")}
 	}
 	const gibibyte = 1 << 20 // KiB
 	if outside := available - area; area > gibibyte && outside < gibibyte {
-		return []doctor.Finding{doctor.Fault("", fmt.Sprintf("%d MiB are free in CMA, and %d MiB elsewhere.",
+		return []doctor.Finding{doctor.Fault("", fmt.Sprintf("%d MiB are free in CMA, but only %d MiB elsewhere.",
 			area>>10, max(outside, 0)>>10),
 			"sync && echo 3 > /proc/sys/vm/drop_caches && echo 1 > /proc/sys/vm/compact_memory").Disruptive(
-			"programs wait for the disk again for what the kernel has cached of its files", "free -h")}
+			"programs have to read cached files from the disk again", "free -h")}
 	}
 	return nil
 }
@@ -95,6 +95,6 @@ func fewMappings(v *doctor.View) []doctor.Finding {
 	if err != nil || n >= usual {
 		return nil
 	}
-	return []doctor.Finding{doctor.Fault("", fmt.Sprintf("vm.max_map_count is %d, and the kernel's default %d.", n, usual),
+	return []doctor.Finding{doctor.Fault("", fmt.Sprintf("vm.max_map_count is %d. The kernel's default is %d.", n, usual),
 		"sysctl -w vm.max_map_count=262144 && echo vm.max_map_count=262144 > /etc/sysctl.d/90-rdma.conf").Command()}
 }

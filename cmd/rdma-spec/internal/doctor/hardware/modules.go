@@ -21,7 +21,7 @@ const auxDevices = "sys/bus/auxiliary/devices/"
 func moduleChecks() []doctor.Check {
 	return []doctor.Check{{
 		ID: "hca-driver", Family: "modules", Title: "Each RDMA card has its driver.",
-		Impact: "Without its driver, a card is not an HCA.",
+		Impact: "Without its driver, the card is not an HCA.",
 		Reads: []string{
 			auxDevices + "*", auxDevices + "*/driver", "sys/module/*",
 			pciDevices + "*", pciDevices + "*/driver", pciDevices + "*/physfn", pciDevices + "*/vendor", pciDevices +
@@ -30,14 +30,14 @@ func moduleChecks() []doctor.Check {
 		Look: unboundCards,
 	}, {
 		ID: "uverbs-module", Family: "modules", Title: "The module ib_uverbs is loaded.",
-		Impact: "Programs open HCAs through ib_uverbs.",
+		Impact: "Without ib_uverbs, no program can open an HCA.",
 		Reads:  []string{"sys/class/infiniband_verbs"}, Look: noVerbs,
 	}, {
 		ID: "rdma-cm-module", Family: "modules", Title: "The module rdma_ucm is loaded.",
-		Impact: "Programs that connect by RDMA_CM open /dev/infiniband/rdma_cm, and device plugins hand it out.",
+		Impact: "Programs that use RDMA_CM, and device plugins, need /dev/infiniband/rdma_cm.",
 		Needs:  []string{"uverbs-module"}, Look: noConnectionManager,
 	}, {
-		ID: "modules-of-one-build", Family: "modules", Title: "All RDMA modules are of one build.",
+		ID: "modules-of-one-build", Family: "modules", Title: "All RDMA modules are from the same build.",
 		Impact: "Modules of OFED or DOCA do not work with the kernel's own.",
 		Reads:  []string{"sys/module/*/holders/*"}, Look: mixedModules,
 	}}
@@ -63,7 +63,7 @@ func noConnectionManager(v *doctor.View) []doctor.Finding {
 	case node.RDMACM != nil || !slices.ContainsFunc(node.HCAs, uses):
 		return nil
 	case !v.UsesRDMA(0):
-		return doctor.Inapplicable("The module rdma_ucm is not loaded, and nothing on this node was found that uses RDMA.")
+		return doctor.Inapplicable("The module rdma_ucm is not loaded, but nothing on this node is known to use RDMA.")
 	}
 	return []doctor.Finding{doctor.Fault("", "The module rdma_ucm is not loaded.", load("rdma_ucm")).Command()}
 }
@@ -127,11 +127,11 @@ func unboundCards(v *doctor.View) []doctor.Finding {
 		loaded, _ := v.Exists("sys/module/" + module)
 		switch {
 		case !needed[module] && (!strings.HasPrefix(module, "mlx") || !v.UsesRDMA(0)):
-			found = append(found, doctor.Unsure("module "+module, "It drives nothing, and "+devices+" has no driver. If it is "+
-				"to be used for RDMA: modprobe "+module))
+			found = append(found, doctor.Unsure("module "+module, "It drives no device, and "+devices+" has no driver. To use "+
+				"it for RDMA: modprobe "+module))
 		case loaded:
-			found = append(found, doctor.Fault("module "+module, "It is loaded, and "+devices+" is not bound to it.",
-				"See why: dmesg | grep -e "+module+" -e "+missing[module][0]))
+			found = append(found, doctor.Fault("module "+module, "It is loaded, but "+devices+" is not bound to it.",
+				"Find the reason in the kernel log: dmesg | grep -e "+module+" -e "+missing[module][0]))
 		default:
 			found = append(found, doctor.Fault("module "+module, "It is not loaded, and "+devices+" needs it.",
 				load(module)).Command())
@@ -176,7 +176,7 @@ func mixedModules(v *doctor.View) []doctor.Finding {
 	if len(compat) == 0 || len(own) == 0 {
 		return nil
 	}
-	return []doctor.Finding{doctor.Fault("", fmt.Sprintf("%s is the kernel's own, and %s is of OFED or DOCA.",
+	return []doctor.Finding{doctor.Fault("", fmt.Sprintf("%s is the kernel's own, but %s is from OFED or DOCA.",
 		strings.Join(own, ", "), strings.Join(compat, ", ")), "Drain the node, and restart it. If the kernel's own modules "+
-		"are back then, make the initramfs anew, and restart it again.")}
+		"are loaded again, rebuild the initramfs, and restart the node once more.")}
 }

@@ -19,15 +19,15 @@ import (
 func netnsChecks() []doctor.Check {
 	return []doctor.Check{{
 		ID: "netns-mode", Family: "netns",
-		Title: "The RDMA subsystem's network namespace mode is the one that the node's plugins need.",
-		Impact: "In exclusive mode, only pods given an HCA by rdma-cni or a DRA driver can use it. In shared mode, rdma-cni " +
-			"cannot give one to a pod.",
+		Title: "The network namespace mode of the RDMA subsystem fits the node's plugins.",
+		Impact: "In exclusive mode, a pod can use an HCA only if rdma-cni or a DRA driver moves it into the pod. In shared " +
+			"mode, rdma-cni cannot move one.",
 		Look: netnsMode,
 	}, {
 		ID: "hca-present", Family: "netns",
-		Title: "Each RDMA function that has a driver shows an HCA, and each RoCE port its interface, unless a container " +
-			"has it.",
-		Impact: "The HCA, or its interface, is lost to the node until its driver is bound again.",
+		Title: "Each RDMA function with a driver has an HCA, and each RoCE port has its interface, on the node or in a " +
+			"container.",
+		Impact: "The node cannot use the HCA, or its interface, until its driver is bound again.",
 		Reads: slices.Concat(doctor.GIDReads, []string{
 			auxDevices + "*", auxDevices + "*/driver", auxDevices + "*/infiniband/*", auxDevices + "*/infiniband_verbs/*",
 			pciDevices + "*", pciDevices + "*/driver", pciDevices + "*/infiniband/*", pciDevices + "*/infiniband_verbs/*",
@@ -50,13 +50,13 @@ func netnsMode(v *doctor.View) []doctor.Finding {
 	case exclusive && !cni.Installed && cni.Configured == "":
 		return exclusiveWithoutCNI(v)
 	case !exclusive && cni.Configured != "":
-		return []doctor.Finding{doctor.Fault("", "It is shared, and "+cni.Configured+
-			" names rdma-cni, which needs it to be exclusive.",
+		return []doctor.Finding{doctor.Fault("", "The mode is shared, but "+cni.Configured+
+			" names rdma-cni, which needs exclusive mode.",
 			"echo 'options ib_core netns_mode=0' > /etc/modprobe.d/rdma-spec-netns.conf && rdma system set netns exclusive || "+
 				"echo 'restart the node'").Disruptive("pods that share HCAs lose them", "rdma-spec status")}
 	case exclusive:
 		return []doctor.Finding{doctor.Told("",
-			"It is exclusive, as rdma-cni needs it: only pods that rdma-cni gives an HCA can use one.")}
+			"The mode is exclusive, as rdma-cni requires. A pod can use an HCA only if rdma-cni moves it into the pod.")}
 	}
 	return nil
 }
@@ -65,19 +65,19 @@ func netnsMode(v *doctor.View) []doctor.Finding {
 func exclusiveWithoutCNI(v *doctor.View) []doctor.Finding {
 	inventory, err := v.HCAs()
 	if err == nil && len(inventory.Elsewhere) > 0 {
-		return []doctor.Finding{doctor.Told("", "It is exclusive, and HCAs were moved into other network namespaces: only "+
-			"pods that are given an HCA, as DRANET does, can use one.")}
+		return []doctor.Finding{doctor.Told("", "The mode is exclusive, and HCAs were moved into other network namespaces. "+
+			"A pod can use an HCA only if something, such as DRANET, moves it into the pod.")}
 	}
 	containers, err := v.Containers()
 	own := func(c node.Container) bool { return c.OwnNetwork || !c.Known }
 	if err == nil && len(containers.Containers) > 0 && !slices.ContainsFunc(containers.Containers, own) {
-		return []doctor.Finding{doctor.Told("", "It is exclusive, and all RDMA containers are in the node's network, which "+
-			"has the HCAs.")}
+		return []doctor.Finding{doctor.Told("", "The mode is exclusive. All RDMA containers are in the node's network, "+
+			"like the HCAs.")}
 	}
-	return []doctor.Finding{doctor.Unsure("", "It is exclusive, and rdma-cni is neither a program in /opt/cni/bin, "+
-		"/var/lib/cni/bin, or K3s' data, nor named in a network configuration of CNI. That is right where pods with HCAs "+
-		"are in the node's network, or something else moves HCAs into them, as DRANET does. Pods with a network of their "+
-		"own cannot share HCAs in this mode.")}
+	return []doctor.Finding{doctor.Unsure("", "The mode is exclusive, but rdma-cni is not installed in /opt/cni/bin, "+
+		"/var/lib/cni/bin, or K3s' data, and no CNI network configuration names it. This is correct if pods with HCAs are "+
+		"in the node's network, or if something else, such as DRANET, moves HCAs into them. Pods with their own network "+
+		"cannot share HCAs in this mode.")}
 }
 
 // bonding is there where a card's second port is a part of an HCA of both: mlx5_bond_0.
@@ -134,10 +134,10 @@ func withoutFunction(v *doctor.View, at, driver string, makes bool) []doctor.Fin
 	case !makes && v.Any(at+"/infiniband_verbs/*"):
 		return hcaBelow(v, at, rebind("pci", path.Base(at)))
 	case !makes && loaded:
-		return []doctor.Finding{doctor.Unsure(on, "It has a driver for RDMA, and no HCA. The kernel's log can say why: its "+
-			"firmware is too old for "+module+", or has RDMA turned off.")}
+		return []doctor.Finding{doctor.Unsure(on, "It has a driver for RDMA, but no HCA. Its firmware may be too "+
+			"old for "+module+", or RDMA is turned off in it. Check the kernel log.")}
 	case !virtual && driver == "mlx5_core":
-		return []doctor.Finding{doctor.Told(on, "It has no RDMA: a device plugin's selector must leave it out.")}
+		return []doctor.Finding{doctor.Told(on, "It does not support RDMA. Exclude it from the device plugin's selector.")}
 	}
 	return nil
 }
@@ -151,7 +151,7 @@ func hcaBelow(v *doctor.View, at, fix string) []doctor.Finding {
 	case v.Any(at + "/infiniband/*"):
 		return nil
 	case len(devices) == 0:
-		return []doctor.Finding{doctor.Fault(on, "It has a driver for RDMA, and no HCA.", fix).Command()}
+		return []doctor.Finding{doctor.Fault(on, "It has a driver for RDMA, but no HCA.", fix).Command()}
 	}
 	var number hca.Number
 	_, err := fmt.Sscanf(doctor.Attribute(v, "sys/class/infiniband_verbs/"+path.Base(devices[0])+"/dev"), "%d:%d",
@@ -206,10 +206,10 @@ func elsewhere(on, what string, in node.Holders, unknown error,
 			fmt.Sprintf("%s, and which container has it is unknown: %v.", what, unknown))}
 	case len(in.Maybe) > 0:
 		return []doctor.Finding{doctor.Unsure(on,
-			fmt.Sprintf("%s, and which container has it is unknown: it may be that of %s.", what, strings.Join(in.Maybe, ", ")))}
+			fmt.Sprintf("%s, and which container has it is unknown. It may be %s.", what, strings.Join(in.Maybe, ", ")))}
 	case len(in.Node) > 0:
 		what += ", where container " + strings.Join(in.Node, ", ") + " cannot use it"
 	}
-	return []doctor.Finding{fixed(doctor.Fault(on, what+", and no container that runs has it there: a pod ended and "+
-		"did not return it.", ""))}
+	return []doctor.Finding{fixed(doctor.Fault(on, what+", but no running container has it there. A pod ended and did "+
+		"not return it.", ""))}
 }

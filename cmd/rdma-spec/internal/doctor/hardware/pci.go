@@ -25,8 +25,8 @@ var linkReads = []string{
 func pciChecks() []doctor.Check {
 	return []doctor.Check{{
 		ID: "pcie-link", Family: "hca",
-		Title:  "Each HCA's PCIe link has the width and speed that card and slot allow.",
-		Impact: "A narrow or slow PCIe link makes the HCA slower than its port.",
+		Title:  "Each HCA's PCIe link has the width and speed that the card and the slot support.",
+		Impact: "The HCA is slower than its port.",
 		Reads:  linkReads, Needs: []string{"hca-answers"}, Look: slowLinks,
 	}}
 }
@@ -40,7 +40,7 @@ func slowLinks(v *doctor.View) []doctor.Finding {
 			return nil
 		}
 		if _, err := v.Exists(pciDevices + h.PCI); err != nil {
-			return []doctor.Finding{doctor.Unsure(object(h), fmt.Sprintf("Its PCIe link is unknown: %v.", err))}
+			return []doctor.Finding{doctor.Unsure(object(h), fmt.Sprintf("The state of its PCIe link is unknown: %v.", err))}
 		}
 		way := wayTo(v, h.PCI)
 		for i := len(way) - 1; i > 0; i -= 2 { // the port above a switch's upstream port, or a card, is the link's other end
@@ -51,10 +51,10 @@ func slowLinks(v *doctor.View) []doctor.Finding {
 			seen[way[i]] = true
 			of := "Its PCIe link"
 			if way[i] != h.PCI {
-				of = "The PCIe link of " + way[i] + ", a switch above it,"
+				of = "The PCIe link of " + way[i] + ", a switch above the HCA,"
 			}
 			found = append(found, doctor.Fault(object(h), of+" has "+lacks+".",
-				"Reseat the card, or try another slot, and see: lspci -vvs "+way[i]+" | grep LnkSta:"))
+				"Reseat the card, or try another slot. Then check: lspci -vvs "+way[i]+" | grep LnkSta:"))
 		}
 		return found
 	})(v)

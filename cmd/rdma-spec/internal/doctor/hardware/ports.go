@@ -23,13 +23,13 @@ const (
 // portChecks are about the ports of HCAs.
 func portChecks() []doctor.Check {
 	return []doctor.Check{{
-		ID: "port-active", Family: "hca", Title: "Each port that is in use, was, or should be, is ACTIVE.",
-		Impact: "A port carries traffic only when it is ACTIVE.",
+		ID: "port-active", Family: "hca", Title: "Ports that are expected to be up are ACTIVE.",
+		Impact: "A port carries traffic only if it is ACTIVE.",
 		Reads: slices.Concat(boardReads, linkUseReads, doctor.GPUReads, doctor.FunctionReads, []string{
 			"sys/class/infiniband/*/ports/*/counters/link_downed"}),
 		Needs: []string{"hca-answers", "guid-valid", "hca-errors"}, Look: portsWithoutLink,
 	}, {
-		ID: "port-rate", Family: "hca", Title: "Each port has the rate of the others of its board.",
+		ID: "port-rate", Family: "hca", Title: "Ports of the same board have the same rate.",
 		NoMessages: "bandwidth tests are slow",
 		Impact:     "A job is as slow as its slowest port.",
 		Reads:      slices.Concat(boardReads, []string{"sys/class/net/*/bonding_slave"}),
@@ -37,18 +37,18 @@ func portChecks() []doctor.Check {
 	}, {
 		ID: "pkeys", Family: "hca", Title: "Each ACTIVE InfiniBand port is a full member of a partition.",
 		NoMessages: "connections time out although both ports are ACTIVE",
-		Impact:     "Without a partition key, a port reaches nobody, and two limited members do not reach each other.",
+		Impact:     "Without a partition key, a port reaches no other port. Two limited members do not reach each other.",
 		Reads:      []string{"sys/class/infiniband/*/ports/*/pkeys/*"},
 		Needs:      []string{"hca-answers", "port-active"}, Look: eachPort(noFullKey),
 	}, {
-		ID: "gids-free", Family: "hca", Title: "Each RoCE port has room for more GIDs.",
-		Impact: "Each address of a port's netdevs takes a GID, and new pods get none.",
+		ID: "gids-free", Family: "hca", Title: "Each RoCE port has free GID entries.",
+		Impact: "Each address of a port's netdevs takes a GID, so new pods get none.",
 		Reads:  []string{"sys/class/infiniband/*/ports/*/gids/*"},
 		Needs:  []string{"hca-answers"}, Look: eachPort(fullGIDTable),
 	}, {
 		ID: "mtu-same", Family: "hca", Title: "RoCE ports of the same board have the same MTU.",
-		Impact: "Two ends with different MTUs hang, or fail with a length error. Compare nodes by node_exporter's " +
-			"node_network_mtu_bytes.",
+		Impact: "Connections between ports with different MTUs hang, or fail with a length error. To compare nodes, use " +
+			"node_exporter's node_network_mtu_bytes.",
 		Reads: slices.Concat(boardReads, []string{"sys/class/net/*/mtu"}),
 		Needs: []string{"hca-answers"}, Look: eachBoard(differentMTUs),
 	}}
@@ -83,8 +83,8 @@ func noFullKey(v *doctor.View, h hca.HCA, p hca.Port) []doctor.Finding {
 		text = fmt.Sprintf("It is a limited member of its partitions only (%s).", limited)
 	}
 	return []doctor.Finding{doctor.Fault(portObject(h, p), text, "In the subnet manager's partitions (opensm's "+
-		"partitions.conf, UFM), make the port a full member. If that is meant so, the port reaches only full members, such "+
-		"as servers of storage.")}
+		"partitions.conf, UFM), make the port a full member. If the membership is intended, the port reaches only full "+
+		"members, such as storage servers.")}
 }
 
 // speed returns the Gb/s of a rate such as "100 Gb/sec (4X EDR)", and its lanes.
@@ -138,7 +138,7 @@ func slowPorts(v *doctor.View, group []hca.HCA) (found []doctor.Finding) {
 		for _, p := range h.Ports {
 			if _, lanes := speed(p.Rate); p.LinkLayer == "InfiniBand" && lanes == 1 && p.Active() {
 				found = append(found, doctor.Fault(portObject(h, p), fmt.Sprintf("Its link has one lane (%s).", p.Rate),
-					"Reseat or replace the cable, and see: "+h.Tools(p).Link))
+					"Reseat or replace the cable. Then check: "+h.Tools(p).Link))
 			}
 		}
 	}
@@ -153,9 +153,9 @@ func slowPorts(v *doctor.View, group []hca.HCA) (found []doctor.Finding) {
 		if mine >= best || p.alike > 1 && !p.most {
 			continue
 		}
-		f := doctor.Unsure(p.at, fmt.Sprintf("Its rate is %s, and %s of the same board has %s.", p.value, p.other, p.than))
+		f := doctor.Unsure(p.at, fmt.Sprintf("Its rate is %s. %s of the same board has %s.", p.value, p.other, p.than))
 		if p.most && p.alike == 1 {
-			f = doctor.Fault(p.at, f.Text, "Reseat or replace the cable, check the switch's port, and see: "+
+			f = doctor.Fault(p.at, f.Text, "Reseat or replace the cable, and check the switch's port. Then check: "+
 				p.hca.Tools(p.Port).Link)
 		}
 		found = append(found, f)
@@ -184,8 +184,8 @@ func fullGIDTable(v *doctor.View, h hca.HCA, p hca.Port) []doctor.Finding {
 		}
 	}
 	return []doctor.Finding{doctor.Fault(portObject(h, p),
-		fmt.Sprintf("All %d places of its GID table are taken.", len(names)),
-		"Let fewer pods share the HCA: lower rdmaHcaMax in the configuration of k8s-rdma-shared-dev-plugin.")}
+		fmt.Sprintf("All %d entries of its GID table are in use.", len(names)),
+		"Let fewer pods share the HCA: decrease rdmaHcaMax in the configuration of k8s-rdma-shared-dev-plugin.")}
 }
 
 // differentMTUs finds the RoCE port of a board whose MTU is that of no other. Which is right depends on the network.
@@ -199,8 +199,8 @@ func differentMTUs(v *doctor.View, group []hca.HCA) (found []doctor.Finding) {
 		if p.alike > 1 {
 			continue
 		}
-		found = append(found, doctor.Unsure(p.at, fmt.Sprintf("Netdev %s has MTU %s, and %s of the same board has %s. If "+
-			"both are on one network: ip link set %[1]s mtu %[4]s", p.Netdevs[0], p.value, p.other, p.than)))
+		found = append(found, doctor.Unsure(p.at, fmt.Sprintf("Netdev %s has MTU %s. %s of the same board has %s. If both "+
+			"are on one network: ip link set %[1]s mtu %[4]s", p.Netdevs[0], p.value, p.other, p.than)))
 	}
 	return found
 }

@@ -18,12 +18,12 @@ import (
 // CDIChecks are the checks of CDI files.
 func cdiChecks() []doctor.Check {
 	return []doctor.Check{{
-		ID: "cdi-files", Family: "cdi", Title: "The CDI files of HCAs are right.",
-		Impact: "Containers with such a device do not start, or get another HCA.",
+		ID: "cdi-files", Family: "cdi", Title: "The CDI files of HCAs match the HCAs.",
+		Impact: "Containers with such a CDI device do not start, or get another HCA.",
 		Look:   withCDI(cdiFiles),
 	}, {
-		ID: "cdi-on", Family: "cdi", Title: "CDI is on in the runtimes that use the CDI files of HCAs.",
-		Impact: "Containers with such a device do not start, or start without it.",
+		ID: "cdi-on", Family: "cdi", Title: "CDI is on in runtimes that use CDI files of HCAs.",
+		Impact: "Containers with such a CDI device do not start, or start without it.",
 		Needs:  []string{"runtime-config"}, Look: withCDI(cdiOn),
 	}}
 }
@@ -58,7 +58,7 @@ func cdiFiles(_ *doctor.View, _ cdi.Files, files []cdi.Found) (found []doctor.Fi
 		switch {
 		case len(problems) > 0 && !f.Ours():
 			found = append(found, doctor.Fault("CDI file "+f.Path, doctor.Sentence(problems),
-				"Delete the pod of the device plugin that wrote it: it writes the file again when it starts"))
+				"Delete the pod of the device plugin that wrote the file. The device plugin writes it again when it starts"))
 		case len(problems) > 0:
 			found = append(found, doctor.Fault("CDI file "+f.Path, doctor.Sentence(problems), rewriteCDI(f)).Command())
 		}
@@ -149,7 +149,7 @@ func unreadDir(files []cdi.Found, dirs []string) string {
 	}
 	for _, f := range files {
 		if len(dirs) > 0 && !read(path.Dir(f.Path)) {
-			return fmt.Sprintf("It reads CDI files in %s, and not %s.", strings.Join(dirs, ", "), f.Path)
+			return fmt.Sprintf("It reads CDI files in %s, but not %s.", strings.Join(dirs, ", "), f.Path)
 		}
 	}
 	return ""

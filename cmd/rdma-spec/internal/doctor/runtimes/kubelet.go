@@ -24,7 +24,7 @@ const kubeletRoot = "/var/lib/kubelet"
 func restartKubelet(k agents.Kubelet, text string) []doctor.Finding {
 	if k.Unit == "" {
 		return []doctor.Finding{doctor.Fault("kubelet", text,
-			"Restart the kubelet, which no systemd unit runs; on Talos: talosctl service kubelet restart")}
+			"Restart the kubelet. No systemd unit runs it. On Talos: talosctl service kubelet restart")}
 	}
 	unit := strings.TrimSuffix(k.Unit, ".service")
 	return []doctor.Finding{doctor.Fault("kubelet", text, "systemctl restart "+unit).Command()}
@@ -47,8 +47,8 @@ func withKubelet(look func(v *doctor.View, k agents.Kubelet) []doctor.Finding) d
 // KubeletChecks are the checks of the kubelet, and of the device plugins that register with it.
 func KubeletChecks() []doctor.Check {
 	return []doctor.Check{{
-		ID: "kubelet-root", Family: "kubelet", Title: "The kubelet's directory is where plugins look for it.",
-		Impact: "Device plugins and nri-rdma look for the kubelet's sockets in /var/lib/kubelet.",
+		ID: "kubelet-root", Family: "kubelet", Title: "The kubelet's directory is where plugins expect it.",
+		Impact: "Device plugins and nri-rdma do not find the kubelet's sockets in /var/lib/kubelet.",
 		Reads:  []string{"var/lib/kubelet/device-plugins/kubelet.sock"}, Look: withKubelet(kubeletAtRoot),
 	}, {
 		ID: "kubelet-device-plugins", Family: "kubelet", Title: "The kubelet's socket for device plugins exists.",
@@ -56,10 +56,10 @@ func KubeletChecks() []doctor.Check {
 		Look:   withKubelet(kubeletDevicePlugins),
 	}, {
 		ID: "kubelet-pod-resources", Family: "kubelet", Title: "The kubelet's pod resources API answers.",
-		Impact: "RDMA containers that a rule with resources may match are refused.",
+		Impact: "The plugin refuses RDMA containers that a rule with resources may match.",
 		Look:   withKubelet(kubeletPodResources),
 	}, {
-		ID: "kubelet-allocatable", Family: "kubelet", Title: "Each RDMA resource of the node has a device.",
+		ID: "kubelet-allocatable", Family: "kubelet", Title: "Each RDMA resource of the node has devices.",
 		Impact: "The device plugin is not registered, and pods that request the resource stay pending.",
 		Needs:  []string{"kubelet-device-plugins", "kubelet-pod-resources"}, Look: withKubelet(kubeletAllocatable),
 	}}
@@ -79,10 +79,10 @@ func kubeletAtRoot(v *doctor.View, k agents.Kubelet) []doctor.Finding {
 	if k.NotMounted {
 		return missingSocket(k, "device-plugins")
 	}
-	text := fmt.Sprintf("The kubelet's --root-dir is %s, and %s does not lead there.", k.Root, kubeletRoot)
-	fix := fmt.Sprintf("Give what looks there the directory %[1]s: the values of nri-rdma's and the device plugins' "+
-		"charts have it. Otherwise, once nothing uses what is in %[2]s, mount it there, and write that to /etc/fstab: "+
-		"mount --bind %[1]s %[2]s", k.Root, kubeletRoot)
+	text := fmt.Sprintf("The kubelet's --root-dir is %s, but %s does not point there.", k.Root, kubeletRoot)
+	fix := fmt.Sprintf("Set the directory %[1]s in the values of the charts of nri-rdma and the device plugins. Or, "+
+		"once nothing uses %[2]s, mount the directory there, and add the mount to /etc/fstab: mount --bind %[1]s "+
+		"%[2]s", k.Root, kubeletRoot)
 	return []doctor.Finding{doctor.Fault("kubelet", text, fix)}
 }
 
@@ -119,12 +119,12 @@ func kubeletAllocatable(v *doctor.View, k agents.Kubelet) (found []doctor.Findin
 	inPods := err == nil && hcas.NetNSExclusive && len(hcas.Elsewhere) > 0
 	for _, name := range slices.Sorted(maps.Keys(k.Allocatable)) {
 		if resource.IsRDMA(name) && k.Allocatable[name] == 0 {
-			text := fmt.Sprintf("The node had devices of %s, and has none now.", name)
-			fix := "Delete the pod of the device plugin that serves " + name + " on this node: its DaemonSet creates it again"
+			text := fmt.Sprintf("The node had devices of %s, but has none now.", name)
+			fix := "Delete the pod of the device plugin that serves " + name + " on this node. Its DaemonSet recreates it"
 			if inPods { // see k8snetworkplumbingwg/sriov-network-device-plugin#603
-				text += " HCAs are in the network namespaces of pods, where older SR-IOV device plugins do not find them if they " +
-					"start meanwhile."
-				fix = "First upgrade the SR-IOV device plugin, or end the pods that hold HCAs (rdma-spec status). " + fix
+				text += " HCAs are in the network namespaces of pods. Older SR-IOV device plugins do not find them there when " +
+					"they start."
+				fix = "First upgrade the SR-IOV device plugin, or end the pods that use HCAs (see: rdma-spec status). " + fix
 			}
 			found = append(found, doctor.Fault("kubelet resource "+name, text, fix))
 		}

@@ -26,28 +26,28 @@ func nriChecks() []doctor.Check {
 	return []doctor.Check{{
 		ID: "nri-on", Family: "nri", Title: "NRI is on in each runtime.",
 		NoMessages: "ulimit -l shows the runtime's own limit in new containers",
-		Impact:     "The plugin cannot register, and RDMA containers start without their memlock.",
+		Impact:     "The plugin cannot register, so RDMA containers start without their grant.",
 		Needs:      []string{"runtime-config", "runtime-rlimits", "configuration-kept"}, Look: adjusting(nriOn),
 	}, {
-		ID: "nri-socket", Family: "nri", Title: "The socket of NRI exists.",
-		Impact: "The plugin cannot register, and RDMA containers start without their memlock.",
+		ID: "nri-socket", Family: "nri", Title: "The NRI socket exists.",
+		Impact: "The plugin cannot register, so RDMA containers start without their grant.",
 		Needs:  []string{"nri-on", "cri-serves"}, Look: adjusting(nriSocket),
 	}, {
-		ID: "nri-owner", Family: "nri", Title: "The runtime that has the pods listens at the socket of NRI.",
+		ID: "nri-owner", Family: "nri", Title: "The runtime that runs the pods listens on the NRI socket.",
 		NoMessages: "the plugin reports that it is registered",
-		Impact:     "The plugin registers with the wrong runtime, and RDMA containers start without their memlock.",
+		Impact:     "The plugin registers with the wrong runtime, so RDMA containers start without their grant.",
 		Needs:      []string{"nri-socket"}, Look: adjusting(nriOwner),
 	}, {
-		ID: "nri-required-plugins", Family: "nri", Title: "Not every container of the node needs the plugin.",
-		Impact: "While the plugin is gone, no container of the node starts, not even the plugin's.",
+		ID: "nri-required-plugins", Family: "nri", Title: "Containers without RDMA start without the plugin.",
+		Impact: "While the plugin does not run, no container of the node starts, not even the plugin's.",
 		Needs:  []string{"runtime-config"}, Look: eachRuntime(nriRequired),
 	}, {
-		ID: "nri-timeouts", Family: "nri", Title: "The timeouts of NRI give a plugin time to answer.",
-		Impact: "The runtime drops a plugin that answers late, and goes on without it.",
+		ID: "nri-timeouts", Family: "nri", Title: "The NRI timeouts are long enough for a plugin to answer.",
+		Impact: "The runtime drops a plugin that answers too late, and creates containers without it.",
 		Needs:  []string{"nri-on"}, Look: eachRuntime(nriTimeouts),
 	}, {
 		ID: "nri-rivals", Family: "nri", Title: "No other NRI plugin sets memlock or RDMA devices.",
-		Impact: "If two plugins set the same limit or device, the container is not created.",
+		Impact: "If two plugins set the same limit or device, the creation of the container fails.",
 		Reads:  []string{agents.LaunchedDir + "/*"}, Look: withPlugin(conflictingPlugins),
 	}}
 }
@@ -75,7 +75,7 @@ func nriSocket(r runtime.Runtime, _ []runtime.Runtime) []doctor.Finding {
 	if !r.Serves || !r.NRI.On || r.NRI.SocketExists {
 		return nil
 	}
-	text := fmt.Sprintf("The configuration turns NRI on, and %s does not exist: the runtime runs with an older "+
+	text := fmt.Sprintf("The configuration turns NRI on, but %s does not exist. The runtime runs with an older "+
 		"configuration, or the socket was removed.", r.NRI.Socket)
 	return []doctor.Finding{doctor.Fault(runtimeObject(r), text, restartRuntime(r)).Command()}
 }
@@ -91,7 +91,7 @@ func nriOwner(r runtime.Runtime, all []runtime.Runtime) []doctor.Finding {
 	}
 	fix := fmt.Sprintf("Set disable = true in [plugins.'io.containerd.nri.v1.nri'] of %s, restart that runtime, and "+
 		"then: %s && systemctl restart nri-rdma", file, restartRuntime(r))
-	return []doctor.Finding{doctor.Fault(runtimeObject(r), fmt.Sprintf("Not this runtime, but %s listens at %s.",
+	return []doctor.Finding{doctor.Fault(runtimeObject(r), fmt.Sprintf("%s, and not this runtime, listens on %s.",
 		other, r.NRI.Socket), fix)}
 }
 
@@ -101,12 +101,12 @@ func nriRequired(r runtime.Runtime, _ []runtime.Runtime) []doctor.Finding {
 	case !r.NRI.On || !r.NRI.Validator || required == "":
 		return nil
 	case !slices.Contains(r.NRI.Required, "rdma"): // an administrator's will
-		return []doctor.Finding{doctor.Told(runtimeObject(r), "Every container of the node must have the plugins %s: while "+
-			"one of them is gone, none starts.", required)}
+		return []doctor.Finding{doctor.Told(runtimeObject(r), "Every container of the node requires the plugins %s. While "+
+			"one of them does not run, no container starts.", required)}
 	}
-	fix := fmt.Sprintf("Remove \"rdma\" from required_plugins in %s, write the annotation "+
-		"required-plugins.noderesource.dev into the pods that need a plugin, and then: %s", r.Config, restartRuntime(r))
-	return []doctor.Finding{doctor.Fault(runtimeObject(r), "Every container of the node must have the plugins "+
+	fix := fmt.Sprintf("Remove \"rdma\" from required_plugins in %s, add the annotation "+
+		"required-plugins.noderesource.dev to the pods that need a plugin, and then: %s", r.Config, restartRuntime(r))
+	return []doctor.Finding{doctor.Fault(runtimeObject(r), "Every container of the node requires the plugins "+
 		required+".", fix)}
 }
 
@@ -121,7 +121,7 @@ func nriTimeouts(r runtime.Runtime, _ []runtime.Runtime) (found []doctor.Finding
 	} {
 		if r.NRI.On && limit.set > 0 && limit.set < limit.shortest {
 			fix := fmt.Sprintf(`Set %s = "%s" in %s, and then: %s`, limit.key, limit.containerd, r.Config, restartRuntime(r))
-			found = append(found, doctor.Fault(runtimeObject(r), fmt.Sprintf("%s is %s, and the plugin may need more.",
+			found = append(found, doctor.Fault(runtimeObject(r), fmt.Sprintf("%s is %s. The plugin may need more time.",
 				limit.key, limit.set), fix))
 		}
 	}
@@ -140,8 +140,8 @@ func conflictingPlugins(v *doctor.View, plugin agents.Plugin) (found []doctor.Fi
 		if slices.Contains(agents.Conflicting, name) {
 			launched = append(launched, name)
 			found = append(found, doctor.Fault("plugin "+name,
-				fmt.Sprintf("The runtime launches /%s, which sets what nri-rdma sets.", file), "rm /"+file+
-					" && "+restartRuntime(forPods(v))).Disruptive("pods lose what their annotations ask of it",
+				fmt.Sprintf("The runtime launches /%s, which sets the same limit or devices as nri-rdma.", file), "rm /"+file+
+					" && "+restartRuntime(forPods(v))).Disruptive("pods lose what their annotations request from it",
 				"kubectl get pods -A -o yaml | grep nri"))
 		}
 	}
@@ -149,13 +149,13 @@ func conflictingPlugins(v *doctor.View, plugin agents.Plugin) (found []doctor.Fi
 	for _, p := range plugin.Processes {
 		switch {
 		case slices.Contains(agents.Conflicting, p.Name) && !slices.Contains(launched, p.Name):
-			text := fmt.Sprintf("%s runs (PID %d), and sets what nri-rdma sets.", p.Name, p.PID)
+			text := fmt.Sprintf("%s runs (PID %d), and sets the same limit or devices as nri-rdma.", p.Name, p.PID)
 			found = append(found, doctor.Fault("plugin "+p.Name, text,
 				fmt.Sprintf("Remove it from the node; to stop it now: kill %d", p.PID)))
 		case agents.Injecting[p.Name] != "" && !slices.Contains(agents.Conflicting, p.Name):
-			found = append(found, doctor.Told("plugin "+p.Name, "%s runs (PID %d), and gives containers the devices that the "+
-				"annotation %s of their pods names. An HCA that is named so counts only where an annotation opts in, or where "+
-				"the kubelet gave one.", p.Name, p.PID, agents.Injecting[p.Name]))
+			found = append(found, doctor.Told("plugin "+p.Name, "%s runs (PID %d), and adds the devices that the annotation "+
+				"%s of a pod names. Such an HCA counts only if an annotation may opt in there, or if the kubelet allocated an "+
+				"HCA to the container.", p.Name, p.PID, agents.Injecting[p.Name]))
 		case p.Name == agents.PluginName && !p.Validator && !meet[p.Handover]:
 			running++
 			meet[p.Handover] = p.Handover != "" // two pods of a DaemonSet, of which one waits for the other's connection
@@ -163,7 +163,7 @@ func conflictingPlugins(v *doctor.View, plugin agents.Plugin) (found []doctor.Fi
 	}
 	if running > 1 {
 		found = append(found, doctor.Fault("plugin "+agents.PluginName, fmt.Sprintf("nri-rdma runs %d times.", running),
-			"Keep one of the service, the DaemonSet, and the plugin that the runtime launches"))
+			"Keep only one: the service, the DaemonSet, or the plugin that the runtime launches"))
 	}
 	return found
 }

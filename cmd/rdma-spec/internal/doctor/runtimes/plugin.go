@@ -60,7 +60,7 @@ func withoutPlugin(look doctor.Look) doctor.Look {
 	return func(v *doctor.View) []doctor.Finding {
 		plugin, err := v.Plugin()
 		if err != nil {
-			return []doctor.Finding{doctor.Unsure("", "Whether the plugin is installed is unknown: "+err.Error()+".")}
+			return []doctor.Finding{doctor.Unsure("", "It is unknown whether the plugin is installed: "+err.Error()+".")}
 		}
 		if plugin.Installed() {
 			return nil
@@ -73,25 +73,25 @@ func withoutPlugin(look doctor.Look) doctor.Look {
 func pluginChecks() []doctor.Check {
 	return []doctor.Check{{
 		ID: "plugin-runs", Family: "plugin", Title: "The plugin runs.",
-		Impact: "RDMA containers start without their memlock.",
+		Impact: "RDMA containers start without their grant.",
 		Look:   withPlugin(pluginRuns),
 	}, {
-		ID: "plugin-config", Family: "plugin", Title: "The plugin's configuration can be read.",
-		Impact: "The plugin keeps the policy that was last in force. If none was, it refuses RDMA containers.",
+		ID: "plugin-config", Family: "plugin", Title: "The plugin's configuration is valid.",
+		Impact: "The plugin keeps the policy that was last in force. If there was none, it refuses RDMA containers.",
 		Needs:  []string{"plugin-runs"}, Look: withPlugin(pluginConfig),
 	}, {
 		ID: "plugin-registered", Family: "plugin", Title: "The plugin is registered with the runtime.",
-		Impact: "RDMA containers start without their memlock.",
+		Impact: "RDMA containers start without their grant.",
 		Needs:  []string{"plugin-runs", "plugin-config", "nri-on", "nri-socket", "policy-readable"},
 		Look:   withPlugin(pluginRegistered),
 	}, {
-		ID: "policy-readable", Family: "plugin", Title: "The policy in force can be read.",
+		ID: "policy-readable", Family: "plugin", Title: "The policy in force is readable.",
 		Impact: "rdma-spec status and repair cannot judge containers.",
 		Needs:  []string{"plugin-runs"}, Look: withPlugin(policyReadable),
 	}, {
-		ID: "plugin-current", Family: "plugin", Title: "The plugin runs the program that is installed.",
-		NoMessages: "the plugin works, and is the former one",
-		Impact:     "An upgrade is not in effect before the plugin is restarted.",
+		ID: "plugin-current", Family: "plugin", Title: "The running plugin is the installed version.",
+		NoMessages: "the plugin works, but is the previous version",
+		Impact:     "An upgrade takes effect only when the plugin restarts.",
 		Needs:      []string{"plugin-runs"}, Look: withPlugin(pluginCurrent),
 	}}
 }
@@ -100,15 +100,15 @@ func pluginRuns(v *doctor.View, p agents.Plugin) []doctor.Finding {
 	if len(p.Own()) > 0 {
 		return nil
 	}
-	return restarted("", "nri-rdma is installed, and does not run.", p, v)
+	return restarted("", "nri-rdma is installed, but does not run.", p, v)
 }
 
 func pluginConfig(_ *doctor.View, p agents.Plugin) (found []doctor.Finding) {
 	for _, q := range p.Processes {
 		if q.Name == agents.PluginName && q.ConfigError != "" {
-			fix := "Correct the file: the plugin reads it again; see: rdma-spec config check " + q.Config
+			fix := "Correct the file. The plugin reloads it. To check it: rdma-spec config check " + q.Config
 			if q.InContainer {
-				fix = "Correct the value config of the Helm release, or the config.yaml of the kustomization; see: " +
+				fix = "Correct the value config of the Helm release, or the config.yaml of the kustomization. See: " +
 					checkAnnotation
 			}
 			found = append(found, doctor.Fault("", fmt.Sprintf("nri-rdma (PID %d) cannot use %s: %s.", q.PID,
@@ -153,7 +153,7 @@ func policyReadable(v *doctor.View, p agents.Plugin) []doctor.Finding {
 
 func pluginCurrent(v *doctor.View, p agents.Plugin) []doctor.Finding {
 	for _, q := range p.Processes {
-		text := fmt.Sprintf("nri-rdma (PID %d, since %s) runs a program that was replaced.", q.PID,
+		text := fmt.Sprintf("nri-rdma (PID %d, since %s) runs a program that has been replaced.", q.PID,
 			q.Started.UTC().Format(time.DateTime))
 		switch {
 		case q.Name != agents.PluginName || !q.Replaced:

@@ -89,8 +89,8 @@ func oneOfSeveral(r runtime.Runtime, all []runtime.Runtime) bool {
 func badBaseSpec(r runtime.Runtime, all []runtime.Runtime, h runtime.Handler, text string) doctor.Finding {
 	switch {
 	case h.Name == r.DefaultHandler:
-		fix := fmt.Sprintf("Remove base_runtime_spec from %s, the default handler, in %s, and give RDMA pods a handler of "+
-			"their own: %s", h.Name, r.Config, ownHandler(r, all))
+		fix := fmt.Sprintf("Remove base_runtime_spec from %s, the default handler, in %s, and use a separate handler for "+
+			"RDMA pods: %s", h.Name, r.Config, ownHandler(r, all))
 		return doctor.Fault(handlerObject(h, r), text, fix)
 	case path.Base(h.BaseSpec) == "rdma-spec-"+h.Name+".json":
 		return doctor.Fault(handlerObject(h, r), text,
@@ -129,8 +129,8 @@ func eachRuntime(look func(r runtime.Runtime, all []runtime.Runtime) []doctor.Fi
 // RuntimeChecks are the checks of the runtimes themselves.
 func runtimeChecks() []doctor.Check {
 	return []doctor.Check{{
-		ID: "runtime-config", Family: "runtime", Title: "Each runtime can load its configuration, and takes all of it over.",
-		Impact: "The runtime does not start again, and the node is NotReady; or it starts without what it ignores.",
+		ID: "runtime-config", Family: "runtime", Title: "Each runtime can load its configuration, and applies all of it.",
+		Impact: "The runtime does not restart, and the node becomes NotReady. Or it ignores a part of its settings.",
 		Look:   runtimeConfig,
 	}, {
 		ID: "cri-serves", Family: "runtime", Title: "Each runtime serves CRI.",
@@ -138,11 +138,11 @@ func runtimeChecks() []doctor.Check {
 		Needs:  []string{"runtime-config", "base-spec"}, Look: criServes,
 	}, {
 		ID: "runtime-rlimits", Family: "runtime", Title: "Each runtime applies the rlimits that an NRI plugin sets.",
-		Impact: "Containers start without the memlock that the plugin gives them, and nothing reports it.",
+		Impact: "Containers start without the memlock that the plugin grants, and nothing reports it.",
 		Look:   runtimeRlimits,
 	}, {
 		ID: "memlock-source", Family: "runtime",
-		Title:  "Something gives RDMA containers more memlock than the runtime's own limit.",
+		Title:  "A plugin or a handler raises the memlock of RDMA containers.",
 		Impact: "RDMA containers cannot register their memory.",
 		Reads:  doctor.GPUReads,
 		Needs:  []string{"runtime-rlimits", "runtime-config", "base-spec", "base-spec-memlock"},
@@ -208,8 +208,8 @@ func runtimeRlimits(v *doctor.View) []doctor.Finding {
 			return dropsRlimits(r, all)
 		}
 		return append(dropsRlimits(r, all), doctor.Fault(runtimeObject(r), fmt.Sprintf("It has no CAP_SYS_RESOURCE in the "+
-			"node's user namespace, and its own hard limit is %s: a container with a higher memlock does not start, and the "+
-			"plugin gives no more.", r.Startable), "rdma-spec configure limits "+unitOf(r)+
+			"node's user namespace, and its own hard limit is %s. A container with a higher memlock does not start, so the "+
+			"plugin grants no more.", r.Startable), "rdma-spec configure limits "+unitOf(r)+
 			" --restart").Command())
 	})(v)
 }
@@ -227,7 +227,7 @@ func dropsRlimits(r runtime.Runtime, all []runtime.Runtime) []doctor.Finding {
 		fix = "rdma-spec generate --for crio --to /etc/crio/crio.conf.d/90-rdma-spec.conf && " + restartRuntime(r)
 	}
 	return []doctor.Finding{doctor.Fault(runtimeObject(r),
-		fmt.Sprintf("%s %s ignores the rlimits that NRI plugins set; %s and later apply them.", r.Name,
+		fmt.Sprintf("%s %s ignores the rlimits that NRI plugins set. %s and later apply them.", r.Name,
 			r.Version, since), fix).Command()}
 }
 
@@ -244,7 +244,7 @@ func memlockSource(v *doctor.View) []doctor.Finding {
 		for _, name := range handlers {
 			if gives := r.Gives(name); runtime.Low(gives) && !starved[name] {
 				found = append(found, doctor.Told(handlerObject(r.Handler(name), r),
-					"It gives %s, and its RDMA containers can register more, as root with CAP_IPC_LOCK can.", gives))
+					"It sets %s, but its RDMA containers can register more, for example as root with CAP_IPC_LOCK.", gives))
 			}
 		}
 		switch {
@@ -254,7 +254,7 @@ func memlockSource(v *doctor.View) []doctor.Finding {
 			return found
 		case r.Memlock == nil && r.Known && !r.GivesMemlock():
 			return []doctor.Finding{doctor.Unsure(runtimeObject(r),
-				"The memlock that containers inherit from it is unknown: it does not run, or cannot be seen.")}
+				"The memlock that containers inherit from it is unknown: it does not run, or is not visible.")}
 		}
 		// base-spec-memlock says so
 		limited := slices.ContainsFunc(r.Handlers,
@@ -263,7 +263,7 @@ func memlockSource(v *doctor.View) []doctor.Finding {
 			return nil
 		}
 		return []doctor.Finding{doctor.Fault(runtimeObject(r),
-			fmt.Sprintf("Containers inherit the memlock of %s, %s, and nothing raises it.", r.Name, r.Memlock),
+			fmt.Sprintf("Containers inherit memlock from %s: %s. Nothing raises it.", r.Name, r.Memlock),
 			Raise(v, r, all)).Command()}
 	}))(v)
 }

@@ -30,22 +30,23 @@ func handlerObject(h runtime.Handler, r runtime.Runtime) string {
 func baseSpecChecks() []doctor.Check {
 	return []doctor.Check{{
 		ID: "handler-type", Family: "runtime", Title: "Each runtime handler has a runtime_type.",
-		Impact: "The runtime loads the handler, and no pod of it starts.",
+		Impact: "The runtime loads the handler, but no pod of the handler starts.",
 		Needs:  []string{"runtime-config"}, Look: eachHandler(handlerType),
 	}, {
 		ID: "base-spec", Family: "runtime", Title: "Each base_runtime_spec exists and is an OCI spec.",
-		Impact: "Without the file, the whole CRI plugin does not load and the node is NotReady.",
+		Impact: "Without a valid file, CRI does not start, and the node is NotReady.",
 		Needs:  []string{"runtime-config"}, Look: eachHandler(baseSpec),
 	}, {
-		ID: "base-spec-files", Family: "runtime", Title: "No base_runtime_spec limits containers to 1024 open files.",
+		ID: "base-spec-files", Family: "runtime",
+		Title:  "Containers of handlers with a base_runtime_spec can open more than 1024 files.",
 		Impact: "Every container of the handler has this limit.",
 		Needs:  []string{"base-spec"}, Look: eachHandler(baseSpecFiles),
 	}, {
-		ID: "base-spec-memlock", Family: "runtime", Title: "No base_runtime_spec limits the memlock of RDMA containers.",
+		ID: "base-spec-memlock", Family: "runtime", Title: "Each base_runtime_spec of RDMA containers allows enough memlock.",
 		Impact: "RDMA containers of the handler cannot register their memory.",
 		Needs:  []string{"base-spec"}, Look: withoutPlugin(baseSpecMemlock),
 	}, {
-		ID: "oci-version", Family: "runtime", Title: "Each OCI runtime accepts the ociVersion of the specs that it gets.",
+		ID: "oci-version", Family: "runtime", Title: "Each OCI runtime accepts the ociVersion of its base specs.",
 		Impact: "No container of the handler starts.",
 		Needs:  []string{"base-spec", "configuration-kept"}, Look: eachHandler(ociVersion),
 	}}
@@ -118,12 +119,12 @@ func ociVersion(r runtime.Runtime, h runtime.Handler, all []runtime.Runtime) []d
 	switch {
 	case version == "":
 		return []doctor.Finding{doctor.Unsure(handlerObject(h, r),
-			fmt.Sprintf("The ociVersion of %s is %s, and the version of crun is unknown.", from, says))}
+			fmt.Sprintf("The ociVersion of %s is %s, but the version of crun is unknown.", from, says))}
 	case !olderThan(version, "1.8.2"):
 		return []doctor.Finding{doctor.Unsure(handlerObject(h, r),
-			fmt.Sprintf("The ociVersion of %s is %s, and whether crun %s accepts it is unknown.", from, says, version))}
+			fmt.Sprintf("The ociVersion of %s is %s. Whether crun %s accepts it is unknown.", from, says, version))}
 	}
-	text := fmt.Sprintf("The ociVersion of %s is %s, and crun %s refuses it.", from, says, version)
+	text := fmt.Sprintf("The ociVersion of %s is %s, but crun %s refuses it.", from, says, version)
 	switch {
 	case h.BaseSpec != "":
 		fix := fmt.Sprintf(`sed -i 's/"ociVersion": *"[^"]*"/"ociVersion": "1.0.2"/' %s && %s`, h.BaseSpec, restartRuntime(r))
