@@ -95,13 +95,15 @@ func wrapFlags(root *cobra.Command) {
 	usage := root.UsageFunc()
 	root.SetUsageFunc(func(cmd *cobra.Command) error {
 		const columns = 96
-		to, text := cmd.OutOrStderr(), strings.Builder{}
+		to := cmd.OutOrStderr()
+		text := strings.Builder{}
 		cmd.SetOut(&text)
 		defer cmd.SetOut(to)
 		if err := usage(cmd); err != nil {
 			return err
 		}
-		local, inherited := cmd.LocalFlags(), cmd.InheritedFlags()
+		local := cmd.LocalFlags()
+		inherited := cmd.InheritedFlags()
 		_, err := strings.NewReplacer(local.FlagUsages(), local.FlagUsagesWrapped(columns),
 			inherited.FlagUsages(), inherited.FlagUsagesWrapped(columns)).WriteString(to, text.String())
 		return err

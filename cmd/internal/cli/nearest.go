@@ -12,10 +12,12 @@ import (
 // DidYouMean ends the message about a word that is not known, with the known one that is nearest; "" if none is near.
 func DidYouMean(word string, known []string) string {
 	const letters = 3 // for each, one edit
-	best, least := "", len(word)/letters
+	best := ""
+	least := len(word) / letters
 	for _, k := range slices.Sorted(slices.Values(known)) {
 		if d := distance(strings.ToLower(word), strings.ToLower(k)); d < least || d == least && best == "" {
-			best, least = k, d
+			best = k
+			least = d
 		}
 	}
 	if best == "" {
@@ -26,13 +28,15 @@ func DidYouMean(word string, known []string) string {
 
 // distance is how many letters have to be added, removed, replaced, or exchanged with their neighbour.
 func distance(a, b string) int {
-	before, row := make([]int, len(b)+1), make([]int, len(b)+1)
+	before := make([]int, len(b)+1)
+	row := make([]int, len(b)+1)
 	for j := range row {
 		row[j] = j
 	}
 	for i := range len(a) {
 		last := before
-		before, row = row, make([]int, len(b)+1)
+		before = row
+		row = make([]int, len(b)+1)
 		row[0] = i + 1
 		for j := range len(b) {
 			row[j+1] = min(before[j+1], row[j]) + 1

@@ -18,7 +18,8 @@ import (
 
 // Run carries out a call of a command and returns the exit status. release is called at the end.
 func Run(root *cobra.Command, release func() error, args []string, stdin io.Reader, stdout, stderr io.Writer) int {
-	root.SilenceErrors, root.SilenceUsage = true, true
+	root.SilenceErrors = true
+	root.SilenceUsage = true
 	root.SetFlagErrorFunc(flagError)
 	root.SetArgs(args)
 	root.SetIn(stdin)

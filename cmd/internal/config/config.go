@@ -150,7 +150,9 @@ func checkConfig(stdin io.Reader, stdout, stderr io.Writer, file, format string)
 	}
 	result := checked{Meta: cli.Result("ConfigCheck"), File: source, Problems: []string{}}
 	if err == nil {
-		result.Valid, result.Rules, result.Warnings = true, len(p.Config().Rules), p.Doubts()
+		result.Valid = true
+		result.Rules = len(p.Config().Rules)
+		result.Warnings = p.Doubts()
 	} else {
 		for problem := range strings.Lines(err.Error()) {
 			problem = strings.TrimSpace(strings.TrimPrefix(strings.TrimPrefix(problem, source), ":"))

@@ -45,12 +45,19 @@ func writeExplanation(w io.Writer, e explanation) error {
 }
 
 func row(pod explainedPod, c Container) []string {
-	verdict, signal, memlock, ipcLock, devices := "not RDMA", "", "", "", ""
+	verdict := "not RDMA"
+	signal := ""
+	memlock := ""
+	ipcLock := ""
+	devices := ""
 	switch d := c.Decision; {
 	case d.Refusal != nil:
 		verdict = "REFUSED (" + string(d.Refusal.Cause) + ")"
 	case d.Grant != nil:
-		verdict, signal, ipcLock, devices = "RDMA", string(d.Signal), string(d.Grant.IPCLock), d.Grant.DeviceNames()
+		verdict = "RDMA"
+		signal = string(d.Signal)
+		ipcLock = string(d.Grant.IPCLock)
+		devices = d.Grant.DeviceNames()
 		if d.Grant.Memlock != 0 {
 			memlock = d.Grant.Memlock.String()
 		}

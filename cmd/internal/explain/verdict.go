@@ -116,13 +116,15 @@ func (e Explainer) verdict(c manifest.Container) Container {
 	injected, open := e.assumed(out.Sources)
 	out.Decision = e.decide(c, injected)
 	with := e.decide(c, true)
-	switch out.Summary = summary(out.Decision, ""); {
+	out.Summary = summary(out.Decision, "")
+	switch {
 	case out.Decision.Refusal != nil:
 		out.Verdict = Refused
 	case out.Decision.Grant != nil:
 		out.Verdict = RDMA
 	default:
-		out.Verdict, out.Summary = NotRDMA, "not RDMA: "+reason(out.Sources, with)
+		out.Verdict = NotRDMA
+		out.Summary = "not RDMA: " + reason(out.Sources, with)
 	}
 	alike := out.Decision.Reason == with.Reason && reflect.DeepEqual(out.Decision.Grant, with.Grant) &&
 		reflect.DeepEqual(out.Decision.Refusal, with.Refusal) // the same effect, whatever the signal and the rule
@@ -136,8 +138,10 @@ func (e Explainer) verdict(c manifest.Container) Container {
 		return out
 	}
 	otherwise := out.Decision
-	out.Decision, out.Otherwise = with, &otherwise
-	out.Verdict, out.Summary = IfInjected, summary(with, condition)
+	out.Decision = with
+	out.Otherwise = &otherwise
+	out.Verdict = IfInjected
+	out.Summary = summary(with, condition)
 	if otherwise.Refusal != nil || otherwise.Reason != "" {
 		out.Summary += "; otherwise " + summary(otherwise, "")
 	}
@@ -165,9 +169,11 @@ func (e Explainer) advice(c manifest.Container) []string {
 	}
 	privileged := c.AllDevices && e.verdict(c).Verdict != RDMA
 	c.AllDevices = false
-	likely, more := func(name string) bool { return strings.HasPrefix(name, claimPrefix) || resource.IsRDMA(name) }, ""
+	likely := func(name string) bool { return strings.HasPrefix(name, claimPrefix) || resource.IsRDMA(name) }
+	more := ""
 	if v := e.verdict(c); v.Verdict != RDMA && !slices.ContainsFunc(v.Sources, likely) {
-		c.Held, more = append(slices.Clip(c.Held), "RDMA-RESOURCE"), ", and with resources: {limits: {RDMA-RESOURCE: 1}}"
+		c.Held = append(slices.Clip(c.Held), "RDMA-RESOURCE")
+		more = ", and with resources: {limits: {RDMA-RESOURCE: 1}}"
 	}
 	advice := []string{fmt.Sprintf("with the plugin, RDMA does not need %s. Without it%s, the result is: %s",
 		strings.Join(c.Excess, ", "), more, e.verdict(c).Summary)}
@@ -221,7 +227,8 @@ func (e Explainer) decide(c manifest.Container, injected bool) policy.Decision {
 func (out *Container) grant(pod manifest.Pod, c manifest.Container) (err error) {
 	grant := *out.Decision.Grant
 	bounding := spec.BoundingSet(c.AddCapabilities, c.DropCapabilities)
-	adds, own := grant.IPCLock.Adds(bounding), slices.Contains(bounding, spec.CapIPCLock)
+	adds := grant.IPCLock.Adds(bounding)
+	own := slices.Contains(bounding, spec.CapIPCLock)
 	switch {
 	case pod.OwnUsers && (adds || own):
 		out.Notes = append(out.Notes, noEffect+"; memlock works")

@@ -52,7 +52,9 @@ func (m *Manifest) walk(value any, p place) {
 		m.unexplained(p, "it is text that has containers")
 	}
 	all := at[map[string]any](value)
-	if kind, version := at[string](all, "kind"), at[string](all, "apiVersion"); kind != "" && version != "" {
+	kind := at[string](all, "kind")
+	version := at[string](all, "apiVersion")
+	if kind != "" && version != "" {
 		name := cmp.Or(at[string](all, "metadata", "name"), at[string](all, "metadata", "generateName"))
 		p = place{object: &object{document: p.document, name: kind + "/" + name, namespace: at[string](all, "metadata",
 			"namespace"), builtin: !strings.Contains(version, ".")}}
@@ -64,7 +66,8 @@ func (m *Manifest) walk(value any, p place) {
 			p.strays = append(p.strays, key+" at "+join(p.path, "annotations"))
 		}
 	}
-	limits, pod := quantities(at[any](all, "resources", "limits")), hasContainers(all)
+	limits := quantities(at[any](all, "resources", "limits"))
+	pod := hasContainers(all)
 	if len(limits) == 0 {
 		limits = quantities(at[any](all, "resourcesPerNode", "limits")) // a TrainJob's
 	}

@@ -47,11 +47,16 @@ func Read(from io.Reader) (Manifest, error) {
 		return Manifest{}, errors.New("not UTF-8: save it as UTF-8")
 	}
 	var m Manifest
-	d, begin, end, line, content := document{number: 1}, 0, 0, 0, false
+	d := document{number: 1}
+	begin := 0
+	end := 0
+	line := 0
+	content := false
 	for whole := range bytes.Lines(slices.Concat(text, []byte("\n---"))) {
 		rest := whole
 		if isMarker(whole) {
-			if d.text = text[begin:min(end, len(text))]; content {
+			d.text = text[begin:min(end, len(text))]
+			if content {
 				objects, err := d.decode()
 				if err != nil {
 					return Manifest{}, fmt.Errorf("document %d: %w", d.number, err)
@@ -63,7 +68,10 @@ func Read(from io.Reader) (Manifest, error) {
 			if end > 0 && whole[0] == '-' {
 				d.number++
 			}
-			d.line, begin, content, rest = line, end+3, false, rest[3:]
+			d.line = line
+			begin = end + 3
+			content = false
+			rest = rest[3:]
 		}
 		rest = bytes.TrimSpace(rest)
 		content = content || len(rest) > 0 && rest[0] != '#' && rest[0] != '%' // neither a comment nor a directive

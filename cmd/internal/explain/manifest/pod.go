@@ -179,7 +179,8 @@ func (k Kind) listed() bool { return k == KindContainer || k == KindSidecar }
 func (m *Manifest) add(spec map[string]any, p place) {
 	metadata := spec["metadata"]
 	if path, isTemplate := strings.CutSuffix("."+p.path, ".spec"); isTemplate {
-		p.path, metadata = strings.TrimPrefix(path, "."), p.around["metadata"]
+		p.path = strings.TrimPrefix(path, ".")
+		metadata = p.around["metadata"]
 	}
 	var t template
 	var alone []map[string]any
@@ -203,7 +204,8 @@ func (m *Manifest) add(spec map[string]any, p place) {
 	var names []string
 	add := func(kind Kind, containers ...container) {
 		for _, c := range containers {
-			if decided.Name = cmp.Or(c.Name, "main"); c.Name == "" && p.builtin {
+			decided.Name = cmp.Or(c.Name, "main")
+			if c.Name == "" && p.builtin {
 				err = errors.New("a container has no name")
 			}
 			if c.Resources.Limits == nil && kind == KindContainer {
@@ -227,7 +229,8 @@ func (m *Manifest) add(spec map[string]any, p place) {
 		m.unexplained(p, err.Error())
 		return
 	case err != nil:
-		pod.Containers, pod.Problems = nil, []string{"Kubernetes refuses this pod: " + err.Error()}
+		pod.Containers = nil
+		pod.Problems = []string{"Kubernetes refuses this pod: " + err.Error()}
 	case p.namespace == "":
 		pod.Notes = append(pod.Notes, "the manifest names no namespace: explained for "+defaultNamespace)
 	}
@@ -265,7 +268,8 @@ func (t *template) container(c container, kind Kind, decided policy.Container) C
 	says := false
 	for _, v := range c.Env {
 		if v.Name+"=" == policy.MOFEDVariable {
-			decided.MOFED, says = policy.MOFED([]string{policy.MOFEDVariable + v.Value}), v.Value != ""
+			decided.MOFED = policy.MOFED([]string{policy.MOFEDVariable + v.Value})
+			says = v.Value != ""
 		}
 	}
 	out := Container{

@@ -139,7 +139,8 @@ func (l *Ledger) prepare(f File, goals []Goal) (entry, error) {
 	if i >= 0 {
 		e = l.Files[i]
 		if f.Before == nil { // a run that was killed may have made some of the directories
-			e.Dirs, e.Made = slices.Concat(e.Dirs, missingDirs(path)), true
+			e.Dirs = slices.Concat(e.Dirs, missingDirs(path))
+			e.Made = true
 			slices.Sort(e.Dirs)
 			e.Dirs = slices.Compact(e.Dirs)
 		}
@@ -149,7 +150,8 @@ func (l *Ledger) prepare(f File, goals []Goal) (entry, error) {
 	}
 	var err error
 	if f.Parts == nil {
-		e.Feature, e.Parts = cmp.Or(f.Feature, goals[0].Feature), nil
+		e.Feature = cmp.Or(f.Feature, goals[0].Feature)
+		e.Parts = nil
 		e.Written = append(slices.Clone(e.Written), sum(f.Content))
 		for _, content := range [][]byte{f.Before, f.Content} {
 			if err == nil && e.needs(sum(content)) {
@@ -157,7 +159,9 @@ func (l *Ledger) prepare(f File, goals []Goal) (entry, error) {
 			}
 		}
 	} else {
-		e.Feature, e.Original, e.Written = "", "", nil
+		e.Feature = ""
+		e.Original = ""
+		e.Written = nil
 		e.Parts, err = e.with(f, goals)
 	}
 	if err != nil {
@@ -192,7 +196,8 @@ func (e entry) with(f File, goals []Goal) (parts []Part, err error) {
 	}
 	for _, p := range f.Parts {
 		if i := slices.IndexFunc(parts, p.sameAs); i >= 0 {
-			p.Depth, p.Inserted = parts[i].Depth, parts[i].Inserted
+			p.Depth = parts[i].Depth
+			p.Inserted = parts[i].Inserted
 		} else {
 			p = p.since(tree)
 		}
@@ -214,7 +219,8 @@ func (l *Ledger) carryOut(steps []step, check func() error) (undone bool, err er
 			removeDirs(s.dirs)
 			break
 		}
-		if taken++; err != nil { // the file may be replaced: the last sync of its directory is after that
+		taken++
+		if err != nil { // the file may be replaced: the last sync of its directory is after that
 			break
 		}
 	}

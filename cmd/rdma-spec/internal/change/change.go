@@ -79,7 +79,8 @@ func (p Plan) Outdated() error {
 
 // diff returns the unified diff of two contents of a file, nil where there is none.
 func diff(path string, before, after []byte) string {
-	from, to := path, path
+	from := path
+	to := path
 	if before == nil {
 		from = "/dev/null"
 	}

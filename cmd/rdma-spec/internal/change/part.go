@@ -138,7 +138,8 @@ func withoutEmptyBlock(text []byte) ([]byte, error) {
 		return nil, err
 	}
 	_, says := tree["version"]
-	if delete(tree, "version"); len(tree) > 0 {
+	delete(tree, "version")
+	if len(tree) > 0 {
 		return text, nil
 	}
 	rest := tomledit.WithoutBlock(text)
@@ -158,7 +159,8 @@ func isEmpty(value any) bool {
 // orNone returns a document, nil where it has no more than a version: nothing is lost with that.
 func orNone(text []byte) []byte {
 	tree, err := tomledit.Parse(text)
-	if delete(tree, "version"); err == nil && len(tree) == 0 {
+	delete(tree, "version")
+	if err == nil && len(tree) == 0 {
 		return nil
 	}
 	return text

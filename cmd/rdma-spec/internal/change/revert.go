@@ -142,7 +142,8 @@ func (l *Ledger) reversal(butTables bool, features []string) (r Reversal, err er
 func (l *Ledger) without(e entry, now []byte, gone func(feature string) bool) ([]byte, entry, error) {
 	e.Parts = handedOver(e.Parts, gone)
 	rest := e
-	rest.Feature, rest.Parts = "", slices.DeleteFunc(slices.Clone(e.Parts), func(p Part) bool { return gone(p.Feature) })
+	rest.Feature = ""
+	rest.Parts = slices.DeleteFunc(slices.Clone(e.Parts), func(p Part) bool { return gone(p.Feature) })
 	changed := &Changed{Path: e.Path, Feature: e.features()[slices.IndexFunc(e.features(), gone)]}
 	if e.Feature == "" {
 		content, err := e.withoutParts(now, gone, rest.Parts)
@@ -197,7 +198,8 @@ func (e entry) withoutParts(now []byte, gone func(feature string) bool, rest []P
 	if err != nil || len(rest) > 0 {
 		return content, err
 	}
-	if content = tomledit.WithoutMarks(content); e.Made { // what is left in the block is others'
+	content = tomledit.WithoutMarks(content)
+	if e.Made { // what is left in the block is others'
 		content = orNone(content)
 	}
 	return content, nil

@@ -200,7 +200,9 @@ func (s *standIns) octets(b net.HardwareAddr) net.HardwareAddr {
 	case len(b) != 6 && len(b) != 8:
 		return b
 	}
-	vendor, own, middle := b[:3], b[len(b)-3:], b[3:len(b)-3]
+	vendor := b[:3]
+	own := b[len(b)-3:]
+	middle := b[3 : len(b)-3]
 	if slices.Max(b) == 0 || slices.Min(b) == 0xff {
 		return b
 	}
@@ -208,13 +210,17 @@ func (s *standIns) octets(b net.HardwareAddr) net.HardwareAddr {
 		bits := vendor[0] & 3
 		vendor[0] -= bits
 		n := s.number("vendor", string(vendor))
-		vendor[0], vendor[1], vendor[2] = 0xac|bits, byte(n>>8), byte(n)
+		vendor[0] = 0xac | bits
+		vendor[1] = byte(n >> 8)
+		vendor[2] = byte(n)
 	}
 	if m := hex.EncodeToString(middle); m != "" && m != "fffe" && m != "0300" && m != "0000" {
 		binary.BigEndian.PutUint16(middle, uint16(0x4000+s.number("middle", m)))
 	}
 	n := s.number("card", string(own))
-	own[0], own[1], own[2] = 0x10|byte(n>>16), byte(n>>8), byte(n)
+	own[0] = 0x10 | byte(n>>16)
+	own[1] = byte(n >> 8)
+	own[2] = byte(n)
 	return b
 }
 
@@ -249,10 +255,12 @@ func (s *standIns) prefix(family string, b, base []byte) []byte {
 	found := make([]byte, len(b))
 	way := []byte(family)
 	for i := range 8 * len(b) {
-		bit, of := b[i/8]>>(7-i%8)&1, base[i/8]>>(7-i%8)&1
+		bit := b[i/8] >> (7 - i%8) & 1
+		of := base[i/8] >> (7 - i%8) & 1
 		first, met := s.first[string(way)]
 		if !met {
-			s.first[string(way)], first = bit, bit
+			s.first[string(way)] = bit
+			first = bit
 		}
 		found[i/8] |= (of ^ bit ^ first) << (7 - i%8)
 		way = append(way, '0'+bit)
@@ -266,7 +274,8 @@ var without = []string{"node_desc", "phys_switch_id", "phys_port_id"}
 // entry returns a file with stand-ins. Files that have versions keep what looks like an address.
 func (s *standIns) entry(e archive.Entry) archive.Entry {
 	name := e.Name
-	e.Name, e.Link = s.hardware(e.Name), s.hardware(e.Link)
+	e.Name = s.hardware(e.Name)
+	e.Link = s.hardware(e.Link)
 	text := string(e.Content)
 	switch base := path.Base(name); {
 	case len(e.Content) == 0 || strings.HasPrefix(name, "rdma-spec/"):

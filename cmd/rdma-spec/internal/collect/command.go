@@ -135,7 +135,8 @@ func (o collectOptions) collect(ctx context.Context, stderr io.Writer) (entries 
 		patterns = append(patterns, c.Reads...)
 	}
 	patterns = append(patterns, process.VerbsFiles(o.Root, "[0-9]*")...)
-	o.Inside, o.Keep = true, true
+	o.Inside = true
+	o.Keep = true
 	s, err := node.Open(o.Options)
 	if err != nil {
 		return nil, nil, err
@@ -150,7 +151,8 @@ func (o collectOptions) collect(ctx context.Context, stderr io.Writer) (entries 
 		copied[versionFile] = archive.Entry{Name: versionFile, Content: []byte(cli.Version + "\n")}
 	}
 	defer s.SayLate(stderr)()
-	as, answers := asIs, s.Answers()
+	as := asIs
+	answers := s.Answers()
 	if o.anonymize {
 		listing, _ := s.Listing() // without it, no container is named
 		var containers []policy.Container
@@ -220,7 +222,8 @@ func withoutEmptyGIDs(entries []archive.Entry) []archive.Entry {
 // writeListing lists what an archive has: the size and the path of each file, and where links lead.
 func writeListing(w io.Writer, entries []archive.Entry) {
 	var out strings.Builder
-	files, size := 0, 0
+	files := 0
+	size := 0
 	for _, e := range entries {
 		switch {
 		case e.Dir:

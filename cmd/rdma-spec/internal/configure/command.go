@@ -217,16 +217,20 @@ type result struct {
 
 // print prints a result: what is done to each file, or the diff of --dry-run.
 func (o *Options) print(cmd *cobra.Command, r result, done, diff, nothing string) error {
-	r.Meta, r.Changed, r.Files = cli.Result("Configure"), len(r.Files) > 0, append([]string{}, r.Files...)
+	r.Meta = cli.Result("Configure")
+	r.Changed = len(r.Files) > 0
+	r.Files = append([]string{}, r.Files...)
 	if o.format == cli.FormatJSON {
 		return cli.WriteStructured(cmd.OutOrStdout(), o.format, r)
 	}
 	text := ""
 	switch {
 	case o.dryRun:
-		text, r.Next = diff, nil
+		text = diff
+		r.Next = nil
 	case !r.Changed:
-		text, r.Next = nothing, nil
+		text = nothing
+		r.Next = nil
 	default:
 		for _, path := range r.Files {
 			if slices.Contains(r.removed, path) {
@@ -272,7 +276,8 @@ func (o *Options) carryOut(cmd *cobra.Command, plan func() (configured, error)) 
 	o.sayReload(cmd.ErrOrStderr(), c.plan.Changed())
 	var r result
 	for _, f := range c.plan.Changed() {
-		if r.Files = append(r.Files, f.Path); f.Content == nil {
+		r.Files = append(r.Files, f.Path)
+		if f.Content == nil {
 			r.removed = append(r.removed, f.Path)
 		}
 	}
@@ -291,7 +296,8 @@ func (o *Options) carryOut(cmd *cobra.Command, plan func() (configured, error)) 
 			return err
 		}
 	}
-	if r.Next = c.next; !o.Restart {
+	r.Next = c.next
+	if !o.Restart {
 		r.Next = append(r.Next, c.restart...)
 	}
 	err = o.print(cmd, r, "wrote", c.plan.Diff(), features(c.goals)+": nothing to change\n")

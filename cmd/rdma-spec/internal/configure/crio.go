@@ -39,7 +39,8 @@ func CRIONRI(ctx context.Context, root string) (change.Plan, error) {
 	}
 	ours := filepath.Join(said.DropIns, crioDropIn)
 	before, after := said.Around(ours)
-	on, known := true, false
+	on := true
+	known := false
 	for key, off := range runtime.CRIONRIOff {
 		value, place := after.Last("nri", key)
 		if value == off {
@@ -49,7 +50,8 @@ func CRIONRI(ctx context.Context, root string) (change.Plan, error) {
 			on = on && !containerd.Exists(ours) // without it, or so it was
 			value, place = before.Last("nri", key)
 		}
-		on, known = on && value != off, known || key == "enable_nri" && place != ""
+		on = on && value != off
+		known = known || key == "enable_nri" && place != ""
 	}
 	if on && (known || crioEnables(ctx, root)) {
 		return nil, nil

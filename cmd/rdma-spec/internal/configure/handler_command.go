@@ -52,7 +52,8 @@ It does not limit open files to 1024, as the output of 'ctr oci spec' does for e
 	f.BoolVar(&inPlace, "in-place", false, "change the existing handler NAME")
 	f.BoolVar(&force, "force", false, "change the base spec although other handlers name it, which change with it")
 	return o.carriesOut(cmd, goal.Handler, func(cmd *cobra.Command, args []string) (configured, error) {
-		name, model := args[0], like
+		name := args[0]
+		model := like
 		switch {
 		case inPlace == (like != ""):
 			return configured{}, cli.Usage(errors.New("write either --like RUNTIME or --in-place"))
@@ -85,7 +86,8 @@ It does not limit open files to 1024, as the output of 'ctr oci spec' does for e
 // that are not met any longer are met again, so that the goal starts from what they make.
 func (o *Options) edit(ctx context.Context, c *configured, d containerd.Daemon, g change.Goal) (edit editor.Editor,
 	err error) {
-	g.Daemon, g.Config = d.Name, d.Config
+	g.Daemon = d.Name
+	g.Config = d.Config
 	if g.Version, err = d.Program.Version(ctx); err != nil {
 		return edit, err
 	}

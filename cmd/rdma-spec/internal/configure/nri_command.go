@@ -80,7 +80,8 @@ func (o *Options) nri(ctx context.Context, which string, required bool) (configu
 			"nri_enable_default_validator = true in the section [crio.nri.default_validator] of its configuration"))
 	case isCRIO:
 		c.plan, err = CRIONRI(ctx, o.Root)
-		c.unit, c.restart = crioUnit, restartNext(crioUnit)
+		c.unit = crioUnit
+		c.restart = restartNext(crioUnit)
 		return c, err
 	}
 	asked := change.Goal{Feature: goal.NRI}

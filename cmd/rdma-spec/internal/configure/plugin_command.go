@@ -66,7 +66,8 @@ func (o *Options) configureAll(cmd *cobra.Command, runtime string, service progr
 	plugin, err := o.plugin(service, false)
 	if errors.Is(err, errOther) {
 		fmt.Fprintln(cmd.ErrOrStderr(), "rdma-spec: no plugin is installed:", err)
-		plugin, err = configured{}, nil
+		plugin = configured{}
+		err = nil
 	}
 	if err != nil {
 		return both, err
@@ -78,13 +79,16 @@ func (o *Options) configureAll(cmd *cobra.Command, runtime string, service progr
 			f.Feature = c.goals[0].Feature
 			both.plan = append(both.plan, f)
 		}
-		both.next, both.restart = append(both.next, c.next...), append(both.restart, c.restart...)
+		both.next = append(both.next, c.next...)
+		both.restart = append(both.restart, c.restart...)
 	}
 	if len(nri.plan.Changed()) == 0 { // NRI is on: nothing to restart the runtime for
 		if o.Restart && !o.dryRun {
 			notRestarted(cmd.ErrOrStderr(), nri.restart)
 		}
-		o.Restart, both.unit, both.restart = false, "", nil
+		o.Restart = false
+		both.unit = ""
+		both.restart = nil
 	}
 	both.report = func(w io.Writer, changed bool) error {
 		var settled []string

@@ -103,9 +103,11 @@ func (r *Restart) Undone(ctx context.Context, because error) error {
 	if !r.tried {
 		return because
 	}
-	files, runs := "restored", " as before"
+	files := "restored"
+	runs := " as before"
 	if errors.Is(because, change.ErrNotRestored) {
-		files, runs = "as they are", ""
+		files = "as they are"
+		runs = ""
 	}
 	if err := r.Do(ctx); err != nil {
 		return errors.Join(because, fmt.Errorf("with the files %s: %w", files, err))

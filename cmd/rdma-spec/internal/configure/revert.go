@@ -55,10 +55,16 @@ func (o *Options) revertFeatures(cmd *cobra.Command, features ...string) error {
 	status := 0
 	for _, err := range left {
 		var changed *change.Changed
-		if r.Left = append(r.Left, err.Error()); !errors.As(err, &changed) {
+		r.Left = append(r.Left, err.Error())
+		diff := ""
+		if errors.As(err, &changed) {
+			status = max(status, 1)
+			diff = changed.Diff
+		} else {
 			status = 3
-		} else if status = max(status, 1); o.format != cli.FormatJSON {
-			if _, err := io.WriteString(cmd.OutOrStdout(), changed.Diff); err != nil {
+		}
+		if o.format != cli.FormatJSON {
+			if _, err := io.WriteString(cmd.OutOrStdout(), diff); err != nil {
 				return err
 			}
 		}

@@ -113,7 +113,8 @@ func (f Finding) Command() Finding {
 // Disruptive returns a fault whose fix is a command that takes something from what runs, wherever that is: who loses
 // what, and how to check that first.
 func (f Finding) Disruptive(loses, see string) Finding {
-	f.FixType, f.Warning = FixDisruptive, loses+"; check first: "+see
+	f.FixType = FixDisruptive
+	f.Warning = loses + "; check first: " + see
 	return f
 }
 
@@ -177,7 +178,8 @@ func Run(ctx context.Context, s *node.Snapshot, checks []Check) []Finding {
 			defer close(mine.done)
 			mine.findings = c.evaluate(ctx, s, results)
 			for i := range mine.findings {
-				mine.findings[i].Check, mine.findings[i].Family = c.ID, c.Family
+				mine.findings[i].Check = c.ID
+				mine.findings[i].Family = c.Family
 			}
 		})
 	}
@@ -257,7 +259,9 @@ func (c *Check) complete(findings, causes []Finding) []Finding {
 			}
 		}
 		if f.Status == Wrong {
-			f.Impact, f.Docs, f.FixType = c.Impact, docs.FaultAddress(c.ID), cmp.Or(f.FixType, FixManual)
+			f.Impact = c.Impact
+			f.Docs = docs.FaultAddress(c.ID)
+			f.FixType = cmp.Or(f.FixType, FixManual)
 		}
 		kept = append(kept, f)
 	}

@@ -51,18 +51,24 @@ func lines(findings []Finding, folded bool) (all []*line) {
 		if f.Entry != "" {
 			l.entries = []string{f.Entry}
 		}
-		l.Check, l.Family, l.Object, l.Fix, l.Entry = "", "", "", "", ""
+		l.Check = ""
+		l.Family = ""
+		l.Object = ""
+		l.Fix = ""
+		l.Entry = ""
 		all = append(all, &l)
 	}
 	all = join(all, func(a, b line) bool {
 		return a.Finding == b.Finding && a.objects[0] == b.objects[0] && a.fixes[0] == b.fixes[0]
 	}, func(into *line, l line) {
-		into.checks, into.entries = append(into.checks, l.checks...), append(into.entries, l.entries...)
+		into.checks = append(into.checks, l.checks...)
+		into.entries = append(into.entries, l.entries...)
 	})
 	return join(all, func(a, b line) bool {
 		return a.Finding == b.Finding && slices.Equal(a.checks, b.checks) && (folded || a.Status != Wrong)
 	}, func(into *line, l line) {
-		into.objects, into.entries = append(into.objects, l.objects...), append(into.entries, l.entries...)
+		into.objects = append(into.objects, l.objects...)
+		into.entries = append(into.entries, l.entries...)
 		into.fixes = append(into.fixes, l.fixes...)
 	})
 }
@@ -96,7 +102,8 @@ func ListFindings(stdout io.Writer, findings []Finding, terminal, verbose bool) 
 		if folded && l.objects[0] == "" && (l.Status == OK || l.Status == NotApplied) {
 			continue
 		}
-		status, objects := string(l.Status), cli.PlainText(some(l.objects, most))
+		status := string(l.Status)
+		objects := cli.PlainText(some(l.objects, most))
 		if terminal {
 			status = signs[rank(l.Finding)]
 		}
@@ -131,11 +138,13 @@ func ListFindings(stdout io.Writer, findings []Finding, terminal, verbose bool) 
 // CountFindings writes the line that closes the list: how many objects are wrong, by check, and how many checks end
 // how.
 func CountFindings(stderr io.Writer, findings []Finding) error {
-	worst, wrong := map[string]int{}, 0
+	worst := map[string]int{}
+	wrong := 0
 	var checks, faults []string
 	for _, f := range findings {
 		if before, known := worst[f.Check]; !known {
-			worst[f.Check], checks = rank(f), append(checks, f.Check)
+			worst[f.Check] = rank(f)
+			checks = append(checks, f.Check)
 		} else {
 			worst[f.Check] = min(before, rank(f))
 		}
@@ -179,20 +188,23 @@ const maxNPD = 80
 // well, 1 if something is wrong, 2 if that is unknown.
 func WriteNPD(stdout io.Writer, findings []Finding, failed error) error {
 	faults := slices.DeleteFunc(slices.Clone(findings), func(f Finding) bool { return f.Status != Wrong })
-	err, line := Concluded(findings), "RDMA is well"
+	err := Concluded(findings)
+	line := "RDMA is well"
 	if ignored := checksOf(findings, Ignored); len(ignored) > 0 {
 		line += fmt.Sprintf(", %d ignored: %s", len(ignored), strings.Join(slices.Compact(ignored), ", "))
 	}
 	switch {
 	case failed != nil:
-		err, line = cli.ExitStatus(2), failed.Error()
+		err = cli.ExitStatus(2)
+		line = failed.Error()
 	case len(faults) == 1:
 		line = faults[0].Check + ": " + said(faults[0])
 	case len(faults) > 1:
 		names := slices.Compact(checksOf(findings, Wrong))
 		line = fmt.Sprintf("%d faults: %s", len(faults), strings.Join(names, ", "))
 	case err != nil:
-		err, line = cli.ExitStatus(2), err.Error()
+		line = err.Error()
+		err = cli.ExitStatus(2)
 	}
 	if _, failed := fmt.Fprintln(stdout, cut(cli.PlainText(line), maxNPD)); failed != nil {
 		return failed

@@ -70,7 +70,8 @@ func (f Finding) weighed(v *View) Finding {
 	}
 	var taken, looks []string
 	if what, see, found := strings.Cut(f.Warning, "; check first: "); found {
-		taken, looks = append(taken, what), append(looks, see)
+		taken = append(taken, what)
+		looks = append(looks, see)
 	}
 	for _, h := range harms {
 		if h.told && (f.Warning != "" || f.FixType == "") {
@@ -78,7 +79,8 @@ func (f Finding) weighed(v *View) Finding {
 		}
 		for _, command := range h.command.FindAllStringSubmatch(f.Fix, -1) {
 			if what, see := h.takes(v, command); what != "" {
-				taken, looks = append(taken, what), append(looks, see)
+				taken = append(taken, what)
+				looks = append(looks, see)
 				break
 			}
 		}

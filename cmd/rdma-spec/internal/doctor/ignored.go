@@ -25,7 +25,8 @@ func ignore(findings []Finding, entries []node.Ignored) (unused []node.Ignored) 
 			if entry.Matches(f.Check, f.Object) {
 				used[n] = true
 				if f.Status != Ignored {
-					f.Status, f.Entry = Ignored, ""
+					f.Status = Ignored
+					f.Entry = ""
 					f.Text = fmt.Sprintf("%s (ignored: %s).", strings.TrimSuffix(f.Text, "."), entry.Reason)
 				}
 			}

@@ -28,7 +28,8 @@ type HCAReader func(names []string) <-chan hca.HCA
 // ReadHere returns a reader of the HCAs below a root in this process.
 func ReadHere(root string) HCAReader {
 	return func(names []string) <-chan hca.HCA {
-		answers, reader := make(chan hca.HCA, len(names)), hca.NewReader(root)
+		answers := make(chan hca.HCA, len(names))
+		reader := hca.NewReader(root)
 		var group sync.WaitGroup
 		for _, name := range names {
 			group.Go(func() { answers <- reader.Read(hca.HCA{Name: name}, hca.All) })
@@ -50,7 +51,8 @@ func (s *Snapshot) readHCAs() (*hca.Inventory, error) {
 // ReadListed reads the HCAs of a list. One that does not answer in time, although it was asked a second time, is
 // unread, and costs the others nothing.
 func (s *Snapshot) ReadListed(listed *hca.Inventory) *hca.Inventory {
-	read, got := s.ReadHCAs, map[string]hca.HCA{}
+	read := s.ReadHCAs
+	got := map[string]hca.HCA{}
 	left := func() (names []string) {
 		for _, h := range listed.HCAs {
 			if got[h.Name].Name == "" {
@@ -67,16 +69,20 @@ func (s *Snapshot) ReadListed(listed *hca.Inventory) *hca.Inventory {
 			}
 		}
 	}
-	timeout, first, second := s.Each(), read(left()), (<-chan hca.HCA)(nil)
+	timeout := s.Each()
+	first := read(left())
+	second := (<-chan hca.HCA)(nil)
 	var late <-chan time.Time
 	for half, over := time.After(timeout/2), false; !over && len(left()) > 0; {
 		select {
 		case h, more := <-first:
-			if got[h.Name] = h; !more {
+			got[h.Name] = h
+			if !more {
 				first = nil
 			}
 		case h, more := <-second:
-			if got[h.Name] = h; !more {
+			got[h.Name] = h
+			if !more {
 				second = nil
 			}
 		case <-half:

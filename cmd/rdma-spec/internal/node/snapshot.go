@@ -168,7 +168,8 @@ func of[T any](s *Snapshot, name string, live func(ctx context.Context, root str
 			a.JSON, err = json.Marshal(v)
 		}
 		if err != nil {
-			a.Error, a.Late = err.Error(), errors.As(err, new(lateError))
+			a.Error = err.Error()
+			a.Late = errors.As(err, new(lateError))
 		}
 		return a
 	})

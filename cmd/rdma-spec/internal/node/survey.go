@@ -67,7 +67,8 @@ func (s *Snapshot) survey(ctx context.Context, p *policy.Policy, source JudgedBy
 	looking := s.surveyor(p)
 	looking.result = &result
 	if s.Archived { // what is to be done is done on the node
-		looking.Options, looking.pause = listing.Called, 0
+		looking.Options = listing.Called
+		looking.pause = 0
 		looking.Config = cmp.Or(s.Config, looking.Config)
 	}
 	for _, why := range listing.Skipped {
@@ -87,12 +88,14 @@ func (s *Snapshot) survey(ctx context.Context, p *policy.Policy, source JudgedBy
 		}
 		switch {
 		case counts:
-			result.Containers, counted = append(result.Containers, r), append(counted, l)
+			result.Containers = append(result.Containers, r)
+			counted = append(counted, l)
 		case slices.Contains(s.Pods, r.PodName()):
 			is := map[bool]string{false: "is not", true: "may be"}[r.unlisted]
 			looking.note(fmt.Sprintf("%s/%s %s %s an RDMA container", l.Namespace, l.Pod, l.Name, is))
 		case s.Inside && l.PID != 0:
-			if looking.lacks(&r, l); len(r.HostPaths)+len(r.Given)+len(r.Functions)+len(r.Stale) > 0 || r.Uses {
+			looking.lacks(&r, l)
+			if len(r.HostPaths)+len(r.Given)+len(r.Functions)+len(r.Stale) > 0 || r.Uses {
 				result.Others = append(result.Others, r)
 			}
 		}
@@ -125,7 +128,8 @@ func (s *Snapshot) surveyor(p *policy.Policy) *surveyor {
 		looking.book = s.Book
 	}
 	looking.node.HCAs = s.HCAs
-	if looking.hidden = looking.processes.Visible(); looking.hidden == nil {
+	looking.hidden = looking.processes.Visible()
+	if looking.hidden == nil {
 		looking.running, looking.hidden = looking.processes.Containers()
 	}
 	return looking
@@ -149,9 +153,11 @@ func (s *surveyor) lacks(r *Container, l Listed) {
 	}
 	kubelet, _ := s.kubelet() // what it does not tell was not given
 	key := l.Namespace + "/" + l.Pod + "/" + l.Name
-	names, functions := kubelet.Given[key], kubelet.Functions[key]
+	names := kubelet.Given[key]
+	functions := kubelet.Functions[key]
 	if l.Resources != nil { // asked when the node was collected
-		names, functions = l.Resources.Names, l.Resources.Functions
+		names = l.Resources.Names
+		functions = l.Resources.Functions
 	}
 	vfio := slices.ContainsFunc(l.Devices, func(d policy.Device) bool { return strings.HasPrefix(d.Path, "/dev/vfio/") })
 	for _, name := range names {
@@ -163,7 +169,8 @@ func (s *surveyor) lacks(r *Container, l Listed) {
 		if r.Registers == nil { // it can open an HCA
 			s.limits(r, l.Spec)
 		}
-		r.Uses, r.Given = len(r.Opened) > 0 || len(r.Given) > 0, nil
+		r.Uses = len(r.Opened) > 0 || len(r.Given) > 0
+		r.Given = nil
 		return
 	}
 	if node, err := s.listed(); err == nil && !vfio && len(node.HCAs) > 0 {
@@ -304,9 +311,13 @@ func (s *surveyor) afterNRI(l Listed, r Container, counts bool, inside process.I
 		r.HCAs = again.HCAs
 		return r, counts
 	}
-	again.RDMA, again.Signal, again.Evidence, again.Rule, again.Wanted = false, policy.SignalNone, "", "", nil
-	again.State, again.Fix.Text = StateUnseen,
-		fmt.Sprintf("list its runtime handler %q in optIn.mofedRuntimeHandlers, and recreate the pod", l.RuntimeHandler)
+	again.RDMA = false
+	again.Signal = policy.SignalNone
+	again.Evidence = ""
+	again.Rule = ""
+	again.Wanted = nil
+	again.State = StateUnseen
+	again.Fix.Text = fmt.Sprintf("list its runtime handler %q in optIn.mofedRuntimeHandlers, and recreate the pod", l.RuntimeHandler)
 	again.Problems = []string{"NVIDIA's container runtime added its HCAs after NRI (" + policy.MOFEDVariable +
 		"enabled), so the plugin did not see them: " + again.Fix.Text}
 	return again, true
@@ -365,7 +376,8 @@ func (s *surveyor) registers(r *Container) {
 	var using []int
 	for _, pid := range s.running[r.ID] {
 		if opened := (process.Process{PID: pid}).Opened(s.root); len(opened) > 0 {
-			r.Opened, using = append(r.Opened, opened...), append(using, pid)
+			r.Opened = append(r.Opened, opened...)
+			using = append(using, pid)
 		}
 	}
 	slices.Sort(r.Opened)
@@ -414,7 +426,8 @@ func (s *surveyor) limits(r *Container, has cri.Spec) {
 		first, err := s.processes.Process(r.PID)
 		if err == nil && s.processes.Belongs(r.PID, r.ID) {
 			effective := first.IPCLock && !first.UserNamespace
-			r.IPCLock, r.UserNamespace = &effective, first.UserNamespace
+			r.IPCLock = &effective
+			r.UserNamespace = first.UserNamespace
 		}
 	}
 	s.registers(r)

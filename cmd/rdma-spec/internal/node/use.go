@@ -34,7 +34,8 @@ func (u *Use) Seen() bool { return u.Objects != nil && u.Contexts > 0 }
 
 // size writes bytes for people: 15.2 GiB.
 func size(bytes uint64) string {
-	units, n := []string{"B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"}, float64(bytes)
+	units := []string{"B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"}
+	n := float64(bytes)
 	for ; n >= 1<<10; n /= 1 << 10 {
 		units = units[1:]
 	}
@@ -141,7 +142,8 @@ func (r *Container) sayUse(at time.Time, most uint64) {
 func (s *surveyor) outside(r *Container, l Listed, reason string) {
 	r.RDMA = false
 	s.hcas(r, l.Container.Container)
-	if s.use(r, s.running[l.ID], !l.HostNetwork); !r.Use.Seen() {
+	s.use(r, s.running[l.ID], !l.HostNetwork)
+	if !r.Use.Seen() {
 		return
 	}
 	s.limits(r, l.Spec)
@@ -163,7 +165,8 @@ func (s *surveyor) outside(r *Container, l Listed, reason string) {
 // others returns the processes that use RDMA in none of the containers that are listed.
 func (s *surveyor) others(listed []Listed) (found []Container) {
 	book, _ := s.readBook()
-	names, in := map[int]string{}, map[int]string{}
+	names := map[int]string{}
+	in := map[int]string{}
 	for _, h := range book.HCAs {
 		for pid, p := range h.Processes {
 			names[pid] = cli.PlainText(p.Name)
@@ -172,7 +175,8 @@ func (s *surveyor) others(listed []Listed) (found []Container) {
 	for id, pids := range s.running {
 		known := slices.ContainsFunc(listed, func(l Listed) bool { return l.ID == id })
 		for _, pid := range pids {
-			if in[pid] = id; known {
+			in[pid] = id
+			if known {
 				delete(names, pid)
 			}
 		}

@@ -203,7 +203,9 @@ func (result *repairs) note(format string, args ...any) {
 
 // raise raises the chosen containers, and replaces what would be raised by what was.
 func (result *repairs) raise(ctx context.Context, on *limits.Processes, low []node.Container) {
-	specs, clients, wanted := storedSpecs{}, storedSpecs{}, map[string]spec.Limit{}
+	specs := storedSpecs{}
+	clients := storedSpecs{}
+	wanted := map[string]spec.Limit{}
 	for _, r := range low {
 		wanted[r.ID] = r.Wanted.Memlock
 		if !r.Editable() {
@@ -220,7 +222,8 @@ func (result *repairs) raise(ctx context.Context, on *limits.Processes, low []no
 	for i := range result.Containers {
 		c := &result.Containers[i]
 		outcome := outcomes[c.ID]
-		c.Processes, c.StoredSpec = outcome.Raised, outcome.SpecChanged
+		c.Processes = outcome.Raised
+		c.StoredSpec = outcome.SpecChanged
 		result.failed = result.failed || outcome.Err != nil || outcome.SpecErr != nil
 		if outcome.Err != nil {
 			c.Errors = append(c.Errors, outcome.Err.Error())
@@ -238,7 +241,8 @@ func (result *repairs) raise(ctx context.Context, on *limits.Processes, low []no
 
 // write writes a line for each container, and one for each error.
 func (result *repairs) write(stdout, stderr io.Writer) error {
-	verb, lines := "raised to", ""
+	verb := "raised to"
+	lines := ""
 	if result.DryRun {
 		verb = "would be raised to"
 	}

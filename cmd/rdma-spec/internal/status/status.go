@@ -62,7 +62,8 @@ it is 0 whatever the containers are, as long as the node can be examined.`,
 		ValidArgsFunction: o.CompletePods,
 		GroupID:           cli.GroupNode,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			o.Pods, o.Use = args, true
+			o.Pods = args
+			o.Use = true
 			found, err := Show(cmd.OutOrStdout(), cmd.ErrOrStderr(), o, outside, format.Format)
 			if err == nil && !report {
 				err = found
@@ -132,7 +133,9 @@ var statusHeader = []string{"POD", "CONTAINER", "SIGNAL", "MEMLOCK", "IPC_LOCK",
 func statusRows(containers []node.Container) [][]string {
 	var rows [][]string
 	for _, r := range containers {
-		memlock, ipcLock, hcas := "", "", strings.Join(r.HCAs, ",")
+		memlock := ""
+		ipcLock := ""
+		hcas := strings.Join(r.HCAs, ",")
 		if r.Memlock != nil {
 			memlock = r.Memlock.Soft.String()
 			if r.Memlock.Soft != r.Memlock.Hard {
@@ -145,9 +148,11 @@ func statusRows(containers []node.Container) [][]string {
 		if r.AllDevices {
 			hcas = "all"
 		}
-		pod, container := r.PodName(), r.Container
+		pod := r.PodName()
+		container := r.Container
 		if r.Pod == "" {
-			pod, container = "", fmt.Sprintf("%s[%d]", r.Container, r.PID)
+			pod = ""
+			container = fmt.Sprintf("%s[%d]", r.Container, r.PID)
 		}
 		rows = append(rows, []string{pod, container, string(r.Signal), memlock, ipcLock, hcas, r.Use.Summary,
 			string(r.State), strings.Join(slices.Concat(r.Problems, r.Notes), "; ")})

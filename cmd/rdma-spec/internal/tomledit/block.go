@@ -29,12 +29,15 @@ func findBlock(text []byte) (b block, found bool) {
 		next := at + len(line)
 		switch said := string(bytes.TrimSpace(bytes.TrimPrefix(line, ByteOrderMark))); {
 		case said == blockBegin || said == blockBegin+blockBelow:
-			b.outer.start, b.inner.start, b.below = at, next, said != blockBegin
+			b.outer.start = at
+			b.inner.start = next
+			b.below = said != blockBegin
 			if bytes.HasPrefix(line, ByteOrderMark) {
 				b.outer.start += len(ByteOrderMark)
 			}
 		case said == blockEnd && b.outer.start >= 0:
-			b.inner.end, b.outer.end = at, next
+			b.inner.end = at
+			b.outer.end = next
 			return b, true
 		}
 		at = next

@@ -51,7 +51,8 @@ func scan(text []byte) (*document, error) {
 			s.start = bytes.LastIndexByte(text[:first], '[')
 			closing := "]"
 			if s.array {
-				s.start, closing = s.start-1, "]]"
+				s.start = s.start - 1
+				closing = "]]"
 			}
 			s.end += bytes.Index(text[last:], []byte(closing)) + len(closing)
 			d.sections = append(d.sections, s)
@@ -95,7 +96,8 @@ func keys(dotted unstable.Iterator) (path []string, first, last int) {
 		if path == nil {
 			first = int(key.Raw.Offset)
 		}
-		path, last = append(path, string(key.Data)), end(key)
+		path = append(path, string(key.Data))
+		last = end(key)
 	}
 	return path, first, last
 }

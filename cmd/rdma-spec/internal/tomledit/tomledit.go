@@ -64,7 +64,8 @@ func Lookup(tree map[string]any, path ...string) (any, bool) {
 		if !isTable {
 			return nil, false
 		}
-		if value, isTable = table[key]; !isTable {
+		value, isTable = table[key]
+		if !isTable {
 			return nil, false
 		}
 	}
@@ -160,7 +161,8 @@ func Add(text []byte, element, key string) ([]byte, error) {
 	written := quote(element)
 	at := kv.value + len("[")
 	if len(list) > 0 {
-		at, written = kv.elements[len(kv.elements)-1].end, ", "+written
+		at = kv.elements[len(kv.elements)-1].end
+		written = ", " + written
 	}
 	after := splice(text, at, at, written)
 	return after, check(tree, after, append(slices.Clone(list), element), key)
@@ -230,11 +232,13 @@ func Difference(a, b map[string]any) []string {
 
 // Differences returns all paths in which the values of two trees differ, in their order.
 func Differences(a, b map[string]any) (all [][]string) {
-	left, right := Leaves(a), Leaves(b)
+	left := Leaves(a)
+	right := Leaves(b)
 	paths := slices.Concat(slices.Collect(maps.Keys(left)), slices.Collect(maps.Keys(right)))
 	slices.Sort(paths)
 	for _, path := range slices.Compact(paths) {
-		x, y := left[path], right[path]
+		x := left[path]
+		y := right[path]
 		if !Same(x, y) && (!isEmpty(x) || !isEmpty(y)) {
 			all = append(all, strings.Split(path, "\x00"))
 		}

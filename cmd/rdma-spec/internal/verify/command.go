@@ -82,9 +82,11 @@ func verify(w io.Writer, c container, size spec.Limit, pid int, format string) e
 	if err := v.readTarget(pid); err != nil {
 		return err
 	}
-	judged, dir := v.self, "dev/infiniband"
+	judged := v.self
+	dir := "dev/infiniband"
 	if v.elsewhere {
-		judged, dir = v.target, of(v.target, "root/"+dir)
+		judged = v.target
+		dir = of(v.target, "root/"+dir)
 	}
 	v.judged = process.Look(v.root, judged, false, node.ItemTimeout)
 	held := v.devices(dir)

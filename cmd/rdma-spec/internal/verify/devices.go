@@ -64,7 +64,8 @@ func (v *verification) devices(dir string) (held []heldHCA) {
 			said = ": " + h.hca.Name + ", " + portsOf(h.hca)
 		}
 		provider, abi := verbs.Provider(h.hca, v.read)
-		h.driver, h.abi = verbs.Driver(provider), abi
+		h.driver = verbs.Driver(provider)
+		h.abi = abi
 		if v.elsewhere {
 			v.add("device", doctor.Unknown, "%s of the target: not opened from this container%s", h.name, said)
 		} else {

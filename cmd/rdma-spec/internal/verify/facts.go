@@ -83,12 +83,14 @@ func (v *verification) showLimits(who string, held limits.Process) {
 		enough = doctor.OK
 	}
 	v.add("memlock", enough, "memlock of %s: %s (hard: %s)", who, held.Memlock.Soft, held.Memlock.Hard)
-	is, said := note, "not effective"
+	is := note
+	said := "not effective"
 	switch {
 	case held.IPCLock && held.UserNamespace:
 		said = "effective, but the kernel does not count it in a user namespace (hostUsers: false)"
 	case held.IPCLock:
-		is, said = doctor.OK, "effective"
+		is = doctor.OK
+		said = "effective"
 	}
 	v.add("ipc-lock", is, "CAP_IPC_LOCK of %s: %s", who, said)
 }

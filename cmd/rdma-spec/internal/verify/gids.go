@@ -20,7 +20,8 @@ func (v *verification) ports(held []heldHCA) {
 	if v.judged.Unread != "" && len(held) > 0 {
 		v.add("gid", doctor.Unknown, "GIDs: the addresses of this network namespace cannot be read: %s", v.judged.Unread)
 	}
-	first, works := len(v.Findings), false
+	first := len(v.Findings)
+	works := false
 	for _, h := range held {
 		if h.hca.Name != "" && h.hca.Unread == "" && !h.hca.Active() {
 			v.fails("port", causePort,
@@ -37,7 +38,8 @@ func (v *verification) ports(held []heldHCA) {
 	}
 	for i := range v.Findings[first:] {
 		if f := &v.Findings[first+i]; f.Status == doctor.Wrong {
-			f.Status, f.Impact = note, ""
+			f.Status = note
+			f.Impact = ""
 		}
 	}
 }
@@ -50,7 +52,8 @@ func (v *verification) gids(name string, port int) bool {
 	for _, gid := range own {
 		all = append(all, fmt.Sprintf("%d (%s, %s)", gid.Index, gid.Address, cmp.Or(gid.Type, "unknown")))
 	}
-	of, said := fmt.Sprintf("GIDs of %s port %d", name, port), strings.Join(all, ", ")
+	of := fmt.Sprintf("GIDs of %s port %d", name, port)
+	said := strings.Join(all, ", ")
 	switch {
 	case usable:
 		v.add("gid", doctor.OK, "%s in this network namespace: %s", of, said)

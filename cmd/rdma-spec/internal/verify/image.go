@@ -33,19 +33,24 @@ func (v *verification) libraries(held []heldHCA) {
 		told[driver] = true
 		provider := image.Providers[driver]
 		abi, known := verbs.ABIOf(driver)
-		is, said := doctor.OK, fmt.Sprintf("%s, for the kernel's ABI %d", provider, h.abi)
+		is := doctor.OK
+		said := fmt.Sprintf("%s, for the kernel's ABI %d", provider, h.abi)
 		switch {
 		case provider == "" && known && h.abi != 0 && !abi.Has(h.abi):
-			is, said = doctor.Unknown, fmt.Sprintf("not beside libibverbs; the kernel's ABI is %d, and rdma-core's provider "+
+			is = doctor.Unknown
+			said = fmt.Sprintf("not beside libibverbs; the kernel's ABI is %d, and rdma-core's provider "+
 				"supports %d to %d: install %s", h.abi, abi.Least, abi.Most, verbs.OfDriver(driver))
 		case provider == "":
-			is, said = doctor.Unknown, "not beside libibverbs, which then reports No IB devices found: install it "+
+			is = doctor.Unknown
+			said = "not beside libibverbs, which then reports No IB devices found: install it " +
 				"(ibverbs-providers, libibverbs, rdma-core)"
 		case !known || h.abi == 0:
-			is, said = note, fmt.Sprintf("%s; which versions of the kernel's ABI (%d) it supports is not known here", provider,
+			is = note
+			said = fmt.Sprintf("%s; which versions of the kernel's ABI (%d) it supports is not known here", provider,
 				h.abi)
 		case !abi.Has(h.abi):
-			is, said = doctor.Unknown, fmt.Sprintf("%s; the kernel's ABI is %d, and rdma-core's provider supports %d to "+
+			is = doctor.Unknown
+			said = fmt.Sprintf("%s; the kernel's ABI is %d, and rdma-core's provider supports %d to "+
 				"%d; with another ABI it reports \"does not support the kernel ABI\": install the provider that belongs to the "+
 				"kernel's driver", provider, h.abi, abi.Least, abi.Most)
 		}

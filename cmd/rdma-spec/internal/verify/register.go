@@ -92,8 +92,7 @@ func (v *verification) locked(err error) {
 		v.add("lock", note,
 			"%s: a seccomp profile or a security module forbids mlock here, which does not matter to RDMA", said)
 	case refused && v.own != nil:
-		said += ", although memlock or CAP_IPC_LOCK allow it: the node has too little memory"
-		fallthrough
+		v.fails("lock", causeMemory, "%s, although memlock or CAP_IPC_LOCK allow it: the node has too little memory", said)
 	default:
 		v.fails("lock", causeMemory, "%s", said)
 	}

@@ -38,7 +38,9 @@ func (v *verification) readTarget(pid int) error {
 	v.target = pid
 	who := fmt.Sprintf("process %d (%s)", pid, name)
 	// Other containers are in other cgroups.
-	if own, other := v.read(of(v.self, "cgroup")), v.read(of(pid, "cgroup")); own != "" && other != "" && own != other {
+	own := v.read(of(v.self, "cgroup"))
+	other := v.read(of(pid, "cgroup"))
+	if own != "" && other != "" && own != other {
 		v.elsewhere = true
 		who += " in another container"
 	}

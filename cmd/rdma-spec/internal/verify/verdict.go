@@ -58,7 +58,8 @@ func (v *verification) conclude() {
 		case len(v.Verdict.Causes) == 0:
 			v.Verdict.Text = c.name + ": " + c.means
 		default:
-			v.Verdict.Text, between = v.Verdict.Text+between+c.name, ", "
+			v.Verdict.Text = v.Verdict.Text + between + c.name
+			between = ", "
 		}
 		v.Verdict.Causes = append(v.Verdict.Causes, c.name)
 	}

@@ -33,7 +33,8 @@ var handlerName = regexp.MustCompile(`^[a-z0-9]([-a-z0-9]*[a-z0-9])?$`)
 // gets the base spec. The function spec makes the base spec from the one that the other handler has, nil where it has
 // none.
 func (d Editor) Handler(ctx context.Context, spec func(base []byte) ([]byte, error)) (change.Plan, error) {
-	name, like := strings.TrimPrefix(d.Goal.Feature, goal.Handler), d.Goal.Asked[goal.Like]
+	name := strings.TrimPrefix(d.Goal.Feature, goal.Handler)
+	like := d.Goal.Asked[goal.Like]
 	if !handlerName.MatchString(name) {
 		return nil, fmt.Errorf("%q is not a handler's name: write lower-case letters, digits, and -", name)
 	}
@@ -111,7 +112,8 @@ func waysToSet(g change.Goal, values []goal.Value, tree map[string]any, files []
 			model, _ = values[0].Value.(map[string]any)
 		}
 		var ways [][]set
-		like, spec := g.Asked[goal.Like], goal.BaseSpec(g.Config, name)
+		like := g.Asked[goal.Like]
+		spec := goal.BaseSpec(g.Config, name)
 		for _, plugin := range criPlugins(files, version) {
 			ways = append(ways, waysToSetHandler(files, plugin, name, like, spec, model, all)...)
 		}

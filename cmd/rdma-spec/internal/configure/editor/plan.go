@@ -56,7 +56,8 @@ func (d Editor) base(ctx context.Context) (b base, err error) {
 	if b.now, err = d.Effective(ctx, nil); err != nil {
 		return b, fmt.Errorf("containerd cannot load %s: %w: correct it first", d.File(), err)
 	}
-	if b.tree = b.now; len(d.Without) > 0 {
+	b.tree = b.now
+	if len(d.Without) > 0 {
 		if b.tree, err = d.Effective(ctx, d.Without); err != nil {
 			return b, fmt.Errorf("containerd cannot load %s without %s: %w: correct it first", d.File(), d.Goal.Feature, err)
 		}
@@ -138,7 +139,8 @@ func (d Editor) plan(ctx context.Context, b base) (change.Plan, error) {
 func (w *writing) meet(ctx context.Context, g change.Goal, tree, now map[string]any) (map[string]any, error) {
 	values, err := goal.Values(g, tree)
 	if err != nil && g.Feature != w.Goal.Feature { // what it was made like is gone: it stays as it is
-		values, err = goal.Present(now, g), nil
+		values = goal.Present(now, g)
+		err = nil
 	}
 	if err != nil {
 		return nil, err
@@ -471,7 +473,8 @@ func (w *writing) wrote(f change.File) {
 	if before, planned := w.files[f.Path]; planned && f.Parts != nil {
 		f.Parts = slices.Concat(before.Parts, f.Parts)
 	}
-	w.staged[f.Path], w.files[f.Path] = f.Content, f
+	w.staged[f.Path] = f.Content
+	w.files[f.Path] = f
 	if !slices.Contains(w.order, f.Path) {
 		w.order = append(w.order, f.Path)
 	}

@@ -32,7 +32,9 @@ func ReadKubelet(ctx context.Context, root string) (Kubelet, error) {
 	var answer Kubelet
 	for _, p := range process.ReadTable(root).Called(kubelets...) {
 		if p.OnNode || inContainer(root, p) {
-			answer.PID, answer.Unit, answer.Root = p.PID, p.Unit(root), cmp.Or(p.Flag("--root-dir"), "/var/lib/kubelet")
+			answer.PID = p.PID
+			answer.Unit = p.Unit(root)
+			answer.Root = cmp.Or(p.Flag("--root-dir"), "/var/lib/kubelet")
 			break
 		}
 	}
@@ -50,7 +52,8 @@ func ReadKubelet(ctx context.Context, root string) (Kubelet, error) {
 	answer.PodResources = isSocket(socket)
 	if answer.PodResources {
 		if err := allocatable(ctx, socket, &answer); err != nil {
-			answer.Error, answer.Late = localrpc.Reason(err), status.Code(err) == codes.DeadlineExceeded || ctx.Err() != nil
+			answer.Error = localrpc.Reason(err)
+			answer.Late = status.Code(err) == codes.DeadlineExceeded || ctx.Err() != nil
 		}
 	}
 	remembered(filepath.Join(dir, "device-plugins/kubelet_internal_checkpoint"), &answer)

@@ -57,9 +57,13 @@ func Write(w io.Writer, entries []Entry) error {
 			Typeflag: tar.TypeReg, Size: int64(len(e.Content))}
 		switch {
 		case e.Dir:
-			header.Typeflag, header.Mode, header.Name = tar.TypeDir, 0o700, e.Name+"/"
+			header.Typeflag = tar.TypeDir
+			header.Mode = 0o700
+			header.Name = e.Name + "/"
 		case e.Link != "":
-			header.Typeflag, header.Mode, header.Linkname = tar.TypeSymlink, 0o777, e.Link
+			header.Typeflag = tar.TypeSymlink
+			header.Mode = 0o777
+			header.Linkname = e.Link
 		}
 		if err := packed.WriteHeader(header); err != nil {
 			return fmt.Errorf("%s: %w", e.Name, err)

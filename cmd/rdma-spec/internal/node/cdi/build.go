@@ -167,7 +167,9 @@ func (b *builder) nodes(hcas []hca.HCA) (nodes []*specs.DeviceNode) {
 }
 
 func deviceNode(d hca.Device) *specs.DeviceNode {
-	mode, uid, gid := os.FileMode(d.Mode), d.UID, d.GID
+	mode := os.FileMode(d.Mode)
+	uid := d.UID
+	gid := d.GID
 	return &specs.DeviceNode{Path: d.Path, Type: "c", FileMode: &mode, UID: &uid, GID: &gid, Permissions: "rw"}
 }
 

@@ -57,7 +57,8 @@ func docker(ctx context.Context, root string) *Docker {
 	if err != nil {
 		d.Error = err.Error()
 	}
-	d.CDI, d.Dirs = said.Features.CDI, said.Dirs
+	d.CDI = said.Features.CDI
+	d.Dirs = said.Dirs
 	return &d
 }
 

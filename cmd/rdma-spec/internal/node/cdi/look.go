@@ -263,7 +263,9 @@ func differs(file, now []*specs.DeviceNode) string {
 		}
 		return strings.Join(all, ",")
 	}
-	if had, has := paths(file), paths(now); had != has {
+	had := paths(file)
+	has := paths(now)
+	if had != has {
 		return fmt.Sprintf("it has %s now, and the file has %s", has, had)
 	}
 	return ""
@@ -285,7 +287,8 @@ func markConflicts(files []Found) {
 					earlier.Problem = files[i].Path + " is taken instead"
 				}
 			}
-			first[d.Name], from[d.Name] = d, files[i].Path
+			first[d.Name] = d
+			from[d.Name] = files[i].Path
 		}
 	}
 }

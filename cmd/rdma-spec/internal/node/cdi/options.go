@@ -59,7 +59,9 @@ func (f *Flags) Options() (o Options, err error) {
 	case slices.Contains(o.Devices, ""):
 		return o, errors.New("--devices has an empty name: write all, or names such as mlx5_0,mlx5_1")
 	case f.memlock == memlockNone:
-		o.Hook, o.Required, o.Kubernetes = "", false, false
+		o.Hook = ""
+		o.Required = false
+		o.Kubernetes = false
 		return o, nil
 	case !filepath.IsAbs(o.Hook) || strings.ContainsAny(o.Hook, " \t\n"):
 		return o, fmt.Errorf("--hook %q is not an absolute path without spaces", o.Hook)

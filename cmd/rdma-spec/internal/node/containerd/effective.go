@@ -73,7 +73,8 @@ func (d Daemon) staged(all []File, do func(file string) error) (named *strings.R
 			return nil, NotRun{err}
 		}
 		defer func() { _ = staged.Close() }() // a copy
-		copies, names = append([]any{staged.Name()}, copies...), append(names, staged.Name(), f.Path)
+		copies = append([]any{staged.Name()}, copies...)
+		names = append(names, staged.Name(), f.Path)
 	}
 	return strings.NewReplacer(names...), do(names[len(names)-2])
 }

@@ -69,7 +69,8 @@ func (f File) Imports() (patterns []string) {
 	list, _ := f.Tree["imports"].([]any) // containerd refuses another type
 	for _, element := range list {
 		pattern, _ := element.(string)
-		if pattern = filepath.Clean(pattern); !filepath.IsAbs(pattern) {
+		pattern = filepath.Clean(pattern)
+		if !filepath.IsAbs(pattern) {
 			pattern = filepath.Join(filepath.Dir(f.Name), pattern)
 		}
 		patterns = append(patterns, pattern)

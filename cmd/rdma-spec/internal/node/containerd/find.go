@@ -167,7 +167,8 @@ func (d *Daemon) is(p process.Process) {
 		if !filepath.IsAbs(config) {
 			config = filepath.Join("/", dir, config)
 		}
-		d.Config, d.Told = config, true
+		d.Config = config
+		d.Told = true
 	}
 	if exe := files.Below(d.Root, p.Exe); filepath.IsAbs(p.Exe) && Exists(exe) { // else it was upgraded since
 		d.Program = Binary(exe)
@@ -199,7 +200,8 @@ func moved(root string, p places.Place, containerds []process.Process) places.Pl
 			said.DataDir = dir
 		}
 	}
-	p.Config, p.Programs = strings.Replace(p.Config, standard, said.DataDir, 1), slices.Clone(p.Programs)
+	p.Config = strings.Replace(p.Config, standard, said.DataDir, 1)
+	p.Programs = slices.Clone(p.Programs)
 	for i, program := range p.Programs {
 		p.Programs[i] = strings.Replace(program, standard, said.DataDir, 1)
 	}
@@ -237,7 +239,8 @@ func Choose(found []Daemon, file, root string) (Daemon, error) {
 		}
 		for _, d := range found { // an ordinary containerd with its configuration elsewhere
 			if d.Name == "containerd" && d.Program != nil {
-				d.Config, d.Told = named, false
+				d.Config = named
+				d.Told = false
 				return d, nil
 			}
 		}

@@ -83,14 +83,16 @@ func (d Daemon) unknown(ctx context.Context, version string, all []File) (found 
 		return nil
 	}
 	for _, match := range unknownKey.FindAllStringSubmatch(string(said), -1) {
-		path, plugin := strings.Fields(match[1]+match[2]), match[3]
+		path := strings.Fields(match[1] + match[2])
+		plugin := match[3]
 		at := slices.Index(path, "runtimes")
 		ofHandler := slices.Contains(CRIPlugins, plugin) && at >= 0 && len(path) > at+2
 		if plugin != NRIPlugin && !ofHandler {
 			continue
 		}
 		for _, name := range aliases(plugin) {
-			full, key := append([]string{"plugins", name}, path...), strings.Join(path, ".")
+			full := append([]string{"plugins", name}, path...)
+			key := strings.Join(path, ".")
 			f, is := Last(all, func(tree map[string]any) bool { // a zero says nothing: NVIDIA's toolkit writes such old keys
 				value, says := tomledit.Lookup(tree, full...)
 				return says && !reflect.ValueOf(value).IsZero()
@@ -174,7 +176,8 @@ func misnamed(version string, f File, plugin string) *Ignored {
 
 // older returns why the program ignores a file's CRI section because of its version; nil where it does not.
 func (d Daemon) older(ctx context.Context, version string, all []File, i int, plugin string) *Ignored {
-	f, newest := all[i], slices.MaxFunc(all, func(a, b File) int { return a.Version() - b.Version() })
+	f := all[i]
+	newest := slices.MaxFunc(all, func(a, b File) int { return a.Version() - b.Version() })
 	if f.Version() > 1 && newest.Version() == f.Version() || d.counts(ctx, all, i, plugin) {
 		return nil
 	}

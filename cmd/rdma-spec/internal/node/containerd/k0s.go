@@ -35,7 +35,8 @@ const k0sCRI = "/run/k0s/containerd-cri.toml"
 // in which they have merged those that are, key by key, into containerd's defaults and the image of pods' sandboxes.
 func (d Daemon) generated(ctx context.Context, planned Contents, main File) (File, Contents, error) {
 	main.Tree, _ = tomledit.Parse(main.Text)
-	collected, version := "", ""
+	collected := ""
+	version := ""
 	for _, name := range main.Imports() {
 		if filepath.Base(name) == filepath.Base(k0sCRI) {
 			collected = name
@@ -78,10 +79,12 @@ func (d Daemon) generated(ctx context.Context, planned Contents, main File) (Fil
 // collect returns the drop-ins that k0s imports, and what it makes of the others. File is what it has written last.
 func (d Daemon) collect(ctx context.Context, planned Contents, dir, file string, old bool) (imports []any,
 	cri map[string]any, err error) {
-	plugins, image := []string{CRIPlugins[0], "io.containerd.cri.v1.images"}, []string{"pinned_images", "sandbox"}
+	plugins := []string{CRIPlugins[0], "io.containerd.cri.v1.images"}
+	image := []string{"pinned_images", "sandbox"}
 	cri = map[string]any{"version": int64(3)}
 	if old {
-		plugins, image = CRIPlugins[1:2], []string{"sandbox_image"}
+		plugins = CRIPlugins[1:2]
+		image = []string{"sandbox_image"}
 		defaults, err := d.load(ctx, []File{{Text: []byte("version = 2\n")}})
 		if err != nil {
 			return nil, nil, err

@@ -43,7 +43,8 @@ func (d Daemon) Source(ctx context.Context, planned Contents) (string, error) {
 func (d Daemon) main(ctx context.Context, planned Contents) (File, error) {
 	f := File{Name: d.Config, Path: d.File()}
 	text, err := planned.Read(f.Path)
-	if f.Text = text; err != nil || d.Template == "" || d.Program == nil {
+	f.Text = text
+	if err != nil || d.Template == "" || d.Program == nil {
 		return f, err
 	}
 	source, err := d.Source(ctx, planned)
@@ -51,7 +52,8 @@ func (d Daemon) main(ctx context.Context, planned Contents) (File, error) {
 		return f, err
 	}
 	template, err := planned.Read(source)
-	if f.Text = tomledit.WithoutBlock(text); err == nil && template != nil {
+	f.Text = tomledit.WithoutBlock(text)
+	if err == nil && template != nil {
 		f.Text = rendering(template, f.Text)
 	}
 	return f, err
@@ -146,7 +148,8 @@ func sectionsOf(text string) []section {
 // lines returns what the section says, without comments and white space around it.
 func (s section) lines() (all []string) {
 	for line := range strings.Lines(s.text) {
-		if line = strings.TrimSpace(line); line != "" && !strings.HasPrefix(line, "#") {
+		line = strings.TrimSpace(line)
+		if line != "" && !strings.HasPrefix(line, "#") {
 			all = append(all, line)
 		}
 	}

@@ -125,12 +125,14 @@ func Connect(ctx context.Context, endpoint, root string, within time.Duration) (
 		return nil, nil, fmt.Errorf("no container runtime has a socket at %s: name it with --runtime-endpoint",
 			strings.Join(usual(root), ", "))
 	}
-	found, failed := make([]*Runtime, len(sockets)), make([]error, len(sockets))
+	found := make([]*Runtime, len(sockets))
+	failed := make([]error, len(sockets))
 	answered := make(chan struct{}, len(sockets)) // receives for each that serves CRI
 	var all sync.WaitGroup
 	for i, socket := range sockets {
 		all.Go(func() {
-			if found[i], failed[i] = connect(ctx, socket); failed[i] == nil {
+			found[i], failed[i] = connect(ctx, socket)
+			if failed[i] == nil {
 				answered <- struct{}{}
 			}
 		})
@@ -161,7 +163,8 @@ func named(endpoint, root string) (socket string, err error) {
 	if endpoint != "" {
 		return path(endpoint, "--runtime-endpoint")
 	}
-	if endpoint = os.Getenv(endpointVariable); endpoint != "" {
+	endpoint = os.Getenv(endpointVariable)
+	if endpoint != "" {
 		return path(endpoint, endpointVariable)
 	}
 	var config struct {

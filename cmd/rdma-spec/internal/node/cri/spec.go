@@ -70,7 +70,8 @@ func (e *Env) UnmarshalJSON(text []byte) error {
 		if *e == nil {
 			*e = Env{}
 		}
-		name, value := string(form[1]), string(form[2])
+		name := string(form[1])
+		value := string(form[2])
 		if name == "NVIDIA_VISIBLE_DEVICES" && !slices.Contains([]string{"all", "none", "void", ""}, value) {
 			value = "some" // it has serial numbers
 		}
@@ -94,7 +95,8 @@ func (c *Container) read(info map[string]string) error {
 		return errors.New("the runtime's verbose status has no runtimeSpec, which names the container's devices")
 	}
 	c.Sandboxed = sandbox.Type(said.RuntimeType) || sandbox.Annotated(said.RuntimeSpec.Annotations)
-	process, linux := said.RuntimeSpec.Process, said.RuntimeSpec.Linux
+	process := said.RuntimeSpec.Process
+	linux := said.RuntimeSpec.Linux
 	c.AllDevices = policy.AllDevices(linux.Resources.Devices)
 	c.MemoryLimit = linux.Resources.Memory.Limit
 	for _, d := range linux.Devices {
@@ -102,7 +104,8 @@ func (c *Container) read(info map[string]string) error {
 	}
 	for _, r := range process.Rlimits {
 		if r.Type == spec.RlimitMemlock { // the last one wins
-			c.Spec.Memlock, c.Spec.MemlockKnown = spec.Rlimit{Soft: spec.LimitOf(r.Soft), Hard: spec.LimitOf(r.Hard)}, true
+			c.Spec.Memlock = spec.Rlimit{Soft: spec.LimitOf(r.Soft), Hard: spec.LimitOf(r.Hard)}
+			c.Spec.MemlockKnown = true
 		}
 	}
 	c.Spec.Bounding = process.Capabilities.Bounding

@@ -84,13 +84,15 @@ func ofFiles(record *change.Ledger, root string, g change.Goal) Feature {
 	f := feature(g)
 	if unit := g.Asked[Unit]; unit != "" {
 		if last, unlimited := Memlock(root, unit, ""); !unlimited {
-			f.State, f.Differs = Lost, []string{unit + " LimitMEMLOCK=" + last.Value}
+			f.State = Lost
+			f.Differs = []string{unit + " LimitMEMLOCK=" + last.Value}
 		}
 		return f
 	}
 	for _, file := range record.Paths(g.Feature) {
 		if !containerd.Exists(file) {
-			f.State, f.Differs = Lost, append(f.Differs, files.OnNode(root, file))
+			f.State = Lost
+			f.Differs = append(f.Differs, files.OnNode(root, file))
 		}
 	}
 	return f
@@ -102,13 +104,15 @@ func ofDaemon(ctx context.Context, record *change.Ledger, root, config string) (
 	var goals []change.Goal
 	for _, g := range record.Goals {
 		if g.Config == config {
-			goals, features = append(goals, g), append(features, feature(g))
+			goals = append(goals, g)
+			features = append(features, feature(g))
 		}
 	}
 	now, without, ours, err := bothWays(ctx, record, root, config)
 	if err != nil {
 		for i := range features {
-			features[i].State, features[i].Error = Unknown, err.Error()
+			features[i].State = Unknown
+			features[i].Error = err.Error()
 		}
 		return features, nil
 	}
@@ -157,7 +161,8 @@ func all(goals []change.Goal, without, now map[string]any) (want map[string]any,
 		if err != nil {
 			values = Present(now, g)
 		}
-		want, wanted = With(want, values), append(wanted, values)
+		want = With(want, values)
+		wanted = append(wanted, values)
 	}
 	return want, wanted
 }

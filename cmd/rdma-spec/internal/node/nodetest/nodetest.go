@@ -170,7 +170,8 @@ func AddUser(files hcatest.Files, n int, cgroup string, pinned uint64) {
 	files[at+"cgroup"] = "0::" + cgroup + "\n"
 	files[at+"status"] = strings.Replace(files[at+"status"], "main\n", "train\n", 1) +
 		fmt.Sprintf("Tgid:\t%d\nVmPin:\t%8d kB\n", n, pinned>>10)
-	files["proc/self"], files[SelfStatus] = hcatest.Link("4000"), string(Self())
+	files["proc/self"] = hcatest.Link("4000")
+	files[SelfStatus] = string(Self())
 }
 
 // Using is a node whose containers use RDMA, or not, in every way, and what its kernel knows.

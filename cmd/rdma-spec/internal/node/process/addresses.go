@@ -77,7 +77,8 @@ func (c *Inside) readNetwork(root string, p Process) error {
 			continue // the head
 		}
 		l := c.link(name)
-		if l.Gateway = l.Gateway || gateway != 0; gateway == 0 {
+		l.Gateway = l.Gateway || gateway != 0
+		if gateway == 0 {
 			subnet := netip.AddrFrom4([4]byte(binary.LittleEndian.AppendUint32(nil, to))) // as all our machines have it
 			l.Subnets = append(l.Subnets, netip.PrefixFrom(subnet, bits.OnesCount32(mask)))
 		}
@@ -110,7 +111,8 @@ func (c *Inside) LinkOf(gids []GID) (link *Link, subnet netip.Prefix) {
 			return s.Bits() > 0 && slices.ContainsFunc(gids, func(g GID) bool { return s.Contains(g.Address) })
 		})
 		if at >= 0 {
-			near, subnet = append(near, &c.Links[i]), l.Subnets[at]
+			near = append(near, &c.Links[i])
+			subnet = l.Subnets[at]
 		}
 	}
 	if link == nil && len(near) == 1 {
@@ -159,9 +161,11 @@ func GIDs(port string, match func(pattern string) ([]string, error),
 			return nil, err
 		}
 		address, err := netip.ParseAddr(strings.TrimSpace(text))
-		if empty++; err == nil && !address.IsUnspecified() {
+		empty++
+		if err == nil && !address.IsUnspecified() {
 			kind, _ := read(port + "/gid_attrs/types/" + path.Base(file))
-			table, empty = append(table, GID{index(file), address.Unmap(), strings.TrimSpace(kind)}), 0
+			table = append(table, GID{index(file), address.Unmap(), strings.TrimSpace(kind)})
+			empty = 0
 		}
 		if empty == gap {
 			break
@@ -175,7 +179,8 @@ func GIDs(port string, match func(pattern string) ([]string, error),
 func (c *Inside) Own(table []GID) (own []GID, usable bool) {
 	for _, g := range table {
 		if slices.Contains(c.Addresses, g.Address) || slices.Contains(c.LinkLocal, g.Address) {
-			own, usable = append(own, g), usable || !g.Address.IsLinkLocalUnicast()
+			own = append(own, g)
+			usable = usable || !g.Address.IsLinkLocalUnicast()
 		}
 	}
 	return own, usable

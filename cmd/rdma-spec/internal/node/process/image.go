@@ -55,7 +55,8 @@ func ReadImage(dir string, links []Link) (has Image) {
 		}
 		return found
 	}
-	has.Providers, has.MTU = map[string]string{}, map[string]int{}
+	has.Providers = map[string]string{}
+	has.MTU = map[string]int{}
 	for _, lib := range verbs.LibraryDirs {
 		for _, file := range regular(lib + "/libibverbs.so.1") {
 			if has.LibVerbs == "" {

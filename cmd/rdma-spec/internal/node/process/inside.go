@@ -23,7 +23,8 @@ func Look(root string, pid int, hostUsers bool, timeout time.Duration) (c Inside
 	c.User = user(root, p)
 	c.OwnNetwork, c.Known = p.OwnNetwork(root)
 	if err := c.readNetwork(root, p); err != nil {
-		c.Known, c.Unread = false, err.Error()
+		c.Known = false
+		c.Unread = err.Error()
 	}
 	c.readFilters(root, p)
 	c.HugePages = HugePages(root, pid)

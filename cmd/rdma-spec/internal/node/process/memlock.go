@@ -41,7 +41,9 @@ func ReadMemlock(from Memlocks, pids []int) Reading {
 
 // WithSpec adds what the container's spec sets, to the reading; sets is false where it sets no memlock.
 func (r Reading) WithSpec(memlock spec.Rlimit, sets bool) Reading {
-	r.Spec, r.SpecRead, r.SpecSets = memlock, true, sets
+	r.Spec = memlock
+	r.SpecRead = true
+	r.SpecSets = sets
 	return r
 }
 

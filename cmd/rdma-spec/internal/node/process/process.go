@@ -96,7 +96,8 @@ func (p Process) Switch(name string) (on, has bool) {
 	for _, arg := range p.Args {
 		if flag, value, hasValue := strings.Cut(arg, "="); flag == name {
 			parsed, err := strconv.ParseBool(value)
-			on, has = parsed || !hasValue, err == nil || !hasValue
+			on = parsed || !hasValue
+			has = err == nil || !hasValue
 		}
 	}
 	return on, has

@@ -102,12 +102,14 @@ func Starts(root, unit string) Process {
 			p.Args = append(p.Args, words(value)...) // systemd splits it
 			continue
 		}
-		if word = os.Expand(word, func(name string) string { return environment[name] }); word != "" {
+		word = os.Expand(word, func(name string) string { return environment[name] })
+		if word != "" {
 			p.Args = append(p.Args, word)
 		}
 	}
 	if len(p.Args) > 0 {
-		p.Exe, p.Comm = p.Args[0], filepath.Base(p.Args[0])
+		p.Exe = p.Args[0]
+		p.Comm = filepath.Base(p.Args[0])
 	}
 	return p
 }
@@ -115,13 +117,15 @@ func Starts(root, unit string) Process {
 // words splits a line as systemd does: at white space outside of quotes.
 func words(line string) (all []string) {
 	var word strings.Builder
-	begun, quote := false, rune(0)
+	begun := false
+	quote := rune(0)
 	for _, r := range line {
 		switch {
 		case quote != 0 && r == quote:
 			quote = 0
 		case quote == 0 && (r == '"' || r == '\''):
-			begun, quote = true, r
+			begun = true
+			quote = r
 		case quote == 0 && strings.ContainsRune(" \t\n", r):
 			if begun {
 				all = append(all, word.String())

@@ -89,7 +89,8 @@ func Read(ctx context.Context, root string, queuePairs bool) (Book, error) {
 	if deadline, bounded := ctx.Deadline(); bounded {
 		_ = conn.SetReadDeadline(deadline) // the caller does not wait longer
 	}
-	book, indexes := Book{At: time.Now(), HCAs: map[string]HCA{}}, map[string]uint32{}
+	book := Book{At: time.Now(), HCAs: map[string]HCA{}}
+	indexes := map[string]uint32{}
 	if err := dump(conn, getDevices, 0, func(o object) { indexes[o.name] = o.device }); err != nil {
 		return Book{}, fmt.Errorf("the kernel does not list HCAs: %w", err)
 	}
@@ -120,7 +121,8 @@ var states = []string{"RESET", "INIT", "RTR", "RTS", "SQD", "SQE", "ERR"}
 
 // read reads what the book has about an HCA.
 func read(conn *netlink.Conn, index uint32, root string, queuePairs bool) HCA {
-	contexts, domains := map[int64]*opened{}, map[int64]*opened{}
+	contexts := map[int64]*opened{}
+	domains := map[int64]*opened{}
 	err := dump(conn, getContexts, index, func(o object) {
 		if o.context != none {
 			contexts[o.context] = (&opened{}).made(o, Objects{Contexts: 1})

@@ -25,7 +25,8 @@ func (r *Runtime) readContainerd(tree map[string]any, all []containerd.File) {
 	r.DefaultHandler = lookup[string](tree, "plugins", plugin, "containerd", "default_runtime_name")
 	for _, name := range slices.Sorted(maps.Keys(handlers)) {
 		handler, _ := handlers[name].(map[string]any) // containerd prints a table
-		program, kind := lookup[string](handler, "options", "BinaryName"), lookup[string](handler, "runtime_type")
+		program := lookup[string](handler, "options", "BinaryName")
+		kind := lookup[string](handler, "runtime_type")
 		if program == "" && kind == "io.containerd.runc.v2" {
 			program = "runc"
 		}

@@ -140,8 +140,10 @@ func (c CRIO) Last(table, key string) (value any, place string) {
 // Around returns what CRI-O reads before a file of the directory of drop-ins, and what it reads after it, whether the
 // file is there or not. A file of another directory has everything before it.
 func (c CRIO) Around(file string) (before, after CRIO) {
-	before, after = c, c
-	before.Said, after.Said = nil, nil
+	before = c
+	after = c
+	before.Said = nil
+	after.Said = nil
 	of, errOf := os.Stat(filepath.Dir(file))
 	dir, errDir := os.Stat(c.DropIns)
 	inDir := filepath.Dir(file) == c.DropIns || errOf == nil && errDir == nil && os.SameFile(of, dir)
@@ -173,7 +175,9 @@ func (r *Runtime) readCRIO(t process.Table) error {
 	}
 	listen, _ := last("api", "listen").(string)
 	socket, _ := last("nri", "nri_listen").(string)
-	r.Known, r.Socket, r.NRI.Socket = true, cmp.Or(listen, r.Socket, places.CRIO.Socket), cmp.Or(socket, places.NRISocket)
+	r.Known = true
+	r.Socket = cmp.Or(listen, r.Socket, places.CRIO.Socket)
+	r.NRI.Socket = cmp.Or(socket, places.NRISocket)
 	for _, key := range []string{"nri_disable_connections", "enable_nri"} {
 		if off := CRIONRIOff[key]; last("nri", key) == off {
 			r.NRI.Off = fmt.Sprintf("%s = %v", key, off)

@@ -37,7 +37,8 @@ func (r Runtime) Gives(handler string) *spec.Limit {
 func (r Runtime) Giving(like Handler) (h Handler, found bool) {
 	for _, other := range r.Handlers {
 		if !other.Sandboxed && other.Memlock != nil && *other.Memlock > Enough && (!found || other.Program == like.Program) {
-			h, found = other, true
+			h = other
+			found = true
 		}
 	}
 	return h, found

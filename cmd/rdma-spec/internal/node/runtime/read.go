@@ -82,7 +82,8 @@ func (n *node) containerd(ctx context.Context, d containerd.Daemon) (r Runtime) 
 	if p.Exe != "" && !strings.HasSuffix(p.Exe, process.Deleted) {
 		program := files.Below(n.root, p.Exe)
 		_, missing := os.Stat(program)
-		d.Program, r.NotMounted = containerd.Binary(program), errors.Is(missing, fs.ErrNotExist)
+		d.Program = containerd.Binary(program)
+		r.NotMounted = errors.Is(missing, fs.ErrNotExist)
 	}
 	all, _ := d.Files(ctx, nil) // the error is that of the next line
 	if tree, err := d.Effective(ctx, nil); err == nil {
@@ -93,7 +94,9 @@ func (n *node) containerd(ctx context.Context, d containerd.Daemon) (r Runtime) 
 	} else if !errors.As(err, new(containerd.NotRun)) {
 		r.ConfigError = n.onNode(err.Error())
 	}
-	r.Name, r.PID, r.Config = NameContainerd, p.PID, d.Config
+	r.Name = NameContainerd
+	r.PID = p.PID
+	r.Config = d.Config
 	n.daemon(&r, p, d.Units)
 	r.Socket = cmp.Or(p.Flag("--address", "-a"), r.Socket)
 	if r.Socket == "" && p.PID > 0 {
@@ -155,14 +158,17 @@ func (n *node) serves(ctx context.Context, r *Runtime) {
 	}
 	answering, _, err := cri.Connect(ctx, files.Below(n.root, r.Socket), n.root, noLimit)
 	if err != nil {
-		r.Error, r.Late = err.Error(), errors.Is(err, cri.ErrLate)
+		r.Error = err.Error()
+		r.Late = errors.Is(err, cri.ErrLate)
 		if r.PID == 0 {
 			r.Socket = "" // it does not run, and the socket is what it would listen at
 		}
 		return
 	}
 	defer answering[0].Close()
-	r.Serves, r.Name, r.Version = true, answering[0].Name, answering[0].Version
+	r.Serves = true
+	r.Name = answering[0].Name
+	r.Version = answering[0].Version
 	pods, _ := answering[0].Pods(ctx) // without an answer, there are none
 	r.Pods = len(pods)
 }
@@ -228,7 +234,8 @@ func readBaseSpec(file string, h *Handler) error {
 	if err := json.Unmarshal(text, &said); err != nil {
 		return err
 	}
-	h.OCIVersion, h.CapsFiles = said.Version, baseline.CapsFiles(text)
+	h.OCIVersion = said.Version
+	h.CapsFiles = baseline.CapsFiles(text)
 	if said.Process == nil {
 		return nil
 	}

@@ -66,7 +66,8 @@ type Options struct {
 func Serve(t testing.TB, o Options, containers ...Container) *Runtime {
 	t.Helper()
 	if o.Name == "" {
-		o.Name, o.Version = "containerd", "v2.4.2"
+		o.Name = "containerd"
+		o.Version = "v2.4.2"
 	}
 	if o.Path == "" {
 		o.Path = "cri.sock"

@@ -79,7 +79,10 @@ func (h HCA) objects(index uint32) map[netlink.HeaderType]*message {
 	of := func(table, entry uint16) *message {
 		return &message{index: index, name: h.Name, table: table, entry: entry}
 	}
-	contexts, domains, regions, pairs := of(86, 87), of(46, 47), of(40, 41), of(19, 20)
+	contexts := of(86, 87)
+	domains := of(46, 47)
+	regions := of(40, 41)
+	pairs := of(19, 20)
 	kernel := func(e *netlink.AttributeEncoder) { e.String(29, "ib_core") }
 	domains.add(func(e *netlink.AttributeEncoder) { e.Uint32(60, 0); kernel(e) })
 	regions.add(func(e *netlink.AttributeEncoder) { e.Uint64(45, 1<<40); kernel(e) })
@@ -90,7 +93,8 @@ func (h HCA) objects(index uint32) map[netlink.HeaderType]*message {
 		}
 	}
 	for i, c := range h.Contexts {
-		id, domain := uint32(i), uint32(i+1)
+		id := uint32(i)
+		domain := uint32(i + 1)
 		contexts.add(func(e *netlink.AttributeEncoder) { e.Uint32(64, id); thread(e, c.Thread) })
 		domains.add(func(e *netlink.AttributeEncoder) {
 			e.Uint64(38, 2)
@@ -138,7 +142,8 @@ func (m *message) add(describe func(*netlink.AttributeEncoder)) {
 		panic(err)
 	}
 	m.entries = append(m.entries, netlink.Attribute{Type: m.entry, Data: data})
-	if m.size += len(data) + 4; m.size > 30<<10 {
+	m.size += len(data) + 4
+	if m.size > 30<<10 {
 		m.flush()
 	}
 }
@@ -147,7 +152,8 @@ func (m *message) flush() {
 	e := m.attributes(m.index, m.name)
 	e.Bytes(m.table, nltest.MustMarshalAttributes(m.entries))
 	m.end(e)
-	m.entries, m.size = nil, 0
+	m.entries = nil
+	m.size = 0
 }
 
 func (*message) attributes(index uint32, name string) *netlink.AttributeEncoder {
