@@ -210,6 +210,16 @@ func testForbidden(t *testing.T, c *cluster.Cluster) {
 			expectForbidden(t, c.TryPatch(within(t, patience), test.kind, test.of, test.patch), test.says)
 		})
 	}
+	// What kubelets write into a status is not looked at: that would take time every few seconds, for each pod.
+	for _, test := range []struct{ group, of, says string }{
+		{"system:nodes", "plain/status", ""}, {"system:nodes", "plain", "dev/pod"},
+		{"system:serviceaccounts", "plain/status", "dev/pod"},
+	} {
+		t.Run(test.group+" annotates "+test.of, func(t *testing.T) {
+			const annotates = `{metadata: {annotations: {rdma.noderesource.dev/pod: "true"}}}`
+			expectForbidden(t, c.TryPatchAs(within(t, patience), test.group, "Pod", test.of, annotates), test.says)
+		})
+	}
 	for kind, manifest := range workloads {
 		restart := "Always"
 		if strings.HasSuffix(kind, "Job") {

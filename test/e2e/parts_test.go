@@ -36,7 +36,7 @@ var parts = part.Table{
 		TestEditCost, TestGenerate, TestGenerateWhereNothingCanBeWritten, TestConnectionManagerComesLate, TestHotplug,
 		TestLaunchedByContainerd, TestNetdevOfAnotherNamespace, TestRegistersAfterALongStop, TestRuntimeThatMayNotRaiseLimits,
 		TestPluginStopped, TestPluginThatCannotWatch, TestPluginThatMayNotConnect, TestPluginOnAReadOnlyRoot,
-		TestTwoPlugins,
+		TestTwoPlugins, TestContainerdCountsCalls,
 	}},
 	// rdma-spec on a node and in a container.
 	{Part: "tool", Node: "main", Tests: []func(*testing.T){

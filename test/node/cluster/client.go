@@ -45,6 +45,7 @@ type request struct {
 	method, path string
 	kind         string // of the body's content
 	body         []byte
+	group        string // of the user who asks; "" is an administrator
 }
 
 // call asks the API server and reads its answer, which may be ignored. What the server refuses is an
@@ -56,6 +57,10 @@ func (c *Cluster) call(ctx context.Context, r request, answer any) error {
 	}
 	asked.Header.Set("Authorization", "Bearer "+token)
 	asked.Header.Set("Content-Type", r.kind)
+	if r.group != "" {
+		asked.Header.Set("Impersonate-User", "test")
+		asked.Header.Set("Impersonate-Group", r.group)
+	}
 	got, err := c.client.Do(asked)
 	if err != nil {
 		return err
@@ -132,13 +137,18 @@ func (c *Cluster) apply(ctx context.Context, text, options string) error {
 // TryPatch reports whether the server would take a strategic merge patch of an object, or of its subresource, as in
 // name/status.
 func (c *Cluster) TryPatch(ctx context.Context, kind, name, patch string) error {
+	return c.TryPatchAs(ctx, "", kind, name, patch)
+}
+
+// TryPatchAs is TryPatch for a user in a group, such as system:nodes.
+func (c *Cluster) TryPatchAs(ctx context.Context, group, kind, name, patch string) error {
 	text, err := yaml.YAMLToJSON([]byte(patch))
 	if err != nil {
 		return err
 	}
 	return c.call(ctx, request{
 		method: http.MethodPatch, path: paths[kind] + name + "?" + dryRun,
-		kind: "application/strategic-merge-patch+json", body: text,
+		kind: "application/strategic-merge-patch+json", body: text, group: group,
 	}, nil)
 }
 

@@ -46,6 +46,8 @@ type Options struct {
 	Network bool
 	// Bounded takes CAP_SYS_RESOURCE out of containerd's bounding set, as a hardened unit does.
 	Bounded bool
+	// Metrics is the address at which containerd 2 serves its metrics; "" is none.
+	Metrics string
 	// Handlers are runtime handlers beside the default one, each with the path of its base_runtime_spec, "" for none.
 	Handlers map[string]string
 }
