@@ -164,7 +164,6 @@ func testPurgeBesideAPod(t *testing.T, deb string) {
 	onNode(t, "dpkg", "-i", deb)
 	pod := filepath.Join(directory, "handover/plugin-of-a-pod")
 	scratch.File(t, pod, "", 0o600)
-	t.Cleanup(func() { _ = os.RemoveAll(directory) })
 	before, err := os.Stat(directory)
 	if err != nil {
 		t.Fatal(err)
@@ -175,6 +174,9 @@ func testPurgeBesideAPod(t *testing.T, deb string) {
 	}
 	if _, err := os.Stat(pod); err != nil {
 		t.Errorf("the purge has removed what a pod wrote: %v", err)
+	}
+	if err := os.RemoveAll(directory); err != nil {
+		t.Fatal(err)
 	}
 }
 
