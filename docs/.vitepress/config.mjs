@@ -151,13 +151,18 @@ function withPolicy(html) {
   return html.replace('<meta charset="utf-8">', `$&\n    <meta http-equiv="Content-Security-Policy" content="${policy}">`)
 }
 
+// What a status is in the words of C libraries, which most programs print.
+const errnos = Object.fromEntries([...read('cmd/internal/why/status.go').matchAll(/\{"(E[A-Z]+)", \d+, \[\]string\{"([^"]*)"/g)]
+  .map(([, name, text]) => [name, text]))
+const inWords = (messages) => (messages.match(/\bE[A-Z]+\b/g) ?? []).map((name) => errnos[name] ?? '').join(' ')
+
 // What the search index reads: a message is a heading, and what stands beside it is its text. A fault's title has the check's name.
 function indexed(src, env, md) {
   const [, check] = env.relativePath.match(/^faults\/(.*)\.md$/) ?? []
   const html = md.render(src, env).replace(/<a class="header-anchor".*?<\/a><\/h1>/, (end) => check ? ` (${check}) ${end}` : end)
   return html.replace(/<tr>\s*<td[^>]*>(<a id=.*?)<\/td>(.*?)<\/tr>/gs, (_, messages, rest) =>
     [...messages.matchAll(/<a id="[^"]*" href="(#[^"]*)">(.*?)<\/a>/g)]
-      .map(([, href, message]) => `<h3>${message} <a href="${href}"></a></h3><p>${rest.replace(/<\/?td[^>]*>/g, ' ')}</p>`).join(''))
+      .map(([, href, message]) => `<h3>${message} <a href="${href}"></a></h3><p>${inWords(messages)} ${rest.replace(/<\/?td[^>]*>/g, ' ')}</p>`).join(''))
 }
 
 // Pages import Vue, and node_modules is not above them but here.

@@ -166,7 +166,32 @@ const searches = {
   'limits.conf': 'comparison/',
   base_runtime_spec: 'comparison/',
   'port-active': 'faults/port-active/',
+  'container-memlock': 'faults/container-memlock/',
+  NRIRDMANotRegistered: 'alerts/#nrirdmanotregistered',
+  NRIRDMALeftAlone: 'alerts/#nrirdmaleftalone',
+  RDMARepairLeavesContainers: 'alerts/#rdmarepairleavescontainers',
 }
+
+// Lines that programs print in public issues, and that have the words of no message: the names of verbs and their statuses lead.
+const unknown = {
+  'async_rdma::mr_allocator: RawMemoryRegion::register_from_pd failed Os { code: 12, kind: OutOfMemory, message: "Cannot allocate memory" }':
+    'pods/#my-program-cannot-register-memory',
+  'na_ofi_mem_register(): fi_mr_reg() failed, rc: -5 (Input/output error)': 'troubleshoot/#fi_mr_reg:',
+  'registeration failed with errno: Cannot allocate memory': 'troubleshoot/#ibv_reg_mr_iova2-failed-with-error-Cannot-allocate-memory',
+  'rpma_peer_mr_reg: ibv_reg_mr() failed: Invalid argument': 'troubleshoot/#ibv_reg_mr:-EINVAL',
+  'what():  ibv_reg_mr failed (errno 14) (Ib failure: Bad address)': 'troubleshoot/#ibv_reg_mr-failed:-Bad-address',
+  "Couldn't register GPU MR": "troubleshoot/#Couldn't-register-MR",
+  'xio_rdma_verbs.c:248 [ERROR] - ibv_reg_mr failed, Bad address. addr:0x7f21e3369dc0, length:15863892992, access:0x7':
+    'troubleshoot/#ibv_reg_mr_iova2-failed-with-error-Bad-address',
+  'Check failed: self_ Failed to register memory region.': 'troubleshoot/#memory-cannot-be-registered',
+  'ibv_create_cq: Invalid argument(22)': 'troubleshoot/#ibv_create_cq:-EINVAL',
+  'SEND C6258863.0.1B3: IBV_WC_RETRY_EXC_ERR': 'troubleshoot/#completion:-IBV_WC_RETRY_EXC_ERR',
+}
+
+// The messages of the table, whose fixed parts a line has in order.
+const table = [...readFileSync(join(top, 'docs/troubleshoot.md'), 'utf8').matchAll(/^\| (`.*`) \| .* \| .*\|$/gm)]
+  .flatMap(([, messages]) => messages.split('<br>')).map((message) => message.slice(1, -1).toLowerCase().split(' ... '))
+const stands = (line) => table.find((parts) => parts.reduce((at, part) => at < 0 ? at : line.toLowerCase().indexOf(part, at), 0) >= 0)
 
 async function search(tab, words) {
   await tab.locator('.VPNavBarSearch button').first().click()
@@ -186,7 +211,8 @@ test('TestSiteSearch', async () => {
   await tab.goto(home)
   const wrong = []
   const times = []
-  for (const [words, where] of Object.entries(searches)) {
+  for (const line of Object.keys(unknown)) assert.equal(stands(line), undefined, line)
+  for (const [words, where] of Object.entries({ ...searches, ...unknown })) {
     const { leads, took } = await search(tab, words)
     if (!leads.startsWith(`/${where}`)) wrong.push(`${words} leads to ${leads}, want ${where}`)
     times.push(took)
@@ -398,25 +424,37 @@ test('TestSiteIsTheSameAgain', () => {
 
 // For people to look at.
 test('TestSiteScreenshots', async () => {
+  const wanted = new Set()
+  const ofPrograms = Object.values(Object.fromEntries(logs.map((log) => [basename(log).split('-', 1)[0], log]))) // one of each program
+  const wrong = []
   for (const [device, viewport] of Object.entries({ desktop, phone })) {
     for (const colorScheme of ['light', 'dark']) {
-      const { tab } = await open({ viewport, colorScheme })
-      const shoot = (name, fullPage) => tab.screenshot({ path: join(pictures, `${name}-${device}-${colorScheme}.png`), fullPage })
+      const { tab, problems } = await open({ viewport, colorScheme })
+      const shoot = async (name, fullPage) => {
+        const path = join(pictures, `${name}-${device}-${colorScheme}.png`)
+        await tab.screenshot({ path, fullPage })
+        wanted.add(path)
+      }
       await tab.goto(home)
       await shoot('first', true)
-      await tab.goto(`${home}faults/guid-valid/`)
-      await shoot('fault', true)
-      await tab.goto(`${home}install/`)
-      await shoot('install', true)
-      await tab.goto(`${home}guide-gpu-cluster/`)
-      await shoot('guide', true)
-      await tab.goto(`${home}comparison/`)
-      await shoot('comparison', true)
+      for (const page of ['faults/guid-valid', 'faults', 'concepts', 'install', 'guide-gpu-cluster', 'comparison']) {
+        await tab.goto(`${home}${page}/`)
+        await shoot(page.replace('/', '-'), true)
+      }
       await tab.goto(`${home}troubleshoot/#Couldn't-allocate-MR`)
       await shoot('message', false)
       await search(tab, "Couldn't allocate MR")
       await shoot('search', false)
+      await tab.goto(`${home}troubleshoot/`)
+      for (const log of ofPrograms) {
+        await tab.locator(fileField).setInputFiles(log)
+        await tab.locator('.why [role=status]', { hasText: `${basename(log)}:` }).waitFor()
+        await answered(tab)
+        await shoot(`box-${basename(log, '.log')}`, false)
+      }
+      wrong.push(...await inaccessible(tab), ...problems)
     }
   }
-  assert.equal(readdirSync(pictures).length, 28)
+  assert.deepEqual(filesOf(pictures), [...wanted].sort())
+  assert.deepEqual(wrong, [])
 })
