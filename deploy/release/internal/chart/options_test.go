@@ -57,7 +57,9 @@ var options = []option{
 		lacks: []string{"app.kubernetes.io/name: nri-rdma", "path: /run/rdma-spec/handover/rdma-spec.nri-rdma"},
 	},
 	{
-		name: "another namespace", values: "{namespaceOverride: fabric, openshift: {enabled: true}, runtime: crio}", adds: []string{"scc.yaml"},
+		name: "another namespace", values: "{namespaceOverride: fabric, openshift: {enabled: true}, runtime: crio, podMonitor: {enabled: true}, alerts: {enabled: true}, " +
+			"dashboard: {enabled: true}, execRole: {enabled: true}, networkPolicy: {namespaces: [monitoring]}}",
+		adds:  []string{"dashboard.yaml", "podmonitor.yaml", "prometheusrule.yaml", "role.yaml", "scc.yaml"},
 		has:   []string{"namespace: fabric", "path: /run/rdma-spec/handover/fabric.nri-rdma", "- system:serviceaccount:fabric:nri-rdma"},
 		lacks: []string{"namespace: rdma-spec"},
 	},
@@ -339,6 +341,7 @@ func TestNotes(t *testing.T) {
 		"{admission: {forbid: {enabled: true, action: Audit}}}": "RDMA is recorded in the audit log",
 		// no command that needs the runtime's socket
 		"{privileges: adjust, config: {ipcLock: false}}": "logs POD -c nri-rdma\n\nTo find what is wrong",
+		"{configMap: policy-7}":                          "The policy is in the ConfigMap policy-7.",
 		"{repair: {enabled: true}}":                      "Older ones are raised by the container repair.",
 		"{repair: {enabled: true, dryRun: true}}":        "Recreate older pods, or raise",
 	} {

@@ -220,7 +220,7 @@ func TestSchemaAcceptsWhatThePluginAccepts(t *testing.T) {
 func TestSchemaRejects(t *testing.T) {
 	for _, values := range []string{
 		"{imgae: {}}", "{image: {repository: ''}}", "{image: {repository: Registry.example.com/x}}", "{image: {tag: 'a b'}}",
-		"{image: {digest: sha256:abc}}",
+		"{image: {digest: sha256:abc}}", "{image: {tag: 20240101}}", "{image: {tag: 'v1-dirty@'}}", "{image: {repository: 'r.example.com/x@'}}",
 		"{image: {pullPolicy: Sometimes}}", "{runtime: docker}", "{kubeletRoot: relative}",
 		"{kubeletRoot: /with/slash/}", "{privileges: all}",
 		"{privileges: true}", "{validator: true}", "{validator: {enabled: 'yes'}}",
