@@ -50,8 +50,9 @@ runtimes and the kubelet. On another machine, these commands report the same wit
 
 The support bundle contains no configuration files and no arguments. Of the environment, it
 contains NCCL_IB_HCA, NCCL_IB_GID_INDEX, NCCL_SOCKET_IFNAME, NVIDIA_MOFED and
-UCX_NET_DEVICES, and whether NVIDIA_VISIBLE_DEVICES asks for GPUs. Error messages are
-redacted. It contains names of hosts, pods, and namespaces, addresses, MACs, and GUIDs.
+UCX_NET_DEVICES, and whether NVIDIA_VISIBLE_DEVICES or HABANA_VISIBLE_DEVICES asks for
+accelerators. Error messages are redacted. It contains names of hosts, pods, and namespaces,
+addresses, MACs, and GUIDs.
 --anonymize replaces them by numbered stand-ins; doctor finds the same faults.
 
 collect lists the paths and sizes of all files on standard error before it writes the bundle.

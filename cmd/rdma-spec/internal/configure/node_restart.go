@@ -140,7 +140,7 @@ func (o *Options) sayReload(stderr io.Writer, changed []change.File) {
 	}
 	defer func() { _ = s.Close() }() // it was only read
 	if takes := s.ReloadTakes(); takes != "" {
-		fmt.Fprintln(stderr, "rdma-spec: warning:", takes+"; check first:", node.LegacyMode)
+		fmt.Fprintln(stderr, "rdma-spec: warning:", takes+"; check first:", node.ShowsScopes)
 	}
 }
 

@@ -52,13 +52,13 @@ func restartsRuntime(_ *View, command []string) (loses, see string) {
 		"ss -tnp | grep -e containerd -e crio -e k3s"
 }
 
-// reloads is about what NVIDIA's hook has given.
-func reloads(v *View, _ []string) (loses, see string) { return v.ReloadTakes(), node.LegacyMode }
+// reloads is about what a hook has given, as that of NVIDIA's container runtime.
+func reloads(v *View, _ []string) (loses, see string) { return v.ReloadTakes(), node.ShowsScopes }
 
 // insteadOfService says why the runtime is to launch the plugin.
 func insteadOfService(v *View, _ []string) (loses, see string) {
 	if takes := v.ReloadTakes(); takes != "" {
-		return "a service would need more: " + takes, node.LegacyMode
+		return "a service would need more: " + takes, node.ShowsScopes
 	}
 	return "", ""
 }

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/node/process"
 	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/node/runtime"
 	"github.com/rdma-spec/rdma-spec/plugin/policy"
 )
@@ -29,15 +30,16 @@ func (s *Snapshot) ReloadTakes() string {
 		}
 	}
 	return "a reload of systemd (daemon-reload, enable) takes the GPUs, until their pods are created again, from " +
-		"containers that got them by the hook of NVIDIA's container runtime (mode legacy, the default before version 1.18)" +
-		": " + of + "; the DaemonSet and configure plugin --launched need no reload"
+		"containers that got them by a hook, as that of NVIDIA's container runtime (mode legacy, the default before version " +
+		"1.18): " + of + "; the DaemonSet and configure plugin --launched need no reload"
 }
 
 // mostNamed is how many containers a text names.
 const mostNamed = 4
 
-// LegacyMode are commands that show whether NVIDIA's container runtime gives GPUs by its hook.
-const LegacyMode = "nvidia-ctk --version; grep mode /etc/nvidia-container-runtime/config.toml"
+// ShowsScopes is the command that shows which containers keep GPUs of NVIDIA: those whose unit has a device with their
+// major number.
+const ShowsScopes = "grep -c /195: /run/systemd/transient/*.scope.d/50-DeviceAllow.conf"
 
 // Hooked returns the containers whose GPUs, or HCAs by NVIDIA_MOFED, came by a hook and are not in their spec, as
 // "ml/train-0 worker". It is false where there may be others: whoever cannot be asked may have some.
@@ -54,7 +56,7 @@ func (s *Snapshot) Hooked() (names []string, known bool) {
 		i := slices.IndexFunc(runtimes.Runtimes, func(r runtime.Runtime) bool { return r.Socket == l.Runtime.Socket })
 		hooks := i < 0 || !runtimes.Runtimes[i].Known || runtimes.Runtimes[i].Name == runtime.NameCRIO ||
 			runtimes.Runtimes[i].Handler(l.RuntimeHandler).Hooks() // CRI-O runs hooks by itself
-		if hooks && l.devicesByHook() {
+		if l.losesDevices(s.Root, hooks) {
 			names = append(names, l.Namespace+"/"+l.Pod+" "+l.Name)
 		}
 	}
@@ -62,13 +64,55 @@ func (s *Snapshot) Hooked() (names []string, known bool) {
 	return names, !possible || len(listing.Skipped) == 0 && !unread
 }
 
-// devicesByHook reports whether a container asks NVIDIA's hook for devices that its spec does not have. One that may
-// open all devices keeps them.
-func (l Listed) devicesByHook() bool {
-	visible := l.Spec.Env["NVIDIA_VISIBLE_DEVICES"]
-	if l.AllDevices || visible == "" || visible == "void" {
+// visibles are the variables by which a container asks a hook for devices, and the beginnings of the devices' names
+// (https://github.com/HabanaAI/habana-container-runtime).
+var visibles = []struct {
+	variable string
+	names    []string
+	numbered []string // as a unit of systemd may have them; nil where their numbers change
+}{
+	{"NVIDIA_VISIBLE_DEVICES", []string{"nvidia"}, []string{"/195:", "nvidia"}},
+	{"HABANA_VISIBLE_DEVICES", []string{"hl", "accel"}, nil},
+}
+
+// losesDevices reports whether a reload takes devices from a container. What its unit of systemd allows is known, or
+// else what it asks a hook for that its spec does not have is lost. One that may open all devices keeps them. With runc
+// 1.1.3 to 1.1.6, the unit does not have all that the spec has (https://github.com/opencontainers/runc/issues/3708).
+func (l Listed) losesDevices(root string, hooks bool) bool {
+	if l.AllDevices {
 		return false
 	}
-	gpu := func(d policy.Device) bool { return strings.HasPrefix(path.Base(d.Path), "nvidia") }
-	return l.MOFED || visible != "none" && !slices.ContainsFunc(l.Devices, gpu)
+	scope := l.scope(root)
+	allowed := func(numbered []string) bool { return scope != nil && scope.Allows(numbered...) }
+	if hooks && l.MOFED && l.asks("NVIDIA_VISIBLE_DEVICES") && !allowed([]string{"/231:", "infiniband"}) {
+		return true
+	}
+	for _, v := range visibles {
+		inSpec := slices.ContainsFunc(l.Devices, func(d policy.Device) bool {
+			return slices.ContainsFunc(v.names, func(name string) bool { return strings.HasPrefix(path.Base(d.Path), name) })
+		})
+		byHook := hooks && !inSpec && l.asks(v.variable) && l.Spec.Env[v.variable] != "none"
+		if (byHook || inSpec && scope != nil && v.numbered != nil) && !allowed(v.numbered) {
+			return true
+		}
+	}
+	return false
+}
+
+// asks reports whether a container asks NVIDIA's runtime, or one like it, for anything.
+func (l Listed) asks(variable string) bool {
+	visible := l.Spec.Env[variable]
+	return visible != "" && visible != "void"
+}
+
+// scope returns what systemd applies to the container when it is reloaded, nil where that is unknown.
+func (l Listed) scope(root string) *process.Scope {
+	if l.Scope != nil || l.PID == 0 {
+		return l.Scope
+	}
+	scope, known := process.Process{PID: l.PID}.Scope(root, l.ID)
+	if !known {
+		return nil
+	}
+	return &scope
 }

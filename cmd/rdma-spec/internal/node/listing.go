@@ -34,6 +34,7 @@ type Listed struct {
 	cri.Container
 	Resources *Resources      `json:"resources,omitempty"`
 	Inside    *process.Inside `json:"inside,omitempty"`
+	Scope     *process.Scope  `json:"scope,omitempty"` // nil where it is unknown
 
 	kubelet *podresources.Client // that can be asked; nil where Resources has its answers
 }
@@ -110,6 +111,7 @@ func (s *Snapshot) list(ctx context.Context, _ string) (found Listing, err error
 				first, _ := s.Limits().Process(l.PID) // without it, it is in no user namespace
 				inside := process.Look(s.Root, l.PID, !first.UserNamespace, s.Each())
 				l.Inside = &inside
+				l.Scope = l.scope(s.Root)
 			}
 		})
 	}

@@ -12,6 +12,7 @@ import (
 
 	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/doctor"
 	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/node/cri"
+	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/node/process"
 	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/node/runtime"
 )
 
@@ -59,6 +60,36 @@ func TestReloadIsWeighed(t *testing.T) {
 		"a runtime that does not list its containers": {func(s *sick) {
 			s.containers.Containers, s.unanswered = nil, []string{"listing.json"}
 		}, true},
+		"GPUs by a hook, which systemd's unit does not have": {func(s *sick) {
+			s.scope = &process.Scope{Devices: []string{"/dev/char/1:3"}}
+		}, true},
+		// seen in opencontainers/runc#3671
+		"GPUs by the spec, which runc 1.1.3 kept from systemd's unit": {func(s *sick) {
+			s.container().GPUs, s.scope = []int{0}, &process.Scope{Devices: []string{"/dev/char/1:3"}}
+		}, true},
+		"HCAs by the hook, and systemd's unit has the GPUs alone": {func(s *sick) {
+			s.container().Env["NVIDIA_MOFED"], s.scope = "enabled", &process.Scope{Devices: []string{"/dev/char/195:0"}}
+		}, true},
+		// seen in HabanaAI/habana-container-runtime
+		"accelerators by the hook of Habana's runtime": {func(s *sick) {
+			s.runtime().Handlers[1].Program = "/usr/bin/habana-container-runtime"
+			s.container().Env = cri.Env{"HABANA_VISIBLE_DEVICES": "all"}
+		}, true},
+		// seen in NVIDIA/nvidia-container-toolkit#910
+		"mode jit-cdi, whose devices are in systemd's unit": {func(s *sick) {
+			s.scope = &process.Scope{Devices: []string{"/dev/char/195:0", "/dev/char/195:255"}}
+		}, false},
+		// seen in dstackai/dstack#2601
+		"the cgroup driver cgroupfs": {func(s *sick) { s.scope = &process.Scope{Untouched: true} }, false},
+		"HCAs by the hook, and cgroupfs": {func(s *sick) {
+			s.container().Env["NVIDIA_MOFED"], s.scope = "enabled", &process.Scope{Untouched: true}
+		}, false},
+		"accelerators by Habana's runtime, which asks for none": {func(s *sick) {
+			s.runtime().Handlers[1].Program, s.container().Env = "habana-container-runtime", nil
+		}, false},
+		"AMD's runtime, which changes the spec": {func(s *sick) {
+			s.runtime().Handlers[1].Program, s.container().Env = "amd-container-runtime", cri.Env{"AMD_VISIBLE_DEVICES": "all"}
+		}, false},
 		"GPUs by the spec, as CDI or a device plugin gives them": {func(s *sick) { s.container().GPUs = []int{0, 1} }, false},
 		"NVIDIA's runtime in mode cdi": {func(s *sick) {
 			s.runtime().Handlers[1].Program = "nvidia-container-runtime.cdi"

@@ -46,6 +46,7 @@ type sick struct {
 	files      hcatest.Files
 	unanswered []string
 	waiting    []string // pods none of whose containers runs
+	scope      *process.Scope
 }
 
 // featureOf is a feature of the containerd of the node.
@@ -153,6 +154,7 @@ func (s *sick) listing(t *testing.T, root string) (found node.Listing) {
 	for _, c := range slices.Concat(s.containers.Containers, s.containers.Outside, s.containers.Others) {
 		l := node.Listed{Inside: &c.Inside, Container: cri.Container{Runtime: c.Runtime, Spec: cri.Spec{Env: c.Env}}}
 		l.Namespace, l.Pod, l.Name, l.RuntimeHandler = c.Namespace, c.Pod, c.Container, c.Handler
+		l.Scope = s.scope
 		l.AllDevices, l.MOFED, l.HostNetwork = c.AllDevices, c.Env["NVIDIA_MOFED"] == "enabled", !c.OwnNetwork
 		for _, gpu := range c.GPUs {
 			l.Devices = append(l.Devices, policy.Device{Path: fmt.Sprintf("/dev/nvidia%d", gpu), Type: "c", Major: 195,

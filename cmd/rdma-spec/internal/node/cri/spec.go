@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"regexp"
 	"slices"
+	"strings"
 
 	specs "github.com/opencontainers/runtime-spec/specs-go"
 
@@ -58,8 +59,8 @@ type Env map[string]string
 
 // environment finds them in JSON. A value with a character that JSON escapes names no device.
 var environment = regexp.MustCompile(
-	`"(NCCL_IB_HCA|NCCL_IB_GID_INDEX|NCCL_SOCKET_IFNAME|NVIDIA_MOFED|NVIDIA_VISIBLE_DEVICES|UCX_NET_DEVICES)` +
-		`=([^"\\]{0,1000})"`)
+	`"(NCCL_IB_HCA|NCCL_IB_GID_INDEX|NCCL_SOCKET_IFNAME|NVIDIA_MOFED|NVIDIA_VISIBLE_DEVICES|HABANA_VISIBLE_DEVICES|` +
+		`UCX_NET_DEVICES)=([^"\\]{0,1000})"`)
 
 // UnmarshalJSON implements json.Unmarshaler, without decoding the others, which take most of a spec.
 func (e *Env) UnmarshalJSON(text []byte) error {
@@ -72,7 +73,7 @@ func (e *Env) UnmarshalJSON(text []byte) error {
 		}
 		name := string(form[1])
 		value := string(form[2])
-		if name == "NVIDIA_VISIBLE_DEVICES" && !slices.Contains([]string{"all", "none", "void", ""}, value) {
+		if strings.HasSuffix(name, "_VISIBLE_DEVICES") && !slices.Contains([]string{"all", "none", "void", ""}, value) {
 			value = "some" // it has serial numbers
 		}
 		(*e)[name] = value

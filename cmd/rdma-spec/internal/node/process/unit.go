@@ -21,13 +21,13 @@ var UnitDirs = []string{"etc/systemd/system", "run/systemd/system", "usr/local/l
 	"usr/lib/systemd/system", "lib/systemd/system"}
 
 // HasUnit reports whether systemd finds a unit, such as containerd.service, below a root.
-func HasUnit(root, unit string) bool { return len(unitFiles(root, unit)) > 0 }
+func HasUnit(root, unit string) bool { return len(unitFiles(root, UnitDirs, unit)) > 0 }
 
 // unitFiles returns the files of a unit in the order in which systemd reads them: the unit and then its drop-ins, by
 // their names. There are none where the unit itself is not there.
-func unitFiles(root, unit string) (names []string) {
+func unitFiles(root string, dirs []string, unit string) (names []string) {
 	dropIns := map[string]string{}
-	for _, dir := range slices.Backward(UnitDirs) {
+	for _, dir := range slices.Backward(dirs) {
 		name := "/" + dir + "/" + unit
 		if _, err := os.Stat(files.Below(root, name)); err == nil {
 			names = []string{name}
@@ -54,12 +54,16 @@ type Setting struct{ File, Value string } // the file as it is called on the nod
 // UnitSettings returns what the files of a unit set a key of the section Service to, in the order in which systemd
 // reads them. An empty value takes back those before it.
 func UnitSettings(root, name, key string) (all []Setting) {
-	for _, file := range unitFiles(root, name) {
+	return unitSettings(root, UnitDirs, name, "Service", key)
+}
+
+func unitSettings(root string, dirs []string, name, section, key string) (all []Setting) {
+	for _, file := range unitFiles(root, dirs, name) {
 		text, _ := os.ReadFile(files.Below(root, file)) // systemd ignores what cannot be read
 		options, _ := unit.DeserializeOptions(bytes.NewReader(text))
 		for _, o := range options {
 			switch {
-			case o.Section != "Service" || o.Name != key:
+			case o.Section != section || o.Name != key:
 			case o.Value == "":
 				all = nil
 			default:

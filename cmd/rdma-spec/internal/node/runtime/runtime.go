@@ -132,9 +132,10 @@ type Handler struct {
 }
 
 // Hooks reports whether the handler starts NVIDIA's container runtime, which gives GPUs by a hook unless its mode is
-// another one.
+// another one, or that of Habana, whose older versions do so.
 func (h Handler) Hooks() bool {
 	program, _, _ := strings.Cut(h.Program, " ")
 	name := path.Base(program)
-	return strings.HasPrefix(name, "nvidia-container-runtime") && name != "nvidia-container-runtime.cdi"
+	return strings.HasPrefix(name, "nvidia-container-runtime") && name != "nvidia-container-runtime.cdi" ||
+		name == "habana-container-runtime"
 }
