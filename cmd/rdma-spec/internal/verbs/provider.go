@@ -21,6 +21,7 @@ var LibraryDirs = []string{
 // providers are libibverbs' providers by the kernel drivers of the devices that HCAs hang on.
 var providers = map[string]string{
 	"mlx4_core": "mlx4", "mlx5_core": "mlx5", "efa": "efa", "ice": "irdma", "i40e": "irdma", "irdma": "irdma",
+	"idpf": "irdma", "iavf": "irdma",
 	"bnxt_en": "bnxt_re", "cxgb4": "cxgb4",
 	"erdma": "erdma", "hfi1": "hfi1verbs", "hns3": "hns", "ionic": "ionic", "mana": "mana", "qede": "qedr",
 	"ib_mthca": "mthca", "vmw_pvrdma": "vmw_pvrdma",
@@ -29,12 +30,14 @@ var providers = map[string]string{
 // ABI are the versions of the kernel's ABI that a provider supports; zero where they are not known here.
 type ABI struct{ Least, Most int }
 
-// abis are match_min_abi_version and match_max_abi_version in rdma-core's providers directory. Vendors ship drivers and
+// abis are match_min_abi_version and match_max_abi_version of rdma-core's providers, in the files providers/irdma/abi.h,
+// erdma/erdma.c, efa/efa-abi.h, mlx5/mlx5-abi.h, siw/siw.c, mana/mana.c, and so on of
+// https://github.com/linux-rdma/rdma-core. Those of hns, i40iw, and cxgb4 have no bounds. Vendors ship drivers and
 // providers with others.
 var abis = map[string]ABI{string(MLX4): {2, 4}, string(MLX5): {1, 1}, string(RXE): {1, 2}, string(SIW): {1, 1},
 	string(BNXT): {1, 1}, string(EFA): {1, 1}, string(IRDMA): {0, 5}, "erdma": {0, 1}, "ionic": {1, 1}, "mana": {1, 1}}
 
-// vendors ship drivers whose ABI is not that of rdma-core, with providers of their own: Broadcom's is 6, AMD's 4.
+// vendors ship drivers whose ABI is not that of rdma-core, with providers of their own: Broadcom's is 6 or more, AMD's 4.
 var vendors = map[string]string{string(BNXT): ", Broadcom's libbnxt_re: no newer base image has it",
 	"ionic": ", AMD's libionic: no newer base image has it"}
 
@@ -51,6 +54,15 @@ func ABIOf(provider string) (ABI, bool) {
 
 // Has reports whether a version is among them.
 func (a ABI) Has(version int) bool { return version >= a.Least && version <= a.Most }
+
+// Find returns the file of an HCA's provider among those of an image, "" where none is for it. libi40iw serves the X722
+// as well, whose driver the kernel has kept compatible (https://github.com/linux-rdma/rdma-core/pull/1013).
+func Find(all map[string]string, provider string, h hca.HCA) string {
+	if all[provider] == "" && h.Driver == "i40e" {
+		provider = "i40iw"
+	}
+	return all[provider]
+}
 
 // Provider returns the provider for an HCA, "" where it is not known, and the version of the kernel's ABI, 0 where it
 // is not known. A scalable function's driver, mlx5_core.sf, has the provider of its parent. attribute reads an

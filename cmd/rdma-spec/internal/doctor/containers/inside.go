@@ -69,6 +69,7 @@ func containerProvider(v *doctor.View, c node.Container) (found []doctor.Finding
 	for _, h := range held(v, c) {
 		want, abi := verbs.Provider(h, func(name string) string { return doctor.Attribute(v, name) })
 		device, _ := h.Verbs()
+		file := verbs.Find(c.Providers, want, h)
 		object := fmt.Sprintf("%s HCA %s", containerObject(c), h.Name)
 		has, known := verbs.ABIOf(want)
 		foreign := known && abi != 0 && !has.Has(abi)
@@ -85,10 +86,10 @@ func containerProvider(v *doctor.View, c node.Container) (found []doctor.Finding
 		case want == "":
 			found = append(found, doctor.Unsure(object, fmt.Sprintf("The provider for the driver %q with ABI %d is unknown. "+
 				"The image needs the provider that belongs to the node's driver.", h.Driver, abi)))
-		case c.Providers[want] == "" && foreign:
+		case file == "" && foreign:
 			found = append(found, doctor.Fault(object, supports+". The image has no provider, and no package of the "+
 				"distribution contains the right one.", "Install in the image "+ofDriver(v, want)))
-		case c.Providers[want] == "":
+		case file == "":
 			text := fmt.Sprintf("Its image has libibverbs with the providers %s, but not %s.",
 				strings.Join(slices.Sorted(maps.Keys(c.Providers)), ", "), want)
 			found = append(found, doctor.Fault(object, text,

@@ -174,13 +174,17 @@ func TestHealthyNodes(t *testing.T) {
 			s.container().Providers, s.container().Opened = providers("rxe"), []string{"uverbs0"}
 			s.containers.Containers = s.containers.Containers[:1]
 		},
-		"Broadcom's own driver of rdma-core's ABI": func(s *sick) {
-			n := hcatest.RoCENode()
-			for i := range n.HCAs {
-				n.HCAs[i].Driver = "bnxt_en"
-			}
-			s.files, s.container().Providers = n.Files(), providers("bnxt_re")
-			s.containers.Containers = s.containers.Containers[:1]
+		"the kernel's own driver of Broadcom": func(s *sick) { s.drivenBy("bnxt_en", "1", "bnxt_re") },
+		// seen in linux-rdma/rdma-core#1013
+		"an X722 with the provider that irdma replaced": func(s *sick) { s.drivenBy("i40e", "5", "i40iw") },
+		"an IPU, whose driver is idpf":                  func(s *sick) { s.drivenBy("idpf", "5", "irdma") },
+		"Kunpeng's hns, whose provider takes any ABI":   func(s *sick) { s.drivenBy("hns3", "2", "hns") },
+		"Alibaba's erdma":                               func(s *sick) { s.drivenBy("erdma", "1", "erdma") },
+		"a Slurm node whose login pod has low limits, and nothing runs": func(s *sick) {
+			c := s.container()
+			c.Namespace, c.Pod, c.RDMA, c.HCAs, c.Wanted = "slurm", "login", false, nil, nil
+			c.Memlock, c.Registers = both(8<<20), bytesOf(8<<20)
+			s.containers.Containers = s.containers.Containers[1:]
 		},
 		"containers with GPUs by a hook": func(s *sick) {
 			s.container().Env, s.runtime().DefaultHandler = cri.Env{"NVIDIA_VISIBLE_DEVICES": "all"}, "nvidia"
@@ -308,23 +312,12 @@ var told = map[string]struct {
 	}, "container-routes", doctor.OK},
 	// seen in NVIDIA/nccl#2013, ROCm/rccl#1303
 	"rails that no route joins": {func(s *sick) { s.rails("10.1.0.8", "10.2.0.8", "10.3.0.8") }, "container-routes", doctor.OK},
-	"an unknown driver": {func(s *sick) {
-		n := hcatest.RoCENode()
-		n.HCAs[0].Driver = "frobnicator"
-		s.files = n.Files().With(hcatest.Files{
-			"sys/devices/pci0000:18/0000:18:00.0/infiniband_verbs/uverbs0/abi_version": "3\n"})
-	}, "container-provider", doctor.Unknown},
+	"an unknown driver":         {func(s *sick) { s.drivenBy("frobnicator", "3", "mlx5") }, "container-provider", doctor.Unknown},
+	// seen in SoftRoCE/rxe-dev#74, of erdma and efa instead
+	"an erdma of another ABI": {func(s *sick) { s.drivenBy("erdma", "2", "erdma") }, "container-provider", doctor.Unknown},
+	"an EFA of another ABI":   {func(s *sick) { s.drivenBy("efa", "2", "efa") }, "container-provider", doctor.Unknown},
 	// seen in sgl-project/sglang#16242
-	"Broadcom's own driver": {func(s *sick) {
-		n := hcatest.RoCENode()
-		for i := range n.HCAs {
-			n.HCAs[i].Driver = "bnxt_en"
-		}
-		s.files = n.Files().With(hcatest.Files{
-			"sys/devices/pci0000:18/0000:18:00.0/infiniband_verbs/uverbs0/abi_version": "6\n"})
-		s.container().Providers = providers("bnxt_re")
-		s.containers.Containers = s.containers.Containers[:1]
-	}, "container-provider", doctor.Unknown},
+	"Broadcom's own driver": {func(s *sick) { s.drivenBy("bnxt_en", "6", "bnxt_re") }, "container-provider", doctor.Unknown},
 	// seen in NVIDIA/nccl#769
 	"RoCE v1 alone": {func(s *sick) {
 		s.rails("10.244.0.8")

@@ -148,6 +148,13 @@ func (s *sick) listing(t *testing.T, root string) (found node.Listing) {
 		devices = append(devices, h.Devices...)
 	}
 	found.Waiting = s.waiting
+	for _, q := range s.plugin.Processes {
+		if q.InContainer {
+			l := node.Listed{Container: cri.Container{PID: q.PID}}
+			l.Namespace, l.Pod, l.Name = "rdma-spec", fmt.Sprintf("nri-rdma-%d", q.PID), "nri-rdma"
+			found.Containers = append(found.Containers, l)
+		}
+	}
 	for _, r := range s.runtimes.Runtimes {
 		found.Runtimes = append(found.Runtimes, cri.Identity{Name: r.Name, Socket: r.Socket})
 	}
@@ -191,6 +198,17 @@ func (s *sick) laidOut(t *testing.T, others map[string]any) hcatest.Files {
 		}
 	}
 	return files
+}
+
+// drivenBy has HCAs of a driver with an ABI, and one container, whose image has a provider.
+func (s *sick) drivenBy(driver, abi, provider string) {
+	n := hcatest.RoCENode()
+	for i := range n.HCAs {
+		n.HCAs[i].Driver = driver
+	}
+	s.files = n.Files().With(hcatest.Files{
+		"sys/devices/pci0000:18/0000:18:00.0/infiniband_verbs/uverbs0/abi_version": abi + "\n"})
+	s.container().Providers, s.containers.Containers = providers(provider), s.containers.Containers[:1]
 }
 
 func (s *sick) runtime() *runtime.Runtime { return &s.runtimes.Runtimes[0] }
