@@ -151,7 +151,7 @@ var commands = []struct {
 		"containers whose GPUs came by NVIDIA's hook, which get the next row instead", ""},
 	{`^rdma-spec configure plugin --launched && `, "installs the plugin for the runtime to launch, and restarts it",
 		"exec sessions", "GPUs by a hook"},
-	{`^rdma-spec configure (nri|handler .*) --restart`, "changes the runtime's configuration, and restarts it",
+	{`^rdma-spec configure (nri|handler .*?)( --config \S+)? --restart`, "changes the runtime's configuration, and restarts it",
 		"exec sessions", "NRI is off"},
 	{`^rdma-spec configure limits \S+ --restart`, "sets a limit of a unit, reloads systemd, and restarts the unit",
 		"exec sessions, and containers whose GPUs came by NVIDIA's hook", "a runtime that may not raise limits"},
@@ -162,13 +162,27 @@ var commands = []struct {
 		"a base spec of a version that crun refuses"},
 	{`^(\$\(sed -n 's/\^# Made with: //p' \S+\) --to|rdma-spec cdi generate --to) `, "writes a CDI file again",
 		"nobody: containers that run have their devices", ""},
-	{`^kubectl -n rdma-spec rollout restart daemonset/nri-rdma$`, "restarts the plugin's pods",
-		"nobody: a plugin hands its connection over", ""},
+	{`^kubectl -n rdma-spec delete pod nri-rdma-\d+$`, "makes the plugin's pod of this node again",
+		"RDMA containers that start meanwhile, where the plugin is registered", "the policy in force of the DaemonSet is garbage"},
+	{`^kubectl -n \S+ delete pod \S+$`, "makes a pod again", "the pod's programs", "an HCA that was made anew"},
+	{`^modprobe -r ib_uverbs && modprobe ib_uverbs$`, "loads a module again", "programs that use an HCA",
+		"a soft HCA without its verbs device"},
+	{`^sync && echo 3 > /proc/sys/vm/drop_caches && `, "frees caches of the kernel", "programs, which read files again",
+		"free memory in CMA alone"},
+	{`^ip link set dev \S+ vf \d+ .* > \$d/bind$`, "gives a virtual function an address, and binds its driver again",
+		"the pod that has it", "a virtual function without a GUID on Ethernet"},
+	{`^echo 'options ib_core netns_mode=0' > .* && rdma system set netns exclusive `, "sets the mode of network namespaces",
+		"pods that share HCAs", "shared mode with rdma-cni"},
+	{`^echo '\S+ hca_\w+=max' > /sys/fs/cgroup/`, "takes a pod's limit of RDMA objects away", "pods that share the HCA",
+		"a pod at its limit of HCA handles"},
+	{`^rm /opt/nri/plugins/\S+ && systemctl restart `, "removes a plugin, and restarts the runtime",
+		"pods that ask it for something, and exec sessions", "ulimit-adjuster is launched"},
 	{`^systemctl restart (nri-rdma|nri-rdma-validator|kubelet)$`, "restarts a daemon", "nobody: containers do not notice", ""},
 	{`^systemctl restart (containerd|crio|k3s|k3s-agent)$`, "restarts the runtime", "exec sessions", "the socket of NRI is gone"},
 }
 
-// Each fix that is a command is one of those that were weighed, and is safe exactly where its row says.
+// Each fix that is a command, of all nodes that are planted, is one of those that were weighed, and is safe exactly
+// where its row says.
 func TestCommandsAreWeighed(t *testing.T) {
 	all, seen := map[string][]doctor.Finding{}, map[string]bool{}
 	for name := range planted {
@@ -179,6 +193,19 @@ func TestCommandsAreWeighed(t *testing.T) {
 	}
 	for _, a := range ailments {
 		all[a.name] = wrong(findings(t, fallenSick(t, a.of, a.without, a.with)))
+	}
+	for _, k := range sickKinds {
+		all[k.name] = wrong(findings(t, fallenSick(t, k.of, k.without, k.with)))
+	}
+	for name, test := range elsewheres {
+		s := test.node()
+		test.alter(s)
+		all[name] = wrong(s.look(t, checks()))
+	}
+	for name, plant := range memlockCauses {
+		s := healthy()
+		plant(s)
+		all[name] = wrong(s.look(t, software()))
 	}
 	all["GPUs by a hook"] = wrong(hooked().look(t, software()))
 	disrupts := map[string][]string{} // by row, the nodes on which it is disruptive
@@ -191,8 +218,8 @@ func TestCommandsAreWeighed(t *testing.T) {
 				return regexp.MustCompile(c.fix).MatchString(f.Fix)
 			})
 			switch {
-			case i < 0 && f.FixType == doctor.FixSafe:
-				t.Errorf("%s: no row for %s", name, f.Fix)
+			case i < 0:
+				t.Errorf("%s: no row for %s: %s", name, f.FixType, f.Fix)
 			case i >= 0:
 				seen[commands[i].fix] = true
 				if f.FixType == doctor.FixDisruptive {

@@ -18,101 +18,105 @@ import (
 	"github.com/rdma-spec/rdma-spec/test/testing/golden"
 )
 
+var nvidiaHandlers = []runtime.Handler{{Name: "nvidia", Program: "nvidia-container-runtime"},
+	{Name: "runc", Program: "runc", BaseSpec: "/etc/containerd/base.json", Memlock: bytesOf(unlimited)}}
+
+// memlockCauses are the causes of a low memlock.
+var memlockCauses = map[string]func(s *sick){
+	"no RuntimeClass": func(s *sick) { s.starved(64 << 10) },
+	"another handler without a base spec": func(s *sick) {
+		s.starved(8 << 20).Handler = "own"
+		s.runtime().Handlers = append(s.runtime().Handlers, runtime.Handler{Name: "own", Program: "runc"})
+	},
+	"the base spec is on runc, and its handler is NVIDIA's": func(s *sick) {
+		s.starved(8 << 20).Handler = "nvidia"
+		s.runtime().Handlers = nvidiaHandlers
+	},
+	"the base spec is on runc, and NVIDIA's handler is the default": func(s *sick) {
+		s.starved(8 << 20)
+		s.runtime().Handlers, s.runtime().DefaultHandler = nvidiaHandlers, "nvidia"
+	},
+	"a handler that is like its own gives memlock": func(s *sick) {
+		s.starved(8 << 20).Handler = "nvidia"
+		s.runtime().Handlers = append(slices.Clone(nvidiaHandlers), runtime.Handler{Name: "rdma-gpu",
+			Program: "nvidia-container-runtime", BaseSpec: "/etc/containerd/gpu.json", Memlock: bytesOf(1 << 40)})
+	},
+	"the daemon's limit was raised later": func(s *sick) {
+		s.starved(8 << 20)
+		s.runtime().Memlock = bytesOf(unlimited)
+	},
+	"its handler got a base spec later": func(s *sick) { s.starved(64 << 20).Handler = "rdma" },
+	"CRI-O's default_ulimits were set later": func(s *sick) {
+		s.starved(8 << 20)
+		s.runtime().Name, s.runtime().Version, s.runtime().Handlers = runtime.NameCRIO, "1.34.0", nil
+		s.runtime().DefaultMemlock = bytesOf(unlimited)
+	},
+	"its base spec limits it": func(s *sick) {
+		s.starved(64 << 10).Handler = "rdma"
+		s.runtime().Handlers[0].Memlock = bytesOf(64 << 10)
+	},
+	"nothing gives memlock, and NRI is on": func(s *sick) {
+		s.starved(8 << 20)
+		s.runtime().Handlers = s.runtime().Handlers[1:]
+	},
+	"nothing gives memlock, and NRI is off": func(s *sick) {
+		s.starved(8 << 20)
+		s.runtime().Handlers, s.runtime().NRI = s.runtime().Handlers[1:], runtime.NRI{Off: "disable = true"}
+	},
+	"nothing gives memlock, and containerd is too old for the plugin": func(s *sick) {
+		s.starved(64 << 10)
+		s.runtime().Handlers, s.runtime().Version = s.runtime().Handlers[1:], "1.6.20"
+	},
+	"its program does not raise its own limit": func(s *sick) {
+		s.starved(8 << 20).Memlock.Hard = unlimited
+	},
+	// seen in ai4d-iasc/trixie#81, omnivector-solutions/snap-slurm#83
+	"a job of Slurm whose hard limit was lowered": func(s *sick) {
+		c := s.starved(8 << 20)
+		c.PID, c.Memlock.Hard = 500, unlimited
+		c.Least = node.Registering{PID: 501, User: 1000, Registers: c.Registers, Memlock: *both(8 << 20)}
+	},
+	"a job of a privileged daemon": func(s *sick) {
+		c := s.starved(8 << 20)
+		c.RDMA, c.Uses, c.AllDevices, c.PID = false, true, true, 500
+		c.Least = node.Registering{PID: 501, User: 1000, Registers: c.Registers, Memlock: *both(8 << 20)}
+		s.containers.Containers, s.containers.Others = nil, s.containers.Containers
+	},
+	"the plugin does not run": func(s *sick) {
+		plugin := s.plugin
+		s.starved(8 << 20)
+		s.plugin = plugin
+		s.plugin.Processes, s.plugin.Policy.Lives = nil, false
+	},
+	"the policy gives more": func(s *sick) {
+		c := s.container()
+		c.Memlock, c.Registers, c.State = both(8<<20), bytesOf(8<<20), node.StateBelow
+		c.Fix = node.Fix{Action: node.Repair, Text: "rdma-spec repair ml/train-0"}
+	},
+	"the policy gives more, and CRI-O does not let a repair": func(s *sick) {
+		c := s.container()
+		c.Memlock, c.Registers, c.State = both(8<<20), bytesOf(8<<20), node.StateBelow
+		c.Fix = node.Fix{Action: node.Recreate, Text: "recreate the pod"}
+	},
+	"a rule leaves it unchanged": func(s *sick) {
+		c := s.container()
+		c.Memlock, c.Registers, c.Wanted, c.Rule = both(8<<20), bytesOf(8<<20), &spec.Grant{}, "counter"
+	},
+	"a user namespace": func(s *sick) { s.starved(8 << 20).UserNamespace = true },
+	"a user namespace, privileged": func(s *sick) {
+		c := s.starved(8 << 20)
+		c.UserNamespace, c.AllDevices, c.Bounding = true, true, []string{spec.CapIPCLock}
+	},
+	"a user namespace, without IPC_LOCK": func(s *sick) {
+		c := s.starved(8 << 20)
+		c.UserNamespace, c.Bounding = true, []string{"CAP_CHOWN"}
+	},
+}
+
 // A container that can register too little is named, with the cause that is the case, whether or not there is a policy.
 func TestCauseOfLowMemlock(t *testing.T) {
-	nvidia := []runtime.Handler{{Name: "nvidia", Program: "nvidia-container-runtime"},
-		{Name: "runc", Program: "runc", BaseSpec: "/etc/containerd/base.json", Memlock: bytesOf(unlimited)}}
 	var says golden.Cases
-	for name, plant := range map[string]func(s *sick){
-		"no RuntimeClass": func(s *sick) { s.starved(64 << 10) },
-		"another handler without a base spec": func(s *sick) {
-			s.starved(8 << 20).Handler = "own"
-			s.runtime().Handlers = append(s.runtime().Handlers, runtime.Handler{Name: "own", Program: "runc"})
-		},
-		"the base spec is on runc, and its handler is NVIDIA's": func(s *sick) {
-			s.starved(8 << 20).Handler = "nvidia"
-			s.runtime().Handlers = nvidia
-		},
-		"the base spec is on runc, and NVIDIA's handler is the default": func(s *sick) {
-			s.starved(8 << 20)
-			s.runtime().Handlers, s.runtime().DefaultHandler = nvidia, "nvidia"
-		},
-		"a handler that is like its own gives memlock": func(s *sick) {
-			s.starved(8 << 20).Handler = "nvidia"
-			s.runtime().Handlers = append(slices.Clone(nvidia), runtime.Handler{Name: "rdma-gpu",
-				Program: "nvidia-container-runtime", BaseSpec: "/etc/containerd/gpu.json", Memlock: bytesOf(1 << 40)})
-		},
-		"the daemon's limit was raised later": func(s *sick) {
-			s.starved(8 << 20)
-			s.runtime().Memlock = bytesOf(unlimited)
-		},
-		"its handler got a base spec later": func(s *sick) { s.starved(64 << 20).Handler = "rdma" },
-		"CRI-O's default_ulimits were set later": func(s *sick) {
-			s.starved(8 << 20)
-			s.runtime().Name, s.runtime().Version, s.runtime().Handlers = runtime.NameCRIO, "1.34.0", nil
-			s.runtime().DefaultMemlock = bytesOf(unlimited)
-		},
-		"its base spec limits it": func(s *sick) {
-			s.starved(64 << 10).Handler = "rdma"
-			s.runtime().Handlers[0].Memlock = bytesOf(64 << 10)
-		},
-		"nothing gives memlock, and NRI is on": func(s *sick) {
-			s.starved(8 << 20)
-			s.runtime().Handlers = s.runtime().Handlers[1:]
-		},
-		"nothing gives memlock, and NRI is off": func(s *sick) {
-			s.starved(8 << 20)
-			s.runtime().Handlers, s.runtime().NRI = s.runtime().Handlers[1:], runtime.NRI{Off: "disable = true"}
-		},
-		"nothing gives memlock, and containerd is too old for the plugin": func(s *sick) {
-			s.starved(64 << 10)
-			s.runtime().Handlers, s.runtime().Version = s.runtime().Handlers[1:], "1.6.20"
-		},
-		"its program does not raise its own limit": func(s *sick) {
-			s.starved(8 << 20).Memlock.Hard = unlimited
-		},
-		// seen in ai4d-iasc/trixie#81, omnivector-solutions/snap-slurm#83
-		"a job of Slurm whose hard limit was lowered": func(s *sick) {
-			c := s.starved(8 << 20)
-			c.PID, c.Memlock.Hard = 500, unlimited
-			c.Least = node.Registering{PID: 501, User: 1000, Registers: c.Registers, Memlock: *both(8 << 20)}
-		},
-		"a job of a privileged daemon": func(s *sick) {
-			c := s.starved(8 << 20)
-			c.RDMA, c.Uses, c.AllDevices, c.PID = false, true, true, 500
-			c.Least = node.Registering{PID: 501, User: 1000, Registers: c.Registers, Memlock: *both(8 << 20)}
-			s.containers.Containers, s.containers.Others = nil, s.containers.Containers
-		},
-		"the plugin does not run": func(s *sick) {
-			plugin := s.plugin
-			s.starved(8 << 20)
-			s.plugin = plugin
-			s.plugin.Processes, s.plugin.Policy.Lives = nil, false
-		},
-		"the policy gives more": func(s *sick) {
-			c := s.container()
-			c.Memlock, c.Registers, c.State = both(8<<20), bytesOf(8<<20), node.StateBelow
-			c.Fix = node.Fix{Action: node.Repair, Text: "rdma-spec repair ml/train-0"}
-		},
-		"the policy gives more, and CRI-O does not let a repair": func(s *sick) {
-			c := s.container()
-			c.Memlock, c.Registers, c.State = both(8<<20), bytesOf(8<<20), node.StateBelow
-			c.Fix = node.Fix{Action: node.Recreate, Text: "recreate the pod"}
-		},
-		"a rule leaves it unchanged": func(s *sick) {
-			c := s.container()
-			c.Memlock, c.Registers, c.Wanted, c.Rule = both(8<<20), bytesOf(8<<20), &spec.Grant{}, "counter"
-		},
-		"a user namespace": func(s *sick) { s.starved(8 << 20).UserNamespace = true },
-		"a user namespace, privileged": func(s *sick) {
-			c := s.starved(8 << 20)
-			c.UserNamespace, c.AllDevices, c.Bounding = true, true, []string{spec.CapIPCLock}
-		},
-		"a user namespace, without IPC_LOCK": func(s *sick) {
-			c := s.starved(8 << 20)
-			c.UserNamespace, c.Bounding = true, []string{"CAP_CHOWN"}
-		},
-	} {
+	for name, plant := range memlockCauses {
 		s := healthy()
 		plant(s)
 		says.Add(t, name, said(wrong(s.look(t, software()))...))

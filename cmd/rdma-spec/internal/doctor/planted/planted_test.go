@@ -233,6 +233,16 @@ var planted = map[string]struct {
 			Error: "/run/rdma-spec/policy.yaml cannot be read as a policy: it is empty"}
 		s.containers.Unjudged = "no policy is in force"
 	}, "policy-readable", ""},
+	"the policy in force of the DaemonSet is garbage": {func(s *sick) {
+		s.asDaemonSet()
+		s.plugin.Policy = agents.PolicyInForce{Exists: true,
+			Error: "/run/rdma-spec/policy.yaml cannot be read as a policy: it is empty"}
+		s.containers.Unjudged = "no policy is in force"
+	}, "policy-readable", ""},
+	"the DaemonSet's plugin is not registered, and nobody lists its pod": {func(s *sick) {
+		s.asDaemonSet()
+		s.plugin.Policy.Lives, s.unanswered = false, []string{"listing.json"}
+	}, "plugin-registered", theRuntime},
 	"the plugin was upgraded": {func(s *sick) {
 		s.plugin.Processes[0].Replaced, s.plugin.Processes[0].Started = true, someday
 	}, "plugin-current", ""},

@@ -97,6 +97,10 @@ var plantedHCAs = []plant{
 		without: []string{pci(1) + "/infiniband_verbs", "sys/class/infiniband_verbs/uverbs1"},
 	},
 	{
+		name: "a soft HCA without its verbs device", node: func() hcatest.Files { return hcatest.SoftRoCENode().Files() },
+		check: "class-devices", object: "HCA rxe0", without: []string{"sys/class/infiniband_verbs/uverbs0"},
+	},
+	{
 		name: "no umad although the port is ACTIVE", check: "class-devices", object: "HCA mlx5_1",
 		without: []string{pci(1) + "/infiniband_mad", "sys/class/infiniband_mad/umad1", "sys/class/infiniband_mad/issm1"},
 	},

@@ -5,9 +5,11 @@ package runtimes
 
 import (
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/doctor"
+	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/node"
 	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/node/agents"
 )
 
@@ -17,19 +19,19 @@ const (
 	// launchPlugin installs it for the runtime to launch when it starts, without systemd.
 	launchPlugin = "rdma-spec configure plugin --launched"
 	// The DaemonSet as docs/install.md installs it.
-	restartDaemonSet  = "kubectl -n rdma-spec rollout restart daemonset/nri-rdma"
+	listPods          = "kubectl get pods -A -l app.kubernetes.io/name=nri-rdma -o wide"
 	describeDaemonSet = "kubectl -n rdma-spec describe daemonset nri-rdma"
 	checkAnnotation   = "kubectl -n rdma-spec get daemonset nri-rdma -o " +
 		`jsonpath='{.spec.template.metadata.annotations.rdma-spec\.github\.io/policy}' | rdma-spec config check -`
 )
 
-// restarted is a fault that the plugin does not have once it is started again: by hand, where no trace says how it was
-// installed.
-func restarted(object, text string, p agents.Plugin, v *doctor.View) []doctor.Finding {
-	own, fix := p.Own(), ""
+// restarted is a fault that a process of the plugin does not have once it is started again, or the plugin if there is
+// none: by hand, where no trace says how it was installed.
+func restarted(object, text string, which []agents.PluginProcess, p agents.Plugin, v *doctor.View) []doctor.Finding {
+	fix := ""
 	switch {
-	case len(own) > 0 && own[0].InContainer:
-		fix = restartDaemonSet
+	case len(which) > 0 && which[0].InContainer:
+		return []doctor.Finding{recreated(object, text, which[0], p, v)}
 	case p.Unit:
 		fix = "systemctl restart nri-rdma"
 	case p.Launched != "":
@@ -39,6 +41,24 @@ func restarted(object, text string, p agents.Plugin, v *doctor.View) []doctor.Fi
 			"For a DaemonSet: "+describeDaemonSet+". For a service: "+installPlugin)}
 	}
 	return []doctor.Finding{doctor.Fault(object, text, fix).Command()}
+}
+
+// recreated is a fault that a process of the plugin does not have in a new pod. Only this node's pod is deleted: a
+// restart of the DaemonSet would be one of all nodes. Without a rollout, nobody takes its connection over.
+func recreated(object, text string, q agents.PluginProcess, p agents.Plugin, v *doctor.View) doctor.Finding {
+	listing, _ := v.Listing() // without it, the pod is unknown
+	i := slices.IndexFunc(listing.Containers, func(l node.Listed) bool { return l.PID == q.PID })
+	if i < 0 {
+		return doctor.Fault(object, text, "Delete the plugin's pod of this node. Its DaemonSet creates a new one. To find it: "+
+			listPods)
+	}
+	namespace, pod := listing.Containers[i].Namespace, listing.Containers[i].Pod
+	f := doctor.Fault(object, text, fmt.Sprintf("kubectl -n %s delete pod %s", namespace, pod))
+	if registered := p.Policy.Error != "" || p.Policy.Exists && p.Policy.Lives; registered {
+		return f.Disruptive("RDMA containers that start before the new pod is registered, within seconds, get no memlock",
+			"kubectl get pods -A -o wide | grep -e Pending -e ContainerCreating")
+	}
+	return f.Command()
 }
 
 // withPlugin looks at the plugin where it is installed.
@@ -100,7 +120,7 @@ func pluginRuns(v *doctor.View, p agents.Plugin) []doctor.Finding {
 	if len(p.Own()) > 0 {
 		return nil
 	}
-	return restarted("", "nri-rdma is installed, but does not run.", p, v)
+	return restarted("", "nri-rdma is installed, but does not run.", nil, p, v)
 }
 
 func pluginConfig(_ *doctor.View, p agents.Plugin) (found []doctor.Finding) {
@@ -141,14 +161,14 @@ func pluginRegistered(v *doctor.View, p agents.Plugin) []doctor.Finding {
 		object = runtimeObject(runtimes[0])
 	}
 	text := fmt.Sprintf("nri-rdma (PID %d) is not registered with the runtime: no policy is in force.", first[0].PID)
-	return restarted(object, text, p, v)
+	return restarted(object, text, first, p, v)
 }
 
 func policyReadable(v *doctor.View, p agents.Plugin) []doctor.Finding {
 	if p.Policy.Error == "" {
 		return nil
 	}
-	return restarted("", "The policy in force cannot be used: "+p.Policy.Error+".", p, v)
+	return restarted("", "The policy in force cannot be used: "+p.Policy.Error+".", p.Own(), p, v)
 }
 
 func pluginCurrent(v *doctor.View, p agents.Plugin) []doctor.Finding {
@@ -160,7 +180,7 @@ func pluginCurrent(v *doctor.View, p agents.Plugin) []doctor.Finding {
 		case q.Validator && !q.InContainer:
 			return []doctor.Finding{doctor.Fault("", text, "systemctl restart nri-rdma-validator").Command()}
 		default:
-			return restarted("", text, p, v)
+			return restarted("", text, []agents.PluginProcess{q}, p, v)
 		}
 	}
 	return nil
