@@ -6,13 +6,17 @@ package main
 import (
 	"net/http"
 	"path/filepath"
+	"regexp"
+	"slices"
 	"strings"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/yaml"
 
+	"github.com/rdma-spec/rdma-spec/test/testing/repository"
 	"github.com/rdma-spec/rdma-spec/test/testing/scratch"
 )
 
@@ -95,12 +99,35 @@ func authors(t *testing.T) *server {
 }
 
 // The answer about a pod has its state, what its spec tells, and what its logs and its events say. A namespace is given
-// as to kubectl.
+// as to kubectl. The Role of the page suffices.
 func TestWhyPod(t *testing.T) {
 	s := authors(t)
+	s.may = allowedBy(t, repository.Read(t, "docs/why.md"))
 	s.tells(t, "why small -n ml", "why -n ml pod/small --previous", "why nothing -n ml", "why named -n ml", "why handler -n ml",
 		"-n ml why healthy", "why root -n ml -c side", "why refused", "why small -n ml -o json")
 	s.compare(t, "why")
+}
+
+// allowedBy returns whether the Role on a page allows a request.
+func allowedBy(t *testing.T, page string) func(r *http.Request) bool {
+	t.Helper()
+	var role rbacv1.Role
+	block := regexp.MustCompile("(?s)```yaml\n(apiVersion: rbac.*?)```").FindStringSubmatch(page)
+	if block == nil || yaml.UnmarshalStrict([]byte(block[1]), &role) != nil || len(role.Rules) == 0 {
+		t.Fatal("the page has no Role")
+	}
+	return func(r *http.Request) bool {
+		path := strings.Split(strings.TrimPrefix(r.URL.Path, "/api/v1/namespaces/"), "/") // NAMESPACE, pods, NAME, log
+		resource := path[1]
+		verb := "list"
+		if len(path) > 2 {
+			resource = strings.Join(slices.Delete(path[1:], 1, 2), "/")
+			verb = "get"
+		}
+		return r.Method == http.MethodGet && slices.ContainsFunc(role.Rules, func(rule rbacv1.PolicyRule) bool {
+			return slices.Contains(rule.Resources, resource) && slices.Contains(rule.Verbs, verb)
+		})
+	}
 }
 
 // What cannot be read is named, and is no healthy pod.
