@@ -308,7 +308,7 @@ node-policy: # policies that roll out, and that the plugin refuses; a plugin in 
 	$(NODE:1=2) --parts all -- $(E2E) -part policy
 node-restricted: # the chart's profile for namespaces that enforce Pod Security's level restricted
 	$(NODE:1=2) --parts all -- $(E2E) -part restricted
-node-guides: # the guides of docs, as far as a software HCA goes
+node-guides: # the guides of docs, as far as a software HCA goes, and what kubectl rdma why says of pods
 	$(NODE:1=2) --parts all -- $(E2E) -part guides
 node-pair: # two nodes that are joined by a cable
 	$(GOTEST) -count=1 $(NODETAGS) ./test/pair

@@ -59,7 +59,7 @@ var parts = part.Table{
 	{Part: "daemonset", Node: "all", Release: true, Tests: []func(*testing.T){TestClusterDaemonSet}},
 	{Part: "policy", Node: "all", Release: true, Tests: []func(*testing.T){TestClusterPolicy}},
 	{Part: "restricted", Node: "all", Release: true, Tests: []func(*testing.T){TestClusterRestrictedChart}},
-	{Part: "guides", Node: "all", Release: true, Tests: []func(*testing.T){TestClusterGuides}},
+	{Part: "guides", Node: "all", Release: true, Tests: []func(*testing.T){TestClusterGuides, TestClusterWhy}},
 	{Part: "dra", Node: "all", Tests: []func(*testing.T){TestClusterDRA}},
 
 	{Part: "critest", Node: "critest", Tests: []func(*testing.T){TestCritest}},
