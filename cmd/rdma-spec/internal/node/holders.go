@@ -16,9 +16,10 @@ import (
 // Holders are the containers that have something that is in none of the node's own network namespace. All are of the
 // runtimes that serve CRI.
 type Holders struct {
-	Own   []string // that have it, in a network of their own
-	Node  []string // that should have it, in the node's network, where it is not
-	Maybe []string // that may have it: those that may open all devices, and pods none of whose containers runs now
+	Own  []string // that have it, in a network of their own
+	Node []string // that should have it, in the node's network, where it is not
+	// Maybe may have it: those that may open all devices, pods none of whose containers runs now, and processes in none.
+	Maybe []string
 }
 
 // HoldersOf returns the containers that have a device of an HCA, which is in another network namespace than the node's.
@@ -69,6 +70,13 @@ func (s *Snapshot) holders(has func(Listed) (has, may bool)) (h Holders, err err
 		case may && !l.HostNetwork:
 			h.Maybe = append(h.Maybe, name)
 		}
+	}
+	switch {
+	case len(h.Own) > 0: // it has one place
+	case s.Archived || s.Keep:
+		h.Maybe = append(h.Maybe, listing.Strangers...)
+	default:
+		h.Maybe = append(h.Maybe, strangers(s.Root, listing.Containers)...)
 	}
 	return h, nil
 }

@@ -26,7 +26,8 @@ type Listing struct {
 	Runtimes   []cri.Identity `json:"runtimes"`
 	Skipped    []string       `json:"skipped,omitempty"` // runtimes that do not answer, and why
 	Containers []Listed       `json:"containers"`
-	Waiting    []string       `json:"waiting,omitempty"` // pods that have a network, and no container that runs
+	Waiting    []string       `json:"waiting,omitempty"`   // pods that have a network, and no container that runs
+	Strangers  []string       `json:"strangers,omitempty"` // processes with a network of their own, in no container of these
 }
 
 // Listed is a container as its runtime has it.
@@ -114,6 +115,7 @@ func (s *Snapshot) list(ctx context.Context, _ string) (found Listing, err error
 				l.Scope = l.scope(s.Root)
 			}
 		})
+		found.Strangers = strangers(s.Root, found.Containers)
 	}
 	return found, nil
 }

@@ -206,7 +206,7 @@ func elsewhere(on, what string, in node.Holders, unknown error,
 			fmt.Sprintf("%s, and which container has it is unknown: %v.", what, unknown))}
 	case len(in.Maybe) > 0:
 		return []doctor.Finding{doctor.Unsure(on,
-			fmt.Sprintf("%s, and which container has it is unknown. It may be %s.", what, strings.Join(in.Maybe, ", ")))}
+			fmt.Sprintf("%s, and what has it is unknown. It may be %s.", what, strings.Join(in.Maybe, ", ")))}
 	case len(in.Node) > 0:
 		what += ", where container " + strings.Join(in.Node, ", ") + " cannot use it"
 	}

@@ -66,7 +66,7 @@ func TestExclusiveModeWithRDMACNI(t *testing.T) {
 			"sys/module/ib_core/parameters/netns_mode": "N\n", node.AnswersDir + "/rdma-cni.json": `{"answer": ` + has + `}`,
 		}))
 		i := slices.IndexFunc(found, func(f doctor.Finding) bool { return f.Check == "netns-mode" })
-		if found[i].Status != doctor.OK || !strings.Contains(found[i].Text, "as rdma-cni needs it") {
+		if found[i].Status != doctor.OK || !strings.Contains(found[i].Text, "as rdma-cni requires") {
 			t.Errorf("%s: %+v", has, found[i])
 		}
 	}

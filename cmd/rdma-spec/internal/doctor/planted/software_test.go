@@ -47,6 +47,7 @@ type sick struct {
 	unanswered []string
 	waiting    []string // pods none of whose containers runs
 	scope      *process.Scope
+	strangers  []string
 }
 
 // featureOf is a feature of the containerd of the node.
@@ -148,6 +149,7 @@ func (s *sick) listing(t *testing.T, root string) (found node.Listing) {
 		devices = append(devices, h.Devices...)
 	}
 	found.Waiting = s.waiting
+	found.Strangers = s.strangers
 	for _, q := range s.plugin.Processes {
 		if q.InContainer {
 			l := node.Listed{Container: cri.Container{PID: q.PID}}
