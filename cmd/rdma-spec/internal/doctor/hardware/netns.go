@@ -104,7 +104,7 @@ func lostHCAs(v *doctor.View) []doctor.Finding {
 			bus = pciDevices
 		}
 		if bound, err := v.Exists(at + "/driver"); bound && err == nil {
-			found = append(found, hcaBelow(v, bus+parent, rebind("auxiliary", path.Base(at)))...)
+			found = append(found, hcaBelow(v, bus+parent, rebound("auxiliary", path.Base(at)))...)
 		}
 	}
 	cards, _ := v.Glob(pciDevices + "*") // as of functions, which were listed
@@ -114,7 +114,7 @@ func lostHCAs(v *doctor.View) []doctor.Finding {
 		switch {
 		case withRDMA[card]:
 		case driver == "efa" || driver == "hfi1":
-			found = append(found, hcaBelow(v, at, rebind("pci", card))...)
+			found = append(found, hcaBelow(v, at, rebound("pci", card))...)
 		case driver == "mlx4_core" || driver == "mlx5_core":
 			found = append(found, withoutFunction(v, at, driver, drivers[driver])...)
 		}
@@ -132,7 +132,11 @@ func withoutFunction(v *doctor.View, at, driver string, makes bool) []doctor.Fin
 	case v.Any(at+"/infiniband/*") || v.Any(at+"/"+bonding):
 		return nil
 	case !makes && v.Any(at+"/infiniband_verbs/*"):
-		return hcaBelow(v, at, rebind("pci", path.Base(at)))
+		h := hca.HCA{PCI: path.Base(at), Function: hca.FunctionPhysical}
+		if virtual {
+			h.Function = hca.FunctionVirtual
+		}
+		return hcaBelow(v, at, func(f doctor.Finding) doctor.Finding { return reload(h, f) })
 	case !makes && loaded:
 		return []doctor.Finding{doctor.Unsure(on, "It has a driver for RDMA, but no HCA. Its firmware may be too "+
 			"old for "+module+", or RDMA is turned off in it. Check the kernel log.")}
@@ -144,14 +148,14 @@ func withoutFunction(v *doctor.View, at, driver string, makes bool) []doctor.Fin
 
 // hcaBelow finds a device without an HCA below it. sysfs hides HCAs of other network namespaces, but not their verbs
 // devices: which container has them says whether the HCA is where it belongs.
-func hcaBelow(v *doctor.View, at, fix string) []doctor.Finding {
+func hcaBelow(v *doctor.View, at string, fixed func(doctor.Finding) doctor.Finding) []doctor.Finding {
 	on := "PCI device " + path.Base(at)
 	devices, _ := v.Glob(at + "/infiniband_verbs/*") // what cannot be listed is not there
 	switch {
 	case v.Any(at + "/infiniband/*"):
 		return nil
 	case len(devices) == 0:
-		return []doctor.Finding{doctor.Fault(on, "It has a driver for RDMA, but no HCA.", fix).Command()}
+		return []doctor.Finding{fixed(doctor.Fault(on, "It has a driver for RDMA, but no HCA.", ""))}
 	}
 	var number hca.Number
 	_, err := fmt.Sscanf(doctor.Attribute(v, "sys/class/infiniband_verbs/"+path.Base(devices[0])+"/dev"), "%d:%d",
@@ -160,10 +164,16 @@ func hcaBelow(v *doctor.View, at, fix string) []doctor.Finding {
 	if err == nil {
 		holders, err = v.HoldersOf(number)
 	}
-	return elsewhere(on, "Its HCA", holders, err, func(f doctor.Finding) doctor.Finding {
-		f.Fix = fix
+	return elsewhere(on, "Its HCA", holders, err, fixed)
+}
+
+// rebound adds to a finding the command that binds a device to its driver again. It is for devices that do nothing but
+// RDMA: with a card's own driver, its network interfaces would go.
+func rebound(bus, device string) func(doctor.Finding) doctor.Finding {
+	return func(f doctor.Finding) doctor.Finding {
+		f.Fix = rebind(bus, device)
 		return f.Command()
-	})
+	}
 }
 
 // lostInterfaces finds ACTIVE RoCE ports whose interface is in another network namespace. Where no interface of a card

@@ -38,6 +38,10 @@ var elsewheres = map[string]struct {
 	"a container has the HCA": {inExclusiveMode, func(*sick) {}, "PCI device 0000:18:00.0", doctor.OK},
 	"nobody has the HCA": {inExclusiveMode, func(s *sick) { s.containers.Containers = nil }, "PCI device 0000:18:00.0",
 		doctor.Wrong},
+	"nobody has the HCA of a card, on a kernel without auxiliary devices": {inExclusiveMode, func(s *sick) {
+		s.containers.Containers, s.files = nil, s.files.Without("sys/bus/auxiliary",
+			"sys/devices/pci0000:18/0000:18:00.0/mlx5_core.rdma.0")
+	}, "PCI device 0000:18:00.0", doctor.Wrong},
 	"another container runs": {inExclusiveMode, func(s *sick) { s.container().HCAs = []string{"mlx5_2"} },
 		"PCI device 0000:18:00.0", doctor.Wrong},
 	"a container in the node's network should have it": {inExclusiveMode, func(s *sick) { s.container().OwnNetwork = false },
