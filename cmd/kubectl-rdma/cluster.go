@@ -46,7 +46,8 @@ func (o *options) connect(ctx context.Context) (*cluster, error) {
 	if err := errors.Join(corev1.AddToScheme(scheme), appsv1.AddToScheme(scheme)); err != nil {
 		return nil, err
 	}
-	config.APIPath, config.GroupVersion = "/api", &corev1.SchemeGroupVersion
+	config.APIPath = "/api"
+	config.GroupVersion = &corev1.SchemeGroupVersion
 	config.NegotiatedSerializer = serializer.NewCodecFactory(scheme).WithoutConversion()
 	config.AcceptContentTypes = runtime.ContentTypeProtobuf + "," + runtime.ContentTypeJSON
 	config.QPS = -1 // the API server has its own limits
@@ -81,7 +82,9 @@ func list[T runtime.Object](c *cluster, resource, namespace string, which metav1
 func (c *cluster) nodes(labels string, named ...string) (map[string]*corev1.Node, error) {
 	all := map[string]*corev1.Node{}
 	err := listOf(c, "nodes", "", labels, "metadata.name", named, func(n *corev1.Node) {
-		n.Annotations, n.ManagedFields, n.Status.Images = nil, nil, nil
+		n.Annotations = nil
+		n.ManagedFields = nil
+		n.Status.Images = nil
 		all[n.Name] = n
 	})
 	return all, err

@@ -179,7 +179,8 @@ func rdmaResource(sets []*appsv1.DaemonSet, node *corev1.Node) string {
 // podsOfNodes returns the DaemonSets' pod on each node that is wanted. During an update a node can have two: the ready
 // one is asked. A pod without a ready container is asked as well, since it may run.
 func (c *cluster) podsOfNodes(o *options, wanted map[string]*corev1.Node) (map[string]types.NamespacedName, error) {
-	pods, ready := map[string]types.NamespacedName{}, map[string]bool{}
+	pods := map[string]types.NamespacedName{}
+	ready := map[string]bool{}
 	err := listOf(c, "pods", o.namespace, podLabel, "spec.nodeName", o.named, func(p *corev1.Pod) {
 		node := p.Spec.NodeName
 		_, in := wanted[node]

@@ -285,8 +285,12 @@ func podOnHost(set *appsv1.DaemonSet, node, command string, timeout time.Duratio
 			plugin = c
 		}
 	}
-	yes, no, root, grace := true, false, int64(0), int64(1)
-	directory, propagation := corev1.HostPathDirectory, corev1.MountPropagationHostToContainer
+	yes := true
+	no := false
+	root := int64(0)
+	grace := int64(1)
+	directory := corev1.HostPathDirectory
+	propagation := corev1.MountPropagationHostToContainer
 	seconds := int64(timeout.Seconds()) + 60
 	return &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{

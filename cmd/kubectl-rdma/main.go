@@ -117,7 +117,8 @@ func (o *options) connectionFlags(f *pflag.FlagSet, timed bool) {
 	kubectl := clientcmd.RecommendedConfigOverrideFlags("")
 	kubectl.ContextOverrideFlags.Namespace.LongName = "" // the kubeconfig's is for other objects
 	// Less than half a minute for a fleet, and more than the ten seconds that the doctor waits for a node's daemons.
-	kubectl.Timeout.Default, kubectl.Timeout.Description = "12s", "how long the nodes may take to answer, all together"
+	kubectl.Timeout.Default = "12s"
+	kubectl.Timeout.Description = "how long the nodes may take to answer, all together"
 	if !timed {
 		kubectl.Timeout.Description = "how long the API server may take to answer a request"
 	}

@@ -87,7 +87,8 @@ func (o *options) onNodes(name, short string, v view) *cobra.Command {
 		answers := ask(ctx, slices.Sorted(maps.Keys(asked.pods)), c.config.Timeout,
 			func(ctx context.Context, node string) answer {
 				const most = 16 << 20
-				out, notes := said{most: most}, said{most: most}
+				out := said{most: most}
+				notes := said{most: most}
 				status, err := c.exec(ctx, asked.pods[node], asks, &out, &notes)
 				return o.read(v, node, out.Bytes(), notes.Bytes(), status, err)
 			})
@@ -108,7 +109,8 @@ func (o *options) read(v view, node string, stdout, stderr []byte, status int, e
 	var r result
 	switch {
 	case err != nil:
-		a.Status, a.Error = unanswered, err.Error()
+		a.Status = unanswered
+		a.Error = err.Error()
 		return a
 	case status > 3 || !strings.HasPrefix(string(stdout), "{") || json.Unmarshal(stdout, &r) != nil:
 		a.Error = cmp.Or(last, fmt.Sprintf("rdma-spec ended with status %d, and without a result", status))

@@ -41,7 +41,8 @@ func (o *options) why() *cobra.Command {
 			f.StringVar(&q.config, "config", "", "explain the spec by this configuration `FILE`; by default the built-in defaults")
 			o.connectionFlags(f, false)
 			namespace := f.Lookup("namespace")
-			namespace.DefValue, namespace.Usage = "", "the `NAMESPACE` of the pod; by default the kubeconfig's"
+			namespace.DefValue = ""
+			namespace.Usage = "the `NAMESPACE` of the pod; by default the kubeconfig's"
 		},
 		Pod: q.pod,
 	})
@@ -166,7 +167,8 @@ func (q *question) explain(pod corev1.Pod, to *command.Pod) ([]string, error) {
 	if err != nil {
 		return nil, err
 	}
-	to.Spec, to.Configuration = facts.Lines, facts.Configuration
+	to.Spec = facts.Lines
+	to.Configuration = facts.Configuration
 	for _, c := range slices.Concat(pod.Spec.InitContainers, pod.Spec.Containers) {
 		for _, v := range c.Env {
 			if slices.Contains(choosing, v.Name) {

@@ -29,9 +29,11 @@ const inUnix = "unix:"
 // serveHTTP serves what monitoring asks for at an address, until stop.
 func serveHTTP(address string, p *plugin.Plugin, log logrus.FieldLogger,
 	more ...prometheus.Collector) (stop func(), err error) {
-	network, at := "tcp", address
+	network := "tcp"
+	at := address
 	if path, found := strings.CutPrefix(address, inUnix); found {
-		network, at = "unix", path
+		network = "unix"
+		at = path
 		if there, err := os.Lstat(path); err == nil && there.Mode().Type() == os.ModeSocket {
 			_ = os.Remove(path) // that of a container before this one: the directory is the pod's
 		}

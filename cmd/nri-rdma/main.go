@@ -140,7 +140,8 @@ func parseFlags(args []string) (options, error) {
 	}
 	switch {
 	case registration.Launched(): // the runtime takes both from the name of the file
-		o.name, o.index = os.Getenv(api.PluginNameEnvVar), os.Getenv(api.PluginIdxEnvVar)
+		o.name = os.Getenv(api.PluginNameEnvVar)
+		o.index = os.Getenv(api.PluginIdxEnvVar)
 	case o.name == "":
 		o.name = "rdma"
 		if o.validate {
@@ -172,7 +173,8 @@ func newLogger(o options) (*logrus.Logger, error) {
 // deployment returns the DaemonSet that this process is of, as the kubelet tells a pod of the chart: the environment
 // has its namespace and its name, which is the DaemonSet's and a random end. It is empty elsewhere.
 func deployment(environment func(string) string) string {
-	namespace, pod := environment("NRI_RDMA_NAMESPACE"), environment("NRI_RDMA_POD")
+	namespace := environment("NRI_RDMA_NAMESPACE")
+	pod := environment("NRI_RDMA_POD")
 	const random = 5
 	if namespace == "" || len(pod) <= random {
 		return ""

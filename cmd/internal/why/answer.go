@@ -19,7 +19,8 @@ func Answer(operation, status string) Root {
 	ofWords := slices.IndexFunc(messages(), func(m message) bool {
 		return m.kind <= weak && m.operation == operation && strings.Trim(m.status, "-") == status && len(m.causes) > 0
 	})
-	if answer.Causes = causesOf(r, "", nil); len(answer.Causes) == 0 && ofWords >= 0 {
+	answer.Causes = causesOf(r, "", nil)
+	if len(answer.Causes) == 0 && ofWords >= 0 {
 		r.causes = messages()[ofWords].causes
 		answer.Causes = causesOf(r, "", nil)
 	}

@@ -125,7 +125,8 @@ func read(low string, hits []int) (reading, bool) {
 	}
 	if !found || best.kind == weak {
 		if r, ok := general(low); ok && (!found || r.weight > best.weight) {
-			best, found = r, true
+			best = r
+			found = true
 		}
 	}
 	if !found {
@@ -135,7 +136,8 @@ func read(low string, hits []int) (reading, bool) {
 	case best.status != "" || best.kind > weak:
 	case best.operation == "completion":
 		if c := completion(low); c > 0 {
-			best.status, best.detail = completions[c].name, vendorError(low)
+			best.status = completions[c].name
+			best.detail = vendorError(low)
 		}
 	default:
 		best.status = errno(low)
@@ -165,7 +167,8 @@ func known(low string, hits []int) (best reading, found bool) {
 		if m.kind == fact || m.size() <= size || !m.in(low) {
 			continue
 		}
-		size, found = m.size(), true
+		size = m.size()
+		found = true
 		best = reading{kind: m.kind, weight: cmp.Or(m.weight, ofPhrase), program: m.program, operation: m.operation,
 			status: m.status, causes: m.causes, note: m.note}
 		if m.kind == weak {
@@ -215,7 +218,8 @@ func general(low string) (reading, bool) {
 	if c := completion(low); c > 0 {
 		r := reading{weight: ofCompletion, operation: "completion", status: completions[c].name, detail: vendorError(low)}
 		if c == 5 {
-			r.kind, r.note = follows, causes()["flushed"].Text
+			r.kind = follows
+			r.note = causes()["flushed"].Text
 		}
 		return r, true
 	}
@@ -273,7 +277,8 @@ func event(words string) reading {
 	r := reading{weight: ofEvent, operation: "asynchronous event", status: words}
 	switch {
 	case passing.MatchString(words):
-		r.kind, r.note = harmless, "addresses or ports changed; a program goes on"
+		r.kind = harmless
+		r.note = "addresses or ports changed; a program goes on"
 	case strings.Contains(words, "work queue"), strings.Contains(words, "access error"), strings.Contains(words, "qp"):
 		r.weight = ofPhrase // the completion with an error says more
 	}

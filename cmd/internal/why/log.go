@@ -201,7 +201,10 @@ func (l *logReader) take(r reading, text, low string, shape uint64) {
 		if f.operation == r.operation && f.status == r.status && f.kind == r.kind && slices.Equal(f.causes, r.causes) {
 			f.times++
 			if r.weight > f.weight { // the kernel's own line, after a program's
-				f.weight, f.first, f.low, f.statusLine = r.weight, l.keep(text, r), low, nil
+				f.weight = r.weight
+				f.first = l.keep(text, r)
+				f.low = low
+				f.statusLine = nil
 			}
 			return
 		}
@@ -212,7 +215,8 @@ func (l *logReader) take(r reading, text, low string, shape uint64) {
 	f := &found{reading: r, first: l.keep(text, r), low: low, times: 1}
 	l.errors = append(l.errors, f)
 	if f.open {
-		l.open, l.openUntil = f, l.number+statusLines
+		l.open = f
+		l.openUntil = l.number + statusLines
 	}
 }
 
@@ -276,7 +280,8 @@ func (l *logReader) report() *Report {
 	slices.SortStableFunc(l.errors, func(a, b *found) int { return cmp.Compare(b.weight, a.weight) })
 	strong := len(l.errors) > 0 && l.errors[0].kind == matters
 	for _, f := range l.errors {
-		f.first.Status, f.first.Operation = f.status, f.operation
+		f.first.Status = f.status
+		f.first.Operation = f.operation
 		switch {
 		case goes && f.weight < ofKernel:
 			r.Remarks = append(r.Remarks, Remark{f.first, "harmless if the job runs: the log goes on after it"})
@@ -310,7 +315,8 @@ func (l *logReader) join() {
 		k := kept[into]
 		k.times += f.times
 		if f.weight-k.weight > withStatus { // a call's name says more than a sentence
-			k.first, k.low = f.first, f.low
+			k.first = f.first
+			k.low = f.low
 		}
 		if k.status == "" && f.status != "" {
 			line := f.first

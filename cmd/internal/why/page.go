@@ -42,7 +42,8 @@ func Page() []Part {
 			i = len(parts)
 			parts = append(parts, Part{Title: m.part})
 		}
-		text, names := m.note, m.causes
+		text := m.note
+		names := m.causes
 		if m.kind <= weak && len(names) == 0 {
 			names = m.ofPair()
 		}

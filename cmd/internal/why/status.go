@@ -111,12 +111,14 @@ func (e expression) all(line string) [][]string {
 // errno returns the errno of a line in small letters: its text, else its name, else its number; "" if it has none. The
 // text is the surest: some programs print numbers of their own beside it.
 func errno(line string) string {
-	found, at := "", len(line)
+	found := ""
+	at := len(line)
 	for _, e := range errnos {
 		for _, text := range e.texts {
 			// What is printed first is nearest to the call. "no such device" is the beginning of another one.
 			if i := strings.Index(line, text); i >= 0 && i < at {
-				found, at = e.name, i
+				found = e.name
+				at = i
 			}
 		}
 	}

@@ -108,13 +108,15 @@ func readCauses() map[string]Cause {
 }
 
 func readMessages() (all []message) {
-	part, program := "", ""
+	part := ""
+	program := ""
 	cells(messagesText, func(line string, cell func(int) string) {
 		if heading, ok := strings.CutPrefix(line, "## "); ok {
 			part, program, _ = strings.Cut(heading, " / ")
 			return
 		}
-		name, weight := cell(1), 0
+		name := cell(1)
+		weight := 0
 		if i := strings.LastIndexByte(name, ' '); i >= 0 && name != "goes on" {
 			weight, _ = strconv.Atoi(name[i+1:]) // 0 is none
 			name = name[:i]
@@ -123,7 +125,9 @@ func readMessages() (all []message) {
 		m := message{text: cell(0), kind: kind, weight: weight, program: program, part: part, phrase: phraseOf(cell(0))}
 		switch kind {
 		case matters, weak:
-			m.operation, m.status, m.causes = cell(2), cell(3), list(cell(4))
+			m.operation = cell(2)
+			m.status = cell(3)
+			m.causes = list(cell(4))
 		case fact:
 			m.operation = cell(2)
 		default:

@@ -59,7 +59,8 @@ type phrase []string
 // phraseOf returns the parts of a text in which "..." stands for anything, in small letters.
 func phraseOf(says string) (parts phrase) {
 	for part := range strings.SplitSeq(strings.ToLower(says), "...") {
-		if part = strings.TrimSpace(part); part != "" {
+		part = strings.TrimSpace(part)
+		if part != "" {
 			parts = append(parts, part)
 		}
 	}

@@ -230,10 +230,12 @@ func resolve(file string) (target string, info fs.FileInfo, err error) {
 // that whole, and the name that stands for target there: "/etc/crio" and "crio.conf.d-90-rdma.conf" for
 // /etc/crio/crio.conf.d/90-rdma.conf. The daemon may know target's directory by a link, which file has then.
 func besides(file, target string) (dir, name string) {
-	dir, name = filepath.Dir(target), filepath.Base(target)
+	dir = filepath.Dir(target)
+	name = filepath.Base(target)
 	known, _ := filepath.Abs(filepath.Dir(file)) // without a working directory there is no target either
 	for linked := isReadWhole(known); linked || isReadWhole(dir); linked = false {
-		dir, name = filepath.Dir(dir), filepath.Base(dir)+"-"+name
+		name = filepath.Base(dir) + "-" + name
+		dir = filepath.Dir(dir)
 	}
 	return dir, name
 }
@@ -287,7 +289,8 @@ func copyAttributes(target string, pending *renameio.PendingFile) error {
 	if err != nil {
 		return err
 	}
-	value, already := make([]byte, 64<<10), make([]byte, 64<<10)
+	value := make([]byte, 64<<10)
+	already := make([]byte, 64<<10)
 	for name := range strings.SplitSeq(strings.TrimSuffix(string(names[:n]), "\x00"), "\x00") {
 		if slices.Contains(signatures, name) {
 			continue
@@ -311,7 +314,8 @@ func copyAttributes(target string, pending *renameio.PendingFile) error {
 // file takes its place: backup, or, where an earlier backup has that name, backup.2 and so on. An earlier backup with
 // the same content will do. Where the file is not replaced after all, undo takes the second name away.
 func keep(target, backup string, old []byte) (path string, undo func(), err error) {
-	path, undo = backup, func() {}
+	path = backup
+	undo = func() {}
 	for n := 2; ; n++ {
 		err := os.Link(target, path)
 		if err == nil {

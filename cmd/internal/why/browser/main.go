@@ -48,7 +48,8 @@ func (l *logReader) begin() {
 		l.end()
 	}
 	parts, log := io.Pipe()
-	l.parts, l.report = log, make(chan *why.Report)
+	l.parts = log
+	l.report = make(chan *why.Report)
 	go func(done chan<- *why.Report) {
 		report, _ := why.Read(parts) // what writes it reports no error
 		done <- report

@@ -65,10 +65,12 @@ type podResult struct {
 
 // writePod writes what is known of a pod.
 func (m Machine) writePod(cmd *cobra.Command, pod Pod, format string) error {
-	matters, next := false, ""
+	matters := false
+	next := ""
 	for _, text := range pod.Texts {
 		text.Prefer(pod.Wrong)
-		if matters = matters || text.Matters(); next == "" {
+		matters = matters || text.Matters()
+		if next == "" {
 			next = m.next(text.Report, false)
 		}
 	}

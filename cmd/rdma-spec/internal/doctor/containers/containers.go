@@ -182,7 +182,9 @@ func notGiven(v *doctor.View, c node.Container) []doctor.Finding {
 
 // containerPort names the HCA and not its containers, so that what is wrong with its port explains it.
 func containerPort(v *doctor.View) []doctor.Finding {
-	holders, why, fix := map[string][]string{}, map[string]string{}, map[string]string{}
+	holders := map[string][]string{}
+	why := map[string]string{}
+	fix := map[string]string{}
 	found := eachContainer(func(v *doctor.View, c node.Container) []doctor.Finding {
 		if c.AllDevices {
 			return nil // it holds what the node has
@@ -195,7 +197,8 @@ func containerPort(v *doctor.View) []doctor.Finding {
 			}
 			if len(h.Ports) > 0 && !h.Active() && h.Ports[0].State != "NOP" { // NOP: its driver does not tell
 				object := fmt.Sprintf("HCA %s port %d", h.Name, h.Ports[0].Number)
-				holders[object], why[object] = append(holders[object], c.Namespace+"/"+c.Pod+" "+c.Container), h.Ports[0].State
+				holders[object] = append(holders[object], c.Namespace+"/"+c.Pod+" "+c.Container)
+				why[object] = h.Ports[0].State
 				fix[object] = cmp.Or(v.LinkOfFunction(h, h.Ports[0]), "Bring the port up. Or give the pods another HCA: delete "+
 					"them when the device plugin no longer offers this one")
 			}

@@ -158,7 +158,8 @@ func containerGPU(v *doctor.View, c node.Container) (found []doctor.Finding) {
 	for _, file := range files {
 		text, _ := v.Read(file)
 		gpu := path.Base(path.Dir(file))
-		minor, numa := gpuMinor.FindStringSubmatch(text), doctor.Attribute(v, "sys/bus/pci/devices/"+gpu+"/numa_node")
+		minor := gpuMinor.FindStringSubmatch(text)
+		numa := doctor.Attribute(v, "sys/bus/pci/devices/"+gpu+"/numa_node")
 		if minor == nil || !slices.ContainsFunc(c.GPUs, func(n int) bool { return strconv.Itoa(n) == minor[1] }) ||
 			numa == "" || numa == "-1" || len(hcas) == 0 ||
 			slices.ContainsFunc(hcas, func(h hca.HCA) bool { return strconv.Itoa(h.NUMANode) == numa }) {

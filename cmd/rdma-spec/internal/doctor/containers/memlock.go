@@ -93,7 +93,8 @@ func starves(v *doctor.View, c node.Container) doctor.Finding {
 		outside = "it is privileged, so it is not an RDMA container"
 	}
 	r, all := runtimeOf(v, c)
-	own, gives := r.Handler(c.Handler), r.Gives(c.Handler)
+	own := r.Handler(c.Handler)
+	gives := r.Gives(c.Handler)
 	giving, others := r.Giving(own)
 	plugin, _ := v.Plugin() // plugin-runs says so
 	switch {
@@ -123,7 +124,8 @@ func starves(v *doctor.View, c node.Container) doctor.Finding {
 			"it was created while the plugin nri-rdma was not registered")
 	case own.Memlock != nil:
 		f := runtimes.LowBaseSpec(r, all, own)
-		f.Object, f.Text = containerObject(c), fault("", "the base_runtime_spec of its handler %s, %s, limits it: run the "+
+		f.Object = containerObject(c)
+		f.Text = fault("", "the base_runtime_spec of its handler %s, %s, limits it: run the "+
 			"command below, and recreate the pod", own.Name, own.BaseSpec).Text
 		return f
 	case !r.Known:

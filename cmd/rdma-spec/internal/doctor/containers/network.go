@@ -156,7 +156,9 @@ func sharing(v *doctor.View, c node.Container, r rail) (pod string, address neti
 		}
 		for _, g := range r.own {
 			if other.OwnNetwork && !g.Address.IsLinkLocalUnicast() && slices.Contains(other.Addresses, g.Address) {
-				pod, address, oneHCA = other.PodName(), g.Address, slices.Contains(other.HCAs, r.hca.Name)
+				pod = other.PodName()
+				address = g.Address
+				oneHCA = slices.Contains(other.HCAs, r.hca.Name)
 			}
 		}
 		if oneHCA {
@@ -185,7 +187,8 @@ func containerGIDIndex(v *doctor.View, c node.Container) (found []doctor.Finding
 	}
 	for _, r := range rails(v, c) {
 		at := func(g process.GID) bool { return g.Index == index }
-		i, own := slices.IndexFunc(r.table, at), slices.IndexFunc(r.own, at)
+		i := slices.IndexFunc(r.table, at)
+		own := slices.IndexFunc(r.own, at)
 		better := slices.IndexFunc(r.own, func(g process.GID) bool { return local(g) == "" })
 		if own >= 0 && better >= 0 && local(r.own[own]) != "" {
 			found = append(found, doctor.Told(r.object, "Its NCCL_IB_GID_INDEX is %d, which selects the GID %s. That %s. If "+
@@ -223,7 +226,8 @@ func containerEnvironment(_ *doctor.View, c node.Container) (found []doctor.Find
 	all := map[string][]string{"NCCL_IB_HCA": c.HCAs, "NCCL_SOCKET_IFNAME": links,
 		"UCX_NET_DEVICES": slices.Concat(c.HCAs, links)}
 	for _, variable := range slices.Sorted(maps.Keys(all)) {
-		value, has := c.Env[variable], all[variable]
+		value := c.Env[variable]
+		has := all[variable]
 		chosen := func(name string) bool { return chooses(value, name, variable != "UCX_NET_DEVICES") }
 		if value == "" || len(c.HCAs)*len(links) == 0 || slices.ContainsFunc(has, chosen) {
 			continue
@@ -255,14 +259,17 @@ func containerMTU(v *doctor.View, c node.Container) (found []doctor.Finding) {
 		return nil
 	}
 	for _, r := range rails(v, c) {
-		of, netdev, most := r.hca, "", 0
+		of := r.hca
+		netdev := ""
+		most := 0
 		if i := slices.IndexFunc(all.HCAs, func(h hca.HCA) bool { return h.PCI != "" && h.PCI == of.Parent }); i >= 0 {
 			of = all.HCAs[i]
 		}
 		for _, p := range of.Ports {
 			for _, name := range p.Netdevs { // what is stacked on the function's own can have less
 				if mtu, _ := strconv.Atoi(doctor.Attribute(v, "sys/class/net/"+name+"/mtu")); mtu > most {
-					netdev, most = name, mtu
+					netdev = name
+					most = mtu
 				}
 			}
 		}
@@ -298,7 +305,8 @@ func routesOf(v *doctor.View, c node.Container) (found []doctor.Finding) {
 	if !c.OwnNetwork {
 		object = "the node's network"
 	}
-	bySubnet, joined := map[netip.Prefix][]rail{}, 0
+	bySubnet := map[netip.Prefix][]rail{}
+	joined := 0
 	for _, r := range rails(v, c) {
 		if r.subnet.IsValid() {
 			bySubnet[r.subnet] = append(bySubnet[r.subnet], r)

@@ -75,7 +75,8 @@ func withGPUs(look func(v *doctor.View, gpus []string, hcas []hca.HCA) []doctor.
 		}
 		hcas := slices.DeleteFunc(slices.Clone(node.HCAs), func(h hca.HCA) bool { return h.PCI == "" })
 		found, err := v.GPUs()
-		all, model := len(found), ""
+		all := len(found)
+		model := ""
 		files, _ := v.Glob(doctor.GPUFiles) // of NVIDIA's driver
 		for _, file := range files {
 			text, _ := v.Read(file)

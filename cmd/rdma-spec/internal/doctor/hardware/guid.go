@@ -81,7 +81,8 @@ func setGUID(v *doctor.View, h hca.HCA) string {
 		return ""
 	}
 	port := node.HCAs[i].Ports[0]
-	guid, vf := localGUID(node.HCAs[i].NodeGUID, number), fmt.Sprintf("ip link set dev %s vf %s ", port.Netdevs[0], number)
+	guid := localGUID(node.HCAs[i].NodeGUID, number)
+	vf := fmt.Sprintf("ip link set dev %s vf %s ", port.Netdevs[0], number)
 	if guid == nil {
 		return ""
 	}
@@ -100,7 +101,9 @@ func localGUID(guid, number string) net.HardwareAddr {
 	if err != nil || errNumber != nil {
 		return nil
 	}
-	b[0], b[3], b[4] = b[0]|2, 0xf0, byte(n)
+	b[0] = b[0] | 2
+	b[3] = 0xf0
+	b[4] = byte(n)
 	return b
 }
 

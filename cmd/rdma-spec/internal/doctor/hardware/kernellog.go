@@ -69,11 +69,14 @@ func (t trouble) count(lines []node.KernelLine, h hca.HCA, at float64) (all, wit
 		switch recently := at-line.At < recent; {
 		case !about(line.Text, h):
 		case !t.lines.MatchString(line.Text):
-			if lasts = false; t.least == 1 {
+			lasts = false
+			if t.least == 1 {
 				now = 0
 			}
 		case !lasts: // else a port without a cable was turned on again
-			all, last, lasts = all+1, line.Text, t.least > 1
+			all = all + 1
+			last = line.Text
+			lasts = t.least > 1
 			if recently {
 				within++
 			}
@@ -144,9 +147,11 @@ func about(line string, h hca.HCA) bool {
 	for _, p := range h.Ports {
 		names = append(names, p.Netdevs...)
 	}
-	named, another := false, false
+	named := false
+	another := false
 	for word := range strings.FieldsSeq(line) {
-		switch word = strings.TrimRight(word, ":,;"); {
+		word = strings.TrimRight(word, ":,;")
+		switch {
 		case word == "":
 		case word == h.PCI:
 			return true
@@ -189,7 +194,8 @@ func hcaErrors(v *doctor.View) []doctor.Finding {
 			f := doctor.Fault(object(h), fmt.Sprintf("%s: %s in the last hour, %s in the whole log; latest: "+
 				"%s", t.what, times(within), times(all), last), t.fix(cmp.Or(h.PCI, h.Name), h.Tools(port)))
 			if now < t.least {
-				f.Status, f.Fix = doctor.OK, ""
+				f.Status = doctor.OK
+				f.Fix = ""
 			}
 			if all > 0 {
 				found = append(found, f)
@@ -257,18 +263,22 @@ var (
 // Denials finds what a security module denied. Older denials do not count, so that the finding goes when the cause
 // does.
 func Denials(_ *doctor.View, log node.KernelLog) []doctor.Finding {
-	last, count := "", 0
+	last := ""
+	count := 0
 	for _, line := range log.Lines {
 		if log.Now-line.At < recent && denials.MatchString(line.Text) && !notDenied.MatchString(line.Text) {
-			last, count = line.Text, count+1
+			last = line.Text
+			count = count + 1
 		}
 	}
 	if count == 0 {
 		return nil
 	}
-	boolean, gives := "container_use_devices", "devices"
+	boolean := "container_use_devices"
+	gives := "devices"
 	if strings.Contains(last, "ipc_lock") {
-		boolean, gives = "virt_sandbox_use_all_caps", "capabilities"
+		boolean = "virt_sandbox_use_all_caps"
+		gives = "capabilities"
 	}
 	fix := fmt.Sprintf("If the container should have access: setsebool -P %s on. Then all containers of the node can "+
 		"use the %s that they are given (see: getsebool %[1]s)", boolean, gives)

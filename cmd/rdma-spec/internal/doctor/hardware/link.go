@@ -29,7 +29,8 @@ func portsWithoutLink(v *doctor.View) []doctor.Finding {
 			for _, p := range h.Ports {
 				f := doctor.Finding{Status: doctor.OK}
 				if p.Active() {
-					f.Object, f.Text = portObject(h, p), lostSlaves(v, p)
+					f.Object = portObject(h, p)
+					f.Text = lostSlaves(v, p)
 				} else {
 					f = l.judge(h, p)
 				}
@@ -84,8 +85,10 @@ func (l links) compare(boards [][]hca.HCA) {
 	gpus, _ := l.GPUs() // what cannot be listed is not there
 	forRDMA := l.ForRDMA()
 	for _, board := range boards {
-		active, polling := 0, 0
-		ports, down := map[string]int{}, map[string][]string{} // by link layer
+		active := 0
+		polling := 0
+		ports := map[string]int{}
+		down := map[string][]string{} // by link layer
 		cards := map[string]bool{}
 		for _, h := range board {
 			card, _, _ := strings.Cut(h.PCI, ".")
@@ -94,11 +97,13 @@ func (l links) compare(boards [][]hca.HCA) {
 				if p.LinkLayer == "Ethernet" && len(h.Ports) > manyPorts && len(p.Netdevs) == 0 { // of a representor
 					continue
 				}
-				if ports[p.LinkLayer]++; p.Active() {
+				ports[p.LinkLayer]++
+				if p.Active() {
 					active++
 					continue
 				}
-				if down[p.LinkLayer] = append(down[p.LinkLayer], portObject(h, p)); p.PhysState == "Polling" &&
+				down[p.LinkLayer] = append(down[p.LinkLayer], portObject(h, p))
+				if p.PhysState == "Polling" &&
 					p.LinkLayer == "InfiniBand" {
 					polling++
 				}
@@ -135,31 +140,40 @@ func (l links) compare(boards [][]hca.HCA) {
 // administrator has turned off is not a fault, unless that leaves the node, or a group, none. Where a card has lost its
 // link, that is the cause of its functions' too.
 func (l links) judge(h hca.HCA, p hca.Port) doctor.Finding {
-	at, see := portObject(h, p), h.Tools(p).Link
-	physical, infiniband := h.Function == hca.FunctionPhysical, p.LinkLayer == "InfiniBand"
-	why, off, on := cmp.Or(evidence(l.View, h, p), l.dark[at], l.odd[at]), "", ""
+	at := portObject(h, p)
+	see := h.Tools(p).Link
+	physical := h.Function == hca.FunctionPhysical
+	infiniband := p.LinkLayer == "InfiniBand"
+	why := cmp.Or(evidence(l.View, h, p), l.dark[at], l.odd[at])
+	off := ""
+	on := ""
 	up, known := netdevUp(l.View, p)
 	switch {
 	case infiniband && p.PhysState == "Disabled":
-		off, on = "it is disabled", fmt.Sprintf("ibportstate -C %s -D 0 %d enable", h.Name, p.Number)
+		off = "it is disabled"
+		on = fmt.Sprintf("ibportstate -C %s -D 0 %d enable", h.Name, p.Number)
 	case !infiniband && known && up == "":
-		off, on = "netdev "+p.Netdevs[0]+" is turned off", "ip link set "+p.Netdevs[0]+" up"
+		off = "netdev " + p.Netdevs[0] + " is turned off"
+		on = "ip link set " + p.Netdevs[0] + " up"
 	case !infiniband && known && !strings.HasPrefix(see, "ip "):
 		see = "ip link show " + up + "; " + see
 	}
-	without, check := why, "Check the cable and the switch's port. For the link, see: "+see
+	without := why
+	check := "Check the cable and the switch's port. For the link, see: " + see
 	if l.dark[at] != "" {
-		without, check = l.dark[at], "First check what these ports have in common: the switch, its power, its "+
-			"configuration. Then check the cable. For the link, see: "+see
+		without = l.dark[at]
+		check = "First check what these ports have in common: the switch, its power, its " +
+			"configuration. Then check the cable. For the link, see: " + see
 	}
 	switch {
 	case p.State == "":
 		return doctor.Unsure(at, "Its state cannot be read.")
 	case infiniband && physical && (p.State == "INIT" || p.State == "ARMED"):
-		start, ask := "a subnet manager in the fabric (opensm, UFM, or the switch's own)",
-			fmt.Sprintf("sminfo -C %s -P %d", h.Name, p.Number)
+		start := "a subnet manager in the fabric (opensm, UFM, or the switch's own)"
+		ask := fmt.Sprintf("sminfo -C %s -P %d", h.Name, p.Number)
 		if h.Driver == "hfi1" { // Omni-Path, where the programs of InfiniBand's fabrics do nothing
-			start, ask = "Omni-Path's fabric manager (opafm)", see
+			start = "Omni-Path's fabric manager (opafm)"
+			ask = see
 		}
 		return doctor.Fault(at, fmt.Sprintf("It is in state %s, because no subnet manager has made it ACTIVE.", p.State),
 			fmt.Sprintf("Start %s. Then check: %s", start, ask))
@@ -194,7 +208,8 @@ var linkUseReads = []string{"sys/class/net/*/flags", "sys/class/net/*/master", "
 // evidence says how a port is used, or that it was ACTIVE since boot: "" if nothing tells that. What was does not count
 // for functions that pods use in turn.
 func evidence(v *doctor.View, h hca.HCA, p hca.Port) string {
-	at, ups := fmt.Sprintf(portDir, h.Name, p.Number), 0
+	at := fmt.Sprintf(portDir, h.Name, p.Number)
+	ups := 0
 	for _, name := range p.Netdevs {
 		if address := addressOf(v, name); address != "" {
 			return "netdev " + name + " has " + address

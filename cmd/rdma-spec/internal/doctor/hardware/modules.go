@@ -92,7 +92,8 @@ var cardModules = []struct{ vendor, device, module string }{
 
 // unboundCards finds cards and their RDMA functions that no driver is bound to.
 func unboundCards(v *doctor.View) []doctor.Finding {
-	missing, needed := map[string][]string{}, map[string]bool{} // by module
+	missing := map[string][]string{}
+	needed := map[string]bool{} // by module
 	lacks := func(module, device, card string) {
 		missing[module] = append(missing[module], device)
 		needed[module] = needed[module] || module == "efa" || // Ethernet cards are often not used for RDMA
@@ -143,7 +144,8 @@ func unboundCards(v *doctor.View) []doctor.Finding {
 // cardModule returns the module that a PCI device without a driver needs, "" if it is not an RDMA card or has a driver.
 // Virtual functions may be kept without one.
 func cardModule(v *doctor.View, at string) string {
-	vendor, device := doctor.Attribute(v, at+"/vendor"), doctor.Attribute(v, at+"/device")
+	vendor := doctor.Attribute(v, at+"/vendor")
+	device := doctor.Attribute(v, at+"/device")
 	for _, c := range cardModules {
 		if c.vendor != vendor || !strings.HasPrefix(device, c.device) {
 			continue

@@ -90,7 +90,8 @@ func lostHCAs(v *doctor.View) []doctor.Finding {
 		return []doctor.Finding{doctor.Unsure("", fmt.Sprintf("The devices cannot be listed: %v.", err))}
 	}
 	var found []doctor.Finding
-	withRDMA, drivers := map[string]bool{}, map[string]bool{}
+	withRDMA := map[string]bool{}
+	drivers := map[string]bool{}
 	for _, at := range functions {
 		form := auxFunction.FindStringSubmatch(path.Base(at))
 		to, err := v.Readlink(at)
@@ -98,7 +99,8 @@ func lostHCAs(v *doctor.View) []doctor.Finding {
 			continue
 		}
 		parent := path.Base(path.Dir(to))
-		withRDMA[parent], drivers[form[1]] = true, true
+		withRDMA[parent] = true
+		drivers[form[1]] = true
 		bus := auxDevices
 		if pciForm.MatchString(parent) {
 			bus = pciDevices
@@ -110,7 +112,8 @@ func lostHCAs(v *doctor.View) []doctor.Finding {
 	cards, _ := v.Glob(pciDevices + "*") // as of functions, which were listed
 	for _, at := range cards {
 		link, _ := v.Readlink(at + "/driver")
-		driver, card := path.Base(link), path.Base(at)
+		driver := path.Base(link)
+		card := path.Base(at)
 		switch {
 		case withRDMA[card]:
 		case driver == "efa" || driver == "hfi1":
@@ -125,7 +128,8 @@ func lostHCAs(v *doctor.View) []doctor.Finding {
 // withoutFunction is about a card without a function for RDMA. Before Linux 5.11, and for mlx4 before 6.7, drivers make
 // none, and an HCA all the same.
 func withoutFunction(v *doctor.View, at, driver string, makes bool) []doctor.Finding {
-	on, module := "PCI device "+path.Base(at), auxModules[driver]
+	on := "PCI device " + path.Base(at)
+	module := auxModules[driver]
 	loaded, _ := v.Exists("sys/module/" + module)
 	virtual, _ := v.Exists(at + "/physfn")
 	switch {

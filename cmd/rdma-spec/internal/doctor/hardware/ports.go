@@ -105,7 +105,8 @@ type uneven struct {
 
 // unevenPorts compares the ACTIVE ports of a board. Those without a value do not count.
 func unevenPorts(group []hca.HCA, value func(hca.Port) string) (found []uneven) {
-	layers, count := map[string][]uneven{}, map[string]int{}
+	layers := map[string][]uneven{}
+	count := map[string]int{}
 	for _, h := range group {
 		for _, p := range h.Ports {
 			if text := value(p); p.Active() && text != "" {
@@ -123,7 +124,9 @@ func unevenPorts(group []hca.HCA, value func(hca.Port) string) (found []uneven) 
 		})
 		for _, p := range ports {
 			if p.value != usual.value {
-				p.other, p.than, p.most = usual.at, usual.value, 2*count[layer+usual.value] > len(ports)
+				p.other = usual.at
+				p.than = usual.value
+				p.most = 2*count[layer+usual.value] > len(ports)
 				p.alike = count[layer+p.value]
 				found = append(found, p)
 			}

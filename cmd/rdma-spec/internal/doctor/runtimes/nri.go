@@ -85,9 +85,11 @@ func nriOwner(r runtime.Runtime, all []runtime.Runtime) []doctor.Finding {
 	if r.Pods == 0 || r.PID == 0 || r.NRI.Listener == 0 || r.NRI.Listener == r.PID {
 		return nil
 	}
-	other, file := fmt.Sprintf("process %d", r.NRI.Listener), "its configuration"
+	other := fmt.Sprintf("process %d", r.NRI.Listener)
+	file := "its configuration"
 	if i := slices.IndexFunc(all, func(o runtime.Runtime) bool { return o.PID == r.NRI.Listener }); i >= 0 {
-		other, file = runtimeObject(all[i]), all[i].Config
+		other = runtimeObject(all[i])
+		file = all[i].Config
 	}
 	fix := fmt.Sprintf("Set disable = true in [plugins.'io.containerd.nri.v1.nri'] of %s, restart that runtime, and "+
 		"then: %s && systemctl restart nri-rdma", file, restartRuntime(r))
@@ -145,7 +147,8 @@ func conflictingPlugins(v *doctor.View, plugin agents.Plugin) (found []doctor.Fi
 				"kubectl get pods -A -o yaml | grep nri"))
 		}
 	}
-	running, meet := 0, map[string]bool{}
+	running := 0
+	meet := map[string]bool{}
 	for _, p := range plugin.Processes {
 		switch {
 		case slices.Contains(agents.Conflicting, p.Name) && !slices.Contains(launched, p.Name):

@@ -52,7 +52,8 @@ func recreated(object, text string, q agents.PluginProcess, p agents.Plugin, v *
 		return doctor.Fault(object, text, "Delete the plugin's pod of this node. Its DaemonSet creates a new one. To find it: "+
 			listPods)
 	}
-	namespace, pod := listing.Containers[i].Namespace, listing.Containers[i].Pod
+	namespace := listing.Containers[i].Namespace
+	pod := listing.Containers[i].Pod
 	f := doctor.Fault(object, text, fmt.Sprintf("kubectl -n %s delete pod %s", namespace, pod))
 	if registered := p.Policy.Error != "" || p.Policy.Exists && p.Policy.Lives; registered {
 		return f.Disruptive("RDMA containers that start before the new pod is registered, within seconds, get no memlock",

@@ -278,7 +278,8 @@ func used(v *doctor.View, r runtime.Runtime) (handlers []string, starved map[str
 			continue
 		}
 		name := r.Handler(c.Handler).Name
-		if handlers = append(handlers, name); c.StarvesRDMA() {
+		handlers = append(handlers, name)
+		if c.StarvesRDMA() {
 			starved[name] = true
 		}
 	}

@@ -35,7 +35,8 @@ func (p Process) Scope(root, container string) (scope Scope, known bool) {
 	unit := ""
 	for part := range strings.FieldsFuncSeq(string(text), func(r rune) bool { return r == '/' || r == '\n' }) {
 		if container != "" && strings.Contains(part, container) {
-			unit, known = part, true
+			unit = part
+			known = true
 		}
 	}
 	if !strings.HasSuffix(unit, ".scope") {
@@ -45,7 +46,8 @@ func (p Process) Scope(root, container string) (scope Scope, known bool) {
 		return scope, false
 	}
 	settings := func(key string) []Setting { return unitSettings(root, scopeDirs, unit, "Scope", key) }
-	rules, policy := settings("DeviceAllow"), settings("DevicePolicy")
+	rules := settings("DeviceAllow")
+	policy := settings("DevicePolicy")
 	for _, rule := range rules {
 		device, access, _ := strings.Cut(rule.Value, " ")
 		if strings.Contains(access, "r") && strings.Contains(access, "w") {
