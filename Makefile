@@ -238,7 +238,7 @@ mutations: ## each guard of the policy is taken away, and a row of the attack ta
 
 # What survives is in test/mutants/survivors.tsv, and fails where it is not.
 MUTATED := ./plugin/policy ./plugin/storedspec ./plugin/registration ./spec/hca \
-  $(addprefix ./cmd/rdma-spec/internal/,change configure/editor)
+  $(addprefix ./cmd/rdma-spec/internal/configure/,change editor)
 mutations-random: deps ## 40 random changes of each package of MUTATED, which its tests must notice; SEED chooses
 	go run ./test/mutants $(if $(SEED),-seed $(SEED)) $(MUTATED)
 

@@ -166,6 +166,23 @@ func (r replacement) replace() (replaced bool, err error) {
 	return true, named(r.file, syncDir(filepath.Dir(target)))
 }
 
+// Backup gives a file's content a second name beside it, as Replace does, and returns that.
+func Backup(file string) (backup string, err error) {
+	target, _, err := resolve(file)
+	if err != nil {
+		return "", named(file, err)
+	}
+	old, err := os.ReadFile(target)
+	if err == nil {
+		dir, name := besides(file, target)
+		backup, _, err = keep(target, filepath.Join(dir, name+backupSuffix), old)
+	}
+	if err != nil {
+		return "", fmt.Errorf("cannot make a backup of %s: %w", file, cause(err))
+	}
+	return backup, nil
+}
+
 // randomLeast is how many digits the name of an unfinished file ends with, or more: it is a random number of 63 bits.
 // Dates have fewer, with which people and tools name copies of their own.
 const randomLeast = 15

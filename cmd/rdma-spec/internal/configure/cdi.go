@@ -13,9 +13,10 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/rdma-spec/rdma-spec/cmd/internal/cli"
-	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/change"
+	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/configure/change"
 	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/node/cdi"
 	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/node/process"
+	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/node/record"
 	"github.com/rdma-spec/rdma-spec/deploy/systemd"
 	"github.com/rdma-spec/rdma-spec/spec/files"
 )
@@ -91,7 +92,7 @@ func kubelet(root string) string {
 
 // cdi plans that the node has a CDI file of its HCAs that stays right: the hook, and the units that write the file.
 func (o *Options) cdi(p programs) (c configured, err error) {
-	c.goals = []change.Goal{{Feature: featureCDI}}
+	c.goals = []record.Goal{{Feature: featureCDI}}
 	c.next = []string{"systemctl daemon-reload", "udevadm control --reload",
 		"systemctl enable --now " + strings.Join(cdiUnits, " ")}
 	dir, err := p.beside("")

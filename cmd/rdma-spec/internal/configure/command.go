@@ -19,10 +19,11 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/rdma-spec/rdma-spec/cmd/internal/cli"
-	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/change"
+	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/configure/change"
 	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/configure/editor"
 	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/doctor"
 	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/node/containerd"
+	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/node/record"
 	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/node/runtime"
 )
 
@@ -76,8 +77,9 @@ Run again, it sets up what an upgrade or another tool has ended, also of the oth
 
 --revert takes the changes back, also after several runs, and leaves what others have written. If
 they have changed a file that is rdma-spec's as a whole, it and its feature stay as they are, and
-the command prints the difference and goes on with the other features. --forget drops the record of
-a feature, and changes no file. The record is in /var/lib/rdma-spec/configure.
+the command names it and goes on with the other features. A file that was there before under such a
+name is kept beside it, as FILE.rdma-spec.bak. --forget drops the record of a feature, and changes
+no file. The record is in /var/lib/rdma-spec/configure.
 
 The exit status is 0 if the node is configured, 1 if --revert leaves a file, 2 for a wrong call,
 and 3 if something fails; then nothing is changed. With -o json, "changed" says whether files are
@@ -196,7 +198,7 @@ func (o *Options) validateRestart() error {
 
 // configured is what a subcommand plans.
 type configured struct {
-	goals   []change.Goal // the first one's feature is the plan's
+	goals   []record.Goal // the first one's feature is the plan's
 	plan    change.Plan
 	unit    string                                // to restart
 	check   func() error                          // of the files as they are on the node; nil for none
@@ -338,7 +340,7 @@ func (o *Options) withRestart(ctx context.Context, unit string, check func() err
 }
 
 // features names the features of goals.
-func features(goals []change.Goal) string {
+func features(goals []record.Goal) string {
 	var names []string
 	for _, g := range goals {
 		names = append(names, g.Feature)

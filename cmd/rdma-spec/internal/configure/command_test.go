@@ -287,7 +287,7 @@ func TestConfigureRefuses(t *testing.T) {
 	}
 }
 
-// --revert leaves a file of ours that others have changed, prints their change, and goes on; --forget ends that.
+// --revert leaves a file of ours that others have changed, names it, and goes on; --forget ends that.
 func TestConfigureRevertLeavesWhatOthersChanged(t *testing.T) {
 	root, _ := configureNode(t)
 	file := filepath.Join(root, "etc/systemd/system/containerd.service.d/90-rdma-spec-memlock.conf")
@@ -296,8 +296,7 @@ func TestConfigureRevertLeavesWhatOthersChanged(t *testing.T) {
 	scratch.File(t, file, scratch.Read(t, file)+"# theirs\n", 0o600)
 	before := nodeFiles(t, root)
 	got := configure(root, "limits --revert")
-	if got.Status != 1 || !strings.Contains(got.Stdout, "\n+# theirs\n") || !strings.Contains(got.Stderr,
-		file+" was changed since") {
+	if got.Status != 1 || got.Stdout != "" || !strings.Contains(got.Stderr, file+" was changed since") {
 		t.Errorf("%+v", got)
 	}
 	unchanged(t, root, before, "afterwards")

@@ -10,7 +10,7 @@ import (
 	"fmt"
 	"path/filepath"
 
-	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/change"
+	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/configure/change"
 	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/node/containerd"
 	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/node/runtime"
 	"github.com/rdma-spec/rdma-spec/plugin/storedspec/places"

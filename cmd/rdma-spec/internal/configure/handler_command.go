@@ -12,10 +12,10 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/rdma-spec/rdma-spec/cmd/internal/cli"
-	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/change"
 	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/configure/editor"
 	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/node/containerd"
 	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/node/goal"
+	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/node/record"
 	"github.com/rdma-spec/rdma-spec/spec"
 	"github.com/rdma-spec/rdma-spec/spec/baseline"
 	"github.com/rdma-spec/rdma-spec/spec/platform"
@@ -71,7 +71,7 @@ It does not limit open files to 1024, as the output of 'ctr oci spec' does for e
 				return err
 			}
 		}
-		edit, err := o.edit(cmd.Context(), &c, daemon, change.Goal{Feature: goal.Handler + name,
+		edit, err := o.edit(cmd.Context(), &c, daemon, record.Goal{Feature: goal.Handler + name,
 			Asked: map[string]string{goal.Like: model}})
 		if err == nil {
 			edit.Force = force
@@ -84,7 +84,7 @@ It does not limit open files to 1024, as the output of 'ctr oci spec' does for e
 
 // edit returns the editor of a containerd's configuration for a goal, which is that of what is configured. Other goals
 // that are not met any longer are met again, so that the goal starts from what they make.
-func (o *Options) edit(ctx context.Context, c *configured, d containerd.Daemon, g change.Goal) (edit editor.Editor,
+func (o *Options) edit(ctx context.Context, c *configured, d containerd.Daemon, g record.Goal) (edit editor.Editor,
 	err error) {
 	g.Daemon = d.Name
 	g.Config = d.Config
@@ -92,10 +92,10 @@ func (o *Options) edit(ctx context.Context, c *configured, d containerd.Daemon, 
 		return edit, err
 	}
 	edit = editor.Editor{Daemon: d, Goal: g}
-	if edit.Others, err = goal.Others(ctx, o.ledger, d, g.Feature); err != nil {
+	if edit.Others, err = goal.Others(ctx, o.ledger.Record, d, g.Feature); err != nil {
 		return edit, err
 	}
-	c.goals = append([]change.Goal{g}, edit.Others...)
+	c.goals = append([]record.Goal{g}, edit.Others...)
 	var features []string
 	for _, g := range c.goals {
 		features = append(features, g.Feature)
@@ -132,7 +132,7 @@ memlock.`,
 	}
 	return o.carriesOut(cmd, goal.Limits, func(_ *cobra.Command, args []string) (c configured, err error) {
 		c.plan, c.unit, err = Limits(o.Root, append(args, "")[0], o.containerds())
-		c.goals = []change.Goal{{Feature: goal.Limits, Asked: map[string]string{goal.Unit: c.unit}}}
+		c.goals = []record.Goal{{Feature: goal.Limits, Asked: map[string]string{goal.Unit: c.unit}}}
 		c.restart = append([]string{"systemctl daemon-reload"}, restartNext(c.unit)...)
 		return c, err
 	})

@@ -9,7 +9,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/change"
+	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/configure/change"
 	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/node/containerd"
 	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/node/goal"
 	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/node/process"

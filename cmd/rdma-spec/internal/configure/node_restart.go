@@ -16,7 +16,7 @@ import (
 	"time"
 
 	"github.com/rdma-spec/rdma-spec/cmd/internal/cli"
-	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/change"
+	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/configure/change"
 	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/node"
 	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/node/cri"
 	"github.com/rdma-spec/rdma-spec/spec/files"

@@ -12,9 +12,9 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/rdma-spec/rdma-spec/cmd/internal/cli"
-	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/change"
 	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/node/containerd"
 	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/node/goal"
+	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/node/record"
 	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/node/runtime"
 	"github.com/rdma-spec/rdma-spec/plugin/storedspec/places"
 )
@@ -65,7 +65,7 @@ func addRuntimeFlag(cmd *cobra.Command, runtime *string) {
 
 // NRI plans NRI in a runtime; "" is the one that the kubelet uses.
 func (o *Options) nri(ctx context.Context, which string, required bool) (configured, error) {
-	c := configured{goals: []change.Goal{{Feature: goal.NRI}}}
+	c := configured{goals: []record.Goal{{Feature: goal.NRI}}}
 	name, known := map[string]string{"": "", RuntimeContainerd: runtime.NameContainerd,
 		runtimeCRIO: runtime.NameCRIO}[which]
 	if !known {
@@ -84,7 +84,7 @@ func (o *Options) nri(ctx context.Context, which string, required bool) (configu
 		c.restart = restartNext(crioUnit)
 		return c, err
 	}
-	asked := change.Goal{Feature: goal.NRI}
+	asked := record.Goal{Feature: goal.NRI}
 	if required {
 		asked.Asked = map[string]string{goal.Required: "true"}
 	}

@@ -15,7 +15,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/rdma-spec/rdma-spec/cmd/internal/cli"
-	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/change"
+	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/configure/change"
 	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/node/agents"
 	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/node/process"
 	"github.com/rdma-spec/rdma-spec/deploy/systemd"

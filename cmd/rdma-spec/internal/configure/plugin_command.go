@@ -12,7 +12,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/rdma-spec/rdma-spec/cmd/internal/cli"
-	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/change"
+	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/node/record"
 )
 
 const featurePlugin = "plugin"
@@ -47,7 +47,7 @@ and the command fails.`,
 }
 
 func (o *Options) plugin(service programs, launched bool) (c configured, err error) {
-	c.goals = []change.Goal{{Feature: featurePlugin}}
+	c.goals = []record.Goal{{Feature: featurePlugin}}
 	c.next = []string{"systemctl daemon-reload", "systemctl enable nri-rdma", "systemctl restart nri-rdma"}
 	if launched {
 		c.next = []string{"restart the container runtime"}

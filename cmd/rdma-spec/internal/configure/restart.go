@@ -10,7 +10,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/change"
+	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/configure/change"
 )
 
 // Node is a node's systemd and the runtimes that serve CRI.

@@ -8,16 +8,16 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
 
 	"github.com/rdma-spec/rdma-spec/cmd/internal/cli"
-	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/change"
+	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/configure/change"
 	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/node/containerd"
 	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/node/goal"
+	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/node/record"
 )
 
 // revertFeatures reverts features, or forgets them; all where none is named. What cannot be reverted is left, with the
@@ -54,19 +54,10 @@ func (o *Options) revertFeatures(cmd *cobra.Command, features ...string) error {
 	}
 	status := 0
 	for _, err := range left {
-		var changed *change.Changed
 		r.Left = append(r.Left, err.Error())
-		diff := ""
-		if errors.As(err, &changed) {
-			status = max(status, 1)
-			diff = changed.Diff
-		} else {
+		status = max(status, 1)
+		if !errors.As(err, new(*record.Changed)) {
 			status = 3
-		}
-		if o.format != cli.FormatJSON {
-			if _, err := io.WriteString(cmd.OutOrStdout(), diff); err != nil {
-				return err
-			}
 		}
 		fmt.Fprintln(cmd.ErrOrStderr(), "rdma-spec:", err)
 	}
@@ -102,7 +93,7 @@ func (o *Options) reversal(ctx context.Context, ledger *change.Ledger, features 
 		}
 		return err != nil
 	})
-	var changed *change.Changed
+	var changed *record.Changed
 	for back, err = ledger.Reversal(features...); errors.As(err, &changed); back, err = ledger.Reversal(features...) {
 		left = append(left, err)
 		features = slices.DeleteFunc(features, func(feature string) bool { return feature == changed.Feature })

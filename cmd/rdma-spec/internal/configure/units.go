@@ -14,7 +14,7 @@ import (
 	"strings"
 	"syscall"
 
-	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/change"
+	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/configure/change"
 	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/configure/editor"
 	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/node/cdi"
 	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/node/containerd"

@@ -13,7 +13,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/change"
+	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/configure/change"
 	"github.com/rdma-spec/rdma-spec/spec/files"
 	"github.com/rdma-spec/rdma-spec/spec/platform"
 )

@@ -12,9 +12,10 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/change"
+	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/configure/change"
 	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/node/containerd"
 	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/node/goal"
+	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/node/record"
 	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/tomledit"
 	"github.com/rdma-spec/rdma-spec/test/testing/golden"
 	"github.com/rdma-spec/rdma-spec/test/testing/race"
@@ -190,7 +191,7 @@ func (n node) applied(t *testing.T, name string, planned func() (change.Plan, er
 		t.Fatal(err)
 	}
 	defer ledger.Close()
-	if err := ledger.Apply(plan, nil, change.Goal{Feature: "test"}); err != nil {
+	if err := ledger.Apply(plan, nil, record.Goal{Feature: "test"}); err != nil {
 		t.Fatal(err)
 	}
 	if diff := changes(t, planned); diff != "" {
@@ -276,12 +277,12 @@ func (n node) unrender(t *testing.T) {
 
 // ofNRI returns the editor for NRI.
 func ofNRI(d containerd.Daemon, required bool) Editor {
-	return Editor{Daemon: d, Goal: change.Goal{Feature: goal.NRI, Config: d.Config,
+	return Editor{Daemon: d, Goal: record.Goal{Feature: goal.NRI, Config: d.Config,
 		Asked: map[string]string{goal.Required: strconv.FormatBool(required)}}}
 }
 
 // ofHandler returns the editor for a handler.
 func ofHandler(d containerd.Daemon, name, like string) Editor {
-	return Editor{Daemon: d, Goal: change.Goal{Feature: goal.Handler + name, Config: d.Config,
+	return Editor{Daemon: d, Goal: record.Goal{Feature: goal.Handler + name, Config: d.Config,
 		Asked: map[string]string{goal.Like: like}}}
 }

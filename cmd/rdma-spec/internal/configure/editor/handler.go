@@ -18,9 +18,10 @@ import (
 
 	specs "github.com/opencontainers/runtime-spec/specs-go"
 
-	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/change"
+	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/configure/change"
 	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/node/containerd"
 	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/node/goal"
+	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/node/record"
 	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/tomledit"
 	"github.com/rdma-spec/rdma-spec/spec/baseline"
 	"github.com/rdma-spec/rdma-spec/spec/files"
@@ -104,7 +105,7 @@ func (d Editor) Handler(ctx context.Context, spec func(base []byte) ([]byte, err
 }
 
 // waysToSet returns ways to write the values of a goal to a file of a version, the best one first.
-func waysToSet(g change.Goal, values []goal.Value, tree map[string]any, files []containerd.File, version int) [][]set {
+func waysToSet(g record.Goal, values []goal.Value, tree map[string]any, files []containerd.File, version int) [][]set {
 	if name, isHandler := strings.CutPrefix(g.Feature, goal.Handler); isHandler {
 		_, all := containerd.Handlers(tree)
 		model, exists := all[g.Asked[goal.Like]].(map[string]any)

@@ -7,7 +7,7 @@ import (
 	"context"
 	"fmt"
 
-	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/change"
+	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/configure/change"
 	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/node/goal"
 	"github.com/rdma-spec/rdma-spec/plugin/requirement"
 )

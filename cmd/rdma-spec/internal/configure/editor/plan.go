@@ -18,9 +18,10 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/change"
+	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/configure/change"
 	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/node/containerd"
 	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/node/goal"
+	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/node/record"
 	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/tomledit"
 	"github.com/rdma-spec/rdma-spec/plugin/requirement"
 )
@@ -28,10 +29,10 @@ import (
 // Editor plans changes of a daemon's configuration for a goal.
 type Editor struct {
 	containerd.Daemon
-	Goal  change.Goal
+	Goal  record.Goal
 	Force bool // a base spec is changed although other handlers name it
 	// Others are goals that are no longer met, or whose files do harm: what is planned meets them again.
-	Others []change.Goal
+	Others []record.Goal
 	// Without are the files that have values for these goals, as they would be without those.
 	Without containerd.Contents
 }
@@ -41,7 +42,7 @@ type base struct {
 	writing                // what the other goals need
 	now     map[string]any // the effective configuration with all goals, as it is
 	tree    map[string]any // without the goal, and with the others
-	relies  change.Plan    // on the files as they are
+	relies  change.Plan    // on the files as they are, but for what the platform renders again
 }
 
 // base reads the node.
@@ -50,7 +51,11 @@ func (d Editor) base(ctx context.Context) (b base, err error) {
 	if err != nil {
 		return b, err
 	}
-	b.relies = d.Relying(all)
+	for _, f := range all {
+		if !d.Rendered(f) {
+			b.relies = append(b.relies, change.File{Path: f.Path, Before: f.Text, Content: f.Text})
+		}
+	}
 	b.writing = writing{Editor: d, staged: containerd.Contents{}, files: map[string]change.File{}}
 	maps.Copy(b.staged, d.Without)
 	if b.now, err = d.Effective(ctx, nil); err != nil {
@@ -95,18 +100,18 @@ func (d Editor) base(ctx context.Context) (b base, err error) {
 type set struct {
 	path  []string
 	value any
-	own   bool // as in change.Part
+	own   bool // as in record.Part
 }
 
 // parts are those of a block that has the values.
-func parts(feature string, sets []set) (all []change.Part) {
+func parts(feature string, sets []set) (all []record.Part) {
 	for _, s := range sets {
 		table, isTable := s.value.(map[string]any)
 		if spec, has := table[containerd.BaseSpecKey]; isTable && has && !s.own { // it goes, whatever becomes of the table
-			all = append(all, change.Part{Feature: feature, Path: slices.Concat(s.path, []string{containerd.BaseSpecKey}),
+			all = append(all, record.Part{Feature: feature, Path: slices.Concat(s.path, []string{containerd.BaseSpecKey}),
 				Written: spec})
 		}
-		part := change.Part{Feature: feature, Path: s.path, Own: s.own, Written: s.value}
+		part := record.Part{Feature: feature, Path: s.path, Own: s.own, Written: s.value}
 		if s.own {
 			part.Written = nil
 		}
@@ -136,7 +141,7 @@ func (d Editor) plan(ctx context.Context, b base) (change.Plan, error) {
 
 // meet writes what meets a goal: it tries the places for a change in turn, and takes the first whose effective
 // configuration is the wanted one, which it returns.
-func (w *writing) meet(ctx context.Context, g change.Goal, tree, now map[string]any) (map[string]any, error) {
+func (w *writing) meet(ctx context.Context, g record.Goal, tree, now map[string]any) (map[string]any, error) {
 	values, err := goal.Values(g, tree)
 	if err != nil && g.Feature != w.Goal.Feature { // what it was made like is gone: it stays as it is
 		values = goal.Present(now, g)
@@ -243,7 +248,7 @@ type place struct {
 // places returns the places for a change, the best one first, and why some are none: a file of our own in a directory
 // that is imported, and one in our directory, with an import; and else our block in a file of others. In containerd
 // 1.x, an own file would take away the rest of CRI's section, unless the platform merges it.
-func (w *writing) places(ctx context.Context, g change.Goal, files []containerd.File, ways [][]set) (all []place,
+func (w *writing) places(ctx context.Context, g record.Goal, files []containerd.File, ways [][]set) (all []place,
 	unfit []string, err error) {
 	version, err := w.Program.Version(ctx)
 	if err != nil {
@@ -379,7 +384,7 @@ func (w *writing) write(feature string, p place, version int, sets []set, want m
 // writeImport imports the directory of a file of ours, at the end of a file's imports. It is the goal's as long as the
 // file is, also where another goal has added it.
 func (w *writing) writeImport(feature string, p place, version int) error {
-	part := change.Part{Feature: feature, Path: []string{"imports"},
+	part := record.Part{Feature: feature, Path: []string{"imports"},
 		Element: w.OnNode(filepath.Join(filepath.Dir(p.path), "*.toml"))}
 	text, err := w.staged.Read(p.by)
 	if err != nil {
@@ -398,7 +403,7 @@ func (w *writing) writeImport(feature string, p place, version int) error {
 		}
 		part.Inserted = inserted(text, after)
 	}
-	w.wrote(change.File{Feature: feature, Path: p.by, Content: after, Parts: []change.Part{part}})
+	w.wrote(change.File{Feature: feature, Path: p.by, Content: after, Parts: []record.Part{part}})
 	return nil
 }
 
@@ -499,7 +504,7 @@ func (w *writing) plan() (planned change.Plan, err error) {
 		if !slices.Contains(w.order, path) {
 			f := change.File{Path: path, Content: w.staged[path]}
 			if f.Content != nil {
-				f.Parts = []change.Part{} // the file is not ours
+				f.Parts = []record.Part{} // the file is not ours
 			}
 			w.wrote(f)
 		}

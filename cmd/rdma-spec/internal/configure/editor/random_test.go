@@ -17,9 +17,10 @@ import (
 	"github.com/google/go-cmp/cmp/cmpopts"
 	"github.com/pelletier/go-toml/v2"
 
-	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/change"
+	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/configure/change"
 	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/node/containerd"
 	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/node/goal"
+	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/node/record"
 	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/tomledit"
 	"github.com/rdma-spec/rdma-spec/test/testing/chance"
 	"github.com/rdma-spec/rdma-spec/test/testing/scratch"
@@ -101,7 +102,7 @@ func TestNRIInRandomConfigurations(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := ledger.Apply(plan, nil, change.Goal{Feature: goal.NRI}); err != nil {
+		if err := ledger.Apply(plan, nil, record.Goal{Feature: goal.NRI}); err != nil {
 			t.Fatal(err)
 		}
 		after, err := d.Effective(t.Context(), containerd.Contents{})

@@ -12,8 +12,9 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/change"
+	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/configure/change"
 	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/node/containerd"
+	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/node/record"
 	"github.com/rdma-spec/rdma-spec/test/testing/scratch"
 )
 
@@ -45,7 +46,7 @@ func TestRoot(t *testing.T) {
 	} {
 		plan, err := planned()
 		if err == nil {
-			err = ledger.Apply(plan, func() error { return d.Check(t.Context()) }, change.Goal{Feature: feature})
+			err = ledger.Apply(plan, func() error { return d.Check(t.Context()) }, record.Goal{Feature: feature})
 		}
 		if err != nil {
 			t.Fatalf("%s: %v", feature, err)

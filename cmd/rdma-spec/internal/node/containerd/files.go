@@ -14,7 +14,6 @@ import (
 	"strings"
 	"syscall"
 
-	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/change"
 	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/tomledit"
 	"github.com/rdma-spec/rdma-spec/spec/files"
 )
@@ -233,14 +232,4 @@ func (d Daemon) Naming(all []File, path string) (handlers []string) {
 		}
 	}
 	return handlers
-}
-
-// Relying returns a plan that relies on the files as they are, but for what the platform renders again.
-func (d Daemon) Relying(all []File) (plan change.Plan) {
-	for _, f := range all {
-		if !d.Rendered(f) {
-			plan = append(plan, change.File{Path: f.Path, Before: f.Text, Content: f.Text})
-		}
-	}
-	return plan
 }

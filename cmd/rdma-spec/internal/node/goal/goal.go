@@ -13,9 +13,9 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/change"
 	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/node/containerd"
 	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/node/process"
+	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/node/record"
 	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/tomledit"
 )
 
@@ -54,7 +54,7 @@ func BaseSpec(config, handler string) string {
 
 // Values returns what a goal wants, made of the effective configuration without it: nothing for a goal that is for no
 // containerd.
-func Values(g change.Goal, without map[string]any) ([]Value, error) {
+func Values(g record.Goal, without map[string]any) ([]Value, error) {
 	name, isHandler := strings.CutPrefix(g.Feature, Handler)
 	switch {
 	case isHandler:
@@ -84,7 +84,7 @@ func Values(g change.Goal, without map[string]any) ([]Value, error) {
 }
 
 // Sets reports whether a path of an effective configuration is one that a goal sets.
-func Sets(g change.Goal, path []string) bool {
+func Sets(g record.Goal, path []string) bool {
 	name, isHandler := strings.CutPrefix(g.Feature, Handler)
 	if !isHandler {
 		return g.Feature == NRI && slices.Contains(path, containerd.NRIPlugin)

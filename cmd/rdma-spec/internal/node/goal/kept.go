@@ -9,8 +9,8 @@ import (
 	"strings"
 	"time"
 
-	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/change"
 	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/node/containerd"
+	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/node/record"
 	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/tomledit"
 	"github.com/rdma-spec/rdma-spec/spec/files"
 )
@@ -53,20 +53,20 @@ type Configured struct {
 // Read compares what the record of the node below a root has with the effective configurations, whoever has changed
 // them.
 func Read(ctx context.Context, root string) (all Configured, err error) {
-	record, err := change.Read(root)
+	r, err := record.Read(root)
 	if err != nil {
 		return all, err
 	}
 	var configs []string
-	for _, g := range record.Goals {
+	for _, g := range r.Goals {
 		if g.Config == "" {
-			all.Features = append(all.Features, ofFiles(record, root, g))
+			all.Features = append(all.Features, ofFiles(r, root, g))
 		} else if !slices.Contains(configs, g.Config) {
 			configs = append(configs, g.Config)
 		}
 	}
 	for _, config := range configs {
-		features, harm := ofDaemon(ctx, record, root, config)
+		features, harm := ofDaemon(ctx, r, root, config)
 		all.Features = append(all.Features, features...)
 		if harm != nil {
 			all.Harms = append(all.Harms, *harm)
@@ -75,12 +75,12 @@ func Read(ctx context.Context, root string) (all Configured, err error) {
 	return all, nil
 }
 
-func feature(g change.Goal) Feature {
+func feature(g record.Goal) Feature {
 	return Feature{Feature: g.Feature, Asked: g.Asked, Config: g.Config, Since: g.Time, State: Kept}
 }
 
 // ofFiles judges a feature whose files are its own: it is lost where one is missing, or where a unit has a limit again.
-func ofFiles(record *change.Ledger, root string, g change.Goal) Feature {
+func ofFiles(r *record.Record, root string, g record.Goal) Feature {
 	f := feature(g)
 	if unit := g.Asked[Unit]; unit != "" {
 		if last, unlimited := Memlock(root, unit, ""); !unlimited {
@@ -89,7 +89,7 @@ func ofFiles(record *change.Ledger, root string, g change.Goal) Feature {
 		}
 		return f
 	}
-	for _, file := range record.Paths(g.Feature) {
+	for _, file := range r.Paths(g.Feature) {
 		if !containerd.Exists(file) {
 			f.State = Lost
 			f.Differs = append(f.Differs, files.OnNode(root, file))
@@ -100,15 +100,15 @@ func ofFiles(record *change.Ledger, root string, g change.Goal) Feature {
 
 // ofDaemon judges the features of a containerd: with the files as they are, its effective configuration is the one
 // without them and with what the features want, and nothing else.
-func ofDaemon(ctx context.Context, record *change.Ledger, root, config string) (features []Feature, harm *Harm) {
-	var goals []change.Goal
-	for _, g := range record.Goals {
+func ofDaemon(ctx context.Context, r *record.Record, root, config string) (features []Feature, harm *Harm) {
+	var goals []record.Goal
+	for _, g := range r.Goals {
 		if g.Config == config {
 			goals = append(goals, g)
 			features = append(features, feature(g))
 		}
 	}
-	now, without, ours, err := bothWays(ctx, record, root, config)
+	now, without, ours, err := bothWays(ctx, r, root, config)
 	if err != nil {
 		for i := range features {
 			features[i].State = Unknown
@@ -154,7 +154,7 @@ func ofDaemon(ctx context.Context, record *change.Ledger, root, config string) (
 
 // all returns an effective configuration with all goals, and the values of each. Where what one was made like is gone,
 // it can stay as it is.
-func all(goals []change.Goal, without, now map[string]any) (want map[string]any, wanted [][]Value) {
+func all(goals []record.Goal, without, now map[string]any) (want map[string]any, wanted [][]Value) {
 	want = without
 	for _, g := range goals {
 		values, err := Values(g, want)
@@ -169,9 +169,9 @@ func all(goals []change.Goal, without, now map[string]any) (want map[string]any,
 
 // Others returns the goals for a containerd but for that of a feature where they are not all met, or where their files
 // change more than they are for; and none where all is well.
-func Others(ctx context.Context, record *change.Ledger, d containerd.Daemon, feature string) (others []change.Goal,
+func Others(ctx context.Context, r *record.Record, d containerd.Daemon, feature string) (others []record.Goal,
 	err error) {
-	for _, g := range record.Goals {
+	for _, g := range r.Goals {
 		if g.Config == d.Config && g.Feature != feature {
 			others = append(others, g)
 		}
@@ -181,7 +181,7 @@ func Others(ctx context.Context, record *change.Ledger, d containerd.Daemon, fea
 	}
 	var trees []map[string]any
 	for _, features := range [][]string{{feature}, nil} {
-		without, err := record.Without(features...)
+		without, err := r.Without(features...)
 		if err != nil {
 			return nil, err
 		}
@@ -199,7 +199,7 @@ func Others(ctx context.Context, record *change.Ledger, d containerd.Daemon, fea
 
 // bothWays returns the effective configuration of a containerd with the files as they are, and without what is
 // recorded; and the files that have that.
-func bothWays(ctx context.Context, record *change.Ledger, root, config string) (now, without map[string]any,
+func bothWays(ctx context.Context, r *record.Record, root, config string) (now, without map[string]any,
 	ours containerd.Contents, err error) {
 	d, err := containerd.Choose(containerd.Find(root), files.Below(root, config), root)
 	if err != nil {
@@ -208,14 +208,14 @@ func bothWays(ctx context.Context, record *change.Ledger, root, config string) (
 	if now, err = d.Effective(ctx, nil); err != nil {
 		return nil, nil, nil, err
 	}
-	if ours, err = record.Without(); err == nil {
+	if ours, err = r.Without(); err == nil {
 		without, err = d.Effective(ctx, ours)
 	}
 	return now, without, ours, err
 }
 
 // Present returns the values of a handler as they are; none where it has not the base spec that it was given.
-func Present(now map[string]any, g change.Goal) (values []Value) {
+func Present(now map[string]any, g record.Goal) (values []Value) {
 	plugin, handlers := containerd.Handlers(now)
 	name := strings.TrimPrefix(g.Feature, Handler)
 	handler, _ := handlers[name].(map[string]any)

@@ -3,9 +3,8 @@
 
 // Package change changes files of a node, and restores them. It knows nothing of what their values mean.
 //
-// A Plan says what files are to become, and prints as a unified diff. A Ledger applies plans for goals. It records each
-// goal, the files that are its own, and what it has added to files of others, by which that is found again. So the same
-// that was added is taken back, whatever others have made of the rest.
+// A Plan says what files are to become, and prints as a unified diff. A Ledger applies plans for goals, and records
+// them. So the same that was added is taken back, whatever others have made of the rest.
 package change
 
 import (
@@ -17,6 +16,7 @@ import (
 
 	"github.com/aymanbagabas/go-udiff"
 
+	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/node/record"
 	"github.com/rdma-spec/rdma-spec/spec/files"
 	"github.com/rdma-spec/rdma-spec/spec/files/atomicfile"
 )
@@ -30,7 +30,7 @@ type File struct {
 	Mode    fs.FileMode // of a file that does not exist; 0 for 0644
 	// Parts are what the feature adds to a TOML file that others write, too. Empty where it adds nothing any longer, and
 	// nil where the file is the feature's as a whole.
-	Parts []Part
+	Parts []record.Part
 	// Editable says that people are to edit a new file: then it is theirs, and taking the change back leaves it.
 	Editable bool
 }

@@ -19,6 +19,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/node/record"
 	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/tomledit"
 	"github.com/rdma-spec/rdma-spec/spec/files/atomicfile"
 	"github.com/rdma-spec/rdma-spec/test/testing/race"
@@ -54,7 +55,7 @@ func TestApplyPutsBackWhereSomethingFails(t *testing.T) {
 			n := newNode(t, old)
 			l := n.open()
 			check := failing(l, at)
-			if err := l.Apply(n.plan("new/c", "c", "a", "new a", "b", "new b"), check, Goal{Feature: "nri"}); err == nil ||
+			if err := l.Apply(n.plan("new/c", "c", "a", "new a", "b", "new b"), check, record.Goal{Feature: "nri"}); err == nil ||
 				err.Error() != errFull.Error() {
 				t.Errorf("Apply: %v, want only %v", err, errFull)
 			}
@@ -180,7 +181,7 @@ func TestReadOnlyDir(t *testing.T) {
 		t.Skipf("chattr: %v: %s", err, out)
 	}
 	t.Cleanup(func() { _ = exec.Command("chattr", "-i", locked).Run() }) // so that it can be removed
-	err := n.open().Apply(n.plan("a", "new a", "locked/c", "c"), nil, Goal{Feature: "nri"})
+	err := n.open().Apply(n.plan("a", "new a", "locked/c", "c"), nil, record.Goal{Feature: "nri"})
 	if err == nil || strings.Contains(err.Error(), "\n") || !strings.Contains(err.Error(),
 		"locked/c: operation not permitted") {
 		t.Errorf("Apply: %v", err)
@@ -220,9 +221,9 @@ func TestMain(m *testing.M) {
 			File{Path: path("new.d/c"), Content: []byte("new c")}, File{Path: path("opt/nri/plugins/90-rdma"),
 				Content: []byte("new plugin"), Mode: 0o755},
 			File{Path: path("a"), Content: []byte("new a")}, File{Path: path("b"), Content: []byte("new b")},
-			File{Path: path("others.toml"), Content: []byte(withOurs), Parts: []Part{{Path: []string{"x"}, Own: true}}},
+			File{Path: path("others.toml"), Content: []byte(withOurs), Parts: []record.Part{{Path: []string{"x"}, Own: true}}},
 		); err == nil {
-			err = l.Apply(plan, nil, Goal{Feature: "nri"})
+			err = l.Apply(plan, nil, record.Goal{Feature: "nri"})
 		}
 	} else if err == nil {
 		err = revert(l, nil, "nri")

@@ -11,6 +11,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/node/record"
 	"github.com/rdma-spec/rdma-spec/spec/files/atomicfile"
 	"github.com/rdma-spec/rdma-spec/test/testing/scratch"
 )
@@ -35,7 +36,7 @@ func TestApplyOnlyToWhatWasRead(t *testing.T) {
 			plan := n.plan("a", "new a", "b", "new b", "c", "old c", "d", "new d")
 			meanwhile.do(n)
 			before := scratch.Tree(t, n.dir)
-			changedMeanwhile(t, n, n.open().Apply(plan, nil, Goal{Feature: "nri"}), meanwhile.file)
+			changedMeanwhile(t, n, n.open().Apply(plan, nil, record.Goal{Feature: "nri"}), meanwhile.file)
 			n.check(before)
 			if l, err := Read(n.root); err != nil || len(l.Features()) > 0 {
 				t.Errorf("features are left: %q, %v", l.Features(), err)
@@ -84,7 +85,7 @@ func TestChangedInTheMiddle(t *testing.T) {
 			n := newNode(t, old)
 			l := n.open()
 			l.put = meanwhileFiles{n, file, file}.put
-			changedMeanwhile(t, n, l.Apply(n.plan("new/c", "c", "a", "new a", "b", "new b"), nil, Goal{Feature: "nri"}), file)
+			changedMeanwhile(t, n, l.Apply(n.plan("new/c", "c", "a", "new a", "b", "new b"), nil, record.Goal{Feature: "nri"}), file)
 			n.check(with(old))
 			l.Close()
 
@@ -95,7 +96,7 @@ func TestChangedInTheMiddle(t *testing.T) {
 			changedMeanwhile(t, n, revert(l, nil, "nri"), file)
 			n.check(with(applied))
 			l.Close()
-			var changed *Changed
+			var changed *record.Changed
 			if err := n.revert("nri"); !errors.As(err, &changed) || changed.Path != n.path(file) {
 				t.Errorf("Revert afterwards: %v, want the change of %s", err, file)
 			}
@@ -110,12 +111,12 @@ func TestChangedDuringTheCheck(t *testing.T) {
 	err := l.Apply(n.plan("a", "new a", "b", "new b"), func() error {
 		n.set(map[string]string{"a": "theirs"})
 		return errFull
-	}, Goal{Feature: "nri"})
+	}, record.Goal{Feature: "nri"})
 	if !errors.Is(err, errFull) || !errors.Is(err, atomicfile.ErrChanged) || !errors.Is(err, ErrNotRestored) {
 		t.Errorf("Apply: %v", err)
 	}
 	n.check(map[string]string{"a": "theirs", "b": "old b"})
-	var changed *Changed
+	var changed *record.Changed
 	if _, err := l.Reversal("nri"); !errors.As(err, &changed) || changed.Path != n.path("a") {
 		t.Errorf("Reversal: %v, want the change of a", err)
 	}

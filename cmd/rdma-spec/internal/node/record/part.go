@@ -1,7 +1,7 @@
 // Copyright The rdma-spec Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-package change
+package record
 
 import (
 	"bytes"
@@ -27,13 +27,13 @@ type Part struct {
 	Depth   int  `json:"depth"`             // how many elements of the path were there before
 }
 
-// sameAs reports whether two parts are the same place of a file.
-func (p Part) sameAs(other Part) bool {
+// SameAs reports whether two parts are the same place of a file.
+func (p Part) SameAs(other Part) bool {
 	return slices.Equal(p.Path, other.Path) && p.Element == other.Element
 }
 
-// since returns a part with how much of its path a document has.
-func (p Part) since(document map[string]any) Part {
+// Since returns a part with how much of its path a document has.
+func (p Part) Since(document map[string]any) Part {
 	p.Depth = 0
 	for n := range p.Path {
 		if _, exists := tomledit.Lookup(document, p.Path[:n+1]...); exists {
@@ -46,15 +46,15 @@ func (p Part) since(document map[string]any) Part {
 // goes reports whether what is in a part's place is the feature's, and none that somebody else has set since.
 func (p Part) goes(now any) bool { return p.Own || tomledit.Same(now, p.Written) }
 
-// companion reports whether a part is a table that is there for those beside it.
-func (p Part) companion() bool {
+// Companion reports whether a part is a table that is there for those beside it.
+func (p Part) Companion() bool {
 	_, isTable := p.Written.(map[string]any)
 	return isTable && !p.Own
 }
 
 // needed reports whether tables stay in a document beside that of a part, which is one of those that go.
 func (p Part) needed(document map[string]any, going []Part) bool {
-	if !p.companion() {
+	if !p.Companion() {
 		return false
 	}
 	in := p.Path[:len(p.Path)-1]
@@ -71,9 +71,9 @@ func (p Part) needed(document map[string]any, going []Part) bool {
 	return false
 }
 
-// without returns a document without parts. What somebody else has set since, or what is needed, stays. Tables that
+// WithoutParts returns a document without parts. What somebody else has set since, or what is needed, stays. Tables that
 // were not there before go where nothing is left in them, and so does a block.
-func without(text []byte, parts []Part) ([]byte, error) {
+func WithoutParts(text []byte, parts []Part) ([]byte, error) {
 	for _, p := range slices.Backward(parts) {
 		tree, err := tomledit.Parse(text)
 		if err != nil {

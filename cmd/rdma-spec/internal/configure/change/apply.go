@@ -15,6 +15,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/node/record"
 	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/tomledit"
 	"github.com/rdma-spec/rdma-spec/spec/files"
 	"github.com/rdma-spec/rdma-spec/spec/files/atomicfile"
@@ -28,14 +29,14 @@ type step struct {
 	dirs     []string
 }
 
-func (e entry) step(from, to []byte) step {
+func stepOf(e record.Entry, from, to []byte) step {
 	return step{e.Path, from, to, fs.FileMode(e.Mode), e.Dirs}
 }
 
 // Apply changes the files of a plan for goals. Each file is replaced atomically, and keeps its mode and owner. Where
 // something fails, also the check that follows the changes, or where a file is no longer what the plan was made from,
 // all files become again what they were. A file that is already as planned is left alone.
-func (l *Ledger) Apply(plan Plan, check func() error, goals ...Goal) error {
+func (l *Ledger) Apply(plan Plan, check func() error, goals ...record.Goal) error {
 	if len(plan.Changed()) == 0 {
 		return l.restate(goals)
 	}
@@ -43,16 +44,20 @@ func (l *Ledger) Apply(plan Plan, check func() error, goals ...Goal) error {
 	if err != nil {
 		return err
 	}
-	before := record{Goals: slices.Clone(l.Goals), Files: slices.Clone(l.Files)}
+	before := record.Record{Goals: slices.Clone(l.Goals), Files: slices.Clone(l.Files)}
 	var steps []step
+	var backups []string
 	for _, f := range plan {
 		if changed := !files.Same(f.Before, f.Content); changed || f.Parts != nil {
-			var e entry
+			var e record.Entry
 			if e, err = l.prepare(f, goals); err != nil {
 				break
 			}
+			if e.Backup != "" && !slices.ContainsFunc(before.Files, func(old record.Entry) bool { return old.Backup == e.Backup }) {
+				backups = append(backups, e.Backup)
+			}
 			if changed {
-				steps = append(steps, e.step(f.Before, f.Content))
+				steps = append(steps, stepOf(e, f.Before, f.Content))
 			}
 		}
 	}
@@ -60,25 +65,27 @@ func (l *Ledger) Apply(plan Plan, check func() error, goals ...Goal) error {
 		l.state(goals)
 		err = l.save()
 	}
-	if err != nil {
-		l.record = before
-		return err
+	undone := err != nil
+	if err == nil {
+		undone, err = l.carryOut(steps, check)
 	}
-	if undone, err := l.carryOut(steps, check); err != nil {
-		if undone {
-			l.record = before
-			err = errors.Join(err, l.save())
+	if undone {
+		err = errors.Join(err, l.replace(before))
+		for _, backup := range backups {
+			_ = os.Remove(backup) // it is of no use, and does no harm
 		}
+	}
+	if err != nil {
 		return err
 	}
 	l.settle()
-	_ = l.replace(l.record) // else the record is longer than it has to be
+	_ = l.save() // else the record is longer than it has to be
 	return nil
 }
 
 // restate records goals that are met already, where they are new, or asked for in another way.
-func (l *Ledger) restate(goals []Goal) error {
-	goals = slices.DeleteFunc(slices.Clone(goals), func(g Goal) bool {
+func (l *Ledger) restate(goals []record.Goal) error {
+	goals = slices.DeleteFunc(slices.Clone(goals), func(g record.Goal) bool {
 		old, recorded := l.Goal(g.Feature)
 		return recorded && maps.Equal(old.Asked, g.Asked) && old.Version == g.Version && old.Config == g.Config
 	})
@@ -90,10 +97,10 @@ func (l *Ledger) restate(goals []Goal) error {
 }
 
 // state replaces goals of the record.
-func (l *Ledger) state(goals []Goal) {
+func (l *Ledger) state(goals []record.Goal) {
 	for _, g := range goals {
 		g.Time = time.Now().UTC().Truncate(time.Second)
-		l.Goals = append(slices.DeleteFunc(slices.Clone(l.Goals), func(old Goal) bool { return old.Feature == g.Feature }), g)
+		l.Goals = append(slices.DeleteFunc(slices.Clone(l.Goals), func(old record.Goal) bool { return old.Feature == g.Feature }), g)
 	}
 }
 
@@ -104,8 +111,8 @@ func (l *Ledger) settle() {
 		l.Files[i].Written = e.Written[max(0, len(e.Written)-1):]
 	}
 	var dirs []string
-	l.Files = slices.DeleteFunc(l.Files, func(e entry) bool {
-		isGone := len(e.features()) == 0 || e.Feature != "" && slices.Equal(e.Written, []string{sum(nil)})
+	l.Files = slices.DeleteFunc(l.Files, func(e record.Entry) bool {
+		isGone := len(e.Features()) == 0 || e.Feature != "" && slices.Equal(e.Written, []string{record.Sum(nil)})
 		if isGone {
 			dirs = append(dirs, e.Dirs...)
 		}
@@ -115,7 +122,7 @@ func (l *Ledger) settle() {
 }
 
 // inherit has files keep the directories that were made for others, which go, where they are in them.
-func inherit(all []entry, dirs []string) {
+func inherit(all []record.Entry, dirs []string) {
 	for i, e := range all {
 		for _, dir := range dirs {
 			if strings.HasPrefix(e.Path, dir+"/") && !slices.Contains(e.Dirs, dir) {
@@ -127,45 +134,38 @@ func inherit(all []entry, dirs []string) {
 	}
 }
 
-// prepare records a change of a file for goals, and keeps the contents that it needs.
-func (l *Ledger) prepare(f File, goals []Goal) (entry, error) {
-	if filepath.Join(l.root, files.OnNode(l.root, f.Path)) != f.Path {
-		return entry{}, fmt.Errorf("%s is not below %s", f.Path, l.root)
+// prepare records a change of a file for goals, and keeps what others have written in a file that is to be ours.
+func (l *Ledger) prepare(f File, goals []record.Goal) (e record.Entry, err error) {
+	if filepath.Join(l.Root, files.OnNode(l.Root, f.Path)) != f.Path {
+		return e, fmt.Errorf("%s is not below %s", f.Path, l.Root)
 	}
-	path := files.Below(l.root, files.OnNode(l.root, f.Path))
-	e := entry{Path: path, Original: sum(f.Before), Mode: uint32(cmp.Or(f.Mode, 0o644)), Made: f.Before == nil,
-		Dirs: missingDirs(path), Editable: f.Editable}
-	i := slices.IndexFunc(l.Files, func(e entry) bool { return e.Path == path })
+	path := files.Below(l.Root, files.OnNode(l.Root, f.Path))
+	e = record.Entry{Path: path, Mode: uint32(cmp.Or(f.Mode, 0o644)), Made: f.Before == nil, Dirs: missingDirs(path),
+		Editable: f.Editable}
+	i := slices.IndexFunc(l.Files, func(e record.Entry) bool { return e.Path == path })
 	if i >= 0 {
 		e = l.Files[i]
 		if f.Before == nil { // a run that was killed may have made some of the directories
 			e.Dirs = slices.Concat(e.Dirs, missingDirs(path))
-			e.Made = true
 			slices.Sort(e.Dirs)
 			e.Dirs = slices.Compact(e.Dirs)
-		}
-		if !e.Made && !slices.Contains(e.Written, sum(f.Before)) { // others have changed it since
-			e.Original = sum(f.Before)
+			e.Made = true
 		}
 	}
-	var err error
-	if f.Parts == nil {
+	if f.Parts != nil {
+		e.Feature = ""
+		e.Written = nil
+		e.Parts, err = with(e.Parts, f, goals)
+	} else {
+		if !e.Made && !slices.Contains(e.Written, record.Sum(f.Before)) {
+			e.Backup, err = atomicfile.Backup(path)
+		}
 		e.Feature = cmp.Or(f.Feature, goals[0].Feature)
 		e.Parts = nil
-		e.Written = append(slices.Clone(e.Written), sum(f.Content))
-		for _, content := range [][]byte{f.Before, f.Content} {
-			if err == nil && e.needs(sum(content)) {
-				err = l.keep(content)
-			}
-		}
-	} else {
-		e.Feature = ""
-		e.Original = ""
-		e.Written = nil
-		e.Parts, err = e.with(f, goals)
+		e.Written = append(slices.Clone(e.Written), record.Sum(f.Content))
 	}
 	if err != nil {
-		return entry{}, err
+		return e, err
 	}
 	if i < 0 {
 		l.Files = append(l.Files, e)
@@ -176,17 +176,17 @@ func (l *Ledger) prepare(f File, goals []Goal) (entry, error) {
 	return e, nil
 }
 
-// with returns the parts of an entry with those of goals as a plan says.
-func (e entry) with(f File, goals []Goal) (parts []Part, err error) {
-	var own []Part
-	for _, p := range e.Parts {
-		if slices.ContainsFunc(goals, func(g Goal) bool { return g.Feature == p.Feature }) {
+// with returns the parts of a file with those of goals as a plan says.
+func with(now []record.Part, f File, goals []record.Goal) (parts []record.Part, err error) {
+	var own []record.Part
+	for _, p := range now {
+		if slices.ContainsFunc(goals, func(g record.Goal) bool { return g.Feature == p.Feature }) {
 			own = append(own, p)
 		} else {
 			parts = append(parts, p)
 		}
 	}
-	text, err := without(f.Before, own)
+	text, err := record.WithoutParts(f.Before, own)
 	if err != nil {
 		return nil, err
 	}
@@ -195,11 +195,11 @@ func (e entry) with(f File, goals []Goal) (parts []Part, err error) {
 		return nil, err
 	}
 	for _, p := range f.Parts {
-		if i := slices.IndexFunc(parts, p.sameAs); i >= 0 {
+		if i := slices.IndexFunc(parts, p.SameAs); i >= 0 {
 			p.Depth = parts[i].Depth
 			p.Inserted = parts[i].Inserted
 		} else {
-			p = p.since(tree)
+			p = p.Since(tree)
 		}
 		p.Feature = cmp.Or(p.Feature, f.Feature, goals[0].Feature)
 		parts = append(parts, p)

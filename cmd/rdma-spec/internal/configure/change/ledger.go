@@ -1,0 +1,106 @@
+// Copyright The rdma-spec Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package change
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+
+	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/node/record"
+	"github.com/rdma-spec/rdma-spec/spec/files"
+	"github.com/rdma-spec/rdma-spec/spec/files/atomicfile"
+)
+
+// Ledger is the record of a node, and changes files by it. One process at a time has it open for writing.
+//
+// A change is recorded before the file is replaced, and what is taken back is what is there of it. So after a power cut
+// or a kill, the record is right whether the file has the content before or after the change.
+type Ledger struct {
+	*record.Record
+	lock *os.File                                                       // nil: for reading
+	put  func(path string, old, content []byte, mode fs.FileMode) error // tests let it fail
+}
+
+// Read reads the ledger of the node below a root, to look at it.
+func Read(root string) (*Ledger, error) {
+	r, err := record.Read(root)
+	return &Ledger{Record: r, put: atomicfile.Change}, err
+}
+
+// Open opens the ledger of the node below a root. It fails at once where another process has it open. The caller closes
+// it.
+func Open(root string) (*Ledger, error) {
+	dir := files.Below(root, record.Dir)
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return nil, fmt.Errorf("cannot make %s: %w", dir, files.Cause(err))
+	}
+	name := filepath.Join(dir, "lock")
+	lock, err := os.OpenFile(name, os.O_RDWR|os.O_CREATE, 0o600)
+	if err != nil {
+		return nil, fmt.Errorf("cannot open %s: %w", name, files.Cause(err))
+	}
+	if err := syscall.Flock(int(lock.Fd()),
+		syscall.LOCK_EX|syscall.LOCK_NB); err != nil { // a file descriptor
+		holder := make([]byte, 20)
+		n, _ := lock.Read(holder) // unknown: the message does without
+		_ = lock.Close()          // nothing was written
+		return nil, fmt.Errorf("another rdma-spec configure is running (PID %s): wait for it, and try again",
+			strings.TrimSpace(string(holder[:n])))
+	}
+	l, err := Read(root)
+	if err == nil {
+		l.sweep()
+		err = lock.Truncate(0)
+	}
+	if err == nil {
+		_, err = fmt.Fprintln(lock, os.Getpid())
+	}
+	if err != nil {
+		_ = lock.Close() // the error says more
+		return nil, err
+	}
+	l.lock = lock
+	return l, nil
+}
+
+// Close lets others open the ledger.
+func (l *Ledger) Close() {
+	if l.lock != nil {
+		_ = l.lock.Close() // the lock goes with it
+	}
+}
+
+// save writes the record.
+func (l *Ledger) save() error {
+	text, err := l.Text()
+	if err != nil {
+		return err
+	}
+	return atomicfile.Write(l.File(), text, 0o600)
+}
+
+// sweep removes what a run left that was killed.
+func (l *Ledger) sweep() {
+	atomicfile.Sweep(l.File())
+	for _, e := range l.Files {
+		atomicfile.Sweep(e.Path)
+	}
+}
+
+// missingDirs returns the directories that have to be made for a file, the outermost first.
+func missingDirs(path string) (missing []string) {
+	for dir := filepath.Dir(path); ; dir = filepath.Dir(dir) {
+		if _, err := os.Stat(dir); !errors.Is(err, fs.ErrNotExist) {
+			slices.Reverse(missing)
+			return missing
+		}
+		missing = append(missing, dir)
+	}
+}

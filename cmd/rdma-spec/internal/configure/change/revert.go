@@ -1,0 +1,165 @@
+// Copyright The rdma-spec Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package change
+
+import (
+	"os"
+	"slices"
+	"strings"
+
+	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/node/record"
+	"github.com/rdma-spec/rdma-spec/spec/files"
+)
+
+// Reversal is what a Revert does: the files, and what they become.
+type Reversal struct {
+	steps []step        // one for each file, in the order in which they happen
+	kept  record.Record // what the ledger has afterwards
+	empty bool
+}
+
+// Diff returns the unified diff of what the files are and what they become.
+func (r *Reversal) Diff() string {
+	var all strings.Builder
+	for _, s := range r.steps {
+		if !files.Same(s.from, s.to) {
+			all.WriteString(diff(s.path, s.from, s.to))
+		}
+	}
+	return all.String()
+}
+
+// Contents returns what the files become, by their paths; nil for one that is removed.
+func (r *Reversal) Contents() map[string][]byte {
+	all := map[string][]byte{}
+	for _, s := range r.steps {
+		all[s.path] = s.to
+	}
+	return all
+}
+
+// RemoveBefore adds that a file is removed right before another one that is changed, since it names that one.
+func (r *Reversal) RemoveBefore(other, path string) error {
+	now, err := files.Content(path)
+	if err != nil || now == nil {
+		return err
+	}
+	i := slices.IndexFunc(r.steps, func(s step) bool { return s.path == other })
+	r.steps = slices.Insert(r.steps, i, step{path: path, from: now, mode: 0o644})
+	return nil
+}
+
+// Leave leaves a file as it is, and its record. The rest of its feature goes.
+func (r *Reversal) Leave(l *Ledger, path string) {
+	r.steps = slices.DeleteFunc(r.steps, func(s step) bool { return s.path == path })
+	for _, e := range l.Files {
+		if e.Path == path {
+			r.kept.Files = append(r.kept.Files, e)
+		}
+	}
+}
+
+// Empty reports whether there is nothing to restore, and nothing to drop from the record.
+func (r *Reversal) Empty() bool { return r.empty }
+
+// Paths returns the files that are restored.
+func (r *Reversal) Paths() (all []string) {
+	for _, s := range r.steps {
+		if !files.Same(s.from, s.to) {
+			all = append(all, s.path)
+		}
+	}
+	return all
+}
+
+// Reversal returns what takes back the changes on behalf of features. What others have changed in the files since
+// stays. It fails with record.Changed where they have changed a file that is a feature's as a whole, or that is no TOML.
+func (l *Ledger) Reversal(features ...string) (Reversal, error) { return l.reversal(false, features) }
+
+// ReversalButTables is Reversal but for tables that are no feature's own: they become those of others.
+func (l *Ledger) ReversalButTables(features ...string) (Reversal, error) {
+	return l.reversal(true, features)
+}
+
+func (l *Ledger) reversal(butTables bool, features []string) (r Reversal, err error) {
+	gone := func(feature string) bool { return slices.Contains(features, feature) }
+	r.empty = !slices.ContainsFunc(l.Features(), gone)
+	var dirs []string
+	for _, e := range slices.Backward(l.Files) {
+		if !slices.ContainsFunc(e.Features(), gone) {
+			r.kept.Files = append(r.kept.Files, e)
+			continue
+		}
+		now, err := files.Content(e.Path)
+		if err != nil {
+			return r, err
+		}
+		of := e
+		if butTables {
+			of.Parts = slices.DeleteFunc(slices.Clone(e.Parts), record.Part.Companion)
+		}
+		content, rest, err := of.Without(now, gone)
+		if err != nil {
+			return r, err
+		}
+		if !files.Same(now, content) {
+			r.steps = append(r.steps, stepOf(e, now, content))
+		} else if now == nil && len(e.Dirs) > 0 {
+			r.steps = append(r.steps, stepOf(e, nil, nil)) // a run was killed before it removed them
+		}
+		if len(rest.Features()) > 0 {
+			r.kept.Files = append(r.kept.Files, rest)
+		} else {
+			dirs = append(dirs, e.Dirs...)
+		}
+	}
+	slices.Reverse(r.kept.Files)
+	inherit(r.kept.Files, dirs)
+	r.kept.Goals = slices.DeleteFunc(slices.Clone(l.Goals), func(g record.Goal) bool { return gone(g.Feature) })
+	return r, nil
+}
+
+// Revert carries out a reversal: every file becomes what it was before the first change, the last one first. Where
+// something fails, also the check that follows, the files become again what they were.
+func (l *Ledger) Revert(back Reversal, check func() error) error {
+	if _, err := l.carryOut(back.steps, check); err != nil {
+		return err
+	}
+	before := l.Files
+	err := l.replace(back.kept)
+	for _, e := range before {
+		isKept := func(other record.Entry) bool { return other.Backup == e.Backup }
+		if err == nil && e.Backup != "" && !slices.ContainsFunc(l.Files, isKept) {
+			_ = os.Remove(e.Backup) // it is of no use, and does no harm
+		}
+	}
+	return err
+}
+
+// Forget drops the record of the changes on behalf of features, and leaves the files as they are. It returns those.
+func (l *Ledger) Forget(features ...string) (paths []string, err error) {
+	gone := func(feature string) bool { return slices.Contains(features, feature) }
+	kept := record.Record{Goals: slices.DeleteFunc(slices.Clone(l.Goals), func(g record.Goal) bool { return gone(g.Feature) })}
+	for _, e := range l.Files {
+		if slices.ContainsFunc(e.Features(), gone) {
+			paths = append(paths, e.Path)
+			if gone(e.Feature) {
+				e.Feature = ""
+			}
+			e.Parts = slices.DeleteFunc(slices.Clone(e.Parts), func(p record.Part) bool { return gone(p.Feature) })
+			if len(e.Features()) == 0 {
+				continue
+			}
+		}
+		kept.Files = append(kept.Files, e)
+	}
+	return paths, l.replace(kept)
+}
+
+// replace replaces the record.
+func (l *Ledger) replace(kept record.Record) error {
+	l.Goals = kept.Goals
+	l.Files = kept.Files
+	return l.save()
+}
