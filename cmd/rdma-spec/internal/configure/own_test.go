@@ -176,6 +176,12 @@ func TestConfigurePrintsWhatPeopleHaveToDo(t *testing.T) {
 		t.Errorf("%+v", got)
 	}
 	unchanged(t, root, before, "what is printed")
+	scratch.Files(t, root, map[string]string{config: "version = 2\n" + runc + "base_runtime_spec = \"/etc/base.json\"\n",
+		"etc/base.json": `{"ociVersion":"1.1.0","linux":{}}`}, 0o600)
+	if got := configure(root, "handler runc --in-place"); !strings.Contains(got.Stdout,
+		"--from /etc/base.json --to /etc/containerd/rdma-spec-runc.json\n") {
+		t.Errorf("beside a base spec: %+v", got)
+	}
 	scratch.Files(t, root, map[string]string{config: "version = 2\n" + runc + want,
 		"etc/containerd/rdma-spec-runc.json": `{"ociVersion":"1.1.0","linux":{}}`}, 0o600)
 	done(t, root, "handler runc --in-place")

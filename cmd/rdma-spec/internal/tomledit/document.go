@@ -25,14 +25,13 @@ type section struct {
 	end   int  // of the header, and then of the last key: behind the line's last byte that is not white space or a comment
 }
 
-// keyValue is a key and its value, also one in an inline table.
+// keyValue is a key and its value.
 type keyValue struct {
 	path       []string // from the top of the document
 	section    int
 	start, end int
 	value      int    // where the value begins
 	elements   []span // of a list
-	inline     bool
 }
 
 // span is a part of a text.
@@ -58,32 +57,25 @@ func scan(text []byte) (*document, error) {
 			d.sections = append(d.sections, s)
 		case unstable.KeyValue:
 			now := len(d.sections) - 1
-			d.add(node, d.sections[now].path, now, false)
+			d.add(node, d.sections[now].path, now)
 			d.sections[now].end = end(node)
 		}
 	}
 	return d, p.Error()
 }
 
-// add adds a key, and those in its value if that is an inline table.
-func (d *document) add(node *unstable.Node, below []string, section int, inline bool) {
+// add adds a key.
+func (d *document) add(node *unstable.Node, below []string, section int) {
 	path, _, last := keys(node.Key())
-	kv := keyValue{path: slices.Concat(below, path), section: section, start: int(node.Raw.Offset),
-		end: end(node), inline: inline}
+	kv := keyValue{path: slices.Concat(below, path), section: section, start: int(node.Raw.Offset), end: end(node)}
 	kv.value = last + bytes.IndexByte(d.text[last:], '=') + 1
 	for d.text[kv.value] == ' ' || d.text[kv.value] == '\t' {
 		kv.value++
 	}
-	value := node.Value()
-	isTable := value.Kind == unstable.InlineTable
-	children := value.Children()
-	if value.Kind == unstable.Array || isTable {
-		for children.Next() {
+	if value := node.Value(); value.Kind == unstable.Array {
+		for children := value.Children(); children.Next(); {
 			child := children.Node()
 			kv.elements = append(kv.elements, span{int(child.Raw.Offset), end(child)})
-			if isTable {
-				d.add(child, kv.path, section, true)
-			}
 		}
 	}
 	d.keys = append(d.keys, kv)
@@ -141,24 +133,17 @@ func (d *document) insertOnTop(line string) []byte {
 	return splice(d.text, at, at, line+d.newline()+d.newline())
 }
 
-// remove returns the text without what is at a path: whole sections, lines, and elements of inline tables.
+// remove returns the text without what is at a path: whole sections, and lines.
 func (d *document) remove(path []string) []byte {
 	at := func(other []string) bool { return slices.Equal(other, path) || below(other, path) }
 	var gone []span
-	inGone := func(position int) bool {
-		return slices.ContainsFunc(gone, func(s span) bool { return s.start <= position && position < s.end })
-	}
 	for _, s := range d.sections[1:] {
 		if at(s.path) {
 			gone = append(gone, d.lines(span{s.start, s.end}))
 		}
 	}
-	for _, kv := range slices.Backward(d.keys) { // an inline table comes behind what is in it
-		switch {
-		case !at(kv.path) || inGone(kv.start):
-		case kv.inline:
-			gone = append(gone, d.element(span{kv.start, kv.end}))
-		default:
+	for _, kv := range d.keys {
+		if at(kv.path) && !at(d.sections[kv.section].path) {
 			gone = append(gone, d.lines(span{kv.start, kv.end}))
 		}
 	}
@@ -190,7 +175,7 @@ func (d *document) lines(s span) span {
 	return s
 }
 
-// element returns the span of an element of a list or of an inline table, with one of its commas.
+// element returns the span of an element of a list, with one of its commas.
 func (d *document) element(s span) span {
 	rest := d.text[s.end:]
 	if spaces := len(rest) - len(bytes.TrimLeft(rest, " \t\r\n")); bytes.HasPrefix(rest[spaces:], []byte(",")) {

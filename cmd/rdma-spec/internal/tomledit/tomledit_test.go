@@ -121,6 +121,11 @@ func TestSetInRandomDocuments(t *testing.T) {
 		if prefix, suffix := common(text, after); !existed && prefix+suffix != len(text) {
 			t.Fatalf("Set removed bytes:\n%s\n---\n%s", text, after)
 		}
+		if added, err := Add(text, "new", "x"); err == nil {
+			if prefix, suffix := common(text, added); prefix+suffix != len(text) {
+				t.Fatalf("Add removed bytes:\n%s\n---\n%s", text, added)
+			}
+		}
 	}
 	if edits < 500 {
 		t.Errorf("%d edits, want more", edits)
@@ -202,24 +207,21 @@ func FuzzSet(f *testing.F) {
 // A value goes wherever it is written, with the tables that it is, and every other byte stays.
 func TestDelete(t *testing.T) {
 	for name, test := range map[string]struct{ before, path, after string }{
-		"a line, and its comment":    {"[a]\nx = true # why\ny = 1\n", "a x", "[a]\ny = 1\n"},
-		"nothing":                    {"[a]\ny = 1\n", "a x", "[a]\ny = 1\n"},
-		"a byte order mark":          {"\xef\xbb\xbfa = 1\nb = 1\n", "a", "\xef\xbb\xbfb = 1\n"},
-		"a section at the end":       {"v = 2\n\n[a]\n  x = true\n", "a", "v = 2\n"},
-		"a section with children":    {"[a]\nx = 1\n\n[a.b]\ny = 1\n\n[c]\nz = 1\n", "a", "\n[c]\nz = 1\n"},
-		"a section between others":   {"[b]\n\n[a]\nx = 1\n\n[c]\n", "a", "[b]\n\n[c]\n"},
-		"children apart":             {"[a.b]\ny = 1\n[c]\n[a]\nx = 1\n", "a", "[c]\n"},
-		"a table of dotted keys":     {"[p]\na.x = 1\nz = 1\na.y = 2\n", "p a", "[p]\nz = 1\n"},
-		"the first of an inline one": {"a = { x = 1, y = 2 }\n", "a x", "a = { y = 2 }\n"},
-		"the last of an inline one":  {"a = { y = 2, x = { z = 1 } }\n", "a x", "a = { y = 2 }\n"},
-		"the only one of an inline":  {"a = {x = 1}\n", "a x", "a = {}\n"},
-		"an inline table":            {"[p]\na = {x = 1}\nb = 1\n", "p a", "[p]\nb = 1\n"},
-		"an empty table":             {"[p]\n[p.a]\n[b]\n", "p a", "[p]\n[b]\n"},
-		"tables of an array below":   {"[a]\nx = 1\n[[a.l]]\ny = 1\n[b]\n", "a", "[b]\n"},
-		"CRLF":                       {"[a]\r\nx = 1\r\ny = 1\r\n", "a x", "[a]\r\ny = 1\r\n"},
-		"the last line":              {"[a]\ny = 1\nx = 1", "a x", "[a]\ny = 1\n"},
-		"a list on many lines":       {"x = [\n 'a',\n 'b',\n]\ny = 1\n", "x", "y = 1\n"},
-		"a section of a template":    {"{{ template \"base\" . }}\n\n[a]\n  x = 1\n", "a", "{{ template \"base\" . }}\n"},
+		"a line, and its comment":  {"[a]\nx = true # why\ny = 1\n", "a x", "[a]\ny = 1\n"},
+		"nothing":                  {"[a]\ny = 1\n", "a x", "[a]\ny = 1\n"},
+		"a byte order mark":        {"\xef\xbb\xbfa = 1\nb = 1\n", "a", "\xef\xbb\xbfb = 1\n"},
+		"a section at the end":     {"v = 2\n\n[a]\n  x = true\n", "a", "v = 2\n"},
+		"a section with children":  {"[a]\nx = 1\n\n[a.b]\ny = 1\n\n[c]\nz = 1\n", "a", "\n[c]\nz = 1\n"},
+		"a section between others": {"[b]\n\n[a]\nx = 1\n\n[c]\n", "a", "[b]\n\n[c]\n"},
+		"children apart":           {"[a.b]\ny = 1\n[c]\n[a]\nx = 1\n", "a", "[c]\n"},
+		"a table of dotted keys":   {"[p]\na.x = 1\nz = 1\na.y = 2\n", "p a", "[p]\nz = 1\n"},
+		"an inline table":          {"[p]\na = {x = 1}\nb = 1\n", "p a", "[p]\nb = 1\n"},
+		"an empty table":           {"[p]\n[p.a]\n[b]\n", "p a", "[p]\n[b]\n"},
+		"tables of an array below": {"[a]\nx = 1\n[[a.l]]\ny = 1\n[b]\n", "a", "[b]\n"},
+		"CRLF":                     {"[a]\r\nx = 1\r\ny = 1\r\n", "a x", "[a]\r\ny = 1\r\n"},
+		"the last line":            {"[a]\ny = 1\nx = 1", "a x", "[a]\ny = 1\n"},
+		"a list on many lines":     {"x = [\n 'a',\n 'b',\n]\ny = 1\n", "x", "y = 1\n"},
+		"a section of a template":  {"{{ template \"base\" . }}\n\n[a]\n  x = 1\n", "a", "{{ template \"base\" . }}\n"},
 		"a line among actions": {"[a]\n{{- if .X }}\nc = {{ .C }}\n{{ end }}\nx = 1\n", "a x",
 			"[a]\n{{- if .X }}\nc = {{ .C }}\n{{ end }}\n"},
 	} {

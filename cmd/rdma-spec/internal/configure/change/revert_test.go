@@ -59,8 +59,6 @@ func TestRevertTakesKeysOut(t *testing.T) {
 		"a line in our section":  {original, ofNRI + "  more = 1\n", original + "\n[nri]\n  more = 1\n"},
 		"our line":               {original, strings.Replace(ofNRI, "disable = false", "disable = true", 1), ""},
 		"written anew":           {original, "[nri]\ndisable = false\n[grpc]\nuid = 0\n", "[grpc]\nuid = 0\n"},
-		"inline":                 {original, "nri = { disable = false, more = 1 }\n", "nri = { more = 1 }\n"},
-		"inline, and alone":      {original, "a = 1\nnri = { disable = false }\n", "a = 1\n"},
 		"dotted":                 {original, "nri.disable = false\na = 1\n", "a = 1\n"},
 		"ours taken out by hand": {original, "a = 1\n" + original, "a = 1\n" + original},
 		"a table before":         {"[nri]\n", "a = 1\n[nri]\ndisable = false\n", "a = 1\n[nri]\n"},

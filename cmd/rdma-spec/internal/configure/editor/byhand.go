@@ -11,6 +11,8 @@ import (
 
 	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/node/containerd"
 	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/node/goal"
+	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/node/record"
+	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/tomledit"
 	"github.com/rdma-spec/rdma-spec/spec/files"
 	"github.com/rdma-spec/rdma-spec/spec/platform"
 )
@@ -28,7 +30,7 @@ func (b *ByHand) Error() string {
 }
 
 // byHand says what people have to do instead of a change.
-func (w *writing) byHand(all []containerd.File, ways [][]set, problems []string) error {
+func (w *writing) byHand(g record.Goal, tree map[string]any, all []containerd.File, ways [][]set, problems []string) error {
 	if len(ways) == 0 || len(ways[0]) == 0 {
 		return &ByHand{Problems: problems}
 	}
@@ -43,9 +45,14 @@ func (w *writing) byHand(all []containerd.File, ways [][]set, problems []string)
 	}
 	var text strings.Builder
 	fmt.Fprintf(&text, "# Make this change by hand. %s\n%s", w.where(file), lines)
-	if name, isHandler := strings.CutPrefix(w.Goal.Feature, goal.Handler); isHandler {
-		fmt.Fprintf(&text, "# Write the base spec: rdma-spec generate --for containerd --to %s\n",
-			goal.BaseSpec(w.Goal.Config, name))
+	if name, isHandler := strings.CutPrefix(g.Feature, goal.Handler); isHandler {
+		from := ""
+		_, handlers := containerd.Handlers(tree)
+		if base, _ := tomledit.Lookup(handlers, g.Asked[goal.Like], containerd.BaseSpecKey); base != nil && base != "" {
+			from = fmt.Sprintf(" --from %s", base)
+		}
+		fmt.Fprintf(&text, "# Write the base spec: rdma-spec generate --for containerd%s --to %s\n", from,
+			goal.BaseSpec(g.Config, name))
 	}
 	fmt.Fprintf(&text, "# Then restart containerd, and run this command again: it prints \"nothing to change\".\n")
 	if slices.ContainsFunc(problems, func(problem string) bool {

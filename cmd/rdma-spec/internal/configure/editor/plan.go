@@ -191,11 +191,11 @@ func (w *writing) meet(ctx context.Context, g record.Goal, tree, now map[string]
 			}
 		}
 	}
-	return nil, w.byHand(files, ways, problems)
+	return nil, w.byHand(g, tree, files, ways, problems)
 }
 
-// rendered reports an error where it is not known yet what the platform makes of its base, to which a template can only
-// add: a table that it has already would be there twice.
+// rendered reports an error where it is not known yet what the platform makes of its template: a table that its base has
+// already would be there twice.
 func (w *writing) rendered(ctx context.Context) error {
 	if w.Template == "" {
 		return nil
@@ -205,13 +205,18 @@ func (w *writing) rendered(ctx context.Context) error {
 		return err
 	}
 	template, err := w.staged.Read(source)
-	if err != nil || template != nil && !containerd.IncludesBase(template) {
+	if err != nil {
 		return err
 	}
-	if text, err := w.staged.Read(w.File()); text != nil || err != nil {
+	text, err := w.staged.Read(w.File())
+	if err != nil || containerd.IsRendered(template, text) {
 		return err
 	}
-	return fmt.Errorf("%s does not exist yet, and %s makes it: start %[2]s once, and run this again", w.File(), w.Name)
+	said := "is older than its template"
+	if text == nil {
+		said = "does not exist yet"
+	}
+	return fmt.Errorf("%s %s, and %s makes it: start %[3]s once, and run this again", w.File(), said, w.Name)
 }
 
 // fileVersion returns the configuration version that the containerd's file has, or gets where it says nothing yet.

@@ -4,6 +4,7 @@
 package containerd
 
 import (
+	"bytes"
 	"context"
 	"path/filepath"
 	"regexp"
@@ -38,8 +39,7 @@ func (d Daemon) Source(ctx context.Context, planned Contents) (string, error) {
 	return d.Template, nil
 }
 
-// main returns the configuration itself, as the daemon reads it at its next start. What the platform rendered last has
-// the block of the template that it had then, and the base is the rest.
+// main returns the configuration itself, as the daemon reads it at its next start.
 func (d Daemon) main(ctx context.Context, planned Contents) (File, error) {
 	f := File{Name: d.Config, Path: d.File()}
 	text, err := planned.Read(f.Path)
@@ -52,10 +52,7 @@ func (d Daemon) main(ctx context.Context, planned Contents) (File, error) {
 		return f, err
 	}
 	template, err := planned.Read(source)
-	f.Text = tomledit.WithoutBlock(text)
-	if err == nil && template != nil {
-		f.Text = rendering(template, f.Text)
-	}
+	f.Text = rendering(template, text)
 	return f, err
 }
 
@@ -63,105 +60,61 @@ var (
 	baseAction = regexp.MustCompile(`\{\{-?\s*template\s+"base"\s+\.\s*-?\}\}`)
 	blockBegin = regexp.MustCompile(`\{\{-?\s*(if|range|with|define|block)\b`)
 	blockEnd   = regexp.MustCompile(`\{\{-?\s*end\b`)
-	tableLine  = regexp.MustCompile(`^\s*\[[^=]*\]\s*(#.*)?$`)
 )
 
 // IncludesBase reports whether a template includes the platform's own configuration.
 func IncludesBase(template []byte) bool { return baseAction.Match(template) }
 
-// rendering returns what a platform makes of a template at its next start, as far as that is known. The base that a
-// template can begin with is in the platform's program, so it is what was rendered last. What the template's own lines
-// set is known, and what its actions make of others is not: they count where the file that was rendered last has all
-// lines of the template but for sections at its end.
+// rendering returns what a platform makes of a template at its next start, as far as that is known: what it rendered
+// last, with the template's block and imports in place of those that it had then. Without a template, it is the base.
 func rendering(template, rendered []byte) []byte {
-	own, based, acts := literal(template)
-	sections := sectionsOf(own)
-	switch first := slices.IndexFunc(sections, func(s section) bool { return !s.in(rendered) }); {
-	case based:
-	case !acts:
+	if template != nil && !bytes.Contains(template, []byte("{{")) {
 		return template
-	case first < 0:
-		return rendered
-	case !slices.ContainsFunc(sections[:first], func(s section) bool { return len(s.lines()) > 0 }):
-		return []byte(own) // another template was rendered
-	default:
-		sections = sections[first:]
 	}
-	var top, end string
-	now := sectionsOf(string(rendered))
-	for _, s := range sections {
-		switch {
-		case s.in(rendered):
-		case s.header == "":
-			top += s.text
-		default:
-			now = slices.DeleteFunc(now, func(other section) bool { return other.header == s.header })
-			end += s.text
-		}
+	text := tomledit.WithoutBlock(rendered)
+	if block := tomledit.Block(template); block != nil {
+		text = tomledit.WithBlock(text, block)
 	}
-	for _, s := range now {
-		top += s.text
+	says, err := tomledit.Parse(template)
+	list, _ := says["imports"].([]any)
+	has, _ := tomledit.Parse(text) // the daemon says what is wrong
+	if _, any := has["imports"]; err != nil || template == nil || IncludesBase(template) || list == nil && !any {
+		return text
 	}
-	if top != "" && !strings.HasSuffix(top, "\n") {
-		top += "\n"
+	if set, err := tomledit.Set(text, list, "imports"); err == nil {
+		return set
 	}
-	return []byte(top + end)
+	return text
 }
 
-// literal returns the lines of a template that no action stands in or around; whether it includes the platform's base,
-// and whether it has other actions.
-func literal(template []byte) (own string, based, acts bool) {
-	var lines strings.Builder
+// IsRendered reports whether the platform has rendered a template, but for its block and imports, as far as that can be
+// seen: what was rendered has all lines that no action stands in or around.
+func IsRendered(template, rendered []byte) bool {
+	if !bytes.Contains(template, []byte("{{")) && template != nil {
+		return true
+	}
+	rest := tomledit.WithoutBlock(template)
+	if without, err := tomledit.Delete(rest, "imports"); err == nil {
+		rest = without
+	}
+	has := lines(tomledit.WithoutBlock(rendered))
 	depth := 0
-	for line := range strings.Lines(string(template)) {
-		if baseAction.MatchString(line) {
-			based = true
-			continue
-		}
+	for _, line := range lines(rest) {
 		depth += len(blockBegin.FindAllString(line, -1))
-		hasAction := strings.Contains(line, "{{")
-		if !hasAction && depth == 0 {
-			lines.WriteString(line)
+		if depth == 0 && !strings.Contains(line, "{{") && !slices.Contains(has, line) {
+			return false
 		}
-		acts = acts || hasAction
 		depth -= len(blockEnd.FindAllString(line, -1))
 	}
-	return lines.String(), based, acts
+	return rendered != nil
 }
 
-// section is a table of a TOML text, by lines: its header with one kind of quotes, empty for what comes before all
-// tables.
-type section struct{ header, text string }
-
-func sectionsOf(text string) []section {
-	all := []section{{}}
-	for line := range strings.Lines(text) {
-		if tableLine.MatchString(line) {
-			header, _, _ := strings.Cut(line, "]")
-			all = append(all, section{header: strings.ReplaceAll(strings.TrimSpace(header), "'", `"`)})
-		}
-		all[len(all)-1].text += line
-	}
-	return all
-}
-
-// lines returns what the section says, without comments and white space around it.
-func (s section) lines() (all []string) {
-	for line := range strings.Lines(s.text) {
-		line = strings.TrimSpace(line)
-		if line != "" && !strings.HasPrefix(line, "#") {
+// lines returns the lines of a text without comments and white space around them.
+func lines(text []byte) (all []string) {
+	for line := range strings.Lines(string(text)) {
+		if line = strings.TrimSpace(line); line != "" && !strings.HasPrefix(line, "#") {
 			all = append(all, line)
 		}
 	}
 	return all
-}
-
-// in reports whether a text has such a section with all of these lines.
-func (s section) in(text []byte) bool {
-	return slices.ContainsFunc(sectionsOf(string(text)), func(other section) bool {
-		has := other.lines()
-		return other.header == s.header && !slices.ContainsFunc(s.lines(), func(line string) bool {
-			return !slices.Contains(has, line) && !tableLine.MatchString(line)
-		})
-	})
 }

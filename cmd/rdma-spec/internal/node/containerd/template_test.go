@@ -22,44 +22,60 @@ const (
 )
 
 func TestRendering(t *testing.T) {
-	for name, test := range map[string]struct{ template, rendered, want string }{
-		"the platform's own":                  {include, base, base},
-		"with a section":                      {include + "[a]\nb = 1\n", base, base + "[a]\nb = 1\n"},
-		"with a section, rendered":            {include + "[a]\n  b = 1 \n", base + "[a]\nb = 1\n", base + "[a]\nb = 1\n"},
-		"with a section that changed":         {include + "[a]\nb = 2\n", base + "[a]\nb = 1\n", base + "[a]\nb = 2\n"},
-		"with one in other quotes":            {"{{- template \"base\" . -}}\n['a']\nb = 2\n", base + "[\"a\"]\nb = 1\n", base + "['a']\nb = 2\n"},
-		"with a key before it":                {"oom = 1\n" + include, base, "oom = 1\n" + base},
-		"never rendered":                      {include + "[a]\nb = 1\n", "", "[a]\nb = 1\n"},
-		"no new line at the end":              {include + "[a]\nb = 1", strings.TrimSuffix(base, "\n"), base + "[a]\nb = 1"},
-		"all of its own, not rendered":        {"version = 2\n[a]\nb = 1\n", base, "version = 2\n[a]\nb = 1\n"},
-		"empty":                               {"", base, ""},
-		"with actions, rendered":              {acting, "version = 3\n[plugins.opt]\n  path = 'x'\n", "version = 3\n[plugins.opt]\n  path = 'x'\n"},
-		"with actions, and a section since":   {acting + "[a]\nb = 1\n", "version = 3\n[plugins.opt]\npath = 'x'\n", "version = 3\n[plugins.opt]\npath = 'x'\n[a]\nb = 1\n"},
-		"with actions, another was rendered":  {acting + "[a]\nb = 1\n", base, "[plugins.opt]\n  path = 'x'\n[a]\nb = 1\n"},
-		"what an action is around is unknown": {include + "{{ if .GPU }}\n[gpu]\n{{ end }}\n[a]\nb = {{ .B }}\nc = 1\n", base, base + "[a]\nc = 1\n"},
-		"a list over several lines":           {include + "[a]\nb = [\n  'x',\n  ['y'],\n]\n", base, base + "[a]\nb = [\n  'x',\n  ['y'],\n]\n"},
+	block := string(tomledit.WithBlock(nil, []byte("[x]\n  y = 1\n")))
+	const opt = "version = 3\n[plugins.opt]\n  path = 'x'\n"
+	const list = "imports = [\"/x/*.toml\"]\n"
+	for name, test := range map[string]struct {
+		template, rendered, want string
+		isRendered               bool
+	}{
+		"the platform's own":                         {include, base, base, true},
+		"a section":                                  {include + "[a]\nb = 1\n", base + "[a]\nb = 1\n", base + "[a]\nb = 1\n", true},
+		"a section since":                            {include + "[a]\nb = 1\n", base, base, false},
+		"our block since":                            {include + block, base, base + block, true},
+		"our block, rendered":                        {include + block, base + block, base + block, true},
+		"our block, taken back since":                {include, base + block, base, true},
+		"our block, and the template's gone":         {"", base + block, base, true},
+		"never rendered":                             {include, "", "", false},
+		"all of its own, without actions":            {"version = 2\n[a]\nb = 1\n", base, "version = 2\n[a]\nb = 1\n", true},
+		"with actions":                               {acting, opt, opt, true},
+		"with actions, and a section since":          {acting + "[a]\nb = 1\n", opt, opt, false},
+		"with actions, and our block since":          {acting + block, opt, opt + block, true},
+		"with actions, and imports since":            {list + acting, opt, strings.Replace(opt, "3\n", "3\n"+list, 1), true},
+		"with actions, and imports taken back since": {acting, list + opt, "imports = []\n" + opt, true},
 	} {
 		t.Run(name, func(t *testing.T) {
-			if diff := cmp.Diff(test.want, string(rendering([]byte(test.template), []byte(test.rendered)))); diff != "" {
+			var template, rendered []byte
+			if test.template != "" {
+				template = []byte(test.template)
+			}
+			if test.rendered != "" {
+				rendered = []byte(test.rendered)
+			}
+			if diff := cmp.Diff(test.want, string(rendering(template, rendered))); diff != "" {
 				t.Errorf("(-want +got):\n%s", diff)
+			}
+			if got := IsRendered(template, rendered); got != test.isRendered {
+				t.Errorf("it is rendered: %v", got)
 			}
 		})
 	}
 }
 
-// What is rendered of a template without actions is that template, and what was rendered already stays so.
+// A template without actions is what is rendered, and one that is rendered stays so.
 func FuzzRendering(f *testing.F) {
 	for _, template := range []string{include, acting, include + "[a]\nb = 1\n", "{{ if", "{{ end }}{{ end }}\n[a]", "[\n]\n[x] # y"} {
 		f.Add(template, base)
 	}
 	f.Fuzz(func(t *testing.T, template, rendered string) {
-		got := string(rendering([]byte(template), []byte(rendered)))
-		if !strings.Contains(template, "{{") && got != template {
+		got := rendering([]byte(template), []byte(rendered))
+		if !strings.Contains(template, "{{") && string(got) != template {
 			t.Errorf("%q becomes %q", template, got)
 		}
-		if again := string(rendering([]byte(template), []byte(got))); strings.Contains(template, include) && len(sectionsOf(again)) > len(sectionsOf(got)) {
-			t.Errorf("%q, rendered to %q, would have more sections: %q", template, got, again)
+		if again := rendering([]byte(template), got); string(again) != string(got) {
+			t.Errorf("%q, rendered to %q, becomes %q", template, got, again)
 		}
+		_ = IsRendered([]byte(template), got)
 	})
 }
 
@@ -73,7 +89,7 @@ func (said) Dump(_ context.Context, file string) ([]byte, error) { return Conten
 // K3s reads its newest template. One that is older than the containerd counts where there is no other.
 func TestTemplateOfTheNextStart(t *testing.T) {
 	const older = "version = 2\n[plugins.\"io.containerd.grpc.v1.cri\".containerd.runtimes.nvidia]\n  runtime_type = 'x'\n"
-	const newer = include + "[plugins.'io.containerd.cri.v1.runtime'.containerd.runtimes.kata]\n  runtime_type = 'x'\n"
+	const newer = "version = 3\n[plugins.'io.containerd.cri.v1.runtime'.containerd.runtimes.kata]\n  runtime_type = 'x'\n"
 	const now = "version = 3\n[plugins.'io.containerd.cri.v1.runtime'.containerd.runtimes.runc]\n  runtime_type = 'x'\n"
 	for name, test := range map[string]struct {
 		version, older, newer string
@@ -81,7 +97,7 @@ func TestTemplateOfTheNextStart(t *testing.T) {
 	}{
 		"none":                       {"2.1.4", "", "", "config-v3.toml.tmpl", "runc"},
 		"the older one":              {"2.1.4", older, "", "config.toml.tmpl", "nvidia"},
-		"both":                       {"2.1.4", older, newer, "config-v3.toml.tmpl", "kata runc"},
+		"both":                       {"2.1.4", older, newer, "config-v3.toml.tmpl", "kata"},
 		"containerd 1.7":             {"1.7.23", older, newer, "config.toml.tmpl", "nvidia"},
 		"containerd 1.7, with newer": {"1.7.23", "", newer, "config.toml.tmpl", "runc"},
 	} {
