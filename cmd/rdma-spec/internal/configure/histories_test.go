@@ -204,15 +204,15 @@ func (h *history) check() {
 		return slices.ContainsFunc(found, func(f string) bool { return strings.Contains(f, text) })
 	}
 	for feature, args := range h.asked {
-		is := finds("configure " + feature + " did on")
+		is := finds("rdma-spec configure " + feature + " on")
 		if name, isHandler := strings.CutPrefix(feature, "handler "); isHandler {
-			is = is || finds("one, "+name+", like it")
+			is = is || finds("this one, "+name+", on")
 		}
 		if want := err == nil && !met(tree, without, feature, args); is != want && feature != "handler runc" {
 			h.errorf("%s: the doctor finds it wrong: %t, and containerd: %t, %v; it finds %q", feature, is, want, err, found)
 		}
 	}
-	if is, want := finds("changes more of the effective configuration"), err == nil && h.harms(tree, without); is != want {
+	if is, want := finds("change more of the effective configuration"), err == nil && h.harms(tree, without); is != want {
 		h.errorf("the doctor finds harm: %t, and a revert: %t; it finds %q", is, want, found)
 	}
 }

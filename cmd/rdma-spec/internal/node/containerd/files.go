@@ -30,7 +30,7 @@ func (c Contents) Read(path string) ([]byte, error) {
 	return files.Content(path)
 }
 
-// directory reports whether a path is the directory of a file that is planned.
+// dir reports whether a path is the directory of a file that is planned.
 func (c Contents) dir(path string) bool {
 	for file, text := range c {
 		if text != nil && strings.HasPrefix(file, path+"/") {
