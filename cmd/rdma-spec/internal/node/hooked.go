@@ -30,8 +30,8 @@ func (s *Snapshot) ReloadTakes() string {
 		}
 	}
 	return "a reload of systemd (daemon-reload, enable) takes the GPUs, until their pods are created again, from " +
-		"containers that got them by a hook, as that of NVIDIA's container runtime (mode legacy, the default before version " +
-		"1.18): " + of + "; the DaemonSet and configure plugin --launched need no reload"
+		"containers that got them by a hook, as that of NVIDIA's container runtime (mode legacy, the default before " +
+		"version 1.18): " + of + "; the DaemonSet and configure plugin --launched need no reload"
 }
 
 // mostNamed is how many containers a text names.

@@ -30,14 +30,15 @@ var providers = map[string]string{
 // ABI are the versions of the kernel's ABI that a provider supports; zero where they are not known here.
 type ABI struct{ Least, Most int }
 
-// abis are match_min_abi_version and match_max_abi_version of rdma-core's providers, in the files providers/irdma/abi.h,
+// abis are match_min_abi_version and match_max_abi_version of rdma-core's providers, in providers/irdma/abi.h,
 // erdma/erdma.c, efa/efa-abi.h, mlx5/mlx5-abi.h, siw/siw.c, mana/mana.c, and so on of
 // https://github.com/linux-rdma/rdma-core. Those of hns, i40iw, and cxgb4 have no bounds. Vendors ship drivers and
 // providers with others.
 var abis = map[string]ABI{string(MLX4): {2, 4}, string(MLX5): {1, 1}, string(RXE): {1, 2}, string(SIW): {1, 1},
 	string(BNXT): {1, 1}, string(EFA): {1, 1}, string(IRDMA): {0, 5}, "erdma": {0, 1}, "ionic": {1, 1}, "mana": {1, 1}}
 
-// vendors ship drivers whose ABI is not that of rdma-core, with providers of their own: Broadcom's is 6 or more, AMD's 4.
+// vendors ship drivers whose ABI is not that of rdma-core, with providers of their own: Broadcom's is 6 or more, AMD's
+// is 4.
 var vendors = map[string]string{string(BNXT): ", Broadcom's libbnxt_re: no newer base image has it",
 	"ionic": ", AMD's libionic: no newer base image has it"}
 

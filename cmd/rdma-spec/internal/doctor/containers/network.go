@@ -61,7 +61,7 @@ type rail struct {
 	own    []process.GID // the container's
 	usable bool          // one of them is more than link-local
 	link   *process.Link // that has them, nil where it is not known
-	subnet netip.Prefix  // of IPv4
+	subnet netip.Prefix
 }
 
 // rails returns the ports with RoCE that a container holds, and that NCCL_IB_HCA does not leave out. The GIDs of other
@@ -354,7 +354,8 @@ func sharedSubnet(c node.Container, subnet netip.Prefix, object string, all []ra
 	}
 	of := fmt.Sprintf("The interfaces %s of HCAs %s are in one subnet, %s", strings.Join(names, ", "),
 		strings.Join(hcas, ", "), subnet)
-	if slices.ContainsFunc(links, func(l process.Link) bool { return !l.Strict }) {
+	// IPv6 has no such filter.
+	if subnet.Addr().Is6() || slices.ContainsFunc(links, func(l process.Link) bool { return !l.Strict }) {
 		return doctor.Told(object, "%s. The kernel answers through only one of them.", of)
 	}
 	text := of + ", and rp_filter is strict. The kernel drops packets that arrive at the other interfaces."

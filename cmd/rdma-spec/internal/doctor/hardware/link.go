@@ -61,11 +61,26 @@ func lostSlaves(v *doctor.View, p hca.Port) string {
 			lost = append(lost, name)
 		}
 	}
-	if len(lost) == 0 {
-		return ""
+	switch {
+	case len(lost) > 0:
+		return "Its bond has lost the link of " + strings.Join(lost, ", ") +
+			". The port stays ACTIVE, with the rate of the others."
+	case len(aggregators(v, p.Netdevs)) > 1:
+		return "LACP has not joined the links of its bond (" + strings.Join(p.Netdevs, ", ") + "): see ad_aggregator_id in " +
+			"/sys/class/net/*/bonding_slave, and the switch. The port has the rate of a part of them."
 	}
-	return "Its bond has lost the link of " + strings.Join(lost, ", ") +
-		". The port stays ACTIVE, with the rate of the others."
+	return ""
+}
+
+// aggregators are the groups of slaves of a bond that LACP has made. Only one of them carries traffic.
+func aggregators(v *doctor.View, netdevs []string) (ids []string) {
+	for _, name := range netdevs {
+		if id := doctor.Attribute(v, classNet+name+"/bonding_slave/ad_aggregator_id"); id != "" {
+			ids = append(ids, id)
+		}
+	}
+	slices.Sort(ids)
+	return slices.Compact(ids)
 }
 
 // links judges ports that are not ACTIVE, each by its object: groups first, and then the odd one of a group.
@@ -202,7 +217,7 @@ func (l links) judge(h hca.HCA, p hca.Port) doctor.Finding {
 // linkUseReads are what tells that a netdev is, or was, in use. The addresses are those of the node's network
 // namespace.
 var linkUseReads = []string{"sys/class/net/*/flags", "sys/class/net/*/master", "sys/class/net/*/bonding_slave",
-	"sys/class/net/*/carrier_up_count",
+	"sys/class/net/*/bonding_slave/ad_aggregator_id", "sys/class/net/*/carrier_up_count",
 	"proc/1/net/route", "proc/1/net/if_inet6"}
 
 // evidence says how a port is used, or that it was ACTIVE since boot: "" if nothing tells that. What was does not count

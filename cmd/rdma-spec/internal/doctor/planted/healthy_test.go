@@ -310,6 +310,12 @@ var told = map[string]struct {
 		s.rails("10.1.0.8", "10.2.0.8")
 		s.container().Links[0].Gateway = true
 	}, "container-routes", doctor.OK},
+	// seen in NVIDIA/nccl#1405
+	"rails of IPv6 in one subnet": {func(s *sick) {
+		s.rails("fd00:1148::8", "fd00:1148::9")
+		s.container().Links[0].Strict, s.container().Links[1].Strict = true, true
+	}, "container-routes", doctor.OK},
+	"rails of IPv6 that no route joins": {func(s *sick) { s.rails("fd00:1::8", "fd00:2::8") }, "container-routes", doctor.OK},
 	// seen in NVIDIA/nccl#2013, ROCm/rccl#1303
 	"rails that no route joins": {func(s *sick) { s.rails("10.1.0.8", "10.2.0.8", "10.3.0.8") }, "container-routes", doctor.OK},
 	"an unknown driver":         {func(s *sick) { s.drivenBy("frobnicator", "3", "mlx5") }, "container-provider", doctor.Unknown},

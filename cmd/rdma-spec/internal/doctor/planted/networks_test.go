@@ -72,16 +72,27 @@ func TestExclusiveModeWithRDMACNI(t *testing.T) {
 	}
 }
 
-// A bond that has lost a link is told: its port stays ACTIVE.
+// A bond that has lost a link is told: its port stays ACTIVE. So is one whose links the switch does not join.
 func TestBondThatLostALink(t *testing.T) {
-	const slave = "pci0000:99/0000:99:00.1/net/ens1f1"
-	found := findings(t, findKnown(t, "bond that has lost one of its two links").files().With(hcatest.Files{
-		"sys/class/net/ens1f1":                       hcatest.Link("../../devices/" + slave),
-		"sys/devices/virtual/net/bond0/lower_ens1f1": hcatest.Link("../../../" + slave),
-		"sys/devices/" + slave + "/device":           hcatest.Link("../../../0000:99:00.1"),
-	}))
-	i := slices.IndexFunc(found, func(f doctor.Finding) bool { return f.Check == "port-active" })
-	if found[i].Status != doctor.OK || !strings.Contains(found[i].Text, "Its bond has lost the link of ens1f1") {
-		t.Errorf("%+v", found[i])
+	const first, slave = "pci0000:99/0000:99:00.0/net/ens1f0", "pci0000:99/0000:99:00.1/net/ens1f1"
+	for want, files := range map[string]hcatest.Files{
+		"Its bond has lost the link of ens1f1": {},
+		// as in https://docs.kernel.org/networking/bonding.html
+		"LACP has not joined the links of its bond": {"sys/devices/" + slave + "/carrier": "1\n",
+			"sys/devices/" + first + "/bonding_slave/ad_aggregator_id": "1\n",
+			"sys/devices/" + slave + "/bonding_slave/ad_aggregator_id": "2\n"},
+		"Ports that are expected to be up are ACTIVE.": {"sys/devices/" + slave + "/carrier": "1\n",
+			"sys/devices/" + first + "/bonding_slave/ad_aggregator_id": "1\n",
+			"sys/devices/" + slave + "/bonding_slave/ad_aggregator_id": "1\n"},
+	} {
+		found := findings(t, findKnown(t, "bond that has lost one of its two links").files().With(hcatest.Files{
+			"sys/class/net/ens1f1":                       hcatest.Link("../../devices/" + slave),
+			"sys/devices/virtual/net/bond0/lower_ens1f1": hcatest.Link("../../../" + slave),
+			"sys/devices/" + slave + "/device":           hcatest.Link("../../../0000:99:00.1"),
+		}).With(files))
+		i := slices.IndexFunc(found, func(f doctor.Finding) bool { return f.Check == "port-active" })
+		if found[i].Status != doctor.OK || !strings.Contains(found[i].Text, want) {
+			t.Errorf("want %s, got %+v", want, found[i])
+		}
 	}
 }

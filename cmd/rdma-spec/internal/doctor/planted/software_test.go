@@ -243,7 +243,7 @@ func gidOf(number, index int) string {
 func railAt(number int) string { return fmt.Sprintf("0000:%02x:00.0", 0x18+number) }
 
 // rails gives the container a network of its own, with an interface of each of several HCAs, called net1 and so on as
-// in every pod. Each has an address, in a subnet of 24 bits, which is the GID at index 10 of its HCA.
+// in every pod. Each has an address, in a subnet of 24 bits or, of IPv6, 64, which is the GID at index 10 of its HCA.
 func (s *sick) rails(ips ...string) {
 	n, c := hcatest.RoCENode(), s.container()
 	hcas := n.HCAs
@@ -263,7 +263,7 @@ func (s *sick) rails(ips ...string) {
 		own := netip.MustParseAddr(fmt.Sprintf("fe80::%d", i+1))
 		s.files[gidOf(i, 9)] = own.StringExpanded() + "\n"
 		c.HCAs, c.Addresses = append(c.HCAs, fmt.Sprintf("mlx5_%d", i)), append(c.Addresses, address, own)
-		subnet, _ := address.Prefix(24)
+		subnet, _ := address.Prefix(map[bool]int{true: 24, false: 64}[address.Is4()])
 		c.Links = append(c.Links, process.Link{Name: fmt.Sprintf("net%d", i+1), Addresses: []netip.Addr{own},
 			Subnets: []netip.Prefix{subnet}})
 	}

@@ -49,8 +49,8 @@ func recreated(object, text string, q agents.PluginProcess, p agents.Plugin, v *
 	listing, _ := v.Listing() // without it, the pod is unknown
 	i := slices.IndexFunc(listing.Containers, func(l node.Listed) bool { return l.PID == q.PID })
 	if i < 0 {
-		return doctor.Fault(object, text, "Delete the plugin's pod of this node. Its DaemonSet creates a new one. To find it: "+
-			listPods)
+		return doctor.Fault(object, text,
+			"Delete the plugin's pod of this node. Its DaemonSet creates a new one. To find it: "+listPods)
 	}
 	namespace := listing.Containers[i].Namespace
 	pod := listing.Containers[i].Pod

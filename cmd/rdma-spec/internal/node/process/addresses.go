@@ -25,7 +25,7 @@ import (
 type Link struct {
 	Name      string         `json:"name"`
 	Addresses []netip.Addr   `json:"addresses,omitempty"` // of IPv6
-	Subnets   []netip.Prefix `json:"subnets,omitempty"`   // of IPv4: a route without a gateway leads there
+	Subnets   []netip.Prefix `json:"subnets,omitempty"`   // a route without a gateway leads there; IPv4 first
 	Gateway   bool           `json:"gateway,omitempty"`   // a route by it has a gateway
 	Strict    bool           `json:"strict,omitempty"`    // rp_filter drops what would not be answered by it
 }
@@ -83,6 +83,24 @@ func (c *Inside) readNetwork(root string, p Process) error {
 			l.Subnets = append(l.Subnets, netip.PrefixFrom(subnet, bits.OnesCount32(mask)))
 		}
 	}
+	// Destination, length of its prefix, source and its length, next hop, metric, two counters, flags, and name.
+	for line := range strings.Lines(text("ipv6_route")) {
+		fields := strings.Fields(line)
+		if len(fields) != 10 {
+			continue
+		}
+		digits, _ := hex.DecodeString(fields[0])
+		to, ok := netip.AddrFromSlice(digits)
+		length, err := strconv.ParseUint(fields[1], 16, 8)
+		l := c.link(fields[9])
+		switch {
+		case !ok || err != nil || to.IsLinkLocalUnicast() || to.IsMulticast():
+		case strings.Trim(fields[4], "0") != "": // what has IPv4 as well is judged by that
+			l.Gateway = l.Gateway || !slices.ContainsFunc(l.Subnets, func(s netip.Prefix) bool { return s.Addr().Is4() })
+		case length > 0 && length < 128: // 128: an address of this machine
+			l.Subnets = append(l.Subnets, netip.PrefixFrom(to, int(length)))
+		}
+	}
 	c.Addresses = slices.DeleteFunc(c.Addresses, netip.Addr.IsLoopback)
 	slices.SortFunc(c.Addresses, netip.Addr.Compare)
 	c.Addresses = slices.Compact(c.Addresses)
@@ -97,8 +115,8 @@ func (c *Inside) link(name string) *Link {
 	return &Link{}
 }
 
-// LinkOf returns the interface that has one of the addresses of some GIDs, nil where it cannot be told, and the subnet
-// of the addresses of IPv4.
+// LinkOf returns the interface that has one of the addresses of some GIDs, nil where it cannot be told, and their
+// subnet.
 func (c *Inside) LinkOf(gids []GID) (link *Link, subnet netip.Prefix) {
 	for i, l := range c.Links {
 		if slices.ContainsFunc(gids, func(g GID) bool { return slices.Contains(l.Addresses, g.Address) }) {

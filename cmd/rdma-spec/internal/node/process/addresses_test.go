@@ -4,6 +4,7 @@
 package process
 
 import (
+	"fmt"
 	"net/netip"
 	"os"
 	"os/exec"
@@ -25,9 +26,16 @@ func equalPrefix(a, b netip.Prefix) bool { return a == b }
 
 // A pod with two rails, both of which Multus made: what /proc has of its network namespace.
 var rails = hcatest.Files{
-	"proc/7/net/dev": "Inter-|   Receive  |\n face |bytes |\n    lo: 1 2\n  eth0: 3 4\n  net1: 3 4\n  net2: 3 4\n",
+	"proc/7/net/dev": "Inter-|   Receive  |\n face |bytes |\n    lo: 1 2\n  eth0: 3 4\n  net1: 3 4\n  net2: 3 4\n  net3: 3 4\n",
 	"proc/7/net/if_inet6": "00000000000000000000000000000001 01 80 10 80       lo\n" +
 		"fe80000000000000005056fffe000001 03 40 20 80     net1\n",
+	"proc/7/net/ipv6_route": ipv6Route("fd000001000000000000000000000000", "40", noAddress, "net1") +
+		ipv6Route(noAddress, "00", "fe800000000000000000000000000001", "net1") +
+		ipv6Route("fe800000000000000000000000000000", "40", noAddress, "net2") +
+		ipv6Route(noAddress, "00", "fe800000000000000000000000000001", "net3") +
+		ipv6Route("fd000001000000000000000000000007", "80", noAddress, "lo") +
+		ipv6Route("ff000000000000000000000000000000", "08", noAddress, "net2") +
+		ipv6Route(noAddress, "00", noAddress, "lo") + "garbage\n",
 	"proc/7/net/fib_trie": "Main:\n  +-- 0.0.0.0/0 3 0 5\nLocal:\n     |-- 10.0.1.7\n        /32 host LOCAL\n" +
 		"     |-- 10.0.2.7\n        /32 host LOCAL\n     |-- 127.0.0.1\n        /32 host LOCAL\nId 102:\n  +-- 0.0.0.0/0\n",
 	"proc/7/net/route": "Iface\tDestination\tGateway \tFlags\tRefCnt\tUse\tMetric\tMask\t\tMTU\tWindow\tIRTT\n" +
@@ -36,6 +44,13 @@ var rails = hcatest.Files{
 		"net2\t0002000A\t00000000\t0001\t0\t0\t0\t00FFFFFF\t0\t0\t0\n" +
 		"net2\t0000100A\t0102000A\t0003\t0\t0\t0\t0000FFFF\t0\t0\t0\n" +
 		"gone\t0000100A\t0102000A\t0003\t0\t0\t0\t0000FFFF\t0\t0\t0\n",
+}
+
+const noAddress = "00000000000000000000000000000000"
+
+// ipv6Route is a line of ipv6_route.
+func ipv6Route(to, length, by, name string) string {
+	return fmt.Sprintf("%s %s %s 00 %s 00000100 00000001 00000000 00000001 %8s\n", to, length, noAddress, by, name)
 }
 
 func TestReadNetwork(t *testing.T) {
@@ -48,13 +63,16 @@ func TestReadNetwork(t *testing.T) {
 		Addresses:     []netip.Addr{netip.MustParseAddr("10.0.1.7"), netip.MustParseAddr("10.0.2.7"), local},
 		PolicyRouting: true,
 		Links: []Link{{Name: "lo", Addresses: []netip.Addr{netip.IPv6Loopback()}}, {Name: "eth0", Gateway: true},
-			{Name: "net1", Addresses: []netip.Addr{local}, Subnets: []netip.Prefix{netip.MustParsePrefix("10.0.1.0/24")}},
-			{Name: "net2", Gateway: true, Subnets: []netip.Prefix{netip.MustParsePrefix("10.0.2.0/24")}}},
+			{Name: "net1", Addresses: []netip.Addr{local}, Subnets: []netip.Prefix{netip.MustParsePrefix("10.0.1.0/24"),
+				netip.MustParsePrefix("fd00:1::/64")}},
+			{Name: "net2", Gateway: true, Subnets: []netip.Prefix{netip.MustParsePrefix("10.0.2.0/24")}},
+			{Name: "net3", Gateway: true}},
 	}
 	if diff := cmp.Diff(want, got, cmp.Comparer(equal), cmp.Comparer(equalPrefix)); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
-	for address, name := range map[string]string{"fe80::50:56ff:fe00:1": "net1", "10.0.2.7": "net2", "10.9.9.9": ""} {
+	for address, name := range map[string]string{"fe80::50:56ff:fe00:1": "net1", "10.0.2.7": "net2", "fd00:1::7": "net1",
+		"10.9.9.9": ""} {
 		link, _ := got.LinkOf([]GID{{Address: netip.MustParseAddr(address)}})
 		if link == nil && name != "" || link != nil && link.Name != name {
 			t.Errorf("%s: %+v, want %q", address, link, name)
