@@ -6,6 +6,7 @@ package examples_test
 import (
 	"encoding/json"
 	"maps"
+	"path"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -276,5 +277,22 @@ func TestExamples(t *testing.T) {
 		if !resources[want] {
 			t.Errorf("no example requests %s: %v", want, slices.Sorted(maps.Keys(resources)))
 		}
+		if !slices.ContainsFunc(policed(t), func(glob string) bool { ok, err := path.Match(glob, want); return ok && err == nil }) {
+			t.Errorf("the admission policies do not know %s", want)
+		}
 	}
+}
+
+// policed returns the globs of resources that the chart's admission policies have by default.
+func policed(t *testing.T) []string {
+	t.Helper()
+	var values struct {
+		Admission struct {
+			Resources []string `json:"resources"`
+		} `json:"admission"`
+	}
+	if err := yaml.Unmarshal([]byte(repository.Read(t, repository.Path(t, "deploy/helm/nri-rdma/values.yaml"))), &values); err != nil {
+		t.Fatal(err)
+	}
+	return values.Admission.Resources
 }

@@ -189,7 +189,7 @@ func admissionFile(t *testing.T, name string) string {
 // edited returns a policy with another list of resources.
 func edited(t *testing.T, policy, list string) string {
 	t.Helper()
-	const shipped = `["rdma/*", "nvidia.com/hostdev", "spidernet.io/*", "smarter-devices/infiniband", "vpc.amazonaws.com/efa", "aliyun/erdma"]`
+	const shipped = `["rdma/*", "nvidia.com/hostdev", "openshift.io/*", "spidernet.io/*", "smarter-devices/infiniband", "vpc.amazonaws.com/efa", "aliyun/erdma"]`
 	if strings.Count(policy, shipped) != 1 {
 		t.Fatalf("the policy does not have the list %s once", shipped)
 	}

@@ -143,6 +143,26 @@ func TestAlerts(t *testing.T) {
 	}
 }
 
+// TestAlertKnowsTheResources checks that NRIRDMANotCalled is about nodes with one of admission.resources, by the names
+// that kube-state-metrics gives them.
+func TestAlertKnowsTheResources(t *testing.T) {
+	var values struct {
+		Admission struct {
+			Resources []string `json:"resources"`
+		} `json:"admission"`
+	}
+	if err := yaml.Unmarshal([]byte(read(t, Dir+"/values.yaml")), &values); err != nil {
+		t.Fatal(err)
+	}
+	var names []string
+	for _, glob := range values.Admission.Resources {
+		names = append(names, strings.ReplaceAll(regexp.MustCompile(`[^a-z*]`).ReplaceAllString(glob, "_"), "*", ".+"))
+	}
+	if want := `{resource=~"` + strings.Join(names, "|") + `"}`; !strings.Contains(read(t, alerts), want) {
+		t.Errorf("%s does not have %s", alerts, want)
+	}
+}
+
 // TestRunbooks checks that each alert has a runbook, in the documentation that alerts.runbooks stands for. The tests of
 // docs look at where addresses lead.
 func TestRunbooks(t *testing.T) {
