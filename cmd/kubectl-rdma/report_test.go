@@ -42,6 +42,7 @@ func TestReport(t *testing.T) {
 					answers <- row("c", "")
 					answers <- row("b", "mlx5_0")
 					time.Sleep(2*everyTick + everyTick/2)
+					synctest.Wait()
 					if diff := cmp.Diff(test.early, out.String()); diff != "" {
 						t.Errorf("standard output while a node is silent, -want +got:\n%s", diff)
 					}

@@ -96,11 +96,12 @@ func TestMetricsAreShared(t *testing.T) {
 			must.Succeed(t, err)
 			text, err := io.ReadAll(answer.Body)
 			must.Succeed(t, err)
+			_ = answer.Body.Close() // it was read to the end
 			if answer.StatusCode != http.StatusOK || !strings.Contains(string(text), "\nnri_rdma_connected 0\n") ||
 				!strings.HasPrefix(answer.Header.Get("Content-Type"), "text/plain; version=0.0.4") {
 				t.Errorf("status %d, %s:\n%s", answer.StatusCode, answer.Header, text)
 			}
-			_ = client.Close() // it was read to the end
+			_ = client.Close()
 		}
 		if n := c.times.Load(); n != 1 {
 			t.Errorf("the metrics were collected %d times", n)
