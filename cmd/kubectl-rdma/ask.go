@@ -57,7 +57,7 @@ func ask(ctx context.Context, nodes []string, timeout time.Duration,
 				latest = time.Now()
 				answers <- a
 			case <-deadline.C:
-				if rest := timeout/3 - time.Since(latest); rest > 0 || len(came) > 0 {
+				if rest := timeout/4 - time.Since(latest); rest > 0 || len(came) > 0 {
 					deadline.Reset(max(rest, 0))
 					continue
 				}
