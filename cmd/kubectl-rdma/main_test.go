@@ -316,7 +316,7 @@ var (
 )
 
 // A fleet is asked with less than 100 MiB, and 10 ms of CPU time for a node. TestAsk has the time that it takes; for
-// what it takes with a real API server's stand-in: -nodes 5000 -hanging 10.
+// what it takes with a real API server's pseudonym: -nodes 5000 -hanging 10.
 func TestManyNodes(t *testing.T) {
 	const podsEach, memory = 30, 100 << 20
 	most := time.Duration(*manyNodes) * 10 * time.Millisecond
@@ -389,7 +389,7 @@ func TestFitsTheDaemonSet(t *testing.T) {
 func TestLinks(t *testing.T) {
 	const module = "github.com/rdma-spec/rdma-spec/"
 	for program, forbidden := range map[string][]string{
-		"nri-rdma": {"github.com/containerd/containerd/v2", "github.com/spf13/cobra", "github.com/google/renameio",
+		"nri-rdma": {"github.com/containerd/containerd/v2", "github.com/spf13/cobra",
 			"go.yaml.in/yaml/v3", "k8s.io/api", "k8s.io/cri-api", "k8s.io/client-go"},
 		"rdma-spec": {"k8s.io/client-go"},
 		"rdma-hook": {"github.com/containerd", "github.com/spf13/cobra", "github.com/prometheus", "github.com/sirupsen",

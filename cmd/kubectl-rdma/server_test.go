@@ -72,7 +72,7 @@ type says struct {
 	broken         bool // its kubelet cannot be reached
 }
 
-// server is an API server, with stand-ins for its kubelets.
+// server is an API server, with pseudonyms for its kubelets.
 type server struct {
 	nodes []corev1.Node
 	pods  []corev1.Pod

@@ -89,3 +89,18 @@ func TestConnectionManager(t *testing.T) {
 		}
 	}
 }
+
+// TestInventory_Identifies: a device plugin's ID is an HCA's by its address, its name, or its verbs device.
+func TestInventory_Identifies(t *testing.T) {
+	node := &Inventory{HCAs: []HCA{
+		{Name: "rxe0"},
+		{Name: "mlx5_0", PCI: "0000:18:00.0", Devices: []Device{{Kind: KindVerbs, Path: "/dev/infiniband/uverbs0"}}},
+	}}
+	for id, want := range map[string]bool{
+		"": false, "rxe0": true, "mlx5_0": true, "0000:18:00.0": true, "uverbs0": true, "uverbs1": false, ".": false,
+	} {
+		if got := node.Identifies(id); got != want {
+			t.Errorf("%q: %t, want %t", id, got, want)
+		}
+	}
+}

@@ -18,21 +18,21 @@ import (
 	"github.com/rdma-spec/rdma-spec/plugin/policy"
 )
 
-// standIns replace what names a cluster: names of hosts, pods, containers, namespaces, users and images, addresses,
+// pseudonyms replace what names a cluster: names of hosts, pods, containers, namespaces, users and images, addresses,
 // MACs and GUIDs. They are numbers in the order in which they are met, and no hashes: names and addresses can be
 // guessed.
 // What relates stays related: the vendor's part of a MAC and of the GUIDs made of it, and the prefixes of subnets.
 // HCAs, drivers, and handlers keep their names, but for what a name has of a MAC.
-type standIns struct {
+type pseudonyms struct {
 	numbers map[string]map[string]int
 	first   map[string]byte   // the bit of an address that came first below a prefix
 	known   map[kind][]string // the names of the node's containers
 	host    string
 }
 
-// newStandIns learns the names of the containers of a node.
-func newStandIns(containers []policy.Container) *standIns {
-	s := &standIns{map[string]map[string]int{}, map[string]byte{}, map[kind][]string{}, ""}
+// newPseudonyms learns the names of the containers of a node.
+func newPseudonyms(containers []policy.Container) *pseudonyms {
+	s := &pseudonyms{map[string]map[string]int{}, map[string]byte{}, map[kind][]string{}, ""}
 	for _, c := range containers {
 		for k, name := range map[kind]string{namespace: c.Namespace, pod: c.Pod, container: c.Name} {
 			if !slices.Contains(s.known[k], name) {
@@ -44,7 +44,7 @@ func newStandIns(containers []policy.Container) *standIns {
 }
 
 // number counts values of a sort from 1.
-func (s *standIns) number(sort, value string) int {
+func (s *pseudonyms) number(sort, value string) int {
 	if s.numbers[sort] == nil {
 		s.numbers[sort] = map[string]int{}
 	}
@@ -56,7 +56,7 @@ func (s *standIns) number(sort, value string) int {
 	return n
 }
 
-func (s *standIns) name(sort, value string) string {
+func (s *pseudonyms) name(sort, value string) string {
 	if value == "" {
 		return ""
 	}
@@ -67,7 +67,7 @@ var sorts = map[kind]string{namespace: "namespace", pod: "pod", container: "cont
 	dir: "directory"}
 
 // as is what a text of an answer becomes. Several lines are several texts.
-func (s *standIns) as(k kind, text string) string {
+func (s *pseudonyms) as(k kind, text string) string {
 	switch k {
 	case namespace, pod, container, ruleName, dir:
 		return s.name(sorts[k], text)
@@ -95,8 +95,8 @@ func (s *standIns) as(k kind, text string) string {
 	return s.text(asIs(k, text))
 }
 
-// glob returns the stand-ins of the names that a glob matches, and one of the glob itself, so that no two are alike.
-func (s *standIns) glob(k kind, glob string) string {
+// glob returns the pseudonyms of the names that a glob matches, and one of the glob itself, so that no two are alike.
+func (s *pseudonyms) glob(k kind, glob string) string {
 	if strings.Trim(glob, "*") == "" {
 		return glob
 	}
@@ -111,7 +111,7 @@ func (s *standIns) glob(k kind, glob string) string {
 
 // object returns the objects that an entry of the ignore file is about: for "container ml/* worker", those of the names
 // that each of its globs matches.
-func (s *standIns) object(glob string) string {
+func (s *pseudonyms) object(glob string) string {
 	words := strings.SplitN(glob, " ", 4)
 	if words[0] != "container" || len(words) < 2 || !strings.Contains(words[1], "/") {
 		return s.text(glob)
@@ -154,7 +154,7 @@ var (
 )
 
 // text replaces what a text has of these, and of the names of the host and of users.
-func (s *standIns) text(text string) string {
+func (s *pseudonyms) text(text string) string {
 	text = anyForm.ReplaceAllStringFunc(text, s.form)
 	if s.host != "" {
 		text = strings.ReplaceAll(text, s.host, s.name("host", s.host))
@@ -163,12 +163,12 @@ func (s *standIns) text(text string) string {
 }
 
 // hardware replaces MACs and GUIDs alone.
-func (s *standIns) hardware(text string) string {
+func (s *pseudonyms) hardware(text string) string {
 	return hardwareForm.ReplaceAllStringFunc(text, s.form)
 }
 
-// form returns the stand-in of one of these forms, in the same form.
-func (s *standIns) form(of string) string {
+// form returns the pseudonym of one of these forms, in the same form.
+func (s *pseudonyms) form(of string) string {
 	groups := strings.Split(of, ":")
 	b, err := hex.DecodeString(strings.Join(groups, ""))
 	switch before, digits, named := strings.Cut(of, "x"); {
@@ -189,9 +189,9 @@ func (s *standIns) form(of string) string {
 	return of
 }
 
-// octets returns the stand-in of a MAC, of a GUID, or of an address of IPoIB, which ends with a GID. A vendor has a
+// octets returns the pseudonym of a MAC, of a GUID, or of an address of IPoIB, which ends with a GID. A vendor has a
 // number, and so has what it numbers itself. The two bits that say how a MAC was given stay.
-func (s *standIns) octets(b net.HardwareAddr) net.HardwareAddr {
+func (s *pseudonyms) octets(b net.HardwareAddr) net.HardwareAddr {
 	b = slices.Clone(b)
 	switch {
 	case len(b) == 20:
@@ -224,15 +224,15 @@ func (s *standIns) octets(b net.HardwareAddr) net.HardwareAddr {
 	return b
 }
 
-// Where the stand-ins of addresses begin: with addresses that few have.
+// Where the pseudonyms of addresses begin: with addresses that few have.
 var (
 	firstIPv4 = netip.MustParseAddr("25.18.0.0").As4()
 	firstIPv6 = netip.MustParseAddr("2001:db8::").As16()
 )
 
-// address returns the stand-in of an address. Addresses with a common prefix, of whatever length, have stand-ins with a
-// common prefix of that length. Those that mean the same everywhere stay.
-func (s *standIns) address(a netip.Addr) netip.Addr {
+// address returns the pseudonym of an address. Addresses with a common prefix, of whatever length, have pseudonyms with
+// a common prefix of that length. Those that mean the same everywhere stay.
+func (s *pseudonyms) address(a netip.Addr) netip.Addr {
 	switch {
 	case a.IsUnspecified() || a.IsLoopback() || a.IsMulticast() || a.Is4() && a.IsLinkLocalUnicast():
 		return a
@@ -250,8 +250,8 @@ func (s *standIns) address(a netip.Addr) netip.Addr {
 	return netip.AddrFrom16(b)
 }
 
-// prefix follows an address bit by bit: below each prefix, what comes first takes the bit of the first stand-in.
-func (s *standIns) prefix(family string, b, base []byte) []byte {
+// prefix follows an address bit by bit: below each prefix, what comes first takes the bit of the first pseudonym.
+func (s *pseudonyms) prefix(family string, b, base []byte) []byte {
 	found := make([]byte, len(b))
 	way := []byte(family)
 	for i := range 8 * len(b) {
@@ -271,8 +271,8 @@ func (s *standIns) prefix(family string, b, base []byte) []byte {
 // without are files that are left out: they have the name of the host, a switch, or a card.
 var without = []string{"node_desc", "phys_switch_id", "phys_port_id"}
 
-// entry returns a file with stand-ins. Files that have versions keep what looks like an address.
-func (s *standIns) entry(e archive.Entry) archive.Entry {
+// entry returns a file with pseudonyms. Files that have versions keep what looks like an address.
+func (s *pseudonyms) entry(e archive.Entry) archive.Entry {
 	name := e.Name
 	e.Name = s.hardware(e.Name)
 	e.Link = s.hardware(e.Link)
@@ -316,7 +316,7 @@ func ofContainers(text string) string {
 var inContainer = regexp.MustCompile(`kubepods|[0-9a-f]{64}`)
 
 // table replaces the addresses of /proc/net/route, which are in the order of the machine's bytes, or of if_inet6.
-func (s *standIns) table(text string, six bool) string {
+func (s *pseudonyms) table(text string, six bool) string {
 	var kept strings.Builder
 	for line := range strings.Lines(text) {
 		columns := strings.SplitAfter(line, "\t")

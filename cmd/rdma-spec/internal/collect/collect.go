@@ -39,7 +39,7 @@ const atOnce = 16
 // its ports.
 func Take(ctx context.Context, from files.Tree, timeout time.Duration,
 	patterns []string) (copied map[string]archive.Entry, missing []string, err error) {
-	t := &taker{files: from, found: map[string]archive.Entry{}, missing: map[string]bool{}}
+	t := &collector{files: from, found: map[string]archive.Entry{}, missing: map[string]bool{}}
 	for _, pattern := range patterns {
 		if _, err := path.Match(pattern, ""); err != nil {
 			return nil, nil, fmt.Errorf("pattern %q: %w", pattern, err)
@@ -58,8 +58,8 @@ func Take(ctx context.Context, from files.Tree, timeout time.Duration,
 	return t.found, slices.Sorted(maps.Keys(t.missing)), ctx.Err()
 }
 
-// taker finds what patterns match. All names in it are without links.
-type taker struct {
+// collector finds what patterns match. All names in it are without links.
+type collector struct {
 	files   files.Tree
 	found   map[string]archive.Entry
 	regular []string // the regular files among them
@@ -68,7 +68,7 @@ type taker struct {
 }
 
 // match follows the parts of a pattern from a directory on.
-func (t *taker) match(dir string, parts []string) {
+func (t *collector) match(dir string, parts []string) {
 	switch {
 	case len(parts) == 0:
 		return
@@ -89,7 +89,7 @@ func (t *taker) match(dir string, parts []string) {
 
 // step takes a name along, and the links that it leads through, and goes on with the rest of the pattern where they
 // lead.
-func (t *taker) step(name string, rest []string) {
+func (t *collector) step(name string, rest []string) {
 	at := name
 	info, err := t.files.Lstat(at)
 	if err == nil && info.Mode().Type() == fs.ModeSymlink { // only then: a GID table has thousands of names
@@ -139,7 +139,7 @@ func inside(link, target string) string {
 }
 
 // add takes an entry along, once.
-func (t *taker) add(e archive.Entry) bool {
+func (t *collector) add(e archive.Entry) bool {
 	if _, known := t.found[e.Name]; known || e.Name == "." {
 		return false
 	}
@@ -149,7 +149,7 @@ func (t *taker) add(e archive.Entry) bool {
 
 // miss records that something cannot be copied. What is gone is not on the node, and neither is an attribute that has
 // no value for now, as the speed of an interface that is down.
-func (t *taker) miss(name string, err error) {
+func (t *collector) miss(name string, err error) {
 	for _, none := range []error{fs.ErrNotExist, syscall.ESRCH, syscall.ENOTDIR, syscall.EINVAL, syscall.EOPNOTSUPP} {
 		if errors.Is(err, none) {
 			return
@@ -160,7 +160,7 @@ func (t *taker) miss(name string, err error) {
 
 // read reads the regular files, each with its own timeout. One that never answers keeps a goroutine, and no other file
 // waits for it.
-func (t *taker) read(ctx context.Context, timeout time.Duration) {
+func (t *collector) read(ctx context.Context, timeout time.Duration) {
 	var reading errgroup.Group
 	reading.SetLimit(atOnce)
 	var mu sync.Mutex

@@ -160,7 +160,7 @@ func (o collectOptions) collect(ctx context.Context, stderr io.Writer) (entries 
 		for _, c := range listing.Containers {
 			containers = append(containers, c.Container.Container)
 		}
-		named := newStandIns(containers)
+		named := newPseudonyms(containers)
 		as = named.as
 		all := map[string]archive.Entry{}
 		for _, name := range slices.Sorted(maps.Keys(copied)) {

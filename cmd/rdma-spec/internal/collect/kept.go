@@ -27,7 +27,7 @@ const (
 	message               // what a program says, and may quote anything: of its words, those that are known
 	choice                // a variable that chooses devices and interfaces: its names
 	line                  // of the kernel's log, which was chosen when it was read
-	namespace             // these have stand-ins in an anonymous archive
+	namespace             // these have pseudonyms in an anonymous archive
 	namespaces
 	pod
 	wholePod // NAMESPACE/POD
@@ -56,8 +56,8 @@ var fields = []struct {
 	{"runtimes runtimes ignored fix", message},
 	{"configured features state", word},
 	{"configured features differs", place},
-	{"configured harms files", place},
-	{"configured harms differs", place},
+	{"configured sideEffects files", place},
+	{"configured sideEffects differs", place},
 	{"listing containers spec Env *", choice}, {"listing containers inside addresses", address},
 	{"listing containers inside linkLocal", address}, {"listing containers inside links addresses", address},
 	{"listing containers inside links subnets", address},

@@ -61,7 +61,7 @@ func TestTableHasEachText(t *testing.T) {
 	}
 	t.Cleanup(func() { _ = s.Close() })
 	for name, part := range map[string]any{"kernel-log": s.KernelLog, "runtimes": s.Runtimes, "plugin": s.Plugin,
-		"kubelet": s.Kubelet, "configured": s.Configured, "cdi": s.CDI, "rdma-cni": s.RDMACNI, "rdma": s.Book,
+		"kubelet": s.Kubelet, "configured": s.Configured, "cdi": s.CDI, "rdma-cni": s.RDMACNI, "rdma": s.RDMA,
 		"ignored": s.Ignored, "policy": s.JudgedBy, "listing": s.Listing} {
 		texts(reflect.TypeOf(part).Out(0), []string{name}, func(way []string) {
 			if kindOf(way) == unlisted {
@@ -102,7 +102,7 @@ func TestMessages(t *testing.T) {
 
 // A MAC keeps its relation to the GUIDs that are made of it, a vendor its MACs, and an address its subnets.
 func TestStandInsRelate(t *testing.T) {
-	s := newStandIns(nil)
+	s := newPseudonyms(nil)
 	for _, b := range []struct{ text, want string }{
 		{"b8:59:9f:a9:5b:d0", "ac:00:01:10:00:01"}, {"b859:9f03:00a9:5bd0", "ac00:0103:0010:0001"},
 		{"ba:59:9f:a9:5b:d0", "ae:00:01:10:00:01"}, {"ba59:9fff:fea9:5bd0", "ae00:01ff:fe10:0001"},
@@ -131,9 +131,9 @@ func TestStandInsRelate(t *testing.T) {
 	}
 }
 
-// The globs of a policy and of the ignore file match the stand-ins of what they matched, and no two of them are alike.
+// The globs of a policy and of the ignore file match the pseudonyms of what they matched, and no two of them are alike.
 func TestStandInsOfGlobs(t *testing.T) {
-	s := newStandIns(nil)
+	s := newPseudonyms(nil)
 	s.known = map[kind][]string{namespace: {"ml-train", "ml-serve", "web"}, pod: {"a-0", "a-1"}, container: {"worker"}}
 	for _, g := range []struct {
 		kind       kind
@@ -153,9 +153,9 @@ func TestStandInsOfGlobs(t *testing.T) {
 	}
 }
 
-// Of files, addresses and names go, and what has no stand-in is left out.
+// Of files, addresses and names go, and what has no pseudonym is left out.
 func TestStandInsOfFiles(t *testing.T) {
-	s := newStandIns(nil)
+	s := newPseudonyms(nil)
 	root := hcatest.Files{
 		"sys/devices/x/net/enxb8599fa95bd0/address":        "b8:59:9f:a9:5b:d0\n",
 		"sys/devices/x/net/enxb8599fa95bd0/phys_switch_id": "rack 7 of Frankfurt\n",

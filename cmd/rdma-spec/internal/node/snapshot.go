@@ -64,7 +64,7 @@ type Snapshot struct {
 	Configured func() (goal.Configured, error)
 	CDI        func() (cdi.Files, error)
 	RDMACNI    func() (RDMACNI, error)
-	Book       func() (rdma.Book, error) // who uses the HCAs
+	RDMA       func() (rdma.Inventory, error) // who uses the HCAs
 	Ignored    func() ([]Ignored, error)
 	JudgedBy   func() (KeptPolicy, error) // the policy that was asked for; the error says why there is none
 	Listing    func() (Listing, error)
@@ -124,9 +124,9 @@ func Open(o Options) (*Snapshot, error) {
 		return cdi.Read(ctx, root, s.HCAs)
 	})
 	s.RDMACNI = of(s, "rdma-cni.json", func(context.Context, string) (RDMACNI, error) { return readRDMACNI(t), nil })
-	s.Book = of(s, "rdma.json", func(ctx context.Context, root string) (rdma.Book, error) {
+	s.RDMA = of(s, "rdma.json", func(ctx context.Context, root string) (rdma.Inventory, error) {
 		if err := s.Limits().Changeable(); err != nil {
-			return rdma.Book{}, fmt.Errorf("%w, which the DaemonSet's pods have with the chart's hostPID: true", err)
+			return rdma.Inventory{}, fmt.Errorf("%w, which the DaemonSet's pods have with the chart's hostPID: true", err)
 		}
 		return rdma.Read(ctx, root, s.QueuePairs)
 	})

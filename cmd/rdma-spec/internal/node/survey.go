@@ -42,11 +42,11 @@ type surveyor struct {
 	listed    func() (*hca.Inventory, error) // the names and devices of the HCAs
 	runtimes  func() (runtime.Runtimes, error)
 	processes *limits.Processes
-	pause     time.Duration             // before the second look
-	hidden    error                     // why the processes of containers cannot be read
-	running   map[string][]int          // the IDs of the processes of each container
-	root      string                    // of the node or the copy
-	book      func() (rdma.Book, error) // nil: it does not matter who uses RDMA
+	pause     time.Duration                  // before the second look
+	hidden    error                          // why the processes of containers cannot be read
+	running   map[string][]int               // the IDs of the processes of each container
+	root      string                         // of the node or the copy
+	inventory func() (rdma.Inventory, error) // nil: it does not matter who uses RDMA
 	kubelet   func() (agents.Kubelet, error)
 	result    *Containers
 }
@@ -54,7 +54,7 @@ type surveyor struct {
 // survey compares what each container has with what a policy gives it.
 func (s *Snapshot) survey(ctx context.Context, p *policy.Policy, source JudgedBy) (result Containers, err error) {
 	if s.Use {
-		_, _ = s.Book() // before containers and processes are listed, which then have all of it; readBook notes the error
+		_, _ = s.RDMA() // before containers and processes are listed, which then have all of it; readRDMA notes the error
 	}
 	listing, err := s.Listing()
 	if err == nil {
@@ -125,7 +125,7 @@ func (s *Snapshot) surveyor(p *policy.Policy) *surveyor {
 		root: s.Root, kubelet: s.Kubelet, runtimes: s.Runtimes,
 	}
 	if s.Use {
-		looking.book = s.Book
+		looking.inventory = s.RDMA
 	}
 	looking.node.HCAs = s.HCAs
 	looking.hidden = looking.processes.Visible()

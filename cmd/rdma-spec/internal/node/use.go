@@ -25,11 +25,11 @@ import (
 type Use struct {
 	Summary       string   `json:"summary"`        // the same in a few words
 	HCAs          []string `json:"hcas,omitempty"` // those that they have opened
-	*rdma.Objects          // nil: the kernel's book says nothing
+	*rdma.Objects          // nil: the kernel's inventory says nothing
 	PinnedBytes   *uint64  `json:"pinnedBytes,omitempty"` // memory that they have pinned, as registering does
 }
 
-// Seen reports whether the kernel's book has objects of them.
+// Seen reports whether the kernel's inventory has objects of them.
 func (u *Use) Seen() bool { return u.Objects != nil && u.Contexts > 0 }
 
 // size writes bytes for people: 15.2 GiB.
@@ -42,36 +42,36 @@ func size(bytes uint64) string {
 	return strconv.FormatFloat(math.Round(n*10)/10, 'f', -1, 64) + " " + units[0]
 }
 
-// readBook returns the kernel's book, and notes what is unknown of it.
-func (s *surveyor) readBook() (book rdma.Book, known bool) {
-	if s.book == nil {
-		return book, false
+// readRDMA returns the kernel's inventory, and notes what is unknown of it.
+func (s *surveyor) readRDMA() (inventory rdma.Inventory, known bool) {
+	if s.inventory == nil {
+		return inventory, false
 	}
-	book, err := s.book()
+	inventory, err := s.inventory()
 	if err != nil {
 		s.note("who uses RDMA is unknown: " + err.Error())
 	}
-	for _, why := range book.Unknown() {
+	for _, why := range inventory.Unknown() {
 		s.note(why)
 	}
-	return book, err == nil
+	return inventory, err == nil
 }
 
 // use reads how the processes of a container use RDMA, and notes what that means. What is no RDMA container counts only
 // if it uses RDMA.
 func (s *surveyor) use(r *Container, pids []int, ownNetwork bool) {
-	book, known := s.readBook()
+	inventory, known := s.readRDMA()
 	var sum rdma.Objects
-	for _, name := range slices.Sorted(maps.Keys(book.HCAs)) {
+	for _, name := range slices.Sorted(maps.Keys(inventory.HCAs)) {
 		before := sum.Contexts
 		for _, pid := range pids {
-			sum.Add(book.HCAs[name].Processes[pid].Objects)
+			sum.Add(inventory.HCAs[name].Processes[pid].Objects)
 		}
 		if sum.Contexts > before {
 			r.Use.HCAs = append(r.Use.HCAs, name)
 		}
 	}
-	if s.book == nil || !r.RDMA && sum.Contexts == 0 {
+	if s.inventory == nil || !r.RDMA && sum.Contexts == 0 {
 		return
 	}
 	certain := known && s.hidden == nil && len(pids) > 0
@@ -80,7 +80,7 @@ func (s *surveyor) use(r *Container, pids []int, ownNetwork bool) {
 		s.note("what containers with a network of their own use is unknown: their HCAs are there (netns_mode is exclusive)")
 	}
 	for _, name := range r.HCAs {
-		h, listed := book.HCAs[name]
+		h, listed := inventory.HCAs[name]
 		certain = certain && listed && h.Unknown == ""
 		if known && !listed {
 			s.note("who uses " + name + " is unknown: it is in another network namespace")
@@ -99,11 +99,11 @@ func (s *surveyor) use(r *Container, pids []int, ownNetwork bool) {
 			r.Use.PinnedBytes = &bytes
 		}
 	}
-	r.sayUse(book.At, most)
+	r.sayUse(inventory.At, most)
 }
 
 // sayUse says how a container uses RDMA at a time, with the most that one of its processes has pinned, and notes what
-// that means. Memory that is pinned may be registered by means that the book does not have.
+// that means. Memory that is pinned may be registered by means that the inventory does not have.
 func (r *Container) sayUse(at time.Time, most uint64) {
 	switch u := &r.Use; {
 	case u.Seen():
@@ -164,10 +164,10 @@ func (s *surveyor) outside(r *Container, l Listed, reason string) {
 
 // others returns the processes that use RDMA in none of the containers that are listed.
 func (s *surveyor) others(listed []Listed) (found []Container) {
-	book, _ := s.readBook()
+	inventory, _ := s.readRDMA()
 	names := map[int]string{}
 	in := map[int]string{}
-	for _, h := range book.HCAs {
+	for _, h := range inventory.HCAs {
 		for pid, p := range h.Processes {
 			names[pid] = cli.PlainText(p.Name)
 		}

@@ -102,11 +102,11 @@ func Show(stdout, stderr io.Writer, o node.Options, outside bool, format string)
 	}
 	incomplete := result.Incomplete()
 	if outside {
-		book, err := s.Book()
+		inventory, err := s.RDMA()
 		if err != nil {
 			return nil, fmt.Errorf("who uses RDMA is unknown: %w", err)
 		}
-		if unknown := book.Unknown(); len(unknown) > 0 {
+		if unknown := inventory.Unknown(); len(unknown) > 0 {
 			incomplete = errors.New(unknown[0])
 		}
 		result.Containers = []node.Container{}

@@ -168,7 +168,7 @@ var planted = map[string]struct {
 	}, "configuration-kept", theRuntime + " handler rdma"},
 	"a drop-in that takes the CRI section away": {func(s *sick) {
 		s.configured.Features = []goal.Feature{featureOf("nri", "", goal.Kept), featureOf("handler rdma", "runc", goal.Kept)}
-		s.configured.Harms = []goal.Harm{{Config: "/etc/containerd/config.toml", Files: []string{"/etc/containerd/conf.d/a.toml"},
+		s.configured.SideEffects = []goal.SideEffect{{Config: "/etc/containerd/config.toml", Files: []string{"/etc/containerd/conf.d/a.toml"},
 			Differs: []string{"a", "b", "c", "d", "e"}}}
 	}, "configuration-kept", theRuntime},
 	"the drop-in of a unit is gone": {func(s *sick) {

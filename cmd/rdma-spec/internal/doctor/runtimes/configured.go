@@ -51,7 +51,7 @@ func configurationKept(v *doctor.View) []doctor.Finding {
 				found = append(found, notKept(f, r, all)...)
 			}
 		}
-		for _, h := range answer.Harms {
+		for _, h := range answer.SideEffects {
 			if h.Config == r.Config {
 				text := fmt.Sprintf("The lines of rdma-spec configure in %s change more of the effective configuration than "+
 					"intended: %s.", strings.Join(h.Files, ", "), keys(h.Differs))

@@ -158,7 +158,7 @@ func runtimeConfig(v *doctor.View) []doctor.Finding {
 				r.ConfigError), "Correct that file, and then: "+restartRuntime(r))}
 		}
 		return doctor.Each(r.Ignored, func(i runtime.Ignored) []doctor.Finding {
-			for _, h := range configured.Harms {
+			for _, h := range configured.SideEffects {
 				if slices.Contains(h.Files, i.By) {
 					return nil // configuration-kept says that, with its fix
 				}

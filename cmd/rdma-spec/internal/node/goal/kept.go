@@ -37,8 +37,8 @@ type Feature struct {
 	Differs []string          `json:"differs,omitempty"` // the dotted keys that are not as wanted, or the missing files
 }
 
-// Harm is what the files of rdma-spec change in a containerd's effective configuration beyond the features.
-type Harm struct {
+// SideEffect is what the files of rdma-spec change in a containerd's effective configuration beyond the features.
+type SideEffect struct {
 	Config  string   `json:"config"`
 	Files   []string `json:"files"`
 	Differs []string `json:"differs"` // dotted keys
@@ -46,8 +46,8 @@ type Harm struct {
 
 // Configured is what became of what rdma-spec configure has set up.
 type Configured struct {
-	Features []Feature `json:"features"`
-	Harms    []Harm    `json:"harms,omitempty"`
+	Features    []Feature    `json:"features"`
+	SideEffects []SideEffect `json:"sideEffects,omitempty"`
 }
 
 // Read compares what the record of the node below a root has with the effective configurations, whoever has changed
@@ -66,10 +66,10 @@ func Read(ctx context.Context, root string) (all Configured, err error) {
 		}
 	}
 	for _, config := range configs {
-		features, harm := ofDaemon(ctx, r, root, config)
+		features, effect := ofDaemon(ctx, r, root, config)
 		all.Features = append(all.Features, features...)
-		if harm != nil {
-			all.Harms = append(all.Harms, *harm)
+		if effect != nil {
+			all.SideEffects = append(all.SideEffects, *effect)
 		}
 	}
 	return all, nil
@@ -100,7 +100,7 @@ func ofFiles(r *record.Record, root string, g record.Goal) Feature {
 
 // ofDaemon judges the features of a containerd: with the files as they are, its effective configuration is the one
 // without them and with what the features want, and nothing else.
-func ofDaemon(ctx context.Context, r *record.Record, root, config string) (features []Feature, harm *Harm) {
+func ofDaemon(ctx context.Context, r *record.Record, root, config string) (features []Feature, effect *SideEffect) {
 	var goals []record.Goal
 	for _, g := range r.Goals {
 		if g.Config == config {
@@ -143,13 +143,13 @@ func ofDaemon(ctx context.Context, r *record.Record, root, config string) (featu
 		}
 	}
 	if len(beyond) > 0 {
-		harm = &Harm{Config: config, Differs: beyond}
+		effect = &SideEffect{Config: config, Differs: beyond}
 		for path := range ours {
-			harm.Files = append(harm.Files, files.OnNode(root, path))
+			effect.Files = append(effect.Files, files.OnNode(root, path))
 		}
-		slices.Sort(harm.Files)
+		slices.Sort(effect.Files)
 	}
-	return features, harm
+	return features, effect
 }
 
 // all returns an effective configuration with all goals, and the values of each. Where what one was made like is gone,

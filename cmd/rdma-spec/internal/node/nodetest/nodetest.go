@@ -160,7 +160,7 @@ const (
 	Gibi       = 1 << 30
 )
 
-// Self is the status of this process, of which the kernel's book has the PID namespace.
+// Self is the status of this process, of which the kernel's inventory has the PID namespace.
 func Self() []byte { return fmt.Appendf(nil, "NSpid:\t%d\n", os.Getpid()) }
 
 // AddUser adds a process that has pinned memory.

@@ -5,8 +5,8 @@ package rdma
 
 import "github.com/mdlayher/netlink"
 
-// The numbers of the kernel's rdma/rdma_netlink.h: the client that has the book, its commands, and what is read of the
-// attributes of its answers.
+// The numbers of the kernel's rdma/rdma_netlink.h: the client that has the inventory, its commands, and what is read of
+// the attributes of its answers.
 const (
 	nldev                                                                            = 5
 	getDevices, getQueuePairs, getRegions, getDomains, getContexts                   = 1, 10, 13, 14, 22

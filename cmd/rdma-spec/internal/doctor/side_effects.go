@@ -11,8 +11,8 @@ import (
 	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/node"
 )
 
-// harm is what a command takes from what runs on the node.
-type harm struct {
+// sideEffect is what a command takes from what runs on the node.
+type sideEffect struct {
 	command *regexp.Regexp
 	// takes says who loses what by it, and how to see that first; nothing where nobody on the node does.
 	takes func(v *View, command []string) (loses, see string)
@@ -25,8 +25,8 @@ func loses(what, see string) func(*View, []string) (string, string) {
 	return func(*View, []string) (string, string) { return what, see }
 }
 
-// harms are all commands of fixes that take something. What is not among them is safe to run.
-var harms = []harm{
+// sideEffects are all commands of fixes that take something. What is not among them is safe to run.
+var sideEffects = []sideEffect{
 	{regexp.MustCompile(`systemctl restart (\S+)|configure [^&]*--restart`), restartsRuntime, false},
 	// configure restarts the unit that it has changed after a reload.
 	{regexp.MustCompile(`systemctl (daemon-reload|(re)?enable|disable|preset)|configure (--all|limits) [^&]*--restart`),
@@ -73,7 +73,7 @@ func (f Finding) weighed(v *View) Finding {
 		taken = append(taken, what)
 		looks = append(looks, see)
 	}
-	for _, h := range harms {
+	for _, h := range sideEffects {
 		if h.told && (f.Warning != "" || f.FixType == "") {
 			continue
 		}

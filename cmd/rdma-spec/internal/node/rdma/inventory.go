@@ -1,9 +1,9 @@
 // Copyright The rdma-spec Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package rdma reads the kernel's book of RDMA objects over netlink: which process has opened which HCA, and how much
-// memory it has registered there. The book lacks what programs make by DEVX, as UCX makes its queue pairs, so that no
-// queue pair is evidence of nothing. The package knows no containers.
+// Package rdma reads the kernel's inventory of RDMA objects over netlink: which process has opened which HCA, and how
+// much memory it has registered there. The inventory lacks what programs make by DEVX, as UCX makes its queue pairs, so
+// that no queue pair is evidence of nothing. The package knows no containers.
 package rdma
 
 import (
@@ -23,14 +23,14 @@ import (
 	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/node/process"
 )
 
-// Book is what the kernel knows of the HCAs of this network namespace, by their names.
-type Book struct {
+// Inventory is what the kernel knows of the HCAs of this network namespace, by their names.
+type Inventory struct {
 	At   time.Time      `json:"at"`
 	HCAs map[string]HCA `json:"hcas"`
 }
 
 // Unknown says of which HCAs the users are unknown, and why.
-func (b Book) Unknown() (all []string) {
+func (b Inventory) Unknown() (all []string) {
 	for _, name := range slices.Sorted(maps.Keys(b.HCAs)) {
 		if why := b.HCAs[name].Unknown; why != "" {
 			all = append(all, "who uses "+name+" is unknown: "+why)
@@ -39,7 +39,7 @@ func (b Book) Unknown() (all []string) {
 	return all
 }
 
-// HCA is what the book has about an HCA.
+// HCA is what the inventory has about an HCA.
 type HCA struct {
 	Unknown   string          `json:"unknown,omitempty"` // why the processes are not all that use it
 	Processes map[int]Process `json:"processes,omitempty"`
@@ -78,26 +78,26 @@ var Dial = func() (*netlink.Conn, error) {
 	return netlink.Dial(unix.NETLINK_RDMA, &netlink.Config{MessageBufferSize: 64 << 10})
 }
 
-// Read reads the book. The processes are those below a root, which must have the PID namespace of this process. Queue
-// pairs are queried one by one, on some HCAs from firmware, and so only if they are asked for.
-func Read(ctx context.Context, root string, queuePairs bool) (Book, error) {
+// Read reads the inventory. The processes are those below a root, which must have the PID namespace of this process.
+// Queue pairs are queried one by one, on some HCAs from firmware, and so only if they are asked for.
+func Read(ctx context.Context, root string, queuePairs bool) (Inventory, error) {
 	conn, err := Dial()
 	if err != nil {
-		return Book{}, fmt.Errorf("the kernel does not speak of RDMA: %w", err)
+		return Inventory{}, fmt.Errorf("the kernel does not speak of RDMA: %w", err)
 	}
 	defer func() { _ = conn.Close() }() // it was only read
 	if deadline, bounded := ctx.Deadline(); bounded {
 		_ = conn.SetReadDeadline(deadline) // the caller does not wait longer
 	}
-	book := Book{At: time.Now(), HCAs: map[string]HCA{}}
+	inventory := Inventory{At: time.Now(), HCAs: map[string]HCA{}}
 	indexes := map[string]uint32{}
 	if err := dump(conn, getDevices, 0, func(o object) { indexes[o.name] = o.device }); err != nil {
-		return Book{}, fmt.Errorf("the kernel does not list HCAs: %w", err)
+		return Inventory{}, fmt.Errorf("the kernel does not list HCAs: %w", err)
 	}
 	for name, index := range indexes {
-		book.HCAs[name] = read(conn, index, root, queuePairs)
+		inventory.HCAs[name] = read(conn, index, root, queuePairs)
 	}
-	return book, nil
+	return inventory, nil
 }
 
 // opened is a context: an HCA as a process has opened it, with the objects that it made there. The kernel names the
@@ -119,7 +119,7 @@ func (c *opened) made(o object, counts Objects) *opened {
 // states are those of queue pairs, as enum ib_qp_state of the kernel numbers them.
 var states = []string{"RESET", "INIT", "RTR", "RTS", "SQD", "SQE", "ERR"}
 
-// read reads what the book has about an HCA.
+// read reads what the inventory has about an HCA.
 func read(conn *netlink.Conn, index uint32, root string, queuePairs bool) HCA {
 	contexts := map[int64]*opened{}
 	domains := map[int64]*opened{}
