@@ -341,6 +341,8 @@ test('TestSiteBoxSendsNothing', async () => {
   await tab.goto(home)
   await tab.waitForLoadState('networkidle')
   assert.ok(!asked.some((url) => url.includes('wasm')), 'the program is loaded before the box is used')
+  const [program] = filesOf(join(site, 'assets')).filter((file) => file.endsWith('.gz'))
+  assert.ok(statSync(program).size <= 1.5e6, `${program} has ${statSync(program).size} bytes`)
   const before = asked.length
   const evil = `<img src="${elsewhere}img" onerror="document.title = 'evil'"><script src="${elsewhere}"></script>`
   await paste(tab, `${evil} ibv_reg_mr failed: Cannot allocate memory at secret-node 10.11.12.13 GID fe80::5\n` +

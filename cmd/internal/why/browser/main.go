@@ -5,6 +5,9 @@
 
 // Command browser is package why in a browser: the site's box, Paste your log, runs it in a worker. It defines an object
 // why, whose functions take a log in parts and return what package why reports, as JSON. It makes no request.
+//
+// Its gzip is 1.1 MB, of which a half is Go's runtime. A second reader of the tables would be smaller, and would
+// disagree with the command some day.
 package main
 
 import (
