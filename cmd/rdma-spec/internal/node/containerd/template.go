@@ -112,7 +112,8 @@ func IsRendered(template, rendered []byte) bool {
 // lines returns the lines of a text without comments and white space around them.
 func lines(text []byte) (all []string) {
 	for line := range strings.Lines(string(text)) {
-		if line = strings.TrimSpace(line); line != "" && !strings.HasPrefix(line, "#") {
+		line = strings.TrimSpace(line)
+		if line != "" && !strings.HasPrefix(line, "#") {
 			all = append(all, line)
 		}
 	}
