@@ -16,7 +16,7 @@ import (
 )
 
 // A health check does not ask the kubelet: its failures would open the breaker that guards creations.
-func TestAliveDoesNotAskTheKubelet(t *testing.T) {
+func TestAlive_AsksNoKubelet(t *testing.T) {
 	kubelet := &fakeKubelet{err: errors.New("the kubelet did not answer in time")}
 	p := unregistered(Options{Policy: mustPolicy(t, "optIn: {resources: [rdma/*]}"), Resources: kubelet})
 	if err := p.Alive(); err != nil {
@@ -28,7 +28,7 @@ func TestAliveDoesNotAskTheKubelet(t *testing.T) {
 }
 
 // A plugin that uses the time that the runtime gives it is not killed for that.
-func TestAliveWithinTheRuntimesPatience(t *testing.T) {
+func TestAlive_WithinRequestTimeout(t *testing.T) {
 	for patience, want := range map[time.Duration]time.Duration{2 * time.Second: aliveWithin, time.Minute: time.Minute} {
 		nritest.SetPatience(t, patience)
 		if _, p := registered(t, Options{Policy: mustPolicy(t, "{}")}); p.answersWithin() != want {
@@ -39,7 +39,7 @@ func TestAliveWithinTheRuntimesPatience(t *testing.T) {
 
 // While a decision hangs, every health check fails, and all of them wait for one decision: their number does not add
 // up.
-func TestAliveWhileDecisionsHang(t *testing.T) {
+func TestAlive_DecisionHangs(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := unregistered(Options{Policy: mustPolicy(t, "{}")})
 		goOn, decisions := make(chan struct{}), atomic.Int32{}

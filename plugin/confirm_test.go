@@ -76,7 +76,7 @@ func (p *running) expectLine(t *testing.T, words ...string) {
 }
 
 // The line about a container says what the container has, once it is known: the event and the stored spec show it.
-func TestConfirmed(t *testing.T) {
+func TestConfirm(t *testing.T) {
 	const before, mebibyte = 8 << 20, 1 << 20
 	// stored is what the container has in the end. IPC_LOCK counts sets.
 	type stored struct {
@@ -203,7 +203,7 @@ func TestConfirmed(t *testing.T) {
 
 // On CRI-O, which stores no spec that can be read, the first process shows what its container got: it exists by then.
 // Where no process can be seen, the line says what was answered.
-func TestConfirmedOnCRIO(t *testing.T) {
+func TestConfirm_CRIO(t *testing.T) {
 	for name, test := range map[string]struct {
 		has    []spec.Limit // of its processes
 		late   bool         // its device comes after the answer
@@ -351,7 +351,7 @@ func TestConfirmer_ExpireOverdue(t *testing.T) {
 }
 
 // Without containerd's socket the line says answered, and why is said once.
-func TestWithoutASocket(t *testing.T) {
+func TestConfirm_NoSocket(t *testing.T) {
 	specs := &recordedSpecs{fails: fmt.Errorf("%w at /nowhere", storedspec.ErrNoSocket)}
 	runtime, p := registered(t, Options{Policy: mustPolicy(t, "{}"), StoredSpecs: specs})
 	for range 2 {

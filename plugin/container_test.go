@@ -20,7 +20,7 @@ import (
 
 // The plugin keeps only those labels and annotations of a pod that decisions read: its author can write a quarter of a
 // megabyte, and a node has thousands of containers.
-func TestLittleIsKeptOfAPod(t *testing.T) {
+func TestContainerOf_KeepsLittle(t *testing.T) {
 	const much = 1 << 18
 	sandbox := &api.PodSandbox{Labels: map[string]string{}, Annotations: map[string]string{
 		policy.AnnotationKey:                  strings.Repeat("x", much),
@@ -51,7 +51,7 @@ func TestLittleIsKeptOfAPod(t *testing.T) {
 }
 
 // Nothing of the runtime's request stays, such as the environment of a container.
-func TestNothingIsKeptOfARequest(t *testing.T) {
+func TestContainerOf_KeepsNoRequest(t *testing.T) {
 	p := unregistered(Options{Resources: &fakeKubelet{}, Limits: limits.On(limitstest.NewKernel(nil))})
 	request := func() (weak.Pointer[api.PodSandbox], weak.Pointer[api.Container]) {
 		pod, ctr := &api.PodSandbox{Id: "s", Namespace: "ml"}, &api.Container{Id: "c", PodSandboxId: "s", Name: "main",

@@ -20,7 +20,7 @@ import (
 
 // A request that waits for the kubelet and for the first inventory waits for both within one budget, and the runtime
 // gets the refusal before it loses patience, however large the budget is.
-func TestOneDeadline(t *testing.T) {
+func TestDecide_OneDeadline(t *testing.T) {
 	for name, test := range map[string]struct{ budget, least, most time.Duration }{
 		"the default":                 {300 * time.Millisecond, 300 * time.Millisecond, 450 * time.Millisecond},
 		"more than the runtime waits": {10 * time.Second, 1400 * time.Millisecond, 1800 * time.Millisecond},
@@ -52,7 +52,7 @@ func TestOneDeadline(t *testing.T) {
 
 // A runtime that drops the plugin between the two requests about a container asks it nothing more about this one. When
 // the plugin registers again, the container is counted and named.
-func TestEditThatNobodyAskedFor(t *testing.T) {
+func TestConfirm_DroppedPlugin(t *testing.T) {
 	_, p := registered(t, Options{Policy: mustPolicy(t, "{}"), StoredSpecs: &recordedSpecs{}})
 	holder := verbsContainer(t, p.root)
 	if _, _, err := p.CreateContainer(t.Context(), pod, holder); err != nil {
@@ -72,7 +72,7 @@ func TestEditThatNobodyAskedFor(t *testing.T) {
 }
 
 // A budget above what the runtime waits for is cut, and the log says so once for each registration.
-func TestBudgetThatIsCut(t *testing.T) {
+func TestConfigure_CutBudget(t *testing.T) {
 	for name, test := range map[string]struct {
 		budget, patience, want time.Duration
 		says                   string

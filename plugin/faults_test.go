@@ -73,7 +73,7 @@ func measure(t *testing.T) footprint {
 
 // Each creation may leave next to nothing: two thousand of each kind that leave 50 bytes, a goroutine or a descriptor
 // each are noticed.
-func TestCreationsLeaveNothing(t *testing.T) {
+func TestCreateContainer_LeavesNothing(t *testing.T) {
 	nri, p := registered(t, Options{Policy: mustPolicy(t, "{}"), Log: quiet()})
 	unrelated, holder := &api.Container{Id: "unrelated", Name: "main"}, verbsContainer(t, p.root)
 	create := func(n int) {
@@ -103,7 +103,7 @@ func TestCreationsLeaveNothing(t *testing.T) {
 // A plugin that is killed at any moment fails no container but those whose creation it was killed over, and is asked
 // again as soon as it is back. With a validator beside it, no RDMA container is created without it. test/nri kills
 // plugins that are alone.
-func TestKilledUnderLoad(t *testing.T) {
+func TestRun_KilledUnderLoad(t *testing.T) {
 	const kills = 20 // containers are created without a pause: a plugin that serves is killed over one nearly every time
 	random := chance.New(t)
 	nri, root := started(t), hcatest.V100(t)
@@ -167,7 +167,7 @@ func startProcess(t *testing.T, nri *nritest.Runtime, root string, env ...string
 
 // A validator that hangs costs one creation, after the time that the runtime waits for it; one that dies costs none
 // that begins later.
-func TestValidatorThatFails(t *testing.T) {
+func TestValidate_Killed(t *testing.T) {
 	for name, with := range map[string]syscall.Signal{"hangs": syscall.SIGSTOP, "dies": syscall.SIGKILL} {
 		t.Run(name, func(t *testing.T) {
 			nritest.LosePatience(t)

@@ -156,7 +156,7 @@ func firstVerbs(t testing.TB, root string) hca.Device {
 	return verbs
 }
 
-func TestUnrelatedContainerIsUntouchedAndUnmentioned(t *testing.T) {
+func TestCreateContainer_Unrelated(t *testing.T) {
 	runtime, p := registered(t, Options{Policy: mustPolicy(t, "{}")})
 	got, err := runtime.Create(t.Context(), pod, &api.Container{Id: "container", Name: "main"})
 	must.Succeed(t, err)
@@ -168,7 +168,7 @@ func TestUnrelatedContainerIsUntouchedAndUnmentioned(t *testing.T) {
 	}
 }
 
-func TestRefusalFailsTheCreationAndIsSaidOnce(t *testing.T) {
+func TestCreateContainer_Refused(t *testing.T) {
 	runtime, p := registered(t, Options{Policy: mustPolicy(t, "{}")})
 	for range 1000 {
 		_, err := runtime.Create(t.Context(), in("ml", "true"), &api.Container{Id: "container", Name: "main"})
@@ -182,8 +182,8 @@ func TestRefusalFailsTheCreationAndIsSaidOnce(t *testing.T) {
 	}
 }
 
-// TestWarningOfAPodIsSaidOnce: its containers, and the tries to create them, have one warning.
-func TestWarningOfAPodIsSaidOnce(t *testing.T) {
+// TestCreateContainer_WarnsOnce: its containers, and the tries to create them, have one warning.
+func TestCreateContainer_WarnsOnce(t *testing.T) {
 	runtime, p := registered(t, Options{Policy: mustPolicy(t, "{}")})
 	for _, name := range []string{"main", "sidecar", "main"} {
 		ctr := verbsContainer(t, p.root)
@@ -198,7 +198,7 @@ func TestWarningOfAPodIsSaidOnce(t *testing.T) {
 }
 
 // What a container has already is not set again: that would fail its creation.
-func TestWhatIsThereIsNotSetAgain(t *testing.T) {
+func TestAdjust(t *testing.T) {
 	verbs := hca.Device{Kind: hca.KindVerbs, Path: "/dev/infiniband/uverbs3", Number: hca.Number{Major: 231, Minor: 195},
 		Mode: hca.Mode(0o666 | os.ModeCharDevice), UID: 0, GID: 7}
 	grant := spec.Grant{Memlock: spec.Unlimited, Devices: []hca.Device{verbs}}
@@ -229,7 +229,7 @@ func TestWhatIsThereIsNotSetAgain(t *testing.T) {
 	}
 }
 
-func TestRuntimesThatAreTooOldAreRefused(t *testing.T) {
+func TestConfigure_OldRuntime(t *testing.T) {
 	for _, test := range []struct {
 		version  string
 		validate bool
@@ -248,7 +248,7 @@ func TestRuntimesThatAreTooOldAreRefused(t *testing.T) {
 }
 
 // A plugin stops within a second: at least one of three does, since a busy machine holds up everybody now and then.
-func TestStopsWithinASecond(t *testing.T) {
+func TestRun_StopsSoon(t *testing.T) {
 	quickest := await.Patience
 	for range 3 {
 		_, p := registered(t, Options{Policy: mustPolicy(t, "{}")})
@@ -280,7 +280,7 @@ func (unusedSpecs) Confirm(context.Context, string, spec.Grant) (storedspec.Foun
 
 // What the runtime hands over holds, until it restarts and hands over something else, or until a file says otherwise. A
 // bad one never replaces a good one; where there was none, RDMA containers are refused.
-func TestConfigurationThatTheRuntimeHandsOver(t *testing.T) {
+func TestConfigure_HandsOverConfiguration(t *testing.T) {
 	p := unregistered(Options{})
 	for i, step := range []struct {
 		handed  string
@@ -309,7 +309,7 @@ func TestConfigurationThatTheRuntimeHandsOver(t *testing.T) {
 }
 
 // The events depend on the runtime alone, so that no configuration needs another registration.
-func TestAlwaysTheSameEvents(t *testing.T) {
+func TestConfigure_Events(t *testing.T) {
 	var create, both, validate api.EventMask
 	validate.Set(api.Event_VALIDATE_CONTAINER_ADJUSTMENT)
 	create.Set(api.Event_CREATE_CONTAINER)

@@ -44,7 +44,7 @@ func (r *recordedSpecs) Confirm(ctx context.Context, _ string, grant spec.Grant)
 
 // The container has its memlock all the same, so a failed edit costs it nothing but the capability. It is counted and
 // named, never called a success, and the warning says whether it is made yet: repair tries again.
-func TestFailedEditIsAWarning(t *testing.T) {
+func TestConfirm_FailedEdit(t *testing.T) {
 	const patience = "plugin_request_timeout"
 	silent := errors.New("containerd did not answer within 300ms")
 	for name, test := range map[string]struct {
@@ -75,8 +75,8 @@ func TestFailedEditIsAWarning(t *testing.T) {
 }
 
 // Where no spec can be edited, the plugin says once what to do, promises no IPC_LOCK, and grants the rest.
-// TestAlwaysTheSameEvents has that it asks for no event in vain.
-func TestRuntimesWithoutStoredSpecs(t *testing.T) {
+// TestConfigure_Events has that it asks for no event in vain.
+func TestConfigure_NoStoredSpecs(t *testing.T) {
 	root := hcatest.V100(t)
 	for runtime, says := range map[string][]string{
 		"cri-o":      {"no CAP_IPC_LOCK: CRI-O has no API", "capabilities.add: [IPC_LOCK]", crioLine},
@@ -112,7 +112,7 @@ func TestRuntimesWithoutStoredSpecs(t *testing.T) {
 	}
 }
 
-func TestLineForCRIO(t *testing.T) {
+func TestCRIOLine(t *testing.T) {
 	var config struct {
 		Crio struct {
 			Runtime struct {

@@ -61,7 +61,7 @@ func TestMetrics(t *testing.T) {
 
 // A file with an error replaces neither the policy by which containers were created before there was a file, nor that
 // of a good one, and the plugin stays ready.
-func TestBadConfigurationNeverReplacesAGoodOne(t *testing.T) {
+func TestUse_BadConfiguration(t *testing.T) {
 	_, p := registered(t, Options{})
 	for _, step := range []struct {
 		config  string // "": the file has an error

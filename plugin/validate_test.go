@@ -15,7 +15,7 @@ import (
 
 // With no plugin there to adjust them, the validator refuses the containers that it would have adjusted, and no others.
 // TestWalk compares its decisions with the plugin's.
-func TestValidatorAlone(t *testing.T) {
+func TestValidate_Alone(t *testing.T) {
 	nri, p := registered(t, Options{Validate: true, Policy: mustPolicy(t, "inject: {namespaces: [ml]}")})
 	holder := func(memlock uint64) *api.Container {
 		ctr := verbsContainer(t, p.root)
@@ -54,7 +54,7 @@ func TestValidatorAlone(t *testing.T) {
 
 // What the plugin has adjusted the validator has nothing to say about, as the runtime hands it over. TestWalk has other
 // policies.
-func TestValidatorBesideThePlugin(t *testing.T) {
+func TestValidate_BesidePlugin(t *testing.T) {
 	const config = "{memlock: memory-limit, inject: {namespaces: [ml]}, rules: [{name: r, match: {namespaces: [ml]}, " +
 		"inject: {names: [mlx5_*], always: true}}]}"
 	nri, p := registered(t, Options{Policy: mustPolicy(t, config)})
@@ -76,7 +76,7 @@ func TestValidatorBesideThePlugin(t *testing.T) {
 }
 
 // A plugin that injects devices behind the plugin's back does not go past the validator.
-func TestValidatorSeesWhatOthersInject(t *testing.T) {
+func TestValidate_InjectedByOthers(t *testing.T) {
 	nri, p := registered(t, Options{Policy: mustPolicy(t, "{}")})
 	registeredWith(t, nri, Options{Inventory: p.Inventory, Policy: mustPolicy(t, "{}"), Validate: true})
 	another{device: verbsContainer(t, p.root).GetLinux().GetDevices()[0]}.start(t, nri, "95")
@@ -88,7 +88,7 @@ func TestValidatorSeesWhatOthersInject(t *testing.T) {
 
 // The plugin asks what the runtime at the other end of its connection can start, gives no more than that, and says so;
 // the validator is content with it.
-func TestRuntimeThatMayNotRaiseLimits(t *testing.T) {
+func TestStartable_RuntimeMayNotRaise(t *testing.T) {
 	const most = 8 << 20
 	var asked []int
 	startable := func(runtime int) (spec.Limit, error) {

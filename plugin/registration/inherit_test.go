@@ -100,7 +100,7 @@ func TestHandover(t *testing.T) {
 }
 
 // A process is ready behind another one only while that is registered. When the runtime restarts, it goes on waiting.
-func TestWaitsBehindARegisteredOneOnly(t *testing.T) {
+func TestBehind_RegisteredOnly(t *testing.T) {
 	runtime, folder := nritest.New(t, "containerd", "v2.4.2"), scratch.Folder(t)
 	first := run(t, &adjuster{}, runtime.Socket, "rdma", in(folder))
 	first.awaitLine(t, "no NRI socket")
@@ -121,7 +121,7 @@ func TestWaitsBehindARegisteredOneOnly(t *testing.T) {
 }
 
 // A process that needs something else of the runtime than the one before registers beside it.
-func TestUnlikeProcessesRegister(t *testing.T) {
+func TestJoin_Unlike(t *testing.T) {
 	for what, change := range map[string]func(*running){
 		"index":          func(r *running) { r.Index = "80" },
 		"failure policy": func(r *running) { r.KeepConnected = true },
@@ -146,7 +146,7 @@ func TestUnlikeProcessesRegister(t *testing.T) {
 
 // A process of a chart that does not say what it belongs to, or of a version that does not, takes over and is taken
 // over from.
-func TestDeploymentsThatDoNotSay(t *testing.T) {
+func TestJoin_UnknownDeployment(t *testing.T) {
 	says := func(r *running) { r.Deployment = "DaemonSet.rdma-spec.nri-rdma" }
 	silent := func(*running) {}
 	runtime, folder := started(t), scratch.Folder(t)
@@ -189,7 +189,7 @@ func TestBackOff(t *testing.T) {
 
 // A process that ends with nobody behind it ends the connection, and one that waits behind a process that is killed
 // registers: nothing was left to it.
-func TestNobodyLeavesAConnection(t *testing.T) {
+func TestJoin_NothingLeft(t *testing.T) {
 	runtime, folder := started(t), scratch.Folder(t)
 	first := registered(t, &adjuster{knows: "first"}, runtime, in(folder))
 	first.stop(t)
@@ -215,7 +215,7 @@ func TestNobodyLeavesAConnection(t *testing.T) {
 
 // Two runtimes on a node have a plugin each, also where both meet in one directory: neither takes the other's
 // connection.
-func TestTwoRuntimes(t *testing.T) {
+func TestJoin_TwoRuntimes(t *testing.T) {
 	a, b, folder := started(t), started(t), scratch.Folder(t)
 	first := registered(t, &adjuster{}, a, in(folder))
 	second := run(t, &adjuster{}, b.Socket, "rdma", in(folder))
@@ -227,7 +227,7 @@ func TestTwoRuntimes(t *testing.T) {
 }
 
 // Where no process can wait behind this one, the log says what that means, and nothing of other processes.
-func TestNoLock(t *testing.T) {
+func TestJoin_NoLock(t *testing.T) {
 	runtime := started(t)
 	r := registered(t, &adjuster{}, runtime, in(filepath.Join(os.DevNull, "none")))
 	if log := r.log.String(); !strings.Contains(log, "upgrades will register, since no process can wait behind this one") ||
@@ -238,7 +238,7 @@ func TestNoLock(t *testing.T) {
 
 // A process that the runtime or itself does not let register leaves its lock to the one that waits, which may fare
 // better, and waits behind that.
-func TestUpgradeOutOfTrouble(t *testing.T) {
+func TestRelease(t *testing.T) {
 	for name, test := range map[string]struct {
 		hangsUp bool
 		first   adjuster
@@ -289,7 +289,7 @@ func take(t *testing.T, systemd *handovertest.Systemd, r *Registration) {
 // A service's processes leave the connection to each other by way of systemd, also where one is told to end before it
 // serves. Where the service is stopped, systemd ends the connection with the process, so that lives until the runtime
 // has handed its last answer on.
-func TestServiceLeavesItsConnection(t *testing.T) {
+func TestHandOver_Service(t *testing.T) {
 	runtime, manager := started(t), handovertest.Start(t)
 	first := registered(t, &adjuster{knows: "first"}, runtime)
 	first.registeredLongAgo()
@@ -311,7 +311,7 @@ func TestServiceLeavesItsConnection(t *testing.T) {
 
 // A state that the next process does not understand ends the connection: that process registers, and never begins with
 // an empty record behind a connection that the runtime lists nothing over.
-func TestStateIsNotUnderstood(t *testing.T) {
+func TestRestore_OtherFormat(t *testing.T) {
 	const says = "the connection of the process before is not taken over: registering again when that has ended"
 	expect := func(t *testing.T, runtime *nritest.Runtime, next *running, p *adjuster) {
 		t.Helper()

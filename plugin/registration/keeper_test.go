@@ -145,7 +145,7 @@ func (h *history) lives(r *imagined, stops, runs time.Duration, noticed bool) {
 
 // What the keeper guarantees: whatever the pattern in which runtimes start, stop containers, refuse the plugin and end, one
 // that would register it is without it for registerRarely at most, unless runtimes end while they list.
-func TestNeverLongWithoutThePlugin(t *testing.T) {
+func TestKeeper_NeverLongUnregistered(t *testing.T) {
 	random := chance.New(t)
 	const histories = 1000
 	registrations, paused := 0, 0
@@ -194,7 +194,7 @@ func pick[T any](random *rand.Rand, values ...T) T {
 
 // A runtime makes its socket a moment before it listens there, and no event says when it does. The plugin connects soon
 // after that.
-func TestSocketWhereNobodyListensYet(t *testing.T) {
+func TestKeeper_NobodyListensYet(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := newHistory()
 		end := await.Beside(t, h.keepRegistered)
@@ -211,7 +211,7 @@ func TestSocketWhereNobodyListensYet(t *testing.T) {
 
 // A pause ends after registerRarely where another runtime listens, as it did not where the plugin has ended that one too
 // while it listed its containers: then the pause stays, whatever starts.
-func TestPauseEndsAtANewSocket(t *testing.T) {
+func TestKeeper_PauseEndsAtNewSocket(t *testing.T) {
 	for name, test := range map[string]struct {
 		end  unlistedError
 		want []int // connections within the first, second, ... half minute

@@ -170,7 +170,7 @@ func create(t *testing.T, runtime *nritest.Runtime) <-chan created {
 }
 
 // A runtime may come late, with its directory, and come back: each time the plugin is registered soon.
-func TestRegistersAgainWhenTheRuntimeComesBack(t *testing.T) {
+func TestRun_RuntimeComesBack(t *testing.T) {
 	runtime := nritest.New(t, "containerd", "v2.4.2")
 	folder := filepath.Join(filepath.Dir(runtime.Socket), "var/run/nri")
 	runtime.Socket = filepath.Join(folder, "nri.sock")
@@ -203,7 +203,7 @@ func TestRegistersAgainWhenTheRuntimeComesBack(t *testing.T) {
 // While a container is being stopped, the runtime registers no plugin (containerd#14083), and later one after another.
 // A plugin and a validator that start meanwhile wait on one connection each, and are registered as soon as the runtime
 // goes on.
-func TestWaitsForARuntimeThatStopsAContainer(t *testing.T) {
+func TestRun_RuntimeStopsAContainer(t *testing.T) {
 	runtime := started(t)
 	resume := runtime.StopContainer()
 	plugins := []*running{run(t, &adjuster{}, runtime.Socket, "rdma"),
@@ -233,7 +233,7 @@ func TestWaitsForARuntimeThatStopsAContainer(t *testing.T) {
 }
 
 // An answer that the plugin gave reaches the runtime, also where the plugin is told to end meanwhile.
-func TestNoAnswerIsLost(t *testing.T) {
+func TestRun_LosesNoAnswer(t *testing.T) {
 	runtime, random := started(t), chance.New(t)
 	const ends = 200
 	delivered := 0
@@ -292,7 +292,7 @@ func TestDelivered(t *testing.T) {
 }
 
 // A request that is never answered does not keep the program from its end: the runtime waits no longer for it either.
-func TestEndsBesideARequestThatHangs(t *testing.T) {
+func TestRun_RequestHangs(t *testing.T) {
 	nritest.LosePatience(t)
 	runtime := started(t)
 	asked, goOn := make(chan struct{}), make(chan struct{})
@@ -327,7 +327,7 @@ func TestWaiting(t *testing.T) {
 	await.That(t, await.Patience, "the runtime waits no longer", func() bool { return r.Waiting() == 0 })
 }
 
-func TestRuntimeThatThePluginRefuses(t *testing.T) {
+func TestRun_RefusesRuntime(t *testing.T) {
 	race.SkipHangUp(t)
 	runtime := started(t)
 	r := run(t, &adjuster{refuses: errors.New("too old")}, runtime.Socket, "rdma")
@@ -340,7 +340,7 @@ func TestRuntimeThatThePluginRefuses(t *testing.T) {
 // A runtime that hangs up on every plugin before it has listed its containers is left in peace after the second time:
 // it does not know an event (CRI-O as of May 2025, which calls itself 1.34.0 already), has containers that it cannot
 // list, or dies.
-func TestRuntimeThatHangsUp(t *testing.T) {
+func TestRun_RuntimeHangsUp(t *testing.T) {
 	runtime := nritest.New(t, "cri-o", "1.34.0")
 	runtime.HangUp()
 	runtime.Start(t)
@@ -361,7 +361,7 @@ func TestRuntimeThatHangsUp(t *testing.T) {
 
 // A runtime that is restarted again and again while it stops a container, as at a drain or beside the toolkit's
 // installer, has nothing against the plugin: that is registered as soon as the runtime goes on.
-func TestRestartsBesideAStop(t *testing.T) {
+func TestRun_RestartsBesideAStop(t *testing.T) {
 	runtime := nritest.New(t, "containerd", "v2.4.2")
 	r := run(t, &adjuster{}, runtime.Socket, "rdma")
 	for i := range 3 {
@@ -379,7 +379,7 @@ func TestRestartsBesideAStop(t *testing.T) {
 
 // Four containers that do not fit a message of NRI's cannot be listed. The runtime is not asked for that again and
 // again.
-func TestContainersThatCannotBeListed(t *testing.T) {
+func TestRun_UnlistedContainers(t *testing.T) {
 	runtime, environment := nritest.New(t, "containerd", "v2.4.2"), []string{strings.Repeat("x", 1400<<10)}
 	var existing []*api.Container
 	for i := range 30 {
@@ -399,7 +399,7 @@ func TestContainersThatCannotBeListed(t *testing.T) {
 
 // A runtime that takes the registration and hangs up before Configure leaves NRI's stub waiting forever. The plugin
 // recovers at once.
-func TestConnectionClosedDuringRegistration(t *testing.T) {
+func TestRun_ClosedWhileRegistering(t *testing.T) {
 	socket := filepath.Join(filepath.Dir(nritest.New(t, "", "").Socket), "half.sock")
 	listener, err := net.Listen("unix", socket)
 	must.Succeed(t, err)

@@ -72,7 +72,7 @@ func TestRival(t *testing.T) {
 }
 
 // A rival that comes between a process's place and its connection is seen before the connection is made.
-func TestRivalThatComesFirst(t *testing.T) {
+func TestRival_ComesFirst(t *testing.T) {
 	runtime, other := started(t), &rival{}
 	second := run(t, &adjuster{}, scratch.Folder(t)+"/none.sock", "rdma", beside(other, 0), in(scratch.Folder(t, "run")))
 	second.awaitLine(t, "no NRI socket")

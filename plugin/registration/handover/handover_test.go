@@ -151,7 +151,7 @@ func TestGive(t *testing.T) {
 }
 
 // Of processes that start at once, one is the owner, and all others wait behind it.
-func TestFirstStarts(t *testing.T) {
+func TestJoin_AtOnce(t *testing.T) {
 	folder := folder(t)
 	var owners atomic.Int32
 	var starts sync.WaitGroup
@@ -170,7 +170,7 @@ func TestFirstStarts(t *testing.T) {
 }
 
 // An owner that ends without giving releases the lock to one that waits.
-func TestOwnerIsKilled(t *testing.T) {
+func TestOwner_Killed(t *testing.T) {
 	folder := folder(t)
 	owner := owning(t, folder)
 	waiter := waitingBehind(t, folder)
@@ -184,7 +184,7 @@ func TestOwnerIsKilled(t *testing.T) {
 // An owner that is killed right after it has offered the connection, and before that is taken, has not given it away,
 // nor the lock: both end with it, which costs a registration. Nobody can know that it has not given them to another
 // process meanwhile.
-func TestOwnerIsKilledWhileItGives(t *testing.T) {
+func TestGive_OwnerKilled(t *testing.T) {
 	folder := folder(t)
 	owner := owning(t, folder)
 	waiter := waitingBehind(t, folder)
@@ -212,7 +212,7 @@ func TestOwnerIsKilledWhileItGives(t *testing.T) {
 }
 
 // A process that is too slow does not get the connection, whenever it goes on. The next one does.
-func TestTaker(t *testing.T) {
+func TestGive_SlowWaiter(t *testing.T) {
 	folder := folder(t)
 	owner := owning(t, folder)
 	slow := waitingBehind(t, folder)
@@ -232,7 +232,7 @@ func TestTaker(t *testing.T) {
 }
 
 // A process that ends before it takes the connection is not said to be slow.
-func TestTakerEnds(t *testing.T) {
+func TestAccept_WaiterEnds(t *testing.T) {
 	folder := folder(t)
 	owner := owning(t, folder)
 	waiter := waitingBehind(t, folder)
@@ -262,7 +262,7 @@ func TestPatience(t *testing.T) {
 }
 
 // A process that is told to end waits no longer, and can still take what is given to it meanwhile, to pass it on.
-func TestWaiterIsToldToEnd(t *testing.T) {
+func TestNext_ContextDone(t *testing.T) {
 	folder := folder(t)
 	owner := owning(t, folder)
 	waiter := waitingBehind(t, folder)
@@ -278,7 +278,7 @@ func TestWaiterIsToldToEnd(t *testing.T) {
 
 // Where nobody takes it, the connection stays where it is. The lock has the last word on who is the owner, also where
 // somebody between the two processes has taken the byte of acceptance.
-func TestNobodyTakes(t *testing.T) {
+func TestGive_NobodyTakes(t *testing.T) {
 	var none *Owner
 	connection, runtime := handovertest.Pair(t)
 	if err := none.Give(connection, nil, patience); err == nil {
@@ -310,7 +310,7 @@ func TestNobodyTakes(t *testing.T) {
 
 // A lock that is held where nobody listens is hopeless after a moment: its owner was killed, and a process that
 // hangs has a copy of the lock. One where somebody listens and says nothing is after a while.
-func TestHopeless(t *testing.T) {
+func TestJoin_Hopeless(t *testing.T) {
 	folder := folder(t)
 	owner := owning(t, folder)
 	_ = owner.listener.Close()
@@ -351,7 +351,7 @@ func TestOtherProtocol(t *testing.T) {
 
 // A process that has come, but has not said hello before the owner ends, sees that end: the owner's process may run on,
 // and nobody would ever tell it anything.
-func TestHelloAfterTheEnd(t *testing.T) {
+func TestWelcome_AfterClose(t *testing.T) {
 	folder := folder(t)
 	owner := owning(t, folder)
 	late, err := net.DialUnix("unix", nil, &net.UnixAddr{Name: owner.socket, Net: "unix"})
@@ -367,7 +367,7 @@ func TestHelloAfterTheEnd(t *testing.T) {
 }
 
 // An owner that hangs from the beginning is not waited for.
-func TestOwnerHangs(t *testing.T) {
+func TestNext_OwnerHangs(t *testing.T) {
 	folder := folder(t)
 	if owner, _ := join(t, folder); owner == nil { // and makes no offer
 		t.Fatal("another process is the owner")
@@ -378,8 +378,8 @@ func TestOwnerHangs(t *testing.T) {
 	}
 }
 
-// FuzzHear: whatever a process says, the other end reads one word of bounded size, or an error.
-func FuzzHear(f *testing.F) {
+// FuzzReceive: whatever a process says, the other end reads one word of bounded size, or an error.
+func FuzzReceive(f *testing.F) {
 	f.Add([]byte("\x00\x00\x00\x0e{\"protocol\":1}"))
 	f.Add([]byte("\xff\xff\xff\xff"))
 	f.Fuzz(func(t *testing.T, said []byte) {

@@ -97,7 +97,7 @@ func TestStore(t *testing.T) {
 }
 
 // A connection without its state cannot be used, and is closed.
-func TestStoreIsIncomplete(t *testing.T) {
+func TestStore_Incomplete(t *testing.T) {
 	connection, runtime := handovertest.Pair(t)
 	systemd := handovertest.Start(t)
 	err := withDescriptor(connection, func(fd int) error { return notify("FDSTORE=1\nFDNAME="+storedConnection, fd) })
@@ -117,7 +117,7 @@ func TestStoreIsIncomplete(t *testing.T) {
 
 // systemd drops a connection whose other end has gone. What is left beside it does not stay, or later processes could
 // store nothing.
-func TestStoreOfAConnectionThatEnded(t *testing.T) {
+func TestStore_EndedConnection(t *testing.T) {
 	connection, _ := handovertest.Pair(t)
 	systemd := handovertest.Start(t)
 	must.Succeed(t, Store(connection, json.RawMessage(`1`)), notify("FDSTOREREMOVE=1\nFDNAME="+storedConnection),
@@ -129,7 +129,7 @@ func TestStoreOfAConnectionThatEnded(t *testing.T) {
 }
 
 // A systemd that hangs keeps no service from its end.
-func TestStoreWhereSystemdHangs(t *testing.T) {
+func TestStore_SystemdHangs(t *testing.T) {
 	handovertest.Hang(t)
 	connection, _ := handovertest.Pair(t)
 	stored := make(chan error, 1)
