@@ -207,8 +207,8 @@ func testPages(t *testing.T, _ *bareNode) {
 	awaitCRI(t)
 }
 
-// followPlaybook sets the node up with the playbooks, as the pages have them: they list the HCAs, say what they change,
-// and a second run changes nothing, nor would a third.
+// followPlaybook sets the node up with the playbooks, as the pages have them: they list the HCAs, turn NRI on, add the
+// plugin, say what they change, and would change nothing again.
 func followPlaybook(t *testing.T) (next string) {
 	t.Helper()
 	task := regexp.MustCompile(`(?m)^TASK \[Turn NRI on, and install the plugin's service\] .*\n(\w+): \[(node-\d)\]`)
@@ -225,11 +225,11 @@ func followPlaybook(t *testing.T) (next string) {
 	for _, found := range task.FindAllStringSubmatch(said, -1) {
 		got = append(got, found[2]+" "+found[1])
 	}
-	want := []string{"node-1 changed", "node-2 ok", "node-1 ok", "node-2 ok", "node-1 ok", "node-2 ok"}
+	want := []string{"node-1 changed", "node-2 ok", "node-1 changed", "node-2 ok", "node-1 ok", "node-2 ok"}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("what the task says of the nodes (-want +got):\n%s", diff)
 	}
-	if err := os.Remove("/usr/local/bin/rdma-spec"); err != nil { // which lists the HCAs
+	if err := os.Remove("/usr/local/bin/rdma-spec"); err != nil { // a link to the copy that lists the HCAs
 		t.Error(err)
 	}
 	return "" // the playbook has done what is next
