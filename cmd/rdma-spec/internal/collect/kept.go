@@ -50,7 +50,7 @@ var fields = []struct {
 	{"listing containers container name", container},
 	{"listing containers container annotations {}", about}, {"listing containers container annotations *", word},
 	{"listing containers container runtimeHandler", word},
-	{"listing containers container devices type", word},
+	{"listing containers container devices type", word}, {"listing containers scope devices", place},
 	{"runtimes runtimes ignored by", place},
 	{"runtimes runtimes ignored reason", message},
 	{"runtimes runtimes ignored fix", message},

@@ -71,12 +71,15 @@ func (s *Snapshot) holders(has func(Listed) (has, may bool)) (h Holders, err err
 			h.Maybe = append(h.Maybe, name)
 		}
 	}
-	switch {
-	case len(h.Own) > 0: // it has one place
-	case s.Archived || s.Keep:
-		h.Maybe = append(h.Maybe, listing.Strangers...)
-	default:
-		h.Maybe = append(h.Maybe, strangers(s.Root, listing.Containers)...)
+	if len(h.Own) > 0 { // it has one place
+		return h, nil
+	}
+	others := listing.Strangers
+	if !s.Archived {
+		others = strangers(s.Root, listing.Containers)
+	}
+	for _, pid := range others {
+		h.Maybe = append(h.Maybe, fmt.Sprintf("process %d, which is in no container of the runtimes", pid))
 	}
 	return h, nil
 }

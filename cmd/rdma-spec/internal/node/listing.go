@@ -27,7 +27,7 @@ type Listing struct {
 	Skipped    []string       `json:"skipped,omitempty"` // runtimes that do not answer, and why
 	Containers []Listed       `json:"containers"`
 	Waiting    []string       `json:"waiting,omitempty"`   // pods that have a network, and no container that runs
-	Strangers  []string       `json:"strangers,omitempty"` // processes with a network of their own, in no container of these
+	Strangers  []int          `json:"strangers,omitempty"` // processes with a network of their own, in no container of these
 }
 
 // Listed is a container as its runtime has it.

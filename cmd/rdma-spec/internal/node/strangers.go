@@ -4,7 +4,6 @@
 package node
 
 import (
-	"fmt"
 	"os"
 	"slices"
 	"strings"
@@ -16,7 +15,7 @@ import (
 // strangers returns a process of each network namespace that is neither the node's nor that of a listed container: of
 // Docker, of a virtual machine, or of ip netns exec. Namespaces with lo alone are left out: services of systemd have
 // such (PrivateNetwork=).
-func strangers(root string, listed []Listed) (found []string) {
+func strangers(root string, listed []Listed) (found []int) {
 	network := func(pid int) string {
 		namespace, _ := os.Readlink(process.Process{PID: pid}.File(root, "ns/net")) // it has ended
 		return namespace
@@ -30,7 +29,7 @@ func strangers(root string, listed []Listed) (found []string) {
 		if namespace := network(pid); !slices.Contains(seen, namespace) {
 			seen = append(seen, namespace)
 			if hasInterfaces(root, pid) {
-				found = append(found, fmt.Sprintf("process %d, which is in no container of the runtimes", pid))
+				found = append(found, pid)
 			}
 		}
 	}

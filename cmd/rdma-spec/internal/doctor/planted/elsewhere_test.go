@@ -50,10 +50,10 @@ var elsewheres = map[string]struct {
 		s.containers.Containers, s.waiting = nil, []string{"ml/train-0"}
 	}, "PCI device 0000:18:00.0", doctor.Unknown},
 	"a container of Docker, which no runtime of pods lists": {inExclusiveMode, func(s *sick) {
-		s.containers.Containers, s.strangers = nil, []string{"process 4711, which is in no container of the runtimes"}
+		s.containers.Containers, s.strangers = nil, []int{4711}
 	}, "PCI device 0000:18:00.0", doctor.Unknown},
 	"a container has the HCA, beside those of Docker": {inExclusiveMode, func(s *sick) {
-		s.strangers = []string{"process 4711, which is in no container of the runtimes"}
+		s.strangers = []int{4711}
 	}, "PCI device 0000:18:00.0", doctor.OK},
 	"a privileged container with a network of its own": {inExclusiveMode, func(s *sick) {
 		s.container().AllDevices, s.container().HCAs = true, nil

@@ -47,7 +47,7 @@ type sick struct {
 	unanswered []string
 	waiting    []string // pods none of whose containers runs
 	scope      *process.Scope
-	strangers  []string
+	strangers  []int
 }
 
 // featureOf is a feature of the containerd of the node.
