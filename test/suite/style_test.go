@@ -106,7 +106,7 @@ func changes(init ast.Stmt) bool {
 	switch s := init.(type) {
 	case *ast.AssignStmt:
 		last, isName := s.Lhs[len(s.Lhs)-1].(*ast.Ident)
-		return s.Tok != token.DEFINE && !(isName && last.Name == "err")
+		return s.Tok != token.DEFINE && (!isName || last.Name != "err")
 	case *ast.IncDecStmt, *ast.ExprStmt:
 		return true
 	}

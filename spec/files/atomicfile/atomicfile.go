@@ -72,9 +72,9 @@ func Write(file string, content []byte, mode fs.FileMode) error {
 	return err
 }
 
-// Own writes the new content of a file that is the program's own: it gets the mode, and its owner is the program's user,
-// whoever has changed that. Before anybody else can open it, hold gets it, such as to lock it; nil for nothing. The file
-// is closed behind hold.
+// Own writes the new content of a file that is the program's own: it gets the mode, and its owner is the program's
+// user, whoever has changed that. Before anybody else can open it, hold gets it, such as to lock it; nil for nothing.
+// The file is closed behind hold.
 func Own(file string, content []byte, mode fs.FileMode, hold func(*os.File) error) error {
 	r := replacement{file: file, content: content, mode: mode, own: true, hold: hold}
 	_, err := r.replace()

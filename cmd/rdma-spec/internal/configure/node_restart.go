@@ -43,7 +43,7 @@ func unitTime(unit string) (within time.Duration) {
 	lines := strings.Fields(strings.NewReplacer(" ", "", "min", "m").Replace(string(out))) // 1min 30s
 	for _, line := range lines {
 		part, errPart := time.ParseDuration(line)
-		within = within + part
+		within += part
 		err = errors.Join(err, errPart)
 	}
 	if err != nil || len(lines) == 0 { // also "infinity"

@@ -317,7 +317,8 @@ func (s *surveyor) afterNRI(l Listed, r Container, counts bool, inside process.I
 	again.Rule = ""
 	again.Wanted = nil
 	again.State = StateUnseen
-	again.Fix.Text = fmt.Sprintf("list its runtime handler %q in optIn.mofedRuntimeHandlers, and recreate the pod", l.RuntimeHandler)
+	again.Fix.Text = fmt.Sprintf("list its runtime handler %q in optIn.mofedRuntimeHandlers, and recreate the pod",
+		l.RuntimeHandler)
 	again.Problems = []string{"NVIDIA's container runtime added its HCAs after NRI (" + policy.MOFEDVariable +
 		"enabled), so the plugin did not see them: " + again.Fix.Text}
 	return again, true

@@ -50,7 +50,7 @@ func scan(text []byte) (*document, error) {
 			s.start = bytes.LastIndexByte(text[:first], '[')
 			closing := "]"
 			if s.array {
-				s.start = s.start - 1
+				s.start--
 				closing = "]]"
 			}
 			s.end += bytes.Index(text[last:], []byte(closing)) + len(closing)

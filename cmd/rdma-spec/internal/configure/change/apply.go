@@ -53,7 +53,8 @@ func (l *Ledger) Apply(plan Plan, check func() error, goals ...record.Goal) erro
 			if e, err = l.prepare(f, goals); err != nil {
 				break
 			}
-			if e.Backup != "" && !slices.ContainsFunc(before.Files, func(old record.Entry) bool { return old.Backup == e.Backup }) {
+			had := func(old record.Entry) bool { return old.Backup == e.Backup }
+			if e.Backup != "" && !slices.ContainsFunc(before.Files, had) {
 				backups = append(backups, e.Backup)
 			}
 			if changed {
@@ -100,7 +101,8 @@ func (l *Ledger) restate(goals []record.Goal) error {
 func (l *Ledger) state(goals []record.Goal) {
 	for _, g := range goals {
 		g.Time = time.Now().UTC().Truncate(time.Second)
-		l.Goals = append(slices.DeleteFunc(slices.Clone(l.Goals), func(old record.Goal) bool { return old.Feature == g.Feature }), g)
+		others := slices.DeleteFunc(slices.Clone(l.Goals), func(old record.Goal) bool { return old.Feature == g.Feature })
+		l.Goals = append(others, g)
 	}
 }
 

@@ -140,7 +140,8 @@ func (l *Ledger) Revert(back Reversal, check func() error) error {
 // Forget drops the record of the changes on behalf of features, and leaves the files as they are. It returns those.
 func (l *Ledger) Forget(features ...string) (paths []string, err error) {
 	gone := func(feature string) bool { return slices.Contains(features, feature) }
-	kept := record.Record{Goals: slices.DeleteFunc(slices.Clone(l.Goals), func(g record.Goal) bool { return gone(g.Feature) })}
+	goals := slices.DeleteFunc(slices.Clone(l.Goals), func(g record.Goal) bool { return gone(g.Feature) })
+	kept := record.Record{Goals: goals}
 	for _, e := range l.Files {
 		if slices.ContainsFunc(e.Features(), gone) {
 			paths = append(paths, e.Path)

@@ -30,7 +30,8 @@ func (b *ByHand) Error() string {
 }
 
 // byHand says what people have to do instead of a change.
-func (w *writing) byHand(g record.Goal, tree map[string]any, all []containerd.File, ways [][]set, problems []string) error {
+func (w *writing) byHand(g record.Goal, tree map[string]any, all []containerd.File, ways [][]set,
+	problems []string) error {
 	if len(ways) == 0 || len(ways[0]) == 0 {
 		return &ByHand{Problems: problems}
 	}

@@ -101,7 +101,7 @@ func localGUID(guid, number string) net.HardwareAddr {
 	if err != nil || errNumber != nil {
 		return nil
 	}
-	b[0] = b[0] | 2
+	b[0] |= 2
 	b[3] = 0xf0
 	b[4] = byte(n)
 	return b

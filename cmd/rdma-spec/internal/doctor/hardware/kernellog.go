@@ -74,7 +74,7 @@ func (t trouble) count(lines []node.KernelLine, h hca.HCA, at float64) (all, wit
 				now = 0
 			}
 		case !lasts: // else a port without a cable was turned on again
-			all = all + 1
+			all++
 			last = line.Text
 			lasts = t.least > 1
 			if recently {
@@ -268,7 +268,7 @@ func Denials(_ *doctor.View, log node.KernelLog) []doctor.Finding {
 	for _, line := range log.Lines {
 		if log.Now-line.At < recent && denials.MatchString(line.Text) && !notDenied.MatchString(line.Text) {
 			last = line.Text
-			count = count + 1
+			count++
 		}
 	}
 	if count == 0 {

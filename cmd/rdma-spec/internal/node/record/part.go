@@ -71,8 +71,8 @@ func (p Part) needed(document map[string]any, going []Part) bool {
 	return false
 }
 
-// WithoutParts returns a document without parts. What somebody else has set since, or what is needed, stays. Tables that
-// were not there before go where nothing is left in them, and so does a block.
+// WithoutParts returns a document without parts. What somebody else has set since, or what is needed, stays. Tables
+// that were not there before go where nothing is left in them, and so does a block.
 func WithoutParts(text []byte, parts []Part) ([]byte, error) {
 	for _, p := range slices.Backward(parts) {
 		tree, err := tomledit.Parse(text)

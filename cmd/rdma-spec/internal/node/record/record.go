@@ -2,7 +2,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package record knows what rdma-spec configure has made of a node: for which goals, which files are its own, and what
-// it has added to files of others, by which that is found again. It changes no file, and does not know what values mean.
+// it has added to files of others, by which that is found again. It changes no file, and does not know what values
+// mean.
 package record
 
 import (

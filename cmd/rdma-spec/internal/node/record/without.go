@@ -24,8 +24,8 @@ func (c *Changed) Error() string {
 	if c.Cause != nil {
 		why = " (" + c.Cause.Error() + ")"
 	}
-	return fmt.Sprintf("%s was changed since rdma-spec configure %s wrote it, and stays as it is%s: remove it, or the lines "+
-		"of rdma-spec in it, by hand, and forget them with --forget", c.Path, c.Feature, why)
+	return fmt.Sprintf("%s was changed since rdma-spec configure %s wrote it, and stays as it is%s: remove it, or the "+
+		"lines of rdma-spec in it, by hand, and forget them with --forget", c.Path, c.Feature, why)
 }
 
 // Without returns what files that a containerd reads would be without features, by their paths; of all features where
