@@ -12,7 +12,8 @@ import (
 	"time"
 )
 
-// atOnce is how many nodes are asked side by side, beside those that have not answered for slow.
+// atOnce is how many nodes are asked side by side, beside those that have not answered for slow, or for twice as long as
+// others take: a machine that is busy must not ask ever more at once.
 const (
 	atOnce = 200
 	slow   = time.Second
@@ -34,6 +35,8 @@ func ask(ctx context.Context, nodes []string, timeout time.Duration,
 		defer deadline.Stop()
 		latest := time.Now()
 		came := make(chan answer, len(nodes))
+		took := time.Duration(0) // by all that have answered
+		usual := took
 		places := make(chan struct{}, atOnce)
 		silent := map[string]bool{}
 		for _, node := range nodes {
@@ -47,7 +50,8 @@ func ask(ctx context.Context, nodes []string, timeout time.Duration,
 			select {
 			case place <- struct{}{}:
 				node := nodes[next]
-				go func() { came <- askOne(ctx, node, question, func() { <-places }) }()
+				patience := max(slow, 2*usual)
+				go func() { came <- askOne(ctx, node, patience, question, func() { <-places }) }()
 				next++
 			case a := <-came:
 				if a.Error != "" && ctx.Err() != nil {
@@ -55,6 +59,8 @@ func ask(ctx context.Context, nodes []string, timeout time.Duration,
 				}
 				delete(silent, a.Node)
 				latest = time.Now()
+				took += a.took
+				usual = took / time.Duration(len(nodes)-len(silent))
 				answers <- a
 			case <-deadline.C:
 				if rest := timeout/4 - time.Since(latest); rest > 0 || len(came) > 0 {
@@ -73,13 +79,16 @@ func ask(ctx context.Context, nodes []string, timeout time.Duration,
 	return answers
 }
 
-// askOne puts a question to a node, whose place is free as soon as it has answered, or is slow.
-func askOne(ctx context.Context, node string, question func(context.Context, string) answer, leave func()) answer {
+// askOne puts a question to a node, whose place is free as soon as it has answered, or has not for as long as patience.
+func askOne(ctx context.Context, node string, patience time.Duration, question func(context.Context, string) answer,
+	leave func()) answer {
 	leave = sync.OnceFunc(leave)
 	defer leave()
-	late := time.AfterFunc(slow, leave)
+	late := time.AfterFunc(patience, leave)
 	defer late.Stop()
+	began := time.Now()
 	a := question(ctx, node)
 	a.Node = node
+	a.took = time.Since(began)
 	return a
 }

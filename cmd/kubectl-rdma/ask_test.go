@@ -97,6 +97,30 @@ func TestAsk(t *testing.T) {
 	}
 }
 
+// Where all nodes take long, as on a machine that is busy, no more of them are asked at once than otherwise.
+func TestAskSlowNodes(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		nodes := make([]string, 20*atOnce)
+		for i := range nodes {
+			nodes[i] = fmt.Sprintf("n%05d", i)
+		}
+		var now, atLast atomic.Int64
+		for range ask(t.Context(), nodes, 12*time.Second, func(_ context.Context, node string) answer {
+			n := now.Add(1)
+			if node == nodes[len(nodes)-1] {
+				atLast.Store(n)
+			}
+			time.Sleep(3 * slow)
+			now.Add(-1)
+			return answer{}
+		}) {
+		}
+		if n := atLast.Load(); n == 0 || n > atOnce {
+			t.Errorf("%d nodes were asked at once in the end, want %d", n, atOnce)
+		}
+	})
+}
+
 // Without a timeout, a node may take as long as it likes. The answers of others do not wait for it.
 func TestAskWithoutTimeout(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

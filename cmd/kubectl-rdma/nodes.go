@@ -15,6 +15,7 @@ import (
 	"strconv"
 	"strings"
 	"syscall"
+	"time"
 
 	"github.com/spf13/cobra"
 	corev1 "k8s.io/api/core/v1"
@@ -35,6 +36,7 @@ type answer struct {
 	rows   [][]string // of the table
 	missed string     // what it could not look at
 	err    error      // of the API server
+	took   time.Duration
 }
 
 // result is what a table has of the results of rdma-spec.
