@@ -104,7 +104,8 @@ func Fault(object, text, fix string) Finding {
 	return Finding{Status: Wrong, Object: object, Text: text, Fix: fix}
 }
 
-// Command returns a fault whose fix is a command. What it takes from what runs on the node is computed: see sideEffects.
+// Command returns a fault whose fix is a command. What it takes from what runs on the node is computed: see
+// sideEffects.
 func (f Finding) Command() Finding {
 	f.FixType = FixSafe
 	return f
