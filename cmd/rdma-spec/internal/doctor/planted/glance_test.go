@@ -65,8 +65,8 @@ func TestSameWordsAreOneLine(t *testing.T) {
 	n.PCI = cards
 	screen := shown(t, findings(t, known{node: n}.files()), false)
 	want := "✓ hca-present: PCI device 0000:b0:00.0, PCI device 0000:b0:00.1, PCI device 0000:b0:00.2, PCI device " +
-		"0000:b0:00.3, and 20 more: It has no RDMA: a device plugin's selector must leave it out.\n"
-	if !strings.Contains(screen, want) || strings.Count(screen, "It has no RDMA") != 1 {
+		"0000:b0:00.3, and 20 more: It does not support RDMA. Exclude it from the device plugin's selector.\n"
+	if !strings.Contains(screen, want) || strings.Count(screen, "It does not support RDMA") != 1 {
 		t.Error(screen)
 	}
 	var closing strings.Builder

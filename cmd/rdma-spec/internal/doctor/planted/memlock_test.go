@@ -134,10 +134,10 @@ func TestEnoughMemlock(t *testing.T) {
 			c := s.starved(8 << 20)
 			c.Registers, c.IPCLock, c.Bounding = bytesOf(unlimited), yes(true), []string{spec.CapIPCLock}
 			s.runtime().Handlers = s.runtime().Handlers[1:]
-		}, "It gives 8Mi, and its RDMA containers can register more"},
+		}, "It sets 8Mi, but its RDMA containers can register more"},
 		"root with IPC_LOCK, below the policy": {func(s *sick) {
 			s.container().Memlock, s.container().Fix.Action = both(8<<20), node.Repair
-		}, "Its memlock is below unlimited, which the policy gives; with CAP_IPC_LOCK it can register more."},
+		}, "Its memlock is below unlimited, which the policy grants. With CAP_IPC_LOCK, it can register more."},
 		"a limit that the policy sets": {func(s *sick) {
 			c := s.container()
 			c.Memlock, c.Registers, c.Wanted = both(32<<20), bytesOf(32<<20), &spec.Grant{Memlock: 32 << 20}
@@ -155,18 +155,18 @@ func TestEnoughMemlock(t *testing.T) {
 		}, ""},
 		"a job that has no HCA open, and little memlock": {func(s *sick) {
 			s.container().Idle = node.Registering{PID: 501, User: 1000, Registers: bytesOf(8 << 20)}
-		}, "No process has an HCA open, and process 501 of user 1000 can register 8Mi at most"},
+		}, "No process has an HCA open. Process 501 of user 1000 can register at most 8Mi"},
 		"another plugin is required": {func(s *sick) { s.runtime().NRI.Required = []string{"image-policy", "audit"} },
-			"must have the plugins image-policy, audit"},
+			"requires the plugins image-policy, audit"},
 		"a device plugin with CDI, which is on": {func(s *sick) { s.cdi.Files = append(s.cdi.Files, sriovFile) }, ""},
 		"1024 open files, which a program may raise": {func(s *sick) {
 			s.container().OpenFiles = &spec.Rlimit{Soft: 1024, Hard: 1 << 19}
-		}, "containerd 2.0 and later does not. Its programs may say"},
+		}, "containerd 2.0 and later. Its programs may report"},
 		"few open files by a base spec that says so": {func(s *sick) { s.container().OpenFiles = nil }, ""},
 		"a resource for a virtual machine, or none of RDMA": {func(s *sick) {
 			s.containers.Others = []node.Container{{Report: node.Report{Namespace: "ml", Pod: "vm", Container: "main"},
 				Given: []string{"nvidia.com/hostdev"}}}
-		}, "The kubelet gave it nvidia.com/hostdev, and it holds no HCA."},
+		}, "The kubelet allocated nvidia.com/hostdev to it, but it has no HCA."},
 	} {
 		s := healthy()
 		test.plant(s)
