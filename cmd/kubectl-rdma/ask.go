@@ -12,8 +12,8 @@ import (
 	"time"
 )
 
-// atOnce is how many nodes are asked side by side, beside those that have not answered for slow, or for twice as long as
-// others take: a machine that is busy must not ask ever more at once.
+// atOnce is how many nodes are asked side by side, beside those that have not answered for slow, or for twice as long
+// as others take: a machine that is busy must not ask ever more at once.
 const (
 	atOnce = 200
 	slow   = time.Second
