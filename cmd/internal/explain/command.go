@@ -70,18 +70,17 @@ func Command(m Machine) *cobra.Command {
 		Use:   "explain [MANIFEST]",
 		Short: "Explain what the plugin does with the containers of a manifest",
 		Long: `Explain what nri-rdma does with each container of a manifest: whether it is an RDMA container,
-by which signal, which rule applies and what it gets, or the error that its creation fails
-with. The decision is the plugin's own. -o json also shows what is added to each container's OCI
-spec. The manifest may hold anything with containers: Pods, Deployments, MPIJobs, Workflows …
+by which signal, which rule applies, and its grant, or the error with which its creation fails.
+The decision is the plugin's own. -o json also shows the additions to each container's OCI spec.
+The manifest can contain anything with containers: Pods, Deployments, MPIJobs, Workflows …
 
 There are three verdicts: RDMA; not RDMA; and RDMA if its device plugin or DRA driver injects
-verbs devices, which only the node can tell. The third is for containers with an extended resource
-or a DRA claim. --assume-devices decides it: globs of resources for extended resources, and
-globs that begin with claim/ for DRA claims. What matches is assumed to bring verbs devices,
-and the rest to bring none.
+verbs devices. Only the node knows the third, for containers with an extended resource or a DRA
+claim. To decide it, pass globs to --assume-devices: names of extended resources, or claim/NAME
+for DRA claims. explain assumes that what matches brings verbs devices, and the rest does not.
 
-The exit status is 1 if a container would be refused or the manifest has a problem. Where the
-verdict is open, a refusal counts if the container is refused with verbs devices injected.`,
+The exit status is 1 if a container would be refused, or if the manifest has a problem. If the
+verdict is open, a refusal counts if the container is refused with verbs devices.`,
 		Example: fmt.Sprintf(`  %[1]s explain pod.yaml
   %[1]s explain pod.yaml --hca mlx5_0,mlx5_1 --assume-devices 'rdma/*'
   helm template ./chart | %[1]s explain -f - --hca mlx5_0 -o json`, m.Program),

@@ -52,8 +52,8 @@ func New(m Machine) *cobra.Command {
 		Short: "Find the line that matters in a program's log, and its causes",
 		Long: `Find the line that matters in the log of a program that uses RDMA, such as NCCL, UCX, or
 perftest, or in the log of the kernel, of a runtime, or of the kubelet, and name its causes,
-the most likely first. A log is a FILE, or - for standard input. MESSAGE is a line of one. why
-asks no network, and prints nothing of the log but the lines that matter.
+the most likely first. A log is a FILE, or - for standard input. MESSAGE is a line of a log. why
+does not use the network, and prints only the lines that matter.
 
 ` + howLinesAreRead,
 		Example: fmt.Sprintf(`  %[1]s why train.log
@@ -94,11 +94,11 @@ asks no network, and prints nothing of the log but the lines that matter.
 
 const (
 	howLinesAreRead = `A line is read as an operation and a status, such as ibv_reg_mr and ENOMEM. If the two have no
-cause of their own, the cause is not known: look at the lines before that one. why also names
-lines that look bad and do not matter.
+known cause, look at the lines before that one. why also names lines that look bad but do not
+matter.
 
-The exit status is 1 if a line that matters was found, with a cause or without, 0 if none was
-found, and 3 if the log cannot be read.`
+The exit status is 1 if why finds a line that matters, with or without a cause, 0 if it finds
+none, and 3 if it cannot read the log.`
 	anExample = `  %[1]s why 'Call to ibv_create_cq failed with error Cannot allocate memory'`
 )
 
@@ -246,7 +246,7 @@ func writeRoot(text *strings.Builder, root why.Root, lines int, wrong string) {
 		fmt.Fprintf(text, "  times: %d\n", root.Times)
 	}
 	if len(root.Causes) == 0 {
-		text.WriteString("  cause: not known; look at the lines before it, and at the other side's log\n")
+		text.WriteString("  cause: not known; read the lines before it, and the log of the other side\n")
 	}
 	for i, cause := range root.Causes[:min(len(root.Causes), mostCauses)] {
 		fmt.Fprintf(text, "  %d. %s", i+1, plain(cause.Text))

@@ -24,7 +24,7 @@ func Command() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "cdi",
 		Short: "Make HCAs available to Podman, Docker and others with one --device flag",
-		Long: `Make and check CDI files. With them, Podman, Docker, nerdctl, containerd and CRI-O can refer to a
+		Long: `Write and check CDI files. With them, Podman, Docker, nerdctl, containerd and CRI-O can refer to a
 node's HCAs by name: podman run --device rdma.noderesource.dev/hca=mlx5_0. A container with such
 a device gets the HCA's device nodes, rdma_cm, and memlock.`,
 		Example: `  rdma-spec cdi generate --to /var/run/cdi/rdma.yaml
@@ -53,18 +53,19 @@ func newCDIGenerateCommand() *cobra.Command {
 		Short: "Write the CDI file of the node's HCAs",
 		Long: `Write a CDI file in which each HCA that a container can use is a device, by its name, PCI address
 and netdevs: rdma.noderesource.dev/hca=mlx5_0. The device "all" stands for every physical HCA that
-has an ACTIVE port, or, with names in --devices, for those of them that have one.
+has an ACTIVE port, or, if --devices names HCAs, for those of them that have one.
 
-CDI has no rlimits. So the file names a hook, which runtimes run when they have created a
-container: it raises memlock of the container's first process, for root and for other users. It
-changes nothing if the container's spec sets memlock, and nothing under Kubernetes, where the
-plugin nri-rdma decides. A process that exec starts later has the runtime's own limit.
+CDI has no rlimits, so the file names a hook. The runtime runs the hook when it has created a
+container. The hook raises the locked-memory limit (memlock) of the container's first process,
+for root and for other users. It changes nothing if the container's spec sets memlock, or under
+Kubernetes, where the plugin nri-rdma decides. A process of a later exec has the runtime's own
+limit.
 
---to replaces the file atomically, and removes it where no HCA can be used. The same node
-gives the same bytes.
+--to replaces the file atomically. If no HCA can be used, it removes the file. On the same node,
+the output is always the same.
 
-The exit status is 0 if the file is written, 1 if no HCA can be used or one that is named does
-not exist, 2 for a wrong call, and 3 if the file cannot be made or written.`,
+The exit status is 0 if the file is written, 1 if no HCA can be used or a named HCA does not
+exist, 2 for a wrong call, and 3 if the file cannot be made or written.`,
 		Example: `  rdma-spec cdi generate
   rdma-spec cdi generate --to /var/run/cdi/rdma.yaml
   rdma-spec cdi generate --devices mlx5_0,mlx5_1 --memlock 64Gi`,
@@ -159,9 +160,9 @@ func newCDIListCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "list",
 		Short: "List the node's CDI devices, and what is wrong with them",
-		Long: `List the devices of all CDI files in /etc/cdi and /run/cdi, also of other tools, and compare them
-with the node: device nodes that are gone or have another number, names that stand for another
-HCA now, hooks that are missing, and devices that several files have.
+		Long: `List the devices of all CDI files in /etc/cdi and /run/cdi, including those of other tools. Compare
+them with the node: find device nodes that are gone or have another number, names that now stand
+for another HCA, missing hooks, and devices that several files define.
 
 The exit status is 0 if nothing is wrong, 1 if something is, and 3 if the list cannot be made.`,
 		Example: `  rdma-spec cdi list

@@ -27,8 +27,8 @@ func Command() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "devices",
 		Short: "List the node's HCAs, their ports and their character devices",
-		Long: `List the node's HCAs as sysfs has them: one line for each port, and one for the node's
-rdma_cm. "!" marks a device that cannot be used. Problems of the node go to standard error,
+		Long: `List the node's HCAs from sysfs: one line for each port, and one for the node's rdma_cm.
+"!" marks a device that cannot be used. Problems of the node go to standard error,
 below the table.
 
 With -o json and -o yaml, the result also contains the problems, the node's network namespace

@@ -49,23 +49,23 @@ func Command(checks []Check) *cobra.Command {
 modules, devices, GPUs, container runtimes, NRI, the plugin nri-rdma, containers, and the
 kubelet. doctor changes nothing. Run it as root: what other users cannot read is unknown.
 
-The result of a check is one of these:
+A check has one of these results:
   wrong           a fault; doctor prints its impact and its fix, which is a command that is
                   safe to run now, a disruptive command with a warning, or a manual step
-  unknown         doctor cannot tell; this is not a fault: check by hand
-  ignored         wrong or unknown, and an entry of /etc/rdma-spec/doctor.yaml is about it;
-                  doctor prints the entry for each fault
+  unknown         doctor cannot tell; this is not a fault; check by hand
+  ignored         wrong or unknown, but an entry of /etc/rdma-spec/doctor.yaml says to ignore
+                  it; doctor prints the entry with each fault
   ok              no fault was found
   skipped         the check depends on one that is wrong or unknown
   not applicable  the node has nothing of that kind
 
--o npd speaks the protocol of node-problem-detector's custom plugins: one line, and the exit
-status 0 if all is well, 1 if something is wrong, and 2 if a whole family was not looked at.
--o prometheus writes metrics for node_exporter's textfile collector: what the checks find, and,
-without --only, how much memory RDMA containers have registered.
+-o npd uses the protocol of node-problem-detector's custom plugins: one line, and the exit
+status 0 if nothing is wrong, 1 if something is wrong, and 2 if all checks of a family are
+unknown. -o prometheus writes metrics for node_exporter's textfile collector: the results of the
+checks, and, without --only, how much memory RDMA containers have registered.
 
-The exit status is 1 if something is wrong. If nothing is, it is 3 where every check of a family
-is unknown, as when the runtime does not answer: standard error names the family.`,
+The exit status is 1 if something is wrong. Otherwise, it is 3 if all checks of a family are
+unknown, for example because the runtime does not answer. Standard error names the family.`,
 		Example: `  rdma-spec doctor
   rdma-spec doctor --only port-active,port-rate
   rdma-spec doctor --explain port-active

@@ -35,21 +35,21 @@ func Command() *cobra.Command {
 		Use:   "generate",
 		Short: "Print a base runtime spec whose containers can register RDMA memory",
 		Long: `Print an OCI runtime spec for containerd's base_runtime_spec: containerd's default spec with
-memlock unlimited and CAP_IPC_LOCK, and without the default limit of 1024 open files, which
-would hold for every container. It is for runtimes without NRI. Every container of a runtime
-handler that uses it gets what it gives, so use a handler and a RuntimeClass of its own.
+an unlimited locked-memory limit (memlock) and CAP_IPC_LOCK, and without the default limit of
+1024 open files. It is for runtimes without NRI. It applies to every container of a runtime
+handler that uses it, so use a separate handler and RuntimeClass.
 
-With --for, print the same for another platform, in that platform's language and as far as the
+With --for, print the same for another platform, in that platform's format, as far as the
 platform supports it. Such a configuration affects every container of the node.
 
-Write the file with --to: it replaces the file atomically, and only if nothing fails. With
-"> FILE" the shell empties the file first; if the command then fails, the runtime finds an
-empty file, and with an empty base_runtime_spec its whole CRI plugin does not start. The former
-content is kept as a backup beside the file, or, for a drop-in such as
-crio.conf.d/90-rdma-spec.conf, in the directory above, because a daemon may read every file of a
-drop-in directory. No backup is overwritten. A base spec that handlers of this node name already is
-only replaced with --force. With --for crio, the drop-in has the default_ulimits of the node's
-other files as well.
+Write the file with --to. It replaces the file atomically, and only if nothing fails. With
+"> FILE", the shell empties the file first. If the command then fails, the file stays empty, and
+with an empty base_runtime_spec, the runtime's CRI plugin does not start. --to keeps the previous
+content as a backup next to the file. For a drop-in such as crio.conf.d/90-rdma-spec.conf, the
+backup is in the directory above, because a daemon may read every file of a drop-in directory.
+--to overwrites no backup. If handlers of this node already name a base spec, --to replaces it
+only with --force. With --for crio, the drop-in also contains the default_ulimits of the node's
+other files.
 
 The exit status is 0 if the configuration is written, 2 for a wrong call, and 3 if it cannot be
 made or written.`,

@@ -42,10 +42,10 @@ func Command() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "repair [NAMESPACE/POD…]",
 		Short: "Raise the memlock of running RDMA containers without a restart",
-		Long: `Raise RLIMIT_MEMLOCK of every process of the RDMA containers that run on this node, or of
-those in the named pods, to what the policy gives them. Then raise it in the specs that
-containerd stores, so that processes of later execs have it as well. No process is restarted:
-the new limit applies from its next memory registration on. No limit is lowered.
+		Long: `Raise the locked-memory limit (memlock) of every process of the RDMA containers on this node,
+or in the named pods, to what the policy grants. Also raise it in the specs that containerd
+stores, so that later execs get it. repair restarts no process: the new limit applies from the
+next memory registration on. repair never lowers a limit.
 
 repair cannot change the capabilities or the devices of a running container: to change those,
 recreate the pod.
@@ -54,9 +54,8 @@ recreate the pod.
 
 ` + node.WhichRuntime + `
 
-With --every, repair does not end: it makes a pass again and again, and writes only what is
-new. That raises containers that were created while the plugin was away. With --dry-run as
-well, it reports them.
+With --every, repair runs continuously, and prints only what is new. It raises the limit of
+containers that were created while the plugin did not run. With --dry-run, it only reports them.
 
 repair needs the capability SYS_RESOURCE and the node's PID namespace. The exit status is 1 if
 something could not be raised or, with --dry-run, if there is something to raise. It is 3 if

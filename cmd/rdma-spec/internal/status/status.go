@@ -25,22 +25,22 @@ func Command() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "status [NAMESPACE/POD…]",
 		Short: "List the running RDMA containers and what they lack",
-		Long: `List the RDMA containers that run on this node, or those of the named pods: what makes each
-one an RDMA container, the lowest memlock of its processes, whether CAP_IPC_LOCK is
-effective in its first process, the HCAs that it holds, and how it uses them.
+		Long: `List the RDMA containers that run on this node, or those of the named pods. For each, show what
+makes it an RDMA container, the lowest locked-memory limit (memlock) of its processes, whether
+CAP_IPC_LOCK is effective in its first process, its HCAs, and how it uses them.
 
-USE has the memory that the processes have registered, and on which HCAs, as the kernel knows
-it. It is "none" if they have opened no HCA and pinned no memory, and "unknown" where the kernel
-does not tell: before Linux 5.14, and in a pod without hostPID. Other containers, and processes
-of the node, are listed if they use RDMA.
+USE shows how much memory the processes have registered, and with which HCAs. It is "none" if
+they have neither opened an HCA nor pinned memory. It is "unknown" if the kernel does not tell:
+before Linux 5.14, and in a pod without hostPID. Other containers, and processes of the node,
+are listed if they use RDMA.
 
 The states are:
-  ok       the container has what the policy gives
-  below    the container, or its stored spec, has less than the policy gives
+  ok       the container conforms to the policy
+  below    the container, or its stored spec, has less than the policy grants
   refused  the policy would refuse the container if it were created now
-  unseen   NVIDIA's container runtime has given it HCAs after NRI, where the plugin sees nothing
+  unseen   NVIDIA's container runtime added HCAs after NRI, so the plugin did not see them
   unknown  the runtime or the kubelet does not provide enough information
-  outside  it uses RDMA outside the policy, because it is privileged for example
+  outside  it uses RDMA outside the policy, for example because it is privileged
 
 MEMLOCK shows one limit if the soft and the hard limit are equal, and SOFT/HARD otherwise.
 IPC_LOCK is "no" in a user namespace, where the kernel does not count it.
@@ -49,11 +49,11 @@ IPC_LOCK is "no" in a user namespace, where the kernel does not count it.
 
 ` + node.WhichRuntime + `
 
-With --root FILE.tar.gz, show what status found on the node that rdma-spec collect copied.
+With --root FILE.tar.gz, show what status found on the node of a support bundle.
 
-The exit status is 1 if a container is below or refused, and 3 if the node or one of its
-containers cannot be examined or, with --outside, if it is unknown who uses an HCA. With --report
-it is 0 whatever the containers are, as long as the node can be examined.`,
+The exit status is 1 if a container is below or refused. It is 3 if the node or one of its
+containers cannot be examined, or, with --outside, if it is unknown who uses an HCA. With
+--report, it is 0 if the node can be examined.`,
 		Example: `  rdma-spec status
   rdma-spec status ml/train-0
   rdma-spec status --outside

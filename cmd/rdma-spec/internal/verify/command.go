@@ -31,20 +31,20 @@ func Command() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "verify",
 		Short: "Try, inside a container, what an RDMA program needs",
-		Long: `Try, inside a container, what an RDMA program needs. verify reads memlock and CAP_IPC_LOCK,
-opens the verbs devices and rdma_cm, finds the GIDs of the container's network namespace, and
-registers memory with each HCA through the kernel's verbs interface. That needs no library in
-the image. It supports the drivers mlx5, mlx4, efa, irdma, bnxt_re, rxe and siw. With other
-drivers it locks memory instead, which the kernel limits in the same way.
+		Long: `Test, inside a container, what an RDMA program needs. verify reads the locked-memory limit
+(memlock) and CAP_IPC_LOCK, opens the verbs devices and rdma_cm, finds the GIDs of the
+container's network namespace, and registers memory with each HCA through the kernel's verbs
+interface. It needs no library in the image. It supports the drivers mlx5, mlx4, efa, irdma,
+bnxt_re, rxe and siw. With other drivers, it locks memory instead, which has the same limit.
 
-Each fact is one line. It begins with FAIL if it makes RDMA fail, and then names the fix. It
-begins with ? if verify cannot find out. The last line is the verdict: the cause of "Couldn't
+Each line is a fact. It begins with FAIL if it makes RDMA fail, and then names the fix. It
+begins with ? if verify cannot tell. The last line is the verdict: the cause of "Couldn't
 allocate MR" in this container.
 
 The program is static: copy it into a running container with kubectl cp, or mount it. It has
-the limits of its parent, so with kubectl exec it shows the limits of an exec. It also reads
+the limits of its parent, so with kubectl exec, it shows the limits of an exec. It also reads
 the limits of process 1, or of the process that --pid names. In an ephemeral container
-(kubectl debug --target) these are the target's limits, and only they are judged.
+(kubectl debug --target), these are the target's limits, and verify checks only them.
 
 The exit status is 1 if RDMA would fail.`,
 		Example: `  rdma-spec verify

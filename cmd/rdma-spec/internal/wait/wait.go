@@ -31,12 +31,12 @@ func Command() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "wait",
 		Short: "Wait until the plugin is registered on this node",
-		Long: `Wait until nri-rdma is registered with this node's container runtime. As an init container
-before a device plugin, it keeps pods that request the RDMA resource off the node until then.
+		Long: `Wait until nri-rdma is registered with this node's container runtime. In an init container of a
+device plugin, it keeps pods that request the RDMA resource off the node until then.
 
 The registered plugin holds a lock of the kernel on ` + inforce.File + `. That
-directory is all that rdma-spec wait reads: it needs no capability, no network, and no
-credential. It says what it waits for at once, and again every 30 seconds.
+directory is all that rdma-spec wait reads. It needs no capability, no network, and no
+credential. It prints what it waits for at once, and then every 30 seconds.
 
 The exit status is 1 if the plugin is not registered in time, and 3 if rdma-spec cannot find
 out whether it is.`,
