@@ -76,9 +76,9 @@ func (o *options) repair() *cobra.Command {
 	var format *cli.FormatFlag
 	cmd := &cobra.Command{
 		Use:   "repair NODE [NAMESPACE/POD…]",
-		Short: "Raise the memlock of the RDMA containers that run on a node",
-		Long: `Raise the memlock of the RDMA containers that run on a node, or of those in the named pods, to
-what the policy in force there gives them. No process is restarted, and no limit is lowered.
+		Short: "Raise the memlock of running RDMA containers on a node",
+		Long: `Raise the locked-memory limit (memlock) of the RDMA containers on a node, or in the named pods, to
+what the policy in force there grants. repair restarts no process, and lowers no limit.
 
 ` + aboutThePod,
 		Example: `  kubectl rdma repair node-1 --dry-run

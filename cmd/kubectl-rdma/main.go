@@ -52,17 +52,17 @@ type options struct {
 func (o *options) command() *cobra.Command {
 	root := &cobra.Command{
 		Use:   "rdma",
-		Short: "Look at RDMA on all nodes of a cluster, and at manifests of pods",
-		Long: `Look at RDMA on all nodes of a cluster, or on those that are named, and at manifests of pods.
-status, doctor, and devices ask rdma-spec in the pods of the DaemonSet nri-rdma, and name the
-nodes that do not answer on standard error: those that the DaemonSet selects, and those with an
-RDMA resource. resources and why ask the API server alone, explain and config ask nobody.
+		Short: "Check RDMA on all nodes of a cluster, and check manifests of pods",
+		Long: `Check RDMA on all nodes of a cluster, or on named nodes, and check manifests of pods. status,
+doctor, and devices call rdma-spec in the pods of the DaemonSet nri-rdma. Standard error names
+the nodes that do not answer: those that the DaemonSet selects, and those with an RDMA resource.
+resources and why ask only the API server. explain and config need no cluster.
 
-repair, collect, and doctor --host run rdma-spec in a pod of their own on the node, which sees
-all of the node, and delete the pod at the end.
+repair, collect, and doctor --host create a pod that sees all of the node, run rdma-spec in it,
+and delete the pod.
 
-Exit status: 0 if all is well, 2 for a wrong call, 3 if a node did not answer, else 1 if a
-problem was found, else 3 if a node could not look at everything.`,
+Exit status: 2 for a wrong call, and 3 if a node did not answer. Otherwise, 1 if there is a
+problem, 3 if a node could not check everything, and 0 if there is no problem.`,
 		Version:            version,
 		Annotations:        map[string]string{cobra.CommandDisplayNameAnnotation: "kubectl rdma"},
 		CompletionOptions:  cobra.CompletionOptions{DisableDefaultCmd: true},

@@ -34,11 +34,11 @@ func (o *options) resources() *cobra.Command {
 	return &cobra.Command{
 		Use:   "resources [RESOURCE…]",
 		Short: "List the RDMA resources of all nodes, and the pods that hold them",
-		Long: `List the RDMA resources of all nodes, and the pods that hold them, as the API server has them:
-no DaemonSet is needed. Resources are recognized by name; list others as arguments.
+		Long: `List the RDMA resources of all nodes, and the pods to which they are allocated. This asks only
+the API server, and needs no DaemonSet. Resources are recognized by name; list others as arguments.
 
-A resource of which a node has no device is stale. The exit status is 1 if there is one, and 3
-if no node has any.`,
+A resource is stale if the node has no device for it. The exit status is 1 if a resource is stale,
+and 3 if no node has an RDMA resource.`,
 		Example: "  kubectl rdma resources\n  kubectl rdma resources openshift.io/mlxnics -l node-role.example.com/gpu=true",
 		RunE: func(cmd *cobra.Command, named []string) error {
 			c, err := o.connect(cmd.Context())

@@ -56,13 +56,13 @@ func newRootCommand() *cobra.Command {
 	ownVersion := newVersionCommand()
 	root := &cobra.Command{
 		Use:   "rdma-spec",
-		Short: "Give RDMA containers the memlock, IPC_LOCK and devices that they need",
-		Long: `rdma-spec sets up nodes for RDMA containers, and finds what is wrong with them. It shows the
-HCAs and the RDMA containers of a node, explains what the plugin nri-rdma does with a pod, and
-writes base specs and CDI files for runtimes without NRI.
+		Short: "Grant RDMA containers memlock, IPC_LOCK and devices",
+		Long: `rdma-spec configures nodes for RDMA containers, and finds their faults. It shows the HCAs and the
+RDMA containers of a node, explains what the plugin nri-rdma does with a pod, and writes base
+specs and CDI files for runtimes without NRI.
 
-Exit status: 0 if all is well, 1 if a problem was found, 2 for a wrong call, and 3 if
-rdma-spec could not look or could not do what it was asked for.`,
+Exit status: 0 if there is no problem, 1 if rdma-spec found a problem, 2 for a wrong call, and 3
+if it could not check, or could not do what you requested.`,
 		Example: `  rdma-spec devices
   rdma-spec status
   rdma-spec explain pod.yaml`,

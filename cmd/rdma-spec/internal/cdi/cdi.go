@@ -159,7 +159,7 @@ func newCDIListCommand() *cobra.Command {
 	var format *cli.FormatFlag
 	cmd := &cobra.Command{
 		Use:   "list",
-		Short: "List the node's CDI devices, and what is wrong with them",
+		Short: "List the node's CDI devices and their faults",
 		Long: `List the devices of all CDI files in /etc/cdi and /run/cdi, including those of other tools. Compare
 them with the node: find device nodes that are gone or have another number, names that now stand
 for another HCA, missing hooks, and devices that several files define.

@@ -34,15 +34,16 @@ func newConfigureCDICommand(o *Options) *cobra.Command {
 	var installed programs
 	cmd := &cobra.Command{
 		Use:   "cdi",
-		Short: "Keep a CDI file of the node's HCAs for Podman, Docker and others",
-		Long: `Install what keeps the CDI file /var/run/cdi/rdma.yaml right: the programs rdma-spec and
-rdma-hook in /usr/local/bin, units that write the file at boot and when ports become ACTIVE, and a
-udev rule that starts them when HCAs come or go. See 'rdma-spec cdi generate --help' for what is in
-the file. --revert also removes the CDI files that name one of these programs as their hook.
+		Short: "Write and update a CDI file of the node's HCAs for Podman, Docker and others",
+		Long: `Install what writes and updates the CDI file /var/run/cdi/rdma.yaml: the programs rdma-spec and
+rdma-hook in /usr/local/bin, units that write the file at boot and when ports become ACTIVE, and
+a udev rule that starts the units when HCAs appear or disappear. For the content of the file, see
+'rdma-spec cdi generate --help'. --revert also removes the CDI files that name one of these
+programs as their hook.
 
-On a node with a kubelet, CDI devices can get into pods past NRI and past the plugin nri-rdma:
-nvidia-container-runtime takes CDI names from a pod's own variable NVIDIA_VISIBLE_DEVICES. So this
-refuses such a node, unless you set --kubernetes.`,
+On a node with a kubelet, CDI devices can bypass NRI and the plugin nri-rdma, because
+nvidia-container-runtime takes CDI names from a pod's own variable NVIDIA_VISIBLE_DEVICES. So the
+command refuses such a node, unless you set --kubernetes.`,
 		Example: `  rdma-spec configure cdi
   rdma-spec configure cdi --dry-run
   rdma-spec configure cdi --revert`,

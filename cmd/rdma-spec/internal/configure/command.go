@@ -55,31 +55,32 @@ func (o *Options) command() *cobra.Command {
 	var service programs
 	cmd := &cobra.Command{
 		Use:   "configure",
-		Short: "Set up a node for RDMA containers, or undo that",
-		Long: `Change the files of a node that decide whether RDMA containers work: NRI in containerd or CRI-O,
-runtime handlers, the limits of units, and the plugin nri-rdma. With --all, turn NRI on, install
+		Short: "Configure a node for RDMA containers, or revert that",
+		Long: `Change the files of a node that RDMA containers depend on: NRI in containerd or CRI-O, runtime
+handlers, the limits of units, and the plugin nri-rdma. With --all, turn NRI on, install
 the plugin as a service if the node has none, and list the faults that rdma-spec doctor finds
 that the next steps do not fix. These faults do not change the exit status.
 
-A change is files of rdma-spec's own, one block of lines at the end of a file, and one element of
-a file's imports. What these cannot do is printed, to be done by hand. containerd loads a copy of
-the new configuration before a file is replaced, and the change is made only if it affects nothing
-else in containerd's effective configuration. Files are replaced atomically, and keep mode and
-owner. If another tool changes one of them meanwhile, its change stays, and configure fails: run it
-again.
+configure writes its own files, one block of lines at the end of a file, and one element of a
+file's imports. If these do not suffice, it prints the change for you to make. containerd loads a
+copy of the new configuration before configure replaces a file, and configure makes the change only
+if it affects nothing else in containerd's effective configuration. configure replaces files
+atomically, and keeps their mode and owner. If another tool changes one of them at the same time,
+that change stays, and configure fails: run it again.
 
-No daemon is restarted without --restart, but k0s restarts its containerd by itself. With
+configure restarts no daemon without --restart, but k0s restarts its containerd itself. With
 --restart, the runtime must answer in the time that its unit allows for a stop and a start, and
-list the containers that ran before. Otherwise, and on Ctrl-C, all files are restored, and the
-daemon is restarted once more.
+list the containers that ran before. Otherwise, and on Ctrl-C, configure restores all files, and
+restarts the daemon once more.
 
-Run again, it sets up what an upgrade or another tool has ended, also of the other features.
+If you run it again, configure restores what an upgrade or another tool has removed, also of the
+other features.
 
---revert takes the changes back, also after several runs, and leaves what others have written. If
-they have changed a file that is rdma-spec's as a whole, it and its feature stay as they are, and
-the command names it and goes on with the other features. A file that was there before under such a
-name is kept beside it, as FILE.rdma-spec.bak. --forget drops the record of a feature, and changes
-no file. The record is in /var/lib/rdma-spec/configure.
+--revert reverts the changes, also after several runs, and keeps what others have written. If
+somebody has changed one of rdma-spec's own files, that file and its feature stay, and the command
+names it and continues with the other features. If a file with such a name existed before, it is
+kept next to it as FILE.rdma-spec.bak. --forget drops the record of a feature, and changes no file.
+The record is in /var/lib/rdma-spec/configure.
 
 The exit status is 0 if the node is configured, 1 if --revert leaves a file, 2 for a wrong call,
 and 3 if something fails; then nothing is changed. With -o json, "changed" says whether files are

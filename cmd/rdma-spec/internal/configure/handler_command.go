@@ -34,12 +34,13 @@ func newConfigureHandlerCommand(o *Options) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "handler NAME",
 		Short: "Add a runtime handler whose containers can register RDMA memory",
-		Long: `Add a runtime handler to containerd that is like an existing one, but has a base spec with memlock
-unlimited and CAP_IPC_LOCK. Print the RuntimeClass for it. It is for nodes without NRI. With
---in-place, give the base spec to the existing handler NAME: it affects all its containers.
+		Long: `Add a runtime handler to containerd that is like an existing one, but has a base spec with an
+unlimited locked-memory limit (memlock) and CAP_IPC_LOCK. Print the RuntimeClass for it. It is for
+nodes without NRI. With --in-place, add the base spec to the existing handler NAME, which affects
+all its containers.
 
-The base spec is made from that of the existing handler, or else from containerd's default spec.
-It does not limit open files to 1024, as the output of 'ctr oci spec' does for every container.`,
+The base spec is a copy of that of the existing handler, or of containerd's default spec if it has
+none. Unlike the output of 'ctr oci spec', it does not limit open files to 1024.`,
 		Example: `  rdma-spec configure handler rdma --like runc
   rdma-spec configure handler rdma-nvidia --like nvidia --dry-run
   rdma-spec configure handler runc --in-place
@@ -123,8 +124,8 @@ func newConfigureLimitsCommand(o *Options) *cobra.Command {
 		Use:   "limits [UNIT]",
 		Short: "Remove the memlock limit of containerd's or docker's unit",
 		Long: `Write a systemd drop-in with LimitMEMLOCK=infinity for the unit of a container runtime, such as
-containerd or docker. It affects the daemon and every container of the node whose spec sets no
-memlock.`,
+containerd or docker. It affects the daemon, and every container of the node whose spec sets no
+locked-memory limit (memlock).`,
 		Example: `  rdma-spec configure limits
   rdma-spec configure limits docker --dry-run
   rdma-spec configure limits --revert`,

@@ -34,15 +34,15 @@ func newConfigureNRICommand(o *Options) *cobra.Command {
 		Use:   "nri",
 		Short: "Turn NRI on in containerd or CRI-O",
 		Long: `Turn NRI on, so that plugins such as nri-rdma can adjust containers. It needs containerd 1.7.7 or
-later, or CRI-O. Nothing is changed if NRI is on.
+later, or CRI-O. If NRI is on, the command changes nothing.
 
-The change is a file of its own, in a directory that the configuration imports or that the platform
-reads, or else in rdma-spec.d with an import. In a template of K3s or RKE2 that includes their
-base, it is a block at the end.
+The command writes its own file, in a directory that the configuration imports or that the platform
+reads, or in rdma-spec.d with an import. In a template of K3s or RKE2 that includes their base, it
+adds a block at the end.
 
-With --required, turn on NRI's default validator too, so that a pod can insist on a plugin with
-the annotation required-plugins.noderesource.dev. It needs containerd 2.2 or later. The
-validator's own list, which affects all containers of the node, is not changed.`,
+With --required, also turn on NRI's default validator, so that a pod can require a plugin with the
+annotation required-plugins.noderesource.dev. It needs containerd 2.2 or later. The command does
+not change the validator's own list, which affects all containers of the node.`,
 		Example: `  rdma-spec configure nri --dry-run
   rdma-spec configure nri --required --restart
   rdma-spec configure nri --runtime crio

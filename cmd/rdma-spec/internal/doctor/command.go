@@ -44,8 +44,8 @@ func Command(checks []Check) *cobra.Command {
 	var format *cli.FormatFlag
 	cmd := &cobra.Command{
 		Use:   "doctor",
-		Short: "Find what is wrong with the node, and how to fix it",
-		Long: `Find what is wrong with the node for RDMA, and how to fix it: HCAs and their ports, kernel
+		Short: "Find faults of the node, and how to fix them",
+		Long: `Find faults of the node for RDMA, and how to fix them: HCAs and their ports, kernel
 modules, devices, GPUs, container runtimes, NRI, the plugin nri-rdma, containers, and the
 kubelet. doctor changes nothing. Run it as root: what other users cannot read is unknown.
 

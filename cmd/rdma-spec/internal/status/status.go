@@ -24,7 +24,7 @@ func Command() *cobra.Command {
 	var format *cli.FormatFlag
 	cmd := &cobra.Command{
 		Use:   "status [NAMESPACE/POD…]",
-		Short: "List the running RDMA containers and what they lack",
+		Short: "List the running RDMA containers, and how they differ from the policy",
 		Long: `List the RDMA containers that run on this node, or those of the named pods. For each, show what
 makes it an RDMA container, the lowest locked-memory limit (memlock) of its processes, whether
 CAP_IPC_LOCK is effective in its first process, its HCAs, and how it uses them.

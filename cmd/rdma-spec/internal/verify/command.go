@@ -30,7 +30,7 @@ func Command() *cobra.Command {
 	var format *cli.FormatFlag
 	cmd := &cobra.Command{
 		Use:   "verify",
-		Short: "Try, inside a container, what an RDMA program needs",
+		Short: "Test, inside a container, what an RDMA program needs",
 		Long: `Test, inside a container, what an RDMA program needs. verify reads the locked-memory limit
 (memlock) and CAP_IPC_LOCK, opens the verbs devices and rdma_cm, finds the GIDs of the
 container's network namespace, and registers memory with each HCA through the kernel's verbs
