@@ -124,7 +124,7 @@ var Version = "devel"
 func Advice(err error) string {
 	switch {
 	case errors.Is(err, syscall.ENOSPC), errors.Is(err, syscall.EDQUOT):
-		return ": make room there, and try again"
+		return ": free space there, and try again"
 	case errors.Is(err, syscall.EROFS):
 		return ": name a place that can be written"
 	case errors.Is(err, syscall.EXDEV): // spec/files/atomicfile, in a drop-in directory

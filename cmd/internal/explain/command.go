@@ -222,6 +222,6 @@ func (o options) explain(m manifest.Manifest, stderr io.Writer) (explanation, er
 	return result, nil
 }
 
-const onlyContainerd = "the plugin gives IPC_LOCK under containerd only; under CRI-O a container has it from its pod " +
+const onlyContainerd = "the plugin grants IPC_LOCK only on containerd; on CRI-O, a container gets it from its pod " +
 	"(securityContext.capabilities.add: [IPC_LOCK]) or from CRI-O's configuration; memlock and devices are the same " +
 	"under both"

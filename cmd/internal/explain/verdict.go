@@ -70,7 +70,7 @@ func (e Explainer) Container(pod manifest.Pod, c manifest.Container) (Container,
 	out := e.verdict(c)
 	out.Advice = e.advice(c)
 	if by := e.Policy.AuthorNames(c.Container); by != "" {
-		out.Notes = append(out.Notes, "annotation "+by+" may name a verbs device; if an NRI plugin of the node gives it: "+
+		out.Notes = append(out.Notes, "annotation "+by+" may name a verbs device; if an NRI plugin of the node adds it: "+
 			summary(e.decide(c, true), ""))
 	}
 	switch {
@@ -158,7 +158,7 @@ func reason(sources []string, with policy.Decision) string {
 	case len(sources) > 0:
 		return "by --assume-devices, no verbs device comes with " + strings.Join(sources, ", ")
 	}
-	return "it has no extended resource, DRA claim, or annotation that gives it an HCA"
+	return "it has no extended resource, DRA claim, or annotation for an HCA"
 }
 
 // advice returns the smaller spec of a container that has more than RDMA needs with the plugin, and what it gets.

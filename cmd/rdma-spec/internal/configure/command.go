@@ -99,12 +99,12 @@ changed, or with --dry-run would be.`,
 		"restart the daemon, and restore all files if its containers are not there in time")
 	cli.AddDurationFlag(f, &o.timeout, "restart-timeout", 0,
 		"the `TIME` that a restart may take; by default that of the daemon's unit")
-	f.BoolVar(&o.Revert, "revert", false, "take the change back")
+	f.BoolVar(&o.Revert, "revert", false, "revert the change")
 	f.BoolVar(&o.forget, "forget", false, "drop the record of the change, and leave the files as they are")
 	f.StringVar(&o.Root, "root", "/", "change the node below this `DIR`")
 	cmd.Flags().BoolVar(&all, "all", false, "turn NRI on, and install the plugin as a service")
 	addRuntimeFlag(cmd, &runtime)
-	service.addFlags(cmd, "program", "the `FILE` of nri-rdma to install; by default the one beside rdma-spec")
+	service.addFlags(cmd, "program", "the `FILE` of nri-rdma to install; by default, the one next to rdma-spec")
 	o.carriesOut(cmd, "", func(cmd *cobra.Command, _ []string) (configured, error) {
 		if !all {
 			return configured{}, cli.Usage(errors.New("name what to configure, or use --all"))
@@ -181,7 +181,7 @@ func (o *Options) validate() (err error) {
 	info, err := os.Stat(o.Root)
 	switch {
 	case err != nil || !info.IsDir():
-		return fmt.Errorf("--root %s is no directory: name the one that has the node's etc and usr", o.Root)
+		return fmt.Errorf("--root %s is not a directory: name the one that contains the node's etc and usr", o.Root)
 	case o.Revert && o.forget:
 		return cli.Usage(errors.New("write either --revert or --forget"))
 	}

@@ -138,7 +138,7 @@ func (h *history) configure(args string) bool {
 	if got.Status == 0 {
 		return true
 	}
-	if byHand := "# Make this change by hand."; got.Status == 3 && strings.HasPrefix(got.Stdout, byHand) {
+	if byHand := "# Make this change manually."; got.Status == 3 && strings.HasPrefix(got.Stdout, byHand) {
 		h.log = append(h.log, "  by hand: "+strings.TrimSpace(got.Stderr))
 		return false
 	}

@@ -47,7 +47,7 @@ func (p *programs) addFlags(cmd *cobra.Command, name, usage string) {
 // beside returns what --program or --programs names; by default a name in the directory of this rdma-spec.
 func (p *programs) beside(name string) (string, error) {
 	if !filepath.IsAbs(p.prefix) || strings.ContainsAny(p.prefix, " \t\n%\"'\\") {
-		return "", cli.Usage(fmt.Errorf("--prefix %q is no absolute path of a directory that a unit can name", p.prefix))
+		return "", cli.Usage(fmt.Errorf("--prefix %q is not an absolute path of a directory that a unit can name", p.prefix))
 	}
 	if p.from != "" {
 		return p.from, nil
@@ -88,7 +88,7 @@ func (p *programs) Plugin(root string, launched bool) (change.Plan, error) {
 	if launched {
 		to = filepath.Join(agents.LaunchedDir, pluginLaunched)
 	}
-	file, err := program(root, from, to, "put nri-rdma beside rdma-spec, or name it with --program")
+	file, err := program(root, from, to, "put nri-rdma next to rdma-spec, or name it with --program")
 	if err != nil {
 		return nil, err
 	}

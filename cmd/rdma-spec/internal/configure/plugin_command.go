@@ -36,7 +36,7 @@ plugin stays, and the command fails.`,
 		Args: cobra.NoArgs,
 	}
 	cmd.Flags().BoolVar(&launched, "launched", false, "let the runtime launch the plugin")
-	service.addFlags(cmd, "program", "the `FILE` of nri-rdma to install; by default the one beside rdma-spec")
+	service.addFlags(cmd, "program", "the `FILE` of nri-rdma to install; by default, the one next to rdma-spec")
 	return o.carriesOut(cmd, featurePlugin, func(*cobra.Command, []string) (configured, error) {
 		if o.Restart {
 			return configured{}, cli.Usage(errors.New("--restart is for a container runtime: restart the plugin with " +

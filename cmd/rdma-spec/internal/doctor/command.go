@@ -252,7 +252,7 @@ func diagnose(o node.Options, stderr io.Writer, run func(*node.Snapshot) []Findi
 	}
 	defer func() { _ = s.Close() }() // it was only read
 	if !s.Archived && lacks(s.Files, "sys") && lacks(s.Files, "etc") {
-		return nil, nil, fmt.Errorf("--root %s: this is no copy of a node: it has neither sys nor etc", o.Root)
+		return nil, nil, fmt.Errorf("--root %s: this is not a copy of a node: it has neither sys nor etc", o.Root)
 	}
 	entries, err := s.Ignored()
 	if err != nil && !s.Archived { // an archive of an older version has none

@@ -204,7 +204,7 @@ func (c *Container) compare(o Options) {
 		c.compareMemlock(given)
 	}
 	if len(c.Lacks.Devices) > 0 {
-		c.report(StateBelow, fmt.Sprintf("it holds no HCA, the policy gives %s: recreate the pod", c.Wanted.DeviceNames()))
+		c.report(StateBelow, fmt.Sprintf("it has no HCA, the policy grants %s: recreate the pod", c.Wanted.DeviceNames()))
 	}
 	if c.IPCLock != nil {
 		c.compareIPCLock()
@@ -220,13 +220,13 @@ func (c *Container) compareMemlock(given spec.Limit) {
 		c.Notes = append(c.Notes, fmt.Sprintf("its program has lowered its own memlock from %s", given))
 	case c.Lacks.Memlock == 0:
 	case enough:
-		c.report(StateBelow, fmt.Sprintf("its spec gives processes of an exec %s, the policy gives %s: %s", given, want,
+		c.report(StateBelow, fmt.Sprintf("its spec sets %s for processes of an exec, the policy grants %s: %s", given, want,
 			c.Fix.Text))
 	case c.IPCLock != nil && *c.IPCLock && c.Registers != nil && *c.Registers >= want:
-		c.Notes = append(c.Notes, fmt.Sprintf("memlock is %s, the policy gives %s; with CAP_IPC_LOCK it can "+
-			"register more", c.Memlock.Soft, want))
+		c.Notes = append(c.Notes, fmt.Sprintf("memlock is %s, the policy grants %s; with CAP_IPC_LOCK, it can register "+
+			"more", c.Memlock.Soft, want))
 	default:
-		c.report(StateBelow, fmt.Sprintf("memlock is %s, the policy gives %s: %s", c.Memlock.Soft, want, c.Fix.Text))
+		c.report(StateBelow, fmt.Sprintf("memlock is %s, the policy grants %s: %s", c.Memlock.Soft, want, c.Fix.Text))
 	}
 }
 

@@ -29,8 +29,8 @@ func (s *Snapshot) ReloadTakes() string {
 			of += fmt.Sprintf(", and %d more", more)
 		}
 	}
-	return "a reload of systemd (daemon-reload, enable) takes the GPUs, until their pods are created again, from " +
-		"containers that got them by a hook, as that of NVIDIA's container runtime (mode legacy, the default before " +
+	return "a reload of systemd (daemon-reload, enable) removes the GPUs, until the pods are recreated, from containers " +
+		"that got them by a hook, as that of NVIDIA's container runtime (mode legacy, the default before " +
 		"version 1.18): " + of + "; the DaemonSet and configure plugin --launched need no reload"
 }
 

@@ -362,7 +362,7 @@ func (s *surveyor) stale(c policy.Container) (all []string) {
 		switch {
 		case !process.IsVerbs(d.Path) || d.Type != "c" && d.Type != "u":
 		case !known:
-			all = append(all, fmt.Sprintf("%s is %s, which is no HCA's now", d.Path, number))
+			all = append(all, fmt.Sprintf("%s is %s, which no longer belongs to an HCA", d.Path, number))
 		case path.Base(is.Path) != path.Base(d.Path):
 			all = append(all, fmt.Sprintf("%s is %s, which is %s of HCA %s now", d.Path, number, path.Base(is.Path), is.HCA))
 		}

@@ -212,7 +212,7 @@ func TestSurveyKnowsStaleDevices(t *testing.T) {
 	for minor, want := range map[int64]string{
 		hcatest.FirstVerbs:      "",
 		hcatest.FirstVerbs + 1:  "/dev/infiniband/uverbs0 is 231:193, which is uverbs1 of HCA mlx5_1 now",
-		hcatest.FirstVerbs + 40: "/dev/infiniband/uverbs0 is 231:232, which is no HCA's now",
+		hcatest.FirstVerbs + 40: "/dev/infiniband/uverbs0 is 231:232, which no longer belongs to an HCA",
 	} {
 		r, isRDMA := s.look(Listed{Container: cri.Container{Container: holdsVerbs(minor)}})
 		if strings.Join(r.Stale, "; ") != want || isRDMA != (minor < hcatest.FirstVerbs+2) {

@@ -124,7 +124,7 @@ func (r *Container) sayUse(at time.Time, most uint64) {
 	case u.Objects != nil && u.PinnedBytes != nil:
 		u.Summary = "none"
 		if len(r.HCAs) > 0 {
-			note := "holds " + strings.Join(r.HCAs, ",") + " and has registered no memory"
+			note := "has " + strings.Join(r.HCAs, ",") + " but has registered no memory"
 			if !r.Started.IsZero() {
 				note += fmt.Sprintf(" since it started %s ago", duration.HumanDuration(at.Sub(r.Started)))
 			}
@@ -133,7 +133,7 @@ func (r *Container) sayUse(at time.Time, most uint64) {
 		}
 	}
 	if r.Wanted != nil && r.Wanted.Memlock.Finite() && most > 0 {
-		r.Notes = append(r.Notes, fmt.Sprintf("registered %s of %s that the policy gives a process", size(most),
+		r.Notes = append(r.Notes, fmt.Sprintf("registered %s of %s that the policy grants a process", size(most),
 			size(uint64(r.Wanted.Memlock))))
 	}
 }
@@ -157,7 +157,7 @@ func (s *surveyor) outside(r *Container, l Listed, reason string) {
 		uses = fmt.Sprintf("%s is mounted from the node, %s: with the plugin it needs no hostPath volume: %s",
 			strings.Join(paths, ", "), uses, instead)
 	default:
-		uses += ", and no policy gives it anything: " + cmp.Or(reason, instead)
+		uses += ", and the policy grants it nothing: " + cmp.Or(reason, instead)
 	}
 	r.report(StateOutside, uses)
 }

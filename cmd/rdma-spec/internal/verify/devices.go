@@ -127,7 +127,7 @@ func openFix(err error, hidden, everybody bool) (cause, string) {
 			"its HCA is in another network namespace, and the node's mode is exclusive: have an RDMA CNI plugin move the HCA " +
 				"into the pod's namespace, or run rdma system set netns shared on the node"
 	case errors.Is(err, unix.EPERM):
-		return causeCgroup, "the container's device cgroup does not permit it: a mount alone gives no access; take the " +
+		return causeCgroup, "the container's device cgroup does not allow it: a mount alone is not sufficient; get the " +
 			"device from a device plugin or by the annotation"
 	case errors.Is(err, unix.EACCES) && everybody:
 		return causeSecurity, "a security module (SELinux or AppArmor) forbids it, since the file mode lets everybody open " +

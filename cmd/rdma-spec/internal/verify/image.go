@@ -38,12 +38,12 @@ func (v *verification) libraries(held []heldHCA) {
 		switch {
 		case provider == "" && known && h.abi != 0 && !abi.Has(h.abi):
 			is = doctor.Unknown
-			said = fmt.Sprintf("not beside libibverbs; the kernel's ABI is %d, and rdma-core's provider "+
+			said = fmt.Sprintf("not next to libibverbs; the kernel's ABI is %d, and rdma-core's provider "+
 				"supports %d to %d: install %s", h.abi, abi.Least, abi.Most, verbs.OfDriver(driver))
 		case provider == "":
 			is = doctor.Unknown
-			said = "not beside libibverbs, which then reports No IB devices found: install it " +
-				"(ibverbs-providers, libibverbs, rdma-core)"
+			said = "not next to libibverbs, which then reports No IB devices found: install it (ibverbs-providers, " +
+				"libibverbs, rdma-core)"
 		case !known || h.abi == 0:
 			is = note
 			said = fmt.Sprintf("%s; which versions of the kernel's ABI (%d) it supports is not known here", provider,

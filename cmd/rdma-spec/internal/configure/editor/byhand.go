@@ -45,7 +45,7 @@ func (w *writing) byHand(g record.Goal, tree map[string]any, all []containerd.Fi
 		return err
 	}
 	var text strings.Builder
-	fmt.Fprintf(&text, "# Make this change by hand. %s\n%s", w.where(file), lines)
+	fmt.Fprintf(&text, "# Make this change manually. %s\n%s", w.where(file), lines)
 	if name, isHandler := strings.CutPrefix(g.Feature, goal.Handler); isHandler {
 		from := ""
 		_, handlers := containerd.Handlers(tree)
@@ -76,7 +76,7 @@ func (w *writing) where(file containerd.File) string {
 		return fmt.Sprintf("Copy %s to /etc/containerd/config.toml, and add these lines there. Then set "+
 			"CONTAINERD_CONFIG=/etc/containerd/config.toml in a drop-in of containerd's unit.", name)
 	case strings.HasPrefix(name, "/run/"):
-		return fmt.Sprintf("%s is made anew at each boot: add these lines to a file below %s that %s imports instead, with "+
+		return fmt.Sprintf("%s is generated at each boot: add these lines to a file below %s that %s imports instead, with "+
 			"the rest of what it says.", name, filepath.Dir(w.Config), w.Config)
 	case w.Rendered(file):
 		return "Add these lines to " + w.Template + ", where the table is."

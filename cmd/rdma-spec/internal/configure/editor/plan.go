@@ -216,7 +216,7 @@ func (w *writing) rendered(ctx context.Context) error {
 	if text == nil {
 		said = "does not exist yet"
 	}
-	return fmt.Errorf("%s %s, and %s makes it: start %[3]s once, and run this again", w.File(), said, w.Name)
+	return fmt.Errorf("%s %s, and %s creates it: start %[3]s once, and run this command again", w.File(), said, w.Name)
 }
 
 // fileVersion returns the configuration version that the containerd's file has, or gets where it says nothing yet.

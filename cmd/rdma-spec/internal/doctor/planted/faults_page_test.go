@@ -263,7 +263,7 @@ func plain(text string) string {
 	return strings.NewReplacer("*", `\*`, "<", `\<`, "`", "'", "$", `\$`).Replace(text)
 }
 
-var lastCommand = regexp.MustCompile(`^(.*\b(?:see|why|then|instance|and|now): )([^()]+)$`)
+var lastCommand = regexp.MustCompile(`^(.*\b(?:see|why|then|instance|and|now|first|log|it|this): )([^()]+)$`)
 
 // instruction is a sentence whose last words may be a command.
 func instruction(text string) string {

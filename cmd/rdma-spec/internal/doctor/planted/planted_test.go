@@ -266,7 +266,7 @@ var planted = map[string]struct {
 	}, "container-files", theTrainer},
 	"an HCA that was made anew": {func(s *sick) {
 		s.containers.Others = []node.Container{{Report: node.Report{Namespace: "ml", Pod: "old", Container: "main"},
-			Inside: process.Inside{User: -1}, Stale: []string{"/dev/infiniband/uverbs0 is 231:200, which is no HCA's now"}}}
+			Inside: process.Inside{User: -1}, Stale: []string{"/dev/infiniband/uverbs0 is 231:200, which no longer belongs to an HCA"}}}
 	}, "container-hca", "container ml/old main"},
 	"a device plugin that uses CDI, which is off": {func(s *sick) {
 		s.runtime().CDIOff, s.cdi.Files[0] = true, sriovFile

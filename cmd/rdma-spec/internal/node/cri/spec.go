@@ -85,7 +85,7 @@ func (e *Env) UnmarshalJSON(text []byte) error {
 func (c *Container) read(info map[string]string) error {
 	text, found := info["info"]
 	if !found {
-		return errors.New("the runtime gives no verbose status")
+		return errors.New("the runtime reports no verbose status")
 	}
 	var said verbose
 	if err := json.Unmarshal([]byte(text), &said); err != nil {
