@@ -14,7 +14,7 @@ import (
 
 func TestAdvice(t *testing.T) {
 	for err, want := range map[error]string{
-		syscall.ENOSPC: ": make room there",
+		syscall.ENOSPC: ": free space there",
 		syscall.EROFS:  ": name a place that can be written",
 		syscall.EXDEV:  ": its directory is mounted separately: write the file elsewhere, and move it there",
 		syscall.ENOENT: "",
