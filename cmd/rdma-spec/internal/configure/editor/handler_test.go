@@ -114,7 +114,7 @@ func TestTemplatesThatExist(t *testing.T) {
 		"an old one": {map[string]string{"config.toml.tmpl": "{{ template \"base\" . }}\n[debug]", "config.toml": "version = 2\n[debug]"}, "2.4.2",
 			"config.toml.tmpl {{ template \"base\" . }}\n[debug]\n# rdma-spec configure wrote the lines from here, below a line without an end\n["},
 		"one that others have changed since": {map[string]string{"config.toml.tmpl": "{{ template \"base\" . }}\n[debug]"}, "2.4.2",
-			"error: config.toml is older than its template, and k3s creates it: start k3s once, and run this again"},
+			"error: config.toml is older than its template, and k3s creates it: start k3s once, and run this command again"},
 		"both": {map[string]string{"config.toml.tmpl": "# old\n", "config-v3.toml.tmpl": "# new\n"}, "2.4.2",
 			"config-v3.toml.tmpl # new\n# rdma-spec configure wrote the lines from here\nversion = 2\nimports = "},
 		"one that was changed": {map[string]string{"config-v3.toml.tmpl": "[plugins.'io.containerd.nri.v1.nri']\n  " +
