@@ -174,7 +174,7 @@ func TestWhatHappensToNodes(t *testing.T) {
 			if err := os.RemoveAll(filepath.Join(n.root, "var/lib/rdma-spec")); err != nil {
 				t.Fatal(err)
 			}
-			refused(t, n.root, "--revert", 3, ownDir+"90-rdma-spec-nri.toml, and has no record of it")
+			refused(t, n.root, "--revert", 3, ownDir+"90-rdma-spec-nri.toml, but has no record of it")
 		},
 		"the record is lost, and the file is imported no longer": func(t *testing.T) {
 			n := node(t, "2.2.9", config, "version = 2\n"+runc2)

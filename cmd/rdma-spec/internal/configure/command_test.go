@@ -277,7 +277,7 @@ func TestConfigureRefuses(t *testing.T) {
 		"plugin --restart":              {2, "start the plugin with systemctl"},
 		"plugin --program /nowhere":     {3, "/nowhere does not exist"},
 		"cdi --programs ROOT":           {3, "/rdma-hook does not exist: put rdma-hook and rdma-spec into one directory"},
-		"cdi --prefix opt":              {2, `--prefix "opt" is no absolute path`},
+		"cdi --prefix opt":              {2, `--prefix "opt" is not an absolute path`},
 		"cdi --restart":                 {2, "--restart is for a container runtime"},
 		"--revert --restart":            {2, "--restart is for the node itself"},
 		"limits --revert --forget":      {2, "write either --revert or --forget"},
@@ -312,7 +312,7 @@ func TestConfigureRevertLeavesWhatOthersChanged(t *testing.T) {
 	if got := configure(root, "--forget"); got != (outcome{0, "nothing to forget\n", ""}) {
 		t.Errorf("--forget afterwards: %+v", got)
 	}
-	refused(t, root, "--revert", 3, "rdma-spec configure wrote "+strings.TrimPrefix(file, root)+", and has no record of it")
+	refused(t, root, "--revert", 3, "rdma-spec configure wrote "+strings.TrimPrefix(file, root)+", but has no record of it")
 	if got := scratch.Read(t, file); !strings.Contains(got, "# theirs") {
 		t.Errorf("the file: %s", got)
 	}
@@ -414,7 +414,7 @@ func TestConfigureRoot(t *testing.T) {
 	for _, name := range []string{"missing", "file"} {
 		for _, flag := range []string{"--dry-run", "--revert", "--forget"} {
 			if got := configure(filepath.Join(dir, name), "limits "+flag); got.Status != 3 ||
-				!strings.Contains(got.Stderr, name+" is no directory") {
+				!strings.Contains(got.Stderr, name+" is not a directory") {
 				t.Errorf("%s %s: %+v", name, flag, got)
 			}
 		}

@@ -157,7 +157,7 @@ func TestK3sThatHasNotStarted(t *testing.T) {
 			if args == "nri" && !containerd.IsOld(version) {
 				continue // it is on
 			}
-			refused(t, n.root, args, 3, k3sDir+"config.toml does not exist yet, and k3s makes it: start k3s once, and run this again")
+			refused(t, n.root, args, 3, k3sDir+"config.toml does not exist yet, and k3s creates it: start k3s once, and run this command again")
 		}
 	})
 }

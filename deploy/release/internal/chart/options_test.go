@@ -336,7 +336,7 @@ func TestNotes(t *testing.T) {
 	for values, want := range map[string]string{
 		"{}":                           "kubectl -n rdma-spec rollout status daemonset/nri-rdma",
 		"{validator: {enabled: true}}": "-- rdma-spec status --root /host\n", // where the pod has the node
-		"{configureNRI: {enabled: true}, runtime: crio}":        "Restart CRI-O",
+		"{configureNRI: {enabled: true}, runtime: crio}":        "restart CRI-O",
 		"{admission: {forbid: {enabled: true}}}":                "rdma.noderesource.dev/allowed=true",
 		"{admission: {forbid: {enabled: true, action: Audit}}}": "RDMA is recorded in the audit log",
 		// no command that needs the runtime's socket
