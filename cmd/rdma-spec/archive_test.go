@@ -62,3 +62,17 @@ func TestArchivesAsRoot(t *testing.T) {
 		t.Errorf("%v, %v, want mode 0600", info.Mode(), err)
 	}
 }
+
+// A directory that has nothing of a node is not a healthy node, nor one without HCAs.
+func TestRootWithoutANode(t *testing.T) {
+	empty := scratch.Folder(t)
+	for _, command := range []string{
+		"doctor", "status", "repair", "devices", "cdi list", "generate", "explain ../../deploy/examples/annotation.yaml",
+		"collect --to " + scratch.Folder(t) + "/node.tar.gz", "wait --timeout 1ms",
+	} {
+		got := program.Words(command+" --root", empty)
+		if got.Status != 3 || !strings.Contains(got.Stderr, empty) || got.Stdout != "" {
+			t.Errorf("%s: %+v, want exit status 3, and the directory", command, got)
+		}
+	}
+}

@@ -85,6 +85,9 @@ func (l *logReader) line(raw []byte) {
 	if bytes.IndexByte(raw, '\x1b') >= 0 { // a color ends with a letter, which the next word would begin with
 		raw = []byte(escape.ReplaceAllString(string(raw), ""))
 	}
+	if bytes.Contains(raw, []byte("\u2019")) { // a chat or a ticket has made it of an apostrophe
+		raw = bytes.ReplaceAll(raw, []byte("\u2019"), []byte("'"))
+	}
 	l.lower = l.lower[:0]
 	for _, b := range raw {
 		if 'A' <= b && b <= 'Z' {

@@ -48,6 +48,7 @@ func TestLines(t *testing.T) {
 		{"rdma_create_qp failed: errno 12: Cannot allocate memory", "ibv_create_qp", "ENOMEM", "container-memlock"},
 		{"Failed to modify QP to INIT, check local context port num: Invalid argument [22]", "ibv_modify_qp to INIT", "EINVAL", ""},
 		{"\x1b[31mibv_reg_mr failed\x1b[0m: Bad address", "ibv_reg_mr", "EFAULT", "gpu-direct"},
+		{"Couldn\u2019t allocate MR", "ibv_reg_mr", "", "container-memlock"},
 		{"failed to create mr", "ibv_reg_mr", "", "container-memlock"},
 		{"Failed to create MR", "ibv_reg_mr", "", "container-memlock"},
 		{"ethernet_read_keys: Couldn't read remote address", "", "", ""},

@@ -172,7 +172,7 @@ The exit status is 0 if nothing is wrong, 1 if something is, and 3 if the list c
 			return listCDI(cmd.OutOrStdout(), cmd.ErrOrStderr(), root, format.Format)
 		},
 	}
-	cmd.Flags().StringVar(&root, "root", "/", "find the node's sys, dev, etc and run below this `DIR`")
+	node.AddRootFlag(cmd.Flags(), &root, "the node's sys, dev, etc and run")
 	format = cli.AddFormatFlag(cmd, cli.FormatTable, cli.FormatJSON, cli.FormatYAML)
 	return cmd
 }

@@ -18,7 +18,6 @@ import (
 	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/node"
 	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/node/archive"
 	"github.com/rdma-spec/rdma-spec/spec/hca/hcatest"
-	"github.com/rdma-spec/rdma-spec/test/testing/scratch"
 )
 
 // texts are the ways to all texts in the JSON of a type.
@@ -55,7 +54,7 @@ func texts(of reflect.Type, way []string, found func(way []string)) {
 
 // Each text of an answer is in the table: what is new is kept only once somebody has said what it is.
 func TestTableHasEachText(t *testing.T) {
-	s, err := node.Open(node.Options{Root: scratch.Folder(t)})
+	s, err := node.Open(node.Options{Root: hcatest.V100(t)})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -10,7 +10,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"io/fs"
 	"maps"
 	"slices"
 	"strings"
@@ -22,7 +21,6 @@ import (
 	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/node"
 	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/passes"
 	"github.com/rdma-spec/rdma-spec/docs"
-	"github.com/rdma-spec/rdma-spec/spec/files"
 	"github.com/rdma-spec/rdma-spec/spec/files/atomicfile"
 )
 
@@ -236,12 +234,6 @@ func Diagnose(ctx context.Context, o node.Options, checks []Check, only []string
 	}), nil, nil
 }
 
-// lacks reports whether a directory is not there. One that cannot be read is.
-func lacks(root files.Tree, dir string) bool {
-	_, err := root.Stat(dir)
-	return errors.Is(err, fs.ErrNotExist)
-}
-
 // diagnose runs checks, and ignores what the administrator has listed. It returns the entries that match nothing as
 // well.
 func diagnose(o node.Options, stderr io.Writer, run func(*node.Snapshot) []Finding) ([]Finding, []node.Ignored, error) {
@@ -251,9 +243,6 @@ func diagnose(o node.Options, stderr io.Writer, run func(*node.Snapshot) []Findi
 		return nil, nil, err
 	}
 	defer func() { _ = s.Close() }() // it was only read
-	if !s.Archived && lacks(s.Files, "sys") && lacks(s.Files, "etc") {
-		return nil, nil, fmt.Errorf("--root %s: this is not a copy of a node: it has neither sys nor etc", o.Root)
-	}
 	entries, err := s.Ignored()
 	if err != nil && !s.Archived { // an archive of an older version has none
 		return nil, nil, err

@@ -190,6 +190,9 @@ func WriteNPD(stdout io.Writer, findings []Finding, failed error) error {
 	faults := slices.DeleteFunc(slices.Clone(findings), func(f Finding) bool { return f.Status != Wrong })
 	err := Concluded(findings)
 	line := "RDMA is well"
+	if reason := inapplicable(findings); reason != "" {
+		line = "nothing to check: " + reason
+	}
 	if ignored := checksOf(findings, Ignored); len(ignored) > 0 {
 		line += fmt.Sprintf(", %d ignored: %s", len(ignored), strings.Join(slices.Compact(ignored), ", "))
 	}
@@ -210,6 +213,19 @@ func WriteNPD(stdout io.Writer, findings []Finding, failed error) error {
 		return failed
 	}
 	return err
+}
+
+// inapplicable returns why no check applies to the node; "" if one does.
+func inapplicable(findings []Finding) string {
+	for _, f := range findings {
+		if f.Status != NotApplied {
+			return ""
+		}
+	}
+	if len(findings) == 0 {
+		return ""
+	}
+	return findings[0].Text
 }
 
 // checksOf returns the check of each finding with a status. Those of a check come one after another.

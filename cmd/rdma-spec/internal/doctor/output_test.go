@@ -28,6 +28,23 @@ func TestNPDLine(t *testing.T) {
 	}
 }
 
+// A check that does not apply is not a sign of health.
+func TestNPDWithoutAnything(t *testing.T) {
+	none := Finding{Check: "port-active", Status: NotApplied, Text: "The node has no HCA."}
+	for name, test := range map[string]struct {
+		findings []Finding
+		want     string
+	}{
+		"nothing applies":    {[]Finding{none, none}, "nothing to check: The node has no HCA.\n"},
+		"something was seen": {[]Finding{none, {Check: "acs", Status: OK}}, "RDMA is well\n"},
+	} {
+		var out strings.Builder
+		if err := WriteNPD(&out, test.findings, nil); err != nil || out.String() != test.want {
+			t.Errorf("%s: %q, %v, want %q", name, out.String(), err, test.want)
+		}
+	}
+}
+
 // A terminal shows signs, and a pipe words.
 func TestDoctorOnATerminal(t *testing.T) {
 	leader, terminal, err := pty.Open()

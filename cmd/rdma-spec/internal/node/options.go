@@ -8,6 +8,8 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"os"
+	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
@@ -55,6 +57,7 @@ func (o Options) Each() time.Duration { return max(ItemTimeout, o.Timeout/(Daemo
 func (o *Options) AddFlags(f *pflag.FlagSet) {
 	f.StringVar(&o.Config, "config", "", "judge by this configuration `FILE` instead of the policy in force")
 	AddRootFlag(f, &o.Root, "the node's sys, proc, run, etc and var")
+	delete(f.Lookup(rootFlag).Annotations, isNode) // Open refuses it: the doctor has its own words for that
 	f.StringVar(&o.Endpoint, "runtime-endpoint", "", "ask only the runtime with this CRI `SOCKET`")
 }
 
@@ -177,17 +180,19 @@ const (
 	rootFlag = "root"
 	// readsArchives marks the flag of a command that only reads the node, as an annotation.
 	readsArchives = "reads-archives"
+	// isNode marks it where a directory that is not a copy of a node is refused before the command runs.
+	isNode = "is-node"
 )
 
 // AddRootFlag adds the flag --root to a command that only reads the node: it names a directory, or an archive of
 // rdma-spec collect. The text says what is read there: "the node's sys and dev".
 func AddRootFlag(f *pflag.FlagSet, root *string, what string) {
 	f.StringVar(root, rootFlag, "/", "read "+what+" below this `DIR`, or from the support bundle FILE.tar.gz")
-	f.Lookup(rootFlag).Annotations = map[string][]string{readsArchives: {}}
+	f.Lookup(rootFlag).Annotations = map[string][]string{readsArchives: {}, isNode: {}}
 }
 
 // OpenRoot unpacks the archive that the command's --root names, if it names one, and sets the flag to the temporary
-// directory. release removes that.
+// directory. release removes that. A directory that is not a copy of a node is an error, except where Open looks.
 func OpenRoot(cmd *cobra.Command) (release func() error, err error) {
 	release = func() error { return nil }
 	flag := cmd.Flags().Lookup(rootFlag)
@@ -199,9 +204,22 @@ func OpenRoot(cmd *cobra.Command) (release func() error, err error) {
 		return release, fmt.Errorf("--root: %w", err)
 	}
 	if dir == flag.Value.String() {
-		return release, nil
+		if flag.Annotations[isNode] != nil {
+			err = checkCopy(dir)
+		}
+		return release, err
 	}
 	return remove, flag.Value.Set(dir)
+}
+
+// checkCopy refuses a directory that has nothing of a node: what is not there would be said of the node.
+func checkCopy(dir string) error {
+	for _, has := range []string{"sys", "etc"} {
+		if _, err := os.Stat(filepath.Join(dir, has)); !errors.Is(err, fs.ErrNotExist) {
+			return nil // one that cannot be read is there
+		}
+	}
+	return fmt.Errorf("--root %s: this is not a copy of a node: it has neither sys nor etc", dir)
 }
 
 // HCANames completes a list of HCAs below a root: the last name in it, by those that are not in it yet.

@@ -103,7 +103,8 @@ var Inventory = []string{
 	"sys/class/net/*/*", "sys/module/ib_core/parameters/netns_mode",
 }
 
-// Open opens the node below a root: a live one, or a copy where it has an AnswersDir.
+// Open opens the node below a root: a live one, or a copy where it has an AnswersDir. A directory that is no copy of a
+// node is an error.
 func Open(o Options) (*Snapshot, error) {
 	t, err := files.Open(o.Root)
 	if err != nil {
@@ -112,6 +113,11 @@ func Open(o Options) (*Snapshot, error) {
 	s := &Snapshot{Options: o, Files: t}
 	_, err = t.Stat(AnswersDir)
 	s.Archived = err == nil
+	if !s.Archived {
+		if err := checkCopy(o.Root); err != nil {
+			return nil, err
+		}
+	}
 	s.HCAs = sync.OnceValues(s.readHCAs)
 	s.KernelLog = of(s, "kernel-log.json", readKernelLog)
 	s.Runtimes = of(s, "runtimes.json", seen(runtime.Read))

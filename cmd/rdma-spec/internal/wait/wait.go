@@ -11,6 +11,8 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"os"
+	"path/filepath"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -45,6 +47,9 @@ out whether it is.`,
 		Args:    cobra.NoArgs,
 		GroupID: cli.GroupNode,
 		RunE: func(cmd *cobra.Command, _ []string) error {
+			if _, err := os.Stat(filepath.Join(root, "run")); err != nil {
+				return fmt.Errorf("--root %s: it does not have the node's run: %w", root, err)
+			}
 			ctx := cmd.Context()
 			if timeout > 0 {
 				var cancel context.CancelFunc

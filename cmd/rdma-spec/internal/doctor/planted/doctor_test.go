@@ -9,6 +9,8 @@ import (
 	"fmt"
 	"io"
 	"maps"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -30,7 +32,11 @@ import (
 // open opens the node of these files, and openBelow that below a root.
 func open(t testing.TB, files hcatest.Files) *node.Snapshot {
 	t.Helper()
-	return openBelow(t, files.Root(t))
+	root := files.Root(t)
+	if err := os.MkdirAll(filepath.Join(root, "etc"), 0o755); err != nil { // else it is not a copy of a node
+		t.Fatal(err)
+	}
+	return openBelow(t, root)
 }
 
 func openBelow(t testing.TB, root string) *node.Snapshot {

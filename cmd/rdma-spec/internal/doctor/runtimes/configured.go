@@ -32,7 +32,7 @@ func configurationKept(v *doctor.View) []doctor.Finding {
 		return []doctor.Finding{doctor.Unsure("", "The changes of rdma-spec configure are unknown: "+err.Error()+".")}
 	}
 	if len(answer.Features) == 0 {
-		return nil
+		return doctor.Inapplicable("rdma-spec configure has changed nothing on this node.")
 	}
 	found := []doctor.Finding{}
 	for _, f := range answer.Features {
