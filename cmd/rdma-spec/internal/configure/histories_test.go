@@ -99,6 +99,8 @@ func (h *history) rewrite(tool string) {
 		tomledit.Put(tree, now != true, append(plugin, "runtimes", "runc", "options", "SystemdCgroup")...)
 	case "Ansible": // has a template of the whole file
 		text = []byte(h.pick(roots...))
+	case "Ansible without nvidia":
+		text = []byte(roots[1])
 	case "imports": // the toolkit's own directory instead
 		tree["imports"] = []any{h.pick("/etc/containerd/config.d/*.toml", "/etc/containerd/conf.d/*.toml")}
 	case "no imports":
@@ -107,7 +109,7 @@ func (h *history) rewrite(tool string) {
 		imports, _ := tree["imports"].([]any)
 		tree["imports"] = append(imports, "/etc/containerd/gone.toml")
 	}
-	if tool != "Ansible" {
+	if !strings.HasPrefix(tool, "Ansible") {
 		if text, err = toml.Marshal(tree); err != nil {
 			h.Fatal(err)
 		}
@@ -138,7 +140,8 @@ func (h *history) configure(args string) bool {
 	if got.Status == 0 {
 		return true
 	}
-	if byHand := "# Make this change manually."; got.Status == 3 && strings.HasPrefix(got.Stdout, byHand) {
+	if byHand := "# Make this change manually."; got.Status == 3 && strings.HasPrefix(got.Stdout, byHand) &&
+		h.version == "1.7.35" && strings.HasSuffix(args, "--in-place") { // the file has the handler's table
 		h.log = append(h.log, "  by hand: "+strings.TrimSpace(got.Stderr))
 		return false
 	}
@@ -429,6 +432,9 @@ func TestKnownHistoriesOfANode(t *testing.T) {
 			{"1.7.35", ""}},
 		"made like the built-in one, and another's handler later": {{"1.7.35", "handler rdma --like runc"},
 			{"1.7.35", "tool nvidia-ctk"}, {"1.7.35", ""}},
+		// The directory of our files is imported no longer, and one of them is for what is not there.
+		"a handler whose model is gone, and an import": {{"2.2.9", "tool nvidia-ctk"}, {"2.2.9", "handler rdma --like nvidia"},
+			{"2.2.9", "tool Ansible without nvidia"}, {"2.2.9", "nri"}, {"2.2.9", "revert "}},
 		"one of two handlers reverted, and the other": {{"1.7.35", "handler rdma --like runc"},
 			{"1.7.35", "handler rdma-b --like runc"}, {"1.7.35", "revert handler rdma"}, {"1.7.35", "revert "}},
 	} {

@@ -191,7 +191,9 @@ func Others(ctx context.Context, r *record.Record, d containerd.Daemon, feature 
 		}
 		trees = append(trees, tree)
 	}
-	if want, _ := all(others, trees[1], trees[0]); Differences(trees[0], want) == nil {
+	want, wanted := all(others, trees[1], trees[0])
+	isLost := func(of []Value) bool { return len(of) == 0 } // an import for the feature would have its file count again
+	if Differences(trees[0], want) == nil && !slices.ContainsFunc(wanted, isLost) {
 		return nil, nil
 	}
 	return others, nil
