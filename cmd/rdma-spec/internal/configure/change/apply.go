@@ -102,7 +102,8 @@ func (l *Ledger) state(goals []record.Goal) {
 	for _, g := range goals {
 		g.Time = time.Now().UTC().Truncate(time.Second)
 		others := slices.DeleteFunc(slices.Clone(l.Goals), func(old record.Goal) bool { return old.Feature == g.Feature })
-		l.Goals = append(others, g)
+		others = append(others, g)
+		l.Goals = others
 	}
 }
 

@@ -74,7 +74,8 @@ func (r *Reversal) Paths() (all []string) {
 }
 
 // Reversal returns what takes back the changes on behalf of features. What others have changed in the files since
-// stays. It fails with record.Changed where they have changed a file that is a feature's as a whole, or that is no TOML.
+// stays. It fails with record.Changed where they have changed a file that is a feature's as a whole, or that is no
+// TOML.
 func (l *Ledger) Reversal(features ...string) (Reversal, error) { return l.reversal(false, features) }
 
 // ReversalButTables is Reversal but for tables that are no feature's own: they become those of others.

@@ -194,8 +194,8 @@ func (w *writing) meet(ctx context.Context, g record.Goal, tree, now map[string]
 	return nil, w.byHand(g, tree, files, ways, problems)
 }
 
-// rendered reports an error where it is not known yet what the platform makes of its template: a table that its base has
-// already would be there twice.
+// rendered reports an error where it is not known yet what the platform makes of its template: a table that its base
+// has already would be there twice.
 func (w *writing) rendered(ctx context.Context) error {
 	if w.Template == "" {
 		return nil
