@@ -112,6 +112,6 @@ func deviceAt(path string) (*api.LinuxDevice, error) {
 	if stat.Mode&unix.S_IFMT != unix.S_IFCHR {
 		return nil, fmt.Errorf("%s is not a character device", path)
 	}
-	number := uint64(stat.Rdev)
-	return &api.LinuxDevice{Path: path, Type: "c", Major: int64(unix.Major(number)), Minor: int64(unix.Minor(number))}, nil
+	return &api.LinuxDevice{Path: path, Type: "c",
+		Major: int64(unix.Major(stat.Rdev)), Minor: int64(unix.Minor(stat.Rdev))}, nil
 }
