@@ -103,8 +103,8 @@ func parseFlags(args []string) (options, error) {
 	f.StringVar(&o.index, "index", "90", "the plugin's index, two digits; plugins that inject devices need a lower one")
 	f.StringVar(&o.socket, "socket", api.DefaultSocketPath, "the runtime's NRI socket")
 	f.StringVar(&o.handover, "handover", "",
-		"meet processes that replace each other in this `DIR`: the next one with the same DIR takes the connection to the "+
-			"runtime over, which does not notice; off by default")
+		"the `DIR` in which processes that replace each other meet: the next one takes over the connection without the "+
+			"runtime noticing; off by default")
 	f.StringVar(&o.http, "http", "",
 		"serve /metrics, /healthz and /readyz at this `ADDR`, as in 127.0.0.1:9797 or unix:/run/nri-rdma.sock; off by default")
 	f.StringVar(&o.metrics, "http-registered", "",

@@ -84,7 +84,7 @@ func untilRegistered(ctx context.Context, stderr io.Writer, root string) error {
 		}
 		select {
 		case <-ctx.Done():
-			fmt.Fprintf(stderr, "rdma-spec: nri-rdma is not registered on this node, and the time is over: %v\n", why)
+			fmt.Fprintf(stderr, "rdma-spec: timed out waiting for nri-rdma to register on this node: %v\n", why)
 			return cli.ErrProblemFound
 		case <-look.C:
 		}

@@ -105,7 +105,7 @@ func TestTimeout(t *testing.T) {
 		begin := time.Now()
 		err := untilRegistered(ctx, &stderr, root)
 		if !errors.Is(err, cli.ErrProblemFound) || time.Since(begin) != 5*time.Minute ||
-			!strings.Contains(stderr.String(), "is not registered on this node, and the time is over: no policy is in force") {
+			!strings.Contains(stderr.String(), "timed out waiting for nri-rdma to register on this node: no policy is in force") {
 			t.Errorf("after %s: %v\n%s", time.Since(begin), err, &stderr)
 		}
 	})

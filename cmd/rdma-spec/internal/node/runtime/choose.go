@@ -40,8 +40,8 @@ func Choose(ctx context.Context, found []containerd.Daemon, root, name, config s
 			}
 		}
 		if len(found) > 0 {
-			return d, false, fmt.Errorf("the kubelet uses %s, which is the socket of no containerd or CRI-O of the node: if a "+
-				"containerd runs the pods behind it, name that with --config", endpoint)
+			return d, false, fmt.Errorf("the kubelet uses %s, which is not the socket of a containerd or CRI-O on this node: "+
+				"if a containerd runs the pods behind it, name it with --config", endpoint)
 		}
 	}
 	serving := slices.DeleteFunc(slices.Clone(found), func(d containerd.Daemon) bool {
