@@ -125,7 +125,7 @@ func TestUse(t *testing.T) {
 		}
 	}
 	for name, words := range map[string]string{
-		"idle":            "holds rxe0 and has registered no memory since it started ",
+		"idle":            "has rxe0 but has registered no memory since it started ",
 		"privileged":      "privileged, uses rxe0: with the plugin it needs no privileges: request an RDMA resource",
 		"mounted":         "/dev/infiniband is mounted from the node, uses rxe0: with the plugin it needs no hostPath volume",
 		"ibv_rc_pingpong": "a process of the node, in no container, uses rxe0",

@@ -25,13 +25,14 @@ type section struct {
 	end   int  // of the header, and then of the last key: behind the line's last byte that is not white space or a comment
 }
 
-// keyValue is a key and its value.
+// keyValue is a key and its value, also one in an inline table.
 type keyValue struct {
 	path       []string // from the top of the document
 	section    int
 	start, end int
 	value      int    // where the value begins
 	elements   []span // of a list
+	inline     bool
 }
 
 // span is a part of a text.
@@ -57,25 +58,31 @@ func scan(text []byte) (*document, error) {
 			d.sections = append(d.sections, s)
 		case unstable.KeyValue:
 			now := len(d.sections) - 1
-			d.add(node, d.sections[now].path, now)
+			d.add(node, d.sections[now].path, now, false)
 			d.sections[now].end = end(node)
 		}
 	}
 	return d, p.Error()
 }
 
-// add adds a key.
-func (d *document) add(node *unstable.Node, below []string, section int) {
+// add adds a key, and those in its value if that is an inline table.
+func (d *document) add(node *unstable.Node, below []string, section int, inline bool) {
 	path, _, last := keys(node.Key())
-	kv := keyValue{path: slices.Concat(below, path), section: section, start: int(node.Raw.Offset), end: end(node)}
+	kv := keyValue{path: slices.Concat(below, path), section: section, start: int(node.Raw.Offset), end: end(node),
+		inline: inline}
 	kv.value = last + bytes.IndexByte(d.text[last:], '=') + 1
 	for d.text[kv.value] == ' ' || d.text[kv.value] == '\t' {
 		kv.value++
 	}
-	if value := node.Value(); value.Kind == unstable.Array {
+	value := node.Value()
+	isTable := value.Kind == unstable.InlineTable
+	if value.Kind == unstable.Array || isTable {
 		for children := value.Children(); children.Next(); {
 			child := children.Node()
 			kv.elements = append(kv.elements, span{int(child.Raw.Offset), end(child)})
+			if isTable {
+				d.add(child, kv.path, section, true)
+			}
 		}
 	}
 	d.keys = append(d.keys, kv)
@@ -133,7 +140,7 @@ func (d *document) insertOnTop(line string) []byte {
 	return splice(d.text, at, at, line+d.newline()+d.newline())
 }
 
-// remove returns the text without what is at a path: whole sections, and lines.
+// remove returns the text without what is at a path: whole sections, lines, and elements of inline tables.
 func (d *document) remove(path []string) []byte {
 	at := func(other []string) bool { return slices.Equal(other, path) || below(other, path) }
 	var gone []span
@@ -142,8 +149,15 @@ func (d *document) remove(path []string) []byte {
 			gone = append(gone, d.lines(span{s.start, s.end}))
 		}
 	}
-	for _, kv := range d.keys {
-		if at(kv.path) && !at(d.sections[kv.section].path) {
+	inGone := func(position int) bool {
+		return slices.ContainsFunc(gone, func(s span) bool { return s.start <= position && position < s.end })
+	}
+	for _, kv := range slices.Backward(d.keys) { // an inline table comes behind what is in it
+		switch {
+		case !at(kv.path) || inGone(kv.start):
+		case kv.inline:
+			gone = append(gone, d.element(span{kv.start, kv.end}))
+		default:
 			gone = append(gone, d.lines(span{kv.start, kv.end}))
 		}
 	}
@@ -175,7 +189,7 @@ func (d *document) lines(s span) span {
 	return s
 }
 
-// element returns the span of an element of a list, with one of its commas.
+// element returns the span of an element of a list or of an inline table, with one of its commas.
 func (d *document) element(s span) span {
 	rest := d.text[s.end:]
 	if spaces := len(rest) - len(bytes.TrimLeft(rest, " \t\r\n")); bytes.HasPrefix(rest[spaces:], []byte(",")) {
