@@ -77,7 +77,7 @@ func expectLines(t *testing.T, status, lines int, command, want string) {
 // Where a spec cannot be written, one line has the reason and what to do, and nothing changes.
 func TestGenerateWhereNothingCanBeWritten(t *testing.T) {
 	tools := programs(t)
-	const room, noRoot = "no space left on device: make room there, and try again", "permission denied: run as root"
+	const room, noRoot = "no space left on device: free space there, and try again", "permission denied: run as root"
 	for _, test := range []struct {
 		name, options, prepare, as, file, why string
 	}{
