@@ -9,8 +9,6 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"net/url"
-	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -21,15 +19,15 @@ import (
 	"github.com/rdma-spec/rdma-spec/plugin/nritest"
 	"github.com/rdma-spec/rdma-spec/spec/hca/hcatest"
 	"github.com/rdma-spec/rdma-spec/test/testing/await"
-	"github.com/rdma-spec/rdma-spec/test/testing/child"
 	"github.com/rdma-spec/rdma-spec/test/testing/loopback"
 	"github.com/rdma-spec/rdma-spec/test/testing/must"
+	"github.com/rdma-spec/rdma-spec/test/testing/prometheus"
 	"github.com/rdma-spec/rdma-spec/test/testing/scratch"
 )
 
 // Each query of the dashboard gets data from a Prometheus, those for problems once the plugin has lost its runtime.
 func TestDashboardHasData(t *testing.T) {
-	prometheus := prometheusProgram(t)
+	prometheus.Program(t, "prometheus")
 	runtime := nritest.New(t, "containerd", "v2.4.2")
 	runtime.Start(t)
 	address, config := loopback.Address(), filepath.Join(scratch.Folder(t), "config.yaml")
@@ -42,7 +40,9 @@ func TestDashboardHasData(t *testing.T) {
 		_, _ = fmt.Fprint(w, usedMemory) // Prometheus asks again
 	}))
 	t.Cleanup(tool.Close)
-	asked := startPrometheus(t, prometheus, address, strings.TrimPrefix(tool.URL, "http://"))
+	asked := prometheus.Start(t, fmt.Sprintf("global: {scrape_interval: 1s}\nscrape_configs: [{job_name: nri-rdma, "+
+		"static_configs: [{targets: ['%s', '%s'], labels: {instance: node-1}}]}]\n", address,
+		strings.TrimPrefix(tool.URL, "http://")))
 
 	// One container is adjusted, and its stored spec cannot be edited. The other one is refused.
 	create := func(namespace string) {
@@ -111,47 +111,6 @@ func dashboard(t *testing.T) []panel {
 		}
 	}
 	return board.Panels
-}
-
-// prometheusProgram returns the path of the server that make deps gets.
-func prometheusProgram(t *testing.T) string {
-	t.Helper()
-	cache, err := os.UserCacheDir()
-	must.Succeed(t, err)
-	for _, name := range []string{filepath.Join(cache, "rdma-spec/bin/prometheus"), "prometheus"} {
-		if path, err := exec.LookPath(name); err == nil {
-			return path
-		}
-	}
-	t.Skip("prometheus is not installed: run make deps")
-	return ""
-}
-
-// startPrometheus runs a server that scrapes addresses each second, until the test ends, and returns the address that it
-// answers at.
-func startPrometheus(t *testing.T, program string, targets ...string) string {
-	t.Helper()
-	folder, address := scratch.Folder(t), loopback.Address()
-	config := fmt.Sprintf("global: {scrape_interval: 1s}\nscrape_configs: [{job_name: nri-rdma, static_configs: "+
-		"[{targets: ['%s'], labels: {instance: node-1}}]}]\n", strings.Join(targets, "', '"))
-	file := filepath.Join(folder, "prometheus.yml")
-	scratch.File(t, file, config, 0o600)
-	server := exec.Command(program, "--config.file="+file, "--storage.tsdb.path="+filepath.Join(folder, "data"),
-		"--web.listen-address="+address)
-	log, err := os.Create(filepath.Join(folder, "log"))
-	must.Succeed(t, err)
-	server.Stdout, server.Stderr = log, log
-	must.Succeed(t, child.Start(server))
-	t.Cleanup(func() {
-		_ = server.Process.Kill() // it may have ended already
-		_ = server.Wait()
-		if t.Failed() {
-			t.Log(scratch.Read(t, log.Name()))
-		}
-		_ = log.Close()
-	})
-	awaitStatus(t, address, "/-/ready", http.StatusOK)
-	return address
 }
 
 // ask returns the data of a query's answer as JSON: [] if there is none.

@@ -7,7 +7,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"maps"
-	"os"
 	"os/exec"
 	"path/filepath"
 	"regexp"
@@ -18,6 +17,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/rdma-spec/rdma-spec/docs"
+	"github.com/rdma-spec/rdma-spec/test/testing/prometheus"
 	"github.com/rdma-spec/rdma-spec/test/testing/scratch"
 )
 
@@ -29,22 +29,6 @@ const (
 	alertsTest = "deploy/prometheus/alerts_test.yaml"
 	dashboard  = Dir + "/files/dashboard.json"
 )
-
-// promtool returns the path of the program that make deps gets.
-func promtool(t *testing.T) string {
-	t.Helper()
-	cache, err := os.UserCacheDir()
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, name := range []string{filepath.Join(cache, "rdma-spec/bin/promtool"), "promtool"} {
-		if path, err := exec.LookPath(name); err == nil {
-			return path
-		}
-	}
-	t.Skip("promtool is not installed: run make deps")
-	return ""
-}
 
 func read(t *testing.T, file string) string {
 	t.Helper()
@@ -128,7 +112,7 @@ func TestScrapeJob(t *testing.T) {
 // TestAlerts runs promtool's unit tests of the alerts, and checks that each alert fires in one of them.
 func TestAlerts(t *testing.T) {
 	for _, args := range [][]string{{"check", "rules", alerts, alertsUse, counters}, {"test", "rules", alertsTest}} {
-		cmd := exec.Command(promtool(t), args...)
+		cmd := exec.Command(prometheus.Program(t, "promtool"), args...)
 		cmd.Dir = root
 		if out, err := cmd.CombinedOutput(); err != nil {
 			t.Errorf("promtool %v: %v\n%s", args, err, out)
@@ -224,7 +208,7 @@ func TestDashboardQueries(t *testing.T) {
 	}
 	file := filepath.Join(scratch.Folder(t), "rules.yaml")
 	scratch.File(t, file, string(text), 0o644)
-	if out, err := exec.Command(promtool(t), "check", "rules", file).CombinedOutput(); err != nil {
+	if out, err := exec.Command(prometheus.Program(t, "promtool"), "check", "rules", file).CombinedOutput(); err != nil {
 		t.Errorf("promtool: %v\n%s", err, out)
 	}
 }

@@ -10,8 +10,6 @@ import (
 	"net"
 	"net/http"
 	"net/url"
-	"os"
-	"os/exec"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -23,9 +21,9 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/rdma-spec/rdma-spec/test/testing/await"
-	"github.com/rdma-spec/rdma-spec/test/testing/child"
 	"github.com/rdma-spec/rdma-spec/test/testing/loopback"
 	"github.com/rdma-spec/rdma-spec/test/testing/must"
+	"github.com/rdma-spec/rdma-spec/test/testing/prometheus"
 	"github.com/rdma-spec/rdma-spec/test/testing/scratch"
 )
 
@@ -212,8 +210,7 @@ type prometheusServer string
 // startPrometheus runs a server with scrape jobs, and with the rules of PrometheusRule objects, until the test ends.
 func startPrometheus(t *testing.T, jobs []any, rules string) prometheusServer {
 	t.Helper()
-	program := filepath.Join(filepath.Dir(promtool(t)), "prometheus")
-	folder, address := scratch.Folder(t), loopback.Address()
+	folder := scratch.Folder(t)
 	var files []string
 	for i, object := range between.Split(rules, -1) {
 		text, err := yaml.Marshal(parse(t, object)["spec"])
@@ -226,29 +223,7 @@ func startPrometheus(t *testing.T, jobs []any, rules string) prometheusServer {
 		"rule_files": files, "scrape_configs": jobs,
 	})
 	must.Succeed(t, err)
-	scratch.File(t, filepath.Join(folder, "prometheus.yml"), string(config), 0o600)
-	log, err := os.Create(filepath.Join(folder, "log"))
-	must.Succeed(t, err)
-	server := exec.Command(program, "--config.file="+filepath.Join(folder, "prometheus.yml"),
-		"--storage.tsdb.path="+filepath.Join(folder, "data"), "--web.listen-address="+address)
-	server.Stdout, server.Stderr = log, log
-	must.Succeed(t, child.Start(server))
-	t.Cleanup(func() {
-		_ = server.Process.Kill() // it may have ended already
-		_ = server.Wait()
-		if t.Failed() {
-			t.Log(scratch.Read(t, log.Name()))
-		}
-		_ = log.Close()
-	})
-	await.That(t, await.Patience, "Prometheus is ready", func() bool {
-		answer, err := http.Get("http://" + address + "/-/ready")
-		if err == nil {
-			_ = answer.Body.Close() // it is empty
-		}
-		return err == nil && answer.StatusCode == http.StatusOK
-	})
-	return prometheusServer(address)
+	return prometheusServer(prometheus.Start(t, string(config)))
 }
 
 // get asks the API, and decodes what it answers with.
