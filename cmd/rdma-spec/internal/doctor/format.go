@@ -217,12 +217,8 @@ func WriteNPD(stdout io.Writer, findings []Finding, failed error) error {
 
 // inapplicable returns why no check applies to the node; "" if one does.
 func inapplicable(findings []Finding) string {
-	for _, f := range findings {
-		if f.Status != NotApplied {
-			return ""
-		}
-	}
-	if len(findings) == 0 {
+	applies := func(f Finding) bool { return f.Status != NotApplied }
+	if len(findings) == 0 || slices.ContainsFunc(findings, applies) {
 		return ""
 	}
 	return findings[0].Text

@@ -56,8 +56,7 @@ func (o Options) Each() time.Duration { return max(ItemTimeout, o.Timeout/(Daemo
 // AddFlags adds the flags that choose the policy, the node and the runtime.
 func (o *Options) AddFlags(f *pflag.FlagSet) {
 	f.StringVar(&o.Config, "config", "", "judge by this configuration `FILE` instead of the policy in force")
-	AddRootFlag(f, &o.Root, "the node's sys, proc, run, etc and var")
-	delete(f.Lookup(rootFlag).Annotations, isNode) // Open refuses it: the doctor has its own words for that
+	addArchiveFlag(f, &o.Root, "the node's sys, proc, run, etc and var") // Open refuses what is not a copy of a node
 	f.StringVar(&o.Endpoint, "runtime-endpoint", "", "ask only the runtime with this CRI `SOCKET`")
 }
 
@@ -187,8 +186,14 @@ const (
 // AddRootFlag adds the flag --root to a command that only reads the node: it names a directory, or an archive of
 // rdma-spec collect. The text says what is read there: "the node's sys and dev".
 func AddRootFlag(f *pflag.FlagSet, root *string, what string) {
+	addArchiveFlag(f, root, what)
+	f.Lookup(rootFlag).Annotations[isNode] = []string{}
+}
+
+// addArchiveFlag adds --root to a command that opens the node by Open.
+func addArchiveFlag(f *pflag.FlagSet, root *string, what string) {
 	f.StringVar(root, rootFlag, "/", "read "+what+" below this `DIR`, or from the support bundle FILE.tar.gz")
-	f.Lookup(rootFlag).Annotations = map[string][]string{readsArchives: {}, isNode: {}}
+	f.Lookup(rootFlag).Annotations = map[string][]string{readsArchives: {}}
 }
 
 // OpenRoot unpacks the archive that the command's --root names, if it names one, and sets the flag to the temporary

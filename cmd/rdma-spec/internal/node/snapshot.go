@@ -103,8 +103,8 @@ var Inventory = []string{
 	"sys/class/net/*/*", "sys/module/ib_core/parameters/netns_mode",
 }
 
-// Open opens the node below a root: a live one, or a copy where it has an AnswersDir. A directory that is no copy of a
-// node is an error.
+// Open opens the node below a root: a live one, or a copy where it has an AnswersDir. A directory that is not a copy of
+// a node is an error.
 func Open(o Options) (*Snapshot, error) {
 	t, err := files.Open(o.Root)
 	if err != nil {
