@@ -48,6 +48,7 @@ func TestKubelet(t *testing.T) {
 		{"init containers", testInitContainers},
 		{"CDI device", testCDIDevice},
 		{"one question a pod", testQuestions},
+		{"no answer", testNoAnswer},
 	} {
 		t.Run(test.name, func(t *testing.T) { test.run(t, k) })
 	}
@@ -156,6 +157,28 @@ rules:
 	pod.expectUntouched(t, plugin, "web")
 	if diff := cmp.Diff([]string{"Get"}, relay.Asked()); diff != "" {
 		t.Errorf("questions to the kubelet (-want +got):\n%s", diff)
+	}
+}
+
+// A container that a signal by resource might be about is left alone where the kubelet does not answer. The plugin
+// counts it, and status and the doctor find it as soon as the kubelet answers.
+func testNoAnswer(t *testing.T, k *kubelet.Kubelet) {
+	silent := filepath.Join(scratch.Folder(t), "s")
+	scratch.Socket(t, silent)
+	plugin := startPlugin(t, "optIn: {resources: [spidernet.io/*]}\n", "--pod-resources-socket", silent, "--http", metricsAddress)
+	pod := runStaticPod(t, k, kubelet.Pod{Name: "no-answer", Containers: []kubelet.Container{{Name: "worker", Resource: deviceless}}})
+	pod.expectHolds(t, "worker", kernelDefault)
+	pod.expectUntouched(t, plugin, "worker")
+	expectMetric(t, "nri_rdma_left_alone_total 1")
+
+	name := kubelet.Namespace + "/" + pod.name
+	found, status := statusOf(t, name)
+	if len(found) != 1 || found[0].Signal != "resource" || found[0].State != "below" || status != 1 {
+		t.Errorf("status: exit status %d, and %+v: want 1, and a container by its resource that is below policy", status, found)
+	}
+	wrong, _ := doctor(t, "--only", "container-memlock")
+	if wrong = withStatus(wrong, "wrong"); len(wrong) != 1 || wrong[0].Object != "container "+name+" worker" {
+		t.Errorf("the doctor found %+v, want the container", wrong)
 	}
 }
 

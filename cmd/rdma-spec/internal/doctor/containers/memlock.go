@@ -13,6 +13,7 @@ import (
 	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/doctor/runtimes"
 	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/node"
 	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/node/runtime"
+	"github.com/rdma-spec/rdma-spec/plugin/policy"
 	"github.com/rdma-spec/rdma-spec/spec"
 )
 
@@ -84,6 +85,9 @@ func starves(v *doctor.View, c node.Container) doctor.Finding {
 	}
 	again := func(format string, args ...any) doctor.Finding { return recreate(c, fault("", format, args...).Text) }
 	underPolicy := "the policy grants more, but it was created under another policy, or without the plugin"
+	if c.Signal == policy.SignalResource {
+		underPolicy += ", or while the kubelet did not answer"
+	}
 	hard := c.Memlock
 	if c.Least.Registers != nil {
 		hard = &c.Least.Memlock
