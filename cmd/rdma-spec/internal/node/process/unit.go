@@ -118,19 +118,20 @@ func Starts(root, unit string) Process {
 	return p
 }
 
-// words splits a line as systemd does: at white space outside of quotes.
+// words splits a line as systemd does: at white space outside of quotes. It does so by bytes, since a path need not be
+// UTF-8.
 func words(line string) (all []string) {
 	var word strings.Builder
 	begun := false
-	quote := rune(0)
-	for _, r := range line {
+	quote := byte(0)
+	for _, b := range []byte(line) {
 		switch {
-		case quote != 0 && r == quote:
+		case quote != 0 && b == quote:
 			quote = 0
-		case quote == 0 && (r == '"' || r == '\''):
+		case quote == 0 && (b == '"' || b == '\''):
 			begun = true
-			quote = r
-		case quote == 0 && strings.ContainsRune(" \t\n", r):
+			quote = b
+		case quote == 0 && (b == ' ' || b == '\t' || b == '\n'):
 			if begun {
 				all = append(all, word.String())
 			}
@@ -138,7 +139,7 @@ func words(line string) (all []string) {
 			word.Reset()
 		default:
 			begun = true
-			word.WriteRune(r)
+			word.WriteByte(b)
 		}
 	}
 	if begun {
