@@ -81,7 +81,12 @@ func WithoutBlock(text []byte) []byte {
 		return text
 	}
 	if b.below && b.outer.end == len(text) {
-		return slices.Clone(bytes.TrimSuffix(bytes.TrimSuffix(text[:b.outer.start], []byte("\n")), []byte("\r")))
+		// The line end that is missing is as those of the block: a text may end in a carriage return of its own.
+		end := "\n"
+		if bytes.HasSuffix(text[:b.inner.start], []byte("\r\n")) {
+			end = "\r\n"
+		}
+		return slices.Clone(bytes.TrimSuffix(text[:b.outer.start], []byte(end)))
 	}
 	return splice(text, b.outer.start, b.outer.end, "")
 }
