@@ -218,19 +218,11 @@ func replaced(t *testing.T, root, anonymous string) map[string]string {
 // laidOutNodes are all nodes that the tests of this package plant, as they are and as an archive has them.
 func laidOutNodes(t *testing.T) map[string]hcatest.Files {
 	nodes := map[string]hcatest.Files{"healthy": healthy().listed(t)}
-	for name, p := range planted {
-		s := healthy()
-		p.plant(s)
-		nodes["software: "+name] = s.listed(t)
-	}
-	for _, p := range hardwarePlants() {
-		nodes["hardware: "+p.name] = p.sick()
+	for _, p := range faults() {
+		nodes["fault: "+p.name] = p.files(t)
 	}
 	for _, k := range healthyNodes {
 		nodes["known: "+k.name] = k.files()
-	}
-	for _, a := range ailments {
-		nodes["ailment: "+a.name] = fallenSick(t, a.of, a.without, a.with)
 	}
 	for _, s := range sickKinds {
 		nodes["kind: "+s.name] = fallenSick(t, s.of, s.without, s.with)
@@ -255,8 +247,8 @@ var archives = flag.Int("archives", 4, "how many more `NODES`, chosen by chance,
 
 // archived have what an archive could lose: what only the data of cards tells, planes, addresses, and names.
 var archived = []string{"known: " + b200NVSwitches, "known: " + gb300Planes,
-	"software: two HCAs in one subnet, and a strict filter", "software: a GID index of another pod's interface",
-	"software: an HCA that was made anew"}
+	"fault: two HCAs in one subnet, and a strict filter", "fault: a GID index of another pod's interface",
+	"fault: an HCA that was made anew"}
 
 // The doctor's verdicts are the same in an archive, and in one without names, addresses, MACs and GUIDs of the node.
 func TestAnonymousArchive(t *testing.T) {

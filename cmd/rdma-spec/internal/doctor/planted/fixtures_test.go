@@ -16,90 +16,7 @@ import (
 	"github.com/rdma-spec/rdma-spec/spec/hca"
 	"github.com/rdma-spec/rdma-spec/spec/hca/hcatest"
 	"github.com/rdma-spec/rdma-spec/test/testing/await"
-	"github.com/rdma-spec/rdma-spec/test/testing/golden"
 )
-
-// plant is a fault on a node that is otherwise healthy.
-type plant struct {
-	name    string
-	node    func() hcatest.Files // nil is healthyNode
-	with    hcatest.Files
-	without []string
-	// What is found: by one check, about one object unless there are several.
-	check, object string
-	status        doctor.Status // "" is wrong
-}
-
-// hardwarePlants are the faults of the node's devices and its kernel.
-func hardwarePlants() []plant {
-	return slices.Concat(plantedHCAs, plantedPorts, plantedModules, plantedDevices, plantedNetns, plantedGPUs,
-		plantedKernel, plantedMemory)
-}
-
-// sick is the node with the fault.
-func (p plant) sick() hcatest.Files {
-	node := healthyNode
-	if p.node != nil {
-		node = p.node
-	}
-	return node().Without(p.without...).With(p.with)
-}
-
-// ofPlants has what all checks find on the nodes with a fault, by its name: several tests look at it.
-var ofPlants = map[string][]doctor.Finding{}
-
-// findings are those of all checks on the node with the fault.
-func (p plant) findings(t *testing.T) []doctor.Finding {
-	t.Helper()
-	if ofPlants[p.name] == nil {
-		ofPlants[p.name] = findings(t, p.sick())
-	}
-	return slices.Clone(ofPlants[p.name])
-}
-
-// neverWrong are the checks that can only tell, or not know.
-var neverWrong = []string{"hca-answers", "mtu-same", "efa-pages"}
-
-// Of each planted fault, one check finds the cause, and no other check finds anything wrong.
-func TestPlantedHardwareFaults(t *testing.T) {
-	found := map[string]bool{}
-	var says golden.Cases
-	healthy := findings(t, healthyNode())
-	for _, p := range hardwarePlants() {
-		want := p.status
-		if want == "" {
-			want = doctor.Wrong
-		}
-		before := healthy
-		if p.node != nil {
-			before = findings(t, p.node())
-		}
-		for _, f := range before {
-			if f.Status == doctor.Wrong || f.Check == p.check && f.Status == want && f.Object == p.object {
-				t.Errorf("%s: before it is planted: %+v", p.name, f)
-			}
-		}
-		isIt := func(f doctor.Finding) bool { return f.Check == p.check && f.Status == want && f.Object == p.object }
-		seen := slices.DeleteFunc(p.findings(t), func(f doctor.Finding) bool { return !isIt(f) && f.Status != doctor.Wrong })
-		if len(seen) != 1 || !isIt(seen[0]) || want == doctor.Wrong && seen[0].Fix == "" {
-			t.Errorf("%s: want %s, got %+v", p.name, p.check, seen)
-		}
-		says.Add(t, p.name, said(seen...))
-		found[p.check] = found[p.check] || want == doctor.Wrong
-	}
-	says.Compare(t, "testdata/hardware.txt")
-	for _, a := range ailments {
-		found[a.check] = true
-	}
-	for _, c := range hardware.Checks() {
-		switch never := slices.Contains(neverWrong, c.ID); {
-		case !found[c.ID] && !never:
-			t.Errorf("%s: no planted fault makes it wrong: add one to plants_hca_test.go or plants_node_test.go", c.ID)
-		case found[c.ID] && never:
-			t.Errorf("%s: a planted fault makes it wrong: remove it from neverWrong", c.ID)
-		}
-	}
-}
 
 // Each check is ok on a healthy node.
 func TestHealthyNode(t *testing.T) {
@@ -141,41 +58,6 @@ func TestNoFalseAlarm(t *testing.T) {
 func TestBrokenNode(t *testing.T) {
 	if all := findings(t, hcatest.BrokenFiles()); len(all) < len(checks()) {
 		t.Errorf("%d findings of %d checks", len(all), len(checks()))
-	}
-}
-
-// Each check says what it is about, and what it declares is all that it reads.
-func TestChecksAreComplete(t *testing.T) {
-	all := checks()
-	ids := map[string]int{}
-	for i, c := range all {
-		ids[c.ID]++
-		if c.ID == "" || c.Family == "" || c.Title == "" || c.Impact == "" || c.Look == nil || ids[c.ID] > 1 {
-			t.Errorf("%+v", c)
-		}
-		if len(messagesOf(c.ID, "")) == 0 && c.NoMessages == "" {
-			t.Errorf("%s: no message leads to it: add it to the tables of cmd/internal/why, or say in NoMessages what people see", c.ID)
-		}
-		if !strings.HasSuffix(c.Title, ".") || !strings.HasSuffix(c.Impact, ".") {
-			t.Errorf("%s: %q and %q are sentences", c.ID, c.Title, c.Impact)
-		}
-		for _, id := range c.Needs {
-			if !slices.ContainsFunc(all, func(c doctor.Check) bool { return c.ID == id }) {
-				t.Errorf("%s needs %s, which is not there", all[i].ID, id)
-			}
-		}
-	}
-	// Without a cycle, each round finds a check whose needs are all known.
-	known := map[string]bool{}
-	for range all {
-		for _, c := range all {
-			if !slices.ContainsFunc(c.Needs, func(id string) bool { return !known[id] }) {
-				known[c.ID] = true
-			}
-		}
-	}
-	if len(known) != len(all) {
-		t.Errorf("needs go in a circle: %d of %d checks can be run", len(known), len(all))
 	}
 }
 
@@ -354,8 +236,8 @@ var hurts = regexp.MustCompile(`/bus/pci/devices/\S+/driver|modprobe -r \S*(mlx|
 
 // No fix can be pasted that takes down a physical function, its driver, or the isolation of virtual machines.
 func TestFixesThatHurtAreByHand(t *testing.T) {
-	for _, p := range hardwarePlants() {
-		for _, f := range p.findings(t) {
+	for _, p := range faults() {
+		for _, f := range p.look(t) {
 			manual := f.FixType == doctor.FixManual && strings.Contains(f.Fix, "(see: ")
 			// which nobody can use
 			lost := f.FixType == doctor.FixDisruptive && f.Warning != "" || f.Check == "hca-present"

@@ -4,11 +4,8 @@
 package planted
 
 import (
-	"fmt"
 	"maps"
-	"path"
 	"slices"
-	"strconv"
 	"strings"
 	"testing"
 
@@ -22,7 +19,6 @@ import (
 	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/node/runtime"
 	"github.com/rdma-spec/rdma-spec/spec"
 	"github.com/rdma-spec/rdma-spec/spec/hca/hcatest"
-	"github.com/rdma-spec/rdma-spec/test/testing/golden"
 )
 
 // Nothing is wrong with nodes that are well, and nothing is unknown where everything is told.
@@ -296,81 +292,4 @@ func TestUnknownIsNoFault(t *testing.T) {
 			}
 		})
 	}
-}
-
-// told are what slows a container down, or may, and need not be a fault.
-var told = map[string]struct {
-	alter  func(s *sick)
-	check  string
-	status doctor.Status
-}{
-	// seen in NVIDIA/nccl#2013
-	"one subnet": {func(s *sick) { s.rails("10.244.0.8", "10.244.0.9") }, "container-routes", doctor.OK},
-	"one default route": {func(s *sick) {
-		s.rails("10.1.0.8", "10.2.0.8")
-		s.container().Links[0].Gateway = true
-	}, "container-routes", doctor.OK},
-	// seen in NVIDIA/nccl#1405
-	"rails of IPv6 in one subnet": {func(s *sick) {
-		s.rails("fd00:1148::8", "fd00:1148::9")
-		s.container().Links[0].Strict, s.container().Links[1].Strict = true, true
-	}, "container-routes", doctor.OK},
-	"rails of IPv6 that no route joins": {func(s *sick) { s.rails("fd00:1::8", "fd00:2::8") }, "container-routes", doctor.OK},
-	// seen in NVIDIA/nccl#2013, ROCm/rccl#1303
-	"rails that no route joins": {func(s *sick) { s.rails("10.1.0.8", "10.2.0.8", "10.3.0.8") }, "container-routes", doctor.OK},
-	"an unknown driver":         {func(s *sick) { s.drivenBy("frobnicator", "3", "mlx5") }, "container-provider", doctor.Unknown},
-	// seen in SoftRoCE/rxe-dev#74, of erdma and efa instead
-	"an erdma of another ABI": {func(s *sick) { s.drivenBy("erdma", "2", "erdma") }, "container-provider", doctor.Unknown},
-	"an EFA of another ABI":   {func(s *sick) { s.drivenBy("efa", "2", "efa") }, "container-provider", doctor.Unknown},
-	// seen in sgl-project/sglang#16242
-	"Broadcom's own driver": {func(s *sick) { s.drivenBy("bnxt_en", "6", "bnxt_re") }, "container-provider", doctor.Unknown},
-	// seen in NVIDIA/nccl#769
-	"RoCE v1 alone": {func(s *sick) {
-		s.rails("10.244.0.8")
-		for _, gid := range []int{9, 10} {
-			s.files[path.Dir(path.Dir(gidOf(0, gid)))+"/gid_attrs/types/"+strconv.Itoa(gid)] = "IB/RoCE v1\n"
-		}
-	}, "container-netdev", doctor.OK},
-	// seen in NVIDIA/nccl#769
-	"a GID index that is link-local": {func(s *sick) {
-		s.rails("10.244.0.8")
-		s.container().Env = cri.Env{"NCCL_IB_GID_INDEX": "9"}
-	}, "container-gid-index", doctor.OK},
-	"a GPU beside another CPU": {func(s *sick) {
-		s.container().GPUs = []int{1}
-		for i, numa := range []string{"0\n", "1\n"} {
-			gpu := []string{"0000:17:00.0", "0000:ab:00.0"}[i]
-			s.files["proc/driver/nvidia/gpus/"+gpu+"/information"] = fmt.Sprintf("Model: H100\nDevice Minor: \t %d\n", i)
-			s.files["sys/bus/pci/devices/"+gpu+"/numa_node"] = numa
-		}
-	}, "container-gpu", doctor.OK},
-	// seen in k8snetworkplumbingwg/sriov-cni#348
-	"a provider for another ABI": {func(s *sick) {
-		s.files["sys/devices/pci0000:18/0000:18:00.0/infiniband_verbs/uverbs0/abi_version"] = "6\n"
-	}, "container-provider", doctor.Unknown},
-	"an image that does not answer": {func(s *sick) {
-		s.container().LibVerbs, s.container().Providers, s.container().Silent = "", nil, true
-	}, "container-provider", doctor.Unknown},
-	"a plugin that gives what authors name": {func(s *sick) {
-		s.plugin.Processes = append(s.plugin.Processes, agents.PluginProcess{Name: "device_injector", PID: 400, InContainer: true})
-	}, "nri-rivals", doctor.OK},
-	"a containerd that does not run": {func(s *sick) {
-		s.plugin, s.runtime().Memlock, s.runtime().Handlers = agents.Plugin{}, nil, s.runtime().Handlers[1:]
-		s.containers = node.Containers{}
-	}, "memlock-source", doctor.Unknown},
-}
-
-func TestTold(t *testing.T) {
-	var says golden.Cases
-	for name, test := range told {
-		s := healthy()
-		test.alter(s)
-		found := s.look(t, software())
-		i := slices.IndexFunc(found, func(f doctor.Finding) bool { return f.Check == test.check })
-		if found[i].Status != test.status || found[i].Object == "" {
-			t.Errorf("%s: %+v", name, found[i])
-		}
-		says.Add(t, name, said(found[i]))
-	}
-	says.Compare(t, "testdata/told.txt")
 }

@@ -200,14 +200,14 @@ var restartsRuntime = regexp.MustCompile(`systemctl restart (containerd|crio|k3s
 
 // A restart of a runtime ends exec sessions: it is no fix to paste, and configure makes it where it can.
 func TestRestartsAreWithCare(t *testing.T) {
-	for name := range planted {
-		for _, f := range lookAt(t, name) {
+	for _, p := range faults() {
+		for _, f := range p.look(t) {
 			switch {
 			case f.Status != doctor.Wrong || !restartsRuntime.MatchString(f.Fix):
 			case f.FixType == doctor.FixSafe || !strings.Contains(f.Warning, "ends exec sessions"):
-				t.Errorf("%s: %s, %q: %s", name, f.FixType, f.Warning, f.Fix)
+				t.Errorf("%s: %s, %q: %s", p.name, f.FixType, f.Warning, f.Fix)
 			case strings.Contains(f.Fix, "configure") && strings.Contains(f.Fix, "systemctl restart"):
-				t.Errorf("%s: %s", name, f.Fix)
+				t.Errorf("%s: %s", p.name, f.Fix)
 			}
 		}
 	}

@@ -13,7 +13,6 @@ import (
 	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/doctor"
 	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/node"
 	"github.com/rdma-spec/rdma-spec/spec/hca/hcatest"
-	"github.com/rdma-spec/rdma-spec/test/testing/golden"
 )
 
 // Ports that are not ACTIVE: without a cable, or turned off by the netdev's driver.
@@ -407,14 +406,6 @@ func TestKnownNodes(t *testing.T) {
 	}
 }
 
-// ailment is the one thing in which a sick node differs from one that works.
-type ailment struct {
-	name, of      string // of is the name of the healthy node
-	with          hcatest.Files
-	without       []string
-	check, object string
-}
-
 // rail is where HCA mlx5_N of rails has its files, and its port.
 func rail(n int) (device, port string) {
 	device = fmt.Sprintf("sys/devices/pci0000:%02x/0000:%02[1]x:00.0", 0x10+8*n)
@@ -459,114 +450,10 @@ const (
 		"OCI BM.GPU.H100.8, the second port of the front end not provisioned"
 )
 
-// The messages are of the kernel's drivers (drivers/net/ethernet/mellanox/mlx5/core/{health,events,cmd,en_main}.c,
-// drivers/pci/pcie/aer.c).
-var ailments = []ailment{
-	// seen in NVIDIA/NVSentinel#1379
-	{"a rail without a link, the only one of eight", dgx, down(3, nil), nil, "port-active", "HCA mlx5_3 port 1"},
-	{"a storage port that had a link", dgx, file(8, "port/counters/link_downed", "255\n"), nil, "port-active",
-		"HCA mlx5_8 port 1"},
-	{"a front end's port with an address", oci, file(9, "net/eth9/flags", "0x1003\n").With(route("eth9")), nil, "port-active",
-		"HCA mlx5_9 port 1"},
-	{"a front end's port with an address of IPv6", oci, file(9, "net/eth9/flags", "0x1003\n").With(hcatest.Files{
-		"proc/1/net/if_inet6": "20010db8000000000000000000000001 0a 40 00 80     eth9\n"}), nil, "port-active",
-		"HCA mlx5_9 port 1"},
-	{"a port of a bond that lost its link", ethernet, file(9, "net/eth9/flags", "0x1003\n").With(
-		file(9, "net/eth9/master", hcatest.Link("../../../../virtual/net/bond0"))).With(
-		file(9, "net/eth9/bonding_slave/state", "ACTIVE\n")), nil, "port-active", "HCA mlx5_9 port 1"},
-	{"an E810 whose second port had a link", "E810, one of two ports without a cable",
-		file(1, "net/eth1/flags", "0x1003\n").With(file(1, "net/eth1/carrier_up_count", "2\n")), nil, "port-active",
-		"HCA mlx5_1 port 1"},
-	{"a BCM57508 whose second port had a link, by the log", "BCM57508, one of two ports without a cable",
-		file(1, "net/eth1/flags", "0x1003\n").With(
-			logged("80000 bnxt_en 0000:18:00.0 eth1: NIC Link is Up, 100000 Mbps (NRZ) full duplex, Flow control: none")), nil,
-		"port-active", "HCA mlx5_1 port 1"},
-	{"a Pollara in a pod, without a link", "eight Pollara 400, two of them without a cable",
-		file(6, "port/gid_attrs/ndevs/0", "net1\n"), []string{"sys/devices/pci0000:40/0000:40:00.0/net", "sys/class/net/eth6"},
-		"port-active", "HCA mlx5_6 port 1"},
-	{"a rail that trained to half its rate", dgx, file(2, "port/rate", hdr+"\n"), nil, "port-rate", "HCA mlx5_2 port 1"},
-	{"a rail of ten that is slower than both rates of the board", "8 rails of 400G and 2 storage ports of 200G with one PSID",
-		file(5, "port/rate", edr+"\n"), nil, "port-rate", "HCA mlx5_5 port 1"},
-	// seen in NVIDIA/nccl#905, ROCm/rccl#1423
-	{"a link that flaps", ethernet, logged(flaps(12, "mlx5_core 0000:20:00.0 eth2")...), nil, "hca-errors",
-		"HCA mlx5_2"},
-	{"firmware that failed", dgx, logged("600 mlx5_core 0000:10:00.0: print_health_info:429:(pid 0): synd 0x1: firmware " +
-		"internal error"), nil, "hca-errors", "HCA mlx5_0"},
-	{"a bad cable, on a port that has no link since", dgx, logged("80000 mlx5_core 0000:50:00.0: Port module event[error]: " +
-		"module 0, Cable error, Bad or shorted cable/module"), nil, "hca-errors", "HCA mlx5_8"},
-	{"a hot card", ethernet, logged("30 mlx5_core 0000:10:00.0: temp_warn:157:(pid 0): High temperature on sensors with bit " +
-		"set 0 1"), nil, "hca-errors", "HCA mlx5_0"},
-	// seen in openucx/ucx#6264
-	{"no more memory regions", dgx, logged("5 mlx5_core 0000:18:00.0: mlx5_cmd_out_err:808:(pid 9): CREATE_MKEY(0x200) " +
-		"op_mod(0x0) failed, status limits exceeded(0x8), syndrome (0x59c8a4), err(-12)"), nil, "hca-errors", "HCA mlx5_1"},
-	{"errors of PCIe in the log", dgx, logged("5 mlx5_core 0000:18:00.0: PCIe Bus Error: severity=Uncorrectable (Fatal), " +
-		"type=Transaction Layer, (Receiver ID)"), nil, "hca-errors", "HCA mlx5_1"},
-	{"fatal errors of PCIe", dgx, file(4, "aer_dev_fatal", "Undefined 0\nDLP 1\nTOTAL_ERR_FATAL 1\n"), nil, "hca-errors",
-		"HCA mlx5_4"},
-	{"SELinux denies a container the capability", dgx, logged(`60 audit: type=1400 audit(1.2:3): avc:  denied  { ipc_lock } for  ` +
-		`pid=7 comm="ib_write_bw" capability=14  scontext=system_u:system_r:container_t:s0:c1,c2 tclass=capability permissive=0`),
-		nil, "security-denials", ""},
-	{"no partition key", dgx, file(6, "port/pkeys/0", "0x0000\n"), nil, "pkeys", "HCA mlx5_6 port 1"},
-	{"a limited member", dgx, file(6, "port/pkeys/0", "0x7fff\n"), nil, "pkeys", "HCA mlx5_6 port 1"},
-	// seen in NVIDIA/nccl#1737, #257
-	{"an IOMMU that translates", dgx, file(0, "iommu_group/type", "DMA-FQ\n"), nil, "iommu", ""},
-	{"an EFA that does not reach GPUs", efaReachesGPUs, hcatest.Files{"sys/devices/pci0000:10/0000:10:1b.0/p2p": "\n"}, nil,
-		"gpu-direct", "module efa_nv_peermem"},
-	// seen in NVIDIA/nccl#778
-	{"the open driver on a kernel without DMA-BUF", oci, hcatest.Files{"proc/sys/kernel/osrelease": "5.4.0-150-generic\n"}, nil,
-		"gpu-direct", "module nvidia_peermem"},
-	// seen in Mellanox/nv_peer_memory#79 and #84
-	{"nvidia_peermem beside an ib_core without peer memory", dgx, driver(closed535).With(logged(
-		"60 nvidia_peermem: Unknown symbol ib_register_peer_memory_client (err -2)")), nil, "module-symbols",
-		"module nvidia_peermem"},
-	// seen in Mellanox/nv_peer_memory#84
-	{"nv_peer_mem beside an ib_core without peer memory", dgx, logged("60 nv_peer_mem: Unknown symbol " +
-		"ib_register_peer_memory_client (err 0)"), nil, "module-symbols", "module nv_peer_mem"},
-	// seen in NVIDIA/NV-Kernels#590
-	{"more free in CMA than it has", "DGX Spark", hcatest.Files{"proc/meminfo": "MemTotal: 127535304 kB\n" +
-		"MemAvailable: 118000000 kB\nCmaTotal: 32768 kB\nCmaFree: 90000000 kB\n"}, nil, "cma", ""},
-	// seen in openucx/ucx#6264
-	{"few mappings", dgx, hcatest.Files{"proc/sys/vm/max_map_count": "8192\n"}, nil, "max-map-count", ""},
-	{"a ConnectX-3 without its driver", "ConnectX-3, InfiniBand and an Ethernet port without a cable",
-		card("0000:60:00.0", "0x15b3", "0x1003", "0x028000", ""), nil, "hca-driver", "module mlx4_core"},
-	{"an Ethernet card whose users lack rdma_ucm", "ConnectX-4 Lx as a network card", hcatest.Files{
-		node.AnswersDir + "/runtimes.json": `{"answer": {}}`}.With(forPods), nil, "rdma-cm-module", ""},
-	{"a scalable function without a GUID", "scalable functions of a switchdev card", hcatest.Files{
-		"sys/devices/pci0000:03/0000:03:00.0/mlx5_core.sf.2/infiniband/mlx5_2/node_guid": "0000:0000:0000:0000\n"}, nil,
-		"guid-valid", "HCA mlx5_2"},
-	{"rails beside GPUs, and nothing gives memlock", ethernet, kubernetes, nil, "memlock-source",
-		"runtime /run/containerd/containerd.sock"},
-	{"an erdma, and nothing gives memlock", "Alibaba Cloud with erdma", kubernetes, nil, "memlock-source",
-		"runtime /run/containerd/containerd.sock"},
-	{"a card without a link, whose functions pods have", "functions of a BCM57508 that pods use in turn",
-		hcatest.Files{hcatest.Folder("mlx5_0", "0000:10:00.0") + "/ports/1/state": "1: DOWN\n",
-			hcatest.Folder("mlx5_11", "0000:10:00.1") + "/ports/1/state":             "1: DOWN\n",
-			hcatest.Folder("mlx5_11", "0000:10:00.1") + "/ports/1/gid_attrs/ndevs/0": "net1\n",
-			hcatest.Folder("mlx5_12", "0000:10:00.2") + "/ports/1/state":             "1: DOWN\n",
-			hcatest.Folder("mlx5_12", "0000:10:00.2") + "/ports/1/gid_attrs/ndevs/0": "net1\n",
-		}.With(file(0, "net/eth0/carrier_up_count", "1\n")), nil, "port-active", "HCA mlx5_0 port 1"},
-	{"an erdma whose netdev has an address and no link", "Alibaba Cloud with erdma", hcatest.Files{
-		"sys/devices/pci0000:00/0000:00:06.0/infiniband/erdma_0/ports/1/state": "1: DOWN\n"}.With(route("eth0")), nil,
-		"port-active", "HCA erdma_0 port 1"},
-}
-
 // fallenSick is a known node with a change.
 func fallenSick(t *testing.T, of string, without []string, with hcatest.Files) hcatest.Files {
 	t.Helper()
 	return findKnown(t, of).files().Without(without...).With(with)
-}
-
-// Each sick node differs from a healthy one in one thing: that is named, by one check, and nothing else is.
-func TestSickNodes(t *testing.T) {
-	var says golden.Cases
-	for _, a := range ailments {
-		bad := wrong(findings(t, fallenSick(t, a.of, a.without, a.with)))
-		if len(bad) != 1 || bad[0].Check != a.check || bad[0].Object != a.object {
-			t.Errorf("%s: want %s of %q, got %+v", a.name, a.check, a.object, bad)
-		}
-		says.Add(t, a.name, said(bad...))
-	}
-	says.Compare(t, "testdata/sick.txt")
 }
 
 // The functions that drivers of cards make for RDMA lead to the modules that drive these. The names are those of the

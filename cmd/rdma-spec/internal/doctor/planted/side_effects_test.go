@@ -185,14 +185,8 @@ var commands = []struct {
 // where its row says.
 func TestCommandsAreWeighed(t *testing.T) {
 	all, seen := map[string][]doctor.Finding{}, map[string]bool{}
-	for name := range planted {
-		all[name] = wrong(lookAt(t, name))
-	}
-	for _, p := range hardwarePlants() {
-		all[p.name] = wrong(p.findings(t))
-	}
-	for _, a := range ailments {
-		all[a.name] = wrong(findings(t, fallenSick(t, a.of, a.without, a.with)))
+	for _, p := range faults() {
+		all[p.name] = wrong(p.look(t))
 	}
 	for _, k := range sickKinds {
 		all[k.name] = wrong(findings(t, fallenSick(t, k.of, k.without, k.with)))

@@ -14,8 +14,8 @@ import (
 	"time"
 
 	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/doctor"
+	everything "github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/doctor/checks"
 	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/doctor/containers"
-	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/doctor/hardware"
 	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/doctor/runtimes"
 	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/node"
 	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/node/agents"
@@ -269,6 +269,4 @@ func (s *sick) rails(ips ...string) {
 	}
 }
 
-func checks() []doctor.Check {
-	return slices.Concat(hardware.Checks(), runtimes.Checks(), containers.Checks(), runtimes.KubeletChecks())
-}
+func checks() []doctor.Check { return everything.All() }

@@ -45,7 +45,7 @@ var (
 	idleFunction       = hcatest.Files{hcatest.Folder("mlx5_2", "0000:00:00.2") + "/ports/1/state": "1: DOWN\n"}
 )
 
-var plantedHCAs = []plant{
+var plantedHCAs = []fault{
 	{
 		name: "a virtual function without a GUID on InfiniBand", node: virtualInfiniBand,
 		check: "guid-valid", object: "HCA mlx5_2",
@@ -146,7 +146,7 @@ var plantedHCAs = []plant{
 	},
 }
 
-var plantedPorts = []plant{
+var plantedPorts = []fault{
 	{
 		name: "an InfiniBand port that lost its link", check: "port-active", object: "HCA mlx5_1 port 1",
 		with: hcatest.Files{

@@ -13,7 +13,7 @@ import (
 	"github.com/rdma-spec/rdma-spec/spec/hca/hcatest"
 )
 
-var plantedModules = []plant{
+var plantedModules = []fault{
 	{
 		name: "mlx5_ib is not loaded", node: withoutRDMA, check: "hca-driver", object: "module mlx5_ib",
 		without: []string{"sys/module/mlx5_ib", "sys/devices/pci0000:b5/0000:b5:00.0/mlx5_core.rdma.0/driver"},
@@ -92,7 +92,7 @@ func card(address, vendor, device, class, driver string) hcatest.Files {
 	return files
 }
 
-var plantedDevices = []plant{
+var plantedDevices = []fault{
 	{
 		name: "a device node is missing", check: "device-nodes", object: "HCA mlx5_1 device /dev/infiniband/uverbs1",
 		with: table(row("uverbs1", "c", hca.Number{Major: 231, Minor: 193}), ""),
@@ -146,7 +146,7 @@ func table(line, to string) hcatest.Files {
 	return hcatest.Files{hca.DeviceTable: strings.Replace(healthyNode()[hca.DeviceTable], line, to, 1)}
 }
 
-var plantedNetns = []plant{
+var plantedNetns = []fault{
 	{
 		name: "exclusive mode, and rdma-cni is not found", check: "netns-mode", status: doctor.Unknown,
 		with: hcatest.Files{"sys/module/ib_core/parameters/netns_mode": "N\n"},
@@ -173,7 +173,7 @@ var plantedNetns = []plant{
 	},
 }
 
-var plantedGPUs = []plant{
+var plantedGPUs = []fault{
 	{
 		name: "neither peermem nor DMA-BUF", check: "gpu-direct", object: "module nvidia_peermem",
 		with: hcatest.Files{"proc/driver/nvidia/version": "NVRM version: NVIDIA UNIX x86_64 Kernel Module  535.183.01\n"},
@@ -188,7 +188,7 @@ var plantedGPUs = []plant{
 	},
 }
 
-var plantedKernel = []plant{
+var plantedKernel = []fault{
 	{
 		name: "nvidia_peermem built for another ib_core", check: "module-symbols", object: "module nvidia_peermem",
 		with: hcatest.Files{
@@ -214,7 +214,7 @@ var plantedKernel = []plant{
 	},
 }
 
-var plantedMemory = []plant{
+var plantedMemory = []fault{
 	{
 		name: "free memory in CMA alone", check: "cma",
 		with: hcatest.Files{"proc/meminfo": "MemTotal: 125829120 kB\nMemAvailable: 34000000 kB\nCmaFree: 33554432 kB\n"},
