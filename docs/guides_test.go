@@ -17,7 +17,7 @@ import (
 // steps are what public guides have people do, and what they get stuck at, with the page that has it, the heading above
 // it, and a few of its words.
 var steps = []struct{ step, page, heading, words string }{
-	{"look at the HCAs of a node", "guide-gpu-cluster.md", "Look at the HCAs of all nodes", "are the `ifNames` of the next step"},
+	{"look at the HCAs of a node", "guide-gpu-cluster.md", "Look at the HCAs of all nodes", "the `ifNames` are the interfaces"},
 	{"of all nodes", "guide-gpu-cluster.md", "Look at the HCAs of all nodes", "ansible-playbook -i node-1,node-2 -e programs=$PWD/bin deploy/ansible/hcas.yaml"},
 	{"Network Operator, pinned, without NFD", "guide-gpu-cluster.md", "Make them resources", "--version 25.1.0 -n nvidia-network-operator --create-namespace -f deploy/examples/network-operator.values.yaml"},
 	{"does the operator run", "guide-gpu-cluster.md", "Make them resources", "-l app.kubernetes.io/name=network-operator"},
@@ -40,7 +40,7 @@ var steps = []struct{ step, page, heading, words string }{
 	{"ib_write_bw on two nodes", "test-a-transfer.md", "Between two nodes", "ib_write_bw -s 8M -F 10.244.1.17"},
 	{"all sizes and several queue pairs", "test-a-transfer.md", "Between two nodes", "ib_write_bw -a -F --report_gbits -q 2"},
 	{"ib_read_lat", "test-a-transfer.md", "Compare RDMA with TCP", "ib_read_lat -F SERVER"},
-	{"vLLM and Ray do not fit", "guide-gpu-cluster.md", "Run vLLM on two nodes", "the cause is not RDMA"},
+	{"vLLM and Ray do not fit", "guide-gpu-cluster.md", "Run vLLM on two nodes", "RDMA is not the cause"},
 	{"why can Kubernetes not do it", "comparison.md", "Kubernetes' own field", "kubernetes/kubernetes/issues/3595"},
 	{"why can containerd not do it", "comparison.md", "Kubernetes' own field", "containerd/containerd/issues/3150"},
 	{"vLLM as a Volcano Job", "guide-gpu-cluster.md", "Run vLLM on two nodes", "deploy/examples/vllm-volcano.yaml"},
@@ -52,9 +52,9 @@ var steps = []struct{ step, page, heading, words string }{
 	{"base_runtime_spec on handler nvidia", "guide-gpu-cluster.md", "containerd 1.6", "`nvidia` is the default handler"},
 	{"a copy of runc loses the GPU", "guide-gpu-cluster.md", "containerd 1.6", "would lose their GPUs"},
 	{"containerd 1.7", "guide-gpu-cluster.md", "containerd 1.7", "NRI is off by default"},
-	{"what the operator's toolkit rewrites", "guide-gpu-cluster.md", "What the GPU Operator changes again", "each time its pod starts"},
-	{"NRI mode of the GPU Operator", "guide-gpu-cluster.md", "What the GPU Operator changes again", "cdi.nriPluginEnabled=true"},
-	{"after an update again", "guide-gpu-cluster.md", "What the GPU Operator changes again", "doctor --only configuration-kept"},
+	{"what the operator's toolkit rewrites", "guide-gpu-cluster.md", "What the GPU Operator overwrites", "each time its pod starts"},
+	{"NRI mode of the GPU Operator", "guide-gpu-cluster.md", "What the GPU Operator overwrites", "cdi.nriPluginEnabled=true"},
+	{"after an update again", "guide-gpu-cluster.md", "What the GPU Operator overwrites", "doctor --only configuration-kept"},
 	{"kernel upgrade, mofed.wait", "guide-gpu-cluster.md", "After an upgrade of the kernel", "network.nvidia.com/operator.mofed.wait=true"},
 	{"a patch is overwritten", "guide-gpu-cluster.md", "After an upgrade of the kernel", "it overwrites a patch"},
 	{"DKMS: the driver is well", "guide-gpu-cluster.md", "After an upgrade of the kernel", "check the operator, not the card"},
