@@ -45,6 +45,7 @@ func (l lock) own(locked *os.File) (*Owner, error) {
 		return nil, err
 	}
 	listener.SetUnlinkOnClose(false) // by then it is the next owner's
+	// A socket has no content, and does not outlast a boot: atomicfile is for files.
 	if err := errors.Join(os.Chmod(fresh, 0o600), os.Rename(fresh, l.socket)); err != nil {
 		_ = listener.Close() // it is of no use
 		_ = os.Remove(fresh)
