@@ -118,14 +118,15 @@ func (o *Options) reversal(ctx context.Context, ledger *change.Ledger, features 
 // own handlers, which a file had to name beside ours, have become others', these stay.
 func (o *Options) noMore(ctx context.Context, ledger *change.Ledger, back change.Reversal, features []string) (
 	change.Reversal, error) {
-	if before := o.beyond(ctx, ledger, back.Contents(), features); len(before) == 0 {
+	lost := o.beyond(ctx, ledger, back.Contents(), features)
+	if len(lost) == 0 {
 		return back, nil
-	} else if less, err := ledger.ReversalButTables(features...); err != nil {
-		return back, err
-	} else if len(o.beyond(ctx, ledger, less.Contents(), features)) < len(before) {
-		return less, nil
 	}
-	return back, nil
+	less, err := ledger.ReversalButCompanions(features...)
+	if err == nil && len(o.beyond(ctx, ledger, less.Contents(), features)) < len(lost) {
+		back = less
+	}
+	return back, err
 }
 
 // beyond returns in which paths effective configurations would differ with contents of files, but for what features

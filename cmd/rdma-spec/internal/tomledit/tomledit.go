@@ -168,8 +168,8 @@ func Add(text []byte, element, key string) ([]byte, error) {
 	return after, check(tree, after, append(slices.Clone(list), element), key)
 }
 
-// Remove removes an element of a list of strings, whose key is above all tables. The text stays where the list has
-// none.
+// Remove removes an element of a list of strings, whose key is above all tables, and the list with its last one. The
+// text stays where the list has no such element.
 func Remove(text []byte, element, key string) ([]byte, error) {
 	tree, err := Parse(text)
 	if err != nil {
@@ -177,8 +177,11 @@ func Remove(text []byte, element, key string) ([]byte, error) {
 	}
 	list, _ := tree[key].([]any)
 	i := slices.Index(list, any(element))
-	if i < 0 {
+	switch {
+	case i < 0:
 		return text, nil
+	case len(list) == 1:
+		return Delete(text, key)
 	}
 	d, err := scan(text)
 	if err != nil {
@@ -193,8 +196,8 @@ func Remove(text []byte, element, key string) ([]byte, error) {
 	return after, check(tree, after, slices.Delete(slices.Clone(list), i, i+1), key)
 }
 
-// Delete removes the value at a path, wherever it is written: a key, or a table with all that is in it. The text stays
-// where there is none.
+// Delete removes the value at a path, wherever it is written: a key, or a table with all that is in it. Tables that have
+// nothing else go with it. The text stays where there is none.
 func Delete(text []byte, path ...string) ([]byte, error) {
 	tree, err := Parse(text)
 	if err != nil {
@@ -202,6 +205,13 @@ func Delete(text []byte, path ...string) ([]byte, error) {
 	}
 	if _, exists := Lookup(tree, path...); !exists {
 		return text, nil
+	}
+	for len(path) > 1 {
+		parent, _ := Lookup(tree, path[:len(path)-1]...)
+		if len(parent.(map[string]any)) > 1 { // it has the key
+			break
+		}
+		path = path[:len(path)-1]
 	}
 	d, err := scan(text)
 	if err != nil {

@@ -213,13 +213,14 @@ func TestDelete(t *testing.T) {
 		"a section at the end":      {"v = 2\n\n[a]\n  x = true\n", "a", "v = 2\n"},
 		"a section with children":   {"[a]\nx = 1\n\n[a.b]\ny = 1\n\n[c]\nz = 1\n", "a", "\n[c]\nz = 1\n"},
 		"a section between others":  {"[b]\n\n[a]\nx = 1\n\n[c]\n", "a", "[b]\n\n[c]\n"},
+		"the tables around it":      {"[a]\n[a.b]\nx = 1\n[a.b.c]\nx = 1\n[d]\n", "a b", "[d]\n"},
 		"children apart":            {"[a.b]\ny = 1\n[c]\n[a]\nx = 1\n", "a", "[c]\n"},
 		"a table of dotted keys":    {"[p]\na.x = 1\nz = 1\na.y = 2\n", "p a", "[p]\nz = 1\n"},
 		"the first of an inline":    {"a = { x = 1, y = 2 }\n", "a x", "a = { y = 2 }\n"},
 		"the last of an inline":     {"a = { y = 2, x = { z = 1 } }\n", "a x", "a = { y = 2 }\n"},
-		"the only one of an inline": {"a = {x = 1}\n", "a x", "a = {}\n"},
+		"the only one of an inline": {"b = 1\na = {x = 1}\n", "a x", "b = 1\n"},
 		"an inline table":           {"[p]\na = {x = 1}\nb = 1\n", "p a", "[p]\nb = 1\n"},
-		"an empty table":            {"[p]\n[p.a]\n[b]\n", "p a", "[p]\n[b]\n"},
+		"an empty table":            {"[p]\nx = 1\n[p.a]\n[b]\n", "p a", "[p]\nx = 1\n[b]\n"},
 		"tables of an array below":  {"[a]\nx = 1\n[[a.l]]\ny = 1\n[b]\n", "a", "[b]\n"},
 		"CRLF":                      {"[a]\r\nx = 1\r\ny = 1\r\n", "a x", "[a]\r\ny = 1\r\n"},
 		"the last line":             {"[a]\ny = 1\nx = 1", "a x", "[a]\ny = 1\n"},
@@ -239,7 +240,7 @@ func TestDelete(t *testing.T) {
 
 func TestRemove(t *testing.T) {
 	for before, want := range map[string]string{
-		"i = ['x', 'old']\n": "i = ['x']\n", "i = ['old', 'x'] # why\n": "i = ['x'] # why\n", "i = ['old']\n": "i = []\n",
+		"i = ['x', 'old']\n": "i = ['x']\n", "i = ['old', 'x'] # why\n": "i = ['x'] # why\n", "v = 1\ni = ['old']\n": "v = 1\n",
 		"i = [\n  'x',\n  'old',\n]\n": "i = [\n  'x',\n]\n", "i = ['x']\n": "i = ['x']\n", "v = 1\n": "v = 1\n",
 	} {
 		got, err := Remove([]byte(before), "old", "i")

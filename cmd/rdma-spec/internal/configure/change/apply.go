@@ -16,7 +16,6 @@ import (
 	"time"
 
 	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/node/record"
-	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/tomledit"
 	"github.com/rdma-spec/rdma-spec/spec/files"
 	"github.com/rdma-spec/rdma-spec/spec/files/atomicfile"
 )
@@ -158,7 +157,7 @@ func (l *Ledger) prepare(f File, goals []record.Goal) (e record.Entry, err error
 	if f.Parts != nil {
 		e.Feature = ""
 		e.Written = nil
-		e.Parts, err = with(e.Parts, f, goals)
+		e.Parts = with(e.Parts, f.Parts, goals)
 	} else {
 		if !e.Made && !slices.Contains(e.Written, record.Sum(f.Before)) {
 			e.Backup, err = atomicfile.Backup(path)
@@ -179,35 +178,23 @@ func (l *Ledger) prepare(f File, goals []record.Goal) (e record.Entry, err error
 	return e, nil
 }
 
-// with returns the parts of a file with those of goals as a plan says.
-func with(now []record.Part, f File, goals []record.Goal) (parts []record.Part, err error) {
-	var own []record.Part
-	for _, p := range now {
-		if slices.ContainsFunc(goals, func(g record.Goal) bool { return g.Feature == p.Feature }) {
-			own = append(own, p)
-		} else {
-			parts = append(parts, p)
-		}
-	}
-	text, err := record.WithoutParts(f.Before, own)
-	if err != nil {
-		return nil, err
-	}
-	tree, err := tomledit.Parse(text)
-	if err != nil {
-		return nil, err
-	}
-	for _, p := range f.Parts {
-		if i := slices.IndexFunc(parts, p.SameAs); i >= 0 {
-			p.Depth = parts[i].Depth
+// with returns the parts of a file with those that a plan for goals has instead of theirs.
+func with(now, planned []record.Part, goals []record.Goal) []record.Part {
+	parts := slices.DeleteFunc(slices.Clone(now), func(p record.Part) bool {
+		return slices.ContainsFunc(goals, func(g record.Goal) bool { return g.Feature == p.Feature })
+	})
+	for _, p := range planned {
+		i := slices.IndexFunc(parts, p.SameAs)
+		switch {
+		case i >= 0 && p.Companion():
+			parts[i] = p
+			continue
+		case i >= 0:
 			p.Inserted = parts[i].Inserted
-		} else {
-			p = p.Since(tree)
 		}
-		p.Feature = cmp.Or(p.Feature, f.Feature, goals[0].Feature)
 		parts = append(parts, p)
 	}
-	return parts, nil
+	return parts
 }
 
 // ErrNotRestored is the error where a file is not what it was before a change that failed.

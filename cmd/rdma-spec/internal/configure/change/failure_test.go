@@ -221,7 +221,7 @@ func TestMain(m *testing.M) {
 			File{Path: path("new.d/c"), Content: []byte("new c")}, File{Path: path("opt/nri/plugins/90-rdma"),
 				Content: []byte("new plugin"), Mode: 0o755},
 			File{Path: path("a"), Content: []byte("new a")}, File{Path: path("b"), Content: []byte("new b")},
-			File{Path: path("others.toml"), Content: []byte(withOurs), Parts: []record.Part{{Path: []string{"x"}, Own: true}}},
+			File{Path: path("others.toml"), Content: []byte(withOurs), Parts: []record.Part{{Feature: "nri", Path: []string{"x"}}}},
 		); err == nil {
 			err = l.Apply(plan, nil, record.Goal{Feature: "nri"})
 		}

@@ -78,12 +78,12 @@ func (r *Reversal) Paths() (all []string) {
 // TOML.
 func (l *Ledger) Reversal(features ...string) (Reversal, error) { return l.reversal(false, features) }
 
-// ReversalButTables is Reversal but for tables that are no feature's own: they become those of others.
-func (l *Ledger) ReversalButTables(features ...string) (Reversal, error) {
+// ReversalButCompanions is Reversal but for companions: they become others'.
+func (l *Ledger) ReversalButCompanions(features ...string) (Reversal, error) {
 	return l.reversal(true, features)
 }
 
-func (l *Ledger) reversal(butTables bool, features []string) (r Reversal, err error) {
+func (l *Ledger) reversal(butCompanions bool, features []string) (r Reversal, err error) {
 	gone := func(feature string) bool { return slices.Contains(features, feature) }
 	r.empty = !slices.ContainsFunc(l.Features(), gone)
 	var dirs []string
@@ -97,7 +97,7 @@ func (l *Ledger) reversal(butTables bool, features []string) (r Reversal, err er
 			return r, err
 		}
 		of := e
-		if butTables {
+		if butCompanions {
 			of.Parts = slices.DeleteFunc(slices.Clone(e.Parts), record.Part.Companion)
 		}
 		content, rest, err := of.Without(now, gone)

@@ -18,28 +18,38 @@ import (
 	"github.com/rdma-spec/rdma-spec/test/testing/scratch"
 )
 
+const original = "version = 2\n\n[grpc]\n  uid = 0\n"
+
+// Lines of a block.
 const (
-	original = "version = 2\n\n[grpc]\n  uid = 0\n"
-	ofNRI    = original + "\n[nri]\n  disable = false\n"
-	ofBoth   = ofNRI + "\n[handlers.rdma]\n  type = \"runc\"\n"
+	nriLines     = "[nri]\n  disable = false\n"
+	handlerLines = "[handlers.rdma]\n  type = \"runc\"\n"
+	besideLines  = "[handlers.runc]\n  type = \"runc\"\n\n[handlers.kata]\n  type = \"kata\"\n\n"
 )
+
+// block returns a text with lines in its block.
+func block(text, lines string) string { return string(tomledit.WithBlock([]byte(text), []byte(lines))) }
 
 // ours are the parts of the features, in a file that others write, too.
 var ours = map[string]record.Part{
 	"nri":     {Path: []string{"nri", "disable"}, Written: false},
-	"handler": {Path: []string{"handlers", "rdma"}, Own: true},
+	"handler": {Path: []string{"handlers", "rdma"}},
 	"import":  {Path: []string{"imports"}, Element: "conf.d/ours-*", Inserted: "imports = [\"conf.d/ours-*\"]\n"},
 	"runc":    {Path: []string{"handlers", "runc"}, Written: map[string]any{"type": "runc"}},
 	"kata":    {Path: []string{"handlers", "kata"}, Written: map[string]any{"type": "kata"}},
 }
 
-// set has a feature set its keys in a file.
+// setParts has a feature set its parts in a file. Those that are there for a handler of its are no feature's.
 func (n node) setParts(feature, file, content string, parts ...string) {
 	n.t.Helper()
 	plan := n.plan(file, content)
 	plan[0].Parts = []record.Part{}
 	for _, name := range parts {
-		plan[0].Parts = append(plan[0].Parts, ours[name])
+		part := ours[name]
+		if name != "runc" && name != "kata" {
+			part.Feature = feature
+		}
+		plan[0].Parts = append(plan[0].Parts, part)
 	}
 	l := n.open()
 	defer l.Close()
@@ -48,113 +58,101 @@ func (n node) setParts(feature, file, content string, parts ...string) {
 	}
 }
 
-// What others have changed in a file stays, however they have written it, and only our values go.
-func TestRevertTakesKeysOut(t *testing.T) {
-	template := "{{ template \"base\" . }}\n"
-	for name, test := range map[string]struct{ before, now, want string }{
-		"untouched":              {original, ofNRI, original},
-		"other lines":            {original, strings.Replace(ofNRI, "uid = 0", "uid = 1", 1), strings.Replace(original, "uid = 0", "uid = 1", 1)},
-		"a section behind":       {original, ofNRI + "\n[x]\n  y = 1\n", original + "\n[x]\n  y = 1\n"},
-		"a section above":        {original, "a = 1\n" + ofNRI, "a = 1\n" + original},
-		"a line in our section":  {original, ofNRI + "  more = 1\n", original + "\n[nri]\n  more = 1\n"},
-		"our line":               {original, strings.Replace(ofNRI, "disable = false", "disable = true", 1), ""},
-		"written anew":           {original, "[nri]\ndisable = false\n[grpc]\nuid = 0\n", "[grpc]\nuid = 0\n"},
-		"dotted":                 {original, "nri.disable = false\na = 1\n", "a = 1\n"},
-		"ours taken out by hand": {original, "a = 1\n" + original, "a = 1\n" + original},
-		"a table before":         {"[nri]\n", "a = 1\n[nri]\ndisable = false\n", "a = 1\n[nri]\n"},
-		"a template":             {template, template + "\n[nri]\n  disable = false\n\n[debug]\n  level = 1\n", template + "\n[debug]\n  level = 1\n"},
+// What others have changed in a file stays, however they have written it, and only what is ours goes. A file of ours
+// goes where nothing is left in it.
+func TestRevertTakesPartsOut(t *testing.T) {
+	const template = "{{ template \"base\" . }}\n"
+	const theirs = "\n[handlers.x]\n"
+	of := func(parts string) []string { return strings.Fields(parts) }
+	all := of("handler runc kata")
+	for name, test := range map[string]struct {
+		before, lines string
+		parts         []string
+		now           string // nothing where nobody has changed it
+		want          string // nothing for no file
+	}{
+		"untouched":              {original, nriLines, of("nri"), "", original},
+		"a line without an end":  {"a = 1", handlerLines, of("handler"), "", "a = 1"},
+		"nothing but comments":   {"# only", handlerLines, of("handler"), "", "# only"},
+		"an empty file":          {"\n", "version = 2\n\n" + handlerLines, of("handler"), "", "\n"},
+		"CRLF":                   {"a = 1\r\n", nriLines, of("nri"), "", "a = 1\r\n"},
+		"an empty table":         {"[handlers]\n", handlerLines, of("handler"), "", "[handlers]\n"},
+		"a template":             {template, nriLines, of("nri"), block(template+"[debug]\n", nriLines), template + "[debug]\n"},
+		"a file of ours":         {"", "version = 2\n\n" + handlerLines, of("handler"), "", ""},
+		"and a comment":          {"", "", of("handler"), "# ours\nversion = 2\n" + handlerLines + "[handlers.rdma.options]\n", ""},
+		"other lines":            {original, nriLines, of("nri"), block("a = 1\n", nriLines) + "[x]\n", "a = 1\n[x]\n"},
+		"a line in our section":  {original, nriLines, of("nri"), block(original, nriLines+"  more = 1\n"), original + "[nri]\n  more = 1\n"},
+		"our line":               {original, nriLines, of("nri"), "[nri]\n  disable = true\n", "[nri]\n  disable = true\n"},
+		"written anew":           {original, nriLines, of("nri"), "[nri]\ndisable = false\n[grpc]\nuid = 0\n", "[grpc]\nuid = 0\n"},
+		"as dotted keys":         {original, nriLines, of("nri"), "nri.disable = false\na = 1\n", "a = 1\n"},
+		"as an inline table":     {original, handlerLines, of("handler"), "handlers = {rdma = {type = 'runc'}, x = {}}\n", "handlers = {x = {}}\n"},
+		"the only one of inline": {original, handlerLines, of("handler"), "a = 1\nhandlers = { rdma = {type = 'runc'} }\n", "a = 1\n"},
+		"taken out by hand":      {original, nriLines, of("nri"), "a = 1\n" + original, "a = 1\n" + original},
+		"all of a handler":       {original, besideLines + handlerLines, all, "", original},
+		"more in our handler":    {original, besideLines + handlerLines, all, block(original, besideLines+handlerLines+"  more = 1\n"), original},
+		"a handler of others": {original, besideLines + handlerLines, all, block(original, besideLines+handlerLines) + theirs,
+			original + besideLines + theirs[1:]},
+		"one that others have changed": {original, besideLines + handlerLines, all,
+			block(original, strings.Replace(besideLines, "kata\"", "other\"", 1)+handlerLines),
+			original + strings.TrimSuffix(strings.Replace(besideLines, "kata\"", "other\"", 1), "\n")},
+		"all of it written anew": {original, besideLines + handlerLines, all, "a = 1\n" + besideLines + handlerLines, "a = 1\n"},
+		"a handler of others beside another block": {original, besideLines + handlerLines, all,
+			block(besideLines, handlerLines), besideLines},
 	} {
 		t.Run(name, func(t *testing.T) {
-			n := newNode(t, map[string]string{"a": test.before})
-			n.setParts("nri", "a", ofNRI, "nri")
-			n.set(map[string]string{"a": test.now})
-			if err := n.revert("nri"); err != nil {
+			old := map[string]string{"a": test.before}
+			if test.before == "" {
+				old = nil
+			}
+			n := newNode(t, old)
+			n.setParts("ours", "a", block(test.before, test.lines), test.parts...)
+			if test.now != "" {
+				n.set(map[string]string{"a": test.now})
+			}
+			if err := n.revert("ours"); err != nil {
 				t.Error(err)
 			}
+			want := map[string]string{"a": test.want}
 			if test.want == "" {
-				test.want = test.now
+				want = map[string]string{}
 			}
-			n.check(map[string]string{"a": test.want})
+			n.check(want)
 			if l := n.read(); len(l.Features()) > 0 || len(l.Goals) > 0 {
 				t.Errorf("the record has %v, %v", l.Features(), l.Goals)
 			}
 		})
 	}
 	n := newNode(t, map[string]string{"a": original})
-	n.setParts("nri", "a", ofNRI, "nri")
-	n.set(map[string]string{"a": ofNRI + "[\n"})
+	n.setParts("nri", "a", block(original, nriLines), "nri")
+	n.set(map[string]string{"a": "[\n"})
 	var changed *record.Changed
 	if err := n.revert("nri"); !errors.As(err, &changed) || changed.Feature != "nri" || changed.Cause == nil {
 		t.Errorf("what is no TOML: %v", err)
 	}
-	n.check(map[string]string{"a": ofNRI + "[\n"})
-}
-
-// A block of ours goes with its lines, also with the end that it gave to the line above.
-func TestRevertTakesABlockOut(t *testing.T) {
-	for _, text := range []string{"a = 1", "a = 1\n", "", "# only"} {
-		n := newNode(t, map[string]string{"a": text})
-		n.setParts("handler", "a", string(tomledit.WithBlock([]byte(text), []byte("[handlers.rdma]\n  type = \"runc\"\n"))), "handler")
-		if err := n.revert("handler"); err != nil {
-			t.Error(err)
-		}
-		n.check(map[string]string{"a": text})
-	}
-}
-
-// A table of ours goes with what others have added to it; a file of ours goes where nothing is left in it.
-func TestRevertOfOurTable(t *testing.T) {
-	n := newNode(t, nil)
-	const text = "version = 2\n\n[handlers.rdma]\n  type = \"runc\"\n"
-	n.setParts("handler", "d/a", text, "handler")
-	n.set(map[string]string{"d/a": "# ours\n" + text + "[handlers.rdma.options]\n  more = 1\n"})
-	if err := n.revert("handler"); err != nil {
-		t.Error(err)
-	}
-	n.check(map[string]string{})
-}
-
-// Tables that are there for those beside them stay while others are, and else go together.
-func TestRevertLeavesWhatIsNeeded(t *testing.T) {
-	const beside, handler = "\n[handlers.runc]\n  type = \"runc\"\n\n[handlers.kata]\n  type = \"kata\"\n",
-		"\n[handlers.rdma]\n  type = \"runc\"\n"
-	for name, test := range map[string]struct{ now, want string }{
-		"nothing of others":            {"# more\n" + original + beside + handler, "# more\n" + original},
-		"more in our handler":          {original + beside + handler + "  more = 1\n", original},
-		"a handler of others":          {original + beside + handler + "\n[handlers.x]\n", original + beside + "\n[handlers.x]\n"},
-		"one that others have changed": {original + strings.Replace(beside, "kata\"", "other\"", 1) + handler, original + strings.Replace(beside, "kata\"", "other\"", 1)},
-	} {
-		t.Run(name, func(t *testing.T) {
-			n := newNode(t, map[string]string{"a": original})
-			n.setParts("handler", "a", original+beside+handler, "handler", "runc", "kata")
-			n.set(map[string]string{"a": test.now})
-			if err := n.revert("handler"); err != nil {
-				t.Error(err)
-			}
-			n.check(map[string]string{"a": test.want})
-		})
-	}
+	n.check(map[string]string{"a": "[\n"})
 }
 
 // Changes of a file are taken back in any order, and what serves several of them goes with the last one.
 func TestRevertInAnyOrder(t *testing.T) {
-	template := "{{ template \"base\" . }}\n"
 	const imports = "imports = [\"conf.d/ours-*\"]\n"
-	for _, base := range []string{"", template} {
-		for _, order := range [][]string{{"nri", "handler"}, {"handler", "nri"}} {
+	const other = "[handlers.other]\n  type = \"runc\"\n"
+	for _, base := range []string{"", "{{ template \"base\" . }}\n"} {
+		for _, order := range [][]string{{"first", "second"}, {"second", "first"}} {
 			n := newNode(t, map[string]string{"a": base + original})
-			n.setParts("nri", "a", base+imports+ofNRI, "nri", "import")
-			n.apply("nri", "new/conf.d/nri", "nri")
-			n.setParts("handler", "a", base+imports+ofBoth, "handler", "import")
-			n.apply("handler", "new/conf.d/handler", "handler")
-			if err := n.revert(order[0]); err != nil {
-				t.Fatal(err)
-			}
-			want := map[string]string{"nri": ofNRI, "handler": original + strings.TrimPrefix(ofBoth, ofNRI)}[order[1]]
-			n.check(map[string]string{"a": base + imports + want, "new/": "", "new/conf.d/": "", "new/conf.d/" + order[1]: order[1]})
-			if err := n.revert(order[1]); err != nil {
-				t.Fatal(err)
-			}
+			n.setParts("first", "a", block(base+imports+original, besideLines+handlerLines), "handler", "runc", "kata", "import")
+			n.apply("first", "new/conf.d/first", "first")
+			plan := n.plan("a", block(base+imports+original, besideLines+handlerLines+other))
+			plan[0].Parts = []record.Part{{Feature: "second", Path: []string{"handlers", "other"}},
+				{Feature: "second", Path: []string{"imports"}, Element: "conf.d/ours-*"}}
+			l := n.open()
+			must.Succeed(t, l.Apply(plan, nil, record.Goal{Feature: "second"}))
+			l.Close()
+			n.apply("second", "new/conf.d/second", "second")
+			must.Succeed(t, n.revert(order[0]))
+			lines := map[string]string{"first": handlerLines, "second": other}[order[1]]
+			n.check(map[string]string{"a": block(base+imports+original, besideLines+lines), "new/": "", "new/conf.d/": "",
+				"new/conf.d/" + order[1]: order[1]})
+			must.Succeed(t, n.revert(order[1]))
 			n.check(map[string]string{"a": base + original})
 		}
 	}
@@ -163,17 +161,15 @@ func TestRevertInAnyOrder(t *testing.T) {
 // What a feature has changed in several runs is taken back also where others have changed the file between them.
 func TestRevertOfRunsAroundAChangeOfOthers(t *testing.T) {
 	n := newNode(t, map[string]string{"a": original})
-	n.setParts("nri", "a", ofNRI, "nri")
-	n.set(map[string]string{"a": "a = 1\n" + ofNRI})
-	n.setParts("nri", "a", "a = 1\n"+ofNRI+"\n[handlers.rdma]\n  type = \"runc\"\n", "nri", "handler")
-	if err := n.revert("nri"); err != nil {
-		t.Error(err)
-	}
-	n.check(map[string]string{"a": "a = 1\n" + original})
+	n.setParts("nri", "a", block(original, nriLines), "nri")
+	n.set(map[string]string{"a": "a = 1\n" + nriLines})
+	n.setParts("nri", "a", block("a = 1\n"+nriLines, handlerLines), "nri", "handler")
+	must.Succeed(t, n.revert("nri"))
+	n.check(map[string]string{"a": "a = 1\n"})
 
-	n.setParts("nri", "a", "a = 1\n"+ofNRI, "nri")
+	n.setParts("nri", "a", block("a = 1\n", nriLines), "nri")
 	n.apply("nri", "b", "ours")
-	n.setParts("nri", "a", "a = 1\n"+original)
+	n.setParts("nri", "a", "a = 1\n")
 	if diff := cmp.Diff([]string{n.path("b")}, n.read().Paths("nri")); diff != "" {
 		t.Error(diff)
 	}
@@ -182,22 +178,19 @@ func TestRevertOfRunsAroundAChangeOfOthers(t *testing.T) {
 // The files as they would be without a feature, and what of others is in them.
 func TestWithout(t *testing.T) {
 	n := newNode(t, map[string]string{"a": original})
-	n.setParts("nri", "a", ofNRI, "nri")
-	n.setParts("handler", "a", ofBoth, "handler")
-	n.setParts("handler", "b", "[handlers.rdma]\n  type = \"runc\"\n", "handler")
-	n.set(map[string]string{"a": "a = 1\n" + ofBoth})
-	for feature, want := range map[string]map[string][]byte{
-		"nri":     {n.path("a"): []byte("a = 1\n" + original + strings.TrimPrefix(ofBoth, ofNRI))},
-		"handler": {n.path("a"): []byte("a = 1\n" + ofNRI), n.path("b"): nil},
+	n.setParts("nri", "a", block(original, nriLines), "nri")
+	n.setParts("handler", "a", block(original, nriLines+handlerLines), "handler")
+	n.setParts("handler", "b", block("", handlerLines), "handler")
+	n.set(map[string]string{"a": block("a = 1\n", nriLines+handlerLines)})
+	for features, want := range map[string]map[string][]byte{
+		"nri":     {n.path("a"): []byte(block("a = 1\n", handlerLines))},
+		"handler": {n.path("a"): []byte(block("a = 1\n", nriLines)), n.path("b"): nil},
+		"":        {n.path("a"): []byte("a = 1\n"), n.path("b"): nil},
 	} {
-		got, err := n.read().Without(feature)
+		got, err := n.read().Without(strings.Fields(features)...)
 		if diff := cmp.Diff(want, got); diff != "" || err != nil {
-			t.Errorf("%s: %v (-want +got):\n%s", feature, err, diff)
+			t.Errorf("%s: %v (-want +got):\n%s", features, err, diff)
 		}
-	}
-	got, err := n.read().Without()
-	if diff := cmp.Diff(map[string][]byte{n.path("a"): []byte("a = 1\n" + original), n.path("b"): nil}, got); diff != "" || err != nil {
-		t.Errorf("all: %v (-want +got):\n%s", err, diff)
 	}
 }
 
@@ -241,7 +234,7 @@ func TestRevertAfterARefreshOfASnap(t *testing.T) {
 
 func TestForget(t *testing.T) {
 	n := newNode(t, map[string]string{"a": original})
-	n.apply("nri", "a", ofNRI)
+	n.apply("nri", "a", "ours")
 	n.apply("limits", "b", "limits")
 	n.set(map[string]string{"a": "theirs"})
 	l := n.open()
@@ -259,7 +252,7 @@ func TestForget(t *testing.T) {
 // What a run left that was killed is removed by the next one: unfinished files.
 func TestOpenSweeps(t *testing.T) {
 	n := newNode(t, map[string]string{"a": original})
-	n.apply("nri", "a", ofNRI, "conf.d/b", "b")
+	n.apply("nri", "a", "ours", "conf.d/b", "b")
 	const random = "4751997750760398084"
 	left := []string{n.path(".a" + random), n.path(".b" + random), filepath.Join(n.root, record.Dir, ".changes.json"+random)}
 	stay := []string{n.path(".a"), n.path(".a12x"), n.path("a1"), n.path("conf.d/.b" + random), n.path(".other" + random),

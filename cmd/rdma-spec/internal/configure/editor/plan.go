@@ -100,20 +100,26 @@ func (d Editor) base(ctx context.Context) (b base, err error) {
 type set struct {
 	path  []string
 	value any
-	own   bool // as in record.Part
+	own   bool // a table that is the feature's, whatever others add to it
 }
 
-// parts are those of a block that has the values.
+// parts are those of a block that has the values. A handler of others' goes back to what it was without our base spec.
 func parts(feature string, sets []set) (all []record.Part) {
 	for _, s := range sets {
+		part := record.Part{Feature: feature, Path: s.path, Written: s.value}
 		table, isTable := s.value.(map[string]any)
-		if spec, has := table[containerd.BaseSpecKey]; isTable && has && !s.own { // it goes, whatever becomes of the table
-			all = append(all, record.Part{Feature: feature, Path: slices.Concat(s.path, []string{containerd.BaseSpecKey}),
-				Written: spec})
-		}
-		part := record.Part{Feature: feature, Path: s.path, Own: s.own, Written: s.value}
-		if s.own {
+		switch {
+		case s.own:
 			part.Written = nil
+		case isTable:
+			companion := maps.Clone(table)
+			delete(companion, containerd.BaseSpecKey)
+			all = append(all, record.Part{Path: s.path, Written: companion})
+			part.Path = slices.Concat(s.path, []string{containerd.BaseSpecKey})
+			part.Written = table[containerd.BaseSpecKey]
+			if part.Written == nil {
+				continue
+			}
 		}
 		all = append(all, part)
 	}

@@ -65,7 +65,9 @@ func (e Entry) Features() (all []string) {
 		all = append(all, e.Feature)
 	}
 	for _, p := range e.Parts {
-		all = append(all, p.Feature)
+		if !p.Companion() {
+			all = append(all, p.Feature)
+		}
 	}
 	return all
 }

@@ -56,10 +56,12 @@ func (r *Record) Without(features ...string) (map[string][]byte, error) {
 
 // Without returns what a file becomes without features, and its entry with those that are left.
 func (e Entry) Without(now []byte, gone func(feature string) bool) (content []byte, rest Entry, err error) {
-	e.Parts = handedOver(e.Parts, gone)
 	rest = e
 	rest.Feature = ""
 	rest.Parts = slices.DeleteFunc(slices.Clone(e.Parts), func(p Part) bool { return gone(p.Feature) })
+	if len(rest.Features()) == 0 {
+		rest.Parts = nil // companions have nothing beside them any longer, or are others'
+	}
 	changed := &Changed{Path: e.Path, Feature: e.Features()[slices.IndexFunc(e.Features(), gone)]}
 	if e.Feature == "" {
 		content, changed.Cause = e.withoutParts(now, gone, rest.Parts)
@@ -86,32 +88,15 @@ func (e Entry) Without(now []byte, gone func(feature string) bool) (content []by
 	return nil, e, changed
 }
 
-// handedOver returns parts of which tables that are no feature's own are those of a feature that stays beside them.
-func handedOver(parts []Part, gone func(feature string) bool) []Part {
-	parts = slices.Clone(parts)
-	for i, p := range parts {
-		beside := func(other Part) bool {
-			return other.Own && !gone(other.Feature) && slices.Equal(other.Path[:len(other.Path)-1], p.Path[:len(p.Path)-1])
-		}
-		if heir := slices.IndexFunc(parts, beside); heir >= 0 && p.Companion() {
-			parts[i].Feature = parts[heir].Feature
-		}
-	}
-	return parts
-}
-
 // withoutParts returns what a file that others write becomes without features, but for what others of ours share.
 func (e Entry) withoutParts(now []byte, gone func(feature string) bool, rest []Part) ([]byte, error) {
-	var going []Part
-	for _, p := range e.Parts {
-		if gone(p.Feature) && !slices.ContainsFunc(rest, p.SameAs) {
-			going = append(going, p)
-		}
-	}
 	if now == nil {
 		return nil, nil
 	}
-	content, err := WithoutParts(now, going)
+	going := slices.DeleteFunc(slices.Clone(e.Parts), func(p Part) bool {
+		return !p.Companion() && (!gone(p.Feature) || slices.ContainsFunc(rest, p.SameAs))
+	})
+	content, err := withoutParts(now, going)
 	if err != nil || len(rest) > 0 {
 		return content, err
 	}
