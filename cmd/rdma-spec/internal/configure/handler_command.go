@@ -87,7 +87,6 @@ none. Unlike the output of 'ctr oci spec', it does not limit open files to 1024.
 // that are not met any longer are met again, so that the goal starts from what they make.
 func (o *Options) edit(ctx context.Context, c *configured, d containerd.Daemon, g record.Goal) (edit editor.Editor,
 	err error) {
-	g.Daemon = d.Name
 	g.Config = d.Config
 	if g.Version, err = d.Program.Version(ctx); err != nil {
 		return edit, err

@@ -89,7 +89,7 @@ func (l *Ledger) restate(goals []record.Goal) error {
 		old, recorded := l.Goal(g.Feature)
 		return recorded && maps.Equal(old.Asked, g.Asked) && old.Version == g.Version && old.Config == g.Config
 	})
-	if len(goals) == 0 || l.lock == nil {
+	if len(goals) == 0 {
 		return nil
 	}
 	l.state(goals)

@@ -38,7 +38,6 @@ type Record struct {
 type Goal struct {
 	Feature string            `json:"feature"`           // such as nri, or handler rdma
 	Asked   map[string]string `json:"asked,omitempty"`   // with which flags, such as like: runc
-	Daemon  string            `json:"daemon,omitempty"`  // such as containerd, or k3s
 	Config  string            `json:"config,omitempty"`  // the daemon's configuration, on the node
 	Version string            `json:"version,omitempty"` // of the daemon
 	Time    time.Time         `json:"time"`
