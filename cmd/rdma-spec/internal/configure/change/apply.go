@@ -25,11 +25,10 @@ type step struct {
 	path     string
 	from, to []byte
 	mode     fs.FileMode
-	dirs     []string
 }
 
 func stepOf(e record.Entry, from, to []byte) step {
-	return step{e.Path, from, to, fs.FileMode(e.Mode), e.Dirs}
+	return step{e.Path, from, to, fs.FileMode(e.Mode)}
 }
 
 // Apply changes the files of a plan for goals. Each file is replaced atomically, and keeps its mode and owner. Where
@@ -112,28 +111,21 @@ func (l *Ledger) settle() {
 	for i, e := range l.Files {
 		l.Files[i].Written = e.Written[max(0, len(e.Written)-1):]
 	}
-	var dirs []string
 	l.Files = slices.DeleteFunc(l.Files, func(e record.Entry) bool {
-		isGone := len(e.Features()) == 0 || e.Feature != "" && slices.Equal(e.Written, []string{record.Sum(nil)})
-		if isGone {
-			dirs = append(dirs, e.Dirs...)
-		}
-		return isGone
+		return len(e.Features()) == 0 || e.Feature != "" && slices.Equal(e.Written, []string{record.Sum(nil)})
 	})
-	inherit(l.Files, dirs)
+	l.leaveDirs()
 }
 
-// inherit has files keep the directories that were made for others, which go, where they are in them.
-func inherit(all []record.Entry, dirs []string) {
-	for i, e := range all {
-		for _, dir := range dirs {
-			if strings.HasPrefix(e.Path, dir+"/") && !slices.Contains(e.Dirs, dir) {
-				e.Dirs = append(slices.Clone(e.Dirs), dir)
-				slices.Sort(e.Dirs)
-			}
+// leaveDirs removes the directories that were made for files of which none is left, and forgets them.
+func (l *Ledger) leaveDirs() {
+	l.Dirs = slices.DeleteFunc(slices.Clone(l.Dirs), func(dir string) bool {
+		isUsed := slices.ContainsFunc(l.Files, func(e record.Entry) bool { return strings.HasPrefix(e.Path, dir+"/") })
+		if !isUsed {
+			_ = os.Remove(dir) // one that others use meanwhile is not empty, and stays
 		}
-		all[i] = e
-	}
+		return !isUsed
+	})
 }
 
 // prepare records a change of a file for goals, and keeps what others have written in a file that is to be ours.
@@ -142,18 +134,16 @@ func (l *Ledger) prepare(f File, goals []record.Goal) (e record.Entry, err error
 		return e, fmt.Errorf("%s is not below %s", f.Path, l.Root)
 	}
 	path := files.Below(l.Root, files.OnNode(l.Root, f.Path))
-	e = record.Entry{Path: path, Mode: uint32(cmp.Or(f.Mode, 0o644)), Made: f.Before == nil, Dirs: missingDirs(path),
-		Editable: f.Editable}
+	e = record.Entry{Path: path, Mode: uint32(cmp.Or(f.Mode, 0o644)), Made: f.Before == nil, Editable: f.Editable}
 	i := slices.IndexFunc(l.Files, func(e record.Entry) bool { return e.Path == path })
 	if i >= 0 {
 		e = l.Files[i]
-		if f.Before == nil { // a run that was killed may have made some of the directories
-			e.Dirs = slices.Concat(e.Dirs, missingDirs(path))
-			slices.Sort(e.Dirs)
-			e.Dirs = slices.Compact(e.Dirs)
-			e.Made = true
-		}
+		e.Made = e.Made || f.Before == nil
 	}
+	l.Dirs = slices.Concat(missingDirs(path), l.Dirs)
+	slices.Sort(l.Dirs)
+	l.Dirs = slices.Compact(l.Dirs)
+	slices.Reverse(l.Dirs)
 	if f.Parts != nil {
 		e.Feature = ""
 		e.Written = nil
@@ -206,7 +196,6 @@ func (l *Ledger) carryOut(steps []step, check func() error) (undone bool, err er
 	taken := 0
 	for _, s := range steps {
 		if err = l.turn(s, s.from, s.to); errors.Is(err, atomicfile.ErrChanged) {
-			removeDirs(s.dirs)
 			break
 		}
 		taken++
@@ -232,20 +221,10 @@ func (l *Ledger) carryOut(steps []step, check func() error) (undone bool, err er
 // left alone. It fails with atomicfile.ErrChanged where the file has another one.
 func (l *Ledger) turn(s step, from, to []byte) error {
 	now, err := files.Content(s.path)
-	if err == nil && !files.Same(now, to) {
-		err = l.replaceFile(s, from, to)
+	if err != nil || files.Same(now, to) {
+		return err
 	}
-	if err == nil && to == nil {
-		removeDirs(s.dirs)
-	}
-	return err
-}
-
-func (l *Ledger) replaceFile(s step, from, to []byte) error {
-	if to == nil {
-		s.dirs = nil // they go with the file
-	}
-	for _, dir := range s.dirs {
+	for _, dir := range missingDirs(s.path) {
 		err := os.Mkdir(dir, 0o755)
 		if err == nil {
 			err = os.Chmod(dir, 0o755) // for all who need what is in it, whatever the umask
@@ -255,11 +234,4 @@ func (l *Ledger) replaceFile(s step, from, to []byte) error {
 		}
 	}
 	return l.put(s.path, from, to, s.mode)
-}
-
-// removeDirs removes directories that were made for a file.
-func removeDirs(dirs []string) {
-	for _, dir := range slices.Backward(dirs) {
-		_ = os.Remove(dir) // a directory that others use meanwhile is not empty, and stays
-	}
 }

@@ -86,7 +86,6 @@ func (l *Ledger) ReversalButCompanions(features ...string) (Reversal, error) {
 func (l *Ledger) reversal(butCompanions bool, features []string) (r Reversal, err error) {
 	gone := func(feature string) bool { return slices.Contains(features, feature) }
 	r.empty = !slices.ContainsFunc(l.Features(), gone)
-	var dirs []string
 	for _, e := range slices.Backward(l.Files) {
 		if !slices.ContainsFunc(e.Features(), gone) {
 			r.kept.Files = append(r.kept.Files, e)
@@ -106,17 +105,12 @@ func (l *Ledger) reversal(butCompanions bool, features []string) (r Reversal, er
 		}
 		if !files.Same(now, content) {
 			r.steps = append(r.steps, stepOf(e, now, content))
-		} else if now == nil && len(e.Dirs) > 0 {
-			r.steps = append(r.steps, stepOf(e, nil, nil)) // a run was killed before it removed them
 		}
 		if len(rest.Features()) > 0 {
 			r.kept.Files = append(r.kept.Files, rest)
-		} else {
-			dirs = append(dirs, e.Dirs...)
 		}
 	}
 	slices.Reverse(r.kept.Files)
-	inherit(r.kept.Files, dirs)
 	r.kept.Goals = slices.DeleteFunc(slices.Clone(l.Goals), func(g record.Goal) bool { return gone(g.Feature) })
 	return r, nil
 }
@@ -163,5 +157,6 @@ func (l *Ledger) Forget(features ...string) (paths []string, err error) {
 func (l *Ledger) replace(kept record.Record) error {
 	l.Goals = kept.Goals
 	l.Files = kept.Files
+	l.leaveDirs()
 	return l.save()
 }

@@ -30,6 +30,8 @@ type Record struct {
 	Format int     `json:"format"`
 	Goals  []Goal  `json:"goals"`
 	Files  []Entry `json:"files"`
+	// Dirs were made for the files, the innermost first.
+	Dirs []string `json:"directories,omitempty"`
 
 	Root string `json:"-"` // of the node
 }
@@ -54,7 +56,6 @@ type Entry struct {
 	Backup   string   `json:"backup,omitempty"`
 	Written  []string `json:"written,omitempty"`
 	Mode     uint32   `json:"mode"`
-	Dirs     []string `json:"directories,omitempty"` // that were made for the file, the outermost first
 	Editable bool     `json:"editable,omitempty"`
 }
 
@@ -88,9 +89,7 @@ func Read(root string) (*Record, error) {
 	case err != nil:
 		return nil, fmt.Errorf("%s: %w", r.File(), err)
 	}
-	for i := range r.Files {
-		r.Files[i] = r.Files[i].at(func(path string) string { return files.Below(root, path) })
-	}
+	r.moved(func(path string) string { return files.Below(root, path) })
 	return r, nil
 }
 
@@ -99,29 +98,27 @@ func (r *Record) File() string { return files.Below(r.Root, Dir+"/changes.json")
 
 // Text returns what the record's file is to have.
 func (r *Record) Text() ([]byte, error) {
-	kept := Record{Format: format, Goals: r.Goals}
-	for _, e := range r.Files {
-		kept.Files = append(kept.Files, e.at(func(path string) string { return lasting(r.Root, files.OnNode(r.Root, path)) }))
-	}
+	kept := Record{Format: format, Goals: r.Goals, Files: slices.Clone(r.Files), Dirs: slices.Clone(r.Dirs)}
+	kept.moved(func(path string) string { return lasting(r.Root, files.OnNode(r.Root, path)) })
 	text, err := json.MarshalIndent(kept, "", "  ")
 	return append(text, '\n'), err
 }
 
-// at returns an entry whose paths are elsewhere.
-func (e Entry) at(place func(path string) string) Entry {
-	e.Path = place(e.Path)
-	if e.Backup != "" {
-		e.Backup = place(e.Backup)
+// moved changes the paths of a record, and makes values what TOML has.
+func (r *Record) moved(to func(path string) string) {
+	for i, dir := range r.Dirs {
+		r.Dirs[i] = to(dir)
 	}
-	e.Dirs = slices.Clone(e.Dirs)
-	for i, dir := range e.Dirs {
-		e.Dirs[i] = place(dir)
+	for i, e := range r.Files {
+		e.Path = to(e.Path)
+		if e.Backup != "" {
+			e.Backup = to(e.Backup)
+		}
+		for n, p := range e.Parts {
+			e.Parts[n].Written = plain(p.Written)
+		}
+		r.Files[i] = e
 	}
-	e.Parts = slices.Clone(e.Parts)
-	for i := range e.Parts {
-		e.Parts[i].Written = plain(e.Parts[i].Written)
-	}
-	return e
 }
 
 // plain returns a value as TOML has it: whole numbers are an int64.
