@@ -277,12 +277,15 @@ func (n node) unrender(t *testing.T) {
 
 // ofNRI returns the editor for NRI.
 func ofNRI(d containerd.Daemon, required bool) Editor {
-	return Editor{Daemon: d, Goal: record.Goal{Feature: goal.NRI, Config: d.Config,
-		Asked: map[string]string{goal.Required: strconv.FormatBool(required)}}}
+	return editorFor(d, goal.NRI, map[string]string{goal.Required: strconv.FormatBool(required)})
 }
 
 // ofHandler returns the editor for a handler.
 func ofHandler(d containerd.Daemon, name, like string) Editor {
-	return Editor{Daemon: d, Goal: record.Goal{Feature: goal.Handler + name, Config: d.Config,
-		Asked: map[string]string{goal.Like: like}}}
+	return editorFor(d, goal.Handler+name, map[string]string{goal.Like: like})
+}
+
+func editorFor(d containerd.Daemon, feature string, asked map[string]string) Editor {
+	version, _ := d.Program.Version(context.Background()) // the plan says why there is none
+	return Editor{Daemon: d, Goal: record.Goal{Feature: feature, Config: d.Config, Version: version, Asked: asked}}
 }

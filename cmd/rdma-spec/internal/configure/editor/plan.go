@@ -56,7 +56,7 @@ func (d Editor) base(ctx context.Context) (b base, err error) {
 			b.relies = append(b.relies, change.File{Path: f.Path, Before: f.Text, Content: f.Text})
 		}
 	}
-	b.writing = writing{Editor: d, staged: containerd.Contents{}, files: map[string]change.File{}}
+	b.writing = writing{Editor: d, staged: containerd.Contents{}}
 	maps.Copy(b.staged, d.Without)
 	if b.now, err = d.Effective(ctx, nil); err != nil {
 		return b, fmt.Errorf("containerd cannot load %s: %w: correct it first", d.File(), err)
@@ -183,7 +183,7 @@ func (w *writing) meet(ctx context.Context, g record.Goal, tree, now map[string]
 	}
 	for _, p := range places {
 		for _, way := range ways {
-			tried := writing{w.Editor, maps.Clone(w.staged), maps.Clone(w.files), slices.Clone(w.order)}
+			tried := writing{w.Editor, maps.Clone(w.staged), slices.Clone(w.planned)}
 			err := tried.write(g.Feature, p, version, way, want)
 			if err == nil {
 				err = tried.reaches(ctx, want)
@@ -192,7 +192,7 @@ func (w *writing) meet(ctx context.Context, g record.Goal, tree, now map[string]
 				*w = tried
 				return want, nil
 			}
-			if problem := p.path + ": " + err.Error(); !slices.Contains(problems, problem) {
+			if problem := p.files[0] + ": " + err.Error(); !slices.Contains(problems, problem) {
 				problems = append(problems, problem)
 			}
 		}
@@ -249,11 +249,9 @@ const readOnly = " is on a read-only file system"
 
 // place is where a change can be made.
 type place struct {
-	path  string   // of the file that is written
-	by    string   // the file that gets an import of its directory; empty where it is imported already
-	block bool     // the file is not our own, and gets a block
-	old   bool     // of containerd 1.x, in which an own file replaces the sections of others
-	also  []string // files that get the same block
+	files []string // that are written: one of our own, or those that get the same block
+	block bool
+	by    string // the file that gets an import of our own file's directory; empty where it is imported already
 }
 
 // places returns the places for a change, the best one first, and why some are none: a file of our own in a directory
@@ -261,76 +259,67 @@ type place struct {
 // 1.x, an own file would take away the rest of CRI's section, unless the platform merges it.
 func (w *writing) places(ctx context.Context, g record.Goal, files []containerd.File, ways [][]set) (all []place,
 	unfit []string, err error) {
-	version, err := w.Program.Version(ctx)
-	if err != nil {
-		return nil, nil, err
-	}
 	source, err := w.Source(ctx, w.staged)
 	if err != nil {
 		return nil, nil, err
 	}
-	old := containerd.IsOld(version)
+	old := containerd.IsOld(w.Goal.Version)
 	if !old || g.Feature == goal.NRI || w.DropIns != "" {
 		all = w.ownFiles("rdma-spec-"+strings.ReplaceAll(g.Feature, " ", "-")+".toml", source, files)
 	}
-	for i := range all {
-		all[i].old = old && g.Feature == goal.NRI
-	}
 	if w.DropIns == "" && (old || w.Template != "") {
-		all = append(all, place{path: source, block: true})
-	}
-	sets := func(file containerd.File) bool {
-		return slices.ContainsFunc(ways, func(way []set) bool { return containerd.Sets(way[0].path[:2]...)(file.Tree) })
+		all = append(all, place{files: []string{source}, block: true})
 	}
 	for _, file := range slices.Backward(files[1:]) {
-		if old && w.DropIns == "" && sets(file) {
-			all = append(all, place{path: file.Path, block: true, also: []string{source}}, place{path: file.Path, block: true})
+		sets := slices.ContainsFunc(ways, func(way []set) bool { return containerd.Sets(way[0].path[:2]...)(file.Tree) })
+		if old && w.DropIns == "" && sets { // a tool may write it anew from the other one
+			all = append(all, place{files: []string{file.Path, source}, block: true},
+				place{files: []string{file.Path}, block: true})
 		}
 	}
 	return slices.DeleteFunc(all, func(p place) bool {
-		i := slices.IndexFunc(append([]string{p.by, p.path}, p.also...), func(path string) bool {
+		return slices.ContainsFunc(append([]string{p.by}, p.files...), func(path string) bool {
 			why := w.unfit(path)
 			if why != "" && !slices.Contains(unfit, why) {
 				unfit = append(unfit, why)
 			}
 			return why != ""
 		})
-		return i >= 0
 	}), unfit, nil
 }
 
 // ownFiles returns the places for a file of our own.
 func (w *writing) ownFiles(name, source string, files []containerd.File) (all []place) {
+	own := func(dir, name, by string) {
+		all = append(all, place{files: []string{w.Below(filepath.Join(dir, name))}, by: by})
+	}
 	if w.DropIns != "" { // which the platform reads in the order of their names
-		for _, first := range []string{"90-", "zz-"} {
-			all = append(all, place{path: w.Below(filepath.Join(w.DropIns, first+name))})
-		}
+		own(w.DropIns, "90-"+name, "")
+		own(w.DropIns, "zz-"+name, "")
 		return all
 	}
 	name = "90-" + name
-	path := w.Below(filepath.Join(w.Root, filepath.Dir(w.Config), Dir, name))
-	add := func(p place) {
-		if p.by != "" || filepath.Dir(p.path) != filepath.Dir(path) { // that import is of each of our files
-			all = append(all, p)
-		}
-	}
+	ours := w.Below(filepath.Join(w.Root, filepath.Dir(w.Config), Dir))
 	for _, f := range files {
 		for _, pattern := range f.Imports() {
 			dir, base := filepath.Split(pattern)
-			takes, _ := filepath.Match(base, name) // a bad pattern takes nothing
-			if takes && strings.Contains(base, "*") && !strings.ContainsAny(dir, `*?[\`) {
-				add(place{path: w.Below(filepath.Join(w.Root, dir, name))})
+			takes, _ := filepath.Match(base, name)                // a bad pattern takes nothing
+			isOurs := w.Below(filepath.Join(w.Root, dir)) == ours // that import is of each of our files
+			if takes && !isOurs && strings.Contains(base, "*") && !strings.ContainsAny(dir, `*?[\`) {
+				own(filepath.Join(w.Root, dir), name, "")
 			}
 		}
 	}
 	template, _ := w.staged.Read(source) // what cannot be read is not written
 	if w.Template == "" || template != nil && !containerd.IncludesBase(template) {
-		add(place{path: path, by: source})
+		own(ours, name, source)
 	}
 	for _, f := range files[1:] {
-		own, planned := w.files[f.Path]
-		if isOurs := planned && own.Parts == nil || strings.Contains(f.Name, "rdma-spec"); !isOurs {
-			add(place{path: path, by: f.Path})
+		isOurs := strings.Contains(f.Name, "rdma-spec") || slices.ContainsFunc(w.planned, func(planned change.File) bool {
+			return planned.Path == f.Path && planned.Parts == nil
+		})
+		if !isOurs {
+			own(ours, name, f.Path)
 		}
 	}
 	return all
@@ -361,22 +350,21 @@ func (w *writing) unfit(path string) string {
 // writing is an attempt to meet goals: files as they would be.
 type writing struct {
 	Editor
-	staged containerd.Contents
-	files  map[string]change.File
-	order  []string // of the files that are written
+	staged  containerd.Contents
+	planned change.Plan // without what the files are now
 }
 
 // write writes values of a feature to a place. The wanted effective configuration has all of a section.
 func (w *writing) write(feature string, p place, version int, sets []set, want map[string]any) error {
 	if p.block {
-		for _, path := range append([]string{p.path}, p.also...) {
+		for _, path := range p.files {
 			if err := w.writeBlock(feature, path, version, sets); err != nil {
 				return err
 			}
 		}
 		return nil
 	}
-	if p.old && len(sets) > 0 {
+	if feature == goal.NRI && containerd.IsOld(w.Goal.Version) && len(sets) > 0 { // sections of files are not merged
 		section, _ := tomledit.Lookup(want, "plugins", containerd.NRIPlugin)
 		sets = []set{{sets[0].path[:2], section, true}}
 	}
@@ -384,7 +372,7 @@ func (w *writing) write(feature string, p place, version int, sets []set, want m
 	if err != nil {
 		return err
 	}
-	w.wrote(change.File{Feature: feature, Path: p.path, Content: fmt.Appendf(nil, "# Written by rdma-spec configure; "+
+	w.wrote(change.File{Feature: feature, Path: p.files[0], Content: fmt.Appendf(nil, "# Written by rdma-spec configure; "+
 		"rdma-spec configure --revert removes it.\nversion = %d\n\n%s", version, lines)})
 	if p.by == "" {
 		return nil
@@ -396,7 +384,7 @@ func (w *writing) write(feature string, p place, version int, sets []set, want m
 // file is, also where another goal has added it.
 func (w *writing) writeImport(feature string, p place, version int) error {
 	part := record.Part{Feature: feature, Path: []string{"imports"},
-		Element: w.OnNode(filepath.Join(filepath.Dir(p.path), "*.toml"))}
+		Element: w.OnNode(filepath.Join(filepath.Dir(p.files[0]), "*.toml"))}
 	text, err := w.staged.Read(p.by)
 	if err != nil {
 		return err
@@ -486,14 +474,16 @@ func isThere(s set) error {
 
 // wrote stages a file, with the parts that it has already.
 func (w *writing) wrote(f change.File) {
-	if before, planned := w.files[f.Path]; planned && f.Parts != nil {
-		f.Parts = slices.Concat(before.Parts, f.Parts)
-	}
 	w.staged[f.Path] = f.Content
-	w.files[f.Path] = f
-	if !slices.Contains(w.order, f.Path) {
-		w.order = append(w.order, f.Path)
+	i := slices.IndexFunc(w.planned, func(planned change.File) bool { return planned.Path == f.Path })
+	if i < 0 {
+		w.planned = append(w.planned, f)
+		return
 	}
+	if f.Parts != nil {
+		f.Parts = slices.Concat(w.planned[i].Parts, f.Parts)
+	}
+	w.planned[i] = f
 }
 
 // reaches reports an error where the files do not give the wanted effective configuration.
@@ -511,23 +501,18 @@ func (w *writing) reaches(ctx context.Context, want map[string]any) error {
 // plan returns the change of the files: a file that names another one after it, and those that no longer have anything
 // for the goal at the end.
 func (w *writing) plan() (planned change.Plan, err error) {
+	planned = w.planned
 	for _, path := range slices.Sorted(maps.Keys(w.Without)) {
-		if !slices.Contains(w.order, path) {
-			f := change.File{Path: path, Content: w.staged[path]}
-			if f.Content != nil {
-				f.Parts = []record.Part{} // the file is not ours
-			}
-			w.wrote(f)
+		if slices.ContainsFunc(planned, func(f change.File) bool { return f.Path == path }) {
+			continue
 		}
-	}
-	for _, path := range w.order {
-		f := w.files[path]
-		if f.Before, err = (containerd.Contents{}).Read(path); err != nil {
-			return nil, err
+		f := change.File{Path: path, Content: w.staged[path]}
+		if f.Content != nil {
+			f.Parts = []record.Part{} // the file is not ours
 		}
 		planned = append(planned, f)
 	}
-	return planned, nil
+	return change.Whole(planned...)
 }
 
 // tables writes the values, which are of tables that a file does not have.
