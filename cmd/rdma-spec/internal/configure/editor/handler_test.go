@@ -12,6 +12,7 @@ import (
 	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/configure/change"
 	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/node/containerd"
 	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/tomledit"
+	"github.com/rdma-spec/rdma-spec/test/testing/repository"
 	"github.com/rdma-spec/rdma-spec/test/testing/scratch"
 )
 
@@ -104,34 +105,32 @@ func TestHandlerStartsFromItsModelsBaseSpec(t *testing.T) {
 
 // K3s reads config.toml.tmpl where there is no config-v3.toml.tmpl: a new one would take its place.
 func TestTemplatesThatExist(t *testing.T) {
+	runsContainerd(t)
+	const theirs = "{{ template \"base\" . }}\n[debug]"
 	for name, test := range map[string]struct {
+		version string
 		files   map[string]string
-		version loader
 		want    string // the file and its new beginning, or a part of the error
 	}{
-		"none, containerd 2.x": {nil, "2.4.2", "config-v3.toml.tmpl " + containerd.DefaultTemplate},
-		"none, containerd 1.7": {nil, "1.7.35", "config.toml.tmpl " + containerd.DefaultTemplate},
-		"an old one": {map[string]string{"config.toml.tmpl": "{{ template \"base\" . }}\n[debug]", "config.toml": "version = 2\n[debug]"}, "2.4.2",
-			"config.toml.tmpl {{ template \"base\" . }}\n[debug]\n# rdma-spec configure wrote the lines from here, below a line without an end\n["},
-		"one that others have changed since": {map[string]string{"config.toml.tmpl": "{{ template \"base\" . }}\n[debug]"}, "2.4.2",
+		"none, containerd 2.x": {"2.4.2", nil, "config-v3.toml.tmpl " + containerd.DefaultTemplate},
+		"none, containerd 1.7": {"1.7.35", nil, "config.toml.tmpl " + containerd.DefaultTemplate},
+		"an old one": {"2.4.2", map[string]string{"config.toml.tmpl": theirs, "config.toml": "version = 2\n[debug]"},
+			"config.toml.tmpl " + theirs + "\n# rdma-spec configure wrote the lines from here, below a line without an end\n["},
+		"one that others have changed since": {"2.4.2", map[string]string{"config.toml.tmpl": theirs},
 			"error: config.toml is older than its template, and k3s creates it: start k3s once, and run this command again"},
-		"both": {map[string]string{"config.toml.tmpl": "# old\n", "config-v3.toml.tmpl": "# new\n"}, "2.4.2",
-			"config-v3.toml.tmpl # new\n# rdma-spec configure wrote the lines from here\nversion = 2\nimports = "},
-		"one that was changed": {map[string]string{"config-v3.toml.tmpl": "[plugins.'io.containerd.nri.v1.nri']\n  " +
-			"socket_path = '/x'\n"}, "2.4.2", "config-v3.toml.tmpl imports = "},
-		"one that sets the key":    {map[string]string{"config.toml": "version = 2\n[plugins.'io.containerd.nri.v1.nri']\ndisable = true\n"}, "2.4.2", "error: the table plugins.io.containerd.nri.v1.nri is there already"},
-		"one that ends with it":    {map[string]string{"config.toml": "version = 2\n[plugins.'io.containerd.nri.v1.nri']\nsocket_path = '/x'\n"}, "2.4.2", "error: the table plugins.io.containerd.nri.v1.nri is there already"},
-		"one that has the section": {map[string]string{"config.toml": "version = 2\n[plugins.'io.containerd.nri.v1.nri']\nsocket_path = '/x'\n[debug]\n"}, "2.4.2", "error: the table plugins.io.containerd.nri.v1.nri is there already"},
+		"both": {"2.4.2", map[string]string{"config.toml.tmpl": "# old\n", "config-v3.toml.tmpl": "# new\n"},
+			"config-v3.toml.tmpl # new\n# rdma-spec configure wrote the lines from here\nversion = "},
+		"one of its own": {"2.4.2", map[string]string{"config-v3.toml.tmpl": "[debug]\n"}, "config-v3.toml.tmpl imports = "},
+		"a base that has the table": {"2.4.2", map[string]string{"config.toml": "version = 3\n" +
+			"[plugins.'io.containerd.cri.v1.runtime'.containerd.runtimes]\nrdma.runtime_path = ''\n"},
+			"error: config.toml already has a handler \"rdma\""},
 	} {
 		t.Run(name, func(t *testing.T) {
-			files := map[string]string{"config.toml": "version = 2\n"}
-			for name, content := range test.files {
-				files[name] = content
-			}
-			root := scratch.With(t, files, 0o600)
-			d := containerd.Daemon{Name: "k3s", Config: root + "/config.toml", Program: test.version, Template: root +
-				"/config-v3.toml.tmpl"}
-			plan, err := ofNRI(d, false).NRI(t.Context())
+			root := scratch.With(t, map[string]string{"config.toml": "version = 2\n"}, 0o600)
+			scratch.Files(t, root, test.files, 0o600)
+			d := containerd.Daemon{Name: "k3s", Config: root + "/config.toml", Template: root + "/config-v3.toml.tmpl",
+				Program: containerd.Binary(repository.Containerd(t, test.version))}
+			plan, err := ofHandler(d, "rdma", "runc").Handler(t.Context(), someSpec)
 			plan = plan.Changed()
 			if wanted, isError := strings.CutPrefix(test.want, "error: "); isError {
 				if err == nil || !strings.Contains(err.Error(), wanted) {
@@ -144,7 +143,7 @@ func TestTemplatesThatExist(t *testing.T) {
 			}
 			last := plan[len(plan)-1]
 			if got := filepath.Base(last.Path) + " " + string(last.Content); !strings.HasPrefix(got, test.want) ||
-				!strings.Contains(string(plan[0].Content), "  disable = false\n") {
+				!strings.Contains(plan.Diff(), "runtimes.rdma]\n") {
 				t.Errorf("%s, want %s", got, test.want)
 			}
 		})
