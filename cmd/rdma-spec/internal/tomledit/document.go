@@ -13,6 +13,7 @@ import (
 // document is where things are in a text. Positions are offsets in bytes.
 type document struct {
 	text     []byte
+	tree     map[string]any
 	sections []section // the first has no header: it is what comes before all headers
 	keys     []keyValue
 }
@@ -39,7 +40,11 @@ type keyValue struct {
 type span struct{ start, end int }
 
 func scan(text []byte) (*document, error) {
-	d := &document{text: text, sections: []section{{}}}
+	tree, err := Parse(text)
+	if err != nil {
+		return nil, err
+	}
+	d := &document{text: text, tree: tree, sections: []section{{}}}
 	var p unstable.Parser
 	p.Reset(readable(text))
 	for p.NextExpression() {

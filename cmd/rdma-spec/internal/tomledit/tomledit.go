@@ -75,18 +75,14 @@ func Lookup(tree map[string]any, path ...string) (any, bool) {
 // Set sets the value of a key above all tables: it changes the value where the key exists, and else adds a line. A
 // value is a boolean, a number, a string, or a list of those.
 func Set(text []byte, value any, key string) ([]byte, error) {
-	tree, err := Parse(text)
+	d, err := scan(text)
 	if err != nil {
 		return nil, err
 	}
-	if old, exists := tree[key]; exists && Same(old, value) {
+	if old, exists := d.tree[key]; exists && Same(old, value) {
 		return text, nil
 	}
 	written, err := write(value)
-	if err != nil {
-		return nil, err
-	}
-	d, err := scan(text)
 	if err != nil {
 		return nil, err
 	}
@@ -96,7 +92,7 @@ func Set(text []byte, value any, key string) ([]byte, error) {
 	} else {
 		after = d.insertOnTop(join([]string{key}) + " = " + written)
 	}
-	return after, check(tree, after, value, key)
+	return d.edited(after, value, key)
 }
 
 // Tables writes the tables of a tree with all that is in them. They can stand at the end of a document that has none of
@@ -138,21 +134,17 @@ func writeTables(b *bytes.Buffer, path []string, table map[string]any) error {
 // Add adds an element to the end of a list of strings, whose key is above all tables. It adds the list where there is
 // none.
 func Add(text []byte, element, key string) ([]byte, error) {
-	tree, err := Parse(text)
+	d, err := scan(text)
 	if err != nil {
 		return nil, err
 	}
-	old, exists := tree[key]
+	old, exists := d.tree[key]
 	if !exists {
 		return Set(text, []any{element}, key)
 	}
 	list, isList := old.([]any)
 	if !isList {
 		return nil, fmt.Errorf("%s is not a list", key)
-	}
-	d, err := scan(text)
-	if err != nil {
-		return nil, err
 	}
 	kv, found := d.find([]string{key})
 	if !found {
@@ -165,17 +157,17 @@ func Add(text []byte, element, key string) ([]byte, error) {
 		written = ", " + written
 	}
 	after := splice(text, at, at, written)
-	return after, check(tree, after, append(slices.Clone(list), element), key)
+	return d.edited(after, append(slices.Clone(list), any(element)), key)
 }
 
 // Remove removes an element of a list of strings, whose key is above all tables, and the list with its last one. The
 // text stays where the list has no such element.
 func Remove(text []byte, element, key string) ([]byte, error) {
-	tree, err := Parse(text)
+	d, err := scan(text)
 	if err != nil {
 		return nil, err
 	}
-	list, _ := tree[key].([]any)
+	list, _ := d.tree[key].([]any)
 	i := slices.Index(list, any(element))
 	switch {
 	case i < 0:
@@ -183,50 +175,46 @@ func Remove(text []byte, element, key string) ([]byte, error) {
 	case len(list) == 1:
 		return Delete(text, key)
 	}
-	d, err := scan(text)
-	if err != nil {
-		return nil, err
-	}
 	kv, found := d.find([]string{key})
 	if !found {
 		return nil, fmt.Errorf("%s is not written as a list", key)
 	}
 	gone := d.element(kv.elements[i])
 	after := splice(text, gone.start, gone.end, "")
-	return after, check(tree, after, slices.Delete(slices.Clone(list), i, i+1), key)
+	return d.edited(after, slices.Delete(slices.Clone(list), i, i+1), key)
 }
 
 // Delete removes the value at a path, wherever it is written: a key, or a table with all that is in it. Tables that have
 // nothing else go with it. The text stays where there is none.
 func Delete(text []byte, path ...string) ([]byte, error) {
-	tree, err := Parse(text)
+	d, err := scan(text)
 	if err != nil {
 		return nil, err
 	}
-	if _, exists := Lookup(tree, path...); !exists {
+	if _, exists := Lookup(d.tree, path...); !exists {
 		return text, nil
 	}
 	for len(path) > 1 {
-		parent, _ := Lookup(tree, path[:len(path)-1]...)
+		parent, _ := Lookup(d.tree, path[:len(path)-1]...)
 		if len(parent.(map[string]any)) > 1 { // it has the key
 			break
 		}
 		path = path[:len(path)-1]
 	}
-	d, err := scan(text)
-	if err != nil {
-		return nil, err
-	}
-	after := d.remove(path)
+	return d.edited(d.remove(path), nil, path...)
+}
+
+// edited returns a text that has another value at a path than the document, nil for none. It is an error if more has
+// changed, or less.
+func (d *document) edited(after []byte, value any, path ...string) ([]byte, error) {
 	got, err := Parse(after)
 	if err != nil {
-		return nil, fmt.Errorf("%s cannot be removed: %w", join(path), err)
+		return nil, fmt.Errorf("%s cannot be changed: %w", join(path), err)
 	}
-	want := Clone(tree)
-	parent, _ := Lookup(want, path[:len(path)-1]...)
-	delete(parent.(map[string]any), path[len(path)-1]) // it has the key
+	want := Clone(d.tree)
+	Put(want, value, path...)
 	if Difference(got, want) != nil {
-		return nil, fmt.Errorf("%s cannot be removed without a change of other keys", join(path))
+		return nil, fmt.Errorf("%s cannot be changed without other keys", join(path))
 	}
 	return after, nil
 }
@@ -260,20 +248,6 @@ func Differences(a, b map[string]any) (all [][]string) {
 func isEmpty(leaf any) bool {
 	table, isTable := leaf.(map[string]any)
 	return leaf == nil || isTable && len(table) == 0
-}
-
-// check reports an edit that has changed more, or less, than the value of a key.
-func check(before map[string]any, after []byte, value any, key string) error {
-	got, err := Parse(after)
-	if err != nil {
-		return fmt.Errorf("%s cannot be set: %w", key, err)
-	}
-	want := Clone(before)
-	want[key] = value
-	if !Same(got, want) {
-		return fmt.Errorf("%s cannot be set without a change of other keys", key)
-	}
-	return nil
 }
 
 // Clone returns a tree whose tables can be changed.

@@ -49,8 +49,8 @@ func TestSet(t *testing.T) {
 			}
 		})
 	}
-	for text, want := range map[string]string{"a = \n": "toml: ", "[[x]]\ny = 1\n": "x cannot be set", "[x]\ny = 1\n": "x cannot be set",
-		"x.y = 1\n": "x cannot be set: "} {
+	for text, want := range map[string]string{"a = \n": "toml: ", "[[x]]\ny = 1\n": "x cannot be changed", "[x]\ny = 1\n": "x cannot be changed",
+		"x.y = 1\n": "x cannot be changed: "} {
 		if _, err := Set([]byte(text), true, "x"); err == nil || !strings.HasPrefix(err.Error(), want) {
 			t.Errorf("Set in %q: %v, want %s", text, err, want)
 		}
