@@ -44,16 +44,11 @@ func (l *Ledger) Apply(plan Plan, check func() error, goals ...record.Goal) erro
 	}
 	before := record.Record{Goals: slices.Clone(l.Goals), Files: slices.Clone(l.Files)}
 	var steps []step
-	var backups []string
 	for _, f := range plan {
 		if changed := !files.Same(f.Before, f.Content); changed || f.Parts != nil {
 			var e record.Entry
 			if e, err = l.prepare(f, goals); err != nil {
 				break
-			}
-			had := func(old record.Entry) bool { return old.Backup == e.Backup }
-			if e.Backup != "" && !slices.ContainsFunc(before.Files, had) {
-				backups = append(backups, e.Backup)
 			}
 			if changed {
 				steps = append(steps, stepOf(e, f.Before, f.Content))
@@ -69,10 +64,7 @@ func (l *Ledger) Apply(plan Plan, check func() error, goals ...record.Goal) erro
 		undone, err = l.carryOut(steps, check)
 	}
 	if undone {
-		err = errors.Join(err, l.replace(before))
-		for _, backup := range backups {
-			_ = os.Remove(backup) // it is of no use, and does no harm
-		}
+		err = errors.Join(err, l.leave(before))
 	}
 	if err != nil {
 		return err

@@ -121,8 +121,15 @@ func (l *Ledger) Revert(back Reversal, check func() error) error {
 	if _, err := l.carryOut(back.steps, check); err != nil {
 		return err
 	}
+	return l.leave(back.kept)
+}
+
+// leave replaces the record by one that has less, and removes the directories and backups of what it has no longer.
+func (l *Ledger) leave(kept record.Record) error {
 	before := l.Files
-	err := l.replace(back.kept)
+	l.Files = kept.Files
+	l.leaveDirs()
+	err := l.replace(kept)
 	for _, e := range before {
 		isKept := func(other record.Entry) bool { return other.Backup == e.Backup }
 		if err == nil && e.Backup != "" && !slices.ContainsFunc(l.Files, isKept) {
@@ -157,6 +164,5 @@ func (l *Ledger) Forget(features ...string) (paths []string, err error) {
 func (l *Ledger) replace(kept record.Record) error {
 	l.Goals = kept.Goals
 	l.Files = kept.Files
-	l.leaveDirs()
 	return l.save()
 }
