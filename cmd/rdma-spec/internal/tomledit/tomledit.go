@@ -184,8 +184,8 @@ func Remove(text []byte, element, key string) ([]byte, error) {
 	return d.edited(after, slices.Delete(slices.Clone(list), i, i+1), key)
 }
 
-// Delete removes the value at a path, wherever it is written: a key, or a table with all that is in it. Tables that have
-// nothing else go with it. The text stays where there is none.
+// Delete removes the value at a path, wherever it is written: a key, or a table with all that is in it. Tables that
+// have nothing else go with it. The text stays where there is none.
 func Delete(text []byte, path ...string) ([]byte, error) {
 	d, err := scan(text)
 	if err != nil {

@@ -63,7 +63,7 @@ func (n node) setParts(feature, file, content string, parts ...string) {
 func TestRevertTakesPartsOut(t *testing.T) {
 	const template = "{{ template \"base\" . }}\n"
 	const theirs = "\n[handlers.x]\n"
-	of := func(parts string) []string { return strings.Fields(parts) }
+	of := strings.Fields
 	all := of("handler runc kata")
 	for name, test := range map[string]struct {
 		before, lines string
