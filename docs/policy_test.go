@@ -4,7 +4,9 @@
 package docs_test
 
 import (
+	"maps"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 
@@ -12,6 +14,7 @@ import (
 
 	"github.com/rdma-spec/rdma-spec/plugin/policy"
 	"github.com/rdma-spec/rdma-spec/spec/hca"
+	"github.com/rdma-spec/rdma-spec/test/testing/golden"
 	"github.com/rdma-spec/rdma-spec/test/testing/repository"
 )
 
@@ -57,24 +60,28 @@ var refusals = []struct {
 	{name: "unreadable", annotation: "yes", holds: true},
 }
 
+// TestRefusalsPage checks the messages of the table. -update writes them.
 func TestRefusalsPage(t *testing.T) {
-	rows := regexp.MustCompile("(?m)^\\| [^|]* \\| `([^`]*)` \\|$").FindAllStringSubmatch(repository.Read(t,
-		"docs/pods.md"), -1)
+	file := repository.Path(t, "docs/pods.md")
+	page := repository.Read(t, "docs/pods.md")
+	rows := regexp.MustCompile("(?m)^\\| [^|]* \\| `([^`]*)` \\|$").FindAllStringSubmatchIndex(page, -1)
 	if len(rows) != len(refusals) {
 		t.Fatalf("%d messages in docs/pods.md, want %d", len(rows), len(refusals))
 	}
+	var said strings.Builder
+	written := 0
 	for i, test := range refusals {
 		got := decide(t, test.config, policy.Container{
 			Namespace: test.namespace, Pod: "p", Name: "c", Annotations: annotations(test.annotation),
 			Devices: devices(test.holds),
 		})
-		switch {
-		case got.Refusal == nil:
-			t.Errorf("%s: not refused: %+v", test.name, got)
-		case got.Refusal.Message != rows[i][1]:
-			t.Errorf("%s:\nsaid: %s\npage: %s", test.name, got.Refusal.Message, rows[i][1])
+		if got.Refusal == nil {
+			t.Fatalf("%s: not refused: %+v", test.name, got)
 		}
+		said.WriteString(page[written:rows[i][2]] + got.Refusal.Message)
+		written = rows[i][3]
 	}
+	golden.Compare(t, file, said.String()+page[written:])
 }
 
 // TestAnnotationsInTexts checks that the policy understands each value of the table in docs/pods.md, and those in README.md.
@@ -92,6 +99,31 @@ func TestAnnotationsInTexts(t *testing.T) {
 				t.Errorf("%s: %s: %s", file, row[1], got.Refusal.Message)
 			}
 		}
+	}
+}
+
+// aValue is a value of the annotation in the table of docs/pods.md, and what else its row has.
+var aValue = regexp.MustCompile("(?m)^\\| `(?:\"([a-z]+)\"|\\{(\\w+): [^`]*)` \\| (.*)\\|$")
+
+// TestAnnotationTable checks that the table in docs/pods.md has all that an annotation may say.
+func TestAnnotationTable(t *testing.T) {
+	said := policy.AnnotationVocabulary()
+	rows := map[string]string{}
+	for _, row := range aValue.FindAllStringSubmatch(repository.Read(t, "docs/pods.md"), -1) {
+		rows[row[1]+row[2]] = row[3]
+	}
+	for _, value := range slices.Concat(said.OptIn, said.OptOut, said.Keys) {
+		if rows[value] == "" {
+			t.Errorf("docs/pods.md: the table of the annotation has no row for %q", value)
+		}
+	}
+	for _, word := range said.Devices {
+		if !strings.Contains(rows["devices"], "`"+word+"`") {
+			t.Errorf("docs/pods.md: the row of devices does not have `%s`", word)
+		}
+	}
+	if len(rows) != len(said.OptIn)+len(said.OptOut)+len(said.Keys) {
+		t.Errorf("docs/pods.md: the table of the annotation has rows for what it cannot say: %q", slices.Sorted(maps.Keys(rows)))
 	}
 }
 

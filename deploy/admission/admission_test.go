@@ -148,17 +148,36 @@ func TestAdmissionLists(t *testing.T) {
 	}
 }
 
+// variable returns a policy's variable that is a list of words.
+func variable(t *testing.T, file string, variables []admissionv1.Variable, name string) (words []string) {
+	t.Helper()
+	i := slices.IndexFunc(variables, func(v admissionv1.Variable) bool { return v.Name == name })
+	if i < 0 {
+		t.Fatalf("%s has no variable %s", file, name)
+	}
+	if err := yaml.UnmarshalStrict([]byte(variables[i].Expression), &words); err != nil {
+		t.Fatal(err)
+	}
+	return words
+}
+
+// TestAdmissionOptOut: both policies know the values of the annotation that opt out.
+func TestAdmissionOptOut(t *testing.T) {
+	require, _ := decodeRequire(t)
+	forbid, _ := decodeForbid(t)
+	for file, variables := range map[string][]admissionv1.Variable{requireFile: require.Spec.Variables, forbidFile: forbid.Spec.Variables} {
+		got := variable(t, file, variables, "optOut")
+		if diff := cmp.Diff(policy.AnnotationVocabulary().OptOut, got); diff != "" {
+			t.Errorf("%s: write the plugin's words into the variable optOut of its template in deploy/helm/nri-rdma/templates, and "+
+				"`make update`, -want +got:\n%s", file, diff)
+		}
+	}
+}
+
 // TestForbidDevices: the policy looks for the annotations of other plugins that the configuration lists by default.
 func TestForbidDevices(t *testing.T) {
 	p, _ := decodeForbid(t)
-	i := slices.IndexFunc(p.Spec.Variables, func(v admissionv1.Variable) bool { return v.Name == "deviceAnnotations" })
-	if i < 0 {
-		t.Fatal("the policy has no list of annotations")
-	}
-	var keys []string
-	if err := yaml.UnmarshalStrict([]byte(p.Spec.Variables[i].Expression), &keys); err != nil {
-		t.Fatal(err)
-	}
+	keys := variable(t, forbidFile, p.Spec.Variables, "deviceAnnotations")
 	if diff := cmp.Diff(policy.Default().OptIn.DeviceAnnotations, keys); diff != "" {
 		t.Errorf("annotations, -want +got:\n%s", diff)
 	}

@@ -7,7 +7,9 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"reflect"
 	"regexp"
+	"strconv"
 	"strings"
 
 	"github.com/containerd/nri/pkg/api"
@@ -86,7 +88,62 @@ type annotationValue struct {
 	Devices json.RawMessage `json:"devices"`
 }
 
-const annotationForm = `"true", "false", or YAML such as {memlock: 16Gi, ipcLock: false, devices: all}`
+// words are the values of the annotation that are one word, in the order in which messages name them.
+var words = []struct {
+	word  string
+	means request
+}{
+	{"true", request{}},
+	{"false", request{optOut: true}},
+}
+
+// deviceWords are those of its key devices.
+var deviceWords = []struct {
+	word  string
+	means deviceRequest
+}{
+	{"all", deviceRequest{all: true}},
+	{"none", deviceRequest{none: true}},
+}
+
+// Vocabulary is what an annotation may say.
+type Vocabulary struct {
+	OptIn, OptOut []string // words
+	Keys, Devices []string // keys of the YAML form, and words of its key devices
+}
+
+// AnnotationVocabulary is for tests of what has a copy of it: the policies in deploy/admission, and docs/pods.md.
+func AnnotationVocabulary() Vocabulary {
+	var v Vocabulary
+	for _, w := range words {
+		if w.means.optOut {
+			v.OptOut = append(v.OptOut, w.word)
+		} else {
+			v.OptIn = append(v.OptIn, w.word)
+		}
+	}
+	for field := range reflect.TypeFor[annotationValue]().Fields() {
+		v.Keys = append(v.Keys, field.Tag.Get("json"))
+	}
+	for _, w := range deviceWords {
+		v.Devices = append(v.Devices, w.word)
+	}
+	return v
+}
+
+// annotationForm and devicesForm are what to write.
+var annotationForm, devicesForm = forms()
+
+func forms() (annotation, devices string) {
+	for _, w := range words {
+		annotation += strconv.Quote(w.word) + ", "
+	}
+	for _, w := range deviceWords {
+		devices += w.word + " nor "
+	}
+	return annotation + "or YAML such as {memlock: 16Gi, ipcLock: false, devices: all}",
+		"is neither " + devices + "a list of HCA names such as [mlx5_0]"
+}
 
 // parseAnnotation reads an annotation's value. Errors are one line of ASCII and never repeat more than a bounded part
 // of it.
@@ -97,13 +154,14 @@ func parseAnnotation(value string) (request, error) {
 	if strings.ContainsFunc(value, notPlain) { // guard: annotation-ascii
 		return request{}, errors.New("it has a character that is not plain ASCII: write " + annotationForm)
 	}
-	switch strings.TrimSpace(value) {
-	case "true":
-		return request{}, nil
-	case "false":
-		return request{optOut: true}, nil
-	case "":
+	word := strings.TrimSpace(value)
+	if word == "" {
 		return request{}, errors.New("it is empty: write " + annotationForm)
+	}
+	for _, w := range words {
+		if w.word == word {
+			return w.means, nil
+		}
 	}
 	if strings.ContainsAny(value, "&*!<") { // guard: yaml-alias
 		return request{}, errors.New("it has a YAML anchor, alias, tag or merge (one of & * ! <), which are not allowed: " +
@@ -155,18 +213,16 @@ func parseDeviceRequest(value json.RawMessage) (deviceRequest, error) {
 	}
 	var word string
 	if json.Unmarshal(value, &word) == nil {
-		switch word {
-		case "all":
-			return deviceRequest{all: true}, nil
-		case "none":
-			return deviceRequest{none: true}, nil
+		for _, w := range deviceWords {
+			if w.word == word {
+				return w.means, nil
+			}
 		}
-		return deviceRequest{}, fmt.Errorf("devices %s is neither all nor none nor a list of HCA names such as [mlx5_0]",
-			quoted(word))
+		return deviceRequest{}, fmt.Errorf("devices %s %s", quoted(word), devicesForm)
 	}
 	var names []string
 	if json.Unmarshal(value, &names) != nil || len(names) == 0 {
-		return deviceRequest{}, errors.New("devices is neither all nor none nor a list of HCA names such as [mlx5_0]")
+		return deviceRequest{}, errors.New("devices " + devicesForm)
 	}
 	for _, name := range names {
 		if !validHCAName.MatchString(name) { // guard: hca-name
