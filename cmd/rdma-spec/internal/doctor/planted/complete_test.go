@@ -12,11 +12,15 @@ import (
 	"testing"
 
 	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/doctor"
+	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/doctor/hardware"
 	"github.com/rdma-spec/rdma-spec/test/testing/golden"
 )
 
 // neverWrong are the checks that can only tell, or not know.
 var neverWrong = []string{"hca-answers", "mtu-same", "efa-pages", "container-devices", "container-shm", "container-gpu"}
+
+// elsewhereOK are the checks of hardware that healthyNode has nothing for.
+var elsewhereOK = []string{"efa-pages", "cma"}
 
 // inAddress are IDs that can be typed in the address of a page.
 var inAddress = regexp.MustCompile(`^[a-z0-9-]+$`)
@@ -27,7 +31,7 @@ func TestChecksAreComplete(t *testing.T) {
 	all := checks()
 	for _, c := range all {
 		golden.Begin(t, filepath.Join(faultPages, c.ID+".md"), page(c, skeletonTitle, skeleton, nil, doctor.Finding{}))
-		if problems := missing(c, all); len(problems) > 0 {
+		if problems := slices.Concat(missing(c, all), unplanted(t, c)); len(problems) > 0 {
 			t.Errorf("the check %q is not complete:\n- %s", c.ID, strings.Join(problems, "\n- "))
 		}
 	}
@@ -70,11 +74,43 @@ func missing(c doctor.Check, all []doctor.Check) (problems []string) {
 	}
 	lacks(len(messagesOf(c.ID, "")) == 0 && c.NoMessages == "",
 		"NoMessages: say what people see, or, if a program says something, add its message to the tables of cmd/internal/why")
-	wrong := slices.ContainsFunc(faults(), func(f fault) bool { return f.check == c.ID && (f.status == "" || f.status == doctor.Wrong) })
-	never := slices.Contains(neverWrong, c.ID)
-	lacks(!wrong && !never, "a planted fault: add a row to a list of faults_*_test.go here, or, if it is never wrong, to neverWrong")
-	lacks(wrong && never, "neverWrong: remove it there, since a planted fault makes it wrong")
 	_, _, err := written(c.ID)
 	lacks(err != nil, "%v", err)
+	return problems
+}
+
+// unplanted returns what the nodes of this package lack for a check, as what to do about it.
+func unplanted(t *testing.T, c doctor.Check) (problems []string) {
+	lacks := func(format string, args ...any) { problems = append(problems, fmt.Sprintf(format, args...)) }
+	same := func(other doctor.Check) bool { return other.ID == c.ID }
+	for _, f := range (fault{}).unplanted().look(t) {
+		ofHardware := slices.ContainsFunc(hardware.Checks(), same) && !slices.Contains(elsewhereOK, c.ID)
+		if f.Check == c.ID && f.Status != doctor.OK && ofHardware {
+			lacks("healthyNode: add the files with which the check is ok there. It is %q: %s", f.Status, f.Text)
+		}
+	}
+	isWrong := false
+	for _, p := range faults() {
+		if p.check != c.ID {
+			continue
+		}
+		isWrong = isWrong || p.status == "" || p.status == doctor.Wrong
+		for _, f := range p.look(t) {
+			switch {
+			case f.Check != c.ID || f.Status != doctor.Wrong:
+			case (f.FixType == doctor.FixManual) != asSentence.MatchString(f.Fix):
+				lacks("the fix of %q is %s, and has to be a sentence exactly if it is manual. One that is a command has .Command() or "+
+					".Disruptive(...) behind it: %s", p.name, f.FixType, f.Fix)
+			case f.FixType != doctor.FixManual && weighed(f.Fix) < 0:
+				lacks("commands, in side_effects_test.go: add a row for what this fix does, and from whom it takes what: %s", f.Fix)
+			}
+		}
+	}
+	switch never := slices.Contains(neverWrong, c.ID); {
+	case !isWrong && !never:
+		lacks("a planted fault: add a row to a list of faults_*_test.go here, or, if it is never wrong, to neverWrong")
+	case isWrong && never:
+		lacks("neverWrong: remove it there, since a planted fault makes it wrong")
+	}
 	return problems
 }

@@ -132,10 +132,8 @@ func TestFaults(t *testing.T) {
 		if len(seen) != 1 || !p.is(seen[0]) {
 			t.Errorf("%s: want %s about %q, got %+v", p.name, p.check, p.object, seen)
 		}
-		for _, f := range wrong(slices.Clone(seen)) {
-			if f.Fix == "" || (f.FixType == doctor.FixManual) != asSentence.MatchString(f.Fix) {
-				t.Errorf("%s: a manual fix is a sentence, and others are commands: %+v", p.name, f)
-			}
+		if slices.ContainsFunc(wrong(slices.Clone(seen)), func(f doctor.Finding) bool { return f.Fix == "" }) {
+			t.Errorf("%s: it has no fix: %+v", p.name, seen)
 		}
 		says.Add(t, p.name, said(seen...))
 	}

@@ -181,6 +181,13 @@ var commands = []struct {
 	{`^systemctl restart (containerd|crio|k3s|k3s-agent)$`, "restarts the runtime", "exec sessions", "the socket of NRI is gone"},
 }
 
+// weighed returns the row of a fix, or a number below 0 if it has none.
+func weighed(fix string) int {
+	return slices.IndexFunc(commands, func(c struct{ fix, does, whom, disruptive string }) bool {
+		return regexp.MustCompile(c.fix).MatchString(fix)
+	})
+}
+
 // Each fix that is a command, of all nodes that are planted, is one of those that were weighed, and is safe exactly
 // where its row says.
 func TestCommandsAreWeighed(t *testing.T) {
@@ -208,9 +215,7 @@ func TestCommandsAreWeighed(t *testing.T) {
 			if f.FixType == doctor.FixManual {
 				continue
 			}
-			i := slices.IndexFunc(commands, func(c struct{ fix, does, whom, disruptive string }) bool {
-				return regexp.MustCompile(c.fix).MatchString(f.Fix)
-			})
+			i := weighed(f.Fix)
 			switch {
 			case i < 0:
 				t.Errorf("%s: no row for %s: %s", name, f.FixType, f.Fix)

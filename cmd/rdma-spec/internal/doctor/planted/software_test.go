@@ -133,7 +133,7 @@ func (s *sick) look(t *testing.T, checks []doctor.Check) []doctor.Finding {
 		}
 		return s.listing(t, snapshot.Root), nil
 	}
-	snapshot.Undeclared = func(err error) { t.Error(err) }
+	snapshot.Undeclared = sayOnce(t)
 	return doctor.Run(t.Context(), snapshot, checks)
 }
 
