@@ -60,8 +60,8 @@ func update(base string) error {
 	}
 	changed := slices.Sorted(maps.Keys(before))
 	var failed error
-	for range mostRounds {
-		if failed, err = runTests(changed); err != nil {
+	for round := range mostRounds {
+		if failed, err = runTests(changed, round > 0); err != nil {
 			return err
 		}
 		after, err := changedSince(base)
@@ -77,8 +77,9 @@ func update(base string) error {
 	return failed
 }
 
-// runTests runs the tests that a change of files may give other golden files. Those that fail are the first error.
-func runTests(changed []string) (failed, err error) {
+// runTests runs the tests that a change of files, or of generated ones, may give other golden files. Those that fail are
+// the first error.
+func runTests(changed []string, generated bool) (failed, err error) {
 	for _, module := range modules {
 		packages, err := withGoldenFiles(module)
 		if err != nil {
@@ -86,7 +87,7 @@ func runTests(changed []string) (failed, err error) {
 		}
 		var dirs, tests []string
 		for _, p := range packages {
-			if !p.affected(changed) {
+			if !p.affected(changed, generated) {
 				continue
 			}
 			names, err := goldenTests(p.dir)
@@ -182,8 +183,9 @@ func testedOf(module, lines string) (packages []tested) {
 }
 
 // affected reports whether changes of files may change the package's golden files. A file belongs to the nearest
-// package above it. One in no package, such as an example, may be read by every test; one in the top directory by none.
-func (p tested) affected(changed []string) bool {
+// package above it. One in no package, such as an example, may be read by every test, or, if it is generated, by those
+// that name it; one in the top directory by none.
+func (p tested) affected(changed []string, generated bool) bool {
 	return slices.ContainsFunc(changed, func(file string) bool {
 		if !strings.Contains(file, "/") || strings.HasPrefix(file, ".") {
 			return false
@@ -192,7 +194,19 @@ func (p tested) affected(changed []string) bool {
 			return p.dir == above(file, true) // no other package sees them
 		}
 		dir := above(file, false)
-		return dir == "." || slices.Contains(p.uses, dir)
+		if dir == "." {
+			return !generated || p.names(path.Base(file))
+		}
+		return slices.Contains(p.uses, dir)
+	})
+}
+
+// names reports whether the package or its tests have a file's name.
+func (p tested) names(file string) bool {
+	sources, err := filepath.Glob(filepath.Join(p.dir, "*.go"))
+	return err != nil || slices.ContainsFunc(sources, func(source string) bool {
+		text, err := os.ReadFile(source)
+		return err != nil || bytes.Contains(text, []byte(file))
 	})
 }
 

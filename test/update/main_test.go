@@ -40,8 +40,18 @@ func TestTested_affected(t *testing.T) {
 		"README.md":                       false,
 		".github/workflows/test.yaml":     false,
 	} {
-		if got := p.affected([]string{"Makefile", file}); got != want {
+		if got := p.affected([]string{"Makefile", file}, false); got != want {
 			t.Errorf("%s: %t, want %t", file, got, want)
+		}
+	}
+	chart := tested{dir: "deploy/release/internal/chart", uses: []string{"deploy/release/internal/chart", "docs"}}
+	for file, want := range map[string]bool{
+		"deploy/config.schema.json":              true, // which it names
+		"deploy/kustomize/base/component.absent": false,
+		"docs/faults/acs.md":                     true, // of a package that it uses
+	} {
+		if got := chart.affected([]string{file}, true); got != want {
+			t.Errorf("%s, generated: %t, want %t", file, got, want)
 		}
 	}
 }
