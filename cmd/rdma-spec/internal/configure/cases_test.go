@@ -268,18 +268,6 @@ func TestWhatHappensToNodes(t *testing.T) {
 			n.does("--revert")
 			n.has(true, disable...)
 		},
-		"a byte order mark": func(t *testing.T) {
-			const marked = "\xef\xbb\xbfversion = 2\n[grpc]\n  uid = 0\n"
-			n := node(t, "1.7.35", config, marked)
-			n.does("nri")
-			n.has(false, disable...)
-			n.does("--revert")
-			if n.text(config) != marked {
-				n.Errorf("reverted: %q", n.text(config))
-			}
-			n.use("2.4.2")
-			refused(t, n.root, "nri", 3, "begins with a byte order mark, which containerd 2.x refuses")
-		},
 		"a unit without a limit": func(t *testing.T) {
 			const override = "etc/systemd/system/containerd.service.d/zz.conf"
 			n := node(t, "2.4.2", override, "[Service]\nLimitMEMLOCK=infinity:infinity\n")

@@ -83,6 +83,8 @@ func TestConfigureOddNodes(t *testing.T) {
 			"theirs]\n  base_runtime_spec = '/etc/x.json'\n", "etc/x.json": "{]"}, "error: the base spec /etc/x.json cannot be used"},
 		"a base spec of ours that is missing": {"2.4.2", "handler rdma --like runc", map[string]string{config: "version = 2\n" + runcV2 +
 			strings.Replace(runcV2, "runc]", "rdma]", 1) + "  base_runtime_spec = '/etc/containerd/rdma-spec-rdma.json'\n"}, "etc/containerd/rdma-spec-rdma.json"},
+		"a base spec of ours in place that is missing": {"2.4.2", "handler runc --in-place", map[string]string{config: "version = 2\n" + runcV2 +
+			"  base_runtime_spec = '/etc/containerd/rdma-spec-runc.json'\n"}, "error: the base spec /etc/containerd/rdma-spec-runc.json cannot be used"},
 		"a handler without a type": {"2.2.9", "handler rdma --like bare", map[string]string{config: "version = 2\n" + runtime + "bare]\n  runtime_root = '/x'\n"},
 			`error: the handler "bare" has no runtime_type, and no pod of it starts: set one in `},
 		"a handler without a type, in place": {"2.2.9", "handler bare --in-place", map[string]string{config: "version = 2\n" + runtime +

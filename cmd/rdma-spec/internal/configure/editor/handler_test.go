@@ -4,7 +4,6 @@
 package editor
 
 import (
-	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -39,6 +38,7 @@ func TestHandler(t *testing.T) {
 		{"2.2/k3s", "rdma", "runc"},
 		{"2.2/k3s-template", "rdma", "runc"},
 		{"2.2/drop-in-off", "rdma", "crun"},
+		{"2.2/eks-al2023", "rdma", "nvidia"}, // which has a base spec
 		{"2.3/nvidia-drop-in", "rdma-nvidia", "nvidia"},
 		{"2.3/nvidia-drop-in", "nvidia", "nvidia"},
 		{"2.4/kubespray", "rdma", "runc"},
@@ -68,39 +68,6 @@ func changes(t *testing.T, planned func() (change.Plan, error)) string {
 		t.Fatal(err)
 	}
 	return plan.Diff()
-}
-
-// A handler keeps what its model's base spec has.
-func TestHandlerStartsFromItsModelsBaseSpec(t *testing.T) {
-	n := newNode(t, "2.2/eks-al2023")
-	base := filepath.Join(filepath.Dir(n.daemon.File()), "base-runtime-spec.json")
-	missing := func(name, like, file string) {
-		t.Helper()
-		if _, err := ofHandler(n.daemon, name, like).Handler(t.Context(), someSpec); err == nil || !strings.Contains(err.Error(),
-			file+" cannot be used, and containerd serves no CRI without it: no such file or directory: write it with rdma-spec "+
-				"generate --to "+file) {
-			t.Errorf("a base spec that is missing: %v", err)
-		}
-	}
-	if err := os.Remove(base); err != nil {
-		t.Fatal(err)
-	}
-	missing("rdma", "nvidia", base)
-	scratch.File(t, base, `{"ociVersion":"1.1.0","linux":{}}`, 0o600)
-	plan, err := ofHandler(n.daemon, "rdma", "nvidia").Handler(t.Context(), someSpec)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if !strings.Contains(string(plan[0].Content), "{'ociVersion':'1.1.0','linux':{}}") {
-		t.Errorf("the base spec is made of something else: %s", plan[0].Content)
-	}
-	if plan, err = ofHandler(n.daemon, "nvidia", "nvidia").Handler(t.Context(), someSpec); err != nil {
-		t.Fatal(err)
-	}
-	for _, f := range plan.Changed()[1:] { // all but the base spec
-		scratch.File(t, f.Path, string(f.Content), 0o600)
-	}
-	missing("nvidia", "nvidia", plan[0].Path)
 }
 
 // K3s reads config.toml.tmpl where there is no config-v3.toml.tmpl: a new one would take its place.
