@@ -169,8 +169,7 @@ func waysToSetHandler(files []containerd.File, plugin, name, like, file string,
 			builtIn = append(builtIn, set{path(other), goal.NotZero(definition), false})
 		}
 	}
-	said := written(files, plugin, like)
-	for _, definition := range []map[string]any{goal.NotZero(said), said, goal.NotZero(model), tomledit.Clone(model)} {
+	for _, definition := range []map[string]any{goal.NotZero(written(files, plugin, like)), goal.NotZero(model)} {
 		if len(definition) > 0 {
 			definition[containerd.BaseSpecKey] = file
 			made := set{path(name), definition, name != like}
