@@ -447,17 +447,16 @@ func (w *writing) writeBlock(feature, path string, version int, sets []set) erro
 	}
 	lines = append(lines, added...)
 	after := tomledit.WithBlock(text, lines)
-	if _, err := tomledit.Parse(after); err != nil {
-		return isThere(sets[0])
-	}
+	whole := after
 	if based {
 		rendered, err := w.staged.Read(w.File())
 		if err != nil {
 			return err
 		}
-		if _, err := tomledit.Parse(tomledit.WithBlock(tomledit.WithoutBlock(rendered), lines)); err != nil {
-			return isThere(sets[0])
-		}
+		whole = tomledit.WithBlock(rendered, lines)
+	}
+	if _, err := tomledit.Parse(whole); err != nil {
+		return isThere(sets[0])
 	}
 	w.wrote(change.File{Feature: feature, Path: path, Content: after, Parts: parts(feature, sets)})
 	return nil
