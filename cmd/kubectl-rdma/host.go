@@ -168,7 +168,7 @@ func (o *options) printFromHost(ctx context.Context, node string, call []string)
 	return nil
 }
 
-// writeArchive writes a file that is whole or not there. It runs on Windows and macOS, too, for which atomicfile is not:
+// writeArchive writes a file that is whole or not there. It runs on Windows and macOS, too, and atomicfile does not:
 // that keeps owners, attributes, and the names in a directory as Linux has them.
 func writeArchive(file string, content []byte) error {
 	part, err := os.CreateTemp(filepath.Dir(file), "."+filepath.Base(file)+"-") // with mode 0600
