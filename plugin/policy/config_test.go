@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"reflect"
 	"strings"
 	"testing"
 
@@ -132,6 +133,45 @@ func TestDefaultConfig(t *testing.T) {
 	given.Rules = []Rule{{Match: Match{Namespaces: []string{"b"}}, Inject: &RuleInject{}}}
 	if _, err := New(given); err != nil || given.Rules[0].Inject.Names != nil {
 		t.Errorf("New has changed the configuration that it was given: %v", err)
+	}
+}
+
+// TestConfig_keys checks what each key of the configuration needs beside its type: a default, a check of what it may be, and
+// a place in what the tests of this package configure.
+func TestConfig_keys(t *testing.T) {
+	all, err := Parse([]byte(everything))
+	must.Succeed(t, err)
+	config := Default()
+	checkKeys(t, &config, "", reflect.ValueOf(&config).Elem(), reflect.ValueOf(all))
+}
+
+// checkKeys checks the keys of a part of a configuration, which is the default one, and of that part of everything.
+func checkKeys(t *testing.T, config *Config, below string, part, everything reflect.Value) {
+	for i := range part.NumField() {
+		field := part.Type().Field(i)
+		key := below + field.Tag.Get("json")
+		value := part.Field(i)
+		switch {
+		case field.Anonymous:
+			checkKeys(t, config, below, value, everything.Field(i))
+			continue
+		case value.Kind() == reflect.Struct:
+			checkKeys(t, config, key+".", value, everything.Field(i))
+			continue
+		case value.Kind() == reflect.Slice && value.IsNil():
+			t.Errorf("%s: Default gives it no value: write one, such as an empty list", key)
+		}
+		unset := key == "inject.management" || key == "optIn.deviceAnnotations"
+		if reflect.DeepEqual(value.Interface(), everything.Field(i).Interface()) != unset {
+			t.Errorf("%s: everything, in this file, has to set it to another value than the default", key)
+		}
+		if list, ok := value.Interface().([]string); ok {
+			value.Set(reflect.ValueOf([]string{"a\x7f b"}))
+			if _, err := New(*config); err == nil {
+				t.Errorf("%s: New takes any text: check what it may be", key)
+			}
+			value.Set(reflect.ValueOf(list))
+		}
 	}
 }
 

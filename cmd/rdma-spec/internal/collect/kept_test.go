@@ -64,7 +64,7 @@ func TestTableHasEachText(t *testing.T) {
 		"ignored": s.Ignored, "policy": s.JudgedBy, "listing": s.Listing} {
 		texts(reflect.TypeOf(part).Out(0), []string{name}, func(way []string) {
 			if kindOf(way) == unlisted {
-				t.Errorf("the table has no line for %q", strings.Join(way, " "))
+				t.Errorf("fields, in kept.go, has no line for %q: add one that says what kind of text it is", strings.Join(way, " "))
 			}
 		})
 	}
