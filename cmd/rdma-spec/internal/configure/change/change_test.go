@@ -233,20 +233,22 @@ func TestRevertKeepsWhatOthersChangedBetween(t *testing.T) {
 
 // A backup has what was before a feature's first change, and a revert that fails has the last one again.
 func TestLedgerKeepsTheFirst(t *testing.T) {
-	n := newNode(t, map[string]string{"a": "0"})
+	n := newNode(t, map[string]string{"a": "0", "b": "0"})
 	for _, version := range []string{"1", "2", "3"} {
 		n.apply("nri", "a", version)
 	}
-	n.check(map[string]string{"a": "3", "a" + backup: "0"})
+	n.apply("limits", "b", "1")
+	must.Succeed(t, n.revert("limits"))
+	n.check(map[string]string{"a": "3", "a" + backup: "0", "b": "0"})
 	l := n.open()
 	failed := errors.New("the daemon does not start")
 	if err := revert(l, func() error { return failed }, "nri"); !errors.Is(err, failed) {
 		t.Error(err)
 	}
 	l.Close()
-	n.check(map[string]string{"a": "3", "a" + backup: "0"})
+	n.check(map[string]string{"a": "3", "a" + backup: "0", "b": "0"})
 	must.Succeed(t, n.revert("nri"))
-	n.check(map[string]string{"a": "0"})
+	n.check(map[string]string{"a": "0", "b": "0"})
 }
 
 func TestOpenTwice(t *testing.T) {

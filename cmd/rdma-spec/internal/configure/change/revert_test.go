@@ -34,7 +34,7 @@ func block(text, lines string) string { return string(tomledit.WithBlock([]byte(
 var ours = map[string]record.Part{
 	"nri":     {Path: []string{"nri", "disable"}, Written: false},
 	"handler": {Path: []string{"handlers", "rdma"}},
-	"import":  {Path: []string{"imports"}, Element: "conf.d/ours-*", Inserted: "imports = [\"conf.d/ours-*\"]\n"},
+	"import":  {Path: []string{"imports"}, Element: "conf.d/ours-*", Inserted: "imports = [\"conf.d/ours-*\"]\n\n"},
 	"runc":    {Path: []string{"handlers", "runc"}, Written: map[string]any{"type": "runc"}},
 	"kata":    {Path: []string{"handlers", "kata"}, Written: map[string]any{"type": "kata"}},
 }
@@ -134,7 +134,7 @@ func TestRevertTakesPartsOut(t *testing.T) {
 
 // Changes of a file are taken back in any order, and what serves several of them goes with the last one.
 func TestRevertInAnyOrder(t *testing.T) {
-	const imports = "imports = [\"conf.d/ours-*\"]\n"
+	const imports = "imports = [\"conf.d/ours-*\"]\n\n"
 	const other = "[handlers.other]\n  type = \"runc\"\n"
 	for _, base := range []string{"", "{{ template \"base\" . }}\n"} {
 		for _, order := range [][]string{{"first", "second"}, {"second", "first"}} {
