@@ -13,7 +13,7 @@
 {{- .Values.namespaceOverride | default .Release.Namespace }}
 {{- end }}
 
-{{/* What the DaemonSet finds its pods by. They cannot be changed later. */}}
+{{/* The labels by which the DaemonSet finds its pods. They cannot be changed later. */}}
 {{- define "nri-rdma.selectorLabels" -}}
 {{- toYaml (dict "app.kubernetes.io/name" (include "nri-rdma.name" .) "app.kubernetes.io/instance" .Release.Name) }}
 {{- end }}
@@ -22,13 +22,13 @@
 {{- .Values.serviceAccount.name | default (ternary (include "nri-rdma.fullname" .) "default" .Values.serviceAccount.create) }}
 {{- end }}
 
-{{/* The labels of pods: kubectl rdma finds them by part-of, whatever else they are called. */}}
+{{/* The labels of pods. kubectl rdma finds pods by part-of, regardless of their names. */}}
 {{- define "nri-rdma.podLabels" -}}
 {{- $ours := include "nri-rdma.selectorLabels" . | fromYaml -}}
 {{- toYaml (merge $ours (dict "app.kubernetes.io/part-of" "rdma-spec") (.Values.podLabels | default dict) (.Values.commonLabels | default dict)) }}
 {{- end }}
 
-{{/* The labels of an object: of the context, with more. */}}
+{{/* The labels of an object: those of the context, and additional ones. */}}
 {{- define "nri-rdma.labels" -}}
 {{- $ := index . 0 -}}
 {{- $ours := include "nri-rdma.selectorLabels" $ | fromYaml -}}
@@ -38,14 +38,14 @@
 {{- toYaml (merge $ours $standard (index . 1 | default dict) ($.Values.commonLabels | default dict)) }}
 {{- end }}
 
-{{/* The image of both programs. A registry is a first part with a dot, a port, or the name localhost. */}}
+{{/* The image of both programs. The first part of its name is a registry if it contains a dot or a port, or is localhost. */}}
 {{- define "nri-rdma.image" -}}
 {{- $i := .Values.image -}}
 {{- with .Values.global.imageRegistry }}{{ trimSuffix "/" . }}/{{ regexReplaceAll "^([^/]*[.:][^/]*|localhost)/" $i.repository "" }}
 {{- else }}{{ $i.repository }}{{ end }}{{ if $i.digest }}@{{ $i.digest }}{{ else }}:{{ $i.tag | default .Chart.AppVersion }}{{ end }}
 {{- end }}
 
-{{/* Where the runtime's sockets are. The plugin looks for them at the same place below /host. */}}
+{{/* The directory of the runtime's sockets. The plugin looks for them at the same path below /host. */}}
 {{- define "nri-rdma.runtimeDir" -}}
 {{- get (dict "containerd" "/run/containerd" "crio" "/run/crio" "k3s" "/run/k3s/containerd" "rke2" "/run/k3s/containerd"
   "microk8s" "/var/snap/microk8s/common/run" "k0s" "/run/k0s") .Values.runtime }}
@@ -60,13 +60,14 @@
 {{- .Values.seLinuxType | default (ternary "spc_t" "" .Values.openshift.enabled) }}
 {{- end }}
 
-{{/* The probes: ready means registered with the runtime, or waiting behind a plugin that is, and able to look up device numbers. They have patience with a busy node: during an
-update, an old pod that is not ready is deleted before the new one is ready, and containers are created without the plugin. */}}
+{{/* The probes. Ready means that the plugin can look up device numbers, and is registered with the runtime, or waits for a registered plugin to
+end. The probes tolerate a busy node: during an update, an old pod that is unready is deleted before the new one is ready, and containers are
+then created without the plugin. */}}
 {{- define "nri-rdma.probes" -}}
 {{- $name := index . 1 -}}
 {{- if (index . 0).Values.hostNetwork -}}
-# A port would be the node's, and two pods could not have it. No liveness: an exec fails whenever the runtime hangs. Not ready is who has
-# failed for five minutes: a restart of the runtime takes less.
+# The probe is an exec, because a port would be a port of the node, which two pods cannot share. There is no liveness probe, because an exec
+# fails whenever the runtime hangs. A pod is unready after five minutes of failures, because a restart of the runtime takes less.
 readinessProbe:
   exec:
     command: [/usr/local/bin/nri-rdma, --ready=/run/nri-rdma/{{ $name }}.sock]
@@ -90,7 +91,7 @@ livenessProbe:
 {{- end }}
 {{- end }}
 
-{{/* Secrets, as Kubernetes writes them or by their names. */}}
+{{/* Secrets, in Kubernetes' format or as names. */}}
 {{- define "nri-rdma.imagePullSecrets" -}}
 {{- range concat (.Values.imagePullSecrets | default list) (.Values.global.imagePullSecrets | default list) }}
 - name: {{ if kindIs "string" . }}{{ . }}{{ else }}{{ .name }}{{ end }}
@@ -110,7 +111,7 @@ seLinuxOptions: {type: {{ include "nri-rdma.seLinuxType" . }}}
 {{- end }}
 {{- end }}
 
-{{/* By what plugin and validator know which DaemonSet they are of, and what a user adds. */}}
+{{/* The variables that name the DaemonSet of plugin and validator, and those that a user adds. */}}
 {{- define "nri-rdma.env" -}}
 - name: NRI_RDMA_NAMESPACE
   valueFrom: {fieldRef: {fieldPath: metadata.namespace}}
@@ -124,7 +125,7 @@ seLinuxOptions: {type: {{ include "nri-rdma.seLinuxType" . }}}
 {{- end }}
 {{- end }}
 
-{{/* What plugin, validator, and rdma-spec see of the node. */}}
+{{/* The mounts through which plugin, validator, and rdma-spec see the node. */}}
 {{- define "nri-rdma.mounts" -}}
 - name: nri
   mountPath: /var/run/nri
@@ -149,7 +150,7 @@ seLinuxOptions: {type: {{ include "nri-rdma.seLinuxType" . }}}
   readOnly: true
 {{- end }}
 
-{{/* The policy, and what processes of plugin and validator leave to the ones that replace them. */}}
+{{/* The mounts of the policy, and of what processes of plugin and validator leave to their successors. */}}
 {{- define "nri-rdma.ownMounts" -}}
 - name: config
   mountPath: /etc/rdma-spec
@@ -162,17 +163,17 @@ seLinuxOptions: {type: {{ include "nri-rdma.seLinuxType" . }}}
 {{- end }}
 {{- end }}
 
-{{/* Where the policy is in the pod's template: every change of it is a rollout, and goes back with one. */}}
+{{/* The annotation of the pod template that contains the policy. So each change is a rollout, and a rollback reverts it. */}}
 {{- define "nri-rdma.policyKey" -}}
 rdma-spec.github.io/policy
 {{- end }}
 
-{{/* The policy as it was given. A key with its default value would be one that an older plugin may not know. */}}
+{{/* The policy without added defaults, because an older plugin may not know a key. */}}
 {{- define "nri-rdma.policy" -}}
 {{ toYaml .Values.config }}
 {{ end }}
 
-{{/* What rdma-spec status needs beside: processes, and the runtime's socket. */}}
+{{/* The additional mounts of rdma-spec status: processes, and the runtime's socket. */}}
 {{- define "nri-rdma.statusMounts" -}}
 - name: proc
   mountPath: /host/proc
@@ -252,7 +253,7 @@ rdma-spec.github.io/policy
     type: DirectoryOrCreate
 {{- end }}
 
-{{/* The volumes of plugin and validator alone. */}}
+{{/* The volumes that only plugin and validator use. */}}
 {{- define "nri-rdma.ownVolumes" -}}
 - name: config
   projected:
@@ -289,7 +290,7 @@ rdma-spec.github.io/policy
 {{- end }}
 {{- end }}
 
-{{/* A list of words in CEL. The schema allows no quotes in them. */}}
+{{/* A list of words in CEL. The schema forbids quotes in them. */}}
 {{- define "nri-rdma.words" -}}
 [{{ range $i, $word := . }}{{ if $i }}, {{ end }}"{{ $word }}"{{ end }}]
 {{- end }}
