@@ -17,7 +17,7 @@ import (
 
 // A health check does not ask the kubelet: its failures would open the breaker that guards creations.
 func TestAlive_AsksNoKubelet(t *testing.T) {
-	kubelet := &fakeKubelet{err: errors.New("the kubelet did not answer in time")}
+	kubelet := &fakeKubelet{err: errors.New("the kubelet did not respond in time")}
 	p := unregistered(Options{Policy: mustPolicy(t, "optIn: {resources: [rdma/*]}"), Resources: kubelet})
 	if err := p.Alive(); err != nil {
 		t.Error(err)

@@ -33,10 +33,10 @@ func (p *Plugin) Configure(ctx context.Context, config, runtime, running string)
 	unseen := p.confirmable(runtime)
 	p.confirms.Store(unseen == nil)
 	if p.StoredSpecs != nil && p.specs() == nil {
-		p.warnOnce("RDMA containers get memlock and devices here, but no CAP_IPC_LOCK: " + withoutStoredSpecs(runtime))
+		p.warnOnce("RDMA containers get memlock and devices, but no CAP_IPC_LOCK: " + withoutStoredSpecs(runtime))
 	}
 	if most := p.budget(); most < p.Budget {
-		p.Log.Warnf("--budget %s is cut to %s: the runtime waits %s for an answer of a plugin", p.Budget, most,
+		p.Log.Warnf("--budget %s is lowered to %s: the runtime waits %s for a plugin's response", p.Budget, most,
 			p.registration.RequestTimeout())
 	}
 	var events api.EventMask
@@ -67,7 +67,7 @@ func (p *Plugin) confirmable(runtime string) error {
 	case runtime == "cri-o" && p.Limits != nil:
 		return nil
 	}
-	return fmt.Errorf("%s has no known API for it", runtime)
+	return fmt.Errorf("%s has no known API for this", runtime)
 }
 
 // budget returns how long a request may wait, in all, for what it needs before its answer. A quarter of the runtime's
@@ -92,11 +92,11 @@ const crioLine = "crio.runtime.default_capabilities = ['CHOWN', 'DAC_OVERRIDE', 
 
 // withoutStoredSpecs explains why stored specs cannot be edited under a runtime, and what to do.
 func withoutStoredSpecs(runtime string) string {
-	const inPod = "a container that needs it asks for it in its pod, securityContext.capabilities.add: [IPC_LOCK]"
+	const inPod = "request it in the pod, with securityContext.capabilities.add: [IPC_LOCK]"
 	if runtime == "cri-o" {
 		return "CRI-O has no API to change a container's spec; " + inPod +
-			", or every container of the node gets it from CRI-O, by this line " +
-			"in a file of its own, /etc/crio/crio.conf.d/91-rdma-ipc-lock.conf, in place of CRI-O's list: " + crioLine
+			", or give it to every container of the node: put this line, which replaces CRI-O's list, into a new " +
+			"file /etc/crio/crio.conf.d/91-rdma-ipc-lock.conf: " + crioLine
 	}
 	return fmt.Sprintf("%s has no known API to change a container's spec; %s", runtime, inPod)
 }

@@ -92,7 +92,8 @@ func (f *confirmer) report(log logrus.FieldLogger, o outcome, late bool) {
 		f.unconfirmed(log, fmt.Errorf("its memlock is %s", o.memlock), "rdma-spec repair raises it")
 		return
 	case len(o.lacks.Devices) > 0:
-		f.unconfirmed(log, fmt.Errorf("it lacks %s", o.lacks.DeviceNames()), "see which other plugin takes devices away")
+		f.unconfirmed(log, fmt.Errorf("it lacks %s", o.lacks.DeviceNames()), "another plugin removes devices: find "+
+			"out which")
 		return
 	}
 	log = log.WithFields(fieldsOf(spec.Grant{Memlock: o.memlock, Devices: o.granted.Devices})).
@@ -113,8 +114,8 @@ func (f *confirmer) report(log logrus.FieldLogger, o outcome, late bool) {
 	}
 }
 
-// errUnseen means that the first process of a created container cannot be seen.
-var errUnseen = errors.New("the first process of a created container cannot be seen")
+// errUnseen means that the first process of a created container is not visible.
+var errUnseen = errors.New("the first process of a created container is not visible")
 
 // complete adds what a created container lacks of a grant, devices aside, if that can be written, and returns what it
 // has.
@@ -177,24 +178,24 @@ func (f *confirmer) answered(log logrus.FieldLogger, grant spec.Grant) {
 // cannotConfirm logs once a registration why nothing shows what containers got.
 func (f *confirmer) cannotConfirm(cause error) {
 	if !f.unseenLogged.Swap(true) {
-		f.log.WithError(cause).Warn("what RDMA containers got cannot be confirmed here: the log says answered, not " +
-			"adjusted, and where containerd's socket is missing, they get no CAP_IPC_LOCK")
+		f.log.WithError(cause).Warn("cannot confirm grants of RDMA containers: the log has \"answered\" instead of " +
+			"\"adjusted\"; without containerd's socket, containers get no CAP_IPC_LOCK")
 	}
 }
 
 // unconfirmed counts and logs a grant that the container may not have got, or not all of it.
 func (f *confirmer) unconfirmed(log logrus.FieldLogger, err error, next string) {
 	f.metrics.grants.WithLabelValues(grantUnconfirmed).Inc()
-	log.WithError(err).Warn("not confirmed: the container may lack what it was granted; " + next)
+	log.WithError(err).Warn("not confirmed: the container may lack part of its grant; " + next)
 }
 
 // nextStep returns what somebody can do about a grant that is not confirmed.
 func nextStep(err error) string {
 	if errors.Is(err, storedspec.ErrStarted) {
-		return "processes of later execs have it; if the running ones need it, recreate the pod"
+		return "processes that are executed later have it; if running ones need it, recreate the pod"
 	}
-	return "see rdma-spec status, and recreate the pod or run rdma-spec repair; if containerd is often this slow, let " +
-		"it wait longer for plugins: plugin_request_timeout in its configuration"
+	return "run rdma-spec status, then recreate the pod or run rdma-spec repair; if containerd is often this slow, " +
+		"raise plugin_request_timeout in its configuration"
 }
 
 const (
@@ -204,9 +205,9 @@ const (
 )
 
 var (
-	errDropped = errors.New("containerd had dropped this plugin before: it may have ignored all that was granted")
-	errHidden  = errors.New("the runtime has created it and has not asked this plugin again: another plugin's " +
-		"PostCreateContainer fails, see the runtime's log")
+	errDropped = errors.New("containerd had already dropped this plugin, and may have ignored the whole grant")
+	errHidden  = errors.New("the runtime created the container but did not call this plugin's PostCreateContainer: " +
+		"another plugin's fails; see the runtime's log")
 )
 
 // dropListed gives up the pending grants of containers that the runtime lists when the plugin registers: it has created

@@ -136,7 +136,8 @@ func TestConfirm(t *testing.T) {
 		{name: "late, and opted out", annotation: "false", plain: true, other: &another{cdi: cdiName},
 			want: stored{before, 0}, says: []string{"level=info", "left alone: opted out"}},
 		{name: "late, and refused", policy: "memlock: memory-limit", plain: true, other: &another{cdi: cdiName},
-			want: stored{before, 0}, result: grantRefusedLate, says: []string{"level=error", "although the policy refuses it", "cause=memory-limit"}},
+			want: stored{before, 0}, result: grantRefusedLate, says: []string{"level=error", "the policy refuses " +
+				"it, but it runs", "cause=memory-limit"}},
 		{name: "late, and named by the pod's author", plain: true, other: &another{cdi: cdiName}, device: cdiName,
 			want: stored{before, 0}, says: []string{"level=info", "left alone", "nvidia.cdi.k8s.io/pod"}},
 		{name: "late, and privileged", plain: true, other: &another{cdi: cdiName}, privileged: true, want: stored{before, 0}},
@@ -361,7 +362,7 @@ func TestConfirm_NoSocket(t *testing.T) {
 	}
 	p.expectGrants(t, grantAnswered, grantAnswered)
 	log := p.log.String()
-	if strings.Count(log, "msg=answered") != 2 || strings.Count(log, "cannot be confirmed here") != 1 ||
+	if strings.Count(log, "msg=answered") != 2 || strings.Count(log, "cannot confirm grants") != 1 ||
 		strings.Contains(log, "ipc_lock=") || strings.Contains(log, "msg=adjusted") {
 		t.Errorf("the log says:\n%s", log)
 	}

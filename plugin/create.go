@@ -17,7 +17,7 @@ import (
 	"github.com/rdma-spec/rdma-spec/spec/hca"
 )
 
-// CreateContainer is called forevery container that the runtime creates. It makes one decision and returns its
+// CreateContainer is called for every container that the runtime creates. It makes one decision and returns its
 // adjustment. An error fails the container's creation; only refusals are errors, so that a fault of the plugin never
 // costs a container.
 func (p *Plugin) CreateContainer(ctx context.Context, pod *api.PodSandbox,
@@ -53,7 +53,7 @@ func (p *Plugin) logLeftAlone(c policy.Container, d policy.Decision) {
 	case d.Signal == policy.SignalNone:
 		p.logOf(c, d).Info("left alone: " + d.Reason)
 	default:
-		p.logOf(c, d).Warn("left alone although it is an RDMA container: " + d.Reason)
+		p.logOf(c, d).Warn("left alone, although it is an RDMA container: " + d.Reason)
 	}
 }
 
@@ -87,7 +87,7 @@ func (p *Plugin) decide(ctx context.Context, pod *api.PodSandbox, c policy.Conta
 	return decision
 }
 
-// refuse returns the error that fails a container's creation. It logs it once, although the creation is tried again and
+// refuse returns the error that fails a container's creation. It logs it once, although the creation is retried and
 // again.
 func (p *Plugin) refuse(c policy.Container, d policy.Decision) error {
 	container := fmt.Sprintf("pod %s/%s, container %s", c.Namespace, c.Pod, c.Name)

@@ -80,9 +80,9 @@ func TestConfigure_CutBudget(t *testing.T) {
 		"the default":       {0, 2 * time.Second, DefaultBudget, ""},
 		"as much as can be": {1500 * time.Millisecond, 2 * time.Second, 1500 * time.Millisecond, ""},
 		"too much": {1900 * time.Millisecond, 2 * time.Second, 1500 * time.Millisecond,
-			"--budget 1.9s is cut to 1.5s: the runtime waits 2s"},
+			"--budget 1.9s is lowered to 1.5s: the runtime waits 2s"},
 		"a runtime in a hurry": {900 * time.Millisecond, time.Second, 750 * time.Millisecond,
-			"--budget 900ms is cut to 750ms: the runtime waits 1s"},
+			"--budget 900ms is lowered to 750ms: the runtime waits 1s"},
 		"a runtime with patience": {5 * time.Second, 10 * time.Second, 5 * time.Second, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -91,7 +91,7 @@ func TestConfigure_CutBudget(t *testing.T) {
 			if got := p.budget(); got != test.want {
 				t.Errorf("the budget is %s, want %s", got, test.want)
 			}
-			if log := p.log.String(); !strings.Contains(log, test.says) || strings.Contains(log, "is cut") != (test.says != "") {
+			if log := p.log.String(); !strings.Contains(log, test.says) || strings.Contains(log, "is lowered") != (test.says != "") {
 				t.Errorf("the log does not say %q, or says too much:\n%s", test.says, log)
 			}
 		})

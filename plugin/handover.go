@@ -33,7 +33,7 @@ func (p *Plugin) State() (json.RawMessage, error) {
 func (p *Plugin) Restore(left json.RawMessage) (goOn func(), err error) {
 	var before state
 	if err := json.Unmarshal(left, &before); err != nil {
-		return nil, fmt.Errorf("what it knows of containers: %w", err)
+		return nil, fmt.Errorf("state of containers: %w", err)
 	}
 	return func() {
 		for container, grant := range before.Pending {

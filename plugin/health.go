@@ -31,11 +31,11 @@ func (p *Plugin) Ready() (state string, err error) {
 		return "", errors.New("not registered with the runtime")
 	}
 	if err := p.policy().Missing(); err != nil {
-		return "", fmt.Errorf("no configuration: RDMA containers are refused: %w", err)
+		return "", fmt.Errorf("no configuration, so RDMA containers are refused: %w", err)
 	}
 	// One that serves is ready: a DaemonSet's controller deletes an old pod that is not, before a new one can take over.
 	if r := p.config.Refused(); r != nil && !p.Registered() {
-		return "", fmt.Errorf("%s, and the configuration is refused: %w", state, r)
+		return "", fmt.Errorf("%s; the configuration is invalid: %w", state, r)
 	}
 	return state, p.Inventory.NumbersUnknown()
 }
@@ -57,7 +57,7 @@ var harmless = policy.Container{Devices: []policy.Device{{Path: "/dev/null", Typ
 // decision.
 func (p *Plugin) Alive() error {
 	if waiting := p.registration.Waiting(); waiting > p.answersWithin() {
-		return fmt.Errorf("the runtime has been waiting for an answer for %s", waiting.Round(time.Second))
+		return fmt.Errorf("the runtime has been waiting for a response for %s", waiting.Round(time.Second))
 	}
 	decided := p.checks.DoChan("", func() (any, error) { return p.policy().Decide(harmless, p.facts), nil })
 	select {

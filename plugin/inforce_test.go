@@ -39,7 +39,7 @@ func TestPolicyInForceIsPublished(t *testing.T) {
 	t.Cleanup(former.Close) // it still runs until then
 	must.Succeed(t, former.Write(mustPolicy(t, "memlock: 3Gi"), "another plugin"))
 	_, r := registered(t, Options{Policy: mustPolicy(t, "memlock: 1Gi"), Root: root})
-	published("given at the start", "1Gi")
+	published("passed at startup", "1Gi")
 	r.Use(mustPolicy(t, "memlock: 2Gi"), "/etc/rdma-spec/config.yaml", nil)
 	published("/etc/rdma-spec/config.yaml", "2Gi")
 	r.Use((*policy.Policy)(nil), "/etc/rdma-spec/config.yaml", errors.New("it can no longer be read"))
@@ -120,7 +120,7 @@ func TestLastPolicyGoesOn(t *testing.T) {
 						p.Use(nil, source, errors.New("another error"))
 						p.config.HandedOver("memlock: 2Gi", "containerd")
 						if got := p.memlockInForce(); got != "3Gi" || !strings.Contains(log.String(),
-							"goes on, from "+source+inforce.AsLast) {
+							"policy=\""+source+inforce.AsLast) {
 							t.Errorf("memlock in force is %s; the log says:\n%s", got, log)
 						}
 						got, err := inforce.Last(root)
@@ -178,7 +178,7 @@ func TestRefusedConfigurationWaits(t *testing.T) {
 	second := refusedBehind(t, first, inPod(t, root, folder, ""))
 	await.That(t, await.Patience, "waiting, and not ready for its configuration", func() bool {
 		_, err := second.Ready()
-		return second.registration.Behind() && err != nil && strings.Contains(err.Error(), "the configuration is refused: memlok")
+		return second.registration.Behind() && err != nil && strings.Contains(err.Error(), "the configuration is invalid: memlok")
 	})
 	if got := kept(); got != "memlock: 1Gi" {
 		t.Errorf("one that waits has kept %q", got)
@@ -203,7 +203,7 @@ func TestPolicyComesWithTheConnection(t *testing.T) {
 		root, folder := scratch.Folder(t), scratch.Folder(t) // nothing can be kept there
 		runtime, first := registered(t, inPod(t, root, folder, config))
 		await.That(t, await.Patience, "a warning", func() bool {
-			return !ready || strings.Contains(first.log.String(), "cannot be kept")
+			return !ready || strings.Contains(first.log.String(), "cannot store")
 		})
 		second := refusedBehind(t, first, inPod(t, root, folder, ""))
 		await.That(t, await.Patience, "waiting", second.registration.Behind)

@@ -55,7 +55,7 @@ func (p *Plugin) lookAll(ctx context.Context) {
 	}
 }
 
-// look counts the containers of a listing that hold a verbs device and have less memlock than the policy gives: they
+// look counts the containers of a listing that hold a verbs device and have a lower memlock than the policy grants: they
 // were created without the plugin, or under another policy. It raises none, and keeps nothing but their number.
 func (p *Plugin) look(ctx context.Context, l listing) {
 	p.below.Store(nil)
@@ -106,13 +106,13 @@ func (p *Plugin) look(ctx context.Context, l listing) {
 	}
 	p.below.Store(&count)
 	if count > 0 {
-		p.Log.WithField("containers", count).Warnf("RDMA containers that run have less memlock than the policy gives, since "+
-			"they were created without this plugin, or under another policy: %s: raise them with: %s",
+		p.Log.WithField("containers", count).Warnf("running RDMA containers have a lower memlock than the policy "+
+			"grants, because they were created without this plugin or under another policy: %s: to raise it, run: %s",
 			firstOf(named, count), p.Raise)
 	}
 	if unknown != nil {
-		p.Log.WithError(unknown).Warn("what some RDMA containers have that run is unknown: rdma-spec status on the node " +
-			"compares them with the policy")
+		p.Log.WithError(unknown).Warn("the memlock of some running RDMA containers is unknown: to compare them with " +
+			"the policy, run rdma-spec status on the node")
 	}
 }
 
@@ -146,7 +146,7 @@ type listedMemlocks struct {
 }
 
 // errTooMany means that a look has read as many stored specs as it may.
-var errTooMany = fmt.Errorf("only %d stored specs are read when the plugin registers", lookSpecsMost)
+var errTooMany = fmt.Errorf("the plugin reads only %d stored specs when it registers", lookSpecsMost)
 
 // of returns the memlock that a container was given: as the runtime lists it, as its stored spec has it, or as its
 // first process does. The error says why it is unknown.

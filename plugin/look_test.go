@@ -101,8 +101,8 @@ func TestLook(t *testing.T) {
 	runtime.SetExisting(existing)
 	below, log := looks(t, runtime, Options{Policy: mustPolicy(t, "{}"), Inventory: inventoryOf(t, root),
 		Limits: limits.On(kernel), StoredSpecs: unusedSpecs{}, RunningSpecs: &someSpecs{texts: texts}})
-	if below != "4" || strings.Count(log.String(), "less memlock than the policy gives") != 1 ||
-		!strings.Contains(log.String(), "default/pod container low-c and 1 more: raise them with: rdma-spec repair") {
+	if below != "4" || strings.Count(log.String(), "a lower memlock than the policy grants") != 1 ||
+		!strings.Contains(log.String(), "default/pod container low-c and 1 more: to raise it, run: rdma-spec repair") {
 		t.Errorf("%s below; the log says:\n%s", below, log)
 	}
 }
@@ -128,7 +128,8 @@ func TestLook_Bounded(t *testing.T) {
 	specs := &failingSpecs{}
 	below, log := looks(t, runtime, Options{Policy: mustPolicy(t, "{}"), Inventory: inventoryOf(t, root),
 		StoredSpecs: unusedSpecs{}, RunningSpecs: specs})
-	if below != "0" || specs.reads != lookSpecsMost || strings.Count(log.String(), "is unknown: rdma-spec status") != 1 {
+	if below != "0" || specs.reads != lookSpecsMost || strings.Count(log.String(), "is unknown: to compare them "+
+		"with the policy, run rdma-spec status") != 1 {
 		t.Errorf("%s below after %d reads; the log says:\n%s", below, specs.reads, log)
 	}
 }

@@ -54,28 +54,31 @@ func newMetrics() *metrics {
 	}
 	m := &metrics{
 		requests: counter("requests_total",
-			"Containers that the runtime asked about, by result (adjusted, untouched, refused) and signal.", "result", "signal"),
+			"CreateContainer requests of the runtime, by result (adjusted, untouched, refused) and "+
+				"signal.", "result", "signal"),
 		refusals: counter("refusals_total",
-			"Refused creations of containers, by cause. The kubelet tries each container again and again.", "cause"),
+			"Refused container creations, by reason. The kubelet retries each container until it is created.", "cause"),
 		duration: histogram("request_duration_seconds", "Time to decide about a container."),
 		unknown: counter("unknown_resources_total",
-			"Containers that got nothing, or less, because the kubelet did not report which resources they hold.",
+			"Containers that got a reduced grant or none, because the kubelet did not report their resources.",
 		).WithLabelValues(),
 		leftAlone: counter("left_alone_total",
-			"Containers that got nothing, because the kubelet did not answer which resources they hold.").WithLabelValues(),
+			"Containers that got no grant, because the kubelet did not respond when asked for their "+
+				"resources.").WithLabelValues(),
 		leftOut: counter("hcas_left_out_total",
-			"HCAs that containers that ask for all did not get: they have no ACTIVE port, or cannot be used.",
+			"HCAs that were left out of a request for all: they have no ACTIVE port, or cannot be used.",
 		).WithLabelValues(),
 		authored: counter("authors_devices_total",
-			"Containers that were left alone because their pod's author may have named their verbs device himself, through "+
-				"another plugin's annotation.").WithLabelValues(),
+			"Containers left as they are, because the pod's author may have chosen their verbs device with another "+
+				"plugin's annotation.").WithLabelValues(),
 		grants: counter("grants_total",
-			"Grants, by result: confirmed; raised (something had set less memlock); late (the verbs device came after the "+
-				"answer); refused_late (so did it, and the policy refuses the container, which runs); unconfirmed (the container "+
-				"may lack some of it); answered (nothing shows what it got).", "result"),
+			"Grants, by result: confirmed; raised (memlock had been set lower); late (the verbs device appeared "+
+				"after the response); refused_late (the same, and the policy refuses the container, which runs); "+
+				"unconfirmed (the container may lack part of its grant); answered (nothing shows what the container "+
+				"has).", "result"),
 		confirmDuration: histogram("confirm_duration_seconds",
-			"Time that the creation of a container waits until its grant is confirmed."),
-		configValid:  gauge("config_valid", "1 if the last configuration that was read is in force; 0 if it has an error."),
+			"Delay of a container's creation until its grant is confirmed."),
+		configValid:  gauge("config_valid", "1 if the configuration last read is in force; 0 if it is invalid."),
 		configLoaded: gauge("config_loaded_timestamp_seconds", "When the configuration in force was loaded."),
 	}
 	m.configValid.Set(1)
@@ -96,14 +99,16 @@ func (p *Plugin) Collectors() []prometheus.Collector {
 		m.configValid, m.configLoaded,
 		p.Inventory,
 		Flag("connected", "1 while the plugin is registered with the runtime.", nil, p.Registered),
-		Flag("waiting", "1 while this process waits behind a registered one, to take its connection over.",
+		Flag("waiting", "1 while this process waits behind a registered one to take over its connection.",
 			nil, p.registration.Behind),
 		Flag("registration_paused",
-			"1 while the plugin waits for minutes, since the runtime ended the connection during two registrations in a row.",
+			"1 while the plugin waits for minutes, because the runtime ended the connection during two "+
+				"registrations in a row.",
 			nil, p.registration.Paused),
 		prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 			Namespace: namespace, Name: "connected_unregistered_seconds",
-			Help: "How long the plugin has been connected without being registered. The runtime creates no container meanwhile.",
+			Help: "Time that the plugin has been connected without being registered. The runtime creates no " +
+				"containers meanwhile.",
 		}, func() float64 { return p.registration.Unregistered().Seconds() }),
 		registeredAt{p.registration},
 		registeredBelow{p},
@@ -116,7 +121,7 @@ func (p *Plugin) Collectors() []prometheus.Collector {
 type registeredAt struct{ *registration.Registration }
 
 var registeredAtDesc = prometheus.NewDesc(namespace+"_registered_timestamp_seconds",
-	"When the runtime last registered the plugin. A process that takes the connection over keeps it.", nil, nil)
+	"Time of the plugin's last registration. A process that takes over the connection keeps it.", nil, nil)
 
 // Describe implements prometheus.Collector.
 func (registeredAt) Describe(to chan<- *prometheus.Desc) { to <- registeredAtDesc }
@@ -133,8 +138,8 @@ func (r registeredAt) Collect(to chan<- prometheus.Metric) {
 type registeredBelow struct{ *Plugin }
 
 var registeredBelowDesc = prometheus.NewDesc(namespace+"_registered_below_policy",
-	"Running containers with a verbs device that had less memlock than the policy gives when the plugin last registered: "+
-		"of that moment alone. A process that takes the connection over keeps it.", nil, nil)
+	"Running containers with a verbs device whose memlock was below policy when the plugin last registered. It is "+
+		"not updated later. A process that takes over the connection keeps it.", nil, nil)
 
 // Describe implements prometheus.Collector.
 func (registeredBelow) Describe(to chan<- *prometheus.Desc) { to <- registeredBelowDesc }

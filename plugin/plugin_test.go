@@ -192,7 +192,7 @@ func TestCreateContainer_WarnsOnce(t *testing.T) {
 		_, err := runtime.Create(t.Context(), in("ml", "{devices: all}"), ctr)
 		must.Succeed(t, err)
 	}
-	if n := strings.Count(p.log.String(), "asks for devices: all"); n != 1 {
+	if n := strings.Count(p.log.String(), "requests devices: all"); n != 1 {
 		t.Errorf("%d warnings, want one:\n%s", n, p.log)
 	}
 }
@@ -235,8 +235,8 @@ func TestConfigure_OldRuntime(t *testing.T) {
 		validate bool
 		says     string
 	}{
-		{"v1.7.5", false, "containerd v1.7.5 drops the rlimits that NRI plugins set, silently: upgrade to 1.7.7 or later, " +
-			"or use rdma-spec generate"},
+		{"v1.7.5", false, "containerd v1.7.5 silently drops rlimits of NRI plugins: upgrade to 1.7.7 or later, " +
+			"or replace the plugin by rdma-spec generate"},
 		{"v2.1.5", true, "containerd v2.1.5 does not ask NRI plugins to validate containers: upgrade to 2.2.0 or later"},
 	} {
 		p := unregistered(Options{Policy: mustPolicy(t, "{}"), Validate: test.validate})

@@ -11,7 +11,7 @@ import (
 	"github.com/rdma-spec/rdma-spec/plugin/policy"
 )
 
-// PostCreateContainer is called forevery container that the runtime has created, with what all plugins and CDI have
+// PostCreateContainer is called for every container that the runtime has created, with what all plugins and CDI have
 // given it. containerd's task does not exist yet; CRI-O's first process does. Now a grant is confirmed, and the stored
 // spec of containerd gets what NRI cannot express or somebody else has taken back. It returns no error: the runtime
 // would only log it, and ask no plugin behind this one.
@@ -30,8 +30,8 @@ func (p *Plugin) PostCreateContainer(ctx context.Context, pod *api.PodSandbox, c
 	return nil
 }
 
-const cameLate = "its verbs device came after this plugin had answered, as one does that another NRI plugin names by " +
-	"CDI"
+const cameLate = "its verbs device appeared after this plugin had responded, as a device does that another NRI " +
+	"plugin injects by CDI"
 
 // decideLate decides about a container that was no RDMA container when it was asked about.
 func (p *Plugin) decideLate(ctx context.Context, pod *api.PodSandbox, ctr *api.Container) {
@@ -41,7 +41,7 @@ func (p *Plugin) decideLate(ctx context.Context, pod *api.PodSandbox, ctr *api.C
 	switch {
 	case decision.Refusal != nil:
 		p.metrics.grants.WithLabelValues(grantRefusedLate).Inc()
-		log.WithField("cause", decision.Refusal.Cause).Error("it runs, although the policy refuses it: " + cameLate + ": " +
+		log.WithField("cause", decision.Refusal.Cause).Error("the policy refuses it, but it runs: " + cameLate + ": " +
 			decision.Refusal.Message)
 	case decision.Grant != nil:
 		decision.Grant.Devices = nil

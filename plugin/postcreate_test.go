@@ -46,14 +46,15 @@ func (r *recordedSpecs) Confirm(ctx context.Context, _ string, grant spec.Grant)
 // named, never called a success, and the warning says whether it is made yet: repair tries again.
 func TestConfirm_FailedEdit(t *testing.T) {
 	const patience = "plugin_request_timeout"
-	silent := errors.New("containerd did not answer within 300ms")
+	silent := errors.New("containerd did not respond within 300ms")
 	for name, test := range map[string]struct {
 		config string
 		fails  error
 		says   []string
 	}{
-		"no answer":                {"{}", silent, []string{"recreate the pod", patience}},
-		"the task was there first": {"{}", storedspec.ErrStarted, []string{"later execs have it", "recreate the pod"}},
+		"no answer": {"{}", silent, []string{"recreate the pod", patience}},
+		"the task was there first": {"{}", storedspec.ErrStarted, []string{"executed later have it", "recreate the " +
+			"pod"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			specs := &recordedSpecs{fails: test.fails}

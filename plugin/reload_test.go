@@ -44,12 +44,12 @@ func TestMetrics(t *testing.T) {
 		# HELP nri_rdma_connected 1 while the plugin is registered with the runtime.
 		# TYPE nri_rdma_connected gauge
 		nri_rdma_connected 1
-		# HELP nri_rdma_hca_port_active 1 if the port of the HCA was ACTIVE when the HCA last answered.
+		# HELP nri_rdma_hca_port_active 1 if the port of the HCA was ACTIVE when the HCA last responded.
 		# TYPE nri_rdma_hca_port_active gauge
 		nri_rdma_hca_port_active{hca="mlx5_0",link_layer="InfiniBand",port="1"} 0
 		nri_rdma_hca_port_active{hca="mlx5_1",link_layer="InfiniBand",port="1"} 1
 		nri_rdma_hca_port_active{hca="mlx5_bond_0",link_layer="Ethernet",port="1"} 1
-		# HELP nri_rdma_requests_total Containers that the runtime asked about, by result (adjusted, untouched, refused) and signal.
+		# HELP nri_rdma_requests_total CreateContainer requests of the runtime, by result (adjusted, untouched, refused) and signal.
 		# TYPE nri_rdma_requests_total counter
 		nri_rdma_requests_total{result="adjusted",signal="device"} 1
 	`
@@ -78,7 +78,7 @@ func TestUse_BadConfiguration(t *testing.T) {
 			t.Errorf("%+v: memlock %s, valid: %v, ready: %v", step, memlock, valid, notReady(p))
 		}
 	}
-	if n := strings.Count(p.log.String(), "the configuration is refused"); n != 2 {
+	if n := strings.Count(p.log.String(), "invalid configuration"); n != 2 {
 		t.Errorf("%d lines about refused configurations, want 2:\n%s", n, p.log)
 	}
 }

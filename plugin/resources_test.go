@@ -50,7 +50,7 @@ func (k *fakeKubelet) PodHolds(ctx context.Context, sandbox, namespace, pod stri
 // What the kubelet says of a container decides, and where an annotation is for a whole pod, what it says of that.
 // Package policy has who else is asked about, and what else it may say.
 func TestKubeletIsAsked(t *testing.T) {
-	silent := &fakeKubelet{err: errors.New("the kubelet did not answer in time")}
+	silent := &fakeKubelet{err: errors.New("the kubelet did not respond in time")}
 	for name, test := range map[string]struct {
 		pod      *api.PodSandbox
 		kubelet  *fakeKubelet
@@ -61,14 +61,15 @@ func TestKubeletIsAsked(t *testing.T) {
 	}{
 		"the container holds RDMA": {pod: in("ml-a", ""), kubelet: &fakeKubelet{names: []string{"nvidia.com/gpu", "rdma/ib"}},
 			about: "main", memlock: 16 << 30, says: "rule=training"},
-		"nobody knows": {pod: in("ml-a", ""), kubelet: silent, about: "main", says: "the kubelet did not answer in time"},
+		"nobody knows": {pod: in("ml-a", ""), kubelet: silent, about: "main", says: "the kubelet did not respond in " +
+			"time"},
 		"the pod holds RDMA": {pod: in("web", "true"), kubelet: &fakeKubelet{names: []string{"rdma/ib"}},
 			says: "left alone: its pod's annotation"},
 		"the pod holds an HCA": {pod: in("web", "true"),
 			kubelet: &fakeKubelet{names: []string{"openshift.io/mlxnics"}, devices: []string{"0000:5e:00.0"}},
 			says:    "left alone: its pod's annotation"},
 		"nobody knows of the pod": {pod: in("web", "true"), kubelet: silent, says: "refused",
-			refusing: "the creation is tried again"},
+			refusing: "the creation is retried"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			test.kubelet.asked = nil

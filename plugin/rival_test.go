@@ -16,9 +16,10 @@ import (
 // behind a registered plugin is, and says whom it found.
 func TestPlugin_Rival(t *testing.T) {
 	for name, test := range map[string]struct{ first, second, says string }{
-		"the chart first": {"DaemonSet.rdma-spec.nri-rdma", "", "staying out, since the DaemonSet rdma-spec/nri-rdma serves"},
+		"the chart first": {"DaemonSet.rdma-spec.nri-rdma", "", "not registering: the DaemonSet rdma-spec/nri-rdma " +
+			"serves"},
 		"the service first": {"", "DaemonSet.rdma-spec.nri-rdma",
-			"staying out, since an nri-rdma of the node itself, such as its service, serves"},
+			"not registering: an nri-rdma outside Kubernetes, such as the systemd service, serves"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			root := scratch.Folder(t, "run")

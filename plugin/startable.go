@@ -61,16 +61,17 @@ func (p *Plugin) startableBy(runtime int) spec.Limit {
 	}
 	most, err := p.Startable(runtime)
 	if err != nil {
-		const unknown = "whether the runtime may raise limits is unknown: if it may not, RDMA containers do not start"
+		const unknown = "cannot tell whether the runtime may raise limits: if it may not, RDMA containers do not start"
 		if p.throttle.due(unknown) {
 			p.Log.WithError(err).Info(unknown)
 		}
 		return 0
 	}
 	if most.Finite() {
-		p.Log.WithFields(logrus.Fields{"pid": runtime, "most": most.String()}).Warn("the runtime may not raise limits, so " +
-			"containers with a higher memlock cannot start, and the policy's is cut: it has no CAP_SYS_RESOURCE in the node's " +
-			"user namespace: give its unit LimitMEMLOCK=infinity, or the capability, and restart it")
+		p.Log.WithFields(logrus.Fields{"pid": runtime, "most": most.String()}).Warn("the runtime may not raise " +
+			"limits, so the policy's memlock is lowered to one with which containers can start: the runtime lacks " +
+			"CAP_SYS_RESOURCE in the node's user namespace: set LimitMEMLOCK=infinity in its unit, or give it the " +
+			"capability, and restart it")
 	}
 	return most
 }

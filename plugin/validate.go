@@ -18,7 +18,7 @@ import (
 // causeUnadjusted is the cause of a refusal: the container would start without what the policy gives.
 const causeUnadjusted policy.Cause = "unadjusted"
 
-// ValidateContainerAdjustment is called forevery container after all plugins have adjusted it. It makes the decision
+// ValidateContainerAdjustment is called for every container after all plugins have adjusted it. It makes the decision
 // that the plugin should have made, about the adjusted container: what the grant would still change is what the
 // container lacks. CAP_IPC_LOCK does not count, since the container gets it later.
 func (p *Plugin) ValidateContainerAdjustment(ctx context.Context,
@@ -54,8 +54,8 @@ func refuseUnadjusted(c policy.Container, d policy.Decision) *policy.Refusal {
 		return nil
 	}
 	return &policy.Refusal{Cause: causeUnadjusted,
-		Message: fmt.Sprintf("the RDMA container (%s: %s) would start without %s, which rule %q gives: "+
-			"see that nri-rdma is registered on this node, with the same configuration as its validator",
+		Message: fmt.Sprintf("the RDMA container (%s: %s) would start without %s, which rule %q grants: check "+
+			"that nri-rdma is registered on this node, with the validator's configuration",
 			d.Signal, d.Evidence, strings.Join(words, " and "), d.Rule)}
 }
 

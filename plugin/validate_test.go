@@ -33,7 +33,7 @@ func TestValidate_Alone(t *testing.T) {
 		{"unrelated", in("web", ""), &api.Container{Id: "c", Name: "main"}, ""},
 		{"a verbs device", in("web", ""), holder(0),
 			"pod web/train-0, container main: the RDMA container (device: /dev/infiniband/uverbs0 (mlx5_0)) " +
-				`would start without memlock unlimited, which rule "default" gives: see that nri-rdma is registered on this node`},
+				`would start without memlock unlimited, which rule "default" grants: check that nri-rdma is registered on this node`},
 		{"a verbs device and too low a limit", in("web", ""), holder(1 << 23),
 			"would start without memlock unlimited"},
 		{"a verbs device and a limit that suffices", in("web", ""), holder(1<<64 - 1), ""},
@@ -102,7 +102,7 @@ func TestStartable_RuntimeMayNotRaise(t *testing.T) {
 	if err != nil || len(got.GetRlimits()) != 1 || got.GetRlimits()[0].GetHard() != most {
 		t.Errorf("creation: %v, %v", got.GetRlimits(), err)
 	}
-	for _, want := range []string{"the runtime may not raise limits", "memlock is cut from unlimited to 8Mi"} {
+	for _, want := range []string{"the runtime may not raise limits", "memlock is lowered from unlimited to 8Mi"} {
 		if !strings.Contains(p.log.String(), want) {
 			t.Errorf("the log does not say %q:\n%s", want, p.log)
 		}

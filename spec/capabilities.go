@@ -18,7 +18,7 @@ type CapabilitySets []string
 var (
 	// BaseSets are those that a base spec can give: CRI clears inheritable and ambient.
 	BaseSets = CapabilitySets{"bounding", "effective", "permitted"}
-	// AllSets make a capability hold for users other than root and forevery exec: a stored spec can give them.
+	// AllSets make a capability hold for users other than root and for every exec: a stored spec can give them.
 	AllSets = CapabilitySets{"bounding", "effective", "permitted", "inheritable", "ambient"}
 )
 

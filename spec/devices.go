@@ -34,7 +34,7 @@ func addDevices(linux *object, devices []hca.Device) error {
 			taken[d.Path] = granted
 			texts = append(texts, encode(granted))
 		case !sameDevice(other, granted):
-			return fmt.Errorf("linux.devices has another device at %s (type %s, %d:%d), where %s is granted: remove that one "+
+			return fmt.Errorf("linux.devices already has a device at %s (type %s, %d:%d), where %s is to be added: remove it "+
 				"from the spec",
 				d.Path, other.Type, other.Major, other.Minor, d.Number)
 		}

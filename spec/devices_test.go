@@ -132,8 +132,8 @@ func TestApplyRefusesAnotherDeviceAtThePath(t *testing.T) {
 	moved := uverbs1
 	moved.Path = uverbs0.Path
 	_, err := Grant{Devices: []hca.Device{uverbs0, moved}}.Apply([]byte(`{}`), nil)
-	const want = "linux.devices has another device at /dev/infiniband/uverbs0 (type c, 231:192), where 231:193 is " +
-		"granted: remove that one from the spec"
+	const want = "linux.devices already has a device at /dev/infiniband/uverbs0 (type c, 231:192), where 231:193 is to " +
+		"be added: remove it from the spec"
 	if err == nil || err.Error() != want {
 		t.Errorf("Apply: %v; want %s", err, want)
 	}

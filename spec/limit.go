@@ -60,9 +60,9 @@ func ParseLimit(text string) (Limit, error) {
 	}
 	switch {
 	case quantity.Sign() <= 0:
-		return fail("%q is not above zero", text)
+		return fail("%q is not positive", text)
 	case quantity.CmpInt64(math.MaxInt64) >= 0: // the parser makes MaxInt64 of some that are larger
-		return fail("%q is not below 8Ei", text)
+		return fail("%q is not less than 8Ei", text)
 	case quantity.CmpInt64(quantity.Value()) != 0: // rounded up
 		return fail("%q is not a whole number of bytes", text)
 	}

@@ -53,11 +53,11 @@ func parseObject(place string, text []byte) (*object, error) {
 	case len(bytes.TrimSpace(text)) == 0:
 		return nil, fmt.Errorf("%s is empty: expected a JSON object", place)
 	case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF):
-		return nil, fmt.Errorf("%s is not JSON: it ends in the middle", place)
+		return nil, fmt.Errorf("%s is not JSON: it is truncated", place)
 	case err != nil:
 		return nil, fmt.Errorf("%s is not JSON: %w", place, err)
 	}
-	return nil, fmt.Errorf("%s is followed by something else: expected one JSON object", place)
+	return nil, fmt.Errorf("%s is followed by other data: expected one JSON object", place)
 }
 
 // members finds the members of an object in valid JSON, and looks at each byte once. A container's creation waits for
@@ -80,7 +80,7 @@ func members(place string, text []byte) (*object, error) {
 		}
 		folded := fold(key)
 		if _, twice := o.values[folded]; twice {
-			return nil, fmt.Errorf("%s has the key %q twice: keep one of them", place, key)
+			return nil, fmt.Errorf("%s has the key %q twice: remove one", place, key)
 		}
 		start = skipSpace(text, skipSpace(text, at)+1) // behind the colon
 		o.end = skipValue(text, start)

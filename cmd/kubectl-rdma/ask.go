@@ -67,7 +67,7 @@ func ask(ctx context.Context, nodes []string, timeout time.Duration,
 					deadline.Reset(max(rest, 0))
 					continue
 				}
-				giveUp(fmt.Errorf("no answer within %s: for a slow node, increase --request-timeout", timeout))
+				giveUp(fmt.Errorf("no response within %s: for a slow node, increase --request-timeout", timeout))
 			case <-ctx.Done():
 				for node := range silent {
 					answers <- answer{Node: node, Status: unanswered, Error: context.Cause(ctx).Error()}

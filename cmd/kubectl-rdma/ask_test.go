@@ -70,7 +70,7 @@ func TestAsk(t *testing.T) {
 				}
 				why := test.why
 				if why == "" {
-					why = "no answer within 12s: for a slow node, increase --request-timeout"
+					why = "no response within 12s: for a slow node, increase --request-timeout"
 				}
 				began, seen := time.Now(), map[string]bool{}
 				for a := range ask(ctx, nodes, timeout, question) {

@@ -34,11 +34,11 @@ const (
 	hostRoot     = "/host"
 	resourcesKey = "rdma-spec.github.io/resources"
 	daemonSets   = "daemonsets"
-	noPod        = "no pod of nri-rdma runs there: see kubectl describe daemonset"
+	noPod        = "no pod of nri-rdma runs there: run kubectl describe daemonset"
 	notSelected  = "no DaemonSet of nri-rdma selects it, and it has the resource %s"
 	notWanted    = "no DaemonSet of nri-rdma selects it"
 	notThere     = "no pod of nri-rdma runs there, or it does not exist"
-	lost         = "its kubelet has not reported since %s UTC: see kubectl describe node"
+	lost         = "its kubelet has not reported since %s UTC: run kubectl describe node"
 	ownTaints    = "node.kubernetes.io/" // which a DaemonSet's pods tolerate
 )
 

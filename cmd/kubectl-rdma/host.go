@@ -55,15 +55,15 @@ func (o *options) hostFlags(f *pflag.FlagSet) {
 
 func (o *options) timeoutFlag(f *pflag.FlagSet) {
 	cli.AddDurationFlag(f, &o.timeout, "timeout", hostTimeout,
-		"how long the pod may take, from its creation to its answer")
+		"timeout of the pod, from its creation to its result")
 }
 
 // addHostFlag adds --host to doctor.
 func (o *options) addHostFlag(doctor *cobra.Command) {
 	doctor.Flags().BoolVar(&o.host, "host", false,
-		"look at all of one NODE, from a pod of its own, and print what rdma-spec doctor prints there")
+		"check all of one NODE, from a privileged pod, and print what rdma-spec doctor prints there")
 	o.timeoutFlag(doctor.Flags())
-	doctor.Long = doctor.Short + `. A pod of the DaemonSet sees only a part of its
+	doctor.Long = doctor.Short + `. A pod of the DaemonSet sees only part of its
 node. With --host, the doctor sees all of it.
 
 ` + strings.Replace(aboutThePod, "The command", "With --host, the doctor", 1)
@@ -94,7 +94,7 @@ what the policy in force there grants. repair restarts no process, and lowers no
 			return o.printFromHost(cmd.Context(), args[0], append(call, args[1:]...))
 		},
 	}
-	cmd.Flags().BoolVar(&dryRun, "dry-run", false, "print what would be raised, and change nothing")
+	cmd.Flags().BoolVar(&dryRun, "dry-run", false, "print what would be raised, without changing anything")
 	o.hostFlags(cmd.Flags())
 	format = cli.AddFormatFlag(cmd, cli.FormatText, cli.FormatJSON)
 	return cmd
@@ -118,7 +118,7 @@ Only the owner can read the file.
 		Args:    cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if to == "" {
-				return cli.Usage(errors.New("name the file of the support bundle with --to FILE"))
+				return cli.Usage(errors.New("set the file of the support bundle with --to FILE"))
 			}
 			call := []string{"collect", "--root", hostRoot}
 			if anonymize {
@@ -134,7 +134,7 @@ Only the owner can read the file.
 	}
 	cli.AddFileFlag(cmd.Flags(), &to, "write the support bundle to this `FILE`, with mode 0600")
 	cmd.Flags().BoolVar(&anonymize, "anonymize", false,
-		"replace names of hosts, pods, namespaces, and users, addresses, MACs, and GUIDs by numbered stand-ins")
+		"replace names of hosts, pods, namespaces, and users, addresses, MACs, and GUIDs with numbered pseudonyms")
 	o.hostFlags(cmd.Flags())
 	return cmd
 }
@@ -142,7 +142,7 @@ Only the owner can read the file.
 // doctorOnHost is rdma-spec doctor on a node, as it is there.
 func (o *options) doctorOnHost(ctx context.Context, named []string) error {
 	if len(named) != 1 {
-		return cli.Usage(fmt.Errorf("--host is about one node: name it, as in kubectl rdma doctor NODE --host"))
+		return cli.Usage(fmt.Errorf("--host needs the name of one node: kubectl rdma doctor NODE --host"))
 	}
 	call := []string{"doctor", "--root", hostRoot, "-o", o.output}
 	if o.all {
@@ -193,7 +193,7 @@ func (o *options) onHost(ctx context.Context, node string, call []string, stdout
 	case o.timeout <= 0:
 		return 0, cli.Usage(fmt.Errorf("--timeout must be positive, not %s", o.timeout))
 	case o.selector != "":
-		return 0, cli.Usage(errors.New("one node is named: --selector chooses none"))
+		return 0, cli.Usage(errors.New("--selector has no effect with one named node: remove it"))
 	}
 	ctx, stop := signal.NotifyContext(ctx, os.Interrupt, syscall.SIGTERM)
 	defer stop()
@@ -226,7 +226,8 @@ func (o *options) onHost(ctx context.Context, node string, call []string, stdout
 	var late net.Error
 	switch {
 	case errors.Is(ctx.Err(), context.DeadlineExceeded), errors.As(err, &late) && late.Timeout():
-		return 0, fmt.Errorf("no answer of pod %s on node %s within %s: for a slow node, increase --timeout%s", name, node,
+		return 0, fmt.Errorf("no response from pod %s on node %s within %s: for a slow node, increase "+
+			"--timeout%s", name, node,
 			o.timeout, because(err))
 	case ctx.Err() != nil:
 		return 0, fmt.Errorf("interrupted: pod %s on node %s is deleted", name, node)
@@ -239,14 +240,14 @@ func mayNot(err error, namespace string) error {
 	if !apierrors.IsForbidden(err) {
 		return err
 	}
-	return fmt.Errorf("%w: it takes the verbs create, get, and delete for pods, and create and get for pods/exec, in "+
-		"namespace %s, and makes its holder root on the nodes", err, namespace)
+	return fmt.Errorf("%w: the command needs the verbs create, get, and delete for pods, and create and get for "+
+		"pods/exec, in namespace %s; whoever has them can become root on the nodes", err, namespace)
 }
 
 // because is what an error that a timeout has cut off says of the pod.
 func because(err error) string {
 	if waits := (*waiting)(nil); errors.As(err, &waits) && waits.why != "" {
-		return ": the pod does not run: " + waits.why
+		return ": the pod is not running: " + waits.why
 	}
 	return ""
 }
@@ -262,7 +263,7 @@ func (o *options) setFor(c *cluster, node string) (*appsv1.DaemonSet, error) {
 	}
 	if n := nodes[node]; n != nil {
 		if since := lostSince(n); since != "" {
-			return nil, fmt.Errorf("node %s runs no new pod: "+lost+" %s", node, since, node)
+			return nil, fmt.Errorf("node %s does not run new pods: "+lost+" %s", node, since, node)
 		}
 	}
 	sets, err := c.pluginSets(o.namespace)
@@ -359,7 +360,7 @@ func (c *cluster) callIn(ctx context.Context, pod types.NamespacedName, call []s
 type waiting struct{ why string }
 
 // Error implements error.
-func (w *waiting) Error() string { return "the pod does not run: " + w.why }
+func (w *waiting) Error() string { return "the pod is not running: " + w.why }
 
 // hopeless are the reasons of a container that waits for what does not come.
 var hopeless = []string{"ImagePullBackOff", "InvalidImageName", "ErrImageNeverPull", "CreateContainerConfigError",

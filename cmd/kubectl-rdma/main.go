@@ -55,13 +55,13 @@ func (o *options) command() *cobra.Command {
 		Short: "Check RDMA on all nodes of a cluster, and check manifests of pods",
 		Long: `Check RDMA on all nodes of a cluster, or on named nodes, and check manifests of pods. status,
 doctor, and devices call rdma-spec in the pods of the DaemonSet nri-rdma. Standard error names
-the nodes that do not answer: those that the DaemonSet selects, and those with an RDMA resource.
+the nodes that do not respond, of those that the DaemonSet selects or that have an RDMA resource.
 resources and why ask only the API server. explain and config need no cluster.
 
 repair, collect, and doctor --host create a pod that sees all of the node, run rdma-spec in it,
 and delete the pod.
 
-Exit status: 2 for a wrong call, and 3 if a node did not answer. Otherwise, 1 if there is a
+Exit status: 2 for a wrong call, and 3 if a node did not respond. Otherwise, 1 if there is a
 problem, 3 if a node could not check everything, and 0 if there is no problem.`,
 		Version:            version,
 		Annotations:        map[string]string{cobra.CommandDisplayNameAnnotation: "kubectl rdma"},
@@ -76,10 +76,11 @@ problem, 3 if a node could not check everything, and 0 if there is no problem.`,
 		&cobra.Group{ID: cli.GroupPod, Title: "For a pod:"},
 		&cobra.Group{ID: cli.GroupConfiguration, Title: "Configuration:"})
 	status := o.onNodes("status", "List the RDMA containers of all nodes, and what they lack", statusView)
-	status.Flags().BoolVarP(&o.all, "all", "a", false, "also containers that are ok")
-	status.Flags().BoolVar(&o.outside, "outside", false, "only what uses RDMA outside the policy, such as privileged pods")
+	status.Flags().BoolVarP(&o.all, "all", "a", false, "also list containers that are ok")
+	status.Flags().BoolVar(&o.outside, "outside", false, "list only what uses RDMA outside the policy, such as "+
+		"privileged pods")
 	doctor := o.onNodes("doctor", "Find what is wrong with RDMA on all nodes", doctorView)
-	doctor.Flags().BoolVarP(&o.all, "all", "a", false, "also checks that find nothing, and what no pod can see")
+	doctor.Flags().BoolVarP(&o.all, "all", "a", false, "also list checks that find nothing, and what no pod can see")
 	o.addHostFlag(doctor)
 	devices := o.onNodes("devices", "List the HCAs of all nodes, and their ports", devicesView)
 	for _, cmd := range []*cobra.Command{status, doctor, devices, o.resources()} {
@@ -108,8 +109,8 @@ func (o *options) inCluster(cmd *cobra.Command) {
 // clusterFlags adds the flags that say which cluster is asked, and which of its nodes.
 func (o *options) clusterFlags(f *pflag.FlagSet) {
 	o.connectionFlags(f, true)
-	f.BoolVarP(&o.everywhere, "all-namespaces", "A", false, "the DaemonSets of all namespaces")
-	f.StringVarP(&o.selector, "selector", "l", "", "only nodes with these `LABELS`")
+	f.BoolVarP(&o.everywhere, "all-namespaces", "A", false, "use the DaemonSets of all namespaces")
+	f.StringVarP(&o.selector, "selector", "l", "", "call only nodes with these `LABELS`")
 }
 
 // connectionFlags adds the flags that say which cluster is asked, and whether a node may be given a time to answer.
@@ -118,13 +119,13 @@ func (o *options) connectionFlags(f *pflag.FlagSet, timed bool) {
 	kubectl.ContextOverrideFlags.Namespace.LongName = "" // the kubeconfig's is for other objects
 	// Less than half a minute for a fleet, and more than the ten seconds that the doctor waits for a node's daemons.
 	kubectl.Timeout.Default = "12s"
-	kubectl.Timeout.Description = "how long the nodes may take to answer, all together"
+	kubectl.Timeout.Description = "timeout for all nodes together"
 	if !timed {
-		kubectl.Timeout.Description = "how long the API server may take to answer a request"
+		kubectl.Timeout.Description = "timeout of a request to the API server"
 	}
 	clientcmd.BindOverrideFlags(&o.overrides, f, kubectl)
 	f.StringVar(&o.rules.ExplicitPath, clientcmd.RecommendedConfigPathFlag, "", "the kubeconfig `FILE`")
-	f.StringVarP(&o.namespace, "namespace", "n", "rdma-spec", "the `NAMESPACE` of the DaemonSet; resources needs none")
+	f.StringVarP(&o.namespace, "namespace", "n", "rdma-spec", "the `NAMESPACE` of the DaemonSet; not used by resources")
 }
 
 // write writes a result: for programs, or as a table.

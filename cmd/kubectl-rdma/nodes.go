@@ -165,7 +165,7 @@ var doctorView = view{"CHECK STATUS OBJECT TEXT FIX", func(r *result, all bool) 
 		}
 		// What no pod of the DaemonSet can see is the same on every node.
 		if all || f.Status == "wrong" || f.Status == "ignored" ||
-			f.Status == "unknown" && !strings.Contains(f.Text, "cannot be seen from here") {
+			f.Status == "unknown" && !strings.Contains(f.Text, "not visible from here") {
 			rows = append(rows, []string{f.Check, f.Status, f.Object, f.Text, f.Fix})
 		}
 	}

@@ -64,7 +64,7 @@ func (r *report) write(answers <-chan answer) error {
 				return r.end()
 			case apierrors.IsForbidden(a.err):
 				return fmt.Errorf("%w: the chart's value execRole.enabled makes the Role nri-rdma-exec in namespace %s, "+
-					"which allows it, and its holder may be root on the nodes", a.err, r.of.pods[a.Node].Namespace)
+					"which allows it; whoever has that Role can become root on the nodes", a.err, r.of.pods[a.Node].Namespace)
 			}
 			if err := r.add(a); err != nil {
 				return err
@@ -140,9 +140,9 @@ func (r *report) end() error {
 	}
 	for _, why := range slices.SortedFunc(maps.Keys(r.silent), byNode) {
 		if nodes := r.silent[why]; len(nodes) == 1 {
-			fmt.Fprintf(r.notes, "kubectl rdma: node %s does not answer: %s\n", nodes[0], why)
+			fmt.Fprintf(r.notes, "kubectl rdma: node %s does not respond: %s\n", nodes[0], why)
 		} else {
-			fmt.Fprintf(r.notes, "kubectl rdma: %d nodes do not answer: %s: %s\n", len(nodes), some(nodes), why)
+			fmt.Fprintf(r.notes, "kubectl rdma: %d nodes do not respond: %s: %s\n", len(nodes), some(nodes), why)
 		}
 	}
 	for _, what := range slices.Sorted(maps.Keys(r.missed)) {
@@ -151,10 +151,10 @@ func (r *report) end() error {
 	answered := r.statuses[0] + r.statuses[1] + r.statuses[2] + r.statuses[3]
 	all := max(r.came, r.of.desired)
 	if r.of.unlisted != nil && !r.named {
-		fmt.Fprintf(r.notes, "kubectl rdma: %s: which nodes have no pod, and no plugin although they have an RDMA resource, "+
-			"is unknown\n", plain(r.of.unlisted.Error()))
+		fmt.Fprintf(r.notes, "kubectl rdma: %s: cannot tell which nodes lack a pod, or have an RDMA resource but no "+
+			"plugin\n", plain(r.of.unlisted.Error()))
 	}
-	fmt.Fprintf(r.notes, "kubectl rdma: %d of %d nodes answer\n", answered, all)
+	fmt.Fprintf(r.notes, "kubectl rdma: %d of %d nodes responded\n", answered, all)
 	switch {
 	case answered < all:
 		return cli.ExitStatus(unanswered)
@@ -182,7 +182,7 @@ func (r *report) endResult() error {
 
 func (r *report) showProgress() {
 	if r.progress {
-		fmt.Fprintf(r.notes, "\r%d of %d nodes answer ", r.came-len(r.of.silent), len(r.of.pods))
+		fmt.Fprintf(r.notes, "\r%d of %d nodes responded ", r.came-len(r.of.silent), len(r.of.pods))
 	}
 }
 

@@ -27,7 +27,7 @@ func TestReport(t *testing.T) {
 		"a terminal": {live: true,
 			early: "NODE  HCA\nb     mlx5_0\nc     -\n",
 			last:  "a     bnxt_re0\n",
-			notes: strings.ReplaceAll("\r$\r\r2 of 3 nodes answer \r2 of 3 nodes answer \r$\r\r$\r", "$", strings.Repeat(" ", 40))},
+			notes: strings.ReplaceAll("\r$\r\r2 of 3 nodes responded \r2 of 3 nodes responded \r$\r\r$\r", "$", strings.Repeat(" ", 40))},
 		"a pipe": {last: "NODE  HCA\na     bnxt_re0\nb     mlx5_0\nc     -\n"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -56,7 +56,7 @@ func TestReport(t *testing.T) {
 				if diff := cmp.Diff(test.early+test.last, out.String()); diff != "" {
 					t.Errorf("standard output, -want +got:\n%s", diff)
 				}
-				want := test.notes + "kubectl rdma: node d does not answer: no pod\nkubectl rdma: 3 of 4 nodes answer\n"
+				want := test.notes + "kubectl rdma: node d does not respond: no pod\nkubectl rdma: 3 of 4 nodes responded\n"
 				if diff := cmp.Diff(want, notes.String()); diff != "" {
 					t.Errorf("standard error, -want +got:\n%s", diff)
 				}

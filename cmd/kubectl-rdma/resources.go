@@ -33,7 +33,7 @@ type holding struct {
 func (o *options) resources() *cobra.Command {
 	return &cobra.Command{
 		Use:   "resources [RESOURCE…]",
-		Short: "List the RDMA resources of all nodes, and the pods that hold them",
+		Short: "List the RDMA resources of all nodes, and the pods that use them",
 		Long: `List the RDMA resources of all nodes, and the pods to which they are allocated. This asks only
 the API server, and needs no DaemonSet. Resources are recognized by name; list others as arguments.
 
@@ -62,8 +62,8 @@ and 3 if no node has an RDMA resource.`,
 			case err != nil:
 				return err
 			case len(all) == 0:
-				fmt.Fprintln(o.stderr, "kubectl rdma: no node has an RDMA resource: see that a device plugin runs, or name the "+
-					"resource that yours offers")
+				fmt.Fprintln(o.stderr, "kubectl rdma: no node has an RDMA resource: check that a device plugin runs, or name "+
+					"its resource")
 				return cli.ExitStatus(unanswered)
 			case stale:
 				return cli.ErrProblemFound
@@ -125,9 +125,9 @@ func (c *cluster) holdings(labels string, named []string) ([]*holding, error) {
 	for _, h := range all {
 		switch {
 		case h.Capacity == 0:
-			h.Stale = "no device plugin offers it now: start one, or remove it from the node's status"
+			h.Stale = "no device plugin offers it: start one, or remove the resource from the node's status"
 		case h.Allocatable == 0:
-			h.Stale = "its device plugin is gone, or has no healthy device: see the plugin's pod on the node"
+			h.Stale = "its device plugin is gone, or has no healthy device: check the plugin's pod on the node"
 		}
 	}
 	return slices.SortedFunc(maps.Values(all), func(a, b *holding) int {

@@ -36,9 +36,10 @@ func (o *options) why() *cobra.Command {
 	return command.New(command.Machine{
 		Program: "kubectl rdma",
 		AddFlags: func(f *pflag.FlagSet) {
-			f.StringVarP(&q.container, "container", "c", "", "read the log of this container `NAME` alone")
+			f.StringVarP(&q.container, "container", "c", "", "read only the log of the container with this `NAME`")
 			f.BoolVarP(&q.previous, "previous", "p", false, "read the logs of the containers' previous runs")
-			f.StringVar(&q.config, "config", "", "explain the spec by this configuration `FILE`; by default the built-in defaults")
+			f.StringVar(&q.config, "config", "", "explain the spec by this configuration `FILE`; by default by the built-in "+
+				"defaults")
 			o.connectionFlags(f, false)
 			namespace := f.Lookup("namespace")
 			namespace.DefValue = ""
@@ -92,10 +93,10 @@ func (c *cluster) podNamed(namespace, name string) (pod corev1.Pod, err error) {
 	err = c.core.Get().Namespace(namespace).Resource("pods").Name(name).Do(c).Into(&pod)
 	switch {
 	case apierrors.IsForbidden(err):
-		err = fmt.Errorf("%w: it takes the verb get for pods and pods/log, and list for events, in namespace %s", err,
+		err = fmt.Errorf("%w: why needs the verb get for pods and pods/log, and list for events, in namespace %s", err,
 			namespace)
 	case apierrors.IsNotFound(err):
-		err = fmt.Errorf("%w in namespace %s: name its namespace with -n, read a file with -f, and put a message in "+
+		err = fmt.Errorf("%w in namespace %s: set its namespace with -n; to read a file, use -f; put a message in "+
 			"quotes", err, namespace)
 	}
 	return pod, err

@@ -138,11 +138,11 @@ func TestWhyPodCannotRead(t *testing.T) {
 		status        int
 		says          string
 	}{
-		{"", "why gone -n ml", 3, "in namespace ml: name its namespace with -n"},
+		{"", "why gone -n ml", 3, "in namespace ml: set its namespace with -n"},
 		{"", "why healthy", 3, "not found in namespace default"},
 		{"", "why healthy -n ml -c gone", 2, "it has init, main"},
-		{"", "why", 2, "name one thing to read"},
-		{"", "why healthy -f log", 2, "name one thing to read"},
+		{"", "why", 2, "read exactly one log"},
+		{"", "why healthy -f log", 2, "read exactly one log"},
 		{"/pods/healthy", "why healthy -n ml", 3, "get for pods and pods/log, and list for events, in namespace ml"},
 		{"/log", "why healthy -n ml", 3, "log of main: you may not: log"},
 		{"/log", "why handler -n ml", 1, "log of main: you may not: log"},
@@ -162,7 +162,7 @@ func TestWhyPodBoundsLogs(t *testing.T) {
 	s := authors(t)
 	s.logs["healthy main"] = strings.Repeat(strings.Repeat("x", 1<<10-1)+"\n", mostLog>>10) + "ibv_reg_mr failed: Bad address\n"
 	got := s.rdma(t, "why", "healthy", "-n", "ml")
-	if got.status != 0 || !strings.Contains(got.stdout, "log of main, its first 16384 lines: no line of RDMA that matters") {
+	if got.status != 0 || !strings.Contains(got.stdout, "log of main, its first 16384 lines: no relevant RDMA line") {
 		t.Errorf("%+v", got)
 	}
 }

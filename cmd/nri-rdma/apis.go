@@ -33,19 +33,19 @@ func newAPIs(o options, log logrus.FieldLogger) apis {
 			OnChange: logBreaker(log, "containerd's API", without)})
 	}
 	return apis{
-		specs:  specs(0, "RDMA containers get no CAP_IPC_LOCK until it answers"),
-		beside: specs(besideBudget, "until it answers, running containers are not looked at"),
+		specs:  specs(0, "RDMA containers get no CAP_IPC_LOCK until it responds"),
+		beside: specs(besideBudget, "until it responds, running containers are not compared with the policy"),
 		resources: podresources.New(podresources.Options{Socket: o.podResourcesSocket, OnChange: logBreaker(log,
-			"the kubelet's pod resources API", "until it answers, RDMA containers that a rule by resource may match are "+
-				"refused, and containers without another signal get nothing")}),
+			"the kubelet's pod resources API", "until it responds, RDMA containers that a rule with resources may match are "+
+				"refused, and containers without another signal get no grant")}),
 	}
 }
 
 // collectors returns the metrics of the breakers.
 func (a apis) collectors() []prometheus.Collector {
 	failing := func(api, path string, is func() bool) prometheus.Collector {
-		return plugin.Flag("api_failing", "1 from three failed calls of an API in a row until it answers again, by what it "+
-			"is used for (creation, beside).", prometheus.Labels{"api": api, "path": path}, is)
+		return plugin.Flag("api_failing", "1 after three failed calls of an API in a row, until it responds, by use "+
+			"(creation, beside).", prometheus.Labels{"api": api, "path": path}, is)
 	}
 	return []prometheus.Collector{failing("containerd", "creation", a.specs.Failing),
 		failing("containerd", "beside", a.beside.Failing), failing("kubelet", "creation", a.resources.Failing)}
@@ -56,10 +56,10 @@ func (a apis) collectors() []prometheus.Collector {
 func logBreaker(log logrus.FieldLogger, api, consequence string) func(open bool) {
 	return func(open bool) {
 		if open {
-			log.Warnf("%s failed %d times in a row: it is not called for %s, so that no container waits for it; %s",
+			log.Warnf("%s failed %d times in a row: not calling it for %s, so that no container waits for it; %s",
 				api, breaker.Failures, breaker.OpenFor, consequence)
 			return
 		}
-		log.Infof("%s answers again", api)
+		log.Infof("%s responds again", api)
 	}
 }

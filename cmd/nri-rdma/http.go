@@ -49,7 +49,7 @@ func serveHTTP(address string, p *plugin.Plugin, log logrus.FieldLogger,
 	server := newServer(p, log, more...)
 	go func() {
 		if err := server.Serve(listener); !errors.Is(err, http.ErrServerClosed) {
-			log.WithError(err).Error("metrics are no longer served")
+			log.WithError(err).Error("cannot serve metrics any longer")
 		}
 	}()
 	return func() {
@@ -77,7 +77,7 @@ func serveRegistered(ctx context.Context, address string, p *plugin.Plugin, log 
 			}
 			if said != err.Error() {
 				said = err.Error()
-				log.WithError(err).Warn("no metrics are served until the address is free")
+				log.WithError(err).Warn("cannot serve metrics until the address is free")
 			}
 		}
 		select {

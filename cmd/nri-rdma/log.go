@@ -63,7 +63,7 @@ func (l *patientLog) write() {
 			l.lost.Add(1)
 		} else if lost := l.lost.Swap(0); lost > 0 {
 			// they stay lost
-			_, _ = fmt.Fprintf(l.to, "nri-rdma: %d lines of the log were lost while it could not be written\n", lost)
+			_, _ = fmt.Fprintf(l.to, "nri-rdma: %d log lines were lost while the log could not be written\n", lost)
 		}
 	}
 }

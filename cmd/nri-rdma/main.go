@@ -95,36 +95,36 @@ func parseFlags(args []string) (options, error) {
 	f := pflag.NewFlagSet("nri-rdma", pflag.ContinueOnError)
 	f.SortFlags = false
 	f.SetOutput(os.Stdout) // which has the help: errors are main's
-	f.StringVar(&o.config, "config", "", "configuration `FILE`; by default "+policy.ConfigFile+
-		" if it exists, else what the runtime hands over, else the built-in defaults")
+	f.StringVar(&o.config, "config", "", "the configuration `FILE`; by default "+policy.ConfigFile+
+		" if it exists, else the configuration from the runtime, else the built-in defaults")
 	f.StringVar(&o.name, "name", "",
-		"the plugin's `NAME`, as pods name it in required-plugins.noderesource.dev; by default rdma, with --validate "+
-			"rdma-validator")
-	f.StringVar(&o.index, "index", "90", "the plugin's index, two digits; plugins that inject devices need a lower one")
+		"the plugin's `NAME`, as in the annotation required-plugins.noderesource.dev; by default rdma, or rdma-validator "+
+			"with --validate")
+	f.StringVar(&o.index, "index", "90", "the plugin's index, two digits; plugins that inject devices need a lower index")
 	f.StringVar(&o.socket, "socket", api.DefaultSocketPath, "the runtime's NRI socket")
 	f.StringVar(&o.handover, "handover", "",
-		"the `DIR` in which processes that replace each other meet: the next one takes over the connection without the "+
-			"runtime noticing; off by default")
+		"the `DIR` through which a new process takes over the connection from the running one, without the runtime "+
+			"noticing; off by default")
 	f.StringVar(&o.http, "http", "",
-		"serve /metrics, /healthz and /readyz at this `ADDR`, as in 127.0.0.1:9797 or unix:/run/nri-rdma.sock; off by default")
+		"serve /metrics, /healthz, and /readyz at this `ADDR`, such as 127.0.0.1:9797 or unix:/run/nri-rdma.sock; off by "+
+			"default")
 	f.StringVar(&o.metrics, "http-registered", "",
-		"serve the same at this `ADDR` as well, once the plugin is registered: for processes that replace each other in one "+
-			"network; off by default")
+		"once the plugin is registered, serve the same at this `ADDR` too: for an upgrade in the host's network, where "+
+			"both processes run for a while; off by default")
 	f.StringVar(&o.ready, "ready", "", "ask the nri-rdma that serves --http at this Unix `SOCKET` whether it is ready, and exit")
 	f.StringVar(&o.containerd, "containerd-address", "",
-		"containerd's socket `PATH`, for CAP_IPC_LOCK; by default the usual paths below the root are tried")
+		"the `PATH` of containerd's socket, for CAP_IPC_LOCK; by default the usual paths below the root")
 	f.StringVar(&o.namespace, "containerd-namespace", storedspec.DefaultNamespace,
 		"containerd's namespace of the pods' containers")
 	f.StringVar(&o.root, "root", "/", "find sysfs and devices below this `DIR`")
 	f.StringVar(&o.podResourcesSocket, "pod-resources-socket", "", "the kubelet's pod resources socket; by default "+
 		podresources.DefaultSocket+" below the root")
 	f.DurationVar(&o.budget, "budget", plugin.DefaultBudget,
-		"how long a container's creation may wait, in all, for the kubelet's answer and the first inventory of HCAs, three "+
-			"quarters of what the runtime waits for a plugin at most; increase it only if the node is slow")
+		"how long a container's creation may wait for the kubelet and the first inventory of HCAs, in total; at most "+
+			"three quarters of the runtime's timeout for plugins; increase it only if the node is slow")
 	f.BoolVar(&o.validate, "validate", false,
-		"change nothing, and refuse RDMA containers that would start without what the policy gives them; run it beside the "+
-			"plugin")
-	f.StringVar(&o.logLevel, "log-level", "info", "debug, info, warning or error")
+		"run as a second process that changes nothing, and refuses RDMA containers that would start without their grant")
+	f.StringVar(&o.logLevel, "log-level", "info", "debug, info, warning, or error")
 	f.StringVar(&o.logFormat, "log-format", "text", "text or json")
 	f.BoolVar(&o.version, "version", false, "print the version and exit")
 	if err := f.Parse(args); err != nil {
@@ -136,7 +136,7 @@ func parseFlags(args []string) (options, error) {
 	case !regexp.MustCompile(`^\d\d$`).MatchString(o.index):
 		return o, fmt.Errorf("--index %q is not two digits, as in 90", o.index)
 	case o.budget < breaker.Enough:
-		return o, fmt.Errorf("--budget %s is less than %s, which a healthy kubelet may need", o.budget, breaker.Enough)
+		return o, fmt.Errorf("--budget %s is too low: a healthy kubelet may need %s", o.budget, breaker.Enough)
 	}
 	switch {
 	case registration.Launched(): // the runtime takes both from the name of the file

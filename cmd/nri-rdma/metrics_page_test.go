@@ -80,7 +80,7 @@ func registeredMetrics(t *testing.T) []metric {
 	for desc := range descs {
 		m := form.FindStringSubmatch(desc.String())
 		if m == nil {
-			t.Fatalf("%s is not understood", desc)
+			t.Fatalf("cannot parse %s", desc)
 		}
 		name, help := unquote(t, m[1]), unquote(t, m[2])
 		if !strings.HasPrefix(name, "nri_rdma_") {

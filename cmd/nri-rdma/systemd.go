@@ -23,7 +23,7 @@ func notifySystemd(ctx context.Context, p *plugin.Plugin, log logrus.FieldLogger
 	}
 	every, err := daemon.SdWatchdogEnabled(false)
 	if err != nil {
-		log.WithError(err).Warn("cannot read systemd's watchdog settings: the watchdog is not fed")
+		log.WithError(err).Warn("cannot read systemd's watchdog settings: systemd's watchdog is not notified")
 	}
 	if !notified {
 		return
@@ -38,7 +38,7 @@ func notifySystemd(ctx context.Context, p *plugin.Plugin, log logrus.FieldLogger
 			state = "STATUS=" + instead
 		}
 		if err := p.Alive(); err != nil {
-			log.WithError(err).Error("the plugin does not answer: the watchdog is not fed")
+			log.WithError(err).Error("the plugin does not respond: systemd's watchdog is not notified")
 			state = "STATUS=" + err.Error()
 		} else {
 			state += "\n" + daemon.SdNotifyWatchdog

@@ -215,7 +215,7 @@ func TestLostLinesAreCounted(t *testing.T) {
 		text := <-got
 		whole := regexp.MustCompile(`(?m)^line \d+ x{100}$`).FindAllString(text, -1)
 		lost := 0
-		for _, told := range regexp.MustCompile(`(?m)^nri-rdma: (\d+) lines of the log were lost`).FindAllStringSubmatch(text,
+		for _, told := range regexp.MustCompile(`(?m)^nri-rdma: (\d+) log lines were lost`).FindAllStringSubmatch(text,
 			-1) {
 			n, err := strconv.Atoi(told[1])
 			must.Succeed(t, err)

@@ -45,11 +45,11 @@ func (o *options) flags() *pflag.FlagSet {
 	f.SetOutput(io.Discard)
 	f.Usage = func() {}
 	f.SortFlags = false
-	f.StringVar(&o.memlock, "memlock", "unlimited", "RLIMIT_MEMLOCK at least: unlimited, or a `SIZE` such as 16Gi")
+	f.StringVar(&o.memlock, "memlock", "unlimited", "the lowest RLIMIT_MEMLOCK: unlimited, or a `SIZE` such as 16Gi")
 	f.BoolVar(&o.kubernetes, "kubernetes", false,
-		"raise containers of Kubernetes, too, on a node where nri-rdma has never run since boot")
+		"also raise containers of Kubernetes, on a node where nri-rdma has not run since boot")
 	f.BoolVar(&o.required, "required", false,
-		"exit with 1 where memlock cannot be raised: then the runtime does not start the container")
+		"exit with 1 if memlock cannot be raised, so that the runtime does not start the container")
 	f.DurationVar(&o.within, "within", 2*time.Second, "give up after this `TIME`")
 	return f
 }
@@ -62,7 +62,7 @@ func (o options) inTime(do func() error) error {
 	case err := <-done:
 		return err
 	case <-time.After(o.within):
-		return fmt.Errorf("not done after %s", o.within)
+		return fmt.Errorf("timed out after %s", o.within)
 	}
 }
 
@@ -124,9 +124,9 @@ func readState(in io.Reader) (s state, err error) {
 	}
 	switch {
 	case s.PID <= 1:
-		return s, errors.New("the OCI state names no process: run this as a createRuntime hook")
+		return s, errors.New("the OCI state has no process: run this as a createRuntime hook")
 	case !filepath.IsAbs(s.Bundle):
-		return s, errors.New("the OCI state names no bundle")
+		return s, errors.New("the OCI state has no bundle")
 	}
 	return s, nil
 }
@@ -157,7 +157,7 @@ func (s state) raise(processes *limits.Processes, want spec.Limit) error {
 		return err == nil && !isSandbox(command)
 	})
 	if err != nil {
-		return fmt.Errorf("memlock is not raised: %w", err)
+		return fmt.Errorf("cannot raise memlock: %w", err)
 	}
 	return nil
 }

@@ -191,19 +191,19 @@ func TestErrors(t *testing.T) {
 		"1 MB of brackets":  {strings.Repeat("[", stateMost), "standard input is not an OCI state"},
 		"another type":      {`{"pid":"1000"}`, "standard input is not an OCI state"},
 		"two states":        {stateOf("web", pid, good) + stateOf("web", pid, good), "standard input is not an OCI state"},
-		"no process":        {stateOf("web", 0, good), "names no process"},
-		"the init process":  {stateOf("web", 1, good), "names no process"},
-		"a negative one":    {stateOf("web", -1000, good), "names no process"},
-		"no bundle":         {stateOf("web", pid, ""), "names no bundle"},
-		"a relative bundle": {stateOf("web", pid, "bundle"), "names no bundle"},
+		"no process":        {stateOf("web", 0, good), "has no process"},
+		"the init process":  {stateOf("web", 1, good), "has no process"},
+		"a negative one":    {stateOf("web", -1000, good), "has no process"},
+		"no bundle":         {stateOf("web", pid, ""), "has no bundle"},
+		"a relative bundle": {stateOf("web", pid, "bundle"), "has no bundle"},
 		"a bundle gone": {stateOf("web", pid, "/none"),
 			`container "web": open /none/config.json: no such file or directory`},
 		"a pipe":          {stateOf("web", pid, pipe), "is a FIFO, not a regular file"},
 		"a broken config": {stateOf("web", pid, newBundle(t, "{")), "is not an OCI spec"},
 		"a huge config":   {stateOf("web", pid, newBundle(t, strings.Repeat(" ", configMost+1))), "is longer than"},
-		"a process gone":  {stateOf("web", 77, good), `container "web": memlock is not raised: the process has ended`},
+		"a process gone":  {stateOf("web", 77, good), `container "web": cannot raise memlock: the process has ended`},
 		"a hostile name": {stateOf("a\nb\x1b"+strings.Repeat("c", 1000), 77, good), `container "a\nb\x1b` +
-			strings.Repeat("c", 60) + `": memlock`},
+			strings.Repeat("c", 60) + `": cannot raise memlock`},
 	} {
 		t.Run(name, func(t *testing.T) {
 			k := limitstest.NewKernel(map[string][]spec.Limit{ours: {low}, theirs: {low}})
@@ -227,7 +227,7 @@ func TestRefused(t *testing.T) {
 	k.Refuse = errors.New("operation not permitted")
 	status, journal := call(k, strings.NewReader(stateOf("web", pid, newBundle(t, configOf(ours, "")))))
 	if status != 0 || len(journal) != 1 || !strings.HasSuffix(journal[0],
-		"memlock is not raised: operation not permitted") {
+		"cannot raise memlock: operation not permitted") {
 		t.Errorf("exit status %d, journal %q", status, journal)
 	}
 }
@@ -240,7 +240,7 @@ func TestWithin(t *testing.T) {
 			began := time.Now()
 			status, journal := callInTime(limitstest.NewKernel(nil), r, args...)
 			if took := time.Since(began); status != 0 || took != 2*time.Second || len(journal) != 1 ||
-				journal[0] != "not done after 2s" {
+				journal[0] != "timed out after 2s" {
 				t.Errorf("exit status %d after %s, journal %q", status, took, journal)
 			}
 			_ = w.Close()

@@ -36,7 +36,7 @@ func TestArchivesAsRoot(t *testing.T) {
 		devices --root archive_test.go
 		configure nri --dry-run --root FILE`, nodetest.SpecGist)
 	got := program.Words("explain -f ../../deploy/examples/annotation-one-hca.yaml --root", file)
-	if got.Status != 3 || !strings.Contains(got.Stderr, "when the node was collected: no policy is in force") {
+	if got.Status != 3 || !strings.Contains(got.Stderr, "when the support bundle was written: no policy is in force") {
 		t.Errorf("explain: %+v", got)
 	}
 	if left, err := os.ReadDir(temporary); err != nil || len(left) > 0 {

@@ -119,7 +119,7 @@ func TestFiveHundredContainers(t *testing.T) {
 			Root: hcatest.V100(t), Endpoint: busy.Socket, Processes: limits.On(processes)}}
 		err := o.Repair(t.Context(), &raised, io.Discard)
 		repaired = min(repaired, cpuTime(t)-before)
-		if err != nil || raised.String() != "nothing to raise: looked at 500 RDMA containers\n" {
+		if err != nil || raised.String() != "nothing to raise: checked 500 RDMA containers\n" {
 			t.Fatalf("repair: %v, %q", err, raised.String())
 		}
 	}

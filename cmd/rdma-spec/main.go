@@ -56,7 +56,7 @@ func newRootCommand() *cobra.Command {
 	ownVersion := newVersionCommand()
 	root := &cobra.Command{
 		Use:   "rdma-spec",
-		Short: "Grant RDMA containers memlock, IPC_LOCK and devices",
+		Short: "Grant RDMA containers memlock, IPC_LOCK, and devices",
 		Long: `rdma-spec configures nodes for RDMA containers, and finds their faults. It shows the HCAs and the
 RDMA containers of a node, explains what the plugin nri-rdma does with a pod, and writes base
 specs and CDI files for runtimes without NRI.

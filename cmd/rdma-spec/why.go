@@ -23,9 +23,10 @@ func newWhyCommand(checks []doctor.Check) *cobra.Command {
 	return command.New(command.Machine{
 		Program: "rdma-spec",
 		AddFlags: func(f *pflag.FlagSet) {
-			f.BoolVar(&look, "doctor", false, "run the causes' checks on this node: the causes that are wrong here come first")
-			node.AddRootFlag(f, &o.Root, "the files for these checks, which are run then,")
-			f.StringVar(&o.Config, "config", "", "judge by this configuration `FILE` instead of the policy in force")
+			f.BoolVar(&look, "doctor", false, "run the checks of the causes on this node, and list causes that are wrong "+
+				"here first")
+			node.AddRootFlag(f, &o.Root, "the files for these checks")
+			f.StringVar(&o.Config, "config", "", "use this configuration `FILE` instead of the policy in force")
 		},
 		Wrong: func(ctx context.Context, pages []string, stderr io.Writer) (map[string]bool, error) {
 			known := func(page string) bool {

@@ -189,7 +189,7 @@ func TestNPDConditions(t *testing.T) {
 	// What cannot be told is not a fault.
 	empty := hcatest.Files{"sys/": "", "rdma-spec/answers/": ""}.Root(t)
 	if got := c.run(t, program,
-		empty)["RDMAContainerProblem"]; got != "Unknown: not looked at: containers: the results list why" {
+		empty)["RDMAContainerProblem"]; got != "Unknown: not checked: containers: the results list the reasons" {
 		t.Errorf("without an answer about containers: %s", got)
 	}
 }

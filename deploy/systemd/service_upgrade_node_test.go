@@ -33,8 +33,8 @@ var unlimited = regexp.MustCompile(`(?m)^Max locked memory +unlimited +unlimited
 var upgrades = flag.Int("upgrades", 2, "how often to restart the service beside each runtime")
 
 const (
-	handedOver = "handed the connection to the runtime over to the next process"
-	tookOver   = "took the connection to the runtime over: the runtime has not noticed"
+	handedOver = "handed over the runtime connection to the next process"
+	tookOver   = "took over the connection to the runtime without the runtime noticing"
 
 	// What the runtimes say of a plugin that registers, and of one that is gone.
 	connected    = `plugin \"90-rdma\" connected and synchronized`

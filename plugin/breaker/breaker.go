@@ -25,7 +25,7 @@ const (
 )
 
 // ErrOpen means that the API was not asked.
-var ErrOpen = errors.New("not asked, because it failed three times in a row")
+var ErrOpen = errors.New("not called, because it failed three times in a row")
 
 // noVerdictError is the error of a call that says nothing about the API.
 type noVerdictError struct{ error }

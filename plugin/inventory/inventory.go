@@ -36,10 +36,10 @@ const (
 )
 
 // neverAnswered explains why nothing is known about an HCA.
-const neverAnswered = "it has not answered yet: it has just come, or it hangs: see the kernel's log"
+const neverAnswered = "it has not responded yet: it is new, or it hangs: see the kernel log"
 
 // notWanted explains why nothing is known about an HCA of a node that may have thousands.
-const notWanted = "it is not read, since no selector of the policy selects it"
+const notWanted = "it is not read, because no selector of the policy matches it"
 
 // Inventory is what is known of a node's HCAs. It is safe for concurrent use.
 type Inventory struct {
@@ -274,7 +274,7 @@ func (i *Inventory) notListed(s snapshot) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	if i.failed != s.err.Error() {
-		i.log.Errorf("the HCAs of this node cannot be listed: %v", s.err)
+		i.log.Errorf("cannot list the HCAs of this node: %v", s.err)
 	}
 	i.failed = s.err.Error()
 	if last := i.latest.Load(); last.err != nil || last.want != s.want {
@@ -367,22 +367,22 @@ func (i *Inventory) answer(k *known, h hca.HCA, parts hca.Parts) {
 	log := i.log.WithField("hca", h.Name)
 	if portUnread(h) {
 		why := strings.Join(h.Problems, "; ")
-		then := "its last good answer still counts"
+		then := "its last good response is used"
 		if k.hca.Unread != "" {
 			i.stale = true
-			k.hca.Unread = "it answers with an error: " + why
-			then = "containers that ask for all HCAs are refused"
+			k.hca.Unread = "it responds with an error: " + why
+			then = "containers that request all HCAs are refused"
 		}
 		k.logged = true
 		if !logged {
-			log.Warnf("the HCA answers with an error: %s; see the kernel's log: %s", then, why)
+			log.Warnf("the HCA responds with an error: %s; see the kernel log: %s", then, why)
 		}
 	} else {
 		i.stale = i.stale || !reflect.DeepEqual(k.hca, h)
 		k.hca = h
 		k.since = time.Now()
 		if logged {
-			log.Info("the HCA answers again")
+			log.Info("the HCA responds again")
 		}
 	}
 	if late {
@@ -406,9 +406,9 @@ func (i *Inventory) logSilent() {
 		k.logged = true
 		log := i.log.WithFields(logrus.Fields{"hca": name, "age": time.Since(k.since).Round(time.Millisecond)})
 		if k.hca.Unread == "" {
-			log.Warn("the HCA does not answer: its last answer still counts; see the kernel's log")
+			log.Warn("the HCA does not respond: its last response is used; see the kernel log")
 		} else {
-			log.Warn("the HCA does not answer and never did: containers that ask for all HCAs are refused; see the kernel's log")
+			log.Warn("the HCA has never responded: containers that request all HCAs are refused; see the kernel log")
 		}
 	}
 }

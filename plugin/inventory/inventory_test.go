@@ -145,7 +145,7 @@ func expectErrorEnds(t *testing.T, i *Inventory, f *fake, hook *logtest.Hook, st
 	if got := states(t, i)["mlx5_0"]; got != state {
 		t.Errorf("then it is %q", got)
 	}
-	want := []string{"warning mlx5_0 the HCA answers with an error", "info mlx5_0 the HCA answers again"}
+	want := []string{"warning mlx5_0 the HCA responds with an error", "info mlx5_0 the HCA responds again"}
 	expect.Equal(t, "log", want, lines(hook))
 }
 
@@ -187,8 +187,8 @@ func TestSickHCA(t *testing.T) {
 		want     string // its state while it does not answer
 		warning  string
 	}{
-		"from the start": {0, 1, "unread", "warning mlx5_1 the HCA does not answer and never did"},
-		"later":          {15 * time.Second, 3, "ACTIVE", "warning mlx5_1 the HCA does not answer"},
+		"from the start": {0, 1, "unread", "warning mlx5_1 the HCA has never responded"},
+		"later":          {15 * time.Second, 3, "ACTIVE", "warning mlx5_1 the HCA does not respond"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -213,11 +213,11 @@ func TestSickHCA(t *testing.T) {
 				}
 				expect.Equal(t, "log", []string{test.warning}, lines(hook))
 				silent := time.Since(i.known["mlx5_1"].since)
-				want := fmt.Sprintf("# HELP nri_rdma_hca_reads_outstanding Reads that HCAs have not answered yet; at most one "+
-					"for each HCA.\n"+
+				want := fmt.Sprintf("# HELP nri_rdma_hca_reads_outstanding Reads that are waiting for a response; "+
+					"at most one for each HCA.\n"+
 					"# TYPE nri_rdma_hca_reads_outstanding gauge\nnri_rdma_hca_reads_outstanding 1\n"+
-					"# HELP nri_rdma_hca_age_seconds Time since the HCA last answered; if it never did, time since it was first "+
-					"read.\n"+
+					"# HELP nri_rdma_hca_age_seconds Time since the HCA last responded; if it never did, time since "+
+					"it was first read.\n"+
 					"# TYPE nri_rdma_hca_age_seconds gauge\nnri_rdma_hca_age_seconds{hca=\"mlx5_0\"} "+
 					"%v\nnri_rdma_hca_age_seconds{hca=\"mlx5_1\"} %v\nnri_rdma_hca_age_seconds{hca=\"mlx5_2\"} %v\n",
 					time.Since(i.known["mlx5_0"].since).Seconds(), silent.Seconds(), time.Since(i.known["mlx5_2"].since).Seconds())
@@ -238,7 +238,7 @@ func TestSickHCA(t *testing.T) {
 				if got := states(t, i)["mlx5_1"]; got != "DOWN" {
 					t.Errorf("it answers again, and is %s", got)
 				}
-				expect.Equal(t, "log", []string{test.warning, "info mlx5_1 the HCA answers again"}, lines(hook))
+				expect.Equal(t, "log", []string{test.warning, "info mlx5_1 the HCA responds again"}, lines(hook))
 			})
 		})
 	}

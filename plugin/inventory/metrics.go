@@ -12,11 +12,11 @@ import (
 
 var (
 	portActive = prometheus.NewDesc("nri_rdma_hca_port_active",
-		"1 if the port of the HCA was ACTIVE when the HCA last answered.", []string{"hca", "port", "link_layer"}, nil)
+		"1 if the port of the HCA was ACTIVE when the HCA last responded.", []string{"hca", "port", "link_layer"}, nil)
 	age = prometheus.NewDesc("nri_rdma_hca_age_seconds",
-		"Time since the HCA last answered; if it never did, time since it was first read.", []string{"hca"}, nil)
+		"Time since the HCA last responded; if it never did, time since it was first read.", []string{"hca"}, nil)
 	outstanding = prometheus.NewDesc("nri_rdma_hca_reads_outstanding",
-		"Reads that HCAs have not answered yet; at most one for each HCA.", nil, nil)
+		"Reads that are waiting for a response; at most one for each HCA.", nil, nil)
 )
 
 // Describe implements prometheus.Collector.

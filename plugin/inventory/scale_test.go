@@ -236,7 +236,7 @@ func TestManagementIsWhole(t *testing.T) {
 func TestPortsOfPods(t *testing.T) {
 	i, _, _ := under(t, hcatest.VirtualNode().Files().Root(t), "inject: {namespaces: [ml], functions: [physical, virtual]}")
 	i.readAll()
-	const want = `# HELP nri_rdma_hca_port_active 1 if the port of the HCA was ACTIVE when the HCA last answered.
+	const want = `# HELP nri_rdma_hca_port_active 1 if the port of the HCA was ACTIVE when the HCA last responded.
 # TYPE nri_rdma_hca_port_active gauge
 nri_rdma_hca_port_active{hca="mlx5_0",link_layer="Ethernet",port="1"} 1
 `

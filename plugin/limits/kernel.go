@@ -99,7 +99,7 @@ func (p proc) Changeable() error {
 			return nil
 		}
 	}
-	return fmt.Errorf("%s is not of this process's PID namespace: run on the node itself, or in a pod with hostPID: true",
+	return fmt.Errorf("%s belongs to another PID namespace: run on the node itself, or in a pod with hostPID: true",
 		p.path)
 }
 
@@ -144,8 +144,8 @@ func (proc) Set(pid int, limit spec.Rlimit) (former spec.Rlimit, err error) {
 	case errors.Is(err, unix.ESRCH):
 		return former, ErrGone
 	case errors.Is(err, unix.EPERM):
-		return former, fmt.Errorf("setting RLIMIT_MEMLOCK of process %d: %w: this needs the capability SYS_RESOURCE, not "+
-			"in a user namespace", pid, err)
+		return former, fmt.Errorf("setting RLIMIT_MEMLOCK of process %d: %w: this needs CAP_SYS_RESOURCE in the "+
+			"initial user namespace", pid, err)
 	case err != nil:
 		return former, fmt.Errorf("setting RLIMIT_MEMLOCK of process %d: %w", pid, err)
 	}

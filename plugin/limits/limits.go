@@ -30,15 +30,15 @@ import (
 )
 
 // ErrHidden means that the processes of containers cannot be seen.
-var ErrHidden = errors.New("the processes of other containers are not visible here: run on the node itself, or in a " +
-	"pod with hostPID: true")
+var ErrHidden = errors.New("processes of other containers are not visible here: run on the node itself, or in a pod " +
+	"with hostPID: true")
 
 // Errors of a Kernel.
 var (
 	// ErrGone means that a process has ended.
 	ErrGone = errors.New("the process has ended")
 	// ErrThread means that a process has ended, and that its ID has become that of a thread.
-	ErrThread = fmt.Errorf("%w, its ID is a thread's now", ErrGone)
+	ErrThread = fmt.Errorf("%w: a thread has its ID now", ErrGone)
 )
 
 // Processes are the processes of a node.
@@ -122,8 +122,8 @@ func (p *Processes) Startable(runtime int) (spec.Limit, error) {
 }
 
 // ErrNoRuntime means that the process of the container runtime is not found.
-var ErrNoRuntime = errors.New("the process of the container runtime is not found: no process of the node is called " +
-	"containerd or crio, or several are whose limits differ")
+var ErrNoRuntime = errors.New("the container runtime's process cannot be identified: no process is called " +
+	"containerd or crio, or several are and their limits differ")
 
 // startableByName is Startable of the node's runtimes, if all say the same. Processes of containers can have any name.
 func (p *Processes) startableByName() (most spec.Limit, err error) {
@@ -185,7 +185,7 @@ func (p *Processes) Memlock(pid int) (spec.Rlimit, error) {
 func (p *Processes) MemlockIn(container string, pid int) (spec.Rlimit, error) {
 	limit, err := p.Memlock(pid)
 	if err == nil && !p.Belongs(pid, container) {
-		err = fmt.Errorf("process %d is not one of the container's", pid)
+		err = fmt.Errorf("process %d does not belong to the container", pid)
 	}
 	return limit, err
 }
@@ -290,7 +290,7 @@ func lineAfter(text []byte, prefix string) (string, error) {
 			return strings.TrimSpace(rest), nil
 		}
 	}
-	return "", fmt.Errorf("it has no line for %s", strings.TrimRight(prefix, ": "))
+	return "", fmt.Errorf("no line for %s", strings.TrimRight(prefix, ": "))
 }
 
 func parseBytes(text string) (spec.Limit, error) {

@@ -101,12 +101,12 @@ func TestMemlockOfAText(t *testing.T) {
 		"Max locked memory         0                    65536                bytes     \n": spec.Rlimit{Hard: 65536},
 		"Max locked memory         65536                9223372036854775807  bytes     \n": spec.Rlimit{Soft: 65536,
 			Hard: spec.Unlimited},
-		"Max open files            1024                 65536                files     \n": "it has no line for Max locked " +
+		"Max open files            1024                 65536                files     \n": "no line for Max locked " +
 			"memory",
 		"Max locked memory         65536\n": "expected a soft and a hard " +
 			"limit",
 		"Max locked memory         -1 65536 bytes\n": "invalid syntax",
-		"": "it has no line for Max locked memory",
+		"": "no line for Max locked memory",
 	} {
 		got, err := parseLimit([]byte(text), memlockLine)
 		if message, bad := want.(string); bad {
@@ -214,7 +214,7 @@ func TestProcessesOfACopy(t *testing.T) {
 	}
 	outcome := p.Raise(t.Context(), map[string]spec.Limit{idA: spec.Unlimited})[idA]
 	if outcome.Raised != 0 || outcome.Err == nil || !strings.Contains(outcome.Err.Error(),
-		"not of this process's PID namespace") {
+		"belongs to another PID namespace") {
 		t.Errorf("processes of a copy were changed: %+v", outcome)
 	}
 	if _, err := New(scratch.Folder(t)).Containers(); !os.IsNotExist(err) {
@@ -345,7 +345,7 @@ func TestProcOfAnotherNamespaceIsNotChanged(t *testing.T) {
 	inOwnPIDNamespace(t, func(t *testing.T) {
 		// The proc of the outer namespace is still mounted.
 		if err := New("/").kernel.Changeable(); err == nil || !strings.Contains(err.Error(),
-			"not of this process's PID namespace") {
+			"belongs to another PID namespace") {
 			t.Errorf("changeable: %v", err)
 		}
 	})

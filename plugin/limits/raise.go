@@ -46,8 +46,8 @@ func (p *Processes) Raise(ctx context.Context, wanted map[string]spec.Limit) map
 	err := cmp.Or(p.kernel.Changeable(), ctx.Err())
 	for pass := 0; err == nil && len(open) > 0; pass++ {
 		if pass == passesMost {
-			err = fmt.Errorf("its processes were gone through %d times and there were new ones with a low limit each time: "+
-				"try again when it forks less", passesMost)
+			err = fmt.Errorf("new processes with a low limit appeared in each of %d passes: try again when the "+
+				"container starts fewer processes", passesMost)
 			break
 		}
 		var found map[string][]int

@@ -124,7 +124,7 @@ func TestForksAreFollowed(t *testing.T) {
 		k.Table[next] = aProcess(idA, low)
 	}
 	if got := limits.On(k).Raise(t.Context(), map[string]spec.Limit{idA: wanted})[idA]; got.Err == nil ||
-		!strings.Contains(got.Err.Error(), "gone through 30 times") {
+		!strings.Contains(got.Err.Error(), "in each of 30 passes") {
 		t.Errorf("endless new processes: %+v", got)
 	}
 }
@@ -192,7 +192,7 @@ func TestStrangerThatStaysRaisedIsReported(t *testing.T) {
 	stranger := aProcess(idB, low)
 	got := limits.On(recyclingAtSet{Kernel: k, stranger: stranger}).Raise(t.Context(),
 		map[string]spec.Limit{idA: wanted})[idA]
-	if got.Err == nil || !strings.Contains(got.Err.Error(), "process 5 got the ID of one that ended") ||
+	if got.Err == nil || !strings.Contains(got.Err.Error(), "process 5 reused the ID of a process that ended") ||
 		!strings.HasSuffix(got.Err.Error(), " to 64Ki: no more") {
 		t.Errorf("%+v", got)
 	}

@@ -135,7 +135,7 @@ func (c *Client) ofPod(ctx context.Context, sandbox, namespace, pod string) (ans
 // lookUp asks the kubelet for a pod, or for its list where it cannot be asked for a pod, unless the breaker is open.
 func (c *Client) lookUp(ctx context.Context, namespace, pod string) (answer, error) {
 	if _, err := os.Stat(filepath.Dir(c.Socket)); errors.Is(err, fs.ErrNotExist) { // nobody to wait for
-		return nil, fmt.Errorf("%w: there is no directory of %s", policy.ErrNoKubelet, c.Socket)
+		return nil, fmt.Errorf("%w: the directory of %s does not exist", policy.ErrNoKubelet, c.Socket)
 	}
 	a, err := c.breaker.Do(ctx, func() (answer, error) {
 		ctx, cancel := context.WithTimeout(ctx, c.Budget)
@@ -154,8 +154,8 @@ func (c *Client) lookUp(ctx context.Context, namespace, pod string) (answer, err
 		return list(ctx, conn, namespace, pod)
 	})
 	if errors.Is(err, breaker.ErrOpen) {
-		return nil, fmt.Errorf("%d look-ups in a row failed, so the kubelet is not asked again for %s: see why it does not "+
-			"serve %s", breaker.Failures, breaker.OpenFor, c.Socket)
+		return nil, fmt.Errorf("%d lookups in a row failed, so the kubelet is not called for %s: find out why it "+
+			"does not serve %s", breaker.Failures, breaker.OpenFor, c.Socket)
 	}
 	return a, err
 }

@@ -93,9 +93,10 @@ func explain(err error) error {
 	s := status.Convert(err)
 	switch s.Code() {
 	case codes.DeadlineExceeded:
-		return errors.New("the kubelet did not answer in time")
+		return errors.New("the kubelet did not respond in time")
 	case codes.ResourceExhausted:
-		return fmt.Errorf("the kubelet refuses: it is asked too often, or its answer is too large: %s", s.Message())
+		return fmt.Errorf("the kubelet refuses: it gets too many requests, or its response is too large: "+
+			"%s", s.Message())
 	case codes.Unavailable:
 		return fmt.Errorf("the kubelet cannot be reached: %s", localrpc.Reason(err))
 	}
@@ -127,7 +128,7 @@ func find(namespace, name string, pods ...*podresources.PodResources) (answer, e
 	case 1:
 		return answerOf(pods[0]), nil
 	}
-	return nil, answeredError(fmt.Sprintf("the kubelet lists two pods %s/%s, because one takes the place of the other: "+
+	return nil, answeredError(fmt.Sprintf("the kubelet lists two pods %s/%s, because one is replacing the other: "+
 		"try again", namespace, name))
 }
 

@@ -56,16 +56,17 @@ func TestBudget(t *testing.T) {
 	}{
 		"accepts and never answers": {
 			dial:  func() (net.Conn, error) { conn, _ := net.Pipe(); return conn, nil },
-			fails: "the kubelet did not answer in time", waits: true,
+			fails: "the kubelet did not respond in time", waits: true,
 		},
 		"does not accept": {
 			dial:  func() (net.Conn, error) { return nil, syscall.ECONNREFUSED },
 			fails: "the kubelet cannot be reached", waits: true,
 		},
-		"takes the question and never answers": {kubelet: hangs, fails: "the kubelet did not answer in time", waits: true},
+		"takes the question and never answers": {kubelet: hangs, fails: "the kubelet did not respond in " +
+			"time", waits: true},
 		"is asked too often all the time": {
 			kubelet: answers(status.Error(codes.ResourceExhausted, "rejected by limit")),
-			fails:   "the kubelet refuses: it is asked too often", waits: true,
+			fails:   "the kubelet refuses: it gets too many requests", waits: true,
 		},
 		"fails": {kubelet: answers(status.Error(codes.Internal, "out of order")), fails: "out of order"},
 	} {
@@ -97,7 +98,7 @@ func TestBudget(t *testing.T) {
 				before := dialled.Load()
 				for range 10 {
 					_, took, err := timed(c, "s9")
-					if err == nil || !strings.Contains(err.Error(), "3 look-ups in a row failed") || took > 0 || !c.Failing() {
+					if err == nil || !strings.Contains(err.Error(), "3 lookups in a row failed") || took > 0 || !c.Failing() {
 						t.Errorf("after three failures: %v, after %s", err, took)
 					}
 				}

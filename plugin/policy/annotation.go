@@ -152,7 +152,7 @@ func parseAnnotation(value string) (request, error) {
 		return request{}, fmt.Errorf("it is longer than %d bytes: write %s", maxAnnotation, annotationForm)
 	}
 	if strings.ContainsFunc(value, notPlain) { // guard: annotation-ascii
-		return request{}, errors.New("it has a character that is not plain ASCII: write " + annotationForm)
+		return request{}, errors.New("it has a character that is not ASCII: write " + annotationForm)
 	}
 	word := strings.TrimSpace(value)
 	if word == "" {
@@ -164,11 +164,11 @@ func parseAnnotation(value string) (request, error) {
 		}
 	}
 	if strings.ContainsAny(value, "&*!<") { // guard: yaml-alias
-		return request{}, errors.New("it has a YAML anchor, alias, tag or merge (one of & * ! <), which are not allowed: " +
+		return request{}, errors.New("YAML anchors, aliases, tags, and merges (& * ! <) are not allowed: " +
 			"write " + annotationForm)
 	}
 	if !strings.Contains(value, ":") {
-		return request{}, fmt.Errorf("%s is not understood: write %s", quoted(value), annotationForm)
+		return request{}, fmt.Errorf("cannot parse %s: write %s", quoted(value), annotationForm)
 	}
 	var written annotationValue
 	err := DecodeStrict([]byte(value), &written)

@@ -63,14 +63,14 @@ func (a attack) fails(t *testing.T, root string) {
 	}
 	p, err := FromText([]byte(config))
 	if a.badConfig != (err != nil) {
-		t.Fatalf("the configuration is refused: %v, want that: %v", err, a.badConfig)
+		t.Fatalf("invalid configuration: %v, want that: %v", err, a.badConfig)
 	}
 	if a.missing {
 		p = Missing(errors.New("/etc/rdma-spec/config.yaml: memlok: unknown key"))
 	}
 	if err != nil {
 		if !strings.Contains(err.Error(), a.says) {
-			t.Errorf("the configuration is refused with %q, want %q in it", err, a.says)
+			t.Errorf("invalid configuration with %q, want %q in it", err, a.says)
 		}
 		return
 	}

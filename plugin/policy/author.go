@@ -36,10 +36,11 @@ var deviceAnnotationKey = regexp.MustCompile(`^[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[
 func checkDeviceAnnotations(keys []string) error {
 	for _, key := range keys {
 		if !deviceAnnotationKey.MatchString(key) || !isDomain([]byte(key)) { // guard: device-annotation
-			return fmt.Errorf("%q is not the key of an annotation without its scope: write a domain, as in devices.gke.io", key)
+			return fmt.Errorf("%q is not an annotation key without its scope: write a domain, such as "+
+				"devices.gke.io", key)
 		}
 		if key == AnnotationKey {
-			return fmt.Errorf("%s is the annotation of this plugin, which optIn.namespaces is for: remove it", key)
+			return fmt.Errorf("%s is this plugin's own annotation: remove it, and use optIn.namespaces", key)
 		}
 	}
 	return nil

@@ -195,10 +195,10 @@ func TestLoad(t *testing.T) {
 	must.Succeed(t, unix.Mkfifo(fifo, 0o600))
 	for path, want := range map[string]string{
 		filepath.Join(dir, "none.yaml"): "cannot read the configuration: stat DIR/none.yaml: no such file or directory",
-		dir:                             "DIR is not a regular file: expected the configuration, YAML",
-		fifo:                            "DIR/fifo is not a regular file: expected the configuration, YAML",
+		dir:                             "DIR is not a regular file: expected a YAML configuration",
+		fifo:                            "DIR/fifo is not a regular file: expected a YAML configuration",
 		file("large.yaml", strings.Repeat("#", maxConfigSize+
-			1)): "DIR/large.yaml is larger than 1048576 bytes: expected the configuration, YAML",
+			1)): "DIR/large.yaml is larger than 1048576 bytes: expected a YAML configuration",
 		file("bad.yaml", "memlok: 1Gi"): `DIR/bad.yaml: unknown field "memlok"`,
 		"/proc/self/mem": "cannot read the configuration: read /proc/self/mem: " +
 			"input/output error",

@@ -49,7 +49,7 @@ func (d *evaluation) decide() *Refusal {
 		case skipped:
 			d.Reason = fmt.Sprintf("runtime handler %s is in skipRuntimeHandlers", quoted(c.RuntimeHandler))
 		default:
-			d.Reason = fmt.Sprintf("the runtime of handler %s isolates it by a kernel of its own", quoted(c.RuntimeHandler))
+			d.Reason = fmt.Sprintf("the runtime of handler %s runs it on a separate kernel", quoted(c.RuntimeHandler))
 		}
 		return nil
 	}
@@ -57,7 +57,7 @@ func (d *evaluation) decide() *Refusal {
 		asked, err := parseAnnotation(value)
 		switch {
 		case err != nil: // guard: unreadable
-			return refuse(CauseUnreadable, "annotation %s cannot be read: %v", AnnotationKey, err)
+			return refuse(CauseUnreadable, "invalid annotation %s: %v", AnnotationKey, err)
 		case asked.optOut: // guard: opt-out
 			d.Reason = "opted out by annotation"
 			return nil
@@ -92,8 +92,8 @@ func (d *evaluation) withoutPolicy() *Refusal {
 		return d.leaveAlone()
 	}
 	return refuse(CauseNoPolicy,
-		"it is an RDMA container, and the plugin has no configuration: %s: correct the file, which is read again when it "+
-			"changes", oneLine(d.missing.Error()))
+		"it is an RDMA container, and the plugin has no configuration: %s: correct the file; the plugin reloads "+
+			"it", oneLine(d.missing.Error()))
 }
 
 // withoutSignal decides about a container without a signal. It is left alone, unless its author asked for something.
@@ -109,18 +109,19 @@ func (d *evaluation) withoutSignal() *Refusal {
 func (d *evaluation) leaveAlone() *Refusal {
 	switch {
 	case d.Authored != "":
-		d.Reason = fmt.Sprintf("its pod's annotation %s may name its verbs device, which then counts where an annotation "+
-			"opts in: request the RDMA device plugin's resource, or have namespace %s added to optIn.namespaces",
+		d.Reason = fmt.Sprintf("its pod's annotation %s may name its verbs device; such a device counts only where "+
+			"an annotation may opt in: request the RDMA device plugin's resource, or have namespace %s added to "+
+			"optIn.namespaces",
 			quoted(d.Authored), quoted(d.container.Namespace))
 		if err := d.resources.err; err != nil && !errors.Is(err, ErrNoKubelet) {
 			d.Reason += "; " + d.resources.problem()
 		}
 	case d.annotated:
-		d.Reason = "its pod's annotation only asks for less, and nothing makes it an RDMA container"
+		d.Reason = "its pod's annotation only lowers values, and nothing makes it an RDMA container"
 	case d.resources.err != nil:
 		d.Reason = d.resources.problem()
 	case d.container.AllDevices && slices.ContainsFunc(d.container.Devices, likelyVerbs):
-		d.Reason = "it is privileged and holds every device of the node, so its devices are not a signal"
+		d.Reason = "it is privileged and has every device of the node, so its devices are not a signal"
 	}
 	return nil
 }
@@ -146,7 +147,7 @@ func (d *evaluation) refuseAnnotation() *Refusal {
 				"add the namespace to inject.namespaces (HCAs) or optIn.namespaces (memlock alone), or request the RDMA device "+
 				"plugin's resource", quoted(d.container.Namespace))
 	}
-	d.Reason = "its pod's annotation is for the containers that hold RDMA: the pod holds " + holds
+	d.Reason = "its pod's annotation applies to the containers that have RDMA: the pod has been allocated " + holds
 	return nil
 }
 
@@ -171,7 +172,7 @@ func (d *evaluation) podsRDMA() (string, *Refusal) {
 	return "", nil
 }
 
-const devicesUnknown = "cannot tell whether the container holds verbs devices: %s: see rdma-spec devices on the node"
+const devicesUnknown = "cannot tell whether the container has verbs devices: %s: run rdma-spec devices on the node"
 
 // grant makes the grant from what the candidates give and what was asked for: field by field the least, since any
 // candidate may be the rule that matches.
@@ -202,8 +203,8 @@ func (d *evaluation) memlock(candidates []*rule) (spec.Limit, *Refusal) {
 	for _, r := range candidates {
 		limit, ok := d.bytes(r.memlock)
 		if !ok && len(candidates) == 1 { // guard: no-memory-limit
-			return 0, refuse(CauseMemoryLimit, "memlock is the container's memory limit (rule %q), and it has none: "+
-				"set resources.limits.memory", r.name)
+			return 0, refuse(CauseMemoryLimit, "rule %q sets memlock to the container's memory limit, and it has "+
+				"none: set resources.limits.memory", r.name)
 		}
 		if limit < ceiling { // guard: least-memlock
 			ceiling = limit
@@ -215,13 +216,14 @@ func (d *evaluation) memlock(candidates []*rule) (spec.Limit, *Refusal) {
 	asked, ok := d.bytes(*d.request.memlock)
 	switch {
 	case !ok: // guard: asked-memory-limit
-		return 0, refuse(CauseMemoryLimit, "the annotation asks for memlock: memory-limit, and the container has none: "+
-			"set resources.limits.memory, or ask for a number of bytes")
+		return 0, refuse(CauseMemoryLimit, "the annotation requests memlock: memory-limit, and the container has no "+
+			"memory limit: set resources.limits.memory, or request a number of bytes")
 	case asked > ceiling && ceiling == 0: // guard: memlock-unchanged
-		return 0, refuse(CauseCeiling, "the annotation asks for memlock: %s, and %s leaves memlock as it is: remove "+
+		return 0, refuse(CauseCeiling, "the annotation requests memlock: %s, and %s leaves memlock as it is: remove "+
 			"memlock from the annotation", asked, d.ruleNames(candidates))
 	case asked > ceiling: // guard: memlock-ceiling
-		return 0, refuse(CauseCeiling, "the annotation asks for memlock: %s, and %s gives %s: ask for that or less", asked,
+		return 0, refuse(CauseCeiling, "the annotation requests memlock: %s, and %s grants %s: request at most "+
+			"that", asked,
 			d.ruleNames(candidates), ceiling)
 	}
 	return asked, nil
@@ -237,14 +239,14 @@ func (d *evaluation) startable(limit spec.Limit) (spec.Limit, *Refusal) {
 	if most == 0 || limit <= most { // guard: startable, else true
 		return limit, nil
 	}
-	const remedy = "the container runtime has no CAP_SYS_RESOURCE in the node's user namespace, and its own hard limit " +
-		"is lower: give its unit LimitMEMLOCK=infinity, or the capability, and restart it"
+	const remedy = "the container runtime lacks CAP_SYS_RESOURCE in the node's user namespace, and its own hard " +
+		"limit is lower: set LimitMEMLOCK=infinity in its unit, or give it the capability, and restart it"
 	if d.request.memlock != nil {
-		return 0, refuse(CauseCeiling, "the annotation asks for memlock: %s, and no container with more than %s can "+
+		return 0, refuse(CauseCeiling, "the annotation requests memlock: %s, and no container with more than %s can "+
 			"start: %s",
 			limit, most, remedy)
 	}
-	d.warn("memlock is cut from %s to %s, with which the container can start: %s", limit, most, remedy)
+	d.warn("memlock is lowered from %s to %s, so that the container can start: %s", limit, most, remedy)
 	return most, nil
 }
 
@@ -280,11 +282,11 @@ func (d *evaluation) ipcLock(candidates []*rule, limit spec.Limit) (spec.IPCLock
 	case given != spec.IPCLockNo:
 		return given, nil // guard: ipc-lock-dropped, else spec.IPCLockYes
 	case mode == ipcLockFalse || limit == 0:
-		return "", refuse(CauseCeiling, "the annotation asks for ipcLock, and %s gives none: remove ipcLock from the "+
-			"annotation", d.ruleNames(candidates))
+		return "", refuse(CauseCeiling, "the annotation requests ipcLock, and %s does not grant it: remove ipcLock "+
+			"from the annotation", d.ruleNames(candidates))
 	default:
-		return "", refuse(CauseCeiling, "the annotation asks for ipcLock, which would void the memlock of %s: remove "+
-			"ipcLock from the annotation", limit)
+		return "", refuse(CauseCeiling, "the annotation requests ipcLock, which would override the memlock of %s: "+
+			"remove ipcLock from the annotation", limit)
 	}
 }
 

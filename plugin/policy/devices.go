@@ -23,8 +23,9 @@ func (d *evaluation) devices(candidates []*rule) ([]hca.Device, *Refusal) {
 	case d.held != nil: // guard: allotment
 		return nil, d.notHeld(candidates)
 	case asked.given() && !d.mayInject() && !ruleInjects: // guard: inject-namespace
-		return nil, refuse(CauseNamespace, "the annotation asks for devices, and namespace %s may not have any injected: "+
-			"add the namespace to inject.namespaces, or remove devices from the annotation", quoted(d.container.Namespace))
+		return nil, refuse(CauseNamespace, "the annotation requests devices, and namespace %s may not have any "+
+			"injected: add the namespace to inject.namespaces, or remove devices from the "+
+			"annotation", quoted(d.container.Namespace))
 	case !asked.given() && !ruleInjects && (!d.mayInject() || !d.annotated): // guard: inject-unasked
 		return nil, nil
 	case d.unknown != nil: // guard: unknown
@@ -52,7 +53,7 @@ func (d *evaluation) devices(candidates []*rule) ([]hca.Device, *Refusal) {
 	return devices, refusal
 }
 
-var errMoved = errors.New("the node's RDMA devices come and go: the creation is tried again")
+var errMoved = errors.New("the node's RDMA devices keep changing: the creation is retried")
 
 // moved returns nil if the kernel, and no HCA, says now of each device that its number leads to where the inventory has
 // it. A number can be that of another HCA's device by now, also where the node was read since: an HCA that did not
@@ -77,14 +78,14 @@ func (d *evaluation) moved(node *hca.Inventory, devices []hca.Device) error {
 // inject returns the devices of a node's HCAs that are injected, which may be asked for or not.
 func (d *evaluation) inject(node *hca.Inventory, candidates []*rule, ruleInjects bool) ([]hca.Device, *Refusal) {
 	if node.NetNSExclusive && !d.container.HostNetwork { // guard: netns-exclusive
-		const why = "the node's RDMA devices belong to network namespaces (netns_mode is exclusive), so an HCA of the " +
-			"host's cannot be opened in the container's"
+		const why = "RDMA devices belong to network namespaces on this node (netns_mode is exclusive), so the " +
+			"container's namespace cannot use an HCA of the host"
 		if ruleInjects && !d.request.devices.given() {
 			d.warn("no HCAs are injected: %s", why)
 			return nil, nil
 		}
-		return nil, refuse(CauseNoSuchHCA, "the annotation asks for devices, and %s: set hostNetwork: true, have an HCA "+
-			"moved into the pod by CNI, or remove devices from the annotation", why)
+		return nil, refuse(CauseNoSuchHCA, "the annotation requests devices, and %s: set hostNetwork: true, have a "+
+			"CNI plugin move an HCA into the pod, or remove devices from the annotation", why)
 	}
 	chosen, refusal := d.chooseHCAs(node, candidates)
 	if refusal != nil || len(chosen) == 0 {
@@ -113,7 +114,7 @@ func (d *evaluation) inventory(read func() (*hca.Inventory, error)) (*hca.Invent
 	}
 	node, err := read()
 	if err != nil {
-		return nil, refuse(CauseHCA, "cannot read the HCAs of this node: %s: see rdma-spec devices on the node",
+		return nil, refuse(CauseHCA, "cannot read the HCAs of this node: %s: run rdma-spec devices on the node",
 			oneLine(err.Error()))
 	}
 	return node, nil
@@ -130,8 +131,8 @@ func (d *evaluation) notHeld(candidates []*rule) *Refusal {
 	switch {
 	case refusal == nil:
 	case asked.all && !d.own:
-		d.warn("the annotation of its pod asks for devices: all, and the container holds verbs devices, to which none is " +
-			"added")
+		d.warn("the annotation of its pod requests devices: all, but the container already has verbs devices, so " +
+			"none is injected")
 		return nil
 	default:
 		return refusal
@@ -142,7 +143,8 @@ func (d *evaluation) notHeld(candidates []*rule) *Refusal {
 	others := slices.DeleteFunc(slices.Clone(node.HCAs), func(h hca.HCA) bool {
 		return d.holds(h.Name) || !means(candidates, &h)
 	})
-	const ignored = "asks for devices: all, and the container holds verbs devices, to which those of %s are not added: "
+	const ignored = "requests devices: all, but the container already has verbs devices, so those of %s are not " +
+		"injected: "
 	switch {
 	case len(others) == 0:
 		return nil
@@ -150,7 +152,7 @@ func (d *evaluation) notHeld(candidates []*rule) *Refusal {
 		return refuse(CauseCeiling, "the annotation "+ignored+"remove devices from the annotation, or request those HCAs "+
 			"from their device plugin", shortList(others, nameOf))
 	}
-	d.warn("the annotation of its pod "+ignored+"write devices in the annotation of the containers that need them, "+
+	d.warn("the annotation of its pod "+ignored+"request devices in the annotation of the containers that need them, "+
 		AnnotationKey+"/container.NAME", shortList(others, nameOf))
 	return nil
 }
@@ -168,8 +170,9 @@ func (d *evaluation) namesNotHeld(names []string) *Refusal {
 	for _, name := range names {
 		if !d.holds(name) { // guard: not-held
 			return refuse(CauseCeiling,
-				"the annotation asks for HCA %s, and the container holds other verbs devices, to which none is added: "+
-					"remove devices from the annotation, or request that HCA from its device plugin", quoted(name))
+				"the annotation requests HCA %s, but the container already has other verbs devices, so none is "+
+					"injected: remove devices from the annotation, or request that HCA from its device "+
+					"plugin", quoted(name))
 		}
 	}
 	return nil
@@ -195,7 +198,8 @@ func (d *evaluation) devicesOf(node *hca.Inventory, chosen []hca.HCA, candidates
 		devices = append(devices, usable...)
 	}
 	if management {
-		d.warn("rule %q gives the management devices of %s, with which the container can disturb the whole fabric", d.Rule,
+		d.warn("rule %q grants the management devices of %s, with which the container can disturb the whole "+
+			"fabric", d.Rule,
 			shortList(chosen, nameOf))
 	}
 	manager, ok, err := node.ConnectionManager(chosen)
@@ -232,11 +236,11 @@ func (d *evaluation) chooseHCAs(node *hca.Inventory, candidates []*rule) (chosen
 		}
 	}
 	if len(physical) > 0 {
-		d.warn("the container gets physical functions whose virtual or scalable ones may belong to other pods: %s",
+		d.warn("the container gets physical functions whose virtual or scalable functions may belong to other pods: %s",
 			shortList(physical, nameOf))
 	}
 	if len(down) > 0 {
-		d.warn("the container gets HCAs that it asks for and that have no ACTIVE port: %s", shortList(down, nameOf))
+		d.warn("the container requests HCAs that have no ACTIVE port, and gets them: %s", shortList(down, nameOf))
 	}
 	return chosen, refusal
 }
@@ -250,8 +254,8 @@ func (d *evaluation) allHCAs(node *hca.Inventory, candidates []*rule) ([]hca.HCA
 		unknown := h.Unknown(managed(candidates))
 		switch {
 		case unknown != nil && all(candidates, func(s Selectors) bool { return s.name(h) }): // guard: unread
-			return nil, refuse(CauseHCA, "HCA %s is one of those that rule %q selects by name, and nothing is known of it: "+
-				"%s: name other HCAs in the annotation, or see rdma-spec devices on the node",
+			return nil, refuse(CauseHCA, "rule %[2]q selects HCA %[1]s by name, and nothing is known of it: %[3]s: "+
+				"request other HCAs in the annotation, or run rdma-spec devices on the node",
 				h.Name, d.Rule, oneLine(unknown.Error()))
 		case !all(candidates, func(s Selectors) bool { return s.passes(h, hca.Port.Active) }): // guard: selectors
 			if all(candidates, func(s Selectors) bool { return s.passes(h, anyPort) }) {
@@ -270,12 +274,13 @@ func (d *evaluation) allHCAs(node *hca.Inventory, candidates []*rule) ([]hca.HCA
 	case len(chosen) == 0 && len(candidates) > 1 && !d.request.devices.given(): // never refused because of a candidate
 		return nil, nil
 	case len(chosen) == 0 && len(broken) > 0:
-		return nil, refuse(CauseHCA, "no HCA of this node can be injected, left out: %s: see rdma-spec devices on the node",
+		return nil, refuse(CauseHCA, "no HCA of this node can be injected; left out: %s: run rdma-spec devices on "+
+			"the node",
 			shortList(broken, itself))
 	case len(chosen) == 0:
-		return nil, refuse(CauseHCA, "no HCA of this node can be injected: rule %q takes those that pass its selectors and "+
-			"have an ACTIVE port; "+
-			"the node has %s: choose a node with others, or have a port brought up", d.Rule, inventory(node))
+		return nil, refuse(CauseHCA, "no HCA of this node can be injected: rule %q needs one that its selectors "+
+			"match and that has an ACTIVE port; the node has %s: choose another node, or have a port brought "+
+			"up", d.Rule, inventory(node))
 	case len(broken) > 0:
 		d.warn("HCAs are left out: %s", shortList(broken, itself))
 	}
@@ -290,14 +295,16 @@ func (d *evaluation) namedHCAs(node *hca.Inventory, candidates []*rule, names []
 		case slices.ContainsFunc(chosen, func(other hca.HCA) bool { return other.Name == name }): // guard: hca-twice
 			continue
 		case !found: // guard: hca-found
-			return nil, refuse(CauseNoSuchHCA, "the annotation asks for HCA %s, which this node does not have: it has %s",
+			return nil, refuse(CauseNoSuchHCA, "the annotation requests HCA %s, which this node does not have: it "+
+				"has %s",
 				quoted(name), inventory(node))
 		case all(candidates, func(s Selectors) bool { return s.name(&h) }) && problem(&h, candidates) != "": // guard: named-broken-hca
-			return nil, refuse(CauseHCA, "the annotation asks for HCA %s, which cannot be injected: %s: ask for another",
+			return nil, refuse(CauseHCA, "the annotation requests HCA %s, which cannot be injected: %s: request "+
+				"another",
 				quoted(name), problem(&h, candidates))
 		case !all(candidates, func(s Selectors) bool { return s.passes(&h, anyPort) }): // guard: named-selectors
-			return nil, refuse(CauseCeiling, "the annotation asks for HCA %s, which the selectors of %s exclude: ask for "+
-				"another, or for devices: all", quoted(name), d.ruleNames(candidates))
+			return nil, refuse(CauseCeiling, "the annotation requests HCA %s, which the selectors of %s exclude: "+
+				"request another, or devices: all", quoted(name), d.ruleNames(candidates))
 		}
 		chosen = append(chosen, h)
 	}
@@ -317,8 +324,8 @@ func (d *evaluation) pathTaken(devices []hca.Device) *Refusal {
 			same := isCharacter(present) && present.number() == granted.Number
 			if path.Clean(present.Path) == granted.Path && !same { // guard: path-taken
 				return refuse(CauseDevicePath,
-					"the container has another device at %s (type %s, %d:%d), where %d:%d would be injected: give that one another "+
-						"path",
+					"the container has another device at %s (type %s, %d:%d), where %d:%d would be injected: move "+
+						"that device to another path",
 					granted.Path, quoted(present.Type), present.Major, present.Minor, granted.Major, granted.Minor)
 			}
 		}

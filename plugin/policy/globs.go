@@ -24,19 +24,19 @@ var (
 
 // checkNameGlobs refuses globs of the kernel's names that match nothing, or that match other names than they appear to.
 func checkNameGlobs(globs []string) error {
-	return checkGlobs(globs, anyGlob, "no name has a / in it: remove the / and what is before or after it")
+	return checkGlobs(globs, anyGlob, "names contain no /: remove the /, and what is before or after it")
 }
 
 // checkNamespaceGlobs does the same for globs of namespaces.
 func checkNamespaceGlobs(globs []string) error {
-	return checkGlobs(globs, labelGlob, "such names have only a-z, 0-9 and -: write a list, as in [ml-a, team-*]")
+	return checkGlobs(globs, labelGlob, "such names contain only a-z, 0-9, and -: write a list, such as [ml-a, team-*]")
 }
 
 // CheckResourceGlobs refuses globs that match no resource: those have a domain, and a star does not match the / after
 // it.
 func CheckResourceGlobs(globs []string) error {
-	return checkGlobs(globs, resourceGlob, "resources are called DOMAIN/NAME, without capitals in DOMAIN, and * does not "+
-		"stand for the /: write it as in rdma/* or */*")
+	return checkGlobs(globs, resourceGlob, "resources are called DOMAIN/NAME, DOMAIN is lowercase, and * does not "+
+		"match the /: write rdma/* or */*, for example")
 }
 
 // checkHandlerGlobs does the same for globs of runtime handlers, of which "" stands for pods without a RuntimeClass.
@@ -50,12 +50,13 @@ func checkGlobs(globs []string, form *regexp.Regexp, why string) error {
 		_, err := path.Match(g, "")
 		switch {
 		case err != nil || g == "" || strings.ContainsFunc(g, unicode.IsSpace) || strings.ContainsFunc(g, unicode.IsControl):
-			return fmt.Errorf("%q is not a glob: write a name in which * stands for any characters but /, as in ml-* or rdma/*",
+			return fmt.Errorf("%q is not a glob: write a name in which * matches any characters except /, such as "+
+				"ml-* or rdma/*",
 				g)
 		case strings.Contains(g, "[!"):
-			return fmt.Errorf("%q is not a glob for all but those characters: write [^...] for that", g)
+			return fmt.Errorf("%q does not exclude characters: write [^...] to exclude them", g)
 		case !form.MatchString(g): // guard: glob-form
-			return fmt.Errorf("%q matches nothing, since %s", g, why)
+			return fmt.Errorf("%q matches nothing: %s", g, why)
 		}
 	}
 	return nil

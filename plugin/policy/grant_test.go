@@ -114,10 +114,10 @@ func TestDevices(t *testing.T) {
 			"{management: true, always: true}}]}"
 		always     = "{optIn: {resources: [rdma/*]}, rules: [{match: {namespaces: [net]}, inject: {always: true}}]}"
 		everything = "inject: {namespaces: [ml-*], functions: [physical, virtual, scalable]}"
-		down       = "the container gets HCAs that it asks for and that have no ACTIVE port: mlx5_0"
-		physical   = "the container gets physical functions whose virtual or scalable ones may belong to other pods: " +
-			"mlx5_bond_0"
-		manages = `rule "fabric" gives the management devices of %s, with which the container can disturb the whole fabric`
+		down       = "the container requests HCAs that have no ACTIVE port, and gets them: mlx5_0"
+		physical   = "the container gets physical functions whose virtual or scalable functions may belong to other " +
+			"pods: mlx5_bond_0"
+		manages = `rule "fabric" grants the management devices of %s, with which the container can disturb the whole fabric`
 	)
 	list := func(devices ...hca.Device) []hca.Device { return devices }
 	selecting := func(selectors string) string { return "inject: {namespaces: [ml-*], " + selectors + "}" }
@@ -128,8 +128,10 @@ func TestDevices(t *testing.T) {
 		return subject{Container: Container{Namespace: "ml-a", Name: "c", Annotations: map[string]string{ownKey("c"): value}, Devices: devices}}
 	}
 	ignored := func(hcas string) string {
-		return "the annotation of its pod asks for devices: all, and the container holds verbs devices, to which those of " +
-			hcas + " are not added: write devices in the annotation of the containers that need them, " + AnnotationKey +
+		return "the annotation of its pod requests devices: all, but the container already has verbs devices, so " +
+			"those of " +
+			hcas + " are not injected: request devices in the annotation of the containers that need " +
+			"them, " + AnnotationKey +
 			"/container.NAME"
 	}
 	unlistedHCAs := func(t testing.TB) Facts {
@@ -163,8 +165,8 @@ func TestDevices(t *testing.T) {
 		"holds-one-unlisted-pod-asks-for-all": {a100, "{}", annotated("web", "{devices: all}", heldVerbs(0)), nil,
 			[]string{ignored("mlx5_1, mlx5_bond_0")}},
 		"holds-one-of-unread-ones-pod-asks-for-all": {unlistedHCAs, listed, annotated("ml-a", "{devices: all}", heldVerbs(1)),
-			nil, []string{"the annotation of its pod asks for devices: all, and the container holds verbs devices, to which " +
-				"none is added"}},
+			nil, []string{"the annotation of its pod requests devices: all, but the container already has verbs " +
+				"devices, so none is injected"}},
 		"holds-all-that-all-means": {a100, selecting("names: [mlx5_1]"), own("{devices: all}", heldVerbs(1)), nil, nil},
 		"holds-all-that-is-active": {a100, listed, own("{devices: all}", heldVerbs(1), heldVerbs(2)), nil, nil},
 		"all-that-the-policy-injected": {a100, listed, own("{devices: all}", heldVerbs(1)).with(func(c *subject) {
@@ -180,7 +182,7 @@ func TestDevices(t *testing.T) {
 		"soft-hcas-by-numa-node": {at("SoftRoCE"), selecting("numaNodes: [-1]"), asking,
 			list(verbs(0, "rxe0"), verbs(1, "rxe1"), rdmaCM()), nil},
 		"no-rdma-cm": {at("NoRDMACM"), listed, asking, list(verbs(0, "mlx5_0"), verbs(1, "mlx5_1")),
-			[]string{"the node has no sound /dev/infiniband/rdma_cm, so connections by RDMA_CM will fail: load the module " +
+			[]string{"the node has no usable /dev/infiniband/rdma_cm, so RDMA_CM connections will fail: load the module " +
 				"rdma_ucm"}},
 		"efa-needs-no-rdma-cm": {at("EFA"), listed, asking, list(verbs(0, "efa_0"), verbs(1, "rdmap144s27")), nil},
 		"management": {a100, managing, askedFor("net", holds("rdma/ib")), list(verbs(1, "mlx5_1"), umad(1, "mlx5_1"),
@@ -212,8 +214,8 @@ func TestDevices(t *testing.T) {
 		"host network in exclusive mode": {exclusive, listed,
 			asking.with(func(c *subject) { c.HostNetwork = true }), two, nil},
 		"unasked in exclusive mode": {exclusive, always, askedFor("net", holds("rdma/ib")), nil,
-			[]string{"no HCAs are injected: the node's RDMA devices belong to network namespaces (netns_mode is exclusive), " +
-				"so an HCA of the host's cannot be opened in the container's"}},
+			[]string{"no HCAs are injected: RDMA devices belong to network namespaces on this node (netns_mode is " +
+				"exclusive), so the container's namespace cannot use an HCA of the host"}},
 		"another HCA never answered": {unread, selecting("names: [mlx5_1]"), asking, second, nil},
 	} {
 		t.Run(name, func(t *testing.T) {

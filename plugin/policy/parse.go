@@ -55,8 +55,7 @@ func Parse(text []byte) (Config, error) {
 		return Config{}, fmt.Errorf("the configuration is larger than %d bytes", maxConfigSize)
 	}
 	if len(bytes.TrimSpace(text)) == 0 {
-		return Config{}, errors.New("the configuration is empty: to run with the defaults, remove the file or write `{}` " +
-			"into it")
+		return Config{}, errors.New("the configuration is empty: to use the defaults, remove the file or write `{}` to it")
 	}
 	config := Default()
 	if err := DecodeStrict(text, &config); err != nil && !errors.Is(err, ErrNothing) {
@@ -73,9 +72,8 @@ func repairKey(text []byte) error {
 	if yaml.Unmarshal(text, &former) != nil || former.Repair == nil {
 		return nil
 	}
-	return errors.New("repair is not a key of the policy, since the plugin raises no running containers: remove it; " +
-		"rdma-spec repair --every 1m does, in the service rdma-spec-repair, or in a container of the chart's with " +
-		"repair.enabled")
+	return errors.New("repair is not a key of the policy: remove it; to raise running containers, enable the " +
+		"service rdma-spec-repair, or repair.enabled in the chart")
 }
 
 // Load reads a configuration file and makes its Policy. Every error names the file.
@@ -124,14 +122,15 @@ func readFile(file string) ([]byte, error) {
 	case err != nil:
 		return nil, fmt.Errorf("cannot read the configuration: %w", err)
 	case !info.Mode().IsRegular():
-		return nil, fmt.Errorf("%s is not a regular file: expected the configuration, YAML", file)
+		return nil, fmt.Errorf("%s is not a regular file: expected a YAML configuration", file)
 	case info.Size() > maxConfigSize:
-		return nil, fmt.Errorf("%s is larger than %d bytes: expected the configuration, YAML", file, maxConfigSize)
+		return nil, fmt.Errorf("%s is larger than %d bytes: expected a YAML configuration", file, maxConfigSize)
 	}
 	text, err := os.ReadFile(file)
 	switch {
 	case errors.Is(err, fs.ErrPermission):
-		return nil, fmt.Errorf("cannot read the configuration: %w: let user %d read it, who runs this", err, os.Geteuid())
+		return nil, fmt.Errorf("cannot read the configuration: %w: allow user %d, who runs this, to read "+
+			"it", err, os.Geteuid())
 	case err != nil:
 		return nil, fmt.Errorf("cannot read the configuration: %w", err)
 	}
@@ -153,7 +152,8 @@ func DecodeStrict(text []byte, into any) error {
 		return fmt.Errorf("not YAML: %s", firstLine(err))
 	}
 	if !oneDocument(text) { // guard: yaml-documents
-		return errors.New("something follows the end of the YAML document, after ---, ... or a closing bracket: remove it")
+		return errors.New("there is text after the end of the YAML document (---, ..., or a closing bracket): " +
+			"remove it")
 	}
 	var written any
 	if err := json.Unmarshal(asJSON, &written); err != nil {

@@ -48,8 +48,7 @@ func New(config Config) (*Policy, error) {
 	config.Inject.check("inject", &found)
 	if config.Inject.Management { // guard: management-general
 		found.at("inject.management",
-			errors.New("umad and issm are given by a rule with match.namespaces only, never to everybody: move it into such a "+
-				"rule"))
+			errors.New("only a rule with match.namespaces can grant umad and issm: move it to such a rule"))
 	}
 	found.at("optIn.resources", CheckResourceGlobs(config.OptIn.Resources))
 	found.at("optIn.namespaces", checkNamespaceGlobs(config.OptIn.Namespaces))
@@ -62,12 +61,13 @@ func New(config Config) (*Policy, error) {
 		place := fmt.Sprintf("rules[%d]", i)
 		r := p.compile(&config.Rules[i], place, &found)
 		if j, twice := named[r.name]; twice {
-			found.at(place+".name", fmt.Errorf("%q is the name of rules[%d] as well: logs could not tell them apart", r.name, j))
+			found.at(place+".name", fmt.Errorf("rules[%[2]d] has the name %[1]q too: logs could not tell them "+
+				"apart", r.name, j))
 		}
 		named[r.name] = i
 		if j := slices.IndexFunc(p.rules, func(earlier rule) bool { return earlier.match.covers(r.match) }); j >= 0 { // guard: rule-shadowed
-			found.at(place, fmt.Errorf("it can never match, since rules[%d] matches all that it does and comes first: change "+
-				"their order, or remove one", j))
+			found.at(place, fmt.Errorf("it can never match, because rules[%d] precedes it and matches the same "+
+				"containers: change their order, or remove one", j))
 		}
 		p.rules = append(p.rules, r)
 	}

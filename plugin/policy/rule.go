@@ -62,13 +62,13 @@ func (r Rule) checkShape() error {
 	m := r.Match
 	switch {
 	case m.Namespaces != nil && len(m.Namespaces) == 0 || m.Resources != nil && len(m.Resources) == 0: // guard: match-empty
-		return errors.New("an empty list in match would match everything: write what it must match, or remove it")
+		return errors.New("an empty list in match would match everything: add entries, or remove it")
 	case len(m.Namespaces) == 0 && len(m.Resources) == 0: // guard: match-nothing
-		return errors.New("it has neither match.namespaces nor match.resources: write one, or change the general values, " +
-			"which are for all others")
+		return errors.New("it has neither match.namespaces nor match.resources: add one, or change the general " +
+			"values, which apply to all other containers")
 	case r.Inject != nil && r.Inject.Management && len(m.Namespaces) == 0: // guard: management-scope
-		return errors.New("inject.management gives umad and issm, which can disturb the whole fabric: name in " +
-			"match.namespaces who may have them")
+		return errors.New("inject.management grants umad and issm, which can disturb the whole fabric: limit it " +
+			"with match.namespaces")
 	}
 	return nil
 }
@@ -76,8 +76,8 @@ func (r Rule) checkShape() error {
 // Doubts says what an administrator may not mean although it is valid: what costs containers that have nothing to do
 // with RDMA, and what has no effect.
 func (p *Policy) Doubts() (all []string) {
-	const inVain = "ipcLock: requested gives nothing beside a memlock that is not unlimited, which IPC_LOCK would " +
-		"override: write ipcLock: false"
+	const inVain = "ipcLock: requested has no effect unless memlock is unlimited, since IPC_LOCK would override the " +
+		"limit: write ipcLock: false"
 	if p.defaults.ipcLock == ipcLockRequested && !p.defaults.memlock.unlimited() {
 		all = append(all, inVain)
 	}
@@ -86,13 +86,13 @@ func (p *Policy) Doubts() (all []string) {
 			all = append(all, fmt.Sprintf("rules[%d].%s", i, inVain))
 		}
 		if len(r.Match.Resources) > 0 && coverGlobs(r.Match.Namespaces, []string{"*"}) {
-			all = append(all, fmt.Sprintf("rules[%d].match: it names resources for all namespaces, so every container of the "+
-				"node waits for the kubelet's answer when it starts: name the namespaces", i))
+			all = append(all, fmt.Sprintf("rules[%d].match: it matches resources in all namespaces, so every "+
+				"container of the node waits for the kubelet when it is created: add namespaces", i))
 		}
 	}
 	if len(p.config.OptIn.Resources) > 0 {
-		all = append(all, "optIn.resources: every container of the node waits for the kubelet's answer when it starts: name "+
-			"the resources in a rule, with the namespaces that use them")
+		all = append(all, "optIn.resources: every container of the node waits for the kubelet when it is created: "+
+			"list the resources in a rule, with the namespaces that use them")
 	}
 	return all
 }
@@ -125,11 +125,11 @@ func or[T any](list, general []T) []T {
 func (s Selectors) check(place string, found *problems) {
 	found.at(place+".names", checkNameGlobs(s.Names))
 	if len(s.Names) == 0 {
-		found.at(place+".names", errors.New("an empty list would pass no HCA: write \"*\" for all, or remove it"))
+		found.at(place+".names", errors.New("an empty list selects no HCA: write \"*\" for all, or remove it"))
 	}
 	if len(s.Functions) == 0 {
 		found.at(place+".functions",
-			errors.New("an empty list would pass no HCA: write physical, virtual or scalable, or remove it"))
+			errors.New("an empty list selects no HCA: write physical, virtual, or scalable, or remove it"))
 	}
 	for i, function := range s.Functions {
 		found.at(fmt.Sprintf("%s.functions[%d]", place, i), oneOf(function, "physical", "virtual", "scalable"))
@@ -141,7 +141,7 @@ func (s Selectors) check(place string, found *problems) {
 	for i, n := range s.NUMANodes {
 		if n < -1 {
 			found.at(fmt.Sprintf("%s.numaNodes[%d]", place, i),
-				fmt.Errorf("%d is not a NUMA node: they count from 0, and -1 stands for HCAs that belong to none", n))
+				fmt.Errorf("%d is not a NUMA node: write 0 or more, or -1 for HCAs without a NUMA node", n))
 		}
 	}
 }
@@ -149,7 +149,7 @@ func (s Selectors) check(place string, found *problems) {
 // checkRuleName refuses what would break or mislead a log line.
 func checkRuleName(name string) error {
 	if name == defaultRule {
-		return fmt.Errorf("%q is what the general values are called in logs: choose another name", defaultRule)
+		return fmt.Errorf("logs use %q for the general values: choose another name", defaultRule)
 	}
 	if len(name) > maxRuleName {
 		return fmt.Errorf("it is %d bytes long: write at most %d", len(name), maxRuleName)

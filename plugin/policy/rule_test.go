@@ -35,15 +35,15 @@ func TestRules(t *testing.T) {
 	less := func(rules string, grant *spec.Grant) Decision {
 		d := by(rules, grant)
 		d.Unknown = true
-		d.Warnings = []string{"less, because unknown: the kubelet does not report all resources of this container, so it " +
-			"gets the least of what the rules " + rules + " give"}
+		d.Warnings = []string{"reduced grant: the kubelet does not report all resources of this container, so it " +
+			"gets the least that the rules " + rules + " grant"}
 		return d
 	}
 	silenced := func(rules string) Decision {
 		d := by(rules, nil)
 		d.Refusal = &Refusal{CauseKubelet,
-			"the kubelet did not report which resources the container holds (context deadline exceeded): the creation is " +
-				"tried again; if that does not help, see the kubelet's log on the node"}
+			"the kubelet did not report the container's resources (context deadline exceeded): the creation is " +
+				"retried; if it keeps failing, see the kubelet's log on the node"}
 		return d
 	}
 	none := holds("example.com/net") // which no rule names
@@ -129,10 +129,10 @@ func TestDoubtsOfCosts(t *testing.T) {
 func TestDoubtsOfIPCLock(t *testing.T) {
 	const rule = "rules: [{match: {namespaces: [ml]}, "
 	for text, want := range map[string]string{
-		"{memlock: 1Gi, ipcLock: requested}":              "ipcLock: requested gives nothing",
-		"{memlock: memory-limit, ipcLock: requested}":     "ipcLock: requested gives nothing",
-		rule + "memlock: 1Gi, ipcLock: requested}]":       "rules[0].ipcLock: requested gives nothing",
-		rule + "ipcLock: requested}]\nmemlock: 1Gi":       "rules[0].ipcLock: requested gives nothing",
+		"{memlock: 1Gi, ipcLock: requested}":              "ipcLock: requested has no effect",
+		"{memlock: memory-limit, ipcLock: requested}":     "ipcLock: requested has no effect",
+		rule + "memlock: 1Gi, ipcLock: requested}]":       "rules[0].ipcLock: requested has no effect",
+		rule + "ipcLock: requested}]\nmemlock: 1Gi":       "rules[0].ipcLock: requested has no effect",
 		rule + "memlock: unlimited, ipcLock: requested}]": "",
 		"ipcLock: requested":                              "",
 		"{memlock: 1Gi, ipcLock: false}":                  "",

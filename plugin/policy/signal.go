@@ -176,8 +176,8 @@ func (d *evaluation) candidates() ([]*rule, *Refusal) {
 		return nil, d.resources.refusal()
 	default:
 		d.Unknown = true
-		d.warn("less, because unknown: the kubelet does not report all resources of this container, so it gets the least "+
-			"of what the rules %s give", d.Rule)
+		d.warn("reduced grant: the kubelet does not report all resources of this container, so it gets the least "+
+			"that the rules %s grant", d.Rule)
 	}
 	return might, nil
 }
@@ -187,7 +187,7 @@ func (d *evaluation) ruleNames(candidates []*rule) string {
 	if len(candidates) == 1 {
 		return fmt.Sprintf("rule %q", d.Rule)
 	}
-	return fmt.Sprintf("one of the rules %s (it is unknown which)", d.Rule)
+	return fmt.Sprintf("one of the rules %s (which one is unknown)", d.Rule)
 }
 
 // namespace reports whether the container's namespace matches.
@@ -228,10 +228,10 @@ func (d *evaluation) askKubelet() *resources {
 }
 
 func (r *resources) problem() string {
-	return fmt.Sprintf("the kubelet did not report which resources the container holds (%s)", oneLine(r.err.Error()))
+	return fmt.Sprintf("the kubelet did not report the container's resources (%s)", oneLine(r.err.Error()))
 }
 
 func (r *resources) refusal() *Refusal {
 	return refuse(CauseKubelet,
-		"%s: the creation is tried again; if that does not help, see the kubelet's log on the node", r.problem())
+		"%s: the creation is retried; if it keeps failing, see the kubelet's log on the node", r.problem())
 }

@@ -122,15 +122,15 @@ func (p *problems) report(err error, rest, requestTimeout time.Duration) {
 	case errors.As(err, new(*rivalError)):
 		return // who waits for the lock says so
 	case errors.As(err, &unlisted) && rest == pauseFor:
-		what = fmt.Sprintf("not registered: %d times in a row, %v: %s; so that this does not hold up the node again and "+
-			"again, the plugin tries again only in %s, or when the runtime has started anew", unlistedEnough, unlisted,
+		what = fmt.Sprintf("not registered: %d times in a row, %v: %s; each attempt blocks the node, so the next "+
+			"one is in %s, or when the runtime restarts", unlistedEnough, unlisted,
 			unlisted.causes(requestTimeout), rest)
 	case errors.Is(err, fs.ErrNotExist):
-		what = "no NRI socket: waiting for the runtime; if it runs, turn NRI on in its configuration (deploy/containerd " +
-			"has it for containerd 1.7)"
+		what = "no NRI socket: waiting for the runtime; if it is running, enable NRI in its configuration (for " +
+			"containerd 1.7, see deploy/containerd)"
 	case errors.Is(err, fs.ErrPermission):
-		what = "no permission to connect to the NRI socket: run as root, and where SELinux or AppArmor is on, let the " +
-			"plugin use it"
+		what = "no permission to connect to the NRI socket: run as root; if SELinux or AppArmor is enabled, allow " +
+			"the plugin to use the socket"
 	case errors.As(err, &drop):
 		what = drop.Error() + ": trying again"
 		clear(p.logged)

@@ -173,8 +173,8 @@ func (c *connection) registerAndServe(ctx context.Context, from *inheritance) er
 	}
 	late := time.AfterFunc(c.registration.blocked, func() {
 		if c.registeredFor() == 0 {
-			c.registration.Log.Warnf("connected, not registered for %s: while the runtime waits for containers that are being "+
-				"stopped, it creates none", c.registration.blocked)
+			c.registration.Log.Warnf("connected, but not registered for %s: the runtime is waiting for containers "+
+				"that are being stopped, and creates none meanwhile", c.registration.blocked)
 		}
 	})
 	defer late.Stop()
@@ -209,7 +209,7 @@ func (c *connection) resume(from *inheritance) {
 	close(c.configured)
 	c.registration.registered(c, from.registered)
 	c.mux.Unblock()
-	c.registration.Log.Info("took the connection to the runtime over: the runtime has not noticed")
+	c.registration.Log.Info("took over the connection to the runtime without the runtime noticing")
 }
 
 // registeredFor returns how long the plugin has been registered over the connection; 0 if it is not.
@@ -230,14 +230,14 @@ func (c *connection) end() {
 	if c.conn.stop(c.registration.endWithin()) && c.registeredFor() > 0 {
 		err := c.registration.handOver(c.conn)
 		if err == nil {
-			c.registration.Log.Info("handed the connection to the runtime over to the next process")
+			c.registration.Log.Info("handed over the runtime connection to the next process")
 			return
 		}
 		level := logrus.InfoLevel
 		if c.registration.Handover == "" {
 			level = logrus.DebugLevel // nobody asked for it
 		}
-		c.registration.Log.WithError(err).Log(level, "the connection to the runtime is not handed over")
+		c.registration.Log.WithError(err).Log(level, "cannot hand over the connection to the runtime")
 	}
 	c.conn.delivered()
 	// The socket itself, and not only this process's descriptor of it: a process that hangs may have another one.
@@ -268,19 +268,19 @@ func (e *unlistedError) Error() string {
 	if !e.listing {
 		return "the runtime closed the connection before it listed its containers"
 	}
-	return fmt.Sprintf("the runtime closed the connection after it had listed %d containers in %s", e.containers,
+	return fmt.Sprintf("the runtime closed the connection after listing %d containers in %s", e.containers,
 		e.took.Round(time.Millisecond))
 }
 
 // causes says what the likely causes are, once it has happened twice.
 func (e *unlistedError) causes(requestTimeout time.Duration) string {
 	if e.took >= requestTimeout {
-		return fmt.Sprintf("it lists all of them within %s or gives up, and the node is too slow or has too many",
+		return fmt.Sprintf("it gives up if it cannot list all of them within %s: the node is too slow, or has too many",
 			requestTimeout)
 	}
-	return "either it has containers whose environment, arguments, and annotations do not fit NRI's messages, of 4 MiB " +
-		"for four containers, or it does not know an event that the plugin needs, whatever its version says, and has to be " +
-		"upgraded, or it died: see its log"
+	return "see its log: it may have ended; four containers' environment, arguments, and annotations may exceed " +
+		"NRI's message size of 4 MiB; or it may not know an event that the plugin needs, whatever its version says, " +
+		"and need an upgrade"
 }
 
 // stubLog logs NRI's own messages at debug level: this package logs what an administrator needs to know.

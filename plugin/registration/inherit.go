@@ -80,7 +80,7 @@ type inheritance struct {
 }
 
 // notUnderstood is what the log says of a process whose state this one cannot go on with.
-const notUnderstood = "the connection of the process before is not taken over: registering again when that has ended"
+const notUnderstood = "cannot take over the previous process's connection: registering when that process ends"
 
 // join returns what the process before leaves to this one; nil if this one has to register. Where that process still
 // runs, join waits until it ends or leaves its place.
@@ -138,7 +138,7 @@ func (r *Registration) backOff(ctx context.Context, owner *handover.Owner, since
 		return false
 	case since.IsZero():
 		*since = time.Now()
-		r.Log.Warnf("leaving the place to any other process for %s", r.backOffFor)
+		r.Log.Warnf("not registering for %s, so that another process can", r.backOffFor)
 	case time.Since(*since) > r.backOffFor:
 		return false
 	}
@@ -155,10 +155,10 @@ var errUnlike = errors.New("it is another plugin")
 
 // warnAlone logs why this process neither waits behind another one nor has others wait behind it.
 func (r *Registration) warnAlone(err error) {
-	what := "upgrades will register, since no process can wait behind this one"
+	what := "no process can wait behind this one, so an upgrade registers anew"
 	for _, beside := range []error{errUnlike, handover.ErrRefused, handover.ErrHangs} {
 		if errors.Is(err, beside) {
-			what = "registering beside the process that runs, since its connection cannot be taken over"
+			what = "cannot take over the running process's connection: registering as a second plugin"
 		}
 	}
 	r.Log.WithError(err).Warn(what)
@@ -198,7 +198,7 @@ func (r *Registration) offer() {
 
 func (r *Registration) send(owner *handover.Owner, o offer) {
 	if err := owner.Offer(o); err != nil {
-		r.Log.WithError(err).Warn("processes that wait for the connection are not told")
+		r.Log.WithError(err).Warn("cannot notify the processes that wait for the connection")
 	}
 }
 
@@ -231,7 +231,7 @@ func (r *Registration) consider(ctx context.Context, text json.RawMessage) error
 	if o.Agreed != nil {
 		err := r.fits(ctx, *o.Agreed)
 		if errors.As(err, new(*refusedError)) && ctx.Err() == nil {
-			r.Log.WithError(err).Warn("not ready to take the connection of the process before over")
+			r.Log.WithError(err).Warn("not ready to take over the previous process's connection")
 			o.Registered = false
 		} else if err != nil {
 			return err
@@ -240,11 +240,11 @@ func (r *Registration) consider(ctx context.Context, text json.RawMessage) error
 	before := r.behind.Swap(o.Registered)
 	switch {
 	case o.Leaves != "":
-		r.Log.Warnf("the process before leaves its place to this one: %s", o.Leaves)
+		r.Log.Warnf("the previous process makes way for this one: %s", o.Leaves)
 	case !o.Registered && o.Agreed == nil:
 		r.Log.Info("waiting behind a process that is not registered")
 	case o.Registered && !before:
-		r.Log.Info("waiting behind a registered plugin, to take its connection over when it ends")
+		r.Log.Info("waiting behind a registered plugin: taking over its connection when it ends")
 	}
 	return nil
 }
@@ -260,7 +260,7 @@ func (r *Registration) accept(ctx context.Context, waiter *handover.Waiter,
 	owner, socket, err := waiter.Accept()
 	switch {
 	case socket == nil:
-		r.Log.WithError(err).Warn("the connection to the runtime was not taken over")
+		r.Log.WithError(err).Warn("cannot take over the connection to the runtime")
 		return nil, nil
 	case err != nil:
 		r.warnAlone(err)
@@ -303,7 +303,7 @@ func (r *Registration) fits(ctx context.Context, before agreement) error {
 		now, err = r.agree(ctx, before)
 	}
 	if err == nil && now != before {
-		err = fmt.Errorf("%w: this one has %s, and the one before %s", errUnlike, now, before)
+		err = fmt.Errorf("%w: this process has %s, the previous one %s", errUnlike, now, before)
 	}
 	return err
 }

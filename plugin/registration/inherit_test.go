@@ -115,7 +115,7 @@ func TestBehind_RegisteredOnly(t *testing.T) {
 	await.That(t, await.Patience, "waiting behind a registered one", second.Behind)
 	first.stop(t)
 	await.That(t, await.Patience, "serving", second.Registered)
-	if n := runtime.Connections(); n != 1 || strings.Contains(first.log.String(), "are not told") {
+	if n := runtime.Connections(); n != 1 || strings.Contains(first.log.String(), "cannot notify") {
 		t.Errorf("%d connections; the log:\n%s", n, first.log)
 	}
 }
@@ -134,7 +134,7 @@ func TestJoin_Unlike(t *testing.T) {
 			registered(t, &adjuster{}, runtime, in(folder), mine)
 			second := registered(t, &adjuster{}, runtime, in(folder), mine, change)
 			if !strings.Contains(second.log.String(),
-				"registering beside the process that runs, since its connection cannot be taken over") {
+				"cannot take over the running process's connection: registering as a second plugin") {
 				t.Errorf("the log does not say why it registers:\n%s", second.log)
 			}
 			if n := runtime.Connections(); n != 2 {
@@ -170,19 +170,19 @@ func TestBackOff(t *testing.T) {
 	modest := func(r *running) { r.BacksOff, r.backOffFor = backsOff.Load, time.Hour }
 	runtime, folder := started(t), scratch.Folder(t)
 	first := run(t, &adjuster{}, runtime.Socket, "rdma", in(folder), modest)
-	first.awaitLine(t, "leaving the place to any other process")
+	first.awaitLine(t, "not registering for 1h0m0s, so that another process can")
 	second := registered(t, &adjuster{}, runtime, in(folder))
 	await.That(t, await.Patience, "waiting behind it", first.Behind)
 	second.stop(t)
 	await.That(t, await.Patience, "given the connection, and taking it", first.Registered)
 	third := run(t, &adjuster{}, runtime.Socket, "other", in(folder), func(r *running) { r.BacksOff, r.backOffFor = backsOff.Load, time.Second })
 	await.That(t, await.Patience, "registered after a while", third.Registered)
-	if n := runtime.Connections(); n != 2 || !strings.Contains(third.log.String(), "leaving the place") {
+	if n := runtime.Connections(); n != 2 || !strings.Contains(third.log.String(), "not registering for ") {
 		t.Errorf("%d connections; the log:\n%s", n, third.log)
 	}
 	first.stop(t)
 	fourth := run(t, &adjuster{}, runtime.Socket, "rdma", in(folder), modest)
-	fourth.awaitLine(t, "leaving the place")
+	fourth.awaitLine(t, "not registering for ")
 	backsOff.Store(false)
 	await.That(t, await.Patience, "registered once it no longer backs off", fourth.Registered)
 }
@@ -230,7 +230,8 @@ func TestJoin_TwoRuntimes(t *testing.T) {
 func TestJoin_NoLock(t *testing.T) {
 	runtime := started(t)
 	r := registered(t, &adjuster{}, runtime, in(filepath.Join(os.DevNull, "none")))
-	if log := r.log.String(); !strings.Contains(log, "upgrades will register, since no process can wait behind this one") ||
+	if log := r.log.String(); !strings.Contains(log, "no process can wait behind this one, so an upgrade registers "+
+		"anew") ||
 		strings.Contains(log, "beside") {
 		t.Errorf("the log:\n%s", log)
 	}
@@ -257,13 +258,13 @@ func TestRelease(t *testing.T) {
 				runtime.HangUp()
 			}
 			runtime.Start(t)
-			second.awaitLine(t, "the process before leaves its place to this one: "+test.why)
+			second.awaitLine(t, "the previous process makes way for this one: "+test.why)
 			if test.hangsUp { // the second one tries, and finds the same
 				await.That(t, await.Patience, "paused", func() bool { return first.Paused() && second.Paused() })
 				return
 			}
 			await.That(t, await.Patience, "registered", second.Registered)
-			first.awaitLine(t, "not ready to take the connection of the process before over")
+			first.awaitLine(t, "not ready to take over the previous process's connection")
 			if first.Registered() || first.Behind() {
 				t.Errorf("registered: %t, ready: %t", first.Registered(), first.Behind())
 			}
@@ -312,7 +313,7 @@ func TestHandOver_Service(t *testing.T) {
 // A state that the next process does not understand ends the connection: that process registers, and never begins with
 // an empty record behind a connection that the runtime lists nothing over.
 func TestRestore_OtherFormat(t *testing.T) {
-	const says = "the connection of the process before is not taken over: registering again when that has ended"
+	const says = "cannot take over the previous process's connection: registering when that process ends"
 	expect := func(t *testing.T, runtime *nritest.Runtime, next *running, p *adjuster) {
 		t.Helper()
 		await.That(t, await.Patience, "registered", func() bool { return next.Registered() && runtime.Synchronised() == 2 })

@@ -213,7 +213,7 @@ func (r *Registration) serve(ctx context.Context, socket net.Conn, from *inherit
 	defer r.over(c)
 	runtime, err := handover.Peer(socket.(*net.UnixConn))
 	if err != nil {
-		r.Log.WithError(err).Debug("the runtime's process is unknown")
+		r.Log.WithError(err).Debug("the runtime's process cannot be determined")
 	}
 	r.plugin.Connected(runtime)
 	return c.registerAndServe(ctx, from)

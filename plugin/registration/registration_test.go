@@ -212,7 +212,7 @@ func TestRun_RuntimeStopsAContainer(t *testing.T) {
 		await.That(t, await.Patience, p.Name+" has waited longer than NRI's stub",
 			func() bool { return p.Unregistered() > 6*time.Second })
 		if !strings.Contains(p.log.String(),
-			"connected, not registered for 1s: while the runtime waits for containers that are being stopped") {
+			"connected, but not registered for 1s: the runtime is waiting for containers that are being stopped") {
 			t.Errorf("the log of %s does not say what it waits for:\n%s", p.Name, p.log)
 		}
 	}
@@ -347,8 +347,7 @@ func TestRun_RuntimeHangsUp(t *testing.T) {
 	r := run(t, &adjuster{}, runtime.Socket, "rdma")
 	await.That(t, await.Patience, "paused", r.Paused)
 	const says = "not registered: 2 times in a row, the runtime closed the connection before it listed its containers: " +
-		"either it has " +
-		"containers whose environment"
+		"see its log"
 	if !strings.Contains(r.log.String(), says) {
 		t.Errorf("the log does not say %q:\n%s", says, r.log)
 	}
@@ -392,7 +391,7 @@ func TestRun_UnlistedContainers(t *testing.T) {
 	if n := strings.Count(r.log.String(), "msg=registering"); n != unlistedEnough {
 		t.Errorf("%d registrations were tried, want %d", n, unlistedEnough)
 	}
-	if !strings.Contains(r.log.String(), "do not fit NRI's messages, of 4 MiB for four containers") {
+	if !strings.Contains(r.log.String(), "may exceed NRI's message size of 4 MiB") {
 		t.Errorf("the log does not say why:\n%s", r.log)
 	}
 }

@@ -21,7 +21,7 @@ const (
 type rivalError struct{ error }
 
 func (e *rivalError) Error() string {
-	return fmt.Sprintf("staying out, since %v: two plugins would set the same limits, so remove one of the two", e.error)
+	return fmt.Sprintf("not registering: %v: two plugins would set the same limits; remove one of them", e.error)
 }
 
 // rivals remembers who else has been seen that serves the node's containers.

@@ -51,12 +51,12 @@ func TestRival(t *testing.T) {
 			runtime, other := started(t), &rival{}
 			other.present.Store(true)
 			second := run(t, &adjuster{}, runtime.Socket, "rdma", beside(other, time.Hour), in(folder))
-			second.awaitLine(t, "staying out, since "+errRival.Error())
+			second.awaitLine(t, "not registering: "+errRival.Error())
 			if second.Out() == nil {
 				t.Error("it stays out, and does not say so")
 			}
 			next := run(t, &adjuster{}, runtime.Socket, "rdma", beside(other, 0), in(folder))
-			next.awaitLine(t, "staying out, since ")
+			next.awaitLine(t, "not registering: ")
 
 			other.present.Store(false)
 			await.That(t, await.Patience, "the one that does not wait registers", next.Registered)
@@ -77,7 +77,7 @@ func TestRival_ComesFirst(t *testing.T) {
 	second := run(t, &adjuster{}, scratch.Folder(t)+"/none.sock", "rdma", beside(other, 0), in(scratch.Folder(t, "run")))
 	second.awaitLine(t, "no NRI socket")
 	other.present.Store(true)
-	second.awaitLine(t, "staying out, since ")
+	second.awaitLine(t, "not registering: ")
 	if runtime.Synchronised() != 0 {
 		t.Error("it has registered")
 	}

@@ -21,16 +21,16 @@ type Requirement struct {
 // never has runtimes of which no version does what any plugin here needs, and why.
 var never = map[string]string{
 	// moby's daemon/internal/nri takes environment variables and mounts from plugins, and drops the rest.
-	"docker": "Docker ignores the rlimits and devices that NRI plugins set: stop the plugin here, and use CDI instead, " +
-		"rdma-spec cdi, with docker run --device",
+	"docker": "Docker ignores rlimits and devices of NRI plugins: stop the plugin here, and use CDI (rdma-spec cdi, " +
+		"docker run --device) instead",
 }
 
 // Adjusting is the requirement of a plugin that adjusts: NRI passes rlimits on to the container. Earlier runtimes drop
 // them silently.
 var Adjusting = Requirement{
 	from:   map[string]string{"containerd": "1.7.7", "cri-o": "1.29.0"},
-	defect: "drops the rlimits that NRI plugins set, silently",
-	remedy: ", or use rdma-spec generate instead of the plugin",
+	defect: "silently drops rlimits of NRI plugins",
+	remedy: ", or replace the plugin by rdma-spec generate",
 }
 
 // Validating is the requirement of a validator: NRI asks plugins to validate adjustments.

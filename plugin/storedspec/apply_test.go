@@ -226,13 +226,13 @@ func TestApplyFaultsOfOneContainer(t *testing.T) {
 		id, want string
 		is       error
 	}{
-		{"nobody", "stored spec of container nobody: containerd keeps no such container", ErrNotFound},
+		{"nobody", "stored spec of container nobody: containerd has no such container", ErrNotFound},
 		{"elsewhere", "no such container", ErrNotFound},
-		{"no-json", "stored spec of container no-json: the spec is not JSON: it ends in the middle", nil},
+		{"no-json", "stored spec of container no-json: the spec is not JSON: it is truncated", nil},
 		{"no-object", "process.capabilities is not a JSON object", nil},
 		{"empty", "the spec is empty", nil},
-		{"no-spec", `it is of type "", not an OCI runtime spec`, nil},
-		{"foreign", `it is of type "types.example/vm", not an OCI runtime spec`, nil},
+		{"no-spec", `its type is "", not an OCI runtime spec`, nil},
+		{"foreign", `its type is "types.example/vm", not an OCI runtime spec`, nil},
 	}
 	for _, test := range tests {
 		before := server.Container("k8s.io", test.id)

@@ -43,7 +43,7 @@ func (c *Client) call(ctx context.Context, container string, do work) (result, e
 		return c.everywhere(ctx, do, budget)
 	})
 	if errors.Is(err, breaker.ErrOpen) {
-		err = fmt.Errorf("containerd is %w; it is tried again within %s", err, breaker.OpenFor)
+		err = fmt.Errorf("containerd is %w; retrying within %s", err, breaker.OpenFor)
 	}
 	if err != nil {
 		return result{}, fmt.Errorf("stored spec of container %.13s: %w", container, err)
@@ -137,7 +137,7 @@ func explain(err error, socket string, budget time.Duration) error {
 	}
 	switch s.Code() {
 	case codes.DeadlineExceeded:
-		err = fmt.Errorf("containerd at %s did not answer within %s", socket, budget.Round(time.Millisecond))
+		err = fmt.Errorf("containerd at %s did not respond within %s", socket, budget.Round(time.Millisecond))
 	case codes.Unavailable:
 		err = fmt.Errorf("containerd at %s cannot be reached: %s", socket, localrpc.Reason(err))
 	default:

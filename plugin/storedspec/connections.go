@@ -76,7 +76,7 @@ func findSockets(address, root string) (sockets []string, err error) {
 	}
 	sockets = places.Present(candidates)
 	if sockets == nil {
-		return nil, fmt.Errorf("%w at %s: name it with --containerd-address, and if this is a container, mount its directory",
+		return nil, fmt.Errorf("%w at %s: set --containerd-address; in a container, mount the socket's directory",
 			ErrNoSocket, strings.Join(candidates, ", "))
 	}
 	return sockets, nil

@@ -107,7 +107,7 @@ func (e edit) write(ctx context.Context, api grpc.ClientConnInterface, text []by
 		UpdateMask: &fieldmaskpb.FieldMask{Paths: []string{"spec"}},
 	})
 	if err == nil && !bytes.Equal(stored.GetContainer().GetSpec().GetValue(), text) {
-		return errors.New("containerd has stored another spec than the one that was written")
+		return errors.New("containerd stored a spec other than the one that was written")
 	}
 	return err
 }
@@ -123,7 +123,7 @@ func read(ctx context.Context, api grpc.ClientConnInterface, container string) (
 		return nil, status.Errorf(codes.Internal, "asked for it, containerd answered with container %q", got.GetID())
 	}
 	if kind := got.GetSpec().GetTypeUrl(); kind != specType {
-		return nil, fmt.Errorf("it is of type %q, not an OCI runtime spec (%s): left as it is", kind, specType)
+		return nil, fmt.Errorf("its type is %q, not an OCI runtime spec (%s): not changed", kind, specType)
 	}
 	return got.GetSpec().GetValue(), nil
 }

@@ -56,8 +56,8 @@ func TestSickContainerd(t *testing.T) {
 		took time.Duration // by each failure
 		want string
 	}{
-		{"slow", socketproxy.Slow, aBudget, " did not answer within 300ms"},
-		{"silent", socketproxy.Silent, aBudget, " did not answer within 300ms"},
+		{"slow", socketproxy.Slow, aBudget, " did not respond within 300ms"},
+		{"silent", socketproxy.Silent, aBudget, " did not respond within 300ms"},
 		{"garbage", socketproxy.Garbage, 0, ""}, // said by gRPC, and not always the same
 		{"refusing", socketproxy.Refuse, 0, "connection refused"},
 	} {

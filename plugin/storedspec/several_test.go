@@ -98,14 +98,14 @@ func TestNotFoundAtSeveralContainerds(t *testing.T) {
 		took        time.Duration
 		want        []string // in the error
 	}{
-		"both well": {socketproxy.Pass, socketproxy.Pass, 0, []string{"containerd keeps no such container at ROOT" +
+		"both well": {socketproxy.Pass, socketproxy.Pass, 0, []string{"containerd has no such container at ROOT" +
 			docker + ", ROOT" + k3s}},
 		"one silent": {socketproxy.Pass, socketproxy.Silent, aBudget, []string{"containerd at ROOT" + k3s +
-			" did not answer within 300ms"}},
+			" did not respond within 300ms"}},
 		"one refusing": {socketproxy.Pass, socketproxy.Refuse, 0, []string{"containerd at ROOT" + k3s +
 			" cannot be reached: connection refused"}},
 		"both fail": {socketproxy.Silent, socketproxy.Refuse, aBudget,
-			[]string{"ROOT" + docker + " did not answer within 300ms"}},
+			[]string{"ROOT" + docker + " did not respond within 300ms"}},
 		"the other fails": {socketproxy.Refuse, socketproxy.Pass, 0, []string{"containerd at ROOT" + docker +
 			" cannot be reached: connection refused"}},
 	} {

@@ -33,14 +33,14 @@ const (
 // Errors that callers recognise, by errors.Is.
 var (
 	// ErrNoSocket means that there is no containerd to ask, or that its socket is not mounted.
-	ErrNoSocket = errors.New("no socket of containerd")
-	// ErrNotFound means that containerd keeps no such container.
-	ErrNotFound = errors.New("containerd keeps no such container")
+	ErrNoSocket = errors.New("no containerd socket")
+	// ErrNotFound means that containerd has no such container.
+	ErrNotFound = errors.New("containerd has no such container")
 	// ErrStarted means that the container's task was created before its spec was changed: its first process is as the spec
 	// was.
 	ErrStarted = errors.New("the container's task was created before its stored spec was changed")
 	// ErrContended means that somebody else kept changing the spec.
-	ErrContended = errors.New("somebody else keeps changing the stored spec")
+	ErrContended = errors.New("another program keeps changing the stored spec")
 )
 
 // Options say which containerd a Client edits, and how long it may take. The zero Options are those of a usual node.

@@ -44,7 +44,7 @@ func TestBrokenDevices(t *testing.T) {
 			[]string{"list devices: sys/class/infiniband_mad: not a directory"}},
 		{"rdma_cm without number", "", hcatest.Files{cm + "/dev": "x\n"}, []string{
 			`sys/class/misc/rdma_cm: dev: is "x", which is not a device number`,
-			"there is no rdma_cm device, programs that connect through RDMA_CM will fail: modprobe rdma_ucm"}},
+			"there is no rdma_cm device, so programs that connect through RDMA_CM will fail: run modprobe rdma_ucm"}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			f := one().Files()

@@ -68,7 +68,8 @@ func (n deviceNodes) check(d *Device) {
 	switch {
 	case errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ENOTDIR):
 		d.Missing = true
-		d.Problem = fmt.Sprintf("%s is missing, sysfs has it as %s: is the node's /dev visible here?", d.Path, d.Number)
+		d.Problem = fmt.Sprintf("%s is missing, but sysfs lists it as %s: check that the node's /dev is visible "+
+			"here", d.Path, d.Number)
 	case err != nil:
 		d.Problem = fmt.Sprintf("%s: %v", d.Path, files.Cause(err))
 	// guard: only character devices
@@ -76,7 +77,7 @@ func (n deviceNodes) check(d *Device) {
 		d.Problem = fmt.Sprintf("%s is %s, not a character device", d.Path, files.TypeName(node.Mode))
 	// guard: the number of sysfs
 	case node.Number != d.Number:
-		d.Problem = fmt.Sprintf("%s has the number %s, sysfs says %s", d.Path, node.Number, d.Number)
+		d.Problem = fmt.Sprintf("%s has the number %s, but sysfs says %s", d.Path, node.Number, d.Number)
 	default:
 		d.Mode = Mode(node.Mode.Perm())
 		d.UID = node.UID

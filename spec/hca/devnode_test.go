@@ -46,7 +46,7 @@ func fails(err error) func(string) (fs.FileInfo, error) {
 
 func TestCheckNode(t *testing.T) {
 	const path = "/dev/infiniband/uverbs0"
-	const missing = path + " is missing, sysfs has it as 231:192: is the node's /dev visible here?"
+	const missing = path + " is missing, but sysfs lists it as 231:192: check that the node's /dev is visible here"
 	const not = ", not a character device"
 	row := map[string]deviceNode{path: {Mode: charDevice | 0o600, Number: Number{231, 192}, UID: 7, GID: 8}}
 	live := func(lstat func(string) (fs.FileInfo, error)) deviceNodes {
@@ -70,9 +70,9 @@ func TestCheckNode(t *testing.T) {
 		{name: "file on the live node", nodes: deviceNodes{live: true, lstat: lies(0o666, 0, 0), table: row},
 			problem: path + " is a regular file" + not},
 		{name: "other minor", nodes: live(lies(charDevice, 231, 193)),
-			problem: path + " has the number 231:193, sysfs says 231:192"},
+			problem: path + " has the number 231:193, but sysfs says 231:192"},
 		{name: "other major", nodes: live(lies(charDevice, 8, 192)),
-			problem: path + " has the number 8:192, sysfs says 231:192"},
+			problem: path + " has the number 8:192, but sysfs says 231:192"},
 		{name: "missing", nodes: live(fails(syscall.ENOENT)), problem: missing, missing: true},
 		{name: "no /dev", nodes: live(fails(syscall.ENOTDIR)), problem: missing, missing: true},
 		{name: "denied", nodes: live(fails(syscall.EACCES)), problem: path + ": permission denied"},

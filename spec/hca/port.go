@@ -41,7 +41,7 @@ func ports(dir tree, parts Parts, found *problems) []Port {
 		ports = append(ports, port(all, n, parts, found))
 	}
 	if len(names) == 0 {
-		found.add("ports: there are none")
+		found.add("ports: none found")
 	}
 	return ports
 }

@@ -47,7 +47,7 @@ func TestPorts(t *testing.T) {
 		{name: "port is a file", change: hcatest.Files{port: ""}, want: []Port{{Number: 1, Netdevs: []string{"ib0"}}},
 			problems: []string{"ports/1: not a directory"}},
 		{name: "no ports", change: hcatest.Files{oneHCA + "/ports/": ""}, want: []Port{},
-			problems: []string{"ports: there are none"}},
+			problems: []string{"ports: none found"}},
 		{name: "odd numbers", change: hcatest.Files{oneHCA + "/ports/0/state": "", oneHCA + "/ports/01/state": "", oneHCA +
 			"/ports/-1/state": "", oneHCA + "/ports/5000/state": ""},
 			want: []Port{sound}, problems: []string{

@@ -143,7 +143,7 @@ func (n *Inventory) Complete(read func(name string) HCA) *Inventory {
 	}
 	if n.RDMACM == nil && slices.ContainsFunc(all.HCAs, HCA.UsesRDMACM) {
 		all.Problems = append(slices.Clip(n.Problems),
-			"there is no rdma_cm device, programs that connect through RDMA_CM will fail: modprobe rdma_ucm")
+			"there is no rdma_cm device, so programs that connect through RDMA_CM will fail: run modprobe rdma_ucm")
 	}
 	return &all
 }
@@ -154,13 +154,13 @@ func diagnose(h HCA) []string {
 	// An HCA that could not be read at all has a problem already.
 	if _, ok := h.Verbs(); !ok && h.NodeType != "" && h.Manages == "" && h.Unlisted == nil {
 		lines = append(lines,
-			"there is no usable verbs device, programs cannot open the HCA: is the module ib_uverbs loaded?")
+			"there is no usable verbs device, so programs cannot open the HCA: check that the module ib_uverbs is loaded")
 	}
 	if h.NodeGUID == zeroGUID && h.UsesRDMACM() {
 		lines = append(lines,
 			"node_guid is zero, which crashes programs that use RDMA_CM (a VF without a GUID, NVIDIA known issue 1047616): "+
 				"on the physical function, set one with \"ip link set dev NETDEV vf N node_guid GUID\", or on Ethernet "+
-				"\"ip link set dev NETDEV vf N mac MAC\", and bind the VF's driver again")
+				"\"ip link set dev NETDEV vf N mac MAC\", and rebind the VF's driver")
 	}
 	return lines
 }
@@ -187,7 +187,7 @@ func (t tree) hca(listed HCA, parts Parts, common *shared) HCA {
 	if err != nil {
 		if errors.Is(err, fs.ErrNotExist) {
 			h.Place = ""
-			err = errors.New("the link leads nowhere: the HCA has just been removed, or the copy lacks sys/devices")
+			err = errors.New("the link is broken: the HCA has just been removed, or the copy lacks sys/devices")
 		}
 		h.Problems = []string{fmt.Sprintf("%s: %v", at, err)}
 		return h

@@ -17,7 +17,7 @@ func (h HCA) Unknown(management bool) error {
 		return errors.New(h.Unread)
 	// guard: devices that were not listed
 	case slices.ContainsFunc(h.Unlisted, func(k Kind) bool { return management || k.Verbs() }):
-		return errors.New("its devices could not be listed to the end")
+		return errors.New("its device list is incomplete")
 	}
 	return nil
 }
@@ -31,7 +31,7 @@ func (h HCA) Usable(management bool) ([]Device, error) {
 	}
 	// guard: management HCAs
 	if h.Manages != "" {
-		return nil, fmt.Errorf("it is for the management of %s, and no program's", h.Manages)
+		return nil, fmt.Errorf("it serves the management of %s, not programs", h.Manages)
 	}
 	verbs, found := h.Verbs()
 	switch {
@@ -59,10 +59,10 @@ func (n *Inventory) Active() (usable []HCA, leftOut []string) {
 	for _, h := range n.HCAs {
 		_, err := h.Usable(false)
 		if err == nil && !h.ForPrograms() {
-			err = fmt.Errorf("it is for %s: name it to include it", h.Purpose())
+			err = fmt.Errorf("it is for %s: to include it, request it by name", h.Purpose())
 		}
 		if err == nil && !h.Active() {
-			err = errors.New("it has no ACTIVE port: name it to include it")
+			err = errors.New("it has no ACTIVE port: to include it, request it by name")
 		}
 		if err != nil {
 			leftOut = append(leftOut, fmt.Sprintf("HCA %s is left out: %v", h.Name, err))
@@ -84,7 +84,7 @@ func (n *Inventory) ConnectionManager(hcas []HCA) (device Device, ok bool, err e
 		if n.RDMACM != nil {
 			why = n.RDMACM.Problem
 		}
-		err = fmt.Errorf("the node has no sound /dev/infiniband/rdma_cm, so connections by RDMA_CM will fail: %s", why)
+		err = fmt.Errorf("the node has no usable /dev/infiniband/rdma_cm, so RDMA_CM connections will fail: %s", why)
 	}
 	return Device{}, false, err
 }

@@ -33,7 +33,7 @@ func crio(grant spec.Grant, _ []byte) ([]byte, error) { return CRIO(grant.Memloc
 // CRI-O does not add lists to each other, so the drop-in has all of them, but for another memlock.
 func CRIO(memlock spec.Limit, others []string) []byte {
 	all := []string{}
-	add := ": add what those have"
+	add := ": add their entries"
 	for _, limit := range others {
 		if name, _, _ := strings.Cut(limit, "="); !strings.EqualFold(strings.TrimSpace(name), "memlock") {
 			all = append(all, strconv.Quote(limit))
@@ -43,8 +43,8 @@ func CRIO(memlock spec.Limit, others []string) []byte {
 	all = append(all, fmt.Sprintf(`"memlock=%[1]d:%[1]d"`, signed(memlock)))
 	return fmt.Appendf(nil, `# CRI-O: memlock for RDMA.
 # Put it into /etc/crio/crio.conf.d/90-rdma-spec.conf and restart CRI-O.
-# It affects every container of this node that starts from then on.
-# A list here takes the place of the same list in crio.conf and in the drop-ins before it%s.
+# It affects every container of this node that starts afterwards.
+# This list replaces the same list in crio.conf and in earlier drop-ins%s.
 [crio.runtime]
 default_ulimits = [%s]
 `, add, strings.Join(all, ", "))
@@ -57,8 +57,8 @@ func bottlerocket(grant spec.Grant, _ []byte) ([]byte, error) {
 		limit = fmt.Sprint(uint64(grant.Memlock))
 	}
 	text := `# Bottlerocket: memlock for RDMA.
-# Add it to the node's user data, or hand it to apiclient apply.
-# It affects every pod of this node that starts from then on; host containers keep what they have.
+# Add it to the node's user data, or pass it to apiclient apply.
+# It affects every pod of this node that starts afterwards, but not host containers.
 `
 	if grant.IPCLock != spec.IPCLockNo {
 		text += `

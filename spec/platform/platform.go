@@ -4,7 +4,7 @@
 // Package platform writes a Grant in the configuration language of a runtime or a node system.
 //
 // It knows each one's syntax and what it can express; it writes no file and restarts nothing. All of these
-// configurations hold forevery container of a node or of a runtime handler: this package does not decide who gets
+// configurations hold for every container of a node or of a runtime handler: this package does not decide who gets
 // what.
 package platform
 
@@ -23,7 +23,7 @@ type Platform struct {
 	Name string
 	// Note says where the configuration goes and what it affects; "" where comments in the configuration say so.
 	Note string
-	// What to do instead where the configuration cannot start from another's base spec, give CAP_IPC_LOCK or give devices;
+	// What to do instead where the configuration cannot start from another's base spec, grant CAP_IPC_LOCK or give devices;
 	// "" where it can.
 	baseInstead, ipcLockInstead, devicesInstead string
 	// config writes the configuration of a grant that Allows let through. base is nil where the platform's own is meant.
@@ -35,32 +35,32 @@ var All = []Platform{
 	{Name: "containerd", config: containerd},
 	{
 		Name: "docker",
-		Note: "merge this into /etc/docker/daemon.json and restart docker: it affects every container that is " +
-			"run without a memlock of its own",
-		baseInstead:    "it has no base spec; leave --from out",
-		ipcLockInstead: "give it to a container with docker run --cap-add IPC_LOCK",
-		devicesInstead: "give them to a container with docker run --device /dev/infiniband",
+		Note: "merge this into /etc/docker/daemon.json and restart Docker: it affects every container that is run without " +
+			"--ulimit memlock",
+		baseInstead:    "it has no base spec; omit --from",
+		ipcLockInstead: "add it to a container with docker run --cap-add IPC_LOCK",
+		devicesInstead: "add them to a container with docker run --device /dev/infiniband",
 		config:         docker,
 	},
 	{
 		Name:           "crio",
-		baseInstead:    "it has no base spec; leave --from out",
+		baseInstead:    "it has no base spec; omit --from",
 		ipcLockInstead: "its default_capabilities can only be replaced as a whole; add IPC_LOCK in the pod's securityContext",
-		devicesInstead: "with a path in additional_devices that is missing, CRI-O does not start; use a device plugin",
+		devicesInstead: "CRI-O does not start if a path in additional_devices is missing; use a device plugin",
 		config:         crio,
 	},
 	{Name: "nodeadm", config: nodeadm},
-	{Name: "talos", baseInstead: "it adds to its own base spec; leave --from out", config: talos},
+	{Name: "talos", baseInstead: "it adds to its own base spec; omit --from", config: talos},
 	{
 		Name:           "bottlerocket",
-		baseInstead:    "it makes its own base spec; leave --from out",
+		baseInstead:    "it generates its own base spec; omit --from",
 		devicesInstead: "it has no setting for them; use a device plugin",
 		config:         bottlerocket,
 	},
 	{
 		Name:           "systemd",
-		baseInstead:    "a unit has no base spec; leave --from out",
-		ipcLockInstead: "containers do not inherit it from containerd; leave --ipc-lock out",
+		baseInstead:    "a unit has no base spec; omit --from",
+		ipcLockInstead: "containers do not inherit it from containerd; omit --ipc-lock",
 		devicesInstead: "containers do not inherit them from containerd; use a device plugin",
 		config:         systemd,
 	},
@@ -88,11 +88,11 @@ func Immutable(root string) string {
 		switch id := strings.Trim(strings.TrimSpace(strings.TrimPrefix(line, "ID=")), `"'`); {
 		case !strings.HasPrefix(line, "ID="):
 		case id == "talos" || id == "bottlerocket":
-			return fmt.Sprintf("the node is immutable: give the output of rdma-spec generate --for %[1]s to the "+
-				"configuration of %[1]s", id)
+			return fmt.Sprintf("the node is immutable: add the output of rdma-spec generate --for %[1]s to the configuration "+
+				"of %[1]s", id)
 		}
 	}
-	return "the node is immutable: change what its image or its configuration is made of; rdma-spec generate --for has " +
+	return "the node is immutable: change the source of its image or configuration; rdma-spec generate --for has " +
 		"formats for talos, bottlerocket, and nodeadm"
 }
 
@@ -106,7 +106,7 @@ func (p Platform) Allows(base, ipcLock, devices bool) error {
 		what, instead string
 	}{
 		{base, "start from another base spec", p.baseInstead},
-		{ipcLock, "give CAP_IPC_LOCK", p.ipcLockInstead},
+		{ipcLock, "grant CAP_IPC_LOCK", p.ipcLockInstead},
 		{devices, "give devices", p.devicesInstead},
 	} {
 		if wish.made && wish.instead != "" {

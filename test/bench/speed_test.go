@@ -39,7 +39,7 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-// Configurations with a namespace whose pods may ask for HCAs. Others cannot give CAP_IPC_LOCK, so what they do is
+// Configurations with a namespace whose pods may ask for HCAs. Others cannot grant CAP_IPC_LOCK, so what they do is
 // compared without it: where no container gets it, or where the pods of another namespace do, for which nri-rdma needs
 // PostCreateContainer as well.
 const (

@@ -97,7 +97,7 @@ func testAll(setUp func(*testing.T) (next string)) func(*testing.T, *bareNode) {
 func doNext(t *testing.T, next string) {
 	t.Helper()
 	for line := range strings.Lines(next) {
-		if strings.HasPrefix(line, "rdma-spec: there is no answer yet about ") { // the node has much else to do
+		if strings.HasPrefix(line, "rdma-spec: no response yet about ") { // the node has much else to do
 			continue
 		}
 		command, isNext := strings.CutPrefix(strings.TrimSpace(line), "rdma-spec: next: ")

@@ -119,7 +119,7 @@ func testCRIOConfirms(t *testing.T) {
 // them. The validator says so, and nothing changes.
 func testCRIOValidator(t *testing.T) {
 	validator := startValidator(t)
-	const says = "it does not know an event that the plugin needs, whatever its version says, and has to be upgraded"
+	const says = "it may not know an event that the plugin needs, whatever its version says, and need an upgrade"
 	awaitLog(t, validator, says)
 	id := runContainer(t, runPod(t, containerd.Pod{}), containerd.Container{Devices: containerd.Verbs(0)})
 	expectMemlock(t, id, kernelDefault)
@@ -135,13 +135,13 @@ func testCRIORepair(t *testing.T) {
 		Devices: containerd.Verbs(0), Mounts: []containerd.Mount{register(t)}, Args: []string{"/register", "rxe0", "/result"},
 	})
 	awaitResult(t, id, "1 refused: Cannot allocate memory")
-	expectTool(t, 1, "  below  memlock is 8Mi, the policy grants unlimited: recreate the pod", "status")
+	expectTool(t, 1, "  below  memlock is 8Mi, but the policy grants unlimited: recreate the pod", "status")
 	stdout, stderr, status := tool(t, "repair")
 	if want := "default/broken main: memlock raised to unlimited: 1 process\n"; status != 0 || stdout != want {
 		t.Errorf("rdma-spec repair: exit status %d, want 0, and %q, want %q", status, stdout, want)
 	}
-	if want := "default/broken main: cri-o stores no spec that can be changed: processes of later execs have the old " +
-		"limit until the pod is recreated"; !strings.Contains(stderr, want) {
+	if want := "default/broken main: cri-o has no stored spec that can be changed: later execs have the old limit " +
+		"until the pod is recreated"; !strings.Contains(stderr, want) {
 		t.Errorf("rdma-spec repair says %q, want %q", stderr, want)
 	}
 	awaitResult(t, id, "1 refused: Cannot allocate memory\n1 registered")
@@ -149,7 +149,7 @@ func testCRIORepair(t *testing.T) {
 	if got := shell(t, id, "ulimit -l"); got != "8192" {
 		t.Errorf("in an exec, ulimit -l says %s, and we say that it keeps 8192", got)
 	}
-	expectTool(t, 0, "nothing to raise: looked at 1 RDMA container\n", "repair")
+	expectTool(t, 0, "nothing to raise: checked 1 RDMA container\n", "repair")
 }
 
 // The plugin counts what was created without it when it registers; the loop of repair raises that and nothing else, and
@@ -160,7 +160,7 @@ func testCRIORepairLoop(t *testing.T) {
 	unrelated := runContainer(t, pod, containerd.Container{Name: "unrelated"})
 	expectMemlock(t, id, kernelDefault)
 	plugin := startPlugin(t, "{}")
-	awaitLog(t, plugin, "less memlock than the policy gives")
+	awaitLog(t, plugin, "a lower memlock than the policy grants")
 	loop := startRepair(t)
 	awaitLog(t, loop, "default/earlier main: memlock raised to unlimited: 1 process")
 	awaitLog(t, loop, "cri-o stores no spec that can be changed")

@@ -27,7 +27,7 @@ import (
 const pluginNamespace = "rdma-spec"
 
 // tookOver is what a plugin says that goes on where another one has stopped.
-const tookOver = "took the connection to the runtime over: the runtime has not noticed"
+const tookOver = "took over the connection to the runtime without the runtime noticing"
 
 // daemonSet is the plugin's DaemonSet in a cluster.
 type daemonSet struct {

@@ -140,7 +140,7 @@ func testHostPod(t *testing.T, d *daemonSet, k *kubelet.Kubelet, away *staticPod
 		if status != test.status || !strings.Contains(said, test.want) {
 			t.Errorf("kubectl rdma %v: exit status %d, want %d and %q", test.args, status, test.status, test.want)
 		}
-		if strings.Contains(said, "cannot be seen from here") {
+		if strings.Contains(said, "not visible from here") {
 			t.Errorf("kubectl rdma %v does not see the node", test.args)
 		}
 	}

@@ -23,7 +23,7 @@ import (
 func TestConnectionManagerComesLate(t *testing.T) {
 	plugin := startPlugin(t, listed)
 	pod := runOptedIn(t)
-	const missing = "the node has no sound /dev/infiniband/rdma_cm, so connections by RDMA_CM will fail: load the " +
+	const missing = "the node has no usable /dev/infiniband/rdma_cm, so RDMA_CM connections will fail: load the " +
 		"module rdma_ucm"
 	for _, step := range []struct {
 		name, command, want string
@@ -95,7 +95,7 @@ func TestHotplug(t *testing.T) {
 	await.That(t, patience, "a container holds the HCA that has come", func() bool {
 		number++
 		id, err := pod.Run(within(t, patience), containerd.Container{Name: fmt.Sprintf("plugged-%d", number)})
-		if err != nil && strings.Contains(err.Error(), "it has just come") {
+		if err != nil && strings.Contains(err.Error(), "it is new") {
 			return false // the kubelet tries again, too
 		}
 		if err != nil {

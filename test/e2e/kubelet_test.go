@@ -210,7 +210,7 @@ rules:
 	pod.expectAdjusted(t, plugin, "worker", "signal=device", "rule=capped", "memlock=1Gi")
 	pod.expectSaid(t, "fetch", kernelDefault) // the least: limited gives nothing where there is no memory limit
 	less := slices.ContainsFunc(pod.linesOn(plugin, "fetch"),
-		func(line string) bool { return strings.Contains(line, "less, because unknown") })
+		func(line string) bool { return strings.Contains(line, "reduced grant") })
 	if !less {
 		t.Errorf("the log does not say that the init container gets less:\n%s", plugin.Log())
 	}
@@ -238,7 +238,7 @@ func TestKubeletRestarts(t *testing.T) {
 	}
 	unrelated := runContainer(t, pod, containerd.Container{Name: "unrelated"})
 	expectMemlock(t, unrelated, kernelDefault)
-	awaitLog(t, plugin, "the kubelet's pod resources API failed 3 times in a row: it is not called")
+	awaitLog(t, plugin, "the kubelet's pod resources API failed 3 times in a row: not calling it")
 	expectMetric(t, breaker+"1")
 
 	second := startKubelet(t, deviceplugin.Deviceless(deviceless))
@@ -258,7 +258,7 @@ func TestKubeletRestarts(t *testing.T) {
 	expectMetric(t, breaker+"0")
 	log := plugin.Log()
 	if registered, again := strings.Count(log, "msg=registered"),
-		strings.Count(log, "the kubelet's pod resources API answers again"); registered != 1 || again != 1 {
+		strings.Count(log, "the kubelet's pod resources API responds again"); registered != 1 || again != 1 {
 		t.Errorf("the plugin has registered %d times and said %d times that the kubelet answers again, want once each",
 			registered, again)
 	}

@@ -28,10 +28,10 @@ func TestRefusals(t *testing.T) {
 	}{
 		"namespace-not-listed": {"guest", "true", nil, `namespace "guest" may not opt in by annotation`},
 		"another-hca": {"guest", "{devices: [rxe1]}", containerd.Verbs(0),
-			`HCA "rxe1", and the container holds other verbs devices, to which none is added`},
+			`HCA "rxe1", but the container already has other verbs devices, so none is injected`},
 		"no-such-hca": {"ml-a", "{devices: [mlx5_7]}", nil,
 			`HCA "mlx5_7", which this node does not have: it has rxe0 (ACTIVE), rxe1 (ACTIVE), rxe2 (DOWN)`},
-		"memlock-above-policy": {"ml-a", "{memlock: 17Gi}", nil, `asks for memlock: 17Gi, and rule "default" gives 16Gi`},
+		"memlock-above-policy": {"ml-a", "{memlock: 17Gi}", nil, `requests memlock: 17Gi, and rule "default" grants 16Gi`},
 	}
 	pods := map[string]*containerd.Sandbox{}
 	for _, namespace := range []string{"guest", "ml-a"} {
@@ -85,7 +85,7 @@ func TestValidator(t *testing.T) {
 	pod := runPod(t, containerd.Pod{Name: "validated"})
 	expectRefused(t, pod, containerd.Container{Name: "refused", Devices: containerd.Verbs(0)},
 		"rdma-validator: pod default/validated, container refused: the RDMA container (device: /dev/infiniband/uverbs0 (rxe0)) "+
-			`would start without memlock unlimited, which rule "default" gives: see that nri-rdma is registered on this node`)
+			`would start without memlock unlimited, which rule "default" grants: check that nri-rdma is registered on this node`)
 	expectMemlock(t, runContainer(t, pod, containerd.Container{Name: "unrelated"}), kernelDefault)
 	startPlugin(t, "{}")
 	expectMemlock(t, runContainer(t, pod, containerd.Container{Name: "holder", Devices: containerd.Verbs(0)}), "unlimited")
@@ -110,7 +110,8 @@ func TestRuntimeThatMayNotRaiseLimits(t *testing.T) {
 	id := runContainer(t, pod, containerd.Container{Name: "trainer", User: 1000, Devices: containerd.Verbs(0)})
 	expectMemlock(t, id, kernelDefault)
 	expectCapabilities(t, id, everySet)
-	expectLogged(t, plugin, "the runtime may not raise limits", "memlock is cut from unlimited to 8Mi", "msg=adjusted",
+	expectLogged(t, plugin, "the runtime may not raise limits", "memlock is lowered from unlimited to "+
+		"8Mi", "msg=adjusted",
 		"LimitMEMLOCK=infinity")
 	expectRefused(t, pod, containerd.Container{Name: "asks", Devices: containerd.Verbs(0)},
 		"no container with more than 8Mi can start")

@@ -112,7 +112,7 @@ func TestRepair(t *testing.T) {
 	shell(t, id, `/usr/bin/unshare --user sleep 1000 >/dev/null 2>&1 &
 		while [ "$(readlink /proc/$!/ns/user)" = "$(readlink /proc/self/ns/user)" ]; do sleep 0.1; done`)
 
-	expectTool(t, 1, "  below  memlock is 8Mi, the policy grants unlimited: rdma-spec repair --config ", "status")
+	expectTool(t, 1, "  below  memlock is 8Mi, but the policy grants unlimited: rdma-spec repair --config ", "status")
 	expectVerifyIn(t, id, "/rdma-spec", 1, "FAIL  register 64Mi with rxe0: REG_MR: cannot allocate memory: memlock is 8Mi")
 	expectTool(t, 1, "default/broken main: memlock would be raised to unlimited: 2 processes and the stored spec\n",
 		"repair", "--dry-run")
@@ -134,7 +134,7 @@ func TestRepair(t *testing.T) {
 	}
 	expectVerifyIn(t, id, "/rdma-spec", 0, "ok    register 64Mi with rxe0: done")
 	expectTool(t, 0, "unlimited  no        rxe0  ", "status")
-	expectTool(t, 0, "nothing to raise: looked at 1 RDMA container\n", "repair")
+	expectTool(t, 0, "nothing to raise: checked 1 RDMA container\n", "repair")
 }
 
 // The plugin counts what was created without it when it registers, and names it with the command. The loop of repair
@@ -147,7 +147,7 @@ func TestRepairLoop(t *testing.T) {
 	awaitResult(t, id, "1 refused: Cannot allocate memory")
 
 	plugin := startPlugin(t, "{}", "--http", metricsAddress)
-	awaitLog(t, plugin, "default/earlier container main: raise them with: rdma-spec repair")
+	awaitLog(t, plugin, "default/earlier container main: to raise it, run: rdma-spec repair")
 	expectMetric(t, "nri_rdma_registered_below_policy 1")
 	expectMemlock(t, id, kernelDefault)
 

@@ -41,8 +41,8 @@ func TestTwoPlugins(t *testing.T) {
 		first, second []string
 		says          string
 	}{
-		{"the chart first", inPod, nil, "staying out, since the DaemonSet rdma-spec/nri-rdma serves this node"},
-		{"the service first", nil, inPod, "staying out, since an nri-rdma of the node itself"},
+		{"the chart first", inPod, nil, "not registering: the DaemonSet rdma-spec/nri-rdma serves this node"},
+		{"the service first", nil, inPod, "not registering: an nri-rdma outside Kubernetes"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			first := begin(test.first)

@@ -77,7 +77,7 @@ func expectLines(t *testing.T, status, lines int, command, want string) {
 // Where a spec cannot be written, one line has the reason and what to do, and nothing changes.
 func TestGenerateWhereNothingCanBeWritten(t *testing.T) {
 	tools := programs(t)
-	const room, noRoot = "no space left on device: free space there, and try again", "permission denied: run as root"
+	const room, noRoot = "no space left on device: free up space there, and retry", "permission denied: run as root"
 	for _, test := range []struct {
 		name, options, prepare, as, file, why string
 	}{
@@ -86,9 +86,9 @@ func TestGenerateWhereNothingCanBeWritten(t *testing.T) {
 			"cat /dev/zero >fill 2>/dev/null || true", "", "old.json", room},
 		{"no inode left", "nr_inodes=3", "touch fill", "", "new.json", room},
 		{"read-only, a new file", "size=1m", "mount -o remount,ro .", "", "new.json",
-			"read-only file system: name a place that can be written"},
+			"read-only file system: choose a writable path"},
 		{"read-only, an old file", "size=1m", "mount -o remount,ro .", "", "old.json",
-			"read-only file system: name a place that can be written"},
+			"read-only file system: choose a writable path"},
 		{"no permission, a new file", "mode=755", "true", nobody, "new.json", noRoot},
 		{"no permission, an old file", "mode=755", "true", nobody, "old.json", noRoot},
 		{"no permission to look", "mode=700", "true", nobody, "old.json", noRoot},
@@ -153,7 +153,7 @@ func TestPluginOnAReadOnlyRoot(t *testing.T) {
 	expectMemlock(t, id, "unlimited")
 	expectCapabilities(t, id, everySet)
 	if log := plugin.Log(); strings.Contains(log, "level=error") || strings.Count(log, "level=warning") != 1 ||
-		!strings.Contains(log, "the policy in force cannot be written") {
+		!strings.Contains(log, "cannot write the policy in force") {
 		t.Errorf("it complains:\n%s", log)
 	}
 }

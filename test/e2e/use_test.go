@@ -78,7 +78,7 @@ func (u used) registered() string {
 
 const (
 	waiting   = "/usr/bin/ibv_rc_pingpong -d rxe%d -g 1 -s %d -p %d" // it registers its memory, and waits for a client
-	overTCP   = "does it run over TCP?"
+	overTCP   = "it may use TCP"
 	bandwidth = "ib_write_bw -d rxe0 -x 1 -s 4M -q 4 -F --run_infinitely -p 18750"
 )
 
@@ -125,10 +125,11 @@ func TestUse(t *testing.T) {
 		}
 	}
 	for name, words := range map[string]string{
-		"idle":            "has rxe0 but has registered no memory since it started ",
-		"privileged":      "privileged, uses rxe0: with the plugin it needs no privileges: request an RDMA resource",
-		"mounted":         "/dev/infiniband is mounted from the node, uses rxe0: with the plugin it needs no hostPath volume",
-		"ibv_rc_pingpong": "a process of the node, in no container, uses rxe0",
+		"idle": "has rxe0 but has not registered memory since it started ",
+		"privileged": "privileged, uses rxe0: with the plugin, it does not need to be privileged: request an RDMA " +
+			"resource",
+		"mounted":         "/dev/infiniband is mounted from the node, uses rxe0: with the plugin, it does not need a hostPath volume",
+		"ibv_rc_pingpong": "a process of the node, outside containers, uses rxe0",
 	} {
 		if u := by[name]; !u.says(words) {
 			t.Errorf("%s does not say %q: %+v", name, words, u)
@@ -145,7 +146,8 @@ func TestUse(t *testing.T) {
 	// In a PID namespace of its own, as in a pod without hostPID, nobody knows whose the objects are.
 	hidden, err := exec.CommandContext(t.Context(), "unshare", "--pid", "--fork", filepath.Join(*bin, "rdma-spec"), "status",
 		"--outside").CombinedOutput()
-	if !strings.Contains(string(hidden), "in a pod with hostPID: true, which the DaemonSet's pods have with the chart's hostPID: true") {
+	if !strings.Contains(string(hidden), "in a pod with hostPID: true: for the DaemonSet's pods, set hostPID: true in "+
+		"the chart's values") {
 		t.Errorf("in another PID namespace: %v: %s", err, hidden)
 	}
 	process.Stop()
@@ -187,7 +189,7 @@ func expectQueuePairs(t *testing.T, run func(name string, ctr containerd.Contain
 	}
 	await.Success(t, patience, "four queue pairs of each, and one that has failed", func() error {
 		s, c, f := both("--queue-pairs") // the server sends nothing, and so its own never become RTS
-		if !maps.Equal(f.Use.QueuePairs, map[string]int{"ERR": 1}) || !f.says("1 queue pair has failed (ERR): its log has why") {
+		if !maps.Equal(f.Use.QueuePairs, map[string]int{"ERR": 1}) || !f.says("1 queue pair has failed (ERR): see its log") {
 			return fmt.Errorf("the container whose queue pair fails: %+v", f)
 		}
 		if !maps.Equal(s.Use.QueuePairs, map[string]int{"RTR": 4}) || !maps.Equal(c.Use.QueuePairs, map[string]int{"RTS": 4}) {

@@ -75,7 +75,7 @@ func TestVerify(t *testing.T) {
 	pod := runPod(t, containerd.Pod{Annotations: map[string]string{"rdma.noderesource.dev/container.low": "false"}})
 	for name, user := range map[string]int64{"root": 0, "user": 1000} {
 		expectVerify(t, pod, containerd.Container{Name: name, Devices: containerd.Verbs(0), User: user}, 0,
-			"nothing found: memory of 64Mi can be registered",
+			"no fault found: memory of 64Mi can be registered",
 			"ok    memlock of this process: unlimited", "-     CAP_IPC_LOCK of this process: not effective",
 			"ok    /dev/infiniband/uverbs0: opened: rxe0, port 1 ACTIVE",
 			"ok    GIDs of rxe0 port 1 in this network namespace: ",
@@ -94,7 +94,7 @@ func TestVerifyEphemeral(t *testing.T) {
 	trainer := runContainer(t, pod, containerd.Container{Name: "trainer", Devices: containerd.Verbs(0)})
 	low := runContainer(t, pod, containerd.Container{Name: "low", Devices: containerd.Verbs(0)})
 	expectVerify(t, pod, containerd.Container{Name: "beside-trainer", Target: trainer}, 0,
-		"nothing found: the limits of process 1 allow memory of 64Mi",
+		"no fault found: the limits of process 1 allow registering 64Mi",
 		"-     memlock of this process: 8Mi", "ok    memlock of process 1 (busybox) in another container: unlimited",
 		"?     /dev/infiniband/uverbs0 of the target: not opened from this container: rxe0, port 1 ACTIVE",
 		"?     register 64Mi: not tried: ")
@@ -117,7 +117,7 @@ func TestVerifyOwnNetwork(t *testing.T) {
 	const address = "10.0.101.7"
 	macvlan(t, pid(t, holder), "dummy1", address)
 	gidIndex(t, address) // it is there
-	expectVerify(t, pod, containerd.Container{Name: "with", Devices: containerd.Verbs(1)}, 0, "nothing found: ",
+	expectVerify(t, pod, containerd.Container{Name: "with", Devices: containerd.Verbs(1)}, 0, "no fault found: ",
 		"ok    GIDs of rxe1 port 1 in this network namespace: ", "ok    register 64Mi with rxe1: done")
 	expectNetdev(t, "ok", "")
 	expectStatus(t, map[string]string{"default/own-network main": "device unlimited true [rxe1] ok"}, "default/own-network")

@@ -100,7 +100,7 @@ func fileHint(cmd *cobra.Command) string {
 	if cmd.Flags().Lookup(fileFlag) == nil {
 		return ": to write a file, redirect standard output"
 	}
-	return ": to write a file, name it with --to"
+	return ": to write a file, use --to"
 }
 
 // flagError is the error of a call with a wrong flag.
@@ -272,7 +272,7 @@ func WriteNotes(stderr io.Writer, notes []string) {
 	const most = 10
 	for i, note := range notes {
 		if i == most {
-			fmt.Fprintf(stderr, "rdma-spec: %d more such lines are left out\n", len(notes)-most)
+			fmt.Fprintf(stderr, "rdma-spec: %d more lines like these are omitted\n", len(notes)-most)
 			return
 		}
 		fmt.Fprintf(stderr, "rdma-spec: %s\n", PlainText(note))

@@ -124,17 +124,17 @@ var Version = "devel"
 func Advice(err error) string {
 	switch {
 	case errors.Is(err, syscall.ENOSPC), errors.Is(err, syscall.EDQUOT):
-		return ": free space there, and try again"
+		return ": free up space there, and retry"
 	case errors.Is(err, syscall.EROFS):
-		return ": name a place that can be written"
+		return ": choose a writable path"
 	case errors.Is(err, syscall.EXDEV): // spec/files/atomicfile, in a drop-in directory
-		return ": its directory is mounted separately: write the file elsewhere, and move it there"
+		return ": its directory is a mount point: write the file elsewhere, and move it there"
 	case !errors.Is(err, fs.ErrPermission):
 		return ""
 	case os.Geteuid() > 0:
 		return ": run as root"
 	case os.Geteuid() == 0:
-		return ": root is refused as well: check its attributes (lsattr), and SELinux or AppArmor"
+		return ": root has no permission either: check its attributes (lsattr), and SELinux or AppArmor"
 	}
 	return "" // Windows has no root
 }

@@ -14,9 +14,9 @@ import (
 
 func TestAdvice(t *testing.T) {
 	for err, want := range map[error]string{
-		syscall.ENOSPC: ": free space there",
-		syscall.EROFS:  ": name a place that can be written",
-		syscall.EXDEV:  ": its directory is mounted separately: write the file elsewhere, and move it there",
+		syscall.ENOSPC: ": free up space there",
+		syscall.EROFS:  ": choose a writable path",
+		syscall.EXDEV:  ": its directory is a mount point: write the file elsewhere, and move it there",
 		syscall.ENOENT: "",
 	} {
 		wrapped := fmt.Errorf("cannot write spec.json: %w", &os.LinkError{Op: "rename", Old: "a", New: "b", Err: err})

@@ -55,7 +55,7 @@ type Outcome struct {
 }
 
 // late is what commands say on a busy machine.
-var late = regexp.MustCompile(`(?m)^rdma-spec: there is no answer yet about .*\n`)
+var late = regexp.MustCompile(`(?m)^rdma-spec: no response yet about .*\n`)
 
 // Call calls the program with something on standard input. What is late is left out.
 func (p Program) Call(stdin string, args ...string) Outcome {

@@ -79,7 +79,7 @@ A rule that can never match, because an earlier rule matches all its containers,
 as well. The check does not notice it if several earlier rules together match all of them, or
 if both rules have globs with ? or [ ]. What makes every container of a node wait for the
 kubelet's answer is a warning: optIn.resources, and a rule with resources and no namespaces. So
-is ipcLock: requested beside a memlock that is not unlimited, which gives nothing.
+is ipcLock: requested with a memlock that is not unlimited, which has no effect.
 
 The exit status is 1 if the configuration has a problem, and 3 if it cannot be read.`
 	format := cli.AddFormatFlag(check, cli.FormatText, cli.FormatJSON, cli.FormatYAML)

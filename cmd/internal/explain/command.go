@@ -77,7 +77,7 @@ The manifest can contain anything with containers: Pods, Deployments, MPIJobs, W
 There are three verdicts: RDMA; not RDMA; and RDMA if its device plugin or DRA driver injects
 verbs devices. Only the node knows the third, for containers with an extended resource or a DRA
 claim. To decide it, pass globs to --assume-devices: names of extended resources, or claim/NAME
-for DRA claims. explain assumes that what matches brings verbs devices, and the rest does not.
+for DRA claims. explain assumes that matching resources inject verbs devices, and others do not.
 
 The exit status is 1 if a container would be refused, or if the manifest has a problem. If the
 verdict is open, a refusal counts if the container is refused with verbs devices.`,
@@ -99,11 +99,12 @@ verdict is open, a refusal counts if the container is refused with verbs devices
 	f := cmd.Flags()
 	f.SortFlags = false
 	f.StringVarP(&o.manifest, "filename", "f", "", "the same `MANIFEST`, YAML or JSON; - for standard input")
-	f.StringVar(&o.config, "config", "", "configuration `FILE`; by default "+m.Policy)
+	f.StringVar(&o.config, "config", "", "the configuration `FILE`; by default "+m.Policy)
 	f.StringSliceVar(&o.hcas, "hca", nil,
 		"explain for a node with HCAs of these `NAMES`, all ACTIVE; by default for "+m.Node)
 	f.StringSliceVar(&o.assume, "assume-devices", nil,
-		"assume that resources that match these `GLOBS` bring verbs devices, and others none; claim/NAME is for DRA claims")
+		"assume that resources that match these `GLOBS` inject verbs devices, and others do not; write claim/NAME for DRA "+
+			"claims")
 	if m.AddFlags != nil {
 		m.AddFlags(f)
 	}
@@ -170,7 +171,7 @@ func (o options) read(from io.Reader) (manifest.Manifest, error) {
 	}
 	m, err := manifest.Read(from)
 	if err == nil && len(m.Pods)+len(m.Unexplained) == 0 {
-		err = errors.New("no containers in it: expected a Pod, or another object that has a list of containers")
+		err = errors.New("it contains no containers: expected a Pod, or another object with a list of containers")
 	}
 	if err != nil {
 		return m, fmt.Errorf("%s: %w", o.manifest, err)
@@ -197,8 +198,8 @@ func (o options) explain(m manifest.Manifest, stderr io.Writer) (explanation, er
 		result.HCAs = append(result.HCAs, h.Name)
 	}
 	if len(result.HCAs) == 0 {
-		fmt.Fprintln(stderr, o.Program+": no HCA is named or found, so the explanation is for a node without one: name the "+
-			"HCAs of a node with --hca, as in --hca mlx5_0,mlx5_1")
+		fmt.Fprintln(stderr, o.Program+": no HCA is given or found, so this explains a node without HCAs: set the node's "+
+			"HCAs, such as --hca mlx5_0,mlx5_1")
 	}
 	locks := false
 	for _, pod := range m.Pods {

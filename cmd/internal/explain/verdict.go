@@ -70,13 +70,13 @@ func (e Explainer) Container(pod manifest.Pod, c manifest.Container) (Container,
 	out := e.verdict(c)
 	out.Advice = e.advice(c)
 	if by := e.Policy.AuthorNames(c.Container); by != "" {
-		out.Notes = append(out.Notes, "annotation "+by+" may name a verbs device; if an NRI plugin of the node adds it: "+
+		out.Notes = append(out.Notes, "annotation "+by+" may name a verbs device; if an NRI plugin of the node injects it: "+
 			summary(e.decide(c, true), ""))
 	}
 	switch {
 	case c.MOFED && out.Verdict == NotRDMA && out.Decision.Reason == "":
 		out.Notes = append(out.Notes, "NVIDIA_MOFED=enabled: NVIDIA's container runtime adds HCAs after NRI, where the "+
-			"plugin does not see them: optIn.mofedRuntimeHandlers lists the handlers under which the variable counts")
+			"plugin does not see them: list the handlers under which the variable counts in optIn.mofedRuntimeHandlers")
 	case !c.SaysMOFED:
 		c.MOFED = true
 		if set := e.verdict(c).Summary; set != out.Summary {
@@ -98,13 +98,13 @@ func (e Explainer) Container(pod manifest.Pod, c manifest.Container) (Container,
 		err = out.grant(pod, c)
 	case out.Decision.Refusal == nil && pod.OwnUsers &&
 		slices.Contains(spec.BoundingSet(c.AddCapabilities, c.DropCapabilities), spec.CapIPCLock):
-		out.Notes = append(out.Notes, noEffect+": without more memlock, it cannot register memory")
+		out.Notes = append(out.Notes, noEffect+": it cannot register memory without a higher memlock")
 	}
 	return out, err
 }
 
 // noEffect is said of CAP_IPC_LOCK, as privileged containers have it as well, in a user namespace.
-const noEffect = "hostUsers: false: the kernel asks for CAP_IPC_LOCK in the node's user namespace, so it has no " +
+const noEffect = "hostUsers: false: the kernel requires CAP_IPC_LOCK in the initial user namespace, so it has no " +
 	"effect here"
 
 // verdict decides about a container, twice where it is open whether verbs devices are injected.
@@ -154,9 +154,9 @@ func reason(sources []string, with policy.Decision) string {
 	case with.Reason != "":
 		return with.Reason
 	case with.Grant == nil && with.Refusal == nil:
-		return "optIn.devices is false, and optIn.resources names no resource that it requests"
+		return "optIn.devices is false, and optIn.resources lists no resource that it requests"
 	case len(sources) > 0:
-		return "by --assume-devices, no verbs device comes with " + strings.Join(sources, ", ")
+		return "by --assume-devices, no verbs device is injected with " + strings.Join(sources, ", ")
 	}
 	return "it has no extended resource, DRA claim, or annotation for an HCA"
 }
@@ -178,7 +178,7 @@ func (e Explainer) advice(c manifest.Container) []string {
 	advice := []string{fmt.Sprintf("with the plugin, RDMA does not need %s. Without it%s, the result is: %s",
 		strings.Join(c.Excess, ", "), more, e.verdict(c).Summary)}
 	if privileged {
-		advice = append(advice, "a pod that has to be privileged, as daemons of Slurm, gets memlock by the annotation "+
+		advice = append(advice, "a pod that has to be privileged, such as a Slurm daemon, gets memlock by the annotation "+
 			policy.AnnotationKey+": \"true\", in a namespace that optIn.namespaces lists")
 	}
 	return advice
@@ -237,7 +237,7 @@ func (out *Container) grant(pod manifest.Pod, c manifest.Container) (err error) 
 			" for processes of root")
 	case !adds && grant.IPCLock == spec.IPCLockIfRequested:
 		out.Notes = append(out.Notes,
-			"no CAP_IPC_LOCK: the policy leaves it to the manifest to add IPC_LOCK; memlock suffices for RDMA")
+			"no CAP_IPC_LOCK: the policy grants it only if the manifest adds IPC_LOCK; memlock suffices for RDMA")
 	case !adds && grant.IPCLock != spec.IPCLockNo:
 		out.Notes = append(out.Notes, "no CAP_IPC_LOCK: the manifest drops all capabilities; memlock suffices for RDMA")
 	}

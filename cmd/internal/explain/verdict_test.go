@@ -74,9 +74,9 @@ func TestVerdicts(t *testing.T) {
 		{name: "left open", verdict: IfInjected, summary: opened + full},
 		{name: "left open, several", spec: two, verdict: IfInjected, summary: openedTwo + full},
 		{name: "left open, otherwise left alone", metadata: optedIn, verdict: IfInjected, summary: opened + full +
-			`; otherwise not RDMA: its pod's annotation is for the containers that hold RDMA: the pod holds "rdma/hca"`},
+			`; otherwise not RDMA: its pod's annotation applies to the containers that have RDMA: the pod has been allocated "rdma/hca"`},
 		{name: "left open, refused", config: "memlock: memory-limit", verdict: IfInjected,
-			summary: "refused if its device plugin injects verbs devices (rdma/hca): memlock is the container's memory limit"},
+			summary: "refused if its device plugin injects verbs devices (rdma/hca): rule \"default\" sets memlock to the container's memory limit"},
 		{name: "assumed", assume: "rdma/*", verdict: RDMA, summary: "RDMA by device" + full},
 		{name: "a claim is left open by globs of resources", spec: two, assume: "x/*", verdict: IfInjected, summary: openedTwo},
 		{name: "a resource is left open by globs of claims", assume: "claim/x", verdict: IfInjected, summary: opened},

@@ -287,9 +287,9 @@ func (l *logReader) report() *Report {
 		f.first.Operation = f.operation
 		switch {
 		case goes && f.weight < ofKernel:
-			r.Remarks = append(r.Remarks, Remark{f.first, "harmless if the job runs: the log goes on after it"})
+			r.Remarks = append(r.Remarks, Remark{f.first, "harmless if the job runs: the log continues after it"})
 		case f.kind == weak && (l.other || l.runs > 0):
-			r.Remarks = append(r.Remarks, Remark{f.first, "it matters only if the program is to use this HCA"})
+			r.Remarks = append(r.Remarks, Remark{f.first, "it matters only if the program should use this HCA"})
 		case f.kind == weak && strong:
 			r.Remarks = append(r.Remarks, Remark{f.first, "what follows the first error"})
 		case len(r.Roots) < mostRoots:

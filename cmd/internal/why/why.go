@@ -45,8 +45,8 @@ const (
 	Author        Who = "pod author"
 	Administrator Who = "administrator"
 	Either        Who = "pod author or administrator"
-	Program       Who = "no fault of the node: the program"
-	Peer          Who = "no fault of this node: read the log of the other side"
+	Program       Who = "the program, not the node"
+	Peer          Who = "the other node: read the log of the other side"
 )
 
 // Root is a line that matters, with its causes: the most likely first, none where the cause is not known.

@@ -93,12 +93,12 @@ func New(o Options) *Current {
 		warned: map[string]bool{}}
 	c.last, c.lastErr = c.readLast()
 	if o.Policy != nil {
-		c.put(&version{o.Policy, "given at the start", fromFile})
+		c.put(&version{o.Policy, "passed at startup", fromFile})
 		return c
 	}
 	p, err := policy.New(policy.Default())
 	if err != nil {
-		panic(fmt.Sprintf("the default configuration is not valid: %v", err))
+		panic(fmt.Sprintf("the default configuration is invalid: %v", err))
 	}
 	c.put(&version{p, "the defaults", fromDefaults})
 	return c
@@ -154,7 +154,7 @@ func (c *Current) prefer(next *version, err error) {
 		c.put(next)
 		log.Info("the configuration is in force")
 	case current.policy.Missing() == nil && (current.origin == next.origin || c.EverRegistered()):
-		log.WithError(err).Error("the configuration is refused: the last good one stays in force")
+		log.WithError(err).Error("invalid configuration: the last valid one stays in force")
 	default:
 		c.goOn(next, err, log.WithError(err))
 	}
@@ -174,15 +174,16 @@ func (c *Current) goOn(next *version, why error, log logrus.FieldLogger) {
 	}
 	next.policy = policy.Missing(why)
 	c.put(next)
-	log.Error("the configuration cannot be read: until it can, RDMA containers are refused and all others are left alone")
+	log.Error("cannot read the configuration: until it can be read, RDMA containers are refused, and others are " +
+		"left as they are")
 }
 
 // goOnWith puts the policy in force that was last in force on this node, in place of a configuration.
 func (c *Current) goOnWith(refused *refusal, last *policy.Policy, source string) {
 	source = strings.TrimSuffix(source, AsLast) + AsLast
 	c.put(&version{last, source, refused.origin})
-	c.Log.WithField("config", refused.source).WithError(refused.error).Errorf("the configuration cannot be read: until "+
-		"it can, the policy that was last in force on this node goes on, from %s", source)
+	c.Log.WithField("config", refused.source).WithError(refused.error).WithField("policy", source).Error(
+		"cannot read the configuration: until it can be read, the policy last in force on this node stays in force")
 }
 
 // readLast reads the policy that was last in force on this node.
@@ -242,7 +243,7 @@ func (c *Current) TookOver(before *Left) {
 	p, err := policy.FromText([]byte(before.Text))
 	if err != nil { // it is of another version
 		c.readAgain.Store(true)
-		c.Log.WithError(err).Warn("the policy of the process before cannot be read: the one that was kept goes on")
+		c.Log.WithError(err).Warn("cannot read the previous process's policy: the stored one stays in force")
 		return
 	}
 	c.using.Lock()
@@ -313,7 +314,7 @@ func (c *Current) publish() {
 	if err == nil && first {
 		c.registered.Store(false)
 	}
-	c.warn(err, "the policy in force cannot be written for rdma-spec: its status and repair need --config here")
+	c.warn(err, "cannot write the policy in force for rdma-spec: status and repair need --config on this node")
 	c.keep(current.policy)
 }
 
@@ -326,8 +327,8 @@ func (c *Current) keep(current *policy.Policy) {
 	if err == nil {
 		c.kept = current
 	}
-	c.warn(err, "the policy in force cannot be kept: after a reboot, a configuration that cannot be read leaves RDMA "+
-		"containers refused")
+	c.warn(err, "cannot store the policy in force: if the configuration cannot be read after a reboot, RDMA "+
+		"containers are refused")
 }
 
 // warn logs an error, once until what it is about succeeds.

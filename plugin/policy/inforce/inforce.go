@@ -98,7 +98,7 @@ func Rival(root, deployment string) error {
 	if name, ok := strings.CutPrefix(d.Deployment, "DaemonSet."); ok {
 		return fmt.Errorf("the DaemonSet %s serves this node", strings.Replace(name, ".", "/", 1))
 	}
-	return errors.New("an nri-rdma of the node itself, such as its service, serves this node")
+	return errors.New("an nri-rdma outside Kubernetes, such as the systemd service, serves this node")
 }
 
 func lives(file *os.File) error {
@@ -163,7 +163,7 @@ func openTrusted(path string) (*os.File, error) {
 	switch {
 	case err != nil:
 	case !info.Mode().IsRegular() || info.Size() > maxSize:
-		err = unreadable(path, fmt.Errorf("it is not a regular file of at most %d bytes", maxSize))
+		err = unreadable(path, fmt.Errorf("not a regular file of at most %d bytes", maxSize))
 	default:
 		err = trusted(path, info)
 	}

@@ -124,7 +124,8 @@ func TestKeepWritesOnlyWhatChanges(t *testing.T) {
 func TestRival(t *testing.T) {
 	const pod, other = "DaemonSet.rdma-spec.nri-rdma", "DaemonSet.ml.other"
 	for name, test := range map[string]struct{ writer, asks, want string }{
-		"the service, and a pod":   {"", pod, "an nri-rdma of the node itself, such as its service, serves this node"},
+		"the service, and a pod": {"", pod, "an nri-rdma outside Kubernetes, such as the systemd service, serves " +
+			"this node"},
 		"a pod, and the service":   {pod, "", "the DaemonSet rdma-spec/nri-rdma serves this node"},
 		"pods of two DaemonSets":   {other, pod, "the DaemonSet ml/other serves this node"},
 		"two pods of a DaemonSet":  {pod, pod, ""},
@@ -209,7 +210,7 @@ func TestRefused(t *testing.T) {
 			return errors.Join(os.Rename(file, elsewhere), os.Symlink(elsewhere, file))
 		}, "no policy is in force: open FILE: path escapes from parent"},
 		"a folder in its place": {func(file string) error { return errors.Join(os.Remove(file), os.Mkdir(file, 0o755)) },
-			"FILE cannot be read as a policy: it is not a regular file of at most 4194304 bytes"},
+			"FILE cannot be read as a policy: not a regular file of at most 4194304 bytes"},
 		"an empty file": {write(""), "FILE cannot be read as a policy: its apiVersion is \"\", not rdma-spec/v1alpha1"},
 		"not YAML": {write("{"),
 			"FILE cannot be read as a policy: error converting YAML to JSON: yaml: line 1: did not find expected node content"},

@@ -50,7 +50,7 @@ func TestKeptIsNotTrusted(t *testing.T) {
 		"(mode 0777)":                           func(file string) error { return os.Chmod(filepath.Dir(file), 0o777) },
 		"cannot be read as a policy":            func(file string) error { return os.WriteFile(file, []byte("memlok: 1Gi"), 0o600) },
 		"is empty":                              func(file string) error { return os.Truncate(file, 0) },
-		"it is not a regular file":              func(file string) error { return errors.Join(os.Remove(file), os.Mkdir(file, 0o755)) },
+		"not a regular file":                    func(file string) error { return errors.Join(os.Remove(file), os.Mkdir(file, 0o755)) },
 	} {
 		root := scratch.Folder(t, KeptFolder[1:])
 		k := Kept{root, "DaemonSet.rdma-spec.a"}

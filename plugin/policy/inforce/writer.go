@@ -158,7 +158,7 @@ func hold(file *os.File) (*os.File, error) {
 func isLocked(file *os.File) (bool, error) {
 	asked := unix.Flock_t{Type: unix.F_RDLCK}
 	if err := unix.FcntlFlock(file.Fd(), unix.F_OFD_GETLK, &asked); err != nil {
-		return false, fmt.Errorf("cannot tell whether the writer of %s lives: %w", file.Name(), err)
+		return false, fmt.Errorf("cannot tell whether the process that wrote %s is running: %w", file.Name(), err)
 	}
 	return asked.Type == unix.F_WRLCK, nil
 }

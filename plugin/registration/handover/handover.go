@@ -60,7 +60,7 @@ const greetWithin = 30 * time.Second
 const listenWithin = time.Second
 
 // ErrRefused means that the owner keeps its connection from this process: another version speaks another protocol.
-var ErrRefused = errors.New("the process that has the connection does not give it to this one")
+var ErrRefused = errors.New("the process that has the connection does not hand it over")
 
 // ErrHangs means that a process holds the lock and does not answer.
 var ErrHangs = errors.New("another process does not answer")
@@ -168,7 +168,7 @@ func trusted(c *net.UnixConn) error {
 	return withDescriptor(c, func(fd int) error {
 		other, err := unix.GetsockoptUcred(fd, unix.SOL_SOCKET, unix.SO_PEERCRED)
 		if err == nil && int(other.Uid) != os.Geteuid() {
-			err = fmt.Errorf("the process %d at the other end is of user %d", other.Pid, other.Uid)
+			err = fmt.Errorf("process %d at the other end runs as user %d", other.Pid, other.Uid)
 		}
 		return err
 	})

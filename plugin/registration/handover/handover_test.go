@@ -286,12 +286,13 @@ func TestGive_NobodyTakes(t *testing.T) {
 	}
 	folder := folder(t)
 	owner := owning(t, folder)
-	if err := owner.Give(connection, json.RawMessage("1"), patience); err == nil || err.Error() != "no process waits for it" {
+	if err := owner.Give(connection, json.RawMessage("1"), patience); err == nil || err.Error() != "no process is "+
+		"waiting" {
 		t.Errorf("given: %v", err)
 	}
 	hangs, deceived := waitingBehind(t, folder), waitingBehind(t, folder)
 	if err := owner.Give(connection, json.RawMessage("1"), patience); err == nil || !strings.Contains(err.Error(),
-		"did not take it within") {
+		"did not take the connection within") {
 		t.Errorf("given: %v", err)
 	}
 	expectLeadsTo(t, connection, runtime)

@@ -131,12 +131,12 @@ func (o *Owner) Offer(offer any) error {
 // next request waits meanwhile. With an error, both are still this process's.
 func (o *Owner) Give(connection *net.UnixConn, state json.RawMessage, patience time.Duration) error {
 	if o == nil {
-		return errors.New("no process can wait for it")
+		return errors.New("this process cannot accept waiting processes")
 	}
 	o.mu.Lock()
 	all := slices.Clone(o.waiting)
 	o.mu.Unlock()
-	err := errors.New("no process waits for it")
+	err := errors.New("no process is waiting")
 	for _, w := range all {
 		if err = o.handTo(w, connection, state, patience); err == nil {
 			break
@@ -154,14 +154,14 @@ func (o *Owner) handTo(w *waiting, connection *net.UnixConn, state json.RawMessa
 	if err := withDescriptor(connection, func(fd int) error {
 		return sendWith(w.UnixConn, late, message{State: state}, fd, int(o.locked.Fd()))
 	}); err != nil {
-		return fmt.Errorf("a process that waits does not listen: %w", err)
+		return fmt.Errorf("the waiting process does not listen: %w", err)
 	}
-	err := errors.New("a process that waits ended before it took it")
+	err := errors.New("the waiting process ended before it took the connection")
 	select {
 	case <-w.accepted:
 	case <-w.gone:
 	case <-time.After(time.Until(late)):
-		err = fmt.Errorf("a process that waits did not take it within %s", patience)
+		err = fmt.Errorf("the waiting process did not take the connection within %s", patience)
 		_ = w.CloseRead() // from here on it cannot take it any more, but it may have just before
 		<-w.gone
 	}

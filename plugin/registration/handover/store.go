@@ -27,7 +27,7 @@ const (
 // leaves nothing in the store.
 func Store(connection *net.UnixConn, state json.RawMessage) error {
 	if os.Getenv("NOTIFY_SOCKET") == "" {
-		return errors.New("it is no service of systemd")
+		return errors.New("not a systemd service")
 	}
 	fd, err := unix.MemfdCreate(storedState, unix.MFD_CLOEXEC)
 	if err != nil {
@@ -76,7 +76,7 @@ func Stored() (*net.UnixConn, json.RawMessage, error) {
 	}
 	if failed != nil || state == nil {
 		_ = connection.Close() // the runtime sees that
-		return nil, nil, fmt.Errorf("systemd has kept a connection that cannot be used: %w", failed)
+		return nil, nil, fmt.Errorf("the connection that systemd kept cannot be used: %w", failed)
 	}
 	return connection, state, nil
 }
@@ -100,7 +100,7 @@ func barrier() error {
 	if _, err = read.Read(make([]byte, 1)); errors.Is(err, io.EOF) {
 		return nil
 	}
-	return fmt.Errorf("systemd does not answer: %w", err)
+	return fmt.Errorf("systemd does not respond: %w", err)
 }
 
 // notify tells systemd something, which may take a second: where systemd does not read, its queue is full at some time.

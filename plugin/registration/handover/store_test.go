@@ -107,7 +107,7 @@ func TestStore_Incomplete(t *testing.T) {
 	must.Succeed(t, err)
 	_ = connection.Close()
 	if got := next(t, systemd); !strings.HasPrefix(got,
-		"connection false, state , error systemd has kept a connection that cannot be used") {
+		"connection false, state , error the connection that systemd kept cannot be used") {
 		t.Errorf("the next process: %s", got)
 	}
 	if _, err := runtime.Read(make([]byte, 1)); err == nil {

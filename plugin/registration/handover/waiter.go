@@ -130,12 +130,12 @@ func (w *Waiter) Next(ctx context.Context) (News, error) {
 // it, but later ones cannot wait for it.
 func (w *Waiter) Accept() (*Owner, *net.UnixConn, error) {
 	if _, err := w.owner.Write([]byte{1}); err != nil {
-		return nil, nil, fmt.Errorf("the process before has taken it back, or has ended: %w", err)
+		return nil, nil, fmt.Errorf("the previous process kept the connection, or has ended: %w", err)
 	}
 	connection := w.given[0]
 	locked := w.given[1]
 	if err := unix.Flock(int(locked.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil { // it was unlocked meanwhile
-		return nil, nil, fmt.Errorf("the lock is another process's: %w", err)
+		return nil, nil, fmt.Errorf("another process has the lock: %w", err)
 	}
 	w.given = nil
 	socket, err := SocketOf(connection)

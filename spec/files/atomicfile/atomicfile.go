@@ -52,7 +52,7 @@ func Replace(file string, content []byte) (backup string, err error) {
 			backup, undo, err = keep(target, filepath.Join(dir, name+backupSuffix), old)
 		}
 		if err != nil {
-			err = fmt.Errorf("cannot make a backup of %s in %s: %w", file, dir, cause(err))
+			err = fmt.Errorf("cannot back up %s to %s: %w", file, dir, cause(err))
 		}
 		return err
 	}}
@@ -82,7 +82,7 @@ func Own(file string, content []byte, mode fs.FileMode, hold func(*os.File) erro
 }
 
 // ErrChanged is the error where a file no longer has the content that a change starts from.
-var ErrChanged = errors.New("it changed meanwhile: run the command again")
+var ErrChanged = errors.New("it has changed in the meantime: rerun the command")
 
 // Change writes a file's new content as Write does, or removes the file where content is nil, but only where the file
 // still has the old content, or where there is still none and old is nil. It looks at the last moment, when only the
@@ -121,7 +121,7 @@ func named(file string, err error) error {
 // cause says why a file cannot be written.
 func cause(err error) error {
 	if errors.Is(err, unix.EBUSY) || errors.Is(err, unix.EXDEV) {
-		return errors.New("it or its directory is mounted by itself: change what is mounted there")
+		return errors.New("it or its directory is a mount point: change the mounted file instead")
 	}
 	return files.Cause(err)
 }
@@ -178,7 +178,7 @@ func Backup(file string) (backup string, err error) {
 		backup, _, err = keep(target, filepath.Join(dir, name+backupSuffix), old)
 	}
 	if err != nil {
-		return "", fmt.Errorf("cannot make a backup of %s: %w", file, cause(err))
+		return "", fmt.Errorf("cannot back up %s: %w", file, cause(err))
 	}
 	return backup, nil
 }
@@ -210,7 +210,7 @@ func Sweep(file string) {
 func InMemory(content []byte) (*os.File, error) {
 	fd, err := unix.MemfdCreate("rdma-spec", unix.MFD_CLOEXEC)
 	if err != nil {
-		return nil, fmt.Errorf("cannot make a file in memory: %w", err)
+		return nil, fmt.Errorf("cannot create a file in memory: %w", err)
 	}
 	file := os.NewFile(uintptr(fd), fmt.Sprintf("/proc/%d/fd/%d", os.Getpid(), fd))
 	if _, err := file.Write(content); err != nil {
@@ -232,7 +232,7 @@ func resolve(file string) (target string, info fs.FileInfo, err error) {
 		dir, err = filepath.EvalSymlinks(dir)
 		target = filepath.Join(dir, name)
 	case err == nil && !info.Mode().IsRegular():
-		return "", nil, errors.New("it is not a regular file")
+		return "", nil, errors.New("not a regular file")
 	case err == nil:
 		target, err = filepath.EvalSymlinks(file)
 	}

@@ -190,9 +190,9 @@ func TestReplaceRefuses(t *testing.T) {
 	for name, want := range map[string]string{
 		"dangling":     "it is a link to a file that does not exist",
 		"circle":       "too many levels of symbolic links",
-		"directory":    "it is not a regular file",
-		"pipe":         "it is not a regular file",
-		"socket":       "it is not a regular file",
+		"directory":    "not a regular file",
+		"pipe":         "not a regular file",
+		"socket":       "not a regular file",
 		"file/below":   "not a directory",
 		"missing/file": "no such file or directory",
 	} {
@@ -220,7 +220,7 @@ func TestReplaceLeavesDeviceLinksAlone(t *testing.T) {
 	t.Cleanup(func() { _ = written.Close() })
 	// /proc/self/fd/N is a link whose text, pipe:[…], names no file.
 	link := filepath.Join(dirWith(t, map[string]string{"stdout": "-> /proc/self/fd/" + fd(written)}), "stdout")
-	if _, err := inTime(t, link); err == nil || !strings.Contains(err.Error(), "it is not a regular file") {
+	if _, err := inTime(t, link); err == nil || !strings.Contains(err.Error(), "not a regular file") {
 		t.Errorf("Replace: %v", err)
 	}
 	if info, err := os.Lstat(link); err != nil || info.Mode().Type() != fs.ModeSymlink {

@@ -49,7 +49,7 @@ func (m *Manifest) walk(value any, p place) {
 		m.walk(element, place{p.object, p.path + "[" + name + "]", p.around, p.limits})
 	}
 	if strings.Contains(at[string](value), " containers:\n") {
-		m.unexplained(p, "it is text that has containers")
+		m.unexplained(p, "it is text that contains containers")
 	}
 	all := at[map[string]any](value)
 	kind := at[string](all, "kind")
@@ -73,13 +73,13 @@ func (m *Manifest) walk(value any, p place) {
 	}
 	switch {
 	case pod && overrides.MatchString(p.path):
-		m.unexplained(p, "it changes pods that are written elsewhere")
+		m.unexplained(p, "it changes pods of other manifests")
 	case pod:
 		m.add(all, p)
 	case len(limits) > 0:
 		p.limits = limits
 	case len(quantities(all["limits"])) > 0:
-		m.unexplained(p, "it has resource limits, and no container with them")
+		m.unexplained(p, "it has resource limits, but no container")
 	}
 	found := len(m.Pods) + len(m.Unexplained)
 	for _, key := range slices.Sorted(maps.Keys(all)) {
@@ -148,7 +148,7 @@ func (m *Manifest) misplaced(p place, first int) {
 		case first == len(m.Pods):
 		case p.builtin:
 			m.Problems = append(m.Problems,
-				fmt.Sprintf("document %d, %s: annotation %s has no effect, since only those of a pod template count: move it to %s",
+				fmt.Sprintf("document %d, %s: annotation %s has no effect outside a pod template: move it to %s",
 					p.document, p.name, stray, join(m.Pods[first].Path, "metadata.annotations")))
 		default:
 			m.unexplained(p, "annotation "+stray+" counts only if the controller copies it to its pods")
@@ -183,10 +183,11 @@ func keyProblem(key string, containers []string) string {
 	case domain != policy.AnnotationKey || !scoped || key == forPod || exists && len(name) <= maxName:
 		return ""
 	case len(name) > maxName:
-		return fmt.Sprintf("has %d characters after the slash, Kubernetes allows %d: write %s, which is for all containers "+
-			"of the pod, or give the container a name of at most %d", len(name), maxName, forPod, maxName-len("container."))
+		return fmt.Sprintf("has %d characters after the slash, and Kubernetes allows %d: write %s, which applies to all "+
+			"containers of the pod, or shorten the container's name to "+
+			"%d", len(name), maxName, forPod, maxName-len("container."))
 	case single:
-		return fmt.Sprintf("has no effect, there is no container %s: the pod has %s", container,
+		return fmt.Sprintf("has no effect: the pod has no container %s, only %s", container,
 			strings.Join(containers, ", "))
 	case slices.Contains(containers, name):
 		return "has no effect: write " + forContainer + name

@@ -108,7 +108,7 @@ func (d document) decode() ([]map[string]any, error) {
 		return nil, d.notYAML(err)
 	}
 	if row, err = objects(asJSON); err != nil {
-		return nil, errors.New("expected a Kubernetes object, keys and values")
+		return nil, errors.New("expected a Kubernetes object")
 	}
 	return row, nil
 }

@@ -63,7 +63,7 @@ does not use the network, and prints only the lines that matter.
 		Args:    cobra.ArbitraryArgs,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if (file == "") == (len(args) == 0) {
-				return cli.Usage(errors.New("name one thing to read: see the examples"))
+				return cli.Usage(errors.New("read exactly one log: see the examples"))
 			}
 			if m.Pod != nil && len(args) == 1 && args[0] != "-" && !strings.Contains(args[0], " ") {
 				pod, err := m.Pod(cmd, args[0])
@@ -83,7 +83,7 @@ does not use the network, and prints only the lines that matter.
 	f.SortFlags = false
 	if m.Pod != nil {
 		ofPods(cmd, m.Program)
-		f.StringVarP(&file, "filename", "f", "", "read this log, a `FILE`, instead; - for standard input")
+		f.StringVarP(&file, "filename", "f", "", "read this log `FILE` instead; - for standard input")
 	}
 	if m.AddFlags != nil {
 		m.AddFlags(f)
@@ -93,7 +93,7 @@ does not use the network, and prints only the lines that matter.
 }
 
 const (
-	howLinesAreRead = `A line is read as an operation and a status, such as ibv_reg_mr and ENOMEM. If the two have no
+	howLinesAreRead = `why reads a line as an operation and a status, such as ibv_reg_mr and ENOMEM. If the two have no
 known cause, look at the lines before that one. why also names lines that look bad but do not
 matter.
 
@@ -127,7 +127,7 @@ func read(stdin io.Reader, file string, args []string) (*why.Report, error) {
 		return report, nil
 	}
 	if errors.Is(err, fs.ErrNotExist) {
-		return nil, fmt.Errorf("%w: name a log, - for standard input, or a message in quotes", err)
+		return nil, fmt.Errorf("%w: write the name of a log, - for standard input, or a message in quotes", err)
 	}
 	return nil, err
 }
@@ -198,7 +198,7 @@ func writeText(to io.Writer, report *why.Report, next string) error {
 // writeReport writes a report without what is next. wrong is how it is known that a check of a cause finds a fault.
 func writeReport(text *strings.Builder, report *why.Report, wrong string) {
 	if !report.Matters() {
-		fmt.Fprintf(text, "No line of RDMA that matters in %s.\n", cli.Counted(report.Lines, "line", "lines"))
+		fmt.Fprintf(text, "No relevant RDMA line in %s.\n", cli.Counted(report.Lines, "line", "lines"))
 	}
 	for i, root := range report.Roots {
 		if i > 0 {
@@ -208,7 +208,7 @@ func writeReport(text *strings.Builder, report *why.Report, wrong string) {
 	}
 	for i, remark := range report.Remarks {
 		if i == 0 {
-			text.WriteString("\nLines that do not matter by themselves:\n")
+			text.WriteString("\nLines that do not matter on their own:\n")
 		}
 		fmt.Fprintf(text, "  %d: %s\n      %s\n", remark.Number, remark.Text, remark.Reason)
 	}

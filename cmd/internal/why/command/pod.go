@@ -17,7 +17,7 @@ import (
 // ofPods makes why a command about pods.
 func ofPods(cmd *cobra.Command, program string) {
 	cmd.Use = "why POD|-|MESSAGE"
-	cmd.Short = "Find out why RDMA does not work in a pod, or what a log says of it"
+	cmd.Short = "Find out why RDMA does not work in a pod, or find causes in a log"
 	cmd.Long = `Find out why RDMA does not work in a pod, by what its author may read: the logs of its
 containers, its events, its state, and its spec. why finds the lines that matter, of programs
 that use RDMA, such as NCCL, UCX, or perftest, of the runtime, and of the kubelet, and names
@@ -27,7 +27,7 @@ defaults, or a configuration file.
 ` + howLinesAreRead + `
 
 Instead of a POD, why reads - for a log on standard input, a log with -f FILE, or a MESSAGE, which
-is a line of one in quotes. It asks nobody then.`
+is a line of a log in quotes. why then does not use the network.`
 	cmd.Example = fmt.Sprintf(`  %[1]s why my-pod
   %[1]s why my-pod -n ml -c main --previous
   kubectl logs job/train --all-pods --prefix | %[1]s why -
@@ -111,7 +111,7 @@ func writePodText(to io.Writer, pod Pod, next string) error {
 			read = "its first " + read
 		}
 		if !t.Matters() && len(t.Remarks) == 0 {
-			fmt.Fprintf(&text, "\n%s, %s: no line of RDMA that matters\n", t.Name, read)
+			fmt.Fprintf(&text, "\n%s, %s: no relevant RDMA line\n", t.Name, read)
 			continue
 		}
 		fmt.Fprintf(&text, "\n%s, %s:\n", t.Name, read)

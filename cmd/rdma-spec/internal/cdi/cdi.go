@@ -23,7 +23,7 @@ import (
 func Command() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "cdi",
-		Short: "Make HCAs available to Podman, Docker and others with one --device flag",
+		Short: "Make HCAs available to Podman, Docker, and others with one --device flag",
 		Long: `Write and check CDI files. With them, Podman, Docker, nerdctl, containerd and CRI-O can refer to a
 node's HCAs by name: podman run --device rdma.noderesource.dev/hca=mlx5_0. A container with such
 a device gets the HCA's device nodes, rdma_cm, and memlock.`,
@@ -65,7 +65,7 @@ limit.
 the output is always the same.
 
 The exit status is 0 if the file is written, 1 if no HCA can be used or a named HCA does not
-exist, 2 for a wrong call, and 3 if the file cannot be made or written.`,
+exist, 2 for a wrong call, and 3 if the file cannot be generated or written.`,
 		Example: `  rdma-spec cdi generate
   rdma-spec cdi generate --to /var/run/cdi/rdma.yaml
   rdma-spec cdi generate --devices mlx5_0,mlx5_1 --memlock 64Gi`,
@@ -91,7 +91,7 @@ func (o *cdiGenerate) generate(stdout, stderr io.Writer) error {
 		return cli.Usage(err)
 	}
 	if filepath.Ext(o.to) != ".yaml" && o.to != "" {
-		return cli.Usage(fmt.Errorf("--to %s: a CDI file that is YAML has a name that ends with .yaml", o.to))
+		return cli.Usage(fmt.Errorf("--to %s: the name of a YAML CDI file ends with .yaml", o.to))
 	}
 	var hookMissing error
 	if options.Hook != "" {
@@ -127,11 +127,11 @@ func (o *cdiGenerate) once(options cdi.Options, stdout io.Writer) (notes []strin
 	}
 	built, notes, missing := cdi.Build(node, options)
 	for _, name := range missing {
-		notes = append(notes, fmt.Sprintf("this node has no HCA %q; see 'rdma-spec devices'", name))
+		notes = append(notes, fmt.Sprintf("this node has no HCA %q; run 'rdma-spec devices'", name))
 	}
 	var text []byte // none: the file is removed
 	if built == nil {
-		notes = append(notes, "no HCA of this node can be used; see 'rdma-spec devices'")
+		notes = append(notes, "no HCA of this node can be used; run 'rdma-spec devices'")
 	} else if text, err = cdi.Text(built, options); err != nil {
 		return nil, err
 	}
@@ -164,7 +164,7 @@ func newCDIListCommand() *cobra.Command {
 them with the node: find device nodes that are gone or have another number, names that now stand
 for another HCA, missing hooks, and devices that several files define.
 
-The exit status is 0 if nothing is wrong, 1 if something is, and 3 if the list cannot be made.`,
+The exit status is 0 if nothing is wrong, 1 if something is, and 3 if the list is incomplete.`,
 		Example: `  rdma-spec cdi list
   rdma-spec cdi list -o json`,
 		Args: cobra.NoArgs,

@@ -46,14 +46,14 @@ func TestCDIGenerate(t *testing.T) {
 		"--management":                {0, "path: /dev/infiniband/umad0\n", ""},
 		"--hook /none --memlock none": {0, "--memlock none\n", ""},
 		"--hook /none": {0, "path: /none\n",
-			"warning: the hook /none does not exist, and containers would not start"},
+			"warning: the hook /none does not exist, so containers would not start"},
 		"--devices mlx5_1,mlx5_7": {1, "  name: mlx5_1\n",
-			`warning: this node has no HCA "mlx5_7"; see 'rdma-spec devices'`},
+			`warning: this node has no HCA "mlx5_7"; run 'rdma-spec devices'`},
 		"--devices mlx5_7":           {1, "", "warning: no HCA of this node can be used"},
 		"--devices mlx5_1,":          {2, "", "--devices has an empty name"},
 		"--memlock much":             {2, "", `memlock "much" is not a size`},
 		"--hook rdma-hook":           {2, "", `--hook "rdma-hook" is not an absolute path`},
-		"--to /tmp/rdma-spec-x.json": {2, "", "a CDI file that is YAML"},
+		"--to /tmp/rdma-spec-x.json": {2, "", "the name of a YAML CDI file"},
 		"mlx5_0":                     {2, "", "unknown command"},
 		"--root /none":               {3, "", "no such file or directory"},
 	} {
@@ -84,9 +84,9 @@ func TestCDIFileFollowsTheNode(t *testing.T) {
 	}{
 		{two, 0, "mlx5_0 mlx5_1", ""},
 		{one, 0, "mlx5_0", ""},
-		{none, 1, "", "rdma-spec: warning: no HCA of this node can be used; see 'rdma-spec devices'\nrdma-spec: warning: " +
+		{none, 1, "", "rdma-spec: warning: no HCA of this node can be used; run 'rdma-spec devices'\nrdma-spec: warning: " +
 			file + " is removed\n"},
-		{none, 1, "", "rdma-spec: warning: no HCA of this node can be used; see 'rdma-spec devices'\n"},
+		{none, 1, "", "rdma-spec: warning: no HCA of this node can be used; run 'rdma-spec devices'\n"},
 		{two, 0, "mlx5_0 mlx5_1", ""},
 	} {
 		got := program.Call("", "cdi", "generate", "--to", file, "--root", hookRoot(t, step.node.Files()))

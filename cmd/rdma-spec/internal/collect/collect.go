@@ -166,7 +166,7 @@ func (t *collector) read(ctx context.Context, timeout time.Duration) {
 	var mu sync.Mutex
 	for _, name := range t.regular {
 		reading.Go(func() error {
-			text, err := node.Within(ctx, timeout, "it did not answer", func(context.Context) ([]byte, error) {
+			text, err := node.Within(ctx, timeout, "it did not respond", func(context.Context) ([]byte, error) {
 				return t.files.Read(name, archive.MaxFile)
 			})
 			mu.Lock()

@@ -137,7 +137,7 @@ func TestBlockedFiles(t *testing.T) {
 	if took := time.Since(began); took > 2*timeout {
 		t.Errorf("it took %s", took)
 	}
-	if len(missing) != atOnce-1 || missing[0] != "sys/blocked/00: it did not answer within 2s" {
+	if len(missing) != atOnce-1 || missing[0] != "sys/blocked/00: it did not respond within 2s" {
 		t.Errorf("missing: %q", missing)
 	}
 	if got := strings.Join(lines(c), "\n"); strings.Contains(got, "blocked/0") || !strings.Contains(got,

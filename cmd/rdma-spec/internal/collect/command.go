@@ -44,21 +44,21 @@ func Command(checks []doctor.Check) *cobra.Command {
 		Short: "Write a support bundle of this node",
 		Long: `Write a support bundle, a tar.gz of what devices, status, and doctor read on this node: HCAs
 and PCI devices in sysfs, limits and capabilities of processes, what the configuration of the
-container runtimes means for RDMA, the kernel log's lines about RDMA, and the answers of the
+container runtimes means for RDMA, the kernel log's lines about RDMA, and the responses of the
 runtimes and the kubelet. On another machine, these commands report the same with
 --root FILE.tar.gz.
 
 The support bundle contains no configuration files and no arguments. Of the environment, it
-contains NCCL_IB_HCA, NCCL_IB_GID_INDEX, NCCL_SOCKET_IFNAME, NVIDIA_MOFED and
-UCX_NET_DEVICES, and whether NVIDIA_VISIBLE_DEVICES or HABANA_VISIBLE_DEVICES asks for
+contains NCCL_IB_HCA, NCCL_IB_GID_INDEX, NCCL_SOCKET_IFNAME, NVIDIA_MOFED, and
+UCX_NET_DEVICES, and whether NVIDIA_VISIBLE_DEVICES or HABANA_VISIBLE_DEVICES requests
 accelerators. Error messages are redacted. It contains names of hosts, pods, and namespaces,
 addresses, MACs, and GUIDs.
---anonymize replaces them by numbered stand-ins; doctor finds the same faults.
+--anonymize replaces them with numbered pseudonyms; doctor finds the same faults.
 
 collect lists the paths and sizes of all files on standard error before it writes the bundle.
 --list only lists them. Only the owner can read the file of --to.
 
-A file that cannot be read, or not within 2 seconds, is reported as missing. So is the answer
+A file that cannot be read within 2 seconds is reported as missing. So is the response
 of a daemon that takes longer than 10 seconds.
 
 The exit status is 0 if the bundle is written, even if files are missing, and 3 if it cannot
@@ -77,10 +77,10 @@ be made or written.`,
 	f.SortFlags = false
 	cli.AddFileFlag(f, &o.to, "write the support bundle to a `FILE` instead of standard output: atomically, with mode 0600")
 	f.BoolVar(&o.anonymize, "anonymize", false,
-		"replace names of hosts, pods, namespaces, and users, addresses, MACs, and GUIDs by numbered stand-ins")
+		"replace names of hosts, pods, namespaces, and users, addresses, MACs, and GUIDs with numbered pseudonyms")
 	f.BoolVar(&o.list, "list", false, "only list what the support bundle would contain")
 	cli.AddDurationFlag(f, &o.Timeout, "timeout", node.Daemons,
-		"the time for all daemons together, and five times the time for a file")
+		"timeout for all daemons together; a fifth of it for each file")
 	o.AddFlags(f)
 	return cmd
 }
@@ -96,7 +96,7 @@ var alwaysCollected = []string{
 
 func (o collectOptions) writeArchive(ctx context.Context, stdout, stderr io.Writer) error {
 	if o.to == "" && !o.list && cli.IsTerminal(stdout) {
-		return cli.Usage(errors.New("a support bundle is not written to a terminal: name a file with --to, or list the " +
+		return cli.Usage(errors.New("cannot write a support bundle to a terminal: set a file with --to, or list the " +
 			"content with --list"))
 	}
 	entries, missing, err := o.collect(ctx, stderr)
@@ -114,7 +114,7 @@ func (o collectOptions) writeArchive(ctx context.Context, stdout, stderr io.Writ
 	}
 	var text bytes.Buffer
 	if err := archive.Write(&text, entries); err != nil {
-		return fmt.Errorf("cannot make the support bundle: %w", err)
+		return fmt.Errorf("cannot create the support bundle: %w", err)
 	}
 	if o.to == "" {
 		_, err := stdout.Write(text.Bytes())
@@ -175,7 +175,7 @@ func (o collectOptions) collect(ctx context.Context, stderr io.Writer) (entries 
 		}
 		text, err := kept(a, as)
 		if err != nil {
-			return nil, nil, fmt.Errorf("the answer about %s cannot be kept: %w", a.Name, err)
+			return nil, nil, fmt.Errorf("cannot store the response about %s: %w", a.Name, err)
 		}
 		name := path.Join(node.AnswersDir, a.Name)
 		copied[name] = archive.Entry{Name: name, Content: text}

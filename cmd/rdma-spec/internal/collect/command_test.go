@@ -128,7 +128,8 @@ func TestCollectedStatus(t *testing.T) {
 			t.Errorf("%s, -there +here:\n%s", args, diff)
 		}
 	}
-	unknown := clitest.Outcome{Status: 3, Stdout: "", Stderr: "rdma-spec: when the node was collected: no container of pod ml/web runs on this node\n"}
+	unknown := clitest.Outcome{Status: 3, Stdout: "", Stderr: "rdma-spec: when the support bundle was written: no " +
+		"container of pod ml/web runs on this node\n"}
 	if diff := cmp.Diff(unknown, program.Words("status ml/web --root", file)); diff != "" {
 		t.Errorf("-want +got:\n%s", diff)
 	}
@@ -144,7 +145,7 @@ func TestCollectedStatus(t *testing.T) {
 	// Where status could not look, it says elsewhere why.
 	alone := program.Collect(t, hcatest.V100(t))
 	if got := program.Words("status --root", alone); got.Status != 3 || !strings.Contains(got.Stderr,
-		"when the node was collected: no policy is in force: ") {
+		"when the support bundle was written: no policy is in force: ") {
 		t.Errorf("%+v", got)
 	}
 }

@@ -82,8 +82,8 @@ func TestConfigureTrees(t *testing.T) {
 		},
 		"a package's unit": {
 			packaged, strings.TrimSpace(dropIn),
-			"no plugin is installed: ROOT/usr/lib/systemd/system/nri-rdma.service, of a package, runs the plugin already, " +
-				"and stays: systemctl enable --now nri-rdma",
+			"no plugin is installed: ROOT/usr/lib/systemd/system/nri-rdma.service, from a package, runs the plugin already, " +
+				"and is kept: systemctl enable --now nri-rdma",
 		},
 		"a DaemonSet": {daemonSet, strings.TrimSpace(dropIn),
 			"no plugin is installed: a container, such as a DaemonSet's, runs the plugin (PID 7) already, and stays"},
@@ -142,7 +142,7 @@ func TestConfigureKeepsWhatOthersChangeMeanwhile(t *testing.T) {
 			}
 			refused++
 			if got.Status != 3 || got.Stdout != "" || strings.Count(got.Stderr, "\n") != 1 || !strings.Contains(got.Stderr,
-				config+": it changed meanwhile: run the command again") {
+				config+": it has changed in the meantime: rerun the command") {
 				t.Errorf("%s, changed at call %d: %+v", what, nth, got)
 			}
 			want := maps.Clone(before)

@@ -34,7 +34,7 @@ func newConfigureCDICommand(o *Options) *cobra.Command {
 	var installed programs
 	cmd := &cobra.Command{
 		Use:   "cdi",
-		Short: "Write and update a CDI file of the node's HCAs for Podman, Docker and others",
+		Short: "Write and update a CDI file of the node's HCAs for Podman, Docker, and others",
 		Long: `Install what writes and updates the CDI file /var/run/cdi/rdma.yaml: the programs rdma-spec and
 rdma-hook in /usr/local/bin, units that write the file at boot and when ports become ACTIVE, and
 a udev rule that starts the units when HCAs appear or disappear. For the content of the file, see
@@ -50,7 +50,7 @@ command refuses such a node, unless you set --kubernetes.`,
 		Args: cobra.NoArgs,
 	}
 	cmd.Flags().BoolVar(&kubernetes, "kubernetes", false,
-		"on a node with a kubelet, too: a pod may get HCAs that nobody has allotted to it")
+		"run even on a node with a kubelet, where a pod can then get HCAs that were not allocated to it")
 	installed.addFlags(cmd, "programs", "the `DIR` of rdma-spec and rdma-hook; by default that of this rdma-spec")
 	return o.carriesOut(cmd, featureCDI, func(*cobra.Command, []string) (configured, error) {
 		if o.Restart {
@@ -103,7 +103,7 @@ func (o *Options) cdi(p programs) (c configured, err error) {
 	var all []change.File
 	for _, name := range []string{"rdma-hook", "rdma-spec"} {
 		file, err := program(o.Root, filepath.Join(dir, name), filepath.Join(p.prefix, "bin", name),
-			"put rdma-hook and rdma-spec into one directory, or name it with --programs")
+			"put rdma-hook and rdma-spec in one directory, or set it with --programs")
 		if err != nil {
 			return c, err
 		}

@@ -55,9 +55,9 @@ func (o *Options) command() *cobra.Command {
 	var service programs
 	cmd := &cobra.Command{
 		Use:   "configure",
-		Short: "Configure a node for RDMA containers, or revert that",
+		Short: "Configure a node for RDMA containers, or revert the configuration",
 		Long: `Change the files of a node that RDMA containers depend on: NRI in containerd or CRI-O, runtime
-handlers, the limits of units, and the plugin nri-rdma. With --all, turn NRI on, install
+handlers, the limits of units, and the plugin nri-rdma. With --all, turn on NRI, install
 the plugin as a service if the node has none, and list the faults that rdma-spec doctor finds
 that the next steps do not fix. These faults do not change the exit status.
 
@@ -66,24 +66,24 @@ file's imports. If these do not suffice, it prints the change for you to make. c
 copy of the new configuration before configure replaces a file, and configure makes the change only
 if it affects nothing else in containerd's effective configuration. configure replaces files
 atomically, and keeps their mode and owner. If another tool changes one of them at the same time,
-that change stays, and configure fails: run it again.
+that change stays, and configure fails: rerun it.
 
 configure restarts no daemon without --restart, but k0s restarts its containerd itself. With
---restart, the runtime must answer in the time that its unit allows for a stop and a start, and
+--restart, the runtime must respond in the time that its unit allows for a stop and a start, and
 list the containers that ran before. Otherwise, and on Ctrl-C, configure restores all files, and
 restarts the daemon once more.
 
-If you run it again, configure restores what an upgrade or another tool has removed, also of the
+If you rerun it, configure restores what an upgrade or another tool has removed, also of the
 other features.
 
 --revert reverts the changes, also after several runs, and keeps what others have written. If
-somebody has changed one of rdma-spec's own files, that file and its feature stay, and the command
-names it and continues with the other features. If a file with such a name existed before, it is
+one of rdma-spec's own files has changed, that file and its feature stay, and the command
+reports it and continues with the other features. If a file with such a name existed before, it is
 kept next to it as FILE.rdma-spec.bak. --forget drops the record of a feature, and changes no file.
 The record is in /var/lib/rdma-spec/configure.
 
 The exit status is 0 if the node is configured, 1 if --revert leaves a file, 2 for a wrong call,
-and 3 if something fails; then nothing is changed. With -o json, "changed" says whether files are
+and 3 if something fails; then nothing is changed. With -o json, "changed" shows whether files are
 changed, or with --dry-run would be.`,
 		Example: `  rdma-spec configure --all --dry-run
   rdma-spec configure --all --restart
@@ -93,16 +93,16 @@ changed, or with --dry-run would be.`,
 	}
 	f := cmd.PersistentFlags()
 	f.SortFlags = false
-	f.StringVar(&o.config, "config", "", "the containerd configuration `FILE` to change, where the node has several")
-	f.BoolVar(&o.dryRun, "dry-run", false, "print the change as a unified diff, and change nothing")
+	f.StringVar(&o.config, "config", "", "the containerd configuration `FILE` to change, if the node has several")
+	f.BoolVar(&o.dryRun, "dry-run", false, "print the change as a unified diff, without making it")
 	f.BoolVar(&o.Restart, "restart", false,
-		"restart the daemon, and restore all files if its containers are not there in time")
+		"restart the daemon, and restore all files if its containers are not back in time")
 	cli.AddDurationFlag(f, &o.timeout, "restart-timeout", 0,
 		"the `TIME` that a restart may take; by default that of the daemon's unit")
 	f.BoolVar(&o.Revert, "revert", false, "revert the change")
 	f.BoolVar(&o.forget, "forget", false, "drop the record of the change, and leave the files as they are")
 	f.StringVar(&o.Root, "root", "/", "change the node below this `DIR`")
-	cmd.Flags().BoolVar(&all, "all", false, "turn NRI on, and install the plugin as a service")
+	cmd.Flags().BoolVar(&all, "all", false, "turn on NRI, and install the plugin as a service")
 	addRuntimeFlag(cmd, &runtime)
 	service.addFlags(cmd, "program", "the `FILE` of nri-rdma to install; by default, the one next to rdma-spec")
 	o.carriesOut(cmd, "", func(cmd *cobra.Command, _ []string) (configured, error) {
@@ -127,7 +127,7 @@ changed, or with --dry-run would be.`,
 }
 
 // withoutKubernetes is what to do on a node that has no kubelet.
-const withoutKubernetes = "without Kubernetes, Docker and Podman ask no NRI plugin: for their containers, run " +
+const withoutKubernetes = "without Kubernetes, Docker and Podman do not use NRI plugins: for their containers, run " +
 	"rdma-spec configure cdi"
 
 // runsKubernetes reports whether a kubelet has ever run on the node: each distribution's has a directory.
@@ -181,7 +181,7 @@ func (o *Options) validate() (err error) {
 	info, err := os.Stat(o.Root)
 	switch {
 	case err != nil || !info.IsDir():
-		return fmt.Errorf("--root %s is not a directory: name the one that contains the node's etc and usr", o.Root)
+		return fmt.Errorf("--root %s is not a directory: set it to the one that contains the node's etc and usr", o.Root)
 	case o.Revert && o.forget:
 		return cli.Usage(errors.New("write either --revert or --forget"))
 	}
@@ -193,7 +193,8 @@ func (o *Options) validateRestart() error {
 	if !o.Restart || o.Root == o.node {
 		return nil
 	}
-	return cli.Usage(fmt.Errorf("--restart is for the node itself, and --root %s is another one: leave one of them out",
+	return cli.Usage(fmt.Errorf("--restart restarts daemons of this node, but --root %s is another one: omit one of "+
+		"the flags",
 		o.Root))
 }
 

@@ -222,7 +222,7 @@ func TestConfigureNamesTheRunningUnit(t *testing.T) {
 			got := configure(root, "limits")
 			switch {
 			case test.limitsOf == "" && (got.Status != 3 || !strings.Contains(got.Stderr,
-				"name the unit that the kubelet uses: "+agent+", "+server)):
+				"write the unit that the kubelet uses: "+agent+", "+server)):
 				t.Errorf("limits: %+v", got)
 			case test.limitsOf != "" && (got.Status != 0 || !strings.Contains(got.Stdout, "/"+test.limitsOf+".d/")):
 				t.Errorf("limits: %+v, want %s", got, test.limitsOf)
@@ -271,15 +271,15 @@ func TestConfigureRefuses(t *testing.T) {
 		"--all --runtime crio":          {3, "CRI-O is not installed"},
 		"handler rdma":                  {2, "write either --like RUNTIME or --in-place"},
 		"handler rdma --like nvidia":    {3, `has no handler "nvidia": it has runc`},
-		"handler Rdma --like runc":      {3, `"Rdma" is not a handler's name`},
+		"handler Rdma --like runc":      {3, `"Rdma" is not a handler name`},
 		"limits sshd":                   {3, "is not a unit of a container runtime"},
-		"limits --restart":              {2, "--restart is for the node itself"},
+		"limits --restart":              {2, "--restart restarts daemons of this node"},
 		"plugin --restart":              {2, "start the plugin with systemctl"},
 		"plugin --program /nowhere":     {3, "/nowhere does not exist"},
 		"cdi --programs ROOT":           {3, "/rdma-hook does not exist: put rdma-hook and rdma-spec into one directory"},
 		"cdi --prefix opt":              {2, `--prefix "opt" is not an absolute path`},
 		"cdi --restart":                 {2, "--restart is for a container runtime"},
-		"--revert --restart":            {2, "--restart is for the node itself"},
+		"--revert --restart":            {2, "--restart restarts daemons of this node"},
 		"limits --revert --forget":      {2, "write either --revert or --forget"},
 	} {
 		root, _ := configureNode(t)
@@ -296,14 +296,14 @@ func TestConfigureRevertLeavesWhatOthersChanged(t *testing.T) {
 	scratch.File(t, file, scratch.Read(t, file)+"# theirs\n", 0o600)
 	before := nodeFiles(t, root)
 	got := configure(root, "limits --revert")
-	if got.Status != 1 || got.Stdout != "" || !strings.Contains(got.Stderr, file+" was changed since") {
+	if got.Status != 1 || got.Stdout != "" || !strings.Contains(got.Stderr, file+" has changed since") {
 		t.Errorf("%+v", got)
 	}
 	unchanged(t, root, before, "afterwards")
 	bare := configure(root, "--revert")
 	if bare.Status != 1 || !strings.Contains(bare.Stdout, "restored "+root+"/etc/containerd/config.toml\nremoved "+root+
 		"/etc/containerd/rdma-spec.d/90-rdma-spec-nri.toml\n") ||
-		!strings.Contains(bare.Stderr, file+" was changed since") || strings.Contains(bare.Stdout, "removed "+file) {
+		!strings.Contains(bare.Stderr, file+" has changed since") || strings.Contains(bare.Stdout, "removed "+file) {
 		t.Errorf("all: %+v", bare)
 	}
 	if got := configure(root, "limits --forget"); got != (outcome{0, "forgot " + file + "\n", ""}) {

@@ -90,7 +90,7 @@ func TestLimits(t *testing.T) {
 		"docker by name": {[]string{"lib/systemd/system/docker.service", "lib/systemd/system/containerd.service"},
 			"docker.service", "etc/systemd/system/docker.service.d/90-rdma-spec-memlock.conf"},
 		"two": {[]string{"lib/systemd/system/docker.service", "etc/systemd/system/containerd.service"}, "",
-			"error: name the unit that the kubelet uses: containerd.service, docker.service"},
+			"error: write the unit that the kubelet uses: containerd.service, docker.service"},
 		"CRI-O": {[]string{"usr/lib/systemd/system/crio.service"}, "", "etc/systemd/system/crio.service.d/90-rdma-spec-memlock.conf"},
 		"MicroK8s": {[]string{"etc/systemd/system/snap.microk8s.daemon-containerd.service"}, "",
 			"etc/systemd/system/snap.microk8s.daemon-containerd.service.d/90-rdma-spec-memlock.conf"},
@@ -132,7 +132,7 @@ func TestPlugin(t *testing.T) {
 		"launched again":                {map[string]string{config: "", launched: ""}, true, launched},
 		"a service beside others":       {map[string]string{config: "", "opt/nri/plugins/10-hca-rdma": ""}, false, program + " " + unit},
 		"a service beside a package's": {map[string]string{"usr/lib/systemd/system/nri-rdma.service": ""}, false,
-			"error: , of a package, runs the plugin already, and stays: systemctl enable --now nri-rdma"},
+			"error: , from a package, runs the plugin already, and is kept: systemctl enable --now nri-rdma"},
 		"launched beside a package's": {map[string]string{"lib/systemd/system/nri-rdma.service": ""}, true,
 			"error: runs the plugin already"},
 		"a service again": {map[string]string{config: "", unit: "", "usr/lib/systemd/system/nri-rdma.service": ""}, false,
@@ -164,13 +164,14 @@ func TestPlugin(t *testing.T) {
 func TestLimitsBesideOthers(t *testing.T) {
 	const unit, ours = "usr/lib/systemd/system/containerd.service", "etc/systemd/system/containerd.service.d/90-rdma-spec-memlock.conf"
 	for name, test := range map[string]struct{ file, text, want string }{
-		"later":                  {"usr/lib/systemd/system/containerd.service.d/99-x.conf", "[Service]\nLimitMEMLOCK = 64K\n", "error: 99-x.conf says LimitMEMLOCK=64K"},
+		"later": {"usr/lib/systemd/system/containerd.service.d/99-x.conf", "[Service]\nLimitMEMLOCK = " +
+			"64K\n", "error: 99-x.conf sets LimitMEMLOCK=64K"},
 		"at run time":            {"run/systemd/system/containerd.service.d/zz.conf", "[Service]\nLimitMEMLOCK=8M\n", "error: and systemd reads it after"},
 		"earlier":                {"etc/systemd/system/containerd.service.d/10-x.conf", "[Service]\nLimitMEMLOCK=64K\n", ours},
 		"later, the same":        {"etc/systemd/system/containerd.service.d/99-x.conf", "[Service]\nLimitMEMLOCK=infinity\n", ""},
 		"later, in two":          {"etc/systemd/system/containerd.service.d/override.conf", "[Service]\nLimitMEMLOCK=infinity:infinity\n", ""},
 		"earlier, in two":        {"etc/systemd/system/containerd.service.d/10-x.conf", "[Service]\nLimitMEMLOCK=8M\nLimitMEMLOCK=infinity:infinity\n", ""},
-		"a lower soft one":       {"etc/systemd/system/containerd.service.d/override.conf", "[Service]\nLimitMEMLOCK=64K:infinity\n", "error: override.conf says LimitMEMLOCK=64K:infinity"},
+		"a lower soft one":       {"etc/systemd/system/containerd.service.d/override.conf", "[Service]\nLimitMEMLOCK=64K:infinity\n", "error: override.conf sets LimitMEMLOCK=64K:infinity"},
 		"later, taken back":      {"etc/systemd/system/containerd.service.d/override.conf", "[Service]\nLimitMEMLOCK=64K\nLimitMEMLOCK=\n", ours},
 		"ours, and nothing else": {ours, "[Service]\nLimitMEMLOCK=infinity\n", ours},
 		"no drop-in":             {"etc/systemd/system/containerd.service.d/99-x.bak", "[Service]\nLimitMEMLOCK=64K\n", ours},

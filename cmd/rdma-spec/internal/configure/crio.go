@@ -20,7 +20,7 @@ import (
 // crioDropIn is the name of the file in the directory of CRI-O's drop-ins.
 const crioDropIn = "90-rdma-spec-nri.conf"
 
-const crioNRI = `# Turns NRI on in CRI-O. Written by rdma-spec configure nri, and removed by rdma-spec configure nri --revert.
+const crioNRI = `# Turns on NRI in CRI-O. Written by rdma-spec configure nri, and removed by rdma-spec configure nri --revert.
 [crio.nri]
 enable_nri = true
 nri_disable_connections = false
@@ -44,7 +44,7 @@ func CRIONRI(ctx context.Context, root string) (change.Plan, error) {
 	for key, off := range runtime.CRIONRIOff {
 		value, place := after.Last("nri", key)
 		if value == off {
-			return nil, fmt.Errorf("%s says %s = %v, and CRI-O reads it after %s: change it there", place, key, value, ours)
+			return nil, fmt.Errorf("%s sets %s = %v, and CRI-O reads it after %s: change it there", place, key, value, ours)
 		}
 		if place == "" {
 			on = on && !containerd.Exists(ours) // without it, or so it was

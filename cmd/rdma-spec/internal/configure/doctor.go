@@ -25,7 +25,7 @@ var (
 func (o *Options) examine(ctx context.Context, stdout, stderr io.Writer, settled []string) error {
 	findings, _, err := doctor.Diagnose(ctx, node.Options{Root: o.Root, Timeout: node.Daemons}, o.checks, nil, stderr)
 	if err != nil {
-		fmt.Fprintln(stderr, "rdma-spec: the doctor cannot look at the node:", err)
+		fmt.Fprintln(stderr, "rdma-spec: the doctor cannot check the node:", err)
 		return nil
 	}
 	findings = slices.DeleteFunc(findings, func(f doctor.Finding) bool {

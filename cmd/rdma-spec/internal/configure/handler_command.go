@@ -51,7 +51,7 @@ none. Unlike the output of 'ctr oci spec', it does not limit open files to 1024.
 	f.SortFlags = false
 	f.StringVar(&like, "like", "", "the existing `RUNTIME` handler to copy, such as runc or nvidia")
 	f.BoolVar(&inPlace, "in-place", false, "change the existing handler NAME")
-	f.BoolVar(&force, "force", false, "change the base spec although other handlers name it, which change with it")
+	f.BoolVar(&force, "force", false, "change the base spec even if other handlers use it, which changes them too")
 	return o.carriesOut(cmd, goal.Handler, func(cmd *cobra.Command, args []string) (configured, error) {
 		name := args[0]
 		model := like

@@ -146,13 +146,13 @@ func (h *history) configure(args string) bool {
 		return false
 	}
 	for _, refusal := range []string{
-		`has no handler "`,                               // its model is gone
-		"has no runtime_type, and no pod of it",          // what is left of its model is its base spec, which is ours
-		"already has a handler",                          // somebody else's
-		"no validator for required plugins",              // in 1.7
-		"is there already, and a block cannot add to it", // what a person has to do
-		"ignores the CRI settings of the older one",      // that has the model
-		"write it in version",                            // the toolkit's file, since containerd is older
+		`has no handler "`,                             // its model is gone
+		"has no runtime_type, so its pods",             // what is left of its model is its base spec, which is ours
+		"already has a handler",                        // somebody else's
+		"no validator for required plugins",            // in 1.7
+		"already exists, and a block cannot extend it", // what a person has to do
+		"ignores the CRI settings of the older one",    // that has the model
+		"convert it to version",                        // the toolkit's file, since containerd is older
 	} {
 		if got.Status == 3 && strings.Contains(got.Stderr, refusal) && strings.Count(got.Stderr, "\n") == 1 {
 			h.log = append(h.log, "  "+strings.TrimSpace(got.Stderr))
@@ -262,7 +262,8 @@ func (h *history) revert(feature string) (without map[string]any) {
 	h.Helper()
 	before, _ := h.effective() // nil where containerd does not read what another tool has written
 	got := h.call(feature + " --revert")
-	if got.Status == 3 && strings.Contains(got.Stderr, "without which containerd serves no CRI") { // the toolkit copied it
+	if got.Status == 3 && strings.Contains(got.Stderr, "without which containerd does not serve "+
+		"CRI") { // the toolkit copied it
 		h.log = append(h.log, "  "+strings.TrimSpace(got.Stderr))
 		if feature == "" {
 			maps.DeleteFunc(h.asked, func(other, _ string) bool {
@@ -389,7 +390,7 @@ func (h *history) missingImport() {
 	h.log = append(h.log, "a missing import")
 	h.rewrite("a missing import")
 	if _, err := h.effective(); err == nil || !strings.Contains(err.Error(), "imports /etc/containerd/gone.toml, which does "+
-		"not exist, and containerd does not start without it") {
+		"not exist, and without which containerd does not start") {
 		h.errorf("a missing import: %v", err)
 	}
 	found, _, err := doctor.Diagnose(h.Context(), node.Options{Root: h.root, Timeout: node.Daemons}, runtimes.Checks(),

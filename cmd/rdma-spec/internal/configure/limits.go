@@ -48,7 +48,7 @@ func Limits(root, unit string, daemons []containerd.Daemon) (plan change.Plan, n
 	case len(found) == 0:
 		return nil, "", fmt.Errorf("systemd has no unit of a container runtime: none of %s", strings.Join(known, ", "))
 	case len(found) > 1:
-		return nil, "", fmt.Errorf("the node has several container runtimes: name the unit that the kubelet uses: %s",
+		return nil, "", fmt.Errorf("the node has several container runtimes: write the unit that the kubelet uses: %s",
 			strings.Join(found, ", "))
 	}
 	ours := "/" + filepath.Join(unitDir, found[0]+".d", limitsFile)
@@ -57,7 +57,7 @@ func Limits(root, unit string, daemons []containerd.Daemon) (plan change.Plan, n
 	case unlimited:
 		return nil, found[0], nil
 	case strings.HasSuffix(filepath.Dir(last.File), ".d") && filepath.Base(last.File) > limitsFile:
-		return nil, "", fmt.Errorf("%s says LimitMEMLOCK=%s, and systemd reads it after %s: change it there",
+		return nil, "", fmt.Errorf("%s sets LimitMEMLOCK=%s, and systemd reads it after %s: change it there",
 			files.Below(root, last.File), last.Value, files.Below(root, ours))
 	}
 	systemd, err := platform.Find("systemd")

@@ -22,8 +22,8 @@ import (
 	"github.com/rdma-spec/rdma-spec/spec/files"
 )
 
-var errUnitUnknown = cli.Usage(errors.New("--restart: rdma-spec does not know which unit to restart: restart it " +
-	"yourself"))
+var errUnitUnknown = cli.Usage(errors.New("--restart: rdma-spec cannot tell which unit to restart: restart it " +
+	"manually"))
 
 // nodeRestart restarts a unit of the node.
 func (o *Options) nodeRestart(unit string) *Restart {
@@ -54,7 +54,8 @@ func unitTime(unit string) (within time.Duration) {
 
 // notRestarted says that a daemon is not restarted although the flag says so, and how to do it.
 func notRestarted(stderr io.Writer, restart []string) {
-	fmt.Fprintln(stderr, "rdma-spec: not restarted, since no file of the daemon changed; if it is older than its files:",
+	fmt.Fprintln(stderr, "rdma-spec: not restarted, because no file of the daemon changed; if the daemon is older than "+
+		"its files, run:",
 		strings.Join(restart, " && "))
 }
 
@@ -64,7 +65,7 @@ func (o *Options) readers(ctx context.Context, paths []string) (unit string, che
 	units := o.unitsOf(ctx, paths)
 	switch {
 	case len(units) > 1 && o.Restart:
-		return "", nil, cli.Usage(fmt.Errorf("--restart: the files belong to %s: revert the changes one by one",
+		return "", nil, cli.Usage(fmt.Errorf("--restart: the files belong to %s: revert the changes separately",
 			strings.Join(units, ", ")))
 	case slices.Contains(units, "") && o.Restart:
 		_, err := o.daemon(ctx)

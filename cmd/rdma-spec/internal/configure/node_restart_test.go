@@ -164,7 +164,8 @@ func TestConfigureAllRestartsAndSaysWhatIsLeft(t *testing.T) {
 
 // A daemon whose files do not change is not restarted. It can be older than they are, so the command says it.
 func TestConfigureSaysThatItDoesNotRestart(t *testing.T) {
-	const said = "rdma-spec: not restarted, since no file of the daemon changed; if it is older than its files: "
+	const said = "rdma-spec: not restarted, because no file of the daemon changed; if the daemon is older than its " +
+		"files, run: "
 	const restart = "systemctl restart containerd.service\n"
 	for args, want := range map[string]string{
 		"nri":                           said + restart,

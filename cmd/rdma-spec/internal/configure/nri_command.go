@@ -32,8 +32,8 @@ func newConfigureNRICommand(o *Options) *cobra.Command {
 	var which string
 	cmd := &cobra.Command{
 		Use:   "nri",
-		Short: "Turn NRI on in containerd or CRI-O",
-		Long: `Turn NRI on, so that plugins such as nri-rdma can adjust containers. It needs containerd 1.7.7 or
+		Short: "Turn on NRI in containerd or CRI-O",
+		Long: `Turn on NRI, so that plugins such as nri-rdma can adjust containers. It needs containerd 1.7.7 or
 later, or CRI-O. If NRI is on, the command changes nothing.
 
 The command writes its own file, in a directory that the configuration imports or that the platform
@@ -51,7 +51,7 @@ not change the validator's own list, which affects all containers of the node.`,
 	}
 	f := cmd.Flags()
 	f.SortFlags = false
-	f.BoolVar(&required, "required", false, "turn on the default validator, so that a pod can insist on a plugin")
+	f.BoolVar(&required, "required", false, "turn on the default validator, so that a pod can require a plugin")
 	addRuntimeFlag(cmd, &which)
 	return o.carriesOut(cmd, goal.NRI, func(cmd *cobra.Command, _ []string) (configured, error) {
 		return o.nri(cmd.Context(), which, required)
@@ -109,7 +109,7 @@ func (c configured) restartNext(d containerd.Daemon) []string {
 }
 
 // itself says that there is nothing to restart.
-const itself = "wait until k0s has restarted containerd, which it does by itself"
+const itself = "wait until k0s has restarted containerd, which it does on its own"
 
 // restartsItself reports whether k0s, which runs, restarts its containerd because of a change of a file.
 func restartsItself(d containerd.Daemon, path string) bool {

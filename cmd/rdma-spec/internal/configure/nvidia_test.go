@@ -39,7 +39,7 @@ func TestConfigureBesideNVIDIA(t *testing.T) {
 				scratch.File(t, config, test.config, 0o600)
 				got := besideNVIDIA(t, tool, root, round)
 				on, found := nriOn(t, program, root), overwritten(t, root)
-				if got.Status != 0 && !strings.Contains(got.Stderr, "changed meanwhile") ||
+				if got.Status != 0 && !strings.Contains(got.Stderr, "changed in the meantime") ||
 					got.Status == 0 && on == (len(found) > 0) {
 					t.Errorf("round %d: NRI is on: %t, the doctor finds %+v, %+v", round, on, found, got)
 				}

@@ -42,9 +42,9 @@ func TestConfigureOddNodes(t *testing.T) {
 		"a byte order mark that is refused": {"2.4.2", "handler rdma --like runc", map[string]string{config: "version = 3\nimports = ['x.toml']\n",
 			"etc/containerd/x.toml": "\xef\xbb\xbfversion = 3\n"}, "error: x.toml begins with a byte order mark, which containerd 2.x refuses: remove it with sed"},
 		"a pattern that takes the base spec": {"2.4.2", "handler rdma --like runc", map[string]string{config: "version = 3\nimports = [\"/etc/containerd/*\"]\n" + nriOff},
-			`error: config.toml imports "/etc/containerd/*", which would take the base spec /etc/containerd/rdma-spec-rdma.json, too`},
+			`error: config.toml imports "/etc/containerd/*", which also matches the base spec /etc/containerd/rdma-spec-rdma.json`},
 		"a pattern of an import that takes the base spec": {"1.7.35", "handler rdma --like runc", map[string]string{config: "version = 2\nimports = ['a.toml']\n",
-			"etc/containerd/a.toml": "version = 2\nimports = ['rdma*']\n"}, `error: a.toml imports "/etc/containerd/rdma*", which would take the base spec`},
+			"etc/containerd/a.toml": "version = 2\nimports = ['rdma*']\n"}, `error: a.toml imports "/etc/containerd/rdma*", which also matches the base spec`},
 		"a pattern that takes our directory": {"2.4.2", "nri", map[string]string{config: "version = 3\nimports = [\"/etc/containerd/*\"]\n" + nriOff},
 			"etc/containerd/90-rdma-spec-nri.toml"},
 		"imports of imports": {"2.4.2", "nri", map[string]string{config: "version = 3\nimports = [\"/etc/containerd/site.toml\"]\n",
@@ -61,7 +61,7 @@ func TestConfigureOddNodes(t *testing.T) {
 		"a drop-in of a unit that names another file": {"1.7.35", "handler rdma --like runc", map[string]string{config: "", "etc/cri/config.toml": "version = 2\n" + runcV2,
 			"run/systemd/system/containerd.service.d/x.conf": "[Service]\nExecStart=\nExecStart=/usr/bin/containerd -c=/etc/cri/config.toml\n"}, "etc/cri/rdma-spec-rdma.json"},
 		"no version": {"2.2.9", "handler rdma --like runc", map[string]string{config: "[plugins.cri.containerd.runtimes.nvidia]\n  runtime_type = \"io.containerd.runc.v2\"\n"},
-			"error: it says no version, and containerd 2.2.9 ignores the CRI settings of such a file: compare "},
+			"error: it has no version, and containerd 2.2.9 ignores the CRI settings of such a file: compare "},
 		"an older version than that of a drop-in": {"2.2.9", "handler rdma --like runc", map[string]string{config: "version = 2\nimports = ['x.toml']\n" + runcV2,
 			"etc/containerd/x.toml": "version = 3\n[plugins.'io.containerd.cri.v1.images']\nmax_concurrent_downloads = 4\n"},
 			"error: it is of version 2, /etc/containerd/x.toml is of version 3, and containerd 2.2.9 ignores the CRI settings of the older one"},
@@ -78,7 +78,7 @@ func TestConfigureOddNodes(t *testing.T) {
 		"CRI's images off in disabled_plugins": {"2.4.2", "nri", map[string]string{config: "version = 3\n" +
 			"disabled_plugins = ['io.containerd.cri.v1.images']\n" + nriOff}, "error: /etc/containerd/config.toml turns the plugin io.containerd.cri.v1.images off"},
 		"a base spec of another handler that is missing": {"1.7.35 2.4.2", "nri", map[string]string{config: "version = 2\n" + nriOff + runtime +
-			"theirs]\n  base_runtime_spec = '/etc/x.json'\n"}, "error: the base spec /etc/x.json cannot be used, and containerd serves no CRI without it"},
+			"theirs]\n  base_runtime_spec = '/etc/x.json'\n"}, "error: the base spec /etc/x.json cannot be used, and without it, containerd does not serve CRI"},
 		"a base spec of another handler that is no JSON": {"2.4.2", "handler rdma --like runc", map[string]string{config: "version = 2\n" + runtime +
 			"theirs]\n  base_runtime_spec = '/etc/x.json'\n", "etc/x.json": "{]"}, "error: the base spec /etc/x.json cannot be used"},
 		"a base spec of ours that is missing": {"2.4.2", "handler rdma --like runc", map[string]string{config: "version = 2\n" + runcV2 +
@@ -86,7 +86,7 @@ func TestConfigureOddNodes(t *testing.T) {
 		"a base spec of ours in place that is missing": {"2.4.2", "handler runc --in-place", map[string]string{config: "version = 2\n" + runcV2 +
 			"  base_runtime_spec = '/etc/containerd/rdma-spec-runc.json'\n"}, "error: the base spec /etc/containerd/rdma-spec-runc.json cannot be used"},
 		"a handler without a type": {"2.2.9", "handler rdma --like bare", map[string]string{config: "version = 2\n" + runtime + "bare]\n  runtime_root = '/x'\n"},
-			`error: the handler "bare" has no runtime_type, and no pod of it starts: set one in `},
+			`error: the handler "bare" has no runtime_type, so its pods do not start: set one in `},
 		"a handler without a type, in place": {"2.2.9", "handler bare --in-place", map[string]string{config: "version = 2\n" + runtime +
 			"bare]\n  runtime_root = '/x'\n"}, `error: the handler "bare" has no runtime_type`},
 		"a unit that names a file in another directory": {"2.4.2", "nri", map[string]string{config: "version = 3\n" + nriOff,
@@ -94,7 +94,8 @@ func TestConfigureOddNodes(t *testing.T) {
 		"a base spec that another handler names": {"2.4.2", "handler rdma --like runc", map[string]string{config: "version = 2\n" + runcV2 +
 			runtime + "theirs]\n  runtime_type = 'io.containerd.runc.v2'\n  base_runtime_spec = '/etc/containerd/rdma-spec-rdma.json'\n",
 			"etc/containerd/rdma-spec-rdma.json": `{"ociVersion": "1.1.0", "linux": {}}`},
-			"error: rdma-spec-rdma.json is the base_runtime_spec of theirs as well, and all containers of that would change: give it another one, or use --force"},
+			"error: rdma-spec-rdma.json is also the base_runtime_spec of theirs, so all its containers would change: set " +
+				"another base_runtime_spec there, or use --force"},
 		"a base spec that another handler names, by force": {"2.4.2", "handler rdma --like runc --force", map[string]string{config: "version = 2\n" + runcV2 +
 			runtime + "theirs]\n  runtime_type = 'io.containerd.runc.v2'\n  base_runtime_spec = '/etc/containerd/rdma-spec-rdma.json'\n",
 			"etc/containerd/rdma-spec-rdma.json": `{"ociVersion": "1.1.0", "linux": {}}`}, "etc/containerd/rdma-spec-rdma.json"},
@@ -122,8 +123,9 @@ func TestConfigureOddNodes(t *testing.T) {
 		"k0s with containerd 1.x and a drop-in about NRI": {"1.7.35", "nri", map[string]string{k0s + "containerd.toml": k0sMade,
 			k0s + "containerd.d/nri.toml": "version = 2\n" + nriOff + "  socket_path = '/x.sock'\n"}, k0s + "containerd.d/zz-rdma-spec-nri.toml"},
 		"k0s whose drop-in about CRI turns NRI off": {"1.7.35", "nri", map[string]string{k0s + "containerd.toml": k0sMade,
-			k0s + "containerd.d/a.toml": "version = 2\n" + nriOff + runcV2}, "error: the change cannot be made: " +
-			"/etc/k0s/containerd.d/90-rdma-spec-nri.toml: the effective configuration would not be right at plugins.io.containerd.nri.v1.nri.disable"},
+			k0s + "containerd.d/a.toml": "version = 2\n" + nriOff + runcV2}, "error: cannot make the change: " +
+			"/etc/k0s/containerd.d/90-rdma-spec-nri.toml: the effective configuration would be wrong at " +
+			"plugins.io.containerd.nri.v1.nri.disable"},
 		"CRI-O beside a containerd without CRI": {"2.4.2", "nri", map[string]string{config: "disabled_plugins = [\"cri\"]\n",
 			"etc/crio/crio.conf": "[crio.nri]\nenable_nri = false\n"}, "etc/crio/crio.conf.d/"},
 		"CRI-O beside an empty containerd": {"2.4.2", "nri", map[string]string{config: "", "etc/crio/crio.conf": "[crio.nri]\nenable_nri = false\n"},
@@ -206,7 +208,7 @@ func TestConfigureAFileWithTwoNames(t *testing.T) {
 	before := scratch.Read(t, other)
 	for _, args := range []string{"nri --dry-run", "nri"} {
 		if got := done(t, root, args); !strings.Contains(got.Stderr, config+
-			" is one of 2 names of a file (hard links): the others keep the former content\n") {
+			" is one of 2 hard links of a file: the others keep the previous content\n") {
 			t.Errorf("%q: %+v", args, got)
 		}
 	}
@@ -223,7 +225,7 @@ func TestConfigureAnImmutableNode(t *testing.T) {
 	if root := os.Getenv(readOnlyRoot); root != "" {
 		got := configure(root, "nri")
 		if got.Status != 3 || strings.Count(got.Stderr, "\n") != 1 || !strings.Contains(got.Stderr, "read-only file system: the node "+
-			"is immutable: give the output of rdma-spec generate --for talos to the configuration of talos") {
+			"is immutable: add the output of rdma-spec generate --for talos to the configuration of talos") {
 			t.Errorf("%+v", got)
 		}
 		return

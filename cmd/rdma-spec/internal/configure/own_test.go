@@ -157,7 +157,8 @@ func TestK3sThatHasNotStarted(t *testing.T) {
 			if args == "nri" && !containerd.IsOld(version) {
 				continue // it is on
 			}
-			refused(t, n.root, args, 3, k3sDir+"config.toml does not exist yet, and k3s creates it: start k3s once, and run this command again")
+			refused(t, n.root, args, 3, k3sDir+"config.toml does not exist yet, and k3s creates it: start k3s once, and "+
+				"rerun this command")
 		}
 	})
 }
@@ -202,7 +203,8 @@ func TestConfigureOnlyPlacesThatStay(t *testing.T) {
 		"k0s whose configuration people own": {"1.7.35", "handler rdma --like runc", map[string]string{
 			"etc/k0s/containerd.toml":     "version = 2\nimports = [\n  \"/run/k0s/containerd-cri.toml\",\n]\n",
 			"run/k0s/containerd-cri.toml": "version = 2\n" + runc},
-			"/run/k0s/containerd-cri.toml is gone after a boot", "a file below /etc/k0s that /etc/k0s/containerd.toml imports"},
+			"/run/k0s/containerd-cri.toml does not survive a reboot", "a file below /etc/k0s that /etc/k0s/containerd.toml " +
+				"imports"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			root := oddNode(t, repository.Containerd(t, test.version), test.files, "usr/lib/systemd/system/containerd.service")

@@ -31,8 +31,8 @@ const (
 	usrLocal       = "/usr/local"
 )
 
-const pluginDefaults = `# The configuration of nri-rdma. Every key that is left out has its default: see docs/configuration.md.
-# The plugin reads the file again when it changes.
+const pluginDefaults = `# The configuration of nri-rdma. Omitted keys have their defaults: see docs/configuration.md.
+# The plugin reloads the file when it changes.
 {}
 `
 
@@ -41,13 +41,14 @@ type programs struct{ from, prefix string }
 
 func (p *programs) addFlags(cmd *cobra.Command, name, usage string) {
 	cmd.Flags().StringVar(&p.from, name, "", usage)
-	cmd.Flags().StringVar(&p.prefix, "prefix", usrLocal, "install programs in `DIR`/bin, such as /opt where /usr is read-only")
+	cmd.Flags().StringVar(&p.prefix, "prefix", usrLocal, "install programs in `DIR`/bin, such as /opt if /usr is "+
+		"read-only")
 }
 
 // beside returns what --program or --programs names; by default a name in the directory of this rdma-spec.
 func (p *programs) beside(name string) (string, error) {
 	if !filepath.IsAbs(p.prefix) || strings.ContainsAny(p.prefix, " \t\n%\"'\\") {
-		return "", cli.Usage(fmt.Errorf("--prefix %q is not an absolute path of a directory that a unit can name", p.prefix))
+		return "", cli.Usage(fmt.Errorf("--prefix %q is not an absolute path that a unit can contain", p.prefix))
 	}
 	if p.from != "" {
 		return p.from, nil
@@ -88,7 +89,7 @@ func (p *programs) Plugin(root string, launched bool) (change.Plan, error) {
 	if launched {
 		to = filepath.Join(agents.LaunchedDir, pluginLaunched)
 	}
-	file, err := program(root, from, to, "put nri-rdma next to rdma-spec, or name it with --program")
+	file, err := program(root, from, to, "put nri-rdma next to rdma-spec, or set its path with --program")
 	if err != nil {
 		return nil, err
 	}
@@ -108,7 +109,7 @@ var errOther = errors.New("two plugins cannot both set memlock")
 
 // staysBeside is errOther with what is on the node, and what to do first.
 func staysBeside(what, fix string) error {
-	return fmt.Errorf("%s already, and stays: %s, since %w", what, fix, errOther)
+	return fmt.Errorf("%s already, and is kept: %s, because %w", what, fix, errOther)
 }
 
 // otherPlugin reports an error where the plugin is on the node below a root in another way than as it is configured.
@@ -125,7 +126,7 @@ func otherPlugin(root string, launched bool) error {
 		case launched:
 			return staysBeside(unit+" runs the plugin", "remove it first")
 		case dir != unitDir:
-			return staysBeside(unit+", of a package, runs the plugin", "systemctl enable --now nri-rdma")
+			return staysBeside(unit+", from a package, runs the plugin", "systemctl enable --now nri-rdma")
 		default:
 			return nil // ours, which overrides that of a package
 		}

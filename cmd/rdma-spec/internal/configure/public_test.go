@@ -31,7 +31,7 @@ import (
 var refusals = map[string]string{
 	"1.6 --all":                  "has no NRI that can set limits",
 	"1.6/docker-package handler": "turns the plugin cri off in disabled_plugins",
-	"1.7/image-builder handler":  `the handler "runc" has no runtime_type, and no pod of it starts`,
+	"1.7/image-builder handler":  `the handler "runc" has no runtime_type, so its pods do not start`,
 }
 
 // Configurations in the shape of those of public projects, each with a containerd that reads it: the effective

@@ -40,7 +40,7 @@ func (r *Restart) Prepare(ctx context.Context) error {
 	defer cancel()
 	var err error
 	if r.before, err = r.Node.Running(ctx); err != nil {
-		return fmt.Errorf("not restarted: the containers that run are unknown: %w", err)
+		return fmt.Errorf("not restarted: cannot list the running containers: %w", err)
 	}
 	return nil
 }
@@ -51,7 +51,7 @@ func (r *Restart) Do(ctx context.Context) error {
 	r.tried = true
 	err := r.within(ctx)
 	if err != nil && ctx.Err() != nil {
-		return fmt.Errorf("interrupted while %s restarted", r.Unit)
+		return fmt.Errorf("interrupted while %s was restarting", r.Unit)
 	}
 	return err
 }
@@ -76,7 +76,7 @@ func (r *Restart) within(ctx context.Context) error {
 		}
 		select {
 		case <-ctx.Done():
-			return fmt.Errorf("%s was restarted, and after %v: %w", r.Unit, r.Within, err)
+			return fmt.Errorf("%s was restarted, but after %v: %w", r.Unit, r.Within, err)
 		case <-time.After(r.Every):
 		}
 	}
@@ -92,7 +92,7 @@ func (r *Restart) missing(ctx context.Context, now []string) error {
 		return err
 	}
 	if lost := len(gone) - ended; lost > 0 {
-		return fmt.Errorf("%d of %d containers do not run any longer", lost, len(r.before))
+		return fmt.Errorf("%d of %d containers no longer run", lost, len(r.before))
 	}
 	return nil
 }

@@ -68,10 +68,10 @@ func TestRestart(t *testing.T) {
 	}{
 		"well": {daemon{good: true, after: 20 * time.Second}, "", "restart x.service"},
 		"too slowly": {daemon{good: true, after: 31 * time.Second},
-			"x.service was restarted, and after 30s: connection refused",
+			"x.service was restarted, but after 30s: connection refused",
 			"restart x.service, restart x.service"},
 		"never": {daemon{},
-			"x.service was restarted, and after 30s: connection refused: the files are restored, and x.service runs as before",
+			"x.service was restarted, but after 30s: connection refused: the files are restored, and x.service runs as before",
 			"restart x.service, restart x.service"},
 		"hangs": {daemon{hangs: true},
 			"x.service did not restart within 30s: context deadline exceeded: the files are restored, and x.service runs as " +
@@ -84,7 +84,7 @@ func TestRestart(t *testing.T) {
 			"connection refused: the files are restored, and x.service runs as before",
 			"restart x.service, restart x.service"},
 		"with containers that are lost": {daemon{forgets: 1},
-			"1 of 2 containers do not run any longer: the files are restored, and x.service runs as before",
+			"1 of 2 containers no longer run: the files are restored, and x.service runs as before",
 			"restart x.service, restart x.service"},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -49,8 +49,7 @@ func (o *Options) revertFeatures(cmd *cobra.Command, features ...string) error {
 		}
 	}
 	if found := o.unrecorded(cmd.Context(), ledger); back.Empty() && len(left) == 0 && len(found) > 0 {
-		return fmt.Errorf("rdma-spec configure wrote %s, but has no record of it: remove the file manually, with what "+
-			"imports it",
+		return fmt.Errorf("rdma-spec configure wrote %s, but has no record of it: remove the file and its import manually",
 			strings.Join(found, ", "))
 	}
 	status := 0

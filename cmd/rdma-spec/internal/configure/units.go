@@ -68,7 +68,8 @@ func (o *Options) named(after containerd.Contents) (path string, err error) {
 			name := regexp.MustCompile(`(?m)^[^#\n]*["']` + regexp.QuoteMeta(d.OnNode(path)) + `["']`)
 			for _, file := range read {
 				if !d.Rendered(file) && name.Match(file.Text) {
-					return path, fmt.Errorf("%s names %s, without which containerd serves no CRI: change that first", file.Path, path)
+					return path, fmt.Errorf("%s refers to %s, without which containerd does not serve CRI: change that "+
+						"first", file.Path, path)
 				}
 			}
 		}

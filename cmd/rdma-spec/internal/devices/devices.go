@@ -69,7 +69,7 @@ func List(stdout, stderr io.Writer, root, format string) error {
 	var notes []string
 	if len(node.HCAs) == 0 {
 		notes = append(notes,
-			"this node has no HCA: see that its driver is loaded (mlx5_ib, irdma, bnxt_re, efa, rdma_rxe …)")
+			"this node has no HCA: check that its driver is loaded (mlx5_ib, irdma, bnxt_re, efa, rdma_rxe …)")
 	}
 	if format == cli.FormatTable {
 		notes = append(notes, deviceNotes(node)...)
@@ -175,7 +175,7 @@ func deviceNotes(node *hca.Inventory) (notes []string) {
 	notes = append(notes, node.Problems...)
 	if len(missing) > 0 {
 		notes = append(notes,
-			fmt.Sprintf("missing in /dev/infiniband: %s: see that the node's /dev is visible here; sysfs has their numbers",
+			fmt.Sprintf("missing in /dev/infiniband: %s: check that the node's /dev is visible here; sysfs has their numbers",
 				few(missing)))
 	}
 	return notes

@@ -45,7 +45,7 @@ func Command(checks []Check) *cobra.Command {
 		Short: "Find faults of the node, and how to fix them",
 		Long: `Find faults of the node for RDMA, and how to fix them: HCAs and their ports, kernel
 modules, devices, GPUs, container runtimes, NRI, the plugin nri-rdma, containers, and the
-kubelet. doctor changes nothing. Run it as root: what other users cannot read is unknown.
+kubelet. doctor changes nothing. Run it as root: what it cannot read is unknown.
 
 A check has one of these results:
   wrong           a fault; doctor prints its impact and its fix, which is a command that is
@@ -101,17 +101,19 @@ unknown, for example because the runtime does not answer. Standard error names t
 	}
 	f := cmd.Flags()
 	f.SortFlags = false
-	f.StringSliceVar(&only, "only", nil, "run only these `CHECKS`, or families of checks, and those that they need")
+	f.StringSliceVar(&only, "only", nil, "run only these `CHECKS`, or families of checks, and those that they depend on")
 	f.BoolVarP(&verbose, "verbose", "v", false,
-		"on a terminal, list what is ok or does not apply as well, and each fault in full")
+		"on a terminal, also list checks that are ok or not applicable, and each fault in full")
 	f.BoolVar(&list, "list", false, "list the checks, and the entries of the ignore file that match nothing")
-	f.StringVar(&explain, "explain", "", "print the page about this `CHECK`: it needs no network, and looks at nothing")
-	cli.AddFileFlag(f, &to, "write the result to a `FILE` instead of standard output: atomically, for everyone to read")
+	f.StringVar(&explain, "explain", "", "print the page about this `CHECK`, without network access and without "+
+		"running checks")
+	cli.AddFileFlag(f, &to, "write the result to a `FILE`, readable by everyone, instead of standard output; replace "+
+		"it atomically")
 	f.StringVar(&address, "http", "",
-		"run continuously: check every 2m with a timeout of 1m, and serve the result as metrics at this `ADDR`, as in "+
+		"run continuously: check every 2m with a timeout of 1m, and serve the result as metrics at this `ADDR`, such as "+
 			"127.0.0.1:9799")
 	cli.AddDurationFlag(f, &o.Timeout, "timeout", node.Daemons,
-		"how long all daemons together may take before they are unknown; longer for a slow node")
+		"timeout for all daemons together, after which they are unknown; increase it for a slow node")
 	o.AddFlags(f)
 	format = cli.AddFormatFlag(cmd, cli.FormatTable, cli.FormatJSON, formatNPD, formatPrometheus)
 	for _, flag := range []string{"only", "explain"} {
@@ -136,8 +138,8 @@ func checkNames(checks []Check, typed string) []string {
 func explainCheck(stdout io.Writer, check string) error {
 	page, err := docs.Fault(check)
 	if err != nil {
-		return cli.Usage(fmt.Errorf("--explain: there is no check %q%s: rdma-spec doctor --list has them; if it is a "+
-			"message, run: rdma-spec why %s", check, cli.DidYouMean(check, docs.FaultNames()), cli.ShellWord(check)))
+		return cli.Usage(fmt.Errorf("--explain: no check %q%s: to list the checks, run rdma-spec doctor --list; to "+
+			"explain a message, run rdma-spec why %s", check, cli.DidYouMean(check, docs.FaultNames()), cli.ShellWord(check)))
 	}
 	_, text, _ := strings.Cut(page, "\n\n")
 	_, err = io.WriteString(stdout, text)
@@ -150,7 +152,7 @@ func listChecks(ctx context.Context, stdout, stderr io.Writer, checks []Check, o
 	for _, c := range checks {
 		rows = append(rows, []string{c.ID, c.Family, c.Title})
 	}
-	if err := cli.WriteTable(stdout, []string{"CHECK", "FAMILY", "WHAT HOLDS"}, rows); err != nil {
+	if err := cli.WriteTable(stdout, []string{"CHECK", "FAMILY", "EXPECTS"}, rows); err != nil {
 		return err
 	}
 	_, unused, err := diagnose(o, stderr, func(s *node.Snapshot) []Finding {
@@ -212,7 +214,7 @@ func Diagnose(ctx context.Context, o node.Options, checks []Check, only []string
 	stderr io.Writer) (found []Finding, using []node.Container, err error) {
 	if len(only) > 0 {
 		if checks, only, err = Named(checks, only...); err != nil {
-			return nil, nil, cli.Usage(fmt.Errorf("--only: %w; rdma-spec doctor --list has them", err))
+			return nil, nil, cli.Usage(fmt.Errorf("--only: %w; to list them, run rdma-spec doctor --list", err))
 		}
 	}
 	findings, _, err := diagnose(o, stderr, func(s *node.Snapshot) []Finding {
@@ -265,7 +267,7 @@ func Concluded(findings []Finding) error {
 }
 
 func notLookedAt(families []string) error {
-	return fmt.Errorf("not looked at: %s: the results list why", strings.Join(families, ", "))
+	return fmt.Errorf("not checked: %s: the results list the reasons", strings.Join(families, ", "))
 }
 
 // missed returns the families of checks that know nothing. What a container cannot see is missed only where nothing is

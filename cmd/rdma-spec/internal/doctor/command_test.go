@@ -72,9 +72,9 @@ func doctorNode(t *testing.T, state string) string {
 // What the doctor prints in each format, and its exit status.
 func TestDoctor(t *testing.T) {
 	silent := hcatest.V100Node().Files().With(answers).With(hcatest.Files{
-		node.AnswersDir + "/runtimes.json": `{"error": "there is no answer about runtimes within 10s"}`,
-		node.AnswersDir + "/listing.json":  `{"error": "there is no answer about listing within 10s"}`,
-		node.AnswersDir + "/kubelet.json":  `{"error": "there is no answer about kubelet within 10s"}`,
+		node.AnswersDir + "/runtimes.json": `{"error": "no response about runtimes within 10s"}`,
+		node.AnswersDir + "/listing.json":  `{"error": "no response about listing within 10s"}`,
+		node.AnswersDir + "/kubelet.json":  `{"error": "no response about kubelet within 10s"}`,
 	})
 	down := hcatest.V100Node().Files().With(answers).With(isDown)
 	nodes := map[string]string{
@@ -239,7 +239,7 @@ func TestDoctorStrictIgnoreFile(t *testing.T) {
 		"ignore: [{check: a, reason: b, objects: c}]":      `unknown field "ignore[0].objects"`,
 		"ignore: [{check: '[a', reason: b}]":               `ignore[0]: check and object are globs: write \[ for a bracket`,
 		"ignore: []\nignore: []":                           "already set",
-		"ignore: []\n---\nignore: []":                      "something follows the end of the YAML document",
+		"ignore: []\n---\nignore: []":                      "there is text after the end of the YAML document",
 		"ignore:\n- {check: a, reason: b, object: [a, b]}": "ignore.object is of the type array",
 	} {
 		root := hcatest.V100Node().Files().With(hcatest.Files{"etc/rdma-spec/doctor.yaml": file}).Root(t)

@@ -147,7 +147,7 @@ func Named(all []Check, names ...string) (checks []Check, named []string, err er
 			for _, c := range all {
 				known = append(known, c.ID, c.Family)
 			}
-			return nil, nil, fmt.Errorf("there is no check and no family %q%s", name, cli.DidYouMean(name, known))
+			return nil, nil, fmt.Errorf("no check or family %q%s", name, cli.DidYouMean(name, known))
 		}
 	}
 	wanted := slices.Clone(named)
@@ -238,7 +238,7 @@ func (c *Check) look(ctx context.Context, s *node.Snapshot) []Finding {
 	case findings := <-found:
 		return findings
 	case <-time.After(within + within/Grace):
-		return []Finding{{Status: Unknown, Text: fmt.Sprintf("It did not end within %s.", within)}}
+		return []Finding{{Status: Unknown, Text: fmt.Sprintf("It timed out after %s.", within)}}
 	case <-ctx.Done():
 		return []Finding{{Status: Unknown, Text: "It was interrupted."}}
 	}

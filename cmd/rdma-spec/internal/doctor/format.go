@@ -189,7 +189,7 @@ const maxNPD = 80
 func WriteNPD(stdout io.Writer, findings []Finding, failed error) error {
 	faults := slices.DeleteFunc(slices.Clone(findings), func(f Finding) bool { return f.Status != Wrong })
 	err := Concluded(findings)
-	line := "RDMA is well"
+	line := "no fault found"
 	if reason := inapplicable(findings); reason != "" {
 		line = "nothing to check: " + reason
 	}
@@ -253,7 +253,7 @@ func writePrometheus(stdout io.Writer, findings []Finding, containers []node.Con
 	registry := prometheus.NewRegistry()
 	add := promauto.With(registry)
 	counts := add.NewGaugeVec(prometheus.GaugeOpts{
-		Name: "rdma_spec_doctor_findings", Help: "What a check of rdma-spec doctor finds, by status.",
+		Name: "rdma_spec_doctor_findings", Help: "Results of a check of rdma-spec doctor, by status.",
 	}, []string{"check", "status"})
 	objects := add.NewGaugeVec(prometheus.GaugeOpts{
 		Name: "rdma_spec_doctor_finding", Help: "An object that is wrong, unknown, or ignored.",

@@ -57,13 +57,13 @@ func (v *View) LinkOfFunction(h hca.HCA, p hca.Port) string {
 			"restart"
 	}
 	if of := v.representor(h); of != "" { // the kernel refuses to set the link of the function itself
-		return fmt.Sprintf("Turn its representor on, which its link follows: ip link set %s up; and see that Open vSwitch "+
-			"has it: ovs-vsctl port-to-br %[1]s", of)
+		return fmt.Sprintf("Turn on its representor, which its link follows: ip link set %s up; and check that Open "+
+			"vSwitch has it: ovs-vsctl port-to-br %[1]s", of)
 	}
 	netdev := "NETDEV"
 	if netdevs := node.HCAs[i].Ports[0].Netdevs; len(netdevs) > 0 {
 		netdev = netdevs[0]
 	}
-	return fmt.Sprintf("Let its link follow that of its physical function, HCA %s: ip link set %s vf N state auto; see "+
-		"N, its number: ls -l /sys/bus/pci/devices/%s/virtfn*", node.HCAs[i].Name, netdev, h.Parent)
+	return fmt.Sprintf("Let its link follow that of its physical function, HCA %s: ip link set %s vf N state auto; to "+
+		"find N, its number: ls -l /sys/bus/pci/devices/%s/virtfn*", node.HCAs[i].Name, netdev, h.Parent)
 }

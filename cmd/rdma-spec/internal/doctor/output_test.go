@@ -36,7 +36,7 @@ func TestNPDWithoutAnything(t *testing.T) {
 		want     string
 	}{
 		"nothing applies":    {[]Finding{none, none}, "nothing to check: The node has no HCA.\n"},
-		"something was seen": {[]Finding{none, {Check: "acs", Status: OK}}, "RDMA is well\n"},
+		"something was seen": {[]Finding{none, {Check: "acs", Status: OK}}, "no fault found\n"},
 	} {
 		var out strings.Builder
 		if err := WriteNPD(&out, test.findings, nil); err != nil || out.String() != test.want {

@@ -88,4 +88,4 @@ func (v *View) ForRDMA() bool {
 }
 
 // Unused is the finding where nothing uses RDMA.
-func Unused() []Finding { return Inapplicable("Nothing on this node was found that uses RDMA.") }
+func Unused() []Finding { return Inapplicable("Nothing on this node is known to use RDMA.") }

@@ -165,7 +165,7 @@ func TestGenerateOutput(t *testing.T) {
 	file := filepath.Join(dir, "spec.json")
 	scratch.File(t, file, "original", 0o640)
 	unlimited, finite := runGenerate(t, "", ""), runGenerate(t, "", "", "--memlock", "1Gi")
-	kept := func(backup string) string { return "rdma-spec: the former " + file + " is kept as " + backup + "\n" }
+	kept := func(backup string) string { return "rdma-spec: the previous " + file + " is kept as " + backup + "\n" }
 
 	if got := runGenerate(t, "", kept(file+".rdma-spec.bak"), "--to", file); got != "" {
 		t.Errorf("stdout %q beside --to", got)
@@ -181,7 +181,7 @@ func TestGenerateOutput(t *testing.T) {
 		t.Errorf("mode %v, %v; want 0640", info.Mode(), err)
 	}
 	if got := program.Call("", "generate", "--to", dir); got.Status != 3 || got.Stdout != "" || got.Stderr !=
-		"rdma-spec: cannot write "+dir+": it is not a regular file\n" {
+		"rdma-spec: cannot write "+dir+": not a regular file\n" {
 		t.Errorf("to a directory: %+v", got)
 	}
 }

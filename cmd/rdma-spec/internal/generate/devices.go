@@ -34,13 +34,13 @@ func chooseDevices(root, choice string) (devices []hca.Device, notes []string, e
 			notes = append(notes, "warning: "+line)
 		}
 		if len(chosen) == 0 {
-			return nil, nil, errors.New("no HCA of this node can be used; see 'rdma-spec devices'")
+			return nil, nil, errors.New("no HCA of this node can be used; run 'rdma-spec devices'")
 		}
 	} else {
 		for name := range strings.SplitSeq(choice, ",") {
 			h, found := node.Find(name)
 			if !found {
-				return nil, nil, fmt.Errorf("this node has no HCA %q; see 'rdma-spec devices'", name)
+				return nil, nil, fmt.Errorf("this node has no HCA %q; run 'rdma-spec devices'", name)
 			}
 			chosen = append(chosen, h)
 		}

@@ -71,14 +71,15 @@ made or written.`,
 	f.StringVar(&o.from, "from", fromDefault, "the `SPEC` to start from: default, a file, or - for standard input")
 	f.StringVar(&o.platform, "for", "containerd", "the `PLATFORM` to write for: "+strings.Join(platforms, ", "))
 	f.StringVar(&o.memlock, "memlock", "unlimited",
-		"RLIMIT_MEMLOCK: unlimited, or a `SIZE` such as 16Gi; a higher one in the spec of --from is kept")
+		"RLIMIT_MEMLOCK: unlimited, or a `SIZE` such as 16Gi; a higher limit in the spec of --from is kept")
 	f.BoolVar(&o.ipcLock, "ipc-lock", true,
-		"add CAP_IPC_LOCK for root, where the platform can; with a finite memlock only if set, since it voids the limit")
+		"add CAP_IPC_LOCK for root, if the platform can; by default only with unlimited memlock, because it overrides the "+
+			"limit")
 	f.StringVar(&o.devices, "devices", devicesNone,
 		"`HCAs` whose devices are added: none, all that have an ACTIVE port, or names such as mlx5_0,mlx5_1; minors can "+
 			"change at boot")
 	cli.AddFileFlag(f, &o.to, "write to a `FILE` instead of standard output: atomically, with a backup")
-	f.BoolVar(&o.force, "force", false, "write the file of --to also where it changes runtime handlers of this node")
+	f.BoolVar(&o.force, "force", false, "write the file of --to even if it changes runtime handlers of this node")
 	node.AddRootFlag(f, &o.root, "the node's devices and runtimes")
 	cli.Complete(cmd, "for", func(string) []string { return platforms })
 	cli.Complete(cmd, "devices", node.HCANames(&o.root, devicesNone, devicesAll))
@@ -129,7 +130,7 @@ func (o generateOptions) writeSpec(stdin io.Reader, stdout, stderr io.Writer) er
 			return o.readOnly(err)
 		}
 		if backup != "" {
-			notes = append(notes, fmt.Sprintf("the former %s is kept as %s", o.to, backup))
+			notes = append(notes, fmt.Sprintf("the previous %s is kept as %s", o.to, backup))
 		}
 	} else if _, err := stdout.Write(text); err != nil {
 		return err
@@ -175,9 +176,9 @@ func (o generateOptions) warnings(grant spec.Grant, base []byte) (warnings []str
 		return warnings, nil
 	}
 	if grant.IPCLock != spec.IPCLockNo {
-		warn("CAP_IPC_LOCK voids the memlock of %s for processes of root", grant.Memlock)
+		warn("CAP_IPC_LOCK overrides the memlock of %s for processes of root", grant.Memlock)
 	} else if baseline.HasIPCLock(base) {
-		warn("--from %s: it has CAP_IPC_LOCK, which voids the memlock of %s for processes of root: remove the capability",
+		warn("--from %s: it has CAP_IPC_LOCK, which overrides the memlock of %s for processes of root: remove the capability",
 			o.from, grant.Memlock)
 	}
 	if base == nil {
@@ -192,7 +193,7 @@ func (o generateOptions) warnings(grant spec.Grant, base []byte) (warnings []str
 		return nil, err
 	}
 	if highest := max(limit.Soft, limit.Hard); highest > grant.Memlock {
-		warn("--from %s: RLIMIT_MEMLOCK is %s, which is not lowered, so the memlock of %s does not hold: remove that rlimit",
+		warn("--from %s: RLIMIT_MEMLOCK is already %s and is not lowered to %s: to set a lower limit, remove that rlimit",
 			o.from, highest, grant.Memlock)
 	}
 	return warnings, nil

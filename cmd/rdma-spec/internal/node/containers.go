@@ -204,7 +204,7 @@ func (c *Container) compare(o Options) {
 		c.compareMemlock(given)
 	}
 	if len(c.Lacks.Devices) > 0 {
-		c.report(StateBelow, fmt.Sprintf("it has no HCA, the policy grants %s: recreate the pod", c.Wanted.DeviceNames()))
+		c.report(StateBelow, fmt.Sprintf("it has no HCA, but the policy grants %s: recreate the pod", c.Wanted.DeviceNames()))
 	}
 	if c.IPCLock != nil {
 		c.compareIPCLock()
@@ -217,16 +217,16 @@ func (c *Container) compareMemlock(given spec.Limit) {
 	enough := c.Memlock.Soft >= want
 	switch {
 	case c.Lacks.Memlock == 0 && !enough:
-		c.Notes = append(c.Notes, fmt.Sprintf("its program has lowered its own memlock from %s", given))
+		c.Notes = append(c.Notes, fmt.Sprintf("its program lowered its own memlock from %s", given))
 	case c.Lacks.Memlock == 0:
 	case enough:
-		c.report(StateBelow, fmt.Sprintf("its spec sets %s for processes of an exec, the policy grants %s: %s", given, want,
+		c.report(StateBelow, fmt.Sprintf("its spec sets %s for later execs, but the policy grants %s: %s", given, want,
 			c.Fix.Text))
 	case c.IPCLock != nil && *c.IPCLock && c.Registers != nil && *c.Registers >= want:
-		c.Notes = append(c.Notes, fmt.Sprintf("memlock is %s, the policy grants %s; with CAP_IPC_LOCK, it can register "+
-			"more", c.Memlock.Soft, want))
+		c.Notes = append(c.Notes, fmt.Sprintf("memlock is %s, but the policy grants %s; with CAP_IPC_LOCK, it can "+
+			"register more", c.Memlock.Soft, want))
 	default:
-		c.report(StateBelow, fmt.Sprintf("memlock is %s, the policy grants %s: %s", c.Memlock.Soft, want, c.Fix.Text))
+		c.report(StateBelow, fmt.Sprintf("memlock is %s, but the policy grants %s: %s", c.Memlock.Soft, want, c.Fix.Text))
 	}
 }
 
@@ -235,16 +235,16 @@ func (c *Container) compareIPCLock() {
 	note := "no CAP_IPC_LOCK: recreate the pod to get it"
 	switch {
 	case *c.IPCLock && c.Wanted.Memlock.Finite() && c.Wanted.IPCLock == spec.IPCLockNo:
-		note = "CAP_IPC_LOCK voids its memlock"
+		note = "CAP_IPC_LOCK overrides its memlock"
 	case c.Lacks.IPCLock == spec.IPCLockNo:
 		return
 	case c.UserNamespace:
-		note = "the kernel does not count CAP_IPC_LOCK in a user namespace"
+		note = "the kernel ignores CAP_IPC_LOCK in a user namespace"
 	case slices.Contains(c.Bounding, spec.CapIPCLock):
-		note = "no CAP_IPC_LOCK: the container has it and its program does not, as after a change of the user, " +
-			"or where the container got it after its start: then recreate the pod"
+		note = "no CAP_IPC_LOCK: the container has it, but its program does not: it changed its user, or the container " +
+			"got the capability after its start; in that case, recreate the pod"
 	case !c.Editable():
-		note = fmt.Sprintf("no CAP_IPC_LOCK: with %s a container has it from its pod or from the runtime's configuration",
+		note = fmt.Sprintf("no CAP_IPC_LOCK: with %s, request it in the pod, or set it in the runtime's configuration",
 			c.Runtime.Name)
 	}
 	c.Notes = append(c.Notes, note)
@@ -308,5 +308,5 @@ func (s *Snapshot) inCopy(err error) error {
 	if err == nil || !s.Archived {
 		return err
 	}
-	return fmt.Errorf("when the node was collected: %w", err)
+	return fmt.Errorf("when the support bundle was written: %w", err)
 }

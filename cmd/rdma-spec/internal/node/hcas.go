@@ -98,7 +98,7 @@ func (s *Snapshot) ReadListed(listed *hca.Inventory) *hca.Inventory {
 		if h, ok := got[name]; ok {
 			return h
 		}
-		return hca.HCA{Name: name, NUMANode: -1, Unread: fmt.Sprintf("it did not answer within %s", timeout)}
+		return hca.HCA{Name: name, NUMANode: -1, Unread: fmt.Sprintf("it did not respond within %s", timeout)}
 	})
 }
 
@@ -125,7 +125,7 @@ func ReadHCAsCommand() *cobra.Command {
 	var root string
 	cmd := &cobra.Command{
 		Use:     ReadHCAs + " HCA…",
-		Short:   "Read HCAs, and write each as JSON once it has answered",
+		Short:   "Read HCAs, and write each as JSON when it responds",
 		Example: "  rdma-spec " + ReadHCAs + " mlx5_0 mlx5_1",
 		Hidden:  true,
 		RunE: func(cmd *cobra.Command, names []string) error {

@@ -52,7 +52,7 @@ func (s *Snapshot) holders(has func(Listed) (has, may bool)) (h Holders, err err
 	case err != nil:
 		return h, err
 	case len(listing.Runtimes) == 0:
-		return h, errors.New("no container runtime answers")
+		return h, errors.New("no container runtime responds")
 	case len(listing.Skipped) > 0:
 		return h, errors.New(strings.Join(listing.Skipped, "; "))
 	}
@@ -79,7 +79,7 @@ func (s *Snapshot) holders(has func(Listed) (has, may bool)) (h Holders, err err
 		others = strangers(s.Root, listing.Containers)
 	}
 	for _, pid := range others {
-		h.Maybe = append(h.Maybe, fmt.Sprintf("process %d, which is in no container of the runtimes", pid))
+		h.Maybe = append(h.Maybe, fmt.Sprintf("process %d, outside the runtimes' containers", pid))
 	}
 	return h, nil
 }

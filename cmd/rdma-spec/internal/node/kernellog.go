@@ -98,7 +98,7 @@ func readKernelLog(_ context.Context, root string) (KernelLog, error) {
 		return KernelLog{}, err
 	}
 	if there, err := os.ReadFile(filepath.Join(root, bootID)); err != nil || string(there) != string(here) {
-		return KernelLog{}, errors.New("it is another node's")
+		return KernelLog{}, errors.New("it belongs to another node")
 	}
 	log, err := readMessages()
 	if err == nil {

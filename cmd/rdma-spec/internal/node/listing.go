@@ -156,7 +156,7 @@ func (l *Listed) podHolds() ([]policy.Allotted, bool, error) {
 func (r *Resources) resources() ([]string, bool, error) {
 	switch {
 	case r == nil:
-		return nil, false, errors.New("the kubelet was not asked")
+		return nil, false, errors.New("the kubelet was not queried")
 	case r.NoKubelet:
 		return nil, false, fmt.Errorf("%w%s", policy.ErrNoKubelet, strings.TrimPrefix(r.Error, policy.ErrNoKubelet.Error()))
 	case r.Error != "":

@@ -55,18 +55,18 @@ func (o Options) Each() time.Duration { return max(ItemTimeout, o.Timeout/(Daemo
 
 // AddFlags adds the flags that choose the policy, the node and the runtime.
 func (o *Options) AddFlags(f *pflag.FlagSet) {
-	f.StringVar(&o.Config, "config", "", "judge by this configuration `FILE` instead of the policy in force")
-	addArchiveFlag(f, &o.Root, "the node's sys, proc, run, etc and var") // Open refuses what is not a copy of a node
-	f.StringVar(&o.Endpoint, "runtime-endpoint", "", "ask only the runtime with this CRI `SOCKET`")
+	f.StringVar(&o.Config, "config", "", "use this configuration `FILE` instead of the policy in force")
+	addArchiveFlag(f, &o.Root, "the node's sys, proc, run, etc, and var") // Open refuses what is not a copy of a node
+	f.StringVar(&o.Endpoint, "runtime-endpoint", "", "query only the runtime with this CRI `SOCKET`")
 }
 
 // What status and repair share in their help.
 const (
 	WhichPolicy = `The policy is the one in force, which the registered plugin writes to
 ` + inforce.File + `. If no plugin runs, name a configuration with --config.
-The defaults are never assumed.`
-	WhichRuntime = `All runtimes that serve CRI at the usual paths are asked. To ask only one, name it with
---runtime-endpoint, CONTAINER_RUNTIME_ENDPOINT or /etc/crictl.yaml.`
+The built-in defaults are never assumed.`
+	WhichRuntime = `The command queries all runtimes that serve CRI at the usual paths. To query only one, set
+--runtime-endpoint, CONTAINER_RUNTIME_ENDPOINT, or /etc/crictl.yaml.`
 )
 
 // KeptPolicy is a policy as an archive keeps it.
@@ -125,9 +125,9 @@ func (o Options) readPolicy() (*policy.Policy, JudgedBy, error) {
 	current, err := inforce.Read(o.Root)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
-		return nil, JudgedBy{}, fmt.Errorf("%w: start nri-rdma, or name a configuration with --config", err)
+		return nil, JudgedBy{}, fmt.Errorf("%w: start nri-rdma, or set a configuration with --config", err)
 	case err != nil:
-		return nil, JudgedBy{}, fmt.Errorf("%w: name a configuration with --config", err)
+		return nil, JudgedBy{}, fmt.Errorf("%w: set a configuration with --config", err)
 	}
 	return current.Policy, JudgedBy{File: current.Path, Source: current.Source}, nil
 }
@@ -149,7 +149,7 @@ var podName = regexp.MustCompile(`^[a-z0-9]([-a-z0-9]*[a-z0-9])?/[a-z0-9]([-a-z0
 func PodArgs(_ *cobra.Command, args []string) error {
 	for _, name := range args {
 		if !podName.MatchString(name) {
-			return cli.Usage(fmt.Errorf("%q is not the name of a pod: write NAMESPACE/POD, as in ml/train-0", name))
+			return cli.Usage(fmt.Errorf("%q is not the name of a pod: write NAMESPACE/POD, such as ml/train-0", name))
 		}
 	}
 	return nil
@@ -224,7 +224,7 @@ func checkCopy(dir string) error {
 			return nil // one that cannot be read is there
 		}
 	}
-	return fmt.Errorf("--root %s: this is not a copy of a node: it has neither sys nor etc", dir)
+	return fmt.Errorf("--root %s: not a copy of a node: it has neither sys nor etc", dir)
 }
 
 // HCANames completes a list of HCAs below a root: the last name in it, by those that are not in it yet.

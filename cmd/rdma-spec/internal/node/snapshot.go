@@ -132,7 +132,7 @@ func Open(o Options) (*Snapshot, error) {
 	s.RDMACNI = of(s, "rdma-cni.json", func(context.Context, string) (RDMACNI, error) { return readRDMACNI(t), nil })
 	s.RDMA = of(s, "rdma.json", func(ctx context.Context, root string) (rdma.Inventory, error) {
 		if err := s.Limits().Changeable(); err != nil {
-			return rdma.Inventory{}, fmt.Errorf("%w, which the DaemonSet's pods have with the chart's hostPID: true", err)
+			return rdma.Inventory{}, fmt.Errorf("%w: for the DaemonSet's pods, set hostPID: true in the chart's values", err)
 		}
 		return rdma.Read(ctx, root, s.QueuePairs)
 	})
@@ -147,7 +147,7 @@ func Open(o Options) (*Snapshot, error) {
 	s.Listing = of(s, "listing.json", s.list)
 	s.Containers = sync.OnceValues(func() (Containers, error) {
 		return Within(context.Background(), cmp.Or(s.Timeout, askRuntimesFor)+2*ItemTimeout,
-			"there is no answer about the containers", s.readContainers)
+			"no response about the containers", s.readContainers)
 	})
 	return s, nil
 }
@@ -164,7 +164,7 @@ func of[T any](s *Snapshot, name string, live func(ctx context.Context, root str
 		about := strings.TrimSuffix(name, ".json")
 		s.asked.Store(about, nil)
 		defer s.asked.Delete(about)
-		return Within(context.Background(), cmp.Or(s.Timeout, askRuntimesFor), "there is no answer about "+about,
+		return Within(context.Background(), cmp.Or(s.Timeout, askRuntimesFor), "no response about "+about,
 			func(ctx context.Context) (T, error) { return live(ctx, s.Root) })
 	})
 	s.parts = append(s.parts, func() (a Answer) {
@@ -186,7 +186,7 @@ func of[T any](s *Snapshot, name string, live func(ctx context.Context, root str
 func seen[T any](live func(context.Context, string) (T, error)) func(context.Context, string) (T, error) {
 	return func(ctx context.Context, root string) (value T, err error) {
 		if _, err := os.Readlink(filepath.Join(root, "proc/1/exe")); os.Geteuid() != 0 && errors.Is(err, fs.ErrPermission) {
-			return value, errors.New("what other users run cannot be seen: run as root")
+			return value, errors.New("processes of other users are not visible: run as root")
 		}
 		return live(ctx, root)
 	}
@@ -201,7 +201,7 @@ func kept[T any](t files.Tree, name string) (value T, err error) {
 	}
 	switch {
 	case err != nil:
-		return value, fmt.Errorf("there is no answer about %s", name)
+		return value, fmt.Errorf("no response about %s", name)
 	case a.Error != "":
 		return value, errors.New(a.Error)
 	}
@@ -247,7 +247,7 @@ func (s *Snapshot) SayLate(stderr io.Writer) (stop func()) {
 		s.asked.Range(func(name, _ any) bool { late = append(late, fmt.Sprint(name)); return true })
 		slices.Sort(late)
 		if len(late) > 0 {
-			fmt.Fprintf(stderr, "rdma-spec: there is no answer yet about %s: waiting for %s at most\n",
+			fmt.Fprintf(stderr, "rdma-spec: no response yet about %s: waiting for %s at most\n",
 				strings.Join(late, ", "), cmp.Or(s.Timeout, askRuntimesFor))
 		}
 	})
@@ -272,7 +272,7 @@ var always = []string{"sys/bus", "sys/fs/cgroup"}
 
 // NotFromHere ends the text of what is unknown because a container does not have it. kubectl-rdma knows it by its first
 // words.
-const NotFromHere = "cannot be seen from here: run the doctor on the node itself"
+const NotFromHere = "not visible from here: run the doctor on the node itself"
 
 // Reaches returns an error where the directory that has a file, or what matches a pattern, is not there.
 func (s *Snapshot) Reaches(name string) error {

@@ -22,7 +22,7 @@ import (
 
 // The log of this node is not that of a copy.
 func TestKernelLogOfACopy(t *testing.T) {
-	if _, err := readKernelLog(t.Context(), scratch.Folder(t)); err == nil || err.Error() != "it is another node's" {
+	if _, err := readKernelLog(t.Context(), scratch.Folder(t)); err == nil || err.Error() != "it belongs to another node" {
 		t.Error(err)
 	}
 	log, err := readKernelLog(t.Context(), "/")
@@ -112,7 +112,7 @@ func TestSayLate(t *testing.T) {
 	root := hcatest.Files{"etc/": ""}.Root(t)
 	for takes, want := range map[time.Duration]string{
 		ItemTimeout - 1: "",
-		Daemons:         "rdma-spec: there is no answer yet about slow: waiting for 10s at most\n",
+		Daemons:         "rdma-spec: no response yet about slow: waiting for 10s at most\n",
 	} {
 		s := snapshot(t, Options{Root: root, Timeout: Daemons})
 		synctest.Test(t, func(t *testing.T) {

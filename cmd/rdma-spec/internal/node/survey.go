@@ -422,7 +422,7 @@ func (s *surveyor) limits(r *Container, has cri.Spec) {
 	case s.hidden != nil:
 		s.note(s.hidden.Error())
 	case len(r.reading.Processes) == 0:
-		r.Notes = append(r.Notes, fmt.Sprintf("its process %d cannot be seen", r.PID))
+		r.Notes = append(r.Notes, fmt.Sprintf("its process %d is not visible", r.PID))
 	default:
 		first, err := s.processes.Process(r.PID)
 		if err == nil && s.processes.Belongs(r.PID, r.ID) {

@@ -79,8 +79,8 @@ func TestAdviceOnIPCLock(t *testing.T) {
 	}).Root(t)
 	usual := []string{"CAP_CHOWN", "CAP_DAC_OVERRIDE", "CAP_FSETID", "CAP_FOWNER", "CAP_MKNOD", "CAP_NET_RAW", "CAP_SETGID",
 		"CAP_SETUID"}
-	const changed = "no CAP_IPC_LOCK: the container has it and its program does not, as after a change of the user, or where the " +
-		"container got it after its start: then recreate the pod"
+	const changed = "no CAP_IPC_LOCK: the container has it, but its program does not: it changed its user, or the " +
+		"container got the capability after its start; in that case, recreate the pod"
 	for name, test := range map[string]struct {
 		runtime  string
 		bounding []string
@@ -88,7 +88,7 @@ func TestAdviceOnIPCLock(t *testing.T) {
 	}{
 		"created without the plugin": {"containerd", usual, "no CAP_IPC_LOCK: recreate the pod to get it"},
 		"CRI-O": {"cri-o", usual,
-			"no CAP_IPC_LOCK: with cri-o a container has it from its pod or from the runtime's configuration"},
+			"no CAP_IPC_LOCK: with cri-o, request it in the pod, or set it in the runtime's configuration"},
 		"the entrypoint changes the user":             {"containerd", append(slices.Clone(usual), spec.CapIPCLock), changed},
 		"CRI-O, and the entrypoint changes the user":  {"cri-o", append(slices.Clone(usual), spec.CapIPCLock), changed},
 		"its author dropped all capabilities":         {"containerd", nil, ""},

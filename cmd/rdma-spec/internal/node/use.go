@@ -49,7 +49,7 @@ func (s *surveyor) readRDMA() (inventory rdma.Inventory, known bool) {
 	}
 	inventory, err := s.inventory()
 	if err != nil {
-		s.note("who uses RDMA is unknown: " + err.Error())
+		s.note("cannot tell who uses RDMA: " + err.Error())
 	}
 	for _, why := range inventory.Unknown() {
 		s.note(why)
@@ -77,7 +77,7 @@ func (s *surveyor) use(r *Container, pids []int, ownNetwork bool) {
 	certain := known && s.hidden == nil && len(pids) > 0
 	if node, _ := s.listed(); certain && ownNetwork && node != nil && node.NetNSExclusive {
 		certain = false
-		s.note("what containers with a network of their own use is unknown: their HCAs are there (netns_mode is exclusive)")
+		s.note("cannot tell what containers with their own network use: their HCAs are there (netns_mode is exclusive)")
 	}
 	for _, name := range r.HCAs {
 		h, listed := inventory.HCAs[name]
@@ -114,7 +114,7 @@ func (r *Container) sayUse(at time.Time, most uint64) {
 		for _, state := range slices.Sorted(maps.Keys(u.QueuePairs)) {
 			u.Summary += ", " + cli.Counted(u.QueuePairs[state], "QP ", "QPs ") + state
 			if state == "ERR" || state == "SQE" {
-				r.Notes = append(r.Notes, fmt.Sprintf("%s failed (%s): its log has why",
+				r.Notes = append(r.Notes, fmt.Sprintf("%s failed (%s): see its log",
 					cli.Counted(u.QueuePairs[state], "queue pair has", "queue pairs have"), state))
 			}
 		}
@@ -124,16 +124,16 @@ func (r *Container) sayUse(at time.Time, most uint64) {
 	case u.Objects != nil && u.PinnedBytes != nil:
 		u.Summary = "none"
 		if len(r.HCAs) > 0 {
-			note := "has " + strings.Join(r.HCAs, ",") + " but has registered no memory"
+			note := "has " + strings.Join(r.HCAs, ",") + " but has not registered memory"
 			if !r.Started.IsZero() {
 				note += fmt.Sprintf(" since it started %s ago", duration.HumanDuration(at.Sub(r.Started)))
 			}
-			r.Notes = append(r.Notes, note+": does it run over TCP? With NCCL_DEBUG=INFO its log names the transport, and "+
-				"rdma-spec verify in it finds what RDMA lacks")
+			r.Notes = append(r.Notes, note+": it may use TCP: with NCCL_DEBUG=INFO, its log shows the transport, and "+
+				"rdma-spec verify in the container finds why RDMA fails")
 		}
 	}
 	if r.Wanted != nil && r.Wanted.Memlock.Finite() && most > 0 {
-		r.Notes = append(r.Notes, fmt.Sprintf("registered %s of %s that the policy grants a process", size(most),
+		r.Notes = append(r.Notes, fmt.Sprintf("registered %s of the %s that the policy grants each process", size(most),
 			size(uint64(r.Wanted.Memlock))))
 	}
 }
@@ -147,17 +147,17 @@ func (s *surveyor) outside(r *Container, l Listed, reason string) {
 		return
 	}
 	s.limits(r, l.Spec)
-	const instead = "request an RDMA resource of a device plugin, or set the annotation rdma.noderesource.dev: \"true\" " +
-		"where the policy lists the namespace"
+	const instead = "request an RDMA resource of a device plugin, or, if the policy lists the namespace, set the " +
+		"annotation rdma.noderesource.dev: \"true\""
 	uses := "uses " + strings.Join(r.Use.HCAs, ",")
 	switch paths := s.hostPaths(l); {
 	case l.AllDevices:
-		uses = "privileged, " + uses + ": with the plugin it needs no privileges: " + instead
+		uses = "privileged, " + uses + ": with the plugin, it does not need to be privileged: " + instead
 	case len(paths) > 0:
-		uses = fmt.Sprintf("%s is mounted from the node, %s: with the plugin it needs no hostPath volume: %s",
+		uses = fmt.Sprintf("%s is mounted from the node, %s: with the plugin, it does not need a hostPath volume: %s",
 			strings.Join(paths, ", "), uses, instead)
 	default:
-		uses += ", and the policy grants it nothing: " + cmp.Or(reason, instead)
+		uses += ", but the policy grants it nothing: " + cmp.Or(reason, instead)
 	}
 	r.report(StateOutside, uses)
 }
@@ -188,11 +188,11 @@ func (s *surveyor) others(listed []Listed) (found []Container) {
 		r := Container{Report: Report{Container: names[pid], ID: in[pid], PID: pid, Signal: policy.SignalNone,
 			HCAs: []string{}, State: StateOK}, reading: process.ReadMemlock(s.processes, []int{pid})}
 		s.use(&r, []int{pid}, false)
-		where := "a process of the node, in no container"
+		where := "a process of the node, outside containers"
 		if r.ID != "" {
 			where = "in a container of another runtime"
 		}
-		r.report(StateOutside, fmt.Sprintf("%s, uses %s: no policy is about it", where, strings.Join(r.Use.HCAs, ",")))
+		r.report(StateOutside, fmt.Sprintf("%s, uses %s: no policy applies to it", where, strings.Join(r.Use.HCAs, ",")))
 		found = append(found, r)
 	}
 	return found

@@ -82,7 +82,7 @@ func (p Passes) serve(last *atomic.Pointer[found]) http.HandlerFunc {
 	return func(w http.ResponseWriter, _ *http.Request) {
 		f := last.Load()
 		if f == nil || time.Since(f.at) > 3*p.Every {
-			http.Error(w, "no look at the node has ended lately: the log says why", http.StatusServiceUnavailable)
+			http.Error(w, "no check of the node has succeeded recently: see the log", http.StatusServiceUnavailable)
 			return
 		}
 		_, _ = w.Write(f.metrics) // if it fails, the reader has gone

@@ -26,8 +26,8 @@ func TestPasses_Metrics(t *testing.T) {
 		status int
 		want   string
 	}{
-		"a fault":       {"found 1\n", errors.New("a problem was found"), http.StatusOK, "found 1\n"},
-		"not looked at": {"", errors.New("no HCA answers"), http.StatusServiceUnavailable, "the log says why"},
+		"a fault":     {"found 1\n", errors.New("a problem was found"), http.StatusOK, "found 1\n"},
+		"not checked": {"", errors.New("no HCA answers"), http.StatusServiceUnavailable, "see the log"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			address := loopback.Address()

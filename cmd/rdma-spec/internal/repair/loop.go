@@ -64,12 +64,12 @@ func newLoop(o Options, stdout, stderr io.Writer) *loop {
 	l := &loop{
 		Options: o, stdout: stdout, stderr: stderr, registry: prometheus.NewRegistry(),
 		containers: prometheus.NewGaugeVec(gauge("containers",
-			"Running RDMA containers after the last pass, by memlock: sufficient, below (policy)."), []string{"memlock"}),
+			"Running RDMA containers after the last pass, by memlock: sufficient or below policy."), []string{"memlock"}),
 		unknown: prometheus.NewGauge(gauge("unknown_containers",
 			"Containers that could not be examined in the last pass.")),
 		raised: prometheus.NewCounterVec(prometheus.CounterOpts{Namespace: "rdma_spec_repair", Name: "total",
 			Help: "Attempts to raise a running container to policy, by result (raised, failed)."}, []string{"result"}),
-		lastPass: prometheus.NewGauge(gauge("last_pass_timestamp_seconds", "When the last pass ended.")),
+		lastPass: prometheus.NewGauge(gauge("last_pass_timestamp_seconds", "Time when the last pass ended.")),
 	}
 	for _, result := range []string{"raised", "failed"} { // so that the first one is an increase
 		l.raised.WithLabelValues(result)

@@ -81,9 +81,9 @@ the node or one of its containers cannot be examined.`,
 	}
 	f := cmd.Flags()
 	f.SortFlags = false
-	f.BoolVar(&o.DryRun, "dry-run", false, "print what would be raised, and change nothing")
-	f.DurationVar(&o.Every, "every", 0, "do not end: make a pass each `DURATION`, as in 1m")
-	f.StringVar(&o.Address, "http", "", "with --every, serve the result as metrics at this `ADDR`, as in 127.0.0.1:9796")
+	f.BoolVar(&o.DryRun, "dry-run", false, "print what would be raised, without changing anything")
+	f.DurationVar(&o.Every, "every", 0, "run continuously, with a pass every `DURATION`, such as 1m")
+	f.StringVar(&o.Address, "http", "", "with --every, serve the result as metrics at this `ADDR`, such as 127.0.0.1:9796")
 	o.AddFlags(f)
 	format = cli.AddFormatFlag(cmd, cli.FormatText, cli.FormatJSON, cli.FormatYAML)
 	return cmd
@@ -146,7 +146,7 @@ func (o Options) pass(ctx context.Context) (result repairs, found node.Container
 	}
 	defer func() { _ = s.Close() }() // it was only read
 	if s.Archived && !o.DryRun {
-		return result, found, errors.New("this is a copy of a node: call the command on the node itself")
+		return result, found, errors.New("this is a copy of a node: run the command on the node itself")
 	}
 	found, err = s.JudgedContainers()
 	if err == nil {
@@ -171,7 +171,7 @@ func (result *repairs) choose(found []node.Container) (low []node.Container) {
 	for _, r := range found {
 		if r.Wanted == nil || r.Wanted.Memlock == 0 || r.State == node.StateUnknown {
 			for _, problem := range r.Problems {
-				result.note("%s %s: left alone: %s", r.PodName(), r.Container, problem)
+				result.note("%s %s: not raised: %s", r.PodName(), r.Container, problem)
 			}
 			continue
 		}
@@ -182,7 +182,7 @@ func (result *repairs) choose(found []node.Container) (low []node.Container) {
 		case r.Fix.Action == node.Recreate && r.Fix.Processes == 0:
 			result.failed = true
 			result.left++
-			result.note("%s %s: left alone: %s", r.PodName(), r.Container, r.Problems[0])
+			result.note("%s %s: not raised: %s", r.PodName(), r.Container, r.Problems[0])
 			continue
 		}
 		result.failed = result.failed || result.DryRun
@@ -228,11 +228,11 @@ func (result *repairs) raise(ctx context.Context, on *limits.Processes, low []no
 			c.Errors = append(c.Errors, outcome.Err.Error())
 		}
 		if outcome.SpecErr != nil {
-			c.Errors = append(c.Errors, fmt.Sprintf("processes of later execs have the old limit: %v", outcome.SpecErr))
+			c.Errors = append(c.Errors, fmt.Sprintf("later execs have the old limit: %v", outcome.SpecErr))
 		}
 		if c.Processes > 0 && specs[c.ID] == nil {
-			result.note("%s/%s %s: %s stores no spec that can be changed: processes of later execs have the old limit until "+
-				"the pod is recreated",
+			result.note("%s/%s %s: %s has no stored spec that can be changed: later execs have the old limit until the pod "+
+				"is recreated",
 				c.Namespace, c.Pod, c.Container, low[i].Runtime.Name)
 		}
 	}
@@ -258,7 +258,7 @@ func (result *repairs) write(stdout, stderr io.Writer) error {
 		}
 	}
 	if len(result.Containers) == 0 {
-		lines = "nothing to raise: looked at " + cli.Counted(result.LookedAt, "RDMA container", "RDMA containers") + "\n"
+		lines = "nothing to raise: checked " + cli.Counted(result.LookedAt, "RDMA container", "RDMA containers") + "\n"
 	}
 	_, err := io.WriteString(stdout, lines)
 	return err

@@ -36,14 +36,14 @@ are listed if they use RDMA.
 
 The states are:
   ok       the container conforms to the policy
-  below    the container, or its stored spec, has less than the policy grants
+  below    the container, or its stored spec, lacks part of its grant
   refused  the policy would refuse the container if it were created now
   unseen   NVIDIA's container runtime added HCAs after NRI, so the plugin did not see them
   unknown  the runtime or the kubelet does not provide enough information
   outside  it uses RDMA outside the policy, for example because it is privileged
 
 MEMLOCK shows one limit if the soft and the hard limit are equal, and SOFT/HARD otherwise.
-IPC_LOCK is "no" in a user namespace, where the kernel does not count it.
+IPC_LOCK is "no" in a user namespace, where the kernel ignores it.
 
 ` + node.WhichPolicy + `
 
@@ -52,7 +52,7 @@ IPC_LOCK is "no" in a user namespace, where the kernel does not count it.
 With --root FILE.tar.gz, show what status found on the node of a support bundle.
 
 The exit status is 1 if a container is below or refused. It is 3 if the node or one of its
-containers cannot be examined, or, with --outside, if it is unknown who uses an HCA. With
+containers cannot be examined, or, with --outside, if the users of an HCA are unknown. With
 --report, it is 0 if the node can be examined.`,
 		Example: `  rdma-spec status
   rdma-spec status ml/train-0
@@ -74,9 +74,9 @@ containers cannot be examined, or, with --outside, if it is unknown who uses an 
 	f := cmd.Flags()
 	f.SortFlags = false
 	f.BoolVar(&outside, "outside", false, "list only what uses RDMA outside the policy")
-	f.BoolVar(&report, "report", false, "exit with 0 also where containers lack something")
+	f.BoolVar(&report, "report", false, "exit with 0 even if containers lack part of their grant")
 	f.BoolVar(&o.QueuePairs, "queue-pairs", false,
-		"also count queue pairs by state: the kernel asks the HCA about each of them")
+		"also count queue pairs by state, for which the kernel queries the HCA about each")
 	o.AddFlags(f)
 	format = cli.AddFormatFlag(cmd, cli.FormatTable, cli.FormatJSON, cli.FormatYAML)
 	return cmd
@@ -104,7 +104,7 @@ func Show(stdout, stderr io.Writer, o node.Options, outside bool, format string)
 	if outside {
 		inventory, err := s.RDMA()
 		if err != nil {
-			return nil, fmt.Errorf("who uses RDMA is unknown: %w", err)
+			return nil, fmt.Errorf("cannot tell who uses RDMA: %w", err)
 		}
 		if unknown := inventory.Unknown(); len(unknown) > 0 {
 			incomplete = errors.New(unknown[0])

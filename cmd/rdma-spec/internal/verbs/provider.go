@@ -44,7 +44,7 @@ var vendors = map[string]string{string(BNXT): ", Broadcom's libbnxt_re: no newer
 
 // OfDriver names the provider that a driver needs whose ABI is not that of rdma-core.
 func OfDriver(provider string) string {
-	return "the provider that belongs to the node's driver, of its version" + vendors[provider]
+	return "the provider that belongs to the node's driver, in the same version" + vendors[provider]
 }
 
 // ABIOf returns the versions of the kernel's ABI that rdma-core's provider supports.

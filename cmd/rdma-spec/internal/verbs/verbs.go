@@ -39,7 +39,7 @@ func (e *Error) Error() string { return e.Command + ": " + e.Err.Error() }
 func (e *Error) Unwrap() error { return e.Err }
 
 // errNoResponse means that the kernel accepted a command, and did not write its response.
-var errNoResponse = errors.New("the kernel has written no response")
+var errNoResponse = errors.New("the kernel did not write a response")
 
 // device is where commands go. write has the kernel carry out a command, whose response has the length of the slice.
 type device interface {
@@ -59,7 +59,7 @@ type Context struct {
 // as they are.
 func Open(path string, driver Driver) (*Context, error) {
 	if !Supported(driver) {
-		return nil, fmt.Errorf("driver %q: its contexts are not known", driver)
+		return nil, fmt.Errorf("driver %q: unknown context layout", driver)
 	}
 	fd, err := unix.Open(path, unix.O_RDWR|unix.O_CLOEXEC, 0)
 	if err != nil {
@@ -135,7 +135,7 @@ func (f file) write(command, response []byte) error {
 	}
 	n, err := unix.Write(int(f), command)
 	if err == nil && n != len(command) {
-		err = fmt.Errorf("the kernel has taken %d bytes of %d", n, len(command))
+		err = fmt.Errorf("the kernel accepted %d bytes of %d", n, len(command))
 	}
 	return err
 }

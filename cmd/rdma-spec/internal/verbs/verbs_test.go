@@ -128,9 +128,9 @@ func TestRegister(t *testing.T) {
 		"stays registered": {refuse: map[command]error{deregMR: unix.EBUSY},
 			said: "GET_CONTEXT ALLOC_PD REG_MR DEREG_MR DEALLOC_PD", err: "DEREG_MR: device or resource busy"},
 		"a context unwritten": {mute: map[command]bool{getContext: true}, said: "GET_CONTEXT",
-			err: "GET_CONTEXT: the kernel has written no response"},
+			err: "GET_CONTEXT: the kernel did not write a response"},
 		"a handle unwritten": {mute: map[command]bool{regMR: true}, said: "GET_CONTEXT ALLOC_PD REG_MR DEALLOC_PD",
-			err: "REG_MR: the kernel has written no response"},
+			err: "REG_MR: the kernel did not write a response"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			k := &kernel{t: t, refuse: test.refuse, mute: test.mute, open: 1}

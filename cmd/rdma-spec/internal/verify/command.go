@@ -62,8 +62,8 @@ The exit status is 1 if RDMA would fail.`,
 			return verify(cmd.OutOrStdout(), thisContainer(), size, pid, format.Format)
 		},
 	}
-	cmd.Flags().StringVar(&lock, "lock", "64Mi", "register, or lock, memory of this `SIZE`")
-	cmd.Flags().IntVar(&pid, "pid", 0, "judge the limits of this `PROCESS` as well (default: process 1)")
+	cmd.Flags().StringVar(&lock, "lock", "64Mi", "register or lock this much memory (`SIZE`)")
+	cmd.Flags().IntVar(&pid, "pid", 0, "also check the limits of the process with this `ID` (default: process 1)")
 	format = cli.AddFormatFlag(cmd, cli.FormatText, cli.FormatJSON, cli.FormatYAML)
 	return cmd
 }

@@ -37,7 +37,7 @@ func (v *verification) devices(dir string) (held []heldHCA) {
 	files, _ := v.seen.Files.Match(dir + "/uverbs*") // what cannot be listed is not there
 	switch {
 	case v.elsewhere && len(files) == 0:
-		v.add("device", doctor.Unknown, "verbs devices of the target: cannot be seen from this container")
+		v.add("device", doctor.Unknown, "verbs devices of the target: not visible from this container")
 		return nil
 	case len(files) == 0:
 		v.fails("device", causeDevice,

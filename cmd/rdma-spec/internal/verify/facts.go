@@ -69,7 +69,7 @@ func (v *verification) fails(check string, why cause, format string, args ...any
 func (v *verification) limits() {
 	held, err := v.process(v.self)
 	if err != nil {
-		v.add("memlock", doctor.Unknown, "memlock of this process: cannot be read: %v", err)
+		v.add("memlock", doctor.Unknown, "memlock of this process: cannot read it: %v", err)
 		return
 	}
 	v.own = &held
@@ -87,7 +87,7 @@ func (v *verification) showLimits(who string, held limits.Process) {
 	said := "not effective"
 	switch {
 	case held.IPCLock && held.UserNamespace:
-		said = "effective, but the kernel does not count it in a user namespace (hostUsers: false)"
+		said = "effective, but the kernel ignores it in a user namespace (hostUsers: false)"
 	case held.IPCLock:
 		is = doctor.OK
 		said = "effective"
@@ -103,5 +103,5 @@ func (v *verification) allow(held limits.Process) bool { return held.Registers()
 func (v *verification) mayLock() bool { return v.own == nil || v.allow(*v.own) }
 
 // memlockRemedy explains how a container gets a sufficient memlock. A process cannot raise its own.
-const memlockFix = "see that nri-rdma runs on the node and takes this container for an RDMA container (rdma-spec " +
-	"explain, rdma-spec status), and recreate the pod or run rdma-spec repair on the node"
+const memlockFix = "check that nri-rdma runs on the node and that this is an RDMA container for it (rdma-spec " +
+	"explain, rdma-spec status); then recreate the pod, or run rdma-spec repair on the node"

@@ -18,7 +18,7 @@ import (
 // A privileged container holds more HCAs than are meant for it: one that works is enough.
 func (v *verification) ports(held []heldHCA) {
 	if v.judged.Unread != "" && len(held) > 0 {
-		v.add("gid", doctor.Unknown, "GIDs: the addresses of this network namespace cannot be read: %s", v.judged.Unread)
+		v.add("gid", doctor.Unknown, "GIDs: cannot read the addresses of this network namespace: %s", v.judged.Unread)
 	}
 	first := len(v.Findings)
 	works := false

@@ -20,7 +20,7 @@ func (v *verification) libraries(held []heldHCA) {
 	}
 	if image.LibVerbs == "" {
 		v.add("library", note,
-			"libibverbs: not in the image's usual directories: a program needs its own, or must be linked with it statically")
+			"libibverbs: not in the image's usual directories: a program must bring its own or link it statically")
 		return
 	}
 	v.add("library", doctor.OK, "libibverbs: %s", image.LibVerbs)
@@ -42,11 +42,11 @@ func (v *verification) libraries(held []heldHCA) {
 				"supports %d to %d: install %s", h.abi, abi.Least, abi.Most, verbs.OfDriver(driver))
 		case provider == "":
 			is = doctor.Unknown
-			said = "not next to libibverbs, which then reports No IB devices found: install it (ibverbs-providers, " +
-				"libibverbs, rdma-core)"
+			said = "not next to libibverbs, which then reports No IB devices found: install it (package ibverbs-providers, " +
+				"libibverbs, or rdma-core)"
 		case !known || h.abi == 0:
 			is = note
-			said = fmt.Sprintf("%s; which versions of the kernel's ABI (%d) it supports is not known here", provider,
+			said = fmt.Sprintf("%s; verify does not know whether it supports the kernel's ABI, %d", provider,
 				h.abi)
 		case !abi.Has(h.abi):
 			is = doctor.Unknown
@@ -63,7 +63,7 @@ func (v *verification) sharedMemory() {
 	switch size := v.judged.SharedMem; {
 	case size == nil && v.elsewhere:
 	case size == nil:
-		v.add("shared-memory", note, "/dev/shm: not mounted, or without a size of its own: NCCL and others may need it")
+		v.add("shared-memory", note, "/dev/shm: not mounted, or without a size limit: NCCL and others may need it")
 	case *size <= process.SmallSharedMemory:
 		v.add("shared-memory", note,
 			"/dev/shm: %s, too little for NCCL with several GPUs: mount an emptyDir with medium: Memory there", size)

@@ -20,13 +20,13 @@ import (
 func (v *verification) registering(held []heldHCA) {
 	if v.elsewhere {
 		v.add("register", doctor.Unknown,
-			"register %s: not tried: this container is not the target's, and has its own limits and devices", v.size)
+			"register %s: skipped: this container is not the target, and has its own limits and devices", v.size)
 		return
 	}
 	const spare = 16 << 20 // for the program itself
 	if room, known := v.room(); known && room < uint64(v.size)+spare {
 		v.add("lock", doctor.Unknown,
-			"register %s: not tried: the container may use only %s more memory, and would be killed; choose less with --lock",
+			"register %s: skipped: the container may use only %s more memory, and would be killed; set a lower --lock",
 			v.size, spec.Limit(room))
 		if !v.mayLock() {
 			v.fails("memlock", causeMemlock, "memlock of this process: less than %s: %s", v.size, memlockFix)
@@ -40,7 +40,7 @@ func (v *verification) registering(held []heldHCA) {
 		}
 		if !verbs.Supported(h.driver) {
 			v.add("register", doctor.Unknown,
-				"register %s with %s: not tried: verify cannot register memory with its driver (%s)", v.size, h.name,
+				"register %s with %s: skipped: verify does not support its driver (%s)", v.size, h.name,
 				cmp.Or(string(h.driver), "unknown"))
 			continue
 		}
@@ -60,19 +60,19 @@ func (v *verification) registered(h heldHCA, err error) bool {
 	case noMemory && !v.mayLock():
 		v.fails("register", causeMemlock, "%s: memlock is %s: %s", said, v.own.Memlock.Soft, memlockFix)
 	case noMemory && v.own != nil && h.driver == verbs.SIW && v.own.Memlock.Soft < v.size:
-		v.fails("register", causeMemlock, "%s: memlock is %s, and older kernels do not count CAP_IPC_LOCK for Soft-iWARP: %s",
+		v.fails("register", causeMemlock, "%s: memlock is %s, and older kernels ignore CAP_IPC_LOCK for Soft-iWARP: %s",
 			said, v.own.Memlock.Soft, memlockFix)
 	case noMemory:
 		v.fails("register", causeMemory,
-			"%s, although memlock or CAP_IPC_LOCK allow it: the node has too little memory that can be pinned, or the HCA has "+
-				"no memory keys left: see CREATE_MKEY in the node's kernel log", said)
+			"%s, although memlock or CAP_IPC_LOCK allows it: the node has too little memory that can be pinned, or the HCA "+
+				"has no memory keys left: look for CREATE_MKEY in the node's kernel log", said)
 	case errors.Is(err, unix.EAGAIN):
 		v.fails("register", causeRDMACgroup,
 			"%s: the cgroup's rdma.max allows no more (hca_handle, hca_object), or the HCA is being reset", said)
 	case errors.Is(err, unix.EIO), errors.Is(err, unix.ENODEV), errors.Is(err, unix.ENXIO):
 		v.fails("register", causeDevice, "%s: the HCA is gone: recreate the pod", said)
 	default:
-		v.add("register", doctor.Unknown, "%s: its driver (%s) expects something else", said, h.driver)
+		v.add("register", doctor.Unknown, "%s: its driver (%s) expects another request", said, h.driver)
 		return false
 	}
 	return true
@@ -84,15 +84,15 @@ func (v *verification) locked(err error) {
 	said := fmt.Sprintf("lock %s: %v", v.size, err)
 	switch {
 	case err == nil:
-		v.add("lock", doctor.OK, "lock %s, in place of registering it: done", v.size)
+		v.add("lock", doctor.OK, "lock %s, instead of registering it: done", v.size)
 	case refused && !v.mayLock():
-		v.fails("lock", causeMemlock, "lock %s, in place of registering it: %v: memlock is %s: %s", v.size, err,
+		v.fails("lock", causeMemlock, "lock %s, instead of registering it: %v: memlock is %s: %s", v.size, err,
 			v.own.Memlock.Soft, memlockFix)
 	case errors.Is(err, unix.EPERM): // memlock and the capability suffice
 		v.add("lock", note,
-			"%s: a seccomp profile or a security module forbids mlock here, which does not matter to RDMA", said)
+			"%s: a seccomp profile or a security module forbids mlock here, which does not affect RDMA", said)
 	case refused && v.own != nil:
-		v.fails("lock", causeMemory, "%s, although memlock or CAP_IPC_LOCK allow it: the node has too little memory", said)
+		v.fails("lock", causeMemory, "%s, although memlock or CAP_IPC_LOCK allows it: the node has too little memory", said)
 	default:
 		v.fails("lock", causeMemory, "%s", said)
 	}

@@ -23,8 +23,8 @@ func (v *verification) readTarget(pid int) error {
 	name := v.read(of(pid, "comm"))
 	if !named && name == "pause" {
 		v.add("memlock", doctor.Unknown,
-			"memlock of the program: process 1 is the pod's pause (shareProcessNamespace: true): name the program's process "+
-				"with --pid")
+			"memlock of the program: process 1 is the pod's pause process (shareProcessNamespace: true): set --pid to the "+
+				"program's process")
 		return nil
 	}
 	held, err := v.process(pid)
@@ -32,7 +32,7 @@ func (v *verification) readTarget(pid int) error {
 	case err != nil && named:
 		return fmt.Errorf("process %d: %w", pid, err)
 	case err != nil:
-		v.add("memlock", doctor.Unknown, "memlock of process 1: cannot be read: %v", err)
+		v.add("memlock", doctor.Unknown, "memlock of process 1: cannot read it: %v", err)
 		return nil
 	}
 	v.target = pid

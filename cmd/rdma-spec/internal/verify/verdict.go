@@ -30,15 +30,15 @@ const (
 var causes = []struct{ name, means string }{
 	{"memlock", `"Couldn't allocate MR" is caused by RLIMIT_MEMLOCK`},
 	{"memory", `"Couldn't allocate MR" is caused by a lack of memory that can be pinned, or of the HCA's memory keys`},
-	{"rdma cgroup", `"Couldn't allocate MR" and the like are caused by the limit rdma.max of the cgroup`},
+	{"rdma cgroup", `"Couldn't allocate MR" and similar errors are caused by the cgroup's limit rdma.max`},
 	{"device cgroup", "the container cannot open the HCA, so no memory can be registered"},
 	{"security module", "a security module forbids the container to open the HCA, so no memory can be registered"},
 	{"file mode", "the container's user cannot open the HCA, so no memory can be registered"},
 	{"device", "the container has no usable HCA, so no memory can be registered"},
-	{"namespace", "all addresses of an HCA belong to another network namespace; this does not prevent a registration, " +
-		"but connections"},
-	{"address", "an HCA's interface has no IP address; this does not prevent a registration, but connections"},
-	{"port down", "an HCA's ports carry no traffic; this does not prevent a registration, but connections"},
+	{"namespace", "all addresses of an HCA belong to another network namespace; this prevents connections, but not " +
+		"registrations"},
+	{"address", "an HCA's interface has no IP address; this prevents connections, but not registrations"},
+	{"port down", "an HCA's ports carry no traffic; this prevents connections, but not registrations"},
 }
 
 // verdict is the cause of "Couldn't allocate MR".
@@ -49,7 +49,7 @@ type verdict struct {
 
 // conclude draws the verdict from the findings.
 func (v *verification) conclude() {
-	v.Verdict = verdict{Causes: []string{}, Text: "nothing found: " + v.tried()}
+	v.Verdict = verdict{Causes: []string{}, Text: "no fault found: " + v.tried()}
 	between := "; also: "
 	for _, c := range causes {
 		switch found := slices.ContainsFunc(v.Findings, func(f doctor.Finding) bool { return f.Impact == c.means }); {
@@ -73,12 +73,13 @@ func (v *verification) tried() string {
 	}
 	switch {
 	case v.elsewhere:
-		return fmt.Sprintf("the limits of process %d allow memory of %s, but none was registered in its container", v.target,
+		return fmt.Sprintf("the limits of process %d allow registering %s, but verify did not register memory in its "+
+			"container", v.target,
 			v.size)
 	case done("register"):
-		return fmt.Sprintf(`memory of %s can be registered; if "Couldn't allocate MR" is still reported, look at larger buffers, and at GPU memory (nvidia_peermem, DMA-BUF)`, v.size)
+		return fmt.Sprintf(`%s of memory can be registered; if a program still reports "Couldn't allocate MR", its buffers may be larger, or in GPU memory (nvidia_peermem, DMA-BUF)`, v.size)
 	case done("lock"):
-		return fmt.Sprintf("memory of %s can be locked, but no memory was registered", v.size)
+		return fmt.Sprintf("%s of memory can be locked, but no memory was registered", v.size)
 	}
 	return "but no memory was registered or locked"
 }

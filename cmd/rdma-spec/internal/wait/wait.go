@@ -36,7 +36,7 @@ func Command() *cobra.Command {
 		Long: `Wait until nri-rdma is registered with this node's container runtime. In an init container of a
 device plugin, it keeps pods that request the RDMA resource off the node until then.
 
-The registered plugin holds a lock of the kernel on ` + inforce.File + `. That
+The registered plugin has a kernel lock on ` + inforce.File + `. That
 directory is all that rdma-spec wait reads. It needs no capability, no network, and no
 credential. It prints what it waits for at once, and then every 30 seconds.
 
@@ -64,7 +64,7 @@ out whether it is.`,
 		},
 	}
 	f := cmd.Flags()
-	cli.AddDurationFlag(f, &timeout, "timeout", 0, "give up after this `DURATION`, such as 5m; 0 waits for ever")
+	cli.AddDurationFlag(f, &timeout, "timeout", 0, "give up after this `DURATION`, such as 5m; 0 waits forever")
 	f.StringVar(&root, "root", "/", "the directory that has the node's run")
 	return cmd
 }

@@ -222,7 +222,7 @@ func (l *Ledger) turn(s step, from, to []byte) error {
 			err = os.Chmod(dir, 0o755) // for all who need what is in it, whatever the umask
 		}
 		if err != nil && !errors.Is(err, os.ErrExist) {
-			return fmt.Errorf("cannot make %s: %w", dir, files.Cause(err))
+			return fmt.Errorf("cannot create %s: %w", dir, files.Cause(err))
 		}
 	}
 	return l.put(s.path, from, to, s.mode)

@@ -39,7 +39,7 @@ func Read(root string) (*Ledger, error) {
 func Open(root string) (*Ledger, error) {
 	dir := files.Below(root, record.Dir)
 	if err := os.MkdirAll(dir, 0o700); err != nil {
-		return nil, fmt.Errorf("cannot make %s: %w", dir, files.Cause(err))
+		return nil, fmt.Errorf("cannot create %s: %w", dir, files.Cause(err))
 	}
 	name := filepath.Join(dir, "lock")
 	lock, err := os.OpenFile(name, os.O_RDWR|os.O_CREATE, 0o600)
@@ -51,7 +51,7 @@ func Open(root string) (*Ledger, error) {
 		holder := make([]byte, 20)
 		n, _ := lock.Read(holder) // unknown: the message does without
 		_ = lock.Close()          // nothing was written
-		return nil, fmt.Errorf("another rdma-spec configure is running (PID %s): wait for it, and try again",
+		return nil, fmt.Errorf("another rdma-spec configure is running (PID %s): wait for it, and rerun the command",
 			strings.TrimSpace(string(holder[:n])))
 	}
 	l, err := Read(root)

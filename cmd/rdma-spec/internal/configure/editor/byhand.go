@@ -26,7 +26,7 @@ type ByHand struct {
 
 // Error implements error.
 func (b *ByHand) Error() string {
-	return "the change cannot be made: " + strings.Join(b.Problems, "; ")
+	return "cannot make the change: " + strings.Join(b.Problems, "; ")
 }
 
 // byHand says what people have to do instead of a change.
@@ -55,7 +55,7 @@ func (w *writing) byHand(g record.Goal, tree map[string]any, all []containerd.Fi
 		fmt.Fprintf(&text, "# Write the base spec: rdma-spec generate --for containerd%s --to %s\n", from,
 			goal.BaseSpec(g.Config, name))
 	}
-	fmt.Fprintf(&text, "# Then restart containerd, and run this command again: it prints \"nothing to change\".\n")
+	fmt.Fprintf(&text, "# Then restart containerd, and rerun this command: it prints \"nothing to change\".\n")
 	if slices.ContainsFunc(problems, func(problem string) bool {
 		return strings.HasPrefix(problem, "/etc/") && strings.HasSuffix(problem, readOnly)
 	}) {
@@ -76,8 +76,8 @@ func (w *writing) where(file containerd.File) string {
 		return fmt.Sprintf("Copy %s to /etc/containerd/config.toml, and add these lines there. Then set "+
 			"CONTAINERD_CONFIG=/etc/containerd/config.toml in a drop-in of containerd's unit.", name)
 	case strings.HasPrefix(name, "/run/"):
-		return fmt.Sprintf("%s is generated at each boot: add these lines to a file below %s that %s imports instead, with "+
-			"the rest of what it says.", name, filepath.Dir(w.Config), w.Config)
+		return fmt.Sprintf("%s is generated at each boot: add these lines, and the rest of its content, to a file below "+
+			"%s that %s imports instead.", name, filepath.Dir(w.Config), w.Config)
 	case w.Rendered(file):
 		return "Add these lines to " + w.Template + ", where the table is."
 	}

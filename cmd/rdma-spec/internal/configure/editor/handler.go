@@ -37,7 +37,7 @@ func (d Editor) Handler(ctx context.Context, spec func(base []byte) ([]byte, err
 	name := strings.TrimPrefix(d.Goal.Feature, goal.Handler)
 	like := d.Goal.Asked[goal.Like]
 	if !handlerName.MatchString(name) {
-		return nil, fmt.Errorf("%q is not a handler's name: write lower-case letters, digits, and -", name)
+		return nil, fmt.Errorf("%q is not a handler name: write lowercase letters, digits, and -", name)
 	}
 	b, err := d.base(ctx)
 	if err != nil {
@@ -72,17 +72,17 @@ func (d Editor) Handler(ctx context.Context, spec func(base []byte) ([]byte, err
 		return nil, err
 	case model["runtime_type"] == nil || model["runtime_type"] == "":
 		last, _ := containerd.Last(all, hasModel)
-		return nil, fmt.Errorf("the handler %q has no runtime_type, and no pod of it starts: set one in %s first", like,
+		return nil, fmt.Errorf("the handler %q has no runtime_type, so its pods do not start: set one in %s first", like,
 			cmp.Or(last.Path, d.File()))
 	case ours && name == like:
 		return nil, nil
 	case exists && !ours && name != like:
-		return nil, fmt.Errorf("%s already has a handler %q: take another name, or give it the base spec with --in-place",
+		return nil, fmt.Errorf("%s already has a handler %q: choose another name, or add the base spec to it with --in-place",
 			d.File(), name)
 	}
 	if pattern, by := d.Importing(all, file); pattern != "" {
-		return nil, fmt.Errorf("%s imports %q, which would take the base spec %s, too, and containerd would not start with "+
-			"it: import %s", by, pattern, file, filepath.Join(filepath.Dir(pattern), "*.toml"))
+		return nil, fmt.Errorf("%s imports %q, which also matches the base spec %s, so containerd would not start: import "+
+			"%s", by, pattern, file, filepath.Join(filepath.Dir(pattern), "*.toml"))
 	}
 	content, err := spec(base)
 	if err != nil {
@@ -94,8 +94,8 @@ func (d Editor) Handler(ctx context.Context, spec func(base []byte) ([]byte, err
 	}
 	others := slices.DeleteFunc(d.Naming(all, planned[0].Path), func(other string) bool { return other == name })
 	if len(others) > 0 && len(planned.Changed()) > 0 && !d.Force {
-		return nil, fmt.Errorf("%s is the base_runtime_spec of %s as well, and all containers of that would change: give it "+
-			"another one, or use --force", planned[0].Path, strings.Join(others, ", "))
+		return nil, fmt.Errorf("%s is also the base_runtime_spec of %s, so all its containers would change: set another "+
+			"base_runtime_spec there, or use --force", planned[0].Path, strings.Join(others, ", "))
 	}
 	config, err := d.plan(ctx, b)
 	if err != nil && unheard != nil {
@@ -192,8 +192,8 @@ func written(files []containerd.File, plugin, name string) map[string]any {
 
 // unusable says that the base spec in a file is in the way.
 func unusable(file string, err error) error {
-	return fmt.Errorf("the base spec %s cannot be used, and containerd serves no CRI without it: %w: write it with "+
-		"rdma-spec generate --to %[1]s", file, files.Cause(err))
+	return fmt.Errorf("the base spec %s cannot be used, and without it, containerd does not serve CRI: %w: write it "+
+		"with rdma-spec generate --to %[1]s", file, files.Cause(err))
 }
 
 // baseSpecs reports the first base spec of the handlers with which CRI does not start. The one that is planned is

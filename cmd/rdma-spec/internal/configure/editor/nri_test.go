@@ -20,7 +20,7 @@ import (
 // A program that does not answer as containerd does is one line, and no plan.
 func TestProgramsThatFail(t *testing.T) {
 	for name, test := range map[string]struct{ script, want string }{
-		"no version": {"echo hello", "prints no version"},
+		"no version": {"echo hello", "does not print a version"},
 		"no dump": {"[ $1 = --version ] && echo containerd x v2.4.2 || { echo 'noise'; echo 'containerd: failed " +
 			"to load TOML: line 3' >&2; exit 1; }", "config.toml: failed to load TOML: line 3: correct it first"},
 		"no TOML":          {"[ $1 = --version ] && echo containerd x v2.4.2 || echo '<html>'", "not TOML"},
@@ -28,20 +28,20 @@ func TestProgramsThatFail(t *testing.T) {
 		"no word": {"[ $1 = --version ] && echo containerd x v2.4.2",
 			"config.toml: exit status 1: correct it first"},
 		"a missing import": {`[ $1 = --version ] && echo containerd x v2.4.2 || echo '[plugins]'`,
-			"config.toml imports /nowhere/x.toml, which does not exist, and containerd does not start without it: correct it " +
-				"first"},
+			"config.toml imports /nowhere/x.toml, which does not exist, and without which containerd does not start: correct " +
+				"it first"},
 		"CRI off, by its newest name": {
 			`[ $1 = --version ] && echo containerd x v2.4.2 || echo 'disabled_plugins = ["io.containerd.cri.v1.runtime"]'`,
-			"turns the plugin io.containerd.cri.v1.runtime off",
+			"turns off the plugin io.containerd.cri.v1.runtime",
 		},
 		"CRI off": {`[ $1 = --version ] && echo containerd x v2.4.2 || echo 'disabled_plugins = ["cri"]'`,
-			"turns the plugin cri off in disabled_plugins"},
+			"turns off the plugin cri in disabled_plugins"},
 		"too old":               {"echo containerd x v1.7.6", "containerd 1.7.6 has no NRI that can set limits"},
-		"a change is not taken": {`[ $1 = --version ] && echo containerd x v2.4.2 || printf "[plugins.'io.containerd.nri.v1.nri']\ndisable = true\n"`, "the change cannot be made: "},
+		"a change is not taken": {`[ $1 = --version ] && echo containerd x v2.4.2 || printf "[plugins.'io.containerd.nri.v1.nri']\ndisable = true\n"`, "cannot make the change: "},
 		"a change loses a handler": {
 			`[ $1 = --version ] && echo containerd x v2.4.2 && exit
 grep -q 90-rdma-spec $2 || grep -q import- $2 || printf "[plugins.'io.containerd.cri.v1.runtime'.containerd.runtimes.runc]\n"
-printf "[plugins.'io.containerd.nri.v1.nri']\ndisable = true\n"`, "the change cannot be made: ",
+printf "[plugins.'io.containerd.nri.v1.nri']\ndisable = true\n"`, "cannot make the change: ",
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -72,7 +72,7 @@ func TestGeneratedFiles(t *testing.T) {
 	const rke2 = "data/agent/etc/containerd/"
 	root := scratch.With(t, map[string]string{"usr/bin/containerd": "", "x/config.toml": text, "data/bin/containerd": "",
 		"etc/rancher/rke2/config.yaml": "data-dir: /data\n", rke2 + "config.toml": text}, 0o600)
-	for config, want := range map[string]string{"x/config.toml": "config.toml is generated, and would",
+	for config, want := range map[string]string{"x/config.toml": "config.toml is generated, so a change would",
 		rke2 + "config.toml": rke2 + "config-v3.toml.tmpl"} {
 		d, err := containerd.Choose(containerd.Find(root), filepath.Join(root, config), root)
 		if err != nil {

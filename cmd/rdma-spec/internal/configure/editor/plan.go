@@ -74,8 +74,8 @@ func (d Editor) base(ctx context.Context) (b base, err error) {
 	for _, plugin := range needed {
 		if containerd.Disables(b.now, plugin) {
 			file, _ := containerd.Last(all, func(tree map[string]any) bool { return containerd.Disables(tree, plugin) })
-			return b, fmt.Errorf("%s turns the plugin %s off in disabled_plugins: remove it there first, if Kubernetes "+
-				"is to use this containerd", cmp.Or(file.Path, d.File()), plugin)
+			return b, fmt.Errorf("%s turns off the plugin %s in disabled_plugins: if Kubernetes uses this containerd, remove "+
+				"the entry first", cmp.Or(file.Path, d.File()), plugin)
 		}
 	}
 	if len(b.now) == 0 {
@@ -170,7 +170,7 @@ func (w *writing) meet(ctx context.Context, g record.Goal, tree, now map[string]
 		return nil, err
 	}
 	if w.Template == "" && generated.Match(main.Text) {
-		return nil, fmt.Errorf("%s is generated, and would be written over: change what it is generated from", w.File())
+		return nil, fmt.Errorf("%s is generated, so a change would be lost: change its source", w.File())
 	}
 	version, err := w.fileVersion(ctx, main)
 	if err != nil {
@@ -222,7 +222,7 @@ func (w *writing) rendered(ctx context.Context) error {
 	if text == nil {
 		said = "does not exist yet"
 	}
-	return fmt.Errorf("%s %s, and %s creates it: start %[3]s once, and run this command again", w.File(), said, w.Name)
+	return fmt.Errorf("%s %s, and %s creates it: start %[3]s once, and rerun this command", w.File(), said, w.Name)
 }
 
 // fileVersion returns the configuration version that the containerd's file has, or gets where it says nothing yet.
@@ -333,7 +333,7 @@ func (w *writing) unfit(path string) string {
 	case strings.HasPrefix(name, "/nix/store/"):
 		return name + " is built by Nix"
 	case strings.HasPrefix(name, "/run/"):
-		return name + " is gone after a boot"
+		return name + " does not survive a reboot"
 	}
 	for dir := filepath.Dir(path); path != ""; dir = filepath.Dir(dir) {
 		err := unix.Access(dir, unix.W_OK)
@@ -468,7 +468,7 @@ func isThere(s set) error {
 	if _, isTable := s.value.(map[string]any); !isTable {
 		table = table[:len(table)-1]
 	}
-	return fmt.Errorf("the table %s is there already, and a block cannot add to it", strings.Join(table, "."))
+	return fmt.Errorf("the table %s already exists, and a block cannot extend it", strings.Join(table, "."))
 }
 
 // wrote stages a file, with the parts that it has already.
@@ -492,7 +492,7 @@ func (w *writing) reaches(ctx context.Context, want map[string]any) error {
 		return err
 	}
 	if paths := goal.Differences(got, want); paths != nil {
-		return fmt.Errorf("the effective configuration would not be right at %s", strings.Join(paths[0], "."))
+		return fmt.Errorf("the effective configuration would be wrong at %s", strings.Join(paths[0], "."))
 	}
 	return nil
 }

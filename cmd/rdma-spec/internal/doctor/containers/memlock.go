@@ -24,7 +24,7 @@ func containerMemlock(v *doctor.View, c node.Container) []doctor.Finding {
 		return nil
 	case c.Registers == nil:
 		return []doctor.Finding{doctor.Unsure(containerObject(c), doctor.Sentence(append(c.Causes(),
-			"how much it can register is unknown")))}
+			"the doctor cannot tell how much it can register")))}
 	case c.StarvesRDMA():
 		return []doctor.Finding{starves(v, c)}
 	case idles(c):
@@ -63,7 +63,7 @@ func containerUnseen(_ *doctor.View, c node.Container) []doctor.Finding {
 		return nil
 	}
 	return []doctor.Finding{doctor.Fault(containerObject(c), fmt.Sprintf("It can register at most %s. %s", *c.Registers,
-		doctor.Sentence(c.Causes())), "The image can set the variable. Decide whether it may. If so, "+
+		doctor.Sentence(c.Causes())), "The image can set this variable. Decide whether to allow that. If so, "+
 		c.Fix.Text)}
 }
 
@@ -78,7 +78,7 @@ func starves(v *doctor.View, c node.Container) doctor.Finding {
 	}
 	// Where nothing is known of its capabilities, it may have the one.
 	if c.UserNamespace && (len(c.Bounding) == 0 || slices.Contains(c.Bounding, spec.CapIPCLock)) {
-		has += ", because CAP_IPC_LOCK does not count in its user namespace (hostUsers: false)"
+		has += ", because the kernel ignores CAP_IPC_LOCK in its user namespace (hostUsers: false)"
 	}
 	fault := func(fix, format string, args ...any) doctor.Finding {
 		return doctor.Fault(containerObject(c), has+": "+fmt.Sprintf(format, args...)+".", fix)

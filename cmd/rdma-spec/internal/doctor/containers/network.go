@@ -211,7 +211,8 @@ func containerGIDIndex(v *doctor.View, c node.Container) (found []doctor.Finding
 				"%d.", text, r.own[len(r.own)-1].Address, r.own[len(r.own)-1].Index)
 		}
 		found = append(found, doctor.Fault(r.object, text,
-			"Remove NCCL_IB_GID_INDEX from the pod: NCCL 2.21 and later find the GID themselves, and from 2.26 on in all pods"))
+			"Remove NCCL_IB_GID_INDEX from the pod: NCCL 2.21 and later find the GID themselves, and 2.26 and later in all "+
+				"pods"))
 	}
 	return found
 }

@@ -156,7 +156,7 @@ func TestNamed(t *testing.T) {
 			t.Errorf("%s: %v, %v", wanted, got, err)
 		}
 	}
-	if _, _, err := doctor.Named(all, "e"); err == nil || err.Error() != `there is no check and no family "e"` {
+	if _, _, err := doctor.Named(all, "e"); err == nil || err.Error() != `no check or family "e"` {
 		t.Error(err)
 	}
 }
@@ -209,7 +209,7 @@ func TestChecksLookSideBySide(t *testing.T) {
 
 // A look that missed a whole family is not well: it says which. What no container sees is not missed there.
 func TestMissedFamilies(t *testing.T) {
-	const unseen = "The files cannot be seen from here: run the doctor on the node itself."
+	const unseen = "The files not visible from here: run the doctor on the node itself."
 	family := func(name string, findings ...doctor.Finding) (all []doctor.Finding) {
 		for _, f := range findings {
 			f.Family, f.Check = name, name+"-check"
@@ -237,7 +237,7 @@ func TestMissedFamilies(t *testing.T) {
 		err := doctor.Concluded(all)
 		got := ""
 		if err != nil {
-			got = strings.TrimSuffix(strings.TrimPrefix(err.Error(), "not looked at: "), ": the results list why")
+			got = strings.TrimSuffix(strings.TrimPrefix(err.Error(), "not checked: "), ": the results list the reasons")
 		}
 		if got != test.want {
 			t.Errorf("%s: %q, want %q", name, got, test.want)
@@ -325,7 +325,7 @@ func TestSlowReader(t *testing.T) {
 // A directory that has nothing of a node is not a healthy one.
 func TestNoCopyOfANode(t *testing.T) {
 	_, _, err := doctor.Diagnose(t.Context(), node.Options{Root: scratch.Folder(t)}, checks(), nil, io.Discard)
-	if err == nil || errors.Is(err, cli.ErrProblemFound) || !strings.Contains(err.Error(), "this is not a copy of a node") {
+	if err == nil || errors.Is(err, cli.ErrProblemFound) || !strings.Contains(err.Error(), "not a copy of a node") {
 		t.Error(err)
 	}
 }

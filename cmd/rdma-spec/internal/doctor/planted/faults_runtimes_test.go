@@ -54,7 +54,8 @@ var plantedRuntimes = []fault{
 		name: "a drop-in that containerd 1.7 does not merge", check: "runtime-config", object: theRuntime,
 		plant: func(s *sick) {
 			s.runtime().Ignored = []runtime.Ignored{{File: "/etc/containerd/config.toml", Reason: "containerd 1.7.35 does not merge the " +
-				"section io.containerd.grpc.v1.cri of /etc/containerd/conf.d/x.toml into it, but replaces it, and sandbox_image is lost",
+				"section io.containerd.grpc.v1.cri of /etc/containerd/conf.d/x.toml into it, but replaces it, so sandbox_image " +
+				"is lost",
 				Fix: "write what /etc/containerd/conf.d/x.toml is to keep of /etc/containerd/config.toml into it, or remove the section there"}}
 		},
 	},
@@ -119,7 +120,7 @@ var plantedRuntimes = []fault{
 	{
 		name: "a CDI file of another boot", check: "cdi-files", object: "CDI file /etc/cdi/rdma.yaml",
 		plant: func(s *sick) {
-			s.cdi.Files[0].Devices[0].Problem = "it has uverbs1 now, and the file has uverbs0"
+			s.cdi.Files[0].Devices[0].Problem = "it has uverbs1 now, but the file has uverbs0"
 		},
 	},
 	{

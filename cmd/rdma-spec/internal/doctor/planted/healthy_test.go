@@ -48,7 +48,7 @@ func TestHealthyNodes(t *testing.T) {
 		},
 		"Docker's containerd beside it": func(s *sick) {
 			s.runtimes.Runtimes = append(s.runtimes.Runtimes, runtime.Runtime{Name: "containerd", Config: "/run/docker/c.toml",
-				PID: 101, Known: true, CRIDisabled: true, NRI: runtime.NRI{Off: "disabled_plugins has it"}})
+				PID: 101, Known: true, CRIDisabled: true, NRI: runtime.NRI{Off: "it is in disabled_plugins"}})
 		},
 		"a second containerd without pods": func(s *sick) {
 			s.runtimes.Runtimes = append(s.runtimes.Runtimes, runtime.Runtime{Name: "containerd", Version: "2.4.2",

@@ -46,7 +46,7 @@ func Write(w io.Writer, entries []Entry) error {
 			return err
 		}
 		if i > 0 && all[i-1].Name == e.Name {
-			return fmt.Errorf("%s comes twice", e.Name)
+			return fmt.Errorf("%s occurs twice", e.Name)
 		}
 	}
 	compressed := gzip.NewWriter(w)

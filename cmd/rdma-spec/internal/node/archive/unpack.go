@@ -134,7 +134,7 @@ func (u *unpacker) all(packed *tar.Reader) error {
 func (u *unpacker) one(name string, header *tar.Header, content io.Reader) error {
 	// guard: directories that are links
 	if !u.dirs[path.Dir(name)] {
-		return errors.New("the support bundle lacks its directory")
+		return errors.New("the support bundle has no top-level directory")
 	}
 	switch header.Typeflag {
 	case tar.TypeDir:
@@ -151,7 +151,7 @@ func (u *unpacker) one(name string, header *tar.Header, content io.Reader) error
 		_, err = io.Copy(file, content)
 		return errors.Join(err, file.Close())
 	}
-	return fmt.Errorf("it is neither a directory, nor a regular file, nor a link (type %q)", header.Typeflag)
+	return fmt.Errorf("it is not a directory, a regular file, or a link (type %q)", header.Typeflag)
 }
 
 // checkLinks refuses links that lead out of the directory. It comes last, since a link can lead through others. Only a

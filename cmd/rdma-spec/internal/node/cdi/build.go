@@ -99,7 +99,7 @@ func (b *builder) chosen() []hca.HCA {
 // name gives an HCA another name, if CDI allows it.
 func (b *builder) name(name string, hcas ...hca.HCA) {
 	if err := parser.ValidateDeviceName(name); err != nil {
-		b.note("no device is called %q: %v", name, err)
+		b.note("no device has the name %q: %v", name, err)
 		return
 	}
 	if _, taken := b.devices[name]; !taken {
@@ -116,7 +116,7 @@ func (b *builder) nameAll() {
 		return !named || b.All() && h.Function != hca.FunctionPhysical
 	})
 	if len(active) == 0 {
-		b.note("there is no device %s: no HCA that it stands for has an ACTIVE port", all)
+		b.note("the file has no device %s: none of its HCAs has an ACTIVE port", all)
 		b.devices[all] = nil // no HCA is called so either
 		return
 	}
@@ -178,10 +178,10 @@ func HookMissing(root, hook string) error {
 	info, err := os.Stat(files.Below(root, hook))
 	switch {
 	case err != nil:
-		return fmt.Errorf("the hook %s does not exist, and containers would not start: install it with 'rdma-spec "+
-			"configure cdi', or name it with --hook", hook)
+		return fmt.Errorf("the hook %s does not exist, so containers would not start: install it with 'rdma-spec "+
+			"configure cdi', or set its path with --hook", hook)
 	case !info.Mode().IsRegular() || info.Mode().Perm()&0o111 == 0:
-		return fmt.Errorf("the hook %s is not a program, and containers would not start: make it executable", hook)
+		return fmt.Errorf("the hook %s is not executable, so containers would not start: make it executable", hook)
 	}
 	return nil
 }

@@ -44,7 +44,7 @@ func Write(file string, text []byte) (changed bool, err error) {
 		return true, atomicfile.Change(file, now, nil, 0)
 	}
 	if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {
-		return false, fmt.Errorf("cannot make %s: %w", filepath.Dir(file), files.Cause(err))
+		return false, fmt.Errorf("cannot create %s: %w", filepath.Dir(file), files.Cause(err))
 	}
 	return true, atomicfile.Write(file, text, 0o644)
 }

@@ -152,7 +152,7 @@ func (l looking) look(name string) (Found, error) {
 	found := Found{Path: name}
 	text, err := l.files.Read(strings.TrimPrefix(name, "/"), fileMost)
 	if err != nil {
-		found.Problem = "it cannot be read: " + tree.Cause(err).Error()
+		found.Problem = "cannot read it: " + tree.Cause(err).Error()
 		return found, nil
 	}
 	read, err := cdi.ReadSpec(tree.Below(l.root, name), 0)
@@ -193,7 +193,7 @@ func (l looking) nodeProblem(n *specs.DeviceNode) string {
 	known, found := l.devices[path.Clean(name)]
 	switch {
 	case found && n.Major != 0 && (n.Major != int64(known.Major) || n.Minor != int64(known.Minor)):
-		return fmt.Sprintf("%s is %s on this node, and the file has %d:%d", name, known.Number, n.Major, n.Minor)
+		return fmt.Sprintf("%s is %s on this node, but %d:%d in the file", name, known.Number, n.Major, n.Minor)
 	case found && !known.Sound():
 		return known.Problem
 	case found:
@@ -237,7 +237,7 @@ func (l looking) compare(found *Found, file *specs.Spec, text string) error {
 		switch {
 		case d.Problem != "":
 		case at < 0:
-			d.Problem = "no usable HCA of this node has this name now"
+			d.Problem = "no usable HCA of this node has this name"
 		default:
 			d.Problem = differs(file.Devices[i].ContainerEdits.DeviceNodes, now.Devices[at].ContainerEdits.DeviceNodes)
 		}
@@ -266,7 +266,7 @@ func differs(file, now []*specs.DeviceNode) string {
 	had := paths(file)
 	has := paths(now)
 	if had != has {
-		return fmt.Sprintf("it has %s now, and the file has %s", has, had)
+		return fmt.Sprintf("it has %s now, but the file has %s", has, had)
 	}
 	return ""
 }
@@ -284,7 +284,7 @@ func markConflicts(files []Found) {
 					earlier.Problem = "runtimes refuse it: " + files[i].Path + " has it, too"
 					d.Problem = "runtimes refuse it: " + from[d.Name] + " has it, too"
 				} else {
-					earlier.Problem = files[i].Path + " is taken instead"
+					earlier.Problem = files[i].Path + " is used instead"
 				}
 			}
 			first[d.Name] = d

@@ -42,11 +42,11 @@ type Flags struct {
 func (f *Flags) AddFlags(set *pflag.FlagSet) {
 	set.StringVar(&f.devices, "devices", all, "the `HCAs`: all, or names such as mlx5_0,mlx5_1")
 	set.StringVar(&f.memlock, "memlock", "unlimited",
-		"RLIMIT_MEMLOCK of containers: unlimited, a `SIZE` such as 16Gi, or none for no hook")
-	set.StringVar(&f.options.Hook, "hook", DefaultHook, "the `PROGRAM` that raises memlock, rdma-hook")
-	set.BoolVar(&f.options.Required, "required", false, "start no container whose memlock cannot be raised")
+		"RLIMIT_MEMLOCK of containers: unlimited, a `SIZE` such as 16Gi, or none to omit the hook")
+	set.StringVar(&f.options.Hook, "hook", DefaultHook, "the path of rdma-hook, the `PROGRAM` that raises memlock")
+	set.BoolVar(&f.options.Required, "required", false, "do not start containers whose memlock cannot be raised")
 	set.BoolVar(&f.options.Kubernetes, "kubernetes", false,
-		"raise memlock of containers of Kubernetes, too, on a node where nri-rdma does not run")
+		"also raise memlock of containers of Kubernetes, on a node where nri-rdma does not run")
 	set.BoolVar(&f.options.Management, "management", false,
 		"add umad and issm, with which a container can disturb the whole fabric")
 }

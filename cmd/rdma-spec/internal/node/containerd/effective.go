@@ -25,7 +25,7 @@ type NotRun struct{ error }
 // some of them nil, it is the one without those. The error is NotRun, or why the daemon does not start.
 func (d Daemon) Effective(ctx context.Context, planned Contents) (map[string]any, error) {
 	if d.Program == nil {
-		return nil, NotRun{fmt.Errorf("no program of %s was found", d.Name)}
+		return nil, NotRun{fmt.Errorf("cannot find the program of %s", d.Name)}
 	}
 	all, err := d.Files(ctx, planned)
 	if err != nil {
@@ -88,11 +88,11 @@ func (d Daemon) explain(ctx context.Context, all []File, said refusal) error {
 				`'1s/^\xEF\xBB\xBF//' %[1]s`, f.Path)
 		}
 		if reads := d.reads(ctx, f.Version()); reads < f.Version() {
-			return fmt.Errorf("%s is of version %d, which containerd %s does not read: write it in version %d, or install "+
+			return fmt.Errorf("%s has version %d, which containerd %s does not support: convert it to version %d, or install "+
 				"a newer containerd", f.Path, f.Version(), version, reads)
 		}
 		if f.Tree == nil && f.Pattern != "" && filepath.Ext(f.Name) != ".toml" {
-			return fmt.Errorf("%s imports %q, which takes %s, and containerd does not start with it: import %s", f.By,
+			return fmt.Errorf("%s imports %q, which matches %s, and containerd does not start with it: import %s", f.By,
 				f.Pattern, f.Name, filepath.Join(filepath.Dir(f.Pattern), "*.toml"))
 		}
 	}

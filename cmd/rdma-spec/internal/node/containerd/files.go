@@ -105,13 +105,13 @@ func (d Daemon) Files(ctx context.Context, planned Contents) (all []File, err er
 			f.Text, err = planned.Read(f.Path)
 			switch {
 			case errors.Is(err, syscall.EISDIR) || planned.dir(f.Path):
-				return all, fmt.Errorf("%s imports %q, which takes the directory %s, and containerd does not start with it: "+
+				return all, fmt.Errorf("%s imports %q, which matches the directory %s, and containerd does not start with it: "+
 					"import %s", f.By, f.Pattern, f.Name, filepath.Join(filepath.Dir(f.Pattern), "*.toml"))
 			case err != nil:
 				return all, err
 			case f.Text == nil:
-				return all, fmt.Errorf("%s imports %s, which does not exist, and containerd does not start without it: correct it "+
-					"first", f.By, f.Name)
+				return all, fmt.Errorf("%s imports %s, which does not exist, and without which containerd does not start: "+
+					"correct it first", f.By, f.Name)
 			}
 		}
 		f.Tree, _ = tomledit.Parse(f.Text)

@@ -248,8 +248,8 @@ func Choose(found []Daemon, file, root string) (Daemon, error) {
 	}
 	switch len(found) {
 	case 0:
-		return Daemon{}, fmt.Errorf("no containerd binary below %s in a place that rdma-spec knows, and no configuration "+
-			"of one: install containerd, or start it", root)
+		return Daemon{}, fmt.Errorf("no containerd binary in the usual directories below %s, and no containerd "+
+			"configuration: install containerd, or start it", root)
 	case 1:
 		return found[0].usable()
 	}
@@ -257,13 +257,14 @@ func Choose(found []Daemon, file, root string) (Daemon, error) {
 	for _, d := range found {
 		named = append(named, fmt.Sprintf("%s (--config %s)", d.Name, d.File()))
 	}
-	return Daemon{}, fmt.Errorf("the node has %d containerds: %s: name the one that the kubelet uses with --config",
+	return Daemon{}, fmt.Errorf("the node has %d containerds: %s: select the one that the kubelet uses with --config",
 		len(found), strings.Join(named, ", "))
 }
 
 func (d Daemon) usable() (Daemon, error) {
 	if d.Program == nil {
-		return Daemon{}, fmt.Errorf("no containerd binary below %s: %s of %s is there without its program: install it first",
+		return Daemon{}, fmt.Errorf("no containerd binary below %s: %s of %s exists, but its program does not: install it "+
+			"first",
 			d.Root, d.File(), d.Name)
 	}
 	return d, nil

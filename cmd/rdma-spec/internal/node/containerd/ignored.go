@@ -25,7 +25,7 @@ type Ignored struct {
 
 // Ignored returns the files whose settings of CRI or NRI the daemon does not take over, without a word. In containerd
 // 1.x, a section of an imported file replaces the whole section of an earlier one. Some versions of 2.x ignore the CRI
-// section of a file that says no version, and of one whose version is older than that of another file. Most versions
+// section of a file that has no version, and of one whose version is older than that of another file. Most versions
 // ignore a CRI section by a name that CRI does not have in the file's version. The tree is the effective configuration.
 func (d Daemon) Ignored(ctx context.Context, all []File, tree map[string]any) (found []Ignored) {
 	version, err := d.Program.Version(ctx)
@@ -128,11 +128,11 @@ func (d Daemon) replaced(version string, f File, later []File, plugin string, ta
 	if len(lost) > 3 {
 		some = fmt.Sprintf("%s, and %d more keys", strings.Join(lost[:2], ", "), len(lost)-2)
 	}
-	why := fmt.Sprintf("containerd %s does not merge the section %s of %s into it, but replaces it, and %s is lost",
+	why := fmt.Sprintf("containerd %s does not merge the section %s of %s into it, but replaces it, so %s is lost",
 		version, plugin, by.Name, some)
-	fix := fmt.Sprintf("write what %s is to keep of %s into it, or remove the section there", by.Path, f.Path)
+	fix := fmt.Sprintf("copy what %s should keep of %s into it, or remove the section there", by.Path, f.Path)
 	if d.Rendered(by) {
-		fix = fmt.Sprintf("write all of the section into one file in %s", d.DropIns)
+		fix = fmt.Sprintf("write the whole section to one file in %s", d.DropIns)
 	}
 	return &Ignored{Lost: lost, By: by.Name, Reason: why, Fix: fix}
 }
@@ -164,10 +164,10 @@ func onlyStreams(version, plugin string, section, tree map[string]any) bool {
 // misnamed says why a file's CRI section does not count by its name.
 func misnamed(version string, f File, plugin string) *Ignored {
 	says := fmt.Sprintf("is of version %d", f.Version())
-	fix := fmt.Sprintf("give the section the name that it has in version %[1]d, which is %[2]s for handlers, in %[3]s",
+	fix := fmt.Sprintf("rename the section in %[3]s to its name in version %[1]d, which is %[2]s for handlers",
 		f.Version(), criName(version, f), f.Path)
 	if f.Version() == 0 {
-		says = "says no version"
+		says = "has no version"
 		fix = fmt.Sprintf("add version = 2 to the top of %s", f.Path)
 	}
 	why := fmt.Sprintf("it %s, and containerd %s ignores the section %s of such a file", says, version, plugin)
@@ -181,13 +181,13 @@ func (d Daemon) older(ctx context.Context, version string, all []File, i int, pl
 	if f.Version() > 1 && newest.Version() == f.Version() || d.counts(ctx, all, i, plugin) {
 		return nil
 	}
-	why := fmt.Sprintf("it says no version, and containerd %s ignores the CRI settings of such a file", version)
+	why := fmt.Sprintf("it has no version, and containerd %s ignores the CRI settings of such a file", version)
 	if f.Version() > 1 {
 		why = fmt.Sprintf("it is of version %d, %s is of version %d, and containerd %s ignores the CRI settings of the "+
 			"older one", f.Version(), newest.Name, newest.Version(), version)
 	}
 	return &Ignored{Reason: why, Fix: fmt.Sprintf("compare %[1]s with the output of containerd --config %[1]s config "+
-		"migrate, and write its CRI settings there", f.Path)}
+		"migrate, and copy its CRI settings to the file", f.Path)}
 }
 
 // counts reports whether the program takes a file's CRI section over, or cannot be asked that. It is asked with a

@@ -89,7 +89,7 @@ func TestK0s(t *testing.T) {
 				d := containerd.Find(root)[0]
 				all, _ := d.Files(t.Context(), nil) // as the answer says
 				for _, i := range d.Ignored(t.Context(), all, tree) {
-					if want := "write all of the section into one file in " + d.DropIns; i.Fix != want {
+					if want := "write the whole section to one file in " + d.DropIns; i.Fix != want {
 						t.Errorf("fix %q, want %q", i.Fix, want)
 					}
 				}

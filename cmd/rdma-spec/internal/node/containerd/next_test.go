@@ -50,7 +50,7 @@ func TestChoose(t *testing.T) {
 		files        map[string]string
 		config, want string // the configuration and the program, or a part of the error
 	}{
-		"none":               {nil, "", "error: no containerd binary below "},
+		"none":               {nil, "", "error: no containerd binary in the usual directories below "},
 		"one without a file": {map[string]string{program: ""}, "", plain + " " + program},
 		"one in /usr/local": {map[string]string{"usr/local/bin/containerd": "", plain: ""}, "",
 			plain + " usr/local/bin/containerd"},
@@ -73,7 +73,7 @@ func TestChoose(t *testing.T) {
 			"var/snap/microk8s/7180/args/containerd-template.toml snap/microk8s/7180/bin/containerd"},
 		"two": {map[string]string{k3sFile: "", k3sBin: "", program: ""}, "",
 			"error: the node has 2 containerds: containerd (--config /etc/containerd/config.toml), k3s (--config /" +
-				k3sFile + "): name the one"},
+				k3sFile + "): select the one"},
 		"two, and one is meant": {map[string]string{k3sFile: "", k3sBin: "", program: ""}, k3sFile, k3sFile + " " + k3sBin},
 		"two, by the template": {map[string]string{k3sFile: "", k3sBin: "", program: ""},
 			"var/lib/rancher/k3s/agent/etc/containerd/config-v3.toml.tmpl", k3sFile + " " + k3sBin},
@@ -206,18 +206,18 @@ var nodes = map[string]struct {
 	}, next{err: "/etc/cri/config.toml does not exist, and the daemon is started with --config /etc/cri/config.toml"}},
 	"a named import is missing": {"1.7.35 2.2.9 2.4.2", map[string]string{
 		etc + "config.toml": "version = 2\nimports = ['/etc/containerd/none/*.toml', '/etc/containerd/x.toml']\n",
-	}, next{files: "config.toml", err: "config.toml imports /etc/containerd/x.toml, which does not exist, and containerd does not start"}},
+	}, next{files: "config.toml", err: "config.toml imports /etc/containerd/x.toml, which does not exist, and without which containerd does not start"}},
 	"an import of an import is missing": {"2.4.2", map[string]string{
 		etc + "config.toml": "version = 3\nimports = ['a.toml']\n", etc + "a.toml": "version = 3\nimports = ['b?.toml']\n",
 		etc + "b1.toml": off,
 	}, next{files: "config.toml a.toml", err: "a.toml imports /etc/containerd/b?.toml, which does not exist"}},
 	"a pattern takes a directory": {"1.7.35 2.4.2", map[string]string{
 		etc + "config.toml": "version = 2\nimports = ['/etc/containerd/*']\n", etc + "conf.d/x.toml": "",
-	}, next{err: `config.toml imports "/etc/containerd/*", which takes the directory /etc/containerd/conf.d, and containerd does not ` +
+	}, next{err: `config.toml imports "/etc/containerd/*", which matches the directory /etc/containerd/conf.d, and containerd does not ` +
 		"start with it: import /etc/containerd/*.toml"}},
 	"a pattern takes a base spec": {"1.7.35 2.4.2", map[string]string{
 		etc + "config.toml": "version = 2\nimports = ['/etc/containerd/r*']\n", etc + "rdma-spec-rdma.json": "{}\n",
-	}, next{files: "config.toml rdma-spec-rdma.json", err: `imports "/etc/containerd/r*", which takes ` +
+	}, next{files: "config.toml rdma-spec-rdma.json", err: `imports "/etc/containerd/r*", which matches ` +
 		"/etc/containerd/rdma-spec-rdma.json, and containerd does not start with it: import /etc/containerd/*.toml"}},
 	"a byte order mark, which 1.7 reads": {"1.7.35", map[string]string{
 		etc + "config.toml": "\xef\xbb\xbfversion = 2\nimports = ['a.toml']\n",
@@ -234,7 +234,7 @@ var nodes = map[string]struct {
 		etc + "config.toml": "version = 3\nimports = ['a.toml']\n", etc + "a.toml": "\xef\xbb\xbfversion = 3\n",
 	}, next{files: "config.toml a.toml", err: "a.toml begins with a byte order mark"}},
 	"a version that is not read": {"1.7.35 2.2.9", map[string]string{etc + "config.toml": "version = 2\nimports = ['a.toml']\n", etc + "a.toml": "version = 4\n"},
-		next{files: "config.toml a.toml", err: "a.toml is of version 4, which containerd "}},
+		next{files: "config.toml a.toml", err: "a.toml has version 4, which containerd "}},
 	"an import that is not TOML": {"1.7.35 2.4.2", map[string]string{etc + "config.toml": "version = 2\nimports = ['a.toml']\n", etc + "a.toml": "[x]\n[x]\n"},
 		next{files: "config.toml a.toml", err: "a.toml: "}},
 	"an import with a text for a number": {"1.7.35 2.4.2", map[string]string{etc + "config.toml": "version = 2\nimports = ['a.toml']\n",
@@ -283,7 +283,7 @@ var nodes = map[string]struct {
 	"each file is migrated": {"2.4.2", map[string]string{
 		etc + "config.toml": "version = 2\nimports = ['99.toml']\n" + strings.ReplaceAll(runcV2, "runc]", "old]"), etc + "99.toml": rdmaV3,
 	}, next{files: "config.toml 99.toml", handlers: "old rdma runc"}},
-	"an import that says no version": {"2.4.2", map[string]string{
+	"an import that has no version": {"2.4.2", map[string]string{
 		etc + "config.toml": "version = 3\nimports = ['99.toml']\n",
 		etc + "99.toml":     "[plugins.'io.containerd.cri.v1.runtime'.containerd.runtimes.rdma]\n  runtime_type = 'io.containerd.runc.v2'\n",
 	}, next{files: "config.toml 99.toml", handlers: "rdma runc"}},

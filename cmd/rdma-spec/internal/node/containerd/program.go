@@ -42,7 +42,7 @@ func (b Binary) Version(ctx context.Context) (string, error) {
 	}
 	found := versionNumber.FindSubmatch(out)
 	if found == nil {
-		return "", fmt.Errorf("%s --version prints no version: %.100q", b, out)
+		return "", fmt.Errorf("%s --version does not print a version: %.100q", b, out)
 	}
 	return string(found[1]), nil
 }
@@ -70,7 +70,7 @@ func (b Binary) output(ctx context.Context, args ...string) (out, said []byte, e
 	var exit *exec.ExitError
 	switch {
 	case ctx.Err() != nil:
-		return nil, nil, fmt.Errorf("%s does not answer: %w", b, ctx.Err())
+		return nil, nil, fmt.Errorf("%s does not respond: %w", b, ctx.Err())
 	case errors.As(err, &exit) && strings.TrimSpace(stderr.String()) == "":
 		return nil, nil, exit
 	case errors.As(err, &exit):

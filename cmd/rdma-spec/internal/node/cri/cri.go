@@ -45,7 +45,7 @@ type Runtime struct {
 }
 
 // ErrLate means that a runtime did not answer in time.
-var ErrLate = errors.New("the runtime did not answer in time")
+var ErrLate = errors.New("the runtime did not respond in time")
 
 const (
 	// AnswersWithin is how long a runtime may take to say its version where another one has answered, unless its node
@@ -89,7 +89,7 @@ func plain(err error) error {
 	case codes.Unavailable:
 		return fmt.Errorf("the runtime cannot be reached: %s", localrpc.Reason(err))
 	case codes.Unimplemented:
-		return errors.New("it does not serve CRI: if it is containerd, see that cri is not in disabled_plugins")
+		return errors.New("it does not serve CRI: if it is containerd, remove cri from disabled_plugins")
 	}
 	return errors.New(s.Message())
 }
@@ -122,7 +122,7 @@ func Connect(ctx context.Context, endpoint, root string, within time.Duration) (
 	}
 	sockets := places.Present(usual(root))
 	if len(sockets) == 0 {
-		return nil, nil, fmt.Errorf("no container runtime has a socket at %s: name it with --runtime-endpoint",
+		return nil, nil, fmt.Errorf("no container runtime has a socket at %s: set --runtime-endpoint",
 			strings.Join(usual(root), ", "))
 	}
 	found := make([]*Runtime, len(sockets))
@@ -189,7 +189,7 @@ func named(endpoint, root string) (socket string, err error) {
 func path(endpoint, by string) (string, error) {
 	path := strings.TrimPrefix(endpoint, "unix://")
 	if !strings.HasPrefix(path, "/") {
-		return "", fmt.Errorf("%s names %q: write a socket's path, as in unix:///run/containerd/containerd.sock", by,
+		return "", fmt.Errorf("%s has %q: write a socket's path, such as unix:///run/containerd/containerd.sock", by,
 			endpoint)
 	}
 	return path, nil

@@ -64,10 +64,10 @@ func TestConnectFindsAll(t *testing.T) {
 	if diff := cmp.Diff([]string{"/run/crio/crio.sock", "/run/k3s/containerd/containerd.sock"}, found); diff != "" {
 		t.Errorf("found (-want +got):\n%s", diff)
 	}
-	want := "/run/containerd/containerd.sock: it does not serve CRI: if it is containerd, see that cri is not in " +
+	want := "/run/containerd/containerd.sock: it does not serve CRI: if it is containerd, remove cri from " +
 		"disabled_plugins\n" +
 		"cannot connect to the runtime at /var/snap/microk8s/common/run/containerd.sock: connection refused\n" +
-		"/run/k0s/containerd.sock: the runtime did not answer in time"
+		"/run/k0s/containerd.sock: the runtime did not respond in time"
 	if diff := cmp.Diff(want, skipped); diff != "" {
 		t.Errorf("skipped (-want +got):\n%s", diff)
 	}
@@ -92,7 +92,7 @@ func TestConnectFindsNone(t *testing.T) {
 	root := shortRoot(t)
 	_, _, err := Connect(t.Context(), "", root, AnswersWithin)
 	if err == nil || !strings.Contains(err.Error(), "run/crio/crio.sock") || !strings.Contains(err.Error(),
-		"name it with --runtime-endpoint") {
+		"set --runtime-endpoint") {
 		t.Errorf("no socket: %v", err)
 	}
 	critest.Serve(t, critest.Options{NoCRI: true, Root: root, Path: "run/containerd/containerd.sock"})
@@ -146,7 +146,7 @@ func TestConnectToTheNamedEndpoint(t *testing.T) {
 	}
 	for endpoint, want := range map[string]string{
 		"/nonexistent.sock": "cannot connect to the runtime at /nonexistent.sock: no such file or directory",
-		"tcp://127.0.0.1:1": `--runtime-endpoint names "tcp://127.0.0.1:1": write a socket's path, as in unix:///run/containerd/containerd.sock`,
+		"tcp://127.0.0.1:1": `--runtime-endpoint has "tcp://127.0.0.1:1": write a socket's path, such as unix:///run/containerd/containerd.sock`,
 	} {
 		if _, _, err := Connect(t.Context(), endpoint, root, AnswersWithin); err == nil || err.Error() != want {
 			t.Errorf("%s: %v, want %s", endpoint, err, want)

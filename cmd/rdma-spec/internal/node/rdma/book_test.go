@@ -58,14 +58,14 @@ func TestRead(t *testing.T) {
 				QueuePairs: map[string]int{"SQE": 1}}),
 		}},
 		"threads": {
-			Unknown: "the kernel does not name all processes that have opened it: the threads that did so have ended, or " +
-				"are of another PID namespace",
+			Unknown: "the kernel does not list all processes that have opened it: the threads that did so have ended, or " +
+				"belong to another PID namespace",
 			Processes: map[int]rdma.Process{
 				10: process(rdma.Objects{Contexts: 2, MemoryRegions: 2, RegisteredBytes: 2 * mega}),
 			},
 		},
 		"idle": {},
-		"old":  {Unknown: "the kernel does not list who has opened it, which takes Linux 5.14"},
+		"old":  {Unknown: "the kernel does not list who has opened it; this needs Linux 5.14"},
 	}
 	for _, queuePairs := range []bool{true, false} {
 		got, err := rdma.Read(t.Context(), root, queuePairs)
@@ -97,7 +97,7 @@ func TestNothingToRead(t *testing.T) {
 		"does not list HCAs": func() (*netlink.Conn, error) {
 			return nltest.Dial(func([]netlink.Message) ([]netlink.Message, error) { return nil, syscall.EINVAL }), nil
 		},
-		"does not speak of RDMA: protocol not supported": func() (*netlink.Conn, error) { return nil, syscall.EPROTONOSUPPORT },
+		"RDMA netlink interface is not available: protocol not supported": func() (*netlink.Conn, error) { return nil, syscall.EPROTONOSUPPORT },
 	} {
 		rdma.Dial = dial
 		if got, err := rdma.Read(t.Context(), scratch.Folder(t), false); err == nil || !strings.Contains(err.Error(), words) {

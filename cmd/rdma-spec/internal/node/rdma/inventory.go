@@ -83,7 +83,7 @@ var Dial = func() (*netlink.Conn, error) {
 func Read(ctx context.Context, root string, queuePairs bool) (Inventory, error) {
 	conn, err := Dial()
 	if err != nil {
-		return Inventory{}, fmt.Errorf("the kernel does not speak of RDMA: %w", err)
+		return Inventory{}, fmt.Errorf("the kernel's RDMA netlink interface is not available: %w", err)
 	}
 	defer func() { _ = conn.Close() }() // it was only read
 	if deadline, bounded := ctx.Deadline(); bounded {
@@ -129,7 +129,7 @@ func read(conn *netlink.Conn, index uint32, root string, queuePairs bool) HCA {
 		}
 	})
 	if errors.Is(err, unix.EINVAL) {
-		return HCA{Unknown: "the kernel does not list who has opened it, which takes Linux 5.14"}
+		return HCA{Unknown: "the kernel does not list who has opened it; this needs Linux 5.14"}
 	}
 	err = errors.Join(err, dump(conn, getDomains, index, func(o object) {
 		domains[o.domain] = contexts[o.context].made(o, Objects{})
@@ -154,8 +154,8 @@ func read(conn *netlink.Conn, index uint32, root string, queuePairs bool) HCA {
 			p.Add(c.Objects)
 			h.Processes[pid] = p
 		} else if c.thread == 0 { // else the process has ended meanwhile
-			h.Unknown = "the kernel does not name all processes that have opened it: the threads that did so have ended, or " +
-				"are of another PID namespace"
+			h.Unknown = "the kernel does not list all processes that have opened it: the threads that did so have ended, or " +
+				"belong to another PID namespace"
 		}
 	}
 	return h

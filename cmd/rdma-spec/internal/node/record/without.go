@@ -24,8 +24,8 @@ func (c *Changed) Error() string {
 	if c.Cause != nil {
 		why = " (" + c.Cause.Error() + ")"
 	}
-	return fmt.Sprintf("%s was changed since rdma-spec configure %s wrote it, and stays as it is%s: remove it, or the "+
-		"lines of rdma-spec in it, by hand, and forget them with --forget", c.Path, c.Feature, why)
+	return fmt.Sprintf("%s has changed since rdma-spec configure %s wrote it, so it is kept%s: remove it, or "+
+		"rdma-spec's lines in it, manually, and drop their record with --forget", c.Path, c.Feature, why)
 }
 
 // Without returns what files that a containerd reads would be without features, by their paths; of all features where
@@ -78,7 +78,7 @@ func (e Entry) Without(now []byte, gone func(feature string) bool) (content []by
 	case err != nil:
 		return nil, e, err
 	case isOurs && before == nil && e.Backup != "":
-		return nil, e, fmt.Errorf("%s is lost, which has what %s was before: correct that by hand, and drop the record with "+
+		return nil, e, fmt.Errorf("%s, the backup of %s, is missing: correct the file manually, and drop the record with "+
 			"--forget", e.Backup, e.Path)
 	case isOurs:
 		return before, rest, nil

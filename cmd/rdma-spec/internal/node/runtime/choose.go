@@ -41,7 +41,7 @@ func Choose(ctx context.Context, found []containerd.Daemon, root, name, config s
 		}
 		if len(found) > 0 {
 			return d, false, fmt.Errorf("the kubelet uses %s, which is not the socket of a containerd or CRI-O on this node: "+
-				"if a containerd runs the pods behind it, name it with --config", endpoint)
+				"if a containerd behind it runs the pods, select it with --config", endpoint)
 		}
 	}
 	serving := slices.DeleteFunc(slices.Clone(found), func(d containerd.Daemon) bool {
@@ -59,7 +59,7 @@ func Choose(ctx context.Context, found []containerd.Daemon, root, name, config s
 		for _, d := range serving {
 			names = append(names, fmt.Sprintf("%s (--runtime containerd --config %s)", d.Name, d.File()))
 		}
-		return d, false, fmt.Errorf("the node has CRI-O (--runtime crio) and %s: name the one that the kubelet uses",
+		return d, false, fmt.Errorf("the node has CRI-O (--runtime crio) and %s: select the one that the kubelet uses",
 			strings.Join(names, ", "))
 	case len(serving) > 0:
 		found = serving

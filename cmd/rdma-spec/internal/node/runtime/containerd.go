@@ -50,7 +50,7 @@ func (r *Runtime) readContainerd(tree map[string]any, all []containerd.File) {
 	case !there:
 		r.NRI.Off = "this containerd has no NRI"
 	case containerd.Disables(tree, containerd.NRIPlugin, "nri"):
-		r.NRI.Off = "disabled_plugins has it"
+		r.NRI.Off = "it is in disabled_plugins"
 	case lookup[bool](table, "disable"):
 		r.NRI.Off = "disable = true"
 	case lookup[bool](table, "disable_connections"):

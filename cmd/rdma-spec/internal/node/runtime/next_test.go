@@ -25,22 +25,24 @@ func TestReadNextStart(t *testing.T) {
 			"    config_path = \"/etc/containerd/certs.d\"\n", "etc/containerd/conf.d/90-rdma-spec-handler-rdma.toml": "version = 2\n" +
 			"[plugins.\"io.containerd.grpc.v1.cri\".containerd.runtimes.rdma]\n  runtime_type = \"io.containerd.runc.v2\"\n"},
 			"ignored: /etc/containerd/config.toml: containerd 1.7.35 does not merge the section io.containerd.grpc.v1.cri of " +
-				"/etc/containerd/conf.d/90-rdma-spec-handler-rdma.toml into it, but replaces it, and registry.config_path, sandbox_image is lost"},
+				"/etc/containerd/conf.d/90-rdma-spec-handler-rdma.toml into it, but replaces it, so registry.config_path, " +
+				"sandbox_image is lost"},
 		"no version": {"2.2.9", map[string]string{config: "[plugins.cri.containerd.runtimes.nvidia]\n  runtime_type = \"io.containerd.runc.v2\"\n"},
-			"ignored: /etc/containerd/config.toml: it says no version, and containerd 2.2.9 ignores the CRI settings of such a file: " +
+			"ignored: /etc/containerd/config.toml: it has no version, and containerd 2.2.9 ignores the CRI settings of such " +
+				"a file: " +
 				"compare /etc/containerd/config.toml with the output of containerd --config /etc/containerd/config.toml config migrate"},
 		"the name of another version": {"2.2.9", map[string]string{config: "version = 3\n[plugins.\"io.containerd.grpc.v1.cri\"]\n  sandbox_image = \"x\"\n"},
 			"ignored: /etc/containerd/config.toml: it is of version 3, and containerd 2.2.9 ignores the section io.containerd.grpc.v1.cri of such a " +
-				"file: give the section the name that it has in version 3, which is io.containerd.cri.v1.runtime for handlers, in /etc/containerd/config.toml"},
+				"file: rename the section in /etc/containerd/config.toml to its name in version 3, which is io.containerd.cri.v1.runtime for handlers"},
 		"what containerd refuses": {"2.4.2", map[string]string{config: "\xef\xbb\xbfversion = 2\n"},
 			"error: /etc/containerd/config.toml begins with a byte order mark"},
 		"a handler without a type": {"2.2.9", map[string]string{config: "version = 3\nimports = ['h.toml']\n", "etc/containerd/h.toml": "version = 3\n" +
 			"[plugins.'io.containerd.cri.v1.runtime'.containerd.runtimes.bare]\nbase_runtime_spec = ''\n"}, "bare of /etc/containerd/h.toml has no type"},
 		"CRI-O": {"", map[string]string{crio: "[crio.nri]\nenable_nri = false\n"}, "NRI: enable_nri = false"},
 		"a text for a boolean": {"", map[string]string{crio: "[crio.nri]\nenable_nri = \"true\"\n"}, `error: /etc/crio/crio.conf: enable_nri in the ` +
-			`section [crio.nri] is "true", and CRI-O does not start with it: write true or false without quotes`},
+			`section [crio.nri] is "true", with which CRI-O does not start: write true or false without quotes`},
 		"a number for a list": {"", map[string]string{crio: "", "etc/crio/crio.conf.d/00": "[crio.runtime]\ndefault_ulimits = 'memlock=-1:-1'\n"},
-			"error: /etc/crio/crio.conf.d/00: default_ulimits in the section [crio.runtime] is \"memlock=-1:-1\", and CRI-O does not start with it: write a list"},
+			"error: /etc/crio/crio.conf.d/00: default_ulimits in the section [crio.runtime] is \"memlock=-1:-1\", with which CRI-O does not start: write a list"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			root := scratch.With(t, test.files, 0o600)

@@ -57,7 +57,7 @@ type Runtime struct {
 	Serves bool   `json:"serves"`          // CRI
 	Pods   int    `json:"pods"`            // how many it has
 	Error  string `json:"error,omitempty"` // why CRI does not answer
-	Late   bool   `json:"late,omitempty"`  // it did not answer in time
+	Late   bool   `json:"late,omitempty"`  // it did not respond in time
 
 	Config      string `json:"config,omitempty"`      // the file
 	ConfigError string `json:"configError,omitempty"` // why the runtime does not start with it
@@ -116,7 +116,7 @@ type Ignored struct {
 // Handler is a runtime handler: what a RuntimeClass names.
 type Handler struct {
 	Name   string `json:"name"`
-	NoType bool   `json:"noType,omitempty"` // it has no runtime_type, and no pod of it starts
+	NoType bool   `json:"noType,omitempty"` // it has no runtime_type, so its pods do not start
 	// Sandboxed says that its containers have a kernel of their own, which limits on the node say nothing of.
 	Sandboxed bool   `json:"sandboxed,omitempty"`
 	File      string `json:"file,omitempty"`     // that says something of it last
