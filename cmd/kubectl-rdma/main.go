@@ -28,10 +28,10 @@ import (
 // version is set when the program is built.
 var version = "devel"
 
-func main() { os.Exit(run(os.Args[1:], os.Stdin, os.Stdout, os.Stderr)) }
+func main() { os.Exit(execute(os.Args[1:], os.Stdin, os.Stdout, os.Stderr)) }
 
-// run carries out a call and returns the exit status.
-func run(args []string, stdin io.Reader, stdout, stderr io.Writer) int {
+// execute carries out a call and returns the exit status.
+func execute(args []string, stdin io.Reader, stdout, stderr io.Writer) int {
 	o := options{stdout: stdout, stderr: stderr, rules: clientcmd.NewDefaultClientConfigLoadingRules()}
 	debug.SetMemoryLimit(68 << 20) // rather than twice what the answers of all nodes take
 	return cli.Run(o.command(), func() error { return nil }, args, stdin, stdout, stderr)

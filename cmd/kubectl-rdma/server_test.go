@@ -53,7 +53,7 @@ func TestMain(m *testing.M) {
 		klog.LogToStderr(false)
 		os.Exit(m.Run())
 	}
-	status := run(os.Args[1:], os.Stdin, os.Stdout, os.Stderr)
+	status := execute(os.Args[1:], os.Stdin, os.Stdout, os.Stderr)
 	text, err := os.ReadFile("/proc/self/status") // the rusage has that of the process that forked as well
 	if err == nil {
 		err = os.WriteFile(file, text, 0o600)

@@ -52,10 +52,10 @@ func TestMain(m *testing.M) {
 		os.Exit(offer(resource))
 	}
 	parts.Choose()
-	os.Exit(run(m))
+	os.Exit(testNode(m))
 }
 
-func run(m *testing.M) int {
+func testNode(m *testing.M) int {
 	if os.Getenv("RDMA_NODE") == "" {
 		fmt.Fprintln(os.Stderr, "e2e: these tests run inside the RDMA node: call `make e2e`")
 		return 2

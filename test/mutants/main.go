@@ -56,13 +56,13 @@ func main() {
 	number := flag.Int("number", 40, "how many of each package")
 	update := flag.Bool("update", false, "write "+table)
 	flag.Parse()
-	if err := run(context.Background(), *seed, *number, *update, flag.Args()); err != nil {
+	if err := tryMutants(context.Background(), *seed, *number, *update, flag.Args()); err != nil {
 		fmt.Fprintln(os.Stderr, "mutants:", err)
 		os.Exit(1)
 	}
 }
 
-func run(ctx context.Context, seed, number int, update bool, dirs []string) error {
+func tryMutants(ctx context.Context, seed, number int, update bool, dirs []string) error {
 	known, err := os.ReadFile(table)
 	if err != nil && !errors.Is(err, os.ErrNotExist) {
 		return err

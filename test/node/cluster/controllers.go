@@ -47,7 +47,7 @@ func (*Cluster) Kubectl(ctx context.Context, args ...string) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	return run(ctx, filepath.Join(parts.Kubernetes(), "kubectl"), args)
+	return outputOf(ctx, filepath.Join(parts.Kubernetes(), "kubectl"), args)
 }
 
 // Helm runs Helm and gives what it prints on standard output.
@@ -56,10 +56,10 @@ func (*Cluster) Helm(ctx context.Context, args ...string) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	return run(ctx, parts.Helm(), args)
+	return outputOf(ctx, parts.Helm(), args)
 }
 
-func run(ctx context.Context, program string, args []string) (string, error) {
+func outputOf(ctx context.Context, program string, args []string) (string, error) {
 	out, err := exec.CommandContext(ctx, program, append([]string{"--kubeconfig", kubeconfig}, args...)...).Output()
 	var ended *exec.ExitError
 	if errors.As(err, &ended) {

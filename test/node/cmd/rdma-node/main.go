@@ -66,7 +66,7 @@ lock up, which its kernel notices, it is booted once more and the command runs a
 		SilenceErrors: true,
 		SilenceUsage:  true,
 		RunE: func(command *cobra.Command, args []string) (err error) {
-			*status, err = run(command.Context(), f, args)
+			*status, err = runNode(command.Context(), f, args)
 			return err
 		},
 	}
@@ -91,8 +91,8 @@ lock up, which its kernel notices, it is booted once more and the command runs a
 	return command
 }
 
-// run returns the exit status, and the error to show if rdma-node itself failed.
-func run(ctx context.Context, f flags, args []string) (int, error) {
+// runNode boots a node, or does what the flags say instead. It returns the exit status, and the error to show if rdma-node itself failed.
+func runNode(ctx context.Context, f flags, args []string) (int, error) {
 	f.options.Log = os.Stderr
 	if f.quiet {
 		f.options.Log = io.Discard
