@@ -127,8 +127,9 @@ func TestLargePolicy(t *testing.T) {
 	}
 	render(t, config(240))
 	_, err := try(t, config(280))
-	for _, want := range []string{"config has 17 KiB", "16 KiB at most", "into an immutable ConfigMap of your own, and its name into the value configMap",
-		"only another name is a rollout, and going back to a revision needs its ConfigMap"} {
+	for _, want := range []string{"config has 17 KiB", "the limit is 16 KiB",
+		"an immutable ConfigMap with the policy as config.yaml, and set the value configMap to its name",
+		"only another name rolls out the DaemonSet. To be able to roll back, keep the old ConfigMaps"} {
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("a policy of 17 KiB: %v, want %q", err, want)
 		}
@@ -258,31 +259,33 @@ func TestChecksSayWhy(t *testing.T) {
 		"{config: {inject: {management: true}}}": "config.inject.management must be false",
 		"{configureNRI: {enabled: true}, runtime: k3s}": "configureNRI.enabled needs runtime: " +
 			"crio, not k3s",
-		"{nodeFeatureDiscovery: {enabled: true}, affinity: {nodeAffinity: {}}}": "both choose the nodes",
+		"{nodeFeatureDiscovery: {enabled: true}, affinity: {nodeAffinity: {}}}": "both select the nodes",
 		"{openshift: {enabled: true}, runtime: k3s}":                            "openshift.enabled needs runtime: crio, not k3s",
-		"{global: {imageRegistry: 'oci://r.example.com/mirror'}}": "global.imageRegistry: oci://r.example.com/mirror must be a " +
-			"registry's host and path, without a scheme, since it becomes a part of the image's name: such as r.example.com/mirror",
-		"{image: {repository: 'oci://r.example.com/x'}}": "image.repository: oci://r.example.com/x must have no scheme, since it is the name of an image: " +
-			"such as r.example.com/x",
+		"{global: {imageRegistry: 'oci://r.example.com/mirror'}}": "global.imageRegistry: oci://r.example.com/mirror becomes a part " +
+			"of the image's name, so it must be a registry's host and path, without a scheme: for example, r.example.com/mirror",
+		"{image: {repository: 'oci://r.example.com/x'}}": "image.repository: oci://r.example.com/x is the name of an image, so it " +
+			"must have no scheme: for example, r.example.com/x",
 		"{image: {repository: 'https://r.example.com:5000/x:V1'}}": "must have no scheme",
-		"{image: {repository: 'r.example.com:5000/x:V1'}}":         "r.example.com:5000/x:V1 has a tag, and a tag or a digest is appended to it: set image.repository: r.example.com:5000/x, and image.tag: V1",
-		"{image: {repository: 'r.example.com/x@" + digest + "'}}":  "has a digest, and a tag or a digest is appended to it: set image.repository: r.example.com/x, and image.digest: " + digest,
-		"{image: {tag: 'v1.2.3@" + digest + "'}}":                  "image.tag: v1.2.3@" + digest + " has a digest: set image.digest: " + digest + ", which comes before the tag",
-		"{alerts: {enabled: true, disabled: [NRIRDMAPort]}}":       "alerts.disabled: there is no alert NRIRDMAPort",
-		"{hostNetwork: true, doctor: {enabled: true}}":             "hostNetwork has no port for doctor.enabled",
-		"{hostNetwork: true, podMonitor: {enabled: true}}":         "podMonitor.enabled with hostNetwork needs hostNetworkMetrics",
-		"{hostNetwork: true, alerts: {enabled: true}}":             "alerts.enabled with hostNetwork needs hostNetworkMetrics",
+		"{image: {repository: 'r.example.com:5000/x:V1'}}": "r.example.com:5000/x:V1 contains a tag, but the chart appends a tag or a digest: " +
+			"set image.repository: r.example.com:5000/x, and image.tag: V1",
+		"{image: {repository: 'r.example.com/x@" + digest + "'}}": "contains a digest, but the chart appends a tag or a digest: " +
+			"set image.repository: r.example.com/x, and image.digest: " + digest,
+		"{image: {tag: 'v1.2.3@" + digest + "'}}":            "image.tag: v1.2.3@" + digest + " contains a digest: set image.digest: " + digest + ", which overrides the tag",
+		"{alerts: {enabled: true, disabled: [NRIRDMAPort]}}": "alerts.disabled: there is no alert NRIRDMAPort",
+		"{hostNetwork: true, doctor: {enabled: true}}":       "doctor.enabled does not work with hostNetwork",
+		"{hostNetwork: true, podMonitor: {enabled: true}}":   "podMonitor.enabled with hostNetwork needs hostNetworkMetrics",
+		"{hostNetwork: true, alerts: {enabled: true}}":       "alerts.enabled with hostNetwork needs hostNetworkMetrics",
 		"{hostNetwork: true, hostNetworkMetrics: '127.0.0.1:9797', podMonitor: {enabled: true}}": "podMonitor.enabled needs a " +
-			"hostNetworkMetrics that Prometheus reaches, such as :9797, not 127.0.0.1:9797",
+			"hostNetworkMetrics that Prometheus can reach, such as :9797, not 127.0.0.1:9797",
 		"{hostNetworkMetrics: ':9797'}":             "hostNetworkMetrics needs hostNetwork: true",
-		"{podMonitor: {enabled: true}}":             "podMonitor.enabled needs networkPolicy.namespaces: the namespace that Prometheus runs in",
-		"{configMap: mine, config: {memlock: 1Gi}}": "config and configMap both have the policy",
+		"{podMonitor: {enabled: true}}":             "podMonitor.enabled needs networkPolicy.namespaces: the namespace of Prometheus",
+		"{configMap: mine, config: {memlock: 1Gi}}": "config and configMap both contain the policy",
 		"{config: {rules: [{name: a, match: {namespaces: [a]}}, {name: a, match: {namespaces: [b]}}]}}": "config.rules[1].name: a is " +
-			"the name of an earlier rule as well",
-		"{enabled: false}": "as a dependency with condition: nri-rdma.enabled",
+			"also the name of an earlier rule",
+		"{enabled: false}": "for a dependency with condition: nri-rdma.enabled",
 		"{updateStrategy: {rollingUpdate: {maxSurge: 0}}}":       "one of maxSurge and maxUnavailable must be 0",
-		"{updateStrategy: {rollingUpdate: {maxSurge: 0%}}}":      "must be 0, and not both",
-		"{updateStrategy: {rollingUpdate: {maxUnavailable: 1}}}": "must be 0, and not both",
+		"{updateStrategy: {rollingUpdate: {maxSurge: 0%}}}":      "exactly one of maxSurge and maxUnavailable must be 0",
+		"{updateStrategy: {rollingUpdate: {maxUnavailable: 1}}}": "exactly one of maxSurge and maxUnavailable must be 0",
 	} {
 		if _, err := try(t, values); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v, want %q", values, err, want)
