@@ -55,8 +55,8 @@ func (p *Plugin) lookAll(ctx context.Context) {
 	}
 }
 
-// look counts the containers of a listing that hold a verbs device and have a lower memlock than the policy grants: they
-// were created without the plugin, or under another policy. It raises none, and keeps nothing but their number.
+// look counts the containers of a listing that have a verbs device and a lower memlock than the policy grants:
+// they were created without the plugin, or under another policy. It raises none, and keeps only their number.
 func (p *Plugin) look(ctx context.Context, l listing) {
 	p.below.Store(nil)
 	if p.policy().Missing() != nil {

@@ -3,8 +3,8 @@
 
 // Package plugin handles NRI events: it knows what each event means for a container. It carries out decisions and makes
 // none: plugin/policy decides, spec knows what a grant changes, plugin/registration keeps the connection to the
-// runtime. Running containers are the tool's: once, when it registers, the plugin counts those that lack what the
-// policy gives.
+// runtime. Running containers are the tool's: once, when it registers, the plugin counts those that lack part
+// of their grant.
 package plugin
 
 import (

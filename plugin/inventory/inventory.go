@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package inventory keeps what is known of a node's HCAs, so that no request reads a file of one: an HCA asks its
-// firmware for the state of a port, and a sick one can take seconds to answer. It knows nothing of containers.
+// firmware for the state of a port, and a faulty one can take seconds to respond. It knows nothing of containers.
 package inventory
 
 import (

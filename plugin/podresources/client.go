@@ -1,8 +1,8 @@
 // Copyright The rdma-spec Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package podresources asks the kubelet which resources a container holds: the names that its device plugins advertise,
-// such as rdma/hca_shared_devices_a. It knows the kubelet's pod resources API (version 1) and no policy.
+// Package podresources asks the kubelet which resources are allocated to a container: the names that its device plugins
+// advertise, such as rdma/hca_shared_devices_a. It knows the kubelet's pod resources API (version 1) and no policy.
 //
 // The kubelet looks pods up by namespace and name and takes 100 questions a second from the whole node. So there is one
 // look-up a pod, and the answer is kept by the pod's sandbox for a short while: a sandbox belongs to one pod forever,

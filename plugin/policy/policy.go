@@ -1,13 +1,13 @@
 // Copyright The rdma-spec Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package policy decides who may have what: it holds the administrator's configuration and, for each container, the one
-// decision that the plugin, explain, status and repair carry out or show.
+// Package policy decides who may have what: it has the administrator's configuration and makes, for each container, the
+// one decision that the plugin, explain, status, and repair carry out or show.
 //
 // It takes values and returns values. Facts that cost a call, the node's devices and the kubelet's resources, come in
 // as functions that Decide calls only if it has to.
 //
-// Each check that keeps a pod's author from getting more than the policy gives is marked as a guard. Each guard has
+// Each check that keeps a pod's author from getting more than the policy grants is marked as a guard. Each guard has
 // rows in the attack table, and a run that takes the guards away one by one makes their rows fail.
 package policy
 

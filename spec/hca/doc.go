@@ -9,7 +9,7 @@
 // number there shows as a problem of the device and never changes the number.
 //
 // What reads a node is there on Linux alone. What an HCA is, and what a container gets of it, is there on every system,
-// for those who judge manifests on a machine that is no node.
+// for programs that judge manifests on a machine that is not a node.
 //
 // # Roots
 //

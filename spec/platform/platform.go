@@ -4,7 +4,7 @@
 // Package platform writes a Grant in the configuration language of a runtime or a node system.
 //
 // It knows each one's syntax and what it can express; it writes no file and restarts nothing. All of these
-// configurations hold for every container of a node or of a runtime handler: this package does not decide who gets
+// configurations apply to every container of a node or of a runtime handler: this package does not decide who gets
 // what.
 package platform
 
@@ -23,8 +23,8 @@ type Platform struct {
 	Name string
 	// Note says where the configuration goes and what it affects; "" where comments in the configuration say so.
 	Note string
-	// What to do instead where the configuration cannot start from another's base spec, grant CAP_IPC_LOCK or give devices;
-	// "" where it can.
+	// What to do if the configuration cannot start from another base spec, grant CAP_IPC_LOCK, or grant devices; "" if it
+	// can.
 	baseInstead, ipcLockInstead, devicesInstead string
 	// config writes the configuration of a grant that Allows let through. base is nil where the platform's own is meant.
 	config func(grant spec.Grant, base []byte) ([]byte, error)

@@ -51,7 +51,7 @@ func Command() *cobra.Command {
 	return cmd
 }
 
-// OffNode is config on a machine that is no node: it has no file of its own, so one is named.
+// OffNode is config on a machine that is not a node, where the file has to be given.
 func OffNode(program string) *cobra.Command {
 	cmd := newCommand("Check the plugin's configuration", "  "+program+" config check config.yaml")
 	cmd.AddCommand(newCheckCommand(&cobra.Command{

@@ -8,7 +8,8 @@
 // print, and pairs, whose causes they have. A log is hostile text: what the package keeps of it is bounded, and has no
 // control characters.
 //
-// The package knows no node and no network. What a doctor found there orders the causes: see Report.Prefer.
+// The package reads neither the node nor the network. A doctor's findings on the node order the causes: see
+// Report.Prefer.
 package why
 
 import (
@@ -69,7 +70,7 @@ type Remark struct {
 type Report struct {
 	Lines   int      `json:"lines"`   // of the log
 	Roots   []Root   `json:"roots"`   // the one that matters most first
-	Remarks []Remark `json:"remarks"` // what follows from other lines, does not matter, or is no matter of RDMA
+	Remarks []Remark `json:"remarks"` // what follows from other lines, does not matter, or is not about RDMA
 }
 
 // Matters reports whether a line that matters was found.

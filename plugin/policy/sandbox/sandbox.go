@@ -1,7 +1,7 @@
 // Copyright The rdma-spec Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package sandbox knows the runtimes that isolate a container by a kernel of its own: Kata, gVisor, libkrun, and
+// Package sandbox knows the runtimes that run a container on a separate kernel: Kata, gVisor, libkrun, and
 // Contrast. The process of such a container on the node is a virtual machine monitor or the like, which gets no limits
 // and capabilities of the container's. It links nothing, so that the hook stays small.
 package sandbox
