@@ -1,0 +1,33 @@
+// Copyright The rdma-spec Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package registration
+
+import (
+	"testing"
+	"time"
+)
+
+// TestBackoffs_after checks that a plugin which stayed registered for long begins again when it is dropped: at once,
+// and then after the shortest time.
+func TestBackoffs_after(t *testing.T) {
+	b := newBackoffs()
+	soon := &droppedError{after: time.Second}
+	if got := b.after(soon); got != 0 {
+		t.Errorf("the first time, it waits %s", got)
+	}
+	var longest time.Duration
+	for range 10 {
+		longest = max(longest, b.after(soon))
+	}
+	const shortest = dropAgain * 3 / 2 // with its jitter
+	if longest <= shortest {
+		t.Errorf("it waits %s at most, want longer and longer", longest)
+	}
+	if got := b.after(&droppedError{after: stable}); got != 0 {
+		t.Errorf("after it was stable, it waits %s", got)
+	}
+	if got := b.after(soon); got > shortest {
+		t.Errorf("after it was stable, it waits %s the second time, want %s at most", got, shortest)
+	}
+}
