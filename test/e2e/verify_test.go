@@ -75,7 +75,7 @@ func TestVerify(t *testing.T) {
 	pod := runPod(t, containerd.Pod{Annotations: map[string]string{"rdma.noderesource.dev/container.low": "false"}})
 	for name, user := range map[string]int64{"root": 0, "user": 1000} {
 		expectVerify(t, pod, containerd.Container{Name: name, Devices: containerd.Verbs(0), User: user}, 0,
-			"no fault found: memory of 64Mi can be registered",
+			"no fault found: 64Mi of memory can be registered",
 			"ok    memlock of this process: unlimited", "-     CAP_IPC_LOCK of this process: not effective",
 			"ok    /dev/infiniband/uverbs0: opened: rxe0, port 1 ACTIVE",
 			"ok    GIDs of rxe0 port 1 in this network namespace: ",
@@ -97,7 +97,7 @@ func TestVerifyEphemeral(t *testing.T) {
 		"no fault found: the limits of process 1 allow registering 64Mi",
 		"-     memlock of this process: 8Mi", "ok    memlock of process 1 (busybox) in another container: unlimited",
 		"?     /dev/infiniband/uverbs0 of the target: not opened from this container: rxe0, port 1 ACTIVE",
-		"?     register 64Mi: not tried: ")
+		"?     register 64Mi: skipped: ")
 	expectVerify(t, pod, containerd.Container{Name: "beside-low", Target: low}, 1, "memlock: ",
 		"FAIL  memlock of process 1 (busybox) in another container: less than 64Mi: ")
 }
