@@ -6,6 +6,8 @@ package policy
 import (
 	"fmt"
 	"path/filepath"
+	"slices"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -119,4 +121,25 @@ func TestAnnotationIsRefused(t *testing.T) {
 		fmt.Fprintf(&got, "%s\n    %v\n", name, err)
 	}
 	golden.Compare(t, filepath.Join("testdata", "annotation.golden"), got.String())
+}
+
+// TestAnnotationVocabulary checks that each word of the annotation is understood, and that messages name it.
+func TestAnnotationVocabulary(t *testing.T) {
+	said := AnnotationVocabulary()
+	for _, word := range slices.Concat(said.OptIn, said.OptOut) {
+		asked, err := parseAnnotation(" " + word + "\n")
+		if err != nil || asked.optOut != slices.Contains(said.OptOut, word) || !strings.Contains(annotationForm, strconv.Quote(word)) {
+			t.Errorf("%s: %+v, %v; messages name %s", word, asked, err, annotationForm)
+		}
+	}
+	for _, word := range said.Devices {
+		if _, err := parseAnnotation("devices: " + word); err != nil || !strings.Contains(devicesForm, word+" nor ") {
+			t.Errorf("devices: %s: %v; messages name %s", word, err, devicesForm)
+		}
+	}
+	for _, key := range said.Keys {
+		if !strings.Contains(annotationForm, key+": ") {
+			t.Errorf("messages do not name the key %s: %s", key, annotationForm)
+		}
+	}
 }
