@@ -65,8 +65,8 @@ func (d demo) node(ctx context.Context) error {
 }
 
 func (d demo) without(ctx context.Context) error {
-	title("A pod that holds rxe0, on a node like any other")
-	plain("(The demo asks the runtime for the device, as the kubelet does with the answer of a device plugin.)")
+	title("A pod with the HCA rxe0, on a node without rdma-spec")
+	plain("(The demo requests the device from the runtime, as the kubelet does for a device plugin.)")
 	server, client, err := d.pod(ctx, containerd.Pod{Namespace: "ml", Name: "before"}, containerd.Verbs(0))
 	if err != nil {
 		return err
@@ -100,15 +100,15 @@ func (d demo) withPlugin(ctx context.Context) error {
 	if err := plugin.AwaitLog(ctx, "msg=registered"); err != nil {
 		return err
 	}
-	title("1. The same pod with nri-rdma on the node: nothing to configure, nothing to annotate")
-	if err := d.works(ctx, plugin, containerd.Pod{Namespace: "ml", Name: "holds"}, containerd.Verbs(0)); err != nil {
+	title("1. The same pod, with nri-rdma on the node: no configuration, no annotation")
+	if err := d.works(ctx, plugin, containerd.Pod{Namespace: "ml", Name: "device"}, containerd.Verbs(0)); err != nil {
 		return err
 	}
-	title("2. A pod that holds no device, in a namespace that may opt in")
+	title("2. A pod without a device, in a namespace that may opt in")
 	plain("# /etc/rdma-spec/config.yaml\n" + config)
 	plain("metadata:\n  annotations:\n    rdma.noderesource.dev: \"true\"\n")
 	annotated := map[string]string{"rdma.noderesource.dev": "true"}
-	return d.works(ctx, plugin, containerd.Pod{Namespace: "ml", Name: "asks", Annotations: annotated}, nil)
+	return d.works(ctx, plugin, containerd.Pod{Namespace: "ml", Name: "annotated", Annotations: annotated}, nil)
 }
 
 // works shows that a pod has what it needs, and why.
@@ -188,7 +188,7 @@ func (d demo) generated(ctx context.Context) error {
 	if err := d.tool(ctx, "generate", "--to", "/etc/containerd/rdma-spec.json"); err != nil {
 		return err
 	}
-	plain("That file is the base_runtime_spec of a runtime handler of its own:\n" +
+	plain("Give the file to a runtime handler as its base_runtime_spec:\n" +
 		"  [plugins.\"io.containerd.grpc.v1.cri\".containerd.runtimes.rdma]\n" +
 		"    runtime_type = \"io.containerd.runc.v2\"\n" +
 		"    base_runtime_spec = \"/etc/containerd/rdma-spec.json\"")

@@ -50,8 +50,8 @@ runtimes and the kubelet. On another machine, these commands report the same wit
 
 The support bundle contains no configuration files and no arguments. Of the environment, it
 contains NCCL_IB_HCA, NCCL_IB_GID_INDEX, NCCL_SOCKET_IFNAME, NVIDIA_MOFED, and
-UCX_NET_DEVICES, and whether NVIDIA_VISIBLE_DEVICES or HABANA_VISIBLE_DEVICES requests
-accelerators. Error messages are redacted. It contains names of hosts, pods, and namespaces,
+UCX_NET_DEVICES. Of NVIDIA_VISIBLE_DEVICES and HABANA_VISIBLE_DEVICES, it contains only
+whether they request all, some, or no accelerators. Error messages are redacted. It contains names of hosts, pods, and namespaces,
 addresses, MACs, and GUIDs.
 --anonymize replaces them with numbered pseudonyms; doctor finds the same faults.
 
