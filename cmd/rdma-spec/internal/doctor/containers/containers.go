@@ -157,7 +157,7 @@ func manages(v *doctor.View, c node.Container) (found []doctor.Finding) {
 	for _, h := range held(v, c) {
 		if h.Purpose() == hca.PurposeManagement && !c.AllDevices {
 			object := fmt.Sprintf("%s HCA %s", containerObject(c), h.Name)
-			found = append(found, doctor.Fault(object, "It has an HCA that manages "+
+			found = append(found, doctor.Fault(object, "The container has an HCA that manages "+
 				h.Manages+". A program can disturb all GPUs of the node with it.", "Exclude PCI device "+h.PCI+" from the device "+
 				"plugin's selectors, or from the policy's devices, and recreate the pod"))
 		}

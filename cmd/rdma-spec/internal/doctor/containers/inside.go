@@ -90,10 +90,11 @@ func containerProvider(v *doctor.View, c node.Container) (found []doctor.Finding
 			found = append(found, doctor.Fault(object, supports+". The image has no provider, and no package of the "+
 				"distribution contains the right one.", "Install in the image "+ofDriver(v, want)))
 		case file == "":
-			text := fmt.Sprintf("Its image has libibverbs with the providers %s, but not %s.",
-				strings.Join(slices.Sorted(maps.Keys(c.Providers)), ", "), want)
+			text := fmt.Sprintf("Its image has libibverbs, but not the provider %s. It has: %s.", want,
+				strings.Join(slices.Sorted(maps.Keys(c.Providers)), ", "))
 			found = append(found, doctor.Fault(object, text,
-				"Install rdma-core's provider in the image: apt-get install ibverbs-providers, or dnf install libibverbs"))
+				"Add rdma-core's providers to the image: apt-get install ibverbs-providers, or dnf install libibverbs. "+
+					"Then recreate the pod"))
 		case foreign:
 			found = append(found, doctor.Unsure(object, supports+". If programs find no HCA, install in the image "+
 				ofDriver(v, want)+"."))

@@ -84,7 +84,7 @@ func starves(v *doctor.View, c node.Container) doctor.Finding {
 		return doctor.Fault(containerObject(c), has+": "+fmt.Sprintf(format, args...)+".", fix)
 	}
 	again := func(format string, args ...any) doctor.Finding { return recreate(c, fault("", format, args...).Text) }
-	underPolicy := "the policy grants more, but it was created under another policy, or without the plugin"
+	underPolicy := "the policy grants more, but the container was created under another policy, or without the plugin"
 	if c.Signal == policy.SignalResource {
 		underPolicy += ", or while the kubelet did not answer"
 	}

@@ -53,8 +53,8 @@ func slowLinks(v *doctor.View) []doctor.Finding {
 			if way[i] != h.PCI {
 				of = "The PCIe link of " + way[i] + ", a switch above the HCA,"
 			}
-			found = append(found, doctor.Fault(object(h), of+" has "+lacks+".",
-				"Reseat the card, or try another slot. Then check: lspci -vvs "+way[i]+" | grep LnkSta:"))
+			found = append(found, doctor.Fault(object(h), of+" has "+lacks+", which both of its ends support.",
+				"Turn the node off, and reseat the card, or try another slot. Then check: lspci -vvs "+way[i]+" | grep LnkSta:"))
 		}
 		return found
 	})(v)
@@ -78,7 +78,8 @@ func lacking(v *doctor.View, device, port string) string {
 			most = slot
 		}
 		if quantity(current) > 0 && quantity(current) < quantity(most) {
-			lacks = append(lacks, fmt.Sprintf("%s %s instead of %s", kind, current, most))
+			lacks = append(lacks, fmt.Sprintf("a %s of %s instead of %s", kind,
+				strings.TrimSuffix(current, " PCIe"), strings.TrimSuffix(most, " PCIe")))
 		}
 	}
 	return strings.Join(lacks, " and ")
