@@ -163,7 +163,7 @@ func testCRIORepairLoop(t *testing.T) {
 	awaitLog(t, plugin, "a lower memlock than the policy grants")
 	loop := startRepair(t)
 	awaitLog(t, loop, "default/earlier main: memlock raised to unlimited: 1 process")
-	awaitLog(t, loop, "cri-o stores no spec that can be changed")
+	awaitLog(t, loop, "cri-o has no stored spec that can be changed")
 	expectMemlock(t, id, "unlimited")
 	expectMemlock(t, unrelated, kernelDefault)
 }
