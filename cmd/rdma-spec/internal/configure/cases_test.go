@@ -132,6 +132,16 @@ func TestWhatHappensToNodes(t *testing.T) {
 			n.finds()
 			n.has(false, disable...)
 		},
+		"NRI is asked for again, and its file is imported no longer": func(t *testing.T) {
+			n := node(t, "2.2.9", config, "version = 2\n"+runc2)
+			n.does("nri --required")
+			n.write(config, "version = 2\n"+runc2)
+			n.does("nri")
+			n.does("handler runc --in-place")
+			n.finds()
+			n.has(false, containerd.NRIPlugin, "default_validator", "enable")
+			n.has("/etc/containerd/rdma-spec-runc.json", runtimes("runc", containerd.BaseSpecKey)...)
+		},
 		"somebody removes the imports": func(t *testing.T) {
 			n := node(t, "2.2.9", config, "version = 2\n"+runc2)
 			n.does("handler rdma --like runc")

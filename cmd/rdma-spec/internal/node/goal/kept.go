@@ -5,6 +5,7 @@ package goal
 
 import (
 	"context"
+	"path/filepath"
 	"slices"
 	"strings"
 	"time"
@@ -167,8 +168,8 @@ func all(goals []record.Goal, without, now map[string]any) (want map[string]any,
 	return want, wanted
 }
 
-// Others returns the goals for a containerd but for that of a feature where they are not all met, or where their files
-// change more than they are for; and none where all is well.
+// Others returns the goals for a containerd but for that of a feature where they are not all met, where their files
+// change more than they are for, or where containerd does not read one of them; and none where all is well.
 func Others(ctx context.Context, r *record.Record, d containerd.Daemon, feature string) (others []record.Goal,
 	err error) {
 	for _, g := range r.Goals {
@@ -191,9 +192,17 @@ func Others(ctx context.Context, r *record.Record, d containerd.Daemon, feature 
 		}
 		trees = append(trees, tree)
 	}
-	want, wanted := all(others, trees[1], trees[0])
-	isLost := func(of []Value) bool { return len(of) == 0 } // an import for the feature would have its file count again
-	if Differences(trees[0], want) == nil && !slices.ContainsFunc(wanted, isLost) {
+	read, err := d.Files(ctx, nil)
+	if err != nil {
+		return nil, err
+	}
+	isUnread := func(e record.Entry) bool { // an import for the feature would have it count, whatever it says
+		isOthers := slices.ContainsFunc(others, func(g record.Goal) bool { return g.Feature == e.Feature })
+		isRead := func(f containerd.File) bool { return f.Path == e.Path }
+		return isOthers && filepath.Ext(e.Path) == ".toml" && !slices.ContainsFunc(read, isRead)
+	}
+	want, _ := all(others, trees[1], trees[0])
+	if Differences(trees[0], want) == nil && !slices.ContainsFunc(r.Files, isUnread) {
 		return nil, nil
 	}
 	return others, nil
