@@ -84,9 +84,16 @@ func TestRefusalsPage(t *testing.T) {
 	golden.Compare(t, file, said.String()+page[written:])
 }
 
-// TestAnnotationsInTexts checks that the policy understands each value of the table in docs/pods.md, and those in README.md.
+// TestAnnotationsInTexts checks that the policy understands each value of the table in docs/pods.md, and those in README.md,
+// which has each word.
 func TestAnnotationsInTexts(t *testing.T) {
-	for file, value := range map[string]string{"README.md": "`(\"(?:true|false)\"|\\{(?:memlock|devices|ipcLock): [^`]*)`",
+	said := policy.AnnotationVocabulary()
+	for _, word := range slices.Concat(said.OptIn, said.OptOut) {
+		if !strings.Contains(repository.Read(t, "README.md"), "`\""+word+"\"`") {
+			t.Errorf("README.md: say below The annotation what `%q` does", word)
+		}
+	}
+	for file, value := range map[string]string{"README.md": "`(\"[a-z]+\"|\\{(?:" + strings.Join(said.Keys, "|") + "): [^`]*)`",
 		"docs/pods.md": "(?m)^\\| `([^`]*)` \\| "} {
 		rows := regexp.MustCompile(value).FindAllStringSubmatch(repository.Read(t, file), -1)
 		if len(rows) < 3 {

@@ -7,6 +7,7 @@ import (
 	"path"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -170,6 +171,17 @@ func TestAdmissionOptOut(t *testing.T) {
 		if diff := cmp.Diff(policy.AnnotationVocabulary().OptOut, got); diff != "" {
 			t.Errorf("%s: write the plugin's words into the variable optOut of its template in deploy/helm/nri-rdma/templates, and "+
 				"`make update`, -want +got:\n%s", file, diff)
+		}
+	}
+}
+
+// TestAdmissionRows: each word of the annotation is tested on a real API server, which evaluates the policies' expressions.
+func TestAdmissionRows(t *testing.T) {
+	const file = "test/e2e/admission_pods_test.go"
+	said := policy.AnnotationVocabulary()
+	for _, word := range slices.Concat(said.OptIn, said.OptOut) {
+		if !strings.Contains(repository.Read(t, file), "annotated{asks: "+strconv.Quote(word)+"}") {
+			t.Errorf("%s: add a row to admissions for a pod with the annotation %q, and what the policy adds to it", file, word)
 		}
 	}
 }

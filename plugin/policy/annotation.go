@@ -106,7 +106,7 @@ var deviceWords = []struct {
 	{"none", deviceRequest{none: true}},
 }
 
-// Vocabulary is what an annotation may say.
+// Vocabulary is what an annotation may say. A word that neither opts in nor opts out needs a list of its own.
 type Vocabulary struct {
 	OptIn, OptOut []string // words
 	Keys, Devices []string // keys of the YAML form, and words of its key devices
@@ -116,10 +116,11 @@ type Vocabulary struct {
 func AnnotationVocabulary() Vocabulary {
 	var v Vocabulary
 	for _, w := range words {
-		if w.means.optOut {
-			v.OptOut = append(v.OptOut, w.word)
-		} else {
+		switch {
+		case reflect.DeepEqual(w.means, request{}):
 			v.OptIn = append(v.OptIn, w.word)
+		case reflect.DeepEqual(w.means, request{optOut: true}):
+			v.OptOut = append(v.OptOut, w.word)
 		}
 	}
 	for field := range reflect.TypeFor[annotationValue]().Fields() {
