@@ -188,8 +188,10 @@ func FuzzDecide(f *testing.F) {
 	f.Add("opt-1", "{devices: all}", "", "c", "", int64(1), int64(3), int64(-1), "", false, uint8(0))
 	for kubelet := range uint8(3) {
 		f.Add("ml-big", "true", "kata-qemu", "b", "/dev/x", int64(231), int64(192), int64(1<<30), "rdma/big", false, kubelet)
-		f.Add("ml-big", "true", "", "b", "/dev/infiniband/uverbs0", int64(231), int64(192), int64(1<<30),
-			"rdma/a", false, kubelet)
+		for _, w := range words {
+			f.Add("ml-big", w.word, "", "b", "/dev/infiniband/uverbs0", int64(231), int64(192), int64(1<<30),
+				"rdma/a", false, kubelet)
+		}
 	}
 	p, node := policyOf(f, restrictive), fixedNode(f)
 	f.Fuzz(func(t *testing.T, namespace, annotation, handler, devType, devPath string, major, minor, memory int64,
