@@ -86,14 +86,16 @@ func unplanted(t *testing.T, c doctor.Check) (problems []string) {
 	for _, f := range (fault{}).unplanted().look(t) {
 		ofHardware := slices.ContainsFunc(hardware.Checks(), same) && !slices.Contains(elsewhereOK, c.ID)
 		if f.Check == c.ID && f.Status != doctor.OK && ofHardware {
-			lacks("healthyNode: add the files with which the check is ok there. It is %q: %s", f.Status, f.Text)
+			lacks("healthyNode, in fixtures_test.go: add the files with which the check is ok there. It is %q: %s", f.Status, f.Text)
 		}
 	}
+	isPlanted := false
 	isWrong := false
 	for _, p := range faults() {
 		if p.check != c.ID {
 			continue
 		}
+		isPlanted = true
 		isWrong = isWrong || p.status == "" || p.status == doctor.Wrong
 		for _, f := range p.look(t) {
 			switch {
@@ -107,8 +109,10 @@ func unplanted(t *testing.T, c doctor.Check) (problems []string) {
 		}
 	}
 	switch never := slices.Contains(neverWrong, c.ID); {
+	case !isPlanted && !never:
+		lacks("a planted fault: add a row to a list of faults_*_test.go here, or, if it is never wrong, to neverWrong above")
 	case !isWrong && !never:
-		lacks("a planted fault: add a row to a list of faults_*_test.go here, or, if it is never wrong, to neverWrong")
+		lacks("a planted fault that is wrong: all of it are unknown. Add one, or, if it is never wrong, add the check to neverWrong above")
 	case isWrong && never:
 		lacks("neverWrong: remove it there, since a planted fault makes it wrong")
 	}

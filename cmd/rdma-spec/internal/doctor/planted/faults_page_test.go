@@ -174,7 +174,7 @@ func written(check string) (title, part string, err error) {
 func unwritten(all, fix, why string) (problems []string) {
 	for line := range strings.Lines(all) {
 		if strings.Contains(line, toWrite) {
-			problems = append(problems, "write this line: "+strings.TrimSpace(line))
+			problems = append(problems, "replace this line: "+strings.TrimSpace(line))
 		}
 	}
 	if !whoActs.MatchString(fix) {
@@ -267,7 +267,7 @@ func instruction(text string) string {
 func TestFindingsLinkToPages(t *testing.T) {
 	for _, c := range checks() {
 		if text, err := docs.Fault(c.ID); err != nil || !strings.Contains(text, "\n**Check:** `"+c.ID+"`. ") {
-			t.Errorf("%s has no page: %v", c.ID, err)
+			t.Errorf("docs/faults/%s.md: the page was missing when this test was built, or lacks its check: run `make update` again: %v", c.ID, err)
 		}
 	}
 }
