@@ -86,7 +86,7 @@ func TestConfigureTrees(t *testing.T) {
 				"and is kept: systemctl enable --now nri-rdma",
 		},
 		"a DaemonSet": {daemonSet, strings.TrimSpace(dropIn),
-			"no plugin is installed: a container, such as a DaemonSet's, runs the plugin (PID 7) already, and stays"},
+			"no plugin is installed: a container, such as a DaemonSet's, runs the plugin (PID 7) already, and is kept"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			root := scratch.With(t, test.files, 0o700)

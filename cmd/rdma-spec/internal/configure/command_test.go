@@ -276,7 +276,7 @@ func TestConfigureRefuses(t *testing.T) {
 		"limits --restart":              {2, "--restart restarts daemons of this node"},
 		"plugin --restart":              {2, "start the plugin with systemctl"},
 		"plugin --program /nowhere":     {3, "/nowhere does not exist"},
-		"cdi --programs ROOT":           {3, "/rdma-hook does not exist: put rdma-hook and rdma-spec into one directory"},
+		"cdi --programs ROOT":           {3, "/rdma-hook does not exist: put rdma-hook and rdma-spec in one directory"},
 		"cdi --prefix opt":              {2, `--prefix "opt" is not an absolute path`},
 		"cdi --restart":                 {2, "--restart is for a container runtime"},
 		"--revert --restart":            {2, "--restart restarts daemons of this node"},
@@ -427,7 +427,7 @@ func TestConfigureRoot(t *testing.T) {
 // What stops a change is one line, and nothing is changed.
 func TestConfigureFails(t *testing.T) {
 	for file, test := range map[string]struct{ text, want string }{ // "" for a file that is removed
-		"var":                        {"no directory", "cannot make " /* …/var/lib/rdma-spec/configure: not a directory */},
+		"var":                        {"no directory", "cannot create " /* …/var/lib/rdma-spec/configure: not a directory */},
 		"etc/containerd/config.toml": {"broken = true\n", "config.toml: failed to load TOML: correct it first"},
 		"usr/bin/containerd":         {"", "no containerd binary below "},
 	} {

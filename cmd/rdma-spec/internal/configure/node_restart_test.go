@@ -103,7 +103,8 @@ func TestConfigureRestartWhileAnotherToolWrites(t *testing.T) {
 	root, _ := configureNode(t)
 	runtime := &fakeRuntime{breaks: true, theirs: "version = 3 # rdma-spec no longer\n"}
 	err := configureAndRestart(t, root, runtime, 50e6)
-	if err == nil || !strings.Contains(err.Error(), "not restored: cannot write "+runtime.file+": it changed meanwhile") ||
+	const changed = ": it has changed in the meantime"
+	if err == nil || !strings.Contains(err.Error(), "not restored: cannot write "+runtime.file+changed) ||
 		strings.Contains(err.Error(), "the files are restored") || strings.Contains(err.Error(), "with the files restored") {
 		t.Errorf("%v", err)
 	}
@@ -117,7 +118,8 @@ func TestConfigureInterrupted(t *testing.T) {
 	root, before := configureNode(t)
 	runtime := &fakeRuntime{interrupted: true}
 	err := configureAndRestart(t, root, runtime, time.Minute)
-	const want = "interrupted while containerd.service restarted: the files are restored, and containerd.service runs as before"
+	const want = "interrupted while containerd.service was restarting: the files are restored, and " +
+		"containerd.service runs as before"
 	if err == nil || err.Error() != want || runtime.restarts != 2 {
 		t.Errorf("%d restarts, %v", runtime.restarts, err)
 	}

@@ -139,7 +139,7 @@ func TestToolkitStartsAgain(t *testing.T) {
 			_, handlers := containerd.Handlers(dump(t, program, root))
 			copied := handlers["rdma-nvidia"] != nil // into the toolkit's own file, with our base spec
 			if text := scratch.Read(t, filepath.Join(root, "etc/containerd/config.toml")); strings.Contains(text, "rdma") ||
-				(got.Status == 3) != copied || copied != strings.Contains(got.Stderr, "99-nvidia.toml names ") {
+				(got.Status == 3) != copied || copied != strings.Contains(got.Stderr, "99-nvidia.toml refers to ") {
 				t.Errorf("--revert: %+v, the handlers are %v\n%s", got, handlers, text)
 			}
 		})
@@ -162,7 +162,7 @@ func TestRevertAfterTheToolkitCopiedTheBaseSpec(t *testing.T) {
 	for range 2 {
 		got := configure(root, "--revert")
 		if _, err := os.Stat(filepath.Join(root, spec)); err != nil || got.Status != 3 ||
-			!strings.Contains(got.Stderr, "/etc/containerd/conf.d/99-nvidia.toml names "+root+spec+", without which") {
+			!strings.Contains(got.Stderr, "/etc/containerd/conf.d/99-nvidia.toml refers to "+root+spec+", without which") {
 			t.Errorf("--revert: %v, %+v", err, got)
 		}
 		for _, file := range []string{"systemd/system/containerd.service.d", "containerd/rdma-spec.d"} {
