@@ -88,7 +88,7 @@ func TestRefusalsPage(t *testing.T) {
 // which has each word.
 func TestAnnotationsInTexts(t *testing.T) {
 	said := policy.AnnotationVocabulary()
-	for _, word := range slices.Concat(said.OptIn, said.OptOut) {
+	for _, word := range said.Words() {
 		if !strings.Contains(repository.Read(t, "README.md"), "`\""+word+"\"`") {
 			t.Errorf("README.md: say below The annotation what `%q` does", word)
 		}
@@ -119,7 +119,7 @@ func TestAnnotationTable(t *testing.T) {
 	for _, row := range aValue.FindAllStringSubmatch(repository.Read(t, "docs/pods.md"), -1) {
 		rows[row[1]+row[2]] = row[3]
 	}
-	want := slices.Concat(said.OptIn, said.OptOut, said.Keys)
+	want := slices.Concat(said.Words(), said.Keys)
 	slices.Sort(want)
 	if diff := cmp.Diff(want, slices.Sorted(maps.Keys(rows))); diff != "" {
 		t.Errorf("docs/pods.md: the rows of the annotation's table (-want +got):\n%s", diff)

@@ -178,8 +178,7 @@ func TestAdmissionOptOut(t *testing.T) {
 // TestAdmissionRows: each word of the annotation is tested on a real API server, which evaluates the policies' expressions.
 func TestAdmissionRows(t *testing.T) {
 	const file = "test/e2e/admission_pods_test.go"
-	said := policy.AnnotationVocabulary()
-	for _, word := range slices.Concat(said.OptIn, said.OptOut) {
+	for _, word := range policy.AnnotationVocabulary().Words() {
 		if !strings.Contains(repository.Read(t, file), "annotated{asks: "+strconv.Quote(word)+"}") {
 			t.Errorf("%s: add a row to admissions for a pod with the annotation %q, and what the policy adds to it", file, word)
 		}

@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"reflect"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -112,7 +113,10 @@ type Vocabulary struct {
 	Keys, Devices []string // keys of the YAML form, and words of its key devices
 }
 
-// AnnotationVocabulary is for tests of what has a copy of it: the policies in deploy/admission, and docs/pods.md.
+// Words returns the values that are one word.
+func (v Vocabulary) Words() []string { return slices.Concat(v.OptIn, v.OptOut) }
+
+// AnnotationVocabulary is for tests of what has a copy of it: the policies in deploy/admission, README.md, and docs/pods.md.
 func AnnotationVocabulary() Vocabulary {
 	var v Vocabulary
 	for _, w := range words {
