@@ -116,7 +116,7 @@ type Vocabulary struct {
 // Words returns the values that are one word.
 func (v Vocabulary) Words() []string { return slices.Concat(v.OptIn, v.OptOut) }
 
-// AnnotationVocabulary is for tests of what has a copy of it: the policies in deploy/admission, README.md, and docs/pods.md.
+// AnnotationVocabulary is for tests of what has a copy of it: deploy/admission, README.md, and docs/pods.md.
 func AnnotationVocabulary() Vocabulary {
 	var v Vocabulary
 	for _, w := range words {
