@@ -17,7 +17,7 @@ import (
 // steps are what public guides have people do, and what they get stuck at, with the page that has it, the heading above
 // it, and a few of its words.
 var steps = []struct{ step, page, heading, words string }{
-	{"look at the HCAs of a node", "guide-gpu-cluster.md", "Look at the HCAs of all nodes", "the `ifNames` are the interfaces"},
+	{"look at the HCAs of a node", "guide-gpu-cluster.md", "Look at the HCAs of all nodes", "set `ifNames` to the interfaces"},
 	{"of all nodes", "guide-gpu-cluster.md", "Look at the HCAs of all nodes", "ansible-playbook -i node-1,node-2 -e programs=$PWD/bin deploy/ansible/hcas.yaml"},
 	{"Network Operator, pinned, without NFD", "guide-gpu-cluster.md", "Make them resources", "--version 25.1.0 -n nvidia-network-operator --create-namespace -f deploy/examples/network-operator.values.yaml"},
 	{"does the operator run", "guide-gpu-cluster.md", "Make them resources", "-l app.kubernetes.io/name=network-operator"},
@@ -56,7 +56,7 @@ var steps = []struct{ step, page, heading, words string }{
 	{"NRI mode of the GPU Operator", "guide-gpu-cluster.md", "What the GPU Operator overwrites", "cdi.nriPluginEnabled=true"},
 	{"after an update again", "guide-gpu-cluster.md", "What the GPU Operator overwrites", "doctor --only configuration-kept"},
 	{"kernel upgrade, mofed.wait", "guide-gpu-cluster.md", "After an upgrade of the kernel", "network.nvidia.com/operator.mofed.wait=true"},
-	{"a patch is overwritten", "guide-gpu-cluster.md", "After an upgrade of the kernel", "it overwrites a patch"},
+	{"a patch is overwritten", "guide-gpu-cluster.md", "After an upgrade of the kernel", "Helm and Argo CD overwrite a patch"},
 	{"DKMS: the driver is well", "guide-gpu-cluster.md", "After an upgrade of the kernel", "check the operator, not the card"},
 	{"taint, cordon", "guide-gpu-cluster.md", "After an upgrade of the kernel", "node.kubernetes.io/unschedulable"},
 	{"SIGSEGV of vLLM", "guide-gpu-cluster.md", "Run vLLM on two nodes", "SIGSEGV"},
