@@ -340,7 +340,7 @@ func TestNotes(t *testing.T) {
 		"{admission: {forbid: {enabled: true}}}":                "rdma.noderesource.dev/allowed=true",
 		"{admission: {forbid: {enabled: true, action: Audit}}}": "RDMA is recorded in the audit log",
 		// no command that needs the runtime's socket
-		"{privileges: adjust, config: {ipcLock: false}}": "logs POD -c nri-rdma\n\nTo find faults of a node",
+		"{privileges: adjust, config: {ipcLock: false}}": "logs POD -c nri-rdma\n\nTo find faults on a node",
 		"{configMap: policy-7}":                          "The policy is in the ConfigMap policy-7.",
 		"{repair: {enabled: true}}":                      "The container repair raises the limit of older ones.",
 		"{repair: {enabled: true, dryRun: true}}":        "Recreate older pods, or raise",
