@@ -95,7 +95,7 @@ func withoutStoredSpecs(runtime string) string {
 	const inPod = "request it in the pod, with securityContext.capabilities.add: [IPC_LOCK]"
 	if runtime == "cri-o" {
 		return "CRI-O has no API to change a container's spec; " + inPod +
-			", or give it to every container of the node: put this line, which replaces CRI-O's list, into a new " +
+			", or give it to every container on the node: put this line, which replaces CRI-O's list, into a new " +
 			"file /etc/crio/crio.conf.d/91-rdma-ipc-lock.conf: " + crioLine
 	}
 	return fmt.Sprintf("%s has no known API to change a container's spec; %s", runtime, inPod)

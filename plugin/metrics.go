@@ -54,7 +54,7 @@ func newMetrics() *metrics {
 	}
 	m := &metrics{
 		requests: counter("requests_total",
-			"CreateContainer requests of the runtime, by result (adjusted, untouched, refused) and "+
+			"CreateContainer requests from the runtime, by result (adjusted, untouched, refused) and "+
 				"signal.", "result", "signal"),
 		refusals: counter("refusals_total",
 			"Refused container creations, by reason. The kubelet retries each container until it is created.", "cause"),
@@ -63,10 +63,10 @@ func newMetrics() *metrics {
 			"Containers that got a reduced grant or none, because the kubelet did not report their resources.",
 		).WithLabelValues(),
 		leftAlone: counter("left_alone_total",
-			"Containers that got no grant, because the kubelet did not respond when asked for their "+
+			"Containers that got no grant, because the kubelet did not respond when queried for their "+
 				"resources.").WithLabelValues(),
 		leftOut: counter("hcas_left_out_total",
-			"HCAs that were left out of a request for all: they have no ACTIVE port, or cannot be used.",
+			"HCAs left out of a request for all HCAs, because they have no ACTIVE port, or cannot be used.",
 		).WithLabelValues(),
 		authored: counter("authors_devices_total",
 			"Containers left as they are, because the pod's author may have chosen their verbs device with another "+

@@ -235,9 +235,9 @@ func TestConfigure_OldRuntime(t *testing.T) {
 		validate bool
 		says     string
 	}{
-		{"v1.7.5", false, "containerd v1.7.5 silently drops rlimits of NRI plugins: upgrade to 1.7.7 or later, " +
-			"or replace the plugin by rdma-spec generate"},
-		{"v2.1.5", true, "containerd v2.1.5 does not ask NRI plugins to validate containers: upgrade to 2.2.0 or later"},
+		{"v1.7.5", false, "containerd v1.7.5 silently drops rlimits from NRI plugins: upgrade to 1.7.7 or later, or " +
+			"replace the plugin with rdma-spec generate"},
+		{"v2.1.5", true, "containerd v2.1.5 does not call NRI plugins to validate containers: upgrade to 2.2.0 or later"},
 	} {
 		p := unregistered(Options{Policy: mustPolicy(t, "{}"), Validate: test.validate})
 		if _, err := p.Configure(t.Context(), "", "containerd", test.version); err == nil ||

@@ -30,8 +30,8 @@ func (p *Plugin) PostCreateContainer(ctx context.Context, pod *api.PodSandbox, c
 	return nil
 }
 
-const cameLate = "its verbs device appeared after this plugin had responded, as a device does that another NRI " +
-	"plugin injects by CDI"
+const cameLate = "its verbs device appeared after this plugin had responded, for example because another NRI plugin " +
+	"injects it by CDI"
 
 // decideLate decides about a container that was no RDMA container when it was asked about.
 func (p *Plugin) decideLate(ctx context.Context, pod *api.PodSandbox, ctr *api.Container) {

@@ -49,7 +49,7 @@ func TestMetrics(t *testing.T) {
 		nri_rdma_hca_port_active{hca="mlx5_0",link_layer="InfiniBand",port="1"} 0
 		nri_rdma_hca_port_active{hca="mlx5_1",link_layer="InfiniBand",port="1"} 1
 		nri_rdma_hca_port_active{hca="mlx5_bond_0",link_layer="Ethernet",port="1"} 1
-		# HELP nri_rdma_requests_total CreateContainer requests of the runtime, by result (adjusted, untouched, refused) and signal.
+		# HELP nri_rdma_requests_total CreateContainer requests from the runtime, by result (adjusted, untouched, refused) and signal.
 		# TYPE nri_rdma_requests_total counter
 		nri_rdma_requests_total{result="adjusted",signal="device"} 1
 	`

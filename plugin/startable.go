@@ -61,17 +61,16 @@ func (p *Plugin) startableBy(runtime int) spec.Limit {
 	}
 	most, err := p.Startable(runtime)
 	if err != nil {
-		const unknown = "cannot tell whether the runtime may raise limits: if it may not, RDMA containers do not start"
+		const unknown = "cannot tell whether the runtime can raise limits: if it cannot, RDMA containers do not start"
 		if p.throttle.due(unknown) {
 			p.Log.WithError(err).Info(unknown)
 		}
 		return 0
 	}
 	if most.Finite() {
-		p.Log.WithFields(logrus.Fields{"pid": runtime, "most": most.String()}).Warn("the runtime may not raise " +
-			"limits, so the policy's memlock is lowered to one with which containers can start: the runtime lacks " +
-			"CAP_SYS_RESOURCE in the node's user namespace: set LimitMEMLOCK=infinity in its unit, or give it the " +
-			"capability, and restart it")
+		p.Log.WithFields(logrus.Fields{"pid": runtime, "most": most.String()}).Warn("the runtime cannot raise limits, " +
+			"because it lacks CAP_SYS_RESOURCE in the node's user namespace, so the policy's memlock is lowered to a value " +
+			"with which containers can start: set LimitMEMLOCK=infinity in its unit, or give it the capability, and restart it")
 	}
 	return most
 }

@@ -102,7 +102,7 @@ func TestStartable_RuntimeMayNotRaise(t *testing.T) {
 	if err != nil || len(got.GetRlimits()) != 1 || got.GetRlimits()[0].GetHard() != most {
 		t.Errorf("creation: %v, %v", got.GetRlimits(), err)
 	}
-	for _, want := range []string{"the runtime may not raise limits", "memlock is lowered from unlimited to 8Mi"} {
+	for _, want := range []string{"the runtime cannot raise limits", "memlock is lowered from unlimited to 8Mi"} {
 		if !strings.Contains(p.log.String(), want) {
 			t.Errorf("the log does not say %q:\n%s", want, p.log)
 		}

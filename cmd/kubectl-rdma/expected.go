@@ -34,10 +34,10 @@ const (
 	hostRoot     = "/host"
 	resourcesKey = "rdma-spec.github.io/resources"
 	daemonSets   = "daemonsets"
-	noPod        = "no pod of nri-rdma runs there: run kubectl describe daemonset"
-	notSelected  = "no DaemonSet of nri-rdma selects it, and it has the resource %s"
-	notWanted    = "no DaemonSet of nri-rdma selects it"
-	notThere     = "no pod of nri-rdma runs there, or it does not exist"
+	noPod        = "no nri-rdma pod is running there: run kubectl describe daemonset"
+	notSelected  = "no nri-rdma DaemonSet selects it, but it has the resource %s"
+	notWanted    = "no nri-rdma DaemonSet selects it"
+	notThere     = "no nri-rdma pod is running there, or the node does not exist"
 	lost         = "its kubelet has not reported since %s UTC: run kubectl describe node"
 	ownTaints    = "node.kubernetes.io/" // which a DaemonSet's pods tolerate
 )
@@ -108,8 +108,8 @@ func (o *options) noPlugin() error {
 	if o.selector != "" {
 		where += " on a node with " + o.selector
 	}
-	return fmt.Errorf("no pod of the DaemonSet nri-rdma runs in namespace %s: set --namespace, or --all-namespaces; "+
-		"to install it, see %s", where, docs.Site+"install")
+	return fmt.Errorf("no pod of the DaemonSet nri-rdma is running in namespace %s: set --namespace, or "+
+		"--all-namespaces; to install the plugin, see %s", where, docs.Site+"install")
 }
 
 // noNode is the error of a call that names a node that the cluster does not have.

@@ -134,7 +134,7 @@ Only the owner can read the file.
 	}
 	cli.AddFileFlag(cmd.Flags(), &to, "write the support bundle to this `FILE`, with mode 0600")
 	cmd.Flags().BoolVar(&anonymize, "anonymize", false,
-		"replace names of hosts, pods, namespaces, and users, addresses, MACs, and GUIDs with numbered pseudonyms")
+		"replace host, pod, namespace, and user names, IP and MAC addresses, and GUIDs with numbered pseudonyms")
 	o.hostFlags(cmd.Flags())
 	return cmd
 }

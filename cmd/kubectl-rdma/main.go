@@ -52,8 +52,8 @@ type options struct {
 func (o *options) command() *cobra.Command {
 	root := &cobra.Command{
 		Use:   "rdma",
-		Short: "Check RDMA on all nodes of a cluster, and check manifests of pods",
-		Long: `Check RDMA on all nodes of a cluster, or on named nodes, and check manifests of pods. status,
+		Short: "Check RDMA on all nodes of a cluster, and check pod manifests",
+		Long: `Check RDMA on all nodes of a cluster, or on named nodes, and check pod manifests. status,
 doctor, and devices call rdma-spec in the pods of the DaemonSet nri-rdma. Standard error names
 the nodes that do not respond, of those that the DaemonSet selects or that have an RDMA resource.
 resources and why ask only the API server. explain and config need no cluster.
@@ -75,12 +75,13 @@ problem, 3 if a node could not check everything, and 0 if there is no problem.`,
 	root.AddGroup(&cobra.Group{ID: cli.GroupNode, Title: "In a cluster:"},
 		&cobra.Group{ID: cli.GroupPod, Title: "For a pod:"},
 		&cobra.Group{ID: cli.GroupConfiguration, Title: "Configuration:"})
-	status := o.onNodes("status", "List the RDMA containers of all nodes, and what they lack", statusView)
+	status := o.onNodes("status", "List the RDMA containers on all nodes, and what they lack", statusView)
 	status.Flags().BoolVarP(&o.all, "all", "a", false, "also list containers that are ok")
 	status.Flags().BoolVar(&o.outside, "outside", false, "list only what uses RDMA outside the policy, such as "+
 		"privileged pods")
 	doctor := o.onNodes("doctor", "Find what is wrong with RDMA on all nodes", doctorView)
-	doctor.Flags().BoolVarP(&o.all, "all", "a", false, "also list checks that find nothing, and what no pod can see")
+	doctor.Flags().BoolVarP(&o.all, "all", "a", false, "also list checks that find nothing, and what cannot be seen "+
+		"from a pod")
 	o.addHostFlag(doctor)
 	devices := o.onNodes("devices", "List the HCAs of all nodes, and their ports", devicesView)
 	for _, cmd := range []*cobra.Command{status, doctor, devices, o.resources()} {
@@ -109,8 +110,8 @@ func (o *options) inCluster(cmd *cobra.Command) {
 // clusterFlags adds the flags that say which cluster is asked, and which of its nodes.
 func (o *options) clusterFlags(f *pflag.FlagSet) {
 	o.connectionFlags(f, true)
-	f.BoolVarP(&o.everywhere, "all-namespaces", "A", false, "use the DaemonSets of all namespaces")
-	f.StringVarP(&o.selector, "selector", "l", "", "call only nodes with these `LABELS`")
+	f.BoolVarP(&o.everywhere, "all-namespaces", "A", false, "use the DaemonSets in all namespaces")
+	f.StringVarP(&o.selector, "selector", "l", "", "query only nodes with these `LABELS`")
 }
 
 // connectionFlags adds the flags that say which cluster is asked, and whether a node may be given a time to answer.
@@ -121,7 +122,7 @@ func (o *options) connectionFlags(f *pflag.FlagSet, timed bool) {
 	kubectl.Timeout.Default = "12s"
 	kubectl.Timeout.Description = "timeout for all nodes together"
 	if !timed {
-		kubectl.Timeout.Description = "timeout of a request to the API server"
+		kubectl.Timeout.Description = "timeout for a request to the API server"
 	}
 	clientcmd.BindOverrideFlags(&o.overrides, f, kubectl)
 	f.StringVar(&o.rules.ExplicitPath, clientcmd.RecommendedConfigPathFlag, "", "the kubeconfig `FILE`")

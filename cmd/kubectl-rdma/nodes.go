@@ -115,7 +115,7 @@ func (o *options) read(v view, node string, stdout, stderr []byte, status int, e
 		a.Error = err.Error()
 		return a
 	case status > 3 || !strings.HasPrefix(string(stdout), "{") || json.Unmarshal(stdout, &r) != nil:
-		a.Error = cmp.Or(last, fmt.Sprintf("rdma-spec ended with status %d, and without a result", status))
+		a.Error = cmp.Or(last, fmt.Sprintf("rdma-spec exited with status %d and without a result", status))
 		return a
 	}
 	a.missed = strings.Join(r.Missed, ", ")

@@ -62,8 +62,8 @@ and 3 if no node has an RDMA resource.`,
 			case err != nil:
 				return err
 			case len(all) == 0:
-				fmt.Fprintln(o.stderr, "kubectl rdma: no node has an RDMA resource: check that a device plugin runs, or name "+
-					"its resource")
+				fmt.Fprintln(o.stderr, "kubectl rdma: no node has an RDMA resource: check that a device plugin is running, or "+
+					"name its resource as an argument")
 				return cli.ExitStatus(unanswered)
 			case stale:
 				return cli.ErrProblemFound

@@ -38,8 +38,8 @@ func (o *options) why() *cobra.Command {
 		AddFlags: func(f *pflag.FlagSet) {
 			f.StringVarP(&q.container, "container", "c", "", "read only the log of the container with this `NAME`")
 			f.BoolVarP(&q.previous, "previous", "p", false, "read the logs of the containers' previous runs")
-			f.StringVar(&q.config, "config", "", "explain the spec by this configuration `FILE`; by default by the built-in "+
-				"defaults")
+			f.StringVar(&q.config, "config", "", "explain the spec with this configuration `FILE`; by default, with the "+
+				"built-in defaults")
 			o.connectionFlags(f, false)
 			namespace := f.Lookup("namespace")
 			namespace.DefValue = ""

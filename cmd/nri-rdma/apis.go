@@ -44,7 +44,7 @@ func newAPIs(o options, log logrus.FieldLogger) apis {
 // collectors returns the metrics of the breakers.
 func (a apis) collectors() []prometheus.Collector {
 	failing := func(api, path string, is func() bool) prometheus.Collector {
-		return plugin.Flag("api_failing", "1 after three failed calls of an API in a row, until it responds, by use "+
+		return plugin.Flag("api_failing", "1 from the third failed call to an API in a row until the API responds, by use "+
 			"(creation, beside).", prometheus.Labels{"api": api, "path": path}, is)
 	}
 	return []prometheus.Collector{failing("containerd", "creation", a.specs.Failing),

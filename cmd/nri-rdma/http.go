@@ -44,7 +44,7 @@ func serveHTTP(address string, p *plugin.Plugin, log logrus.FieldLogger,
 		if errors.As(err, &cause) {
 			err = cause.Err
 		}
-		return nil, fmt.Errorf("--http %s: %w: choose another ADDR, as in 127.0.0.1:9797", address, err)
+		return nil, fmt.Errorf("--http %s: %w: choose another ADDR, such as 127.0.0.1:9797", address, err)
 	}
 	server := newServer(p, log, more...)
 	go func() {

@@ -98,7 +98,8 @@ func parseFlags(args []string) (options, error) {
 	f.StringVar(&o.config, "config", "", "the configuration `FILE`; by default "+policy.ConfigFile+
 		" if it exists, else the configuration from the runtime, else the built-in defaults")
 	f.StringVar(&o.name, "name", "",
-		"the plugin's `NAME`, as in the annotation required-plugins.noderesource.dev; by default rdma, or rdma-validator "+
+		"the plugin's `NAME`, which the annotation required-plugins.noderesource.dev refers to; by default rdma, or "+
+			"rdma-validator "+
 			"with --validate")
 	f.StringVar(&o.index, "index", "90", "the plugin's index, two digits; plugins that inject devices need a lower index")
 	f.StringVar(&o.socket, "socket", api.DefaultSocketPath, "the runtime's NRI socket")
@@ -115,7 +116,7 @@ func parseFlags(args []string) (options, error) {
 	f.StringVar(&o.containerd, "containerd-address", "",
 		"the `PATH` of containerd's socket, for CAP_IPC_LOCK; by default the usual paths below the root")
 	f.StringVar(&o.namespace, "containerd-namespace", storedspec.DefaultNamespace,
-		"containerd's namespace of the pods' containers")
+		"the containerd namespace of Kubernetes containers")
 	f.StringVar(&o.root, "root", "/", "find sysfs and devices below this `DIR`")
 	f.StringVar(&o.podResourcesSocket, "pod-resources-socket", "", "the kubelet's pod resources socket; by default "+
 		podresources.DefaultSocket+" below the root")
@@ -134,7 +135,7 @@ func parseFlags(args []string) (options, error) {
 	case f.NArg() > 0:
 		return o, fmt.Errorf("unexpected argument %q", f.Arg(0))
 	case !regexp.MustCompile(`^\d\d$`).MatchString(o.index):
-		return o, fmt.Errorf("--index %q is not two digits, as in 90", o.index)
+		return o, fmt.Errorf("--index %q is not two digits, such as 90", o.index)
 	case o.budget < breaker.Enough:
 		return o, fmt.Errorf("--budget %s is too low: a healthy kubelet may need %s", o.budget, breaker.Enough)
 	}

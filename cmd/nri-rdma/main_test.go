@@ -36,7 +36,7 @@ import (
 
 func TestWrongCalls(t *testing.T) {
 	for _, test := range []struct{ args, want string }{
-		{"--index 9", `--index "9" is not two digits, as in 90`},
+		{"--index 9", `--index "9" is not two digits, such as 90`},
 		{"--index abc", "is not two digits"},
 		{"--budget 50ms", "--budget 50ms is too low"},
 		{"extra", `unexpected argument "extra"`},

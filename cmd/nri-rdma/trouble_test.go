@@ -68,7 +68,7 @@ func TestWhatKeepsItFromStarting(t *testing.T) {
 		out, err := program(t, "nobody", "--http", address, "--socket", socket).CombinedOutput()
 		var exit *exec.ExitError
 		if !errors.As(err, &exit) || exit.ExitCode() != 1 || bytes.Count(out, []byte("\n")) != 1 ||
-			!regexp.MustCompile(`level=error msg=".*`+want+": choose another ADDR, as in 127.0.0.1:9797").Match(out) {
+			!regexp.MustCompile(`level=error msg=".*`+want+": choose another ADDR, such as 127.0.0.1:9797").Match(out) {
 			t.Errorf("%v, want exit status 1; it said:\n%s, want one line with %s", err, out, want)
 		}
 	}

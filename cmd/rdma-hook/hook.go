@@ -47,7 +47,7 @@ func (o *options) flags() *pflag.FlagSet {
 	f.SortFlags = false
 	f.StringVar(&o.memlock, "memlock", "unlimited", "the lowest RLIMIT_MEMLOCK: unlimited, or a `SIZE` such as 16Gi")
 	f.BoolVar(&o.kubernetes, "kubernetes", false,
-		"also raise containers of Kubernetes, on a node where nri-rdma has not run since boot")
+		"also raise the limit of Kubernetes containers, on a node where nri-rdma has not run since boot")
 	f.BoolVar(&o.required, "required", false,
 		"exit with 1 if memlock cannot be raised, so that the runtime does not start the container")
 	f.DurationVar(&o.within, "within", 2*time.Second, "give up after this `TIME`")

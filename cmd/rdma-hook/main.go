@@ -27,8 +27,8 @@ import (
 const program = "rdma-hook"
 
 const help = `Raise RLIMIT_MEMLOCK of a container's first process, as a createRuntime hook. Runtimes discard what a
-hook writes, so an error is also a line in the journal: journalctl -t rdma-hook. Even then, the exit
-status is 0, and the container starts.
+hook writes, so errors are also written to the journal: journalctl -t rdma-hook. After an error, the exit
+status is still 0, and the container starts.
 `
 
 func main() {

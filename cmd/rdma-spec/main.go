@@ -114,7 +114,7 @@ func wrapFlags(root *cobra.Command) {
 func newManCommand(root *cobra.Command) *cobra.Command {
 	root.DisableAutoGenTag = true // it has the day on which a page is made
 	return &cobra.Command{
-		Use: "man FOLDER", Short: "Write the manual pages of all commands", Hidden: true, Args: cobra.ExactArgs(1),
+		Use: "man FOLDER", Short: "Write the manual pages for all commands", Hidden: true, Args: cobra.ExactArgs(1),
 		RunE: func(_ *cobra.Command, args []string) error {
 			return doc.GenManTree(root, &doc.GenManHeader{Section: "1", Source: "rdma-spec " + version}, args[0])
 		},

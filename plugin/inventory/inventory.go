@@ -39,7 +39,7 @@ const (
 const neverAnswered = "it has not responded yet: it is new, or it hangs: see the kernel log"
 
 // notWanted explains why nothing is known about an HCA of a node that may have thousands.
-const notWanted = "it is not read, because no selector of the policy matches it"
+const notWanted = "it is not read, because no selector in the policy matches it"
 
 // Inventory is what is known of a node's HCAs. It is safe for concurrent use.
 type Inventory struct {

@@ -27,7 +27,7 @@ func (i *Inventory) prove() {
 	case err == nil && before != nil:
 		i.log.Info("device numbers can be looked up now")
 	case err != nil && (before == nil || before.err.Error() != err.Error()):
-		i.log.Errorf("not ready, because devices of containers cannot be recognized: %v", err)
+		i.log.Errorf("not ready, because the containers' devices cannot be recognized: %v", err)
 	}
 	i.numbers.Store(&proof{proved, err})
 }

@@ -38,7 +38,7 @@ var (
 	// ErrGone means that a process has ended.
 	ErrGone = errors.New("the process has ended")
 	// ErrThread means that a process has ended, and that its ID has become that of a thread.
-	ErrThread = fmt.Errorf("%w: a thread has its ID now", ErrGone)
+	ErrThread = fmt.Errorf("%w: a thread now has the process's ID", ErrGone)
 )
 
 // Processes are the processes of a node.

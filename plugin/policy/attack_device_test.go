@@ -39,7 +39,7 @@ func deviceAttacks() []attack {
 		// where nothing may be injected
 		{guard: "inject-namespace", name: "hca-by-resource",
 			container: guest("{devices: all}").with(func(c *subject) { c.Resources = holds("rdma/ib") }),
-			refused:   CauseNamespace, says: "may not have any injected"},
+			refused:   CauseNamespace, says: "does not allow them to be injected"},
 		{guard: "inject-namespace", name: "hca-by-name",
 			container: guest("{devices: [mlx5_0]}").with(func(c *subject) { c.Resources = holds("rdma/ib") }),
 			refused:   CauseNamespace},

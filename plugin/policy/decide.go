@@ -109,8 +109,9 @@ func (d *evaluation) withoutSignal() *Refusal {
 func (d *evaluation) leaveAlone() *Refusal {
 	switch {
 	case d.Authored != "":
-		d.Reason = fmt.Sprintf("its pod's annotation %s may name its verbs device; such a device counts only where "+
-			"an annotation may opt in: request the RDMA device plugin's resource, or have namespace %s added to "+
+		d.Reason = fmt.Sprintf("its pod's annotation %s may name its verbs device; such a device makes it an RDMA "+
+			"container only in a namespace that may opt in by annotation: request the RDMA device plugin's resource, or have "+
+			"namespace %s added to "+
 			"optIn.namespaces",
 			quoted(d.Authored), quoted(d.container.Namespace))
 		if err := d.resources.err; err != nil && !errors.Is(err, ErrNoKubelet) {

@@ -23,8 +23,8 @@ func (d *evaluation) devices(candidates []*rule) ([]hca.Device, *Refusal) {
 	case d.held != nil: // guard: allotment
 		return nil, d.notHeld(candidates)
 	case asked.given() && !d.mayInject() && !ruleInjects: // guard: inject-namespace
-		return nil, refuse(CauseNamespace, "the annotation requests devices, and namespace %s may not have any "+
-			"injected: add the namespace to inject.namespaces, or remove devices from the "+
+		return nil, refuse(CauseNamespace, "the annotation requests devices, but the policy does not allow them to be "+
+			"injected in namespace %s: add the namespace to inject.namespaces, or remove devices from the "+
 			"annotation", quoted(d.container.Namespace))
 	case !asked.given() && !ruleInjects && (!d.mayInject() || !d.annotated): // guard: inject-unasked
 		return nil, nil
@@ -198,8 +198,7 @@ func (d *evaluation) devicesOf(node *hca.Inventory, chosen []hca.HCA, candidates
 		devices = append(devices, usable...)
 	}
 	if management {
-		d.warn("rule %q grants the management devices of %s, with which the container can disturb the whole "+
-			"fabric", d.Rule,
+		d.warn("rule %q grants the management devices of %s, with which the container can disrupt the whole fabric", d.Rule,
 			shortList(chosen, nameOf))
 	}
 	manager, ok, err := node.ConnectionManager(chosen)
@@ -254,7 +253,7 @@ func (d *evaluation) allHCAs(node *hca.Inventory, candidates []*rule) ([]hca.HCA
 		unknown := h.Unknown(managed(candidates))
 		switch {
 		case unknown != nil && all(candidates, func(s Selectors) bool { return s.name(h) }): // guard: unread
-			return nil, refuse(CauseHCA, "rule %[2]q selects HCA %[1]s by name, and nothing is known of it: %[3]s: "+
+			return nil, refuse(CauseHCA, "rule %[2]q selects HCA %[1]s by name, but nothing is known about it: %[3]s: "+
 				"request other HCAs in the annotation, or run rdma-spec devices on the node",
 				h.Name, d.Rule, oneLine(unknown.Error()))
 		case !all(candidates, func(s Selectors) bool { return s.passes(h, hca.Port.Active) }): // guard: selectors

@@ -24,7 +24,7 @@ var (
 
 // checkNameGlobs refuses globs of the kernel's names that match nothing, or that match other names than they appear to.
 func checkNameGlobs(globs []string) error {
-	return checkGlobs(globs, anyGlob, "names contain no /: remove the /, and what is before or after it")
+	return checkGlobs(globs, anyGlob, "a name cannot contain /: give only the name, without the / and the rest")
 }
 
 // checkNamespaceGlobs does the same for globs of namespaces.

@@ -117,7 +117,7 @@ func TestDevices(t *testing.T) {
 		down       = "the container requests HCAs that have no ACTIVE port, and gets them: mlx5_0"
 		physical   = "the container gets physical functions whose virtual or scalable functions may belong to other " +
 			"pods: mlx5_bond_0"
-		manages = `rule "fabric" grants the management devices of %s, with which the container can disturb the whole fabric`
+		manages = `rule "fabric" grants the management devices of %s, with which the container can disrupt the whole fabric`
 	)
 	list := func(devices ...hca.Device) []hca.Device { return devices }
 	selecting := func(selectors string) string { return "inject: {namespaces: [ml-*], " + selectors + "}" }

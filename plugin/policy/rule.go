@@ -67,7 +67,7 @@ func (r Rule) checkShape() error {
 		return errors.New("it has neither match.namespaces nor match.resources: add one, or change the general " +
 			"values, which apply to all other containers")
 	case r.Inject != nil && r.Inject.Management && len(m.Namespaces) == 0: // guard: management-scope
-		return errors.New("inject.management grants umad and issm, which can disturb the whole fabric: limit it " +
+		return errors.New("inject.management grants umad and issm, which can disrupt the whole fabric: limit it " +
 			"with match.namespaces")
 	}
 	return nil
@@ -86,12 +86,12 @@ func (p *Policy) Doubts() (all []string) {
 			all = append(all, fmt.Sprintf("rules[%d].%s", i, inVain))
 		}
 		if len(r.Match.Resources) > 0 && coverGlobs(r.Match.Namespaces, []string{"*"}) {
-			all = append(all, fmt.Sprintf("rules[%d].match: it matches resources in all namespaces, so every "+
-				"container of the node waits for the kubelet when it is created: add namespaces", i))
+			all = append(all, fmt.Sprintf("rules[%d].match: it matches resources in all namespaces, so every container on the "+
+				"node waits for the kubelet when it is created: add namespaces", i))
 		}
 	}
 	if len(p.config.OptIn.Resources) > 0 {
-		all = append(all, "optIn.resources: every container of the node waits for the kubelet when it is created: "+
+		all = append(all, "optIn.resources: every container on the node waits for the kubelet when it is created: "+
 			"list the resources in a rule, with the namespaces that use them")
 	}
 	return all

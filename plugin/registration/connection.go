@@ -279,8 +279,8 @@ func (e *unlistedError) causes(requestTimeout time.Duration) string {
 			requestTimeout)
 	}
 	return "see its log: it may have ended; four containers' environment, arguments, and annotations may exceed " +
-		"NRI's message size of 4 MiB; or it may not know an event that the plugin needs, whatever its version says, " +
-		"and need an upgrade"
+		"NRI's message size of 4 MiB; or it may lack an event that the plugin needs, whatever its version says, and need " +
+		"an upgrade"
 }
 
 // stubLog logs NRI's own messages at debug level: this package logs what an administrator needs to know.

@@ -21,7 +21,7 @@ type Requirement struct {
 // never has runtimes of which no version does what any plugin here needs, and why.
 var never = map[string]string{
 	// moby's daemon/internal/nri takes environment variables and mounts from plugins, and drops the rest.
-	"docker": "Docker ignores rlimits and devices of NRI plugins: stop the plugin here, and use CDI (rdma-spec cdi, " +
+	"docker": "Docker ignores rlimits and devices from NRI plugins: stop the plugin here, and use CDI (rdma-spec cdi, " +
 		"docker run --device) instead",
 }
 
@@ -29,14 +29,14 @@ var never = map[string]string{
 // them silently.
 var Adjusting = Requirement{
 	from:   map[string]string{"containerd": "1.7.7", "cri-o": "1.29.0"},
-	defect: "silently drops rlimits of NRI plugins",
-	remedy: ", or replace the plugin by rdma-spec generate",
+	defect: "silently drops rlimits from NRI plugins",
+	remedy: ", or replace the plugin with rdma-spec generate",
 }
 
 // Validating is the requirement of a validator: NRI asks plugins to validate adjustments.
 var Validating = Requirement{
 	from:   map[string]string{"containerd": "2.2.0", "cri-o": "1.34.0"},
-	defect: "does not ask NRI plugins to validate containers",
+	defect: "does not call NRI plugins to validate containers",
 }
 
 // Met reports whether a version of a runtime meets it, with the first version that does. A runtime that is not known

@@ -120,7 +120,7 @@ func read(ctx context.Context, api grpc.ClientConnInterface, container string) (
 	}
 	got := response.GetContainer()
 	if got.GetID() != container {
-		return nil, status.Errorf(codes.Internal, "asked for it, containerd answered with container %q", got.GetID())
+		return nil, status.Errorf(codes.Internal, "containerd responded with a different container, %q", got.GetID())
 	}
 	if kind := got.GetSpec().GetTypeUrl(); kind != specType {
 		return nil, fmt.Errorf("its type is %q, not an OCI runtime spec (%s): not changed", kind, specType)

@@ -62,11 +62,11 @@ func Read(from io.Reader) ([]byte, error) {
 		return nil, err
 	}
 	if len(text) > maxSize {
-		return nil, errors.New("larger than 16 MiB: expected an OCI runtime spec, JSON")
+		return nil, errors.New("larger than 16 MiB: expected an OCI runtime spec in JSON")
 	}
 	text = bytes.Trim(text, " \t\r\n")
 	if len(text) == 0 {
-		return nil, errors.New("empty: expected an OCI runtime spec, JSON")
+		return nil, errors.New("empty: expected an OCI runtime spec in JSON")
 	}
 	var s struct {
 		Version json.RawMessage `json:"ociVersion"`

@@ -126,7 +126,7 @@ func TestReadRefuses(t *testing.T) {
 // 16 MiB are read; one byte more is refused, also where that byte and those before it are white space, and an endless
 // source ends.
 func TestReadRefusesMoreThan16MiB(t *testing.T) {
-	const want = "larger than 16 MiB: expected an OCI runtime spec, JSON"
+	const want = "larger than 16 MiB: expected an OCI runtime spec in JSON"
 	text := []byte(`{"ociVersion":"1.0.2","linux":{},"x":"`)
 	text = append(append(text, bytes.Repeat([]byte("x"), 16<<20-len(text)-2)...), `"}`...)
 	if got, err := Read(bytes.NewReader(text)); err != nil || len(got) != 16<<20 {

@@ -118,7 +118,7 @@ func (t tree) classDevice(at string) (Device, error) {
 	}
 	// guard: HCA names in ibdev
 	if !validName(d.HCA) {
-		return Device{}, fmt.Errorf("ibdev: is %s, which is not a name of an HCA", quote(d.HCA))
+		return Device{}, fmt.Errorf("ibdev: is %s, which is not an HCA name", quote(d.HCA))
 	}
 	if d.Kind == KindUMAD || d.Kind == KindISSM {
 		s, err := readText(dir, "port")

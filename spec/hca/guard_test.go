@@ -26,7 +26,7 @@ var guards = map[string]func(t *testing.T){
 	"HCA names": func(t *testing.T) {
 		for _, name := range []string{"a b", "mlx5_0\n", "mlх5_0", strings.Repeat("a", 64), `a"b`} {
 			node := scan(t, one().Files().With(hcatest.Files{"sys/class/infiniband/" + name: hcatest.Link("mlx5_0")}))
-			if len(node.HCAs) != 1 || !strings.Contains(problemsOf(node), "is not a name of an HCA") {
+			if len(node.HCAs) != 1 || !strings.Contains(problemsOf(node), "is not an HCA name") {
 				t.Errorf("name %q: %d HCAs, problems %q", name, len(node.HCAs), node.Problems)
 			}
 		}
@@ -75,7 +75,7 @@ var guards = map[string]func(t *testing.T){
 		n := one()
 		n.HCAs[0].Files = hcatest.Files{"device": "0x1021\n", "vpd": "\x82\x90\x10\x00SMDL=SW_MNG\x78"}
 		h := scanOne(t, n.Files())
-		if devices, err := h.Usable(true); err == nil || !strings.Contains(err.Error(), "the management of NVSwitches") {
+		if devices, err := h.Usable(true); err == nil || !strings.Contains(err.Error(), "for managing NVSwitches") {
 			t.Errorf("%v, error %v", devices, err)
 		}
 	},

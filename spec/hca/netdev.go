@@ -179,7 +179,7 @@ func (n netdevs) attribute(name string) string {
 func (n netdevs) valid(at, name string) bool {
 	// guard: names of netdevs
 	if !validNetdev(name) {
-		n.problems.add("%s: has %s, which is not a name of a netdev", path.Dir(at), quote(name))
+		n.problems.add("%s: has %s, which is not a netdev name", path.Dir(at), quote(name))
 		return false
 	}
 	return true

@@ -79,7 +79,7 @@ func named(places map[string]string, found *problems) (hcas []HCA) {
 	for _, name := range slices.SortedFunc(maps.Keys(places), compareNatural) {
 		// guard: HCA names
 		if !validName(name) {
-			found.add("%s has an entry %s, which is not a name of an HCA", classHCA, quote(name))
+			found.add("%s has an entry %s, which is not an HCA name", classHCA, quote(name))
 			continue
 		}
 		hcas = append(hcas, HCA{Name: name, Place: places[name], NUMANode: -1, Ports: []Port{}, Devices: []Device{}})

@@ -23,7 +23,7 @@ func (h HCA) Unknown(management bool) error {
 }
 
 // Usable returns the devices that a container gets of an HCA: its verbs device and, with Omni-Path, its hfi1; with
-// management its sound umad and issm devices too, with which a container can disturb the whole fabric. An error means
+// management its sound umad and issm devices too, with which a container can disrupt the whole fabric. An error means
 // that a container cannot use the HCA.
 func (h HCA) Usable(management bool) ([]Device, error) {
 	if err := h.Unknown(management); err != nil {
@@ -31,7 +31,7 @@ func (h HCA) Usable(management bool) ([]Device, error) {
 	}
 	// guard: management HCAs
 	if h.Manages != "" {
-		return nil, fmt.Errorf("it serves the management of %s, not programs", h.Manages)
+		return nil, fmt.Errorf("it is for managing %s, not for use by programs", h.Manages)
 	}
 	verbs, found := h.Verbs()
 	switch {

@@ -42,8 +42,8 @@ func nodeadm(grant spec.Grant, base []byte) ([]byte, error) {
 		return nil, err
 	}
 	return commented(`EKS AL2023 (nodeadm): memlock for RDMA.
-Add it to the user data of the node as a second NodeConfig, after the one that names the cluster.
-It affects every container of the node.
+Add it to the node's user data as a second NodeConfig, after the one that names the cluster.
+It affects every container on the node.
 A list here replaces nodeadm's own, so its entries are repeated.
 Unlimited is written as 2^63-1, because nodeadm converts numbers to floating point, which cannot represent 2^64-1.
 `, map[string]any{
@@ -63,7 +63,7 @@ func talos(grant spec.Grant, _ []byte) ([]byte, error) {
 	return commented(`Talos Linux 1.14 and later: memlock for RDMA.
 Add it to the machine configuration: talosctl patch machineconfig --patch @FILE. Talos restarts the container runtime.
 Before 1.14: write the content of overrides under machine.baseRuntimeSpecOverrides instead, and reboot the node.
-It affects every container of the node that starts afterwards. Unlimited is written as 2^63-1.
+It affects every container on the node that starts afterwards. Unlimited is written as 2^63-1.
 `, map[string]any{"apiVersion": "v1alpha1", "kind": "CRIBaseRuntimeSpecConfig", "overrides": overrides})
 }
 

@@ -77,7 +77,7 @@ func TestRefusals(t *testing.T) {
 func TestValidator(t *testing.T) {
 	if strings.HasPrefix(*version, "1.") {
 		awaitLog(t, startValidator(t), "not registered: containerd v"+*version+
-			" does not ask NRI plugins to validate containers: upgrade to 2.2.0 or later")
+			" does not call NRI plugins to validate containers: upgrade to 2.2.0 or later")
 		runContainer(t, runPod(t, containerd.Pod{}), containerd.Container{Devices: containerd.Verbs(0)})
 		return
 	}
@@ -110,7 +110,7 @@ func TestRuntimeThatMayNotRaiseLimits(t *testing.T) {
 	id := runContainer(t, pod, containerd.Container{Name: "trainer", User: 1000, Devices: containerd.Verbs(0)})
 	expectMemlock(t, id, kernelDefault)
 	expectCapabilities(t, id, everySet)
-	expectLogged(t, plugin, "the runtime may not raise limits", "memlock is lowered from unlimited to "+
+	expectLogged(t, plugin, "the runtime cannot raise limits", "memlock is lowered from unlimited to "+
 		"8Mi", "msg=adjusted",
 		"LimitMEMLOCK=infinity")
 	expectRefused(t, pod, containerd.Container{Name: "asks", Devices: containerd.Verbs(0)},

@@ -129,7 +129,7 @@ func TestUse(t *testing.T) {
 		"privileged": "privileged, uses rxe0: with the plugin, it does not need to be privileged: request an RDMA " +
 			"resource",
 		"mounted":         "/dev/infiniband is mounted from the node, uses rxe0: with the plugin, it does not need a hostPath volume",
-		"ibv_rc_pingpong": "a process of the node, outside containers, uses rxe0",
+		"ibv_rc_pingpong": "a process on the node, outside containers, uses rxe0",
 	} {
 		if u := by[name]; !u.says(words) {
 			t.Errorf("%s does not say %q: %+v", name, words, u)

@@ -71,7 +71,7 @@ func newCommand(short, example string) *cobra.Command {
 
 // newCheckCommand completes check: its use, arguments, and what it checks are given.
 func newCheckCommand(check *cobra.Command) *cobra.Command {
-	check.Short = "Find the problems of a configuration"
+	check.Short = "Find problems in a configuration"
 	check.Long += `; - is standard input. Each problem is one line with the path of
 the key.
 

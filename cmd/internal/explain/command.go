@@ -68,7 +68,7 @@ func Command(m Machine) *cobra.Command {
 	o := options{Machine: m}
 	cmd := &cobra.Command{
 		Use:   "explain [MANIFEST]",
-		Short: "Explain what the plugin does with the containers of a manifest",
+		Short: "Explain what the plugin does with the containers in a manifest",
 		Long: `Explain what nri-rdma does with each container of a manifest: whether it is an RDMA container,
 by which signal, which rule applies, and its grant, or the error with which its creation fails.
 The decision is the plugin's own. -o json also shows the additions to each container's OCI spec.

@@ -1,7 +1,7 @@
 // Copyright The rdma-spec Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package explain shows what the plugin would do with the containers of a manifest: it makes the same decision from the
+// Package explain shows what the plugin would do with the containers in a manifest: it makes the same decision from the
 // manifest. Only a node knows whether a device plugin or a DRA driver injects verbs devices, so that is assumed or left
 // open.
 package explain
@@ -70,13 +70,13 @@ func (e Explainer) Container(pod manifest.Pod, c manifest.Container) (Container,
 	out := e.verdict(c)
 	out.Advice = e.advice(c)
 	if by := e.Policy.AuthorNames(c.Container); by != "" {
-		out.Notes = append(out.Notes, "annotation "+by+" may name a verbs device; if an NRI plugin of the node injects it: "+
+		out.Notes = append(out.Notes, "annotation "+by+" may name a verbs device; if an NRI plugin on the node injects it: "+
 			summary(e.decide(c, true), ""))
 	}
 	switch {
 	case c.MOFED && out.Verdict == NotRDMA && out.Decision.Reason == "":
-		out.Notes = append(out.Notes, "NVIDIA_MOFED=enabled: NVIDIA's container runtime adds HCAs after NRI, where the "+
-			"plugin does not see them: list the handlers under which the variable counts in optIn.mofedRuntimeHandlers")
+		out.Notes = append(out.Notes, "NVIDIA_MOFED=enabled: NVIDIA's container runtime adds HCAs after NRI, so the plugin "+
+			"does not see them: in optIn.mofedRuntimeHandlers, list the runtime handlers that act on the variable")
 	case !c.SaysMOFED:
 		c.MOFED = true
 		if set := e.verdict(c).Summary; set != out.Summary {
@@ -178,7 +178,8 @@ func (e Explainer) advice(c manifest.Container) []string {
 	advice := []string{fmt.Sprintf("with the plugin, RDMA does not need %s. Without it%s, the result is: %s",
 		strings.Join(c.Excess, ", "), more, e.verdict(c).Summary)}
 	if privileged {
-		advice = append(advice, "a pod that has to be privileged, such as a Slurm daemon, gets memlock by the annotation "+
+		advice = append(advice, "a pod that has to be privileged, such as a Slurm daemon, gets memlock through the "+
+			"annotation "+
 			policy.AnnotationKey+": \"true\", in a namespace that optIn.namespaces lists")
 	}
 	return advice
@@ -234,7 +235,7 @@ func (out *Container) grant(pod manifest.Pod, c manifest.Container) (err error) 
 		out.Notes = append(out.Notes, noEffect+"; memlock works")
 	case !adds && own && grant.Memlock.Finite() && grant.Memlock != 0:
 		out.Notes = append(out.Notes, "the manifest itself adds IPC_LOCK, which voids the memlock of "+grant.Memlock.String()+
-			" for processes of root")
+			" for processes that run as root")
 	case !adds && grant.IPCLock == spec.IPCLockIfRequested:
 		out.Notes = append(out.Notes,
 			"no CAP_IPC_LOCK: the policy grants it only if the manifest adds IPC_LOCK; memlock suffices for RDMA")

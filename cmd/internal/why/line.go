@@ -278,7 +278,7 @@ func event(words string) reading {
 	switch {
 	case passing.MatchString(words):
 		r.kind = harmless
-		r.note = "addresses or ports changed; a program continues"
+		r.note = "addresses or ports changed; programs keep running"
 	case strings.Contains(words, "work queue"), strings.Contains(words, "access error"), strings.Contains(words, "qp"):
 		r.weight = ofPhrase // the completion with an error says more
 	}

@@ -287,7 +287,7 @@ func (l *logReader) report() *Report {
 		f.first.Operation = f.operation
 		switch {
 		case goes && f.weight < ofKernel:
-			r.Remarks = append(r.Remarks, Remark{f.first, "harmless if the job runs: the log continues after it"})
+			r.Remarks = append(r.Remarks, Remark{f.first, "harmless if the job is running: the log continues after this line"})
 		case f.kind == weak && (l.other || l.runs > 0):
 			r.Remarks = append(r.Remarks, Remark{f.first, "it matters only if the program should use this HCA"})
 		case f.kind == weak && strong:

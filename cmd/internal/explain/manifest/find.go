@@ -73,7 +73,7 @@ func (m *Manifest) walk(value any, p place) {
 	}
 	switch {
 	case pod && overrides.MatchString(p.path):
-		m.unexplained(p, "it changes pods of other manifests")
+		m.unexplained(p, "it changes pods from other manifests")
 	case pod:
 		m.add(all, p)
 	case len(limits) > 0:
@@ -151,7 +151,7 @@ func (m *Manifest) misplaced(p place, first int) {
 				fmt.Sprintf("document %d, %s: annotation %s has no effect outside a pod template: move it to %s",
 					p.document, p.name, stray, join(m.Pods[first].Path, "metadata.annotations")))
 		default:
-			m.unexplained(p, "annotation "+stray+" counts only if the controller copies it to its pods")
+			m.unexplained(p, "annotation "+stray+" has an effect only if the controller copies it to its pods")
 		}
 	}
 }
@@ -183,7 +183,8 @@ func keyProblem(key string, containers []string) string {
 	case domain != policy.AnnotationKey || !scoped || key == forPod || exists && len(name) <= maxName:
 		return ""
 	case len(name) > maxName:
-		return fmt.Sprintf("has %d characters after the slash, and Kubernetes allows %d: write %s, which applies to all "+
+		return fmt.Sprintf("has %d characters after the slash, but Kubernetes allows only %d: write %s, which applies to "+
+			"all "+
 			"containers of the pod, or shorten the container's name to "+
 			"%d", len(name), maxName, forPod, maxName-len("container."))
 	case single:

@@ -49,7 +49,7 @@ func New(m Machine) *cobra.Command {
 	var format *cli.FormatFlag
 	cmd := &cobra.Command{
 		Use:   "why FILE|-|MESSAGE",
-		Short: "Find the line that matters in a program's log, and its causes",
+		Short: "Find the line that matters in a program's log, and what causes it",
 		Long: `Find the line that matters in the log of a program that uses RDMA, such as NCCL, UCX, or
 perftest, or in the log of the kernel, of a runtime, or of the kubelet, and name its causes,
 the most likely first. A log is a FILE, or - for standard input. MESSAGE is a line of a log. why
@@ -127,7 +127,7 @@ func read(stdin io.Reader, file string, args []string) (*why.Report, error) {
 		return report, nil
 	}
 	if errors.Is(err, fs.ErrNotExist) {
-		return nil, fmt.Errorf("%w: write the name of a log, - for standard input, or a message in quotes", err)
+		return nil, fmt.Errorf("%w: give the name of a log file, - for standard input, or a message in quotes", err)
 	}
 	return nil, err
 }
@@ -246,7 +246,7 @@ func writeRoot(text *strings.Builder, root why.Root, lines int, wrong string) {
 		fmt.Fprintf(text, "  times: %d\n", root.Times)
 	}
 	if len(root.Causes) == 0 {
-		text.WriteString("  cause: not known; read the lines before it, and the log of the other side\n")
+		text.WriteString("  cause: unknown; read the lines before this one, and the log of the peer\n")
 	}
 	for i, cause := range root.Causes[:min(len(root.Causes), mostCauses)] {
 		fmt.Fprintf(text, "  %d. %s", i+1, plain(cause.Text))

@@ -50,7 +50,7 @@ func newCDIGenerateCommand() *cobra.Command {
 	var o cdiGenerate
 	cmd := &cobra.Command{
 		Use:   "generate",
-		Short: "Write the CDI file of the node's HCAs",
+		Short: "Write a CDI file for the node's HCAs",
 		Long: `Write a CDI file in which each HCA that a container can use is a device, by its name, PCI address
 and netdevs: rdma.noderesource.dev/hca=mlx5_0. The device "all" stands for every physical HCA that
 has an ACTIVE port, or, if --devices names HCAs, for those of them that have one.
@@ -91,7 +91,7 @@ func (o *cdiGenerate) generate(stdout, stderr io.Writer) error {
 		return cli.Usage(err)
 	}
 	if filepath.Ext(o.to) != ".yaml" && o.to != "" {
-		return cli.Usage(fmt.Errorf("--to %s: the name of a YAML CDI file ends with .yaml", o.to))
+		return cli.Usage(fmt.Errorf("--to %s: the name of a YAML CDI file must end with .yaml", o.to))
 	}
 	var hookMissing error
 	if options.Hook != "" {

@@ -51,8 +51,8 @@ runtimes and the kubelet. On another machine, these commands report the same wit
 The support bundle contains no configuration files and no arguments. Of the environment, it
 contains NCCL_IB_HCA, NCCL_IB_GID_INDEX, NCCL_SOCKET_IFNAME, NVIDIA_MOFED, and
 UCX_NET_DEVICES. Of NVIDIA_VISIBLE_DEVICES and HABANA_VISIBLE_DEVICES, it contains only
-whether they request all, some, or no accelerators. Error messages are redacted. It contains names of hosts, pods, and namespaces,
-addresses, MACs, and GUIDs.
+whether they request all, some, or no accelerators. Error messages are redacted.
+The support bundle contains names of hosts, pods, and namespaces, addresses, MACs, and GUIDs.
 --anonymize replaces them with numbered pseudonyms; doctor finds the same faults.
 
 collect lists the paths and sizes of all files on standard error before it writes the bundle.
@@ -77,10 +77,10 @@ be made or written.`,
 	f.SortFlags = false
 	cli.AddFileFlag(f, &o.to, "write the support bundle to a `FILE` instead of standard output: atomically, with mode 0600")
 	f.BoolVar(&o.anonymize, "anonymize", false,
-		"replace names of hosts, pods, namespaces, and users, addresses, MACs, and GUIDs with numbered pseudonyms")
+		"replace host, pod, namespace, and user names, IP and MAC addresses, and GUIDs with numbered pseudonyms")
 	f.BoolVar(&o.list, "list", false, "only list what the support bundle would contain")
 	cli.AddDurationFlag(f, &o.Timeout, "timeout", node.Daemons,
-		"timeout for all daemons together; a fifth of it for each file")
+		"timeout for all daemons together; a fifth of it applies to each file")
 	o.AddFlags(f)
 	return cmd
 }

@@ -129,7 +129,7 @@ func TestCollectedStatus(t *testing.T) {
 		}
 	}
 	unknown := clitest.Outcome{Status: 3, Stdout: "", Stderr: "rdma-spec: when the support bundle was written: no " +
-		"container of pod ml/web runs on this node\n"}
+		"container of pod ml/web is running on this node\n"}
 	if diff := cmp.Diff(unknown, program.Words("status ml/web --root", file)); diff != "" {
 		t.Errorf("-want +got:\n%s", diff)
 	}

@@ -34,7 +34,7 @@ func newConfigureCDICommand(o *Options) *cobra.Command {
 	var installed programs
 	cmd := &cobra.Command{
 		Use:   "cdi",
-		Short: "Write and update a CDI file of the node's HCAs for Podman, Docker, and others",
+		Short: "Write and update a CDI file for the node's HCAs, for Podman, Docker, and others",
 		Long: `Install what writes and updates the CDI file /var/run/cdi/rdma.yaml: the programs rdma-spec and
 rdma-hook in /usr/local/bin, units that write the file at boot and when ports become ACTIVE, and
 a udev rule that starts the units when HCAs appear or disappear. For the content of the file, see

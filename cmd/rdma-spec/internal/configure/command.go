@@ -183,7 +183,7 @@ func (o *Options) validate() (err error) {
 	case err != nil || !info.IsDir():
 		return fmt.Errorf("--root %s is not a directory: set it to the one that contains the node's etc and usr", o.Root)
 	case o.Revert && o.forget:
-		return cli.Usage(errors.New("write either --revert or --forget"))
+		return cli.Usage(errors.New("use either --revert or --forget"))
 	}
 	return nil
 }
@@ -193,7 +193,7 @@ func (o *Options) validateRestart() error {
 	if !o.Restart || o.Root == o.node {
 		return nil
 	}
-	return cli.Usage(fmt.Errorf("--restart restarts daemons of this node, but --root %s is another one: omit one of "+
+	return cli.Usage(fmt.Errorf("--restart restarts daemons on this node, but --root %s is a different node: omit one of "+
 		"the flags",
 		o.Root))
 }

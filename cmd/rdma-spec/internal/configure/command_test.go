@@ -269,7 +269,7 @@ func TestConfigureRefuses(t *testing.T) {
 		"nri --runtime crio --required": {2, "set nri_enable_default_validator = true in the section [crio.nri.default_validator]"},
 		"--all --runtime docker":        {2, "run rdma-spec configure cdi; see"},
 		"--all --runtime crio":          {3, "CRI-O is not installed"},
-		"handler rdma":                  {2, "write either --like RUNTIME or --in-place"},
+		"handler rdma":                  {2, "use either --like RUNTIME or --in-place"},
 		"handler rdma --like nvidia":    {3, `has no handler "nvidia": it has runc`},
 		"handler Rdma --like runc":      {3, `"Rdma" is not a handler name`},
 		"limits sshd":                   {3, "is not a unit of a container runtime"},
@@ -280,7 +280,7 @@ func TestConfigureRefuses(t *testing.T) {
 		"cdi --prefix opt":              {2, `--prefix "opt" is not an absolute path`},
 		"cdi --restart":                 {2, "--restart is for a container runtime"},
 		"--revert --restart":            {2, "--restart restarts daemons of this node"},
-		"limits --revert --forget":      {2, "write either --revert or --forget"},
+		"limits --revert --forget":      {2, "use either --revert or --forget"},
 	} {
 		root, _ := configureNode(t)
 		refused(t, root, args, want.status, want.part)

@@ -57,7 +57,7 @@ none. Unlike the output of 'ctr oci spec', it does not limit open files to 1024.
 		model := like
 		switch {
 		case inPlace == (like != ""):
-			return configured{}, cli.Usage(errors.New("write either --like RUNTIME or --in-place"))
+			return configured{}, cli.Usage(errors.New("use either --like RUNTIME or --in-place"))
 		case inPlace:
 			model = name
 		}
@@ -123,7 +123,7 @@ func newConfigureLimitsCommand(o *Options) *cobra.Command {
 		Use:   "limits [UNIT]",
 		Short: "Remove the memlock limit of containerd's or docker's unit",
 		Long: `Write a systemd drop-in with LimitMEMLOCK=infinity for the unit of a container runtime, such as
-containerd or docker. It affects the daemon, and every container of the node whose spec sets no
+containerd or docker. It affects the daemon, and every container on the node whose spec sets no
 locked-memory limit (memlock).`,
 		Example: `  rdma-spec configure limits
   rdma-spec configure limits docker --dry-run

@@ -59,7 +59,8 @@ not change the validator's own list, which affects all containers of the node.`,
 }
 
 func addRuntimeFlag(cmd *cobra.Command, runtime *string) {
-	cmd.Flags().StringVar(runtime, "runtime", "", "the `RUNTIME`: containerd, crio; by default the one that the kubelet uses")
+	cmd.Flags().StringVar(runtime, "runtime", "", "the `RUNTIME`: containerd or crio; by default the one that the "+
+		"kubelet uses")
 	cli.Complete(cmd, "runtime", func(string) []string { return []string{RuntimeContainerd, runtimeCRIO} })
 }
 

@@ -208,7 +208,7 @@ func TestConfigureAFileWithTwoNames(t *testing.T) {
 	before := scratch.Read(t, other)
 	for _, args := range []string{"nri --dry-run", "nri"} {
 		if got := done(t, root, args); !strings.Contains(got.Stderr, config+
-			" is one of 2 hard links of a file: the others keep the previous content\n") {
+			" is one of 2 hard links to a file: the others keep the previous content\n") {
 			t.Errorf("%q: %+v", args, got)
 		}
 	}

@@ -92,7 +92,7 @@ func (r *Restart) missing(ctx context.Context, now []string) error {
 		return err
 	}
 	if lost := len(gone) - ended; lost > 0 {
-		return fmt.Errorf("%d of %d containers no longer run", lost, len(r.before))
+		return fmt.Errorf("%d of %d containers are no longer running", lost, len(r.before))
 	}
 	return nil
 }

@@ -84,7 +84,7 @@ func TestRestart(t *testing.T) {
 			"connection refused: the files are restored, and x.service runs as before",
 			"restart x.service, restart x.service"},
 		"with containers that are lost": {daemon{forgets: 1},
-			"1 of 2 containers no longer run: the files are restored, and x.service runs as before",
+			"1 of 2 containers are no longer running: the files are restored, and x.service runs as before",
 			"restart x.service, restart x.service"},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -26,7 +26,7 @@ func Command() *cobra.Command {
 	var format *cli.FormatFlag
 	cmd := &cobra.Command{
 		Use:   "devices",
-		Short: "List the node's HCAs, their ports and their character devices",
+		Short: "List the node's HCAs, their ports, and their character devices",
 		Long: `List the node's HCAs from sysfs: one line for each port, and one for the node's rdma_cm.
 "!" marks a device that cannot be used. Problems of the node go to standard error,
 below the table.

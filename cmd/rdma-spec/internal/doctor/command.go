@@ -42,7 +42,7 @@ func Command(checks []Check) *cobra.Command {
 	var format *cli.FormatFlag
 	cmd := &cobra.Command{
 		Use:   "doctor",
-		Short: "Find faults of the node, and how to fix them",
+		Short: "Find faults on the node, and how to fix them",
 		Long: `Find faults of the node for RDMA, and how to fix them: HCAs and their ports, kernel
 modules, devices, GPUs, container runtimes, NRI, the plugin nri-rdma, containers, and the
 kubelet. doctor changes nothing. Run it as root: what it cannot read is unknown.
@@ -101,7 +101,8 @@ unknown, for example because the runtime does not answer. Standard error names t
 	}
 	f := cmd.Flags()
 	f.SortFlags = false
-	f.StringSliceVar(&only, "only", nil, "run only these `CHECKS`, or families of checks, and those that they depend on")
+	f.StringSliceVar(&only, "only", nil, "run only these `CHECKS`, or families of checks, and the checks that they "+
+		"depend on")
 	f.BoolVarP(&verbose, "verbose", "v", false,
 		"on a terminal, also list checks that are ok or not applicable, and each fault in full")
 	f.BoolVar(&list, "list", false, "list the checks, and the entries of the ignore file that match nothing")

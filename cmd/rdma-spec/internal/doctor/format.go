@@ -253,7 +253,7 @@ func writePrometheus(stdout io.Writer, findings []Finding, containers []node.Con
 	registry := prometheus.NewRegistry()
 	add := promauto.With(registry)
 	counts := add.NewGaugeVec(prometheus.GaugeOpts{
-		Name: "rdma_spec_doctor_findings", Help: "Results of a check of rdma-spec doctor, by status.",
+		Name: "rdma_spec_doctor_findings", Help: "Results of an rdma-spec doctor check, by status.",
 	}, []string{"check", "status"})
 	objects := add.NewGaugeVec(prometheus.GaugeOpts{
 		Name: "rdma_spec_doctor_finding", Help: "An object that is wrong, unknown, or ignored.",
@@ -262,7 +262,7 @@ func writePrometheus(stdout io.Writer, findings []Finding, containers []node.Con
 		return add.NewGaugeVec(prometheus.GaugeOpts{Name: "rdma_spec_container_" + name, Help: help},
 			[]string{"namespace", "pod", "container"})
 	}
-	registered := gauge("registered_bytes", "Memory that an RDMA container has registered, that of GPUs included.")
+	registered := gauge("registered_bytes", "Memory that an RDMA container has registered, including GPU memory.")
 	pinned := gauge("pinned_bytes", "Memory that the processes of an RDMA container have pinned.")
 	limit := gauge("memlock_limit_bytes", "The lowest memlock of an RDMA container's processes; 2^64 if unlimited.")
 	for _, f := range findings {

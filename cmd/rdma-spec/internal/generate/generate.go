@@ -71,7 +71,7 @@ made or written.`,
 	f.StringVar(&o.from, "from", fromDefault, "the `SPEC` to start from: default, a file, or - for standard input")
 	f.StringVar(&o.platform, "for", "containerd", "the `PLATFORM` to write for: "+strings.Join(platforms, ", "))
 	f.StringVar(&o.memlock, "memlock", "unlimited",
-		"RLIMIT_MEMLOCK: unlimited, or a `SIZE` such as 16Gi; a higher limit in the spec of --from is kept")
+		"RLIMIT_MEMLOCK: unlimited, or a `SIZE` such as 16Gi; a higher limit in the --from spec is kept")
 	f.BoolVar(&o.ipcLock, "ipc-lock", true,
 		"add CAP_IPC_LOCK for root, if the platform can; by default only with unlimited memlock, because it overrides the "+
 			"limit")
@@ -79,7 +79,7 @@ made or written.`,
 		"`HCAs` whose devices are added: none, all that have an ACTIVE port, or names such as mlx5_0,mlx5_1; minors can "+
 			"change at boot")
 	cli.AddFileFlag(f, &o.to, "write to a `FILE` instead of standard output: atomically, with a backup")
-	f.BoolVar(&o.force, "force", false, "write the file of --to even if it changes runtime handlers of this node")
+	f.BoolVar(&o.force, "force", false, "write the --to file even if that changes runtime handlers on this node")
 	node.AddRootFlag(f, &o.root, "the node's devices and runtimes")
 	cli.Complete(cmd, "for", func(string) []string { return platforms })
 	cli.Complete(cmd, "devices", node.HCANames(&o.root, devicesNone, devicesAll))
@@ -176,9 +176,10 @@ func (o generateOptions) warnings(grant spec.Grant, base []byte) (warnings []str
 		return warnings, nil
 	}
 	if grant.IPCLock != spec.IPCLockNo {
-		warn("CAP_IPC_LOCK overrides the memlock of %s for processes of root", grant.Memlock)
+		warn("CAP_IPC_LOCK overrides the memlock of %s for processes that run as root", grant.Memlock)
 	} else if baseline.HasIPCLock(base) {
-		warn("--from %s: it has CAP_IPC_LOCK, which overrides the memlock of %s for processes of root: remove the capability",
+		warn("--from %s: it has CAP_IPC_LOCK, which overrides the memlock of %s for processes that run as root: remove the "+
+			"capability",
 			o.from, grant.Memlock)
 	}
 	if base == nil {

@@ -130,7 +130,7 @@ func (l Listing) ofPods(pods []string) (Listing, error) {
 		func(c Listed) bool { return !slices.Contains(pods, pod(c)) })
 	for _, name := range pods {
 		if !slices.ContainsFunc(l.Containers, func(c Listed) bool { return pod(c) == name }) {
-			return l, fmt.Errorf("no container of pod %s runs on this node", name)
+			return l, fmt.Errorf("no container of pod %s is running on this node", name)
 		}
 	}
 	return l, nil

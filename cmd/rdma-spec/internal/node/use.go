@@ -77,7 +77,8 @@ func (s *surveyor) use(r *Container, pids []int, ownNetwork bool) {
 	certain := known && s.hidden == nil && len(pids) > 0
 	if node, _ := s.listed(); certain && ownNetwork && node != nil && node.NetNSExclusive {
 		certain = false
-		s.note("cannot tell what containers with their own network use: their HCAs are there (netns_mode is exclusive)")
+		s.note("cannot tell what containers with their own network use: their HCAs are in their network namespaces " +
+			"(netns_mode is exclusive)")
 	}
 	for _, name := range r.HCAs {
 		h, listed := inventory.HCAs[name]
@@ -188,7 +189,7 @@ func (s *surveyor) others(listed []Listed) (found []Container) {
 		r := Container{Report: Report{Container: names[pid], ID: in[pid], PID: pid, Signal: policy.SignalNone,
 			HCAs: []string{}, State: StateOK}, reading: process.ReadMemlock(s.processes, []int{pid})}
 		s.use(&r, []int{pid}, false)
-		where := "a process of the node, outside containers"
+		where := "a process on the node, outside containers"
 		if r.ID != "" {
 			where = "in a container of another runtime"
 		}

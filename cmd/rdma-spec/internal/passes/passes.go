@@ -38,7 +38,7 @@ func (p Passes) Run(ctx context.Context) error {
 	if p.Address != "" {
 		listener, err := net.Listen("tcp", p.Address)
 		if err != nil {
-			return fmt.Errorf("--http: %w: choose another ADDR, as in 127.0.0.1:9799", err)
+			return fmt.Errorf("--http: %w: choose another ADDR, such as 127.0.0.1:9799", err)
 		}
 		server := &http.Server{ReadTimeout: 5 * time.Second, WriteTimeout: 10 * time.Second, MaxHeaderBytes: 4 << 10,
 			Handler: p.serve(&last)}

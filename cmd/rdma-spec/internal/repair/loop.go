@@ -33,7 +33,7 @@ func (o Options) checkLoop(every bool) error {
 	case !every && o.Address != "":
 		return errors.New("--http needs --every")
 	case every && o.Format != cli.FormatText:
-		return fmt.Errorf("--every writes only text, not %s", o.Format)
+		return fmt.Errorf("--every supports only text output, not %s", o.Format)
 	}
 	return nil
 }

@@ -76,7 +76,7 @@ containers cannot be examined, or, with --outside, if the users of an HCA are un
 	f.BoolVar(&outside, "outside", false, "list only what uses RDMA outside the policy")
 	f.BoolVar(&report, "report", false, "exit with 0 even if containers lack part of their grant")
 	f.BoolVar(&o.QueuePairs, "queue-pairs", false,
-		"also count queue pairs by state, for which the kernel queries the HCA about each")
+		"also count queue pairs by state; for this, the kernel queries the HCA about each queue pair")
 	o.AddFlags(f)
 	format = cli.AddFormatFlag(cmd, cli.FormatTable, cli.FormatJSON, cli.FormatYAML)
 	return cmd

@@ -103,5 +103,5 @@ func (v *verification) allow(held limits.Process) bool { return held.Registers()
 func (v *verification) mayLock() bool { return v.own == nil || v.allow(*v.own) }
 
 // memlockRemedy explains how a container gets a sufficient memlock. A process cannot raise its own.
-const memlockFix = "check that nri-rdma runs on the node and that this is an RDMA container for it (rdma-spec " +
-	"explain, rdma-spec status); then recreate the pod, or run rdma-spec repair on the node"
+const memlockFix = "check that nri-rdma is running on the node and treats this container as an RDMA container " +
+	"(rdma-spec explain, rdma-spec status); then recreate the pod, or run rdma-spec repair on the node"

@@ -69,7 +69,7 @@ func (w *writing) where(file containerd.File) string {
 	name := files.OnNode(w.Root, file.Path)
 	switch {
 	case w.DropIns != "":
-		return "Add these lines to the table in the last file of " + w.DropIns + " that has it."
+		return "Add these lines to the table, in the last file of " + w.DropIns + " that contains the table."
 	case strings.HasPrefix(name, "/nix/store/"):
 		return "Nix builds " + name + ": set these values in virtualisation.containerd.settings."
 	case strings.HasPrefix(name, "/usr/"):
@@ -81,5 +81,5 @@ func (w *writing) where(file containerd.File) string {
 	case w.Rendered(file):
 		return "Add these lines to " + w.Template + ", where the table is."
 	}
-	return "Add these lines to the table in " + file.Path + "; a table can be there only once."
+	return "Add these lines to the table in " + file.Path + "; the file can contain the table only once."
 }

@@ -46,7 +46,7 @@ func judged(look func(*doctor.View, node.Container) []doctor.Finding) doctor.Loo
 		answer, err := v.Containers()
 		if err == nil && answer.Unjudged != "" && len(answer.Containers)+len(answer.Others) > 0 {
 			if plugin, failed := v.Plugin(); failed == nil && !plugin.Installed() && v.Config == "" {
-				return doctor.Inapplicable("No policy says what to grant containers: " + answer.Unjudged + ".")
+				return doctor.Inapplicable("No policy defines what to grant containers: " + answer.Unjudged + ".")
 			}
 			return []doctor.Finding{doctor.Unsure("", "The policy is unknown: "+answer.Unjudged+".")}
 		}
@@ -107,7 +107,7 @@ func containerRefused(v *doctor.View, c node.Container) []doctor.Finding {
 // recreate is a fault that only a new container does not have.
 func recreate(c node.Container, text string) doctor.Finding {
 	return doctor.Fault(containerObject(c), text, fmt.Sprintf("kubectl -n %s delete pod %s", c.Namespace, c.Pod)).
-		Disruptive("the programs of the pod end, and nothing recreates a pod without a controller",
+		Disruptive("the pod's programs end, and a pod without a controller is not recreated",
 			fmt.Sprintf("kubectl -n %s get pod %s -o yaml", c.Namespace, c.Pod))
 }
 
@@ -158,7 +158,8 @@ func manages(v *doctor.View, c node.Container) (found []doctor.Finding) {
 		if h.Purpose() == hca.PurposeManagement && !c.AllDevices {
 			object := fmt.Sprintf("%s HCA %s", containerObject(c), h.Name)
 			found = append(found, doctor.Fault(object, "The container has an HCA that manages "+
-				h.Manages+". A program can disturb all GPUs of the node with it.", "Exclude PCI device "+h.PCI+" from the device "+
+				h.Manages+". A program can use it to disrupt all GPUs on the node.", "Exclude PCI device "+h.PCI+" from the "+
+				"device "+
 				"plugin's selectors, or from the policy's devices, and recreate the pod"))
 		}
 	}

@@ -37,9 +37,9 @@ func insideChecks() []doctor.Check {
 		Look:   eachContainer(containerDevices),
 	}, {
 		ID: "container-gpu", Family: "containers",
-		Title:      "Each GPU of a container is on the NUMA node of one of its HCAs.",
+		Title:      "Each GPU of a container is on the NUMA node of one of the container's HCAs.",
 		NoMessages: "bandwidth tests are slow",
-		Impact:     "Transfers that cross the CPUs are slower.",
+		Impact:     "Transfers from one CPU socket to another are slower.",
 		Reads:      []string{doctor.GPUFiles, "sys/bus/pci/devices/*/numa_node"}, Look: eachContainer(containerGPU),
 	}, {
 		ID: "container-shm", Family: "containers", Title: "Each RDMA container has more than 64 MiB in /dev/shm.",
@@ -79,7 +79,8 @@ func containerProvider(v *doctor.View, c node.Container) (found []doctor.Finding
 		case slices.Contains(c.Opened, path.Base(device.Path)): // a program has opened it with some provider
 		case c.Silent:
 			return []doctor.Finding{doctor.Unsure(containerObject(c),
-				"The files of its image did not answer in time, so its providers are unknown: try again with a longer --timeout.")}
+				"The files of its image could not be read in time, so its providers are unknown: try again with a longer "+
+					"--timeout.")}
 		case c.LibVerbs == "":
 			return []doctor.Finding{doctor.Unsure(containerObject(c),
 				"Its image has no libibverbs in the usual places, so its providers are unknown.")}
@@ -135,7 +136,8 @@ func containerDevices(v *doctor.View, c node.Container) []doctor.Finding {
 		text += fmt.Sprintf(". Set NCCL_IB_HCA=%s to keep NCCL from using the others", strings.Join(names, ","))
 	}
 	return []doctor.Finding{doctor.Told(containerObject(c), "%s. Programs that use RDMA_CM need rdma-core 37 or later "+
-		"in the image, all HCAs, or exclusive mode: before 37, rdma_get_devices fails if one HCA cannot be opened.", text)}
+		"in the image, access to all HCAs, or exclusive mode: before 37, rdma_get_devices fails if one HCA cannot be "+
+		"opened.", text)}
 }
 
 // containerSharedMemory reports what is not a fault.

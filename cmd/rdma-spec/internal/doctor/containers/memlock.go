@@ -30,7 +30,7 @@ func containerMemlock(v *doctor.View, c node.Container) []doctor.Finding {
 	case idles(c):
 		return []doctor.Finding{doctor.Unsure(containerObject(c), fmt.Sprintf("No process has an HCA open. Process %d of "+
 			"user %d can register at most %s; others can register more. A program that cannot register memory falls back to "+
-			"sockets. Check what lowers its limit, or as which user it runs.", c.Idle.PID, c.Idle.User, *c.Idle.Registers))}
+			"sockets. Check what lowers its limit, or which user it runs as.", c.Idle.PID, c.Idle.User, *c.Idle.Registers))}
 	case c.Fix.Action == node.Nothing:
 		return nil
 	case c.State != node.StateBelow:
@@ -86,7 +86,7 @@ func starves(v *doctor.View, c node.Container) doctor.Finding {
 	again := func(format string, args ...any) doctor.Finding { return recreate(c, fault("", format, args...).Text) }
 	underPolicy := "the policy grants more, but the container was created under another policy, or without the plugin"
 	if c.Signal == policy.SignalResource {
-		underPolicy += ", or while the kubelet did not answer"
+		underPolicy += ", or while the kubelet did not respond"
 	}
 	hard := c.Memlock
 	if c.Least.Registers != nil {
@@ -107,7 +107,7 @@ func starves(v *doctor.View, c node.Container) doctor.Finding {
 	case c.Fix.Action != node.Nothing:
 		return again("%s", underPolicy)
 	case c.Lowered() && hard != nil && hard.Hard <= runtime.Enough:
-		return fault("Find what set the hard limit, because no program can raise it. Slurm gives a job the limits of the "+
+		return fault("Find what set the hard limit, which no program can raise. Slurm gives a job the limits of the "+
 			"shell that submitted it: set PropagateResourceLimitsExcept=MEMLOCK in slurm.conf, or raise memlock in the login "+
 			"pod. Otherwise, check scripts (ulimit -l sets both limits), and /etc/security/limits.conf of its image",
 			"it was granted more, but something lowered its hard limit")
@@ -121,7 +121,7 @@ func starves(v *doctor.View, c node.Container) doctor.Finding {
 		return fault("Set the annotation rdma.noderesource.dev: \"true\" in the pod, in a namespace that the policy lists "+
 			"in optIn.namespaces, and recreate the pod", "%s, so no policy grants more", outside)
 	case c.Wanted != nil && c.Wanted.Memlock == 0:
-		return fault("Set memlock in that rule, or above the rules, and recreate the pod",
+		return fault("Set memlock in that rule, or in the general values, and recreate the pod",
 			"the policy leaves its memlock unchanged (rule %q), and its runtime does not raise it", c.Rule)
 	case plugin.Installed():
 		return fault("Start nri-rdma (rdma-spec doctor --only plugin), and then: rdma-spec repair "+c.PodName(),
@@ -141,10 +141,11 @@ func starves(v *doctor.View, c node.Container) doctor.Finding {
 	case !plain(own) && giving.Program != own.Program:
 		name := "rdma-" + own.Name
 		return fault(runtimes.HandlerLike(r, all, name, own.Name), "the base_runtime_spec with %s belongs to handler %s, "+
-			"but its own handler is %s, which starts %s: run the command below, set runtimeClassName: %s, and recreate the pod",
+			"but the container uses handler %s, which starts %s: run the command below, set runtimeClassName: %s, and "+
+			"recreate the pod",
 			giving.Memlock, giving.Name, own.Name, cmp.Or(own.Program, "another program"), name).Command()
 	case c.Handler == "":
-		return fault(setHandler(giving), "its pod has no RuntimeClass; the handler %s of this node would set %s",
+		return fault(setHandler(giving), "its pod has no RuntimeClass; the handler %s on this node would set %s",
 			giving.Name, giving.Memlock)
 	}
 	return fault(setHandler(giving), "its handler is %s%s; the handler %s would set %s", own.Name, by(r, own), giving.Name,

@@ -24,12 +24,12 @@ func networkChecks() []doctor.Check {
 	needs := []string{"port-active", "container-hca"}
 	return []doctor.Check{{
 		ID: "container-netdev", Family: "containers",
-		Title:  "Each container with its own network has an IP address of its RoCE HCAs.",
+		Title:  "Each container with its own network has an IP address for each of its RoCE HCAs.",
 		Impact: "Without the address, programs have no GID and cannot connect.",
 		Reads:  doctor.GIDReads, Needs: needs, Look: eachContainer(containerNetdev),
 	}, {
 		ID: "container-gid-index", Family: "containers",
-		Title:  "NCCL_IB_GID_INDEX of each container selects one of its own GIDs.",
+		Title:  "In each container, NCCL_IB_GID_INDEX selects one of the container's own GIDs.",
 		Impact: "Programs cannot connect with the GID of another pod.",
 		Reads:  doctor.GIDReads, Needs: append(needs, "container-netdev"), Look: eachContainer(containerGIDIndex),
 	}, {
@@ -109,14 +109,15 @@ func containerNetdev(v *doctor.View, c node.Container) (found []doctor.Finding) 
 			found = append(found, doctor.Unsure(r.object, "The driver does not list its GIDs."))
 		case c.Silent:
 			found = append(found, doctor.Unsure(r.object,
-				"The files of the container did not answer in time, so the MAC addresses of its interfaces are unknown."))
+				"The files of the container could not be read in time, so the MAC addresses of its interfaces are unknown."))
 		case len(r.own) > 0 && c.HugePages:
-			found = append(found, doctor.Unsure(r.object, fmt.Sprintf("The only address of the container's interface of the "+
-				"HCA is %s, which NCCL and RDMA_CM do not use. The container has huge pages, so it may run DPDK, which needs no "+
+			found = append(found, doctor.Unsure(r.object, fmt.Sprintf("The only address of the HCA's interface in the "+
+				"container is %s, which NCCL and RDMA_CM do not use. The container has huge pages, so it may run DPDK, which "+
+				"needs no "+
 				"address.", r.own[0].Address)))
 		case len(r.own) > 0:
 			found = append(found, doctor.Fault(r.object, fmt.Sprintf(
-				"The only address of the container's interface of the HCA is %s, which NCCL and RDMA_CM do not use.",
+				"The only address of the HCA's interface in the container is %s, which NCCL and RDMA_CM do not use.",
 				r.own[0].Address),
 				"Set ipam in the NetworkAttachmentDefinition of the interface, and recreate the pod"))
 		default:
@@ -124,9 +125,9 @@ func containerNetdev(v *doctor.View, c node.Container) (found []doctor.Finding) 
 			if has == "" {
 				has = "none except those of lo"
 			}
-			fix := "Give the pod an interface of the HCA (macvlan, ipvlan or SR-IOV with Multus), or set hostNetwork: true"
+			fix := "Give the pod an interface on the HCA (macvlan, ipvlan or SR-IOV with Multus), or set hostNetwork: true"
 			if others := ofInfiniBand(v, c); len(others) > 0 {
-				fix = "The resource also contains HCAs of InfiniBand. Exclude PCI device " + r.hca.PCI + " from the device " +
+				fix = "The resource also contains InfiniBand HCAs. Exclude PCI device " + r.hca.PCI + " from the device " +
 					"plugin's selector, or set NCCL_IB_HCA=" + strings.Join(others, ",") + " in the pod"
 			}
 			found = append(found, doctor.Fault(r.object,
@@ -174,7 +175,7 @@ func local(g process.GID) string {
 	case g.Address.IsLinkLocalUnicast():
 		return "reaches only its own link"
 	case g.Type == "IB/RoCE v1":
-		return "is a GID of RoCE v1, which routers do not forward"
+		return "is a RoCE v1 GID, which routers do not forward"
 	}
 	return ""
 }
@@ -211,8 +212,8 @@ func containerGIDIndex(v *doctor.View, c node.Container) (found []doctor.Finding
 				"%d.", text, r.own[len(r.own)-1].Address, r.own[len(r.own)-1].Index)
 		}
 		found = append(found, doctor.Fault(r.object, text,
-			"Remove NCCL_IB_GID_INDEX from the pod: NCCL 2.21 and later find the GID themselves, and 2.26 and later in all "+
-				"pods"))
+			"Remove NCCL_IB_GID_INDEX from the pod: NCCL 2.21 and later find the GID on their own, and 2.26 and later do so "+
+				"in all pods"))
 	}
 	return found
 }
@@ -367,6 +368,6 @@ func sharedSubnet(c node.Container, subnet netip.Prefix, object string, all []ra
 	if !c.OwnNetwork {
 		where = "on the node"
 	}
-	return doctor.Fault(object, text, "Set rp_filter to 2 and a routing rule for each interface "+where+
+	return doctor.Fault(object, text, "Set rp_filter to 2, and add a routing rule for each interface "+where+
 		". Or give each interface its own subnet, with a gateway to the others")
 }

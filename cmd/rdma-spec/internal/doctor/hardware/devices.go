@@ -22,7 +22,7 @@ func deviceChecks() []doctor.Check {
 		Impact: "Programs and runtimes cannot open the device, or open another one.",
 		Reads:  []string{"dev/infiniband"}, Look: badNodes,
 	}, {
-		ID: "cgroup-rdma", Family: "devices", Title: "Each pod is below its limit of RDMA objects.",
+		ID: "cgroup-rdma", Family: "devices", Title: "Each pod is below its limit on RDMA objects.",
 		Impact: "The cgroup refuses more RDMA objects with \"Resource temporarily unavailable\".",
 		Reads:  cgroupReads, Look: exhaustedCgroups,
 	}}

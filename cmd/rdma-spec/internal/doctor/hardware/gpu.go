@@ -48,7 +48,7 @@ var keepsMemory = regexp.MustCompile(`(?m)^Model:\s+(.*\b(?:GeForce|GB10)\b.*)$`
 func gpuChecks() []doctor.Check {
 	return []doctor.Check{{
 		ID: "gpu-direct", Family: "gpu", Title: "HCAs can access GPU memory.",
-		Impact: "Programs cannot register GPU memory. That needs nvidia_peermem, or DMA-BUF of the open kernel modules.",
+		Impact: "Programs cannot register GPU memory. That needs nvidia_peermem, or DMA-BUF in the open kernel modules.",
 		Reads: slices.Concat(gpuReads, dmaBUFReads, []string{
 			ofed, "sys/module/nvidia_peermem", "sys/module/nv_peer_mem", "sys/module/efa_nv_peermem", pciDevices + "*/p2p",
 			pciDevices + "*/gdr",
@@ -95,7 +95,7 @@ func withGPUs(look func(v *doctor.View, gpus []string, hcas []hca.HCA) []doctor.
 			}
 			return doctor.Inapplicable("The node has no GPU.")
 		case len(hcas) == 0:
-			return doctor.Inapplicable("The node has no HCA on a card.")
+			return doctor.Inapplicable("The node has no hardware HCA.")
 		case !v.UsesRDMA(all):
 			return doctor.Unused()
 		case len(found) == 0:
@@ -117,7 +117,7 @@ func noGPUDirect(v *doctor.View, gpus []string, hcas []hca.HCA) []doctor.Finding
 			return nil
 		case there && module == "nv_peer_mem":
 			return []doctor.Finding{doctor.Told("module "+module, "It registers GPU memory, but is deprecated: nvidia_peermem "+
-				"of the GPU driver 470 and later replaces it.")}
+				"in GPU driver 470 and later replaces it.")}
 		case there:
 			return nil
 		}
@@ -222,7 +222,8 @@ func redirected(v *doctor.View, gpus []string, hcas []hca.HCA) []doctor.Finding 
 	}
 	text := fmt.Sprintf("ACS redirects transfers through %s.", strings.Join(redirecting, ", "))
 	if belowGrace(v, hcas[0].PCI) {
-		return []doctor.Finding{doctor.Unsure("", text+" GB200 and GB300 need some of that, see: rdma_topo check")}
+		return []doctor.Finding{doctor.Unsure("", text+" GB200 and GB300 need some of that. For what they need, see: "+
+			"rdma_topo check")}
 	}
 	var write []string
 	for _, bridge := range redirecting {

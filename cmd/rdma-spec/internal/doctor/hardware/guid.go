@@ -117,8 +117,8 @@ func sharedGUIDs(v *doctor.View) []doctor.Finding {
 		case twice:
 			return []doctor.Finding{doctor.Fault(object(h), fmt.Sprintf("It has the same node GUID, %s, as HCA "+
 				"%s.", h.NodeGUID, other),
-				"Give one of them another GUID: \"ip link set\" on the physical function of a virtual one, else the vendor's "+
-					"firmware tool.")}
+				"Give one of them a different GUID: for a virtual function, with \"ip link set\" on its physical function; "+
+					"otherwise, with the vendor's firmware tool.")}
 		default:
 			first[h.NodeGUID] = h.Name
 		}

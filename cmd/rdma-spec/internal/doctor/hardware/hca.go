@@ -33,7 +33,7 @@ func hcaChecks() []doctor.Check {
 	}, {
 		ID: "firmware-same", Family: "hca", Title: "HCAs of the same board have the same firmware.",
 		NoMessages: "one HCA among several is slow, or fails",
-		Impact:     "A job is as slow as its slowest HCA, and faults of one firmware are hard to find.",
+		Impact:     "A job is as slow as its slowest HCA, and faults in only one firmware version are hard to find.",
 		Reads:      boardReads, Needs: []string{"hca-answers"}, Look: eachBoard(differentFirmware),
 	}, {
 		ID: "class-devices", Family: "hca", Title: "Each HCA with an ACTIVE port has the devices of its class.",

@@ -30,7 +30,7 @@ func kernelChecks() []doctor.Check {
 		Reads:  append([]string{"sys/module/*"}, dmaBUFReads...), Look: withLog(refusedModules),
 	}, {
 		ID: "security-denials", Family: "kernel log",
-		Title:  "SELinux and AppArmor denied no RDMA in the last hour.",
+		Title:  "SELinux and AppArmor denied no access to RDMA in the last hour.",
 		Impact: "The security module denies access that the device's mode and the container's capabilities allow.",
 		Look:   withLog(Denials),
 	}}
@@ -115,7 +115,7 @@ var troubles = []trouble{
 				"UCX_RCACHE_ENABLE=n. To see who has how many: rdma resource show mr; dmesg | grep " + device
 		}},
 	{regexp.MustCompile(`PCIe Bus Error: severity=Uncorrect|AER: Uncorrect`),
-		"PCIe has errors that were not corrected", 1, nil, func(device string, _ hca.Tools) string {
+		"It has uncorrected PCIe errors", 1, nil, func(device string, _ hca.Tools) string {
 			return "Reseat the card, or try another slot. Then check: lspci -vvs " + device
 		}},
 	{regexp.MustCompile(`(?i)\blink (is )?down\b`), "Its port loses its link", 3, linkUp,
@@ -280,7 +280,7 @@ func Denials(_ *doctor.View, log node.KernelLog) []doctor.Finding {
 		boolean = "virt_sandbox_use_all_caps"
 		gives = "capabilities"
 	}
-	fix := fmt.Sprintf("If the container should have access: setsebool -P %s on. Then all containers of the node can "+
+	fix := fmt.Sprintf("If the container should have access: setsebool -P %s on. Then all containers on the node can "+
 		"use the %s that they are given (see: getsebool %[1]s)", boolean, gives)
 	if strings.Contains(strings.ToLower(last), "apparmor") {
 		fix = "Set securityContext.appArmorProfile.type of the container to Unconfined, or allow it in the profile."

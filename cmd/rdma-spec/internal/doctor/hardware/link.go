@@ -67,7 +67,7 @@ func lostSlaves(v *doctor.View, p hca.Port) string {
 			". The port stays ACTIVE, with the rate of the others."
 	case len(aggregators(v, p.Netdevs)) > 1:
 		return "LACP has not joined the links of its bond (" + strings.Join(p.Netdevs, ", ") + "): see ad_aggregator_id in " +
-			"/sys/class/net/*/bonding_slave, and the switch. The port has the rate of a part of them."
+			"/sys/class/net/*/bonding_slave, and the switch. The port has the rate of only some of them."
 	}
 	return ""
 }
@@ -131,7 +131,7 @@ func (l links) compare(boards [][]hca.HCA) {
 				case active == 0 && all >= manyPorts && (forRDMA || polling >= manyPorts):
 					l.dark[at] = fmt.Sprintf("none of the %d ports of its board is ACTIVE", all)
 				case ports[layer] >= manyPorts && len(objects) == 1:
-					l.odd[at] = "the others of its board are ACTIVE"
+					l.odd[at] = "the other ports of its board are ACTIVE"
 				// Of a card with two ports, one is often meant to have no cable.
 				case forRDMA && all >= manyPorts && all == len(gpus) && all == len(cards):
 					l.odd[at] = "its board has a port for each GPU"
@@ -277,7 +277,7 @@ func count(v *doctor.View, name string) int {
 
 // addressOf says which address an interface has. Those that it gives itself are none: 169.254.0.0/16 and fe80::/10.
 func addressOf(v *doctor.View, netdev string) string {
-	for _, table := range [][2]string{{"route", "a route"}, {"if_inet6", "an address of IPv6"}} {
+	for _, table := range [][2]string{{"route", "a route"}, {"if_inet6", "an IPv6 address"}} {
 		for line := range strings.Lines(doctor.Attribute(v, "proc/1/net/"+table[0])) {
 			fields := strings.Fields(line)
 			if slices.Contains(fields, netdev) && !slices.ContainsFunc(fields, func(field string) bool {

@@ -38,7 +38,7 @@ func moduleChecks() []doctor.Check {
 		Needs:  []string{"uverbs-module"}, Look: noConnectionManager,
 	}, {
 		ID: "modules-of-one-build", Family: "modules", Title: "All RDMA modules are from the same build.",
-		Impact: "Modules of OFED or DOCA do not work with the kernel's own.",
+		Impact: "OFED and DOCA modules do not work with the kernel's own modules.",
 		Reads:  []string{"sys/module/*/holders/*"}, Look: mixedModules,
 	}}
 }

@@ -80,11 +80,11 @@ func noFullKey(v *doctor.View, h hca.HCA, p hca.Port) []doctor.Finding {
 	}
 	text := "It has no partition key."
 	if limited != "" {
-		text = fmt.Sprintf("It is a limited member of its partitions only (%s).", limited)
+		text = fmt.Sprintf("It is only a limited member of its partitions (%s).", limited)
 	}
 	return []doctor.Finding{doctor.Fault(portObject(h, p), text, "In the subnet manager's partitions (opensm's "+
-		"partitions.conf, UFM), make the port a full member. If the membership is intended, the port reaches only full "+
-		"members, such as storage servers.")}
+		"partitions.conf, UFM), make the port a full member. If limited membership is intended, change nothing: the port "+
+		"reaches full members, such as storage servers.")}
 }
 
 // speed returns the Gb/s of a rate such as "100 Gb/sec (4X EDR)", and its lanes.

@@ -28,7 +28,7 @@ var plantedKnown = []fault{
 		with: file(9, "net/eth9/flags", "0x1003\n").With(route("eth9")),
 	},
 	{
-		name: "a front end's port with an address of IPv6", of: oci,
+		name: "a front end's port with an IPv6 address", of: oci,
 		check: "port-active", object: "HCA mlx5_9 port 1",
 		with: file(9, "net/eth9/flags", "0x1003\n").With(hcatest.Files{
 			"proc/1/net/if_inet6": "20010db8000000000000000000000001 0a 40 00 80     eth9\n"}),

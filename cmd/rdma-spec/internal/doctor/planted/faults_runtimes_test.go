@@ -53,10 +53,11 @@ var plantedRuntimes = []fault{
 	{
 		name: "a drop-in that containerd 1.7 does not merge", check: "runtime-config", object: theRuntime,
 		plant: func(s *sick) {
-			s.runtime().Ignored = []runtime.Ignored{{File: "/etc/containerd/config.toml", Reason: "containerd 1.7.35 does not merge the " +
-				"section io.containerd.grpc.v1.cri of /etc/containerd/conf.d/x.toml into it, but replaces it, so sandbox_image " +
-				"is lost",
-				Fix: "write what /etc/containerd/conf.d/x.toml is to keep of /etc/containerd/config.toml into it, or remove the section there"}}
+			s.runtime().Ignored = []runtime.Ignored{{File: "/etc/containerd/config.toml", Reason: "containerd 1.7.35 does not merge " +
+				"sections: the section io.containerd.grpc.v1.cri in /etc/containerd/conf.d/x.toml replaces the one in this file, so " +
+				"sandbox_image is lost",
+				Fix: "copy the lost keys from /etc/containerd/config.toml to /etc/containerd/conf.d/x.toml, or remove the section " +
+					"from /etc/containerd/conf.d/x.toml"}}
 		},
 	},
 	{

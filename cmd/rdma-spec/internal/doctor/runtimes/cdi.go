@@ -18,11 +18,11 @@ import (
 // CDIChecks are the checks of CDI files.
 func cdiChecks() []doctor.Check {
 	return []doctor.Check{{
-		ID: "cdi-files", Family: "cdi", Title: "The CDI files of HCAs match the HCAs.",
+		ID: "cdi-files", Family: "cdi", Title: "The CDI files for HCAs match the HCAs.",
 		Impact: "Containers with such a CDI device do not start, or get another HCA.",
 		Look:   withCDI(cdiFiles),
 	}, {
-		ID: "cdi-on", Family: "cdi", Title: "CDI is on in runtimes that use CDI files of HCAs.",
+		ID: "cdi-on", Family: "cdi", Title: "CDI is on in runtimes that use CDI files for HCAs.",
 		Impact: "Containers with such a CDI device do not start, or start without it.",
 		Needs:  []string{"runtime-config"}, Look: withCDI(cdiOn),
 	}}
@@ -38,7 +38,7 @@ func withCDI(look func(*doctor.View, cdi.Files, []cdi.Found) []doctor.Finding) d
 		}
 		files := slices.DeleteFunc(slices.Clone(answer.Files), func(f cdi.Found) bool { return !f.RDMA() })
 		if len(files) == 0 {
-			return doctor.Inapplicable("The node has no CDI file of HCAs.")
+			return doctor.Inapplicable("The node has no CDI file for HCAs.")
 		}
 		return look(v, answer, files)
 	}
@@ -91,7 +91,7 @@ func cdiOn(v *doctor.View, answer cdi.Files, files []cdi.Found) []doctor.Finding
 		case fault:
 			found = append(found, doctor.Fault(object, text, fix))
 		default:
-			found = append(found, doctor.Unsure(object, text+" If its containers use CDI devices of HCAs: "+fix))
+			found = append(found, doctor.Unsure(object, text+" If its containers use CDI devices for HCAs: "+fix))
 		}
 	}
 	for _, r := range runtimes.ForPods() {

@@ -18,7 +18,7 @@ import (
 // ConfiguredChecks are the checks of what `rdma-spec configure` has done.
 func configuredChecks() []doctor.Check {
 	return []doctor.Check{{
-		ID: "configuration-kept", Family: "plugin", Title: "The changes of rdma-spec configure are still in effect.",
+		ID: "configuration-kept", Family: "plugin", Title: "The changes that rdma-spec configure made are still in effect.",
 		NoMessages: "RDMA containers that worked before an upgrade of the node fail",
 		Impact:     "RDMA containers no longer get their grant.",
 		Needs:      []string{"runtime-config", "runtime-rlimits"}, Look: configurationKept,
@@ -29,7 +29,7 @@ func configuredChecks() []doctor.Check {
 func configurationKept(v *doctor.View) []doctor.Finding {
 	answer, err := v.Configured()
 	if err != nil {
-		return []doctor.Finding{doctor.Unsure("", "The changes of rdma-spec configure are unknown: "+err.Error()+".")}
+		return []doctor.Finding{doctor.Unsure("", "What rdma-spec configure has changed is unknown: "+err.Error()+".")}
 	}
 	if len(answer.Features) == 0 {
 		return doctor.Inapplicable("rdma-spec configure has changed nothing on this node.")
@@ -37,7 +37,7 @@ func configurationKept(v *doctor.View) []doctor.Finding {
 	found := []doctor.Finding{}
 	for _, f := range answer.Features {
 		if f.Config == "" && f.State == goal.Lost {
-			text := fmt.Sprintf("The change of rdma-spec configure %s on %s is no longer in effect: %s.", f.Feature,
+			text := fmt.Sprintf("The change that rdma-spec configure %s made on %s is no longer in effect: %s.", f.Feature,
 				f.Since.Format(time.DateOnly), keys(f.Differs))
 			found = append(found, doctor.Fault("", text, "rdma-spec configure "+asked(f)).Command())
 		}
@@ -53,7 +53,8 @@ func configurationKept(v *doctor.View) []doctor.Finding {
 		}
 		for _, h := range answer.SideEffects {
 			if h.Config == r.Config {
-				text := fmt.Sprintf("The lines of rdma-spec configure in %s change more of the effective configuration than "+
+				text := fmt.Sprintf("The lines that rdma-spec configure added to %s change more of the effective configuration "+
+					"than "+
 					"intended: %s.", strings.Join(h.Files, ", "), keys(h.Differs))
 				found = append(found, doctor.Fault(runtimeObject(r), text, allAgain(answer.Features, r, all)).Command())
 			}
@@ -71,7 +72,7 @@ func notKept(f goal.Feature, r runtime.Runtime, all []runtime.Runtime) []doctor.
 			return nil
 		}
 	}
-	since := fmt.Sprintf("the change of rdma-spec configure %s on %s", f.Feature, f.Since.Format(time.DateOnly))
+	since := fmt.Sprintf("the change that rdma-spec configure %s made on %s", f.Feature, f.Since.Format(time.DateOnly))
 	switch f.State {
 	case goal.Lost:
 		text := fmt.Sprintf("The effective configuration no longer has %s.", since)

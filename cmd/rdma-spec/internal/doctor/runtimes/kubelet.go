@@ -38,7 +38,7 @@ func withKubelet(look func(v *doctor.View, k agents.Kubelet) []doctor.Finding) d
 			return []doctor.Finding{doctor.Unsure("", "The kubelet is unknown: "+err.Error()+".")}
 		}
 		if k.PID == 0 {
-			return doctor.Inapplicable("No kubelet runs here.")
+			return doctor.Inapplicable("No kubelet is running here.")
 		}
 		return look(v, k)
 	}
@@ -80,7 +80,8 @@ func kubeletAtRoot(v *doctor.View, k agents.Kubelet) []doctor.Finding {
 		return missingSocket(k, "device-plugins")
 	}
 	text := fmt.Sprintf("The kubelet's --root-dir is %s, but %s does not point there.", k.Root, kubeletRoot)
-	fix := fmt.Sprintf("Set the directory %[1]s in the values of the charts of nri-rdma and the device plugins. Or, "+
+	fix := fmt.Sprintf("In the chart values of nri-rdma and of the device plugins, set the kubelet's directory to "+
+		"%[1]s. Or, "+
 		"once nothing uses %[2]s, mount the directory there, and add the mount to /etc/fstab: mount --bind %[1]s "+
 		"%[2]s", k.Root, kubeletRoot)
 	return []doctor.Finding{doctor.Fault("kubelet", text, fix)}

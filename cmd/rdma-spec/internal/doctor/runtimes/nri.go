@@ -39,7 +39,7 @@ func nriChecks() []doctor.Check {
 		Needs:      []string{"nri-socket"}, Look: adjusting(nriOwner),
 	}, {
 		ID: "nri-required-plugins", Family: "nri", Title: "Containers without RDMA start without the plugin.",
-		Impact: "While the plugin does not run, no container of the node starts, not even the plugin's.",
+		Impact: "While the plugin is not running, no container on the node starts, not even the plugin's own.",
 		Needs:  []string{"runtime-config"}, Look: eachRuntime(nriRequired),
 	}, {
 		ID: "nri-timeouts", Family: "nri", Title: "The NRI timeouts are long enough for a plugin to answer.",
@@ -75,7 +75,7 @@ func nriSocket(r runtime.Runtime, _ []runtime.Runtime) []doctor.Finding {
 	if !r.Serves || !r.NRI.On || r.NRI.SocketExists {
 		return nil
 	}
-	text := fmt.Sprintf("The configuration turns NRI on, but %s does not exist. The runtime runs with an older "+
+	text := fmt.Sprintf("The configuration turns NRI on, but %s does not exist. The runtime is running with an older "+
 		"configuration, or the socket was removed.", r.NRI.Socket)
 	return []doctor.Finding{doctor.Fault(runtimeObject(r), text, restartRuntime(r)).Command()}
 }
@@ -103,12 +103,12 @@ func nriRequired(r runtime.Runtime, _ []runtime.Runtime) []doctor.Finding {
 	case !r.NRI.On || !r.NRI.Validator || required == "":
 		return nil
 	case !slices.Contains(r.NRI.Required, "rdma"): // an administrator's will
-		return []doctor.Finding{doctor.Told(runtimeObject(r), "Every container of the node requires the plugins %s. While "+
-			"one of them does not run, no container starts.", required)}
+		return []doctor.Finding{doctor.Told(runtimeObject(r), "Every container on the node requires the plugins %s. While "+
+			"one of them is not running, no container starts.", required)}
 	}
 	fix := fmt.Sprintf("Remove \"rdma\" from required_plugins in %s, add the annotation "+
 		"required-plugins.noderesource.dev to the pods that need a plugin, and then: %s", r.Config, restartRuntime(r))
-	return []doctor.Finding{doctor.Fault(runtimeObject(r), "Every container of the node requires the plugins "+
+	return []doctor.Finding{doctor.Fault(runtimeObject(r), "Every container on the node requires the plugins "+
 		required+".", fix)}
 }
 
@@ -152,12 +152,13 @@ func conflictingPlugins(v *doctor.View, plugin agents.Plugin) (found []doctor.Fi
 	for _, p := range plugin.Processes {
 		switch {
 		case slices.Contains(agents.Conflicting, p.Name) && !slices.Contains(launched, p.Name):
-			text := fmt.Sprintf("%s runs (PID %d), and sets the same limit or devices as nri-rdma.", p.Name, p.PID)
+			text := fmt.Sprintf("%s is running (PID %d), and sets the same limit or devices as nri-rdma.", p.Name, p.PID)
 			found = append(found, doctor.Fault("plugin "+p.Name, text,
 				fmt.Sprintf("Remove it from the node; to stop it now: kill %d", p.PID)))
 		case agents.Injecting[p.Name] != "" && !slices.Contains(agents.Conflicting, p.Name):
-			found = append(found, doctor.Told("plugin "+p.Name, "%s runs (PID %d), and adds the devices that the annotation "+
-				"%s of a pod names. Such an HCA counts only if an annotation may opt in there, or if the kubelet allocated an "+
+			found = append(found, doctor.Told("plugin "+p.Name, "%s is running (PID %d), and adds the devices that the "+
+				"annotation %s of a pod names. Such an HCA makes a container an RDMA container only if the pod's namespace may "+
+				"opt in by annotation, or if the kubelet allocated an "+
 				"HCA to the container.", p.Name, p.PID, agents.Injecting[p.Name]))
 		case p.Name == agents.PluginName && !p.Validator && !meet[p.Handover]:
 			running++
@@ -165,7 +166,8 @@ func conflictingPlugins(v *doctor.View, plugin agents.Plugin) (found []doctor.Fi
 		}
 	}
 	if running > 1 {
-		found = append(found, doctor.Fault("plugin "+agents.PluginName, fmt.Sprintf("nri-rdma runs %d times.", running),
+		found = append(found, doctor.Fault("plugin "+agents.PluginName, fmt.Sprintf("%d processes of nri-rdma are "+
+			"running.", running),
 			"Keep only one: the service, the DaemonSet, or the plugin that the runtime launches"))
 	}
 	return found

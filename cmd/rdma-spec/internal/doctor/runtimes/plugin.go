@@ -50,7 +50,7 @@ func recreated(object, text string, q agents.PluginProcess, p agents.Plugin, v *
 	i := slices.IndexFunc(listing.Containers, func(l node.Listed) bool { return l.PID == q.PID })
 	if i < 0 {
 		return doctor.Fault(object, text,
-			"Delete the plugin's pod of this node. Its DaemonSet creates a new one. To find it: "+listPods)
+			"Delete the plugin's pod on this node. Its DaemonSet creates a new one. To find it: "+listPods)
 	}
 	namespace := listing.Containers[i].Namespace
 	pod := listing.Containers[i].Pod
@@ -121,7 +121,7 @@ func pluginRuns(v *doctor.View, p agents.Plugin) []doctor.Finding {
 	if len(p.Own()) > 0 {
 		return nil
 	}
-	return restarted("", "nri-rdma is installed, but does not run.", nil, p, v)
+	return restarted("", "nri-rdma is installed, but is not running.", nil, p, v)
 }
 
 func pluginConfig(_ *doctor.View, p agents.Plugin) (found []doctor.Finding) {

@@ -254,7 +254,7 @@ func memlockSource(v *doctor.View) []doctor.Finding {
 			return found
 		case r.Memlock == nil && r.Known && !r.GivesMemlock():
 			return []doctor.Finding{doctor.Unsure(runtimeObject(r),
-				"The memlock that containers inherit from it is unknown: it does not run, or is not visible.")}
+				"The memlock that containers inherit from it is unknown: it is not running, or is not visible.")}
 		}
 		// base-spec-memlock says so
 		limited := slices.ContainsFunc(r.Handlers,

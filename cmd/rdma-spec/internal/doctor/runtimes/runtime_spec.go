@@ -30,7 +30,7 @@ func handlerObject(h runtime.Handler, r runtime.Runtime) string {
 func baseSpecChecks() []doctor.Check {
 	return []doctor.Check{{
 		ID: "handler-type", Family: "runtime", Title: "Each runtime handler has a runtime_type.",
-		Impact: "The runtime loads the handler, but no pod of the handler starts.",
+		Impact: "The runtime loads the handler, but pods that use it do not start.",
 		Needs:  []string{"runtime-config"}, Look: eachHandler(handlerType),
 	}, {
 		ID: "base-spec", Family: "runtime", Title: "Each base_runtime_spec exists and is an OCI spec.",
@@ -38,16 +38,16 @@ func baseSpecChecks() []doctor.Check {
 		Needs:  []string{"runtime-config"}, Look: eachHandler(baseSpec),
 	}, {
 		ID: "base-spec-files", Family: "runtime",
-		Title:  "Containers of handlers with a base_runtime_spec can open more than 1024 files.",
-		Impact: "Every container of the handler has this limit.",
+		Title:  "Containers whose handler has a base_runtime_spec can open more than 1024 files.",
+		Impact: "Every container that uses the handler has this limit.",
 		Needs:  []string{"base-spec"}, Look: eachHandler(baseSpecFiles),
 	}, {
 		ID: "base-spec-memlock", Family: "runtime", Title: "Each base_runtime_spec of RDMA containers allows enough memlock.",
-		Impact: "RDMA containers of the handler cannot register their memory.",
+		Impact: "RDMA containers that use the handler cannot register their memory.",
 		Needs:  []string{"base-spec"}, Look: withoutPlugin(baseSpecMemlock),
 	}, {
 		ID: "oci-version", Family: "runtime", Title: "Each OCI runtime accepts the ociVersion of its base specs.",
-		Impact: "No container of the handler starts.",
+		Impact: "No container that uses the handler starts.",
 		Needs:  []string{"base-spec", "configuration-kept"}, Look: eachHandler(ociVersion),
 	}}
 }

@@ -46,9 +46,9 @@ func (f *Flags) AddFlags(set *pflag.FlagSet) {
 	set.StringVar(&f.options.Hook, "hook", DefaultHook, "the path of rdma-hook, the `PROGRAM` that raises memlock")
 	set.BoolVar(&f.options.Required, "required", false, "do not start containers whose memlock cannot be raised")
 	set.BoolVar(&f.options.Kubernetes, "kubernetes", false,
-		"also raise memlock of containers of Kubernetes, on a node where nri-rdma does not run")
+		"also raise the memlock of Kubernetes containers, on a node where nri-rdma is not running")
 	set.BoolVar(&f.options.Management, "management", false,
-		"add umad and issm, with which a container can disturb the whole fabric")
+		"add umad and issm, with which a container can disrupt the whole fabric")
 }
 
 // Options reads the flags. An error is a wrong call.

@@ -257,7 +257,8 @@ func Choose(found []Daemon, file, root string) (Daemon, error) {
 	for _, d := range found {
 		named = append(named, fmt.Sprintf("%s (--config %s)", d.Name, d.File()))
 	}
-	return Daemon{}, fmt.Errorf("the node has %d containerds: %s: select the one that the kubelet uses with --config",
+	return Daemon{}, fmt.Errorf("the node has %d containerd installations: %s: select the one that the kubelet uses "+
+		"with --config",
 		len(found), strings.Join(named, ", "))
 }
 

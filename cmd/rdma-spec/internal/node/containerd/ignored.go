@@ -128,9 +128,10 @@ func (d Daemon) replaced(version string, f File, later []File, plugin string, ta
 	if len(lost) > 3 {
 		some = fmt.Sprintf("%s, and %d more keys", strings.Join(lost[:2], ", "), len(lost)-2)
 	}
-	why := fmt.Sprintf("containerd %s does not merge the section %s of %s into it, but replaces it, so %s is lost",
+	why := fmt.Sprintf("containerd %s does not merge sections: the section %s in %s replaces the one in this file, so "+
+		"%s is lost",
 		version, plugin, by.Name, some)
-	fix := fmt.Sprintf("copy what %s should keep of %s into it, or remove the section there", by.Path, f.Path)
+	fix := fmt.Sprintf("copy the lost keys from %[2]s to %[1]s, or remove the section from %[1]s", by.Path, f.Path)
 	if d.Rendered(by) {
 		fix = fmt.Sprintf("write the whole section to one file in %s", d.DropIns)
 	}
@@ -163,7 +164,7 @@ func onlyStreams(version, plugin string, section, tree map[string]any) bool {
 
 // misnamed says why a file's CRI section does not count by its name.
 func misnamed(version string, f File, plugin string) *Ignored {
-	says := fmt.Sprintf("is of version %d", f.Version())
+	says := fmt.Sprintf("has version %d", f.Version())
 	fix := fmt.Sprintf("rename the section in %[3]s to its name in version %[1]d, which is %[2]s for handlers",
 		f.Version(), criName(version, f), f.Path)
 	if f.Version() == 0 {
@@ -183,7 +184,7 @@ func (d Daemon) older(ctx context.Context, version string, all []File, i int, pl
 	}
 	why := fmt.Sprintf("it has no version, and containerd %s ignores the CRI settings of such a file", version)
 	if f.Version() > 1 {
-		why = fmt.Sprintf("it is of version %d, %s is of version %d, and containerd %s ignores the CRI settings of the "+
+		why = fmt.Sprintf("it has version %d, %s has version %d, and containerd %s ignores the CRI settings of the "+
 			"older one", f.Version(), newest.Name, newest.Version(), version)
 	}
 	return &Ignored{Reason: why, Fix: fmt.Sprintf("compare %[1]s with the output of containerd --config %[1]s config "+

@@ -24,8 +24,8 @@ func TestReadNextStart(t *testing.T) {
 			"[plugins.\"io.containerd.grpc.v1.cri\"]\n  sandbox_image = \"reg.example/pause:3.9\"\n  [plugins.\"io.containerd.grpc.v1.cri\".registry]\n" +
 			"    config_path = \"/etc/containerd/certs.d\"\n", "etc/containerd/conf.d/90-rdma-spec-handler-rdma.toml": "version = 2\n" +
 			"[plugins.\"io.containerd.grpc.v1.cri\".containerd.runtimes.rdma]\n  runtime_type = \"io.containerd.runc.v2\"\n"},
-			"ignored: /etc/containerd/config.toml: containerd 1.7.35 does not merge the section io.containerd.grpc.v1.cri of " +
-				"/etc/containerd/conf.d/90-rdma-spec-handler-rdma.toml into it, but replaces it, so registry.config_path, " +
+			"ignored: /etc/containerd/config.toml: containerd 1.7.35 does not merge sections: the section io.containerd.grpc.v1.cri in " +
+				"/etc/containerd/conf.d/90-rdma-spec-handler-rdma.toml replaces the one in this file, so registry.config_path, " +
 				"sandbox_image is lost"},
 		"no version": {"2.2.9", map[string]string{config: "[plugins.cri.containerd.runtimes.nvidia]\n  runtime_type = \"io.containerd.runc.v2\"\n"},
 			"ignored: /etc/containerd/config.toml: it has no version, and containerd 2.2.9 ignores the CRI settings of such " +
