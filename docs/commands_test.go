@@ -160,7 +160,7 @@ func TestCommandsInTextsRun(t *testing.T) {
 // run runs a block of commands from the repository's top directory.
 func run(t *testing.T, p repository.Programs, commands string) error {
 	t.Helper()
-	dir := scratch.Folder(t)
+	dir := scratch.Dir(t)
 	for _, file := range regexp.MustCompile(` (/etc/\S+)`).FindAllStringSubmatch(commands, -1) {
 		if err := os.MkdirAll(filepath.Join(dir, filepath.Dir(file[1])), 0o755); err != nil {
 			return err

@@ -53,7 +53,7 @@ func (a another) start(t *testing.T, runtime *nritest.Runtime, index string) {
 	}
 	must.Succeed(t, err)
 	t.Cleanup(other.Stop)
-	await.That(t, await.Patience, "registered", func() bool { return runtime.Synchronised() > before })
+	await.That(t, await.Timeout, "registered", func() bool { return runtime.Synchronised() > before })
 }
 
 // With another plugin before this one, what that has set is left alone where it suffices. Where it does not, and with

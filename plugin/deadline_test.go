@@ -27,7 +27,7 @@ func TestDecide_OneDeadline(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			nritest.LosePatience(t)
-			socket := filepath.Join(scratch.Folder(t), "s")
+			socket := filepath.Join(scratch.Dir(t), "s")
 			scratch.Socket(t, socket)                       // the kernel takes connections for the kubelet, which never answers
 			hcas := inventory.New(hcatest.V100(t), quiet()) // nobody reads it
 			runtime, p := registered(t, Options{

@@ -90,7 +90,7 @@ func TestCreateContainer_LeavesNothing(t *testing.T) {
 	create(creations / 4)
 	before := measure(t)
 	create(creations)
-	await.Success(t, await.Patience, "as it was before", func() error { // requests may be under way to their end
+	await.Success(t, await.Timeout, "as it was before", func() error { // requests may be under way to their end
 		after := measure(t)
 		if after.goroutines > before.goroutines+2 || after.descriptors > before.descriptors+2 ||
 			int64(after.heap)-int64(before.heap) > 2*creations*50 {
@@ -135,13 +135,13 @@ func TestRun_KilledUnderLoad(t *testing.T) {
 	}()
 	for i := range kills {
 		before := refused.Load()
-		await.That(t, await.Patience, "a container meets no plugin", func() bool { return refused.Load() > before })
+		await.That(t, await.Timeout, "a container meets no plugin", func() bool { return refused.Load() > before })
 		served := adjusted.Load()
 		plugin := startProcess(t, nri, root)
 		// Half of them die once they serve, the other half on the way there, where the race detector would see what
 		// SkipHangUp says.
 		if i%2 == 0 || race.Detector {
-			await.That(t, await.Patience, "a container meets the plugin", func() bool { return adjusted.Load() > served })
+			await.That(t, await.Timeout, "a container meets the plugin", func() bool { return adjusted.Load() > served })
 		}
 		moment := time.NewTimer(time.Duration(random.Int64N(int64(20 * time.Millisecond))))
 		<-moment.C
@@ -177,7 +177,7 @@ func TestValidate_Killed(t *testing.T) {
 				_ = validator.Process.Kill() // it may be dead
 				_ = validator.Wait()
 			})
-			await.That(t, await.Patience, "registered", func() bool { return nri.Synchronised() == 1 })
+			await.That(t, await.Timeout, "registered", func() bool { return nri.Synchronised() == 1 })
 			if with == syscall.SIGSTOP {
 				must.Succeed(t, child.Freeze(validator.Process.Pid))
 			} else {
@@ -185,7 +185,7 @@ func TestValidate_Killed(t *testing.T) {
 				_ = validator.Wait() // killed
 			}
 			failed := 0
-			await.That(t, await.Patience, "containers are created", func() bool {
+			await.That(t, await.Timeout, "containers are created", func() bool {
 				_, err := nri.Create(t.Context(), pod, &api.Container{Id: "unrelated", Name: "main"})
 				if err != nil {
 					failed++

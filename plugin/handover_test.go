@@ -27,12 +27,12 @@ import (
 // A process that takes a connection over knows what the one before knew: the containers, and the grants that are not
 // confirmed yet. The policy in force is its own from then on.
 func TestHandover(t *testing.T) {
-	folder := scratch.Folder(t, "run")
+	dir := scratch.Dir(t, "run")
 	id := limitstest.ID("main")
 	table := limitstest.NewKernel(map[string][]spec.Limit{id: {spec.Unlimited}})
 	options := func(version string) Options {
 		return Options{
-			Handover: folder, Limits: limits.On(table), Root: folder, Version: version,
+			Handover: dir, Limits: limits.On(table), Root: dir, Version: version,
 			Policy: mustPolicy(t, "{}"),
 		}
 	}
@@ -51,9 +51,9 @@ func TestHandover(t *testing.T) {
 	given := options("2")
 	given.Socket, given.Inventory = runtime.Socket, first.Inventory
 	second := run(t, given)
-	await.That(t, await.Patience, "ready to take over", func() bool { return notReady(second) == nil })
+	await.That(t, await.Timeout, "ready to take over", func() bool { return notReady(second) == nil })
 	first.stop()
-	await.That(t, await.Patience, "registered", second.Registered)
+	await.That(t, await.Timeout, "registered", second.Registered)
 	after, err := second.State()
 	must.Succeed(t, err)
 	var was, is state
@@ -68,8 +68,8 @@ func TestHandover(t *testing.T) {
 	if diff := cmp.Diff(want, got, cmpopts.IgnoreFields(pendingGrant{}, "Since")); diff != "" || !found || got.Since.IsZero() {
 		t.Errorf("pending: %t, since %s (-want +got):\n%s", found, got.Since, diff)
 	}
-	await.That(t, await.Patience, "its policy is published", func() bool {
-		now, err := inforce.Read(folder)
+	await.That(t, await.Timeout, "its policy is published", func() bool {
+		now, err := inforce.Read(dir)
 		return err == nil && now.Version == "2"
 	})
 	if n := runtime.Connections(); n != 1 {

@@ -27,10 +27,10 @@ import (
 // The plugin publishes its policy when it registers, in place of that of a plugin that registered before it, and when
 // it changes.
 func TestPolicyInForceIsPublished(t *testing.T) {
-	root := scratch.Folder(t, "run")
+	root := scratch.Dir(t, "run")
 	published := func(source, memlock string) {
 		t.Helper()
-		await.That(t, await.Patience, "the policy of "+source+" is published", func() bool {
+		await.That(t, await.Timeout, "the policy of "+source+" is published", func() bool {
 			got, err := inforce.Read(root)
 			return err == nil && got.Source == source && string(got.Policy.Config().Memlock) == memlock
 		})
@@ -49,7 +49,7 @@ func TestPolicyInForceIsPublished(t *testing.T) {
 // A plugin publishes nothing before it is registered, since another one may be, and nothing while its configuration
 // cannot be read: then it does as soon as it has one.
 func TestPolicyThatComesLateIsPublished(t *testing.T) {
-	root := scratch.Folder(t, "run")
+	root := scratch.Dir(t, "run")
 	synctest.Test(t, func(t *testing.T) {
 		start := func(config *policy.Policy, err error) *Plugin {
 			p := unregistered(Options{Root: root})
@@ -91,7 +91,7 @@ func TestLastPolicyGoesOn(t *testing.T) {
 			missing: "is not trusted: users other than root can write to it"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			root, log := scratch.Folder(t, "run"), &bytes.Buffer{}
+			root, log := scratch.Dir(t, "run"), &bytes.Buffer{}
 			former := &inforce.Writer{Root: root}
 			must.Succeed(t, former.Write(mustPolicy(t, "memlock: 3Gi"), source))
 			former.Close()
@@ -142,9 +142,9 @@ func TestLastPolicyGoesOn(t *testing.T) {
 }
 
 // inPod are the options of a process in a pod of a deployment.
-func inPod(t *testing.T, root, folder, config string) Options {
+func inPod(t *testing.T, root, dir, config string) Options {
 	t.Helper()
-	o := Options{Handover: folder, Root: root, Deployment: "DaemonSet.rdma-spec.nri-rdma"}
+	o := Options{Handover: dir, Root: root, Deployment: "DaemonSet.rdma-spec.nri-rdma"}
 	if config != "" {
 		o.Policy = mustPolicy(t, config)
 	}
@@ -165,8 +165,8 @@ func refusedBehind(t *testing.T, first *running, o Options) *running {
 // A process whose own configuration is refused is not ready while it waits, and takes the connection all the same: it
 // goes on with the policy that the process before had in force at the end, and is ready.
 func TestRefusedConfigurationWaits(t *testing.T) {
-	root, folder := scratch.Folder(t, inforce.KeptFolder[1:]), scratch.Folder(t)
-	runtime, first := registered(t, inPod(t, root, folder, "memlock: 1Gi"))
+	root, dir := scratch.Dir(t, inforce.KeptDir[1:]), scratch.Dir(t)
+	runtime, first := registered(t, inPod(t, root, dir, "memlock: 1Gi"))
 	kept := func() string {
 		last, err := keptFor(first.Options).Read()
 		if err != nil {
@@ -174,9 +174,9 @@ func TestRefusedConfigurationWaits(t *testing.T) {
 		}
 		return string(last.Policy.Text())
 	}
-	await.That(t, await.Patience, "kept", func() bool { return kept() == "memlock: 1Gi" })
-	second := refusedBehind(t, first, inPod(t, root, folder, ""))
-	await.That(t, await.Patience, "waiting, and not ready for its configuration", func() bool {
+	await.That(t, await.Timeout, "kept", func() bool { return kept() == "memlock: 1Gi" })
+	second := refusedBehind(t, first, inPod(t, root, dir, ""))
+	await.That(t, await.Timeout, "waiting, and not ready for its configuration", func() bool {
 		_, err := second.Ready()
 		return second.registration.Behind() && err != nil && strings.Contains(err.Error(), "the configuration is invalid: memlok")
 	})
@@ -184,9 +184,9 @@ func TestRefusedConfigurationWaits(t *testing.T) {
 		t.Errorf("one that waits has kept %q", got)
 	}
 	first.Use(mustPolicy(t, "memlock: 2Gi"), "a file", nil)
-	await.That(t, await.Patience, "the other one kept", func() bool { return kept() == "memlock: 2Gi" })
+	await.That(t, await.Timeout, "the other one kept", func() bool { return kept() == "memlock: 2Gi" })
 	first.stop()
-	await.That(t, await.Patience, "taken over", second.Registered)
+	await.That(t, await.Timeout, "taken over", second.Registered)
 	if state, err := second.Ready(); err != nil || second.memlockInForce() != "2Gi" {
 		t.Errorf("it serves with %s and is not ready: %q, %v", second.memlockInForce(), state, err)
 	}
@@ -200,15 +200,15 @@ func TestRefusedConfigurationWaits(t *testing.T) {
 // not ready.
 func TestPolicyComesWithTheConnection(t *testing.T) {
 	for config, ready := range map[string]bool{"memlock: 1Gi": true, "": false} {
-		root, folder := scratch.Folder(t), scratch.Folder(t) // nothing can be kept there
-		runtime, first := registered(t, inPod(t, root, folder, config))
-		await.That(t, await.Patience, "a warning", func() bool {
+		root, dir := scratch.Dir(t), scratch.Dir(t) // nothing can be kept there
+		runtime, first := registered(t, inPod(t, root, dir, config))
+		await.That(t, await.Timeout, "a warning", func() bool {
 			return !ready || strings.Contains(first.log.String(), "cannot store")
 		})
-		second := refusedBehind(t, first, inPod(t, root, folder, ""))
-		await.That(t, await.Patience, "waiting", second.registration.Behind)
+		second := refusedBehind(t, first, inPod(t, root, dir, ""))
+		await.That(t, await.Timeout, "waiting", second.registration.Behind)
 		first.stop()
-		await.That(t, await.Patience, "taken over", second.Registered)
+		await.That(t, await.Timeout, "taken over", second.Registered)
 		_, err := second.Ready()
 		if missing := second.policy().Missing() != nil; (err == nil) != ready || missing == ready || runtime.Connections() != 1 {
 			t.Errorf("%q: ready: %v; missing: %t; %d connections", config, err, missing, runtime.Connections())
@@ -221,7 +221,7 @@ func TestPolicyComesWithTheConnection(t *testing.T) {
 
 // A process of another deployment does not go on with the policy, and leaves a free place to others.
 func TestAnotherDeploymentsPolicy(t *testing.T) {
-	root := scratch.Folder(t, inforce.KeptFolder[1:])
+	root := scratch.Dir(t, inforce.KeptDir[1:])
 	o := inPod(t, root, "", "")
 	must.Succeed(t, keptFor(o).Write([]byte("memlock: 3Gi")))
 	for deployment, want := range map[string]bool{o.Deployment: true, "DaemonSet.rdma-spec.other": false} {
@@ -235,7 +235,7 @@ func TestAnotherDeploymentsPolicy(t *testing.T) {
 
 // Where nothing was in force at the start, as for a validator whose plugin comes later, what is kept since is found.
 func TestLastPolicyComesLater(t *testing.T) {
-	root := scratch.Folder(t, inforce.KeptFolder[1:])
+	root := scratch.Dir(t, inforce.KeptDir[1:])
 	o := inPod(t, root, "", "")
 	synctest.Test(t, func(t *testing.T) {
 		p := unregistered(Options{Validate: true, Deployment: o.Deployment, Root: root})

@@ -40,7 +40,7 @@ func looks(t *testing.T, runtime *nritest.Runtime, o Options) (below string, log
 	runtime.Start(t)
 	o.Raise = "rdma-spec repair"
 	p := registeredWith(t, runtime, o)
-	await.That(t, await.Patience, "looked", func() bool { return p.below.Load() != nil })
+	await.That(t, await.Timeout, "looked", func() bool { return p.below.Load() != nil })
 	if n, err := testutil.GatherAndCount(gathered(p), "nri_rdma_registered_below_policy"); err != nil || n != 1 {
 		t.Errorf("%d metrics, %v", n, err)
 	}
@@ -151,21 +151,21 @@ func TestLook_Unknown(t *testing.T) {
 
 // TestLook_HandedOver: a process that takes the connection over looks at nothing, and keeps the number.
 func TestLook_HandedOver(t *testing.T) {
-	folder, root := scratch.Folder(t), hcatest.V100(t)
+	dir, root := scratch.Dir(t), hcatest.V100(t)
 	ctr := verbsContainer(t, root)
 	ctr.Id = limitstest.ID("low")
 	runtime := nritest.New(t, "containerd", "v2.4.2")
 	runtime.SetExisting([]*api.Container{ctr})
 	runtime.Start(t)
 	specs := &someSpecs{texts: map[string]string{ctr.Id: specWith(1 << 16)}}
-	o := Options{Handover: folder, Policy: mustPolicy(t, "{}"), Inventory: inventoryOf(t, root), StoredSpecs: unusedSpecs{},
+	o := Options{Handover: dir, Policy: mustPolicy(t, "{}"), Inventory: inventoryOf(t, root), StoredSpecs: unusedSpecs{},
 		RunningSpecs: specs, Socket: runtime.Socket}
 	first := registeredWith(t, runtime, o)
-	await.That(t, await.Patience, "looked", func() bool { return first.below.Load() != nil })
+	await.That(t, await.Timeout, "looked", func() bool { return first.below.Load() != nil })
 	second := run(t, o)
-	await.That(t, await.Patience, "ready to take over", func() bool { return notReady(second) == nil })
+	await.That(t, await.Timeout, "ready to take over", func() bool { return notReady(second) == nil })
 	first.stop()
-	await.That(t, await.Patience, "registered", second.Registered)
+	await.That(t, await.Timeout, "registered", second.Registered)
 	if n := second.below.Load(); n == nil || *n != 1 || specs.reads != 1 {
 		t.Errorf("%v below, after %d reads", n, specs.reads)
 	}

@@ -110,7 +110,7 @@ func registeredWith(t testing.TB, runtime *nritest.Runtime, o Options) *running 
 	before := runtime.Synchronised()
 	o.Socket = runtime.Socket
 	p := run(t, o)
-	await.That(t, await.Patience, "registered", func() bool { return runtime.Synchronised() > before })
+	await.That(t, await.Timeout, "registered", func() bool { return runtime.Synchronised() > before })
 	p.runtime = runtime
 	return p
 }
@@ -249,12 +249,12 @@ func TestConfigure_OldRuntime(t *testing.T) {
 
 // A plugin stops within a second: at least one of three does, since a busy machine holds up everybody now and then.
 func TestRun_StopsSoon(t *testing.T) {
-	quickest := await.Patience
+	quickest := await.Timeout
 	for range 3 {
 		_, p := registered(t, Options{Policy: mustPolicy(t, "{}")})
 		start := time.Now()
 		p.stop()
-		if err := await.Receive(t, await.Patience, "stopped", p.ended); err != nil {
+		if err := await.Receive(t, await.Timeout, "stopped", p.ended); err != nil {
 			t.Errorf("Run: %v", err)
 		}
 		quickest = min(quickest, time.Since(start))

@@ -66,7 +66,7 @@ func TestConfirm_FailedEdit(t *testing.T) {
 			if err != nil || len(adjustment.GetRlimits()) != 1 {
 				t.Fatalf("creation: %v, %v", adjustment, err)
 			}
-			if specs.left <= DefaultBudget || specs.left > await.Patience {
+			if specs.left <= DefaultBudget || specs.left > await.Timeout {
 				t.Errorf("the edit has %s, want as long as the runtime waits, not the plugin's budget", specs.left)
 			}
 			p.expectLine(t, append(test.says, "level=warning", "container=main", "not confirmed", test.fails.Error())...)

@@ -90,7 +90,7 @@ func TestStartedWithABadFile(t *testing.T) {
 	p := run(t, Options{Socket: runtime.Socket})
 	p.Use(nil, "a file", errors.New("memlok: unknown key")) // as the program does, before it registers
 	runtime.Start(t)
-	await.That(t, await.Patience, "registered", func() bool { return runtime.Synchronised() == 1 })
+	await.That(t, await.Timeout, "registered", func() bool { return runtime.Synchronised() == 1 })
 	_, err := runtime.Create(t.Context(), pod, verbsContainer(t, p.root))
 	if err == nil || !strings.Contains(err.Error(), "the plugin has no configuration: memlok: unknown key") {
 		t.Errorf("creation of an RDMA container: %v", err)

@@ -22,16 +22,16 @@ func TestPlugin_Rival(t *testing.T) {
 			"not registering: an nri-rdma outside Kubernetes, such as the systemd service, serves"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			root := scratch.Folder(t, "run")
+			root := scratch.Dir(t, "run")
 			options := func(deployment string) Options {
 				return Options{Policy: mustPolicy(t, "{}"), Deployment: deployment, Root: root}
 			}
 			runtime, _ := registered(t, options(test.first))
-			await.That(t, await.Patience, "published", func() bool { return inforce.Lives(root) == nil })
+			await.That(t, await.Timeout, "published", func() bool { return inforce.Lives(root) == nil })
 			o := options(test.second)
 			o.Socket = runtime.Socket
 			second := run(t, o)
-			await.That(t, await.Patience, "ready, and out", func() bool {
+			await.That(t, await.Timeout, "ready, and out", func() bool {
 				state, err := second.Ready()
 				return err == nil && strings.HasPrefix(state, test.says)
 			})

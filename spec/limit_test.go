@@ -82,7 +82,7 @@ func TestParseLimitRefusesHugeExponents(t *testing.T) {
 			_, err := ParseLimit(text)
 			done <- err
 		}()
-		err := await.Receive(t, await.Patience, "the end of ParseLimit of "+text, done)
+		err := await.Receive(t, await.Timeout, "the end of ParseLimit of "+text, done)
 		if err == nil || !strings.HasPrefix(err.Error(), `memlock "`+text+`" is not a size`) {
 			t.Errorf("ParseLimit(%q): %v", text, err)
 		}

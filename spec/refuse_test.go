@@ -69,7 +69,7 @@ func TestApplyToManyKeys(t *testing.T) {
 		out, _ := Grant{Memlock: Unlimited}.Apply(text, nil)
 		done <- out
 	}()
-	out := await.Receive(t, await.Patience, "the end of Apply to a spec of 3 MiB", done)
+	out := await.Receive(t, await.Timeout, "the end of Apply to a spec of 3 MiB", done)
 	if !bytes.HasSuffix(out,
 		[]byte(`,"process":{"rlimits":[{"type":"RLIMIT_MEMLOCK","hard":18446744073709551615,"soft":18446744073709551615}]}}`)) {
 		t.Errorf("the last bytes are %s", out[max(0, len(out)-200):])

@@ -74,7 +74,7 @@ func (s *server) expectGone(t *testing.T, many int) {
 // The archive is what the tool wrote, byte for byte, and nobody else's to read. Where there is none, no file is left.
 func TestHostCollect(t *testing.T) {
 	s := hosts()
-	dir := scratch.Folder(t)
+	dir := scratch.Dir(t)
 	file := filepath.Join(dir, "node.tar.gz")
 	s.says["host"] = says{stdout: "\x1f\x8b\x00 --root /host\xff", stderr: "12 proc/version\n"}
 	got := s.rdma(t, "collect", "n0000", "--to", file, "--anonymize")

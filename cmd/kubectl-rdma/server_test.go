@@ -139,7 +139,7 @@ func (s *server) rdma(t *testing.T, args ...string) (c call) {
 	defer api.Close()
 	defer close(s.ends)
 	authority := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: api.Certificate().Raw})
-	kubeconfig := filepath.Join(scratch.Folder(t), "config")
+	kubeconfig := filepath.Join(scratch.Dir(t), "config")
 	err := os.WriteFile(kubeconfig, fmt.Appendf(nil, `{apiVersion: v1, kind: Config, current-context: test,
 		clusters: [{name: test, cluster: {server: %q, certificate-authority-data: %s}}], users: [{name: test, user: {token: secret}}],
 		contexts: [{name: test, context: {cluster: test, user: test}}, {name: other, context: {cluster: none, user: test}}]}`,

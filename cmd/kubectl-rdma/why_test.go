@@ -172,7 +172,7 @@ func TestWhyAsksNobody(t *testing.T) {
 	s := authors(t)
 	s.may = func(*http.Request) bool { return false }
 	s.stdin = "ibv_reg_mr failed: Bad address\n"
-	log := filepath.Join(scratch.Folder(t), "log")
+	log := filepath.Join(scratch.Dir(t), "log")
 	scratch.File(t, log, s.stdin, 0o600)
 	for _, args := range [][]string{{"-"}, {"-f", "-"}, {"-f", log}, {"ibv_reg_mr failed: Bad address"}, {"ibv_reg_mr", "failed:", "Bad address"}} {
 		if got := s.rdma(t, append([]string{"why"}, args...)...); got.status != 1 || !strings.Contains(got.stdout, "what: ibv_reg_mr, EFAULT") {

@@ -15,11 +15,11 @@ import (
 
 // However often the calls about containers that run fail, those about containers that are created are made.
 func TestFailuresBesideLeaveCreationsAlone(t *testing.T) {
-	socket := filepath.Join(scratch.Folder(t), "containerd.sock")
+	socket := filepath.Join(scratch.Dir(t), "containerd.sock")
 	if err := syscall.Mknod(socket, syscall.S_IFSOCK|0o600, 0); err != nil { // nobody listens
 		t.Fatal(err)
 	}
-	clients := newAPIs(options{root: scratch.Folder(t),
+	clients := newAPIs(options{root: scratch.Dir(t),
 		containerd: socket, podResourcesSocket: "/nonexistent.sock"},
 		silent())
 	for range 2 * breaker.Failures {

@@ -30,7 +30,7 @@ func TestDashboardHasData(t *testing.T) {
 	prometheus.Program(t, "prometheus")
 	runtime := nritest.New(t, "containerd", "v2.4.2")
 	runtime.Start(t)
-	address, config := loopback.Address(), filepath.Join(scratch.Folder(t), "config.yaml")
+	address, config := loopback.Address(), filepath.Join(scratch.Dir(t), "config.yaml")
 	scratch.File(t, config, "optIn: {namespaces: [ml]}", 0o600)
 	root := hcatest.V100(t)
 	running(t, options{config: config, socket: runtime.Socket, root: root, http: address,
@@ -61,7 +61,7 @@ func TestDashboardHasData(t *testing.T) {
 				}
 				continue
 			}
-			await.That(t, await.Patience, fmt.Sprintf("data for %s: %s", panel.Title, target.Expr), func() bool {
+			await.That(t, await.Timeout, fmt.Sprintf("data for %s: %s", panel.Title, target.Expr), func() bool {
 				create("ml")
 				create("default")
 				data := ask(t, asked, target.Expr)
@@ -80,7 +80,7 @@ func TestDashboardHasData(t *testing.T) {
 		drawDashboard(t, *drawing, asked, began, panels)
 	}
 	runtime.Stop()
-	await.That(t, await.Patience, "a node with a problem",
+	await.That(t, await.Timeout, "a node with a problem",
 		func() bool { return ask(t, asked, "nri_rdma_connected == 0") != "[]" })
 }
 

@@ -114,7 +114,7 @@ func TestEndCutsOff(t *testing.T) {
 	s, stop, answered := askSlowly(t)
 	defer close(s.goOn)
 	stop()
-	if got := await.Receive(t, await.Patience, "cut off", answered); got != 0 {
+	if got := await.Receive(t, await.Timeout, "cut off", answered); got != 0 {
 		t.Errorf("it was answered with %d", got)
 	}
 }
@@ -239,7 +239,7 @@ func TestErrorsOfNetHTTP(t *testing.T) {
 
 // The socket of a process before is replaced, and another file is not.
 func TestServesAtASocketAlone(t *testing.T) {
-	path := filepath.Join(scratch.Folder(t), "metrics.sock")
+	path := filepath.Join(scratch.Dir(t), "metrics.sock")
 	scratch.File(t, path, "an administrator's", 0o600)
 	_, err := serveHTTP(inUnix+path, idlePlugin(), silent())
 	if err == nil || !strings.Contains(err.Error(), "address already in use") || scratch.Read(t, path) != "an administrator's" {
@@ -257,10 +257,10 @@ func TestServesAtASocketAlone(t *testing.T) {
 
 // Of two processes in one network, each says whether it is ready, and the registered one has the address for metrics.
 func TestReadyInOneNetwork(t *testing.T) {
-	runtime, folder, sockets := nritest.New(t, "containerd", "v2.4.2"), scratch.Folder(t), scratch.Folder(t)
+	runtime, dir, sockets := nritest.New(t, "containerd", "v2.4.2"), scratch.Dir(t), scratch.Dir(t)
 	root, address := hcatest.V100(t), loopback.Address()
 	process := func(name string) (end func()) {
-		return running(t, options{socket: runtime.Socket, root: root, handover: folder,
+		return running(t, options{socket: runtime.Socket, root: root, handover: dir,
 			http: inUnix + filepath.Join(sockets, name), metrics: address})
 	}
 	says := func(name string) (said string, status int) {
@@ -272,14 +272,14 @@ func TestReadyInOneNetwork(t *testing.T) {
 		t.Errorf("nobody is ready: %d, %s", status, said)
 	}
 	endFirst := process("first")
-	await.That(t, await.Patience, "not registered", func() bool {
+	await.That(t, await.Timeout, "not registered", func() bool {
 		said, status := says("first")
 		return status == 1 && said == "not registered with the runtime\n"
 	})
 	runtime.Start(t)
 	ready := func(name, want string) {
 		t.Helper()
-		await.That(t, await.Patience, name+" is "+want, func() bool {
+		await.That(t, await.Timeout, name+" is "+want, func() bool {
 			said, status := says(name)
 			return status == 0 && said == want+"\n"
 		})

@@ -58,7 +58,7 @@ func TestWrongCalls(t *testing.T) {
 func TestStartedWithABadConfiguration(t *testing.T) {
 	runtime := nritest.New(t, "containerd", "v2.4.2")
 	runtime.Start(t)
-	config, address := filepath.Join(scratch.Folder(t), "config.yaml"), loopback.Address()
+	config, address := filepath.Join(scratch.Dir(t), "config.yaml"), loopback.Address()
 	scratch.File(t, config, "memlok: 1Gi", 0o600)
 	running(t, options{config: config, socket: runtime.Socket, root: hcatest.V100(t), http: address})
 	awaitRegistered(t, address)
@@ -105,23 +105,23 @@ func TestConfigurationOfAPod(t *testing.T) {
 	t.Setenv("NRI_RDMA_POD", "nri-rdma-x7k2p")
 	runtime, root, address := nritest.New(t, "containerd", "v2.4.2"), hcatest.V100(t), loopback.Address()
 	runtime.Start(t)
-	config := filepath.Join(scratch.Folder(t), "config.yaml")
+	config := filepath.Join(scratch.Dir(t), "config.yaml")
 	scratch.File(t, config, "memlock: 1Gi", 0o600)
-	must.Succeed(t, os.MkdirAll(root+inforce.KeptFolder, 0o755), os.MkdirAll(root+"/run", 0o755))
+	must.Succeed(t, os.MkdirAll(root+inforce.KeptDir, 0o755), os.MkdirAll(root+"/run", 0o755))
 	running(t, options{config: config, socket: runtime.Socket, root: root, http: address})
 	awaitStatus(t, address, "/readyz", http.StatusOK)
 	kept := inforce.Kept{Root: root, Deployment: "DaemonSet.rdma-spec.nri-rdma"}
-	await.That(t, await.Patience, "kept", func() bool {
+	await.That(t, await.Timeout, "kept", func() bool {
 		last, err := kept.Read()
 		return err == nil && string(last.Policy.Text()) == "memlock: 1Gi"
 	})
 	seen := make(chan error, 1)
 	another := policy.File{Path: config}
 	go another.Follow(t.Context(), nil, func(_ *policy.Policy, err error) { seen <- err })
-	must.Succeed(t, await.Receive(t, await.Patience, "another one that follows the file", seen))
+	must.Succeed(t, await.Receive(t, await.Timeout, "another one that follows the file", seen))
 	for i := range 3 {
 		scratch.File(t, config, fmt.Sprintf("memlok: %dGi\nwrong%d:", i, i), 0o600)
-		if err := await.Receive(t, await.Patience, "a change that another one sees", seen); err == nil {
+		if err := await.Receive(t, await.Timeout, "a change that another one sees", seen); err == nil {
 			t.Fatal("the file is good")
 		}
 		if metrics := awaitStatus(t, address, "/metrics", http.StatusOK); !strings.Contains(metrics, "\nnri_rdma_config_valid 1") {
@@ -140,7 +140,7 @@ func running(t *testing.T, o options) (end func()) {
 	go func() { ended <- servePlugin(ctx, o, silent()) }()
 	end = sync.OnceFunc(func() {
 		stop()
-		if err := await.Receive(t, await.Patience, "the end", ended); err != nil {
+		if err := await.Receive(t, await.Timeout, "the end", ended); err != nil {
 			t.Error(err)
 		}
 	})
@@ -151,7 +151,7 @@ func running(t *testing.T, o options) (end func()) {
 // awaitRegistered waits for the daemon that serves metrics at an address to register.
 func awaitRegistered(t *testing.T, address string) {
 	t.Helper()
-	await.That(t, await.Patience, "registered", func() bool {
+	await.That(t, await.Timeout, "registered", func() bool {
 		return strings.Contains(awaitStatus(t, address, "/metrics", http.StatusOK), "\nnri_rdma_connected 1")
 	})
 }
@@ -164,13 +164,13 @@ func silent() *logrus.Logger {
 
 // The whole daemon: it serves metrics, says when it is ready, tells systemd, and ends when it is told to.
 func TestDaemon(t *testing.T) {
-	folder := scratch.Folder(t)
-	systemd, err := net.ListenUnixgram("unixgram", &net.UnixAddr{Name: filepath.Join(folder, "notify"), Net: "unixgram"})
+	dir := scratch.Dir(t)
+	systemd, err := net.ListenUnixgram("unixgram", &net.UnixAddr{Name: filepath.Join(dir, "notify"), Net: "unixgram"})
 	must.Succeed(t, err)
-	t.Setenv("NOTIFY_SOCKET", filepath.Join(folder, "notify"))
+	t.Setenv("NOTIFY_SOCKET", filepath.Join(dir, "notify"))
 	t.Setenv("WATCHDOG_USEC", "30000")
 	runtime := nritest.New(t, "containerd", "v2.4.2")
-	config := filepath.Join(folder, "config.yaml")
+	config := filepath.Join(dir, "config.yaml")
 	scratch.File(t, config, "{}", 0o600)
 	address := loopback.Address()
 	end := running(t, options{config: config, socket: runtime.Socket, root: hcatest.V100(t), http: address})
@@ -215,14 +215,14 @@ func TestValidatorWritesNoPolicy(t *testing.T) {
 		t.Error("the validator has written a policy")
 	}
 	running(t, options{socket: runtime.Socket, root: root, http: address})
-	await.That(t, await.Patience, "the plugin's policy is written", written)
+	await.That(t, await.Timeout, "the plugin's policy is written", written)
 }
 
 // awaitStatus asks until the answer has a status, and gives the answer.
 func awaitStatus(t *testing.T, address, path string, want int) string {
 	t.Helper()
 	var body []byte
-	await.Success(t, await.Patience, fmt.Sprintf("%s gives %d", path, want), func() error {
+	await.Success(t, await.Timeout, fmt.Sprintf("%s gives %d", path, want), func() error {
 		answer, err := http.Get("http://" + address + path)
 		if err != nil {
 			return err
@@ -239,7 +239,7 @@ func awaitStatus(t *testing.T, address, path string, want int) string {
 
 func awaitNotification(t *testing.T, systemd *net.UnixConn, word string) {
 	t.Helper()
-	must.Succeed(t, systemd.SetReadDeadline(time.Now().Add(await.Patience)))
+	must.Succeed(t, systemd.SetReadDeadline(time.Now().Add(await.Timeout)))
 	buffer := make([]byte, 4096)
 	for {
 		n, err := systemd.Read(buffer)
@@ -261,7 +261,7 @@ func TestLaunchedByTheRuntime(t *testing.T) {
 	program, err := os.Readlink("/proc/self/exe")
 	must.Succeed(t, err)
 	root := hcatest.V100(t)
-	script := filepath.Join(scratch.Folder(t), "90-rdma") // the runtime passes neither arguments nor its environment
+	script := filepath.Join(scratch.Dir(t), "90-rdma") // the runtime passes neither arguments nor its environment
 	scratch.File(t, script, fmt.Sprintf("#!/bin/sh\n%s=launched exec %s --root %s\n", asProgram, program, root), 0o755)
 	for config, want := range map[string]uint64{"memlock: 1Gi": 1 << 30, "": math.MaxUint64} {
 		runtime := nritest.New(t, "containerd", "v2.4.2")

@@ -43,7 +43,7 @@ func TestMemoryAtRegistration(t *testing.T) {
 	cmd := program(t, "as it is", "--socket", runtime.Socket, "--root", hcatest.V100(t))
 	must.Succeed(t, child.Start(cmd))
 	defer func() { _, _ = cmd.Process.Kill(), cmd.Wait() }()
-	await.That(t, await.Patience, "registered", func() bool { return runtime.Synchronised() == 1 })
+	await.That(t, await.Timeout, "registered", func() bool { return runtime.Synchronised() == 1 })
 	status := scratch.Read(t, fmt.Sprintf("/proc/%d/status", cmd.Process.Pid))
 	_, peak, _ := strings.Cut(status, "\nVmHWM:")
 	var needed int

@@ -56,11 +56,11 @@ func program(t *testing.T, user string, args ...string) *exec.Cmd {
 
 // What keeps the program from starting is told in one line, and it ends with 1.
 func TestWhatKeepsItFromStarting(t *testing.T) {
-	folder := scratch.Folder(t)
+	dir := scratch.Dir(t)
 	taken, err := net.Listen("tcp", "127.0.0.1:0")
 	must.Succeed(t, err)
 	defer func() { _ = taken.Close() }()
-	socket := filepath.Join(folder, "no.sock")
+	socket := filepath.Join(dir, "no.sock")
 	for address, want := range map[string]string{
 		taken.Addr().String(): "--http 127.0.0.1:[0-9]+: bind: address already in use",
 		"127.0.0.1":           "--http 127.0.0.1: address 127.0.0.1: missing port in address",
@@ -76,7 +76,7 @@ func TestWhatKeepsItFromStarting(t *testing.T) {
 
 // A service that cannot start is started again and again: nobody gets the connection of the one before.
 func TestServiceThatCannotStartLeavesNoConnection(t *testing.T) {
-	path := filepath.Join(scratch.Folder(t), "notify")
+	path := filepath.Join(scratch.Dir(t), "notify")
 	systemd, err := net.ListenUnixgram("unixgram", &net.UnixAddr{Name: path, Net: "unixgram"})
 	must.Succeed(t, err)
 	defer func() { _ = systemd.Close() }()
@@ -87,7 +87,7 @@ func TestServiceThatCannotStartLeavesNoConnection(t *testing.T) {
 	cmd := exec.CommandContext(t.Context(), "sh", "-c", "LISTEN_PID=$$ exec "+os.Args[0]+" --http 127.0.0.1")
 	cmd.Env = append(os.Environ(), asProgram+"=as it is", "NOTIFY_SOCKET="+path, "LISTEN_FDS=2",
 		"LISTEN_FDNAMES=connection:state")
-	cmd.ExtraFiles = []*os.File{connection, file(t, filepath.Join(scratch.Folder(t), "state"))}
+	cmd.ExtraFiles = []*os.File{connection, file(t, filepath.Join(scratch.Dir(t), "state"))}
 	if out, err := cmd.CombinedOutput(); cmd.ProcessState.ExitCode() != 1 {
 		t.Fatalf("%v: %s", err, out)
 	}
@@ -121,7 +121,7 @@ func TestLogThatBlocks(t *testing.T) {
 			runtime := nritest.New(t, "containerd", "v2.4.2")
 			runtime.Start(t)
 			end := start(t, stderr, "--socket", runtime.Socket, "--root", hcatest.V100(t), "--log-level", "debug")
-			await.That(t, await.Patience, "registers", func() bool { return runtime.Synchronised() > 0 })
+			await.That(t, await.Timeout, "registers", func() bool { return runtime.Synchronised() > 0 })
 			ctr := &api.Container{Id: "c", Name: "main", Linux: holdsVerbs}
 			for i := range linesKept + 200 { // more than are kept
 				ctr.Id = fmt.Sprint("c", i)
@@ -146,7 +146,7 @@ func start(t *testing.T, stderr *os.File, args ...string) (end func()) {
 	return func() {
 		t.Helper()
 		must.Succeed(t, cmd.Process.Signal(syscall.SIGTERM))
-		if err := await.Receive(t, await.Patience, "the end after the signal", ended); err != nil {
+		if err := await.Receive(t, await.Timeout, "the end after the signal", ended); err != nil {
 			t.Error(err)
 		}
 	}

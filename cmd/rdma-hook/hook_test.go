@@ -39,7 +39,7 @@ var (
 // newBundle makes a bundle with a config.json.
 func newBundle(t testing.TB, config string) string {
 	t.Helper()
-	dir := scratch.Folder(t)
+	dir := scratch.Dir(t)
 	scratch.File(t, filepath.Join(dir, "config.json"), config, 0o600)
 	return dir
 }
@@ -154,7 +154,7 @@ func TestKubernetes(t *testing.T) {
 	if inForce != inforce.File {
 		t.Errorf("the policy in force is %s, and the hook looks for %s", inforce.File, inForce)
 	}
-	policy := filepath.Join(scratch.Folder(t), "policy.yaml")
+	policy := filepath.Join(scratch.Dir(t), "policy.yaml")
 	scratch.File(t, policy, "", 0o600)
 	for _, test := range []struct {
 		policy, fields, args string
@@ -181,7 +181,7 @@ func TestKubernetes(t *testing.T) {
 // What goes wrong is a line in the journal, and the container starts, or does not with --required. Nobody is raised.
 func TestErrors(t *testing.T) {
 	good := newBundle(t, configOf(ours, ""))
-	pipe := scratch.Folder(t)
+	pipe := scratch.Dir(t)
 	must.Succeed(t, unix.Mkfifo(filepath.Join(pipe, "config.json"), 0o600))
 	for name, test := range map[string]struct{ state, want string }{
 		"empty":             {"", "standard input is not an OCI state"},

@@ -23,7 +23,7 @@ var linked func()
 func build(t *testing.T) string {
 	t.Helper()
 	linked = main
-	program := filepath.Join(scratch.Folder(t), "rdma-hook")
+	program := filepath.Join(scratch.Dir(t), "rdma-hook")
 	cmd := exec.Command("go", "build", "-o", program, ".")
 	cmd.Env = append(cmd.Environ(), "CGO_ENABLED=0")
 	if out, err := cmd.CombinedOutput(); err != nil {

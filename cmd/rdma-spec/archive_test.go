@@ -17,7 +17,7 @@ import (
 
 // An archive can be read again and again: it is the same each time, and nothing of it stays on the disk.
 func TestArchivesAsRoot(t *testing.T) {
-	temporary := scratch.Folder(t)
+	temporary := scratch.Dir(t)
 	t.Setenv("TMPDIR", temporary)
 	root := hcatest.V100(t)
 	file := program.Collect(t, root)
@@ -65,10 +65,10 @@ func TestArchivesAsRoot(t *testing.T) {
 
 // A directory that has nothing of a node is not a healthy node, nor one without HCAs.
 func TestRootWithoutANode(t *testing.T) {
-	empty := scratch.Folder(t)
+	empty := scratch.Dir(t)
 	for _, command := range []string{
 		"doctor", "status", "repair", "devices", "cdi list", "generate", "explain ../../deploy/examples/annotation.yaml",
-		"collect --to " + scratch.Folder(t) + "/node.tar.gz", "wait --timeout 1ms",
+		"collect --to " + scratch.Dir(t) + "/node.tar.gz", "wait --timeout 1ms",
 	} {
 		got := program.Words(command+" --root", empty)
 		if got.Status != 3 || !strings.Contains(got.Stderr, empty) || got.Stdout != "" {

@@ -34,7 +34,7 @@ import (
 // costOf calls the program, and returns the CPU time and the memory that it needed.
 func costOf(t *testing.T, args ...string) (stdout string, time time.Duration, memory int) {
 	t.Helper()
-	status := filepath.Join(scratch.Folder(t), "status")
+	status := filepath.Join(scratch.Dir(t), "status")
 	program := exec.Command(os.Args[0], args...)
 	program.Env = append(os.Environ(), memoryInto+"="+status)
 	out, _ := program.Output() // the exit status tells what was found

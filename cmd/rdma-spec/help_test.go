@@ -73,7 +73,7 @@ func TestCompletion(t *testing.T) {
 			t.Errorf("%v: %q, want %q", args, got, want)
 		}
 	}
-	if got := program.Completions("status", "--root", scratch.Folder(t), ""); strings.Contains(got, "/") {
+	if got := program.Completions("status", "--root", scratch.Dir(t), ""); strings.Contains(got, "/") {
 		t.Errorf("without a runtime: %q", got)
 	}
 }
@@ -83,7 +83,7 @@ func TestFullStandardOutput(t *testing.T) {
 	root, file := hcatest.V100(t), clitest.File(t, "{}")
 	_, containers := nodetest.Low()
 	flags := nodetest.By(t, "{}", nodetest.Serve(t, root, containers...))
-	reverted, registered := []string{"--revert", "--root", scratch.Folder(t)}, scratch.Folder(t)
+	reverted, registered := []string{"--revert", "--root", scratch.Dir(t)}, scratch.Dir(t)
 	register(t, registered, "{}", "the defaults")
 	calls := map[string][]string{
 		"generate":              {"--for", "docker"},
@@ -182,7 +182,7 @@ func TestHCAsAreReadApart(t *testing.T) {
 // One HCA that does not answer does not keep the others, and its reader is left behind.
 func TestHCAThatDoesNotAnswerApart(t *testing.T) {
 	root := hcatest.V100(t)
-	unblock := hcatest.Block(t, root, hcatest.Folder("mlx5_0", "0000:5e:00.0")+"/ports/1/state")
+	unblock := hcatest.Block(t, root, hcatest.Dir("mlx5_0", "0000:5e:00.0")+"/ports/1/state")
 	answers := node.ProcessReader(root)([]string{"mlx5_0", "mlx5_1"})
 	if h := <-answers; h.Name != "mlx5_1" || !h.Active() {
 		t.Errorf("%+v", h)

@@ -13,7 +13,7 @@ import (
 // TestWhyKnowsTheNode checks that the cause comes first whose check is wrong on the node, and only where it is asked for.
 func TestWhyKnowsTheNode(t *testing.T) {
 	files := hcatest.V100Node().Files()
-	files[hcatest.Folder("mlx5_0", "0000:5e:00.0")+"/ports/1/state"] = "2: INIT\n"
+	files[hcatest.Dir("mlx5_0", "0000:5e:00.0")+"/ports/1/state"] = "2: INIT\n"
 	root := files.Root(t)
 	for _, c := range []struct {
 		args  []string

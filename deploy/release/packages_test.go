@@ -52,7 +52,7 @@ func TestPackagesAreSigned(t *testing.T) {
 		}
 		return string(out)
 	}
-	database := filepath.Join(scratch.Folder(t), "rpm")
+	database := filepath.Join(scratch.Dir(t), "rpm")
 	rpm := filepath.Join(r.output, "rdma-spec-1.2.3-1.x86_64.rpm")
 	published := filepath.Join(r.output, "rdma-spec.asc")
 	if text, err := os.ReadFile(published); err != nil || !bytes.HasPrefix(text, []byte("-----BEGIN PGP PUBLIC KEY BLOCK-----\n")) ||
@@ -84,7 +84,7 @@ func signingKey(t *testing.T) (entity *openpgp.Entity, private, public string) {
 	t.Helper()
 	entity, err := openpgp.NewEntity("rdma-spec", "", "test@example.com", nil)
 	must.Succeed(t, err)
-	dir := scratch.Folder(t)
+	dir := scratch.Dir(t)
 	write := func(name, kind string, serialize func(io.Writer) error) string {
 		var armored bytes.Buffer
 		w, err := armor.Encode(&armored, kind, nil)
@@ -102,7 +102,7 @@ func signingKey(t *testing.T) (entity *openpgp.Entity, private, public string) {
 // checkDeb checks a deb as dpkg reads it: what it has, and that its units are for the paths that it installs to.
 func checkDeb(t *testing.T, file string) {
 	t.Helper()
-	dir := scratch.Folder(t)
+	dir := scratch.Dir(t)
 	commands := [][]string{{"dpkg-deb", "-R", file, dir}}
 	for _, script := range []string{"postinst", "prerm", "postrm"} {
 		commands = append(commands, []string{"sh", "-n", filepath.Join(dir, "DEBIAN", script)})

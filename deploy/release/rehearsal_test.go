@@ -83,7 +83,7 @@ func rehearse(t *testing.T) *rehearsal {
 	if version == nil || !strings.Contains(scratch.Read(t, filepath.Join(top, "CHANGELOG.md")), "\n## v"+version[1]+"\n") {
 		t.Fatalf("README.md names the version %q, of which CHANGELOG.md has no section", version)
 	}
-	r, err := newRelease(tree(t), scratch.Folder(t), "v"+version[1], time.Unix(1_700_000_000, 0))
+	r, err := newRelease(tree(t), scratch.Dir(t), "v"+version[1], time.Unix(1_700_000_000, 0))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -101,7 +101,7 @@ func rehearse(t *testing.T) *rehearsal {
 	t.Cleanup(images.Close)
 	files := httptest.NewServer(http.StripPrefix("/"+r.tag+"/", http.FileServer(http.Dir(r.output))))
 	t.Cleanup(files.Close)
-	home := scratch.Folder(t)
+	home := scratch.Dir(t)
 	return &rehearsal{release: r, registry: strings.TrimPrefix(images.URL, "http://"), files: files.URL + "/", helm: found[0],
 		env: append(os.Environ(), "HOME="+home, "XDG_CACHE_HOME="+home, "XDG_CONFIG_HOME="+home, "XDG_DATA_HOME="+home)}
 }
@@ -143,7 +143,7 @@ func (r *rehearsal) run(t *testing.T, dir, program string, args ...string) strin
 // install runs the commands of a block that need what is published, in a directory of their own.
 func (r *rehearsal) install(t *testing.T, page, block string, ran map[string]int) {
 	t.Helper()
-	dir := scratch.Folder(t)
+	dir := scratch.Dir(t)
 	for line := range strings.Lines(block) {
 		line = strings.NewReplacer("oci://"+publishedImages, "oci://"+r.registry, publishedFiles, r.files).Replace(strings.TrimSpace(line))
 		words := strings.Fields(line)

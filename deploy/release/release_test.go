@@ -112,7 +112,7 @@ func plant(dir string) error {
 // makeRelease makes a release of the tree's programs.
 func makeRelease(t *testing.T) *release {
 	t.Helper()
-	r, err := newRelease(tree(t), scratch.Folder(t), "v1.2.3", time.Unix(1_700_000_000, 0))
+	r, err := newRelease(tree(t), scratch.Dir(t), "v1.2.3", time.Unix(1_700_000_000, 0))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -219,14 +219,14 @@ func TestImagesAreForTheirPlatforms(t *testing.T) {
 		t.Errorf("machines of the programs, -want +got:\n%s", diff)
 	}
 
-	root := scratch.Folder(t)
+	root := scratch.Dir(t)
 	for _, arch := range architectures {
 		from := filepath.Join(r.root, "bin/arm64")
 		if err := os.CopyFS(filepath.Join(root, "bin", arch.name), os.DirFS(from)); err != nil {
 			t.Fatal(err)
 		}
 	}
-	_, err = newRelease(root, scratch.Folder(t), "v1.2.3", time.Unix(0, 0))
+	_, err = newRelease(root, scratch.Dir(t), "v1.2.3", time.Unix(0, 0))
 	if err == nil || !strings.HasSuffix(err.Error(), "bin/amd64/nri-rdma: a program for EM_AARCH64, not EM_X86_64: run make amd64") {
 		t.Errorf("programs of another machine: %v", err)
 	}
@@ -235,7 +235,7 @@ func TestImagesAreForTheirPlatforms(t *testing.T) {
 // smallProgram returns a Go program that is compressed quickly.
 func smallProgram(t *testing.T) []byte {
 	t.Helper()
-	dir := scratch.Folder(t)
+	dir := scratch.Dir(t)
 	source, program := filepath.Join(dir, "main.go"), filepath.Join(dir, "program")
 	scratch.File(t, source, "package main\n\nfunc main() {}\n", 0o644)
 	if out, err := exec.Command("go", "build", "-trimpath", "-buildvcs=false", "-ldflags=-s -w", "-o", program,

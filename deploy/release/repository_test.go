@@ -20,7 +20,7 @@ import (
 // expectAPTRepository has apt install the deb by its name, from a repository that is a directory.
 func (r *rehearsal) expectAPTRepository(t *testing.T) {
 	t.Helper()
-	dir := scratch.Folder(t)
+	dir := scratch.Dir(t)
 	for _, sub := range []string{"state/lists/partial", "cache/archives/partial"} {
 		if err := os.MkdirAll(filepath.Join(dir, sub), 0o755); err != nil {
 			t.Fatal(err)
@@ -63,8 +63,8 @@ type rpmRoot string
 // dnfRoot makes a root, with a repository that stands for a distribution's: it has a package systemd.
 func dnfRoot(t *testing.T) rpmRoot {
 	t.Helper()
-	root := rpmRoot(scratch.Folder(t))
-	distribution := scratch.Folder(t)
+	root := rpmRoot(scratch.Dir(t))
+	distribution := scratch.Dir(t)
 	info := nfpm.WithDefaults(&nfpm.Info{Name: "systemd", Arch: "all", Version: "252", Maintainer: "nobody <nobody@example.com>"})
 	packager, err := nfpm.Get("rpm")
 	must.Succeed(t, err)

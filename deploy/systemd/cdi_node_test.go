@@ -69,7 +69,7 @@ func testCDIUnits(t *testing.T) {
 		t.Errorf("an HCA goes, and comes: the file is right after waits of %s and %s, want %s at most", gone, back, soon)
 	}
 
-	await.That(t, await.Patience, "the service has done its work", idle(t))
+	await.That(t, await.Timeout, "the service has done its work", idle(t))
 	last := scratch.Read(t, cdiRuns)
 	for range 1000 {
 		device, err := os.OpenFile("/dev/infiniband/uverbs0", os.O_RDWR, 0)
@@ -108,7 +108,7 @@ func bootsBeforeItsDriver(t *testing.T) {
 	}
 	startUdev(t)
 	systemd.Manage(t, "start", "rdma-spec-cdi.service") // as multi-user.target does, whose directories this systemd does not read
-	await.That(t, await.Patience, "the service has done its work", idle(t))
+	await.That(t, await.Timeout, "the service has done its work", idle(t))
 	if got := scratch.Read(t, cdiRuns); got != "1\n" {
 		t.Errorf("the exit statuses of the service, without an HCA: %q, want 1", got)
 	}
@@ -141,7 +141,7 @@ func startUdev(t *testing.T) {
 		_ = udev.Process.Kill() // it has no state
 		_ = udev.Wait()         // it was killed
 	})
-	await.That(t, await.Patience, "udev listens", func() bool {
+	await.That(t, await.Timeout, "udev listens", func() bool {
 		return exec.Command("udevadm", "control", "--ping").Run() == nil
 	})
 }
@@ -151,7 +151,7 @@ func expectFile(t *testing.T, expression string, want bool) {
 	t.Helper()
 	var read time.Time // of the file that was read last: to read it all the time would take the CPU from whoever writes it
 	err := errors.New("it is not there")
-	await.Success(t, await.Patience, fmt.Sprintf("the file matches %s: %t", expression, want), func() error {
+	await.Success(t, await.Timeout, fmt.Sprintf("the file matches %s: %t", expression, want), func() error {
 		info, statErr := os.Stat(cdiFile)
 		if statErr != nil || info.ModTime().Equal(read) {
 			return err
@@ -172,7 +172,7 @@ func waits(t *testing.T, expression string, want bool, name string, args ...stri
 	t.Helper()
 	// What changes at the end of a run, that run does not see: the timer finds it.
 	onNode(t, "udevadm", "settle")
-	await.That(t, await.Patience, "the service has done its work", idle(t))
+	await.That(t, await.Timeout, "the service has done its work", idle(t))
 	onNode(t, name, args...)
 	began, before := time.Now(), busy(t)
 	expectFile(t, expression, want)

@@ -89,7 +89,7 @@ func testService(t *testing.T) {
 	awaitRegistered(t, 0)
 	systemd.Manage(t, "start", "rdma-spec-repair")
 	limits := func() string { return scratch.Read(t, fmt.Sprintf("/proc/%d/limits", older)) }
-	await.That(t, await.Patience, "the container that was there before the plugin is raised",
+	await.That(t, await.Timeout, "the container that was there before the plugin is raised",
 		func() bool { return unlimited.MatchString(limits()) })
 	systemd.Manage(t, "stop", "rdma-spec-repair")
 	testValidatorService(ctx, t, ctrd)
@@ -142,7 +142,7 @@ func testValidatorService(ctx context.Context, t *testing.T, ctrd *containerd.Co
 	}
 	systemd.Manage(t, "start", "nri-rdma")
 	again := 0 // as the kubelet does, which does not know when the plugin is registered
-	await.Success(t, await.Patience, "with the plugin's service: a container is started", func() error {
+	await.Success(t, await.Timeout, "with the plugin's service: a container is started", func() error {
 		again++
 		_, err := sandbox.Run(ctx, containerd.Container{Name: fmt.Sprintf("again-%d", again), Devices: containerd.Verbs(0)})
 		return err

@@ -119,7 +119,7 @@ func testUpgradesBeside(t *testing.T, runtime *pods.Server) {
 		systemd.Manage(t, "restart", "nri-rdma")
 		awaitLog(t, pluginLog, tookOver, i+1)
 		wantNothingStored(t)
-		load.AwaitMore(t, await.Patience)
+		load.AwaitMore(t, await.Timeout)
 	}
 	load.End()
 	longest := c.longest.Round(time.Millisecond)
@@ -158,7 +158,7 @@ func testCreationBetween(t *testing.T, c *creations) {
 	case <-time.After(time.Second):
 	}
 	release()
-	if err := await.Receive(t, await.Patience, "a container created", created); err != nil {
+	if err := await.Receive(t, await.Timeout, "a container created", created); err != nil {
 		t.Error(err)
 	}
 }
@@ -186,7 +186,7 @@ func hold(t *testing.T) (release func()) {
 	release = func() { _ = os.Remove(held) } // it may have been released before
 	t.Cleanup(release)
 	systemd.Manage(t, "restart", "--no-block", "nri-rdma")
-	await.That(t, await.Patience, "between two processes, with what the first has left", func() bool {
+	await.That(t, await.Timeout, "between two processes, with what the first has left", func() bool {
 		state := systemd.Manage(t, "show", "--property=SubState,NFileDescriptorStore", "nri-rdma")
 		return strings.Contains(state, "SubState=start-pre\n") && strings.Contains(state, "NFileDescriptorStore=2\n")
 	})
@@ -214,7 +214,7 @@ func wantSaid(t *testing.T, who, log string, want map[string]int) {
 // awaitSaid waits until the runtime has said something that many times, and fails where it says it more often.
 func awaitSaid(t *testing.T, runtime *pods.Server, text string, count int) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), await.Patience)
+	ctx, cancel := context.WithTimeout(t.Context(), await.Timeout)
 	defer cancel()
 	what := fmt.Sprintf("says %d times %s", count, text)
 	if err := runtime.Await(ctx, what, func() bool { return strings.Count(runtime.Log(), text) >= count }); err != nil {

@@ -133,7 +133,7 @@ func TestWrongCallIsNoPanic(t *testing.T) {
 // says, since systemd-analyze wants one. It returns the units.
 func layOut(t *testing.T, name string, files ...string) (units []string) {
 	t.Helper()
-	dir := scratch.Folder(t)
+	dir := scratch.Dir(t)
 	program := filepath.Join(dir, name)
 	scratch.File(t, program, "#!/bin/sh\n", 0o755)
 	for _, file := range files {

@@ -120,9 +120,9 @@ func (i *Inventory) readAgain() {
 
 // Run reads the node's HCAs until the context is done: at once, when /dev/infiniband changes, and every 10 s.
 func (i *Inventory) Run(ctx context.Context) {
-	folder := watch.New(filepath.Join(i.root, hca.DeviceFolder), watch.Names)
-	defer folder.Close()
-	i.follow(ctx, folder.Changed, folder.Renew)
+	dir := watch.New(filepath.Join(i.root, hca.DeviceDir), watch.Names)
+	defer dir.Close()
+	i.follow(ctx, dir.Changed, dir.Renew)
 }
 
 func (i *Inventory) follow(ctx context.Context, changed <-chan struct{}, renew func()) {

@@ -46,14 +46,14 @@ func reads(i *Inventory) int {
 // TestKnown: an HCA has its name and its address as soon as it is listed, wanted or not, and nobody waits for it.
 func TestKnown(t *testing.T) {
 	root := hcatest.V100(t)
-	hcatest.Block(t, root, hcatest.Folder("mlx5_0", "0000:5e:00.0")+"/ports/1/state")
+	hcatest.Block(t, root, hcatest.Dir("mlx5_0", "0000:5e:00.0")+"/ports/1/state")
 	log, _ := logtest.NewNullLogger()
 	i := New(root, log)
 	if i.Known() != nil {
 		t.Errorf("before it is listed: %+v", i.Known())
 	}
 	await.Beside(t, i.Run)
-	await.That(t, await.Patience, "known", func() bool { return i.Known() != nil })
+	await.That(t, await.Timeout, "known", func() bool { return i.Known() != nil })
 	for id, want := range map[string]bool{"mlx5_0": true, "0000:5e:00.0": true, "0000:86:00.0": true, "": false,
 		"0000:5e:00.1": false, "0": false} {
 		if i.Known().Identifies(id) != want {
@@ -82,7 +82,7 @@ func TestLatest(t *testing.T) {
 // TestBlockedPort: a port whose state blocks its reader holds up no other HCA, and is known as soon as it answers.
 func TestBlockedPort(t *testing.T) {
 	root := hcatest.V100(t)
-	unblock := hcatest.Block(t, root, hcatest.Folder("mlx5_0", "0000:5e:00.0")+"/ports/1/state")
+	unblock := hcatest.Block(t, root, hcatest.Dir("mlx5_0", "0000:5e:00.0")+"/ports/1/state")
 	i, hook := run(t, root)
 	node, err := i.HCAs(t.Context())
 	must.Succeed(t, err)
@@ -90,10 +90,10 @@ func TestBlockedPort(t *testing.T) {
 		!sound.Active() || reads(i) != 1 {
 		t.Errorf("%+v, %+v, %d reads outstanding", sick, sound, reads(i))
 	}
-	await.That(t, await.Patience, "the log names mlx5_0",
+	await.That(t, await.Timeout, "the log names mlx5_0",
 		func() bool { return len(hook.AllEntries()) == 1 && hook.LastEntry().Data["hca"] == "mlx5_0" })
 	unblock()
-	await.That(t, await.Patience, "mlx5_0 is known", func() bool {
+	await.That(t, await.Timeout, "mlx5_0 is known", func() bool {
 		node, err := i.HCAs(t.Context())
 		return err == nil && node.HCAs[0].Unread == "" && node.HCAs[0].Active() && reads(i) == 0
 	})
@@ -119,9 +119,9 @@ func TestDevicesChange(t *testing.T) {
 // be wrong.
 func TestStale(t *testing.T) {
 	root := hcatest.V100Node().Files().With(hcatest.Files{"dev/infiniband/": ""}).Root(t)
-	folder := filepath.Join(root, "dev/infiniband")
+	dir := filepath.Join(root, "dev/infiniband")
 	long := time.Now().Add(-time.Hour) // file systems tell times of a few milliseconds apart
-	must.Succeed(t, os.Chtimes(folder, long, long))
+	must.Succeed(t, os.Chtimes(dir, long, long))
 	log, _ := logtest.NewNullLogger()
 	i := New(root, log)
 	stale := func() bool {
@@ -134,7 +134,7 @@ func TestStale(t *testing.T) {
 	if stale() {
 		t.Error("what was just read is stale")
 	}
-	scratch.File(t, filepath.Join(folder, "uverbs9"), "", 0o600)
+	scratch.File(t, filepath.Join(dir, "uverbs9"), "", 0o600)
 	if !stale() {
 		t.Error("a device has come, and what is known is not stale")
 	}

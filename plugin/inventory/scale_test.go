@@ -166,8 +166,8 @@ func TestNumberOfAnother(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			root := test.node("compute0", "storage0").Root(t)
-			folder, long := filepath.Join(root, "dev/infiniband"), time.Now().Add(-time.Hour)
-			must.Succeed(t, os.Chtimes(folder, long, long))
+			dir, long := filepath.Join(root, "dev/infiniband"), time.Now().Add(-time.Hour)
+			must.Succeed(t, os.Chtimes(dir, long, long))
 			i, p, facts := under(t, root, "inject: {namespaces: [ml], names: [compute*]}")
 			if !test.readAgain {
 				facts.Again = func() (*hca.Inventory, error) { return nil, errNotRead }
@@ -180,7 +180,7 @@ func TestNumberOfAnother(t *testing.T) {
 			numbers, err := hca.OpenNumbers(root) // the kernel's directory stays the same
 			must.Succeed(t, err)
 			i.numbers.Store(&proof{numbers, nil})
-			must.Succeed(t, os.Chtimes(folder, time.Now(), time.Now()))
+			must.Succeed(t, os.Chtimes(dir, time.Now(), time.Now()))
 			if read := i.read; test.silent {
 				i.read = func(h hca.HCA, parts hca.Parts) hca.HCA {
 					if h.Name == "compute0" {
@@ -191,7 +191,7 @@ func TestNumberOfAnother(t *testing.T) {
 				i.readAll()
 			}
 			var d policy.Decision
-			await.That(t, await.Patience, "it is as it stays", func() bool {
+			await.That(t, await.Timeout, "it is as it stays", func() bool {
 				d = p.Decide(asking(test.ask), facts)
 				return d.Refusal == nil || test.number == 0 // on a busy machine no HCA may answer in time, either
 			})
@@ -223,7 +223,7 @@ func TestManagementIsWhole(t *testing.T) {
 	}
 	root := hcatest.V100Node().Files()
 	mad := "sys/devices/pci0000:5e/0000:5e:00.0/infiniband_mad"
-	i, p, facts = under(t, root.Without(mad).With(hcatest.Files{mad: "no folder"}).Root(t), config)
+	i, p, facts = under(t, root.Without(mad).With(hcatest.Files{mad: "no directory"}).Root(t), config)
 	i.readAll()
 	for _, value := range []string{"true", "{devices: [mlx5_0]}"} {
 		if d := p.Decide(asking(value), facts); d.Refusal == nil || d.Refusal.Cause != policy.CauseHCA {

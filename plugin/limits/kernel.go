@@ -51,12 +51,12 @@ type proc struct{ path string }
 
 // PIDs implements Kernel.
 func (p proc) PIDs() ([]int, error) {
-	folder, err := os.Open(p.path)
+	dir, err := os.Open(p.path)
 	if err != nil {
 		return nil, err
 	}
-	defer func() { _ = folder.Close() }() // it was only read
-	names, err := folder.Readdirnames(-1)
+	defer func() { _ = dir.Close() }() // it was only read
+	names, err := dir.Readdirnames(-1)
 	if err != nil {
 		return nil, err
 	}
@@ -112,15 +112,15 @@ func (p proc) Open(pid int) (Holder, error) {
 	case errors.Is(err, unix.EINVAL), errors.Is(err, unix.ENOENT): // Linux 6.1 says the one, 6.18 the other
 		return nil, ErrThread
 	case errors.Is(err, unix.ENOSYS): // before Linux 5.3
-		return p.openFolder(pid)
+		return p.openDir(pid)
 	case err != nil:
 		return nil, fmt.Errorf("pidfd_open of process %d: %w", pid, err)
 	}
 	return held{fd, askPidfd}, nil
 }
 
-// openFolder holds on to a process by its directory in /proc: a directory that is open stays that of one process.
-func (p proc) openFolder(pid int) (Holder, error) {
+// openDir holds on to a process by its directory in /proc: a directory that is open stays that of one process.
+func (p proc) openDir(pid int) (Holder, error) {
 	fd, err := unix.Open(p.file(pid, ""), unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
 	if ended(err) {
 		return nil, ErrGone
@@ -132,7 +132,7 @@ func (p proc) openFolder(pid int) (Holder, error) {
 		_ = unix.Close(fd) // it was not used
 		return nil, ErrThread
 	}
-	return held{fd, askFolder}, nil
+	return held{fd, askDir}, nil
 }
 
 // Set implements Kernel.
@@ -169,8 +169,8 @@ type held struct {
 // askPidfd asks with signal 0. That it may not be sent, as AppArmor may say, is about a process that is there.
 func askPidfd(fd int) error { return unix.PidfdSendSignal(fd, 0, nil, 0) }
 
-// askFolder asks for a file: the directory is empty once the process has been waited for.
-func askFolder(fd int) error { return unix.Faccessat(fd, "status", unix.F_OK, 0) }
+// askDir asks for a file: the directory is empty once the process has been waited for.
+func askDir(fd int) error { return unix.Faccessat(fd, "status", unix.F_OK, 0) }
 
 // Holds implements Holder.
 func (h held) Holds() bool { return !ended(h.ask(h.fd)) }

@@ -180,7 +180,7 @@ func means(word string, value any) bool {
 // files makes a proc of files.
 func files(t *testing.T, contents map[string]string) *Processes {
 	t.Helper()
-	root := scratch.Folder(t)
+	root := scratch.Dir(t)
 	scratch.Files(t, filepath.Join(root, "proc"), contents, 0o644)
 	return New(root)
 }
@@ -217,7 +217,7 @@ func TestProcessesOfACopy(t *testing.T) {
 		"belongs to another PID namespace") {
 		t.Errorf("processes of a copy were changed: %+v", outcome)
 	}
-	if _, err := New(scratch.Folder(t)).Containers(); !os.IsNotExist(err) {
+	if _, err := New(scratch.Dir(t)).Containers(); !os.IsNotExist(err) {
 		t.Errorf("no proc: %v", err)
 	}
 }

@@ -126,7 +126,7 @@ func (r *recycling) recycle(pid int) {
 // older is a kernel without pidfd_open, before Linux 5.3.
 type older struct{ proc }
 
-func (o older) Open(pid int) (Holder, error) { return o.openFolder(pid) }
+func (o older) Open(pid int) (Holder, error) { return o.openDir(pid) }
 
 var realKernels = map[string]Kernel{"today's": proc{"/proc"}, "before Linux 5.3": older{proc{"/proc"}}}
 
@@ -176,7 +176,7 @@ func TestHolders(t *testing.T) {
 		defer held.Close()
 		runs := held.Holds()
 		must.Succeed(t, command.Process.Kill())
-		await.That(t, await.Patience, "a zombie", func() bool {
+		await.That(t, await.Timeout, "a zombie", func() bool {
 			text, err := kernel.Read(pid, "status")
 			return err == nil && strings.Contains(string(text), "State:\tZ")
 		})

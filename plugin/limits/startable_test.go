@@ -38,7 +38,7 @@ func TestStartable(t *testing.T) {
 			}
 		})
 	}
-	if got, err := New(scratch.Folder(t)).Startable(7); err == nil {
+	if got, err := New(scratch.Dir(t)).Startable(7); err == nil {
 		t.Errorf("of a process that is not there: %s", got)
 	}
 }

@@ -20,8 +20,8 @@ import (
 
 // gRPC itself says these, so that a release that words them otherwise is noticed.
 func TestReasonOfNoConnection(t *testing.T) {
-	folder := scratch.Folder(t)
-	missing, refusing := filepath.Join(folder, "missing.sock"), filepath.Join(folder, "refusing.sock")
+	dir := scratch.Dir(t)
+	missing, refusing := filepath.Join(dir, "missing.sock"), filepath.Join(dir, "refusing.sock")
 	listener, err := net.ListenUnix("unix", &net.UnixAddr{Name: refusing, Net: "unix"})
 	must.Succeed(t, err)
 	listener.SetUnlinkOnClose(false)

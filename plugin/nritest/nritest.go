@@ -28,7 +28,7 @@ import (
 
 func init() {
 	nrilog.Set(silent{})
-	adaptation.SetPluginRequestTimeout(await.Patience)
+	adaptation.SetPluginRequestTimeout(await.Timeout)
 }
 
 // LosePatience has runtimes wait for a plugin's answer as long as they do outside of tests, which is two seconds, until
@@ -42,7 +42,7 @@ func LosePatience(t testing.TB) {
 func SetPatience(t testing.TB, patience time.Duration) {
 	t.Helper()
 	adaptation.SetPluginRequestTimeout(patience)
-	t.Cleanup(func() { adaptation.SetPluginRequestTimeout(await.Patience) })
+	t.Cleanup(func() { adaptation.SetPluginRequestTimeout(await.Timeout) })
 }
 
 // Runtime is a runtime that plugins can register with.
@@ -67,9 +67,9 @@ type Runtime struct {
 // New makes a runtime with a socket in a directory of its own. It is not started.
 func New(t testing.TB, name, version string) *Runtime {
 	t.Helper()
-	folder := scratch.Folder(t)
-	r := &Runtime{Socket: filepath.Join(folder, "nri.sock"), name: name, version: version,
-		launches: filepath.Join(folder, "plugins")}
+	dir := scratch.Dir(t)
+	r := &Runtime{Socket: filepath.Join(dir, "nri.sock"), name: name, version: version,
+		launches: filepath.Join(dir, "plugins")}
 	t.Cleanup(r.Stop)
 	return r
 }

@@ -110,8 +110,8 @@ func TestPodHolds(t *testing.T) {
 // A node without the kubelet's directory has no kubelet, however often it is asked; one without the socket may get it
 // yet.
 func TestNoKubelet(t *testing.T) {
-	folder := scratch.Folder(t)
-	for socket, none := range map[string]bool{folder + "/kubelet.sock": false, folder + "/gone/kubelet.sock": true} {
+	dir := scratch.Dir(t)
+	for socket, none := range map[string]bool{dir + "/kubelet.sock": false, dir + "/gone/kubelet.sock": true} {
 		c := New(Options{Socket: socket, Budget: 10 * time.Millisecond})
 		for range 2 * breaker.Failures {
 			if _, _, err := c.PodHolds(t.Context(), "s", "ml", "trainer"); err == nil || errors.Is(err, policy.ErrNoKubelet) != none {

@@ -46,7 +46,7 @@ func (k *kubelet) List(context.Context, *podresources.ListPodResourcesRequest) (
 }
 
 // newSocket gives a path for a socket, short enough for one.
-func newSocket(t *testing.T) string { return filepath.Join(scratch.Folder(t), "s") }
+func newSocket(t *testing.T) string { return filepath.Join(scratch.Dir(t), "s") }
 
 // serve starts a kubelet. What is returned stops it; it is stopped at the end of the test in any case.
 func serve(t *testing.T, socket string, k *kubelet) (stop func()) {

@@ -28,7 +28,7 @@ import (
 const aBudget = 300 * time.Millisecond
 
 // aLongTime is a budget for tests that are not about the budget.
-const aLongTime = await.Patience
+const aLongTime = await.Timeout
 
 // timed asks about the pod trainer, and says how long it took.
 func timed(c *Client, sandbox string) (names []string, took time.Duration, err error) {

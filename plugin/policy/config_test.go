@@ -176,7 +176,7 @@ func checkKeys(t *testing.T, config *Config, below string, part, everything refl
 }
 
 func TestLoad(t *testing.T) {
-	dir := scratch.Folder(t)
+	dir := scratch.Dir(t)
 	file := func(name, text string) string {
 		path := filepath.Join(dir, name)
 		scratch.File(t, path, text, 0o600)

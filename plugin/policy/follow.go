@@ -57,19 +57,19 @@ func (f *File) Read() (*Policy, error) {
 // Follow reads the file whenever it changes, as when the kubelet swaps a ConfigMap's links, and whenever again
 // receives, until the context is done. It gives what is new to use.
 func (f *File) Follow(ctx context.Context, again <-chan os.Signal, use func(*Policy, error)) {
-	folder := watch.New(filepath.Dir(f.Path), watch.Contents)
-	defer folder.Close()
+	dir := watch.New(filepath.Dir(f.Path), watch.Contents)
+	defer dir.Close()
 	look := time.NewTicker(readAgain)
 	defer look.Stop()
 	for ctx.Err() == nil {
 		if p, err := f.Read(); p != nil || err != nil {
 			use(p, err)
 		}
-		folder.Renew()
+		dir.Renew()
 		select {
 		case <-ctx.Done():
-		case <-folder.Changed:
-			folder.Settle(settle)
+		case <-dir.Changed:
+			dir.Settle(settle)
 		case <-look.C:
 		case <-again:
 		}

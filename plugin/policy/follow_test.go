@@ -36,12 +36,12 @@ func follow(t *testing.T, file string) (last *atomic.Value, again chan<- os.Sign
 
 func awaitLast(t *testing.T, last *atomic.Value, want string) {
 	t.Helper()
-	await.That(t, await.Patience, want, func() bool { return last.Load() == want })
+	await.That(t, await.Timeout, want, func() bool { return last.Load() == want })
 }
 
 // Whatever a file becomes, that is an error, and it is a policy once it is good again.
 func TestFollowsABadFile(t *testing.T) {
-	file := filepath.Join(scratch.Folder(t), "config.yaml")
+	file := filepath.Join(scratch.Dir(t), "config.yaml")
 	write := func(text string) func() error { return func() error { return os.WriteFile(file, []byte(text), 0o644) } }
 	scratch.File(t, file, "memlock: 1Gi", 0o644)
 	last, _ := follow(t, file)
@@ -62,8 +62,8 @@ func TestFollowsABadFile(t *testing.T) {
 
 // A ConfigMap's files are links to a directory's link, which the kubelet swaps.
 func TestFollowsAConfigMap(t *testing.T) {
-	folder := scratch.Folder(t)
-	at := func(name string) string { return filepath.Join(folder, name) }
+	dir := scratch.Dir(t)
+	at := func(name string) string { return filepath.Join(dir, name) }
 	swap := func(i int) {
 		version := at(fmt.Sprintf("..version%d", i))
 		scratch.File(t, filepath.Join(version, "config.yaml"), fmt.Sprintf("memlock: %dMi", i), 0o644)
@@ -85,12 +85,12 @@ func TestFollowsAConfigMap(t *testing.T) {
 		swap(i + 2)
 	}
 	awaitLast(t, last, fmt.Sprintf("%dMi", swaps+1))
-	await.That(t, await.Patience, "as many descriptors open as before", func() bool { return descriptors() <= before })
+	await.That(t, await.Timeout, "as many descriptors open as before", func() bool { return descriptors() <= before })
 }
 
 // A change behind a link to a file is not seen in the link's directory: a signal has the file read.
 func TestFollowsASignal(t *testing.T) {
-	elsewhere, file := filepath.Join(scratch.Folder(t), "config.yaml"), filepath.Join(scratch.Folder(t), "config.yaml")
+	elsewhere, file := filepath.Join(scratch.Dir(t), "config.yaml"), filepath.Join(scratch.Dir(t), "config.yaml")
 	scratch.File(t, elsewhere, "memlock: 1Gi", 0o644)
 	must.Succeed(t, os.Symlink(elsewhere, file))
 	last, again := follow(t, file)

@@ -69,7 +69,7 @@ func runAttacks(binary, guard, rows string) (string, error) {
 
 // compileMutants returns the test binary that holds all mutants, and the place of each guard.
 func compileMutants(t *testing.T) (binary string, guards map[string]string) {
-	dir := scratch.Folder(t)
+	dir := scratch.Dir(t)
 	overlay := struct{ Replace map[string]string }{map[string]string{}}
 	replace := func(file, text string) {
 		path, err := filepath.Abs(file)

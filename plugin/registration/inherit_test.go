@@ -75,19 +75,19 @@ func load(t *testing.T, runtime *nritest.Runtime) (stop func() int64) {
 // Processes that replace each other under load leave the connection to each other, and what they know: the runtime sees
 // one plugin that never goes away.
 func TestHandover(t *testing.T) {
-	runtime, folder := started(t), scratch.Folder(t)
-	process := registered(t, &adjuster{knows: "first"}, runtime, in(folder))
+	runtime, dir := started(t), scratch.Dir(t)
+	process := registered(t, &adjuster{knows: "first"}, runtime, in(dir))
 	process.registeredLongAgo()
 	stop := load(t, runtime)
 	const handovers = 20
 	for i := range handovers {
 		p := &adjuster{}
-		next := waiting(t, p, runtime, in(folder))
+		next := waiting(t, p, runtime, in(dir))
 		if next.Registered() {
 			t.Fatal("it waits and is registered")
 		}
 		process.stop(t)
-		await.That(t, await.Patience, "serving", next.Registered)
+		await.That(t, await.Timeout, "serving", next.Registered)
 		if next.Behind() || time.Since(next.When()) < longAgo || p.knows != "first" {
 			t.Errorf("handover %d: it waits: %t; registered: %s; it knows %q", i, next.Behind(), next.When(), p.knows)
 		}
@@ -101,20 +101,20 @@ func TestHandover(t *testing.T) {
 
 // A process is ready behind another one only while that is registered. When the runtime restarts, it goes on waiting.
 func TestBehind_RegisteredOnly(t *testing.T) {
-	runtime, folder := nritest.New(t, "containerd", "v2.4.2"), scratch.Folder(t)
-	first := run(t, &adjuster{}, runtime.Socket, "rdma", in(folder))
+	runtime, dir := nritest.New(t, "containerd", "v2.4.2"), scratch.Dir(t)
+	first := run(t, &adjuster{}, runtime.Socket, "rdma", in(dir))
 	first.awaitLine(t, "no NRI socket")
-	second := run(t, &adjuster{}, runtime.Socket, "rdma", in(folder))
+	second := run(t, &adjuster{}, runtime.Socket, "rdma", in(dir))
 	runtime.Start(t)
 	for range 3 {
-		await.That(t, await.Patience, "waiting behind a registered one", second.Behind)
+		await.That(t, await.Timeout, "waiting behind a registered one", second.Behind)
 		runtime.Stop()
-		await.That(t, await.Patience, "waiting behind one that is not registered", func() bool { return !second.Behind() })
+		await.That(t, await.Timeout, "waiting behind one that is not registered", func() bool { return !second.Behind() })
 		runtime.Start(t)
 	}
-	await.That(t, await.Patience, "waiting behind a registered one", second.Behind)
+	await.That(t, await.Timeout, "waiting behind a registered one", second.Behind)
 	first.stop(t)
-	await.That(t, await.Patience, "serving", second.Registered)
+	await.That(t, await.Timeout, "serving", second.Registered)
 	if n := runtime.Connections(); n != 1 || strings.Contains(first.log.String(), "cannot notify") {
 		t.Errorf("%d connections; the log:\n%s", n, first.log)
 	}
@@ -129,10 +129,10 @@ func TestJoin_Unlike(t *testing.T) {
 		"events":         func(r *running) { r.plugin.(*adjuster).subscribes = api.EventMask(1 << (api.Event_STOP_CONTAINER - 1)) },
 	} {
 		t.Run(what, func(t *testing.T) {
-			runtime, folder := started(t), scratch.Folder(t)
+			runtime, dir := started(t), scratch.Dir(t)
 			mine := func(r *running) { r.Deployment = "DaemonSet.rdma-spec.nri-rdma" }
-			registered(t, &adjuster{}, runtime, in(folder), mine)
-			second := registered(t, &adjuster{}, runtime, in(folder), mine, change)
+			registered(t, &adjuster{}, runtime, in(dir), mine)
+			second := registered(t, &adjuster{}, runtime, in(dir), mine, change)
 			if !strings.Contains(second.log.String(),
 				"cannot take over the running process's connection: registering as a second plugin") {
 				t.Errorf("the log does not say why it registers:\n%s", second.log)
@@ -149,12 +149,12 @@ func TestJoin_Unlike(t *testing.T) {
 func TestJoin_UnknownDeployment(t *testing.T) {
 	says := func(r *running) { r.Deployment = "DaemonSet.rdma-spec.nri-rdma" }
 	silent := func(*running) {}
-	runtime, folder := started(t), scratch.Folder(t)
-	process := registered(t, &adjuster{}, runtime, in(folder), silent)
+	runtime, dir := started(t), scratch.Dir(t)
+	process := registered(t, &adjuster{}, runtime, in(dir), silent)
 	for _, option := range []func(*running){says, says, silent} {
-		next := waiting(t, &adjuster{}, runtime, in(folder), option)
+		next := waiting(t, &adjuster{}, runtime, in(dir), option)
 		process.stop(t)
-		await.That(t, await.Patience, "serving", next.Registered)
+		await.That(t, await.Timeout, "serving", next.Registered)
 		process = next
 	}
 	if n := runtime.Connections(); n != 1 {
@@ -168,34 +168,34 @@ func TestBackOff(t *testing.T) {
 	var backsOff atomic.Bool
 	backsOff.Store(true)
 	modest := func(r *running) { r.BacksOff, r.backOffFor = backsOff.Load, time.Hour }
-	runtime, folder := started(t), scratch.Folder(t)
-	first := run(t, &adjuster{}, runtime.Socket, "rdma", in(folder), modest)
+	runtime, dir := started(t), scratch.Dir(t)
+	first := run(t, &adjuster{}, runtime.Socket, "rdma", in(dir), modest)
 	first.awaitLine(t, "not registering for 1h0m0s, so that another process can")
-	second := registered(t, &adjuster{}, runtime, in(folder))
-	await.That(t, await.Patience, "waiting behind it", first.Behind)
+	second := registered(t, &adjuster{}, runtime, in(dir))
+	await.That(t, await.Timeout, "waiting behind it", first.Behind)
 	second.stop(t)
-	await.That(t, await.Patience, "given the connection, and taking it", first.Registered)
-	third := run(t, &adjuster{}, runtime.Socket, "other", in(folder), func(r *running) { r.BacksOff, r.backOffFor = backsOff.Load, time.Second })
-	await.That(t, await.Patience, "registered after a while", third.Registered)
+	await.That(t, await.Timeout, "given the connection, and taking it", first.Registered)
+	third := run(t, &adjuster{}, runtime.Socket, "other", in(dir), func(r *running) { r.BacksOff, r.backOffFor = backsOff.Load, time.Second })
+	await.That(t, await.Timeout, "registered after a while", third.Registered)
 	if n := runtime.Connections(); n != 2 || !strings.Contains(third.log.String(), "not registering for ") {
 		t.Errorf("%d connections; the log:\n%s", n, third.log)
 	}
 	first.stop(t)
-	fourth := run(t, &adjuster{}, runtime.Socket, "rdma", in(folder), modest)
+	fourth := run(t, &adjuster{}, runtime.Socket, "rdma", in(dir), modest)
 	fourth.awaitLine(t, "not registering for ")
 	backsOff.Store(false)
-	await.That(t, await.Patience, "registered once it no longer backs off", fourth.Registered)
+	await.That(t, await.Timeout, "registered once it no longer backs off", fourth.Registered)
 }
 
 // A process that ends with nobody behind it ends the connection, and one that waits behind a process that is killed
 // registers: nothing was left to it.
 func TestJoin_NothingLeft(t *testing.T) {
-	runtime, folder := started(t), scratch.Folder(t)
-	first := registered(t, &adjuster{knows: "first"}, runtime, in(folder))
+	runtime, dir := started(t), scratch.Dir(t)
+	first := registered(t, &adjuster{knows: "first"}, runtime, in(dir))
 	first.stop(t)
-	second := registered(t, &adjuster{knows: "second"}, runtime, in(folder))
+	second := registered(t, &adjuster{knows: "second"}, runtime, in(dir))
 	p := &adjuster{}
-	third := waiting(t, p, runtime, in(folder))
+	third := waiting(t, p, runtime, in(dir))
 	second.mu.Lock()
 	owner := second.owner
 	second.owner = nil // so that it leaves nothing
@@ -205,7 +205,7 @@ func TestJoin_NothingLeft(t *testing.T) {
 		t.Error("registered beside a process that has the lock")
 	}
 	owner.Close() // as the kernel does for a process that is killed
-	await.That(t, await.Patience, "registered again", func() bool {
+	await.That(t, await.Timeout, "registered again", func() bool {
 		return third.Registered() && runtime.Synchronised() == 3
 	})
 	if n := runtime.Connections(); n != 3 || p.knows != "" {
@@ -216,10 +216,10 @@ func TestJoin_NothingLeft(t *testing.T) {
 // Two runtimes on a node have a plugin each, also where both meet in one directory: neither takes the other's
 // connection.
 func TestJoin_TwoRuntimes(t *testing.T) {
-	a, b, folder := started(t), started(t), scratch.Folder(t)
-	first := registered(t, &adjuster{}, a, in(folder))
-	second := run(t, &adjuster{}, b.Socket, "rdma", in(folder))
-	await.That(t, await.Patience, "registered with its own runtime", func() bool { return b.Synchronised() == 1 })
+	a, b, dir := started(t), started(t), scratch.Dir(t)
+	first := registered(t, &adjuster{}, a, in(dir))
+	second := run(t, &adjuster{}, b.Socket, "rdma", in(dir))
+	await.That(t, await.Timeout, "registered with its own runtime", func() bool { return b.Synchronised() == 1 })
 	first.stop(t)
 	if n, m := a.Connections(), b.Connections(); n != 1 || m != 1 || !second.Registered() {
 		t.Errorf("%d and %d connections, the second process is registered: %t", n, m, second.Registered())
@@ -249,10 +249,10 @@ func TestRelease(t *testing.T) {
 		"paused":  {true, adjuster{}, "the runtime closed the connection before it listed its containers"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			runtime, folder := nritest.New(t, "containerd", "v2.4.2"), scratch.Folder(t)
-			first := run(t, &test.first, runtime.Socket, "rdma", in(folder))
+			runtime, dir := nritest.New(t, "containerd", "v2.4.2"), scratch.Dir(t)
+			first := run(t, &test.first, runtime.Socket, "rdma", in(dir))
 			first.awaitLine(t, "no NRI socket")
-			second := run(t, &adjuster{}, runtime.Socket, "rdma", in(folder))
+			second := run(t, &adjuster{}, runtime.Socket, "rdma", in(dir))
 			second.awaitLine(t, "waiting behind a process that is not registered")
 			if test.hangsUp {
 				runtime.HangUp()
@@ -260,10 +260,10 @@ func TestRelease(t *testing.T) {
 			runtime.Start(t)
 			second.awaitLine(t, "the previous process makes way for this one: "+test.why)
 			if test.hangsUp { // the second one tries, and finds the same
-				await.That(t, await.Patience, "paused", func() bool { return first.Paused() && second.Paused() })
+				await.That(t, await.Timeout, "paused", func() bool { return first.Paused() && second.Paused() })
 				return
 			}
-			await.That(t, await.Patience, "registered", second.Registered)
+			await.That(t, await.Timeout, "registered", second.Registered)
 			first.awaitLine(t, "not ready to take over the previous process's connection")
 			if first.Registered() || first.Behind() {
 				t.Errorf("registered: %t, ready: %t", first.Registered(), first.Behind())
@@ -316,23 +316,23 @@ func TestRestore_OtherFormat(t *testing.T) {
 	const says = "cannot take over the previous process's connection: registering when that process ends"
 	expect := func(t *testing.T, runtime *nritest.Runtime, next *running, p *adjuster) {
 		t.Helper()
-		await.That(t, await.Patience, "registered", func() bool { return next.Registered() && runtime.Synchronised() == 2 })
+		await.That(t, await.Timeout, "registered", func() bool { return next.Registered() && runtime.Synchronised() == 2 })
 		log := next.log.String()
 		if strings.Count(log, says) != 1 || !strings.Contains(log, "format 7") || p.knows != "" {
 			t.Errorf("it knows %q, and says:\n%s", p.knows, log)
 		}
 	}
 	t.Run("a process that waits", func(t *testing.T) {
-		runtime, folder := started(t), scratch.Folder(t)
-		first := registered(t, &adjuster{knows: "first"}, runtime, in(folder))
+		runtime, dir := started(t), scratch.Dir(t)
+		first := registered(t, &adjuster{knows: "first"}, runtime, in(dir))
 		p := &adjuster{foreign: errors.New("format 7")}
-		second := waiting(t, p, runtime, in(folder))
+		second := waiting(t, p, runtime, in(dir))
 		first.stop(t)
 		expect(t, runtime, second, p)
 		if n := runtime.Connections(); n != 2 {
 			t.Errorf("%d connections of two processes", n)
 		}
-		waiting(t, &adjuster{}, runtime, in(folder))
+		waiting(t, &adjuster{}, runtime, in(dir))
 	})
 	t.Run("a service", func(t *testing.T) {
 		runtime, manager := started(t), handovertest.Start(t)

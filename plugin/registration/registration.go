@@ -157,16 +157,16 @@ func (r *Registration) Run(ctx context.Context) error {
 	if Launched() {
 		return r.runLaunched(ctx)
 	}
-	folder := watch.New(filepath.Dir(r.Socket), watch.Names)
-	defer folder.Close()
+	dir := watch.New(filepath.Dir(r.Socket), watch.Names)
+	defer dir.Close()
 	problems := &problems{r.Log.WithField("socket", r.Socket), map[string]bool{}}
 	k := &keeper{
 		backoffs: newBackoffs(), join: r.join, release: r.release, serve: r.serve, paused: &r.paused,
 		dial:   r.dial,
 		socket: func() socketFile { return socketAt(r.Socket) },
 		changed: func() <-chan struct{} {
-			folder.Renew()
-			return folder.Changed
+			dir.Renew()
+			return dir.Changed
 		},
 		report: func(end error, rest time.Duration) { problems.report(end, rest, r.RequestTimeout()) },
 	}

@@ -115,7 +115,7 @@ func run(t *testing.T, p Plugin, socket, name string, options ...func(*running))
 func registered(t *testing.T, p Plugin, runtime *nritest.Runtime, options ...func(*running)) *running {
 	t.Helper()
 	r := run(t, p, runtime.Socket, "rdma", options...)
-	await.That(t, await.Patience, "registered", func() bool { return r.Registered() && runtime.Synchronised() > 0 })
+	await.That(t, await.Timeout, "registered", func() bool { return r.Registered() && runtime.Synchronised() > 0 })
 	return r
 }
 
@@ -123,18 +123,18 @@ func registered(t *testing.T, p Plugin, runtime *nritest.Runtime, options ...fun
 func waiting(t *testing.T, p Plugin, runtime *nritest.Runtime, options ...func(*running)) *running {
 	t.Helper()
 	r := run(t, p, runtime.Socket, "rdma", options...)
-	await.That(t, await.Patience, "waiting", r.Behind)
+	await.That(t, await.Timeout, "waiting", r.Behind)
 	return r
 }
 
 // in has processes meet in a directory.
-func in(folder string) func(*running) { return func(r *running) { r.Handover = folder } }
+func in(dir string) func(*running) { return func(r *running) { r.Handover = dir } }
 
 // stop ends it, and waits until it has ended.
 func (r *running) stop(t *testing.T) {
 	t.Helper()
 	r.end()
-	if err := await.Receive(t, await.Patience, "the end", r.over); err != nil {
+	if err := await.Receive(t, await.Timeout, "the end", r.over); err != nil {
 		t.Errorf("Run: %v", err)
 	}
 }
@@ -142,7 +142,7 @@ func (r *running) stop(t *testing.T) {
 // awaitLine waits until the log has some words.
 func (r *running) awaitLine(t *testing.T, words string) {
 	t.Helper()
-	await.That(t, await.Patience, "said: "+words, func() bool { return strings.Contains(r.log.String(), words) })
+	await.That(t, await.Timeout, "said: "+words, func() bool { return strings.Contains(r.log.String(), words) })
 }
 
 // started is a runtime that listens.
@@ -172,11 +172,11 @@ func create(t *testing.T, runtime *nritest.Runtime) <-chan created {
 // A runtime may come late, with its directory, and come back: each time the plugin is registered soon.
 func TestRun_RuntimeComesBack(t *testing.T) {
 	runtime := nritest.New(t, "containerd", "v2.4.2")
-	folder := filepath.Join(filepath.Dir(runtime.Socket), "var/run/nri")
-	runtime.Socket = filepath.Join(folder, "nri.sock")
+	dir := filepath.Join(filepath.Dir(runtime.Socket), "var/run/nri")
+	runtime.Socket = filepath.Join(dir, "nri.sock")
 	r := run(t, &adjuster{}, runtime.Socket, "rdma")
 	r.awaitLine(t, "no NRI socket")
-	must.Succeed(t, os.MkdirAll(folder, 0o700))
+	must.Succeed(t, os.MkdirAll(dir, 0o700))
 	runtime.Start(t)
 	await.That(t, registerRarely/2, "registered", r.Registered)
 	if n := strings.Count(r.log.String(), "no NRI socket"); n != 1 {
@@ -187,7 +187,7 @@ func TestRun_RuntimeComesBack(t *testing.T) {
 		await.That(t, registerRarely/2, fmt.Sprintf("registered %d times", i+1),
 			func() bool { return runtime.Synchronised() == i+1 && r.Registered() })
 		runtime.Stop()
-		await.That(t, await.Patience, "not registered", func() bool { return !r.Registered() })
+		await.That(t, await.Timeout, "not registered", func() bool { return !r.Registered() })
 		before = time.Now()
 		runtime.Start(t)
 	}
@@ -209,7 +209,7 @@ func TestRun_RuntimeStopsAContainer(t *testing.T) {
 	plugins := []*running{run(t, &adjuster{}, runtime.Socket, "rdma"),
 		run(t, &adjuster{}, runtime.Socket, "rdma-validator")}
 	for _, p := range plugins {
-		await.That(t, await.Patience, p.Name+" has waited longer than NRI's stub",
+		await.That(t, await.Timeout, p.Name+" has waited longer than NRI's stub",
 			func() bool { return p.Unregistered() > 6*time.Second })
 		if !strings.Contains(p.log.String(),
 			"connected, but not registered for 1s: the runtime is waiting for containers that are being stopped") {
@@ -219,7 +219,7 @@ func TestRun_RuntimeStopsAContainer(t *testing.T) {
 	resume()
 	resumed := time.Now()
 	for _, p := range plugins {
-		await.That(t, await.Patience, p.Name+" is registered", p.Registered)
+		await.That(t, await.Timeout, p.Name+" is registered", p.Registered)
 		if p.Unregistered() != 0 {
 			t.Errorf("%s is registered, and not for %s", p.Name, p.Unregistered())
 		}
@@ -249,9 +249,9 @@ func TestRun_LosesNoAnswer(t *testing.T) {
 			given.Store(true)
 		}}, runtime)
 		answers := create(t, runtime)
-		await.Receive(t, await.Patience, "the request", asked)
+		await.Receive(t, await.Timeout, "the request", asked)
 		r.stop(t)
-		got := await.Receive(t, await.Patience, "the runtime's answer", answers)
+		got := await.Receive(t, await.Timeout, "the runtime's answer", answers)
 		if got.error != nil {
 			t.Fatal(got.error)
 		}
@@ -301,14 +301,14 @@ func TestRun_RequestHangs(t *testing.T) {
 		<-goOn
 	}}, runtime)
 	answers := create(t, runtime)
-	await.Receive(t, await.Patience, "the request", asked)
+	await.Receive(t, await.Timeout, "the request", asked)
 	start := time.Now()
 	r.stop(t)
 	if took := time.Since(start); took > mostEnd/2 {
 		t.Errorf("it ended after %s, want %s at most: a runtime waits 2 s for an answer", took, mostEnd/2)
 	}
 	close(goOn)
-	if got := await.Receive(t, await.Patience, "the runtime goes on without the plugin", answers); got.error != nil {
+	if got := await.Receive(t, await.Timeout, "the runtime goes on without the plugin", answers); got.error != nil {
 		t.Errorf("creation: %v", got.error)
 	}
 }
@@ -317,21 +317,21 @@ func TestWaiting(t *testing.T) {
 	runtime := started(t)
 	goOn := make(chan struct{})
 	r := registered(t, &adjuster{before: func() { <-goOn }}, runtime)
-	await.That(t, await.Patience, "the runtime has its answers", func() bool { return r.Waiting() == 0 })
+	await.That(t, await.Timeout, "the runtime has its answers", func() bool { return r.Waiting() == 0 })
 	answers := create(t, runtime)
-	await.That(t, await.Patience, "the runtime waits", func() bool { return r.Waiting() > 20*time.Millisecond })
+	await.That(t, await.Timeout, "the runtime waits", func() bool { return r.Waiting() > 20*time.Millisecond })
 	close(goOn)
-	if got := await.Receive(t, await.Patience, "the creation", answers); got.error != nil {
+	if got := await.Receive(t, await.Timeout, "the creation", answers); got.error != nil {
 		t.Error(got.error)
 	}
-	await.That(t, await.Patience, "the runtime waits no longer", func() bool { return r.Waiting() == 0 })
+	await.That(t, await.Timeout, "the runtime waits no longer", func() bool { return r.Waiting() == 0 })
 }
 
 func TestRun_RefusesRuntime(t *testing.T) {
 	race.SkipHangUp(t)
 	runtime := started(t)
 	r := run(t, &adjuster{refuses: errors.New("too old")}, runtime.Socket, "rdma")
-	await.That(t, await.Patience, "tried three times", func() bool { return runtime.Connections() >= 3 })
+	await.That(t, await.Timeout, "tried three times", func() bool { return runtime.Connections() >= 3 })
 	if n := strings.Count(r.log.String(), "not registered: too old"); n != 1 || r.Registered() {
 		t.Errorf("registered: %t; the log says %d times why:\n%s", r.Registered(), n, r.log)
 	}
@@ -345,7 +345,7 @@ func TestRun_RuntimeHangsUp(t *testing.T) {
 	runtime.HangUp()
 	runtime.Start(t)
 	r := run(t, &adjuster{}, runtime.Socket, "rdma")
-	await.That(t, await.Patience, "paused", r.Paused)
+	await.That(t, await.Timeout, "paused", r.Paused)
 	const says = "not registered: 2 times in a row, the runtime closed the connection before it listed its containers: " +
 		"see its log"
 	if !strings.Contains(r.log.String(), says) {
@@ -366,11 +366,11 @@ func TestRun_RestartsBesideAStop(t *testing.T) {
 	for i := range 3 {
 		runtime.Start(t)
 		goOn := runtime.StopContainer()
-		await.That(t, await.Patience, "registering",
+		await.That(t, await.Timeout, "registering",
 			func() bool { return strings.Count(r.log.String(), "msg=registering") > i })
 		runtime.Stop()
 		goOn()
-		await.That(t, await.Patience, "the end", func() bool { return r.Unregistered() == 0 })
+		await.That(t, await.Timeout, "the end", func() bool { return r.Unregistered() == 0 })
 	}
 	runtime.Start(t)
 	await.That(t, registerRarely, "registered", r.Registered)
@@ -387,7 +387,7 @@ func TestRun_UnlistedContainers(t *testing.T) {
 	runtime.SetExisting(existing)
 	runtime.Start(t)
 	r := run(t, &adjuster{}, runtime.Socket, "rdma")
-	await.That(t, await.Patience, "paused", r.Paused)
+	await.That(t, await.Timeout, "paused", r.Paused)
 	if n := strings.Count(r.log.String(), "msg=registering"); n != unlistedEnough {
 		t.Errorf("%d registrations were tried, want %d", n, unlistedEnough)
 	}
@@ -419,7 +419,7 @@ func TestRun_ClosedWhileRegistering(t *testing.T) {
 		must.Succeed(t, err)
 		done := make(chan error, 1)
 		go func() { done <- r.serve(t.Context(), conn.(*net.UnixConn), nil) }()
-		if err := await.Receive(t, await.Patience, "the end of the connection", done); !errors.Is(err, errEarly) {
+		if err := await.Receive(t, await.Timeout, "the end of the connection", done); !errors.Is(err, errEarly) {
 			t.Fatalf("the connection ended with %v, want %v", err, errEarly)
 		}
 	}

@@ -33,7 +33,7 @@ func (r *rival) see() error {
 func (r *rival) awaitAsked(t *testing.T, often int64) {
 	t.Helper()
 	before := r.asked.Load()
-	await.That(t, await.Patience, "it looks again", func() bool { return r.asked.Load() >= before+often })
+	await.That(t, await.Timeout, "it looks again", func() bool { return r.asked.Load() >= before+often })
 }
 
 // beside has a process see a rival, and wait for its return for a while.
@@ -46,20 +46,20 @@ func beside(r *rival, gone time.Duration) func(*running) {
 // The second plugin of a node stays out and says why, also while the first one restarts, and registers when that is
 // gone. It holds no place meanwhile: one that replaces it stays out for itself.
 func TestRival(t *testing.T) {
-	for name, folder := range map[string]string{"a service": "", "a pod": scratch.Folder(t, "run")} {
+	for name, dir := range map[string]string{"a service": "", "a pod": scratch.Dir(t, "run")} {
 		t.Run(name, func(t *testing.T) {
 			runtime, other := started(t), &rival{}
 			other.present.Store(true)
-			second := run(t, &adjuster{}, runtime.Socket, "rdma", beside(other, time.Hour), in(folder))
+			second := run(t, &adjuster{}, runtime.Socket, "rdma", beside(other, time.Hour), in(dir))
 			second.awaitLine(t, "not registering: "+errRival.Error())
 			if second.Out() == nil {
 				t.Error("it stays out, and does not say so")
 			}
-			next := run(t, &adjuster{}, runtime.Socket, "rdma", beside(other, 0), in(folder))
+			next := run(t, &adjuster{}, runtime.Socket, "rdma", beside(other, 0), in(dir))
 			next.awaitLine(t, "not registering: ")
 
 			other.present.Store(false)
-			await.That(t, await.Patience, "the one that does not wait registers", next.Registered)
+			await.That(t, await.Timeout, "the one that does not wait registers", next.Registered)
 			other.awaitAsked(t, 2)
 			if second.Registered() || second.Out() == nil {
 				t.Error("a rival that is away for a moment is taken for gone")
@@ -74,7 +74,7 @@ func TestRival(t *testing.T) {
 // A rival that comes between a process's place and its connection is seen before the connection is made.
 func TestRival_ComesFirst(t *testing.T) {
 	runtime, other := started(t), &rival{}
-	second := run(t, &adjuster{}, scratch.Folder(t)+"/none.sock", "rdma", beside(other, 0), in(scratch.Folder(t, "run")))
+	second := run(t, &adjuster{}, scratch.Dir(t)+"/none.sock", "rdma", beside(other, 0), in(scratch.Dir(t, "run")))
 	second.awaitLine(t, "no NRI socket")
 	other.present.Store(true)
 	second.awaitLine(t, "not registering: ")

@@ -25,7 +25,7 @@ import (
 )
 
 // testPatience is a budget for tests that are not about the budget.
-const testPatience = await.Patience
+const testPatience = await.Timeout
 
 // aBudget is the budget of tests that are.
 const aBudget = 300 * time.Millisecond

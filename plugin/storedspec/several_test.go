@@ -37,7 +37,7 @@ type aContainerd struct {
 // severalContainerds makes a client on a node with containerds at these places, in memory.
 func severalContainerds(t *testing.T, o Options, places ...string) (*Client, map[string]aContainerd) {
 	t.Helper()
-	o.Root = scratch.Folder(t)
+	o.Root = scratch.Dir(t)
 	byPlace := map[string]aContainerd{}
 	for _, place := range places {
 		listener := bufconn.Listen(1 << 16)
@@ -205,7 +205,7 @@ func TestFindSockets(t *testing.T) {
 	}
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
-			root := scratch.Folder(t)
+			root := scratch.Dir(t)
 			for _, s := range test.sockets {
 				scratch.Socket(t, root+s)
 			}

@@ -12,8 +12,8 @@ import (
 	"github.com/fsnotify/fsnotify"
 )
 
-// Folder reports changes in one directory, also after the directory was removed and made again.
-type Folder struct {
+// Dir reports changes in one directory, also after the directory was removed and made again.
+type Dir struct {
 	// Changed holds one value if something has happened since the last one was received.
 	Changed <-chan struct{}
 
@@ -28,9 +28,9 @@ const (
 )
 
 // New watches a directory for changes of some kinds, until Close. The directory need not exist.
-func New(path string, what fsnotify.Op) *Folder {
+func New(path string, what fsnotify.Op) *Dir {
 	changed := make(chan struct{}, 1)
-	f := &Folder{Changed: changed, path: path}
+	f := &Dir{Changed: changed, path: path}
 	notify, err := fsnotify.NewWatcher()
 	if err != nil {
 		return f
@@ -57,14 +57,14 @@ func New(path string, what fsnotify.Op) *Folder {
 }
 
 // Renew watches the directory that has the path now: it may be another one.
-func (f *Folder) Renew() {
+func (f *Dir) Renew() {
 	if f.notify != nil {
 		_ = f.notify.Add(f.path) // if it fails, nothing is reported, as the package says
 	}
 }
 
 // Settle waits until nothing has changed for a time: writers need a moment. It gives up after ten times as long.
-func (f *Folder) Settle(quiet time.Duration) {
+func (f *Dir) Settle(quiet time.Duration) {
 	enough := time.NewTimer(10 * quiet)
 	defer enough.Stop()
 	for {
@@ -79,7 +79,7 @@ func (f *Folder) Settle(quiet time.Duration) {
 }
 
 // Close ends the watch.
-func (f *Folder) Close() {
+func (f *Dir) Close() {
 	if f.notify != nil {
 		_ = f.notify.Close() // nothing is lost with it
 	}

@@ -29,12 +29,12 @@ func TestSame(t *testing.T) {
 }
 
 func TestBelow(t *testing.T) {
-	root := scratch.Folder(t)
+	root := scratch.Dir(t)
 	must.Succeed(t, os.MkdirAll(filepath.Join(root, "data/etc"), 0o755), os.Symlink("/data/etc", filepath.Join(root, "etc")),
 		os.Symlink("../..//data", filepath.Join(root, "up")), os.Symlink("/var/file", filepath.Join(root, "data/etc/link")),
 		os.Symlink("/b", filepath.Join(root, "a")), os.Symlink("/a", filepath.Join(root, "b")))
 	for name, want := range map[string]string{
-		"etc/config.toml": "data/etc/config.toml", "/etc/new/folder/file": "data/etc/new/folder/file", "up/etc": "data/etc",
+		"etc/config.toml": "data/etc/config.toml", "/etc/new/directory/file": "data/etc/new/directory/file", "up/etc": "data/etc",
 		"etc/link": "var/file", "../../data/../data/etc": "data/etc", "plain": "plain", "/": "", "a/file": "b/file\x00", "": "",
 	} {
 		if want = filepath.Join(root, want); name == "a/file" {

@@ -16,7 +16,7 @@ import (
 )
 
 func TestCause(t *testing.T) {
-	none := filepath.Join(scratch.Folder(t), "none")
+	none := filepath.Join(scratch.Dir(t), "none")
 	_, opened := os.Open(none)
 	_, dialled := net.Dial("unix", none)
 	other := errors.New("another error")

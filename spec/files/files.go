@@ -31,9 +31,9 @@ const (
 // Tree is a node's files. Names are below its root, without a leading slash, and links lead where they lead on the
 // node. It implements fs.FS.
 type Tree struct {
-	root   *os.Root
-	live   bool // the links of /proc/PID/root count only there
-	folder bool // of a tree, which no link of it leads out of
+	root *os.Root
+	live bool // the links of /proc/PID/root count only there
+	dir  bool // of a tree, which no link of it leads out of
 }
 
 // Open opens the files below a root; "" is the same as /.
@@ -57,11 +57,11 @@ func (t Tree) Live() bool { return t.live }
 // Root is where the files are.
 func (t Tree) Root() string { return t.root.Name() }
 
-// Folder opens a directory as a tree of its own, for a caller that reads many of its files. Neither links to it nor
+// Dir opens a directory as a tree of its own, for a caller that reads many of its files. Neither links to it nor
 // those in it may be absolute, or lead out: those of sysfs such as device have to be followed from the top.
-func (t Tree) Folder(name string) (Tree, error) {
+func (t Tree) Dir(name string) (Tree, error) {
 	r, err := t.root.OpenRoot(name + "/") // a slash as in Open
-	return Tree{root: r, folder: true}, err
+	return Tree{root: r, dir: true}, err
 }
 
 // Open implements fs.FS.
@@ -134,18 +134,18 @@ func (t Tree) Read(name string, most int64) ([]byte, error) {
 	return text, err
 }
 
-// List returns the names in a directory of at most so many. It is found as Folder finds it.
+// List returns the names in a directory of at most so many. It is found as Directory finds it.
 func (t Tree) List(name string, most int) ([]string, error) {
-	folder, err := t.root.OpenFile(name, unix.O_DIRECTORY, 0)
+	dir, err := t.root.OpenFile(name, unix.O_DIRECTORY, 0)
 	if err != nil {
 		return nil, err
 	}
-	defer func() { _ = folder.Close() }() // it was only read
-	return namesIn(folder, most)
+	defer func() { _ = dir.Close() }() // it was only read
+	return namesIn(dir, most)
 }
 
-func namesIn(folder *os.File, most int) ([]string, error) {
-	names, err := folder.Readdirnames(most + 1)
+func namesIn(dir *os.File, most int) ([]string, error) {
+	names, err := dir.Readdirnames(most + 1)
 	// guard: large directories
 	if len(names) > most {
 		return nil, fmt.Errorf("more than %d entries", most)
@@ -157,18 +157,18 @@ func namesIn(folder *os.File, most int) ([]string, error) {
 }
 
 // Links returns where the links in a directory of at most so many entries lead, by their names; what is no link leads
-// to "". It opens nothing but the directory, which is found as Folder finds it, and costs a system call for each.
+// to "". It opens nothing but the directory, which is found as Directory finds it, and costs a system call for each.
 func (t Tree) Links(name string, most int) (map[string]string, error) {
-	folder, err := t.root.OpenFile(name, unix.O_DIRECTORY, 0)
+	dir, err := t.root.OpenFile(name, unix.O_DIRECTORY, 0)
 	if err != nil {
 		return nil, err
 	}
-	defer func() { _ = folder.Close() }() // it was only read
-	names, err := namesIn(folder, most)
+	defer func() { _ = dir.Close() }() // it was only read
+	names, err := namesIn(dir, most)
 	targets := make(map[string]string, len(names))
 	buffer := make([]byte, unix.PathMax)
 	for _, name := range names {
-		length, _ := unix.Readlinkat(int(folder.Fd()), name, buffer)
+		length, _ := unix.Readlinkat(int(dir.Fd()), name, buffer)
 		targets[name] = string(buffer[:max(length, 0)])
 	}
 	return targets, err
@@ -189,10 +189,10 @@ type globbing struct {
 
 // ReadDir implements fs.ReadDirFS.
 func (g *globbing) ReadDir(name string) (entries []fs.DirEntry, err error) {
-	folder, err := g.open(name)
+	dir, err := g.open(name)
 	if err == nil {
-		defer func() { _ = folder.Close() }() // it was only read
-		entries, err = folder.ReadDir(mostMatched + 1)
+		defer func() { _ = dir.Close() }() // it was only read
+		entries, err = dir.ReadDir(mostMatched + 1)
 		slices.SortFunc(entries, func(a, b fs.DirEntry) int { return strings.Compare(a.Name(), b.Name()) })
 	}
 	switch {
@@ -216,14 +216,14 @@ func resolved[T any](t Tree, name string, live, below func(string) (T, error)) (
 		return live("/" + name)
 	}
 	value, err := below(name)
-	if err == nil || t.folder || errors.Is(err, fs.ErrNotExist) || errors.Is(err, fs.ErrPermission) {
+	if err == nil || t.dir || errors.Is(err, fs.ErrNotExist) || errors.Is(err, fs.ErrPermission) {
 		return value, err
 	}
-	folder, errLinks := t.Follow(path.Dir(name), nil)
+	dir, errLinks := t.Follow(path.Dir(name), nil)
 	if errLinks != nil {
 		return value, errLinks
 	}
-	at := path.Join(folder, path.Base(name))
+	at := path.Join(dir, path.Base(name))
 	if value, err = below(at); err == nil {
 		return value, nil
 	}

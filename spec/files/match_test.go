@@ -16,7 +16,7 @@ import (
 )
 
 func TestMatch(t *testing.T) {
-	root := scratch.Folder(t, "a", "b", "empty", "large")
+	root := scratch.Dir(t, "a", "b", "empty", "large")
 	scratch.Files(t, root, map[string]string{"a/2.so": "", "a/1.so": "", "a/1.txt": "", "b/3.so": ""}, 0o600)
 	tree, err := Open(root)
 	must.Succeed(t, err)
@@ -29,6 +29,6 @@ func TestMatch(t *testing.T) {
 		must.Succeed(t, os.Link(filepath.Join(root, "a/1.so"), filepath.Join(root, "large", fmt.Sprint(i))))
 	}
 	if got, err = tree.Match("large/*"); len(got) > 0 || err == nil || !strings.Contains(err.Error(), "large has more than 65536") {
-		t.Errorf("a large folder: %d names, %v", len(got), err)
+		t.Errorf("a large directory: %d names, %v", len(got), err)
 	}
 }

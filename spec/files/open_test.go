@@ -22,9 +22,9 @@ import (
 // Nothing but regular files and directories is ever opened, also where something else takes their place while they are
 // read: the author of a container can make a device of any file in it, and root would open that on the node.
 func TestOpensNothingElse(t *testing.T) {
-	root := scratch.Folder(t)
+	root := scratch.Dir(t)
 	at := func(name string) string { return filepath.Join(root, name) }
-	must.Succeed(t, os.Mkdir(at("folder"), 0o755), os.WriteFile(at("file"), []byte("text"), 0o644),
+	must.Succeed(t, os.Mkdir(at("directory"), 0o755), os.WriteFile(at("file"), []byte("text"), 0o644),
 		unix.Mkfifo(at("pipe"), 0o600))
 	pipe, err := os.OpenFile(at("pipe"), os.O_RDWR, 0) // who opens it does not wait
 	must.Succeed(t, err)
@@ -58,7 +58,7 @@ func TestOpensNothingElse(t *testing.T) {
 			if err := read("pipe"); err == nil && name != "Match" || took() {
 				t.Errorf("a FIFO: error %v, or it was opened", err)
 			}
-			for _, kind := range []string{"file", "folder"} {
+			for _, kind := range []string{"file", "directory"} {
 				swap := func(context.Context, int) error {
 					return unix.Renameat2(unix.AT_FDCWD, at(kind), unix.AT_FDCWD, at("pipe"), unix.RENAME_EXCHANGE)
 				}

@@ -13,8 +13,8 @@ import (
 	"strings"
 )
 
-// DeviceFolder is where a node has the devices of its HCAs, all but hfi1.
-const DeviceFolder = "/dev/infiniband"
+// DeviceDir is where a node has the devices of its HCAs, all but hfi1.
+const DeviceDir = "/dev/infiniband"
 
 // classKinds are the kinds of devices that the directory of a class can hold.
 var classKinds = map[string][]Kind{path.Base(classVerbs): {KindVerbs}, path.Base(classMAD): {KindUMAD, KindISSM},
@@ -22,11 +22,11 @@ var classKinds = map[string][]Kind{path.Base(classVerbs): {KindVerbs}, path.Base
 
 // devices returns the character devices in directories of classes, checked against the nodes in /dev, and the kinds of
 // which there may be more.
-func (t tree) devices(table map[string]deviceNode, found *problems, folders ...string) (all []Device, unlisted []Kind) {
+func (t tree) devices(table map[string]deviceNode, found *problems, dirs ...string) (all []Device, unlisted []Kind) {
 	all = []Device{}
-	for _, folder := range folders {
-		kinds := classKinds[path.Base(folder)]
-		names, err := t.list(folder)
+	for _, dir := range dirs {
+		kinds := classKinds[path.Base(dir)]
+		names, err := t.list(dir)
 		if err != nil {
 			found.add("list devices: %v", err)
 			unlisted = append(unlisted, kinds...)
@@ -37,9 +37,9 @@ func (t tree) devices(table map[string]deviceNode, found *problems, folders ...s
 			if !slices.Contains(kinds, kindOf(name)) {
 				continue
 			}
-			d, err := t.classDevice(path.Join(folder, name))
+			d, err := t.classDevice(path.Join(dir, name))
 			if err != nil {
-				found.add("%s: %v", path.Join(folder, name), err)
+				found.add("%s: %v", path.Join(dir, name), err)
 				continue
 			}
 			all = append(all, d)
@@ -67,11 +67,11 @@ func (t tree) devices(table map[string]deviceNode, found *problems, folders ...s
 func (t tree) ownDevices(h *HCA, management bool, common *shared, found *problems) {
 	verbs := path.Join(h.Bus(), path.Base(classVerbs))
 	mad := path.Join(h.Bus(), path.Base(classMAD))
-	folders := []string{path.Join(classHCA, verbs), classHFI1}
+	dirs := []string{path.Join(classHCA, verbs), classHFI1}
 	if management {
-		folders = append(folders, path.Join(classHCA, mad))
+		dirs = append(dirs, path.Join(classHCA, mad))
 	}
-	all, unlisted := t.devices(common.table, found, folders...)
+	all, unlisted := t.devices(common.table, found, dirs...)
 	h.Unlisted = unlisted
 	if !management {
 		h.Unlisted = append(h.Unlisted, KindUMAD, KindISSM)
@@ -95,7 +95,7 @@ func (t tree) ownDevices(h *HCA, management bool, common *shared, found *problem
 
 // classDevice reads one device of a class. The name of its directory determines the kind.
 func (t tree) classDevice(at string) (Device, error) {
-	dir, err := t.folder(at)
+	dir, err := t.dir(at)
 	if err != nil {
 		return Device{}, err
 	}
@@ -134,7 +134,7 @@ func (t tree) classDevice(at string) (Device, error) {
 
 // newDevice makes a device from its name and number, with the mode that the kernel gives to its kind.
 func newDevice(name string, number Number) Device {
-	d := Device{Kind: kindOf(name), Path: DeviceFolder + "/" + name, Number: number, Mode: 0o666}
+	d := Device{Kind: kindOf(name), Path: DeviceDir + "/" + name, Number: number, Mode: 0o666}
 	switch d.Kind {
 	case KindHFI1:
 		d.Path = "/dev/" + name

@@ -22,9 +22,9 @@ import (
 )
 
 // DevicesChanged returns when a device node of an HCA was last added or removed: the time stamp of their directory,
-// DeviceFolder, for one system call. It is the zero time if there is no directory.
+// DeviceDir, for one system call. It is the zero time if there is no directory.
 func DevicesChanged(root string) time.Time {
-	info, err := os.Stat(filepath.Join(root, DeviceFolder))
+	info, err := os.Stat(filepath.Join(root, DeviceDir))
 	if err != nil {
 		return time.Time{}
 	}
@@ -44,15 +44,15 @@ type deviceNodes struct {
 	live  bool
 	// table describes the nodes of a copy, by path; see DeviceTable.
 	table map[string]deviceNode
-	// folder describes what is wrong with /dev/infiniband itself.
-	folder string
+	// dir describes what is wrong with /dev/infiniband itself.
+	dir string
 }
 
 func (t tree) nodes(table map[string]deviceNode) deviceNodes {
 	n := deviceNodes{lstat: t.Lstat, live: t.Live(), table: table}
 	// guard: /dev/infiniband is a directory
-	if fi, err := t.Lstat(inTree(DeviceFolder)); err == nil && !fi.IsDir() {
-		n.folder = fmt.Sprintf("%s is %s, not a directory", DeviceFolder, files.TypeName(fi.Mode()))
+	if fi, err := t.Lstat(inTree(DeviceDir)); err == nil && !fi.IsDir() {
+		n.dir = fmt.Sprintf("%s is %s, not a directory", DeviceDir, files.TypeName(fi.Mode()))
 	}
 	return n
 }
@@ -60,8 +60,8 @@ func (t tree) nodes(table map[string]deviceNode) deviceNodes {
 // check compares a device with its node: it fills in mode and owner, or describes what is wrong. The number stays the
 // one from sysfs.
 func (n deviceNodes) check(d *Device) {
-	if n.folder != "" && path.Dir(d.Path) == DeviceFolder {
-		d.Problem = n.folder
+	if n.dir != "" && path.Dir(d.Path) == DeviceDir {
+		d.Problem = n.dir
 		return
 	}
 	node, err := n.at(d.Path)

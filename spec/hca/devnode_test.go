@@ -84,7 +84,7 @@ func TestCheckNode(t *testing.T) {
 			mode: 0o600, owner: [2]uint32{7, 8}},
 		{name: "what lies there beats the table", nodes: deviceNodes{lstat: lies(fs.ModeSymlink, 0, 0), table: row},
 			problem: path + " is a symbolic link" + not},
-		{name: "folder", nodes: deviceNodes{folder: "/dev/infiniband is a symbolic link, not a directory",
+		{name: "directory", nodes: deviceNodes{dir: "/dev/infiniband is a symbolic link, not a directory",
 			lstat: lies(charDevice, 231, 192)}, problem: "/dev/infiniband is a symbolic link, not a directory"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
@@ -119,13 +119,13 @@ func TestRealNode(t *testing.T) {
 	}
 }
 
-// devFolder: /dev/infiniband itself is a directory, or nothing in it is sound.
-func devFolder(t *testing.T) {
+// devDir: /dev/infiniband itself is a directory, or nothing in it is sound.
+func devDir(t *testing.T) {
 	for name, tc := range map[string]struct {
 		change hcatest.Files
 		want   string
 	}{
-		"folder": {hcatest.Files{"dev/infiniband/": ""}, ""},
+		"directory": {hcatest.Files{"dev/infiniband/": ""}, ""},
 		"link": {hcatest.Files{"dev/infiniband": hcatest.Link("../elsewhere"), "elsewhere/": ""},
 			"/dev/infiniband is a symbolic link, not a directory"},
 		"file": {hcatest.Files{"dev/infiniband": ""}, "/dev/infiniband is a regular file, not a directory"},

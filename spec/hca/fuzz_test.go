@@ -50,7 +50,7 @@ func FuzzScan(f *testing.F) {
 		f.Add(seed)
 	}
 	f.Fuzz(func(t *testing.T, changes string) {
-		dir := scratch.Folder(t)
+		dir := scratch.Dir(t)
 		root := filepath.Join(dir, "root")
 		must.Succeed(t, os.Mkdir(root, 0o755))
 		must.Succeed(t, outside().Write(dir))
@@ -152,7 +152,7 @@ func checkPromises(t *testing.T, node *Inventory) {
 		if other, twice := sound[d.Number]; twice && d.Sound() {
 			t.Errorf("%+v and %+v have one number", other, d)
 		}
-		if kindOf(filepath.Base(d.Path)) != d.Kind || (filepath.Dir(d.Path) != DeviceFolder) != (d.Kind == KindHFI1) ||
+		if kindOf(filepath.Base(d.Path)) != d.Kind || (filepath.Dir(d.Path) != DeviceDir) != (d.Kind == KindHFI1) ||
 			d.Number == (Number{}) || d.Number == (Number{77, 77}) {
 			t.Errorf("device %+v", d)
 		}

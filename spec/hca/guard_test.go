@@ -48,13 +48,13 @@ var guards = map[string]func(t *testing.T){
 		}
 	},
 	"devices that were not listed": func(t *testing.T) {
-		cut := one().Files().Without("sys/class/infiniband_mad").With(hcatest.Files{"sys/class/infiniband_mad": "no folder"})
+		cut := one().Files().Without("sys/class/infiniband_mad").With(hcatest.Files{"sys/class/infiniband_mad": "no directory"})
 		for management, usable := range map[bool]int{false: 1, true: 0} {
 			if devices, err := scanOne(t, cut).Usable(management); len(devices) != usable || (err == nil) != (usable > 0) {
 				t.Errorf("management %v: %v, error %v", management, devices, err)
 			}
 		}
-		cut = one().Files().Without("sys/class/infiniband_verbs").With(hcatest.Files{"sys/class/infiniband_verbs": "no folder"})
+		cut = one().Files().Without("sys/class/infiniband_verbs").With(hcatest.Files{"sys/class/infiniband_verbs": "no directory"})
 		if devices, err := scanOne(t, cut).Usable(false); err == nil || strings.Contains(err.Error(), "modprobe") {
 			t.Errorf("%v, error %v", devices, err)
 		}
@@ -149,7 +149,7 @@ var guards = map[string]func(t *testing.T){
 			t.Errorf("the table made %s sound", d)
 		}
 	},
-	"/dev/infiniband is a directory": devFolder,
+	"/dev/infiniband is a directory": devDir,
 	"only character devices": func(t *testing.T) {
 		f := one().Files().With(hcatest.Files{DeviceTable: "/dev/infiniband/uverbs0 b 0666 0 0 231 192\n"})
 		if d, _ := scanOne(t, f).Verbs(); d.Sound() || d.Missing {
@@ -246,7 +246,7 @@ var guards = map[string]func(t *testing.T){
 // linksOut has the HCA outside of the root, whole and sound, and a link to it.
 func linksOut(t *testing.T) {
 	for _, link := range []string{"ABSOLUTE", "../../../../outside"} {
-		dir := scratch.Folder(t)
+		dir := scratch.Dir(t)
 		f, all := one().Files(), hcatest.Files{}
 		for _, p := range f.Under(oneHCA) {
 			all["outside/"+strings.TrimPrefix(p, oneHCA+"/")] = f[p]

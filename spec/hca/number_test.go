@@ -65,7 +65,7 @@ func TestOpenNumbers(t *testing.T) {
 			t.Errorf("%s: %v, error %v, want %q and the remedy", name, verbs, err, test.want)
 		}
 	}
-	if _, err := OpenNumbers(filepath.Join(scratch.Folder(t), "none")); err == nil {
+	if _, err := OpenNumbers(filepath.Join(scratch.Dir(t), "none")); err == nil {
 		t.Error("no error for a root that is not there")
 	}
 }

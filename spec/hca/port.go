@@ -21,7 +21,7 @@ const mostPorts = 4096
 // ports reads the ports of the HCA with the directory dir, all but their netdevs.
 func ports(dir tree, parts Parts, found *problems) []Port {
 	ports := []Port{}
-	all, err := dir.folder("ports")
+	all, err := dir.dir("ports")
 	if err != nil {
 		found.add("ports: %v", err)
 		return ports
@@ -50,7 +50,7 @@ func ports(dir tree, parts Parts, found *problems) []Port {
 func port(all tree, n int, parts Parts, found *problems) Port {
 	p := Port{Number: n, Netdevs: []string{}}
 	in := "ports/" + strconv.Itoa(n)
-	dir, err := all.folder(strconv.Itoa(n))
+	dir, err := all.dir(strconv.Itoa(n))
 	if err != nil {
 		found.add("%s: %v", in, err)
 		return p

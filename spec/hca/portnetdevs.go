@@ -65,10 +65,10 @@ func (n netdevs) byPort(at string, h *HCA, own []string) map[int][]string {
 }
 
 // inTable returns the netdevs that a GID table names, each by its first place.
-func (n netdevs) inTable(folder string) map[int]string {
+func (n netdevs) inTable(dir string) map[int]string {
 	names := map[int]string{}
 	for i, empty := 0, 0; i < maxEntries && empty < maxEmpty; i++ {
-		if name := n.attribute(path.Join(folder, strconv.Itoa(i))); name != "" {
+		if name := n.attribute(path.Join(dir, strconv.Itoa(i))); name != "" {
 			names[i] = name
 			empty = 0
 			continue

@@ -183,7 +183,7 @@ func (t tree) hca(listed HCA, parts Parts, common *shared) HCA {
 	} else {
 		h.Place, _ = t.Readlink(at)
 	}
-	dir, err := t.folder(at)
+	dir, err := t.dir(at)
 	if err != nil {
 		if errors.Is(err, fs.ErrNotExist) {
 			h.Place = ""
@@ -238,7 +238,7 @@ func (t tree) attributes(on string, dir tree, h *HCA, found *problems) {
 	if h.Function == FunctionScalable {
 		on += "/.." // the auxiliary bus knows no NUMA nodes
 	}
-	if bus, err := t.folder(on); err == nil {
+	if bus, err := t.dir(on); err == nil {
 		h.NUMANode = numaNode(attributes{dir: bus, in: "device/", problems: found})
 		bus.close()
 	}
@@ -288,8 +288,8 @@ var scalableForm = regexp.MustCompile(`^[a-z0-9_]+\.sf\.[0-9]+$`)
 
 // function sets where on the node an HCA is, and what it is a part of, by the name of its device and by where the links
 // in the device's directory lead.
-func (t tree) function(h *HCA, device, folder string) {
-	physical := t.linkBase(path.Join(folder, "physfn"))
+func (t tree) function(h *HCA, device, dir string) {
+	physical := t.linkBase(path.Join(dir, "physfn"))
 	h.Function = FunctionPhysical
 	switch {
 	case scalableForm.MatchString(device):

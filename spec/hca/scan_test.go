@@ -55,7 +55,7 @@ func scanOne(t *testing.T, f hcatest.Files) HCA {
 }
 
 func TestScanErrors(t *testing.T) {
-	dir := scratch.Folder(t)
+	dir := scratch.Dir(t)
 	file, fifo := filepath.Join(dir, "file"), filepath.Join(dir, "fifo")
 	scratch.File(t, file, "", 0o644)
 	must.Succeed(t, syscall.Mkfifo(fifo, 0o644))
@@ -79,9 +79,9 @@ func TestScanErrors(t *testing.T) {
 }
 
 func TestScanNothing(t *testing.T) {
-	node, err := Scan(scratch.Folder(t))
+	node, err := Scan(scratch.Dir(t))
 	if diff := cmp.Diff(&Inventory{HCAs: []HCA{}}, node); err != nil || diff != "" {
-		t.Errorf("an empty folder: error %v (-want +got):\n%s", err, diff)
+		t.Errorf("an empty directory: error %v (-want +got):\n%s", err, diff)
 	}
 }
 
@@ -141,9 +141,9 @@ func TestPCIAndNUMA(t *testing.T) {
 	}
 }
 
-// TestCopyWithRealFolder is a copy in which class/infiniband holds the HCA
+// TestCopyWithRealDir is a copy in which class/infiniband holds the HCA
 // itself, not a link to it.
-func TestCopyWithRealFolder(t *testing.T) {
+func TestCopyWithRealDir(t *testing.T) {
 	f := hcatest.Files{}
 	for p, content := range one().Files() {
 		p = strings.Replace(p, oneHCA, classOne, 1)

@@ -34,10 +34,10 @@ func openTree(root string) (tree, error) {
 
 func (t tree) close() { _ = t.Close() }
 
-// folder opens a directory as a tree of its own: its links to outside, such as device, have to be followed from the
+// dir opens a directory as a tree of its own: its links to outside, such as device, have to be followed from the
 // top.
-func (t tree) folder(name string) (tree, error) {
-	f, err := t.Folder(name)
+func (t tree) dir(name string) (tree, error) {
+	f, err := t.Dir(name)
 	return tree{f}, files.Cause(err)
 }
 

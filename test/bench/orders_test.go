@@ -131,7 +131,7 @@ func askingPeers(devices []hca.Device) order {
 // write writes a file of the test's own.
 func write(t testing.TB, name, content string) string {
 	t.Helper()
-	file := filepath.Join(scratch.Folder(t), name)
+	file := filepath.Join(scratch.Dir(t), name)
 	scratch.File(t, file, content, 0o600)
 	return file
 }

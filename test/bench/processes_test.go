@@ -69,7 +69,7 @@ func startWith(t testing.TB, name string, existing []*api.Container, commands ..
 	if err != nil {
 		t.Fatal(err)
 	}
-	p := &plugins{runtime: nritest.New(t, name, "v2.4.2"), log: filepath.Join(scratch.Folder(t), "log")}
+	p := &plugins{runtime: nritest.New(t, name, "v2.4.2"), log: filepath.Join(scratch.Dir(t), "log")}
 	p.runtime.SetExisting(existing)
 	p.runtime.Start(t)
 	log, err := os.Create(p.log)

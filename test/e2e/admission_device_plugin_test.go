@@ -28,7 +28,7 @@ func testOperatorsDevicePlugin(t *testing.T, c *cluster.Cluster) {
 	try := func(namespace, app string, init ...corev1.Container) []string {
 		pod := podOf(nil, ctr{limits: "cpu"})
 		pod.Namespace, pod.Labels, pod.Spec.InitContainers = namespace, map[string]string{"app": app}, init
-		file := filepath.Join(scratch.Folder(t), "pod.json")
+		file := filepath.Join(scratch.Dir(t), "pod.json")
 		scratch.File(t, file, golden.JSON(t, pod), 0o644)
 		var got corev1.Pod
 		if err := json.Unmarshal([]byte(kubectl(t, c, "create", "--dry-run=server", "-o", "json", "-f", file)), &got); err != nil {

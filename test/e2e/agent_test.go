@@ -51,7 +51,7 @@ func TestRegistersAfterALongStop(t *testing.T) {
 // startAnother runs another containerd, with the plugins' part of a configuration.
 func startAnother(t *testing.T, socket, plugins string) *daemon.Process {
 	t.Helper()
-	dir, programs := scratch.Folder(t), nodeParts(t).Containerd(*version)
+	dir, programs := scratch.Dir(t), nodeParts(t).Containerd(*version)
 	config := filepath.Join(dir, "config.toml")
 	// The shims of the first containerd report to the ttrpc socket beside its own.
 	scratch.File(t, config, "version = 3\n"+plugins+"\n[ttrpc]\naddress = '"+dir+"/ttrpc.sock'\n", 0o644)

@@ -102,7 +102,7 @@ func pluginContainer(t *testing.T) containerd.Container {
 		case v.HostPath != nil:
 			hosts[v.Name] = v.HostPath.Path
 		case v.Projected != nil:
-			hosts[v.Name] = scratch.Folder(t)
+			hosts[v.Name] = scratch.Dir(t)
 			scratch.File(t, filepath.Join(hosts[v.Name], "config.yaml"), "{}\n", 0o644)
 		}
 	}

@@ -40,7 +40,7 @@ const (
 // writeCDI installs the hook, and writes the node's CDI file with flags. It goes with the test.
 func writeCDI(t *testing.T, flags ...string) {
 	t.Helper()
-	hook := filepath.Join(scratch.Folder(t), "rdma-hook")
+	hook := filepath.Join(scratch.Dir(t), "rdma-hook")
 	scratch.File(t, hook, scratch.Read(t, filepath.Join(*bin, "rdma-hook")), 0o755)
 	t.Cleanup(func() { onNodeAfter(t, "rm -f "+cdiFile) })
 	rdmaSpec(t, append([]string{"cdi", "generate", "--to", cdiFile, "--hook", hook}, flags...)...)
@@ -63,7 +63,7 @@ func needsCTR(t *testing.T) {
 func ctrRun(t *testing.T, user int) string {
 	t.Helper()
 	parts := nodeParts(t)
-	said := filepath.Join(scratch.Folder(t), "said")
+	said := filepath.Join(scratch.Dir(t), "said")
 	if err := errors.Join(os.WriteFile(said, nil, 0o666), os.Chmod(said, 0o666)); err != nil {
 		t.Fatal(err)
 	}
@@ -203,7 +203,7 @@ func (p podman) call(t *testing.T, args ...string) string {
 func (p podman) load(t *testing.T) {
 	t.Helper()
 	parts := nodeParts(t)
-	image := filepath.Join(scratch.Folder(t), "busybox.tar") // in a directory that a Podman in a tree sees
+	image := filepath.Join(scratch.Dir(t), "busybox.tar") // in a directory that a Podman in a tree sees
 	scratch.File(t, image, scratch.Read(t, parts.Image("busybox")), 0o644)
 	p.call(t, "load", "-q", "-i", image)
 }

@@ -30,7 +30,7 @@ func TestCollect(t *testing.T) {
 		t.Fatalf("the container's variable is %q", got)
 	}
 	t.Setenv("PASSWORD_OF_COLLECT", secret)
-	file := filepath.Join(scratch.Folder(t), "node.tar.gz")
+	file := filepath.Join(scratch.Dir(t), "node.tar.gz")
 	const patience = "--timeout=1m" // the node's CPU is emulated
 	_, listed, status := call(t, "collect", "--to", file, patience)
 	if status != 0 || !strings.Contains(listed, " sys/class/infiniband/rxe0 -> ") {
@@ -44,7 +44,7 @@ func TestCollect(t *testing.T) {
 	if diff := cmp.Diff(there, here); diff != "" {
 		t.Errorf("doctor, -there +here:\n%s", diff)
 	}
-	dir := scratch.Folder(t)
+	dir := scratch.Dir(t)
 	if out, err := exec.CommandContext(t.Context(), "tar", "-xzf", file, "-C", dir).CombinedOutput(); err != nil {
 		t.Fatalf("tar: %v: %s", err, out)
 	}

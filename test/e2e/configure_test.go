@@ -121,7 +121,7 @@ func configureAll(t *testing.T) (next string) {
 // clone is a clone of the repository on the node, and what makes it: make writes there what has been built.
 func clone(t *testing.T) pages.Shell {
 	t.Helper()
-	dir := scratch.Folder(t, "tools")
+	dir := scratch.Dir(t, "tools")
 	scratch.File(t, filepath.Join(dir, "tools/make"), `#!/bin/sh -e
 for target; do
   case $target in build) to=bin ;; amd64 | arm64) to=bin/$target ;; *) exit 2 ;; esac

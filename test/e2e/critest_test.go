@@ -55,7 +55,7 @@ func TestCritest(t *testing.T) {
 func runCritest(t *testing.T) map[string][]string {
 	t.Helper()
 	parts := nodeParts(t)
-	dir := scratch.Folder(t)
+	dir := scratch.Dir(t)
 	images, report := filepath.Join(dir, "images.yaml"), filepath.Join(dir, "report.json")
 	scratch.File(t, images, "defaultTestContainerImage: "+node.ImageName("busybox")+
 		"\n", 0o644)

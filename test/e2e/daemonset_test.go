@@ -80,7 +80,7 @@ func testKubectl(t *testing.T, d *daemonSet, k *kubelet.Kubelet, withNRI contain
 	d.awaitRollout(t)
 	d.expectAnswers(t, "9797", "/readyz", "registered")
 	d.expectAnswers(t, "9797", "/metrics", "\nnri_rdma_connected 1\n")
-	d.awaitLog(t, "nri-rdma", "raise them with: kubectl rdma repair "+k.NodeName())
+	d.awaitLog(t, "nri-rdma", "run: kubectl rdma repair "+k.NodeName())
 	d.expectAnswers(t, "9797", "/metrics", "\nnri_rdma_registered_below_policy 2\n")
 	late := runClusterPod(t, d.c, k, kubelet.Pod{Name: "late",
 		Containers: []kubelet.Container{{Name: "main", Resource: shared}}})
@@ -124,7 +124,7 @@ func (d *daemonSet) kubectlRDMA(t *testing.T, args ...string) (string, int) {
 // testHostPod: kubectl rdma repair raises the limit of a pod that started while the plugin was away, without a change
 // of the DaemonSet; the doctor sees the host; collect writes an archive; and no pod of theirs is left.
 func testHostPod(t *testing.T, d *daemonSet, k *kubelet.Kubelet, away *staticPod) {
-	archive := filepath.Join(scratch.Folder(t), "node.tar.gz")
+	archive := filepath.Join(scratch.Dir(t), "node.tar.gz")
 	const raise = "default/away main: memlock %s unlimited: "
 	for _, test := range []struct {
 		args   []string
@@ -223,7 +223,7 @@ func testValidatorContainer(t *testing.T, d *daemonSet, k *kubelet.Kubelet) {
 // The node's CPU is emulated, hence the budget. All else is as people install it.
 func kustomizations(t *testing.T) (overlay, own string) {
 	t.Helper()
-	dir := scratch.Folder(t)
+	dir := scratch.Dir(t)
 	clone := filepath.Join(dir, "rdma-spec/deploy/kustomize")
 	if err := os.CopyFS(clone, os.DirFS(deployPath("kustomize"))); err != nil {
 		t.Fatal(err)
@@ -249,7 +249,7 @@ func importImage(t *testing.T) {
 	for _, path := range paths {
 		programs[path] = filepath.Join(*bin, filepath.Base(path))
 	}
-	file := filepath.Join(scratch.Folder(t), "image.tar")
+	file := filepath.Join(scratch.Dir(t), "image.tar")
 	if err := node.WriteImage(file, "docker.io/library/rdma-spec:devel", programs, entrypoint); err != nil {
 		t.Fatal(err)
 	}

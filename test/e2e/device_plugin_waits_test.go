@@ -245,7 +245,7 @@ func waitingDevicePlugin(t *testing.T) string {
 	}
 	set := strings.NewReplacer("IMAGE", node.ImageName("busybox"), "PROGRAM", filepath.Base(program),
 		"FOLDER", filepath.Dir(program)).Replace(upstreamSet)
-	dir := scratch.Folder(t)
+	dir := scratch.Dir(t)
 	if err := os.CopyFS(dir, os.DirFS(deployPath("device-plugins"))); err != nil {
 		t.Fatal(err)
 	}

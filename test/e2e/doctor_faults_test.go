@@ -25,7 +25,7 @@ import (
 // faults are planted on the node in this order. Each leaves the node well once it is fixed.
 func (c *clinic) faults() []fault {
 	parts := nodeParts(c.T)
-	dir := scratch.Folder(c)
+	dir := scratch.Dir(c)
 	spec := func(name, text string) string {
 		file := filepath.Join(dir, name)
 		scratch.File(c.T, file, text, 0o644)
@@ -101,7 +101,7 @@ func (c *clinic) faults() []fault {
 					"['rdma']\n[plugins.'io.containerd.nri.v1.nri']")
 		}, "nri-required-plugins", func(c *clinic) { c.edit("  required_plugins = ['rdma']\n", "") }, false},
 		{"two containerds", func(c *clinic) { // without pods, and it takes the socket of NRI
-			second = startAnother(c.T, filepath.Join(scratch.Folder(c.T), "second.sock"),
+			second = startAnother(c.T, filepath.Join(scratch.Dir(c.T), "second.sock"),
 				"[plugins.'io.containerd.nri.v1.nri']\n  socket_path = '"+containerd.NRISocket+"'")
 		}, "nri-owner", func(c *clinic) {
 			second.Stop()

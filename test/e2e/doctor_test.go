@@ -124,7 +124,7 @@ func (c *clinic) open() {
 // systemd does what the fixes ask of systemctl, which the node does not have: a script hands its arguments over, and
 // waits.
 func (c *clinic) systemd() {
-	dir := scratch.Folder(c)
+	dir := scratch.Dir(c)
 	script := fmt.Sprintf("#!/bin/sh\necho \"$@\" >%[1]s/asked && read answer <%[1]s/done && test \"$answer\" = ok\n",
 		dir)
 	onNode(c.T, "mkfifo "+dir+"/asked "+dir+"/done")

@@ -58,7 +58,7 @@ func TestClusterDRA(t *testing.T) {
 		t.Run(test.name, func(t *testing.T) {
 			driver := test.name + ".dra.rdma-node.test"
 			startDriver(t, c, k, append(test.flags, "--name", driver)...)
-			claim := filepath.Join(scratch.Folder(t), "claim.yaml")
+			claim := filepath.Join(scratch.Dir(t), "claim.yaml")
 			scratch.File(t, claim,
 				strings.NewReplacer("DRIVER", driver, "CLAIM", test.name, "HCA", test.hca).Replace(claimOf), 0o600)
 			kubectl(t, c, "apply", "-f", claim)

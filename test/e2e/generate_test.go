@@ -21,7 +21,7 @@ import (
 // A runtime handler with the generated base spec gives unlimited memlock and IPC_LOCK, and not the 1024 files that the
 // recipe of the field, editing what `ctr oci spec` prints, gives beside it.
 func TestGenerate(t *testing.T) {
-	dir := scratch.Folder(t)
+	dir := scratch.Dir(t)
 	generated := filepath.Join(dir, "rdma-spec.json")
 	scratch.File(t, generated, string(rdmaSpec(t, "generate")), 0o644)
 	handMade := filepath.Join(dir, "hand-made.json")
@@ -119,7 +119,7 @@ func TestDropIns(t *testing.T) {
 		{version: "2.4.2", main: v3 + off, dropIns: nri},
 		{version: "2.4.2", main: v3 + off, dropIns: validator, validator: true},
 	} {
-		dir := scratch.Folder(t)
+		dir := scratch.Dir(t)
 		main := filepath.Join(dir, "config.toml")
 		scratch.File(t, main, strings.ReplaceAll(test.main, "%DIR%", dir+"/conf.d"), 0o644)
 		for _, d := range test.dropIns {

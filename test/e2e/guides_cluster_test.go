@@ -52,7 +52,7 @@ type guides struct {
 // their examples have memlock and an HCA.
 func TestClusterGuides(t *testing.T) {
 	restartWith(t, func(o *containerd.Options) { o.Network = true })
-	g := &guides{c: startWholeCluster(t), dir: scratch.Folder(t)}
+	g := &guides{c: startWholeCluster(t), dir: scratch.Dir(t)}
 	g.k = joinKubelet(t, g.c)
 	t.Cleanup(func() { removePods(t, corev1.NamespaceDefault) })
 	g.prepare(t)

@@ -295,7 +295,7 @@ func testRendered(t *testing.T, d *daemonSet, chart string) {
 	d.kubectl(t, "create", "-f", parts.Definitions()+"/") // a link, which kubectl follows for its slash
 	d.kubectl(t, "wait", "--for=condition=Established", "customresourcedefinitions", "--all",
 		"--timeout", patience.String())
-	dir := scratch.Folder(t)
+	dir := scratch.Dir(t)
 	for i, values := range everyOption {
 		text := d.helm(t, "template", "nri-rdma", chart, "--set", values)
 		scratch.File(t, filepath.Join(dir, fmt.Sprintf("%d.yaml", i)), text, 0o644)

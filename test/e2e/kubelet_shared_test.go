@@ -64,7 +64,7 @@ func TestKubeletSharedDevicePlugin(t *testing.T) {
 // kubelet has it to give. It ends with the test.
 func startSharedDevicePlugin(t *testing.T, k *kubelet.Kubelet, resource string, flags ...string) string {
 	t.Helper()
-	config := filepath.Join(scratch.Folder(t), "config.json")
+	config := filepath.Join(scratch.Dir(t), "config.json")
 	scratch.File(t, config, fmt.Sprintf(`{"configList": [{"resourceName": %q, "rdmaHcaMax": 63,
 		"selectors": {"vendors": ["15b3"], "deviceIDs": ["1017"], "ifNames": ["eth0"]}}]}`, resource), 0o644)
 	// It alone sees the PCI device, in a mount namespace of its own.

@@ -163,7 +163,7 @@ rules:
 // A container that a signal by resource might be about is left alone where the kubelet does not answer. The plugin
 // counts it, and status and the doctor find it as soon as the kubelet answers.
 func testNoAnswer(t *testing.T, k *kubelet.Kubelet) {
-	silent := filepath.Join(scratch.Folder(t), "s")
+	silent := filepath.Join(scratch.Dir(t), "s")
 	scratch.Socket(t, silent)
 	plugin := startPlugin(t, "optIn: {resources: [spidernet.io/*]}\n", "--pod-resources-socket", silent, "--http", metricsAddress)
 	pod := runStaticPod(t, k, kubelet.Pod{Name: "no-answer", Containers: []kubelet.Container{{Name: "worker", Resource: deviceless}}})
@@ -185,7 +185,7 @@ func testNoAnswer(t *testing.T, k *kubelet.Kubelet) {
 // startRelay puts a relay before the kubelet's pod resources, which notes the questions. It ends with the test.
 func startRelay(t *testing.T, k *kubelet.Kubelet) *kubelet.Relay {
 	t.Helper()
-	r, err := k.Relay(filepath.Join(scratch.Folder(t), "s"))
+	r, err := k.Relay(filepath.Join(scratch.Dir(t), "s"))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -135,7 +135,7 @@ devices:
 // management container is.
 func TestCDINameOfNVIDIAsPlugin(t *testing.T) {
 	plugin := startPlugin(t, "optIn: {namespaces: [listed]}")
-	dir := scratch.Folder(t)
+	dir := scratch.Dir(t)
 	other := start(t, filepath.Join(nodeParts(t).Dir(), "nvidia-ctk/nvidia-ctk-installer"), "--enable-nri-plugin",
 		"--nri-namespace=gpu-operator", "--nri-socket="+containerd.NRISocket, "--runtime=containerd",
 		"--ignore-errors", // of what it installs first, which the node does not have

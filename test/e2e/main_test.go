@@ -93,7 +93,7 @@ func onRuntime() *pods.Client {
 // startPlugin runs nri-rdma with a configuration and waits until the runtime has taken it in. It ends with the test.
 func startPlugin(t *testing.T, config string, args ...string) *daemon.Process {
 	t.Helper()
-	file := filepath.Join(scratch.Folder(t), "config.yaml")
+	file := filepath.Join(scratch.Dir(t), "config.yaml")
 	scratch.File(t, file, config, 0o644)
 	return startPluginWith(t, append([]string{"--config", file}, args...)...)
 }

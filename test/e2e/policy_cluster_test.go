@@ -123,7 +123,7 @@ func (d *daemonSet) awaitNoPods(t *testing.T) {
 // newer returns the chart as a later version of it, for the same plugin.
 func (p *policies) newer(t *testing.T) string {
 	t.Helper()
-	dir := scratch.Folder(t)
+	dir := scratch.Dir(t)
 	onNode(t, "tar xzf "+p.chart+" -C "+dir+" && sed -i 's/^version: .*/version: 99.0.0/' "+dir+"/nri-rdma/Chart.yaml")
 	return filepath.Join(dir, "nri-rdma")
 }

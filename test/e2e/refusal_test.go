@@ -95,7 +95,7 @@ func TestValidator(t *testing.T) {
 // test.
 func startValidator(t *testing.T) *daemon.Process {
 	t.Helper()
-	config := filepath.Join(scratch.Folder(t), "config.yaml")
+	config := filepath.Join(scratch.Dir(t), "config.yaml")
 	scratch.File(t, config, "{}", 0o644)
 	return start(t, filepath.Join(*bin, "nri-rdma"), "--validate", "--config", config, "--socket", containerd.NRISocket)
 }

@@ -29,7 +29,7 @@ var registerSource string
 // register builds the program that registers 10 MB until it can.
 func register(t *testing.T) containerd.Mount {
 	t.Helper()
-	dir := scratch.Folder(t)
+	dir := scratch.Dir(t)
 	source, program := filepath.Join(dir, "register.c"), filepath.Join(dir, "register")
 	scratch.File(t, source, registerSource, 0o644)
 	if out, err := exec.CommandContext(t.Context(), "cc", "-O1", "-o", program, source,
@@ -52,7 +52,7 @@ func judged(t *testing.T, args []string) []string {
 	if args[0] != "status" && args[0] != "repair" {
 		return args
 	}
-	defaults := filepath.Join(scratch.Folder(t), "defaults.yaml")
+	defaults := filepath.Join(scratch.Dir(t), "defaults.yaml")
 	scratch.File(t, defaults, "{}", 0o644)
 	return append(args, "--config", defaults)
 }

@@ -192,7 +192,7 @@ func importVerbs(t *testing.T) {
 			files[string(library[1])] = string(library[1])
 		}
 	}
-	image := filepath.Join(scratch.Folder(t), "verbs.tar")
+	image := filepath.Join(scratch.Dir(t), "verbs.tar")
 	if err := node.WriteImage(image, node.ImageName("verbs"), files); err != nil {
 		t.Fatal(err)
 	}

@@ -161,7 +161,7 @@ func TestUse(t *testing.T) {
 // expectUseInArchive checks that an archive has the table that the node has.
 func expectUseInArchive(t *testing.T) {
 	t.Helper()
-	file := filepath.Join(scratch.Folder(t), "node.tar.gz")
+	file := filepath.Join(scratch.Dir(t), "node.tar.gz")
 	if _, stderr, status := tool(t, "collect", "--to", file, "--timeout=1m"); status != 0 {
 		t.Fatalf("collect: exit status %d: %s", status, stderr)
 	}

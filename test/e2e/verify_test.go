@@ -24,7 +24,7 @@ const emptyImage = "docker.io/library/scratch:empty"
 
 func importScratch(t *testing.T) {
 	t.Helper()
-	file := filepath.Join(scratch.Folder(t), "image.tar")
+	file := filepath.Join(scratch.Dir(t), "image.tar")
 	if err := errors.Join(node.WriteImage(file, emptyImage, nil), ctrd.Import(within(t, patience), file)); err != nil {
 		t.Fatal(err)
 	}

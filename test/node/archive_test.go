@@ -19,12 +19,12 @@ import (
 func TestArchiveOnAnotherHost(t *testing.T) {
 	const lists = "/var/lib/apt/lists"
 	before := listing(t, lists)
-	a := debian12("NAME=\"Ubuntu\"\nID=ubuntu\nVERSION_ID=\"24.04\"\nID_LIKE=debian\n", scratch.Folder(t))
+	a := debian12("NAME=\"Ubuntu\"\nID=ubuntu\nVERSION_ID=\"24.04\"\nID_LIKE=debian\n", scratch.Dir(t))
 	name, err := a.dependency(t.Context(), "linux-image-amd64", "linux-image-")
 	if err != nil || !strings.HasPrefix(name, "linux-image-6.1.") || !strings.HasSuffix(name, "-amd64") {
 		t.Errorf("the kernel's package is %q, %v; want Debian 12's", name, err)
 	}
-	dir := scratch.Folder(t)
+	dir := scratch.Dir(t)
 	if err := a.unpack(t.Context(), dir, "containerd"); err != nil {
 		t.Fatal(err)
 	}

@@ -17,7 +17,7 @@ import (
 )
 
 func TestEnsureBuildsOnce(t *testing.T) {
-	cache := scratch.Folder(t)
+	cache := scratch.Dir(t)
 	var built atomic.Int32
 	p := part{name: "thing", recipe: []string{"1"}, build: func(_ context.Context, dir string) error {
 		built.Add(1)
@@ -41,7 +41,7 @@ func TestEnsureBuildsOnce(t *testing.T) {
 }
 
 func TestEnsureLeavesNothingHalf(t *testing.T) {
-	cache := scratch.Folder(t)
+	cache := scratch.Dir(t)
 	broken := errors.New("no space")
 	p := part{name: "thing", recipe: []string{"1"}, build: func(_ context.Context, dir string) error {
 		if err := os.WriteFile(filepath.Join(dir, "file"), nil, 0o644); err != nil {
@@ -75,7 +75,7 @@ func TestDir(t *testing.T) {
 }
 
 func TestLockWaits(t *testing.T) {
-	path := filepath.Join(scratch.Folder(t), "lock")
+	path := filepath.Join(scratch.Dir(t), "lock")
 	unlock, err := lock(t.Context(), path, io.Discard)
 	if err != nil {
 		t.Fatal(err)

@@ -20,7 +20,7 @@ import (
 )
 
 func TestImage(t *testing.T) {
-	path := filepath.Join(scratch.Folder(t), "image.tar")
+	path := filepath.Join(scratch.Dir(t), "image.tar")
 	var content layer
 	content.dir("bin", 0o755)
 	content.file("bin/true", 0o755, []byte("program"))

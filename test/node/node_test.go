@@ -77,7 +77,7 @@ func runScript(ctx context.Context, n *node.Node, in, text string) (result, erro
 }
 
 func TestNode(t *testing.T) {
-	share := scratch.Folder(t)
+	share := scratch.Dir(t)
 	n := boot(t, node.Options{Share: share})
 
 	for _, test := range []struct {

@@ -15,7 +15,7 @@ import (
 
 // A kernel without an option that was asked for would fail where a test needs it, and nobody would know why.
 func TestMissingOptions(t *testing.T) {
-	config := filepath.Join(scratch.Folder(t), ".config")
+	config := filepath.Join(scratch.Dir(t), ".config")
 	scratch.File(t, config, "CONFIG_A=y\n# CONFIG_B is not set\nCONFIG_C=m\nCONFIG_DEF=y\n", 0o644)
 	if err := missingOptions("# A comment.\nCONFIG_A=y\n\nCONFIG_C=m\n", config); err != nil {
 		t.Error(err)

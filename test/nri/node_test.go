@@ -37,7 +37,7 @@ const (
 	memlock = 1 << 20
 	// answer is how long the runtime waits for a plugin, which then is gone: long enough for any machine, where nothing
 	// hangs. stuck is how long the tests wait for anything else.
-	answer, stuck = await.Patience, 2 * await.Patience
+	answer, stuck = await.Timeout, 2 * await.Timeout
 )
 
 // eachVersion runs a test with each version of NRI for which runtime has a .mod file.
@@ -109,7 +109,7 @@ func newNode(t *testing.T, runtime string) *node {
 // newNodeThatWaits starts a runtime that waits so long for a plugin's answer.
 func newNodeThatWaits(t *testing.T, runtime string, answer time.Duration) *node {
 	t.Helper()
-	dir := scratch.Folder(t)
+	dir := scratch.Dir(t)
 	n := &node{
 		dir: dir, root: hcatest.V100(t), program: build(t, "../../cmd/nri-rdma", "nri-rdma"), random: chance.New(t),
 		slowest: answer / 2, containerd: storedspectest.NewServer(t), handover: []string{"--handover", filepath.Join(dir, "handover")},

@@ -182,7 +182,7 @@ func TestPartsThatWait(t *testing.T) {
 
 // A part of whose programs of tests one ran none fails, though its target succeeds.
 func TestPatternThatMatchesNoTest(t *testing.T) {
-	t.Chdir(scratch.Folder(t))
+	t.Chdir(scratch.Dir(t))
 	const makefile = "good bad:\n\t@echo '=== RUN   TestGood'; echo '--- PASS: TestGood (0.00s)'; echo PASS\n" +
 		"bad: none\nnone: good\n\t@echo '" + noTests + "' >&2; echo PASS\n"
 	if err := errors.Join(os.WriteFile("Makefile", []byte(makefile), 0o600), os.MkdirAll(logDir, 0o755)); err != nil {
@@ -198,7 +198,7 @@ func TestPatternThatMatchesNoTest(t *testing.T) {
 }
 
 func TestReport(t *testing.T) {
-	t.Chdir(scratch.Folder(t))
+	t.Chdir(scratch.Dir(t))
 	if err := os.MkdirAll(logDir, 0o755); err != nil {
 		t.Fatal(err)
 	}

@@ -78,7 +78,7 @@ func (p Program) Completions(args ...string) string {
 // Collect calls collect on the node below a root and returns the archive.
 func (p Program) Collect(t testing.TB, root string, args ...string) (file string) {
 	t.Helper()
-	file = filepath.Join(scratch.Folder(t), "node.tar.gz")
+	file = filepath.Join(scratch.Dir(t), "node.tar.gz")
 	if got := p.Words("collect --root "+root+" --to "+file, args...); got.Status != 0 || got.Stdout != "" {
 		t.Fatalf("collect: %+v", got)
 	}
@@ -119,7 +119,7 @@ func (p Program) Compare(t testing.TB, file string, names map[string]string, cal
 // File returns a file with a text, as a configuration has it.
 func File(t testing.TB, text string) string {
 	t.Helper()
-	file := filepath.Join(scratch.Folder(t), "config.yaml")
+	file := filepath.Join(scratch.Dir(t), "config.yaml")
 	scratch.File(t, file, text, 0o644)
 	return file
 }

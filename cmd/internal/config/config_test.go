@@ -23,7 +23,7 @@ var program = clitest.New(nil, func() []*cobra.Command {
 
 // config check and config show name the file as it was named, or standard input.
 func TestConfig(t *testing.T) {
-	names := map[string]string{"EMPTY": clitest.File(t, "{}"), "FOLDER": scratch.Folder(t), "SAYS-MUCH": clitest.File(t, `
+	names := map[string]string{"EMPTY": clitest.File(t, "{}"), "FOLDER": scratch.Dir(t), "SAYS-MUCH": clitest.File(t, `
 rules: [{memlock: memory-limit, match: {namespaces: [ml-*]}, name: "true"}]
 optIn: {resources: [rdma/*, "*/hostdev"]}
 ipcLock: false

@@ -42,7 +42,7 @@ func runOnce(t *testing.T, c *Current) {
 	ctx, stop := context.WithCancel(t.Context())
 	ended := make(chan struct{})
 	go func() { c.Run(ctx); close(ended) }()
-	await.That(t, await.Patience, "awake", func() bool { return len(c.wake) == 0 })
+	await.That(t, await.Timeout, "awake", func() bool { return len(c.wake) == 0 })
 	stop()
 	<-ended
 	t.Cleanup(c.Close)
@@ -54,7 +54,7 @@ func (c *Current) memlock() string { return string(c.Policy().Config().Memlock) 
 // TestCurrent_NoFileBeforeAnAnswer: what is called between a connection and its answers touches no file, whose disk may
 // stand still. Run writes what is to be written.
 func TestCurrent_NoFileBeforeAnAnswer(t *testing.T) {
-	root := scratch.Folder(t, KeptFolder[1:])
+	root := scratch.Dir(t, KeptDir[1:])
 	must.Succeed(t, os.Mkdir(filepath.Join(root, "run"), 0o755))
 	o := Options{Root: root, Deployment: "DaemonSet.rdma-spec.a"}
 	kept := Kept{root, o.Deployment}
@@ -91,7 +91,7 @@ func TestCurrent_NoFileBeforeAnAnswer(t *testing.T) {
 // TestCurrent_TookOverAnOlderText: what the process before has left, and this version cannot read, costs nothing: what
 // is kept goes on.
 func TestCurrent_TookOverAnOlderText(t *testing.T) {
-	root := scratch.Folder(t, KeptFolder[1:])
+	root := scratch.Dir(t, KeptDir[1:])
 	o := Options{Root: root, Deployment: "DaemonSet.rdma-spec.a"}
 	c, log := current(o)
 	c.Use(nil, "a file", errors.New("memlok: unknown key"))
@@ -105,7 +105,7 @@ func TestCurrent_TookOverAnOlderText(t *testing.T) {
 
 // TestKept_WritesOnce: the same text is not written again.
 func TestKept_WritesOnce(t *testing.T) {
-	root := scratch.Folder(t, KeptFolder[1:])
+	root := scratch.Dir(t, KeptDir[1:])
 	k := Kept{root, "DaemonSet.rdma-spec.a"}
 	must.Succeed(t, k.Write([]byte("{}")))
 	first, err := os.Stat(k.path())
@@ -133,12 +133,12 @@ func fillUp(t *testing.T, path string) {
 // TestCurrent_FullDisk: where the policy in force cannot be written, the one before it is in force no longer, and one
 // warning says so, until it can be written.
 func TestCurrent_FullDisk(t *testing.T) {
-	root := scratch.Folder(t, "run/rdma-spec")
-	folder := filepath.Join(root, "run/rdma-spec")
-	if err := unix.Mount("tmpfs", folder, "tmpfs", 0, "size=16k,mode=755"); err != nil {
+	root := scratch.Dir(t, "run/rdma-spec")
+	dir := filepath.Join(root, "run/rdma-spec")
+	if err := unix.Mount("tmpfs", dir, "tmpfs", 0, "size=16k,mode=755"); err != nil {
 		t.Skipf("no tmpfs can be mounted: %v", err)
 	}
-	t.Cleanup(func() { _ = unix.Unmount(folder, unix.MNT_DETACH) })
+	t.Cleanup(func() { _ = unix.Unmount(dir, unix.MNT_DETACH) })
 	synctest.Test(t, func(t *testing.T) {
 		c, log := current(Options{Root: root})
 		defer c.Close()
@@ -146,7 +146,7 @@ func TestCurrent_FullDisk(t *testing.T) {
 		go c.Run(t.Context())
 		synctest.Wait()
 		expect(t, "the defaults", root, "the defaults")
-		fill := filepath.Join(folder, "fill")
+		fill := filepath.Join(dir, "fill")
 		fillUp(t, fill)
 		c.Use(parsed(t, "memlock: 1Gi"), "a file", nil)
 		synctest.Wait()

@@ -143,19 +143,19 @@ func unreadable(path string, err error) error {
 
 // openTrusted opens a file that nobody but root, or whoever asks, can have written.
 func openTrusted(path string) (*os.File, error) {
-	folder, err := os.OpenRoot(filepath.Dir(path))
+	dir, err := os.OpenRoot(filepath.Dir(path))
 	if err != nil {
 		return nil, fmt.Errorf("no policy is in force: %w", &fs.PathError{Op: "open", Path: path, Err: files.Cause(err)})
 	}
-	defer func() { _ = folder.Close() }() // opened for reading
-	info, err := folder.Stat(".")
+	defer func() { _ = dir.Close() }() // opened for reading
+	info, err := dir.Stat(".")
 	if err == nil {
 		err = trusted(filepath.Dir(path), info)
 	}
 	if err != nil {
 		return nil, err
 	}
-	file, err := folder.OpenFile(filepath.Base(path), os.O_RDONLY|syscall.O_NONBLOCK, 0) // it might be a pipe
+	file, err := dir.OpenFile(filepath.Base(path), os.O_RDONLY|syscall.O_NONBLOCK, 0) // it might be a pipe
 	if err != nil {
 		return nil, fmt.Errorf("no policy is in force: %w", &fs.PathError{Op: "open", Path: path, Err: files.Cause(err)})
 	}

@@ -36,7 +36,7 @@ func expect(t *testing.T, what, root, source string) {
 }
 
 func TestWhatIsWrittenIsRead(t *testing.T) {
-	root := scratch.Folder(t, "run")
+	root := scratch.Dir(t, "run")
 	p := parsed(t, `
 memlock: 16Gi
 optIn: {namespaces: [ml-*]}
@@ -62,11 +62,11 @@ rules:
 }
 
 func TestNobodyHasWritten(t *testing.T) {
-	root := scratch.Folder(t, "run")
+	root := scratch.Dir(t, "run")
 	_, err := Read(root)
 	if !errors.Is(err, fs.ErrNotExist) || err.Error() != "no policy is in force: open "+root+
 		"/run/rdma-spec/policy.yaml: no such file or directory" {
-		t.Errorf("no folder: %v", err)
+		t.Errorf("no directory: %v", err)
 	}
 	must.Succeed(t, os.Mkdir(filepath.Join(root, "run/rdma-spec"), 0o755))
 	if _, err := Read(root); !errors.Is(err, fs.ErrNotExist) {
@@ -78,7 +78,7 @@ func TestNobodyHasWritten(t *testing.T) {
 // the other's end changes nothing. Locks belong to open files, so one process can be all of them, and an end that of
 // its file.
 func TestUpdate(t *testing.T) {
-	root := scratch.Folder(t, "run")
+	root := scratch.Dir(t, "run")
 	plugin := func() *Writer { return kept(t, &Writer{Root: root}) }
 	defaults := parsed(t, "{}")
 	old := plugin()
@@ -109,7 +109,7 @@ func TestUpdate(t *testing.T) {
 
 // A plugin that asks again and again whether its policy is in force writes nothing while it is.
 func TestKeepWritesOnlyWhatChanges(t *testing.T) {
-	root, p := scratch.Folder(t, "run"), parsed(t, "{}")
+	root, p := scratch.Dir(t, "run"), parsed(t, "{}")
 	w := &Writer{Root: root}
 	must.Succeed(t, w.Keep(p, "defaults"))
 	before, err := os.Stat(filepath.Join(root, File))
@@ -132,7 +132,7 @@ func TestRival(t *testing.T) {
 		"the service, and another": {"", "", ""},
 	} {
 		t.Run(name, func(t *testing.T) {
-			root := scratch.Folder(t, "run")
+			root := scratch.Dir(t, "run")
 			says := func(want string) {
 				t.Helper()
 				got := ""
@@ -158,7 +158,7 @@ func TestRival(t *testing.T) {
 
 // A validator runs beside the plugin, and has no writer.
 func TestValidator(t *testing.T) {
-	root, p := scratch.Folder(t, "run"), parsed(t, "{}")
+	root, p := scratch.Dir(t, "run"), parsed(t, "{}")
 	var validator *Writer
 	must.Succeed(t, validator.Write(p, "validator"), validator.Keep(p, "validator"))
 	if _, err := Read(root); !errors.Is(err, fs.ErrNotExist) {
@@ -195,21 +195,21 @@ func TestRefused(t *testing.T) {
 		spoil func(file string) error
 		want  string
 	}{
-		"a folder that others can write": {func(file string) error { return os.Chmod(filepath.Dir(file), 0o777) },
+		"a directory that others can write": {func(file string) error { return os.Chmod(filepath.Dir(file), 0o777) },
 			"DIR is not trusted: users other than root can write to it (mode 0777)"},
-		"a folder that a group can write": {func(file string) error { return os.Chmod(filepath.Dir(file), 0o775) },
+		"a directory that a group can write": {func(file string) error { return os.Chmod(filepath.Dir(file), 0o775) },
 			"DIR is not trusted: users other than root can write to it (mode 0775)"},
 		"a file that others can write": {func(file string) error { return os.Chmod(file, 0o646) },
 			"FILE is not trusted: users other than root can write to it (mode 0646)"},
 		"another's file": {func(file string) error { return os.Chown(file, 65534, 65534) },
 			"FILE is not trusted: it belongs to user 65534, not to root"},
-		"another's folder": {func(file string) error { return os.Chown(filepath.Dir(file), 65534, 65534) },
+		"another's directory": {func(file string) error { return os.Chown(filepath.Dir(file), 65534, 65534) },
 			"DIR is not trusted: it belongs to user 65534, not to root"},
-		"a link out of the folder": {func(file string) error {
-			elsewhere := filepath.Join(scratch.Folder(t), "policy.yaml")
+		"a link out of the directory": {func(file string) error {
+			elsewhere := filepath.Join(scratch.Dir(t), "policy.yaml")
 			return errors.Join(os.Rename(file, elsewhere), os.Symlink(elsewhere, file))
 		}, "no policy is in force: open FILE: path escapes from parent"},
-		"a folder in its place": {func(file string) error { return errors.Join(os.Remove(file), os.Mkdir(file, 0o755)) },
+		"a directory in its place": {func(file string) error { return errors.Join(os.Remove(file), os.Mkdir(file, 0o755)) },
 			"FILE cannot be read as a policy: not a regular file of at most 4194304 bytes"},
 		"an empty file": {write(""), "FILE cannot be read as a policy: its apiVersion is \"\", not rdma-spec/v1alpha1"},
 		"not YAML": {write("{"),
@@ -233,7 +233,7 @@ func TestRefused(t *testing.T) {
 			if strings.HasPrefix(name, "another's") && os.Geteuid() != 0 {
 				t.Skip("only root gives files away")
 			}
-			root := scratch.Folder(t, "run")
+			root := scratch.Dir(t, "run")
 			must.Succeed(t, kept(t, &Writer{Root: root}).Write(parsed(t, "{}"), "defaults"))
 			expect(t, "before", root, "defaults")
 			file := filepath.Join(root, File)
@@ -250,15 +250,15 @@ func TestRefused(t *testing.T) {
 }
 
 // No reader would trust a directory that others can write, so nothing is written there.
-func TestWriterRefusesAFolderOfOthers(t *testing.T) {
-	root := scratch.Folder(t, "run")
-	folder := filepath.Join(root, filepath.Dir(File))
-	must.Succeed(t, os.Mkdir(folder, 0o755), os.Chmod(folder, 0o777))
+func TestWriterRefusesADirOfOthers(t *testing.T) {
+	root := scratch.Dir(t, "run")
+	dir := filepath.Join(root, filepath.Dir(File))
+	must.Succeed(t, os.Mkdir(dir, 0o755), os.Chmod(dir, 0o777))
 	if err := (&Writer{Root: root}).Write(parsed(t, "{}"), "defaults"); err == nil ||
 		!strings.Contains(err.Error(), "is not trusted") {
 		t.Errorf("%v", err)
 	}
-	if found, _ := os.ReadDir(folder); len(found) > 0 {
+	if found, _ := os.ReadDir(dir); len(found) > 0 {
 		t.Errorf("written: %v", found)
 	}
 }
@@ -269,7 +269,7 @@ func FuzzRead(f *testing.F) {
 	f.Add("apiVersion: rdma-spec/v1alpha1\npolicy: []\n")
 	f.Add("policy: {rules: [{}, {}]}\napiVersion: [\n")
 	f.Add("")
-	root := scratch.Folder(f)
+	root := scratch.Dir(f)
 	path := filepath.Join(root, File)
 	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
 		f.Fatal(err)

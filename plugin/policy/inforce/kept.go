@@ -12,8 +12,8 @@ import (
 	"github.com/rdma-spec/rdma-spec/spec/files/atomicfile"
 )
 
-// KeptFolder is the directory of the policies that outlive a reboot, below the node's root.
-const KeptFolder = "/var/lib/rdma-spec/inforce"
+// KeptDir is the directory of the policies that outlive a reboot, below the node's root.
+const KeptDir = "/var/lib/rdma-spec/inforce"
 
 // Kept is the policy that the plugin of a deployment last had in force, where a reboot does not take it. It is for that
 // plugin alone, which goes on with it while its own configuration cannot be read: nobody judges containers by it.
@@ -27,7 +27,7 @@ type Kept struct {
 	Deployment string
 }
 
-func (k Kept) path() string { return filepath.Join(k.Root, KeptFolder, k.Deployment) }
+func (k Kept) path() string { return filepath.Join(k.Root, KeptDir, k.Deployment) }
 
 // Read reads the policy. The error is a single line, and fs.ErrNotExist where none was ever in force.
 func (k Kept) Read() (*InForce, error) {

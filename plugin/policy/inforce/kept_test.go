@@ -18,11 +18,11 @@ import (
 // TestKept: a deployment reads the policy that it kept, as it was given, and no other deployment reads it. Nobody judges
 // containers by it.
 func TestKept(t *testing.T) {
-	root := scratch.Folder(t, KeptFolder[1:])
+	root := scratch.Dir(t, KeptDir[1:])
 	a, b := Kept{root, "DaemonSet.rdma-spec.a"}, Kept{root, "DaemonSet.rdma-spec.b"}
 	for _, text := range []string{"# mine\nmemlock: 16Gi\n", "{memlock: 1Gi}"} {
 		must.Succeed(t, a.Write([]byte(text)))
-		if got := scratch.Read(t, filepath.Join(root, KeptFolder, a.Deployment)); got != text {
+		if got := scratch.Read(t, filepath.Join(root, KeptDir, a.Deployment)); got != text {
 			t.Errorf("kept is %q, want what was given, %q", got, text)
 		}
 		if got, err := a.Read(); err != nil || string(got.Policy.Text()) != text {
@@ -37,9 +37,9 @@ func TestKept(t *testing.T) {
 			t.Errorf("%s reads %+v, %v", name, got, err)
 		}
 	}
-	left, err := os.ReadDir(filepath.Join(root, KeptFolder))
+	left, err := os.ReadDir(filepath.Join(root, KeptDir))
 	if len(left) != 1 || err != nil {
-		t.Errorf("the folder has %v, %v", left, err)
+		t.Errorf("the directory has %v, %v", left, err)
 	}
 }
 
@@ -52,7 +52,7 @@ func TestKeptIsNotTrusted(t *testing.T) {
 		"is empty":                              func(file string) error { return os.Truncate(file, 0) },
 		"not a regular file":                    func(file string) error { return errors.Join(os.Remove(file), os.Mkdir(file, 0o755)) },
 	} {
-		root := scratch.Folder(t, KeptFolder[1:])
+		root := scratch.Dir(t, KeptDir[1:])
 		k := Kept{root, "DaemonSet.rdma-spec.a"}
 		must.Succeed(t, k.Write([]byte("{}")))
 		must.Succeed(t, spoil(k.path()))

@@ -105,15 +105,15 @@ func (w *Writer) path() string { return filepath.Join(w.Root, File) }
 // replace replaces the file by one that is locked already when it appears. Its directory is made where there is none,
 // and must be root's alone: readers would not trust it.
 func (w *Writer) replace(text []byte) error {
-	folder := filepath.Dir(w.path())
-	if err := os.Mkdir(folder, 0o755); err != nil && !os.IsExist(err) {
+	dir := filepath.Dir(w.path())
+	if err := os.Mkdir(dir, 0o755); err != nil && !os.IsExist(err) {
 		return err
 	}
-	info, err := os.Stat(folder)
+	info, err := os.Stat(dir)
 	if err != nil {
 		return err
 	}
-	if err := trusted(folder, info); err != nil {
+	if err := trusted(dir, info); err != nil {
 		return err
 	}
 	var held *os.File

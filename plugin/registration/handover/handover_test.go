@@ -24,12 +24,12 @@ import (
 	"github.com/rdma-spec/rdma-spec/test/testing/scratch"
 )
 
-// folder is where the processes of a test meet.
-func folder(t *testing.T) string { return filepath.Join(scratch.Folder(t), "made") }
+// dir is where the processes of a test meet.
+func dir(t *testing.T) string { return filepath.Join(scratch.Dir(t), "made") }
 
-func join(t *testing.T, folder string) (*Owner, *Waiter) {
+func join(t *testing.T, dir string) (*Owner, *Waiter) {
 	t.Helper()
-	l, err := newLock(folder, "rdma")
+	l, err := newLock(dir, "rdma")
 	must.Succeed(t, err)
 	l.greetWithin = time.Second
 	owner, waiter, err := l.join(t.Context())
@@ -43,9 +43,9 @@ func join(t *testing.T, folder string) (*Owner, *Waiter) {
 }
 
 // owning becomes the owner where there is none, with an offer.
-func owning(t *testing.T, folder string) *Owner {
+func owning(t *testing.T, dir string) *Owner {
 	t.Helper()
-	owner, _ := join(t, folder)
+	owner, _ := join(t, dir)
 	if owner == nil {
 		t.Fatal("another process is the owner")
 	}
@@ -61,9 +61,9 @@ func offer(t *testing.T, o *Owner, text string) {
 }
 
 // waitingBehind joins as a later process, and has received the offer.
-func waitingBehind(t *testing.T, folder string) *Waiter {
+func waitingBehind(t *testing.T, dir string) *Waiter {
 	t.Helper()
-	_, waiter := join(t, folder)
+	_, waiter := join(t, dir)
 	if waiter == nil {
 		t.Fatal("no process is the owner")
 	}
@@ -121,22 +121,22 @@ func take(t *testing.T, w *Waiter) (*Owner, *net.UnixConn) {
 func handsOver(t *testing.T, owner *Owner, waiter *Waiter, connection *net.UnixConn, state string) (*Owner,
 	*net.UnixConn) {
 	t.Helper()
-	given := give(owner, connection, json.RawMessage(state), await.Patience)
+	given := give(owner, connection, json.RawMessage(state), await.Timeout)
 	expectNext(t, waiter, "", state)
 	next, inherited := take(t, waiter)
-	must.Succeed(t, await.Receive(t, await.Patience, "given", given))
+	must.Succeed(t, await.Receive(t, await.Timeout, "given", given))
 	return next, inherited
 }
 
 // Ten processes take the connection from each other, one after the other, with a large state. The runtime's end never
 // sees an end.
 func TestGive(t *testing.T) {
-	folder := folder(t)
-	owner := owning(t, folder)
+	dir := dir(t)
+	owner := owning(t, dir)
 	connection, runtime := handovertest.Pair(t)
 	state := `"` + strings.Repeat("x", 1<<20) + `"`
 	for range 10 {
-		waiter := waitingBehind(t, folder)
+		waiter := waitingBehind(t, dir)
 		offer(t, owner, "second")
 		expectNext(t, waiter, `"second"`, "")
 		next, inherited := handsOver(t, owner, waiter, connection, state)
@@ -145,19 +145,19 @@ func TestGive(t *testing.T) {
 		expectLeadsTo(t, connection, runtime)
 		offer(t, owner, "first")
 	}
-	if info, err := os.Stat(folder); err != nil || info.Mode().Perm() != 0o700 {
-		t.Errorf("the folder: %v, %v", info.Mode(), err)
+	if info, err := os.Stat(dir); err != nil || info.Mode().Perm() != 0o700 {
+		t.Errorf("the directory: %v, %v", info.Mode(), err)
 	}
 }
 
 // Of processes that start at once, one is the owner, and all others wait behind it.
 func TestJoin_AtOnce(t *testing.T) {
-	folder := folder(t)
+	dir := dir(t)
 	var owners atomic.Int32
 	var starts sync.WaitGroup
 	for range 20 {
 		starts.Go(func() {
-			if owner, _ := join(t, folder); owner != nil {
+			if owner, _ := join(t, dir); owner != nil {
 				owners.Add(1)
 				offer(t, owner, "first")
 			}
@@ -171,29 +171,29 @@ func TestJoin_AtOnce(t *testing.T) {
 
 // An owner that ends without giving releases the lock to one that waits.
 func TestOwner_Killed(t *testing.T) {
-	folder := folder(t)
-	owner := owning(t, folder)
-	waiter := waitingBehind(t, folder)
+	dir := dir(t)
+	owner := owning(t, dir)
+	waiter := waitingBehind(t, dir)
 	owner.Close()
 	if _, err := waiter.Next(t.Context()); err == nil || errors.Is(err, ErrRefused) {
 		t.Errorf("the owner is gone: %v", err)
 	}
-	owning(t, folder) // nobody else does
+	owning(t, dir) // nobody else does
 }
 
 // An owner that is killed right after it has offered the connection, and before that is taken, has not given it away,
 // nor the lock: both end with it, which costs a registration. Nobody can know that it has not given them to another
 // process meanwhile.
 func TestGive_OwnerKilled(t *testing.T) {
-	folder := folder(t)
-	owner := owning(t, folder)
-	waiter := waitingBehind(t, folder)
+	dir := dir(t)
+	owner := owning(t, dir)
+	waiter := waitingBehind(t, dir)
 	connection, runtime := handovertest.Pair(t)
 	owner.mu.Lock()
 	to := owner.waiting[0].UnixConn
 	owner.mu.Unlock()
 	err := withDescriptor(connection, func(fd int) error {
-		return sendWith(to, time.Now().Add(await.Patience), message{State: json.RawMessage("1")}, fd, int(owner.locked.Fd()))
+		return sendWith(to, time.Now().Add(await.Timeout), message{State: json.RawMessage("1")}, fd, int(owner.locked.Fd()))
 	})
 	must.Succeed(t, err)
 	_ = owner.locked.Close() // as the kernel does for a process that is killed
@@ -208,23 +208,23 @@ func TestGive_OwnerKilled(t *testing.T) {
 	if _, err := runtime.Read(make([]byte, 1)); err == nil {
 		t.Error("the runtime does not see the end")
 	}
-	owning(t, folder) // nobody else does
+	owning(t, dir) // nobody else does
 }
 
 // A process that is too slow does not get the connection, whenever it goes on. The next one does.
 func TestGive_SlowWaiter(t *testing.T) {
-	folder := folder(t)
-	owner := owning(t, folder)
-	slow := waitingBehind(t, folder)
-	gone := waitingBehind(t, folder)
-	quick := waitingBehind(t, folder)
+	dir := dir(t)
+	owner := owning(t, dir)
+	slow := waitingBehind(t, dir)
+	gone := waitingBehind(t, dir)
+	quick := waitingBehind(t, dir)
 	connection, runtime := handovertest.Pair(t)
 	given := give(owner, connection, json.RawMessage("1"), patience)
 	expectNext(t, slow, "", "1")
 	gone.Close()
 	expectNext(t, quick, "", "1")
 	_, inherited := take(t, quick)
-	must.Succeed(t, await.Receive(t, await.Patience, "given", given))
+	must.Succeed(t, await.Receive(t, await.Timeout, "given", given))
 	if _, late, err := slow.Accept(); err == nil || late != nil {
 		t.Errorf("the slow one has %v, %v", late, err)
 	}
@@ -233,15 +233,15 @@ func TestGive_SlowWaiter(t *testing.T) {
 
 // A process that ends before it takes the connection is not said to be slow.
 func TestAccept_WaiterEnds(t *testing.T) {
-	folder := folder(t)
-	owner := owning(t, folder)
-	waiter := waitingBehind(t, folder)
+	dir := dir(t)
+	owner := owning(t, dir)
+	waiter := waitingBehind(t, dir)
 	connection, runtime := handovertest.Pair(t)
 	given := make(chan error, 1)
-	go func() { given <- owner.Give(connection, json.RawMessage("1"), await.Patience) }()
+	go func() { given <- owner.Give(connection, json.RawMessage("1"), await.Timeout) }()
 	expectNext(t, waiter, "", "1")
 	waiter.Close()
-	if err := await.Receive(t, await.Patience, "given", given); err == nil || !strings.Contains(err.Error(), "ended before") {
+	if err := await.Receive(t, await.Timeout, "given", given); err == nil || !strings.Contains(err.Error(), "ended before") {
 		t.Errorf("given: %v", err)
 	}
 	expectLeadsTo(t, connection, runtime)
@@ -249,23 +249,23 @@ func TestAccept_WaiterEnds(t *testing.T) {
 
 // A process on a busy node may take as long as the one before is patient.
 func TestPatience(t *testing.T) {
-	folder := folder(t)
-	owner := owning(t, folder)
-	waiter := waitingBehind(t, folder)
+	dir := dir(t)
+	owner := owning(t, dir)
+	waiter := waitingBehind(t, dir)
 	connection, runtime := handovertest.Pair(t)
-	given := give(owner, connection, json.RawMessage("1"), await.Patience)
+	given := give(owner, connection, json.RawMessage("1"), await.Timeout)
 	expectNext(t, waiter, "", "1")
 	time.Sleep(patience + patience/2)
 	_, inherited := take(t, waiter)
-	must.Succeed(t, await.Receive(t, await.Patience, "given", given))
+	must.Succeed(t, await.Receive(t, await.Timeout, "given", given))
 	expectLeadsTo(t, inherited, runtime)
 }
 
 // A process that is told to end waits no longer, and can still take what is given to it meanwhile, to pass it on.
 func TestNext_ContextDone(t *testing.T) {
-	folder := folder(t)
-	owner := owning(t, folder)
-	waiter := waitingBehind(t, folder)
+	dir := dir(t)
+	owner := owning(t, dir)
+	waiter := waitingBehind(t, dir)
 	ctx, end := context.WithCancel(t.Context())
 	end()
 	if _, err := waiter.Next(ctx); !errors.Is(err, context.Canceled) {
@@ -284,20 +284,20 @@ func TestGive_NobodyTakes(t *testing.T) {
 	if err := none.Give(connection, nil, patience); err == nil {
 		t.Error("given without a lock")
 	}
-	folder := folder(t)
-	owner := owning(t, folder)
+	dir := dir(t)
+	owner := owning(t, dir)
 	if err := owner.Give(connection, json.RawMessage("1"), patience); err == nil || err.Error() != "no process is "+
 		"waiting" {
 		t.Errorf("given: %v", err)
 	}
-	hangs, deceived := waitingBehind(t, folder), waitingBehind(t, folder)
+	hangs, deceived := waitingBehind(t, dir), waitingBehind(t, dir)
 	if err := owner.Give(connection, json.RawMessage("1"), patience); err == nil || !strings.Contains(err.Error(),
 		"did not take the connection within") {
 		t.Errorf("given: %v", err)
 	}
 	expectLeadsTo(t, connection, runtime)
 	owner.Close()
-	owning(t, folder)             // nobody else does
+	owning(t, dir)                // nobody else does
 	expectNext(t, hangs, "", "1") // they go on
 	expectNext(t, deceived, "", "1")
 	_ = deceived.owner.Close()
@@ -312,12 +312,12 @@ func TestGive_NobodyTakes(t *testing.T) {
 // A lock that is held where nobody listens is hopeless after a moment: its owner was killed, and a process that
 // hangs has a copy of the lock. One where somebody listens and says nothing is after a while.
 func TestJoin_Hopeless(t *testing.T) {
-	folder := folder(t)
-	owner := owning(t, folder)
+	dir := dir(t)
+	owner := owning(t, dir)
 	_ = owner.listener.Close()
 	l := owner.lock
 	l.greetWithin = time.Hour // which it does not wait for
-	ctx, cancel := context.WithTimeout(t.Context(), await.Patience)
+	ctx, cancel := context.WithTimeout(t.Context(), await.Timeout)
 	defer cancel()
 	began := time.Now()
 	_, _, err := l.join(ctx)
@@ -325,13 +325,13 @@ func TestJoin_Hopeless(t *testing.T) {
 		t.Errorf("%v after %s", err, took)
 	}
 	owner.Close()
-	owning(t, folder) // nobody else does
+	owning(t, dir) // nobody else does
 }
 
 // A process that speaks another protocol is refused, and one that says nothing keeps nobody from waiting.
 func TestOtherProtocol(t *testing.T) {
-	folder := folder(t)
-	owner := owning(t, folder)
+	dir := dir(t)
+	owner := owning(t, dir)
 	for said, want := range map[string]string{
 		`{"protocol":2}`: "it speaks protocol 2, not 1", `{`: "unexpected end of JSON input", "": "i/o timeout",
 	} {
@@ -345,7 +345,7 @@ func TestOtherProtocol(t *testing.T) {
 		if _, err := w.Next(t.Context()); !errors.Is(err, ErrRefused) || !strings.Contains(fmt.Sprint(err), want) {
 			t.Errorf("%q: %v, want %s", said, err, want)
 		}
-		waitingBehind(t, folder).Close()
+		waitingBehind(t, dir).Close()
 		w.Close()
 	}
 }
@@ -353,15 +353,15 @@ func TestOtherProtocol(t *testing.T) {
 // A process that has come, but has not said hello before the owner ends, sees that end: the owner's process may run on,
 // and nobody would ever tell it anything.
 func TestWelcome_AfterClose(t *testing.T) {
-	folder := folder(t)
-	owner := owning(t, folder)
+	dir := dir(t)
+	owner := owning(t, dir)
 	late, err := net.DialUnix("unix", nil, &net.UnixAddr{Name: owner.socket, Net: "unix"})
 	must.Succeed(t, err)
-	defer late.Close()       //nolint:errcheck // the test is over
-	waitingBehind(t, folder) // it has come later, and is welcome: so the first one is accepted
+	defer late.Close()    //nolint:errcheck // the test is over
+	waitingBehind(t, dir) // it has come later, and is welcome: so the first one is accepted
 	owner.Close()
 	must.Succeed(t, send(late, message{Protocol: protocol}))
-	must.Succeed(t, late.SetReadDeadline(time.Now().Add(await.Patience)))
+	must.Succeed(t, late.SetReadDeadline(time.Now().Add(await.Timeout)))
 	if said, _, err := receive(late); !errors.Is(err, io.EOF) {
 		t.Errorf("%+v, error %v; want the end", said, err)
 	}
@@ -369,11 +369,11 @@ func TestWelcome_AfterClose(t *testing.T) {
 
 // An owner that hangs from the beginning is not waited for.
 func TestNext_OwnerHangs(t *testing.T) {
-	folder := folder(t)
-	if owner, _ := join(t, folder); owner == nil { // and makes no offer
+	dir := dir(t)
+	if owner, _ := join(t, dir); owner == nil { // and makes no offer
 		t.Fatal("another process is the owner")
 	}
-	_, waiter := join(t, folder)
+	_, waiter := join(t, dir)
 	if _, err := waiter.Next(t.Context()); !errors.Is(err, ErrHangs) {
 		t.Errorf("no offer: %v", err)
 	}

@@ -141,5 +141,5 @@ func TestStore_SystemdHangs(t *testing.T) {
 			}
 		}
 	}()
-	_ = await.Receive(t, await.Patience, "an end of the storing", stored) // it tells why
+	_ = await.Receive(t, await.Timeout, "an end of the storing", stored) // it tells why
 }

@@ -54,7 +54,7 @@ type Server struct {
 // NewServer starts a server at a socket. It ends with the test.
 func NewServer(t testing.TB) *Server {
 	t.Helper()
-	socket := filepath.Join(scratch.Folder(t), "containerd.sock")
+	socket := filepath.Join(scratch.Dir(t), "containerd.sock")
 	listener, err := net.Listen("unix", socket)
 	if err != nil {
 		t.Fatal(err)

@@ -173,7 +173,7 @@ func inTime(t *testing.T, file string) (backup string, err error) {
 		defer close(done)
 		backup, err = Replace(file, []byte("new"))
 	}()
-	await.Receive(t, await.Patience, "the end of Replace of "+file, done)
+	await.Receive(t, await.Timeout, "the end of Replace of "+file, done)
 	return backup, err
 }
 

@@ -28,7 +28,7 @@ func BrokenFiles() Files {
 	for i, name := range brokenNames {
 		pci := fmt.Sprintf("0000:%02x:00.0", 0x10+i)
 		n.HCAs = append(n.HCAs, HCA{Name: name, PCI: pci, Firmware: "20.36.1010", NoMAD: i > 0, Ports: []Port{{}}})
-		at[name] = Folder(name, pci)
+		at[name] = Dir(name, pci)
 		verbs[name] = fmt.Sprintf("%s/infiniband_verbs/uverbs%d", bus(pci), i)
 	}
 	f := n.Files()

@@ -38,12 +38,12 @@ func (f Files) Write(dir string) error {
 		return err
 	}
 	defer func() { _ = root.Close() }()
-	folders := map[string][]string{} // a file is made from its directory, which is looked for once
+	dirs := map[string][]string{} // a file is made from its directory, which is looked for once
 	for p := range f {
-		folders[path.Dir(p)] = append(folders[path.Dir(p)], p)
+		dirs[path.Dir(p)] = append(dirs[path.Dir(p)], p)
 	}
-	for _, folder := range slices.Sorted(maps.Keys(folders)) {
-		if err := f.write(root, folder, folders[folder]); err != nil {
+	for _, dir := range slices.Sorted(maps.Keys(dirs)) {
+		if err := f.write(root, dir, dirs[dir]); err != nil {
 			return err
 		}
 	}
@@ -51,13 +51,13 @@ func (f Files) Write(dir string) error {
 }
 
 // write makes the files of a directory.
-func (f Files) write(top *os.Root, folder string, paths []string) error {
-	if err := top.MkdirAll(folder, 0o755); err != nil {
-		return fmt.Errorf("make %s: %w", folder, err)
+func (f Files) write(top *os.Root, dir string, paths []string) error {
+	if err := top.MkdirAll(dir, 0o755); err != nil {
+		return fmt.Errorf("make %s: %w", dir, err)
 	}
-	root, err := top.OpenRoot(folder)
+	root, err := top.OpenRoot(dir)
 	if err != nil {
-		return fmt.Errorf("make %s: %w", folder, err)
+		return fmt.Errorf("make %s: %w", dir, err)
 	}
 	defer func() { _ = root.Close() }()
 	for _, p := range paths {
@@ -68,31 +68,31 @@ func (f Files) write(top *os.Root, folder string, paths []string) error {
 	return nil
 }
 
-func write(folder *os.Root, p, value string) error {
+func write(dir *os.Root, p, value string) error {
 	name := path.Base(p)
 	target, link := strings.CutPrefix(value, linkMark)
 	switch {
 	case strings.HasSuffix(p, "/"):
 		return nil // it is the directory
 	case link:
-		return folder.Symlink(target, name)
+		return dir.Symlink(target, name)
 	case value == FIFO:
-		dir, err := folder.Open(".")
+		dir, err := dir.Open(".")
 		if err != nil {
 			return err
 		}
 		defer func() { _ = dir.Close() }()
 		return unix.Mkfifoat(int(dir.Fd()), name, 0o644)
 	default:
-		return folder.WriteFile(name, []byte(value), 0o644)
+		return dir.WriteFile(name, []byte(value), 0o644)
 	}
 }
 
 // Under returns the paths at and below directory.
-func (f Files) Under(folder string) []string {
+func (f Files) Under(dir string) []string {
 	var found []string
 	for _, p := range slices.Sorted(maps.Keys(f)) {
-		if p == folder || strings.HasPrefix(p, folder+"/") {
+		if p == dir || strings.HasPrefix(p, dir+"/") {
 			found = append(found, p)
 		}
 	}
@@ -101,9 +101,9 @@ func (f Files) Under(folder string) []string {
 
 // Without removes what lies at and below the paths, and gives f back.
 func (f Files) Without(paths ...string) Files {
-	for _, folder := range paths {
-		folder = strings.TrimSuffix(folder, "/")
-		maps.DeleteFunc(f, func(p, _ string) bool { return p == folder || strings.HasPrefix(p, folder+"/") })
+	for _, dir := range paths {
+		dir = strings.TrimSuffix(dir, "/")
+		maps.DeleteFunc(f, func(p, _ string) bool { return p == dir || strings.HasPrefix(p, dir+"/") })
 	}
 	return f
 }
@@ -121,7 +121,7 @@ func (f Files) With(other Files) Files {
 // Root makes the files in a directory of the test's own and returns it.
 func (f Files) Root(t testing.TB) string {
 	t.Helper()
-	dir := scratch.Folder(t)
+	dir := scratch.Dir(t)
 	if err := f.Write(dir); err != nil {
 		t.Fatal(err)
 	}

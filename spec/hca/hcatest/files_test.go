@@ -26,14 +26,14 @@ func TestWrite(t *testing.T) {
 // TestWriteStaysInside: a tree whose links lead out is written all the same,
 // but nothing through them.
 func TestWriteStaysInside(t *testing.T) {
-	outside := scratch.Folder(t)
+	outside := scratch.Dir(t)
 	for name, f := range map[string]Files{
 		"absolute": {"a": Link(outside), "a/b": "x"},
 		"relative": {"a": Link("../" + filepath.Base(outside)), "a/b/": ""},
 		"FIFO":     {"a": Link(outside), "a/b": FIFO},
 		"upwards":  {"../" + filepath.Base(outside) + "/b": "x"},
 	} {
-		if err := f.Write(scratch.Folder(t)); err == nil || !strings.HasPrefix(err.Error(), "make ") {
+		if err := f.Write(scratch.Dir(t)); err == nil || !strings.HasPrefix(err.Error(), "make ") {
 			t.Errorf("%s: error %v, want one that names the path", name, err)
 		}
 	}
@@ -41,7 +41,7 @@ func TestWriteStaysInside(t *testing.T) {
 		t.Errorf("written outside: %v, error %v", entries, err)
 	}
 	if err := (Files{}).Write(filepath.Join(outside, "none")); err == nil {
-		t.Error("written to a folder that is not there")
+		t.Error("written to a directory that is not there")
 	}
 }
 

@@ -125,33 +125,33 @@ type builder struct {
 	functions map[string]int
 }
 
-// Folder is where an HCA with this PCI address has its files.
-func Folder(name, pci string) string { return path.Join(bus(pci), "infiniband", name) }
+// Dir is where an HCA with this PCI address has its files.
+func Dir(name, pci string) string { return path.Join(bus(pci), "infiniband", name) }
 
 func bus(pci string) string {
 	if pci == "" {
 		return "sys/devices/virtual"
 	}
-	return PCIFolder(pci, "")
+	return PCIDir(pci, "")
 }
 
-// PCIFolder is where a PCI device has its files, below the bridges above it.
-func PCIFolder(address, above string) string {
+// PCIDir is where a PCI device has its files, below the bridges above it.
+func PCIDir(address, above string) string {
 	way := path.Join(above, address)
 	return path.Join("sys/devices/pci"+way[:len("0000:5e")], way)
 }
 
-// folder is where the HCA's device has its files, from the top.
-func (h HCA) folder() string {
+// dir is where the HCA's device has its files, from the top.
+func (h HCA) dir() string {
 	if h.PCI == "" {
 		return bus("")
 	}
-	return path.Join(PCIFolder(h.PCI, h.Above), h.SF)
+	return path.Join(PCIDir(h.PCI, h.Above), h.SF)
 }
 
 // pci makes a PCI device.
 func (b *builder) pci(p PCI) {
-	at := PCIFolder(p.Address, p.Above)
+	at := PCIDir(p.Address, p.Above)
 	up := strings.Repeat("../", strings.Count(at, "/"))
 	b.files["sys/bus/pci/devices/"+p.Address] = Link("../../../" + strings.TrimPrefix(at, "sys/"))
 	b.files[at+"/"] = ""
@@ -165,7 +165,7 @@ func (b *builder) pci(p PCI) {
 }
 
 func (b *builder) hca(i int, h HCA) {
-	on := h.folder()
+	on := h.dir()
 	at := path.Join(on, "infiniband", h.Name)
 	b.files[path.Join("sys/class/infiniband", h.Name)] = Link("../../" + strings.TrimPrefix(at, "sys/"))
 	if h.PCI != "" {
@@ -181,7 +181,7 @@ func (b *builder) hca(i int, h HCA) {
 	}
 	if h.Parent != "" {
 		b.files[on+"/physfn"] = Link("../" + h.Parent)
-		b.files[fmt.Sprintf("%s/virtfn%d", PCIFolder(h.Parent, h.Above), b.functions[h.Parent])] = Link("../" + h.PCI)
+		b.files[fmt.Sprintf("%s/virtfn%d", PCIDir(h.Parent, h.Above), b.functions[h.Parent])] = Link("../" + h.PCI)
 		b.functions[h.Parent]++
 	}
 	b.files[at+"/node_type"] = or(h.NodeType, "1: CA") + "\n"
@@ -307,11 +307,11 @@ func (b *builder) classDevice(class, name, bus string, number [2]int, mode strin
 	for k, v := range attributes {
 		b.files[at+"/"+k] = v
 	}
-	folder := "/dev/infiniband/"
+	dir := "/dev/infiniband/"
 	if class == "hfi1_user" {
-		folder = "/dev/"
+		dir = "/dev/"
 	}
-	b.table = append(b.table, fmt.Sprintf("%s%s c %s 0 0 %d %d\n", folder, name, mode, major, minor))
+	b.table = append(b.table, fmt.Sprintf("%s%s c %s 0 0 %d %d\n", dir, name, mode, major, minor))
 }
 
 func or(s, otherwise string) string {

@@ -166,7 +166,7 @@ func ExclusiveFiles(here ...string) Files {
 	f := n.Files().With(Files{"sys/module/ib_core/parameters/netns_mode": "N\n"})
 	for _, h := range n.HCAs {
 		if !slices.Contains(here, h.Name) {
-			f.Without("sys/class/infiniband/"+h.Name, Folder(h.Name, h.PCI))
+			f.Without("sys/class/infiniband/"+h.Name, Dir(h.Name, h.PCI))
 		}
 	}
 	return f
@@ -205,7 +205,7 @@ func IWARPFiles() Files {
 	for _, netdev := range []string{"eno1", "eno1.5"} {
 		f[virtual+"net/"+netdev+"/address"] = "a0:36:9f:2b:0c:1d\n"
 	}
-	for _, p := range []string{Folder("irdma0", "0000:b1:00.0"), Folder("siw0", "")} {
+	for _, p := range []string{Dir("irdma0", "0000:b1:00.0"), Dir("siw0", "")} {
 		f.Without(p+"/ports/1/gid_attrs/ndevs", p+"/parent")
 	}
 	return f

@@ -56,7 +56,7 @@ func Beside(t *testing.T, install func(*testing.T), dirs []string, flags ...stri
 	cmd.Env = append(os.Environ(), inside+"=1")
 	cmd.Stdout = t.Output()
 	cmd.Stderr = t.Output()
-	cmd.WaitDelay = await.Patience // where a process that it left keeps its output open
+	cmd.WaitDelay = await.Timeout // where a process that it left keeps its output open
 	if err := cmd.Run(); err != nil {
 		t.Errorf("beside systemd: %v", err)
 	}

@@ -11,9 +11,9 @@ import (
 	"time"
 )
 
-// Patience is how long a test waits for what normally happens at once. Only a test that fails waits that long: a
+// Timeout is how long a test waits for what normally happens at once. Only a test that fails waits that long: a
 // machine with much else to do may take seconds over what takes milliseconds alone.
-const Patience = time.Minute
+const Timeout = time.Minute
 
 // That waits until a condition holds, and fails the test if it does not within a time. It checks every millisecond.
 func That(t testing.TB, within time.Duration, what string, condition func() bool) {

@@ -52,12 +52,12 @@ func Freeze(pid int) error {
 	}
 	tick := time.NewTicker(time.Millisecond)
 	defer tick.Stop()
-	for late := time.Now().Add(await.Patience); time.Now().Before(late); <-tick.C {
+	for late := time.Now().Add(await.Timeout); time.Now().Before(late); <-tick.C {
 		if stopped, err := haveStopped(pid); stopped || err != nil {
 			return err
 		}
 	}
-	return fmt.Errorf("stop process %d: it goes on after %s", pid, await.Patience)
+	return fmt.Errorf("stop process %d: it goes on after %s", pid, await.Timeout)
 }
 
 // haveStopped says whether all threads of a process have stopped. It is an error where the process has ended.

@@ -94,7 +94,7 @@ func TestChildEndsWithItsParent(t *testing.T) {
 		t.Fatal(err)
 	}
 	_ = parent.Wait() // killed
-	await.That(t, await.Patience, "the child ends", hasEnded)
+	await.That(t, await.Timeout, "the child ends", hasEnded)
 }
 
 const spinners = 50
@@ -130,7 +130,7 @@ func spin(name string) {
 
 // No thread of a process that is frozen does anything more, whichever of them has seen the signal first.
 func TestFreeze(t *testing.T) {
-	name := filepath.Join(scratch.Folder(t), "counters")
+	name := filepath.Join(scratch.Dir(t), "counters")
 	scratch.File(t, name, string(make([]byte, 8*spinners)), 0o600)
 	all, err := counters(name)
 	if err != nil {
@@ -147,7 +147,7 @@ func TestFreeze(t *testing.T) {
 		}
 		return sum
 	}
-	await.That(t, await.Patience, "it counts", func() bool { return sum() > 0 })
+	await.That(t, await.Timeout, "it counts", func() bool { return sum() > 0 })
 	for range 5 {
 		if err := Freeze(spinning.Process.Pid); err != nil {
 			t.Fatal(err)
@@ -160,11 +160,11 @@ func TestFreeze(t *testing.T) {
 		if err := spinning.Process.Signal(unix.SIGCONT); err != nil {
 			t.Fatal(err)
 		}
-		await.That(t, await.Patience, "it goes on", func() bool { return sum() > before })
+		await.That(t, await.Timeout, "it goes on", func() bool { return sum() > before })
 	}
 	if err := spinning.Process.Kill(); err != nil {
 		t.Fatal(err)
 	}
-	await.That(t, await.Patience, "ended, and said so", func() bool { return Freeze(spinning.Process.Pid) != nil })
+	await.That(t, await.Timeout, "ended, and said so", func() bool { return Freeze(spinning.Process.Pid) != nil })
 	_ = spinning.Wait() // killed
 }

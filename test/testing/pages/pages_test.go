@@ -38,7 +38,7 @@ func TestRun(t *testing.T) {
 		"a part of a pipe": {"echo c | cat\n", "c\n", nil},
 	} {
 		t.Run(name, func(t *testing.T) {
-			output, failed, err := Shell{Dir: scratch.Folder(t), Here: strings.NewReplacer("NAME", "b")}.Run(t.Context(),
+			output, failed, err := Shell{Dir: scratch.Dir(t), Here: strings.NewReplacer("NAME", "b")}.Run(t.Context(),
 				Block{Content: test.content})
 			if diff := cmp.Diff(test.failed, failed); diff != "" || output != test.output || err != nil {
 				t.Errorf("%q, %v (-want +got):\n%s", output, err, diff)

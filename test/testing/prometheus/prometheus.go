@@ -36,14 +36,14 @@ func Program(t testing.TB, name string) string {
 // fails, the server's log is in the test's.
 func Start(t testing.TB, config string) (address string) {
 	t.Helper()
-	folder := scratch.Folder(t)
+	dir := scratch.Dir(t)
 	address = loopback.Address()
-	file := filepath.Join(folder, "prometheus.yml")
+	file := filepath.Join(dir, "prometheus.yml")
 	scratch.File(t, file, config, 0o600)
-	log, err := os.Create(filepath.Join(folder, "log"))
+	log, err := os.Create(filepath.Join(dir, "log"))
 	must.Succeed(t, err)
 	server := exec.Command(Program(t, "prometheus"), "--config.file="+file,
-		"--storage.tsdb.path="+filepath.Join(folder, "data"), "--web.listen-address="+address)
+		"--storage.tsdb.path="+filepath.Join(dir, "data"), "--web.listen-address="+address)
 	server.Stdout = log
 	server.Stderr = log
 	must.Succeed(t, child.Start(server))
@@ -55,7 +55,7 @@ func Start(t testing.TB, config string) (address string) {
 		}
 		_ = log.Close()
 	})
-	await.That(t, await.Patience, "Prometheus is ready", func() bool {
+	await.That(t, await.Timeout, "Prometheus is ready", func() bool {
 		answer, err := http.Get("http://" + address + "/-/ready")
 		if err == nil {
 			_ = answer.Body.Close() // it is empty

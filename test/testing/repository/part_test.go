@@ -15,7 +15,7 @@ import (
 // With main parts alone, a test has the main containerd, and is skipped where it needs another one, although it is
 // there.
 func TestPart_main(t *testing.T) {
-	cache := scratch.Folder(t)
+	cache := scratch.Dir(t)
 	t.Setenv("XDG_CACHE_HOME", cache)
 	for _, version := range []string{"1.7.35", "2.4.2"} {
 		dir := filepath.Join(cache, "rdma-spec", "containerd-"+version+"-0")

@@ -59,7 +59,7 @@ func New(t testing.TB) *Runc {
 	if err != nil {
 		t.Fatal(err)
 	}
-	r := &Runc{Most: spec.Limit(limit.Max), program: parts.Runtime("runc"), dir: scratch.Folder(t)}
+	r := &Runc{Most: spec.Limit(limit.Max), program: parts.Runtime("runc"), dir: scratch.Dir(t)}
 	if _, err := os.Stat(r.program); err != nil {
 		if r.program, err = exec.LookPath("runc"); err != nil {
 			t.Skip("no runc here: rdma-node --prepare builds one")

@@ -16,10 +16,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Folder makes a directory that is removed at the end of the test, and others below it. It is in memory where the
+// Dir makes a directory that is removed at the end of the test, and others below it. It is in memory where the
 // machine has that: on a busy disk, a hundred small files take longer than a test, and so does each fsync. Its name is
 // short, since the path of a socket has at most 107 bytes.
-func Folder(t testing.TB, below ...string) string {
+func Dir(t testing.TB, below ...string) string {
 	t.Helper()
 	dir, err := os.MkdirTemp(inMemory(), "rdma")
 	if err != nil {
@@ -76,7 +76,7 @@ func Files(t testing.TB, dir string, contents map[string]string, mode fs.FileMod
 // With makes a directory with files, as Directory and Files do.
 func With(t testing.TB, contents map[string]string, mode fs.FileMode) string {
 	t.Helper()
-	dir := Folder(t)
+	dir := Dir(t)
 	Files(t, dir, contents, mode)
 	return dir
 }

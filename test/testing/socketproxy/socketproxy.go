@@ -53,7 +53,7 @@ type Proxy struct {
 // New starts a proxy before a socket, with a socket in a directory of the test's. It ends with the test.
 func New(t testing.TB, behind string) *Proxy {
 	t.Helper()
-	return At(t, filepath.Join(scratch.Folder(t), "front.sock"), behind)
+	return At(t, filepath.Join(scratch.Dir(t), "front.sock"), behind)
 }
 
 // At starts a proxy with one socket in front of another. It begins with mode Pass, and ends with the test.

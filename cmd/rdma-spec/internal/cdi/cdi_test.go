@@ -75,7 +75,7 @@ func TestCDIFileFollowsTheNode(t *testing.T) {
 	one := hcatest.V100Node()
 	one.HCAs = one.HCAs[:1]
 	none := hcatest.Node{}
-	file := filepath.Join(scratch.Folder(t), "rdma.yaml")
+	file := filepath.Join(scratch.Dir(t), "rdma.yaml")
 	for _, step := range []struct {
 		node    hcatest.Node
 		status  int

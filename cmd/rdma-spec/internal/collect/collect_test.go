@@ -168,7 +168,7 @@ func TestPrograms(t *testing.T) {
 }
 
 func TestTakeIsBounded(t *testing.T) {
-	root := scratch.Folder(t)
+	root := scratch.Dir(t)
 	for name, size := range map[string]int64{"fits": archive.MaxFile, "too-large": archive.MaxFile + 1} {
 		file := filepath.Join(root, name)
 		scratch.File(t, file, "", 0o600)
@@ -179,7 +179,7 @@ func TestTakeIsBounded(t *testing.T) {
 	scratch.File(t, filepath.Join(root, "unreadable"), "", 0)
 	scratch.File(t, filepath.Join(root, "sys/rescan"), "", 0o200) // it is only written, so it is not missing
 	// the race detector reads 32 MiB slowly
-	c, missing, err := Take(t.Context(), tree(t, root), await.Patience, []string{"*", "sys/*"})
+	c, missing, err := Take(t.Context(), tree(t, root), await.Timeout, []string{"*", "sys/*"})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -43,8 +43,8 @@ var program = clitest.New(node.OpenRoot, func() []*cobra.Command {
 // Most of a port's places for GIDs are empty. These are left out, and the doctor still knows whether the table is full.
 func TestCollectLeavesEmptyGIDsOut(t *testing.T) {
 	files := hcatest.RoCENode().Files()
-	full, almost := hcatest.Folder("mlx5_0", "0000:18:00.0")+"/ports/1/gids/",
-		hcatest.Folder("mlx5_1", "0000:3b:00.0")+"/ports/1/gids/"
+	full, almost := hcatest.Dir("mlx5_0", "0000:18:00.0")+"/ports/1/gids/",
+		hcatest.Dir("mlx5_1", "0000:3b:00.0")+"/ports/1/gids/"
 	for i := range 16 {
 		files[full+strconv.Itoa(i)] = fmt.Sprintf("fe80:0000:0000:0000:ba59:9fff:fea9:%04x\n", i+1)
 		files[almost+strconv.Itoa(i)] = files[full+strconv.Itoa(i)]

@@ -103,10 +103,10 @@ func TestWhatHappensToNodes(t *testing.T) {
 	if race.Detector {
 		t.Skip("runs containerd, and the race detector does not see it")
 	}
-	dir := scratch.Folder(t)
+	dir := scratch.Dir(t)
 	node := func(t *testing.T, version string, files ...string) caseNode {
 		t.Helper()
-		n := caseNode{t, scratch.Folder(t), dir}
+		n := caseNode{t, scratch.Dir(t), dir}
 		n.write("usr/lib/systemd/system/containerd.service", "[Service]\nExecStart=/usr/bin/containerd\n")
 		for i := 0; i < len(files); i += 2 {
 			n.write(files[i], files[i+1])
@@ -126,7 +126,7 @@ func TestWhatHappensToNodes(t *testing.T) {
 			n.does("nri")
 			n.finds()
 			n.write(config, strings.ReplaceAll(n.text(config), "conf.d", "config.d"))
-			n.finds("configure handler rdma on", "configure nri on")
+			n.finds("configure handler rdma made on", "configure nri made on")
 			n.does("handler rdma --like runc")
 			n.does("nri")
 			n.finds()
@@ -146,7 +146,7 @@ func TestWhatHappensToNodes(t *testing.T) {
 			n := node(t, "2.2.9", config, "version = 2\n"+runc2)
 			n.does("handler rdma --like runc")
 			n.write(config, "version = 2\n"+runc2)
-			n.finds("configure handler rdma on")
+			n.finds("configure handler rdma made on")
 			n.does("--revert")
 			n.finds()
 			if n.text(config) != "version = 2\n"+runc2 || containerd.Exists(filepath.Join(n.root, ownDir)) {
@@ -228,7 +228,7 @@ func TestWhatHappensToNodes(t *testing.T) {
 			n.does("handler rdma --like runc")
 			theirs := "version = 2\n" + runc2 + "\n[debug]\n  level = \"info\"\n"
 			n.write(config, theirs)
-			n.finds("configure nri on", "configure handler rdma on")
+			n.finds("configure nri made on", "configure handler rdma made on")
 			n.does("--revert")
 			if n.text(config) != theirs || n.text("etc/containerd/rdma-spec-rdma.json") != "" {
 				n.Errorf("reverted: %s", n.text(config))
@@ -286,7 +286,7 @@ func TestWhatHappensToNodes(t *testing.T) {
 			}
 			n.finds()
 			n.write(override, "[Service]\nLimitMEMLOCK=64K:infinity\n")
-			n.finds("rdma-spec configure limits on")
+			n.finds("rdma-spec configure limits made on")
 		},
 	} {
 		t.Run(name, test)

@@ -20,7 +20,7 @@ import (
 // cdiNode returns a node with files, and a directory of programs.
 func cdiNode(t *testing.T, files ...string) (root, programs string) {
 	t.Helper()
-	root, programs = scratch.Folder(t), scratch.Folder(t)
+	root, programs = scratch.Dir(t), scratch.Dir(t)
 	for _, file := range append(files, "etc/hostname") {
 		scratch.File(t, filepath.Join(root, file), "[Service]\n", 0o600)
 	}
@@ -77,7 +77,7 @@ func TestConfigureCDIRevertRemovesTheSpecificationBeforeItsHook(t *testing.T) {
 	}
 	var removed []string
 	for len(removed) < 4 {
-		event := await.Receive(t, await.Patience, fmt.Sprintf("removed beside %q: another file", removed), watcher.Events)
+		event := await.Receive(t, await.Timeout, fmt.Sprintf("removed beside %q: another file", removed), watcher.Events)
 		if event.Has(fsnotify.Remove) && event.Name != filepath.Join(root, "usr/local/bin") {
 			removed = append(removed, strings.TrimPrefix(event.Name, root))
 		}

@@ -198,7 +198,7 @@ func TestConfigureNamesTheRunningUnit(t *testing.T) {
 			"rke2-edge.service", "rke2-edge.service"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			root := scratch.Folder(t)
+			root := scratch.Dir(t)
 			const dir = "var/lib/rancher/rke2/"
 			files := map[string]string{
 				dir + "bin/containerd":                   fakeContainerd,
@@ -272,14 +272,14 @@ func TestConfigureRefuses(t *testing.T) {
 		"handler rdma":                  {2, "use either --like RUNTIME or --in-place"},
 		"handler rdma --like nvidia":    {3, `has no handler "nvidia": it has runc`},
 		"handler Rdma --like runc":      {3, `"Rdma" is not a handler name`},
-		"limits sshd":                   {3, "is not a unit of a container runtime"},
-		"limits --restart":              {2, "--restart restarts daemons of this node"},
+		"limits sshd":                   {3, "is not the unit of a container runtime"},
+		"limits --restart":              {2, "--restart restarts daemons on this node"},
 		"plugin --restart":              {2, "start the plugin with systemctl"},
 		"plugin --program /nowhere":     {3, "/nowhere does not exist"},
 		"cdi --programs ROOT":           {3, "/rdma-hook does not exist: put rdma-hook and rdma-spec in one directory"},
 		"cdi --prefix opt":              {2, `--prefix "opt" is not an absolute path`},
 		"cdi --restart":                 {2, "--restart is for a container runtime"},
-		"--revert --restart":            {2, "--restart restarts daemons of this node"},
+		"--revert --restart":            {2, "--restart restarts daemons on this node"},
 		"limits --revert --forget":      {2, "use either --revert or --forget"},
 	} {
 		root, _ := configureNode(t)
@@ -371,7 +371,7 @@ func TestConfigureJSON(t *testing.T) {
 
 // Absolute links of a node are those of its root. Nothing outside of it is read or written.
 func TestConfigureBelowLinks(t *testing.T) {
-	outside := scratch.Folder(t)
+	outside := scratch.Dir(t)
 	root, _ := configureNode(t)
 	for link, to := range map[string]string{"etc/containerd": "containerd", "usr/local": "local", "etc/systemd": "systemd",
 		"var": "var", "opt": "opt", "etc/rdma-spec": "rdma-spec"} {
@@ -409,7 +409,7 @@ func TestConfigureBelowLinks(t *testing.T) {
 
 // A root that is not there, or no directory, is an error, and none is made.
 func TestConfigureRoot(t *testing.T) {
-	dir := scratch.Folder(t)
+	dir := scratch.Dir(t)
 	scratch.File(t, filepath.Join(dir, "file"), "", 0o600)
 	for _, name := range []string{"missing", "file"} {
 		for _, flag := range []string{"--dry-run", "--revert", "--forget"} {
@@ -501,7 +501,7 @@ func unchanged(t *testing.T, root string, before map[string]string, after string
 // Where no kubelet has run, NRI and the plugin are of no use to Docker and Podman, so --all names what is.
 func TestAllWithoutKubernetes(t *testing.T) {
 	for dir, names := range map[string]bool{"etc/docker": true, "var/lib/kubelet": false} {
-		root := scratch.Folder(t)
+		root := scratch.Dir(t)
 		if err := os.MkdirAll(filepath.Join(root, dir), 0o755); err != nil {
 			t.Fatal(err)
 		}

@@ -96,7 +96,7 @@ func TestLimits(t *testing.T) {
 			"etc/systemd/system/snap.microk8s.daemon-containerd.service.d/90-rdma-spec-memlock.conf"},
 		"none":            {nil, "", "error: systemd has no unit of a container runtime"},
 		"one that is not": {nil, "docker", "error: systemd has no unit docker.service"},
-		"another unit":    {nil, "sshd", `error: "sshd.service" is not a unit of a container runtime`},
+		"another unit":    {nil, "sshd", `error: "sshd.service" is not the unit of a container runtime`},
 	} {
 		t.Run(name, func(t *testing.T) {
 			files := map[string]string{}
@@ -156,7 +156,7 @@ func TestPlugin(t *testing.T) {
 			}
 		})
 	}
-	_, err := (&programs{"/nowhere/nri-rdma", usrLocal}).Plugin(scratch.Folder(t), false)
+	_, err := (&programs{"/nowhere/nri-rdma", usrLocal}).Plugin(scratch.Dir(t), false)
 	check(t, "", nil, err, "error: /nowhere/nri-rdma does not exist")
 }
 

@@ -207,7 +207,7 @@ func (h *history) check() {
 		return slices.ContainsFunc(found, func(f string) bool { return strings.Contains(f, text) })
 	}
 	for feature, args := range h.asked {
-		is := finds("rdma-spec configure " + feature + " on")
+		is := finds("rdma-spec configure " + feature + " made on")
 		if name, isHandler := strings.CutPrefix(feature, "handler "); isHandler {
 			is = is || finds("this one, "+name+", on")
 		}
@@ -223,7 +223,7 @@ func (h *history) check() {
 // reverted returns what revert returns of a copy of the node.
 func (h *history) reverted() map[string]any {
 	h.Helper()
-	reverted := history{caseNode: caseNode{h.T, scratch.Folder(h.T), h.dir}, log: h.log, asked: map[string]string{}}
+	reverted := history{caseNode: caseNode{h.T, scratch.Dir(h.T), h.dir}, log: h.log, asked: map[string]string{}}
 	if err := os.CopyFS(reverted.root, os.DirFS(h.root)); err != nil {
 		h.Fatal(err)
 	}
@@ -402,7 +402,7 @@ func (h *history) missingImport() {
 	}
 	log, ended := started(h.T, repository.Containerd(h.T, h.version), copyOf(h.T, h.root))
 	const ends = "containerd without a file that it imports ends"
-	if err := await.Receive(h.T, await.Patience, ends, ended); err == nil ||
+	if err := await.Receive(h.T, await.Timeout, ends, ended); err == nil ||
 		!strings.Contains(scratch.Read(h.T, log), "gone.toml") {
 		h.errorf("containerd %s started: %v, %s", h.version, err, scratch.Read(h.T, log))
 	}
@@ -418,7 +418,7 @@ func (h *history) use(version string) {
 
 // A containerd that is rolled back cannot do all that was asked of a later one: that hinders no other feature.
 func TestKnownHistoriesOfANode(t *testing.T) {
-	dir := scratch.Folder(t)
+	dir := scratch.Dir(t)
 	type step struct{ version, args string } // also "tool NAME", "revert FEATURE"; "": what was configured last is reverted
 	for name, steps := range map[string][]step{
 		"rolled back, and upgraded again": {{"2.2.9", "nri --required"}, {"1.7.35", "handler rdma --like runc"},
@@ -472,7 +472,7 @@ func TestHistoriesOfANode(t *testing.T) {
 	if race.Detector {
 		t.Skip("runs containerd hundreds of times, and the race detector does not see it")
 	}
-	random, dir := chance.New(t), scratch.Folder(t)
+	random, dir := chance.New(t), scratch.Dir(t)
 	for i := range *histories {
 		t.Run(strconv.Itoa(i), func(t *testing.T) {
 			root, _ := configureNode(t)

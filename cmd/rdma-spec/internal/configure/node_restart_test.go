@@ -128,7 +128,7 @@ func TestConfigureInterrupted(t *testing.T) {
 
 // The time of a restart is what the unit allows for a stop and a start.
 func TestUnitTime(t *testing.T) {
-	dir := scratch.Folder(t)
+	dir := scratch.Dir(t)
 	t.Setenv("PATH", dir+":"+os.Getenv("PATH"))
 	for said, want := range map[string]time.Duration{"1min 30s\n1min 30s\n": 3 * time.Minute, "infinity\n1min 30s\n": unbounded,
 		"500ms\n2h 5min\n": 2*time.Hour + 5*time.Minute + 500*time.Millisecond, "": unbounded} {

@@ -82,7 +82,7 @@ func besideNVIDIA(t *testing.T, tool, root string, round int) outcome {
 		t.Fatal(err)
 	}
 	if round == 0 {
-		await.That(t, await.Patience, "nvidia-ctk has read the file", func() bool {
+		await.That(t, await.Timeout, "nvidia-ctk has read the file", func() bool {
 			return containerd.Exists(filepath.Join(root, "etc/containerd/conf.d"))
 		})
 	}

@@ -64,9 +64,9 @@ func TestConfigureOddNodes(t *testing.T) {
 			"error: it has no version, and containerd 2.2.9 ignores the CRI settings of such a file: compare "},
 		"an older version than that of a drop-in": {"2.2.9", "handler rdma --like runc", map[string]string{config: "version = 2\nimports = ['x.toml']\n" + runcV2,
 			"etc/containerd/x.toml": "version = 3\n[plugins.'io.containerd.cri.v1.images']\nmax_concurrent_downloads = 4\n"},
-			"error: it is of version 2, /etc/containerd/x.toml is of version 3, and containerd 2.2.9 ignores the CRI settings of the older one"},
+			"error: it has version 2, /etc/containerd/x.toml has version 3, and containerd 2.2.9 ignores the CRI settings of the older one"},
 		"a handler by the name that CRI has in version 2": {"2.2.9", "handler rdma --like gpu", map[string]string{config: "version = 3\n" + strings.Replace(runcV2, "runc]", "gpu]", 1)},
-			"error: it is of version 3, and containerd 2.2.9 ignores the section io.containerd.grpc.v1.cri of such a file: rename the section in "},
+			"error: it has version 3, and containerd 2.2.9 ignores the section io.containerd.grpc.v1.cri of such a file: rename the section in "},
 		"a handler by the name that CRI has in version 3": {"2.2.9 2.4.2", "handler rdma --like gpu", map[string]string{config: "version = 2\n" +
 			"[plugins.'io.containerd.cri.v1.runtime'.containerd.runtimes.gpu]\n  runtime_type = \"io.containerd.runc.v2\"\n"}, "etc/containerd/"},
 		"an older drop-in that has another handler": {"2.2.9", "handler rdma --like runc", map[string]string{config: "version = 3\nimports = ['conf.d/*.toml']\n" +
@@ -163,7 +163,7 @@ func TestConfigureOddNodes(t *testing.T) {
 // oddNode returns a node with a containerd and files, of which links begin with "-> ".
 func oddNode(t *testing.T, program string, all map[string]string, unit string) (root string) {
 	t.Helper()
-	root = scratch.Folder(t)
+	root = scratch.Dir(t)
 	at := "usr/bin/containerd"
 	for file := range all {
 		switch {

@@ -69,7 +69,7 @@ func (l leftTree) starts(t *testing.T) {
 func expectServes(t *testing.T, program, root, after string, nri bool) {
 	t.Helper()
 	log, _ := started(t, program, root)
-	await.Success(t, await.Patience, program+" serves after "+after, func() error {
+	await.Success(t, await.Timeout, program+" serves after "+after, func() error {
 		said, err := os.ReadFile(log)
 		runtimes, _, criErr := cri.Connect(t.Context(), filepath.Join(root, "run/containerd/containerd.sock"), "/",
 			cri.AnswersWithin)

@@ -153,7 +153,7 @@ func TestDoctorLists(t *testing.T) {
 
 // --to replaces a file at once, also where something is wrong, and writes nothing where it cannot look.
 func TestDoctorOutput(t *testing.T) {
-	file := filepath.Join(scratch.Folder(t), "rdma-spec.prom")
+	file := filepath.Join(scratch.Dir(t), "rdma-spec.prom")
 	for _, tc := range []struct {
 		root   string
 		status int

@@ -134,7 +134,7 @@ func TestGenerateDevices(t *testing.T) {
 
 // Each refusal is one line, names the flag or the file, and leaves nothing on stdout and the old file as it was.
 func TestGenerateRefuses(t *testing.T) {
-	file := filepath.Join(scratch.Folder(t), "spec.json")
+	file := filepath.Join(scratch.Dir(t), "spec.json")
 	scratch.File(t, file, "old", 0o600)
 	program.Compare(t, "generate-refuses", map[string]string{"FILE": file, "V100": hcatest.V100(t), "BROKEN": hcatest.Broken(t),
 		"NO-RDMA": hcatest.NoRDMA(t)}, `
@@ -161,7 +161,7 @@ func TestGenerateRefuses(t *testing.T) {
 }
 
 func TestGenerateOutput(t *testing.T) {
-	dir := scratch.Folder(t)
+	dir := scratch.Dir(t)
 	file := filepath.Join(dir, "spec.json")
 	scratch.File(t, file, "original", 0o640)
 	unlimited, finite := runGenerate(t, "", ""), runGenerate(t, "", "", "--memlock", "1Gi")

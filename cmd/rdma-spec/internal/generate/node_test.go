@@ -54,7 +54,7 @@ func TestCRIOKeepsUlimits(t *testing.T) {
 		"no list":              {map[string]string{"etc/crio/crio.conf": "[crio.runtime]\ndefault_ulimits = 'nofile=1:1'\n"}, ours, "error: write a list of strings"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			root := scratch.Folder(t, filepath.Dir(test.to))
+			root := scratch.Dir(t, filepath.Dir(test.to))
 			scratch.Files(t, root, test.files, 0o600)
 			to := filepath.Join(root, test.to)
 			notes, err := generated("--for", "crio", "--root", root, "--to", to)
@@ -139,7 +139,7 @@ func TestImmutableNode(t *testing.T) {
 		"a full disk":  {syscall.ENOSPC, "ID=talos\n", "etc/x.json", ""},
 	} {
 		t.Run(name, func(t *testing.T) {
-			root := scratch.Folder(t)
+			root := scratch.Dir(t)
 			scratch.File(t, filepath.Join(root, "usr/lib/os-release"), test.release, 0o600)
 			got := generateOptions{root: root, to: filepath.Join(root, test.to)}.readOnly(test.err)
 			if test.want == "" && !errors.Is(got, test.err) || !strings.Contains(got.Error(), test.want) || !strings.Contains(got.Error(), test.err.Error()) {

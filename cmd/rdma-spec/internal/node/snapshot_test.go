@@ -22,7 +22,7 @@ import (
 
 // The log of this node is not that of a copy.
 func TestKernelLogOfACopy(t *testing.T) {
-	if _, err := readKernelLog(t.Context(), scratch.Folder(t)); err == nil || err.Error() != "it belongs to another node" {
+	if _, err := readKernelLog(t.Context(), scratch.Dir(t)); err == nil || err.Error() != "it belongs to another node" {
 		t.Error(err)
 	}
 	log, err := readKernelLog(t.Context(), "/")
@@ -102,7 +102,7 @@ func TestReadAudit(t *testing.T) {
 		`audit: type=1400 audit(1700000000.500:77): avc:  denied  { open } for path="/dev/infiniband/uverbs0"` {
 		t.Errorf("%+v", got)
 	}
-	if got := readAudit(scratch.Folder(t), 5000, time.Now()); got != nil {
+	if got := readAudit(scratch.Dir(t), 5000, time.Now()); got != nil {
 		t.Errorf("%+v", got)
 	}
 }

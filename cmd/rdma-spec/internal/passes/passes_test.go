@@ -42,7 +42,7 @@ func TestPasses_Metrics(t *testing.T) {
 					}}.Run(ctx)
 			}()
 			<-looked
-			await.That(t, await.Patience, "the answer "+test.want, func() bool {
+			await.That(t, await.Timeout, "the answer "+test.want, func() bool {
 				asked, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://"+address+"/metrics", http.NoBody)
 				if err != nil {
 					t.Fatal(err)

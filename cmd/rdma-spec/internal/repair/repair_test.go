@@ -155,8 +155,8 @@ func TestRepairLoop(t *testing.T) {
 	raised := func(times int) func() bool {
 		return func() bool { return strings.Count(out.String(), "ml/low main: memlock raised to unlimited") == times }
 	}
-	await.That(t, await.Patience, "raised", raised(1))
-	await.That(t, await.Patience, "metrics of a pass in which nothing is low", func() bool {
+	await.That(t, await.Timeout, "raised", raised(1))
+	await.That(t, await.Timeout, "metrics of a pass in which nothing is low", func() bool {
 		answer, err := http.Get("http://" + address + "/metrics")
 		if err != nil {
 			return false
@@ -167,7 +167,7 @@ func TestRepairLoop(t *testing.T) {
 			strings.Contains(string(text), "rdma_spec_repair_total{result=\"raised\"} 1\n")
 	})
 	processes.Run(nodetest.ContainerID(1), nodetest.EightMiB) // as a container that was restarted without the plugin
-	await.That(t, await.Patience, "raised again", raised(2))
+	await.That(t, await.Timeout, "raised again", raised(2))
 	stop()
 	if err := <-ended; err != nil {
 		t.Error(err)

@@ -61,7 +61,7 @@ func TestStatusOutcomes(t *testing.T) {
 	sick.Fails = errors.New("its shim does not answer")
 	mofed := nodetest.Other(5, "mofed") // which is looked at twice
 	mofed.Spec.Process.Env = []string{"NVIDIA_MOFED=enabled"}
-	names := map[string]string{"NODE": root, "NOTHING": scratch.Folder(t),
+	names := map[string]string{"NODE": root, "NOTHING": scratch.Dir(t),
 		"EMPTY": clitest.File(t, "{}"), "WRONG": clitest.File(t, "memlok: 1"), "RESOURCES": clitest.File(t, "optIn: {resources: [rdma/*]}")}
 	for name, runtime := range map[string]*critest.Runtime{
 		"CRI-O":     critest.Serve(t, critest.Options{Name: "cri-o", Version: "1.36.0"}, good),

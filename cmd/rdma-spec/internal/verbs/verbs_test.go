@@ -168,14 +168,14 @@ func TestNothingToRegister(t *testing.T) {
 }
 
 func TestOpen(t *testing.T) {
-	if _, err := Open(filepath.Join(scratch.Folder(t), "uverbs0"), RXE); !errors.Is(err, unix.ENOENT) {
+	if _, err := Open(filepath.Join(scratch.Dir(t), "uverbs0"), RXE); !errors.Is(err, unix.ENOENT) {
 		t.Errorf("no device: %v", err)
 	}
 	if _, err := Open("/dev/null", "cxgb4"); err == nil || Supported("cxgb4") {
 		t.Error("a driver that is not known is opened")
 	}
 	// Any file takes commands as text, and writes no response.
-	file := filepath.Join(scratch.Folder(t), "uverbs0")
+	file := filepath.Join(scratch.Dir(t), "uverbs0")
 	scratch.File(t, file, "", 0o600)
 	before := descriptors(t)
 	if _, err := Open(file, RXE); !errors.Is(err, errNoResponse) {

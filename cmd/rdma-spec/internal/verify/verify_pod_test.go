@@ -44,7 +44,7 @@ Local:
 	iwarp := hcatest.RoCENode()
 	iwarp.HCAs[0].NodeType, iwarp.HCAs[1].NodeType = "4: RNIC", "4: RNIC"
 	roce := hcatest.RoCENode().Files()
-	second := hcatest.Folder("mlx5_1", "0000:3b:00.0") + "/ports/1/"
+	second := hcatest.Dir("mlx5_1", "0000:3b:00.0") + "/ports/1/"
 	ipv4 := hcatest.RoCENode().Files().With(hcatest.Files{
 		second + "gids/4": "0000:0000:0000:0000:0000:ffff:0a00:0009\n", second + "gid_attrs/types/4": "RoCE v2\n",
 	})
@@ -54,8 +54,8 @@ Local:
 	}
 	sparse[second+"gids/255"] = "0000:0000:0000:0000:0000:ffff:0a00:0009\n"
 	both := maps.Clone(ipv4).With(hcatest.Files{
-		hcatest.Folder("mlx5_0", "0000:18:00.0") + "/ports/1/gids/4":            "0000:0000:0000:0000:0000:ffff:0a00:0009\n",
-		hcatest.Folder("mlx5_0", "0000:18:00.0") + "/ports/1/gid_attrs/types/4": "RoCE v2\n",
+		hcatest.Dir("mlx5_0", "0000:18:00.0") + "/ports/1/gids/4":            "0000:0000:0000:0000:0000:ffff:0a00:0009\n",
+		hcatest.Dir("mlx5_0", "0000:18:00.0") + "/ports/1/gid_attrs/types/4": "RoCE v2\n",
 	})
 	listless := maps.Clone(roce)
 	maps.DeleteFunc(listless, func(name, _ string) bool { return strings.Contains(name, "/gids/") })

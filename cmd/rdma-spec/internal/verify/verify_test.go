@@ -177,7 +177,7 @@ func TestThisContainer(t *testing.T) {
 	if err := c.lock(4096); err != nil {
 		t.Errorf("one page: %v", err)
 	}
-	missing := filepath.Join(scratch.Folder(t), "uverbs0")
+	missing := filepath.Join(scratch.Dir(t), "uverbs0")
 	if err := c.open(missing); !errors.Is(err, unix.ENOENT) {
 		t.Errorf("a device that is not there: %v", err)
 	}

@@ -50,7 +50,7 @@ func TestWaits(t *testing.T) {
 		}, "the plugin that wrote it has ended"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			root := scratch.Folder(t, "run")
+			root := scratch.Dir(t, "run")
 			test.before(t, root)
 			synctest.Test(t, func(t *testing.T) {
 				var stderr bytes.Buffer
@@ -84,7 +84,7 @@ func TestWaits(t *testing.T) {
 
 // TestRegistered: it ends at once, without a word, also where the plugin is of another version.
 func TestRegistered(t *testing.T) {
-	root := scratch.Folder(t, "run")
+	root := scratch.Dir(t, "run")
 	register(t, root)
 	scratch.File(t, filepath.Join(root, inforce.File), "apiVersion: rdma-spec/v9\n", 0) // the same file, which stays locked
 	var stderr bytes.Buffer
@@ -97,7 +97,7 @@ func TestRegistered(t *testing.T) {
 }
 
 func TestTimeout(t *testing.T) {
-	root := scratch.Folder(t, "run")
+	root := scratch.Dir(t, "run")
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
 		defer cancel()
@@ -113,7 +113,7 @@ func TestTimeout(t *testing.T) {
 
 // TestNotTrusted: what anybody could have written proves nothing, and waiting would not help.
 func TestNotTrusted(t *testing.T) {
-	root := scratch.Folder(t, "run")
+	root := scratch.Dir(t, "run")
 	register(t, root)
 	if err := os.Chmod(filepath.Join(root, filepath.Dir(inforce.File)), 0o777); err != nil {
 		t.Fatal(err)
@@ -126,7 +126,7 @@ func TestNotTrusted(t *testing.T) {
 }
 
 func TestCommand(t *testing.T) {
-	root := scratch.Folder(t, "run")
+	root := scratch.Dir(t, "run")
 	for args, want := range map[string]string{
 		"--timeout=-5s --root=" + root: "must not be negative",
 		"now --root=" + root:           "unknown command",

@@ -126,7 +126,7 @@ func checkWaits(t *testing.T, c corev1.Container, volumes []corev1.Volume) {
 // directory upstream, the only one that names an address, and the name of the device plugin's ConfigMap.
 func buildDevicePlugin(t *testing.T, dir, image string, sets []string) (built, configMap string) {
 	t.Helper()
-	clone := scratch.Folder(t)
+	clone := scratch.Dir(t)
 	if err := os.CopyFS(clone, os.DirFS(filepath.Join(root, "deploy/device-plugins"))); err != nil {
 		t.Fatal(err)
 	}

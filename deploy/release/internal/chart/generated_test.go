@@ -33,7 +33,7 @@ func TestGenerated(t *testing.T) {
 
 // TestPackage checks that a package has the release's image, where registries of charts look for it.
 func TestPackage(t *testing.T) {
-	file, err := Package(root, scratch.Folder(t), "1.2.3", "v1.2.3", time.Unix(1_700_000_000, 0))
+	file, err := Package(root, scratch.Dir(t), "1.2.3", "v1.2.3", time.Unix(1_700_000_000, 0))
 	if err != nil {
 		t.Fatal(err)
 	}

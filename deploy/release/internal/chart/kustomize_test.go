@@ -109,7 +109,7 @@ func TestOverlays(t *testing.T) {
 // TestSharedNamespace checks that a kustomization for a namespace that others use as well has no Namespace object: who
 // deletes or prunes it would delete all that is in the namespace.
 func TestSharedNamespace(t *testing.T) {
-	dir := scratch.Folder(t)
+	dir := scratch.Dir(t)
 	if err := os.CopyFS(filepath.Join(dir, "kustomize"), os.DirFS(filepath.Join(root, "deploy/kustomize"))); err != nil {
 		t.Fatal(err)
 	}
@@ -154,7 +154,7 @@ func TestOwnKustomization(t *testing.T) {
 		{"all components", list.ReplaceAllString(documented, all), values},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			dir := scratch.Folder(t)
+			dir := scratch.Dir(t)
 			clone, own := filepath.Join(dir, "rdma-spec/deploy/kustomize"), filepath.Join(dir, "own")
 			if err := os.CopyFS(clone, os.DirFS(filepath.Join(root, "deploy/kustomize"))); err != nil {
 				t.Fatal(err)

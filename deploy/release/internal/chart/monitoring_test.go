@@ -206,7 +206,7 @@ func TestDashboardQueries(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	file := filepath.Join(scratch.Folder(t), "rules.yaml")
+	file := filepath.Join(scratch.Dir(t), "rules.yaml")
 	scratch.File(t, file, string(text), 0o644)
 	if out, err := exec.Command(prometheus.Program(t, "promtool"), "check", "rules", file).CombinedOutput(); err != nil {
 		t.Errorf("promtool: %v\n%s", err, out)

@@ -27,7 +27,7 @@ func TestNodeReadiness(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	moved := scratch.Folder(t)
+	moved := scratch.Dir(t)
 	if dir, err = filepath.Rel(moved, dir); err != nil {
 		t.Fatal(err)
 	}

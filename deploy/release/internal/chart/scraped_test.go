@@ -210,12 +210,12 @@ type prometheusServer string
 // startPrometheus runs a server with scrape jobs, and with the rules of PrometheusRule objects, until the test ends.
 func startPrometheus(t *testing.T, jobs []any, rules string) prometheusServer {
 	t.Helper()
-	folder := scratch.Folder(t)
+	dir := scratch.Dir(t)
 	var files []string
 	for i, object := range between.Split(rules, -1) {
 		text, err := yaml.Marshal(parse(t, object)["spec"])
 		must.Succeed(t, err)
-		files = append(files, filepath.Join(folder, fmt.Sprintf("rules-%d.yaml", i)))
+		files = append(files, filepath.Join(dir, fmt.Sprintf("rules-%d.yaml", i)))
 		scratch.File(t, files[i], string(text), 0o600)
 	}
 	config, err := yaml.Marshal(Values{
@@ -255,7 +255,7 @@ func (p prometheusServer) query(t *testing.T, expr string) (labels []map[string]
 
 func (p prometheusServer) awaitOne(t *testing.T, expr string) {
 	t.Helper()
-	await.That(t, await.Patience, "one result of "+expr, func() bool { return len(p.query(t, expr)) == 1 })
+	await.That(t, await.Timeout, "one result of "+expr, func() bool { return len(p.query(t, expr)) == 1 })
 }
 
 // expectSound expects that no scrape had labels of its own that Prometheus renamed, and that each rule can be evaluated.
@@ -271,7 +271,7 @@ func (p prometheusServer) expectSound(t *testing.T) {
 	type rule struct{ Name, Health, LastError string }
 	var data struct{ Groups []struct{ Rules []rule } }
 	var wrong []rule
-	await.That(t, await.Patience, "Prometheus has evaluated all rules", func() bool {
+	await.That(t, await.Timeout, "Prometheus has evaluated all rules", func() bool {
 		wrong = nil
 		p.get(t, "rules", nil, &data)
 		evaluated := len(data.Groups) > 0

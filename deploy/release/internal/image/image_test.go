@@ -89,7 +89,7 @@ func TestIndexNeedsEveryPlatform(t *testing.T) {
 func TestPush(t *testing.T) {
 	server := httptest.NewServer(registry.New(registry.Logger(log.New(io.Discard, "", 0))))
 	defer server.Close()
-	dir := filepath.Join(scratch.Folder(t), "image")
+	dir := filepath.Join(scratch.Dir(t), "image")
 	if err := image.Write(options(), dir); err != nil {
 		t.Fatal(err)
 	}
@@ -130,7 +130,7 @@ func TestPush(t *testing.T) {
 // TestWriteNamesTheImage checks that containerd and skopeo find the image's name in the layout, and that nothing is
 // left of what was in the directory. That a layout depends on nothing else is tested with the rest of a release.
 func TestWriteNamesTheImage(t *testing.T) {
-	dir := filepath.Join(scratch.Folder(t), "image")
+	dir := filepath.Join(scratch.Dir(t), "image")
 	old := filepath.Join(dir, "old/file")
 	scratch.File(t, old, "", 0o644)
 	if err := image.Write(options(), dir); err != nil {

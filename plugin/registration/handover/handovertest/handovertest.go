@@ -59,7 +59,7 @@ func Start(t *testing.T) *Systemd {
 // Hang makes the socket of a systemd that does not read from it.
 func Hang(t *testing.T) *Systemd {
 	t.Helper()
-	path := filepath.Join(scratch.Folder(t), "notify")
+	path := filepath.Join(scratch.Dir(t), "notify")
 	socket, err := net.ListenUnixgram("unixgram", &net.UnixAddr{Name: path, Net: "unixgram"})
 	if err != nil {
 		t.Fatal(err)

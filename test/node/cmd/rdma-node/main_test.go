@@ -19,7 +19,7 @@ import (
 
 // TestStatus runs the program itself: its exit status is what a Makefile sees.
 func TestStatus(t *testing.T) {
-	program := filepath.Join(scratch.Folder(t), "rdma-node")
+	program := filepath.Join(scratch.Dir(t), "rdma-node")
 	if out, err := exec.Command("go", "build", "-o", program, ".").CombinedOutput(); err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}
@@ -34,7 +34,7 @@ func TestStatus(t *testing.T) {
 	}{
 		{"the command's", []string{"--", "sh", "-c", "pwd; exit 7"}, 7, "cmd/rdma-node\n", ""},
 		{"too long", []string{"--timeout", "1s", "--", "sleep", "1000"}, 124, "", "the console's last lines"},
-		{"locked up", []string{"--share", scratch.Folder(t), "--", "sh", "-c", lockup}, 7, "second\n", "once more, from the start"},
+		{"locked up", []string{"--share", scratch.Dir(t), "--", "sh", "-c", lockup}, 7, "second\n", "once more, from the start"},
 		{"not there", []string{"--", "/no/such/program"}, 127, "", "no such file"},
 		{"prepared", []string{"--prepare"}, 0, "", ""},
 		{"wrong parts", []string{"--parts", "spare"}, 125, "", `no parts "spare"`},

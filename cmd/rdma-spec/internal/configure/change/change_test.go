@@ -31,7 +31,7 @@ type node struct {
 
 func newNode(t *testing.T, files map[string]string) node {
 	t.Helper()
-	root := scratch.Folder(t, "node")
+	root := scratch.Dir(t, "node")
 	n := node{t, root, filepath.Join(root, "node")}
 	n.set(files)
 	return n

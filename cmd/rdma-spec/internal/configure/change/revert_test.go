@@ -223,7 +223,7 @@ func TestRevertLeavesWhatPeopleEdit(t *testing.T) {
 
 // snapd copies the data of a snap to the directory of a new revision, and leads the link there.
 func TestRevertAfterARefreshOfASnap(t *testing.T) {
-	root := scratch.Folder(t)
+	root := scratch.Dir(t)
 	n := node{t, root, filepath.Join(root, "var/snap/microk8s")}
 	n.set(map[string]string{"1/args/a": "old", "current": "-> 1"})
 	n.apply("nri", "1/args/a", "new", "1/args/b.d/b", "new")

@@ -76,7 +76,7 @@ type node struct {
 // does.
 func newNode(t *testing.T, name string) node {
 	t.Helper()
-	n := node{root: scratch.Folder(t)}
+	n := node{root: scratch.Dir(t)}
 	version, config, _ := strings.Cut(name, "/")
 	etc := filepath.Join(n.root, "etc/containerd")
 	n.daemon = containerd.Daemon{Name: "containerd", Config: filepath.Join(etc, "config.toml"),
@@ -229,7 +229,7 @@ func (n node) effective(t *testing.T) map[string]any {
 	t.Helper()
 	file := n.daemon.File()
 	if !containerd.Exists(file) {
-		file = filepath.Join(scratch.Folder(t), "config.toml")
+		file = filepath.Join(scratch.Dir(t), "config.toml")
 		scratch.File(t, file, "", 0o600)
 	}
 	tree, err := n.daemon.Dump(t.Context(), file)

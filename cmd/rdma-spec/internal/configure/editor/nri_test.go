@@ -88,7 +88,7 @@ func TestGeneratedFiles(t *testing.T) {
 
 // What the program refuses is told apart from a program that could not be asked.
 func TestSettingsOfFiles(t *testing.T) {
-	file := filepath.Join(scratch.Folder(t), "config.toml")
+	file := filepath.Join(scratch.Dir(t), "config.toml")
 	scratch.File(t, file, "version = 3\n", 0o600)
 	canceled, cancel := context.WithCancel(t.Context())
 	cancel()

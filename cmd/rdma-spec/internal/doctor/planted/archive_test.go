@@ -33,7 +33,7 @@ import (
 // collected is the directory of an archive of a node.
 func collected(t *testing.T, root string, flags ...string) string {
 	t.Helper()
-	file := filepath.Join(scratch.Folder(t), "node.tar.gz")
+	file := filepath.Join(scratch.Dir(t), "node.tar.gz")
 	cmd := collect.Command(checks())
 	cmd.SetArgs(append([]string{"--root", root, "--to", file}, flags...))
 	cmd.SetOut(io.Discard)

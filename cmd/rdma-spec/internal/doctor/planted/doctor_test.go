@@ -324,7 +324,7 @@ func TestSlowReader(t *testing.T) {
 
 // A directory that has nothing of a node is not a healthy one.
 func TestNoCopyOfANode(t *testing.T) {
-	_, _, err := doctor.Diagnose(t.Context(), node.Options{Root: scratch.Folder(t)}, checks(), nil, io.Discard)
+	_, _, err := doctor.Diagnose(t.Context(), node.Options{Root: scratch.Dir(t)}, checks(), nil, io.Discard)
 	if err == nil || errors.Is(err, cli.ErrProblemFound) || !strings.Contains(err.Error(), "not a copy of a node") {
 		t.Error(err)
 	}

@@ -127,7 +127,7 @@ var plantedContainers = []fault{
 		name: "a virtual function that the subnet manager does not serve", check: "container-port", object: "HCA mlx5_2 port 1",
 		plant: func(s *sick) {
 			s.files, s.container().HCAs = virtualInfiniBand().With(hcatest.Files{
-				hcatest.Folder("mlx5_2", "0000:00:00.2") + "/ports/1/state": "1: DOWN\n"}), []string{"mlx5_2"}
+				hcatest.Dir("mlx5_2", "0000:00:00.2") + "/ports/1/state": "1: DOWN\n"}), []string{"mlx5_2"}
 		},
 	},
 	// seen in k8snetworkplumbingwg/sriov-network-operator#382
@@ -135,8 +135,8 @@ var plantedContainers = []fault{
 		name: "a virtual function whose link is off", check: "container-port", object: "HCA mlx5_2 port 1",
 		plant: func(s *sick) {
 			s.files, s.container().HCAs = virtualInfiniBand().With(hcatest.Files{
-				hcatest.Folder("mlx5_2", "0000:00:00.2") + "/ports/1/state":      "1: DOWN\n",
-				hcatest.Folder("mlx5_2", "0000:00:00.2") + "/ports/1/phys_state": "3: Disabled\n"}), []string{"mlx5_2"}
+				hcatest.Dir("mlx5_2", "0000:00:00.2") + "/ports/1/state":      "1: DOWN\n",
+				hcatest.Dir("mlx5_2", "0000:00:00.2") + "/ports/1/phys_state": "3: Disabled\n"}), []string{"mlx5_2"}
 		},
 	},
 	{

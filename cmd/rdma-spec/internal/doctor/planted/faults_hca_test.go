@@ -34,15 +34,15 @@ func connectX8() hcatest.Files {
 	files := n.Files().Without("sys/class/infiniband_verbs/uverbs2",
 		"sys/devices/pci0000:08/0000:08:00.0/infiniband_verbs/uverbs2")
 	for _, h := range n.HCAs {
-		files[hcatest.Folder(h.Name, h.PCI)+"/board_id"] = "NVD0000000042\n"
+		files[hcatest.Dir(h.Name, h.PCI)+"/board_id"] = "NVD0000000042\n"
 	}
 	return files
 }
 
 // virtualWithoutGUID is a virtual function that has not been given a GUID, and idleFunction one that no pod has.
 var (
-	virtualWithoutGUID = hcatest.Files{hcatest.Folder("mlx5_2", "0000:00:00.2") + "/node_guid": "0000:0000:0000:0000\n"}
-	idleFunction       = hcatest.Files{hcatest.Folder("mlx5_2", "0000:00:00.2") + "/ports/1/state": "1: DOWN\n"}
+	virtualWithoutGUID = hcatest.Files{hcatest.Dir("mlx5_2", "0000:00:00.2") + "/node_guid": "0000:0000:0000:0000\n"}
+	idleFunction       = hcatest.Files{hcatest.Dir("mlx5_2", "0000:00:00.2") + "/ports/1/state": "1: DOWN\n"}
 )
 
 var plantedHCAs = []fault{
@@ -70,10 +70,10 @@ var plantedHCAs = []fault{
 	{
 		name: "idle virtual functions whose GUIDs ib-sriov-cni took back", node: virtualInfiniBand, status: doctor.OK,
 		check: "guid-valid", object: "HCA mlx5_2", with: hcatest.Files{
-			hcatest.Folder("mlx5_2", "0000:00:00.2") + "/node_guid":     "ffff:ffff:ffff:ffff\n",
-			hcatest.Folder("mlx5_2", "0000:00:00.2") + "/ports/1/state": "1: DOWN\n",
-			hcatest.Folder("mlx5_3", "0000:00:00.3") + "/node_guid":     "ffff:ffff:ffff:ffff\n",
-			hcatest.Folder("mlx5_3", "0000:00:00.3") + "/ports/1/state": "1: DOWN\n",
+			hcatest.Dir("mlx5_2", "0000:00:00.2") + "/node_guid":     "ffff:ffff:ffff:ffff\n",
+			hcatest.Dir("mlx5_2", "0000:00:00.2") + "/ports/1/state": "1: DOWN\n",
+			hcatest.Dir("mlx5_3", "0000:00:00.3") + "/node_guid":     "ffff:ffff:ffff:ffff\n",
+			hcatest.Dir("mlx5_3", "0000:00:00.3") + "/ports/1/state": "1: DOWN\n",
 		},
 	},
 	{
@@ -136,8 +136,8 @@ var plantedHCAs = []fault{
 	{
 		name: "a switch above an HCA with a link of half its width", check: "pcie-link", object: "HCA mlx5_0",
 		with: hcatest.Files{
-			hcatest.PCIFolder(switchUp, rootPort) + "/current_link_width": "8\n",
-			hcatest.PCIFolder(switchUp, rootPort) + "/current_link_speed": "32.0 GT/s PCIe\n",
+			hcatest.PCIDir(switchUp, rootPort) + "/current_link_width": "8\n",
+			hcatest.PCIDir(switchUp, rootPort) + "/current_link_speed": "32.0 GT/s PCIe\n",
 		},
 	},
 	{
@@ -174,7 +174,7 @@ var plantedPorts = []fault{
 	{
 		name: "the only port is turned off", node: onlyPort, check: "port-active", object: "HCA rxe0 port 1",
 		with: hcatest.Files{
-			hcatest.Folder("rxe0", "") + "/ports/1/state": "1: DOWN\n", "sys/devices/virtual/net/eth0/flags": "0x1002\n",
+			hcatest.Dir("rxe0", "") + "/ports/1/state": "1: DOWN\n", "sys/devices/virtual/net/eth0/flags": "0x1002\n",
 		},
 	},
 	{
@@ -184,7 +184,7 @@ var plantedPorts = []fault{
 	{
 		name: "a virtual function that is DOWN", node: virtualFunctions, check: "port-active",
 		object: "PCI device 0000:00:00.0", status: doctor.OK,
-		with: hcatest.Files{hcatest.Folder("mlx5_2", "0000:00:00.2") + "/ports/1/state": "1: DOWN\n"},
+		with: hcatest.Files{hcatest.Dir("mlx5_2", "0000:00:00.2") + "/ports/1/state": "1: DOWN\n"},
 	},
 	{
 		name: "a port at half the rate of the others", check: "port-rate", object: "HCA mlx5_4 port 1",

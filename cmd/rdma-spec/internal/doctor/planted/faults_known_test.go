@@ -199,11 +199,11 @@ var plantedKnown = []fault{
 	{
 		name: "a card without a link, whose functions pods have", of: "functions of a BCM57508 that pods use in turn",
 		check: "port-active", object: "HCA mlx5_0 port 1",
-		with: hcatest.Files{hcatest.Folder("mlx5_0", "0000:10:00.0") + "/ports/1/state": "1: DOWN\n",
-			hcatest.Folder("mlx5_11", "0000:10:00.1") + "/ports/1/state":             "1: DOWN\n",
-			hcatest.Folder("mlx5_11", "0000:10:00.1") + "/ports/1/gid_attrs/ndevs/0": "net1\n",
-			hcatest.Folder("mlx5_12", "0000:10:00.2") + "/ports/1/state":             "1: DOWN\n",
-			hcatest.Folder("mlx5_12", "0000:10:00.2") + "/ports/1/gid_attrs/ndevs/0": "net1\n",
+		with: hcatest.Files{hcatest.Dir("mlx5_0", "0000:10:00.0") + "/ports/1/state": "1: DOWN\n",
+			hcatest.Dir("mlx5_11", "0000:10:00.1") + "/ports/1/state":             "1: DOWN\n",
+			hcatest.Dir("mlx5_11", "0000:10:00.1") + "/ports/1/gid_attrs/ndevs/0": "net1\n",
+			hcatest.Dir("mlx5_12", "0000:10:00.2") + "/ports/1/state":             "1: DOWN\n",
+			hcatest.Dir("mlx5_12", "0000:10:00.2") + "/ports/1/gid_attrs/ndevs/0": "net1\n",
 		}.With(file(0, "net/eth0/carrier_up_count", "1\n")),
 	},
 	{

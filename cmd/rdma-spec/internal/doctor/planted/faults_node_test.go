@@ -179,12 +179,12 @@ var plantedGPUs = []fault{
 		with: hcatest.Files{"proc/driver/nvidia/version": "NVRM version: NVIDIA UNIX x86_64 Kernel Module  535.183.01\n"},
 	},
 	{
-		name: "ACS hardware.Redirects on a switch", check: "acs", with: hcatest.Files{hcatest.PCIFolder(downToGPU, rootPort+
+		name: "ACS hardware.Redirects on a switch", check: "acs", with: hcatest.Files{hcatest.PCIDir(downToGPU, rootPort+
 			"/"+switchUp) + "/config": config(hardware.Redirects)},
 	},
 	{
 		name: "configuration space that only root can read", check: "acs", status: doctor.Unknown,
-		with: hcatest.Files{hcatest.PCIFolder(downToGPU, rootPort+"/"+switchUp) + "/config": config(0)[:64]},
+		with: hcatest.Files{hcatest.PCIDir(downToGPU, rootPort+"/"+switchUp) + "/config": config(0)[:64]},
 	},
 }
 

@@ -74,7 +74,7 @@ func findings(t *testing.T, files hcatest.Files) []doctor.Finding {
 	t.Helper()
 	node := open(t, files)
 	defer func() { _ = node.Close() }()
-	node.Timeout = await.Patience // a busy machine reads a large node for seconds
+	node.Timeout = await.Timeout // a busy machine reads a large node for seconds
 	node.Undeclared = sayOnce(t)
 	all := doctor.Run(t.Context(), node, checks())
 	for _, f := range all {
@@ -112,7 +112,7 @@ func healthyNode() hcatest.Files {
 			h.Above = rootPort + "/" + switchUp + "/" + downToHCA
 		}
 		n.HCAs = append(n.HCAs, h)
-		at := hcatest.PCIFolder(h.PCI, h.Above)
+		at := hcatest.PCIDir(h.PCI, h.Above)
 		for name, value := range link {
 			files[at+"/"+name] = value
 		}
@@ -202,7 +202,7 @@ func virtualMachine() hcatest.Files {
 		n.HCAs[i].Above = "0000:00:02.0"
 	}
 	files := n.Files()
-	at := hcatest.PCIFolder("0000:5e:00.0", "0000:00:02.0")
+	at := hcatest.PCIDir("0000:5e:00.0", "0000:00:02.0")
 	return files.With(hcatest.Files{
 		at + "/current_link_speed": "Unknown\n", at + "/max_link_speed": "16.0 GT/s PCIe\n",
 		at + "/current_link_width": "0\n", at + "/max_link_width": "16\n",
@@ -214,11 +214,11 @@ func pci(number int) string {
 	address := fmt.Sprintf("0000:%02x:00.0", 0xb4+number)
 	switch number {
 	case 0:
-		return hcatest.PCIFolder(address, rootPort+"/"+switchUp+"/"+downToHCA)
+		return hcatest.PCIDir(address, rootPort+"/"+switchUp+"/"+downToHCA)
 	case 2, 5:
 		address = fmt.Sprintf("0000:%02x:00.0", 0xa0+number)
 	}
-	return hcatest.PCIFolder(address, "")
+	return hcatest.PCIDir(address, "")
 }
 
 func at(number int) string { return fmt.Sprintf("%s/infiniband/mlx5_%d", pci(number), number) }

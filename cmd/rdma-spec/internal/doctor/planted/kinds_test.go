@@ -160,7 +160,7 @@ func darkRails(first, count int, state, phys string) hcatest.Files {
 func darkBroadcoms(first, count int) hcatest.Files {
 	f := hcatest.Files{}
 	for i := first; i < first+count; i++ {
-		at := hcatest.Folder(fmt.Sprintf("bnxt_re%d", i), fmt.Sprintf("0000:%02x:00.0", 0x10+8*i)) + "/ports/1/"
+		at := hcatest.Dir(fmt.Sprintf("bnxt_re%d", i), fmt.Sprintf("0000:%02x:00.0", 0x10+8*i)) + "/ports/1/"
 		f[at+"state"], f[at+"phys_state"] = "1: DOWN\n", "3: Disabled\n"
 	}
 	return f
@@ -179,13 +179,13 @@ var sickKinds = []sickKind{
 	{"firmware of a Broadcom that failed", mi300x, logged("60 bnxt_en 0000:20:00.0 eth2: Detected firmware fatal condition, " +
 		"initiating reset"), nil, map[string]int{"hca-errors wrong": 1}},
 	{"a plane that has lost its link", gb300Planes, hcatest.Files{
-		hcatest.Folder("mlx5_0", "0000:10:00.0") + "/ports/3/state":      "1: DOWN\n",
-		hcatest.Folder("mlx5_0", "0000:10:00.0") + "/ports/3/phys_state": "3: Disabled\n"}.With(route("eth2")), nil,
+		hcatest.Dir("mlx5_0", "0000:10:00.0") + "/ports/3/state":      "1: DOWN\n",
+		hcatest.Dir("mlx5_0", "0000:10:00.0") + "/ports/3/phys_state": "3: Disabled\n"}.With(route("eth2")), nil,
 		map[string]int{"port-active wrong": 1}},
 	{"an Omni-Path port without a fabric manager", opa, hcatest.Files{
-		hcatest.Folder("hfi1_0", "0000:10:00.0") + "/ports/1/state": "2: INIT\n"}, nil, map[string]int{"port-active wrong": 1}},
+		hcatest.Dir("hfi1_0", "0000:10:00.0") + "/ports/1/state": "2: INIT\n"}, nil, map[string]int{"port-active wrong": 1}},
 	{"an Omni-Path port that has lost its link", opa, hcatest.Files{
-		hcatest.Folder("hfi1_1", "0000:18:00.0") + "/ports/1/counters/link_downed": "1\n"}, nil,
+		hcatest.Dir("hfi1_1", "0000:18:00.0") + "/ports/1/counters/link_downed": "1\n"}, nil,
 		map[string]int{"port-active wrong": 1}},
 	// No evidence.
 	{"all rails polling, on a node without software", b200, darkRails(0, 8, "1: DOWN", "2: Polling"), nil,

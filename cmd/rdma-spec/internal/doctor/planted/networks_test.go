@@ -50,8 +50,8 @@ func TestNetworksOfPods(t *testing.T) {
 func TestHeldFunctionNeedsGUID(t *testing.T) {
 	for _, guid := range []string{"0000:0000:0000:0000", "ffff:ffff:ffff:ffff"} {
 		s := onNetwork(virtualInfiniBand().With(hcatest.Files{
-			hcatest.Folder("mlx5_2", "0000:00:00.2") + "/node_guid":     guid + "\n",
-			hcatest.Folder("mlx5_2", "0000:00:00.2") + "/ports/1/state": "1: DOWN\n"}), "mlx5_2")
+			hcatest.Dir("mlx5_2", "0000:00:00.2") + "/node_guid":     guid + "\n",
+			hcatest.Dir("mlx5_2", "0000:00:00.2") + "/ports/1/state": "1: DOWN\n"}), "mlx5_2")
 		bad := wrong(s.look(t, checks()))
 		if len(bad) != 1 || bad[0].Check != "guid-valid" || bad[0].Object != "HCA mlx5_2" {
 			t.Errorf("%s: %+v", guid, bad)

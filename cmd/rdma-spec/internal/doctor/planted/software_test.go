@@ -237,7 +237,7 @@ func (s *sick) container() *node.Container { return &s.containers.Containers[0] 
 
 // gidOf is the file of a GID of an HCA that rails makes.
 func gidOf(number, index int) string {
-	return fmt.Sprintf("%s/ports/1/gids/%d", hcatest.Folder(fmt.Sprintf("mlx5_%d", number), railAt(number)), index)
+	return fmt.Sprintf("%s/ports/1/gids/%d", hcatest.Dir(fmt.Sprintf("mlx5_%d", number), railAt(number)), index)
 }
 
 func railAt(number int) string { return fmt.Sprintf("0000:%02x:00.0", 0x18+number) }

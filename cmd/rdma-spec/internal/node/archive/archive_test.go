@@ -86,7 +86,7 @@ func TestRoundTrip(t *testing.T) {
 	if !bytes.Equal(first.Bytes(), second.Bytes()) {
 		t.Error("the order of the entries shows in the archive")
 	}
-	dir := scratch.Folder(t)
+	dir := scratch.Dir(t)
 	if err := Unpack(&first, dir); err != nil {
 		t.Fatal(err)
 	}
@@ -173,7 +173,7 @@ func TestHostileArchives(t *testing.T) {
 		"a file twice": {[]a{{name: "x", kind: tar.TypeReg}, {name: "x", kind: tar.TypeReg}}, "file exists"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			above := scratch.Folder(t, "node")
+			above := scratch.Dir(t, "node")
 			err := Unpack(compressed(t, packed(t, tc.entries...)), filepath.Join(above, "node"))
 			if err == nil || !strings.Contains(err.Error(), tc.want) || strings.Contains(err.Error(), "\n") {
 				t.Errorf("error %v, want one line with %q", err, tc.want)
@@ -209,14 +209,14 @@ func TestArchivesAreBounded(t *testing.T) {
 	// Zeros behind the last entry, and headers, are in no entry's size.
 	const limit = 1 << 20
 	padded := append(packed(t, a{name: "x", kind: tar.TypeReg}), make([]byte, limit)...)
-	if err := unpack(compressed(t, padded), scratch.Folder(t), limit); err == nil || !strings.Contains(err.Error(),
+	if err := unpack(compressed(t, padded), scratch.Dir(t), limit); err == nil || !strings.Contains(err.Error(),
 		"it has more than 1048576 bytes") {
 		t.Errorf("with a mebibyte of zeros: error %v", err)
 	}
 }
 
 func TestOpen(t *testing.T) {
-	for _, root := range []string{"/", scratch.Folder(t), "/nonexistent"} {
+	for _, root := range []string{"/", scratch.Dir(t), "/nonexistent"} {
 		dir, remove, err := Open(root)
 		if err != nil || dir != root {
 			t.Errorf("%s: %s, %v", root, dir, err)
@@ -225,13 +225,13 @@ func TestOpen(t *testing.T) {
 			t.Error(err)
 		}
 	}
-	temporary := scratch.Folder(t)
+	temporary := scratch.Dir(t)
 	t.Setenv("TMPDIR", temporary)
 	var text bytes.Buffer
 	if err := Write(&text, node); err != nil {
 		t.Fatal(err)
 	}
-	good, bad := filepath.Join(scratch.Folder(t), "node.tar.gz"), filepath.Join(scratch.Folder(t), "bad.tar.gz")
+	good, bad := filepath.Join(scratch.Dir(t), "node.tar.gz"), filepath.Join(scratch.Dir(t), "bad.tar.gz")
 	for file, content := range map[string][]byte{good: text.Bytes(), bad: text.Bytes()[:text.Len()/2]} {
 		scratch.File(t, file, string(content), 0o600)
 	}
@@ -269,17 +269,17 @@ func TestOpen_Interrupted(t *testing.T) {
 	}
 	var text bytes.Buffer
 	must.Succeed(t, Write(&text, entries))
-	file := filepath.Join(scratch.Folder(t), "node.tar.gz")
+	file := filepath.Join(scratch.Dir(t), "node.tar.gz")
 	scratch.File(t, file, text.String(), 0o600)
 	for _, end := range []syscall.Signal{syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGPIPE} {
 		t.Run(end.String(), func(t *testing.T) {
-			temporary := scratch.Folder(t)
+			temporary := scratch.Dir(t)
 			child := exec.Command(os.Args[0], "-test.run=^TestOpen_Interrupted$")
 			child.Env = append(os.Environ(), archiveVariable+"="+file, "TMPDIR="+temporary)
 			output, err := child.StdoutPipe()
 			must.Succeed(t, err)
 			must.Succeed(t, child.Start())
-			await.That(t, await.Patience, "unpacked a file", func() bool {
+			await.That(t, await.Timeout, "unpacked a file", func() bool {
 				found, err := filepath.Glob(temporary + "/*/etc/*")
 				return err == nil && len(found) > 0
 			})

@@ -40,7 +40,7 @@ func FuzzUnpack(f *testing.F) {
 	f.Add(packed(f, a{name: "../x", kind: tar.TypeReg, content: "y"},
 		a{name: "x", kind: tar.TypeLink, link: "/etc/passwd"}))
 	f.Fuzz(func(t *testing.T, tarred []byte) {
-		above := scratch.Folder(t, "node")
+		above := scratch.Dir(t, "node")
 		dir := filepath.Join(above, "node")
 		err := Unpack(compressed(t, tarred), dir)
 		if found, err := os.ReadDir(above); err != nil || len(found) != 1 {
@@ -64,7 +64,7 @@ func FuzzUnpack(f *testing.F) {
 		if err := Write(&again, entries); err != nil {
 			t.Fatal(err)
 		}
-		other := scratch.Folder(t)
+		other := scratch.Dir(t)
 		if err := Unpack(&again, other); err != nil {
 			t.Fatal(err)
 		}

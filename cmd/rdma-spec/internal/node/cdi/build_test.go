@@ -59,7 +59,7 @@ func TestEveryNode(t *testing.T) {
 				if built == nil {
 					continue
 				}
-				dir := scratch.Folder(t)
+				dir := scratch.Dir(t)
 				scratch.File(t, filepath.Join(dir, "rdma.yaml"), string(text), 0o600)
 				cache, err := cdi.NewCache(cdi.WithSpecDirs(dir), cdi.WithAutoRefresh(false))
 				if err != nil || len(cache.GetErrors()) > 0 || len(cache.ListDevices()) != len(built.Devices) {

@@ -123,7 +123,7 @@ func TestLook(t *testing.T) {
 // Look waits for an HCA only if it has a file to compare with what the HCA is called.
 func TestLookReadsNoHCA(t *testing.T) {
 	root := hcatest.V100(t)
-	hcatest.Block(t, root, hcatest.Folder("mlx5_0", "0000:5e:00.0")+"/ports/1/state")
+	hcatest.Block(t, root, hcatest.Dir("mlx5_0", "0000:5e:00.0")+"/ports/1/state")
 	for _, test := range []struct{ file, text string }{
 		{"etc/cdi/readme.txt", "not a CDI file"},
 		{"etc/cdi/net.yaml", other("one", "{path: /dev/infiniband/uverbs0, type: c, major: 231, minor: 192}")},
@@ -178,7 +178,7 @@ func TestLookAtBrokenFiles(t *testing.T) {
 }
 
 func TestWriteAndRemove(t *testing.T) {
-	dir := scratch.Folder(t)
+	dir := scratch.Dir(t)
 	file := filepath.Join(dir, "cdi/rdma.yaml")
 	first, second := generated(t, hcatest.V100Node(), defaults), generated(t, hcatest.A100Node(), defaults)
 	for i, text := range []string{first, second, second} {

@@ -77,7 +77,7 @@ func TestK0s(t *testing.T) {
 				if installed[version] == "" {
 					t.Skip("no such containerd: `make e2e` builds it for the node")
 				}
-				root := scratch.Folder(t, "var/lib/k0s/bin")
+				root := scratch.Dir(t, "var/lib/k0s/bin")
 				scratch.Files(t, root, test.files, 0o600)
 				if err := os.Link(installed[version], filepath.Join(root, "var/lib/k0s/bin/containerd")); err != nil {
 					t.Fatal(err)

@@ -72,7 +72,7 @@ func TestChoose(t *testing.T) {
 			"proc/7/cmdline": "/snap/microk8s/7179/bin/containerd\x00--config\x00/var/snap/microk8s/7179/args/containerd.toml\x00"}, "",
 			"var/snap/microk8s/7180/args/containerd-template.toml snap/microk8s/7180/bin/containerd"},
 		"two": {map[string]string{k3sFile: "", k3sBin: "", program: ""}, "",
-			"error: the node has 2 containerds: containerd (--config /etc/containerd/config.toml), k3s (--config /" +
+			"error: the node has 2 containerd installations: containerd (--config /etc/containerd/config.toml), k3s (--config /" +
 				k3sFile + "): select the one"},
 		"two, and one is meant": {map[string]string{k3sFile: "", k3sBin: "", program: ""}, k3sFile, k3sFile + " " + k3sBin},
 		"two, by the template": {map[string]string{k3sFile: "", k3sBin: "", program: ""},
@@ -369,7 +369,7 @@ func aNode(t *testing.T, program string, files map[string]string) (root string) 
 	if program == "" {
 		t.Skip("no such containerd: `make e2e` builds it for the node")
 	}
-	root = scratch.Folder(t, "usr/bin")
+	root = scratch.Dir(t, "usr/bin")
 	scratch.Files(t, root, files, 0o600)
 	if err := os.Link(program, filepath.Join(root, "usr/bin/containerd")); err != nil {
 		t.Fatal(err)
@@ -420,7 +420,7 @@ func starts(t *testing.T, root string, want map[string]any) {
 // are: these have links to them.
 func programs(t *testing.T) map[string]string {
 	t.Helper()
-	dir, all := scratch.Folder(t), map[string]string{}
+	dir, all := scratch.Dir(t), map[string]string{}
 	cache, _ := os.UserCacheDir() // without one, there are none
 	for _, version := range []string{"1.7.35", "2.2.9", "2.4.2"} {
 		found, _ := filepath.Glob(filepath.Join(cache, "rdma-spec", "containerd-"+version+"*", "containerd"))

@@ -102,7 +102,7 @@ func TestTemplateOfTheNextStart(t *testing.T) {
 		"containerd 1.7, with newer": {"1.7.23", "", newer, "config.toml.tmpl", "runc"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			root := scratch.Folder(t)
+			root := scratch.Dir(t)
 			const dir = "/var/lib/rancher/k3s/agent/etc/containerd/"
 			files := map[string]string{"config.toml": now, "config.toml.tmpl": test.older, "config-v3.toml.tmpl": test.newer}
 			for file, text := range files {

@@ -23,7 +23,7 @@ import (
 // shortRoot makes a root. A test's own directory has too long a name for a socket.
 func shortRoot(t *testing.T) string {
 	t.Helper()
-	root := scratch.Folder(t)
+	root := scratch.Dir(t)
 	t.Setenv(endpointVariable, "")
 	return root
 }

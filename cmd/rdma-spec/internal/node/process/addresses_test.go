@@ -83,7 +83,7 @@ func TestReadNetwork(t *testing.T) {
 		subnet.String() != "10.0.1.0/24" {
 		t.Errorf("two interfaces in one subnet: %+v, %s", link, subnet)
 	}
-	if err := got.readNetwork(scratch.Folder(t), Process{PID: 7}); err == nil {
+	if err := got.readNetwork(scratch.Dir(t), Process{PID: 7}); err == nil {
 		t.Error("a process that has ended: no error")
 	}
 }

@@ -18,7 +18,7 @@ import (
 
 // The devices of an image are the character devices in its own /dev/infiniband, by their numbers.
 func TestDevicesOfAnImage(t *testing.T) {
-	root := scratch.Folder(t, "dev/infiniband")
+	root := scratch.Dir(t, "dev/infiniband")
 	dir := filepath.Join(root, "dev/infiniband")
 	for name, mode := range map[string]uint32{"uverbs1": syscall.S_IFCHR, "block": syscall.S_IFBLK} {
 		err := syscall.Mknod(filepath.Join(dir, name), mode|0o600, int(unix.Mkdev(231, 193)))
@@ -33,7 +33,7 @@ func TestDevicesOfAnImage(t *testing.T) {
 	if diff := cmp.Diff([]hca.Number{{Major: 231, Minor: 193}}, ReadImage(root, nil).Devices); diff != "" {
 		t.Errorf("devices (-want +got):\n%s", diff)
 	}
-	if got := ReadImage(scratch.Folder(t), nil).Devices; got != nil {
+	if got := ReadImage(scratch.Dir(t), nil).Devices; got != nil {
 		t.Errorf("an image without /dev/infiniband has %v", got)
 	}
 }

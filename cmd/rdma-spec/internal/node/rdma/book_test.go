@@ -23,7 +23,7 @@ import (
 // withProcesses is a root whose threads belong to processes.
 func withProcesses(t *testing.T, of map[int]int) string {
 	t.Helper()
-	root := scratch.Folder(t)
+	root := scratch.Dir(t)
 	for thread, pid := range of {
 		text := "Name:\ttrainer\nTgid:\t" + strconv.Itoa(pid) + "\nVmPin:\t   16384 kB\n"
 		scratch.File(t, filepath.Join(root, "proc", strconv.Itoa(thread), "status"), text, 0o644)
@@ -100,7 +100,7 @@ func TestNothingToRead(t *testing.T) {
 		"RDMA netlink interface is not available: protocol not supported": func() (*netlink.Conn, error) { return nil, syscall.EPROTONOSUPPORT },
 	} {
 		rdma.Dial = dial
-		if got, err := rdma.Read(t.Context(), scratch.Folder(t), false); err == nil || !strings.Contains(err.Error(), words) {
+		if got, err := rdma.Read(t.Context(), scratch.Dir(t), false); err == nil || !strings.Contains(err.Error(), words) {
 			t.Errorf("%+v, %v", got, err)
 		}
 	}

@@ -54,7 +54,7 @@ func TestChoose(t *testing.T) {
 		"the kubelet that runs": {map[string]string{program: "", crio: "", kubelet: "[Service]\nExecStart=/usr/bin/kubelet --container-runtime-endpoint=/run/crio/crio.sock\n",
 			"proc/7/comm": "kubelet\n", "proc/7/cmdline": "kubelet\x00--container-runtime-endpoint\x00unix:///run/containerd/containerd.sock\x00"}, "", "", "containerd"},
 		"K3s, beside Docker's containerd":         {map[string]string{program: "", config: "disabled_plugins = [\"cri\"]\n", k3s: ""}, "", "", "k3s"},
-		"two containerds":                         {map[string]string{program: "", k3s: ""}, "", "", "error: the node has 2 containerds"},
+		"two containerds":                         {map[string]string{program: "", k3s: ""}, "", "", "error: the node has 2 containerd installations"},
 		"one of two containerds, by the endpoint": {map[string]string{program: "", k3s: "", "var/lib/kubelet/config.yaml": endpoint + "/run/k3s/containerd/containerd.sock\n"}, "", "", "k3s"},
 		"an endpoint that is neither's":           {map[string]string{program: "", k3s: "", "var/lib/kubelet/config.yaml": endpoint + "/run/cri-dockerd.sock\n"}, "", "", "error: the kubelet uses /run/cri-dockerd.sock, "},
 		"one containerd, and an endpoint that is not its": {map[string]string{program: "", "var/lib/kubelet/config.yaml": endpoint + "/run/cri-dockerd.sock\n"}, "", "",

@@ -124,7 +124,7 @@ func TestInstalledContainerd(t *testing.T) {
 // A program that a copy of a node names is the copy's, and not one of this machine.
 func TestProgramOfACopy(t *testing.T) {
 	const crun = "#!/bin/sh\necho crun version %s\n"
-	root, here := scratch.Folder(t), scratch.Folder(t)
+	root, here := scratch.Dir(t), scratch.Dir(t)
 	scratch.File(t, root+"/usr/bin/crun", fmt.Sprintf(crun, "1.15"), 0o700)
 	scratch.File(t, root+"/opt/crun", fmt.Sprintf(crun, "1.16"), 0o700)
 	scratch.File(t, here+"/crun", fmt.Sprintf(crun, "1.8"), 0o700)

@@ -32,7 +32,7 @@ func TestReadNextStart(t *testing.T) {
 				"a file: " +
 				"compare /etc/containerd/config.toml with the output of containerd --config /etc/containerd/config.toml config migrate"},
 		"the name of another version": {"2.2.9", map[string]string{config: "version = 3\n[plugins.\"io.containerd.grpc.v1.cri\"]\n  sandbox_image = \"x\"\n"},
-			"ignored: /etc/containerd/config.toml: it is of version 3, and containerd 2.2.9 ignores the section io.containerd.grpc.v1.cri of such a " +
+			"ignored: /etc/containerd/config.toml: it has version 3, and containerd 2.2.9 ignores the section io.containerd.grpc.v1.cri of such a " +
 				"file: rename the section in /etc/containerd/config.toml to its name in version 3, which is io.containerd.cri.v1.runtime for handlers"},
 		"what containerd refuses": {"2.4.2", map[string]string{config: "\xef\xbb\xbfversion = 2\n"},
 			"error: /etc/containerd/config.toml begins with a byte order mark"},

@@ -73,7 +73,7 @@ func Serve(t testing.TB, o Options, containers ...Container) *Runtime {
 		o.Path = "cri.sock"
 	}
 	if o.Root == "" {
-		o.Root = scratch.Folder(t)
+		o.Root = scratch.Dir(t)
 	}
 	r := &Runtime{Socket: filepath.Join(o.Root, o.Path), name: o.Name, version: o.Version,
 		takes: o.Takes, containers: containers}
