@@ -69,7 +69,7 @@ type Selectors struct {
 	Netdevs []string `json:"netdevs"`
 	// NUMANodes are numbers of NUMA nodes; -1 stands for HCAs that belong to none.
 	NUMANodes []int `json:"numaNodes"`
-	// Management adds the HCA's umad and issm devices, with which a process can disturb the whole fabric.
+	// Management adds the HCA's umad and issm devices, with which a process can disrupt the whole fabric.
 	// Only a rule that names namespaces can set it.
 	Management bool `json:"management"`
 }

@@ -76,7 +76,7 @@ The manifest can contain anything with containers: Pods, Deployments, MPIJobs, W
 
 There are three verdicts: RDMA; not RDMA; and RDMA if its device plugin or DRA driver injects
 verbs devices. Only the node knows the third, for containers with an extended resource or a DRA
-claim. To decide it, pass globs to --assume-devices: names of extended resources, or claim/NAME
+claim. To name those that do, pass globs to --assume-devices: extended resources, or claim/NAME
 for DRA claims. explain assumes that matching resources inject verbs devices, and others do not.
 
 The exit status is 1 if a container would be refused, or if the manifest has a problem. If the

@@ -74,7 +74,7 @@ exist, 2 for a wrong call, and 3 if the file cannot be generated or written.`,
 	}
 	f := cmd.Flags()
 	f.SortFlags = false
-	cli.AddFileFlag(f, &o.to, "write to a `FILE` instead of standard output, such as "+cdi.File)
+	cli.AddFileFlag(f, &o.to, "write to a `FILE`, such as "+cdi.File+", instead of standard output")
 	o.AddFlags(f)
 	f.BoolVar(&o.quiet, "quiet", false, "print nothing if the file does not change")
 	f.StringVar(&o.root, "root", "/", "find the node's sys and dev below this `DIR`")

@@ -48,9 +48,9 @@ container runtimes means for RDMA, the kernel log's lines about RDMA, and the re
 runtimes and the kubelet. On another machine, these commands report the same with
 --root FILE.tar.gz.
 
-The support bundle contains no configuration files and no arguments. Of the environment, it
-contains NCCL_IB_HCA, NCCL_IB_GID_INDEX, NCCL_SOCKET_IFNAME, NVIDIA_MOFED, and
-UCX_NET_DEVICES. Of NVIDIA_VISIBLE_DEVICES and HABANA_VISIBLE_DEVICES, it contains only
+The support bundle contains no configuration files and no arguments. The only
+environment variables that it contains are NCCL_IB_HCA, NCCL_IB_GID_INDEX, NCCL_SOCKET_IFNAME,
+NVIDIA_MOFED, UCX_NET_DEVICES, and, of NVIDIA_VISIBLE_DEVICES and HABANA_VISIBLE_DEVICES,
 whether they request all, some, or no accelerators. Error messages are redacted.
 The support bundle contains names of hosts, pods, and namespaces, addresses, MACs, and GUIDs.
 --anonymize replaces them with numbered pseudonyms; doctor finds the same faults.
@@ -59,7 +59,7 @@ collect lists the paths and sizes of all files on standard error before it write
 --list only lists them. Only the owner can read the file of --to.
 
 A file that cannot be read within 2 seconds is reported as missing. So is the response
-of a daemon that takes longer than 10 seconds.
+of a daemon that takes longer than 10 seconds to answer.
 
 The exit status is 0 if the bundle is written, even if files are missing, and 3 if it cannot
 be made or written.`,

@@ -130,8 +130,8 @@ func openFix(err error, hidden, everybody bool) (cause, string) {
 		return causeCgroup, "the container's device cgroup does not allow it: a mount alone is not sufficient; get the " +
 			"device from a device plugin or by the annotation"
 	case errors.Is(err, unix.EACCES) && everybody:
-		return causeSecurity, "a security module (SELinux or AppArmor) forbids it, since the file mode lets everybody open " +
-			"it: see the node's audit log (ausearch -m avc), and allow it in the container's policy"
+		return causeSecurity, "the file mode lets everybody open it, so a security module (SELinux or AppArmor) must be " +
+			"blocking access: see the node's audit log (ausearch -m avc), and allow it in the container's policy"
 	case errors.Is(err, unix.EACCES):
 		return causeMode, "its file mode does not let this user open it: it should have mode 0666 on the node"
 	case errors.Is(err, unix.ENXIO), errors.Is(err, unix.ENODEV):

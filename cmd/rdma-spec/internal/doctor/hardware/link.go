@@ -256,7 +256,7 @@ func evidence(v *doctor.View, h hca.HCA, p hca.Port) string {
 	case ups > 0:
 		return "its netdev had a link since the node started"
 	case before >= 0:
-		return "it had a link since the node started: " + log.Lines[before].Text
+		return "it has had a link since the node started: " + log.Lines[before].Text
 	}
 	return ""
 }

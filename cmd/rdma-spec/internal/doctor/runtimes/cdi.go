@@ -129,7 +129,8 @@ func setCRI(r runtime.Runtime, what string) string {
 
 // dockerLacks returns what keeps Docker from the files, and its fix; nothing where nothing does.
 func dockerLacks(d cdi.Docker, files []cdi.Found) (text, fix string) {
-	const file, restart = "/etc/docker/daemon.json", ", and then, when its containers may stop: systemctl restart docker"
+	const file = "/etc/docker/daemon.json"
+	const restart = ", and then, when it is safe to stop its containers: systemctl restart docker"
 	switch {
 	case d.Error != "":
 		return fmt.Sprintf("%s cannot be read: %s.", file, d.Error), "Correct " + file + restart
