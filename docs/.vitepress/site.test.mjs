@@ -332,10 +332,11 @@ const paste = (tab, text) => tab.locator('.why textarea').evaluate((box, pasted)
   }
 }, text)
 
-test('TestSiteBoxSendsNothing', async () => {
+test('TestSiteBoxSendsNothing', async (t) => {
   const others = []
   const other = createServer((request, response) => others.push(request.url) && response.end())
   await new Promise((listening) => other.listen(0, '127.0.0.1', listening))
+  t.after(() => other.close()) // else a test that fails would not end
   const elsewhere = `http://127.0.0.1:${other.address().port}/`
   const { tab, problems, asked } = await open({ viewport: desktop })
   await tab.goto(home)
@@ -370,7 +371,6 @@ test('TestSiteBoxSendsNothing', async () => {
     image.onload = () => done('sent')
     image.src = url
   }), elsewhere), 'refused')
-  other.close()
   assert.deepEqual(others, [])
 })
 
