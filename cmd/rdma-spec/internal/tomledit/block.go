@@ -81,12 +81,8 @@ func WithoutBlock(text []byte) []byte {
 		return text
 	}
 	if b.below && b.outer.end == len(text) {
-		// The line end that is missing is as those of the block: a text may end in a carriage return of its own.
-		end := "\n"
-		if bytes.HasSuffix(text[:b.inner.start], []byte("\r\n")) {
-			end = "\r\n"
-		}
-		return slices.Clone(bytes.TrimSuffix(text[:b.outer.start], []byte(end)))
+		d := document{text: text[b.outer.start:]} // the text above may end in a carriage return of its own
+		return slices.Clone(bytes.TrimSuffix(text[:b.outer.start], []byte(d.newline())))
 	}
 	return splice(text, b.outer.start, b.outer.end, "")
 }
