@@ -99,8 +99,7 @@ func parseFlags(args []string) (options, error) {
 		" if it exists, else the configuration from the runtime, else the built-in defaults")
 	f.StringVar(&o.name, "name", "",
 		"the plugin's `NAME`, which the annotation required-plugins.noderesource.dev refers to; by default rdma, or "+
-			"rdma-validator "+
-			"with --validate")
+			"rdma-validator with --validate")
 	f.StringVar(&o.index, "index", "90", "the plugin's index, two digits; plugins that inject devices need a lower index")
 	f.StringVar(&o.socket, "socket", api.DefaultSocketPath, "the runtime's NRI socket")
 	f.StringVar(&o.handover, "handover", "",

@@ -96,7 +96,7 @@ func unplanted(t *testing.T, c doctor.Check) (problems []string) {
 			continue
 		}
 		isPlanted = true
-		isWrong = isWrong || p.status == "" || p.status == doctor.Wrong
+		isWrong = isWrong || p.wants() == doctor.Wrong
 		for _, f := range p.look(t) {
 			switch {
 			case f.Check != c.ID || f.Status != doctor.Wrong:

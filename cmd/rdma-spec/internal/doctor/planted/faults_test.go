@@ -4,6 +4,7 @@
 package planted
 
 import (
+	"cmp"
 	"fmt"
 	"regexp"
 	"slices"
@@ -86,13 +87,12 @@ func (p fault) unplanted() fault {
 	return fault{name: "healthyNode"}
 }
 
+// wants is the status that the fault should be found with.
+func (p fault) wants() doctor.Status { return cmp.Or(p.status, doctor.Wrong) }
+
 // is tells whether a finding is what the fault should be found as.
 func (p fault) is(f doctor.Finding) bool {
-	want := p.status
-	if want == "" {
-		want = doctor.Wrong
-	}
-	return f.Check == p.check && f.Status == want && f.Object == p.object
+	return f.Check == p.check && f.Status == p.wants() && f.Object == p.object
 }
 
 // said is what the doctor says of findings, and how they are fixed, for a golden file.
