@@ -260,8 +260,7 @@ func (mixedUp) Invoke(_ context.Context, _ string, _, reply any, _ ...grpc.CallO
 func TestApplyNeverTakesAnothersSpec(t *testing.T) {
 	e := edit{container: "train", grant: ipcLock}
 	for name, apply := range map[string]work{"confirm": e.confirm, "applyRunning": e.applyRunning} {
-		var done result
-		if err := apply(t.Context(), mixedUp{}, &done); err == nil || !atFault(err) || done.found.Wrote {
+		if done, err := apply(t.Context(), mixedUp{}, result{}); err == nil || !atFault(err) || done.found.Wrote {
 			t.Errorf("%s gives %v, wrote: %v", name, err, done.found.Wrote)
 		}
 	}
@@ -277,9 +276,9 @@ func TestTaskThatWasCreatedBeforeTheEdit(t *testing.T) {
 		want    error
 	}{
 		"as usual":              {0, false, 0, nil},
-		"slow":                  {usual, false, 1, nil},
-		"slow, and it runs":     {usual, true, 1, ErrStarted},
-		"slow, nothing changed": {usual, true, 0, nil},
+		"slow":                  {usualDuration, false, 1, nil},
+		"slow, and it runs":     {usualDuration, true, 1, ErrStarted},
+		"slow, nothing changed": {usualDuration, true, 0, nil},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -313,7 +312,7 @@ func TestTaskThatIsUnknown(t *testing.T) {
 		client, server, _ := inMemory(t, Options{})
 		server.NoTasks = status.Error(codes.Internal, "shutting down")
 		server.AfterUpdate = func(string, int) error {
-			time.Sleep(usual)
+			time.Sleep(usualDuration)
 			return nil
 		}
 		if found, err := client.Confirm(t.Context(), "train", ipcLock); err == nil ||

@@ -19,19 +19,19 @@ import (
 	"github.com/rdma-spec/rdma-spec/plugin/localrpc"
 )
 
-// work asks one containerd about a container, or changes it there. It can be started again, with its result so far.
-type work func(ctx context.Context, api grpc.ClientConnInterface, result *result) error
+// work asks one containerd about a container, or changes it there. The second try gets the result of the first one.
+type work func(ctx context.Context, api grpc.ClientConnInterface, earlier result) (result, error)
 
-// result is the result of work.
+// result is the result of work. If the work failed, found.Wrote still says whether a write was sent.
 type result struct {
 	text  []byte // the spec
-	found Found  // Wrote: a write was sent, even if its answer was lost
+	found Found
 }
 
-// apiError is a fault of containerd, or of the way to it.
+// apiError is an error of containerd, or of the connection to it.
 type apiError struct{ error }
 
-// call does work about a container within the budget, unless the breaker is open.
+// call does work for a container within the budget, unless the breaker is open.
 func (c *Client) call(ctx context.Context, container string, do work) (result, error) {
 	budget := c.Budget
 	if deadline, ok := ctx.Deadline(); ok {
@@ -40,7 +40,7 @@ func (c *Client) call(ctx context.Context, container string, do work) (result, e
 	done, err := c.breaker.Do(ctx, func() (result, error) {
 		ctx, cancel := context.WithTimeout(metadata.AppendToOutgoingContext(ctx, "containerd-namespace", c.Namespace), budget)
 		defer cancel()
-		return c.everywhere(ctx, do, budget)
+		return c.doEverywhere(ctx, do, budget)
 	})
 	if errors.Is(err, breaker.ErrOpen) {
 		err = fmt.Errorf("containerd is %w; retrying within %s", err, breaker.OpenFor)
@@ -51,9 +51,9 @@ func (c *Client) call(ctx context.Context, container string, do work) (result, e
 	return done, nil
 }
 
-// everywhere does work at all containerds of the node at once: only one of them keeps the container, and its answer
-// counts. So one that hangs, such as Docker's beside k3s's, does not delay the answer of another.
-func (c *Client) everywhere(ctx context.Context, do work, budget time.Duration) (result, error) {
+// doEverywhere does work at all containerds of the node at once, and returns the answer of the one that has the
+// container. So a containerd that hangs, such as Docker's on a node with k3s, does not delay the answer of another one.
+func (c *Client) doEverywhere(ctx context.Context, do work, budget time.Duration) (result, error) {
 	sockets, err := findSockets(c.Address, c.Root)
 	if err != nil {
 		return result{}, err
@@ -68,12 +68,12 @@ func (c *Client) everywhere(ctx context.Context, do work, budget time.Duration) 
 	answers := make(chan answer, len(sockets))
 	for _, socket := range sockets {
 		go func() {
-			done, err := c.at(ctx, socket, do)
+			done, err := c.doAt(ctx, socket, do)
 			answers <- answer{done, socket, err}
 		}()
 	}
 	var failed error
-	gone := false // the containerd that has kept containers before does not keep this one
+	gone := false // the containerd that had earlier containers does not have this one
 	for range sockets {
 		a := <-answers
 		switch keeper := c.keeper.Load(); {
@@ -92,30 +92,31 @@ func (c *Client) everywhere(ctx context.Context, do work, budget time.Duration) 
 	return result{}, fmt.Errorf("%w at %s", ErrNotFound, strings.Join(sockets, ", "))
 }
 
-// at does work at one socket, and once more if that cannot be reached: the connection may be one to a containerd that
-// has gone.
-func (c *Client) at(ctx context.Context, socket string, do work) (done result, err error) {
-	once := func() error {
-		conn, err := c.connections.get(socket)
-		if err != nil {
-			return err
-		}
-		err = do(ctx, conn, &done)
-		if atFault(err) {
-			c.connections.replace(socket, conn, c.Budget)
-		}
-		return err
-	}
-	err = once()
+// doAt does work at one socket. If containerd cannot be reached, doAt tries a second time, because the connection may
+// lead to a containerd that has ended.
+func (c *Client) doAt(ctx context.Context, socket string, do work) (result, error) {
+	done, err := c.try(ctx, socket, do, result{})
 	if status.Code(err) == codes.Unavailable && ctx.Err() == nil {
-		err = once()
+		return c.try(ctx, socket, do, done)
 	}
 	return done, err
 }
 
-// atFault reports whether an error of work is a fault of containerd or of the way to it: no answer in time, nobody
-// there, or an answer that makes no sense. What an answer says about one container is not, and neither is what its spec
-// says.
+// try does work at one socket once. It replaces a connection on which containerd failed.
+func (c *Client) try(ctx context.Context, socket string, do work, earlier result) (result, error) {
+	conn, err := c.connections.get(socket)
+	if err != nil {
+		return earlier, err
+	}
+	done, err := do(ctx, conn, earlier)
+	if atFault(err) {
+		c.connections.replace(socket, conn, c.Budget)
+	}
+	return done, err
+}
+
+// atFault reports whether an error of work is a fault of containerd or of the connection: containerd did not answer in
+// time, could not be reached, or gave an answer that makes no sense. An error about one container or its spec is not.
 func atFault(err error) bool {
 	s, fromAPI := status.FromError(err)
 	if !fromAPI {
@@ -129,7 +130,7 @@ func atFault(err error) bool {
 	return true
 }
 
-// explain says what went wrong in the words of an administrator of the node.
+// explain writes an error for an administrator of the node.
 func explain(err error, socket string, budget time.Duration) error {
 	s, fromAPI := status.FromError(err)
 	if err == nil || !fromAPI {

@@ -21,15 +21,15 @@ import (
 	"github.com/rdma-spec/rdma-spec/spec"
 )
 
-// specType is the type URL under which containerd keeps OCI runtime specs, as JSON (containerd, client.init and
+// specType is the type URL of the OCI runtime specs that containerd stores as JSON (containerd, client.init and
 // typeurl.Register).
 const specType = "types.containerd.io/opencontainers/runtime-spec/1/Spec"
 
-// usual is how long an edit takes at most where nothing is wrong. One that took longer may have come after the
-// container's task.
-const usual = 50 * time.Millisecond
+// usualDuration is how long an edit takes at most if nothing is wrong. The runtime may have created the container's
+// task before a slower edit.
+const usualDuration = 50 * time.Millisecond
 
-// runningRounds is how often the spec of a running container is edited again because somebody else wrote it meanwhile.
+// runningRounds is how often the spec of a running container is edited again because another program wrote it.
 const runningRounds = 3
 
 // edit is one grant for one container's stored spec.
@@ -39,30 +39,37 @@ type edit struct {
 	began     time.Time
 }
 
-// confirm reads the spec, edits it, and writes it if that changed it. A write that took long is not trusted before a
-// look at the task: the runtime may have gone on without this answer.
-func (e edit) confirm(ctx context.Context, api grpc.ClientConnInterface, done *result) error {
+// confirm reads the spec, edits it, and writes it if that changed it. If this took long, confirm checks that the
+// container has no task yet, because the runtime may have continued without this answer.
+func (e edit) confirm(ctx context.Context, api grpc.ClientConnInterface, earlier result) (result, error) {
+	done := earlier
 	text, err := read(ctx, api, e.container)
 	if err != nil {
-		return err
+		return done, err
 	}
 	confirmed, err := e.grant.Confirm(text, spec.AllSets)
 	if err != nil {
-		return err
+		return done, err
 	}
-	if !done.found.Wrote { // else it was read before a write whose answer was lost
+	done.found.IPCLock = confirmed.IPCLock
+	if !earlier.found.Wrote { // otherwise the spec may contain what the earlier try wrote
 		done.found.Memlock = confirmed.Memlock
 	}
 	if !bytes.Equal(text, confirmed.Text) {
-		if err := e.write(ctx, api, confirmed.Text, done); err != nil {
-			return err
+		done.found.Wrote = true
+		if err := e.write(ctx, api, confirmed.Text); err != nil {
+			return done, err
 		}
 	}
-	done.found.IPCLock = confirmed.IPCLock
-	if !done.found.Wrote || time.Since(e.began) < usual {
-		return nil
+	if done.found.Wrote && time.Since(e.began) >= usualDuration {
+		return done, e.checkNotStarted(ctx, api)
 	}
-	_, err = tasks.NewTasksClient(api).Get(ctx, &tasks.GetRequest{ContainerID: e.container})
+	return done, nil
+}
+
+// checkNotStarted returns ErrStarted if the container has a task.
+func (e edit) checkNotStarted(ctx context.Context, api grpc.ClientConnInterface) error {
+	_, err := tasks.NewTasksClient(api).Get(ctx, &tasks.GetRequest{ContainerID: e.container})
 	if err == nil {
 		return ErrStarted
 	}
@@ -72,36 +79,37 @@ func (e edit) confirm(ctx context.Context, api grpc.ClientConnInterface, done *r
 	return err
 }
 
-// applyRunning goes on until a read shows that nothing is left to change.
-func (e edit) applyRunning(ctx context.Context, api grpc.ClientConnInterface, done *result) error {
+// applyRunning edits the spec until a read shows that nothing is left to change.
+func (e edit) applyRunning(ctx context.Context, api grpc.ClientConnInterface, earlier result) (result, error) {
+	done := earlier
 	for round := 0; ; round++ {
 		text, err := read(ctx, api, e.container)
 		if err != nil {
-			return err
+			return done, err
 		}
 		edited, err := e.grant.Apply(text, spec.AllSets)
 		if err != nil || bytes.Equal(text, edited) {
-			return err
+			return done, err
 		}
 		if round == runningRounds {
-			return ErrContended
+			return done, ErrContended
 		}
 		now, err := read(ctx, api, e.container)
 		if err != nil {
-			return err
+			return done, err
 		}
 		if !bytes.Equal(text, now) {
 			continue
 		}
-		if err := e.write(ctx, api, edited, done); err != nil {
-			return err
+		done.found.Wrote = true
+		if err := e.write(ctx, api, edited); err != nil {
+			return done, err
 		}
 	}
 }
 
-// write stores a spec. containerd answers with what it has stored.
-func (e edit) write(ctx context.Context, api grpc.ClientConnInterface, text []byte, done *result) error {
-	done.found.Wrote = true
+// write stores a spec, and checks that containerd answers with the same text.
+func (e edit) write(ctx context.Context, api grpc.ClientConnInterface, text []byte) error {
 	stored, err := containers.NewContainersClient(api).Update(ctx, &containers.UpdateContainerRequest{
 		Container:  &containers.Container{ID: e.container, Spec: &anypb.Any{TypeUrl: specType, Value: text}},
 		UpdateMask: &fieldmaskpb.FieldMask{Paths: []string{"spec"}},

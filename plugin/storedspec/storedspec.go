@@ -120,9 +120,9 @@ func (c *Client) ApplyRunning(ctx context.Context, container string, grant spec.
 
 // Read returns the JSON text of a container's stored spec. Its errors are those of Confirm.
 func (c *Client) Read(ctx context.Context, container string) ([]byte, error) {
-	done, err := c.call(ctx, container, func(ctx context.Context, api grpc.ClientConnInterface, done *result) (err error) {
-		done.text, err = read(ctx, api, container)
-		return err
+	done, err := c.call(ctx, container, func(ctx context.Context, api grpc.ClientConnInterface, _ result) (result, error) {
+		text, err := read(ctx, api, container)
+		return result{text: text}, err
 	})
 	return done.text, err
 }
