@@ -18,6 +18,7 @@ import (
 
 	"github.com/rdma-spec/rdma-spec/plugin"
 	"github.com/rdma-spec/rdma-spec/plugin/inventory"
+	"github.com/rdma-spec/rdma-spec/test/testing/must"
 	"github.com/rdma-spec/rdma-spec/test/testing/race"
 )
 
@@ -86,7 +87,7 @@ func TestProbesInACrowdThatComesBack(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				server, listener := newServer(idlePlugin(), silent()), make(pipes)
 				var all sync.WaitGroup
-				all.Go(func() { _ = server.Serve(listener) }) // until it is closed
+				all.Go(func() { _ = server.Serve(limitConnections(server, listener)) }) // until it is closed
 				ctx, cancel := context.WithCancel(t.Context())
 				dial := func(ctx context.Context, _, _ string) (net.Conn, error) { return listener.connect(ctx) }
 				others := crowd
@@ -124,25 +125,39 @@ func TestWhichConnectionIsClosed(t *testing.T) {
 		return slices.Repeat([]http.ConnState{state}, connectionsMost)
 	}
 	for name, test := range map[string]struct {
-		states []http.ConnState // of the connections, which come to them one after another
+		states []http.ConnState // of the connections, which change one after another
 		again  []int            // become active and idle once more
+		young  int              // are accepted much later than the others
 		want   int
 	}{
-		"all are new":           {nil, nil, 0},
-		"all are idle":          {all(idle), nil, 0},
-		"all are active":        {all(active), nil, 0},
-		"some were used since":  {all(idle), []int{0, 1, 2}, 3},
-		"the oldest are active": {append([]http.ConnState{active, active}, all(idle)[2:]...), nil, 2},
-		"the newest is idle":    {append(all(active)[1:], idle), nil, connectionsMost - 1},
+		"all are new":           {nil, nil, 0, 0},
+		"all are idle":          {all(idle), nil, 0, 0},
+		"all are active":        {all(active), nil, 0, 0},
+		"some were used since":  {all(idle), []int{0, 1, 2}, 0, 3},
+		"the oldest are active": {append([]http.ConnState{active, active}, all(idle)[2:]...), nil, 0, 2},
+		"the newest is idle":    {append(all(active)[1:], idle), nil, 0, connectionsMost - 1},
+		"idle ones are young":   {append([]http.ConnState{active, active}, all(idle)[2:]...), nil, connectionsMost - 2, 0},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				c := &connections{open: map[net.Conn]connection{}}
-				var conns, clients []net.Conn
-				for range connectionsMost {
-					client, conn := net.Pipe()
-					conns, clients = append(conns, conn), append(clients, client)
+				listener := make(pipes, 1)
+				c := limitConnections(&http.Server{}, listener)
+				accept := func() (client, conn net.Conn) {
+					client, err := listener.connect(t.Context())
+					must.Succeed(t, err)
+					conn, err = c.Accept()
+					must.Succeed(t, err)
 					c.changed(conn, http.StateNew)
+					return client, conn
+				}
+				var conns, clients []net.Conn
+				var accepted []time.Time
+				for i := range connectionsMost {
+					if i == connectionsMost-test.young {
+						time.Sleep(2 * connectionLeast)
+					}
+					client, conn := accept()
+					conns, clients, accepted = append(conns, conn), append(clients, client), append(accepted, time.Now())
 					time.Sleep(time.Microsecond)
 				}
 				for i, state := range test.states {
@@ -153,9 +168,8 @@ func TestWhichConnectionIsClosed(t *testing.T) {
 					c.changed(conns[i], active)
 					c.changed(conns[i], idle)
 				}
-				_, another := net.Pipe()
-				c.changed(another, http.StateNew)
-				if lasted := time.Since(c.open[conns[connectionsMost/2]].accepted); lasted < connectionLeast {
+				accept()
+				if lasted := time.Since(accepted[test.want]); lasted < connectionLeast {
 					t.Errorf("one is closed after %s", lasted)
 				}
 				for i, client := range clients {
@@ -181,7 +195,7 @@ func TestConnectionsThatHang(t *testing.T) {
 			hanging.Add(-1)
 		})
 		var all sync.WaitGroup
-		all.Go(func() { _ = server.Serve(listener) }) // until it is closed
+		all.Go(func() { _ = server.Serve(limitConnections(server, listener)) }) // until it is closed
 		ctx, cancel := context.WithCancel(t.Context())
 		for range crowd {
 			all.Go(func() {

@@ -48,7 +48,7 @@ func serveHTTP(address string, p *plugin.Plugin, log logrus.FieldLogger,
 	}
 	server := newServer(p, log, more...)
 	go func() {
-		if err := server.Serve(listener); !errors.Is(err, http.ErrServerClosed) {
+		if err := server.Serve(limitConnections(server, listener)); !errors.Is(err, http.ErrServerClosed) {
 			log.WithError(err).Error("cannot serve metrics any longer")
 		}
 	}()
@@ -125,10 +125,8 @@ func newServer(p *plugin.Plugin, log logrus.FieldLogger, more ...prometheus.Coll
 	}
 	mux.HandleFunc("GET /healthz", answer(func() (string, error) { return "alive", p.Alive() }))
 	mux.HandleFunc("GET /readyz", answer(p.Ready))
-	clients := &connections{open: map[net.Conn]connection{}}
 	return &http.Server{
-		Handler: mux, ConnState: clients.changed, ReadTimeout: 5 * time.Second, WriteTimeout: 10 * time.Second,
-		IdleTimeout:    time.Minute,
+		Handler: mux, ReadTimeout: 5 * time.Second, WriteTimeout: 10 * time.Second, IdleTimeout: time.Minute,
 		ErrorLog:       stdlog.New(warnings{log}, "", 0),
 		MaxHeaderBytes: 4 << 10, // Go's default of 1 MiB, on each connection, is more memory than the plugin may have
 	}

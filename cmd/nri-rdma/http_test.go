@@ -81,7 +81,7 @@ func TestMetricsAreShared(t *testing.T) {
 		c := counted{slow{make(chan struct{}), make(chan struct{})}, &atomic.Int64{}}
 		server, listener := newServer(idlePlugin(), silent(), c), make(pipes)
 		ended := make(chan error)
-		go func() { ended <- server.Serve(listener) }()
+		go func() { ended <- server.Serve(limitConnections(server, listener)) }()
 		defer func() {
 			_ = server.Close()
 			if err := <-ended; !errors.Is(err, http.ErrServerClosed) {
@@ -167,7 +167,7 @@ func TestSlowClientsAreCutOff(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		server, listener := newServer(idlePlugin(), silent()), make(pipes)
 		ended := make(chan error)
-		go func() { ended <- server.Serve(listener) }()
+		go func() { ended <- server.Serve(limitConnections(server, listener)) }()
 		defer func() {
 			_ = server.Close()
 			if err := <-ended; !errors.Is(err, http.ErrServerClosed) {
