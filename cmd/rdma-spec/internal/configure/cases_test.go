@@ -216,7 +216,7 @@ func TestWhatHappensToNodes(t *testing.T) {
 				n := node(t, version, config, "version = 2\n"+runc2+strings.Replace(cgroup2, "true", "false", 1))
 				n.does("handler rdma --like runc")
 				n.write(config, strings.Replace(n.text(config), "SystemdCgroup = false", "SystemdCgroup = true", 1))
-				n.finds("The handler runc has changed since rdma-spec configure copied it to this one, rdma, on")
+				n.finds("The handler runc has changed since rdma-spec configure copied it to the handler rdma on")
 				n.does("handler rdma --like runc")
 				n.finds()
 				n.has(true, runtimes("rdma", "options", "SystemdCgroup")...)

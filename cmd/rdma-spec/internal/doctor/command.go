@@ -43,7 +43,7 @@ func Command(checks []Check) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "doctor",
 		Short: "Find faults on the node, and how to fix them",
-		Long: `Find faults of the node for RDMA, and how to fix them: HCAs and their ports, kernel
+		Long: `Find faults that affect RDMA on the node, and how to fix them: HCAs and their ports, kernel
 modules, devices, GPUs, container runtimes, NRI, the plugin nri-rdma, containers, and the
 kubelet. doctor changes nothing. Run it as root: what it cannot read is unknown.
 
@@ -51,10 +51,10 @@ A check has one of these results:
   wrong           a fault; doctor prints its impact and its fix, which is a command that is
                   safe to run now, a disruptive command with a warning, or a manual step
   unknown         doctor cannot tell; this is not a fault; check by hand
-  ignored         wrong or unknown, but an entry of /etc/rdma-spec/doctor.yaml says to ignore
+  ignored         wrong or unknown, but an entry in /etc/rdma-spec/doctor.yaml says to ignore
                   it; doctor prints the entry with each fault
   ok              no fault was found
-  skipped         the check depends on one that is wrong or unknown
+  skipped         the check depends on another check that is wrong or unknown
   not applicable  the node has nothing of that kind
 
 -o npd uses the protocol of node-problem-detector's custom plugins: one line, and the exit
@@ -108,13 +108,14 @@ unknown, for example because the runtime does not answer. Standard error names t
 	f.BoolVar(&list, "list", false, "list the checks, and the entries of the ignore file that match nothing")
 	f.StringVar(&explain, "explain", "", "print the page about this `CHECK`, without network access and without "+
 		"running checks")
-	cli.AddFileFlag(f, &to, "write the result to a `FILE`, readable by everyone, instead of standard output; replace "+
-		"it atomically")
+	cli.AddFileFlag(f, &to, "instead of standard output, write the result to a `FILE` that is readable by everyone; "+
+		"replace the file atomically")
 	f.StringVar(&address, "http", "",
 		"run continuously: check every 2m with a timeout of 1m, and serve the result as metrics at this `ADDR`, such as "+
 			"127.0.0.1:9799")
 	cli.AddDurationFlag(f, &o.Timeout, "timeout", node.Daemons,
-		"timeout for all daemons together, after which they are unknown; increase it for a slow node")
+		"timeout for all daemons together; a daemon that does not respond in time is unknown; increase the timeout for a "+
+			"slow node")
 	o.AddFlags(f)
 	format = cli.AddFormatFlag(cmd, cli.FormatTable, cli.FormatJSON, formatNPD, formatPrometheus)
 	for _, flag := range []string{"only", "explain"} {

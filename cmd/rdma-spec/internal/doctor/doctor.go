@@ -238,7 +238,7 @@ func (c *Check) look(ctx context.Context, s *node.Snapshot) []Finding {
 	case findings := <-found:
 		return findings
 	case <-time.After(within + within/Grace):
-		return []Finding{{Status: Unknown, Text: fmt.Sprintf("It timed out after %s.", within)}}
+		return []Finding{{Status: Unknown, Text: fmt.Sprintf("The check timed out after %s.", within)}}
 	case <-ctx.Done():
 		return []Finding{{Status: Unknown, Text: "It was interrupted."}}
 	}

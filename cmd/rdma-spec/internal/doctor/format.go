@@ -119,7 +119,7 @@ func ListFindings(stdout io.Writer, findings []Finding, terminal, verbose bool) 
 		}
 		fmt.Fprintf(&text, "    impact: %s\n    fix (%s): %s\n", l.Impact, l.FixType.words(), cli.PlainText(l.fixes[0]))
 		if others := len(slices.Compact(slices.Sorted(slices.Values(l.fixes)))) - 1; others > 0 {
-			fmt.Fprintf(&text, "    and %d like it, which -v lists\n", others)
+			fmt.Fprintf(&text, "    and %d more like it (use -v to list all)\n", others)
 		}
 		if l.Warning != "" {
 			fmt.Fprintf(&text, "    warning: %s\n", cli.PlainText(l.Warning))

@@ -57,13 +57,13 @@ func (v *View) LinkOfFunction(h hca.HCA, p hca.Port) string {
 			"restart"
 	}
 	if of := v.representor(h); of != "" { // the kernel refuses to set the link of the function itself
-		return fmt.Sprintf("Bring up its representor, whose state its link follows: ip link set %s up. Then check that it "+
-			"is a port of an Open vSwitch bridge: ovs-vsctl port-to-br %[1]s", of)
+		return fmt.Sprintf("Bring up its representor, whose state its link follows: ip link set %s up. Then check that "+
+			"the representor is a port of an Open vSwitch bridge: ovs-vsctl port-to-br %[1]s", of)
 	}
 	netdev := "NETDEV"
 	if netdevs := node.HCAs[i].Ports[0].Netdevs; len(netdevs) > 0 {
 		netdev = netdevs[0]
 	}
-	return fmt.Sprintf("Let its link follow that of its physical function, HCA %s: ip link set %s vf N state auto; to "+
-		"find N, its number: ls -l /sys/bus/pci/devices/%s/virtfn*", node.HCAs[i].Name, netdev, h.Parent)
+	return fmt.Sprintf("Make its link follow the link of its physical function, HCA %s: ip link set %s vf N state "+
+		"auto. To find its number N: ls -l /sys/bus/pci/devices/%s/virtfn*", node.HCAs[i].Name, netdev, h.Parent)
 }

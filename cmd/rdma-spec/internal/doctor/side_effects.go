@@ -32,11 +32,11 @@ var sideEffects = []sideEffect{
 	{regexp.MustCompile(`systemctl (daemon-reload|(re)?enable|disable|preset)|configure (--all|limits) [^&]*--restart`),
 		reloads, false},
 	{regexp.MustCompile(`configure plugin --launched`), insteadOfService, false},
-	{regexp.MustCompile(`modprobe -r|rmmod`), loses("programs that use what the module drives lose it", "lsmod"), true},
-	{regexp.MustCompile(`/(un)?bind\b`), loses("whatever has the device open, in any network namespace, loses it",
+	{regexp.MustCompile(`modprobe -r|rmmod`), loses("programs lose the devices that the module drives", "lsmod"), true},
+	{regexp.MustCompile(`/(un)?bind\b`), loses("programs in any network namespace that have the device open lose it",
 		"rdma-spec status; rdma resource show"), true},
 	{regexp.MustCompile(`ip link set (dev )?\S+ (down|mtu|name|netns|nomaster|vf)`), loses(
-		"whatever uses the interface or the function loses its connection for a moment", "ip -details link; ip route"), true},
+		"programs that use the interface or the function briefly lose their connection", "ip -details link; ip route"), true},
 	{regexp.MustCompile(`rdma system set netns`), loses("pods that share HCAs lose them", "rdma-spec status"), true},
 }
 

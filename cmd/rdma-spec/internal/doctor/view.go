@@ -71,7 +71,7 @@ func Attribute(v *View, name string) string {
 }
 
 // ErrUndeclared means that a check reads what it does not say that it reads, so that collect would not copy it.
-var ErrUndeclared = errors.New("the check does not declare that it reads this")
+var ErrUndeclared = errors.New("the check does not declare that it reads this file")
 
 // declared fails for a name or a pattern that the check does not declare, and for one that cannot be seen.
 func (v *View) declared(name string) error {

@@ -32,7 +32,7 @@ func eachContainer(look func(*doctor.View, node.Container) []doctor.Finding) doc
 			return []doctor.Finding{doctor.Unsure("", "The containers are unknown: "+err.Error()+".")}
 		}
 		if len(answer.Containers)+len(answer.Others)+answer.Failed == 0 {
-			return doctor.Inapplicable("No RDMA container runs here.")
+			return doctor.Inapplicable("No RDMA container is running on this node.")
 		}
 		return doctor.Each(slices.Concat(answer.Containers, answer.Others),
 			func(c node.Container) []doctor.Finding { return look(v, c) })
@@ -46,7 +46,7 @@ func judged(look func(*doctor.View, node.Container) []doctor.Finding) doctor.Loo
 		answer, err := v.Containers()
 		if err == nil && answer.Unjudged != "" && len(answer.Containers)+len(answer.Others) > 0 {
 			if plugin, failed := v.Plugin(); failed == nil && !plugin.Installed() && v.Config == "" {
-				return doctor.Inapplicable("No policy defines what to grant containers: " + answer.Unjudged + ".")
+				return doctor.Inapplicable("No policy defines what containers are granted: " + answer.Unjudged + ".")
 			}
 			return []doctor.Finding{doctor.Unsure("", "The policy is unknown: "+answer.Unjudged+".")}
 		}
@@ -72,8 +72,8 @@ func containerChecks() []doctor.Check {
 		Needs:  []string{"container-ipc-lock", "container-refused"}, Look: eachContainer(containerMemlock),
 	}, {
 		ID: "container-unseen", Family: "containers",
-		Title:  "Containers with HCAs that NVIDIA's container runtime added after NRI can register memory.",
-		Impact: "The plugin does not see these HCAs, so the container cannot register its memory.",
+		Title:  "Containers to which NVIDIA's container runtime added HCAs after the NRI plugins ran can register memory.",
+		Impact: "The plugin cannot see HCAs that are added after it runs, so the container cannot register its memory.",
 		Look:   eachContainer(containerUnseen),
 	}, {
 		ID: "container-files", Family: "containers", Title: "Each RDMA container can open more than 1024 files.",
@@ -81,7 +81,7 @@ func containerChecks() []doctor.Check {
 		Needs:  []string{"base-spec-files"}, Look: eachContainer(containerFiles),
 	}, {
 		ID: "container-refused", Family: "containers", Title: "Running RDMA containers conform to the policy.",
-		Impact: "When the container restarts, its creation fails.",
+		Impact: "When the container restarts, it cannot be created.",
 		Look:   judged(containerRefused),
 	}, {
 		ID: "container-hca", Family: "containers",
@@ -115,7 +115,7 @@ func containerHCA(v *doctor.View, c node.Container) []doctor.Finding {
 	switch {
 	case len(c.Stale) > 0:
 		return []doctor.Finding{recreate(c, doctor.Sentence(c.Stale)+
-			" The HCA was recreated, for example because its driver was reloaded, and libraries look for its new number.")}
+			" The HCA was recreated, for example when its driver was reloaded, and libraries look for its new device number.")}
 	case len(c.Functions) > 0:
 		return withoutVerbs(c)
 	case len(c.Given) > 0:
@@ -200,8 +200,8 @@ func containerPort(v *doctor.View) []doctor.Finding {
 				object := fmt.Sprintf("HCA %s port %d", h.Name, h.Ports[0].Number)
 				holders[object] = append(holders[object], c.Namespace+"/"+c.Pod+" "+c.Container)
 				why[object] = h.Ports[0].State
-				fix[object] = cmp.Or(v.LinkOfFunction(h, h.Ports[0]), "Bring the port up. Or give the pods another HCA: delete "+
-					"them when the device plugin no longer offers this one")
+				fix[object] = cmp.Or(v.LinkOfFunction(h, h.Ports[0]), "Bring the port up. Or give the pods a different HCA: "+
+					"once the device plugin no longer offers this HCA, delete the pods")
 			}
 		}
 		return nil

@@ -28,22 +28,22 @@ func insideChecks() []doctor.Check {
 		Look:   eachContainer(containerHostPath),
 	}, {
 		ID: "container-provider", Family: "containers",
-		Title:  "Each image with libibverbs has the provider for the HCAs of its container.",
-		Impact: "libibverbs does not see an HCA without the provider for its driver.",
+		Title:  "Each image with libibverbs contains the provider for its container's HCAs.",
+		Impact: "Without the provider for an HCA's driver, libibverbs does not find the HCA.",
 		Look:   eachContainer(containerProvider),
 	}, {
 		ID: "container-devices", Family: "containers", Title: "Each RDMA container can open all HCAs that it sees.",
-		Impact: "sysfs shows all HCAs to every container, so libraries may try one that the container cannot open.",
+		Impact: "sysfs shows all HCAs to every container, so libraries might try an HCA that the container cannot open.",
 		Look:   eachContainer(containerDevices),
 	}, {
 		ID: "container-gpu", Family: "containers",
-		Title:      "Each GPU of a container is on the NUMA node of one of the container's HCAs.",
+		Title:      "Each of a container's GPUs is on the same NUMA node as one of its HCAs.",
 		NoMessages: "bandwidth tests are slow",
 		Impact:     "Transfers from one CPU socket to another are slower.",
 		Reads:      []string{doctor.GPUFiles, "sys/bus/pci/devices/*/numa_node"}, Look: eachContainer(containerGPU),
 	}, {
 		ID: "container-shm", Family: "containers", Title: "Each RDMA container has more than 64 MiB in /dev/shm.",
-		Impact: "Programs such as NCCL need more shared memory for several processes.",
+		Impact: "Programs that use NCCL, for example, need more shared memory if they have several processes.",
 		Look:   eachContainer(containerSharedMemory),
 	}}
 }
@@ -79,14 +79,13 @@ func containerProvider(v *doctor.View, c node.Container) (found []doctor.Finding
 		case slices.Contains(c.Opened, path.Base(device.Path)): // a program has opened it with some provider
 		case c.Silent:
 			return []doctor.Finding{doctor.Unsure(containerObject(c),
-				"The files of its image could not be read in time, so its providers are unknown: try again with a longer "+
-					"--timeout.")}
+				"The image's files could not be read in time, so its providers are unknown. Try again with a longer --timeout.")}
 		case c.LibVerbs == "":
 			return []doctor.Finding{doctor.Unsure(containerObject(c),
 				"Its image has no libibverbs in the usual places, so its providers are unknown.")}
 		case want == "":
 			found = append(found, doctor.Unsure(object, fmt.Sprintf("The provider for the driver %q with ABI %d is unknown. "+
-				"The image needs the provider that belongs to the node's driver.", h.Driver, abi)))
+				"The image needs the provider that matches the node's driver.", h.Driver, abi)))
 		case file == "" && foreign:
 			found = append(found, doctor.Fault(object, supports+". The image has no provider, and no package of the "+
 				"distribution contains the right one.", "Install in the image "+ofDriver(v, want)))
@@ -133,11 +132,11 @@ func containerDevices(v *doctor.View, c node.Container) []doctor.Finding {
 	}
 	text := fmt.Sprintf("It has %d of the node's %d HCAs", len(c.HCAs), len(node.HCAs))
 	if len(names) > 0 {
-		text += fmt.Sprintf(". Set NCCL_IB_HCA=%s to keep NCCL from using the others", strings.Join(names, ","))
+		text += fmt.Sprintf(". Set NCCL_IB_HCA=%s to keep NCCL from trying the others", strings.Join(names, ","))
 	}
 	return []doctor.Finding{doctor.Told(containerObject(c), "%s. Programs that use RDMA_CM need rdma-core 37 or later "+
-		"in the image, access to all HCAs, or exclusive mode: before 37, rdma_get_devices fails if one HCA cannot be "+
-		"opened.", text)}
+		"in the image, access to all HCAs, or exclusive mode. Before version 37, rdma_get_devices fails if it cannot "+
+		"open one of the HCAs.", text)}
 }
 
 // containerSharedMemory reports what is not a fault.
@@ -146,7 +145,7 @@ func containerSharedMemory(_ *doctor.View, c node.Container) []doctor.Finding {
 		return nil
 	}
 	return []doctor.Finding{doctor.Told(containerObject(c),
-		"Its /dev/shm has %s. For more, mount an emptyDir with medium: Memory at /dev/shm.", c.SharedMem)}
+		"The size of its /dev/shm is %s. For more, mount an emptyDir with medium: Memory at /dev/shm.", c.SharedMem)}
 }
 
 var gpuMinor = regexp.MustCompile(`Device Minor:\s+([0-9]+)`)

@@ -30,12 +30,13 @@ func containerMemlock(v *doctor.View, c node.Container) []doctor.Finding {
 	case idles(c):
 		return []doctor.Finding{doctor.Unsure(containerObject(c), fmt.Sprintf("No process has an HCA open. Process %d of "+
 			"user %d can register at most %s; others can register more. A program that cannot register memory falls back to "+
-			"sockets. Check what lowers its limit, or which user it runs as.", c.Idle.PID, c.Idle.User, *c.Idle.Registers))}
+			"sockets. Check what lowers the process's limit, and which user it runs "+
+			"as.", c.Idle.PID, c.Idle.User, *c.Idle.Registers))}
 	case c.Fix.Action == node.Nothing:
 		return nil
 	case c.State != node.StateBelow:
-		return []doctor.Finding{doctor.Told(containerObject(c), "Its memlock is below %s, which the policy grants. With "+
-			"CAP_IPC_LOCK, it can register more.", c.Wanted.Memlock)}
+		return []doctor.Finding{doctor.Told(containerObject(c), "Its memlock is below the policy's grant (%s), but "+
+			"CAP_IPC_LOCK lets it register more.", c.Wanted.Memlock)}
 	}
 	return []doctor.Finding{doctor.Told(containerObject(c), "%s", doctor.Sentence(c.Problems))}
 }
@@ -107,21 +108,22 @@ func starves(v *doctor.View, c node.Container) doctor.Finding {
 	case c.Fix.Action != node.Nothing:
 		return again("%s", underPolicy)
 	case c.Lowered() && hard != nil && hard.Hard <= runtime.Enough:
-		return fault("Find what set the hard limit, which no program can raise. Slurm gives a job the limits of the "+
-			"shell that submitted it: set PropagateResourceLimitsExcept=MEMLOCK in slurm.conf, or raise memlock in the login "+
-			"pod. Otherwise, check scripts (ulimit -l sets both limits), and /etc/security/limits.conf of its image",
+		return fault("Find what set the hard limit, which the program cannot raise. Slurm gives a job the limits of the "+
+			"shell that submitted it. In that case, set PropagateResourceLimitsExcept=MEMLOCK in slurm.conf, or raise "+
+			"memlock in the login pod. Otherwise, check scripts (ulimit -l sets both limits), and /etc/security/limits.conf "+
+			"of its image",
 			"it was granted more, but something lowered its hard limit")
 	case c.Lowered():
 		return fault("Raise the limit in the program (ulimit -l unlimited), or find what lowers it: a script, or "+
-			"/etc/security/limits.conf of its image", "it was granted more, but its program lowered its own limit, or did not "+
-			"raise it")
+			"/etc/security/limits.conf of its image", "it was granted more, but its program lowered its own limit or did "+
+			"not raise it")
 	case gives != nil && *gives > runtime.Enough:
 		return again("it was created before its runtime was set to %s%s: recreate the pod", gives, by(r, own))
 	case !c.RDMA:
 		return fault("Set the annotation rdma.noderesource.dev: \"true\" in the pod, in a namespace that the policy lists "+
 			"in optIn.namespaces, and recreate the pod", "%s, so no policy grants more", outside)
 	case c.Wanted != nil && c.Wanted.Memlock == 0:
-		return fault("Set memlock in that rule, or in the general values, and recreate the pod",
+		return fault("Set memlock in this rule or at the top level of the policy, and recreate the pod",
 			"the policy leaves its memlock unchanged (rule %q), and its runtime does not raise it", c.Rule)
 	case plugin.Installed():
 		return fault("Start nri-rdma (rdma-spec doctor --only plugin), and then: rdma-spec repair "+c.PodName(),
@@ -200,11 +202,11 @@ func containerFiles(v *doctor.View, c node.Container) []doctor.Finding {
 		r.Handler(c.Handler).CapsFiles: // base-spec-files says so
 		return nil
 	}
-	text := fmt.Sprintf("A process may open %d files (%d if it raises its own limit). It inherits this limit from %s, "+
-		"whose unit sets no LimitNOFILE, like that of containerd 2.0 and later.", c.OpenFiles.Soft, c.OpenFiles.Hard,
+	text := fmt.Sprintf("A process can open %d files (%d if it raises its own limit). It inherits this limit from %s, "+
+		"whose unit does not set LimitNOFILE, like the unit of containerd 2.0 and later.", c.OpenFiles.Soft, c.OpenFiles.Hard,
 		cmp.Or(r.Name, "its runtime"))
 	if c.OpenFiles.Hard > manyFiles {
-		return []doctor.Finding{doctor.Unsure(containerObject(c), text+" Its programs may report \"Too many open files\".")}
+		return []doctor.Finding{doctor.Unsure(containerObject(c), text+" Its programs might report \"Too many open files\".")}
 	}
 	return []doctor.Finding{doctor.Fault(containerObject(c), text, runtimes.LimitFiles(r)+", and recreate the pod")}
 }

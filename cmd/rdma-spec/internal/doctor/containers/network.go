@@ -24,13 +24,13 @@ func networkChecks() []doctor.Check {
 	needs := []string{"port-active", "container-hca"}
 	return []doctor.Check{{
 		ID: "container-netdev", Family: "containers",
-		Title:  "Each container with its own network has an IP address for each of its RoCE HCAs.",
+		Title:  "Each container with its own network namespace has an IP address for each of its RoCE HCAs.",
 		Impact: "Without the address, programs have no GID and cannot connect.",
 		Reads:  doctor.GIDReads, Needs: needs, Look: eachContainer(containerNetdev),
 	}, {
 		ID: "container-gid-index", Family: "containers",
 		Title:  "In each container, NCCL_IB_GID_INDEX selects one of the container's own GIDs.",
-		Impact: "Programs cannot connect with the GID of another pod.",
+		Impact: "Programs cannot connect with another pod's GID.",
 		Reads:  doctor.GIDReads, Needs: append(needs, "container-netdev"), Look: eachContainer(containerGIDIndex),
 	}, {
 		ID: "container-environment", Family: "containers",
@@ -46,7 +46,7 @@ func networkChecks() []doctor.Check {
 	}, {
 		ID: "container-routes", Family: "containers",
 		Title:  "Each HCA of a container can answer other nodes.",
-		Impact: "Other nodes send to this HCA, but get no answer from it.",
+		Impact: "Other nodes can send to this HCA, but get no reply from it.",
 		Reads:  doctor.GIDReads, Needs: needs, Look: containerRoutes,
 	}}
 }
@@ -94,12 +94,14 @@ func containerNetdev(v *doctor.View, c node.Container) (found []doctor.Finding) 
 		other, address, oneHCA := sharing(v, c, r)
 		switch {
 		case other != "" && !oneHCA: // which VLAN a function has is not known
-			found = append(found, doctor.Unsure(r.object, fmt.Sprintf("Pod %s of this node has the same address, %s, through "+
-				"another HCA. If both are in one network, packets for one of them can reach the other.", other, address)))
+			found = append(found, doctor.Unsure(r.object, fmt.Sprintf("Pod %s on this node has the same address, %s, on a "+
+				"different HCA. If both HCAs are in one network, packets for one of the pods can reach the "+
+				"other.", other, address)))
 		case other != "":
-			found = append(found, doctor.Fault(r.object, fmt.Sprintf("Pod %s of this node has the same address, %s. Packets "+
-				"for one of them can reach the other.", other, address),
-				"Give each pod its own address: use one IPAM range for all pods (whereabouts), and recreate one of the pods"))
+			found = append(found, doctor.Fault(r.object, fmt.Sprintf("Pod %s on this node has the same address, %s. Packets "+
+				"for one of the pods can reach the other.", other, address),
+				"Give each pod its own address: use an IPAM plugin that shares one range across all pods, such as whereabouts, "+
+					"and recreate one of the pods"))
 		case r.usable && !slices.ContainsFunc(r.own, func(g process.GID) bool { return g.Type != "IB/RoCE v1" }):
 			found = append(found, doctor.Told(r.object, "All its GIDs are RoCE v1, which routers do not forward."))
 		case !r.active || r.usable:
@@ -109,12 +111,11 @@ func containerNetdev(v *doctor.View, c node.Container) (found []doctor.Finding) 
 			found = append(found, doctor.Unsure(r.object, "The driver does not list its GIDs."))
 		case c.Silent:
 			found = append(found, doctor.Unsure(r.object,
-				"The files of the container could not be read in time, so the MAC addresses of its interfaces are unknown."))
+				"The container's files could not be read in time, so the MAC addresses of its interfaces are unknown."))
 		case len(r.own) > 0 && c.HugePages:
 			found = append(found, doctor.Unsure(r.object, fmt.Sprintf("The only address of the HCA's interface in the "+
-				"container is %s, which NCCL and RDMA_CM do not use. The container has huge pages, so it may run DPDK, which "+
-				"needs no "+
-				"address.", r.own[0].Address)))
+				"container is %s, which NCCL and RDMA_CM do not use. The container has huge pages, so it might run DPDK, which "+
+				"needs no address.", r.own[0].Address)))
 		case len(r.own) > 0:
 			found = append(found, doctor.Fault(r.object, fmt.Sprintf(
 				"The only address of the HCA's interface in the container is %s, which NCCL and RDMA_CM do not use.",
@@ -203,7 +204,7 @@ func containerGIDIndex(v *doctor.View, c node.Container) (found []doctor.Finding
 		}
 		text := fmt.Sprintf("Its NCCL_IB_GID_INDEX is %d, but the HCA has no GID at that index.", index)
 		if i >= 0 {
-			text = fmt.Sprintf("Its NCCL_IB_GID_INDEX is %d, which selects the GID %s. The container does not have that "+
+			text = fmt.Sprintf("Its NCCL_IB_GID_INDEX is %d, which selects the GID %s. The container does not have this "+
 				"address.",
 				index, r.table[i].Address)
 		}
@@ -212,8 +213,8 @@ func containerGIDIndex(v *doctor.View, c node.Container) (found []doctor.Finding
 				"%d.", text, r.own[len(r.own)-1].Address, r.own[len(r.own)-1].Index)
 		}
 		found = append(found, doctor.Fault(r.object, text,
-			"Remove NCCL_IB_GID_INDEX from the pod: NCCL 2.21 and later find the GID on their own, and 2.26 and later do so "+
-				"in all pods"))
+			"Remove NCCL_IB_GID_INDEX from the pod: NCCL 2.21 and later finds the GID automatically, and 2.26 and later "+
+				"does so in all pods"))
 	}
 	return found
 }
@@ -237,7 +238,7 @@ func containerEnvironment(_ *doctor.View, c node.Container) (found []doctor.Find
 		found = append(found, doctor.Fault(containerObject(c),
 			fmt.Sprintf("%s=%q matches none of the container's own: %s.", variable, value,
 				strings.Join(has, ", ")),
-			fmt.Sprintf("Remove %s from the pod, or set it to names that the pod has in every run", variable)))
+			fmt.Sprintf("Remove %s from the pod, or set it to names that do not change when the pod is recreated", variable)))
 	}
 	return found
 }
@@ -277,7 +278,7 @@ func containerMTU(v *doctor.View, c node.Container) (found []doctor.Finding) {
 		}
 		if r.link != nil && most > 0 && most < c.MTU[r.link.Name] {
 			found = append(found, doctor.Fault(r.object, fmt.Sprintf(
-				"Its interface %s has an MTU of %d, but %s of HCA %s has only %d.",
+				"Its interface %s has an MTU of %d, but the MTU of %s of HCA %s is only %d.",
 				r.link.Name, c.MTU[r.link.Name], netdev, of.Name, most),
 				fmt.Sprintf(`Set "mtu": %d in the interface's NetworkAttachmentDefinition, and recreate the pod`, most)))
 		}
@@ -332,8 +333,8 @@ func routesOf(v *doctor.View, c node.Container) (found []doctor.Finding) {
 	case len(subnets) < 2 || len(isolated) == 0:
 	case joined == 0:
 		found = append(found, doctor.Told(object, "Its rails (%s) have no route to each other. This is correct if each "+
-			"rail reaches only the same rail of other nodes. Then NCCL needs NCCL_CROSS_NIC=0, and RCCL needs PXN. Otherwise, "+
-			"each rail needs a gateway.",
+			"rail is meant to reach only the same rail on other nodes. In that case, set NCCL_CROSS_NIC=0 for NCCL, or "+
+			"enable PXN for RCCL. Otherwise, each rail needs a gateway.",
 			strings.Join(isolated, ", ")))
 	default:
 		found = append(found, doctor.Told(object, "Its interface %s has no gateway, but others have one. It reaches only "+

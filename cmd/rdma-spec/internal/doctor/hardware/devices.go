@@ -18,12 +18,12 @@ import (
 func deviceChecks() []doctor.Check {
 	return []doctor.Check{{
 		ID: "device-nodes", Family: "devices",
-		Title:  "Each device node of an HCA exists, with the device number that sysfs reports.",
-		Impact: "Programs and runtimes cannot open the device, or open another one.",
+		Title:  "Each HCA's device nodes exist, with the device numbers that sysfs reports.",
+		Impact: "Programs and runtimes cannot open the device, or they open the wrong one.",
 		Reads:  []string{"dev/infiniband"}, Look: badNodes,
 	}, {
-		ID: "cgroup-rdma", Family: "devices", Title: "Each pod is below its limit on RDMA objects.",
-		Impact: "The cgroup refuses more RDMA objects with \"Resource temporarily unavailable\".",
+		ID: "cgroup-rdma", Family: "devices", Title: "Each pod is below its limits on RDMA objects.",
+		Impact: "At the limit, creating an RDMA object fails with \"Resource temporarily unavailable\".",
 		Reads:  cgroupReads, Look: exhaustedCgroups,
 	}}
 }
@@ -94,7 +94,7 @@ func exhaustedCgroups(v *doctor.View) (found []doctor.Finding) {
 				if most, limited := limits[what]; limited && used >= most {
 					device, kind, _ := strings.Cut(what, " ")
 					found = append(found, doctor.Fault("cgroup /"+strings.TrimPrefix(path.Dir(name), "sys/fs/cgroup/"),
-						fmt.Sprintf("It uses %d of at most %d %s of HCA %s.", used, most, kind, device),
+						fmt.Sprintf("It uses %d of the %d allowed %s on HCA %s.", used, most, kind, device),
 						fmt.Sprintf("echo '%s %s=max' > /%s", device, kind, name)).Disruptive(
 						"the pod can use up the HCA's objects, which other pods need", "rdma resource show"))
 				}

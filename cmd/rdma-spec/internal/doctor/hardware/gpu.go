@@ -48,7 +48,8 @@ var keepsMemory = regexp.MustCompile(`(?m)^Model:\s+(.*\b(?:GeForce|GB10)\b.*)$`
 func gpuChecks() []doctor.Check {
 	return []doctor.Check{{
 		ID: "gpu-direct", Family: "gpu", Title: "HCAs can access GPU memory.",
-		Impact: "Programs cannot register GPU memory. That needs nvidia_peermem, or DMA-BUF in the open kernel modules.",
+		Impact: "Programs cannot register GPU memory. Registration requires nvidia_peermem, or DMA-BUF in the open " +
+			"kernel modules.",
 		Reads: slices.Concat(gpuReads, dmaBUFReads, []string{
 			ofed, "sys/module/nvidia_peermem", "sys/module/nv_peer_mem", "sys/module/efa_nv_peermem", pciDevices + "*/p2p",
 			pciDevices + "*/gdr",
@@ -56,7 +57,7 @@ func gpuChecks() []doctor.Check {
 		Needs: []string{"module-symbols"}, Look: withGPUs(noGPUDirect),
 	}, {
 		ID: "acs", Family: "gpu", Title: "No PCIe switch redirects transfers between a GPU and an HCA to the CPU.",
-		Impact: "GPU transfers go through the CPU. They are slow, and hang on some machines.",
+		Impact: "GPU transfers go through the CPU. They are slow, and on some machines they hang.",
 		Reads:  slices.Concat(gpuReads, []string{pciDevices + "*/config"}), Look: withGPUs(redirected),
 	}, {
 		ID: "iommu", Family: "gpu", Title: "IOMMU passthrough is on.",
@@ -100,7 +101,7 @@ func withGPUs(look func(v *doctor.View, gpus []string, hcas []hca.HCA) []doctor.
 			return doctor.Unused()
 		case len(found) == 0:
 			return []doctor.Finding{{Status: doctor.NotApplied, Object: "GPUs", Text: fmt.Sprintf("NVIDIA's driver does not "+
-				"let HCAs access the memory of %s. Programs copy it through the CPU's memory.", model)}}
+				"let HCAs access the memory of %s. Programs copy data through CPU memory instead.", model)}}
 		}
 		return look(v, found, hcas)
 	}
@@ -116,8 +117,8 @@ func noGPUDirect(v *doctor.View, gpus []string, hcas []hca.HCA) []doctor.Finding
 		case err != nil:
 			return nil
 		case there && module == "nv_peer_mem":
-			return []doctor.Finding{doctor.Told("module "+module, "It registers GPU memory, but is deprecated: nvidia_peermem "+
-				"in GPU driver 470 and later replaces it.")}
+			return []doctor.Finding{doctor.Told("module "+module, "It registers GPU memory, but is deprecated. GPU driver "+
+				"470 and later provides nvidia_peermem instead.")}
 		case there:
 			return nil
 		}
@@ -125,7 +126,7 @@ func noGPUDirect(v *doctor.View, gpus []string, hcas []hca.HCA) []doctor.Finding
 	const module = "module " + peerMemory
 	kernel := doctor.Attribute(v, dmaBUFReads[1])
 	open, serves := dmaBUF(v)
-	why := "the GPU driver does not have the open kernel modules, which support DMA-BUF"
+	why := "the GPU driver does not use the open kernel modules, which support DMA-BUF"
 	if open {
 		why = "the open GPU driver needs kernel " + sinceDMABUF + " for DMA-BUF, not " + kernel
 	}
@@ -133,17 +134,18 @@ func noGPUDirect(v *doctor.View, gpus []string, hcas []hca.HCA) []doctor.Finding
 	case serves, !slices.ContainsFunc(hcas, func(h hca.HCA) bool { return !reachesGPUs(v, h) }):
 		return nil
 	case open && strings.Contains(kernel, ".el"):
-		return []doctor.Finding{doctor.Unsure(module, "It is not loaded, and whether kernel "+kernel+
-			" has DMA-BUF for RDMA, which came with "+sinceDMABUF+", is unknown.")}
+		return []doctor.Finding{doctor.Unsure(module, "It is not loaded, and it is unknown whether kernel "+kernel+
+			" supports DMA-BUF for RDMA, which was added in "+sinceDMABUF+".")}
 	case !slices.ContainsFunc(hcas, func(h hca.HCA) bool { return h.Purpose() != hca.PurposeEFA }):
 		return []doctor.Finding{doctor.Fault("module efa_nv_peermem", "It is not loaded, and "+why+".",
-			"Install AWS's EFA driver with this module, and: "+load("efa_nv_peermem")+". Or install the GPU driver's open "+
-				"kernel modules, on Linux "+sinceDMABUF+" or later.")}
+			"Install AWS's EFA driver with this module, and: "+load("efa_nv_peermem")+". Alternatively, install the GPU "+
+				"driver's open kernel modules on Linux "+sinceDMABUF+" or later.")}
 	}
 	text := "It is not loaded, and " + why + "."
 	if there, _ := v.Exists(ofed); !there {
-		text += " modprobe says \"Invalid argument\" where ib_core has no peer memory, as the kernel's own mostly: then " +
-			"install DOCA-OFED, and the GPU driver again after it, or its open kernel modules."
+		text += " If modprobe reports \"Invalid argument\", ib_core does not support peer memory, like most kernels' own " +
+			"ib_core. In that case, install DOCA-OFED and then reinstall the GPU driver, or use the driver's open kernel " +
+			"modules."
 	}
 	return []doctor.Finding{doctor.Fault(module, text, load(peerMemory)).Command()}
 }
@@ -171,7 +173,7 @@ func translating(v *doctor.View, gpus []string, hcas []hca.HCA) []doctor.Finding
 	if found == nil {
 		return nil
 	}
-	return []doctor.Finding{doctor.Fault("", fmt.Sprintf("The IOMMU translates the transfers of %s.",
+	return []doctor.Finding{doctor.Fault("", fmt.Sprintf("The IOMMU translates DMA addresses for %s.",
 		strings.Join(found, ", ")), "Add iommu=pt (on Arm: iommu.passthrough=1) to the kernel's command line, drain the "+
 		"node, and restart it. Virtual machines keep their devices.")}
 }
@@ -222,16 +224,16 @@ func redirected(v *doctor.View, gpus []string, hcas []hca.HCA) []doctor.Finding 
 	}
 	text := fmt.Sprintf("ACS redirects transfers through %s.", strings.Join(redirecting, ", "))
 	if belowGrace(v, hcas[0].PCI) {
-		return []doctor.Finding{doctor.Unsure("", text+" GB200 and GB300 need some of that. For what they need, see: "+
+		return []doctor.Finding{doctor.Unsure("", text+" GB200 and GB300 need some of these redirects. To check which: "+
 			"rdma_topo check")}
 	}
 	var write []string
 	for _, bridge := range redirecting {
 		write = append(write, fmt.Sprintf("setpci -s %s ECAP_ACS+0x6.w=0:%x", bridge, Redirects))
 	}
-	return []doctor.Finding{doctor.Fault("", text, "After each boot, clear the three bits that redirect: "+
-		strings.Join(write, " && ")+". Devices below these bridges are then no longer isolated from each other. Do not do "+
-		"this if a virtual machine uses one (see: ls /sys/bus/pci/drivers/vfio-pci).")}
+	return []doctor.Finding{doctor.Fault("", text, "After each boot, clear the three redirect bits: "+
+		strings.Join(write, " && ")+". This ends the isolation between devices below these bridges. Do not do it if a "+
+		"virtual machine uses one of these devices (see: ls /sys/bus/pci/drivers/vfio-pci).")}
 }
 
 // acs returns the control register of ACS from a configuration space.

@@ -32,29 +32,29 @@ func withoutGUID(v *doctor.View, h hca.HCA) []doctor.Finding {
 	case hca.FunctionVirtual:
 	case hca.FunctionScalable:
 		return []doctor.Finding{doctor.Fault(object(h), "It is a scalable function, and its node GUID is "+is+".",
-			"While no pod uses it (see: rdma-spec status), set its MAC, from which its GUID is derived: find its port with "+
-				"\"devlink port show\", then devlink port function set pci/"+h.Parent+"/PORT hw_addr MAC, and set its state to "+
-				"inactive, and back to active.")}
+			"While no pod uses it (see: rdma-spec status), set its MAC address, from which its GUID is derived. Find its "+
+				"port with \"devlink port show\", run \"devlink port function set pci/"+h.Parent+"/PORT hw_addr MAC\", and "+
+				"then set its state to inactive and back to active.")}
 	default:
 		at := pciDevices + h.PCI
 		if doctor.Attribute(v, at+"/vendor") == "0x15b3" &&
 			slices.Contains(virtualDevices, doctor.Attribute(v, at+"/device")) {
 			return []doctor.Finding{doctor.Fault(object(h), "Its node GUID is "+is+".", "It is a virtual function of this "+
-				"virtual machine's host. On the host, set its node_guid and port_guid, or on Ethernet its mac.")}
+				"virtual machine's host. On the host, set its node_guid and port_guid or, on Ethernet, its mac.")}
 		}
 		return []doctor.Finding{doctor.Fault(object(h), "Its node GUID is "+is+".",
 			"Set a GUID with the vendor's firmware tool, and restart the node.")}
 	}
 	if !h.Active() && !held(v, h) {
-		return []doctor.Finding{doctor.Told(object(h), "Its node GUID is %s. It is a virtual function, and no container is "+
-			"known to use it.", is)}
+		return []doctor.Finding{doctor.Told(object(h), "Its node GUID is %s. It is a virtual function that no container "+
+			"is known to use.", is)}
 	}
-	f := doctor.Fault(object(h), "It is a virtual function, and its node GUID is "+is+".", "With \"ip link set\" on its "+
-		"physical function, set node_guid and port_guid of the virtual function, or on Ethernet its mac. Then rebind its "+
-		"driver.")
+	f := doctor.Fault(object(h), "It is a virtual function, and its node GUID is "+is+".", "Run \"ip link set\" on "+
+		"its physical function to set the virtual function's node_guid and port_guid or, on Ethernet, its mac. Then "+
+		"rebind its driver.")
 	if command := setGUID(v, h); command != "" {
 		f.Fix = command
-		f = f.Disruptive("the pod that has the function loses it", "rdma-spec status")
+		f = f.Disruptive("the pod that uses the function loses it", "rdma-spec status")
 	}
 	return []doctor.Finding{f}
 }

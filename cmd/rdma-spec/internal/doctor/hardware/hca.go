@@ -17,23 +17,23 @@ import (
 // hcaChecks are about HCAs and what the kernel has of them.
 func hcaChecks() []doctor.Check {
 	return []doctor.Check{{
-		ID: "hca-answers", Family: "hca", Title: "Each HCA answers.",
+		ID: "hca-answers", Family: "hca", Title: "Each HCA responds.",
 		Impact: "The HCA blocks every program that accesses it, including monitoring.",
 		Look:   eachHCA(func(*doctor.View, hca.HCA) []doctor.Finding { return nil }),
 	}, {
 		ID: "guid-valid", Family: "hca", Title: "Each HCA has a node GUID.",
-		Impact: "A function with a zero GUID stays DOWN on InfiniBand, and crashes programs that use RDMA_CM.",
+		Impact: "A function without a GUID stays DOWN on InfiniBand, and programs that use RDMA_CM crash.",
 		Reads:  slices.Concat(doctor.FunctionReads, boardReads), Needs: []string{"hca-answers"},
 		Look: eachHCA(withoutGUID),
 	}, {
 		ID: "guid-unique", Family: "hca", Title: "No two HCAs have the same node GUID.",
 		NoMessages: "programs reach the wrong HCA, or time out",
-		Impact:     "The fabric and RDMA_CM find an HCA by its GUID, so they reach the wrong HCA.",
+		Impact:     "The fabric and RDMA_CM identify an HCA by its GUID, so connections reach the wrong HCA.",
 		Needs:      []string{"hca-answers"}, Look: sharedGUIDs,
 	}, {
 		ID: "firmware-same", Family: "hca", Title: "HCAs of the same board have the same firmware.",
 		NoMessages: "one HCA among several is slow, or fails",
-		Impact:     "A job is as slow as its slowest HCA, and faults in only one firmware version are hard to find.",
+		Impact:     "A job is as slow as its slowest HCA, and a fault in only one firmware version is hard to find.",
 		Reads:      boardReads, Needs: []string{"hca-answers"}, Look: eachBoard(differentFirmware),
 	}, {
 		ID: "class-devices", Family: "hca", Title: "Each HCA with an ACTIVE port has the devices of its class.",
@@ -75,8 +75,8 @@ func ofHCAs(v *doctor.View, look func([]hca.HCA) []doctor.Finding) []doctor.Find
 	for _, h := range node.HCAs {
 		if h.Unread != "" {
 			// It was asked twice. hca-answers says it, and the others are skipped for it.
-			found = append(found, doctor.Fault(object(h), "The HCA does not respond: "+h.Unread+".", "Drain the node, and "+
-				"restart it, which ends all its pods (see: rdma-spec status). If the HCA hangs again, replace the card. For the "+
+			found = append(found, doctor.Fault(object(h), "The HCA does not respond: "+h.Unread+".", "Drain and restart the "+
+				"node, which ends all its pods (see: rdma-spec status). If the HCA hangs again, replace the card. For the "+
 				"reason, see: dmesg"))
 			continue
 		}
@@ -225,7 +225,7 @@ func reload(h hca.HCA, f doctor.Finding) doctor.Finding {
 		return f.Disruptive("programs that use an HCA lose it", "rdma resource show ctx")
 	case h.Function == hca.FunctionVirtual:
 		f.Fix = rebind("pci", h.PCI)
-		return f.Disruptive("the pod that has virtual function "+h.PCI+" loses it", "rdma-spec status")
+		return f.Disruptive("the pod that uses virtual function "+h.PCI+" loses it", "rdma-spec status")
 	}
 	f.Fix = fmt.Sprintf("Restart the node, or rebind the driver of PCI device %s. Either removes the card's network "+
 		"interfaces, which may be the node's own connection to the cluster (see: ls /sys/bus/pci/devices/%[1]s/net; ip "+

@@ -21,13 +21,14 @@ import (
 func kernelChecks() []doctor.Check {
 	return []doctor.Check{{
 		ID: "hca-errors", Family: "kernel log", Title: "The kernel log and PCIe report no HCA errors.",
-		Impact: "An HCA that fails intermittently slows jobs down, or ends them.",
+		Impact: "An HCA that fails intermittently slows jobs down or ends them.",
 		Reads:  []string{pciDevices + "*/aer_dev_fatal"}, Needs: []string{"hca-answers"}, Look: hcaErrors,
 	}, {
 		ID: "module-symbols", Family: "kernel log",
-		Title:  "The kernel loaded all RDMA modules.",
-		Impact: "The kernel does not load a module that was built against another ib_core, so its function is missing.",
-		Reads:  append([]string{"sys/module/*"}, dmaBUFReads...), Look: withLog(refusedModules),
+		Title: "The kernel loaded all RDMA modules.",
+		Impact: "The kernel does not load a module that was built against a different ib_core, so the module's features " +
+			"are missing.",
+		Reads: append([]string{"sys/module/*"}, dmaBUFReads...), Look: withLog(refusedModules),
 	}, {
 		ID: "security-denials", Family: "kernel log",
 		Title:  "SELinux and AppArmor denied no access to RDMA in the last hour.",
@@ -110,15 +111,16 @@ var troubles = []trouble{
 			return "Check the air flow and the fans. For the temperature, see: " + cmp.Or(t.Heat, "dmesg | grep "+device)
 		}},
 	{regexp.MustCompile(`CREATE_MKEY.*(limits exceeded|no resources)`),
-		"It has no room for more memory regions", 1, nil, func(device string, _ hca.Tools) string {
-			return "Let fewer processes use the HCA, or let them register fewer regions: use huge pages, and remove " +
-				"UCX_RCACHE_ENABLE=n. To see who has how many: rdma resource show mr; dmesg | grep " + device
+		"It cannot hold more memory regions", 1, nil, func(device string, _ hca.Tools) string {
+			return "Let fewer processes use the HCA, or reduce the number of regions that they register: use huge pages, " +
+				"and remove UCX_RCACHE_ENABLE=n. To see how many each process has registered: rdma resource show mr; dmesg | " +
+				"grep " + device
 		}},
 	{regexp.MustCompile(`PCIe Bus Error: severity=Uncorrect|AER: Uncorrect`),
 		"It has uncorrected PCIe errors", 1, nil, func(device string, _ hca.Tools) string {
 			return "Reseat the card, or try another slot. Then check: lspci -vvs " + device
 		}},
-	{regexp.MustCompile(`(?i)\blink (is )?down\b`), "Its port loses its link", 3, linkUp,
+	{regexp.MustCompile(`(?i)\blink (is )?down\b`), "Its port keeps losing its link", 3, linkUp,
 		func(_ string, t hca.Tools) string { return ofCable + t.Errors }},
 }
 
@@ -134,8 +136,8 @@ func unknownDrivers(hcas []hca.HCA) (found []doctor.Finding) {
 		}
 	}
 	for _, driver := range slices.Sorted(maps.Keys(of)) {
-		found = append(found, doctor.Unsure("driver "+driver, fmt.Sprintf("The doctor does not know how this driver logs "+
-			"errors of %s. Check: dmesg | grep %s", strings.Join(of[driver], ", "), driver)))
+		found = append(found, doctor.Unsure("driver "+driver, fmt.Sprintf("The doctor does not recognize this driver's "+
+			"error messages about %s. Check: dmesg | grep %s", strings.Join(of[driver], ", "), driver)))
 	}
 	return found
 }
@@ -232,19 +234,19 @@ func refusedModules(v *doctor.View, log node.KernelLog) (found []doctor.Finding)
 		if loaded, err := v.Exists("sys/module/" + refused[1]); loaded || err != nil {
 			continue
 		}
-		fix := "Reinstall the module's package, after that of OFED or DOCA. Then: modprobe " + refused[1]
+		fix := "Install OFED or DOCA, then reinstall the module's package, and then: modprobe " + refused[1]
 		if refused[1] == "nvidia_peermem" {
 			if _, serves := dmaBUF(v); serves {
 				continue // nobody needs it
 			}
 			fix = "If OFED or DOCA is not installed, install it. Then rebuild the GPU driver (with the GPU operator, delete " +
-				"the node's driver pod), and: modprobe nvidia_peermem"
+				"the node's driver pod), and then: modprobe nvidia_peermem"
 		}
-		text := "it was built for another version of " + refused[3] + "."
+		text := "it was built for a different version of " + refused[3] + "."
 		if refused[2] == "Unknown" {
-			text = "no loaded module has " + refused[3] + "."
+			text = "no loaded module provides " + refused[3] + "."
 			if strings.Contains(refused[3], "peer_memory") {
-				text += " OFED and DOCA add it to ib_core. Most kernels' own ib_core lacks it."
+				text += " OFED and DOCA add this symbol to ib_core. Most kernels' own ib_core does not have it."
 			}
 		}
 		found = append(found, doctor.Fault("module "+refused[1], "The kernel refused it: "+text, fix))
@@ -280,10 +282,10 @@ func Denials(_ *doctor.View, log node.KernelLog) []doctor.Finding {
 		boolean = "virt_sandbox_use_all_caps"
 		gives = "capabilities"
 	}
-	fix := fmt.Sprintf("If the container should have access: setsebool -P %s on. Then all containers on the node can "+
+	fix := fmt.Sprintf("If the container should have access: setsebool -P %s on. This lets all containers on the node "+
 		"use the %s that they are given (see: getsebool %[1]s)", boolean, gives)
 	if strings.Contains(strings.ToLower(last), "apparmor") {
-		fix = "Set securityContext.appArmorProfile.type of the container to Unconfined, or allow it in the profile."
+		fix = "Set the container's securityContext.appArmorProfile.type to Unconfined, or allow the access in the profile."
 	}
 	const most = 200
 	return []doctor.Finding{doctor.Fault("", fmt.Sprintf("%s; latest: %s",

@@ -38,7 +38,7 @@ func portsWithoutLink(v *doctor.View) []doctor.Finding {
 				case f.Text != "":
 					found = append(found, f)
 				case f.Status == "" && h.Function == hca.FunctionPhysical:
-					unused[object(h)+": %d of its ports had no link since the node started. They may not be cabled."]++
+					unused[object(h)+": %d of its ports have had no link since the node started. They might not be cabled."]++
 				case f.Status == "":
 					unused[fmt.Sprintf("PCI device %s: %%d of its %s functions are not in use.", h.Parent, h.Function)]++
 				}
@@ -64,10 +64,10 @@ func lostSlaves(v *doctor.View, p hca.Port) string {
 	switch {
 	case len(lost) > 0:
 		return "Its bond has lost the link of " + strings.Join(lost, ", ") +
-			". The port stays ACTIVE, with the rate of the others."
+			". The port stays ACTIVE, but only the bond's other links contribute to its rate."
 	case len(aggregators(v, p.Netdevs)) > 1:
-		return "LACP has not joined the links of its bond (" + strings.Join(p.Netdevs, ", ") + "): see ad_aggregator_id in " +
-			"/sys/class/net/*/bonding_slave, and the switch. The port has the rate of only some of them."
+		return "LACP has not aggregated the links of its bond (" + strings.Join(p.Netdevs, ", ") + "), so the port has " +
+			"the rate of only some of them. Check ad_aggregator_id in /sys/class/net/*/bonding_slave, and the switch."
 	}
 	return ""
 }
@@ -232,7 +232,7 @@ func evidence(v *doctor.View, h hca.HCA, p hca.Port) string {
 		// A bridge tells nothing: BlueField has a port in one of Open vSwitch from the factory, with or without a cable.
 		master, err := v.Readlink(classNet + name + "/master")
 		if bonded, _ := v.Exists(classNet + name + "/bonding_slave"); bonded && err == nil {
-			return "netdev " + name + " is a part of " + path.Base(master)
+			return "netdev " + name + " is part of " + path.Base(master)
 		}
 		ups += count(v, classNet+name+"/carrier_up_count")
 	}
@@ -254,7 +254,7 @@ func evidence(v *doctor.View, h hca.HCA, p hca.Port) string {
 	case lost > 0:
 		return "it has lost its link " + times(lost)
 	case ups > 0:
-		return "its netdev had a link since the node started"
+		return "its netdev has had a link since the node started"
 	case before >= 0:
 		return "it has had a link since the node started: " + log.Lines[before].Text
 	}

@@ -21,13 +21,13 @@ func memoryChecks() []doctor.Check {
 		Reads:  []string{"proc/meminfo"}, Look: smallPages,
 	}, {
 		ID: "cma", Family: "memory", Title: "There is free memory outside CMA.",
-		Impact: "Registration fails with ENOMEM although memory is free: registered memory cannot stay in the area for " +
-			"contiguous allocations (CMA).",
+		Impact: "Registration fails with ENOMEM although memory is free, because registered memory cannot stay in the " +
+			"area for contiguous allocations (CMA).",
 		Reads: []string{"proc/meminfo"}, Look: onlyCMA,
 	}, {
 		ID: "max-map-count", Family: "memory", Title: "vm.max_map_count is at least the kernel's default.",
 		NoMessages: "programs report that mmap failed, although memory is free",
-		Impact:     "Programs such as UCX map each buffer that they register, and fail at the limit.",
+		Impact:     "Programs that use UCX, for example, map each buffer that they register, and fail at the limit.",
 		Reads:      []string{maxMapCount}, Look: fewMappings,
 	}}
 }
@@ -59,7 +59,8 @@ func smallPages(v *doctor.View) []doctor.Finding {
 	case pages == 0 && total > limit:
 		return []doctor.Finding{doctor.Unsure("",
 			"There are no huge pages. If a container registers more than 95 GB: echo vm.nr_hugepages=5128 > "+
-				"/etc/sysctl.d/90-efa.conf && sysctl -p /etc/sysctl.d/90-efa.conf, which reserves 10 GiB of the memory for pods.")}
+				"/etc/sysctl.d/90-efa.conf && sysctl -p /etc/sysctl.d/90-efa.conf. This reserves 10 GiB of the node's memory "+
+				"as huge pages.")}
 	}
 	return nil
 }
@@ -72,9 +73,9 @@ func onlyCMA(v *doctor.View) []doctor.Finding {
 		return doctor.Inapplicable("The kernel has no CMA.")
 	}
 	if total, known := meminfo(v, "CmaTotal"); known && area > total {
-		return []doctor.Finding{doctor.Fault("", fmt.Sprintf("The kernel counts %d MiB free in CMA, but CMA has only %d "+
-			"MiB: it counts ordinary memory as CMA.", area>>10, total>>10), "Add kho=off to the kernel's command line, drain "+
-			"the node, and restart it (https://github.com/NVIDIA/NV-Kernels/pull/590).")}
+		return []doctor.Finding{doctor.Fault("", fmt.Sprintf("The kernel reports %d MiB free in CMA, but CMA has only %d "+
+			"MiB. It counts ordinary memory as CMA.", area>>10, total>>10), "Add kho=off to the kernel's command line, "+
+			"drain the node, and restart it (https://github.com/NVIDIA/NV-Kernels/pull/590).")}
 	}
 	const gibibyte = 1 << 20 // KiB
 	if outside := available - area; area > gibibyte && outside < gibibyte {

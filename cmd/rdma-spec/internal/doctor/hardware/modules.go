@@ -38,7 +38,7 @@ func moduleChecks() []doctor.Check {
 		Needs:  []string{"uverbs-module"}, Look: noConnectionManager,
 	}, {
 		ID: "modules-of-one-build", Family: "modules", Title: "All RDMA modules are from the same build.",
-		Impact: "OFED and DOCA modules do not work with the kernel's own modules.",
+		Impact: "Modules from OFED or DOCA do not work with the kernel's own modules.",
 		Reads:  []string{"sys/module/*/holders/*"}, Look: mixedModules,
 	}}
 }
@@ -128,7 +128,7 @@ func unboundCards(v *doctor.View) []doctor.Finding {
 		loaded, _ := v.Exists("sys/module/" + module)
 		switch {
 		case !needed[module] && (!strings.HasPrefix(module, "mlx") || !v.UsesRDMA(0)):
-			found = append(found, doctor.Unsure("module "+module, "It drives no device, and "+devices+" has no driver. To use "+
+			found = append(found, doctor.Unsure("module "+module, "It drives no devices, and "+devices+" has no driver. To use "+
 				"it for RDMA: modprobe "+module))
 		case loaded:
 			found = append(found, doctor.Fault("module "+module, "It is loaded, but "+devices+" is not bound to it.",
@@ -179,6 +179,6 @@ func mixedModules(v *doctor.View) []doctor.Finding {
 		return nil
 	}
 	return []doctor.Finding{doctor.Fault("", fmt.Sprintf("%s is the kernel's own, but %s is from OFED or DOCA.",
-		strings.Join(own, ", "), strings.Join(compat, ", ")), "Drain the node, and restart it. If the kernel's own modules "+
-		"are loaded again, rebuild the initramfs, and restart the node once more.")}
+		strings.Join(own, ", "), strings.Join(compat, ", ")), "Drain and restart the node. If the kernel loads its own "+
+		"modules again, rebuild the initramfs, and restart the node once more.")}
 }

@@ -20,14 +20,14 @@ func netnsChecks() []doctor.Check {
 	return []doctor.Check{{
 		ID: "netns-mode", Family: "netns",
 		Title: "The network namespace mode of the RDMA subsystem fits the node's plugins.",
-		Impact: "In exclusive mode, a pod can use an HCA only if rdma-cni or a DRA driver moves it into the pod. In shared " +
-			"mode, rdma-cni cannot move one.",
+		Impact: "In exclusive mode, a pod can use an HCA only if rdma-cni or a DRA driver moves the HCA into the pod. In " +
+			"shared mode, rdma-cni cannot move HCAs.",
 		Look: netnsMode,
 	}, {
 		ID: "hca-present", Family: "netns",
 		Title: "Each RDMA function with a driver has an HCA, and each RoCE port has its interface, on the node or in a " +
 			"container.",
-		Impact: "The node cannot use the HCA, or its interface, until its driver is bound again.",
+		Impact: "The node cannot use the HCA or its interface until the driver is rebound.",
 		Reads: slices.Concat(doctor.GIDReads, []string{
 			auxDevices + "*", auxDevices + "*/driver", auxDevices + "*/infiniband/*", auxDevices + "*/infiniband_verbs/*",
 			pciDevices + "*", pciDevices + "*/driver", pciDevices + "*/infiniband/*", pciDevices + "*/infiniband_verbs/*",
@@ -44,7 +44,7 @@ func netnsMode(v *doctor.View) []doctor.Finding {
 	}
 	cni, err := v.RDMACNI()
 	if err != nil {
-		return []doctor.Finding{doctor.Unsure("", "Whether rdma-cni is configured is unknown: "+err.Error()+".")}
+		return []doctor.Finding{doctor.Unsure("", "It is unknown whether rdma-cni is configured: "+err.Error()+".")}
 	}
 	switch exclusive := strings.HasPrefix(mode, "N"); {
 	case exclusive && !cni.Installed && cni.Configured == "":
@@ -56,7 +56,7 @@ func netnsMode(v *doctor.View) []doctor.Finding {
 				"echo 'restart the node'").Disruptive("pods that share HCAs lose them", "rdma-spec status")}
 	case exclusive:
 		return []doctor.Finding{doctor.Told("",
-			"The mode is exclusive, as rdma-cni requires. A pod can use an HCA only if rdma-cni moves it into the pod.")}
+			"The mode is exclusive, as rdma-cni requires. A pod can use an HCA only if rdma-cni moves the HCA into the pod.")}
 	}
 	return nil
 }
@@ -66,7 +66,7 @@ func exclusiveWithoutCNI(v *doctor.View) []doctor.Finding {
 	inventory, err := v.HCAs()
 	if err == nil && len(inventory.Elsewhere) > 0 {
 		return []doctor.Finding{doctor.Told("", "The mode is exclusive, and HCAs were moved into other network namespaces. "+
-			"A pod can use an HCA only if something, such as DRANET, moves it into the pod.")}
+			"A pod can use an HCA only if a component such as DRANET moves the HCA into the pod.")}
 	}
 	containers, err := v.Containers()
 	own := func(c node.Container) bool { return c.OwnNetwork || !c.Known }
@@ -76,7 +76,7 @@ func exclusiveWithoutCNI(v *doctor.View) []doctor.Finding {
 	}
 	return []doctor.Finding{doctor.Unsure("", "The mode is exclusive, but rdma-cni is not installed in /opt/cni/bin, "+
 		"/var/lib/cni/bin, or K3s' data, and no CNI network configuration names it. This is correct if pods with HCAs are "+
-		"in the node's network, or if something else, such as DRANET, moves HCAs into them. Pods with their own network "+
+		"in the node's network, or if another component, such as DRANET, moves HCAs into them. Pods with their own network "+
 		"cannot share HCAs in this mode.")}
 }
 
@@ -142,8 +142,8 @@ func withoutFunction(v *doctor.View, at, driver string, makes bool) []doctor.Fin
 		}
 		return hcaBelow(v, at, func(f doctor.Finding) doctor.Finding { return reload(h, f) })
 	case !makes && loaded:
-		return []doctor.Finding{doctor.Unsure(on, "It has a driver for RDMA, but no HCA. Its firmware may be too "+
-			"old for "+module+", or RDMA is turned off in it. Check the kernel log.")}
+		return []doctor.Finding{doctor.Unsure(on, "It has a driver for RDMA, but no HCA. Its firmware might be too old "+
+			"for "+module+", or might have RDMA turned off. Check the kernel log.")}
 	case !virtual && driver == "mlx5_core":
 		return []doctor.Finding{doctor.Told(on, "It does not support RDMA. Exclude it from the device plugin's selector.")}
 	}
@@ -217,13 +217,13 @@ func elsewhere(on, what string, in node.Holders, unknown error,
 		return []doctor.Finding{doctor.Told(on, "%s: container %s has it.", what, strings.Join(in.Own, ", "))}
 	case unknown != nil:
 		return []doctor.Finding{doctor.Unsure(on,
-			fmt.Sprintf("%s, and which container has it is unknown: %v.", what, unknown))}
+			fmt.Sprintf("%s. It is unknown which container has it: %v.", what, unknown))}
 	case len(in.Maybe) > 0:
 		return []doctor.Finding{doctor.Unsure(on,
-			fmt.Sprintf("%s, and what has it is unknown. It may be %s.", what, strings.Join(in.Maybe, ", ")))}
+			fmt.Sprintf("%s. It is unknown what has it. It might be %s.", what, strings.Join(in.Maybe, ", ")))}
 	case len(in.Node) > 0:
 		what += ", where container " + strings.Join(in.Node, ", ") + " cannot use it"
 	}
-	return []doctor.Finding{fixed(doctor.Fault(on, what+", but no running container has it there. A pod ended and did "+
-		"not return it.", ""))}
+	return []doctor.Finding{fixed(doctor.Fault(on, what+", but no running container there has it. A pod ended without "+
+		"returning it.", ""))}
 }

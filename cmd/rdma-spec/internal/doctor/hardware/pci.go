@@ -54,7 +54,7 @@ func slowLinks(v *doctor.View) []doctor.Finding {
 				of = "The PCIe link of " + way[i] + ", a switch above the HCA,"
 			}
 			found = append(found, doctor.Fault(object(h), of+" has "+lacks+", which both of its ends support.",
-				"Turn the node off, and reseat the card, or try another slot. Then check: lspci -vvs "+way[i]+" | grep LnkSta:"))
+				"Turn off the node, and reseat the card or try another slot. Then check: lspci -vvs "+way[i]+" | grep LnkSta:"))
 		}
 		return found
 	})(v)

@@ -37,12 +37,13 @@ func portChecks() []doctor.Check {
 	}, {
 		ID: "pkeys", Family: "hca", Title: "Each ACTIVE InfiniBand port is a full member of a partition.",
 		NoMessages: "connections time out although both ports are ACTIVE",
-		Impact:     "Without a partition key, a port reaches no other port. Two limited members do not reach each other.",
-		Reads:      []string{"sys/class/infiniband/*/ports/*/pkeys/*"},
-		Needs:      []string{"hca-answers", "port-active"}, Look: eachPort(noFullKey),
+		Impact: "Without a partition key, a port cannot reach any other port. Two limited members cannot reach each " +
+			"other.",
+		Reads: []string{"sys/class/infiniband/*/ports/*/pkeys/*"},
+		Needs: []string{"hca-answers", "port-active"}, Look: eachPort(noFullKey),
 	}, {
 		ID: "gids-free", Family: "hca", Title: "Each RoCE port has free GID entries.",
-		Impact: "Each address of a port's netdevs takes a GID, so new pods get none.",
+		Impact: "Each address of a port's netdevs uses a GID entry. If all entries are in use, new pods get no GID.",
 		Reads:  []string{"sys/class/infiniband/*/ports/*/gids/*"},
 		Needs:  []string{"hca-answers"}, Look: eachPort(fullGIDTable),
 	}, {
@@ -84,7 +85,7 @@ func noFullKey(v *doctor.View, h hca.HCA, p hca.Port) []doctor.Finding {
 	}
 	return []doctor.Finding{doctor.Fault(portObject(h, p), text, "In the subnet manager's partitions (opensm's "+
 		"partitions.conf, UFM), make the port a full member. If limited membership is intended, change nothing: the port "+
-		"reaches full members, such as storage servers.")}
+		"can reach full members, such as storage servers.")}
 }
 
 // speed returns the Gb/s of a rate such as "100 Gb/sec (4X EDR)", and its lanes.

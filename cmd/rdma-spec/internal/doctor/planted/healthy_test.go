@@ -215,9 +215,9 @@ func TestHealthyNodes(t *testing.T) {
 // The plugin's version is told, and that of the tool where it is another one.
 func TestPluginVersion(t *testing.T) {
 	for version, want := range map[string]string{
-		"0.9": "nri-rdma 0.9 runs, and its policy is from /etc/rdma-spec/config.yaml.",
-		"0.8": "nri-rdma 0.8 runs, and its policy is from /etc/rdma-spec/config.yaml; this " +
-			"rdma-spec is 0.9.",
+		"0.9": "nri-rdma 0.9 is running with the policy from /etc/rdma-spec/config.yaml.",
+		"0.8": "nri-rdma 0.8 is running with the policy from /etc/rdma-spec/config.yaml; this " +
+			"rdma-spec is version 0.9.",
 	} {
 		s := healthy()
 		s.plugin.Policy.Version = version

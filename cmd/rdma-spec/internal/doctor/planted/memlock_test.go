@@ -137,7 +137,7 @@ func TestEnoughMemlock(t *testing.T) {
 		}, "It sets 8Mi, but its RDMA containers can register more"},
 		"root with IPC_LOCK, below the policy": {func(s *sick) {
 			s.container().Memlock, s.container().Fix.Action = both(8<<20), node.Repair
-		}, "Its memlock is below unlimited, which the policy grants. With CAP_IPC_LOCK, it can register more."},
+		}, "Its memlock is below the policy's grant (unlimited), but CAP_IPC_LOCK lets it register more."},
 		"a limit that the policy sets": {func(s *sick) {
 			c := s.container()
 			c.Memlock, c.Registers, c.Wanted = both(32<<20), bytesOf(32<<20), &spec.Grant{Memlock: 32 << 20}
@@ -157,11 +157,11 @@ func TestEnoughMemlock(t *testing.T) {
 			s.container().Idle = node.Registering{PID: 501, User: 1000, Registers: bytesOf(8 << 20)}
 		}, "No process has an HCA open. Process 501 of user 1000 can register at most 8Mi"},
 		"another plugin is required": {func(s *sick) { s.runtime().NRI.Required = []string{"image-policy", "audit"} },
-			"requires the plugins image-policy, audit"},
+			"requires these plugins: image-policy, audit"},
 		"a device plugin with CDI, which is on": {func(s *sick) { s.cdi.Files = append(s.cdi.Files, sriovFile) }, ""},
 		"1024 open files, which a program may raise": {func(s *sick) {
 			s.container().OpenFiles = &spec.Rlimit{Soft: 1024, Hard: 1 << 19}
-		}, "containerd 2.0 and later. Its programs may report"},
+		}, "containerd 2.0 and later. Its programs might report"},
 		"few open files by a base spec that says so": {func(s *sick) { s.container().OpenFiles = nil }, ""},
 		"a resource for a virtual machine, or none of RDMA": {func(s *sick) {
 			s.containers.Others = []node.Container{{Report: node.Report{Namespace: "ml", Pod: "vm", Container: "main"},

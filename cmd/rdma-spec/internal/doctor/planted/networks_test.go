@@ -78,7 +78,7 @@ func TestBondThatLostALink(t *testing.T) {
 	for want, files := range map[string]hcatest.Files{
 		"Its bond has lost the link of ens1f1": {},
 		// as in https://docs.kernel.org/networking/bonding.html
-		"LACP has not joined the links of its bond": {"sys/devices/" + slave + "/carrier": "1\n",
+		"LACP has not aggregated the links of its bond": {"sys/devices/" + slave + "/carrier": "1\n",
 			"sys/devices/" + first + "/bonding_slave/ad_aggregator_id": "1\n",
 			"sys/devices/" + slave + "/bonding_slave/ad_aggregator_id": "2\n"},
 		"Ports that are expected to be up are ACTIVE.": {"sys/devices/" + slave + "/carrier": "1\n",

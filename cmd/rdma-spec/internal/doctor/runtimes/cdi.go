@@ -19,11 +19,11 @@ import (
 func cdiChecks() []doctor.Check {
 	return []doctor.Check{{
 		ID: "cdi-files", Family: "cdi", Title: "The CDI files for HCAs match the HCAs.",
-		Impact: "Containers with such a CDI device do not start, or get another HCA.",
+		Impact: "Containers with a CDI device from these files do not start, or they get a different HCA.",
 		Look:   withCDI(cdiFiles),
 	}, {
 		ID: "cdi-on", Family: "cdi", Title: "CDI is on in runtimes that use CDI files for HCAs.",
-		Impact: "Containers with such a CDI device do not start, or start without it.",
+		Impact: "Containers with a CDI device do not start, or they start without the HCA.",
 		Needs:  []string{"runtime-config"}, Look: withCDI(cdiOn),
 	}}
 }
@@ -58,7 +58,7 @@ func cdiFiles(_ *doctor.View, _ cdi.Files, files []cdi.Found) (found []doctor.Fi
 		switch {
 		case len(problems) > 0 && !f.Ours():
 			found = append(found, doctor.Fault("CDI file "+f.Path, doctor.Sentence(problems),
-				"Delete the pod of the device plugin that wrote the file. The device plugin writes it again when it starts"))
+				"Delete the pod of the device plugin that wrote the file. The device plugin rewrites the file when it restarts"))
 		case len(problems) > 0:
 			found = append(found, doctor.Fault("CDI file "+f.Path, doctor.Sentence(problems), rewriteCDI(f)).Command())
 		}
@@ -135,7 +135,7 @@ func dockerLacks(d cdi.Docker, files []cdi.Found) (text, fix string) {
 	case d.Error != "":
 		return fmt.Sprintf("%s cannot be read: %s.", file, d.Error), "Correct " + file + restart
 	case olderThan(d.Version, "25.0"):
-		return fmt.Sprintf("Docker %s has no CDI.", d.Version), "Install Docker 28.2 or later"
+		return fmt.Sprintf("Docker %s does not support CDI.", d.Version), "Install Docker 28.2 or later"
 	case d.CDI != nil && !*d.CDI, d.CDI == nil && olderThan(d.Version, "28.2"):
 		return "CDI is off.", `Set "features": {"cdi": true} in ` + file + restart
 	}

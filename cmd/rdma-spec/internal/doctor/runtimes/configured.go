@@ -29,7 +29,7 @@ func configuredChecks() []doctor.Check {
 func configurationKept(v *doctor.View) []doctor.Finding {
 	answer, err := v.Configured()
 	if err != nil {
-		return []doctor.Finding{doctor.Unsure("", "What rdma-spec configure has changed is unknown: "+err.Error()+".")}
+		return []doctor.Finding{doctor.Unsure("", "The changes that rdma-spec configure made are unknown: "+err.Error()+".")}
 	}
 	if len(answer.Features) == 0 {
 		return doctor.Inapplicable("rdma-spec configure has changed nothing on this node.")
@@ -75,17 +75,18 @@ func notKept(f goal.Feature, r runtime.Runtime, all []runtime.Runtime) []doctor.
 	since := fmt.Sprintf("the change that rdma-spec configure %s made on %s", f.Feature, f.Since.Format(time.DateOnly))
 	switch f.State {
 	case goal.Lost:
-		text := fmt.Sprintf("The effective configuration no longer has %s.", since)
+		text := fmt.Sprintf("The effective configuration no longer contains %s.", since)
 		if len(f.Differs) > 0 {
-			text = fmt.Sprintf("The effective configuration no longer has %s: %s.", since, keys(f.Differs))
+			text = fmt.Sprintf("The effective configuration no longer contains %s: %s.", since, keys(f.Differs))
 		}
 		return []doctor.Finding{doctor.Fault(object, text, sameAgain(f, r, all)).Command()}
 	case goal.Stale:
-		text := fmt.Sprintf("The handler %s has changed since rdma-spec configure copied it to this one, %s, on %s: %s.",
+		text := fmt.Sprintf("The handler %s has changed since rdma-spec configure copied it to the handler %s on %s: %s.",
 			f.Asked[goal.Like], strings.TrimPrefix(f.Feature, goal.Handler), f.Since.Format(time.DateOnly), keys(f.Differs))
 		return []doctor.Finding{doctor.Fault(object, text, sameAgain(f, r, all)).Command()}
 	case goal.Unknown:
-		return []doctor.Finding{doctor.Unsure(object, fmt.Sprintf("Whether %s is in effect is unknown: %s.", since, f.Error))}
+		return []doctor.Finding{doctor.Unsure(object, fmt.Sprintf("It is unknown whether %s is still in effect: "+
+			"%s.", since, f.Error))}
 	case goal.Kept:
 	}
 	return nil

@@ -24,7 +24,7 @@ const kubeletRoot = "/var/lib/kubelet"
 func restartKubelet(k agents.Kubelet, text string) []doctor.Finding {
 	if k.Unit == "" {
 		return []doctor.Finding{doctor.Fault("kubelet", text,
-			"Restart the kubelet. No systemd unit runs it. On Talos: talosctl service kubelet restart")}
+			"Restart the kubelet. No systemd unit manages the kubelet. On Talos: talosctl service kubelet restart")}
 	}
 	unit := strings.TrimSuffix(k.Unit, ".service")
 	return []doctor.Finding{doctor.Fault("kubelet", text, "systemctl restart "+unit).Command()}
@@ -38,7 +38,7 @@ func withKubelet(look func(v *doctor.View, k agents.Kubelet) []doctor.Finding) d
 			return []doctor.Finding{doctor.Unsure("", "The kubelet is unknown: "+err.Error()+".")}
 		}
 		if k.PID == 0 {
-			return doctor.Inapplicable("No kubelet is running here.")
+			return doctor.Inapplicable("No kubelet is running on this node.")
 		}
 		return look(v, k)
 	}
@@ -47,7 +47,7 @@ func withKubelet(look func(v *doctor.View, k agents.Kubelet) []doctor.Finding) d
 // KubeletChecks are the checks of the kubelet, and of the device plugins that register with it.
 func KubeletChecks() []doctor.Check {
 	return []doctor.Check{{
-		ID: "kubelet-root", Family: "kubelet", Title: "The kubelet's directory is where plugins expect it.",
+		ID: "kubelet-root", Family: "kubelet", Title: "The kubelet's directory is where plugins expect it to be.",
 		Impact: "Device plugins and nri-rdma do not find the kubelet's sockets in /var/lib/kubelet.",
 		Reads:  []string{"var/lib/kubelet/device-plugins/kubelet.sock"}, Look: withKubelet(kubeletAtRoot),
 	}, {
@@ -92,7 +92,7 @@ func missingSocket(k agents.Kubelet, dir string) []doctor.Finding {
 	if k.NotMounted { // the directory is not mounted into the container that the doctor runs in
 		return []doctor.Finding{doctor.Unsure("kubelet", fmt.Sprintf("%s/%s %s.", k.Root, dir, node.NotFromHere))}
 	}
-	return restartKubelet(k, fmt.Sprintf("%s/%s/kubelet.sock does not exist.", k.Root, dir))
+	return restartKubelet(k, fmt.Sprintf("The socket %s/%s/kubelet.sock does not exist.", k.Root, dir))
 }
 
 func kubeletDevicePlugins(_ *doctor.View, k agents.Kubelet) []doctor.Finding {
@@ -120,11 +120,10 @@ func kubeletAllocatable(v *doctor.View, k agents.Kubelet) (found []doctor.Findin
 	inPods := err == nil && hcas.NetNSExclusive && len(hcas.Elsewhere) > 0
 	for _, name := range slices.Sorted(maps.Keys(k.Allocatable)) {
 		if resource.IsRDMA(name) && k.Allocatable[name] == 0 {
-			text := fmt.Sprintf("The node had devices of %s, but has none now.", name)
+			text := fmt.Sprintf("The node has had devices for %s, but has none now.", name)
 			fix := "Delete the pod of the device plugin that serves " + name + " on this node. Its DaemonSet recreates it"
 			if inPods { // see k8snetworkplumbingwg/sriov-network-device-plugin#603
-				text += " HCAs are in the network namespaces of pods. Older SR-IOV device plugins do not find them there when " +
-					"they start."
+				text += " HCAs are in pods' network namespaces. Older SR-IOV device plugins do not find HCAs there when they start."
 				fix = "First upgrade the SR-IOV device plugin, or end the pods that use HCAs (see: rdma-spec status). " + fix
 			}
 			found = append(found, doctor.Fault("kubelet resource "+name, text, fix))

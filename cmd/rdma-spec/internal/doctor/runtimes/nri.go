@@ -33,7 +33,7 @@ func nriChecks() []doctor.Check {
 		Impact: "The plugin cannot register, so RDMA containers start without their grant.",
 		Needs:  []string{"nri-on", "cri-serves"}, Look: adjusting(nriSocket),
 	}, {
-		ID: "nri-owner", Family: "nri", Title: "The runtime that runs the pods listens on the NRI socket.",
+		ID: "nri-owner", Family: "nri", Title: "The runtime that runs pods is the one that listens on the NRI socket.",
 		NoMessages: "the plugin reports that it is registered",
 		Impact:     "The plugin registers with the wrong runtime, so RDMA containers start without their grant.",
 		Needs:      []string{"nri-socket"}, Look: adjusting(nriOwner),
@@ -47,7 +47,7 @@ func nriChecks() []doctor.Check {
 		Needs:  []string{"nri-on"}, Look: eachRuntime(nriTimeouts),
 	}, {
 		ID: "nri-rivals", Family: "nri", Title: "No other NRI plugin sets memlock or RDMA devices.",
-		Impact: "If two plugins set the same limit or device, the creation of the container fails.",
+		Impact: "If two plugins set the same limit or device, the container cannot be created.",
 		Reads:  []string{agents.LaunchedDir + "/*"}, Look: withPlugin(conflictingPlugins),
 	}}
 }
@@ -93,7 +93,7 @@ func nriOwner(r runtime.Runtime, all []runtime.Runtime) []doctor.Finding {
 	}
 	fix := fmt.Sprintf("Set disable = true in [plugins.'io.containerd.nri.v1.nri'] of %s, restart that runtime, and "+
 		"then: %s && systemctl restart nri-rdma", file, restartRuntime(r))
-	return []doctor.Finding{doctor.Fault(runtimeObject(r), fmt.Sprintf("%s, and not this runtime, listens on %s.",
+	return []doctor.Finding{doctor.Fault(runtimeObject(r), fmt.Sprintf("%s listens on %s instead of this runtime.",
 		other, r.NRI.Socket), fix)}
 }
 
@@ -103,12 +103,12 @@ func nriRequired(r runtime.Runtime, _ []runtime.Runtime) []doctor.Finding {
 	case !r.NRI.On || !r.NRI.Validator || required == "":
 		return nil
 	case !slices.Contains(r.NRI.Required, "rdma"): // an administrator's will
-		return []doctor.Finding{doctor.Told(runtimeObject(r), "Every container on the node requires the plugins %s. While "+
-			"one of them is not running, no container starts.", required)}
+		return []doctor.Finding{doctor.Told(runtimeObject(r), "Every container on the node requires these plugins: %s. "+
+			"If one of them is not running, no container starts.", required)}
 	}
 	fix := fmt.Sprintf("Remove \"rdma\" from required_plugins in %s, add the annotation "+
 		"required-plugins.noderesource.dev to the pods that need a plugin, and then: %s", r.Config, restartRuntime(r))
-	return []doctor.Finding{doctor.Fault(runtimeObject(r), "Every container on the node requires the plugins "+
+	return []doctor.Finding{doctor.Fault(runtimeObject(r), "Every container on the node requires these plugins: "+
 		required+".", fix)}
 }
 
@@ -123,7 +123,7 @@ func nriTimeouts(r runtime.Runtime, _ []runtime.Runtime) (found []doctor.Finding
 	} {
 		if r.NRI.On && limit.set > 0 && limit.set < limit.shortest {
 			fix := fmt.Sprintf(`Set %s = "%s" in %s, and then: %s`, limit.key, limit.containerd, r.Config, restartRuntime(r))
-			found = append(found, doctor.Fault(runtimeObject(r), fmt.Sprintf("%s is %s. The plugin may need more time.",
+			found = append(found, doctor.Fault(runtimeObject(r), fmt.Sprintf("%s is %s. The plugin might need more time.",
 				limit.key, limit.set), fix))
 		}
 	}
@@ -143,7 +143,7 @@ func conflictingPlugins(v *doctor.View, plugin agents.Plugin) (found []doctor.Fi
 			launched = append(launched, name)
 			found = append(found, doctor.Fault("plugin "+name,
 				fmt.Sprintf("The runtime launches /%s, which sets the same limit or devices as nri-rdma.", file), "rm /"+file+
-					" && "+restartRuntime(forPods(v))).Disruptive("pods lose what their annotations request from it",
+					" && "+restartRuntime(forPods(v))).Disruptive("pods no longer get what their annotations request from this plugin",
 				"kubectl get pods -A -o yaml | grep nri"))
 		}
 	}
@@ -156,10 +156,10 @@ func conflictingPlugins(v *doctor.View, plugin agents.Plugin) (found []doctor.Fi
 			found = append(found, doctor.Fault("plugin "+p.Name, text,
 				fmt.Sprintf("Remove it from the node; to stop it now: kill %d", p.PID)))
 		case agents.Injecting[p.Name] != "" && !slices.Contains(agents.Conflicting, p.Name):
-			found = append(found, doctor.Told("plugin "+p.Name, "%s is running (PID %d), and adds the devices that the "+
-				"annotation %s of a pod names. Such an HCA makes a container an RDMA container only if the pod's namespace may "+
-				"opt in by annotation, or if the kubelet allocated an "+
-				"HCA to the container.", p.Name, p.PID, agents.Injecting[p.Name]))
+			found = append(found, doctor.Told("plugin "+p.Name, "%s is running (PID %d), and adds the devices that a pod "+
+				"names in its annotation %s. An HCA added this way makes a container an RDMA container only if the pod's "+
+				"namespace is allowed to opt in by annotation, or if the kubelet allocated an HCA to the "+
+				"container.", p.Name, p.PID, agents.Injecting[p.Name]))
 		case p.Name == agents.PluginName && !p.Validator && !meet[p.Handover]:
 			running++
 			meet[p.Handover] = p.Handover != "" // two pods of a DaemonSet, of which one waits for the other's connection
@@ -168,7 +168,7 @@ func conflictingPlugins(v *doctor.View, plugin agents.Plugin) (found []doctor.Fi
 	if running > 1 {
 		found = append(found, doctor.Fault("plugin "+agents.PluginName, fmt.Sprintf("%d processes of nri-rdma are "+
 			"running.", running),
-			"Keep only one: the service, the DaemonSet, or the plugin that the runtime launches"))
+			"Keep only one of these: the service, the DaemonSet, or the plugin that the runtime launches"))
 	}
 	return found
 }

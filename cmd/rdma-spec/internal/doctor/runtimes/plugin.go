@@ -56,7 +56,8 @@ func recreated(object, text string, q agents.PluginProcess, p agents.Plugin, v *
 	pod := listing.Containers[i].Pod
 	f := doctor.Fault(object, text, fmt.Sprintf("kubectl -n %s delete pod %s", namespace, pod))
 	if registered := p.Policy.Error != "" || p.Policy.Exists && p.Policy.Lives; registered {
-		return f.Disruptive("RDMA containers that start before the new pod is registered, within seconds, get no memlock",
+		return f.Disruptive("RDMA containers that start in the few seconds before the new pod is registered do not get "+
+			"the raised memlock",
 			"kubectl get pods -A -o wide | grep -e Pending -e ContainerCreating")
 	}
 	return f.Command()
@@ -93,12 +94,12 @@ func withoutPlugin(look doctor.Look) doctor.Look {
 // PluginChecks are the checks of the plugin.
 func pluginChecks() []doctor.Check {
 	return []doctor.Check{{
-		ID: "plugin-runs", Family: "plugin", Title: "The plugin runs.",
+		ID: "plugin-runs", Family: "plugin", Title: "The plugin is running.",
 		Impact: "RDMA containers start without their grant.",
 		Look:   withPlugin(pluginRuns),
 	}, {
 		ID: "plugin-config", Family: "plugin", Title: "The plugin's configuration is valid.",
-		Impact: "The plugin keeps the policy that was last in force. If there was none, it refuses RDMA containers.",
+		Impact: "The plugin keeps enforcing the last valid policy. If there was none, it refuses RDMA containers.",
 		Needs:  []string{"plugin-runs"}, Look: withPlugin(pluginConfig),
 	}, {
 		ID: "plugin-registered", Family: "plugin", Title: "The plugin is registered with the runtime.",
@@ -111,7 +112,7 @@ func pluginChecks() []doctor.Check {
 		Needs:  []string{"plugin-runs"}, Look: withPlugin(policyReadable),
 	}, {
 		ID: "plugin-current", Family: "plugin", Title: "The running plugin is the installed version.",
-		NoMessages: "the plugin works, but is the previous version",
+		NoMessages: "the plugin works, but is still the previous version",
 		Impact:     "An upgrade takes effect only when the plugin restarts.",
 		Needs:      []string{"plugin-runs"}, Look: withPlugin(pluginCurrent),
 	}}
@@ -127,7 +128,7 @@ func pluginRuns(v *doctor.View, p agents.Plugin) []doctor.Finding {
 func pluginConfig(_ *doctor.View, p agents.Plugin) (found []doctor.Finding) {
 	for _, q := range p.Processes {
 		if q.Name == agents.PluginName && q.ConfigError != "" {
-			fix := "Correct the file. The plugin reloads it. To check it: rdma-spec config check " + q.Config
+			fix := "Correct the file. The plugin reloads it automatically. To check the file: rdma-spec config check " + q.Config
 			if q.InContainer {
 				fix = "Correct the value config of the Helm release, or the config.yaml of the kustomization. See: " +
 					checkAnnotation
@@ -146,13 +147,13 @@ func pluginRegistered(v *doctor.View, p agents.Plugin) []doctor.Finding {
 	case len(first) == 0:
 		return nil // plugin-runs says so
 	case p.Policy.Exists && p.Policy.Lives:
-		since := ""
+		running := "is running"
 		if !first[0].Started.IsZero() {
-			since = " since " + first[0].Started.UTC().Format(time.DateTime)
+			running = "has been running since " + first[0].Started.UTC().Format(time.DateTime)
 		}
-		text := fmt.Sprintf("nri-rdma %s runs%s, and its policy is from %s", p.Policy.Version, since, p.Policy.Source)
+		text := fmt.Sprintf("nri-rdma %s %s with the policy from %s", p.Policy.Version, running, p.Policy.Source)
 		if p.Policy.Version != p.Tool {
-			text += "; this rdma-spec is " + p.Tool
+			text += "; this rdma-spec is version " + p.Tool
 		}
 		return []doctor.Finding{doctor.Told("", "%s.", text)}
 	}
@@ -161,7 +162,7 @@ func pluginRegistered(v *doctor.View, p agents.Plugin) []doctor.Finding {
 	if runtimes := answer.ForPods(); len(runtimes) > 0 {
 		object = runtimeObject(runtimes[0])
 	}
-	text := fmt.Sprintf("nri-rdma (PID %d) is not registered with the runtime: no policy is in force.", first[0].PID)
+	text := fmt.Sprintf("nri-rdma (PID %d) is not registered with the runtime, so no policy is in force.", first[0].PID)
 	return restarted(object, text, first, p, v)
 }
 
@@ -174,7 +175,7 @@ func policyReadable(v *doctor.View, p agents.Plugin) []doctor.Finding {
 
 func pluginCurrent(v *doctor.View, p agents.Plugin) []doctor.Finding {
 	for _, q := range p.Processes {
-		text := fmt.Sprintf("nri-rdma (PID %d, since %s) runs a program that has been replaced.", q.PID,
+		text := fmt.Sprintf("nri-rdma (PID %d, started %s) is still the program that an upgrade replaced.", q.PID,
 			q.Started.UTC().Format(time.DateTime))
 		switch {
 		case q.Name != agents.PluginName || !q.Replaced:

@@ -129,8 +129,8 @@ func eachRuntime(look func(r runtime.Runtime, all []runtime.Runtime) []doctor.Fi
 // RuntimeChecks are the checks of the runtimes themselves.
 func runtimeChecks() []doctor.Check {
 	return []doctor.Check{{
-		ID: "runtime-config", Family: "runtime", Title: "Each runtime can load its configuration, and applies all of it.",
-		Impact: "The runtime does not restart, and the node becomes NotReady. Or it ignores a part of its settings.",
+		ID: "runtime-config", Family: "runtime", Title: "Each runtime can load its configuration and applies all of it.",
+		Impact: "The runtime cannot restart, and the node becomes NotReady. Or the runtime ignores some of its settings.",
 		Look:   runtimeConfig,
 	}, {
 		ID: "cri-serves", Family: "runtime", Title: "Each runtime serves CRI.",
@@ -138,7 +138,7 @@ func runtimeChecks() []doctor.Check {
 		Needs:  []string{"runtime-config", "base-spec"}, Look: criServes,
 	}, {
 		ID: "runtime-rlimits", Family: "runtime", Title: "Each runtime applies the rlimits that an NRI plugin sets.",
-		Impact: "Containers start without the memlock that the plugin grants, and nothing reports it.",
+		Impact: "Containers start without the memlock that the plugin grants, and nothing reports the problem.",
 		Look:   runtimeRlimits,
 	}, {
 		ID: "memlock-source", Family: "runtime",
@@ -155,7 +155,7 @@ func runtimeConfig(v *doctor.View) []doctor.Finding {
 	return eachRuntime(func(r runtime.Runtime, _ []runtime.Runtime) []doctor.Finding {
 		if r.ConfigError != "" {
 			return []doctor.Finding{doctor.Fault(runtimeObject(r), fmt.Sprintf("%s cannot load %s: %s.", r.Name, r.Config,
-				r.ConfigError), "Correct that file, and then: "+restartRuntime(r))}
+				r.ConfigError), "Correct this file, and then: "+restartRuntime(r))}
 		}
 		return doctor.Each(r.Ignored, func(i runtime.Ignored) []doctor.Finding {
 			for _, h := range configured.SideEffects {
@@ -191,7 +191,7 @@ func criServes(v *doctor.View) []doctor.Finding {
 				fmt.Sprintf("%s does not serve CRI, because its configuration disables it.", r.Name), fix))
 		default:
 			found = append(found, doctor.Fault(runtimeObject(r), fmt.Sprintf("%s does not serve CRI: %s.", r.Name,
-				cmp.Or(r.Error, "it does not run")), restartRuntime(r)).Command())
+				cmp.Or(r.Error, "it is not running")), restartRuntime(r)).Command())
 		}
 	}
 	if len(found) == 0 && !serves {
@@ -254,7 +254,7 @@ func memlockSource(v *doctor.View) []doctor.Finding {
 			return found
 		case r.Memlock == nil && r.Known && !r.GivesMemlock():
 			return []doctor.Finding{doctor.Unsure(runtimeObject(r),
-				"The memlock that containers inherit from it is unknown: it is not running, or is not visible.")}
+				"The memlock that containers inherit from it is unknown, because it is not running or not visible.")}
 		}
 		// base-spec-memlock says so
 		limited := slices.ContainsFunc(r.Handlers,

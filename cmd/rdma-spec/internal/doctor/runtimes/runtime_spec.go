@@ -30,7 +30,7 @@ func handlerObject(h runtime.Handler, r runtime.Runtime) string {
 func baseSpecChecks() []doctor.Check {
 	return []doctor.Check{{
 		ID: "handler-type", Family: "runtime", Title: "Each runtime handler has a runtime_type.",
-		Impact: "The runtime loads the handler, but pods that use it do not start.",
+		Impact: "The runtime loads the handler, but pods that use the handler do not start.",
 		Needs:  []string{"runtime-config"}, Look: eachHandler(handlerType),
 	}, {
 		ID: "base-spec", Family: "runtime", Title: "Each base_runtime_spec exists and is an OCI spec.",
@@ -39,15 +39,16 @@ func baseSpecChecks() []doctor.Check {
 	}, {
 		ID: "base-spec-files", Family: "runtime",
 		Title:  "Containers whose handler has a base_runtime_spec can open more than 1024 files.",
-		Impact: "Every container that uses the handler has this limit.",
+		Impact: "The limit applies to every container that uses the handler.",
 		Needs:  []string{"base-spec"}, Look: eachHandler(baseSpecFiles),
 	}, {
-		ID: "base-spec-memlock", Family: "runtime", Title: "Each base_runtime_spec of RDMA containers allows enough memlock.",
+		ID: "base-spec-memlock", Family: "runtime", Title: "Each base_runtime_spec for RDMA containers sets a high " +
+			"enough memlock.",
 		Impact: "RDMA containers that use the handler cannot register their memory.",
 		Needs:  []string{"base-spec"}, Look: withoutPlugin(baseSpecMemlock),
 	}, {
 		ID: "oci-version", Family: "runtime", Title: "Each OCI runtime accepts the ociVersion of its base specs.",
-		Impact: "No container that uses the handler starts.",
+		Impact: "Containers that use the handler do not start.",
 		Needs:  []string{"base-spec", "configuration-kept"}, Look: eachHandler(ociVersion),
 	}}
 }
@@ -82,7 +83,7 @@ func baseSpecFiles(r runtime.Runtime, h runtime.Handler, all []runtime.Runtime) 
 // LimitFiles is how the containers of a runtime can open more files.
 func LimitFiles(r runtime.Runtime) string {
 	unit := strings.TrimPrefix(restartRuntime(r), "systemctl restart ")
-	return fmt.Sprintf("Set LimitNOFILE=1048576 below [Service] with systemctl edit %s, and then: %s", unit,
+	return fmt.Sprintf("Run systemctl edit %s, set LimitNOFILE=1048576 in [Service], and then: %s", unit,
 		restartRuntime(r))
 }
 
@@ -119,12 +120,12 @@ func ociVersion(r runtime.Runtime, h runtime.Handler, all []runtime.Runtime) []d
 	switch {
 	case version == "":
 		return []doctor.Finding{doctor.Unsure(handlerObject(h, r),
-			fmt.Sprintf("The ociVersion of %s is %s, but the version of crun is unknown.", from, says))}
+			fmt.Sprintf("%s has ociVersion %s, but the version of crun is unknown.", from, says))}
 	case !olderThan(version, "1.8.2"):
 		return []doctor.Finding{doctor.Unsure(handlerObject(h, r),
-			fmt.Sprintf("The ociVersion of %s is %s. Whether crun %s accepts it is unknown.", from, says, version))}
+			fmt.Sprintf("%s has ociVersion %s. It is unknown whether crun %s accepts it.", from, says, version))}
 	}
-	text := fmt.Sprintf("The ociVersion of %s is %s, but crun %s refuses it.", from, says, version)
+	text := fmt.Sprintf("%s has ociVersion %s, but crun %s refuses it.", from, says, version)
 	switch {
 	case h.BaseSpec != "":
 		fix := fmt.Sprintf(`sed -i 's/"ociVersion": *"[^"]*"/"ociVersion": "1.0.2"/' %s && %s`, h.BaseSpec, restartRuntime(r))
