@@ -125,20 +125,20 @@ func (s *setting) comparisons(t testing.TB) []comparison {
 	}
 	const containerd, ulimits, devices = "containerd", "peers --name ulimit-adjuster", "peers --name device-injector"
 	return []comparison{
-		{"plain pod", "a plugin that does nothing, same events", containerd, config, s.plain,
+		{"pod without RDMA", "a no-op plugin on the same events", containerd, config, s.plain,
 			plugins(s.plain, "reference --post"), 1, 1.3},
-		{"plain pod", "one that does nothing, CreateContainer alone", containerd, config, s.plain,
+		{"pod without RDMA", "a no-op plugin on CreateContainer only", containerd, config, s.plain,
 			plugins(s.plain, "reference"), 0, 0},
-		{"pod holds 8 HCAs", "a fixed adjustment", containerd, withoutIPCLock, s.holding, fixed(s.holding), 1.05, 0},
-		{"pod holds 8 HCAs, confirmed by a read", "a fixed adjustment", containerd, config, s.confirmed(t), fixed(s.holding),
+		{"pod with 8 HCAs", "a plugin with a fixed answer", containerd, withoutIPCLock, s.holding, fixed(s.holding), 1.05, 0},
+		{"pod with 8 HCAs, confirmed by a read", "a plugin with a fixed answer", containerd, config, s.confirmed(t), fixed(s.holding),
 			0, 0},
-		{"pod holds 8 HCAs, IPC_LOCK", "a fixed adjustment", containerd, config, s.edited(), fixed(s.holding), 0, 0},
-		{"8 HCAs injected", "a fixed adjustment", containerd, withoutIPCLock, s.asking, fixed(s.asking), 1.15, 0},
+		{"pod with 8 HCAs and IPC_LOCK", "a plugin with a fixed answer", containerd, config, s.edited(), fixed(s.holding), 0, 0},
+		{"8 HCAs injected", "a plugin with a fixed answer", containerd, withoutIPCLock, s.asking, fixed(s.asking), 1.15, 0},
 		{"8 HCAs injected", "ulimit-adjuster and device-injector", containerd, noIPCLock, s.asking,
 			plugins(s.peers, ulimits, devices), .6, 0},
-		{"8 HCAs injected, CRI-O", "ulimit-adjuster and device-injector", "cri-o", noIPCLock, s.asking,
+		{"8 HCAs injected, on CRI-O", "ulimit-adjuster and device-injector", "cri-o", noIPCLock, s.asking,
 			plugins(s.peers, ulimits, devices), .6, 0},
-		{"pod holds 8 HCAs", "ulimit-adjuster", containerd, noIPCLock, s.holding, plugins(s.peers, ulimits), 0, 0},
+		{"pod with 8 HCAs", "ulimit-adjuster", containerd, noIPCLock, s.holding, plugins(s.peers, ulimits), 0, 0},
 	}
 }
 
