@@ -14,8 +14,9 @@ import (
 	"github.com/rdma-spec/rdma-spec/plugin/requirement"
 )
 
-// Configure is the runtime's first call. It returns the events that the plugin subscribes to, for which every container
-// of the node waits. They depend on the runtime alone, so that another configuration never needs another registration.
+// Configure handles the runtime's first call. It returns the events that the plugin subscribes to; every container on
+// the node waits for them. They depend only on the runtime, so a changed configuration never requires another
+// registration.
 func (p *Plugin) Configure(ctx context.Context, config, runtime, running string) (api.EventMask, error) {
 	if err := ctx.Err(); err != nil {
 		return 0, err
@@ -58,8 +59,8 @@ func (p *Plugin) warnOnce(line string) {
 	}
 }
 
-// confirmable returns nil if PostCreateContainer shows what containers got: containerd has stored their specs by then,
-// and CRI-O has started their first process.
+// confirmable returns nil if the plugin can see in PostCreateContainer what containers got: containerd has stored their
+// specs by then, and CRI-O has started their first process.
 func (p *Plugin) confirmable(runtime string) error {
 	switch {
 	case p.specs() != nil:
@@ -70,12 +71,12 @@ func (p *Plugin) confirmable(runtime string) error {
 	return fmt.Errorf("%s has no known API for this", runtime)
 }
 
-// budget returns how long a request may wait, in all, for what it needs before its answer. A quarter of the runtime's
-// patience is for the answer itself.
+// budget returns how long a request may wait in total for what it needs. A quarter of the runtime's timeout is reserved
+// for the response itself.
 func (p *Plugin) budget() time.Duration { return min(p.Budget, p.registration.RequestTimeout()*3/4) }
 
 // Synchronize is called when the runtime registers the plugin. The runtime creates no container until it returns, so it
-// only copies.
+// only copies the lists.
 func (p *Plugin) Synchronize(_ context.Context, pods []*api.PodSandbox,
 	containers []*api.Container) ([]*api.ContainerUpdate, error) {
 	p.confirmer.dropListed(containers)
@@ -85,12 +86,13 @@ func (p *Plugin) Synchronize(_ context.Context, pods []*api.PodSandbox,
 	return nil, nil
 }
 
-// crioLine gives IPC_LOCK to every container of a CRI-O node. It replaces CRI-O's own list
-// (internal/config/capabilities, Default), and so repeats it. The quotes are single, since logs escape double ones.
+// crioLine grants IPC_LOCK to every container on a CRI-O node. It replaces CRI-O's default list
+// (internal/config/capabilities, Default), and therefore repeats it. It has single quotes, since logs escape double
+// quotes.
 const crioLine = "crio.runtime.default_capabilities = ['CHOWN', 'DAC_OVERRIDE', 'FSETID', 'FOWNER', 'SETGID', " +
 	"'SETUID', 'SETPCAP', 'NET_BIND_SERVICE', 'KILL', 'IPC_LOCK']"
 
-// withoutStoredSpecs explains why stored specs cannot be edited under a runtime, and what to do.
+// withoutStoredSpecs explains why stored specs cannot be edited with a runtime, and what to do.
 func withoutStoredSpecs(runtime string) string {
 	const inPod = "request it in the pod, with securityContext.capabilities.add: [IPC_LOCK]"
 	if runtime == "cri-o" {

@@ -19,21 +19,21 @@ import (
 	"github.com/rdma-spec/rdma-spec/spec"
 )
 
-// confirmer finds out what became of grants. It knows those that are pending, and says of each once what the container
-// has: that the plugin has answered does not mean that the container got it (docs/design/confirm.md).
+// confirmer finds out what containers got of their grants. It stores the pending grants, and reports once for each what
+// the container has: the runtime may not apply what the plugin responds (docs/design/confirm.md).
 type confirmer struct {
 	log     logrus.FieldLogger
 	metrics *metrics
 	pending pendingGrants
-	stored  func() StoredSpecs // nil where no stored spec can be edited
-	running RunningSpecs       // nil: there are none
-	limits  Limits             // nil: nobody can read them
-	// unseenLogged: since the registration, the log says that what containers got cannot be confirmed.
+	stored  func() StoredSpecs // nil if stored specs cannot be edited
+	running RunningSpecs       // nil if there are none
+	limits  Limits             // nil if they cannot be read
+	// unseenLogged is true if the log says, since the last registration, that grants cannot be confirmed.
 	unseenLogged atomic.Bool
 }
 
-// confirm compares what a created container has with its grant, once what it lacks is added where that can be done, and
-// counts and logs it. The grant of a container whose device came late was never answered.
+// confirm adds what a created container lacks of its grant, if it can, then compares, counts, and logs the result. It
+// is late if the container's verbs device appeared after the plugin responded, so that the response contained no grant.
 func (f *confirmer) confirm(ctx context.Context, c policy.Container, ctr *api.Container, pending pendingGrant,
 	late bool) {
 	start := time.Now()
@@ -53,18 +53,18 @@ func (f *confirmer) confirm(ctx context.Context, c policy.Container, ctr *api.Co
 	}
 }
 
-// outcome is what became of a grant.
+// outcome is what a container got of its grant.
 type outcome struct {
-	memlock spec.Limit // that the container has; 0 where that is unknown
-	before  spec.Limit // the lower memlock that it had instead of the granted one; 0 where nothing had set one
+	memlock spec.Limit // the container's memlock; 0 if it is unknown
+	before  spec.Limit // its memlock before it was raised; 0 if none was set
 	raised  bool       // its memlock was lower than the granted one
 	ipcLock bool
 	granted spec.Grant
 	lacks   spec.Grant
 }
 
-// outcomeOf compares a container with its grant. What was found comes from its stored spec or its first process; the
-// container itself is as the event has it.
+// outcomeOf compares a container with its grant. The container is as the event describes it; found comes from its
+// stored spec or its first process.
 func outcomeOf(c policy.Container, grant spec.Grant, found storedspec.Found) outcome {
 	has := hasOf(&c)
 	has.IPCLock = found.IPCLock
@@ -92,13 +92,13 @@ func (f *confirmer) report(log logrus.FieldLogger, o outcome, late bool) {
 		f.unconfirmed(log, fmt.Errorf("its memlock is %s", o.memlock), "rdma-spec repair raises it")
 		return
 	case len(o.lacks.Devices) > 0:
-		f.unconfirmed(log, fmt.Errorf("it lacks %s", o.lacks.DeviceNames()), "another plugin removes devices: find "+
-			"out which")
+		f.unconfirmed(log, fmt.Errorf("it lacks %s", o.lacks.DeviceNames()),
+			"another plugin removes devices: find out which one")
 		return
 	}
 	log = log.WithFields(fieldsOf(spec.Grant{Memlock: o.memlock, Devices: o.granted.Devices})).
 		WithField("ipc_lock", o.ipcLock)
-	if o.before != 0 { // else the container would have had the runtime's own
+	if o.before != 0 { // otherwise it would have had the runtime's default
 		log = log.WithField("from", o.before.String())
 	}
 	switch {
@@ -117,8 +117,8 @@ func (f *confirmer) report(log logrus.FieldLogger, o outcome, late bool) {
 // errUnseen means that the first process of a created container is not visible.
 var errUnseen = errors.New("the first process of a created container is not visible")
 
-// complete adds what a created container lacks of a grant, devices aside, if that can be written, and returns what it
-// has.
+// complete adds what a created container lacks of a grant except devices, if the stored spec can be written, and
+// returns what the container has.
 func (f *confirmer) complete(ctx context.Context, c policy.Container, ctr *api.Container,
 	grant spec.Grant) (storedspec.Found, error) {
 	specs := f.stored()
@@ -126,15 +126,15 @@ func (f *confirmer) complete(ctx context.Context, c policy.Container, ctr *api.C
 	case specs == nil:
 		has, err := firstMemlock(f.limits, ctr, f.limits.Newest)
 		return storedspec.Found{Memlock: has}, err
-	case grant.IPCLock == spec.IPCLockNo && c.Memlock.Soft >= grant.Memlock: // the event says so, from containerd 2.3 on
+	case grant.IPCLock == spec.IPCLockNo && c.Memlock.Soft >= grant.Memlock: // listed by containerd 2.3 and later
 		return storedspec.Found{Memlock: c.Memlock}, nil
 	}
 	return specs.Confirm(ctx, ctr.GetId(), grant)
 }
 
-// firstMemlock returns the RLIMIT_MEMLOCK of a container's first process; errUnseen where that cannot be seen. It looks
-// for the process only where the runtime does not name it: CRI-O 1.34 has no PID in a container's events
-// (internal/nri/container.go), and no runtime has one in its list.
+// firstMemlock returns the RLIMIT_MEMLOCK of a container's first process; errUnseen if the process is not visible. It
+// searches for the process only if the runtime does not report its PID: CRI-O 1.34 reports none in a container's events
+// (internal/nri/container.go), and no runtime reports PIDs in its list of containers.
 func firstMemlock(limits Limits, ctr *api.Container, find func(container string) (int, error)) (spec.Rlimit, error) {
 	pid := int(ctr.GetPid())
 	if pid == 0 {
@@ -154,7 +154,7 @@ func firstMemlock(limits Limits, ctr *api.Container, find func(container string)
 	return limit, nil
 }
 
-// fieldsOf returns a grant as fields of a log line.
+// fieldsOf returns a grant as the fields of a log line.
 func fieldsOf(grant spec.Grant) logrus.Fields {
 	fields := logrus.Fields{}
 	if grant.Memlock != 0 {
@@ -169,13 +169,13 @@ func fieldsOf(grant spec.Grant) logrus.Fields {
 	return fields
 }
 
-// answered counts and logs a grant where nothing shows what the container got.
+// answered counts and logs a grant that cannot be confirmed.
 func (f *confirmer) answered(log logrus.FieldLogger, grant spec.Grant) {
 	f.metrics.grants.WithLabelValues(grantAnswered).Inc()
 	log.WithFields(fieldsOf(grant)).Info("answered")
 }
 
-// cannotConfirm logs once a registration why nothing shows what containers got.
+// cannotConfirm logs once for each registration why grants cannot be confirmed.
 func (f *confirmer) cannotConfirm(cause error) {
 	if !f.unseenLogged.Swap(true) {
 		f.log.WithError(cause).Warn("cannot confirm grants of RDMA containers: the log has \"answered\" instead of " +
@@ -183,13 +183,13 @@ func (f *confirmer) cannotConfirm(cause error) {
 	}
 }
 
-// unconfirmed counts and logs a grant that the container may not have got, or not all of it.
+// unconfirmed counts and logs a grant that the container may lack in whole or in part.
 func (f *confirmer) unconfirmed(log logrus.FieldLogger, err error, next string) {
 	f.metrics.grants.WithLabelValues(grantUnconfirmed).Inc()
 	log.WithError(err).Warn("not confirmed: the container may lack part of its grant; " + next)
 }
 
-// nextStep returns what somebody can do about a grant that is not confirmed.
+// nextStep returns what an administrator can do about an unconfirmed grant.
 func nextStep(err error) string {
 	if errors.Is(err, storedspec.ErrStarted) {
 		return "processes that are executed later have it; if running ones need it, recreate the pod"
@@ -199,7 +199,7 @@ func nextStep(err error) string {
 }
 
 const (
-	// confirmedWithin is how long the runtime may take from CreateContainer to PostCreateContainer.
+	// confirmedWithin is the time from CreateContainer to PostCreateContainer after which a grant is overdue.
 	confirmedWithin = 10 * time.Second
 	expireEvery     = 5 * time.Second
 )
@@ -207,11 +207,11 @@ const (
 var (
 	errDropped = errors.New("containerd had already dropped this plugin, and may have ignored the whole grant")
 	errHidden  = errors.New("the runtime created the container but did not call this plugin's PostCreateContainer: " +
-		"another plugin's fails; see the runtime's log")
+		"another plugin's failed; see the runtime's log")
 )
 
-// dropListed gives up the pending grants of containers that the runtime lists when the plugin registers: it has created
-// them without asking.
+// dropListed gives up the pending grants of containers that the runtime lists when the plugin registers: it created
+// them without waiting for the plugin.
 func (f *confirmer) dropListed(containers []*api.Container) {
 	for _, ctr := range containers {
 		f.giveUp(ctr.GetId(), errDropped)
@@ -240,8 +240,8 @@ func (f *confirmer) expire(ctx context.Context) {
 	}
 }
 
-// expireOverdue gives up the grants of containers that were created long ago. A container that is missing then is still
-// being created, or will never be: it is not looked for again.
+// expireOverdue gives up the grants of containers that were created too long ago. A container without a stored spec is
+// still being created, or was never created, so it is not checked again.
 func (f *confirmer) expireOverdue(ctx context.Context, missing map[string]bool) {
 	all := f.pending.all()
 	maps.DeleteFunc(missing, func(id string, _ bool) bool {

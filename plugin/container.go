@@ -16,9 +16,9 @@ import (
 	"github.com/rdma-spec/rdma-spec/spec"
 )
 
-// Reads returns what the plugin reads of the runtime's events: the fields that ContainerOf and adjusted read, and what
-// tells containers and pods apart. Whoever reads another field adds it here. A kubelet's container has some fifteen
-// mounts, forty variables, and a dozen labels, which are passed over.
+// Reads returns the fields of the runtime's events that the plugin reads: those that ContainerOf and adjusted read, and
+// the IDs of containers and pods. Code that reads another field must add it here. All other fields are skipped, since a
+// kubelet's container has about 15 mounts, 40 variables, and a dozen labels.
 func (*Plugin) Reads() registration.Reads {
 	return registration.Reads{
 		Pod: wire.Paths{
@@ -42,7 +42,7 @@ func beginsWith(prefix string) func([]byte) bool {
 	return func(element []byte) bool { return bytes.HasPrefix(element, []byte(prefix)) }
 }
 
-// ContainerOf returns what a decision depends on and the runtime's event contains.
+// ContainerOf returns the part of a runtime's event that a decision depends on.
 func ContainerOf(pod *api.PodSandbox, ctr *api.Container) policy.Container {
 	c := policy.Container{
 		Namespace:      pod.GetNamespace(),
@@ -66,8 +66,8 @@ func heldDevice(d *api.LinuxDevice) policy.Device {
 	return policy.Device{Path: d.GetPath(), Type: d.GetType(), Major: d.GetMajor(), Minor: d.GetMinor()}
 }
 
-// hostNetwork reports whether a sandbox with these namespaces is in the host's network namespace: the others have one
-// of their own.
+// hostNetwork reports whether a sandbox with these namespaces is in the host's network namespace. Other sandboxes list
+// a network namespace.
 func hostNetwork(namespaces []*api.LinuxNamespace) bool {
 	return len(namespaces) > 0 && !slices.ContainsFunc(namespaces,
 		func(n *api.LinuxNamespace) bool { return n.GetType() == "network" })
@@ -83,7 +83,7 @@ func deviceRules(ctr *api.Container) []specs.LinuxDeviceCgroup {
 	return rules
 }
 
-// memlockOf returns the RLIMIT_MEMLOCK of a list of rlimits, the last one, and whether it has one.
+// memlockOf returns the last RLIMIT_MEMLOCK in a list of rlimits, and whether there is one.
 func memlockOf(rlimits []*api.POSIXRlimit) (limit spec.Rlimit, has bool) {
 	for _, r := range rlimits {
 		if r.GetType() == spec.RlimitMemlock {
@@ -94,8 +94,8 @@ func memlockOf(rlimits []*api.POSIXRlimit) (limit spec.Rlimit, has bool) {
 	return limit, has
 }
 
-// mayHoldVerbs reports whether a container has character devices of its own, and not all of the host's, which may be
-// hundreds.
+// mayHoldVerbs reports whether a container has character devices, unless it can access all of the host's devices, which
+// may be hundreds.
 func mayHoldVerbs(ctr *api.Container) bool {
 	character := func(d *api.LinuxDevice) bool { return d.GetType() == "c" || d.GetType() == "u" }
 	return slices.ContainsFunc(ctr.GetLinux().GetDevices(), character) && !policy.AllDevices(deviceRules(ctr))

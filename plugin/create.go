@@ -17,9 +17,9 @@ import (
 	"github.com/rdma-spec/rdma-spec/spec/hca"
 )
 
-// CreateContainer is called for every container that the runtime creates. It makes one decision and returns its
-// adjustment. An error fails the container's creation; only refusals are errors, so that a fault of the plugin never
-// costs a container.
+// CreateContainer is called for every container that the runtime creates. It makes one decision and returns the
+// adjustment. An error fails the container's creation. It returns errors only for refusals, so that a fault in the
+// plugin never prevents a container.
 func (p *Plugin) CreateContainer(ctx context.Context, pod *api.PodSandbox,
 	ctr *api.Container) (*api.ContainerAdjustment, []*api.ContainerUpdate, error) {
 	start := time.Now()
@@ -46,7 +46,7 @@ func (p *Plugin) CreateContainer(ctx context.Context, pod *api.PodSandbox,
 	return adjust(c, *decision.Grant), nil, nil
 }
 
-// logLeftAlone logs why a container gets nothing, if there is something to say.
+// logLeftAlone logs why a container gets nothing, if there is a reason.
 func (p *Plugin) logLeftAlone(c policy.Container, d policy.Decision) {
 	switch {
 	case d.Reason == "":
@@ -57,8 +57,8 @@ func (p *Plugin) logLeftAlone(c policy.Container, d policy.Decision) {
 	}
 }
 
-// decide makes the one decision about a container, from the runtime's event and, on demand, the kubelet's answer. What
-// it waits for has one deadline.
+// decide decides about a container from the runtime's event and, if necessary, the kubelet's response. All that it
+// waits for has one common deadline.
 func (p *Plugin) decide(ctx context.Context, pod *api.PodSandbox, c policy.Container) policy.Decision {
 	ctx, cancel := context.WithTimeout(ctx, p.budget())
 	defer cancel()
@@ -87,17 +87,17 @@ func (p *Plugin) decide(ctx context.Context, pod *api.PodSandbox, c policy.Conta
 	return decision
 }
 
-// refuse returns the error that fails a container's creation. It logs it once, although the creation is retried and
-// again.
+// refuse returns the error that fails a container's creation. It logs the error once, although the kubelet keeps
+// retrying the creation.
 func (p *Plugin) refuse(c policy.Container, d policy.Decision) error {
 	container := fmt.Sprintf("pod %s/%s, container %s", c.Namespace, c.Pod, c.Name)
 	if p.throttle.due(container + d.Refusal.Message) {
-		p.logOf(c, d).WithField("cause", d.Refusal.Cause).Error("refused: " + d.Refusal.Message)
+		p.logOf(c, d).WithField("reason", d.Refusal.Cause).Error("refused: " + d.Refusal.Message)
 	}
 	return fmt.Errorf("%s: %s: %w", p.Name, container, d.Refusal)
 }
 
-// logOf returns a logger with a container's name and the decision about it. Nearly all containers of a node need none.
+// logOf returns a logger with a container's name and its decision. Few containers need one, so it is created on demand.
 func (p *Plugin) logOf(c policy.Container, d policy.Decision) logrus.FieldLogger {
 	return subjectOf(c, d).log(p.Log)
 }

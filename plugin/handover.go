@@ -11,15 +11,15 @@ import (
 	"github.com/rdma-spec/rdma-spec/plugin/policy/inforce"
 )
 
-// state is the plugin's part of what a process leaves to the one that takes its connection over. Whoever changes
-// testdata/state.json raises registration.StateFormat.
+// state is the plugin's part of the state that a process passes to the one that takes over its connection. If
+// testdata/state.json changes, increase registration.StateFormat.
 type state struct {
-	Pending map[string]pendingGrant `json:"pending,omitempty"` // grants to confirm, by container
+	Pending map[string]pendingGrant `json:"pending,omitempty"` // unconfirmed grants, by container ID
 	Policy  *inforce.Left           `json:"policy,omitempty"`
-	Below   *int                    `json:"below,omitempty"` // how many containers were below policy when it registered
+	Below   *int                    `json:"below,omitempty"` // containers below policy at the registration
 }
 
-// State returns what the process that takes the connection over has to know.
+// State returns what the process that takes over the connection must know.
 func (p *Plugin) State() (json.RawMessage, error) {
 	return json.Marshal(state{
 		Pending: p.confirmer.pending.all(),
@@ -28,8 +28,8 @@ func (p *Plugin) State() (json.RawMessage, error) {
 	})
 }
 
-// Restore reads the state of the process before. The function that it returns goes on where that one has stopped: the
-// runtime lists its containers once a registration.
+// Restore decodes the previous process's state. The function that it returns applies that state, since the runtime
+// lists its containers only once for each registration.
 func (p *Plugin) Restore(left json.RawMessage) (goOn func(), err error) {
 	var before state
 	if err := json.Unmarshal(left, &before); err != nil {

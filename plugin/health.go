@@ -11,11 +11,11 @@ import (
 	"github.com/rdma-spec/rdma-spec/plugin/policy"
 )
 
-// Registered reports whether the runtime asks the plugin about containers now.
+// Registered reports whether the runtime calls the plugin for containers now.
 func (p *Plugin) Registered() bool { return p.registration.Registered() }
 
-// Ready returns what the plugin is ready for: the runtime's requests, or those of a registered plugin whose connection
-// it takes over when that ends. The error says why it is not.
+// Ready returns what the plugin is ready for: the runtime's requests, or taking over the connection of a registered
+// plugin. The error says why it is not ready.
 func (p *Plugin) Ready() (state string, err error) {
 	switch {
 	case p.Registered():
@@ -33,27 +33,28 @@ func (p *Plugin) Ready() (state string, err error) {
 	if err := p.policy().Missing(); err != nil {
 		return "", fmt.Errorf("no configuration, so RDMA containers are refused: %w", err)
 	}
-	// One that serves is ready: a DaemonSet's controller deletes an old pod that is not, before a new one can take over.
+	// A registered plugin is ready even then: a DaemonSet's controller deletes an old pod that is not ready before a new
+	// one can take over.
 	if r := p.config.Refused(); r != nil && !p.Registered() {
 		return "", fmt.Errorf("%s; the configuration is invalid: %w", state, r)
 	}
 	return state, p.Inventory.NumbersUnknown()
 }
 
-// aliveWithin is how long a decision may take before the plugin counts as hung.
+// aliveWithin is how long a decision may take before the plugin is considered hung.
 const aliveWithin = 5 * time.Second
 
-// answersWithin is how long the runtime may wait for an answer before the plugin counts as hung: never less than it is
-// willing to wait, since the edit of a stored spec may take most of that.
+// answersWithin is how long the runtime may wait for a response before the plugin is considered hung. It is at least
+// the runtime's timeout, since the edit of a stored spec may take most of that.
 func (p *Plugin) answersWithin() time.Duration {
 	return max(aliveWithin, p.registration.RequestTimeout())
 }
 
-// harmless is a container that no policy makes an RDMA container.
+// harmless is a container that is never an RDMA container, whatever the policy.
 var harmless = policy.Container{Devices: []policy.Device{{Path: "/dev/null", Type: "c", Major: 1, Minor: 3}}}
 
-// Alive returns nil if the plugin answers requests, otherwise an error that says what hangs. It makes a decision about
-// a container of its own, as requests do, but does not ask the kubelet. Callers that come at the same time share one
+// Alive returns nil if the plugin responds to requests; otherwise, an error that says what hangs. It makes a decision
+// about a container that does not exist, as requests do, but without the kubelet. Concurrent callers share one
 // decision.
 func (p *Plugin) Alive() error {
 	if waiting := p.registration.Waiting(); waiting > p.answersWithin() {

@@ -18,20 +18,20 @@ import (
 	"github.com/rdma-spec/rdma-spec/spec"
 )
 
-// What a look at registration may cost. The containers that are left are counted by nobody.
+// Limits on the check of running containers at registration. Containers beyond them are not counted.
 const (
 	lookSpecsMost = 200
 	lookWithin    = 10 * time.Second
-	lookNames     = 3 // how many containers the log names
+	lookNames     = 3 // maximum number of containers that the log names
 )
 
-// listing is what the runtime lists of its pods, and of the containers that may hold a verbs device.
+// listing is the runtime's list of pods, and of containers that may have a verbs device.
 type listing struct {
 	pods       []*api.PodSandbox
 	containers []*api.Container
 }
 
-// lookAt has lookAll look at a listing, in place of one before that it has not looked at yet.
+// lookAt queues a listing for lookAll, in place of one that is still queued.
 func (p *Plugin) lookAt(l listing) {
 	if p.Validate {
 		return
@@ -40,10 +40,10 @@ func (p *Plugin) lookAt(l listing) {
 	case <-p.listings:
 	default:
 	}
-	p.listings <- l // the runtime registers one plugin at a time
+	p.listings <- l // does not block: the runtime registers one plugin at a time
 }
 
-// lookAll looks at each listing, beside the requests, until the context is done.
+// lookAll checks each listing in the background, until the context is done.
 func (p *Plugin) lookAll(ctx context.Context) {
 	for {
 		select {
@@ -55,8 +55,8 @@ func (p *Plugin) lookAll(ctx context.Context) {
 	}
 }
 
-// look counts the containers of a listing that have a verbs device and a lower memlock than the policy grants:
-// they were created without the plugin, or under another policy. It raises none, and keeps only their number.
+// look counts the listed containers that have a verbs device and a lower memlock than the policy grants, because they
+// were created without the plugin or under another policy. It raises no limit, and stores only the number.
 func (p *Plugin) look(ctx context.Context, l listing) {
 	p.below.Store(nil)
 	if p.policy().Missing() != nil {
@@ -78,10 +78,10 @@ func (p *Plugin) look(ctx context.Context, l listing) {
 	var (
 		count   int
 		named   []string // the first few
-		unknown error    // why some containers could not be looked at
+		unknown error    // why some containers could not be checked
 	)
 	for _, ctr := range l.containers {
-		// Of one without a sandbox, which a runtime could not load, nobody knows the namespace.
+		// The namespace of a container without a sandbox, which the runtime could not load, is unknown.
 		pod, known := pods[ctr.GetPodSandboxId()]
 		if !known || ctr.GetState() == api.ContainerState_CONTAINER_STOPPED || !p.holdsVerbs(pod, ctr) {
 			continue
@@ -124,8 +124,8 @@ func firstOf(named []string, count int) string {
 	return text
 }
 
-// gives returns the memlock that the policy gives a container that runs; 0: none. The kubelet is not asked: what is
-// unknown gives less.
+// gives returns the memlock that the policy grants to a running container; 0 if it grants none. It does not ask the
+// kubelet, so it may return too little.
 func (p *Plugin) gives(c policy.Container) spec.Limit {
 	c.Injected = p.policy().Injects(c)
 	facts := p.facts
@@ -137,28 +137,28 @@ func (p *Plugin) gives(c policy.Container) spec.Limit {
 	return decision.Grant.Memlock
 }
 
-// listedMemlocks finds what the containers of one listing were given.
+// listedMemlocks finds the memlocks of the containers in one listing.
 type listedMemlocks struct {
-	specs   RunningSpecs                     // nil: there are none
-	reads   int                              // of specs
-	limits  Limits                           // nil: nobody can read them
+	specs   RunningSpecs                     // nil if there are none
+	reads   int                              // number of specs that were read
+	limits  Limits                           // nil if they cannot be read
 	running func() (map[string][]int, error) // read once
 }
 
-// errTooMany means that a look has read as many stored specs as it may.
+// errTooMany means that the maximum number of stored specs was read.
 var errTooMany = fmt.Errorf("the plugin reads only %d stored specs when it registers", lookSpecsMost)
 
-// of returns the memlock that a container was given: as the runtime lists it, as its stored spec has it, or as its
-// first process does. The error says why it is unknown.
+// of returns a container's memlock according to the runtime's list, the stored spec, or the first process. The error
+// says why it is unknown.
 func (m *listedMemlocks) of(ctx context.Context, c policy.Container, ctr *api.Container,
 	want spec.Limit) (spec.Limit, error) {
-	if c.Memlock.Soft >= want { // as containerd says from 2.3 on
+	if c.Memlock.Soft >= want { // listed by containerd 2.3 and later
 		return c.Memlock.Soft, nil
 	}
 	if m.specs != nil {
 		limit, known, err := m.stored(ctx, ctr.GetId())
 		if errors.Is(err, storedspec.ErrNotFound) {
-			return want, nil // it has ended
+			return want, nil // the container has ended
 		}
 		if known || err != nil {
 			return limit.Soft, err
@@ -168,10 +168,10 @@ func (m *listedMemlocks) of(ctx context.Context, c policy.Container, ctr *api.Co
 		return 0, errUnseen
 	}
 	limit, err := firstMemlock(m.limits, ctr, m.first)
-	return limit.Hard, err // its program may have lowered the soft one
+	return limit.Hard, err // the program may have lowered its soft limit
 }
 
-// first returns the first process of a container; 0: it has none.
+// first returns the PID of a container's first process; 0 if it has none.
 func (m *listedMemlocks) first(container string) (int, error) {
 	all, err := m.running()
 	if err != nil || len(all[container]) == 0 {
@@ -180,7 +180,7 @@ func (m *listedMemlocks) first(container string) (int, error) {
 	return all[container][0], nil
 }
 
-// stored reads what a container's stored spec sets; known is false where it sets no memlock.
+// stored returns the memlock in a container's stored spec; known is false if the spec sets none.
 func (m *listedMemlocks) stored(ctx context.Context, container string) (limit spec.Rlimit, known bool, err error) {
 	if m.reads == lookSpecsMost {
 		return limit, false, errTooMany

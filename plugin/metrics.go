@@ -12,8 +12,7 @@ import (
 	"github.com/rdma-spec/rdma-spec/plugin/registration"
 )
 
-// metrics are what the plugin counts. Labels have a small, fixed set of values; nothing that a pod's author writes is
-// one.
+// metrics are the plugin's metrics. Labels have a small, fixed set of values, none of which a pod's author writes.
 type metrics struct {
 	requests        *prometheus.CounterVec
 	refusals        *prometheus.CounterVec
@@ -30,14 +29,14 @@ type metrics struct {
 
 const namespace = "nri_rdma"
 
-// What became of grants.
+// The results of grants.
 const (
 	grantConfirmed   = "confirmed"
-	grantRaised      = "raised"       // the memlock was lower, and is written
-	grantLate        = "late"         // its verbs device came after the answer; memlock and IPC_LOCK are written
-	grantRefusedLate = "refused_late" // so did this one's, and the policy refuses it
-	grantUnconfirmed = "unconfirmed"  // it may lack what it was granted
-	grantAnswered    = "answered"     // nothing shows what it got
+	grantRaised      = "raised"       // the memlock was lower, and was raised in the stored spec
+	grantLate        = "late"         // the verbs device appeared after the response; memlock and IPC_LOCK were written
+	grantRefusedLate = "refused_late" // the same, but the policy refuses the container
+	grantUnconfirmed = "unconfirmed"  // the container may lack part of its grant
+	grantAnswered    = "answered"     // nothing shows what the container got
 )
 
 func newMetrics() *metrics {
@@ -54,35 +53,36 @@ func newMetrics() *metrics {
 	}
 	m := &metrics{
 		requests: counter("requests_total",
-			"CreateContainer requests from the runtime, by result (adjusted, untouched, refused) and "+
-				"signal.", "result", "signal"),
+			"CreateContainer requests from the runtime, by result (adjusted, untouched, refused) and signal.",
+			"result", "signal"),
 		refusals: counter("refusals_total",
-			"Refused container creations, by reason. The kubelet retries each container until it is created.", "cause"),
+			"Refused container creations, by reason. The kubelet retries each container until it is created.", "reason"),
 		duration: histogram("request_duration_seconds", "Time to decide about a container."),
 		unknown: counter("unknown_resources_total",
 			"Containers that got a reduced grant or none, because the kubelet did not report their resources.",
 		).WithLabelValues(),
 		leftAlone: counter("left_alone_total",
-			"Containers that got no grant, because the kubelet did not respond when queried for their "+
-				"resources.").WithLabelValues(),
+			"Containers that got no grant, because the kubelet did not respond when queried for their resources.",
+		).WithLabelValues(),
 		leftOut: counter("hcas_left_out_total",
-			"HCAs left out of a request for all HCAs, because they have no ACTIVE port, or cannot be used.",
+			"HCAs left out of a request for all HCAs, because they have no ACTIVE port or cannot be used.",
 		).WithLabelValues(),
 		authored: counter("authors_devices_total",
-			"Containers left as they are, because the pod's author may have chosen their verbs device with another "+
-				"plugin's annotation.").WithLabelValues(),
+			"Containers left unchanged, because the pod's author may have chosen their verbs device "+
+				"with another plugin's annotation.").WithLabelValues(),
 		grants: counter("grants_total",
-			"Grants, by result: confirmed; raised (memlock had been set lower); late (the verbs device appeared "+
-				"after the response); refused_late (the same, and the policy refuses the container, which runs); "+
-				"unconfirmed (the container may lack part of its grant); answered (nothing shows what the container "+
-				"has).", "result"),
+			"Grants, by result: confirmed; raised (memlock had been set lower); "+
+				"late (the verbs device appeared after the response); "+
+				"refused_late (the same, but the policy refuses the container, which is running); "+
+				"unconfirmed (the container may lack part of its grant); "+
+				"answered (nothing shows what the container has).", "result"),
 		confirmDuration: histogram("confirm_duration_seconds",
-			"Delay of a container's creation until its grant is confirmed."),
-		configValid:  gauge("config_valid", "1 if the configuration last read is in force; 0 if it is invalid."),
+			"Time by which confirming a grant delays a container's creation."),
+		configValid:  gauge("config_valid", "1 if the last configuration read is in force; 0 if it is invalid."),
 		configLoaded: gauge("config_loaded_timestamp_seconds", "When the configuration in force was loaded."),
 	}
 	m.configValid.Set(1)
-	// so that the first failure is an increase
+	// Start at 0, so that the first failure is an increase.
 	for _, result := range []string{grantConfirmed, grantRaised, grantLate, grantRefusedLate, grantUnconfirmed,
 		grantAnswered} {
 		m.grants.WithLabelValues(result)
@@ -90,8 +90,7 @@ func newMetrics() *metrics {
 	return m
 }
 
-// Collectors returns all metrics of the plugin, for a registry. Those of other packages are read when they are
-// collected.
+// Collectors returns all of the plugin's metrics, for a registry. Those of other packages are read at collection time.
 func (p *Plugin) Collectors() []prometheus.Collector {
 	m := p.metrics
 	all := []prometheus.Collector{
@@ -102,13 +101,13 @@ func (p *Plugin) Collectors() []prometheus.Collector {
 		Flag("waiting", "1 while this process waits behind a registered one to take over its connection.",
 			nil, p.registration.Behind),
 		Flag("registration_paused",
-			"1 while the plugin waits for minutes, because the runtime ended the connection during two "+
-				"registrations in a row.",
+			"1 while the plugin pauses for minutes, "+
+				"because the runtime ended the connection during two registrations in a row.",
 			nil, p.registration.Paused),
 		prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 			Namespace: namespace, Name: "connected_unregistered_seconds",
-			Help: "Time that the plugin has been connected without being registered. The runtime creates no " +
-				"containers meanwhile.",
+			Help: "Time that the plugin has been connected without being registered. " +
+				"The runtime creates no containers meanwhile.",
 		}, func() float64 { return p.registration.Unregistered().Seconds() }),
 		registeredAt{p.registration},
 		registeredBelow{p},
@@ -116,8 +115,8 @@ func (p *Plugin) Collectors() []prometheus.Collector {
 	return all
 }
 
-// registeredAt says when the runtime registered the plugin. There is no such metric before, so that each change of it
-// is a registration, also one after a crash.
+// registeredAt is the time of the last registration. The metric is absent before the first one, so that each change is
+// a registration, even after a crash.
 type registeredAt struct{ *registration.Registration }
 
 var registeredAtDesc = prometheus.NewDesc(namespace+"_registered_timestamp_seconds",
@@ -133,8 +132,8 @@ func (r registeredAt) Collect(to chan<- prometheus.Metric) {
 	}
 }
 
-// registeredBelow says how many containers were below policy at the registration. There is no such metric before it is
-// known.
+// registeredBelow is the number of containers that were below policy at the registration. The metric is absent until it
+// is known.
 type registeredBelow struct{ *Plugin }
 
 var registeredBelowDesc = prometheus.NewDesc(namespace+"_registered_below_policy",
@@ -151,7 +150,7 @@ func (r registeredBelow) Collect(to chan<- prometheus.Metric) {
 	}
 }
 
-// Flag returns a metric that is 1 while something holds, otherwise 0. Its labels do not change.
+// Flag returns a metric that is 1 while holds returns true, otherwise 0. Its labels are constant.
 func Flag(name, help string, labels prometheus.Labels, holds func() bool) prometheus.Collector {
 	return prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 		Namespace: namespace, Name: name, Help: help, ConstLabels: labels,
@@ -163,7 +162,7 @@ func Flag(name, help string, labels prometheus.Labels, holds func() bool) promet
 	})
 }
 
-// loaded records whether the last configuration that was read is in force.
+// loaded records whether the last configuration read is in force.
 func (m *metrics) loaded(valid bool) {
 	m.configValid.Set(0)
 	if valid {

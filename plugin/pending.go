@@ -15,14 +15,14 @@ import (
 )
 
 const (
-	// pendingFor is how long a grant waits for its container's PostCreateContainer: longer than the kubelet waits for a
-	// creation. If the creation fails in between, none comes.
+	// pendingFor is how long a grant waits for PostCreateContainer, which is not called if the creation fails. It is
+	// longer than the kubelet waits for a creation.
 	pendingFor = 10 * time.Minute
-	// pendingMost bounds how many grants wait.
+	// pendingMost bounds the number of pending grants.
 	pendingMost = 1024
 )
 
-// subject is what the log says of a container and of the decision about it.
+// subject is what the log says about a container and its decision.
 type subject struct {
 	Namespace string        `json:"namespace"`
 	Pod       string        `json:"pod"`
@@ -60,19 +60,19 @@ func (s subject) log(to logrus.FieldLogger) logrus.FieldLogger {
 	return to.WithFields(fields)
 }
 
-// pendingGrant is a grant that was answered and is not confirmed yet. It never changes.
+// pendingGrant is a grant in a response that is not confirmed yet. It is immutable.
 type pendingGrant struct {
 	Subject subject    `json:"subject"`
 	Grant   spec.Grant `json:"grant"`
-	Since   time.Time  `json:"-"` // since when this process knows of it
+	Since   time.Time  `json:"-"` // when this process learned of it
 }
 
-// pend returns what a decision grants, as from now on.
+// pend returns a decision's grant as pending from now on.
 func pend(c policy.Container, d policy.Decision) pendingGrant {
 	return pendingGrant{Subject: subjectOf(c, d), Grant: *d.Grant, Since: time.Now()}
 }
 
-// pendingGrants are the grants that are not confirmed yet, by container. It is safe for concurrent use.
+// pendingGrants are the unconfirmed grants by container ID. It is safe for concurrent use.
 type pendingGrants struct{ grants *cache.LRUExpireCache }
 
 func newPendingGrants() pendingGrants { return pendingGrants{cache.NewLRUExpireCache(pendingMost)} }
@@ -81,7 +81,7 @@ func (p pendingGrants) add(container string, grant pendingGrant) {
 	p.grants.Add(container, grant, pendingFor)
 }
 
-// take returns a container's grant, which is no longer pending.
+// take removes and returns a container's pending grant.
 func (p pendingGrants) take(container string) (grant pendingGrant, found bool) {
 	kept, _ := p.grants.Get(container)
 	p.grants.Remove(container)

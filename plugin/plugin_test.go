@@ -173,7 +173,7 @@ func TestCreateContainer_Refused(t *testing.T) {
 	for range 1000 {
 		_, err := runtime.Create(t.Context(), in("ml", "true"), &api.Container{Id: "container", Name: "main"})
 		if err == nil || !strings.Contains(err.Error(),
-			`rdma: pod ml/train-0, container main: namespace "ml" may not opt in by annotation`) {
+			`rdma: pod ml/train-0, container main: the policy does not allow pods in namespace "ml" to opt in by annotation`) {
 			t.Fatalf("creation: %v", err)
 		}
 	}

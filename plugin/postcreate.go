@@ -11,16 +11,16 @@ import (
 	"github.com/rdma-spec/rdma-spec/plugin/policy"
 )
 
-// PostCreateContainer is called for every container that the runtime has created, with what all plugins and CDI have
-// given it. containerd's task does not exist yet; CRI-O's first process does. Now a grant is confirmed, and the stored
-// spec of containerd gets what NRI cannot express or somebody else has taken back. It returns no error: the runtime
-// would only log it, and ask no plugin behind this one.
+// PostCreateContainer is called for every container after the runtime created it, with what all plugins and CDI
+// injected. containerd has not created the task yet; CRI-O has started the first process. The plugin confirms the
+// grant, and adds to containerd's stored spec what NRI cannot express or another plugin reverted. It returns no error:
+// the runtime would only log it, and skip the plugins after this one.
 func (p *Plugin) PostCreateContainer(ctx context.Context, pod *api.PodSandbox, ctr *api.Container) error {
 	pending, found := p.confirmer.pending.take(ctr.GetId())
 	if !found && !p.holdsVerbs(pod, ctr) {
 		return nil
 	}
-	ctx, cancel := context.WithTimeout(ctx, p.registration.RequestTimeout()) // of a decision and a write together
+	ctx, cancel := context.WithTimeout(ctx, p.registration.RequestTimeout()) // for the decision and the write together
 	defer cancel()
 	if found {
 		p.confirmer.confirm(ctx, ContainerOf(pod, ctr), ctr, pending, false)
@@ -33,7 +33,7 @@ func (p *Plugin) PostCreateContainer(ctx context.Context, pod *api.PodSandbox, c
 const cameLate = "its verbs device appeared after this plugin had responded, for example because another NRI plugin " +
 	"injects it by CDI"
 
-// decideLate decides about a container that was no RDMA container when it was asked about.
+// decideLate decides about a container that was not an RDMA container in CreateContainer.
 func (p *Plugin) decideLate(ctx context.Context, pod *api.PodSandbox, ctr *api.Container) {
 	c := ContainerOf(pod, ctr)
 	decision := p.decide(ctx, pod, c)
@@ -41,7 +41,7 @@ func (p *Plugin) decideLate(ctx context.Context, pod *api.PodSandbox, ctr *api.C
 	switch {
 	case decision.Refusal != nil:
 		p.metrics.grants.WithLabelValues(grantRefusedLate).Inc()
-		log.WithField("cause", decision.Refusal.Cause).Error("the policy refuses it, but it runs: " + cameLate + ": " +
+		log.WithField("reason", decision.Refusal.Cause).Error("the policy refuses it, but it runs: " + cameLate + ": " +
 			decision.Refusal.Message)
 	case decision.Grant != nil:
 		decision.Grant.Devices = nil
@@ -52,7 +52,7 @@ func (p *Plugin) decideLate(ctx context.Context, pod *api.PodSandbox, ctr *api.C
 	}
 }
 
-// holdsVerbs reports whether a created container holds a verbs device that makes it an RDMA container.
+// holdsVerbs reports whether a created container has a verbs device.
 func (p *Plugin) holdsVerbs(pod *api.PodSandbox, ctr *api.Container) bool {
 	return mayHoldVerbs(ctr) && policy.HoldsVerbs(ContainerOf(pod, ctr), p.facts)
 }

@@ -92,7 +92,7 @@ func TestStartedWithABadFile(t *testing.T) {
 	runtime.Start(t)
 	await.That(t, await.Timeout, "registered", func() bool { return runtime.Synchronised() == 1 })
 	_, err := runtime.Create(t.Context(), pod, verbsContainer(t, p.root))
-	if err == nil || !strings.Contains(err.Error(), "the plugin has no configuration: memlok: unknown key") {
+	if err == nil || !strings.Contains(err.Error(), "the plugin has no valid configuration: memlok: unknown key") {
 		t.Errorf("creation of an RDMA container: %v", err)
 	}
 	if _, err := runtime.Create(t.Context(), pod, &api.Container{Id: "plain", Name: "main"}); err != nil {

@@ -11,13 +11,13 @@ import (
 	"github.com/rdma-spec/rdma-spec/spec"
 )
 
-// startable is the highest memlock of a container that a runtime can start, which is found out beside the requests.
+// startable is the highest memlock with which a runtime can start a container. It is determined in the background.
 type startable struct {
-	found chan struct{} // closed when it was looked for
-	most  spec.Limit    // 0: unknown
+	found chan struct{} // closed when most is set
+	most  spec.Limit    // 0 if unknown
 }
 
-// within returns the limit, once it is found out; 0 where that is not before the context is done.
+// within waits for the limit and returns it; 0 if the context is done first.
 func (s *startable) within(ctx context.Context) spec.Limit {
 	if s == nil {
 		return 0
@@ -26,11 +26,11 @@ func (s *startable) within(ctx context.Context) spec.Limit {
 	case <-s.found:
 		return s.most
 	case <-ctx.Done():
-		return s.now() // both may have happened
+		return s.now() // both may be ready
 	}
 }
 
-// now is within for who cannot wait.
+// now returns the limit without waiting; 0 if it is not known yet.
 func (s *startable) now() spec.Limit {
 	if s == nil {
 		return 0
@@ -43,7 +43,7 @@ func (s *startable) now() spec.Limit {
 	}
 }
 
-// Connected finds out, beside the requests, what the runtime of a connection that begins can start.
+// Connected starts to determine, in the background, what memlock the newly connected runtime can set.
 func (p *Plugin) Connected(runtime int) {
 	s := &startable{found: make(chan struct{})}
 	p.startable.Store(s)
@@ -53,15 +53,15 @@ func (p *Plugin) Connected(runtime int) {
 	}()
 }
 
-// startableBy returns the highest memlock of a container that a runtime can start, given by its process, or by 0; 0:
-// unknown.
+// startableBy returns the highest memlock with which the runtime with this PID (0 if unknown) can start a container; 0
+// if that is unknown.
 func (p *Plugin) startableBy(runtime int) spec.Limit {
 	if p.Startable == nil {
 		return 0
 	}
 	most, err := p.Startable(runtime)
 	if err != nil {
-		const unknown = "cannot tell whether the runtime can raise limits: if it cannot, RDMA containers do not start"
+		const unknown = "cannot tell whether the runtime can raise limits: if it cannot, RDMA containers fail to start"
 		if p.throttle.due(unknown) {
 			p.Log.WithError(err).Info(unknown)
 		}

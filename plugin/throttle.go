@@ -10,18 +10,18 @@ import (
 )
 
 const (
-	// logAgain is the time after which the same line is logged again.
+	// logAgain is how long a repeated line is not logged.
 	logAgain = 10 * time.Minute
-	// loggedMost bounds how many lines are remembered.
+	// loggedMost bounds the number of lines that are remembered.
 	loggedMost = 1024
 )
 
-// throttle keeps repeated lines from filling the log: a kubelet tries a refused container again and again.
+// throttle keeps repeated lines from filling the log, since the kubelet keeps retrying a refused container.
 type throttle struct{ logged *cache.LRUExpireCache }
 
 func newThrottle() throttle { return throttle{cache.NewLRUExpireCache(loggedMost)} }
 
-// due reports whether a line should be logged now, because it was not in the last ten minutes. Now it counts as logged.
+// due reports whether a line was not logged in the last ten minutes, and records it as logged.
 func (t throttle) due(line string) bool {
 	if _, logged := t.logged.Get(line); logged {
 		return false

@@ -15,12 +15,12 @@ import (
 	"github.com/rdma-spec/rdma-spec/plugin/policy"
 )
 
-// causeUnadjusted is the cause of a refusal: the container would start without what the policy gives.
+// causeUnadjusted means that the container would start without its grant.
 const causeUnadjusted policy.Cause = "unadjusted"
 
-// ValidateContainerAdjustment is called for every container after all plugins have adjusted it. It makes the decision
-// that the plugin should have made, about the adjusted container: what the grant would still change is what the
-// container lacks. CAP_IPC_LOCK does not count, since the container gets it later.
+// ValidateContainerAdjustment is called for every container after all plugins adjusted it. It makes the decision that
+// the plugin should have made, for the adjusted container. If the grant would still change the container, the container
+// lacks it. CAP_IPC_LOCK is ignored, since the container gets it later.
 func (p *Plugin) ValidateContainerAdjustment(ctx context.Context,
 	request *api.ValidateContainerAdjustmentRequest) error {
 	start := time.Now()
@@ -31,7 +31,7 @@ func (p *Plugin) ValidateContainerAdjustment(ctx context.Context,
 	decision := p.decide(ctx, pod, c)
 	if decision.Grant != nil {
 		decision.Refusal = refuseUnadjusted(c, decision)
-		decision.Grant = nil // a validator gives nothing
+		decision.Grant = nil // a validator grants nothing
 	}
 	p.metrics.count(decision, start)
 	if decision.Refusal == nil {
@@ -40,7 +40,7 @@ func (p *Plugin) ValidateContainerAdjustment(ctx context.Context,
 	return p.refuse(c, decision)
 }
 
-// refuseUnadjusted refuses a container that lacks something of its grant.
+// refuseUnadjusted refuses a container that lacks part of its grant.
 func refuseUnadjusted(c policy.Container, d policy.Decision) *policy.Refusal {
 	lacks := d.Grant.Lacks(hasOf(&c))
 	var words []string
@@ -59,7 +59,7 @@ func refuseUnadjusted(c policy.Container, d policy.Decision) *policy.Refusal {
 			d.Signal, d.Evidence, strings.Join(words, " and "), d.Rule)}
 }
 
-// adjusted returns a container as an adjustment leaves it, in all that a decision depends on and that plugins adjust.
+// adjusted returns a container with an adjustment applied, as far as a decision depends on it and plugins adjust it.
 func adjusted(c policy.Container, adjustment *api.ContainerAdjustment) policy.Container {
 	if limit, set := memlockOf(adjustment.GetRlimits()); set {
 		c.Memlock = limit

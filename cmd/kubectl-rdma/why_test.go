@@ -64,7 +64,7 @@ const podsInTrouble = `
     phase: Pending
     containerStatuses:
     - {name: main, state: {waiting: {reason: CreateContainerError,
-      message: "nri-rdma: pod default/refused, container main: namespace \"default\" may not opt in by annotation"}}}
+      message: "nri-rdma: pod default/refused, container main: the policy does not allow pods in namespace \"default\" to opt in by annotation"}}}
 `
 
 // authors is a server with these pods, their logs, and their events.

@@ -1,9 +1,9 @@
 // Copyright The rdma-spec Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package breaker keeps callers from an API that fails, so that no container waits for it: three failures in a row open
-// the breaker, and ten seconds later one caller tries the API. The package knows nothing of what callers ask, and sets
-// no time limit for a call: its context does.
+// Package breaker stops calls to an API that fails, so that no container waits for it. Three failures in a row open the
+// breaker; after ten seconds, one caller tries the API. The package is independent of the API, and sets no timeout for
+// a call: the call's context does.
 package breaker
 
 import (
@@ -20,36 +20,36 @@ const (
 	Failures = 3
 	// OpenFor is how long a breaker stays open before one caller tries the API.
 	OpenFor = 10 * time.Second
-	// Enough is how long an API must have had for an answer that counts: with less, its caller's time was spent elsewhere.
+	// Enough is the least time that a call must have for its failure to count. With less, the caller had spent its time
+	// elsewhere.
 	Enough = 100 * time.Millisecond
 )
 
-// ErrOpen means that the API was not asked.
+// ErrOpen means that the API was not called.
 var ErrOpen = errors.New("not called, because it failed three times in a row")
 
-// noVerdictError is the error of a call that says nothing about the API.
+// noVerdictError is the error of a call that does not show whether the API works.
 type noVerdictError struct{ error }
 
-// Unwrap returns what the call says.
+// Unwrap returns the call's error.
 func (e noVerdictError) Unwrap() error { return e.error }
 
-// Options say which outcomes are failures, and what is called when the state changes.
+// Options define failures, and who is notified of changes.
 type Options struct {
-	// Failed reports whether the outcome of a call, nil included, is a fault of the API.
+	// Failed reports whether a call's error, which may be nil, is a fault of the API.
 	Failed func(err error) bool
-	// OnChange, if given, is called when the breaker opens, and when the API has answered again. It must not use the
-	// breaker.
+	// OnChange, if set, is called when the breaker opens, and when the API responds again. It must not use the breaker.
 	OnChange func(open bool)
 }
 
-// Breaker guards an API. It is safe for concurrent use. Breakers share nothing.
+// Breaker guards an API. It is safe for concurrent use. Breakers are independent of each other.
 type Breaker[T any] struct {
 	Options
 	gate    *gobreaker.CircuitBreaker[T]
 	failing atomic.Bool // OnChange was last called with true
 }
 
-// New makes a closed Breaker: every call goes through.
+// New returns a closed Breaker, which allows every call.
 func New[T any](o Options) *Breaker[T] {
 	b := &Breaker[T]{Options: o}
 	b.gate = gobreaker.NewCircuitBreaker[T](gobreaker.Settings{
@@ -73,15 +73,15 @@ func New[T any](o Options) *Breaker[T] {
 	return b
 }
 
-// report calls OnChange if the state is another one.
+// report calls OnChange if the state changed.
 func (b *Breaker[T]) report(open bool) {
 	if b.failing.Swap(open) != open && b.OnChange != nil {
 		b.OnChange(open)
 	}
 }
 
-// Do calls the API, unless the breaker is open: then it returns ErrOpen. The context is the call's. A failure counts
-// for nothing if the caller gave up, or had not Enough time left for the call.
+// Do calls the API, or returns ErrOpen if the breaker is open. The context is the call's. A failure does not count if
+// the caller canceled the call, or had less time than Enough left.
 func (b *Breaker[T]) Do(ctx context.Context, call func() (T, error)) (T, error) {
 	deadline, bounded := ctx.Deadline()
 	hurried := bounded && time.Until(deadline) < Enough
@@ -98,5 +98,5 @@ func (b *Breaker[T]) Do(ctx context.Context, call func() (T, error)) (T, error) 
 	return result, err
 }
 
-// Failing reports whether the API has failed so often that the breaker opened, and has not answered since.
+// Failing reports whether the breaker opened because of failures and the API has not responded since.
 func (b *Breaker[T]) Failing() bool { return b.failing.Load() }

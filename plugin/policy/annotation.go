@@ -17,12 +17,13 @@ import (
 	nri "github.com/containerd/nri/pkg/plugin"
 )
 
-// AnnotationKey is the annotation with which a pod's author opts in or out, by NRI's convention:
-// AnnotationKey/container.NAME for one container, else AnnotationKey/pod, else the bare key.
+// AnnotationKey is the annotation with which a pod's author opts in or out. By NRI's convention,
+// AnnotationKey/container.NAME applies to one container and takes precedence over AnnotationKey/pod, which takes
+// precedence over the bare key.
 const AnnotationKey = "rdma." + nri.AnnotationDomain
 
-// Annotations returns the annotations of a pod that a decision about a container may read, whatever the configuration
-// says. It cuts a value that is too long, since a pod's author can write a quarter of a megabyte.
+// Annotations returns those of a pod's annotations that a decision about a container can depend on, whatever the
+// configuration says. It truncates long values, since a pod's author can write 256 KiB.
 func Annotations(pod map[string]string, container string) map[string]string {
 	var read map[string]string
 	keep := func(key, value string, most int) {
@@ -46,7 +47,7 @@ func Annotations(pod map[string]string, container string) map[string]string {
 	return read
 }
 
-// annotation returns the value that counts for a container, and whether it was written for that very container.
+// annotation returns the value that applies to a container, and whether it was written for this container alone.
 func annotation(pod map[string]string, container string) (value string, own, found bool) {
 	value, found = nri.GetEffectiveAnnotation(&api.PodSandbox{Annotations: pod}, AnnotationKey, container) // guard: annotation-scope, else anyScope
 	_, own = pod[ownKey(container)]
@@ -58,7 +59,7 @@ func ownKey(container string) string { return AnnotationKey + "/container." + co
 // maxAnnotation bounds an annotation's value in bytes. It leaves room for two dozen HCA names.
 const maxAnnotation = 1024
 
-// request is what a pod's author asks for. The zero request asks for what the policy gives.
+// request is what a pod's author requests. The zero request accepts what the policy grants.
 type request struct {
 	optOut  bool
 	memlock *memlock
@@ -66,16 +67,16 @@ type request struct {
 	devices deviceRequest
 }
 
-// deviceRequest is the HCAs that are asked for. The zero value leaves it to the policy.
+// deviceRequest is the HCAs that are requested. The zero value leaves the choice to the policy.
 type deviceRequest struct {
 	none, all bool
 	names     []string
 }
 
-// given reports whether the author asked for devices.
+// given reports whether the author requested devices.
 func (d deviceRequest) given() bool { return d.all || len(d.names) > 0 }
 
-// onlyLowers reports whether a request only lowers what a container gets without it.
+// onlyLowers reports whether a request only lowers what the container would get without it.
 func (r request) onlyLowers() bool {
 	lowers := r.memlock != nil || r.ipcLock != nil || r.devices.none
 	return lowers && !r.devices.given() && (r.ipcLock == nil || !*r.ipcLock) &&
@@ -89,7 +90,7 @@ type annotationValue struct {
 	Devices json.RawMessage `json:"devices"`
 }
 
-// words are the values of the annotation that are one word, in the order in which messages name them.
+// words are the annotation's one-word values, in the order in which messages list them.
 var words = []struct {
 	word  string
 	means request
@@ -98,7 +99,7 @@ var words = []struct {
 	{"false", request{optOut: true}},
 }
 
-// deviceWords are those of its key devices.
+// deviceWords are the one-word values of the annotation's key devices.
 var deviceWords = []struct {
 	word  string
 	means deviceRequest
@@ -107,16 +108,16 @@ var deviceWords = []struct {
 	{"none", deviceRequest{none: true}},
 }
 
-// Vocabulary is what an annotation may say. A word that neither opts in nor opts out needs a list of its own.
+// Vocabulary lists what an annotation can contain. A new word that neither opts in nor opts out needs its own list.
 type Vocabulary struct {
-	OptIn, OptOut []string // words
-	Keys, Devices []string // keys of the YAML form, and words of its key devices
+	OptIn, OptOut []string // one-word values
+	Keys, Devices []string // keys of the YAML form, and one-word values of its key devices
 }
 
-// Words returns the values that are one word.
+// Words returns all one-word values.
 func (v Vocabulary) Words() []string { return slices.Concat(v.OptIn, v.OptOut) }
 
-// AnnotationVocabulary is for tests of what has a copy of it: deploy/admission, README.md, and docs/pods.md.
+// AnnotationVocabulary is for the tests of deploy/admission, README.md, and docs/pods.md, which contain copies of it.
 func AnnotationVocabulary() Vocabulary {
 	var v Vocabulary
 	for _, w := range words {
@@ -136,7 +137,7 @@ func AnnotationVocabulary() Vocabulary {
 	return v
 }
 
-// annotationForm and devicesForm are what to write.
+// annotationForm and devicesForm tell the author in messages which values are valid.
 var annotationForm, devicesForm = forms()
 
 func forms() (annotation, devices string) {
@@ -150,14 +151,14 @@ func forms() (annotation, devices string) {
 		"is neither " + devices + "a list of HCA names such as [mlx5_0]"
 }
 
-// parseAnnotation reads an annotation's value. Errors are one line of ASCII and never repeat more than a bounded part
-// of it.
+// parseAnnotation parses an annotation's value. Errors are one line of ASCII and repeat a limited part of the value at
+// most.
 func parseAnnotation(value string) (request, error) {
 	if len(value) > maxAnnotation { // guard: annotation-size
 		return request{}, fmt.Errorf("it is longer than %d bytes: write %s", maxAnnotation, annotationForm)
 	}
 	if strings.ContainsFunc(value, notPlain) { // guard: annotation-ascii
-		return request{}, errors.New("it has a character that is not ASCII: write " + annotationForm)
+		return request{}, errors.New("it contains a character that is not ASCII: write " + annotationForm)
 	}
 	word := strings.TrimSpace(value)
 	if word == "" {

@@ -97,12 +97,12 @@ func authorAttacks() []attack {
 		{guard: "author-resource", name: "named-under-a-rule-for-other-resources",
 			config:    "rules: [{match: {namespaces: [web], resources: [example.com/net]}}]",
 			container: asking(holds("example.com/gpu"), gke(uverbs1, heldVerbs(1)))},
-		{guard: "opt-in", name: "named-and-annotated", config: "{}", refused: CauseNamespace, says: "may not opt in",
+		{guard: "opt-in", name: "named-and-annotated", config: "{}", refused: CauseNamespace, says: "to opt in by annotation",
 			container: gke(uverbs1, heldVerbs(1)).with(func(c *subject) { c.Annotations[AnnotationKey] = "true" })},
 		{guard: "device-annotation", name: "key-with-a-scope", config: "optIn: {deviceAnnotations: [devices.gke.io/pod]}",
-			badConfig: true, says: "without its scope"},
+			badConfig: true, says: "is not a valid annotation key"},
 		{guard: "device-annotation", name: "key-of-the-runtimes", config: "optIn: {deviceAnnotations: [io.kubernetes.cri.x]}",
-			badConfig: true, says: "without its scope"},
+			badConfig: true, says: "is not a valid annotation key"},
 	}
 	for _, by := range injectors {
 		rows = append(rows, none("author", "named-to-"+by.name, byAnnotationOf(by.key, by.value, heldVerbs(1))))
@@ -151,7 +151,7 @@ func TestAuthorsDeviceWithoutTheKubeletsWord(t *testing.T) {
 	for name, test := range map[string]struct {
 		kubelet func() ([]string, bool, error)
 		says    string
-	}{"silent": {silent, "the kubelet did not report"}, "none": {nil, "added to optIn.namespaces"}} {
+	}{"silent": {silent, "the kubelet did not report"}, "none": {nil, "to optIn.namespaces"}} {
 		c := byAnnotationOf("devices.gke.io", uverbs1, heldVerbs(1))
 		c.Resources = test.kubelet
 		got := policyOf(t, "{}").decide(c, node(t, "V100"))

@@ -27,7 +27,7 @@ func signalAttacks() []attack {
 		return plain().with(func(c *subject) { c.MOFED = MOFED(environment) })
 	}
 	optIn := func(guard, name string, c subject) attack {
-		return attack{guard: guard, name: name, container: c, refused: CauseNamespace, says: "may not opt in"}
+		return attack{guard: guard, name: name, container: c, refused: CauseNamespace, says: "to opt in by annotation"}
 	}
 	none := func(guard, name string, c subject) attack { return attack{guard: guard, name: name, container: c} }
 	return []attack{
@@ -97,7 +97,7 @@ func signalAttacks() []attack {
 		{guard: "kubelet-ceiling", name: "silent-kubelet-in-a-listed-namespace", container: asking(silent,
 			in("ml-big", author("true"))), refused: CauseKubelet},
 		{guard: "kubelet-ceiling", name: "no-kubelet-to-ask", config: smaller, container: asking(nil, plain(heldVerbs(1))),
-			refused: CauseKubelet, says: "no kubelet to ask"},
+			refused: CauseKubelet, says: "the node has no kubelet"},
 	}
 }
 
@@ -236,7 +236,7 @@ func ceilingAttacks() []attack {
 					unlisted()
 			}), refused: CauseCeiling},
 		{guard: "memlock-unchanged", name: "memlock-where-it-is-left-as-it-is", config: unchanged,
-			container: held("{memlock: 1}"), refused: CauseCeiling, says: "leaves memlock as it is"},
+			container: held("{memlock: 1}"), refused: CauseCeiling, says: "leaves memlock unchanged"},
 		{guard: "ipc-lock", name: "capability-beside-an-unchanged-memlock", config: unchanged,
 			container: held(""), gets: &spec.Grant{}},
 		{guard: "ipc-lock", name: "capability-asked-for-beside-an-unchanged-memlock", config: unchanged,
@@ -248,7 +248,7 @@ func ceilingAttacks() []attack {
 		{guard: "memlock-ceiling", name: "memlock-above-the-nodes-memory", config: byMemory, node: smallNode,
 			container: limited(1<<50, held("{memlock: 65Gi}")), refused: CauseCeiling, says: "grants 64Gi"},
 		{guard: "ipc-lock", name: "capability-next-to-a-limit", container: held("{ipcLock: true}"), refused: CauseCeiling,
-			says: "would override the memlock"},
+			says: "overrides the granted memlock"},
 		{guard: "ipc-lock", name: "capability-next-to-a-limit-of-ones-own", config: "{}",
 			container: held("{memlock: 1Mi, ipcLock: true}"), refused: CauseCeiling},
 		{guard: "ipc-lock", name: "capability-unasked-next-to-a-limit", container: held(""), gets: little()},
@@ -262,7 +262,7 @@ func ceilingAttacks() []attack {
 			config: "ipcLock: requested", container: held("{ipcLock: true}"),
 			gets: &spec.Grant{Memlock: spec.Unlimited, IPCLock: spec.IPCLockIfRequested}},
 		{guard: "ipc-lock", name: "requested-capability-next-to-a-limit", config: "{memlock: 1Gi, ipcLock: requested}",
-			container: held("{ipcLock: true}"), refused: CauseCeiling, says: "would override the memlock"},
+			container: held("{ipcLock: true}"), refused: CauseCeiling, says: "overrides the granted memlock"},
 	}
 }
 

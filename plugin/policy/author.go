@@ -15,29 +15,30 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// Some NRI plugins give a container whatever device of the node an annotation of its pod names. With one of them on the
-// node, the author of a pod can give himself a verbs device, which then says nothing about an administrator's will.
+// Some NRI plugins give a container any of the node's devices that an annotation of its pod names. If one of them is on
+// the node, a pod's author can inject a verbs device, so holding one does not prove that an administrator allowed it.
 
-// deviceAnnotations are the keys that these plugins read, by NRI's convention as KEY/container.NAME, KEY/pod, or KEY.
+// deviceAnnotations returns the keys that these plugins read. By NRI's convention, the annotation is
+// KEY/container.NAME, KEY/pod, or KEY.
 func deviceAnnotations() []string {
 	return []string{
-		"devices.gke.io",               // GKE's device injector: a list of paths, as YAML
-		"nvidia.cdi.k8s.io",            // NVIDIA's container toolkit: names of CDI devices, with commas between them
-		"devices.noderesource.dev",     // device-injector of the NRI project: a list of paths with numbers, as YAML
-		"cdi-devices.noderesource.dev", // the same: a list of names of CDI devices
-		"devices.nri.io",               // the names of both before NRI had a domain; they are still read
+		"devices.gke.io",               // GKE's device injector: a YAML list of paths
+		"nvidia.cdi.k8s.io",            // NVIDIA's container toolkit: comma-separated names of CDI devices
+		"devices.noderesource.dev",     // NRI's device-injector: a YAML list of paths with numbers
+		"cdi-devices.noderesource.dev", // NRI's device-injector: a YAML list of names of CDI devices
+		"devices.nri.io",               // the former names of the two above, which are still read
 		"cdi-devices.nri.io",
 	}
 }
 
-// deviceAnnotationKey matches a domain, which is what Annotations looks for.
+// deviceAnnotationKey matches a domain, the form of key that Annotations keeps.
 var deviceAnnotationKey = regexp.MustCompile(`^[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)+$`)
 
 func checkDeviceAnnotations(keys []string) error {
 	for _, key := range keys {
 		if !deviceAnnotationKey.MatchString(key) || !isDomain([]byte(key)) { // guard: device-annotation
-			return fmt.Errorf("%q is not an annotation key without its scope: write a domain, such as "+
-				"devices.gke.io", key)
+			return fmt.Errorf("%q is not a valid annotation key: write the domain alone, such as devices.gke.io",
+				key)
 		}
 		if key == AnnotationKey {
 			return fmt.Errorf("%s is this plugin's own annotation: remove it, and use optIn.namespaces", key)
@@ -46,13 +47,13 @@ func checkDeviceAnnotations(keys []string) error {
 	return nil
 }
 
-// scopes are the ends of the annotations that can be for a container. Plugins differ in which of several they take, and
-// one of NVIDIA's knows a star, so all of them count.
+// scopes returns the suffixes of the annotation keys that can apply to a container. Plugins differ in which of several
+// annotations they use, and one of NVIDIA's supports a star, so all of them are considered.
 func scopes(container string) []string {
 	return []string{"/container." + container, "/container.*", "/pod", ""}
 }
 
-// inScope reports whether an annotation can be for a container, by its key alone.
+// inScope reports from its key alone whether an annotation can apply to a container.
 func inScope(key, container string) bool {
 	if i := strings.IndexByte(key, '/'); i >= 0 {
 		return slices.Contains(scopes(container), key[i:])
@@ -60,17 +61,17 @@ func inScope(key, container string) bool {
 	return isDomain([]byte(key))
 }
 
-// runtimesOwn begin the annotations that runtimes write into each pod, a dozen of them.
+// runtimesOwn are the prefixes of the dozen or so annotations that runtimes write into each pod.
 var runtimesOwn = []string{"io.kubernetes.", "io.containerd.", "io.container."}
 
-// isDomain reports whether an annotation without a scope can be one that another plugin reads.
+// isDomain reports whether another plugin can read an annotation with this key, which has no scope.
 func isDomain(key []byte) bool {
 	return bytes.IndexByte(key, '.') >= 0 &&
 		!slices.ContainsFunc(runtimesOwn, func(begin string) bool { return bytes.HasPrefix(key, []byte(begin)) })
 }
 
-// MayRead reports whether a decision about some container may read an annotation of its pod with this key, whatever the
-// configuration says.
+// MayRead reports whether a decision about one of a pod's containers can depend on the pod's annotation with this key,
+// whatever the configuration says.
 func MayRead(key []byte) bool {
 	domain, scope, scoped := bytes.Cut(key, []byte("/"))
 	switch {
@@ -82,18 +83,18 @@ func MayRead(key []byte) bool {
 	return string(scope) == "pod" || bytes.HasPrefix(scope, []byte("container."))
 }
 
-// Reads reports whether a decision may read an annotation of a pod with this key.
+// Reads reports whether a decision under this configuration can depend on an annotation with this key.
 func (o *OptIn) Reads(key string) bool {
 	domain, _, _ := strings.Cut(key, "/")
 	return domain == AnnotationKey || slices.Contains(o.DeviceAnnotations, domain)
 }
 
-// maxDeviceAnnotation bounds how many bytes of another plugin's annotation are read. 64 paths fit.
+// maxDeviceAnnotation bounds how many bytes of another plugin's annotation are read. It leaves room for 64 paths.
 const maxDeviceAnnotation = 4096
 
-// counts reports whether the verbs device that the container holds makes it an RDMA container. One that the pod's
-// author may have named himself does so where his annotation could, or where the kubelet says that the container was
-// given an HCA.
+// counts reports whether the container's verbs device makes it an RDMA container. If the pod's author may have named
+// the device, it does so only where an annotation alone could, or if the kubelet reports that it allocated an HCA to
+// the container.
 func (d *evaluation) counts() bool {
 	by := d.authored()
 	if by == "" || d.mayOptIn() { // guard: author-namespace, else true
@@ -108,8 +109,8 @@ func (d *evaluation) counts() bool {
 	return false
 }
 
-// authored returns the annotation by which the pod's author may have named every verbs device that the container holds;
-// "" where one is certainly not his.
+// authored returns the annotation with which the pod's author may have named all of the container's verbs devices; ""
+// if the author cannot have named at least one of them.
 func (d *evaluation) authored() string {
 	named, open := d.config.authorsDevices(&d.container)
 	if open != "" {
@@ -134,8 +135,9 @@ func (d *evaluation) authored() string {
 	return by
 }
 
-// authorsDevices returns the devices that the pod's author names for a container through other plugins, by the path or
-// the number that the container has them at. Where an annotation may name any device, open is that annotation.
+// authorsDevices returns the devices that the pod's author names for a container in other plugins' annotations, by the
+// path or the number that they have in the container. If an annotation may name any device, it returns that annotation
+// as open.
 func (c *Config) authorsDevices(of *Container) (named []namedDevice, open string) {
 	for _, key := range c.OptIn.DeviceAnnotations {
 		for _, scope := range scopes(of.Name) {
@@ -156,22 +158,22 @@ func (c *Config) authorsDevices(of *Container) (named []namedDevice, open string
 	return named, ""
 }
 
-// AuthorNames returns the annotation of another plugin by which the pod's author may name a verbs device for a
-// container; "" if there is none. What else gives the container devices is not asked.
+// AuthorNames returns the other plugin's annotation with which the pod's author may name a verbs device for a
+// container; "" if there is none. It ignores the container's devices.
 func (p *Policy) AuthorNames(c Container) string {
 	c.Devices = nil
 	_, open := p.config.authorsDevices(&c)
 	return open
 }
 
-// namedDevice is a device as an annotation names it.
+// namedDevice is a device that an annotation names.
 type namedDevice struct {
 	paths   []string
-	numbers []int64 // in any order: which is the major number is not needed to recognize one
+	numbers []int64 // the major and minor numbers, in any order
 	by      string  // the annotation
 }
 
-// is reports whether an annotation names a device of a container: the plugins give it the path that is named.
+// is reports whether this is a container's device: the plugins give a device the path that the annotation names.
 func (n namedDevice) is(held Device) bool {
 	if slices.Contains(n.paths, path.Clean(held.Path)) { // guard: author-held-path
 		return true
@@ -179,8 +181,8 @@ func (n namedDevice) is(held Device) bool {
 	return slices.Contains(n.numbers, held.Major) && slices.Contains(n.numbers, held.Minor) // guard: author-number, else false
 }
 
-// unplaced reports whether the container has no device at a path that is named, so that it may be any of its devices
-// under another. Paths of well-known devices of others are that device or none.
+// unplaced reports whether the container has no device at a named path, so that any of its devices may be the one that
+// is meant. Well-known paths of other kinds of devices are ignored: no verbs device is meant by them.
 func (n namedDevice) unplaced(held []Device) bool {
 	return slices.ContainsFunc(n.paths, func(named string) bool {
 		for _, prefix := range othersPaths {
@@ -192,11 +194,12 @@ func (n namedDevice) unplaced(held []Device) bool {
 	})
 }
 
-// othersPaths begin the paths of devices that are never verbs devices.
+// othersPaths are the prefixes of paths that never belong to verbs devices.
 var othersPaths = []string{"/dev/nvidia", "/dev/dmabuf_import_helper", "/dev/dri/", "/dev/kfd", "/dev/vfio/",
 	"/dev/fuse", "/dev/kvm", "/dev/net/tun"}
 
-// othersKinds are kinds of CDI devices that are never verbs devices. Each is exact: nvidia.com/mofed is HCAs.
+// othersKinds are the kinds of CDI devices that are never verbs devices. They match exactly, since nvidia.com/mofed is
+// HCAs.
 var othersKinds = []string{"nvidia.com/gpu", "management.nvidia.com/gpu", "k8s.device-plugin.nvidia.com/gpu",
 	"runtime.nvidia.com/gpu", "k8s.gpu.nvidia.com/claim", "k8s.gpu.nvidia.com/device", "nvidia.com/imex-channel",
 	"amd.com/gpu", "intel.com/gpu", "gpu.intel.com/igpu", "npu.intel.com/npu"}
@@ -204,8 +207,9 @@ var othersKinds = []string{"nvidia.com/gpu", "management.nvidia.com/gpu", "k8s.d
 // cdiName matches the name of a CDI device: KIND=NAME.
 var cdiName = regexp.MustCompile(`^([A-Za-z][-.\w]*/[A-Za-z][-.\w]*)=[-.:\w]+$`)
 
-// namedDevices reads another plugin's annotation, in each of the forms that they have. All is false where it may name
-// devices that are not in the result: a CDI device of a kind that is not known, or in a form that is not.
+// namedDevices parses another plugin's annotation, in any form that these plugins support. It returns all as false if
+// the annotation may name devices that are missing from the result: CDI devices of an unknown kind, or devices in an
+// unknown form.
 func namedDevices(value string) (devices []namedDevice, all bool) {
 	if len(value) > maxDeviceAnnotation { // guard: author-size
 		return nil, false
@@ -240,13 +244,13 @@ func namedDevices(value string) (devices []namedDevice, all bool) {
 	return devices, true
 }
 
-// othersName reports whether a CDI device is known to be no verbs device.
+// othersName reports whether a CDI device is certainly not a verbs device.
 func othersName(name string) bool {
 	found := cdiName.FindStringSubmatch(name)
 	return found != nil && slices.Contains(othersKinds, found[1])
 }
 
-// readNamedDevice reads a device with a path and numbers, whatever the keys are called.
+// readNamedDevice reads a device's paths and numbers, whatever the keys are called.
 func readNamedDevice(fields map[string]any) (device namedDevice, read bool) {
 	for _, value := range fields {
 		switch value := value.(type) {

@@ -12,8 +12,8 @@ import (
 	"github.com/rdma-spec/rdma-spec/spec/hca"
 )
 
-// Decide decides what a container gets. No other code does. It returns early, without a call, for a container without
-// any signal.
+// Decide decides what a container gets. It is the only code that does. It returns early, without a call, for a
+// container without a signal.
 func (p *Policy) Decide(c Container, facts Facts) Decision {
 	d := &evaluation{Policy: p, container: c, facts: facts}
 	d.Signal = SignalNone
@@ -24,17 +24,17 @@ func (p *Policy) Decide(c Container, facts Facts) Decision {
 	return d.Decision
 }
 
-// evaluation is a decision while it is being made.
+// evaluation is the state of a decision that is being made.
 type evaluation struct {
 	*Policy
 	Decision
 	container Container
 	facts     Facts
 
-	annotated, own bool // there is an annotation; it was written for this very container
+	annotated, own bool // there is an annotation; it is for this container alone
 	request        request
-	held           *hca.Device // a verbs device that it holds
-	unknown        error       // why it is unknown which verbs devices it holds
+	held           *hca.Device // one of the container's verbs devices
+	unknown        error       // why the container's verbs devices are unknown
 	resources      resources
 }
 
@@ -49,7 +49,7 @@ func (d *evaluation) decide() *Refusal {
 		case skipped:
 			d.Reason = fmt.Sprintf("runtime handler %s is in skipRuntimeHandlers", quoted(c.RuntimeHandler))
 		default:
-			d.Reason = fmt.Sprintf("the runtime of handler %s runs it on a separate kernel", quoted(c.RuntimeHandler))
+			d.Reason = fmt.Sprintf("runtime handler %s runs it on a separate kernel", quoted(c.RuntimeHandler))
 		}
 		return nil
 	}
@@ -78,7 +78,7 @@ func (d *evaluation) decide() *Refusal {
 	return d.grant(candidates)
 }
 
-// withoutPolicy decides where there is no configuration to decide by.
+// withoutPolicy decides if there is no valid configuration.
 func (d *evaluation) withoutPolicy() *Refusal {
 	held := d.heldVerbs()
 	switch {
@@ -92,11 +92,12 @@ func (d *evaluation) withoutPolicy() *Refusal {
 		return d.leaveAlone()
 	}
 	return refuse(CauseNoPolicy,
-		"it is an RDMA container, and the plugin has no configuration: %s: correct the file; the plugin reloads "+
-			"it", oneLine(d.missing.Error()))
+		"it is an RDMA container, but the plugin has no valid configuration: %s: "+
+			"correct the file; the plugin reloads it", oneLine(d.missing.Error()))
 }
 
-// withoutSignal decides about a container without a signal. It is left alone, unless its author asked for something.
+// withoutSignal decides about a container without a signal. The container is left unchanged unless its author requested
+// something.
 func (d *evaluation) withoutSignal() *Refusal {
 	if !d.annotated {
 		return d.leaveAlone()
@@ -104,31 +105,30 @@ func (d *evaluation) withoutSignal() *Refusal {
 	return d.refuseAnnotation()
 }
 
-// leaveAlone leaves a container alone for which nobody has asked for more than it has, and says why if there is
-// something to say.
+// leaveAlone leaves a container unchanged for which nobody requested more than it has. It sets the reason, if there is
+// one.
 func (d *evaluation) leaveAlone() *Refusal {
 	switch {
 	case d.Authored != "":
-		d.Reason = fmt.Sprintf("its pod's annotation %s may name its verbs device; such a device makes it an RDMA "+
-			"container only in a namespace that may opt in by annotation: request the RDMA device plugin's resource, or have "+
-			"namespace %s added to "+
-			"optIn.namespaces",
+		d.Reason = fmt.Sprintf("the pod's annotation %s may name its verbs device; such a device makes it an RDMA "+
+			"container only in a namespace where pods can opt in by annotation: "+
+			"request the RDMA device plugin's resource, or add namespace %s to optIn.namespaces",
 			quoted(d.Authored), quoted(d.container.Namespace))
 		if err := d.resources.err; err != nil && !errors.Is(err, ErrNoKubelet) {
 			d.Reason += "; " + d.resources.problem()
 		}
 	case d.annotated:
-		d.Reason = "its pod's annotation only lowers values, and nothing makes it an RDMA container"
+		d.Reason = "the pod's annotation only lowers values, and nothing else makes it an RDMA container"
 	case d.resources.err != nil:
 		d.Reason = d.resources.problem()
 	case d.container.AllDevices && slices.ContainsFunc(d.container.Devices, likelyVerbs):
-		d.Reason = "it is privileged and has every device of the node, so its devices are not a signal"
+		d.Reason = "it is privileged and can access all devices, so they do not make it an RDMA container"
 	}
 	return nil
 }
 
-// refuseAnnotation refuses a container whose annotation cannot make it an RDMA container, unless the annotation was
-// written for its pod, and for others than this container.
+// refuseAnnotation refuses a container whose annotation cannot make it an RDMA container, unless the annotation applies
+// to the whole pod and is meant for other containers.
 func (d *evaluation) refuseAnnotation() *Refusal {
 	switch {
 	case d.unknown != nil:
@@ -144,16 +144,17 @@ func (d *evaluation) refuseAnnotation() *Refusal {
 		return refusal
 	case holds == "": // guard: opt-in
 		return refuse(CauseNamespace,
-			"namespace %s may not opt in by annotation, and nothing else makes the container an RDMA container: "+
-				"add the namespace to inject.namespaces (HCAs) or optIn.namespaces (memlock alone), or request the RDMA device "+
-				"plugin's resource", quoted(d.container.Namespace))
+			"the policy does not allow pods in namespace %s to opt in by annotation, "+
+				"and nothing else makes the container an RDMA container: "+
+				"add the namespace to inject.namespaces (HCAs) or optIn.namespaces (memlock alone), "+
+				"or request the RDMA device plugin's resource", quoted(d.container.Namespace))
 	}
-	d.Reason = "its pod's annotation applies to the containers that have RDMA: the pod has been allocated " + holds
+	d.Reason = "the pod's annotation applies only to its RDMA containers: the pod has been allocated " + holds
 	return nil
 }
 
-// podsRDMA returns what a container's pod holds of RDMA, in the kubelet's words, where an annotation for the whole pod
-// can mean that; "" if it holds none, or no kubelet runs on the node.
+// podsRDMA returns the RDMA resource or claim that the kubelet allocated to the container's pod, if an annotation for
+// the whole pod can refer to it; "" if there is none, or the node has no kubelet.
 func (d *evaluation) podsRDMA() (string, *Refusal) {
 	ask := d.facts.PodHolds
 	if d.own || ask == nil { // guard: own-annotation-pod, else ask == nil
@@ -175,8 +176,8 @@ func (d *evaluation) podsRDMA() (string, *Refusal) {
 
 const devicesUnknown = "cannot tell whether the container has verbs devices: %s: run rdma-spec devices on the node"
 
-// grant makes the grant from what the candidates give and what was asked for: field by field the least, since any
-// candidate may be the rule that matches.
+// grant sets the grant from what the candidates grant and what was requested. Each field is the least of the
+// candidates' values, since any candidate may be the rule that matches.
 func (d *evaluation) grant(candidates []*rule) *Refusal {
 	limit, refusal := d.memlock(candidates)
 	if refusal != nil {
@@ -198,14 +199,14 @@ func (d *evaluation) grant(candidates []*rule) *Refusal {
 	return nil
 }
 
-// memlock returns 0 if the limit is left unchanged, which is the least.
+// memlock returns the limit to grant; 0, which is the least, leaves the container's limit unchanged.
 func (d *evaluation) memlock(candidates []*rule) (spec.Limit, *Refusal) {
 	ceiling := spec.Unlimited
 	for _, r := range candidates {
 		limit, ok := d.bytes(r.memlock)
 		if !ok && len(candidates) == 1 { // guard: no-memory-limit
-			return 0, refuse(CauseMemoryLimit, "rule %q sets memlock to the container's memory limit, and it has "+
-				"none: set resources.limits.memory", r.name)
+			return 0, refuse(CauseMemoryLimit, "rule %q sets memlock to the container's memory limit, but the container "+
+				"has none: set resources.limits.memory", r.name)
 		}
 		if limit < ceiling { // guard: least-memlock
 			ceiling = limit
@@ -217,21 +218,21 @@ func (d *evaluation) memlock(candidates []*rule) (spec.Limit, *Refusal) {
 	asked, ok := d.bytes(*d.request.memlock)
 	switch {
 	case !ok: // guard: asked-memory-limit
-		return 0, refuse(CauseMemoryLimit, "the annotation requests memlock: memory-limit, and the container has no "+
+		return 0, refuse(CauseMemoryLimit, "the annotation requests memlock: memory-limit, but the container has no "+
 			"memory limit: set resources.limits.memory, or request a number of bytes")
 	case asked > ceiling && ceiling == 0: // guard: memlock-unchanged
-		return 0, refuse(CauseCeiling, "the annotation requests memlock: %s, and %s leaves memlock as it is: remove "+
+		return 0, refuse(CauseCeiling, "the annotation requests memlock: %s, but %s leaves memlock unchanged: remove "+
 			"memlock from the annotation", asked, d.ruleNames(candidates))
 	case asked > ceiling: // guard: memlock-ceiling
-		return 0, refuse(CauseCeiling, "the annotation requests memlock: %s, and %s grants %s: request at most "+
-			"that", asked,
-			d.ruleNames(candidates), ceiling)
+		return 0, refuse(CauseCeiling, "the annotation requests memlock: %s, but %s grants %s: request at most that",
+			asked, d.ruleNames(candidates), ceiling)
 	}
 	return asked, nil
 }
 
-// startable cuts a limit to one with which the runtime can start the container: it fails the start where it may not
-// raise its own hard limit. What the author asked for is refused rather than cut.
+// startable lowers a limit to one with which the runtime can start the container. Without the right to raise its own
+// hard limit, the runtime fails to start containers with a higher one. A limit that the author requested is refused,
+// not lowered.
 func (d *evaluation) startable(limit spec.Limit) (spec.Limit, *Refusal) {
 	if d.facts.Startable == nil {
 		return limit, nil
@@ -243,16 +244,16 @@ func (d *evaluation) startable(limit spec.Limit) (spec.Limit, *Refusal) {
 	const remedy = "the container runtime lacks CAP_SYS_RESOURCE in the node's user namespace, and its own hard " +
 		"limit is lower: set LimitMEMLOCK=infinity in its unit, or give it the capability, and restart it"
 	if d.request.memlock != nil {
-		return 0, refuse(CauseCeiling, "the annotation requests memlock: %s, and no container with more than %s can "+
-			"start: %s",
+		return 0, refuse(CauseCeiling, "the annotation requests memlock: %s, "+
+			"but no container with more than %s can start: %s",
 			limit, most, remedy)
 	}
-	d.warn("memlock is lowered from %s to %s, so that the container can start: %s", limit, most, remedy)
+	d.warn("memlock is lowered from %s to %s so that the container can start: %s", limit, most, remedy)
 	return most, nil
 }
 
-// bytes returns the limit that a memlock means for the container, and whether it means one: memory-limit does not if
-// there is no memory limit. One above the node's memory counts as the node's, since its author can write any number.
+// bytes returns a memlock's limit in bytes for the container, and whether there is one: memory-limit has none if the
+// container has no memory limit. The limit is at most the node's memory, since a pod's author can write any number.
 func (d *evaluation) bytes(m memlock) (limit spec.Limit, ok bool) {
 	if !m.memoryLimit {
 		return m.limit, true
@@ -264,8 +265,8 @@ func (d *evaluation) bytes(m memlock) (limit spec.Limit, ok bool) {
 	return spec.Limit(bytes), bytes > 0
 }
 
-// ipcLock returns what the rule gives, or less. If the rule excludes containers that dropped all capabilities, asking
-// does not include them: an administrator may have dropped the capabilities, by Pod Security.
+// ipcLock returns what the rule grants, or less. If the rule excludes containers that dropped all capabilities, a
+// request does not include them: an administrator may have dropped the capabilities with Pod Security.
 func (d *evaluation) ipcLock(candidates []*rule, limit spec.Limit) (spec.IPCLock, *Refusal) {
 	mode := ipcLockAlways
 	for _, r := range candidates {
@@ -283,10 +284,11 @@ func (d *evaluation) ipcLock(candidates []*rule, limit spec.Limit) (spec.IPCLock
 	case given != spec.IPCLockNo:
 		return given, nil // guard: ipc-lock-dropped, else spec.IPCLockYes
 	case mode == ipcLockFalse || limit == 0:
-		return "", refuse(CauseCeiling, "the annotation requests ipcLock, and %s does not grant it: remove ipcLock "+
+		return "", refuse(CauseCeiling, "the annotation requests ipcLock, but %s does not grant it: remove ipcLock "+
 			"from the annotation", d.ruleNames(candidates))
 	default:
-		return "", refuse(CauseCeiling, "the annotation requests ipcLock, which would override the memlock of %s: "+
+		return "", refuse(CauseCeiling, "the annotation requests ipcLock, "+
+			"but CAP_IPC_LOCK overrides the granted memlock of %s: "+
 			"remove ipcLock from the annotation", limit)
 	}
 }

@@ -12,8 +12,8 @@ import (
 	"github.com/rdma-spec/rdma-spec/spec/hca"
 )
 
-// devices returns the devices that are injected: those of the HCAs that are asked for, within those that every
-// candidate selects. A container that holds devices of a device plugin gets no others.
+// devices returns the devices to inject: those of the requested HCAs that every candidate selects. A container that
+// already has verbs devices gets no others.
 func (d *evaluation) devices(candidates []*rule) ([]hca.Device, *Refusal) {
 	asked := d.request.devices
 	ruleInjects := !slices.ContainsFunc(candidates, func(r *rule) bool { return !r.always }) // guard: least-always, else candidates[0].always
@@ -23,9 +23,9 @@ func (d *evaluation) devices(candidates []*rule) ([]hca.Device, *Refusal) {
 	case d.held != nil: // guard: allotment
 		return nil, d.notHeld(candidates)
 	case asked.given() && !d.mayInject() && !ruleInjects: // guard: inject-namespace
-		return nil, refuse(CauseNamespace, "the annotation requests devices, but the policy does not allow them to be "+
-			"injected in namespace %s: add the namespace to inject.namespaces, or remove devices from the "+
-			"annotation", quoted(d.container.Namespace))
+		return nil, refuse(CauseNamespace, "the annotation requests devices, "+
+			"but the policy does not allow them to be injected in namespace %s: "+
+			"add the namespace to inject.namespaces, or remove devices from the annotation", quoted(d.container.Namespace))
 	case !asked.given() && !ruleInjects && (!d.mayInject() || !d.annotated): // guard: inject-unasked
 		return nil, nil
 	case d.unknown != nil: // guard: unknown
@@ -55,10 +55,10 @@ func (d *evaluation) devices(candidates []*rule) ([]hca.Device, *Refusal) {
 
 var errMoved = errors.New("the node's RDMA devices keep changing: the creation is retried")
 
-// moved returns nil if the kernel, and no HCA, says now of each device that its number leads to where the inventory has
-// it. A number can be that of another HCA's device by now, also where the node was read since: an HCA that did not
-// answer is as it was before. Devices of HCAs that share a bus have no place, and count as long as the node is not
-// stale.
+// moved returns nil if the kernel, which it asks without waiting for an HCA, reports each device number at the same
+// place as the inventory does. The number may have passed to another HCA's device, even after the inventory was read:
+// for an HCA that did not answer, the inventory contains its former state. Devices of HCAs that share a bus have no
+// place, and are accepted unless the inventory is stale.
 func (d *evaluation) moved(node *hca.Inventory, devices []hca.Device) error {
 	for _, dev := range devices {
 		if dev.Place == "" && !node.Stale { // guard: place-unknown, else dev.Place == ""
@@ -75,17 +75,18 @@ func (d *evaluation) moved(node *hca.Inventory, devices []hca.Device) error {
 	return nil
 }
 
-// inject returns the devices of a node's HCAs that are injected, which may be asked for or not.
+// inject returns the devices to inject from a node's HCAs, whether or not the annotation requests them.
 func (d *evaluation) inject(node *hca.Inventory, candidates []*rule, ruleInjects bool) ([]hca.Device, *Refusal) {
 	if node.NetNSExclusive && !d.container.HostNetwork { // guard: netns-exclusive
-		const why = "RDMA devices belong to network namespaces on this node (netns_mode is exclusive), so the " +
-			"container's namespace cannot use an HCA of the host"
+		const why = "each RDMA device on this node belongs to one network namespace (netns_mode is exclusive), " +
+			"so the container cannot use the host's HCAs"
 		if ruleInjects && !d.request.devices.given() {
 			d.warn("no HCAs are injected: %s", why)
 			return nil, nil
 		}
-		return nil, refuse(CauseNoSuchHCA, "the annotation requests devices, and %s: set hostNetwork: true, have a "+
-			"CNI plugin move an HCA into the pod, or remove devices from the annotation", why)
+		return nil, refuse(CauseNoSuchHCA, "the annotation requests devices, but %s: "+
+			"set hostNetwork: true, have a CNI plugin move an HCA into the pod, "+
+			"or remove devices from the annotation", why)
 	}
 	chosen, refusal := d.chooseHCAs(node, candidates)
 	if refusal != nil || len(chosen) == 0 {
@@ -95,8 +96,8 @@ func (d *evaluation) inject(node *hca.Inventory, candidates []*rule, ruleInjects
 	return devices, d.pathTaken(devices)
 }
 
-// Injects reports whether the policy may have injected the verbs devices of a container that runs: for Container's
-// Injected, where nobody knows.
+// Injects reports whether the policy may have injected the verbs devices of a running container. It sets Container's
+// Injected where there is no record of what the policy injected.
 func (p *Policy) Injects(c Container) bool {
 	value, _, annotated := annotation(c.Annotations, c.Name)
 	asked, err := parseAnnotation(value)
@@ -107,32 +108,32 @@ func (p *Policy) Injects(c Container) bool {
 		slices.ContainsFunc(p.rules, func(r rule) bool { return r.always && r.match.namespace(&c) })
 }
 
-// inventory calls what reads the node's HCAs, nil if they cannot be read now.
+// inventory calls a function that reads the node's HCAs; it is nil if they cannot be read now.
 func (d *evaluation) inventory(read func() (*hca.Inventory, error)) (*hca.Inventory, *Refusal) {
 	if read == nil {
-		read = func() (*hca.Inventory, error) { return nil, errors.New("they have changed since they were read") }
+		read = func() (*hca.Inventory, error) { return nil, errors.New("they changed after they were read") }
 	}
 	node, err := read()
 	if err != nil {
-		return nil, refuse(CauseHCA, "cannot read the HCAs of this node: %s: run rdma-spec devices on the node",
+		return nil, refuse(CauseHCA, "cannot read this node's HCAs: %s: run rdma-spec devices on the node",
 			oneLine(err.Error()))
 	}
 	return node, nil
 }
 
-// notHeld refuses a container that holds verbs devices and asks for HCAs that it does not hold. If it asks for all of
-// them, and the annotation is its pod's, which other containers may need, it is only warned.
+// notHeld refuses a container that has verbs devices and requests HCAs other than theirs. It only warns if the
+// annotation requests all HCAs and applies to the whole pod, since it may be meant for other containers.
 func (d *evaluation) notHeld(candidates []*rule) *Refusal {
 	asked := d.request.devices
 	if !asked.given() || asked.all && d.container.Injected {
 		return nil
 	}
-	node, refusal := d.inventory(d.facts.HCAs) // which devices have their HCAs' names from, too
+	node, refusal := d.inventory(d.facts.HCAs) // also gives devices their HCAs' names
 	switch {
 	case refusal == nil:
 	case asked.all && !d.own:
-		d.warn("the annotation of its pod requests devices: all, but the container already has verbs devices, so " +
-			"none is injected")
+		d.warn("the pod's annotation requests devices: all, " +
+			"but the container already has verbs devices, so none are injected")
 		return nil
 	default:
 		return refusal
@@ -143,22 +144,23 @@ func (d *evaluation) notHeld(candidates []*rule) *Refusal {
 	others := slices.DeleteFunc(slices.Clone(node.HCAs), func(h hca.HCA) bool {
 		return d.holds(h.Name) || !means(candidates, &h)
 	})
-	const ignored = "requests devices: all, but the container already has verbs devices, so those of %s are not " +
-		"injected: "
+	const ignored = "annotation requests devices: all, " +
+		"but the container already has verbs devices, so those of %s are not injected: "
 	switch {
 	case len(others) == 0:
 		return nil
 	case d.own: // guard: all-not-held
-		return refuse(CauseCeiling, "the annotation "+ignored+"remove devices from the annotation, or request those HCAs "+
-			"from their device plugin", shortList(others, nameOf))
+		return refuse(CauseCeiling, "the "+ignored+
+			"remove devices from the annotation, or request those HCAs from their device plugin", shortList(others, nameOf))
 	}
-	d.warn("the annotation of its pod "+ignored+"request devices in the annotation of the containers that need them, "+
-		AnnotationKey+"/container.NAME", shortList(others, nameOf))
+	d.warn("the pod's "+ignored+
+		"request devices only for the containers that need them, with annotation "+AnnotationKey+"/container.NAME",
+		shortList(others, nameOf))
 	return nil
 }
 
-// means reports whether devices: all means an HCA, sound or not. One that is not read, since the policy injects none,
-// may be active; of others, the devices are not read.
+// means reports whether a request for all HCAs includes an HCA, whether or not the HCA has a fault. An HCA that was not
+// read, since the policy does not inject it, may be active. The devices of an HCA that was read are not.
 func means(candidates []*rule, h *hca.HCA) bool {
 	if h.Unread != "" {
 		return all(candidates, func(s Selectors) bool { return s.name(h) })
@@ -170,15 +172,15 @@ func (d *evaluation) namesNotHeld(names []string) *Refusal {
 	for _, name := range names {
 		if !d.holds(name) { // guard: not-held
 			return refuse(CauseCeiling,
-				"the annotation requests HCA %s, but the container already has other verbs devices, so none is "+
-					"injected: remove devices from the annotation, or request that HCA from its device "+
-					"plugin", quoted(name))
+				"the annotation requests HCA %s, "+
+					"but the container already has other verbs devices, so none are injected: "+
+					"remove devices from the annotation, or request that HCA from its device plugin", quoted(name))
 		}
 	}
 	return nil
 }
 
-// holds reports whether the container holds a device by which programs reach the HCA of this name.
+// holds reports whether the container has a device with which programs use the HCA of this name.
 func (d *evaluation) holds(name string) bool {
 	return slices.ContainsFunc(d.container.Devices, func(held Device) bool {
 		if !isCharacter(held) {
@@ -189,12 +191,12 @@ func (d *evaluation) holds(name string) bool {
 	})
 }
 
-// devicesOf returns the devices of HCAs, and the node's rdma_cm.
+// devicesOf returns the devices of the chosen HCAs, and the node's rdma_cm.
 func (d *evaluation) devicesOf(node *hca.Inventory, chosen []hca.HCA, candidates []*rule) (devices []hca.Device) {
 	management := managed(candidates)
 	devices = make([]hca.Device, 0, len(chosen)+1)
 	for _, h := range chosen {
-		usable, _ := h.Usable(management) // chosen HCAs are
+		usable, _ := h.Usable(management) // chosen HCAs are usable
 		devices = append(devices, usable...)
 	}
 	if management {
@@ -211,7 +213,8 @@ func (d *evaluation) devicesOf(node *hca.Inventory, chosen []hca.HCA, candidates
 	return devices
 }
 
-// chooseHCAs returns the HCAs whose devices are injected: one at least, except where the candidates alone leave none.
+// chooseHCAs returns the HCAs whose devices are injected. There is at least one, unless it is unknown which candidate
+// applies and nothing was requested.
 func (d *evaluation) chooseHCAs(node *hca.Inventory, candidates []*rule) (chosen []hca.HCA, refusal *Refusal) {
 	names := d.request.devices.names
 	if len(names) > 0 {
@@ -221,7 +224,7 @@ func (d *evaluation) chooseHCAs(node *hca.Inventory, candidates []*rule) (chosen
 	}
 	parents := map[string]bool{}
 	for i := range node.HCAs {
-		if h := &node.HCAs[i]; h.PCI != h.Parent { // a scalable function has its parent's address
+		if h := &node.HCAs[i]; h.PCI != h.Parent { // a scalable function has the PCI address of its parent
 			parents[h.Parent] = true
 		}
 	}
@@ -239,12 +242,12 @@ func (d *evaluation) chooseHCAs(node *hca.Inventory, candidates []*rule) (chosen
 			shortList(physical, nameOf))
 	}
 	if len(down) > 0 {
-		d.warn("the container requests HCAs that have no ACTIVE port, and gets them: %s", shortList(down, nameOf))
+		d.warn("the container requests HCAs that have no ACTIVE port; they are injected: %s", shortList(down, nameOf))
 	}
 	return chosen, refusal
 }
 
-// allHCAs returns every HCA for RDMA that all candidates' selectors pass and that has an ACTIVE port.
+// allHCAs returns every HCA for RDMA that all candidates' selectors match and that has an ACTIVE port.
 func (d *evaluation) allHCAs(node *hca.Inventory, candidates []*rule) ([]hca.HCA, *Refusal) {
 	var chosen []hca.HCA
 	var broken, left []string
@@ -253,7 +256,7 @@ func (d *evaluation) allHCAs(node *hca.Inventory, candidates []*rule) ([]hca.HCA
 		unknown := h.Unknown(managed(candidates))
 		switch {
 		case unknown != nil && all(candidates, func(s Selectors) bool { return s.name(h) }): // guard: unread
-			return nil, refuse(CauseHCA, "rule %[2]q selects HCA %[1]s by name, but nothing is known about it: %[3]s: "+
+			return nil, refuse(CauseHCA, "rule %[2]q selects HCA %[1]s by name, but the HCA cannot be read: %[3]s: "+
 				"request other HCAs in the annotation, or run rdma-spec devices on the node",
 				h.Name, d.Rule, oneLine(unknown.Error()))
 		case !all(candidates, func(s Selectors) bool { return s.passes(h, hca.Port.Active) }): // guard: selectors
@@ -270,16 +273,15 @@ func (d *evaluation) allHCAs(node *hca.Inventory, candidates []*rule) ([]hca.HCA
 	}
 	d.LeftOut = slices.Concat(broken, left)
 	switch {
-	case len(chosen) == 0 && len(candidates) > 1 && !d.request.devices.given(): // never refused because of a candidate
+	case len(chosen) == 0 && len(candidates) > 1 && !d.request.devices.given(): // a candidate alone never causes a refusal
 		return nil, nil
 	case len(chosen) == 0 && len(broken) > 0:
-		return nil, refuse(CauseHCA, "no HCA of this node can be injected; left out: %s: run rdma-spec devices on "+
-			"the node",
-			shortList(broken, itself))
+		return nil, refuse(CauseHCA, "no HCA of this node can be injected; left out: %s: "+
+			"run rdma-spec devices on the node", shortList(broken, itself))
 	case len(chosen) == 0:
-		return nil, refuse(CauseHCA, "no HCA of this node can be injected: rule %q needs one that its selectors "+
-			"match and that has an ACTIVE port; the node has %s: choose another node, or have a port brought "+
-			"up", d.Rule, inventory(node))
+		return nil, refuse(CauseHCA, "no HCA of this node can be injected: "+
+			"rule %q needs one that its selectors match and that has an ACTIVE port; the node has %s: "+
+			"choose another node, or bring a port up", d.Rule, inventory(node))
 	case len(broken) > 0:
 		d.warn("HCAs are left out: %s", shortList(broken, itself))
 	}
@@ -294,12 +296,10 @@ func (d *evaluation) namedHCAs(node *hca.Inventory, candidates []*rule, names []
 		case slices.ContainsFunc(chosen, func(other hca.HCA) bool { return other.Name == name }): // guard: hca-twice
 			continue
 		case !found: // guard: hca-found
-			return nil, refuse(CauseNoSuchHCA, "the annotation requests HCA %s, which this node does not have: it "+
-				"has %s",
+			return nil, refuse(CauseNoSuchHCA, "the annotation requests HCA %s, which this node does not have: it has %s",
 				quoted(name), inventory(node))
 		case all(candidates, func(s Selectors) bool { return s.name(&h) }) && problem(&h, candidates) != "": // guard: named-broken-hca
-			return nil, refuse(CauseHCA, "the annotation requests HCA %s, which cannot be injected: %s: request "+
-				"another",
+			return nil, refuse(CauseHCA, "the annotation requests HCA %s, which cannot be injected: %s: request another",
 				quoted(name), problem(&h, candidates))
 		case !all(candidates, func(s Selectors) bool { return s.passes(&h, anyPort) }): // guard: named-selectors
 			return nil, refuse(CauseCeiling, "the annotation requests HCA %s, which the selectors of %s exclude: "+
@@ -310,21 +310,21 @@ func (d *evaluation) namedHCAs(node *hca.Inventory, candidates []*rule, names []
 	return chosen, nil
 }
 
-// all reports whether a condition holds for the selectors of each candidate.
+// all reports whether a condition is true for every candidate's selectors.
 func all(candidates []*rule, condition func(Selectors) bool) bool {
 	return !slices.ContainsFunc(candidates, func(r *rule) bool { return !condition(r.selectors) }) // guard: least-selectors, else condition(candidates[len(candidates)-1].selectors)
 }
 
-// pathTaken refuses to hide a device under the path of another: the container would hold another device than it asked
-// for.
+// pathTaken refuses to inject a device at another device's path, which would replace a device that the container
+// requested.
 func (d *evaluation) pathTaken(devices []hca.Device) *Refusal {
 	for _, granted := range devices {
 		for _, present := range d.container.Devices {
 			same := isCharacter(present) && present.number() == granted.Number
 			if path.Clean(present.Path) == granted.Path && !same { // guard: path-taken
 				return refuse(CauseDevicePath,
-					"the container has another device at %s (type %s, %d:%d), where %d:%d would be injected: move "+
-						"that device to another path",
+					"the container has another device at %s (type %s, %d:%d), where %d:%d would be injected: "+
+						"move that device to another path",
 					granted.Path, quoted(present.Type), present.Major, present.Minor, granted.Major, granted.Minor)
 			}
 		}
@@ -336,12 +336,12 @@ func nameOf(h hca.HCA) string { return h.Name }
 
 func itself(s string) string { return s }
 
-// managed reports whether every candidate gives the devices for management.
+// managed reports whether every candidate grants the management devices.
 func managed(candidates []*rule) bool {
 	return all(candidates, func(s Selectors) bool { return s.Management }) // guard: management, else func([]*rule, func(Selectors) bool) bool { return true }
 }
 
-// problem returns why an HCA cannot be injected, "" if it can.
+// problem returns why an HCA cannot be injected; "" if it can.
 func problem(h *hca.HCA, candidates []*rule) string {
 	if _, err := h.Usable(managed(candidates)); err != nil {
 		return oneLine(err.Error())

@@ -18,22 +18,22 @@ import (
 const (
 	// settle is how long a configuration's directory must be quiet before the file is read.
 	settle = 50 * time.Millisecond
-	// readAgain is how often the file is read although nothing reports a change, as where it is a link to another
-	// directory.
+	// readAgain is how often the file is read even if no change is reported. No change is reported if the file is a link
+	// to another directory, for example.
 	readAgain = 10 * time.Second
 )
 
-// File is a configuration file that is read again and again. Its methods are for one goroutine at a time.
+// File is a configuration file that is reloaded. Its methods are for one goroutine at a time.
 type File struct {
 	Path string
-	// Optional says that the file need not exist. One that was there and is gone is an error all the same.
+	// Optional says that the file need not exist. If it existed and was removed, that is an error nevertheless.
 	Optional bool
 
-	last   *Config // that was read; nil where none was
+	last   *Config // that was read last; nil if none was
 	failed string  // the last error that was returned; "" if the file has been good since
 }
 
-// Read reads the file. It returns what is new since the last time: another policy, another error, or nil and nil.
+// Read reads the file. It returns what changed since the last call: a new policy, or a new error, or neither.
 func (f *File) Read() (*Policy, error) {
 	p, err := Load(f.Path)
 	switch {
@@ -54,8 +54,8 @@ func (f *File) Read() (*Policy, error) {
 	return nil, err
 }
 
-// Follow reads the file whenever it changes, as when the kubelet swaps a ConfigMap's links, and whenever again
-// receives, until the context is done. It gives what is new to use.
+// Follow reads the file whenever it changes (for example because the kubelet replaces a ConfigMap's links), and
+// whenever again receives a signal, until the context is done. It calls use with each new policy or error.
 func (f *File) Follow(ctx context.Context, again <-chan os.Signal, use func(*Policy, error)) {
 	dir := watch.New(filepath.Dir(f.Path), watch.Contents)
 	defer dir.Close()

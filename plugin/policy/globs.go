@@ -12,17 +12,17 @@ import (
 	"unicode"
 )
 
-// special is what a glob has beside the characters of names.
+// special are the characters that a glob can contain in addition to those of names.
 const special = `*?^\[\]\\`
 
-// Globs of names that Kubernetes allows, and of the kernel's.
+// The forms of globs that can match names from Kubernetes or the kernel.
 var (
 	anyGlob      = regexp.MustCompile(`^[^/]*$`)
 	labelGlob    = regexp.MustCompile(`^[-a-z0-9` + special + `]*$`)
 	resourceGlob = regexp.MustCompile(`^[-.a-z0-9` + special + `]*/[-.\w` + special + `]*$`)
 )
 
-// checkNameGlobs refuses globs of the kernel's names that match nothing, or that match other names than they appear to.
+// checkNameGlobs rejects globs of kernel names that match nothing, or match names other than they appear to.
 func checkNameGlobs(globs []string) error {
 	return checkGlobs(globs, anyGlob, "a name cannot contain /: give only the name, without the / and the rest")
 }
@@ -32,19 +32,20 @@ func checkNamespaceGlobs(globs []string) error {
 	return checkGlobs(globs, labelGlob, "such names contain only a-z, 0-9, and -: write a list, such as [ml-a, team-*]")
 }
 
-// CheckResourceGlobs refuses globs that match no resource: those have a domain, and a star does not match the / after
-// it.
+// CheckResourceGlobs rejects globs that match no resource. A resource's name starts with a domain and a slash, which a
+// star does not match.
 func CheckResourceGlobs(globs []string) error {
 	return checkGlobs(globs, resourceGlob, "resources are called DOMAIN/NAME, DOMAIN is lowercase, and * does not "+
 		"match the /: write rdma/* or */*, for example")
 }
 
-// checkHandlerGlobs does the same for globs of runtime handlers, of which "" stands for pods without a RuntimeClass.
+// checkHandlerGlobs does the same for globs of runtime handlers. "" stands for pods without a RuntimeClass.
 func checkHandlerGlobs(globs []string) error {
 	return checkNamespaceGlobs(slices.DeleteFunc(slices.Clone(globs), func(glob string) bool { return glob == "" }))
 }
 
-// checkGlobs checks globs of names; why says why one of another form matches nothing.
+// checkGlobs checks that globs are valid and can match names of a form; why says why a glob of another form matches
+// nothing.
 func checkGlobs(globs []string, form *regexp.Regexp, why string) error {
 	for _, g := range globs {
 		_, err := path.Match(g, "")
@@ -62,7 +63,8 @@ func checkGlobs(globs []string, form *regexp.Regexp, why string) error {
 	return nil
 }
 
-// matchesAny reports whether a name matches one of the globs. Globs have been checked: a bad one matches nothing.
+// matchesAny reports whether a name matches one of the globs. An invalid glob matches nothing; the configuration's have
+// been checked.
 func matchesAny(globs []string, name string) bool {
 	return slices.ContainsFunc(globs, func(g string) bool {
 		ok, err := path.Match(g, name)
@@ -70,16 +72,17 @@ func matchesAny(globs []string, name string) bool {
 	})
 }
 
-// coverGlobs reports whether some globs surely match every name that others match. No globs match all.
+// coverGlobs reports whether the wide globs certainly match every name that the narrow ones match. An empty list
+// matches all names.
 func coverGlobs(wide, narrow []string) bool {
 	return len(wide) == 0 || len(narrow) > 0 && !slices.ContainsFunc(narrow, func(n string) bool {
 		return !slices.ContainsFunc(wide, func(w string) bool { return coversGlob(w, n) })
 	})
 }
 
-// coversGlob compares two globs: equal ones, any and a plain name, and two that have no other special characters than *
-// and, in the narrow one, ?. For those the narrow one's own text is enough: only a * of the wide one matches a * or a ?
-// in it.
+// coversGlob compares two globs. It recognizes equal globs, a plain name as the narrow one, and globs whose only
+// special characters are * and, in the narrow one, ?. In the last case, it matches the wide glob with the narrow one's
+// text: only a * of the wide glob matches a * or a ? there.
 func coversGlob(wide, narrow string) bool {
 	plain := !strings.ContainsAny(narrow, `*?[\`)
 	if plain || !strings.ContainsAny(wide, `?[\`) && !strings.ContainsAny(narrow, `[\`) {

@@ -114,7 +114,7 @@ func TestDevices(t *testing.T) {
 			"{management: true, always: true}}]}"
 		always     = "{optIn: {resources: [rdma/*]}, rules: [{match: {namespaces: [net]}, inject: {always: true}}]}"
 		everything = "inject: {namespaces: [ml-*], functions: [physical, virtual, scalable]}"
-		down       = "the container requests HCAs that have no ACTIVE port, and gets them: mlx5_0"
+		down       = "the container requests HCAs that have no ACTIVE port; they are injected: mlx5_0"
 		physical   = "the container gets physical functions whose virtual or scalable functions may belong to other " +
 			"pods: mlx5_bond_0"
 		manages = `rule "fabric" grants the management devices of %s, with which the container can disrupt the whole fabric`
@@ -128,10 +128,9 @@ func TestDevices(t *testing.T) {
 		return subject{Container: Container{Namespace: "ml-a", Name: "c", Annotations: map[string]string{ownKey("c"): value}, Devices: devices}}
 	}
 	ignored := func(hcas string) string {
-		return "the annotation of its pod requests devices: all, but the container already has verbs devices, so " +
-			"those of " +
-			hcas + " are not injected: request devices in the annotation of the containers that need " +
-			"them, " + AnnotationKey +
+		return "the pod's annotation requests devices: all, but the container already has verbs devices, so those of " +
+			hcas + " are not injected: request devices only for the containers that need them, with annotation " +
+			AnnotationKey +
 			"/container.NAME"
 	}
 	unlistedHCAs := func(t testing.TB) Facts {
@@ -165,8 +164,8 @@ func TestDevices(t *testing.T) {
 		"holds-one-unlisted-pod-asks-for-all": {a100, "{}", annotated("web", "{devices: all}", heldVerbs(0)), nil,
 			[]string{ignored("mlx5_1, mlx5_bond_0")}},
 		"holds-one-of-unread-ones-pod-asks-for-all": {unlistedHCAs, listed, annotated("ml-a", "{devices: all}", heldVerbs(1)),
-			nil, []string{"the annotation of its pod requests devices: all, but the container already has verbs " +
-				"devices, so none is injected"}},
+			nil, []string{"the pod's annotation requests devices: all, but the container already has verbs " +
+				"devices, so none are injected"}},
 		"holds-all-that-all-means": {a100, selecting("names: [mlx5_1]"), own("{devices: all}", heldVerbs(1)), nil, nil},
 		"holds-all-that-is-active": {a100, listed, own("{devices: all}", heldVerbs(1), heldVerbs(2)), nil, nil},
 		"all-that-the-policy-injected": {a100, listed, own("{devices: all}", heldVerbs(1)).with(func(c *subject) {
@@ -214,8 +213,8 @@ func TestDevices(t *testing.T) {
 		"host network in exclusive mode": {exclusive, listed,
 			asking.with(func(c *subject) { c.HostNetwork = true }), two, nil},
 		"unasked in exclusive mode": {exclusive, always, askedFor("net", holds("rdma/ib")), nil,
-			[]string{"no HCAs are injected: RDMA devices belong to network namespaces on this node (netns_mode is " +
-				"exclusive), so the container's namespace cannot use an HCA of the host"}},
+			[]string{"no HCAs are injected: each RDMA device on this node belongs to one network namespace " +
+				"(netns_mode is exclusive), so the container cannot use the host's HCAs"}},
 		"another HCA never answered": {unread, selecting("names: [mlx5_1]"), asking, second, nil},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -13,7 +13,7 @@ import (
 	"github.com/rdma-spec/rdma-spec/spec/hca"
 )
 
-// LiveFacts reads the RDMA devices below a root at once: "/" for the node itself.
+// LiveFacts returns facts that read the RDMA devices below a root when they are called: "/" for the node itself.
 func LiveFacts(root string) Facts {
 	list := sync.OnceValues(func() (*hca.Inventory, error) { return hca.List(root) })
 	known := sync.OnceValue(func() *hca.Inventory { return knownAt(root, list) })
@@ -34,8 +34,8 @@ func LiveFacts(root string) Facts {
 	}
 }
 
-// knownAt returns the HCAs below a root with their addresses and their devices; nil if they cannot be listed. It asks
-// none of them.
+// knownAt returns the HCAs below a root with their addresses and devices; nil if they cannot be listed. It queries no
+// HCA.
 func knownAt(root string, list func() (*hca.Inventory, error)) *hca.Inventory {
 	node, err := hca.NewReader(root).List()
 	if err != nil {
@@ -53,7 +53,7 @@ func knownAt(root string, list func() (*hca.Inventory, error)) *hca.Inventory {
 	return node
 }
 
-// LiveMemory returns the node's memory in bytes, MemTotal; 0 if it is unknown.
+// LiveMemory returns the node's memory (MemTotal) in bytes; 0 if it is unknown.
 func LiveMemory() int64 {
 	var info unix.Sysinfo_t
 	if unix.Sysinfo(&info) != nil {

@@ -22,14 +22,14 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// maxConfigSize bounds a configuration file. The longest sensible one has a few hundred rules.
+// maxConfigSize bounds a configuration file in bytes. The largest sensible one has a few hundred rules.
 const maxConfigSize = 1 << 20
 
-// Scalar is a YAML value that may be written as a string, a number or a boolean. It keeps the text, which is read where
-// the value is used, so that an error can name the place. It is "" only where nothing was written.
+// Scalar is a YAML value that can be written as a string, a number, or a boolean. It keeps the text, which is parsed
+// where the value is used, so that an error can name the key. It is "" only if nothing was written.
 type Scalar string
 
-// UnmarshalJSON accepts any JSON value: a value that is not a scalar is an error where the value is used.
+// UnmarshalJSON accepts any JSON value. A value that is not a scalar causes an error where the value is used.
 func (s *Scalar) UnmarshalJSON(text []byte) error {
 	var str string
 	if err := json.Unmarshal(text, &str); err != nil || str == "" {
@@ -47,9 +47,9 @@ func (s Scalar) MarshalJSON() ([]byte, error) {
 	return json.Marshal(string(s))
 }
 
-// Parse reads a configuration: YAML, on top of the defaults. It is strict: a key that is unknown, given twice, of
-// another type or without a value is an error that names its path. An empty text is an error as well, since a file that
-// has lost its content would otherwise silently become the defaults. A file with only comments gives the defaults.
+// Parse parses a YAML configuration on top of the defaults. It is strict: a key that is unknown, duplicate, of the
+// wrong type, or without a value is an error that names its path. An empty text is an error as well, since a file that
+// lost its content would otherwise silently mean the defaults. A file with only comments means the defaults.
 func Parse(text []byte) (Config, error) {
 	if len(text) > maxConfigSize {
 		return Config{}, fmt.Errorf("the configuration is larger than %d bytes", maxConfigSize)
@@ -64,7 +64,7 @@ func Parse(text []byte) (Config, error) {
 	return config, nil
 }
 
-// repairKey says where repair is now, if a configuration that cannot be read has a key for it.
+// repairKey returns an error that says where repair is configured now, if an invalid configuration has this former key.
 func repairKey(text []byte) error {
 	var former struct {
 		Repair any `json:"repair"`
@@ -76,7 +76,7 @@ func repairKey(text []byte) error {
 		"service rdma-spec-repair, or repair.enabled in the chart")
 }
 
-// Load reads a configuration file and makes its Policy. Every error names the file.
+// Load reads a configuration file and returns its Policy. Every error names the file.
 func Load(file string) (*Policy, error) {
 	text, err := readFile(file)
 	if err != nil {
@@ -89,8 +89,8 @@ func Load(file string) (*Policy, error) {
 	return p, nil
 }
 
-// LoadOr reads a configuration file, else the usual one of a node if that exists, else it takes the defaults. Where no
-// file is named, and usual is "", the defaults are it. Source is what was read.
+// LoadOr reads the named configuration file, or the node's usual one if no file is named. If that does not exist, or
+// usual is "", it returns the defaults. Source says what was read.
 func LoadOr(file, usual string) (p *Policy, source string, err error) {
 	source = cmp.Or(file, usual)
 	if source != "" {
@@ -103,7 +103,7 @@ func LoadOr(file, usual string) (p *Policy, source string, err error) {
 	return p, source, err
 }
 
-// FromText makes the Policy of a configuration's text.
+// FromText returns the Policy of a configuration's text.
 func FromText(text []byte) (*Policy, error) {
 	config, err := Parse(text)
 	if err != nil {
@@ -129,20 +129,20 @@ func readFile(file string) ([]byte, error) {
 	text, err := os.ReadFile(file)
 	switch {
 	case errors.Is(err, fs.ErrPermission):
-		return nil, fmt.Errorf("cannot read the configuration: %w: allow user %d, who runs this, to read "+
-			"it", err, os.Geteuid())
+		return nil, fmt.Errorf("cannot read the configuration: %w: allow user %d, who runs this program, to read it",
+			err, os.Geteuid())
 	case err != nil:
 		return nil, fmt.Errorf("cannot read the configuration: %w", err)
 	}
 	return text, nil
 }
 
-// ErrNothing reports that a YAML text has nothing but white space and comments in it.
+// ErrNothing means that a YAML text contains only white space and comments.
 var ErrNothing = errors.New("it contains nothing")
 
-// DecodeStrict reads YAML into a value on top of what it holds: one document, without a key that is unknown, given
-// twice, of another type, or without a value. Errors name the path of what is wrong, one a line; a key given twice is
-// named by its line, since only the YAML parser ever sees both. With an error, the value is of no use.
+// DecodeStrict decodes one YAML document into a value, on top of its current content. A key that is unknown, duplicate,
+// of the wrong type, or without a value is an error. Errors name the path of each fault, one a line; a duplicate key is
+// named by its line instead, since only the YAML parser sees both. After an error, the value is undefined.
 func DecodeStrict(text []byte, into any) error {
 	asJSON, err := yaml.YAMLToJSONStrict(text) // guard: key-twice, else yaml.YAMLToJSON
 	if givenTwice := new(yamldocs.TypeError); errors.As(err, &givenTwice) {
@@ -173,23 +173,23 @@ func DecodeStrict(text []byte, into any) error {
 		return nil
 	}
 	if mismatch := new(json.UnmarshalTypeError); errors.As(json.Unmarshal(asJSON, into), &mismatch) {
-		place := strings.ReplaceAll(mismatch.Field, "Selectors.", "") // embedded in the types, not in the text
+		place := strings.ReplaceAll(mismatch.Field, "Selectors.", "") // embedded in the types, absent from the text
 		return fmt.Errorf("%s is of the type %s: expected %s", cmp.Or(place, "it"), mismatch.Value,
 			expected[mismatch.Type.Kind()])
 	}
 	return errors.New(firstLine(err))
 }
 
-// oneDocument reports whether nothing follows a YAML text's first document. sigs.k8s.io/yaml reads the first one and
-// drops the rest, and has no decoder that goes on: go.yaml.in/yaml/v2 is the parser below it, and no second one.
+// oneDocument reports whether a YAML text contains only one document. sigs.k8s.io/yaml reads the first document,
+// ignores the others, and has no decoder for several. go.yaml.in/yaml/v2 is its own parser, so it adds no dependency.
 func oneDocument(text []byte) bool {
 	documents := yamldocs.NewDecoder(bytes.NewReader(text))
 	var content struct{}
-	_ = documents.Decode(&content) // which fails where the text is a list, and that is found elsewhere
+	_ = documents.Decode(&content) // fails if the text is a list, which is reported elsewhere
 	return errors.Is(documents.Decode(&content), io.EOF)
 }
 
-// withoutValue finds the keys and list elements that have no value, which a decoder would treat as absent.
+// withoutValue returns the keys and list elements without a value, which a decoder would treat as absent.
 func withoutValue(place string, written any) (found problems) {
 	switch written := written.(type) {
 	case nil:
@@ -207,7 +207,7 @@ func withoutValue(place string, written any) (found problems) {
 	return found
 }
 
-// expected names kinds for the person who wrote something else.
+// expected describes each kind in the configuration's terms, for error messages.
 var expected = map[reflect.Kind]string{
 	reflect.Struct: "keys and values",
 	reflect.Slice:  "a list",
@@ -216,7 +216,7 @@ var expected = map[reflect.Kind]string{
 	reflect.Int:    "a whole number",
 }
 
-// firstLine returns an error's text without the libraries' prefixes, on one line.
+// firstLine returns the first line of an error's text without the libraries' prefixes.
 func firstLine(err error) string {
 	text := strings.TrimPrefix(err.Error(), "error converting YAML to JSON: ")
 	text = strings.TrimPrefix(text, "yaml: ")

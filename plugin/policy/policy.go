@@ -1,14 +1,15 @@
 // Copyright The rdma-spec Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package policy decides who may have what: it has the administrator's configuration and makes, for each container, the
-// one decision that the plugin, explain, status, and repair carry out or show.
+// Package policy decides what each container may have, according to the administrator's configuration. The plugin,
+// explain, status, and repair apply or show the same decision.
 //
-// It takes values and returns values. Facts that cost a call, the node's devices and the kubelet's resources, come in
-// as functions that Decide calls only if it has to.
+// The package takes values and returns values. Facts that cost a call, such as the node's devices and the kubelet's
+// resources, are functions that Decide calls only if it has to.
 //
 // Each check that keeps a pod's author from getting more than the policy grants is marked as a guard. Each guard has
-// rows in the attack table, and a run that takes the guards away one by one makes their rows fail.
+// rows in the attack table. A mutation run removes the guards one by one, and each removal must make some of these rows
+// fail.
 package policy
 
 import (
@@ -17,24 +18,23 @@ import (
 	"slices"
 )
 
-// Policy is a configuration that has been checked and is ready to decide. It is immutable and safe for concurrent use.
+// Policy is a checked configuration that is ready to decide. It is immutable and safe for concurrent use.
 type Policy struct {
 	config   Config
 	rules    []rule
 	defaults rule
-	missing  error  // why there is no configuration; nil where there is one
-	text     []byte // that it was made from
+	missing  error  // why there is no configuration; nil if there is one
+	text     []byte // the configuration's text
 }
 
-// Missing makes the policy of a node whose configuration cannot be read. It gives nothing to anybody, and refuses
-// containers that hold a verbs device or carry the annotation: they would start without what the configuration means
-// them to have.
+// Missing returns the policy of a node whose configuration cannot be read. It grants nothing. It refuses containers
+// that have a verbs device or the annotation, since they would start without what the configuration grants them.
 func Missing(why error) *Policy { return &Policy{config: Default(), missing: why} }
 
-// Missing says why there is no configuration; nil where there is one.
+// Missing returns why there is no configuration; nil if there is one.
 func (p *Policy) Missing() error { return p.missing }
 
-// New checks a configuration. The error names every problem with its path, one a line.
+// New checks a configuration. The error names every fault with its path, one a line.
 func New(config Config) (*Policy, error) {
 	config.Rules = slices.Clone(config.Rules)
 	p := &Policy{config: config}
@@ -61,8 +61,8 @@ func New(config Config) (*Policy, error) {
 		place := fmt.Sprintf("rules[%d]", i)
 		r := p.compile(&config.Rules[i], place, &found)
 		if j, twice := named[r.name]; twice {
-			found.at(place+".name", fmt.Errorf("rules[%[2]d] has the name %[1]q too: logs could not tell them "+
-				"apart", r.name, j))
+			found.at(place+".name", fmt.Errorf("rules[%[2]d] has the name %[1]q too, so logs could not distinguish them: "+
+				"rename one", r.name, j))
 		}
 		named[r.name] = i
 		if j := slices.IndexFunc(p.rules, func(earlier rule) bool { return earlier.match.covers(r.match) }); j >= 0 { // guard: rule-shadowed
@@ -77,13 +77,13 @@ func New(config Config) (*Policy, error) {
 	return p, nil
 }
 
-// Text returns the configuration as it was given; nil if the policy was not made from a text. Nobody may change it.
+// Text returns the configuration's text; nil if the policy was not made from a text. Callers must not modify it.
 func (p *Policy) Text() []byte { return p.text }
 
-// Config returns the configuration with its defaults, also those of the rules' selectors.
+// Config returns the configuration with all defaults filled in, including those of the rules' selectors.
 func (p *Policy) Config() Config { return p.config }
 
-// problems are what is wrong with a configuration, each with its path.
+// problems are the faults in a configuration, each with its path.
 type problems []error
 
 func (p *problems) at(place string, err error) {
@@ -92,11 +92,10 @@ func (p *problems) at(place string, err error) {
 	}
 }
 
-// maxProblems bounds how many problems are reported at once. A file that is not a configuration at all can have a
-// hundred thousand.
+// maxProblems bounds how many faults are reported at once. A file of another kind can have 100,000.
 const maxProblems = 20
 
-// together returns the problems as one error, one a line.
+// together returns the faults as one error, one a line.
 func (p problems) together() error {
 	if more := len(p) - maxProblems; more > 0 {
 		p = append(slices.Clone(p[:maxProblems]), fmt.Errorf("and %d more", more))

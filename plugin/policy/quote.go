@@ -9,11 +9,11 @@ import (
 )
 
 const (
-	maxQuoted = 64  // bytes that a message repeats of one value that somebody else wrote
-	maxLine   = 240 // characters that a message repeats of somebody else's message
+	maxQuoted = 64  // bytes of an untrusted value that a message repeats
+	maxLine   = 240 // characters of another program's message that a message repeats
 )
 
-// quoted prepares a text that somebody else wrote for a log line: escaped, in quotes, and short.
+// quoted prepares an untrusted text for a log line: it escapes, quotes, and truncates it.
 func quoted(text string) string {
 	if len(text) > maxQuoted { // guard: quoted-length
 		return fmt.Sprintf("%+q...", text[:maxQuoted])
@@ -21,8 +21,8 @@ func quoted(text string) string {
 	return fmt.Sprintf("%+q", text)
 }
 
-// oneLine prepares a message that may repeat what somebody else wrote for a log line: short, and escaped where it is
-// not plain ASCII.
+// oneLine prepares a message that may contain untrusted text for a log line: it truncates the message, and escapes all
+// but printable ASCII.
 func oneLine(message string) string {
 	var line strings.Builder
 	for _, r := range message {
@@ -38,7 +38,7 @@ func oneLine(message string) string {
 	return line.String()
 }
 
-// notPlain reports whether a character is neither printable ASCII nor white space as it is found in YAML.
+// notPlain reports whether a character is neither printable ASCII nor YAML white space.
 func notPlain(r rune) bool {
 	return (r < ' ' || r > '~') && r != '\n' && r != '\t' && r != '\r'
 }

@@ -11,28 +11,28 @@ import (
 	"unicode"
 )
 
-// rule is a Rule with its values read, and those that it does not set taken from the configuration's general ones.
+// rule is a Rule with parsed values. Values that the Rule omits are the configuration's general ones.
 type rule struct {
 	name  string
 	match Match
 	gives
 }
 
-// gives is what a rule gives to the containers that it matches.
+// gives is what a rule grants to the containers that it matches.
 type gives struct {
 	memlock   memlock
 	ipcLock   ipcLock
 	selectors Selectors
-	always    bool // HCAs are injected without being asked for
+	always    bool // HCAs are injected even without a request
 }
 
-// defaultRule is the name of the general values as a rule: it applies if no other rule matches.
+// defaultRule is the name of the general values, which apply if no rule matches.
 const defaultRule = "default"
 
-// maxRuleName bounds what an administrator writes for logs and metrics, in bytes.
+// maxRuleName bounds a rule's name in logs and metrics, in bytes.
 const maxRuleName = 63
 
-// compile reads a rule's values and checks them, and fills in the selectors that it leaves to the general ones.
+// compile parses and checks a rule's values, and fills in the general selectors that it omits.
 func (p *Policy) compile(written *Rule, place string, found *problems) rule {
 	r := rule{name: cmp.Or(written.Name, place), match: written.Match, gives: p.defaults.gives}
 	found.at(place+".name", checkRuleName(written.Name))
@@ -57,7 +57,7 @@ func (p *Policy) compile(written *Rule, place string, found *problems) rule {
 	return r
 }
 
-// checkShape refuses rules that match more than they appear to, or that open the policy to pod authors.
+// checkShape rejects rules that match more than they appear to, or that give pod authors more than the policy should.
 func (r Rule) checkShape() error {
 	m := r.Match
 	switch {
@@ -73,8 +73,8 @@ func (r Rule) checkShape() error {
 	return nil
 }
 
-// Doubts says what an administrator may not mean although it is valid: what costs containers that have nothing to do
-// with RDMA, and what has no effect.
+// Doubts returns what is valid but probably not what the administrator means: settings that slow down containers
+// without RDMA, and settings without effect.
 func (p *Policy) Doubts() (all []string) {
 	const inVain = "ipcLock: requested has no effect unless memlock is unlimited, since IPC_LOCK would override the " +
 		"limit: write ipcLock: false"
@@ -97,15 +97,15 @@ func (p *Policy) Doubts() (all []string) {
 	return all
 }
 
-// covers reports whether a rule matches everything that a later one does, as far as single globs show it: each of the
-// later rule's globs must be covered by one glob here, and where the later one leaves out namespaces or resources, they
-// must be left out here.
+// covers reports whether a rule certainly matches everything that a later one matches. It compares glob by glob: one
+// glob of this rule must cover each of the later rule's globs, and if the later one omits namespaces or resources, this
+// one must omit them too.
 func (m Match) covers(later Match) bool {
 	return len(m.Namespaces)+len(m.Resources) > 0 && coverGlobs(m.Namespaces, later.Namespaces) &&
 		coverGlobs(m.Resources, later.Resources)
 }
 
-// or returns the selectors, with the general ones for those that are not set. An empty list is set.
+// or returns the selectors, with the general ones in place of those that are not set. An empty list is set.
 func (s Selectors) or(general Selectors) Selectors {
 	s.Names = or(s.Names, general.Names)
 	s.Functions = or(s.Functions, general.Functions)
@@ -146,7 +146,7 @@ func (s Selectors) check(place string, found *problems) {
 	}
 }
 
-// checkRuleName refuses what would break or mislead a log line.
+// checkRuleName rejects names that would break log lines or mislead their readers.
 func checkRuleName(name string) error {
 	if name == defaultRule {
 		return fmt.Errorf("logs use %q for the general values: choose another name", defaultRule)

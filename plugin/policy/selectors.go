@@ -12,7 +12,8 @@ import (
 	"github.com/rdma-spec/rdma-spec/spec/hca"
 )
 
-// Wants returns which HCAs decisions may depend on, by what a list of HCAs has of them, and on which parts of them.
+// Wants returns which HCAs a decision may depend on, according to what a list of HCAs contains, and which of their
+// parts.
 func (p *Policy) Wants() (hcas func(*hca.HCA) bool, parts hca.Parts) {
 	var able []Selectors
 	for _, r := range append(slices.Clone(p.rules), p.defaults) {
@@ -27,7 +28,7 @@ func (p *Policy) Wants() (hcas func(*hca.HCA) bool, parts hca.Parts) {
 	}, parts
 }
 
-// name reports whether the selectors select an HCA by what a list of HCAs has of it.
+// name reports whether the selectors select an HCA, according to what a list of HCAs contains.
 func (s Selectors) name(h *hca.HCA) bool {
 	if !slices.Contains(s.Functions, string(cmp.Or(h.Function, hca.FunctionPhysical))) { // guard: functions
 		return false
@@ -35,7 +36,7 @@ func (s Selectors) name(h *hca.HCA) bool {
 	return matchesAny(s.Names, h.Name)
 }
 
-// passes reports whether the selectors select an HCA, with a port that also meets a condition.
+// passes reports whether the selectors select an HCA and one of the matching ports meets a condition.
 func (s Selectors) passes(h *hca.HCA, condition func(hca.Port) bool) bool {
 	if !s.name(h) || len(s.NUMANodes) > 0 && !slices.Contains(s.NUMANodes, h.NUMANode) {
 		return false
@@ -58,7 +59,7 @@ func inventory(node *hca.Inventory) string {
 	return shortList(node.HCAs, withState)
 }
 
-// withState names an HCA with the state of a port, or with what it is for where that is not RDMA.
+// withState names an HCA with the state of a port, or with its purpose if that is not RDMA.
 func withState(h hca.HCA) string {
 	if !h.ForPrograms() {
 		return fmt.Sprintf("%s (for %s)", h.Name, h.Purpose())
@@ -72,10 +73,10 @@ func withState(h hca.HCA) string {
 	return fmt.Sprintf("%s (%s)", h.Name, cmp.Or(state, "unknown"))
 }
 
-// mostListed bounds how many things a message lists.
+// mostListed bounds how many items a message lists.
 const mostListed = 16
 
-// shortList lists things for a message, the first of them where there are many.
+// shortList lists items for a message; if there are many, only the first ones.
 func shortList[T any](things []T, word func(T) string) string {
 	var words []string
 	for i, thing := range things {

@@ -14,8 +14,7 @@ import (
 	"github.com/rdma-spec/rdma-spec/spec/hca"
 )
 
-// findSignal sets why the container counts as an RDMA container. It asks the kubelet last, and only if the answer can
-// matter.
+// findSignal sets why the container is an RDMA container. It asks the kubelet last, and only if the answer can matter.
 func (d *evaluation) findSignal() {
 	c := &d.container
 	d.held = d.heldVerbs()
@@ -42,14 +41,14 @@ func (d *evaluation) mayOptIn() bool {
 	return matchesAny(d.config.OptIn.Namespaces, d.container.Namespace) || d.mayInject()
 }
 
-// mayInject reports whether an annotation may ask for HCAs in the container's namespace.
+// mayInject reports whether an annotation can request HCAs in the container's namespace.
 func (d *evaluation) mayInject() bool {
 	return matchesAny(d.config.Inject.Namespaces, d.container.Namespace)
 }
 
-// heldVerbs returns a verbs device of this node that the container holds, nil where it holds none. The number decides:
-// a path proves nothing, and only sets where to look first. The devices of a container that may use every device of the
-// host do not count.
+// heldVerbs returns one of this node's verbs devices that the container has; nil if it has none. The number decides,
+// since a path proves nothing; the path only sets which devices to check first. The devices of a container that can
+// access all of the host's devices are ignored.
 func (d *evaluation) heldVerbs() *hca.Device {
 	if d.container.AllDevices { // guard: privileged
 		return nil
@@ -75,16 +74,17 @@ func (d *evaluation) heldVerbs() *hca.Device {
 	return nil
 }
 
-// likelyVerbs reports whether a device is where verbs devices usually are.
+// likelyVerbs reports whether a device has the usual path of a verbs device.
 func likelyVerbs(d Device) bool { return strings.HasPrefix(d.Path, "/dev/infiniband/uverbs") }
 
-// HoldsVerbs reports whether a container holds a verbs device of this node, as a decision about it sees it.
+// HoldsVerbs reports whether a container has one of this node's verbs devices, according to the same test as in a
+// decision.
 func HoldsVerbs(c Container, facts Facts) bool {
 	return (&evaluation{container: c, facts: facts}).heldVerbs() != nil
 }
 
-// isCharacter reports whether a device is a character device with a number that fits the kernel's: larger ones would
-// wrap around.
+// isCharacter reports whether a device is a character device whose number fits into the kernel's type. A larger number
+// would wrap around.
 func isCharacter(d Device) bool {
 	const most = int64(^uint32(0))
 	if d.Major < 0 || d.Minor < 0 || d.Major > most || d.Minor > most { // guard: device-number
@@ -97,8 +97,7 @@ func (d Device) number() hca.Number {
 	return hca.Number{Major: uint32(d.Major), Minor: uint32(d.Minor)}
 }
 
-// findResource asks the kubelet if a resource can make the container an RDMA container. Unknown resources do not make
-// it one.
+// findResource asks the kubelet, if a resource can make the container an RDMA container. Unknown resources cannot.
 func (d *evaluation) findResource() {
 	globs := d.resourceGlobs()
 	if len(globs) == 0 {
@@ -124,18 +123,18 @@ func (d *evaluation) resourceGlobs() []string {
 	return globs
 }
 
-// isRDMA reports whether a resource gives RDMA: by what is allotted of it or, since many device plugins have IDs that
-// they alone know, by its name.
+// isRDMA reports whether an allocated resource provides RDMA. It checks the IDs of the devices and the resource's name,
+// since the IDs of many device plugins have no meaning elsewhere.
 func (d *evaluation) isRDMA(held Allotted) bool {
 	return d.isHCA(held.Devices) || d.namedRDMA(held.Resource)
 }
 
-// namedRDMA reports whether a resource gives RDMA, as far as its name and the configuration tell.
+// namedRDMA reports whether a resource provides RDMA, according to its name and the configuration.
 func (d *evaluation) namedRDMA(name string) bool {
 	return resource.IsRDMA(name) || matchesAny(d.resourceGlobs(), name)
 }
 
-// isHCA reports whether one of a device plugin's IDs is that of an HCA of the node.
+// isHCA reports whether one of a device plugin's IDs identifies one of the node's HCAs.
 func (d *evaluation) isHCA(ids []string) bool {
 	if len(ids) == 0 || d.facts.Known == nil {
 		return false
@@ -144,9 +143,9 @@ func (d *evaluation) isHCA(ids []string) bool {
 	return known != nil && slices.ContainsFunc(ids, known.Identifies)
 }
 
-// candidates returns the rules that might match, up to the first that certainly does: more than one if the kubelet does
-// not report which resources the container holds. If it does not answer at all and they differ, the container is
-// refused, since it will answer soon.
+// candidates returns the rules that may match, up to the first one that certainly does. There is more than one if the
+// kubelet does not report which resources it allocated to the container. If it does not answer at all and the rules
+// differ, the container is refused, since the kubelet will answer soon.
 func (d *evaluation) candidates() ([]*rule, *Refusal) {
 	var might []*rule
 	certain := false
@@ -176,8 +175,8 @@ func (d *evaluation) candidates() ([]*rule, *Refusal) {
 		return nil, d.resources.refusal()
 	default:
 		d.Unknown = true
-		d.warn("reduced grant: the kubelet does not report all resources of this container, so it gets the least "+
-			"that the rules %s grant", d.Rule)
+		d.warn("reduced grant: the kubelet does not report all resources of this container, "+
+			"so it gets the least that the rules %s grant", d.Rule)
 	}
 	return might, nil
 }
@@ -199,14 +198,14 @@ func (m *Match) namespace(c *Container) bool {
 type resources struct {
 	asked bool
 	names []string
-	known bool // the container holds no others
+	known bool // the container has no others
 	err   error
 }
 
-// ErrNoKubelet means that no kubelet runs on the node, so that none will answer later.
-var ErrNoKubelet = errors.New("there is no kubelet to ask")
+// ErrNoKubelet means that the node has no kubelet, so that asking again is pointless.
+var ErrNoKubelet = errors.New("the node has no kubelet")
 
-// askKubelet asks once. A kubelet that does not exist counts as one that does not answer.
+// askKubelet asks the kubelet, once. A missing kubelet is treated as one that does not answer.
 func (d *evaluation) askKubelet() *resources {
 	r := &d.resources
 	if r.asked {
@@ -222,7 +221,7 @@ func (d *evaluation) askKubelet() *resources {
 		r.names = nil
 		r.known = false
 	case d.held != nil && len(r.names) == 0 && !d.container.Injected: // guard: unexplained-device
-		r.known = false // a claim's, which some kubelets do not report
+		r.known = false // from a claim, which some kubelets do not report
 	}
 	return r
 }

@@ -31,7 +31,7 @@ func TestSignals(t *testing.T) {
 	both := []hca.Device{verbs(0, "mlx5_0"), verbs(1, "mlx5_1"), rdmaCM()}
 	nothing := Decision{Signal: SignalNone}
 	left := func(reason string) Decision { return Decision{Signal: SignalNone, Reason: reason} }
-	const elsewhere = "its pod's annotation applies to the containers that have RDMA: the pod has been allocated "
+	const elsewhere = "the pod's annotation applies only to its RDMA containers: the pod has been allocated "
 	tests := map[string]struct {
 		config    string
 		container subject
@@ -43,7 +43,7 @@ func TestSignals(t *testing.T) {
 		"device-unbuffered":      {"", holding(at("/dev/x", "u", 231, 192)), byDevice(unlimited())},
 		"device-at-another-path": {"", holding(at("/dev/x", "c", 231, 192)), byDevice(unlimited())},
 		"privileged": {"", subject{Container: Container{AllDevices: true, Devices: []Device{heldVerbs(0)}}},
-			left("it is privileged and has every device of the node, so its devices are not a signal")},
+			left("it is privileged and can access all devices, so they do not make it an RDMA container")},
 		"privileged-without":    {"", subject{Container: Container{AllDevices: true, Devices: []Device{gpu(0)}}}, nothing},
 		"device-does-not-count": {"optIn: {devices: false}", holding(heldVerbs(0)), nothing},
 		"handler-skipped": {"", subject{Container: Container{RuntimeHandler: "kata-qemu", Devices: []Device{heldVerbs(0)}}},
@@ -54,7 +54,7 @@ func TestSignals(t *testing.T) {
 		"no-handler-skipped-other": {"skipRuntimeHandlers: ['']", subject{Container: Container{RuntimeHandler: "runc",
 			Devices: []Device{heldVerbs(0)}}}, byDevice(unlimited())},
 		"sandboxed-by-type": {"", subject{Container: Container{RuntimeHandler: "untrusted", Sandboxed: true, Devices: []Device{heldVerbs(0)}}},
-			left(`the runtime of handler "untrusted" runs it on a separate kernel`)},
+			left(`runtime handler "untrusted" runs it on a separate kernel`)},
 		"handler-skipped-annotated": {"", subject{Container: Container{RuntimeHandler: "runsc", Annotations: podAnnotation("true")}},
 			left(`runtime handler "runsc" is in skipRuntimeHandlers`)},
 		"handler-not-skipped": {"skipRuntimeHandlers: []", subject{Container: Container{RuntimeHandler: "kata",
@@ -106,10 +106,10 @@ func TestSignals(t *testing.T) {
 				Reason: "the kubelet did not report the container's resources (context deadline exceeded)"}},
 		"kubelet-absent": {"optIn: {resources: [rdma/*]}", subject{Container: Container{}},
 			Decision{Signal: SignalNone, Unknown: true,
-				Reason: "the kubelet did not report the container's resources (there is no kubelet to ask)"}},
+				Reason: "the kubelet did not report the container's resources (the node has no kubelet)"}},
 		"kubelet-silent-and-less": {"optIn: {resources: [rdma/*]}", subject{Container: Container{Annotations: podAnnotation("{memlock: 1Gi}")}, Resources: silent},
 			Decision{Signal: SignalNone, Unknown: true,
-				Reason: "its pod's annotation only lowers values, and nothing makes it an RDMA container"}},
+				Reason: "the pod's annotation only lowers values, and nothing else makes it an RDMA container"}},
 		"init-container": {"optIn: {resources: [rdma/*]}", askedFor("", unlisted()),
 			Decision{Signal: SignalNone, Unknown: true}},
 		"claim-beside-a-resource": {"optIn: {resources: [rdma/*]}", askedFor("", unlisted("rdma/ib")),
@@ -117,9 +117,9 @@ func TestSignals(t *testing.T) {
 		"init-container-nobody-asks-about": {"", askedFor("", unlisted()), nothing},
 		"less": {"",
 			annotated("", "{memlock: 1Gi, ipcLock: false, devices: none}"),
-			left("its pod's annotation only lowers values, and nothing makes it an RDMA container")},
+			left("the pod's annotation only lowers values, and nothing else makes it an RDMA container")},
 		"less-of-the-memory-limit": {"memlock: 1Mi", annotated("", "{memlock: memory-limit}"),
-			left("its pod's annotation only lowers values, and nothing makes it an RDMA container")},
+			left("the pod's annotation only lowers values, and nothing else makes it an RDMA container")},
 		"pod-wide": {"", subject{Container: Container{Annotations: podAnnotation("true")}, PodHolds: podHolds(of("nvidia.com/gpu"), of("rdma/ib"))},
 			left(elsewhere + `"rdma/ib"`)},
 		"pod-wide-more":      {"", subject{Container: Container{Annotations: podAnnotation("{memlock: unlimited, devices: all}")}, PodHolds: podHolds(of("rdma/ib"))}, left(elsewhere + `"rdma/ib"`)},

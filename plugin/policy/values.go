@@ -9,9 +9,9 @@ import (
 	"github.com/rdma-spec/rdma-spec/spec"
 )
 
-// memlock is RLIMIT_MEMLOCK in a configuration or an annotation. The zero value leaves it unchanged.
+// memlock is RLIMIT_MEMLOCK in a configuration or an annotation. The zero value leaves the limit unchanged.
 type memlock struct {
-	limit       spec.Limit // where memoryLimit is false
+	limit       spec.Limit // used if memoryLimit is false
 	memoryLimit bool       // the container's own memory limit
 }
 
@@ -28,7 +28,7 @@ func parseMemlock(s Scalar) (memlock, error) {
 	return memlock{limit: limit}, nil
 }
 
-// parseRuleMemlock also reads the values that only a rule can have.
+// parseRuleMemlock also accepts the values that only a rule can have.
 func parseRuleMemlock(s Scalar) (memlock, error) {
 	if s == "unchanged" {
 		return memlock{}, nil
@@ -40,17 +40,17 @@ func parseRuleMemlock(s Scalar) (memlock, error) {
 	return m, err
 }
 
-// unlimited reports whether a memlock is not a number of bytes.
+// unlimited reports whether a memlock is unlimited.
 func (m memlock) unlimited() bool { return !m.memoryLimit && m.limit == spec.Unlimited }
 
-// ipcLock is CAP_IPC_LOCK in a configuration. Values that give less come first.
+// ipcLock is CAP_IPC_LOCK in a configuration. Values that grant less come first.
 type ipcLock int
 
 const (
 	ipcLockFalse     ipcLock = iota
-	ipcLockRequested         // where the pod's own spec adds it
+	ipcLockRequested         // if the pod's spec adds it
 	ipcLockTrue              // unless all capabilities were dropped
-	ipcLockAlways            // also then, and beside a finite memlock
+	ipcLockAlways            // even then, and with a finite memlock
 )
 
 func parseIPCLock(s Scalar) (ipcLock, error) {
@@ -67,8 +67,7 @@ func parseIPCLock(s Scalar) (ipcLock, error) {
 	return 0, fmt.Errorf("%s is not one of true, false, requested, always", quoted(string(s)))
 }
 
-// grant returns what an ipcLock means next to a memlock limit: the capability overrides any limit that is not
-// unlimited.
+// grant returns what an ipcLock means together with a memlock limit: the capability overrides any finite limit.
 func (m ipcLock) grant(limit spec.Limit) spec.IPCLock {
 	switch {
 	case m == ipcLockAlways:

@@ -1,9 +1,9 @@
 // Copyright The rdma-spec Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package wire keeps of a protobuf message, as it comes over the wire, the fields that somebody reads. To decode a
-// kubelet's container, with its mounts, environment, and labels, takes fifteen times as long as to walk over it. The
-// package knows protobuf's encoding (https://protobuf.dev/programming-guides/encoding), and no message.
+// Package wire reduces an encoded protobuf message to the fields that are read. Decoding a kubelet's container, with
+// its mounts, environment, and labels, takes 15 times as long as scanning it. The package depends on protobuf's
+// encoding (https://protobuf.dev/programming-guides/encoding), but on no particular message.
 package wire
 
 import (
@@ -15,12 +15,11 @@ import (
 	"google.golang.org/protobuf/reflect/protoreflect"
 )
 
-// Paths are the fields of a message that are read, by their names: "id", and "linux.devices" for a field of a field.
-// The function chooses among the elements of a list of strings, by the element, and among those of a map, by the key;
-// nil chooses all.
+// Paths are the names of the fields that are read: "id", or "linux.devices" for a nested field. The function selects
+// elements of a list of strings by their value, or of a map by their key; nil selects all.
 type Paths map[string]func(element []byte) bool
 
-// Below returns the paths of a message whose field has these paths.
+// Below returns the paths relative to the message that contains them in a field.
 func (p Paths) Below(field string) Paths {
 	below := make(Paths, len(p))
 	for path, chosen := range p {
@@ -29,20 +28,20 @@ func (p Paths) Below(field string) Paths {
 	return below
 }
 
-// Fields are the fields of one type of message that are read. They are safe for concurrent use.
+// Fields are the fields of one message type that are read. They are safe for concurrent use.
 type Fields struct {
-	byNumber []field // by the field's number
+	byNumber []field // indexed by field number
 }
 
 type field struct {
 	read   bool
-	of     *Fields                   // of a message: these fields of it; nil: the whole field
-	chosen func(element []byte) bool // nil: every element
+	of     *Fields                   // the fields to read in a nested message; nil for the whole field
+	chosen func(element []byte) bool // nil for every element
 	isMap  bool
 }
 
-// New returns the fields of a message's type that all the paths name. It panics if the type has no such field: that is
-// an error of the program.
+// New returns the fields of a message type that any of the paths name. It panics if the type has no such field, since
+// that is a bug.
 func New(message proto.Message, paths ...Paths) *Fields {
 	f := &Fields{}
 	for _, some := range paths {
@@ -77,8 +76,8 @@ func (f *Fields) add(message protoreflect.MessageDescriptor, path string, chosen
 	at.of.add(descriptor.Message(), rest, chosen)
 }
 
-// Keep appends to dst those fields of an encoded message that are read, in their order. It returns an error if the
-// message, or a field that it has to look into, is not one. It allocates nothing if dst has the message's capacity.
+// Keep appends the fields of an encoded message that are read to dst, in their order. It returns an error if the
+// message, or a field that it scans, is malformed. It allocates nothing if dst has the message's capacity.
 func (f *Fields) Keep(dst, message []byte) ([]byte, error) {
 	for len(message) > 0 {
 		number, kind, tag := protowire.ConsumeTag(message)
@@ -102,7 +101,7 @@ func (f *Fields) Keep(dst, message []byte) ([]byte, error) {
 	return dst, nil
 }
 
-// keep appends one encoded field, whose tag has this length.
+// keep appends one encoded field whose tag has the given length.
 func (f *field) keep(dst, whole []byte, tag int, kind protowire.Type) ([]byte, error) {
 	if kind != protowire.BytesType || f.of == nil && f.chosen == nil {
 		return append(dst, whole...), nil
@@ -132,7 +131,8 @@ func (f *field) keep(dst, whole []byte, tag int, kind protowire.Type) ([]byte, e
 	return dst, nil
 }
 
-// key returns the key of an encoded element of a map: of several keys the last one counts, and none is the empty one.
+// key returns the key of an encoded map element. If it has several keys, the last one applies; if it has none, the key
+// is empty.
 func key(element []byte) (found []byte, err error) {
 	for len(element) > 0 {
 		number, kind, tag := protowire.ConsumeTag(element)
@@ -151,7 +151,7 @@ func key(element []byte) (found []byte, err error) {
 	return found, nil
 }
 
-// setLength writes a length into the bytes of one that was not smaller. A varint may have more bytes than it needs.
+// setLength overwrites a length with a smaller one in the same bytes. A varint may have more bytes than it needs.
 func setLength(at []byte, length int) {
 	for i := range at {
 		at[i] = byte(length)&0x7f | 0x80

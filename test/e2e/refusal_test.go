@@ -26,9 +26,9 @@ func TestRefusals(t *testing.T) {
 		devices               []containerd.Device
 		want                  string
 	}{
-		"namespace-not-listed": {"guest", "true", nil, `namespace "guest" may not opt in by annotation`},
+		"namespace-not-listed": {"guest", "true", nil, `the policy does not allow pods in namespace "guest" to opt in by annotation`},
 		"another-hca": {"guest", "{devices: [rxe1]}", containerd.Verbs(0),
-			`HCA "rxe1", but the container already has other verbs devices, so none is injected`},
+			`HCA "rxe1", but the container already has other verbs devices, so none are injected`},
 		"no-such-hca": {"ml-a", "{devices: [mlx5_7]}", nil,
 			`HCA "mlx5_7", which this node does not have: it has rxe0 (ACTIVE), rxe1 (ACTIVE), rxe2 (DOWN)`},
 		"memlock-above-policy": {"ml-a", "{memlock: 17Gi}", nil, `requests memlock: 17Gi, and rule "default" grants 16Gi`},

@@ -70,11 +70,11 @@ func TestVerdicts(t *testing.T) {
 		{name: "annotation", config: listed, metadata: optedIn, spec: nothing, verdict: RDMA,
 			summary: "RDMA by annotation" + full + " devices=uverbs0,rdma_cm"},
 		{name: "annotation where none counts", metadata: optedIn, spec: nothing, verdict: Refused,
-			summary: `refused: namespace "ml" may not opt in by annotation, and `},
+			summary: `refused: the policy does not allow pods in namespace "ml" to opt in by annotation, and `},
 		{name: "left open", verdict: IfInjected, summary: opened + full},
 		{name: "left open, several", spec: two, verdict: IfInjected, summary: openedTwo + full},
 		{name: "left open, otherwise left alone", metadata: optedIn, verdict: IfInjected, summary: opened + full +
-			`; otherwise not RDMA: its pod's annotation applies to the containers that have RDMA: the pod has been allocated "rdma/hca"`},
+			`; otherwise not RDMA: the pod's annotation applies only to its RDMA containers: the pod has been allocated "rdma/hca"`},
 		{name: "left open, refused", config: "memlock: memory-limit", verdict: IfInjected,
 			summary: "refused if its device plugin injects verbs devices (rdma/hca): rule \"default\" sets memlock to the container's memory limit"},
 		{name: "assumed", assume: "rdma/*", verdict: RDMA, summary: "RDMA by device" + full},

@@ -18,65 +18,65 @@ import (
 	"github.com/rdma-spec/rdma-spec/plugin/policy"
 )
 
-// Options are what a Current is made of. Log must be given.
+// Options configure a Current. Log is required.
 type Options struct {
-	// Root is the node's root, below which the policy is published and kept; empty: it is neither.
+	// Root is the node's root, below which the policy is published and stored; if it is empty, neither is done.
 	Root string
-	// Version is the process's own, for whoever reads what it publishes.
+	// Version is the process's version, for programs that read the published policy.
 	Version string
-	// Deployment is what the process belongs to and comes and goes with its configuration, which is read once; empty: the
-	// configuration is followed.
+	// Deployment is the deployment to which the process belongs. Such a process is replaced when its configuration
+	// changes, so it reads the configuration once. If it is empty, the process reloads the configuration.
 	Deployment string
-	// ReadOnly is true of a validator: it goes on with the last policy, and publishes and keeps none.
+	// ReadOnly is true for a validator: it uses the last policy in force, and neither publishes nor stores one.
 	ReadOnly bool
-	// Policy is in force at the start; nil: the defaults are.
+	// Policy is the policy in force at startup; nil means the defaults.
 	Policy *policy.Policy
-	// Put is called with each policy that is put in force, and Loaded with whether the last configuration is valid.
+	// Put is called with each policy that is put in force. Loaded is called with whether the last configuration is valid.
 	Put    func(*policy.Policy)
 	Loaded func(valid bool)
-	// Registered and EverRegistered report whether the plugin is, and was, registered with the runtime.
+	// Registered and EverRegistered report whether the plugin is registered with the runtime, and whether it ever was.
 	Registered, EverRegistered func() bool
 	Log                        logrus.FieldLogger
 }
 
-// Current is the policy in force of a process: of a configuration file, of the runtime, or the defaults. Where a
-// configuration cannot be read, the policy that was last in force on the node goes on. While the plugin is registered,
-// Run publishes the policy for rdma-spec, and keeps it.
+// Current is a process's policy in force. It comes from a configuration file, the runtime, or the defaults. If the
+// configuration cannot be read, the policy that was last in force on the node stays in force. While the plugin is
+// registered, Run publishes the policy for rdma-spec, and stores it.
 //
-// It is safe for concurrent use. Only New and Run read and write files: a disk can stand still for seconds, and the
-// runtime waits for all that is called between a connection and its answers.
+// It is safe for concurrent use. Only New and Run read and write files: a disk can block for seconds, and the runtime
+// waits for the plugin's answers.
 type Current struct {
 	Options
 	now     atomic.Pointer[version]
 	refused atomic.Pointer[refusal]
-	last    *InForce   // the policy that was last in force, as New has read it; nil: there was none
-	lastErr error      // why
+	last    *InForce   // the policy that was last in force, which New read; nil if there was none
+	lastErr error      // why last is nil
 	using   sync.Mutex // held while another policy is put in force
 
 	wake       chan struct{} // receives when Run has something to do
-	registered atomic.Bool   // the plugin has registered, and Run has not published the policy since
-	readAgain  atomic.Bool   // Run has to read again what was last in force
+	registered atomic.Bool   // the plugin registered, and Run has not published the policy since then
+	readAgain  atomic.Bool   // Run must reread the policy that was last in force
 
-	// Of Run alone:
+	// Only Run uses these:
 	writer Writer
-	kept   *policy.Policy  // that was kept last
-	warned map[string]bool // which consequences of errors were logged
+	kept   *policy.Policy  // the policy that was stored last
+	warned map[string]bool // whether a consequence's current error was logged
 }
 
-// version is a policy and where it comes from.
+// version is a policy and its source.
 type version struct {
 	policy *policy.Policy
 	source string
 	origin origin
 }
 
-// origin is the kind of a policy's source. A later one has precedence.
+// origin is the kind of a policy's source. Later kinds take precedence.
 type origin int
 
 const (
 	fromDefaults origin = iota
 	fromRuntime
-	fromFile // or from a file that should be there
+	fromFile // including a file that is missing
 )
 
 // refusal is why a configuration is not in force.
@@ -86,7 +86,7 @@ type refusal struct {
 	origin origin
 }
 
-// New makes a Current. It publishes nothing until Run.
+// New returns a Current. It publishes nothing until Run is called.
 func New(o Options) *Current {
 	c := &Current{Options: o, wake: make(chan struct{}, 1),
 		writer: Writer{Root: o.Root, Version: o.Version, Deployment: o.Deployment},
@@ -107,7 +107,7 @@ func New(o Options) *Current {
 // Policy returns the policy in force.
 func (c *Current) Policy() *policy.Policy { return c.now.Load().policy }
 
-// Refused returns why a configuration that is read once is not in force; nil where it is.
+// Refused returns why a configuration that is read once is not in force; nil if it is in force.
 func (c *Current) Refused() error {
 	if r := c.refused.Load(); r != nil {
 		return r
@@ -115,15 +115,16 @@ func (c *Current) Refused() error {
 	return nil
 }
 
-// Use puts a configuration file's policy in force, for containers that are created from now on. With an error, the file
-// could not be read: the policy that containers were created by stays in force. Before there were any, the policy that
-// was last in force on this node goes on until the file can be read. If there is none, RDMA containers are refused.
+// Use puts a configuration file's policy in force for containers that are created from now on. An error means that the
+// file could not be read. The current policy then stays in force; if no container was created under it yet, the policy
+// that was last in force on this node is used until the file can be read. If there is none, RDMA containers are
+// refused.
 func (c *Current) Use(loaded *policy.Policy, source string, err error) {
 	c.prefer(&version{loaded, source, fromFile}, err)
 }
 
-// HandedOver puts in force what the runtime hands over, unless there is a configuration file. It treats errors as Use
-// does.
+// HandedOver puts the configuration in force that the runtime passes to the plugin, unless there is a configuration
+// file. It treats errors in the same way as Use.
 func (c *Current) HandedOver(config, runtime string) {
 	if config == "" {
 		return
@@ -136,7 +137,7 @@ func (c *Current) HandedOver(config, runtime string) {
 	c.prefer(&version{handed, source, fromRuntime}, err)
 }
 
-// prefer puts a policy in force, unless the one in force comes from where counts more, or it could not be read.
+// prefer puts a policy in force unless it could not be read, or the source of the current policy takes precedence.
 func (c *Current) prefer(next *version, err error) {
 	c.using.Lock()
 	defer c.using.Unlock()
@@ -160,10 +161,10 @@ func (c *Current) prefer(next *version, err error) {
 	}
 }
 
-// AsLast is what the source of a policy ends with that is in force in place of a configuration that cannot be read.
+// AsLast is the suffix of the source of a policy that is in force because a configuration cannot be read.
 const AsLast = ", as it was last in force"
 
-// goOn puts in force what there is in place of a configuration that cannot be read.
+// goOn puts the best available policy in force in place of a configuration that cannot be read.
 func (c *Current) goOn(next *version, why error, log logrus.FieldLogger) {
 	if c.lastErr == nil {
 		c.goOnWith(&refusal{why, next.source, next.origin}, c.last.Policy, c.last.Source)
@@ -178,7 +179,7 @@ func (c *Current) goOn(next *version, why error, log logrus.FieldLogger) {
 		"left as they are")
 }
 
-// goOnWith puts the policy in force that was last in force on this node, in place of a configuration.
+// goOnWith puts the policy that was last in force on this node in force again, in place of a configuration.
 func (c *Current) goOnWith(refused *refusal, last *policy.Policy, source string) {
 	source = strings.TrimSuffix(source, AsLast) + AsLast
 	c.put(&version{last, source, refused.origin})
@@ -208,17 +209,17 @@ func (c *Current) put(next *version) {
 func (c *Current) runNow() {
 	select {
 	case c.wake <- struct{}{}:
-	default: // it is requested already
+	default: // already requested
 	}
 }
 
-// Left is what a process leaves of its policy to the one that takes its connection over.
+// Left is the policy that a process passes to the next process, which takes over its connection.
 type Left struct {
 	Source string `json:"source"`
 	Text   string `json:"text"`
 }
 
-// Leave returns the policy in force for the next process; nil where there is none that has a text.
+// Leave returns the policy in force for the next process; nil if the policy has no text.
 func (c *Current) Leave() *Left {
 	current := c.now.Load()
 	if current.policy.Missing() != nil || current.policy.Text() == nil {
@@ -227,8 +228,8 @@ func (c *Current) Leave() *Left {
 	return &Left{current.source, string(current.policy.Text())}
 }
 
-// TookOver is called when the plugin has taken a connection over, with what the process before has left. Where the
-// configuration of this one is refused, that policy goes on.
+// TookOver is called when the plugin takes over a connection, with what the previous process left. If this process's
+// configuration is refused, the previous process's policy stays in force.
 func (c *Current) TookOver(before *Left) {
 	defer c.runNow()
 	c.registered.Store(true)
@@ -241,7 +242,7 @@ func (c *Current) TookOver(before *Left) {
 		return
 	}
 	p, err := policy.FromText([]byte(before.Text))
-	if err != nil { // it is of another version
+	if err != nil { // the previous process may have another version
 		c.readAgain.Store(true)
 		c.Log.WithError(err).Warn("cannot read the previous process's policy: the stored one stays in force")
 		return
@@ -251,18 +252,18 @@ func (c *Current) TookOver(before *Left) {
 	c.goOnWith(r, p, before.Source)
 }
 
-// Registers is called when the plugin registers: Run publishes the policy in place of whoever registered before. Where
-// the configuration is refused, another process may have put another policy in force since this one has read it.
+// Registers is called when the plugin registers. Run then replaces the policy that another plugin published. If the
+// configuration is refused, Run rereads the policy that was last in force, which another process may have changed.
 func (c *Current) Registers() {
 	c.registered.Store(true)
 	c.readAgain.Store(c.refused.Load() != nil)
 	c.runNow()
 }
 
-// again is how often the policy is published again: another plugin may have written its own, and ended.
+// again is how often the policy is republished, since another plugin may have published its own policy and exited.
 const again = 30 * time.Second
 
-// Run publishes and keeps the policy when another one is in force, and now and then, until the context is done.
+// Run publishes and stores the policy when it changes, and periodically, until the context is done.
 func (c *Current) Run(ctx context.Context) {
 	tick := time.NewTicker(again)
 	defer tick.Stop()
@@ -280,7 +281,7 @@ func (c *Current) Run(ctx context.Context) {
 	}
 }
 
-// goOnAgain reads once more what was last in force, where a configuration that is read once is refused.
+// goOnAgain rereads the policy that was last in force, if a configuration that is read once is refused.
 func (c *Current) goOnAgain() {
 	r := c.refused.Load()
 	if r == nil {
@@ -290,16 +291,16 @@ func (c *Current) goOnAgain() {
 	last, err := c.readLast()
 	c.using.Lock()
 	defer c.using.Unlock()
-	if err == nil && c.now.Load() == before { // else what is in force is newer
+	if err == nil && c.now.Load() == before { // otherwise the policy in force is newer
 		c.goOnWith(r, last.Policy, last.Source)
 	}
 }
 
-// Close ends what was published, as the end of the process does.
+// Close withdraws the published policy, which the end of the process does as well.
 func (c *Current) Close() { c.writer.Close() }
 
-// publish writes the policy in force, where this plugin is the registered one. It writes it whoever wrote it before if
-// this plugin has registered since it was last written.
+// publish writes the policy in force if this plugin is the registered one. After a new registration, it replaces the
+// policy even if another plugin wrote it.
 func (c *Current) publish() {
 	current := c.now.Load()
 	first := c.registered.Load()
@@ -318,7 +319,7 @@ func (c *Current) publish() {
 	c.keep(current.policy)
 }
 
-// keep keeps the policy in force, for a process of the deployment that cannot read its configuration.
+// keep stores the policy in force for a later process of the deployment that cannot read its configuration.
 func (c *Current) keep(current *policy.Policy) {
 	if c.Deployment == "" || current == c.kept || current.Text() == nil {
 		return
@@ -331,7 +332,7 @@ func (c *Current) keep(current *policy.Policy) {
 		"containers are refused")
 }
 
-// warn logs an error, once until what it is about succeeds.
+// warn logs an error once, until the operation succeeds.
 func (c *Current) warn(err error, consequence string) {
 	if err != nil && !c.warned[consequence] {
 		c.Log.WithError(err).Warn(consequence)

@@ -1,12 +1,11 @@
 // Copyright The rdma-spec Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package inforce keeps the policy in force where other programs of the node find it: the registered plugin writes it,
-// rdma-spec judges running containers by it, and a plugin that starts with a configuration that it cannot read goes on
-// with it.
+// Package inforce stores the policy in force where other programs on the node find it. The registered plugin writes it.
+// rdma-spec compares running containers with it. A plugin that cannot read its configuration at startup uses it.
 //
-// The file says who wrote it. rdma-spec refuses a file whose writer has ended, so nobody has to remove it. A file that
-// somebody other than root can change is always refused.
+// The file identifies its writer. rdma-spec rejects a file whose writer has exited, so nobody has to remove it. Every
+// program rejects a file that users other than root can change.
 package inforce
 
 import (
@@ -31,20 +30,21 @@ const File = "/run/rdma-spec/policy.yaml"
 
 const (
 	apiVersion = "rdma-spec/v1alpha1"
-	// maxSize bounds the file. It has a configuration, which has 1 MiB at most, with its defaults filled in.
+	// maxSize bounds the file in bytes. The file contains a configuration of at most 1 MiB, with its defaults filled in.
 	maxSize = 4 << 20
 )
 
-// ErrEnded means that the plugin that wrote the policy has ended.
-var ErrEnded = errors.New("the plugin that wrote it has ended")
+// ErrEnded means that the plugin that wrote the policy has exited.
+var ErrEnded = errors.New("the plugin that wrote it has exited")
 
-// document is the file.
+// document is the content of the file.
 type document struct {
 	APIVersion string `json:"apiVersion"`
 	Source     string `json:"source"`
 	PID        int    `json:"pid"`               // of the writer, in its PID namespace
 	Version    string `json:"version,omitempty"` // of the writer
-	// Deployment is what the writer belongs to, as DaemonSet.NAMESPACE.NAME; "": the node itself.
+	// Deployment is the deployment of the writer, such as DaemonSet.NAMESPACE.NAME; "" if the writer runs on the node
+	// itself.
 	Deployment string          `json:"deployment,omitempty"`
 	Policy     json.RawMessage `json:"policy"`
 }
@@ -52,35 +52,36 @@ type document struct {
 // InForce is a policy in force.
 type InForce struct {
 	Policy  *policy.Policy
-	Source  string // where its writer has it from: a file, the runtime, or the defaults
+	Source  string // where its writer got it: a file, the runtime, or the defaults
 	Path    string // the file that it was read from
-	Version string // of its writer; "" where that does not say
+	Version string // of its writer; "" if unknown
 }
 
-// Read reads the policy in force on the node whose run is below a root. The error is a single line. It is
-// fs.ErrNotExist where no plugin has written one, and ErrEnded where its writer has ended.
+// Read reads the policy in force on the node with the given root. The error is one line. It is fs.ErrNotExist if no
+// plugin wrote a policy, and ErrEnded if the writer has exited.
 func Read(root string) (*InForce, error) {
 	return read(root, false)
 }
 
-// Last is Read, also where the writer has ended: it reads the policy that was last in force since the node booted.
+// Last is like Read, but ignores whether the writer has exited: it reads the policy that was last in force since the
+// node booted.
 func Last(root string) (*InForce, error) {
 	return read(root, true)
 }
 
-// Lives returns nil while the plugin runs that wrote the policy in force, also where that is of another version. Its
-// errors are those of Read.
+// Lives returns nil while the plugin that wrote the policy in force is running, even if its version differs. Its errors
+// are those of Read.
 func Lives(root string) error {
 	file, err := openTrusted(filepath.Join(root, File))
 	if err != nil {
 		return err
 	}
-	defer func() { _ = file.Close() }() // nothing is read of it
+	defer func() { _ = file.Close() }() // nothing is read from it
 	return lives(file)
 }
 
-// Rival returns an error while a registered plugin of another deployment serves the node whose run is below a root: it
-// says which one. A policy that cannot be read is nobody's.
+// Rival returns an error if a registered plugin of another deployment serves the node with the given root. The error
+// names that deployment. A policy that cannot be read is ignored.
 func Rival(root, deployment string) error {
 	file, err := openTrusted(filepath.Join(root, File))
 	if err != nil {
@@ -141,7 +142,7 @@ func unreadable(path string, err error) error {
 	return fmt.Errorf("%s cannot be read as a policy: %s", path, strings.ReplaceAll(err.Error(), "\n", "; "))
 }
 
-// openTrusted opens a file that nobody but root, or whoever asks, can have written.
+// openTrusted opens a file that only root or the current user can have written.
 func openTrusted(path string) (*os.File, error) {
 	dir, err := os.OpenRoot(filepath.Dir(path))
 	if err != nil {
@@ -174,7 +175,7 @@ func openTrusted(path string) (*os.File, error) {
 	return file, nil
 }
 
-// trusted refuses what somebody other than root, or whoever asks, can write.
+// trusted rejects a file or directory that others than root and the current user can write.
 func trusted(path string, info fs.FileInfo) error {
 	owner, ok := info.Sys().(*syscall.Stat_t)
 	switch {

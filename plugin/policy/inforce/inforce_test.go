@@ -98,7 +98,7 @@ func TestUpdate(t *testing.T) {
 	must.Succeed(t, last.Write(defaults, "last"))
 	last.Close()
 	if _, err := Read(root); err == nil || !strings.Contains(err.Error(),
-		"is out of date: the plugin that wrote it has ended") {
+		"is out of date: the plugin that wrote it has exited") {
 		t.Errorf("the writer has ended: %v", err)
 	}
 	must.Succeed(t, young.Keep(defaults, "young"))
@@ -220,14 +220,14 @@ func TestRefused(t *testing.T) {
 			"FILE cannot be read as a policy: its apiVersion is \"rdma-spec/v9\", not rdma-spec/v1alpha1"},
 		"a bad policy": {replace("memlock: unlimited", "memlock: much\n  ipcLok: 1"),
 			"FILE cannot be read as a policy: unknown field \"ipcLok\""},
-		"a copy": {copied, "FILE is out of date: the plugin that wrote it has ended"},
+		"a copy": {copied, "FILE is out of date: the plugin that wrote it has exited"},
 		"a copy that somebody who may only read it has locked": {func(file string) error {
 			err := copied(file)
 			reader, openErr := os.Open(file)
 			t.Cleanup(func() { _ = reader.Close() })
 			return errors.Join(err, openErr, unix.FcntlFlock(reader.Fd(), unix.F_OFD_SETLK, &unix.Flock_t{Type: unix.F_RDLCK}),
 				unix.Flock(int(reader.Fd()), unix.LOCK_EX))
-		}, "FILE is out of date: the plugin that wrote it has ended"},
+		}, "FILE is out of date: the plugin that wrote it has exited"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			if strings.HasPrefix(name, "another's") && os.Geteuid() != 0 {

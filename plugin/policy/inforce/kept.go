@@ -12,24 +12,25 @@ import (
 	"github.com/rdma-spec/rdma-spec/spec/files/atomicfile"
 )
 
-// KeptDir is the directory of the policies that outlive a reboot, below the node's root.
+// KeptDir is the directory of the policies that survive a reboot, below the node's root.
 const KeptDir = "/var/lib/rdma-spec/inforce"
 
-// Kept is the policy that the plugin of a deployment last had in force, where a reboot does not take it. It is for that
-// plugin alone, which goes on with it while its own configuration cannot be read: nobody judges containers by it.
+// Kept is the policy that a deployment's plugin last had in force, stored where it survives a reboot. Only that plugin
+// uses it, while it cannot read its own configuration; no program compares containers with it.
 //
-// The file is the configuration as it was given: an older plugin reads what a newer one kept, since no key has been
-// filled in that it does not know. Its name is the deployment's, so that no other one can go on with it.
+// The file is the configuration as it was given, without defaults. An older plugin can therefore read what a newer one
+// stored: it contains no keys from defaults that the older one does not know. The file is named after the deployment,
+// so that no other deployment uses it.
 type Kept struct {
-	// Root is the directory that has the node's var.
+	// Root is the node's root, which contains var.
 	Root string
-	// Deployment is what the plugin belongs to: DaemonSet.NAMESPACE.NAME.
+	// Deployment is the plugin's deployment: DaemonSet.NAMESPACE.NAME.
 	Deployment string
 }
 
 func (k Kept) path() string { return filepath.Join(k.Root, KeptDir, k.Deployment) }
 
-// Read reads the policy. The error is a single line, and fs.ErrNotExist where none was ever in force.
+// Read reads the policy. The error is one line, and fs.ErrNotExist if no policy was stored.
 func (k Kept) Read() (*InForce, error) {
 	text, err := k.read()
 	if err != nil {
@@ -51,7 +52,7 @@ func (k Kept) read() ([]byte, error) {
 	return io.ReadAll(file)
 }
 
-// Write replaces the text of the policy, unless it is there already. Only a registered plugin may call it.
+// Write replaces the stored policy unless the text is the same. Only a registered plugin can call it.
 func (k Kept) Write(text []byte) error {
 	if there, err := k.read(); err == nil && bytes.Equal(there, text) {
 		return nil

@@ -18,28 +18,29 @@ import (
 	"github.com/rdma-spec/rdma-spec/spec/files/atomicfile"
 )
 
-// Writer writes the policy in force. Only a registered plugin may use one: a validator has none, and a nil Writer
-// writes nothing. It is for one goroutine at a time.
+// Writer writes the policy in force. Only a registered plugin uses one: a validator has a nil Writer, which writes
+// nothing. It is for one goroutine at a time.
 //
-// Where two plugins are registered, as during an update, the file is that of the one that registered last. A writer
-// that cannot replace its file removes it. Nobody else does: readers refuse it once its writer has ended.
+// If two plugins are registered, for example during an update, the file belongs to the one that registered last. A
+// writer that cannot replace its file removes it. No other program removes it: readers reject the file after its writer
+// exits.
 type Writer struct {
-	// Root is the directory that has the node's run: "/" on the node itself.
+	// Root is the directory that contains the node's run: "/" on the node itself.
 	Root string
-	// Version is the writer's own, for whoever reads the file.
+	// Version is the writer's version, for programs that read the file.
 	Version string
-	// Deployment is what the writer belongs to; "": the node itself.
+	// Deployment is the writer's deployment; "" if it runs on the node itself.
 	Deployment string
 
-	file *os.File // that was written last, and is locked; nil before
+	file *os.File // the file that was written last, which is locked; nil before
 }
 
-// Write writes the policy and where it comes from, whoever wrote the file before. Call it when the plugin has
+// Write writes the policy and its source, even if another plugin wrote the file. Call it after the plugin has
 // registered.
 func (w *Writer) Write(p *policy.Policy, source string) error { return w.put(p, source, false) }
 
-// Keep writes the policy where the file does not have it, unless another plugin that still runs wrote the file: that
-// one registered later. Call it when the policy changes, and now and then.
+// Keep writes the policy if the file does not contain it, unless another running plugin wrote the file, which means
+// that it registered later. Call it when the policy changes, and periodically.
 func (w *Writer) Keep(p *policy.Policy, source string) error { return w.put(p, source, true) }
 
 func (w *Writer) put(p *policy.Policy, source string, keep bool) error {
@@ -62,14 +63,14 @@ func (w *Writer) put(p *policy.Policy, source string, keep bool) error {
 	return nil
 }
 
-// withdraw ends the policy that this process wrote, since another one is in force.
+// withdraw removes the policy that this process wrote, since another one is in force.
 func (w *Writer) withdraw() {
 	mine, err := w.file.Stat()
 	if err != nil {
-		return // it wrote none
+		return // nothing was written
 	}
 	if its, err := os.Lstat(w.path()); err == nil && os.SameFile(mine, its) {
-		_ = os.Remove(w.path()) // if it stays, nobody holds its lock
+		_ = os.Remove(w.path()) // if this fails, the file stays but is no longer locked
 	}
 	_ = w.file.Close()
 }
@@ -93,17 +94,18 @@ func (w *Writer) stays(text []byte) bool {
 	return err == nil && bytes.Equal(old, text)
 }
 
-// Close ends the Writer as the end of its process does: what it wrote is in force no longer.
+// Close releases the lock, which the end of the process does as well: the policy that was written is then no longer in
+// force.
 func (w *Writer) Close() {
 	if w != nil {
-		_ = w.file.Close() // it was written, if there is one, and the lock goes with it
+		_ = w.file.Close() // the content is complete; closing releases the lock
 	}
 }
 
 func (w *Writer) path() string { return filepath.Join(w.Root, File) }
 
-// replace replaces the file by one that is locked already when it appears. Its directory is made where there is none,
-// and must be root's alone: readers would not trust it.
+// replace replaces the file with one that is locked before it becomes visible. It creates the directory if there is
+// none. Only root may be able to write to the directory, since readers would not trust it otherwise.
 func (w *Writer) replace(text []byte) error {
 	dir := filepath.Dir(w.path())
 	if err := os.Mkdir(dir, 0o755); err != nil && !os.IsExist(err) {
@@ -117,23 +119,23 @@ func (w *Writer) replace(text []byte) error {
 		return err
 	}
 	var held *os.File
-	// Until it is locked, nobody but root can open it: a read lock of somebody else would keep it from being locked.
+	// Until the file is locked, only root can open it: another user's read lock would prevent the write lock.
 	err = atomicfile.Own(w.path(), text, 0o644, func(file *os.File) (err error) {
 		held, err = hold(file)
 		return err
 	})
 	if err != nil {
-		_ = held.Close() // it is of no use, if there is one
+		_ = held.Close() // it was not published
 		return err
 	}
-	_ = w.file.Close() // another one is in its place
+	_ = w.file.Close() // it was replaced
 	w.file = held
 	return nil
 }
 
-// A writer holds a write lock on the file that it wrote for as long as it lives, and the kernel takes the lock from it
-// when it ends, however it ends. A process ID would not do: the plugin's is another one in its pod than on the node.
-// The lock is one of an open file description, which only somebody who may write to the file can hold.
+// A writer holds a write lock on its file as long as it runs. The kernel releases the lock whenever the process ends. A
+// process ID would not do, since the plugin's PID in its pod differs from that on the node. The lock belongs to an open
+// file description, and only a user who can write to the file can hold one.
 
 func lock(file *os.File) error {
 	if err := unix.FcntlFlock(file.Fd(), unix.F_OFD_SETLK, &unix.Flock_t{Type: unix.F_WRLCK}); err != nil {
@@ -142,7 +144,7 @@ func lock(file *os.File) error {
 	return nil
 }
 
-// hold locks a file, and returns it as another one that keeps the lock when the first is closed.
+// hold locks a file, and returns a duplicate that keeps the lock when the original is closed.
 func hold(file *os.File) (*os.File, error) {
 	if err := lock(file); err != nil {
 		return nil, err

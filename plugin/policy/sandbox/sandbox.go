@@ -1,9 +1,9 @@
 // Copyright The rdma-spec Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package sandbox knows the runtimes that run a container on a separate kernel: Kata, gVisor, libkrun, and
-// Contrast. The process of such a container on the node is a virtual machine monitor or the like, which gets no limits
-// and capabilities of the container's. It links nothing, so that the hook stays small.
+// Package sandbox recognizes runtimes that run a container on a separate kernel: Kata, gVisor, libkrun, and Contrast.
+// On the node, such a container's process is a virtual machine monitor, for example, to which the container's limits
+// and capabilities do not apply. The package has few dependencies, so that the hook stays small.
 package sandbox
 
 import (
@@ -12,10 +12,10 @@ import (
 	"strings"
 )
 
-// kind is a kind of sandbox, by globs of its handlers and by what the names of its other parts begin with.
+// kind is a kind of sandbox: the globs of its handlers, and the prefixes of its other names.
 type kind struct{ handlers, types, programs, annotations []string }
 
-// monitors are the programs that Kata starts, and that containers may have as well, as KubeVirt's.
+// monitors are the programs that Kata starts. A container may contain them as well, as KubeVirt's do.
 var monitors = []string{"qemu", "cloud-hypervisor", "firecracker", "stratovirt", "crosvm", "dragonball"}
 
 var kinds = []kind{
@@ -28,7 +28,7 @@ var kinds = []kind{
 		programs: []string{"containerd-shim-contrast"}},
 }
 
-// Handlers are globs of the names that handlers of such runtimes have in the configurations of runtimes.
+// Handlers returns globs of the usual names of such runtimes' handlers in container runtimes' configurations.
 func Handlers() (globs []string) {
 	for _, k := range kinds {
 		globs = append(globs, k.handlers...)
@@ -36,15 +36,16 @@ func Handlers() (globs []string) {
 	return globs
 }
 
-// Handler reports whether pods of a handler are in such a runtime, by its name, its runtime_type, and its program.
+// Handler reports whether pods with a handler run in such a runtime, according to the handler's name, its runtime_type,
+// or its program.
 func Handler(name, kind, program string) bool {
 	return Type(kind) || Program(program) || slices.ContainsFunc(Handlers(), func(glob string) bool {
-		is, _ := path.Match(glob, name) // the globs are sound
+		is, _ := path.Match(glob, name) // the globs are valid
 		return is
 	})
 }
 
-// Type reports whether a runtime_type of containerd's is that of such a runtime.
+// Type reports whether one of containerd's runtime_types is such a runtime.
 func Type(name string) bool { return begins(name, func(k kind) []string { return k.types }) }
 
 // Program reports whether the program at a path is such a runtime, or the monitor that it starts.
@@ -52,14 +53,14 @@ func Program(file string) bool {
 	return begins(path.Base(file), func(k kind) []string { return k.programs })
 }
 
-// Process reports whether a process that runs a program is that of such a runtime. A monitor is one only on the node: a
-// container may start one of its own.
+// Process reports whether a process that runs a program belongs to such a runtime. A monitor does only if it runs on
+// the node, since a container may start its own.
 func Process(file string, onNode bool) bool {
 	monitor := slices.ContainsFunc(monitors, func(name string) bool { return strings.HasPrefix(path.Base(file), name) })
 	return Program(file) && (onNode || !monitor)
 }
 
-// Annotated reports whether the annotations of an OCI spec are those of such a runtime.
+// Annotated reports whether an OCI spec's annotations are those of such a runtime.
 func Annotated(annotations map[string]string) bool {
 	for key, value := range annotations {
 		if begins(key, func(k kind) []string { return k.annotations }) || key == "run.oci.handler" && value == "krun" {
@@ -69,7 +70,7 @@ func Annotated(annotations map[string]string) bool {
 	return false
 }
 
-// begins reports whether a name begins as some kind of sandbox has it.
+// begins reports whether a name has one of the prefixes of some kind of sandbox.
 func begins(name string, of func(kind) []string) bool {
 	return slices.ContainsFunc(kinds, func(k kind) bool {
 		return slices.ContainsFunc(of(k), func(prefix string) bool { return strings.HasPrefix(name, prefix) })

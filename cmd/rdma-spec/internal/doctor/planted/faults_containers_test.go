@@ -73,7 +73,7 @@ var plantedContainers = []fault{
 		name: "a container that would be refused", check: "container-refused", object: theTrainer,
 		plant: func(s *sick) {
 			s.container().State, s.container().Problems = "refused",
-				[]string{`a new container would be refused: namespace "ml" may not opt in by annotation`}
+				[]string{`a new container would be refused: the policy does not allow pods in namespace "ml" to opt in by annotation`}
 		},
 	},
 	{
