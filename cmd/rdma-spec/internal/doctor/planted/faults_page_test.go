@@ -122,7 +122,7 @@ var titleLine = regexp.MustCompile(`(?m)^# (.+)$`)
 
 // writtenPart is what people write below it: what to do, how to see the fault without the doctor, and the causes, the
 // most likely first.
-var writtenPart = regexp.MustCompile(`(?s)\n\n(## Fix\n\n(.*)\n## Causes\n\nTo see it: [^\n]+\n\n(.*\n))\n## Messages\n`)
+var writtenPart = regexp.MustCompile(`(?s)\n\n(## Fix\n\n(.*)\n## Causes\n\nTo diagnose: [^\n]+\n\n(.*\n))\n## Messages\n`)
 
 var (
 	aCause  = regexp.MustCompile(`(?s)^\*\*[^*]+[.)]\*\* .{8,} Fix: .{4,}$`)
@@ -142,7 +142,7 @@ const skeleton = `## Fix
 
 ## Causes
 
-To see it: TO WRITE: a command that shows the fault without the doctor.
+To diagnose: TO WRITE: a command that shows the fault without the doctor.
 
 1. **TO WRITE: the most likely cause.** How to tell it apart. Fix: what to do about it.
 1. **TO WRITE: the next one.** How to tell it apart. Fix: what to do about it.
