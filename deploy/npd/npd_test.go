@@ -172,7 +172,7 @@ func TestNPDConditions(t *testing.T) {
 		}
 	}
 	before := c.run(t, program, node)
-	if got := before["RDMAHardwareProblem"]; got != "False: HCAs, their ports, and their PCIe links are well" {
+	if got := before["RDMAHardwareProblem"]; got != "False: HCAs, their ports, and their PCIe links are healthy" {
 		t.Errorf("on a healthy node: %s", got)
 	}
 	set("1: DOWN", "2: Polling")

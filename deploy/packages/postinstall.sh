@@ -2,14 +2,15 @@
 # Copyright The rdma-spec Authors.
 # SPDX-License-Identifier: Apache-2.0
 
-# After the files are there. deb: configure [VERSION THAT WAS CONFIGURED LAST, perhaps removed since]; rpm: 1 on installation, 2 on upgrade.
-# It reports what systemd refuses, and ends well: a package that is half-configured keeps apt from installing anything else.
+# Runs after the files are installed. Arguments: deb: configure [LAST CONFIGURED VERSION, perhaps removed since]; rpm: 1 on installation, 2
+# on upgrade. The script reports errors from systemd, but succeeds, because a half-configured package prevents apt from installing anything
+# else.
 units="nri-rdma.service nri-rdma-validator.service rdma-spec-repair.service"
 try() {
   "$@" || echo "rdma-spec: \"$*\" failed. The package is installed; see: systemctl status $units" >&2
 }
 case "$1 $2" in
-"configure " | "1 ") # the distribution's preset decides, or an administrator's
+"configure " | "1 ") # the preset of the distribution or of an administrator decides
   if [ "$(systemctl is-enabled nri-rdma.service 2>/dev/null)" != masked ]; then
     try systemctl preset nri-rdma.service
   fi
@@ -22,7 +23,7 @@ if [ -d /run/systemd/system ]; then
   try systemctl daemon-reload
   for unit in $units; do
     if [ "$1" = configure ]; then
-      try deb-systemd-invoke restart $unit # what is disabled and does not run stays so; policy-rc.d may forbid it
+      try deb-systemd-invoke restart $unit # a disabled unit that is not running stays stopped; policy-rc.d can forbid a restart
     elif systemctl is-enabled --quiet $unit 2>/dev/null; then
       try systemctl restart $unit
     else

@@ -2,16 +2,16 @@
 # Copyright The rdma-spec Authors.
 # SPDX-License-Identifier: Apache-2.0
 
-# After the files have gone. deb: remove, then purge; rpm: 0 on removal, 1 on upgrade. The record of rdma-spec configure stays, in
-# /var/lib/rdma-spec: it is what rdma-spec configure --revert needs. Nothing here makes the removal fail.
+# Runs after the files are removed. Arguments: deb: remove, then purge; rpm: 0 on removal, 1 on upgrade. The record of rdma-spec configure
+# stays in /var/lib/rdma-spec, because rdma-spec configure --revert needs it. No command here makes the removal fail.
 if [ -d /run/systemd/system ]; then
-  systemctl daemon-reload || echo 'rdma-spec: "systemctl daemon-reload" failed. The package is removed all the same.' >&2
+  systemctl daemon-reload || echo 'rdma-spec: "systemctl daemon-reload" failed. The package is removed anyway.' >&2
 fi
-# What the service has written. Pods of a DaemonSet mount the directory, and meet in it: one that is made again is not theirs.
+# The files that the service has written. Pods of a DaemonSet share this directory through mounts: they would not see a recreated directory.
 forget() {
   if [ ! -e /run/rdma-spec/handover ]; then
     rm -f /run/rdma-spec/policy.yaml /run/rdma-spec/.policy.yaml*
-    rmdir /run/rdma-spec 2>/dev/null || true # somebody else has it
+    rmdir /run/rdma-spec 2>/dev/null || true # others use the directory
   fi
 }
 case "$1" in

@@ -342,7 +342,7 @@ func TestNotes(t *testing.T) {
 		// no command that needs the runtime's socket
 		"{privileges: adjust, config: {ipcLock: false}}": "logs POD -c nri-rdma\n\nTo find faults on a node",
 		"{configMap: policy-7}":                          "The policy is in the ConfigMap policy-7.",
-		"{repair: {enabled: true}}":                      "The container repair raises the limit of older ones.",
+		"{repair: {enabled: true}}":                      "The container repair raises the limit of older RDMA containers.",
 		"{repair: {enabled: true, dryRun: true}}":        "Recreate older pods, or raise",
 	} {
 		if notes := render(t, values)["NOTES.txt"]; !strings.Contains(notes, want) {
