@@ -99,14 +99,14 @@ livenessProbe:
 {{- end }}
 
 {{- define "nri-rdma.podSecurityContext" -}}
-runAsUser: 0 # the sockets belong to root, and the directory of NRI's is closed to everybody else
+runAsUser: 0 # the sockets belong to root, and only root can enter the directory of NRI's socket
 runAsGroup: 0
 seccompProfile:
   type: RuntimeDefault
 {{- if include "nri-rdma.seLinuxType" . }}
 seLinuxOptions: {type: {{ include "nri-rdma.seLinuxType" . }}}
 {{- else }}
-# Where SELinux enforces, the sockets are closed to ordinary containers:
+# If SELinux is in enforcing mode, ordinary containers cannot open the sockets:
 # seLinuxOptions: {type: spc_t}
 {{- end }}
 {{- end }}
@@ -117,7 +117,7 @@ seLinuxOptions: {type: {{ include "nri-rdma.seLinuxType" . }}}
   valueFrom: {fieldRef: {fieldPath: metadata.namespace}}
 - name: NRI_RDMA_POD
   valueFrom: {fieldRef: {fieldPath: metadata.name}}
-# For the command that the log names.
+# For the commands that the log prints.
 - name: NRI_RDMA_NODE
   valueFrom: {fieldRef: {fieldPath: spec.nodeName}}
 {{- with .Values.extraEnv }}
@@ -186,18 +186,18 @@ rdma-spec.github.io/policy
 - name: containerd
   mountPath: /host{{ include "nri-rdma.runtimeDir" . }}
   readOnly: true
-  mountPropagation: HostToContainer # or the mounts of containers that are gone would live on in here
+  mountPropagation: HostToContainer # otherwise, mounts of deleted containers would remain in this container
 {{- end }}
 {{- end }}
 
 {{/* The volumes of these mounts. */}}
 {{- define "nri-rdma.volumes" -}}
-# The directory, not the socket: the runtime makes a new socket each time it starts.
+# The directory, not the socket, because the runtime creates a new socket each time it starts.
 - name: nri
   hostPath:
     path: /var/run/nri
     type: {{ ternary "DirectoryOrCreate" "Directory" .Values.configureNRI.enabled }}
-# Of sysfs only what holds the HCAs. The control groups, for one, stay outside.
+# Only the parts of sysfs that contain the HCAs, without, for example, the control groups.
 - name: sys-class
   hostPath:
     path: /sys/class
@@ -206,35 +206,35 @@ rdma-spec.github.io/policy
   hostPath:
     path: /sys/devices
     type: Directory
-# What a device number is. Without it no container could be told to hold a verbs device, so the plugin is not ready.
+# To look up device numbers. Without this directory, the plugin cannot tell which containers have a verbs device, so it is not ready.
 - name: sys-dev
   hostPath:
     path: /sys/dev
     type: Directory
-# Whether HCAs can be used in one network namespace only.
+# To find out whether each HCA can be used in only one network namespace.
 - name: sys-module
   hostPath:
     path: /sys/module
     type: Directory
-# All of /dev, since /dev/infiniband comes and goes with the drivers. The plugin looks at the nodes and opens none; the pod's
-# device cgroup would not let it.
+# The whole of /dev, because /dev/infiniband appears and disappears with the drivers. The plugin reads the metadata of device nodes, but
+# does not open them. The pod's device cgroup would not allow that.
 - name: dev
   hostPath:
     path: /dev
     type: Directory
-# For rules that name resources: the kubelet tells which container holds what.
+# For rules by resource: the kubelet reports the resources of each container.
 - name: pod-resources
   hostPath:
     path: {{ include "nri-rdma.kubeletRoot" . }}/pod-resources
     type: Directory
-# The limits of processes, which it can read without hostPID: that of CRI-O's containers, to confirm what they got, and the runtime's own,
-# above which no container starts.
+# The limits of processes, which the plugin can read without hostPID: the limits of CRI-O's containers, to confirm their grants, and the
+# runtime's own limit, above which no container starts.
 - name: proc
   hostPath:
     path: /proc
     type: Directory
 {{- if and (ne .Values.privileges "adjust") (eq .Values.runtime "crio") }}
-# For rdma-spec in the pod. The plugin itself asks CRI-O for nothing but NRI.
+# For rdma-spec in the pod. The plugin itself uses only NRI with CRI-O.
 - name: crio
   hostPath:
     path: /run/crio
@@ -273,18 +273,18 @@ rdma-spec.github.io/policy
           name: {{ include "nri-rdma.fullname" . }}
           items: [{key: doctor.yaml, path: doctor.yaml}]
       {{- end }}
-# The policies that were last in force, which a reboot does not take. Beside it is what rdma-spec configure has changed.
+# The policies that were last in force, which persist across reboots. The parent directory contains the record of rdma-spec configure.
 - name: kept
   hostPath:
     path: /var/lib/rdma-spec/inforce
     type: DirectoryOrCreate
-# Where a plugin and the one that replaces it meet: those of this release alone.
+# The directory through which a plugin hands over to its replacement. Only the plugins of this release share it.
 - name: handover
   hostPath:
     path: /run/rdma-spec/handover/{{ include "nri-rdma.namespace" . }}.{{ include "nri-rdma.fullname" . }}
     type: DirectoryOrCreate
 {{- if .Values.hostNetwork }}
-# Where the kubelet asks plugin and validator whether they are ready.
+# The directory through which the kubelet's probes check whether the plugin and the validator are ready.
 - name: sockets
   emptyDir: {sizeLimit: 1Mi}
 {{- end }}
