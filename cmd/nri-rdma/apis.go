@@ -15,18 +15,18 @@ import (
 	"github.com/rdma-spec/rdma-spec/plugin/storedspec"
 )
 
-// apis are the clients of the APIs of containerd and the kubelet. Work beside the requests has a client, and so a
-// breaker, of its own: if its calls fail, containers that are created still get CAP_IPC_LOCK.
+// apis are the clients of containerd and the kubelet. Background work has its own client and breaker, so that its
+// failures do not keep new containers from getting CAP_IPC_LOCK.
 type apis struct {
 	specs     *storedspec.Client
 	resources *podresources.Client
 	beside    *storedspec.Client
 }
 
-// besideBudget is how long a call beside the requests may take: no container waits for it.
+// besideBudget bounds a call for background work, for which no container waits.
 const besideBudget = 2 * time.Second
 
-// newAPIs prepares the clients. They connect when they are first used.
+// newAPIs creates the clients, which connect at their first call.
 func newAPIs(o options, log logrus.FieldLogger) apis {
 	specs := func(budget time.Duration, without string) *storedspec.Client {
 		return storedspec.New(storedspec.Options{Address: o.containerd, Root: o.root, Namespace: o.namespace, Budget: budget,
@@ -41,7 +41,7 @@ func newAPIs(o options, log logrus.FieldLogger) apis {
 	}
 }
 
-// collectors returns the metrics of the breakers.
+// collectors returns the breakers' metrics.
 func (a apis) collectors() []prometheus.Collector {
 	failing := func(api, path string, is func() bool) prometheus.Collector {
 		return plugin.Flag("api_failing", "1 from the third failed call to an API in a row until the API responds, by use "+
@@ -51,8 +51,7 @@ func (a apis) collectors() []prometheus.Collector {
 		failing("containerd", "beside", a.beside.Failing), failing("kubelet", "creation", a.resources.Failing)}
 }
 
-// logBreaker returns a function that logs when a breaker opens, with its consequence, and when the API has answered
-// again.
+// logBreaker returns a function that logs when a breaker opens, with the consequence, and when the API responds again.
 func logBreaker(log logrus.FieldLogger, api, consequence string) func(open bool) {
 	return func(open bool) {
 		if open {

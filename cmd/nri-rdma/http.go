@@ -22,11 +22,11 @@ import (
 	"github.com/rdma-spec/rdma-spec/plugin/localrpc"
 )
 
-// inUnix begins an address that is a Unix socket's: where processes that replace each other share a network, each has
-// one of its own.
+// inUnix is the prefix of a Unix socket's address. Processes that replace each other and share a network each need
+// their own socket.
 const inUnix = "unix:"
 
-// serveHTTP serves what monitoring asks for at an address, until stop.
+// serveHTTP serves metrics and health checks at an address, until stop is called.
 func serveHTTP(address string, p *plugin.Plugin, log logrus.FieldLogger,
 	more ...prometheus.Collector) (stop func(), err error) {
 	network := "tcp"
@@ -35,7 +35,7 @@ func serveHTTP(address string, p *plugin.Plugin, log logrus.FieldLogger,
 		network = "unix"
 		at = path
 		if there, err := os.Lstat(path); err == nil && there.Mode().Type() == os.ModeSocket {
-			_ = os.Remove(path) // that of a container before this one: the directory is the pod's
+			_ = os.Remove(path) // an earlier container's socket, since the directory belongs to the pod
 		}
 	}
 	listener, err := net.Listen(network, at)
@@ -56,13 +56,13 @@ func serveHTTP(address string, p *plugin.Plugin, log logrus.FieldLogger,
 		ctx, cancel := context.WithTimeout(context.Background(), 200*time.Millisecond)
 		defer cancel()
 		if server.Shutdown(ctx) != nil {
-			_ = server.Close() // a reader is slow: nothing is lost with it
+			_ = server.Close() // a client is slow; nothing to lose
 		}
 	}, nil
 }
 
-// serveRegistered serves the same once the plugin is registered, until the context is done: the process before has the
-// address until it ends.
+// serveRegistered does the same once the plugin is registered, until the context is done. Until then, the previous
+// process uses the address.
 func serveRegistered(ctx context.Context, address string, p *plugin.Plugin, log logrus.FieldLogger,
 	more ...prometheus.Collector) {
 	look := time.NewTicker(time.Second)
@@ -88,8 +88,8 @@ func serveRegistered(ctx context.Context, address string, p *plugin.Plugin, log 
 	}
 }
 
-// askReady asks the plugin that serves at a Unix socket whether it is ready, as the kubelet does in a pod that shares
-// the node's network, and returns the exit status.
+// askReady asks the plugin at a Unix socket whether it is ready, and returns the exit status. The kubelet runs it as a
+// probe in pods that share the node's network.
 func askReady(socket string, out io.Writer) int {
 	client := http.Client{Timeout: 5 * time.Second, Transport: &http.Transport{
 		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) { return localrpc.Dial(ctx, socket) },
@@ -99,7 +99,7 @@ func askReady(socket string, out io.Writer) int {
 		fmt.Fprintf(out, "nri-rdma: %v\n", err)
 		return 1
 	}
-	defer func() { _ = answer.Body.Close() }() // as much as was wanted was read
+	defer func() { _ = answer.Body.Close() }() // the response was read
 	_, _ = io.Copy(out, io.LimitReader(answer.Body, 4<<10))
 	if answer.StatusCode != http.StatusOK {
 		return 1
@@ -107,9 +107,9 @@ func askReady(socket string, out io.Writer) int {
 	return 0
 }
 
-// newServer serves /metrics, with the plugin's collectors and more; /healthz, which fails when the plugin does not
-// answer requests; and /readyz, which fails until it is registered with the runtime, has a configuration, and
-// recognises devices.
+// newServer returns a server for /metrics, with the plugin's and other collectors; /healthz, which fails if the plugin
+// does not respond to requests; and /readyz, which fails until the plugin is registered with the runtime, has a
+// configuration, and recognizes devices.
 func newServer(p *plugin.Plugin, log logrus.FieldLogger, more ...prometheus.Collector) *http.Server {
 	mux := http.NewServeMux()
 	mux.Handle("GET /metrics", serveMetrics(newRegistry(p, more...), log))
@@ -128,11 +128,11 @@ func newServer(p *plugin.Plugin, log logrus.FieldLogger, more ...prometheus.Coll
 	return &http.Server{
 		Handler: mux, ReadTimeout: 5 * time.Second, WriteTimeout: 10 * time.Second, IdleTimeout: time.Minute,
 		ErrorLog:       stdlog.New(warnings{log}, "", 0),
-		MaxHeaderBytes: 4 << 10, // Go's default of 1 MiB, on each connection, is more memory than the plugin may have
+		MaxHeaderBytes: 4 << 10, // Go's default of 1 MiB for each connection exceeds the plugin's memory
 	}
 }
 
-// warnings writes what package net/http says, such as that no descriptor is left, to the log.
+// warnings logs the messages of package net/http, for example that no descriptor is left.
 type warnings struct{ logrus.FieldLogger }
 
 func (w warnings) Write(line []byte) (int, error) {

@@ -15,13 +15,13 @@ import (
 )
 
 const (
-	// linesKept is how many lines wait for a log that blocks.
+	// linesKept is how many lines are buffered while the log blocks.
 	linesKept = 1000
-	// flushWithin is how long the program's end may wait for such a log.
+	// flushWithin is how long the program waits for the log when it ends.
 	flushWithin = 200 * time.Millisecond
 )
 
-// logOutput gives what the log is written to. A runtime discards what a plugin that it launched writes, so that one
+// logOutput returns the log's destination. A runtime discards the output of a plugin that it launched, so such a plugin
 // logs to the node's journal, if there is one: journalctl -t nri-rdma.
 func logOutput() io.Writer {
 	if registration.Launched() && journal.Enabled() {
@@ -30,9 +30,9 @@ func logOutput() io.Writer {
 	return os.Stderr
 }
 
-// patientLog passes lines on to a writer that may block or fail: a pipe that nobody reads, a journal that hangs, a full
-// disk. Its callers never wait, since the node's containers wait for them. Lines that do not fit are counted, and the
-// log reports their number later.
+// patientLog passes lines to a writer that may block or fail: a pipe that nobody reads, a journal that hangs, or a full
+// disk. Its callers never wait, since the node's containers wait for them. Lines that do not fit into the buffer are
+// counted, and the count is logged later.
 type patientLog struct {
 	to    io.Writer
 	lines chan []byte
@@ -49,7 +49,7 @@ func newPatientLog(to io.Writer) *patientLog {
 // Write implements io.Writer, for one line. It never fails.
 func (l *patientLog) Write(line []byte) (int, error) {
 	select {
-	case l.lines <- append([]byte{}, line...): // never nil, which is the end
+	case l.lines <- append([]byte{}, line...): // never nil, which marks the end
 	default:
 		l.lost.Add(1)
 	}
@@ -62,17 +62,17 @@ func (l *patientLog) write() {
 		if _, err := l.to.Write(line); err != nil {
 			l.lost.Add(1)
 		} else if lost := l.lost.Swap(0); lost > 0 {
-			// they stay lost
+			// these lines are lost
 			_, _ = fmt.Fprintf(l.to, "nri-rdma: %d log lines were lost while the log could not be written\n", lost)
 		}
 	}
 }
 
-// Close writes what is left, if the log takes it.
+// Close writes the buffered lines, if the log accepts them.
 func (l *patientLog) Close() {
 	late := time.After(flushWithin)
 	select {
-	case l.lines <- nil: // no line comes behind it
+	case l.lines <- nil: // the last element
 		select {
 		case <-l.ended:
 		case <-late:

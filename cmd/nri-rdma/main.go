@@ -1,7 +1,7 @@
 // Copyright The rdma-spec Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Command nri-rdma is the NRI plugin that gives RDMA containers the memlock, IPC_LOCK and devices that they need.
+// Command nri-rdma is the NRI plugin that gives RDMA containers the memlock, IPC_LOCK, and devices that they need.
 package main
 
 import (
@@ -31,11 +31,11 @@ import (
 	"github.com/rdma-spec/rdma-spec/plugin/storedspec"
 )
 
-// version is set when the program is built.
+// version is set at build time.
 var version = "devel"
 
-// exitWrongCall is the exit status of a wrong call, sysexits.h's EX_USAGE. It is not 2, with which Go ends a program
-// that panics.
+// exitWrongCall is the exit status for invalid usage: EX_USAGE of sysexits.h. It differs from 2, which Go uses for a
+// panic.
 const exitWrongCall = 64
 
 type options struct {
@@ -74,9 +74,9 @@ func main() {
 	os.Exit(serve(o, log))
 }
 
-// serve runs the plugin until a signal ends it, and returns the exit status.
+// serve runs the plugin until a signal, and returns the exit status.
 func serve(o options, log *logrus.Logger) (status int) {
-	signal.Ignore(syscall.SIGPIPE) // the plugin outlives the reader of its log
+	signal.Ignore(syscall.SIGPIPE) // the plugin continues if the reader of its log ends
 	out := newPatientLog(logOutput())
 	defer out.Close()
 	log.SetOutput(out)
@@ -94,7 +94,7 @@ func parseFlags(args []string) (options, error) {
 	var o options
 	f := pflag.NewFlagSet("nri-rdma", pflag.ContinueOnError)
 	f.SortFlags = false
-	f.SetOutput(os.Stdout) // which has the help: errors are main's
+	f.SetOutput(os.Stdout) // for the help; main prints errors
 	f.StringVar(&o.config, "config", "", "the configuration `FILE`; by default "+policy.ConfigFile+
 		" if it exists, else the configuration from the runtime, else the built-in defaults")
 	f.StringVar(&o.name, "name", "",
@@ -139,7 +139,7 @@ func parseFlags(args []string) (options, error) {
 		return o, fmt.Errorf("--budget %s is too low: a healthy kubelet may need %s", o.budget, breaker.Enough)
 	}
 	switch {
-	case registration.Launched(): // the runtime takes both from the name of the file
+	case registration.Launched(): // the runtime takes both from the file's name
 		o.name = os.Getenv(api.PluginNameEnvVar)
 		o.index = os.Getenv(api.PluginIdxEnvVar)
 	case o.name == "":
@@ -170,8 +170,8 @@ func newLogger(o options) (*logrus.Logger, error) {
 	return log, nil
 }
 
-// deployment returns the DaemonSet that this process is of, as the kubelet tells a pod of the chart: the environment
-// has its namespace and its name, which is the DaemonSet's and a random end. It is empty elsewhere.
+// deployment returns the DaemonSet that this process belongs to; "" outside a pod of the chart. The environment
+// contains the pod's namespace and name, which is the DaemonSet's name with a random suffix.
 func deployment(environment func(string) string) string {
 	namespace := environment("NRI_RDMA_NAMESPACE")
 	pod := environment("NRI_RDMA_POD")
@@ -182,8 +182,8 @@ func deployment(environment func(string) string) string {
 	return "DaemonSet." + namespace + "." + strings.TrimSuffix(pod[:len(pod)-random], "-")
 }
 
-// raise returns the command that raises the limits of this node's running containers. In a cluster it makes a pod,
-// which has more rights than the plugin's.
+// raise returns the command that raises the limits of this node's running containers. In a cluster, the command creates
+// a pod, which has more rights than the plugin's.
 func raise(environment func(string) string) string {
 	node := environment("NRI_RDMA_NODE")
 	if node == "" {
@@ -196,10 +196,10 @@ func raise(environment func(string) string) string {
 	return command
 }
 
-// defaultNamespace is where kubectl rdma looks for the plugin's pods.
+// defaultNamespace is the namespace in which kubectl rdma looks for the plugin's pods.
 const defaultNamespace = "rdma-spec"
 
-// servePlugin makes the plugin and keeps it registered until the context is done.
+// servePlugin creates the plugin and keeps it registered until the context is done.
 func servePlugin(ctx context.Context, o options, log *logrus.Logger) error {
 	saveMemory()
 	clients := newAPIs(o, log)
@@ -239,7 +239,7 @@ func servePlugin(ctx context.Context, o options, log *logrus.Logger) error {
 	}
 	hangup := make(chan os.Signal, 1)
 	signal.Notify(hangup, syscall.SIGHUP)
-	if with.Deployment == "" { // else the configuration comes and goes with the process
+	if with.Deployment == "" { // otherwise the process restarts with each new configuration
 		go config.Follow(ctx, hangup, use)
 	}
 	go notifySystemd(ctx, p, log)

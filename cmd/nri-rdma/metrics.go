@@ -17,8 +17,8 @@ import (
 	"github.com/rdma-spec/rdma-spec/plugin"
 )
 
-// newRegistry registers the metrics of the plugin, of the process, and more. Of Go's runtime it has few: they are most
-// of what a node would be asked for, and nobody's alert.
+// newRegistry registers the metrics of the plugin and the process, among others. It includes few of Go's runtime
+// metrics, since those would be most of a node's metrics, and no alert uses them.
 func newRegistry(p *plugin.Plugin, more ...prometheus.Collector) *prometheus.Registry {
 	registry := prometheus.NewRegistry()
 	registry.MustRegister(append(p.Collectors(), more...)...)
@@ -29,8 +29,8 @@ func newRegistry(p *plugin.Plugin, more ...prometheus.Collector) *prometheus.Reg
 	return registry
 }
 
-// serveMetrics answers with metrics in Prometheus' text format. Anybody can ask: those who ask while the metrics are
-// collected get the same answer, so that the plugin works for one of them.
+// serveMetrics serves metrics in Prometheus' text format. Anybody can request them, so concurrent requests share one
+// collection.
 func serveMetrics(from prometheus.Gatherer, log logrus.FieldLogger) http.HandlerFunc {
 	var asked singleflight.Group
 	return func(w http.ResponseWriter, _ *http.Request) {
@@ -40,11 +40,11 @@ func serveMetrics(from prometheus.Gatherer, log logrus.FieldLogger) http.Handler
 			return
 		}
 		w.Header().Set("Content-Type", string(expfmt.NewFormat(expfmt.TypeTextPlain)))
-		_, _ = w.Write(text.([]byte)) // who is gone needs no answer
+		_, _ = w.Write(text.([]byte)) // the client may be gone
 	}
 }
 
-// collect returns all metrics that can be had. The log has why others cannot.
+// collect returns all available metrics, and logs why others are missing.
 func collect(from prometheus.Gatherer, log logrus.FieldLogger) ([]byte, error) {
 	families, err := from.Gather()
 	if err != nil {

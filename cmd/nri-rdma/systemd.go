@@ -14,8 +14,8 @@ import (
 	"github.com/rdma-spec/rdma-spec/plugin"
 )
 
-// notifySystemd notifies systemd that the program runs, if systemd started it, and feeds the watchdog. The service is
-// ready before it is registered: the runtime may start later.
+// notifySystemd tells systemd that the program is running, if systemd started it, and notifies the watchdog. The
+// service is ready before the plugin is registered, since the runtime may start later.
 func notifySystemd(ctx context.Context, p *plugin.Plugin, log logrus.FieldLogger) {
 	notified, err := daemon.SdNotify(false, daemon.SdNotifyReady)
 	if err != nil {

@@ -12,7 +12,7 @@ import (
 	"github.com/rdma-spec/rdma-spec/plugin/policy/sandbox"
 )
 
-// bundle is what the hook needs of a config.json.
+// bundle is the part of config.json that the hook needs.
 type bundle struct {
 	Annotations map[string]string `json:"annotations"`
 	Process     struct {
@@ -26,7 +26,7 @@ type bundle struct {
 	VM json.RawMessage `json:"vm"`
 }
 
-// decided reports whether somebody else decides about the container's memlock, whoever made the container.
+// decided reports whether another program decides the container's memlock, whatever created the container.
 func (b bundle) decided() bool {
 	for _, limit := range b.Process.Rlimits {
 		if limit.Type == "RLIMIT_MEMLOCK" {
@@ -38,10 +38,11 @@ func (b bundle) decided() bool {
 
 const crioPrefix = "io.kubernetes.cri-o."
 
-// podmanWrites are the annotations of CRI-O's that Podman writes as well. CRI-O writes others beside them.
+// podmanWrites are those of CRI-O's annotations that Podman writes too. CRI-O also writes others.
 var podmanWrites = []string{"Created", "TTY", "SandboxID", "ContainerType"}
 
-// fromKubernetes reports whether a CRI made the container: containerd's and CRI-O's write annotations of their own.
+// fromKubernetes reports whether a CRI created the container: containerd's and CRI-O's each write their own
+// annotations.
 func fromKubernetes(annotations map[string]string) bool {
 	for key := range annotations {
 		name, crio := strings.CutPrefix(key, crioPrefix)
@@ -52,7 +53,7 @@ func fromKubernetes(annotations map[string]string) bool {
 	return false
 }
 
-// isSandbox reports whether a process is that of a sandbox, from the text of its /proc/PID/cmdline.
+// isSandbox reports from the text of /proc/PID/cmdline whether the process is a sandbox's.
 func isSandbox(command []byte) bool {
 	program, _, _ := bytes.Cut(command, []byte{0})
 	return sandbox.Program(string(program))

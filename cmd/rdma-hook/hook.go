@@ -23,23 +23,23 @@ import (
 )
 
 const (
-	// stateMost bounds the OCI state. It has the container's annotations, which users write.
+	// stateMost bounds the OCI state in bytes. The state contains the container's annotations, which users write.
 	stateMost = 1 << 20
-	// configMost bounds config.json.
+	// configMost bounds config.json in bytes.
 	configMost = 16 << 20
 )
 
-// options are the flags of the hook.
+// options are the hook's flags.
 type options struct {
 	memlock    string
 	kubernetes bool
 	required   bool
 	within     time.Duration
 
-	inForce string // the file; tests have one of their own
+	inForce string // the policy file, which tests replace
 }
 
-// flags returns the flags of the hook. They print nothing by themselves.
+// flags returns the hook's flags. Parsing them prints nothing.
 func (o *options) flags() *pflag.FlagSet {
 	f := pflag.NewFlagSet(program, pflag.ContinueOnError)
 	f.SetOutput(io.Discard)
@@ -54,7 +54,7 @@ func (o *options) flags() *pflag.FlagSet {
 	return f
 }
 
-// inTime carries out what a hook does, and waits for it no longer than --within.
+// inTime runs the hook, and waits no longer than --within.
 func (o options) inTime(do func() error) error {
 	done := make(chan error, 1)
 	go func() { done <- do() }()
@@ -66,7 +66,7 @@ func (o options) inTime(do func() error) error {
 	}
 }
 
-// raise raises the process that the OCI state on a reader names.
+// raise raises the process in the OCI state that it reads.
 func (o options) raise(in io.Reader, processes *limits.Processes) error {
 	s, err := readState(in)
 	if err != nil {
@@ -88,20 +88,20 @@ func (o options) raise(in io.Reader, processes *limits.Processes) error {
 	return nil
 }
 
-// inForce is the policy that a registered plugin writes.
+// inForce is the policy file that a registered plugin writes.
 const inForce = "/run/rdma-spec/policy.yaml"
 
-// raisesKubernetes reports whether nobody else decides about containers of Kubernetes. By default the plugin does,
-// whether it runs or not.
+// raisesKubernetes reports whether the hook decides about Kubernetes containers. By default, the plugin does, even if
+// it is not running.
 func (o options) raisesKubernetes() bool {
 	_, err := os.Lstat(o.inForce)
 	return o.kubernetes && errors.Is(err, fs.ErrNotExist)
 }
 
-// idMost bounds how much of a container's ID a message has.
+// idMost bounds how much of a container's ID a message contains.
 const idMost = 64
 
-// state is what the hook needs of an OCI state.
+// state is the part of an OCI state that the hook needs.
 type state struct {
 	ID          string            `json:"id"`
 	PID         int               `json:"pid"`
@@ -109,7 +109,7 @@ type state struct {
 	Annotations map[string]string `json:"annotations"`
 }
 
-// readState reads the whole input, since a runtime may fail where it cannot write all of it.
+// readState reads the whole input, since a runtime may fail if it cannot write all of it.
 func readState(in io.Reader) (s state, err error) {
 	text, err := io.ReadAll(io.LimitReader(in, stateMost+1))
 	if err != nil {
@@ -137,7 +137,7 @@ func readBundle(dir string) (b bundle, err error) {
 	if err != nil {
 		return b, err
 	}
-	defer func() { _ = node.Close() }() // it was only read
+	defer func() { _ = node.Close() }() // opened for reading
 	name := filepath.Join(dir, "config.json")
 	text, err := node.Read(name[1:], configMost)
 	if err != nil {
@@ -149,8 +149,8 @@ func readBundle(dir string) (b bundle, err error) {
 	return b, nil
 }
 
-// raise raises the container's process. The runtime, whose child it is, waits for the hook, so that the PID stays its
-// own.
+// raise raises the container's process. The process is a child of the runtime, which waits for the hook, so its PID
+// cannot be reused.
 func (s state) raise(processes *limits.Processes, want spec.Limit) error {
 	_, err := processes.RaiseOne(s.PID, want, func(read func(name string) ([]byte, error)) bool {
 		command, err := read("cmdline")

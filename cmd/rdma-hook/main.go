@@ -1,15 +1,15 @@
 // Copyright The rdma-spec Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Command rdma-hook is what an OCI runtime runs between a container's creation and its start: it raises RLIMIT_MEMLOCK
-// of the container's first process. A CDI file names it as a createRuntime hook, since CDI has no rlimits. The runtime
-// runs it for each container with a CDI device, so it is a program of its own, which imports little and starts in a
+// Command rdma-hook raises the RLIMIT_MEMLOCK of a container's first process. An OCI runtime runs it between the
+// container's creation and its start. A CDI file lists it as a createRuntime hook, since CDI has no rlimits. The
+// runtime runs it for each container with a CDI device, so it is a separate program with few imports, which starts in a
 // fraction of the time that rdma-spec needs.
 //
-// It knows nothing of HCAs and of policy: where somebody else decides about a container's memlock, it leaves the
-// container alone. That is the spec's author where the bundle's config.json names RLIMIT_MEMLOCK, and under Kubernetes
-// the plugin, unless an administrator says that the node has none. It also leaves sandboxed runtimes alone, whose
-// process is a virtual machine's monitor.
+// It depends on neither HCAs nor the policy. If another party decides the container's memlock, it leaves the container
+// unchanged. That party is the spec's author if the bundle's config.json sets RLIMIT_MEMLOCK, and the plugin under
+// Kubernetes, unless an administrator says that the node has none. It also leaves sandboxed containers unchanged, whose
+// process is a virtual machine monitor.
 package main
 
 import (
@@ -23,7 +23,7 @@ import (
 	"github.com/rdma-spec/rdma-spec/plugin/limits"
 )
 
-// program is the program's name, also in the journal.
+// program is the program's name, which the journal also uses.
 const program = "rdma-hook"
 
 const help = `Raise RLIMIT_MEMLOCK of a container's first process, as a createRuntime hook. Runtimes discard what a
@@ -35,9 +35,9 @@ func main() {
 	os.Exit(runHook(os.Args[1:], os.Stdin, os.Stderr, inForce, limits.New("/"), journal.New(program).Error))
 }
 
-// runHook raises what the call asks for and returns the exit status. A status other than 0 keeps the container from
-// starting, so only --required makes an error one. A runtime discards what a hook writes where its status is 0: an
-// error is a line in the journal as well.
+// runHook runs the hook and returns the exit status. A status other than 0 keeps the container from starting, so an
+// error causes one only with --required. A runtime discards the hook's output if the status is 0, so errors also go to
+// the journal.
 func runHook(args []string, stdin io.Reader, stderr io.Writer, policy string, processes *limits.Processes,
 	log func(line string) error) int {
 	o := options{inForce: policy}
@@ -48,7 +48,7 @@ func runHook(args []string, stdin io.Reader, stderr io.Writer, policy string, pr
 			to = os.Stdout
 		}
 		fmt.Fprintf(to, "%s\nUsage: %s memlock [flags] <OCI-STATE\n%s", help, program, flags.FlagUsages())
-		return 0 // and the container starts
+		return 0 // lets the container start
 	}
 	wrong := flags.Parse(args[1:])
 	if wrong == nil && flags.NArg() > 0 {
@@ -56,7 +56,7 @@ func runHook(args []string, stdin io.Reader, stderr io.Writer, policy string, pr
 	}
 	err := o.inTime(func() error {
 		if wrong != nil {
-			_, _ = io.Copy(io.Discard, stdin) // a runtime may fail where it cannot write all of it
+			_, _ = io.Copy(io.Discard, stdin) // a runtime may fail if it cannot write all of it
 			return wrong
 		}
 		return o.raise(stdin, processes)
@@ -66,7 +66,7 @@ func runHook(args []string, stdin io.Reader, stderr io.Writer, policy string, pr
 	}
 	line := strings.ReplaceAll(err.Error(), "\n", "; ")
 	fmt.Fprintf(stderr, "%s: %s\n", program, line)
-	_ = log(line) // there is nobody else to tell
+	_ = log(line) // cannot be reported elsewhere
 	if o.required {
 		return 1
 	}

@@ -8,15 +8,16 @@ import (
 	"strings"
 )
 
-// idLength is the length of a container's ID: containerd's CRI and CRI-O both make 32 random bytes, in lower-case hex.
+// idLength is the length of a container's ID: containerd's CRI and CRI-O both generate 32 random bytes, in lowercase
+// hex.
 const idLength = 64
 
 // containerOf returns the ID of the container that a process belongs to, from the text of its /proc/PID/cgroup; "" if
 // it is in none.
 //
-// The path is the runtime's as far as the container's own cgroup, and below that it is the container's: a container
-// that may write cgroups can call one by another container's ID. So of the IDs in a path the first one counts. Below
-// user.slice, users of the node make cgroups and give them names: no container of a kubelet is there.
+// The runtime decides the path down to the container's own cgroup, and the container decides the rest: a container that
+// can write cgroups can name one after another container's ID. Therefore, the first ID in the path applies. Below
+// user.slice, the node's users create and name cgroups, and no kubelet's containers are there.
 func containerOf(text []byte) string {
 	for line := range bytes.Lines(text) {
 		// hierarchy-ID:controllers:path; cgroup v2 is "0::path".
@@ -38,9 +39,9 @@ func containerOf(text []byte) string {
 	return ""
 }
 
-// idOf returns the container ID that a cgroup's name bears: ID, cri-containerd-ID.scope, crio-ID.scope, and PREFIX:ID
-// where systemd's notation met the cgroupfs driver. monitor says that it is the cgroup of CRI-O's conmon, which watches
-// over the container from outside.
+// idOf returns the container ID in a cgroup's name: ID, cri-containerd-ID.scope, crio-ID.scope, or PREFIX:ID if
+// systemd's notation was used with the cgroupfs driver. It returns monitor as true for the cgroup of CRI-O's conmon,
+// which monitors the container from outside.
 func idOf(name string) (id string, monitor bool) {
 	name = strings.TrimSuffix(name, ".scope")
 	if len(name) < idLength {

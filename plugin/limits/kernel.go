@@ -19,34 +19,35 @@ import (
 	"github.com/rdma-spec/rdma-spec/spec"
 )
 
-// Kernel is what is asked and done about processes. Tests have one of their own, limitstest.
+// Kernel is the part of the kernel that reads and changes processes. Tests use limitstest instead.
 type Kernel interface {
 	// PIDs returns the IDs of all processes, ascending.
 	PIDs() ([]int, error)
-	// Read returns the text of a file in /proc/PID, and where a link in its ns leads.
+	// Read returns the text of a file in /proc/PID, or the target of a link in its ns directory.
 	Read(pid int, name string) ([]byte, error)
 	// Self returns the ID of this process in /proc.
 	Self() int
-	// Changeable says why processes cannot be changed by the IDs that /proc shows.
+	// Changeable returns why processes cannot be changed by the IDs in /proc; nil if they can.
 	Changeable() error
-	// Open holds on to a process. The error is ErrGone if there is none, ErrThread if there is a thread.
+	// Open opens a handle to a process. The error is ErrGone if there is no such process, and ErrThread if the ID is a
+	// thread's.
 	Open(pid int) (Holder, error)
-	// Set sets RLIMIT_MEMLOCK of a process, or of a thread's, and returns the one that it had. The error is ErrGone if
-	// there is none.
+	// Set sets the RLIMIT_MEMLOCK of a process, or of a thread's process, and returns the former limit. The error is
+	// ErrGone if there is no such process.
 	Set(pid int, limit spec.Rlimit) (former spec.Rlimit, err error)
 	// Pause lets processes go on for a time, or until the context is done.
 	Pause(ctx context.Context, d time.Duration)
 }
 
-// Holder holds on to one process, whatever becomes of its ID.
+// Holder is a handle to one process, even if its ID is reused.
 type Holder interface {
-	// Holds reports whether the process still has its ID: it runs, or has not been waited for. As long as it does, nobody
-	// else has it.
+	// Holds reports whether the process still has its ID: it is running, or has not been waited for. Until then, no other
+	// process can have the ID.
 	Holds() bool
 	Close()
 }
 
-// proc is the kernel of this node, with processes as the proc file system at a path shows them.
+// proc is this node's kernel. The proc file system at a path lists the processes.
 type proc struct{ path string }
 
 // PIDs implements Kernel.
@@ -55,7 +56,7 @@ func (p proc) PIDs() ([]int, error) {
 	if err != nil {
 		return nil, err
 	}
-	defer func() { _ = dir.Close() }() // it was only read
+	defer func() { _ = dir.Close() }() // opened for reading
 	names, err := dir.Readdirnames(-1)
 	if err != nil {
 		return nil, err
@@ -83,18 +84,18 @@ func (p proc) Read(pid int, name string) ([]byte, error) {
 	return os.ReadFile(p.file(pid, name))
 }
 
-// Self implements Kernel; 0 where proc does not show this process.
+// Self implements Kernel; it returns 0 if proc does not show this process.
 func (p proc) Self() int {
 	name, _ := os.Readlink(filepath.Join(p.path, "self"))
 	pid, _ := strconv.Atoi(name)
 	return pid
 }
 
-// Changeable refuses a proc whose process IDs are not those that this process's system calls mean: it is a copy of
-// another node's, or the proc of another PID namespace.
+// Changeable rejects a proc whose process IDs differ from those of this process's system calls: a copy of another
+// node's, or the proc of another PID namespace.
 func (p proc) Changeable() error {
 	if status, err := p.Read(p.Self(), "status"); err == nil {
-		// One ID for each PID namespace, from that of the proc mount down to the process's own.
+		// One ID for each PID namespace, from that of the proc mount to the process's own.
 		if ids, err := lineAfter(status, "NSpid:"); err == nil && ids == strconv.Itoa(os.Getpid()) {
 			return nil
 		}
@@ -103,13 +104,13 @@ func (p proc) Changeable() error {
 		p.path)
 }
 
-// Open implements Kernel, with a pidfd where the kernel has them.
+// Open implements Kernel. It uses a pidfd if the kernel supports pidfds.
 func (p proc) Open(pid int) (Holder, error) {
 	fd, err := unix.PidfdOpen(pid, 0)
 	switch {
 	case errors.Is(err, unix.ESRCH):
 		return nil, ErrGone
-	case errors.Is(err, unix.EINVAL), errors.Is(err, unix.ENOENT): // Linux 6.1 says the one, 6.18 the other
+	case errors.Is(err, unix.EINVAL), errors.Is(err, unix.ENOENT): // from Linux 6.1 and 6.18, respectively
 		return nil, ErrThread
 	case errors.Is(err, unix.ENOSYS): // before Linux 5.3
 		return p.openDir(pid)
@@ -119,7 +120,7 @@ func (p proc) Open(pid int) (Holder, error) {
 	return held{fd, askPidfd}, nil
 }
 
-// openDir holds on to a process by its directory in /proc: a directory that is open stays that of one process.
+// openDir opens a process's directory in /proc, which stays that process's directory while it is open.
 func (p proc) openDir(pid int) (Holder, error) {
 	fd, err := unix.Open(p.file(pid, ""), unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
 	if ended(err) {
@@ -160,16 +161,16 @@ func (proc) Pause(ctx context.Context, d time.Duration) {
 	}
 }
 
-// held holds on to a process by a descriptor: a pidfd, or its directory in /proc.
+// held is a handle with a descriptor: a pidfd, or the process's directory in /proc.
 type held struct {
 	fd  int
-	ask func(fd int) error // fails as ended knows it once the process has been waited for
+	ask func(fd int) error // its error satisfies ended once the process was waited for
 }
 
-// askPidfd asks with signal 0. That it may not be sent, as AppArmor may say, is about a process that is there.
+// askPidfd sends signal 0. If AppArmor, for example, does not allow that, the process exists.
 func askPidfd(fd int) error { return unix.PidfdSendSignal(fd, 0, nil, 0) }
 
-// askDir asks for a file: the directory is empty once the process has been waited for.
+// askDir looks for a file, since the directory is empty once the process was waited for.
 func askDir(fd int) error { return unix.Faccessat(fd, "status", unix.F_OK, 0) }
 
 // Holds implements Holder.
@@ -178,5 +179,5 @@ func (h held) Holds() bool { return !ended(h.ask(h.fd)) }
 // Close implements Holder.
 func (h held) Close() { _ = unix.Close(h.fd) }
 
-// ended reports whether an error of a process's directory means that there is no such process.
+// ended reports whether an error from a process's directory means that the process does not exist.
 func ended(err error) bool { return errors.Is(err, unix.ENOENT) || errors.Is(err, unix.ESRCH) }

@@ -1,16 +1,16 @@
 // Copyright The rdma-spec Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package limits reads and raises RLIMIT_MEMLOCK of processes that run, as it is in force: a raised limit counts from
-// the process's next registration of memory on.
+// Package limits reads and raises the RLIMIT_MEMLOCK of running processes. A raised limit applies from the process's
+// next memory registration on.
 //
-// Which processes are a container's is read from /proc/PID/cgroup, whose path bears the container's ID: that holds for
-// cgroup v1 and v2, for both cgroup drivers, also from within a cgroup namespace, and needs nothing mounted but /proc.
-// The processes of other PID namespaces must be visible in it.
+// A process's container is determined from /proc/PID/cgroup, whose path contains the container's ID. This works with
+// cgroup v1 and v2, with both cgroup drivers, and inside a cgroup namespace, and requires only /proc. The processes of
+// other PID namespaces must be visible there.
 //
-// A process ID is not a process: it may be another's a moment later. What is raised is held meanwhile, by a pidfd or by
-// its directory in /proc, and a stranger that is raised all the same is set back. Who should have how much is known to
-// package policy.
+// A process ID may be reused at any time. The package therefore holds a process while raising its limit, with a pidfd
+// or its directory in /proc. If another process is raised nevertheless, its limit is restored. Package policy decides
+// which limit a container should have.
 package limits
 
 import (
@@ -29,7 +29,7 @@ import (
 	"github.com/rdma-spec/rdma-spec/spec"
 )
 
-// ErrHidden means that the processes of containers cannot be seen.
+// ErrHidden means that containers' processes are not visible.
 var ErrHidden = errors.New("processes of other containers are not visible here: run on the node itself, or in a pod " +
 	"with hostPID: true")
 
@@ -37,37 +37,37 @@ var ErrHidden = errors.New("processes of other containers are not visible here: 
 var (
 	// ErrGone means that a process has ended.
 	ErrGone = errors.New("the process has ended")
-	// ErrThread means that a process has ended, and that its ID has become that of a thread.
+	// ErrThread means that a process has ended and its ID was reused for a thread.
 	ErrThread = fmt.Errorf("%w: a thread now has the process's ID", ErrGone)
 )
 
-// Processes are the processes of a node.
+// Processes reads and changes a node's processes.
 type Processes struct{ kernel Kernel }
 
-// New returns the processes that the proc below a root shows: "/" for the node itself. Nothing is read yet.
+// New returns the processes that the proc below a root shows: "/" for the node itself. It reads nothing yet.
 func New(root string) *Processes { return On(proc{filepath.Join(root, "proc")}) }
 
-// On returns the processes of a kernel.
+// On returns the processes that a kernel shows.
 func On(k Kernel) *Processes { return &Processes{k} }
 
 // PIDs returns the IDs of all processes, ascending.
 func (p *Processes) PIDs() ([]int, error) { return p.kernel.PIDs() }
 
-// Process is what a process may lock, and why.
+// Process describes how much memory a process can lock.
 type Process struct {
 	Memlock spec.Rlimit // RLIMIT_MEMLOCK
-	Files   spec.Rlimit // RLIMIT_NOFILE; zero where it is unknown
-	// IPCLock: it has CAP_IPC_LOCK in its effective set. In a user namespace other than the node's that is of no use for
-	// RDMA.
+	Files   spec.Rlimit // RLIMIT_NOFILE; zero if it is unknown
+	// IPCLock means that the process has CAP_IPC_LOCK in its effective set. In a user namespace other than the node's, the
+	// capability has no effect on RDMA.
 	IPCLock bool
-	// UserNamespace: it runs in a user namespace other than the node's.
+	// UserNamespace means that the process is in a user namespace other than the node's.
 	UserNamespace bool
-	// Raises: it may raise hard limits, since it has CAP_SYS_RESOURCE in the node's user namespace.
+	// Raises means that the process can raise hard limits, since it has CAP_SYS_RESOURCE in the node's user namespace.
 	Raises bool
 }
 
-// Registers returns how much memory the process can register, as the kernel counts: all of it with CAP_IPC_LOCK in the
-// node's user namespace, else its soft limit.
+// Registers returns how much memory the kernel allows the process to register: unlimited with CAP_IPC_LOCK in the
+// node's user namespace, otherwise its soft limit.
 func (p Process) Registers() spec.Limit {
 	if p.IPCLock && !p.UserNamespace {
 		return spec.Unlimited
@@ -75,7 +75,7 @@ func (p Process) Registers() spec.Limit {
 	return p.Memlock.Soft
 }
 
-// Process reads what a process may lock.
+// Process reads how much memory a process can lock.
 func (p *Processes) Process(pid int) (Process, error) {
 	text, err := p.limits(pid)
 	if err != nil {
@@ -85,7 +85,7 @@ func (p *Processes) Process(pid int) (Process, error) {
 	if err != nil {
 		return Process{}, fmt.Errorf("/proc/%d/limits: %w", pid, err)
 	}
-	files, _ := parseLimit(text, "Max open files ") // without it, it is unknown
+	files, _ := parseLimit(text, "Max open files ") // unknown if missing
 	status, err := p.kernel.Read(pid, "status")
 	if err != nil {
 		return Process{}, err
@@ -104,9 +104,9 @@ func (p *Processes) Process(pid int) (Process, error) {
 	}, nil
 }
 
-// Startable returns the highest memlock of a container that a runtime, given by its process, can start: where it may
-// not raise hard limits, its own. A runtime that is given by 0, since it is in another PID namespace, is found by its
-// name, and the error is ErrNoRuntime where that is not enough.
+// Startable returns the highest memlock with which the runtime with this PID can start a container. It is the runtime's
+// own limit if the runtime cannot raise hard limits. PID 0 means a runtime in another PID namespace, which is found by
+// its name; the error is ErrNoRuntime if that is not possible.
 func (p *Processes) Startable(runtime int) (spec.Limit, error) {
 	if runtime == 0 {
 		return p.startableByName()
@@ -121,11 +121,12 @@ func (p *Processes) Startable(runtime int) (spec.Limit, error) {
 	return process.Memlock.Hard, nil
 }
 
-// ErrNoRuntime means that the process of the container runtime is not found.
+// ErrNoRuntime means that the container runtime's process was not found.
 var ErrNoRuntime = errors.New("the container runtime's process cannot be identified: no process is called " +
 	"containerd or crio, or several are and their limits differ")
 
-// startableByName is Startable of the node's runtimes, if all say the same. Processes of containers can have any name.
+// startableByName returns the limit of the node's runtimes if it is the same for all. Containers' processes are
+// ignored, since they can have any name.
 func (p *Processes) startableByName() (most spec.Limit, err error) {
 	pids, err := p.kernel.PIDs()
 	if err != nil {
@@ -154,21 +155,21 @@ func (p *Processes) startableByName() (most spec.Limit, err error) {
 	return most, nil
 }
 
-// firstUserNamespace is where the link ns/user of a process leads in the kernel's first user namespace, whose number is
-// fixed: PROC_USER_INIT_INO of include/linux/proc_ns.h.
+// firstUserNamespace is the target of the link ns/user of a process in the kernel's first user namespace, whose number
+// is fixed: PROC_USER_INIT_INO in include/linux/proc_ns.h.
 const firstUserNamespace = "user:[4026531837]"
 
-// userNamespace reports whether a process runs in another user namespace than the first one. Who may not read the link
-// sees only whom the process's users are: one that maps all to themselves counts as the first.
+// userNamespace reports whether a process is in a user namespace other than the first one. If the link is not readable,
+// only the mapping of users shows it; a namespace that maps all users to themselves is then mistaken for the first one.
 func (p *Processes) userNamespace(pid int) bool {
 	if link, err := p.kernel.Read(pid, "ns/user"); err == nil {
 		return string(link) != firstUserNamespace
 	}
-	uids, err := p.kernel.Read(pid, "uid_map") // a kernel without user namespaces has no such file
+	uids, err := p.kernel.Read(pid, "uid_map") // missing if the kernel has no user namespaces
 	return err == nil && !allUIDs(uids)
 }
 
-// Memlock reads RLIMIT_MEMLOCK of a process.
+// Memlock returns a process's RLIMIT_MEMLOCK.
 func (p *Processes) Memlock(pid int) (spec.Rlimit, error) {
 	text, err := p.limits(pid)
 	if err != nil {
@@ -181,7 +182,7 @@ func (p *Processes) Memlock(pid int) (spec.Rlimit, error) {
 	return limit, nil
 }
 
-// MemlockIn reads RLIMIT_MEMLOCK of a process, if that is one of a container's, given by its ID.
+// MemlockIn returns a process's RLIMIT_MEMLOCK if the process belongs to the container with the given ID.
 func (p *Processes) MemlockIn(container string, pid int) (spec.Rlimit, error) {
 	limit, err := p.Memlock(pid)
 	if err == nil && !p.Belongs(pid, container) {
@@ -190,16 +191,16 @@ func (p *Processes) MemlockIn(container string, pid int) (spec.Rlimit, error) {
 	return limit, err
 }
 
-// limits reads the text of /proc/PID/limits.
+// limits returns the text of /proc/PID/limits.
 func (p *Processes) limits(pid int) ([]byte, error) {
 	text, err := p.kernel.Read(pid, "limits")
-	if err == nil && len(text) == 0 { // as it is between a process's end and its being waited for
+	if err == nil && len(text) == 0 { // the process has ended and was not waited for
 		err = ErrGone
 	}
 	return text, err
 }
 
-// Containers returns the IDs of the processes of each container that has some, by the container's ID.
+// Containers returns the PIDs of each running container, by container ID.
 func (p *Processes) Containers() (map[string][]int, error) {
 	pids, err := p.kernel.PIDs()
 	if err != nil {
@@ -209,7 +210,7 @@ func (p *Processes) Containers() (map[string][]int, error) {
 	for _, pid := range pids {
 		text, err := p.kernel.Read(pid, "cgroup")
 		if err != nil {
-			continue // it has ended
+			continue // the process has ended
 		}
 		if id := containerOf(text); id != "" {
 			found[id] = append(found[id], pid)
@@ -218,8 +219,8 @@ func (p *Processes) Containers() (map[string][]int, error) {
 	return found, nil
 }
 
-// Newest returns a process of a container that has just started: of the newest processes of the node, the first that is
-// the container's. It reads few files, unless process IDs have wrapped around. 0: no process is the container's.
+// Newest returns the PID of a container that has just started: the first of the container's among the node's newest
+// processes. It reads few files, unless process IDs have wrapped around. It returns 0 if the container has no process.
 func (p *Processes) Newest(container string) (int, error) {
 	pids, err := p.kernel.PIDs()
 	if err != nil {
@@ -233,18 +234,18 @@ func (p *Processes) Newest(container string) (int, error) {
 	return 0, nil
 }
 
-// Visible reports whether the processes of containers can be seen: ErrHidden if not.
+// Visible returns ErrHidden if containers' processes are not visible.
 func (p *Processes) Visible() error {
-	// Only the node's own PID namespace has kernel threads.
+	// Only the node's PID namespace has kernel threads.
 	if comm, err := p.kernel.Read(2, "comm"); err == nil && string(comm) == "kthreadd\n" {
 		return nil
 	}
 	own, err := p.kernel.Read(p.kernel.Self(), "cgroup")
 	if err != nil {
-		return nil // a copy of some node's proc
+		return nil // a copy of a node's proc
 	}
-	// In a container with a PID namespace of its own, PID 1 is of the same container, and no other container has
-	// processes. A node of kind or k3d is a container, too, and others run in it.
+	// In a container with its own PID namespace, PID 1 belongs to the same container, and no other containers' processes
+	// are visible. A node of kind or k3d is a container too, but others run in it.
 	if first, err := p.kernel.Read(1, "cgroup"); err != nil || string(first) != string(own) {
 		return nil
 	}
@@ -256,16 +257,16 @@ func (p *Processes) Visible() error {
 	return nil
 }
 
-// Changeable says why the process IDs are not those that this process's system calls mean: nil where they are.
+// Changeable returns why the process IDs differ from those of this process's system calls; nil if they do not.
 func (p *Processes) Changeable() error { return p.kernel.Changeable() }
 
 // Pause lets processes go on for a time, or until the context is done.
 func (p *Processes) Pause(ctx context.Context, d time.Duration) { p.kernel.Pause(ctx, d) }
 
-// memlockLine begins the line of RLIMIT_MEMLOCK in /proc/PID/limits.
+// memlockLine is the prefix of the RLIMIT_MEMLOCK line in /proc/PID/limits.
 const memlockLine = "Max locked memory "
 
-// parseLimit finds a limit in the text of /proc/PID/limits by how its line begins.
+// parseLimit finds a limit in the text of /proc/PID/limits by its line's prefix.
 func parseLimit(text []byte, line string) (spec.Rlimit, error) {
 	values, err := lineAfter(text, line)
 	if err != nil {
@@ -283,7 +284,7 @@ func parseLimit(text []byte, line string) (spec.Rlimit, error) {
 	return spec.Rlimit{Soft: soft, Hard: hard}, nil
 }
 
-// lineAfter returns what follows a prefix in the first line that has it.
+// lineAfter returns the rest of the first line that has a prefix.
 func lineAfter(text []byte, prefix string) (string, error) {
 	for line := range strings.Lines(string(text)) {
 		if rest, found := strings.CutPrefix(line, prefix); found {
@@ -301,7 +302,7 @@ func parseBytes(text string) (spec.Limit, error) {
 	return spec.LimitOf(n), err
 }
 
-// numberAfter reads the number that follows a prefix, as lineAfter finds it.
+// numberAfter returns the number after a prefix, which lineAfter finds.
 func numberAfter(text []byte, prefix string, base, bits int) (uint64, error) {
 	number, err := lineAfter(text, prefix)
 	n, errNumber := strconv.ParseUint(number, base, bits)
@@ -311,7 +312,8 @@ func numberAfter(text []byte, prefix string, base, bits int) (uint64, error) {
 	return n, nil
 }
 
-// allUIDs reports whether the text of /proc/PID/uid_map maps every user to itself, as in the node's own user namespace.
+// allUIDs reports whether the text of /proc/PID/uid_map maps every user to itself, as it does in the node's user
+// namespace.
 func allUIDs(text []byte) bool {
 	return strings.Join(strings.Fields(string(text)), " ") == "0 0 4294967295"
 }

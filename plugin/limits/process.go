@@ -10,11 +10,11 @@ import (
 	"github.com/rdma-spec/rdma-spec/spec"
 )
 
-// Membership reports whether a process belongs to a container. read returns the text of a file in the process's
+// Membership reports whether a process belongs to a container. It calls read for the text of a file in the process's
 // /proc/PID.
 type Membership func(read func(name string) ([]byte, error)) bool
 
-// inContainer is membership of the container with an ID, as its cgroup's name has it.
+// inContainer returns the Membership for a container ID, according to cgroups' names.
 func inContainer(id string) Membership {
 	return func(read func(name string) ([]byte, error)) bool {
 		text, err := read("cgroup")
@@ -26,11 +26,11 @@ func (p *Processes) is(pid int, member Membership) bool {
 	return member(func(name string) ([]byte, error) { return p.kernel.Read(pid, name) })
 }
 
-// RaiseOne raises RLIMIT_MEMLOCK of one process to at least what is wanted, if the process is low and belongs to a
-// container. The error is ErrGone if there is no such process.
+// RaiseOne raises the RLIMIT_MEMLOCK of one process to at least the wanted limit, if the process belongs to a container
+// and its limit is lower. The error is ErrGone if there is no such process.
 //
-// As long as the process that is held has its ID, all that was asked and done by that ID was about that process. So
-// that is asked last: if the process has ended meanwhile, a stranger may have its ID, and is set back.
+// As long as the held process has its ID, every operation with that ID applied to it. RaiseOne therefore checks that
+// last. If the process ended, another process may have the ID, and its limit is restored.
 func (p *Processes) RaiseOne(pid int, want spec.Limit, member Membership) (raised bool, err error) {
 	process, err := p.kernel.Open(pid)
 	if err != nil {
@@ -61,11 +61,11 @@ func (p *Processes) RaiseOne(pid int, want spec.Limit, member Membership) (raise
 	return true, nil
 }
 
-// setBack gives the former limit back to whoever has the ID of a process that ended while it was given another one: to
-// a stranger that has the given limit. The error is ErrGone where no stranger has it any more.
+// setBack restores the former limit if the process ended while it was being raised, and another process with its ID got
+// the new limit. The error is ErrGone if no other process has the new limit.
 func (p *Processes) setBack(pid int, member Membership, given, former spec.Rlimit) error {
 	process, err := p.kernel.Open(pid)
-	if errors.Is(err, ErrThread) { // the limit that was set is its process's
+	if errors.Is(err, ErrThread) { // the limit was set for the thread's process
 		if pid, err = p.processOf(pid); err == nil {
 			process, err = p.kernel.Open(pid)
 		}
@@ -90,7 +90,7 @@ func (p *Processes) setBack(pid int, member Membership, given, former spec.Rlimi
 		pid, given.Soft, former.Soft, err)
 }
 
-// Belongs reports whether a process is one of a container's, given by its ID.
+// Belongs reports whether a process belongs to the container with the given ID.
 func (p *Processes) Belongs(pid int, id string) bool {
 	return p.is(pid, inContainer(id))
 }

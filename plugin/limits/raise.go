@@ -14,31 +14,31 @@ import (
 )
 
 const (
-	// passesMost bounds how often all processes are gone through. Four passes are enough where nothing forks.
+	// passesMost bounds the number of passes over all processes. Four passes are enough if no process forks.
 	passesMost = 30
-	// cleanPasses is how many passes in a row must find nothing low, betweenPasses apart. A child gets the limits of its
-	// parent early in the fork, and is listed at its end: a fork that began before its parent was raised leaves a child
-	// that is low, and that appears later. In between, the kernel copies the parent's page tables, 15 ms for each GiB in
-	// small pages.
+	// cleanPasses is how many passes in a row must find no low process, with betweenPasses between them. A child copies
+	// its parent's limits early in a fork, and is listed at the end: if the fork began before the parent was raised, a low
+	// child appears later. In between, the kernel copies the parent's page tables, which takes 15 ms for each GiB in small
+	// pages.
 	cleanPasses   = 3
 	betweenPasses = 300 * time.Millisecond
 )
 
-// Outcome is what became of a container's processes.
+// Outcome is the result for a container's processes.
 type Outcome struct {
-	Raised int   // how many were raised
+	Raised int   // number of raised processes
 	Err    error // why some may still be low
 }
 
-// Raise raises RLIMIT_MEMLOCK of every process of containers, given by ID, to at least what is wanted; no limit is
-// lowered.
+// Raise raises the RLIMIT_MEMLOCK of every process of containers, given by ID, to at least the wanted limits. It lowers
+// no limit.
 //
-// The processes are gone through again until none has been low for some time: one that forks just before it is raised
-// leaves a child that is low. A child is missed only where the fork takes longer than that. The outcomes have every
-// container that was given; one without processes is done.
+// It repeats its passes until no process has been low for some time, since a process that forks just before it is
+// raised leaves a low child. It misses a child only if the fork takes longer. The outcomes include every given
+// container; one without processes has succeeded.
 func (p *Processes) Raise(ctx context.Context, wanted map[string]spec.Limit) map[string]Outcome {
 	outcomes := map[string]Outcome{}
-	open := map[string]int{} // clean passes to go, of the containers of which some process may be low
+	open := map[string]int{} // remaining clean passes, by container that may have a low process
 	for id := range wanted {
 		outcomes[id] = Outcome{}
 		open[id] = cleanPasses
@@ -76,7 +76,7 @@ func (p *Processes) Raise(ctx context.Context, wanted map[string]spec.Limit) map
 	return outcomes
 }
 
-// raise raises those processes of a container that are low. The error is that of the last one that could not be raised.
+// raise raises a container's low processes. The error is that of the last one that could not be raised.
 func (p *Processes) raise(id string, pids []int, want spec.Limit) (raised int, failed error) {
 	for _, pid := range pids {
 		was, err := p.RaiseOne(pid, want, inContainer(id))
@@ -91,22 +91,22 @@ func (p *Processes) raise(id string, pids []int, want spec.Limit) (raised int, f
 	return raised, failed
 }
 
-// Specs edits the specs that a runtime keeps of containers that run, from which later execs take their limits.
+// Specs edits the specs that a runtime stores for running containers, from which later execs take their limits.
 type Specs interface {
-	// ApplyRunning makes a container's stored spec hold what the grant says, and reports whether that changed it.
+	// ApplyRunning adds the grant to a container's stored spec, and reports whether that changed the spec.
 	ApplyRunning(ctx context.Context, container string, grant spec.Grant) (changed bool, err error)
 }
 
-// SpecOutcome is what became of a container and its stored spec.
+// SpecOutcome is the result for a container and its stored spec.
 type SpecOutcome struct {
 	Outcome
 	SpecChanged bool  // the stored spec was raised
-	SpecErr     error // why later execs may be low
+	SpecErr     error // why later execs may have a low limit
 }
 
-// RaiseWithSpecs raises containers that run, given by ID: their processes, then the stored specs, and then the
-// processes again that were made from the old spec meanwhile. Without specs, later execs keep the old limit. A stored
-// spec is left alone where the processes could not be raised.
+// RaiseWithSpecs raises running containers, given by ID: first their processes, then the stored specs, and then once
+// more the processes, since some may have been created from the old spec meanwhile. Without specs, later execs keep the
+// old limit. If a container's processes could not be raised, its stored spec stays unchanged.
 func (p *Processes) RaiseWithSpecs(ctx context.Context, wanted map[string]spec.Limit,
 	specs Specs) map[string]SpecOutcome {
 	repaired := make(map[string]SpecOutcome, len(wanted))

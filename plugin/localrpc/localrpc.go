@@ -1,7 +1,8 @@
 // Copyright The rdma-spec Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package localrpc calls daemons by gRPC on their Unix sockets, and reads the errors of such calls. It knows no daemon.
+// Package localrpc calls daemons with gRPC over their Unix sockets, and makes the errors of such calls readable. It is
+// independent of the daemon.
 package localrpc
 
 import (
@@ -15,7 +16,7 @@ import (
 	"google.golang.org/grpc/status"
 )
 
-// MaxMessage bounds a request and an answer, in bytes. It is what containerd's own client and the kubelet take.
+// MaxMessage bounds a request and a response, in bytes. containerd's client and the kubelet have the same bound.
 const MaxMessage = 16 << 20
 
 // Dial connects to a socket.
@@ -28,11 +29,11 @@ func Dialer(socket string) func(context.Context) (net.Conn, error) {
 	return func(ctx context.Context) (net.Conn, error) { return Dial(ctx, socket) }
 }
 
-// NewClient returns a client that connects with the first call, by such a function as Dialer returns.
+// NewClient returns a client that connects at the first call with the given function, such as one that Dialer returns.
 func NewClient(dial func(context.Context) (net.Conn, error), options ...grpc.DialOption) (*grpc.ClientConn, error) {
 	options = append(options,
 		grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) { return dial(ctx) }),
-		grpc.WithTransportCredentials(insecure.NewCredentials()), // the kernel says who listens
+		grpc.WithTransportCredentials(insecure.NewCredentials()), // a Unix socket is local
 		grpc.WithNoProxy(),
 		grpc.WithDisableServiceConfig(),
 		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(MaxMessage), grpc.MaxCallSendMsgSize(MaxMessage)),
@@ -40,9 +41,9 @@ func NewClient(dial func(context.Context) (net.Conn, error), options ...grpc.Dia
 	return grpc.NewClient("passthrough:///daemon", options...)
 }
 
-// Reason returns what the server has said, or why it could not be reached, in one line and without what gRPC puts
-// around the latter: "dial unix /run/containerd/containerd.sock: connect: connection refused". Where gRPC words it
-// otherwise one day, all of it is given.
+// Reason returns the server's message, or why the server could not be reached, on one line. It removes what gRPC adds
+// to the latter: "dial unix /run/containerd/containerd.sock: connect: connection refused". If a future gRPC words the
+// error differently, Reason returns all of it.
 func Reason(err error) string {
 	message := status.Convert(err).Message()
 	quoted, ours := strings.CutPrefix(message, "connection error: desc = ")

@@ -1,12 +1,13 @@
 // Copyright The rdma-spec Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package podresources asks the kubelet which resources are allocated to a container: the names that its device plugins
-// advertise, such as rdma/hca_shared_devices_a. It knows the kubelet's pod resources API (version 1) and no policy.
+// Package podresources asks the kubelet which resources it allocated to a container, by the names that device plugins
+// advertise, such as rdma/hca_shared_devices_a. It depends on the kubelet's pod resources API (version 1), and not on
+// the policy.
 //
-// The kubelet looks pods up by namespace and name and takes 100 questions a second from the whole node. So there is one
-// look-up a pod, and the answer is kept by the pod's sandbox for a short while: a sandbox belongs to one pod forever,
-// a name does not.
+// The kubelet finds pods by namespace and name, and serves 100 requests a second for the whole node. A Client therefore
+// makes one lookup for each pod, and caches the response briefly by the pod's sandbox: a sandbox always belongs to the
+// same pod, but a name does not.
 package podresources
 
 import (
@@ -35,37 +36,37 @@ import (
 const DefaultSocket = "/var/lib/kubelet/pod-resources/kubelet.sock"
 
 const (
-	defaultBudget = time.Minute // longer than any request
-	// keptFor is how long an answer is kept: long enough for the containers of a pod to be created one after the other.
+	defaultBudget = time.Minute // longer than any request waits
+	// keptFor is how long a response is cached: long enough to create a pod's containers one after the other.
 	keptFor = 2 * time.Minute
-	// keptMost bounds how many answers are kept, each of at most so many containers. The author of a pod decides how many
-	// it has; for one that has more, the kubelet is asked each time.
+	// keptMost bounds the number of cached responses, and keptContainers the number of containers in each. A pod's author
+	// decides how many containers the pod has; a response with more is not cached.
 	keptMost       = 1024
 	keptContainers = 64
 )
 
-// Options are what a Client is made of. Socket must be given.
+// Options configure a Client. Socket is required.
 type Options struct {
 	Socket string // the kubelet's socket; DefaultSocket on the node itself
-	// how long a look-up may take in all, with every retry, where the caller has more time; 0 is a minute
+	// Budget is how long a lookup may take, including retries, if the caller has more time; 0 means a minute.
 	Budget time.Duration
-	// OnChange, if given, is called when the kubelet is no longer asked because look-ups failed, and when it has answered
-	// again. It must not call the Client.
+	// OnChange, if set, is called when the Client stops calling the kubelet because lookups failed, and when the kubelet
+	// responds again. It must not call the Client.
 	OnChange func(open bool)
 }
 
-// Client asks one kubelet. It connects for each look-up, and is safe for concurrent use. Clients share nothing:
-// failures that one sees do not keep another from asking.
+// Client queries one kubelet. It connects for each lookup, and is safe for concurrent use. Clients are independent:
+// failures of one do not stop another.
 type Client struct {
 	Options
 	dial    func(context.Context) (net.Conn, error)
-	answers *cache.LRUExpireCache // of type answer, by sandbox
+	answers *cache.LRUExpireCache // values of type answer, by sandbox
 	flights singleflight.Group
 	breaker *breaker.Breaker[answer]
-	getless atomic.Bool // the kubelet has no Get: it is asked for the whole list at once
+	getless atomic.Bool // the kubelet does not serve Get, so List is called directly
 }
 
-// New makes a client. Nothing is dialled.
+// New returns a client. It does not connect yet.
 func New(o Options) *Client {
 	o.Budget = cmp.Or(o.Budget, defaultBudget)
 	return &Client{
@@ -79,12 +80,13 @@ func New(o Options) *Client {
 	}
 }
 
-// Names returns the names of the resources that a container holds, sorted. Known is false if it may hold others: the
-// kubelet does not list ordinary init containers, and what a DRA driver has allotted, extended resources too, has no
-// resource name in its answer. The sandbox is the ID of the pod's sandbox in the runtime, "" if it is not known.
+// Names returns the sorted names of the resources that the kubelet allocated to a container. Known is false if the
+// container may have others: the kubelet does not list ordinary init containers, and its response contains no names for
+// what a DRA driver allocated, not even for extended resources. The sandbox is the ID of the pod's sandbox in the
+// runtime; "" if it is unknown.
 //
-// It returns when the context is done, or the budget is spent. An error means that the kubelet was not reached, did not
-// answer in time, does not know the pod, or is not asked for a while because it failed three times in a row.
+// Names returns when the context is done or the budget is spent. An error means that the kubelet was not reached, did
+// not respond in time, does not know the pod, or is not called for a while because three lookups in a row failed.
 func (c *Client) Names(ctx context.Context, sandbox, namespace, pod, container string) (names []string,
 	known bool, err error) {
 	a, err := c.ofPod(ctx, sandbox, namespace, pod)
@@ -95,9 +97,9 @@ func (c *Client) Names(ctx context.Context, sandbox, namespace, pod, container s
 	return slices.Sorted(maps.Keys(of.devices)), known && !of.dynamic, nil
 }
 
-// PodHolds returns the resources that the containers of a pod hold, by name, and whether one of them has a resource
-// claim. Ordinary init containers are not in the answer; the others are, also while those start. Errors are those of
-// Names.
+// PodHolds returns the resources that the kubelet allocated to a pod's containers, by name, and whether one of the
+// containers has a resource claim. The response omits ordinary init containers. It includes all other containers, even
+// while init containers are starting. Errors are those of Names.
 func (c *Client) PodHolds(ctx context.Context,
 	sandbox, namespace, pod string) (held []policy.Allotted, claims bool, err error) {
 	a, err := c.ofPod(ctx, sandbox, namespace, pod)
@@ -132,24 +134,24 @@ func (c *Client) ofPod(ctx context.Context, sandbox, namespace, pod string) (ans
 	return joined.(answer), err
 }
 
-// lookUp asks the kubelet for a pod, or for its list where it cannot be asked for a pod, unless the breaker is open.
+// lookUp asks the kubelet for a pod, or for the list of all pods if Get is not served, unless the breaker is open.
 func (c *Client) lookUp(ctx context.Context, namespace, pod string) (answer, error) {
-	if _, err := os.Stat(filepath.Dir(c.Socket)); errors.Is(err, fs.ErrNotExist) { // nobody to wait for
+	if _, err := os.Stat(filepath.Dir(c.Socket)); errors.Is(err, fs.ErrNotExist) { // the node has no kubelet
 		return nil, fmt.Errorf("%w: the directory of %s does not exist", policy.ErrNoKubelet, c.Socket)
 	}
 	a, err := c.breaker.Do(ctx, func() (answer, error) {
 		ctx, cancel := context.WithTimeout(ctx, c.Budget)
 		defer cancel()
-		conn, err := localrpc.NewClient(c.dial) // look-ups are rare, and kubelets restart
+		conn, err := localrpc.NewClient(c.dial) // lookups are rare, and kubelets restart
 		if err != nil {
 			return nil, err
 		}
-		defer func() { _ = conn.Close() }() // nothing is lost with it
+		defer func() { _ = conn.Close() }() // nothing to lose
 		if !c.getless.Load() {
 			if a, err := get(ctx, conn, namespace, pod); !errors.Is(err, errNoGet) {
 				return a, err
 			}
-			c.getless.Store(true) // List is served by every kubelet, so this never needs to be taken back
+			c.getless.Store(true) // permanent, since every kubelet serves List
 		}
 		return list(ctx, conn, namespace, pod)
 	})
@@ -160,5 +162,5 @@ func (c *Client) lookUp(ctx context.Context, namespace, pod string) (answer, err
 	return a, err
 }
 
-// Failing reports whether look-ups have failed three times in a row, and the kubelet has not answered since.
+// Failing reports whether three lookups in a row failed, and the kubelet has not responded since.
 func (c *Client) Failing() bool { return c.breaker.Failing() }

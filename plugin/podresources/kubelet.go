@@ -21,16 +21,16 @@ import (
 )
 
 const (
-	// firstPause and longestPause are between tries if the kubelet is asked too often, or does not listen: it accepts one
-	// request every 10 ms.
+	// firstPause and longestPause bound the pause between tries when the kubelet is overloaded or not listening. It
+	// accepts one request every 10 ms.
 	firstPause   = 10 * time.Millisecond
 	longestPause = 80 * time.Millisecond
 )
 
-// errNoGet means that the kubelet cannot be asked for one pod: before 1.34 Get is off by default.
-var errNoGet = errors.New("the kubelet has no Get")
+// errNoGet means that the kubelet does not serve Get, which is off by default before 1.34.
+var errNoGet = errors.New("the kubelet does not serve Get")
 
-// get asks the kubelet for one pod. The error is errNoGet where it cannot be asked.
+// get asks the kubelet for one pod. The error is errNoGet if it cannot.
 func get(ctx context.Context, conn *grpc.ClientConn, namespace, pod string) (answer, error) {
 	var response podresources.GetPodResourcesResponse
 	err := call(ctx, conn, podresources.PodResourcesLister_Get_FullMethodName,
@@ -41,13 +41,13 @@ func get(ctx context.Context, conn *grpc.ClientConn, namespace, pod string) (ans
 	case status.Code(err) == codes.Unimplemented, strings.Contains(status.Convert(err).Message(), "Get method disabled"):
 		return nil, errNoGet
 	case status.Code(err) == codes.NotFound, strings.HasSuffix(status.Convert(err).Message(), "not found"):
-		// Kubelets give no code: "pod x in namespace y not found".
+		// The kubelet returns no code for this: "pod x in namespace y not found".
 		return find(namespace, pod)
 	}
 	return nil, explain(err)
 }
 
-// list asks the kubelet for all pods, and picks one.
+// list asks the kubelet for all pods, and finds one of them.
 func list(ctx context.Context, conn *grpc.ClientConn, namespace, pod string) (answer, error) {
 	var response podresources.ListPodResourcesResponse
 	err := call(ctx, conn, podresources.PodResourcesLister_List_FullMethodName,
@@ -58,7 +58,7 @@ func list(ctx context.Context, conn *grpc.ClientConn, namespace, pod string) (an
 	return find(namespace, pod, response.GetPodResources()...)
 }
 
-// call asks the kubelet. If the kubelet does not listen or is asked too often, it tries again until time is up.
+// call calls the kubelet. If the kubelet is not listening or is overloaded, it retries until the time is up.
 func call(ctx context.Context, conn *grpc.ClientConn, method string, request, response proto.Message) error {
 	var before error
 	for pause := firstPause; ; pause = min(2*pause, longestPause) {
@@ -67,7 +67,7 @@ func call(ctx context.Context, conn *grpc.ClientConn, method string, request, re
 		case err == nil:
 			return nil
 		case before != nil && ctx.Err() != nil:
-			return before // says more than that time is up
+			return before // more informative than the timeout
 		case !temporary(err):
 			return err
 		}
@@ -80,45 +80,45 @@ func call(ctx context.Context, conn *grpc.ClientConn, method string, request, re
 	}
 }
 
-// temporary reports whether the same question may be answered a moment later. gRPC has one code for an answer that is
-// too large and for a server that is asked too often.
+// temporary reports whether a retry may succeed. gRPC has the same code for a response that is too large and for an
+// overloaded server.
 func temporary(err error) bool {
 	s := status.Convert(err)
 	return s.Code() == codes.Unavailable || s.Code() == codes.ResourceExhausted &&
 		!strings.Contains(s.Message(), "larger than max")
 }
 
-// explain says what went wrong in the words of an administrator of the node.
+// explain describes an error in terms of the node's administration.
 func explain(err error) error {
 	s := status.Convert(err)
 	switch s.Code() {
 	case codes.DeadlineExceeded:
 		return errors.New("the kubelet did not respond in time")
 	case codes.ResourceExhausted:
-		return fmt.Errorf("the kubelet refuses: it gets too many requests, or its response is too large: "+
-			"%s", s.Message())
+		return fmt.Errorf("the kubelet refuses the request, because it gets too many or its response is too large: %s",
+			s.Message())
 	case codes.Unavailable:
 		return fmt.Errorf("the kubelet cannot be reached: %s", localrpc.Reason(err))
 	}
 	return fmt.Errorf("the kubelet failed: %s", s.Message())
 }
 
-// answer is what the kubelet says about one pod, by container.
+// answer is the kubelet's response about one pod, by container.
 type answer map[string]held
 
-// held are the resources that a container holds.
+// held are a container's resources.
 type held struct {
-	devices map[string][]string // what is allotted of each resource, by the IDs that its device plugin has for it
-	dynamic bool                // others come from a DRA driver, and have no names here
+	devices map[string][]string // the allocated device IDs, by resource
+	dynamic bool                // a DRA driver allocated others, which have no names here
 }
 
-// answeredError says that the kubelet answered, and why that does not tell what the pod holds.
+// answeredError means that the kubelet responded but the response does not show the pod's resources, and says why.
 type answeredError string
 
 func (e answeredError) Error() string { return string(e) }
 
-// find finds a pod among those of an answer. Two pods of one name, as there can be while one takes the place of
-// another, are an error: nothing says which one is meant.
+// find finds a pod in a response. Two pods with the same name, while one is replacing the other, are an error, since it
+// is unclear which one is meant.
 func find(namespace, name string, pods ...*podresources.PodResources) (answer, error) {
 	pods = slices.DeleteFunc(pods,
 		func(p *podresources.PodResources) bool { return p.GetName() != name || p.GetNamespace() != namespace })
@@ -140,7 +140,7 @@ func answerOf(pod *podresources.PodResources) answer {
 		for _, devices := range container.GetDevices() {
 			name := devices.GetResourceName()
 			ids := devices.GetDeviceIds()
-			if name == "" || len(ids) == 0 { // an entry without device IDs allots nothing
+			if name == "" || len(ids) == 0 { // an entry without device IDs allocates nothing
 				continue
 			}
 			if h.devices == nil {

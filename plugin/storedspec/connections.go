@@ -17,11 +17,11 @@ import (
 	"github.com/rdma-spec/rdma-spec/plugin/storedspec/places"
 )
 
-// idleAfter is when a connection that nobody uses is closed. RDMA containers come in bursts, with hours in between.
+// idleAfter is when an unused connection is closed. RDMA containers are created in bursts, hours apart.
 const idleAfter = time.Minute
 
-// connections keeps a connection to each socket as long as it works. A connection that failed is replaced, not used
-// again: gRPC would knock at a containerd that is gone, and would let calls wait for its backoff when containerd is
+// connections keeps a connection to each socket as long as the connection works. A failed connection is replaced, not
+// reused: gRPC would keep trying a containerd that is gone, and would delay calls by its backoff after containerd is
 // back.
 type connections struct {
 	dial func(ctx context.Context, socket string) (net.Conn, error)
@@ -30,7 +30,7 @@ type connections struct {
 	bySocket map[string]*grpc.ClientConn
 }
 
-// get returns the connection to a socket. A new one connects with its first call.
+// get returns the connection to a socket. A new one connects at its first call.
 func (c *connections) get(socket string) (*grpc.ClientConn, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -45,8 +45,8 @@ func (c *connections) get(socket string) (*grpc.ClientConn, error) {
 	return conn, err
 }
 
-// replace has later calls make another connection to a socket. The one that failed stays open until the calls that use
-// it have ended, so that no call ends because another one failed.
+// replace makes later calls use a new connection to a socket. The failed one stays open until its calls have ended, so
+// that they do not fail because another one did.
 func (c *connections) replace(socket string, failed *grpc.ClientConn, longestCall time.Duration) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -56,7 +56,7 @@ func (c *connections) replace(socket string, failed *grpc.ClientConn, longestCal
 	}
 }
 
-// close closes all connections, in the background: if the other side does not read, gRPC takes seconds to close.
+// close closes all connections in the background, since gRPC takes seconds to close if the other side does not read.
 func (c *connections) close() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -66,9 +66,9 @@ func (c *connections) close() {
 	clear(c.bySocket)
 }
 
-// findSockets returns the paths of containerd's sockets that exist: the address, /path or unix:///path, if one is
-// given, otherwise all of the usual places below a root; the root of a live node is "/". If there is none, the error
-// names the places, and is ErrNoSocket.
+// findSockets returns the paths of containerd's sockets that exist: the address (/path or unix:///path) if one is set,
+// otherwise all usual places below a root, which is "/" for a live node. If there is none, the error is ErrNoSocket and
+// lists the places.
 func findSockets(address, root string) (sockets []string, err error) {
 	candidates := places.Sockets(root, places.Containerds...)
 	if address != "" {

@@ -1,9 +1,9 @@
 // Copyright The rdma-spec Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package watch reports changes in a directory. It is a hint that saves time, not a guarantee: if a node has no inotify
-// instance left, or a directory cannot be watched, nothing is reported. Code that depends on a file also reads it now
-// and then.
+// Package watch reports changes in a directory. It is a hint that saves time, not a guarantee: if no inotify instance
+// is left on the node, or the directory cannot be watched, it reports nothing. Code that depends on a file must also
+// read it periodically.
 package watch
 
 import (
@@ -12,22 +12,22 @@ import (
 	"github.com/fsnotify/fsnotify"
 )
 
-// Dir reports changes in one directory, also after the directory was removed and made again.
+// Dir reports changes in one directory, even after the directory was removed and recreated.
 type Dir struct {
-	// Changed holds one value if something has happened since the last one was received.
+	// Changed contains a value if something changed after the last value was received.
 	Changed <-chan struct{}
 
 	path   string
-	notify *fsnotify.Watcher // nil if the node has none left
+	notify *fsnotify.Watcher // nil if no inotify instance is left
 }
 
 // Kinds of changes.
 const (
-	Names    = fsnotify.Create | fsnotify.Remove | fsnotify.Rename // files appear and disappear
-	Contents = Names | fsnotify.Write                              // or are written to
+	Names    = fsnotify.Create | fsnotify.Remove | fsnotify.Rename // files are added or removed
+	Contents = Names | fsnotify.Write                              // or written to
 )
 
-// New watches a directory for changes of some kinds, until Close. The directory need not exist.
+// New watches a directory for changes of the given kinds, until Close is called. The directory need not exist.
 func New(path string, what fsnotify.Op) *Dir {
 	changed := make(chan struct{}, 1)
 	f := &Dir{Changed: changed, path: path}
@@ -44,26 +44,27 @@ func New(path string, what fsnotify.Op) *Dir {
 			}
 			select {
 			case changed <- struct{}{}:
-			default: // a change is reported already
+			default: // a change has already been reported
 			}
 		}
 	}()
 	go func() {
 		for range notify.Errors {
-			continue // an event was lost; nobody relies on it
+			continue // an event was lost, which callers tolerate
 		}
 	}()
 	return f
 }
 
-// Renew watches the directory that has the path now: it may be another one.
+// Renew watches the directory that is at the path now, which may be a different one.
 func (f *Dir) Renew() {
 	if f.notify != nil {
-		_ = f.notify.Add(f.path) // if it fails, nothing is reported, as the package says
+		_ = f.notify.Add(f.path) // if this fails, nothing is reported, as documented
 	}
 }
 
-// Settle waits until nothing has changed for a time: writers need a moment. It gives up after ten times as long.
+// Settle waits until nothing has changed for the given time, so that writers can finish. It returns after ten times
+// that time in any case.
 func (f *Dir) Settle(quiet time.Duration) {
 	enough := time.NewTimer(10 * quiet)
 	defer enough.Stop()
@@ -78,9 +79,9 @@ func (f *Dir) Settle(quiet time.Duration) {
 	}
 }
 
-// Close ends the watch.
+// Close stops watching.
 func (f *Dir) Close() {
 	if f.notify != nil {
-		_ = f.notify.Close() // nothing is lost with it
+		_ = f.notify.Close() // nothing to lose
 	}
 }

@@ -1,8 +1,8 @@
 // Copyright The rdma-spec Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package places is the one table of where container runtimes live on a node. A node can have several: Docker uses
-// containerd's own, and platforms bring theirs. Paths begin with a slash, and are below the node's root.
+// Package places is the table of the places of container runtimes on a node. A node can have several: Docker uses its
+// own containerd, and so do some platforms. Paths begin with a slash, and are relative to the node's root.
 package places
 
 import (
@@ -13,27 +13,27 @@ import (
 	"slices"
 )
 
-// Place is a container runtime of a platform.
+// Place is where a platform's container runtime is.
 type Place struct {
 	Name   string // containerd, k3s, …
-	Socket string // of CRI
-	Config string // the file that it loads
-	// Template is the file from which the platform renders Config, in its directory; "" where Config itself is written by
-	// people.
+	Socket string // the CRI socket
+	Config string // the configuration file
+	// Template is the file in Config's directory from which the platform renders Config; "" if administrators edit Config
+	// itself.
 	Template string
-	// DropIns is the directory whose files the platform loads; "" where Config names directories.
+	// DropIns is the directory of additional files that the platform loads; "" if Config lists directories.
 	DropIns  string
 	Programs []string
-	Units    []string // of systemd, one of which runs it
+	Units    []string // systemd units, one of which runs the runtime
 }
 
-// CRIO is CRI-O, which has one place.
+// CRIO is CRI-O's only place.
 var CRIO = Place{
 	Name: "cri-o", Socket: "/run/crio/crio.sock", Config: "/etc/crio/crio.conf", DropIns: "/etc/crio/crio.conf.d",
 	Units: []string{"crio.service"}, Programs: []string{"/usr/bin/crio", "/usr/local/bin/crio"},
 }
 
-// Containerds are the places of containerd, its own first.
+// Containerds are containerd's places, with the platform-independent one first.
 var Containerds = []Place{
 	{
 		Name: "containerd", Socket: "/run/containerd/containerd.sock", Config: "/etc/containerd/config.toml",
@@ -65,10 +65,10 @@ var Containerds = []Place{
 	},
 }
 
-// NRISocket is where runtimes serve NRI unless their configuration says otherwise.
+// NRISocket is the default path of the NRI socket.
 const NRISocket = "/var/run/nri/nri.sock"
 
-// Sockets returns the sockets of places below a root, each once.
+// Sockets returns the sockets of places below a root, without duplicates.
 func Sockets(root string, of ...Place) (sockets []string) {
 	for _, p := range of {
 		if socket := filepath.Join(root, p.Socket); !slices.Contains(sockets, socket) {
@@ -78,7 +78,8 @@ func Sockets(root string, of ...Place) (sockets []string) {
 	return sockets
 }
 
-// Present returns the paths that have a socket, or that may not be looked at. Of links to one socket, the first counts.
+// Present returns the paths that are sockets or cannot be examined. If several are links to one socket, only the first
+// is returned.
 func Present(candidates []string) (sockets []string) {
 	var found []fs.FileInfo
 	for _, c := range candidates {
