@@ -15,30 +15,30 @@ import (
 )
 
 const (
-	// A connection that failed is tried again after dialAgain at first, and after dialRarely at last, which costs nobody
-	// anything. A runtime makes its socket a moment before it listens.
+	// A failed connection is retried after dialAgain at first, later after up to dialRarely, which is cheap. A runtime
+	// creates its socket a moment before it listens.
 	dialAgain  = 10 * time.Millisecond
 	dialRarely = time.Second
-	// A registration that failed is tried again after registerAgain at first, and after registerRarely at last: the
-	// runtime handles each one, and containers wait for it.
+	// A failed registration is retried after registerAgain at first, later after up to registerRarely: the runtime handles
+	// each one, and containers wait for it.
 	registerAgain  = 100 * time.Millisecond
 	registerRarely = 30 * time.Second
-	// A plugin that the runtime has dropped registers again at once, then after dropAgain, and after registerRarely at
-	// last. One that stayed registered for stable begins again.
+	// A plugin that the runtime dropped registers again at once, then after dropAgain, later after up to registerRarely.
+	// After it was registered for stable, it starts over.
 	dropAgain = time.Second
 	stable    = 10 * time.Minute
-	// unlistedEnough is how often in a row the registration may have ended a runtime or its patience before the plugin
-	// leaves the runtime in peace for pauseFor: containers wait for each registration.
+	// unlistedEnough is how many registrations in a row may end the connection before the plugin pauses for pauseFor,
+	// since containers wait for each registration.
 	unlistedEnough = 2
 	pauseFor       = 5 * time.Minute
 )
 
-// droppedError means that a connection has ended over which the plugin was registered.
+// droppedError means that a connection ended over which the plugin was registered.
 type droppedError struct{ after time.Duration }
 
 func (e *droppedError) Error() string { return "the runtime closed the connection" }
 
-// backoffs say when to try again, after each kind of end.
+// backoffs decide when to retry after each kind of end.
 type backoffs struct {
 	dialing, registering, dropping *backoff.ExponentialBackOff
 	dropped                        bool // within the last while
@@ -59,7 +59,7 @@ func newBackoffs() backoffs {
 	}
 }
 
-// newBackoff gives times that double, from about a least one to a longest one, with jitter of half of each.
+// newBackoff returns times that double from a least to a longest one, each with a jitter of half its length.
 func newBackoff(least, longest time.Duration) *backoff.ExponentialBackOff {
 	b := backoff.NewExponentialBackOff()
 	b.InitialInterval = least
@@ -101,14 +101,14 @@ func (b *backoffs) after(err error) time.Duration {
 	return b.registering.NextBackOff()
 }
 
-// problems logs what is wrong with the connection and what to do about it: each problem once, until the plugin has
-// registered again. It is for one goroutine.
+// problems logs what is wrong with the connection and what to do about it. It logs each problem once until the plugin
+// is registered again. It is for one goroutine.
 type problems struct {
 	log    logrus.FieldLogger
 	logged map[string]bool
 }
 
-// report logs why a connection has ended, and how long the plugin leaves the runtime in peace, if that is minutes.
+// report logs why a connection ended and, if the plugin pauses for minutes, for how long.
 func (p *problems) report(err error, rest, requestTimeout time.Duration) {
 	log := p.log
 	var what string

@@ -15,9 +15,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// conn is the socket of a connection to the runtime. It counts the messages that pass: so it knows since when the
-// runtime waits for an answer, and where reading can stop so that nothing is lost. ttrpc writes an answer some time
-// after the plugin has returned it, and does not report when.
+// conn is the socket of a connection to the runtime. It counts the messages in both directions, and thereby knows since
+// when the runtime has been waiting for a response, and where reading can stop without losing data. ttrpc writes a
+// response some time after the plugin returned it, and does not report when.
 type conn struct {
 	*net.UnixConn
 	closed chan struct{} // when the connection has ended, from either side
@@ -35,10 +35,10 @@ func newConn(socket *net.UnixConn) *conn {
 	return &conn{UnixConn: socket, closed: make(chan struct{}), idle: make(chan struct{})}
 }
 
-// hasEnded records that the connection has ended.
+// hasEnded records that the connection ended.
 func (c *conn) hasEnded() { c.ended.Do(func() { close(c.closed) }) }
 
-// Read reads from the connection. NRI's reader asks for exactly what a frame still has, so nothing is read ahead.
+// Read reads from the connection. NRI's reader requests exactly the rest of a frame, so nothing is read ahead.
 func (c *conn) Read(b []byte) (int, error) {
 	for {
 		if c.pauseAtBoundary() {
@@ -61,7 +61,7 @@ func (c *conn) Read(b []byte) (int, error) {
 	}
 }
 
-// pauseAtBoundary reports whether the reader has to stop here, at the end of a message.
+// pauseAtBoundary reports whether the reader must stop here, at the end of a message.
 func (c *conn) pauseAtBoundary() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -86,7 +86,7 @@ func (c *conn) Close() error {
 	return c.UnixConn.Close()
 }
 
-// update sets since and idle once bytes have passed. The lock must be held.
+// update sets since and idle after bytes were transferred. The lock must be held.
 func (c *conn) update() {
 	if c.requests.complete > c.answers.complete {
 		if c.since.IsZero() {
@@ -105,7 +105,7 @@ func (c *conn) update() {
 	}
 }
 
-// waiting returns how long the runtime has been waiting for an answer; 0 if it waits for none.
+// waiting returns how long the runtime has been waiting for a response; 0 if it is not waiting.
 func (c *conn) waiting() time.Duration {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -115,8 +115,8 @@ func (c *conn) waiting() time.Duration {
 	return time.Since(c.since)
 }
 
-// stop ends the reading for good, between two messages, and reports whether every request that was read got its answer
-// in time. What the socket holds then begins with a message.
+// stop stops reading for good, between two messages, and reports whether every request that was read was answered in
+// time. The rest of the socket's data then starts with a message.
 func (c *conn) stop(within time.Duration) bool {
 	c.mu.Lock()
 	c.stopping = true
@@ -132,14 +132,14 @@ func (c *conn) stop(within time.Duration) bool {
 }
 
 const (
-	// readWithin is how long the runtime may take to read answers that wait in the socket.
+	// readWithin is how long the runtime may take to read responses from the socket.
 	readWithin = 500 * time.Millisecond
-	// handOn is how long ttrpc may take to hand on an answer that it has read: one that arrives just before the end of the
-	// connection can be lost to it.
+	// handOn is how long ttrpc may take to pass on a response that it read. It can lose a response that arrives just
+	// before the connection ends.
 	handOn = 50 * time.Millisecond
 )
 
-// delivered returns when the runtime has every answer, or does not read them.
+// delivered returns when the runtime has read every response, or does not read.
 func (c *conn) delivered() {
 	socket, err := c.SyscallConn()
 	if err != nil {
@@ -156,20 +156,20 @@ func (c *conn) delivered() {
 	time.Sleep(handOn)
 }
 
-// messages counts the messages of the plugin's service that have passed in one direction of a connection.
+// messages counts the messages of the plugin's service in one direction of a connection.
 //
-// NRI sends frames (containerd/nri, pkg/net/multiplex): the number of a logical connection and the length of what
-// follows, 4 bytes each. On the plugin's logical connection that is a stream of messages (containerd/ttrpc,
-// channel.go): 10 bytes, of which the first 4 are the length of what follows them.
+// NRI sends frames (containerd/nri, pkg/net/multiplex): the number of a logical connection and the length of the
+// payload, 4 bytes each. The payloads of the plugin's logical connection are a stream of messages (containerd/ttrpc,
+// channel.go): a header of 10 bytes, of which the first 4 are the length of the rest.
 type messages struct {
 	complete       int
 	frame, message section
 }
 
-// atBoundary reports whether no message has begun that is not complete.
+// atBoundary reports whether no message is incomplete.
 func (m *messages) atBoundary() bool { return m.frame.atBoundary() && m.message.atBoundary() }
 
-// add counts the messages that end within bytes that have passed.
+// add counts the messages that end within the given bytes.
 func (m *messages) add(b []byte) {
 	for len(b) > 0 {
 		var body []byte
@@ -185,7 +185,7 @@ func (m *messages) add(b []byte) {
 	}
 }
 
-// section is a header of which some bytes have passed, and the number of bytes that its body still has.
+// section is a header that may be incomplete, and the number of bytes that are left of its body.
 type section struct {
 	header    [10]byte
 	passed    int
@@ -194,8 +194,9 @@ type section struct {
 
 func (s *section) atBoundary() bool { return s.passed == 0 && s.remaining == 0 }
 
-// consume takes bytes as far as the section goes. Its header has a size, and has the length of the body at an offset.
-// consume returns the bytes of the body and those after the section, and reports whether the section is complete.
+// consume consumes the section's bytes. The header has the given size, and contains the body's length at the given
+// offset. consume returns the bytes of the body and those after the section, and reports whether the section is
+// complete.
 func (s *section) consume(b []byte, size, length int) (body, rest []byte, complete bool) {
 	if s.remaining == 0 {
 		n := copy(s.header[s.passed:size], b)

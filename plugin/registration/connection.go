@@ -19,24 +19,25 @@ import (
 )
 
 const (
-	// mostEnd bounds how long the end of the program may wait for answers: then systemd and the kubelet kill it.
+	// mostEnd bounds how long the program waits for responses when it ends, since systemd and the kubelet kill it after
+	// some time.
 	mostEnd = 10 * time.Second
-	// blockedAfter is how long the runtime may take to register the plugin before the log says what it waits for.
+	// blockedAfter is how long a registration may take before the log says what the runtime waits for.
 	blockedAfter = 30 * time.Second
 )
 
-// errEarly means that the runtime ended a connection before Configure.
+// errEarly means that the runtime closed a connection before it called Configure.
 var errEarly = errors.New("the runtime closed the connection before it configured the plugin")
 
-// refusedError is why the plugin refused a runtime in Configure.
+// refusedError says why the plugin refused a runtime in Configure.
 type refusedError struct{ error }
 
 func (e *refusedError) Unwrap() error { return e.error }
 
 // connection is one connection to the runtime, from registration or handover to its end or the next handover.
 //
-// It serves NRI's protocol with NRI's stub, which is never started: it only calls the plugin's methods. A stub that is
-// started gives a registration five seconds, and waits forever if the connection ends at the wrong moment
+// It serves NRI's protocol with NRI's stub, which is never started and only calls the plugin's methods. A started stub
+// limits a registration to five seconds, and waits forever if the connection ends at the wrong moment
 // (containerd/nri#298).
 type connection struct {
 	api.PluginService // NRI's stub
@@ -61,7 +62,7 @@ type connection struct {
 	over  bool      // the connection has ended
 }
 
-// newConnection prepares to serve a socket. It reads nothing until mux.Unblock.
+// newConnection prepares to serve a socket. It reads nothing until mux.Unblock is called.
 func newConnection(r *Registration, socket *net.UnixConn) (*connection, error) {
 	options := []stub.Option{stub.WithLogger(stubLog{r.Log})}
 	if !Launched() { // else the stub has both from its environment, and refuses others
@@ -108,7 +109,7 @@ func (c *connection) Configure(ctx context.Context, request *api.ConfigureReques
 	}, nil
 }
 
-// Synchronize collects the runtime's containers, which come in one or more requests, and hands them to the plugin.
+// Synchronize collects the runtime's containers from one or more requests, and passes them to the plugin.
 func (c *connection) Synchronize(ctx context.Context,
 	request *api.SynchronizeRequest) (*api.SynchronizeResponse, error) {
 	l := &c.listing
@@ -135,10 +136,9 @@ func (c *connection) Synchronize(ctx context.Context,
 	return &api.SynchronizeResponse{Update: updates}, err
 }
 
-// register asks the runtime to register the plugin. It is the only call that the plugin ever makes to the runtime: NRI
-// before 0.12.3 can deadlock on one (containerd#13733). It waits as long as it takes: the runtime registers plugins one
-// after another, and none while it stops a container (containerd#14083), and a plugin that gives up and comes back only
-// lengthens the queue.
+// register requests the registration. It is the plugin's only call to the runtime: NRI before 0.12.3 can deadlock on
+// others (containerd#13733). It waits without a timeout: the runtime registers plugins one after the other, and none
+// while it stops a container (containerd#14083), so a plugin that gives up and retries only lengthens the queue.
 func (c *connection) register() error {
 	conn, err := c.mux.Open(multiplex.RuntimeServiceConn)
 	if err != nil {
@@ -154,8 +154,8 @@ func (c *connection) register() error {
 	return err
 }
 
-// registerAndServe registers over the connection, unless it is inherited, and serves it until it ends. When the context
-// ends, it first answers the requests in flight, and hands the connection over if it can.
+// registerAndServe registers over the connection, unless the connection is inherited, and serves it until it ends. When
+// the context is done, it first answers the requests in flight, and hands over the connection if it can.
 func (c *connection) registerAndServe(ctx context.Context, from *inheritance) error {
 	defer func() {
 		_ = c.mux.Close() // whatever they return, the connection has ended
@@ -202,7 +202,7 @@ func (c *connection) registerAndServe(ctx context.Context, from *inheritance) er
 	return c.unlisted()
 }
 
-// resume goes on with a connection of the process before.
+// resume continues to serve the previous process's connection.
 func (c *connection) resume(from *inheritance) {
 	defer from.served()
 	from.goOn()
@@ -222,10 +222,10 @@ func (c *connection) registeredFor() time.Duration {
 	return max(time.Since(c.since), 1) // the clock may have been set back
 }
 
-// endWithin is how long the end of the program waits for answers: as long as the runtime does.
+// endWithin is how long the program waits for responses when it ends: as long as the runtime does.
 func (r *Registration) endWithin() time.Duration { return min(r.RequestTimeout(), mostEnd) }
 
-// end ends the connection so that the runtime loses no answer, or hands it over if it can.
+// end ends the connection without losing a response, or hands it over if it can.
 func (c *connection) end() {
 	if c.conn.stop(c.registration.endWithin()) && c.registeredFor() > 0 {
 		err := c.registration.handOver(c.conn)
@@ -240,13 +240,12 @@ func (c *connection) end() {
 		c.registration.Log.WithError(err).Log(level, "cannot hand over the connection to the runtime")
 	}
 	c.conn.delivered()
-	// The socket itself, and not only this process's descriptor of it: a process that hangs may have another one.
+	// This shuts down the socket itself, since a process that hangs may have another descriptor of it.
 	_ = c.conn.CloseRead()
 	_ = c.conn.CloseWrite() // they fail where it has ended
 }
 
-// unlistedError means that a connection ended after Configure, before the runtime had told the plugin of all its
-// containers.
+// unlistedError means that a connection ended after Configure but before the runtime listed all its containers.
 type unlistedError struct {
 	listing    bool          // the runtime had begun to tell it
 	containers int           // that it told the plugin of
@@ -272,7 +271,7 @@ func (e *unlistedError) Error() string {
 		e.took.Round(time.Millisecond))
 }
 
-// causes says what the likely causes are, once it has happened twice.
+// causes returns the likely causes, after the second time.
 func (e *unlistedError) causes(requestTimeout time.Duration) string {
 	if e.took >= requestTimeout {
 		return fmt.Sprintf("it gives up if it cannot list all of them within %s: the node is too slow, or has too many",

@@ -17,8 +17,8 @@ import (
 	"github.com/rdma-spec/rdma-spec/plugin/registration/handover"
 )
 
-// agreement is what the plugin and the runtime agree on at a registration, and what processes that replace each other
-// have in common. A process that takes the connection over has to agree to the same.
+// agreement is what the plugin and the runtime agreed on at a registration. Processes that replace each other have it
+// in common: a process that takes over the connection must agree to the same.
 type agreement struct {
 	Socket         string        `json:"socket"` // the runtime's
 	Index          string        `json:"index"`
@@ -36,18 +36,18 @@ func (a agreement) String() string {
 		cmp.Or(a.Deployment, "unknown"), a.Events.PrettyString(), a.KeepConnected)
 }
 
-// offer is what a process that waits has to know.
+// offer is what a waiting process must know.
 type offer struct {
 	Registered bool       `json:"registered"` // the runtime asks the process that has the connection
 	Agreed     *agreement `json:"agreed,omitempty"`
 	Leaves     string     `json:"leaves,omitempty"` // why the process leaves its place
 }
 
-// StateFormat is the format of all that a process leaves to the next one, what the plugin leaves included. Whoever
-// changes testdata/state.json here, or the plugin's, raises it: a process goes on with its own format alone.
+// StateFormat is the format of everything that a process passes to the next one, including the plugin's state. If
+// testdata/state.json changes, here or in the plugin, increase it: a process accepts only its own format.
 const StateFormat = 4
 
-// state is what a process leaves to the one that goes on in its place. It has an age and no instant, since clocks are
+// state is what a process passes to the one that replaces it. It contains an age, not a time, since the clock may be
 // set.
 type state struct {
 	Format        int             `json:"format"`
@@ -56,7 +56,7 @@ type state struct {
 	Plugin        json.RawMessage `json:"plugin"`        // see Plugin.State
 }
 
-// decode reads what another process has left, which may be of another version.
+// decode decodes another process's state, which may have another version.
 func decode(text json.RawMessage) (s state, err error) {
 	var its struct {
 		Format int `json:"format"`
@@ -71,7 +71,7 @@ func decode(text json.RawMessage) (s state, err error) {
 	return s, err
 }
 
-// inheritance is a connection over which the plugin is registered, from the process before.
+// inheritance is a connection from the previous process over which the plugin is registered.
 type inheritance struct {
 	socket     *net.UnixConn
 	registered time.Time // when the runtime registered the plugin over it
@@ -79,11 +79,11 @@ type inheritance struct {
 	served     func()    // tells the process before that this one serves
 }
 
-// notUnderstood is what the log says of a process whose state this one cannot go on with.
+// notUnderstood is logged if this process cannot use the previous process's state.
 const notUnderstood = "cannot take over the previous process's connection: registering when that process ends"
 
-// join returns what the process before leaves to this one; nil if this one has to register. Where that process still
-// runs, join waits until it ends or leaves its place.
+// join returns what the previous process passes to this one; nil if this one must register. While the previous process
+// is running, join waits until it ends or gives up its place.
 func (r *Registration) join(ctx context.Context) *inheritance {
 	if socket := r.stored; socket != nil {
 		r.stored = nil
@@ -126,12 +126,12 @@ func (r *Registration) join(ctx context.Context) *inheritance {
 }
 
 const (
-	// backOffFor is long enough for the kubelet to start a container again.
+	// backOffFor is long enough for the kubelet to restart a container.
 	backOffFor   = time.Minute
 	backOffAgain = 500 * time.Millisecond
 )
 
-// backOff gives up the lock for a moment, if this process should leave it to another one, and reports whether it did.
+// backOff releases the lock for a moment if another process should have it, and reports whether it did.
 func (r *Registration) backOff(ctx context.Context, owner *handover.Owner, since *time.Time) bool {
 	switch {
 	case r.BacksOff == nil || !r.BacksOff():
@@ -150,10 +150,10 @@ func (r *Registration) backOff(ctx context.Context, owner *handover.Owner, since
 	return true
 }
 
-// errUnlike means that the process before wants something else of a runtime, or of another one.
+// errUnlike means that the previous process wants something else from the runtime, or uses another runtime.
 var errUnlike = errors.New("it is another plugin")
 
-// warnAlone logs why this process neither waits behind another one nor has others wait behind it.
+// warnAlone logs why this process cannot wait behind another one, and no process can wait behind it.
 func (r *Registration) warnAlone(err error) {
 	what := "no process can wait behind this one, so an upgrade registers anew"
 	for _, beside := range []error{errUnlike, handover.ErrRefused, handover.ErrHangs} {
@@ -164,7 +164,7 @@ func (r *Registration) warnAlone(err error) {
 	r.Log.WithError(err).Warn(what)
 }
 
-// hold lets other processes wait behind this one.
+// hold allows other processes to wait behind this one.
 func (r *Registration) hold(owner *handover.Owner) {
 	r.mu.Lock()
 	r.owner = owner
@@ -172,7 +172,7 @@ func (r *Registration) hold(owner *handover.Owner) {
 	go r.offer()
 }
 
-// release lets a process that waits have the lock, since this one is not registered and will not try for a while.
+// release passes the lock to a waiting process, since this process is not registered and will not retry for a while.
 func (r *Registration) release(cause error) {
 	r.offering.Lock()
 	defer r.offering.Unlock()
@@ -184,8 +184,8 @@ func (r *Registration) release(cause error) {
 	owner.Close()
 }
 
-// offer tells the processes that wait whether the plugin is registered. One that hangs takes a second, for which nobody
-// waits but the next offer: of several that are due, each has what holds by then.
+// offer tells the waiting processes whether the plugin is registered. A hung process takes a second, which delays only
+// the next offer. If several offers are due, each contains the current state.
 func (r *Registration) offer() {
 	r.offering.Lock()
 	defer r.offering.Unlock()
@@ -202,8 +202,8 @@ func (r *Registration) send(owner *handover.Owner, o offer) {
 	}
 }
 
-// waitBehind waits until the process that has the connection leaves it to this one. It returns nil without an error
-// where that process has ended, or has released the lock without that.
+// waitBehind waits until the process with the connection passes it to this one. It returns nil without an error if that
+// process ended or released the lock without passing it.
 func (r *Registration) waitBehind(ctx context.Context, waiter *handover.Waiter) (*inheritance, error) {
 	defer r.behind.Store(false)
 	for {
@@ -222,7 +222,7 @@ func (r *Registration) waitBehind(ctx context.Context, waiter *handover.Waiter) 
 	}
 }
 
-// consider makes this process ready to go on in the place of one that makes an offer. An error means that it will not.
+// consider prepares this process to replace one that makes an offer. An error means that it cannot.
 func (r *Registration) consider(ctx context.Context, text json.RawMessage) error {
 	var o offer
 	if err := json.Unmarshal(text, &o); err != nil {
@@ -249,7 +249,7 @@ func (r *Registration) consider(ctx context.Context, text json.RawMessage) error
 	return nil
 }
 
-// accept takes the connection over from the process before. It returns nil where that process keeps it or ends it.
+// accept takes over the previous process's connection. It returns nil if that process keeps or ends the connection.
 func (r *Registration) accept(ctx context.Context, waiter *handover.Waiter,
 	text json.RawMessage) (*inheritance, error) {
 	from, err := r.restore(ctx, text)
@@ -273,7 +273,7 @@ func (r *Registration) accept(ctx context.Context, waiter *handover.Waiter,
 	return from, nil
 }
 
-// restore reads what the process before has left, if this process can go on with it.
+// restore decodes the previous process's state, if this process can use it.
 func (r *Registration) restore(ctx context.Context, text json.RawMessage) (*inheritance, error) {
 	s, err := decode(text)
 	if err != nil {
@@ -286,7 +286,7 @@ func (r *Registration) restore(ctx context.Context, text json.RawMessage) (*inhe
 	return &inheritance{registered: time.Now().Add(-s.RegisteredAgo), goOn: goOn, served: func() {}}, err
 }
 
-// fits returns nil if this process agrees with the runtime on the same as the one before.
+// fits returns nil if this process and the runtime agree on the same as the previous process.
 func (r *Registration) fits(ctx context.Context, before agreement) error {
 	if before.Deployment == "" || r.Deployment == "" { // a chart or a program that does not say has a directory of its own
 		before.Deployment = r.Deployment
@@ -308,8 +308,8 @@ func (r *Registration) fits(ctx context.Context, before agreement) error {
 	return err
 }
 
-// handOver leaves the connection to another process. Nobody may read from it. That may take half of what the runtime
-// waits for an answer: whoever has the connection then can still answer the next request.
+// handOver passes the connection to another process. Nobody may be reading from it. It may take half of the runtime's
+// timeout, so that the next process can still answer the next request in time.
 func (r *Registration) handOver(c *conn) error {
 	plugins, err := r.plugin.State()
 	if err != nil {

@@ -13,11 +13,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// keeper keeps the plugin registered: it connects, and connects again after each end, with its backoffs. It knows
-// nothing of the messages on a connection, and no clock but the process's own.
+// keeper keeps the plugin registered: it connects, and reconnects with backoffs after each end. It is independent of
+// the messages on a connection, and uses only the process's own clock.
 //
-// What it guarantees: unless runtimes end while they list their containers to the plugin, no pattern of restarts leaves
-// a runtime that would register the plugin without it for more than registerRarely.
+// It guarantees that no pattern of restarts leaves a runtime that would register the plugin without it for longer than
+// registerRarely, unless runtimes end while they list their containers to the plugin.
 type keeper struct {
 	backoffs
 	join    func(context.Context) *inheritance // waits for the lock; nil: this process has to register
@@ -30,8 +30,8 @@ type keeper struct {
 	paused  *atomic.Bool
 }
 
-// socketFile is one file of all that a path has ever had: a runtime that starts makes a new one. The zero socketFile is
-// none.
+// socketFile identifies one of the files that existed at a path: a runtime creates a new one when it starts. The zero
+// socketFile is none.
 type socketFile struct {
 	device, inode uint64
 	made          unix.Timespec // since inodes are used again
@@ -70,7 +70,7 @@ func (k *keeper) keepRegistered(ctx context.Context) {
 	}
 }
 
-// connect serves a connection until it ends: the one that is inherited, or one of its own.
+// connect serves a connection until it ends: an inherited or a new one.
 func (k *keeper) connect(ctx context.Context, from *inheritance) error {
 	if from != nil {
 		return k.serve(ctx, from.socket, from)
@@ -105,9 +105,9 @@ func (k *keeper) rest(ctx context.Context, rest time.Duration) {
 	}
 }
 
-// pause leaves the runtime in peace for pauseFor. A new socket ends that, in time for what the keeper guarantees:
-// another runtime may fare better. If that has ended while it listed its containers too, the pause stays, whatever
-// starts.
+// pause waits for pauseFor before the next registration. A new socket ends the pause early, as the keeper guarantees,
+// since the new runtime may work. If that runtime ended too while it listed its containers, the pause continues
+// whatever starts.
 func (k *keeper) pause(ctx context.Context) {
 	k.paused.Store(true)
 	defer k.paused.Store(false)

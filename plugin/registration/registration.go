@@ -2,11 +2,11 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package registration keeps an NRI plugin registered with a container runtime, whichever runtime that is and however
-// often it goes and comes back. It knows NRI's protocol, and nothing of what the plugin does.
+// often it restarts. It implements NRI's protocol, and is independent of what the plugin does.
 //
-// To register is the most harmful thing that a plugin does: while the runtime stops a container, which may take an
-// hour, a registration keeps it from creating any. So a process that replaces another one takes its connection over
-// (package handover), and a runtime that cannot register the plugin is left in peace for minutes.
+// A registration is the most harmful thing that a plugin does: while the runtime stops a container, which may take an
+// hour, a registration keeps it from creating any. A process that replaces another one therefore takes over its
+// connection (package handover), and a runtime that cannot register the plugin is not contacted for minutes.
 package registration
 
 import (
@@ -30,47 +30,47 @@ import (
 	"github.com/rdma-spec/rdma-spec/plugin/watch"
 )
 
-// Plugin is a plugin that registers. NRI's stub also calls its other methods, one for each NRI event that it
+// Plugin is a plugin that registers. NRI's stub also calls its other methods, one for each NRI event that the plugin
 // implements.
 type Plugin interface {
-	// Configure returns the events that the plugin wants. An error ends the registration; it is tried again later. Once
-	// the context is done, nobody reads the answer, and Configure must change nothing. A process that waits for another's
-	// connection is configured too.
+	// Configure returns the events that the plugin subscribes to. An error ends the registration, which is retried later.
+	// Once the context is done, the result is ignored, and Configure must change nothing. A process that waits for another
+	// process's connection is configured too.
 	stub.ConfigureInterface
 	// Synchronize takes over the runtime's containers. The runtime creates no container until it returns.
 	stub.SynchronizeInterface
-	// Connected is called when a connection begins to be served, before anything comes over it. The runtime is the process
-	// at its other end; 0 if this process's PID namespace does not have it.
+	// Connected is called before a connection is served. The runtime is the PID of the process at the other end; 0 if that
+	// is not in this process's PID namespace.
 	Connected(runtime int)
-	// Reads returns what the plugin reads of pods and containers. It is called once for each connection.
+	// Reads returns the fields of pods and containers that the plugin reads. It is called once for each connection.
 	Reads() Reads
-	// State returns what the process that takes the connection over has to know; see StateFormat. No request is in flight.
+	// State returns what the process that takes over the connection must know. See StateFormat. No request is in flight.
 	State() (json.RawMessage, error)
-	// Restore reads the State of the process before, and changes nothing. It returns a function that has the plugin go on
-	// with it.
+	// Restore decodes the previous process's State, and changes nothing. It returns a function that applies the state.
 	Restore(state json.RawMessage) (goOn func(), err error)
 }
 
-// Options say how a plugin registers.
+// Options configure a Registration.
 type Options struct {
 	Name, Index string // as pods and the runtime know it: "rdma", "90". A runtime that launches the plugin sets its own
 	Socket      string // the runtime's NRI socket
-	// Handover is the directory in which processes of the plugin that replace each other meet; empty: they do not.
+	// Handover is the directory through which a process hands its connection over to the next one; if it is empty, it does
+	// not.
 	Handover string
-	// Deployment is what the process belongs to. It takes no connection of another one's, wherever they meet; empty:
-	// nobody knows.
+	// Deployment is the process's deployment. The process takes over no connection from another deployment, even if they
+	// share a directory. Empty means unknown.
 	Deployment string
-	// BacksOff reports whether any other process should rather serve the runtime while nobody does; nil: no.
+	// BacksOff reports whether another process should serve the runtime instead, while no process does; nil means no.
 	BacksOff func() bool
-	// Rival returns an error that says who else serves the node's containers, while somebody does: this process stays out.
-	// nil: nobody can.
+	// Rival returns an error that says who else serves the node's containers, if anybody does: this process then stays
+	// out. It is nil if that is unknown.
 	Rival func() error
 	// KeepConnected asks the runtime to keep the plugin when a request times out.
 	KeepConnected bool
 	Log           logrus.FieldLogger
 }
 
-// Registration is a plugin's registration. It is safe for concurrent use.
+// Registration keeps a plugin registered. It is safe for concurrent use.
 type Registration struct {
 	Options
 	plugin         Plugin
@@ -94,8 +94,9 @@ type Registration struct {
 	when    time.Time       // zero: never
 }
 
-// New makes a Registration. It takes what systemd has kept for this process, and does nothing more until Run: where the
-// program ends before, or fails, so does the connection. The runtime would wait for one that nobody reads.
+// New returns a Registration. It takes the connection that systemd stored for this process, and does nothing more until
+// Run is called. If the program ends before that, the connection ends too, since the runtime would wait for a
+// connection that nobody reads.
 func New(plugin Plugin, o Options) *Registration {
 	r := &Registration{Options: o, plugin: plugin, blocked: blockedAfter, backOffFor: backOffFor, rivalGone: rivalGone}
 	var err error
@@ -107,17 +108,17 @@ func New(plugin Plugin, o Options) *Registration {
 	return r
 }
 
-// Registered reports whether the runtime asks the plugin about containers now.
+// Registered reports whether the runtime calls the plugin for containers now.
 func (r *Registration) Registered() bool { return r.serving() != nil }
 
-// Behind reports whether this process waits behind a registered one, which hands its connection over when it ends.
+// Behind reports whether this process waits behind a registered one, which will hand over its connection when it ends.
 func (r *Registration) Behind() bool { return r.behind.Load() }
 
-// Paused reports whether the plugin waits for minutes before it registers again.
+// Paused reports whether the plugin pauses for minutes before it registers again.
 func (r *Registration) Paused() bool { return r.paused.Load() }
 
-// Unregistered returns how long the plugin has been connected to the runtime without being registered; 0 if it is not,
-// or is registered.
+// Unregistered returns how long the plugin has been connected to the runtime without being registered; 0 if it is
+// registered or not connected.
 func (r *Registration) Unregistered() time.Duration {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -127,15 +128,15 @@ func (r *Registration) Unregistered() time.Duration {
 	return time.Since(r.latest.made)
 }
 
-// When returns when the runtime last registered the plugin, with this process or with one that has left its connection;
-// zero: never.
+// When returns when the runtime last registered the plugin, with this process or with one that handed over its
+// connection; zero means never.
 func (r *Registration) When() time.Time {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.when
 }
 
-// Waiting returns how long the runtime has been waiting for the plugin's answer; 0 if it waits for none.
+// Waiting returns how long the runtime has been waiting for the plugin's response; 0 if it is not waiting.
 func (r *Registration) Waiting() time.Duration {
 	if c := r.serving(); c != nil {
 		return c.conn.waiting()
@@ -143,16 +144,16 @@ func (r *Registration) Waiting() time.Duration {
 	return 0
 }
 
-// RequestTimeout returns how long the runtime waits for an answer, as it said at the last Configure; before that, NRI's
+// RequestTimeout returns how long the runtime waits for a response, according to the last Configure; before that, NRI's
 // default.
 func (r *Registration) RequestTimeout() time.Duration { return time.Duration(r.requestTimeout.Load()) }
 
-// Launched reports whether the runtime has started this program as a plugin of its own.
+// Launched reports whether the runtime started this program as its plugin.
 func Launched() bool { return os.Getenv(api.PluginSocketEnvVar) != "" }
 
-// Run keeps the plugin registered until the context is done. Then it returns nil, after all requests in flight are
-// answered and all answers delivered, or the connection handed over. A plugin that the runtime has launched serves the
-// one connection that it was given; Run returns when that ends.
+// Run keeps the plugin registered until the context is done. It then returns nil, after all requests in flight were
+// answered and the responses delivered, or the connection was handed over. A plugin that the runtime launched serves
+// only the connection that it was given, and Run returns when that ends.
 func (r *Registration) Run(ctx context.Context) error {
 	if Launched() {
 		return r.runLaunched(ctx)
@@ -175,7 +176,7 @@ func (r *Registration) Run(ctx context.Context) error {
 	return nil
 }
 
-// dial connects to the runtime, unless another plugin has come first since this process got the lock.
+// dial connects to the runtime, unless another plugin registered first after this process got the lock.
 func (r *Registration) dial(ctx context.Context) (net.Conn, error) {
 	if err := r.rival(); err != nil {
 		return nil, err
@@ -200,7 +201,7 @@ func (r *Registration) runLaunched(ctx context.Context) error {
 	return err
 }
 
-// serve registers over a connection, unless it is inherited, and serves it until it ends.
+// serve registers over a connection, unless the connection is inherited, and serves it until it ends.
 func (r *Registration) serve(ctx context.Context, socket net.Conn, from *inheritance) error {
 	c, err := newConnection(r, socket.(*net.UnixConn))
 	if err != nil {
@@ -225,7 +226,7 @@ func (r *Registration) serving() *connection {
 	return r.current
 }
 
-// wants returns what a runtime says with what the plugin wants of it whatever it says.
+// wants returns what the runtime said together with what the plugin always wants.
 func (r *Registration) wants(a agreement) agreement {
 	a.Socket = r.Socket
 	a.Index = r.Index
@@ -234,7 +235,8 @@ func (r *Registration) wants(a agreement) agreement {
 	return a
 }
 
-// agree has the plugin agree to what a runtime says, and returns that with what the plugin wants of the runtime.
+// agree lets the plugin accept what the runtime said, and returns that together with what the plugin wants from the
+// runtime.
 func (r *Registration) agree(ctx context.Context, a agreement) (agreement, error) {
 	if a.RequestTimeout <= 0 {
 		a.RequestTimeout = stub.DefaultRequestTimeout
@@ -252,7 +254,7 @@ func (r *Registration) agree(ctx context.Context, a agreement) (agreement, error
 	return a, nil
 }
 
-// registered records that the runtime asks the plugin over a connection, and since when it is registered.
+// registered records that the plugin is registered over a connection, and since when.
 func (r *Registration) registered(c *connection, since time.Time) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -12,19 +12,19 @@ import (
 
 const (
 	rivalAgain = 500 * time.Millisecond
-	// rivalGone is how long nobody may have been seen before a process that stayed out registers: a service that restarts
-	// is away for a second.
+	// rivalGone is how long no other plugin must have been seen before a process that stayed out registers. A service that
+	// restarts is away for a second.
 	rivalGone = 3 * time.Second
 )
 
-// rivalError is why this process stays out.
+// rivalError says why this process stays out.
 type rivalError struct{ error }
 
 func (e *rivalError) Error() string {
 	return fmt.Sprintf("not registering: %v: two plugins would set the same limits; remove one of them", e.error)
 }
 
-// rivals remembers who else has been seen that serves the node's containers.
+// rivals remembers which other plugin was last seen serving the node's containers.
 type rivals struct {
 	mu   sync.Mutex
 	seen time.Time
@@ -50,8 +50,8 @@ func (r *Registration) rival() error {
 	return r.rivals.last
 }
 
-// stayOut waits while another plugin serves the node's containers. It holds no lock meanwhile, so that each process of
-// a deployment stays out for itself.
+// stayOut waits while another plugin serves the node's containers. It holds no lock, so that each process of a
+// deployment stays out independently.
 func (r *Registration) stayOut(ctx context.Context) {
 	said := ""
 	for ctx.Err() == nil {
@@ -70,7 +70,7 @@ func (r *Registration) stayOut(ctx context.Context) {
 	}
 }
 
-// Out returns why this process stays out; nil: it does not.
+// Out returns why this process stays out; nil if it does not.
 func (r *Registration) Out() error {
 	r.rivals.mu.Lock()
 	defer r.rivals.mu.Unlock()

@@ -17,8 +17,8 @@ import (
 	"github.com/rdma-spec/rdma-spec/plugin/wire"
 )
 
-// Reads is what a plugin reads of the messages that the runtime sends for each container. It finds the other fields
-// empty.
+// Reads are the fields that a plugin reads of the messages that the runtime sends for each container. All other fields
+// are empty.
 type Reads struct {
 	Pod        wire.Paths // of api.PodSandbox
 	Container  wire.Paths // of api.Container
@@ -28,8 +28,8 @@ type Reads struct {
 // pluginService is the service's name in NRI's API (pkg/api/api.proto).
 const pluginService = "nri.pkg.api.v1alpha1.Plugin"
 
-// serve registers NRI's plugin service with a server, for the events that a plugin of this package can have. Of a
-// request about a container only those fields are decoded that the plugin reads.
+// serve registers NRI's plugin service with a server, for the events that a plugin of this package can subscribe to. In
+// requests about containers, it decodes only the fields that the plugin reads.
 func serve(server *ttrpc.Server, service api.PluginService, reads Reads) {
 	about := []wire.Paths{reads.Pod.Below("pod"), reads.Container.Below("container")}
 	server.RegisterService(pluginService, &ttrpc.ServiceDesc{Methods: map[string]ttrpc.Method{
@@ -46,13 +46,13 @@ func serve(server *ttrpc.Server, service api.PluginService, reads Reads) {
 	}})
 }
 
-// request is a message of NRI's.
+// request is one of NRI's messages.
 type request[T any] interface {
 	*T
 	proto.Message
 }
 
-// whole is a method whose requests are decoded as they are.
+// whole returns a method whose requests are decoded completely.
 func whole[T, Answer any, Request request[T]](
 	answer func(context.Context, Request) (Answer, error)) ttrpc.Method {
 	return func(ctx context.Context, unmarshal func(any) error) (any, error) {
@@ -64,7 +64,7 @@ func whole[T, Answer any, Request request[T]](
 	}
 }
 
-// part is a method of whose requests only these fields are decoded.
+// part returns a method whose requests are decoded only in part.
 func part[T, Answer any, Request request[T]](
 	answer func(context.Context, Request) (Answer, error), fields *wire.Fields) ttrpc.Method {
 	return func(ctx context.Context, unmarshal func(any) error) (any, error) {
@@ -76,8 +76,8 @@ func part[T, Answer any, Request request[T]](
 	}
 }
 
-// buffers are for the parts of requests, which are copied when they are decoded. The list of a node's containers is
-// asked for once a registration, and its buffer goes to no other request.
+// buffers are for the parts of requests, which decoding copies. The list of a node's containers is sent once for each
+// registration, so its buffer is not reused.
 const mostBuffer = 64 << 10
 
 var buffers = sync.Pool{New: func() any { return new([]byte) }}
@@ -101,7 +101,7 @@ func decodePart(unmarshal func(any) error, fields *wire.Fields, decoded proto.Me
 	return err
 }
 
-// undecoded is a message that takes its bytes as they are: ttrpc gives them to a message alone. It has no fields.
+// undecoded is a message that keeps its bytes, since ttrpc passes the bytes only to a message. It has no fields.
 type undecoded []byte
 
 func (*undecoded) Reset() {}
