@@ -49,7 +49,7 @@ var creations = []struct {
 	{name: "annotated with what cannot be read", annotations: annotated{asks: "yes"},
 		says: `annotation rdma.noderesource.dev: "yes"`},
 	{name: "annotated with more than a message holds", annotations: annotated{asks: strings.Repeat("x", 6000)},
-		says: "this namespace may not use RDMA"},
+		says: "this namespace is not allowed to use RDMA"},
 	{name: "opted out", annotations: annotated{asks: "false", asks + "/pod": " false\n",
 		asks + "/container.main": "false"}},
 	{name: "opted out, but one container", annotations: annotated{asks: "false", asks + "/container.main": "true"},
