@@ -148,12 +148,12 @@ func decide(t *testing.T, config string, c policy.Container) policy.Decision {
 		Minor: 192}, HCA: "mlx5_0"}
 	return p.Decide(c, policy.Facts{
 		Verbs: func(n hca.Number) (hca.Device, bool, error) { return verbs, n == verbs.Number, nil },
-		HCAs: func() (*hca.Inventory, error) {
+		HCAs: policy.ReadNow(func() (*hca.Inventory, error) {
 			return &hca.Inventory{HCAs: []hca.HCA{{
 				Name: "mlx5_0", NUMANode: -1, Devices: []hca.Device{verbs},
 				Ports: []hca.Port{{Number: 1, State: "ACTIVE", LinkLayer: "InfiniBand"}},
 			}}}, nil
-		},
+		}),
 	})
 }
 

@@ -74,9 +74,9 @@ func (p *Plugin) decide(ctx context.Context, pod *api.PodSandbox, c policy.Conta
 			return p.Resources.PodHolds(ctx, pod.GetId(), c.Namespace, c.Pod)
 		}
 	}
-	facts.HCAs = func() (*hca.Inventory, error) { return p.Inventory.HCAs(ctx) }
+	facts.HCAs = func() (*hca.Inventory, bool, error) { return p.Inventory.HCAs(ctx) }
 	facts.Startable = func() spec.Limit { return p.startable.Load().within(ctx) }
-	facts.Again = func() (*hca.Inventory, error) { return p.Inventory.Again(ctx) }
+	facts.ReadAgain = func() (*hca.Inventory, bool, error) { return p.Inventory.ReadAgain(ctx) }
 	decision := p.policy().Decide(c, facts)
 	if decision.Grant == nil && decision.Refusal == nil && noAnswer != nil && !errors.Is(noAnswer, policy.ErrNoKubelet) {
 		p.metrics.leftAlone.Inc()

@@ -21,7 +21,7 @@ func (p *Plugin) Ready() (state string, err error) {
 	case p.Registered():
 		state = "registered"
 	case p.registration.Behind():
-		if _, err := p.facts.HCAs(); err != nil {
+		if _, _, err := p.facts.HCAs(); err != nil {
 			return "", err
 		}
 		state = "waiting behind a registered plugin"

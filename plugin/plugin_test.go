@@ -45,7 +45,7 @@ func inventoryOf(t testing.TB, root string) *inventory.Inventory {
 	t.Helper()
 	hcas := inventory.New(root, quiet())
 	await.Beside(t, hcas.Run)
-	if _, err := hcas.HCAs(t.Context()); err != nil {
+	if _, _, err := hcas.HCAs(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	return hcas

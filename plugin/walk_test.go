@@ -116,7 +116,7 @@ func allAnswer(t *testing.T, hcas *inventory.Inventory, p *policy.Policy) {
 	t.Helper()
 	wanted, _ := p.Wants()
 	await.That(t, await.Timeout, "all HCAs answer", func() bool {
-		node, err := hcas.HCAs(t.Context())
+		node, _, err := hcas.HCAs(t.Context())
 		return err == nil && !slices.ContainsFunc(node.HCAs, func(h hca.HCA) bool { return h.Unread != "" && wanted(&h) })
 	})
 }

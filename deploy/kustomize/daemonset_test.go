@@ -242,7 +242,10 @@ func TestDaemonSetIsNoRDMAContainer(t *testing.T) {
 			t.Error("asked for verbs devices")
 			return hca.Device{}, false, nil
 		},
-		HCAs: func() (*hca.Inventory, error) { t.Error("asked for the inventory"); return &hca.Inventory{}, nil },
+		HCAs: func() (*hca.Inventory, bool, error) {
+			t.Error("asked for the inventory")
+			return &hca.Inventory{}, false, nil
+		},
 	}
 	got := p.Decide(policy.Container{
 		Namespace: m.daemonSet.Namespace, Pod: m.daemonSet.Name + "-x", Name: ctr.Name, Annotations: pod.Annotations,

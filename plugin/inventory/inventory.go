@@ -1,8 +1,9 @@
 // Copyright The rdma-spec Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package inventory keeps what is known of a node's HCAs, so that no request reads a file of one: an HCA asks its
-// firmware for the state of a port, and a faulty one can take seconds to respond. It knows nothing of containers.
+// Package inventory reads a node's HCAs in the background, so that no request reads a file of an HCA: the driver asks
+// the HCA's firmware for the state of a port, and a faulty HCA can take seconds to respond. It knows nothing about
+// containers.
 package inventory
 
 import (
@@ -25,50 +26,51 @@ import (
 )
 
 const (
-	// every is the time between two readings if nothing changes in /dev/infiniband.
-	every = 10 * time.Second
-	// patience is how long a reading waits for an HCA before it goes on without it.
-	patience = 200 * time.Millisecond
-	// silence is the time after which the log says that an HCA does not answer: less may be the node's load.
-	silence = 2 * time.Second
-	// atOnce is how many HCAs are asked at once, without those that do not answer.
-	atOnce = 4
+	// interval is the time between two readings if nothing changes in /dev/infiniband.
+	interval = 10 * time.Second
+	// readTimeout is how long a reading waits for an HCA before it continues without it.
+	readTimeout = 200 * time.Millisecond
+	// silentAfter is the time after which the log says that an HCA does not respond. A shorter delay can come from the
+	// load on the node.
+	silentAfter = 2 * time.Second
+	// parallelReads is how many HCAs a reading waits for at the same time.
+	parallelReads = 4
 )
 
-// neverAnswered explains why nothing is known about an HCA.
-const neverAnswered = "it has not responded yet: it is new, or it hangs: see the kernel log"
+// neverResponded explains why nothing is known about an HCA.
+const neverResponded = "it has not responded yet: it is new, or it hangs: see the kernel log"
 
-// notWanted explains why nothing is known about an HCA of a node that may have thousands.
+// notWanted explains why nothing is known about an HCA. A node may have thousands, so only those that matter are read.
 const notWanted = "it is not read, because no selector in the policy matches it"
 
 // Inventory is what is known of a node's HCAs. It is safe for concurrent use.
 type Inventory struct {
 	root string
 	log  logrus.FieldLogger
-	list func() (*hca.Inventory, error)
+	list func() (node *hca.Inventory, changed bool, err error)
 	read func(hca.HCA, hca.Parts) hca.HCA
 
 	numbers  atomic.Pointer[proof]
 	latest   atomic.Pointer[snapshot]
 	want     atomic.Pointer[want]
-	readings atomic.Int64  // that have begun
-	again    chan struct{} // receives when the node is to be read at once
+	readings atomic.Int64  // how many readings have begun
+	requests chan struct{} // receives if somebody requests a reading
 
-	mu     sync.Mutex
-	listed snapshot // the node's HCAs as they were listed, unread
-	known  map[string]*known
-	stale  bool   // what is known is not what was published
-	failed string // the logged reason why the HCAs could not be listed; "" if they were
+	mu          sync.Mutex
+	listed      snapshot // the node's HCAs as they were listed, unread
+	known       map[string]*known
+	unpublished bool   // something in known differs from the latest snapshot
+	failed      string // the logged reason why the HCAs could not be listed; "" if they were
 }
 
 // snapshot is never changed.
 type snapshot struct {
 	node    *hca.Inventory
 	stamp   time.Time         // of the devices, as they were listed
-	names   map[string]string // of the HCAs, by hca.HCA.Bus; "" where several share one
-	want    *want             // that it is read for
-	reading int64             // that it is of; 0 where there was none
-	err     error             // there is no node
+	names   map[string]string // of the HCAs, by hca.HCA.Bus; "" if several share one
+	want    *want             // what it was read for
+	reading int64             // the number of its reading, from 1; 0 if the node was not read yet
+	err     error             // if not nil, there is no node
 
 	replaced chan struct{} // closed when there is another
 }
@@ -81,20 +83,20 @@ type want struct {
 
 // known is what is known of an HCA that is read.
 type known struct {
-	listed hca.HCA   // one at another place that gets its name is another one
-	hca    hca.HCA   // its last good answer; Unread where there was none
-	parts  hca.Parts // that were asked for
-	since  time.Time // when it was read, or, where it never was, first asked
-	asked  bool      // a read is outstanding
-	late   bool      // a reading has gone on without it
-	logged bool      // the log has that it does not answer
+	listed      hca.HCA   // an HCA with the same name at another place is another HCA
+	hca         hca.HCA   // its last good response; Unread if there was none
+	parts       hca.Parts // the parts that were asked for
+	responded   time.Time // when it responded last; if it never did, when it was first asked
+	outstanding bool      // a read has not returned
+	late        bool      // a reading continued without it
+	logged      bool      // the log says that it does not respond, or responds with an error
 }
 
 // New makes an inventory of the node at root. It is empty until Run.
 func New(root string, log logrus.FieldLogger) *Inventory {
 	reader := hca.NewReader(root)
 	i := &Inventory{
-		root: root, log: log, again: make(chan struct{}, 1), known: map[string]*known{},
+		root: root, log: log, requests: make(chan struct{}, 1), known: map[string]*known{},
 		list: reader.List, read: reader.Read,
 	}
 	i.listed.node = &hca.Inventory{}
@@ -104,17 +106,17 @@ func New(root string, log logrus.FieldLogger) *Inventory {
 	return i
 }
 
-// Want sets which HCAs decisions may depend on, by what the list of HCAs has of them, and on which parts of them. From
-// then on, HCAs returns no node that was read for less. Physical functions are read in any case, for their metrics.
+// Want sets which HCAs, as they are listed, decisions may depend on, and on which of their parts. From then on, HCAs
+// returns no node that was read for less. Physical functions are always read, for their metrics.
 func (i *Inventory) Want(hcas func(*hca.HCA) bool, parts hca.Parts) {
 	i.want.Store(&want{hcas, parts})
-	i.readAgain()
+	i.requestReading()
 }
 
-func (i *Inventory) readAgain() {
+func (i *Inventory) requestReading() {
 	select {
-	case i.again <- struct{}{}:
-	default: // it will be read
+	case i.requests <- struct{}{}:
+	default: // somebody has requested one already
 	}
 }
 
@@ -126,72 +128,76 @@ func (i *Inventory) Run(ctx context.Context) {
 }
 
 func (i *Inventory) follow(ctx context.Context, changed <-chan struct{}, renew func()) {
-	again := time.NewTicker(every)
-	defer again.Stop()
+	ticker := time.NewTicker(interval)
+	defer ticker.Stop()
 	for {
 		renew()
 		i.readAll()
 		select {
 		case <-ctx.Done():
 			return
-		case <-again.C:
-		case <-i.again:
+		case <-ticker.C:
+		case <-i.requests:
 		case <-changed:
-			select { // changes seldom come alone
+			select { // one change is usually followed by others
 			case <-ctx.Done():
 				return
-			case <-time.After(patience):
+			case <-time.After(readTimeout):
 			}
 		}
 	}
 }
 
-// HCAs returns the node as it was last read; nobody may change it. An HCA that does not answer is as it last was. It
-// has Unread if it never answered, or is not wanted. The node is Stale where a device has come or gone since. Before
-// the node is read for the first time, HCAs waits for that until the context is done.
-func (i *Inventory) HCAs(ctx context.Context) (*hca.Inventory, error) {
+// HCAs returns the node as it was last read. Nobody may change it. An HCA that does not respond is as it was in its
+// last response. An HCA that never responded, or that is not wanted, is Unread. The node is stale if a device may have
+// come or gone since the reading. HCAs waits for the first reading until the context is done.
+func (i *Inventory) HCAs(ctx context.Context) (node *hca.Inventory, stale bool, err error) {
 	s, err := i.await(ctx, i.suffices)
 	if err != nil {
-		return nil, err
+		return nil, false, err
 	}
-	return i.since(s)
+	return s.node, i.mayHaveChangedSince(s), s.err
 }
 
 // Latest is HCAs without waiting.
-func (i *Inventory) Latest() (*hca.Inventory, error) {
+func (i *Inventory) Latest() (node *hca.Inventory, stale bool, err error) {
 	s := i.latest.Load()
 	if !i.suffices(s) {
-		return nil, errNotRead
+		return nil, false, errNotRead
 	}
-	return i.since(s)
+	return s.node, i.mayHaveChangedSince(s), s.err
 }
 
-// suffices reports whether a snapshot has what decisions depend on.
-func (i *Inventory) suffices(s *snapshot) bool { return s.want == i.want.Load() }
-
-// since returns the node of a snapshot, which is Stale where a device has come or gone since.
-func (i *Inventory) since(s *snapshot) (*hca.Inventory, error) {
-	return s.as(s.stamp.IsZero() || !s.stamp.Equal(hca.DevicesChanged(i.root)))
-}
-
-// Known returns the node as it is known, wanted or not, without waiting; nil if it was never listed. Nobody may change
-// it.
+// Known returns the node as it is known, even if it was read for less than what is wanted now. It does not wait. It
+// returns nil if the node was never listed. Nobody may change the node.
 func (i *Inventory) Known() *hca.Inventory { return i.latest.Load().node }
 
-// Again returns the node as a reading finds it that begins now. It waits for that until the context is done.
-func (i *Inventory) Again(ctx context.Context) (*hca.Inventory, error) {
+// ReadAgain returns the node from a reading that begins now. It waits for this reading until the context is done. The
+// node is stale if a device has come or gone since the reading began.
+func (i *Inventory) ReadAgain(ctx context.Context) (node *hca.Inventory, stale bool, err error) {
 	begun := i.readings.Load()
-	i.readAgain()
+	i.requestReading()
 	s, err := i.await(ctx, func(s *snapshot) bool { return s.reading > begun && i.suffices(s) })
 	if err != nil {
-		return nil, err
+		return nil, false, err
 	}
-	return s.as(!s.stamp.Equal(hca.DevicesChanged(i.root)))
+	return s.node, i.changedSince(s), s.err
 }
+
+// suffices reports whether a snapshot was read for what is wanted now.
+func (i *Inventory) suffices(s *snapshot) bool { return s.want == i.want.Load() }
+
+// mayHaveChangedSince is changedSince, and true if the devices have no stamp.
+func (i *Inventory) mayHaveChangedSince(s *snapshot) bool {
+	return s.stamp.IsZero() || i.changedSince(s)
+}
+
+// changedSince reports whether a device has come or gone since a snapshot.
+func (i *Inventory) changedSince(s *snapshot) bool { return !s.stamp.Equal(hca.DevicesChanged(i.root)) }
 
 var errNotRead = errors.New("the HCAs of this node have not been read yet: try again")
 
-// await waits for a snapshot.
+// await waits for a snapshot that is enough.
 func (i *Inventory) await(ctx context.Context, enough func(*snapshot) bool) (*snapshot, error) {
 	for {
 		s := i.latest.Load()
@@ -206,53 +212,45 @@ func (i *Inventory) await(ctx context.Context, enough func(*snapshot) bool) (*sn
 	}
 }
 
-// as returns the node of a snapshot, which may be stale.
-func (s *snapshot) as(stale bool) (*hca.Inventory, error) {
-	if s.err != nil || !stale {
-		return s.node, s.err
-	}
-	node := *s.node
-	node.Stale = true
-	return &node, nil
-}
-
-// readAll reads the node: first what is wanted, so that nobody waits for the rest. It does not wait longer than its
-// patience for an HCA, and asks that one again once it has answered.
+// readAll reads the node. It reads what is wanted first, so that nobody waits for the rest. It waits for each HCA for
+// readTimeout at most. It does not ask an HCA again before the HCA has responded.
 func (i *Inventory) readAll() {
 	i.prove()
 	select {
-	case <-i.again: // what asked for it is satisfied by this reading
+	case <-i.requests: // this reading serves the request
 	default:
 	}
 	s := snapshot{reading: i.readings.Add(1), want: i.want.Load(), stamp: hca.DevicesChanged(i.root)}
-	s.node, s.err = i.list()
-	if s.err != nil {
+	node, changed, err := i.list()
+	s.node = node
+	s.err = err
+	if err != nil {
 		i.notListed(s)
 		return
 	}
-	wanted, rest := i.relist(s)
+	wanted, rest := i.relist(s, changed)
 	i.ask(wanted)
 	if len(rest) > 0 {
 		i.ask(rest)
 	}
 }
 
-// ask asks HCAs for their parts, and makes HCAs return what is known then.
+// ask reads the parts of HCAs, and publishes what is known then.
 func (i *Inventory) ask(hcas []*known) {
 	var reads errgroup.Group
-	reads.SetLimit(atOnce)
+	reads.SetLimit(parallelReads)
 	for _, k := range hcas {
 		listed := k.listed
 		parts := k.parts
 		reads.Go(func() error {
-			answered := make(chan struct{})
+			responded := make(chan struct{})
 			go func() {
-				defer close(answered)
-				i.answer(k, i.read(listed, parts), parts)
+				defer close(responded)
+				i.keepResponse(k, i.read(listed, parts), parts)
 			}()
 			select {
-			case <-answered:
-			case <-time.After(patience):
+			case <-responded:
+			case <-time.After(readTimeout):
 			}
 			return nil
 		})
@@ -261,15 +259,15 @@ func (i *Inventory) ask(hcas []*known) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	for _, k := range hcas {
-		if k.asked && !k.late {
+		if k.outstanding && !k.late {
 			k.late = true
-			time.AfterFunc(silence, i.logSilent)
+			time.AfterFunc(silentAfter, i.logSilent)
 		}
 	}
 	i.publish()
 }
 
-// notListed logs why the HCAs cannot be listed. What was known stays.
+// notListed logs why the HCAs cannot be listed. It keeps what was known.
 func (i *Inventory) notListed(s snapshot) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
@@ -282,24 +280,25 @@ func (i *Inventory) notListed(s snapshot) {
 	}
 }
 
-// relist keeps the list of HCAs, and returns those to read: the wanted ones and the other physical functions, all
-// without an outstanding read. Nothing is known of an HCA that has the name of another one, which is gone.
-func (i *Inventory) relist(s snapshot) (wanted, rest []*known) {
+// relist keeps the list of HCAs, which may have changed, and returns the HCAs to read: the wanted ones, and the other
+// physical functions. It leaves out those with an outstanding read. If another HCA has the name of one that is gone,
+// relist forgets what was known.
+func (i *Inventory) relist(s snapshot, changed bool) (wanted, rest []*known) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	s.names = i.listed.names
-	if i.listed.want != s.want || !same(i.listed.node.HCAs, s.node.HCAs) {
+	if changed || i.listed.want != s.want {
 		s.names = names(s.node.HCAs)
-		i.stale = true
+		i.unpublished = true
 	}
 	read := make(map[string]bool, len(i.known))
 	for n := range s.node.HCAs {
 		h := &s.node.HCAs[n]
 		parts := hca.Parts{Devices: s.names[h.Bus()] == ""}
-		to := &rest // which tell the names of the devices
+		list := &rest // they are read for the names of their devices
 		if s.want.hcas(h) {
 			parts = s.want.parts
-			to = &wanted
+			list = &wanted
 			parts.Devices = true
 		} else if !physical(h) {
 			continue
@@ -314,25 +313,22 @@ func (i *Inventory) relist(s snapshot) (wanted, rest []*known) {
 			k.listed = *h
 			k.hca = *h
 			k.parts = parts
-			k.since = time.Now()
-			k.hca.Unread = neverAnswered
-			i.stale = true
+			k.responded = time.Now()
+			k.hca.Unread = neverResponded
+			i.unpublished = true
 		}
-		if !k.asked { // guard: one read outstanding
-			k.asked = true
-			*to = append(*to, k)
+		if !k.outstanding { // guard: one read outstanding
+			k.outstanding = true
+			*list = append(*list, k)
 		}
 	}
-	maps.DeleteFunc(i.known, func(name string, k *known) bool { return !read[name] && !k.asked })
+	maps.DeleteFunc(i.known, func(name string, k *known) bool { return !read[name] && !k.outstanding })
 	i.listed = s
 	i.failed = ""
 	return wanted, rest
 }
 
-// same reports whether two lists of HCAs are one.
-func same(a, b []hca.HCA) bool { return len(a) == len(b) && (len(a) == 0 || &a[0] == &b[0]) }
-
-// names returns the names of HCAs by their bus, "" where several share it.
+// names returns the names of HCAs by their bus, "" if several share a bus.
 func names(hcas []hca.HCA) map[string]string {
 	all := make(map[string]string, len(hcas))
 	for n := range hcas {
@@ -345,20 +341,20 @@ func names(hcas []hca.HCA) map[string]string {
 	return all
 }
 
-// physical reports whether an HCA's ports are its own, and not those of a pod.
+// physical reports whether an HCA is a physical function. The ports of other functions can belong to pods.
 func physical(h *hca.HCA) bool {
 	return h.Function != hca.FunctionVirtual && h.Function != hca.FunctionScalable
 }
 
-// answer keeps what was read of an HCA, unless that was another HCA already, or less than is wanted now. An HCA
-// that answers for a port with an error, as while its firmware recovers, counts as one that does not answer:
-// otherwise a container that asks for all HCAs would get one less.
-func (i *Inventory) answer(k *known, h hca.HCA, parts hca.Parts) {
+// keepResponse keeps what was read of an HCA, unless another HCA has its name by now, or other parts are wanted. If an
+// HCA responds with an error for a port, for example while its firmware recovers, its last good response is kept:
+// otherwise a container that requests all HCAs would get one less.
+func (i *Inventory) keepResponse(k *known, h hca.HCA, parts hca.Parts) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	late := k.late
 	logged := k.logged
-	k.asked = false
+	k.outstanding = false
 	k.late = false
 	k.logged = false
 	if h.Place != k.listed.Place || parts != k.parts {
@@ -369,7 +365,7 @@ func (i *Inventory) answer(k *known, h hca.HCA, parts hca.Parts) {
 		why := strings.Join(h.Problems, "; ")
 		then := "its last good response is used"
 		if k.hca.Unread != "" {
-			i.stale = true
+			i.unpublished = true
 			k.hca.Unread = "it responds with an error: " + why
 			then = "containers that request all HCAs are refused"
 		}
@@ -378,9 +374,9 @@ func (i *Inventory) answer(k *known, h hca.HCA, parts hca.Parts) {
 			log.Warnf("the HCA responds with an error: %s; see the kernel log: %s", then, why)
 		}
 	} else {
-		i.stale = i.stale || !reflect.DeepEqual(k.hca, h)
+		i.unpublished = i.unpublished || !reflect.DeepEqual(k.hca, h)
 		k.hca = h
-		k.since = time.Now()
+		k.responded = time.Now()
 		if logged {
 			log.Info("the HCA responds again")
 		}
@@ -390,21 +386,21 @@ func (i *Inventory) answer(k *known, h hca.HCA, parts hca.Parts) {
 	}
 }
 
-// portUnread reports whether the state of some port could not be read.
+// portUnread reports whether the state of a port could not be read.
 func portUnread(h hca.HCA) bool {
 	return slices.ContainsFunc(h.Ports, func(p hca.Port) bool { return p.State == "" })
 }
 
-// logSilent logs each HCA that does not answer, once.
+// logSilent logs each HCA that does not respond, once.
 func (i *Inventory) logSilent() {
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	for name, k := range i.known {
-		if !k.late || k.logged || time.Since(k.since) < silence {
+		if !k.late || k.logged || time.Since(k.responded) < silentAfter {
 			continue
 		}
 		k.logged = true
-		log := i.log.WithFields(logrus.Fields{"hca": name, "age": time.Since(k.since).Round(time.Millisecond)})
+		log := i.log.WithFields(logrus.Fields{"hca": name, "age": time.Since(k.responded).Round(time.Millisecond)})
 		if k.hca.Unread == "" {
 			log.Warn("the HCA does not respond: its last response is used; see the kernel log")
 		} else {
@@ -418,7 +414,7 @@ func (i *Inventory) publish() {
 	s := i.listed
 	node := *i.listed.node
 	last := i.latest.Load()
-	if i.stale || last.err != nil {
+	if i.unpublished || last.err != nil {
 		node.HCAs = slices.Clone(node.HCAs)
 		for n := range node.HCAs {
 			h := &node.HCAs[n]
@@ -432,10 +428,11 @@ func (i *Inventory) publish() {
 		node.HCAs = last.node.HCAs
 	}
 	s.node = &node
-	i.stale = false
+	i.unpublished = false
 	i.put(&s)
 }
 
+// put replaces the latest snapshot, and wakes those that await another one.
 func (i *Inventory) put(s *snapshot) {
 	s.replaced = make(chan struct{})
 	close(i.latest.Swap(s).replaced)

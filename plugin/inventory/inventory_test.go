@@ -40,18 +40,18 @@ func (f *fake) set(change func(*fake)) {
 	change(f)
 }
 
-func (f *fake) list() (*hca.Inventory, error) {
+func (f *fake) list() (node *hca.Inventory, changed bool, err error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.err != nil {
-		return nil, f.err
+		return nil, false, f.err
 	}
-	node := &hca.Inventory{}
+	node = &hca.Inventory{}
 	for i, name := range f.names {
 		node.HCAs = append(node.HCAs, hca.HCA{Name: name, Place: f.place,
 			Devices: []hca.Device{{Kind: hca.KindVerbs, Number: hca.Number{Major: 231, Minor: uint32(192 + i)}, HCA: name}}})
 	}
-	return node, nil
+	return node, true, nil
 }
 
 func (f *fake) read(listed hca.HCA, _ hca.Parts) hca.HCA {
@@ -122,7 +122,7 @@ func lines(hook *logtest.Hook) []string {
 
 func states(t *testing.T, i *Inventory) map[string]string {
 	t.Helper()
-	node, err := i.HCAs(t.Context())
+	node, _, err := i.HCAs(t.Context())
 	must.Succeed(t, err)
 	all := map[string]string{}
 	for _, h := range node.HCAs {
@@ -137,11 +137,11 @@ func states(t *testing.T, i *Inventory) map[string]string {
 // next answer counts, and that the log has both once.
 func expectErrorEnds(t *testing.T, i *Inventory, f *fake, hook *logtest.Hook, state string) {
 	t.Helper()
-	if age := time.Since(i.known["mlx5_0"].since); age < 2*every {
+	if age := time.Since(i.known["mlx5_0"].responded); age < 2*interval {
 		t.Errorf("its answer is said to be %s old", age)
 	}
 	f.set(func(f *fake) { f.state = state })
-	time.Sleep(2 * every)
+	time.Sleep(2 * interval)
 	if got := states(t, i)["mlx5_0"]; got != state {
 		t.Errorf("then it is %q", got)
 	}
@@ -155,8 +155,8 @@ func TestErrorAtFirst(t *testing.T) {
 		i, f, hook := of(t, "mlx5_0")
 		f.state = ""
 		follow(t, i, f)
-		time.Sleep(3 * every)
-		node, err := i.HCAs(t.Context())
+		time.Sleep(3 * interval)
+		node, _, err := i.HCAs(t.Context())
 		if err != nil || !strings.Contains(node.HCAs[0].Unread, "ports/1/state: input/output error") {
 			t.Errorf("%+v, error %v", node, err)
 		}
@@ -171,7 +171,7 @@ func TestErrorIsNoAnswer(t *testing.T) {
 		follow(t, i, f)
 		synctest.Wait()
 		f.set(func(f *fake) { f.state = "" })
-		time.Sleep(3 * every)
+		time.Sleep(3 * interval)
 		if got := states(t, i)["mlx5_0"]; got != "ACTIVE" {
 			t.Errorf("while it answers with an error, its state is %q", got)
 		}
@@ -212,7 +212,7 @@ func TestSickHCA(t *testing.T) {
 					t.Errorf("the other was asked %d times, want %d", got, least)
 				}
 				expect.Equal(t, "log", []string{test.warning}, lines(hook))
-				silent := time.Since(i.known["mlx5_1"].since)
+				silent := time.Since(i.known["mlx5_1"].responded)
 				want := fmt.Sprintf("# HELP nri_rdma_hca_reads_outstanding Reads that are waiting for a response; "+
 					"at most one for each HCA.\n"+
 					"# TYPE nri_rdma_hca_reads_outstanding gauge\nnri_rdma_hca_reads_outstanding 1\n"+
@@ -220,7 +220,7 @@ func TestSickHCA(t *testing.T) {
 					"it was first read.\n"+
 					"# TYPE nri_rdma_hca_age_seconds gauge\nnri_rdma_hca_age_seconds{hca=\"mlx5_0\"} "+
 					"%v\nnri_rdma_hca_age_seconds{hca=\"mlx5_1\"} %v\nnri_rdma_hca_age_seconds{hca=\"mlx5_2\"} %v\n",
-					time.Since(i.known["mlx5_0"].since).Seconds(), silent.Seconds(), time.Since(i.known["mlx5_2"].since).Seconds())
+					time.Since(i.known["mlx5_0"].responded).Seconds(), silent.Seconds(), time.Since(i.known["mlx5_2"].responded).Seconds())
 				if err := testutil.CollectAndCompare(i, strings.NewReader(want), "nri_rdma_hca_reads_outstanding",
 					"nri_rdma_hca_age_seconds"); err != nil {
 					t.Error(err)
@@ -234,7 +234,7 @@ func TestSickHCA(t *testing.T) {
 				if got := states(t, i)["mlx5_1"]; got == "unread" {
 					t.Error("it answered, and is still unread")
 				}
-				time.Sleep(every + patience)
+				time.Sleep(interval + readTimeout)
 				if got := states(t, i)["mlx5_1"]; got != "DOWN" {
 					t.Errorf("it answers again, and is %s", got)
 				}
@@ -257,15 +257,15 @@ func TestManySickHCAs(t *testing.T) {
 		}
 		began := time.Now()
 		follow(t, i, f)
-		if _, err := i.HCAs(t.Context()); err != nil {
+		if _, _, err := i.HCAs(t.Context()); err != nil {
 			t.Fatal(err)
 		}
-		if took := time.Since(began); took != 40/atOnce*patience {
+		if took := time.Since(began); took != 40/parallelReads*readTimeout {
 			t.Errorf("took %s", took)
 		}
-		time.Sleep(every)
+		time.Sleep(interval)
 		f.set(func(f *fake) { f.state = "DOWN" })
-		time.Sleep(every + patience)
+		time.Sleep(interval + readTimeout)
 		if got := states(t, i)["mlx5_40"]; got != "DOWN" {
 			t.Errorf("the sound one is %s", got)
 		}
@@ -302,7 +302,7 @@ func TestAnotherOfTheName(t *testing.T) {
 		synctest.Wait()
 		expect := func(when string, unread bool) {
 			t.Helper()
-			node, err := i.HCAs(t.Context())
+			node, _, err := i.HCAs(t.Context())
 			if err != nil || (node.HCAs[0].Unread != "") != unread {
 				t.Errorf("%s: %+v, error %v", when, node.HCAs, err)
 			}
@@ -333,12 +333,12 @@ func TestFirstInventory(t *testing.T) {
 		began := time.Now()
 		ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
 		defer cancel()
-		if node, err := i.HCAs(ctx); err == nil || !strings.Contains(err.Error(), "have not been read yet") ||
+		if node, _, err := i.HCAs(ctx); err == nil || !strings.Contains(err.Error(), "have not been read yet") ||
 			time.Since(began) != 300*time.Millisecond {
 			t.Errorf("%v, error %v after %s", node, err, time.Since(began))
 		}
 		time.AfterFunc(200*time.Millisecond, i.readAll)
-		if node, err := i.HCAs(t.Context()); err != nil || node == nil || time.Since(began) != 500*time.Millisecond {
+		if node, _, err := i.HCAs(t.Context()); err != nil || node == nil || time.Since(began) != 500*time.Millisecond {
 			t.Errorf("%v, error %v after %s", node, err, time.Since(began))
 		}
 	})
@@ -350,8 +350,8 @@ func TestNotListed(t *testing.T) {
 		i, f, hook := of(t)
 		f.err = errors.New("input/output error")
 		changed := follow(t, i, f)
-		time.Sleep(3 * every)
-		if _, err := i.HCAs(t.Context()); err == nil || err.Error() != "input/output error" {
+		time.Sleep(3 * interval)
+		if _, _, err := i.HCAs(t.Context()); err == nil || err.Error() != "input/output error" {
 			t.Errorf("error %v", err)
 		}
 		f.set(func(f *fake) { f.err, f.names = nil, []string{"mlx5_0"} })

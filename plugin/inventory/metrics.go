@@ -26,7 +26,7 @@ func (i *Inventory) Describe(out chan<- *prometheus.Desc) {
 	out <- outstanding
 }
 
-// Collect implements prometheus.Collector. It reads no file of an HCA.
+// Collect implements prometheus.Collector. It reads no files of HCAs.
 func (i *Inventory) Collect(out chan<- prometheus.Metric) {
 	gauge := func(desc *prometheus.Desc, value float64, labels ...string) {
 		out <- prometheus.MustNewConstMetric(desc, prometheus.GaugeValue, value, labels...)
@@ -56,8 +56,8 @@ func (i *Inventory) Collect(out chan<- prometheus.Metric) {
 	ages := map[string]time.Duration{}
 	waiting := 0
 	for name, k := range i.known {
-		ages[name] = time.Since(k.since)
-		if k.asked {
+		ages[name] = time.Since(k.responded)
+		if k.outstanding {
 			waiting++
 		}
 	}

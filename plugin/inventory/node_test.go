@@ -36,7 +36,7 @@ func reads(i *Inventory) int {
 	defer i.mu.Unlock()
 	n := 0
 	for _, k := range i.known {
-		if k.asked {
+		if k.outstanding {
 			n++
 		}
 	}
@@ -67,14 +67,14 @@ func TestLatest(t *testing.T) {
 	root := hcatest.V100(t)
 	log, _ := logtest.NewNullLogger()
 	i := New(root, log)
-	if node, err := i.Latest(); !errors.Is(err, errNotRead) {
+	if node, _, err := i.Latest(); !errors.Is(err, errNotRead) {
 		t.Errorf("before the node is read: %+v, %v", node, err)
 	}
 	i.Want(all, hca.Parts{})
 	await.Beside(t, i.Run)
-	want, err := i.HCAs(t.Context())
+	want, _, err := i.HCAs(t.Context())
 	must.Succeed(t, err)
-	got, err := i.Latest()
+	got, _, err := i.Latest()
 	must.Succeed(t, err)
 	expect.Equal(t, "the node", want, got)
 }
@@ -84,7 +84,7 @@ func TestBlockedPort(t *testing.T) {
 	root := hcatest.V100(t)
 	unblock := hcatest.Block(t, root, hcatest.Dir("mlx5_0", "0000:5e:00.0")+"/ports/1/state")
 	i, hook := run(t, root)
-	node, err := i.HCAs(t.Context())
+	node, _, err := i.HCAs(t.Context())
 	must.Succeed(t, err)
 	if sick, sound := node.HCAs[0], node.HCAs[1]; sick.Unread == "" || len(sound.Devices) != 1 ||
 		!sound.Active() || reads(i) != 1 {
@@ -94,7 +94,7 @@ func TestBlockedPort(t *testing.T) {
 		func() bool { return len(hook.AllEntries()) == 1 && hook.LastEntry().Data["hca"] == "mlx5_0" })
 	unblock()
 	await.That(t, await.Timeout, "mlx5_0 is known", func() bool {
-		node, err := i.HCAs(t.Context())
+		node, _, err := i.HCAs(t.Context())
 		return err == nil && node.HCAs[0].Unread == "" && node.HCAs[0].Active() && reads(i) == 0
 	})
 }
@@ -104,13 +104,13 @@ func TestDevicesChange(t *testing.T) {
 	files := hcatest.V100Node().Files()
 	root := files.With(hcatest.Files{"dev/infiniband/": ""}).Root(t)
 	i, _ := run(t, root)
-	if _, err := i.HCAs(t.Context()); err != nil {
+	if _, _, err := i.HCAs(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	must.Succeed(t, os.Remove(filepath.Join(root, "sys/class/infiniband/mlx5_1")))
 	scratch.File(t, filepath.Join(root, "dev/infiniband/uverbs9"), "", 0o600)
-	await.That(t, every/2, "mlx5_1 is gone", func() bool {
-		node, err := i.HCAs(t.Context())
+	await.That(t, interval/2, "mlx5_1 is gone", func() bool {
+		node, _, err := i.HCAs(t.Context())
 		return err == nil && len(node.HCAs) == 1
 	})
 }
@@ -126,9 +126,9 @@ func TestStale(t *testing.T) {
 	i := New(root, log)
 	stale := func() bool {
 		t.Helper()
-		node, err := i.HCAs(t.Context())
+		_, stale, err := i.HCAs(t.Context())
 		must.Succeed(t, err)
-		return node.Stale
+		return stale
 	}
 	i.readAll()
 	if stale() {
@@ -166,7 +166,7 @@ func readThousandHCAs(t *testing.T, few, many string) {
 		began := used()
 		i.readAll()
 		spent := used() - began
-		if node, err := i.HCAs(t.Context()); err != nil || len(node.HCAs) != hcas {
+		if node, _, err := i.HCAs(t.Context()); err != nil || len(node.HCAs) != hcas {
 			t.Fatalf("%d HCAs: error %v", hcas, err)
 		}
 		return spent
@@ -204,7 +204,7 @@ func askThousandHCAs(t *testing.T, few, many string) {
 				if d, ok, err := i.Verbs(number); !ok || err != nil || d.HCA != "mlx5_31" {
 					t.Fatalf("%+v, %v, error %v", d, ok, err)
 				}
-				if _, err := i.HCAs(t.Context()); err != nil {
+				if _, _, err := i.HCAs(t.Context()); err != nil {
 					t.Fatal(err)
 				}
 			}

@@ -9,14 +9,14 @@ import (
 	"github.com/rdma-spec/rdma-spec/spec/hca"
 )
 
-// proof is the outcome of the last proof that device numbers can be looked up.
+// proof is the result of the last attempt to look up device numbers.
 type proof struct {
-	*hca.Numbers       // nil if it failed
-	err          error // why
+	*hca.Numbers       // nil if the attempt failed
+	err          error // why it failed
 }
 
-// prove proves that device numbers can be looked up, if that has not been proved yet. One goroutine at a time may call
-// it; requests do not wait for it.
+// prove checks that device numbers can be looked up, until one check has succeeded. Only one goroutine at a time may
+// call it. Requests do not wait for it.
 func (i *Inventory) prove() {
 	before := i.numbers.Load()
 	if before != nil && before.err == nil {
@@ -32,8 +32,8 @@ func (i *Inventory) prove() {
 	i.numbers.Store(&proof{proved, err})
 }
 
-// Verbs reports whether a character device number is a verbs device of this node. It reads one link and asks no HCA.
-// The device's HCA is the one at its place, "" if that is not known yet.
+// Verbs reports whether a character device number is a verbs device of this node. It reads one link, and no file of an
+// HCA. The device's HCA is the one at its place, or "" if it is not known yet.
 func (i *Inventory) Verbs(n hca.Number) (hca.Device, bool, error) {
 	proved := i.numbers.Load()
 	if proved.err != nil {

@@ -35,7 +35,7 @@ func under(t *testing.T, root, config string) (*Inventory, *policy.Policy, polic
 	readAgain := func() { // as Run does, but nothing else that it does
 		for {
 			select {
-			case <-i.again:
+			case <-i.requests:
 				i.readAll()
 			case <-t.Context().Done():
 				return
@@ -44,8 +44,8 @@ func under(t *testing.T, root, config string) (*Inventory, *policy.Policy, polic
 	}
 	begin := sync.OnceFunc(func() { go readAgain() })
 	facts := policy.Facts{Verbs: i.Verbs,
-		HCAs:  func() (*hca.Inventory, error) { return i.HCAs(t.Context()) },
-		Again: func() (*hca.Inventory, error) { begin(); return i.Again(t.Context()) },
+		HCAs:      func() (*hca.Inventory, bool, error) { return i.HCAs(t.Context()) },
+		ReadAgain: func() (*hca.Inventory, bool, error) { begin(); return i.ReadAgain(t.Context()) },
 	}
 	return i, p, facts
 }
@@ -92,7 +92,7 @@ func TestReadsWhatIsAsked(t *testing.T) {
 			if got := strings.Join(got, ", "); got != test.want {
 				t.Errorf("read %s, want %s", got, test.want)
 			}
-			node, err := i.HCAs(t.Context())
+			node, _, err := i.HCAs(t.Context())
 			if err != nil || len(node.HCAs) != 34 || node.HCAs[2].Function != hca.FunctionVirtual || node.HCAs[2].Unread == "" {
 				t.Errorf("%+v, error %v", node, err)
 			}
@@ -109,7 +109,7 @@ func TestFirstWaitsForWanted(t *testing.T) {
 		i.Want(func(h *hca.HCA) bool { return h.Name == "mlx5_1" }, hca.Parts{})
 		began := time.Now()
 		go i.readAll()
-		node, err := i.HCAs(t.Context())
+		node, _, err := i.HCAs(t.Context())
 		if err != nil || time.Since(began) != 0 || !node.HCAs[1].Active() {
 			t.Errorf("%+v, error %v after %s", node, err, time.Since(began))
 		}
@@ -117,11 +117,11 @@ func TestFirstWaitsForWanted(t *testing.T) {
 		i.Want(all, hca.Parts{})
 		ended, end := context.WithCancel(t.Context())
 		end()
-		if node, err := i.HCAs(ended); err == nil {
+		if node, _, err := i.HCAs(ended); err == nil {
 			t.Errorf("another policy has %+v, which was read before it", node)
 		}
 		follow(t, i, f)
-		if node, err := i.HCAs(t.Context()); err != nil || node.HCAs[0].Unread == "" || !node.HCAs[1].Active() {
+		if node, _, err := i.HCAs(t.Context()); err != nil || node.HCAs[0].Unread == "" || !node.HCAs[1].Active() {
 			t.Errorf("%+v, error %v", node, err)
 		}
 		if got := f.count("mlx5_0"); got != 1 {
@@ -170,7 +170,7 @@ func TestNumberOfAnother(t *testing.T) {
 			must.Succeed(t, os.Chtimes(dir, long, long))
 			i, p, facts := under(t, root, "inject: {namespaces: [ml], names: [compute*]}")
 			if !test.readAgain {
-				facts.Again = func() (*hca.Inventory, error) { return nil, errNotRead }
+				facts.ReadAgain = func() (*hca.Inventory, bool, error) { return nil, false, errNotRead }
 			}
 			i.readAll()
 			if d := p.Decide(asking(test.ask), facts); d.Refusal != nil || d.Grant.Devices[0].Minor != 192 {

@@ -116,22 +116,22 @@ func deviceAttacks() []attack {
 			container: author("{devices: [mlx5_0]}"), refused: CauseHCA, says: "its port 1 does not answer"},
 
 		// HCAs that the inventory remembers and the node no longer has
-		{guard: "place", name: "hca-that-is-gone-by-name", node: stale(hca.Device{}, nil),
+		{guard: "place", name: "hca-that-is-gone-by-name", node: stale(moved(hca.Device{}, nil)),
 			container: author("{devices: [mlx5_1]}"), refused: CauseHCA, says: "changed after they were read"},
-		{guard: "place", name: "hcas-that-are-gone", node: stale(hca.Device{}, nil), container: author("true"),
+		{guard: "place", name: "hcas-that-are-gone", node: stale(moved(hca.Device{}, nil)), container: author("true"),
 			refused: CauseHCA, says: "changed after they were read"},
-		{guard: "place", name: "hca-that-may-be-gone", node: stale(hca.Device{}, errors.New("input/output error")),
+		{guard: "place", name: "hca-that-may-be-gone", node: stale(moved(hca.Device{}, errors.New("input/output error"))),
 			container: author("{devices: [mlx5_1]}"), refused: CauseHCA, says: "changed after they were read"},
-		{guard: "place", name: "number-of-another-hca", node: stale(hca.Device{Place: "there/uverbs1"}, nil),
+		{guard: "place", name: "number-of-another-hca", node: stale(moved(hca.Device{Place: "there/uverbs1"}, nil)),
 			container: author("{devices: [mlx5_1]}"), refused: CauseHCA, says: "changed after they were read"},
 		{guard: "place", name: "number-of-another-hca-since-a-silent-one-was-read", says: "changed after they were read", refused: CauseHCA,
-			node: moved(false, hca.Device{Place: "there/uverbs1"}, nil), container: author("{devices: [mlx5_1]}")},
+			node: moved(hca.Device{Place: "there/uverbs1"}, nil), container: author("{devices: [mlx5_1]}")},
 		{guard: "place-unknown", name: "hca-on-a-bus-with-others-that-may-be-gone", refused: CauseHCA, says: "changed after they were read",
-			node: changed(func(n *hca.Inventory) { n.Stale = true }), container: author("{devices: [mlx5_1]}")},
+			node: stale(changed(func(*hca.Inventory) {})), container: author("{devices: [mlx5_1]}")},
 		{guard: "moved-again", name: "number-of-another-hca-again", refused: CauseHCA, says: "keep changing",
-			node: again(stale(hca.Device{Place: "there/uverbs1"}, nil)), container: author("{devices: [mlx5_1]}")},
+			node: again(stale(moved(hca.Device{Place: "there/uverbs1"}, nil))), container: author("{devices: [mlx5_1]}")},
 		{guard: "moved-again", name: "numbers-that-cannot-be-looked-up", refused: CauseHCA, says: "input/output error",
-			node: again(moved(false, hca.Device{}, errors.New("input/output error"))), container: author("true")},
+			node: again(moved(hca.Device{}, errors.New("input/output error"))), container: author("true")},
 
 		// others than those that may
 		{guard: "selectors", name: "all-of-them", container: author("{devices: all}"), gets: one},
@@ -279,14 +279,24 @@ func configAttacks() []attack {
 	}
 }
 
-// stale is A100, whose inventory is older than a change of its devices: this is what the kernel says of each number.
-func stale(now hca.Device, err error) func(testing.TB) Facts { return moved(true, now, err) }
+// stale has an inventory that is older than a change of its devices.
+func stale(read func(testing.TB) Facts) func(testing.TB) Facts {
+	return func(t testing.TB) Facts {
+		node := read(t)
+		readHCAs := node.HCAs
+		node.HCAs = func() (*hca.Inventory, bool, error) {
+			n, _, err := readHCAs()
+			return n, true, err
+		}
+		return node
+	}
+}
 
-// moved is A100 with devices at places of which the kernel says this.
-func moved(stale bool, now hca.Device, err error) func(testing.TB) Facts {
+// moved is A100 with devices at places. The kernel says this of the number of each.
+func moved(now hca.Device, err error) func(testing.TB) Facts {
 	return func(t testing.TB) Facts {
 		node := changed(func(n *hca.Inventory) {
-			n.Stale, n.RDMACM.Place = stale, "here/rdma_cm"
+			n.RDMACM.Place = "here/rdma_cm"
 			for _, h := range n.HCAs {
 				for i := range h.Devices {
 					h.Devices[i].Place = "here/" + h.Name
@@ -302,7 +312,7 @@ func moved(stale bool, now hca.Device, err error) func(testing.TB) Facts {
 func again(first func(testing.TB) Facts) func(testing.TB) Facts {
 	return func(t testing.TB) Facts {
 		node := first(t)
-		node.Again = node.HCAs
+		node.ReadAgain = node.HCAs
 		return node
 	}
 }

@@ -95,17 +95,18 @@ type Facts struct {
 	// Verbs reports whether a number is that of a verbs device. Decide calls it for each of the container's character
 	// devices.
 	Verbs func(hca.Number) (hca.Device, bool, error)
-	// HCAs returns the inventory. Decide calls it at most once, and only if the container may get devices.
-	HCAs func() (*hca.Inventory, error)
+	// HCAs returns the node's HCAs. The node is stale if a device may have come or gone since it was read. Decide calls it
+	// at most once, and only if the container may get devices. See ReadNow.
+	HCAs func() (node *hca.Inventory, stale bool, err error)
 	// Known returns the HCAs that are known, stale or not, without waiting. The function or its result is nil if none are
 	// known.
 	Known func() *hca.Inventory
 	// Startable returns the highest memlock with which the runtime can start a container. It is nil or returns 0 if that
 	// is unknown.
 	Startable func() spec.Limit
-	// Again reads the inventory once more. Decide calls it at most once, and only if a device was added or removed after
-	// HCAs was called. It is nil if the inventory cannot be read again.
-	Again func() (*hca.Inventory, error)
+	// ReadAgain reads the node's HCAs once more. Decide calls it at most once, and only if a device may have come or gone
+	// since HCAs read them. It is nil if they cannot be read again.
+	ReadAgain func() (node *hca.Inventory, stale bool, err error)
 	// Memory is the node's memory in bytes, which caps a container's memory limit; 0 if it is unknown.
 	Memory int64
 }

@@ -31,23 +31,23 @@ func (d *evaluation) devices(candidates []*rule) ([]hca.Device, *Refusal) {
 	case d.unknown != nil: // guard: unknown
 		return nil, refuse(CauseHCA, devicesUnknown, oneLine(d.unknown.Error()))
 	}
-	node, refusal := d.inventory(d.facts.HCAs)
+	node, stale, refusal := d.inventory(d.facts.HCAs)
 	if refusal != nil {
 		return nil, refusal
 	}
 	warned := len(d.Warnings)
 	devices, refusal := d.inject(node, candidates, ruleInjects)
-	if d.moved(node, devices) == nil && (refusal == nil || !node.Stale) {
+	if d.moved(devices, stale) == nil && (refusal == nil || !stale) {
 		return devices, refusal
 	}
 	d.Warnings = d.Warnings[:warned]
 	d.LeftOut = nil
-	node, refusal = d.inventory(d.facts.Again)
+	node, stale, refusal = d.inventory(d.facts.ReadAgain)
 	if refusal != nil {
 		return nil, refusal
 	}
 	devices, refusal = d.inject(node, candidates, ruleInjects)
-	if why := d.moved(node, devices); why != nil { // guard: moved-again
+	if why := d.moved(devices, stale); why != nil { // guard: moved-again
 		refusal = refuse(CauseHCA, "%s", oneLine(why.Error()))
 	}
 	return devices, refusal
@@ -59,9 +59,9 @@ var errMoved = errors.New("the node's RDMA devices keep changing: the creation i
 // place as the inventory does. The number may have passed to another HCA's device, even after the inventory was read:
 // for an HCA that did not answer, the inventory contains its former state. Devices of HCAs that share a bus have no
 // place, and are accepted unless the inventory is stale.
-func (d *evaluation) moved(node *hca.Inventory, devices []hca.Device) error {
+func (d *evaluation) moved(devices []hca.Device, stale bool) error {
 	for _, dev := range devices {
-		if dev.Place == "" && !node.Stale { // guard: place-unknown, else dev.Place == ""
+		if dev.Place == "" && !stale { // guard: place-unknown, else dev.Place == ""
 			continue
 		}
 		now, _, err := d.facts.Verbs(dev.Number)
@@ -109,16 +109,17 @@ func (p *Policy) Injects(c Container) bool {
 }
 
 // inventory calls a function that reads the node's HCAs; it is nil if they cannot be read now.
-func (d *evaluation) inventory(read func() (*hca.Inventory, error)) (*hca.Inventory, *Refusal) {
+func (d *evaluation) inventory(read func() (*hca.Inventory, bool, error),
+) (node *hca.Inventory, stale bool, refusal *Refusal) {
 	if read == nil {
-		read = func() (*hca.Inventory, error) { return nil, errors.New("they changed after they were read") }
+		read = ReadNow(func() (*hca.Inventory, error) { return nil, errors.New("they changed after they were read") })
 	}
-	node, err := read()
+	node, stale, err := read()
 	if err != nil {
-		return nil, refuse(CauseHCA, "cannot read this node's HCAs: %s: run rdma-spec devices on the node",
+		return nil, false, refuse(CauseHCA, "cannot read this node's HCAs: %s: run rdma-spec devices on the node",
 			oneLine(err.Error()))
 	}
-	return node, nil
+	return node, stale, nil
 }
 
 // notHeld refuses a container that has verbs devices and requests HCAs other than theirs. It only warns if the
@@ -128,7 +129,7 @@ func (d *evaluation) notHeld(candidates []*rule) *Refusal {
 	if !asked.given() || asked.all && d.container.Injected {
 		return nil
 	}
-	node, refusal := d.inventory(d.facts.HCAs) // also gives devices their HCAs' names
+	node, _, refusal := d.inventory(d.facts.HCAs) // also gives devices their HCAs' names
 	switch {
 	case refusal == nil:
 	case asked.all && !d.own:

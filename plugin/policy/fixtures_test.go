@@ -104,7 +104,7 @@ func unreadable(testing.TB) Facts {
 		Verbs: func(hca.Number) (hca.Device, bool, error) {
 			return hca.Device{}, false, errors.New("list verbs devices: input/output error")
 		},
-		HCAs: func() (*hca.Inventory, error) { return nil, errors.New("list HCAs: input/output error") },
+		HCAs: ReadNow(func() (*hca.Inventory, error) { return nil, errors.New("list HCAs: input/output error") }),
 	}
 }
 
@@ -125,7 +125,7 @@ func fixed(inventory *hca.Inventory) Facts {
 			d, ok := inventory.Lookup(n)
 			return d, ok && d.Kind == hca.KindVerbs, nil
 		},
-		HCAs:  func() (*hca.Inventory, error) { return inventory, nil },
+		HCAs:  ReadNow(func() (*hca.Inventory, error) { return inventory, nil }),
 		Known: func() *hca.Inventory { return inventory },
 	}
 }

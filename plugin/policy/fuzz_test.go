@@ -237,7 +237,7 @@ func FuzzDecide(f *testing.F) {
 		case holdsVerbs && len(d.Grant.Devices) > 0:
 			t.Errorf("an allotment is added to: %v", d.Grant.Devices)
 		}
-		inventory, _ := node.HCAs()
+		inventory, _, _ := node.HCAs()
 		for i, dev := range d.Grant.Devices {
 			known, ok := inventory.Lookup(dev.Number)
 			switch {

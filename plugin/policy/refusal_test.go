@@ -22,13 +22,13 @@ import (
 // and the Ethernet HCA mlx5_bond_0.
 func TestRefusals(t *testing.T) {
 	a100, broken, none := node(t, "A100"), node(t, "Broken"), node(t, "NoRDMA")
-	many := Facts{HCAs: func() (*hca.Inventory, error) {
+	many := Facts{HCAs: ReadNow(func() (*hca.Inventory, error) {
 		var n hca.Inventory
 		for i := range 40 {
 			n.HCAs = append(n.HCAs, hca.HCA{Name: fmt.Sprintf("mlx5_%d", i), Ports: []hca.Port{{State: hca.StateActive}}})
 		}
 		return &n, nil
-	}}
+	})}
 	tests := map[string]struct {
 		config    string
 		container subject

@@ -188,7 +188,7 @@ func TestDecideAsksSparingly(t *testing.T) {
 			var calls struct{ Verbs, Scan, Kubelet int }
 			node := Facts{
 				Verbs: func(n hca.Number) (hca.Device, bool, error) { calls.Verbs++; return live.Verbs(n) },
-				HCAs:  func() (*hca.Inventory, error) { calls.Scan++; return live.HCAs() },
+				HCAs:  func() (*hca.Inventory, bool, error) { calls.Scan++; return live.HCAs() },
 			}
 			if answer := test.container.Resources; answer != nil {
 				test.container.Resources = func() ([]string, bool, error) { calls.Kubelet++; return answer() }

@@ -71,7 +71,7 @@ func FuzzScan(f *testing.F) {
 			t.Errorf("read outside of the root: %v", err)
 		}
 		reader := NewReader(root)
-		if listed, err := reader.List(); err == nil {
+		if listed, _, err := reader.List(); err == nil {
 			for i, h := range listed.HCAs {
 				listed.HCAs[i] = reader.Read(h, Parts{Devices: true, Management: true, Netdevs: true})
 			}

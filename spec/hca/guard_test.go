@@ -62,7 +62,7 @@ var guards = map[string]func(t *testing.T){
 	"devices of other HCAs": func(t *testing.T) {
 		n := hcatest.SoftRoCENode() // whose HCAs hang at one place
 		r := NewReader(n.Files().Root(t))
-		node, err := r.List()
+		node, _, err := r.List()
 		must.Succeed(t, err)
 		for i, h := range node.HCAs {
 			read := r.Read(h, Parts{Devices: true, Management: true})

@@ -223,8 +223,6 @@ type Inventory struct {
 	NetNSExclusive bool `json:"netnsExclusive"`
 	// Problems are those that belong to no HCA of the list.
 	Problems []string `json:"problems,omitempty"`
-	// Stale is true where a device may have come or gone since the node was read. A node that was read just now is not.
-	Stale bool `json:"-"`
 }
 
 // Find returns the HCA of that name.

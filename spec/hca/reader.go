@@ -36,19 +36,20 @@ func NewReader(root string) *Reader {
 
 // List returns the node with its rdma_cm and all of its HCAs, of which name, place, PCI address, function, and parent
 // are known. It reads one link of each, and a second one of those that it has not listed before. Devices are Unlisted.
-// Nobody may change the HCAs: they are those of the next list as well.
-func (r *Reader) List() (*Inventory, error) {
+// Nobody may change the HCAs: the next list contains the same ones, unless it reports that HCAs have changed.
+func (r *Reader) List() (node *Inventory, changed bool, err error) {
 	t, err := openTree(r.root)
 	if err != nil {
-		return nil, err
+		return nil, false, err
 	}
 	defer t.close()
 	places, err := t.links(classHCA)
 	if err != nil {
-		return nil, fmt.Errorf("list HCAs: %w", err)
+		return nil, false, fmt.Errorf("list HCAs: %w", err)
 	}
 	var found problems
-	if r.listed == nil || !maps.Equal(places, r.places) {
+	changed = r.listed == nil || !maps.Equal(places, r.places)
+	if changed {
 		r.relist(t, places, &found)
 	}
 	if text := readDeviceTable(t, &found); text != r.text {
@@ -56,13 +57,13 @@ func (r *Reader) List() (*Inventory, error) {
 		r.table = parseDeviceTable(text, &found)
 	}
 	r.shared.Store(&shared{buses: r.buses, table: r.table})
-	node := &Inventory{HCAs: r.listed, NetNSExclusive: t.exclusive()}
+	node = &Inventory{HCAs: r.listed, NetNSExclusive: t.exclusive()}
 	if manager, _ := t.devices(r.table, &found, classMisc); len(manager) > 0 {
 		node.RDMACM = &manager[0]
 		node.RDMACM.Place, _ = t.Readlink(path.Join(classMisc, path.Base(node.RDMACM.Path)))
 	}
 	node.Problems = found.all()
-	return node, nil
+	return node, changed, nil
 }
 
 // relist makes the list of HCAs with these places. What is a part of what at a place stays so as long as an HCA is

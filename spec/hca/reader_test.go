@@ -25,7 +25,7 @@ func TestReader(t *testing.T) {
 			want, err := Scan(root)
 			must.Succeed(t, err)
 			r := NewReader(root)
-			listed, err := r.List()
+			listed, _, err := r.List()
 			must.Succeed(t, err)
 			if diff := cmp.Diff(want.RDMACM, listed.RDMACM, withoutPlaces); diff != "" || listed.NetNSExclusive != want.NetNSExclusive {
 				t.Errorf("rdma_cm (-Scan +List):\n%s", diff)
@@ -57,7 +57,7 @@ func TestReaderPlaces(t *testing.T) {
 		hcatest.OmniPathNode(), hcatest.GB300Node()} {
 		root := node.Files().Root(t)
 		r := NewReader(root)
-		listed, err := r.List()
+		listed, _, err := r.List()
 		must.Succeed(t, err)
 		for _, h := range listed.HCAs {
 			for _, d := range r.Read(h, Parts{Devices: true, Management: true}).Devices {
@@ -74,10 +74,13 @@ func TestReaderPlaces(t *testing.T) {
 func TestReaderListsAgain(t *testing.T) {
 	root := hcatest.SRIOVNode().Files().Root(t)
 	r := NewReader(root)
-	functions := func() map[string]string {
+	functions := func(wantChanged bool) map[string]string {
 		t.Helper()
-		node, err := r.List()
+		node, changed, err := r.List()
 		must.Succeed(t, err)
+		if changed != wantChanged {
+			t.Errorf("HCAs have changed: %t, want %t", changed, wantChanged)
+		}
 		all := map[string]string{}
 		for _, h := range node.HCAs {
 			all[h.Name] = fmt.Sprint(h.Function, " ", h.PCI, " ", h.Parent)
@@ -86,13 +89,13 @@ func TestReaderListsAgain(t *testing.T) {
 	}
 	want := map[string]string{"mlx5_0": "physical 0000:3b:00.0 ", "mlx5_1": "virtual 0000:3b:00.1 0000:3b:00.0",
 		"mlx5_2": "virtual 0000:3b:00.2 0000:3b:00.0", "mlx5_3": "virtual 0000:3b:00.3 0000:3b:00.0"}
-	for range 2 {
-		expect.Equal(t, "functions", want, functions())
+	for _, first := range []bool{true, false} {
+		expect.Equal(t, "functions", want, functions(first))
 	}
 	class := filepath.Join(root, "sys/class/infiniband")
 	for _, names := range [][2]string{{"mlx5_0", "a"}, {"mlx5_1", "mlx5_0"}, {"a", "mlx5_1"}} {
 		must.Succeed(t, os.Rename(filepath.Join(class, names[0]), filepath.Join(class, names[1])))
 	}
 	want["mlx5_0"], want["mlx5_1"] = want["mlx5_1"], want["mlx5_0"]
-	expect.Equal(t, "functions under other names", want, functions())
+	expect.Equal(t, "functions under other names", want, functions(true))
 }

@@ -7,7 +7,6 @@ import (
 	"bytes"
 	"fmt"
 	"math/rand/v2"
-	"sync"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -61,7 +60,7 @@ func TestPluginAndExplainDecideAlike(t *testing.T) {
 			t.Fatal(err)
 		}
 		live := policy.LiveFacts(root)
-		live.HCAs = sync.OnceValues(live.HCAs)
+		live.HCAs = policy.ReadNow(func() (*hca.Inventory, error) { return listed, nil })
 		nodes = append(nodes, aNode{listed, live})
 	}
 	seen := map[string]int{}

@@ -220,7 +220,7 @@ func (e Explainer) decide(c manifest.Container, injected bool) policy.Decision {
 	facts := c.Kubelet.Facts()
 	// The manifest names no other character device than the one that is injected.
 	facts.Verbs = func(n hca.Number) (hca.Device, bool, error) { return device, n == device.Number, nil }
-	facts.HCAs = func() (*hca.Inventory, error) { return e.Node, nil }
+	facts.HCAs = policy.ReadNow(func() (*hca.Inventory, error) { return e.Node, nil })
 	return e.Policy.Decide(c.Container, facts)
 }
 

@@ -22,7 +22,7 @@ func TestLeftOut(t *testing.T) {
 	n.HCAs[7].Ports[0] = n.HCAs[7].Ports[0].Down()
 	root := n.Files().Root(t)
 	node := policy.LiveFacts(root)
-	node.HCAs = func() (*hca.Inventory, error) { return hca.Scan(root) }
+	node.HCAs = policy.ReadNow(func() (*hca.Inventory, error) { return hca.Scan(root) })
 	s := &surveyor{policy: policyOf(t, "inject: {namespaces: [ml]}"), node: node}
 	six := strings.Fields("mlx5_0 mlx5_1 mlx5_2 mlx5_3 mlx5_4 mlx5_5")
 	for name, test := range map[string]struct {

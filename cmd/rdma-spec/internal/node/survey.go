@@ -127,7 +127,7 @@ func (s *Snapshot) surveyor(p *policy.Policy) *surveyor {
 	if s.Use {
 		looking.inventory = s.RDMA
 	}
-	looking.node.HCAs = s.HCAs
+	looking.node.HCAs = policy.ReadNow(s.HCAs)
 	looking.hidden = looking.processes.Visible()
 	if looking.hidden == nil {
 		looking.running, looking.hidden = looking.processes.Containers()
