@@ -136,8 +136,8 @@ func TestDefaultConfig(t *testing.T) {
 	}
 }
 
-// TestConfig_keys checks what each key of the configuration needs beside its type: a default, a check of what it may be, and
-// a place in what the tests of this package configure.
+// TestConfig_keys checks what each key of the configuration needs: a default, a check of its values, an error that says
+// what is expected if a value has another type, and a place in what the tests of this package configure.
 func TestConfig_keys(t *testing.T) {
 	all, err := Parse([]byte(everything))
 	must.Succeed(t, err)
@@ -160,6 +160,12 @@ func checkKeys(t *testing.T, config *Config, below string, part, everything refl
 			continue
 		case value.Kind() == reflect.Slice && value.IsNil():
 			t.Errorf("%s: Default gives it no value: write one, such as an empty list", key)
+		}
+		keys := strings.Split(key, ".")
+		text := strings.Join(keys, ": {") + ": {a: b}" + strings.Repeat("}", len(keys)-1)
+		if _, err := FromText([]byte(text)); err == nil || !strings.HasPrefix(err.Error(), key) ||
+			strings.HasSuffix(err.Error(), "expected ") {
+			t.Errorf("%s is refused with %v: add its type to the table expected, and a row to badConfigs", text, err)
 		}
 		unset := key == "inject.management" || key == "optIn.deviceAnnotations"
 		if reflect.DeepEqual(value.Interface(), everything.Field(i).Interface()) != unset {
