@@ -42,10 +42,11 @@ const (
 )
 
 // aboutThePod ends the help of the commands that make a pod.
-const aboutThePod = `The command runs in a pod of its own, with the image, the pull secrets, and the tolerations of
-the DaemonSet nri-rdma: privileged, with the node's PID namespace and network, and the node's
-files, read-only, below /host. The pod is deleted at the end, also after an interrupt. Anyone
-who may create such a pod is root on the node.`
+const aboutThePod = `The command creates a pod on the node and runs in it. The pod has the image, the pull secrets,
+and the tolerations of the DaemonSet nri-rdma. It is privileged, uses the node's PID namespace
+and network, and mounts the node's files read-only below /host. The command deletes the pod at
+the end, even after an interrupt. Anyone who is allowed to create such a pod is root on the
+node.`
 
 // hostFlags adds the flags of a command that makes a pod.
 func (o *options) hostFlags(f *pflag.FlagSet) {
@@ -55,13 +56,13 @@ func (o *options) hostFlags(f *pflag.FlagSet) {
 
 func (o *options) timeoutFlag(f *pflag.FlagSet) {
 	cli.AddDurationFlag(f, &o.timeout, "timeout", hostTimeout,
-		"timeout of the pod, from its creation to its result")
+		"timeout for the pod, from its creation to its result")
 }
 
 // addHostFlag adds --host to doctor.
 func (o *options) addHostFlag(doctor *cobra.Command) {
 	doctor.Flags().BoolVar(&o.host, "host", false,
-		"check all of one NODE, from a privileged pod, and print what rdma-spec doctor prints there")
+		"run rdma-spec doctor on all of one NODE, in a privileged pod, and print its output")
 	o.timeoutFlag(doctor.Flags())
 	doctor.Long = doctor.Short + `. A pod of the DaemonSet sees only part of its
 node. With --host, the doctor sees all of it.
@@ -118,7 +119,7 @@ Only the owner can read the file.
 		Args:    cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if to == "" {
-				return cli.Usage(errors.New("set the file of the support bundle with --to FILE"))
+				return cli.Usage(errors.New("set the file for the support bundle with --to FILE"))
 			}
 			call := []string{"collect", "--root", hostRoot}
 			if anonymize {
@@ -230,7 +231,7 @@ func (o *options) onHost(ctx context.Context, node string, call []string, stdout
 			"--timeout%s", name, node,
 			o.timeout, because(err))
 	case ctx.Err() != nil:
-		return 0, fmt.Errorf("interrupted: pod %s on node %s is deleted", name, node)
+		return 0, fmt.Errorf("interrupted: deleting pod %s on node %s", name, node)
 	}
 	return status, mayNot(err, name.Namespace)
 }

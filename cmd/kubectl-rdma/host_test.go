@@ -109,8 +109,8 @@ func TestHostEnds(t *testing.T) {
 		timeout   string
 		want      string
 	}{
-		"interrupt": {meanwhile: func(p *os.Process) { _ = p.Signal(os.Interrupt) }, want: "interrupted: pod rdma-spec/rdma-spec-repair-"},
-		"SIGTERM":   {meanwhile: func(p *os.Process) { _ = p.Signal(syscall.SIGTERM) }, want: "interrupted: pod rdma-spec/rdma-spec-repair-"},
+		"interrupt": {meanwhile: func(p *os.Process) { _ = p.Signal(os.Interrupt) }, want: "interrupted: deleting pod rdma-spec/rdma-spec-repair-"},
+		"SIGTERM":   {meanwhile: func(p *os.Process) { _ = p.Signal(syscall.SIGTERM) }, want: "interrupted: deleting pod rdma-spec/rdma-spec-repair-"},
 		"hangs":     {timeout: "2s", want: " on node n0000 within 2s: for a slow node, increase --timeout\n"},
 		"no image": {runs: waits("ImagePullBackOff", "no such image"), want: "the pod is not running: ImagePullBackOff: " +
 			"no such image\n"},

@@ -55,14 +55,14 @@ func (o *options) command() *cobra.Command {
 		Short: "Check RDMA on all nodes of a cluster, and check pod manifests",
 		Long: `Check RDMA on all nodes of a cluster, or on named nodes, and check pod manifests. status,
 doctor, and devices call rdma-spec in the pods of the DaemonSet nri-rdma. Standard error names
-the nodes that do not respond, of those that the DaemonSet selects or that have an RDMA resource.
-resources and why ask only the API server. explain and config need no cluster.
+the nodes that do not respond, among the nodes that the DaemonSet selects or that have an RDMA
+resource. resources and why query only the API server. explain and config do not need a cluster.
 
 repair, collect, and doctor --host create a pod that sees all of the node, run rdma-spec in it,
 and delete the pod.
 
-Exit status: 2 for a wrong call, and 3 if a node did not respond. Otherwise, 1 if there is a
-problem, 3 if a node could not check everything, and 0 if there is no problem.`,
+The exit status is 2 for a wrong call, and 3 if a node did not respond. Otherwise, it is 1 if
+there is a problem, 3 if a node could not check everything, and 0 if there is no problem.`,
 		Version:            version,
 		Annotations:        map[string]string{cobra.CommandDisplayNameAnnotation: "kubectl rdma"},
 		CompletionOptions:  cobra.CompletionOptions{DisableDefaultCmd: true},
@@ -77,8 +77,8 @@ problem, 3 if a node could not check everything, and 0 if there is no problem.`,
 		&cobra.Group{ID: cli.GroupConfiguration, Title: "Configuration:"})
 	status := o.onNodes("status", "List the RDMA containers on all nodes, and what they lack", statusView)
 	status.Flags().BoolVarP(&o.all, "all", "a", false, "also list containers that are ok")
-	status.Flags().BoolVar(&o.outside, "outside", false, "list only what uses RDMA outside the policy, such as "+
-		"privileged pods")
+	status.Flags().BoolVar(&o.outside, "outside", false, "list only containers and processes that use RDMA outside "+
+		"the policy, such as privileged pods")
 	doctor := o.onNodes("doctor", "Find what is wrong with RDMA on all nodes", doctorView)
 	doctor.Flags().BoolVarP(&o.all, "all", "a", false, "also list checks that find nothing, and what cannot be seen "+
 		"from a pod")

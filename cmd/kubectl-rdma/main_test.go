@@ -233,7 +233,7 @@ func TestMissed(t *testing.T) {
 	for status, want := range map[int]int{0: 3, 1: 1, 124: 3} {
 		s.says["p0001"] = says{stdout: `{"findings": []}`, status: status}
 		if got := s.rdma(t, "doctor"); got.status != want ||
-			!strings.Contains(got.stderr, "kubectl rdma: not seen on n0000: containers, kubelet\n") {
+			!strings.Contains(got.stderr, "kubectl rdma: not visible on n0000: containers, kubelet\n") {
 			t.Errorf("%d: %+v, want the exit status %d", status, got, want)
 		}
 	}

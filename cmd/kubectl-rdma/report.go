@@ -146,7 +146,8 @@ func (r *report) end() error {
 		}
 	}
 	for _, what := range slices.Sorted(maps.Keys(r.missed)) {
-		fmt.Fprintf(r.notes, "kubectl rdma: not seen on %s: %s\n", some(slices.Sorted(slices.Values(r.missed[what]))), what)
+		fmt.Fprintf(r.notes, "kubectl rdma: not visible on %s: "+
+			"%s\n", some(slices.Sorted(slices.Values(r.missed[what]))), what)
 	}
 	answered := r.statuses[0] + r.statuses[1] + r.statuses[2] + r.statuses[3]
 	all := max(r.came, r.of.desired)
@@ -154,7 +155,7 @@ func (r *report) end() error {
 		fmt.Fprintf(r.notes, "kubectl rdma: %s: cannot tell which nodes lack a pod, or have an RDMA resource but no "+
 			"plugin\n", plain(r.of.unlisted.Error()))
 	}
-	fmt.Fprintf(r.notes, "kubectl rdma: %d of %d nodes responded\n", answered, all)
+	fmt.Fprintf(r.notes, "kubectl rdma: %d of %s responded\n", answered, cli.Counted(all, "node", "nodes"))
 	switch {
 	case answered < all:
 		return cli.ExitStatus(unanswered)

@@ -127,7 +127,7 @@ func (c *cluster) holdings(labels string, named []string) ([]*holding, error) {
 		case h.Capacity == 0:
 			h.Stale = "no device plugin offers it: start one, or remove the resource from the node's status"
 		case h.Allocatable == 0:
-			h.Stale = "its device plugin is gone, or has no healthy device: check the plugin's pod on the node"
+			h.Stale = "its device plugin is not running, or has no healthy devices: check the plugin's pod on the node"
 		}
 	}
 	return slices.SortedFunc(maps.Values(all), func(a, b *holding) int {

@@ -162,7 +162,7 @@ func TestWhyPodBoundsLogs(t *testing.T) {
 	s := authors(t)
 	s.logs["healthy main"] = strings.Repeat(strings.Repeat("x", 1<<10-1)+"\n", mostLog>>10) + "ibv_reg_mr failed: Bad address\n"
 	got := s.rdma(t, "why", "healthy", "-n", "ml")
-	if got.status != 0 || !strings.Contains(got.stdout, "log of main, its first 16384 lines: no relevant RDMA line") {
+	if got.status != 0 || !strings.Contains(got.stdout, "log of main, its first 16384 lines: no relevant RDMA lines") {
 		t.Errorf("%+v", got)
 	}
 }

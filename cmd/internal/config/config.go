@@ -75,11 +75,12 @@ func newCheckCommand(check *cobra.Command) *cobra.Command {
 	check.Long += `; - is standard input. Each problem is one line with the path of
 the key.
 
-A rule that can never match, because an earlier rule matches all its containers, is a problem
-as well. The check does not notice it if several earlier rules together match all of them, or
-if both rules have globs with ? or [ ]. What makes every container of a node wait for the
-kubelet's answer is a warning: optIn.resources, and a rule with resources and no namespaces. So
-is ipcLock: requested with a memlock that is not unlimited, which has no effect.
+A rule that can never match, because an earlier rule matches all its containers, is a problem as
+well. The check does not detect such a rule if several earlier rules together match all its
+containers, or if both rules contain globs with ? or [ ]. The check warns of settings that make
+every container on a node wait for the kubelet's response: optIn.resources, and a rule with
+resources and no namespaces. It also warns of ipcLock: requested with a memlock that is not
+unlimited, because the setting then has no effect.
 
 The exit status is 1 if the configuration has a problem, and 3 if it cannot be read.`
 	format := cli.AddFormatFlag(check, cli.FormatText, cli.FormatJSON, cli.FormatYAML)

@@ -69,18 +69,19 @@ func Command(m Machine) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "explain [MANIFEST]",
 		Short: "Explain what the plugin does with the containers in a manifest",
-		Long: `Explain what nri-rdma does with each container of a manifest: whether it is an RDMA container,
-by which signal, which rule applies, and its grant, or the error with which its creation fails.
-The decision is the plugin's own. -o json also shows the additions to each container's OCI spec.
+		Long: `Explain what nri-rdma does with each container of a manifest: whether it is an RDMA container, by
+which signal, which rule applies, and its grant, or the error with which its creation fails.
+explain uses the plugin's own code. -o json also shows the additions to each container's OCI spec.
 The manifest can contain anything with containers: Pods, Deployments, MPIJobs, Workflows …
 
 There are three verdicts: RDMA; not RDMA; and RDMA if its device plugin or DRA driver injects
-verbs devices. Only the node knows the third, for containers with an extended resource or a DRA
-claim. To name those that do, pass globs to --assume-devices: extended resources, or claim/NAME
-for DRA claims. explain assumes that matching resources inject verbs devices, and others do not.
+verbs devices. The third verdict is for containers with an extended resource or a DRA claim,
+because only the node knows whether verbs devices are injected. To decide it, pass globs to
+--assume-devices: extended resources, or claim/NAME for DRA claims. explain assumes that matching
+resources inject verbs devices, and that others do not.
 
 The exit status is 1 if a container would be refused, or if the manifest has a problem. If the
-verdict is open, a refusal counts if the container is refused with verbs devices.`,
+verdict is open, the status is also 1 if the container would be refused with verbs devices.`,
 		Example: fmt.Sprintf(`  %[1]s explain pod.yaml
   %[1]s explain pod.yaml --hca mlx5_0,mlx5_1 --assume-devices 'rdma/*'
   helm template ./chart | %[1]s explain -f - --hca mlx5_0 -o json`, m.Program),

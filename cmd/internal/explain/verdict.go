@@ -70,17 +70,20 @@ func (e Explainer) Container(pod manifest.Pod, c manifest.Container) (Container,
 	out := e.verdict(c)
 	out.Advice = e.advice(c)
 	if by := e.Policy.AuthorNames(c.Container); by != "" {
-		out.Notes = append(out.Notes, "annotation "+by+" may name a verbs device; if an NRI plugin on the node injects it: "+
+		out.Notes = append(out.Notes, "annotation "+by+" might name a verbs device; if an NRI plugin on the node injects "+
+			"it: "+
 			summary(e.decide(c, true), ""))
 	}
 	switch {
 	case c.MOFED && out.Verdict == NotRDMA && out.Decision.Reason == "":
-		out.Notes = append(out.Notes, "NVIDIA_MOFED=enabled: NVIDIA's container runtime adds HCAs after NRI, so the plugin "+
-			"does not see them: in optIn.mofedRuntimeHandlers, list the runtime handlers that act on the variable")
+		out.Notes = append(out.Notes, "NVIDIA_MOFED=enabled: NVIDIA's container runtime adds HCAs after the NRI plugins "+
+			"run, so the plugin does not see them: in optIn.mofedRuntimeHandlers, list the runtime handlers that act on the "+
+			"variable")
 	case !c.SaysMOFED:
 		c.MOFED = true
 		if set := e.verdict(c).Summary; set != out.Summary {
-			out.Notes = append(out.Notes, "if its image, or what the manifest refers to, sets NVIDIA_MOFED=enabled: "+set)
+			out.Notes = append(out.Notes, "if its image, or an object to which the manifest refers, sets "+
+				"NVIDIA_MOFED=enabled: "+set)
 		}
 		c.MOFED = false
 	}
@@ -234,7 +237,8 @@ func (out *Container) grant(pod manifest.Pod, c manifest.Container) (err error) 
 	case pod.OwnUsers && (adds || own):
 		out.Notes = append(out.Notes, noEffect+"; memlock works")
 	case !adds && own && grant.Memlock.Finite() && grant.Memlock != 0:
-		out.Notes = append(out.Notes, "the manifest itself adds IPC_LOCK, which voids the memlock of "+grant.Memlock.String()+
+		out.Notes = append(out.Notes, "the manifest itself adds IPC_LOCK, which overrides the memlock of "+
+			""+grant.Memlock.String()+
 			" for processes that run as root")
 	case !adds && grant.IPCLock == spec.IPCLockIfRequested:
 		out.Notes = append(out.Notes,

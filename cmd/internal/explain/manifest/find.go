@@ -136,8 +136,8 @@ func at[T any](value any, path ...string) (found T) {
 func join(path, key string) string { return strings.TrimPrefix(path+"."+key, ".") }
 
 func (m *Manifest) unexplained(p place, why string) {
-	m.Unexplained = append(m.Unexplained, fmt.Sprintf("document %d, %s: %s: explain its pods, from kubectl get "+
-		"pod -o yaml", p.document, strings.TrimSuffix(p.name+" "+p.path, " "), why))
+	m.Unexplained = append(m.Unexplained, fmt.Sprintf("document %d, %s: %s: explain its pods instead (kubectl get pod "+
+		"-o yaml)", p.document, strings.TrimSuffix(p.name+" "+p.path, " "), why))
 }
 
 // misplaced tells of annotations outside of pods, if the object has some, which begin at an index. What controllers

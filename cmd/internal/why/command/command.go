@@ -93,9 +93,9 @@ does not use the network, and prints only the lines that matter.
 }
 
 const (
-	howLinesAreRead = `why reads a line as an operation and a status, such as ibv_reg_mr and ENOMEM. If the two have no
-known cause, look at the lines before that one. why also names lines that look bad but do not
-matter.
+	howLinesAreRead = `why reads a line as an operation and a status, such as ibv_reg_mr and ENOMEM. If why knows no
+cause for this combination, read the lines before the line that why prints. why also names lines
+that look like errors but do not matter.
 
 The exit status is 1 if why finds a line that matters, with or without a cause, 0 if it finds
 none, and 3 if it cannot read the log.`
@@ -198,7 +198,7 @@ func writeText(to io.Writer, report *why.Report, next string) error {
 // writeReport writes a report without what is next. wrong is how it is known that a check of a cause finds a fault.
 func writeReport(text *strings.Builder, report *why.Report, wrong string) {
 	if !report.Matters() {
-		fmt.Fprintf(text, "No relevant RDMA line in %s.\n", cli.Counted(report.Lines, "line", "lines"))
+		fmt.Fprintf(text, "No relevant RDMA lines in %s.\n", cli.Counted(report.Lines, "line", "lines"))
 	}
 	for i, root := range report.Roots {
 		if i > 0 {

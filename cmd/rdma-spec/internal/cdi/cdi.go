@@ -24,9 +24,9 @@ func Command() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "cdi",
 		Short: "Make HCAs available to Podman, Docker, and others with one --device flag",
-		Long: `Write and check CDI files. With them, Podman, Docker, nerdctl, containerd and CRI-O can refer to a
-node's HCAs by name: podman run --device rdma.noderesource.dev/hca=mlx5_0. A container with such
-a device gets the HCA's device nodes, rdma_cm, and memlock.`,
+		Long: `Write and check CDI files. With these files, Podman, Docker, nerdctl, containerd, and CRI-O can
+refer to a node's HCAs by name: podman run --device rdma.noderesource.dev/hca=mlx5_0. A container
+with such a device gets the HCA's device nodes, rdma_cm, and memlock.`,
 		Example: `  rdma-spec cdi generate --to /var/run/cdi/rdma.yaml
   rdma-spec cdi list`,
 		GroupID: cli.GroupConfiguration,
@@ -53,13 +53,13 @@ func newCDIGenerateCommand() *cobra.Command {
 		Short: "Write a CDI file for the node's HCAs",
 		Long: `Write a CDI file in which each HCA that a container can use is a device, by its name, PCI address
 and netdevs: rdma.noderesource.dev/hca=mlx5_0. The device "all" stands for every physical HCA that
-has an ACTIVE port, or, if --devices names HCAs, for those of them that have one.
+has an ACTIVE port or, if --devices names HCAs, for each named HCA that has an ACTIVE port.
 
-CDI has no rlimits, so the file names a hook. The runtime runs the hook when it has created a
-container. The hook raises the locked-memory limit (memlock) of the container's first process,
+CDI does not support rlimits, so the file names a hook. The runtime runs the hook after it creates
+a container. The hook raises the locked-memory limit (memlock) of the container's first process,
 for root and for other users. It changes nothing if the container's spec sets memlock, or under
-Kubernetes, where the plugin nri-rdma decides. A process of a later exec has the runtime's own
-limit.
+Kubernetes, where the plugin nri-rdma decides. A process that is started later with exec gets the
+runtime's own limit.
 
 --to replaces the file atomically. If no HCA can be used, it removes the file. On the same node,
 the output is always the same.

@@ -56,10 +56,10 @@ The support bundle contains names of hosts, pods, and namespaces, addresses, MAC
 --anonymize replaces them with numbered pseudonyms; doctor finds the same faults.
 
 collect lists the paths and sizes of all files on standard error before it writes the bundle.
---list only lists them. Only the owner can read the file of --to.
+--list only lists them. Only the owner can read the file that --to writes.
 
-A file that cannot be read within 2 seconds is reported as missing. So is the response
-of a daemon that takes longer than 10 seconds to answer.
+A file that cannot be read within 2 seconds is reported as missing, like the response of a
+daemon that does not respond within 10 seconds.
 
 The exit status is 0 if the bundle is written, even if files are missing, and 3 if it cannot
 be made or written.`,
@@ -75,7 +75,8 @@ be made or written.`,
 	}
 	f := cmd.Flags()
 	f.SortFlags = false
-	cli.AddFileFlag(f, &o.to, "write the support bundle to a `FILE` instead of standard output: atomically, with mode 0600")
+	cli.AddFileFlag(f, &o.to, "write the support bundle to a `FILE` instead of standard output, atomically and with "+
+		"mode 0600")
 	f.BoolVar(&o.anonymize, "anonymize", false,
 		"replace host, pod, namespace, and user names, IP and MAC addresses, and GUIDs with numbered pseudonyms")
 	f.BoolVar(&o.list, "list", false, "only list what the support bundle would contain")

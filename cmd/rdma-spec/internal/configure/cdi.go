@@ -59,8 +59,8 @@ command refuses such a node, unless you set --kubernetes.`,
 		}
 		if found := kubelet(o.Root); found != "" && !kubernetes {
 			return configured{}, fmt.Errorf("this node has a kubelet (%s): nvidia-container-runtime takes CDI names from a "+
-				"pod's own NVIDIA_VISIBLE_DEVICES, so rdma.noderesource.dev/hca=all in it would give a pod every HCA, after NRI: "+
-				"use the plugin nri-rdma instead, or add --kubernetes", found)
+				"pod's own NVIDIA_VISIBLE_DEVICES, so a pod could set it to rdma.noderesource.dev/hca=all to get every HCA "+
+				"without NRI: use the plugin nri-rdma instead, or add --kubernetes", found)
 		}
 		return o.cdi(installed)
 	})

@@ -65,26 +65,26 @@ configure writes its own files, one block of lines at the end of a file, and one
 file's imports. If these do not suffice, it prints the change for you to make. containerd loads a
 copy of the new configuration before configure replaces a file, and configure makes the change only
 if it affects nothing else in containerd's effective configuration. configure replaces files
-atomically, and keeps their mode and owner. If another tool changes one of them at the same time,
-that change stays, and configure fails: rerun it.
+atomically, and keeps their mode and owner. If another tool changes a file at the same time, the
+other tool's change stays, and configure fails. In that case, rerun configure.
 
 configure restarts no daemon without --restart, but k0s restarts its containerd itself. With
---restart, the runtime must respond in the time that its unit allows for a stop and a start, and
-list the containers that ran before. Otherwise, and on Ctrl-C, configure restores all files, and
-restarts the daemon once more.
+--restart, the runtime must respond within the time that its unit allows for a stop and a start,
+and must list the containers that were running before. Otherwise, and on Ctrl-C, configure restores
+all files, and restarts the daemon once more.
 
-If you rerun it, configure restores what an upgrade or another tool has removed, also of the
-other features.
+If you rerun it, configure restores what an upgrade or another tool has removed, including the
+changes for other features.
 
---revert reverts the changes, also after several runs, and keeps what others have written. If
-one of rdma-spec's own files has changed, that file and its feature stay, and the command
-reports it and continues with the other features. If a file with such a name existed before, it is
-kept next to it as FILE.rdma-spec.bak. --forget drops the record of a feature, and changes no file.
-The record is in /var/lib/rdma-spec/configure.
+--revert reverts the changes, even after several runs, and keeps what others have written. If one
+of rdma-spec's own files has changed, the command keeps this file and its feature, reports the
+file, and continues with the other features. If a file with the same name existed before, it is
+kept as FILE.rdma-spec.bak in the same directory. --forget drops the record of a feature, and
+changes no file. The record is in /var/lib/rdma-spec/configure.
 
 The exit status is 0 if the node is configured, 1 if --revert leaves a file, 2 for a wrong call,
-and 3 if something fails; then nothing is changed. With -o json, "changed" shows whether files are
-changed, or with --dry-run would be.`,
+and 3 if something fails, in which case nothing is changed. With -o json, "changed" shows whether
+files were changed or, with --dry-run, would be.`,
 		Example: `  rdma-spec configure --all --dry-run
   rdma-spec configure --all --restart
   rdma-spec configure --revert`,
@@ -96,9 +96,9 @@ changed, or with --dry-run would be.`,
 	f.StringVar(&o.config, "config", "", "the containerd configuration `FILE` to change, if the node has several")
 	f.BoolVar(&o.dryRun, "dry-run", false, "print the change as a unified diff, without making it")
 	f.BoolVar(&o.Restart, "restart", false,
-		"restart the daemon, and restore all files if its containers are not back in time")
+		"restart the daemon, and restore all files if its containers are not running again in time")
 	cli.AddDurationFlag(f, &o.timeout, "restart-timeout", 0,
-		"the `TIME` that a restart may take; by default that of the daemon's unit")
+		"timeout for a restart (`TIME`); by default, the timeouts of the daemon's unit")
 	f.BoolVar(&o.Revert, "revert", false, "revert the change")
 	f.BoolVar(&o.forget, "forget", false, "drop the record of the change, and leave the files as they are")
 	f.StringVar(&o.Root, "root", "/", "change the node below this `DIR`")
@@ -181,7 +181,8 @@ func (o *Options) validate() (err error) {
 	info, err := os.Stat(o.Root)
 	switch {
 	case err != nil || !info.IsDir():
-		return fmt.Errorf("--root %s is not a directory: set it to the one that contains the node's etc and usr", o.Root)
+		return fmt.Errorf("--root %s is not a directory: set it to the directory that contains the node's etc and "+
+			"usr", o.Root)
 	case o.Revert && o.forget:
 		return cli.Usage(errors.New("use either --revert or --forget"))
 	}

@@ -222,7 +222,7 @@ func TestConfigureNamesTheRunningUnit(t *testing.T) {
 			got := configure(root, "limits")
 			switch {
 			case test.limitsOf == "" && (got.Status != 3 || !strings.Contains(got.Stderr,
-				"write the unit that the kubelet uses: "+agent+", "+server)):
+				"name the unit of the runtime that the kubelet uses: "+agent+", "+server)):
 				t.Errorf("limits: %+v", got)
 			case test.limitsOf != "" && (got.Status != 0 || !strings.Contains(got.Stdout, "/"+test.limitsOf+".d/")):
 				t.Errorf("limits: %+v, want %s", got, test.limitsOf)

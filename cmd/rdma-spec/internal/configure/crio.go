@@ -44,7 +44,8 @@ func CRIONRI(ctx context.Context, root string) (change.Plan, error) {
 	for key, off := range runtime.CRIONRIOff {
 		value, place := after.Last("nri", key)
 		if value == off {
-			return nil, fmt.Errorf("%s sets %s = %v, and CRI-O reads it after %s: change it there", place, key, value, ours)
+			return nil, fmt.Errorf("%s sets %s = %v, and CRI-O reads this file after %s: change the value "+
+				"there", place, key, value, ours)
 		}
 		if place == "" {
 			on = on && !containerd.Exists(ours) // without it, or so it was

@@ -35,12 +35,12 @@ func newConfigureHandlerCommand(o *Options) *cobra.Command {
 		Use:   "handler NAME",
 		Short: "Add a runtime handler whose containers can register RDMA memory",
 		Long: `Add a runtime handler to containerd that is like an existing one, but has a base spec with an
-unlimited locked-memory limit (memlock) and CAP_IPC_LOCK. Print the RuntimeClass for it. It is for
-nodes without NRI. With --in-place, add the base spec to the existing handler NAME, which affects
-all its containers.
+unlimited locked-memory limit (memlock) and CAP_IPC_LOCK. Print the RuntimeClass for the handler.
+Use this command on nodes without NRI. With --in-place, add the base spec to the existing handler
+NAME, which affects all its containers.
 
-The base spec is a copy of that of the existing handler, or of containerd's default spec if it has
-none. Unlike the output of 'ctr oci spec', it does not limit open files to 1024.`,
+The base spec is a copy of the existing handler's base spec, or of containerd's default spec if the
+handler has none. Unlike the output of 'ctr oci spec', it does not limit open files to 1024.`,
 		Example: `  rdma-spec configure handler rdma --like runc
   rdma-spec configure handler rdma-nvidia --like nvidia --dry-run
   rdma-spec configure handler runc --in-place
@@ -51,7 +51,8 @@ none. Unlike the output of 'ctr oci spec', it does not limit open files to 1024.
 	f.SortFlags = false
 	f.StringVar(&like, "like", "", "the existing `RUNTIME` handler to copy, such as runc or nvidia")
 	f.BoolVar(&inPlace, "in-place", false, "change the existing handler NAME")
-	f.BoolVar(&force, "force", false, "change the base spec even if other handlers use it, which changes them too")
+	f.BoolVar(&force, "force", false, "change the base spec even if other handlers use it; this also changes their "+
+		"containers")
 	return o.carriesOut(cmd, goal.Handler, func(cmd *cobra.Command, args []string) (configured, error) {
 		name := args[0]
 		model := like

@@ -390,7 +390,7 @@ func (h *history) missingImport() {
 	h.log = append(h.log, "a missing import")
 	h.rewrite("a missing import")
 	if _, err := h.effective(); err == nil || !strings.Contains(err.Error(), "imports /etc/containerd/gone.toml, which does "+
-		"not exist, and without which containerd does not start") {
+		"not exist, so containerd does not start") {
 		h.errorf("a missing import: %v", err)
 	}
 	found, _, err := doctor.Diagnose(h.Context(), node.Options{Root: h.root, Timeout: node.Daemons}, runtimes.Checks(),

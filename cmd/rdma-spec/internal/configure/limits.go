@@ -46,9 +46,10 @@ func Limits(root, unit string, daemons []containerd.Daemon) (plan change.Plan, n
 	case len(found) == 0 && unit != "":
 		return nil, "", fmt.Errorf("systemd has no unit %s", unit)
 	case len(found) == 0:
-		return nil, "", fmt.Errorf("systemd has no unit of a container runtime: none of %s", strings.Join(known, ", "))
+		return nil, "", fmt.Errorf("systemd has no unit of a container runtime: it has none of %s", strings.Join(known, ", "))
 	case len(found) > 1:
-		return nil, "", fmt.Errorf("the node has several container runtimes: write the unit that the kubelet uses: %s",
+		return nil, "", fmt.Errorf("the node has several container runtimes: name the unit of the runtime that the "+
+			"kubelet uses: %s",
 			strings.Join(found, ", "))
 	}
 	ours := "/" + filepath.Join(unitDir, found[0]+".d", limitsFile)
@@ -57,7 +58,7 @@ func Limits(root, unit string, daemons []containerd.Daemon) (plan change.Plan, n
 	case unlimited:
 		return nil, found[0], nil
 	case strings.HasSuffix(filepath.Dir(last.File), ".d") && filepath.Base(last.File) > limitsFile:
-		return nil, "", fmt.Errorf("%s sets LimitMEMLOCK=%s, and systemd reads it after %s: change it there",
+		return nil, "", fmt.Errorf("%s sets LimitMEMLOCK=%s, and systemd reads this file after %s: change the value there",
 			files.Below(root, last.File), last.Value, files.Below(root, ours))
 	}
 	systemd, err := platform.Find("systemd")

@@ -22,8 +22,8 @@ import (
 	"github.com/rdma-spec/rdma-spec/spec/files"
 )
 
-var errUnitUnknown = cli.Usage(errors.New("--restart: rdma-spec cannot tell which unit to restart: restart it " +
-	"manually"))
+var errUnitUnknown = cli.Usage(errors.New("--restart: rdma-spec cannot tell which unit to restart: restart the " +
+	"daemon manually"))
 
 // nodeRestart restarts a unit of the node.
 func (o *Options) nodeRestart(unit string) *Restart {

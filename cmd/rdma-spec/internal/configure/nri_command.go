@@ -33,16 +33,16 @@ func newConfigureNRICommand(o *Options) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "nri",
 		Short: "Turn on NRI in containerd or CRI-O",
-		Long: `Turn on NRI, so that plugins such as nri-rdma can adjust containers. It needs containerd 1.7.7 or
-later, or CRI-O. If NRI is on, the command changes nothing.
+		Long: `Turn on NRI, so that plugins such as nri-rdma can adjust containers. NRI requires containerd 1.7.7
+or later, or CRI-O. If NRI is already on, the command changes nothing.
 
-The command writes its own file, in a directory that the configuration imports or that the platform
-reads, or in rdma-spec.d with an import. In a template of K3s or RKE2 that includes their base, it
-adds a block at the end.
+The command writes its own file in a directory that the configuration imports or that the platform
+reads. If there is no such directory, it writes the file in rdma-spec.d and adds an import. In a
+K3s or RKE2 template that includes the base template, it adds a block at the end.
 
 With --required, also turn on NRI's default validator, so that a pod can require a plugin with the
-annotation required-plugins.noderesource.dev. It needs containerd 2.2 or later. The command does
-not change the validator's own list, which affects all containers of the node.`,
+annotation required-plugins.noderesource.dev. The validator requires containerd 2.2 or later. The
+command does not change the validator's own list, which affects all containers of the node.`,
 		Example: `  rdma-spec configure nri --dry-run
   rdma-spec configure nri --required --restart
   rdma-spec configure nri --runtime crio

@@ -24,9 +24,9 @@ func newConfigurePluginCommand(o *Options) *cobra.Command {
 		Use:   "plugin",
 		Short: "Install the plugin nri-rdma as a service, or for the runtime to launch",
 		Long: `Install nri-rdma as a systemd service: the program in /usr/local/bin and its unit. With --launched,
-install it in /opt/nri/plugins, where the runtime launches it: then it runs before the first
-container of the node, but after it ends, it returns only when the runtime restarts. If the plugin
-has no configuration, write /etc/rdma-spec/config.yaml with the defaults.
+install it in /opt/nri/plugins, from where the runtime launches it. The plugin then starts before
+the node's first container, but if it exits, the runtime launches it only after a restart of the
+runtime. If the plugin has no configuration, write /etc/rdma-spec/config.yaml with the defaults.
 
 A node can have only one plugin. If a package, a DaemonSet, or the runtime already runs it, that
 plugin stays, and the command fails.`,

@@ -68,7 +68,7 @@ func (o *Options) named(after containerd.Contents) (path string, err error) {
 			name := regexp.MustCompile(`(?m)^[^#\n]*["']` + regexp.QuoteMeta(d.OnNode(path)) + `["']`)
 			for _, file := range read {
 				if !d.Rendered(file) && name.Match(file.Text) {
-					return path, fmt.Errorf("%s refers to %s, without which containerd does not serve CRI: change that "+
+					return path, fmt.Errorf("%s refers to %s, without which containerd does not serve CRI: change the reference "+
 						"first", file.Path, path)
 				}
 			}

@@ -42,14 +42,14 @@ handler that uses it, so use a separate handler and RuntimeClass.
 With --for, print the same for another platform, in that platform's format, as far as the
 platform supports it. Such a configuration affects every container of the node.
 
-Write the file with --to. It replaces the file atomically, and only if nothing fails. With
-"> FILE", the shell empties the file first. If the command then fails, the file stays empty, and
+Write the file with --to, which replaces the file atomically, and only if nothing fails. With ">
+FILE", the shell empties the file first. If the command then fails, the file stays empty, and
 with an empty base_runtime_spec, the runtime's CRI plugin does not start. --to keeps the previous
 content as a backup next to the file. For a drop-in such as crio.conf.d/90-rdma-spec.conf, the
-backup is in the directory above, because a daemon may read every file of a drop-in directory.
---to overwrites no backup. If handlers of this node already name a base spec, --to replaces it
-only with --force. With --for crio, the drop-in also contains the default_ulimits of the node's
-other files.
+backup is in the directory above, because a daemon might read every file in a drop-in directory.
+--to never overwrites a backup. If handlers on this node already name a base spec, --to replaces
+it only with --force. With --for crio, the drop-in also contains the default_ulimits of the
+node's other files.
 
 The exit status is 0 if the configuration is written, 2 for a wrong call, and 3 if it cannot be
 made or written.`,
@@ -76,8 +76,8 @@ made or written.`,
 		"add CAP_IPC_LOCK for root, if the platform can; by default only with unlimited memlock, because it overrides the "+
 			"limit")
 	f.StringVar(&o.devices, "devices", devicesNone,
-		"`HCAs` whose devices are added: none, all that have an ACTIVE port, or names such as mlx5_0,mlx5_1; minors can "+
-			"change at boot")
+		"add the devices of these `HCAs`: none, all (those with an ACTIVE port), or names such as mlx5_0,mlx5_1; minor "+
+			"numbers can change at boot")
 	cli.AddFileFlag(f, &o.to, "write to a `FILE` instead of standard output: atomically, with a backup")
 	f.BoolVar(&o.force, "force", false, "write the --to file even if that changes runtime handlers on this node")
 	node.AddRootFlag(f, &o.root, "the node's devices and runtimes")

@@ -30,8 +30,8 @@ func (o generateOptions) crio(memlock spec.Limit) (text []byte, notes []string, 
 	}
 	before, after := said.Around(o.to)
 	if _, place := after.Last("runtime", "default_ulimits"); place != "" {
-		return nil, nil, fmt.Errorf("%s sets default_ulimits, and CRI-O reads it after %s: add the memlock to the list "+
-			"there", place, o.to)
+		return nil, nil, fmt.Errorf("%s sets default_ulimits, and CRI-O reads this file after %s: add memlock to the "+
+			"list there", place, o.to)
 	}
 	list, place := before.Last("runtime", "default_ulimits")
 	elements, _ := list.([]any) // ReadCRIO refuses another type

@@ -220,7 +220,8 @@ func (c *Container) compareMemlock(given spec.Limit) {
 		c.Notes = append(c.Notes, fmt.Sprintf("its program lowered its own memlock from %s", given))
 	case c.Lacks.Memlock == 0:
 	case enough:
-		c.report(StateBelow, fmt.Sprintf("its spec sets %s for later execs, but the policy grants %s: %s", given, want,
+		c.report(StateBelow, fmt.Sprintf("its spec sets %s for processes that are started with exec, but the policy "+
+			"grants %s: %s", given, want,
 			c.Fix.Text))
 	case c.IPCLock != nil && *c.IPCLock && c.Registers != nil && *c.Registers >= want:
 		c.Notes = append(c.Notes, fmt.Sprintf("memlock is %s, but the policy grants %s; with CAP_IPC_LOCK, it can "+
@@ -241,8 +242,8 @@ func (c *Container) compareIPCLock() {
 	case c.UserNamespace:
 		note = "the kernel ignores CAP_IPC_LOCK in a user namespace"
 	case slices.Contains(c.Bounding, spec.CapIPCLock):
-		note = "no CAP_IPC_LOCK: the container has it, but its program does not: it changed its user, or the container " +
-			"got the capability after its start; in that case, recreate the pod"
+		note = "no CAP_IPC_LOCK in its program, although the container has it: either the program changed its user, or " +
+			"the container got the capability after it started (in that case, recreate the pod)"
 	case !c.Editable():
 		note = fmt.Sprintf("no CAP_IPC_LOCK: with %s, request it in the pod, or set it in the runtime's configuration",
 			c.Runtime.Name)

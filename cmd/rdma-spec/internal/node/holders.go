@@ -79,7 +79,7 @@ func (s *Snapshot) holders(has func(Listed) (has, may bool)) (h Holders, err err
 		others = strangers(s.Root, listing.Containers)
 	}
 	for _, pid := range others {
-		h.Maybe = append(h.Maybe, fmt.Sprintf("process %d, outside the runtimes' containers", pid))
+		h.Maybe = append(h.Maybe, fmt.Sprintf("process %d, which is not in a container of these runtimes", pid))
 	}
 	return h, nil
 }

@@ -19,7 +19,7 @@ import (
 // hook has allowed since (https://github.com/NVIDIA/gpu-operator/issues/485).
 func (s *Snapshot) ReloadTakes() string {
 	names, known := s.Hooked()
-	of := "it is unknown which these are"
+	of := "the affected containers are unknown"
 	switch {
 	case len(names) == 0 && known:
 		return ""
@@ -29,9 +29,9 @@ func (s *Snapshot) ReloadTakes() string {
 			of += fmt.Sprintf(", and %d more", more)
 		}
 	}
-	return "a reload of systemd (daemon-reload, enable) removes the GPUs from containers that got them from a hook, " +
-		"such as that of NVIDIA's container runtime (mode legacy, the default before version 1.18), until the pods are " +
-		"recreated: " + of + "; the DaemonSet and configure plugin --launched need no reload"
+	return "a reload of systemd (daemon-reload, enable) removes GPUs from containers until their pods are recreated, " +
+		"if a hook such as that of NVIDIA's container runtime (mode legacy, the default before version 1.18) added the " +
+		"GPUs: " + of + "; installation as a DaemonSet or with configure plugin --launched needs no reload"
 }
 
 // mostNamed is how many containers a text names.

@@ -34,7 +34,7 @@ func (s *surveyor) leftOut(r *Container, c policy.Container, facts policy.Facts)
 	})
 	without := slices.DeleteFunc(with, func(h string) bool { return slices.Contains(r.HCAs, name(h)) })
 	if len(without) > 0 && !foreign {
-		r.Notes = append(r.Notes, "it runs without some HCAs that it requests: "+strings.Join(without, ", ")+
+		r.Notes = append(r.Notes, "it is running without some HCAs that it requests: "+strings.Join(without, ", ")+
 			": once their ports are ACTIVE, recreate the pod")
 	}
 }

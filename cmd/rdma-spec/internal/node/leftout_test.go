@@ -43,7 +43,7 @@ func TestLeftOut(t *testing.T) {
 			Annotations: map[string]string{policy.AnnotationKey: test.annotation}}, node)
 		var want []string
 		if test.want != "" {
-			want = []string{"it runs without some HCAs that it requests: " + test.want +
+			want = []string{"it is running without some HCAs that it requests: " + test.want +
 				": once their ports are ACTIVE, recreate the pod"}
 		}
 		if diff := cmp.Diff(want, r.Notes); diff != "" {

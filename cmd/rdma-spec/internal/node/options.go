@@ -63,7 +63,7 @@ func (o *Options) AddFlags(f *pflag.FlagSet) {
 // What status and repair share in their help.
 const (
 	WhichPolicy = `The policy is the one in force, which the registered plugin writes to
-` + inforce.File + `. If no plugin runs, name a configuration with --config.
+` + inforce.File + `. If no plugin is running, name a configuration with --config.
 The built-in defaults are never assumed.`
 	WhichRuntime = `The command queries all runtimes that serve CRI at the usual paths. To query only one, set
 --runtime-endpoint, CONTAINER_RUNTIME_ENDPOINT, or /etc/crictl.yaml.`

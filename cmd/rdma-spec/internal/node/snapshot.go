@@ -147,7 +147,7 @@ func Open(o Options) (*Snapshot, error) {
 	s.Listing = of(s, "listing.json", s.list)
 	s.Containers = sync.OnceValues(func() (Containers, error) {
 		return Within(context.Background(), cmp.Or(s.Timeout, askRuntimesFor)+2*ItemTimeout,
-			"no response about the containers", s.readContainers)
+			"no runtime listed its containers in time", s.readContainers)
 	})
 	return s, nil
 }
@@ -247,7 +247,7 @@ func (s *Snapshot) SayLate(stderr io.Writer) (stop func()) {
 		s.asked.Range(func(name, _ any) bool { late = append(late, fmt.Sprint(name)); return true })
 		slices.Sort(late)
 		if len(late) > 0 {
-			fmt.Fprintf(stderr, "rdma-spec: no response yet about %s: waiting for %s at most\n",
+			fmt.Fprintf(stderr, "rdma-spec: no response yet about %s: waiting for at most %s\n",
 				strings.Join(late, ", "), cmp.Or(s.Timeout, askRuntimesFor))
 		}
 	})

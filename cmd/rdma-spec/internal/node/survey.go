@@ -319,7 +319,8 @@ func (s *surveyor) afterNRI(l Listed, r Container, counts bool, inside process.I
 	again.State = StateUnseen
 	again.Fix.Text = fmt.Sprintf("list its runtime handler %q in optIn.mofedRuntimeHandlers, and recreate the pod",
 		l.RuntimeHandler)
-	again.Problems = []string{"NVIDIA's container runtime added its HCAs after NRI (" + policy.MOFEDVariable +
+	again.Problems = []string{"NVIDIA's container runtime added its HCAs after the NRI plugins ran " +
+		"(" + policy.MOFEDVariable +
 		"enabled), so the plugin did not see them: " + again.Fix.Text}
 	return again, true
 }
@@ -364,7 +365,7 @@ func (s *surveyor) stale(c policy.Container) (all []string) {
 		case !known:
 			all = append(all, fmt.Sprintf("%s is %s, which no longer belongs to an HCA", d.Path, number))
 		case path.Base(is.Path) != path.Base(d.Path):
-			all = append(all, fmt.Sprintf("%s is %s, which is %s of HCA %s now", d.Path, number, path.Base(is.Path), is.HCA))
+			all = append(all, fmt.Sprintf("%s is %s, which is now %s of HCA %s", d.Path, number, path.Base(is.Path), is.HCA))
 		}
 	}
 	return all

@@ -79,8 +79,8 @@ func TestAdviceOnIPCLock(t *testing.T) {
 	}).Root(t)
 	usual := []string{"CAP_CHOWN", "CAP_DAC_OVERRIDE", "CAP_FSETID", "CAP_FOWNER", "CAP_MKNOD", "CAP_NET_RAW", "CAP_SETGID",
 		"CAP_SETUID"}
-	const changed = "no CAP_IPC_LOCK: the container has it, but its program does not: it changed its user, or the " +
-		"container got the capability after its start; in that case, recreate the pod"
+	const changed = "no CAP_IPC_LOCK in its program, although the container has it: either the program changed its " +
+		"user, or the container got the capability after it started (in that case, recreate the pod)"
 	for name, test := range map[string]struct {
 		runtime  string
 		bounding []string
@@ -211,7 +211,7 @@ func TestSurveyKnowsStaleDevices(t *testing.T) {
 	s := idle(t, hcatest.V100(t)).surveyor(everything(t))
 	for minor, want := range map[int64]string{
 		hcatest.FirstVerbs:      "",
-		hcatest.FirstVerbs + 1:  "/dev/infiniband/uverbs0 is 231:193, which is uverbs1 of HCA mlx5_1 now",
+		hcatest.FirstVerbs + 1:  "/dev/infiniband/uverbs0 is 231:193, which is now uverbs1 of HCA mlx5_1",
 		hcatest.FirstVerbs + 40: "/dev/infiniband/uverbs0 is 231:232, which no longer belongs to an HCA",
 	} {
 		r, isRDMA := s.look(Listed{Container: cri.Container{Container: holdsVerbs(minor)}})

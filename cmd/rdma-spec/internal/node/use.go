@@ -77,8 +77,8 @@ func (s *surveyor) use(r *Container, pids []int, ownNetwork bool) {
 	certain := known && s.hidden == nil && len(pids) > 0
 	if node, _ := s.listed(); certain && ownNetwork && node != nil && node.NetNSExclusive {
 		certain = false
-		s.note("cannot tell what containers with their own network use: their HCAs are in their network namespaces " +
-			"(netns_mode is exclusive)")
+		s.note("cannot tell what containers with their own network use, because their HCAs are in their network " +
+			"namespaces (netns_mode is exclusive)")
 	}
 	for _, name := range r.HCAs {
 		h, listed := inventory.HCAs[name]
@@ -153,9 +153,9 @@ func (s *surveyor) outside(r *Container, l Listed, reason string) {
 	uses := "uses " + strings.Join(r.Use.HCAs, ",")
 	switch paths := s.hostPaths(l); {
 	case l.AllDevices:
-		uses = "privileged, " + uses + ": with the plugin, it does not need to be privileged: " + instead
+		uses = "privileged, " + uses + "; with the plugin, the container does not need to be privileged: " + instead
 	case len(paths) > 0:
-		uses = fmt.Sprintf("%s is mounted from the node, %s: with the plugin, it does not need a hostPath volume: %s",
+		uses = fmt.Sprintf("mounts %s from the node, %s; with the plugin, the container does not need a hostPath volume: %s",
 			strings.Join(paths, ", "), uses, instead)
 	default:
 		uses += ", but the policy grants it nothing: " + cmp.Or(reason, instead)

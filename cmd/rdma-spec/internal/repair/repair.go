@@ -42,10 +42,10 @@ func Command() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "repair [NAMESPACE/POD…]",
 		Short: "Raise the memlock of running RDMA containers without a restart",
-		Long: `Raise the locked-memory limit (memlock) of every process of the RDMA containers on this node,
-or in the named pods, to what the policy grants. Also raise it in the specs that containerd
-stores, so that later execs get it. repair restarts no process: the new limit applies from the
-next memory registration on. repair never lowers a limit.
+		Long: `Raise the locked-memory limit (memlock) of every process of the RDMA containers on this node, or
+in the named pods, to what the policy grants. Also raise it in the specs that containerd stores,
+so that processes that are started with exec get it. repair does not restart processes: the new
+limit applies to the next memory registration. repair never lowers a limit.
 
 repair cannot change the capabilities or the devices of a running container: to change those,
 recreate the pod.
@@ -54,8 +54,9 @@ recreate the pod.
 
 ` + node.WhichRuntime + `
 
-With --every, repair runs continuously, and prints only what is new. It raises the limit of
-containers that were created while the plugin did not run. With --dry-run, it only reports them.
+With --every, repair runs continuously, and prints only changes. It raises the limit of
+containers that were created while the plugin was not running. With --dry-run, it only reports
+these containers.
 
 repair needs the capability SYS_RESOURCE and the node's PID namespace. The exit status is 1 if
 something could not be raised or, with --dry-run, if there is something to raise. It is 3 if
@@ -228,11 +229,12 @@ func (result *repairs) raise(ctx context.Context, on *limits.Processes, low []no
 			c.Errors = append(c.Errors, outcome.Err.Error())
 		}
 		if outcome.SpecErr != nil {
-			c.Errors = append(c.Errors, fmt.Sprintf("later execs have the old limit: %v", outcome.SpecErr))
+			c.Errors = append(c.Errors, fmt.Sprintf("processes that are started with exec keep the old limit: "+
+				"%v", outcome.SpecErr))
 		}
 		if c.Processes > 0 && specs[c.ID] == nil {
-			result.note("%s/%s %s: %s has no stored spec that can be changed: later execs have the old limit until the pod "+
-				"is recreated",
+			result.note("%s/%s %s: %s has no stored spec that can be changed: processes that are started with exec keep the "+
+				"old limit until the pod is recreated",
 				c.Namespace, c.Pod, c.Container, low[i].Runtime.Name)
 		}
 	}

@@ -25,22 +25,22 @@ func Command() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "status [NAMESPACE/POD…]",
 		Short: "List the running RDMA containers, and how they differ from the policy",
-		Long: `List the RDMA containers that run on this node, or those of the named pods. For each, show what
+		Long: `List the RDMA containers that are running on this node or in the named pods. For each, show what
 makes it an RDMA container, the lowest locked-memory limit (memlock) of its processes, whether
 CAP_IPC_LOCK is effective in its first process, its HCAs, and how it uses them.
 
 USE shows how much memory the processes have registered, and with which HCAs. It is "none" if
-they have neither opened an HCA nor pinned memory. It is "unknown" if the kernel does not tell:
-before Linux 5.14, and in a pod without hostPID. Other containers, and processes of the node,
-are listed if they use RDMA.
+they have neither opened an HCA nor pinned memory. It is "unknown" if the kernel does not
+provide this information: before Linux 5.14, and in a pod without hostPID. Other containers and
+the node's processes are listed if they use RDMA.
 
 The states are:
   ok       the container conforms to the policy
   below    the container, or its stored spec, lacks part of its grant
   refused  the policy would refuse the container if it were created now
-  unseen   NVIDIA's container runtime added HCAs after NRI, so the plugin did not see them
+  unseen   NVIDIA's container runtime added HCAs after the plugin ran, so it did not see them
   unknown  the runtime or the kubelet does not provide enough information
-  outside  it uses RDMA outside the policy, for example because it is privileged
+  outside  the container uses RDMA outside the policy, for example because it is privileged
 
 MEMLOCK shows one limit if the soft and the hard limit are equal, and SOFT/HARD otherwise.
 IPC_LOCK is "no" in a user namespace, where the kernel ignores it.
@@ -73,7 +73,7 @@ containers cannot be examined, or, with --outside, if the users of an HCA are un
 	}
 	f := cmd.Flags()
 	f.SortFlags = false
-	f.BoolVar(&outside, "outside", false, "list only what uses RDMA outside the policy")
+	f.BoolVar(&outside, "outside", false, "list only containers and processes that use RDMA outside the policy")
 	f.BoolVar(&report, "report", false, "exit with 0 even if containers lack part of their grant")
 	f.BoolVar(&o.QueuePairs, "queue-pairs", false,
 		"also count queue pairs by state; for this, the kernel queries the HCA about each queue pair")
@@ -114,7 +114,7 @@ func Show(stdout, stderr io.Writer, o node.Options, outside bool, format string)
 	if format == cli.FormatTable {
 		err = cli.WriteTable(stdout, statusHeader, statusRows(slices.Concat(result.Containers, result.Outside)))
 		if len(result.Containers)+result.Failed == 0 && !outside {
-			result.Notes = append(result.Notes, "no RDMA container runs here")
+			result.Notes = append(result.Notes, "no RDMA container is running on this node")
 		}
 		cli.WriteNotes(stderr, slices.DeleteFunc(append(result.Sources(), result.Notes...),
 			func(note string) bool { return incomplete != nil && note == incomplete.Error() })) // the command ends with that one

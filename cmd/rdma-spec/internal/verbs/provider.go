@@ -39,12 +39,12 @@ var abis = map[string]ABI{string(MLX4): {2, 4}, string(MLX5): {1, 1}, string(RXE
 
 // vendors ship drivers whose ABI is not that of rdma-core, with providers of their own: Broadcom's is 6 or more, AMD's
 // is 4.
-var vendors = map[string]string{string(BNXT): ", Broadcom's libbnxt_re: no newer base image has it",
-	"ionic": ", AMD's libionic: no newer base image has it"}
+var vendors = map[string]string{string(BNXT): ", Broadcom's libbnxt_re: no newer base image contains it",
+	"ionic": ", AMD's libionic: no newer base image contains it"}
 
 // OfDriver names the provider that a driver needs whose ABI is not that of rdma-core.
 func OfDriver(provider string) string {
-	return "the provider that belongs to the node's driver, in the same version" + vendors[provider]
+	return "the provider that matches the node's driver, in the same version" + vendors[provider]
 }
 
 // ABIOf returns the versions of the kernel's ABI that rdma-core's provider supports.

@@ -37,14 +37,15 @@ container's network namespace, and registers memory with each HCA through the ke
 interface. It needs no library in the image. It supports the drivers mlx5, mlx4, efa, irdma,
 bnxt_re, rxe and siw. With other drivers, it locks memory instead, which has the same limit.
 
-Each line is a fact. It begins with FAIL if it makes RDMA fail, and then names the fix. It
+Each line is a fact. It begins with FAIL and names the fix if the fact makes RDMA fail. It
 begins with ? if verify cannot tell. The last line is the verdict: the cause of "Couldn't
 allocate MR" in this container.
 
-The program is static: copy it into a running container with kubectl cp, or mount it. It has
-the limits of its parent, so with kubectl exec, it shows the limits of an exec. It also reads
-the limits of process 1, or of the process that --pid names. In an ephemeral container
-(kubectl debug --target), these are the target's limits, and verify checks only them.
+The program is static: copy it into a running container with kubectl cp, or mount it. It has the
+limits of its parent process. With kubectl exec, these are the limits of a process that is
+started with exec. It also reads the limits of process 1, or of the process that --pid names. In
+an ephemeral container (kubectl debug --target), these are the target's limits, and verify
+checks only them.
 
 The exit status is 1 if RDMA would fail.`,
 		Example: `  rdma-spec verify

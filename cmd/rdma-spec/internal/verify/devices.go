@@ -41,7 +41,7 @@ func (v *verification) devices(dir string) (held []heldHCA) {
 		return nil
 	case len(files) == 0:
 		v.fails("device", causeDevice,
-			"verbs devices: none in /dev/infiniband: request the RDMA device plugin's resource or, where the policy lists the "+
+			"verbs devices: none in /dev/infiniband: request the RDMA device plugin's resource or, if the policy lists the "+
 				"namespace, annotate the pod with %s: \"true\"",
 			policy.AnnotationKey)
 		return nil
@@ -73,7 +73,8 @@ func (v *verification) devices(dir string) (held []heldHCA) {
 		}
 		if h.hca.Unread != "" {
 			h.opened = false
-			v.fails("device", causeDevice, "%s: %s: its firmware hangs: see the node's kernel log, and have the node reset it",
+			v.fails("device", causeDevice, "%s: %s: its firmware does not respond: check the node's kernel log, and reset "+
+				"the HCA on the node",
 				h.hca.Name, h.hca.Unread)
 		}
 		h.name = cmp.Or(h.hca.Name, h.name)
@@ -124,7 +125,7 @@ func openFix(err error, hidden, everybody bool) (cause, string) {
 	switch {
 	case errors.Is(err, unix.EPERM) && hidden:
 		return causeDevice,
-			"its HCA is in another network namespace, and the node's mode is exclusive: have an RDMA CNI plugin move the HCA " +
+			"its HCA is in another network namespace, and the node's mode is exclusive: let an RDMA CNI plugin move the HCA " +
 				"into the pod's namespace, or run rdma system set netns shared on the node"
 	case errors.Is(err, unix.EPERM):
 		return causeCgroup, "the container's device cgroup does not allow it: a mount alone is not sufficient; get the " +

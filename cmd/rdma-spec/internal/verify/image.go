@@ -20,7 +20,7 @@ func (v *verification) libraries(held []heldHCA) {
 	}
 	if image.LibVerbs == "" {
 		v.add("library", note,
-			"libibverbs: not in the image's usual directories: a program must bring its own or link it statically")
+			"libibverbs: not in the image's usual directories: a program must include its own copy, or link it statically")
 		return
 	}
 	v.add("library", doctor.OK, "libibverbs: %s", image.LibVerbs)
@@ -51,8 +51,8 @@ func (v *verification) libraries(held []heldHCA) {
 		case !abi.Has(h.abi):
 			is = doctor.Unknown
 			said = fmt.Sprintf("%s; the kernel's ABI is %d, and rdma-core's provider supports %d to "+
-				"%d; with another ABI it reports \"does not support the kernel ABI\": install the provider that belongs to the "+
-				"kernel's driver", provider, h.abi, abi.Least, abi.Most)
+				"%d; with a different ABI, it reports \"does not support the kernel ABI\": install the provider that matches "+
+				"the kernel's driver", provider, h.abi, abi.Least, abi.Most)
 		}
 		v.add("library", is, "provider %s for %s: %s", driver, h.name, said)
 	}

@@ -26,7 +26,7 @@ func (v *verification) registering(held []heldHCA) {
 	const spare = 16 << 20 // for the program itself
 	if room, known := v.room(); known && room < uint64(v.size)+spare {
 		v.add("lock", doctor.Unknown,
-			"register %s: skipped: the container may use only %s more memory, and would be killed; set a lower --lock",
+			"register %s: skipped: the container is allowed only %s more memory, and would be killed: set a lower --lock",
 			v.size, spec.Limit(room))
 		if !v.mayLock() {
 			v.fails("memlock", causeMemlock, "memlock of this process: less than %s: %s", v.size, memlockFix)
@@ -72,7 +72,7 @@ func (v *verification) registered(h heldHCA, err error) bool {
 	case errors.Is(err, unix.EIO), errors.Is(err, unix.ENODEV), errors.Is(err, unix.ENXIO):
 		v.fails("register", causeDevice, "%s: the HCA is gone: recreate the pod", said)
 	default:
-		v.add("register", doctor.Unknown, "%s: its driver (%s) expects another request", said, h.driver)
+		v.add("register", doctor.Unknown, "%s: its driver (%s) expects a different request", said, h.driver)
 		return false
 	}
 	return true
@@ -84,9 +84,9 @@ func (v *verification) locked(err error) {
 	said := fmt.Sprintf("lock %s: %v", v.size, err)
 	switch {
 	case err == nil:
-		v.add("lock", doctor.OK, "lock %s, instead of registering it: done", v.size)
+		v.add("lock", doctor.OK, "lock %s instead of registering it: succeeded", v.size)
 	case refused && !v.mayLock():
-		v.fails("lock", causeMemlock, "lock %s, instead of registering it: %v: memlock is %s: %s", v.size, err,
+		v.fails("lock", causeMemlock, "lock %s instead of registering it: %v: memlock is %s: %s", v.size, err,
 			v.own.Memlock.Soft, memlockFix)
 	case errors.Is(err, unix.EPERM): // memlock and the capability suffice
 		v.add("lock", note,

@@ -32,7 +32,7 @@ var causes = []struct{ name, means string }{
 	{"memory", `"Couldn't allocate MR" is caused by a lack of memory that can be pinned, or of the HCA's memory keys`},
 	{"rdma cgroup", `"Couldn't allocate MR" and similar errors are caused by the cgroup's limit rdma.max`},
 	{"device cgroup", "the container cannot open the HCA, so no memory can be registered"},
-	{"security module", "a security module forbids the container to open the HCA, so no memory can be registered"},
+	{"security module", "a security module prevents the container from opening the HCA, so no memory can be registered"},
 	{"file mode", "the container's user cannot open the HCA, so no memory can be registered"},
 	{"device", "the container has no usable HCA, so no memory can be registered"},
 	{"namespace", "all addresses of an HCA belong to another network namespace; this prevents connections, but not " +
@@ -77,7 +77,8 @@ func (v *verification) tried() string {
 			"container", v.target,
 			v.size)
 	case done("register"):
-		return fmt.Sprintf(`%s of memory can be registered; if a program still reports "Couldn't allocate MR", its buffers may be larger, or in GPU memory (nvidia_peermem, DMA-BUF)`, v.size)
+		return fmt.Sprintf(`%s of memory can be registered; if a program still reports "Couldn't allocate " +
+			"MR", its buffers might be larger, or in GPU memory (nvidia_peermem, DMA-BUF)`, v.size)
 	case done("lock"):
 		return fmt.Sprintf("%s of memory can be locked, but no memory was registered", v.size)
 	}

@@ -34,11 +34,12 @@ func Command() *cobra.Command {
 		Use:   "wait",
 		Short: "Wait until the plugin is registered on this node",
 		Long: `Wait until nri-rdma is registered with this node's container runtime. In an init container of a
-device plugin, it keeps pods that request the RDMA resource off the node until then.
+device plugin, it keeps pods that request the RDMA resource off the node until the plugin is
+registered.
 
-The registered plugin has a kernel lock on ` + inforce.File + `. That
-directory is all that rdma-spec wait reads. It needs no capability, no network, and no
-credential. It prints what it waits for at once, and then every 30 seconds.
+The registered plugin holds a kernel lock on ` + inforce.File + `. That
+directory is all that rdma-spec wait reads. It needs no capabilities, no network, and
+no credentials. It prints what it is waiting for immediately, and then every 30 seconds.
 
 The exit status is 1 if the plugin is not registered in time, and 3 if rdma-spec cannot find
 out whether it is.`,
@@ -48,7 +49,7 @@ out whether it is.`,
 		GroupID: cli.GroupNode,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if _, err := os.Stat(filepath.Join(root, "run")); err != nil {
-				return fmt.Errorf("--root %s: it does not have the node's run: %w", root, err)
+				return fmt.Errorf("--root %s: the directory does not contain the node's run: %w", root, err)
 			}
 			ctx := cmd.Context()
 			if timeout > 0 {
@@ -65,7 +66,7 @@ out whether it is.`,
 	}
 	f := cmd.Flags()
 	cli.AddDurationFlag(f, &timeout, "timeout", 0, "give up after this `DURATION`, such as 5m; 0 waits forever")
-	f.StringVar(&root, "root", "/", "the directory that has the node's run")
+	f.StringVar(&root, "root", "/", "the directory that contains the node's run")
 	return cmd
 }
 

@@ -81,8 +81,8 @@ func (d Editor) Handler(ctx context.Context, spec func(base []byte) ([]byte, err
 			d.File(), name)
 	}
 	if pattern, by := d.Importing(all, file); pattern != "" {
-		return nil, fmt.Errorf("%s imports %q, which also matches the base spec %s, so containerd would not start: import "+
-			"%s", by, pattern, file, filepath.Join(filepath.Dir(pattern), "*.toml"))
+		return nil, fmt.Errorf("%s imports %q, which also matches the base spec %s, so containerd would not start: "+
+			"import %s instead", by, pattern, file, filepath.Join(filepath.Dir(pattern), "*.toml"))
 	}
 	content, err := spec(base)
 	if err != nil {

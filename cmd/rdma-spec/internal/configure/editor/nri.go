@@ -33,8 +33,8 @@ func (d Editor) hasNRI(ctx context.Context, required bool) error {
 		return err
 	}
 	if met, first := requirement.Adjusting.Met("containerd", version); !met {
-		return fmt.Errorf("containerd %s has no NRI that can set limits: upgrade it to %s or later, or use rdma-spec "+
-			"configure handler", version, first)
+		return fmt.Errorf("containerd %s does not support NRI plugins that set limits: upgrade it to %s or later, or use "+
+			"rdma-spec configure handler", version, first)
 	}
 	if met, first := requirement.Validating.Met("containerd", version); required && !met {
 		return fmt.Errorf("containerd %s has no validator for required plugins: upgrade it to %s or later", version, first)

@@ -28,7 +28,7 @@ func TestProgramsThatFail(t *testing.T) {
 		"no word": {"[ $1 = --version ] && echo containerd x v2.4.2",
 			"config.toml: exit status 1: correct it first"},
 		"a missing import": {`[ $1 = --version ] && echo containerd x v2.4.2 || echo '[plugins]'`,
-			"config.toml imports /nowhere/x.toml, which does not exist, and without which containerd does not start: correct " +
+			"config.toml imports /nowhere/x.toml, which does not exist, so containerd does not start: correct " +
 				"it first"},
 		"CRI off, by its newest name": {
 			`[ $1 = --version ] && echo containerd x v2.4.2 || echo 'disabled_plugins = ["io.containerd.cri.v1.runtime"]'`,
@@ -36,7 +36,7 @@ func TestProgramsThatFail(t *testing.T) {
 		},
 		"CRI off": {`[ $1 = --version ] && echo containerd x v2.4.2 || echo 'disabled_plugins = ["cri"]'`,
 			"turns off the plugin cri in disabled_plugins"},
-		"too old":               {"echo containerd x v1.7.6", "containerd 1.7.6 has no NRI that can set limits"},
+		"too old":               {"echo containerd x v1.7.6", "containerd 1.7.6 does not support NRI plugins that set limits"},
 		"a change is not taken": {`[ $1 = --version ] && echo containerd x v2.4.2 || printf "[plugins.'io.containerd.nri.v1.nri']\ndisable = true\n"`, "cannot make the change: "},
 		"a change loses a handler": {
 			`[ $1 = --version ] && echo containerd x v2.4.2 && exit
@@ -72,7 +72,7 @@ func TestGeneratedFiles(t *testing.T) {
 	const rke2 = "data/agent/etc/containerd/"
 	root := scratch.With(t, map[string]string{"usr/bin/containerd": "", "x/config.toml": text, "data/bin/containerd": "",
 		"etc/rancher/rke2/config.yaml": "data-dir: /data\n", rke2 + "config.toml": text}, 0o600)
-	for config, want := range map[string]string{"x/config.toml": "config.toml is generated, so a change would",
+	for config, want := range map[string]string{"x/config.toml": "config.toml is generated, so a change to it would",
 		rke2 + "config.toml": rke2 + "config-v3.toml.tmpl"} {
 		d, err := containerd.Choose(containerd.Find(root), filepath.Join(root, config), root)
 		if err != nil {

@@ -170,7 +170,7 @@ func (w *writing) meet(ctx context.Context, g record.Goal, tree, now map[string]
 		return nil, err
 	}
 	if w.Template == "" && generated.Match(main.Text) {
-		return nil, fmt.Errorf("%s is generated, so a change would be lost: change its source", w.File())
+		return nil, fmt.Errorf("%s is generated, so a change to it would be lost: change its source instead", w.File())
 	}
 	version, err := w.fileVersion(ctx, main)
 	if err != nil {

@@ -65,7 +65,7 @@ var plantedContainers = []fault{
 			c := s.container()
 			c.RDMA, c.State, c.Memlock, c.Registers, c.Wanted = false, node.StateUnseen, both(8<<20), bytesOf(8<<20), nil
 			c.Fix.Text = `list its runtime handler "nvidia" in optIn.mofedRuntimeHandlers, and recreate the pod`
-			c.Problems = []string{"NVIDIA's container runtime added its HCAs after NRI (NVIDIA_MOFED=enabled), so the plugin " +
+			c.Problems = []string{"NVIDIA's container runtime added its HCAs after the NRI plugins ran (NVIDIA_MOFED=enabled), so the plugin " +
 				"did not see them: " + c.Fix.Text}
 		},
 	},

@@ -92,7 +92,7 @@ func (d Daemon) explain(ctx context.Context, all []File, said refusal) error {
 				"a newer containerd", f.Path, f.Version(), version, reads)
 		}
 		if f.Tree == nil && f.Pattern != "" && filepath.Ext(f.Name) != ".toml" {
-			return fmt.Errorf("%s imports %q, which matches %s, and containerd does not start with it: import %s", f.By,
+			return fmt.Errorf("%s imports %q, which matches %s and prevents containerd from starting: import %s instead", f.By,
 				f.Pattern, f.Name, filepath.Join(filepath.Dir(f.Pattern), "*.toml"))
 		}
 	}

@@ -87,7 +87,7 @@ func (d Daemon) Files(ctx context.Context, planned Contents) (all []File, err er
 		return nil, err
 	}
 	if main.Text == nil && d.Told && d.Template == "" && d.DropIns == "" {
-		return nil, fmt.Errorf("%s does not exist, and the daemon is started with --config %s", d.File(), d.Config)
+		return nil, fmt.Errorf("%s does not exist, but the daemon is started with --config %s", d.File(), d.Config)
 	}
 	if d.DropIns != "" {
 		if main, planned, err = d.generated(ctx, planned, main); err != nil {
@@ -105,13 +105,13 @@ func (d Daemon) Files(ctx context.Context, planned Contents) (all []File, err er
 			f.Text, err = planned.Read(f.Path)
 			switch {
 			case errors.Is(err, syscall.EISDIR) || planned.dir(f.Path):
-				return all, fmt.Errorf("%s imports %q, which matches the directory %s, and containerd does not start with it: "+
-					"import %s", f.By, f.Pattern, f.Name, filepath.Join(filepath.Dir(f.Pattern), "*.toml"))
+				return all, fmt.Errorf("%s imports %q, which matches the directory %s and prevents containerd from starting: "+
+					"import %s instead", f.By, f.Pattern, f.Name, filepath.Join(filepath.Dir(f.Pattern), "*.toml"))
 			case err != nil:
 				return all, err
 			case f.Text == nil:
-				return all, fmt.Errorf("%s imports %s, which does not exist, and without which containerd does not start: "+
-					"correct it first", f.By, f.Name)
+				return all, fmt.Errorf("%s imports %s, which does not exist, so containerd does not start: correct the import "+
+					"first", f.By, f.Name)
 			}
 		}
 		f.Tree, _ = tomledit.Parse(f.Text)

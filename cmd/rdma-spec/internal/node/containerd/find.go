@@ -264,8 +264,8 @@ func Choose(found []Daemon, file, root string) (Daemon, error) {
 
 func (d Daemon) usable() (Daemon, error) {
 	if d.Program == nil {
-		return Daemon{}, fmt.Errorf("no containerd binary below %s: %s of %s exists, but its program does not: install it "+
-			"first",
+		return Daemon{}, fmt.Errorf("no containerd binary below %s: %s of %s exists, but the program does not: install "+
+			"containerd first",
 			d.Root, d.File(), d.Name)
 	}
 	return d, nil

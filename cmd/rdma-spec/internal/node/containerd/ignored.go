@@ -99,7 +99,7 @@ func (d Daemon) unknown(ctx context.Context, version string, all []File) (found 
 			})
 			if is {
 				found = append(found, Ignored{File: f, Lost: []string{key},
-					Reason: fmt.Sprintf("containerd %s does not know the key %s of %s", version, key, name),
+					Reason: fmt.Sprintf("containerd %s does not support the key %s of %s", version, key, name),
 					Fix:    fmt.Sprintf("correct the key in %s, or remove it", f.Path)})
 			}
 		}

@@ -110,7 +110,7 @@ func (d Daemon) collect(ctx context.Context, planned Contents, dir, file string,
 		}
 		tree, err := tomledit.Parse(text)
 		if err != nil {
-			return nil, nil, fmt.Errorf("%s: %w, and k0s does not start containerd with it", path, err)
+			return nil, nil, fmt.Errorf("%s: %w, so k0s does not start containerd", path, err)
 		}
 		if slices.ContainsFunc(plugins, func(plugin string) bool {
 			_, says := tomledit.Lookup(tree, "plugins", plugin)

@@ -69,7 +69,7 @@ func TestK0s(t *testing.T) {
 			k0sDrops + "z.toml": nriOff + "  socket_path = '/x.sock'\n"}, next{files: "/" + k0sFile + " /" + k0sDrops + "z.toml /" + k0sCRI,
 			handlers: "runc", nriOff: true, ignored: "/" + k0sDrops + "z.toml: socket_path"}},
 		"a drop-in that is not TOML": {"1.7.35", map[string]string{k0sFile: k0sMade, k0sDrops + "a.toml": "[x]\n[x]\n"},
-			next{err: "and k0s does not start containerd with it"}},
+			next{err: "so k0s does not start containerd"}},
 	} {
 		for version := range strings.FieldsSeq(test.versions) {
 			t.Run(name+"/"+version, func(t *testing.T) {

@@ -203,22 +203,22 @@ var nodes = map[string]struct {
 	}, next{files: "/etc/cri/config.toml", handlers: "runc", nriOff: true}},
 	"the unit names a file that is missing": {"1.7.35 2.4.2", map[string]string{
 		unit: "[Service]\nExecStart=/usr/bin/containerd --config=/etc/cri/config.toml\n",
-	}, next{err: "/etc/cri/config.toml does not exist, and the daemon is started with --config /etc/cri/config.toml"}},
+	}, next{err: "/etc/cri/config.toml does not exist, but the daemon is started with --config /etc/cri/config.toml"}},
 	"a named import is missing": {"1.7.35 2.2.9 2.4.2", map[string]string{
 		etc + "config.toml": "version = 2\nimports = ['/etc/containerd/none/*.toml', '/etc/containerd/x.toml']\n",
-	}, next{files: "config.toml", err: "config.toml imports /etc/containerd/x.toml, which does not exist, and without which containerd does not start"}},
+	}, next{files: "config.toml", err: "config.toml imports /etc/containerd/x.toml, which does not exist, so containerd does not start"}},
 	"an import of an import is missing": {"2.4.2", map[string]string{
 		etc + "config.toml": "version = 3\nimports = ['a.toml']\n", etc + "a.toml": "version = 3\nimports = ['b?.toml']\n",
 		etc + "b1.toml": off,
 	}, next{files: "config.toml a.toml", err: "a.toml imports /etc/containerd/b?.toml, which does not exist"}},
 	"a pattern takes a directory": {"1.7.35 2.4.2", map[string]string{
 		etc + "config.toml": "version = 2\nimports = ['/etc/containerd/*']\n", etc + "conf.d/x.toml": "",
-	}, next{err: `config.toml imports "/etc/containerd/*", which matches the directory /etc/containerd/conf.d, and containerd does not ` +
-		"start with it: import /etc/containerd/*.toml"}},
+	}, next{err: `config.toml imports "/etc/containerd/*", which matches the directory /etc/containerd/conf.d and prevents containerd ` +
+		"from starting: import /etc/containerd/*.toml"}},
 	"a pattern takes a base spec": {"1.7.35 2.4.2", map[string]string{
 		etc + "config.toml": "version = 2\nimports = ['/etc/containerd/r*']\n", etc + "rdma-spec-rdma.json": "{}\n",
 	}, next{files: "config.toml rdma-spec-rdma.json", err: `imports "/etc/containerd/r*", which matches ` +
-		"/etc/containerd/rdma-spec-rdma.json, and containerd does not start with it: import /etc/containerd/*.toml"}},
+		"/etc/containerd/rdma-spec-rdma.json and prevents containerd from starting: import /etc/containerd/*.toml"}},
 	"a byte order mark, which 1.7 reads": {"1.7.35", map[string]string{
 		etc + "config.toml": "\xef\xbb\xbfversion = 2\nimports = ['a.toml']\n",
 		etc + "a.toml":      "\xef\xbb\xbfversion = 2\n[plugins.'io.containerd.nri.v1.nri']\ndisable = false\n",

@@ -65,7 +65,7 @@ func TestRead(t *testing.T) {
 			},
 		},
 		"idle": {},
-		"old":  {Unknown: "the kernel does not list who has opened it; this needs Linux 5.14"},
+		"old":  {Unknown: "the kernel does not list which processes have opened it; this requires Linux 5.14"},
 	}
 	for _, queuePairs := range []bool{true, false} {
 		got, err := rdma.Read(t.Context(), root, queuePairs)

@@ -129,7 +129,7 @@ func read(conn *netlink.Conn, index uint32, root string, queuePairs bool) HCA {
 		}
 	})
 	if errors.Is(err, unix.EINVAL) {
-		return HCA{Unknown: "the kernel does not list who has opened it; this needs Linux 5.14"}
+		return HCA{Unknown: "the kernel does not list which processes have opened it; this requires Linux 5.14"}
 	}
 	err = errors.Join(err, dump(conn, getDomains, index, func(o object) {
 		domains[o.domain] = contexts[o.context].made(o, Objects{})
@@ -144,7 +144,7 @@ func read(conn *netlink.Conn, index uint32, root string, queuePairs bool) HCA {
 		}))
 	}
 	if err != nil {
-		return HCA{Unknown: "the kernel does not list who uses it: " + err.Error()}
+		return HCA{Unknown: "the kernel does not list which processes use it: " + err.Error()}
 	}
 	h := HCA{Processes: map[int]Process{}}
 	for _, c := range contexts {

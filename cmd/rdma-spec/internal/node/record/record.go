@@ -84,7 +84,8 @@ func Read(root string) (*Record, error) {
 	err = from.Decode(r)
 	switch {
 	case r.Format != format && (err == nil || r.Format != 0):
-		return nil, fmt.Errorf("%s has format %d, but this rdma-spec supports format %d: use the version that wrote it",
+		return nil, fmt.Errorf("%s has format %d, but this rdma-spec supports format %d: use the version of rdma-spec "+
+			"that wrote the file",
 			r.File(), r.Format, format)
 	case err != nil:
 		return nil, fmt.Errorf("%s: %w", r.File(), err)

@@ -40,8 +40,8 @@ func Choose(ctx context.Context, found []containerd.Daemon, root, name, config s
 			}
 		}
 		if len(found) > 0 {
-			return d, false, fmt.Errorf("the kubelet uses %s, which is not the socket of a containerd or CRI-O on this node: "+
-				"if a containerd behind it runs the pods, select it with --config", endpoint)
+			return d, false, fmt.Errorf("the kubelet uses %s, which is not the socket of a containerd or CRI-O on this "+
+				"node: if a containerd behind this socket runs the pods, select that containerd with --config", endpoint)
 		}
 	}
 	serving := slices.DeleteFunc(slices.Clone(found), func(d containerd.Daemon) bool {

@@ -92,7 +92,7 @@ func readCRIO(t process.Table) (CRIO, error) {
 		for _, k := range crioKinds {
 			value, says := tomledit.Lookup(tree, "crio", k.table, k.key)
 			if says && reflect.TypeOf(value) != reflect.TypeOf(k.kind) {
-				return c, fmt.Errorf("%s: %s in the section [crio.%s] is %#v, with which CRI-O does not start: write %s", path,
+				return c, fmt.Errorf("%s: %s in the section [crio.%s] is %#v, which prevents CRI-O from starting: write %s", path,
 					k.key, k.table, value, k.says)
 			}
 		}

@@ -40,9 +40,9 @@ func TestReadNextStart(t *testing.T) {
 			"[plugins.'io.containerd.cri.v1.runtime'.containerd.runtimes.bare]\nbase_runtime_spec = ''\n"}, "bare of /etc/containerd/h.toml has no type"},
 		"CRI-O": {"", map[string]string{crio: "[crio.nri]\nenable_nri = false\n"}, "NRI: enable_nri = false"},
 		"a text for a boolean": {"", map[string]string{crio: "[crio.nri]\nenable_nri = \"true\"\n"}, `error: /etc/crio/crio.conf: enable_nri in the ` +
-			`section [crio.nri] is "true", with which CRI-O does not start: write true or false without quotes`},
+			`section [crio.nri] is "true", which prevents CRI-O from starting: write true or false without quotes`},
 		"a number for a list": {"", map[string]string{crio: "", "etc/crio/crio.conf.d/00": "[crio.runtime]\ndefault_ulimits = 'memlock=-1:-1'\n"},
-			"error: /etc/crio/crio.conf.d/00: default_ulimits in the section [crio.runtime] is \"memlock=-1:-1\", with which CRI-O does not start: write a list"},
+			"error: /etc/crio/crio.conf.d/00: default_ulimits in the section [crio.runtime] is \"memlock=-1:-1\", which prevents CRI-O from starting: write a list"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			root := scratch.With(t, test.files, 0o600)
