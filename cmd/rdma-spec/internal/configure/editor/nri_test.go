@@ -29,7 +29,7 @@ func TestProgramsThatFail(t *testing.T) {
 			"config.toml: exit status 1: correct it first"},
 		"a missing import": {`[ $1 = --version ] && echo containerd x v2.4.2 || echo '[plugins]'`,
 			"config.toml imports /nowhere/x.toml, which does not exist, so containerd does not start: correct " +
-				"it first"},
+				"the import first"},
 		"CRI off, by its newest name": {
 			`[ $1 = --version ] && echo containerd x v2.4.2 || echo 'disabled_plugins = ["io.containerd.cri.v1.runtime"]'`,
 			"turns off the plugin io.containerd.cri.v1.runtime",
