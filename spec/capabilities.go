@@ -16,23 +16,23 @@ const CapIPCLock = "CAP_IPC_LOCK"
 type CapabilitySets []string
 
 var (
-	// BaseSets are those that a base spec can give: CRI clears inheritable and ambient.
+	// BaseSets are the sets that a base spec can set: CRI clears inheritable and ambient.
 	BaseSets = CapabilitySets{"bounding", "effective", "permitted"}
-	// AllSets make a capability hold for users other than root and for every exec: a stored spec can give them.
+	// AllSets make a capability effective also for users other than root, and for every exec. A stored spec can set them.
 	AllSets = CapabilitySets{"bounding", "effective", "permitted", "inheritable", "ambient"}
 )
 
-// defaultCapabilities are those that containerd and CRI-O give a container whose author sets none
+// defaultCapabilities are the capabilities that containerd and CRI-O give a container whose securityContext sets none
 // (containerd, pkg/oci, defaultUnixCaps).
 var defaultCapabilities = []string{
 	"CAP_CHOWN", "CAP_DAC_OVERRIDE", "CAP_FSETID", "CAP_FOWNER", "CAP_MKNOD", "CAP_NET_RAW", "CAP_SETGID", "CAP_SETUID",
 	"CAP_SETFCAP", "CAP_SETPCAP", "CAP_NET_BIND_SERVICE", "CAP_SYS_CHROOT", "CAP_KILL", "CAP_AUDIT_WRITE",
 }
 
-// DroppedAll reports whether a bounding set looks like that of a container whose author dropped all capabilities: fewer
-// than half of the runtime's default ones are left. A spec does not record what was dropped, only what is left; `drop:
-// [ALL]` with some added back is recognised, a `drop: [NET_RAW]` is not mistaken for it, and a lone `drop: [IPC_LOCK]`
-// cannot be seen at all, since IPC_LOCK is not a default capability.
+// DroppedAll reports whether a container's author seems to have dropped all capabilities: the bounding set contains
+// fewer than half of the runtime's default capabilities. A spec does not record which capabilities were dropped, only
+// which are left. DroppedAll recognizes `drop: [ALL]` even if some capabilities were added back, and does not mistake
+// `drop: [NET_RAW]` for it. It cannot detect `drop: [IPC_LOCK]`, since IPC_LOCK is not a default capability.
 func DroppedAll(bounding []string) bool {
 	left := 0
 	for _, c := range defaultCapabilities {
@@ -43,9 +43,10 @@ func DroppedAll(bounding []string) bool {
 	return 2*left < len(defaultCapabilities)
 }
 
-// BoundingSet returns the capabilities of a container whose securityContext adds and drops some, as far as DroppedAll
-// and IPC_LOCK need them, that is, ALL adds no others. containerd and CRI-O alike compare names case-insensitively,
-// drop after they add, and take ALL first (containerd, internal/cri/opts, WithCapabilities; CRI-O, setupCapabilities).
+// BoundingSet returns the bounding set of a container whose securityContext adds and drops these capabilities. For ALL,
+// it adds only the capabilities that DroppedAll and IPCLock.Adds need. containerd and CRI-O both compare names
+// case-insensitively, drop after they add, and apply ALL first (containerd, internal/cri/opts, WithCapabilities; CRI-O,
+// setupCapabilities).
 func BoundingSet(add, drop []string) []string {
 	all := func(name string) bool { return strings.EqualFold(name, "ALL") }
 	set := slices.Clone(defaultCapabilities)
@@ -63,7 +64,7 @@ func BoundingSet(add, drop []string) []string {
 	})
 }
 
-// Adds reports whether CAP_IPC_LOCK is added to a container with the given bounding set.
+// Adds reports whether a Grant adds CAP_IPC_LOCK to a container with this bounding set.
 func (mode IPCLock) Adds(bounding []string) bool {
 	switch requested := slices.Contains(bounding, CapIPCLock); mode {
 	case IPCLockIfRequested:
@@ -75,7 +76,7 @@ func (mode IPCLock) Adds(bounding []string) bool {
 	}
 }
 
-// addIPCLock adds CAP_IPC_LOCK to the named sets of process.capabilities that do not have it.
+// addIPCLock adds CAP_IPC_LOCK to those of the given sets of process.capabilities that lack it.
 func addIPCLock(process *object, mode IPCLock, sets CapabilitySets) error {
 	return process.edit("capabilities", func(capabilities *object) error {
 		_, bounding, err := names(capabilities, "bounding")
@@ -98,7 +99,7 @@ func addIPCLock(process *object, mode IPCLock, sets CapabilitySets) error {
 	})
 }
 
-// hasIPCLock reports whether CAP_IPC_LOCK is in all of the named sets of process.capabilities.
+// hasIPCLock reports whether all of the given sets of process.capabilities contain CAP_IPC_LOCK.
 func hasIPCLock(process *object, sets CapabilitySets) (bool, error) {
 	capabilities, err := process.child("capabilities")
 	if err != nil {
@@ -112,7 +113,7 @@ func hasIPCLock(process *object, sets CapabilitySets) (bool, error) {
 	return true, nil
 }
 
-// names gives the strings of the array that stands at a key, as their text and decoded.
+// names returns the strings in the array at a key, both as JSON text and decoded.
 func names(o *object, key string) (texts []json.RawMessage, decoded []string, err error) {
 	if texts, err = o.list(key); err != nil {
 		return nil, nil, err

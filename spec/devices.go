@@ -13,10 +13,11 @@ import (
 	"github.com/rdma-spec/rdma-spec/spec/hca"
 )
 
-// DeviceAccess is the device cgroup access that a granted device gets: no mknod.
+// DeviceAccess is the access to a granted device in the device cgroup: read and write, without mknod.
 const DeviceAccess = "rw"
 
-// addDevices adds devices to linux.devices where they are not there already, and the cgroup rules that allow them.
+// addDevices adds to linux.devices the devices that it lacks, and to linux.resources.devices the cgroup rules that
+// allow them. It returns an error if another device is already at a device's path.
 func addDevices(linux *object, devices []hca.Device) error {
 	texts, present, err := objects[specs.LinuxDevice](linux, "devices", "a device")
 	if err != nil {
@@ -34,8 +35,8 @@ func addDevices(linux *object, devices []hca.Device) error {
 			taken[d.Path] = granted
 			texts = append(texts, encode(granted))
 		case !sameDevice(other, granted):
-			return fmt.Errorf("linux.devices already has a device at %s (type %s, %d:%d), where %s is to be added: remove it "+
-				"from the spec",
+			return fmt.Errorf("linux.devices already contains another device at %s (type %s, %d:%d), so %s cannot be added: "+
+				"remove it from the spec",
 				d.Path, other.Type, other.Major, other.Minor, d.Number)
 		}
 	}
@@ -53,14 +54,13 @@ func ociDevice(d hca.Device) specs.LinuxDevice {
 	}
 }
 
-// sameDevice reports whether an entry of a spec is the granted character device; "u" is OCI's other name for the type
+// sameDevice reports whether an entry in a spec is the granted character device. "u" is OCI's other name for the type
 // "c".
 func sameDevice(present, granted specs.LinuxDevice) bool {
 	return (present.Type == "c" || present.Type == "u") && present.Major == granted.Major && present.Minor == granted.Minor
 }
 
-// allowDevices appends the cgroup rules that the devices need and that are not there. Later rules win, so they stand
-// last.
+// allowDevices appends the missing cgroup rules for the devices. It appends them because the last matching rule wins.
 func allowDevices(resources *object, devices []hca.Device) error {
 	texts, rules, err := objects[specs.LinuxDeviceCgroup](resources, "devices", "a device rule")
 	if err != nil {
@@ -71,7 +71,7 @@ func allowDevices(resources *object, devices []hca.Device) error {
 	for _, rule := range rules {
 		switch {
 		case !rule.Allow:
-			clear(allowed) // a later denial may take back what was allowed before it
+			clear(allowed) // the denial may override the rules before it
 		case rule.Type == "c" && rule.Major != nil && rule.Minor != nil && strings.Contains(rule.Access, "r") &&
 			strings.Contains(rule.Access, "w"):
 			allowed[number{*rule.Major, *rule.Minor}] = true

@@ -132,7 +132,7 @@ func TestApplyRefusesAnotherDeviceAtThePath(t *testing.T) {
 	moved := uverbs1
 	moved.Path = uverbs0.Path
 	_, err := Grant{Devices: []hca.Device{uverbs0, moved}}.Apply([]byte(`{}`), nil)
-	const want = "linux.devices already has a device at /dev/infiniband/uverbs0 (type c, 231:192), where 231:193 is to " +
+	const want = "linux.devices already contains another device at /dev/infiniband/uverbs0 (type c, 231:192), so 231:193 cannot " +
 		"be added: remove it from the spec"
 	if err == nil || err.Error() != want {
 		t.Errorf("Apply: %v; want %s", err, want)

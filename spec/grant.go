@@ -1,10 +1,12 @@
 // Copyright The rdma-spec Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package spec knows what an RDMA container gets, the Grant, and how an OCI runtime spec has to change for it.
+// Package spec defines the Grant, which is what the policy gives an RDMA container, and applies it to an OCI runtime
+// spec.
 //
-// It works on the JSON text of a spec and not on Go types, so that fields which no type here knows, and numbers that do
-// not fit into a float64, come out as they went in. It knows nothing of NRI, of containerd and of who may have what.
+// It edits the JSON text of a spec instead of decoding it into Go types, so that fields that it does not know, and
+// numbers that do not fit into a float64, stay unchanged. It does not know NRI or containerd, and does not decide which
+// container gets which Grant.
 package spec
 
 import (
@@ -15,14 +17,14 @@ import (
 	"github.com/rdma-spec/rdma-spec/spec/hca"
 )
 
-// Grant is the one unit of change: all that makes a container an RDMA container. The zero Grant changes nothing.
-// It describes what the container has in the end: applying it leaves alone what is there already.
+// Grant is everything that the policy gives an RDMA container. It describes the result: applying it does not change
+// what the container already has. The zero Grant changes nothing.
 type Grant struct {
-	// Memlock is the RLIMIT_MEMLOCK that the container's processes have at least, in bytes; 0 leaves it alone.
+	// Memlock is the least RLIMIT_MEMLOCK of the container's processes, in bytes; 0 does not change the limit.
 	Memlock Limit `json:"memlock,omitempty"`
 	// IPCLock is whether CAP_IPC_LOCK is added.
 	IPCLock IPCLock `json:"ipcLock,omitempty"`
-	// Devices are the character devices that the container holds, with read and write access in its device cgroup.
+	// Devices are the character devices that the container gets, with read and write access in its device cgroup.
 	Devices []hca.Device `json:"devices,omitempty"`
 }
 
@@ -31,17 +33,19 @@ type IPCLock string
 
 // The values of IPCLock.
 const (
-	// IPCLockNo leaves the capabilities alone.
+	// IPCLockNo does not change the capabilities.
 	IPCLockNo IPCLock = ""
-	// IPCLockIfRequested adds it to the sets that lack it in a container whose bounding set has it: its pod asks for it.
+	// IPCLockIfRequested adds it to the sets that lack it, but only if the bounding set contains it, because its pod
+	// requests it.
 	IPCLockIfRequested IPCLock = "if-requested"
-	// IPCLockUnlessDropped adds it, except where the spec shows that its author dropped all capabilities; see DroppedAll.
+	// IPCLockUnlessDropped adds it, unless the spec shows that the container's author dropped all capabilities; see
+	// DroppedAll.
 	IPCLockUnlessDropped IPCLock = "unless-dropped"
-	// IPCLockYes adds it in any case.
+	// IPCLockYes always adds it.
 	IPCLockYes IPCLock = "true"
 )
 
-// MarshalJSON writes memlock in words and in bytes; unlimited is the largest number, as for the kernel.
+// MarshalJSON writes memlock both as a text and in bytes. Unlimited is the largest uint64, as in the kernel.
 func (g Grant) MarshalJSON() ([]byte, error) {
 	type fields Grant
 	return json.Marshal(struct {
@@ -51,7 +55,7 @@ func (g Grant) MarshalJSON() ([]byte, error) {
 	}{g.Memlock, uint64(g.Memlock), fields(g)})
 }
 
-// String returns the grant in the words of logs and of explain: "memlock=unlimited ipc_lock=unless-dropped
+// String returns the grant as logs and the command explain show it: "memlock=unlimited ipc_lock=unless-dropped
 // devices=uverbs0,rdma_cm".
 func (g Grant) String() string {
 	var words []string
@@ -70,7 +74,7 @@ func (g Grant) String() string {
 	return strings.Join(words, " ")
 }
 
-// DeviceNames returns the base names of the grant's devices, joined by commas: "uverbs0,rdma_cm".
+// DeviceNames returns the base names of the grant's devices, separated by commas: "uverbs0,rdma_cm".
 func (g Grant) DeviceNames() string {
 	names := make([]string, 0, len(g.Devices))
 	for _, d := range g.Devices {
@@ -79,10 +83,10 @@ func (g Grant) DeviceNames() string {
 	return strings.Join(names, ",")
 }
 
-// Apply changes the JSON text of an OCI runtime spec as the grant describes, with CAP_IPC_LOCK in the capability sets
-// that are named. The text outside the changed arrays stays byte for byte; a spec that already has what the grant gives
-// comes back unchanged, so applying twice equals applying once. Errors name the place in the spec: not JSON, something
-// else where an object belongs, a key given twice, another device at a granted one's path.
+// Apply returns the JSON text of an OCI runtime spec with the grant added. It adds CAP_IPC_LOCK to the given capability
+// sets. The text outside the changed arrays stays byte for byte. Apply returns a spec that already has the whole grant
+// unchanged, so applying twice equals applying once. An error names the place in the spec: it is not JSON, a value has
+// the wrong type, an object has a key twice, or another device is at a granted device's path.
 func (g Grant) Apply(text []byte, sets CapabilitySets) ([]byte, error) {
 	root, err := parseObject(wholeSpec, text)
 	if err != nil {
@@ -100,7 +104,7 @@ func (g Grant) Apply(text []byte, sets CapabilitySets) ([]byte, error) {
 	return root.text, nil
 }
 
-// Confirmed is a spec that was read and edited at once.
+// Confirmed is the result of Confirm.
 type Confirmed struct {
 	Text         []byte // the edited spec
 	Memlock      Rlimit // before
@@ -108,8 +112,8 @@ type Confirmed struct {
 	IPCLock      bool   // afterwards, CAP_IPC_LOCK is in all of the sets
 }
 
-// Confirm is Apply without devices, and reads what the spec gives. A container's creation waits for it, so it parses
-// the spec once. Errors are those of Apply.
+// Confirm is Apply without devices, and also reads the memlock from the spec. It parses the spec only once, because a
+// container's creation waits for it. Errors are those of Apply.
 func (g Grant) Confirm(text []byte, sets CapabilitySets) (c Confirmed, err error) {
 	root, err := parseObject(wholeSpec, text)
 	if err != nil {
@@ -141,10 +145,10 @@ func (g Grant) edit(process *object, sets CapabilitySets) error {
 	return nil
 }
 
-// wholeSpec is how errors name the outermost object.
+// wholeSpec is the name of the outermost object in errors.
 const wholeSpec = "the spec"
 
-// typeError is the error for a place in a spec that does not hold what it should.
+// typeError returns the error for a place in a spec that does not contain the wanted type.
 func typeError(place, want string) error {
 	return fmt.Errorf("%s is not %s: not an OCI runtime spec that can be changed", place, want)
 }

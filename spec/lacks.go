@@ -5,20 +5,20 @@ package spec
 
 import "github.com/rdma-spec/rdma-spec/spec/hca"
 
-// Has is what a container has of what a Grant gives.
+// Has describes what a container already has, for comparison with a Grant.
 type Has struct {
-	// Memlock is the soft RLIMIT_MEMLOCK that it was given.
+	// Memlock is the container's soft RLIMIT_MEMLOCK, in bytes.
 	Memlock Limit
-	// IPCLock: it has CAP_IPC_LOCK.
+	// IPCLock is whether the container has CAP_IPC_LOCK.
 	IPCLock bool
-	// Bounding is its bounding set, on which it depends whether a grant adds CAP_IPC_LOCK; see IPCLock.Adds.
+	// Bounding is the container's bounding set, which determines whether a grant adds CAP_IPC_LOCK; see IPCLock.Adds.
 	Bounding []string
-	// Holds reports whether it holds a device; nil: devices are not compared.
+	// Holds reports whether the container has a device. If it is nil, devices are not compared.
 	Holds func(hca.Device) bool
 }
 
-// Lacks returns the part of a grant that a container lacks; the zero Grant if it lacks nothing. All that compares a
-// container with its grant compares it here.
+// Lacks returns the part of the grant that a container lacks; the zero Grant if it lacks nothing. Every comparison of a
+// container with its grant uses Lacks.
 func (g Grant) Lacks(has Has) (lacks Grant) {
 	if has.Memlock < g.Memlock {
 		lacks.Memlock = g.Memlock

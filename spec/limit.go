@@ -17,11 +17,11 @@ import (
 // Limit is a value of RLIMIT_MEMLOCK in bytes.
 type Limit uint64
 
-// Unlimited is RLIM_INFINITY, as the OCI runtime spec and NRI write it.
+// Unlimited is RLIM_INFINITY as the OCI runtime spec and NRI represent it.
 const Unlimited Limit = math.MaxUint64
 
-// LimitOf returns the limit that a number of bytes means: from 2^63-1 on it is unlimited, since configuration files
-// that have no larger number write that.
+// LimitOf returns the limit for a number of bytes. From 2^63-1 on, it returns Unlimited, since some configuration
+// formats have no larger number.
 func LimitOf(bytes uint64) Limit {
 	if bytes >= math.MaxInt64 {
 		return Unlimited
@@ -29,15 +29,16 @@ func LimitOf(bytes uint64) Limit {
 	return Limit(bytes)
 }
 
-// maxQuantityLength bounds what is handed to the quantity parser. The longest useful quantity is far shorter.
+// maxQuantityLength limits the text that the quantity parser gets, in bytes. The longest useful quantity is much
+// shorter.
 const maxQuantityLength = 32
 
-// hugeExponent finds what keeps the quantity parser busy for minutes, such as 1e-99999999, and cannot be the size of
-// anything on a node.
+// hugeExponent matches quantities such as 1e-99999999, for which the quantity parser needs minutes. None of them can be
+// a size on a node.
 var hugeExponent = regexp.MustCompile(`[eE][+-]?[0-9]{3}`)
 
-// ParseLimit reads "unlimited", a number of bytes up to 18446744073709551615 (see LimitOf), or a Kubernetes quantity of
-// bytes below 8Ei: 500M, 0.5Gi, 16Gi. The error says what is wrong with the value and what a good one looks like.
+// ParseLimit parses "unlimited", a number of bytes up to 18446744073709551615 (see LimitOf), or a Kubernetes quantity
+// of bytes below 8Ei: 500M, 0.5Gi, 16Gi. The error says what is wrong with the value, and gives valid examples.
 func ParseLimit(text string) (Limit, error) {
 	fail := func(format string, args ...any) (Limit, error) {
 		return 0, fmt.Errorf("memlock "+format+": write unlimited, or bytes such as 16Gi or 500M", args...)
@@ -61,15 +62,15 @@ func ParseLimit(text string) (Limit, error) {
 	switch {
 	case quantity.Sign() <= 0:
 		return fail("%q is not positive", text)
-	case quantity.CmpInt64(math.MaxInt64) >= 0: // the parser makes MaxInt64 of some that are larger
+	case quantity.CmpInt64(math.MaxInt64) >= 0: // the parser returns MaxInt64 for some larger values
 		return fail("%q is not less than 8Ei", text)
-	case quantity.CmpInt64(quantity.Value()) != 0: // rounded up
+	case quantity.CmpInt64(quantity.Value()) != 0: // Value rounds up
 		return fail("%q is not a whole number of bytes", text)
 	}
 	return Limit(quantity.Value()), nil
 }
 
-// String returns what ParseLimit reads: "unlimited", or the shortest exact size: "16Gi", "8Mi", "65537".
+// String returns a text that ParseLimit parses: "unlimited", or the shortest exact size: "16Gi", "8Mi", "65537".
 func (l Limit) String() string {
 	if l == Unlimited {
 		return "unlimited"
@@ -77,7 +78,7 @@ func (l Limit) String() string {
 	return resource.NewQuantity(int64(l), resource.BinarySI).String()
 }
 
-// Finite reports whether the limit is a number of bytes.
+// Finite reports whether the limit is a number of bytes, not Unlimited.
 func (l Limit) Finite() bool { return l != Unlimited }
 
 // MarshalJSON writes the limit as String does.
@@ -98,10 +99,11 @@ func (l *Limit) UnmarshalJSON(text []byte) error {
 	return err
 }
 
-// Rlimit is a limit of a process: soft is in force, and the process itself can raise it up to hard.
+// Rlimit is a process's RLIMIT_MEMLOCK in bytes. The kernel enforces Soft, which the process itself can raise up to
+// Hard.
 type Rlimit struct{ Soft, Hard Limit }
 
-// MarshalJSON writes both limits in words and in bytes; unlimited is the largest number, as for the kernel.
+// MarshalJSON writes both limits both as a text and in bytes. Unlimited is the largest uint64, as in the kernel.
 func (l Rlimit) MarshalJSON() ([]byte, error) {
 	return json.Marshal(struct {
 		Soft      Limit  `json:"soft"`
@@ -111,16 +113,16 @@ func (l Rlimit) MarshalJSON() ([]byte, error) {
 	}{l.Soft, uint64(l.Soft), l.Hard, uint64(l.Hard)})
 }
 
-// Raise returns the RLIMIT_MEMLOCK of a process that has the current one and must be able to lock at least want bytes,
-// and whether that differs from the current one. Neither soft nor hard is ever lowered.
+// Raise returns the RLIMIT_MEMLOCK that lets a process with the current limit lock at least want bytes, and whether it
+// differs from the current limit. It never lowers the soft or the hard limit.
 func (current Rlimit) Raise(want Limit) (Rlimit, bool) {
-	if current.Soft >= want { // the soft limit is what the kernel compares with
+	if current.Soft >= want { // the kernel enforces the soft limit
 		return current, false
 	}
 	return Rlimit{Soft: want, Hard: max(current.Hard, want)}, true
 }
 
-// RlimitMemlock is the rlimit's type, in the one spelling that runc and crun accept.
+// RlimitMemlock is the rlimit's type in the only spelling that both runc and crun accept.
 const RlimitMemlock = "RLIMIT_MEMLOCK"
 
 // rlimits returns process.rlimits.
@@ -129,7 +131,8 @@ func rlimits(process *object) ([]json.RawMessage, []specs.POSIXRlimit, error) {
 		"an rlimit with a type, and hard and soft from 0 to 18446744073709551615")
 }
 
-// raiseMemlock makes process.rlimits hold RLIMIT_MEMLOCK exactly once, soft and hard at least want.
+// raiseMemlock changes process.rlimits so that it contains RLIMIT_MEMLOCK exactly once, with soft and hard of at least
+// want.
 func raiseMemlock(process *object, want Limit) error {
 	texts, limits, err := rlimits(process)
 	if err != nil {
@@ -139,7 +142,7 @@ func raiseMemlock(process *object, want Limit) error {
 		kept    []json.RawMessage
 		current Rlimit
 		found   int
-		at      int // of the first one in kept
+		at      int // index of the first RLIMIT_MEMLOCK in kept
 	)
 	for i, limit := range limits {
 		if limit.Type == RlimitMemlock {

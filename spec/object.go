@@ -14,26 +14,26 @@ import (
 	"unicode"
 )
 
-// object is the text of a JSON object, of which values are cut out and others put in their place. Whatever is not set
-// stays byte for byte: white space, order, unknown keys, and how keys, strings and numbers are spelled.
+// object is the text of a JSON object in which values can be replaced. Everything else stays byte for byte: white
+// space, order, unknown keys, and the spelling of keys, strings, and numbers.
 type object struct {
-	place   string // where it stands in the spec, for errors: "process.capabilities"
+	place   string // the object's path in the spec, for errors: "process.capabilities"
 	text    []byte
 	values  map[string]span // by folded key
-	end     int             // where another member can be added
+	end     int             // offset at which another member can be added
 	changed bool
 }
 
-// span is where a value stands in the text.
+// span is the position of a value in the text.
 type span struct{ start, end int }
 
-// fold returns one spelling to all keys that are equal but for case. Go programs such as runc read all of them as the
-// same field.
+// fold returns the same spelling for all keys that differ only in case, which Go programs such as runc read as the same
+// field.
 func fold(key string) string {
 	return strings.Map(func(r rune) rune {
 		for {
 			next := unicode.SimpleFold(r)
-			if next <= r { // once around: the smallest of them
+			if next <= r { // the orbit wraps around here: next is its smallest rune
 				return next
 			}
 			r = next
@@ -41,8 +41,8 @@ func fold(key string) string {
 	}, key)
 }
 
-// parseObject reads one JSON object. Two keys that are equal but for case are an error: nothing says which of them
-// counts.
+// parseObject parses one JSON object. If two keys differ only in case, it returns an error, since it is undefined which
+// of them a runtime uses.
 func parseObject(place string, text []byte) (*object, error) {
 	if json.Valid(text) {
 		return members(place, text)
@@ -60,8 +60,8 @@ func parseObject(place string, text []byte) (*object, error) {
 	return nil, fmt.Errorf("%s is followed by other data: expected one JSON object", place)
 }
 
-// members finds the members of an object in valid JSON, and looks at each byte once. A container's creation waits for
-// it: decoding the spec level by level takes three times as long.
+// members finds the members of an object in valid JSON, and reads each byte once. A container's creation waits for it,
+// and decoding the spec level by level takes three times as long.
 func members(place string, text []byte) (*object, error) {
 	at := skipSpace(text, 0)
 	if text[at] != '{' {
@@ -82,7 +82,7 @@ func members(place string, text []byte) (*object, error) {
 		if _, twice := o.values[folded]; twice {
 			return nil, fmt.Errorf("%s has the key %q twice: remove one", place, key)
 		}
-		start = skipSpace(text, skipSpace(text, at)+1) // behind the colon
+		start = skipSpace(text, skipSpace(text, at)+1) // after the colon
 		o.end = skipValue(text, start)
 		o.values[folded] = span{start, o.end}
 		at = skipSpace(text, o.end)
@@ -90,7 +90,7 @@ func members(place string, text []byte) (*object, error) {
 	return o, nil
 }
 
-// skipSpace gives the place of the first byte from at on that is not white space.
+// skipSpace returns the offset of the first byte from at on that is not white space.
 func skipSpace(text []byte, at int) int {
 	for at < len(text) && strings.IndexByte(" \t\r\n", text[at]) >= 0 {
 		at++
@@ -98,7 +98,7 @@ func skipSpace(text []byte, at int) int {
 	return at
 }
 
-// skipValue returns the place behind the value that begins at a place in valid JSON.
+// skipValue returns the offset after the value that begins at an offset in valid JSON.
 func skipValue(text []byte, at int) int {
 	for depth := 0; ; at++ {
 		switch text[at] {
@@ -127,7 +127,7 @@ func skipValue(text []byte, at int) int {
 	}
 }
 
-// get returns the value of a key, nil where it is missing or null.
+// get returns the value of a key; nil if it is missing or null.
 func (o *object) get(key string) json.RawMessage {
 	at, found := o.values[fold(key)]
 	if value := o.text[at.start:at.end]; found && !bytes.Equal(value, []byte("null")) {
@@ -136,7 +136,7 @@ func (o *object) get(key string) json.RawMessage {
 	return nil
 }
 
-// set puts a value in the place of a key's former one, or adds the key behind all others.
+// set replaces the value of a key, or adds the key after all others.
 func (o *object) set(key string, value json.RawMessage) {
 	at, found := o.values[fold(key)]
 	if !found {
@@ -151,7 +151,7 @@ func (o *object) set(key string, value json.RawMessage) {
 	o.values[fold(key)] = span{at.start, at.start + len(value)}
 }
 
-// splice replaces a part of the text and moves what stands behind it.
+// splice replaces a part of the text, and adjusts the positions after it.
 func (o *object) splice(at span, with []byte) {
 	o.changed = true
 	o.text = slices.Concat(o.text[:at.start], with, o.text[at.end:])
@@ -164,7 +164,7 @@ func (o *object) splice(at span, with []byte) {
 	o.end += grown
 }
 
-// child returns the object that stands at a key, an empty one where there is none.
+// child returns the object at a key; an empty object if there is none.
 func (o *object) child(key string) (*object, error) {
 	value := o.get(key)
 	if value == nil {
@@ -173,7 +173,7 @@ func (o *object) child(key string) (*object, error) {
 	return members(o.join(key), value)
 }
 
-// edit changes the object that stands at a key, and makes it where there is none and the change needs one.
+// edit changes the object at a key. If there is none, edit adds it only if the change adds members.
 func (o *object) edit(key string, change func(*object) error) error {
 	child, err := o.child(key)
 	if err != nil {
@@ -195,7 +195,8 @@ func (o *object) join(key string) string {
 	return o.place + "." + key
 }
 
-// encode returns a value's JSON without escaping HTML. Values are of this package's own types, which always encode.
+// encode returns a value's JSON without escaping HTML. It ignores errors, since the values have types that can always
+// be encoded.
 func encode(value any) json.RawMessage {
 	var out bytes.Buffer
 	encoder := json.NewEncoder(&out)
@@ -206,7 +207,7 @@ func encode(value any) json.RawMessage {
 	return bytes.TrimSuffix(out.Bytes(), []byte{'\n'})
 }
 
-// list returns the elements of the array that stands at a key, none where there is none.
+// list returns the elements of the array at a key; none if there is no array.
 func (o *object) list(key string) ([]json.RawMessage, error) {
 	value := o.get(key)
 	if value == nil {
@@ -219,7 +220,7 @@ func (o *object) list(key string) ([]json.RawMessage, error) {
 	return elements, nil
 }
 
-// setList replaces the array that stands at a key.
+// setList replaces the array at a key.
 func (o *object) setList(key string, elements []json.RawMessage) {
 	texts := make([][]byte, len(elements))
 	for i, e := range elements {
@@ -228,7 +229,7 @@ func (o *object) setList(key string, elements []json.RawMessage) {
 	o.set(key, slices.Concat([]byte{'['}, bytes.Join(texts, []byte{','}), []byte{']'}))
 }
 
-// objects gives the objects of the array that stands at a key, each as its text and decoded.
+// objects returns the objects in the array at a key, both as JSON text and decoded.
 func objects[T any](o *object, key, want string) (texts []json.RawMessage, decoded []T, err error) {
 	if texts, err = o.list(key); err != nil {
 		return nil, nil, err

@@ -5,8 +5,8 @@ package spec
 
 import "encoding/json"
 
-// Memlock reads RLIMIT_MEMLOCK from the JSON text of an OCI runtime spec; known is false where the spec does not set
-// it.
+// Memlock reads RLIMIT_MEMLOCK, in bytes, from the JSON text of an OCI runtime spec; known is false if the spec does
+// not set it.
 func Memlock(text []byte) (limit Rlimit, known bool, err error) {
 	process, err := descend(text, "process")
 	if err != nil {
@@ -22,7 +22,7 @@ func memlock(process *object) (limit Rlimit, known bool, err error) {
 	}
 	for _, l := range limits {
 		if l.Type == RlimitMemlock {
-			// Runtimes apply one after the other: the last one wins.
+			// Runtimes set the rlimits in order, so the last one wins.
 			limit = Rlimit{Soft: LimitOf(l.Soft), Hard: LimitOf(l.Hard)}
 			known = true
 		}
@@ -30,7 +30,7 @@ func memlock(process *object) (limit Rlimit, known bool, err error) {
 	return limit, known, nil
 }
 
-// MemoryLimit reads the container's memory limit in bytes from the JSON text of an OCI runtime spec; 0 where it has
+// MemoryLimit reads the container's memory limit, in bytes, from the JSON text of an OCI runtime spec; 0 if it sets
 // none.
 func MemoryLimit(text []byte) (int64, error) {
 	memory, err := descend(text, "linux", "resources", "memory")
@@ -44,7 +44,7 @@ func MemoryLimit(text []byte) (int64, error) {
 	return max(limit, 0), nil // -1 means no limit
 }
 
-// descend gives the object at the end of a path of keys, an empty one where there is none.
+// descend returns the object at a path of keys; an empty object if there is none.
 func descend(text []byte, keys ...string) (*object, error) {
 	o, err := parseObject(wholeSpec, text)
 	for _, key := range keys {

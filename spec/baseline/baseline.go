@@ -1,10 +1,11 @@
 // Copyright The rdma-spec Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package baseline knows the spec that a runtime starts every container from: containerd's default one, and what a file
-// that replaces it (base_runtime_spec) must look like.
+// Package baseline reads and writes base specs: the OCI runtime spec from which containerd creates every container. It
+// knows containerd's default spec, and what a file that replaces it (base_runtime_spec) must contain. It does not know
+// what a Grant adds to a spec.
 //
-// It is a package of its own so that the plugin, which needs none of it, does not carry containerd's library.
+// It is separate from package spec so that the plugin, which needs no base spec, does not link containerd's library.
 package baseline
 
 import (
@@ -26,21 +27,21 @@ import (
 	"github.com/rdma-spec/rdma-spec/spec"
 )
 
-// ociVersion is what the default spec is labelled with. containerd's library writes a newer one, which runtimes of
-// today's distributions refuse ("unknown version specified"); nothing in the default spec is younger than 1.0.2.
+// ociVersion is the version of the default spec. containerd's library writes a newer version, which the runtimes of
+// current distributions refuse ("unknown version specified"). Nothing in the default spec is newer than 1.0.2.
 const ociVersion = "1.0.2"
 
-// rlimitFiles is how many files a process can have open.
+// rlimitFiles is the limit on the number of files that a process can have open.
 const rlimitFiles = "RLIMIT_NOFILE"
 
-// maxSize bounds a spec that is read, in bytes.
+// maxSize is the largest spec that Read accepts, in bytes.
 const maxSize = 16 << 20
 
-// Default returns the JSON text of containerd's default spec for this machine's architecture, fit to be a
+// Default returns the JSON text of containerd's default spec for this machine's architecture, for use as a
 // base_runtime_spec.
 //
-// RLIMIT_NOFILE is left out: containerd removes its own default of 1024 files only where no base_runtime_spec is set,
-// so it would cap every container. The cgroup path is left out as well: it belongs to a container.
+// It omits RLIMIT_NOFILE: containerd removes its own default of 1024 files only if no base_runtime_spec is set, so the
+// default would limit every container. It also omits the cgroup path, which is different for each container.
 func Default() ([]byte, error) {
 	ctx := namespaces.WithNamespace(context.Background(), "k8s.io")
 	s, err := oci.GenerateSpecWithPlatform(ctx, nil, "linux/"+runtime.GOARCH, &containers.Container{})
@@ -54,8 +55,8 @@ func Default() ([]byte, error) {
 	return json.Marshal(s)
 }
 
-// Read takes a spec from somebody else, and refuses what cannot be one: nothing, something else than a JSON object, a
-// spec that is not for Linux, more than 16 MiB. Errors do not name the source.
+// Read reads a spec from an untrusted source. It returns an error if the text is empty, larger than 16 MiB, not a JSON
+// object, or not an OCI runtime spec for Linux. The error does not name the source.
 func Read(from io.Reader) ([]byte, error) {
 	text, err := io.ReadAll(io.LimitReader(from, maxSize+1))
 	if err != nil {
@@ -87,8 +88,8 @@ func Read(from io.Reader) ([]byte, error) {
 	return text, nil
 }
 
-// Indent returns a spec's text for people: two spaces a level, a newline at the end; strings and numbers stay as they
-// are.
+// Indent returns a spec's text in a readable form: two spaces for each level, and a newline at the end. Strings and
+// numbers keep their spelling.
 func Indent(text []byte) ([]byte, error) {
 	var out bytes.Buffer
 	if err := json.Indent(&out, text, "", "  "); err != nil {
@@ -98,34 +99,34 @@ func Indent(text []byte) ([]byte, error) {
 	return out.Bytes(), nil
 }
 
-// process is what a spec says of every container's processes.
+// process is the part of a spec about the container's processes that this package reads.
 type process struct {
 	Rlimits      []specs.POSIXRlimit `json:"rlimits"`
 	Capabilities map[string][]string `json:"capabilities"`
 }
 
-// processOf reads what it can.
+// processOf reads a spec's process. It treats a field that it cannot read as missing.
 func processOf(text []byte) process {
 	var s struct {
 		Process process `json:"process"`
 	}
-	_ = json.Unmarshal(text, &s) // what cannot be read counts as missing
+	_ = json.Unmarshal(text, &s) // it decodes the other fields even if one has the wrong type
 	return s.Process
 }
 
-// CapsFiles reports whether a spec limits every container to the 1024 open files of containerd's unadapted default.
+// CapsFiles reports whether a spec limits every container to 1024 open files, as containerd's own default spec does.
 func CapsFiles(text []byte) bool {
 	return slices.ContainsFunc(processOf(text).Rlimits,
 		func(l specs.POSIXRlimit) bool { return l.Type == rlimitFiles && l.Soft == 1024 })
 }
 
-// HasIPCLock reports whether any capability set of a spec has CAP_IPC_LOCK.
+// HasIPCLock reports whether any capability set in a spec contains CAP_IPC_LOCK.
 func HasIPCLock(text []byte) bool {
 	return slices.Contains(slices.Concat(slices.Collect(maps.Values(processOf(text).Capabilities))...), spec.CapIPCLock)
 }
 
-// WithoutFileLimit returns a spec without the limit of 1024 open files that containerd's unadapted default has. All
-// else stays as it is, numbers that no float64 holds too.
+// WithoutFileLimit returns a spec without the limit of 1024 open files from containerd's own default spec. Everything
+// else stays byte for byte, including numbers that do not fit into a float64.
 func WithoutFileLimit(text []byte) ([]byte, error) {
 	if !CapsFiles(text) {
 		return text, nil

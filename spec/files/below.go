@@ -16,8 +16,8 @@ import (
 	"strings"
 )
 
-// Below returns the path of a name of the node below a root, for who has to write there. Links of a root other than /
-// are resolved as on the node, so no part of the path is one; what does not exist yet is as it is named.
+// Below returns the path below a root of a file on the node, for callers that write the file. If the root is not /,
+// Below resolves links as on the node, so the path contains no link. It keeps the names of files that do not exist yet.
 func Below(root, name string) string {
 	root = filepath.Clean(root + "/")
 	if root == "/" {
@@ -38,14 +38,14 @@ func Below(root, name string) string {
 		}
 		links++
 		if links > maxLinks {
-			return filepath.Join(root, next, "\x00") // no file has such a name
+			return filepath.Join(root, next, "\x00") // no file has this name, so that every operation fails
 		}
 		rest = append(strings.Split(target, "/"), rest...)
 	}
 	return filepath.Join(root, at)
 }
 
-// Content returns what a file has, by its path, and nil where there is none.
+// Content returns a file's content; nil if the file does not exist.
 func Content(path string) ([]byte, error) {
 	content, err := os.ReadFile(path)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -54,10 +54,10 @@ func Content(path string) ([]byte, error) {
 	return content, nil
 }
 
-// Same reports whether two contents of a file, nil where there is none, are the same.
+// Same reports whether two results of Content are the same. A missing file differs from an empty one.
 func Same(a, b []byte) bool { return (a == nil) == (b == nil) && bytes.Equal(a, b) }
 
-// OnNode returns the name that a path below a root has on the node.
+// OnNode returns the path on the node for a path below a root.
 func OnNode(root, name string) string {
 	return path.Join("/", strings.TrimPrefix(name, filepath.Clean(root+"/")))
 }

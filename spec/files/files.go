@@ -3,8 +3,8 @@
 
 //go:build linux
 
-// Package files reads the files of a node below a root, which can be a copy. Links are resolved below it, and none
-// leads out of it.
+// Package files reads a node's files below a root: the live node's, or a copy's. It resolves links as on the node, and
+// no link leads out of the root. It does not know what the files mean.
 package files
 
 import (
@@ -25,21 +25,21 @@ import (
 
 const (
 	maxLinks    = 40      // of a path, as in Linux
-	mostMatched = 1 << 16 // entries of a directory, which can be a container's
+	mostMatched = 1 << 16 // entries of a directory, which can belong to a container
 )
 
-// Tree is a node's files. Names are below its root, without a leading slash, and links lead where they lead on the
-// node. It implements fs.FS.
+// Tree provides a node's files. Names are relative to its root, without a leading slash. Links have the same targets as
+// on the node. It implements fs.FS.
 type Tree struct {
 	root *os.Root
-	live bool // the links of /proc/PID/root count only there
-	dir  bool // of a tree, which no link of it leads out of
+	live bool // the root is /: only there do the links /proc/PID/root work
+	dir  bool // the root is a directory within another Tree
 }
 
-// Open opens the files below a root; "" is the same as /.
+// Open opens the Tree at a root; "" means /. The error says if the root is not a directory that can be opened.
 func Open(root string) (Tree, error) {
-	// The slash has anything but a directory refused: opening a FIFO would wait.
-	// guard: links out of the root
+	// The slash makes the kernel refuse anything but a directory: to open a FIFO would block. guard: links out of the
+	// root
 	r, err := os.OpenRoot(root + "/")
 	if err != nil {
 		return Tree{}, fmt.Errorf("root %q: %w: set it to the directory that contains the node's sys and "+
@@ -51,25 +51,26 @@ func Open(root string) (Tree, error) {
 // Close closes the root.
 func (t Tree) Close() error { return t.root.Close() }
 
-// Live reports whether these are the files of the node that runs this, and not a copy.
+// Live reports whether the root is /, and not a copy of a node.
 func (t Tree) Live() bool { return t.live }
 
-// Root is where the files are.
+// Root returns the path of the root.
 func (t Tree) Root() string { return t.root.Name() }
 
-// Dir opens a directory as a tree of its own, for a caller that reads many of its files. Neither links to it nor
-// those in it may be absolute, or lead out: those of sysfs such as device have to be followed from the top.
+// Dir opens a directory as a separate Tree, for a caller that reads many files in it. The links to the directory and
+// the links in it must be relative, and must not lead out of the directory: follow links such as sysfs's device from
+// the original Tree.
 func (t Tree) Dir(name string) (Tree, error) {
-	r, err := t.root.OpenRoot(name + "/") // a slash as in Open
+	r, err := t.root.OpenRoot(name + "/") // the slash refuses anything but a directory, see Open
 	return Tree{root: r, dir: true}, err
 }
 
 // Open implements fs.FS.
 func (t Tree) Open(name string) (fs.File, error) { return t.open(name) }
 
-// open opens a regular file or a directory. It never opens anything else, which can wait, or have effects: an issm
-// makes its port a subnet manager, a watchdog resets the node. So it looks at what it holds, and not at a name: in the
-// files of a container, another file may have the name a moment later.
+// open opens a regular file or a directory. It never opens another file, since that can block or have side effects:
+// opening an issm makes its port a subnet manager, and a watchdog resets the node. It therefore checks a descriptor,
+// not a name, since a container can replace the file between the check and the opening.
 func (t Tree) open(name string) (*os.File, error) {
 	held, err := resolved(t, name, hold(os.OpenFile), hold(t.root.OpenFile))
 	if err != nil {
@@ -83,7 +84,7 @@ func (t Tree) open(name string) (*os.File, error) {
 	return os.NewFile(uintptr(fd), held.Name()), nil
 }
 
-// hold returns what holds on to a regular file or a directory without opening it.
+// hold returns a function that gets a descriptor of a regular file or a directory without opening it (O_PATH).
 func hold(open func(name string, flag int, mode fs.FileMode) (*os.File, error)) func(string) (*os.File, error) {
 	return func(name string) (*os.File, error) {
 		file, err := open(name, unix.O_PATH, 0)
@@ -111,12 +112,12 @@ func (t Tree) Lstat(name string) (fs.FileInfo, error) {
 	return resolved(t, name, os.Lstat, t.root.Lstat)
 }
 
-// Readlink returns where a link leads, as the link has it.
+// Readlink returns a link's target as it is written in the link.
 func (t Tree) Readlink(name string) (string, error) {
 	return resolved(t, name, os.Readlink, t.root.Readlink)
 }
 
-// Read reads a regular file of at most so many bytes.
+// Read reads a regular file. It returns an error if the file is longer than most bytes.
 func (t Tree) Read(name string, most int64) ([]byte, error) {
 	file, err := t.open(name)
 	if err != nil {
@@ -134,7 +135,7 @@ func (t Tree) Read(name string, most int64) ([]byte, error) {
 	return text, err
 }
 
-// List returns the names in a directory of at most so many. It is found as Directory finds it.
+// List returns the names in a directory. It returns an error if there are more than most.
 func (t Tree) List(name string, most int) ([]string, error) {
 	dir, err := t.root.OpenFile(name, unix.O_DIRECTORY, 0)
 	if err != nil {
@@ -156,8 +157,9 @@ func namesIn(dir *os.File, most int) ([]string, error) {
 	return names, err
 }
 
-// Links returns where the links in a directory of at most so many entries lead, by their names; what is no link leads
-// to "". It opens nothing but the directory, which is found as Directory finds it, and costs a system call for each.
+// Links returns the targets of the links in a directory by the links' names; "" for an entry that is not a link. It
+// returns an error if the directory has more than most entries. It opens only the directory, and makes one system call
+// for each entry.
 func (t Tree) Links(name string, most int) (map[string]string, error) {
 	dir, err := t.root.OpenFile(name, unix.O_DIRECTORY, 0)
 	if err != nil {
@@ -174,14 +176,15 @@ func (t Tree) Links(name string, most int) (map[string]string, error) {
 	return targets, err
 }
 
-// Match is fs.Glob that returns the first error of a directory that could not be listed, as one that is too large.
+// Match is fs.Glob, but returns the first error if a directory cannot be listed, for example because it is too large.
 func (t Tree) Match(pattern string) ([]string, error) {
 	listing := globbing{Tree: t}
 	names, err := fs.Glob(&listing, pattern)
 	return names, errors.Join(err, listing.err)
 }
 
-// globbing keeps the error that fs.Glob ignores. What is gone, or is not a directory, has no names.
+// globbing keeps the first error that fs.Glob ignores. A path that is missing, or that is not a directory, has no
+// names.
 type globbing struct {
 	Tree
 	err error
@@ -196,7 +199,7 @@ func (g *globbing) ReadDir(name string) (entries []fs.DirEntry, err error) {
 		slices.SortFunc(entries, func(a, b fs.DirEntry) int { return strings.Compare(a.Name(), b.Name()) })
 	}
 	switch {
-	case errors.Is(err, io.EOF): // it is empty
+	case errors.Is(err, io.EOF): // the directory is empty
 		err = nil
 	case len(entries) > mostMatched:
 		entries = nil
@@ -209,8 +212,8 @@ func (g *globbing) ReadDir(name string) (entries []fs.DirEntry, err error) {
 	return entries, err
 }
 
-// resolved does something with a name. Where the root refuses its links, because they are absolute, it does so with the
-// name that they lead to.
+// resolved calls live with a name if the root is /, otherwise below. If the root refuses the name's links because they
+// are absolute, resolved calls below with the resolved name.
 func resolved[T any](t Tree, name string, live, below func(string) (T, error)) (T, error) {
 	if t.live {
 		return live("/" + name)
@@ -234,9 +237,9 @@ func resolved[T any](t Tree, name string, live, below func(string) (T, error)) (
 	return below(at)
 }
 
-// Follow returns where the links of a name lead, as a process takes them whose root this is: a name without links.
-// visit, if there is one, gets each link on the way and what it says. The root of a process is not followed: it leads
-// into a container.
+// Follow resolves all links in a name as a process with this root does, and returns a name without links. It calls
+// visit, unless it is nil, with each link on the way and its target. It does not follow /proc/PID/root, which leads
+// into a container; the error is then ELOOP.
 func (t Tree) Follow(name string, visit func(link, target string)) (string, error) {
 	at := "."
 	parts := strings.Split(name, "/")
@@ -272,7 +275,7 @@ func (t Tree) Follow(name string, visit func(link, target string)) (string, erro
 	return at, nil
 }
 
-// TypeName names what kind of file that is.
+// TypeName returns the type of a file with an article, for messages: "a directory".
 func TypeName(m fs.FileMode) string {
 	names := map[fs.FileMode]string{
 		0:                                 "a regular file",
@@ -289,8 +292,8 @@ func TypeName(m fs.FileMode) string {
 	return "of an unknown type"
 }
 
-// Cause returns the error of a file or socket without the operation and the name, for a caller that names it in words
-// of its own: the name in the error may be that of a temporary file. Other errors, and nil, stay as they are.
+// Cause returns the error of a file or socket without the operation and the name, for a caller that adds its own: the
+// name in the error can be that of a temporary file. It returns other errors, and nil, unchanged.
 func Cause(err error) error {
 	var said syscall.Errno
 	var pe *fs.PathError

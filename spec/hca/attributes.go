@@ -16,18 +16,20 @@ import (
 	"github.com/rdma-spec/rdma-spec/spec/files"
 )
 
-// maxText bounds what is kept of an attribute; the kernel's own names and states are below 64 bytes.
+// maxText limits the length of an attribute's value, in bytes. The kernel's own names and states are shorter than 64
+// bytes.
 const maxText = 128
 
-// attributes reads one directory of sysfs attributes. What cannot be read is "" and becomes a problem.
+// attributes reads the sysfs attributes in one directory. The value of an attribute that cannot be read is "", and a
+// problem says why.
 type attributes struct {
 	dir tree
-	// in is the directory as it is named in problems, "" or "ports/1/".
+	// in is the directory's name in problems: "" or "ports/1/".
 	in       string
 	problems *problems
 }
 
-// text reads an attribute that every kernel has.
+// text reads an attribute that every kernel provides.
 func (a attributes) text(name string) string {
 	s, err := readText(a.dir, name)
 	if err != nil {
@@ -36,7 +38,8 @@ func (a attributes) text(name string) string {
 	return s
 }
 
-// optional reads an attribute that a driver may lack or may not answer for now: rate of a port that is down.
+// optional reads an attribute that a driver may not provide, or may not be able to read at the moment, such as the rate
+// of a port that is down.
 func (a attributes) optional(name string) string {
 	s, err := readText(a.dir, name)
 	switch {
@@ -48,7 +51,7 @@ func (a attributes) optional(name string) string {
 	return s
 }
 
-// coded reads an attribute of the form "4: ACTIVE" and returns its word.
+// coded reads an attribute of the form "4: ACTIVE", and returns its word.
 func (a attributes) coded(name string) string {
 	s := a.text(name)
 	if s == "" {
@@ -64,13 +67,13 @@ func (a attributes) coded(name string) string {
 
 var errEmpty = errors.New("is empty")
 
-// readText reads an attribute of one line of printable ASCII, which all of the kernel's RDMA attributes are.
+// readText reads an attribute that is one line of printable ASCII. All of the kernel's RDMA attributes have this form.
 func readText(dir tree, name string) (string, error) {
 	data, err := dir.Read(name, maxAttribute)
 	if err != nil {
 		return "", files.Cause(err)
 	}
-	s := strings.TrimSpace(strings.TrimRight(string(data), "\x00")) // zeros: see the package's documentation, copies
+	s := strings.TrimSpace(strings.TrimRight(string(data), "\x00")) // tar adds the zeros, see the package's documentation
 	switch {
 	case s == "":
 		return "", errEmpty
@@ -85,14 +88,14 @@ func printable(s string) bool {
 	return !strings.ContainsFunc(s, func(r rune) bool { return r < ' ' || r > '~' })
 }
 
-// validName reports whether s can be the name of an HCA or of a netdev. Such names come out of files and directories
-// that a copy's author wrote: they are names, never paths, and can be shown as they are.
+// validName reports whether s can be the name of an HCA or a netdev. The author of a copy can write any name. A valid
+// name is never a path, and is safe to print.
 func validName(s string) bool {
 	return s != "" && len(s) < 64 && s != "." && s != ".." &&
 		printable(s) && !strings.ContainsAny(s, "/ \"'`\\")
 }
 
-// quote makes foreign text fit for a message: escaped, and short.
+// quote escapes and shortens a text from a node for a message.
 func quote(s string) string {
 	const most = 40
 	if len(s) > most {
@@ -101,10 +104,10 @@ func quote(s string) string {
 	return strconv.QuoteToASCII(s)
 }
 
-// maxProblems bounds the lines about one HCA, or about the node.
+// maxProblems limits the number of lines about one HCA, or about the node.
 const maxProblems = 16
 
-// problems collects lines for people.
+// problems collects lines that describe problems for administrators.
 type problems struct {
 	lines []string
 	more  int
@@ -119,7 +122,7 @@ func (p *problems) add(format string, args ...any) {
 	p.lines = append(p.lines, fmt.Sprintf(format, args...))
 }
 
-// all returns the lines, and how many were left out.
+// all returns the lines. The last line contains the number of omitted lines, if any.
 func (p *problems) all() []string {
 	if p.more == 0 {
 		return p.lines

@@ -13,15 +13,15 @@ import (
 	"strings"
 )
 
-// DeviceDir is where a node has the devices of its HCAs, all but hfi1.
+// DeviceDir is the directory of the HCAs' devices on a node, except hfi1.
 const DeviceDir = "/dev/infiniband"
 
-// classKinds are the kinds of devices that the directory of a class can hold.
+// classKinds are the kinds of devices in each class directory.
 var classKinds = map[string][]Kind{path.Base(classVerbs): {KindVerbs}, path.Base(classMAD): {KindUMAD, KindISSM},
 	path.Base(classHFI1): {KindHFI1}, path.Base(classMisc): {KindRDMACM}}
 
-// devices returns the character devices in directories of classes, checked against the nodes in /dev, and the kinds of
-// which there may be more.
+// devices returns the character devices in class directories, compared with the nodes in /dev. unlisted are the kinds
+// of which some devices may be missing from the result.
 func (t tree) devices(table map[string]deviceNode, found *problems, dirs ...string) (all []Device, unlisted []Kind) {
 	all = []Device{}
 	for _, dir := range dirs {
@@ -33,7 +33,7 @@ func (t tree) devices(table map[string]deviceNode, found *problems, dirs ...stri
 			continue
 		}
 		for _, name := range names {
-			// guard: kinds of a class. Others are the class's own attributes (abi_version), or nothing that we know.
+			// guard: kinds of a class. Other entries are the class's own attributes (abi_version), or unknown.
 			if !slices.Contains(kinds, kindOf(name)) {
 				continue
 			}
@@ -62,8 +62,8 @@ func (t tree) devices(table map[string]deviceNode, found *problems, dirs ...stri
 	return all, unlisted
 }
 
-// ownDevices reads the devices of an HCA where they hang in sysfs, without those of other HCAs. Their places tell which
-// HCA they belong to, unless it shares its bus with others.
+// ownDevices reads an HCA's devices from the HCA's bus directory in sysfs, without reading those of other HCAs. The
+// directory determines which HCA a device belongs to, unless several HCAs share it.
 func (t tree) ownDevices(h *HCA, management bool, common *shared, found *problems) {
 	verbs := path.Join(h.Bus(), path.Base(classVerbs))
 	mad := path.Join(h.Bus(), path.Base(classMAD))
@@ -93,7 +93,7 @@ func (t tree) ownDevices(h *HCA, management bool, common *shared, found *problem
 	}
 }
 
-// classDevice reads one device of a class. The name of its directory determines the kind.
+// classDevice reads one device in a class. The name of its directory determines the kind.
 func (t tree) classDevice(at string) (Device, error) {
 	dir, err := t.dir(at)
 	if err != nil {
@@ -109,7 +109,7 @@ func (t tree) classDevice(at string) (Device, error) {
 	switch d.Kind {
 	case KindRDMACM:
 		return d, nil
-	case KindHFI1: // only the name shows which HCA it belongs to, and udev's rules do not rename hfi1_N
+	case KindHFI1: // only its name contains the HCA, and udev rules do not rename hfi1_N
 		d.HCA = name
 		return d, nil
 	}
@@ -132,7 +132,7 @@ func (t tree) classDevice(at string) (Device, error) {
 	return d, nil
 }
 
-// newDevice makes a device from its name and number, with the mode that the kernel gives to its kind.
+// newDevice returns a device with this name and number, and the kernel's default mode for its kind.
 func newDevice(name string, number Number) Device {
 	d := Device{Kind: kindOf(name), Path: DeviceDir + "/" + name, Number: number, Mode: 0o666}
 	switch d.Kind {
@@ -144,8 +144,8 @@ func newDevice(name string, number Number) Device {
 	return d
 }
 
-// readNumber reads a device number, "231:192". The kernel has 12 bits for the major and 20 for the minor; it uses 0:0
-// for "no device".
+// readNumber reads a device number such as "231:192". In the kernel, the major number has 12 bits, the minor number has
+// 20 bits, and 0:0 means "no device".
 func readNumber(dir tree) (Number, error) {
 	s, err := readText(dir, "dev")
 	if err != nil {
@@ -160,7 +160,7 @@ func readNumber(dir tree) (Number, error) {
 	return n, nil
 }
 
-// kindOf returns the kind of a device by its name, "" if it is not an RDMA device.
+// kindOf returns the kind of a device by its name; "" if it is not an RDMA device.
 func kindOf(name string) Kind {
 	if name == string(KindRDMACM) {
 		return KindRDMACM
@@ -174,8 +174,8 @@ func kindOf(name string) Kind {
 	return ""
 }
 
-// indexedKinds are the kinds of which a node has many, uverbs0 and so on. It is not a map, since requests go through it
-// for each device.
+// indexedKinds are the kinds of which a node has several devices: uverbs0, uverbs1, and so on. It is a slice, not a
+// map, since it is faster to search, and each request does so for each device.
 var indexedKinds = []struct {
 	prefix string
 	kind   Kind

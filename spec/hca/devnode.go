@@ -21,8 +21,8 @@ import (
 	"github.com/rdma-spec/rdma-spec/spec/files"
 )
 
-// DevicesChanged returns when a device node of an HCA was last added or removed: the time stamp of their directory,
-// DeviceDir, for one system call. It is the zero time if there is no directory.
+// DevicesChanged returns when an HCA's device node was last added or removed, which is the modification time of
+// DeviceDir. It makes one system call. It returns the zero time if there is no such directory.
 func DevicesChanged(root string) time.Time {
 	info, err := os.Stat(filepath.Join(root, DeviceDir))
 	if err != nil {
@@ -31,20 +31,20 @@ func DevicesChanged(root string) time.Time {
 	return info.ModTime()
 }
 
-// deviceNode is what lies at a path in /dev/infiniband.
+// deviceNode describes the file at a path in /dev/infiniband.
 type deviceNode struct {
 	Mode     os.FileMode // type and permission bits
 	Number   Number      // of a device
 	UID, GID uint32
 }
 
-// deviceNodes knows what lies in a tree's /dev/infiniband.
+// deviceNodes describes the files in a tree's /dev/infiniband.
 type deviceNodes struct {
 	lstat func(path string) (fs.FileInfo, error)
 	live  bool
-	// table describes the nodes of a copy, by path; see DeviceTable.
+	// table contains the nodes of a copy, by path; see DeviceTable.
 	table map[string]deviceNode
-	// dir describes what is wrong with /dev/infiniband itself.
+	// dir is the problem with /dev/infiniband itself; "" if there is none.
 	dir string
 }
 
@@ -57,8 +57,8 @@ func (t tree) nodes(table map[string]deviceNode) deviceNodes {
 	return n
 }
 
-// check compares a device with its node: it fills in mode and owner, or describes what is wrong. The number stays the
-// one from sysfs.
+// check compares a device with its node. It sets the device's mode and owner, or its Problem. It does not change the
+// number, which is from sysfs.
 func (n deviceNodes) check(d *Device) {
 	if n.dir != "" && path.Dir(d.Path) == DeviceDir {
 		d.Problem = n.dir
@@ -85,7 +85,7 @@ func (n deviceNodes) check(d *Device) {
 	}
 }
 
-// at returns what lies at a path. In a copy, a regular file stands for a node that could not be copied.
+// at returns the node at a path. In a copy, a regular file is a placeholder for a node that could not be copied.
 func (n deviceNodes) at(name string) (deviceNode, error) {
 	fi, err := n.lstat(inTree(name))
 	// guard: no device table on the live node
@@ -101,7 +101,7 @@ func (n deviceNodes) at(name string) (deviceNode, error) {
 	return nodeOf(fi), nil
 }
 
-// nodeOf reads a device node's number and owner out of its stat.
+// nodeOf returns the device node that a FileInfo describes.
 func nodeOf(fi fs.FileInfo) deviceNode {
 	node := deviceNode{Mode: fi.Mode()}
 	if st, ok := fi.Sys().(*syscall.Stat_t); ok {
@@ -112,17 +112,17 @@ func nodeOf(fi fs.FileInfo) deviceNode {
 	return node
 }
 
-// inTree turns a path on the node into a path in its tree.
+// inTree returns the path in a tree for a path on the node.
 func inTree(path string) string { return strings.TrimPrefix(path, "/") }
 
-// DeviceTable is the file at the top of a copied node that describes the device nodes which the copy could not hold:
-// see the package's documentation.
+// DeviceTable is the file at the root of a copy that describes the device nodes that the copy cannot contain: see the
+// package's documentation.
 const DeviceTable = "device-table.txt"
 
-// maxDeviceTable bounds that file: enough for 10,000 devices.
+// maxDeviceTable limits the size of that file, in bytes. It is enough for 10,000 devices.
 const maxDeviceTable = 1 << 20
 
-// readDeviceTable returns the text of a copy's table; "" where there is none.
+// readDeviceTable returns the text of a copy's table; "" if there is none.
 func readDeviceTable(t tree, found *problems) string {
 	if t.Live() {
 		return ""
@@ -134,8 +134,8 @@ func readDeviceTable(t tree, found *problems) string {
 	return string(data)
 }
 
-// parseDeviceTable returns the rows of a table by path. Lines that it does not understand are problems and name no
-// device.
+// parseDeviceTable returns the rows of a table by path. It reports a line that it does not understand as a problem, and
+// ignores the line.
 func parseDeviceTable(text string, found *problems) map[string]deviceNode {
 	types := map[string]fs.FileMode{"c": fs.ModeDevice | fs.ModeCharDevice, "b": fs.ModeDevice, "p": fs.ModeNamedPipe,
 		"d": fs.ModeDir, "f": 0}

@@ -8,8 +8,8 @@ import (
 	"strings"
 )
 
-// compareNatural orders names as people count: mlx5_2 before mlx5_10. It is a total order: two names compare equal only
-// if they are the same.
+// compareNatural compares names in natural order: mlx5_2 before mlx5_10. It is a total order: two names are equal only
+// if they are identical.
 func compareNatural(a, b string) int {
 	x := a
 	y := b
@@ -24,7 +24,7 @@ func compareNatural(a, b string) int {
 			y = y[1:]
 			continue
 		}
-		// Compared as text, since a number in a name may be of any length.
+		// The numbers are compared as text, since they can have any length.
 		nx := strings.TrimLeft(x[:dx], "0")
 		ny := strings.TrimLeft(y[:dy], "0")
 		if c := cmp.Or(cmp.Compare(len(nx), len(ny)), cmp.Compare(nx, ny)); c != 0 {
@@ -36,7 +36,7 @@ func compareNatural(a, b string) int {
 	return cmp.Or(cmp.Compare(len(x), len(y)), cmp.Compare(a, b))
 }
 
-// digits counts the decimal digits that s begins with.
+// digits returns the number of decimal digits at the start of s.
 func digits(s string) int {
 	n := 0
 	for n < len(s) && s[n] >= '0' && s[n] <= '9' {
@@ -45,5 +45,5 @@ func digits(s string) int {
 	return n
 }
 
-// CompareNatural orders names, and texts with names in them, as people count.
+// CompareNatural compares names, or texts with names in them, in natural order: mlx5_2 before mlx5_10.
 func CompareNatural(a, b string) int { return compareNatural(a, b) }

@@ -17,30 +17,30 @@ import (
 
 const (
 	classNet = "sys/class/net"
-	// maxNetdev is the length of a netdev's name (IFNAMSIZ without its zero).
+	// maxNetdev is the longest netdev name, in bytes (IFNAMSIZ without the terminating zero).
 	maxNetdev = 15
-	// maxStacked bounds how many netdevs are stacked on one.
+	// maxStacked limits the number of netdevs stacked on one netdev.
 	maxStacked = 64
 )
 
-// netdevs are read from where the kernel hangs them: below the HCA's own device, and what is stacked on those. Never
-// from the GID table: that names netdevs of other network namespaces too, by names that pods choose, whereas sysfs has
-// only those of its own namespace, and links between them only.
+// netdevs finds the netdevs of HCAs: those in sysfs below the HCA's device, and those stacked on them. It does not take
+// names from the GID table alone, which also contains netdevs in other network namespaces, with names that pods choose.
+// sysfs contains only the netdevs in its own namespace, and only links between them.
 type netdevs struct {
 	tree
 	problems *problems
 	shared   *shared
 }
 
-// shared is what a node's HCAs share.
+// shared is what several reads of a node's HCAs have in common.
 type shared struct {
-	buses  map[string]int        // how many HCAs are a part of each device, by HCA.Bus
+	buses  map[string]int        // the number of HCAs on each device, by HCA.Bus
 	table  map[string]deviceNode // of a copy
 	once   sync.Once
 	byGUID map[string][]string // the directories of netdevs, by the GUID that eui64 makes of their addresses
 }
 
-// addNetdevs sets the netdevs of the ports of the HCA at the path at.
+// addNetdevs sets the netdevs of an HCA's ports. The HCA's sysfs directory is at.
 func (t tree) addNetdevs(at string, h *HCA, shared *shared, found *problems) {
 	n := netdevs{t, found, shared}
 	own := n.of(path.Join(at, "device/net"))
@@ -61,8 +61,8 @@ func (t tree) addNetdevs(at string, h *HCA, shared *shared, found *problems) {
 	}
 }
 
-// ofVMXNET3 returns the directory of the netdev of VMware's HCA: the first function of its card is a vmxnet3 of its
-// own.
+// ofVMXNET3 returns the directory of the netdev of VMware's HCA: the first function of its PCI card is a separate
+// vmxnet3.
 func (n netdevs) ofVMXNET3(at string) []string {
 	function, err := n.Follow(path.Join(at, "device"), nil)
 	if err != nil || !pciForm.MatchString(path.Base(function)) {
@@ -71,11 +71,11 @@ func (n netdevs) ofVMXNET3(at string) []string {
 	return n.of(path.Join(function[:len(function)-1]+"0", "net"))
 }
 
-// representor is the port name of a netdev that stands for another function of the card, as the PCI device of a card in
-// switchdev mode has them. Intel's are called pf0vfr1.
+// representor matches the port name of a netdev that represents another function of the card. The PCI device of a card
+// in switchdev mode has such netdevs. Intel's names have the form pf0vfr1.
 var representor = regexp.MustCompile(`^(c\d+)?pf\d+((vfr?|sf)\d+|$)`)
 
-// of returns the directories of the netdevs in a directory net.
+// of returns the directories of the netdevs in a sysfs directory "net", without representors.
 func (n netdevs) of(net string) []string {
 	names, err := n.list(net)
 	if err != nil {
@@ -91,9 +91,10 @@ func (n netdevs) of(net string) []string {
 	return dirs
 }
 
-// byGUID returns the directory of the netdev of an HCA that has none below it: a soft HCA was made on one, and that of
-// erdma is a card of its own. Soft-RoCE names it in its attribute parent. Soft-iWARP does not since Linux 5.13, but its
-// node GUID is made of the netdev's address, as is erdma's; netdevs that are stacked on it may have that address too.
+// byGUID returns the directory of the netdev of an HCA that has no netdev below its device: a soft HCA's netdev is the
+// one that it was created on, and erdma's is a separate card. The attribute parent of Soft-RoCE contains the netdev's
+// name. Soft-iWARP has lacked that attribute since Linux 5.13, but its node GUID is derived from the netdev's address,
+// as is erdma's. Netdevs stacked on that netdev can have the same address.
 func (n netdevs) byGUID(at, guid string) []string {
 	if name := n.attribute(path.Join(at, "parent")); name != "" {
 		if dir := path.Join(classNet, name); n.valid(path.Join(at, "parent"), name) {
@@ -111,7 +112,7 @@ func (n netdevs) byGUID(at, guid string) []string {
 	return nil
 }
 
-// index reads the addresses of all netdevs.
+// index reads the addresses of all netdevs into shared.byGUID.
 func (n netdevs) index() {
 	names, err := n.list(classNet)
 	if err != nil {
@@ -126,11 +127,11 @@ func (n netdevs) index() {
 	}
 }
 
-// stackable are the kinds of netdevs that RDMA goes through. A bridge, for one, has netdevs of all sorts below it and
-// does not belong to an HCA.
+// stackable matches the kinds of stacked netdevs that RDMA can use. A bridge, for example, can have unrelated netdevs
+// below it, and does not belong to an HCA.
 var stackable = regexp.MustCompile(`(?m)^DEVTYPE=(bond|vlan|macvlan)$`)
 
-// stacked returns the netdev of a directory and those stacked on it.
+// stacked appends to seen the netdev with this directory, and those stacked on it.
 func (n netdevs) stacked(dir string, seen []string) []string {
 	name := strings.TrimPrefix(path.Base(dir), "upper_")
 	if slices.Contains(seen, name) || len(seen) == maxStacked {
@@ -144,7 +145,7 @@ func (n netdevs) stacked(dir string, seen []string) []string {
 	for _, entry := range entries {
 		upper, ok := strings.CutPrefix(entry, "upper_")
 		if at := path.Join(dir, entry); ok && n.valid(at, upper) {
-			// guard: what may be stacked
+			// guard: kinds of stacked netdevs
 			if uevent, _ := n.Read(path.Join(at, "uevent"), maxAttribute); stackable.Match(uevent) {
 				seen = n.slaves(at, n.stacked(at, seen))
 			}
@@ -153,8 +154,8 @@ func (n netdevs) stacked(dir string, seen []string) []string {
 	return seen
 }
 
-// slaves adds the other netdevs of a bond whose cards have no HCA of their own: the HCA of a bond, mlx5_bond_0, hangs
-// below the first one's card, and is that of all.
+// slaves appends the bond's other netdevs whose cards have no HCA: a bond's HCA, such as mlx5_bond_0, is below the card
+// of the first netdev, but belongs to all of them.
 func (n netdevs) slaves(bond string, seen []string) []string {
 	entries, _ := n.list(bond)
 	for _, entry := range entries {
@@ -170,7 +171,7 @@ func (n netdevs) slaves(bond string, seen []string) []string {
 	return seen
 }
 
-// attribute reads an attribute that may be missing, or may not answer.
+// attribute reads an attribute that may be missing or unreadable; the result is then "".
 func (n netdevs) attribute(name string) string {
 	s, _ := readText(n.tree, name)
 	return s
@@ -179,7 +180,7 @@ func (n netdevs) attribute(name string) string {
 func (n netdevs) valid(at, name string) bool {
 	// guard: names of netdevs
 	if !validNetdev(name) {
-		n.problems.add("%s: has %s, which is not a netdev name", path.Dir(at), quote(name))
+		n.problems.add("%s: contains %s, which is not a netdev name", path.Dir(at), quote(name))
 		return false
 	}
 	return true
@@ -187,10 +188,10 @@ func (n netdevs) valid(at, name string) bool {
 
 func validNetdev(s string) bool { return validName(s) && len(s) <= maxNetdev }
 
-// eui64Form is a GUID that eui64 makes.
+// eui64Form matches the GUIDs that eui64 returns.
 var eui64Form = regexp.MustCompile(`^.{7}ff:fe`)
 
-// eui64 makes a GUID of a netdev's address as soft HCAs and erdma do.
+// eui64 derives a GUID from a netdev's address, as soft HCAs and erdma do.
 func eui64(address string) string {
 	mac, err := net.ParseMAC(address)
 	if err != nil || len(mac) != 6 {

@@ -17,27 +17,28 @@ import (
 	"github.com/rdma-spec/rdma-spec/spec/files"
 )
 
-// Numbers recognizes a node's verbs devices by their numbers. The answer is the kernel's link in /sys/dev/char: it is
-// always up to date, and no HCA is asked for it.
+// Numbers recognizes a node's verbs devices by their device numbers. It reads the kernel's link in /sys/dev/char, which
+// is always up to date, and asks no HCA.
 type Numbers struct{ char *os.File }
 
-// nullDevice is /dev/null, which every Linux has.
+// nullDevice is the number of /dev/null, which exists on every Linux system.
 var nullDevice = Number{Major: 1, Minor: 3}
 
-// OpenNumbers opens sys/dev/char of the node at root. It fails where that directory does not even know /dev/null:
-// without the proof, a sysfs that is not mounted would look like a node without verbs devices.
+// OpenNumbers opens sys/dev/char of the node at root. It returns an error if that directory does not contain
+// /dev/null's number: without this check, a node whose sysfs is not mounted would look like a node without verbs
+// devices.
 func OpenNumbers(root string) (*Numbers, error) {
-	const remedy = "mount the node's /sys/dev there, beside /sys/class and /sys/devices"
-	// The slashes at the end have anything but a directory refused before it is opened: opening a FIFO would wait.
+	const fix = "mount the node's /sys/dev there, next to /sys/class and /sys/devices"
+	// The trailing slashes make the kernel refuse anything but a directory: to open a FIFO would block.
 	char, err := os.OpenInRoot(root+"/", "sys/dev/char/")
 	if err != nil {
-		return nil, fmt.Errorf("cannot look up device numbers below %s: sys/dev/char: %w: %s", root, files.Cause(err), remedy)
+		return nil, fmt.Errorf("cannot look up device numbers below %s: sys/dev/char: %w: %s", root, files.Cause(err), fix)
 	}
 	numbers := &Numbers{char}
 	if _, err := numbers.link(nullDevice); err != nil {
 		_ = char.Close()
-		return nil, fmt.Errorf("cannot look up device numbers below %s: sys/dev/char does not have %s, which is /dev/null: "+
-			"%w: %s", root, nullDevice, files.Cause(err), remedy)
+		return nil, fmt.Errorf("cannot look up device numbers below %s: sys/dev/char does not contain %s, the number of "+
+			"/dev/null: %w: %s", root, nullDevice, files.Cause(err), fix)
 	}
 	return numbers, nil
 }
@@ -45,17 +46,18 @@ func OpenNumbers(root string) (*Numbers, error) {
 // Close releases the directory.
 func (n *Numbers) Close() error { return n.char.Close() }
 
-// link reads the link of a number. It calls the kernel directly: requests wait for it, for each device of a container,
-// and os.Root takes a third longer to check that a number does not lead out of a directory.
+// link reads the link for a number. It makes the system call directly: requests wait for it once for each device in a
+// container, and os.Root takes a third longer, because it checks that the path does not leave the directory. A number
+// cannot.
 func (n *Numbers) link(number Number) (string, error) {
 	var target [unix.PathMax]byte
 	length, err := unix.Readlinkat(int(n.char.Fd()), number.String(), target[:])
 	return string(target[:max(length, 0)]), err
 }
 
-// Verbs reports whether the character device with this number is a verbs device, or Omni-Path's counterpart. The
-// device has its Kind, Path, Number, Place and the kernel's Mode; HCA is that of hfi1_N, else "", since the link
-// does not contain it. An error means that the answer is unknown.
+// Verbs reports whether the character device with this number is a verbs device, or Omni-Path's counterpart. It sets
+// the device's Kind, Path, Number, and Place, and the kernel's default Mode. It sets HCA only for hfi1_N, since the
+// link does not contain the HCA of other devices. An error means that the answer is unknown.
 func (n *Numbers) Verbs(number Number) (Device, bool, error) {
 	target, err := n.link(number)
 	// guard: only ENOENT is no
@@ -63,7 +65,7 @@ func (n *Numbers) Verbs(number Number) (Device, bool, error) {
 		return Device{}, false, nil
 	}
 	if err != nil {
-		return Device{}, false, fmt.Errorf("cannot tell what the character device %s is: %w", number, files.Cause(err))
+		return Device{}, false, fmt.Errorf("cannot identify the character device %s: %w", number, files.Cause(err))
 	}
 	d := newDevice(path.Base(target), number)
 	d.Place = target
@@ -73,8 +75,8 @@ func (n *Numbers) Verbs(number Number) (Device, bool, error) {
 	return d, d.Kind.Verbs(), nil
 }
 
-// VerbsByNumber reports whether a character device number is a verbs device (uverbs*, or Omni-Path's hfi1_N) of the
-// node at root. See OpenNumbers and Numbers.Verbs, which are cheaper for many numbers.
+// VerbsByNumber reports whether a character device number belongs to a verbs device (uverbs*, or Omni-Path's hfi1_N) of
+// the node at root. Errors are those of OpenNumbers and Numbers.Verbs, which are faster for many numbers.
 func VerbsByNumber(root string, number Number) (Device, bool, error) {
 	numbers, err := OpenNumbers(root)
 	if err != nil {

@@ -54,7 +54,7 @@ func TestOpenNumbers(t *testing.T) {
 		want  string
 	}{
 		"not mounted":          {one().Files().Without("sys/dev"), "sys/dev/char: no such file or directory"},
-		"empty":                {hcatest.Files{"sys/dev/char/": ""}, "does not have 1:3"},
+		"empty":                {hcatest.Files{"sys/dev/char/": ""}, "does not contain 1:3"},
 		"FIFO":                 {hcatest.Files{"sys/dev/char": hcatest.FIFO}, "not a directory"},
 		"file":                 {hcatest.Files{"sys/dev/char": ""}, "not a directory"},
 		"link out of the root": {hcatest.Files{"sys/dev": hcatest.Link("/sys/dev")}, "escapes"},

@@ -15,10 +15,10 @@ import (
 // linkLayerInfiniBand is the link layer of ports that have a LID and a subnet.
 const linkLayerInfiniBand = "InfiniBand"
 
-// mostPorts bounds what can be the number of a port.
+// mostPorts is the highest valid port number.
 const mostPorts = 4096
 
-// ports reads the ports of the HCA with the directory dir, all but their netdevs.
+// ports reads the ports of the HCA with the directory dir, without their netdevs.
 func ports(dir tree, parts Parts, found *problems) []Port {
 	ports := []Port{}
 	all, err := dir.dir("ports")
@@ -46,7 +46,7 @@ func ports(dir tree, parts Parts, found *problems) []Port {
 	return ports
 }
 
-// port reads one port out of the directory of all. It always returns one, as hca does.
+// port reads port n from the directory of all ports. It always returns a Port; what cannot be read is "".
 func port(all tree, n int, parts Parts, found *problems) Port {
 	p := Port{Number: n, Netdevs: []string{}}
 	in := "ports/" + strconv.Itoa(n)
@@ -58,7 +58,7 @@ func port(all tree, n int, parts Parts, found *problems) Port {
 	defer dir.close()
 	a := attributes{dir: dir, in: in + "/", problems: found}
 	p.State = a.coded("state")
-	if parts.Rest { // which asks the firmware, as state does
+	if parts.Rest { // phys_state asks the firmware, too
 		p.PhysState = a.coded("phys_state")
 	}
 	p.LinkLayer = a.text("link_layer")
@@ -80,8 +80,8 @@ func port(all tree, n int, parts Parts, found *problems) Port {
 	return p
 }
 
-// noPlace reports whether the table of GIDs of the port with the directory dir has no place. One whose places are all
-// empty has its GIDs when its netdev is up.
+// noPlace reports whether the GID table of the port with the directory dir has no entries. A table with only empty
+// entries gets its GIDs when the port's netdev is up.
 func noPlace(dir tree) bool {
 	if _, err := dir.Stat("gids/0"); err == nil {
 		return false
@@ -105,7 +105,7 @@ func (a attributes) lid(name string) uint32 {
 
 var gidForm = regexp.MustCompile(`^[0-9a-f]{4}(:[0-9a-f]{4}){7}$`)
 
-// gids returns the GIDs of a port, without the empty places of its table.
+// gids returns a port's GIDs, without the empty entries in its table.
 func gids(a attributes) []GID {
 	names, err := a.dir.list("gids")
 	if err != nil {

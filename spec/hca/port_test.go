@@ -66,7 +66,7 @@ func TestPorts(t *testing.T) {
 		{name: "representor of an E810's function", change: hcatest.Files{oneBus + "/net/ib0_0/phys_port_name": "pf0vfr3\n"},
 			want: []Port{sound}},
 		{name: "odd netdev", change: hcatest.Files{oneBus + "/net/sixteen-letters0/dev_port": "0\n"}, want: []Port{sound},
-			problems: []string{classOne + `/device/net: has "sixteen-letters0", which is not a netdev name`}},
+			problems: []string{classOne + `/device/net: contains "sixteen-letters0", which is not a netdev name`}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			f := one().Files()

@@ -14,17 +14,18 @@ import (
 	"strings"
 )
 
-// maxEmpty is how many empty places of a GID table in a row end the look at it. The kernel keeps the first places of a
-// table for the port's own netdev.
+// maxEmpty is the number of consecutive empty entries in a GID table after which the rest is not read. The kernel
+// reserves the first entries in a table for the port's own netdev.
 const maxEmpty = 16
 
-// byPort returns the directories of the netdevs of each port of an HCA at the path at. own are those below its PCI
-// function.
+// byPort returns the directories of the netdevs by port number for the HCA whose sysfs directory is at. own are the
+// directories of the netdevs below its PCI function.
 //
-// Where that leaves a choice, the GID tables tell it: which port names a netdev first has it. A name counts only if
-// such a netdev is below the HCA's own function, or below another function of its card that has no HCA: GID tables name
-// netdevs of pods too, which have any names. What no table names, as with InfiniBand, is told by dev_port, which counts
-// from 0: it is the only netdev of that port then, or on top of it.
+// If there are several ports or netdevs, the GID tables determine the port: a netdev belongs to the port whose table
+// contains its name at the lowest index. A name is used only if a netdev with that name is below the HCA's own
+// function, or below another function of its card that has no HCA, since GID tables also contain pods' netdevs, which
+// can have any name. If no table contains a netdev, as for InfiniBand, its attribute dev_port, which counts from 0,
+// determines the port, unless the tables assign another netdev to that port.
 func (n netdevs) byPort(at string, h *HCA, own []string) map[int][]string {
 	if len(h.Ports) == 1 && len(own) <= 1 {
 		return map[int][]string{h.Ports[0].Number: own}
@@ -64,7 +65,7 @@ func (n netdevs) byPort(at string, h *HCA, own []string) map[int][]string {
 	return of
 }
 
-// inTable returns the netdevs that a GID table names, each by its first place.
+// inTable returns the names of the netdevs in a GID table by index.
 func (n netdevs) inTable(dir string) map[int]string {
 	names := map[int]string{}
 	for i, empty := 0, 0; i < maxEntries && empty < maxEmpty; i++ {
@@ -78,14 +79,14 @@ func (n netdevs) inTable(dir string) map[int]string {
 	return names
 }
 
-// beside returns the netdevs of the other functions of a card that have no HCA, by name.
+// beside returns the directories of the netdevs of the card's other functions that have no HCA, by the netdevs' names.
 func (n netdevs) beside(at, pci string) map[string]string {
 	found := map[string]string{}
 	card, err := n.Follow(path.Join(at, "device"), nil)
 	if err != nil {
 		return found
 	}
-	functions, _ := n.list(path.Dir(card)) // what cannot be listed has none
+	functions, _ := n.list(path.Dir(card)) // a directory that cannot be listed has none
 	for _, function := range functions {
 		other := path.Join(path.Dir(card), function)
 		if function == pci || !strings.HasPrefix(function, pci[:len(pci)-1]) {

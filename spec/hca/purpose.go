@@ -11,27 +11,27 @@ import (
 	"strings"
 )
 
-// nodeTypeUnspecified is the node type in sysfs of what has verbs, and a transport that the kernel does not know.
+// nodeTypeUnspecified is the node type in sysfs of an HCA whose transport the kernel does not know.
 const nodeTypeUnspecified = "unspecified"
 
 const zeroGUID = "0000:0000:0000:0000"
 
-// Purpose is what an HCA is for.
+// Purpose is the purpose of an HCA.
 type Purpose string
 
 // The purposes.
 const (
 	PurposeRDMA Purpose = "RDMA"
-	// PurposeEFA is Amazon's network: RDMA without GUIDs, management packets, and RDMA_CM.
+	// PurposeEFA is Amazon's network: RDMA that has no GUIDs, no management packets, and no RDMA_CM.
 	PurposeEFA Purpose = "EFA"
-	// PurposeRawPackets is Ethernet by verbs, as DPDK uses it.
+	// PurposeRawPackets is raw Ethernet through the verbs interface, as DPDK uses it.
 	PurposeRawPackets Purpose = "raw packets"
-	// PurposeManagement is that of NVSwitches, or of another HCA's planes: see HCA.Manages.
+	// PurposeManagement is the management of NVSwitches, or of another HCA's planes: see HCA.Manages.
 	PurposeManagement Purpose = "management"
 )
 
-// Purpose decides what an HCA is for, by its driver and by what the kernel says of it. The node type does not tell: it
-// is unspecified for EFA, and for the network of Gaudi accelerators as well.
+// Purpose determines an HCA's purpose from its driver and attributes. The node type is not sufficient: it is
+// "unspecified" both for EFA and for the network of Gaudi accelerators.
 func (h HCA) Purpose() Purpose {
 	switch {
 	case h.Manages != "":
@@ -40,7 +40,7 @@ func (h HCA) Purpose() Purpose {
 		return PurposeEFA
 	case h.Driver == "mana" && h.NodeGUID == zeroGUID: // mana_0 has a GUID, and manae_0 has none
 		return PurposeRawPackets
-	// mlx5's with RoCE turned off, and its physical function in switchdev mode. iWARP needs no GIDs.
+	// mlx5 with RoCE turned off, or a physical function of mlx5 in switchdev mode. iWARP needs no GIDs.
 	case h.NodeType == "CA" && len(h.Ports) > 0 &&
 		!slices.ContainsFunc(h.Ports, func(p Port) bool { return !p.RawPackets }):
 		return PurposeRawPackets
@@ -48,18 +48,19 @@ func (h HCA) Purpose() Purpose {
 	return PurposeRDMA
 }
 
-// ForPrograms reports whether programs of containers use the HCA for RDMA.
+// ForPrograms reports whether programs in containers can use the HCA for RDMA.
 func (h HCA) ForPrograms() bool { return h.Purpose() == PurposeRDMA || h.Purpose() == PurposeEFA }
 
-// UsesRDMACM reports whether programs reach the HCA by RDMA_CM, which knows the kernel's own transports alone, and
-// which finds it by its node GUID.
+// UsesRDMACM reports whether programs can use RDMA_CM with the HCA. RDMA_CM supports only the kernel's own transports,
+// and identifies the HCA by its node GUID.
 func (h HCA) UsesRDMACM() bool {
 	return h.Purpose() == PurposeRDMA && h.NodeType != nodeTypeUnspecified
 }
 
-// nameSubDevices finds HCAs that are parts of others: ConnectX-8 has one for the management of its planes
-// (RDMA_DEVICE_TYPE_SMI in the kernel). It shares the other one's PCI function, its ports are that one's planes, and no
-// program opens it: it has no verbs device. If neither of them has one, the first is taken for the other.
+// nameSubDevices sets Manages of HCAs that are parts of other HCAs: ConnectX-8 has an HCA for the management of its
+// planes (RDMA_DEVICE_TYPE_SMI in the kernel). It is on the main HCA's PCI function, its ports are the main HCA's
+// planes, and programs cannot open it, because it has no verbs device. If neither of the two HCAs has a verbs device,
+// the first one is regarded as the main HCA.
 func nameSubDevices(all []HCA) {
 	for i := range all {
 		h := &all[i]
@@ -77,17 +78,17 @@ func nameSubDevices(all []HCA) {
 	}
 }
 
-// Tools are commands that show an HCA and its port, and that change its firmware: those of its vendor where they are
-// known, else the kernel's. What is not known is "".
+// Tools are commands that show the state of an HCA and its port, or change its firmware: the vendor's commands if they
+// are known, otherwise the kernel's. A command that is not known is "".
 type Tools struct {
-	Link, Errors, Module string // the state of the port, its counters of errors, and its cable or module
-	Heat                 string // the temperature
-	Firmware, Reset      string // install a FILE, and make the card run what was installed
+	Link, Errors, Module string // show the port's state, its error counters, and its cable or module
+	Heat                 string // show the temperature
+	Firmware, Reset      string // install the firmware FILE, and restart the card with it
 }
 
-// tools are the vendors' commands by driver, with words that stand for the HCA. Broadcom's niccli takes the number that
-// niccli --list has for a card, which is not known here; the kernel's commands take its address. Those of Pensando are
-// in https://docs.amd.com/r/en-US/ug1854-vulcano-800-custom-ai-nic-ops-guide.
+// tools are the vendors' commands by driver, with placeholders for the HCA. Broadcom's niccli needs the card's number
+// in niccli --list, which is unknown here, so the kernel's commands are used, which need the card's PCI address. The
+// commands for Pensando are in https://docs.amd.com/r/en-US/ug1854-vulcano-800-custom-ai-nic-ops-guide.
 var tools = map[string]Tools{
 	"mlx5_core": {Link: "mlxlink -d PCI -p PORT", Errors: "mlxlink -d PCI -c", Module: "mlxlink -d PCI -m",
 		Heat: "mget_temp -d PCI", Firmware: "mlxfwmanager -d PCI -u -i FILE", Reset: "mlxfwreset -d PCI reset"},
@@ -100,7 +101,7 @@ var tools = map[string]Tools{
 		Firmware: "nicctl update firmware", Reset: "nicctl reset card"},
 }
 
-// sameTools are drivers whose cards the commands of another one's vendor show.
+// sameTools are drivers whose cards have the same commands as those of another driver.
 var sameTools = map[string]string{"mlx5_core.sf": "mlx5_core", "bnxt_re": "bnxt_en", "i40e": "ice", "idpf": "ice",
 	"irdma": "ice"}
 
@@ -114,7 +115,7 @@ func (h HCA) Tools(p Port) Tools {
 	}
 	about := strings.NewReplacer("NETDEV", netdev, "PCI", cmp.Or(h.PCI, h.Parent, h.Name), "PORT", strconv.Itoa(p.Number))
 	driver := cmp.Or(sameTools[h.Driver], h.Driver)
-	if driver == "" && strings.HasPrefix(h.Name, "mlx5_") { // a copy may lack the driver, whose name the kernel's own has
+	if driver == "" && strings.HasPrefix(h.Name, "mlx5_") { // a copy may lack the driver
 		driver = "mlx5_core"
 	}
 	t := tools[driver]
@@ -127,18 +128,19 @@ func (h HCA) Tools(p Port) Tools {
 	return t
 }
 
-// acceleratorDrivers are those of GPUs and other accelerators whose memory HCAs can reach.
+// acceleratorDrivers are the drivers of GPUs and other accelerators whose memory HCAs can access.
 var acceleratorDrivers = []string{"nvidia", "amdgpu", "habanalabs"}
 
-// Accelerator reports whether a PCI device is a GPU (class 0x03), or another accelerator (0x12, as MI300X and Gaudi
-// are), that the node's own driver uses. One that a virtual machine has is none.
+// Accelerator reports whether a PCI device is a GPU (class 0x03) or another accelerator (class 0x12, for example MI300X
+// and Gaudi) that one of acceleratorDrivers uses. A device that is passed to a virtual machine is not an Accelerator.
 func Accelerator(class, driver string) bool {
 	accelerates := strings.HasPrefix(class, "0x03") || strings.HasPrefix(class, "0x12")
 	return accelerates && slices.Contains(acceleratorDrivers, driver)
 }
 
-// OtherAccelerator reports whether a PCI device is a GPU that shows no picture (3D or other display controller), or
-// another accelerator, of a driver whose devices Accelerator does not know. Those of virtual machines are none.
+// OtherAccelerator reports whether a PCI device is a GPU without display output (3D or other display controller) or
+// another accelerator whose driver is not one of acceleratorDrivers. A device that is passed to a virtual machine is
+// not an OtherAccelerator.
 func OtherAccelerator(class, driver string) bool {
 	computes := strings.HasPrefix(class, "0x0302") || strings.HasPrefix(class, "0x0380") ||
 		strings.HasPrefix(class, "0x12")

@@ -27,12 +27,12 @@ const (
 	classMisc  = "sys/class/misc"
 )
 
-// Scan takes the inventory of the node at root (see the package's documentation for roots). A node without RDMA
-// hardware or without the modules is an empty Inventory and no error; so is a directory that has no sys.
+// Scan reads the inventory of the node at root (see the package's documentation for roots). It returns an empty
+// Inventory, and no error, if the node has no RDMA hardware, if the modules are not loaded, or if root contains no sys.
 func Scan(root string) (*Inventory, error) { return whole(root, false) }
 
-// ScanDetails is Scan with what takes long to read: LIDs and the subnet prefix, for which the HCA asks its firmware,
-// and the GIDs, which are up to 1024 files a port.
+// ScanDetails is Scan with the attributes that take long to read: LIDs and the subnet prefix, for which the kernel asks
+// the HCA's firmware, and the GIDs, which are up to 1024 files for each port.
 func ScanDetails(root string) (*Inventory, error) { return whole(root, true) }
 
 func whole(root string, details bool) (*Inventory, error) {
@@ -58,8 +58,8 @@ func whole(root string, details bool) (*Inventory, error) {
 	return node, nil
 }
 
-// List returns the node at root without reading any HCA: the names of the HCAs and all character devices. Read reads an
-// HCA, and Inventory.Complete puts both together.
+// List returns the names of the HCAs and all character devices of the node at root, without reading any HCA. Read reads
+// an HCA, and Inventory.Complete combines the results.
 func List(root string) (*Inventory, error) {
 	t, err := openTree(root)
 	if err != nil {
@@ -69,11 +69,12 @@ func List(root string) (*Inventory, error) {
 	return t.names()
 }
 
-// Read reads the attributes of one HCA and its ports, which can take seconds where the HCA is sick. It always returns
-// an HCA: what is broken is in its problems. Its devices are List's. A Reader reads several.
+// Read reads the attributes of one HCA and its ports, which can take seconds if the HCA is faulty. It always returns an
+// HCA, whose Problems say what could not be read. It reads no devices; List returns them. To read several HCAs, use a
+// Reader.
 func Read(root, name string) HCA { return NewReader(root).Read(HCA{Name: name}, All) }
 
-// named returns the HCAs of these places by their names.
+// named returns the HCAs with these names and places.
 func named(places map[string]string, found *problems) (hcas []HCA) {
 	hcas = make([]HCA, 0, len(places))
 	for _, name := range slices.SortedFunc(maps.Keys(places), compareNatural) {
@@ -87,7 +88,7 @@ func named(places map[string]string, found *problems) (hcas []HCA) {
 	return hcas
 }
 
-// exclusive reports whether HCAs belong to network namespaces.
+// exclusive reports whether each HCA belongs to one network namespace.
 func (t tree) exclusive() bool {
 	mode, _ := readText(t, "sys/module/ib_core/parameters/netns_mode")
 	return mode == "N"
@@ -118,8 +119,8 @@ func (t tree) names() (*Inventory, error) {
 		case ok:
 			node.HCAs[i].Devices = append(node.HCAs[i].Devices, d)
 		default:
-			// guard: devices of no HCA. Seen where the HCA was moved to another network namespace: the class infiniband is
-			// filtered by namespace, the others are not.
+			// guard: devices of no HCA. The HCA was moved to another network namespace: the kernel filters the class
+			// infiniband by namespace, but not the other classes.
 			node.Elsewhere = append(node.Elsewhere, d)
 			found.add("%s belongs to HCA %s, which is not in %s: it may be in another network namespace", d, d.HCA, classHCA)
 		}
@@ -128,7 +129,8 @@ func (t tree) names() (*Inventory, error) {
 	return node, nil
 }
 
-// Complete returns a node from List with each HCA as read returns it. A read HCA has no devices of its own.
+// Complete returns a copy of an Inventory from List in which each HCA is the result of read. The devices are those of
+// the Inventory.
 func (n *Inventory) Complete(read func(name string) HCA) *Inventory {
 	all := *n
 	all.HCAs = make([]HCA, len(n.HCAs))
@@ -148,10 +150,10 @@ func (n *Inventory) Complete(read func(name string) HCA) *Inventory {
 	return &all
 }
 
-// diagnose names what will not work although everything could be read.
+// diagnose returns problems of an HCA that could be read.
 func diagnose(h HCA) []string {
 	var lines []string
-	// An HCA that could not be read at all has a problem already.
+	// An HCA that could not be read at all already has a problem.
 	if _, ok := h.Verbs(); !ok && h.NodeType != "" && h.Manages == "" && h.Unlisted == nil {
 		lines = append(lines,
 			"there is no usable verbs device, so programs cannot open the HCA: check that the module ib_uverbs is loaded")
@@ -170,14 +172,14 @@ var (
 	pciForm  = regexp.MustCompile(`^[0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]$`)
 )
 
-// hca reads the HCA of this name. It always returns one: what is broken is in its problems.
+// hca reads the given parts of a listed HCA. It always returns an HCA, whose Problems say what could not be read.
 func (t tree) hca(listed HCA, parts Parts, common *shared) HCA {
 	h := HCA{Name: listed.Name, NUMANode: -1, Function: FunctionPhysical, Ports: []Port{}, Devices: []Device{},
 		Unlisted: listed.Unlisted}
 	var found problems
 	at := path.Join(classHCA, h.Name)
 	known := listed.Function != "" && listed.Place != ""
-	if known { // its directory is found without links on the way
+	if known { // open its directory without following links
 		h.Place = listed.Place
 		at = path.Join(classHCA, listed.Place)
 	} else {
@@ -223,7 +225,8 @@ func (t tree) hca(listed HCA, parts Parts, common *shared) HCA {
 	return h
 }
 
-// attributes reads what seldom changes of the HCA with the directory dir, on the device with the directory on.
+// attributes reads the attributes that seldom change of the HCA with the directory dir, on the device with the
+// directory on.
 func (t tree) attributes(on string, dir tree, h *HCA, found *problems) {
 	a := attributes{dir: dir, problems: found}
 	h.NodeType = a.coded("node_type")
@@ -236,7 +239,7 @@ func (t tree) attributes(on string, dir tree, h *HCA, found *problems) {
 		h.Manages = NVSwitches
 	}
 	if h.Function == FunctionScalable {
-		on += "/.." // the auxiliary bus knows no NUMA nodes
+		on += "/.." // devices on the auxiliary bus have no NUMA node
 	}
 	if bus, err := t.dir(on); err == nil {
 		h.NUMANode = numaNode(attributes{dir: bus, in: "device/", problems: found})
@@ -245,23 +248,24 @@ func (t tree) attributes(on string, dir tree, h *HCA, found *problems) {
 }
 
 const (
-	// NVSwitches is what HGX B200's HCAs of another purpose manage.
+	// NVSwitches is HCA.Manages of the HCAs for management on an HGX B200.
 	NVSwitches = "NVSwitches"
-	// ProductData is the file of a device with what its maker wrote on it.
+	// ProductData is the file with a PCI device's vital product data (VPD).
 	ProductData = "vpd"
-	// ManagesNVSwitches is what such an HCA has there.
+	// ManagesNVSwitches is a text in the ProductData of an HCA that manages NVSwitches.
 	ManagesNVSwitches = "SMDL=SW_MNG"
 )
 
-// deviceConnectX7 is the PCI device of HGX B200's HCAs for the management of its NVSwitches, as of its other ones.
+// deviceConnectX7 is the PCI device ID of all HCAs on an HGX B200, including those that manage NVSwitches.
 const deviceConnectX7 = "0x1021"
 
-// managers remembers which HCAs are such ones, by root, address and GUID: what is written on a card is read slowly.
+// managers caches whether an HCA manages NVSwitches, by root, PCI address, and GUID, since a card's VPD is slow to
+// read.
 var managers sync.Map
 
-// managesNVSwitches reports whether the HCA on the device with the directory on is such a one, by what its maker wrote
-// on it: the keyword SMDL of its vital product data, which only root can read
-// (https://github.com/siderolabs/extensions/pull/717, after NVIDIA's Fabric Manager guide).
+// managesNVSwitches reports whether the HCA on the device with the directory on manages NVSwitches. The keyword SMDL in
+// its VPD says so, which only root can read (https://github.com/siderolabs/extensions/pull/717, according to NVIDIA's
+// Fabric Manager guide).
 func (t tree) managesNVSwitches(on string, h HCA) bool {
 	if h.Function != FunctionPhysical || h.PCI == "" {
 		return false
@@ -283,11 +287,11 @@ func (t tree) managesNVSwitches(on string, h HCA) bool {
 	return is
 }
 
-// scalableForm is a device of the auxiliary bus that is a scalable function.
+// scalableForm matches the name of a scalable function on the auxiliary bus.
 var scalableForm = regexp.MustCompile(`^[a-z0-9_]+\.sf\.[0-9]+$`)
 
-// function sets where on the node an HCA is, and what it is a part of, by the name of its device and by where the links
-// in the device's directory lead.
+// function sets an HCA's PCI address, Function, and Parent from the name of its device, and from the links in the
+// device's directory.
 func (t tree) function(h *HCA, device, dir string) {
 	physical := t.linkBase(path.Join(dir, "physfn"))
 	h.Function = FunctionPhysical
@@ -306,7 +310,7 @@ func (t tree) function(h *HCA, device, dir string) {
 	}
 }
 
-// numaNode is -1 also where the firmware does not name one.
+// numaNode reads the NUMA node; -1 if it is unknown or the firmware does not report one.
 func numaNode(a attributes) int {
 	s := a.optional("numa_node")
 	if s == "" {
@@ -320,7 +324,7 @@ func numaNode(a attributes) int {
 	return int(n)
 }
 
-// byKind orders an HCA's devices: uverbs, hfi1, umad, issm, each by its index.
+// byKind compares an HCA's devices: first by kind (uverbs, hfi1, umad, issm), then by index.
 func byKind(a, b Device) int {
 	rank := func(d Device) int { return slices.Index(kindsInOrder, d.Kind) }
 	return cmp.Or(cmp.Compare(rank(a), rank(b)), compareNatural(a.Path, b.Path))

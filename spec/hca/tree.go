@@ -16,11 +16,11 @@ import (
 )
 
 const (
-	// maxAttribute is the largest page that Linux has: no attribute of sysfs is longer than a page, and tar makes each one
-	// exactly that long.
+	// maxAttribute is Linux's largest page size, in bytes. No sysfs attribute is longer than a page, and tar pads each
+	// attribute to exactly one page.
 	maxAttribute = 1 << 16
-	// maxEntries bounds a directory. The largest that exist, of nodes with thousands of VFs, stay well below: the devices
-	// for management are two for each port.
+	// maxEntries limits the entries of a directory. The largest known directories, on nodes with thousands of VFs and two
+	// management devices for each port, are much smaller.
 	maxEntries = 1 << 16
 )
 
@@ -34,14 +34,14 @@ func openTree(root string) (tree, error) {
 
 func (t tree) close() { _ = t.Close() }
 
-// dir opens a directory as a tree of its own: its links to outside, such as device, have to be followed from the
-// top.
+// dir opens a directory as a separate tree. Links that lead out of it, such as device, must be followed from the
+// original tree.
 func (t tree) dir(name string) (tree, error) {
 	f, err := t.Dir(name)
 	return tree{f}, files.Cause(err)
 }
 
-// list returns the names in a directory in natural order; none if it is not there.
+// list returns the names in a directory in natural order; none if the directory does not exist.
 func (t tree) list(name string) ([]string, error) {
 	names, err := t.List(name, maxEntries)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -54,7 +54,7 @@ func (t tree) list(name string) ([]string, error) {
 	return names, nil
 }
 
-// links returns where the links in a directory lead, by their names; none if it is not there.
+// links returns the targets of the links in a directory, by the links' names; none if the directory does not exist.
 func (t tree) links(name string) (map[string]string, error) {
 	links, err := t.Links(name, maxEntries)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -66,7 +66,7 @@ func (t tree) links(name string) (map[string]string, error) {
 	return links, err
 }
 
-// linkBase returns the last part of a link's target, "" where there is no link.
+// linkBase returns the last element of a link's target; "" if there is no link.
 func (t tree) linkBase(name string) string {
 	target, err := t.Readlink(name)
 	if err != nil {

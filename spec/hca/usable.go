@@ -9,7 +9,8 @@ import (
 	"slices"
 )
 
-// Unknown returns why it is unknown which devices a container would get of an HCA, nil where they are known.
+// Unknown returns an error if it is unknown which of the HCA's devices a container would get, and says why; nil if they
+// are known.
 func (h HCA) Unknown(management bool) error {
 	switch {
 	// guard: unread HCAs
@@ -22,9 +23,9 @@ func (h HCA) Unknown(management bool) error {
 	return nil
 }
 
-// Usable returns the devices that a container gets of an HCA: its verbs device and, with Omni-Path, its hfi1; with
-// management its sound umad and issm devices too, with which a container can disrupt the whole fabric. An error means
-// that a container cannot use the HCA.
+// Usable returns the HCA's devices that a container gets: its verbs device, and hfi1 for Omni-Path. With management,
+// the container also gets the usable umad and issm devices, with which it can disrupt the whole fabric. An error means
+// that a container cannot use the HCA, and says why.
 func (h HCA) Usable(management bool) ([]Device, error) {
 	if err := h.Unknown(management); err != nil {
 		return nil, err
@@ -43,7 +44,7 @@ func (h HCA) Usable(management bool) ([]Device, error) {
 	usable := []Device{verbs}
 	for _, d := range h.Devices {
 		switch {
-		case d.Kind == KindHFI1 && !d.Sound(): // its programs open nothing else
+		case d.Kind == KindHFI1 && !d.Sound(): // Omni-Path programs open no other device
 			return nil, errors.New(d.Problem)
 		// guard: management devices
 		case d.Kind == KindHFI1, management && d.Sound() && (d.Kind == KindUMAD || d.Kind == KindISSM):
@@ -53,8 +54,8 @@ func (h HCA) Usable(management bool) ([]Device, error) {
 	return usable, nil
 }
 
-// Active returns the HCAs that a container can use and that have an ACTIVE port, and for each of the others a line that
-// says why it is left out.
+// Active returns the HCAs that a container can use and that have an ACTIVE port. For each other HCA, leftOut contains a
+// line that says why it is not included.
 func (n *Inventory) Active() (usable []HCA, leftOut []string) {
 	for _, h := range n.HCAs {
 		_, err := h.Usable(false)
@@ -73,8 +74,8 @@ func (n *Inventory) Active() (usable []HCA, leftOut []string) {
 	return usable, leftOut
 }
 
-// ConnectionManager returns the device with which a container that gets these HCAs connects by RDMA_CM; ok is false
-// where there is none. The error says so if one of the HCAs would use it: EFA does not.
+// ConnectionManager returns the rdma_cm device for a container that gets these HCAs; ok is false if the node has no
+// usable one. It then returns an error if one of the HCAs uses RDMA_CM, which EFA does not.
 func (n *Inventory) ConnectionManager(hcas []HCA) (device Device, ok bool, err error) {
 	if n.RDMACM != nil && n.RDMACM.Sound() {
 		return *n.RDMACM, true, nil

@@ -18,7 +18,7 @@ import (
 	"github.com/rdma-spec/rdma-spec/spec/baseline"
 )
 
-// containerd writes the file of a base_runtime_spec.
+// containerd writes a base_runtime_spec file.
 func containerd(grant spec.Grant, base []byte) ([]byte, error) {
 	if base == nil {
 		var err error
@@ -33,9 +33,9 @@ func containerd(grant spec.Grant, base []byte) ([]byte, error) {
 	return baseline.Indent(text)
 }
 
-// nodeadm writes a NodeConfig, with the whole base spec where there is one, otherwise with what differs from nodeadm's
-// own. nodeadm lays it over its own spec, where a list takes the place of a list: so its RLIMIT_NOFILE is repeated.
-// (awslabs/amazon-eks-ami, nodeadm/internal/containerd/base-runtime-spec.json)
+// nodeadm writes a NodeConfig. It contains the whole base spec if one is given, otherwise only the differences from
+// nodeadm's own base spec. nodeadm merges it into its own base spec, and replaces whole lists, so the NodeConfig
+// repeats nodeadm's RLIMIT_NOFILE (awslabs/amazon-eks-ami, nodeadm/internal/containerd/base-runtime-spec.json).
 func nodeadm(grant spec.Grant, base []byte) ([]byte, error) {
 	overrides, err := overrides(grant, base, specs.POSIXRlimit{Type: "RLIMIT_NOFILE", Hard: 1048576, Soft: 65536})
 	if err != nil {
@@ -53,8 +53,8 @@ Unlimited is written as 2^63-1, because nodeadm converts numbers to floating poi
 	})
 }
 
-// talos writes a document of the machine configuration with what differs from Talos's own base spec. Lists are given
-// whole: entries that stand there twice do no harm where Talos adds them to its own.
+// talos writes a document of the machine configuration with the differences from Talos's own base spec. It contains
+// whole lists: duplicate entries do no harm if Talos appends them to its own lists.
 func talos(grant spec.Grant, _ []byte) ([]byte, error) {
 	overrides, err := overrides(grant, nil)
 	if err != nil {
@@ -67,8 +67,9 @@ It affects every container on the node that starts afterwards. Unlimited is writ
 `, map[string]any{"apiVersion": "v1alpha1", "kind": "CRIBaseRuntimeSpecConfig", "overrides": overrides})
 }
 
-// ownLists returns a spec with no more than the lists that a grant adds to, as containerd's default spec and thus each
-// platform's own has them, and with the rlimits that the platform's own has.
+// ownLists returns a spec that contains only the lists to which a grant adds. The rlimits are the given ones of the
+// platform's own base spec. The other lists are those of containerd's default spec, from which every platform's base
+// spec derives.
 func ownLists(grant spec.Grant, rlimits ...specs.POSIXRlimit) ([]byte, error) {
 	text, err := baseline.Default()
 	if err != nil {
@@ -89,9 +90,9 @@ func ownLists(grant spec.Grant, rlimits ...specs.POSIXRlimit) ([]byte, error) {
 	return json.Marshal(lists)
 }
 
-// overrides applies a grant to a spec, or to ownLists where there is none, for a platform that passes numbers through a
-// float64. What is above 2^63-1 becomes that: as a limit that is 8 EiB, more than any node can lock. Any other number
-// that would change is an error.
+// overrides applies a grant to a base spec, or to ownLists if base is nil, for a platform that converts numbers to
+// float64. It reduces numbers above 2^63-1 to 2^63-1: as a limit, this is 8 EiB, more than any node can lock. It
+// returns an error if the platform would change any other number.
 func overrides(grant spec.Grant, base []byte, own ...specs.POSIXRlimit) (any, error) {
 	var err error
 	if base == nil {
@@ -134,13 +135,13 @@ func signedNumbers(value any) (any, error) {
 		if n, err := strconv.ParseInt(v.String(), 10, 64); err == nil && int64(float64(n)) == n {
 			return n, nil
 		}
-		return nil, fmt.Errorf("the spec has the number %s, which this platform would change: write a whole number up to "+
-			"2^53, or 9223372036854775807 for unlimited", v)
+		return nil, fmt.Errorf("the spec contains the number %s, which this platform cannot represent: write a whole "+
+			"number up to 2^53, or 9223372036854775807 for unlimited", v)
 	}
 	return value, nil
 }
 
-// commented returns a document's YAML below a comment.
+// commented returns a document as YAML, with a comment above it.
 func commented(comment string, document any) ([]byte, error) {
 	text, err := yaml.Marshal(document)
 	if err != nil {

@@ -26,18 +26,18 @@ func docker(grant spec.Grant, _ []byte) ([]byte, error) {
 `, signed(grant.Memlock)), nil
 }
 
-// crio writes a drop-in of crio.conf.
+// crio writes a drop-in for crio.conf.
 func crio(grant spec.Grant, _ []byte) ([]byte, error) { return CRIO(grant.Memlock, nil), nil }
 
-// CRIO returns a drop-in of crio.conf for a node whose files have limits already, as CRI-O writes them: name=SOFT:HARD.
-// CRI-O does not add lists to each other, so the drop-in has all of them, but for another memlock.
+// CRIO returns a drop-in for crio.conf. others are the limits in the node's other CRI-O files, in CRI-O's form
+// name=SOFT:HARD. CRI-O does not merge lists from several files, so the drop-in repeats all of them except memlock.
 func CRIO(memlock spec.Limit, others []string) []byte {
 	all := []string{}
 	add := ": add their entries"
 	for _, limit := range others {
 		if name, _, _ := strings.Cut(limit, "="); !strings.EqualFold(strings.TrimSpace(name), "memlock") {
 			all = append(all, strconv.Quote(limit))
-			add = ", so it\n# has what those have"
+			add = ", so it\n# repeats their entries"
 		}
 	}
 	all = append(all, fmt.Sprintf(`"memlock=%[1]d:%[1]d"`, signed(memlock)))
@@ -74,7 +74,7 @@ soft-limit = %[1]s
 	return []byte(text), nil
 }
 
-// systemd writes a drop-in of a runtime's unit.
+// systemd writes a drop-in for a runtime's unit.
 func systemd(grant spec.Grant, _ []byte) ([]byte, error) {
 	limit := "infinity"
 	if grant.Memlock.Finite() {
@@ -89,7 +89,7 @@ LimitMEMLOCK=%s
 `, limit), nil
 }
 
-// signed returns a limit for platforms that write unlimited as -1 and have no number above 2^63-1.
+// signed returns a limit in bytes for platforms that write unlimited as -1, and have no numbers above 2^63-1.
 func signed(limit spec.Limit) int64 {
 	if limit > math.MaxInt64 {
 		return -1

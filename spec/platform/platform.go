@@ -3,9 +3,9 @@
 
 // Package platform writes a Grant in the configuration language of a runtime or a node system.
 //
-// It knows each one's syntax and what it can express; it writes no file and restarts nothing. All of these
-// configurations apply to every container of a node or of a runtime handler: this package does not decide who gets
-// what.
+// It knows the syntax of each configuration, and what it can express. It writes no files, and restarts nothing. All of
+// these configurations apply to every container on a node or of a runtime handler: this package does not decide which
+// container gets which Grant.
 package platform
 
 import (
@@ -21,22 +21,23 @@ import (
 // Platform is a runtime or a node system whose configuration can express a Grant.
 type Platform struct {
 	Name string
-	// Note says where the configuration goes and what it affects; "" where comments in the configuration say so.
+	// Note says where to put the configuration and what it affects; "" if comments in the configuration say so.
 	Note string
-	// What to do if the configuration cannot start from another base spec, grant CAP_IPC_LOCK, or grant devices; "" if it
-	// can.
+	// baseInstead, ipcLockInstead, and devicesInstead say what to do if the configuration cannot start from another base
+	// spec, grant CAP_IPC_LOCK, or grant devices; "" if it can.
 	baseInstead, ipcLockInstead, devicesInstead string
-	// config writes the configuration of a grant that Allows let through. base is nil where the platform's own is meant.
+	// config writes the configuration for a grant that Allows accepts. If base is nil, it starts from the platform's own
+	// base spec.
 	config func(grant spec.Grant, base []byte) ([]byte, error)
 }
 
-// All are the platforms, the one that takes a base spec as it is first.
+// All are the platforms. The first one uses a base spec unchanged.
 var All = []Platform{
 	{Name: "containerd", config: containerd},
 	{
 		Name: "docker",
-		Note: "merge this into /etc/docker/daemon.json and restart Docker: it affects every container that is run without " +
-			"--ulimit memlock",
+		Note: "merge this into /etc/docker/daemon.json and restart Docker: it affects every container that is started " +
+			"without --ulimit memlock",
 		baseInstead:    "it has no base spec; omit --from",
 		ipcLockInstead: "add it to a container with docker run --cap-add IPC_LOCK",
 		devicesInstead: "add them to a container with docker run --device /dev/infiniband",
@@ -78,11 +79,11 @@ func Find(name string) (Platform, error) {
 	return Platform{}, fmt.Errorf("unknown platform %q: write one of %s", name, strings.Join(names, ", "))
 }
 
-// Immutable says what to do instead on the node below a root, whose /etc cannot be written.
+// Immutable says how to configure the node below a root if its /etc is read-only.
 func Immutable(root string) string {
 	release, err := os.ReadFile(files.Below(root, "/etc/os-release"))
 	if err != nil {
-		release, _ = os.ReadFile(files.Below(root, "/usr/lib/os-release")) // without it, all formats are named
+		release, _ = os.ReadFile(files.Below(root, "/usr/lib/os-release")) // without it, the message lists all formats
 	}
 	for line := range strings.Lines(string(release)) {
 		switch id := strings.Trim(strings.TrimSpace(strings.TrimPrefix(line, "ID=")), `"'`); {
@@ -92,35 +93,37 @@ func Immutable(root string) string {
 				"of %[1]s", id)
 		}
 	}
-	return "the node is immutable: change the source of its image or configuration; rdma-spec generate --for has " +
-		"formats for talos, bottlerocket, and nodeadm"
+	return "the node is immutable: change the source of its image or configuration; rdma-spec generate --for writes " +
+		"configurations for talos, bottlerocket, and nodeadm"
 }
 
-// GivesIPCLock reports whether the configuration can add CAP_IPC_LOCK.
+// GivesIPCLock reports whether the platform's configuration can grant CAP_IPC_LOCK.
 func (p Platform) GivesIPCLock() bool { return p.ipcLockInstead == "" }
 
-// Allows returns an error for what the configuration cannot express: a base spec from elsewhere, CAP_IPC_LOCK, devices.
+// Allows returns an error if the platform's configuration cannot express a request: another base spec, CAP_IPC_LOCK, or
+// devices. The error says what to do instead.
 func (p Platform) Allows(base, ipcLock, devices bool) error {
 	for _, wish := range []struct {
 		made          bool
 		what, instead string
 	}{
-		{base, "start from another base spec", p.baseInstead},
+		{base, "use another base spec", p.baseInstead},
 		{ipcLock, "grant CAP_IPC_LOCK", p.ipcLockInstead},
-		{devices, "give devices", p.devicesInstead},
+		{devices, "grant devices", p.devicesInstead},
 	} {
 		if wish.made && wish.instead != "" {
-			return fmt.Errorf("the configuration of %s cannot %s: %s", p.Name, wish.what, wish.instead)
+			return fmt.Errorf("the configuration for %s cannot %s: %s", p.Name, wish.what, wish.instead)
 		}
 	}
 	return nil
 }
 
-// Config returns the text of the configuration that gives a platform's containers what the grant describes. base is the
-// base spec to start from, nil for the platform's own. Errors: those of Allows and of Grant.Apply.
+// Config returns the text of the configuration that gives a platform's containers the grant. base is the base spec to
+// start from; nil means the platform's own. Errors are those of Allows and Grant.Apply, and a grant without memlock is
+// an error.
 func (p Platform) Config(grant spec.Grant, base []byte) ([]byte, error) {
 	if grant.Memlock == 0 {
-		return nil, errors.New("a platform's configuration needs a memlock")
+		return nil, errors.New("a platform's configuration needs a locked-memory limit (memlock)")
 	}
 	if err := p.Allows(base != nil, grant.IPCLock != spec.IPCLockNo, len(grant.Devices) > 0); err != nil {
 		return nil, err

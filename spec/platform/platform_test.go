@@ -114,7 +114,7 @@ func TestConfigGolden(t *testing.T) {
 func TestConfigNeedsAMemlock(t *testing.T) {
 	for _, p := range All {
 		if text, err := p.Config(spec.Grant{IPCLock: spec.IPCLockYes}, nil); err == nil ||
-			err.Error() != "a platform's configuration needs a memlock" {
+			err.Error() != "a platform's configuration needs a locked-memory limit (memlock)" {
 			t.Errorf("%s: %v\n%s", p.Name, err, text)
 		}
 	}
@@ -207,8 +207,8 @@ func TestNodeadmRefusesNumbersItCannotHold(t *testing.T) {
 		"9007199254740993", "9223372036854775806"} {
 		for _, text := range []string{`{"x":` + number + `}`, `{"x":[{"y":[` + number + `]}]}`} {
 			_, err := nodeadm(memlock, []byte(text))
-			want := "the spec has the number " + number +
-				", which this platform would change: write a whole number up to 2^53, or 9223372036854775807 for unlimited"
+			want := "the spec contains the number " + number +
+				", which this platform cannot represent: write a whole number up to 2^53, or 9223372036854775807 for unlimited"
 			if err == nil || err.Error() != want {
 				t.Errorf("%s: %v; want %s", text, err, want)
 			}

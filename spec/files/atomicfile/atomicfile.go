@@ -1,8 +1,9 @@
 // Copyright The rdma-spec Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package atomicfile replaces files: an administrator's, and a program's own. At every moment, also in a power cut, the
-// file is either the old one or the new one, whole.
+// Package atomicfile replaces files, both an administrator's and the program's own, so that a reader always sees either
+// the complete old content or the complete new content, even after a power failure. It does not know what the files
+// mean.
 package atomicfile
 
 import (
@@ -22,20 +23,20 @@ import (
 	"github.com/rdma-spec/rdma-spec/spec/files"
 )
 
-// backupSuffix is what the name of the first backup ends with. Later ones have a number behind it: .rdma-spec.bak.2.
+// backupSuffix is the suffix of the first backup's name. Later backups also have a number: .rdma-spec.bak.2.
 const backupSuffix = ".rdma-spec.bak"
 
-// Replace writes a file's new content. It follows a link to the file that the link names. A new file gets mode 0644. An
-// existing file keeps its mode and owner, and its old content stays as a backup beside it: FILE.rdma-spec.bak. No
-// backup is ever overwritten. A file that already has the content is left alone.
+// Replace writes a file's new content. If the path is a symbolic link, Replace writes the link's target. A new file
+// gets mode 0644. An existing file keeps its mode and owner, and Replace keeps its old content in a backup next to it:
+// FILE.rdma-spec.bak. Replace never overwrites a backup. If the file already has the content, Replace does nothing.
 //
-// A daemon may read every file of a directory, whatever the name: CRI-O does, below crio.conf.d, and containerd does
-// not start where it finds a program in /opt/nri/plugins whose name has no index. So nothing but the file itself is
-// ever in such a directory: the backup and the unfinished new file are in the directory above, which has to be on the
-// same file system.
+// Some daemons read every file in a directory, whatever its name: CRI-O reads all of crio.conf.d, and containerd does
+// not start if /opt/nri/plugins contains a program whose name has no index. Replace therefore writes only the file
+// itself to such a directory. It writes the backup and the unfinished new file to the parent directory, which must be
+// on the same file system.
 //
-// Replace returns the path of the backup that has the old content, "" where there was none or nothing changed.
-// After an error all files are as they were, unless only the last sync of the directory failed.
+// Replace returns the path of the backup; "" if the file is new or did not change. If Replace returns an error, all
+// files are unchanged, unless only the last sync of the directory failed.
 func Replace(file string, content []byte) (backup string, err error) {
 	target, info, err := resolve(file)
 	var old []byte
@@ -64,29 +65,29 @@ func Replace(file string, content []byte) (backup string, err error) {
 	return backup, err
 }
 
-// Write writes a file's new content as Replace does, but keeps no backup: it is for a caller that has kept the old
-// content. A new file gets the mode. The parent directory has to exist.
+// Write writes a file's new content as Replace does, but without a backup, for a caller that keeps the old content
+// itself. A new file gets the mode. The parent directory must exist.
 func Write(file string, content []byte, mode fs.FileMode) error {
 	r := replacement{file: file, content: content, mode: mode}
 	_, err := r.replace()
 	return err
 }
 
-// Own writes the new content of a file that is the program's own: it gets the mode, and its owner is the program's
-// user, whoever has changed that. Before anybody else can open it, hold gets it, such as to lock it; nil for nothing.
-// The file is closed behind hold.
+// Own writes the new content of one of the program's own files. It always sets the mode, and makes the program's user
+// the owner. Own calls hold, unless it is nil, with the new file before another process can open it, for example to
+// lock it, and closes the file afterwards.
 func Own(file string, content []byte, mode fs.FileMode, hold func(*os.File) error) error {
 	r := replacement{file: file, content: content, mode: mode, own: true, hold: hold}
 	_, err := r.replace()
 	return err
 }
 
-// ErrChanged is the error where a file no longer has the content that a change starts from.
-var ErrChanged = errors.New("it has changed in the meantime: rerun the command")
+// ErrChanged is the error if a file no longer has the content on which a change is based.
+var ErrChanged = errors.New("the file has changed in the meantime: rerun the command")
 
-// Change writes a file's new content as Write does, or removes the file where content is nil, but only where the file
-// still has the old content, or where there is still none and old is nil. It looks at the last moment, when only the
-// name has to change. A link is removed, and not the file that it names.
+// Change writes a file's new content as Write does, or removes the file if content is nil. It returns ErrChanged if the
+// file no longer has the old content; if old is nil, the file must not exist. It checks this at the last moment,
+// immediately before the rename. If the path is a symbolic link, Change removes the link, not its target.
 func Change(file string, old, content []byte, mode fs.FileMode) error {
 	unchanged := func(target string) error {
 		now, err := files.Content(target)
@@ -110,7 +111,7 @@ func Change(file string, old, content []byte, mode fs.FileMode) error {
 	return named(file, err)
 }
 
-// named is the error where a file cannot be written.
+// named adds the file's name to the error of a failed write.
 func named(file string, err error) error {
 	if err != nil {
 		err = fmt.Errorf("cannot write %s: %w", file, cause(err))
@@ -118,26 +119,26 @@ func named(file string, err error) error {
 	return err
 }
 
-// cause says why a file cannot be written.
+// cause returns the reason why a file cannot be written.
 func cause(err error) error {
 	if errors.Is(err, unix.EBUSY) || errors.Is(err, unix.EXDEV) {
-		return errors.New("it or its directory is a mount point: change the mounted file instead")
+		return errors.New("the file or its directory is a mount point: change the mounted file instead")
 	}
 	return files.Cause(err)
 }
 
-// replacement is what a file is replaced by.
+// replacement describes how to replace a file.
 type replacement struct {
 	file    string
 	content []byte
-	mode    fs.FileMode // of a file that does not exist, or that is the program's own
+	mode    fs.FileMode // for a new file, or one of the program's own
 	own     bool
-	hold    func(*os.File) error      // is called with the new file, which only its owner can open; nil for nothing
-	ready   func(target string) error // is called when only the name has to change; nil for nothing
+	hold    func(*os.File) error      // called with the new file while only its owner can open it; may be nil
+	ready   func(target string) error // called immediately before the rename; may be nil
 }
 
-// replace replaces the file once the new content is on the disk and the target is ready. Only the last sync of its
-// directory can fail after it is replaced.
+// replace replaces the file after the new content is on the disk and ready has succeeded. After the replacement, only
+// the sync of the directory can fail.
 func (r replacement) replace() (replaced bool, err error) {
 	target, info, err := resolve(r.file)
 	if err != nil {
@@ -151,7 +152,7 @@ func (r replacement) replace() (replaced bool, err error) {
 	if err != nil {
 		return false, named(r.file, err)
 	}
-	defer func() { _ = pending.Cleanup() }() // after a success there is nothing left to clean
+	defer func() { _ = pending.Cleanup() }() // does nothing after a success
 	if err := r.prepare(target, pending, info); err != nil {
 		return false, named(r.file, err)
 	}
@@ -166,7 +167,7 @@ func (r replacement) replace() (replaced bool, err error) {
 	return true, named(r.file, syncDir(filepath.Dir(target)))
 }
 
-// Backup gives a file's content a second name beside it, as Replace does, and returns that.
+// Backup keeps a file's content in a backup as Replace does, and returns the backup's path.
 func Backup(file string) (backup string, err error) {
 	target, _, err := resolve(file)
 	if err != nil {
@@ -183,30 +184,30 @@ func Backup(file string) (backup string, err error) {
 	return backup, nil
 }
 
-// randomLeast is how many digits the name of an unfinished file ends with, or more: it is a random number of 63 bits.
-// Dates have fewer, with which people and tools name copies of their own.
+// randomLeast is the least number of digits at the end of an unfinished file's name, which is a random number of 63
+// bits. The dates in the names of other tools' copies have fewer digits.
 const randomLeast = 15
 
-// Sweep removes the unfinished new files of a file that writers left who were killed. The caller makes sure that
-// nobody writes the file now.
+// Sweep removes a file's unfinished new files, which killed writers left behind. The caller must ensure that no process
+// is writing the file.
 func Sweep(file string) {
 	target, _, err := resolve(file)
 	if err != nil {
-		return // nobody can have written there
+		return // no writer can have resolved the path either
 	}
 	dir, _ := besides(file, target)
 	unfinished := "." + filepath.Base(target)
-	entries, _ := os.ReadDir(dir) // what cannot be listed stays
+	entries, _ := os.ReadDir(dir) // files that cannot be listed stay
 	for _, entry := range entries {
 		number, isOne := strings.CutPrefix(entry.Name(), unfinished)
 		if isOne && len(number) >= randomLeast && strings.Trim(number, "0123456789") == "" {
-			_ = os.Remove(filepath.Join(dir, entry.Name())) // the next one tries again
+			_ = os.Remove(filepath.Join(dir, entry.Name())) // the next Sweep retries
 		}
 	}
 }
 
-// InMemory returns a file that is in no directory, for a program that reads it by its name while the file is open: so
-// nothing is left of it, however this process ends.
+// InMemory returns a file in memory. Another program can read it by its name while it is open. No file is left behind,
+// however this process ends.
 func InMemory(content []byte) (*os.File, error) {
 	fd, err := unix.MemfdCreate("rdma-spec", unix.MFD_CLOEXEC)
 	if err != nil {
@@ -220,13 +221,13 @@ func InMemory(content []byte) (*os.File, error) {
 	return file, nil
 }
 
-// resolve finds the file that is meant: its absolute path without links, and what it is, nil where it does not exist.
+// resolve returns the absolute path of a file without links, and its FileInfo; nil if the file does not exist.
 func resolve(file string) (target string, info fs.FileInfo, err error) {
 	info, err = os.Stat(file)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
-		if _, err := os.Lstat(file); err == nil { // also /dev/stdout, where it is a pipe
-			return "", nil, errors.New("it is a link to a file that does not exist")
+		if _, err := os.Lstat(file); err == nil { // also /dev/stdout if that is a pipe
+			return "", nil, errors.New("the path is a link to a file that does not exist")
 		}
 		dir, name := filepath.Split(file)
 		dir, err = filepath.EvalSymlinks(dir)
@@ -239,17 +240,18 @@ func resolve(file string) (target string, info fs.FileInfo, err error) {
 	if err != nil {
 		return "", nil, err
 	}
-	target, err = filepath.Abs(target) // only without links: it takes link/.. for nothing
+	target, err = filepath.Abs(target) // after EvalSymlinks, since Abs removes "link/.." without resolving the link
 	return target, info, err
 }
 
-// besides returns the directory where files may be that belong to target, which is target's own unless a daemon reads
-// that whole, and the name that stands for target there: "/etc/crio" and "crio.conf.d-90-rdma.conf" for
-// /etc/crio/crio.conf.d/90-rdma.conf. The daemon may know target's directory by a link, which file has then.
+// besides returns the directory for target's backup and unfinished file, and the start of their names. The directory is
+// target's own, unless a daemon reads all files in it: for /etc/crio/crio.conf.d/90-rdma.conf, besides returns
+// "/etc/crio" and "crio.conf.d-90-rdma.conf". The daemon may use a link to target's directory; file then contains that
+// link.
 func besides(file, target string) (dir, name string) {
 	dir = filepath.Dir(target)
 	name = filepath.Base(target)
-	known, _ := filepath.Abs(filepath.Dir(file)) // without a working directory there is no target either
+	known, _ := filepath.Abs(filepath.Dir(file)) // it can fail only if resolve failed, too
 	for linked := isReadWhole(known); linked || isReadWhole(dir); linked = false {
 		name = filepath.Base(dir) + "-" + name
 		dir = filepath.Dir(dir)
@@ -257,14 +259,14 @@ func besides(file, target string) (dir, name string) {
 	return dir, name
 }
 
-// isReadWhole reports whether a daemon may read every file of a directory: it is a drop-in directory, or has NRI's
-// plugins.
+// isReadWhole reports whether a daemon may read every file in a directory: it is a drop-in directory, or NRI's plugin
+// directory.
 func isReadWhole(dir string) bool {
 	return strings.HasSuffix(dir, ".d") || strings.HasSuffix(dir, "/opt/nri/plugins")
 }
 
-// prepare writes the new content, with the mode and owner of the file that info describes, or else with the mode of the
-// replacement. The mode comes last: until then, nobody else can open the file.
+// prepare writes the new content. The new file gets the mode and owner from info, or the replacement's mode if info is
+// nil. prepare sets the mode last: until then, no other user can open the file.
 func (r replacement) prepare(target string, pending *renameio.PendingFile, info fs.FileInfo) error {
 	mode := r.mode
 	if info != nil {
@@ -292,13 +294,13 @@ func (r replacement) prepare(target string, pending *renameio.PendingFile, info 
 	return pending.Sync()
 }
 
-// signatures are attributes of a file's content, which the kernel compares with it.
+// signatures are the extended attributes that the kernel compares with a file's content.
 var signatures = []string{"security.ima", "security.evm"}
 
-// copyAttributes copies to the new file the extended attributes of the old one, such as SELinux' label and access
+// copyAttributes copies the extended attributes of the old file to the new file, such as the SELinux label and access
 // control lists, but no signatures.
 func copyAttributes(target string, pending *renameio.PendingFile) error {
-	names := make([]byte, 64<<10) // the kernel's own limit, as for a value
+	names := make([]byte, 64<<10) // the kernel's limit, also for a value
 	n, err := unix.Listxattr(target, names)
 	if errors.Is(err, unix.ENOTSUP) || n == 0 {
 		return nil
@@ -318,7 +320,7 @@ func copyAttributes(target string, pending *renameio.PendingFile) error {
 		}
 		given, err := unix.Fgetxattr(int(pending.Fd()), name, already)
 		if err == nil && bytes.Equal(already[:given], value[:size]) {
-			continue // SELinux has given the label, which not everybody may set
+			continue // SELinux has set a label, and this process is not allowed to set another
 		}
 		if err := unix.Fsetxattr(int(pending.Fd()), name, value[:size], 0); err != nil {
 			return err
@@ -327,9 +329,9 @@ func copyAttributes(target string, pending *renameio.PendingFile) error {
 	return nil
 }
 
-// keep returns the file at target, which has the old content, a second name, so that it is still there when another
-// file takes its place: backup, or, where an earlier backup has that name, backup.2 and so on. An earlier backup with
-// the same content will do. Where the file is not replaced after all, undo takes the second name away.
+// keep gives the file at target, which has the old content, a second name, and returns that name: backup, or backup.2
+// and so on if an earlier backup has that name. If an earlier backup has the same content, keep returns its name
+// instead. Call undo to remove the second name if the file is not replaced.
 func keep(target, backup string, old []byte) (path string, undo func(), err error) {
 	path = backup
 	undo = func() {}
@@ -349,7 +351,7 @@ func keep(target, backup string, old []byte) (path string, undo func(), err erro
 	return path, func() { _ = os.Remove(path) }, syncDir(filepath.Dir(path))
 }
 
-// syncDir makes the names in a directory outlast a power cut.
+// syncDir syncs a directory, so that the names in it survive a power failure.
 func syncDir(path string) error {
 	dir, err := os.Open(path)
 	if err != nil {

@@ -188,7 +188,7 @@ func TestReplaceRefuses(t *testing.T) {
 	}
 	scratch.Socket(t, at("socket"))
 	for name, want := range map[string]string{
-		"dangling":     "it is a link to a file that does not exist",
+		"dangling":     "the path is a link to a file that does not exist",
 		"circle":       "too many levels of symbolic links",
 		"directory":    "not a regular file",
 		"pipe":         "not a regular file",

@@ -82,7 +82,7 @@ func TestReplaceOfAMountedFile(t *testing.T) {
 	cmd := exec.Command("unshare", "--mount", "sh", "-ec", `mount --bind other spec.json; exec "$0" 3`, self)
 	cmd.Dir, cmd.Env = dir, append(os.Environ(), childVariable+"=mounted")
 	out, err := cmd.CombinedOutput()
-	want := "cannot back up spec.json to " + dir + ": it or its directory is a mount point: change the " +
+	want := "cannot back up spec.json to " + dir + ": the file or its directory is a mount point: change the " +
 		"mounted file instead"
 	if err != nil || string(out) != want {
 		t.Errorf("Replace: %v, %s; want %s", err, out, want)

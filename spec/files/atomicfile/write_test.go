@@ -96,7 +96,7 @@ func TestChange(t *testing.T) {
 			err := Change(dir+"/f", test.old, []byte("new"), 0o644)
 			switch {
 			case test.changed && err != nil, !test.changed && (err == nil || err.Error() != "cannot write "+dir+
-				"/f: it has changed in the meantime: rerun the command"):
+				"/f: the file has changed in the meantime: rerun the command"):
 				t.Errorf("Change: %v", err)
 			}
 			want := map[string]string{}

@@ -142,7 +142,7 @@ func TestConfigureKeepsWhatOthersChangeMeanwhile(t *testing.T) {
 			}
 			refused++
 			if got.Status != 3 || got.Stdout != "" || strings.Count(got.Stderr, "\n") != 1 || !strings.Contains(got.Stderr,
-				config+": it has changed in the meantime: rerun the command") {
+				config+": the file has changed in the meantime: rerun the command") {
 				t.Errorf("%s, changed at call %d: %+v", what, nth, got)
 			}
 			want := maps.Clone(before)

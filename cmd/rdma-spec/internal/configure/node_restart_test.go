@@ -103,7 +103,7 @@ func TestConfigureRestartWhileAnotherToolWrites(t *testing.T) {
 	root, _ := configureNode(t)
 	runtime := &fakeRuntime{breaks: true, theirs: "version = 3 # rdma-spec no longer\n"}
 	err := configureAndRestart(t, root, runtime, 50e6)
-	const changed = ": it has changed in the meantime"
+	const changed = ": the file has changed in the meantime"
 	if err == nil || !strings.Contains(err.Error(), "not restored: cannot write "+runtime.file+changed) ||
 		strings.Contains(err.Error(), "the files are restored") || strings.Contains(err.Error(), "with the files restored") {
 		t.Errorf("%v", err)

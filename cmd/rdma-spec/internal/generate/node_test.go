@@ -133,8 +133,8 @@ func TestImmutableNode(t *testing.T) {
 	}{
 		"Talos":        {refused, "NAME=\"Talos\"\nID=talos\n", "etc/containerd/x.json", "generate --for talos to the configuration of talos"},
 		"Bottlerocket": {refused, "ID=\"bottlerocket\"\n", "etc/x.json", "generate --for bottlerocket to the configuration of bottlerocket"},
-		"another":      {refused, "ID=flatcar\n", "etc/x.json", "formats for talos, bottlerocket, and nodeadm"},
-		"no release":   {refused, "", "etc/x.json", "formats for talos, bottlerocket, and nodeadm"},
+		"another":      {refused, "ID=flatcar\n", "etc/x.json", "configurations for talos, bottlerocket, and nodeadm"},
+		"no release":   {refused, "", "etc/x.json", "configurations for talos, bottlerocket, and nodeadm"},
 		"elsewhere":    {refused, "ID=talos\n", "mnt/x.json", ""},
 		"a full disk":  {syscall.ENOSPC, "ID=talos\n", "etc/x.json", ""},
 	} {

@@ -49,7 +49,7 @@ func TestApplyOnlyToWhatWasRead(t *testing.T) {
 func changedMeanwhile(t *testing.T, n node, err error, file string) {
 	t.Helper()
 	if !errors.Is(err, atomicfile.ErrChanged) || !strings.Contains(err.Error(), n.path(file)+
-		": it has changed in the meantime: rerun the command") ||
+		": the file has changed in the meantime: rerun the command") ||
 		strings.Contains(err.Error(), "\n") {
 		t.Errorf("the error is %v, want that %s changed meanwhile", err, file)
 	}
