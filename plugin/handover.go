@@ -30,7 +30,7 @@ func (p *Plugin) State() (json.RawMessage, error) {
 
 // Restore decodes the previous process's state. The function that it returns applies that state, since the runtime
 // lists its containers only once for each registration.
-func (p *Plugin) Restore(left json.RawMessage) (goOn func(), err error) {
+func (p *Plugin) Restore(left json.RawMessage) (apply func(), err error) {
 	var before state
 	if err := json.Unmarshal(left, &before); err != nil {
 		return nil, fmt.Errorf("state of containers: %w", err)

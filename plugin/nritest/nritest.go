@@ -1,8 +1,8 @@
 // Copyright The rdma-spec Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package nritest is a container runtime's side of NRI for tests, in process: NRI's own code for runtimes
-// (pkg/adaptation), which containerd and CRI-O run, behind a real socket.
+// Package nritest provides a container runtime's side of NRI for tests, in the test's process: NRI's own code for
+// runtimes (pkg/adaptation), which containerd and CRI-O use, behind a real socket. It creates no real containers.
 package nritest
 
 import (
@@ -31,26 +31,26 @@ func init() {
 	adaptation.SetPluginRequestTimeout(await.Timeout)
 }
 
-// LosePatience has runtimes wait for a plugin's answer as long as they do outside of tests, which is two seconds, until
-// the test ends. Else they wait a minute: a busy machine has a plugin take longer.
+// LosePatience sets the runtimes' request timeout to NRI's default, two seconds, until the test ends. Otherwise it is a
+// minute, since a plugin takes longer on a busy machine.
 func LosePatience(t testing.TB) {
 	t.Helper()
 	SetPatience(t, adaptation.DefaultPluginRequestTimeout)
 }
 
-// SetPatience has runtimes wait so long for a plugin's answer, until the test ends.
+// SetPatience sets the runtimes' request timeout until the test ends.
 func SetPatience(t testing.TB, patience time.Duration) {
 	t.Helper()
 	adaptation.SetPluginRequestTimeout(patience)
 	t.Cleanup(func() { adaptation.SetPluginRequestTimeout(await.Timeout) })
 }
 
-// Runtime is a runtime that plugins can register with.
+// Runtime is a runtime with which plugins can register.
 type Runtime struct {
 	Socket string
 
 	name, version string
-	request       sync.Mutex // containerd and CRI-O work on one request of theirs or of a plugin's at a time
+	request       sync.Mutex // like containerd and CRI-O, it handles one request at a time, its own or a plugin's
 	mu            sync.Mutex
 	proxy         *socketproxy.Proxy
 	nri           *adaptation.Adaptation
@@ -59,12 +59,12 @@ type Runtime struct {
 	synchronised  atomic.Int64
 	took          atomic.Int64 // nanoseconds
 	starting      atomic.Bool
-	launches      string // the directory of the plugins that it launches
+	launches      string // the directory of the plugins that the runtime launches
 	hangsUp       atomic.Bool
 	stores        func(*api.Container, *api.ContainerAdjustment)
 }
 
-// New makes a runtime with a socket in a directory of its own. It is not started.
+// New returns a runtime with a socket in a temporary directory. Call Start to start it.
 func New(t testing.TB, name, version string) *Runtime {
 	t.Helper()
 	dir := scratch.Dir(t)
@@ -74,13 +74,13 @@ func New(t testing.TB, name, version string) *Runtime {
 	return r
 }
 
-// SetExisting gives the containers that plugins are told of when they register.
+// SetExisting sets the containers that the runtime lists when a plugin registers.
 func (r *Runtime) SetExisting(containers []*api.Container) { r.existing = containers }
 
-// Annotate gives the annotations of the pods of those containers.
+// Annotate sets the annotations of those containers' pods.
 func (r *Runtime) Annotate(annotations map[string]string) { r.annotations = annotations }
 
-// Launch has the runtime launch a program as a plugin when it starts, "90-rdma", and hand a configuration over to it.
+// Launch makes the runtime launch a program as the plugin "90-rdma" when it starts, and pass a configuration to it.
 func (r *Runtime) Launch(t testing.TB, program, config string) {
 	t.Helper()
 	err := errors.Join(os.MkdirAll(r.launches+"/conf.d", 0o755), os.Symlink(program, r.launches+"/90-rdma"),
@@ -90,16 +90,16 @@ func (r *Runtime) Launch(t testing.TB, program, config string) {
 	}
 }
 
-// HangUp has the runtime hang up on every plugin that has said which events it wants, as one does that does not know
-// them.
+// HangUp makes the runtime close the connection to each plugin that has subscribed to events, like a runtime that does
+// not know those events.
 func (r *Runtime) HangUp() { r.hangsUp.Store(true) }
 
-// Stores has a function change a container that is created, between CreateContainer and PostCreateContainer, as a
-// runtime does that resolves CDI names and stores the container. NRI itself has put the adjustment into it, CDI names
-// aside.
+// Stores sets a function that changes each created container between CreateContainer and PostCreateContainer, like a
+// runtime that resolves CDI names and stores the container. NRI has already applied the adjustment to the container,
+// except CDI names.
 func (r *Runtime) Stores(change func(*api.Container, *api.ContainerAdjustment)) { r.stores = change }
 
-// Start listens for plugins.
+// Start starts the runtime, which then listens for plugins.
 func (r *Runtime) Start(t testing.TB) {
 	t.Helper()
 	r.mu.Lock()
@@ -110,7 +110,7 @@ func (r *Runtime) Start(t testing.TB) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	r.starting.Store(true) // NRI synchronises once by itself, with the plugins that it has started: none
+	r.starting.Store(true) // NRI synchronizes once without a plugin when it starts
 	if err := nri.Start(); err != nil {
 		t.Fatal(err)
 	}
@@ -119,7 +119,7 @@ func (r *Runtime) Start(t testing.TB) {
 	r.proxy = socketproxy.At(t, r.Socket, r.inner())
 }
 
-// Stop closes the socket and all connections, as a runtime does that ends.
+// Stop closes the socket and all connections, like a runtime that ends.
 func (r *Runtime) Stop() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -130,26 +130,26 @@ func (r *Runtime) Stop() {
 	}
 }
 
-// StopContainer has the runtime stop a container: it takes no plugin in until goOn is called.
-func (r *Runtime) StopContainer() (goOn func()) {
+// StopContainer makes the runtime stop a container: it registers no plugin until finish is called.
+func (r *Runtime) StopContainer() (finish func()) {
 	r.mu.Lock()
 	nri := r.nri
 	r.mu.Unlock()
 	return nri.BlockPluginSync().Unblock
 }
 
-// Connections gives how many connections plugins have made since the runtime was started.
+// Connections returns the number of connections that plugins have made since the runtime was started.
 func (r *Runtime) Connections() int {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.proxy.Accepted()
 }
 
-// Unproxied is a socket that leads to NRI itself, for plugins that are measured: what connects there outlives Stop.
+// Unproxied returns a socket at which NRI itself listens, for measurements. Stop does not close connections to it.
 func (r *Runtime) Unproxied() string { return r.inner() }
 
-// inner is where NRI listens. Plugins reach it through a proxy, since NRI leaves the connections to the end of the
-// process.
+// inner returns the socket at which NRI listens. Plugins connect through a proxy, since NRI closes connections only
+// when the process ends.
 func (r *Runtime) inner() string { return r.Socket + ".inner" }
 
 func (r *Runtime) synchronise(ctx context.Context, plugin adaptation.SyncCB) error {
@@ -170,39 +170,39 @@ func (r *Runtime) synchronise(ctx context.Context, plugin adaptation.SyncCB) err
 	return err
 }
 
-// Synchronised gives how often a plugin was taken in. Those that it counts are asked about every container from then
-// on.
+// Synchronised returns how often a plugin was registered. When it returns, the runtime sends requests about each new
+// container to the plugins that it counts.
 func (r *Runtime) Synchronised() int {
 	n := int(r.synchronised.Load())
 	r.mu.Lock()
 	nri := r.nri
 	r.mu.Unlock()
 	if nri != nil {
-		// NRI lists a plugin after it has told it of the existing containers; this waits until it has.
+		// NRI adds a plugin after it has sent the existing containers to it. This waits until it has.
 		nri.BlockPluginSync().Unblock()
 	}
 	return n
 }
 
-// Took gives how long it took to tell the last plugin of the existing containers.
+// Took returns how long it took to send the existing containers to the last plugin.
 func (r *Runtime) Took() time.Duration { return time.Duration(r.took.Load()) }
 
-// Create creates a container as far as NRI is concerned: CreateContainer, and PostCreateContainer if that went well.
+// Create sends the requests for a container's creation: CreateContainer, and PostCreateContainer if that succeeded.
 func (r *Runtime) Create(ctx context.Context, pod *api.PodSandbox,
 	ctr *api.Container) (*api.ContainerAdjustment, error) {
 	return r.CreateInPlace(ctx, pod, proto.Clone(ctr).(*api.Container))
 }
 
-// CreateInPlace is Create for a container that nobody needs again: NRI writes into it what plugins adjust.
+// CreateInPlace is Create for a container that the caller does not reuse: NRI writes the plugins' adjustments into it.
 func (r *Runtime) CreateInPlace(ctx context.Context, pod *api.PodSandbox,
 	ctr *api.Container) (*api.ContainerAdjustment, error) {
 	r.mu.Lock()
 	nri := r.nri
 	r.mu.Unlock()
 	if nri == nil {
-		return nil, fmt.Errorf("the runtime does not run")
+		return nil, fmt.Errorf("the runtime is not running")
 	}
-	defer nri.BlockPluginSync().Unblock() // as containerd does: it waits for a plugin that is being taken in
+	defer nri.BlockPluginSync().Unblock() // like containerd, this waits for a plugin that is being registered
 	r.request.Lock()
 	answer, err := nri.CreateContainer(ctx, &api.CreateContainerRequest{Pod: pod, Container: ctr})
 	r.request.Unlock()
@@ -217,14 +217,14 @@ func (r *Runtime) CreateInPlace(ctx context.Context, pod *api.PodSandbox,
 	return answer.GetAdjust(), nri.PostCreateContainer(ctx, &api.PostCreateContainerRequest{Pod: pod, Container: ctr})
 }
 
-// update is what a plugin asks for between the runtime's requests: nothing happens.
+// update handles a plugin's unsolicited updates, and ignores them.
 func (r *Runtime) update(context.Context, []*api.ContainerUpdate) ([]*api.ContainerUpdate, error) {
 	r.request.Lock()
 	defer r.request.Unlock()
 	return nil, nil
 }
 
-// silent keeps NRI's own words out of test logs.
+// silent discards NRI's log messages.
 type silent struct{}
 
 func (silent) Debugf(context.Context, string, ...any) {}

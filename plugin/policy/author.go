@@ -92,10 +92,10 @@ func (o *OptIn) Reads(key string) bool {
 // maxDeviceAnnotation bounds how many bytes of another plugin's annotation are read. It leaves room for 64 paths.
 const maxDeviceAnnotation = 4096
 
-// counts reports whether the container's verbs device makes it an RDMA container. If the pod's author may have named
-// the device, it does so only where an annotation alone could, or if the kubelet reports that it allocated an HCA to
-// the container.
-func (d *evaluation) counts() bool {
+// heldIsSignal reports whether the container's verbs device makes it an RDMA container. If the pod's author may have
+// named the device, it does so only where an annotation alone could, or if the kubelet reports that it allocated an HCA
+// to the container.
+func (d *evaluation) heldIsSignal() bool {
 	by := d.authored()
 	if by == "" || d.mayOptIn() { // guard: author-namespace, else true
 		return true

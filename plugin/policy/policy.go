@@ -39,7 +39,7 @@ func New(config Config) (*Policy, error) {
 	config.Rules = slices.Clone(config.Rules)
 	p := &Policy{config: config}
 	var found problems
-	p.defaults = rule{name: defaultRule, gives: gives{selectors: config.Inject.Selectors}}
+	p.defaults = rule{name: defaultRule, ruleValues: ruleValues{selectors: config.Inject.Selectors}}
 	var err error
 	p.defaults.memlock, err = parseMemlock(config.Memlock)
 	found.at("memlock", err)

@@ -15,11 +15,11 @@ import (
 type rule struct {
 	name  string
 	match Match
-	gives
+	ruleValues
 }
 
-// gives is what a rule grants to the containers that it matches.
-type gives struct {
+// ruleValues are what a rule grants to the containers that it matches.
+type ruleValues struct {
 	memlock   memlock
 	ipcLock   ipcLock
 	selectors Selectors
@@ -34,7 +34,7 @@ const maxRuleName = 63
 
 // compile parses and checks a rule's values, and fills in the general selectors that it omits.
 func (p *Policy) compile(written *Rule, place string, found *problems) rule {
-	r := rule{name: cmp.Or(written.Name, place), match: written.Match, gives: p.defaults.gives}
+	r := rule{name: cmp.Or(written.Name, place), match: written.Match, ruleValues: p.defaults.ruleValues}
 	found.at(place+".name", checkRuleName(written.Name))
 	found.at(place+".match.namespaces", checkNamespaceGlobs(r.match.Namespaces))
 	found.at(place+".match.resources", CheckResourceGlobs(r.match.Resources))

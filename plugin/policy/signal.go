@@ -22,7 +22,7 @@ func (d *evaluation) findSignal() {
 	case d.annotated && d.mayOptIn(): // guard: annotation-namespace, else d.annotated
 		d.Signal = SignalAnnotation
 		d.Evidence = AnnotationKey
-	case d.config.OptIn.Devices && d.held != nil && d.counts(): // guard: author, else d.held != nil
+	case d.config.OptIn.Devices && d.held != nil && d.heldIsSignal(): // guard: author, else d.held != nil
 		d.Signal = SignalDevice
 		d.Evidence = d.held.Path
 		if d.held.HCA != "" {
@@ -167,7 +167,7 @@ func (d *evaluation) candidates() ([]*rule, *Refusal) {
 	if !certain {
 		might = append(might, &d.defaults)
 	}
-	might = slices.CompactFunc(might, func(a, b *rule) bool { return reflect.DeepEqual(a.gives, b.gives) })
+	might = slices.CompactFunc(might, func(a, b *rule) bool { return reflect.DeepEqual(a.ruleValues, b.ruleValues) })
 	d.Rule = shortList(might, func(r *rule) string { return r.name })
 	switch {
 	case len(might) == 1:

@@ -205,7 +205,7 @@ func (c *connection) registerAndServe(ctx context.Context, from *inheritance) er
 // resume continues to serve the previous process's connection.
 func (c *connection) resume(from *inheritance) {
 	defer from.served()
-	from.goOn()
+	from.apply()
 	close(c.configured)
 	c.registration.registered(c, from.registered)
 	c.mux.Unblock()

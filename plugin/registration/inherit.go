@@ -75,8 +75,8 @@ func decode(text json.RawMessage) (s state, err error) {
 type inheritance struct {
 	socket     *net.UnixConn
 	registered time.Time // when the runtime registered the plugin over it
-	goOn       func()    // has the plugin go on with what the process before knew
-	served     func()    // tells the process before that this one serves
+	apply      func()    // applies the state of the previous process
+	served     func()    // tells the previous process that this one is serving
 }
 
 // notUnderstood is logged if this process cannot use the previous process's state.
@@ -282,8 +282,8 @@ func (r *Registration) restore(ctx context.Context, text json.RawMessage) (*inhe
 	if err := r.fits(ctx, s.Agreed); err != nil {
 		return nil, err
 	}
-	goOn, err := r.plugin.Restore(s.Plugin)
-	return &inheritance{registered: time.Now().Add(-s.RegisteredAgo), goOn: goOn, served: func() {}}, err
+	apply, err := r.plugin.Restore(s.Plugin)
+	return &inheritance{registered: time.Now().Add(-s.RegisteredAgo), apply: apply, served: func() {}}, err
 }
 
 // fits returns nil if this process and the runtime agree on the same as the previous process.

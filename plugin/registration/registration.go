@@ -47,7 +47,7 @@ type Plugin interface {
 	// State returns what the process that takes over the connection must know. See StateFormat. No request is in flight.
 	State() (json.RawMessage, error)
 	// Restore decodes the previous process's State, and changes nothing. It returns a function that applies the state.
-	Restore(state json.RawMessage) (goOn func(), err error)
+	Restore(state json.RawMessage) (apply func(), err error)
 }
 
 // Options configure a Registration.

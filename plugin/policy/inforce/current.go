@@ -157,17 +157,17 @@ func (c *Current) prefer(next *version, err error) {
 	case current.policy.Missing() == nil && (current.origin == next.origin || c.EverRegistered()):
 		log.WithError(err).Error("invalid configuration: the last valid one stays in force")
 	default:
-		c.goOn(next, err, log.WithError(err))
+		c.fallBack(next, err, log.WithError(err))
 	}
 }
 
 // AsLast is the suffix of the source of a policy that is in force because a configuration cannot be read.
 const AsLast = ", as it was last in force"
 
-// goOn puts the best available policy in force in place of a configuration that cannot be read.
-func (c *Current) goOn(next *version, why error, log logrus.FieldLogger) {
+// fallBack puts the best available policy in force in place of a configuration that cannot be read.
+func (c *Current) fallBack(next *version, why error, log logrus.FieldLogger) {
 	if c.lastErr == nil {
-		c.goOnWith(&refusal{why, next.source, next.origin}, c.last.Policy, c.last.Source)
+		c.fallBackTo(&refusal{why, next.source, next.origin}, c.last.Policy, c.last.Source)
 		return
 	}
 	if !errors.Is(c.lastErr, fs.ErrNotExist) {
@@ -179,8 +179,9 @@ func (c *Current) goOn(next *version, why error, log logrus.FieldLogger) {
 		"left as they are")
 }
 
-// goOnWith puts the policy that was last in force on this node in force again, in place of a configuration.
-func (c *Current) goOnWith(refused *refusal, last *policy.Policy, source string) {
+// fallBackTo puts the policy that was last in force on this node back in force, in place of a configuration that cannot
+// be read.
+func (c *Current) fallBackTo(refused *refusal, last *policy.Policy, source string) {
 	source = strings.TrimSuffix(source, AsLast) + AsLast
 	c.put(&version{last, source, refused.origin})
 	c.Log.WithField("config", refused.source).WithError(refused.error).WithField("policy", source).Error(
@@ -249,7 +250,7 @@ func (c *Current) TookOver(before *Left) {
 	}
 	c.using.Lock()
 	defer c.using.Unlock()
-	c.goOnWith(r, p, before.Source)
+	c.fallBackTo(r, p, before.Source)
 }
 
 // Registers is called when the plugin registers. Run then replaces the policy that another plugin published. If the
@@ -275,14 +276,14 @@ func (c *Current) Run(ctx context.Context) {
 		case <-tick.C:
 		}
 		if c.readAgain.Swap(false) || c.Policy().Missing() != nil {
-			c.goOnAgain()
+			c.fallBackAgain()
 		}
 		c.publish()
 	}
 }
 
-// goOnAgain rereads the policy that was last in force, if a configuration that is read once is refused.
-func (c *Current) goOnAgain() {
+// fallBackAgain rereads the policy that was last in force, if a configuration that is read once is refused.
+func (c *Current) fallBackAgain() {
 	r := c.refused.Load()
 	if r == nil {
 		return
@@ -292,7 +293,7 @@ func (c *Current) goOnAgain() {
 	c.using.Lock()
 	defer c.using.Unlock()
 	if err == nil && c.now.Load() == before { // otherwise the policy in force is newer
-		c.goOnWith(r, last.Policy, last.Source)
+		c.fallBackTo(r, last.Policy, last.Source)
 	}
 }
 

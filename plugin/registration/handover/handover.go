@@ -1,29 +1,28 @@
 // Copyright The rdma-spec Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package handover passes a connection from a process to the one that replaces it, so that the other end of the
-// connection notices nothing. It does not know what passes over the connection.
+// Package handover passes a connection from a process to the process that replaces it, without the other end of the
+// connection noticing. It does not know which protocol the connection uses.
 //
-// Processes that replace each other meet in a directory. One of them is the owner: it holds a lock, has the connection,
-// and listens at a socket. The others wait behind it. When the owner ends, it gives the connection and the lock, as
-// descriptors, to a process that waits. If it ends without that, it releases the lock, or the kernel does, and a
-// process that waits becomes the owner without a connection. So there is never more than one owner, whichever process
-// is killed or hangs at whatever moment.
+// Processes that replace each other share a directory. One of them is the owner: it holds a lock, has the connection,
+// and listens at a socket. The others are waiters. When the owner ends, it passes the descriptors of the connection and
+// the lock to a waiter. If it ends without doing so, it releases the lock, or the kernel does, and a waiter becomes the
+// owner without a connection. Thus there is never more than one owner, even if a process is killed or hangs.
 //
-// These messages pass over the socket, each a JSON object behind its length:
+// The processes exchange these messages over the socket. Each is a JSON object after its length:
 //
-//	waiter → owner   the version of the protocol
-//	owner → waiter   an offer: what the waiter has to know to replace the owner; again whenever that changes
-//	owner → waiter   the state, with the descriptors: nobody reads from the connection now
-//	waiter → owner   one byte, once it has understood all of it. If this write succeeds, the connection is the waiter's.
-//	                 If it fails, the connection is not, whatever became of the owner
-//	waiter → owner   end: the owner may end, since another process listens at the socket
+//	waiter → owner   the protocol version
+//	owner → waiter   an offer: what the waiter must know to replace the owner; resent whenever it changes
+//	owner → waiter   the state, with the descriptors: the owner no longer reads from the connection
+//	waiter → owner   one byte, after it has decoded the state. If this write succeeds, the waiter has the connection.
+//	                 If it fails, the waiter does not have it, even if the owner has ended
+//	waiter → owner   end of data: the owner can end, since the waiter listens at the socket
 //
-// An owner that waits in vain for that byte first makes the write fail, and then goes on with the connection as its
-// own.
+// If that byte does not arrive in time, the owner first makes the waiter's write fail, and then continues to use the
+// connection.
 //
-// A service of systemd has no process that waits, since systemd starts none before the last one has ended. There
-// systemd keeps the connection meanwhile: see Store.
+// A systemd service has no waiter, since systemd starts the next process only after the previous one has ended. In
+// between, systemd keeps the connection: see Store.
 package handover
 
 import (
@@ -43,29 +42,30 @@ import (
 
 const (
 	protocol = 1
-	// messageMost bounds a message in bytes: a state has what is known of each container of a node.
+	// messageMost is the largest message, in bytes. A state contains data about each container on a node.
 	messageMost = 64 << 20
 	// readWithin is how long a process may take to read a message.
 	readWithin = time.Second
-	// joinAgain is the time until a process that found neither the lock nor an owner that listens tries again.
+	// joinAgain is the time until a process retries after it found that the lock is held, but that no owner is listening.
 	joinAgain = 20 * time.Millisecond
 )
 
-// greetWithin is how long a process may take to greet another one. One that takes longer hangs, and is not waited for:
-// if it ever goes on, there are two.
+// greetWithin is how long a process may take to send its first message. A process that takes longer is regarded as
+// hung, and no other process waits for it. If it ever continues, there are two owners.
 const greetWithin = 30 * time.Second
 
-// listenWithin is how long the holder of the lock may take until it listens. One that takes longer has ended, and
-// a process that hangs has a copy of the lock.
+// listenWithin is how long the holder of the lock may take until it listens. If it takes longer, it has ended, and a
+// hung process has a copy of the lock.
 const listenWithin = time.Second
 
-// ErrRefused means that the owner keeps its connection from this process: another version speaks another protocol.
-var ErrRefused = errors.New("the process that has the connection does not hand it over")
+// ErrRefused means that the owner does not pass its connection to this process, because their versions use different
+// protocols.
+var ErrRefused = errors.New("the process with the connection refuses to hand it over")
 
-// ErrHangs means that a process holds the lock and does not answer.
-var ErrHangs = errors.New("another process does not answer")
+// ErrHangs means that another process holds the lock and does not respond.
+var ErrHangs = errors.New("another process does not respond")
 
-// message is what processes send each other: one field of it.
+// message is one message between processes. It has exactly one field.
 type message struct {
 	Protocol int             `json:"protocol,omitempty"`
 	Offer    json.RawMessage `json:"offer,omitempty"`
@@ -75,7 +75,8 @@ type message struct {
 
 func send(to *net.UnixConn, m message) error { return sendWith(to, time.Now().Add(readWithin), m) }
 
-// sendWith sends a message with descriptors, to a process that has to read it until some time.
+// sendWith sends a message with descriptors. It returns an error if the other process has not read the message by the
+// given time.
 func sendWith(to *net.UnixConn, until time.Time, m message, descriptors ...int) error {
 	text, err := json.Marshal(m)
 	if err != nil {
@@ -84,7 +85,7 @@ func sendWith(to *net.UnixConn, until time.Time, m message, descriptors ...int) 
 	if err := to.SetWriteDeadline(until); err != nil {
 		return err
 	}
-	defer func() { _ = to.SetWriteDeadline(time.Time{}) }() // if it fails, so does the next write
+	defer func() { _ = to.SetWriteDeadline(time.Time{}) }() // if this fails, the next write fails, too
 	text = append(binary.BigEndian.AppendUint32(nil, uint32(len(text))), text...)
 	n, _, err := to.WriteMsgUnix(text, unix.UnixRights(descriptors...), nil)
 	if err == nil && n < len(text) {
@@ -93,7 +94,7 @@ func sendWith(to *net.UnixConn, until time.Time, m message, descriptors ...int) 
 	return err
 }
 
-// receive reads a message, with descriptors.
+// receive reads a message and its descriptors.
 func receive(from *net.UnixConn) (m message, descriptors []*os.File, err error) {
 	size := make([]byte, 4)
 	rights := make([]byte, unix.CmsgSpace(2*4))
@@ -113,7 +114,7 @@ func receive(from *net.UnixConn) (m message, descriptors []*os.File, err error) 
 	}
 	length := binary.BigEndian.Uint32(size)
 	if length > messageMost {
-		return m, descriptors, fmt.Errorf("a message of %d bytes", length)
+		return m, descriptors, fmt.Errorf("the message is too long: %d bytes", length)
 	}
 	text := make([]byte, length)
 	if _, err := io.ReadFull(from, text); err != nil {
@@ -137,7 +138,7 @@ func descriptorsOf(control []byte) (files []*os.File, err error) {
 	return files, err
 }
 
-// SocketOf makes a connection of a descriptor, and closes that.
+// SocketOf returns the connection with a descriptor, and closes the descriptor.
 func SocketOf(file *os.File) (*net.UnixConn, error) {
 	conn, err := net.FileConn(file)
 	_ = file.Close() // the connection has a copy
@@ -146,14 +147,14 @@ func SocketOf(file *os.File) (*net.UnixConn, error) {
 	}
 	socket, ok := conn.(*net.UnixConn)
 	if !ok {
-		_ = conn.Close() // it is of no use
-		return nil, fmt.Errorf("a descriptor of a %T instead of a Unix socket", conn)
+		_ = conn.Close() // it cannot be used
+		return nil, fmt.Errorf("the descriptor is a %T, not a Unix socket", conn)
 	}
 	return socket, nil
 }
 
-// withDescriptor calls a function with a socket's own descriptor. (net.UnixConn.File would make a copy that blocks, and
-// the socket with it.)
+// withDescriptor calls a function with a socket's own descriptor. (net.UnixConn.File would return a copy in blocking
+// mode, and put the socket into blocking mode, too.)
 func withDescriptor(socket syscall.Conn, do func(fd int) error) error {
 	raw, err := socket.SyscallConn()
 	if err != nil {
@@ -163,19 +164,19 @@ func withDescriptor(socket syscall.Conn, do func(fd int) error) error {
 	return errors.Join(raw.Control(func(fd uintptr) { done = do(int(fd)) }), done)
 }
 
-// trusted returns nil if the process at the other end is this process's user.
+// trusted returns nil if the process at the other end is running as the same user as this process.
 func trusted(c *net.UnixConn) error {
 	return withDescriptor(c, func(fd int) error {
 		other, err := unix.GetsockoptUcred(fd, unix.SOL_SOCKET, unix.SO_PEERCRED)
 		if err == nil && int(other.Uid) != os.Geteuid() {
-			err = fmt.Errorf("process %d at the other end runs as user %d", other.Pid, other.Uid)
+			err = fmt.Errorf("process %d at the other end is running as user %d", other.Pid, other.Uid)
 		}
 		return err
 	})
 }
 
-// Peer returns the process that has made the other end of a connection, or listens there; 0 if this process's PID
-// namespace does not have it.
+// Peer returns the PID of the process that created the other end of a connection, or that listens there; 0 if the
+// process is not in this process's PID namespace.
 func Peer(c *net.UnixConn) (pid int, err error) {
 	err = withDescriptor(c, func(fd int) error {
 		other, err := unix.GetsockoptUcred(fd, unix.SOL_SOCKET, unix.SO_PEERCRED)
@@ -187,13 +188,13 @@ func Peer(c *net.UnixConn) (pid int, err error) {
 	return pid, err
 }
 
-// lock is what processes that replace each other share: its holder listens at the socket.
+// lock is the lock that processes that replace each other share. Its holder listens at the socket.
 type lock struct {
 	file, socket string
-	greetWithin  time.Duration // greetWithin, but in tests
+	greetWithin  time.Duration // the constant, except in tests
 }
 
-// newLock prepares a directory, which only this process's user may enter.
+// newLock creates the directory, and makes it accessible only to this process's user.
 func newLock(directory, name string) (lock, error) {
 	l := lock{
 		file:        filepath.Join(directory, name+".lock"),
@@ -203,10 +204,10 @@ func newLock(directory, name string) (lock, error) {
 	if err := os.MkdirAll(directory, 0o700); err != nil {
 		return l, err
 	}
-	return l, os.Chmod(directory, 0o700) // of somebody else's directory, only root can
+	return l, os.Chmod(directory, 0o700) // fails for another user's directory, except as root
 }
 
-// try locks the file; nil if another process has the lock.
+// try locks the file. It returns nil if another process holds the lock.
 func (l lock) try() (*os.File, error) {
 	file, err := os.OpenFile(l.file, os.O_RDWR|os.O_CREATE, 0o600)
 	if err != nil {

@@ -333,7 +333,7 @@ func TestOtherProtocol(t *testing.T) {
 	dir := dir(t)
 	owner := owning(t, dir)
 	for said, want := range map[string]string{
-		`{"protocol":2}`: "it speaks protocol 2, not 1", `{`: "unexpected end of JSON input", "": "i/o timeout",
+		`{"protocol":2}`: "this process uses protocol 2, not 1", `{`: "unexpected end of JSON input", "": "i/o timeout",
 	} {
 		c, err := net.DialUnix("unix", nil, &net.UnixAddr{Name: owner.socket, Net: "unix"})
 		must.Succeed(t, err)

@@ -16,7 +16,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Owner is the process that has the connection, for those that wait behind it. It is safe for concurrent use.
+// Owner is the owner's side of the handover: this process has the connection, and others can wait for it. It is safe
+// for concurrent use.
 type Owner struct {
 	lock
 	locked   *os.File
@@ -25,29 +26,29 @@ type Owner struct {
 	mu      sync.Mutex
 	offer   json.RawMessage // nil before the first one
 	waiting []*waiting
-	given   bool // the lock is another process's
+	given   bool // another process has the lock
 	closed  bool
 }
 
-// waiting is a process that waits.
+// waiting is a waiter, from the owner's point of view.
 type waiting struct {
 	*net.UnixConn
-	accepted chan struct{} // closed when it has taken the connection
-	gone     chan struct{} // closed when it says nothing more
+	accepted chan struct{} // closed when the waiter has taken the connection
+	gone     chan struct{} // closed when the waiter sends nothing more
 }
 
-// own makes the holder of the lock the owner: it listens instead of the owner before it.
+// own makes the holder of the lock the owner, which listens in place of the previous owner.
 func (l lock) own(locked *os.File) (*Owner, error) {
 	fresh := fmt.Sprintf("%s.%d", l.socket, os.Getpid())
-	_ = os.Remove(fresh) // of a process that had the same number
+	_ = os.Remove(fresh) // of an earlier process with the same PID
 	listener, err := net.ListenUnix("unix", &net.UnixAddr{Name: fresh, Net: "unix"})
 	if err != nil {
 		return nil, err
 	}
-	listener.SetUnlinkOnClose(false) // by then it is the next owner's
-	// A socket has no content, and does not outlast a boot: atomicfile is for files.
+	listener.SetUnlinkOnClose(false) // by then, the path belongs to the next owner
+	// This does not use atomicfile, since a socket has no content, and does not survive a reboot.
 	if err := errors.Join(os.Chmod(fresh, 0o600), os.Rename(fresh, l.socket)); err != nil {
-		_ = listener.Close() // it is of no use
+		_ = listener.Close() // it cannot be used
 		_ = os.Remove(fresh)
 		return nil, err
 	}
@@ -66,19 +67,19 @@ func (o *Owner) accept() {
 	}
 }
 
-// welcome lets a process wait.
+// welcome accepts a waiter, or refuses it.
 func (o *Owner) welcome(c *net.UnixConn) {
-	_ = c.SetReadDeadline(time.Now().Add(o.greetWithin)) // if it fails, so does the read
+	_ = c.SetReadDeadline(time.Now().Add(o.greetWithin)) // if this fails, the read fails, too
 	hello, _, err := receive(c)
 	_ = c.SetReadDeadline(time.Time{})
 	if err == nil {
 		err = trusted(c)
 	}
 	if err == nil && hello.Protocol != protocol {
-		err = fmt.Errorf("it speaks protocol %d, not %d", hello.Protocol, protocol)
+		err = fmt.Errorf("this process uses protocol %d, not %d", hello.Protocol, protocol)
 	}
 	if err != nil {
-		_ = send(c, message{Refused: err.Error()}) // else it sees the end
+		_ = send(c, message{Refused: err.Error()}) // if this fails, the waiter sees the end of the connection
 		_ = c.Close()
 		return
 	}
@@ -86,14 +87,14 @@ func (o *Owner) welcome(c *net.UnixConn) {
 	o.mu.Lock()
 	o.waiting = append(o.waiting, w)
 	if o.closed {
-		_ = w.Close() // it had come before the end
+		_ = w.Close() // it connected before the owner closed
 	} else {
 		o.tell(w)
 	}
 	o.mu.Unlock()
 	if n, _ := c.Read(make([]byte, 1)); n == 1 {
 		close(w.accepted)
-		_, _ = c.Read(make([]byte, 1)) // its end, or ours
+		_, _ = c.Read(make([]byte, 1)) // returns when either side closes
 	}
 	close(w.gone)
 	o.mu.Lock()
@@ -101,14 +102,14 @@ func (o *Owner) welcome(c *net.UnixConn) {
 	o.mu.Unlock()
 }
 
-// tell tells a process that waits the offer. The lock must be held.
+// tell sends a waiter the offer. The caller must hold the mutex.
 func (o *Owner) tell(w *waiting) {
 	if o.offer != nil && send(w.UnixConn, message{Offer: o.offer}) != nil {
-		_ = w.Close() // it can come back
+		_ = w.Close() // the waiter can reconnect
 	}
 }
 
-// Offer tells those that wait what they have to know, now and when they come. A nil Owner tells nobody.
+// Offer sends the offer to all waiters, now and when new ones connect. It does nothing if the Owner is nil.
 func (o *Owner) Offer(offer any) error {
 	if o == nil {
 		return nil
@@ -126,12 +127,12 @@ func (o *Owner) Offer(offer any) error {
 	return nil
 }
 
-// Give gives the connection and the lock to a process that waits, and returns when that listens instead of this one.
-// No process may be reading from the connection. The other process has to take it within the patience: the runtime's
-// next request waits meanwhile. With an error, both are still this process's.
+// Give passes the connection and the lock to a waiter, and returns when the waiter listens in place of this process. No
+// process may be reading from the connection. The waiter must take the connection within the patience, since the
+// runtime's next request waits meanwhile. If Give returns an error, this process still has both.
 func (o *Owner) Give(connection *net.UnixConn, state json.RawMessage, patience time.Duration) error {
 	if o == nil {
-		return errors.New("this process cannot accept waiting processes")
+		return errors.New("no process can wait behind this one")
 	}
 	o.mu.Lock()
 	all := slices.Clone(o.waiting)
@@ -141,7 +142,7 @@ func (o *Owner) Give(connection *net.UnixConn, state json.RawMessage, patience t
 		if err = o.handTo(w, connection, state, patience); err == nil {
 			break
 		}
-		_ = w.Close() // it can come back
+		_ = w.Close() // the waiter can reconnect
 	}
 	o.mu.Lock()
 	o.given = err == nil
@@ -154,7 +155,7 @@ func (o *Owner) handTo(w *waiting, connection *net.UnixConn, state json.RawMessa
 	if err := withDescriptor(connection, func(fd int) error {
 		return sendWith(w.UnixConn, late, message{State: state}, fd, int(o.locked.Fd()))
 	}); err != nil {
-		return fmt.Errorf("the waiting process does not listen: %w", err)
+		return fmt.Errorf("the waiting process is not listening: %w", err)
 	}
 	err := errors.New("the waiting process ended before it took the connection")
 	select {
@@ -162,7 +163,7 @@ func (o *Owner) handTo(w *waiting, connection *net.UnixConn, state json.RawMessa
 	case <-w.gone:
 	case <-time.After(time.Until(late)):
 		err = fmt.Errorf("the waiting process did not take the connection within %s", patience)
-		_ = w.CloseRead() // from here on it cannot take it any more, but it may have just before
+		_ = w.CloseRead() // from now on, the waiter cannot take the connection, but it may have just done so
 		<-w.gone
 	}
 	select {
@@ -177,20 +178,20 @@ func (o *Owner) handTo(w *waiting, connection *net.UnixConn, state json.RawMessa
 	return nil
 }
 
-// Close ends the ownership: those that wait see that, and one of them becomes the owner.
+// Close ends the ownership. The waiters notice it, and one of them becomes the owner.
 func (o *Owner) Close() {
 	if o == nil {
 		return
 	}
-	_ = o.listener.Close() // whatever it says, nobody is accepted any more
+	_ = o.listener.Close() // even if this fails, no waiter is accepted any more
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.closed = true
-	if !o.given { // also where a process that hangs has a copy of the lock
-		_ = unix.Flock(int(o.locked.Fd()), unix.LOCK_UN) // if it fails, closing the lock does it
+	if !o.given { // explicitly, since a hung process may have a copy of the descriptor
+		_ = unix.Flock(int(o.locked.Fd()), unix.LOCK_UN) // if this fails, closing the descriptor unlocks it
 	}
 	_ = o.locked.Close()
 	for _, w := range o.waiting {
-		_ = w.Close() // it sees the end
+		_ = w.Close() // the waiter notices that
 	}
 }

@@ -16,18 +16,19 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// What systemd keeps of a service between two of its processes, by name: the connection, and the state.
+// The names of the descriptors that systemd keeps between two processes of a service.
 const (
 	storedConnection = "connection"
 	storedState      = "state"
 )
 
-// Store has systemd keep the connection until the service's next process takes it: FileDescriptorStoreMax= of its unit
-// must be 2 at least. No process may be reading from the connection, and this one must end. A service that is stopped
-// leaves nothing in the store.
+// Store makes systemd keep the connection until the service's next process calls Stored. FileDescriptorStoreMax= in the
+// service's unit must be at least 2. No process may be reading from the connection, and this process must then end.
+// When the service is stopped, systemd closes the connection. Store returns an error if the process is not a systemd
+// service, or if systemd does not respond within a second.
 func Store(connection *net.UnixConn, state json.RawMessage) error {
 	if os.Getenv("NOTIFY_SOCKET") == "" {
-		return errors.New("not a systemd service")
+		return errors.New("this process is not a systemd service")
 	}
 	fd, err := unix.MemfdCreate(storedState, unix.MFD_CLOEXEC)
 	if err != nil {
@@ -46,7 +47,8 @@ func Store(connection *net.UnixConn, state json.RawMessage) error {
 	}), barrier())
 }
 
-// Stored returns what systemd has kept for this process, and has systemd forget it; nil if there is nothing.
+// Stored returns the connection and the state that systemd has kept for this process, and removes them from systemd;
+// nil if there are none.
 func Stored() (*net.UnixConn, json.RawMessage, error) {
 	var connection *net.UnixConn
 	var state json.RawMessage
@@ -66,31 +68,31 @@ func Stored() (*net.UnixConn, json.RawMessage, error) {
 	if len(files) == 0 {
 		return nil, nil, nil
 	}
-	// As long as systemd has a copy, the runtime does not notice the end of this process, and the next one would begin
-	// within a message. Of a connection that has ended, systemd has dropped its copy, and the state would keep later ones
-	// out.
+	// While systemd has a copy, the runtime does not notice when this process ends, and the next process would start to
+	// read within a message. If the connection has ended, systemd has dropped it, but not the state, which would take up
+	// space in the store.
 	failed = errors.Join(failed, notify("FDSTOREREMOVE=1\nFDNAME="+storedConnection), notify("FDSTOREREMOVE=1\nFDNAME="+
 		storedState), barrier())
 	if connection == nil {
 		return nil, nil, failed
 	}
 	if failed != nil || state == nil {
-		_ = connection.Close() // the runtime sees that
+		_ = connection.Close() // the runtime notices that
 		return nil, nil, fmt.Errorf("the connection that systemd kept cannot be used: %w", failed)
 	}
 	return connection, state, nil
 }
 
-// barrier returns when systemd has read all that was said before.
+// barrier waits until systemd has processed all earlier notifications.
 func barrier() error {
 	var ends [2]int
 	if err := unix.Pipe2(ends[:], unix.O_CLOEXEC|unix.O_NONBLOCK); err != nil {
 		return err
 	}
 	read := os.NewFile(uintptr(ends[0]), "barrier")
-	defer func() { _ = read.Close() }() // nothing was written
+	defer func() { _ = read.Close() }() // opened for reading
 	err := notify("BARRIER=1", ends[1])
-	_ = unix.Close(ends[1]) // systemd closes its copy when it has read it
+	_ = unix.Close(ends[1]) // systemd closes its copy after it has processed the earlier notifications
 	if err == nil {
 		err = read.SetReadDeadline(time.Now().Add(time.Second))
 	}
@@ -103,7 +105,7 @@ func barrier() error {
 	return fmt.Errorf("systemd does not respond: %w", err)
 }
 
-// notify tells systemd something, which may take a second: where systemd does not read, its queue is full at some time.
+// notify sends systemd a notification. It waits up to a second: if systemd does not read, its queue can be full.
 func notify(what string, descriptors ...int) error {
 	fd, err := unix.Socket(unix.AF_UNIX, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {

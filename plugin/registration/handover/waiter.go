@@ -16,15 +16,16 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Waiter is a process that waits behind the owner. It is for one goroutine.
+// Waiter is the waiter's side of the handover: this process waits behind the owner. Only one goroutine may use it.
 type Waiter struct {
 	lock
 	owner *net.UnixConn
-	given []*os.File // what came with the state: the connection and the lock
+	given []*os.File // from the state message: the connection and the lock
 }
 
-// Join makes this process the owner, or lets it wait behind the one that is: one of both results is not nil. The
-// directory is made where there is none, and must be closed to everybody else.
+// Join makes this process the owner, or a waiter behind the owner. Exactly one of the two results is not nil, unless
+// Join returns an error. It creates the directory if it does not exist. Only this process's user may have access to the
+// directory.
 func Join(ctx context.Context, directory, name string) (*Owner, *Waiter, error) {
 	l, err := newLock(directory, name)
 	if err != nil {
@@ -43,7 +44,7 @@ func (l lock) join(ctx context.Context) (*Owner, *Waiter, error) {
 		if locked != nil {
 			owner, err := l.own(locked)
 			if err != nil {
-				_ = locked.Close() // it is not used
+				_ = locked.Close() // the lock is not needed
 			}
 			return owner, nil, err
 		}
@@ -53,7 +54,7 @@ func (l lock) join(ctx context.Context) (*Owner, *Waiter, error) {
 		}
 		within := l.greetWithin
 		if errors.Is(err, unix.ECONNREFUSED) || errors.Is(err, fs.ErrNotExist) {
-			within = listenWithin // it does not listen yet, or has just ended
+			within = listenWithin // the owner does not listen yet, or has just ended
 		}
 		if time.Since(began) > within {
 			return nil, nil, fmt.Errorf("%w, which holds %s: %w", ErrHangs, l.file, err)
@@ -72,14 +73,14 @@ func (l lock) wait() (*Waiter, error) {
 		return nil, err
 	}
 	if err := errors.Join(trusted(c), send(c, message{Protocol: protocol})); err != nil {
-		_ = c.Close() // nothing was agreed on
+		_ = c.Close() // no message was exchanged
 		return nil, err
 	}
-	_ = c.SetReadDeadline(time.Now().Add(l.greetWithin)) // of the first offer; if it fails, so does Next
+	_ = c.SetReadDeadline(time.Now().Add(l.greetWithin)) // for the first offer; if this fails, Next fails, too
 	return &Waiter{lock: l, owner: c}, nil
 }
 
-// News is what the owner sends to a process that waits.
+// News is a message from the owner to a waiter.
 type News struct {
 	Kind Kind
 	Text json.RawMessage
@@ -90,17 +91,17 @@ type Kind int
 
 // The kinds of News.
 const (
-	Offer Kind = iota // what this process has to know to replace the owner
-	State             // the connection comes with it: Accept must follow, or Close
+	Offer Kind = iota // what this process must know to replace the owner
+	State             // comes with the connection: call Accept or Close next
 )
 
-// Next waits for the owner's next message. The error is ErrRefused where the owner gives the connection to other
-// processes alone, and ErrHangs where it does not greet this one; any other one means that the owner or the context is
-// gone: Join again.
+// Next waits for the owner's next message. The error is ErrRefused if the owner does not pass its connection to this
+// process, and ErrHangs if the owner does not send its first message in time. Any other error means that the owner or
+// the context has ended: call Join again.
 func (w *Waiter) Next(ctx context.Context) (News, error) {
 	interrupted := make(chan struct{})
 	stop := context.AfterFunc(ctx, func() {
-		_ = w.owner.SetReadDeadline(time.Unix(1, 0)) // if it fails, the owner is gone
+		_ = w.owner.SetReadDeadline(time.Unix(1, 0)) // if this fails, the owner has ended
 		close(interrupted)
 	})
 	received, files, err := receive(w.owner)
@@ -121,36 +122,36 @@ func (w *Waiter) Next(ctx context.Context) (News, error) {
 	case received.State == nil:
 		return News{Offer, received.Offer}, nil
 	case len(w.given) != 2:
-		return News{}, fmt.Errorf("%d descriptors instead of 2", len(w.given))
+		return News{}, fmt.Errorf("the message has %d descriptors, not 2", len(w.given))
 	}
 	return News{State, received.State}, nil
 }
 
-// Accept makes this process the owner, with the connection. Where an error comes with a connection, this process has
-// it, but later ones cannot wait for it.
+// Accept makes this process the owner, and returns the connection. If Accept returns both an error and a connection,
+// this process has the connection, but no other process can wait for it.
 func (w *Waiter) Accept() (*Owner, *net.UnixConn, error) {
 	if _, err := w.owner.Write([]byte{1}); err != nil {
-		return nil, nil, fmt.Errorf("the previous process kept the connection, or has ended: %w", err)
+		return nil, nil, fmt.Errorf("the previous process kept the connection, or ended: %w", err)
 	}
 	connection := w.given[0]
 	locked := w.given[1]
-	if err := unix.Flock(int(locked.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil { // it was unlocked meanwhile
+	if err := unix.Flock(int(locked.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil { // the lock was released in the meantime
 		return nil, nil, fmt.Errorf("another process has the lock: %w", err)
 	}
 	w.given = nil
 	socket, err := SocketOf(connection)
 	if err != nil {
-		_ = locked.Close() // there is nothing to own
+		_ = locked.Close() // this process is not the owner
 		return nil, nil, err
 	}
 	owner, err := w.own(locked)
 	return owner, socket, err
 }
 
-// Close ends the waiting. After Accept it tells the process that had the connection that it may end.
+// Close stops waiting. After Accept, it tells the previous owner that it can end.
 func (w *Waiter) Close() {
-	_ = w.owner.Close() // it sees that
+	_ = w.owner.Close() // the owner notices that
 	for _, file := range w.given {
-		_ = file.Close() // they are the owner's
+		_ = file.Close() // copies; the owner has its own
 	}
 }

@@ -1,8 +1,8 @@
 // Copyright The rdma-spec Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package handovertest has the other sides of a handover for tests: a connection with both of its ends, and a systemd
-// that keeps what a service's processes leave. The real one is tested on the node.
+// Package handovertest provides the peers of a handover for tests: a connection with both of its ends, and a fake
+// systemd that keeps the descriptors of a service. Tests on nodes use the real systemd.
 package handovertest
 
 import (
@@ -19,7 +19,7 @@ import (
 	"github.com/rdma-spec/rdma-spec/test/testing/scratch"
 )
 
-// Pair makes a connection to a runtime, and the runtime's end of it. Both are closed with the test.
+// Pair returns a connection to a runtime, and the runtime's end of it. Both are closed when the test ends.
 func Pair(t *testing.T) (connection, runtime *net.UnixConn) {
 	t.Helper()
 	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
@@ -30,7 +30,7 @@ func Pair(t *testing.T) (connection, runtime *net.UnixConn) {
 	for i, fd := range fds {
 		file := os.NewFile(uintptr(fd), "")
 		conn, err := net.FileConn(file)
-		_ = file.Close() // it is copied
+		_ = file.Close() // the connection has a copy
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -40,7 +40,7 @@ func Pair(t *testing.T) (connection, runtime *net.UnixConn) {
 	return ends[0], ends[1]
 }
 
-// Systemd keeps file descriptors of a service, by name.
+// Systemd is a fake systemd that keeps a service's file descriptors, by name.
 type Systemd struct {
 	socket *net.UnixConn
 	mu     sync.Mutex
@@ -48,7 +48,7 @@ type Systemd struct {
 	last   time.Time
 }
 
-// Start starts a systemd that answers, until the end of the test, whose processes it starts.
+// Start starts a Systemd that responds until the test ends. The test's process is its service.
 func Start(t *testing.T) *Systemd {
 	t.Helper()
 	s := Hang(t)
@@ -56,7 +56,7 @@ func Start(t *testing.T) *Systemd {
 	return s
 }
 
-// Hang makes the socket of a systemd that does not read from it.
+// Hang creates the socket of a systemd that does not read from it.
 func Hang(t *testing.T) *Systemd {
 	t.Helper()
 	path := filepath.Join(scratch.Dir(t), "notify")
@@ -69,14 +69,14 @@ func Hang(t *testing.T) *Systemd {
 	return &Systemd{socket: socket, kept: map[string]*os.File{}}
 }
 
-// Kept gives a function what is kept, which stays the same meanwhile.
+// Kept calls a function with the descriptors that are kept. They do not change during the call.
 func (s *Systemd) Kept(do func(kept map[string]*os.File)) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	do(s.kept)
 }
 
-// Last returns when something was last stored.
+// Last returns when a descriptor was last stored.
 func (s *Systemd) Last() time.Time {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -107,7 +107,7 @@ func (s *Systemd) serve() {
 	}
 }
 
-// descriptor returns the file descriptor of a message, nil where it has none.
+// descriptor returns the file descriptor in a message; nil if it contains none.
 func descriptor(rights []byte) *os.File {
 	messages, err := unix.ParseSocketControlMessage(rights)
 	if err != nil || len(messages) == 0 {
