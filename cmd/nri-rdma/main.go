@@ -61,7 +61,7 @@ func main() {
 		os.Exit(askReady(o.ready, os.Stdout))
 	case o.version:
 		if _, err := fmt.Println("nri-rdma", version); err != nil {
-			fmt.Fprintf(os.Stderr, "nri-rdma: cannot tell the version: %v\n", err)
+			fmt.Fprintf(os.Stderr, "nri-rdma: cannot print the version: %v\n", err)
 			os.Exit(1)
 		}
 		return
@@ -109,9 +109,9 @@ func parseFlags(args []string) (options, error) {
 		"serve /metrics, /healthz, and /readyz at this `ADDR`, such as 127.0.0.1:9797 or unix:/run/nri-rdma.sock; off by "+
 			"default")
 	f.StringVar(&o.metrics, "http-registered", "",
-		"once the plugin is registered, serve the same at this `ADDR` too: for an upgrade in the host's network, where "+
-			"both processes run for a while; off by default")
-	f.StringVar(&o.ready, "ready", "", "ask the nri-rdma that serves --http at this Unix `SOCKET` whether it is ready, and exit")
+		"once the plugin is registered, also serve them at this `ADDR`: for an upgrade in the host's network, where "+
+			"both processes are running for a while; off by default")
+	f.StringVar(&o.ready, "ready", "", "check whether the nri-rdma with --http at this Unix `SOCKET` is ready, and exit")
 	f.StringVar(&o.containerd, "containerd-address", "",
 		"the `PATH` of containerd's socket, for CAP_IPC_LOCK; by default the usual paths below the root")
 	f.StringVar(&o.namespace, "containerd-namespace", storedspec.DefaultNamespace,
@@ -230,7 +230,7 @@ func servePlugin(ctx context.Context, o options, log *logrus.Logger) error {
 	if o.metrics != "" {
 		go serveRegistered(ctx, o.metrics, p, log, clients.collectors()...)
 	}
-	log.WithField("version", version).Info("nri-rdma starts")
+	log.WithField("version", version).Info("nri-rdma started")
 	defer log.Info("nri-rdma stopped")
 	config := policy.File{Path: cmp.Or(o.config, policy.ConfigFile), Optional: o.config == ""}
 	use := func(loaded *policy.Policy, err error) { p.Use(loaded, config.Path, err) }

@@ -19,7 +19,7 @@ import (
 	"github.com/rdma-spec/rdma-spec/plugin/localrpc"
 )
 
-// work asks one containerd about a container, or changes it there. The second try gets the result of the first one.
+// work reads or changes a container in one containerd. The second try gets the result of the first try.
 type work func(ctx context.Context, api grpc.ClientConnInterface, earlier result) (result, error)
 
 // result is the result of work. If the work failed, found.Wrote still says whether a write was sent.
@@ -116,7 +116,7 @@ func (c *Client) try(ctx context.Context, socket string, do work, earlier result
 }
 
 // atFault reports whether an error of work is a fault of containerd or of the connection: containerd did not answer in
-// time, could not be reached, or gave an answer that makes no sense. An error about one container or its spec is not.
+// time, could not be reached, or gave an invalid answer. An error about one container or its spec is not.
 func atFault(err error) bool {
 	s, fromAPI := status.FromError(err)
 	if !fromAPI {

@@ -39,8 +39,8 @@ type edit struct {
 	began     time.Time
 }
 
-// confirm reads the spec, edits it, and writes it if that changed it. If this took long, confirm checks that the
-// container has no task yet, because the runtime may have continued without this answer.
+// confirm reads the spec, edits it, and writes it if it changed. If this took long, confirm checks that the container
+// has no task yet, because the runtime may have continued without waiting.
 func (e edit) confirm(ctx context.Context, api grpc.ClientConnInterface, earlier result) (result, error) {
 	done := earlier
 	text, err := read(ctx, api, e.container)

@@ -1,8 +1,8 @@
 // Copyright The rdma-spec Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package limitstest is a kernel for tests of limits of running processes: a table of processes in memory, in which
-// things happen between two questions. Package limits reads and raises them as it does those of a node.
+// Package limitstest provides a fake kernel for tests that read and raise the limits of running processes. It is a
+// table of processes in memory, which a test can change between two calls of package limits.
 package limitstest
 
 import (
@@ -21,14 +21,14 @@ import (
 	"github.com/rdma-spec/rdma-spec/spec"
 )
 
-// ID gives the container ID, as a runtime makes them, that stands for a name of at most 32 bytes. IDs sort as their
-// names do.
+// ID returns a container ID in a runtime's format for a name of at most 32 bytes. IDs have the same order as their
+// names.
 func ID(name string) string {
 	id := hex.EncodeToString([]byte(name))
 	return id + strings.Repeat("0", 64-len(id))
 }
 
-// Name gives the name that an ID stands for.
+// Name returns the name for which ID returns an ID.
 func Name(id string) string {
 	name, err := hex.DecodeString(id)
 	if err != nil {
@@ -39,14 +39,14 @@ func Name(id string) string {
 
 // Process is a process of a Kernel.
 type Process struct {
-	Container string // the ID of its container; "" if it is in none
+	Container string // its container's ID; "" if it is not in a container
 	Limit     spec.Rlimit
-	Began     spec.Rlimit // what Limit was at first
-	Leader    int         // its process ID, where the table has it under a thread's
+	Began     spec.Rlimit // the initial Limit
+	Leader    int         // its process ID, if its key in the table is a thread ID
 	Command   string      // its program
 }
 
-// NewProcess makes a process whose soft and hard limit are the same.
+// NewProcess returns a process with the same soft and hard limit.
 func NewProcess(container string, limit spec.Limit) *Process {
 	l := spec.Rlimit{Soft: limit, Hard: limit}
 	return &Process{Container: container, Limit: l, Began: l}
@@ -55,12 +55,12 @@ func NewProcess(container string, limit spec.Limit) *Process {
 // Kernel implements limits.Kernel.
 type Kernel struct {
 	Table map[int]*Process // by process ID
-	// Happens and Lists, if set, are called before each question, and before all processes are listed. They may change the
-	// fields, and call no method.
-	Happens func(asked int) // how often the kernel was asked before
+	// Happens, if set, is called before each call, and Lists before all processes are listed. They may change the fields,
+	// but must call no methods.
+	Happens func(asked int) // asked is the number of earlier calls
 	Lists   func()
-	Refuse  error // the answer to Set; nil: the limit is set
-	Hidden  bool  // the processes of containers cannot be seen
+	Refuse  error // the error from Set; nil: Set sets the limit
+	Hidden  bool  // the processes of containers are not visible
 
 	mu    sync.Mutex
 	asked int
@@ -68,7 +68,8 @@ type Kernel struct {
 	made  int // by Run
 }
 
-// NewKernel makes a kernel with the processes of containers, given by ID: the soft limit of each.
+// NewKernel returns a kernel with processes in containers. The map contains the soft limit of each process, by
+// container ID.
 func NewKernel(containers map[string][]spec.Limit) *Kernel {
 	k := &Kernel{Table: map[int]*Process{}}
 	for _, id := range slices.Sorted(maps.Keys(containers)) {
@@ -77,7 +78,7 @@ func NewKernel(containers map[string][]spec.Limit) *Kernel {
 	return k
 }
 
-// Run has a container run processes with these limits, and no others. It returns the ID of the first one.
+// Run replaces a container's processes with new ones that have these limits. It returns the ID of the first one.
 func (k *Kernel) Run(container string, soft ...spec.Limit) (first int) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -87,7 +88,7 @@ func (k *Kernel) Run(container string, soft ...spec.Limit) (first int) {
 	return first
 }
 
-// firstPID is the ID of the first process that Run makes.
+// firstPID is the ID of the first process that Run creates.
 const firstPID = 1000
 
 func (k *Kernel) add(container string, soft []spec.Limit) {
@@ -97,7 +98,7 @@ func (k *Kernel) add(container string, soft []spec.Limit) {
 	}
 }
 
-// Soft gives the soft limits of a container's processes, in the order of their IDs.
+// Soft returns the soft limits of a container's processes, in the order of their IDs.
 func (k *Kernel) Soft(container string) []spec.Limit {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -110,21 +111,21 @@ func (k *Kernel) Soft(container string) []spec.Limit {
 	return soft
 }
 
-// Change changes the kernel's fields while it may be asked.
+// Change changes the kernel's fields while other goroutines may call the kernel.
 func (k *Kernel) Change(change func()) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	change()
 }
 
-// Asked counts the questions so far.
+// Asked returns the number of calls so far.
 func (k *Kernel) Asked() int {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	return k.asked
 }
 
-// Sets counts the calls of Set so far, refused ones as well.
+// Sets returns the number of calls of Set so far, including refused ones.
 func (k *Kernel) Sets() int {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -156,18 +157,18 @@ func (k *Kernel) PIDs() ([]int, error) {
 	return slices.Sorted(maps.Keys(k.Table)), nil
 }
 
-// self is the ID of the process that asks.
+// self is the ID of the calling process.
 const self = 1
 
-// Read implements limits.Kernel: cgroup, limits, and the lines of the other files that are needed.
+// Read implements limits.Kernel for cgroup, limits, and the required lines of other files.
 func (k *Kernel) Read(pid int, name string) ([]byte, error) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	p := k.ask(pid)
 	switch {
-	case name == "comm" && pid == 2 && !k.Hidden: // as in the node's own PID namespace
+	case name == "comm" && pid == 2 && !k.Hidden: // exists in the node's PID namespace
 		return []byte("kthreadd\n"), nil
-	case name == "cgroup" && pid == self && k.Hidden: // as the first of a container
+	case name == "cgroup" && pid == self && k.Hidden: // like a container's first process
 		return []byte("0::/\n"), nil
 	case p == nil:
 		return nil, errors.New("no such process")
@@ -234,7 +235,7 @@ func (k *Kernel) Set(pid int, limit spec.Rlimit) (spec.Rlimit, error) {
 // Pause implements limits.Kernel. It takes no time.
 func (*Kernel) Pause(context.Context, time.Duration) {}
 
-// holder holds on to a process of the table.
+// holder refers to a process in the table.
 type holder struct {
 	k   *Kernel
 	pid int

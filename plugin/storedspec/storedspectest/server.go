@@ -27,9 +27,10 @@ import (
 // SpecType is the type URL of OCI runtime specs.
 const SpecType = "types.containerd.io/opencontainers/runtime-spec/1/Spec"
 
-// Server keeps containers by namespace. It holds to what containerd does (core/metadata, containerStore): a request
-// without a namespace is refused, containers of other namespaces do not exist, an update without a mask replaces
-// everything that may change, one with a mask what the mask names, and the answer is what is kept then.
+// Server stores containers by namespace. It behaves like containerd (core/metadata, containerStore): it refuses a
+// request without a namespace, and does not find containers in other namespaces. An update without a mask replaces all
+// mutable fields. An update with a mask replaces the fields in the mask. The response contains the container as it is
+// stored.
 type Server struct {
 	containers.UnimplementedContainersServer
 	Socket string
@@ -41,17 +42,17 @@ type Server struct {
 	looks   map[string]int
 	started map[string]bool
 
-	// NoTasks, if set before the first request, is the answer to every question about a task.
+	// NoTasks, if set before the first request, is the error for every request about a task.
 	NoTasks error
-	// BeforeGet and BeforeUpdate, if set before the first request, are called before one is carried out; n counts the
-	// requests for the container from 1. An error is the answer.
+	// BeforeGet and BeforeUpdate, if set before the first request, are called before a request is executed. n counts the
+	// requests for the container from 1. If they return an error, it is the response.
 	BeforeGet, BeforeUpdate func(id string, n int) error
-	// AfterUpdate, if set before the first request, is called when an update has been carried out; an error is the answer
-	// all the same.
+	// AfterUpdate, if set before the first request, is called after an update was executed. If it returns an error, that
+	// is the response, although the update was stored.
 	AfterUpdate func(id string, n int) error
 }
 
-// NewServer starts a server at a socket. It ends with the test.
+// NewServer starts a server at a socket. The server ends when the test ends.
 func NewServer(t testing.TB) *Server {
 	t.Helper()
 	socket := filepath.Join(scratch.Dir(t), "containerd.sock")
@@ -64,7 +65,7 @@ func NewServer(t testing.TB) *Server {
 	return s
 }
 
-// Serve starts a server without a socket. It ends with the test.
+// Serve starts a server at a listener. The server ends when the test ends.
 func Serve(t testing.TB, listener net.Listener) *Server {
 	t.Helper()
 	s := &Server{kept: map[string]map[string]*containers.Container{}, gets: map[string]int{}, updates: map[string]int{},
@@ -83,7 +84,7 @@ func Serve(t testing.TB, listener net.Listener) *Server {
 	return s
 }
 
-// Put makes a container with a spec, and with labels and an extension that no edit may touch.
+// Put creates a container with a spec, and with labels and an extension that no edit may change.
 func (s *Server) Put(namespace, id string, spec []byte) {
 	s.PutContainer(namespace, &containers.Container{
 		ID: id, Image: "registry.example/train:1", Snapshotter: "overlayfs", SnapshotKey: id,
@@ -94,7 +95,7 @@ func (s *Server) Put(namespace, id string, spec []byte) {
 	})
 }
 
-// PutContainer makes a container.
+// PutContainer creates or replaces a container.
 func (s *Server) PutContainer(namespace string, c *containers.Container) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -114,19 +115,19 @@ func (s *Server) Remove(namespace, id string) {
 	delete(s.kept[namespace], id)
 }
 
-// Container gives a container as it is kept; nil if there is none.
+// Container returns a stored container; nil if there is none.
 func (s *Server) Container(namespace, id string) *containers.Container {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return proto.CloneOf(s.kept[namespace][id])
 }
 
-// Spec gives the text of a container's spec.
+// Spec returns the text of a container's spec.
 func (s *Server) Spec(namespace, id string) []byte {
 	return s.Container(namespace, id).GetSpec().GetValue()
 }
 
-// SetSpec writes a spec as another client would.
+// SetSpec writes a spec, like another client.
 func (s *Server) SetSpec(namespace, id string, spec []byte) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -134,13 +135,13 @@ func (s *Server) SetSpec(namespace, id string, spec []byte) {
 	s.kept[namespace][id].UpdatedAt = timestamppb.Now()
 }
 
-// Gets and Updates count the requests for a container.
+// Gets returns the number of Get requests for a container.
 func (s *Server) Gets(id string) int { return s.counted(s.gets, id) }
 
-// Updates counts the updates of a container.
+// Updates returns the number of updates of a container.
 func (s *Server) Updates(id string) int { return s.counted(s.updates, id) }
 
-// Looks counts the requests for a container's task.
+// Looks returns the number of requests for a container's task.
 func (s *Server) Looks(id string) int { return s.counted(s.looks, id) }
 
 // StartTask creates a container's task.
@@ -150,7 +151,8 @@ func (s *Server) StartTask(id string) {
 	s.started[id] = true
 }
 
-// taskService is the API for tasks, which has methods of the same names.
+// taskService is the API for tasks. It is a separate type, since its methods have the same names as those for
+// containers.
 type taskService struct {
 	tasks.UnimplementedTasksServer
 	server *Server
@@ -254,7 +256,7 @@ func (s *Server) update(namespace string, r *containers.UpdateContainerRequest) 
 	return proto.CloneOf(updated), nil
 }
 
-// set carries one path of an update mask out.
+// set applies one path of an update mask.
 func set(updated, want *containers.Container, path string) error {
 	if key, ok := strings.CutPrefix(path, "labels."); ok {
 		if updated.Labels == nil {

@@ -1,7 +1,8 @@
 // Copyright The rdma-spec Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package wiretest makes random messages, so that a test meets fields that nobody thought of.
+// Package wiretest fills messages with random values, so that a test also covers fields that its author did not think
+// of. It knows no message type.
 package wiretest
 
 import (
@@ -11,8 +12,8 @@ import (
 	"google.golang.org/protobuf/reflect/protoreflect"
 )
 
-// Fill sets about half of a message's fields, and of those of its messages: lists and maps with up to three elements,
-// strings with these words.
+// Fill sets about half of a message's fields, including those in nested messages. Lists and maps get up to three
+// elements, and strings are chosen from these words.
 func Fill(message proto.Message, random *rand.Rand, words []string) {
 	(&filler{random, words}).fill(message.ProtoReflect())
 }
@@ -49,7 +50,7 @@ func (r *filler) fill(message protoreflect.Message) {
 	}
 }
 
-// fillMap sets elements of a map from strings to strings. Others stay empty.
+// fillMap adds elements to a map from strings to strings. Other maps stay empty.
 func (r *filler) fillMap(message protoreflect.Message, f protoreflect.FieldDescriptor) {
 	if f.MapKey().Kind() != protoreflect.StringKind || f.MapValue().Kind() != protoreflect.StringKind {
 		return
