@@ -38,8 +38,8 @@ type Tree struct {
 
 // Open opens the Tree at a root; "" means /. The error says if the root is not a directory that can be opened.
 func Open(root string) (Tree, error) {
-	// The slash makes the kernel refuse anything but a directory: to open a FIFO would block. guard: links out of the
-	// root
+	// The slash makes the kernel refuse anything but a directory: to open a FIFO would block.
+	// guard: links out of the root
 	r, err := os.OpenRoot(root + "/")
 	if err != nil {
 		return Tree{}, fmt.Errorf("root %q: %w: set it to the directory that contains the node's sys and "+

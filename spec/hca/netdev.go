@@ -145,7 +145,7 @@ func (n netdevs) stacked(dir string, seen []string) []string {
 	for _, entry := range entries {
 		upper, ok := strings.CutPrefix(entry, "upper_")
 		if at := path.Join(dir, entry); ok && n.valid(at, upper) {
-			// guard: kinds of stacked netdevs
+			// guard: what may be stacked
 			if uevent, _ := n.Read(path.Join(at, "uevent"), maxAttribute); stackable.Match(uevent) {
 				seen = n.slaves(at, n.stacked(at, seen))
 			}
