@@ -55,7 +55,7 @@ func refuseUnadjusted(c policy.Container, d policy.Decision) *policy.Refusal {
 	}
 	return &policy.Refusal{Cause: causeUnadjusted,
 		Message: fmt.Sprintf("the RDMA container (%s: %s) would start without %s, which rule %q grants: check "+
-			"that nri-rdma is registered on this node, with the validator's configuration",
+			"that nri-rdma is registered on this node and uses the same configuration as the validator",
 			d.Signal, d.Evidence, strings.Join(words, " and "), d.Rule)}
 }
 

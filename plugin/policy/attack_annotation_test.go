@@ -118,12 +118,12 @@ func numberAttacks() []attack {
 	}
 	return []attack{
 		number("memlock-ceiling", "unlimited", CauseCeiling, "requests memlock: unlimited", "unlimited"),
-		number("memlock-ceiling", "one-byte-more", CauseCeiling, "grants 1Gi", "1073741825"),
+		number("memlock-ceiling", "one-byte-more", CauseCeiling, "grants at most 1Gi", "1073741825"),
 		number("memlock-ceiling", "largest-number", CauseCeiling, "requests memlock: unlimited", "18446744073709551615"),
-		number("memlock-ceiling", "hexadecimal", CauseCeiling, "grants 1Gi", "0x40000001"),
-		number("memlock-ceiling", "octal", CauseCeiling, "grants 1Gi", "010000000001"),
-		number("memlock-ceiling", "exponent", CauseCeiling, "grants 1Gi", "1e10"),
-		number("memlock-ceiling", "underscores", CauseCeiling, "grants 1Gi", "1_073_741_825"),
+		number("memlock-ceiling", "hexadecimal", CauseCeiling, "grants at most 1Gi", "0x40000001"),
+		number("memlock-ceiling", "octal", CauseCeiling, "grants at most 1Gi", "010000000001"),
+		number("memlock-ceiling", "exponent", CauseCeiling, "grants at most 1Gi", "1e10"),
+		number("memlock-ceiling", "underscores", CauseCeiling, "grants at most 1Gi", "1_073_741_825"),
 		number("memlock-ceiling", "memory-limit-above", CauseCeiling, "requests memlock: 2Gi", "memory-limit"),
 		number("negative-size", "negative", CauseUnreadable, "not positive", "-16Gi"),
 		number("negative-size", "negative-one-for-unlimited", CauseUnreadable, "not positive", "-1"),

@@ -224,7 +224,7 @@ func (d *evaluation) memlock(candidates []*rule) (spec.Limit, *Refusal) {
 		return 0, refuse(CauseCeiling, "the annotation requests memlock: %s, but %s leaves memlock unchanged: remove "+
 			"memlock from the annotation", asked, d.ruleNames(candidates))
 	case asked > ceiling: // guard: memlock-ceiling
-		return 0, refuse(CauseCeiling, "the annotation requests memlock: %s, but %s grants %s: request at most that",
+		return 0, refuse(CauseCeiling, "the annotation requests memlock: %s, but %s grants at most %s: lower the request",
 			asked, d.ruleNames(candidates), ceiling)
 	}
 	return asked, nil

@@ -31,7 +31,7 @@ func TestRefusals(t *testing.T) {
 			`HCA "rxe1", but the container already has other verbs devices, so none are injected`},
 		"no-such-hca": {"ml-a", "{devices: [mlx5_7]}", nil,
 			`HCA "mlx5_7", which this node does not have: it has rxe0 (ACTIVE), rxe1 (ACTIVE), rxe2 (DOWN)`},
-		"memlock-above-policy": {"ml-a", "{memlock: 17Gi}", nil, `requests memlock: 17Gi, and rule "default" grants 16Gi`},
+		"memlock-above-policy": {"ml-a", "{memlock: 17Gi}", nil, `requests memlock: 17Gi, but rule "default" grants at most 16Gi`},
 	}
 	pods := map[string]*containerd.Sandbox{}
 	for _, namespace := range []string{"guest", "ml-a"} {
