@@ -1,8 +1,8 @@
 // Copyright The rdma-spec Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package cli has what all commands share towards their caller: formats of results, tables, errors and their exit
-// statuses, completion, and advice. It knows nothing of RDMA.
+// Package cli provides what all commands have in common for their user: output formats, tables, errors and exit
+// statuses, completion, and advice. It does not know RDMA.
 package cli
 
 import (

@@ -1,8 +1,8 @@
 // Copyright The rdma-spec Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package clitest calls commands as a shell does, in the process of a test, and compares what they print with golden
-// files. It knows no command.
+// Package clitest runs commands in a test's process as a shell would, and compares their output with golden files. It
+// knows no specific command.
 package clitest
 
 import (

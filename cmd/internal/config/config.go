@@ -1,8 +1,8 @@
 // Copyright The rdma-spec Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package config is the command config of both programs, which checks and shows the plugin's configuration. It reads
-// the file that is named, or the usual one, and nothing else of a node.
+// Package config implements the command config of rdma-spec and kubectl-rdma, which checks and shows the plugin's
+// configuration. It reads only the given file, or the default one, and nothing else from a node.
 package config
 
 import (

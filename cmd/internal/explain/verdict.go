@@ -1,9 +1,9 @@
 // Copyright The rdma-spec Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package explain shows what the plugin would do with the containers in a manifest: it makes the same decision from the
-// manifest. Only a node knows whether a device plugin or a DRA driver injects verbs devices, so that is assumed or left
-// open.
+// Package explain shows what the plugin would do with the containers in a manifest: it makes the same decision, but
+// from the manifest. Whether a device plugin or a DRA driver injects verbs devices is known only on a node, so explain
+// assumes it, or reports it as unknown.
 package explain
 
 import (

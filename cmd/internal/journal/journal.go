@@ -1,8 +1,8 @@
 // Copyright The rdma-spec Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package journal writes lines to the node's journal, for programs whose output the runtime that launches them
-// discards.
+// Package journal writes lines to the node's journal, for programs whose output is discarded by the runtime that
+// launches them.
 package journal
 
 import (

@@ -1,15 +1,15 @@
 // Copyright The rdma-spec Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package why reads logs of programs that use RDMA and names causes: a log goes in, a cause comes out.
+// Package why finds the causes of errors in the logs of programs that use RDMA.
 //
-// A line that matters is an operation and a status, whoever printed it: ibv_reg_mr and ENOMEM, a completion and
-// IBV_WC_RETRY_EXC_ERR, a firmware command and its status. Tables know the rest: messages, the words that programs
-// print, and pairs, whose causes they have. A log is hostile text: what the package keeps of it is bounded, and has no
-// control characters.
+// A relevant line contains an operation and a status, whatever program printed it: ibv_reg_mr and ENOMEM, a completion
+// and IBV_WC_RETRY_EXC_ERR, a firmware command and its status. Tables contain the programs' messages, and the causes of
+// each pair of an operation and a status. A log is untrusted text: what the package keeps of it is limited in size, and
+// contains no control characters.
 //
-// The package reads neither the node nor the network. A doctor's findings on the node order the causes: see
-// Report.Prefer.
+// The package accesses neither the node nor the network. The doctor's findings on the node can change the order of the
+// causes: see Report.Prefer.
 package why
 
 import (

@@ -1,11 +1,11 @@
 // Copyright The rdma-spec Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package manifest reads Kubernetes manifests: what a decision of plugin/policy needs to know of their containers.
+// Package manifest reads from Kubernetes manifests what package policy needs for a decision about their containers.
 //
-// It knows no kinds. A pod is whatever has containers, and a pod template is one that has them at its key spec: a Pod
-// itself, the template of a Deployment, each of a Volcano Job's tasks, the replicas of an MPIJob. So it can read kinds
-// that do not exist yet, and does not have to follow their versions.
+// It does not know kinds. Every object with containers is a pod spec, and every object with a pod spec at its key spec
+// is a pod template: a Pod itself, the template of a Deployment, each task of a Volcano Job, the replicas of an MPIJob.
+// It can therefore read kinds that do not exist yet, and does not depend on their versions.
 package manifest
 
 import (

@@ -3,11 +3,12 @@
 
 //go:build js
 
-// Command browser is package why in a browser: the site's box, Paste your log, runs it in a worker. It defines an object
-// why, whose functions take a log in parts and return what package why reports, as JSON. It makes no request.
+// Command browser is package why for a browser: the box "Paste your log" on the site runs it in a worker. It defines
+// the object why, whose functions accept a log in parts, and return the report of package why as JSON. It makes no
+// requests.
 //
-// Its gzip is 1.1 MB, of which a half is Go's runtime. A second reader of the tables would be smaller, and would
-// disagree with the command some day.
+// Compressed with gzip, it has 1.1 MB, half of which is Go's runtime. A second implementation in JavaScript would be
+// smaller, but its results could differ from the command's.
 package main
 
 import (

@@ -1,8 +1,8 @@
 // Copyright The rdma-spec Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package command is the command why of both programs: it reads a log, or a message, and writes what package why finds
-// in it.
+// Package command implements the command why of rdma-spec and kubectl-rdma, which reads a log or a message, and prints
+// what package why finds in it.
 package command
 
 import (

@@ -1,7 +1,7 @@
 // Copyright The rdma-spec Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package cdi is rdma-spec cdi, which writes and lists CDI files.
+// Package cdi implements rdma-spec cdi, which writes and lists CDI files. Package node/cdi builds and reads them.
 package cdi
 
 import (

@@ -1,10 +1,11 @@
 // Copyright The rdma-spec Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package collect copies a part of a node's file system, so that programs that read it give the same results elsewhere.
+// Package collect copies a part of a node's file system, so that programs that read the copy on another machine give
+// the same results as on the node.
 //
-// What to copy comes as patterns. Links stay links, device nodes and sockets become empty files and rows of the device
-// table, programs become empty files, and secrets are masked. It does not know what the files mean.
+// Patterns select the files. Links stay links, device nodes and sockets become empty files and rows in the device
+// table, programs become empty files, and secrets are masked. The package does not know what the files mean.
 package collect
 
 import (

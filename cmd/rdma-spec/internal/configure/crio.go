@@ -1,8 +1,10 @@
 // Copyright The rdma-spec Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package configure plans the changes of a node that are not in containerd's configuration: CRI-O's drop-in, the limits
-// of units, and the plugin itself. It also restarts a daemon, and makes sure that its containers are still there.
+// Package configure implements rdma-spec configure. It plans the changes to a node outside containerd's configuration:
+// CRI-O's drop-in, the limits of systemd units, and the plugin itself. It also restarts a daemon, and checks that the
+// daemon's containers are still running. Package editor plans the changes to containerd's configuration, and package
+// change makes all changes.
 package configure
 
 import (

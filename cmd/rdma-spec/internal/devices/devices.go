@@ -1,7 +1,7 @@
 // Copyright The rdma-spec Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package devices is rdma-spec devices, which lists the HCAs of a node.
+// Package devices implements rdma-spec devices, which lists a node's HCAs. Package hca reads them.
 package devices
 
 import (

@@ -1,14 +1,14 @@
 // Copyright The rdma-spec Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package doctor finds what is wrong with an RDMA node and names what fixes it.
+// Package doctor finds faults of an RDMA node, and says how to fix them.
 //
-// A check is data: what it is called, what it reads, what it depends on, and a pure function from a node to findings. A
-// file holds the checks of a family. The package reads: it changes nothing, and it decides nothing about containers,
-// which is package policy's.
+// A check is data: a name, what it reads, what it depends on, and a pure function from a node to findings. This package
+// runs checks, and the packages below it define them. It changes nothing on the node. It makes no decisions about
+// containers; package policy does.
 //
-// A check that cannot know says unknown, and unknown is not a fault. One cause is one alarm: what depends on something
-// that is wrong is skipped and says so.
+// If a check cannot determine a result, its status is unknown, which is not a fault. One cause is reported once: if a
+// check depends on another check that has found a fault, it is skipped, and its result says so.
 package doctor
 
 import (

@@ -1,7 +1,8 @@
 // Copyright The rdma-spec Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package generate is rdma-spec generate, which writes base specs and configurations of platforms.
+// Package generate implements rdma-spec generate, which writes base specs and platforms' configurations. Package
+// platform knows their formats.
 package generate
 
 import (

@@ -1,8 +1,8 @@
 // Copyright The rdma-spec Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package node is all that is known of a node: a Snapshot, live or as an archive has it. What containers should have is
-// computed from it, by any policy. It changes nothing.
+// Package node reads a node into a Snapshot, from the live node or from a support bundle. From a Snapshot and a policy,
+// it computes what each container should have. It changes nothing on the node.
 package node
 
 import (

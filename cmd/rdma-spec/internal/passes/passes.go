@@ -1,8 +1,8 @@
 // Copyright The rdma-spec Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package passes has a command look at the node again and again, and serves what the last look found as metrics. It
-// does not know what is looked at.
+// Package passes repeats a command's check of the node at an interval, and serves the latest result as metrics. It does
+// not know what the command checks.
 package passes
 
 import (

@@ -1,7 +1,8 @@
 // Copyright The rdma-spec Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package repair is rdma-spec repair, which raises the memlock of running containers.
+// Package repair implements rdma-spec repair, which raises the memlock of running containers. It does not decide which
+// limit a container gets; package policy does.
 package repair
 
 import (

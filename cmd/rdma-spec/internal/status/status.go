@@ -1,7 +1,8 @@
 // Copyright The rdma-spec Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package status is rdma-spec status, which lists the running RDMA containers.
+// Package status implements rdma-spec status, which lists the running RDMA containers. Package node reads them, and
+// computes what each of them should have.
 package status
 
 import (

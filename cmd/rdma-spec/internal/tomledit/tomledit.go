@@ -1,11 +1,11 @@
 // Copyright The rdma-spec Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package tomledit adds lines to a TOML document and takes them out, and keeps every other byte: comments, order,
-// quotes, and line ends. It knows nothing of what the keys mean.
+// Package tomledit adds lines to a TOML document, and removes them, without changing any other byte: comments, order,
+// quotes, and line ends. It does not know what the keys mean.
 //
-// The parser of github.com/pelletier/go-toml/v2 gives the positions. Each edit is checked: the parsed document differs
-// from the former one by the edited value only, or the edit fails.
+// The parser in github.com/pelletier/go-toml/v2 provides the positions. Each edit is checked: if the parsed document
+// differs from the previous one by more than the edited value, the edit fails.
 package tomledit
 
 import (

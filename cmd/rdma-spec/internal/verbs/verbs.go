@@ -1,14 +1,14 @@
 // Copyright The rdma-spec Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package verbs registers memory with an HCA through the kernel's verbs interface, without libibverbs: commands are
-// written to /dev/infiniband/uverbsN, and the kernel writes its responses into the caller's memory.
+// Package verbs registers memory with an HCA through the kernel's verbs interface, without libibverbs: it writes
+// commands to /dev/infiniband/uverbsN, and the kernel writes its responses to the caller's memory.
 //
-// It is for trying whether a registration succeeds, not for RDMA: it has no queue pairs. It knows the drivers of
-// Supported. Other drivers want data of their own in GET_CONTEXT, and refuse a context without it. It also knows which
-// provider of libibverbs belongs to a driver, and where images have it.
+// It tests whether a registration succeeds. It cannot do RDMA, since it has no queue pairs. It supports the drivers in
+// Supported. Other drivers require their own data in GET_CONTEXT, and refuse a context without it. It also knows which
+// provider of libibverbs a driver needs, and where images contain it.
 //
-// The commands and their layouts are those of include/uapi/rdma/ib_user_verbs.h, version 6 of its ABI.
+// The commands and their layouts are from include/uapi/rdma/ib_user_verbs.h, ABI version 6.
 package verbs
 
 import (

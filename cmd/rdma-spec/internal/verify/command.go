@@ -1,7 +1,8 @@
 // Copyright The rdma-spec Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package verify is rdma-spec verify, which tests inside a container whether RDMA can work there.
+// Package verify implements rdma-spec verify, which tests from inside a container whether RDMA can work there. It does
+// not know the node or the policy.
 package verify
 
 import (

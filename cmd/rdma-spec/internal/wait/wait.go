@@ -1,8 +1,8 @@
 // Copyright The rdma-spec Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package wait is rdma-spec wait, which ends when this node's plugin is registered: the init container of a device
-// plugin that must not offer its resource before.
+// Package wait implements rdma-spec wait, which waits until this node's plugin is registered. It is for the init
+// container of a device plugin that must not offer its resource earlier.
 package wait
 
 import (

@@ -1,10 +1,11 @@
 // Copyright The rdma-spec Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package change changes files of a node, and restores them. It knows nothing of what their values mean.
+// Package change changes a node's files, and restores them. It does not know what their values mean.
 //
-// A Plan says what files are to become, and prints as a unified diff. A Ledger applies plans for goals, and records
-// them. So the same that was added is taken back, whatever others have made of the rest.
+// A Plan contains the new content of files, and can be printed as a unified diff. A Ledger applies plans for goals, and
+// records what it adds. To undo a goal, it removes exactly these additions, even if others have changed the rest of a
+// file.
 package change
 
 import (

@@ -1,7 +1,8 @@
 // Copyright The rdma-spec Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package checks has the list of the doctor's checks. It is above their families, which are above the doctor.
+// Package checks lists all of the doctor's checks. It is separate from package doctor because it imports the packages
+// that define the checks, and these import package doctor.
 package checks
 
 import (

@@ -1,7 +1,8 @@
 // Copyright The rdma-spec Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package containers has the checks of running RDMA containers: what they have, and what their processes can see.
+// Package containers defines the doctor's checks of running RDMA containers: what the containers have, and what their
+// processes can access. It does not know how checks are run.
 package containers
 
 import (

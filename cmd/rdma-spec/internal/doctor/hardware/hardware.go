@@ -1,7 +1,8 @@
 // Copyright The rdma-spec Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package hardware has the checks of HCAs, their devices, the kernel, and what lies between HCAs and GPUs.
+// Package hardware defines the doctor's checks of HCAs, their devices, the kernel, and the paths between HCAs and GPUs.
+// It does not know how checks are run.
 package hardware
 
 import (

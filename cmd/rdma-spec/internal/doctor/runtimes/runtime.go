@@ -1,7 +1,8 @@
 // Copyright The rdma-spec Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package runtimes has the checks of container runtimes, NRI, the plugin, CDI files, and the kubelet.
+// Package runtimes defines the doctor's checks of container runtimes, NRI, the plugin, CDI files, and the kubelet. It
+// does not know how checks are run.
 package runtimes
 
 import (

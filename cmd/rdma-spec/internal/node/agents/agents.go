@@ -1,8 +1,8 @@
 // Copyright The rdma-spec Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package agents reads what is known of the agents of a node: the plugin nri-rdma with its policy in force, and the
-// kubelet.
+// Package agents reads the state of a node's agents: the plugin nri-rdma and its policy in force, and the kubelet. It
+// does not judge the state; package doctor does.
 package agents
 
 import (

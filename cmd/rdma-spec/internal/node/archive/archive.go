@@ -1,11 +1,11 @@
 // Copyright The rdma-spec Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package archive keeps a part of a node's file system in a tar.gz, and unpacks such a file elsewhere.
+// Package archive writes a part of a node's file system to a tar.gz file, and unpacks such a file on another machine.
 //
-// An archive has directories, regular files, and links that stay inside it. Others wrote it, so the reader refuses
-// everything else: paths and links that lead out, devices, and more than an archive of a node ever holds. It knows
-// nothing of what the files mean.
+// An archive contains directories, regular files, and links within the archive. It can come from an untrusted source,
+// so the reader refuses everything else: paths and links that lead out of it, devices, and more data than a node's
+// archive can contain. The package does not know what the files mean.
 package archive
 
 import (

@@ -1,12 +1,12 @@
 // Copyright The rdma-spec Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package cdi makes the CDI file of a node's HCAs, and finds out what CDI files a node has and whether they are still
-// right.
+// Package cdi builds the CDI file for a node's HCAs, reads the CDI files that exist on a node, and checks whether they
+// are up to date.
 //
-// A file names device nodes by path and not by number: the runtime reads the number when it makes a container, so a
-// number that changes at boot does no harm. Which HCA has which path can change all the same. The package knows which
-// HCAs can be used from package hca, and nothing of containers.
+// A CDI file identifies device nodes by path, not by number: the runtime reads the number when it creates a container,
+// so a number that changes at boot does no harm. However, the path of an HCA's device can change, too. Package hca
+// decides which HCAs can be used. This package does not know containers.
 package cdi
 
 import (

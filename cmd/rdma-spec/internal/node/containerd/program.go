@@ -1,8 +1,8 @@
 // Copyright The rdma-spec Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package containerd reads a containerd's configuration as that daemon loads it, with its imports and the defaults of
-// its version. It plans no change.
+// Package containerd reads the configuration of a containerd as the daemon loads it: with imports, and with the
+// defaults of the daemon's version. It plans no changes; package editor does.
 package containerd
 
 import (

@@ -1,11 +1,11 @@
 // Copyright The rdma-spec Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package cri lists the containers that run on a node. It asks the container runtimes through the interface that the
-// kubelet uses, and gives for each container what a decision about it depends on, in the words of package policy.
+// Package cri lists the running containers on a node. It uses CRI, the interface between the kubelet and the container
+// runtimes, and returns the facts about each container on which a decision of package policy depends.
 //
-// It decides nothing. What a container holds is read from the OCI spec in the runtime's verbose status, which is what
-// an NRI plugin sees.
+// It makes no decisions. It reads a container's devices from the OCI spec in the runtime's verbose status, which is
+// what an NRI plugin sees.
 package cri
 
 import (

@@ -1,8 +1,8 @@
 // Copyright The rdma-spec Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package goal knows what the features of rdma-spec configure are for: what each one wants of the effective
-// configuration of a containerd, and whether it is so. It plans no change.
+// Package goal defines the goal of each feature of rdma-spec configure: what containerd's effective configuration must
+// contain, and whether it does. The doctor and configure share it. It plans no changes.
 package goal
 
 import (

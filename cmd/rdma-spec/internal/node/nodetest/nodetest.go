@@ -1,8 +1,8 @@
 // Copyright The rdma-spec Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package nodetest has nodes with containers for tests of commands: what their runtimes say of them, and the files of
-// their processes.
+// Package nodetest provides fake nodes with containers for tests of commands: the runtimes' responses, and the files of
+// the containers' processes.
 package nodetest
 
 import (

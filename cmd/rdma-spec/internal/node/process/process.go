@@ -1,8 +1,9 @@
 // Copyright The rdma-spec Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package process knows the processes of a node: their names, command lines, units, and what the kernel says of one. It
-// does not know what they are for. Package limits, below it, lists them, and knows what they may lock.
+// Package process reads a node's processes: their names, command lines, systemd units, and the kernel's files about
+// them. It does not know the purpose of a process. It uses package limits, which lists the processes and reads their
+// limits.
 package process
 
 import (

@@ -1,9 +1,9 @@
 // Copyright The rdma-spec Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package rdma reads the kernel's inventory of RDMA objects over netlink: which process has opened which HCA, and how
-// much memory it has registered there. The inventory lacks what programs make by DEVX, as UCX makes its queue pairs, so
-// that no queue pair is evidence of nothing. The package knows no containers.
+// Package rdma reads the kernel's inventory of RDMA objects through netlink: which process has opened which HCA, and
+// how much memory it has registered there. The inventory does not contain objects that programs create through DEVX, as
+// UCX creates its queue pairs, so a missing queue pair proves nothing. The package does not know containers.
 package rdma
 
 import (

@@ -1,9 +1,9 @@
 // Copyright The rdma-spec Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package record knows what rdma-spec configure has made of a node: for which goals, which files are its own, and what
-// it has added to files of others, by which that is found again. It changes no file, and does not know what values
-// mean.
+// Package record describes the changes that rdma-spec configure has made on a node: the goals, the files that it
+// created, and its additions to other files, in a form that identifies them later. It changes no files, and does not
+// know what the values mean.
 package record
 
 import (

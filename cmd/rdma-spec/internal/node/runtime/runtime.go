@@ -1,7 +1,8 @@
 // Copyright The rdma-spec Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package runtime reads what is known of the container runtimes of a node: versions, configurations, handlers, and NRI.
+// Package runtime reads the state of a node's container runtimes: their versions, configurations, handlers, and NRI. It
+// does not read their containers; package cri does.
 package runtime
 
 import (

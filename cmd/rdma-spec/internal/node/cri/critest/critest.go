@@ -1,8 +1,8 @@
 // Copyright The rdma-spec Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package critest is a container runtime's side of CRI for tests, in process, behind a real socket. It answers what
-// package cri asks, in the form in which containerd does.
+// Package critest provides a fake container runtime's side of CRI for tests, in the test's process, behind a real
+// socket. It responds to the requests of package cri in containerd's format.
 package critest
 
 import (

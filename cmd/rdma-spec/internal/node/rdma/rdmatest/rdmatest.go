@@ -1,7 +1,7 @@
 // Copyright The rdma-spec Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package rdmatest is the kernel's side of NETLINK_RDMA for tests: it answers as Linux 7.2 does, message by message.
+// Package rdmatest provides the kernel's side of NETLINK_RDMA for tests. It responds to each message like Linux 7.2.
 package rdmatest
 
 import (
