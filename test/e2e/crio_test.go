@@ -140,8 +140,8 @@ func testCRIORepair(t *testing.T) {
 	if want := "default/broken main: memlock raised to unlimited: 1 process\n"; status != 0 || stdout != want {
 		t.Errorf("rdma-spec repair: exit status %d, want 0, and %q, want %q", status, stdout, want)
 	}
-	if want := "default/broken main: cri-o has no stored spec that can be changed: later execs have the old limit " +
-		"until the pod is recreated"; !strings.Contains(stderr, want) {
+	if want := "default/broken main: cri-o has no stored spec that can be changed: processes that are " +
+		"started with exec keep the old limit until the pod is recreated"; !strings.Contains(stderr, want) {
 		t.Errorf("rdma-spec repair says %q, want %q", stderr, want)
 	}
 	awaitResult(t, id, "1 refused: Cannot allocate memory\n1 registered")

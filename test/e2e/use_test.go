@@ -128,7 +128,8 @@ func TestUse(t *testing.T) {
 		"idle": "has rxe0 but has not registered memory since it started ",
 		"privileged": "privileged, uses rxe0; with the plugin, the container does not need to be privileged: request an RDMA " +
 			"resource",
-		"mounted":         "/dev/infiniband is mounted from the node, uses rxe0: with the plugin, it does not need a hostPath volume",
+		"mounted": "mounts /dev/infiniband from the node, uses rxe0; with the plugin, the container does not need a hostPath " +
+			"volume",
 		"ibv_rc_pingpong": "a process on the node, outside containers, uses rxe0",
 	} {
 		if u := by[name]; !u.says(words) {

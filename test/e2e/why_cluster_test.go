@@ -66,7 +66,7 @@ func TestClusterWhy(t *testing.T) {
 		{"misnamed", 1, []string{"IB device mlx9_0 not found", "1. a variable", "(by the pod's spec: container-environment)",
 			"main: its environment has NCCL_IB_HCA=mlx9_0"}},
 		{"handler", 1, []string{"main has no log", `no runtime for "nowhere" is configured`, "1. the handler is not in the runtime's"}},
-		{"healthy", 0, []string{"Succeeded", "log of main, ", "no relevant RDMA line"}},
+		{"healthy", 0, []string{"Succeeded", "log of main, ", "no relevant RDMA lines"}},
 	} {
 		cmd := exec.CommandContext(within(t, kubeletPatience), filepath.Join(*bin, "kubectl/linux_amd64/kubectl-rdma"), "why", test.pod)
 		cmd.Env = append(os.Environ(), "KUBECONFIG="+c.Kubeconfig())
