@@ -12,14 +12,14 @@ import (
 	"sync/atomic"
 )
 
-// All is what people want to know of an HCA that List has listed with its devices.
+// All are the parts to display of an HCA whose devices List has returned.
 var All = Parts{Netdevs: true, Rest: true}
 
-// Reader reads the HCAs of a node again and again. What they share is read once for each list. It is safe for
-// concurrent use, but for List.
+// Reader reads a node's HCAs repeatedly. It reads what they have in common once for each List. It is safe for
+// concurrent use, except List.
 type Reader struct {
 	root   string
-	places map[string]string // of the last list, by the HCA's name
+	places map[string]string // of the last List, by the HCA's name
 	listed []HCA
 	buses  map[string]int
 	text   string // of a copy's device table
@@ -27,16 +27,17 @@ type Reader struct {
 	shared atomic.Pointer[shared]
 }
 
-// NewReader makes a reader of the node at root.
+// NewReader returns a Reader for the node at root.
 func NewReader(root string) *Reader {
 	r := &Reader{root: root}
 	r.shared.Store(&shared{})
 	return r
 }
 
-// List returns the node with its rdma_cm and all of its HCAs, of which name, place, PCI address, function, and parent
-// are known. It reads one link of each, and a second one of those that it has not listed before. Devices are Unlisted.
-// Nobody may change the HCAs: the next list contains the same ones, unless it reports that HCAs have changed.
+// List returns the node with its rdma_cm and all of its HCAs, with their name, place, PCI address, function, and
+// parent. Their devices are Unlisted. It reads one link of each HCA, and a second one of HCAs that it has not listed
+// before. The caller must not modify the HCAs: the next List returns the same ones, unless it reports that they have
+// changed. It returns an error if the HCAs cannot be listed.
 func (r *Reader) List() (node *Inventory, changed bool, err error) {
 	t, err := openTree(r.root)
 	if err != nil {
@@ -66,8 +67,8 @@ func (r *Reader) List() (node *Inventory, changed bool, err error) {
 	return node, changed, nil
 }
 
-// relist makes the list of HCAs with these places. What is a part of what at a place stays so as long as an HCA is
-// there.
+// relist sets the list to the HCAs with these places. It reuses an HCA whose name and place have not changed, since its
+// function and parent cannot change either.
 func (r *Reader) relist(t tree, places map[string]string, found *problems) {
 	before := make(map[string]HCA, len(r.listed))
 	for _, h := range r.listed {
@@ -88,8 +89,8 @@ func (r *Reader) relist(t tree, places map[string]string, found *problems) {
 	}
 }
 
-// Read reads an HCA of a list, which can take seconds where it is sick. It always returns an HCA: what is broken is in
-// its problems.
+// Read reads the given parts of a listed HCA, which can take seconds if the HCA is faulty. It always returns an HCA,
+// whose Problems say what could not be read.
 func (r *Reader) Read(listed HCA, parts Parts) HCA {
 	t, err := openTree(r.root)
 	if err != nil {

@@ -12,8 +12,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Block has a regular file below root block each reader, as an attribute of a sick HCA blocks its reader. That ends
-// with unblock, with the test, or after the 45 s of /proc/sys/fs/lease-break-time: the file is leased, see fcntl(2).
+// Block makes a regular file below root block its readers, as an attribute of a faulty HCA does. It ends when unblock
+// is called, when the test ends, or after the 45 s in /proc/sys/fs/lease-break-time: Block leases the file, see
+// fcntl(2).
 func Block(t testing.TB, root, path string) (unblock func()) {
 	t.Helper()
 	f, err := os.OpenFile(filepath.Join(root, path), os.O_RDWR, 0)

@@ -9,8 +9,8 @@ import (
 	"testing"
 )
 
-// Broken has one HCA that works, mlx5_0, and others that are each broken in
-// the way that their name describes.
+// Broken returns the root of a node with one HCA that works, mlx5_0, and others that are each broken as their name
+// says.
 func Broken(t testing.TB) string { return BrokenFiles().Root(t) }
 
 // brokenNames are the HCAs of Broken, in the order of their verbs devices.
@@ -20,7 +20,7 @@ var brokenNames = []string{
 	"node_missing", "class_is_file", "gone", "escapes",
 }
 
-// BrokenFiles is Broken to be changed.
+// BrokenFiles returns the files of Broken, which a test can change.
 func BrokenFiles() Files {
 	var n Node
 	at := map[string]string{}

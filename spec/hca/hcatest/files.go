@@ -17,9 +17,8 @@ import (
 	"github.com/rdma-spec/rdma-spec/test/testing/scratch"
 )
 
-// Files is a tree of files, by path from its top. A path that ends in a slash
-// is an empty directory; a value made by Link is a symbolic link and FIFO is a
-// named pipe; any other is the content of a regular file.
+// Files is a tree of files, by path relative to its root. A path that ends with a slash is an empty directory. A value
+// from Link is a symbolic link, FIFO is a named pipe, and any other value is the content of a regular file.
 type Files map[string]string
 
 // FIFO is the value of a named pipe.
@@ -27,18 +26,17 @@ const FIFO = "|"
 
 const linkMark = "-> "
 
-// Link is the value of a symbolic link to target.
+// Link returns the value of a symbolic link to target.
 func Link(target string) string { return linkMark + target }
 
-// Write makes the files below dir, which must be a directory that is there. It
-// never writes outside of it, wherever the links lead.
+// Write creates the files below dir, which must exist. It never writes outside dir, wherever the links lead.
 func (f Files) Write(dir string) error {
 	root, err := os.OpenRoot(dir)
 	if err != nil {
 		return err
 	}
 	defer func() { _ = root.Close() }()
-	dirs := map[string][]string{} // a file is made from its directory, which is looked for once
+	dirs := map[string][]string{} // files by directory, so that each directory is opened only once
 	for p := range f {
 		dirs[path.Dir(p)] = append(dirs[path.Dir(p)], p)
 	}
@@ -50,7 +48,7 @@ func (f Files) Write(dir string) error {
 	return nil
 }
 
-// write makes the files of a directory.
+// write creates the files in a directory.
 func (f Files) write(top *os.Root, dir string, paths []string) error {
 	if err := top.MkdirAll(dir, 0o755); err != nil {
 		return fmt.Errorf("make %s: %w", dir, err)
@@ -73,7 +71,7 @@ func write(dir *os.Root, p, value string) error {
 	target, link := strings.CutPrefix(value, linkMark)
 	switch {
 	case strings.HasSuffix(p, "/"):
-		return nil // it is the directory
+		return nil // the directory exists already
 	case link:
 		return dir.Symlink(target, name)
 	case value == FIFO:
@@ -88,7 +86,7 @@ func write(dir *os.Root, p, value string) error {
 	}
 }
 
-// Under returns the paths at and below directory.
+// Under returns the paths at and below dir.
 func (f Files) Under(dir string) []string {
 	var found []string
 	for _, p := range slices.Sorted(maps.Keys(f)) {
@@ -99,7 +97,7 @@ func (f Files) Under(dir string) []string {
 	return found
 }
 
-// Without removes what lies at and below the paths, and gives f back.
+// Without removes the files at and below the paths, and returns f.
 func (f Files) Without(paths ...string) Files {
 	for _, dir := range paths {
 		dir = strings.TrimSuffix(dir, "/")
@@ -108,8 +106,7 @@ func (f Files) Without(paths ...string) Files {
 	return f
 }
 
-// With puts another's files on top, each in place of what lies at and below
-// its path, and gives f back.
+// With adds other's files to f, and returns f. Each replaces the files at and below its path.
 func (f Files) With(other Files) Files {
 	for p := range other {
 		f.Without(p)
@@ -118,7 +115,7 @@ func (f Files) With(other Files) Files {
 	return f
 }
 
-// Root makes the files in a directory of the test's own and returns it.
+// Root writes the files to a temporary directory of the test, and returns the directory.
 func (f Files) Root(t testing.TB) string {
 	t.Helper()
 	dir := scratch.Dir(t)

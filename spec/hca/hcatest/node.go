@@ -29,9 +29,8 @@ type PCI struct {
 	Files   Files  // its attributes
 }
 
-// HCA describes one HCA. Its verbs device is uverbsN where N counts the HCAs,
-// with the number 231:192+N for the first 32. One that is
-// called hfi1_N has that device of Omni-Path too.
+// HCA describes one HCA. The Nth HCA, counted from 0, has the verbs device uverbsN; the first 32 have the numbers
+// 231:192+N. An HCA with the name hfi1_N also has that Omni-Path device.
 type HCA struct {
 	Name     string
 	NodeType string // as in sysfs; "" is "1: CA"
@@ -41,7 +40,7 @@ type HCA struct {
 	SF       string // mlx5_core.sf.N, for a scalable function of the device PCI
 	Driver   string // "" has none
 	NUMA     int
-	GUID     string // "" makes one up from the index
+	GUID     string // "" means one derived from the index
 	Firmware string
 	Board    string // its board_id; "" has none
 	Files    Files  // attributes of its PCI device
@@ -56,25 +55,24 @@ type Port struct {
 	PhysState string // "" is "5: LinkUp"
 	LinkLayer string // "" is "InfiniBand"
 	Rate      string // "" is "100 Gb/sec (4X EDR)"
-	// Netdevs are those of the HCA's device, with this port's dev_port. A soft
-	// HCA has been made on the first.
+	// Netdevs are the netdevs below the HCA's device with this port's dev_port. A soft HCA is created on the first one.
 	Netdevs []string
 	// Stacked are netdevs on the first of Netdevs, in this namespace.
 	Stacked []Netdev
-	// Foreign are netdevs of other namespaces, which only the GIDs name.
+	// Foreign are netdevs in other namespaces, whose names only the GID table contains.
 	Foreign []string
-	// RawPackets leaves its table of GIDs without places, as in switchdev mode.
+	// RawPackets leaves the port's GID table without entries, as in switchdev mode.
 	RawPackets bool
-	// Addresses are IP addresses of the last of these netdevs, each with a GID.
+	// Addresses are IP addresses of the last netdev, each of which has a GID.
 	Addresses []string
 }
 
-// Netdev is a netdev that is stacked on another.
+// Netdev is a netdev that is stacked on another one.
 type Netdev struct {
 	Name, Kind string // bond, vlan, macvlan, bridge
 }
 
-// Down is a port that is physically off.
+// Down returns the port with its link turned off.
 func (p Port) Down() Port {
 	p.State = "1: DOWN"
 	p.PhysState = "3: Disabled"
@@ -87,14 +85,14 @@ const (
 	FirstUMAD  = 0
 	FirstISSM  = 64
 	FirstVerbs = 192
-	// MajorMisc and MinorRDMACM are rdma_cm's; the minor is dynamic.
+	// MajorMisc and MinorRDMACM are the number of rdma_cm; the minor number is dynamic.
 	MajorMisc = 10
 	// MajorHFI1 is dynamic, too.
 	MajorHFI1   = 242
 	MinorRDMACM = 58
 )
 
-// Files lays the node out as the kernel does.
+// Files returns the node's files in the kernel's layout.
 func (n Node) Files() Files {
 	b := builder{functions: map[string]int{}, files: Files{"sys/bus/": "", "sys/class/net/": "", "sys/fs/cgroup/": "",
 		"proc/": "", "dev/": ""}}
@@ -120,12 +118,12 @@ func (n Node) Files() Files {
 type builder struct {
 	files Files
 	table []string
-	mads  int // ports seen so far: umad and issm have an index each
-	// functions counts the virtual functions of physical ones.
+	mads  int // ports so far: the index of the next umad and issm
+	// functions is the number of virtual functions so far, by physical function.
 	functions map[string]int
 }
 
-// Dir is where an HCA with this PCI address has its files.
+// Dir returns the sysfs directory of an HCA with this PCI address.
 func Dir(name, pci string) string { return path.Join(bus(pci), "infiniband", name) }
 
 func bus(pci string) string {
@@ -135,13 +133,13 @@ func bus(pci string) string {
 	return PCIDir(pci, "")
 }
 
-// PCIDir is where a PCI device has its files, below the bridges above it.
+// PCIDir returns the sysfs directory of a PCI device below the given bridges.
 func PCIDir(address, above string) string {
 	way := path.Join(above, address)
 	return path.Join("sys/devices/pci"+way[:len("0000:5e")], way)
 }
 
-// dir is where the HCA's device has its files, from the top.
+// dir returns the sysfs directory of the HCA's device, relative to the root.
 func (h HCA) dir() string {
 	if h.PCI == "" {
 		return bus("")
@@ -149,7 +147,7 @@ func (h HCA) dir() string {
 	return path.Join(PCIDir(h.PCI, h.Above), h.SF)
 }
 
-// pci makes a PCI device.
+// pci adds a PCI device.
 func (b *builder) pci(p PCI) {
 	at := PCIDir(p.Address, p.Above)
 	up := strings.Repeat("../", strings.Count(at, "/"))
@@ -219,8 +217,7 @@ func (b *builder) hca(i int, h HCA) {
 	}
 }
 
-// netdev makes a netdev of a device's port, and those that are stacked on it. It is turned off where the port is
-// disabled.
+// netdev adds a netdev of a device's port, and the netdevs stacked on it. It is turned off if the port is disabled.
 func (b *builder) netdev(on, name string, number int, p Port) {
 	at := path.Join(on, "net", name)
 	b.files[at+"/dev_port"] = fmt.Sprintf("%d\n", number)
@@ -281,13 +278,13 @@ func (b *builder) port(at string, p Port) {
 			add(mapped.StringExpanded(), "RoCE v2\n", netdevs[len(netdevs)-1]+"\n")
 		}
 	}
-	// The table has empty places. Type and netdev of one give EINVAL when
-	// read; a copy has an empty file.
+	// The table has empty entries. On a node, reading the type or netdev of one returns EINVAL; a copy contains an empty
+	// file.
 	add("0000:0000:0000:0000:0000:0000:0000:0000", "", "")
 }
 
-// number is the number of a kind's device: the kernel has a fixed range for the first of them, and takes a major of its
-// own choice for the others.
+// number returns the device number of a kind's device with this index: the kernel has a fixed range for the first
+// devices, and a dynamic major number for the others.
 func number(first, fixed, index int) [2]int {
 	if index < fixed {
 		return [2]int{Major, first + index}
@@ -295,8 +292,7 @@ func number(first, fixed, index int) [2]int {
 	return [2]int{500 + first, index - fixed}
 }
 
-// classDevice makes a device on a bus, the link of its class, and its row in
-// the table of device nodes.
+// classDevice adds a device on a bus, the link in its class, and its row in the device table.
 func (b *builder) classDevice(class, name, bus string, number [2]int, mode string, attributes Files) {
 	major := number[0]
 	minor := number[1]

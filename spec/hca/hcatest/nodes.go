@@ -16,7 +16,7 @@ const (
 	sdr = "10 Gb/sec (4X SDR)"
 )
 
-// V100Node has two InfiniBand HCAs, both up.
+// V100Node has two InfiniBand HCAs, which are both up.
 func V100Node() Node {
 	return Node{HCAs: []HCA{
 		{Name: "mlx5_0", PCI: "0000:5e:00.0", NUMA: 0, Firmware: "16.35.2000",
@@ -82,8 +82,8 @@ func RenamedNode() Node {
 	}}
 }
 
-// EFANode has two of Amazon's adapters, one with rdma-core's name: no management
-// devices, no link layer, no GUID, and rdma_ucm is not loaded.
+// EFANode has two Amazon adapters, one with rdma-core's name. They have no management devices, no link layer, and no
+// GUID, and rdma_ucm is not loaded.
 func EFANode() Node {
 	efa := HCA{NodeType: "7: unspecified", Driver: "efa", GUID: "0000:0000:0000:0000", Firmware: "0.0.0.0", NoMAD: true,
 		Ports: []Port{{LinkLayer: "Unknown", Rate: edr}}}
@@ -142,7 +142,7 @@ func ScalableNode() Node {
 // PodAddress is the address of a pod's interface in HostDeviceNode, VirtualNode, and ExclusiveFiles.
 const PodAddress = "10.244.0.8"
 
-// HostDeviceNode has two HCAs. CNI's host-device has moved the netdev of mlx5_0 into a pod, and called it net1.
+// HostDeviceNode has two HCAs. The CNI plugin host-device has moved the netdev of mlx5_0 to a pod, and renamed it net1.
 func HostDeviceNode() Node {
 	n := RoCENode()
 	n.HCAs[0].Ports = []Port{{LinkLayer: "Ethernet", Rate: edr, Foreign: []string{"net1"}, Addresses: []string{PodAddress}}}
@@ -150,8 +150,8 @@ func HostDeviceNode() Node {
 	return n
 }
 
-// VirtualNode has a physical function mlx5_0 and two VFs of it. SR-IOV's CNI plugin has moved the netdev of mlx5_1 into
-// a pod, and called it net1; nobody uses mlx5_2.
+// VirtualNode has a physical function mlx5_0 and two VFs of it. The SR-IOV CNI plugin has moved the netdev of mlx5_1 to
+// a pod, and renamed it net1. No pod uses mlx5_2.
 func VirtualNode() Node {
 	n := Many(3)
 	n.HCAs[1].Ports = []Port{{LinkLayer: "Ethernet", Rate: hdr, Foreign: []string{"net1"}, Addresses: []string{PodAddress}}}
@@ -159,8 +159,8 @@ func VirtualNode() Node {
 	return n
 }
 
-// ExclusiveFiles is VirtualNode in mode exclusive, where rdma-cni has moved mlx5_1 into that pod as well, as a network
-// namespace shows it that has these HCAs: mlx5_0 and mlx5_2 are the node's.
+// ExclusiveFiles is VirtualNode in exclusive mode. rdma-cni has also moved mlx5_1 to the pod. The files are those in
+// the network namespace that contains the given HCAs: the node's namespace contains mlx5_0 and mlx5_2.
 func ExclusiveFiles(here ...string) Files {
 	n := VirtualNode()
 	f := n.Files().With(Files{"sys/module/ib_core/parameters/netns_mode": "N\n"})
@@ -172,7 +172,7 @@ func ExclusiveFiles(here ...string) Files {
 	return f
 }
 
-// DualPortNode is a ConnectX-3: one PCI function, an InfiniBand and a RoCE port.
+// DualPortNode has a ConnectX-3: one PCI function with an InfiniBand port and a RoCE port.
 func DualPortNode() Node {
 	return Node{HCAs: []HCA{{Name: "mlx4_0", PCI: "0000:5e:00.0", Driver: "mlx4_core",
 		Firmware: "2.42.5000", Ports: []Port{
@@ -182,7 +182,7 @@ func DualPortNode() Node {
 		}}}}
 }
 
-// OmniPathNode has two HCAs of Omni-Path.
+// OmniPathNode has two Omni-Path HCAs.
 func OmniPathNode() Node {
 	return Node{HCAs: []HCA{
 		{Name: "hfi1_0", PCI: "0000:5e:00.0", Driver: "hfi1", Firmware: "1.27.0",
@@ -192,8 +192,8 @@ func OmniPathNode() Node {
 	}}
 }
 
-// IWARPFiles has a card of iWARP, and Soft-iWARP on a netdev that a VLAN is stacked
-// on: it names no parent, and all three have no netdev in the GID table.
+// IWARPFiles has an iWARP card, and a Soft-iWARP HCA on a netdev on which a VLAN is stacked. The Soft-iWARP HCA has no
+// attribute parent, and the GID tables contain no netdevs.
 func IWARPFiles() Files {
 	f := Node{HCAs: []HCA{
 		{Name: "irdma0", NodeType: "4: RNIC", PCI: "0000:b1:00.0", Driver: "ice", Firmware: "1.75", NoMAD: true,
@@ -211,7 +211,7 @@ func IWARPFiles() Files {
 	return f
 }
 
-// GB300Node has HCAs of a GB300: the PCI domain is not 0, and there is no issm.
+// GB300Node has the HCAs of a GB300: the PCI domain is not always 0, and there is no issm.
 func GB300Node() Node {
 	var n Node
 	for i := range 2 {
@@ -223,7 +223,7 @@ func GB300Node() Node {
 	return n
 }
 
-// Many has n HCAs: a physical function and VFs of it.
+// Many has n HCAs: a physical function and its VFs.
 func Many(n int) Node {
 	pci := func(i int) string { return fmt.Sprintf("0000:%02x:%02x.%d", i/256, i/8%32, i%8) }
 	var node Node
@@ -238,8 +238,8 @@ func Many(n int) Node {
 	return node
 }
 
-// VirtualFunctions are the files of a node with so many physical functions, with so many VFs each, whose netdevs are in
-// pods, and with netdevs of pods on the host.
+// VirtualFunctions returns the files of a node with this number of physical functions, this number of VFs for each of
+// them, whose netdevs are in pods, and this number of pods' netdevs on the host.
 func VirtualFunctions(physical, virtual, netdevs int) Files {
 	var n Node
 	for p := range physical {
@@ -261,7 +261,8 @@ func VirtualFunctions(physical, virtual, netdevs int) Files {
 	return f
 }
 
-// The named nodes in directories of a test's own: as the function with the name and Node describes them.
+// The named nodes, each in a temporary directory of the test. The function with the same name and the suffix Node
+// describes the node.
 var (
 	V100     = rootOf(V100Node)
 	A100     = rootOf(A100Node)
@@ -275,7 +276,7 @@ var (
 	DualPort = rootOf(DualPortNode)
 	OmniPath = rootOf(OmniPathNode)
 	GB300    = rootOf(GB300Node)
-	// NoRDMA has a sysfs and no RDMA at all, NoRDMACM is V100 without the module rdma_ucm.
+	// NoRDMA has sysfs, but no RDMA. NoRDMACM is V100 without the module rdma_ucm.
 	NoRDMA   = rootOf(func() Node { return Node{NoRDMACM: true} })
 	NoRDMACM = rootOf(func() Node { return Node{NoRDMACM: true, HCAs: V100Node().HCAs} })
 )
@@ -284,10 +285,10 @@ func rootOf(node func() Node) func(testing.TB) string {
 	return func(t testing.TB) string { t.Helper(); return node().Files().Root(t) }
 }
 
-// IWARP is IWARPFiles in a directory of the test's own.
+// IWARP returns the root of IWARPFiles in a temporary directory of the test.
 func IWARP(t testing.TB) string { return IWARPFiles().Root(t) }
 
-// All are the named nodes, for tests that want each of them.
+// All are the named nodes, for tests that use all of them.
 var All = map[string]func(testing.TB) string{
 	"V100": V100, "A100": A100, "EightHCA": EightHCA, "SRIOV": SRIOV, "Renamed": Renamed, "EFA": EFA,
 	"SoftRoCE": SoftRoCE, "NoRDMA": NoRDMA, "NoRDMACM": NoRDMACM, "Broken": Broken,
