@@ -98,11 +98,11 @@ func (p *Plugin) Collectors() []prometheus.Collector {
 		m.configValid, m.configLoaded,
 		p.Inventory,
 		Flag("connected", "1 while the plugin is registered with the runtime.", nil, p.Registered),
-		Flag("waiting", "1 while this process waits behind a registered one to take over its connection.",
+		Flag("waiting", "1 while this process is waiting behind a registered process to take over its connection.",
 			nil, p.registration.Behind),
 		Flag("registration_paused",
-			"1 while the plugin pauses for minutes, "+
-				"because the runtime ended the connection during two registrations in a row.",
+			"1 while the plugin is pausing for several minutes, "+
+				"because the runtime closed the connection during two registrations in a row.",
 			nil, p.registration.Paused),
 		prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 			Namespace: namespace, Name: "connected_unregistered_seconds",
@@ -120,7 +120,7 @@ func (p *Plugin) Collectors() []prometheus.Collector {
 type registeredAt struct{ *registration.Registration }
 
 var registeredAtDesc = prometheus.NewDesc(namespace+"_registered_timestamp_seconds",
-	"Time of the plugin's last registration. A process that takes over the connection keeps it.", nil, nil)
+	"Time of the plugin's last registration. A process that takes over the connection keeps this time.", nil, nil)
 
 // Describe implements prometheus.Collector.
 func (registeredAt) Describe(to chan<- *prometheus.Desc) { to <- registeredAtDesc }
@@ -137,8 +137,8 @@ func (r registeredAt) Collect(to chan<- prometheus.Metric) {
 type registeredBelow struct{ *Plugin }
 
 var registeredBelowDesc = prometheus.NewDesc(namespace+"_registered_below_policy",
-	"Running containers with a verbs device whose memlock was below policy when the plugin last registered. It is "+
-		"not updated later. A process that takes over the connection keeps it.", nil, nil)
+	"Running containers that have a verbs device and whose memlock was below policy when the plugin last registered. "+
+		"The value is not updated later. A process that takes over the connection keeps this value.", nil, nil)
 
 // Describe implements prometheus.Collector.
 func (registeredBelow) Describe(to chan<- *prometheus.Desc) { to <- registeredBelowDesc }

@@ -11,13 +11,13 @@ const ConfigFile = "/etc/rdma-spec/config.yaml"
 // Config is the administrator's configuration, which is written in /etc/rdma-spec/config.yaml. New turns it into a
 // Policy.
 type Config struct {
-	// Memlock is the RLIMIT_MEMLOCK that an RDMA container gets: unlimited, memory-limit, or bytes such as 16Gi. If the
-	// memory limit exceeds the node's memory, memory-limit means the node's memory.
+	// Memlock is the RLIMIT_MEMLOCK that an RDMA container gets: unlimited, memory-limit, or a number of bytes, such as
+	// 16Gi. If the memory limit exceeds the node's memory, memory-limit means the node's memory.
 	Memlock Scalar `json:"memlock"`
-	// IPCLock is whether an RDMA container gets CAP_IPC_LOCK: true (unless its author dropped all capabilities), false,
-	// requested (only if the pod's spec adds it; users other than root then get it as well), or always (even if the author
-	// dropped all capabilities or memlock is finite). The capability overrides any finite memlock, so with a memlock other
-	// than unlimited, only always grants it.
+	// IPCLock determines whether an RDMA container gets CAP_IPC_LOCK: true (unless its author dropped all capabilities),
+	// false, requested (only if the pod's spec adds it; users other than root then get it as well), or always (even if the
+	// author dropped all capabilities or memlock is finite). The capability overrides any finite memlock, so always is the
+	// only value that grants it if memlock is not unlimited.
 	IPCLock Scalar `json:"ipcLock"`
 	// OptIn sets what makes a container an RDMA container.
 	OptIn OptIn `json:"optIn"`
@@ -33,7 +33,7 @@ type Config struct {
 
 // OptIn sets what makes a container an RDMA container.
 type OptIn struct {
-	// Devices is whether one of the node's verbs devices makes the container that has it an RDMA container.
+	// Devices determines whether a container that has one of the node's verbs devices is an RDMA container.
 	Devices bool `json:"devices"`
 	// Resources are globs of resource names, such as rdma/*. A container to which the kubelet allocated such a resource is
 	// an RDMA container.
@@ -41,8 +41,8 @@ type OptIn struct {
 	// Namespaces are globs of the namespaces in which an annotation alone makes a container an RDMA container.
 	Namespaces []string `json:"namespaces"`
 	// DeviceAnnotations are annotation keys, without a scope, such as devices.gke.io. With such an annotation, a pod's
-	// author names devices that another NRI plugin injects. A verbs device that an annotation names makes the container an
-	// RDMA container only in namespaces where an annotation can opt in, or if the kubelet allocated an HCA to the
+	// author names devices that another NRI plugin injects. If an annotation names a verbs device, the container is an
+	// RDMA container only if pods in its namespace can opt in by annotation, or if the kubelet allocated an HCA to the
 	// container.
 	DeviceAnnotations []string `json:"deviceAnnotations"`
 	// MOFEDRuntimeHandlers are globs of runtime handlers, such as nvidia*. If a container with such a handler has
@@ -53,8 +53,8 @@ type OptIn struct {
 
 // Inject selects the HCAs that are injected into containers without HCAs.
 type Inject struct {
-	// Namespaces are globs of the namespaces in which an annotation can request HCAs. There, an annotation can also opt
-	// in.
+	// Namespaces are globs of the namespaces in which an annotation can request HCAs. In these namespaces, pods can also
+	// opt in by annotation.
 	Namespaces []string `json:"namespaces"`
 	Selectors
 }
@@ -64,8 +64,8 @@ type Inject struct {
 type Selectors struct {
 	// Names are globs of HCA names.
 	Names []string `json:"names"`
-	// Functions are physical, virtual, and scalable. A device plugin may have allocated virtual and scalable functions to
-	// another pod.
+	// Functions are the types of functions: physical, virtual, or scalable. A device plugin may have allocated virtual and
+	// scalable functions to another pod.
 	Functions []string `json:"functions"`
 	// LinkLayers are InfiniBand, Ethernet, or both.
 	LinkLayers []string `json:"linkLayers"`
@@ -84,11 +84,11 @@ type Rule struct {
 	Name string `json:"name,omitempty"`
 	// Match selects the containers that the rule applies to. A container must match all keys that are set.
 	Match Match `json:"match"`
-	// Memlock replaces the general memlock. It can also be unchanged, which sets no limit.
+	// Memlock replaces the general memlock. It also allows the value unchanged, which sets no limit.
 	Memlock Scalar `json:"memlock,omitempty"`
 	// IPCLock replaces the general ipcLock.
 	IPCLock Scalar `json:"ipcLock,omitempty"`
-	// Inject replaces the general selectors. It does not allow annotations in more namespaces.
+	// Inject replaces the general selectors. It does not allow annotations in additional namespaces.
 	Inject *RuleInject `json:"inject,omitempty"`
 }
 
