@@ -163,8 +163,8 @@ func TestVersionsThatWereRun(t *testing.T) {
 			t.Errorf("docs/runtimes.md has no row that begins with %q: when the tests have passed with the version of "+
 				"test/node/parts/%s, write it there", row, p.part)
 		}
-		if p.page != "" && !strings.Contains(repository.Read(t, p.page), "run with version "+version) {
-			t.Errorf(`%s does not say "run with version %s" of the %s`, p.page, version, p.name)
+		if p.page != "" && !strings.Contains(repository.Read(t, p.page), "use version "+version) {
+			t.Errorf(`%s does not say "use version %s" of the %s`, p.page, version, p.name)
 		}
 	}
 }

@@ -50,7 +50,7 @@ var steps = []struct{ step, page, heading, words string }{
 	{"why limits.conf did not help", "guide-gpu-cluster.md", "Why other methods did not help", "it applies to logins"},
 	{"why LimitMEMLOCK did not help", "guide-gpu-cluster.md", "Why other methods did not help", "after `systemctl daemon-reload` and a restart"},
 	{"base_runtime_spec on handler nvidia", "guide-gpu-cluster.md", "containerd 1.6", "`nvidia` is the default handler"},
-	{"a copy of runc loses the GPU", "guide-gpu-cluster.md", "containerd 1.6", "would lose their GPUs"},
+	{"a copy of runc loses the GPU", "guide-gpu-cluster.md", "containerd 1.6", "would have no GPUs"},
 	{"containerd 1.7", "guide-gpu-cluster.md", "containerd 1.7", "NRI is off by default"},
 	{"what the operator's toolkit rewrites", "guide-gpu-cluster.md", "What the GPU Operator overwrites", "each time its pod starts"},
 	{"NRI mode of the GPU Operator", "guide-gpu-cluster.md", "What the GPU Operator overwrites", "cdi.nriPluginEnabled=true"},
