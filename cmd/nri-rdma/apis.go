@@ -45,7 +45,8 @@ func newAPIs(o options, log logrus.FieldLogger) apis {
 func (a apis) collectors() []prometheus.Collector {
 	failing := func(api, path string, is func() bool) prometheus.Collector {
 		return plugin.Flag("api_failing", "1 from the third failed call to an API in a row until the API responds, by path: "+
-			"creation (a container's creation waits for the call) or beside (background work).", prometheus.Labels{"api": api, "path": path}, is)
+			"creation (a container's creation waits for the call) or beside (background work).",
+			prometheus.Labels{"api": api, "path": path}, is)
 	}
 	return []prometheus.Collector{failing("containerd", "creation", a.specs.Failing),
 		failing("containerd", "beside", a.beside.Failing), failing("kubelet", "creation", a.resources.Failing)}
