@@ -74,13 +74,12 @@ func (v *verification) tried() string {
 	switch {
 	case v.elsewhere:
 		return fmt.Sprintf("the limits of process %d allow registering %s, but verify did not register memory in its "+
-			"container", v.target,
-			v.size)
+			"container", v.target, v.size)
 	case done("register"):
-		return fmt.Sprintf(`%s of memory can be registered; if a program still reports "Couldn't allocate " +
-			"MR", its buffers might be larger, or in GPU memory (nvidia_peermem, DMA-BUF)`, v.size)
+		return fmt.Sprintf("%s of memory can be registered; if a program still reports \"Couldn't allocate MR\", "+
+			"its buffers might be larger, or in GPU memory (nvidia_peermem, DMA-BUF)", v.size)
 	case done("lock"):
 		return fmt.Sprintf("%s of memory can be locked, but no memory was registered", v.size)
 	}
-	return "but no memory was registered or locked"
+	return "verify did not register or lock memory"
 }
