@@ -43,9 +43,10 @@ func Command(checks []Check) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "doctor",
 		Short: "Find faults on the node, and how to fix them",
-		Long: `Find faults that affect RDMA on the node, and how to fix them: HCAs and their ports, kernel
-modules, devices, GPUs, container runtimes, NRI, the plugin nri-rdma, containers, and the
-kubelet. doctor changes nothing. Run it as root: what it cannot read is unknown.
+		Long: `Find faults that affect RDMA on the node, and how to fix them. doctor checks HCAs and their
+ports, kernel modules, devices, GPUs, container runtimes, NRI, the plugin nri-rdma, containers,
+and the kubelet. It changes nothing. Run it as root: if doctor cannot read a file, the result of
+the check is unknown.
 
 A check has one of these results:
   wrong           a fault; doctor prints its impact and its fix, which is a command that is
@@ -55,7 +56,7 @@ A check has one of these results:
                   it; doctor prints the entry with each fault
   ok              no fault was found
   skipped         the check depends on another check that is wrong or unknown
-  not applicable  the node has nothing of that kind
+  not applicable  the node has nothing for this check to examine
 
 -o npd uses the protocol of node-problem-detector's custom plugins: one line, and the exit
 status 0 if nothing is wrong, 1 if something is wrong, and 2 if all checks of a family are
@@ -101,7 +102,7 @@ unknown, for example because the runtime does not answer. Standard error names t
 	}
 	f := cmd.Flags()
 	f.SortFlags = false
-	f.StringSliceVar(&only, "only", nil, "run only these `CHECKS`, or families of checks, and the checks that they "+
+	f.StringSliceVar(&only, "only", nil, "run only these `CHECKS` or families of checks, plus the checks that they "+
 		"depend on")
 	f.BoolVarP(&verbose, "verbose", "v", false,
 		"on a terminal, also list checks that are ok or not applicable, and each fault in full")
@@ -114,8 +115,8 @@ unknown, for example because the runtime does not answer. Standard error names t
 		"run continuously: check every 2m with a timeout of 1m, and serve the result as metrics at this `ADDR`, such as "+
 			"127.0.0.1:9799")
 	cli.AddDurationFlag(f, &o.Timeout, "timeout", node.Daemons,
-		"timeout for all daemons together; a daemon that does not respond in time is unknown; increase the timeout for a "+
-			"slow node")
+		"total timeout for all daemons; if a daemon does not respond in time, its checks are unknown; increase the "+
+			"timeout for a slow node")
 	o.AddFlags(f)
 	format = cli.AddFormatFlag(cmd, cli.FormatTable, cli.FormatJSON, formatNPD, formatPrometheus)
 	for _, flag := range []string{"only", "explain"} {

@@ -53,8 +53,8 @@ func (v *View) LinkOfFunction(h hca.HCA, p hca.Port) string {
 	case i < 0:
 		return ""
 	case p.LinkLayer == "InfiniBand" && p.PhysState == "LinkUp":
-		return "Let the subnet manager serve virtual functions: NVIDIA's OpenSM needs virt_enabled 2 in opensm.conf, and a " +
-			"restart"
+		return "Let the subnet manager serve virtual functions: for NVIDIA's OpenSM, set virt_enabled 2 in opensm.conf, " +
+			"and restart OpenSM"
 	}
 	if of := v.representor(h); of != "" { // the kernel refuses to set the link of the function itself
 		return fmt.Sprintf("Bring up its representor, whose state its link follows: ip link set %s up. Then check that "+

@@ -4,6 +4,7 @@
 package verbs
 
 import (
+	"fmt"
 	"path"
 	"strconv"
 	"strings"
@@ -55,6 +56,13 @@ func ABIOf(provider string) (ABI, bool) {
 
 // Has reports whether a version is among them.
 func (a ABI) Has(version int) bool { return version >= a.Least && version <= a.Most }
+
+func (a ABI) String() string {
+	if a.Least == a.Most {
+		return "version " + strconv.Itoa(a.Least)
+	}
+	return fmt.Sprintf("versions %d to %d", a.Least, a.Most)
+}
 
 // Find returns the file of an HCA's provider among those of an image, "" where none is for it. libi40iw serves the X722
 // as well, whose driver the kernel has kept compatible (https://github.com/linux-rdma/rdma-core/pull/1013).

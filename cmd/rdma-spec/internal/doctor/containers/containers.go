@@ -30,7 +30,7 @@ func eachContainer(look func(*doctor.View, node.Container) []doctor.Finding) doc
 			if runtimes, failed := v.Runtimes(); failed == nil && len(runtimes.ForPods()) == 0 {
 				return doctor.Inapplicable("No container runtime that serves pods was found.")
 			}
-			return []doctor.Finding{doctor.Unsure("", "The containers are unknown: "+err.Error()+".")}
+			return []doctor.Finding{doctor.Unsure("", "The containers cannot be listed: "+err.Error()+".")}
 		}
 		if len(answer.Containers)+len(answer.Others)+answer.Failed == 0 {
 			return doctor.Inapplicable("No RDMA container is running on this node.")
@@ -82,7 +82,7 @@ func containerChecks() []doctor.Check {
 		Needs:  []string{"base-spec-files"}, Look: eachContainer(containerFiles),
 	}, {
 		ID: "container-refused", Family: "containers", Title: "Running RDMA containers conform to the policy.",
-		Impact: "When the container restarts, it cannot be created.",
+		Impact: "If the container restarts, the plugin refuses it.",
 		Look:   judged(containerRefused),
 	}, {
 		ID: "container-hca", Family: "containers",
@@ -108,7 +108,7 @@ func containerRefused(v *doctor.View, c node.Container) []doctor.Finding {
 // recreate is a fault that only a new container does not have.
 func recreate(c node.Container, text string) doctor.Finding {
 	return doctor.Fault(containerObject(c), text, fmt.Sprintf("kubectl -n %s delete pod %s", c.Namespace, c.Pod)).
-		Disruptive("the pod's programs end, and a pod without a controller is not recreated",
+		Disruptive("the pod's programs stop, and a pod without a controller is not recreated",
 			fmt.Sprintf("kubectl -n %s get pod %s -o yaml", c.Namespace, c.Pod))
 }
 
@@ -141,7 +141,7 @@ func containerHCA(v *doctor.View, c node.Container) []doctor.Finding {
 }
 
 // isRDMA is what makes the SR-IOV device plugin give verbs devices with its functions.
-const isRDMA = "isRdma: true in the resource of the SR-IOV network device plugin"
+const isRDMA = "isRdma: true for the resource in the SR-IOV network device plugin's configuration"
 
 // withoutVerbs is about a container that has functions with HCAs, and no verbs device, as DPDK's driver mlx5 needs it
 // too. A pod that uses only the network interfaces lacks nothing.
@@ -178,8 +178,9 @@ func notGiven(v *doctor.View, c node.Container) []doctor.Finding {
 				"but CDI is off in the runtime.", text, f.Path), runtimes.CDIOn(r)+", and recreate the pod")}
 		}
 	}
-	return []doctor.Finding{doctor.Unsure(containerObject(c), text+" RDMA and DPDK, unless in a virtual machine, need "+
-		""+isRDMA+". For another device plugin, read its log.")}
+	return []doctor.Finding{doctor.Unsure(containerObject(c), text+" RDMA needs "+isRDMA+
+		", and so does DPDK, except in a virtual machine. If another device plugin allocated the resource, read that "+
+		"plugin's log.")}
 }
 
 // containerPort names the HCA and not its containers, so that what is wrong with its port explains it.

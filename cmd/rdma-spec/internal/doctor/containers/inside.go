@@ -73,8 +73,8 @@ func containerProvider(v *doctor.View, c node.Container) (found []doctor.Finding
 		object := fmt.Sprintf("%s HCA %s", containerObject(c), h.Name)
 		has, known := verbs.ABIOf(want)
 		foreign := known && abi != 0 && !has.Has(abi)
-		supports := fmt.Sprintf("The kernel's ABI is %d, and rdma-core's provider %s supports %d to %d", abi, want, has.Least,
-			has.Most)
+		supports := fmt.Sprintf("The kernel driver has ABI version %d, but rdma-core's provider %s supports only %s", abi,
+			want, has)
 		switch {
 		case slices.Contains(c.Opened, path.Base(device.Path)): // a program has opened it with some provider
 		case c.Silent:
@@ -88,7 +88,7 @@ func containerProvider(v *doctor.View, c node.Container) (found []doctor.Finding
 				"The image needs the provider that matches the node's driver.", h.Driver, abi)))
 		case file == "" && foreign:
 			found = append(found, doctor.Fault(object, supports+". The image has no provider, and no package of the "+
-				"distribution contains the right one.", "Install in the image "+ofDriver(v, want)))
+				"distribution contains the right one.", "In the image, install "+ofDriver(v, want)))
 		case file == "":
 			text := fmt.Sprintf("Its image has libibverbs, but not the provider %s. It has: %s.", want,
 				strings.Join(slices.Sorted(maps.Keys(c.Providers)), ", "))
@@ -96,7 +96,7 @@ func containerProvider(v *doctor.View, c node.Container) (found []doctor.Finding
 				"Add rdma-core's providers to the image: apt-get install ibverbs-providers, or dnf install libibverbs. "+
 					"Then recreate the pod"))
 		case foreign:
-			found = append(found, doctor.Unsure(object, supports+". If programs find no HCA, install in the image "+
+			found = append(found, doctor.Unsure(object, supports+". If programs in the container find no HCA, install "+
 				ofDriver(v, want)+"."))
 		}
 	}
@@ -168,7 +168,7 @@ func containerGPU(v *doctor.View, c node.Container) (found []doctor.Finding) {
 			continue
 		}
 		found = append(found, doctor.Told(containerObject(c),
-			"Its GPU %s is on NUMA node %s, but none of its HCAs (%s) is.", gpu, numa, strings.Join(c.HCAs, ", ")))
+			"Its GPU %s is on NUMA node %s, but none of its HCAs (%s) is on that node.", gpu, numa, strings.Join(c.HCAs, ", ")))
 	}
 	return found
 }

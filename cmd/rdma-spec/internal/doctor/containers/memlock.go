@@ -29,9 +29,9 @@ func containerMemlock(v *doctor.View, c node.Container) []doctor.Finding {
 		return []doctor.Finding{starves(v, c)}
 	case idles(c):
 		return []doctor.Finding{doctor.Unsure(containerObject(c), fmt.Sprintf("No process has an HCA open. Process %d of "+
-			"user %d can register at most %s; others can register more. A program that cannot register memory falls back to "+
-			"sockets. Check what lowers the process's limit, and which user it runs "+
-			"as.", c.Idle.PID, c.Idle.User, *c.Idle.Registers))}
+			"user %d can register at most %s; other processes can register more. A program that cannot register memory falls "+
+			"back to sockets. Check what lowers the process's limit, and which user the "+
+			"process runs as.", c.Idle.PID, c.Idle.User, *c.Idle.Registers))}
 	case c.Fix.Action == node.Nothing:
 		return nil
 	case c.State != node.StateBelow:
@@ -54,8 +54,8 @@ func containerIPCLock(v *doctor.View, c node.Container) []doctor.Finding {
 		return nil
 	}
 	f := starves(v, c)
-	f.Text = fmt.Sprintf("The container has CAP_IPC_LOCK, but its process runs as user %d and does not have it. "+
-		"%s", c.User, f.Text)
+	f.Text = fmt.Sprintf("The container has CAP_IPC_LOCK, but its process runs as user %d and does not have this "+
+		"capability. %s", c.User, f.Text)
 	return []doctor.Finding{f}
 }
 
@@ -87,7 +87,7 @@ func starves(v *doctor.View, c node.Container) doctor.Finding {
 	again := func(format string, args ...any) doctor.Finding { return recreate(c, fault("", format, args...).Text) }
 	underPolicy := "the policy grants more, but the container was created under another policy, or without the plugin"
 	if c.Signal == policy.SignalResource {
-		underPolicy += ", or while the kubelet did not respond"
+		underPolicy += ", or while the kubelet was not responding"
 	}
 	hard := c.Memlock
 	if c.Least.Registers != nil {
@@ -110,12 +110,12 @@ func starves(v *doctor.View, c node.Container) doctor.Finding {
 	case c.Lowered() && hard != nil && hard.Hard <= runtime.Enough:
 		return fault("Find what set the hard limit, which the program cannot raise. Slurm gives a job the limits of the "+
 			"shell that submitted it. In that case, set PropagateResourceLimitsExcept=MEMLOCK in slurm.conf, or raise "+
-			"memlock in the login pod. Otherwise, check scripts (ulimit -l sets both limits), and /etc/security/limits.conf "+
-			"of its image",
+			"memlock in the login pod. Otherwise, check scripts (ulimit -l sets both limits), and the image's "+
+			"/etc/security/limits.conf",
 			"it was granted more, but something lowered its hard limit")
 	case c.Lowered():
 		return fault("Raise the limit in the program (ulimit -l unlimited), or find what lowers it: a script, or "+
-			"/etc/security/limits.conf of its image", "it was granted more, but its program lowered its own limit or did "+
+			"the image's /etc/security/limits.conf", "it was granted more, but its program lowered its own limit or did "+
 			"not raise it")
 	case gives != nil && *gives > runtime.Enough:
 		return again("it was created before its runtime was set to %s%s: recreate the pod", gives, by(r, own))
@@ -126,7 +126,7 @@ func starves(v *doctor.View, c node.Container) doctor.Finding {
 		return fault("Set memlock in this rule or at the top level of the policy, and recreate the pod",
 			"the policy leaves its memlock unchanged (rule %q), and its runtime does not raise it", c.Rule)
 	case plugin.Installed():
-		return fault("Start nri-rdma (rdma-spec doctor --only plugin), and then: rdma-spec repair "+c.PodName(),
+		return fault("Start nri-rdma (see: rdma-spec doctor --only plugin), and then: rdma-spec repair "+c.PodName(),
 			"it was created while the plugin nri-rdma was not registered")
 	case own.Memlock != nil:
 		f := runtimes.LowBaseSpec(r, all, own)
@@ -203,7 +203,8 @@ func containerFiles(v *doctor.View, c node.Container) []doctor.Finding {
 		return nil
 	}
 	text := fmt.Sprintf("A process can open %d files (%d if it raises its own limit). It inherits this limit from %s, "+
-		"whose unit does not set LimitNOFILE, like the unit of containerd 2.0 and later.", c.OpenFiles.Soft, c.OpenFiles.Hard,
+		"whose unit does not set LimitNOFILE. This is the default in containerd 2.0 and "+
+		"later.", c.OpenFiles.Soft, c.OpenFiles.Hard,
 		cmp.Or(r.Name, "its runtime"))
 	if c.OpenFiles.Hard > manyFiles {
 		return []doctor.Finding{doctor.Unsure(containerObject(c), text+" Its programs might report \"Too many open files\".")}

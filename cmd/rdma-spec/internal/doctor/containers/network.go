@@ -30,16 +30,17 @@ func networkChecks() []doctor.Check {
 	}, {
 		ID: "container-gid-index", Family: "containers",
 		Title:  "In each container, NCCL_IB_GID_INDEX selects one of the container's own GIDs.",
-		Impact: "Programs cannot connect with another pod's GID.",
+		Impact: "Programs that use another pod's GID cannot connect.",
 		Reads:  doctor.GIDReads, Needs: append(needs, "container-netdev"), Look: eachContainer(containerGIDIndex),
 	}, {
 		ID: "container-environment", Family: "containers",
-		Title:  "Each container has the HCAs and interfaces that its environment variables name.",
-		Impact: "NCCL and UCX use only what these variables name. They fail, or fall back to sockets.",
-		Needs:  []string{"container-hca"}, Look: eachContainer(containerEnvironment),
+		Title: "Each container has the HCAs and interfaces that its environment variables name.",
+		Impact: "NCCL and UCX use only the HCAs and interfaces that these variables name. Without them, they fail or fall " +
+			"back to sockets.",
+		Needs: []string{"container-hca"}, Look: eachContainer(containerEnvironment),
 	}, {
 		ID: "container-mtu", Family: "containers",
-		Title:      "The MTU of each container's interface fits the HCA's function.",
+		Title:      "The MTU of each container interface is not larger than its HCA function's MTU.",
 		NoMessages: "programs connect, but large messages time out",
 		Impact:     "The function drops packets that are larger than its own MTU.",
 		Reads:      doctor.GIDReads, Needs: needs, Look: eachContainer(containerMTU),
@@ -124,7 +125,7 @@ func containerNetdev(v *doctor.View, c node.Container) (found []doctor.Finding) 
 		default:
 			has := strings.Trim(fmt.Sprint(c.Addresses), "[]")
 			if has == "" {
-				has = "none except those of lo"
+				has = "only loopback addresses"
 			}
 			fix := "Give the pod an interface on the HCA (macvlan, ipvlan or SR-IOV with Multus), or set hostNetwork: true"
 			if others := ofInfiniBand(v, c); len(others) > 0 {
@@ -193,8 +194,8 @@ func containerGIDIndex(v *doctor.View, c node.Container) (found []doctor.Finding
 		own := slices.IndexFunc(r.own, at)
 		better := slices.IndexFunc(r.own, func(g process.GID) bool { return local(g) == "" })
 		if own >= 0 && better >= 0 && local(r.own[own]) != "" {
-			found = append(found, doctor.Told(r.object, "Its NCCL_IB_GID_INDEX is %d, which selects the GID %s. That %s. If "+
-				"connections time out, remove the variable: the GID %s at index %d reaches other "+
+			found = append(found, doctor.Told(r.object, "Its NCCL_IB_GID_INDEX is %d, which selects the GID %s. That GID %s. "+
+				"If connections time out, remove the variable: the GID %s at index %d reaches other "+
 				"networks.", index, r.own[own].Address, local(r.own[own]),
 				r.own[better].Address, r.own[better].Index))
 		}
@@ -236,7 +237,7 @@ func containerEnvironment(_ *doctor.View, c node.Container) (found []doctor.Find
 			continue
 		}
 		found = append(found, doctor.Fault(containerObject(c),
-			fmt.Sprintf("%s=%q matches none of the container's own: %s.", variable, value,
+			fmt.Sprintf("%s=%q matches none of the names in the container: %s.", variable, value,
 				strings.Join(has, ", ")),
 			fmt.Sprintf("Remove %s from the pod, or set it to names that do not change when the pod is recreated", variable)))
 	}
@@ -278,7 +279,7 @@ func containerMTU(v *doctor.View, c node.Container) (found []doctor.Finding) {
 		}
 		if r.link != nil && most > 0 && most < c.MTU[r.link.Name] {
 			found = append(found, doctor.Fault(r.object, fmt.Sprintf(
-				"Its interface %s has an MTU of %d, but the MTU of %s of HCA %s is only %d.",
+				"Its interface %s has an MTU of %d, but %s of HCA %s has an MTU of only %d.",
 				r.link.Name, c.MTU[r.link.Name], netdev, of.Name, most),
 				fmt.Sprintf(`Set "mtu": %d in the interface's NetworkAttachmentDefinition, and recreate the pod`, most)))
 		}
@@ -337,8 +338,8 @@ func routesOf(v *doctor.View, c node.Container) (found []doctor.Finding) {
 			"enable PXN for RCCL. Otherwise, each rail needs a gateway.",
 			strings.Join(isolated, ", ")))
 	default:
-		found = append(found, doctor.Told(object, "Its interface %s has no gateway, but others have one. It reaches only "+
-			"its own subnet.", strings.Join(isolated, ", ")))
+		found = append(found, doctor.Told(object, "Its interface %s has no gateway, but others have one. This interface "+
+			"reaches only its own subnet.", strings.Join(isolated, ", ")))
 	}
 	return found
 }
@@ -370,5 +371,5 @@ func sharedSubnet(c node.Container, subnet netip.Prefix, object string, all []ra
 		where = "on the node"
 	}
 	return doctor.Fault(object, text, "Set rp_filter to 2, and add a routing rule for each interface "+where+
-		". Or give each interface its own subnet, with a gateway to the others")
+		". Or give each interface its own subnet, with a gateway to the other subnets")
 }

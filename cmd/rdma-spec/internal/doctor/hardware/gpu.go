@@ -134,18 +134,18 @@ func noGPUDirect(v *doctor.View, gpus []string, hcas []hca.HCA) []doctor.Finding
 	case serves, !slices.ContainsFunc(hcas, func(h hca.HCA) bool { return !reachesGPUs(v, h) }):
 		return nil
 	case open && strings.Contains(kernel, ".el"):
-		return []doctor.Finding{doctor.Unsure(module, "It is not loaded, and it is unknown whether kernel "+kernel+
+		return []doctor.Finding{doctor.Unsure(module, "It is not loaded, and the doctor cannot tell whether kernel "+kernel+
 			" supports DMA-BUF for RDMA, which was added in "+sinceDMABUF+".")}
 	case !slices.ContainsFunc(hcas, func(h hca.HCA) bool { return h.Purpose() != hca.PurposeEFA }):
 		return []doctor.Finding{doctor.Fault("module efa_nv_peermem", "It is not loaded, and "+why+".",
-			"Install AWS's EFA driver with this module, and: "+load("efa_nv_peermem")+". Alternatively, install the GPU "+
+			"Install AWS's EFA driver with this module, and then: "+load("efa_nv_peermem")+". Alternatively, install the GPU "+
 				"driver's open kernel modules on Linux "+sinceDMABUF+" or later.")}
 	}
 	text := "It is not loaded, and " + why + "."
 	if there, _ := v.Exists(ofed); !there {
-		text += " If modprobe reports \"Invalid argument\", ib_core does not support peer memory, like most kernels' own " +
-			"ib_core. In that case, install DOCA-OFED and then reinstall the GPU driver, or use the driver's open kernel " +
-			"modules."
+		text += " If modprobe reports \"Invalid argument\", ib_core does not support peer memory; the in-tree ib_core " +
+			"of most kernels does not. In that case, install DOCA-OFED and then reinstall the GPU driver, or use the " +
+			"driver's open kernel modules."
 	}
 	return []doctor.Finding{doctor.Fault(module, text, load(peerMemory)).Command()}
 }
@@ -232,8 +232,8 @@ func redirected(v *doctor.View, gpus []string, hcas []hca.HCA) []doctor.Finding 
 		write = append(write, fmt.Sprintf("setpci -s %s ECAP_ACS+0x6.w=0:%x", bridge, Redirects))
 	}
 	return []doctor.Finding{doctor.Fault("", text, "After each boot, clear the three redirect bits: "+
-		strings.Join(write, " && ")+". This ends the isolation between devices below these bridges. Do not do it if a "+
-		"virtual machine uses one of these devices (see: ls /sys/bus/pci/drivers/vfio-pci).")}
+		strings.Join(write, " && ")+". This removes the isolation between devices below these bridges. Do not clear them if "+
+		"a virtual machine uses one of these devices (see: ls /sys/bus/pci/drivers/vfio-pci).")}
 }
 
 // acs returns the control register of ACS from a configuration space.

@@ -31,15 +31,16 @@ func hcaChecks() []doctor.Check {
 		Impact:     "The fabric and RDMA_CM identify an HCA by its GUID, so connections reach the wrong HCA.",
 		Needs:      []string{"hca-answers"}, Look: sharedGUIDs,
 	}, {
-		ID: "firmware-same", Family: "hca", Title: "HCAs of the same board have the same firmware.",
+		ID: "firmware-same", Family: "hca", Title: "HCAs of the same board model have the same firmware.",
 		NoMessages: "one HCA among several is slow, or fails",
 		Impact:     "A job is as slow as its slowest HCA, and a fault in only one firmware version is hard to find.",
 		Reads:      boardReads, Needs: []string{"hca-answers"}, Look: eachBoard(differentFirmware),
 	}, {
-		ID: "class-devices", Family: "hca", Title: "Each HCA with an ACTIVE port has the devices of its class.",
-		Impact: "Without the verbs device, no program can open the HCA. Without umad, no fabric tool can.",
-		Reads:  slices.Concat(boardReads, []string{"sys/class/infiniband_verbs"}),
-		Needs:  []string{"hca-answers", "uverbs-module"}, Look: missingClassDevices,
+		ID: "class-devices", Family: "hca", Title: "Each HCA with an ACTIVE port has its verbs and umad devices.",
+		Impact: "Without the verbs device, no program can open the HCA. Without the umad device, fabric tools cannot use " +
+			"the HCA.",
+		Reads: slices.Concat(boardReads, []string{"sys/class/infiniband_verbs"}),
+		Needs: []string{"hca-answers", "uverbs-module"}, Look: missingClassDevices,
 	}}
 }
 
@@ -76,7 +77,7 @@ func ofHCAs(v *doctor.View, look func([]hca.HCA) []doctor.Finding) []doctor.Find
 		if h.Unread != "" {
 			// It was asked twice. hca-answers says it, and the others are skipped for it.
 			found = append(found, doctor.Fault(object(h), "The HCA does not respond: "+h.Unread+".", "Drain and restart the "+
-				"node, which ends all its pods (see: rdma-spec status). If the HCA hangs again, replace the card. For the "+
+				"node, which stops all its pods (see: rdma-spec status). If the HCA hangs again, replace the card. For the "+
 				"reason, see: dmesg"))
 			continue
 		}
@@ -167,7 +168,7 @@ func differentFirmware(_ *doctor.View, group []hca.HCA) (found []doctor.Finding)
 		}
 		tools := h.Tools(hca.Port{Number: 1})
 		found = append(found, doctor.Fault(object(h), fmt.Sprintf(
-			"It has firmware %s. %d of %d HCAs of this board, such as HCA %s, have "+
+			"It has firmware %s. %d of %d HCAs of this board model, such as HCA %s, have "+
 				"%s.", h.Firmware, count[usual.Firmware], len(group),
 			usual.Name, usual.Firmware),
 			fmt.Sprintf("Drain the node, install firmware %s with %s, and then %s.", usual.Firmware,
@@ -227,9 +228,9 @@ func reload(h hca.HCA, f doctor.Finding) doctor.Finding {
 		f.Fix = rebind("pci", h.PCI)
 		return f.Disruptive("the pod that uses virtual function "+h.PCI+" loses it", "rdma-spec status")
 	}
-	f.Fix = fmt.Sprintf("Restart the node, or rebind the driver of PCI device %s. Either removes the card's network "+
-		"interfaces, which may be the node's own connection to the cluster (see: ls /sys/bus/pci/devices/%[1]s/net; ip "+
-		"route), and the card's virtual functions, which pods may use (see: cat /sys/bus/pci/devices/%[1]s/sriov_numvfs; "+
+	f.Fix = fmt.Sprintf("Restart the node, or rebind the driver of PCI device %s. Either action removes the card's "+
+		"network interfaces, which might connect the node to the cluster (see: ls /sys/bus/pci/devices/%[1]s/net; ip "+
+		"route), and the card's virtual functions, which pods might use (see: cat /sys/bus/pci/devices/%[1]s/sriov_numvfs; "+
 		"rdma-spec status).", h.PCI)
 	return f
 }

@@ -21,7 +21,7 @@ import (
 func kernelChecks() []doctor.Check {
 	return []doctor.Check{{
 		ID: "hca-errors", Family: "kernel log", Title: "The kernel log and PCIe report no HCA errors.",
-		Impact: "An HCA that fails intermittently slows jobs down or ends them.",
+		Impact: "An HCA that fails intermittently slows jobs down or stops them.",
 		Reads:  []string{pciDevices + "*/aer_dev_fatal"}, Needs: []string{"hca-answers"}, Look: hcaErrors,
 	}, {
 		ID: "module-symbols", Family: "kernel log",
@@ -101,8 +101,8 @@ var troubles = []trouble{
 		`error|fatal error \d+ detected|internal error detected|timeout\. Will cause a leak of a command resource|` +
 		`firmware fatal (condition|reset)`), // the last is Broadcom's
 		"Its firmware failed", 1, nil, func(device string, _ hca.Tools) string {
-			return "Drain the node, install the card's current firmware, and restart the node, which ends all its pods (see: " +
-				"rdma-spec status). If it fails again, replace the card. For its messages, see: dmesg | grep " + device
+			return "Drain the node, install the card's current firmware, and restart the node, which stops all its pods (see: " +
+				"rdma-spec status). If the card fails again, replace it. For the card's messages, see: dmesg | grep " + device
 		}},
 	{regexp.MustCompile(`(?i)cable error|module .*(high temperature|bad or shorted|power budget exceeded)`),
 		"Its cable or module has an error", 1, plugged, func(_ string, t hca.Tools) string { return ofCable + t.Module }},
@@ -111,7 +111,7 @@ var troubles = []trouble{
 			return "Check the air flow and the fans. For the temperature, see: " + cmp.Or(t.Heat, "dmesg | grep "+device)
 		}},
 	{regexp.MustCompile(`CREATE_MKEY.*(limits exceeded|no resources)`),
-		"It cannot hold more memory regions", 1, nil, func(device string, _ hca.Tools) string {
+		"It has no room for more memory regions", 1, nil, func(device string, _ hca.Tools) string {
 			return "Let fewer processes use the HCA, or reduce the number of regions that they register: use huge pages, " +
 				"and remove UCX_RCACHE_ENABLE=n. To see how many each process has registered: rdma resource show mr; dmesg | " +
 				"grep " + device
@@ -246,7 +246,7 @@ func refusedModules(v *doctor.View, log node.KernelLog) (found []doctor.Finding)
 		if refused[2] == "Unknown" {
 			text = "no loaded module provides " + refused[3] + "."
 			if strings.Contains(refused[3], "peer_memory") {
-				text += " OFED and DOCA add this symbol to ib_core. Most kernels' own ib_core does not have it."
+				text += " OFED and DOCA add this symbol to ib_core. The in-tree ib_core of most kernels does not have it."
 			}
 		}
 		found = append(found, doctor.Fault("module "+refused[1], "The kernel refused it: "+text, fix))
@@ -283,7 +283,7 @@ func Denials(_ *doctor.View, log node.KernelLog) []doctor.Finding {
 		gives = "capabilities"
 	}
 	fix := fmt.Sprintf("If the container should have access: setsebool -P %s on. This lets all containers on the node "+
-		"use the %s that they are given (see: getsebool %[1]s)", boolean, gives)
+		"use the %s that the runtime gives them (see: getsebool %[1]s)", boolean, gives)
 	if strings.Contains(strings.ToLower(last), "apparmor") {
 		fix = "Set the container's securityContext.appArmorProfile.type to Unconfined, or allow the access in the profile."
 	}

@@ -38,9 +38,9 @@ func portsWithoutLink(v *doctor.View) []doctor.Finding {
 				case f.Text != "":
 					found = append(found, f)
 				case f.Status == "" && h.Function == hca.FunctionPhysical:
-					unused[object(h)+": %d of its ports have had no link since the node started. They might not be cabled."]++
+					unused[object(h)+": Ports without a link since the node started: %d. Check whether they are cabled."]++
 				case f.Status == "":
-					unused[fmt.Sprintf("PCI device %s: %%d of its %s functions are not in use.", h.Parent, h.Function)]++
+					unused[fmt.Sprintf("PCI device %s: Unused %s functions: %%d.", h.Parent, h.Function)]++
 				}
 			}
 		}
@@ -66,8 +66,8 @@ func lostSlaves(v *doctor.View, p hca.Port) string {
 		return "Its bond has lost the link of " + strings.Join(lost, ", ") +
 			". The port stays ACTIVE, but only the bond's other links contribute to its rate."
 	case len(aggregators(v, p.Netdevs)) > 1:
-		return "LACP has not aggregated the links of its bond (" + strings.Join(p.Netdevs, ", ") + "), so the port has " +
-			"the rate of only some of them. Check ad_aggregator_id in /sys/class/net/*/bonding_slave, and the switch."
+		return "LACP has not aggregated the links of its bond (" + strings.Join(p.Netdevs, ", ") + "), so only some of " +
+			"the links contribute to the port's rate. Check ad_aggregator_id in /sys/class/net/*/bonding_slave, and the switch."
 	}
 	return ""
 }
@@ -129,12 +129,12 @@ func (l links) compare(boards [][]hca.HCA) {
 			for _, at := range objects {
 				switch {
 				case active == 0 && all >= manyPorts && (forRDMA || polling >= manyPorts):
-					l.dark[at] = fmt.Sprintf("none of the %d ports of its board is ACTIVE", all)
+					l.dark[at] = fmt.Sprintf("none of the %d ports of its board model is ACTIVE", all)
 				case ports[layer] >= manyPorts && len(objects) == 1:
-					l.odd[at] = "the other ports of its board are ACTIVE"
+					l.odd[at] = "the other ports of its board model are ACTIVE"
 				// Of a card with two ports, one is often meant to have no cable.
 				case forRDMA && all >= manyPorts && all == len(gpus) && all == len(cards):
-					l.odd[at] = "its board has a port for each GPU"
+					l.odd[at] = "its board model has a port for each GPU"
 				}
 			}
 		}

@@ -21,7 +21,7 @@ const auxDevices = "sys/bus/auxiliary/devices/"
 func moduleChecks() []doctor.Check {
 	return []doctor.Check{{
 		ID: "hca-driver", Family: "modules", Title: "Each RDMA card has its driver.",
-		Impact: "Without its driver, the card is not an HCA.",
+		Impact: "Without its driver, the card does not appear as an HCA.",
 		Reads: []string{
 			auxDevices + "*", auxDevices + "*/driver", "sys/module/*",
 			pciDevices + "*", pciDevices + "*/driver", pciDevices + "*/physfn", pciDevices + "*/vendor", pciDevices +
@@ -129,7 +129,7 @@ func unboundCards(v *doctor.View) []doctor.Finding {
 		switch {
 		case !needed[module] && (!strings.HasPrefix(module, "mlx") || !v.UsesRDMA(0)):
 			found = append(found, doctor.Unsure("module "+module, "It drives no devices, and "+devices+" has no driver. To use "+
-				"it for RDMA: modprobe "+module))
+				"this hardware for RDMA: modprobe "+module))
 		case loaded:
 			found = append(found, doctor.Fault("module "+module, "It is loaded, but "+devices+" is not bound to it.",
 				"Find the reason in the kernel log: dmesg | grep -e "+module+" -e "+missing[module][0]))
@@ -178,7 +178,8 @@ func mixedModules(v *doctor.View) []doctor.Finding {
 	if len(compat) == 0 || len(own) == 0 {
 		return nil
 	}
-	return []doctor.Finding{doctor.Fault("", fmt.Sprintf("%s is the kernel's own, but %s is from OFED or DOCA.",
+	return []doctor.Finding{doctor.Fault("", fmt.Sprintf("Modules from different builds are loaded: %s from the "+
+		"kernel, and %s from OFED or DOCA.",
 		strings.Join(own, ", "), strings.Join(compat, ", ")), "Drain and restart the node. If the kernel loads its own "+
 		"modules again, rebuild the initramfs, and restart the node once more.")}
 }

@@ -19,13 +19,13 @@ import (
 func netnsChecks() []doctor.Check {
 	return []doctor.Check{{
 		ID: "netns-mode", Family: "netns",
-		Title: "The network namespace mode of the RDMA subsystem fits the node's plugins.",
+		Title: "The RDMA subsystem's network namespace mode is the one that the node's plugins need.",
 		Impact: "In exclusive mode, a pod can use an HCA only if rdma-cni or a DRA driver moves the HCA into the pod. In " +
 			"shared mode, rdma-cni cannot move HCAs.",
 		Look: netnsMode,
 	}, {
 		ID: "hca-present", Family: "netns",
-		Title: "Each RDMA function with a driver has an HCA, and each RoCE port has its interface, on the node or in a " +
+		Title: "Each RDMA function with a driver has an HCA, and each RoCE port has an interface, on the node or in a " +
 			"container.",
 		Impact: "The node cannot use the HCA or its interface until the driver is rebound.",
 		Reads: slices.Concat(doctor.GIDReads, []string{
@@ -71,13 +71,13 @@ func exclusiveWithoutCNI(v *doctor.View) []doctor.Finding {
 	containers, err := v.Containers()
 	own := func(c node.Container) bool { return c.OwnNetwork || !c.Known }
 	if err == nil && len(containers.Containers) > 0 && !slices.ContainsFunc(containers.Containers, own) {
-		return []doctor.Finding{doctor.Told("", "The mode is exclusive. All RDMA containers are in the node's network, "+
-			"like the HCAs.")}
+		return []doctor.Finding{doctor.Told("", "The mode is exclusive. All RDMA containers use the node's network "+
+			"namespace, where the HCAs are.")}
 	}
 	return []doctor.Finding{doctor.Unsure("", "The mode is exclusive, but rdma-cni is not installed in /opt/cni/bin, "+
-		"/var/lib/cni/bin, or K3s' data, and no CNI network configuration names it. This is correct if pods with HCAs are "+
-		"in the node's network, or if another component, such as DRANET, moves HCAs into them. Pods with their own network "+
-		"cannot share HCAs in this mode.")}
+		"/var/lib/cni/bin, or the data directory of K3s, and no CNI network configuration names it. This is correct if "+
+		"pods with HCAs use the node's network, or if another component, such as DRANET, moves HCAs into them. Pods with "+
+		"their own network cannot share HCAs in this mode.")}
 }
 
 // bonding is there where a card's second port is a part of an HCA of both: mlx5_bond_0.
@@ -217,13 +217,13 @@ func elsewhere(on, what string, in node.Holders, unknown error,
 		return []doctor.Finding{doctor.Told(on, "%s: container %s has it.", what, strings.Join(in.Own, ", "))}
 	case unknown != nil:
 		return []doctor.Finding{doctor.Unsure(on,
-			fmt.Sprintf("%s. It is unknown which container has it: %v.", what, unknown))}
+			fmt.Sprintf("%s. The doctor cannot tell which container has it: %v.", what, unknown))}
 	case len(in.Maybe) > 0:
 		return []doctor.Finding{doctor.Unsure(on,
-			fmt.Sprintf("%s. It is unknown what has it. It might be %s.", what, strings.Join(in.Maybe, ", ")))}
+			fmt.Sprintf("%s. It might belong to %s.", what, strings.Join(in.Maybe, ", ")))}
 	case len(in.Node) > 0:
-		what += ", where container " + strings.Join(in.Node, ", ") + " cannot use it"
+		what += ", so container " + strings.Join(in.Node, ", ") + " cannot use it"
 	}
-	return []doctor.Finding{fixed(doctor.Fault(on, what+", but no running container there has it. A pod ended without "+
-		"returning it.", ""))}
+	return []doctor.Finding{fixed(doctor.Fault(on, what+". No running container there has it: a pod terminated "+
+		"without returning it.", ""))}
 }

@@ -53,7 +53,7 @@ func slowLinks(v *doctor.View) []doctor.Finding {
 			if way[i] != h.PCI {
 				of = "The PCIe link of " + way[i] + ", a switch above the HCA,"
 			}
-			found = append(found, doctor.Fault(object(h), of+" has "+lacks+", which both of its ends support.",
+			found = append(found, doctor.Fault(object(h), of+" has "+lacks+", although both ends support more.",
 				"Turn off the node, and reseat the card or try another slot. Then check: lspci -vvs "+way[i]+" | grep LnkSta:"))
 		}
 		return found

@@ -29,7 +29,7 @@ func portChecks() []doctor.Check {
 			"sys/class/infiniband/*/ports/*/counters/link_downed"}),
 		Needs: []string{"hca-answers", "guid-valid", "hca-errors"}, Look: portsWithoutLink,
 	}, {
-		ID: "port-rate", Family: "hca", Title: "Ports of the same board have the same rate.",
+		ID: "port-rate", Family: "hca", Title: "Ports of the same board model have the same rate.",
 		NoMessages: "bandwidth tests are slow",
 		Impact:     "A job is as slow as its slowest port.",
 		Reads:      slices.Concat(boardReads, []string{"sys/class/net/*/bonding_slave"}),
@@ -47,7 +47,7 @@ func portChecks() []doctor.Check {
 		Reads:  []string{"sys/class/infiniband/*/ports/*/gids/*"},
 		Needs:  []string{"hca-answers"}, Look: eachPort(fullGIDTable),
 	}, {
-		ID: "mtu-same", Family: "hca", Title: "RoCE ports of the same board have the same MTU.",
+		ID: "mtu-same", Family: "hca", Title: "RoCE ports of the same board model have the same MTU.",
 		Impact: "Connections between ports with different MTUs hang, or fail with a length error. To compare nodes, use " +
 			"node_exporter's node_network_mtu_bytes.",
 		Reads: slices.Concat(boardReads, []string{"sys/class/net/*/mtu"}),
@@ -157,7 +157,8 @@ func slowPorts(v *doctor.View, group []hca.HCA) (found []doctor.Finding) {
 		if mine >= best || p.alike > 1 && !p.most {
 			continue
 		}
-		f := doctor.Unsure(p.at, fmt.Sprintf("Its rate is %s. %s of the same board has %s.", p.value, p.other, p.than))
+		f := doctor.Unsure(p.at, fmt.Sprintf("Its rate is %s. %s, on the same board model, has a rate of %s.",
+			p.value, p.other, p.than))
 		if p.most && p.alike == 1 {
 			f = doctor.Fault(p.at, f.Text, "Reseat or replace the cable, and check the switch's port. Then check: "+
 				p.hca.Tools(p.Port).Link)
@@ -203,8 +204,8 @@ func differentMTUs(v *doctor.View, group []hca.HCA) (found []doctor.Finding) {
 		if p.alike > 1 {
 			continue
 		}
-		found = append(found, doctor.Unsure(p.at, fmt.Sprintf("Netdev %s has MTU %s. %s of the same board has %s. If both "+
-			"are on one network: ip link set %[1]s mtu %[4]s", p.Netdevs[0], p.value, p.other, p.than)))
+		found = append(found, doctor.Unsure(p.at, fmt.Sprintf("Netdev %s has MTU %s. %s, on the same board model, has "+
+			"MTU %s. If both are on one network: ip link set %[1]s mtu %[4]s", p.Netdevs[0], p.value, p.other, p.than)))
 	}
 	return found
 }

@@ -34,7 +34,7 @@ func withCDI(look func(*doctor.View, cdi.Files, []cdi.Found) []doctor.Finding) d
 	return func(v *doctor.View) []doctor.Finding {
 		answer, err := v.CDI()
 		if err != nil {
-			return []doctor.Finding{doctor.Unsure("", "The CDI files are unknown: "+err.Error()+".")}
+			return []doctor.Finding{doctor.Unsure("", "The CDI files cannot be listed: "+err.Error()+".")}
 		}
 		files := slices.DeleteFunc(slices.Clone(answer.Files), func(f cdi.Found) bool { return !f.RDMA() })
 		if len(files) == 0 {
@@ -150,7 +150,7 @@ func unreadDir(files []cdi.Found, dirs []string) string {
 	}
 	for _, f := range files {
 		if len(dirs) > 0 && !read(path.Dir(f.Path)) {
-			return fmt.Sprintf("It reads CDI files in %s, but not %s.", strings.Join(dirs, ", "), f.Path)
+			return fmt.Sprintf("It reads CDI files in %s, so it does not find %s.", strings.Join(dirs, ", "), f.Path)
 		}
 	}
 	return ""

@@ -35,7 +35,7 @@ func withKubelet(look func(v *doctor.View, k agents.Kubelet) []doctor.Finding) d
 	return func(v *doctor.View) []doctor.Finding {
 		k, err := v.Kubelet()
 		if err != nil {
-			return []doctor.Finding{doctor.Unsure("", "The kubelet is unknown: "+err.Error()+".")}
+			return []doctor.Finding{doctor.Unsure("", "The kubelet's state is unknown: "+err.Error()+".")}
 		}
 		if k.PID == 0 {
 			return doctor.Inapplicable("No kubelet is running on this node.")
@@ -56,10 +56,10 @@ func KubeletChecks() []doctor.Check {
 		Look:   withKubelet(kubeletDevicePlugins),
 	}, {
 		ID: "kubelet-pod-resources", Family: "kubelet", Title: "The kubelet's pod resources API answers.",
-		Impact: "The plugin refuses RDMA containers that a rule with resources may match.",
+		Impact: "The plugin refuses RDMA containers that might match a rule with resources.",
 		Look:   withKubelet(kubeletPodResources),
 	}, {
-		ID: "kubelet-allocatable", Family: "kubelet", Title: "Each RDMA resource of the node has devices.",
+		ID: "kubelet-allocatable", Family: "kubelet", Title: "Each RDMA resource on the node has devices.",
 		Impact: "The device plugin is not registered, and pods that request the resource stay pending.",
 		Needs:  []string{"kubelet-device-plugins", "kubelet-pod-resources"}, Look: withKubelet(kubeletAllocatable),
 	}}
@@ -120,11 +120,11 @@ func kubeletAllocatable(v *doctor.View, k agents.Kubelet) (found []doctor.Findin
 	inPods := err == nil && hcas.NetNSExclusive && len(hcas.Elsewhere) > 0
 	for _, name := range slices.Sorted(maps.Keys(k.Allocatable)) {
 		if resource.IsRDMA(name) && k.Allocatable[name] == 0 {
-			text := fmt.Sprintf("The node has had devices for %s, but has none now.", name)
+			text := fmt.Sprintf("The node previously had devices for %s, but now has none.", name)
 			fix := "Delete the pod of the device plugin that serves " + name + " on this node. Its DaemonSet recreates it"
 			if inPods { // see k8snetworkplumbingwg/sriov-network-device-plugin#603
 				text += " HCAs are in pods' network namespaces. Older SR-IOV device plugins do not find HCAs there when they start."
-				fix = "First upgrade the SR-IOV device plugin, or end the pods that use HCAs (see: rdma-spec status). " + fix
+				fix = "First upgrade the SR-IOV device plugin, or delete the pods that use HCAs (see: rdma-spec status). " + fix
 			}
 			found = append(found, doctor.Fault("kubelet resource "+name, text, fix))
 		}

@@ -33,12 +33,13 @@ func nriChecks() []doctor.Check {
 		Impact: "The plugin cannot register, so RDMA containers start without their grant.",
 		Needs:  []string{"nri-on", "cri-serves"}, Look: adjusting(nriSocket),
 	}, {
-		ID: "nri-owner", Family: "nri", Title: "The runtime that runs pods is the one that listens on the NRI socket.",
+		ID: "nri-owner", Family: "nri", Title: "The runtime that runs pods listens on the NRI socket.",
 		NoMessages: "the plugin reports that it is registered",
 		Impact:     "The plugin registers with the wrong runtime, so RDMA containers start without their grant.",
 		Needs:      []string{"nri-socket"}, Look: adjusting(nriOwner),
 	}, {
-		ID: "nri-required-plugins", Family: "nri", Title: "Containers without RDMA start without the plugin.",
+		ID: "nri-required-plugins", Family: "nri", Title: "Containers that do not use RDMA start even if the plugin is " +
+			"not running.",
 		Impact: "While the plugin is not running, no container on the node starts, not even the plugin's own.",
 		Needs:  []string{"runtime-config"}, Look: eachRuntime(nriRequired),
 	}, {
@@ -134,7 +135,7 @@ func nriTimeouts(r runtime.Runtime, _ []runtime.Runtime) (found []doctor.Finding
 func conflictingPlugins(v *doctor.View, plugin agents.Plugin) (found []doctor.Finding) {
 	files, err := v.Glob(agents.LaunchedDir + "/*")
 	if err != nil {
-		return []doctor.Finding{doctor.Unsure("", "The plugins that runtimes launch are unknown: "+err.Error()+".")}
+		return []doctor.Finding{doctor.Unsure("", "The plugins that runtimes launch cannot be listed: "+err.Error()+".")}
 	}
 	var launched []string
 	for _, file := range files {

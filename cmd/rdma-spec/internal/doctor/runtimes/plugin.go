@@ -68,7 +68,7 @@ func withPlugin(look func(v *doctor.View, p agents.Plugin) []doctor.Finding) doc
 	return func(v *doctor.View) []doctor.Finding {
 		plugin, err := v.Plugin()
 		if err != nil {
-			return []doctor.Finding{doctor.Unsure("", "The plugin is unknown: "+err.Error()+".")}
+			return []doctor.Finding{doctor.Unsure("", "The plugin's state is unknown: "+err.Error()+".")}
 		}
 		if !plugin.Installed() {
 			return doctor.Inapplicable("The plugin is not installed.")
@@ -99,7 +99,7 @@ func pluginChecks() []doctor.Check {
 		Look:   withPlugin(pluginRuns),
 	}, {
 		ID: "plugin-config", Family: "plugin", Title: "The plugin's configuration is valid.",
-		Impact: "The plugin keeps enforcing the last valid policy. If there was none, it refuses RDMA containers.",
+		Impact: "The plugin keeps enforcing the last valid policy. Without one, it refuses RDMA containers.",
 		Needs:  []string{"plugin-runs"}, Look: withPlugin(pluginConfig),
 	}, {
 		ID: "plugin-registered", Family: "plugin", Title: "The plugin is registered with the runtime.",
@@ -108,7 +108,7 @@ func pluginChecks() []doctor.Check {
 		Look:   withPlugin(pluginRegistered),
 	}, {
 		ID: "policy-readable", Family: "plugin", Title: "The policy in force is readable.",
-		Impact: "rdma-spec status and repair cannot judge containers.",
+		Impact: "rdma-spec status and rdma-spec repair cannot compare containers with the policy.",
 		Needs:  []string{"plugin-runs"}, Look: withPlugin(policyReadable),
 	}, {
 		ID: "plugin-current", Family: "plugin", Title: "The running plugin is the installed version.",
@@ -130,7 +130,7 @@ func pluginConfig(_ *doctor.View, p agents.Plugin) (found []doctor.Finding) {
 		if q.Name == agents.PluginName && q.ConfigError != "" {
 			fix := "Correct the file. The plugin reloads it automatically. To check the file: rdma-spec config check " + q.Config
 			if q.InContainer {
-				fix = "Correct the value config of the Helm release, or the config.yaml of the kustomization. See: " +
+				fix = "Correct config in the Helm release's values, or config.yaml in the kustomization. See: " +
 					checkAnnotation
 			}
 			found = append(found, doctor.Fault("", fmt.Sprintf("nri-rdma (PID %d) cannot use %s: %s.", q.PID,
@@ -175,7 +175,7 @@ func policyReadable(v *doctor.View, p agents.Plugin) []doctor.Finding {
 
 func pluginCurrent(v *doctor.View, p agents.Plugin) []doctor.Finding {
 	for _, q := range p.Processes {
-		text := fmt.Sprintf("nri-rdma (PID %d, started %s) is still the program that an upgrade replaced.", q.PID,
+		text := fmt.Sprintf("nri-rdma (PID %d, started %s) is still running the version that an upgrade replaced.", q.PID,
 			q.Started.UTC().Format(time.DateTime))
 		switch {
 		case q.Name != agents.PluginName || !q.Replaced:

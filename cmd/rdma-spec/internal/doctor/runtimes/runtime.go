@@ -131,8 +131,9 @@ func eachRuntime(look func(r runtime.Runtime, all []runtime.Runtime) []doctor.Fi
 func runtimeChecks() []doctor.Check {
 	return []doctor.Check{{
 		ID: "runtime-config", Family: "runtime", Title: "Each runtime can load its configuration and applies all of it.",
-		Impact: "The runtime cannot restart, and the node becomes NotReady. Or the runtime ignores some of its settings.",
-		Look:   runtimeConfig,
+		Impact: "Either the runtime cannot restart, and the node becomes NotReady, or the runtime ignores some of its " +
+			"settings.",
+		Look: runtimeConfig,
 	}, {
 		ID: "cri-serves", Family: "runtime", Title: "Each runtime serves CRI.",
 		Impact: "The kubelet cannot create containers.",
@@ -210,7 +211,7 @@ func runtimeRlimits(v *doctor.View) []doctor.Finding {
 		}
 		return append(dropsRlimits(r, all), doctor.Fault(runtimeObject(r), fmt.Sprintf("It has no CAP_SYS_RESOURCE in the "+
 			"node's user namespace, and its own hard limit is %s. A container with a higher memlock does not start, so the "+
-			"plugin grants no more.", r.Startable), "rdma-spec configure limits "+unitOf(r)+
+			"plugin does not grant more.", r.Startable), "rdma-spec configure limits "+unitOf(r)+
 			" --restart").Command())
 	})(v)
 }
