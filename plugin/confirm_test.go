@@ -137,7 +137,7 @@ func TestConfirm(t *testing.T) {
 			want: stored{before, 0}, says: []string{"level=info", "left alone: opted out"}},
 		{name: "late, and refused", policy: "memlock: memory-limit", plain: true, other: &another{cdi: cdiName},
 			want: stored{before, 0}, result: grantRefusedLate, says: []string{"level=error", "the policy refuses " +
-				"it, but it runs", "reason=memory-limit"}},
+				"the container, but it is running", "reason=memory-limit"}},
 		{name: "late, and named by the pod's author", plain: true, other: &another{cdi: cdiName}, device: cdiName,
 			want: stored{before, 0}, says: []string{"level=info", "left alone", "nvidia.cdi.k8s.io/pod"}},
 		{name: "late, and privileged", plain: true, other: &another{cdi: cdiName}, privileged: true, want: stored{before, 0}},

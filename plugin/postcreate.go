@@ -31,7 +31,7 @@ func (p *Plugin) PostCreateContainer(ctx context.Context, pod *api.PodSandbox, c
 }
 
 const cameLate = "its verbs device appeared after this plugin had responded, for example because another NRI plugin " +
-	"injects it by CDI"
+	"injects it through CDI"
 
 // decideLate decides about a container that was not an RDMA container in CreateContainer.
 func (p *Plugin) decideLate(ctx context.Context, pod *api.PodSandbox, ctr *api.Container) {
@@ -41,8 +41,8 @@ func (p *Plugin) decideLate(ctx context.Context, pod *api.PodSandbox, ctr *api.C
 	switch {
 	case decision.Refusal != nil:
 		p.metrics.grants.WithLabelValues(grantRefusedLate).Inc()
-		log.WithField("reason", decision.Refusal.Cause).Error("the policy refuses it, but it runs: " + cameLate + ": " +
-			decision.Refusal.Message)
+		log.WithField("reason", decision.Refusal.Cause).Error("the policy refuses the container, but it is running: " +
+			cameLate + ": " + decision.Refusal.Message)
 	case decision.Grant != nil:
 		decision.Grant.Devices = nil
 		p.confirmer.confirm(ctx, c, ctr, pend(c, decision), true)

@@ -19,7 +19,7 @@ func TestPlugin_Rival(t *testing.T) {
 		"the chart first": {"DaemonSet.rdma-spec.nri-rdma", "", "not registering: the DaemonSet rdma-spec/nri-rdma " +
 			"serves"},
 		"the service first": {"", "DaemonSet.rdma-spec.nri-rdma",
-			"not registering: an nri-rdma outside Kubernetes, such as the systemd service, serves"},
+			"not registering: an nri-rdma process outside Kubernetes, such as the systemd service, serves"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			root := scratch.Dir(t, "run")

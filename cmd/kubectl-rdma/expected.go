@@ -108,16 +108,17 @@ func (o *options) noPlugin() error {
 	if o.selector != "" {
 		where += " on a node with " + o.selector
 	}
-	return fmt.Errorf("no pod of the DaemonSet nri-rdma is running in namespace %s: set --namespace, or "+
+	return fmt.Errorf("no pod of the DaemonSet nri-rdma is running in namespace %s: use --namespace or "+
 		"--all-namespaces; to install the plugin, see %s", where, docs.Site+"install")
 }
 
 // noNode is the error of a call that names a node that the cluster does not have.
 func noNode(name, selector string) error {
 	if selector != "" {
-		return fmt.Errorf("no node %q with the labels %s: kubectl get nodes -l %s lists them", name, selector, selector)
+		return fmt.Errorf("no node %q with the labels %s: list the nodes that have them with kubectl get nodes -l %s", name,
+			selector, selector)
 	}
-	return fmt.Errorf("no node %q: kubectl get nodes lists them", name)
+	return fmt.Errorf("no node %q: list the nodes with kubectl get nodes", name)
 }
 
 // pluginSets returns the DaemonSets that run the plugin.

@@ -44,9 +44,9 @@ const (
 // aboutThePod ends the help of the commands that make a pod.
 const aboutThePod = `The command creates a pod on the node and runs in it. The pod has the image, the pull secrets,
 and the tolerations of the DaemonSet nri-rdma. It is privileged, uses the node's PID namespace
-and network, and mounts the node's files read-only below /host. The command deletes the pod at
-the end, even after an interrupt. Anyone who is allowed to create such a pod is root on the
-node.`
+and network, and mounts the node's files read-only under /host. The command deletes the pod at
+the end, even after an interrupt. Anyone who is allowed to create such a pod can become root
+on the node.`
 
 // hostFlags adds the flags of a command that makes a pod.
 func (o *options) hostFlags(f *pflag.FlagSet) {
@@ -62,10 +62,10 @@ func (o *options) timeoutFlag(f *pflag.FlagSet) {
 // addHostFlag adds --host to doctor.
 func (o *options) addHostFlag(doctor *cobra.Command) {
 	doctor.Flags().BoolVar(&o.host, "host", false,
-		"run rdma-spec doctor on all of one NODE, in a privileged pod, and print its output")
+		"run rdma-spec doctor on one entire NODE, in a privileged pod, and print the output")
 	o.timeoutFlag(doctor.Flags())
 	doctor.Long = doctor.Short + `. A pod of the DaemonSet sees only part of its
-node. With --host, the doctor sees all of it.
+node. With --host, the doctor sees the entire node.
 
 ` + strings.Replace(aboutThePod, "The command", "With --host, the doctor", 1)
 	doctor.Example = "  kubectl rdma doctor\n  kubectl rdma doctor node-1 node-2\n  kubectl rdma doctor node-1 --host"
@@ -79,7 +79,8 @@ func (o *options) repair() *cobra.Command {
 		Use:   "repair NODE [NAMESPACE/POD…]",
 		Short: "Raise the memlock of running RDMA containers on a node",
 		Long: `Raise the locked-memory limit (memlock) of the RDMA containers on a node, or in the named pods, to
-what the policy in force there grants. repair restarts no process, and lowers no limit.
+the limit that the policy in force on the node grants. The command restarts no process, and lowers
+no limit.
 
 ` + aboutThePod,
 		Example: `  kubectl rdma repair node-1 --dry-run
@@ -95,7 +96,7 @@ what the policy in force there grants. repair restarts no process, and lowers no
 			return o.printFromHost(cmd.Context(), args[0], append(call, args[1:]...))
 		},
 	}
-	cmd.Flags().BoolVar(&dryRun, "dry-run", false, "print what would be raised, without changing anything")
+	cmd.Flags().BoolVar(&dryRun, "dry-run", false, "print which limits would be raised, without changing anything")
 	o.hostFlags(cmd.Flags())
 	format = cli.AddFormatFlag(cmd, cli.FormatText, cli.FormatJSON)
 	return cmd
@@ -108,9 +109,9 @@ func (o *options) collect() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "collect NODE --to FILE",
 		Short: "Write a support bundle of a node",
-		Long: `Write a support bundle of a node, a tar.gz. rdma-spec doctor, status, and devices report from
-it with --root FILE. Standard error lists its files: read the list before you send the bundle.
-Only the owner can read the file.
+		Long: `Write a support bundle of a node, as a tar.gz file. rdma-spec doctor, status, and devices can read
+the bundle with --root FILE. The command lists the bundle's files on standard error: read the list
+before you send the bundle. Only the file's owner can read it.
 
 ` + aboutThePod,
 		Example: `  kubectl rdma collect node-1 --to node-1.tar.gz
@@ -119,7 +120,7 @@ Only the owner can read the file.
 		Args:    cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if to == "" {
-				return cli.Usage(errors.New("set the file for the support bundle with --to FILE"))
+				return cli.Usage(errors.New("specify the file for the support bundle with --to FILE"))
 			}
 			call := []string{"collect", "--root", hostRoot}
 			if anonymize {
@@ -242,7 +243,7 @@ func mayNot(err error, namespace string) error {
 		return err
 	}
 	return fmt.Errorf("%w: the command needs the verbs create, get, and delete for pods, and create and get for "+
-		"pods/exec, in namespace %s; whoever has them can become root on the nodes", err, namespace)
+		"pods/exec, in namespace %s; anyone with these permissions can become root on the nodes", err, namespace)
 }
 
 // because is what an error that a timeout has cut off says of the pod.

@@ -54,15 +54,16 @@ func (o *options) command() *cobra.Command {
 		Use:   "rdma",
 		Short: "Check RDMA on all nodes of a cluster, and check pod manifests",
 		Long: `Check RDMA on all nodes of a cluster, or on named nodes, and check pod manifests. status,
-doctor, and devices call rdma-spec in the pods of the DaemonSet nri-rdma. Standard error names
-the nodes that do not respond, among the nodes that the DaemonSet selects or that have an RDMA
-resource. resources and why query only the API server. explain and config do not need a cluster.
+doctor, and devices call rdma-spec in the pods of the DaemonSet nri-rdma. Of the nodes that
+the DaemonSet selects or that have an RDMA resource, those that do not respond are listed on
+standard error. resources and why query only the API server. explain and config do not need a
+cluster.
 
-repair, collect, and doctor --host create a pod that sees all of the node, run rdma-spec in it,
+repair, collect, and doctor --host create a pod that sees the entire node, run rdma-spec in it,
 and delete the pod.
 
-The exit status is 2 for a wrong call, and 3 if a node did not respond. Otherwise, it is 1 if
-there is a problem, 3 if a node could not check everything, and 0 if there is no problem.`,
+The exit status is 2 for a usage error, and 3 if a node did not respond. Otherwise, it is 1 if
+there is a problem, 3 if some checks were not possible on a node, and 0 if there is no problem.`,
 		Version:            version,
 		Annotations:        map[string]string{cobra.CommandDisplayNameAnnotation: "kubectl rdma"},
 		CompletionOptions:  cobra.CompletionOptions{DisableDefaultCmd: true},
@@ -80,8 +81,8 @@ there is a problem, 3 if a node could not check everything, and 0 if there is no
 	status.Flags().BoolVar(&o.outside, "outside", false, "list only containers and processes that use RDMA outside "+
 		"the policy, such as privileged pods")
 	doctor := o.onNodes("doctor", "Find what is wrong with RDMA on all nodes", doctorView)
-	doctor.Flags().BoolVarP(&o.all, "all", "a", false, "also list checks that find nothing, and what cannot be seen "+
-		"from a pod")
+	doctor.Flags().BoolVarP(&o.all, "all", "a", false, "also list checks that find no fault, and checks that a pod "+
+		"cannot make")
 	o.addHostFlag(doctor)
 	devices := o.onNodes("devices", "List the HCAs of all nodes, and their ports", devicesView)
 	for _, cmd := range []*cobra.Command{status, doctor, devices, o.resources()} {
@@ -126,7 +127,8 @@ func (o *options) connectionFlags(f *pflag.FlagSet, timed bool) {
 	}
 	clientcmd.BindOverrideFlags(&o.overrides, f, kubectl)
 	f.StringVar(&o.rules.ExplicitPath, clientcmd.RecommendedConfigPathFlag, "", "the kubeconfig `FILE`")
-	f.StringVarP(&o.namespace, "namespace", "n", "rdma-spec", "the `NAMESPACE` of the DaemonSet; not used by resources")
+	f.StringVarP(&o.namespace, "namespace", "n", "rdma-spec", "the `NAMESPACE` of the DaemonSet; the resources command "+
+		"ignores it")
 }
 
 // write writes a result: for programs, or as a table.

@@ -64,7 +64,7 @@ func (r *report) write(answers <-chan answer) error {
 				return r.end()
 			case apierrors.IsForbidden(a.err):
 				return fmt.Errorf("%w: the chart's value execRole.enabled creates the Role nri-rdma-exec in namespace %s, which "+
-					"grants this permission; whoever has that Role can become root on the nodes", a.err, r.of.pods[a.Node].Namespace)
+					"grants this permission; anyone with that Role can become root on the nodes", a.err, r.of.pods[a.Node].Namespace)
 			}
 			if err := r.add(a); err != nil {
 				return err

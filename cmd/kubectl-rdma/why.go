@@ -43,7 +43,7 @@ func (o *options) why() *cobra.Command {
 			o.connectionFlags(f, false)
 			namespace := f.Lookup("namespace")
 			namespace.DefValue = ""
-			namespace.Usage = "the `NAMESPACE` of the pod; by default the kubeconfig's"
+			namespace.Usage = "the `NAMESPACE` of the pod; by default, the namespace in the kubeconfig"
 		},
 		Pod: q.pod,
 	})
@@ -74,7 +74,7 @@ func (q *question) pod(cmd *cobra.Command, named string) (command.Pod, error) {
 		return command.Pod{}, err
 	}
 	if all := containersOf(pod); q.container != "" && !slices.Contains(all, q.container) {
-		return command.Pod{}, cli.Usage(fmt.Errorf("pod %s has no container %s: it has %s", pod.Name, q.container,
+		return command.Pod{}, cli.Usage(fmt.Errorf("pod %s has no container %s: its containers are %s", pod.Name, q.container,
 			strings.Join(all, ", ")))
 	}
 	said := command.Pod{Pod: namespace + "/" + pod.Name, Node: pod.Spec.NodeName, State: stateOf(pod)}
@@ -93,10 +93,11 @@ func (c *cluster) podNamed(namespace, name string) (pod corev1.Pod, err error) {
 	err = c.core.Get().Namespace(namespace).Resource("pods").Name(name).Do(c).Into(&pod)
 	switch {
 	case apierrors.IsForbidden(err):
-		err = fmt.Errorf("%w: why needs the verb get for pods and pods/log, and list for events, in namespace %s", err,
+		err = fmt.Errorf("%w: the why command needs the verb get for pods and pods/log, and list for events, in namespace "+
+			"%s", err,
 			namespace)
 	case apierrors.IsNotFound(err):
-		err = fmt.Errorf("%w in namespace %s: set its namespace with -n; to read a file, use -f; put a message in "+
+		err = fmt.Errorf("%w in namespace %s: set the pod's namespace with -n; to read a file, use -f; put a message in "+
 			"quotes", err, namespace)
 	}
 	return pod, err
@@ -127,10 +128,10 @@ func stateOf(pod corev1.Pod) []string {
 			now = "not started"
 		}
 		if s.LastTerminationState.Terminated != nil {
-			now += ", before: " + ended(s.LastTerminationState.Terminated)
+			now += ", previously: " + ended(s.LastTerminationState.Terminated)
 		}
 		if s.RestartCount > 0 {
-			now += ", restarted " + cli.Counted(int(s.RestartCount), "time", "times") + "; --previous reads the log before"
+			now += ", restarted " + cli.Counted(int(s.RestartCount), "time", "times") + "; --previous reads the previous log"
 		}
 		all = append(all, s.Name+": "+now)
 	}
@@ -144,7 +145,7 @@ func statusesOf(pod corev1.Pod) []corev1.ContainerStatus {
 
 // ended is how a container ended: SIGSEGV is what a program without memlock may end by.
 func ended(by *corev1.ContainerStateTerminated) string {
-	text := fmt.Sprintf("ended with exit status %d", by.ExitCode)
+	text := fmt.Sprintf("exited with status %d", by.ExitCode)
 	if by.ExitCode == 139 {
 		text += " (SIGSEGV)"
 	}

@@ -138,7 +138,7 @@ func TestWhyPodCannotRead(t *testing.T) {
 		status        int
 		says          string
 	}{
-		{"", "why gone -n ml", 3, "in namespace ml: set its namespace with -n"},
+		{"", "why gone -n ml", 3, "in namespace ml: set the pod's namespace with -n"},
 		{"", "why healthy", 3, "not found in namespace default"},
 		{"", "why healthy -n ml -c gone", 2, "it has init, main"},
 		{"", "why", 2, "read exactly one log"},

@@ -95,10 +95,10 @@ func parseFlags(args []string) (options, error) {
 	f := pflag.NewFlagSet("nri-rdma", pflag.ContinueOnError)
 	f.SortFlags = false
 	f.SetOutput(os.Stdout) // for the help; main prints errors
-	f.StringVar(&o.config, "config", "", "the configuration `FILE`; by default "+policy.ConfigFile+
+	f.StringVar(&o.config, "config", "", "the configuration `FILE`; by default, "+policy.ConfigFile+
 		" if it exists, else the configuration from the runtime, else the built-in defaults")
 	f.StringVar(&o.name, "name", "",
-		"the plugin's `NAME`, which the annotation required-plugins.noderesource.dev refers to; by default rdma, or "+
+		"the plugin's `NAME`, which the annotation required-plugins.noderesource.dev refers to; by default, rdma, or "+
 			"rdma-validator with --validate")
 	f.StringVar(&o.index, "index", "90", "the plugin's index, two digits; plugins that inject devices need a lower index")
 	f.StringVar(&o.socket, "socket", api.DefaultSocketPath, "the runtime's NRI socket")
@@ -109,16 +109,18 @@ func parseFlags(args []string) (options, error) {
 		"serve /metrics, /healthz, and /readyz at this `ADDR`, such as 127.0.0.1:9797 or unix:/run/nri-rdma.sock; off by "+
 			"default")
 	f.StringVar(&o.metrics, "http-registered", "",
-		"once the plugin is registered, also serve them at this `ADDR`: for an upgrade in the host's network, where "+
-			"both processes are running for a while; off by default")
-	f.StringVar(&o.ready, "ready", "", "check whether the nri-rdma with --http at this Unix `SOCKET` is ready, and exit")
+		"once the plugin is registered, also serve the same paths at this `ADDR`: for an upgrade with host networking, "+
+			"during which both processes run; off by default")
+	f.StringVar(&o.ready, "ready", "", "check whether the nri-rdma process that listens on this Unix `SOCKET` "+
+		"(its --http address) is ready, and exit")
 	f.StringVar(&o.containerd, "containerd-address", "",
-		"the `PATH` of containerd's socket, for CAP_IPC_LOCK; by default the usual paths below the root")
+		"the `PATH` of containerd's socket, which is needed to grant CAP_IPC_LOCK; by default, the usual paths under the "+
+			"root directory are tried")
 	f.StringVar(&o.namespace, "containerd-namespace", storedspec.DefaultNamespace,
 		"the containerd namespace of Kubernetes containers")
-	f.StringVar(&o.root, "root", "/", "find sysfs and devices below this `DIR`")
-	f.StringVar(&o.podResourcesSocket, "pod-resources-socket", "", "the kubelet's pod resources socket; by default "+
-		podresources.DefaultSocket+" below the root")
+	f.StringVar(&o.root, "root", "/", "find sysfs and devices under this `DIR`")
+	f.StringVar(&o.podResourcesSocket, "pod-resources-socket", "", "the kubelet's pod resources socket; by default, "+
+		podresources.DefaultSocket+" under the root directory")
 	f.DurationVar(&o.budget, "budget", plugin.DefaultBudget,
 		"how long a container's creation may wait for the kubelet and the first inventory of HCAs, in total; at most "+
 			"three quarters of the runtime's timeout for plugins; increase it only if the node is slow")

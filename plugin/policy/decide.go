@@ -110,8 +110,8 @@ func (d *evaluation) withoutSignal() *Refusal {
 func (d *evaluation) leaveAlone() *Refusal {
 	switch {
 	case d.Authored != "":
-		d.Reason = fmt.Sprintf("the pod's annotation %s may name its verbs device; such a device makes it an RDMA "+
-			"container only in a namespace where pods can opt in by annotation: "+
+		d.Reason = fmt.Sprintf("the pod's annotation %s may name the container's verbs device; such a device "+
+			"makes it an RDMA container only in a namespace where pods can opt in by annotation: "+
 			"request the RDMA device plugin's resource, or add namespace %s to optIn.namespaces",
 			quoted(d.Authored), quoted(d.container.Namespace))
 		if err := d.resources.err; err != nil && !errors.Is(err, ErrNoKubelet) {
@@ -122,7 +122,7 @@ func (d *evaluation) leaveAlone() *Refusal {
 	case d.resources.err != nil:
 		d.Reason = d.resources.problem()
 	case d.container.AllDevices && slices.ContainsFunc(d.container.Devices, likelyVerbs):
-		d.Reason = "it is privileged and can access all devices, so they do not make it an RDMA container"
+		d.Reason = "it is privileged and can access all devices, so the devices do not make it an RDMA container"
 	}
 	return nil
 }

@@ -300,11 +300,11 @@ func (d *evaluation) namedHCAs(node *hca.Inventory, candidates []*rule, names []
 			return nil, refuse(CauseNoSuchHCA, "the annotation requests HCA %s, which this node does not have: it has %s",
 				quoted(name), inventory(node))
 		case all(candidates, func(s Selectors) bool { return s.name(&h) }) && problem(&h, candidates) != "": // guard: named-broken-hca
-			return nil, refuse(CauseHCA, "the annotation requests HCA %s, which cannot be injected: %s: request another",
+			return nil, refuse(CauseHCA, "the annotation requests HCA %s, which cannot be injected: %s: request another HCA",
 				quoted(name), problem(&h, candidates))
 		case !all(candidates, func(s Selectors) bool { return s.passes(&h, anyPort) }): // guard: named-selectors
 			return nil, refuse(CauseCeiling, "the annotation requests HCA %s, which the selectors of %s exclude: "+
-				"request another, or devices: all", quoted(name), d.ruleNames(candidates))
+				"request another HCA, or devices: all", quoted(name), d.ruleNames(candidates))
 		}
 		chosen = append(chosen, h)
 	}

@@ -72,8 +72,8 @@ func repairKey(text []byte) error {
 	if yaml.Unmarshal(text, &former) != nil || former.Repair == nil {
 		return nil
 	}
-	return errors.New("repair is not a key of the policy: remove it; to raise running containers, enable the " +
-		"service rdma-spec-repair, or repair.enabled in the chart")
+	return errors.New("repair is not a key of the policy: remove it; to raise the memlock of running containers, " +
+		"enable the service rdma-spec-repair, or set repair.enabled in the chart")
 }
 
 // Load reads a configuration file and returns its Policy. Every error names the file.
@@ -193,7 +193,7 @@ func oneDocument(text []byte) bool {
 func withoutValue(place string, written any) (found problems) {
 	switch written := written.(type) {
 	case nil:
-		found = problems{fmt.Errorf("%s has no value: give it one, or remove it", place)}
+		found = problems{fmt.Errorf("%s has no value: set one, or remove the key", place)}
 	case map[string]any:
 		for _, key := range slices.Sorted(maps.Keys(written)) {
 			at := strings.TrimPrefix(place+"."+strings.Trim(quoted(key), `"`), ".")

@@ -61,13 +61,14 @@ func New(config Config) (*Policy, error) {
 		place := fmt.Sprintf("rules[%d]", i)
 		r := p.compile(&config.Rules[i], place, &found)
 		if j, twice := named[r.name]; twice {
-			found.at(place+".name", fmt.Errorf("rules[%[2]d] has the name %[1]q too, so logs could not distinguish them: "+
-				"rename one", r.name, j))
+			found.at(place+".name", fmt.Errorf("rules[%[2]d] also has the name %[1]q, so logs could not distinguish these "+
+				"rules: "+
+				"rename one of them", r.name, j))
 		}
 		named[r.name] = i
 		if j := slices.IndexFunc(p.rules, func(earlier rule) bool { return earlier.match.covers(r.match) }); j >= 0 { // guard: rule-shadowed
 			found.at(place, fmt.Errorf("it can never match, because rules[%d] precedes it and matches the same "+
-				"containers: change their order, or remove one", j))
+				"containers: change their order, or remove one of them", j))
 		}
 		p.rules = append(p.rules, r)
 	}

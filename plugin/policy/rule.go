@@ -62,7 +62,7 @@ func (r Rule) checkShape() error {
 	m := r.Match
 	switch {
 	case m.Namespaces != nil && len(m.Namespaces) == 0 || m.Resources != nil && len(m.Resources) == 0: // guard: match-empty
-		return errors.New("an empty list in match would match everything: add entries, or remove it")
+		return errors.New("an empty list in match would match everything: add entries, or remove the list")
 	case len(m.Namespaces) == 0 && len(m.Resources) == 0: // guard: match-nothing
 		return errors.New("it has neither match.namespaces nor match.resources: add one, or change the general " +
 			"values, which apply to all other containers")
@@ -125,11 +125,11 @@ func or[T any](list, general []T) []T {
 func (s Selectors) check(place string, found *problems) {
 	found.at(place+".names", checkNameGlobs(s.Names))
 	if len(s.Names) == 0 {
-		found.at(place+".names", errors.New("an empty list selects no HCA: write \"*\" for all, or remove it"))
+		found.at(place+".names", errors.New("an empty list selects no HCA: write \"*\" for all, or remove the list"))
 	}
 	if len(s.Functions) == 0 {
 		found.at(place+".functions",
-			errors.New("an empty list selects no HCA: write physical, virtual, or scalable, or remove it"))
+			errors.New("an empty list selects no HCA: write physical, virtual, or scalable, or remove the list"))
 	}
 	for i, function := range s.Functions {
 		found.at(fmt.Sprintf("%s.functions[%d]", place, i), oneOf(function, "physical", "virtual", "scalable"))

@@ -36,7 +36,7 @@ func TestRules(t *testing.T) {
 		d := by(rules, grant)
 		d.Unknown = true
 		d.Warnings = []string{"reduced grant: the kubelet does not report all resources of this container, so it " +
-			"gets the least that the rules " + rules + " grant"}
+			"gets the lowest grant of the rules " + rules}
 		return d
 	}
 	silenced := func(rules string) Decision {

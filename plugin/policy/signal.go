@@ -176,7 +176,7 @@ func (d *evaluation) candidates() ([]*rule, *Refusal) {
 	default:
 		d.Unknown = true
 		d.warn("reduced grant: the kubelet does not report all resources of this container, "+
-			"so it gets the least that the rules %s grant", d.Rule)
+			"so it gets the lowest grant of the rules %s", d.Rule)
 	}
 	return might, nil
 }

@@ -174,7 +174,7 @@ func (c *connection) registerAndServe(ctx context.Context, from *inheritance) er
 	late := time.AfterFunc(c.registration.blocked, func() {
 		if c.registeredFor() == 0 {
 			c.registration.Log.Warnf("connected, but not registered for %s: the runtime is waiting for containers "+
-				"that are being stopped, and creates none meanwhile", c.registration.blocked)
+				"that are being stopped, and creates no new ones in the meantime", c.registration.blocked)
 		}
 	})
 	defer late.Stop()
@@ -274,12 +274,15 @@ func (e *unlistedError) Error() string {
 // causes returns the likely causes, after the second time.
 func (e *unlistedError) causes(requestTimeout time.Duration) string {
 	if e.took >= requestTimeout {
-		return fmt.Sprintf("it gives up if it cannot list all of them within %s: the node is too slow, or has too many",
-			requestTimeout)
+		return fmt.Sprintf("the runtime gives up if it cannot list all containers within %s: the node is too slow, or has "+
+			"too "+
+			"many containers", requestTimeout)
 	}
-	return "see its log: it may have ended; four containers' environment, arguments, and annotations may exceed " +
-		"NRI's message size of 4 MiB; or it may lack an event that the plugin needs, whatever its version says, and need " +
-		"an upgrade"
+	return "see the runtime's log: the runtime may have stopped; four containers' environment, arguments, and " +
+		"annotations may exceed " +
+		"NRI's message size of 4 MiB; or it may lack an event that the plugin needs, even if its version should have it, " +
+		"and " +
+		"need an upgrade"
 }
 
 // stubLog logs NRI's own messages at debug level: this package logs what an administrator needs to know.

@@ -80,7 +80,7 @@ type inheritance struct {
 }
 
 // notUnderstood is logged if this process cannot use the previous process's state.
-const notUnderstood = "cannot take over the previous process's connection: registering when that process ends"
+const notUnderstood = "cannot take over the previous process's connection: registering when that process exits"
 
 // join returns what the previous process passes to this one; nil if this one must register. While the previous process
 // is running, join waits until it ends or gives up its place.
@@ -138,7 +138,7 @@ func (r *Registration) backOff(ctx context.Context, owner *handover.Owner, since
 		return false
 	case since.IsZero():
 		*since = time.Now()
-		r.Log.Warnf("not registering for %s, so that another process can", r.backOffFor)
+		r.Log.Warnf("not registering for %s, so that another process can register", r.backOffFor)
 	case time.Since(*since) > r.backOffFor:
 		return false
 	}
@@ -155,7 +155,7 @@ var errUnlike = errors.New("it is another plugin")
 
 // warnAlone logs why this process cannot wait behind another one, and no process can wait behind it.
 func (r *Registration) warnAlone(err error) {
-	what := "no process can wait behind this one, so an upgrade registers anew"
+	what := "no process can wait behind this one, so the plugin reregisters during an upgrade"
 	for _, beside := range []error{errUnlike, handover.ErrRefused, handover.ErrHangs} {
 		if errors.Is(err, beside) {
 			what = "cannot take over the running process's connection: registering as a second plugin"
@@ -244,7 +244,7 @@ func (r *Registration) consider(ctx context.Context, text json.RawMessage) error
 	case !o.Registered && o.Agreed == nil:
 		r.Log.Info("waiting behind a process that is not registered")
 	case o.Registered && !before:
-		r.Log.Info("waiting behind a registered plugin: taking over its connection when it ends")
+		r.Log.Info("waiting behind a registered plugin: taking over its connection when it exits")
 	}
 	return nil
 }

@@ -230,8 +230,8 @@ func TestJoin_TwoRuntimes(t *testing.T) {
 func TestJoin_NoLock(t *testing.T) {
 	runtime := started(t)
 	r := registered(t, &adjuster{}, runtime, in(filepath.Join(os.DevNull, "none")))
-	if log := r.log.String(); !strings.Contains(log, "no process can wait behind this one, so an upgrade registers "+
-		"anew") ||
+	if log := r.log.String(); !strings.Contains(log, "no process can wait behind this one, so the plugin "+
+		"reregisters during an upgrade") ||
 		strings.Contains(log, "beside") {
 		t.Errorf("the log:\n%s", log)
 	}
@@ -313,7 +313,7 @@ func TestHandOver_Service(t *testing.T) {
 // A state that the next process does not understand ends the connection: that process registers, and never begins with
 // an empty record behind a connection that the runtime lists nothing over.
 func TestRestore_OtherFormat(t *testing.T) {
-	const says = "cannot take over the previous process's connection: registering when that process ends"
+	const says = "cannot take over the previous process's connection: registering when that process exits"
 	expect := func(t *testing.T, runtime *nritest.Runtime, next *running, p *adjuster) {
 		t.Helper()
 		await.That(t, await.Timeout, "registered", func() bool { return next.Registered() && runtime.Synchronised() == 2 })

@@ -32,12 +32,12 @@ func OpenNumbers(root string) (*Numbers, error) {
 	// The trailing slashes make the kernel refuse anything but a directory: to open a FIFO would block.
 	char, err := os.OpenInRoot(root+"/", "sys/dev/char/")
 	if err != nil {
-		return nil, fmt.Errorf("cannot look up device numbers below %s: sys/dev/char: %w: %s", root, files.Cause(err), fix)
+		return nil, fmt.Errorf("cannot look up device numbers under %s: sys/dev/char: %w: %s", root, files.Cause(err), fix)
 	}
 	numbers := &Numbers{char}
 	if _, err := numbers.link(nullDevice); err != nil {
 		_ = char.Close()
-		return nil, fmt.Errorf("cannot look up device numbers below %s: sys/dev/char does not contain %s, the number of "+
+		return nil, fmt.Errorf("cannot look up device numbers under %s: sys/dev/char does not contain %s, the number of "+
 			"/dev/null: %w: %s", root, nullDevice, files.Cause(err), fix)
 	}
 	return numbers, nil

@@ -119,7 +119,7 @@ func testCRIOConfirms(t *testing.T) {
 // them. The validator says so, and nothing changes.
 func testCRIOValidator(t *testing.T) {
 	validator := startValidator(t)
-	const says = "it may lack an event that the plugin needs, whatever its version says, and need an upgrade"
+	const says = "it may lack an event that the plugin needs, even if its version should have it, and need an upgrade"
 	awaitLog(t, validator, says)
 	id := runContainer(t, runPod(t, containerd.Pod{}), containerd.Container{Devices: containerd.Verbs(0)})
 	expectMemlock(t, id, kernelDefault)

@@ -42,7 +42,7 @@ func TestTwoPlugins(t *testing.T) {
 		says          string
 	}{
 		{"the chart first", inPod, nil, "not registering: the DaemonSet rdma-spec/nri-rdma serves this node"},
-		{"the service first", nil, inPod, "not registering: an nri-rdma outside Kubernetes"},
+		{"the service first", nil, inPod, "not registering: an nri-rdma process outside Kubernetes"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			first := begin(test.first)

@@ -36,7 +36,7 @@ func Command() *cobra.Command {
 		Use:   "show [FILE|-]",
 		Short: "Print a configuration with its defaults",
 		Long: `Print a configuration as YAML, with every default filled in. Without FILE, print
-` + policy.ConfigFile + `, or the defaults if that does not exist; - is standard input.`,
+` + policy.ConfigFile + `, or the defaults if this file does not exist; - is standard input.`,
 		Example: `  rdma-spec config show
   rdma-spec config show config.yaml`,
 		Args: cobra.MaximumNArgs(1),

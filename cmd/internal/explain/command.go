@@ -71,17 +71,18 @@ func Command(m Machine) *cobra.Command {
 		Short: "Explain what the plugin does with the containers in a manifest",
 		Long: `Explain what nri-rdma does with each container of a manifest: whether it is an RDMA container, by
 which signal, which rule applies, and its grant, or the error with which its creation fails.
-explain uses the plugin's own code. -o json also shows the additions to each container's OCI spec.
-The manifest can contain anything with containers: Pods, Deployments, MPIJobs, Workflows …
+The command uses the plugin's own code. -o json also shows the additions to each container's OCI
+spec. The manifest can contain any object that has containers: a Pod, a Deployment, an MPIJob …
 
 There are three verdicts: RDMA; not RDMA; and RDMA if its device plugin or DRA driver injects
 verbs devices. The third verdict is for containers with an extended resource or a DRA claim,
-because only the node knows whether verbs devices are injected. To decide it, pass globs to
---assume-devices: extended resources, or claim/NAME for DRA claims. explain assumes that matching
-resources inject verbs devices, and that others do not.
+because only the node knows whether verbs devices are injected. To get a definite verdict, set
+--assume-devices to globs that match the names of extended resources, or claim/NAME for DRA
+claims. The command assumes that matching resources inject verbs devices, and that others do not.
 
-The exit status is 1 if a container would be refused, or if the manifest has a problem. If the
-verdict is open, the status is also 1 if the container would be refused with verbs devices.`,
+The exit status is 1 if a container would be refused, or if the manifest has a problem. With
+the third verdict, the status is also 1 if the container would be refused after verbs devices are
+injected.`,
 		Example: fmt.Sprintf(`  %[1]s explain pod.yaml
   %[1]s explain pod.yaml --hca mlx5_0,mlx5_1 --assume-devices 'rdma/*'
   helm template ./chart | %[1]s explain -f - --hca mlx5_0 -o json`, m.Program),
@@ -99,10 +100,10 @@ verdict is open, the status is also 1 if the container would be refused with ver
 	}
 	f := cmd.Flags()
 	f.SortFlags = false
-	f.StringVarP(&o.manifest, "filename", "f", "", "the same `MANIFEST`, YAML or JSON; - for standard input")
-	f.StringVar(&o.config, "config", "", "the configuration `FILE`; by default "+m.Policy)
+	f.StringVarP(&o.manifest, "filename", "f", "", "the `MANIFEST` to explain, YAML or JSON; - for standard input")
+	f.StringVar(&o.config, "config", "", "the configuration `FILE`; by default, "+m.Policy)
 	f.StringSliceVar(&o.hcas, "hca", nil,
-		"explain for a node with HCAs of these `NAMES`, all ACTIVE; by default for "+m.Node)
+		"explain for a node with HCAs of these `NAMES`, all ACTIVE; by default, for "+m.Node)
 	f.StringSliceVar(&o.assume, "assume-devices", nil,
 		"assume that resources that match these `GLOBS` inject verbs devices, and others do not; write claim/NAME for DRA "+
 			"claims")
@@ -199,8 +200,8 @@ func (o options) explain(m manifest.Manifest, stderr io.Writer) (explanation, er
 		result.HCAs = append(result.HCAs, h.Name)
 	}
 	if len(result.HCAs) == 0 {
-		fmt.Fprintln(stderr, o.Program+": no HCA is given or found, so this explains a node without HCAs: set the node's "+
-			"HCAs, such as --hca mlx5_0,mlx5_1")
+		fmt.Fprintln(stderr, o.Program+": no HCA is specified or found, so the result is for a node without HCAs: name "+
+			"the node's HCAs, such as --hca mlx5_0,mlx5_1")
 	}
 	locks := false
 	for _, pod := range m.Pods {
@@ -226,4 +227,4 @@ func (o options) explain(m manifest.Manifest, stderr io.Writer) (explanation, er
 
 const onlyContainerd = "the plugin grants IPC_LOCK only on containerd; on CRI-O, a container gets it from its pod " +
 	"(securityContext.capabilities.add: [IPC_LOCK]) or from CRI-O's configuration; memlock and devices are the same " +
-	"under both"
+	"on both"

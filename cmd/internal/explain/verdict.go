@@ -107,8 +107,9 @@ func (e Explainer) Container(pod manifest.Pod, c manifest.Container) (Container,
 }
 
 // noEffect is said of CAP_IPC_LOCK, as privileged containers have it as well, in a user namespace.
-const noEffect = "hostUsers: false: the kernel requires CAP_IPC_LOCK in the initial user namespace, so it has no " +
-	"effect here"
+const noEffect = "hostUsers: false: the kernel requires CAP_IPC_LOCK in the initial user namespace, so the " +
+	"capability " +
+	"has no effect here"
 
 // verdict decides about a container, twice where it is open whether verbs devices are injected.
 func (e Explainer) verdict(c manifest.Container) Container {
@@ -157,9 +158,9 @@ func reason(sources []string, with policy.Decision) string {
 	case with.Reason != "":
 		return with.Reason
 	case with.Grant == nil && with.Refusal == nil:
-		return "optIn.devices is false, and optIn.resources lists no resource that it requests"
+		return "optIn.devices is false, and optIn.resources lists no resource that the container requests"
 	case len(sources) > 0:
-		return "by --assume-devices, no verbs device is injected with " + strings.Join(sources, ", ")
+		return "according to --assume-devices, no verbs device is injected with " + strings.Join(sources, ", ")
 	}
 	return "it has no extended resource, DRA claim, or annotation for an HCA"
 }
@@ -176,9 +177,9 @@ func (e Explainer) advice(c manifest.Container) []string {
 	more := ""
 	if v := e.verdict(c); v.Verdict != RDMA && !slices.ContainsFunc(v.Sources, likely) {
 		c.Held = append(slices.Clip(c.Held), "RDMA-RESOURCE")
-		more = ", and with resources: {limits: {RDMA-RESOURCE: 1}}"
+		more = " and add resources: {limits: {RDMA-RESOURCE: 1}}"
 	}
-	advice := []string{fmt.Sprintf("with the plugin, RDMA does not need %s. Without it%s, the result is: %s",
+	advice := []string{fmt.Sprintf("with the plugin, RDMA does not need %s. If you remove this%s, the result is: %s",
 		strings.Join(c.Excess, ", "), more, e.verdict(c).Summary)}
 	if privileged {
 		advice = append(advice, "a pod that has to be privileged, such as a Slurm daemon, gets memlock through the "+

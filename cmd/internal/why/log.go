@@ -291,7 +291,7 @@ func (l *logReader) report() *Report {
 		case f.kind == weak && (l.other || l.runs > 0):
 			r.Remarks = append(r.Remarks, Remark{f.first, "it matters only if the program should use this HCA"})
 		case f.kind == weak && strong:
-			r.Remarks = append(r.Remarks, Remark{f.first, "what follows the first error"})
+			r.Remarks = append(r.Remarks, Remark{f.first, "a consequence of the first error"})
 		case len(r.Roots) < mostRoots:
 			r.Roots = append(r.Roots, Root{Line: f.first, StatusLine: f.statusLine, Times: f.times,
 				Causes: causesOf(f.reading, f.low, l.facts), weight: f.weight})

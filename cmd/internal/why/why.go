@@ -47,7 +47,7 @@ const (
 	Administrator Who = "administrator"
 	Either        Who = "pod author or administrator"
 	Program       Who = "the program, not the node"
-	Peer          Who = "the other node: read the log of the peer"
+	Peer          Who = "the other node: read the peer's log"
 )
 
 // Root is a line that matters, with its causes: the most likely first, none where the cause is not known.

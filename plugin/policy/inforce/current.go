@@ -175,8 +175,8 @@ func (c *Current) fallBack(next *version, why error, log logrus.FieldLogger) {
 	}
 	next.policy = policy.Missing(why)
 	c.put(next)
-	log.Error("cannot read the configuration: until it can be read, RDMA containers are refused, and others are " +
-		"left as they are")
+	log.Error("cannot read the configuration: until it can be read, RDMA containers are refused, and other " +
+		"containers are left as they are")
 }
 
 // fallBackTo puts the policy that was last in force on this node back in force, in place of a configuration that cannot

@@ -124,7 +124,7 @@ func TestKeepWritesOnlyWhatChanges(t *testing.T) {
 func TestRival(t *testing.T) {
 	const pod, other = "DaemonSet.rdma-spec.nri-rdma", "DaemonSet.ml.other"
 	for name, test := range map[string]struct{ writer, asks, want string }{
-		"the service, and a pod": {"", pod, "an nri-rdma outside Kubernetes, such as the systemd service, serves " +
+		"the service, and a pod": {"", pod, "an nri-rdma process outside Kubernetes, such as the systemd service, serves " +
 			"this node"},
 		"a pod, and the service":   {pod, "", "the DaemonSet rdma-spec/nri-rdma serves this node"},
 		"pods of two DaemonSets":   {other, pod, "the DaemonSet ml/other serves this node"},

@@ -157,7 +157,7 @@ func (o *Owner) handTo(w *waiting, connection *net.UnixConn, state json.RawMessa
 	}); err != nil {
 		return fmt.Errorf("the waiting process is not listening: %w", err)
 	}
-	err := errors.New("the waiting process ended before it took the connection")
+	err := errors.New("the waiting process exited before it took the connection")
 	select {
 	case <-w.accepted:
 	case <-w.gone:

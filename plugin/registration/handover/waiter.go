@@ -131,7 +131,7 @@ func (w *Waiter) Next(ctx context.Context) (News, error) {
 // this process has the connection, but no other process can wait for it.
 func (w *Waiter) Accept() (*Owner, *net.UnixConn, error) {
 	if _, err := w.owner.Write([]byte{1}); err != nil {
-		return nil, nil, fmt.Errorf("the previous process kept the connection, or ended: %w", err)
+		return nil, nil, fmt.Errorf("the previous process kept the connection, or exited: %w", err)
 	}
 	connection := w.given[0]
 	locked := w.given[1]

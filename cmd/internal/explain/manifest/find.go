@@ -184,9 +184,8 @@ func keyProblem(key string, containers []string) string {
 		return ""
 	case len(name) > maxName:
 		return fmt.Sprintf("has %d characters after the slash, but Kubernetes allows only %d: write %s, which applies to "+
-			"all "+
-			"containers of the pod, or shorten the container's name to "+
-			"%d", len(name), maxName, forPod, maxName-len("container."))
+			"all containers of the pod, or shorten the container's name to %d characters", len(name), maxName, forPod,
+			maxName-len("container."))
 	case single:
 		return fmt.Sprintf("has no effect: the pod has no container %s, only %s", container,
 			strings.Join(containers, ", "))

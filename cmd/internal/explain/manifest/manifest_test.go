@@ -67,7 +67,7 @@ func TestPodTemplatesAreFound(t *testing.T) {
 			var found []string
 			for _, p := range read(t, tt.text).Pods {
 				line := string(rune('0'+p.Document)) + " " + p.String() + " in " + p.Namespace
-				if slices.Contains(p.Notes, "the manifest has no namespace: explained for default") {
+				if slices.Contains(p.Notes, "the manifest sets no namespace: the result is for namespace default") {
 					line += " (not said)"
 				}
 				found = append(found, line)

@@ -232,7 +232,7 @@ func (m *Manifest) add(spec map[string]any, p place) {
 		pod.Containers = nil
 		pod.Problems = []string{"Kubernetes refuses this pod: " + err.Error()}
 	case p.namespace == "":
-		pod.Notes = append(pod.Notes, "the manifest has no namespace: explained for "+defaultNamespace)
+		pod.Notes = append(pod.Notes, "the manifest sets no namespace: the result is for namespace "+defaultNamespace)
 	}
 	if class := t.Spec.RuntimeClassName; class != "" {
 		pod.Notes = append(pod.Notes, "runtimeClassName: "+class+": its handler is assumed to have the same name")

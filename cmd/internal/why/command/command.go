@@ -52,8 +52,8 @@ func New(m Machine) *cobra.Command {
 		Short: "Find the line that matters in a program's log, and what causes it",
 		Long: `Find the line that matters in the log of a program that uses RDMA, such as NCCL, UCX, or
 perftest, or in the log of the kernel, of a runtime, or of the kubelet, and name its causes,
-the most likely first. A log is a FILE, or - for standard input. MESSAGE is a line of a log. why
-does not use the network, and prints only the lines that matter.
+the most likely first. A log is a FILE, or - for standard input. MESSAGE is a line from a log. The
+command does not use the network, and prints only the lines that matter.
 
 ` + howLinesAreRead,
 		Example: fmt.Sprintf(`  %[1]s why train.log
@@ -93,12 +93,12 @@ does not use the network, and prints only the lines that matter.
 }
 
 const (
-	howLinesAreRead = `why reads a line as an operation and a status, such as ibv_reg_mr and ENOMEM. If why knows no
-cause for this combination, read the lines before the line that why prints. why also names lines
-that look like errors but do not matter.
+	howLinesAreRead = `The command looks for an operation and a status in a line, such as ibv_reg_mr and ENOMEM. If the
+command knows no cause for this combination, read the lines before the line that it prints. The
+command also names lines that look like errors but do not matter.
 
-The exit status is 1 if why finds a line that matters, with or without a cause, 0 if it finds
-none, and 3 if it cannot read the log.`
+The exit status is 1 if the command finds a line that matters, with or without a cause, 0 if it
+finds none, and 3 if it cannot read the log.`
 	anExample = `  %[1]s why 'Call to ibv_create_cq failed with error Cannot allocate memory'`
 )
 
@@ -246,7 +246,7 @@ func writeRoot(text *strings.Builder, root why.Root, lines int, wrong string) {
 		fmt.Fprintf(text, "  times: %d\n", root.Times)
 	}
 	if len(root.Causes) == 0 {
-		text.WriteString("  cause: unknown; read the lines before this one, and the log of the peer\n")
+		text.WriteString("  cause: unknown; read the lines before this one, and the peer's log\n")
 	}
 	for i, cause := range root.Causes[:min(len(root.Causes), mostCauses)] {
 		fmt.Fprintf(text, "  %d. %s", i+1, plain(cause.Text))

@@ -18,16 +18,16 @@ import (
 func ofPods(cmd *cobra.Command, program string) {
 	cmd.Use = "why POD|-|MESSAGE"
 	cmd.Short = "Find out why RDMA does not work in a pod, or find causes in a log"
-	cmd.Long = `Find out why RDMA does not work in a pod. why reads only what the pod's author is allowed to read:
-the logs of its containers, its events, its state, and its spec. It finds the lines that matter
+	cmd.Long = `Find out why RDMA does not work in a pod. The command reads only what the pod's author is allowed to
+read: the pod's logs, events, state, and spec. It finds the lines that matter
 from programs that use RDMA, such as NCCL, UCX, or perftest, from the runtime, and from the
-kubelet, and names their causes, the most likely first. It explains the spec like the command
-explain, with the built-in defaults or a configuration file.
+kubelet, and names their causes, the most likely first. It explains the spec as the explain
+command does, with the built-in defaults or a configuration file.
 
 ` + howLinesAreRead + `
 
-Instead of a POD, name - for a log on standard input, -f FILE for a log file, or a MESSAGE, which
-is a line of a log in quotes. In these cases, why does not use the network.`
+Instead of a POD, specify - for a log on standard input, -f FILE for a log file, or a MESSAGE,
+which is a line from a log, in quotes. In these cases, the command does not use the network.`
 	cmd.Example = fmt.Sprintf(`  %[1]s why my-pod
   %[1]s why my-pod -n ml -c main --previous
   kubectl logs job/train --all-pods --prefix | %[1]s why -
@@ -115,7 +115,7 @@ func writePodText(to io.Writer, pod Pod, next string) error {
 			continue
 		}
 		fmt.Fprintf(&text, "\n%s, %s:\n", t.Name, read)
-		writeReport(&text, t.Report, "by the pod's spec")
+		writeReport(&text, t.Report, "according to the pod's spec")
 	}
 	if len(pod.Unread) > 0 {
 		text.WriteString("\nnot read:\n")

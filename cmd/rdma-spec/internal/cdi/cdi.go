@@ -26,7 +26,7 @@ func Command() *cobra.Command {
 		Short: "Make HCAs available to Podman, Docker, and others with one --device flag",
 		Long: `Write and check CDI files. With these files, Podman, Docker, nerdctl, containerd, and CRI-O can
 refer to a node's HCAs by name: podman run --device rdma.noderesource.dev/hca=mlx5_0. A container
-with such a device gets the HCA's device nodes, rdma_cm, and memlock.`,
+with such a device gets the HCA's device nodes, rdma_cm, and the memlock limit.`,
 		Example: `  rdma-spec cdi generate --to /var/run/cdi/rdma.yaml
   rdma-spec cdi list`,
 		GroupID: cli.GroupConfiguration,
@@ -51,9 +51,10 @@ func newCDIGenerateCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "generate",
 		Short: "Write a CDI file for the node's HCAs",
-		Long: `Write a CDI file in which each HCA that a container can use is a device, by its name, PCI address
-and netdevs: rdma.noderesource.dev/hca=mlx5_0. The device "all" stands for every physical HCA that
-has an ACTIVE port or, if --devices names HCAs, for each named HCA that has an ACTIVE port.
+		Long: `Write a CDI file that lists each HCA that a container can use as a device, under its name, its PCI
+address, and its netdevs: rdma.noderesource.dev/hca=mlx5_0. The device "all" stands for every
+physical HCA that has an ACTIVE port or, if --devices names HCAs, for each named HCA that has an
+ACTIVE port.
 
 CDI does not support rlimits, so the file names a hook. The runtime runs the hook after it creates
 a container. The hook raises the locked-memory limit (memlock) of the container's first process,
@@ -61,11 +62,11 @@ for root and for other users. It changes nothing if the container's spec sets me
 Kubernetes, where the plugin nri-rdma decides. A process that is started later with exec gets the
 runtime's own limit.
 
---to replaces the file atomically. If no HCA can be used, it removes the file. On the same node,
-the output is always the same.
+--to replaces the file atomically. If no HCA can be used, --to removes the file. On the same
+node, the output is always the same.
 
 The exit status is 0 if the file is written, 1 if no HCA can be used or a named HCA does not
-exist, 2 for a wrong call, and 3 if the file cannot be generated or written.`,
+exist, 2 for a usage error, and 3 if the file cannot be generated or written.`,
 		Example: `  rdma-spec cdi generate
   rdma-spec cdi generate --to /var/run/cdi/rdma.yaml
   rdma-spec cdi generate --devices mlx5_0,mlx5_1 --memlock 64Gi`,
@@ -77,7 +78,7 @@ exist, 2 for a wrong call, and 3 if the file cannot be generated or written.`,
 	cli.AddFileFlag(f, &o.to, "write to a `FILE`, such as "+cdi.File+", instead of standard output")
 	o.AddFlags(f)
 	f.BoolVar(&o.quiet, "quiet", false, "print nothing if the file does not change")
-	f.StringVar(&o.root, "root", "/", "find the node's sys and dev below this `DIR`")
+	f.StringVar(&o.root, "root", "/", "find the node's sys and dev under this `DIR`")
 	cli.Complete(cmd, "devices", node.HCANames(&o.root, "all"))
 	return cmd
 }

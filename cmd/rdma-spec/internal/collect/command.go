@@ -42,27 +42,27 @@ func Command(checks []doctor.Check) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "collect",
 		Short: "Write a support bundle of this node",
-		Long: `Write a support bundle, a tar.gz of what devices, status, and doctor read on this node: HCAs
-and PCI devices in sysfs, limits and capabilities of processes, what the configuration of the
-container runtimes means for RDMA, the kernel log's lines about RDMA, and the responses of the
-runtimes and the kubelet. On another machine, these commands report the same with
+		Long: `Write a support bundle, a tar.gz file with the data that devices, status, and doctor read on this
+node: HCAs and PCI devices in sysfs, limits and capabilities of processes, the container runtimes'
+settings that affect RDMA, the kernel log's lines about RDMA, and the responses of the runtimes
+and the kubelet. On another machine, these commands report the same with
 --root FILE.tar.gz.
 
 The support bundle contains no configuration files and no arguments. The only
 environment variables that it contains are NCCL_IB_HCA, NCCL_IB_GID_INDEX, NCCL_SOCKET_IFNAME,
-NVIDIA_MOFED, UCX_NET_DEVICES, and, of NVIDIA_VISIBLE_DEVICES and HABANA_VISIBLE_DEVICES,
-whether they request all, some, or no accelerators. Error messages are redacted.
+NVIDIA_MOFED, and UCX_NET_DEVICES. For NVIDIA_VISIBLE_DEVICES and HABANA_VISIBLE_DEVICES,
+it only contains whether they request all, some, or no accelerators. Error messages are redacted.
 The support bundle contains names of hosts, pods, and namespaces, addresses, MACs, and GUIDs.
 --anonymize replaces them with numbered pseudonyms; doctor finds the same faults.
 
-collect lists the paths and sizes of all files on standard error before it writes the bundle.
+The command lists the paths and sizes of all files on standard error before it writes the bundle.
 --list only lists them. Only the owner can read the file that --to writes.
 
-A file that cannot be read within 2 seconds is reported as missing, like the response of a
-daemon that does not respond within 10 seconds.
+A file that cannot be read within 2 seconds is reported as missing, and so is the response
+of a daemon that does not respond within 10 seconds.
 
 The exit status is 0 if the bundle is written, even if files are missing, and 3 if it cannot
-be made or written.`,
+be created or written.`,
 		Example: `  rdma-spec collect --to node.tar.gz
   rdma-spec collect --to node.tar.gz --anonymize
   rdma-spec collect --list
@@ -97,7 +97,7 @@ var alwaysCollected = []string{
 
 func (o collectOptions) writeArchive(ctx context.Context, stdout, stderr io.Writer) error {
 	if o.to == "" && !o.list && cli.IsTerminal(stdout) {
-		return cli.Usage(errors.New("cannot write a support bundle to a terminal: set a file with --to, or list the " +
+		return cli.Usage(errors.New("cannot write a support bundle to a terminal: specify a file with --to, or list the " +
 			"content with --list"))
 	}
 	entries, missing, err := o.collect(ctx, stderr)

@@ -35,15 +35,15 @@ func newConfigureCDICommand(o *Options) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "cdi",
 		Short: "Write and update a CDI file for the node's HCAs, for Podman, Docker, and others",
-		Long: `Install what writes and updates the CDI file /var/run/cdi/rdma.yaml: the programs rdma-spec and
-rdma-hook in /usr/local/bin, units that write the file at boot and when ports become ACTIVE, and
-a udev rule that starts the units when HCAs appear or disappear. For the content of the file, see
+		Long: `Install the files that write and update the CDI file /var/run/cdi/rdma.yaml: the programs rdma-spec
+and rdma-hook in /usr/local/bin, units that write the file at boot and when ports become ACTIVE,
+and a udev rule that starts the units when HCAs appear or disappear. For the content of the file, see
 'rdma-spec cdi generate --help'. --revert also removes the CDI files that name one of these
 programs as their hook.
 
 On a node with a kubelet, CDI devices can bypass NRI and the plugin nri-rdma, because
-nvidia-container-runtime takes CDI names from a pod's own variable NVIDIA_VISIBLE_DEVICES. So the
-command refuses such a node, unless you set --kubernetes.`,
+nvidia-container-runtime takes CDI names from the variable NVIDIA_VISIBLE_DEVICES, which a pod can
+set. So the command refuses to run on such a node, unless you set --kubernetes.`,
 		Example: `  rdma-spec configure cdi
   rdma-spec configure cdi --dry-run
   rdma-spec configure cdi --revert`,
@@ -51,16 +51,17 @@ command refuses such a node, unless you set --kubernetes.`,
 	}
 	cmd.Flags().BoolVar(&kubernetes, "kubernetes", false,
 		"run even on a node with a kubelet, where a pod can then get HCAs that were not allocated to it")
-	installed.addFlags(cmd, "programs", "the `DIR` of rdma-spec and rdma-hook; by default that of this rdma-spec")
+	installed.addFlags(cmd, "programs", "the `DIR` that contains rdma-spec and rdma-hook; by default, the "+
+		"directory of the running rdma-spec")
 	return o.carriesOut(cmd, featureCDI, func(*cobra.Command, []string) (configured, error) {
 		if o.Restart {
-			return configured{}, cli.Usage(errors.New("--restart is for a container runtime: start the units with systemctl " +
-				"enable --now"))
+			return configured{}, cli.Usage(errors.New("--restart applies only to container runtimes: start the units with " +
+				"systemctl enable --now"))
 		}
 		if found := kubelet(o.Root); found != "" && !kubernetes {
-			return configured{}, fmt.Errorf("this node has a kubelet (%s): nvidia-container-runtime takes CDI names from a "+
-				"pod's own NVIDIA_VISIBLE_DEVICES, so a pod could set it to rdma.noderesource.dev/hca=all to get every HCA "+
-				"without NRI: use the plugin nri-rdma instead, or add --kubernetes", found)
+			return configured{}, fmt.Errorf("this node has a kubelet (%s), and nvidia-container-runtime takes CDI names "+
+				"from a pod's NVIDIA_VISIBLE_DEVICES, so a pod could set this variable to rdma.noderesource.dev/hca=all to get "+
+				"every HCA without NRI: use the plugin nri-rdma instead, or add --kubernetes", found)
 		}
 		return o.cdi(installed)
 	})
@@ -103,7 +104,7 @@ func (o *Options) cdi(p programs) (c configured, err error) {
 	var all []change.File
 	for _, name := range []string{"rdma-hook", "rdma-spec"} {
 		file, err := program(o.Root, filepath.Join(dir, name), filepath.Join(p.prefix, "bin", name),
-			"put rdma-hook and rdma-spec in one directory, or set it with --programs")
+			"put rdma-hook and rdma-spec in one directory, or set the directory with --programs")
 		if err != nil {
 			return c, err
 		}

@@ -59,30 +59,30 @@ func (o *Options) command() *cobra.Command {
 		Long: `Change the files of a node that RDMA containers depend on: NRI in containerd or CRI-O, runtime
 handlers, the limits of units, and the plugin nri-rdma. With --all, turn on NRI, install
 the plugin as a service if the node has none, and list the faults that rdma-spec doctor finds
-that the next steps do not fix. These faults do not change the exit status.
+and that the next steps do not fix. These faults do not change the exit status.
 
-configure writes its own files, one block of lines at the end of a file, and one element of a
+The command writes its own files, one block of lines at the end of a file, and one element of a
 file's imports. If these do not suffice, it prints the change for you to make. containerd loads a
-copy of the new configuration before configure replaces a file, and configure makes the change only
-if it affects nothing else in containerd's effective configuration. configure replaces files
+copy of the new configuration before the command replaces a file. The command makes the change only
+if the change affects nothing else in containerd's effective configuration. It replaces files
 atomically, and keeps their mode and owner. If another tool changes a file at the same time, the
-other tool's change stays, and configure fails. In that case, rerun configure.
+other tool's change stays, and the command fails. In that case, rerun the command.
 
-configure restarts no daemon without --restart, but k0s restarts its containerd itself. With
---restart, the runtime must respond within the time that its unit allows for a stop and a start,
-and must list the containers that were running before. Otherwise, and on Ctrl-C, configure restores
-all files, and restarts the daemon once more.
+Without --restart, the command does not restart a daemon, but k0s itself restarts its containerd.
+With --restart, the runtime must respond within the time that its unit allows for a stop and a
+start, and must list the containers that were running before. Otherwise, and on Ctrl-C, the command
+restores all files, and restarts the daemon once more.
 
-If you rerun it, configure restores what an upgrade or another tool has removed, including the
+If you rerun the command, it restores what an upgrade or another tool has removed, including the
 changes for other features.
 
---revert reverts the changes, even after several runs, and keeps what others have written. If one
+--revert reverts the changes, even after several runs, and keeps changes by others. If one
 of rdma-spec's own files has changed, the command keeps this file and its feature, reports the
 file, and continues with the other features. If a file with the same name existed before, it is
 kept as FILE.rdma-spec.bak in the same directory. --forget drops the record of a feature, and
 changes no file. The record is in /var/lib/rdma-spec/configure.
 
-The exit status is 0 if the node is configured, 1 if --revert leaves a file, 2 for a wrong call,
+The exit status is 0 if the node is configured, 1 if --revert leaves a file, 2 for a usage error,
 and 3 if something fails, in which case nothing is changed. With -o json, "changed" shows whether
 files were changed or, with --dry-run, would be.`,
 		Example: `  rdma-spec configure --all --dry-run
@@ -101,10 +101,10 @@ files were changed or, with --dry-run, would be.`,
 		"timeout for a restart (`TIME`); by default, the timeouts of the daemon's unit")
 	f.BoolVar(&o.Revert, "revert", false, "revert the change")
 	f.BoolVar(&o.forget, "forget", false, "drop the record of the change, and leave the files as they are")
-	f.StringVar(&o.Root, "root", "/", "change the node below this `DIR`")
+	f.StringVar(&o.Root, "root", "/", "change the node whose root directory is this `DIR`")
 	cmd.Flags().BoolVar(&all, "all", false, "turn on NRI, and install the plugin as a service")
 	addRuntimeFlag(cmd, &runtime)
-	service.addFlags(cmd, "program", "the `FILE` of nri-rdma to install; by default, the one next to rdma-spec")
+	service.addFlags(cmd, "program", "the `FILE` of nri-rdma to install; by default, the file next to rdma-spec")
 	o.carriesOut(cmd, "", func(cmd *cobra.Command, _ []string) (configured, error) {
 		if !all {
 			return configured{}, cli.Usage(errors.New("name what to configure, or use --all"))
@@ -194,8 +194,8 @@ func (o *Options) validateRestart() error {
 	if !o.Restart || o.Root == o.node {
 		return nil
 	}
-	return cli.Usage(fmt.Errorf("--restart restarts daemons on this node, but --root %s is a different node: omit one of "+
-		"the flags",
+	return cli.Usage(fmt.Errorf("--restart restarts daemons on this node, but --root %s refers to a different node: omit "+
+		"one of the flags",
 		o.Root))
 }
 

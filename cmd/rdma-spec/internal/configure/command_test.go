@@ -278,7 +278,7 @@ func TestConfigureRefuses(t *testing.T) {
 		"plugin --program /nowhere":     {3, "/nowhere does not exist"},
 		"cdi --programs ROOT":           {3, "/rdma-hook does not exist: put rdma-hook and rdma-spec in one directory"},
 		"cdi --prefix opt":              {2, `--prefix "opt" is not an absolute path`},
-		"cdi --restart":                 {2, "--restart is for a container runtime"},
+		"cdi --restart":                 {2, "--restart applies only to container runtimes"},
 		"--revert --restart":            {2, "--restart restarts daemons on this node"},
 		"limits --revert --forget":      {2, "use either --revert or --forget"},
 	} {
@@ -429,7 +429,7 @@ func TestConfigureFails(t *testing.T) {
 	for file, test := range map[string]struct{ text, want string }{ // "" for a file that is removed
 		"var":                        {"no directory", "cannot create " /* …/var/lib/rdma-spec/configure: not a directory */},
 		"etc/containerd/config.toml": {"broken = true\n", "config.toml: failed to load TOML: correct it first"},
-		"usr/bin/containerd":         {"", "no containerd binary below "},
+		"usr/bin/containerd":         {"", "no containerd binary under "},
 	} {
 		t.Run(file, func(t *testing.T) {
 			root, _ := configureNode(t)

@@ -37,7 +37,7 @@ func newConfigureHandlerCommand(o *Options) *cobra.Command {
 		Long: `Add a runtime handler to containerd that is like an existing one, but has a base spec with an
 unlimited locked-memory limit (memlock) and CAP_IPC_LOCK. Print the RuntimeClass for the handler.
 Use this command on nodes without NRI. With --in-place, add the base spec to the existing handler
-NAME, which affects all its containers.
+NAME, which affects all containers of that handler.
 
 The base spec is a copy of the existing handler's base spec, or of containerd's default spec if the
 handler has none. Unlike the output of 'ctr oci spec', it does not limit open files to 1024.`,

@@ -151,7 +151,7 @@ func (h *history) configure(args string) bool {
 		"already has a handler",                        // somebody else's
 		"no validator for required plugins",            // in 1.7
 		"already exists, and a block cannot extend it", // what a person has to do
-		"ignores the CRI settings of the older one",    // that has the model
+		"ignores the CRI settings of the file",         // that has the model
 		"convert it to version",                        // the toolkit's file, since containerd is older
 	} {
 		if got.Status == 3 && strings.Contains(got.Stderr, refusal) && strings.Count(got.Stderr, "\n") == 1 {

@@ -42,7 +42,7 @@ K3s or RKE2 template that includes the base template, it adds a block at the end
 
 With --required, also turn on NRI's default validator, so that a pod can require a plugin with the
 annotation required-plugins.noderesource.dev. The validator requires containerd 2.2 or later. The
-command does not change the validator's own list, which affects all containers of the node.`,
+command does not change the validator's own list, which affects all containers on the node.`,
 		Example: `  rdma-spec configure nri --dry-run
   rdma-spec configure nri --required --restart
   rdma-spec configure nri --runtime crio
@@ -59,8 +59,8 @@ command does not change the validator's own list, which affects all containers o
 }
 
 func addRuntimeFlag(cmd *cobra.Command, runtime *string) {
-	cmd.Flags().StringVar(runtime, "runtime", "", "the `RUNTIME`: containerd or crio; by default the one that the "+
-		"kubelet uses")
+	cmd.Flags().StringVar(runtime, "runtime", "", "the `RUNTIME`: containerd or crio; by default, the runtime that "+
+		"the kubelet uses")
 	cli.Complete(cmd, "runtime", func(string) []string { return []string{RuntimeContainerd, runtimeCRIO} })
 }
 
@@ -77,7 +77,7 @@ func (o *Options) nri(ctx context.Context, which string, required bool) (configu
 	case err != nil:
 		return c, err
 	case isCRIO && required:
-		return c, cli.Usage(errors.New("--required is for containerd: in CRI-O 1.34 and later, set " +
+		return c, cli.Usage(errors.New("--required applies only to containerd: in CRI-O 1.34 and later, set " +
 			"nri_enable_default_validator = true in the section [crio.nri.default_validator] of its configuration"))
 	case isCRIO:
 		c.plan, err = CRIONRI(ctx, o.Root)
@@ -110,7 +110,7 @@ func (c configured) restartNext(d containerd.Daemon) []string {
 }
 
 // itself says that there is nothing to restart.
-const itself = "wait until k0s has restarted containerd, which it does on its own"
+const itself = "wait until k0s has automatically restarted containerd"
 
 // restartsItself reports whether k0s, which runs, restarts its containerd because of a change of a file.
 func restartsItself(d containerd.Daemon, path string) bool {

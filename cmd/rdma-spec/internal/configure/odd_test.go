@@ -64,7 +64,7 @@ func TestConfigureOddNodes(t *testing.T) {
 			"error: it has no version, and containerd 2.2.9 ignores the CRI settings of such a file: compare "},
 		"an older version than that of a drop-in": {"2.2.9", "handler rdma --like runc", map[string]string{config: "version = 2\nimports = ['x.toml']\n" + runcV2,
 			"etc/containerd/x.toml": "version = 3\n[plugins.'io.containerd.cri.v1.images']\nmax_concurrent_downloads = 4\n"},
-			"error: it has version 2, /etc/containerd/x.toml has version 3, and containerd 2.2.9 ignores the CRI settings of the older one"},
+			"error: it has version 2, /etc/containerd/x.toml has version 3, and containerd 2.2.9 ignores the CRI settings of the file with the older version"},
 		"a handler by the name that CRI has in version 2": {"2.2.9", "handler rdma --like gpu", map[string]string{config: "version = 3\n" + strings.Replace(runcV2, "runc]", "gpu]", 1)},
 			"error: it has version 3, and containerd 2.2.9 ignores the section io.containerd.grpc.v1.cri of such a file: rename the section in "},
 		"a handler by the name that CRI has in version 3": {"2.2.9 2.4.2", "handler rdma --like gpu", map[string]string{config: "version = 2\n" +
@@ -94,7 +94,7 @@ func TestConfigureOddNodes(t *testing.T) {
 		"a base spec that another handler names": {"2.4.2", "handler rdma --like runc", map[string]string{config: "version = 2\n" + runcV2 +
 			runtime + "theirs]\n  runtime_type = 'io.containerd.runc.v2'\n  base_runtime_spec = '/etc/containerd/rdma-spec-rdma.json'\n",
 			"etc/containerd/rdma-spec-rdma.json": `{"ociVersion": "1.1.0", "linux": {}}`},
-			"error: rdma-spec-rdma.json is also the base_runtime_spec of theirs, so all its containers would change: set " +
+			"error: rdma-spec-rdma.json is also the base_runtime_spec of theirs, so all containers with this spec would change: set " +
 				"another base_runtime_spec there, or use --force"},
 		"a base spec that another handler names, by force": {"2.4.2", "handler rdma --like runc --force", map[string]string{config: "version = 2\n" + runcV2 +
 			runtime + "theirs]\n  runtime_type = 'io.containerd.runc.v2'\n  base_runtime_spec = '/etc/containerd/rdma-spec-rdma.json'\n",
@@ -208,7 +208,7 @@ func TestConfigureAFileWithTwoNames(t *testing.T) {
 	before := scratch.Read(t, other)
 	for _, args := range []string{"nri --dry-run", "nri"} {
 		if got := done(t, root, args); !strings.Contains(got.Stderr, config+
-			" is one of 2 hard links to a file: the others keep the previous content\n") {
+			" is one of 2 hard links to a file: the other links keep the previous content\n") {
 			t.Errorf("%q: %+v", args, got)
 		}
 	}

@@ -203,7 +203,7 @@ func TestConfigureOnlyPlacesThatStay(t *testing.T) {
 		"k0s whose configuration people own": {"1.7.35", "handler rdma --like runc", map[string]string{
 			"etc/k0s/containerd.toml":     "version = 2\nimports = [\n  \"/run/k0s/containerd-cri.toml\",\n]\n",
 			"run/k0s/containerd-cri.toml": "version = 2\n" + runc},
-			"/run/k0s/containerd-cri.toml does not survive a reboot", "a file below /etc/k0s that /etc/k0s/containerd.toml " +
+			"/run/k0s/containerd-cri.toml does not survive a reboot", "a file under /etc/k0s that /etc/k0s/containerd.toml " +
 				"imports"},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -109,7 +109,7 @@ var errOther = errors.New("two plugins cannot both set memlock")
 
 // staysBeside is errOther with what is on the node, and what to do first.
 func staysBeside(what, fix string) error {
-	return fmt.Errorf("%s already, and is kept: %s, because %w", what, fix, errOther)
+	return fmt.Errorf("%s already: %s, because %w", what, fix, errOther)
 }
 
 // otherPlugin reports an error where the plugin is on the node below a root in another way than as it is configured.

@@ -24,22 +24,22 @@ func newConfigurePluginCommand(o *Options) *cobra.Command {
 		Use:   "plugin",
 		Short: "Install the plugin nri-rdma as a service, or for the runtime to launch",
 		Long: `Install nri-rdma as a systemd service: the program in /usr/local/bin and its unit. With --launched,
-install it in /opt/nri/plugins, from where the runtime launches it. The plugin then starts before
-the node's first container, but if it exits, the runtime launches it only after a restart of the
-runtime. If the plugin has no configuration, write /etc/rdma-spec/config.yaml with the defaults.
+install it in /opt/nri/plugins, from which the runtime launches it. The plugin then starts before
+the node's first container, but if it exits, the runtime relaunches it only when the runtime itself
+restarts. If the plugin has no configuration, write /etc/rdma-spec/config.yaml with the defaults.
 
-A node can have only one plugin. If a package, a DaemonSet, or the runtime already runs it, that
-plugin stays, and the command fails.`,
+A node can have only one plugin. If the plugin already runs from a package, in a
+DaemonSet, or under the runtime, the command leaves it in place and fails.`,
 		Example: `  rdma-spec configure plugin
   rdma-spec configure plugin --launched
   rdma-spec configure plugin --revert`,
 		Args: cobra.NoArgs,
 	}
 	cmd.Flags().BoolVar(&launched, "launched", false, "let the runtime launch the plugin")
-	service.addFlags(cmd, "program", "the `FILE` of nri-rdma to install; by default, the one next to rdma-spec")
+	service.addFlags(cmd, "program", "the `FILE` of nri-rdma to install; by default, the file next to rdma-spec")
 	return o.carriesOut(cmd, featurePlugin, func(*cobra.Command, []string) (configured, error) {
 		if o.Restart {
-			return configured{}, cli.Usage(errors.New("--restart is for a container runtime: restart the plugin with " +
+			return configured{}, cli.Usage(errors.New("--restart applies only to container runtimes: restart the plugin with " +
 				"systemctl restart nri-rdma"))
 		}
 		return o.plugin(service, launched)

@@ -26,7 +26,7 @@ func sayLinked(stderr io.Writer, changed change.Plan) {
 			continue // there is none yet
 		}
 		if stat, ok := info.Sys().(*syscall.Stat_t); ok && stat.Nlink > 1 {
-			fmt.Fprintf(stderr, "rdma-spec: %s is one of %d hard links to a file: the others keep the previous content\n",
+			fmt.Fprintf(stderr, "rdma-spec: %s is one of %d hard links to a file: the other links keep the previous content\n",
 				f.Path, stat.Nlink)
 		}
 	}

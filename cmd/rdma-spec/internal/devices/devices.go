@@ -28,12 +28,12 @@ func Command() *cobra.Command {
 		Use:   "devices",
 		Short: "List the node's HCAs, their ports, and their character devices",
 		Long: `List the node's HCAs from sysfs: one line for each port, and one for the node's rdma_cm.
-"!" marks a device that cannot be used. Problems of the node go to standard error,
+"!" marks a device that cannot be used. Problems with the node are printed to standard error,
 below the table.
 
 With -o json and -o yaml, the result also contains the problems, the node's network namespace
-mode, and for each HCA its function (physical, virtual or scalable), parent, driver, ABI
-version, LIDs, subnet prefixes and GIDs.
+mode, and for each HCA its function (physical, virtual, or scalable), parent, driver, ABI
+version, LIDs, subnet prefixes, and GIDs.
 
 The exit status is 0 if the HCAs are listed, even if there are none or if an HCA has a problem,
 and 3 otherwise.`,
@@ -175,7 +175,8 @@ func deviceNotes(node *hca.Inventory) (notes []string) {
 	notes = append(notes, node.Problems...)
 	if len(missing) > 0 {
 		notes = append(notes,
-			fmt.Sprintf("missing in /dev/infiniband: %s: check that the node's /dev is visible here; sysfs has their numbers",
+			fmt.Sprintf("missing in /dev/infiniband: %s: check that the node's /dev is visible here; sysfs contains the "+
+				"device numbers",
 				few(missing)))
 	}
 	return notes

@@ -34,26 +34,26 @@ func Command() *cobra.Command {
 	var o generateOptions
 	cmd := &cobra.Command{
 		Use:   "generate",
-		Short: "Print a base runtime spec whose containers can register RDMA memory",
+		Short: "Print a base runtime spec that lets containers register RDMA memory",
 		Long: `Print an OCI runtime spec for containerd's base_runtime_spec: containerd's default spec with
 an unlimited locked-memory limit (memlock) and CAP_IPC_LOCK, and without the default limit of
 1024 open files. It is for runtimes without NRI. It applies to every container of a runtime
 handler that uses it, so use a separate handler and RuntimeClass.
 
-With --for, print the same for another platform, in that platform's format, as far as the
+With --for, print the equivalent for another platform, in that platform's format, as far as the
 platform supports it. Such a configuration affects every container of the node.
 
 Write the file with --to, which replaces the file atomically, and only if nothing fails. With ">
 FILE", the shell empties the file first. If the command then fails, the file stays empty, and
 with an empty base_runtime_spec, the runtime's CRI plugin does not start. --to keeps the previous
 content as a backup next to the file. For a drop-in such as crio.conf.d/90-rdma-spec.conf, the
-backup is in the directory above, because a daemon might read every file in a drop-in directory.
+backup is in the parent directory, because a daemon might read every file in a drop-in directory.
 --to never overwrites a backup. If handlers on this node already name a base spec, --to replaces
 it only with --force. With --for crio, the drop-in also contains the default_ulimits of the
 node's other files.
 
-The exit status is 0 if the configuration is written, 2 for a wrong call, and 3 if it cannot be
-made or written.`,
+The exit status is 0 if the configuration is written, 2 for a usage error, and 3 if it cannot be
+created or written.`,
 		Example: `  rdma-spec generate --to /etc/containerd/rdma-spec.json
   rdma-spec generate --from cri-base.json --memlock 64Gi --to /etc/containerd/rdma-spec.json
   rdma-spec generate --for crio --to /etc/crio/crio.conf.d/90-rdma-spec.conf`,
@@ -74,8 +74,8 @@ made or written.`,
 	f.StringVar(&o.memlock, "memlock", "unlimited",
 		"RLIMIT_MEMLOCK: unlimited, or a `SIZE` such as 16Gi; a higher limit in the --from spec is kept")
 	f.BoolVar(&o.ipcLock, "ipc-lock", true,
-		"add CAP_IPC_LOCK for root, if the platform can; by default only with unlimited memlock, because it overrides the "+
-			"limit")
+		"add CAP_IPC_LOCK for root, if the platform supports it; by default, only with unlimited memlock, because the "+
+			"capability overrides the limit")
 	f.StringVar(&o.devices, "devices", devicesNone,
 		"add the devices of these `HCAs`: none, all (those with an ACTIVE port), or names such as mlx5_0,mlx5_1; minor "+
 			"numbers can change at boot")

@@ -40,7 +40,8 @@ func (o generateOptions) crio(memlock spec.Limit) (text []byte, notes []string, 
 		others = append(others, fmt.Sprint(element))
 	}
 	if len(others) > 0 {
-		notes = []string{fmt.Sprintf("default_ulimits includes the limits of %s, which it replaces: %s", place,
+		notes = []string{fmt.Sprintf("default_ulimits replaces the list in %s, so it includes the limits from "+
+			"there: %s", place,
 			strings.Join(others, ", "))}
 	}
 	return platform.CRIO(memlock, others), notes, nil
@@ -79,8 +80,9 @@ func (o generateOptions) changes(text []byte) error {
 	if len(changed) == 0 {
 		return nil
 	}
-	return fmt.Errorf("%s is the base_runtime_spec of %s, so all its containers would change: choose another file, or "+
-		"use --force", o.to, strings.Join(changed, ", "))
+	return fmt.Errorf("%s is the base_runtime_spec of %s, so all containers with this spec would change: choose "+
+		"another file, "+
+		"or use --force", o.to, strings.Join(changed, ", "))
 }
 
 // readOnly says what to do where a file of the node's /etc cannot be written because the node is immutable.

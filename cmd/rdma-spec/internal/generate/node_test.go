@@ -77,7 +77,7 @@ func TestCRIOKeepsUlimits(t *testing.T) {
 			if list := strings.Join(got.Crio.Runtime.DefaultUlimits, " "); list != test.want {
 				t.Errorf("%s, want %s", list, test.want)
 			}
-			if strings.Contains(test.want, " ") != strings.Contains(notes, "default_ulimits includes the limits of ") {
+			if strings.Contains(test.want, " ") != strings.Contains(notes, "default_ulimits replaces the list in ") {
 				t.Errorf("it says %q", notes)
 			}
 		})
@@ -98,7 +98,7 @@ func TestHandlersOfABaseSpec(t *testing.T) {
 	}{
 		"nobody's": {map[string]string{config: "version = 3\n", spec: others}, spec, "", ""},
 		"the default's": {map[string]string{config: "version = 3\n" + handler("runc", spec), spec: others}, spec,
-			"rdma-spec.json is the base_runtime_spec of runc, so all its containers would change", ""},
+			"rdma-spec.json is the base_runtime_spec of runc, so all containers with this spec would change", ""},
 		"two, in an import": {map[string]string{config: "version = 3\nimports = ['x.toml']\n" + handler("runc", spec), spec: others,
 			"etc/containerd/x.toml": handler("gpu", spec)}, spec, "is the base_runtime_spec of gpu, runc", ""},
 		"with --force":            {map[string]string{config: "version = 3\n" + handler("runc", spec), spec: others}, spec, "", "--force"},

@@ -62,8 +62,8 @@ func (o *Options) AddFlags(f *pflag.FlagSet) {
 
 // What status and repair share in their help.
 const (
-	WhichPolicy = `The policy is the one in force, which the registered plugin writes to
-` + inforce.File + `. If no plugin is running, name a configuration with --config.
+	WhichPolicy = `The command uses the policy in force, which the registered plugin writes to
+` + inforce.File + `. If no plugin is running, specify a configuration with --config.
 The built-in defaults are never assumed.`
 	WhichRuntime = `The command queries all runtimes that serve CRI at the usual paths. To query only one, set
 --runtime-endpoint, CONTAINER_RUNTIME_ENDPOINT, or /etc/crictl.yaml.`
@@ -125,9 +125,9 @@ func (o Options) readPolicy() (*policy.Policy, JudgedBy, error) {
 	current, err := inforce.Read(o.Root)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
-		return nil, JudgedBy{}, fmt.Errorf("%w: start nri-rdma, or set a configuration with --config", err)
+		return nil, JudgedBy{}, fmt.Errorf("%w: start nri-rdma, or specify a configuration with --config", err)
 	case err != nil:
-		return nil, JudgedBy{}, fmt.Errorf("%w: set a configuration with --config", err)
+		return nil, JudgedBy{}, fmt.Errorf("%w: specify a configuration with --config", err)
 	}
 	return current.Policy, JudgedBy{File: current.Path, Source: current.Source}, nil
 }
@@ -192,7 +192,7 @@ func AddRootFlag(f *pflag.FlagSet, root *string, what string) {
 
 // addArchiveFlag adds --root to a command that opens the node by Open.
 func addArchiveFlag(f *pflag.FlagSet, root *string, what string) {
-	f.StringVar(root, rootFlag, "/", "read "+what+" below this `DIR`, or from the support bundle FILE.tar.gz")
+	f.StringVar(root, rootFlag, "/", "read "+what+" under this `DIR`, or from the support bundle FILE.tar.gz")
 	f.Lookup(rootFlag).Annotations = map[string][]string{readsArchives: {}}
 }
 

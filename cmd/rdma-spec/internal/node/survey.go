@@ -434,7 +434,7 @@ func (s *surveyor) limits(r *Container, has cri.Spec) {
 	}
 	s.registers(r)
 	if len(r.reading.Processes) == 0 && r.reading.SpecSets {
-		r.Notes = append(r.Notes, "the memlock shown is that of its spec")
+		r.Notes = append(r.Notes, "the memlock shown is from its spec")
 	}
 }
 

@@ -148,7 +148,7 @@ func (s *surveyor) outside(r *Container, l Listed, reason string) {
 		return
 	}
 	s.limits(r, l.Spec)
-	const instead = "request an RDMA resource of a device plugin, or, if the policy lists the namespace, set the " +
+	const instead = "request an RDMA resource from a device plugin, or, if the policy lists the namespace, set the " +
 		"annotation rdma.noderesource.dev: \"true\""
 	uses := "uses " + strings.Join(r.Use.HCAs, ",")
 	switch paths := s.hostPaths(l); {

@@ -68,7 +68,7 @@ func newLoop(o Options, stdout, stderr io.Writer) *loop {
 		unknown: prometheus.NewGauge(gauge("unknown_containers",
 			"Containers that could not be examined in the last pass.")),
 		raised: prometheus.NewCounterVec(prometheus.CounterOpts{Namespace: "rdma_spec_repair", Name: "total",
-			Help: "Attempts to raise a running container to policy, by result (raised, failed)."}, []string{"result"}),
+			Help: "Attempts to raise the memlock of a running container, by result (raised, failed)."}, []string{"result"}),
 		lastPass: prometheus.NewGauge(gauge("last_pass_timestamp_seconds", "Time when the last pass ended.")),
 	}
 	for _, result := range []string{"raised", "failed"} { // so that the first one is an increase

@@ -44,24 +44,24 @@ func Command() *cobra.Command {
 		Use:   "repair [NAMESPACE/POD…]",
 		Short: "Raise the memlock of running RDMA containers without a restart",
 		Long: `Raise the locked-memory limit (memlock) of every process of the RDMA containers on this node, or
-in the named pods, to what the policy grants. Also raise it in the specs that containerd stores,
-so that processes that are started with exec get it. repair does not restart processes: the new
-limit applies to the next memory registration. repair never lowers a limit.
+in the named pods, to the limit that the policy grants. Also raise it in the specs that containerd
+stores, so that processes that are started with exec get it. The command does not restart
+processes: the new limit applies to the next memory registration. It never lowers a limit.
 
-repair cannot change the capabilities or the devices of a running container: to change those,
+The command cannot change the capabilities or the devices of a running container: to change those,
 recreate the pod.
 
 ` + node.WhichPolicy + `
 
 ` + node.WhichRuntime + `
 
-With --every, repair runs continuously, and prints only changes. It raises the limit of
+With --every, the command runs continuously, prints only changes, and raises the limit of
 containers that were created while the plugin was not running. With --dry-run, it only reports
 these containers.
 
-repair needs the capability SYS_RESOURCE and the node's PID namespace. The exit status is 1 if
-something could not be raised or, with --dry-run, if there is something to raise. It is 3 if
-the node or one of its containers cannot be examined.`,
+The command needs the capability SYS_RESOURCE and the node's PID namespace. The exit status is 1
+if a limit could not be raised or, with --dry-run, if a limit would be raised. It is 3 if the node
+or one of its containers cannot be examined.`,
 		Example: `  rdma-spec repair --dry-run
   rdma-spec repair
   rdma-spec repair ml/train-0 ml/train-1
@@ -83,7 +83,7 @@ the node or one of its containers cannot be examined.`,
 	}
 	f := cmd.Flags()
 	f.SortFlags = false
-	f.BoolVar(&o.DryRun, "dry-run", false, "print what would be raised, without changing anything")
+	f.BoolVar(&o.DryRun, "dry-run", false, "print which limits would be raised, without changing anything")
 	f.DurationVar(&o.Every, "every", 0, "run continuously, with a pass every `DURATION`, such as 1m")
 	f.StringVar(&o.Address, "http", "", "with --every, serve the result as metrics at this `ADDR`, such as 127.0.0.1:9796")
 	o.AddFlags(f)

@@ -39,7 +39,7 @@ The states are:
   ok       the container conforms to the policy
   below    the container, or its stored spec, lacks part of its grant
   refused  the policy would refuse the container if it were created now
-  unseen   NVIDIA's container runtime added HCAs after the plugin ran, so it did not see them
+  unseen   NVIDIA's container runtime added HCAs after the plugin ran, so they were not seen
   unknown  the runtime or the kubelet does not provide enough information
   outside  the container uses RDMA outside the policy, for example because it is privileged
 
@@ -50,7 +50,7 @@ IPC_LOCK is "no" in a user namespace, where the kernel ignores it.
 
 ` + node.WhichRuntime + `
 
-With --root FILE.tar.gz, show what status found on the node of a support bundle.
+With --root FILE.tar.gz, show the status of the node from which the support bundle was collected.
 
 The exit status is 1 if a container is below or refused. It is 3 if the node or one of its
 containers cannot be examined, or, with --outside, if the users of an HCA are unknown. With

@@ -32,21 +32,21 @@ func Command() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "verify",
 		Short: "Test, inside a container, what an RDMA program needs",
-		Long: `Test, inside a container, what an RDMA program needs. verify reads the locked-memory limit
+		Long: `Test, inside a container, what an RDMA program needs. The command reads the locked-memory limit
 (memlock) and CAP_IPC_LOCK, opens the verbs devices and rdma_cm, finds the GIDs of the
 container's network namespace, and registers memory with each HCA through the kernel's verbs
 interface. It needs no library in the image. It supports the drivers mlx5, mlx4, efa, irdma,
-bnxt_re, rxe and siw. With other drivers, it locks memory instead, which has the same limit.
+bnxt_re, rxe, and siw. With other drivers, it locks memory instead, which has the same limit.
 
-Each line is a fact. It begins with FAIL and names the fix if the fact makes RDMA fail. It
-begins with ? if verify cannot tell. The last line is the verdict: the cause of "Couldn't
+Each line states a fact. The line begins with FAIL and names the fix if the fact makes RDMA fail.
+It begins with ? if the effect is unknown. The last line is the verdict: the cause of "Couldn't
 allocate MR" in this container.
 
 The program is static: copy it into a running container with kubectl cp, or mount it. It has the
 limits of its parent process. With kubectl exec, these are the limits of a process that is
 started with exec. It also reads the limits of process 1, or of the process that --pid names. In
-an ephemeral container (kubectl debug --target), these are the target's limits, and verify
-checks only them.
+an ephemeral container (kubectl debug --target), these are the target's limits, and the
+command checks only these.
 
 The exit status is 1 if RDMA would fail.`,
 		Example: `  rdma-spec verify

@@ -129,10 +129,10 @@ func openFix(err error, hidden, everybody bool) (cause, string) {
 				"into the pod's namespace, or run rdma system set netns shared on the node"
 	case errors.Is(err, unix.EPERM):
 		return causeCgroup, "the container's device cgroup does not allow it: a mount alone is not sufficient; get the " +
-			"device from a device plugin or by the annotation"
+			"device from a device plugin or through the annotation"
 	case errors.Is(err, unix.EACCES) && everybody:
 		return causeSecurity, "the file mode lets everybody open it, so a security module (SELinux or AppArmor) must be " +
-			"blocking access: see the node's audit log (ausearch -m avc), and allow it in the container's policy"
+			"blocking access: see the node's audit log (ausearch -m avc), and allow the access in the container's policy"
 	case errors.Is(err, unix.EACCES):
 		return causeMode, "its file mode does not let this user open it: it should have mode 0666 on the node"
 	case errors.Is(err, unix.ENXIO), errors.Is(err, unix.ENODEV):

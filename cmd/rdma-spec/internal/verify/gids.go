@@ -25,7 +25,7 @@ func (v *verification) ports(held []heldHCA) {
 	for _, h := range held {
 		if h.hca.Name != "" && h.hca.Unread == "" && !h.hca.Active() {
 			v.fails("port", causePort,
-				"ports of %s: none is ACTIVE: check the cable, the switch and, on InfiniBand, the subnet manager", h.hca.Name)
+				"ports of %s: none is ACTIVE: check the cable, the switch, and, on InfiniBand, the subnet manager", h.hca.Name)
 		}
 		for _, p := range h.hca.Ports {
 			if p.Active() && v.judged.Unread == "" {
@@ -65,7 +65,7 @@ func (v *verification) gids(name string, port int) bool {
 	default:
 		v.fails("gid", causeNamespace,
 			"%s: none belongs to this network namespace, so RDMA_CM does not find the HCA, and programs report "+
-				"Failed to query GID: give the pod the HCA's netdev by macvlan or SR-IOV, or use hostNetwork", of)
+				"Failed to query GID: give the pod the HCA's netdev through macvlan or SR-IOV, or use hostNetwork", of)
 	}
 	return usable
 }

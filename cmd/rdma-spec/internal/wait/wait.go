@@ -37,12 +37,12 @@ func Command() *cobra.Command {
 device plugin, it keeps pods that request the RDMA resource off the node until the plugin is
 registered.
 
-The registered plugin holds a kernel lock on ` + inforce.File + `. That
-directory is all that rdma-spec wait reads. It needs no capabilities, no network, and
-no credentials. It prints what it is waiting for immediately, and then every 30 seconds.
+The registered plugin holds a kernel lock on ` + inforce.File + `. The
+command reads only that directory, and needs no capabilities, no network, and no
+credentials. It prints what it is waiting for immediately, and then every 30 seconds.
 
-The exit status is 1 if the plugin is not registered in time, and 3 if rdma-spec cannot find
-out whether it is.`,
+The exit status is 1 if the plugin is not registered in time, and 3 if rdma-spec cannot
+determine whether it is registered.`,
 		Example: `  rdma-spec wait
   rdma-spec wait --timeout 5m`,
 		Args:    cobra.NoArgs,

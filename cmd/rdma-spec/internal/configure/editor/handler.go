@@ -94,8 +94,8 @@ func (d Editor) Handler(ctx context.Context, spec func(base []byte) ([]byte, err
 	}
 	others := slices.DeleteFunc(d.Naming(all, planned[0].Path), func(other string) bool { return other == name })
 	if len(others) > 0 && len(planned.Changed()) > 0 && !d.Force {
-		return nil, fmt.Errorf("%s is also the base_runtime_spec of %s, so all its containers would change: set another "+
-			"base_runtime_spec there, or use --force", planned[0].Path, strings.Join(others, ", "))
+		return nil, fmt.Errorf("%s is also the base_runtime_spec of %s, so all containers with this spec would change: set "+
+			"another base_runtime_spec there, or use --force", planned[0].Path, strings.Join(others, ", "))
 	}
 	config, err := d.plan(ctx, b)
 	if err != nil && unheard != nil {

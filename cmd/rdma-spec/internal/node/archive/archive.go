@@ -112,11 +112,11 @@ func (b *bounds) add(name, link string, size int64) error {
 	case len(name) > maxPath || len(link) > maxPath:
 		return fmt.Errorf("%.80q has a path of more than %d bytes", name, maxPath)
 	case size > MaxFile:
-		return fmt.Errorf("%.80q has more than %d bytes", name, MaxFile)
+		return fmt.Errorf("%.80q is larger than %d bytes", name, MaxFile)
 	case b.entries > MaxEntries:
 		return fmt.Errorf("it has more than %d entries", MaxEntries)
 	case b.total > MaxTotal:
-		return fmt.Errorf("it has more than %d bytes", MaxTotal)
+		return fmt.Errorf("it is larger than %d bytes", MaxTotal)
 	}
 	return nil
 }

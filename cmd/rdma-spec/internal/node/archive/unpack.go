@@ -94,7 +94,7 @@ func unpack(r io.Reader, dir string, limit int64) error {
 		_, err = io.Copy(io.Discard, stream) // up to the checksum
 	}
 	if stream.N == 0 {
-		return fmt.Errorf("it has more than %d bytes", limit)
+		return fmt.Errorf("it is larger than %d bytes", limit)
 	}
 	if err != nil {
 		return err

@@ -281,8 +281,8 @@ func markConflicts(files []Found) {
 			d := &files[i].Devices[j]
 			if earlier, twice := first[d.Name]; twice {
 				if path.Dir(from[d.Name]) == path.Dir(files[i].Path) {
-					earlier.Problem = "runtimes refuse this device: " + files[i].Path + " has it, too"
-					d.Problem = "runtimes refuse this device: " + from[d.Name] + " has it, too"
+					earlier.Problem = "runtimes refuse this device: " + files[i].Path + " defines it, too"
+					d.Problem = "runtimes refuse this device: " + from[d.Name] + " defines it, too"
 				} else {
 					earlier.Problem = files[i].Path + " is used instead"
 				}

@@ -244,11 +244,11 @@ func Choose(found []Daemon, file, root string) (Daemon, error) {
 				return d, nil
 			}
 		}
-		return Daemon{}, fmt.Errorf("no containerd binary below %s that could load %s: install containerd first", root, file)
+		return Daemon{}, fmt.Errorf("no containerd binary under %s that could load %s: install containerd first", root, file)
 	}
 	switch len(found) {
 	case 0:
-		return Daemon{}, fmt.Errorf("no containerd binary in the usual directories below %s, and no containerd "+
+		return Daemon{}, fmt.Errorf("no containerd binary in the usual directories under %s, and no containerd "+
 			"configuration: install containerd, or start it", root)
 	case 1:
 		return found[0].usable()
@@ -257,14 +257,14 @@ func Choose(found []Daemon, file, root string) (Daemon, error) {
 	for _, d := range found {
 		named = append(named, fmt.Sprintf("%s (--config %s)", d.Name, d.File()))
 	}
-	return Daemon{}, fmt.Errorf("the node has %d containerd installations: %s: select the one that the kubelet uses "+
-		"with --config",
+	return Daemon{}, fmt.Errorf("the node has %d containerd installations, %s: select the installation that the "+
+		"kubelet uses with --config",
 		len(found), strings.Join(named, ", "))
 }
 
 func (d Daemon) usable() (Daemon, error) {
 	if d.Program == nil {
-		return Daemon{}, fmt.Errorf("no containerd binary below %s: %s of %s exists, but the program does not: install "+
+		return Daemon{}, fmt.Errorf("no containerd binary under %s: %s of %s exists, but the program does not: install "+
 			"containerd first",
 			d.Root, d.File(), d.Name)
 	}

@@ -64,7 +64,8 @@ func (d Daemon) Ignored(ctx context.Context, all []File, tree map[string]any) (f
 }
 
 // unknownKey is what the program says of a key of a plugin that it does not know.
-var unknownKey = regexp.MustCompile(`msg="Ignoring unknown key in TOML for plugin".* key=(?:"([^"]+)"|(\S+)) plugin="?([^"\s]+)`)
+var unknownKey = regexp.MustCompile(`msg="Ignoring unknown key in TOML for plugin".* key=(?:"([^"]+)"|(\S+)) " +
+	"plugin="?([^"\s]+)`)
 
 // unknown returns the files with keys of NRI and of handlers that the program does not know, as it says itself on
 // standard error. Keys of other parts are not for RDMA containers.
@@ -185,7 +186,7 @@ func (d Daemon) older(ctx context.Context, version string, all []File, i int, pl
 	why := fmt.Sprintf("it has no version, and containerd %s ignores the CRI settings of such a file", version)
 	if f.Version() > 1 {
 		why = fmt.Sprintf("it has version %d, %s has version %d, and containerd %s ignores the CRI settings of the "+
-			"older one", f.Version(), newest.Name, newest.Version(), version)
+			"file with the older version", f.Version(), newest.Name, newest.Version(), version)
 	}
 	return &Ignored{Reason: why, Fix: fmt.Sprintf("compare %[1]s with the output of containerd --config %[1]s config "+
 		"migrate, and copy its CRI settings to the file", f.Path)}

@@ -50,12 +50,12 @@ func TestChoose(t *testing.T) {
 		files        map[string]string
 		config, want string // the configuration and the program, or a part of the error
 	}{
-		"none":               {nil, "", "error: no containerd binary in the usual directories below "},
+		"none":               {nil, "", "error: no containerd binary in the usual directories under "},
 		"one without a file": {map[string]string{program: ""}, "", plain + " " + program},
 		"one in /usr/local": {map[string]string{"usr/local/bin/containerd": "", plain: ""}, "",
 			plain + " usr/local/bin/containerd"},
 		"a file without a program": {map[string]string{plain: ""}, "",
-			"error: no containerd binary below "},
+			"error: no containerd binary under "},
 		"K3s": {map[string]string{k3sFile: "", k3sBin: ""}, "", k3sFile + " " + k3sBin},
 		"MicroK8s": {map[string]string{"snap/microk8s/current/bin/containerd": ""}, "",
 			"var/snap/microk8s/current/args/containerd-template.toml snap/microk8s/current/bin/containerd"},
@@ -72,8 +72,8 @@ func TestChoose(t *testing.T) {
 			"proc/7/cmdline": "/snap/microk8s/7179/bin/containerd\x00--config\x00/var/snap/microk8s/7179/args/containerd.toml\x00"}, "",
 			"var/snap/microk8s/7180/args/containerd-template.toml snap/microk8s/7180/bin/containerd"},
 		"two": {map[string]string{k3sFile: "", k3sBin: "", program: ""}, "",
-			"error: the node has 2 containerd installations: containerd (--config /etc/containerd/config.toml), k3s (--config /" +
-				k3sFile + "): select the one"},
+			"error: the node has 2 containerd installations, containerd (--config /etc/containerd/config.toml), k3s (--config /" +
+				k3sFile + "): select the installation"},
 		"two, and one is meant": {map[string]string{k3sFile: "", k3sBin: "", program: ""}, k3sFile, k3sFile + " " + k3sBin},
 		"two, by the template": {map[string]string{k3sFile: "", k3sBin: "", program: ""},
 			"var/lib/rancher/k3s/agent/etc/containerd/config-v3.toml.tmpl", k3sFile + " " + k3sBin},

@@ -62,7 +62,7 @@ func Values(g record.Goal, without map[string]any) ([]Value, error) {
 		like := g.Asked[Like]
 		model, known := handlers[like].(map[string]any)
 		if !known {
-			return nil, fmt.Errorf("%s has no handler %q: it has %s", g.Config, like,
+			return nil, fmt.Errorf("%s has no handler %q: its handlers are %s", g.Config, like,
 				strings.Join(slices.Sorted(maps.Keys(handlers)), ", "))
 		}
 		at := []string{"plugins", plugin, "containerd", "runtimes", name}

@@ -59,7 +59,7 @@ func Choose(ctx context.Context, found []containerd.Daemon, root, name, config s
 		for _, d := range serving {
 			names = append(names, fmt.Sprintf("%s (--runtime containerd --config %s)", d.Name, d.File()))
 		}
-		return d, false, fmt.Errorf("the node has CRI-O (--runtime crio) and %s: select the one that the kubelet uses",
+		return d, false, fmt.Errorf("the node has CRI-O (--runtime crio) and %s: select the runtime that the kubelet uses",
 			strings.Join(names, ", "))
 	case len(serving) > 0:
 		found = serving
