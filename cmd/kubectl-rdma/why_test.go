@@ -140,7 +140,7 @@ func TestWhyPodCannotRead(t *testing.T) {
 	}{
 		{"", "why gone -n ml", 3, "in namespace ml: set the pod's namespace with -n"},
 		{"", "why healthy", 3, "not found in namespace default"},
-		{"", "why healthy -n ml -c gone", 2, "it has init, main"},
+		{"", "why healthy -n ml -c gone", 2, "its containers are init, main"},
 		{"", "why", 2, "read exactly one log"},
 		{"", "why healthy -f log", 2, "read exactly one log"},
 		{"/pods/healthy", "why healthy -n ml", 3, "get for pods and pods/log, and list for events, in namespace ml"},

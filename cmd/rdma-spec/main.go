@@ -58,8 +58,8 @@ func newRootCommand() *cobra.Command {
 		Use:   "rdma-spec",
 		Short: "Grant RDMA containers memlock, IPC_LOCK, and devices",
 		Long: `rdma-spec configures nodes for RDMA containers, and finds faults on the nodes. It shows the HCAs
-and the RDMA containers of a node, explains what the plugin nri-rdma does with a pod, and writes base
-specs and CDI files for runtimes without NRI.
+and the RDMA containers of a node, explains what the plugin nri-rdma does with a pod, and writes
+base specs and CDI files for runtimes without NRI.
 
 Exit status: 0 if there is no problem, 1 if rdma-spec found a problem, 2 for a usage error, and 3
 if a check or the requested change was not possible.`,

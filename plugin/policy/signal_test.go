@@ -43,7 +43,7 @@ func TestSignals(t *testing.T) {
 		"device-unbuffered":      {"", holding(at("/dev/x", "u", 231, 192)), byDevice(unlimited())},
 		"device-at-another-path": {"", holding(at("/dev/x", "c", 231, 192)), byDevice(unlimited())},
 		"privileged": {"", subject{Container: Container{AllDevices: true, Devices: []Device{heldVerbs(0)}}},
-			left("it is privileged and can access all devices, so they do not make it an RDMA container")},
+			left("it is privileged and can access all devices, so the devices do not make it an RDMA container")},
 		"privileged-without":    {"", subject{Container: Container{AllDevices: true, Devices: []Device{gpu(0)}}}, nothing},
 		"device-does-not-count": {"optIn: {devices: false}", holding(heldVerbs(0)), nothing},
 		"handler-skipped": {"", subject{Container: Container{RuntimeHandler: "kata-qemu", Devices: []Device{heldVerbs(0)}}},

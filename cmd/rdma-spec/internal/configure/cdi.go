@@ -37,8 +37,8 @@ func newConfigureCDICommand(o *Options) *cobra.Command {
 		Short: "Write and update a CDI file for the node's HCAs, for Podman, Docker, and others",
 		Long: `Install the files that write and update the CDI file /var/run/cdi/rdma.yaml: the programs rdma-spec
 and rdma-hook in /usr/local/bin, units that write the file at boot and when ports become ACTIVE,
-and a udev rule that starts the units when HCAs appear or disappear. For the content of the file, see
-'rdma-spec cdi generate --help'. --revert also removes the CDI files that name one of these
+and a udev rule that starts the units when HCAs appear or disappear. For the content of the file,
+see 'rdma-spec cdi generate --help'. --revert also removes the CDI files that name one of these
 programs as their hook.
 
 On a node with a kubelet, CDI devices can bypass NRI and the plugin nri-rdma, because
