@@ -4,7 +4,6 @@
 package registration
 
 import (
-	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -12,36 +11,8 @@ import (
 	"net"
 	"time"
 
-	"github.com/containerd/nri/pkg/api"
-
 	"github.com/rdma-spec/rdma-spec/plugin/registration/handover"
 )
-
-// agreement is what the plugin and the runtime agreed on at a registration. Processes that replace each other have it
-// in common: a process that takes over the connection must agree to the same.
-type agreement struct {
-	Socket         string        `json:"socket"` // the runtime's
-	Index          string        `json:"index"`
-	Deployment     string        `json:"deployment,omitempty"` // empty: unknown, as for a service, which systemd knows
-	Config         string        `json:"config,omitempty"`
-	Runtime        string        `json:"runtime"`
-	Version        string        `json:"version"`
-	RequestTimeout time.Duration `json:"requestTimeout"` // in nanoseconds
-	Events         api.EventMask `json:"events"`
-	KeepConnected  bool          `json:"keepConnected"`
-}
-
-func (a agreement) String() string {
-	return fmt.Sprintf("socket %s, index %s, deployment %s, events %s and keepConnected=%t", a.Socket, a.Index,
-		cmp.Or(a.Deployment, "unknown"), a.Events.PrettyString(), a.KeepConnected)
-}
-
-// offer is what a waiting process must know.
-type offer struct {
-	Registered bool       `json:"registered"` // the runtime asks the process that has the connection
-	Agreed     *agreement `json:"agreed,omitempty"`
-	Leaves     string     `json:"leaves,omitempty"` // why the process leaves its place
-}
 
 // StateFormat is the format of everything that a process passes to the next one, including the plugin's state. If
 // testdata/state.json changes, here or in the plugin, increase it: a process accepts only its own format.
@@ -164,44 +135,6 @@ func (r *Registration) warnAlone(err error) {
 	r.Log.WithError(err).Warn(what)
 }
 
-// hold allows other processes to wait behind this one.
-func (r *Registration) hold(owner *handover.Owner) {
-	r.mu.Lock()
-	r.owner = owner
-	r.mu.Unlock()
-	go r.offer()
-}
-
-// release passes the lock to a waiting process, since this process is not registered and will not retry for a while.
-func (r *Registration) release(cause error) {
-	r.offering.Lock()
-	defer r.offering.Unlock()
-	r.mu.Lock()
-	owner := r.owner
-	r.owner = nil
-	r.mu.Unlock()
-	r.send(owner, offer{Leaves: cause.Error()})
-	owner.Close()
-}
-
-// offer tells the waiting processes whether the plugin is registered. A hung process takes a second, which delays only
-// the next offer. If several offers are due, each contains the current state.
-func (r *Registration) offer() {
-	r.offering.Lock()
-	defer r.offering.Unlock()
-	r.mu.Lock()
-	owner := r.owner
-	now := offer{Registered: r.current != nil, Agreed: r.agreed}
-	r.mu.Unlock()
-	r.send(owner, now)
-}
-
-func (r *Registration) send(owner *handover.Owner, o offer) {
-	if err := owner.Offer(o); err != nil {
-		r.Log.WithError(err).Warn("cannot notify the processes that wait for the connection")
-	}
-}
-
 // waitBehind waits until the process with the connection passes it to this one. It returns nil without an error if that
 // process ended or released the lock without passing it.
 func (r *Registration) waitBehind(ctx context.Context, waiter *handover.Waiter) (*inheritance, error) {
@@ -306,31 +239,4 @@ func (r *Registration) fits(ctx context.Context, before agreement) error {
 		err = fmt.Errorf("%w: this process has %s, the previous one %s", errUnlike, now, before)
 	}
 	return err
-}
-
-// handOver passes the connection to another process. Nobody may be reading from it. It may take half of the runtime's
-// timeout, so that the next process can still answer the next request in time.
-func (r *Registration) handOver(c *conn) error {
-	plugins, err := r.plugin.State()
-	if err != nil {
-		return err
-	}
-	r.mu.Lock()
-	owner := r.owner
-	s := state{Format: StateFormat, Agreed: *r.agreed, RegisteredAgo: time.Since(r.when), Plugin: plugins}
-	r.mu.Unlock()
-	text, err := json.Marshal(s)
-	if err != nil {
-		return err
-	}
-	if owner != nil {
-		r.offering.Lock() // the state comes after the last offer
-		defer r.offering.Unlock()
-		return owner.Give(c.UnixConn, text, r.endWithin()/2)
-	}
-	if err := handover.Store(c.UnixConn, text); err != nil {
-		return err
-	}
-	c.delivered() // systemd ends the connection with this process where the service is stopped
-	return nil
 }

@@ -1,0 +1,174 @@
+// Copyright The rdma-spec Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package configure
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os/signal"
+	"slices"
+	"strings"
+	"syscall"
+
+	"github.com/spf13/cobra"
+
+	"github.com/rdma-spec/rdma-spec/cmd/internal/cli"
+	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/configure/change"
+	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/configure/editor"
+	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/node/record"
+)
+
+// configured is what a subcommand plans.
+type configured struct {
+	goals   []record.Goal // the first one's feature is the plan's
+	plan    change.Plan
+	unit    string                                // to restart
+	check   func() error                          // of the files as they are on the node; nil for none
+	next    []string                              // what to do next, whether or not the daemon is restarted
+	restart []string                              // what to do next without --restart
+	report  func(w io.Writer, changed bool) error // prints more for people; nil for nothing
+}
+
+// result is what a call has done, for programs.
+type result struct {
+	cli.Meta
+	Changed bool     `json:"changed"`        // with --dry-run: would be
+	Files   []string `json:"files"`          // that are changed
+	Next    []string `json:"next,omitempty"` // what to do next
+	Left    []string `json:"left,omitempty"` // why files are not restored
+	removed []string // of the files
+}
+
+// print prints a result: what is done to each file, or the diff of --dry-run.
+func (o *Options) print(cmd *cobra.Command, r result, done, diff, nothing string) error {
+	r.Meta = cli.Result("Configure")
+	r.Changed = len(r.Files) > 0
+	r.Files = append([]string{}, r.Files...)
+	if o.format == cli.FormatJSON {
+		return cli.WriteStructured(cmd.OutOrStdout(), o.format, r)
+	}
+	text := ""
+	switch {
+	case o.dryRun:
+		text = diff
+		r.Next = nil
+	case !r.Changed:
+		text = nothing
+		r.Next = nil
+	default:
+		for _, path := range r.Files {
+			if slices.Contains(r.removed, path) {
+				text += "removed " + path + "\n"
+			} else {
+				text += done + " " + path + "\n"
+			}
+		}
+	}
+	_, err := io.WriteString(cmd.OutOrStdout(), text)
+	for _, line := range r.Next {
+		fmt.Fprintln(cmd.ErrOrStderr(), "rdma-spec: next:", line)
+	}
+	return err
+}
+
+// open opens the ledger, for reading with --dry-run.
+func (o *Options) open() (*change.Ledger, error) {
+	if o.dryRun {
+		return change.Read(o.Root)
+	}
+	return change.Open(o.Root)
+}
+
+// carryOut makes a plan, and prints or carries it out. No other configure plans or changes anything meanwhile.
+func (o *Options) carryOut(cmd *cobra.Command, plan func() (configured, error)) error {
+	ledger, err := o.open()
+	if err != nil {
+		return err
+	}
+	defer ledger.Close()
+	o.ledger = ledger
+	c, err := plan()
+	if byHand := new(editor.ByHand); errors.As(err, &byHand) && o.format != cli.FormatJSON {
+		if _, err := io.WriteString(cmd.OutOrStdout(), byHand.Steps); err != nil {
+			return err
+		}
+	}
+	if err != nil {
+		return err
+	}
+	sayLinked(cmd.ErrOrStderr(), c.plan.Changed())
+	o.sayReload(cmd.ErrOrStderr(), c.plan.Changed())
+	var r result
+	for _, f := range c.plan.Changed() {
+		r.Files = append(r.Files, f.Path)
+		if f.Content == nil {
+			r.removed = append(r.removed, f.Path)
+		}
+	}
+	changed := len(r.Files) > 0
+	switch {
+	case changed && !o.dryRun:
+		if err := o.withRestart(cmd.Context(), c.unit, c.check,
+			func(check func() error) error { return ledger.Apply(c.plan, check, c.goals...) }); err != nil {
+			return o.immutable(err, c.plan)
+		}
+	case !o.dryRun:
+		if o.Restart {
+			notRestarted(cmd.ErrOrStderr(), c.restart)
+		}
+		if err := ledger.Apply(c.plan, nil, c.goals...); err != nil {
+			return err
+		}
+	}
+	r.Next = c.next
+	if !o.Restart {
+		r.Next = append(r.Next, c.restart...)
+	}
+	err = o.print(cmd, r, "wrote", c.plan.Diff(), features(c.goals)+": nothing to change\n")
+	if err == nil && c.report != nil && !o.dryRun && o.format != cli.FormatJSON {
+		return c.report(cmd.OutOrStdout(), changed)
+	}
+	return err
+}
+
+// withRestart makes a change that ends with a check and, where the flag says so, with a restart. A signal ends that,
+// and the files are restored.
+func (o *Options) withRestart(ctx context.Context, unit string, check func() error,
+	makeChange func(check func() error) error) error {
+	if !o.Restart {
+		return makeChange(check)
+	}
+	if unit == "" {
+		return errUnitUnknown
+	}
+	ctx, stop := signal.NotifyContext(ctx, syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP)
+	defer stop()
+	restart := o.Restarts(unit)
+	if err := restart.Prepare(ctx); err != nil {
+		return err
+	}
+	err := makeChange(func() error {
+		if check != nil {
+			if err := check(); err != nil {
+				return err
+			}
+		}
+		return restart.Do(ctx)
+	})
+	if err != nil {
+		return restart.Undone(context.WithoutCancel(ctx), err)
+	}
+	return nil
+}
+
+// features names the features of goals.
+func features(goals []record.Goal) string {
+	var names []string
+	for _, g := range goals {
+		names = append(names, g.Feature)
+	}
+	return strings.Join(names, " and ")
+}

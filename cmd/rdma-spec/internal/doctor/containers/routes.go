@@ -1,0 +1,103 @@
+// Copyright The rdma-spec Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package containers
+
+import (
+	"fmt"
+	"maps"
+	"net/netip"
+	"slices"
+	"strings"
+
+	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/doctor"
+	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/node"
+	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/node/process"
+)
+
+// containerRoutes looks at the routes of containers with several rails: those in one subnet, and subnets that no route
+// joins. What is true of the node's own network is said once. Tables of policy routing can send everything the right
+// way, so beside them nothing is known.
+func containerRoutes(v *doctor.View) []doctor.Finding {
+	said := map[string]bool{}
+	return eachContainer(func(v *doctor.View, c node.Container) []doctor.Finding {
+		return slices.DeleteFunc(routesOf(v, c), func(f doctor.Finding) bool {
+			before := said[f.Object]
+			said[f.Object] = true
+			return before
+		})
+	})(v)
+}
+
+func routesOf(v *doctor.View, c node.Container) (found []doctor.Finding) {
+	if c.PolicyRouting {
+		return nil
+	}
+	object := containerObject(c)
+	if !c.OwnNetwork {
+		object = "the node's network"
+	}
+	bySubnet := map[netip.Prefix][]rail{}
+	joined := 0
+	for _, r := range rails(v, c) {
+		if r.subnet.IsValid() {
+			bySubnet[r.subnet] = append(bySubnet[r.subnet], r)
+		}
+	}
+	subnets := slices.SortedFunc(maps.Keys(bySubnet), func(a, b netip.Prefix) int { return a.Addr().Compare(b.Addr()) })
+	var isolated []string
+	for _, subnet := range subnets {
+		links := slices.DeleteFunc(slices.Clone(c.Links),
+			func(l process.Link) bool { return !slices.Contains(l.Subnets, subnet) })
+		if slices.ContainsFunc(links, func(l process.Link) bool { return l.Gateway }) {
+			joined++
+		} else {
+			isolated = append(isolated, links[0].Name)
+		}
+		if len(bySubnet[subnet]) > 1 && len(links) > 1 {
+			found = append(found, sharedSubnet(c, subnet, object, bySubnet[subnet], links))
+		}
+	}
+	switch {
+	case len(subnets) < 2 || len(isolated) == 0:
+	case joined == 0:
+		found = append(found, doctor.Told(object, "Its rails (%s) have no route to each other. This is correct if each "+
+			"rail is meant to reach only the same rail on other nodes. In that case, set NCCL_CROSS_NIC=0 for NCCL, or "+
+			"enable PXN for RCCL. Otherwise, each rail needs a gateway.",
+			strings.Join(isolated, ", ")))
+	default:
+		found = append(found, doctor.Told(object, "Its interface %s has no gateway, but others have one. This interface "+
+			"reaches only its own subnet.", strings.Join(isolated, ", ")))
+	}
+	return found
+}
+
+// sharedSubnet is about rails in one subnet. With a strict filter, the kernel drops what reaches the interface that it
+// does not answer by, whichever has which address.
+func sharedSubnet(c node.Container, subnet netip.Prefix, object string, all []rail,
+	links []process.Link) doctor.Finding {
+	object += " HCA " + all[0].hca.Name // addresses differ in an anonymous archive
+	var hcas, names []string
+	for _, r := range all {
+		hcas = append(hcas, r.hca.Name)
+	}
+	for _, l := range links {
+		names = append(names, l.Name)
+	}
+	of := fmt.Sprintf("The interfaces %s of HCAs %s are in one subnet, %s", strings.Join(names, ", "),
+		strings.Join(hcas, ", "), subnet)
+	// IPv6 has no such filter.
+	if subnet.Addr().Is6() || slices.ContainsFunc(links, func(l process.Link) bool { return !l.Strict }) {
+		return doctor.Told(object, "%s. The kernel answers through only one of them.", of)
+	}
+	text := of + ", and rp_filter is strict. The kernel drops packets that arrive at the other interfaces."
+	if c.AllDevices { // it holds HCAs that are not meant for it
+		return doctor.Unsure(object, text)
+	}
+	where := "in the pod's networks (CNI plugins tuning and sbr), and recreate the pod"
+	if !c.OwnNetwork {
+		where = "on the node"
+	}
+	return doctor.Fault(object, text, "Set rp_filter to 2, and add a routing rule for each interface "+where+
+		". Or give each interface its own subnet, with a gateway to the other subnets")
+}

@@ -1,0 +1,89 @@
+// Copyright The rdma-spec Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package node
+
+import (
+	"fmt"
+	"path"
+	"slices"
+
+	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/node/process"
+	"github.com/rdma-spec/rdma-spec/plugin/policy"
+	"github.com/rdma-spec/rdma-spec/spec/hca"
+)
+
+// afterNRI looks again at a container that may have HCAs from NVIDIA's container runtime, with the devices that its
+// process has. If only they make it an RDMA container, the plugin did not see that, and the policy gives nothing.
+func (s *surveyor) afterNRI(l Listed, r Container, counts bool, inside process.Inside) (Container, bool) {
+	if len(inside.HostPaths) > 0 {
+		return r, counts // a mount, which does not let it open them
+	}
+	l.Devices = slices.Clip(l.Devices)
+	for _, n := range inside.Devices {
+		l.Devices = append(l.Devices, policy.Device{Type: "c", Major: int64(n.Major), Minor: int64(n.Minor)})
+	}
+	again, seen := s.look(l)
+	if counts || !seen {
+		r.HCAs = again.HCAs
+		return r, counts
+	}
+	again.RDMA = false
+	again.Signal = policy.SignalNone
+	again.Evidence = ""
+	again.Rule = ""
+	again.Wanted = nil
+	again.State = StateUnseen
+	again.Fix.Text = fmt.Sprintf("list its runtime handler %q in optIn.mofedRuntimeHandlers, and recreate the pod",
+		l.RuntimeHandler)
+	again.Problems = []string{"NVIDIA's container runtime added its HCAs after the NRI plugins ran " +
+		"(" + policy.MOFEDVariable +
+		"enabled), so the plugin did not see them: " + again.Fix.Text}
+	return again, true
+}
+
+// hcas finds the HCAs whose verbs devices a container holds.
+func (s *surveyor) hcas(r *Container, c policy.Container) {
+	node, err := s.listed()
+	if err != nil {
+		s.note(err.Error())
+		return
+	}
+	r.AllDevices = c.AllDevices
+	holds := func(verbs hca.Device) bool {
+		return slices.ContainsFunc(c.Devices, func(d policy.Device) bool {
+			return (d.Type == "c" || d.Type == "u") && d.Major == int64(verbs.Major) && d.Minor == int64(verbs.Minor)
+		})
+	}
+	for _, h := range node.HCAs {
+		if verbs, ok := h.Verbs(); ok && (holds(verbs) || r.AllDevices) {
+			r.HCAs = append(r.HCAs, h.Name)
+		}
+	}
+	for _, d := range node.Elsewhere {
+		if d.Kind.Verbs() && holds(d) {
+			r.HCAs = append(r.HCAs, d.HCA)
+		}
+	}
+}
+
+// stale says what became of a container's verbs devices whose HCA has another number now, as after its driver was bound
+// again: libraries look for the number that sysfs has.
+func (s *surveyor) stale(c policy.Container) (all []string) {
+	node, err := s.listed()
+	if err != nil || c.AllDevices {
+		return nil // hcas notes the error
+	}
+	for _, d := range c.Devices {
+		number := hca.Number{Major: uint32(d.Major), Minor: uint32(d.Minor)} // as the kernel has them
+		is, known := node.Lookup(number)
+		switch {
+		case !process.IsVerbs(d.Path) || d.Type != "c" && d.Type != "u":
+		case !known:
+			all = append(all, fmt.Sprintf("%s is %s, which no longer belongs to an HCA", d.Path, number))
+		case path.Base(is.Path) != path.Base(d.Path):
+			all = append(all, fmt.Sprintf("%s is %s, which is now %s of HCA %s", d.Path, number, path.Base(is.Path), is.HCA))
+		}
+	}
+	return all
+}

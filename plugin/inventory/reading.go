@@ -1,0 +1,243 @@
+// Copyright The rdma-spec Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package inventory
+
+import (
+	"maps"
+	"reflect"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/sirupsen/logrus"
+	"golang.org/x/sync/errgroup"
+
+	"github.com/rdma-spec/rdma-spec/spec/hca"
+)
+
+// readAll reads the node. It reads what is wanted first, so that nobody waits for the rest. It waits for each HCA for
+// readTimeout at most. It does not ask an HCA again before the HCA has responded.
+func (i *Inventory) readAll() {
+	i.prove()
+	select {
+	case <-i.requests: // this reading serves the request
+	default:
+	}
+	s := snapshot{reading: i.readings.Add(1), want: i.want.Load(), stamp: hca.DevicesChanged(i.root)}
+	node, changed, err := i.list()
+	s.node = node
+	s.err = err
+	if err != nil {
+		i.notListed(s)
+		return
+	}
+	wanted, rest := i.relist(s, changed)
+	i.ask(wanted)
+	if len(rest) > 0 {
+		i.ask(rest)
+	}
+}
+
+// ask reads the parts of HCAs, and publishes what is known then.
+func (i *Inventory) ask(hcas []*known) {
+	var reads errgroup.Group
+	reads.SetLimit(parallelReads)
+	for _, k := range hcas {
+		listed := k.listed
+		parts := k.parts
+		reads.Go(func() error {
+			responded := make(chan struct{})
+			go func() {
+				defer close(responded)
+				i.keepResponse(k, i.read(listed, parts), parts)
+			}()
+			select {
+			case <-responded:
+			case <-time.After(readTimeout):
+			}
+			return nil
+		})
+	}
+	_ = reads.Wait()
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	for _, k := range hcas {
+		if k.outstanding && !k.late {
+			k.late = true
+			time.AfterFunc(silentAfter, i.logSilent)
+		}
+	}
+	i.publish()
+}
+
+// notListed logs why the HCAs cannot be listed. It keeps what was known.
+func (i *Inventory) notListed(s snapshot) {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	if i.failed != s.err.Error() {
+		i.log.Errorf("cannot list the HCAs of this node: %v", s.err)
+	}
+	i.failed = s.err.Error()
+	if last := i.latest.Load(); last.err != nil || last.want != s.want {
+		i.put(&s)
+	}
+}
+
+// relist keeps the list of HCAs, which may have changed, and returns the HCAs to read: the wanted ones, and the other
+// physical functions. It leaves out those with an outstanding read. If another HCA has the name of one that is gone,
+// relist forgets what was known.
+func (i *Inventory) relist(s snapshot, changed bool) (wanted, rest []*known) {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	s.names = i.listed.names
+	if changed || i.listed.want != s.want {
+		s.names = names(s.node.HCAs)
+		i.unpublished = true
+	}
+	read := make(map[string]bool, len(i.known))
+	for n := range s.node.HCAs {
+		h := &s.node.HCAs[n]
+		parts := hca.Parts{Devices: s.names[h.Bus()] == ""}
+		list := &rest // they are read for the names of their devices
+		if s.want.hcas(h) {
+			parts = s.want.parts
+			list = &wanted
+			parts.Devices = true
+		} else if !physical(h) {
+			continue
+		}
+		read[h.Name] = true
+		k := i.known[h.Name]
+		if k == nil || k.listed.Place != h.Place {
+			k = &known{}
+			i.known[h.Name] = k
+		}
+		if k.hca.Name == "" || k.parts != parts {
+			k.listed = *h
+			k.hca = *h
+			k.parts = parts
+			k.responded = time.Now()
+			k.hca.Unread = neverResponded
+			i.unpublished = true
+		}
+		if !k.outstanding { // guard: one read outstanding
+			k.outstanding = true
+			*list = append(*list, k)
+		}
+	}
+	maps.DeleteFunc(i.known, func(name string, k *known) bool { return !read[name] && !k.outstanding })
+	i.listed = s
+	i.failed = ""
+	return wanted, rest
+}
+
+// names returns the names of HCAs by their bus, "" if several share a bus.
+func names(hcas []hca.HCA) map[string]string {
+	all := make(map[string]string, len(hcas))
+	for n := range hcas {
+		name := hcas[n].Name
+		if _, shared := all[hcas[n].Bus()]; shared {
+			name = ""
+		}
+		all[hcas[n].Bus()] = name
+	}
+	return all
+}
+
+// physical reports whether an HCA is a physical function. The ports of other functions can belong to pods.
+func physical(h *hca.HCA) bool {
+	return h.Function != hca.FunctionVirtual && h.Function != hca.FunctionScalable
+}
+
+// keepResponse keeps what was read of an HCA, unless another HCA has its name by now, or other parts are wanted. If an
+// HCA responds with an error for a port, for example while its firmware recovers, its last good response is kept:
+// otherwise a container that requests all HCAs would get one less.
+func (i *Inventory) keepResponse(k *known, h hca.HCA, parts hca.Parts) {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	late := k.late
+	logged := k.logged
+	k.outstanding = false
+	k.late = false
+	k.logged = false
+	if h.Place != k.listed.Place || parts != k.parts {
+		return
+	}
+	log := i.log.WithField("hca", h.Name)
+	if portUnread(h) {
+		why := strings.Join(h.Problems, "; ")
+		then := "its last good response is used"
+		if k.hca.Unread != "" {
+			i.unpublished = true
+			k.hca.Unread = "it responds with an error: " + why
+			then = "containers that request all HCAs are refused"
+		}
+		k.logged = true
+		if !logged {
+			log.Warnf("the HCA responds with an error: %s; see the kernel log: %s", then, why)
+		}
+	} else {
+		i.unpublished = i.unpublished || !reflect.DeepEqual(k.hca, h)
+		k.hca = h
+		k.responded = time.Now()
+		if logged {
+			log.Info("the HCA responds again")
+		}
+	}
+	if late {
+		i.publish()
+	}
+}
+
+// portUnread reports whether the state of a port could not be read.
+func portUnread(h hca.HCA) bool {
+	return slices.ContainsFunc(h.Ports, func(p hca.Port) bool { return p.State == "" })
+}
+
+// logSilent logs each HCA that does not respond, once.
+func (i *Inventory) logSilent() {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	for name, k := range i.known {
+		if !k.late || k.logged || time.Since(k.responded) < silentAfter {
+			continue
+		}
+		k.logged = true
+		log := i.log.WithFields(logrus.Fields{"hca": name, "age": time.Since(k.responded).Round(time.Millisecond)})
+		if k.hca.Unread == "" {
+			log.Warn("the HCA does not respond: its last response is used; see the kernel log")
+		} else {
+			log.Warn("the HCA has never responded: containers that request all HCAs are refused; see the kernel log")
+		}
+	}
+}
+
+// publish makes HCAs return what is known now.
+func (i *Inventory) publish() {
+	s := i.listed
+	node := *i.listed.node
+	last := i.latest.Load()
+	if i.unpublished || last.err != nil {
+		node.HCAs = slices.Clone(node.HCAs)
+		for n := range node.HCAs {
+			h := &node.HCAs[n]
+			if k := i.known[h.Name]; k != nil && k.listed.Place == h.Place {
+				*h = k.hca
+			} else {
+				h.Unread = notWanted
+			}
+		}
+	} else {
+		node.HCAs = last.node.HCAs
+	}
+	s.node = &node
+	i.unpublished = false
+	i.put(&s)
+}
+
+// put replaces the latest snapshot, and wakes those that await another one.
+func (i *Inventory) put(s *snapshot) {
+	s.replaced = make(chan struct{})
+	close(i.latest.Swap(s).replaced)
+}

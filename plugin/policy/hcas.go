@@ -1,0 +1,200 @@
+// Copyright The rdma-spec Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package policy
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/rdma-spec/rdma-spec/spec/hca"
+)
+
+// notHeld refuses a container that has verbs devices and requests HCAs other than theirs. It only warns if the
+// annotation requests all HCAs and applies to the whole pod, since it may be meant for other containers.
+func (d *evaluation) notHeld(candidates []*rule) *Refusal {
+	asked := d.request.devices
+	if !asked.given() || asked.all && d.container.Injected {
+		return nil
+	}
+	node, _, refusal := d.inventory(d.facts.HCAs) // also gives devices their HCAs' names
+	switch {
+	case refusal == nil:
+	case asked.all && !d.own:
+		d.warn("the pod's annotation requests devices: all, " +
+			"but the container already has verbs devices, so none are injected")
+		return nil
+	default:
+		return refusal
+	}
+	if !asked.all {
+		return d.namesNotHeld(asked.names)
+	}
+	others := slices.DeleteFunc(slices.Clone(node.HCAs), func(h hca.HCA) bool {
+		return d.holds(h.Name) || !means(candidates, &h)
+	})
+	const ignored = "annotation requests devices: all, " +
+		"but the container already has verbs devices, so those of %s are not injected: "
+	switch {
+	case len(others) == 0:
+		return nil
+	case d.own: // guard: all-not-held
+		return refuse(CauseCeiling, "the "+ignored+
+			"remove devices from the annotation, or request those HCAs from their device plugin", shortList(others, nameOf))
+	}
+	d.warn("the pod's "+ignored+
+		"request devices only for the containers that need them, with annotation "+AnnotationKey+"/container.NAME",
+		shortList(others, nameOf))
+	return nil
+}
+
+// means reports whether a request for all HCAs includes an HCA, whether or not the HCA has a fault. An HCA that was not
+// read, since the policy does not inject it, may be active. The devices of an HCA that was read are not.
+func means(candidates []*rule, h *hca.HCA) bool {
+	if h.Unread != "" {
+		return all(candidates, func(s Selectors) bool { return s.name(h) })
+	}
+	return h.ForPrograms() && all(candidates, func(s Selectors) bool { return s.passes(h, hca.Port.Active) })
+}
+
+func (d *evaluation) namesNotHeld(names []string) *Refusal {
+	for _, name := range names {
+		if !d.holds(name) { // guard: not-held
+			return refuse(CauseCeiling,
+				"the annotation requests HCA %s, "+
+					"but the container already has other verbs devices, so none are injected: "+
+					"remove devices from the annotation, or request that HCA from its device plugin", quoted(name))
+		}
+	}
+	return nil
+}
+
+// holds reports whether the container has a device with which programs use the HCA of this name.
+func (d *evaluation) holds(name string) bool {
+	return slices.ContainsFunc(d.container.Devices, func(held Device) bool {
+		if !isCharacter(held) {
+			return false
+		}
+		dev, verbs, err := d.facts.Verbs(held.number())
+		return err == nil && verbs && dev.HCA == name
+	})
+}
+
+// chooseHCAs returns the HCAs whose devices are injected. There is at least one, unless it is unknown which candidate
+// applies and nothing was requested.
+func (d *evaluation) chooseHCAs(node *hca.Inventory, candidates []*rule) (chosen []hca.HCA, refusal *Refusal) {
+	names := d.request.devices.names
+	if len(names) > 0 {
+		chosen, refusal = d.namedHCAs(node, candidates, names)
+	} else {
+		chosen, refusal = d.allHCAs(node, candidates)
+	}
+	parents := map[string]bool{}
+	for i := range node.HCAs {
+		if h := &node.HCAs[i]; h.PCI != h.Parent { // a scalable function has the PCI address of its parent
+			parents[h.Parent] = true
+		}
+	}
+	var physical, down []hca.HCA
+	for _, h := range chosen {
+		if h.PCI != "" && parents[h.PCI] {
+			physical = append(physical, h)
+		}
+		if !h.Active() {
+			down = append(down, h)
+		}
+	}
+	if len(physical) > 0 {
+		d.warn("the container gets physical functions whose virtual or scalable functions may belong to other pods: %s",
+			shortList(physical, nameOf))
+	}
+	if len(down) > 0 {
+		d.warn("the container requests HCAs that have no ACTIVE port; they are injected: %s", shortList(down, nameOf))
+	}
+	return chosen, refusal
+}
+
+// allHCAs returns every HCA for RDMA that all candidates' selectors match and that has an ACTIVE port.
+func (d *evaluation) allHCAs(node *hca.Inventory, candidates []*rule) ([]hca.HCA, *Refusal) {
+	var chosen []hca.HCA
+	var broken, left []string
+	for i := range node.HCAs {
+		h := &node.HCAs[i]
+		unknown := h.Unknown(managed(candidates))
+		switch {
+		case unknown != nil && all(candidates, func(s Selectors) bool { return s.name(h) }): // guard: unread
+			return nil, refuse(CauseHCA, "rule %[2]q selects HCA %[1]s by name, but the HCA cannot be read: %[3]s: "+
+				"request other HCAs in the annotation, or run rdma-spec devices on the node",
+				h.Name, d.Rule, oneLine(unknown.Error()))
+		case !all(candidates, func(s Selectors) bool { return s.passes(h, hca.Port.Active) }): // guard: selectors
+			if all(candidates, func(s Selectors) bool { return s.passes(h, anyPort) }) {
+				left = append(left, withState(*h))
+			}
+		case problem(h, candidates) != "": // guard: broken-hca
+			broken = append(broken, fmt.Sprintf("%s (%s)", h.Name, problem(h, candidates)))
+		case !h.ForPrograms():
+			left = append(left, withState(*h))
+		default:
+			chosen = append(chosen, *h)
+		}
+	}
+	d.LeftOut = slices.Concat(broken, left)
+	switch {
+	case len(chosen) == 0 && len(candidates) > 1 && !d.request.devices.given(): // a candidate alone never causes a refusal
+		return nil, nil
+	case len(chosen) == 0 && len(broken) > 0:
+		return nil, refuse(CauseHCA, "no HCA of this node can be injected; left out: %s: "+
+			"run rdma-spec devices on the node", shortList(broken, itself))
+	case len(chosen) == 0:
+		return nil, refuse(CauseHCA, "no HCA of this node can be injected: "+
+			"rule %q needs one that its selectors match and that has an ACTIVE port; the node has %s: "+
+			"choose another node, or bring a port up", d.Rule, inventory(node))
+	case len(broken) > 0:
+		d.warn("HCAs are left out: %s", shortList(broken, itself))
+	}
+	return chosen, nil
+}
+
+func (d *evaluation) namedHCAs(node *hca.Inventory, candidates []*rule, names []string) ([]hca.HCA, *Refusal) {
+	var chosen []hca.HCA
+	for _, name := range names {
+		h, found := node.Find(name)
+		switch {
+		case slices.ContainsFunc(chosen, func(other hca.HCA) bool { return other.Name == name }): // guard: hca-twice
+			continue
+		case !found: // guard: hca-found
+			return nil, refuse(CauseNoSuchHCA, "the annotation requests HCA %s, which this node does not have: it has %s",
+				quoted(name), inventory(node))
+		case all(candidates, func(s Selectors) bool { return s.name(&h) }) && problem(&h, candidates) != "": // guard: named-broken-hca
+			return nil, refuse(CauseHCA, "the annotation requests HCA %s, which cannot be injected: %s: request another HCA",
+				quoted(name), problem(&h, candidates))
+		case !all(candidates, func(s Selectors) bool { return s.passes(&h, anyPort) }): // guard: named-selectors
+			return nil, refuse(CauseCeiling, "the annotation requests HCA %s, which the selectors of %s exclude: "+
+				"request another HCA, or devices: all", quoted(name), d.ruleNames(candidates))
+		}
+		chosen = append(chosen, h)
+	}
+	return chosen, nil
+}
+
+// all reports whether a condition is true for every candidate's selectors.
+func all(candidates []*rule, condition func(Selectors) bool) bool {
+	return !slices.ContainsFunc(candidates, func(r *rule) bool { return !condition(r.selectors) }) // guard: least-selectors, else condition(candidates[len(candidates)-1].selectors)
+}
+
+func nameOf(h hca.HCA) string { return h.Name }
+
+func itself(s string) string { return s }
+
+// managed reports whether every candidate grants the management devices.
+func managed(candidates []*rule) bool {
+	return all(candidates, func(s Selectors) bool { return s.Management }) // guard: management, else func([]*rule, func(Selectors) bool) bool { return true }
+}
+
+// problem returns why an HCA cannot be injected; "" if it can.
+func problem(h *hca.HCA, candidates []*rule) string {
+	if _, err := h.Usable(managed(candidates)); err != nil {
+		return oneLine(err.Error())
+	}
+	return ""
+}
