@@ -36,9 +36,10 @@ var modules = []string{".", "deploy/release"}
 
 // tested is a package whose tests have golden files.
 type tested struct {
-	module string   // the directory of its module
-	dir    string   // its own
-	uses   []string // the directories of the project's packages that it is built from, its own and its tests' among them
+	module  string   // the directory of its module
+	dir     string   // its own
+	uses    []string // the directories of the project's packages that it is built from, its own and its tests' among them
+	helpers []string // those of uses that import golden, or one that does
 }
 
 func main() {
@@ -90,9 +91,12 @@ func runTests(changed []string, generated bool) (failed, err error) {
 			if !p.affected(changed, generated) {
 				continue
 			}
-			names, err := goldenTests(p.dir)
+			names, err := p.goldenTests()
 			if err != nil {
 				return nil, err
+			}
+			if len(names) == 0 {
+				continue // it calls other functions of a helper
 			}
 			dirs = append(dirs, below(module, p.dir))
 			tests = append(tests, names...)
@@ -141,45 +145,55 @@ func written(before, after map[string]string) (files []string) {
 	return files
 }
 
-// withGoldenFiles returns the packages of a module whose tests have golden files.
+// withGoldenFiles returns the packages of a module whose tests can have golden files: golden is in the tests' program,
+// whichever package imports it.
 func withGoldenFiles(module string) ([]tested, error) {
-	imports, err := output(module, "go", "list", "-f", `{{.ImportPath}} {{join .TestImports " "}} {{join .XTestImports " "}}`, "./...")
+	built, err := output(module, "go", "list", "-test", "-deps", "-f", `{{.ImportPath}} {{join .Deps " "}}`, "./...")
 	if err != nil {
 		return nil, err
 	}
-	var names []string
-	for line := range strings.Lines(imports) {
-		if words := strings.Fields(line); slices.Contains(words[1:], golden) {
-			names = append(names, words[0])
-		}
-	}
-	if len(names) == 0 {
+	packages := testedOf(module, built)
+	if len(packages) == 0 {
 		return nil, fmt.Errorf("%s: no test has golden files", module)
 	}
-	built, err := output(module, "go", append([]string{"list", "-test", "-f", `{{.ImportPath}} {{join .Deps " "}}`}, names...)...)
-	if err != nil {
-		return nil, err
-	}
-	return testedOf(module, built), nil
+	return packages, nil
 }
 
-// testedOf reads lines of a package and of what it is built from. The program of the package's tests ends in .test.
+// testedOf reads lines of a package and of what it is built from. The program of the package's tests ends in .test. A
+// package that is built anew for such a program has the program's name behind its own, in brackets.
 func testedOf(module, lines string) (packages []tested) {
+	var helpers []string
 	for line := range strings.Lines(lines) {
 		words := strings.Fields(line)
-		name, isTest := strings.CutSuffix(words[0], ".test")
-		if !isTest {
+		dir, ours := strings.CutPrefix(words[0], project+"/")
+		if !ours || !slices.Contains(words[1:], golden) {
 			continue
 		}
-		p := tested{module: module, dir: strings.TrimPrefix(name, project+"/")}
-		for _, word := range words[1:] {
-			if dir, ours := strings.CutPrefix(word, project+"/"); ours {
-				p.uses = append(p.uses, dir)
+		if name, isTest := strings.CutSuffix(dir, ".test"); isTest {
+			packages = append(packages, tested{module: module, dir: name, uses: oursOf(words[1:])})
+		} else if !strings.HasPrefix(words[1], "[") {
+			helpers = append(helpers, dir)
+		}
+	}
+	for i := range packages {
+		p := &packages[i]
+		for _, dir := range p.uses {
+			if slices.Contains(helpers, dir) {
+				p.helpers = append(p.helpers, dir)
 			}
 		}
-		packages = append(packages, p)
 	}
 	return packages
+}
+
+// oursOf returns the directories of the project's packages.
+func oursOf(packages []string) (dirs []string) {
+	for _, name := range packages {
+		if dir, ours := strings.CutPrefix(name, project+"/"); ours {
+			dirs = append(dirs, dir)
+		}
+	}
+	return dirs
 }
 
 // affected reports whether changes of files may change the package's golden files. A file belongs to the nearest
@@ -224,26 +238,53 @@ func above(file string, tests bool) string {
 	return dir
 }
 
-// goldenTests returns the tests of a directory that reach a golden file, through functions of the directory or by
-// themselves.
-func goldenTests(dir string) ([]string, error) {
-	files, err := filepath.Glob(filepath.Join(dir, "*_test.go"))
+// goldenTests returns the tests of the package that reach a golden file: by themselves, or through functions or variables
+// of the package's tests and of its helpers.
+func (p tested) goldenTests() ([]string, error) {
+	files, err := filepath.Glob(filepath.Join(p.dir, "*_test.go"))
 	if err != nil {
 		return nil, err
 	}
-	uses := map[string][]string{} // the names in each function
+	for _, helper := range p.helpers {
+		sources, err := filepath.Glob(filepath.Join(helper, "*.go"))
+		if err != nil {
+			return nil, err
+		}
+		files = append(files, slices.DeleteFunc(sources, func(file string) bool { return strings.HasSuffix(file, "_test.go") })...)
+	}
+	uses := map[string][]string{} // the names in each function, and in the value of each variable
 	for _, file := range files {
 		parsed, err := parser.ParseFile(token.NewFileSet(), file, nil, parser.SkipObjectResolution)
 		if err != nil {
 			return nil, err
 		}
 		for _, declared := range parsed.Decls {
-			if f, ok := declared.(*ast.FuncDecl); ok && f.Body != nil {
-				uses[f.Name.Name] = append(uses[f.Name.Name], namesIn(f)...)
+			addNames(uses, declared)
+		}
+	}
+	reaching := reach(uses, path.Base(golden))
+	return slices.DeleteFunc(reaching, func(name string) bool { return !strings.HasPrefix(name, "Test") || name == "TestMain" }), nil
+}
+
+// addNames adds the names in what a declaration declares.
+func addNames(uses map[string][]string, declared ast.Decl) {
+	switch declared := declared.(type) {
+	case *ast.FuncDecl:
+		uses[declared.Name.Name] = append(uses[declared.Name.Name], namesIn(declared)...)
+	case *ast.GenDecl:
+		for _, spec := range declared.Specs {
+			if value, ok := spec.(*ast.ValueSpec); ok {
+				for _, name := range value.Names {
+					uses[name.Name] = append(uses[name.Name], namesIn(value)...)
+				}
 			}
 		}
 	}
-	reaching := []string{path.Base(golden)}
+}
+
+// reach returns the names that use a name, or another one that does.
+func reach(uses map[string][]string, name string) []string {
+	reaching := []string{name}
 	for before := 0; before < len(reaching); {
 		before = len(reaching)
 		for name, used := range uses {
@@ -254,7 +295,7 @@ func goldenTests(dir string) ([]string, error) {
 		}
 	}
 	slices.Sort(reaching)
-	return slices.DeleteFunc(reaching, func(name string) bool { return !strings.HasPrefix(name, "Test") || name == "TestMain" }), nil
+	return reaching
 }
 
 func namesIn(node ast.Node) (names []string) {

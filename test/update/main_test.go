@@ -4,19 +4,29 @@
 package main
 
 import (
+	"path/filepath"
 	"slices"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/rdma-spec/rdma-spec/test/testing/repository"
+	"github.com/rdma-spec/rdma-spec/test/testing/scratch"
 )
 
 func TestTestedOf(t *testing.T) {
-	const lines = `github.com/rdma-spec/rdma-spec/spec fmt os
-github.com/rdma-spec/rdma-spec/spec.test fmt github.com/rdma-spec/rdma-spec/spec [github.com/rdma-spec/rdma-spec/spec.test] github.com/rdma-spec/rdma-spec/spec/hca
+	const lines = `fmt errors
+github.com/rdma-spec/rdma-spec/spec fmt os
+github.com/rdma-spec/rdma-spec/spec [github.com/rdma-spec/rdma-spec/spec.test] fmt os github.com/rdma-spec/rdma-spec/test/testing/golden
+github.com/rdma-spec/rdma-spec/spec.test fmt github.com/rdma-spec/rdma-spec/spec [github.com/rdma-spec/rdma-spec/spec.test] github.com/rdma-spec/rdma-spec/test/testing/golden
+github.com/rdma-spec/rdma-spec/clitest fmt github.com/rdma-spec/rdma-spec/test/testing/golden
+github.com/rdma-spec/rdma-spec/config.test github.com/rdma-spec/rdma-spec/clitest github.com/rdma-spec/rdma-spec/spec github.com/rdma-spec/rdma-spec/test/testing/golden
+github.com/rdma-spec/rdma-spec/plugin.test fmt github.com/rdma-spec/rdma-spec/plugin
 `
-	want := []tested{{module: ".", dir: "spec", uses: []string{"spec", "spec/hca"}}}
+	want := []tested{
+		{module: ".", dir: "spec", uses: []string{"spec", "test/testing/golden"}},
+		{module: ".", dir: "config", uses: []string{"clitest", "spec", "test/testing/golden"}, helpers: []string{"clitest"}},
+	}
 	if diff := cmp.Diff(want, testedOf(".", lines), cmp.AllowUnexported(tested{})); diff != "" {
 		t.Error(diff)
 	}
@@ -56,26 +66,51 @@ func TestTested_affected(t *testing.T) {
 	}
 }
 
-// The packages with golden files are found in both modules.
+// TestWithGoldenFiles checks that packages with golden files are found, and those of their tests that have some.
 func TestWithGoldenFiles(t *testing.T) {
 	t.Chdir(repository.Path(t, "."))
 	packages, err := withGoldenFiles(".")
 	if err != nil {
 		t.Fatal(err)
 	}
-	at := slices.IndexFunc(packages, func(p tested) bool { return p.dir == "plugin/policy" })
-	if at < 0 || !slices.Contains(packages[at].uses, "spec/hca") || slices.Contains(packages[at].uses, "cmd/nri-rdma") {
-		t.Errorf("%+v", packages)
+	for _, want := range []struct{ dir, uses, usesNot, test, testNot string }{
+		{"plugin/policy", "spec/hca", "cmd/nri-rdma", "TestConfigIsRefused", "TestLoad"},
+		{"cmd/rdma-spec/internal/doctor/planted", "docs", "cmd/nri-rdma", "TestFaultsPage", "TestFindingsLinkToPages"},
+		// through clitest
+		{"cmd/internal/config", "cmd/internal/clitest", "cmd/nri-rdma", "TestConfig", "TestConfigShowTakesWhatItShows"},
+		{"cmd/rdma-spec", "cmd/internal/clitest", "cmd/nri-rdma", "TestPolicyInForce", "TestVersion"},
+	} {
+		at := slices.IndexFunc(packages, func(p tested) bool { return p.dir == want.dir })
+		if at < 0 {
+			t.Errorf("%s is not found", want.dir)
+			continue
+		}
+		p := packages[at]
+		if !slices.Contains(p.uses, want.uses) || slices.Contains(p.uses, want.usesNot) {
+			t.Errorf("%+v, want %s, and not %s", p, want.uses, want.usesNot)
+		}
+		tests, err := p.goldenTests()
+		if err != nil || !slices.Contains(tests, want.test) || slices.Contains(tests, want.testNot) {
+			t.Errorf("%s: %q, %v, want %s, and not %s", want.dir, tests, err, want.test, want.testNot)
+		}
 	}
 	if got := below("deploy/release", "deploy/release/internal/chart"); got != "./internal/chart" {
 		t.Error(got)
 	}
 }
 
+// TestGoldenTests checks that a test that reaches a golden file through a variable is found.
 func TestGoldenTests(t *testing.T) {
-	got, err := goldenTests(repository.Path(t, "cmd/rdma-spec/internal/doctor/planted"))
-	if err != nil || !slices.Contains(got, "TestFaultsPage") || slices.Contains(got, "TestFindingsLinkToPages") {
-		t.Errorf("%q, %v", got, err)
+	dir := scratch.Dir(t)
+	scratch.File(t, filepath.Join(dir, "a_test.go"), `package a
+var compare = func(t *testing.T) { golden.Compare(t, "a", "b") }
+func TestMain(*testing.M) { compare(nil) }
+func TestOne(t *testing.T) { compare(t) }
+func TestOther(t *testing.T) {}
+`, 0o600)
+	got, err := tested{dir: dir}.goldenTests()
+	if diff := cmp.Diff([]string{"TestOne"}, got); diff != "" || err != nil {
+		t.Errorf("%v, -want +got:\n%s", err, diff)
 	}
 }
 
