@@ -42,7 +42,7 @@ var admissions = []struct {
 
 	{name: "annotated", annotations: annotated{asks: "true"}, adds: insisted},
 	{name: "annotated with YAML", annotations: annotated{asks: "{memlock: 16Gi}"}, adds: insisted},
-	{name: "annotated with what cannot be read", annotations: annotated{asks: "yes"}, adds: insisted},
+	{name: "annotated with what cannot be read", annotations: annotated{asks: "ture"}, adds: insisted},
 	{name: "annotated pod", annotations: annotated{asks + "/pod": "true"}, adds: insisted},
 	{name: "annotated container", annotations: annotated{asks + "/container.main": "true"},
 		adds: insisted},
