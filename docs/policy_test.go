@@ -57,7 +57,7 @@ var refusals = []struct {
 	{name: "more memlock", config: "memlock: 16Gi", annotation: "{memlock: 32Gi}", holds: true},
 	{name: "no memory limit", config: "memlock: memory-limit", holds: true},
 	{name: "no such HCA", config: "inject: {namespaces: [team-a]}", annotation: "{devices: [mlx5_7]}"},
-	{name: "unreadable", annotation: "yes", holds: true},
+	{name: "unreadable", annotation: "ture", holds: true},
 }
 
 // TestRefusalsPage checks the messages of the table. -update writes them.

@@ -75,7 +75,7 @@ func TestAnnotationIsUnderstood(t *testing.T) {
 }
 
 var unreadableAnnotations = []string{
-	"", " \n", "True", "yes", "1", "null", "{}", "true false", "\ufefftrue", "tru\u0435", "true\u0085",
+	"", " \n", "True", "ture", "1", "null", "{}", "true false", "\ufefftrue", "tru\u0435", "true\u0085",
 	"true\x00", "true\u2028",
 	strings.Repeat("x", maxAnnotation+1), strings.Repeat("\u202e", 100),
 	"# a: comment", "---\n# a: comment", "{ } # :", "[memlock: 1Gi]", "true # a: b", "5 # :", "a: b: c", "? a: b",

@@ -59,7 +59,7 @@ func randomPod(r *rand.Rand) modelPod {
 	p.containers[0].init, p.containers[0].sidecar, p.containers[0].ephemeral = false, false, false
 	for range pick(r, 0, 1, 1, 2) {
 		key := "rdma.noderesource.dev" + pick(r, "", "/pod", "/container.c0", "/container.c1")
-		p.annotations[key] = pick(r, "true", "true", "true", "false", "", "yes", "{memlock: 1Gi}", "{memlock: unlimited}",
+		p.annotations[key] = pick(r, "true", "true", "true", "false", "", "ture", "{memlock: 1Gi}", "{memlock: unlimited}",
 			"{memlock: memory-limit}",
 			"{ipcLock: true}", "{ipcLock: false, devices: all}", "{devices: none}", "{devices: [mlx5_0]}",
 			"{devices: [rxe2, nope]}", "{memlock: 100Gi, devices: all}",
