@@ -62,8 +62,7 @@ func New(config Config) (*Policy, error) {
 		r := p.compile(&config.Rules[i], place, &found)
 		if j, twice := named[r.name]; twice {
 			found.at(place+".name", fmt.Errorf("rules[%[2]d] also has the name %[1]q, so logs could not distinguish these "+
-				"rules: "+
-				"rename one of them", r.name, j))
+				"rules: rename one of them", r.name, j))
 		}
 		named[r.name] = i
 		if j := slices.IndexFunc(p.rules, func(earlier rule) bool { return earlier.match.covers(r.match) }); j >= 0 { // guard: rule-shadowed

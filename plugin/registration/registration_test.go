@@ -347,7 +347,7 @@ func TestRun_RuntimeHangsUp(t *testing.T) {
 	r := run(t, &adjuster{}, runtime.Socket, "rdma")
 	await.That(t, await.Timeout, "paused", r.Paused)
 	const says = "not registered: 2 times in a row, the runtime closed the connection before it listed its containers: " +
-		"see its log"
+		"see the runtime's log"
 	if !strings.Contains(r.log.String(), says) {
 		t.Errorf("the log does not say %q:\n%s", says, r.log)
 	}

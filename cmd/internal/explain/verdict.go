@@ -108,8 +108,7 @@ func (e Explainer) Container(pod manifest.Pod, c manifest.Container) (Container,
 
 // noEffect is said of CAP_IPC_LOCK, as privileged containers have it as well, in a user namespace.
 const noEffect = "hostUsers: false: the kernel requires CAP_IPC_LOCK in the initial user namespace, so the " +
-	"capability " +
-	"has no effect here"
+	"capability has no effect here"
 
 // verdict decides about a container, twice where it is open whether verbs devices are injected.
 func (e Explainer) verdict(c manifest.Container) Container {

@@ -241,7 +241,7 @@ func TestAccept_WaiterEnds(t *testing.T) {
 	go func() { given <- owner.Give(connection, json.RawMessage("1"), await.Timeout) }()
 	expectNext(t, waiter, "", "1")
 	waiter.Close()
-	if err := await.Receive(t, await.Timeout, "given", given); err == nil || !strings.Contains(err.Error(), "ended before") {
+	if err := await.Receive(t, await.Timeout, "given", given); err == nil || !strings.Contains(err.Error(), "exited before") {
 		t.Errorf("given: %v", err)
 	}
 	expectLeadsTo(t, connection, runtime)

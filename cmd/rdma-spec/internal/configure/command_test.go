@@ -270,7 +270,7 @@ func TestConfigureRefuses(t *testing.T) {
 		"--all --runtime docker":        {2, "run rdma-spec configure cdi; see"},
 		"--all --runtime crio":          {3, "CRI-O is not installed"},
 		"handler rdma":                  {2, "use either --like RUNTIME or --in-place"},
-		"handler rdma --like nvidia":    {3, `has no handler "nvidia": it has runc`},
+		"handler rdma --like nvidia":    {3, `has no handler "nvidia": its handlers are runc`},
 		"handler Rdma --like runc":      {3, `"Rdma" is not a handler name`},
 		"limits sshd":                   {3, "is not the unit of a container runtime"},
 		"limits --restart":              {2, "--restart restarts daemons on this node"},

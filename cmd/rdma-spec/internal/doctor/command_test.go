@@ -221,7 +221,7 @@ func TestDoctorPrintsTheEntry(t *testing.T) {
 	dir := with.Root(t)
 	got := program.Words("doctor --only port-active --root", dir)
 	if got.Status != 0 || !strings.HasPrefix(got.Stdout, "ignored port-active: HCA mlx5_0 port 1: ") ||
-		!strings.HasSuffix(got.Stdout, " (ignored: say why).\n") {
+		!strings.HasSuffix(got.Stdout, " (ignored: give the reason).\n") {
 		t.Errorf("%+v", got)
 	}
 	// An archive has the entries as well.

@@ -20,7 +20,7 @@ func ignore(findings []Finding, entries []node.Ignored) (unused []node.Ignored) 
 			continue
 		}
 		literally := strings.NewReplacer(`\`, `\\`, "*", `\*`, "?", `\?`, "[", `\[`).Replace(f.Object)
-		f.Entry = node.Ignored{Check: f.Check, Object: literally, Reason: "say why"}.String()
+		f.Entry = node.Ignored{Check: f.Check, Object: literally, Reason: "give the reason"}.String()
 		for n, entry := range entries {
 			if entry.Matches(f.Check, f.Object) {
 				used[n] = true

@@ -80,9 +80,8 @@ func (o generateOptions) changes(text []byte) error {
 	if len(changed) == 0 {
 		return nil
 	}
-	return fmt.Errorf("%s is the base_runtime_spec of %s, so all containers with this spec would change: choose "+
-		"another file, "+
-		"or use --force", o.to, strings.Join(changed, ", "))
+	return fmt.Errorf("%s is the base_runtime_spec of %s, so all containers with this spec would change: choose another "+
+		"file, or use --force", o.to, strings.Join(changed, ", "))
 }
 
 // readOnly says what to do where a file of the node's /etc cannot be written because the node is immutable.

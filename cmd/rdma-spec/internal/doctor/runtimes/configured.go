@@ -54,8 +54,7 @@ func configurationKept(v *doctor.View) []doctor.Finding {
 		for _, h := range answer.SideEffects {
 			if h.Config == r.Config {
 				text := fmt.Sprintf("The lines that rdma-spec configure added to %s change more of the effective configuration "+
-					"than "+
-					"intended: %s.", strings.Join(h.Files, ", "), keys(h.Differs))
+					"than intended: %s.", strings.Join(h.Files, ", "), keys(h.Differs))
 				found = append(found, doctor.Fault(runtimeObject(r), text, allAgain(answer.Features, r, all)).Command())
 			}
 		}

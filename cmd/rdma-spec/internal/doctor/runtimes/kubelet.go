@@ -81,9 +81,8 @@ func kubeletAtRoot(v *doctor.View, k agents.Kubelet) []doctor.Finding {
 	}
 	text := fmt.Sprintf("The kubelet's --root-dir is %s, but %s does not point there.", k.Root, kubeletRoot)
 	fix := fmt.Sprintf("In the chart values of nri-rdma and of the device plugins, set the kubelet's directory to "+
-		"%[1]s. Or, "+
-		"once nothing uses %[2]s, mount the directory there, and add the mount to /etc/fstab: mount --bind %[1]s "+
-		"%[2]s", k.Root, kubeletRoot)
+		"%[1]s. Or, once nothing uses %[2]s, mount the directory there, and add the mount to /etc/fstab: mount --bind "+
+		"%[1]s %[2]s", k.Root, kubeletRoot)
 	return []doctor.Finding{doctor.Fault("kubelet", text, fix)}
 }
 

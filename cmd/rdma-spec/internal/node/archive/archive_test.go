@@ -166,7 +166,7 @@ func TestHostileArchives(t *testing.T) {
 			"not a directory, a regular file, or a link"},
 		"a FIFO": {[]a{{name: "x", kind: tar.TypeFifo}},
 			"not a directory, a regular file, or a link"},
-		"a giant file":           {[]a{{name: "x", kind: tar.TypeReg, size: MaxFile + 1}}, "has more than 33554432 bytes"},
+		"a giant file":           {[]a{{name: "x", kind: tar.TypeReg, size: MaxFile + 1}}, "is larger than 33554432 bytes"},
 		"a file that ends early": {[]a{{name: "x", kind: tar.TypeReg, size: 100}}, "unexpected EOF"},
 		"a long path": {[]a{{name: strings.Repeat("x/", maxPath) + "x", kind: tar.TypeReg}},
 			"has a path of more than 1024 bytes"},
@@ -197,8 +197,8 @@ func TestArchivesAreBounded(t *testing.T) {
 	}
 	for want, entries := range map[string][]Entry{
 		"it has more than 200000 entries":         many,
-		"it has more than 268435456 bytes":        heavy,
-		"has more than 33554432 bytes":            {{Name: "x", Content: make([]byte, MaxFile+1)}},
+		"it is larger than 268435456 bytes":       heavy,
+		"is larger than 33554432 bytes":           {{Name: "x", Content: make([]byte, MaxFile+1)}},
 		"occurs twice":                            {{Name: "x"}, {Name: "x"}},
 		"is not a path inside the support bundle": {{Name: "x/../../y"}},
 	} {
@@ -210,7 +210,7 @@ func TestArchivesAreBounded(t *testing.T) {
 	const limit = 1 << 20
 	padded := append(packed(t, a{name: "x", kind: tar.TypeReg}), make([]byte, limit)...)
 	if err := unpack(compressed(t, padded), scratch.Dir(t), limit); err == nil || !strings.Contains(err.Error(),
-		"it has more than 1048576 bytes") {
+		"it is larger than 1048576 bytes") {
 		t.Errorf("with a mebibyte of zeros: error %v", err)
 	}
 }

@@ -64,8 +64,7 @@ func (d Daemon) Ignored(ctx context.Context, all []File, tree map[string]any) (f
 }
 
 // unknownKey is what the program says of a key of a plugin that it does not know.
-var unknownKey = regexp.MustCompile(`msg="Ignoring unknown key in TOML for plugin".* key=(?:"([^"]+)"|(\S+)) " +
-	"plugin="?([^"\s]+)`)
+var unknownKey = regexp.MustCompile(`msg="Ignoring unknown key in TOML for plugin".* key=(?:"([^"]+)"|(\S+)) plugin="?([^"\s]+)`)
 
 // unknown returns the files with keys of NRI and of handlers that the program does not know, as it says itself on
 // standard error. Keys of other parts are not for RDMA containers.
