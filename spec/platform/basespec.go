@@ -44,7 +44,7 @@ func nodeadm(grant spec.Grant, base []byte) ([]byte, error) {
 	return commented(`EKS AL2023 (nodeadm): memlock for RDMA.
 Add it to the node's user data as a second NodeConfig, after the one that names the cluster.
 It affects every container on the node.
-A list here replaces nodeadm's list, so the entries of nodeadm's list are repeated.
+A list here replaces nodeadm's list, so it repeats nodeadm's entries.
 Unlimited is written as 2^63-1, because nodeadm converts numbers to floating point, which cannot represent 2^64-1.
 `, map[string]any{
 		"apiVersion": "node.eks.aws/v1alpha1",
