@@ -122,7 +122,7 @@ func TestAnnotationTable(t *testing.T) {
 	want := slices.Concat(said.Words(), said.Keys)
 	slices.Sort(want)
 	if diff := cmp.Diff(want, slices.Sorted(maps.Keys(rows))); diff != "" {
-		t.Errorf("docs/pods.md: the rows of the annotation's table (-want +got):\n%s", diff)
+		t.Errorf("docs/pods.md: the annotation's table has one row for each word, and one for each key, want these (-want +got):\n%s", diff)
 	}
 	for _, word := range said.Devices {
 		if !strings.Contains(rows["devices"], "`"+word+"`") {
