@@ -165,7 +165,7 @@ func checkKeys(t *testing.T, config *Config, below string, part, everything refl
 		text := strings.Join(keys, ": {") + ": {a: b}" + strings.Repeat("}", len(keys)-1)
 		if _, err := FromText([]byte(text)); err == nil || !strings.HasPrefix(err.Error(), key) ||
 			strings.HasSuffix(err.Error(), "expected ") {
-			t.Errorf("%s is refused with %v: add its type to the table expected, and a row to badConfigs", text, err)
+			t.Errorf("%s is refused with %v: add its type to expected, in parse.go", text, err)
 		}
 		unset := key == "inject.management" || key == "optIn.deviceAnnotations"
 		if reflect.DeepEqual(value.Interface(), everything.Field(i).Interface()) != unset {
