@@ -57,7 +57,7 @@ func newMetrics() *metrics {
 			"result", "signal"),
 		refusals: counter("refusals_total",
 			"Refused container creations, by reason. The kubelet retries each container until it is created.", "reason"),
-		duration: histogram("request_duration_seconds", "Time to decide about a container."),
+		duration: histogram("request_duration_seconds", "Time taken to decide on a container."),
 		unknown: counter("unknown_resources_total",
 			"Containers that got a reduced grant or none, because the kubelet did not report their resources.",
 		).WithLabelValues(),

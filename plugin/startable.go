@@ -69,8 +69,9 @@ func (p *Plugin) startableBy(runtime int) spec.Limit {
 	}
 	if most.Finite() {
 		p.Log.WithFields(logrus.Fields{"pid": runtime, "most": most.String()}).Warn("the runtime cannot raise limits, " +
-			"because it lacks CAP_SYS_RESOURCE in the node's user namespace, so the policy's memlock is lowered to a value " +
-			"with which containers can start: set LimitMEMLOCK=infinity in its unit, or give it the capability, and restart it")
+			"because it lacks CAP_SYS_RESOURCE in the node's user namespace; the policy's memlock is lowered to a value that " +
+			"lets containers start: set LimitMEMLOCK=infinity in the runtime's unit, or give the runtime the capability, and " +
+			"then restart it")
 	}
 	return most
 }

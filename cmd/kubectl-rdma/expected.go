@@ -108,7 +108,7 @@ func (o *options) noPlugin() error {
 	if o.selector != "" {
 		where += " on a node with " + o.selector
 	}
-	return fmt.Errorf("no pod of the DaemonSet nri-rdma is running in namespace %s: use --namespace or "+
+	return fmt.Errorf("no pod of the nri-rdma DaemonSet is running in namespace %s: use --namespace or "+
 		"--all-namespaces; to install the plugin, see %s", where, docs.Site+"install")
 }
 

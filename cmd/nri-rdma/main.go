@@ -109,8 +109,8 @@ func parseFlags(args []string) (options, error) {
 		"serve /metrics, /healthz, and /readyz at this `ADDR`, such as 127.0.0.1:9797 or unix:/run/nri-rdma.sock; off by "+
 			"default")
 	f.StringVar(&o.metrics, "http-registered", "",
-		"once the plugin is registered, also serve the same paths at this `ADDR`: for an upgrade with host networking, "+
-			"during which both processes run; off by default")
+		"once the plugin is registered, also serve the --http paths at this `ADDR`; for upgrades with host networking, "+
+			"when the old and new processes run at the same time; off by default")
 	f.StringVar(&o.ready, "ready", "", "check whether the nri-rdma process that listens on this Unix `SOCKET` "+
 		"(its --http address) is ready, and exit")
 	f.StringVar(&o.containerd, "containerd-address", "",

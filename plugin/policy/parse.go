@@ -73,7 +73,7 @@ func repairKey(text []byte) error {
 		return nil
 	}
 	return errors.New("repair is not a key of the policy: remove it; to raise the memlock of running containers, " +
-		"enable the service rdma-spec-repair, or set repair.enabled in the chart")
+		"enable the rdma-spec-repair service, or set repair.enabled in the chart")
 }
 
 // Load reads a configuration file and returns its Policy. Every error names the file.

@@ -41,7 +41,7 @@ func Command(checks []doctor.Check) *cobra.Command {
 	o := collectOptions{checks: checks}
 	cmd := &cobra.Command{
 		Use:   "collect",
-		Short: "Write a support bundle of this node",
+		Short: "Write a support bundle for this node",
 		Long: `Write a support bundle, a tar.gz file with the data that devices, status, and doctor read on this
 node: HCAs and PCI devices in sysfs, limits and capabilities of processes, the container runtimes'
 settings that affect RDMA, the kernel log's lines about RDMA, and the responses of the runtimes

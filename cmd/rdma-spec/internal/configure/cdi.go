@@ -61,7 +61,7 @@ set. So the command refuses to run on such a node, unless you set --kubernetes.`
 		if found := kubelet(o.Root); found != "" && !kubernetes {
 			return configured{}, fmt.Errorf("this node has a kubelet (%s), and nvidia-container-runtime takes CDI names "+
 				"from a pod's NVIDIA_VISIBLE_DEVICES, so a pod could set this variable to rdma.noderesource.dev/hca=all to get "+
-				"every HCA without NRI: use the plugin nri-rdma instead, or add --kubernetes", found)
+				"every HCA without NRI: use the nri-rdma plugin instead, or add --kubernetes", found)
 		}
 		return o.cdi(installed)
 	})

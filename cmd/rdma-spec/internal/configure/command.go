@@ -122,8 +122,8 @@ files were changed or, with --dry-run, would be.`,
 }
 
 // withoutKubernetes is what to do on a node that has no kubelet.
-const withoutKubernetes = "without Kubernetes, Docker and Podman do not use NRI plugins: for their containers, run " +
-	"rdma-spec configure cdi"
+const withoutKubernetes = "Docker and Podman do not use NRI plugins when they run without Kubernetes: for their " +
+	"containers, run rdma-spec configure cdi"
 
 // runsKubernetes reports whether a kubelet has ever run on the node: each distribution's has a directory.
 func runsKubernetes(root string) bool {

@@ -198,7 +198,7 @@ func (d *document) edited(after []byte, value any, path ...string) ([]byte, erro
 	want := Clone(d.tree)
 	Put(want, value, path...)
 	if Difference(got, want) != nil {
-		return nil, fmt.Errorf("%s cannot be changed without other keys", join(path))
+		return nil, fmt.Errorf("%s cannot be changed without also changing other keys", join(path))
 	}
 	return after, nil
 }

@@ -31,7 +31,7 @@ func Command() *cobra.Command {
 	var format *cli.FormatFlag
 	cmd := &cobra.Command{
 		Use:   "verify",
-		Short: "Test, inside a container, what an RDMA program needs",
+		Short: "Check, inside a container, that an RDMA program has what it needs",
 		Long: `Test, inside a container, what an RDMA program needs. The command reads the locked-memory limit
 (memlock) and CAP_IPC_LOCK, opens the verbs devices and rdma_cm, finds the GIDs of the
 container's network namespace, and registers memory with each HCA through the kernel's verbs

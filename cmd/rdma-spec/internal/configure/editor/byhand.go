@@ -76,8 +76,8 @@ func (w *writing) where(file containerd.File) string {
 		return fmt.Sprintf("Copy %s to /etc/containerd/config.toml, and add these lines there. Then set "+
 			"CONTAINERD_CONFIG=/etc/containerd/config.toml in a drop-in of containerd's unit.", name)
 	case strings.HasPrefix(name, "/run/"):
-		return fmt.Sprintf("%s is generated at each boot: instead, add these lines, and the rest of its content, to a "+
-			"file under %s that %s imports.", name, filepath.Dir(w.Config), w.Config)
+		return fmt.Sprintf("%s is generated at each boot, so do not edit it: copy its content to a file under %s "+
+			"that %s imports, and add these lines there.", name, filepath.Dir(w.Config), w.Config)
 	case w.Rendered(file):
 		return "Add these lines to " + w.Template + ", which contains the table."
 	}

@@ -59,7 +59,8 @@ func (d Editor) base(ctx context.Context) (b base, err error) {
 	b.tree = b.now
 	if len(d.Without) > 0 {
 		if b.tree, err = d.Effective(ctx, d.Without); err != nil {
-			return b, fmt.Errorf("containerd cannot load %s without %s: %w: correct it first", d.File(), d.Goal.Feature, err)
+			return b, fmt.Errorf("containerd cannot load %s without the settings for %s: %w: correct the error first",
+				d.File(), d.Goal.Feature, err)
 		}
 	}
 	needed := containerd.ServesCRI

@@ -73,7 +73,7 @@ func containerChecks() []doctor.Check {
 		Needs:  []string{"container-ipc-lock", "container-refused"}, Look: eachContainer(containerMemlock),
 	}, {
 		ID: "container-unseen", Family: "containers",
-		Title:  "Containers to which NVIDIA's container runtime added HCAs after the NRI plugins ran can register memory.",
+		Title:  "Containers can register memory even if NVIDIA's container runtime added HCAs after the NRI plugins ran.",
 		Impact: "The plugin cannot see HCAs that are added after it runs, so the container cannot register its memory.",
 		Look:   eachContainer(containerUnseen),
 	}, {

@@ -127,7 +127,7 @@ func starves(v *doctor.View, c node.Container) doctor.Finding {
 			"the policy leaves its memlock unchanged (rule %q), and its runtime does not raise it", c.Rule)
 	case plugin.Installed():
 		return fault("Start nri-rdma (see: rdma-spec doctor --only plugin), and then: rdma-spec repair "+c.PodName(),
-			"it was created while the plugin nri-rdma was not registered")
+			"it was created while the nri-rdma plugin was not registered")
 	case own.Memlock != nil:
 		f := runtimes.LowBaseSpec(r, all, own)
 		f.Object = containerObject(c)

@@ -101,8 +101,9 @@ var troubles = []trouble{
 		`error|fatal error \d+ detected|internal error detected|timeout\. Will cause a leak of a command resource|` +
 		`firmware fatal (condition|reset)`), // the last is Broadcom's
 		"Its firmware failed", 1, nil, func(device string, _ hca.Tools) string {
-			return "Drain the node, install the card's current firmware, and restart the node, which stops all its pods (see: " +
-				"rdma-spec status). If the card fails again, replace it. For the card's messages, see: dmesg | grep " + device
+			return "Drain the node, install the latest firmware for the card, and restart the node, which stops all its pods " +
+				"(see: rdma-spec status). If the card fails again, replace it. For the card's messages, " +
+				"see: dmesg | grep " + device
 		}},
 	{regexp.MustCompile(`(?i)cable error|module .*(high temperature|bad or shorted|power budget exceeded)`),
 		"Its cable or module has an error", 1, plugged, func(_ string, t hca.Tools) string { return ofCable + t.Module }},

@@ -82,7 +82,7 @@ func onlyCMA(v *doctor.View) []doctor.Finding {
 		return []doctor.Finding{doctor.Fault("", fmt.Sprintf("%d MiB are free in CMA, but only %d MiB elsewhere.",
 			area>>10, max(outside, 0)>>10),
 			"sync && echo 3 > /proc/sys/vm/drop_caches && echo 1 > /proc/sys/vm/compact_memory").Disruptive(
-			"programs have to read cached files from the disk again", "free -h")}
+			"programs must then reread cached files from disk", "free -h")}
 	}
 	return nil
 }

@@ -29,11 +29,11 @@ func moduleChecks() []doctor.Check {
 		},
 		Look: unboundCards,
 	}, {
-		ID: "uverbs-module", Family: "modules", Title: "The module ib_uverbs is loaded.",
+		ID: "uverbs-module", Family: "modules", Title: "The ib_uverbs module is loaded.",
 		Impact: "Without ib_uverbs, no program can open an HCA.",
 		Reads:  []string{"sys/class/infiniband_verbs"}, Look: noVerbs,
 	}, {
-		ID: "rdma-cm-module", Family: "modules", Title: "The module rdma_ucm is loaded.",
+		ID: "rdma-cm-module", Family: "modules", Title: "The rdma_ucm module is loaded.",
 		Impact: "Programs that use RDMA_CM, and device plugins, need /dev/infiniband/rdma_cm.",
 		Needs:  []string{"uverbs-module"}, Look: noConnectionManager,
 	}, {
@@ -50,7 +50,7 @@ func noVerbs(v *doctor.View) []doctor.Finding {
 	if there, err := v.Exists("sys/class/infiniband_verbs"); there || err != nil {
 		return nil
 	}
-	return []doctor.Finding{doctor.Fault("", "The module ib_uverbs is not loaded.", load("ib_uverbs")).Command()}
+	return []doctor.Finding{doctor.Fault("", "The ib_uverbs module is not loaded.", load("ib_uverbs")).Command()}
 }
 
 func noConnectionManager(v *doctor.View) []doctor.Finding {
@@ -63,9 +63,9 @@ func noConnectionManager(v *doctor.View) []doctor.Finding {
 	case node.RDMACM != nil || !slices.ContainsFunc(node.HCAs, uses):
 		return nil
 	case !v.UsesRDMA(0):
-		return doctor.Inapplicable("The module rdma_ucm is not loaded, but nothing on this node is known to use RDMA.")
+		return doctor.Inapplicable("The rdma_ucm module is not loaded, but nothing on this node is known to use RDMA.")
 	}
-	return []doctor.Finding{doctor.Fault("", "The module rdma_ucm is not loaded.", load("rdma_ucm")).Command()}
+	return []doctor.Finding{doctor.Fault("", "The rdma_ucm module is not loaded.", load("rdma_ucm")).Command()}
 }
 
 // load returns the command that loads a module now and at each boot.

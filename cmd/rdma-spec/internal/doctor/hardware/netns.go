@@ -40,7 +40,7 @@ func netnsChecks() []doctor.Check {
 func netnsMode(v *doctor.View) []doctor.Finding {
 	mode, err := v.Read("sys/module/ib_core/parameters/netns_mode")
 	if err != nil {
-		return doctor.Inapplicable("The module ib_core is not loaded.")
+		return doctor.Inapplicable("The ib_core module is not loaded.")
 	}
 	cni, err := v.RDMACNI()
 	if err != nil {

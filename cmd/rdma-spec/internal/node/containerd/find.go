@@ -264,9 +264,9 @@ func Choose(found []Daemon, file, root string) (Daemon, error) {
 
 func (d Daemon) usable() (Daemon, error) {
 	if d.Program == nil {
-		return Daemon{}, fmt.Errorf("no containerd binary under %s: %s of %s exists, but the program does not: install "+
+		return Daemon{}, fmt.Errorf("no containerd binary under %s, although %s's configuration file %s exists: install "+
 			"containerd first",
-			d.Root, d.File(), d.Name)
+			d.Root, d.Name, d.File())
 	}
 	return d, nil
 }
