@@ -106,7 +106,7 @@ func (o *options) collect() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "collect NODE --to FILE",
 		Short: "Write a support bundle for a node",
-		Long: `Write a support bundle of a node, as a tar.gz file. rdma-spec doctor, status, and devices can read
+		Long: `Write a support bundle for a node, as a tar.gz file. rdma-spec doctor, status, and devices can read
 the bundle with --root FILE. The command lists the bundle's files on standard error: read the list
 before you send the bundle. Only the file's owner can read it.
 

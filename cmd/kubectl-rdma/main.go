@@ -54,10 +54,9 @@ func (o *options) command() *cobra.Command {
 		Use:   "rdma",
 		Short: "Check RDMA on all nodes of a cluster, and check pod manifests",
 		Long: `Check RDMA on all nodes of a cluster, or on named nodes, and check pod manifests. status,
-doctor, and devices call rdma-spec in the pods of the DaemonSet nri-rdma. Of the nodes that
-the DaemonSet selects or that have an RDMA resource, those that do not respond are listed on
-standard error. resources and why query only the API server. explain and config do not need a
-cluster.
+doctor, and devices call rdma-spec in the pods of the nri-rdma DaemonSet. Nodes that do
+not respond are listed on standard error, if the DaemonSet selects them or if they have an RDMA
+resource. resources and why query only the API server. explain and config do not need a cluster.
 
 repair, collect, and doctor --host create a pod that sees the entire node, run rdma-spec in it,
 and delete the pod.

@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Command rdma-spec is the tool for administrators of RDMA nodes: it sets nodes up, finds what is wrong with them,
-// lists HCAs and running RDMA containers, repairs containers, explains what the plugin nri-rdma does with a pod, and
+// lists HCAs and running RDMA containers, repairs containers, explains what the nri-rdma plugin does with a pod, and
 // writes base specs and CDI files.
 //
 // Results go to stdout, everything else to stderr. The exit status is 0 when all is well, 1 when it found a problem, 2
@@ -57,9 +57,9 @@ func newRootCommand() *cobra.Command {
 	root := &cobra.Command{
 		Use:   "rdma-spec",
 		Short: "Grant RDMA containers memlock, IPC_LOCK, and devices",
-		Long: `rdma-spec configures nodes for RDMA containers, and finds faults on the nodes. It shows the HCAs
-and the RDMA containers of a node, explains what the plugin nri-rdma does with a pod, and writes
-base specs and CDI files for runtimes without NRI.
+		Long: `rdma-spec configures nodes for RDMA containers, and finds faults on the nodes. It shows a
+node's HCAs and RDMA containers, explains what the nri-rdma plugin does with a pod, and writes base
+specs and CDI files for runtimes without NRI.
 
 Exit status: 0 if there is no problem, 1 if rdma-spec found a problem, 2 for a usage error, and 3
 if a check or the requested change was not possible.`,

@@ -32,10 +32,10 @@ func Command() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "verify",
 		Short: "Check, inside a container, that an RDMA program has what it needs",
-		Long: `Test, inside a container, what an RDMA program needs. The command reads the locked-memory limit
-(memlock) and CAP_IPC_LOCK, opens the verbs devices and rdma_cm, finds the GIDs of the
-container's network namespace, and registers memory with each HCA through the kernel's verbs
-interface. It needs no library in the image. It supports the drivers mlx5, mlx4, efa, irdma,
+		Long: `Check, inside a container, that an RDMA program has what it needs. The command reads
+the locked-memory limit (memlock) and CAP_IPC_LOCK, opens the verbs devices and rdma_cm, finds the
+GIDs of the container's network namespace, and registers memory with each HCA through the kernel's
+verbs interface. It needs no library in the image. It supports the drivers mlx5, mlx4, efa, irdma,
 bnxt_re, rxe, and siw. With other drivers, it locks memory instead, which has the same limit.
 
 Each line states a fact. The line begins with FAIL and names the fix if the fact makes RDMA fail.
