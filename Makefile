@@ -192,7 +192,7 @@ site-deps:
 
 # make test runs all tests (FRESH), because its table counts them. Otherwise, tests that passed with the same sources are not rerun. The
 # linter runs go vet.
-GOTEST := go test -vet=off $(if $(SUITE),-v) $(if $(FRESH),-count=1)
+GOTEST := go test -vet=off -timeout 30m $(if $(SUITE),-v) $(if $(FRESH),-count=1)
 
 # These packages call the containerds that are built for the node, if there are any. The other unit tests do not wait for these builds.
 ASKING := ./cmd/rdma-spec/internal/configure/... ./cmd/rdma-spec/internal/node/runtime
