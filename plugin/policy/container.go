@@ -111,6 +111,14 @@ type Facts struct {
 	Memory int64
 }
 
+// ReadNow returns Facts.HCAs of a program that reads the node's HCAs for the decision, so that they are not stale.
+func ReadNow(read func() (*hca.Inventory, error)) func() (node *hca.Inventory, stale bool, err error) {
+	return func() (*hca.Inventory, bool, error) {
+		node, err := read()
+		return node, false, err
+	}
+}
+
 // Signal is why a container is an RDMA container.
 type Signal string
 

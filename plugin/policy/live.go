@@ -34,14 +34,6 @@ func LiveFacts(root string) Facts {
 	}
 }
 
-// ReadNow returns Facts.HCAs of a program that reads the node's HCAs for the decision, so that they are not stale.
-func ReadNow(read func() (*hca.Inventory, error)) func() (node *hca.Inventory, stale bool, err error) {
-	return func() (*hca.Inventory, bool, error) {
-		node, err := read()
-		return node, false, err
-	}
-}
-
 // knownAt returns the HCAs below a root with their addresses and devices; nil if they cannot be listed. It queries no
 // HCA.
 func knownAt(root string, list func() (*hca.Inventory, error)) *hca.Inventory {
