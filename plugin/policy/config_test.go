@@ -142,23 +142,8 @@ func TestConfig_keys(t *testing.T) {
 	all, err := Parse([]byte(everything))
 	must.Succeed(t, err)
 	config := Default()
-	checkKeys(t, &config, "", reflect.ValueOf(&config).Elem(), reflect.ValueOf(all))
-}
-
-// checkKeys checks the keys of a part of a configuration, which is the default one, and of that part of everything.
-func checkKeys(t *testing.T, config *Config, below string, part, everything reflect.Value) {
-	for i := range part.NumField() {
-		field := part.Type().Field(i)
-		key := below + field.Tag.Get("json")
-		value := part.Field(i)
-		switch {
-		case field.Anonymous:
-			checkKeys(t, config, below, value, everything.Field(i))
-			continue
-		case value.Kind() == reflect.Struct:
-			checkKeys(t, config, key+".", value, everything.Field(i))
-			continue
-		case value.Kind() == reflect.Slice && value.IsNil():
+	eachKey("", reflect.ValueOf(&config).Elem(), reflect.ValueOf(all), func(key string, value, everything reflect.Value) {
+		if value.Kind() == reflect.Slice && value.IsNil() {
 			t.Errorf("%s: Default gives it no value: write one, such as an empty list", key)
 		}
 		keys := strings.Split(key, ".")
@@ -168,17 +153,17 @@ func checkKeys(t *testing.T, config *Config, below string, part, everything refl
 			t.Errorf("%s is refused with %v: add its type to expected, in parse.go", text, err)
 		}
 		unset := key == "inject.management" || key == "optIn.deviceAnnotations"
-		if reflect.DeepEqual(value.Interface(), everything.Field(i).Interface()) != unset {
+		if reflect.DeepEqual(value.Interface(), everything.Interface()) != unset {
 			t.Errorf("%s: everything, in this file, has to set it to another value than the default", key)
 		}
 		if list, ok := value.Interface().([]string); ok {
 			value.Set(reflect.ValueOf([]string{"a\x7f b"}))
-			if _, err := New(*config); err == nil {
+			if _, err := New(config); err == nil {
 				t.Errorf("%s: New takes any text: check what it may be", key)
 			}
 			value.Set(reflect.ValueOf(list))
 		}
-	}
+	})
 }
 
 func TestLoad(t *testing.T) {

@@ -64,21 +64,26 @@ func TestConfig_effects(t *testing.T) {
 	}
 }
 
-// eachKey visits the keys of a part of a configuration, and of its rules, with their defaults.
-func eachKey(key string, part, usual reflect.Value, visit func(key string, value, usual reflect.Value)) {
+// eachKey visits the keys of a part of a configuration, and of its rules, with their values in another one, or those of
+// an empty rule.
+func eachKey(key string, part, other reflect.Value, visit func(key string, value, other reflect.Value)) {
 	switch {
 	case part.Kind() == reflect.Struct:
 		for i := range part.NumField() {
 			name, _, _ := strings.Cut(part.Type().Field(i).Tag.Get("json"), ",")
-			eachKey(strings.Trim(key+"."+name, "."), part.Field(i), usual.Field(i), visit)
+			eachKey(strings.Trim(key+"."+name, "."), part.Field(i), other.Field(i), visit)
 		}
-	case part.Kind() == reflect.Pointer && !part.IsNil():
-		eachKey(key, part.Elem(), reflect.Zero(part.Type().Elem()), visit)
+	case part.Kind() == reflect.Pointer:
+		visit(key, part, other)
+		if !part.IsNil() {
+			eachKey(key, part.Elem(), reflect.Zero(part.Type().Elem()), visit)
+		}
 	case part.Type() == reflect.TypeFor[[]Rule]():
+		visit(key, part, other)
 		for i := range part.Len() {
 			eachKey(key, part.Index(i), reflect.Zero(part.Type().Elem()), visit)
 		}
-	case part.Kind() != reflect.Pointer:
-		visit(key, part, usual)
+	default:
+		visit(key, part, other)
 	}
 }
