@@ -110,10 +110,10 @@ func (p *Policy) Injects(c Container) bool {
 // inventory calls a function that reads the node's HCAs; it is nil if they cannot be read now.
 func (d *evaluation) inventory(read func() (*hca.Inventory, bool, error),
 ) (node *hca.Inventory, stale bool, refusal *Refusal) {
-	if read == nil {
-		read = ReadNow(func() (*hca.Inventory, error) { return nil, errors.New("they changed after they were read") })
+	err := errors.New("they changed after they were read")
+	if read != nil {
+		node, stale, err = read()
 	}
-	node, stale, err := read()
 	if err != nil {
 		return nil, false, refuse(CauseHCA, "cannot read this node's HCAs: %s: run rdma-spec devices on the node",
 			oneLine(err.Error()))
