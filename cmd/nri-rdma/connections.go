@@ -37,7 +37,15 @@ type connection struct {
 	since    time.Time // when active changed
 }
 
-// limitConnections limits how many connections a server has at once. The server must serve the returned listener.
+// limitedServer is an HTTP server whose number of connections is limited.
+type limitedServer struct{ *http.Server }
+
+// Serve is http.Server's Serve, with a limit on the listener's connections.
+func (s limitedServer) Serve(listener net.Listener) error {
+	return s.Server.Serve(limitConnections(s.Server, listener))
+}
+
+// limitConnections returns the listener for a server that limits how many connections the server has at once.
 func limitConnections(server *http.Server, listener net.Listener) *connections {
 	c := &connections{Listener: listener, places: make(chan struct{}, 2*connectionsMost)}
 	server.ConnState = c.changed

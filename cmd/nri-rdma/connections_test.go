@@ -87,7 +87,7 @@ func TestProbesInACrowdThatComesBack(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				server, listener := newServer(idlePlugin(), silent()), make(pipes)
 				var all sync.WaitGroup
-				all.Go(func() { _ = server.Serve(limitConnections(server, listener)) }) // until it is closed
+				all.Go(func() { _ = server.Serve(listener) }) // until it is closed
 				ctx, cancel := context.WithCancel(t.Context())
 				dial := func(ctx context.Context, _, _ string) (net.Conn, error) { return listener.connect(ctx) }
 				others := crowd
@@ -195,7 +195,7 @@ func TestConnectionsThatHang(t *testing.T) {
 			hanging.Add(-1)
 		})
 		var all sync.WaitGroup
-		all.Go(func() { _ = server.Serve(limitConnections(server, listener)) }) // until it is closed
+		all.Go(func() { _ = server.Serve(listener) }) // until it is closed
 		ctx, cancel := context.WithCancel(t.Context())
 		for range crowd {
 			all.Go(func() {

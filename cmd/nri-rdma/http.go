@@ -48,7 +48,7 @@ func serveHTTP(address string, p *plugin.Plugin, log logrus.FieldLogger,
 	}
 	server := newServer(p, log, more...)
 	go func() {
-		if err := server.Serve(limitConnections(server, listener)); !errors.Is(err, http.ErrServerClosed) {
+		if err := server.Serve(listener); !errors.Is(err, http.ErrServerClosed) {
 			log.WithError(err).Error("cannot serve metrics any longer")
 		}
 	}()
@@ -110,7 +110,7 @@ func askReady(socket string, out io.Writer) int {
 // newServer returns a server for /metrics, with the plugin's and other collectors; /healthz, which fails if the plugin
 // does not respond to requests; and /readyz, which fails until the plugin is registered with the runtime, has a
 // configuration, and recognizes devices.
-func newServer(p *plugin.Plugin, log logrus.FieldLogger, more ...prometheus.Collector) *http.Server {
+func newServer(p *plugin.Plugin, log logrus.FieldLogger, more ...prometheus.Collector) limitedServer {
 	mux := http.NewServeMux()
 	mux.Handle("GET /metrics", serveMetrics(newRegistry(p, more...), log))
 	answer := func(healthy func() (well string, err error)) http.HandlerFunc {
@@ -125,11 +125,11 @@ func newServer(p *plugin.Plugin, log logrus.FieldLogger, more ...prometheus.Coll
 	}
 	mux.HandleFunc("GET /healthz", answer(func() (string, error) { return "alive", p.Alive() }))
 	mux.HandleFunc("GET /readyz", answer(p.Ready))
-	return &http.Server{
+	return limitedServer{&http.Server{
 		Handler: mux, ReadTimeout: 5 * time.Second, WriteTimeout: 10 * time.Second, IdleTimeout: time.Minute,
 		ErrorLog:       stdlog.New(warnings{log}, "", 0),
 		MaxHeaderBytes: 4 << 10, // Go's default of 1 MiB for each connection exceeds the plugin's memory
-	}
+	}}
 }
 
 // warnings logs the messages of package net/http, for example that no descriptor is left.

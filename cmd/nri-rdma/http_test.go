@@ -81,7 +81,7 @@ func TestMetricsAreShared(t *testing.T) {
 		c := counted{slow{make(chan struct{}), make(chan struct{})}, &atomic.Int64{}}
 		server, listener := newServer(idlePlugin(), silent(), c), make(pipes)
 		ended := make(chan error)
-		go func() { ended <- server.Serve(limitConnections(server, listener)) }()
+		go func() { ended <- server.Serve(listener) }()
 		defer func() {
 			_ = server.Close()
 			if err := <-ended; !errors.Is(err, http.ErrServerClosed) {
@@ -167,7 +167,7 @@ func TestSlowClientsAreCutOff(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		server, listener := newServer(idlePlugin(), silent()), make(pipes)
 		ended := make(chan error)
-		go func() { ended <- server.Serve(limitConnections(server, listener)) }()
+		go func() { ended <- server.Serve(listener) }()
 		defer func() {
 			_ = server.Close()
 			if err := <-ended; !errors.Is(err, http.ErrServerClosed) {
@@ -195,7 +195,7 @@ func TestSlowClientsAreCutOff(t *testing.T) {
 // A header that never ends is not kept.
 func TestHeadersAreBounded(t *testing.T) {
 	served := httptest.NewUnstartedServer(nil)
-	served.Config = newServer(idlePlugin(), silent())
+	served.Config = newServer(idlePlugin(), silent()).Server
 	served.Start()
 	defer served.Close()
 	conn, err := net.Dial("tcp", served.Listener.Addr().String())
