@@ -146,8 +146,8 @@ func (r *report) end() error {
 		}
 	}
 	for _, what := range slices.Sorted(maps.Keys(r.missed)) {
-		fmt.Fprintf(r.notes, "kubectl rdma: not visible on %s: "+
-			"%s\n", some(slices.Sorted(slices.Values(r.missed[what]))), what)
+		fmt.Fprintf(r.notes, "kubectl rdma: not visible on %s: %s\n",
+			some(slices.Sorted(slices.Values(r.missed[what]))), what)
 	}
 	answered := r.statuses[0] + r.statuses[1] + r.statuses[2] + r.statuses[3]
 	all := max(r.came, r.of.desired)

@@ -70,8 +70,8 @@ func (e Explainer) Container(pod manifest.Pod, c manifest.Container) (Container,
 	out := e.verdict(c)
 	out.Advice = e.advice(c)
 	if by := e.Policy.AuthorNames(c.Container); by != "" {
-		out.Notes = append(out.Notes, "annotation "+by+" might name a verbs device; if an NRI plugin on the node injects "+
-			"it: "+
+		out.Notes = append(out.Notes, "annotation "+by+
+			" might name a verbs device; if an NRI plugin on the node injects it: "+
 			summary(e.decide(c, true), ""))
 	}
 	switch {
@@ -181,9 +181,8 @@ func (e Explainer) advice(c manifest.Container) []string {
 	advice := []string{fmt.Sprintf("with the plugin, RDMA does not need %s. If you remove this%s, the result is: %s",
 		strings.Join(c.Excess, ", "), more, e.verdict(c).Summary)}
 	if privileged {
-		advice = append(advice, "a pod that has to be privileged, such as a Slurm daemon, gets memlock through the "+
-			"annotation "+
-			policy.AnnotationKey+": \"true\", in a namespace that optIn.namespaces lists")
+		advice = append(advice, "a pod that has to be privileged, such as a Slurm daemon, "+
+			"gets memlock through the annotation "+policy.AnnotationKey+": \"true\", in a namespace that optIn.namespaces lists")
 	}
 	return advice
 }
@@ -238,8 +237,7 @@ func (out *Container) grant(pod manifest.Pod, c manifest.Container) (err error) 
 		out.Notes = append(out.Notes, noEffect+"; memlock works")
 	case !adds && own && grant.Memlock.Finite() && grant.Memlock != 0:
 		out.Notes = append(out.Notes, "the manifest itself adds IPC_LOCK, which overrides the memlock of "+
-			""+grant.Memlock.String()+
-			" for processes that run as root")
+			grant.Memlock.String()+" for processes that run as root")
 	case !adds && grant.IPCLock == spec.IPCLockIfRequested:
 		out.Notes = append(out.Notes,
 			"no CAP_IPC_LOCK: the policy grants it only if the manifest adds IPC_LOCK; memlock suffices for RDMA")

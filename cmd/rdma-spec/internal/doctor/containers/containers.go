@@ -159,9 +159,9 @@ func manages(v *doctor.View, c node.Container) (found []doctor.Finding) {
 		if h.Purpose() == hca.PurposeManagement && !c.AllDevices {
 			object := fmt.Sprintf("%s HCA %s", containerObject(c), h.Name)
 			found = append(found, doctor.Fault(object, "The container has an HCA that manages "+
-				h.Manages+". A program can use it to disrupt all GPUs on the node.", "Exclude PCI device "+h.PCI+" from the "+
-				"device "+
-				"plugin's selectors, or from the policy's devices, and recreate the pod"))
+				h.Manages+". A program can use it to disrupt all GPUs on the node.",
+				"Exclude PCI device "+h.PCI+
+					" from the device plugin's selectors, or from the policy's devices, and recreate the pod"))
 		}
 	}
 	return found

@@ -210,8 +210,8 @@ func containerGIDIndex(v *doctor.View, c node.Container) (found []doctor.Finding
 				index, r.table[i].Address)
 		}
 		if len(r.own) > 0 {
-			text = fmt.Sprintf("%s Its own GID is %s, at index "+
-				"%d.", text, r.own[len(r.own)-1].Address, r.own[len(r.own)-1].Index)
+			text = fmt.Sprintf("%s Its own GID is %s, at index %d.", text,
+				r.own[len(r.own)-1].Address, r.own[len(r.own)-1].Index)
 		}
 		found = append(found, doctor.Fault(r.object, text,
 			"Remove NCCL_IB_GID_INDEX from the pod: NCCL 2.21 and later finds the GID automatically, and 2.26 and later "+

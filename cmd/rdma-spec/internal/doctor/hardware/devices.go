@@ -58,8 +58,8 @@ func badNodes(v *doctor.View) []doctor.Finding {
 			d.Path, d.Major, d.Minor)
 		if d.Missing {
 			missing++
-			found = append(found, doctor.Fault(on, "Its device node is missing.", "mkdir -p "+path.Dir(d.Path)+" && "+
-				""+make).Command())
+			found = append(found, doctor.Fault(on, "Its device node is missing.",
+				"mkdir -p "+path.Dir(d.Path)+" && "+make).Command())
 			continue
 		}
 		found = append(found, doctor.Fault(on, d.Problem+".", "rm -rf "+d.Path+" && "+make).Command())

@@ -115,8 +115,8 @@ func sharedGUIDs(v *doctor.View) []doctor.Finding {
 		// Soft HCAs have GUIDs of their netdevs, of which several can have one address.
 		case h.NodeGUID == "" || noGUIDs[h.NodeGUID] != "" || h.Driver == "" && h.PCI == "":
 		case twice:
-			return []doctor.Finding{doctor.Fault(object(h), fmt.Sprintf("It has the same node GUID, %s, as HCA "+
-				"%s.", h.NodeGUID, other),
+			return []doctor.Finding{doctor.Fault(object(h),
+				fmt.Sprintf("It has the same node GUID, %s, as HCA %s.", h.NodeGUID, other),
 				"Give one of them a different GUID: for a virtual function, with \"ip link set\" on its physical function; "+
 					"otherwise, with the vendor's firmware tool.")}
 		default:
