@@ -104,7 +104,6 @@ func (p *Plugin) look(ctx context.Context, l listing) {
 			named = append(named, fmt.Sprintf("%s/%s container %s", c.Namespace, c.Pod, c.Name))
 		}
 	}
-	p.below.Store(&count)
 	if count > 0 {
 		p.Log.WithField("containers", count).Warnf("running RDMA containers have a lower memlock than the policy "+
 			"grants, because they were created without this plugin or under another policy: %s: to raise it, run: %s",
@@ -114,6 +113,7 @@ func (p *Plugin) look(ctx context.Context, l listing) {
 		p.Log.WithError(unknown).Warn("the memlock of some running RDMA containers is unknown: to compare them with " +
 			"the policy, run rdma-spec status on the node")
 	}
+	p.below.Store(&count) // last: whoever sees the number finds the log complete
 }
 
 func firstOf(named []string, count int) string {
