@@ -64,7 +64,8 @@ unknown. -o prometheus writes metrics for node_exporter's textfile collector: th
 checks, and, without --only, how much memory RDMA containers have registered.
 
 The exit status is 1 if something is wrong. Otherwise, it is 3 if all checks of a family are
-unknown, for example because the runtime does not answer. Standard error names the family.`,
+unknown, for example because the runtime does not answer. In this case, doctor prints the name of
+the family to standard error.`,
 		Example: `  rdma-spec doctor
   rdma-spec doctor --only port-active,port-rate
   rdma-spec doctor --explain port-active

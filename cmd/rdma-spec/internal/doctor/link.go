@@ -57,8 +57,8 @@ func (v *View) LinkOfFunction(h hca.HCA, p hca.Port) string {
 			"and restart OpenSM"
 	}
 	if of := v.representor(h); of != "" { // the kernel refuses to set the link of the function itself
-		return fmt.Sprintf("Bring up its representor, whose state its link follows: ip link set %s up. Then check that "+
-			"the representor is a port of an Open vSwitch bridge: ovs-vsctl port-to-br %[1]s", of)
+		return fmt.Sprintf("Its link follows the state of its representor. Bring up the representor: ip link set %s up. "+
+			"Then check that the representor is a port of an Open vSwitch bridge: ovs-vsctl port-to-br %[1]s", of)
 	}
 	netdev := "NETDEV"
 	if netdevs := node.HCAs[i].Ports[0].Netdevs; len(netdevs) > 0 {

@@ -33,7 +33,7 @@ var sideEffects = []sideEffect{
 		reloads, false},
 	{regexp.MustCompile(`configure plugin --launched`), insteadOfService, false},
 	{regexp.MustCompile(`modprobe -r|rmmod`), loses("programs lose the devices that the module drives", "lsmod"), true},
-	{regexp.MustCompile(`/(un)?bind\b`), loses("programs in any network namespace that have the device open lose it",
+	{regexp.MustCompile(`/(un)?bind\b`), loses("all programs that have the device open, in any network namespace, lose it",
 		"rdma-spec status; rdma resource show"), true},
 	{regexp.MustCompile(`ip link set (dev )?\S+ (down|mtu|name|netns|nomaster|vf)`), loses(
 		"programs that use the interface or the function briefly lose their connection", "ip -details link; ip route"), true},
@@ -58,7 +58,7 @@ func reloads(v *View, _ []string) (loses, see string) { return v.ReloadTakes(), 
 // insteadOfService says why the runtime is to launch the plugin.
 func insteadOfService(v *View, _ []string) (loses, see string) {
 	if takes := v.ReloadTakes(); takes != "" {
-		return "a service would need more: " + takes, node.ShowsScopes
+		return "installation as a service would have a further side effect: " + takes, node.ShowsScopes
 	}
 	return "", ""
 }

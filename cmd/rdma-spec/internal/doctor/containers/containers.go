@@ -73,9 +73,10 @@ func containerChecks() []doctor.Check {
 		Needs:  []string{"container-ipc-lock", "container-refused"}, Look: eachContainer(containerMemlock),
 	}, {
 		ID: "container-unseen", Family: "containers",
-		Title:  "Containers can register memory even if NVIDIA's container runtime added HCAs after the NRI plugins ran.",
-		Impact: "The plugin cannot see HCAs that are added after it runs, so the container cannot register its memory.",
-		Look:   eachContainer(containerUnseen),
+		Title: "Containers can register memory even if NVIDIA's container runtime added HCAs after the NRI plugins ran.",
+		Impact: "The plugin cannot see HCAs that are added after it has handled the container, so the container cannot " +
+			"register its memory.",
+		Look: eachContainer(containerUnseen),
 	}, {
 		ID: "container-files", Family: "containers", Title: "Each RDMA container can open more than 1024 files.",
 		Impact: "Each connection opens files, so a job with many processes reaches the limit.",

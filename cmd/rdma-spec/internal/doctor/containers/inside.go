@@ -42,7 +42,7 @@ func insideChecks() []doctor.Check {
 		Impact:     "Transfers from one CPU socket to another are slower.",
 		Reads:      []string{doctor.GPUFiles, "sys/bus/pci/devices/*/numa_node"}, Look: eachContainer(containerGPU),
 	}, {
-		ID: "container-shm", Family: "containers", Title: "Each RDMA container has more than 64 MiB in /dev/shm.",
+		ID: "container-shm", Family: "containers", Title: "The /dev/shm of each RDMA container is larger than 64 MiB.",
 		Impact: "Programs that use NCCL, for example, need more shared memory if they have several processes.",
 		Look:   eachContainer(containerSharedMemory),
 	}}

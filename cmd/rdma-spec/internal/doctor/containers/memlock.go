@@ -118,7 +118,7 @@ func starves(v *doctor.View, c node.Container) doctor.Finding {
 			"the image's /etc/security/limits.conf", "it was granted more, but its program lowered its own limit or did "+
 			"not raise it")
 	case gives != nil && *gives > runtime.Enough:
-		return again("it was created before its runtime was set to %s%s: recreate the pod", gives, by(r, own))
+		return again("it was created before its runtime's memlock was set to %s%s: recreate the pod", gives, by(r, own))
 	case !c.RDMA:
 		return fault("Set the annotation rdma.noderesource.dev: \"true\" in the pod, in a namespace that the policy lists "+
 			"in optIn.namespaces, and recreate the pod", "%s, so no policy grants more", outside)
@@ -126,7 +126,7 @@ func starves(v *doctor.View, c node.Container) doctor.Finding {
 		return fault("Set memlock in this rule or at the top level of the policy, and recreate the pod",
 			"the policy leaves its memlock unchanged (rule %q), and its runtime does not raise it", c.Rule)
 	case plugin.Installed():
-		return fault("Start nri-rdma (see: rdma-spec doctor --only plugin), and then: rdma-spec repair "+c.PodName(),
+		return fault("Start nri-rdma (see: rdma-spec doctor --only plugin), and then run: rdma-spec repair "+c.PodName(),
 			"it was created while the nri-rdma plugin was not registered")
 	case own.Memlock != nil:
 		f := runtimes.LowBaseSpec(r, all, own)
@@ -162,7 +162,7 @@ func plain(h runtime.Handler) bool {
 
 // setHandler is how a pod gets a handler.
 func setHandler(h runtime.Handler) string {
-	return fmt.Sprintf("Set runtimeClassName: %s in the pod, which names a RuntimeClass with handler: %[1]s, and "+
+	return fmt.Sprintf("In the pod, set runtimeClassName: %s (the name of a RuntimeClass with handler: %[1]s), and "+
 		"recreate the pod", h.Name)
 }
 

@@ -35,13 +35,13 @@ func networkChecks() []doctor.Check {
 	}, {
 		ID: "container-environment", Family: "containers",
 		Title: "Each container has the HCAs and interfaces that its environment variables name.",
-		Impact: "NCCL and UCX use only the HCAs and interfaces that these variables name. Without them, they fail or fall " +
-			"back to sockets.",
+		Impact: "NCCL and UCX use only the HCAs and interfaces that these variables name. If these do not exist, " +
+			"NCCL and UCX fail or fall back to sockets.",
 		Needs: []string{"container-hca"}, Look: eachContainer(containerEnvironment),
 	}, {
 		ID: "container-mtu", Family: "containers",
 		Title:      "The MTU of each container interface is not larger than its HCA function's MTU.",
-		NoMessages: "programs connect, but large messages time out",
+		NoMessages: "programs connect, but large transfers time out",
 		Impact:     "The function drops packets that are larger than its own MTU.",
 		Reads:      doctor.GIDReads, Needs: needs, Look: eachContainer(containerMTU),
 	}, {

@@ -65,7 +65,7 @@ func badNodes(v *doctor.View) []doctor.Finding {
 		found = append(found, doctor.Fault(on, d.Problem+".", "rm -rf "+d.Path+" && "+make).Command())
 	}
 	if dir, err := v.Exists("dev/infiniband"); missing == len(all) && (!dir || err != nil) {
-		return []doctor.Finding{doctor.Unsure("", "There is no device node: the node's /dev is not visible here.")}
+		return []doctor.Finding{doctor.Unsure("", "The device nodes cannot be checked: the node's /dev is not visible here.")}
 	}
 	return found
 }

@@ -128,7 +128,7 @@ func noGPUDirect(v *doctor.View, gpus []string, hcas []hca.HCA) []doctor.Finding
 	open, serves := dmaBUF(v)
 	why := "the GPU driver does not use the open kernel modules, which support DMA-BUF"
 	if open {
-		why = "the open GPU driver needs kernel " + sinceDMABUF + " for DMA-BUF, not " + kernel
+		why = "the open GPU driver needs kernel " + sinceDMABUF + " or later for DMA-BUF, but the node's kernel is " + kernel
 	}
 	switch {
 	case serves, !slices.ContainsFunc(hcas, func(h hca.HCA) bool { return !reachesGPUs(v, h) }):
@@ -138,8 +138,8 @@ func noGPUDirect(v *doctor.View, gpus []string, hcas []hca.HCA) []doctor.Finding
 			" supports DMA-BUF for RDMA, which was added in "+sinceDMABUF+".")}
 	case !slices.ContainsFunc(hcas, func(h hca.HCA) bool { return h.Purpose() != hca.PurposeEFA }):
 		return []doctor.Finding{doctor.Fault("module efa_nv_peermem", "It is not loaded, and "+why+".",
-			"Install AWS's EFA driver with this module, and then: "+load("efa_nv_peermem")+". Alternatively, install the GPU "+
-				"driver's open kernel modules on Linux "+sinceDMABUF+" or later.")}
+			"Install AWS's EFA driver with this module, and then run: "+load("efa_nv_peermem")+". Alternatively, "+
+				"install the GPU driver's open kernel modules on Linux "+sinceDMABUF+" or later.")}
 	}
 	text := "It is not loaded, and " + why + "."
 	if there, _ := v.Exists(ofed); !there {
@@ -224,8 +224,8 @@ func redirected(v *doctor.View, gpus []string, hcas []hca.HCA) []doctor.Finding 
 	}
 	text := fmt.Sprintf("ACS redirects transfers through %s.", strings.Join(redirecting, ", "))
 	if belowGrace(v, hcas[0].PCI) {
-		return []doctor.Finding{doctor.Unsure("", text+" GB200 and GB300 need some of these redirects. To check which: "+
-			"rdma_topo check")}
+		return []doctor.Finding{doctor.Unsure("", text+" GB200 and GB300 need some of these redirects. "+
+			"To find out which, run: rdma_topo check")}
 	}
 	var write []string
 	for _, bridge := range redirecting {

@@ -32,7 +32,7 @@ func hcaChecks() []doctor.Check {
 		Needs:      []string{"hca-answers"}, Look: sharedGUIDs,
 	}, {
 		ID: "firmware-same", Family: "hca", Title: "HCAs of the same board model have the same firmware.",
-		NoMessages: "one HCA among several is slow, or fails",
+		NoMessages: "only one of several HCAs is slow, or fails",
 		Impact:     "A job is as slow as its slowest HCA, and a fault in only one firmware version is hard to find.",
 		Reads:      boardReads, Needs: []string{"hca-answers"}, Look: eachBoard(differentFirmware),
 	}, {

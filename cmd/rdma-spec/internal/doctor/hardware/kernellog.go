@@ -31,7 +31,7 @@ func kernelChecks() []doctor.Check {
 		Reads: append([]string{"sys/module/*"}, dmaBUFReads...), Look: withLog(refusedModules),
 	}, {
 		ID: "security-denials", Family: "kernel log",
-		Title:  "SELinux and AppArmor denied no access to RDMA in the last hour.",
+		Title:  "SELinux and AppArmor have not denied access to RDMA in the last hour.",
 		Impact: "The security module denies access that the device's mode and the container's capabilities allow.",
 		Look:   withLog(Denials),
 	}}
@@ -235,13 +235,13 @@ func refusedModules(v *doctor.View, log node.KernelLog) (found []doctor.Finding)
 		if loaded, err := v.Exists("sys/module/" + refused[1]); loaded || err != nil {
 			continue
 		}
-		fix := "Install OFED or DOCA, then reinstall the module's package, and then: modprobe " + refused[1]
+		fix := "Install OFED or DOCA, reinstall the module's package, and then run: modprobe " + refused[1]
 		if refused[1] == "nvidia_peermem" {
 			if _, serves := dmaBUF(v); serves {
 				continue // nobody needs it
 			}
 			fix = "If OFED or DOCA is not installed, install it. Then rebuild the GPU driver (with the GPU operator, delete " +
-				"the node's driver pod), and then: modprobe nvidia_peermem"
+				"the node's driver pod), and run: modprobe nvidia_peermem"
 		}
 		text := "it was built for a different version of " + refused[3] + "."
 		if refused[2] == "Unknown" {
@@ -283,8 +283,8 @@ func Denials(_ *doctor.View, log node.KernelLog) []doctor.Finding {
 		boolean = "virt_sandbox_use_all_caps"
 		gives = "capabilities"
 	}
-	fix := fmt.Sprintf("If the container should have access: setsebool -P %s on. This lets all containers on the node "+
-		"use the %s that the runtime gives them (see: getsebool %[1]s)", boolean, gives)
+	fix := fmt.Sprintf("If the container should have access, run: setsebool -P %s on. "+
+		"This lets all containers on the node use the %s that the runtime gives them (see: getsebool %[1]s)", boolean, gives)
 	if strings.Contains(strings.ToLower(last), "apparmor") {
 		fix = "Set the container's securityContext.appArmorProfile.type to Unconfined, or allow the access in the profile."
 	}

@@ -254,9 +254,9 @@ func evidence(v *doctor.View, h hca.HCA, p hca.Port) string {
 	case lost > 0:
 		return "it has lost its link " + times(lost)
 	case ups > 0:
-		return "its netdev has had a link since the node started"
+		return "its netdev has had a link at least once since the node started"
 	case before >= 0:
-		return "it has had a link since the node started: " + log.Lines[before].Text
+		return "it has had a link at least once since the node started: " + log.Lines[before].Text
 	}
 	return ""
 }

@@ -58,7 +58,7 @@ func smallPages(v *doctor.View) []doctor.Finding {
 		return []doctor.Finding{doctor.Unsure("", "/proc/meminfo does not report the number of huge pages.")}
 	case pages == 0 && total > limit:
 		return []doctor.Finding{doctor.Unsure("",
-			"There are no huge pages. If a container registers more than 95 GB: echo vm.nr_hugepages=5128 > "+
+			"There are no huge pages. If a container registers more than 95 GB, run: echo vm.nr_hugepages=5128 > "+
 				"/etc/sysctl.d/90-efa.conf && sysctl -p /etc/sysctl.d/90-efa.conf. This reserves 10 GiB of the node's memory "+
 				"as huge pages.")}
 	}

@@ -34,8 +34,9 @@ func moduleChecks() []doctor.Check {
 		Reads:  []string{"sys/class/infiniband_verbs"}, Look: noVerbs,
 	}, {
 		ID: "rdma-cm-module", Family: "modules", Title: "The rdma_ucm module is loaded.",
-		Impact: "Programs that use RDMA_CM, and device plugins, need /dev/infiniband/rdma_cm.",
-		Needs:  []string{"uverbs-module"}, Look: noConnectionManager,
+		Impact: "Without rdma_ucm, /dev/infiniband/rdma_cm does not exist. Device plugins, and programs that use RDMA_CM, " +
+			"need this device.",
+		Needs: []string{"uverbs-module"}, Look: noConnectionManager,
 	}, {
 		ID: "modules-of-one-build", Family: "modules", Title: "All RDMA modules are from the same build.",
 		Impact: "Modules from OFED or DOCA do not work with the kernel's own modules.",

@@ -205,7 +205,7 @@ func differentMTUs(v *doctor.View, group []hca.HCA) (found []doctor.Finding) {
 			continue
 		}
 		found = append(found, doctor.Unsure(p.at, fmt.Sprintf("Netdev %s has MTU %s. %s, on the same board model, has "+
-			"MTU %s. If both are on one network: ip link set %[1]s mtu %[4]s", p.Netdevs[0], p.value, p.other, p.than)))
+			"MTU %s. If both are on one network, run: ip link set %[1]s mtu %[4]s", p.Netdevs[0], p.value, p.other, p.than)))
 	}
 	return found
 }

@@ -93,7 +93,7 @@ func page(c doctor.Check, title, written string, said []string, shown doctor.Fin
 	case c.NoMessages != "" && len(said) > 0:
 		fmt.Fprintf(&text, "- no message: %s\n", c.NoMessages)
 	case c.NoMessages != "":
-		fmt.Fprintf(&text, "No program prints one: %s.\n", c.NoMessages)
+		fmt.Fprintf(&text, "No message names this fault. What you see instead: %s.\n", c.NoMessages)
 	}
 	if shown.Fix == "" {
 		return text.String()

@@ -91,7 +91,8 @@ func cdiOn(v *doctor.View, answer cdi.Files, files []cdi.Found) []doctor.Finding
 		case fault:
 			found = append(found, doctor.Fault(object, text, fix))
 		default:
-			found = append(found, doctor.Unsure(object, text+" If its containers use CDI devices for HCAs: "+fix))
+			found = append(found, doctor.Unsure(object, text+" If its containers use CDI devices for HCAs, "+
+				strings.ToLower(fix[:1])+fix[1:]))
 		}
 	}
 	for _, r := range runtimes.ForPods() {
@@ -124,13 +125,13 @@ func setCRI(r runtime.Runtime, what string) string {
 	if olderThan(r.Version, "2.0") {
 		section = "io.containerd.grpc.v1.cri"
 	}
-	return fmt.Sprintf("Set %s in [plugins.'%s'] of %s, and then: %s", what, section, r.Config, restartRuntime(r))
+	return fmt.Sprintf("Set %s in [plugins.'%s'] of %s, and then run: %s", what, section, r.Config, restartRuntime(r))
 }
 
 // dockerLacks returns what keeps Docker from the files, and its fix; nothing where nothing does.
 func dockerLacks(d cdi.Docker, files []cdi.Found) (text, fix string) {
 	const file = "/etc/docker/daemon.json"
-	const restart = ", and then, when it is safe to stop its containers: systemctl restart docker"
+	const restart = ", and then, when it is safe to stop its containers, run: systemctl restart docker"
 	switch {
 	case d.Error != "":
 		return fmt.Sprintf("%s cannot be read: %s.", file, d.Error), "Correct " + file + restart

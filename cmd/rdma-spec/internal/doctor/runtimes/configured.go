@@ -19,7 +19,7 @@ import (
 func configuredChecks() []doctor.Check {
 	return []doctor.Check{{
 		ID: "configuration-kept", Family: "plugin", Title: "The changes that rdma-spec configure made are still in effect.",
-		NoMessages: "RDMA containers that worked before an upgrade of the node fail",
+		NoMessages: "RDMA containers no longer work after an upgrade of the node",
 		Impact:     "RDMA containers no longer get their grant.",
 		Needs:      []string{"runtime-config", "runtime-rlimits"}, Look: configurationKept,
 	}}

@@ -25,7 +25,7 @@ const (
 func nriChecks() []doctor.Check {
 	return []doctor.Check{{
 		ID: "nri-on", Family: "nri", Title: "NRI is on in each runtime.",
-		NoMessages: "ulimit -l shows the runtime's own limit in new containers",
+		NoMessages: "in new containers, `ulimit -l` prints the runtime's own limit",
 		Impact:     "The plugin cannot register, so RDMA containers start without their grant.",
 		Needs:      []string{"runtime-config", "runtime-rlimits", "configuration-kept"}, Look: adjusting(nriOn),
 	}, {
@@ -93,7 +93,7 @@ func nriOwner(r runtime.Runtime, all []runtime.Runtime) []doctor.Finding {
 		file = all[i].Config
 	}
 	fix := fmt.Sprintf("Set disable = true in [plugins.'io.containerd.nri.v1.nri'] of %s, restart that runtime, and "+
-		"then: %s && systemctl restart nri-rdma", file, restartRuntime(r))
+		"then run: %s && systemctl restart nri-rdma", file, restartRuntime(r))
 	return []doctor.Finding{doctor.Fault(runtimeObject(r), fmt.Sprintf("%s listens on %s instead of this runtime.",
 		other, r.NRI.Socket), fix)}
 }
@@ -108,7 +108,7 @@ func nriRequired(r runtime.Runtime, _ []runtime.Runtime) []doctor.Finding {
 			"If one of them is not running, no container starts.", required)}
 	}
 	fix := fmt.Sprintf("Remove \"rdma\" from required_plugins in %s, add the annotation "+
-		"required-plugins.noderesource.dev to the pods that need a plugin, and then: %s", r.Config, restartRuntime(r))
+		"required-plugins.noderesource.dev to the pods that need a plugin, and then run: %s", r.Config, restartRuntime(r))
 	return []doctor.Finding{doctor.Fault(runtimeObject(r), "Every container on the node requires these plugins: "+
 		required+".", fix)}
 }
@@ -123,7 +123,7 @@ func nriTimeouts(r runtime.Runtime, _ []runtime.Runtime) (found []doctor.Finding
 		{"plugin_request_timeout", r.NRI.RequestTimeout, shortestRequest, "2s"},
 	} {
 		if r.NRI.On && limit.set > 0 && limit.set < limit.shortest {
-			fix := fmt.Sprintf(`Set %s = "%s" in %s, and then: %s`, limit.key, limit.containerd, r.Config, restartRuntime(r))
+			fix := fmt.Sprintf(`Set %s = "%s" in %s, and then run: %s`, limit.key, limit.containerd, r.Config, restartRuntime(r))
 			found = append(found, doctor.Fault(runtimeObject(r), fmt.Sprintf("%s is %s. The plugin might need more time.",
 				limit.key, limit.set), fix))
 		}

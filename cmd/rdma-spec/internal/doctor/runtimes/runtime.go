@@ -157,7 +157,7 @@ func runtimeConfig(v *doctor.View) []doctor.Finding {
 	return eachRuntime(func(r runtime.Runtime, _ []runtime.Runtime) []doctor.Finding {
 		if r.ConfigError != "" {
 			return []doctor.Finding{doctor.Fault(runtimeObject(r), fmt.Sprintf("%s cannot load %s: %s.", r.Name, r.Config,
-				r.ConfigError), "Correct this file, and then: "+restartRuntime(r))}
+				r.ConfigError), "Correct this file, and then run: "+restartRuntime(r))}
 		}
 		return doctor.Each(r.Ignored, func(i runtime.Ignored) []doctor.Finding {
 			for _, h := range configured.SideEffects {
@@ -165,8 +165,8 @@ func runtimeConfig(v *doctor.View) []doctor.Finding {
 					return nil // configuration-kept says that, with its fix
 				}
 			}
-			return []doctor.Finding{doctor.Fault(runtimeObject(r), fmt.Sprintf("%s ignores settings of %s: %s.", r.Name, i.File,
-				i.Reason), fmt.Sprintf("%s, and then: %s", strings.ToUpper(i.Fix[:1])+i.Fix[1:], restartRuntime(r)))}
+			return []doctor.Finding{doctor.Fault(runtimeObject(r), fmt.Sprintf("%s ignores settings in %s: %s.", r.Name, i.File,
+				i.Reason), fmt.Sprintf("%s, and then run: %s", strings.ToUpper(i.Fix[:1])+i.Fix[1:], restartRuntime(r)))}
 		})
 	})(v)
 }
@@ -188,7 +188,7 @@ func criServes(v *doctor.View) []doctor.Finding {
 			found = append(found, doctor.Unsure(runtimeObject(r), "It did not answer in time."))
 		case r.Serves || r.CRIDisabled && (serves || !used) || !running && (serves || !used):
 		case r.CRIDisabled:
-			fix := fmt.Sprintf("Remove cri from disabled_plugins in %s, and then: %s", r.Config, restartRuntime(r))
+			fix := fmt.Sprintf("Remove cri from disabled_plugins in %s, and then run: %s", r.Config, restartRuntime(r))
 			found = append(found, doctor.Fault(runtimeObject(r),
 				fmt.Sprintf("%s does not serve CRI, because its configuration disables it.", r.Name), fix))
 		default:

@@ -58,7 +58,7 @@ func handlerType(r runtime.Runtime, h runtime.Handler, _ []runtime.Runtime) []do
 		return nil
 	}
 	fix := fmt.Sprintf(`Set runtime_type = "io.containerd.runc.v2" for the handler %s in %s, or remove the handler `+
-		"there, and then: %s", h.Name, cmp.Or(h.File, r.Config), restartRuntime(r))
+		"there, and then run: %s", h.Name, cmp.Or(h.File, r.Config), restartRuntime(r))
 	return []doctor.Finding{doctor.Fault(handlerObject(h, r), "It has no runtime_type.", fix)}
 }
 
@@ -83,7 +83,7 @@ func baseSpecFiles(r runtime.Runtime, h runtime.Handler, all []runtime.Runtime) 
 // LimitFiles is how the containers of a runtime can open more files.
 func LimitFiles(r runtime.Runtime) string {
 	unit := strings.TrimPrefix(restartRuntime(r), "systemctl restart ")
-	return fmt.Sprintf("Run systemctl edit %s, set LimitNOFILE=1048576 under [Service], and then: %s", unit,
+	return fmt.Sprintf("Run systemctl edit %s, set LimitNOFILE=1048576 under [Service], and then run: %s", unit,
 		restartRuntime(r))
 }
 
@@ -132,7 +132,7 @@ func ociVersion(r runtime.Runtime, h runtime.Handler, all []runtime.Runtime) []d
 		return []doctor.Finding{doctor.Fault(handlerObject(h, r), text, fix).Command()}
 	case h.Name == r.DefaultHandler:
 		return []doctor.Finding{doctor.Fault(handlerObject(h, r), text,
-			"Install a later crun, or set runc as the OCI runtime of the handler, and then: "+restartRuntime(r))}
+			"Install a later crun, or set runc as the OCI runtime of the handler, and then run: "+restartRuntime(r))}
 	}
 	return []doctor.Finding{badBaseSpec(r, all, h, text)}
 }
