@@ -128,7 +128,7 @@ const RlimitMemlock = "RLIMIT_MEMLOCK"
 // rlimits returns process.rlimits.
 func rlimits(process *object) ([]json.RawMessage, []specs.POSIXRlimit, error) {
 	return objects[specs.POSIXRlimit](process, "rlimits",
-		"an rlimit with a type, and hard and soft from 0 to 18446744073709551615")
+		"an rlimit that has a type, and whose hard and soft limits are from 0 to 18446744073709551615")
 }
 
 // raiseMemlock changes process.rlimits so that it contains RLIMIT_MEMLOCK exactly once, with soft and hard of at least

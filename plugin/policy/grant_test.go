@@ -181,8 +181,8 @@ func TestDevices(t *testing.T) {
 		"soft-hcas-by-numa-node": {at("SoftRoCE"), selecting("numaNodes: [-1]"), asking,
 			list(verbs(0, "rxe0"), verbs(1, "rxe1"), rdmaCM()), nil},
 		"no-rdma-cm": {at("NoRDMACM"), listed, asking, list(verbs(0, "mlx5_0"), verbs(1, "mlx5_1")),
-			[]string{"the node has no usable /dev/infiniband/rdma_cm, so RDMA_CM connections will fail: load the module " +
-				"rdma_ucm"}},
+			[]string{"the node has no usable /dev/infiniband/rdma_cm, so RDMA_CM connections will fail: " +
+				"to load the kernel module, run modprobe rdma_ucm"}},
 		"efa-needs-no-rdma-cm": {at("EFA"), listed, asking, list(verbs(0, "efa_0"), verbs(1, "rdmap144s27")), nil},
 		"management": {a100, managing, askedFor("net", holds("rdma/ib")), list(verbs(1, "mlx5_1"), umad(1, "mlx5_1"),
 			issm(1, "mlx5_1"), verbs(2, "mlx5_bond_0"), umad(2, "mlx5_bond_0"), issm(2, "mlx5_bond_0"), rdmaCM()),

@@ -124,9 +124,9 @@ func (r *Registration) backOff(ctx context.Context, owner *handover.Owner, since
 // errUnlike means that the previous process wants something else from the runtime, or uses another runtime.
 var errUnlike = errors.New("it is another plugin")
 
-// warnAlone logs why this process cannot wait behind another one, and no process can wait behind it.
+// warnAlone logs why this process cannot take over another process's connection, or cannot pass its own on.
 func (r *Registration) warnAlone(err error) {
-	what := "no process can wait behind this one, so the plugin reregisters during an upgrade"
+	what := "no other process can take over the connection of this one, so the plugin reregisters during an upgrade"
 	for _, beside := range []error{errUnlike, handover.ErrRefused, handover.ErrHangs} {
 		if errors.Is(err, beside) {
 			what = "cannot take over the running process's connection: registering as a second plugin"

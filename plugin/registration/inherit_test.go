@@ -226,12 +226,12 @@ func TestJoin_TwoRuntimes(t *testing.T) {
 	}
 }
 
-// Where no process can wait behind this one, the log says what that means, and nothing of other processes.
+// If no other process can take over the connection, the log says what follows from that, and mentions no other process.
 func TestJoin_NoLock(t *testing.T) {
 	runtime := started(t)
 	r := registered(t, &adjuster{}, runtime, in(filepath.Join(os.DevNull, "none")))
-	if log := r.log.String(); !strings.Contains(log, "no process can wait behind this one, so the plugin "+
-		"reregisters during an upgrade") ||
+	if log := r.log.String(); !strings.Contains(log, "no other process can take over the connection of this one, "+
+		"so the plugin reregisters during an upgrade") ||
 		strings.Contains(log, "beside") {
 		t.Errorf("the log:\n%s", log)
 	}

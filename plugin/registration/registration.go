@@ -90,7 +90,7 @@ type Registration struct {
 	agreed  *agreement      // at the last Configure; nil before
 	latest  *connection     // nil before the first one, and between two
 	current *connection     // over which the runtime asks; nil while the plugin is not registered
-	owner   *handover.Owner // nil: no process can wait behind this one
+	owner   *handover.Owner // nil: no other process can take over the connection
 	when    time.Time       // zero: never
 }
 

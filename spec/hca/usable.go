@@ -37,7 +37,7 @@ func (h HCA) Usable(management bool) ([]Device, error) {
 	verbs, found := h.Verbs()
 	switch {
 	case !found:
-		return nil, errors.New("it has no verbs device: load the module ib_uverbs")
+		return nil, errors.New("it has no verbs device: to load the kernel module, run modprobe ib_uverbs")
 	case !verbs.Sound():
 		return nil, errors.New(verbs.Problem)
 	}
@@ -81,7 +81,7 @@ func (n *Inventory) ConnectionManager(hcas []HCA) (device Device, ok bool, err e
 		return *n.RDMACM, true, nil
 	}
 	if slices.ContainsFunc(hcas, HCA.UsesRDMACM) {
-		why := "load the module rdma_ucm"
+		why := "to load the kernel module, run modprobe rdma_ucm"
 		if n.RDMACM != nil {
 			why = n.RDMACM.Problem
 		}

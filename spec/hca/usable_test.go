@@ -30,7 +30,7 @@ func TestUsable(t *testing.T) {
 		"no issm":       {files: hcatest.GB300Node().Files(), management: true, want: "uverbs0 umad0"},
 		"broken verbs":  {files: link(one().Files(), "dev/infiniband/uverbs0"), err: broken},
 		"no verbs": {files: one().Files().Without(oneVerbs, "sys/class/infiniband_verbs/uverbs0"),
-			err: "load the module ib_uverbs"},
+			err: "to load the kernel module, run modprobe ib_uverbs"},
 		"Omni-Path":            {files: hcatest.OmniPathNode().Files(), want: "uverbs0 hfi1_0"},
 		"Omni-Path, broken":    {files: link(hcatest.OmniPathNode().Files(), "dev/hfi1_0"), err: broken},
 		"Omni-Path, no module": {files: hcatest.OmniPathNode().Files().Without("sys/class/hfi1_user"), want: "uverbs0"},
@@ -59,7 +59,7 @@ func TestActiveHCAs(t *testing.T) {
 	expect.Equal(t, "left out", []string{"HCA down is left out: it has no ACTIVE port: to include it, request it by name"},
 		leftOut)
 	usable, leftOut = scan(t, one().Files().Without(oneVerbs, "sys/class/infiniband_verbs/uverbs0")).Active()
-	if len(usable) != 0 || len(leftOut) != 1 || !strings.Contains(leftOut[0], "load the module ib_uverbs") {
+	if len(usable) != 0 || len(leftOut) != 1 || !strings.Contains(leftOut[0], "to load the kernel module, run modprobe ib_uverbs") {
 		t.Errorf("without a verbs device: %+v, %q", usable, leftOut)
 	}
 }
@@ -77,8 +77,8 @@ func TestConnectionManager(t *testing.T) {
 	}{
 		"there is one":    {sound, sound.HCAs, true, ""},
 		"EFA has none":    {efa, efa.HCAs, false, ""},
-		"EFA and another": {efa, append(sound.HCAs[:1:1], efa.HCAs...), false, "load the module rdma_ucm"},
-		"not loaded":      {missing, missing.HCAs, false, "load the module rdma_ucm"},
+		"EFA and another": {efa, append(sound.HCAs[:1:1], efa.HCAs...), false, "to load the kernel module, run modprobe rdma_ucm"},
+		"not loaded":      {missing, missing.HCAs, false, "to load the kernel module, run modprobe rdma_ucm"},
 		"broken":          {broken, broken.HCAs, false, "/dev/infiniband/rdma_cm is a directory"},
 		"broken, and EFA": {broken, efa.HCAs, false, ""},
 	} {

@@ -81,8 +81,8 @@ func systemd(grant spec.Grant, _ []byte) ([]byte, error) {
 		limit = fmt.Sprint(uint64(grant.Memlock))
 	}
 	return fmt.Appendf(nil, `# Written by rdma-spec configure limits or rdma-spec generate --for systemd: memlock for RDMA.
-# It is 90-rdma-spec-memlock.conf in the unit's directory, such as /etc/systemd/system/containerd.service.d.
-# It affects the daemon and every container on this node whose spec sets no memlock, after
+# Path: /etc/systemd/system/UNIT.d/90-rdma-spec-memlock.conf, where UNIT is a unit such as containerd.service.
+# The limit applies to the daemon and to every container on this node whose spec sets no memlock, after
 #   systemctl daemon-reload && systemctl restart containerd
 [Service]
 LimitMEMLOCK=%s

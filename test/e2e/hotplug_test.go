@@ -23,8 +23,8 @@ import (
 func TestConnectionManagerComesLate(t *testing.T) {
 	plugin := startPlugin(t, listed)
 	pod := runOptedIn(t)
-	const missing = "the node has no usable /dev/infiniband/rdma_cm, so RDMA_CM connections will fail: load the " +
-		"module rdma_ucm"
+	const missing = "the node has no usable /dev/infiniband/rdma_cm, so RDMA_CM connections will fail: " +
+		"to load the kernel module, run modprobe rdma_ucm"
 	for _, step := range []struct {
 		name, command, want string
 		missing             bool // the log has said so
@@ -95,7 +95,7 @@ func TestHotplug(t *testing.T) {
 	await.That(t, patience, "a container holds the HCA that has come", func() bool {
 		number++
 		id, err := pod.Run(within(t, patience), containerd.Container{Name: fmt.Sprintf("plugged-%d", number)})
-		if err != nil && strings.Contains(err.Error(), "it is new") {
+		if err != nil && strings.Contains(err.Error(), "it has not responded yet") {
 			return false // the kubelet tries again, too
 		}
 		if err != nil {

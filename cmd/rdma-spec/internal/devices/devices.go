@@ -69,7 +69,8 @@ func List(stdout, stderr io.Writer, root, format string) error {
 	var notes []string
 	if len(node.HCAs) == 0 {
 		notes = append(notes,
-			"this node has no HCA: check that its driver is loaded (mlx5_ib, irdma, bnxt_re, efa, rdma_rxe …)")
+			"this node has no HCA: if you expect one, check that its driver is loaded, such as mlx5_ib, irdma, bnxt_re, "+
+				"efa, or rdma_rxe")
 	}
 	if format == cli.FormatTable {
 		notes = append(notes, deviceNotes(node)...)
