@@ -41,7 +41,7 @@ func cpuOf(t testing.TB, pid int) time.Duration {
 	return time.Duration(now.Nano())
 }
 
-// rest measures the CPU time of nri-rdma with its defaults, and of a plugin that does nothing, while no container is
+// rest measures the CPU time of nri-rdma with its defaults, and of a no-op plugin, while no container is
 // created.
 func rest(t testing.TB, what string, node hcatest.Files, target float64) result {
 	us, them := start(t, "nri-rdma --root "+node.Root(t)), start(t, "reference --post")
@@ -51,7 +51,7 @@ func rest(t testing.TB, what string, node hcatest.Files, target float64) result 
 	<-time.After(*restFor)
 	seconds := time.Since(began).Seconds()
 	ours, theirs := micros(cpuOf(t, pids[0])-before[0])/seconds, micros(cpuOf(t, pids[1])-before[1])/seconds
-	return result{what: "at rest, " + what, against: "a plugin that does nothing", unit: "µs CPU in 1 s", ours: ours,
+	return result{what: "at rest, " + what, against: "a no-op plugin", unit: "µs CPU in 1 s", ours: ours,
 		theirs: theirs, compared: spreadOf([]float64{ours}), difference: true, target: target}
 }
 

@@ -197,13 +197,13 @@ func TestSpeedIsNotLost(t *testing.T) {
 	}
 }
 
-// memory compares the anonymous memory of nri-rdma and of a plugin that does nothing after many creations. A tenth of
+// memory compares the anonymous memory of nri-rdma and of a no-op plugin after many creations. A tenth of
 // the containers hold eight HCAs; all of them are taken to run still. A thousand are several times as many as the
 // kubelet lets run on a node; ten thousand only show what each takes.
 func (s *setting) memory(t testing.TB, count int) result {
 	const rounds = 3
 	r := result{
-		what: fmt.Sprintf("memory, %d containers", count), against: "a plugin that does nothing", unit: "RssAnon MB",
+		what: fmt.Sprintf("memory, %d containers", count), against: "a no-op plugin", unit: "RssAnon MB",
 		difference: true, target: 4,
 	}
 	var ours, theirs, more []float64
@@ -235,7 +235,7 @@ func (s *setting) registration(t testing.TB, count int) result {
 		existing[i] = proto.CloneOf(o.ctr)
 		existing[i].Id, existing[i].PodSandboxId = newID(), newID()
 	}
-	r := result{what: fmt.Sprintf("registration, %d containers", count), against: "a plugin that does nothing", unit: "ms"}
+	r := result{what: fmt.Sprintf("registration, %d containers", count), against: "a no-op plugin", unit: "ms"}
 	var ours, theirs, ratios []float64
 	for range rounds {
 		us := startWith(t, "containerd", existing, s.command(t, config))

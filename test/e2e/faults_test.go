@@ -21,7 +21,7 @@ import (
 	"github.com/rdma-spec/rdma-spec/test/node/daemon"
 )
 
-// When containerd restarts, as the GPU operator's toolkit restarts it where a node comes up, the plugin is registered
+// When containerd restarts, as the GPU Operator's toolkit restarts it where a node comes up, the plugin is registered
 // soon after containerd serves again. docs/install.md says how soon.
 func TestContainerdRestartsAtBoot(t *testing.T) {
 	plugin := startPlugin(t, "{}")

@@ -120,7 +120,7 @@ func TestCDINameOfAnotherPlugin(t *testing.T) {
 // nvidiaPlugin has the pod's annotation that NVIDIA's plugin reads, for one of its containers.
 const nvidiaPlugin = "nvidia.cdi.k8s.io/container."
 
-// managementCDI is what a management container of NVIDIA's GPU operator asks for, on a node without a GPU.
+// managementCDI is what a management container of NVIDIA's GPU Operator asks for, on a node without a GPU.
 const managementCDI = `cdiVersion: "0.5.0"
 kind: management.nvidia.com/gpu
 devices:

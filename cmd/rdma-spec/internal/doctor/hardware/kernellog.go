@@ -240,7 +240,7 @@ func refusedModules(v *doctor.View, log node.KernelLog) (found []doctor.Finding)
 			if _, serves := dmaBUF(v); serves {
 				continue // nobody needs it
 			}
-			fix = "If OFED or DOCA is not installed, install it. Then rebuild the GPU driver (with the GPU operator, delete " +
+			fix = "If OFED or DOCA is not installed, install it. Then rebuild the GPU driver (with the GPU Operator, delete " +
 				"the node's driver pod), and run: modprobe nvidia_peermem"
 		}
 		text := "it was built for a different version of " + refused[3] + "."

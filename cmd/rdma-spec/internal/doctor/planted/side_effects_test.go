@@ -41,7 +41,7 @@ func TestReloadIsWeighed(t *testing.T) {
 		"by the hook of a handler that its pod names": {func(s *sick) {
 			s.runtime().DefaultHandler, s.container().Handler = "runc", "nvidia"
 		}, true},
-		"the GPU operator's program": {func(s *sick) {
+		"the GPU Operator's program": {func(s *sick) {
 			s.runtime().Handlers[1].Program = "/usr/local/nvidia/toolkit/nvidia-container-runtime.legacy"
 		}, true},
 		"HCAs by the hook, and GPUs by the spec": {func(s *sick) {
