@@ -284,7 +284,7 @@ else
 	go run ./test/suite $(subst :prepare,,$(subst :prepare-all,,$(filter node-%,$(PARTS) $(REST))))
 endif
 
-recorded-node: bin/rdma-node bin/e2e.test build ## record deploy/examples/node.tar.gz: the support bundle of a node whose RDMA container lacks memlock
+recorded-node: bin/rdma-node bin/e2e.test build ## record deploy/examples/node.tar.gz: a support bundle from a node whose RDMA container lacks memlock
 	bin/rdma-node --timeout 30m --parts main --share deploy/examples --env RDMA_RECORD=/run/host-share/node.tar.gz -- \
 	  $(E2E) -test.run '^TestDoctorWithoutPlugin$$'
 
