@@ -14,9 +14,10 @@ import (
 	"github.com/rdma-spec/rdma-spec/plugin/policy"
 )
 
-// ReloadTakes says what a reload of systemd takes from containers of the node; "" where that is nothing. Where systemd
-// manages cgroups, it applies the list of devices that a container's unit was made with, which has nothing of what a
-// hook has allowed since (https://github.com/NVIDIA/gpu-operator/issues/485).
+// ReloadTakes says which devices a reload of systemd removes from containers, and from which containers. It returns ""
+// if a reload removes nothing. If systemd manages the cgroups, a reload applies the device list with which a
+// container's unit was created. A device that a hook allowed later is not in this list
+// (https://github.com/NVIDIA/gpu-operator/issues/485).
 func (s *Snapshot) ReloadTakes() string {
 	names, known := s.Hooked()
 	of := "the affected containers are unknown"
@@ -34,15 +35,16 @@ func (s *Snapshot) ReloadTakes() string {
 		"GPUs: " + of + "; installation as a DaemonSet or with configure plugin --launched needs no reload"
 }
 
-// mostNamed is how many containers a text names.
+// mostNamed is the largest number of containers that the text names.
 const mostNamed = 4
 
-// ShowsScopes is the command that shows which containers keep GPUs of NVIDIA: those whose unit has a device with their
-// major number.
+// ShowsScopes is a command that lists each container's unit with the number of its entries for NVIDIA GPUs, whose major
+// device number is 195. A container keeps its GPUs if its unit has such an entry.
 const ShowsScopes = "grep -c /195: /run/systemd/transient/*.scope.d/50-DeviceAllow.conf"
 
-// Hooked returns the containers whose GPUs, or HCAs by NVIDIA_MOFED, came by a hook and are not in their spec, as
-// "ml/train-0 worker". It is false where there may be others: whoever cannot be asked may have some.
+// Hooked returns the containers that lose devices in a reload of systemd, because a hook added the devices and they are
+// not in the container's spec: GPUs, or HCAs requested with NVIDIA_MOFED. A name looks like "ml/train-0 worker". If
+// known is false, other containers can be affected too, because a runtime or a container could not be queried.
 func (s *Snapshot) Hooked() (names []string, known bool) {
 	runtimes, err := s.Runtimes()
 	possible := err != nil || slices.ContainsFunc(runtimes.Runtimes, func(r runtime.Runtime) bool {
@@ -64,20 +66,22 @@ func (s *Snapshot) Hooked() (names []string, known bool) {
 	return names, !possible || len(listing.Skipped) == 0 && !unread
 }
 
-// visibles are the variables by which a container asks a hook for devices, and the beginnings of the devices' names
+// visibles are the variables with which a container requests devices from a hook, and prefixes of the devices' names
 // (https://github.com/HabanaAI/habana-container-runtime).
 var visibles = []struct {
 	variable string
 	names    []string
-	numbered []string // as a unit of systemd may have them; nil where their numbers change
+	numbered []string // how a systemd unit can list them; nil if their major numbers vary
 }{
 	{"NVIDIA_VISIBLE_DEVICES", []string{"nvidia"}, []string{"/195:", "nvidia"}},
 	{"HABANA_VISIBLE_DEVICES", []string{"hl", "accel"}, nil},
 }
 
-// losesDevices reports whether a reload takes devices from a container. What its unit of systemd allows is known, or
-// else what it asks a hook for that its spec does not have is lost. One that may open all devices keeps them. With runc
-// 1.1.3 to 1.1.6, the unit does not have all that the spec has (https://github.com/opencontainers/runc/issues/3708).
+// losesDevices reports whether a reload of systemd removes devices from a container. If the container's systemd unit is
+// known, the container loses the devices that the unit does not allow. Otherwise, it is assumed to lose the devices
+// that it requests from a hook and that are not in its spec. A container that can open all devices loses none. Even
+// devices from the spec can be lost: runc 1.1.3 to 1.1.6 do not copy all of them to the unit
+// (https://github.com/opencontainers/runc/issues/3708).
 func (l Listed) losesDevices(root string, hooks bool) bool {
 	if l.AllDevices {
 		return false
@@ -99,13 +103,13 @@ func (l Listed) losesDevices(root string, hooks bool) bool {
 	return false
 }
 
-// asks reports whether a container asks NVIDIA's runtime, or one like it, for anything.
+// asks reports whether a container requests devices with this variable from NVIDIA's runtime or a similar one.
 func (l Listed) asks(variable string) bool {
 	visible := l.Spec.Env[variable]
 	return visible != "" && visible != "void"
 }
 
-// scope returns what systemd applies to the container when it is reloaded, nil where that is unknown.
+// scope returns the settings that systemd applies to the container in a reload; nil if they are unknown.
 func (l Listed) scope(root string) *process.Scope {
 	if l.Scope != nil || l.PID == 0 {
 		return l.Scope
