@@ -66,7 +66,7 @@ func (o options) inTime(do func() error) error {
 	}
 }
 
-// raise raises the process in the OCI state that it reads.
+// raise reads the OCI state, and raises the memlock of the process in it.
 func (o options) raise(in io.Reader, processes *limits.Processes) error {
 	s, err := readState(in)
 	if err != nil {

@@ -48,7 +48,7 @@ func runHook(args []string, stdin io.Reader, stderr io.Writer, policy string, pr
 			to = os.Stdout
 		}
 		fmt.Fprintf(to, "%s\nUsage: %s memlock [flags] <OCI-STATE\n%s", help, program, flags.FlagUsages())
-		return 0 // lets the container start
+		return 0 // a status of 0 lets the container start
 	}
 	wrong := flags.Parse(args[1:])
 	if wrong == nil && flags.NArg() > 0 {

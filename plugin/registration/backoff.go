@@ -41,14 +41,14 @@ func (e *droppedError) Error() string { return "the runtime closed the connectio
 // backoffs decide when to retry after each kind of end.
 type backoffs struct {
 	dialing, registering, dropping *backoff.ExponentialBackOff
-	dropped                        bool // within the last while
+	dropped                        bool // the plugin has been dropped before
 
 	// Since the plugin was last registered:
-	unlisted int            // how often the registration itself was what ended the connection
+	unlisted int            // how often the registration itself ended the connection
 	file     socketFile     // of the last connection
-	suspect  *unlistedError // how that has ended, until it shows whether the runtime that ended it is still there
-	listing  bool           // the last of the unlisted ends came while the runtime listed its containers
-	renewed  bool           // a new socket has ended a pause
+	suspect  *unlistedError // why the last connection ended, until it is known whether the runtime is still running
+	listing  bool           // the last of these ends came while the runtime listed its containers
+	renewed  bool           // a new socket has already ended a pause early
 }
 
 func newBackoffs() backoffs {
@@ -59,7 +59,8 @@ func newBackoffs() backoffs {
 	}
 }
 
-// newBackoff returns times that double from a least to a longest one, each with a jitter of half its length.
+// newBackoff returns intervals that double, from about least to at most longest. Each interval varies randomly by up to
+// half its length.
 func newBackoff(least, longest time.Duration) *backoff.ExponentialBackOff {
 	b := backoff.NewExponentialBackOff()
 	b.InitialInterval = least
@@ -69,7 +70,7 @@ func newBackoff(least, longest time.Duration) *backoff.ExponentialBackOff {
 	return b
 }
 
-// after returns the time to wait after an end.
+// after returns how long to wait after a connection ended with this error; 0 means not at all.
 func (b *backoffs) after(err error) time.Duration {
 	var dial *net.OpError
 	var drop *droppedError
@@ -101,8 +102,8 @@ func (b *backoffs) after(err error) time.Duration {
 	return b.registering.NextBackOff()
 }
 
-// problems logs what is wrong with the connection and what to do about it. It logs each problem once until the plugin
-// is registered again. It is for one goroutine.
+// problems logs what is wrong with the connection, and what to do about it. It logs each problem once until the plugin
+// is registered again. Only one goroutine may use it.
 type problems struct {
 	log    logrus.FieldLogger
 	logged map[string]bool
@@ -120,7 +121,7 @@ func (p *problems) report(err error, rest, requestTimeout time.Duration) {
 		log = p.log.WithField("runtime", "refused")
 		what = "not registered: " + refused.Error()
 	case errors.As(err, new(*rivalError)):
-		return // who waits for the lock says so
+		return // stayOut logs this
 	case errors.As(err, &unlisted) && rest == pauseFor:
 		what = fmt.Sprintf("not registered: %d times in a row, %v: %s; each attempt blocks the node, so the next "+
 			"one is in %s, or when the runtime restarts", unlistedEnough, unlisted,

@@ -20,15 +20,15 @@ import (
 // response some time after the plugin returned it, and does not report when.
 type conn struct {
 	*net.UnixConn
-	closed chan struct{} // when the connection has ended, from either side
-	ended  sync.Once     // of closed
+	closed chan struct{} // closed when either side has ended the connection
+	ended  sync.Once     // closes closed
 
 	mu                sync.Mutex
 	requests, answers messages
-	since             time.Time     // when the runtime began to wait; zero while it does not
-	stopping          bool          // nothing is read beyond the end of a message
-	paused            bool          // the reader has stopped there
-	idle              chan struct{} // closed when it is paused, and every request has its answer
+	since             time.Time     // when the runtime began to wait; zero if it is not waiting
+	stopping          bool          // the reader stops at the end of the current message
+	paused            bool          // the reader has stopped
+	idle              chan struct{} // closed when the reader has stopped and every request has been answered
 }
 
 func newConn(socket *net.UnixConn) *conn {
@@ -46,8 +46,8 @@ func (c *conn) Read(b []byte) (int, error) {
 			return 0, net.ErrClosed
 		}
 		n, err := c.UnixConn.Read(b)
-		if n == 0 && errors.Is(err, os.ErrDeadlineExceeded) { // stop has woken it, perhaps within a message
-			_ = c.SetReadDeadline(time.Time{}) // if it fails, so does the next Read
+		if n == 0 && errors.Is(err, os.ErrDeadlineExceeded) { // stop has interrupted the read, perhaps within a message
+			_ = c.SetReadDeadline(time.Time{}) // if this fails, the next Read fails, too
 			continue
 		}
 		c.mu.Lock()
@@ -121,7 +121,7 @@ func (c *conn) stop(within time.Duration) bool {
 	c.mu.Lock()
 	c.stopping = true
 	c.mu.Unlock()
-	_ = c.SetReadDeadline(time.Unix(1, 0)) // wakes the reader; if it fails, the connection has ended
+	_ = c.SetReadDeadline(time.Unix(1, 0)) // interrupts the reader; if this fails, the connection has ended
 	select {
 	case <-c.idle:
 		return true
@@ -146,7 +146,7 @@ func (c *conn) delivered() {
 		return
 	}
 	unread := func() (bytes int) {
-		_ = socket.Control(func(fd uintptr) { bytes, _ = unix.IoctlGetInt(int(fd), unix.SIOCOUTQ) }) // 0 where it has ended
+		_ = socket.Control(func(fd uintptr) { bytes, _ = unix.IoctlGetInt(int(fd), unix.SIOCOUTQ) }) // 0 if it has ended
 		return bytes
 	}
 	deadline := time.Now().Add(readWithin)

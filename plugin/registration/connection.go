@@ -50,22 +50,22 @@ type connection struct {
 	configured chan struct{} // closed when the plugin has answered the runtime's Configure
 	configure  sync.Once
 	refused    error    // by the plugin, in Configure
-	listing    struct { // what the runtime has told the plugin of its containers so far
+	listing    struct { // the containers that the runtime has listed so far
 		mu         sync.Mutex
 		pods       []*api.PodSandbox
-		containers []*api.Container // nil again once the plugin is registered
-		began      time.Time        // zero: nothing has come yet
+		containers []*api.Container // nil after the registration
+		began      time.Time        // when the first part of the list arrived; zero before
 	}
 
-	// The registration's lock guards these.
-	since time.Time // when the runtime registered the plugin, this process or one before; zero: not yet
+	// The Registration's mutex guards the following fields.
+	since time.Time // when the runtime registered the plugin, perhaps in an earlier process; zero before
 	over  bool      // the connection has ended
 }
 
 // newConnection prepares to serve a socket. It reads nothing until mux.Unblock is called.
 func newConnection(r *Registration, socket *net.UnixConn) (*connection, error) {
 	options := []stub.Option{stub.WithLogger(stubLog{r.Log})}
-	if !Launched() { // else the stub has both from its environment, and refuses others
+	if !Launched() { // a launched plugin has both from its environment, and the stub then refuses these options
 		options = append(options, stub.WithPluginName(r.Name), stub.WithPluginIdx(r.Index))
 	}
 	dispatch, err := stub.New(r.plugin, options...)
@@ -86,7 +86,7 @@ func newConnection(r *Registration, socket *net.UnixConn) (*connection, error) {
 		return nil, err
 	}
 	serve(c.server, c, r.plugin.Reads())
-	go func() { _ = c.server.Serve(context.Background(), listener) }() // conn knows when it ends
+	go func() { _ = c.server.Serve(context.Background(), listener) }() // conn records its end
 	return c, nil
 }
 
@@ -222,7 +222,8 @@ func (c *connection) registeredFor() time.Duration {
 	return max(time.Since(c.since), 1) // the clock may have been set back
 }
 
-// endWithin is how long the program waits for responses when it ends: as long as the runtime does.
+// endWithin is how long the program waits for responses when it ends: as long as the runtime waits for them, but at
+// most mostEnd.
 func (r *Registration) endWithin() time.Duration { return min(r.RequestTimeout(), mostEnd) }
 
 // end ends the connection without losing a response, or hands it over if it can.
@@ -235,22 +236,23 @@ func (c *connection) end() {
 		}
 		level := logrus.InfoLevel
 		if c.registration.Handover == "" {
-			level = logrus.DebugLevel // nobody asked for it
+			level = logrus.DebugLevel // no handover is configured
 		}
 		c.registration.Log.WithError(err).Log(level, "cannot hand over the connection to the runtime")
 	}
 	c.conn.delivered()
-	// This shuts down the socket itself, since a process that hangs may have another descriptor of it.
+	// CloseRead and CloseWrite shut down the socket itself. Close would not be enough, because a hung process may have
+	// another descriptor of the socket.
 	_ = c.conn.CloseRead()
-	_ = c.conn.CloseWrite() // they fail where it has ended
+	_ = c.conn.CloseWrite() // both fail if the connection has ended
 }
 
 // unlistedError means that a connection ended after Configure but before the runtime listed all its containers.
 type unlistedError struct {
-	listing    bool          // the runtime had begun to tell it
-	containers int           // that it told the plugin of
-	took       time.Duration // since it began
-	proven     bool          // the registration was what ended it: it was listing, or has hung up and goes on without
+	listing    bool          // the runtime had begun to list its containers
+	containers int           // how many containers it had listed
+	took       time.Duration // how long it had been listing them
+	proven     bool          // the registration ended it: the runtime was listing, or is still running
 }
 
 func (c *connection) unlisted() *unlistedError {
@@ -271,7 +273,7 @@ func (e *unlistedError) Error() string {
 		e.took.Round(time.Millisecond))
 }
 
-// causes returns the likely causes, after the second time.
+// causes returns the likely causes, for the log message after several such ends in a row.
 func (e *unlistedError) causes(requestTimeout time.Duration) string {
 	if e.took >= requestTimeout {
 		return fmt.Sprintf("the runtime gives up if it cannot list all containers within %s: the node is too slow, or has "+

@@ -23,7 +23,7 @@ const StateFormat = 4
 type state struct {
 	Format        int             `json:"format"`
 	Agreed        agreement       `json:"agreed"`
-	RegisteredAgo time.Duration   `json:"registeredAgo"` // in nanoseconds
+	RegisteredAgo time.Duration   `json:"registeredAgo"` // how long ago, in nanoseconds
 	Plugin        json.RawMessage `json:"plugin"`        // see Plugin.State
 }
 
@@ -58,19 +58,19 @@ const notUnderstood = "cannot take over the previous process's connection: regis
 func (r *Registration) join(ctx context.Context) *inheritance {
 	if socket := r.stored; socket != nil {
 		r.stored = nil
-		from, err := r.restore(context.WithoutCancel(ctx), r.storedState) // a process that ends hands it over in turn
+		from, err := r.restore(context.WithoutCancel(ctx), r.storedState) // even if ctx is done: it is handed over in turn
 		if err == nil {
 			from.socket = socket
 			return from
 		}
-		_ = socket.Close() // the runtime sees that
+		_ = socket.Close() // the runtime notices that
 		r.Log.WithError(err).Warn(notUnderstood)
 	}
 	r.stayOut(ctx)
 	if r.Handover == "" {
 		return nil
 	}
-	var free time.Time // since when this process leaves the free lock to others
+	var free time.Time // since when this process has left the lock free for others
 	for ctx.Err() == nil {
 		owner, waiter, err := handover.Join(ctx, r.Handover, r.Name)
 		if owner != nil && r.backOff(ctx, owner, &free) {
@@ -97,12 +97,14 @@ func (r *Registration) join(ctx context.Context) *inheritance {
 }
 
 const (
-	// backOffFor is long enough for the kubelet to restart a container.
+	// backOffFor is how long a process that backs off leaves the lock free. It is long enough for the kubelet to restart a
+	// container.
 	backOffFor   = time.Minute
 	backOffAgain = 500 * time.Millisecond
 )
 
-// backOff releases the lock for a moment if another process should have it, and reports whether it did.
+// backOff releases the lock for a moment if another process should register instead of this one. It reports whether it
+// released the lock.
 func (r *Registration) backOff(ctx context.Context, owner *handover.Owner, since *time.Time) bool {
 	switch {
 	case r.BacksOff == nil || !r.BacksOff():
@@ -155,7 +157,8 @@ func (r *Registration) waitBehind(ctx context.Context, waiter *handover.Waiter) 
 	}
 }
 
-// consider prepares this process to replace one that makes an offer. An error means that it cannot.
+// consider checks whether this process can replace the process that made an offer, and configures the plugin for it. It
+// returns an error if this process cannot.
 func (r *Registration) consider(ctx context.Context, text json.RawMessage) error {
 	var o offer
 	if err := json.Unmarshal(text, &o); err != nil {
@@ -221,7 +224,7 @@ func (r *Registration) restore(ctx context.Context, text json.RawMessage) (*inhe
 
 // fits returns nil if this process and the runtime agree on the same as the previous process.
 func (r *Registration) fits(ctx context.Context, before agreement) error {
-	if before.Deployment == "" || r.Deployment == "" { // a chart or a program that does not say has a directory of its own
+	if before.Deployment == "" || r.Deployment == "" { // a deployment whose name is unknown has its own handover directory
 		before.Deployment = r.Deployment
 	}
 	r.mu.Lock()

@@ -20,21 +20,21 @@ import (
 // registerRarely, unless runtimes end while they list their containers to the plugin.
 type keeper struct {
 	backoffs
-	join    func(context.Context) *inheritance // waits for the lock; nil: this process has to register
-	release func(cause error)                  // of the lock, to a process that may fare better
+	join    func(context.Context) *inheritance // waits for the lock; nil means that this process has to register
+	release func(cause error)                  // passes the lock to another process, which may be able to register
 	dial    func(context.Context) (net.Conn, error)
-	serve   func(context.Context, net.Conn, *inheritance) error // until the connection ends
-	socket  func() socketFile                                   // the runtime's, as it is now
-	changed func() <-chan struct{}                              // receives when the socket may be another one
+	serve   func(context.Context, net.Conn, *inheritance) error // returns when the connection ends
+	socket  func() socketFile                                   // returns the current file of the runtime's socket
+	changed func() <-chan struct{}                              // receives when the file of the socket may have changed
 	report  func(end error, rest time.Duration)
 	paused  *atomic.Bool
 }
 
-// socketFile identifies one of the files that existed at a path: a runtime creates a new one when it starts. The zero
-// socketFile is none.
+// socketFile identifies one of the files that have existed at a path, because a runtime creates a new socket when it
+// starts. The zero socketFile means that no file exists.
 type socketFile struct {
 	device, inode uint64
-	made          unix.Timespec // since inodes are used again
+	made          unix.Timespec // distinguishes files that have the same inode number one after the other
 }
 
 func socketAt(path string) socketFile {
@@ -48,7 +48,7 @@ func socketAt(path string) socketFile {
 // keepRegistered keeps the plugin registered until the context is done.
 func (k *keeper) keepRegistered(ctx context.Context) {
 	from := k.join(ctx)
-	for from != nil || ctx.Err() == nil { // what is inherited is handed over in turn
+	for from != nil || ctx.Err() == nil { // an inherited connection is handed over again, even if the context is done
 		err := k.connect(ctx, from)
 		from = nil
 		if ctx.Err() != nil {
@@ -76,7 +76,7 @@ func (k *keeper) connect(ctx context.Context, from *inheritance) error {
 		return k.serve(ctx, from.socket, from)
 	}
 	select {
-	case <-k.changed(): // what dial sees is newer
+	case <-k.changed(): // dial sees the current socket anyway
 	default:
 	}
 	file := k.socket()
@@ -86,8 +86,8 @@ func (k *keeper) connect(ctx context.Context, from *inheritance) error {
 	switch {
 	case err != nil:
 		return err
-	case suspect != nil && k.file == k.socket(): // it was the same all the time
-		_ = conn.Close() // nothing was said
+	case suspect != nil && k.file == k.socket(): // the runtime is still the one that closed the last connection
+		_ = conn.Close() // nothing was sent
 		suspect.proven = true
 		return suspect
 	}
@@ -95,7 +95,7 @@ func (k *keeper) connect(ctx context.Context, from *inheritance) error {
 	return k.serve(ctx, conn, nil)
 }
 
-// rest waits for a time, or until the runtime may have started.
+// rest waits for the given time, or until the runtime may have started.
 func (k *keeper) rest(ctx context.Context, rest time.Duration) {
 	select {
 	case <-ctx.Done():
@@ -106,8 +106,8 @@ func (k *keeper) rest(ctx context.Context, rest time.Duration) {
 }
 
 // pause waits for pauseFor before the next registration. A new socket ends the pause early, as the keeper guarantees,
-// since the new runtime may work. If that runtime ended too while it listed its containers, the pause continues
-// whatever starts.
+// since the new runtime may work. But if that runtime also ends while it lists its containers, later new sockets do not
+// end the pause.
 func (k *keeper) pause(ctx context.Context) {
 	k.paused.Store(true)
 	defer k.paused.Store(false)

@@ -14,12 +14,12 @@ import (
 	"github.com/rdma-spec/rdma-spec/plugin/registration/handover"
 )
 
-// agreement is what the plugin and the runtime agreed on at a registration. Processes that replace each other have it
-// in common: a process that takes over the connection must agree to the same.
+// agreement is what the plugin and the runtime agreed on at a registration. A process that takes over the connection
+// must agree to exactly the same.
 type agreement struct {
-	Socket         string        `json:"socket"` // the runtime's
+	Socket         string        `json:"socket"` // the path of the runtime's socket
 	Index          string        `json:"index"`
-	Deployment     string        `json:"deployment,omitempty"` // empty: unknown, as for a service, which systemd knows
+	Deployment     string        `json:"deployment,omitempty"` // empty if unknown, as in a systemd service
 	Config         string        `json:"config,omitempty"`
 	Runtime        string        `json:"runtime"`
 	Version        string        `json:"version"`
@@ -33,11 +33,11 @@ func (a agreement) String() string {
 		cmp.Or(a.Deployment, "unknown"), a.Events.PrettyString(), a.KeepConnected)
 }
 
-// offer is what a waiting process must know.
+// offer is what a waiting process must know to replace this process.
 type offer struct {
-	Registered bool       `json:"registered"` // the runtime asks the process that has the connection
+	Registered bool       `json:"registered"` // the runtime calls the process that has the connection
 	Agreed     *agreement `json:"agreed,omitempty"`
-	Leaves     string     `json:"leaves,omitempty"` // why the process leaves its place
+	Leaves     string     `json:"leaves,omitempty"` // why this process releases the lock
 }
 
 // hold allows other processes to wait behind this one.
@@ -48,7 +48,7 @@ func (r *Registration) hold(owner *handover.Owner) {
 	go r.offer()
 }
 
-// release passes the lock to a waiting process, since this process is not registered and will not retry for a while.
+// release passes the lock to a waiting process, because this process is not registered and will not retry for a while.
 func (r *Registration) release(cause error) {
 	r.offering.Lock()
 	defer r.offering.Unlock()
@@ -78,8 +78,8 @@ func (r *Registration) send(owner *handover.Owner, o offer) {
 	}
 }
 
-// handOver passes the connection to another process. Nobody may be reading from it. It may take half of the runtime's
-// timeout, so that the next process can still answer the next request in time.
+// handOver passes the connection to another process. No goroutine may be reading from the connection. It may take half
+// of the runtime's timeout, so that the other process can still answer the next request in time.
 func (r *Registration) handOver(c *conn) error {
 	plugins, err := r.plugin.State()
 	if err != nil {
@@ -94,13 +94,13 @@ func (r *Registration) handOver(c *conn) error {
 		return err
 	}
 	if owner != nil {
-		r.offering.Lock() // the state comes after the last offer
+		r.offering.Lock() // no offer may follow the state
 		defer r.offering.Unlock()
 		return owner.Give(c.UnixConn, text, r.endWithin()/2)
 	}
 	if err := handover.Store(c.UnixConn, text); err != nil {
 		return err
 	}
-	c.delivered() // systemd ends the connection with this process where the service is stopped
+	c.delivered() // systemd closes the connection when the service is stopped, and undelivered responses would be lost
 	return nil
 }

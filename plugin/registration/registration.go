@@ -52,18 +52,18 @@ type Plugin interface {
 
 // Options configure a Registration.
 type Options struct {
-	Name, Index string // as pods and the runtime know it: "rdma", "90". A runtime that launches the plugin sets its own
+	Name, Index string // as shown to the runtime, such as "rdma" and "90"; a runtime that launches the plugin sets its own
 	Socket      string // the runtime's NRI socket
-	// Handover is the directory through which a process hands its connection over to the next one; if it is empty, it does
-	// not.
+	// Handover is the directory that processes use to hand over the connection; empty means no handover.
 	Handover string
 	// Deployment is the process's deployment. The process takes over no connection from another deployment, even if they
 	// share a directory. Empty means unknown.
 	Deployment string
-	// BacksOff reports whether another process should serve the runtime instead, while no process does; nil means no.
+	// BacksOff reports whether this process should let another process register first, if no process is registered; nil
+	// means false.
 	BacksOff func() bool
-	// Rival returns an error that says who else serves the node's containers, if anybody does: this process then stays
-	// out. It is nil if that is unknown.
+	// Rival returns an error that names the other plugin that serves the node's containers, if there is one. This process
+	// then does not register. Rival is nil if this cannot be found out.
 	Rival func() error
 	// KeepConnected asks the runtime to keep the plugin when a request times out.
 	KeepConnected bool
@@ -74,24 +74,24 @@ type Options struct {
 type Registration struct {
 	Options
 	plugin         Plugin
-	stored         *net.UnixConn   // what systemd has kept for this process; nil: nothing
-	storedState    json.RawMessage // what belongs to it
-	blocked        time.Duration   // blockedAfter, but in tests
-	backOffFor     time.Duration   // how long a process that backs off leaves the lock free; backOffFor, but in tests
-	rivalGone      time.Duration   // rivalGone, but in tests
+	stored         *net.UnixConn   // the connection that systemd stored for this process; nil if there is none
+	storedState    json.RawMessage // the state that belongs to the stored connection
+	blocked        time.Duration   // blockedAfter, except in tests
+	backOffFor     time.Duration   // how long this process leaves the lock free for others: backOffFor, except in tests
+	rivalGone      time.Duration   // the constant rivalGone, except in tests
 	requestTimeout atomic.Int64
 	paused         atomic.Bool
-	behind         atomic.Bool // a registered process that will hand over
+	behind         atomic.Bool // this process waits behind a registered one, which will hand over its connection
 	rivals         rivals
 
-	offering sync.Mutex // held while other processes are told something; taken before mu
+	offering sync.Mutex // held while an offer or the state is sent to other processes; taken before mu
 
 	mu      sync.Mutex
-	agreed  *agreement      // at the last Configure; nil before
-	latest  *connection     // nil before the first one, and between two
-	current *connection     // over which the runtime asks; nil while the plugin is not registered
+	agreed  *agreement      // at the last Configure; nil before the first one
+	latest  *connection     // nil before the first connection, and between two connections
+	current *connection     // over which the runtime calls the plugin; nil while the plugin is not registered
 	owner   *handover.Owner // nil: no other process can take over the connection
-	when    time.Time       // zero: never
+	when    time.Time       // when the runtime last registered the plugin; zero means never
 }
 
 // New returns a Registration. It takes the connection that systemd stored for this process, and does nothing more until
@@ -201,7 +201,7 @@ func (r *Registration) runLaunched(ctx context.Context) error {
 	return err
 }
 
-// serve registers over a connection, unless the connection is inherited, and serves it until it ends.
+// serve serves a connection until it ends. It first registers over the connection, unless the connection is inherited.
 func (r *Registration) serve(ctx context.Context, socket net.Conn, from *inheritance) error {
 	c, err := newConnection(r, socket.(*net.UnixConn))
 	if err != nil {
@@ -226,7 +226,7 @@ func (r *Registration) serving() *connection {
 	return r.current
 }
 
-// wants returns what the runtime said together with what the plugin always wants.
+// wants adds what this plugin always wants from a runtime to what the runtime said.
 func (r *Registration) wants(a agreement) agreement {
 	a.Socket = r.Socket
 	a.Index = r.Index
@@ -235,7 +235,7 @@ func (r *Registration) wants(a agreement) agreement {
 	return a
 }
 
-// agree lets the plugin accept what the runtime said, and returns that together with what the plugin wants from the
+// agree has the plugin check what the runtime said, and returns that together with what the plugin wants from the
 // runtime.
 func (r *Registration) agree(ctx context.Context, a agreement) (agreement, error) {
 	if a.RequestTimeout <= 0 {

@@ -12,8 +12,8 @@ import (
 
 const (
 	rivalAgain = 500 * time.Millisecond
-	// rivalGone is how long no other plugin must have been seen before a process that stayed out registers. A service that
-	// restarts is away for a second.
+	// rivalGone is how long no other plugin must have been seen before a process that stayed out registers. It bridges the
+	// restart of another plugin's service, which takes about a second.
 	rivalGone = 3 * time.Second
 )
 
@@ -28,7 +28,7 @@ func (e *rivalError) Error() string {
 type rivals struct {
 	mu   sync.Mutex
 	seen time.Time
-	last *rivalError // nil: nobody
+	last *rivalError // nil if no other plugin was seen
 }
 
 // rival returns a rivalError while another plugin serves the node's containers.

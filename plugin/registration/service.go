@@ -39,7 +39,7 @@ func serve(server *ttrpc.Server, service api.PluginService, reads Reads) {
 			reads.Pod.Below("pods"), reads.Container.Below("containers"), wire.Paths{"more": nil})),
 		"CreateContainer":     part(service.CreateContainer, wire.New(&api.CreateContainerRequest{}, about...)),
 		"PostCreateContainer": part(service.PostCreateContainer, wire.New(&api.PostCreateContainerRequest{}, about...)),
-		"StateChange": part(service.StateChange, // NRI before 0.12 sends PostCreateContainer so
+		"StateChange": part(service.StateChange, // how NRI before 0.12 sends PostCreateContainer
 			wire.New(&api.StateChangeEvent{}, append(about, wire.Paths{"event": nil})...)),
 		"ValidateContainerAdjustment": part(service.ValidateContainerAdjustment,
 			wire.New(&api.ValidateContainerAdjustmentRequest{}, append(about, reads.Adjustment.Below("adjust"))...)),
@@ -76,8 +76,8 @@ func part[T, Answer any, Request request[T]](
 	}
 }
 
-// buffers are for the parts of requests, which decoding copies. The list of a node's containers is sent once for each
-// registration, so its buffer is not reused.
+// mostBuffer is the largest buffer, in bytes, that is kept for later requests. Buffers can be reused, because decoding
+// copies the fields. The list of a node's containers is larger, but is sent only once for each registration.
 const mostBuffer = 64 << 10
 
 var buffers = sync.Pool{New: func() any { return new([]byte) }}

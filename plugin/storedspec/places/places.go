@@ -1,8 +1,9 @@
 // Copyright The rdma-spec Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package places is the table of the places of container runtimes on a node. A node can have several: Docker uses its
-// own containerd, and so do some platforms. Paths begin with a slash, and are relative to the node's root.
+// Package places is a table of the paths that container runtimes use on a node. A node can have several runtimes:
+// Docker uses its own containerd, and so do some platforms. Paths begin with a slash, and are relative to the node's
+// root.
 package places
 
 import (
@@ -13,7 +14,7 @@ import (
 	"slices"
 )
 
-// Place is where a platform's container runtime is.
+// Place contains the paths and units of a platform's container runtime.
 type Place struct {
 	Name   string // containerd, k3s, …
 	Socket string // the CRI socket
@@ -27,13 +28,13 @@ type Place struct {
 	Units    []string // systemd units, one of which runs the runtime
 }
 
-// CRIO is CRI-O's only place.
+// CRIO is the Place of CRI-O.
 var CRIO = Place{
 	Name: "cri-o", Socket: "/run/crio/crio.sock", Config: "/etc/crio/crio.conf", DropIns: "/etc/crio/crio.conf.d",
 	Units: []string{"crio.service"}, Programs: []string{"/usr/bin/crio", "/usr/local/bin/crio"},
 }
 
-// Containerds are containerd's places, with the platform-independent one first.
+// Containerds are the Places of containerd. The first one is not specific to a platform.
 var Containerds = []Place{
 	{
 		Name: "containerd", Socket: "/run/containerd/containerd.sock", Config: "/etc/containerd/config.toml",

@@ -158,7 +158,7 @@ type taskService struct {
 	server *Server
 }
 
-// Get is the API's.
+// Get implements the tasks API.
 func (t *taskService) Get(_ context.Context, r *tasks.GetRequest) (*tasks.GetResponse, error) {
 	s := t.server
 	s.mu.Lock()
@@ -190,7 +190,7 @@ func (s *Server) request(counts map[string]int, id string, before func(string, i
 	return n, err
 }
 
-// Get is the API's.
+// Get implements the containers API.
 func (s *Server) Get(ctx context.Context, r *containers.GetContainerRequest) (*containers.GetContainerResponse, error) {
 	if _, err := s.request(s.gets, r.GetID(), s.BeforeGet); err != nil {
 		return nil, err
@@ -206,7 +206,7 @@ func (s *Server) Get(ctx context.Context, r *containers.GetContainerRequest) (*c
 	return &containers.GetContainerResponse{Container: c}, nil
 }
 
-// Update is the API's.
+// Update implements the containers API.
 func (s *Server) Update(ctx context.Context, r *containers.UpdateContainerRequest) (*containers.UpdateContainerResponse,
 	error) {
 	id := r.GetContainer().GetID()
