@@ -1,7 +1,7 @@
 // Copyright The rdma-spec Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package await has tests wait for what happens beside them.
+// Package await lets tests wait for what happens in the background.
 package await
 
 import (
@@ -11,11 +11,12 @@ import (
 	"time"
 )
 
-// Timeout is how long a test waits for what normally happens at once. Only a test that fails waits that long: a
-// machine with much else to do may take seconds over what takes milliseconds alone.
+// Timeout is how long a test waits for what normally happens at once. Only a failing test waits that long. On a busy
+// machine, what usually takes milliseconds can take seconds.
 const Timeout = time.Minute
 
-// That waits until a condition holds, and fails the test if it does not within a time. It checks every millisecond.
+// That waits until a condition holds. It checks the condition every millisecond, and fails the test if the condition
+// does not hold in time.
 func That(t testing.TB, within time.Duration, what string, condition func() bool) {
 	t.Helper()
 	errNotYet := errors.New("not yet")
@@ -27,8 +28,8 @@ func That(t testing.TB, within time.Duration, what string, condition func() bool
 	})
 }
 
-// Success waits until an attempt gives no error, and fails the test with the last error if all do within a time. It
-// tries every millisecond.
+// Success waits until an attempt returns no error. It tries every millisecond, and fails the test with the last error
+// if no attempt succeeds in time.
 func Success(t testing.TB, within time.Duration, what string, attempt func() error) {
 	t.Helper()
 	deadline := time.After(within)
@@ -47,7 +48,7 @@ func Success(t testing.TB, within time.Duration, what string, attempt func() err
 	}
 }
 
-// Receive waits for a value from a channel, and fails the test if none comes within a time.
+// Receive waits for a value from a channel, and fails the test if no value arrives in time.
 func Receive[T any](t testing.TB, within time.Duration, what string, from <-chan T) T {
 	t.Helper()
 	select {
@@ -59,8 +60,8 @@ func Receive[T any](t testing.TB, within time.Duration, what string, from <-chan
 	}
 }
 
-// Beside runs a function beside the test until its context is done. What is returned ends it, and waits until it has
-// ended, as the test's end does.
+// Beside runs a function in the background of a test. end cancels the function's context and waits until the function
+// has returned. It is also called when the test ends.
 func Beside(t testing.TB, run func(ctx context.Context)) (end func()) {
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan struct{})

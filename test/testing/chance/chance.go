@@ -1,7 +1,7 @@
 // Copyright The rdma-spec Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package chance gives tests random numbers that can be had again.
+// Package chance provides random numbers to tests, which can be repeated.
 package chance
 
 import (
@@ -11,11 +11,11 @@ import (
 	"testing"
 )
 
-// variable is the environment variable with the seed, or with "random" for another one in each run.
+// variable is the environment variable that contains the seed, or "random" for a different seed in each run.
 const variable = "RDMA_TEST_SEED"
 
-// New returns random numbers, the same ones in every run unless the environment has another seed: what fails then fails
-// because of a change. A seed repeats the numbers, not what the scheduler does.
+// New returns random numbers. They are the same in every run unless the environment sets another seed, so a test that
+// begins to fail does so because of a change. A seed repeats the numbers, but not the scheduling of goroutines.
 func New(t testing.TB) *rand.Rand {
 	t.Helper()
 	seed := uint64(1)

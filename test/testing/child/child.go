@@ -1,8 +1,8 @@
 // Copyright The rdma-spec Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package child starts processes that end when the process that started them is killed. A child that reads until the
-// end of its standard input does that by itself, and so do its own children.
+// Package child starts processes that end when the process that started them is killed. It is not needed for a child
+// that reads its standard input to the end: such a child ends by itself, and so do its own children.
 package child
 
 import (
@@ -20,8 +20,8 @@ import (
 	"github.com/rdma-spec/rdma-spec/test/testing/await"
 )
 
-// thread is the one that starts all children, and never ends: the kernel takes the end of the thread that started a
-// child for the end of the parent.
+// thread runs the functions that it receives on one thread, which starts all children and never ends. When the thread
+// that started a child ends, the kernel acts as if the whole parent had ended.
 var thread = sync.OnceValue(func() chan<- func() {
 	starts := make(chan func())
 	go func() {
@@ -33,7 +33,8 @@ var thread = sync.OnceValue(func() chan<- func() {
 	return starts
 })
 
-// Start starts a command. The kernel kills it, but not its own children, once this process has ended.
+// Start starts a command. When this process ends, the kernel kills the command's process, but not that process's own
+// children.
 func Start(command *exec.Cmd) error {
 	if command.SysProcAttr == nil {
 		command.SysProcAttr = &syscall.SysProcAttr{}
@@ -44,8 +45,9 @@ func Start(command *exec.Cmd) error {
 	return <-started
 }
 
-// Freeze stops a process, which need not be a child, and returns when it has stopped. After the signal alone, its threads
-// go on: one of them has to see the signal, for which it may wait for a CPU, and it stops the others.
+// Freeze stops a process, which need not be a child, and returns when it has stopped. Sending the signal is not enough,
+// because the process's threads continue until one of them has received the signal, for which it may have to wait for a
+// CPU.
 func Freeze(pid int) error {
 	if err := syscall.Kill(pid, syscall.SIGSTOP); err != nil {
 		return fmt.Errorf("stop process %d: %w", pid, err)
@@ -60,7 +62,7 @@ func Freeze(pid int) error {
 	return fmt.Errorf("stop process %d: it goes on after %s", pid, await.Timeout)
 }
 
-// haveStopped says whether all threads of a process have stopped. It is an error where the process has ended.
+// haveStopped reports whether all threads of a process have stopped. It returns an error if the process has ended.
 func haveStopped(pid int) (bool, error) {
 	threads, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/stat", pid))
 	if err != nil {
@@ -71,7 +73,7 @@ func haveStopped(pid int) (bool, error) {
 	for _, thread := range threads {
 		text, err := os.ReadFile(thread)
 		if errors.Is(err, os.ErrNotExist) || errors.Is(err, syscall.ESRCH) {
-			return false, nil // another look finds the others
+			return false, nil // the thread has ended; the next call finds the others
 		}
 		if err != nil {
 			return false, err

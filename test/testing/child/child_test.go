@@ -23,13 +23,15 @@ import (
 )
 
 const (
-	// asParent is set where this test program starts a child, and waits to be killed.
+	// asParent is an environment variable. If it is set, this test program starts a child and waits to be killed.
 	asParent = "CHILD_TEST_PARENT"
-	// asSpinners names a file, in which each of many threads of it counts for ever.
+	// asSpinners is an environment variable that names a file. If it is set, this test program starts many threads, each
+	// of which increments its counter in that file forever.
 	asSpinners = "CHILD_TEST_SPINNERS"
 )
 
-// The first thread of a process never ends: it is kept for main.
+// init reserves the first thread for the main goroutine: the first thread never ends, and TestMain needs a thread that
+// ends.
 func init() { runtime.LockOSThread() }
 
 func TestMain(m *testing.M) {
@@ -58,7 +60,7 @@ func TestMain(m *testing.M) {
 	_, _ = os.Stdin.Read(make([]byte, 1))
 }
 
-// A child outlives the thread that called Start, and ends with the process.
+// A child outlives the thread that called Start, but ends with the process.
 func TestChildEndsWithItsParent(t *testing.T) {
 	parent := exec.Command("/proc/self/exe")
 	parent.Env = append(os.Environ(), asParent+"=1")
@@ -83,7 +85,7 @@ func TestChildEndsWithItsParent(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer func() {
-		_ = unix.PidfdSendSignal(child, unix.SIGKILL, nil, 0) // it has ended
+		_ = unix.PidfdSendSignal(child, unix.SIGKILL, nil, 0) // fails if the child has ended
 		_ = unix.Close(child)
 	}()
 	hasEnded := func() bool {
@@ -93,13 +95,13 @@ func TestChildEndsWithItsParent(t *testing.T) {
 	if err := parent.Process.Kill(); err != nil {
 		t.Fatal(err)
 	}
-	_ = parent.Wait() // killed
+	_ = parent.Wait() // returns an error, since the parent was killed
 	await.That(t, await.Timeout, "the child ends", hasEnded)
 }
 
 const spinners = 50
 
-// counters are in a file that processes share.
+// counters reads the counters in a file that processes share.
 func counters(name string) ([]uint64, error) {
 	file, err := os.OpenFile(name, os.O_RDWR, 0)
 	if err != nil {
@@ -128,7 +130,7 @@ func spin(name string) {
 	select {}
 }
 
-// No thread of a process that is frozen does anything more, whichever of them has seen the signal first.
+// After Freeze, no thread of the process continues, whichever thread received the signal.
 func TestFreeze(t *testing.T) {
 	name := filepath.Join(scratch.Dir(t), "counters")
 	scratch.File(t, name, string(make([]byte, 8*spinners)), 0o600)
@@ -166,5 +168,5 @@ func TestFreeze(t *testing.T) {
 		t.Fatal(err)
 	}
 	await.That(t, await.Timeout, "ended, and said so", func() bool { return Freeze(spinning.Process.Pid) != nil })
-	_ = spinning.Wait() // killed
+	_ = spinning.Wait() // returns an error, since the process was killed
 }

@@ -1,7 +1,7 @@
 // Copyright The rdma-spec Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package churn has something done again and again beside a test. It knows nothing of what that is.
+// Package churn repeats an action in the background of a test. It does not know what the action does.
 package churn
 
 import (
@@ -14,14 +14,15 @@ import (
 	"github.com/rdma-spec/rdma-spec/test/testing/await"
 )
 
-// Churn is something that is done again and again.
+// Churn is an action that is repeated in the background.
 type Churn struct {
-	// End waits for the end of what is under way, and fails the test if anything has failed. The test's end calls it, too.
+	// End waits until the action that is in progress has ended, and fails the test if any action has failed. It is also
+	// called when the test ends.
 	End   func()
 	count atomic.Int64
 }
 
-// Start begins to do something, with numbers from 0 on, until it fails or the churn ends.
+// Start repeats an action, with numbers from 0, until the action fails or the churn ends.
 func Start(t testing.TB, do func(ctx context.Context, number int) error) *Churn {
 	var c Churn
 	var err error
@@ -51,10 +52,10 @@ func Start(t testing.TB, do func(ctx context.Context, number int) error) *Churn 
 	return &c
 }
 
-// Count returns how often it was done so far.
+// Count returns how many times the action was completed.
 func (c *Churn) Count() int { return int(c.count.Load()) }
 
-// AwaitMore waits until it was done once from its beginning to its end.
+// AwaitMore waits until the action has been started and completed once more.
 func (c *Churn) AwaitMore(t testing.TB, within time.Duration) {
 	t.Helper()
 	enough := c.Count() + 2

@@ -1,7 +1,8 @@
 // Copyright The rdma-spec Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package expect compares what a test gets with what it wants. Texts that are written down in files are package golden's.
+// Package expect compares the results of a test with the expected values. For long texts, use package golden, which
+// compares them with files.
 package expect
 
 import (
@@ -10,7 +11,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// Equal fails the test with the difference where two values differ, and goes on.
+// Equal fails the test and prints the difference if two values differ. The test continues.
 func Equal(t testing.TB, what string, want, got any, options ...cmp.Option) {
 	t.Helper()
 	if diff := cmp.Diff(want, got, options...); diff != "" {

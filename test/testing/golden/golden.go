@@ -1,8 +1,8 @@
 // Copyright The rdma-spec Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package golden compares what a test gives with what is written down. `go test -update` writes it down anew; read the
-// difference before you commit it.
+// Package golden compares the results of a test with a file in testdata. `go test -update` writes the results to the
+// file. Read the diff before you commit it.
 package golden
 
 import (
@@ -22,11 +22,12 @@ import (
 
 var update = flag.Bool("update", false, "write the golden files anew")
 
-// Compare fails the test where a text is not that of the golden file.
+// Compare fails the test if the golden file does not contain the text got. With -update, it writes got to the file
+// instead.
 func Compare(t testing.TB, file, got string) {
 	t.Helper()
 	want, err := os.ReadFile(file)
-	if *update && string(want) != got { // tests of other packages may read it meanwhile
+	if *update && string(want) != got { // the file is written only if it changes, because tests of other packages may be reading it
 		want = []byte(got)
 		err = os.WriteFile(file, want, 0o644)
 	}
@@ -38,7 +39,7 @@ func Compare(t testing.TB, file, got string) {
 	}
 }
 
-// Begin writes a file that people go on with, where -update is given and there is none yet.
+// Begin writes a skeleton to a file that people then edit, if the file does not exist and -update is set.
 func Begin(t testing.TB, file, skeleton string) {
 	t.Helper()
 	if _, err := os.Stat(file); !*update || !errors.Is(err, fs.ErrNotExist) {
@@ -49,10 +50,10 @@ func Begin(t testing.TB, file, skeleton string) {
 	}
 }
 
-// Cases are what is said in several cases. A map would lose one of two that have one name.
+// Cases collects the results of several cases for one golden file. A map would hide that two cases have the same name.
 type Cases struct{ says map[string]string }
 
-// Add adds what is said in a case, and fails the test where another has its name.
+// Add adds the result of a case. It fails the test if another case has the same name.
 func (c *Cases) Add(t testing.TB, name, says string) {
 	t.Helper()
 	if _, twice := c.says[name]; twice {
@@ -63,7 +64,7 @@ func (c *Cases) Add(t testing.TB, name, says string) {
 	c.says[name] = says
 }
 
-// Compare is Compare of the cases, by their names.
+// Compare compares all cases, sorted by name, with a golden file.
 func (c *Cases) Compare(t testing.TB, file string) {
 	t.Helper()
 	var all strings.Builder
@@ -73,7 +74,7 @@ func (c *Cases) Compare(t testing.TB, file string) {
 	Compare(t, file, all.String())
 }
 
-// JSON returns a value as golden files have it: indented, with < and > as they are.
+// JSON returns a value in the format of golden files: indented JSON, in which < and > are not escaped.
 func JSON(t testing.TB, value any) string {
 	t.Helper()
 	var out strings.Builder

@@ -5,7 +5,7 @@ package golden
 
 import "testing"
 
-// failing remembers that a test would have failed.
+// failing is a testing.TB that records a failure instead of failing the test.
 type failing struct {
 	testing.TB
 	failed bool

@@ -1,8 +1,8 @@
 // Copyright The rdma-spec Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package must ends a test that cannot be prepared. It is not for what the test is about: that is compared with what is
-// wanted, and the test says the difference.
+// Package must ends a test whose setup fails. Do not use it for the tested behavior: compare that with what you want,
+// and report the difference.
 package must
 
 import "testing"

@@ -1,7 +1,7 @@
 // Copyright The rdma-spec Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package output keeps what a program or a log writes, for tests that read it meanwhile.
+// Package output collects what a program or a log writes, and lets tests read it in the meantime.
 package output
 
 import (
@@ -9,7 +9,7 @@ import (
 	"sync"
 )
 
-// Buffer is a bytes.Buffer that several goroutines can write and read. The zero Buffer is empty.
+// Buffer is a bytes.Buffer that is safe for concurrent use. The zero Buffer is empty.
 type Buffer struct {
 	mu   sync.Mutex
 	text bytes.Buffer
@@ -22,7 +22,7 @@ func (b *Buffer) Write(p []byte) (int, error) {
 	return b.text.Write(p)
 }
 
-// String returns what was written.
+// String returns everything that was written.
 func (b *Buffer) String() string {
 	b.mu.Lock()
 	defer b.mu.Unlock()

@@ -1,12 +1,12 @@
 // Copyright The rdma-spec Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package pages has the blocks of the documentation, and runs those of commands as a reader does: a whole block, as the
-// page has it.
+// Package pages provides the code blocks of the documentation, and runs blocks of commands as a reader does: each block
+// as a whole, without changes.
 //
-// The mark of a block of commands, behind its language, says who runs it. Without one, the tests of docs do. With the
-// name of a test, that test does, on a machine that has what the commands need. A reason in parentheses says why nobody
-// does.
+// The mark of a block of commands follows the block's language, and says what runs the block. If there is no mark, the
+// tests in docs run it. If the mark is the name of a test, this test runs it, on a machine that has what the commands
+// need. If the mark is a reason in parentheses, no test runs it.
 package pages
 
 import (
@@ -23,10 +23,10 @@ import (
 	"testing"
 )
 
-// Block is a fenced block of a page.
+// Block is a fenced code block of a page.
 type Block struct {
-	File           string // below the repository's top directory
-	Line           int    // of its fence
+	File           string // relative to the repository's top directory
+	Line           int    // the line of its opening fence, from 1
 	Language, Mark string
 	Content        string
 }
@@ -36,10 +36,10 @@ func (b Block) String() string { return fmt.Sprintf("%s:%d", b.File, b.Line) }
 // Lines returns a block's lines.
 func (b Block) Lines() []string { return strings.Split(strings.TrimSpace(b.Content), "\n") }
 
-// Fence matches a block.
+// Fence matches a fenced code block. Its groups are the indentation, the info string, and the content.
 var Fence = regexp.MustCompile("(?ms)^( *)```([^\n]*)\n(.*?)^ *```$")
 
-// Of returns the blocks of a page.
+// Of returns the code blocks in the text of a page.
 func Of(file, text string) (all []Block) {
 	for _, at := range Fence.FindAllStringSubmatchIndex(text, -1) {
 		part := func(i int) string { return text[at[2*i]:at[2*i+1]] }
@@ -52,7 +52,8 @@ func Of(file, text string) (all []Block) {
 	return all
 }
 
-// Files returns the pages, below the repository's top directory: those in it, and those in docs.
+// Files returns the paths of the pages relative to the repository's top directory: those in that directory, and those
+// in docs.
 func Files(top string) (files []string, err error) {
 	for _, pattern := range []string{"*.md", "docs/*.md"} {
 		found, err := filepath.Glob(filepath.Join(top, pattern))
@@ -70,8 +71,7 @@ func Files(top string) (files []string, err error) {
 	return files, nil
 }
 
-// Marked returns the blocks of commands that a test has to run, since their mark is its name, in the order of the
-// pages.
+// Marked returns the blocks that are marked with a test's name, in the order of the pages.
 func Marked(t testing.TB, top, test string) (all []Block) {
 	t.Helper()
 	files, err := Files(top)
@@ -99,15 +99,15 @@ type Failure struct {
 	Status  int
 }
 
-// Shell is where blocks are run.
+// Shell runs blocks.
 type Shell struct {
 	Dir         string
 	Environment []string
-	// Here replaces what a page leaves to its reader, such as the name of a node.
+	// Here replaces what readers must fill in, such as the name of a node.
 	Here *strings.Replacer
 }
 
-// Run runs a block to its end, and returns what it prints and which of its commands failed.
+// Run runs a block to its end. It returns the block's output, and the commands that failed.
 func (s Shell) Run(ctx context.Context, b Block) (output string, failed []Failure, err error) {
 	content := b.Content
 	if s.Here != nil {
@@ -124,7 +124,7 @@ func (s Shell) Run(ctx context.Context, b Block) (output string, failed []Failur
 	cmd.ExtraFiles = []*os.File{tell}
 	failures := make(chan string)
 	go func() {
-		text, _ := io.ReadAll(told) // an empty text says that nothing failed, as the status does
+		text, _ := io.ReadAll(told) // if this fails, the text is empty, and the exit status shows whether a command failed
 		failures <- string(text)
 	}()
 	out, err := cmd.CombinedOutput()
@@ -132,13 +132,13 @@ func (s Shell) Run(ctx context.Context, b Block) (output string, failed []Failur
 	for line := range strings.Lines(<-failures) {
 		status, command, _ := strings.Cut(strings.TrimSpace(line), " ")
 		number, notOne := strconv.Atoi(status)
-		if notOne != nil { // the rest of a command of several lines
+		if notOne != nil { // this line continues the previous command
 			continue
 		}
 		failed = append(failed, Failure{command, number})
 	}
 	if len(failed) > 0 {
-		err = nil // the shell ends with the status of the last command
+		err = nil // a nonzero status only repeats that the last command failed
 	}
 	return string(out), failed, err
 }

@@ -25,7 +25,7 @@ func TestOf(t *testing.T) {
 	}
 }
 
-// A block is run to its end, and each command that fails is named.
+// A block is run to its end, and each failed command is named.
 func TestRun(t *testing.T) {
 	for name, test := range map[string]struct {
 		content, output string

@@ -1,8 +1,9 @@
 // Copyright The rdma-spec Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package part divides the tests of a package into parts, each of which runs on a node of its own. A table beside the
-// tests says which test is in which part; test/suite checks that it has each test once, and each part a make target.
+// Package part divides the tests of a package into parts, each of which runs on its own node. A table next to the tests
+// assigns each test to a part. The tests in test/suite check that each test is in the table once, and that each part
+// has a make target.
 package part
 
 import (
@@ -22,25 +23,26 @@ var (
 	needs  = flag.String("needs", "", "print what tests of this name need beside the programs, and run none: parts of the node, and release")
 )
 
-// Row is a part, or those of its tests that need the same.
+// Row lists tests of one part that need the same things. A part can have several rows.
 type Row struct {
 	Part string
-	// Node is what rdma-node builds for these tests: a value of --parts.
+	// Node is the value of rdma-node's flag --parts, which builds what these tests need.
 	Node string
-	// Release says that they install what `make release` writes.
+	// Release means that the tests install what `make release` writes.
 	Release bool
-	// Again says that the tests have a part of their own, and run in this one as well.
+	// Again means that another row assigns these tests to their own part, and that they run in this part, too.
 	Again bool
 	Tests []func(*testing.T)
 }
 
-// Table is the tests of a package.
+// Table assigns the tests of a package to parts.
 type Table []Row
 
-// selections are the values of --parts, the smallest first.
+// selections are the values of --parts in ascending order. Each value includes the previous ones.
 var selections = []string{"main", "core", "critest", "all"}
 
-// Choose does what -part and -needs say. flag.Parse comes before it, and the tests after it.
+// Choose carries out the flags -part and -needs: it selects the tests to run, or prints what tests need and ends the
+// process. Call it after flag.Parse and before the tests run.
 func (table Table) Choose() {
 	var err error
 	switch run := flag.Lookup("test.run"); {
@@ -62,8 +64,8 @@ func (table Table) Choose() {
 	}
 }
 
-// pattern returns the pattern of the tests of parts, and of those of their subtests that the pattern behind a slash
-// chooses.
+// pattern returns a value of -test.run that matches the tests of the parts, which are separated by commas. subtests is
+// "" or "/PATTERN", and selects subtests of these tests.
 func (table Table) pattern(parts, subtests string) (string, error) {
 	if subtests != "" && !strings.HasPrefix(subtests, "/") {
 		return "", fmt.Errorf("-part %s and -test.run %s: choose either a part or a test", parts, subtests)
@@ -83,7 +85,8 @@ func (table Table) pattern(parts, subtests string) (string, error) {
 	return "^(" + strings.Join(names, "|") + ")$" + subtests, nil
 }
 
-// needsOf returns what the tests need that a pattern of whole names matches.
+// needsOf returns what the tests need whose whole name the pattern matches: a value of --parts, followed by " release"
+// if the tests need a release.
 func (table Table) needsOf(pattern string) (string, error) {
 	top, _, _ := strings.Cut(pattern, "/")
 	name, err := regexp.Compile("^(" + top + ")$")

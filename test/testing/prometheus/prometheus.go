@@ -1,7 +1,8 @@
 // Copyright The rdma-spec Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package prometheus runs Prometheus' own programs, which make deps gets, for tests of metrics, rules, and dashboards.
+// Package prometheus runs the programs of Prometheus, which `make deps` installs, for tests of metrics, rules, and
+// dashboards.
 package prometheus
 
 import (
@@ -18,7 +19,7 @@ import (
 	"github.com/rdma-spec/rdma-spec/test/testing/scratch"
 )
 
-// Program returns the path of prometheus or promtool. It skips the test if the program is not installed.
+// Program returns the path of the program prometheus or promtool. It skips the test if the program is not installed.
 func Program(t testing.TB, name string) string {
 	t.Helper()
 	cache, err := os.UserCacheDir()
@@ -32,8 +33,8 @@ func Program(t testing.TB, name string) string {
 	return ""
 }
 
-// Start runs a server with a configuration until the test ends, and returns the address that it answers at. If the test
-// fails, the server's log is in the test's.
+// Start runs a server with a configuration until the test ends, and returns the server's address. If the test fails,
+// the test's log contains the server's log.
 func Start(t testing.TB, config string) (address string) {
 	t.Helper()
 	dir := scratch.Dir(t)
@@ -58,7 +59,7 @@ func Start(t testing.TB, config string) (address string) {
 	await.That(t, await.Timeout, "Prometheus is ready", func() bool {
 		answer, err := http.Get("http://" + address + "/-/ready")
 		if err == nil {
-			_ = answer.Body.Close() // it is empty
+			_ = answer.Body.Close() // the body is empty
 		}
 		return err == nil && answer.StatusCode == http.StatusOK
 	})

@@ -5,8 +5,8 @@ package race
 
 import "testing"
 
-// SkipHangUp skips a test whose plugin hangs up during its registration, where the race detector sees what NRI's side
-// of the runtime does then.
+// SkipHangUp skips a test in which a plugin closes its connection during its registration, if the race detector is on:
+// it would report a race in NRI's code for runtimes.
 func SkipHangUp(t *testing.T) {
 	t.Helper()
 	if Detector {

@@ -3,8 +3,8 @@
 
 //go:build !race
 
-// Package race has a constant for tests that measure: whether the race detector is on.
+// Package race tells tests that measure durations whether the race detector is on.
 package race
 
-// Detector makes everything several times slower.
+// Detector is true if the race detector is on. The detector makes programs several times slower.
 const Detector = false

@@ -12,8 +12,8 @@ import (
 	"github.com/rdma-spec/rdma-spec/test/testing/scratch"
 )
 
-// With main parts alone, a test has the main containerd, and is skipped where it needs another one, although it is
-// there.
+// If only the main parts are allowed, a test gets the main containerd, and is skipped if it needs another version, even
+// if that version is installed.
 func TestPart_main(t *testing.T) {
 	cache := scratch.Dir(t)
 	t.Setenv("XDG_CACHE_HOME", cache)
@@ -38,7 +38,7 @@ func TestPart_main(t *testing.T) {
 		t.Setenv(onlyParts, test.parts)
 		skipped := true
 		done := make(chan struct{})
-		go func() { // Skip ends a goroutine
+		go func() { // Skip ends the goroutine that calls it
 			defer close(done)
 			Containerd(&skipping{TB: t}, test.version)
 			skipped = false
@@ -50,7 +50,7 @@ func TestPart_main(t *testing.T) {
 	}
 }
 
-// skipping is a test that ends its goroutine where it is skipped, and not the test that it is part of.
+// skipping is a testing.TB whose Skip ends the calling goroutine but does not skip the surrounding test.
 type skipping struct{ testing.TB }
 
 func (s *skipping) Skipf(string, ...any) { runtime.Goexit() }

@@ -14,9 +14,9 @@ import (
 	"testing"
 )
 
-// Programs are the project's two programs, built from the repository.
+// Programs are the project's two programs, built from this repository.
 type Programs struct {
-	// Dir is where they are.
+	// Dir is the directory that contains the programs.
 	Dir string
 }
 
@@ -26,16 +26,16 @@ var built struct {
 	err  error
 }
 
-// Main runs the tests of a package that calls Build, and ends the process.
+// Main runs the tests of a package that calls Build, removes the programs, and ends the process.
 func Main(m *testing.M) {
 	code := m.Run()
 	if built.dir != "" {
-		_ = os.RemoveAll(built.dir) // in the temporary directory: nothing is lost
+		_ = os.RemoveAll(built.dir) // if this fails, only a temporary directory is left
 	}
 	os.Exit(code)
 }
 
-// Build returns the programs, which it builds once in a process.
+// Build builds the programs at its first call in a process, and returns them.
 func Build(t testing.TB) Programs {
 	t.Helper()
 	built.once.Do(func() {
@@ -56,8 +56,9 @@ func Build(t testing.TB) Programs {
 	return Programs{built.dir}
 }
 
-// Check reports whether a command line is about one of the programs, and what is wrong with it: a subcommand or a flag
-// that the program's help does not list. It looks at the words behind the program's name up to a pipe or a redirection.
+// Check reports whether a command line runs one of the programs. If so, problem names a subcommand or flag that the
+// program's help does not list; "" if it lists all. Check reads the words after the program's name, up to a pipe or a
+// redirection.
 func (p Programs) Check(line string) (ours bool, problem string) {
 	words := strings.Fields(line)
 	at := slices.IndexFunc(words,
@@ -92,8 +93,8 @@ func (p Programs) Check(line string) (ours bool, problem string) {
 	return true, ""
 }
 
-// precedes reports whether words before a program's name leave it the program that is run: sudo, variables, the
-// command's exec form.
+// precedes reports whether a command line that begins with these words runs the program whose name follows, as after
+// sudo, variable assignments, or exec.
 func precedes(words []string) bool {
 	return !slices.ContainsFunc(words, func(w string) bool { return w != "sudo" && !strings.Contains(w, "=") })
 }
@@ -116,7 +117,7 @@ func (p Programs) isSubcommand(words []string) bool {
 	return false
 }
 
-// Help returns what a program, or one of its commands, prints about itself.
+// Help returns the help text of a program, or of one of its commands.
 func (p Programs) Help(name string, call []string) (string, error) {
 	out, err := exec.Command(filepath.Join(p.Dir, name), append(slices.Clone(call), "--help")...).CombinedOutput()
 	if err != nil {

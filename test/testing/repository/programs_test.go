@@ -11,7 +11,7 @@ import (
 
 func TestMain(m *testing.M) { Main(m) }
 
-// TestCheckFindsMistakes shows that Check can fail.
+// Check finds mistakes, so it cannot accept every command line.
 func TestCheckFindsMistakes(t *testing.T) {
 	p := Build(t)
 	for _, test := range []struct {

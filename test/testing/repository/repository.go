@@ -1,7 +1,7 @@
 // Copyright The rdma-spec Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package repository gives tests the files of the repository, and the programs that are built from it.
+// Package repository provides the files of this repository to tests, and the programs that are built from it.
 package repository
 
 import (
@@ -11,13 +11,14 @@ import (
 	"testing"
 )
 
-// Path returns the path of a file, which is named from the top directory. An absolute path stays.
+// Path returns the path of a file whose name is relative to the repository's top directory. It returns an absolute path
+// unchanged.
 func Path(t testing.TB, file string) string {
 	t.Helper()
 	if filepath.IsAbs(file) {
 		return file
 	}
-	dir, err := os.Getwd() // that of the package
+	dir, err := os.Getwd() // the directory of the tested package
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -32,7 +33,7 @@ func Path(t testing.TB, file string) string {
 	}
 }
 
-// Read returns a file, named as in Path.
+// Read returns the content of a file, which is named as in Path.
 func Read(t testing.TB, file string) string {
 	t.Helper()
 	text, err := os.ReadFile(Path(t, file))
@@ -42,7 +43,8 @@ func Read(t testing.TB, file string) string {
 	return string(text)
 }
 
-// Containerfile returns what a Containerfile makes an image of: the paths of the programs, and the entry point.
+// Containerfile parses the text of a Containerfile. It returns the paths of the programs in the image, and the entry
+// point.
 func Containerfile(t testing.TB, text string) (programs []string, entrypoint string) {
 	t.Helper()
 	for line := range strings.Lines(text) {
@@ -63,14 +65,15 @@ func Containerfile(t testing.TB, text string) (programs []string, entrypoint str
 }
 
 const (
-	// onlyParts is a variable of the environment. With "main", tests have no part but the main containerd, so that what
-	// they do does not depend on what else was built here.
+	// onlyParts is an environment variable. If it is "main", the only part that tests can use is the main containerd, so
+	// that their result does not depend on what else was built on this machine.
 	onlyParts      = "RDMA_TEST_PARTS"
 	mainContainerd = "containerd-2.4"
 )
 
-// Part returns a program that was built for the node of the tests, by a pattern; the latest one. Where there is none,
-// the test is skipped.
+// Part returns the path of a program that was built for the tests' node. The pattern is a glob pattern below the cache
+// directory; if it matches several programs, Part returns the last one in alphabetical order. It skips the test if no
+// program matches.
 func Part(t testing.TB, pattern string) string {
 	t.Helper()
 	if os.Getenv(onlyParts) == "main" && !strings.HasPrefix(pattern, mainContainerd) {
@@ -87,7 +90,7 @@ func Part(t testing.TB, pattern string) string {
 	return found[len(found)-1]
 }
 
-// Containerd is the Part that is the containerd of a version, or of the versions that begin so.
+// Containerd returns the path of the containerd whose version begins with the given one, as Part does.
 func Containerd(t testing.TB, version string) string {
 	t.Helper()
 	return Part(t, "containerd-"+version+"*/containerd")

@@ -1,8 +1,7 @@
 // Copyright The rdma-spec Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package runc runs containers with runc on the machine of a test, without a daemon. It knows nothing of what is
-// tested.
+// Package runc runs containers with runc on the test's machine, without a daemon. It does not know what is tested.
 package runc
 
 import (
@@ -24,20 +23,21 @@ import (
 	"github.com/rdma-spec/rdma-spec/test/testing/scratch"
 )
 
-// Low is memlock of containers: the default of old kernels.
+// Low is the memlock of the containers: the default of old kernels.
 const Low = spec.Limit(64 << 10)
 
-// Runc is a runc that can run containers here.
+// Runc is a runc program that can run containers on this machine.
 type Runc struct {
-	// Most is to what memlock of a container can be raised.
+	// Most is the highest memlock that a container can get.
 	Most spec.Limit
 
 	program string
-	dir     string // of the test: bundles, and runc's own state
+	dir     string // a temporary directory for bundles and for runc's own state
 }
 
-// New finds the runc of the node's parts, or the machine's own. It skips the test if that cannot run containers here.
-// Until the test ends, this process has low memlock, which its containers inherit.
+// New finds the runc that was built for the tests' node, or otherwise the machine's own. It skips the test if runc
+// cannot run containers on this machine. Until the test ends, the memlock of this process is Low, and its containers
+// inherit it.
 func New(t testing.TB) *Runc {
 	t.Helper()
 	var limit syscall.Rlimit
@@ -71,15 +71,15 @@ func New(t testing.TB) *Runc {
 	return r
 }
 
-// Hook is the hook of CDI files, of the program rdma-hook. It has more time than by default, since the machine may be
-// busy.
+// Hook returns the hook that CDI files contain, with the given rdma-hook program. Its timeout is longer than the
+// default, because the machine may be busy.
 func (r *Runc) Hook(program string) specs.Hook {
 	return specs.Hook{Path: program, Args: []string{"rdma-hook", "memlock", "--memlock",
 		r.Most.String(), "--within", "1m"}}
 }
 
-// Run runs a command in a container of its own with the machine's programs, and returns its output. The container has
-// the hooks.
+// Run runs a command in its own container, which contains the machine's programs and has the hooks, and returns the
+// command's output.
 func (r *Runc) Run(name string, command []string, hooks ...specs.Hook) (output string, err error) {
 	bundle := filepath.Join(r.dir, name)
 	if err := os.MkdirAll(filepath.Join(bundle, "rootfs"), 0o755); err != nil {
@@ -93,7 +93,7 @@ func (r *Runc) Run(name string, command []string, hooks ...specs.Hook) (output s
 		return "", err
 	}
 	var stdout, stderr bytes.Buffer
-	// Many at once leave the CPU to the tests beside them.
+	// Low priority leaves the CPU to the tests that run at the same time.
 	cmd := exec.Command("nice", "-n", "10", r.program, "--root", filepath.Join(r.dir, "state"), "run",
 		"--bundle", bundle, name)
 	cmd.Stdout = &stdout
@@ -104,7 +104,7 @@ func (r *Runc) Run(name string, command []string, hooks ...specs.Hook) (output s
 	return stdout.String(), nil
 }
 
-// container is one with the machine's programs, in a root file system that is empty but for them.
+// container returns the spec of a container whose root file system contains only the machine's programs.
 func container(command []string, hooks []specs.Hook) specs.Spec {
 	mounts := []specs.Mount{{Destination: "/proc", Type: "proc", Source: "proc"}}
 	for _, dir := range []string{"/bin", "/lib", "/lib64", "/usr"} {

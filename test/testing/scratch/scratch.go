@@ -1,7 +1,7 @@
 // Copyright The rdma-spec Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package scratch makes directories for tests, and files and sockets below them. It knows nothing of what is in them.
+// Package scratch creates directories for tests, and files and sockets in them. It does not know what they are for.
 package scratch
 
 import (
@@ -16,9 +16,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Dir makes a directory that is removed at the end of the test, and others below it. It is in memory where the
-// machine has that: on a busy disk, a hundred small files take longer than a test, and so does each fsync. Its name is
-// short, since the path of a socket has at most 107 bytes.
+// Dir creates a directory that is removed when the test ends, and the directories below it with the given names. The
+// directory is in memory if the machine has such a file system, because on a busy disk a hundred small files, or a
+// single fsync, take longer than a test. Its name is short, because the path of a socket has at most 107 bytes.
 func Dir(t testing.TB, below ...string) string {
 	t.Helper()
 	dir, err := os.MkdirTemp(inMemory(), "rdma")
@@ -36,7 +36,7 @@ func Dir(t testing.TB, below ...string) string {
 	return dir
 }
 
-// inMemory returns a directory in memory where files can be programs; "" where there is none.
+// inMemory returns a directory in memory from which programs can be run; "" if there is none.
 func inMemory() string {
 	const memory = "/dev/shm"
 	var mount unix.Statfs_t
@@ -47,7 +47,7 @@ func inMemory() string {
 	return memory
 }
 
-// File writes a file, and makes the directories above it.
+// File writes a file, and creates its parent directories.
 func File(t testing.TB, file, content string, mode fs.FileMode) {
 	t.Helper()
 	makeAbove(t, file)
@@ -56,7 +56,8 @@ func File(t testing.TB, file, content string, mode fs.FileMode) {
 	}
 }
 
-// Files makes files below a directory, with the contents by their names. A content "-> target" is a link.
+// Files creates files in a directory. The map contains the content of each file by its relative path. A content "->
+// TARGET" creates a symbolic link.
 func Files(t testing.TB, dir string, contents map[string]string, mode fs.FileMode) {
 	t.Helper()
 	for name, content := range contents {
@@ -73,7 +74,7 @@ func Files(t testing.TB, dir string, contents map[string]string, mode fs.FileMod
 	}
 }
 
-// With makes a directory with files, as Directory and Files do.
+// With creates a directory like Dir, with files like Files, and returns its path.
 func With(t testing.TB, contents map[string]string, mode fs.FileMode) string {
 	t.Helper()
 	dir := Dir(t)
@@ -81,8 +82,8 @@ func With(t testing.TB, contents map[string]string, mode fs.FileMode) string {
 	return dir
 }
 
-// Tree returns what is below a directory: the contents of files by their names, of directories the names, with a slash
-// behind them, and of links to directories where they lead, after "-> ".
+// Tree returns what a directory contains, by relative path. For a directory, the path ends with a slash, and the value
+// is "". For a link to a directory, the value is "-> TARGET". For any other file, it is the content.
 func Tree(t testing.TB, dir string) map[string]string {
 	t.Helper()
 	all := map[string]string{}
@@ -110,7 +111,7 @@ func Tree(t testing.TB, dir string) map[string]string {
 	return all
 }
 
-// Read returns what is in a file.
+// Read returns the content of a file.
 func Read(t testing.TB, file string) string {
 	t.Helper()
 	content, err := os.ReadFile(file)
@@ -120,8 +121,8 @@ func Read(t testing.TB, file string) string {
 	return string(content)
 }
 
-// Socket makes a socket that listens until the end of the test, and the directories above it. Who connects gets no
-// answer unless the test gives one.
+// Socket creates a socket that listens until the test ends, and its parent directories. Clients get no answer unless
+// the test accepts their connections.
 func Socket(t testing.TB, socket string) net.Listener {
 	t.Helper()
 	makeAbove(t, socket)

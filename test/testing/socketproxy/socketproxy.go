@@ -1,7 +1,8 @@
 // Copyright The rdma-spec Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package socketproxy has tests make a unix socket sick: slow, dumb, mad or gone, and well again.
+// Package socketproxy provides a proxy for a Unix socket, with which a test can delay, garble, or drop a daemon's
+// answers, and restore them later.
 package socketproxy
 
 import (
@@ -24,39 +25,41 @@ type Mode int
 
 // The modes of a Proxy.
 const (
-	Pass    Mode = iota // every byte goes through
-	Slow                // answers are SlowBy late
-	Silent              // connections are taken, and nothing is ever answered
-	Garbage             // answers are bytes that mean nothing
-	Refuse              // the socket exists, and no process listens
-	Gone                // the socket is not there
+	Pass    Mode = iota // passes on all bytes
+	Slow                // delays answers by SlowBy
+	Silent              // accepts connections, but never answers
+	Garbage             // answers with meaningless bytes
+	Refuse              // the socket exists, but no process listens at it
+	Gone                // the socket does not exist
 )
 
-// SlowBy is how late answers are in mode Slow.
+// SlowBy is the delay of answers in mode Slow.
 const SlowBy = 3 * time.Second
 
-// Proxy stands before a unix socket.
+// Proxy is a proxy in front of a daemon's Unix socket.
 type Proxy struct {
-	Socket string // in front
+	Socket string // the path at which the proxy listens
 
 	behind   func() (net.Conn, error)
 	ended    chan struct{}
 	running  sync.WaitGroup
 	mu       sync.Mutex
 	mode     Mode
-	silenced int               // how often
-	listener *net.UnixListener // nil: it does not listen, or is in memory
+	silenced int               // how often the proxy was silenced
+	listener *net.UnixListener // nil if the proxy does not listen, or has no socket
 	conns    map[net.Conn]bool
 	accepted int
 }
 
-// New starts a proxy before a socket, with a socket in a directory of the test's. It ends with the test.
+// New starts a proxy in front of a socket. The proxy's own socket is in a temporary directory. The proxy ends with the
+// test.
 func New(t testing.TB, behind string) *Proxy {
 	t.Helper()
 	return At(t, filepath.Join(scratch.Dir(t), "front.sock"), behind)
 }
 
-// At starts a proxy with one socket in front of another. It begins with mode Pass, and ends with the test.
+// At starts a proxy that listens at the socket front and connects to the socket behind. It starts in mode Pass, and
+// ends with the test.
 func At(t testing.TB, front, behind string) *Proxy {
 	t.Helper()
 	p := newProxy(t, func() (net.Conn, error) { return net.Dial("unix", behind) })
@@ -67,7 +70,7 @@ func At(t testing.TB, front, behind string) *Proxy {
 	return p
 }
 
-// InMemory starts a proxy without a socket, which Dial connects to. Time need not be real for it (testing/synctest).
+// InMemory starts a proxy without a socket, to which only Dial connects. It works in a bubble of testing/synctest.
 func InMemory(t testing.TB, behind func() (net.Conn, error)) *Proxy {
 	t.Helper()
 	return newProxy(t, behind)
@@ -84,7 +87,7 @@ func newProxy(t testing.TB, behind func() (net.Conn, error)) *Proxy {
 	return p
 }
 
-// Dial connects to the proxy without its socket.
+// Dial connects to the proxy without using its socket.
 func (p *Proxy) Dial(context.Context, string) (net.Conn, error) {
 	p.mu.Lock()
 	mode := p.mode
@@ -101,10 +104,10 @@ func (p *Proxy) Dial(context.Context, string) (net.Conn, error) {
 	return near, nil
 }
 
-// Close is mode Gone for ever.
+// Close sets mode Gone for good.
 func (p *Proxy) Close() { p.silence(Gone) }
 
-// Set changes the mode, for connections that exist as well. Where the mode does not listen, they are cut.
+// Set changes the mode, also for existing connections. In a mode in which the proxy does not listen, it closes them.
 func (p *Proxy) Set(t testing.TB, mode Mode) {
 	t.Helper()
 	if mode == Refuse || mode == Gone {
@@ -123,14 +126,14 @@ func (p *Proxy) Set(t testing.TB, mode Mode) {
 	}
 }
 
-// Accepted counts the connections that were made so far.
+// Accepted returns how many connections were made so far.
 func (p *Proxy) Accepted() int {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.accepted
 }
 
-// Open counts the connections that are open.
+// Open returns how many connections are open.
 func (p *Proxy) Open() int {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -153,7 +156,7 @@ func (p *Proxy) listen() error {
 		for {
 			front, err := listener.Accept()
 			if err != nil {
-				return // closed by silence
+				return // silence closed the listener
 			}
 			p.connect(silenced, front)
 		}
@@ -176,8 +179,8 @@ func (p *Proxy) silence(mode Mode) {
 	}
 }
 
-// connect carries the bytes of one connection both ways until either side ends it. It is cut if the proxy was silenced
-// since it was made.
+// connect passes on the bytes of one connection in both directions until either side ends it. If the proxy was silenced
+// after the connection was made, connect closes the connection.
 func (p *Proxy) connect(silenced int, front net.Conn) {
 	back, err := p.behind()
 	if err != nil {
@@ -221,7 +224,7 @@ func (p *Proxy) connect(silenced int, front net.Conn) {
 	})
 }
 
-// answer returns what is answered in place of some bytes.
+// answer returns what the client gets instead of the daemon's bytes.
 func (p *Proxy) answer(honest []byte) []byte {
 	p.mu.Lock()
 	mode := p.mode
