@@ -1,7 +1,7 @@
 // Copyright The rdma-spec Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package clitest runs commands in a test's process as a shell would, and compares their output with golden files. It
+// Package clitest runs commands in the test's process as a shell would, and compares their output with golden files. It
 // knows no specific command.
 package clitest
 
@@ -23,13 +23,13 @@ import (
 	"github.com/rdma-spec/rdma-spec/test/testing/scratch"
 )
 
-// Program is the main function of a program: it carries out a call and returns the exit status.
+// Program is the main function of a program. It runs a command line, and returns the exit status.
 type Program func(args []string, stdin io.Reader, stdout, stderr io.Writer) int
 
-// Opener prepares what a command needs, as the archive that its --root is. release gives that back.
+// Opener prepares what a command needs, such as the archive that --root names. release closes it.
 type Opener func(*cobra.Command) (release func() error, err error)
 
-// New makes a program with some commands, which a function makes anew for each call.
+// New returns a program that has the given commands. commands is called for each call of the program.
 func New(open Opener, commands func() []*cobra.Command) Program {
 	return func(args []string, stdin io.Reader, stdout, stderr io.Writer) int {
 		root := &cobra.Command{Use: "rdma-spec", Args: cobra.NoArgs}
@@ -48,34 +48,34 @@ func New(open Opener, commands func() []*cobra.Command) Program {
 	}
 }
 
-// Outcome is what a call leaves behind.
+// Outcome is the result of a call.
 type Outcome struct {
 	Status         int
 	Stdout, Stderr string
 }
 
-// late is what commands say on a busy machine.
+// late matches the message that commands print only if the machine is busy.
 var late = regexp.MustCompile(`(?m)^rdma-spec: no response yet about .*\n`)
 
-// Call calls the program with something on standard input. What is late is left out.
+// Call runs the program with a text on standard input. It removes messages that match late from standard error.
 func (p Program) Call(stdin string, args ...string) Outcome {
 	var stdout, stderr bytes.Buffer
 	status := p(args, strings.NewReader(stdin), &stdout, &stderr)
 	return Outcome{status, stdout.String(), late.ReplaceAllString(stderr.String(), "")}
 }
 
-// Words calls the program with the words of a line, and with further arguments.
+// Words runs the program with the words of a line as arguments, followed by more arguments.
 func (p Program) Words(line string, more ...string) Outcome {
 	return p.Call("", append(strings.Fields(line), more...)...)
 }
 
-// Completions returns what a shell offers at the end of a command line.
+// Completions returns what a shell offers as completions at the end of a command line.
 func (p Program) Completions(args ...string) string {
 	words, _, _ := strings.Cut(p.Call("", append([]string{"__complete"}, args...)...).Stdout, "\n:")
 	return strings.ReplaceAll(words, "\n", " ")
 }
 
-// Collect calls collect on the node below a root and returns the archive.
+// Collect runs `collect` on the node below a root, and returns the path of the support bundle.
 func (p Program) Collect(t testing.TB, root string, args ...string) (file string) {
 	t.Helper()
 	file = filepath.Join(scratch.Dir(t), "node.tar.gz")
@@ -85,14 +85,14 @@ func (p Program) Collect(t testing.TB, root string, args ...string) (file string
 	return file
 }
 
-// Compare compares what calls of the program leave behind with a golden file in testdata. Each line is a call, or a
-// comment. Names in capitals stand for paths and texts, and what is behind <<< is the standard input. Of a long
-// standard output, gist is compared.
+// Compare compares the results of several calls with a golden file in testdata. Each line of calls is a call or a
+// comment. names maps names in capitals, which calls contain, to paths and texts. The text after <<< is the standard
+// input. Each gist function shortens the standard output before the comparison.
 func (p Program) Compare(t testing.TB, file string, names map[string]string, calls string,
 	gist ...func(string) string) {
 	t.Helper()
 	var there, back []string
-	for _, name := range slices.Backward(slices.Sorted(maps.Keys(names))) { // a longer one before its beginning
+	for _, name := range slices.Backward(slices.Sorted(maps.Keys(names))) { // a name comes before its prefixes
 		there = append(there, name, names[name])
 		back = append(back, names[name], name)
 	}
@@ -116,7 +116,7 @@ func (p Program) Compare(t testing.TB, file string, names map[string]string, cal
 	golden.Compare(t, filepath.Join("testdata", file+".txt"), all.String())
 }
 
-// File returns a file with a text, as a configuration has it.
+// File returns the path of a temporary file with a text, such as a configuration.
 func File(t testing.TB, text string) string {
 	t.Helper()
 	file := filepath.Join(scratch.Dir(t), "config.yaml")

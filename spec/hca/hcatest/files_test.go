@@ -23,8 +23,8 @@ func TestWrite(t *testing.T) {
 	}
 }
 
-// TestWriteStaysInside: a tree whose links lead out is written all the same,
-// but nothing through them.
+// TestWriteStaysInside: if links of a tree lead out of it, the tree is written, but nothing is written through these
+// links.
 func TestWriteStaysInside(t *testing.T) {
 	outside := scratch.Dir(t)
 	for name, f := range map[string]Files{
@@ -45,7 +45,7 @@ func TestWriteStaysInside(t *testing.T) {
 	}
 }
 
-// TestLinksLead: in each named node but Broken, every link leads to something.
+// TestLinksLead: in each named node except Broken, every link has a target.
 func TestLinksLead(t *testing.T) {
 	for name, build := range All {
 		if name == "Broken" {

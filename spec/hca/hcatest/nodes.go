@@ -72,7 +72,7 @@ func SRIOVNode() Node {
 	return n
 }
 
-// RenamedNode has HCAs with the names that rdma-core's udev rules give them.
+// RenamedNode has HCAs whose names were set by rdma-core's udev rules.
 func RenamedNode() Node {
 	return Node{HCAs: []HCA{
 		{Name: "rocep34s0", PCI: "0000:22:00.0", NUMA: 1, Firmware: "22.36.1010",
@@ -112,9 +112,8 @@ func SoftRoCENode() Node {
 	return n
 }
 
-// RoCENode has an HCA whose netdev is below a VLAN, a macvlan and a bridge, and a
-// second one, in whose GID table stands a macvlan of another namespace that is
-// called as the first one's netdev.
+// RoCENode has two HCAs. A VLAN, a macvlan, and a bridge are stacked on the netdev of the first one. The GID table of
+// the second one contains a macvlan in another namespace, which has the same name as the first one's netdev.
 func RoCENode() Node {
 	return Node{HCAs: []HCA{
 		{Name: "mlx5_0", PCI: "0000:18:00.0", Driver: "mlx5_core", Firmware: "22.36.1010",

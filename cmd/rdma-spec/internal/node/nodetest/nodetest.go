@@ -26,11 +26,11 @@ import (
 	"github.com/rdma-spec/rdma-spec/spec/hca/hcatest"
 )
 
-// ContainerID returns the ID of the container that has a number.
+// ContainerID returns the ID of the container with this number.
 func ContainerID(n int) string { return fmt.Sprintf("%064x", n) }
 
-// Holder is a container with the verbs device of the V100 node's HCA that has a number, and with a process of that
-// number.
+// Holder returns container n, which has the verbs device of an HCA of the V100 node. hca is the HCA's number. The PID
+// of its process is n.
 func Holder(n, hca int, pod string, rlimits ...specs.POSIXRlimit) critest.Container {
 	c := Other(n, pod)
 	c.Spec.Process.Rlimits = rlimits
@@ -39,7 +39,7 @@ func Holder(n, hca int, pod string, rlimits ...specs.POSIXRlimit) critest.Contai
 	return c
 }
 
-// Other is a container without devices.
+// Other returns container n, which has no devices.
 func Other(n int, pod string) critest.Container {
 	return critest.Container{Namespace: "ml", Pod: pod, Name: "main", ID: ContainerID(n), PID: n, Spec: specs.Spec{
 		Process: &specs.Process{Capabilities: &specs.LinuxCapabilities{Bounding: []string{
@@ -50,7 +50,7 @@ func Other(n int, pod string) critest.Container {
 	}}
 }
 
-// Large has a spec of 20 KB, as containerd writes it.
+// Large returns the container with a spec of 20 KB, the size that containerd writes.
 func Large(c critest.Container) critest.Container {
 	for i := range 200 {
 		c.Spec.Process.Env = append(c.Spec.Process.Env,
@@ -59,12 +59,12 @@ func Large(c critest.Container) critest.Container {
 	return c
 }
 
-// Memlock is an rlimit as a spec has it.
+// Memlock returns the rlimit in the format of an OCI spec, with equal soft and hard limits.
 func Memlock(bytes uint64) specs.POSIXRlimit {
 	return specs.POSIXRlimit{Type: "RLIMIT_MEMLOCK", Soft: bytes, Hard: bytes}
 }
 
-// AddProcess adds a process of a container to a node's files.
+// AddProcess adds the process of container n to a node's files.
 func AddProcess(files hcatest.Files, n int, memlock string, capabilities string) {
 	at := fmt.Sprintf("proc/%d/", n)
 	files[at+"cgroup"] = "0::/kubepods/" + ContainerID(n) + "\n"
@@ -73,13 +73,13 @@ func AddProcess(files hcatest.Files, n int, memlock string, capabilities string)
 	files[at+"uid_map"] = "         0          0 4294967295\n"
 }
 
-// Effective capabilities of processes, as the kernel writes them.
+// Effective capabilities of a process, in the format of /proc/PID/status.
 const (
 	IPCLocked = "0000000000004000" // with CAP_IPC_LOCK
-	Plain     = "00000000a80425fb" // a container's usual ones
+	Plain     = "00000000a80425fb" // a container's default capabilities
 )
 
-// Mixed is a node with a container of every kind, and the root with its files.
+// Mixed returns the files of a node that runs a container of each kind, and the containers.
 func Mixed() (root hcatest.Files, containers []critest.Container) {
 	files := hcatest.V100Node().Files()
 	add := func(c critest.Container, memlock, capabilities string) {
@@ -134,7 +134,7 @@ func Mixed() (root hcatest.Files, containers []critest.Container) {
 	return files, containers
 }
 
-// MixedConfig is the policy that Mixed is judged by.
+// MixedConfig is the policy for the node Mixed.
 const MixedConfig = `
 inject: {namespaces: [listed]}
 rules:
@@ -142,13 +142,14 @@ rules:
 - {name: small, match: {namespaces: [small]}, memlock: 16Gi}
 `
 
-// Serve serves containers, and returns the flags to look at them and below a root.
+// Serve starts a runtime with these containers. It returns the flags with which a command reads the runtime and the
+// node below root.
 func Serve(t testing.TB, root string, containers ...critest.Container) (flags []string) {
 	t.Helper()
 	return []string{"--root", root, "--runtime-endpoint", critest.Serve(t, critest.Options{}, containers...).Socket}
 }
 
-// By returns flags with those of a configuration before them.
+// By returns the flags, preceded by flags that set a configuration.
 func By(t testing.TB, config string, flags []string) []string {
 	t.Helper()
 	return append([]string{"--config", clitest.File(t, config)}, flags...)
@@ -160,10 +161,10 @@ const (
 	Gibi       = 1 << 30
 )
 
-// Self is the status of this process, of which the kernel's inventory has the PID namespace.
+// Self returns the status file of this process. The kernel's RDMA inventory covers this process's PID namespace.
 func Self() []byte { return fmt.Appendf(nil, "NSpid:\t%d\n", os.Getpid()) }
 
-// AddUser adds a process that has pinned memory.
+// AddUser adds the process of container n, which has pinned this many bytes.
 func AddUser(files hcatest.Files, n int, cgroup string, pinned uint64) {
 	AddProcess(files, n, "unlimited unlimited", IPCLocked)
 	at := fmt.Sprintf("proc/%d/", n)
@@ -174,7 +175,8 @@ func AddUser(files hcatest.Files, n int, cgroup string, pinned uint64) {
 	files[SelfStatus] = string(Self())
 }
 
-// Using is a node whose containers use RDMA, or not, in every way, and what its kernel knows.
+// Using returns a node whose containers use RDMA in different ways, or not at all: its files, its containers, and the
+// kernel's inventory of its HCAs.
 func Using() (files hcatest.Files, containers []critest.Container, kernel []rdmatest.HCA) {
 	files = hcatest.V100Node().Files()
 	add := func(c critest.Container, pinned uint64) {
@@ -203,7 +205,7 @@ func Using() (files hcatest.Files, containers []critest.Container, kernel []rdma
 	optedOut := Holder(10, 0, "opted-out")
 	optedOut.Annotations = map[string]string{"rdma.noderesource.dev": "false"}
 	add(optedOut, Gibi)
-	add(Other(11, "unrelated"), Gibi) // io_uring pins memory as well
+	add(Other(11, "unrelated"), Gibi) // io_uring also pins memory
 	AddUser(files, 20, "/system.slice/storage.service", Gibi)
 	AddUser(files, 21, "/system.slice/docker-"+ContainerID(99)+".scope", Gibi)
 	of := func(pid int, state uint8, regions ...uint64) rdmatest.Context {
@@ -218,12 +220,12 @@ func Using() (files hcatest.Files, containers []critest.Container, kernel []rdma
 	}
 }
 
-// Busy is a node with eight HCAs and 200 containers, 80 of which hold an HCA, and each of which has a shim beside
-// its process.
+// Busy returns a node with eight HCAs and 200 containers. 80 containers have an HCA. Each container has a shim process
+// in addition to its own process.
 func Busy() (files hcatest.Files, containers []critest.Container) {
 	files = hcatest.EightHCANode().Files()
 	mounts := "31 30 0:6 / /dev/shm rw,nosuid - tmpfs shm rw,size=65536k\n"
-	for i := range 40 { // those that a runtime and a kubelet make
+	for i := range 40 { // mounts that a runtime and a kubelet create
 		mounts += fmt.Sprintf("%d 30 0:%d /var/lib/kubelet/pods/%064x/volumes /var/run/some/place/%d rw,nosuid,relatime - "+
 			"tmpfs tmpfs rw,size=1024k\n", 40+i, i, i, i)
 	}
@@ -248,17 +250,18 @@ func Busy() (files hcatest.Files, containers []critest.Container) {
 	return files, containers
 }
 
-// EightMiB is the memlock that most nodes give a container.
+// EightMiB is the memlock of containers on most nodes.
 const EightMiB = spec.Limit(8 << 20)
 
-// Low is a node with containers that are below policy, one that is not, and one that is not an RDMA container.
+// Low returns the processes and containers of a node: some containers are below policy, some are not, and one is not an
+// RDMA container.
 func Low() (processes *limitstest.Kernel, containers []critest.Container) {
 	processes = &limitstest.Kernel{Table: map[int]*limitstest.Process{}}
 	for n, soft := range map[int][]spec.Limit{
 		1: {EightMiB, EightMiB, spec.Unlimited}, 2: {spec.Unlimited}, 3: {EightMiB},
 		4: {spec.Unlimited, EightMiB}, 5: {spec.Unlimited},
 	} {
-		for i, limit := range soft { // the first has the number of its container
+		for i, limit := range soft { // the PID of the first process is its container's number
 			processes.Table[n+100*i] = limitstest.NewProcess(ContainerID(n), limit)
 		}
 	}
@@ -268,8 +271,9 @@ func Low() (processes *limitstest.Kernel, containers []critest.Container) {
 	}
 }
 
-// SpecGist is what tests compare of a spec: its rlimits, in how many sets it has CAP_IPC_LOCK, its devices, and their
-// rules. The texts for other platforms are short.
+// SpecGist returns the part of an OCI spec that tests compare: the rlimits, the number of capability sets that contain
+// CAP_IPC_LOCK, the devices, and the device rules. It returns a text for another platform unchanged, because it is
+// short.
 func SpecGist(text string) string {
 	var s specs.Spec
 	decoder := json.NewDecoder(strings.NewReader(text))

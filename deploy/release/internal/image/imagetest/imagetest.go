@@ -1,7 +1,7 @@
 // Copyright The rdma-spec Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package imagetest shows tests what is in an image.
+// Package imagetest shows tests what an image contains.
 package imagetest
 
 import (
@@ -15,11 +15,12 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/mutate"
 )
 
-// Programs returns the files of an image that are executable, root's, and of one time, by path.
+// Programs returns the contents of an image's programs by path: the files that are executable, belong to root, and have
+// the given modification time.
 func Programs(t testing.TB, image v1.Image, created time.Time) map[string]string {
 	t.Helper()
 	unpacked := mutate.Extract(image)
-	defer func() { _ = unpacked.Close() }() // it is read to its end
+	defer func() { _ = unpacked.Close() }() // it was read to its end
 	got := map[string]string{}
 	for files := tar.NewReader(unpacked); ; {
 		header, err := files.Next()

@@ -24,7 +24,7 @@ import (
 	"github.com/rdma-spec/rdma-spec/test/testing/scratch"
 )
 
-// Container is a container of the runtime, alone in its pod.
+// Container is a container of the runtime. Each container has its own pod.
 type Container struct {
 	Namespace, Pod, Name, ID string
 	Handler                  string
@@ -34,10 +34,10 @@ type Container struct {
 	Spec                     specs.Spec
 	Exited                   bool
 	ExitCode                 int32
-	Gone                     bool   // it is listed, and gone when it is asked about
-	Info                     string // its verbose status, instead of what PID and Spec say
-	Fails                    error  // the answer when it is asked about
-	Hangs                    bool   // there is no answer when it is asked about
+	Gone                     bool   // it is listed, but its status is not found
+	Info                     string // its verbose status, instead of one made from PID and Spec
+	Fails                    error  // the error for a request about its status
+	Hangs                    bool   // a request about its status gets no response
 }
 
 // Runtime is a runtime that serves CRI.
@@ -52,17 +52,17 @@ type Runtime struct {
 	asked         int
 }
 
-// Options say which runtime it is. The zero Options are those of a current containerd with a socket in a directory of
-// its own.
+// Options describe the runtime. The zero Options are those of a current containerd, whose socket is in a temporary
+// directory.
 type Options struct {
 	Name, Version string
-	Takes         time.Duration      // to say its version
-	Root, Path    string             // the socket's path, and what that is below
+	Takes         time.Duration      // how long it takes to report its version
+	Root, Path    string             // the path of the socket, relative to Root
 	NoCRI         bool               // it does not serve CRI
-	Also          func(*grpc.Server) // registers what it serves besides
+	Also          func(*grpc.Server) // registers additional services
 }
 
-// Serve makes a runtime. It ends with the test.
+// Serve starts a runtime, which ends with the test.
 func Serve(t testing.TB, o Options, containers ...Container) *Runtime {
 	t.Helper()
 	if o.Name == "" {
@@ -91,12 +91,12 @@ func Serve(t testing.TB, o Options, containers ...Container) *Runtime {
 	if o.Also != nil {
 		o.Also(server)
 	}
-	go func() { _ = server.Serve(listener) }() // ends with Stop
+	go func() { _ = server.Serve(listener) }() // Stop ends it
 	t.Cleanup(server.Stop)
 	return r
 }
 
-// Asked returns how often the runtime was asked about one container.
+// Asked returns how many requests about a single container the runtime has received.
 func (r *Runtime) Asked() int {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -15,21 +15,21 @@ import (
 	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/node/rdma"
 )
 
-// HCA is an HCA with the contexts of processes.
+// HCA is an HCA with the contexts that processes have opened.
 type HCA struct {
 	Name     string
 	Contexts []Context
-	Old      bool // as before Linux 5.14
+	Old      bool // answers like Linux before 5.14
 }
 
-// Context is an HCA that is open. The threads that made it and its objects are 0 where they have ended.
+// Context is an open HCA. The IDs of the threads that created it and its objects are 0 if these threads have ended.
 type Context struct {
 	Thread, DomainThread, RegionThread uint32
-	Regions                            []uint64 // their lengths
-	QueuePairs                         []uint8  // their states
+	Regions                            []uint64 // length of each memory region, in bytes
+	QueuePairs                         []uint8  // state of each queue pair
 }
 
-// Serve has package rdma ask a kernel with these HCAs until the test ends.
+// Serve makes package rdma query a kernel with these HCAs until the test ends.
 func Serve(t testing.TB, hcas ...HCA) {
 	t.Helper()
 	before := rdma.Dial
@@ -37,7 +37,7 @@ func Serve(t testing.TB, hcas ...HCA) {
 	rdma.Dial = Kernel(hcas...)
 }
 
-// Kernel returns what opens the socket of a kernel with these HCAs.
+// Kernel returns a function that opens a socket to a kernel with these HCAs.
 func Kernel(hcas ...HCA) func() (*netlink.Conn, error) {
 	return func() (*netlink.Conn, error) {
 		return nltest.Dial(func(asked []netlink.Message) ([]netlink.Message, error) {
@@ -67,14 +67,14 @@ func Kernel(hcas ...HCA) func() (*netlink.Conn, error) {
 	}
 }
 
-// failed is the answer to a question that has none: the error, and the header of the question.
+// failed returns the response to a request that fails: the error, and the request's header.
 func failed(errno syscall.Errno) []netlink.Message {
 	data := binary.NativeEndian.AppendUint32(nil, -uint32(errno))
 	return []netlink.Message{{Header: netlink.Header{Type: netlink.Error}, Data: append(data, make([]byte, 16)...)}}
 }
 
-// objects are the answers about an HCA by the command: the objects of its contexts, after those of the kernel. IDs
-// begin with 0.
+// objects returns the responses about an HCA, by command. They list the kernel's own objects first, and then those of
+// the HCA's contexts. IDs start at 0.
 func (h HCA) objects(index uint32) map[netlink.HeaderType]*message {
 	of := func(table, entry uint16) *message {
 		return &message{index: index, name: h.Name, table: table, entry: entry}
@@ -124,7 +124,7 @@ func (h HCA) objects(index uint32) map[netlink.HeaderType]*message {
 	return map[netlink.HeaderType]*message{22: contexts, 14: domains, 13: regions, 10: pairs}
 }
 
-// message collects objects until a message is full.
+// message collects objects. When a netlink message is full, it begins another one.
 type message struct {
 	index        uint32
 	name         string
@@ -171,7 +171,7 @@ func (m *message) end(e *netlink.AttributeEncoder) {
 	m.all = append(m.all, netlink.Message{Header: netlink.Header{Flags: netlink.Multi}, Data: data})
 }
 
-// done returns all messages, and the one that ends them.
+// done returns all messages, followed by the message that ends the response.
 func (m *message) done() []netlink.Message {
 	if len(m.entries) > 0 {
 		m.flush()
