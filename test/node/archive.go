@@ -13,15 +13,15 @@ import (
 	"strings"
 )
 
-// archive is where packages come from. The zero value is what the host's own lists name.
+// archive is a source of packages. The zero archive uses the host's own package lists.
 type archive struct {
-	// directory holds lists of our own, of a suite of Debian's; "" is the host's.
+	// dir contains package lists of a suite of Debian; "" means the host's lists.
 	dir, suite string
 }
 
-// debian12 is where the node's own packages come from, whatever the host is: the kernel that has soft-RoCE, and
-// programs of known versions. A host that is Debian 12 has lists of it already, and a mirror that its administrator has
-// chosen.
+// debian12 returns the archive of the node's own packages, whatever the host is: the kernel with soft-RoCE, and
+// programs of known versions. If the host is Debian 12, this is the host's own archive, so that the administrator's
+// choice of a mirror applies.
 func debian12(release, cache string) archive {
 	lines := strings.Split(strings.ReplaceAll(release, `"`, ""), "\n")
 	if slices.Contains(lines, "ID=debian") && slices.Contains(lines, "VERSION_ID=12") {
@@ -30,21 +30,22 @@ func debian12(release, cache string) archive {
 	return archive{dir: filepath.Join(cache, "debian-12"), suite: "bookworm"}
 }
 
-// debianBackports is where the sources of a new kernel come from.
+// debianBackports returns the archive that contains the sources of a new kernel.
 func debianBackports(cache string) archive {
 	return archive{dir: filepath.Join(cache, "debian-backports"), suite: "trixie-backports"}
 }
 
-// debian13 is where programs come from that Debian 12 has older ones of.
+// debian13 returns the archive for programs that are too old in Debian 12.
 func debian13(cache string) archive {
 	return archive{dir: filepath.Join(cache, "debian-13"), suite: "trixie"}
 }
 
-// sources is what our own lists are made from. Ubuntu has the keyring in a package of the name that it has on Debian.
+// sources is the sources.list of this package's own lists. The package with the keyring has the same name in Ubuntu and
+// Debian.
 const sources = "deb [arch=amd64 signed-by=/usr/share/keyrings/debian-archive-keyring.gpg] " +
 	"http://deb.debian.org/debian %s main\n"
 
-// prepare makes the directory, without lists.
+// prepare creates the directory, without package lists.
 func (a archive) prepare() error {
 	if a.dir == "" {
 		return nil
@@ -62,8 +63,7 @@ func (a archive) prepare() error {
 	return nil
 }
 
-// apt runs one of apt's programs on the archive. Of the host's configuration, the part about how to reach a mirror
-// stays in force, such as a proxy.
+// apt runs one of apt's programs on the archive. The host's configuration of mirrors and proxies still applies.
 func (a archive) apt(ctx context.Context, dir, program string, args ...string) (string, error) {
 	if a.dir != "" {
 		args = append([]string{
@@ -72,16 +72,15 @@ func (a archive) apt(ctx context.Context, dir, program string, args ...string) (
 				filepath.Join(a.dir, "status"),
 			"-o", "Dir::Cache=" + filepath.Join(a.dir, "cache"),
 			"-o", "APT::Architecture=amd64", "-o", "APT::Architectures=amd64",
-			"-o", "APT::Sandbox::User=root", // apt's own user cannot reach root's cache
+			"-o", "APT::Sandbox::User=root", // apt's own user has no access to root's cache
 		}, args...)
 	}
 	return output(ctx, dir, nil, program, args...)
 }
 
-// withFreshLists tries what needs the archive, and once more with fresh package
-// lists: a host's lists are often missing, or name versions that the mirror no
-// longer has. Fetching them may fail for a source that we do not need, so only
-// the second try decides.
+// withFreshLists tries a function that needs the archive. If it fails, withFreshLists updates the package lists and
+// tries again, because a host's lists are often missing, or name versions that the mirror no longer has. The update may
+// fail for a source that is not needed, so its error is ignored.
 func (a archive) withFreshLists(ctx context.Context, log io.Writer, try func() error) error {
 	if err := a.prepare(); err != nil {
 		return err
@@ -97,7 +96,7 @@ func (a archive) withFreshLists(ctx context.Context, log io.Writer, try func() e
 	return nil
 }
 
-// dependency returns the package that a meta package stands for.
+// dependency returns the dependency of a metapackage whose name has a prefix.
 func (a archive) dependency(ctx context.Context, meta, prefix string) (name string, err error) {
 	err = a.withFreshLists(ctx, os.Stderr, func() error {
 		text, err := a.apt(ctx, "/", "apt-cache", "depends", meta)
@@ -115,8 +114,8 @@ func (a archive) dependency(ctx context.Context, meta, prefix string) (name stri
 	return name, err
 }
 
-// tree unpacks packages, with all that they depend on, into a directory where their programs run by chroot. It is for
-// an archive that has lists of its own.
+// tree unpacks packages and all their dependencies into a directory, in which their programs run with chroot. The
+// archive must have its own lists.
 func (a archive) tree(ctx context.Context, dir string, names ...string) error {
 	var all []string
 	err := a.withFreshLists(ctx, io.Discard, func() error {
@@ -136,15 +135,14 @@ func (a archive) tree(ctx context.Context, dir string, names ...string) error {
 	return a.unpack(ctx, dir, all...)
 }
 
-// unpack fetches packages and unpacks them into a directory; nothing is installed
-// on the host.
+// unpack fetches packages and unpacks them into a directory. It installs nothing on the host.
 func (a archive) unpack(ctx context.Context, dir string, names ...string) error {
 	download, err := os.MkdirTemp("", "rdma-node-")
 	if err != nil {
 		return err
 	}
 	defer func() { _ = os.RemoveAll(download) }()
-	// apt drops root's rights to fetch: its user has to reach the directory.
+	// apt fetches as an unprivileged user, which needs access to the directory.
 	if err := os.Chmod(download, 0o777); err != nil {
 		return err
 	}

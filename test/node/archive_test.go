@@ -15,7 +15,7 @@ import (
 	"github.com/rdma-spec/rdma-spec/test/testing/scratch"
 )
 
-// A host that is not Debian 12 also gets Debian 12's packages, and keeps its own lists.
+// A host that is not Debian 12 can also fetch Debian 12's packages, and keeps its own package lists.
 func TestArchiveOnAnotherHost(t *testing.T) {
 	const lists = "/var/lib/apt/lists"
 	before := listing(t, lists)
@@ -37,8 +37,8 @@ func TestArchiveOnAnotherHost(t *testing.T) {
 	}
 }
 
-// listing returns the files of a directory and when they were written. Directories in it are left out: apt writes in
-// passing there.
+// listing returns the names and modification times of the files in a directory. It omits subdirectories, because apt
+// writes in them.
 func listing(t *testing.T, dir string) string {
 	t.Helper()
 	entries, err := os.ReadDir(dir)

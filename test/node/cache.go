@@ -17,27 +17,27 @@ import (
 	"time"
 )
 
-// part is one thing that the node is made of, kept as a directory in the cache.
+// part is a component of the node. It is stored as a directory in the cache.
 type part struct {
 	name string
-	// recipe is everything that decides what build makes: two parts of the same
-	// name and recipe are the same part, whichever clone has built them.
+	// recipe contains everything that decides the result of the build. Two parts with the same name and recipe are the
+	// same part, whichever clone built it.
 	recipe []string
-	// cost is how long a build takes, in words.
+	// cost describes how long a build takes.
 	cost string
-	// compiled is a part that a compiler takes long for.
+	// compiled means that compiling the part takes long.
 	compiled bool
-	// build fills an empty directory.
+	// build writes the part to an empty directory.
 	build func(ctx context.Context, dir string) error
 }
 
-// directory is where the part lies in the cache, or would.
+// dir returns the part's directory in the cache, whether or not it exists.
 func (p part) dir(cache string) string {
 	sum := sha256.Sum256([]byte(strings.Join(p.recipe, "\x00")))
 	return filepath.Join(cache, p.name+"-"+hex.EncodeToString(sum[:6]))
 }
 
-// cacheDir is the directory that clones of the project share.
+// cacheDir returns the directory that all clones of the project share.
 func cacheDir() (string, error) {
 	base, err := os.UserCacheDir()
 	if err != nil {
@@ -46,10 +46,9 @@ func cacheDir() (string, error) {
 	return filepath.Join(base, "rdma-spec"), nil
 }
 
-// ensure builds the part unless the cache has it. A part is built in a directory
-// of its own and renamed when it is whole, so a build that was interrupted
-// leaves nothing that looks like a part; a lock keeps a second clone waiting
-// instead of building it too.
+// ensure builds the part unless the cache contains it. The part is built in a separate directory, which is renamed when
+// the part is complete, so an interrupted build leaves nothing that looks like a part. While one clone builds the part,
+// a lock makes other clones wait, so that they do not build it too.
 func ensure(ctx context.Context, cache string, p part, log io.Writer) error {
 	target := p.dir(cache)
 	if exists(target) {
@@ -60,7 +59,7 @@ func ensure(ctx context.Context, cache string, p part, log io.Writer) error {
 		return err
 	}
 	defer unlock()
-	if exists(target) { // somebody else built it while we waited
+	if exists(target) { // another process built it in the meantime
 		return nil
 	}
 
@@ -68,7 +67,7 @@ func ensure(ctx context.Context, cache string, p part, log io.Writer) error {
 	if err != nil {
 		return err
 	}
-	defer func() { _ = os.RemoveAll(scratch) }() // renamed away, or of no use
+	defer func() { _ = os.RemoveAll(scratch) }() // it was renamed, or the build failed
 	if err := os.Chmod(scratch, 0o755); err != nil {
 		return err
 	}
@@ -84,8 +83,8 @@ func ensure(ctx context.Context, cache string, p part, log io.Writer) error {
 	return nil
 }
 
-// lock holds a lock file until the function that it returns is called. The
-// kernel drops it when the process dies, so no lock outlives its holder.
+// lock locks a file until unlock is called. The kernel releases the lock when the process ends, so no lock outlives its
+// holder.
 func lock(ctx context.Context, path string, log io.Writer) (unlock func(), err error) {
 	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
 		return nil, err

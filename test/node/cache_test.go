@@ -93,8 +93,7 @@ func TestLockWaits(t *testing.T) {
 	again()
 }
 
-// TestRecipes guards what the recipes rest on: that every part has what it is
-// built from.
+// TestRecipes checks that each part's recipe contains everything from which the part is built.
 func TestRecipes(t *testing.T) {
 	all, err := recipes()
 	if err != nil {

@@ -12,20 +12,19 @@ import (
 	"strings"
 )
 
-// hostPackages are the packages that the host must have, by the names that
-// Debian and Ubuntu give them: to run the node, to build its parts, and, since
-// the guest sees the host's files, to be used in the guest.
+// hostPackages are the packages that the host must have, by their names in Debian and Ubuntu: to run the node, to build
+// its parts, and, since the guest sees the host's files, to use them in the guest.
 var hostPackages = []string{
-	"debian-archive-keyring",                                 // fetch
-	"qemu-system-x86", "busybox-static", "kmod", "e2fsprogs", // boot
-	"gcc", "libc6-dev", "libseccomp-dev", "pkg-config", "xz-utils", "make", "bc", "bison", "flex", // build
-	// use
+	"debian-archive-keyring",                                 // to fetch packages
+	"qemu-system-x86", "busybox-static", "kmod", "e2fsprogs", // to boot the node
+	"gcc", "libc6-dev", "libseccomp-dev", "pkg-config", "xz-utils", "make", "bc", "bison", "flex", // to build parts
+	// To use in the guest.
 	"rdma-core", "ibverbs-utils", "ibverbs-providers", "libibverbs-dev", "perftest", "libfabric-bin", "iproute2", "crun",
 	"iptables", "util-linux", "apparmor", "ansible-core", "pci.ids",
-	"conmon", "skopeo", // use by CRI-O
+	"conmon", "skopeo", // for CRI-O
 }
 
-// installPackages installs what is missing of hostPackages.
+// installPackages installs those of hostPackages that are missing.
 func installPackages(ctx context.Context, log io.Writer) error {
 	missing, err := missingPackages(ctx)
 	if err != nil || len(missing) == 0 {
@@ -56,11 +55,11 @@ func installPackages(ctx context.Context, log io.Writer) error {
 	})
 }
 
-// missingPackages returns those of hostPackages that dpkg does not count as installed.
+// missingPackages returns those of hostPackages that are not installed according to dpkg.
 func missingPackages(ctx context.Context) ([]string, error) {
 	installed := map[string]bool{}
 	args := append([]string{"-W", "-f", "${binary:Package} ${db:Status-Status}\n"}, hostPackages...)
-	// dpkg-query exits with 1 where it does not know one of them; what it knows it prints.
+	// dpkg-query exits with 1 if it does not know one of the packages, but prints those that it knows.
 	text, err := output(ctx, "/", nil, "sh", append([]string{"-c", `dpkg-query "$@" 2>/dev/null || :`, "sh"}, args...)...)
 	if err != nil {
 		return nil, fmt.Errorf("the node wants a Debian or an Ubuntu as its host: %w", err)

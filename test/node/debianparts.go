@@ -10,12 +10,12 @@ import (
 	"path/filepath"
 )
 
-// debianContainerd is containerd 1.6, the runtime before today's NRI.
+// debianContainerd returns the part that contains Debian's containerd 1.6, whose NRI is older than today's.
 func (r recipeBook) debianContainerd() part {
 	return r.programs("containerd-1.6", "containerd", "usr/bin")
 }
 
-// podman is Podman 4.3, and the library that it needs and that the host may lack.
+// podman returns the part that contains Podman 4.3, and a library that it needs and the host may lack.
 func (r recipeBook) podman() part {
 	return part{name: "podman", recipe: []string{"1"}, cost: "10 s",
 		build: func(ctx context.Context, dir string) error {
@@ -23,7 +23,7 @@ func (r recipeBook) podman() part {
 		}}
 }
 
-// podman13 is Podman 5.4 of Debian 13, with all that it runs on: it is called by chroot.
+// podman13 returns the part that contains Debian 13's Podman 5.4 with all its dependencies. It runs with chroot.
 func (r recipeBook) podman13() part {
 	return part{name: "podman-13", recipe: []string{"1"}, cost: "20 s",
 		build: func(ctx context.Context, dir string) error {
@@ -31,7 +31,7 @@ func (r recipeBook) podman13() part {
 		}}
 }
 
-// programs is one directory of a Debian package.
+// programs returns the part that contains one directory of a Debian package.
 func (r recipeBook) programs(name, pkg, inside string) part {
 	return part{name: name, recipe: []string{"1", pkg, inside}, cost: "10 s",
 		build: func(ctx context.Context, dir string) error {
@@ -53,7 +53,7 @@ func (r recipeBook) programs(name, pkg, inside string) part {
 		}}
 }
 
-// disk is an empty ext4 file system, sparse. The guest writes to a snapshot.
+// disk returns the part that contains an empty, sparse ext4 file system. The guest writes to a snapshot of it.
 func (r recipeBook) disk() part {
 	const size = 16 << 30
 	return part{name: "disk", recipe: []string{"1", fmt.Sprint(size)}, cost: "a second",

@@ -11,8 +11,7 @@ import (
 	"path/filepath"
 )
 
-// definedBy are the modules that define kinds of objects which clusters have beside Kubernetes' own, and the files that
-// define them.
+// definedBy lists modules that define custom resources, and the files that contain the definitions.
 var definedBy = []struct {
 	module, sum string
 	files       []string
@@ -30,7 +29,8 @@ var definedBy = []struct {
 	},
 }
 
-// definitions are the CustomResourceDefinitions of PodMonitor, PrometheusRule and SecurityContextConstraints.
+// definitions returns the part that contains the CustomResourceDefinitions of PodMonitor, PrometheusRule, and
+// SecurityContextConstraints.
 func (r recipeBook) definitions() part {
 	return part{name: "definitions", recipe: []string{fmt.Sprint(definedBy)}, cost: "10 s",
 		build: func(ctx context.Context, dir string) error {

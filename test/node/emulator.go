@@ -20,21 +20,22 @@ import (
 	"github.com/rdma-spec/rdma-spec/test/testing/child"
 )
 
-// consoleLines is how many of the console's last lines are kept: a lockup's two traces and more.
+// consoleLines is how many of the console's last lines are kept: enough for both traces of a lockup.
 const consoleLines = 200
 
-// lockupLimit is for how long a CPU of the guest may run in its kernel without a break. After that the kernel panics.
+// lockupLimit is how long a CPU of the guest may stay in its kernel without a break. After that, the kernel panics.
 const lockupLimit = time.Minute
 
-// lockupSaid is the message of the guest's kernel then.
+// lockupSaid is what the guest's kernel then prints.
 const lockupSaid = "Kernel panic - not syncing: softlockup"
 
-// emulatedOnly makes an emulated CPU do half of the work for each program that starts. It carries out rep stosb and rep
-// movsb byte by byte, so the kernel, which is told that they are fast, must clear pages by other means, and not two
-// megabytes at a time; and code that lies at the same address in each process is translated once.
+// emulatedOnly are kernel arguments that halve the work of an emulated CPU for each program that starts. The emulator
+// executes rep stosb and rep movsb byte by byte, so the kernel must not use them to clear pages, and must not clear two
+// megabytes at a time. Without address randomization, code has the same address in each process, so it is translated
+// only once.
 const emulatedOnly = "clearcpuid=rep_good transparent_hugepage=never norandmaps"
 
-// emulator is a running QEMU and the port that leads into its guest.
+// emulator is a running QEMU, with the port that leads to its guest.
 type emulator struct {
 	process *os.Process
 	port    *os.File
@@ -42,11 +43,11 @@ type emulator struct {
 
 	sending sync.Mutex
 	ended   chan struct{}
-	err     error // how it ended; valid once ended is closed
+	err     error // set before ended is closed
 }
 
-// startEmulator starts QEMU, or a kernel that is a program. Its standard output is the guest's console. scratch is an
-// empty directory for what the guest writes.
+// startEmulator starts QEMU, or a user-mode kernel. Its standard output is the guest's console. scratch is an empty
+// directory for what the guest writes.
 func startEmulator(parts PartSet, options Options, scratch string) (*emulator, error) {
 	if options.Machine == "uml" {
 		if err := raiseLimits(); err != nil {
@@ -62,7 +63,7 @@ func startEmulator(parts PartSet, options Options, scratch string) (*emulator, e
 		return nil, fmt.Errorf("make the port to the guest: %w", err)
 	}
 	theirs := os.NewFile(uintptr(ends[1]), "guest's end of the port")
-	defer func() { _ = theirs.Close() }() // QEMU has its own by then
+	defer func() { _ = theirs.Close() }() // QEMU has its own copy by then
 	e := &emulator{
 		port:    os.NewFile(uintptr(ends[0]), "host's end of the port"),
 		console: &console{also: options.Console},
@@ -75,7 +76,7 @@ func startEmulator(parts PartSet, options Options, scratch string) (*emulator, e
 	}
 	command.Stdout = e.console
 	command.Stderr = e.console
-	command.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // keeps a terminal's Ctrl-C away from it: we end it
+	command.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // a terminal's Ctrl-C must not reach it, because this program ends it
 	if err := child.Start(command); err != nil {
 		_ = e.port.Close()
 		return nil, fmt.Errorf("start the emulator: %w", err)
@@ -100,7 +101,7 @@ func arguments(parts PartSet, options Options, scratch string) (name string, arg
 	return name, args, err
 }
 
-// kernelArguments are the guest's kernel's, whatever runs it.
+// kernelArguments returns the arguments of the guest's kernel, whatever runs it.
 func kernelArguments(parts PartSet, kernel string, options Options) []string {
 	args := []string{
 		"panic=-1", "oops=panic", "softlockup_panic=1", fmt.Sprintf("sysctl.kernel.watchdog_thresh=%d",
@@ -145,7 +146,7 @@ func qemuArguments(parts PartSet, options Options) ([]string, error) {
 		"-chardev", "socket,id=port,fd=3", "-device", "virtserialport,chardev=port,name=" + wire.PortName,
 		"-virtfs", "local,path=/,mount_tag=host,security_model=none,multidevs=remap,readonly=on",
 		"-netdev", "user,id=net0", "-device", "virtio-net-pci,netdev=net0,romfile=",
-		// UML locks what only is read
+		// UML locks the file even if it only reads it.
 		"-drive", "file=" + filepath.Join(parts.dir, "disk", "disk.img") +
 			",format=raw,if=virtio,snapshot=on,cache=unsafe,file.locking=off",
 	}
@@ -173,13 +174,13 @@ func (e *emulator) sendBytes(kind wire.Kind, payload []byte) error {
 	return wire.Write(e.port, kind, payload)
 }
 
-// wait waits until QEMU has ended and returns how.
+// wait waits until QEMU has ended, and returns its error.
 func (e *emulator) wait() error {
 	<-e.ended
 	return e.err
 }
 
-// stop ends QEMU, whatever its guest does, and waits for its end.
+// stop ends QEMU at once, and waits until it has ended.
 func (e *emulator) stop() error {
 	select {
 	case <-e.ended:
@@ -198,7 +199,7 @@ type console struct {
 
 	mutex sync.Mutex
 	lines []string
-	open  string // the last line as long as it has no end
+	open  string // the last line, while it is incomplete
 }
 
 func (c *console) Write(data []byte) (int, error) {
@@ -208,7 +209,7 @@ func (c *console) Write(data []byte) (int, error) {
 	c.open = lines[len(lines)-1]
 	c.lines = append(c.lines, lines[:len(lines)-1]...)
 	c.lines = c.lines[max(0, len(c.lines)-consoleLines):]
-	_, _ = c.also.Write(data) // a reader that is gone must not end the guest
+	_, _ = c.also.Write(data) // if this fails, the guest must continue
 	return len(data), nil
 }
 

@@ -13,24 +13,24 @@ import (
 	"strings"
 )
 
-// goModule is how to build the tools of the module in the directory parts/NAME.
-// Its go.mod and go.sum pin every version by checksum.
+// goModule describes how to build the tools of the module in the directory parts/NAME. Its go.mod and go.sum pin each
+// version by checksum.
 type goModule struct {
 	name   string
 	cost   string
 	tags   string
-	testOf string // the package whose tests are the tool; "" builds the tools that go.mod names
+	testOf string // the package whose test binary is the tool; "" builds the tools that go.mod names
 	needsC bool
-	// stamps are variables that its releases set when they are built, NAME=VALUE:
-	// without them a program does not know its own version.
+	// stamps are the variables that release builds of the tools set, as NAME=VALUE. Without them, a program does not know
+	// its own version.
 	stamps []string
 }
 
-// compilerMemory lets the compiler collect no garbage below 2 GiB, and -dwarf=false spares it what the linker would
-// strip: together a third of a build.
+// compilerMemory makes the compiler collect garbage only above 2 GiB. Together with -dwarf=false, which omits data that
+// the linker would strip, this saves a third of the build time.
 var compilerMemory = []string{"GOGC=off", "GOMEMLIMIT=2GiB"}
 
-// goPart is a module's tools, built.
+// goPart returns the part that contains a module's tools.
 func (r recipeBook) goPart(m goModule) part {
 	dir := filepath.Join(r.source, "parts", m.name)
 	link := "-s -w"
@@ -44,7 +44,7 @@ func (r recipeBook) goPart(m goModule) part {
 		recipe = append(recipe, r.host)
 	}
 	recipe = append(recipe, env...)
-	own, _ := filepath.Glob(filepath.Join(dir, "*.go")) // the pattern is sound
+	own, _ := filepath.Glob(filepath.Join(dir, "*.go")) // the pattern is valid
 	for _, file := range append([]string{filepath.Join(dir, "go.mod"), filepath.Join(dir, "go.sum")}, own...) {
 		recipe = append(recipe, readRecipe(file))
 	}
@@ -63,7 +63,7 @@ func (r recipeBook) goPart(m goModule) part {
 		}}
 }
 
-// version is the version of a module in a part's go.mod, as in v1.36.3.
+// version returns the version of a module in a part's go.mod, such as v1.36.3.
 func (r recipeBook) version(part, module string) string {
 	for line := range strings.Lines(readRecipe(filepath.Join(r.source, "parts", part, "go.mod"))) {
 		if words := strings.Fields(line); len(words) > 1 && words[0] == module {
@@ -73,12 +73,12 @@ func (r recipeBook) version(part, module string) string {
 	return ""
 }
 
-// agent is the program of this module that runs jobs in the guest.
+// agent returns the part that contains this repository's program for running jobs in the guest.
 func (r recipeBook) agent() part {
 	recipe := []string{runtime.GOARCH, readRecipe(filepath.Join(r.source, "../../go.sum"))}
 	var sources []string
 	for _, dir := range []string{"agent", "wire"} {
-		found, _ := filepath.Glob(filepath.Join(r.source, dir, "*.go")) // the pattern is sound
+		found, _ := filepath.Glob(filepath.Join(r.source, dir, "*.go")) // the pattern is valid
 		sources = append(sources, found...)
 	}
 	sort.Strings(sources)
@@ -92,8 +92,8 @@ func (r recipeBook) agent() part {
 		}}
 }
 
-// readRecipe returns a file's content. One that is missing changes the recipe,
-// and the build that needs it will say so.
+// readRecipe returns a file's content. If the file cannot be read, it returns the text of the error, so that the recipe
+// differs; the build that needs the file then fails.
 func readRecipe(path string) string {
 	content, err := os.ReadFile(path)
 	if err != nil {

@@ -19,7 +19,7 @@ import (
 	"time"
 )
 
-// images are the container images, as docker-archives: no registry is needed.
+// images returns the part that contains the container images. They are docker-archives, so no registry is needed.
 func (r recipeBook) images() part {
 	recipe := append([]string{"2", runtime.GOARCH}, embedded("image/pause.c")...)
 	return part{name: "images", recipe: recipe, cost: "a second", build: func(ctx context.Context, dir string) error {
@@ -48,8 +48,8 @@ func pauseImage(program, path string) error {
 	return writeImage(path, ImageName("pause"), layer, imageConfig{Entrypoint: []string{"/pause"}})
 }
 
-// busyboxImage has busybox under all its names, and directories to mount the host's
-// programs on.
+// busyboxImage writes an image that contains busybox under all its names, and directories on which the host's programs
+// can be mounted.
 func busyboxImage(ctx context.Context, path string) error {
 	content, err := os.ReadFile(busybox)
 	if err != nil {
@@ -77,8 +77,8 @@ func busyboxImage(ctx context.Context, path string) error {
 		Env: []string{"PATH=/bin:/sbin:/usr/sbin:/usr/bin"}})
 }
 
-// WriteImage writes a docker-archive of an image FROM scratch with programs of this machine, by their places in the
-// image. Imported, it has the name.
+// WriteImage writes a docker-archive of an image FROM scratch. programs maps paths in the image to programs of this
+// machine. name is the image's reference after an import.
 func WriteImage(path, name string, programs map[string]string, entrypoint ...string) error {
 	var layer layer
 	for _, place := range slices.Sorted(maps.Keys(programs)) {
@@ -113,7 +113,7 @@ func (l *layer) file(name string, mode int64, content []byte) {
 	l.entries = append(l.entries, entry{header, content})
 }
 
-// archive packs the files as a tar whose bytes depend on nothing else.
+// archive packs the files into a tar archive that has the same bytes each time.
 func (l *layer) archive() ([]byte, error) {
 	var packed bytes.Buffer
 	w := tar.NewWriter(&packed)
@@ -130,15 +130,14 @@ func (l *layer) archive() ([]byte, error) {
 	return packed.Bytes(), err
 }
 
-// imageConfig is the image's configuration of its process.
+// imageConfig is the part of the image's configuration that describes its process.
 type imageConfig struct {
 	Entrypoint []string `json:",omitempty"`
 	Cmd        []string `json:",omitempty"`
 	Env        []string `json:",omitempty"`
 }
 
-// writeImage writes a docker-archive: the layer, the image's configuration and a
-// manifest that names both.
+// writeImage writes a docker-archive: the layer, the image's configuration, and a manifest that names both.
 func writeImage(path, name string, files layer, process imageConfig) error {
 	content, err := files.archive()
 	if err != nil {

@@ -12,18 +12,18 @@ import (
 	"strings"
 )
 
-// busybox is where busybox-static puts its program on the host.
+// busybox is the program that the package busybox-static installs on the host.
 const busybox = "/bin/busybox"
 
-// kernelModules are what the guest loads at boot, with what they depend on. The
-// two crc32 modules are found by name at run time only: without crc32_generic
-// `rdma link add` fails. Whatever else the guest needs it loads by itself.
+// kernelModules are the modules that the guest loads at boot, after their dependencies. They include two crc32 modules
+// that are no dependencies, because they are found by name at run time: without crc32_generic, `rdma link add` fails.
+// The guest loads all other modules on demand.
 var kernelModules = strings.Fields(`virtio_pci virtio_console 9pnet_virtio 9p overlay
 	virtio_net virtio_blk ext4 crc32c_generic crc32_generic
 	rdma_rxe rdma_ucm ib_uverbs ib_umad dummy veth bridge`)
 
-// initramfs is the first file system of the guest: busybox, the modules and
-// what starts the node.
+// initramfs returns the part that contains the guest's first file system: busybox, the modules, and the program that
+// starts the node.
 func (r recipeBook) initramfs(kernel, agent part) part {
 	scripts := embedded("guest/init", "guest/setup")
 	recipe := append([]string{"1", kernel.dir(r.cache), agent.dir(r.cache)}, append(scripts, kernelModules...)...)
@@ -57,8 +57,8 @@ func (r recipeBook) initramfs(kernel, agent part) part {
 		}}
 }
 
-// loadOrder returns the files of kernelModules and of what they depend on, each
-// once, in the order in which they must be loaded.
+// loadOrder returns the files of kernelModules and of their dependencies, each once, in the order in which they must be
+// loaded.
 func loadOrder(ctx context.Context, kernel string) ([]string, error) {
 	version, err := kernelVersion(kernel)
 	if err != nil {
@@ -106,8 +106,8 @@ func (c *cpio) end() []byte {
 	return c.Bytes()
 }
 
-// entry writes a header of thirteen hexadecimal fields, the name and the
-// content; both are padded to four bytes.
+// entry writes a header of thirteen hexadecimal fields, the name, and the content. The name and the content are padded
+// to four bytes.
 func (c *cpio) entry(name string, mode uint32, content []byte) {
 	c.inode++
 	c.WriteString("070701")

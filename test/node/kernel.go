@@ -14,8 +14,8 @@ import (
 	"strings"
 )
 
-// kernel is Debian 12's: it has soft-RoCE, which the cloud flavour has not.
-// The part holds vmlinux and lib/modules/VERSION.
+// kernel returns the part that contains Debian 12's kernel: vmlinux and lib/modules/VERSION. It has soft-RoCE, which
+// Debian's cloud kernel lacks.
 func (r recipeBook) kernel() part {
 	const meta = "linux-image-amd64"
 	return part{name: "kernel", recipe: []string{"2", meta}, cost: "20 s",
@@ -36,7 +36,7 @@ func (r recipeBook) kernel() part {
 			if err := os.Rename(filepath.Join(whole, "lib"), filepath.Join(dir, "lib")); err != nil {
 				return err
 			}
-			// No part of the guest's hardware, and most of the package.
+			// These drivers are for hardware that the guest does not have. They are most of the package.
 			for _, unused := range []string{"sound", "drivers/gpu", "drivers/media", "drivers/net/wireless",
 				"drivers/iio", "drivers/staging"} {
 				if err := os.RemoveAll(filepath.Join(dir, "lib/modules", version, "kernel", unused)); err != nil {
@@ -50,7 +50,7 @@ func (r recipeBook) kernel() part {
 		}}
 }
 
-// kernelVersion is the version of the kernel in a kernel part's directory.
+// kernelVersion returns the version of the kernel in a kernel part's directory.
 func kernelVersion(dir string) (string, error) {
 	found, err := filepath.Glob(filepath.Join(dir, "lib/modules/*"))
 	if err != nil || len(found) != 1 {
@@ -59,9 +59,8 @@ func kernelVersion(dir string) (string, error) {
 	return filepath.Base(found[0]), nil
 }
 
-// decompress takes the kernel proper, an ELF file, out of a bzImage. QEMU can
-// start it directly (by PVH), which saves three seconds of each boot: an emulated
-// CPU takes that long to decompress it.
+// decompress extracts the actual kernel, an ELF file, from a bzImage. QEMU can start the ELF file directly (PVH). This
+// saves three seconds of each boot, which an emulated CPU needs to decompress it.
 func decompress(ctx context.Context, bzImage, vmlinux string) error {
 	image, err := os.ReadFile(bzImage)
 	if err != nil {
@@ -78,10 +77,9 @@ func decompress(ctx context.Context, bzImage, vmlinux string) error {
 	return run(ctx, "/", nil, "xz", "--decompress", packed)
 }
 
-// payload returns the xz stream in a bzImage. Its place is in the setup
-// header (Documentation/arch/x86/boot.rst in Linux): setup_sects at 0x1f1, the
-// magic "HdrS" at 0x202, payload_offset and payload_length at 0x248. The last
-// four bytes of the payload are the size of what is packed in it.
+// payload returns the xz stream in a bzImage. The setup header contains its position (Documentation/arch/x86/boot.rst
+// in Linux): setup_sects at 0x1f1, the magic "HdrS" at 0x202, and payload_offset and payload_length at 0x248. The last
+// four bytes of the payload are the size of the decompressed data.
 func payload(image []byte) ([]byte, error) {
 	if len(image) < 0x250 || string(image[0x202:0x206]) != "HdrS" {
 		return nil, errors.New("no bzImage: it has no setup header")

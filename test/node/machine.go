@@ -16,16 +16,14 @@ import (
 	"time"
 )
 
-// trialLimit is how long a boot may take to count as one that works. It takes
-// two seconds with KVM and UML, and KVM hangs where the host is itself a guest
-// without nesting, although /dev/kvm is there.
+// trialLimit is how long a trial boot may take. A boot takes two seconds with KVM or UML. If the host is a guest
+// without nested virtualization, /dev/kvm may exist, but KVM hangs.
 const trialLimit = 8 * time.Second
 
-// machines are what can run the guest, the fastest first. QEMU's emulation works everywhere.
+// machines are the programs that can run the guest, with the fastest first. QEMU's emulation works on every host.
 var machines = []string{"kvm", "uml", "tcg"}
 
-// chooseMachine answers with the option where it names one, otherwise with the
-// fastest that works on this host.
+// chooseMachine returns the machine that the options name, or otherwise the fastest one that works on this host.
 func chooseMachine(ctx context.Context, parts PartSet, options Options) (string, error) {
 	if options.Machine != "" {
 		if !slices.Contains(machines, options.Machine) {
@@ -50,7 +48,7 @@ func chooseMachine(ctx context.Context, parts PartSet, options Options) (string,
 	return machines[last], nil
 }
 
-// worksHere tells whether a machine works on this host. The answer is kept in the cache.
+// worksHere reports whether a machine works on this host. It stores the answer in the cache.
 func worksHere(ctx context.Context, parts PartSet, options Options, machine string) (bool, error) {
 	const yes, no = "works", "does not work"
 	file := answerFile(parts, machine)
@@ -70,35 +68,36 @@ func worksHere(ctx context.Context, parts PartSet, options Options, machine stri
 	return works, os.WriteFile(file, []byte(answer), 0o644)
 }
 
-// Machine returns what runs the node on this host.
+// Machine returns the name of the machine that runs the node on this host.
 func Machine(ctx context.Context, parts PartSet, options Options) (string, error) {
 	return chooseMachine(ctx, parts, options.withDefaults())
 }
 
-// canTry tells whether the host has what a machine needs.
+// canTry reports whether the host has what a machine needs.
 func canTry(parts PartSet, machine string) bool {
 	if machine == "uml" {
 		return exists(filepath.Join(parts.dir, "uml", "linux"))
 	}
 	device, err := os.OpenFile("/dev/kvm", os.O_RDWR, 0)
 	if err == nil {
-		_ = device.Close() // opened only to see that we may
+		_ = device.Close() // opened only to check that this process may open it
 	}
 	return err == nil
 }
 
-// answerFile is the file with the answer for this boot of this host, and for this kernel for UML.
+// answerFile returns the path of the file that stores the answer for this boot of the host and, with UML, for this
+// kernel.
 func answerFile(parts PartSet, machine string) string {
-	id, _ := os.ReadFile("/proc/sys/kernel/random/boot_id") // "" where there is none: one answer for all boots
+	id, _ := os.ReadFile("/proc/sys/kernel/random/boot_id") // if this fails, one answer applies to all boots
 	tried := machine
 	if machine == "uml" {
-		tried, _ = filepath.EvalSymlinks(filepath.Join(parts.dir, "uml")) // canTry has seen it
+		tried, _ = filepath.EvalSymlinks(filepath.Join(parts.dir, "uml")) // canTry has checked it
 	}
 	sum := sha256.Sum256([]byte(strings.TrimSpace(string(id)) + tried))
 	return filepath.Join(filepath.Dir(parts.dir), "trial-"+hex.EncodeToString(sum[:6]))
 }
 
-// tryMachine boots a node and runs one command in it.
+// tryMachine boots a node and runs one command on it.
 func tryMachine(ctx context.Context, parts PartSet, options Options, machine string) (works bool, err error) {
 	trial, cancel := context.WithTimeout(ctx, trialLimit)
 	defer cancel()

@@ -1,15 +1,13 @@
 // Copyright The rdma-spec Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package node boots a real RDMA node on any amd64 Debian machine: a virtual one
-// with Debian's kernel, soft-RoCE HCAs, the host's own files (read-only, with a
-// writable layer that is lost at the end), and containerd, OCI runtimes and
-// container images to run pods with. It needs no HCA and no KVM.
+// Package node boots a real RDMA node on any amd64 Debian machine. The node is virtual. It has Debian's kernel,
+// soft-RoCE HCAs, the host's own files (read-only, with a writable layer that is lost at the end), and containerd, OCI
+// runtimes, and container images to run pods. It needs no HCA and no KVM.
 //
-// Prepare builds the parts once into a cache that clones share; Boot starts a
-// node; Run runs a command in it, streams its output and returns its exit
-// status. The package knows nothing of what is tested on the node, starts no
-// containerd and no plugin.
+// Prepare builds the parts once into a cache that clones share. Boot starts a node. Run runs a command on it, streams
+// its output, and returns its exit status. The package does not know what is tested on the node, and starts neither
+// containerd nor a plugin.
 package node
 
 import (
@@ -27,56 +25,54 @@ import (
 	"github.com/rdma-spec/rdma-spec/test/node/wire"
 )
 
-// bootLimit is how long a guest may take to be ready. It takes four seconds on
-// an idle machine, and ten times that on one that is badly overloaded.
+// bootLimit is how long a guest may take to be ready. It takes four seconds on an idle machine, and ten times as long
+// on a badly overloaded one.
 const bootLimit = 3 * time.Minute
 
-// Options describe a node. The zero value is the ordinary one.
+// Options describe a node. The zero Options describe the usual one.
 type Options struct {
-	// Memory is the guest's memory in MiB; 0 is 4096.
+	// Memory is the guest's memory in MiB; 0 means 4096.
 	Memory int
-	// CPUs is the number of virtual CPUs; 0 is 2. Emulated ones are a thread of the host each: where there are more of
-	// them than the host has idle cores, they wait for locks whose holders the host has put aside. Two of them have locked
-	// up once, for an unknown reason.
+	// CPUs is the number of virtual CPUs; 0 means 2. Each emulated CPU is a thread on the host. If there are more of them
+	// than idle cores, they wait for locks whose holders are not running. Two emulated CPUs have locked up once, for an
+	// unknown reason.
 	CPUs int
-	// HCAs is the number of soft HCAs; 0 is 3, a negative number none. They are
-	// called rxe0, rxe1, ...; the port of the last of several is down.
+	// HCAs is the number of soft HCAs; 0 means 3, and a negative number means none. Their names are rxe0, rxe1, and so on.
+	// If there are several, the port of the last one is down.
 	HCAs int
-	// Share is a directory of the host that the guest can write, at
-	// /run/host-share; "" is none.
+	// Share is a directory of the host that the guest can write to, at /run/host-share; "" means none.
 	Share string
-	// Machine is what runs the guest: "kvm" or "tcg", which are QEMU's, or "uml", a kernel that is a program of the host.
-	// "" is the fastest of them that has been seen to work on this host.
+	// Machine is what runs the guest: "kvm" or "tcg" for QEMU, or "uml" for a user-mode kernel. "" means the fastest one
+	// that works on this host.
 	Machine string
-	// Console receives the messages of the guest's kernel, if it is not nil. The last
-	// lines are kept in any case.
+	// Console receives the messages of the guest's kernel, if it is not nil. The last lines are always kept.
 	Console io.Writer
-	// Log receives what takes time on the host, if it is not nil.
+	// Log receives messages about steps that take time on the host, if it is not nil.
 	Log io.Writer
 
-	cable *cable // nil: the node is alone
+	cable *cable // nil if the node is not connected to another one
 }
 
-// Command is what to run in the guest.
+// Command is a command to run in the guest.
 type Command struct {
 	Args []string
-	Env  []string  // added to what every command in the guest has
-	Dir  string    // "" is "/"
-	In   io.Reader // nil is /dev/null
+	Env  []string  // added to the environment of every command in the guest
+	Dir  string    // "" means "/"
+	In   io.Reader // nil means /dev/null
 	Out  io.Writer
 	Err  io.Writer
-	// Terminal gives the command a terminal; In, Out are its two directions.
+	// Terminal gives the command a terminal of this size. In and Out are then the terminal's input and output.
 	Terminal *wire.Size
 	// Resized reports changes of the terminal's size.
 	Resized <-chan wire.Size
 }
 
-// DiedError means that the guest or its emulator ended when it should not have.
+// DiedError means that the guest or its emulator ended unexpectedly.
 type DiedError struct {
-	// Cause is how the emulator ended, or nil if that is unknown.
+	// Cause is the emulator's error; nil if it is unknown.
 	Cause error
-	// LockedUp means that the guest's kernel found a CPU without progress, and panicked. That is a fault of the emulation
-	// or of the kernel, not of a program: the same once more may well succeed.
+	// LockedUp means that the guest's kernel panicked because a CPU made no progress. This is a fault of the emulation or
+	// the kernel, not of a program, so the same command may well succeed on another node.
 	LockedUp bool
 }
 
@@ -96,7 +92,7 @@ func (e *DiedError) Unwrap() error { return e.Cause }
 type Node struct {
 	emulator *emulator
 	frames   chan frame
-	// BootTime is how long the node took from start to readiness.
+	// BootTime is how long the node took until it was ready.
 	BootTime time.Duration
 
 	running sync.Mutex // one command at a time
@@ -107,9 +103,9 @@ type frame struct {
 	payload []byte
 }
 
-// Boot starts a node and waits until it is ready for commands. Where ctx ends
-// before that, or after bootLimit, the node is ended; afterwards Close ends it. On an error the
-// node is not nil if there is a console to show.
+// Boot starts a node and waits until it is ready for commands. If the context ends before that, or bootLimit has
+// passed, Boot ends the node. Later, Close ends it. If Boot returns an error and a node, the node has a console to
+// show.
 func Boot(ctx context.Context, parts PartSet, options Options) (*Node, error) {
 	options = options.withDefaults()
 	var err error
@@ -139,7 +135,7 @@ func (o Options) withDefaults() Options {
 		o.Log = io.Discard
 	}
 	if o.Share != "" {
-		if absolute, err := filepath.Abs(o.Share); err == nil { // otherwise the guest cannot mount it, and says so
+		if absolute, err := filepath.Abs(o.Share); err == nil { // if this fails, the guest reports that it cannot mount the directory
 			o.Share = absolute
 		}
 	}
@@ -154,7 +150,7 @@ func boot(ctx context.Context, parts PartSet, options Options) (*Node, error) {
 	if err != nil {
 		return nil, err
 	}
-	defer func() { _ = os.RemoveAll(scratch) }() // a guest that has booted has its files open, and they go with it
+	defer func() { _ = os.RemoveAll(scratch) }() // a guest that has booted has these files open, so they exist until it ends
 	emulator, err := startEmulator(parts, options, scratch)
 	if err != nil {
 		return nil, err
@@ -164,7 +160,7 @@ func boot(ctx context.Context, parts PartSet, options Options) (*Node, error) {
 	for {
 		next, err := n.next(ctx)
 		if err != nil {
-			_ = n.Close() // the error that counts is there already
+			_ = n.Close() // the important error was already returned
 			return n, fmt.Errorf("boot the node: %w", err)
 		}
 		if next.kind == wire.Ready {
@@ -174,10 +170,9 @@ func boot(ctx context.Context, parts PartSet, options Options) (*Node, error) {
 	}
 }
 
-// Run runs a command and waits until it has ended and all its output has been
-// written. It returns the command's exit status, or an error where there is
-// none: ctx has ended (the command still runs: Close the node), or the node has
-// died (a DiedError), or the command could not be started.
+// Run runs a command, and waits until the command has ended and all its output was written. It returns the command's
+// exit status. It returns an error if the context ended (the command is still running: close the node), if the node
+// died (a DiedError), or if the command could not be started.
 func (n *Node) Run(ctx context.Context, command Command) (status int, err error) {
 	n.running.Lock()
 	defer n.running.Unlock()
@@ -211,17 +206,17 @@ func (n *Node) Run(ctx context.Context, command Command) (status int, err error)
 	}
 }
 
-// Close ends the node at once. Nothing that it holds is worth a shutdown.
+// Close ends the node at once. The node contains nothing that needs a shutdown.
 func (n *Node) Close() error {
 	return n.emulator.stop()
 }
 
-// Console returns the last lines of the guest's kernel and its emulator.
+// Console returns the last lines that the guest's kernel and its emulator printed.
 func (n *Node) Console() string {
 	return strings.Join(n.emulator.console.last(), "\n")
 }
 
-// receive moves frames from the port to the channel until the emulator is gone.
+// receive passes frames from the port to the channel until the emulator is gone.
 func (n *Node) receive() {
 	defer close(n.frames)
 	for {
@@ -255,13 +250,13 @@ func (n *Node) sendInput(ctx context.Context, in io.Reader) {
 	for {
 		count, err := in.Read(buffer)
 		if ctx.Err() != nil {
-			return // these bytes were meant for a command that has ended
+			return // the command has ended, and does not read the rest
 		}
 		if count > 0 && n.emulator.sendBytes(wire.Stdin, buffer[:count]) != nil {
 			return
 		}
 		if err != nil {
-			_ = n.emulator.sendBytes(wire.StdinEnd, nil) // a dead node shows itself to Run
+			_ = n.emulator.sendBytes(wire.StdinEnd, nil) // if this fails, the node has died, and Run returns that
 			return
 		}
 	}
@@ -271,7 +266,7 @@ func (n *Node) sendSizes(ctx context.Context, sizes <-chan wire.Size) {
 	for {
 		select {
 		case size := <-sizes:
-			_ = n.emulator.send(wire.Resize, size) // a dead node shows itself to Run
+			_ = n.emulator.send(wire.Resize, size) // if this fails, the node has died, and Run returns that
 		case <-ctx.Done():
 			return
 		}
@@ -297,5 +292,5 @@ func write(to io.Writer, data []byte) error {
 	return err
 }
 
-// ErrTimeout is the cause of a context that has run out of the node's time.
+// ErrTimeout is the cause of a context whose time for the node has passed.
 var ErrTimeout = errors.New("the node has used up its time")

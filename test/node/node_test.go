@@ -22,10 +22,10 @@ import (
 	"github.com/rdma-spec/rdma-spec/test/testing/scratch"
 )
 
-// limit is for one boot and what is done on it; a busy machine takes a fifth of it.
+// limit is the timeout for one boot and for the commands on that node. A busy machine takes a fifth of it.
 const limit = 2 * time.Minute
 
-// boot starts a node that the end of the test ends.
+// boot starts a node, which ends with the test.
 func boot(t *testing.T, options node.Options) *node.Node {
 	t.Helper()
 	parts, err := node.Prepare(t.Context(), os.Stderr, node.Core)
@@ -46,13 +46,13 @@ func boot(t *testing.T, options node.Options) *node.Node {
 	return n
 }
 
-// result is what a command in the node did.
+// result is the result of a command on the node.
 type result struct {
 	Status   int
 	Out, Err string
 }
 
-// script runs a shell script in the node.
+// script runs a shell script on the node.
 func script(t *testing.T, n *node.Node, in, text string) result {
 	t.Helper()
 	got, err := runScript(t.Context(), n, in, text)
@@ -62,7 +62,7 @@ func script(t *testing.T, n *node.Node, in, text string) result {
 	return got
 }
 
-// runScript is script for goroutines other than the test's own.
+// runScript is like script, for goroutines other than the test's own.
 func runScript(ctx context.Context, n *node.Node, in, text string) (result, error) {
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()

@@ -12,18 +12,17 @@ import (
 	"syscall"
 )
 
-// cable is one end of what joins two nodes: a second network card, on which
-// rxe0 lies instead of on the first one.
+// cable is one end of the connection between two nodes: a second network card. rxe0 is on this card instead of the
+// first one.
 type cable struct {
-	number int // of the node, 1 or 2
+	number int // the node's number, 1 or 2
 	end    *os.File
 }
 
-// mac is the card's address.
+// mac returns the card's MAC address.
 func (c *cable) mac() string { return fmt.Sprintf("52:54:00:00:01:%02x", c.number) }
 
-// netdev is the card's arguments for QEMU, which has the cable's end as a
-// descriptor.
+// netdev returns QEMU's arguments for the card. QEMU has the cable's end as a file descriptor.
 func (c *cable) netdev(descriptor int) []string {
 	return []string{
 		"-netdev", fmt.Sprintf("socket,id=cable,fd=%d", descriptor),
@@ -31,18 +30,17 @@ func (c *cable) netdev(descriptor int) []string {
 	}
 }
 
-// PairAddress is the address of a node of a pair, 1 or 2, on its rxe0.
+// PairAddress returns the address of rxe0 on a node of a pair, 1 or 2.
 func PairAddress(number int) string { return fmt.Sprintf("10.1.0.%d", number) }
 
-// BootPair starts two nodes that are joined by a cable between their rxe0; they
-// are called rdma-node-1 and rdma-node-2. On an error both are ended; those that
-// are not nil have a console to show.
+// BootPair starts two nodes, rdma-node-1 and rdma-node-2, which are connected by a cable between their rxe0. If
+// BootPair returns an error, both nodes have ended; a node that is not nil has a console to show.
 func BootPair(ctx context.Context, parts PartSet, options Options) (pair [2]*Node, err error) {
 	options = options.withDefaults()
 	if options.Machine, err = chooseMachine(ctx, parts, options); err != nil {
 		return pair, err
 	}
-	kind := syscall.SOCK_STREAM // QEMU sends each frame with its length
+	kind := syscall.SOCK_STREAM // QEMU sends each frame's length before the frame
 	if options.Machine == "uml" {
 		kind = syscall.SOCK_DGRAM
 	}
@@ -56,7 +54,7 @@ func BootPair(ctx context.Context, parts PartSet, options Options) (pair [2]*Nod
 		joined := options
 		joined.cable = &cable{number: i + 1, end: os.NewFile(uintptr(end), "cable")}
 		booting.Go(func() {
-			defer func() { _ = joined.cable.end.Close() }() // QEMU has its own by then
+			defer func() { _ = joined.cable.end.Close() }() // QEMU has its own copy by then
 			pair[i], problems[i] = boot(ctx, parts, joined)
 		})
 	}
@@ -64,7 +62,7 @@ func BootPair(ctx context.Context, parts PartSet, options Options) (pair [2]*Nod
 	if err := errors.Join(problems[:]...); err != nil {
 		for _, n := range pair {
 			if n != nil {
-				_ = n.Close() // the error that counts is there already
+				_ = n.Close() // the important error was already returned
 			}
 		}
 		return pair, err

@@ -14,7 +14,7 @@ import (
 	"golang.org/x/sync/errgroup"
 )
 
-// partsVariable has the parts' directory, for commands in the guest.
+// partsVariable is the environment variable that contains the parts' directory, for commands in the guest.
 const partsVariable = "RDMA_NODE_PARTS"
 
 // files are the parts' recipes that are not Go modules.
@@ -22,14 +22,12 @@ const partsVariable = "RDMA_NODE_PARTS"
 //go:embed guest image
 var files embed.FS
 
-// PartSet is the directory that leads to all parts of the node, by links with
-// names that do not change: containerd-2.4.2, runc, images, ... It has the same
-// path on the host and in the guest.
+// PartSet is a directory of links to all parts of the node. The links' names do not change, such as containerd-2.4.2,
+// runc, or images. The directory has the same path on the host and in the guest.
 type PartSet struct{ dir string }
 
-// Parts returns the parts of the node that this program runs in, or on the host
-// the parts that this clone's node has, or will have once Prepare has built
-// them.
+// Parts returns the parts of the node on which this program runs. On the host, it returns the parts of this clone's
+// node, which exist after Prepare has built them.
 func Parts() (PartSet, error) {
 	if dir := os.Getenv(partsVariable); dir != "" {
 		return PartSet{dir}, nil
@@ -41,7 +39,7 @@ func Parts() (PartSet, error) {
 	return PartSet{all.links().dir(all.cache)}, nil
 }
 
-// Dir is the directory itself, for what has no method.
+// Dir returns the directory itself, for parts that have no method.
 func (s PartSet) Dir() string { return s.dir }
 
 // Containerd returns the directory with containerd, containerd-shim-runc-v2 and
@@ -53,13 +51,13 @@ func (s PartSet) Containerd(version string) string {
 // CRIO returns the directory with crio and pinns, of CRI-O 1.34.0.
 func (s PartSet) CRIO() string { return filepath.Join(s.dir, "crio-1.34.0") }
 
-// Podman returns a Podman's program, and the variable of its environment with which it finds its libraries.
+// Podman returns the path of Podman's program, and the environment variable that tells it where its libraries are.
 func (s PartSet) Podman() (program, variable string) {
 	dir := filepath.Join(s.dir, "podman", "usr")
 	return filepath.Join(dir, "bin", "podman"), "LD_LIBRARY_PATH=" + filepath.Join(dir, "lib", "x86_64-linux-gnu")
 }
 
-// Podman13 returns a root directory with Podman 5.4 of Debian 13 in it.
+// Podman13 returns a root directory that contains Podman 5.4 from Debian 13.
 func (s PartSet) Podman13() string { return filepath.Join(s.dir, "podman-13") }
 
 // Docker returns the program dockerd, of moby v2.0.0-beta.24.
@@ -76,13 +74,13 @@ func (s PartSet) Runtime(name string) string {
 	return filepath.Join(s.dir, name, name)
 }
 
-// Image returns the docker-archive of an image: "pause" or "busybox". Imported,
-// it is called ImageName(name).
+// Image returns the docker-archive of an image: "pause" or "busybox". After an import, its reference is
+// ImageName(name).
 func (s PartSet) Image(name string) string {
 	return filepath.Join(s.dir, "images", name+".tar")
 }
 
-// ImageName is the reference that an image has once it is imported.
+// ImageName returns the reference of an image after it was imported.
 func ImageName(name string) string { return "rdma-node.test/" + name + ":1" }
 
 // CNI returns the directory with the CNI plugins: bridge, host-local, loopback, macvlan, and static.
@@ -111,24 +109,23 @@ func (s PartSet) Etcd() string { return filepath.Join(s.dir, "etcd", "etcd") }
 type Selection string
 
 const (
-	// Main boots the node and runs containers in it, with containerd 2.4.2 and
-	// runc: the least that is of use, built in two minutes.
+	// Main is the smallest useful selection: the node boots and runs containers with containerd 2.4.2 and runc. It is
+	// built in two minutes.
 	Main Selection = "main"
-	// Test is Main and, for a host without KVM, the kernel that is a program. It pays where many tests run.
+	// Test is Main and, for a host without KVM, the user-mode kernel, which is worth building only for many tests.
 	Test Selection = "test"
-	// Core is Main and every other containerd, CRI-O, Podman, Docker, nvidia-ctk, and the CNI plugins.
+	// Core is Main, all other versions of containerd, CRI-O, Podman, Docker, nvidia-ctk, and the CNI plugins.
 	Core Selection = "core"
-	// Kubernetes is what makes a cluster of it, and takes minutes to build.
+	// Kubernetes contains what a cluster needs. Building it takes minutes.
 	Kubernetes Selection = "kubernetes"
 	// All is Core, Kubernetes, and Test.
 	All Selection = "all"
-	// Critest is Main and Kubernetes' tests of a runtime.
+	// Critest is Main and Kubernetes' tests for container runtimes.
 	Critest Selection = "critest"
 )
 
-// Prepare installs and builds what a selection needs and the cache does not
-// have yet, and returns the parts. It logs what it does; if nothing
-// is missing, it logs nothing and takes well under a second.
+// Prepare installs and builds the parts of a selection that the cache lacks, and returns the parts. It logs what it
+// does. If nothing is missing, it logs nothing, and takes much less than a second.
 func Prepare(ctx context.Context, log io.Writer, selection Selection) (PartSet, error) {
 	all, err := recipes()
 	if err != nil {
@@ -153,7 +150,8 @@ func Prepare(ctx context.Context, log io.Writer, selection Selection) (PartSet, 
 			}
 		}
 	}
-	// Two at a time: while one downloads or links, the other keeps the cores busy. The longest is the first.
+	// Build two parts at a time: while one downloads or links, the other uses the cores. Begin with the part that takes
+	// longest.
 	compiling, compileCtx := errgroup.WithContext(ctx)
 	compiling.SetLimit(2)
 	if selection == Test || selection == All {
@@ -173,7 +171,7 @@ func Prepare(ctx context.Context, log io.Writer, selection Selection) (PartSet, 
 	return parts, compiling.Wait()
 }
 
-// hasten builds the kernel that is a program, for a host without KVM. Where it cannot be built, QEMU's emulation does.
+// hasten builds the user-mode kernel for a host without KVM. If that fails, QEMU emulates the CPU instead.
 func (r recipeBook) hasten(ctx context.Context, log io.Writer) error {
 	err := ensure(ctx, r.cache, r.uml(), log)
 	if err != nil && ctx.Err() == nil {
@@ -199,8 +197,8 @@ func (r recipeBook) selected(selection Selection) ([]part, error) {
 	return nil, fmt.Errorf("no parts %q: choose main, test, core, kubernetes, all, or critest", selection)
 }
 
-// links is the part that leads to all others. A link to a part that is not
-// built yet leads nowhere until it is.
+// links is the part that contains the links to all others. A link to a part that is not built yet has no target until
+// the part is built.
 func (r recipeBook) links() part {
 	parts := append(r.all(), r.critest(), r.uml())
 	var recipe []string

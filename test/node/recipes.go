@@ -11,15 +11,15 @@ import (
 	"strings"
 )
 
-// recipeBook holds a recipe for each part of the node.
+// recipeBook contains a recipe for each part of the node.
 type recipeBook struct {
 	cache  string // the directory that clones share
 	source string // this package's directory in the clone
-	host   string // the host's os-release, which decides what programs in C are linked with
+	host   string // the host's os-release, which decides the libraries that C programs are linked with
 	debian archive
 }
 
-// recipes finds the cache and this package's sources.
+// recipes finds the cache directory and this package's sources.
 func recipes() (recipeBook, error) {
 	cache, err := cacheDir()
 	if err != nil {
@@ -36,12 +36,11 @@ func recipes() (recipeBook, error) {
 	return recipeBook{cache: cache, source: source, host: string(release), debian: debian12(string(release), cache)}, nil
 }
 
-// sourceDir is this package's directory in the clone: the Go parts are modules
-// in its directory parts, and go:embed cannot reach into other modules. The clone
-// is looked for around the program, then around the working directory: go test
-// builds its program elsewhere, and runs it in the package's directory.
+// sourceDir returns this package's directory in the clone. It is needed because the Go parts are separate modules in
+// the directory parts, which go:embed cannot read. sourceDir looks for the clone above the program, and then above the
+// working directory, because go test builds its program elsewhere, and runs it in the package's directory.
 func sourceDir() (string, error) {
-	program, _ := os.Executable() // "" finds nothing
+	program, _ := os.Executable() // if this fails, the path is "", and nothing is found there
 	working, _ := os.Getwd()
 	for _, start := range []string{program, working} {
 		for dir := start; len(dir) > 1; dir = filepath.Dir(dir) {
@@ -54,7 +53,7 @@ func sourceDir() (string, error) {
 		"the project")
 }
 
-// main is what the node needs to boot and to run containers, cheapest first.
+// main returns the parts that the node needs to boot and to run containers. The fastest build is first.
 func (r recipeBook) main() []part {
 	kernel := r.kernel()
 	agent := r.agent()
@@ -64,7 +63,7 @@ func (r recipeBook) main() []part {
 	}
 }
 
-// core adds the other runtimes.
+// core returns main and the parts of the other runtimes.
 func (r recipeBook) core() []part {
 	return append(r.main(),
 		r.debianContainerd(), r.cni(), r.podman(), r.podman13(),
@@ -75,7 +74,7 @@ func (r recipeBook) core() []part {
 	)
 }
 
-// kubernetes is what makes the node one of a cluster.
+// kubernetes returns the parts that a cluster's node needs.
 func (r recipeBook) kubernetes() []part {
 	const name, version = "kubernetes", "k8s.io/component-base/version."
 	is := r.version(name, "k8s.io/kubernetes")
@@ -92,13 +91,13 @@ func (r recipeBook) kubernetes() []part {
 	}
 }
 
-// tests are Kubernetes' tests of a runtime, with what they run on.
+// tests returns main and Kubernetes' tests for container runtimes.
 func (r recipeBook) tests() []part { return append(r.main(), r.critest()) }
 
-// all is what the tests of this repository run on.
+// all returns the parts that this repository's tests need.
 func (r recipeBook) all() []part { return append(r.core(), r.kubernetes()...) }
 
-// containerd is a release of containerd: the daemon, the shim and ctr.
+// containerd returns the part that contains a release of containerd: the daemon, the shim, and ctr.
 func (r recipeBook) containerd(version, module string) part {
 	return r.goPart(goModule{
 		name: "containerd-" + version, cost: "80 s on two cores", tags: "no_btrfs",
@@ -106,8 +105,8 @@ func (r recipeBook) containerd(version, module string) part {
 	})
 }
 
-// crio is CRI-O, and pinns, a C program in the same module that holds a pod's
-// namespaces for it.
+// crio returns the part that contains CRI-O and pinns. pinns is a C program in the same module, which creates a pod's
+// namespaces for CRI-O.
 func (r recipeBook) crio() part {
 	const module = "github.com/cri-o/cri-o"
 	p := r.goPart(goModule{
@@ -134,39 +133,39 @@ func (r recipeBook) crio() part {
 	return p
 }
 
-// docker is Docker's daemon.
+// docker returns the part that contains Docker's daemon.
 func (r recipeBook) docker() part {
 	return r.goPart(goModule{name: "docker", cost: "4 minutes on two cores", tags: "nri_no_wasm"})
 }
 
-// nvidiaCTK is NVIDIA's container runtime, its hook, the tool that adds their handlers to containerd's configuration,
-// and the installer, which is an NRI plugin. They load NVIDIA's libraries by C.
+// nvidiaCTK returns the part that contains NVIDIA's container runtime, its hook, the tool that adds its handlers to
+// containerd's configuration, and the installer, which is an NRI plugin. They load NVIDIA's libraries through C.
 func (r recipeBook) nvidiaCTK() part {
 	return r.goPart(goModule{name: "nvidia-ctk", cost: "20 s on two cores", needsC: true})
 }
 
-// cni holds the CNI plugins that the node's networks and its tests use.
+// cni returns the part that contains the CNI plugins for the node's networks and their tests.
 func (r recipeBook) cni() part { return r.goPart(goModule{name: "cni", cost: "10 s on two cores"}) }
 
-// critest is Kubernetes' tests of runtimes.
+// critest returns the part that contains Kubernetes' tests for container runtimes.
 func (r recipeBook) critest() part {
 	return r.goPart(goModule{name: "critest-1.36.0", cost: "100 s on two cores",
 		testOf: "sigs.k8s.io/cri-tools/cmd/critest"})
 }
 
-// runc needs C for the moment between clone and exec, and libseccomp: without
-// the tag a kubelet's pods fail.
+// runc returns the part that contains runc. runc needs C code between clone and exec, and libseccomp: without the build
+// tag seccomp, a kubelet's pods fail.
 func (r recipeBook) runc() part {
 	return r.goPart(goModule{name: "runc", cost: "20 s on two cores", tags: "seccomp", needsC: true})
 }
 
-// embedded returns the contents of files that are part of this program.
+// embedded returns the contents of files that are embedded in this program.
 func embedded(names ...string) []string {
 	var contents []string
 	for _, name := range names {
 		content, err := files.ReadFile(name)
 		if err != nil {
-			panic(err) // go:embed has put it there
+			panic(err) // cannot fail, because go:embed has embedded the file
 		}
 		contents = append(contents, string(content))
 	}

@@ -13,14 +13,13 @@ import (
 	"strings"
 )
 
-// run runs a program on the host in a directory. Its output is shown only where
-// it fails, and then as part of the error.
+// run runs a program on the host in a directory. If the program fails, the error contains its output.
 func run(ctx context.Context, dir string, env []string, name string, args ...string) error {
 	_, err := output(ctx, dir, env, name, args...)
 	return err
 }
 
-// output is run for a program whose standard output is wanted.
+// output runs a program like run, and returns its standard output.
 func output(ctx context.Context, dir string, env []string, name string, args ...string) (string, error) {
 	path, err := program(name)
 	if err != nil {
@@ -39,8 +38,8 @@ func output(ctx context.Context, dir string, env []string, name string, args ...
 	return stdout.String(), nil
 }
 
-// program finds a program of the host, also in the directories for administrators,
-// which an ordinary user's PATH leaves out.
+// program finds a program of the host, also in the directories for administrators, which are not in an ordinary user's
+// PATH.
 func program(name string) (string, error) {
 	if path, err := exec.LookPath(name); err == nil {
 		return path, nil

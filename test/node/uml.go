@@ -15,9 +15,10 @@ import (
 	"syscall"
 )
 
-// umlArguments are those of the kernel that runs as a program of the host (User Mode Linux). It needs no KVM, and the
-// guest's programs run on the host's CPU as they are. What it writes lies in scratch. It always has one CPU: of a
-// process, one thread runs at a time, and on a second CPU the kernel would spin until it may run another.
+// umlArguments returns the program and arguments of the user-mode kernel (User Mode Linux), which runs as a program of
+// the host. It needs no KVM, and the guest's programs run directly on the host's CPU. It writes to scratch. It always
+// has one CPU: only one thread of the kernel's process runs at a time, so with a second CPU the kernel would spin until
+// it can run the other.
 func umlArguments(parts PartSet, options Options, scratch string) (program string, args []string, err error) {
 	kernel, err := filepath.EvalSymlinks(filepath.Join(parts.dir, "uml"))
 	if err != nil {
@@ -35,8 +36,9 @@ func umlArguments(parts PartSet, options Options, scratch string) (program strin
 	return filepath.Join(kernel, "linux"), append(args, kernelArguments(parts, kernel, options)...), nil
 }
 
-// raiseLimits gives the programs that this one starts what a UML guest needs of the host: a file for each file and
-// directory that is open in it, and a mapping for each run of pages of its largest process, which takes root.
+// raiseLimits raises the limits of this process's children to what a UML guest needs from the host: an open file for
+// each file and directory that is open in the guest, and a mapping for each run of pages of the guest's largest
+// process. It needs root.
 func raiseLimits() error {
 	var files syscall.Rlimit
 	if err := syscall.Getrlimit(syscall.RLIMIT_NOFILE, &files); err != nil {
@@ -52,18 +54,18 @@ func raiseLimits() error {
 		return err
 	}
 	if now, _ := strconv.Atoi(strings.TrimSpace(string(text))); now < enough {
-		// without it, only a large process of the guest ends early
+		// If this fails, only a large process of the guest fails.
 		_ = os.WriteFile(setting, []byte(strconv.Itoa(enough)), 0o644)
 	}
 	return nil
 }
 
-// uml is a kernel that runs as a program of the host, with soft-RoCE. Debian's own has no InfiniBand, so it is built
-// from Debian's sources: of one series, since another one can name its options otherwise. It has to be raised when
-// Debian's archive no longer has it.
+// uml returns the part that contains the user-mode kernel, with soft-RoCE. Debian's own user-mode kernel has no
+// InfiniBand, so this one is built from Debian's sources. The version is fixed to one series, because the names of
+// options can change in another one. When Debian's archive no longer has the series, choose a newer one.
 func (r recipeBook) uml() part {
 	const source = "linux-source-7.2"
-	// A quarter of the time less than -O2, which arena.c does not compile without.
+	// This takes a quarter less time than -O2, without which arena.c does not compile.
 	quick := []string{"KCFLAGS=-O1 -w", "CFLAGS_arena.o=-O2"}
 	config := embedded("guest/uml.config")[0]
 	return part{name: "uml", recipe: append(quick, source, config, r.host), cost: "5 minutes on two cores",
@@ -103,7 +105,7 @@ func (r recipeBook) uml() part {
 		}}
 }
 
-// missingOptions says which of the options that were asked for a kernel's configuration lacks.
+// missingOptions returns an error that names the requested options that a kernel's configuration lacks.
 func missingOptions(asked, file string) error {
 	text, err := os.ReadFile(file)
 	if err != nil {

@@ -13,7 +13,8 @@ import (
 	"github.com/rdma-spec/rdma-spec/test/testing/scratch"
 )
 
-// A kernel without an option that was asked for would fail where a test needs it, and nobody would know why.
+// A kernel that lacks a requested option is not built: otherwise, a test that needs the option would fail without a
+// clear reason.
 func TestMissingOptions(t *testing.T) {
 	config := filepath.Join(scratch.Dir(t), ".config")
 	scratch.File(t, config, "CONFIG_A=y\n# CONFIG_B is not set\nCONFIG_C=m\nCONFIG_DEF=y\n", 0o644)

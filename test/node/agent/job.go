@@ -15,19 +15,19 @@ import (
 	"github.com/rdma-spec/rdma-spec/test/node/wire"
 )
 
-// leftover is how long a command's output is still read after the command has
-// ended, where a process that it left behind (a containerd, say) holds it open.
+// leftover is how long a command's output is still read after the command has ended. A process that the command left
+// behind, such as containerd, can keep the output open.
 const leftover = time.Second
 
-// job is the command that runs now. Its methods are called by the goroutine
-// that reads frames, and none of them minds a job that has ended or a nil job.
+// job is the running command. Only the goroutine that reads frames calls its methods. They have no effect if the job
+// has ended or is nil.
 type job struct {
-	stdin    io.WriteCloser // nil: the command reads /dev/null
-	terminal *terminal      // nil: the command has pipes
+	stdin    io.WriteCloser // nil means that the command reads /dev/null
+	terminal *terminal      // nil means that the command has pipes
 }
 
-// start starts the command and sends its output and its end to the host. The
-// command's environment is the agent's, with the job's variables added.
+// start starts the command, and sends its output and its exit status to the host. The command's environment is the
+// agent's, with the job's variables added.
 func start(order wire.Job, host *sender) *job {
 	command := exec.Command(order.Args[0], order.Args[1:]...)
 	command.Env = append(os.Environ(), order.Env...)
@@ -58,7 +58,7 @@ func start(order wire.Job, host *sender) *job {
 	return run
 }
 
-// connect connects the command's three streams.
+// connect connects the command's standard input, output, and error.
 func (j *job) connect(command *exec.Cmd, order wire.Job, host *sender) error {
 	if order.Terminal != nil {
 		terminal, err := openTerminal(*order.Terminal)
@@ -83,7 +83,7 @@ func (j *job) connect(command *exec.Cmd, order wire.Job, host *sender) error {
 
 func (j *job) input(data []byte) {
 	if j != nil && j.stdin != nil {
-		_, _ = j.stdin.Write(data) // a command need not read its input
+		_, _ = j.stdin.Write(data) // fails if the command does not read its input
 	}
 }
 
@@ -99,7 +99,7 @@ func (j *job) resize(size wire.Size) {
 	}
 }
 
-// status turns the end of a command into an exit status, as a shell does.
+// status returns the exit status of a command as a shell would.
 func status(command *exec.Cmd, err error) int {
 	if err == nil || errors.Is(err, exec.ErrWaitDelay) {
 		return 0

@@ -1,10 +1,9 @@
 // Copyright The rdma-spec Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Command agent runs inside the RDMA node: it opens the serial port that
-// leads to the host, runs the jobs that the host sends, and hands out their
-// output and exit status. It knows nothing of RDMA; the guest's setup script
-// has prepared the node before it starts.
+// Command agent runs on the RDMA node. It opens the serial port that leads to the host, runs the jobs that the host
+// sends, and returns their output and exit status. It knows nothing about RDMA. The guest's setup script prepares the
+// node before the agent starts.
 package main
 
 import (
@@ -29,7 +28,7 @@ func main() {
 	}
 }
 
-// serve reads frames from the host until it has gone.
+// serve reads frames from the host until the host is gone.
 func serve() error {
 	port, err := openPort()
 	if err != nil {
@@ -68,8 +67,8 @@ func serve() error {
 	}
 }
 
-// openPort opens the port that leads to the host: QEMU's virtio serial port, or the first serial line of a kernel that
-// is a program of the host.
+// openPort opens the port that leads to the host: QEMU's virtio serial port, or the first serial line of a user-mode
+// (UML) kernel.
 func openPort() (*os.File, error) {
 	const virtio, line = "/sys/class/virtio-ports", "/dev/ttyS0"
 	if _, err := os.Stat(virtio); err == nil {
@@ -87,8 +86,8 @@ func openPort() (*os.File, error) {
 	return port, err
 }
 
-// findPort returns the device node of the virtio serial port of that name:
-// the guest has no udev that makes a link.
+// findPort returns the device node of the virtio serial port with this name. The guest has no udev, which would create
+// a link.
 func findPort(class, name string) (string, error) {
 	files, err := filepath.Glob(filepath.Join(class, "*", "name"))
 	if err != nil {
@@ -103,13 +102,13 @@ func findPort(class, name string) (string, error) {
 	return "", fmt.Errorf("no virtio serial port %q in %s: was the guest started by rdma-node?", name, class)
 }
 
-// sender lets several goroutines send frames, one at a time.
+// sender sends frames, and is safe for concurrent use.
 type sender struct {
 	mutex sync.Mutex
 	port  *os.File
 }
 
-// send ends the agent if the host is gone.
+// send sends a frame. It ends the agent if the host is gone.
 func (s *sender) send(kind wire.Kind, payload []byte) {
 	s.mutex.Lock()
 	err := wire.Write(s.port, kind, payload)
@@ -120,7 +119,7 @@ func (s *sender) send(kind wire.Kind, payload []byte) {
 	}
 }
 
-// stream is an io.Writer whose writes become frames of one kind.
+// stream is an io.Writer that sends each write as a frame of one kind.
 type stream struct {
 	to   *sender
 	kind wire.Kind

@@ -14,7 +14,7 @@ import (
 	"github.com/rdma-spec/rdma-spec/test/node/wire"
 )
 
-// terminal is a pseudo terminal: the command holds the slave, the agent the master.
+// terminal is a pseudoterminal: the command has the slave, and the agent has the master.
 type terminal struct{ master, slave *os.File }
 
 func openTerminal(size wire.Size) (*terminal, error) {
@@ -42,8 +42,8 @@ func (t *terminal) attach(command *exec.Cmd) {
 	command.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Setctty: true}
 }
 
-// copyOutput copies what is written to the terminal until its last holder in
-// the guest has closed it; the kernel then answers a read with EIO.
+// copyOutput copies what is written to the terminal, until the last process in the guest that has it open closes it.
+// The kernel then answers a read with EIO.
 func (t *terminal) copyOutput(to io.Writer) {
 	_ = t.slave.Close()
 	_, _ = io.Copy(to, t.master)

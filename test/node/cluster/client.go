@@ -23,7 +23,7 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// connect makes the client, which trusts the certificate that the API server makes for itself.
+// connect creates the client, which trusts the certificate that the API server generates.
 func (c *Cluster) connect() error {
 	if c.client != nil {
 		return nil
@@ -40,16 +40,16 @@ func (c *Cluster) connect() error {
 	return nil
 }
 
-// request is what is asked of the API server; the method is GET without a body.
+// request is a request to the API server. Without a body, its method is GET.
 type request struct {
 	method, path string
-	kind         string // of the body's content
+	kind         string // the content type of the body
 	body         []byte
-	group        string // of the user who asks; "" is an administrator
+	group        string // the group of the user who sends the request; "" means an administrator
 }
 
-// call asks the API server and reads its answer, which may be ignored. What the server refuses is an
-// *apierrors.StatusError.
+// call sends a request to the API server, and decodes the response unless answer is nil. If the server refuses the
+// request, the error is an *apierrors.StatusError.
 func (c *Cluster) call(ctx context.Context, r request, answer any) error {
 	asked, err := http.NewRequestWithContext(ctx, r.method, address+r.path, bytes.NewReader(r.body))
 	if err != nil {
@@ -65,7 +65,7 @@ func (c *Cluster) call(ctx context.Context, r request, answer any) error {
 	if err != nil {
 		return err
 	}
-	defer func() { _ = got.Body.Close() }() // it was read whole
+	defer func() { _ = got.Body.Close() }() // it was read to its end
 	text, err := io.ReadAll(got.Body)
 	if err != nil {
 		return err
@@ -83,10 +83,10 @@ func (c *Cluster) call(ctx context.Context, r request, answer any) error {
 	return json.Unmarshal(text, answer)
 }
 
-// namespace is where all pods and workloads are.
+// namespace is the API path of the namespace that contains all pods and workloads.
 const namespace = "/namespaces/" + metav1.NamespaceDefault
 
-// paths are the API paths of the kinds of objects.
+// paths are the API paths of objects by kind.
 var paths = map[string]string{
 	"CronJob":                          "/apis/batch/v1" + namespace + "/cronjobs/",
 	"DaemonSet":                        "/apis/apps/v1" + namespace + "/daemonsets/",
@@ -112,16 +112,16 @@ const (
 	dryRun  = "dryRun=All"
 )
 
-// Apply makes the objects of a text of YAML documents, or changes those that are there. A field that the server does
-// not know is an error.
+// Apply creates or changes the objects in a text of YAML documents. It returns an error if the server does not know a
+// field.
 func (c *Cluster) Apply(ctx context.Context, text string) error { return c.apply(ctx, text, applied) }
 
-// TryApply does what Apply does, and changes nothing.
+// TryApply is like Apply, but changes nothing.
 func (c *Cluster) TryApply(ctx context.Context, text string) error {
 	return c.apply(ctx, text, applied+"&"+dryRun)
 }
 
-// ApplyStatus changes the status of the objects of a text, in place of the controllers that the cluster does not have.
+// ApplyStatus changes the status of the objects in a text, instead of the controllers that the cluster lacks.
 func (c *Cluster) ApplyStatus(ctx context.Context, text string) error {
 	return c.apply(ctx, text, "/status"+applied)
 }
@@ -134,13 +134,13 @@ func (c *Cluster) apply(ctx context.Context, text, options string) error {
 	})
 }
 
-// TryPatch reports whether the server would take a strategic merge patch of an object, or of its subresource, as in
-// name/status.
+// TryPatch returns nil if the server would accept a strategic merge patch of an object. To patch a subresource, append
+// its name, such as NAME/status.
 func (c *Cluster) TryPatch(ctx context.Context, kind, name, patch string) error {
 	return c.TryPatchAs(ctx, "", kind, name, patch)
 }
 
-// TryPatchAs is TryPatch for a user in a group, such as system:nodes.
+// TryPatchAs is like TryPatch for a user in a group, such as system:nodes.
 func (c *Cluster) TryPatchAs(ctx context.Context, group, kind, name, patch string) error {
 	text, err := yaml.YAMLToJSON([]byte(patch))
 	if err != nil {
@@ -152,8 +152,8 @@ func (c *Cluster) TryPatchAs(ctx context.Context, group, kind, name, patch strin
 	}, nil)
 }
 
-// TryBind reports whether the server would take a pod's binding to a node, as a scheduler sends it: to bindings, or to
-// the pod's own subresource, pods/NAME/binding.
+// TryBind returns nil if the server would accept a pod's binding to a node, as a scheduler sends it. resource is
+// bindings, or the pod's own subresource, pods/NAME/binding.
 func (c *Cluster) TryBind(ctx context.Context, resource string, binding *corev1.Binding) error {
 	text, err := json.Marshal(binding)
 	if err != nil {
@@ -163,7 +163,7 @@ func (c *Cluster) TryBind(ctx context.Context, resource string, binding *corev1.
 	return c.call(ctx, request{method: http.MethodPost, path: path, kind: "application/json", body: text}, nil)
 }
 
-// Delete removes the objects of a text.
+// Delete deletes the objects in a text.
 func (c *Cluster) Delete(ctx context.Context, text string) error {
 	return each(text,
 		func(path, _ string) error { return c.call(ctx, request{method: http.MethodDelete, path: path}, nil) })
@@ -191,12 +191,12 @@ const (
 	events = "/api/v1" + namespace + "/events"
 )
 
-// Create makes a pod, and gives it as the server has taken it.
+// Create creates a pod, and returns it as the server stored it.
 func (c *Cluster) Create(ctx context.Context, pod *corev1.Pod) (*corev1.Pod, error) {
 	return c.post(ctx, pods, pod)
 }
 
-// Try returns a pod as the server would take it, and makes none.
+// Try returns a pod as the server would store it, but does not create it.
 func (c *Cluster) Try(ctx context.Context, pod *corev1.Pod) (*corev1.Pod, error) {
 	return c.post(ctx, pods+"?"+dryRun, pod)
 }
@@ -222,7 +222,7 @@ func (c *Cluster) Node(ctx context.Context, name string) (*corev1.Node, error) {
 	return n, c.call(ctx, request{path: "/api/v1/nodes/" + name}, n)
 }
 
-// Pods returns the pods of a namespace with a label, as in app=web.
+// Pods returns the pods in a namespace that have a label, such as app=web.
 func (c *Cluster) Pods(ctx context.Context, namespace, label string) ([]corev1.Pod, error) {
 	var list corev1.PodList
 	err := c.call(ctx, request{path: "/api/v1/namespaces/" + namespace + "/pods?labelSelector=" +
@@ -230,7 +230,7 @@ func (c *Cluster) Pods(ctx context.Context, namespace, label string) ([]corev1.P
 	return list.Items, err
 }
 
-// DeletePod has a pod's node end it, and waits until it is gone.
+// DeletePod deletes a pod, and waits until it is gone.
 func (c *Cluster) DeletePod(ctx context.Context, name string) error {
 	if err := c.call(ctx, request{method: http.MethodDelete, path: pods + "/" + name}, nil); err != nil {
 		return err

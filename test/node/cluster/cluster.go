@@ -1,9 +1,9 @@
 // Copyright The rdma-spec Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package cluster runs the heart of a Kubernetes cluster inside the node: etcd and an API server. Without
-// StartControllers there are no controllers and no scheduler: a pod goes to the node that it names. It needs the node's
-// Kubernetes parts, and knows nothing of what is tested.
+// Package cluster runs a minimal Kubernetes cluster on the node: etcd and an API server. Without StartControllers,
+// there are no controllers and no scheduler, so a pod runs only on the node that it names. The package needs the node's
+// Kubernetes parts, and does not know what is tested.
 package cluster
 
 import (
@@ -25,14 +25,14 @@ import (
 
 const (
 	dir          = "/run/cluster"
-	address      = "https://127.0.0.1:6443" // its certificate does not say localhost
+	address      = "https://127.0.0.1:6443" // an IP address, because the certificate does not contain localhost
 	etcdAddress  = "http://127.0.0.1:2379"
 	token        = "everything-is-allowed"
-	startTimeout = 5 * time.Minute // a minute on an emulated CPU with nothing else to do
+	startTimeout = 5 * time.Minute // it takes a minute on an otherwise idle emulated CPU
 	pace         = 500 * time.Millisecond
 )
 
-// Files in the directory: this package's, and those that the API server writes.
+// Files in the directory, which this package or the API server writes.
 var (
 	certificate = filepath.Join(dir, "certs/apiserver.crt")
 	kubeconfig  = filepath.Join(dir, "kubeconfig")
@@ -70,7 +70,8 @@ func Start(ctx context.Context) (*Cluster, error) {
 		if c.server, err = startServer(program); err != nil {
 			break
 		}
-		// On a slow machine the server gives up on parts of its own after a minute, and ends, and has to be started again.
+		// On a slow machine, the server stops waiting for its own parts after a minute, and ends. It must then be started
+		// again.
 		if err = c.awaitReady(ctx); err == nil || ctx.Err() != nil || !c.server.Ended() {
 			break
 		}
@@ -84,14 +85,15 @@ func Start(ctx context.Context) (*Cluster, error) {
 
 func startServer(program string) (*daemon.Process, error) {
 	return daemon.Start(nil, program,
-		// Debian's etcd does not report its progress to the server's cache; the server then waits, and fills its log.
+		// Debian's etcd does not report its progress to the server's watch cache. With the cache, the server waits for these
+		// reports, and fills its log.
 		"--etcd-servers="+etcdAddress, "--watch-cache=false",
 		"--bind-address=127.0.0.1", "--cert-dir="+filepath.Dir(certificate),
 		"--token-auth-file="+tokens, "--authorization-mode=AlwaysAllow",
 		"--service-account-issuer=https://kubernetes.default.svc",
 		"--service-account-key-file="+accountKey, "--service-account-signing-key-file="+accountKey,
 		"--service-cluster-ip-range=10.96.0.0/24",
-		// No controller makes the accounts that it would look for.
+		// No controller creates the service accounts that this plugin looks for.
 		"--disable-admission-plugins=ServiceAccount", "--allow-privileged",
 		// There is no other candidate.
 		"--enable-priority-and-fairness=false",
@@ -113,7 +115,7 @@ func (c *Cluster) awaitReady(ctx context.Context) error {
 	return nil
 }
 
-// writeFiles writes what the API server and its clients read, over what an earlier cluster has left.
+// writeFiles writes the files that the API server and its clients read. It overwrites those of an earlier cluster.
 func writeFiles() error {
 	if err := os.RemoveAll(dir); err != nil {
 		return err
@@ -149,7 +151,7 @@ contexts: [{name: node, context: {cluster: node, user: tester}}]
 current-context: node
 `
 
-// Kubeconfig is the file with which a kubelet joins the cluster.
+// Kubeconfig returns the path of the file with which a kubelet joins the cluster.
 func (*Cluster) Kubeconfig() string { return kubeconfig }
 
 // Stop ends the cluster.
@@ -166,8 +168,8 @@ func (c *Cluster) Stop() {
 	c.etcd.Stop()
 }
 
-// Await waits for a condition, as long as the API server runs. It looks now and then only: what it looks at costs the
-// server time.
+// Await waits for a condition while the API server runs. It checks the condition only now and then, because a check
+// takes CPU time from the server.
 func (c *Cluster) Await(ctx context.Context, what string, condition func() bool) error {
 	return daemon.Await(ctx, pace, what, condition, append([]*daemon.Process{c.server, c.etcd}, c.controllers...)...)
 }

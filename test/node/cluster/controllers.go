@@ -15,22 +15,22 @@ import (
 	"github.com/rdma-spec/rdma-spec/test/node/daemon"
 )
 
-// controllers are those that workloads need. The node's lifecycle makes a node that has joined one for every pod, and
-// the garbage collector ends the pods of a workload that is deleted.
+// controllers are the controllers that workloads need. The node lifecycle controller makes a node that has joined
+// available to all pods, and the garbage collector deletes the pods of a deleted workload.
 const controllers = "--controllers=daemonset-controller,deployment-controller,replicaset-controller,job-controller," +
 	"node-lifecycle-controller,garbage-collector-controller"
 
-// StartControllers runs what workloads need: their controllers, and the scheduler. They end with the cluster.
+// StartControllers runs the controllers that workloads need, and the scheduler. They end with the cluster.
 func (c *Cluster) StartControllers() error {
 	parts, err := node.Parts()
 	if err != nil {
 		return err
 	}
 	for program, args := range map[string][]string{
-		"kube-controller-manager": {controllers, "--node-monitor-grace-period=5m"}, // a busy emulated CPU is late
+		"kube-controller-manager": {controllers, "--node-monitor-grace-period=5m"}, // heartbeats are late on a busy emulated CPU
 		"kube-scheduler":          nil,
 	} {
-		// Nobody asks them anything.
+		// Nothing connects to their ports.
 		args = append(args, "--kubeconfig="+kubeconfig, "--leader-elect=false", "--secure-port=0")
 		p, err := daemon.Start(nil, filepath.Join(parts.Kubernetes(), program), args...)
 		if err != nil {
@@ -41,7 +41,7 @@ func (c *Cluster) StartControllers() error {
 	return nil
 }
 
-// Kubectl runs kubectl and gives what it prints on standard output.
+// Kubectl runs kubectl, and returns its standard output.
 func (*Cluster) Kubectl(ctx context.Context, args ...string) (string, error) {
 	parts, err := node.Parts()
 	if err != nil {
@@ -50,7 +50,7 @@ func (*Cluster) Kubectl(ctx context.Context, args ...string) (string, error) {
 	return outputOf(ctx, filepath.Join(parts.Kubernetes(), "kubectl"), args)
 }
 
-// Helm runs Helm and gives what it prints on standard output.
+// Helm runs Helm, and returns its standard output.
 func (*Cluster) Helm(ctx context.Context, args ...string) (string, error) {
 	parts, err := node.Parts()
 	if err != nil {

@@ -1,8 +1,8 @@
 // Copyright The rdma-spec Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package containerd runs a containerd of one's choice inside the node, with pods in it. It knows nothing of what is
-// tested.
+// Package containerd runs one of several versions of containerd on the node, and runs pods in it. It does not know what
+// is tested.
 package containerd
 
 import (
@@ -24,31 +24,31 @@ import (
 )
 
 const (
-	// Socket is where containerd listens.
+	// Socket is the path of containerd's socket.
 	Socket = "/run/containerd/containerd.sock"
-	// NRISocket is where its NRI listens.
+	// NRISocket is the path of its NRI socket.
 	NRISocket = "/run/nri/nri.sock"
 )
 
 // Options select the containerd to run, and how.
 type Options struct {
-	Version string // 1.6, 1.7.35, 2.2.9, 2.3.7 or 2.4.2
+	Version string // 1.6, 1.7.35, 2.2.9, 2.3.7, or 2.4.2
 	Runtime string // runc or crun
-	// NoNRI turns NRI off. containerd 1.6 has none of today's.
+	// NoNRI turns NRI off. containerd 1.6 supports no current version of NRI.
 	NoNRI bool
 	// Validator turns NRI's default validator on.
 	Validator bool
-	// RegistrationTimeout is how long NRI waits for a plugin that it launches, as in 1m; "" is containerd's default, 5s.
+	// RegistrationTimeout is how long NRI waits for a plugin that it launches, such as 1m; "" is containerd's default, 5s.
 	RegistrationTimeout string
-	// RequestTimeout is how long NRI waits for an answer of a plugin, as in 1m; "" is containerd's default, 2s.
+	// RequestTimeout is how long NRI waits for a plugin's answer, such as 1m; "" is containerd's default, 2s.
 	RequestTimeout string
-	// Network gives pods that are not in the node's network one of their own, behind a bridge.
+	// Network gives each pod that is not in the node's network its own network, behind a bridge.
 	Network bool
-	// Bounded takes CAP_SYS_RESOURCE out of containerd's bounding set, as a hardened unit does.
+	// Bounded removes CAP_SYS_RESOURCE from containerd's bounding set, as a hardened unit does.
 	Bounded bool
-	// Metrics is the address at which containerd 2 serves its metrics; "" is none.
+	// Metrics is the address at which containerd 2 serves its metrics; "" means that it does not serve them.
 	Metrics string
-	// Handlers are runtime handlers beside the default one, each with the path of its base_runtime_spec, "" for none.
+	// Handlers are additional runtime handlers, with the path of each one's base_runtime_spec; "" means no base spec.
 	Handlers map[string]string
 }
 
@@ -56,11 +56,11 @@ type Options struct {
 type Containerd struct {
 	Options
 	*pods.Server
-	ctr    string // its command line
+	ctr    string // the command line of ctr
 	stored containersapi.ContainersClient
 }
 
-// What pods are made of has its short names here; package pods describes it.
+// Short names for the types of package pods.
 type (
 	// Pod is a pods.Pod.
 	Pod = pods.Pod
@@ -76,7 +76,7 @@ type (
 	Result = pods.Result
 )
 
-// Verbs returns the devices that an RDMA device plugin gives for an HCA, less umad and issm.
+// Verbs returns the devices that an RDMA device plugin gives a container for an HCA, without umad and issm.
 func Verbs(number int) []Device { return pods.Verbs(number) }
 
 //go:embed config-v2.toml.tmpl
@@ -85,7 +85,8 @@ var configV2 string
 //go:embed config-v3.toml.tmpl
 var configV3 string
 
-// Start runs a containerd with the images pause and busybox. Its state is what an earlier one on this node has left.
+// Start runs containerd with the images pause and busybox. It keeps the state that an earlier containerd left on this
+// node.
 func Start(ctx context.Context, o Options) (*Containerd, error) {
 	parts, err := node.Parts()
 	if err != nil {
@@ -113,7 +114,7 @@ func Start(ctx context.Context, o Options) (*Containerd, error) {
 	return c, nil
 }
 
-// Import takes a docker-archive in, for pods.
+// Import imports an image for pods from a docker-archive.
 func (c *Containerd) Import(ctx context.Context, image string) error {
 	out, err := exec.CommandContext(ctx, c.ctr, "-n", "k8s.io", "images", "import", image).CombinedOutput()
 	if err != nil {
@@ -144,7 +145,7 @@ func writeConfig(parts node.PartSet, o Options) error {
 	return os.WriteFile("/etc/containerd/config.toml", out.Bytes(), 0o644)
 }
 
-// Network is where CNI's configuration is, with Options.Network.
+// Network is the path of the CNI configuration for Options.Network.
 const Network = "/etc/cni/net.d/10-node.conflist"
 
 //go:embed network.conflist
@@ -160,7 +161,7 @@ func writeNetwork(wanted bool) error {
 	return os.WriteFile(Network, bridge, 0o644)
 }
 
-// Stored returns a container as containerd stores it: its spec, labels and times.
+// Stored returns a container as containerd stores it, with its spec, labels, and times.
 func (c *Containerd) Stored(ctx context.Context, id string) (*containersapi.Container, error) {
 	ctx = metadata.AppendToOutgoingContext(ctx, "containerd-namespace", "k8s.io")
 	answer, err := c.stored.Get(ctx, &containersapi.GetContainerRequest{ID: id})

@@ -1,7 +1,7 @@
 // Copyright The rdma-spec Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package crio runs CRI-O inside the node, with pods in it. It knows nothing of what is tested.
+// Package crio runs CRI-O on the node, and runs pods in it. It does not know what is tested.
 package crio
 
 import (
@@ -19,11 +19,11 @@ import (
 )
 
 const (
-	// Socket is where CRI-O listens.
+	// Socket is the path of CRI-O's socket.
 	Socket = "/run/crio/crio.sock"
-	// NRISocket is where its NRI listens.
+	// NRISocket is the path of its NRI socket.
 	NRISocket = "/run/nri/nri.sock"
-	// DropIns is the directory of which it reads every file, whatever its name.
+	// DropIns is the directory in which CRI-O reads every file, whatever the file's name.
 	DropIns = dir + "/crio.conf.d"
 
 	dir     = "/etc/crio"
@@ -33,7 +33,7 @@ const (
 	running = "/run/containers/storage"
 )
 
-// acceptAll is a signature policy: the node's own images are not signed.
+// acceptAll is a signature policy that accepts all images, because the node's own images are not signed.
 const acceptAll = `{"default": [{"type": "insecureAcceptAnything"}]}`
 
 //go:embed crio.conf.tmpl
@@ -42,8 +42,8 @@ var configText string
 // CRIO is a running CRI-O.
 type CRIO struct{ *pods.Server }
 
-// Start runs CRI-O on runc (its specs are newer than Debian's crun knows) with the images pause and busybox, and no
-// drop-ins. Its state is what an earlier one on this node has left.
+// Start runs CRI-O with the images pause and busybox, and without drop-ins. CRI-O uses runc, because its specs are too
+// new for Debian's crun. It keeps the state that an earlier CRI-O left on this node.
 func Start(ctx context.Context) (*CRIO, error) {
 	parts, err := node.Parts()
 	if err != nil {
@@ -52,7 +52,7 @@ func Start(ctx context.Context) (*CRIO, error) {
 	if err := writeConfig(parts); err != nil {
 		return nil, err
 	}
-	// CRI-O imports no archives: the images go into the storage that it reads.
+	// CRI-O cannot import archives, so the images are copied to the storage that it reads.
 	for _, image := range []string{"pause", "busybox"} {
 		to := "containers-storage:[overlay@" + storage + "+" + running + "]" + node.ImageName(image)
 		out, err := exec.CommandContext(ctx, "skopeo", "--policy", policy, "copy", "docker-archive:"+
@@ -91,7 +91,7 @@ func writeConfig(parts node.PartSet) error {
 	return os.WriteFile(config, out.Bytes(), 0o644)
 }
 
-// DropIn writes a file of crio.conf.d, which counts from the next start on. Without text it takes the file away.
+// DropIn writes a file in crio.conf.d, which applies after the next start. If the text is empty, it removes the file.
 func (c *CRIO) DropIn(name, text string) error {
 	path := filepath.Join(DropIns, name)
 	if text == "" {

@@ -1,8 +1,8 @@
 // Copyright The rdma-spec Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package daemon runs long-lived programs for tests and the demo: it keeps their output, waits for conditions, and
-// leaves none behind.
+// Package daemon runs long-lived programs for tests and the demo. It keeps their output, waits for conditions, and ends
+// all of them.
 package daemon
 
 import (
@@ -25,10 +25,10 @@ type Process struct {
 	command *exec.Cmd
 	log     output.Buffer
 	exited  chan struct{}
-	err     error // valid once exited is closed; nil for a good end
+	err     error // set before exited is closed; nil if the program succeeded
 }
 
-// Start runs a program with variables added to the environment. It is killed when this process ends.
+// Start runs a program with additional environment variables. The program is killed when this process ends.
 func Start(env []string, program string, args ...string) (*Process, error) {
 	p := &Process{command: exec.Command(program, args...), exited: make(chan struct{})}
 	p.command.Env = append(os.Environ(), env...)
@@ -64,18 +64,18 @@ func (p *Process) Ended() bool {
 	}
 }
 
-// Err returns how the program ended. It waits for that.
+// Err waits until the program has ended, and returns its error; nil if it succeeded.
 func (p *Process) Err() error {
 	<-p.exited
 	return p.err
 }
 
-// errEndedWell stands for the end of a program that went well but too early.
+// errEndedWell means that a program succeeded, but ended too early.
 var errEndedWell = errors.New("exit status 0")
 
 func (p *Process) errOrDone() error { return cmp.Or(p.err, errEndedWell) }
 
-// Signal sends a signal to the program. SIGSTOP has stopped it then.
+// Signal sends a signal to the program. After SIGSTOP, it waits until the program has stopped.
 func (p *Process) Signal(s syscall.Signal) error {
 	if s == syscall.SIGSTOP {
 		return child.Freeze(p.PID())
@@ -83,29 +83,30 @@ func (p *Process) Signal(s syscall.Signal) error {
 	return p.command.Process.Signal(s)
 }
 
-// Stop ends the program: SIGTERM, and SIGKILL after ten seconds. It returns when the program has ended.
+// Stop ends the program with SIGTERM, and after ten seconds with SIGKILL. It returns when the program has ended.
 func (p *Process) Stop() {
 	_ = p.Signal(syscall.SIGTERM) // it may have ended already
 	select {
 	case <-p.exited:
 	case <-time.After(10 * time.Second):
-		_ = p.Signal(syscall.SIGKILL) // as above
+		_ = p.Signal(syscall.SIGKILL) // see above
 		<-p.exited
 	}
 }
 
-// AwaitLog waits until the program's output has a text. The error contains the output.
+// AwaitLog waits until the program's output contains a text. An error contains the output.
 func (p *Process) AwaitLog(ctx context.Context, text string) error {
 	return p.Await(ctx, fmt.Sprintf("says %q", text), func() bool { return strings.Contains(p.Log(), text) })
 }
 
-// Await waits for a condition, as long as the program runs.
+// Await waits for a condition while the program runs.
 func (p *Process) Await(ctx context.Context, what string, condition func() bool) error {
 	return Await(ctx, 20*time.Millisecond, what, condition, p)
 }
 
-// Await waits for a condition, at a pace, as long as all of some programs run. The first of them is the one that makes
-// the condition true. The error contains its output.
+// Await waits for a condition while all of the programs run, and checks it once per pace. The first program is the one
+// that makes the condition true. The error contains the output of the program that ended or, after a timeout, of the
+// first program.
 func Await(ctx context.Context, pace time.Duration, what string, condition func() bool, programs ...*Process) error {
 	tick := time.NewTicker(pace)
 	defer tick.Stop()

@@ -1,9 +1,9 @@
 // Copyright The rdma-spec Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package deviceplugin advertises resources to the node's kubelet, several from one process, and gives their holders
-// devices as the RDMA device plugins in the field do. It runs in the process that starts it. It knows the kubelet's
-// device plugin API (v1beta1), and neither pods nor what is tested.
+// Package deviceplugin advertises resources to the node's kubelet, several in one process, and gives devices to the
+// containers to which they are allocated, like the common RDMA device plugins. It runs in the process that starts it.
+// It knows the kubelet's device plugin API (v1beta1), but neither pods nor what is tested.
 package deviceplugin
 
 import (
@@ -22,7 +22,7 @@ import (
 // Plugin advertises resources until it is stopped.
 type Plugin struct{ servers []*server }
 
-// Start advertises resources to the kubelet that runs on this node. The kubelet takes them in shortly after.
+// Start advertises resources to the kubelet on this node. The kubelet can allocate them shortly afterwards.
 func Start(ctx context.Context, resources ...Resource) (*Plugin, error) {
 	p := &Plugin{}
 	for _, r := range resources {
@@ -39,7 +39,7 @@ func Start(ctx context.Context, resources ...Resource) (*Plugin, error) {
 	return p, nil
 }
 
-// Stop ends the plugin. Containers that hold its devices keep them.
+// Stop ends the plugin. Containers keep their devices.
 func (p *Plugin) Stop() {
 	for _, s := range p.servers {
 		s.grpc.Stop()
@@ -47,7 +47,7 @@ func (p *Plugin) Stop() {
 	}
 }
 
-// server serves one resource: the API has a socket for each.
+// server serves one resource, because the API needs a socket for each resource.
 type server struct {
 	api.UnimplementedDevicePluginServer
 	resource Resource
@@ -74,12 +74,12 @@ func serve(r Resource) (*server, error) {
 	api.RegisterDevicePluginServer(s.grpc, s)
 	go func() {
 		defer close(s.ended)
-		_ = s.grpc.Serve(listener) // it ends with Stop; before, the kubelet would miss the resource and so would the tests
+		_ = s.grpc.Serve(listener) // ends with Stop; if it fails earlier, the resource is missing, and the tests fail
 	}()
 	return s, nil
 }
 
-// register registers the resource with the kubelet. The kubelet calls back before it answers.
+// register registers the resource with the kubelet. The kubelet calls back before it responds.
 func (s *server) register(ctx context.Context) error {
 	conn, err := grpc.NewClient("unix://"+api.KubeletSocket, grpc.WithTransportCredentials(insecure.NewCredentials()))
 	if err != nil {
@@ -92,12 +92,12 @@ func (s *server) register(ctx context.Context) error {
 	return err
 }
 
-// GetDevicePluginOptions asks for no calls except Allocate.
+// GetDevicePluginOptions requests no optional calls.
 func (s *server) GetDevicePluginOptions(context.Context, *api.Empty) (*api.DevicePluginOptions, error) {
 	return &api.DevicePluginOptions{}, nil
 }
 
-// ListAndWatch sends the devices once; they never change.
+// ListAndWatch sends the devices once, because they never change.
 func (s *server) ListAndWatch(_ *api.Empty, stream grpc.ServerStreamingServer[api.ListAndWatchResponse]) error {
 	all := &api.ListAndWatchResponse{}
 	for i := range s.resource.Count {
@@ -110,7 +110,8 @@ func (s *server) ListAndWatch(_ *api.Empty, stream grpc.ServerStreamingServer[ap
 	return nil
 }
 
-// Allocate returns the resource's devices for each container, whichever of the resource it holds.
+// Allocate returns the resource's device files for each container, whichever of the resource's devices the kubelet
+// allocated.
 func (s *server) Allocate(_ context.Context, request *api.AllocateRequest) (*api.AllocateResponse, error) {
 	answer := &api.AllocateResponse{}
 	for range request.GetContainerRequests() {

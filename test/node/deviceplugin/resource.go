@@ -8,37 +8,37 @@ import (
 	"os"
 )
 
-// Resource is what a device plugin advertises, and what it gives to who holds one.
+// Resource is what a device plugin advertises, and what a container gets to which it is allocated.
 type Resource struct {
-	Name        string   // as a pod requests it: rdma/rdma_v100
-	Count       int      // how many there are to hold
-	Devices     []string // device files of the node; a container finds them at the same paths
-	Permissions string   // of those in the container's device cgroup
-	CDIDevices  []string // devices of CDI files that a container gets: vendor.com/class=name
+	Name        string   // the name that a pod requests: rdma/rdma_v100
+	Count       int      // how many the node has
+	Devices     []string // device files of the node, which have the same paths in a container
+	Permissions string   // of the device files, in the container's device cgroup
+	CDIDevices  []string // CDI devices that a container gets: vendor.com/class=name
 }
 
-// Shared is a resource of the RDMA shared device plugin: many containers hold one HCA, each with all of its character
-// devices.
+// Shared returns a resource of the RDMA shared device plugin: many containers share one HCA, and each gets all of its
+// character devices.
 func Shared(name string, hca int) Resource {
 	return Resource{Name: name, Count: 100, Devices: CharacterDevices(hca), Permissions: "rwm"}
 }
 
-// SRIOV is a resource of the SR-IOV network device plugin, whose devices are the same with narrower permissions. A
-// virtual function belongs to one container; there are a few, all on one HCA here.
+// SRIOV returns a resource of the SR-IOV network device plugin: a container gets the same devices as with Shared, but
+// with fewer permissions. Each virtual function is allocated to only one container. Here, all of them are on one HCA.
 func SRIOV(name string, hca int) Resource {
 	return Resource{Name: name, Count: 8, Devices: CharacterDevices(hca), Permissions: "rw"}
 }
 
-// CDI is a resource of a device plugin that leaves to CDI what its holders get.
+// CDI returns a resource of a device plugin that injects its devices through CDI.
 func CDI(name string, devices ...string) Resource {
 	return Resource{Name: name, Count: 100, CDIDevices: devices}
 }
 
-// Deviceless is a resource whose holders get no device, so that only the kubelet knows who they are.
+// Deviceless returns a resource without devices, so only the kubelet knows to which containers it is allocated.
 func Deviceless(name string) Resource { return Resource{Name: name, Count: 100} }
 
-// CharacterDevices returns the devices that device plugins give for an HCA with one port: also umad, and issm where the
-// node has it, which newer kernels make for InfiniBand alone.
+// CharacterDevices returns the devices that device plugins inject for an HCA with one port. They include umad, and also
+// issm if the node has it: newer kernels create issm only for InfiniBand.
 func CharacterDevices(hca int) []string {
 	devices := []string{"/dev/infiniband/rdma_cm"}
 	for _, kind := range []string{"issm", "umad", "uverbs"} {

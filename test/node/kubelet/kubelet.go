@@ -1,8 +1,8 @@
 // Copyright The rdma-spec Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package kubelet runs a kubelet inside the node, by itself with static pods on it, or as the node of a cluster. It
-// needs a containerd that runs, and the node's Kubernetes parts. It knows nothing of what is tested.
+// Package kubelet runs a kubelet on the node, either alone, with static pods, or as the node of a cluster. It needs a
+// running containerd and the node's Kubernetes parts. It does not know what is tested.
 package kubelet
 
 import (
@@ -24,12 +24,12 @@ import (
 )
 
 const (
-	// PodResourcesSocket is where the kubelet serves which resources containers hold.
+	// PodResourcesSocket is the socket at which the kubelet reports which resources it allocated to containers.
 	PodResourcesSocket = "/var/lib/kubelet/pod-resources/kubelet.sock"
 
 	dir          = "/run/kubelet"
 	manifests    = dir + "/manifests"
-	startTimeout = 5 * time.Minute // 20 s on an emulated CPU with nothing else to do
+	startTimeout = 5 * time.Minute // it takes 20 s on an otherwise idle emulated CPU
 	pace         = 500 * time.Millisecond
 )
 
@@ -44,11 +44,11 @@ type Kubelet struct {
 	node    string
 }
 
-// Start runs the kubelet, with no cluster behind it, and waits until device plugins can register.
+// Start runs a kubelet without a cluster, and waits until device plugins can register.
 func Start(ctx context.Context) (*Kubelet, error) { return start(ctx) }
 
-// Join runs the kubelet as the node of a cluster, and waits as Start does. It runs static pods, too. The cluster's API
-// server can ask it for execs into containers.
+// Join runs the kubelet as the node of a cluster, and waits as Start does. It also runs static pods. The cluster's API
+// server can ask it to run commands in containers.
 func Join(ctx context.Context, kubeconfig string) (*Kubelet, error) {
 	return start(ctx, "--kubeconfig", kubeconfig, "--enable-server")
 }
@@ -80,7 +80,7 @@ func start(ctx context.Context, args ...string) (*Kubelet, error) {
 		return nil, err
 	}
 	k.asked = podresources.NewPodResourcesListerClient(k.conn)
-	// Files of an earlier kubelet are not this one's.
+	// Remove the socket of an earlier kubelet, so that device plugins wait for the new one.
 	if err := os.RemoveAll(deviceplugin.KubeletSocket); err != nil {
 		return nil, err
 	}
@@ -98,20 +98,20 @@ func start(ctx context.Context, args ...string) (*Kubelet, error) {
 	return k, nil
 }
 
-// Stop ends the kubelet. Its pods go on.
+// Stop ends the kubelet. Its pods continue to run.
 func (k *Kubelet) Stop() {
 	_ = k.conn.Close() // nothing is lost with it
 	k.process.Stop()
 }
 
-// Await waits for a condition, as long as the kubelet runs. It looks now and then only: what it looks at costs the
-// kubelet time.
+// Await waits for a condition while the kubelet runs. It checks the condition only now and then, because a check can
+// take CPU time from the kubelet.
 func (k *Kubelet) Await(ctx context.Context, what string, condition func() bool) error {
 	return daemon.Await(ctx, pace, what, condition, k.process)
 }
 
-// AwaitAdvertised waits until the kubelet has resources to give to pods. A static pod that comes earlier fails for
-// good.
+// AwaitAdvertised waits until the kubelet can allocate resources to pods. A static pod that is created earlier fails
+// for good.
 func (k *Kubelet) AwaitAdvertised(ctx context.Context, resources ...string) error {
 	return k.Await(ctx, "has "+strings.Join(resources, ", "), func() bool {
 		answer, err := k.asked.GetAllocatableResources(ctx, &podresources.AllocatableResourcesRequest{})

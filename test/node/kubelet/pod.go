@@ -16,10 +16,10 @@ import (
 	"github.com/rdma-spec/rdma-spec/test/node"
 )
 
-// Namespace is the namespace of every static pod here.
+// Namespace is the namespace of all static pods.
 const Namespace = metav1.NamespaceDefault
 
-// Pod is what a pod's author writes. It is in the node's network.
+// Pod is the part of a pod that its author writes. The pod is in the node's network.
 type Pod struct {
 	Name        string
 	Annotations map[string]string
@@ -27,28 +27,29 @@ type Pod struct {
 	Containers  []Container
 }
 
-// Container is what a pod's author writes of a container. It has the node's programs at their places.
+// Container is the part of a container that the pod's author writes. The container has the node's programs at their
+// paths.
 type Container struct {
 	Name     string
-	Script   string // for the shell; "" sleeps for ever
-	Resource string // a resource of which it requests one
-	User     int64  // 0 is the image's: root
-	Sidecar  bool   // an init container that goes on beside the others: a restartable one
+	Script   string // run by the shell; "" sleeps forever
+	Resource string // the container requests one of this resource
+	User     int64  // 0 means the image's user, root
+	Sidecar  bool   // a restartable init container, which keeps running next to the others
 }
 
-// FullName is a static pod's name in the kubelet's words: the node's is part of it.
+// FullName returns the kubelet's name for a static pod, which ends with the node's name.
 func (k *Kubelet) FullName(pod string) string { return pod + "-" + k.NodeName() }
 
-// NodeName is what the kubelet calls the node.
+// NodeName returns the kubelet's name for the node.
 func (k *Kubelet) NodeName() string { return strings.ToLower(k.node) }
 
-// Create has the kubelet run a pod.
+// Create makes the kubelet run a pod.
 func (k *Kubelet) Create(pod Pod) error {
 	text, err := json.MarshalIndent(pod.Manifest(), "", "  ")
 	if err != nil {
 		return err
 	}
-	// The kubelet must not read half a manifest. It passes over names that begin with a dot.
+	// The kubelet must not read an incomplete manifest. It ignores files whose names begin with a dot.
 	half := filepath.Join(manifests, "."+pod.Name)
 	if err := os.WriteFile(half, text, 0o644); err != nil {
 		return err
@@ -56,12 +57,12 @@ func (k *Kubelet) Create(pod Pod) error {
 	return os.Rename(half, manifestFile(pod.Name))
 }
 
-// Delete has the kubelet end a pod. It does so in its own time.
+// Delete makes the kubelet end a pod. It does not wait for that.
 func (k *Kubelet) Delete(pod string) error { return os.Remove(manifestFile(pod)) }
 
 func manifestFile(pod string) string { return filepath.Join(manifests, pod+".json") }
 
-// Manifest is the pod in Kubernetes' words.
+// Manifest returns the pod as a Kubernetes object.
 func (p Pod) Manifest() *corev1.Pod {
 	grace := int64(1)
 	m := &corev1.Pod{
@@ -109,7 +110,8 @@ func (c Container) manifest() corev1.Container {
 	return m
 }
 
-// programs are the node's programs, what the verbs programs among them need, and where a container finds them.
+// programs are the node's programs, and the files that its verbs programs need, each with its path on the node and in a
+// container.
 var programs = []struct{ name, host, container string }{
 	{"usr", "/usr", "/usr"},
 	{"lib", "/usr/lib", "/lib"},

@@ -13,10 +13,10 @@ import (
 	podresources "k8s.io/kubelet/pkg/apis/podresources/v1"
 )
 
-// Relay stands between the kubelet and who asks it for pod resources. It notes what is asked.
+// Relay passes on requests for pod resources to the kubelet, and records them.
 type Relay struct {
 	podresources.UnimplementedPodResourcesListerServer
-	Socket  string // where it is asked
+	Socket  string // where the relay listens
 	kubelet podresources.PodResourcesListerClient
 	server  *grpc.Server
 	ended   chan struct{}
@@ -25,7 +25,7 @@ type Relay struct {
 	asked []string
 }
 
-// Relay serves the kubelet's pod resources at another socket.
+// Relay serves the kubelet's pod resources API at another socket.
 func (k *Kubelet) Relay(socket string) (*Relay, error) {
 	listener, err := net.Listen("unix", socket)
 	if err != nil {
@@ -35,7 +35,7 @@ func (k *Kubelet) Relay(socket string) (*Relay, error) {
 	podresources.RegisterPodResourcesListerServer(r.server, r)
 	go func() {
 		defer close(r.ended)
-		_ = r.server.Serve(listener) // it ends with Stop; before, questions would fail and so would the tests
+		_ = r.server.Serve(listener) // ends with Stop; if it fails earlier, requests fail, and so do the tests
 	}()
 	return r, nil
 }
@@ -46,8 +46,8 @@ func (r *Relay) Stop() {
 	<-r.ended
 }
 
-// Asked returns the questions so far, in order: Get or List. Those whose asker did not wait for the answer are left
-// out.
+// Asked returns the requests so far, Get or List, in order. It omits requests whose caller did not wait for the
+// response.
 func (r *Relay) Asked() []string {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -63,14 +63,14 @@ func (r *Relay) note(ctx context.Context, question string) {
 	r.asked = append(r.asked, question)
 }
 
-// Get relays a question for one pod.
+// Get relays a request for one pod.
 func (r *Relay) Get(ctx context.Context, q *podresources.GetPodResourcesRequest) (*podresources.GetPodResourcesResponse,
 	error) {
 	defer r.note(ctx, "Get")
 	return r.kubelet.Get(ctx, q)
 }
 
-// List relays a question for all pods.
+// List relays a request for all pods.
 func (r *Relay) List(ctx context.Context,
 	q *podresources.ListPodResourcesRequest) (*podresources.ListPodResourcesResponse, error) {
 	defer r.note(ctx, "List")

@@ -14,7 +14,7 @@ import (
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// Result is how a command in a container ended.
+// Result is the result of a command in a container.
 type Result struct {
 	Out    string // stdout and stderr
 	Status int32
@@ -54,7 +54,8 @@ func (s *Sandbox) Wait(ctx context.Context, id string) (Result, error) {
 	}
 }
 
-// Log returns a container's output so far: CRI's log format has a time, a stream and a tag before each line.
+// Log returns a container's output so far. It removes the time, stream, and tag that CRI's log format has before each
+// line.
 func (s *Sandbox) Log(name string) string {
 	text, err := os.ReadFile(filepath.Join(s.config.LogDirectory, name+".log"))
 	if err != nil {

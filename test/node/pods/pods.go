@@ -1,8 +1,8 @@
 // Copyright The rdma-spec Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package pods runs pods through CRI, as a kubelet would, on whatever runtime serves it, and such a runtime's daemon.
-// It knows neither how that is configured nor what is tested.
+// Package pods runs pods through CRI, as a kubelet would, and runs the daemon of a container runtime. It knows neither
+// how the runtime is configured nor what is tested.
 package pods
 
 import (
@@ -31,14 +31,14 @@ type Client struct {
 	runtime cri.RuntimeServiceClient
 }
 
-// quickly has the client connect again as soon as the runtime is back. A runtime that has just started takes a while to
-// answer.
+// quickly makes the client reconnect as soon as the runtime is back. A runtime that has just started takes a while to
+// respond.
 var quickly = grpc.ConnectParams{
 	Backoff:           backoff.Config{BaseDelay: 50 * time.Millisecond, Multiplier: 1, MaxDelay: 50 * time.Millisecond},
 	MinConnectTimeout: 10 * time.Second,
 }
 
-// NewClient returns a client of the runtime that listens, or will, on a Unix socket.
+// NewClient returns a client of the runtime at a Unix socket. The runtime need not listen yet.
 func NewClient(socket string) (*Client, error) {
 	conn, err := grpc.NewClient("unix://"+socket, grpc.WithTransportCredentials(insecure.NewCredentials()),
 		grpc.WithConnectParams(quickly))
@@ -51,60 +51,60 @@ func NewClient(socket string) (*Client, error) {
 // Close ends the connection.
 func (c *Client) Close() { _ = c.conn.Close() } // nothing is lost with it
 
-// Conn returns the connection, for what else the runtime serves on it.
+// Conn returns the connection, for the runtime's other services.
 func (c *Client) Conn() *grpc.ClientConn { return c.conn }
 
 // CRI returns a client of the runtime's whole CRI.
 func (c *Client) CRI() cri.RuntimeServiceClient { return c.runtime }
 
-// Answers reports whether the runtime serves CRI by now.
+// Answers reports whether the runtime already serves CRI.
 func (c *Client) Answers(ctx context.Context) bool {
 	_, err := c.runtime.Version(ctx, &cri.VersionRequest{})
 	return err == nil
 }
 
-// Pod is what a pod's author writes.
+// Pod is the part of a pod that its author writes.
 type Pod struct {
-	Namespace   string // "" is default
-	Name        string // "" is a name of its own
+	Namespace   string // "" means default
+	Name        string // "" means a unique name
 	Labels      map[string]string
 	Annotations map[string]string
 	Handler     string // runtime handler
-	Privileged  bool   // it may have privileged containers
-	OwnNetwork  bool   // it has a network namespace of its own, which CNI makes; otherwise it is in the node's
+	Privileged  bool   // it can have privileged containers
+	OwnNetwork  bool   // it has its own network namespace, set up by CNI; otherwise, it is in the node's
 }
 
-// Container is what a pod's author sets for a container, and the kubelet for device plugins.
+// Container is the part of a container that the pod's author sets, and what the kubelet adds for device plugins.
 type Container struct {
-	Name        string   // "" is main
-	Image       string   // one that the runtime has imported, run without the node's programs; "" is busybox with them
-	Args        []string // none: sleep for ever, or what the image runs
-	Target      string   // the ID of a container whose processes it sees, as an ephemeral container does
+	Name        string   // "" means main
+	Image       string   // an imported image, run without the node's programs; "" means busybox with them
+	Args        []string // if empty, it sleeps forever, or runs the image's command
+	Target      string   // the ID of a container whose processes it sees, like an ephemeral container
 	Env         map[string]string
 	User        int64
-	Devices     []Device // as a device plugin gives them
-	CDIDevices  []string // qualified names, as a device plugin or a DRA driver gives them
+	Devices     []Device // as a device plugin injects them
+	CDIDevices  []string // qualified names, as a device plugin or a DRA driver returns them
 	Privileged  bool
-	MemoryLimit int64 // bytes; 0 is none
+	MemoryLimit int64 // in bytes; 0 means no limit
 	AddCaps     []string
 	DropCaps    []string
 	NoNewPrivs  bool
-	Mounts      []Mount // beside the node's programs where it has them
+	Mounts      []Mount // in addition to the node's programs, if it has them
 }
 
-// Mount is a file or directory of the node and its place in a container.
+// Mount is a file or directory of the node, and its path in a container.
 type Mount struct {
 	Host, Container string
 	Writable        bool
 }
 
-// programs are the node's programs, and where a container finds them.
+// programs are the node's programs, and their paths in a container.
 var programs = []Mount{
 	{Host: "/usr", Container: "/usr"}, {Host: "/usr/lib", Container: "/lib"}, {Host: "/usr/lib64", Container: "/lib64"},
 	{Host: "/etc", Container: "/etc"},
 }
 
-// Sandbox is a pod that runs.
+// Sandbox is a running pod.
 type Sandbox struct {
 	ID     string
 	client *Client
@@ -113,7 +113,7 @@ type Sandbox struct {
 
 var podNumber atomic.Int64
 
-// RunPod makes a pod's sandbox.
+// RunPod creates a pod's sandbox.
 func (c *Client) RunPod(ctx context.Context, pod Pod) (*Sandbox, error) {
 	uid := fmt.Sprintf("pod-%d-%d", os.Getpid(), podNumber.Add(1))
 	name := first(pod.Name, uid)
@@ -141,7 +141,7 @@ func (c *Client) RunPod(ctx context.Context, pod Pod) (*Sandbox, error) {
 	return &Sandbox{ID: answer.PodSandboxId, client: c, config: config}, nil
 }
 
-// labels adds labels that the kubelet gives. CRI-O knows a container's name by them alone.
+// labels adds the labels that the kubelet sets. They are the only source from which CRI-O knows a container's name.
 func labels(own map[string]string, keysAndValues ...string) map[string]string {
 	all := maps.Clone(own)
 	if all == nil {
@@ -153,10 +153,10 @@ func labels(own map[string]string, keysAndValues ...string) map[string]string {
 	return all
 }
 
-// Remove stops a pod and removes it with its containers.
+// Remove stops a pod, and removes it with its containers.
 func (s *Sandbox) Remove(ctx context.Context) error {
 	runtime := s.client.runtime
-	// Killed one by one, since CRI-O gives a container of a pod that is stopped ten seconds to end.
+	// Kill each container first, because CRI-O gives the containers of a stopped pod ten seconds to end.
 	left, err := runtime.ListContainers(ctx, &cri.ListContainersRequest{Filter: &cri.ContainerFilter{
 		PodSandboxId: s.ID, State: &cri.ContainerStateValue{State: cri.ContainerState_CONTAINER_RUNNING},
 	}})
@@ -168,7 +168,7 @@ func (s *Sandbox) Remove(ctx context.Context) error {
 			return err
 		}
 	}
-	// CRI-O gives a pod's own container as long to end as the call may take, and ten seconds where there is no such time.
+	// CRI-O gives a pod's own container until the call's deadline to end, or ten seconds if the call has no deadline.
 	if _, err := runtime.StopPodSandbox(context.WithoutCancel(ctx), &cri.StopPodSandboxRequest{PodSandboxId: s.ID}); err != nil {
 		return err
 	}
@@ -176,7 +176,7 @@ func (s *Sandbox) Remove(ctx context.Context) error {
 	return err
 }
 
-// Run creates a container and starts it. It gives the container's ID.
+// Run creates and starts a container, and returns its ID.
 func (s *Sandbox) Run(ctx context.Context, ctr Container) (string, error) {
 	id, err := s.Create(ctx, ctr)
 	if err != nil {
@@ -186,8 +186,8 @@ func (s *Sandbox) Run(ctx context.Context, ctr Container) (string, error) {
 	return id, err
 }
 
-// Create creates a container. One without an image of its own has the node's programs at their places. The error is the
-// one that a kubelet would see.
+// Create creates a container. A container without its own image has the node's programs at their paths. The error is
+// the one that a kubelet would get.
 func (s *Sandbox) Create(ctx context.Context, ctr Container) (string, error) {
 	name := first(ctr.Name, "main")
 	config := &cri.ContainerConfig{
@@ -263,8 +263,8 @@ func first(a, b string) string {
 	return b
 }
 
-// RemoveContainer removes a container, also one that runs. It is killed first, since CRI-O gives one that is removed
-// ten seconds to end.
+// RemoveContainer removes a container, even if it is running. It kills the container first, because CRI-O gives it ten
+// seconds to end otherwise.
 func (c *Client) RemoveContainer(ctx context.Context, id string) error {
 	if _, err := c.runtime.StopContainer(ctx, &cri.StopContainerRequest{ContainerId: id}); err != nil {
 		return err

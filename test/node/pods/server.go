@@ -13,14 +13,15 @@ import (
 
 const startTimeout = 2 * time.Minute
 
-// Server is a runtime's daemon that runs in the node, and a client of it.
+// Server is a container runtime's daemon on the node, and a client of it.
 type Server struct {
 	*Client
 	start   func() (*daemon.Process, error)
 	process *daemon.Process
 }
 
-// Serve runs a runtime's daemon, with variables added to its environment, and waits until it serves CRI on a socket.
+// Serve runs a container runtime's daemon with additional environment variables, and waits until it serves CRI at a
+// socket.
 func Serve(ctx context.Context, socket string, env []string, program string, args ...string) (*Server, error) {
 	client, err := NewClient(socket)
 	if err != nil {
@@ -43,13 +44,13 @@ func (s *Server) serve(ctx context.Context) error {
 	return s.process.Await(ctx, "answers CRI", func() bool { return s.Answers(ctx) })
 }
 
-// Stop ends the daemon. Its containers go on.
+// Stop ends the daemon. Its containers continue to run.
 func (s *Server) Stop() {
 	s.Close()
 	s.process.Stop()
 }
 
-// Restart stops the daemon and starts it again. Calls that are under way fail; others go to the new one.
+// Restart stops the daemon and starts it again. Calls in progress fail; later calls go to the new process.
 func (s *Server) Restart(ctx context.Context) error {
 	s.process.Stop()
 	return s.serve(ctx)
@@ -58,7 +59,7 @@ func (s *Server) Restart(ctx context.Context) error {
 // Signal sends a signal to the daemon.
 func (s *Server) Signal(signal syscall.Signal) error { return s.process.Signal(signal) }
 
-// Await waits for a condition, as long as the daemon runs.
+// Await waits for a condition while the daemon runs.
 func (s *Server) Await(ctx context.Context, what string, condition func() bool) error {
 	return s.process.Await(ctx, what, condition)
 }

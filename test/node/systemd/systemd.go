@@ -19,20 +19,20 @@ import (
 	"github.com/rdma-spec/rdma-spec/test/node/daemon"
 )
 
-// Units is a directory of which systemd reads units.
+// Units is a directory from which systemd reads units.
 const Units = "/run/units"
 
-// private is where systemd listens.
+// private is the socket at which systemd listens.
 const private = "/run/systemd/private"
 
-// Systemd is a systemd that runs.
+// Systemd is a running systemd.
 type Systemd struct {
 	unshare *daemon.Process
 	pid     int
 }
 
-// Start starts a systemd that reads the units of Units and of other directories, those of the first directory first,
-// and waits until it listens.
+// Start starts a systemd and waits until it listens. It reads units from Units and from the given directories; if
+// several contain the same unit, the first directory has priority.
 func Start(ctx context.Context, dirs ...string) (*Systemd, error) {
 	if err := writeTargets(); err != nil {
 		return nil, err
@@ -40,7 +40,7 @@ func Start(ctx context.Context, dirs ...string) (*Systemd, error) {
 	if err := maskGenerators(); err != nil {
 		return nil, err
 	}
-	if err := os.RemoveAll(private); err != nil { // an earlier one listened there
+	if err := os.RemoveAll(private); err != nil { // an earlier systemd listened there
 		return nil, err
 	}
 	path := "SYSTEMD_UNIT_PATH=" + strings.Join(append(dirs, Units), ":")
@@ -55,7 +55,7 @@ func Start(ctx context.Context, dirs ...string) (*Systemd, error) {
 	err = unshare.Await(ctx, "has systemd listen", func() bool {
 		child, err := os.ReadFile(children)
 		if err == nil {
-			s.pid, _ = strconv.Atoi(strings.TrimSpace(string(child))) // 0: not yet
+			s.pid, _ = strconv.Atoi(strings.TrimSpace(string(child))) // 0: not known yet
 		}
 		_, err = os.Stat(private)
 		return err == nil && s.pid != 0
@@ -67,7 +67,7 @@ func Start(ctx context.Context, dirs ...string) (*Systemd, error) {
 	return s, nil
 }
 
-// writeTargets writes the targets that services depend on, with nothing in them.
+// writeTargets writes empty targets, on which services depend.
 func writeTargets() error {
 	for _, target := range []string{"sysinit", "basic", "multi-user", "shutdown"} {
 		if err := write(filepath.Join(Units, target+".target"), "[Unit]\nDefaultDependencies=no\n", 0o644); err != nil {
@@ -77,7 +77,7 @@ func writeTargets() error {
 	return nil
 }
 
-// maskGenerators keeps systemd's generators from making units of the node's mounts.
+// maskGenerators prevents systemd's generators from creating units for the node's mounts.
 func maskGenerators() error {
 	generators, err := filepath.Glob("/lib/systemd/system-generators/*")
 	if err != nil || len(generators) == 0 {
@@ -98,21 +98,21 @@ func write(file, text string, mode os.FileMode) error {
 	return os.WriteFile(file, []byte(text), mode)
 }
 
-// Command returns a command that runs in systemd's namespaces, where its services are.
+// Command returns a command that runs in systemd's namespaces, like its services.
 func (s *Systemd) Command(program string, args ...string) *exec.Cmd {
 	return exec.Command("nsenter", append([]string{"--target", strconv.Itoa(s.pid), "--pid", "--mount",
 		"--wd=.", program}, args...)...)
 }
 
-// Stop ends systemd, and with its PID namespace everything that it has started.
+// Stop ends systemd and, with its PID namespace, everything that it started.
 func (s *Systemd) Stop() {
 	_ = s.unshare.Signal(syscall.SIGKILL) // it may have ended already
 	<-s.unshare.Exited()
 }
 
-// Log returns the lines of the kernel's log that systemd has written, and those that name units.
+// Log returns the lines of the kernel log that systemd wrote, and those that name one of the units.
 func Log(units ...string) string {
-	log, _ := exec.Command("dmesg").Output() // what there is of it helps
+	log, _ := exec.Command("dmesg").Output() // if this fails, the log is incomplete
 	names := "systemd"
 	for _, unit := range units {
 		names += "|" + regexp.QuoteMeta(unit)

@@ -1,12 +1,12 @@
 // Copyright The rdma-spec Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package wire is the protocol between the host and the agent in the guest
-// over one virtio serial port: frames of a kind, a length and a payload.
+// Package wire is the protocol between the host and the agent in the guest over one virtio serial port. Each frame has
+// a kind, a length, and a payload.
 //
-// The guest opens with Ready. The host then sends a Job, and while it runs
-// Stdin, StdinEnd and Resize; the guest sends Stdout and Stderr in the order in
-// which they were written, and ends the job with Exit. One job runs at a time.
+// The guest sends Ready first. The host then sends a Job and, while the job is running, Stdin, StdinEnd, and Resize.
+// The guest sends Stdout and Stderr in the order in which they were written, and ends the job with Exit. One job runs
+// at a time.
 package wire
 
 import (
@@ -19,15 +19,15 @@ import (
 // PortName is the name of the virtio serial port that carries the frames.
 const PortName = "rdma-node"
 
-// maxPayload bounds one frame, so that a port that carries noise is seen as
-// such and not read as a frame of four gigabytes.
+// maxPayload bounds a frame's payload in bytes, so that noise on the port is detected, and is not read as a frame of
+// four gigabytes.
 const maxPayload = 4 << 20
 
-// Kind is what a frame carries.
+// Kind is the kind of a frame.
 type Kind byte
 
 const (
-	// Ready means that the guest has booted and waits for a job. No payload.
+	// Ready means that the guest has booted and is waiting for a job. No payload.
 	Ready Kind = iota + 1
 	// StartJob carries a Job.
 	StartJob
@@ -35,10 +35,9 @@ const (
 	Stdin
 	// StdinEnd means that the job's standard input has ended. No payload.
 	StdinEnd
-	// Resize carries a Size: the terminal of the host has changed.
+	// Resize carries a Size, because the size of the host's terminal has changed.
 	Resize
-	// Stdout carries bytes that the job wrote to its standard output, or to its
-	// terminal.
+	// Stdout carries bytes that the job wrote to its standard output or terminal.
 	Stdout
 	// Stderr carries bytes that the job wrote to its standard error.
 	Stderr
@@ -55,21 +54,20 @@ type Job struct {
 	Dir string `json:"dir,omitempty"`
 	// Input means that Stdin frames follow; otherwise stdin is /dev/null.
 	Input bool `json:"input,omitempty"`
-	// Terminal, where set, gives the command a terminal of that size instead of
-	// three pipes.
+	// Terminal, if set, gives the command a terminal of that size instead of three pipes.
 	Terminal *Size `json:"terminal,omitempty"`
 }
 
-// Size is that of a terminal, in characters.
+// Size is the size of a terminal in characters.
 type Size struct {
 	Rows    uint16 `json:"rows"`
 	Columns uint16 `json:"columns"`
 }
 
-// Exit is how a job ended.
+// Exit is the result of a job.
 type Exit struct {
-	// Status is the command's exit status, 128 plus the number for one that a
-	// signal ended, 127 for one that could not be started.
+	// Status is the command's exit status. It is 128 plus the signal's number if a signal ended the command, and 127 if
+	// the command could not be started.
 	Status int `json:"status"`
 	// Problem is why the command could not be started; "" if it was.
 	Problem string `json:"problem,omitempty"`
@@ -93,8 +91,8 @@ func WriteJSON(w io.Writer, kind Kind, value any) error {
 	return Write(w, kind, payload)
 }
 
-// Read receives one frame. It returns io.EOF where the other side has gone
-// between two frames, and io.ErrUnexpectedEOF where it has within one.
+// Read receives one frame. It returns io.EOF if the other side ended between two frames, and io.ErrUnexpectedEOF if it
+// ended within one.
 func Read(r io.Reader) (Kind, []byte, error) {
 	var head [5]byte
 	if _, err := io.ReadFull(r, head[:]); err != nil {

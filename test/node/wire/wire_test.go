@@ -48,7 +48,7 @@ func TestFrames(t *testing.T) {
 func TestBrokenFrames(t *testing.T) {
 	for _, test := range []struct {
 		name, stream string
-		want         error // nil: any
+		want         error // nil means any error
 	}{
 		{"nothing", "", io.EOF},
 		{"half a head", "\x06\x00", io.ErrUnexpectedEOF},

@@ -1,8 +1,8 @@
 // Copyright The rdma-spec Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Command rdma-node boots an RDMA node, runs a command in it and exits with the
-// command's status. Without a command it gives an interactive shell.
+// Command rdma-node boots an RDMA node, runs a command on it, and exits with the command's status. Without a command,
+// it runs an interactive shell.
 package main
 
 import (
@@ -20,13 +20,13 @@ import (
 	"github.com/rdma-spec/rdma-spec/test/node"
 )
 
-// Exit statuses of our own, as those of timeout(1).
+// This program's own exit statuses, which are the same as those of timeout(1).
 const (
 	exitTimeout = 124
 	exitFailed  = 125
 )
 
-// commandTimeout is the default: whatever a command does, it ends.
+// commandTimeout is the default timeout of a command.
 const commandTimeout = 30 * time.Minute
 
 type flags struct {
@@ -91,7 +91,8 @@ lock up, which its kernel notices, it is booted once more and the command runs a
 	return command
 }
 
-// runNode boots a node, or does what the flags say instead. It returns the exit status, and the error to show if rdma-node itself failed.
+// runNode boots a node, or does what the flags request instead. It returns the exit status, and the error to show if
+// rdma-node itself failed.
 func runNode(ctx context.Context, f flags, args []string) (int, error) {
 	f.options.Log = os.Stderr
 	if f.quiet {
@@ -129,7 +130,7 @@ func runNode(ctx context.Context, f flags, args []string) (int, error) {
 	return status, err
 }
 
-// bootAndRun boots a node, runs the command or a shell on it and ends it.
+// bootAndRun boots a node, runs the command or a shell on it, and ends it.
 func bootAndRun(ctx context.Context, parts node.PartSet, f flags, args []string) (int, error) {
 	n, err := node.Boot(ctx, parts, f.options)
 	if err == nil {
@@ -139,7 +140,7 @@ func bootAndRun(ctx context.Context, parts node.PartSet, f flags, args []string)
 		}
 	}
 	if n != nil {
-		_ = n.Close() // the error that counts is there already
+		_ = n.Close() // the important error was already returned
 		showConsole(n, err)
 	}
 	return statusOf(err), err
@@ -162,7 +163,7 @@ func runCommand(ctx context.Context, n *node.Node, f flags, args []string) (int,
 	return interact(ctx, n, command)
 }
 
-// showConsole shows the console where the node itself is what failed.
+// showConsole shows the console if the node itself failed.
 func showConsole(n *node.Node, err error) {
 	var died *node.DiedError
 	if errors.Is(err, node.ErrTimeout) || errors.As(err, &died) {

@@ -17,13 +17,13 @@ import (
 	"github.com/rdma-spec/rdma-spec/test/testing/scratch"
 )
 
-// TestStatus runs the program itself: its exit status is what a Makefile sees.
+// TestStatus runs the program itself, because a Makefile sees the program's exit status.
 func TestStatus(t *testing.T) {
 	program := filepath.Join(scratch.Dir(t), "rdma-node")
 	if out, err := exec.Command("go", "build", "-o", program, ".").CombinedOutput(); err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}
-	// A panic that the kernel announces as it does a lockup's, the first time.
+	// lockup is a script that, at its first run, makes the kernel print the message of a lockup and panic.
 	const lockup = `if mkdir /run/host-share/locked-up; then echo first; echo '<0>Kernel panic - not syncing: softlockup' >/dev/kmsg; ` +
 		`echo c >/proc/sysrq-trigger; else echo second; exit 7; fi`
 	for _, test := range []struct {
@@ -59,7 +59,7 @@ func TestStatus(t *testing.T) {
 }
 
 func TestMain(m *testing.M) {
-	// The program inherits it: a terminal would change what it does.
+	// The program inherits standard input. A terminal would change its behavior.
 	os.Stdin, _ = os.Open(os.DevNull)
 	os.Exit(m.Run())
 }

@@ -15,15 +15,15 @@ import (
 	"github.com/rdma-spec/rdma-spec/test/node/wire"
 )
 
-// interact runs a command on our terminal; where standard input is none, on
-// plain streams.
+// interact runs a command on this process's terminal. If standard input is not a terminal, it connects the streams
+// directly.
 func interact(ctx context.Context, n *node.Node, command node.Command) (int, error) {
 	descriptor := int(os.Stdin.Fd())
 	if !term.IsTerminal(descriptor) {
 		return n.Run(ctx, command)
 	}
-	// Every key goes to the guest's terminal, which does the echoing, the editing
-	// and the signals; what comes back is already fit for a screen.
+	// Each key goes to the guest's terminal, which handles echo, line editing, and signals. Its output can be shown
+	// unchanged.
 	before, err := term.MakeRaw(descriptor)
 	if err != nil {
 		return 0, err
@@ -39,7 +39,7 @@ func interact(ctx context.Context, n *node.Node, command node.Command) (int, err
 	return n.Run(ctx, command)
 }
 
-// resizes reports the terminal's size each time that it changes.
+// resizes reports the terminal's size each time it changes.
 func resizes(ctx context.Context, descriptor int) <-chan wire.Size {
 	changed := make(chan os.Signal, 1)
 	signal.Notify(changed, syscall.SIGWINCH)
@@ -62,7 +62,7 @@ func resizes(ctx context.Context, descriptor int) <-chan wire.Size {
 	return sizes
 }
 
-// terminalSize falls back on the size that terminals used to have.
+// terminalSize returns the terminal's size, or the traditional 80 by 24 if the size is unknown.
 func terminalSize(descriptor int) wire.Size {
 	columns, rows, err := term.GetSize(descriptor)
 	if err != nil || rows == 0 {

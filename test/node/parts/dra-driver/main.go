@@ -1,10 +1,10 @@
 // Copyright The rdma-spec Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Program dra-driver is a DRA driver of the node's HCAs, made of what drivers are made of: Kubernetes' helper for the
-// kubelet's side, and NRI's stub. It gives a claim's devices to containers by CDI or, as dranet does, by an NRI plugin
-// with index 00. It knows nothing of nri-rdma. It is a module of its own, since no other program needs Kubernetes'
-// helper.
+// Program dra-driver is a DRA driver for the node's HCAs. Like other drivers, it uses Kubernetes' helper library for
+// the kubelet's side, and NRI's stub. It injects a claim's devices into containers with CDI or, like dranet, with an
+// NRI plugin that has index 00. It does not know nri-rdma. It is a separate module, because no other program needs
+// Kubernetes' helper library.
 package main
 
 import (
@@ -30,7 +30,7 @@ import (
 	"k8s.io/dynamic-resource-allocation/resourceslice"
 )
 
-// cdiDir is where the driver writes a file for each claim.
+// cdiDir is the directory in which the driver writes a file for each claim.
 const cdiDir = "/var/run/cdi"
 
 var (
@@ -92,7 +92,7 @@ func run(ctx context.Context) error {
 
 // hcas returns the names of the node's HCAs.
 func hcas() (names []string) {
-	dirs, _ := filepath.Glob("/sys/class/infiniband/*") // the pattern is sound
+	dirs, _ := filepath.Glob("/sys/class/infiniband/*") // the pattern is valid
 	for _, dir := range dirs {
 		names = append(names, filepath.Base(dir))
 	}
@@ -110,10 +110,10 @@ func devices(hca string) ([]string, error) {
 	return nil, fmt.Errorf("the HCA %s has no verbs device", hca)
 }
 
-// driver is both the kubelet's plugin and, with --nri, the runtime's.
+// driver is the kubelet's plugin and, with --nri, also the runtime's.
 type driver struct {
 	mu    sync.Mutex
-	ofPod map[types.UID]map[types.UID][]string // the paths of the devices of its claims, by pod and claim
+	ofPod map[types.UID]map[types.UID][]string // the device paths of each pod's claims, by pod and claim
 }
 
 // PrepareResourceClaims implements kubeletplugin.DRAPlugin.
@@ -162,7 +162,7 @@ func (d *driver) remember(claim *resource.ResourceClaim, paths []string) {
 	}
 }
 
-// writeCDI writes the file of one device.
+// writeCDI writes the CDI file of one device.
 func writeCDI(id string, paths []string) error {
 	var nodes []map[string]string
 	for _, path := range paths {
@@ -204,7 +204,7 @@ func (d *driver) HandleError(_ context.Context, err error, msg string) {
 	log.Printf("%s: %v", msg, err)
 }
 
-// CreateContainer gives a container the devices of its pod's claims.
+// CreateContainer injects the devices of the pod's claims into a container.
 func (d *driver) CreateContainer(_ context.Context, pod *api.PodSandbox,
 	ctr *api.Container) (*api.ContainerAdjustment, []*api.ContainerUpdate, error) {
 	d.mu.Lock()
