@@ -18,8 +18,8 @@ import (
 	"github.com/rdma-spec/rdma-spec/test/testing/scratch"
 )
 
-// testOperatorsDevicePlugin: the API server adds the init container to the device plugin of an operator, once and last,
-// and to no other pod.
+// testOperatorsDevicePlugin: the API server adds the init container once, as the last one, to the device plugin of an
+// operator, and to no other pod.
 func testOperatorsDevicePlugin(t *testing.T, c *cluster.Cluster) {
 	const namespace, ours = "nvidia-network-operator", "wait-for-nri-rdma"
 	policy := deployPath("device-plugins/network-operator/mutating-admission-policy.yaml")

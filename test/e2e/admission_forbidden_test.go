@@ -21,10 +21,11 @@ import (
 	"github.com/rdma-spec/rdma-spec/test/testing/repository"
 )
 
-// allowed is the label of a namespace that may use RDMA. Each refusal names it.
+// allowed is the label of a namespace that can use RDMA. Each refusal names it.
 const allowed = "rdma.noderesource.dev/allowed"
 
-// creations are pods that somebody creates in a namespace that may not use RDMA, and what the refusal says; "" is none.
+// creations are pods that are created in a namespace that cannot use RDMA, with the text of the refusal; "" means that
+// the pod is created.
 var creations = []struct {
 	name        string
 	annotations annotated
@@ -108,7 +109,7 @@ func runtimeClass(name string) func(*corev1.PodSpec) {
 	return func(spec *corev1.PodSpec) { spec.RuntimeClassName = &name }
 }
 
-// earlier is what exists before RDMA is forbidden.
+// earlier are objects that exist before RDMA is forbidden.
 const earlier = `{apiVersion: node.k8s.io/v1, kind: RuntimeClass, metadata: {name: rdma}, handler: rdma}
 ---
 {apiVersion: node.k8s.io/v1, kind: RuntimeClass, metadata: {name: other}, handler: other}
@@ -130,7 +131,7 @@ spec:
     spec: {containers: [{name: main, image: example.com/none:1, resources: {limits: {rdma/a: 1}}}]}
 `
 
-// updates are patches of what existed before RDMA was forbidden, and what the refusal says.
+// updates are patches of objects that existed before RDMA was forbidden, with the text of the refusal.
 var updates = []struct{ name, kind, of, patch, says string }{
 	{"a plain pod is labelled", "Pod", "plain", `{metadata: {labels: {a: b}}}`, ""},
 	{"a plain pod is annotated", "Pod", "plain", `{metadata: {annotations: {rdma.noderesource.dev: "true"}}}`,
@@ -162,7 +163,7 @@ var updates = []struct{ name, kind, of, patch, says string }{
 
 const ephemeral = `{spec: {ephemeralContainers: [{name: debug, image: "example.com/none:1"}]}}`
 
-// claimed are requests of claims, and what the refusal says.
+// claimed maps requests of claims to the text of the refusal.
 var claimed = map[string]string{
 	`{name: a, exactly: {deviceClassName: gpu.nvidia.com}}`:   "",
 	`{name: a, exactly: {deviceClassName: rdma.example.com}}`: "(device class rdma.example.com)",
@@ -170,13 +171,13 @@ var claimed = map[string]string{
 		`{name: d, deviceClassName: dra.net}]}`: "(device class dra.net)",
 }
 
-// claimKinds are manifests with a place for requests.
+// claimKinds are manifests into which requests can be inserted.
 var claimKinds = map[string]string{
 	"ResourceClaim":         `{apiVersion: resource.k8s.io/v1, kind: ResourceClaim, metadata: {name: test}, spec: {devices: {requests: [%s]}}}`,
 	"ResourceClaimTemplate": `{apiVersion: resource.k8s.io/v1, kind: ResourceClaimTemplate, metadata: {name: test}, spec: {spec: {devices: {requests: [%s]}}}}`,
 }
 
-// workloads are manifests with a place for what their pods request.
+// workloads are manifests into which the requests of their pods can be inserted.
 var workloads = map[string]string{
 	"Deployment":            `{apiVersion: apps/v1, kind: Deployment, metadata: {name: test}, spec: {selector: {matchLabels: {a: b}}, template: %s}}`,
 	"StatefulSet":           `{apiVersion: apps/v1, kind: StatefulSet, metadata: {name: test}, spec: {selector: {matchLabels: {a: b}}, template: %s}}`,
@@ -187,8 +188,8 @@ var workloads = map[string]string{
 	"CronJob":               `{apiVersion: batch/v1, kind: CronJob, metadata: {name: test}, spec: {schedule: "0 0 * * *", jobTemplate: {spec: {template: %s}}}}`,
 }
 
-// testForbidden has the API server go by the policy that forbids RDMA, in a namespace that is not labelled and then in
-// one that is.
+// testForbidden installs the policy that forbids RDMA, and tests it in a namespace without the label, and then in one
+// with it.
 func testForbidden(t *testing.T, c *cluster.Cluster) {
 	apply(t, c, earlier)
 	forbid := admissionFile(t, "validating-admission-policy.yaml")
@@ -210,7 +211,7 @@ func testForbidden(t *testing.T, c *cluster.Cluster) {
 			expectForbidden(t, c.TryPatch(within(t, patience), test.kind, test.of, test.patch), test.says)
 		})
 	}
-	// What kubelets write into a status is not looked at: that would take time every few seconds, for each pod.
+	// The policy does not check statuses that kubelets write: that would take time every few seconds for each pod.
 	for _, test := range []struct{ group, of, says string }{
 		{"system:nodes", "plain/status", ""}, {"system:nodes", "plain", "dev/pod"},
 		{"system:serviceaccounts", "plain/status", "dev/pod"},
@@ -259,7 +260,8 @@ func testForbidden(t *testing.T, c *cluster.Cluster) {
 	t.Run("the list is wrong", func(t *testing.T) { testForbiddenWrong(t, c, forbid) })
 }
 
-// testForbiddenValues: the API server passes exactly those values of the annotation that the plugin takes as an opt-out.
+// testForbiddenValues: the API server accepts exactly those values of the annotation that the plugin treats as an
+// opt-out.
 func testForbiddenValues(t *testing.T, c *cluster.Cluster) {
 	values := []string{"false", " false", "false\n", "\tfalse\r\n", "False", "'false'", "false false", "no", "{memlock: 1Mi}",
 		"{ipcLock: false}", "{devices: none}", "{memlock: 1Gi, ipcLock: false, devices: none}"}
@@ -292,7 +294,7 @@ func testForbiddenValues(t *testing.T, c *cluster.Cluster) {
 	}
 }
 
-// testForbiddenWrong: where a glob is none, pods that might be RDMA pods are refused, and all others created.
+// testForbiddenWrong: if a glob is invalid, pods that might be RDMA pods are refused, and all others are created.
 func testForbiddenWrong(t *testing.T, c *cluster.Cluster, forbid string) {
 	apply(t, c, strings.Replace(forbid, `"rdma/*"`, `"rdma/("`, 1))
 	var err error
@@ -308,13 +310,14 @@ func testForbiddenWrong(t *testing.T, c *cluster.Cluster, forbid string) {
 	}
 }
 
-// expectForbidden checks that the policy refused a request with words, and with what to do; "" checks that it did not.
+// expectForbidden checks that the policy refused a request with these words, and says what to do. If says is "", it
+// checks that the policy did not refuse the request.
 func expectForbidden(t *testing.T, err error, says string) {
 	t.Helper()
 	switch {
 	case says == "" && err != nil:
 		t.Errorf("refused: %v", err)
-	case says == "": // as it should be
+	case says == "": // accepted, as expected
 	case !apierrors.IsForbidden(err):
 		t.Errorf("the error is %v, want a refusal that says %s", err, says)
 	case !strings.Contains(err.Error(), says) || !strings.Contains(err.Error(), allowed+"=true"):
@@ -322,7 +325,7 @@ func expectForbidden(t *testing.T, err error, says string) {
 	}
 }
 
-// awaitForbidden waits until the API server refuses RDMA pods, or takes them.
+// awaitForbidden waits until the API server refuses RDMA pods, or accepts them if want is false.
 func awaitForbidden(t *testing.T, c *cluster.Cluster, want bool) {
 	t.Helper()
 	var err error

@@ -19,10 +19,10 @@ import (
 	"github.com/rdma-spec/rdma-spec/test/testing/scratch"
 )
 
-// clusterPatience is how long a test waits until the API server goes by a policy that it has been given.
+// clusterPatience is how long a test waits until the API server applies a new policy.
 const clusterPatience = 3 * time.Minute
 
-// Annotations: as a pod's author writes them, as the policy does for the author, and as the kubelet does.
+// Annotations as the pod's author writes them, as the policy adds them, and as the kubelet passes them on.
 const (
 	asks     = "rdma.noderesource.dev"
 	requires = "required-plugins.noderesource.dev"
@@ -30,8 +30,7 @@ const (
 	mirror   = "kubernetes.io/config.mirror"
 )
 
-// TestClusterAdmission has a real API server admit pods under the admission policy. It needs the node's Kubernetes
-// parts.
+// TestClusterAdmission tests the admission policy with a real API server. It needs the node's Kubernetes parts.
 func TestClusterAdmission(t *testing.T) {
 	c := startCluster(t)
 	policy := admissionFile(t, "mutating-admission-policy.yaml")
@@ -69,8 +68,8 @@ func TestClusterAdmission(t *testing.T) {
 	t.Run("an operator's device plugin", func(t *testing.T) { testOperatorsDevicePlugin(t, c) })
 }
 
-// testListEdited: what is added to the list counts, and what is removed no longer counts. All signs of globs are
-// understood.
+// testListEdited: resources that an administrator adds to the list count, and those that are removed no longer count.
+// All kinds of globs work.
 func testListEdited(t *testing.T, c *cluster.Cluster, policy string) {
 	apply(t, c, edited(t, policy, `["c.example/shared_*", "a.example/h?_[a-c]", "b.*"]`))
 	awaitAdmission(t, c, "c.example/shared_cx5", true)
@@ -92,8 +91,8 @@ func testListEdited(t *testing.T, c *cluster.Cluster, policy string) {
 	}
 }
 
-// testListWrong: the server does not take a list that is none. Where a glob is none, pods that might be RDMA pods are
-// refused, and all others created.
+// testListWrong: the server does not accept a value that is not a list. If a glob is invalid, pods that might be RDMA
+// pods are refused, and all others are created.
 func testListWrong(t *testing.T, c *cluster.Cluster, policy string) {
 	for _, list := range []string{`[rdma/*]`, `["rdma/*", 5]`, `["rdma/*"`, `"rdma/*"`} {
 		if err := c.Apply(within(t, patience), edited(t, policy, list)); err == nil {
@@ -114,7 +113,7 @@ func testListWrong(t *testing.T, c *cluster.Cluster, policy string) {
 	}
 }
 
-// testReinvoked: what another policy makes of a pod afterwards counts, too.
+// testReinvoked: changes that another policy makes to a pod later count, too.
 func testReinvoked(t *testing.T, c *cluster.Cluster, policy string) {
 	apply(t, c, policy)
 	apply(t, c, laterPolicy)
@@ -132,7 +131,7 @@ func testReinvoked(t *testing.T, c *cluster.Cluster, policy string) {
 	}
 }
 
-// laterPolicy opts pods in. By its name the API server asks it last.
+// laterPolicy opts pods in. Because of its name, the API server applies it last.
 const laterPolicy = `apiVersion: admissionregistration.k8s.io/v1
 kind: MutatingAdmissionPolicy
 metadata: {name: zz-opts-in}
@@ -170,7 +169,7 @@ func startCluster(t *testing.T) *cluster.Cluster {
 	return c
 }
 
-// startWholeCluster runs one with a scheduler, and with the controllers of workloads.
+// startWholeCluster runs a cluster with a scheduler and the controllers of workloads.
 func startWholeCluster(t *testing.T) *cluster.Cluster {
 	t.Helper()
 	c := startCluster(t)
@@ -180,13 +179,13 @@ func startWholeCluster(t *testing.T) *cluster.Cluster {
 	return c
 }
 
-// admissionFile returns a file of deploy/admission, as people install it.
+// admissionFile returns the content of a file in deploy/admission, as administrators install it.
 func admissionFile(t *testing.T, name string) string {
 	t.Helper()
 	return scratch.Read(t, filepath.Join(*bin, "../deploy/admission", name))
 }
 
-// edited returns a policy with another list of resources.
+// edited returns a policy whose list of resources is replaced.
 func edited(t *testing.T, policy, list string) string {
 	t.Helper()
 	const shipped = `["rdma/*", "nvidia.com/hostdev", "openshift.io/*", "spidernet.io/*", "smarter-devices/infiniband", "vpc.amazonaws.com/efa", "aliyun/erdma"]`
@@ -196,7 +195,7 @@ func edited(t *testing.T, policy, list string) string {
 	return strings.Replace(policy, shipped, list, 1)
 }
 
-// kubectl runs kubectl, which must succeed, and returns what it says.
+// kubectl runs kubectl, which must succeed, and returns its output.
 func kubectl(t *testing.T, c *cluster.Cluster, args ...string) string {
 	t.Helper()
 	out, err := c.Kubectl(within(t, kubeletPatience), args...)
@@ -206,8 +205,8 @@ func kubectl(t *testing.T, c *cluster.Cluster, args ...string) string {
 	return out
 }
 
-// apply sends a policy to the API server. The test waits for it to be in force by awaitAdmission, or by what it
-// expects.
+// apply sends a policy to the API server. To wait until the policy is in effect, call awaitAdmission, or wait for the
+// expected result.
 func apply(t *testing.T, c *cluster.Cluster, policy string) {
 	t.Helper()
 	if err := c.Apply(within(t, patience), policy); err != nil {
@@ -215,7 +214,8 @@ func apply(t *testing.T, c *cluster.Cluster, policy string) {
 	}
 }
 
-// awaitAdmission waits until the policy has pods that request a resource insist, or not.
+// awaitAdmission waits until the policy makes pods that request a resource require the plugin, or no longer does if
+// want is false.
 func awaitAdmission(t *testing.T, c *cluster.Cluster, resource string, want bool) {
 	t.Helper()
 	awaitThat(t, c, clusterPatience, "goes by the policy", func() bool {

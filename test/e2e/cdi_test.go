@@ -30,27 +30,27 @@ import (
 const (
 	cdiFile   = "/var/run/cdi/rdma.yaml"
 	cdiDevice = "rdma.noderesource.dev/hca=rxe0"
-	// lockInside has a container say what it may lock, and lock 64 MiB.
+	// lockInside is a script for a container. It prints how much memory the container can lock, and locks 64 MiB.
 	lockInside = "ulimit -l; /opt/locker mmap 67108864"
 	enough     = "unlimited\nlocked\n"
-	// tooLittle is what lockInside says with the kernel's default limit.
+	// tooLittle is the output of lockInside with the kernel's default limit.
 	tooLittle = "8192\nresource temporarily unavailable\n"
 )
 
-// writeCDI installs the hook, and writes the node's CDI file with flags. It goes with the test.
+// writeCDI installs the hook, and writes the node's CDI file with these flags. Both are removed when the test ends.
 func writeCDI(t *testing.T, flags ...string) {
 	t.Helper()
 	hook := filepath.Join(scratch.Dir(t), "rdma-hook")
 	scratch.File(t, hook, scratch.Read(t, filepath.Join(*bin, "rdma-hook")), 0o755)
 	t.Cleanup(func() { onNodeAfter(t, "rm -f "+cdiFile) })
 	rdmaSpec(t, append([]string{"cdi", "generate", "--to", cdiFile, "--hook", hook}, flags...)...)
-	rdmaSpec(t, "cdi", "list") // fails where something is wrong
+	rdmaSpec(t, "cdi", "list") // fails if something is wrong
 	if text := scratch.Read(t, cdiFile); len(flags) == 0 && !strings.Contains(text, hook) {
 		t.Fatalf("the file has no hook:\n%s", text)
 	}
 }
 
-// needsCTR skips a test where ctr knows no CDI.
+// needsCTR skips a test if ctr does not support CDI.
 func needsCTR(t *testing.T) {
 	t.Helper()
 	if strings.HasPrefix(*version, "1.") {
@@ -58,8 +58,8 @@ func needsCTR(t *testing.T) {
 	}
 }
 
-// ctrRun runs lockInside in a container of ctr, and returns what it says. It says it to a file: on a busy host, ctr can
-// end before it has printed a container's last line.
+// ctrRun runs lockInside in a container with ctr, and returns its output. The output goes through a file, because on a
+// busy host ctr can end before it has printed a container's last line.
 func ctrRun(t *testing.T, user int) string {
 	t.Helper()
 	parts := nodeParts(t)
@@ -77,8 +77,8 @@ func ctrRun(t *testing.T, user int) string {
 	return scratch.Read(t, said)
 }
 
-// runOnNode runs a program, and returns its standard output. Exit status 1 is not an error: a container that could not
-// lock exits with it.
+// runOnNode runs a program, and returns its standard output. Exit status 1 is not an error, because a container that
+// cannot lock memory ends with it.
 func runOnNode(t *testing.T, env []string, name string, args ...string) string {
 	t.Helper()
 	var stdout, stderr bytes.Buffer
@@ -91,9 +91,9 @@ func runOnNode(t *testing.T, env []string, name string, args ...string) string {
 	return stdout.String()
 }
 
-// A container with a CDI device can lock memory, as root and as another user, and without the hook it cannot.
-// Containers of Kubernetes get what the plugin's policy gives them, on every runtime, and without a plugin only where
-// an administrator said so.
+// A container with a CDI device can lock memory, as root and as another user; without the hook, it cannot. On each
+// runtime, Kubernetes containers get what the plugin's policy grants. Without a plugin, they get memlock only if an
+// administrator has configured that.
 func TestCDI(t *testing.T) {
 	t.Run("ctr", func(t *testing.T) {
 		needsCTR(t)
@@ -129,10 +129,10 @@ func TestCDI(t *testing.T) {
 	})
 }
 
-// testCRIWithoutPlugin sees that containers of Kubernetes with a CDI device are raised where an administrator said so,
-// and otherwise not.
+// testCRIWithoutPlugin checks that Kubernetes containers with a CDI device are raised only if an administrator has
+// configured that.
 func testCRIWithoutPlugin(t *testing.T) {
-	onNode(t, "rm -f /run/rdma-spec/policy.yaml") // as on a node without NRI: an earlier test's plugin has left it
+	onNode(t, "rm -f /run/rdma-spec/policy.yaml") // an earlier test's plugin has left this file, which a node without NRI does not have
 	pod := runPod(t, containerd.Pod{})
 	writeCDI(t, "--kubernetes")
 	lock := containerd.Container{Name: "root", CDIDevices: []string{cdiDevice},
@@ -148,8 +148,8 @@ func testCRIWithoutPlugin(t *testing.T) {
 		kernelDefault)
 }
 
-// Podman of Debian 12 gives a container with a CDI device what it needs, on crun and on runc, and Podman of Debian 13
-// on its own crun.
+// Debian 12's Podman, with crun and with runc, and Debian 13's Podman, with its own crun, give a container with a CDI
+// device the memlock that it needs.
 func TestPodman(t *testing.T) {
 	parts := nodeParts(t)
 	program, library := parts.Podman()
@@ -178,8 +178,8 @@ func TestPodman(t *testing.T) {
 	})
 }
 
-// inTree runs Podman in a root directory of its own, $1, with the node's devices, its state and our programs, $2, below
-// it.
+// inTree runs Podman in its own root directory, $1. The directory contains the node's devices, the node's state, and
+// this project's programs, $2.
 const inTree = `tree=$1 bin=$2; shift 2
 mkdir -p /run/tree; mount -t tmpfs tree /run/tree; cd /run/tree; mkdir upper work root
 mount -t overlay -o lowerdir=$tree,upperdir=upper,workdir=work tree root; cd root
@@ -203,13 +203,13 @@ func (p podman) call(t *testing.T, args ...string) string {
 func (p podman) load(t *testing.T) {
 	t.Helper()
 	parts := nodeParts(t)
-	image := filepath.Join(scratch.Dir(t), "busybox.tar") // in a directory that a Podman in a tree sees
+	image := filepath.Join(scratch.Dir(t), "busybox.tar") // in a directory that Podman sees in its root directory
 	scratch.File(t, image, scratch.Read(t, parts.Image("busybox")), 0o644)
 	p.call(t, "load", "-q", "-i", image)
 }
 
-// expect runs lockInside in a container with the CDI device, and compares what it says. A start takes half a minute
-// here.
+// expect runs lockInside in a container with the CDI device, and compares its output. Starting a container takes half a
+// minute here.
 func (p podman) expect(t *testing.T, user int, want string) {
 	t.Helper()
 	got := p.call(t, "run", "--rm", "--network", "host", "--user", strconv.Itoa(user), "--log-driver", "none",
@@ -222,10 +222,10 @@ func (p podman) expect(t *testing.T, user int, want string) {
 
 const dockerSocket = "/run/docker-test.sock"
 
-// docker is a Docker daemon, asked as the program docker does.
+// docker is a client of a Docker daemon, which sends the same requests as the program docker.
 type docker struct{ client http.Client }
 
-// startDocker runs a Docker daemon on the containerd that the tests share. It ends with the test.
+// startDocker runs a Docker daemon that uses the shared containerd. It ends with the test.
 func startDocker(t *testing.T, parts node.PartSet) docker {
 	t.Helper()
 	d := docker{http.Client{Transport: &http.Transport{DialContext: func(ctx context.Context, _,
@@ -240,7 +240,7 @@ func startDocker(t *testing.T, parts node.PartSet) docker {
 	return d
 }
 
-// ask sends a request, and returns the answer.
+// ask sends a request, and returns the response.
 func (d docker) ask(t *testing.T, method, path string, body io.Reader) []byte {
 	t.Helper()
 	request, err := http.NewRequestWithContext(within(t, 2*patience), method, "http://docker"+path, body)
@@ -252,7 +252,7 @@ func (d docker) ask(t *testing.T, method, path string, body io.Reader) []byte {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer func() { _ = response.Body.Close() }() // it was only read
+	defer func() { _ = response.Body.Close() }() // it was read to its end
 	answer, err := io.ReadAll(response.Body)
 	if err != nil || response.StatusCode >= http.StatusBadRequest {
 		t.Fatalf("%s %s: %s, %v: %s", method, path, response.Status, err, answer)
@@ -260,7 +260,7 @@ func (d docker) ask(t *testing.T, method, path string, body io.Reader) []byte {
 	return answer
 }
 
-// run does what `docker run --device` does, with lockInside, and returns its output.
+// run runs lockInside like `docker run --device`, and returns its output.
 func (d docker) run(t *testing.T, user int) string {
 	t.Helper()
 	config := fmt.Sprintf(`{"Image": %q, "Cmd": ["/bin/busybox", "sh", "-c", %q], "User": "%d", "Tty": true, "HostConfig": {
@@ -278,7 +278,7 @@ func (d docker) run(t *testing.T, user int) string {
 	return strings.ReplaceAll(string(output), "\r\n", "\n")
 }
 
-// Docker gives a container with a CDI device what it needs.
+// Docker gives a container with a CDI device the memlock that it needs.
 func TestDocker(t *testing.T) {
 	parts := nodeParts(t)
 	if _, err := os.Stat(parts.Docker()); err != nil {

@@ -19,8 +19,8 @@ import (
 	"github.com/rdma-spec/rdma-spec/test/testing/scratch"
 )
 
-// An archive of the node is judged elsewhere as the node is, and has no environment variable of a container or of any
-// other process.
+// A support bundle gives the same results elsewhere as the node itself. It contains no secret from the environment of a
+// container or another process.
 func TestCollect(t *testing.T) {
 	const secret = "s3cr3t-of-a-container"
 	startPlugin(t, "{}")
@@ -31,7 +31,7 @@ func TestCollect(t *testing.T) {
 	}
 	t.Setenv("PASSWORD_OF_COLLECT", secret)
 	file := filepath.Join(scratch.Dir(t), "node.tar.gz")
-	const patience = "--timeout=1m" // the node's CPU is emulated
+	const patience = "--timeout=1m" // because the node's CPU is emulated
 	_, listed, status := call(t, "collect", "--to", file, patience)
 	if status != 0 || !strings.Contains(listed, " sys/class/infiniband/rxe0 -> ") {
 		t.Fatalf("collect: exit status %d\n%s", status, listed)

@@ -17,8 +17,8 @@ import (
 	"github.com/rdma-spec/rdma-spec/test/testing/scratch"
 )
 
-// nvidiaConfig is that of NVIDIA's container runtime: in mode legacy around runc, which needs no GPU. What would look
-// for one, nvidia-container-cli, is a stub that succeeds.
+// nvidiaConfig is a configuration of NVIDIA's container runtime in legacy mode with runc, which needs no GPU.
+// nvidia-container-cli would look for one, so a stub that succeeds replaces it.
 const nvidiaConfig = `
 [nvidia-container-cli]
 path = "/opt/nvidia-container-cli"
@@ -29,10 +29,10 @@ runtimes = ["RUNC"]
 path = "TOOLS/nvidia-container-runtime-hook"
 `
 
-// NVIDIA's container toolkit 1.20.1 itself. Its tool writes the handler, also anew as when the toolkit starts again,
-// and rdma-spec configures the node beside it. Its runtime adds HCAs after NRI where the environment has
-// NVIDIA_MOFED=enabled: by default the plugin gives such a container nothing, and status and the doctor name the key
-// that lists its handler.
+// This test uses NVIDIA's container toolkit 1.20.1. Its tool writes the handler, and writes it again when the toolkit
+// restarts; rdma-spec configures the same node. Its runtime adds HCAs after NRI if the environment contains
+// NVIDIA_MOFED=enabled. By default, the plugin grants nothing to such a container, and status and the doctor name the
+// key that must list its handler.
 func testNVIDIA(t *testing.T, n *bareNode) {
 	parts := nodeParts(t)
 	tools := filepath.Join(parts.Dir(), "nvidia-ctk")

@@ -24,8 +24,8 @@ import (
 	"github.com/rdma-spec/rdma-spec/test/testing/scratch"
 )
 
-// TestConfigure sets nodes up with rdma-spec configure, and undoes that. A systemd runs the containerd, with the
-// configuration files that packages and platforms have.
+// TestConfigure sets nodes up with rdma-spec configure, and reverts that. systemd runs containerd, with configuration
+// files like those from packages and platforms.
 func TestConfigure(t *testing.T) {
 	install := func(t *testing.T) {
 		installDropIn(t, "nri-rdma", "ExecStart=\nExecStart=/usr/local/bin/nri-rdma --budget "+budget, pluginLog)
@@ -55,7 +55,7 @@ func TestConfigure(t *testing.T) {
 			{"HandMadeSpec", testHandMadeSpec},
 			{"NVIDIA", testNVIDIA},
 		}},
-	} { // the older first, since a newer one's state stays
+	} { // the older version first, because a newer version's state stays
 		t.Run(test.version, func(t *testing.T) {
 			n := startBare(t, test.version, test.bare)
 			for _, sub := range test.subtests {
@@ -65,8 +65,8 @@ func TestConfigure(t *testing.T) {
 	}
 }
 
-// What sets a node up, and what that prints as next, make a bare node one whose RDMA containers transfer. --revert
-// gives the node its files again.
+// After a node was set up, and the printed next steps were run, RDMA containers on the node can transfer. --revert
+// restores the node's files.
 func testAll(setUp func(*testing.T) (next string)) func(*testing.T, *bareNode) {
 	return func(t *testing.T, n *bareNode) {
 		before := nodeFiles(t)
@@ -93,11 +93,11 @@ func testAll(setUp func(*testing.T) (next string)) func(*testing.T, *bareNode) {
 	}
 }
 
-// doNext runs the commands that setting the node up printed as next.
+// doNext runs the commands that were printed as next steps after the node was set up.
 func doNext(t *testing.T, next string) {
 	t.Helper()
 	for line := range strings.Lines(next) {
-		if strings.HasPrefix(line, "rdma-spec: no response yet about ") { // the node has much else to do
+		if strings.HasPrefix(line, "rdma-spec: no response yet about ") { // the node is busy
 			continue
 		}
 		command, isNext := strings.CutPrefix(strings.TrimSpace(line), "rdma-spec: next: ")
@@ -118,7 +118,8 @@ func configureAll(t *testing.T) (next string) {
 	return stderr
 }
 
-// clone is a clone of the repository on the node, and what makes it: make writes there what has been built.
+// clone returns a shell in a clone of the repository on the node. In the clone, make writes programs that were already
+// built.
 func clone(t *testing.T) pages.Shell {
 	t.Helper()
 	dir := scratch.Dir(t, "tools")
@@ -132,7 +133,7 @@ done
 	if err := os.Symlink(deployPath("."), filepath.Join(dir, "deploy")); err != nil {
 		t.Fatal(err)
 	}
-	// Ansible's nodes are this one. Which they are is their owner's business.
+	// Ansible's nodes are this node. The pages leave the inventory to the reader.
 	scratch.File(t, filepath.Join(dir, "inventory"), "node-1\nnode-2\n", 0o644)
 	return pages.Shell{
 		Dir: dir,
@@ -141,10 +142,10 @@ done
 	}
 }
 
-// mayFind matches the commands that say by status 1 that they have found something.
+// mayFind matches commands whose exit status 1 means that they found something.
 var mayFind = regexp.MustCompile(`^rdma-spec (doctor|status|repair)\b`)
 
-// follow runs a block of a page, and returns what it prints.
+// follow runs a block of a page, and returns its output.
 func follow(t *testing.T, shell pages.Shell, block pages.Block) string {
 	t.Helper()
 	said, failed, err := shell.Run(t.Context(), block)
@@ -158,7 +159,7 @@ func follow(t *testing.T, shell pages.Shell, block pages.Block) string {
 	return said
 }
 
-// nextSaid returns what a block says is next.
+// nextSaid returns the next steps in a block's output.
 func nextSaid(said string) (next string) {
 	for line := range strings.Lines(said) {
 		if strings.HasPrefix(line, "rdma-spec: ") {
@@ -168,7 +169,7 @@ func nextSaid(said string) (next string) {
 	return next
 }
 
-// followReadme sets the node up as README.md says for one node.
+// followReadme sets the node up as README.md describes for one node.
 func followReadme(t *testing.T) (next string) {
 	t.Helper()
 	shell, said := clone(t), ""
@@ -181,7 +182,7 @@ func followReadme(t *testing.T) (next string) {
 	return nextSaid(said)
 }
 
-// testPages runs the blocks of the pages that are for a node on which README.md was followed, each on such a node.
+// testPages runs the blocks of the pages for a node that was set up as README.md describes, each block on such a node.
 func testPages(t *testing.T, _ *bareNode) {
 	before := nodeFiles(t)
 	shell := clone(t)
@@ -207,8 +208,8 @@ func testPages(t *testing.T, _ *bareNode) {
 	awaitCRI(t)
 }
 
-// followPlaybook sets the node up with the playbooks, as the pages have them: they list the HCAs, turn NRI on, add the
-// plugin, say what they change, and would change nothing again.
+// followPlaybook sets the node up with the playbooks on the pages. They list the HCAs, turn NRI on, add the plugin, and
+// print what they change. A second run would change nothing.
 func followPlaybook(t *testing.T) (next string) {
 	t.Helper()
 	task := regexp.MustCompile(`(?m)^TASK \[Turn NRI on, and install the plugin's service\] .*\n(\w+): \[(node-\d)\]`)
@@ -229,14 +230,14 @@ func followPlaybook(t *testing.T) (next string) {
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("what the task says of the nodes (-want +got):\n%s", diff)
 	}
-	if err := os.Remove("/usr/local/bin/rdma-spec"); err != nil { // a link to the copy that lists the HCAs
+	if err := os.Remove("/usr/local/bin/rdma-spec"); err != nil { // a link to the program that lists the HCAs
 		t.Error(err)
 	}
-	return "" // the playbook has done what is next
+	return "" // the playbook has already run the next steps
 }
 
-// A plugin that has no index does no harm as long as NRI is off; with NRI on, CRI does not start because of it, and no
-// check of the configuration shows that. configure restores all files, and the daemon serves as before.
+// A plugin without an index causes no problem while NRI is off. If NRI is on, such a plugin prevents CRI from starting,
+// and no check of the configuration shows that. configure then restores all files, and the daemon serves as before.
 func testPutBack(t *testing.T, n *bareNode) {
 	const harmful = "/opt/nri/plugins/logger"
 	scratch.File(t, harmful, "#!/bin/sh\n", 0o755)
@@ -257,8 +258,8 @@ func testPutBack(t *testing.T, n *bareNode) {
 	runPod(t, containerd.Pod{})
 }
 
-// Who follows the usual recipe by hand, edit what ctr prints and let the handler use it, has containers with 1024
-// files. configure fixes it.
+// If an administrator edits the output of ctr and lets a handler use it, containers have a limit of 1024 files.
+// configure fixes that.
 func testHandMadeSpec(t *testing.T, n *bareNode) {
 	n.configure(t, "2.4/default")
 	const spec, config = "/etc/containerd/cri-base.json", "/etc/containerd/config.toml"
@@ -289,12 +290,12 @@ func testHandMadeSpec(t *testing.T, n *bareNode) {
 	expectFiles(t, before, filesIn(t, "/etc/containerd"))
 }
 
-// corpus is the directory of configuration files that the tests of package containerd have.
+// corpus returns the directory of configuration files in the tests of package containerd.
 func corpus(name string) string {
 	return filepath.Join(*bin, "../cmd/rdma-spec/internal/configure/editor/testdata", name)
 }
 
-// configurations turns NRI on in files of the corpus, one after another, and lets the daemon run a pod with each.
+// configurations turns NRI on in several files of the corpus. With each one, the daemon must run a pod.
 func configurations(names ...string) func(*testing.T, *bareNode) {
 	return func(t *testing.T, n *bareNode) {
 		plugin := startAnyhow(t, filepath.Join(*bin, "nri-rdma")+" --budget "+budget)

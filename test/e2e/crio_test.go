@@ -18,8 +18,8 @@ import (
 	"github.com/rdma-spec/rdma-spec/test/testing/scratch"
 )
 
-// CRI-O does its part: the tests of what the plugin grants and refuses pass on it as they stand, and so do those of
-// what is different there.
+// The tests of what the plugin grants and refuses pass on CRI-O without changes. Other tests cover what differs on
+// CRI-O.
 func TestCRIO(t *testing.T) {
 	ctrd.Stop()
 	t.Cleanup(func() {
@@ -71,7 +71,7 @@ func restartCRIO(t *testing.T) {
 	}
 }
 
-// dropIn has CRI-O read one more file, as long as the test lasts.
+// dropIn adds a configuration file to CRI-O until the test ends.
 func dropIn(t *testing.T, name, text string) {
 	t.Helper()
 	if err := crioInstead.DropIn(name, text); err != nil {
@@ -88,7 +88,7 @@ func dropIn(t *testing.T, name, text string) {
 	restartCRIO(t)
 }
 
-// When CRI-O has restarted the plugin is registered again, and what runs goes on.
+// After a restart of CRI-O, the plugin is registered again, and containers continue to run.
 func testCRIORestart(t *testing.T) {
 	plugin := startPlugin(t, "{}")
 	pod := runPod(t, containerd.Pod{})
@@ -104,7 +104,7 @@ func testCRIORestart(t *testing.T) {
 	}
 }
 
-// CRI-O stores no spec that could be read: what a container got is read from its first process.
+// CRI-O stores no spec that the plugin can read, so the plugin reads what a container got from its first process.
 func testCRIOConfirms(t *testing.T) {
 	plugin := startPlugin(t, "{}", "--http", metricsAddress)
 	id := runContainer(t, runPod(t, containerd.Pod{}), containerd.Container{Name: "confirmed", Devices: containerd.Verbs(0)})
@@ -115,8 +115,8 @@ func testCRIOConfirms(t *testing.T) {
 	expectMetric(t, `nri_rdma_grants_total{result="confirmed"} 1`)
 }
 
-// This CRI-O has the version of one that asks validators, and none of it: it was taken from the branch before NRI had
-// them. The validator says so, and nothing changes.
+// This CRI-O has the version number of one that supports validators, but does not support them, because it was built
+// from an earlier commit. The validator reports that, and nothing changes.
 func testCRIOValidator(t *testing.T) {
 	validator := startValidator(t)
 	const says = "it may lack an event that the plugin needs, even if its version should have it, and need an upgrade"
@@ -128,8 +128,8 @@ func testCRIOValidator(t *testing.T) {
 	}
 }
 
-// Containers that were created without the plugin are found and raised, and repair reports that CRI-O gives later execs
-// the old limit.
+// repair finds and raises containers that were created without the plugin, and reports that CRI-O gives the old limit
+// to later execs.
 func testCRIORepair(t *testing.T) {
 	id := runContainer(t, runPod(t, containerd.Pod{Name: "broken"}), containerd.Container{
 		Devices: containerd.Verbs(0), Mounts: []containerd.Mount{register(t)}, Args: []string{"/register", "rxe0", "/result"},
@@ -152,8 +152,8 @@ func testCRIORepair(t *testing.T) {
 	expectTool(t, 0, "nothing to raise: checked 1 RDMA container\n", "repair")
 }
 
-// The plugin counts what was created without it when it registers; the loop of repair raises that and nothing else, and
-// reports the execs.
+// When the plugin registers, it counts the containers that were created without it. repair --every raises only these,
+// and reports the limit of later execs.
 func testCRIORepairLoop(t *testing.T) {
 	pod := runPod(t, containerd.Pod{Name: "earlier"})
 	id := runContainer(t, pod, containerd.Container{Name: "main", Devices: containerd.Verbs(0)})
@@ -168,8 +168,8 @@ func testCRIORepairLoop(t *testing.T) {
 	expectMemlock(t, unrelated, kernelDefault)
 }
 
-// CRI-O takes the generated drop-in and not the backup of what it replaced, and every container has the limit, without
-// the plugin.
+// CRI-O reads the generated drop-in, but not the backup of the file that it replaced. Every container then has the
+// limit, without the plugin.
 func testCRIOGenerate(t *testing.T) {
 	const name = "90-rdma-spec.conf"
 	file := filepath.Join(crio.DropIns, name)
@@ -185,8 +185,8 @@ func testCRIOGenerate(t *testing.T) {
 
 var crioLine = regexp.MustCompile(`crio\.runtime\.default_capabilities = \[[^]]*\]`)
 
-// The plugin cannot give IPC_LOCK here, and logs the line that can: with it, root has the capability, with or without a
-// device.
+// The plugin cannot grant IPC_LOCK on CRI-O, and logs the configuration line that can. With this line, root has the
+// capability, with or without a device.
 func testCRIOIPCLock(t *testing.T) {
 	plugin := startPlugin(t, "{}")
 	pod := runPod(t, containerd.Pod{})
@@ -215,7 +215,7 @@ func testCRIOIPCLock(t *testing.T) {
 	}
 }
 
-// configure turns NRI on in a CRI-O where it is off, and --revert gives CRI-O its files again.
+// configure turns NRI on in a CRI-O that has it off, and --revert restores CRI-O's files.
 func testCRIOConfigure(t *testing.T) {
 	dropIn(t, "10-off.conf", "[crio.nri]\nenable_nri = false\n")
 	if connection, err := net.Dial("unix", crio.NRISocket); err == nil {

@@ -23,20 +23,20 @@ import (
 	"github.com/rdma-spec/rdma-spec/test/node/cluster"
 )
 
-// pluginNamespace is the DaemonSet's.
+// pluginNamespace is the DaemonSet's namespace.
 const pluginNamespace = "rdma-spec"
 
-// tookOver is what a plugin says that goes on where another one has stopped.
+// tookOver is what a plugin logs when it takes over from one that has stopped.
 const tookOver = "took over the connection to the runtime without the runtime noticing"
 
 // daemonSet is the plugin's DaemonSet in a cluster.
 type daemonSet struct {
 	c     *cluster.Cluster
 	begin time.Time
-	made  int // pods of expectLimit, whose names are used once
+	made  int // number of pods that expectLimit created, because each name is used only once
 }
 
-// tell says, where the test has failed, what became of the pods.
+// tell logs the state of the pods if the test failed.
 func (d *daemonSet) tell(t *testing.T) {
 	t.Helper()
 	if !t.Failed() {
@@ -45,9 +45,9 @@ func (d *daemonSet) tell(t *testing.T) {
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
 	pods, err := d.c.Kubectl(ctx, "-n", pluginNamespace, "describe", "pods")
-	var said strings.Builder // one message: a table of failures repeats a test's last ones
+	var said strings.Builder // one message, because a table of failures repeats a test's last messages
 	fmt.Fprintf(&said, "the plugin's pods: %s, %v\n", pods, err)
-	logs, _ := filepath.Glob("/var/log/pods/" + pluginNamespace + "_*/*/*.log") // the pattern is sound
+	logs, _ := filepath.Glob("/var/log/pods/" + pluginNamespace + "_*/*/*.log") // the pattern is valid
 	for _, file := range logs {
 		text, err := os.ReadFile(file)
 		fmt.Fprintf(&said, "%s: %s, %v\n", file, text, err)
@@ -83,14 +83,14 @@ func (d *daemonSet) run(t *testing.T, name string,
 	return out
 }
 
-// awaitRollout waits until the node has the newest pod, ready, and no other.
+// awaitRollout waits until the node has only the newest pod, and the pod is ready.
 func (d *daemonSet) awaitRollout(t *testing.T) {
 	t.Helper()
 	d.kubectl(t, "rollout", "status", "daemonset/nri-rdma", "--timeout", (kubeletPatience - patience).String())
 }
 
-// awaitLog waits until a container of the plugin's pod says something. It reads the kubelet's file: on an emulated CPU
-// each kubectl takes seconds.
+// awaitLog waits until a container of the plugin's pod logs a text. It reads the kubelet's log file, because each
+// kubectl takes seconds on an emulated CPU.
 func (d *daemonSet) awaitLog(t *testing.T, container, says string) {
 	t.Helper()
 	pod, said := d.pod(t), ""
@@ -105,7 +105,7 @@ func (d *daemonSet) awaitLog(t *testing.T, container, says string) {
 	}
 }
 
-// awaitEvent waits until an event in the plugin's namespace says something.
+// awaitEvent waits until an event in the plugin's namespace contains a text.
 func (d *daemonSet) awaitEvent(t *testing.T, when, says string) {
 	t.Helper()
 	var told []string
@@ -120,7 +120,7 @@ func (d *daemonSet) awaitEvent(t *testing.T, when, says string) {
 	t.Logf("after %s: an event says %s", time.Since(d.begin).Round(time.Second), says)
 }
 
-// refusals returns what the events of other pods say of containers that could not be created.
+// refusals returns the messages of other pods' events about containers that could not be created.
 func (d *daemonSet) refusals(t *testing.T) []string {
 	t.Helper()
 	told, err := d.c.Events(within(t, patience), corev1.NamespaceDefault)
@@ -135,7 +135,7 @@ func (d *daemonSet) pods(ctx context.Context) ([]corev1.Pod, error) {
 	return d.c.Pods(ctx, pluginNamespace, "app.kubernetes.io/name=nri-rdma")
 }
 
-// pod gives the plugin's pod that runs, and is not about to end.
+// pod returns the plugin's running pod that is not being deleted.
 func (d *daemonSet) pod(t *testing.T) corev1.Pod {
 	t.Helper()
 	pods, err := d.pods(within(t, patience))
@@ -149,7 +149,7 @@ func (d *daemonSet) pod(t *testing.T) corev1.Pod {
 	return running[0]
 }
 
-// expectAnswers asks the plugin's pod over HTTP, as the kubelet and Prometheus do.
+// expectAnswers sends an HTTP request to the plugin's pod, as the kubelet and Prometheus do, and checks the response.
 func (d *daemonSet) expectAnswers(t *testing.T, port, path, want string) {
 	t.Helper()
 	asked, err := http.NewRequestWithContext(within(t, patience), http.MethodGet, fmt.Sprintf("http://%s:%s%s",
@@ -168,7 +168,7 @@ func (d *daemonSet) expectAnswers(t *testing.T, port, path, want string) {
 	}
 }
 
-// removePods removes a namespace's pods, which no kubelet ends now.
+// removePods removes the pods of a namespace. No kubelet is running that would end them.
 func removePods(t *testing.T, namespace string) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), patience)

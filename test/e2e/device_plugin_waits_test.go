@@ -26,14 +26,14 @@ import (
 	"github.com/rdma-spec/rdma-spec/test/testing/scratch"
 )
 
-// late is how much later the plugin comes than the device plugin.
+// late is how much later the plugin starts than the device plugin.
 const late = 10 * time.Second
 
-// TestClusterDevicePluginWaits: behind `rdma-spec wait`, a device plugin's resource is not there before nri-rdma is
-// registered, and the pod that waited for it has its limit. The device plugin is upstream's DaemonSet in a word, with
-// the kustomization that people apply.
+// TestClusterDevicePluginWaits: if a device plugin waits with `rdma-spec wait`, its resource does not exist before
+// nri-rdma is registered, and a pod that waited for the resource gets its limit. The device plugin is a short version
+// of upstream's DaemonSet, with the kustomization that administrators apply.
 func TestClusterDevicePluginWaits(t *testing.T) {
-	restartWith(t, func(o *containerd.Options) { o.Network = true }) // the scheduler places no pod on a node without it
+	restartWith(t, func(o *containerd.Options) { o.Network = true }) // without a network, the node is not ready, and the scheduler places no pods on it
 	t.Cleanup(func() { removePods(t, devicePluginNamespace) })
 	t.Cleanup(func() { removePods(t, corev1.NamespaceDefault) })
 	importImage(t)
@@ -48,18 +48,19 @@ func TestClusterDevicePluginWaits(t *testing.T) {
 	plugin := g.register(t)
 	g.expectUnlimited(t, "first")
 
-	// The plugin ends: what holds its HCA keeps it, and what is placed now starts without its limit, as the page says.
+	// The plugin ends. A container that has its HCA keeps it, and a pod that is placed now starts without its limit, as
+	// the page says.
 	plugin.Stop()
 	g.deploy(t, "without")
 	podWith(t, g.c, g.k, "app=without").expectHolds(t, "main", kernelDefault, given(0)...)
 
-	// A device plugin that starts while nri-rdma is away takes its resource away.
+	// If a device plugin starts while nri-rdma is not running, its resource disappears.
 	kubectl(t, g.c, "-n", devicePluginNamespace, "delete", "pod", "--selector=name="+devicePluginName)
 	g.awaitWaiting(t)
 	g.awaitAllocatable(t, 0)
 	g.deploy(t, "second")
 	g.expectNotPlaced(t, "second", 5*time.Second)
-	g.expectUnlimited(t, "first") // it has run on
+	g.expectUnlimited(t, "first") // it kept running
 	g.register(t)
 	g.expectUnlimited(t, "second")
 	if again := g.containers(t, "first"); again != 1 {
@@ -67,14 +68,14 @@ func TestClusterDevicePluginWaits(t *testing.T) {
 	}
 }
 
-// gated is a cluster whose device plugin waits.
+// gated is a cluster whose device plugin waits for nri-rdma.
 type gated struct {
 	c     *cluster.Cluster
 	k     *kubelet.Kubelet
 	begin time.Time
 }
 
-// tell says, where the test has failed, what became of the pods.
+// tell logs the state of the pods if the test failed.
 func (g *gated) tell(t *testing.T) {
 	t.Helper()
 	if !t.Failed() {
@@ -86,7 +87,7 @@ func (g *gated) tell(t *testing.T) {
 	t.Logf("the pods: %s, %v", pods, err)
 }
 
-// register runs the plugin until it is registered.
+// register starts the plugin, and waits until it is registered.
 func (g *gated) register(t *testing.T) *daemon.Process {
 	t.Helper()
 	plugin := startPluginWith(t)
@@ -96,8 +97,8 @@ func (g *gated) register(t *testing.T) *daemon.Process {
 
 func (g *gated) since() time.Duration { return time.Since(g.begin).Round(time.Second) }
 
-// awaitWaiting waits until the device plugin's newest pod has its init container running, and that has said for what it
-// waits.
+// awaitWaiting waits until the init container of the device plugin's newest pod is running, and has logged what it
+// waits for.
 func (g *gated) awaitWaiting(t *testing.T) {
 	t.Helper()
 	awaitThat(t, g.c, kubeletPatience, "has a device plugin that waits", func() bool {
@@ -109,12 +110,12 @@ func (g *gated) awaitWaiting(t *testing.T) {
 	t.Logf("after %s: the device plugin waits", g.since())
 }
 
-// log returns what the init container of a pod has said, from the kubelet's file.
+// log returns the output of a pod's init container, from the kubelet's log file.
 func (*gated) log(pod corev1.Pod) string {
 	return readLog(fmt.Sprintf("/var/log/pods/%s_%s_%s/wait-for-nri-rdma/0.log", pod.Namespace, pod.Name, pod.UID))
 }
 
-// awaitAllocatable waits until the node offers so many of the resource.
+// awaitAllocatable waits until the node offers the wanted number of the resource.
 func (g *gated) awaitAllocatable(t *testing.T, want int) {
 	t.Helper()
 	awaitThat(t, g.c, kubeletPatience, fmt.Sprintf("has a node that offers %d of the resource", want),
@@ -122,7 +123,7 @@ func (g *gated) awaitAllocatable(t *testing.T, want int) {
 	t.Logf("after %s: the node offers %d of %s", g.since(), want, shared)
 }
 
-// allocatable returns how many of the resource the API server says that the node offers.
+// allocatable returns how many of the resource the node offers, according to the API server.
 func (g *gated) allocatable(t *testing.T) int {
 	t.Helper()
 	n, err := g.c.Node(within(t, patience), g.k.NodeName())
@@ -133,13 +134,13 @@ func (g *gated) allocatable(t *testing.T) int {
 	return int(offered.Value())
 }
 
-// deploy makes a Deployment whose pod requests the resource.
+// deploy creates a Deployment whose pod requests the resource.
 func (g *gated) deploy(t *testing.T, name string) {
 	t.Helper()
 	runDeployment(t, g.c, name, kubelet.Container{Name: "main", Resource: shared})
 }
 
-// expectNotPlaced watches for a while that a Deployment's pod has no node, and that the resource is not offered.
+// expectNotPlaced checks for a while that a Deployment's pod has no node, and that the resource is not offered.
 func (g *gated) expectNotPlaced(t *testing.T, name string, while time.Duration) {
 	t.Helper()
 	podWith(t, g.c, g.k, "app="+name)
@@ -169,14 +170,14 @@ func (g *gated) expectNotPlaced(t *testing.T, name string, while time.Duration) 
 	t.Logf("after %s: pod %s waits: %s", g.since(), name, reason)
 }
 
-// expectUnlimited waits until a Deployment's pod runs, and checks what it has.
+// expectUnlimited waits until a Deployment's pod runs, and checks that its memlock is unlimited.
 func (g *gated) expectUnlimited(t *testing.T, name string) {
 	t.Helper()
 	podWith(t, g.c, g.k, "app="+name).expectHolds(t, "main", "unlimited", given(0)...)
 	t.Logf("after %s: pod %s runs with its limit", g.since(), name)
 }
 
-// containers counts the containers that a Deployment's pods have had.
+// containers returns how many containers a Deployment's pods have had.
 func (g *gated) containers(t *testing.T, name string) (count int) {
 	t.Helper()
 	pods, err := g.c.Pods(within(t, patience), corev1.NamespaceDefault, "app="+name)
@@ -191,10 +192,11 @@ func (g *gated) containers(t *testing.T, name string) (count int) {
 	return count
 }
 
-// asDevicePlugin, in the environment, makes this test program a device plugin that offers an HCA as that resource.
+// asDevicePlugin is an environment variable. If it contains the name of a resource, this test program is a device
+// plugin that offers an HCA as that resource.
 const asDevicePlugin = "RDMA_SPEC_TEST_DEVICE_PLUGIN"
 
-// offer is what the program does then, as the process of a pod.
+// offer runs this program as a device plugin, in a pod.
 func offer(resource string) int {
 	if _, err := deviceplugin.Start(context.Background(), deviceplugin.Shared(resource, 0)); err != nil {
 		fmt.Fprintln(os.Stderr, err)
@@ -209,7 +211,7 @@ const (
 	devicePluginName      = "rdma-shared-dp-ds"
 )
 
-// upstreamSet is upstream's DaemonSet in a word, with this test program for its own.
+// upstreamSet is a short version of upstream's DaemonSet, which runs this test program.
 const upstreamSet = `apiVersion: apps/v1
 kind: DaemonSet
 metadata: {name: ` + devicePluginName + `, namespace: ` + devicePluginNamespace + `}
@@ -235,8 +237,8 @@ spec:
         - {name: programs, hostPath: {path: FOLDER}}
 `
 
-// waitingDevicePlugin returns a directory with that of deploy/device-plugins, and with a stand-in for what it takes
-// from GitHub.
+// waitingDevicePlugin returns a copy of the directory in deploy/device-plugins, with a local replacement for the files
+// that it fetches from GitHub.
 func waitingDevicePlugin(t *testing.T) string {
 	t.Helper()
 	program, err := os.Executable()
@@ -249,7 +251,7 @@ func waitingDevicePlugin(t *testing.T) string {
 	if err := os.CopyFS(dir, os.DirFS(deployPath("device-plugins"))); err != nil {
 		t.Fatal(err)
 	}
-	// The rest of the kustomization is as people apply it, but for the image's name, which no registry has here.
+	// The rest of the kustomization is unchanged, except for the image's name, because there is no registry.
 	kept := strings.Replace(deployFile(t, "device-plugins/k8s-rdma-shared-dev-plugin/kustomization.yaml"),
 		"registry.example.com/", "docker.io/library/", 1)
 	own := filepath.Join(dir, "own")

@@ -22,7 +22,7 @@ import (
 	"github.com/rdma-spec/rdma-spec/test/testing/scratch"
 )
 
-// faults are planted on the node in this order. Each leaves the node well once it is fixed.
+// faults are planted on the node in this order. After each fix, the node is healthy again.
 func (c *clinic) faults() []fault {
 	parts := nodeParts(c.T)
 	dir := scratch.Dir(c)
@@ -53,12 +53,12 @@ func (c *clinic) faults() []fault {
 			onNode(c.T, "ip link set eth0 up && ip link set dummy1 up && ip route replace default via 10.0.2.2")
 			ephemeral = runContainer(c.T, pod, containerd.Container{Name: "rail", Devices: containerd.Verbs(1)})
 			onNode(c.T, "ip link set dummy1 down")
-		}, "container-port", func(c *clinic) { // which port-active says of a port that is turned off
+		}, "container-port", func(c *clinic) { // port-active prints this fix for a port that is turned off
 			onNode(c.T, "ip link set dummy1 up")
 			remove(&ephemeral)(c)
 		}, false},
 		{"a limited member of a partition, and a program that writes into the kernel's log", func(c *clinic) {
-			onNode(c.T, "echo 'mlx5_core rxe0: print_health_info: synd 0x1: firmware internal error' >/dev/kmsg") // any root container could
+			onNode(c.T, "echo 'mlx5_core rxe0: print_health_info: synd 0x1: firmware internal error' >/dev/kmsg") // any container that runs as root can write this
 			for file, text := range map[string]string{"link_layer": "InfiniBand", "pkeys/0": "0x7fff"} {
 				onNode(c.T, "mount --bind "+spec(path.Base(file), text)+" /sys/class/infiniband/rxe0/ports/1/"+file)
 			}
@@ -100,7 +100,7 @@ func (c *clinic) faults() []fault {
 				"[plugins.'io.containerd.nri.v1.nri'.default_validator]\n  enable = true\n  required_plugins = "+
 					"['rdma']\n[plugins.'io.containerd.nri.v1.nri']")
 		}, "nri-required-plugins", func(c *clinic) { c.edit("  required_plugins = ['rdma']\n", "") }, false},
-		{"two containerds", func(c *clinic) { // without pods, and it takes the socket of NRI
+		{"two containerds", func(c *clinic) { // the second one has no pods, and takes over the NRI socket
 			second = startAnother(c.T, filepath.Join(scratch.Dir(c.T), "second.sock"),
 				"[plugins.'io.containerd.nri.v1.nri']\n  socket_path = '"+containerd.NRISocket+"'")
 		}, "nri-owner", func(c *clinic) {
@@ -113,7 +113,7 @@ func (c *clinic) faults() []fault {
 		{"the plugin's configuration is garbage", func(c *clinic) { scratch.File(c.T, pluginFile, "memlok: 1Gi\n", 0o644) },
 			"plugin-config", func(c *clinic) { scratch.File(c.T, pluginFile, "memlock: unlimited\n", 0o644) }, false},
 		{"the policy in force is garbage", func(c *clinic) {
-			signal(c.T, c.plugin, syscall.SIGSTOP) // it writes its file again now and then
+			signal(c.T, c.plugin, syscall.SIGSTOP) // otherwise, it would rewrite its file
 			scratch.File(c.T, policyFile, "garbage", 0o644)
 		}, "policy-readable", nil, false},
 		{"a container below policy", func(c *clinic) {
@@ -145,7 +145,7 @@ func (c *clinic) faults() []fault {
 		}, "container-hostpath", remove(&ephemeral), false},
 		{"a memlock of 64Ki by a hand-made spec, and no plugin", func(c *clinic) {
 			c.uninstall()
-			onNode(c.T, "rm -rf /var/lib/rdma-spec") // else the service that a fix has configured is missed, and rightly so
+			onNode(c.T, "rm -rf /var/lib/rdma-spec") // otherwise, the doctor would rightly report that the service is missing that an earlier fix configured
 			c.addHandler("small", parts.Runtime("runc"), spec("small.json", strings.ReplaceAll(generated,
 				"18446744073709551615", "65536")))
 		}, "base-spec-memlock", nil, false},
@@ -157,14 +157,14 @@ func (c *clinic) faults() []fault {
 	}
 }
 
-// rail is a container that holds rxe1, and has a macvlan of its netdev in a network namespace of its own. The macvlan
-// is called net1, as in each pod.
+// rail is a container that has rxe1, and a macvlan on rxe1's netdev in its own network namespace. The macvlan is called
+// net1, as in all pods.
 type rail struct {
 	pod *containerd.Sandbox
 	id  string
 }
 
-// run runs the container, in place of an earlier one, with an address or none.
+// run replaces the container by one whose interface has an address; "" means none.
 func (r *rail) run(t *testing.T, address string, env map[string]string) {
 	t.Helper()
 	if r.id != "" {
@@ -190,21 +190,21 @@ func (r *rail) run(t *testing.T, address string, env map[string]string) {
 	}
 }
 
-// address gives the interface an address, and waits until it is a GID of the HCA.
+// address adds an address to the interface, and waits until the HCA has a GID for it.
 func (r *rail) address(t *testing.T, address string) {
 	t.Helper()
 	onNode(t, fmt.Sprintf("nsenter -t %d -n ip address add %s/24 dev net1", pid(t, r.id), address))
 	gidIndex(t, address)
 }
 
-// gidIndex waits until an address is a GID of rxe1, and returns its index.
+// gidIndex waits until rxe1 has a GID for an address, and returns the GID's index.
 func gidIndex(t *testing.T, address string) (index string) {
 	t.Helper()
 	want := netip.MustParseAddr(address)
 	await.Success(t, patience, "in the GID table", func() error {
 		files, err := filepath.Glob("/sys/class/infiniband/rxe1/ports/1/gids/*")
 		for _, file := range files {
-			text, _ := os.ReadFile(file) // it is gone
+			text, _ := os.ReadFile(file) // fails if the entry has disappeared
 			var gid netip.Addr
 			if gid.UnmarshalText(text[:max(0, len(text)-1)]) == nil && gid.Unmap() == want {
 				index = filepath.Base(file)
@@ -216,18 +216,18 @@ func gidIndex(t *testing.T, address string) (index string) {
 	return index
 }
 
-// TestDoctorWithoutPlugin looks at a node without the plugin, and then with it. A container at the runtime's own limit
-// is named with its cause, and one that is root with IPC_LOCK is not: the kernel lets it register all memory. Those
-// that the plugin adjusts are well.
+// TestDoctorWithoutPlugin runs the doctor on a node without the plugin, and then with it. The doctor names a container
+// that has the runtime's own limit, with the cause. It does not name a container that runs as root with IPC_LOCK,
+// because the kernel lets it register all memory, nor containers that the plugin adjusted.
 func TestDoctorWithoutPlugin(t *testing.T) {
-	if err := os.RemoveAll(policyFile); err != nil { // of another test: this node has not had the plugin yet
+	if err := os.RemoveAll(policyFile); err != nil { // another test's policy: this node has not had the plugin yet
 		t.Fatal(err)
 	}
 	pod := runPod(t, containerd.Pod{Namespace: "ml", Name: "trainer"})
 	low := runContainer(t, pod, withLocker(containerd.Container{Name: "low", Devices: containerd.Verbs(0)}))
 	root := runContainer(t, pod, withLocker(containerd.Container{Name: "root", Devices: containerd.Verbs(0),
 		AddCaps: []string{"IPC_LOCK"}}))
-	// What the doctor says is what the kernel does.
+	// The kernel does what the doctor reports.
 	const megabytes = 32 << 20
 	if got := locker(t, low, "mmap", megabytes); got == "locked" {
 		t.Errorf("the container at the runtime's limit locks 32 MiB")
@@ -241,20 +241,20 @@ func TestDoctorWithoutPlugin(t *testing.T) {
 		!strings.Contains(wrong[0].Text, "nothing on this node raises memlock") {
 		t.Errorf("without the plugin: %+v", wrong)
 	}
-	if file := os.Getenv("RDMA_RECORD"); file != "" { // make recorded-node
+	if file := os.Getenv("RDMA_RECORD"); file != "" { // for make recorded-node
 		if _, stderr, status := call(t, "collect", "--to", file, "--timeout", "1m"); status != 0 {
 			t.Errorf("collect: exit status %d\n%s", status, stderr)
 		}
 	}
 	startPlugin(t, "{}")
 	runContainer(t, pod, containerd.Container{Name: "adjusted", Devices: containerd.Verbs(0), User: 1000})
-	call(t, "repair", "ml/trainer") // what was created before
+	call(t, "repair", "ml/trainer") // it was created without the plugin
 	if wrong := wrongMemlock(t); len(wrong) > 0 {
 		t.Errorf("with the plugin: %+v", wrong)
 	}
 }
 
-// wrongMemlock returns what the doctor finds wrong with the memlock of containers, and of the node.
+// wrongMemlock returns the doctor's findings about the memlock of containers and of the node.
 func wrongMemlock(t *testing.T) []finding {
 	t.Helper()
 	all, status := doctor(t, "--only", "container-memlock,container-ipc-lock,memlock-source")

@@ -18,7 +18,7 @@ import (
 	"github.com/rdma-spec/rdma-spec/test/testing/scratch"
 )
 
-// claimOf is a claim for an HCA of a driver.
+// claimOf is a claim for one of the driver's HCAs.
 const claimOf = `apiVersion: resource.k8s.io/v1
 kind: DeviceClass
 metadata: {name: DRIVER}
@@ -36,12 +36,12 @@ spec:
         selectors: [{cel: {expression: "device.attributes['DRIVER'].hca == 'HCA'"}}]
 `
 
-// TestClusterDRA: a DRA driver with Kubernetes' own helper for the kubelet gives an HCA by claim, through CDI to the
-// container that has the claim or, as dranet does, by an NRI plugin with index 00 to all containers of the pod. The
-// plugin recognizes them by the device's number, and neither is in the other's way. A container or a pod without the
-// claim gets nothing.
+// TestClusterDRA: a DRA driver that uses Kubernetes' own helper library allocates an HCA through a claim. It injects
+// the HCA with CDI into the container that has the claim or, like dranet, with an NRI plugin that has index 00 into all
+// containers of the pod. The plugin recognizes these containers by the device's number, and the two do not interfere. A
+// container or pod without the claim gets nothing.
 func TestClusterDRA(t *testing.T) {
-	restartWith(t, func(o *containerd.Options) { o.Network = true })              // else the node is not ready, and nothing is placed
+	restartWith(t, func(o *containerd.Options) { o.Network = true })              // without a network, the node is not ready, and no pod is placed on it
 	onNode(t, "cp "+filepath.Join(*bin, "rdma-spec")+" /usr/local/bin/rdma-spec") // pods have the node's /usr
 	t.Cleanup(func() { onNodeAfter(t, "rm /usr/local/bin/rdma-spec") })
 	c := startWholeCluster(t)
@@ -97,8 +97,8 @@ func startDriver(t *testing.T, c *cluster.Cluster, k *kubelet.Kubelet, args ...s
 	awaitLog(t, driver, "msg=published")
 }
 
-// placePod makes a pod that the scheduler places. Its first container has a claim, unless that is "". It goes with the
-// test.
+// placePod creates a pod that the scheduler places. Its first container has the claim, unless claim is "". The pod is
+// removed when the test ends.
 func placePod(t *testing.T, c *cluster.Cluster, k *kubelet.Kubelet, pod kubelet.Pod, claim string) *staticPod {
 	t.Helper()
 	manifest := pod.Manifest()

@@ -18,8 +18,8 @@ import (
 	"github.com/rdma-spec/rdma-spec/test/testing/scratch"
 )
 
-// A runtime handler with the generated base spec gives unlimited memlock and IPC_LOCK, and not the 1024 files that the
-// recipe of the field, editing what `ctr oci spec` prints, gives beside it.
+// With the generated base spec, a runtime handler gives unlimited memlock and IPC_LOCK, but not the limit of 1024 files
+// that a spec has if an administrator edits the output of `ctr oci spec`.
 func TestGenerate(t *testing.T) {
 	dir := scratch.Dir(t)
 	generated := filepath.Join(dir, "rdma-spec.json")
@@ -52,7 +52,7 @@ func TestGenerate(t *testing.T) {
 	}
 }
 
-// handMadeSpec follows the usual recipe: take what ctr prints, and add the rlimit and the capability.
+// handMadeSpec makes a spec as administrators usually do: it adds the rlimit and the capability to the output of ctr.
 func handMadeSpec(t *testing.T) string {
 	t.Helper()
 	parts := nodeParts(t)
@@ -70,8 +70,7 @@ func handMadeSpec(t *testing.T) string {
 	return edited
 }
 
-// restartWith has the tests that follow use a containerd with other options, and gives them back the ordinary one in
-// the end.
+// restartWith restarts the shared containerd with changed options, and restores the usual options when the test ends.
 func restartWith(t *testing.T, change func(o *containerd.Options)) {
 	t.Helper()
 	o := options()
@@ -79,14 +78,14 @@ func restartWith(t *testing.T, change func(o *containerd.Options)) {
 	restart(t, o)
 }
 
-// restart does the same with options of its own.
+// restart is like restartWith, with complete options.
 func restart(t *testing.T, o containerd.Options) {
 	t.Helper()
 	replaceContainerd(t, o)
 	t.Cleanup(func() { replaceContainerd(t, options()) })
 }
 
-// replaceContainerd stops the containerd that runs, and starts another.
+// replaceContainerd stops the running containerd, and starts another one.
 func replaceContainerd(t *testing.T, o containerd.Options) {
 	t.Helper()
 	ctrd.Stop()
@@ -96,8 +95,8 @@ func replaceContainerd(t *testing.T, o containerd.Options) {
 	}
 }
 
-// TestDropIns: each containerd reads its drop-ins as they are meant, beside a main file that has NRI off where it
-// merges, and keeps what else that file says.
+// TestDropIns: each version of containerd reads its drop-ins as intended. The main file turns NRI off in the versions
+// that merge files, and its other settings stay in effect.
 func TestDropIns(t *testing.T) {
 	parts := nodeParts(t)
 	const (

@@ -27,7 +27,7 @@ import (
 	"github.com/rdma-spec/rdma-spec/test/testing/scratch"
 )
 
-// kinds are those of the operators that the guides' examples have. The API server takes any object of them.
+// kinds are the operators' kinds that the guides' examples use. The API server accepts any object of these kinds.
 var kinds = []struct{ group, version, kind, plural, scope string }{
 	{"mellanox.com", "v1alpha1", "NicClusterPolicy", "nicclusterpolicies", "Cluster"},
 	{"mellanox.com", "v1alpha1", "NicNodePolicy", "nicnodepolicies", "Cluster"},
@@ -39,17 +39,17 @@ var kinds = []struct{ group, version, kind, plural, scope string }{
 	{"batch.volcano.sh", "v1alpha1", "Job", "jobs", "Namespaced"},
 }
 
-// guides is a cluster as the guides' readers have one: with kinds and namespaces of operators, and device plugins. Its
-// HCA is a software one.
+// guides is a cluster like that of the guides' readers: it has the operators' kinds and namespaces, and device plugins.
+// Its HCA is a soft HCA.
 type guides struct {
 	c   *cluster.Cluster
 	k   *kubelet.Kubelet
-	dir string // of the repository, with examples whose images are the node's
+	dir string // a copy of the repository, in which the examples use the node's images
 	env []string
 }
 
-// TestClusterGuides runs the blocks of the pages that a cluster takes, from top to bottom, and sees that the pods of
-// their examples have memlock and an HCA.
+// TestClusterGuides runs the pages' blocks that are for a cluster, in their order, and checks that the pods of their
+// examples have memlock and an HCA.
 func TestClusterGuides(t *testing.T) {
 	restartWith(t, func(o *containerd.Options) { o.Network = true })
 	g := &guides{c: startWholeCluster(t), dir: scratch.Dir(t)}
@@ -60,14 +60,14 @@ func TestClusterGuides(t *testing.T) {
 	for _, block := range pages.Marked(t, deployPath(".."), "TestClusterGuides") {
 		t.Run(strings.TrimSuffix(filepath.Base(block.File), ".md"), func(t *testing.T) { g.run(t, block) })
 	}
-	const nodes = "deploy/examples/network-operator-nodes.yaml" // the guide's other way
+	const nodes = "deploy/examples/network-operator-nodes.yaml" // the guide's alternative
 	g.shell(t, "kubectl apply -f "+nodes)
 	g.expectPods(t, nodes)
-	g.shell(t, "kubectl rdma resources")                           // nothing is stale
-	g.shell(t, "kubectl explain nicclusterpolicy.spec.ofedDriver") // which the guide names in a sentence
+	g.shell(t, "kubectl rdma resources")                           // no resource is stale
+	g.shell(t, "kubectl explain nicclusterpolicy.spec.ofedDriver") // a sentence of the guide contains this command
 }
 
-// prepare brings what a reader of the guides has, or has installed with another project's operator.
+// prepare installs what a reader of the guides already has, or has installed with another project's operator.
 func (g *guides) prepare(t *testing.T) {
 	t.Helper()
 	resources := []deviceplugin.Resource{
@@ -133,7 +133,8 @@ spec:
 		"\n---\n")[17])
 }
 
-// example returns an example whose pods have the node's image. What would install packages waits, and is ready at once.
+// example returns an example in which the pods use the node's image, and are ready as soon as they run. A container
+// that would install packages sleeps instead.
 func (g *guides) example(t *testing.T, text string) string {
 	t.Helper()
 	documents := strings.Split(text, "\n---\n")
@@ -177,7 +178,7 @@ func (g *guides) shell(t *testing.T, command string) {
 	}
 }
 
-// daemonSetOf returns a DaemonSet that an operator or a network has installed. It runs on no node.
+// daemonSetOf returns a DaemonSet like that of an operator or a network. It runs on no node.
 func daemonSetOf(namespace, name string) string {
 	return fmt.Sprintf(`---
 apiVersion: apps/v1
@@ -193,11 +194,11 @@ spec:
 `, namespace, name)
 }
 
-// run runs a block of a page, and sees that its pods and its answers are what the page says. The pods' image is the
-// node's, which has a shell by another name, and has no ip.
+// run runs a block of a page, and checks that its pods and its output are as the page says. The pods use the node's
+// image, whose shell has another name, and which lacks ip.
 func (g *guides) run(t *testing.T, block pages.Block) {
 	t.Helper()
-	if block.File == "docs/troubleshoot.md" { // which removes what a device plugin has left
+	if block.File == "docs/troubleshoot.md" { // the block removes files that a device plugin left behind
 		g.shell(t, "kubectl patch node "+g.k.NodeName()+
 			` --subresource=status --type=json -p '[{"op":"add","path":"/status/capacity/rdma~1hca","value":"0"}]'`)
 	}
@@ -228,7 +229,8 @@ func (g *guides) run(t *testing.T, block pages.Block) {
 	}
 }
 
-// expectPods waits for the pods of an example, and sees that a container with a resource of RDMA may lock all memory.
+// expectPods waits for the pods of an example, and checks that each container with an RDMA resource can lock all
+// memory.
 func (g *guides) expectPods(t *testing.T, file string) {
 	t.Helper()
 	for _, document := range strings.Split(scratch.Read(t, filepath.Join(g.dir, file)), "\n---\n") {
@@ -247,7 +249,7 @@ func (g *guides) expectPods(t *testing.T, file string) {
 			}
 		default:
 			p.await(t, c.Name, cri.ContainerState_CONTAINER_EXITED)
-			logs, _ := filepath.Glob("/var/log/pods/default_" + pod.Name + "_*/" + c.Name + "/0.log") // the pattern is sound
+			logs, _ := filepath.Glob("/var/log/pods/default_" + pod.Name + "_*/" + c.Name + "/0.log") // the pattern is valid
 			if len(logs) != 1 || !strings.Contains(scratch.Read(t, logs[0]), " unlimited\n") {
 				t.Errorf("pod %s of %s does not say unlimited: %q", pod.Name, file, logs)
 			}

@@ -20,7 +20,8 @@ import (
 
 const capIPCLock = 14 // linux/capability.h
 
-// capabilities returns which capability sets of a process's status hold IPC_LOCK: "CapInh CapPrm CapEff CapBnd CapAmb".
+// capabilities returns which capability sets in a process's status contain IPC_LOCK, of "CapInh CapPrm CapEff CapBnd
+// CapAmb".
 func capabilities(t *testing.T, status string) string {
 	t.Helper()
 	var sets []string
@@ -31,7 +32,7 @@ func capabilities(t *testing.T, status string) string {
 		}
 		bits, err := strconv.ParseUint(strings.TrimSpace(mask), 16, 64)
 		if err != nil {
-			t.Errorf("capabilities of the process: %q", line) // perhaps beside the test's goroutine
+			t.Errorf("capabilities of the process: %q", line) // not Fatal, because the caller can be in another goroutine
 		}
 		if bits>>capIPCLock&1 == 1 {
 			sets = append(sets, name)
@@ -52,7 +53,7 @@ func expectCapabilities(t *testing.T, id, want string) {
 	}
 }
 
-// IPC_LOCK holds for every user, where privileges must not grow, and for exec.
+// IPC_LOCK is effective for every user, with allowPrivilegeEscalation: false, and in execs.
 func TestIPCLockForEveryUser(t *testing.T) {
 	startPlugin(t, "{}")
 	pod := runPod(t, containerd.Pod{})
@@ -63,7 +64,7 @@ func TestIPCLockForEveryUser(t *testing.T) {
 		ctr.Name, ctr.Devices = name, containerd.Verbs(0)
 		expectCapabilities(t, runContainer(t, pod, ctr), everySet)
 	}
-	// An author who dropped everything keeps nothing.
+	// A container whose author drops all capabilities keeps none.
 	dropped := runContainer(t, pod, containerd.Container{Name: "dropped", Devices: containerd.Verbs(0),
 		DropCaps: []string{"ALL"}})
 	expectCapabilities(t, dropped, "")
@@ -72,7 +73,7 @@ func TestIPCLockForEveryUser(t *testing.T) {
 	expectCapabilities(t, unrelated, "")
 }
 
-// With ipcLock: requested, a container has IPC_LOCK only if its pod asks for it, and then for every user.
+// With ipcLock: requested, a container has IPC_LOCK only if its pod requests it, but then for every user.
 func TestIPCLockRequested(t *testing.T) {
 	startPlugin(t, "ipcLock: requested")
 	pod := runPod(t, containerd.Pod{})
@@ -104,7 +105,7 @@ func withLocker(ctr containerd.Container) containerd.Container {
 	return ctr
 }
 
-// With a memlock of 64 KiB it can only be the capability that lets a process lock a megabyte.
+// With a memlock of 64 KiB, a process can lock a megabyte only because of the capability.
 func TestIPCLockIsWhatCounts(t *testing.T) {
 	for mode, want := range map[string]bool{"always": true, "false": false} {
 		t.Run(mode, func(t *testing.T) {
@@ -121,7 +122,7 @@ func TestIPCLockIsWhatCounts(t *testing.T) {
 	}
 }
 
-// A finite memlock is a limit that holds: no IPC_LOCK, which would void it.
+// A finite memlock is enforced: the container does not get IPC_LOCK, which would make it ineffective.
 func TestFiniteMemlockHolds(t *testing.T) {
 	startPlugin(t, "rules: [{name: gig, match: {namespaces: [default]}, memlock: 1Gi}]")
 	pod := runPod(t, containerd.Pod{})
@@ -136,7 +137,7 @@ func TestFiniteMemlockHolds(t *testing.T) {
 	}
 }
 
-// What was written stays: over a restart of containerd, and when CRI changes the container's resources.
+// The stored spec keeps the change after a restart of containerd, and after CRI updates the container's resources.
 func TestIPCLockStays(t *testing.T) {
 	startPlugin(t, "{}")
 	pod := runPod(t, containerd.Pod{})

@@ -19,15 +19,15 @@ import (
 	"github.com/rdma-spec/rdma-spec/test/node/daemon"
 )
 
-// kills is enough to hit a plugin before, within and after a request: the load starts two containers a second and more.
-// The tests in process kill more often.
+// kills is enough to kill a plugin before, during, and after a request: the load starts more than two containers per
+// second. The tests in test/nri kill more often.
 const kills = 5
 
-// death is a plugin's: when it was killed, and when the next one was registered, or the load had ended.
+// death contains when a plugin was killed, and when the next one was registered or the load ended.
 type death struct{ killed, replaced time.Time }
 
-// A plugin that is killed at any moment fails no container. Containers that started without it are reported and raised
-// once it is back.
+// If a plugin is killed, at whatever moment, no container fails. Containers that started without the plugin are
+// reported and raised when it is back.
 func TestPluginKilled(t *testing.T) {
 	l := startLoad(t, runPod(t, containerd.Pod{}), 2, "")
 	killPlugins(t, l)
@@ -39,9 +39,9 @@ func TestPluginKilled(t *testing.T) {
 	expectListedAndRepaired(t, low)
 }
 
-// Where the pods insist on the plugin, none of their containers whose creation begins after the runtime has noticed
-// that the plugin is gone, and has refused one, starts without it. Those that it died over count as adjusted for the runtime: they are
-// reported, and raised.
+// If pods require the plugin, their containers do not start without it once the runtime has noticed that the plugin is
+// gone, and has refused one container. If the plugin was killed during a container's creation, the runtime treats the
+// container as adjusted; such containers are reported and raised.
 func TestPluginKilledUnderPodsThatInsist(t *testing.T) {
 	restartWith(t, func(o *containerd.Options) { o.Validator = true })
 	pod := runPod(t, containerd.Pod{Annotations: map[string]string{"required-plugins.noderesource.dev": `["rdma"]`}})
@@ -60,8 +60,8 @@ func TestPluginKilledUnderPodsThatInsist(t *testing.T) {
 	expectListedAndRepaired(t, low)
 }
 
-// inFlight reports whether the runtime may not have noticed a death when a creation began, which ended after it. That it
-// has, a refusal shows whose creation began after the death: its log says so before it does so.
+// inFlight reports whether the runtime may not have noticed a death when a creation began, if the creation ended after
+// the death. A refused creation that began after the death proves that the runtime has noticed it.
 func inFlight(c creation, deaths []death, refused []creation) bool {
 	return slices.ContainsFunc(deaths, func(d death) bool {
 		return c.ran.After(d.killed) && c.began.Before(d.replaced) && !slices.ContainsFunc(refused, func(r creation) bool {
@@ -70,8 +70,8 @@ func inFlight(c creation, deaths []death, refused []creation) bool {
 	})
 }
 
-// With a validator beside the plugin no RDMA container starts without its limit, not even one that the plugin died
-// over, and with no word in any pod. Containers that have nothing to do with RDMA are created all the time.
+// With a validator next to the plugin, no RDMA container starts without its limit, even if the plugin was killed during
+// its creation. The pods need no setting for that. Containers without RDMA are created all the time.
 func TestPluginKilledBesideAValidator(t *testing.T) {
 	startPlugin(t, "ipcLock: false", "--validate")
 	l := startLoad(t, runPod(t, containerd.Pod{}), 2, "would start without memlock unlimited")
@@ -83,8 +83,8 @@ func TestPluginKilledBesideAValidator(t *testing.T) {
 	}
 }
 
-// killPlugins kills one plugin after the other, each at a later moment after its registration, every other time with a
-// pause in which there is none, and then stops the load.
+// killPlugins kills one plugin after the other, each one later after its registration, and then stops the load. Every
+// other time, there is no plugin for a while.
 func killPlugins(t *testing.T, l *load) []death {
 	t.Helper()
 	const config = "ipcLock: false"
@@ -96,7 +96,7 @@ func killPlugins(t *testing.T, l *load) []death {
 			deaths[i-1].replaced = time.Now()
 		}
 		if i == 0 {
-			l.awaitTries() // those that a plugin sees are among them
+			l.awaitTries() // some of these creations reach a plugin
 		}
 		moment := time.NewTimer(time.Duration(i) * 2 * time.Second / kills)
 		<-moment.C
@@ -107,7 +107,7 @@ func killPlugins(t *testing.T, l *load) []death {
 		awaitThat(t, ctrd, patience, "notices that the plugin is gone",
 			func() bool { return strings.Count(ctrd.Log(), `connection to plugin \"90-rdma\" closed`) >= gone })
 		if i%2 == 1 {
-			l.awaitTries() // those that no plugin sees at all are among them
+			l.awaitTries() // some of these creations begin while there is no plugin
 		}
 		deaths = append(deaths, d)
 	}
@@ -116,8 +116,8 @@ func killPlugins(t *testing.T, l *load) []death {
 	return deaths
 }
 
-// expectListedAndRepaired starts a plugin that must count some containers as below policy when it registers, and a loop of
-// repair that must raise them.
+// expectListedAndRepaired starts a plugin, which must count the containers below policy when it registers, and repair
+// --every, which must raise them.
 func expectListedAndRepaired(t *testing.T, low []creation) {
 	t.Helper()
 	expectBelow(t, startReporter(t), len(low), len(low))
@@ -128,22 +128,23 @@ func expectListedAndRepaired(t *testing.T, low []creation) {
 	}
 }
 
-// slowly is the pace of looking at every container: it costs the node's CPU more than what is waited for.
+// slowly is the interval between two looks at all containers, because a look takes more CPU time on the node than what
+// it waits for.
 const slowly = 500 * time.Millisecond
 
-// startReporter starts a plugin with metrics.
+// startReporter starts a plugin that serves metrics.
 func startReporter(t *testing.T) *daemon.Process {
 	t.Helper()
 	return startPlugin(t, "ipcLock: false", "--http", metricsAddress)
 }
 
-// startRepair starts the loop of repair.
+// startRepair starts repair --every.
 func startRepair(t *testing.T) *daemon.Process {
 	t.Helper()
 	return start(t, filepath.Join(*bin, "rdma-spec"), "repair", "--every", "1s")
 }
 
-// expectBelow waits until the plugin says how many containers were below policy when it registered.
+// expectBelow waits until the plugin logs how many containers were below policy when it registered.
 func expectBelow(t *testing.T, plugin *daemon.Process, least, most int) {
 	t.Helper()
 	gauge := regexp.MustCompile(`(?m)^nri_rdma_registered_below_policy (\d+)$`)

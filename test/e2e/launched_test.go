@@ -18,20 +18,20 @@ import (
 	"github.com/rdma-spec/rdma-spec/test/testing/scratch"
 )
 
-// Where containerd looks for the plugins that it launches, and for their configurations.
+// The directories in which containerd looks for plugins to launch, and for their configurations.
 const (
 	launchedPlugin = "/opt/nri/plugins/90-rdma"
 	launchedConfig = "/etc/nri/conf.d/90-rdma.conf"
 	launchedLog    = "/run/launched.log"
 )
 
-// A plugin that containerd launches is registered before containerd serves CRI: the very first container, of a client
-// that tries from before containerd starts, has memlock, IPC_LOCK and the HCAs that only the configuration in conf.d
-// lets it have. After a restart of containerd there is one plugin again.
+// A plugin that containerd launches is registered before containerd serves CRI. So even the first container, from a
+// client that has been trying since before containerd started, has memlock, IPC_LOCK, and the HCAs that only the
+// configuration in conf.d allows. After a restart of containerd, one plugin is running again.
 //
-// containerd launches a plugin without flags, drops what it writes, and goes on without one that takes five seconds.
-// The node's CPU is emulated: a script gives the plugin a budget and keeps its log, and containerd is told to wait
-// longer.
+// containerd launches a plugin without flags, discards its output, and continues without a plugin that takes five
+// seconds. Because the node's CPU is emulated, a script gives the plugin a longer budget and keeps its log, and
+// containerd is configured to wait longer.
 func TestLaunchedByContainerd(t *testing.T) {
 	program, patient := filepath.Join(*bin, "nri-rdma"), options()
 	patient.RegistrationTimeout = "1m"
@@ -93,7 +93,7 @@ func expectLaunchedGrant(t *testing.T, id string) {
 	expectDevices(t, id, "rdma_cm", "uverbs0", "uverbs1")
 }
 
-// processes counts the processes of a program.
+// processes returns the number of processes that run a program.
 func processes(t *testing.T, program string) (count int) {
 	t.Helper()
 	links, err := filepath.Glob("/proc/[0-9]*/exe")

@@ -18,14 +18,15 @@ import (
 	"github.com/rdma-spec/rdma-spec/test/testing/await"
 )
 
-// creation is one container of a load: when its creation began and when it ran, or was refused, and its limit then.
+// creation is the creation of one container: when it began, when the container was running or was refused, and the
+// container's limit then.
 type creation struct {
 	name, id   string
 	began, ran time.Time
 	memlock    string
 }
 
-// load is clients that start containers in a pod, one after the other, until they are stopped.
+// load consists of clients, each of which starts one container after the other in a pod until the load is stopped.
 type load struct {
 	t       *testing.T
 	ctx     context.Context
@@ -37,12 +38,12 @@ type load struct {
 	started, refused []creation
 }
 
-// startLoad has clients start containers that hold a verbs device; a creation may fail with an error that says what
-// refusal says, and with no other. One more client starts containers that have nothing to do with RDMA, in a pod of
-// their own, which may not fail at all.
+// startLoad starts clients that create containers with a verbs device. A creation may only fail with an error that
+// contains the text refusal. One more client creates containers without RDMA in another pod, which must not fail.
 func startLoad(t *testing.T, pod *containerd.Sandbox, clients int, refusal string) *load {
 	t.Helper()
-	// Nobody begins a creation after the stop; those that have begun end, since containerd would go on with them anyway.
+	// After the stop, no creation begins, but the ones in progress are completed, since containerd would continue with
+	// them anyway.
 	l := &load{t: t, ctx: within(t, 15*patience), clients: clients}
 	going, cancel := context.WithCancel(l.ctx)
 	var wg sync.WaitGroup
@@ -85,7 +86,7 @@ func (l *load) holder(pod *containerd.Sandbox, name, refusal string) {
 	}
 }
 
-// note adds a container that runs, with its limit.
+// note records a running container and its limit.
 func (l *load) note(c creation) {
 	pid, err := ctrd.PID(l.ctx, c.id)
 	if err == nil {
@@ -112,15 +113,15 @@ func (l *load) unrelated(pod *containerd.Sandbox, name string) {
 	}
 }
 
-// awaitTries waits until twice as many tries have ended as there are clients: as many as there are clients have begun
-// meanwhile, then.
+// awaitTries waits until the number of creations that ended in the meantime is twice the number of clients. At least as
+// many as there are clients then also began in the meantime.
 func (l *load) awaitTries() {
 	l.t.Helper()
 	want := l.tries.Load() + 2*int64(l.clients)
 	await.That(l.t, 2*patience, "the clients try again", func() bool { return l.tries.Load() >= want })
 }
 
-// low returns the containers that ran with less than they should have. The load must have been stopped.
+// low returns the containers that started with less than their grant. The load must have been stopped.
 func (l *load) low() []creation {
 	var low []creation
 	for _, c := range l.started {
@@ -131,7 +132,7 @@ func (l *load) low() []creation {
 	return low
 }
 
-// expectBoth sees that there were containers that started and containers that were refused.
+// expectBoth checks that some containers were started and some were refused.
 func (l *load) expectBoth() {
 	l.t.Helper()
 	if len(l.started) == 0 || len(l.refused) == 0 {

@@ -3,8 +3,8 @@
 
 //go:build node
 
-// Package e2e tests the plugin and the tool on a real RDMA node, against a real containerd. Its tests run inside the
-// node: `make e2e` builds them, boots a node and runs them there.
+// Package e2e tests the plugin and rdma-spec on a real RDMA node, with a real containerd. Its tests run on the node:
+// `make e2e` builds them, boots a node, and runs them there.
 package e2e
 
 import (
@@ -34,16 +34,17 @@ var (
 	runtime = flag.String("runtime", "runc", "the OCI runtime to test with")
 	bin     = flag.String("bin", "bin", "directory of nri-rdma and rdma-spec")
 
-	// ctrd is the containerd that the tests share; nil where each has its own.
+	// ctrd is the containerd that the tests share; nil if each test has its own.
 	ctrd *containerd.Containerd
-	// crioInstead is the CRI-O that TestCRIO runs in its place; otherwise there is none.
+	// crioInstead is the CRI-O that TestCRIO runs instead of containerd; nil in other tests.
 	crioInstead *crio.CRIO
 )
 
-// patience is how long a test waits for something that should come soon. The node's CPU is emulated.
+// patience is how long a test waits for something that should happen soon. It is long because the node's CPU is
+// emulated.
 const patience = 2 * time.Minute
 
-// budget is how long a creation may wait for containerd. The default is for nodes whose CPU is not emulated.
+// budget is how long a creation may wait for containerd. The default is too short for an emulated CPU.
 const budget = "1500ms"
 
 func TestMain(m *testing.M) {
@@ -76,13 +77,14 @@ func testNode(m *testing.M) int {
 	return m.Run()
 }
 
-// options are those of the shared containerd. It waits longer than its default for a plugin's answer: on a busy host
-// the node's CPU stands still now and then, and a plugin that is dropped misses what is created before it is back.
+// options returns the options of the shared containerd. It waits longer than by default for a plugin's answer: on a
+// busy host, the node's CPU stops now and then, and a plugin that containerd drops would miss the containers that are
+// created before it is back.
 func options() containerd.Options {
 	return containerd.Options{Version: *version, Runtime: *runtime, RequestTimeout: "10s"}
 }
 
-// onRuntime returns a client of the runtime that the tests' pods run on.
+// onRuntime returns a client of the runtime on which the tests' pods run.
 func onRuntime() *pods.Client {
 	if crioInstead != nil {
 		return crioInstead.Client
@@ -90,7 +92,7 @@ func onRuntime() *pods.Client {
 	return ctrd.Client
 }
 
-// startPlugin runs nri-rdma with a configuration and waits until the runtime has taken it in. It ends with the test.
+// startPlugin runs nri-rdma with a configuration, and waits until it is registered. It ends with the test.
 func startPlugin(t *testing.T, config string, args ...string) *daemon.Process {
 	t.Helper()
 	file := filepath.Join(scratch.Dir(t), "config.yaml")
@@ -98,7 +100,7 @@ func startPlugin(t *testing.T, config string, args ...string) *daemon.Process {
 	return startPluginWith(t, append([]string{"--config", file}, args...)...)
 }
 
-// startPluginWith does the same with arguments alone.
+// startPluginWith is like startPlugin, with arguments but without a configuration.
 func startPluginWith(t *testing.T, args ...string) *daemon.Process {
 	t.Helper()
 	args = append([]string{"--socket", containerd.NRISocket, "--budget", budget}, args...)
@@ -123,7 +125,7 @@ func start(t *testing.T, program string, args ...string) *daemon.Process {
 	return p
 }
 
-// awaitThat waits until a program, a runtime, a kubelet, or a cluster makes a condition true.
+// awaitThat waits until a condition is true that a program, a runtime, a kubelet, or a cluster causes.
 func awaitThat(t *testing.T, who interface {
 	Await(ctx context.Context, what string, condition func() bool) error
 }, d time.Duration, what string, condition func() bool) {
@@ -141,7 +143,7 @@ func signal(t *testing.T, to interface{ Signal(s syscall.Signal) error }, s sysc
 	}
 }
 
-// awaitLog waits until a program's log has a text.
+// awaitLog waits until a program's log contains a text.
 func awaitLog(t *testing.T, p *daemon.Process, text string) {
 	t.Helper()
 	if err := p.AwaitLog(within(t, patience), text); err != nil {
@@ -149,7 +151,7 @@ func awaitLog(t *testing.T, p *daemon.Process, text string) {
 	}
 }
 
-// expectLogged checks that a program's log has texts.
+// expectLogged checks that a program's log contains texts.
 func expectLogged(t *testing.T, p *daemon.Process, texts ...string) {
 	t.Helper()
 	for _, text := range texts {
@@ -159,7 +161,7 @@ func expectLogged(t *testing.T, p *daemon.Process, texts ...string) {
 	}
 }
 
-// nodeParts returns what the node has been built with.
+// nodeParts returns the parts with which the node was built.
 func nodeParts(t *testing.T) node.PartSet {
 	t.Helper()
 	parts, err := node.Parts()
@@ -169,14 +171,14 @@ func nodeParts(t *testing.T) node.PartSet {
 	return parts
 }
 
-// awaitRegistrations waits until a plugin has been registered so many times.
+// awaitRegistrations waits until a plugin has been registered this many times.
 func awaitRegistrations(t *testing.T, plugin *daemon.Process, times int) {
 	t.Helper()
 	awaitThat(t, plugin, patience, "is registered again",
 		func() bool { return strings.Count(plugin.Log(), "msg=registered") >= times })
 }
 
-// within returns a context that ends after a while, or with the test.
+// within returns a context that ends after this time, or with the test.
 func within(t *testing.T, d time.Duration) context.Context {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), d)
@@ -184,7 +186,8 @@ func within(t *testing.T, d time.Duration) context.Context {
 	return ctx
 }
 
-// finally does something when the test ends, and its own context is over.
+// finally calls a function when the test ends. The function gets a new context, because the test's own context has
+// ended.
 func finally(t *testing.T, d time.Duration, do func(context.Context) error) {
 	t.Helper()
 	t.Cleanup(func() {
@@ -196,7 +199,7 @@ func finally(t *testing.T, d time.Duration, do func(context.Context) error) {
 	})
 }
 
-// runPod makes a pod that goes with the test.
+// runPod creates a pod, which is removed when the test ends.
 func runPod(t *testing.T, pod containerd.Pod) *containerd.Sandbox {
 	t.Helper()
 	s, err := onRuntime().RunPod(within(t, patience), pod)
@@ -217,7 +220,7 @@ func runContainer(t *testing.T, s *containerd.Sandbox, ctr containerd.Container)
 	return id
 }
 
-// expectRefused checks that a pod cannot have a container, and what the error says.
+// expectRefused checks that a container cannot be created in a pod, and what the error says.
 func expectRefused(t *testing.T, s *containerd.Sandbox, ctr containerd.Container, says string) {
 	t.Helper()
 	if _, err := s.Run(within(t, patience), ctr); err == nil || !strings.Contains(err.Error(), says) {
@@ -235,8 +238,8 @@ func shell(t *testing.T, id, script string) string {
 	return strings.TrimSpace(result.Out)
 }
 
-// pid returns a container's first process. What it has is read on the node: a process in the container takes seconds to
-// start on an emulated CPU.
+// pid returns the PID of a container's first process. Read the process's state on the node, because starting another
+// process in the container takes seconds on an emulated CPU.
 func pid(t *testing.T, id string) int {
 	t.Helper()
 	n, err := onRuntime().PID(within(t, patience), id)
@@ -246,7 +249,7 @@ func pid(t *testing.T, id string) int {
 	return n
 }
 
-// memlock returns the soft RLIMIT_MEMLOCK, as the kernel prints it, of a container's first process.
+// memlock returns the soft RLIMIT_MEMLOCK of a container's first process in the kernel's format.
 func memlock(t *testing.T, id string) string {
 	t.Helper()
 	limit, err := softMemlock(pid(t, id))
@@ -256,7 +259,7 @@ func memlock(t *testing.T, id string) string {
 	return limit
 }
 
-// devices returns the device files that a container's first process finds in /dev/infiniband, in one line.
+// devices returns the device files in /dev/infiniband that a container's first process sees, separated by spaces.
 func devices(t *testing.T, id string) string {
 	t.Helper()
 	entries, err := os.ReadDir(fmt.Sprintf("/proc/%d/root/dev/infiniband", pid(t, id)))
@@ -277,7 +280,7 @@ func expectDevices(t *testing.T, id string, want ...string) {
 	}
 }
 
-// onNode runs a command on the node, and onNodeAfter one when a test ends.
+// onNode runs a command on the node, and onNodeAfter runs one when a test ends.
 func onNode(t *testing.T, command string) {
 	t.Helper()
 	if out, err := exec.CommandContext(t.Context(), "sh", "-c", command).CombinedOutput(); err != nil {
@@ -292,7 +295,7 @@ func onNodeAfter(t *testing.T, command string) {
 	}
 }
 
-// softMemlock returns the soft RLIMIT_MEMLOCK of a process as the kernel prints it.
+// softMemlock returns the soft RLIMIT_MEMLOCK of a process in the kernel's format.
 func softMemlock(pid int) (string, error) {
 	limits, err := os.ReadFile(fmt.Sprintf("/proc/%d/limits", pid))
 	if err != nil {
@@ -306,7 +309,7 @@ func softMemlock(pid int) (string, error) {
 	return "", fmt.Errorf("limits of process %d: %q", pid, limits)
 }
 
-// kernelDefault is the RLIMIT_MEMLOCK that the kernel gives by default: 8 MiB.
+// kernelDefault is the kernel's default RLIMIT_MEMLOCK: 8 MiB.
 const kernelDefault = "8388608"
 
 func expectMemlock(t *testing.T, id, want string) {
@@ -326,7 +329,7 @@ func storedSpec(t *testing.T, id string) []byte {
 	return c.GetSpec().GetValue()
 }
 
-// rdmaSpec runs the tool.
+// rdmaSpec runs rdma-spec, which must succeed, and returns its output.
 func rdmaSpec(t *testing.T, args ...string) []byte {
 	t.Helper()
 	out, err := exec.CommandContext(t.Context(), filepath.Join(*bin, "rdma-spec"), args...).Output()

@@ -11,27 +11,27 @@ import (
 	"github.com/rdma-spec/rdma-spec/test/testing/part"
 )
 
-// parts says on which node each test runs. `make test` runs main, and `make test-all` and `make nightly` the others, but
-// critest, busy, and pods, which have targets of their own.
+// parts assigns each test to a node. `make test` runs main. `make test-all` and `make nightly` run the others, except
+// critest, busy, and pods, which have their own targets.
 var parts = part.Table{
 	{Part: "main", Node: "main", Tests: []func(*testing.T){
 		TestDeviceSignal, TestAnnotationInjects, TestNonRoot, TestNoGrant, TestStoredSpecs, TestSize, TestIPCLockForEveryUser,
 		TestIPCLockRequested, TestIPCLockIsWhatCounts, TestFiniteMemlockHolds, TestIPCLockStays, TestRefusals, TestValidator,
 		TestRepairLoop,
 	}},
-	// What every runtime has to pass.
+	// Tests that must pass on each runtime.
 	{Part: "smoke", Node: "core", Again: true, Tests: []func(*testing.T){
 		TestDeviceSignal, TestAnnotationInjects, TestRefusals, TestNonRoot, TestIPCLockForEveryUser, TestValidator,
 	}},
 	{Part: "oldest", Node: "core", Again: true, Tests: []func(*testing.T){TestGenerate}},
 	{Part: "crun", Node: "core", Again: true, Tests: []func(*testing.T){TestCDI}},
 
-	// The plugin and containerd die, again and again.
+	// The plugin and containerd end repeatedly.
 	{Part: "faults", Node: "main", Tests: []func(*testing.T){
 		TestContainerdRestartsAtBoot, TestContainerdRestarts, TestPluginKilled, TestPluginKilledUnderPodsThatInsist,
 		TestPluginKilledBesideAValidator,
 	}},
-	// Rare circumstances, and long waits.
+	// Rare situations, and long waits.
 	{Part: "edges", Node: "main", Tests: []func(*testing.T){
 		TestEditCost, TestGenerate, TestGenerateWhereNothingCanBeWritten, TestConnectionManagerComesLate, TestHotplug,
 		TestLaunchedByContainerd, TestNetdevOfAnotherNamespace, TestRegistersAfterALongStop, TestRuntimeThatMayNotRaiseLimits,

@@ -17,8 +17,8 @@ import (
 	"github.com/rdma-spec/rdma-spec/test/testing/scratch"
 )
 
-// What a container may not have fails its creation with one line, and leaves nothing behind. What else is refused, and
-// how, is tested with the policy.
+// If the policy refuses a container, its creation fails with a one-line error, and leaves nothing behind. The tests of
+// the policy cover the other refusals.
 func TestRefusals(t *testing.T) {
 	plugin := startPlugin(t, listed+"memlock: 16Gi\n")
 	tests := map[string]struct {
@@ -53,7 +53,7 @@ func TestRefusals(t *testing.T) {
 				strings.Contains(err.Error(), "\n") {
 				t.Errorf("the refusal is\n%s\nwant one line with %q and %q", err, promised, test.want)
 			}
-			// the runtime may have its answer first
+			// The runtime may get the answer before the plugin logs it.
 			awaitLog(t, plugin, "container="+name)
 			if got := strings.Count(plugin.Log(), "container="+name); got != 1 {
 				t.Errorf("the plugin logged %d lines about it, want 1", got)
@@ -72,8 +72,8 @@ func TestRefusals(t *testing.T) {
 	}
 }
 
-// While no plugin is registered, the validator refuses RDMA containers and no others, and what the plugin has adjusted
-// goes past it. A runtime that asks no validators is reported, and nothing changes under it.
+// While no plugin is registered, the validator refuses RDMA containers and no others. It accepts containers that the
+// plugin adjusted. If a runtime does not support validators, the validator reports that, and nothing changes.
 func TestValidator(t *testing.T) {
 	if strings.HasPrefix(*version, "1.") {
 		awaitLog(t, startValidator(t), "not registered: containerd v"+*version+
@@ -91,7 +91,7 @@ func TestValidator(t *testing.T) {
 	expectMemlock(t, runContainer(t, pod, containerd.Container{Name: "holder", Devices: containerd.Verbs(0)}), "unlimited")
 }
 
-// startValidator runs nri-rdma --validate with the defaults, whether or not the runtime takes it in. It ends with the
+// startValidator runs nri-rdma --validate with its defaults, whether or not the runtime accepts it. It ends with the
 // test.
 func startValidator(t *testing.T) *daemon.Process {
 	t.Helper()
@@ -100,8 +100,9 @@ func startValidator(t *testing.T) *daemon.Process {
 	return start(t, filepath.Join(*bin, "nri-rdma"), "--validate", "--config", config, "--socket", containerd.NRISocket)
 }
 
-// Under a containerd that may not raise limits, RDMA containers start with its hard limit, and the plugin says how to
-// give it the right. With more, runc fails the start. (crun 1.8 starts no container there: it raises its own limit.)
+// If containerd cannot raise limits, RDMA containers start with containerd's hard limit, and the plugin says how to
+// allow containerd to raise it. With a higher limit, runc could not start the container. (crun 1.8 starts no containers
+// there, because it raises its own limit.)
 func TestRuntimeThatMayNotRaiseLimits(t *testing.T) {
 	restartWith(t, func(o *containerd.Options) { o.Bounded = true })
 	plugin := startPlugin(t, "{}")

@@ -26,7 +26,7 @@ import (
 //go:embed testdata/register.c
 var registerSource string
 
-// register builds the program that registers 10 MB until it can.
+// register builds a program that tries to register 10 MB until it succeeds.
 func register(t *testing.T) containerd.Mount {
 	t.Helper()
 	dir := scratch.Dir(t)
@@ -39,14 +39,14 @@ func register(t *testing.T) containerd.Mount {
 	return containerd.Mount{Host: program, Container: "/register"}
 }
 
-// tool is call where no plugin runs.
+// tool is like call, for a node without a running plugin.
 func tool(t *testing.T, args ...string) (stdout, stderr string, status int) {
 	t.Helper()
 	return call(t, judged(t, args)...)
 }
 
-// judged adds to the arguments of status and repair that they judge by the defaults, which must be named where no
-// plugin runs.
+// judged adds the default policy to the arguments of status and repair, because a policy must be given if no plugin
+// runs.
 func judged(t *testing.T, args []string) []string {
 	t.Helper()
 	if args[0] != "status" && args[0] != "repair" {
@@ -72,8 +72,8 @@ func call(t *testing.T, args ...string) (stdout, stderr string, status int) {
 	return out.String(), notes.String(), status
 }
 
-// expectCall runs rdma-spec, which must exit with a status and print texts to stdout; expectTool does the same where no
-// plugin runs, with one text.
+// expectCall runs rdma-spec, and checks its exit status and that its standard output contains the texts. expectTool
+// does the same for one text on a node without a running plugin.
 func expectCall(t *testing.T, status int, texts []string, args ...string) {
 	t.Helper()
 	stdout, stderr, got := call(t, args...)
@@ -89,14 +89,14 @@ func expectTool(t *testing.T, status int, text string, args ...string) {
 	expectCall(t, status, []string{text}, judged(t, args)...)
 }
 
-// awaitResult waits until the program of register has said something in a container.
+// awaitResult waits until the program that register built has printed a text in a container.
 func awaitResult(t *testing.T, id, want string) {
 	t.Helper()
 	await.That(t, patience, "said by /register: "+want, func() bool { return shell(t, id, "cat /result") == want })
 }
 
-// A program that cannot register its memory, because its container was created without the plugin, is repaired and
-// registers it: the same process, with no restart.
+// A program cannot register its memory, because its container was created without the plugin. After a repair, the same
+// process can, without a restart.
 func TestRepair(t *testing.T) {
 	pod := runPod(t, containerd.Pod{Name: "broken"})
 	id := runContainer(t, pod, containerd.Container{
@@ -108,7 +108,7 @@ func TestRepair(t *testing.T) {
 	awaitResult(t, id, "1 refused: Cannot allocate memory")
 	expectMemlock(t, id, kernelDefault)
 	before := pid(t, id)
-	// One more process, in a user namespace of its own.
+	// Add a process in its own user namespace.
 	shell(t, id, `/usr/bin/unshare --user sleep 1000 >/dev/null 2>&1 &
 		while [ "$(readlink /proc/$!/ns/user)" = "$(readlink /proc/self/ns/user)" ]; do sleep 0.1; done`)
 
@@ -137,8 +137,8 @@ func TestRepair(t *testing.T) {
 	expectTool(t, 0, "nothing to raise: checked 1 RDMA container\n", "repair")
 }
 
-// The plugin counts what was created without it when it registers, and names it with the command. The loop of repair
-// raises it, and says so once.
+// When the plugin registers, it counts the containers that were created without it, and logs their number and the
+// command to list them. repair --every raises them, and logs that once.
 func TestRepairLoop(t *testing.T) {
 	pod := runPod(t, containerd.Pod{Name: "earlier"})
 	id := runContainer(t, pod, containerd.Container{Name: "main", Devices: containerd.Verbs(0),
@@ -173,7 +173,7 @@ func members(t *testing.T, id string) []int {
 	for _, file := range found {
 		text, err := os.ReadFile(file)
 		if err != nil || !strings.Contains(string(text), id) {
-			continue // it has ended, or is another's
+			continue // it has ended, or belongs to another container
 		}
 		n, err := strconv.Atoi(filepath.Base(filepath.Dir(file)))
 		if err != nil {
@@ -184,7 +184,7 @@ func members(t *testing.T, id string) []int {
 	return pids
 }
 
-// leftLow returns the processes that run without unlimited memlock.
+// leftLow returns the processes whose memlock is not unlimited.
 func leftLow(pids []int) (left []int) {
 	for _, pid := range pids {
 		if limit, err := softMemlock(pid); err == nil && limit != "unlimited" {

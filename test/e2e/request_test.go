@@ -27,8 +27,8 @@ import (
 	"github.com/rdma-spec/rdma-spec/test/testing/must"
 )
 
-// TestClusterRequest compares the fields that containerd fills of a kubelet's container with those of the benchmark's
-// recording. With RDMA_RECORD, a file, it records the request: see make recorded-request.
+// TestClusterRequest compares the fields that containerd fills for a kubelet's container with those of the benchmark's
+// recorded request. If RDMA_RECORD names a file, the test records the request in it: see make recorded-request.
 func TestClusterRequest(t *testing.T) {
 	c := startCluster(t)
 	k := join(t, c)
@@ -54,8 +54,8 @@ func TestClusterRequest(t *testing.T) {
 	}
 }
 
-// usualPod is a pod with about as many variables, labels, and mounts as people's: beside those that the kubelet and
-// containerd add.
+// usualPod returns a pod with a typical number of variables, labels, and mounts, in addition to those from the kubelet
+// and containerd.
 func usualPod(node string) *corev1.Pod {
 	pod := kubelet.Pod{Name: "web-6f7c9d5b8-x2x7k", Containers: []kubelet.Container{{Name: "main"}}}.Manifest()
 	pod.Spec.NodeName = node
@@ -74,7 +74,7 @@ func usualPod(node string) *corev1.Pod {
 	return pod
 }
 
-// recorder is a plugin that passes on the first request about a container.
+// recorder is a plugin that passes the first request about a container to the test.
 type recorder struct {
 	asked chan *api.CreateContainerRequest
 }
@@ -88,7 +88,7 @@ func (r recorder) CreateContainer(_ context.Context, pod *api.PodSandbox,
 	return nil, nil, nil
 }
 
-// filled returns the paths of the fields that a message has.
+// filled returns the paths of the fields that are set in a message.
 func filled(message proto.Message) []string {
 	paths := map[string]bool{}
 	addFilled(paths, "", message.ProtoReflect())

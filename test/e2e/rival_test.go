@@ -14,8 +14,8 @@ import (
 	"github.com/rdma-spec/rdma-spec/test/node/daemon"
 )
 
-// TestTwoPlugins puts the plugin on a node that has it in another way, as the service beside the chart: the second one
-// stays out and says why, RDMA containers are created, and when the first one ends, the second one takes its place.
+// TestTwoPlugins starts the plugin a second time in another way, such as the service next to the chart. The second one
+// does not register, and logs why. RDMA containers can be created. When the first one ends, the second one registers.
 func TestTwoPlugins(t *testing.T) {
 	inPod := []string{"NRI_RDMA_NAMESPACE=rdma-spec", "NRI_RDMA_POD=nri-rdma-x7k2p"}
 	begin := func(environment []string) *daemon.Process {

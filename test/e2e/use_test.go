@@ -23,7 +23,7 @@ import (
 	"github.com/rdma-spec/rdma-spec/test/testing/scratch"
 )
 
-// used is how a container, or a process, uses RDMA, as status says.
+// used describes how a container or a process uses RDMA, as status reports it.
 type used struct {
 	Namespace, Pod, Container, Signal, State string
 	Memlock                                  struct{ Soft string }
@@ -41,7 +41,7 @@ type used struct {
 	}
 }
 
-// statusOf asks status who uses RDMA, and returns its exit status as well.
+// statusOf runs status, and returns who uses RDMA, and the exit status.
 func statusOf(t *testing.T, args ...string) ([]used, int) {
 	t.Helper()
 	stdout, stderr, status := call(t, append([]string{"status", "-o", "json"}, args...)...)
@@ -52,7 +52,7 @@ func statusOf(t *testing.T, args ...string) ([]used, int) {
 	return append(result.Containers, result.Outside...), status
 }
 
-// uses returns who uses RDMA by the names of containers and processes.
+// uses returns who uses RDMA, by the names of containers and processes.
 func uses(t *testing.T, args ...string) map[string]used {
 	t.Helper()
 	all, _ := statusOf(t, args...)
@@ -63,12 +63,12 @@ func uses(t *testing.T, args ...string) map[string]used {
 	return by
 }
 
-// says reports whether one of the texts about a container has these words.
+// says reports whether one of the texts about the container contains these words.
 func (u used) says(words string) bool {
 	return strings.Contains(strings.Join(append(u.Problems, u.Notes...), "\n"), words)
 }
 
-// registered is a number of bytes, or that it is unknown.
+// registered returns the number of registered bytes, or says that it is unknown.
 func (u used) registered() string {
 	if u.Use.RegisteredBytes == nil {
 		return "unknown"
@@ -82,8 +82,8 @@ const (
 	bandwidth = "ib_write_bw -d rxe0 -x 1 -s 4M -q 4 -F --run_infinitely -p 18750"
 )
 
-// status says who uses RDMA, and how much memory each has registered with which HCA: RDMA containers and what is outside
-// the policy. Who does nothing is named, and nobody else.
+// status lists who uses RDMA, and how much memory each user has registered with which HCA: RDMA containers, and users
+// outside the policy. It also lists an RDMA container that uses nothing, but no unrelated container.
 func TestUse(t *testing.T) {
 	startPlugin(t, "{}")
 	pod := runPod(t, containerd.Pod{Privileged: true, Annotations: map[string]string{
@@ -144,7 +144,7 @@ func TestUse(t *testing.T) {
 		t.Errorf("outside the policy: %+v", outside)
 	}
 	expectUseInArchive(t)
-	// In a PID namespace of its own, as in a pod without hostPID, nobody knows whose the objects are.
+	// In its own PID namespace, as in a pod without hostPID, a process cannot find out who owns the objects.
 	hidden, err := exec.CommandContext(t.Context(), "unshare", "--pid", "--fork", filepath.Join(*bin, "rdma-spec"), "status",
 		"--outside").CombinedOutput()
 	if !strings.Contains(string(hidden), "in a pod with hostPID: true: for the DaemonSet's pods, set hostPID: true in "+
@@ -159,7 +159,7 @@ func TestUse(t *testing.T) {
 	expectQueuePairs(t, run)
 }
 
-// expectUseInArchive checks that an archive has the table that the node has.
+// expectUseInArchive checks that status prints the same table for a support bundle as for the node.
 func expectUseInArchive(t *testing.T) {
 	t.Helper()
 	file := filepath.Join(scratch.Dir(t), "node.tar.gz")
@@ -176,8 +176,8 @@ func expectUseInArchive(t *testing.T) {
 	t.Logf("status:\n%s", there)
 }
 
-// expectQueuePairs has one container write into the memory of another over four queue pairs, which status counts where
-// it is asked to, and one whose queue pair fails.
+// expectQueuePairs has one container write into the memory of another one over four queue pairs, and one whose queue
+// pair fails. status counts the queue pairs only if --queue-pairs is set.
 func expectQueuePairs(t *testing.T, run func(name string, ctr containerd.Container, command string) string) {
 	t.Helper()
 	run("server", containerd.Container{Devices: containerd.Verbs(0)}, bandwidth)
@@ -189,7 +189,7 @@ func expectQueuePairs(t *testing.T, run func(name string, ctr containerd.Contain
 		return by["server"], by["client"], by["fails"]
 	}
 	await.Success(t, patience, "four queue pairs of each, and one that has failed", func() error {
-		s, c, f := both("--queue-pairs") // the server sends nothing, and so its own never become RTS
+		s, c, f := both("--queue-pairs") // the server sends nothing, so its queue pairs do not reach the state RTS
 		if !maps.Equal(f.Use.QueuePairs, map[string]int{"ERR": 1}) || !f.says("1 queue pair has failed (ERR): see its log") {
 			return fmt.Errorf("the container whose queue pair fails: %+v", f)
 		}

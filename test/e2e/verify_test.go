@@ -19,7 +19,7 @@ import (
 	"github.com/rdma-spec/rdma-spec/test/testing/scratch"
 )
 
-// emptyImage is an image with nothing in it: no library, no shell.
+// emptyImage is an image without any files, so it has no libraries and no shell.
 const emptyImage = "docker.io/library/scratch:empty"
 
 func importScratch(t *testing.T) {
@@ -30,8 +30,8 @@ func importScratch(t *testing.T) {
 	}
 }
 
-// expectVerify runs verify in an image that has nothing else, and checks its exit status, lines that begin with
-// something, and its verdict.
+// expectVerify runs verify in a container whose image has no other files, and checks its exit status, the beginnings of
+// some lines, and its verdict.
 func expectVerify(t *testing.T, pod *containerd.Sandbox, ctr containerd.Container, status int32,
 	verdict string, lines ...string) {
 	t.Helper()
@@ -48,7 +48,7 @@ func expectVerify(t *testing.T, pod *containerd.Sandbox, ctr containerd.Containe
 	}
 }
 
-// expectVerifyIn runs verify in a container that runs.
+// expectVerifyIn runs verify in a running container.
 func expectVerifyIn(t *testing.T, id, program string, status int32, lines ...string) {
 	t.Helper()
 	result, err := ctrd.Exec(within(t, patience), id, program, "verify")
@@ -58,7 +58,7 @@ func expectVerifyIn(t *testing.T, id, program string, status int32, lines ...str
 	expectSays(t, result, status, lines...)
 }
 
-// expectSays checks the exit status of verify, and that lines of its output begin with something.
+// expectSays checks the exit status of verify, and that its output has lines that begin with these texts.
 func expectSays(t *testing.T, result containerd.Result, status int32, lines ...string) {
 	t.Helper()
 	missing := slices.DeleteFunc(lines, func(line string) bool { return strings.Contains("\n"+result.Out, "\n"+line) })
@@ -67,8 +67,8 @@ func expectSays(t *testing.T, result containerd.Result, status int32, lines ...s
 	}
 }
 
-// In an image with nothing but the program, verify registers memory with a real HCA: 64 MiB where the container is
-// opted in, whoever its user is, and not where it is opted out.
+// In an image that contains only the program, verify registers 64 MiB with a real HCA if the container is opted in,
+// whoever its user is, and cannot if the container is opted out.
 func TestVerify(t *testing.T) {
 	importScratch(t)
 	startPlugin(t, "ipcLock: false")
@@ -86,7 +86,7 @@ func TestVerify(t *testing.T) {
 		"FAIL  register 64Mi with rxe0: REG_MR: cannot allocate memory: memlock is 8Mi: ")
 }
 
-// In an ephemeral container, verify judges the limits of the container that it targets, and not its own.
+// In an ephemeral container, verify checks the limits of the target container, not its own.
 func TestVerifyEphemeral(t *testing.T) {
 	importScratch(t)
 	startPlugin(t, "ipcLock: false")
@@ -102,8 +102,8 @@ func TestVerifyEphemeral(t *testing.T) {
 		"FAIL  memlock of process 1 (busybox) in another container: less than 64Mi: ")
 }
 
-// In a network namespace of its own, a pod has none of the HCA's addresses, and verify and doctor say so. With a
-// macvlan of the HCA's netdev, which CNI's plugin makes, it has one.
+// A pod in its own network namespace has none of the HCA's addresses, and verify and doctor report that. With a macvlan
+// on the HCA's netdev, which a CNI plugin creates, it has an address.
 func TestVerifyOwnNetwork(t *testing.T) {
 	restartWith(t, func(o *containerd.Options) { o.Network = true })
 	importScratch(t)
@@ -116,14 +116,14 @@ func TestVerifyOwnNetwork(t *testing.T) {
 
 	const address = "10.0.101.7"
 	macvlan(t, pid(t, holder), "dummy1", address)
-	gidIndex(t, address) // it is there
+	gidIndex(t, address) // waits until the GID exists
 	expectVerify(t, pod, containerd.Container{Name: "with", Devices: containerd.Verbs(1)}, 0, "no fault found: ",
 		"ok    GIDs of rxe1 port 1 in this network namespace: ", "ok    register 64Mi with rxe1: done")
 	expectNetdev(t, "ok", "")
 	expectStatus(t, map[string]string{"default/own-network main": "device unlimited true [rxe1] ok"}, "default/own-network")
 }
 
-// macvlan has CNI's plugin give a pod an interface net1 of a netdev, as Multus does.
+// macvlan makes the CNI plugin add an interface net1 on a netdev to a pod, as Multus does.
 func macvlan(t *testing.T, pid int, netdev, address string) {
 	t.Helper()
 	parts := nodeParts(t)
@@ -137,7 +137,7 @@ func macvlan(t *testing.T, pid int, netdev, address string) {
 	}
 }
 
-// expectNetdev compares what doctor says of the interfaces of containers.
+// expectNetdev compares what doctor reports about the interfaces of containers.
 func expectNetdev(t *testing.T, status, object string) {
 	t.Helper()
 	all, _ := doctor(t, "--only", "container-netdev")
