@@ -20,9 +20,9 @@ import (
 	"github.com/rdma-spec/rdma-spec/test/node/kubelet"
 )
 
-// TestClusterRequired goes the whole way: under the policy, on a node whose runtime's validator is on, a pod whose
-// author has written nothing but a resource does not start without the plugin, with the reason in its events, and
-// starts with it. A plain pod runs all the time.
+// TestClusterRequired tests the whole path: under the policy, on a node whose runtime's validator is on, a pod that
+// only requests a resource does not start without the plugin, and its events contain the reason. With the plugin, it
+// starts. A pod without RDMA runs all the time.
 func TestClusterRequired(t *testing.T) {
 	restartWith(t, func(o *containerd.Options) { o.Validator = true })
 	c := startCluster(t)
@@ -71,7 +71,7 @@ func join(t *testing.T, c *cluster.Cluster) *kubelet.Kubelet {
 	return k
 }
 
-// joinKubelet is join, with a resource to give.
+// joinKubelet is like join, and the kubelet can allocate a resource.
 func joinKubelet(t *testing.T, c *cluster.Cluster) *kubelet.Kubelet {
 	t.Helper()
 	k := join(t, c)
@@ -79,7 +79,7 @@ func joinKubelet(t *testing.T, c *cluster.Cluster) *kubelet.Kubelet {
 	return k
 }
 
-// runClusterPod makes a pod on the kubelet's node through the API server. It goes with the test.
+// runClusterPod creates a pod on the kubelet's node through the API server. The pod is removed when the test ends.
 func runClusterPod(t *testing.T, c *cluster.Cluster, k *kubelet.Kubelet, pod kubelet.Pod) *staticPod {
 	t.Helper()
 	manifest := pod.Manifest()
@@ -87,7 +87,7 @@ func runClusterPod(t *testing.T, c *cluster.Cluster, k *kubelet.Kubelet, pod kub
 	return createPod(t, c, k, manifest)
 }
 
-// createPod makes a pod through the API server. It goes with the test.
+// createPod creates a pod through the API server. The pod is removed when the test ends.
 func createPod(t *testing.T, c *cluster.Cluster, k *kubelet.Kubelet, pod *corev1.Pod) *staticPod {
 	t.Helper()
 	if _, err := c.Create(within(t, patience), pod); err != nil {
@@ -103,7 +103,7 @@ func createPod(t *testing.T, c *cluster.Cluster, k *kubelet.Kubelet, pod *corev1
 	return &staticPod{kubelet: k, name: pod.Name}
 }
 
-// waitsFor returns the kubelet's reason why a pod's first container waits.
+// waitsFor returns the kubelet's reason why a pod's first container is waiting.
 func waitsFor(pod *corev1.Pod) string {
 	for _, status := range pod.Status.ContainerStatuses {
 		if status.State.Waiting != nil {
@@ -113,7 +113,7 @@ func waitsFor(pod *corev1.Pod) string {
 	return ""
 }
 
-// expectNoContainer checks that a pod has no container, not even one that is only created.
+// expectNoContainer checks that a pod has no container, not even one that was created but not started.
 func expectNoContainer(t *testing.T, pod string) {
 	t.Helper()
 	answer, err := ctrd.CRI().ListContainers(within(t, patience), &cri.ListContainersRequest{Filter: &cri.ContainerFilter{

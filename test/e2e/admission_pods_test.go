@@ -13,11 +13,11 @@ import (
 
 type (
 	annotated map[string]string
-	// ctr is a container, by what it requests.
+	// ctr is a container with its requests.
 	ctr struct {
-		name             string // "" is main
+		name             string // "" means main
 		init             bool
-		requests, limits string // a resource of which it wants one; for the API server, a limit is a request as well
+		requests, limits string // a resource of which it requests one; the API server derives a request from a limit
 	}
 )
 
@@ -27,8 +27,8 @@ var holder = []ctr{{limits: "rdma/a"}}
 // insisted is what the policy adds to the annotations of a pod that requires no other plugin.
 var insisted = annotated{requires: onlyRDMA}
 
-// admissions are pods, and what the policy adds to their annotations. One resource of the list with a star stands for all,
-// and one without.
+// admissions are pods, and the annotations that the policy adds to them. Of the list of resources, they cover one entry
+// with a star and one without.
 var admissions = []struct {
 	name        string
 	annotations annotated
@@ -117,14 +117,14 @@ var admissions = []struct {
 	{name: "copy of a static pod", annotations: annotated{mirror: "x"}, containers: holder},
 }
 
-// podOf is a pod with containers; none is one that requests nothing.
+// podOf returns a pod with these containers, or with one that requests nothing.
 func podOf(annotations annotated, containers ...ctr) *corev1.Pod {
 	pod := &corev1.Pod{
 		TypeMeta:   metav1.TypeMeta{APIVersion: "v1", Kind: "Pod"},
 		ObjectMeta: metav1.ObjectMeta{Name: "test", Namespace: metav1.NamespaceDefault, Annotations: annotations},
 	}
 	if annotations[mirror] != "" {
-		pod.Spec.NodeName = "node" // the API server wants to know whose copy it is
+		pod.Spec.NodeName = "node" // the API server needs to know which node's static pod this is the mirror of
 	}
 	if len(containers) == 0 {
 		containers = []ctr{{}}

@@ -19,12 +19,12 @@ import (
 	"github.com/rdma-spec/rdma-spec/test/testing/scratch"
 )
 
-// A plugin that starts while the runtime stops a container for 20 s (containerd#14083) waits on one connection, and is
-// registered within a second of the container's end.
+// While the runtime stops a container for 20 s (containerd#14083), a starting plugin waits on one connection. It is
+// registered within a second after the container's end.
 func TestRegistersAfterALongStop(t *testing.T) {
 	stubborn := runContainer(t, runPod(t, containerd.Pod{}), containerd.Container{Name: "stubborn",
 		Args: []string{"/bin/busybox", "sh", "-c", "trap '' TERM; while :; do sleep 1; done"}})
-	startPlugin(t, "{}").Stop() // containerd waits for the grace period with NRI's lock held where a plugin was registered
+	startPlugin(t, "{}").Stop() // containerd waits for the grace period with NRI's lock only if a plugin was registered before
 	stopped := make(chan time.Time, 1)
 	go func() {
 		_, err := ctrd.CRI().StopContainer(within(t, 2*patience),
@@ -48,12 +48,12 @@ func TestRegistersAfterALongStop(t *testing.T) {
 	}
 }
 
-// startAnother runs another containerd, with the plugins' part of a configuration.
+// startAnother runs another containerd with this plugins section in its configuration.
 func startAnother(t *testing.T, socket, plugins string) *daemon.Process {
 	t.Helper()
 	dir, programs := scratch.Dir(t), nodeParts(t).Containerd(*version)
 	config := filepath.Join(dir, "config.toml")
-	// The shims of the first containerd report to the ttrpc socket beside its own.
+	// By default, its shims would report to the first containerd's ttrpc socket.
 	scratch.File(t, config, "version = 3\n"+plugins+"\n[ttrpc]\naddress = '"+dir+"/ttrpc.sock'\n", 0o644)
 	another := start(t, filepath.Join(programs, "containerd"), "--config", config,
 		"--address", socket, "--root", dir+"/root", "--state", dir+"/state")

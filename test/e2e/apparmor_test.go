@@ -22,10 +22,10 @@ import (
 	"github.com/rdma-spec/rdma-spec/test/testing/scratch"
 )
 
-// Two pods of the DaemonSet, which containerd confines with AppArmor as it does by default, hand the connection over
-// from one to the other. Only a kernel with AppArmor can run this.
+// Two pods of the DaemonSet, which containerd confines with AppArmor by default, hand over the connection. The test
+// needs a kernel with AppArmor.
 func TestAppArmor(t *testing.T) {
-	const security = "/sys/kernel/security" // here containerd sees that there is AppArmor
+	const security = "/sys/kernel/security" // from this directory, containerd knows that AppArmor is available
 	if err := syscall.Mount("none", security, "securityfs", 0, ""); err != nil {
 		t.Fatal(err)
 	}
@@ -35,7 +35,7 @@ func TestAppArmor(t *testing.T) {
 		}
 		replaceContainerd(t, options())
 	})
-	replaceContainerd(t, options()) // it looks once
+	replaceContainerd(t, options()) // containerd looks only when it starts
 	importImage(t)
 
 	first := runPluginPod(t)
@@ -54,13 +54,13 @@ func TestAppArmor(t *testing.T) {
 	}
 }
 
-// pluginPod is a pod with the plugin in it.
+// pluginPod is a pod in which the plugin runs.
 type pluginPod struct {
 	*containerd.Sandbox
-	id string // of its container
+	id string // ID of the pod's container
 }
 
-// runPluginPod runs what the DaemonSet runs, in the node's network, and sees that it is confined.
+// runPluginPod runs what the DaemonSet runs, in the node's network, and checks that it is confined.
 func runPluginPod(t *testing.T) pluginPod {
 	t.Helper()
 	p := pluginPod{Sandbox: runPod(t, containerd.Pod{Namespace: pluginNamespace})}
@@ -83,8 +83,8 @@ func (p pluginPod) await(t *testing.T, says string) {
 
 func (p pluginPod) log() string { return p.Log("nri-rdma") }
 
-// pluginContainer returns the plugin's container of the DaemonSet, less the HTTP port, which two in one network cannot
-// have.
+// pluginContainer returns the plugin's container of the DaemonSet without the HTTP port, which two containers in one
+// network cannot share.
 func pluginContainer(t *testing.T) containerd.Container {
 	t.Helper()
 	var set appsv1.DaemonSet

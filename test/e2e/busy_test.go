@@ -24,10 +24,10 @@ import (
 var busyContainers = flag.Int("busy", 0,
 	"how many containers a busy node starts one at a time, and as many eight at a time; 0 skips the test")
 
-// On a node whose CPU is loaded four to one, and whose disk takes 50 ms for each request, with all defaults: containers
-// that are created one at a time have memlock and IPC_LOCK when they start, of root and of another user alike. Of those
-// that are created eight at a time, all have memlock, and each that starts without IPC_LOCK is counted, and named in
-// the log and by status; none is called a success.
+// On a node with four busy loops per CPU, whose disk takes 50 ms for each request, and with all defaults: containers
+// that are created one at a time have memlock and IPC_LOCK when they start, for root and for other users. Of containers
+// that are created eight at a time, all have memlock. Each one that starts without IPC_LOCK is counted, is named by the
+// log and by status, and is not logged as a success.
 func TestBusyNode(t *testing.T) {
 	if *busyContainers == 0 {
 		t.Skip("the load that it makes is the only one where nothing else runs on the host: make busy")
@@ -81,8 +81,7 @@ func TestBusyNode(t *testing.T) {
 	expectMissed(t, plugin, missed)
 }
 
-// startBusy starts a container that holds an HCA, expects its memlock, and reports whether its first process has
-// IPC_LOCK.
+// startBusy starts a container that has an HCA, checks its memlock, and reports whether its first process has IPC_LOCK.
 func startBusy(t *testing.T, pod *containerd.Sandbox, name string, user int64) (ipcLock bool) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 2*patience)
@@ -107,7 +106,7 @@ func startBusy(t *testing.T, pod *containerd.Sandbox, name string, user int64) (
 	return strings.Contains(capabilities(t, string(status)), "CapEff")
 }
 
-// expectMissed expects that the containers that started without IPC_LOCK are counted, and that the log and status name
+// expectMissed checks that the containers that started without IPC_LOCK are counted, and that the log and status name
 // them.
 func expectMissed(t *testing.T, plugin *daemon.Process, missed map[string]bool) {
 	t.Helper()
@@ -160,7 +159,7 @@ func slowDisk(t *testing.T, dir string) {
 	t.Cleanup(func() { onNodeAfter(t, "rmdir "+disks) })
 	disk := "/dev/nullb0"
 	if _, err := os.Stat(disk); err != nil {
-		disk = "/dev/slow" // newer kernels name it as the directory
+		disk = "/dev/slow" // newer kernels name it after the directory
 	}
 	onNode(t, fmt.Sprintf("mkfs.ext4 -q -E nodiscard %s && mkdir -p %s && mount -o noatime %s %s",
 		disk, dir, disk, dir))

@@ -30,10 +30,10 @@ import (
 const (
 	pluginLog, containerdLog = "/run/nri-rdma.log", "/run/containerd.log"
 
-	// filesOfUnit is how many files the unit lets containerd open, and containers without a limit of their own.
+	// filesOfUnit is the limit of open files in the unit, for containerd and for containers without their own limit.
 	filesOfUnit = 524288
 
-	// containerdUnit is the unit of containerd's own releases.
+	// containerdUnit is the unit in containerd's own releases.
 	containerdUnit = `[Unit]
 Description=containerd container runtime
 Documentation=https://containerd.io
@@ -56,21 +56,21 @@ WantedBy=multi-user.target
 `
 )
 
-// installDropIn adds lines to a service, and lets it write its log into a file: the node has no journal.
+// installDropIn adds lines to a service, and writes its log to a file, because the node has no journal.
 func installDropIn(t *testing.T, unit, lines, log string) {
 	t.Helper()
 	scratch.File(t, filepath.Join(systemd.Units, unit+".service.d/node.conf"), "[Service]\nStandardError=append:"+
 		log+"\n"+lines+"\n", 0o644)
 }
 
-// bareNode is a node with a containerd as it is installed from its release, which systemd runs, and with a container.
+// bareNode is a node on which systemd runs a containerd as installed from its release. A container is running on it.
 type bareNode struct {
-	kept    string // a container that holds an HCA and runs all the time
+	kept    string // a container that has an HCA and runs all the time
 	keptPID int
 }
 
-// startBare installs and starts a containerd. Its state is not that of other containerds of the node, but of the one
-// before.
+// startBare installs and starts a containerd. It keeps the state of the previous bare node's containerd, which is
+// separate from the state of the node's other containerds.
 func startBare(t *testing.T, version, bare string) *bareNode {
 	t.Helper()
 	parts := nodeParts(t)
@@ -97,7 +97,7 @@ func startBare(t *testing.T, version, bare string) *bareNode {
 		if t.Failed() {
 			t.Logf("containerd said:\n%s\nnri-rdma said:\n%s", readLog(containerdLog), readLog(pluginLog))
 		}
-		_ = os.Remove(containerdLog) // the next one says something else
+		_ = os.Remove(containerdLog) // the log of the next containerd is different
 	})
 	client, err := pods.NewClient(containerd.Socket)
 	if err != nil {
@@ -117,7 +117,7 @@ func startBare(t *testing.T, version, bare string) *bareNode {
 	return n
 }
 
-// importImages has containerd take the images in, and gives the pause image all names that the configurations have for
+// importImages imports the images into containerd, and gives the pause image all names that the configurations use for
 // it.
 func importImages(t *testing.T, ctr string, parts node.PartSet) {
 	t.Helper()
@@ -130,7 +130,7 @@ func importImages(t *testing.T, ctr string, parts node.PartSet) {
 	onNode(t, script)
 }
 
-// configure replaces the node's configuration by one of the corpus.
+// configure replaces the node's configuration with one from the corpus.
 func (n *bareNode) configure(t *testing.T, configuration string) {
 	t.Helper()
 	const dir = "/etc/containerd"
@@ -148,7 +148,7 @@ func (n *bareNode) configure(t *testing.T, configuration string) {
 	scratch.Files(t, dir, files, 0o640)
 }
 
-// expectKept checks that the container that runs all the time is the one that was started.
+// expectKept checks that the container that runs all the time was not restarted.
 func (n *bareNode) expectKept(t *testing.T) {
 	t.Helper()
 	if got := pid(t, n.kept); got != n.keptPID {
@@ -159,17 +159,18 @@ func (n *bareNode) expectKept(t *testing.T) {
 	}
 }
 
-// changed are the directories of the node in which configure changes files. Their files are compared byte by byte.
+// changed are the directories in which configure changes files. The test compares their files byte by byte.
 var changed = []string{"/etc/containerd", "/etc/systemd", "/etc/rdma-spec", "/etc/nri", "/etc/crio", "/opt/nri",
 	"/usr/local/lib/systemd", systemd.Units}
 
-// nodeFiles returns the files and directories of the node: mode, owner, and content or at least size and time, by path.
+// nodeFiles describes the files and directories of the node by path: mode, owner, and content, or otherwise size and
+// time.
 func nodeFiles(t *testing.T) map[string]string {
 	t.Helper()
 	return filesIn(t, "/etc", "/opt", "/usr/local/bin", "/usr/local/lib/systemd", systemd.Units)
 }
 
-// filesIn returns the same of some directories.
+// filesIn describes the files in some directories like nodeFiles.
 func filesIn(t *testing.T, dirs ...string) map[string]string {
 	t.Helper()
 	all := map[string]string{}
@@ -191,7 +192,7 @@ func filesIn(t *testing.T, dirs ...string) map[string]string {
 	return all
 }
 
-// expectFiles compares the files before a change with those after it, or after it was taken back.
+// expectFiles compares the files before a change with those afterwards, or after the change was reverted.
 func expectFiles(t *testing.T, before, after map[string]string) {
 	t.Helper()
 	if diff := cmp.Diff(before, after); diff != "" {
@@ -204,7 +205,7 @@ func describe(path string, entry fs.DirEntry) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	owner, _ := info.Sys().(*syscall.Stat_t) // that is what Linux has
+	owner, _ := info.Sys().(*syscall.Stat_t) // always this type on Linux
 	text := fmt.Sprintf("%v %d:%d", info.Mode(), owner.Uid, owner.Gid)
 	inside := func(dir string) bool { return strings.HasPrefix(path, dir+"/") }
 	switch {
@@ -220,9 +221,9 @@ func describe(path string, entry fs.DirEntry) (string, error) {
 	return text, nil
 }
 
-// readLog returns what a log has, if there is one.
+// readLog returns the content of a log file; "" if it does not exist.
 func readLog(file string) string {
-	text, _ := os.ReadFile(file) // none is as good
+	text, _ := os.ReadFile(file) // a missing file is treated as empty
 	return string(text)
 }
 
@@ -234,13 +235,13 @@ func succeed(t *testing.T, args ...string) {
 	}
 }
 
-// awaitCRI waits until the containerd that systemd runs answers.
+// awaitCRI waits until the containerd that systemd runs responds.
 func awaitCRI(t *testing.T) {
 	t.Helper()
 	await.That(t, patience, "answering CRI", func() bool { return ctrd.Answers(within(t, patience)) })
 }
 
-// awaitRegisteredService waits until the service's log says so many times that the plugin is registered.
+// awaitRegisteredService waits until the service has logged this many times that the plugin is registered.
 func awaitRegisteredService(t *testing.T, times int) {
 	t.Helper()
 	await.That(t, patience, "registered: the service",

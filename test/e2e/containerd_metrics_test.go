@@ -15,7 +15,8 @@ import (
 	"github.com/rdma-spec/rdma-spec/test/testing/loopback"
 )
 
-// containerd counts the calls of the plugin under the names that the alerts ask for, and a refusal as an unknown error.
+// containerd counts the calls of the plugin in the metrics that the alerts use, and counts a refusal as an unknown
+// error.
 func TestContainerdCountsCalls(t *testing.T) {
 	address := loopback.Address()
 	restartWith(t, func(o *containerd.Options) { o.Metrics = address })

@@ -25,14 +25,15 @@ import (
 	"github.com/rdma-spec/rdma-spec/test/testing/scratch"
 )
 
-// critestFocus chooses critest's specs.
+// critestFocus selects critest's specs.
 var critestFocus = flag.String("critest-focus", ".", "regular expression of critest's specs to run")
 
-// noRegistry are the specs that pull images of their own, which needs a registry.
+// noRegistry matches the specs that pull their own images, which needs a registry.
 const noRegistry = `Image Manager|Image Consistency|Image Identifier Consistency|Multiple Containers|port mapping|portforward|HostNetwork|` +
 	`SupplementalGroupsPolicy|RunAsUserName|NoNewPrivs`
 
-// TestCritest runs Kubernetes' own tests of a runtime, critest, without the plugin and with it: the same specs pass.
+// TestCritest runs critest, Kubernetes' own tests for container runtimes, without the plugin and with it. The same
+// specs must pass.
 func TestCritest(t *testing.T) {
 	restartWith(t, func(o *containerd.Options) { o.Network = true })
 	without := runCritest(t)
@@ -50,8 +51,7 @@ func TestCritest(t *testing.T) {
 	}
 }
 
-// runCritest runs critest with the node's busybox for its image, and gives the names of the specs by what became of
-// them.
+// runCritest runs critest with the node's busybox as its image, and returns the names of the specs by their results.
 func runCritest(t *testing.T) map[string][]string {
 	t.Helper()
 	parts := nodeParts(t)
@@ -67,7 +67,7 @@ func runCritest(t *testing.T) map[string][]string {
 		"--ginkgo.focus", *critestFocus, "--ginkgo.skip", noRegistry, "--ginkgo.seed", "1", "--ginkgo.flake-attempts", "2",
 		"--ginkgo.json-report", report, "--ginkgo.no-color").CombinedOutput()
 	var ended *exec.ExitError
-	if err != nil && !errors.As(err, &ended) { // specs that fail are told by the report
+	if err != nil && !errors.As(err, &ended) { // the report contains the specs that fail
 		t.Fatalf("critest: %v\n%s", err, out)
 	}
 	text, err := os.ReadFile(report)

@@ -24,27 +24,29 @@ import (
 	"github.com/rdma-spec/rdma-spec/test/testing/scratch"
 )
 
-// TestClusterDaemonSet installs the plugin as the documentation says, on a cluster with a real DaemonSet controller and
-// a scheduler: with Helm, and with kubectl.
+// TestClusterDaemonSet installs the plugin as the documentation describes, with Helm and with kubectl, on a cluster
+// that has a real DaemonSet controller and a scheduler.
 func TestClusterDaemonSet(t *testing.T) {
 	d, k, withNRI := forDaemonSets(t)
 	t.Run("Helm", func(t *testing.T) { testHelm(t, d, k) })
 	t.Run("kubectl", func(t *testing.T) { testKubectl(t, d, k, withNRI) })
 }
 
-// TestClusterPolicy rolls policies out there, some of which the plugin refuses. It runs in the node's network as well.
+// TestClusterPolicy rolls out policies on such a cluster. The plugin refuses some of them. It also runs in the node's
+// network.
 func TestClusterPolicy(t *testing.T) {
 	d, k, _ := forDaemonSets(t)
-	t.Run("Policy", func(t *testing.T) { testPolicy(t, d, k) }) // these end with other kubelets
+	t.Run("Policy", func(t *testing.T) { testPolicy(t, d, k) }) // these tests replace the kubelet
 	t.Run("HostNetwork", func(t *testing.T) { testHostNetwork(t, d, k) })
 }
 
-// forDaemonSets makes a cluster with what a release has, and a kubelet beside a containerd with these options.
+// forDaemonSets starts a cluster to which a release can be installed, a kubelet, and a containerd, and returns
+// containerd's options.
 func forDaemonSets(t *testing.T) (*daemonSet, *kubelet.Kubelet, containerd.Options) {
 	t.Helper()
 	withNRI := options()
 	withNRI.Network = true
-	// As systemd mounts it: containers see what is mounted below it later.
+	// Like systemd, make the mount shared, so that containers see what is mounted below it later.
 	if err := syscall.Mount("none", "/", "", syscall.MS_SHARED|syscall.MS_REC, ""); err != nil {
 		t.Fatal(err)
 	}
@@ -56,14 +58,14 @@ func forDaemonSets(t *testing.T) (*daemonSet, *kubelet.Kubelet, containerd.Optio
 	return d, joinKubelet(t, d.c), withNRI
 }
 
-// testKubectl installs the image of Containerfile with the kustomizations of deploy and docs/install.md, on a node
-// where NRI is off at first.
+// testKubectl installs the image from Containerfile with the kustomizations in deploy and docs/install.md, on a node on
+// which NRI is off at first.
 func testKubectl(t *testing.T, d *daemonSet, k *kubelet.Kubelet, withNRI containerd.Options) {
 	t.Cleanup(func() { d.tell(t) })
 	withoutNRI := withNRI
 	withoutNRI.NoNRI = true
 	replaceContainerd(t, withoutNRI)
-	if err := os.RemoveAll(filepath.Dir(containerd.NRISocket)); err != nil { // as on a node that never had NRI
+	if err := os.RemoveAll(filepath.Dir(containerd.NRISocket)); err != nil { // a node that never had NRI lacks this directory
 		t.Fatal(err)
 	}
 	early := runClusterPod(t, d.c, k, kubelet.Pod{Name: "early",
@@ -107,7 +109,7 @@ func testKubectl(t *testing.T, d *daemonSet, k *kubelet.Kubelet, withNRI contain
 	testValidatorContainer(t, d, k)
 }
 
-// kubectlRDMA calls kubectl rdma, and returns what it writes and its exit status.
+// kubectlRDMA runs kubectl rdma, and returns its output and its exit status.
 func (d *daemonSet) kubectlRDMA(t *testing.T, args ...string) (string, int) {
 	t.Helper()
 	cmd := exec.CommandContext(within(t, kubeletPatience), filepath.Join(*bin, "kubectl/linux_amd64/kubectl-rdma"), args...)
@@ -121,8 +123,8 @@ func (d *daemonSet) kubectlRDMA(t *testing.T, args ...string) (string, int) {
 	return string(out), cmd.ProcessState.ExitCode()
 }
 
-// testHostPod: kubectl rdma repair raises the limit of a pod that started while the plugin was away, without a change
-// of the DaemonSet; the doctor sees the host; collect writes an archive; and no pod of theirs is left.
+// testHostPod: kubectl rdma repair raises the limit of a pod that started while the plugin was not running, without a
+// change to the DaemonSet. The doctor sees the host, collect writes a support bundle, and none of their pods is left.
 func testHostPod(t *testing.T, d *daemonSet, k *kubelet.Kubelet, away *staticPod) {
 	archive := filepath.Join(scratch.Dir(t), "node.tar.gz")
 	const raise = "default/away main: memlock %s unlimited: "
@@ -152,7 +154,7 @@ func testHostPod(t *testing.T, d *daemonSet, k *kubelet.Kubelet, away *staticPod
 	}
 	said := d.kubectl(t, "debug", "node/"+k.NodeName(), "--profile=sysadmin", "--image=rdma-spec:devel", "--attach", "-q", "--",
 		"rdma-spec", "devices", "--root", "/host")
-	if said == "" { // its container had ended before kubectl attached
+	if said == "" { // its container ended before kubectl attached to it
 		said = d.kubectl(t, "logs", "-l", "app.kubernetes.io/managed-by=kubectl-debug", "--tail=-1")
 	}
 	if !strings.Contains(said, "rxe0") {
@@ -164,15 +166,15 @@ func testHostPod(t *testing.T, d *daemonSet, k *kubelet.Kubelet, away *staticPod
 	})
 }
 
-// testKubectlRDMA: kubectl rdma shows the node's HCAs and containers through the plugin's pod, and by the API server
-// alone who holds which resource, and one that no device plugin offers any more.
+// testKubectlRDMA: kubectl rdma shows the node's HCAs and containers through the plugin's pod. From the API server
+// alone, it shows which pods have which resource, and a resource that no device plugin offers any more.
 func testKubectlRDMA(t *testing.T, d *daemonSet, k *kubelet.Kubelet) {
 	d.kubectl(t, "patch", "node", k.NodeName(), "--subresource=status", "--type=merge",
 		"--patch", `{"status":{"capacity":{"rdma/gone":"0"}}}`)
 	for _, test := range []struct {
 		args   []string
 		status int
-		want   []string // patterns of lines
+		want   []string // regular expressions for lines
 	}{
 		{[]string{"devices", k.NodeName()}, 0, []string{k.NodeName() + ` +rxe0 +1 .*ACTIVE`}},
 		{[]string{"status", "--all"}, 0, []string{k.NodeName() + ` +default/early +main +unlimited .* ok`,
@@ -192,8 +194,8 @@ func testKubectlRDMA(t *testing.T, d *daemonSet, k *kubelet.Kubelet) {
 	}
 }
 
-// testValidatorContainer: while the plugin does not answer, the validator refuses an RDMA container, and lets it start
-// afterwards.
+// testValidatorContainer: while the plugin does not answer, the validator refuses an RDMA container. Afterwards, it
+// lets the container start.
 func testValidatorContainer(t *testing.T, d *daemonSet, k *kubelet.Kubelet) {
 	plugin := &staticPod{kubelet: k, name: d.pod(t).Name}
 	pid, err := ctrd.PID(within(t, patience), plugin.running(t, "nri-rdma"))
@@ -203,7 +205,7 @@ func testValidatorContainer(t *testing.T, d *daemonSet, k *kubelet.Kubelet) {
 	if err := child.Freeze(pid); err != nil {
 		t.Fatal(err)
 	}
-	goOn := func() { _ = syscall.Kill(pid, syscall.SIGCONT) } // it may have been replaced
+	goOn := func() { _ = syscall.Kill(pid, syscall.SIGCONT) } // the process may have been replaced
 	defer goOn()
 	refused := runClusterPod(t, d.c, k, kubelet.Pod{Name: "refused",
 		Containers: []kubelet.Container{{Name: "main", Resource: shared}}})
@@ -219,8 +221,9 @@ func testValidatorContainer(t *testing.T, d *daemonSet, k *kubelet.Kubelet) {
 	refused.expectHolds(t, "main", "unlimited", given(0)...)
 }
 
-// kustomizations returns the directories of two: the overlay, and one's own of docs/install.md, with validator and repair.
-// The node's CPU is emulated, hence the budget. All else is as people install it.
+// kustomizations returns two directories: the overlay, and the reader's own kustomization in docs/install.md, with
+// validator and repair. The budget is longer, because the node's CPU is emulated. Everything else is as administrators
+// install it.
 func kustomizations(t *testing.T) (overlay, own string) {
 	t.Helper()
 	dir := scratch.Dir(t)
@@ -240,8 +243,8 @@ func kustomizations(t *testing.T) (overlay, own string) {
 	return overlay, own
 }
 
-// importImage makes the image of deploy/Containerfile, and has containerd take it in under the name that the DaemonSet
-// has.
+// importImage builds the image of deploy/Containerfile, and imports it into containerd with the name that the DaemonSet
+// uses.
 func importImage(t *testing.T) {
 	t.Helper()
 	programs := map[string]string{}
@@ -258,7 +261,7 @@ func importImage(t *testing.T) {
 	}
 }
 
-// importRelease has containerd take in the image of a release. To unpack it takes an emulated CPU a while.
+// importRelease imports the image of a release into containerd. Unpacking it takes a while on an emulated CPU.
 func importRelease(t *testing.T) {
 	t.Helper()
 	begin := time.Now()
@@ -268,7 +271,7 @@ func importRelease(t *testing.T) {
 	t.Logf("the release's image was imported in %s", time.Since(begin).Round(time.Second))
 }
 
-// deployPath is the path of a file of deploy, and deployFile its text.
+// deployPath returns the path of a file in deploy, and deployFile returns its content.
 func deployPath(name string) string { return filepath.Join(*bin, "../deploy", name) }
 
 func deployFile(t *testing.T, name string) string {

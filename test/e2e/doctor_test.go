@@ -24,13 +24,13 @@ import (
 // finding is a finding of the doctor.
 type finding struct {
 	Check, Status, Object, Text, Fix string
-	Ignore                           string // the entry of doctor.yaml that makes it ignored
+	Ignore                           string // the entry of doctor.yaml with which the doctor ignores it
 }
 
-// doctor returns what the doctor finds, and its exit status.
+// doctor runs the doctor, and returns its findings and its exit status.
 func doctor(t *testing.T, flags ...string) (found []finding, status int) {
 	t.Helper()
-	// The node's CPU is emulated, hence the patience.
+	// The timeout is long, because the node's CPU is emulated.
 	stdout, stderr, status := call(t, append([]string{"doctor", "--timeout", "1m", "-o", "json"}, flags...)...)
 	var answer struct{ Findings []finding }
 	if err := json.Unmarshal([]byte(stdout), &answer); err != nil {
@@ -43,20 +43,20 @@ func withStatus(all []finding, status string) []finding {
 	return slices.DeleteFunc(slices.Clone(all), func(f finding) bool { return f.Status != status })
 }
 
-// clinic is a node whose faults are planted, found, and fixed.
+// clinic is a node on which faults are planted, found, and fixed.
 type clinic struct {
 	*testing.T
 	before string // containerd's configuration
 	plugin *daemon.Process
-	// postponed: containerd is not restarted now, but with the next fault.
+	// postponed means that containerd is restarted with the next fault, not now.
 	postponed bool
 	table     []string
-	findings  []finding // of the last look
-	found     finding   // the fault that is planted
+	findings  []finding // of the doctor's last run
+	found     finding   // the planted fault
 }
 
-// fault is planted. Where its fix is not a command, byHand fixes it. Some fixes end with a restart of containerd that
-// the next one covers.
+// fault is a fault to plant. If its fix is not a command, byHand fixes it. Some fixes end with a restart of containerd,
+// which the next fix includes.
 type fault struct {
 	name     string
 	plant    func(c *clinic)
@@ -73,8 +73,8 @@ const (
 	unitFile       = "/etc/systemd/system/nri-rdma.service"
 )
 
-// TestDoctor plants faults on the node, one after another. The doctor finds each of them by its check, and no other
-// check finds anything wrong; its fix, run as printed, fixes it.
+// TestDoctor plants one fault after the other on the node. For each fault, the doctor's check finds it, no other check
+// finds anything wrong, and the printed fix fixes it.
 func TestDoctor(t *testing.T) {
 	c := &clinic{T: t}
 	c.open()
@@ -104,7 +104,7 @@ func TestDoctor(t *testing.T) {
 	t.Logf("%d faults:\n%s", len(c.table), strings.Join(c.table, "\n"))
 }
 
-// open makes the node healthy: all ports are up, and the plugin is a service.
+// open makes the node healthy: all ports are up, and the plugin runs as a service.
 func (c *clinic) open() {
 	parts := nodeParts(c.T)
 	onNode(c.T, "ln -sf "+filepath.Join(parts.Containerd(*version), "containerd")+" /usr/local/bin/containerd")
@@ -121,8 +121,8 @@ func (c *clinic) open() {
 	c.run(filepath.Join(*bin, "rdma-spec") + " configure plugin && systemctl enable --now nri-rdma")
 }
 
-// systemd does what the fixes ask of systemctl, which the node does not have: a script hands its arguments over, and
-// waits.
+// systemd carries out what the fixes request from systemctl, which the node lacks: a script passes on its arguments,
+// and waits.
 func (c *clinic) systemd() {
 	dir := scratch.Dir(c)
 	script := fmt.Sprintf("#!/bin/sh\necho \"$@\" >%[1]s/asked && read answer <%[1]s/done && test \"$answer\" = ok\n",
@@ -176,7 +176,7 @@ func (c *clinic) systemctl(args string) error {
 	return fmt.Errorf("nobody expects this")
 }
 
-// registered waits until the plugin has been registered so many times, and its policy is in force.
+// registered waits until the plugin has been registered this many times, and its policy is in force.
 func (c *clinic) registered(times int) error {
 	writer := fmt.Sprintf("\npid: %d\n", c.plugin.PID())
 	return c.plugin.Await(within(c.T, patience), "has its policy in force", func() bool {
@@ -202,7 +202,8 @@ func (c *clinic) run(command string) {
 	}
 }
 
-// expect runs the doctor. It finds one check wrong, and returns its first finding; with no check, nothing is wrong.
+// expect runs the doctor. Exactly one check must find something wrong, and expect returns its first finding. If check
+// is "", nothing may be wrong.
 func (c *clinic) expect(name, check string) finding {
 	c.Helper()
 	c.findings, _ = doctor(c.T)
@@ -220,7 +221,7 @@ func (c *clinic) expect(name, check string) finding {
 	return wrong[0]
 }
 
-// ignore has the doctor ignore what it has found, by the entry that it has printed, for as long as it looks once more.
+// ignore makes the doctor ignore its finding, with the entry that it printed, and runs the doctor once.
 func (c *clinic) ignore() {
 	c.Helper()
 	scratch.File(c.T, "/etc/rdma-spec/doctor.yaml", "ignore:\n"+c.found.Ignore+"\n", 0o644)
@@ -251,7 +252,7 @@ func (c *clinic) addHandler(name, program, spec string) {
 	scratch.File(c, containerdFile, scratch.Read(c, containerdFile)+text, 0o644)
 }
 
-// uninstall takes the plugin away.
+// uninstall removes the plugin.
 func (c *clinic) uninstall() {
 	c.stopPlugin()
 	onNode(c.T, "rm -rf "+unitFile+" /run/rdma-spec")

@@ -21,8 +21,8 @@ import (
 	"github.com/rdma-spec/rdma-spec/test/node/daemon"
 )
 
-// When containerd restarts, as the GPU Operator's toolkit restarts it where a node comes up, the plugin is registered
-// soon after containerd serves again. docs/install.md says how soon.
+// When containerd restarts, for example because the GPU Operator's toolkit restarts it at boot, the plugin is
+// registered soon after containerd serves again. docs/install.md says how soon.
 func TestContainerdRestartsAtBoot(t *testing.T) {
 	plugin := startPlugin(t, "{}")
 	for i := range 5 {
@@ -39,8 +39,8 @@ func TestContainerdRestartsAtBoot(t *testing.T) {
 	}
 }
 
-// containerd restarts while clients start containers: the plugin is registered again each time, fails no container, and
-// reports what was started meanwhile.
+// When containerd restarts while clients start containers, the plugin is registered again each time, causes no
+// container to fail, and reports the containers that were started in the meantime.
 func TestContainerdRestarts(t *testing.T) {
 	const restarts, clients = 3, 1
 	early := runContainer(t, runPod(t, containerd.Pod{}), containerd.Container{Name: "early",
@@ -58,7 +58,7 @@ func TestContainerdRestarts(t *testing.T) {
 		wg.Wait()
 	})
 	var created, blamed atomic.Int64
-	// held for reading while a container is started: until then its process has the limit of runc's
+	// starting is locked for reading while a container is started: until it has started, its process has runc's own limit.
 	var starting sync.RWMutex
 	for _, pod := range pods {
 		wg.Go(func() {
@@ -74,7 +74,7 @@ func TestContainerdRestarts(t *testing.T) {
 					blamed.Add(1)
 					t.Logf("creation: %v", err)
 				}
-				pause := time.NewTimer(200 * time.Millisecond) // containerd needs the CPU to come up
+				pause := time.NewTimer(200 * time.Millisecond) // leaves the CPU to containerd while it starts
 				<-pause.C
 			}
 		})
@@ -83,8 +83,8 @@ func TestContainerdRestarts(t *testing.T) {
 		before := created.Load()
 		awaitThat(t, plugin, patience, "sees a container",
 			func() bool { return created.Load() > before })
-		// The plugin stands still until a container is created without it, as where its registration is late. Each client may
-		// have had one in the making that was adjusted before.
+		// Stop the plugin's process until a container is created without it, as if its registration were late. For each
+		// client, one container may have been adjusted before.
 		signal(t, plugin, syscall.SIGSTOP)
 		if err := ctrd.Restart(within(t, patience)); err != nil {
 			t.Fatal(err)
@@ -100,7 +100,7 @@ func TestContainerdRestarts(t *testing.T) {
 			t.Errorf("registered again after %s, want 5 s at most", took)
 		}
 		starting.Lock()
-		// One that each client had in the making had no process yet when the runtime listed it.
+		// For each client, one container that was being created had no process yet when the runtime listed it.
 		low := len(runningLow(t))
 		expectBelow(t, plugin, low-clients, low)
 		starting.Unlock()
@@ -127,8 +127,8 @@ func TestContainerdRestarts(t *testing.T) {
 	expectMemlock(t, id, "unlimited")
 }
 
-// runningLow returns the containers that run with the kernel's limit and hold a verbs device: those of this file's
-// tests all do.
+// runningLow returns the running containers that have the kernel's limit and a verbs device. All containers of this
+// file's tests have one.
 func runningLow(t *testing.T) []string {
 	t.Helper()
 	answer, err := ctrd.CRI().ListContainers(within(t, patience), &cri.ListContainersRequest{Filter: &cri.ContainerFilter{
@@ -141,7 +141,7 @@ func runningLow(t *testing.T) []string {
 	for _, c := range answer.GetContainers() {
 		pid, err := ctrd.PID(within(t, patience), c.GetId())
 		if err != nil {
-			continue // it was removed meanwhile
+			continue // it was removed in the meantime
 		}
 		if limit, err := softMemlock(pid); err == nil && limit != "unlimited" {
 			low = append(low, c.GetMetadata().GetName())
@@ -150,13 +150,14 @@ func runningLow(t *testing.T) []string {
 	return low
 }
 
-// A plugin that hangs holds containers up no longer than the runtime waits for it, and is asked again once it goes on.
+// A plugin that hangs delays containers only until the runtime's timeout. When it continues, the runtime calls it
+// again.
 func TestPluginStopped(t *testing.T) {
 	plugin := startPlugin(t, "ipcLock: false")
 	pod := runPod(t, containerd.Pod{})
 	signal(t, plugin, syscall.SIGSTOP)
 	start := time.Now()
-	// the runtime has given up on the plugin by then
+	// By then, the runtime no longer waits for the plugin.
 	unrelated := runContainer(t, pod, containerd.Container{Name: "unrelated"})
 	t.Logf("with the plugin stopped a container was created and started in %s", time.Since(start))
 	shell(t, unrelated, "true")

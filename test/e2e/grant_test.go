@@ -25,14 +25,14 @@ import (
 // listed is a configuration that lets annotations opt in, in namespaces called ml-*.
 const listed = "inject: {namespaces: [ml-*]}\n"
 
-// runOptedIn makes a pod that does, in such a namespace.
+// runOptedIn creates a pod in such a namespace that opts in by annotation.
 func runOptedIn(t *testing.T) *containerd.Sandbox {
 	t.Helper()
 	return runPod(t, containerd.Pod{Namespace: "ml-train", Annotations: map[string]string{asks: "true"}})
 }
 
-// A container that a device plugin has given a verbs device can register what it likes, with no annotation and no
-// namespace listed.
+// A container into which a device plugin injected a verbs device can register any amount of memory, without an
+// annotation and without a listed namespace.
 func TestDeviceSignal(t *testing.T) {
 	plugin := startPlugin(t, "{}")
 	pod := runPod(t, containerd.Pod{Name: "by-device"})
@@ -52,14 +52,14 @@ func TestDeviceSignal(t *testing.T) {
 	expectNoRegistration(t, without)
 }
 
-// An annotation in a listed namespace has the HCAs with an ACTIVE port injected, and nothing that could disturb the
-// fabric.
+// With an annotation in a listed namespace, the plugin injects the HCAs that have an ACTIVE port, but no devices that
+// could disturb the fabric.
 func TestAnnotationInjects(t *testing.T) {
 	startPlugin(t, listed)
 	pod := runOptedIn(t)
 	server := runContainer(t, pod, containerd.Container{Name: "server"})
 	client := runContainer(t, pod, containerd.Container{Name: "client"})
-	expectDevices(t, server, "rdma_cm", "uverbs0", "uverbs1") // rxe2's port is down, umad and issm never leave the node
+	expectDevices(t, server, "rdma_cm", "uverbs0", "uverbs1") // rxe2's port is down, and umad and issm are never injected
 	expectMemlock(t, server, "unlimited")
 	expectTransfer(t, server, client)
 	if out := shell(t, client,
@@ -69,7 +69,7 @@ func TestAnnotationInjects(t *testing.T) {
 	}
 }
 
-// RLIMIT_MEMLOCK works for every user, which IPC_LOCK in the pod spec does not.
+// RLIMIT_MEMLOCK applies to every user; IPC_LOCK in the pod's spec does not.
 func TestNonRoot(t *testing.T) {
 	startPlugin(t, "{}")
 	pod := runPod(t, containerd.Pod{})
@@ -83,7 +83,7 @@ func TestNonRoot(t *testing.T) {
 	expectTransfer(t, server, client)
 }
 
-// What looks like an RDMA device and is none gives nothing.
+// What only looks like an RDMA device is not a signal.
 func TestNoGrant(t *testing.T) {
 	startPlugin(t, "{}")
 	pod := runPod(t, containerd.Pod{Privileged: true})
@@ -126,8 +126,8 @@ var (
 	anyNamespace = regexp.MustCompile(`/proc/\d+/ns/`)
 )
 
-// Of the stored spec of a container that has nothing to do with RDMA nothing changes, and of an RDMA container's nothing
-// but process.capabilities.
+// The plugin does not change the stored spec of a container without RDMA. In an RDMA container's stored spec, it
+// changes only process.capabilities.
 func TestStoredSpecs(t *testing.T) {
 	pod := runPod(t, containerd.Pod{})
 	stored := func(ctr containerd.Container) map[string]any {
@@ -169,7 +169,7 @@ func TestStoredSpecs(t *testing.T) {
 	}
 }
 
-// The plugin is small: it sits on every node.
+// The plugin's program is small, because it is installed on every node.
 func TestSize(t *testing.T) {
 	info, err := os.Stat(filepath.Join(*bin, "nri-rdma"))
 	if err != nil {

@@ -33,25 +33,25 @@ import (
 	"github.com/rdma-spec/rdma-spec/test/testing/scratch"
 )
 
-// testHelm installs the image and the chart of a release, and upgrades and removes them.
+// testHelm installs the image and chart of a release, upgrades them, and removes them.
 func testHelm(t *testing.T, d *daemonSet, k *kubelet.Kubelet) {
 	t.Cleanup(func() { d.tell(t) })
 	chart, begin := released(t, "nri-rdma-*.tgz"), time.Now()
-	// The node's CPU is emulated, hence the budget.
+	// The budget is long, because the node's CPU is emulated.
 	notes := installPublished(t, d, chart, "--set", "extraArgs={--budget="+budget+"},config.optIn.namespaces={default}")
 	testNotes(t, d, notes)
 	testSecondPlugin(t)
 	testDeployment(t, d.c, k)
 	t.Logf("a pod transfers %s after the first command of README.md", time.Since(begin).Round(time.Second))
 	testJob(t, d.c, k)
-	d.helm(t, "test", "nri-rdma", "--timeout", kubeletPatience.String()) // rdma-spec status, in a pod
+	d.helm(t, "test", "nri-rdma", "--timeout", kubeletPatience.String()) // runs rdma-spec status in a pod
 	testDoctorContainer(t, d, chart)
 	testHelmUpgrade(t, d, k, chart)
 	testHelmUninstall(t, d, k)
 	testRendered(t, d, chart)
 }
 
-// released returns the path of a file that make release has made.
+// released returns the path of a file that `make release` built.
 func released(t *testing.T, pattern string) string {
 	t.Helper()
 	found, err := filepath.Glob(filepath.Join(*bin, "release", pattern))
@@ -80,7 +80,7 @@ func testNotes(t *testing.T, d *daemonSet, notes string) {
 	}
 }
 
-// testSecondPlugin: a plugin of the node itself, as its service, stays out where the DaemonSet serves.
+// testSecondPlugin: a plugin that runs as a service on the node does not register while the DaemonSet serves.
 func testSecondPlugin(t *testing.T) {
 	t.Helper()
 	second := start(t, filepath.Join(*bin, "nri-rdma"), "--socket", containerd.NRISocket, "--budget", budget)
@@ -88,8 +88,8 @@ func testSecondPlugin(t *testing.T) {
 	second.Stop()
 }
 
-// testDoctorContainer: the doctor in the pod sees the node's hardware, runtime, and containers, and serves what it
-// finds.
+// testDoctorContainer: the doctor in the pod sees the node's hardware, runtime, and containers, and serves its findings
+// as metrics.
 func testDoctorContainer(t *testing.T, d *daemonSet, chart string) {
 	d.helm(t, "upgrade", "nri-rdma", chart, "--reset-then-reuse-values", "--set", "doctor.enabled=true")
 	d.awaitRollout(t)
@@ -109,7 +109,7 @@ func testDoctorContainer(t *testing.T, d *daemonSet, chart string) {
 	d.awaitRollout(t)
 }
 
-// testDeployment: the pod of a Deployment that requests an HCA gets what it needs, and transfers.
+// testDeployment: the pod of a Deployment that requests an HCA gets its grant, and transfers.
 func testDeployment(t *testing.T, c *cluster.Cluster, k *kubelet.Kubelet) {
 	runDeployment(t, c, "trainer", kubelet.Container{Name: "main", Resource: shared},
 		kubelet.Container{Name: "other", Resource: shared})
@@ -119,7 +119,7 @@ func testDeployment(t *testing.T, c *cluster.Cluster, k *kubelet.Kubelet) {
 	expectTransfer(t, trainer.running(t, "main"), trainer.running(t, "other"))
 }
 
-// testJob: the pod of a Job gets memlock by its annotation, in a namespace that may opt in.
+// testJob: the pod of a Job gets memlock because of its annotation, in a namespace that is allowed to opt in.
 func testJob(t *testing.T, c *cluster.Cluster, k *kubelet.Kubelet) {
 	pod := kubelet.Pod{Containers: []kubelet.Container{{Name: "main", Script: sayMemlock}}}.Manifest()
 	pod.Spec.RestartPolicy = corev1.RestartPolicyNever
@@ -130,7 +130,7 @@ func testJob(t *testing.T, c *cluster.Cluster, k *kubelet.Kubelet) {
 	podWith(t, c, k, "job-name=annotated").expectSaid(t, "main", "unlimited")
 }
 
-// runDeployment makes a Deployment whose pods have its name as their label app.
+// runDeployment creates a Deployment. Its pods have the label app with the Deployment's name.
 func runDeployment(t *testing.T, c *cluster.Cluster, name string, containers ...kubelet.Container) {
 	t.Helper()
 	labels := map[string]string{"app": name}
@@ -144,7 +144,7 @@ func runDeployment(t *testing.T, c *cluster.Cluster, name string, containers ...
 	})
 }
 
-// runWorkload makes a workload, which goes with the test.
+// runWorkload creates a workload, which is removed when the test ends.
 func runWorkload(t *testing.T, c *cluster.Cluster, workload any) {
 	t.Helper()
 	text, err := json.Marshal(workload)
@@ -155,7 +155,7 @@ func runWorkload(t *testing.T, c *cluster.Cluster, workload any) {
 	finally(t, patience, func(ctx context.Context) error { return c.Delete(ctx, string(text)) })
 }
 
-// podWith returns the pod that a controller makes with a label.
+// podWith returns the pod with a label that a controller creates.
 func podWith(t *testing.T, c *cluster.Cluster, k *kubelet.Kubelet, label string) *staticPod {
 	t.Helper()
 	p := &staticPod{kubelet: k}
@@ -170,11 +170,11 @@ func podWith(t *testing.T, c *cluster.Cluster, k *kubelet.Kubelet, label string)
 	return p
 }
 
-// upgrades is how often the chart is upgraded.
+// upgrades is the number of chart upgrades.
 var upgrades = flag.Int("upgrades", 2, "how often to upgrade the DaemonSet while pods start and end")
 
-// testHelmUpgrade upgrades the chart again and again while pods are made. The runtime does not notice: each plugin
-// takes over from the one before, every container starts with its limit, and none is refused.
+// testHelmUpgrade upgrades the chart several times while pods are created. The runtime does not notice: each plugin
+// takes over from the previous one, every container starts with its limit, and none is refused.
 func testHelmUpgrade(t *testing.T, d *daemonSet, k *kubelet.Kubelet, chart string) {
 	pods := churn.Start(t, func(ctx context.Context, number int) error {
 		return runToEnd(ctx, d.c, k, fmt.Sprintf("made-%d", number))
@@ -184,7 +184,7 @@ func testHelmUpgrade(t *testing.T, d *daemonSet, k *kubelet.Kubelet, chart strin
 		d.helm(t, "upgrade", "nri-rdma", chart, "--reset-then-reuse-values", "--set", values+strconv.Itoa(i))
 		d.awaitRollout(t)
 		d.awaitLog(t, "nri-rdma", tookOver)
-		if i > 0 { // the validator has come with the first upgrade
+		if i > 0 { // the first upgrade added the validator
 			d.awaitLog(t, "validator", tookOver)
 		}
 		d.expectAnswers(t, "9797", "/readyz", "registered")
@@ -204,11 +204,11 @@ func testHelmUpgrade(t *testing.T, d *daemonSet, k *kubelet.Kubelet, chart strin
 	if refused := d.refusals(t); len(refused) > 0 {
 		t.Errorf("during the upgrades containers were refused: %q", refused)
 	}
-	// it fails where a container is below policy
+	// This fails if a container is below policy.
 	d.kubectl(t, "exec", d.pod(t).Name, "-c", "nri-rdma", "--", "rdma-spec", "status", "--root", "/host")
 }
 
-// expectUnlimited reads what the containers have said of pods whose names begin with a word.
+// expectUnlimited checks that the containers of all pods whose names begin with a prefix printed unlimited.
 func expectUnlimited(t *testing.T, name string, want int) {
 	t.Helper()
 	for file, text := range logs(t, name, want) {
@@ -218,7 +218,7 @@ func expectUnlimited(t *testing.T, name string, want int) {
 	}
 }
 
-// logs returns what the containers have said of pods whose names begin with a word, by the kubelet's files.
+// logs returns the output of the containers of pods whose names begin with a prefix, from the kubelet's log files.
 func logs(t *testing.T, name string, want int) map[string]string {
 	t.Helper()
 	files, err := filepath.Glob("/var/log/pods/default_" + name + "-*/*/*.log")
@@ -232,7 +232,7 @@ func logs(t *testing.T, name string, want int) map[string]string {
 	return said
 }
 
-// createSaying creates a pod on the kubelet's node whose container holds an HCA, says its limit, and ends.
+// createSaying creates a pod on the kubelet's node. Its container has an HCA, prints its limit, and ends.
 func createSaying(ctx context.Context, c *cluster.Cluster, k *kubelet.Kubelet, name string) error {
 	pod := kubelet.Pod{Name: name, Containers: []kubelet.Container{{Name: "main", Script: sayMemlock,
 		Resource: shared}}}.Manifest()
@@ -253,8 +253,8 @@ func runToEnd(ctx context.Context, c *cluster.Cluster, k *kubelet.Kubelet, name 
 	})
 }
 
-// testHelmUninstall: nothing is left of the plugin but the policy that was in force, which nobody trusts now, and the
-// directory where its processes met, and pods start.
+// testHelmUninstall: only two things are left of the plugin: the policy that was in force, which is no longer trusted,
+// and the directory for handovers. Pods can start.
 func testHelmUninstall(t *testing.T, d *daemonSet, k *kubelet.Kubelet) {
 	d.helm(t, "uninstall", "nri-rdma")
 	d.awaitNoPods(t)
@@ -280,7 +280,7 @@ func testHelmUninstall(t *testing.T, d *daemonSet, k *kubelet.Kubelet) {
 	after.expectHolds(t, "main", kernelDefault, given(0)...)
 }
 
-// everyOption are values that add all that the chart can.
+// everyOption are values that turn on everything in the chart.
 var everyOption = []string{
 	"validator.enabled=true,repair.enabled=true,admission.require.enabled=true,admission.forbid.enabled=true," +
 		"runtimeClass.enabled=true,dashboard.enabled=true,nodeFeatureDiscovery.enabled=true,seLinuxType=spc_t,imagePullSecrets[0].name=mine," +
@@ -288,11 +288,11 @@ var everyOption = []string{
 	"runtime=crio,openshift.enabled=true,doctor.enabled=true,configureNRI.enabled=true,networkPolicy.namespaces={a,b},priorityClassName=,updateStrategy.rollingUpdate.maxSurge=2",
 }
 
-// testRendered: an API server that knows the kinds of the Prometheus Operator and of OpenShift takes what the chart
+// testRendered: an API server that has the kinds of the Prometheus Operator and of OpenShift accepts what the chart
 // renders with every option.
 func testRendered(t *testing.T, d *daemonSet, chart string) {
 	parts := nodeParts(t)
-	d.kubectl(t, "create", "-f", parts.Definitions()+"/") // a link, which kubectl follows for its slash
+	d.kubectl(t, "create", "-f", parts.Definitions()+"/") // the directory is a link, which kubectl follows because of the slash
 	d.kubectl(t, "wait", "--for=condition=Established", "customresourcedefinitions", "--all",
 		"--timeout", patience.String())
 	dir := scratch.Dir(t)

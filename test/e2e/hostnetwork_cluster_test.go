@@ -21,8 +21,8 @@ import (
 	"github.com/rdma-spec/rdma-spec/test/testing/churn"
 )
 
-// testHostNetwork: at a boot, a plugin in the node's network is registered while pods with a network of their own wait
-// for the CNI plugin. Its updates are handovers as well, also where the runtime hangs in the middle of one.
+// testHostNetwork: at boot, a plugin in the node's network is registered while pods with their own network wait for the
+// CNI plugin. Its updates are handovers too, even if the runtime hangs during one.
 func testHostNetwork(t *testing.T, d *daemonSet, k *kubelet.Kubelet) {
 	t.Cleanup(func() { d.tell(t) })
 	k.Stop()
@@ -45,15 +45,14 @@ func testHostNetwork(t *testing.T, d *daemonSet, k *kubelet.Kubelet) {
 	before = p.registrations()
 	restoreNetwork = p.bootWithoutNetwork(t)
 	p.awaitRegistrations(t, before+1)
-	p.expectLimit(t, "unlimited") // in the node's network, as the pods of package kubelet are
+	p.expectLimit(t, "unlimited") // in the node's network, like all pods of package kubelet
 	restoreNetwork()
 	p.awaitRollout(t)
 	p.helm(t, "uninstall", "nri-rdma")
 	p.awaitNoPods(t)
 }
 
-// bootWithoutNetwork does to the plugin what a boot does on a node whose CNI plugin comes late: that one comes when it
-// is restored.
+// bootWithoutNetwork simulates a boot of a node on which the CNI plugin starts late: it starts when restore is called.
 func (p *policies) bootWithoutNetwork(t *testing.T) (restore func()) {
 	t.Helper()
 	p.shutDown(t)
@@ -63,15 +62,16 @@ func (p *policies) bootWithoutNetwork(t *testing.T) (restore func()) {
 	return func() { onNode(t, "mv "+away+" "+containerd.Network) }
 }
 
-// isServing is the end of state where the pod is ready, and is not about to be deleted.
+// isServing is how state's result ends if the pod is ready and is not being deleted.
 const isServing = "ready: true, deleted: false"
 
-// hangs is how long the runtime hangs in hang: longer than the 30 s after which a kubelet calls its runtime down.
+// hangs is how long hang stops the runtime: longer than the 30 s after which a kubelet reports that its runtime is
+// down.
 const hangs = time.Minute
 
-// hang has the runtime hang in the middle of a rollout. The plugin that serves stays until the next one is ready, so
-// that no container is created without its limit. containerd drops a plugin whose answer it has not read in time, and
-// registers it again: how often depends on what was under way.
+// hang stops the runtime during a rollout. The serving plugin stays until the next one is ready, so no container is
+// created without its limit. containerd drops a plugin whose answer it did not read in time, and the plugin registers
+// again. How often this happens depends on the requests in progress.
 func (p *policies) hang(t *testing.T) {
 	t.Helper()
 	old, before := p.pod(t), p.registrations()
@@ -108,7 +108,7 @@ func (p *policies) hang(t *testing.T) {
 		p.registrations()-before)
 }
 
-// state says in a few words what the API server knows of the node, and of a pod of the plugin.
+// state returns a short description of what the API server knows about the node and a pod of the plugin.
 func (p *policies) state(t *testing.T, name string) string {
 	node, err := p.c.Node(t.Context(), p.k.NodeName())
 	if err != nil {

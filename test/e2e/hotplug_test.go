@@ -18,8 +18,9 @@ import (
 	"github.com/rdma-spec/rdma-spec/test/testing/await"
 )
 
-// The module of RDMA_CM goes and comes back: within a second containers get what is there, the log has what is missing
-// and what to do, and containers have it again, without a restart of the plugin.
+// The RDMA_CM module is unloaded and loaded again. Within a second, containers get the devices that exist, and the log
+// says what is missing and what to do. After the module is loaded, containers get its device again, without a restart
+// of the plugin.
 func TestConnectionManagerComesLate(t *testing.T) {
 	plugin := startPlugin(t, listed)
 	pod := runOptedIn(t)
@@ -27,7 +28,7 @@ func TestConnectionManagerComesLate(t *testing.T) {
 		"to load the kernel module, run modprobe rdma_ucm"
 	for _, step := range []struct {
 		name, command, want string
-		missing             bool // the log has said so
+		missing             bool // the log says so
 	}{
 		{"with", "test -c /dev/infiniband/rdma_cm", "rdma_cm uverbs0 uverbs1", false},
 		{"without", "rmmod rdma_ucm && test ! -e /dev/infiniband/rdma_cm", "uverbs0 uverbs1", true},
@@ -53,8 +54,8 @@ func TestConnectionManagerComesLate(t *testing.T) {
 	}
 }
 
-// A pod calls its interfaces as it likes. One called eth0 in another network namespace makes no other HCA pass a
-// selector of netdevs.
+// A pod can choose the names of its interfaces. An interface called eth0 in another network namespace does not make
+// another HCA match a selector for netdevs.
 func TestNetdevOfAnotherNamespace(t *testing.T) {
 	t.Cleanup(func() { onNodeAfter(t, "ip netns del pod 2>/dev/null; true") })
 	onNode(t, "ip netns add pod && ip link add macvlan0 link dummy1 type macvlan && ip link set macvlan0 netns pod name "+
@@ -76,11 +77,11 @@ func TestNetdevOfAnotherNamespace(t *testing.T) {
 	}
 	startPlugin(t, "inject: {namespaces: [ml-*], netdevs: [eth0]}")
 	pod := runOptedIn(t)
-	expectDevices(t, runContainer(t, pod, containerd.Container{}), "rdma_cm", "uverbs0") // the HCA on the node's eth0 alone
+	expectDevices(t, runContainer(t, pod, containerd.Container{}), "rdma_cm", "uverbs0") // only the HCA on the node's eth0
 }
 
-// HCAs come and go without a restart of the plugin: one that is gone is not given to a container, and one that comes is
-// given within a second.
+// HCAs can appear and disappear without a restart of the plugin. An HCA that has disappeared is not injected, and a new
+// one is injected within a second.
 func TestHotplug(t *testing.T) {
 	startPlugin(t, listed)
 	pod := runOptedIn(t)
@@ -96,7 +97,7 @@ func TestHotplug(t *testing.T) {
 		number++
 		id, err := pod.Run(within(t, patience), containerd.Container{Name: fmt.Sprintf("plugged-%d", number)})
 		if err != nil && strings.Contains(err.Error(), "it has not responded yet") {
-			return false // the kubelet tries again, too
+			return false // the kubelet also retries
 		}
 		if err != nil {
 			t.Fatal(err)

@@ -17,7 +17,8 @@ import (
 	"github.com/rdma-spec/rdma-spec/test/testing/scratch"
 )
 
-// connectX is a PCI device as the RDMA shared device plugin sees a ConnectX-5 whose HCA is rxe0. A soft HCA has none.
+// connectX is a ConnectX-5's PCI device, whose HCA is rxe0, for the RDMA shared device plugin. A soft HCA has no PCI
+// device.
 var connectX = hcatest.Files{
 	"0000:5e:00.0/modalias":         "pci:v000015B3d00001017sv000015B3sd00000007bc02sc00i00\n",
 	"0000:5e:00.0/driver":           hcatest.Link("../../../../bus/pci/drivers/mlx5_core"),
@@ -26,8 +27,9 @@ var connectX = hcatest.Files{
 }
 
 // TestKubeletSharedDevicePlugin runs static pods on a real kubelet with NVIDIA's RDMA shared device plugin, in both of
-// its modes. Without any configuration, a container that holds its resource gets memlock and IPC_LOCK, whoever its user
-// is, and registers memory. The same pod without the resource gets nothing. It needs the node's Kubernetes parts.
+// its modes. Without any configuration, a container to which its resource is allocated gets memlock and IPC_LOCK,
+// whoever its user is, and registers memory. The same pod without the resource gets nothing. The test needs the node's
+// Kubernetes parts.
 func TestKubeletSharedDevicePlugin(t *testing.T) {
 	onNode(t, "cp "+filepath.Join(*bin, "rdma-spec")+" /usr/local/bin/") // containers have the node's programs
 	t.Cleanup(func() { onNodeAfter(t, "rm /usr/local/bin/rdma-spec") })
@@ -60,14 +62,14 @@ func TestKubeletSharedDevicePlugin(t *testing.T) {
 	}
 }
 
-// startSharedDevicePlugin runs the device plugin with a resource of rxe0, and returns the resource's name once the
-// kubelet has it to give. It ends with the test.
+// startSharedDevicePlugin runs the device plugin with a resource for rxe0, and returns the resource's name when the
+// kubelet can allocate it. The plugin ends with the test.
 func startSharedDevicePlugin(t *testing.T, k *kubelet.Kubelet, resource string, flags ...string) string {
 	t.Helper()
 	config := filepath.Join(scratch.Dir(t), "config.json")
 	scratch.File(t, config, fmt.Sprintf(`{"configList": [{"resourceName": %q, "rdmaHcaMax": 63,
 		"selectors": {"vendors": ["15b3"], "deviceIDs": ["1017"], "ifNames": ["eth0"]}}]}`, resource), 0o644)
-	// It alone sees the PCI device, in a mount namespace of its own.
+	// Only the device plugin sees the PCI device, because it has its own mount namespace.
 	start(t, "unshare", append([]string{"--mount", "sh", "-ec",
 		`mount --bind "$0" /sys/bus/pci/devices && exec "$@"`, connectX.Root(t),
 		nodeParts(t).SharedDevicePlugin(), "--config-file", config}, flags...)...)
@@ -77,7 +79,7 @@ func startSharedDevicePlugin(t *testing.T, k *kubelet.Kubelet, resource string, 
 	return "rdma/" + resource
 }
 
-// expectStatus compares what status says of the RDMA containers of pods, by container.
+// expectStatus compares what status reports about the RDMA containers of pods, by container.
 func expectStatus(t *testing.T, want map[string]string, pods ...string) {
 	t.Helper()
 	all, status := statusOf(t, pods...)

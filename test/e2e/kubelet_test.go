@@ -22,9 +22,9 @@ import (
 	"github.com/rdma-spec/rdma-spec/test/testing/scratch"
 )
 
-// Resources as clusters call them: of the RDMA shared device plugin, of the SR-IOV network device plugin, one whose
-// device plugin gives its holders nothing, so that only the kubelet knows them, and one whose device plugin gives them
-// a CDI device.
+// Resources with names from real clusters: of the RDMA shared device plugin; of the SR-IOV network device plugin; one
+// without devices, so that only the kubelet knows to which containers it is allocated; and one whose device plugin
+// returns a CDI device.
 const (
 	shared     = "rdma/rdma_v100"
 	sriov      = "nvidia.com/hostdev"
@@ -32,7 +32,7 @@ const (
 	byCDI      = "example.com/rdma"
 )
 
-// sayMemlock is what a container runs that ends: it prints its soft RLIMIT_MEMLOCK as the kernel does.
+// sayMemlock is the command of a container that prints its soft RLIMIT_MEMLOCK in the kernel's format, and ends.
 const sayMemlock = `grep 'Max locked memory' /proc/self/limits | awk '{print $4}'`
 
 // TestKubelet runs static pods on a real kubelet, with a device plugin. It needs the node's Kubernetes parts.
@@ -54,9 +54,9 @@ func TestKubelet(t *testing.T) {
 	}
 }
 
-// What a device plugin injects is signal enough, without a configuration, an annotation or a question to the kubelet.
-// The device plugins give umad and issm, too: what they gave stays. Where nothing is given, holding a resource that no
-// rule names changes nothing.
+// A device that a device plugin injects is a sufficient signal, without a configuration, an annotation, or a request to
+// the kubelet. The device plugins also inject umad and issm, which the container keeps. If no device is injected, and
+// no rule names the resource, nothing changes.
 func testByDevice(t *testing.T, k *kubelet.Kubelet) {
 	relay := startRelay(t, k)
 	plugin := startPluginWith(t, "--pod-resources-socket", relay.Socket)
@@ -94,10 +94,11 @@ func testByDevice(t *testing.T, k *kubelet.Kubelet) {
 	}
 }
 
-// Where nothing is injected, the kubelet's word counts where the configuration names the resource. The kubelet lists
-// restartable init containers and no others: what an ordinary one holds is unknown, and it is left alone.
+// If no device is injected, and the configuration names the resource, the kubelet's answer counts. The kubelet lists
+// restartable init containers, but no ordinary ones: the resources of an ordinary one are unknown, and it is left
+// unchanged.
 func testByResource(t *testing.T, k *kubelet.Kubelet) {
-	// An answer that comes too late leaves a container alone, and comes late on an emulated CPU.
+	// If an answer comes too late, as on an emulated CPU, the container is left unchanged.
 	plugin := startPlugin(t, "optIn: {resources: [spidernet.io/*]}\n")
 	pod := runStaticPod(t, k, kubelet.Pod{
 		Name: "by-resource",
@@ -125,7 +126,8 @@ func testByResource(t *testing.T, k *kubelet.Kubelet) {
 	unrelated.expectUntouched(t, plugin, "main")
 }
 
-// The policy decides about a container with a CDI device, whose hook would raise its limit without a plugin.
+// The policy decides about a container with a CDI device. Without a plugin, the device's hook would raise the
+// container's limit.
 func testCDIDevice(t *testing.T, k *kubelet.Kubelet) {
 	writeCDI(t, "--kubernetes")
 	startPlugin(t, "memlock: 16Gi")
@@ -137,8 +139,8 @@ func testCDIDevice(t *testing.T, k *kubelet.Kubelet) {
 	pod.expectHolds(t, "out", kernelDefault, "rdma_cm", "uverbs0")
 }
 
-// The kubelet is asked once a pod, however many of its containers hold a resource or none. Nothing else
-// asks it.
+// The plugin sends the kubelet one request per pod, however many of the pod's containers have a resource. It sends no
+// other requests.
 func testQuestions(t *testing.T, k *kubelet.Kubelet) {
 	relay := startRelay(t, k)
 	plugin := startPlugin(t, `
@@ -160,7 +162,7 @@ rules:
 	}
 }
 
-// A container that a signal by resource might be about is left alone where the kubelet does not answer. The plugin
+// If the kubelet does not answer, a container that a rule for resources might match is left unchanged. The plugin
 // counts it, and status and the doctor find it as soon as the kubelet answers.
 func testNoAnswer(t *testing.T, k *kubelet.Kubelet) {
 	silent := filepath.Join(scratch.Dir(t), "s")
@@ -182,7 +184,7 @@ func testNoAnswer(t *testing.T, k *kubelet.Kubelet) {
 	}
 }
 
-// startRelay puts a relay before the kubelet's pod resources, which notes the questions. It ends with the test.
+// startRelay starts a relay for the kubelet's pod resources API, which records the requests. It ends with the test.
 func startRelay(t *testing.T, k *kubelet.Kubelet) *kubelet.Relay {
 	t.Helper()
 	r, err := k.Relay(filepath.Join(scratch.Dir(t), "s"))
@@ -193,8 +195,8 @@ func startRelay(t *testing.T, k *kubelet.Kubelet) *kubelet.Relay {
 	return r
 }
 
-// The kubelet does not list ordinary init containers: one gets the least of what the rules give that might be about it,
-// and starts although it has no memory limit, which a rule wants.
+// The kubelet does not list ordinary init containers. Such a container gets the least that any rule that might match it
+// grants. It starts even if it has no memory limit and one of these rules requires one.
 func testInitContainers(t *testing.T, k *kubelet.Kubelet) {
 	plugin := startPlugin(t, `
 rules:
@@ -208,7 +210,7 @@ rules:
 	})
 	pod.expectHolds(t, "worker", strconv.Itoa(1<<30), given(0)...)
 	pod.expectAdjusted(t, plugin, "worker", "signal=device", "rule=capped", "memlock=1Gi")
-	pod.expectSaid(t, "fetch", kernelDefault) // the least: limited gives nothing where there is no memory limit
+	pod.expectSaid(t, "fetch", kernelDefault) // the least grant: the rule limited grants nothing without a memory limit
 	less := slices.ContainsFunc(pod.linesOn(plugin, "fetch"),
 		func(line string) bool { return strings.Contains(line, "reduced grant") })
 	if !less {
@@ -216,12 +218,12 @@ rules:
 	}
 }
 
-// TestKubeletRestarts: the kubelet goes, an RDMA container that a rule by resource might be about is refused, an
-// unrelated one is not, and the plugin does not ask the kubelet after three failures, and logs it; the kubelet comes
-// back, is asked again soon, and the next container that holds a resource gets its grant, without a restart of the
-// plugin. It needs the node's Kubernetes parts.
+// TestKubeletRestarts: while the kubelet is down, the plugin refuses an RDMA container that a rule for resources might
+// match, but no unrelated one. After three failures, it stops calling the kubelet, and logs that. When the kubelet is
+// back, the plugin soon calls it again, and the next container that has a resource gets its grant, without a restart of
+// the plugin. The test needs the node's Kubernetes parts.
 func TestKubeletRestarts(t *testing.T) {
-	const breaker = `nri_rdma_api_failing{api="kubelet",path="creation"} ` // 1 from three failures until the kubelet answers
+	const breaker = `nri_rdma_api_failing{api="kubelet",path="creation"} ` // 1 after three failures, until the kubelet answers
 	first := startKubelet(t, deviceplugin.Deviceless(deviceless))
 	plugin := startPlugin(t, "rules: [{match: {resources: [spidernet.io/*]}, ipcLock: false}]\n",
 		"--http", metricsAddress)
@@ -245,7 +247,7 @@ func TestKubeletRestarts(t *testing.T) {
 	tries := 0
 	await.That(t, patience, "asked again", func() bool {
 		tries++
-		// A pod of its own each time, since a kubelet removes the sandboxes that it does not know.
+		// Each attempt uses a new pod, because a kubelet removes sandboxes that it does not know.
 		_, err := runPod(t, containerd.Pod{}).Create(within(t, patience), containerd.Container{
 			Name: fmt.Sprintf("back-%d", tries), Devices: containerd.Verbs(0),
 		})

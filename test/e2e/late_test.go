@@ -29,8 +29,8 @@ devices:
     - path: /dev/infiniband/uverbs0
 `
 
-// byName is another NRI plugin: it gives containers called cdi-… an HCA by a CDI name, and cdi-low-… also a memlock of
-// 1 MiB, cdi-high one of 1 GiB.
+// byName is another NRI plugin. It injects an HCA by a CDI name into containers called cdi-…. It also sets a memlock of
+// 1 MiB for cdi-low-…, and of 1 GiB for cdi-high.
 type byName struct{ registered chan struct{} }
 
 func (b byName) Synchronize(context.Context, []*api.PodSandbox, []*api.Container) ([]*api.ContainerUpdate, error) {
@@ -54,7 +54,7 @@ func (byName) CreateContainer(_ context.Context, _ *api.PodSandbox,
 	return a, nil, nil
 }
 
-// writeCDIFile writes a CDI file of another vendor, which goes with the test.
+// writeCDIFile writes a CDI file of another vendor, which is removed when the test ends.
 func writeCDIFile(t *testing.T, name, text string) {
 	t.Helper()
 	file := filepath.Join("/etc/cdi", name)
@@ -62,7 +62,7 @@ func writeCDIFile(t *testing.T, name, text string) {
 	t.Cleanup(func() { _ = os.Remove(file) })
 }
 
-// startByName runs the other plugin at index 10 until the test ends.
+// startByName runs the other plugin with index 10 until the test ends.
 func startByName(t *testing.T) {
 	t.Helper()
 	writeCDIFile(t, "net-rdma.yaml", netCDI)
@@ -79,8 +79,8 @@ func startByName(t *testing.T) {
 	await.Receive(t, patience, "the other plugin is registered", b.registered)
 }
 
-// An HCA that another plugin names by CDI comes when all plugins have answered. The container has what the policy gives
-// before it starts, whatever the other plugin wanted, and status and the log say so.
+// If another plugin adds an HCA by a CDI name, the HCA is injected after all plugins have answered. The container
+// nevertheless has its grant before it starts, whatever the other plugin set, and status and the log report it.
 func TestCDINameOfAnotherPlugin(t *testing.T) {
 	plugin := startPlugin(t, "{rules: [{name: small, match: {namespaces: [small]}, memlock: memory-limit}]}")
 	startByName(t)
@@ -117,10 +117,10 @@ func TestCDINameOfAnotherPlugin(t *testing.T) {
 		"cdi-out": "", "plain": "", "cdi-refused": "refused"})
 }
 
-// nvidiaPlugin has the pod's annotation that NVIDIA's plugin reads, for one of its containers.
+// nvidiaPlugin is the prefix of the pod annotation that NVIDIA's plugin reads for one of the pod's containers.
 const nvidiaPlugin = "nvidia.cdi.k8s.io/container."
 
-// managementCDI is what a management container of NVIDIA's GPU Operator asks for, on a node without a GPU.
+// managementCDI is the CDI file for the management containers of NVIDIA's GPU Operator, on a node without a GPU.
 const managementCDI = `cdiVersion: "0.5.0"
 kind: management.nvidia.com/gpu
 devices:
@@ -130,15 +130,15 @@ devices:
     - {path: /dev/nvidiactl, hostPath: /dev/null}
 `
 
-// Beside the NRI plugin of NVIDIA's toolkit, which needs no GPU to add CDI names, a container gets what the policy
-// gives for the HCA that its author names, where an annotation opts in. Elsewhere it is left alone, as the operator's
-// management container is.
+// The node also runs the NRI plugin of NVIDIA's toolkit, which adds CDI names and needs no GPU for that. If a
+// container's author names an HCA, and an annotation opts in, the policy applies to the container. Otherwise, it is
+// left unchanged, like the operator's management container.
 func TestCDINameOfNVIDIAsPlugin(t *testing.T) {
 	plugin := startPlugin(t, "optIn: {namespaces: [listed]}")
 	dir := scratch.Dir(t)
 	other := start(t, filepath.Join(nodeParts(t).Dir(), "nvidia-ctk/nvidia-ctk-installer"), "--enable-nri-plugin",
 		"--nri-namespace=gpu-operator", "--nri-socket="+containerd.NRISocket, "--runtime=containerd",
-		"--ignore-errors", // of what it installs first, which the node does not have
+		"--ignore-errors", // errors of what it installs first, which the node lacks
 		"--toolkit-source-root="+dir, "--toolkit-install-dir="+filepath.Join(dir, "installed"),
 		"--pid-file="+filepath.Join(dir, "toolkit.pid"))
 	awaitLog(t, other, "Waiting for signal")
@@ -159,7 +159,7 @@ func TestCDINameOfNVIDIAsPlugin(t *testing.T) {
 	guest := runPod(t, containerd.Pod{Name: "guest", Namespace: "guests",
 		Annotations: map[string]string{nvidiaPlugin + "guest": "example.com/net-rdma=rxe0"}})
 	guests := runContainer(t, guest, containerd.Container{Name: "guest"})
-	shell(t, guests, "test -c /dev/infiniband/uverbs0") // its author has given it to himself
+	shell(t, guests, "test -c /dev/infiniband/uverbs0") // the author requested the device from NVIDIA's plugin
 	expectMemlock(t, guests, kernelDefault)
 	expectCapabilities(t, guests, "")
 	if line := lineAbout(plugin.Log(), "guest"); !strings.Contains(line, "left alone: ") {
@@ -168,7 +168,7 @@ func TestCDINameOfNVIDIAsPlugin(t *testing.T) {
 	operator := runPod(t, containerd.Pod{Name: "validator", Namespace: "gpu-operator",
 		Annotations: map[string]string{nvidiaPlugin + "management": "management.nvidia.com/gpu=all"}})
 	id := runContainer(t, operator, containerd.Container{Name: "management", User: 1000})
-	shell(t, id, "test -c /dev/nvidiactl") // NVIDIA's plugin has added it
+	shell(t, id, "test -c /dev/nvidiactl") // NVIDIA's plugin injected it
 	expectMemlock(t, id, kernelDefault)
 	expectCapabilities(t, id, "")
 	if line := lineAbout(plugin.Log(), "management"); line != "" {
@@ -177,9 +177,9 @@ func TestCDINameOfNVIDIAsPlugin(t *testing.T) {
 	expectStates(t, map[string]string{"root": "ok", "uid-1000": "ok", "guest": "", "management": ""})
 }
 
-// A plugin with the key and the grammar of GKE's device injector gives a pod any device that its author's annotation
-// names. That device is the author's opt-in, not an administrator's. A device that the runtime's client gives still
-// counts, also in a pod with such an annotation for another container.
+// A plugin with the key and syntax of GKE's device injector injects any device that a pod's annotation names. Such a
+// device is an opt-in by the pod's author, not by an administrator. A device from the runtime's client still counts,
+// even in a pod that has such an annotation for another container.
 func TestDeviceOfAnInjector(t *testing.T) {
 	const key = "devices.gke.io/container."
 	injector := start(t, filepath.Join(*bin, "peers"), "--name", "device-injector",
@@ -201,7 +201,7 @@ func TestDeviceOfAnInjector(t *testing.T) {
 		pod := runPod(t, containerd.Pod{Name: "of-" + test.ctr.Name, Namespace: test.namespace,
 			Annotations: map[string]string{key + test.ctr.Name: named}})
 		id := runContainer(t, pod, test.ctr)
-		shell(t, id, "test -c "+verbs[0].Host) // its author has given it to himself
+		shell(t, id, "test -c "+verbs[0].Host) // the author requested the device from the injector
 		expectMemlock(t, id, test.memlock)
 		if line := lineAbout(plugin.Log(), test.ctr.Name); !strings.Contains(line, test.says) {
 			t.Errorf("about %s the log says %q, want %q", test.ctr.Name, line, test.says)
@@ -213,7 +213,7 @@ func TestDeviceOfAnInjector(t *testing.T) {
 	expectMemlock(t, runContainer(t, tcpxo, containerd.Container{Name: "tcpxo-daemon"}), kernelDefault)
 }
 
-// expectStates compares what status says of containers; of those that have nothing to do with RDMA it says nothing.
+// expectStates compares what status reports about containers. status does not report containers without RDMA.
 func expectStates(t *testing.T, want map[string]string) {
 	t.Helper()
 	by := uses(t)

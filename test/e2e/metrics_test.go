@@ -13,7 +13,7 @@ import (
 	"testing"
 )
 
-// metricsAddress is where a test's plugin serves its metrics, if it does.
+// metricsAddress is the address at which a test's plugin can serve its metrics.
 const metricsAddress = "127.0.0.1:9797"
 
 // metrics returns the plugin's metrics.

@@ -17,7 +17,7 @@ import (
 	"github.com/rdma-spec/rdma-spec/test/node/containerd"
 )
 
-// The edit of a stored spec costs less than the creation that it is part of.
+// Editing a stored spec takes no longer than creating the container.
 func TestEditCost(t *testing.T) {
 	client := storedspec.New(storedspec.Options{Address: containerd.Socket, Budget: time.Second})
 	defer client.Close()
@@ -49,11 +49,11 @@ func TestEditCost(t *testing.T) {
 var podPairs = flag.Int("pod-pairs", 0,
 	"measure how many pods start in a second, with and without the plugin, in so many pairs")
 
-// podsInTurn is how many pods a side starts in its turn.
+// podsInTurn is how many pods one side starts before it is the other side's turn.
 const podsInTurn = 5
 
-// TestPodsPerSecond prints how many pods a second containerd starts with the plugin, and without it. Both take turns,
-// and each turn has its ratio: the node's CPU is emulated, so the absolute rates say little.
+// TestPodsPerSecond prints how many pods per second containerd starts with the plugin and without it. The two sides
+// alternate, and the test compares the ratios, because the absolute rates mean little on an emulated CPU.
 func TestPodsPerSecond(t *testing.T) {
 	if *podPairs == 0 {
 		t.Skip("takes minutes: make bench-pods")
@@ -63,7 +63,7 @@ func TestPodsPerSecond(t *testing.T) {
 		"holds an HCA, and gets IPC_LOCK": {Devices: containerd.Verbs(0)},
 	} {
 		t.Run(name, func(t *testing.T) {
-			podsPerSecond(t, ctr) // the first ones are slower
+			podsPerSecond(t, ctr) // the first pods take longer
 			var with, without, ratios []float64
 			for i := range *podPairs {
 				measure := func(plugin bool) {
@@ -93,7 +93,8 @@ func TestPodsPerSecond(t *testing.T) {
 	}
 }
 
-// podsPerSecond starts pods of one container each, one after another, and removes them when the time is taken.
+// podsPerSecond starts pods with one container each, one after the other, and returns their rate. It removes the pods
+// after the measurement.
 func podsPerSecond(t *testing.T, ctr containerd.Container) float64 {
 	t.Helper()
 	started := make([]*containerd.Sandbox, podsInTurn)

@@ -24,25 +24,25 @@ import (
 	"github.com/rdma-spec/rdma-spec/test/testing/scratch"
 )
 
-// refusedRules are rules that the chart takes and the plugin refuses: the second one can never match.
+// refusedRules are rules that the chart accepts and the plugin refuses, because the second one can never match.
 const refusedRules = `config.rules=[{"name":"all","match":{"namespaces":["*"]},"memlock":"5Gi"},` +
 	`{"name":"never","match":{"namespaces":["a"]}}]`
 
-// The bytes of these limits.
+// These limits in bytes.
 const (
 	gi1 = "1073741824"
 	gi2 = "2147483648"
 )
 
-// policies is a release of the chart whose policy is changed.
+// policies is a release of the chart whose policy the test changes.
 type policies struct {
 	*daemonSet
 	k     *kubelet.Kubelet
 	chart string
 }
 
-// testPolicy: a policy comes and goes with its pods. A change is a rollout by handover, one that the plugin refuses is
-// a rollout that fails, and the policy before it stays in force meanwhile, whatever is killed, also after a reboot.
+// testPolicy: the policy is part of the pods. A change is a rollout with a handover. If the plugin refuses the new
+// policy, the rollout fails, and the previous policy stays in force, even if processes are killed, and after a reboot.
 func testPolicy(t *testing.T, d *daemonSet, k *kubelet.Kubelet) {
 	t.Cleanup(func() { d.tell(t) })
 	d.kubectl(t, "delete", "daemonsets,networkpolicies,serviceaccounts,configmaps", "--all", "--wait")
@@ -69,13 +69,13 @@ func testPolicy(t *testing.T, d *daemonSet, k *kubelet.Kubelet) {
 
 	back := p.annotate(t)
 	p.expectLimit(t, gi2)
-	back() // a container that starts again reads it
+	back() // a restarted container reads it
 
 	newer := p.newer(t)
 	p.helm(t, "upgrade", "nri-rdma", newer, "--reset-then-reuse-values")
 	p.awaitRollout(t)
 	p.expectLimit(t, gi2)
-	// What the plugin refuses: the rollout fails, and the pod that serves goes on.
+	// If the plugin refuses the policy, the rollout fails, and the serving pod continues.
 	for _, refused := range [][]string{
 		{p.chart, "--set-json", refusedRules},
 		{newer, "--skip-schema-validation", "--set", "config.rules=null,config.keyOfAVersionToCome=true"},
@@ -120,7 +120,7 @@ func (d *daemonSet) awaitNoPods(t *testing.T) {
 	})
 }
 
-// newer returns the chart as a later version of it, for the same plugin.
+// newer returns a later version of the chart for the same plugin.
 func (p *policies) newer(t *testing.T) string {
 	t.Helper()
 	dir := scratch.Dir(t)
@@ -144,7 +144,7 @@ func (p *policies) awaitRegistrations(t *testing.T, want int) {
 		func() bool { return p.registrations() >= want })
 }
 
-// expectLimit creates an RDMA container.
+// expectLimit creates an RDMA container, and checks its memlock.
 func (p *policies) expectLimit(t *testing.T, want string) {
 	t.Helper()
 	p.made++
@@ -155,7 +155,7 @@ func (p *policies) expectLimit(t *testing.T, want string) {
 	(&staticPod{kubelet: p.k, name: name}).expectSaid(t, "main", want)
 }
 
-// expectLimits reads what the containers have said that were created during a change of the policy.
+// expectLimits checks the output of the containers that were created while the policy changed.
 func (p *policies) expectLimits(t *testing.T, want int) {
 	t.Helper()
 	said := map[string]int{}
@@ -169,8 +169,8 @@ func (p *policies) expectLimits(t *testing.T, want int) {
 	t.Logf("limits during the change: %v", said)
 }
 
-// annotate writes another policy into the annotation of the pod that runs, and waits until its file has that. It
-// returns what writes the former one.
+// annotate writes another policy into the annotation of the running pod, and waits until the pod's file contains it.
+// back restores the former policy.
 func (p *policies) annotate(t *testing.T) (back func()) {
 	t.Helper()
 	pod := p.pod(t)
@@ -185,7 +185,7 @@ func (p *policies) annotate(t *testing.T) (back func()) {
 	return func() { set(pod.Annotations[key]) }
 }
 
-// ready returns a pod of the plugin that is ready, and whose container is none of some.
+// ready returns a ready pod of the plugin whose container is not one of the given ones.
 func (p *policies) ready(ctx context.Context, but ...string) (pod corev1.Pod, err error) {
 	pods, err := p.pods(ctx)
 	for _, pod := range pods {
@@ -209,7 +209,7 @@ func containerID(pod corev1.Pod) string {
 	return pod.Status.ContainerStatuses[0].ContainerID
 }
 
-// kill kills the plugin that serves.
+// kill kills the serving plugin.
 func (p *policies) kill(t *testing.T) {
 	t.Helper()
 	pod, err := p.ready(within(t, patience))
@@ -223,8 +223,8 @@ func (p *policies) kill(t *testing.T) {
 	}
 }
 
-// shutDown does to the plugin what the end of the node does: its processes, its sandboxes, and /run go. It returns the
-// containers that it had.
+// shutDown removes what a shutdown of the node removes: the plugin's processes, its sandboxes, and /run. It returns the
+// containers that the plugin had.
 func (p *policies) shutDown(t *testing.T) (before []string) {
 	t.Helper()
 	t.Logf("after %s: the node shuts down", time.Since(p.begin).Round(time.Second))
@@ -236,14 +236,14 @@ func (p *policies) shutDown(t *testing.T) (before []string) {
 	for _, pod := range pods {
 		before = append(before, containerID(pod))
 	}
-	removePods(t, pluginNamespace) // one that waited may register in the meantime
+	removePods(t, pluginNamespace) // otherwise, a waiting plugin may register in the meantime
 	if err := os.RemoveAll("/run/rdma-spec"); err != nil {
 		t.Fatal(err)
 	}
 	return before
 }
 
-// reboot ends when a pod of the plugin is ready again.
+// reboot simulates a reboot, and returns when a pod of the plugin is ready again.
 func (p *policies) reboot(t *testing.T) {
 	t.Helper()
 	before := p.shutDown(t)

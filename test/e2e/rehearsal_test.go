@@ -17,12 +17,12 @@ import (
 	"github.com/rdma-spec/rdma-spec/test/testing/child"
 )
 
-// registryPort is where the registry listens. containerd pulls from the loopback without TLS.
+// registryPort is the registry's port. containerd pulls from localhost without TLS.
 const registryPort = "5000"
 
-// installPublished pushes the release's image and chart to a registry on the node, and installs from there with README's
-// own commands, in which the registry's address and the version are replaced. It returns the notes. The values that are
-// added are those of an emulated CPU, and of the tests that follow.
+// installPublished pushes the release's image and chart to a registry on the node, and installs from there with the
+// commands in README.md, in which it replaces the registry's address and the version. It returns the notes that Helm
+// prints. It adds values for an emulated CPU, and those that later tests need.
 func installPublished(t *testing.T, d *daemonSet, chart string, values ...string) (notes string) {
 	address := "localhost:" + registryPort
 	serve := exec.Command(filepath.Join(*bin, "registry"), "--port", registryPort)
@@ -30,7 +30,7 @@ func installPublished(t *testing.T, d *daemonSet, chart string, values ...string
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
-		_ = serve.Process.Kill() // it has nothing to keep
+		_ = serve.Process.Kill() // it stores nothing that is needed later
 		_ = serve.Wait()
 	})
 	await.Success(t, patience, "the registry serves", func() error {

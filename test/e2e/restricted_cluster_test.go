@@ -23,12 +23,12 @@ import (
 	"github.com/rdma-spec/rdma-spec/test/testing/scratch"
 )
 
-// enforced is the namespace of this cluster's pods at a level of Pod Security.
+// enforced sets a level of Pod Security for the namespace of this cluster's pods.
 const enforced = `{apiVersion: v1, kind: Namespace, metadata: {name: default, labels: {pod-security.kubernetes.io/enforce: LEVEL}}}`
 
-// TestClusterRestricted has a real API server enforce Pod Security's level restricted. The pod of docs/restricted.md
-// registers 10 MB and transfers them, by the configuration of that page and by the default one; without the plugin it
-// cannot. The API server refuses the same pod with what RDMA needs elsewhere.
+// TestClusterRestricted has a real API server enforce Pod Security's level restricted. The pod in docs/restricted.md
+// registers 10 MB and transfers them, with that page's configuration and with the default one. Without the plugin, it
+// cannot. The API server refuses the same pod with the settings that RDMA needs without the plugin.
 func TestClusterRestricted(t *testing.T) {
 	restartWith(t, func(o *containerd.Options) { o.Network = true })
 	importVerbs(t)
@@ -72,8 +72,9 @@ func TestClusterRestricted(t *testing.T) {
 	}
 }
 
-// TestClusterRestrictedChart installs the chart as docs/restricted.md does. The API server takes the page's pod in a
-// namespace that may use RDMA, and in no other; the plugin, without the runtime's socket, gives it its memory limit.
+// TestClusterRestrictedChart installs the chart as docs/restricted.md describes. The API server accepts the page's pod
+// only in a namespace that can use RDMA. The plugin, which has no access to the runtime's socket, sets the pod's
+// memlock to its memory limit.
 func TestClusterRestrictedChart(t *testing.T) {
 	d, k, _ := forDaemonSets(t)
 	t.Cleanup(func() { d.tell(t) })
@@ -104,12 +105,12 @@ func TestClusterRestrictedChart(t *testing.T) {
 	if got := memlock(t, p.running(t, "main")); got != gi1 {
 		t.Errorf("memlock is %s, want %s", got, gi1)
 	}
-	d.awaitLog(t, "nri-rdma", "msg=adjusted") // containerd's event says so: the plugin has no socket to read it from
+	d.awaitLog(t, "nri-rdma", "msg=adjusted") // the adjustment is known only from containerd's event, because the plugin has no socket to read the spec
 	d.awaitLog(t, "validator", "msg=registered")
 	expectTransfer(t, p.running(t, "main"), p.running(t, "main"))
 }
 
-// testMoreIsRefused: Pod Security refuses privileged and IPC_LOCK, and names them.
+// testMoreIsRefused: Pod Security refuses privileged and IPC_LOCK, and the error names them.
 func testMoreIsRefused(t *testing.T, c *cluster.Cluster, pod *corev1.Pod) {
 	if _, err := c.Try(within(t, patience), pod); err != nil {
 		t.Fatalf("the pod itself is refused: %v", err)
@@ -131,8 +132,8 @@ func testMoreIsRefused(t *testing.T, c *cluster.Cluster, pod *corev1.Pod) {
 	}
 }
 
-// restrictedPod returns the pod of docs/restricted.md, with an image of the node's verbs programs and a resource of the
-// node's device plugin. It is in the namespace of this cluster's pods.
+// restrictedPod returns the pod in docs/restricted.md, with an image that contains the node's verbs programs, and with
+// a resource of the node's device plugin. It is in the namespace of this cluster's pods.
 func restrictedPod(t *testing.T) *corev1.Pod {
 	t.Helper()
 	for _, document := range strings.Split(deployFile(t, "examples/restricted.yaml"), "\n---\n") {
@@ -157,8 +158,8 @@ func restrictedPod(t *testing.T) *corev1.Pod {
 	return nil
 }
 
-// importVerbs gives containerd an image with the node's verbs program and what it needs: a restricted pod can mount
-// none of it from the node.
+// importVerbs imports an image into containerd that contains the node's verbs program and its dependencies, because a
+// restricted pod cannot mount them from the node.
 func importVerbs(t *testing.T) {
 	t.Helper()
 	program, _, _ := strings.Cut(pingpong, " ")

@@ -20,10 +20,11 @@ import (
 	"github.com/rdma-spec/rdma-spec/test/testing/scratch"
 )
 
-// kubeletPatience is how long a test waits for a container of a static pod. The kubelet creates one after the other.
+// kubeletPatience is how long a test waits for a container of a static pod, because the kubelet creates one container
+// at a time.
 const kubeletPatience = 10 * time.Minute
 
-// startKubelet runs a kubelet that has resources to give. It ends with the test.
+// startKubelet runs a kubelet that can allocate these resources. It ends with the test.
 func startKubelet(t *testing.T, resources ...deviceplugin.Resource) *kubelet.Kubelet {
 	t.Helper()
 	k, err := kubelet.Start(t.Context())
@@ -35,7 +36,7 @@ func startKubelet(t *testing.T, resources ...deviceplugin.Resource) *kubelet.Kub
 	return k
 }
 
-// offerResources runs a device plugin until the test ends, and waits until the kubelet has its resources to give.
+// offerResources runs a device plugin until the test ends, and waits until the kubelet can allocate its resources.
 func offerResources(t *testing.T, k *kubelet.Kubelet, resources ...deviceplugin.Resource) {
 	t.Helper()
 	devices, err := deviceplugin.Start(within(t, kubeletPatience), resources...)
@@ -55,10 +56,10 @@ func offerResources(t *testing.T, k *kubelet.Kubelet, resources ...deviceplugin.
 // staticPod is a pod that the kubelet runs.
 type staticPod struct {
 	kubelet *kubelet.Kubelet
-	name    string // in full
+	name    string // the pod's full name
 }
 
-// runStaticPod has the kubelet run a pod, which goes with the test.
+// runStaticPod makes the kubelet run a pod, which is removed when the test ends.
 func runStaticPod(t *testing.T, k *kubelet.Kubelet, pod kubelet.Pod) *staticPod {
 	t.Helper()
 	if err := k.Create(pod); err != nil {
@@ -72,7 +73,7 @@ func runStaticPod(t *testing.T, k *kubelet.Kubelet, pod kubelet.Pod) *staticPod 
 	return &staticPod{kubelet: k, name: k.FullName(pod.Name)}
 }
 
-// running returns the ID of a container, once it runs.
+// running waits until a container is running, and returns its ID.
 func (p *staticPod) running(t *testing.T, container string) string {
 	t.Helper()
 	return p.await(t, container, cri.ContainerState_CONTAINER_RUNNING)
@@ -99,7 +100,7 @@ func (p *staticPod) await(t *testing.T, container string, state cri.ContainerSta
 	return id
 }
 
-// given returns the names of the devices that a device plugin gives for an HCA, sorted.
+// given returns the sorted names of the devices that a device plugin injects for an HCA.
 func given(hca int) []string {
 	var names []string
 	for _, device := range deviceplugin.CharacterDevices(hca) {
@@ -109,8 +110,8 @@ func given(hca int) []string {
 	return names
 }
 
-// expectHolds compares the soft RLIMIT_MEMLOCK of a container's first process, in the kernel's words, and the device
-// files that it finds in /dev/infiniband.
+// expectHolds compares the soft RLIMIT_MEMLOCK of a container's first process, in the kernel's format, and the device
+// files that it sees in /dev/infiniband.
 func (p *staticPod) expectHolds(t *testing.T, container, memlock string, devices ...string) {
 	t.Helper()
 	t.Logf("container %s of pod %s:", container, p.name)
@@ -119,7 +120,7 @@ func (p *staticPod) expectHolds(t *testing.T, container, memlock string, devices
 	expectDevices(t, id, devices...)
 }
 
-// expectSaid compares the output of a container that ends.
+// expectSaid waits until a container has ended, and compares its output.
 func (p *staticPod) expectSaid(t *testing.T, container, want string) {
 	t.Helper()
 	id := p.await(t, container, cri.ContainerState_CONTAINER_EXITED)
@@ -128,13 +129,14 @@ func (p *staticPod) expectSaid(t *testing.T, container, want string) {
 		t.Fatal(err)
 	}
 	text := scratch.Read(t, answer.GetStatus().GetLogPath())
-	// CRI's log format has a time, a stream and a tag before each line.
+	// In CRI's log format, each line begins with a time, a stream, and a tag.
 	if fields := strings.SplitN(strings.TrimSpace(text), " ", 4); len(fields) != 4 || fields[3] != want {
 		t.Errorf("container %s said %q, want %s", container, text, want)
 	}
 }
 
-// expectAdjusted looks for the one line about a container's adjustment, with some words.
+// expectAdjusted checks that the plugin logged exactly one line about a container's adjustment, and that the line
+// contains these words.
 func (p *staticPod) expectAdjusted(t *testing.T, plugin *daemon.Process, container string, words ...string) {
 	t.Helper()
 	var lines []string
@@ -154,8 +156,8 @@ func (p *staticPod) expectAdjusted(t *testing.T, plugin *daemon.Process, contain
 	}
 }
 
-// expectUntouched checks that the plugin has logged nothing about containers, except that the kubelet answers too late
-// on an emulated CPU.
+// expectUntouched checks that the plugin logged nothing about the containers, except that the kubelet answered too
+// late, which happens on an emulated CPU.
 func (p *staticPod) expectUntouched(t *testing.T, plugin *daemon.Process, containers ...string) {
 	t.Helper()
 	for _, container := range containers {

@@ -16,15 +16,15 @@ import (
 	"github.com/rdma-spec/rdma-spec/test/node/containerd"
 )
 
-// pingpong is the verbs program that registers 10 MB, more than the 8 MiB that the kernel lets a process lock.
+// pingpong is a verbs program that registers 10 MB, which is more than the kernel's default memlock of 8 MiB.
 const pingpong = "/usr/bin/ibv_rc_pingpong -d rxe0 -g 1 -s 10000000 -n 2"
 
-// transfer has one container send 10 MB messages to another and back, and returns the sender's output.
+// transfer has one container send 10 MB messages to another one and back, and returns the sender's output.
 func transfer(t *testing.T, server, client string) string {
 	t.Helper()
 	answered := make(chan containerd.Result, 1)
 	go func() {
-		// Its result does not matter where the client's is bad; where the client's is good, it was good.
+		// The server's result is not needed: if the client succeeds, so did the server.
 		result, _ := onRuntime().Shell(within(t, 2*patience), server, pingpong+" -p 18600")
 		answered <- result
 	}()
@@ -57,16 +57,16 @@ func expectNoRegistration(t *testing.T, id string) {
 
 var server = flag.String("server", "", "address of the other node, if the container of TestBetweenNodes is the client")
 
-// TestBetweenNodes runs on both nodes of a pair at once, which test/pair boots: ib_write_bw and libfabric cannot
-// register their memory in a container that is older than the plugin, and transfer it from a container of one node into
-// one of the other with the plugin.
+// TestBetweenNodes runs on both nodes of a pair at once, which test/pair boots. In a container that was created before
+// the plugin was started, ib_write_bw and libfabric cannot register their memory. With the plugin, they transfer it
+// from a container on one node to one on the other.
 func TestBetweenNodes(t *testing.T) {
 	pod := runPod(t, containerd.Pod{})
 	low := runContainer(t, pod, containerd.Container{Name: "low", Devices: containerd.Verbs(0)})
 	if out := writeBandwidth(t, low, "18515"); !strings.Contains(out, "Couldn't allocate MR") {
 		t.Errorf("without the plugin ib_write_bw says\n%s", out)
 	}
-	// The client finds that it cannot register its memory, and the server waits for it in vain.
+	// The client finds that it cannot register its memory, so the server waits for it in vain.
 	if out := fabricPingpong(t, low, "18517", time.Minute); *server != "" && !strings.Contains(out,
 		"Cannot allocate memory") {
 		t.Errorf("without the plugin fi_pingpong says\n%s", out)
@@ -85,16 +85,16 @@ func TestBetweenNodes(t *testing.T) {
 	t.Logf("fi_pingpong with the plugin:\n%s", out)
 }
 
-// writeBandwidth has ib_write_bw write messages of 8 MiB, for which it registers 16 MiB, and returns what it prints. A
-// client tries until it has met the server.
+// writeBandwidth has ib_write_bw write messages of 8 MiB, for which it registers 16 MiB, and returns its output. A
+// client retries until it reaches the server.
 func writeBandwidth(t *testing.T, id, port string) string {
 	t.Helper()
 	return shell(t, id, `until out=$(ib_write_bw -d rxe0 -x 1 -s 8M -n 5 -F -p `+port+` `+*server+
 		` 2>&1); [ "${out#*"Couldn't connect"}" = "$out" ]; do sleep 0.2; done; echo "$out"`)
 }
 
-// fabricPingpong has libfabric, by which MPI can communicate, send messages of 8 MiB there and back over verbs, and
-// returns what it prints. A client tries until it has met the server. It takes most at most.
+// fabricPingpong has libfabric, which MPI can use, send messages of 8 MiB in both directions over verbs, and returns
+// its output. A client retries until it reaches the server. most is the timeout.
 func fabricPingpong(t *testing.T, id, port string, most time.Duration) string {
 	t.Helper()
 	ports := "-B " + port

@@ -21,7 +21,7 @@ import (
 	"github.com/rdma-spec/rdma-spec/test/testing/scratch"
 )
 
-// setSysctl sets a parameter of the kernel as long as the test runs.
+// setSysctl sets a kernel parameter until the test ends.
 func setSysctl(t *testing.T, name, value string) {
 	t.Helper()
 	file := filepath.Join("/proc/sys", name)
@@ -30,10 +30,10 @@ func setSysctl(t *testing.T, name, value string) {
 	t.Cleanup(func() { scratch.File(t, file, before, 0o644) })
 }
 
-// nobody is a user who owns nothing.
+// nobody runs a command as a user who owns no files.
 const nobody = "setpriv --reuid 65534 --regid 65534 --clear-groups"
 
-// openDir returns a directory that everybody may look into, which goes with the test.
+// openDir returns a directory that every user can read, which is removed when the test ends.
 func openDir(t *testing.T) string {
 	t.Helper()
 	dir, err := os.MkdirTemp("/run", "trouble")
@@ -47,7 +47,7 @@ func openDir(t *testing.T) string {
 	return dir
 }
 
-// programs copies the programs to where everybody may run them.
+// programs copies the programs to a directory from which every user can run them.
 func programs(t *testing.T) string {
 	t.Helper()
 	dir := openDir(t)
@@ -55,8 +55,8 @@ func programs(t *testing.T) string {
 	return dir
 }
 
-// expectLines runs a command that must fail with an exit status, no result, and some lines on stderr of which the last
-// is wanted.
+// expectLines runs a command that must fail with this exit status, no standard output, and this many lines on standard
+// error. The last line must contain want.
 func expectLines(t *testing.T, status, lines int, command, want string) {
 	t.Helper()
 	cmd := exec.CommandContext(within(t, patience), "sh", "-c", "exec "+command)
@@ -74,7 +74,7 @@ func expectLines(t *testing.T, status, lines int, command, want string) {
 	t.Logf("%s", stderr.String())
 }
 
-// Where a spec cannot be written, one line has the reason and what to do, and nothing changes.
+// If a spec cannot be written, a one-line error contains the reason and what to do, and nothing changes.
 func TestGenerateWhereNothingCanBeWritten(t *testing.T) {
 	tools := programs(t)
 	const room, noRoot = "no space left on device: free up space there, and retry", "permission denied: run as root"
@@ -107,7 +107,7 @@ func TestGenerateWhereNothingCanBeWritten(t *testing.T) {
 	}
 }
 
-// Without the right to connect to the runtime, the error is one line.
+// Without permission to connect to the runtime, the error is one line.
 func TestStatusAndRepairWithoutRights(t *testing.T) {
 	dir := programs(t)
 	scratch.File(t, dir+"/config.yaml", "{}", 0o644)
@@ -117,20 +117,21 @@ func TestStatusAndRepairWithoutRights(t *testing.T) {
 	}
 }
 
-// startAnyhow runs a shell command that becomes nri-rdma, and does not wait until it is registered.
+// startAnyhow runs a shell command that executes nri-rdma, and does not wait until it is registered.
 func startAnyhow(t *testing.T, command string) *daemon.Process {
 	t.Helper()
 	return start(t, "sh", "-c", "exec "+command)
 }
 
-// A plugin that may not connect to the runtime logs that once, goes on trying, and is registered when it may.
+// A plugin without permission to connect to the runtime logs that once, retries, and is registered when it has
+// permission.
 func TestPluginThatMayNotConnect(t *testing.T) {
 	dir := filepath.Dir(containerd.NRISocket)
 	t.Cleanup(func() { onNodeAfter(t, fmt.Sprintf("chmod 700 %s; chmod 600 %s", dir, containerd.NRISocket)) })
 	onNode(t, fmt.Sprintf("chmod 755 %s; chmod 600 %s", dir, containerd.NRISocket))
 	plugin := startAnyhow(t, fmt.Sprintf("%s %s/nri-rdma --socket %s", nobody, programs(t), containerd.NRISocket))
 	awaitLog(t, plugin, "no permission to connect to the NRI socket: run as root")
-	pod := runPod(t, containerd.Pod{}) // it tries again and again meanwhile
+	pod := runPod(t, containerd.Pod{}) // meanwhile, the plugin retries
 	expectMemlock(t, runContainer(t, pod, containerd.Container{Name: "before", Devices: containerd.Verbs(0)}),
 		kernelDefault)
 	onNode(t, "chmod 666 "+containerd.NRISocket)
@@ -141,7 +142,7 @@ func TestPluginThatMayNotConnect(t *testing.T) {
 	}
 }
 
-// The plugin needs no place to write to: the root and all that is mounted on it are read-only for it. It says once that
+// The plugin does not need to write files: it can run with a read-only root and read-only mounts. It logs once that
 // rdma-spec cannot read the policy in force.
 func TestPluginOnAReadOnlyRoot(t *testing.T) {
 	const readOnly = "for at in / /run /var/lib /dev /dev/shm; do mount -o remount,bind,ro $at || exit 3; done; ! touch " +
@@ -158,8 +159,8 @@ func TestPluginOnAReadOnlyRoot(t *testing.T) {
 	}
 }
 
-// Where nothing can be watched, since the node has no inotify instance left, the plugin looks by itself: for the
-// runtime's socket, and for a change of the configuration.
+// If the plugin cannot watch files, because the node has no inotify instance left, it polls for the runtime's socket
+// and for changes of the configuration.
 func TestPluginThatCannotWatch(t *testing.T) {
 	setSysctl(t, "fs/inotify/max_user_instances", "0")
 	dir := openDir(t)

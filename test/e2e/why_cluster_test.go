@@ -20,11 +20,11 @@ import (
 	"github.com/rdma-spec/rdma-spec/test/node/kubelet"
 )
 
-// nowhere is a RuntimeClass whose handler no runtime has.
+// nowhere is a RuntimeClass whose handler does not exist in any runtime.
 const nowhere = `{apiVersion: node.k8s.io/v1, kind: RuntimeClass, metadata: {name: nowhere}, handler: nowhere}`
 
-// TestClusterWhy asks kubectl rdma why about pods, each of which lacks something else for a transfer, and about one that
-// lacks nothing: what perftest prints, what the kubelet says, and what the spec shows lead to the cause.
+// TestClusterWhy runs `kubectl rdma why` for several pods, each of which lacks something that a transfer needs, and for
+// one that lacks nothing. It finds the cause from perftest's output, the kubelet's messages, and the pod's spec.
 func TestClusterWhy(t *testing.T) {
 	restartWith(t, func(o *containerd.Options) { o.Network = true })
 	c := startCluster(t)
@@ -86,7 +86,7 @@ func TestClusterWhy(t *testing.T) {
 	}
 }
 
-// awaitEnded waits until pods have ended, in a phase.
+// awaitEnded waits until pods have ended in a phase.
 func awaitEnded(t *testing.T, c *cluster.Cluster, phase corev1.PodPhase, pods ...string) {
 	t.Helper()
 	for _, name := range pods {

@@ -1,10 +1,10 @@
 // Copyright The rdma-spec Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Command locker locks memory in the ways in which programs do, for tests: `locker mmap BYTES` maps locked pages,
-// `locker shm BYTES` locks a shared memory segment, `locker register BYTES` registers memory with /dev/infiniband/uverbs0
-// and goes on, and so does `locker fail BYTES`, after it has driven a queue pair into ERR. It prints "locked", or the
-// kernel's error and exits with 1.
+// Command locker locks memory in the ways that programs use, for tests. `locker mmap BYTES` maps locked pages. `locker
+// shm BYTES` locks a shared memory segment. `locker register BYTES` registers memory with /dev/infiniband/uverbs0, and
+// keeps running. `locker fail BYTES` does the same after it has moved a queue pair into the state ERR. It prints
+// "locked", or it prints the kernel's error and exits with 1.
 package main
 
 import (
@@ -19,7 +19,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// shmLock is SHM_LOCK of linux/shm.h.
+// shmLock is SHM_LOCK in linux/shm.h.
 const shmLock = 11
 
 func main() {
@@ -29,7 +29,7 @@ func main() {
 	}
 	fmt.Println("locked")
 	if os.Args[1] == "register" || os.Args[1] == "fail" {
-		time.Sleep(time.Hour) // it ends with its container
+		time.Sleep(time.Hour) // ends with its container
 	}
 }
 
@@ -65,12 +65,12 @@ func lockSharedMemory(size int) error {
 	if err != nil {
 		return err
 	}
-	defer func() { _, _ = unix.SysvShmCtl(id, unix.IPC_RMID, nil) }() // it ends with the container
+	defer func() { _, _ = unix.SysvShmCtl(id, unix.IPC_RMID, nil) }() // if this fails, the segment ends with the container
 	_, err = unix.SysvShmCtl(id, shmLock, nil)
 	return err
 }
 
-// register opens the HCA, and registers memory in a protection domain, by the oldest commands that the kernel has.
+// register opens the HCA, and registers memory in a protection domain, with the kernel's oldest commands.
 func register(size int) (hca int, domain uint32, err error) {
 	hca, err = unix.Open("/dev/infiniband/uverbs0", unix.O_RDWR, 0)
 	if err != nil {
@@ -95,10 +95,10 @@ func register(size int) (hca int, domain uint32, err error) {
 	return hca, domain, nil
 }
 
-// failQueuePair makes a reliable connection's queue pair on a soft HCA, and moves it by INIT into ERR.
+// failQueuePair creates a queue pair for a reliable connection on a soft HCA, and moves it through INIT into ERR.
 func failQueuePair(hca int, domain uint32) error {
 	const createCQ, createQP, modifyQP = 18, 24, 26
-	const noChannel, reliable, one = 1<<32 - 1, 2 << 40, 1<<32 | 1 // the type of a queue pair is a byte of its word
+	const noChannel, reliable, one = 1<<32 - 1, 2 << 40, 1<<32 | 1 // the queue pair's type is one byte of a word
 	queue, err := command(hca, createCQ, 6, 0, 16, noChannel)
 	if err != nil {
 		return fmt.Errorf("a completion queue: %w", err)
@@ -107,7 +107,7 @@ func failQueuePair(hca int, domain uint32) error {
 	if err != nil {
 		return fmt.Errorf("a queue pair: %w", err)
 	}
-	// Of struct ib_uverbs_modify_qp, the handle and the mask follow two destinations of 32 bytes each.
+	// In struct ib_uverbs_modify_qp, the handle and the mask follow two destinations of 32 bytes each.
 	const stateOnly, withPort, toINIT, toERR, firstPort = 1, 1 | 1<<3 | 1<<4 | 1<<5, 1, 6, 1
 	for _, step := range [][2]uint64{{withPort, toINIT}, {stateOnly, toERR}} {
 		if _, err := command(hca, modifyQP, 0, 0, 0, 0, 0, 0, 0, 0, 0,
@@ -118,8 +118,8 @@ func failQueuePair(hca int, domain uint32) error {
 	return nil
 }
 
-// command sends a command with its words to uverbs, and returns the first of so many 32-bit words of its answer. Where
-// the answer has some, the command begins with its address.
+// command sends a command with its words to uverbs. answers is the number of 32-bit words in the kernel's answer, of
+// which command returns the first. If there is an answer, the command begins with the answer's address.
 func command(hca int, number uint32, answers int, words ...uint64) (uint32, error) {
 	answer := make([]uint32, max(answers, 1))
 	if answers > 0 {
