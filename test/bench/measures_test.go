@@ -27,7 +27,7 @@ import (
 
 var restFor = flag.Duration("rest", time.Minute, "how long a program at rest is measured")
 
-// cpuOf returns the CPU time that a process has taken, 0 for this one.
+// cpuOf returns the CPU time that a process has used; PID 0 means this process.
 func cpuOf(t testing.TB, pid int) time.Duration {
 	t.Helper()
 	clock := int32(unix.CLOCK_PROCESS_CPUTIME_ID)
@@ -41,8 +41,7 @@ func cpuOf(t testing.TB, pid int) time.Duration {
 	return time.Duration(now.Nano())
 }
 
-// rest measures the CPU time of nri-rdma with its defaults, and of a no-op plugin, while no container is
-// created.
+// rest measures the CPU time of nri-rdma with its defaults, and of a no-op plugin, while no container is created.
 func rest(t testing.TB, what string, node hcatest.Files, target float64) result {
 	us, them := start(t, "nri-rdma --root "+node.Root(t)), start(t, "reference --post")
 	pids := []int{us.processes[0].Process.Pid, them.processes[0].Process.Pid}
@@ -55,7 +54,7 @@ func rest(t testing.TB, what string, node hcatest.Files, target float64) result 
 		theirs: theirs, compared: spreadOf([]float64{ours}), difference: true, target: target}
 }
 
-// pass measures the CPU time of a reading of a node's HCAs by a configuration.
+// pass measures the CPU time of reading a node's HCAs once, with a configuration.
 func pass(t testing.TB, what, config string, node hcatest.Files, target float64) result {
 	const rounds = 21
 	p, err := policy.FromText([]byte(config))
@@ -73,12 +72,12 @@ func pass(t testing.TB, what, config string, node hcatest.Files, target float64)
 		}
 		took = append(took, micros(cpuOf(t, 0)-before)/1e3)
 	}
-	measured := spreadOf(took[1:]) // the first one finds out what is a part of what
+	measured := spreadOf(took[1:]) // the first reading also finds out how the HCAs are related
 	return result{what: "a reading, " + what, against: "nothing", unit: "ms CPU", ours: measured.median,
 		compared: measured, difference: true, target: target}
 }
 
-// atRest measures a node with many HCAs, and one with eight.
+// atRest measures nri-rdma on a node with many HCAs, and on one with eight.
 func atRest(t testing.TB) []result {
 	const many, gives = "2,064 HCAs, 500 netdevs", "inject: {namespaces: [ml], netdevs: [ens*]}"
 	largest := hcatest.VirtualFunctions(16, 128, 500)
@@ -88,7 +87,7 @@ func atRest(t testing.TB) []result {
 	}
 }
 
-// TestAtRest prints what nri-rdma costs while nothing happens.
+// TestAtRest prints what nri-rdma costs while no container is created.
 func TestAtRest(t *testing.T) {
 	if !*speed {
 		t.Skip("takes minutes: make bench")
@@ -97,13 +96,14 @@ func TestAtRest(t *testing.T) {
 }
 
 const (
-	// blockedFor is how long a port's state does not answer.
+	// blockedFor is how long reading a port's state blocks.
 	blockedFor = 5 * time.Second
-	// readWithin is the time in which nri-rdma reads the state of each port anew.
+	// readWithin is how long nri-rdma takes at most until it reads the state of each port again.
 	readWithin = 20 * time.Second
 )
 
-// blocked compares the creation of containers while a port's state blocks with that of as many while it does not.
+// blocked compares creations of containers while reading a port's state blocks with the same number of creations while
+// it does not.
 func (s *setting) blocked(t testing.TB) result {
 	const rounds, count = 5, 1000
 	ours := s.nriRDMA(t, withoutIPCLock)
@@ -139,7 +139,8 @@ func (s *setting) blocked(t testing.TB) result {
 	return r.quantile(measured, "p99", .99, 2)
 }
 
-// starts compares how long runc takes for a container that ends at once, with the hook of CDI files and without it.
+// starts compares how long runc takes to run a container that ends at once, with the hook from CDI files and without
+// it.
 func starts(t *testing.T) result {
 	const pairs = 50
 	dir, err := programs()

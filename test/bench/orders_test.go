@@ -21,10 +21,11 @@ import (
 	"github.com/rdma-spec/rdma-spec/test/testing/scratch"
 )
 
-// hcas is how many HCAs the node has.
+// hcas is the number of HCAs on the node.
 const hcas = 8
 
-// node makes a copied root with eight HCAs and gives the devices of all of them: eight uverbs, and rdma_cm.
+// node creates a copied root with eight HCAs. It returns the root, and the devices of all HCAs: eight uverbs, and
+// rdma_cm.
 func node(t testing.TB) (root string, devices []hca.Device) {
 	t.Helper()
 	described := hcatest.EightHCANode()
@@ -44,14 +45,14 @@ func node(t testing.TB) (root string, devices []hca.Device) {
 	return root, append(devices, *found.RDMACM)
 }
 
-// order is a container that is to be created.
+// order is a container to create.
 type order struct {
 	pod    *api.PodSandbox
 	ctr    *api.Container
-	stored func(*api.Container) // puts it into containerd's store before NRI is asked; nil if it is not read there
+	stored func(*api.Container) // writes the container to containerd's store before NRI sends the request; nil if the plugin does not read the store
 }
 
-// with is the order with more annotations.
+// with returns the order with additional annotations.
 func (o order) with(annotations map[string]string) order {
 	o.pod = proto.Clone(o.pod).(*api.PodSandbox)
 	for k, v := range annotations {
@@ -62,7 +63,7 @@ func (o order) with(annotations map[string]string) order {
 
 var containers atomic.Uint64
 
-// newID returns a new ID of a container or sandbox, as long as containerd's.
+// newID returns a new ID of a container or sandbox, with the length of containerd's IDs.
 func newID() string { return fmt.Sprintf("%064x", containers.Add(1)) }
 
 // recorded is containerd's request for a container of the kubelet's, as it came in the test cluster: see
@@ -71,17 +72,17 @@ func newID() string { return fmt.Sprintf("%064x", containers.Add(1)) }
 //go:embed testdata/kubelet-container.json
 var recorded []byte
 
-// plain is a container that has nothing to do with RDMA.
+// plain returns a container without RDMA.
 func plain() order {
 	request := &api.CreateContainerRequest{}
 	if err := protojson.Unmarshal(recorded, request); err != nil {
-		panic(err) // the file is part of this program
+		panic(err) // cannot fail, because the file is embedded
 	}
 	return order{pod: request.GetPod(), ctr: request.GetContainer()}
 }
 
-// holding is a container for training, which device plugins have given HCAs and eight GPUs: the recorded one with their
-// devices and rules, with the mounts of the GPUs' driver, and with 90 variables.
+// holding returns a training container into which device plugins have injected HCAs and eight GPUs: the recorded
+// container with their devices and device rules, the mounts of the GPUs' driver, and 90 variables.
 func holding(devices []hca.Device) order {
 	o := plain()
 	o.pod.Namespace = "ml"
@@ -108,14 +109,14 @@ func holding(devices []hca.Device) order {
 	return o
 }
 
-// asking is a container whose pod asks for the node's HCAs.
+// asking returns a container whose pod requests the node's HCAs from nri-rdma.
 func asking() order {
 	o := plain()
 	o.pod.Namespace = "ml"
 	return o.with(map[string]string{"rdma.noderesource.dev/pod": "true"})
 }
 
-// askingPeers is a container whose pod asks the peers for what asking asks nri-rdma.
+// askingPeers returns a container whose pod requests the same from the peers.
 func askingPeers(devices []hca.Device) order {
 	var list strings.Builder
 	for _, d := range devices {
@@ -128,7 +129,7 @@ func askingPeers(devices []hca.Device) order {
 	})
 }
 
-// write writes a file of the test's own.
+// write writes a temporary file, and returns its path.
 func write(t testing.TB, name, content string) string {
 	t.Helper()
 	file := filepath.Join(scratch.Dir(t), name)
@@ -136,7 +137,7 @@ func write(t testing.TB, name, content string) string {
 	return file
 }
 
-// fixedAdjustment writes an adjustment for the reference plugin.
+// fixedAdjustment writes an adjustment to a file for the reference plugin, and returns the file's path.
 func fixedAdjustment(t testing.TB, adjustment *api.ContainerAdjustment) string {
 	t.Helper()
 	data, err := proto.Marshal(adjustment)

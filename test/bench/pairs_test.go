@@ -14,14 +14,14 @@ import (
 	"google.golang.org/protobuf/proto"
 )
 
-// side is one side of a comparison: some plugins, and the container that they are asked about.
+// side is one side of a comparison: plugins, and the container about which the runtime calls them.
 type side struct {
 	*plugins
 	order
 }
 
-// create creates containers one after another and gives the time that NRI adds to each: CreateContainer and
-// PostCreateContainer.
+// create creates containers one after another, and returns the time that NRI adds to each creation, in CreateContainer
+// and PostCreateContainer.
 func (s side) create(t testing.TB, count int) []time.Duration {
 	t.Helper()
 	copies := make([]*api.Container, count)
@@ -43,11 +43,11 @@ func (s side) create(t testing.TB, count int) []time.Duration {
 	return took
 }
 
-// pair is what the two sides took for a batch each, in order of length.
+// pair contains the sorted durations of one batch of each side.
 type pair struct{ ours, theirs []time.Duration }
 
-// compare has both sides create a batch of containers in turn, as often as there are to be pairs. Who begins takes
-// turns as well, so that neither gains by what the batch before has left behind.
+// compare has both sides create batches of containers alternately, and returns one pair for each two batches. The sides
+// also alternate in which one begins, so that neither benefits from the state that the previous batch left.
 func compare(t testing.TB, ours, theirs side, pairs, batch int) []pair {
 	t.Helper()
 	const warmUp = 100
@@ -66,8 +66,8 @@ func compare(t testing.TB, ours, theirs side, pairs, batch int) []pair {
 	return measured
 }
 
-// batch creates containers and gives the times in order of length. This process is the runtime's side of NRI: it
-// collects its garbage before a batch, and none meanwhile, so that the tail is the plugins'.
+// batch creates containers, and returns the sorted durations. This process is the runtime's side of NRI: it collects
+// garbage before a batch but not during it, so that only the plugins cause the longest durations.
 func (s side) batch(t testing.TB, count int) []time.Duration {
 	t.Helper()
 	runtime.GC()
@@ -77,7 +77,7 @@ func (s side) batch(t testing.TB, count int) []time.Duration {
 	return took
 }
 
-// spread is a value that was measured several times: its median and its quartiles.
+// spread describes several measurements of one value: minimum, quartiles, and median.
 type spread struct{ least, low, median, high float64 }
 
 func spreadOf(values []float64) spread {

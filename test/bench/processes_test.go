@@ -21,7 +21,7 @@ import (
 	"github.com/rdma-spec/rdma-spec/test/testing/scratch"
 )
 
-// programs is the directory with the programs that are measured, built as releases are.
+// programs builds the measured programs like a release, and returns their directory.
 var programs = sync.OnceValues(func() (string, error) {
 	dir, err := os.MkdirTemp("", "bench")
 	if err != nil {
@@ -37,17 +37,17 @@ var programs = sync.OnceValues(func() (string, error) {
 	return dir, nil
 })
 
-// built is the directory of programs, once they are asked for.
+// built is the directory that programs returned; "" before.
 var built string
 
-// removePrograms removes what programs has built.
+// removePrograms removes the programs that were built.
 func removePrograms() {
 	if built != "" {
 		_ = os.RemoveAll(built)
 	}
 }
 
-// plugins are processes that are registered with a runtime of their own, so that it asks only them.
+// plugins are processes that are registered with their own runtime, which calls only them.
 type plugins struct {
 	runtime   *nritest.Runtime
 	processes []*exec.Cmd
@@ -55,14 +55,14 @@ type plugins struct {
 	log       string            // the file with the output of the processes
 }
 
-// start starts plugins, a command line each, with a runtime that has no containers, and waits until they are
+// start starts plugins, one for each command line, with a runtime that has no containers, and waits until they are
 // registered. They end with the test.
 func start(t testing.TB, commands ...string) *plugins {
 	t.Helper()
 	return startWith(t, "containerd", nil, commands...)
 }
 
-// startWith is start with a runtime of this name, which has containers already.
+// startWith is like start, with a runtime that has this name and these containers.
 func startWith(t testing.TB, name string, existing []*api.Container, commands ...string) *plugins {
 	t.Helper()
 	dir, err := programs()
@@ -87,7 +87,7 @@ func startWith(t testing.TB, name string, existing []*api.Container, commands ..
 		}
 		ended := make(chan struct{})
 		go func() {
-			_ = process.Wait() // its log has the reason
+			_ = process.Wait() // its log contains the reason
 			close(ended)
 		}()
 		p.processes, p.ended = append(p.processes, process), append(p.ended, ended)
@@ -103,7 +103,7 @@ func startWith(t testing.TB, name string, existing []*api.Container, commands ..
 	return p
 }
 
-// end ends the processes, if they have not been ended before.
+// end ends the processes if they are still running.
 func (p *plugins) end() {
 	for i, process := range p.processes {
 		_ = process.Process.Kill() // it may have ended already
@@ -112,7 +112,7 @@ func (p *plugins) end() {
 	p.processes, p.ended = nil, nil
 }
 
-// answer returns the adjustment that the plugins make of a container.
+// answer returns the plugins' adjustment of a container.
 func (p *plugins) answer(t testing.TB, o order) *api.ContainerAdjustment {
 	t.Helper()
 	adjustment, err := p.runtime.Create(t.Context(), o.pod, o.ctr)
@@ -122,7 +122,7 @@ func (p *plugins) answer(t testing.TB, o order) *api.ContainerAdjustment {
 	return adjustment
 }
 
-// lastLines returns the end of the plugins' log.
+// lastLines returns the last lines of the plugins' log.
 func (p *plugins) lastLines() string {
 	text, err := os.ReadFile(p.log)
 	if err != nil {
@@ -131,7 +131,7 @@ func (p *plugins) lastLines() string {
 	return string(text[max(0, len(text)-2000):])
 }
 
-// anonymous returns the anonymous memory of all processes in MB.
+// anonymous returns the sum of all processes' anonymous memory in MB.
 func (p *plugins) anonymous(t testing.TB) float64 {
 	t.Helper()
 	var kB int

@@ -2,9 +2,9 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package bench measures what nri-rdma costs a node: the time that it adds to the creation of a container, and its
-// memory. The plugins are processes, as on a node; the runtime's side of NRI is this process. Of the hook, it measures
-// what a container's start takes longer. What counts is the ratio to another plugin that was asked in turn in the same
-// run, since a busy machine slows down both.
+// memory. The plugins are processes, as on a node, and this process is the runtime's side of NRI. For the hook, it
+// measures how much longer a container takes to start. The result is the ratio to another plugin that was called
+// alternately in the same run, because a busy machine slows down both.
 package bench
 
 import (
@@ -39,16 +39,16 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-// Configurations with a namespace whose pods may ask for HCAs. Others cannot grant CAP_IPC_LOCK, so what they do is
-// compared without it: where no container gets it, or where the pods of another namespace do, for which nri-rdma needs
-// PostCreateContainer as well.
+// Configurations with a namespace whose pods can request HCAs. Other plugins cannot grant CAP_IPC_LOCK, so nri-rdma is
+// compared with them without it: either no container gets it, or only the pods of another namespace do, for which
+// nri-rdma also needs PostCreateContainer.
 const (
 	config         = "inject: {namespaces: [ml]}\n"
 	noIPCLock      = config + "ipcLock: false\n"
 	withoutIPCLock = noIPCLock + "rules: [{name: other, match: {namespaces: [other]}, ipcLock: always}]\n"
 )
 
-// setting is what the comparisons share: a node with eight HCAs, and the containers that are created on it.
+// setting is what all comparisons use: a node with eight HCAs, and the containers that are created on it.
 type setting struct {
 	root                          string
 	containerd                    *storedspectest.Server
@@ -77,10 +77,10 @@ func (s *setting) command(t testing.TB, config string) string {
 		write(t, "config.yaml", config))
 }
 
-// edited is a container whose stored spec gets CAP_IPC_LOCK.
+// edited is a container to whose stored spec nri-rdma adds CAP_IPC_LOCK.
 func (s *setting) edited() order { return s.storing(s.spec) }
 
-// confirmed is a container whose stored spec has what it is granted: it is read, and not written.
+// confirmed is a container whose stored spec already contains its grant, so nri-rdma reads it but does not write it.
 func (s *setting) confirmed(t testing.TB) order { return s.storing(edit(t, s.spec)) }
 
 func (s *setting) storing(spec []byte) order {
@@ -93,14 +93,14 @@ func (s *setting) storing(spec []byte) order {
 	return o
 }
 
-// comparison is one of nri-rdma with other plugins.
+// comparison compares nri-rdma with other plugins.
 type comparison struct {
 	what, against string
-	on            string // the runtime: nri-rdma asks CRI-O for no PostCreateContainer
+	on            string // the runtime; on CRI-O, nri-rdma does not subscribe to PostCreateContainer
 	config        string
 	order         order
 	others        func(t testing.TB) side
-	p50, p99      float64 // what the ratios are to be at most; 0 where they are only shown
+	p50, p99      float64 // the highest allowed ratios; 0 if a ratio is only printed
 }
 
 // ours starts nri-rdma for a comparison.
@@ -110,7 +110,7 @@ func (s *setting) ours(t testing.TB, c comparison) side {
 }
 
 func (s *setting) comparisons(t testing.TB) []comparison {
-	// fixed is a plugin that answers at once what nri-rdma answers.
+	// fixed is a plugin that always returns nri-rdma's answer, without a decision.
 	fixed := func(o order) func(testing.TB) side {
 		return func(t testing.TB) side {
 			answer := s.nriRDMA(t, withoutIPCLock).answer(t, o)
@@ -142,7 +142,7 @@ func (s *setting) comparisons(t testing.TB) []comparison {
 	}
 }
 
-// TestSpeed prints how nri-rdma compares, and which targets it reaches.
+// TestSpeed prints the comparisons, and which of them meet their targets.
 func TestSpeed(t *testing.T) {
 	if !*speed {
 		t.Skip("takes minutes: make bench")
@@ -172,9 +172,9 @@ func TestSpeed(t *testing.T) {
 	}
 }
 
-// TestSpeedIsNotLost notices when a request takes twice the time that it is to take. It goes by the best of several
-// pairs, and of several starts of the plugins: what the code itself costs, it costs in each, however busy the machine is,
-// and two processes need not get the same of a busy one.
+// TestSpeedIsNotLost fails if a request takes twice as long as its target. It uses the best of several pairs and of
+// several starts of the plugins: the cost of the code itself is the same in each one, however busy the machine is, and
+// on a busy machine, one of two processes can get less CPU time.
 func TestSpeedIsNotLost(t *testing.T) {
 	const starts, pairs, batch, most = 5, 7, 60, 1.6
 	if *speed || race.Detector || testing.Short() {
@@ -197,9 +197,9 @@ func TestSpeedIsNotLost(t *testing.T) {
 	}
 }
 
-// memory compares the anonymous memory of nri-rdma and of a no-op plugin after many creations. A tenth of
-// the containers hold eight HCAs; all of them are taken to run still. A thousand are several times as many as the
-// kubelet lets run on a node; ten thousand only show what each takes.
+// memory compares the anonymous memory of nri-rdma and of a no-op plugin after many creations. A tenth of the
+// containers have eight HCAs, and all containers are treated as running. A thousand containers are several times as
+// many as the kubelet runs on a node; ten thousand only show how much memory each container takes.
 func (s *setting) memory(t testing.TB, count int) result {
 	const rounds = 3
 	r := result{
@@ -222,8 +222,8 @@ func (s *setting) memory(t testing.TB, count int) result {
 	return r
 }
 
-// registration compares how long a runtime takes to tell a plugin of the containers that it has, of which a tenth hold
-// eight HCAs.
+// registration compares how long a runtime takes to send its existing containers to a plugin. A tenth of the containers
+// have eight HCAs.
 func (s *setting) registration(t testing.TB, count int) result {
 	const rounds = 7
 	existing := make([]*api.Container, count)
@@ -250,7 +250,7 @@ func (s *setting) registration(t testing.TB, count int) result {
 	return r
 }
 
-// editBudget is what the edit of a spec of 20 KB may take, at the median.
+// editBudget is how long the edit of a spec of 20 KB may take (median).
 const editBudget = time.Millisecond
 
 var ipcLock = spec.Grant{IPCLock: spec.IPCLockUnlessDropped}
@@ -263,8 +263,8 @@ func edit(tb testing.TB, text []byte) []byte {
 	return edited
 }
 
-// TestEditIsFast holds the edit to its budget. A busy machine has three tries: what the code itself costs, it costs in
-// each.
+// TestEditIsFast fails if the median duration of an edit exceeds the budget in each of three runs. On a busy machine, a
+// run can be slow, but the cost of the code itself is the same in each.
 func TestEditIsFast(t *testing.T) {
 	const runs, edits = 3, 200
 	text := storedspectest.TrainingSpec()

@@ -16,16 +16,16 @@ import (
 	"github.com/rdma-spec/rdma-spec/test/testing/scratch"
 )
 
-// result is a row of the table: what was measured of nri-rdma and of others, and how the two compare.
+// result is a row of the table: measurements of nri-rdma and of another plugin, and their comparison.
 type result struct {
 	what, against, unit string
-	ours, theirs        float64 // medians, in the unit
+	ours, theirs        float64 // medians in the unit
 	compared            spread  // ratios, or differences in the unit
 	difference          bool    // compared is a difference
-	target              float64 // what compared's median is to be at most; 0 where it is only shown
+	target              float64 // the highest allowed median of compared; 0 if it is only printed
 }
 
-// missed means that the target was not reached.
+// missed reports whether the target was missed.
 func (r result) missed() bool { return r.target != 0 && r.compared.median > r.target }
 
 func (r result) verdict() string {
@@ -39,7 +39,7 @@ func (r result) verdict() string {
 	}
 }
 
-// show returns a ratio or a difference as text.
+// show formats a ratio or a difference.
 func (r result) show(compared float64) string {
 	if r.difference {
 		return fmt.Sprintf("%+.1f", compared)
@@ -47,7 +47,7 @@ func (r result) show(compared float64) string {
 	return fmt.Sprintf("%.2f ×", compared)
 }
 
-// printTable prints results, and fails the test for those that have missed their target if they are to be reached.
+// printTable prints the results. It fails the test for results that missed their targets, if the targets are enforced.
 func printTable(t *testing.T, to io.Writer, results []result) {
 	t.Helper()
 	w := tabwriter.NewWriter(to, 0, 0, 2, ' ', 0)
@@ -72,8 +72,8 @@ func printTable(t *testing.T, to io.Writer, results []result) {
 //go:embed chart.svg.tmpl
 var chartTemplate string
 
-// The chart's measures in its own units: where the bars begin, how long one of ratio 1 is, the first row, and how far
-// rows are apart.
+// The chart's dimensions in its own units: where the bars begin, the length of a bar of ratio 1, the position of the
+// first row, and the distance between rows.
 const (
 	chartLeft, chartUnit = 350, 86
 	chartTop, chartRow   = 36, 46
@@ -87,7 +87,7 @@ type chartLine struct {
 	Low, Width, Median, After      int
 }
 
-// chart writes the ratios of the medians as an SVG.
+// chart writes the ratios of the medians as an SVG image.
 func chart(to io.Writer, results []result) error {
 	x := func(ratio float64) int { return chartLeft + int(chartUnit*min(ratio, chartMost)) }
 	var scale, rows []chartLine
@@ -112,7 +112,7 @@ func chart(to io.Writer, results []result) error {
 	})
 }
 
-// drawChart writes the chart into a file.
+// drawChart writes the chart to a file.
 func drawChart(t *testing.T, file string, results []result) {
 	t.Helper()
 	var svg strings.Builder

@@ -13,8 +13,8 @@ import (
 	"github.com/rdma-spec/rdma-spec/test/testing/must"
 )
 
-// TestFrozenDisk: during a rollout, the disk with the policies that are kept stands still for three seconds, as the
-// backup of a virtual machine has it. No container notices.
+// TestFrozenDisk: during a rollout, the disk with the stored policies is frozen for three seconds, as during the backup
+// of a virtual machine. No container is affected.
 func TestFrozenDisk(t *testing.T) {
 	t.Setenv("NRI_RDMA_NAMESPACE", "rdma-spec")
 	t.Setenv("NRI_RDMA_POD", "nri-rdma-abcde")
@@ -27,7 +27,7 @@ func TestFrozenDisk(t *testing.T) {
 		kept).CombinedOutput(); err != nil {
 		t.Skipf("no file system can be made and mounted: %v %s", err, out)
 	}
-	thaw := func() { _ = exec.Command("fsfreeze", "-u", kept).Run() } // it fails where it is thawed
+	thaw := func() { _ = exec.Command("fsfreeze", "-u", kept).Run() } // fails if the disk is not frozen
 	t.Cleanup(func() {
 		thaw()
 		_ = exec.Command("umount", kept).Run() // the test is over
@@ -44,7 +44,7 @@ func TestFrozenDisk(t *testing.T) {
 	defer thawed.Stop()
 	old.terminate()
 	next.awaitReady(t, registered)
-	time.Sleep(time.Until(began.Add(4 * time.Second))) // the load goes on while it is frozen, and after
+	time.Sleep(time.Until(began.Add(4 * time.Second))) // the load continues while the disk is frozen, and afterwards
 	created := 0
 	longest := time.Duration(0)
 	for _, c := range n.creations(t) {

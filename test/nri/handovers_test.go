@@ -15,7 +15,7 @@ import (
 	"github.com/rdma-spec/rdma-spec/test/testing/scratch"
 )
 
-// An upgrade hands the connection over: the runtime keeps one plugin, which answers every request once.
+// An upgrade hands the connection over. The runtime always has one plugin, which answers every request once.
 func TestHandovers(t *testing.T) {
 	eachVersion(t, func(t *testing.T, runtime string) {
 		n := newNode(t, runtime)
@@ -37,7 +37,7 @@ func TestHandovers(t *testing.T) {
 	})
 }
 
-// owner starts a plugin, and waits until the runtime asks it.
+// owner starts a plugin, and waits until the runtime calls it.
 func (n *node) owner(t *testing.T, flags ...string) *plugin {
 	t.Helper()
 	before := n.counters(t).Registered
@@ -47,11 +47,11 @@ func (n *node) owner(t *testing.T, flags ...string) *plugin {
 	return p
 }
 
-// While a container is being stopped, a plugin that registers keeps the runtime from creating containers
+// While a container is being stopped, a plugin that registers prevents the runtime from creating containers
 // (containerd#14083). An upgrade does not.
 func TestBesideAStop(t *testing.T) {
 	eachVersion(t, func(t *testing.T, runtime string) {
-		t.Parallel() // it waits most of the time
+		t.Parallel() // it mostly waits
 		n := newNode(t, runtime)
 		p := n.owner(t, n.handover...)
 		n.load(t)
@@ -68,7 +68,7 @@ func TestBesideAStop(t *testing.T) {
 		anew := n.start(t)
 		await.That(t, stuck, "holding creations up", func() bool {
 			before := n.counters(t)
-			time.Sleep(time.Second) // a creation takes some milliseconds
+			time.Sleep(time.Second) // a creation takes some milliseconds, so many end in this time
 			return strings.Contains(scratch.Read(t, anew.log), `"registering"`) && n.counters(t) == before
 		})
 		n.ask(t, "stopped", &counters{})
@@ -77,7 +77,7 @@ func TestBesideAStop(t *testing.T) {
 	})
 }
 
-// A plugin that gets SIGTERM under load leaves no creation behind, and no answer that it gave is lost: also on a busy
+// If a plugin receives SIGTERM under load, no creation is stuck, and none of its answers is lost, even on a busy
 // machine.
 func TestEnds(t *testing.T) {
 	eachVersion(t, func(t *testing.T, runtime string) {
@@ -100,7 +100,7 @@ func TestEnds(t *testing.T) {
 	})
 }
 
-// keepBusy runs loops that take all the CPU that they get.
+// keepBusy runs busy loops, which take all the CPU time that they can get.
 func keepBusy(t *testing.T, n *node, loops int) {
 	t.Helper()
 	script := fmt.Sprintf("for i in $(seq %d); do while :; do :; done & done; cat; kill $(jobs -p) 2>/dev/null; wait",

@@ -18,22 +18,23 @@ import (
 	"github.com/rdma-spec/rdma-spec/test/testing/await"
 )
 
-// handoverSocket is the plugin's, in the directory of --handover.
+// handoverSocket is the name of the plugin's socket in the directory of --handover.
 const handoverSocket = "rdma"
 
-// moment is when a process is killed: before or after a message between the two, or, where that is 0, some time after
-// SIGTERM.
+// moment is when a process is killed: before or after a message between the two processes or, if the message is 0, some
+// time after SIGTERM.
 type moment struct {
 	message int
 	passed  bool
 	after   time.Duration
-	// sparesState: nobody is stopped while the state passes. The process that gives takes it back where it is slow; what
-	// stands between would then keep the byte that commits, which the kernel refuses where nobody does.
+	// sparesState means that no process is stopped while the state is sent. If the other process is slow, the owner takes
+	// the connection back. The test's relay between the two would then keep the byte that completes the handover, which
+	// the kernel rejects without a relay.
 	sparesState bool
 }
 
-// SIGKILL of either side of a handover, at each message and at random times: a plugin is registered again, and nothing
-// is stuck.
+// Either side of a handover receives SIGKILL, at each message and at random times. Afterwards, a plugin is registered,
+// and nothing is stuck.
 func TestKilledDuringAHandover(t *testing.T) {
 	eachVersion(t, func(t *testing.T, runtime string) {
 		n := newNode(t, runtime)
@@ -56,7 +57,7 @@ func TestKilledDuringAHandover(t *testing.T) {
 }
 
 // killDuring upgrades a plugin, and kills it or the new process at a moment. It returns the plugin that is registered
-// then, and whether the moment came.
+// afterwards, and whether the moment was reached.
 func (n *node) killDuring(t *testing.T, old *plugin, killOld bool, at moment) (*plugin, bool) {
 	t.Helper()
 	what := fmt.Sprintf("%+v, the old process: %t: ", at, killOld)
@@ -78,7 +79,7 @@ func (n *node) killDuring(t *testing.T, old *plugin, killOld bool, at moment) (*
 	switch {
 	case !kill.done() || killOld:
 		old.awaitEnd(t)
-	case told: // the old process ends, and another is started in the new one's place
+	case told: // the old process ends, and another process is started instead of the new one
 		old.awaitEnd(t)
 		p = n.start(t, n.handover...)
 	default:
@@ -89,13 +90,13 @@ func (n *node) killDuring(t *testing.T, old *plugin, killOld bool, at moment) (*
 	return p, kill.done()
 }
 
-// blow is what hits one of the two processes of an upgrade at a moment.
+// blow is a signal to one of the two processes of an upgrade at a moment.
 type blow struct {
 	next    *plugin       // the new process
-	strike  func()        // deals the blow, once
-	struck  chan struct{} // closed when it is dealt
-	reached atomic.Bool   // the moment has come
-	leave   func()        // as of standBetween
+	strike  func()        // sends the signal, once
+	struck  chan struct{} // closed after the signal was sent
+	reached atomic.Bool   // the moment was reached
+	leave   func()        // the function that standBetween returned
 }
 
 func (b *blow) done() bool {
@@ -107,8 +108,8 @@ func (b *blow) done() bool {
 	}
 }
 
-// strike starts a process that is to take over from an old one, and deals one of both a blow at a moment. It returns
-// when the new process waits, or was struck.
+// strike starts a process that is to take over from an old one, and calls do for one of them at a moment. It returns
+// when the new process is waiting, or do was called.
 func (n *node) strike(t *testing.T, what string, old *plugin, strikeOld bool, at moment, do func(*plugin)) *blow {
 	t.Helper()
 	victim, b := make(chan *plugin, 1), &blow{struck: make(chan struct{})}
@@ -123,9 +124,9 @@ func (n *node) strike(t *testing.T, what string, old *plugin, strikeOld bool, at
 	return b
 }
 
-// standBetween takes the place of the registered process at the handover socket, passes on what it and a process that
-// comes say to each other, and kills one of them at a moment, which it reports before. A process that is registered
-// then takes the place itself. Once leave has returned, a moment that has not come does not come any more.
+// standBetween listens at the handover socket instead of the registered process, and relays the messages between that
+// process and a new one. At a moment, it sets reached, and then calls kill. A process that is registered afterwards
+// listens at the socket itself. After leave has returned, kill is no longer called.
 func (n *node) standBetween(t *testing.T, at moment, reached *atomic.Bool, kill func()) (leave func()) {
 	t.Helper()
 	front := &net.UnixAddr{Name: filepath.Join(n.handover[1], handoverSocket), Net: "unix"}
@@ -137,7 +138,7 @@ func (n *node) standBetween(t *testing.T, at moment, reached *atomic.Bool, kill 
 	if err != nil {
 		t.Fatal(err)
 	}
-	listener.SetUnlinkOnClose(false) // another may listen there by then
+	listener.SetUnlinkOnClose(false) // another process may listen there by then
 	t.Cleanup(func() { _ = listener.Close() })
 	var mu sync.Mutex
 	messages := 0
@@ -149,7 +150,7 @@ func (n *node) standBetween(t *testing.T, at moment, reached *atomic.Bool, kill 
 			if length == 0 || err != nil {
 				return
 			}
-			state = state || with > 0 // a large one comes in pieces
+			state = state || with > 0 // a large state arrives in several pieces
 			mu.Lock()
 			messages++
 			here := messages == at.message
@@ -184,7 +185,7 @@ func (n *node) standBetween(t *testing.T, at moment, reached *atomic.Bool, kill 
 				return
 			}
 			far, err := net.DialUnix("unix", nil, back)
-			if err != nil { // nobody listens, here neither
+			if err != nil { // no process listens, so neither does the relay
 				_, _ = near.Close(), listener.Close()
 				return
 			}
@@ -198,7 +199,7 @@ func (n *node) standBetween(t *testing.T, at moment, reached *atomic.Bool, kill 
 	}
 }
 
-// forward passes a message on, with the file descriptors in it, and keeps none of them.
+// forward passes on a message with its file descriptors, and keeps no copies of them.
 func forward(to *net.UnixConn, data, rights []byte) error {
 	messages, err := unix.ParseSocketControlMessage(rights)
 	if err != nil {

@@ -1,9 +1,9 @@
 // Copyright The rdma-spec Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package nri runs the program nri-rdma beside NRI's own code for runtimes, of each version that containerd has, with
-// containerd's locks and under load: plugins end, are upgraded, and are killed, and the runtime's side shows what that
-// does to the node.
+// Package nri runs the program nri-rdma with NRI's own code for runtimes, in each version that containerd uses, with
+// containerd's locks and under load. Plugins end, are upgraded, and are killed, and the runtime's side shows how that
+// affects the node.
 package nri
 
 import (
@@ -33,14 +33,14 @@ import (
 var rounds = flag.Int("rounds", 0, "how often plugins end and are upgraded with each version of NRI; 0 skips the tests")
 
 const (
-	// memlock is what the policy gives.
+	// memlock is the policy's memlock in bytes.
 	memlock = 1 << 20
-	// answer is how long the runtime waits for a plugin, which then is gone: long enough for any machine, where nothing
-	// hangs. stuck is how long the tests wait for anything else.
+	// answer is how long the runtime waits for a plugin before it drops the plugin: long enough for any machine, unless
+	// something hangs. stuck is how long the tests wait for anything else.
 	answer, stuck = await.Timeout, 2 * await.Timeout
 )
 
-// eachVersion runs a test with each version of NRI for which runtime has a .mod file.
+// eachVersion runs a test with each version of NRI for which the directory runtime contains a .mod file.
 func eachVersion(t *testing.T, test func(t *testing.T, runtime string)) {
 	t.Helper()
 	if *rounds == 0 {
@@ -61,8 +61,8 @@ func eachVersion(t *testing.T, test func(t *testing.T, runtime string)) {
 	}
 }
 
-// build builds the program in a directory. It stays for the next run: go build does nothing where the sources are the
-// same.
+// build builds the program in a directory, which is kept for the next run: go build then rebuilds only what has
+// changed.
 func build(t *testing.T, dir, name string, flags ...string) string {
 	t.Helper()
 	program, err := filepath.Abs("../../bin/nri/" + name)
@@ -77,10 +77,10 @@ func build(t *testing.T, dir, name string, flags ...string) string {
 	return program
 }
 
-// node is a runtime, what the plugins on its node read, and the plugins that were started.
+// node contains a runtime, the files that the plugins on its node read, and the plugins that were started.
 type node struct {
 	dir, root, program string
-	handover           []string // the flags of plugins that hand their connection over
+	handover           []string // the flags with which plugins hand over their connection
 	random             *rand.Rand
 	slowest            time.Duration // how long a creation may take
 	containerd         *storedspectest.Server
@@ -89,10 +89,10 @@ type node struct {
 	plugins            []*plugin
 }
 
-// counters are what the runtime has noticed. C0 to C3 are the creations of each goroutine.
+// counters count the events that the runtime has noticed. C0 to C3 are the numbers of creations of each goroutine.
 type counters struct{ Registered, Closed, SecondAnswers, TimedOut, Adjusted, C0, C1, C2, C3 int }
 
-// creation is what became of a creation.
+// creation is the result of a container's creation.
 type creation struct {
 	ID             string
 	RDMA, Adjusted bool
@@ -106,7 +106,7 @@ func newNode(t *testing.T, runtime string) *node {
 	return newNodeThatWaits(t, runtime, answer)
 }
 
-// newNodeThatWaits starts a runtime that waits so long for a plugin's answer.
+// newNodeThatWaits starts a runtime that waits this long for a plugin's answer.
 func newNodeThatWaits(t *testing.T, runtime string, answer time.Duration) *node {
 	t.Helper()
 	dir := scratch.Dir(t)
@@ -120,7 +120,7 @@ func newNodeThatWaits(t *testing.T, runtime string, answer time.Duration) *node 
 		}
 		return nil
 	}
-	n.containerd.BeforeUpdate = func(id string, _ int) error { // so that most ends meet a request that is being worked on
+	n.containerd.BeforeUpdate = func(id string, _ int) error { // so that a plugin that ends usually has a request in progress
 		time.Sleep(time.Duration(crc32.ChecksumIEEE([]byte(id))%5000) * time.Microsecond)
 		return nil
 	}
@@ -140,7 +140,7 @@ func newNodeThatWaits(t *testing.T, runtime string, answer time.Duration) *node 
 func (n *node) socket() string { return filepath.Join(n.dir, "nri.sock") }
 func (n *node) config() string { return filepath.Join(n.dir, "config.yaml") }
 
-// startBeside starts a program that ends with its input, and shows its log where the test fails.
+// startBeside starts a program that ends when its input ends, and logs its output if the test fails.
 func startBeside(t *testing.T, cmd *exec.Cmd, file string) io.Writer {
 	t.Helper()
 	log, err := os.Create(file)
@@ -157,7 +157,7 @@ func startBeside(t *testing.T, cmd *exec.Cmd, file string) io.Writer {
 	}
 	t.Cleanup(func() {
 		_ = in.Close() // this ends it
-		_ = cmd.Wait() // its log has the reason
+		_ = cmd.Wait() // its log contains the reason
 		_ = log.Close()
 		if t.Failed() {
 			t.Logf("%s:\n%s", filepath.Base(file), lastOf(file))
@@ -166,7 +166,7 @@ func startBeside(t *testing.T, cmd *exec.Cmd, file string) io.Writer {
 	return in
 }
 
-// lastOf returns the last lines of a log but those of each container.
+// lastOf returns the last lines of a log, without those about single containers.
 func lastOf(file string) string {
 	text, err := os.ReadFile(file)
 	if err != nil {
@@ -181,7 +181,7 @@ func lastOf(file string) string {
 	return last[max(0, len(last)-3000):]
 }
 
-// ask sends a command to the runtime, and reads what it answers.
+// ask sends a command to the runtime, and decodes its answer.
 func (n *node) ask(t *testing.T, command string, answer any) {
 	t.Helper()
 	if _, err := fmt.Fprintln(n.commands, command); err != nil {
@@ -198,13 +198,13 @@ func (n *node) counters(t *testing.T) (c counters) {
 	return c
 }
 
-// awaitCount waits until the runtime has noticed something.
+// awaitCount waits until the runtime's counters fulfill a condition.
 func (n *node) awaitCount(t *testing.T, what string, noticed func(counters) bool) {
 	t.Helper()
 	await.That(t, stuck, what, func() bool { return noticed(n.counters(t)) })
 }
 
-// load has the runtime create containers, with pauses of at most 2 ms.
+// load makes the runtime create containers, with pauses of at most 2 ms.
 func (n *node) load(t *testing.T) { n.ask(t, "load 2ms", &counters{}) }
 
 func (n *node) creations(t *testing.T) (all []creation) {
@@ -213,11 +213,11 @@ func (n *node) creations(t *testing.T) (all []creation) {
 	return all
 }
 
-// pause waits for any point of the load.
+// pause waits for a random time, up to 20 ms, so that what follows can happen at any point of the load.
 func (n *node) pause() { time.Sleep(time.Duration(n.random.Int64N(int64(20 * time.Millisecond)))) }
 
-// goesOn waits until each goroutine of the load has created more containers, and, if adjusted, the plugin has adjusted
-// some.
+// goesOn waits until each goroutine of the load has created more containers and, if adjusted is true, the plugin has
+// adjusted some of them.
 func (n *node) goesOn(t *testing.T, adjusted bool) {
 	t.Helper()
 	before := n.counters(t)
@@ -227,9 +227,9 @@ func (n *node) goesOn(t *testing.T, adjusted bool) {
 	n.awaitCount(t, "adjusting containers", func(c counters) bool { return !adjusted || c.Adjusted >= before.Adjusted+10 })
 }
 
-// judge compares what the runtime has with what the plugins have logged that were not killed: each answer has come,
-// once, and to its request. lasting plugins were there all the time, and have also made each edit of a stored spec,
-// once.
+// judge compares what the runtime received with the logs of the plugins that were not killed: each answer must have
+// arrived once, and for its request. If lasting is true, plugins were running all the time, and must also have made
+// each edit of a stored spec, once.
 func (n *node) judge(t *testing.T, lasting bool) {
 	t.Helper()
 	creations := n.creations(t)
@@ -258,7 +258,7 @@ func (n *node) judge(t *testing.T, lasting bool) {
 		}
 	}
 	noticed := n.counters(t)
-	if len(problems["answer lost"]) <= noticed.TimedOut { // the runtime no longer waited for them
+	if len(problems["answer lost"]) <= noticed.TimedOut { // the runtime no longer waited for these answers
 		delete(problems, "answer lost")
 	}
 	for problem, ids := range problems {
@@ -275,7 +275,7 @@ func (n *node) judge(t *testing.T, lasting bool) {
 		len(creations), rdma, noticed.Adjusted, longest.Round(time.Millisecond), noticed.Registered, noticed.Closed)
 }
 
-// answered counts the answers of a plugin that change a container, from its log.
+// answered counts those answers in a plugin's log that change a container.
 func (p *plugin) answered(t *testing.T, answers map[string]int) {
 	t.Helper()
 	log, err := os.Open(p.log)

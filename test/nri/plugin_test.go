@@ -19,7 +19,7 @@ import (
 	"github.com/rdma-spec/rdma-spec/test/testing/loopback"
 )
 
-// What /readyz answers.
+// Responses of /readyz.
 const (
 	registered = "registered"
 	waiting    = "waiting behind a registered plugin"
@@ -33,7 +33,7 @@ type plugin struct {
 	ended        chan struct{}
 }
 
-// start starts a plugin, with flags beside those that it needs on this node.
+// start starts a plugin with additional flags.
 func (n *node) start(t *testing.T, flags ...string) *plugin {
 	t.Helper()
 	p := &plugin{address: loopback.Address(), ended: make(chan struct{}),
@@ -48,13 +48,13 @@ func (n *node) start(t *testing.T, flags ...string) *plugin {
 	cmd := exec.Command(n.program, append(args, flags...)...)
 	cmd.Stdout, cmd.Stderr = log, log
 	err = child.Start(cmd)
-	_ = log.Close() // the process has it
+	_ = log.Close() // the process has its own copy
 	if err != nil {
 		t.Fatal(err)
 	}
 	p.process = cmd.Process
 	go func() {
-		_ = cmd.Wait() // its log has the reason
+		_ = cmd.Wait() // its log contains the reason
 		close(p.ended)
 	}()
 	n.plugins = append(n.plugins, p)
@@ -67,7 +67,7 @@ func (n *node) start(t *testing.T, flags ...string) *plugin {
 	return p
 }
 
-// awaitReady waits until /readyz says something.
+// awaitReady waits until /readyz responds with a text.
 func (p *plugin) awaitReady(t *testing.T, text string) {
 	t.Helper()
 	await.Success(t, stuck, text, func() error {
@@ -80,7 +80,7 @@ func (p *plugin) awaitReady(t *testing.T, text string) {
 	})
 }
 
-// says returns nil if /readyz says a text.
+// says returns nil if /readyz responds with a text.
 func (p *plugin) says(text string) error {
 	answer, err := http.Get("http://" + p.address + "/readyz")
 	if err != nil {
@@ -94,7 +94,7 @@ func (p *plugin) says(text string) error {
 	return err
 }
 
-// end ends the plugin by SIGTERM.
+// end ends the plugin with SIGTERM.
 func (p *plugin) end(t *testing.T) {
 	t.Helper()
 	p.terminate()
@@ -108,7 +108,7 @@ func (p *plugin) awaitEnd(t *testing.T) {
 	await.Receive(t, stuck, "the plugin's end", p.ended)
 }
 
-// kill ends the plugin by SIGKILL.
+// kill ends the plugin with SIGKILL.
 func (p *plugin) kill() {
 	p.killed = true
 	_ = p.process.Kill() // it may have ended

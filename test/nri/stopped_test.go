@@ -15,25 +15,25 @@ import (
 )
 
 const (
-	// waits is how long the runtime waits for an answer here, and stops how long a process is stopped: longer.
+	// waits is the runtime's timeout for an answer. stops is how long a process is stopped, which must be longer.
 	waits, stops = 6 * time.Second, 7 * time.Second
-	// recovers is how long the plugin may take to answer again once nothing is stopped, on a busy machine.
+	// recovers is how long the plugin may take to answer again on a busy machine, after no process is stopped any more.
 	recovers = 15 * time.Second
-	// each says that every version has every stop, and not one of several: from so many rounds on.
+	// each is the number of rounds from which on each version of NRI runs all stops, instead of some of them.
 	each = 50
 )
 
-// SIGSTOP of either side of a handover at each message, and SIGCONT when the runtime has lost its patience: as with
-// SIGKILL, one plugin is registered afterwards, one process has read the connection, and no container was created without
-// the plugin for longer than that.
+// Either side of a handover receives SIGSTOP at each message, and SIGCONT after the runtime's timeout. As with SIGKILL,
+// one plugin is registered afterwards, only one process has read from the connection, and containers were created
+// without the plugin for no longer than that.
 func TestStoppedDuringAHandover(t *testing.T) {
 	version := 0
 	eachVersion(t, func(t *testing.T, runtime string) {
 		mine := version
 		version++
-		t.Parallel() // it waits most of the time
+		t.Parallel() // it mostly waits
 		n := newNodeThatWaits(t, runtime, waits)
-		n.slowest = stuck // it waits for one that waits for an answer, and waits itself then
+		n.slowest = stuck // a creation may have to wait for one that waits for an answer, and then wait for its own
 		p := n.owner(t, n.handover...)
 		n.ask(t, "load 50ms", &counters{})
 		for i := mine; ; i++ {
@@ -46,7 +46,7 @@ func TestStoppedDuringAHandover(t *testing.T) {
 				break
 			}
 			if *rounds < each {
-				i += 3 // other versions have the others
+				i += 3 // the other versions run the other stops
 			}
 		}
 		n.judge(t, false)
@@ -54,13 +54,13 @@ func TestStoppedDuringAHandover(t *testing.T) {
 }
 
 // stopDuring upgrades a plugin, and stops it or the new process at a moment. It returns the plugin that is registered
-// then, and whether the moment came.
+// afterwards, and whether the moment was reached.
 func (n *node) stopDuring(t *testing.T, old *plugin, stopOld bool, at moment) (*plugin, bool) {
 	t.Helper()
 	what := fmt.Sprintf("%+v, the old process: %t: ", at, stopOld)
 	before, began := n.counters(t), time.Now()
 	stop := n.strike(t, what, old, stopOld, at, func(p *plugin) {
-		_ = child.Freeze(p.process.Pid) // it may have ended
+		_ = child.Freeze(p.process.Pid) // fails if the process has ended
 		time.AfterFunc(stops, func() { _ = p.process.Signal(syscall.SIGCONT) })
 	})
 	old.end(t)
@@ -76,7 +76,7 @@ func (n *node) stopDuring(t *testing.T, old *plugin, stopOld bool, at moment) (*
 	return stop.next, stop.reached.Load()
 }
 
-// withoutThePlugin returns the longest time in which containers ended their creation without the plugin's answer.
+// withoutThePlugin returns the longest time during which all creations that ended did so without the plugin's answer.
 func (n *node) withoutThePlugin(t *testing.T, since time.Time) (longest time.Duration) {
 	t.Helper()
 	all := slices.DeleteFunc(n.creations(t), func(c creation) bool { return !c.RDMA || c.Ended.Before(since) })
@@ -96,11 +96,11 @@ func (n *node) withoutThePlugin(t *testing.T, since time.Time) (longest time.Dur
 	return longest
 }
 
-// A process that hangs behind one that ends keeps nothing from the one that comes after it: that is registered, alone, and
-// the one that hung waits behind it when it goes on.
+// If a process hangs while it waits behind one that ends, the next process is not blocked: it alone is registered. When
+// the process that hung continues, it waits behind the new one.
 func TestHangsBehindAnOwner(t *testing.T) {
 	eachVersion(t, func(t *testing.T, runtime string) {
-		t.Parallel() // it waits most of the time
+		t.Parallel() // it mostly waits
 		n := newNodeThatWaits(t, runtime, waits)
 		n.slowest = stuck
 		old := n.owner(t, n.handover...)

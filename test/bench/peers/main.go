@@ -1,10 +1,10 @@
 // Copyright The rdma-spec Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Command peers does the work of one of two plugins from github.com/containerd/nri/plugins that people combine for
-// RDMA: ulimit-adjuster sets the rlimits, and device-injector the devices, that a pod's annotation lists as YAML. Their
-// modules are not available from the Go module proxy. They log what theirs log by default: device-injector a line for
-// each device, ulimit-adjuster nothing.
+// Command peers replaces one of two plugins from github.com/containerd/nri/plugins that administrators combine for
+// RDMA: ulimit-adjuster sets the rlimits, and device-injector injects the devices, that a pod's annotation lists as
+// YAML. The original modules are not available from the Go module proxy. The logs are the same as the originals' by
+// default: device-injector logs a line for each device, and ulimit-adjuster logs nothing.
 package main
 
 import (
@@ -71,8 +71,8 @@ func (p *ulimitAdjuster) CreateContainer(_ context.Context, pod *api.PodSandbox,
 	return adjustment, nil, nil
 }
 
-// CreateContainer returns the devices that the annotation lists. As GKE's injector does, it asks the node for the type and
-// the numbers of a device that is listed by its path alone.
+// CreateContainer returns the devices that the annotation lists. If the annotation contains only a device's path,
+// CreateContainer reads the device's type and numbers on the node, like GKE's injector.
 func (p deviceInjector) CreateContainer(_ context.Context, pod *api.PodSandbox,
 	ctr *api.Container) (*api.ContainerAdjustment, []*api.ContainerUpdate, error) { //nolint:unparam // as the stub wants it
 	var devices []struct {
@@ -103,7 +103,7 @@ func (p deviceInjector) CreateContainer(_ context.Context, pod *api.PodSandbox,
 	return adjustment, nil, nil
 }
 
-// deviceAt returns a character device of the node.
+// deviceAt returns the character device at a path of the node.
 func deviceAt(path string) (*api.LinuxDevice, error) {
 	var stat unix.Stat_t
 	if err := unix.Stat(path, &stat); err != nil {

@@ -1,8 +1,8 @@
 // Copyright The rdma-spec Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Command reference is the least that an NRI plugin can do: it answers each CreateContainer with nothing, or with one
-// fixed adjustment. The bench measures nri-rdma against it.
+// Command reference is a minimal NRI plugin: it answers each CreateContainer with nothing, or with a fixed adjustment.
+// The benchmark compares nri-rdma with it.
 package main
 
 import (

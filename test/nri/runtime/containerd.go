@@ -15,16 +15,16 @@ import (
 	"github.com/sirupsen/logrus"
 )
 
-// containerd is what containerd's internal/nri does around NRI: the lock is containerd's own. A request takes it first
-// and NRI's lock then. NRI calls synchronise and update back, which take it too: NRI before 0.12.3 holds its own lock
-// in update (containerd#13733).
+// containerd does what containerd's package internal/nri does around NRI. The lock is containerd's own: a request takes
+// this lock first, and NRI's lock second. NRI's calls of synchronise and update take this lock, too. NRI before 0.12.3
+// holds its own lock during update (containerd#13733).
 type containerd struct {
 	nri *adaptation.Adaptation
 
-	stopping *adaptation.PluginSyncBlock // while a container is being stopped, no plugin is registered
+	stopping *adaptation.PluginSyncBlock // set while a container is being stopped; no plugin is registered then
 
 	mu         sync.Mutex
-	containers map[string]*api.Container // that a plugin learns about when it registers
+	containers map[string]*api.Container // sent to a plugin that registers
 }
 
 var pod = &api.PodSandbox{Id: "pod", Name: "train", Namespace: "default"}
@@ -46,7 +46,7 @@ func newContainerd(socket string, timeout time.Duration) (*containerd, error) {
 	return c, c.nri.Start()
 }
 
-// create is CRI's CreateContainer: it keeps plugins from registering until the plugins have been asked and told.
+// create does what CRI's CreateContainer does. No plugin can register until all plugins have received both requests.
 func (c *containerd) create(ctx context.Context, ctr *api.Container) (*api.ContainerAdjustment, error) {
 	defer c.nri.BlockPluginSync().Unblock()
 	var answer *api.CreateContainerResponse
@@ -63,7 +63,7 @@ func (c *containerd) create(ctx context.Context, ctr *api.Container) (*api.Conta
 	})
 }
 
-// run is the rest of a container's life: it starts, and is removed.
+// run carries out the rest of a container's life: the container is started and removed.
 func (c *containerd) run(ctx context.Context, ctr *api.Container) error {
 	defer c.nri.BlockPluginSync().Unblock()
 	err := c.locked(func() error {
@@ -99,7 +99,7 @@ func (c *containerd) update(context.Context, []*api.ContainerUpdate) ([]*api.Con
 	return nil, c.locked(func() error { return nil })
 }
 
-// noticed counts what the runtime notices.
+// noticed counts the events that the runtime notices.
 var noticed = counters{counts: map[string]int{}}
 
 type counters struct {
@@ -113,11 +113,11 @@ func (c *counters) add(what string, n int) {
 	c.counts[what] += n
 }
 
-// Levels is of logrus.Hook.
+// Levels implements logrus.Hook.
 func (c *counters) Levels() []logrus.Level { return logrus.AllLevels }
 
-// Fire counts what NRI and ttrpc report to their logs alone. An answer on an inactive stream is a second one, or one to
-// a request that has timed out.
+// Fire counts what NRI and ttrpc report only in their logs. An answer on an inactive stream is a second answer, or an
+// answer to a request that has timed out.
 func (c *counters) Fire(e *logrus.Entry) error {
 	for what, is := range map[string]bool{
 		"Registered":    strings.HasSuffix(e.Message, "connected and synchronized"),

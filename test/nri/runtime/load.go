@@ -15,37 +15,37 @@ import (
 	"github.com/sirupsen/logrus"
 )
 
-// creation is what became of a creation. Its times say how long the kubelet waited.
+// creation is the result of a container's creation. Its times show how long the kubelet waited.
 type creation struct {
 	ID           string
-	RDMA         bool   // it holds a verbs device
+	RDMA         bool   // the container has a verbs device
 	Adjusted     bool   // the plugin answered
-	Wrong        string // what is wrong with the answer, or the creation's error
+	Wrong        string // what is wrong with the plugin's answer, or the creation's error; "" if nothing
 	Began, Ended time.Time
 }
 
 // load creates containers.
 type load struct {
 	*containerd
-	memlock uint64 // that the policy gives
+	memlock uint64 // the memlock that the policy grants
 	device  *api.LinuxDevice
 
 	mu        sync.Mutex
 	creations []creation
 }
 
-// large is what a tenth of the containers have in their environment, from 100 to 400 kB of it.
+// large is the source of the environment of a tenth of the containers, which is between 100 and 400 kB.
 var large = strings.Repeat("0123456789abcdef", 400_000/16)
 
-// run creates one container after another, with pauses of at most some time, and random numbers from a seed. 2 ms is as
-// much load as the kubelet makes, and more.
+// run creates one container after another. The pauses between them are random, and at most pause long. seed is the seed
+// of the random numbers. 2 ms is more load than the kubelet causes.
 func (l *load) run(name string, seed uint64, pause time.Duration) {
 	random := rand.New(rand.NewPCG(seed, 0))
 	for n := 0; ; n++ {
 		time.Sleep(time.Duration(random.Int64N(int64(pause))))
 		id := fmt.Sprint(name, "-", n)
 		ctr := &api.Container{Id: id, Name: id, PodSandboxId: pod.Id}
-		// Each container has a hard limit of its own, which the plugin keeps: so its answer tells which request it is to.
+		// Each container has a different hard limit, which the plugin keeps. So its answer shows to which request it belongs.
 		hard := l.memlock + random.Uint64N(1<<40)
 		ctr.Rlimits = []*api.POSIXRlimit{{Type: "RLIMIT_MEMLOCK", Soft: 8 << 10, Hard: hard}}
 		rdma := random.IntN(4) > 0

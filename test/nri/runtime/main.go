@@ -1,19 +1,19 @@
 // Copyright The rdma-spec Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Command runtime is a container runtime as NRI plugins know it: NRI's own code for runtimes, with containerd's locks
-// around it, and goroutines that create containers. It is a module of its own, with a .mod file for each version of NRI
-// that containerd has.
+// Command runtime is a container runtime from the point of view of NRI plugins: NRI's own code for runtimes, with
+// containerd's locks around it, and goroutines that create containers. It is a separate module, with a .mod file for
+// each version of NRI that containerd uses.
 //
-// It reads commands from standard input, a line each, and answers each with a line of JSON:
+// It reads commands from standard input, one per line, and answers each with a line of JSON:
 //
-//	load PAUSE    start to create containers, with pauses of at most this long
+//	load PAUSE    start to create containers, with pauses of at most this length
 //	stop          begin to stop a container
-//	stopped       that container has stopped
-//	counters      what the runtime has noticed so far
-//	creations     what became of all creations
+//	stopped       finish stopping that container
+//	counters      return what the runtime has noticed so far
+//	creations     return the results of all creations
 //
-// It ends with its input. It never waits for creations, so it answers where they are stuck.
+// It ends when its input ends. It never waits for creations, so it answers even if they are stuck.
 package main
 
 import (
@@ -50,7 +50,7 @@ func main() {
 	}
 }
 
-// command carries a command out, and answers it.
+// command carries out a command, and prints the answer.
 func (l *load) command(line string, seed uint64) error {
 	command, argument, _ := strings.Cut(line, " ")
 	switch command {
