@@ -19,10 +19,10 @@ import (
 	"github.com/rdma-spec/rdma-spec/test/testing/runc"
 )
 
-// kill is a hook that ends the container's process, as a user can while the container is created.
+// kill is a hook that ends the container's process, as a user can do while the container is being created.
 var kill = specs.Hook{Path: "/bin/sh", Args: []string{"sh", "-c", `kill -9 "$(sed -n 's/.*"pid":\([0-9]*\).*/\1/p')"`}}
 
-// Of many containers that start, each that asks for it is raised, also if it ends at once, and no other process is.
+// Many containers start at once. Each one with the hook is raised, even if it ends at once, and no other process is.
 func TestContainersAtOnce(t *testing.T) {
 	if race.Detector {
 		t.Skip("the race detector does not see processes that it was not built into")
@@ -79,7 +79,7 @@ func TestContainersAtOnce(t *testing.T) {
 	}
 }
 
-// inShell is a limit as a shell prints it.
+// inShell returns a limit in the format of the shell's ulimit.
 func inShell(limit spec.Limit) string {
 	if limit == spec.Unlimited {
 		return "unlimited\n"

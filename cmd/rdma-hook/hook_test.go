@@ -28,7 +28,7 @@ import (
 const (
 	low    = spec.Limit(8 << 20)
 	pid    = 1000
-	parent = "/" // limitstest has the cgroups below another one
+	parent = "/" // limitstest puts all containers' cgroups below a parent
 )
 
 var (
@@ -36,7 +36,7 @@ var (
 	theirs = limitstest.ID("theirs")
 )
 
-// newBundle makes a bundle with a config.json.
+// newBundle creates a bundle with this config.json, and returns its directory.
 func newBundle(t testing.TB, config string) string {
 	t.Helper()
 	dir := scratch.Dir(t)
@@ -44,28 +44,28 @@ func newBundle(t testing.TB, config string) string {
 	return dir
 }
 
-// stateOf returns the OCI state of a container that is being made.
+// stateOf returns the OCI state of a container that is being created.
 func stateOf(id string, pid int, bundle string) string {
 	text, err := json.Marshal(map[string]any{"ociVersion": "1.2.0", "id": id, "status": "creating",
 		"pid": pid, "bundle": bundle})
 	if err != nil {
-		panic(err) // there is no such string
+		panic(err) // cannot happen, because every string can be encoded
 	}
 	return string(text)
 }
 
-// configOf returns a config.json for a container with an ID. Its fields come after a comma.
+// configOf returns a config.json for a container with an ID. fields is appended, and begins with a comma.
 func configOf(id, fields string) string {
 	return fmt.Sprintf(`{"ociVersion":"1.2.0","process":{"args":["sh"]},"linux":{"cgroupsPath":%q}%s}`, parent+id, fields)
 }
 
-// call runs the hook in a kernel, and returns its exit status and its lines in the journal. It has the time that a busy
-// machine needs.
+// call runs the hook on a kernel, and returns its exit status and the lines that it writes to the journal. The timeout
+// is long enough for a busy machine.
 func call(k limits.Kernel, stdin io.Reader, args ...string) (status int, journal []string) {
 	return callInTime(k, stdin, append([]string{"--within", "1m"}, args...)...)
 }
 
-// callInTime is call with the time that runtimes give the hook.
+// callInTime is like call, with the hook's default timeout.
 func callInTime(k limits.Kernel, stdin io.Reader, args ...string) (status int, journal []string) {
 	var stderr bytes.Buffer
 	status = runHook(append([]string{"memlock"}, args...), stdin, &stderr, "/none/policy.yaml", limits.On(k), func(line string) error {
@@ -111,7 +111,7 @@ func TestRaise(t *testing.T) {
 	}
 }
 
-// Where somebody else decides, the hook changes nothing and says nothing.
+// If another party decides the container's memlock, the hook changes nothing and logs nothing.
 func TestLeavesAlone(t *testing.T) {
 	annotated := func(keyAndValue string) string { return `,"annotations":{` + keyAndValue + `}` }
 	const podman = `"io.container.manager":"libpod","io.kubernetes.cri-o.Created":"2026-11-22","io.kubernetes.cri-o.TTY":"false","io.kubernetes.cri-o.SandboxID":"a","io.kubernetes.cri-o.ContainerType":"container"`
@@ -149,7 +149,7 @@ func TestLeavesAlone(t *testing.T) {
 	}
 }
 
-// With --kubernetes, containers of Kubernetes are raised where no plugin has written its policy since boot.
+// With --kubernetes, Kubernetes containers are raised if no plugin has written its policy since boot.
 func TestKubernetes(t *testing.T) {
 	if inForce != inforce.File {
 		t.Errorf("the policy in force is %s, and the hook looks for %s", inforce.File, inForce)
@@ -163,7 +163,7 @@ func TestKubernetes(t *testing.T) {
 		{"/none", "", "", low},
 		{"/none", "", "--kubernetes", spec.Unlimited},
 		{policy, "", "--kubernetes", low},
-		{policy + "/none", "", "--kubernetes", low}, // not a directory: cannot tell
+		{policy + "/none", "", "--kubernetes", low}, // below a file, so the hook cannot tell whether the policy exists
 		{"/none", `,"process":{"rlimits":[{"type":"RLIMIT_MEMLOCK","hard":8388608,"soft":8388608}]}`, "--kubernetes", low},
 		{"/none", `,"vm":{}`, "--kubernetes", low},
 	} {
@@ -178,7 +178,7 @@ func TestKubernetes(t *testing.T) {
 	}
 }
 
-// What goes wrong is a line in the journal, and the container starts, or does not with --required. Nobody is raised.
+// An error is written to the journal, and no process is raised. The container starts, except with --required.
 func TestErrors(t *testing.T) {
 	good := newBundle(t, configOf(ours, ""))
 	pipe := scratch.Dir(t)
@@ -221,7 +221,7 @@ func TestErrors(t *testing.T) {
 	}
 }
 
-// A kernel that refuses, as it does rootless Podman, is an error.
+// If the kernel refuses to raise the limit, as with rootless Podman, the hook reports an error.
 func TestRefused(t *testing.T) {
 	k := limitstest.NewKernel(map[string][]spec.Limit{ours: {low}})
 	k.Refuse = errors.New("operation not permitted")
@@ -232,7 +232,7 @@ func TestRefused(t *testing.T) {
 	}
 }
 
-// A runtime that never closes the hook's standard input waits 2 s.
+// If a runtime never closes the hook's standard input, the hook ends after 2 s.
 func TestWithin(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		for _, args := range [][]string{nil, {"--wrong"}} {
@@ -248,7 +248,8 @@ func TestWithin(t *testing.T) {
 	})
 }
 
-// FuzzState gives the hook whatever a runtime might: it ends, and raises nobody but the process that the state names.
+// FuzzState: whatever a runtime sends to the hook, the hook ends, and raises no process except the one that the state
+// names.
 func FuzzState(f *testing.F) {
 	bundle := newBundle(f, configOf(ours, ""))
 	for _, seed := range []string{"", "{}", stateOf("web", pid, "BUNDLE"), stateOf("web", pid+1, "BUNDLE"),

@@ -15,8 +15,8 @@ import (
 	"github.com/rdma-spec/rdma-spec/test/testing/scratch"
 )
 
-// linked makes the program a part of the test's binary. Otherwise go test would show a cached result where the program
-// has changed.
+// linked links the program into the test's binary. Otherwise, go test would use a cached result after the program has
+// changed.
 var linked func()
 
 // build builds the program.
@@ -32,7 +32,7 @@ func build(t *testing.T) string {
 	return program
 }
 
-// start runs the program, and returns its exit status and how much of a CPU's time it took.
+// start runs the program, and returns its exit status and the CPU time that it used.
 func start(t *testing.T, program, stdin string, args ...string) (status int, took time.Duration) {
 	t.Helper()
 	cmd := exec.Command(program, args...)
@@ -43,7 +43,8 @@ func start(t *testing.T, program, stdin string, args ...string) (status int, too
 	return cmd.ProcessState.ExitCode(), cmd.ProcessState.UserTime() + cmd.ProcessState.SystemTime()
 }
 
-// Every container with a CDI device waits for the hook: it takes less than 10 ms of a CPU, and little more for garbage.
+// Every container with a CDI device waits for the hook, so the hook uses less than 10 ms of CPU time, and little more
+// if its input is garbage.
 func TestStart(t *testing.T) {
 	program := build(t)
 	for name, test := range map[string]struct {
@@ -66,7 +67,7 @@ func TestStart(t *testing.T) {
 	}
 }
 
-// A wrong call keeps no container from starting, unless memlock is required.
+// A wrong command line does not prevent a container from starting, unless memlock is required.
 func TestExitStatus(t *testing.T) {
 	program := build(t)
 	for args, want := range map[string]int{"": 0, "memlok": 0, "memlock --help": 0, "memlock": 0, "memlock --wrong": 0,

@@ -81,7 +81,7 @@ func FuzzContainerOf(f *testing.F) {
 		if len(id) != idLength || !strings.Contains(text, id) {
 			t.Errorf("container %q", id)
 		}
-		// What the container itself appends to its path changes nothing.
+		// What the container itself appends to its path has no effect.
 		if below := strings.TrimSuffix(strings.TrimSuffix(text, "\n"), " (deleted)") + "/" + idB; strings.Count(text,
 			"\n") <= 1 && containerOf([]byte(below)) != id {
 			t.Errorf("in a cgroup of its own: container %q, was %q", containerOf([]byte(below)), id)
@@ -119,7 +119,7 @@ func TestMemlockOfAText(t *testing.T) {
 	}
 }
 
-// FuzzParse: a parser returns what the first line of its kind says, or an error and nothing.
+// FuzzParse: a parser returns the value in the first line of its kind, or an error without a value.
 func FuzzParse(f *testing.F) {
 	for _, text := range []string{
 		limitsText, "Max locked memory         8388608              unlimited\n",
@@ -155,7 +155,7 @@ func FuzzParse(f *testing.F) {
 	})
 }
 
-// firstLine returns what follows a prefix in the first line that has it.
+// firstLine returns the rest of the first line that has a prefix.
 func firstLine(text, prefix string) string {
 	_, rest, found := strings.Cut("\n"+text, "\n"+prefix)
 	if !found {
@@ -165,7 +165,7 @@ func firstLine(text, prefix string) string {
 	return strings.TrimSpace(line)
 }
 
-// means reports whether a word of the kernel's, perhaps with leading zeros, is how a value is written.
+// means reports whether a word from the kernel, which can have leading zeros, is the text of a value.
 func means(word string, value any) bool {
 	if limit, ok := value.(spec.Limit); ok {
 		if n, err := strconv.ParseUint(word, 10, 64); word == "unlimited" || err == nil && n >= math.MaxInt64 {
@@ -177,7 +177,7 @@ func means(word string, value any) bool {
 	return trimmed == fmt.Sprint(value) || trimmed == "" && word != "" && fmt.Sprint(value) == "0"
 }
 
-// files makes a proc of files.
+// files returns the processes that a proc directory with these files shows.
 func files(t *testing.T, contents map[string]string) *Processes {
 	t.Helper()
 	root := scratch.Dir(t)
@@ -222,7 +222,7 @@ func TestProcessesOfACopy(t *testing.T) {
 	}
 }
 
-// A container that has just started is found by a few reads, beside 3,000 other processes.
+// The process of a container that has just started is found with a few reads, among 3,000 other processes.
 func TestNewest(t *testing.T) {
 	k := &counted{cgroups: map[int]string{3001: idA, 3002: "", 3003: idB}}
 	for pid := range 3000 {
@@ -240,7 +240,7 @@ func TestNewest(t *testing.T) {
 	}
 }
 
-// counted is a kernel that counts what is read of it.
+// counted is a kernel that counts reads.
 type counted struct {
 	Kernel
 	cgroups map[int]string // the container of each process
@@ -257,8 +257,8 @@ func (k *counted) Read(pid int, name string) ([]byte, error) {
 	return []byte("0::/kubepods/" + k.cgroups[pid] + "\n"), nil
 }
 
-// Only in the kernel's first user namespace does CAP_IPC_LOCK let a process register all memory. Another one can map all
-// users to themselves as well.
+// CAP_IPC_LOCK lets a process register all memory only in the kernel's first user namespace. Another namespace can also
+// map all users to themselves.
 func TestRegisters(t *testing.T) {
 	const all, none, first = "0000000000004000", "0000000000000000", "-> user:[4026531837]"
 	for name, test := range map[string]struct {
@@ -320,7 +320,7 @@ func TestVisible(t *testing.T) {
 	}
 }
 
-// What /proc says of this process is what the kernel says.
+// /proc reports the same about this process as the system calls.
 func TestThisProcess(t *testing.T) {
 	p := New("/")
 	var limit unix.Rlimit
@@ -340,7 +340,7 @@ func TestThisProcess(t *testing.T) {
 	}
 }
 
-// A process of another PID namespace has another ID there.
+// A process in another PID namespace has a different ID there.
 func TestProcOfAnotherNamespaceIsNotChanged(t *testing.T) {
 	inOwnPIDNamespace(t, func(t *testing.T) {
 		// The proc of the outer namespace is still mounted.
@@ -351,7 +351,7 @@ func TestProcOfAnotherNamespaceIsNotChanged(t *testing.T) {
 	})
 }
 
-// inOwnPIDNamespace runs a test in a process that is the first of a PID namespace of its own.
+// inOwnPIDNamespace runs a test in the first process of a new PID namespace.
 func inOwnPIDNamespace(t *testing.T, test func(*testing.T)) {
 	t.Helper()
 	const variable = "LIMITS_TEST_NAMESPACE"

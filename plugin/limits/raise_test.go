@@ -19,23 +19,23 @@ const low, high, wanted = spec.Limit(64 << 10), spec.Limit(4 << 20), spec.Limit(
 
 var idA, idB = limitstest.ID("a"), limitstest.ID("b")
 
-// aProcess makes a process of a container.
+// aProcess creates a process of a container.
 var aProcess = limitstest.NewProcess
 
-// processes are a table of them, by ID.
+// processes is a table of processes by ID.
 type processes = map[int]*limitstest.Process
 
-// leader is the ID of the process that threads belong to.
+// leader is the ID of the process to which threads belong.
 const leader = 9
 
-// aThread is a thread that has an ID of its own.
+// aThread creates a thread, which has its own ID.
 func aThread(container string, limit spec.Limit) *limitstest.Process {
 	p := aProcess(container, limit)
 	p.Leader = leader
 	return p
 }
 
-// recyclingAtSet gives the ID to a stranger in the very moment of the first change.
+// recyclingAtSet is a kernel that reuses a process's ID for an unrelated process exactly when the limit is first set.
 type recyclingAtSet struct {
 	*limitstest.Kernel
 	stranger *limitstest.Process
@@ -48,7 +48,7 @@ func (k recyclingAtSet) Set(pid int, limit spec.Rlimit) (spec.Rlimit, error) {
 	return k.Kernel.Set(pid, limit)
 }
 
-// specs is a runtime that keeps specs.
+// specs is a runtime that stores specs.
 type specs struct {
 	applied map[string]spec.Grant
 	then    func(container string)
@@ -69,8 +69,8 @@ func (s *specs) ApplyRunning(_ context.Context, container string, grant spec.Gra
 	return true, nil
 }
 
-// Each container's processes are raised to what it wants, and never lowered: package spec has the arithmetic. Nobody
-// else's are changed.
+// The processes of each container are raised to the container's wanted limit, and never lowered (package spec does the
+// arithmetic). No other processes are changed.
 func TestRaise(t *testing.T) {
 	both := func(l spec.Limit) spec.Rlimit { return spec.Rlimit{Soft: l, Hard: l} }
 	k := &limitstest.Kernel{Table: processes{5: aProcess(idA, low), 6: aProcess(idA, low), 7: aProcess(idA, high),
@@ -98,12 +98,12 @@ func TestRaise(t *testing.T) {
 	}
 }
 
-// A process that forks just before it is raised leaves a child that the same pass may have missed.
+// If a process forks just before it is raised, the same pass may miss its child.
 func TestForksAreFollowed(t *testing.T) {
 	next := 100
 	k := &limitstest.Kernel{Table: processes{100: aProcess(idA, low)}}
 	k.Happens = func(asked int) {
-		if asked%5 == 1 && next > 80 { // to a lower ID, as after the IDs have wrapped around
+		if asked%5 == 1 && next > 80 { // to a lower ID, as after IDs have wrapped around
 			next--
 			child := *k.Table[next+1]
 			k.Table[next] = &child
@@ -129,8 +129,8 @@ func TestForksAreFollowed(t *testing.T) {
 	}
 }
 
-// Whenever the process ends and its ID becomes another's, in whatever moment: no stranger's limit differs in the end,
-// and no process of the container is left low.
+// At whatever moment the process ends and its ID is reused, no unrelated process's limit has changed in the end, and no
+// process of the container is low.
 func TestRecycledIDs(t *testing.T) {
 	const pid = 5
 	for name, successor := range map[string]*limitstest.Process{
@@ -201,7 +201,7 @@ func TestStrangerThatStaysRaisedIsReported(t *testing.T) {
 func TestRepair(t *testing.T) {
 	k := &limitstest.Kernel{Table: processes{5: aProcess(idA, low)}}
 	p := limits.On(k)
-	// An exec that took its limits from the old spec begins just before that is changed.
+	// An exec that took its limits from the old spec begins just before the spec is changed.
 	stored := &specs{then: func(string) { k.Table[6] = aProcess(idA, low) }}
 	got := p.RaiseWithSpecs(t.Context(), map[string]spec.Limit{idA: wanted}, stored)
 	if got[idA] != (limits.SpecOutcome{Outcome: limits.Outcome{Raised: 2}, SpecChanged: true}) {

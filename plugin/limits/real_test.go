@@ -24,11 +24,11 @@ import (
 	"github.com/rdma-spec/rdma-spec/test/testing/must"
 )
 
-// The soft limit of processes that are low here, and what it is raised to: a soft limit may be raised by anybody, up to
-// the hard one.
+// The soft limit of the test's processes, and the limit to which it is raised. Any user can raise a soft limit up to
+// the hard limit.
 const softLow, softWanted = spec.Limit(64 << 10), spec.Limit(256 << 10)
 
-// sessions is the real kernel, but that a session's processes, and no cgroup's, are a container's.
+// sessions is the real kernel, except that containers are determined by session instead of by cgroup.
 type sessions struct {
 	Kernel
 	containers map[int]string // by session
@@ -45,11 +45,12 @@ func (s sessions) Read(pid int, name string) ([]byte, error) {
 	return []byte("0::/kubepods/" + s.containers[session]), nil
 }
 
-// hang is a command of a script that waits for the test's end, even if the test is killed: it reads the script's
-// standard input.
+// hang is a shell command that waits until the test ends, even if the test is killed: it reads the script's standard
+// input.
 const hang = "cat <&3"
 
-// start runs a script with a low soft limit in a session of its own, until the test ends, and waits for its first line.
+// start runs a script with a low soft limit in its own session until the test ends, and waits for the script's first
+// line.
 func start(t *testing.T, script string) (pid int, lines *bufio.Scanner) {
 	t.Helper()
 	command := exec.Command("sh", "-c", fmt.Sprintf("ulimit -S -l %d || exit 1\nexec 3<&0\n", softLow>>10)+script)
@@ -71,14 +72,14 @@ func start(t *testing.T, script string) (pid int, lines *bufio.Scanner) {
 	return command.Process.Pid, lines
 }
 
-// recycling gives the ID of each process that is about to be changed to a stranger.
+// recycling is a kernel that reuses the ID of each process for an unrelated process just before the limit is set.
 type recycling struct {
 	sessions
 	t        *testing.T
 	hit      int
-	stranger int         // who got the last one
-	had      spec.Rlimit // and what it had then
-	threads  int         // how many of them were threads of this process
+	stranger int         // the process that got the last ID
+	had      spec.Rlimit // the limit that it had then
+	threads  int         // how many of these were threads of this process
 }
 
 func (r *recycling) Set(pid int, limit spec.Rlimit) (spec.Rlimit, error) {
@@ -93,11 +94,11 @@ func (r *recycling) Set(pid int, limit spec.Rlimit) (spec.Rlimit, error) {
 	return former, err
 }
 
-// Pause is none: nothing forks here.
+// Pause does nothing, because no process forks here.
 func (*recycling) Pause(context.Context, time.Duration) {}
 
-// recycle ends a process and starts another one that has its ID. A thread of this process may be quicker: it is as good
-// a stranger, and will do until it ends.
+// recycle ends a process and starts another one with its ID. A new thread of this process may get the ID first: until
+// it ends, it serves as the unrelated process.
 func (r *recycling) recycle(pid int) {
 	delete(r.containers, pid)
 	must.Succeed(r.t, syscall.Kill(pid, syscall.SIGKILL))
@@ -109,9 +110,9 @@ func (r *recycling) recycle(pid int) {
 		if tries > 100 {
 			r.t.Fatalf("ID %d could not be had again", pid)
 		}
-		// The ID that comes after this one is given next.
+		// The kernel assigns the ID after this one next.
 		must.Succeed(r.t, os.WriteFile("/proc/sys/kernel/ns_last_pid", []byte(strconv.Itoa(pid-1)), 0o644))
-		r.stranger, _ = start(r.t, "echo; exec "+hang) // a shell's child could be given the ID instead
+		r.stranger, _ = start(r.t, "echo; exec "+hang) // exec, because a shell's child could get the ID instead
 		if of, err := (&Processes{r.sessions}).processOf(pid); err == nil && of == os.Getpid() {
 			r.stranger = of
 			r.threads++
@@ -130,7 +131,7 @@ func (o older) Open(pid int) (Holder, error) { return o.openDir(pid) }
 
 var realKernels = map[string]Kernel{"today's": proc{"/proc"}, "before Linux 5.3": older{proc{"/proc"}}}
 
-// Process IDs are recycled on purpose, by the real kernel, just before the limit is set: no stranger is left raised.
+// The real kernel reuses process IDs just before the limit is set. No unrelated process keeps a raised limit.
 func TestReallyRecycledIDs(t *testing.T) {
 	inOwnPIDNamespace(t, func(t *testing.T) {
 		must.Succeed(t, unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""), unix.Mount("proc", "/proc",
@@ -141,7 +142,7 @@ func TestReallyRecycledIDs(t *testing.T) {
 		for name, kernel := range realKernels {
 			r := &recycling{sessions: sessions{kernel, map[int]string{}}, t: t}
 			p := &Processes{r}
-			const times = 20 // each of them hits a stranger
+			const times = 20 // each one hits an unrelated process
 			for range times {
 				pid, _ := start(t, "echo; exec "+hang)
 				r.containers[pid] = idA
@@ -162,7 +163,7 @@ func TestReallyRecycledIDs(t *testing.T) {
 	})
 }
 
-// A process is held until it has been waited for, whatever it is held by.
+// A process is held until it has been waited for, with each kind of handle.
 func TestHolders(t *testing.T) {
 	for name, kernel := range realKernels {
 		command := exec.Command("cat")
@@ -191,21 +192,21 @@ func TestHolders(t *testing.T) {
 	}
 }
 
-// The limit of a stranger's thread is its process's.
+// The limit of an unrelated process's thread is that of the process.
 func TestThreads(t *testing.T) {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
 	thread := make(chan int)
 	done := make(chan struct{})
 	go func() {
-		runtime.LockOSThread() // another thread than the test's
+		runtime.LockOSThread() // uses another thread than the test's
 		thread <- unix.Gettid()
 		<-done
 	}()
 	defer close(done)
 	id := <-thread
 	if id == os.Getpid() {
-		id = unix.Gettid() // of the two threads one is not the process's first
+		id = unix.Gettid() // at most one of the two threads is the process's first thread
 	}
 	for name, kernel := range realKernels {
 		if _, err := kernel.Open(id); !errors.Is(err, ErrThread) {
@@ -217,7 +218,7 @@ func TestThreads(t *testing.T) {
 	}
 }
 
-// namespaces are a PID and a mount namespace; who is not root needs a user namespace for them.
+// namespaces requests a PID and a mount namespace. Without root, they need a user namespace.
 func namespaces() *syscall.SysProcAttr {
 	attributes := &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWPID | syscall.CLONE_NEWNS}
 	if uid := os.Getuid(); uid != 0 {
@@ -228,8 +229,8 @@ func namespaces() *syscall.SysProcAttr {
 	return attributes
 }
 
-// What this process may not do is said with the remedy. Root with every capability may: then there is nothing to be
-// said.
+// If this process lacks a permission, the error says what to do. Root with all capabilities has every permission, so
+// there is no error.
 func TestRaisingTheHardLimit(t *testing.T) {
 	pid, _ := start(t, "ulimit -H -l 128; echo; "+hang)
 	p := &Processes{sessions{New("/").kernel, map[int]string{pid: idA}}}
@@ -253,8 +254,8 @@ func TestRaisingTheHardLimit(t *testing.T) {
 	}
 }
 
-// Ten processes fork while they are raised: none is left low. With one pass and no more, some were in eight runs of
-// twelve.
+// Ten processes fork while they are raised, and none is left low. With only one pass, some were left low in eight of
+// twelve runs.
 func TestForkingProcess(t *testing.T) {
 	const forkers, forksOfEach = 10, 30
 	pid, lines := start(t, fmt.Sprintf(`j=0

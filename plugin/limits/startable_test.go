@@ -13,7 +13,8 @@ import (
 	"github.com/rdma-spec/rdma-spec/test/testing/scratch"
 )
 
-// A runtime can start what it may set: anything with CAP_SYS_RESOURCE in the node's user namespace, else its hard limit.
+// The highest memlock with which a runtime can start a container is unlimited if it has CAP_SYS_RESOURCE in the node's
+// user namespace, and otherwise its hard limit.
 func TestStartable(t *testing.T) {
 	const all, without = "000001ffffffffff", "000001fffeffffff"
 	const node, nested = "         0          0 4294967295\n", "         0     100000      65536\n"
@@ -43,8 +44,8 @@ func TestStartable(t *testing.T) {
 	}
 }
 
-// TestStartable_ByName: a runtime in another PID namespace is found by its name. One of a container is none, and several
-// that differ are not told apart.
+// TestStartable_ByName: a runtime in another PID namespace is found by its name. A process in a container is ignored,
+// and if several runtimes have different limits, there is no result.
 func TestStartable_ByName(t *testing.T) {
 	process := func(pid int, comm, cgroup, hard string) map[string]string {
 		return map[string]string{

@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// TestBackoffs_after checks that a plugin which stayed registered for long begins again when it is dropped: at once,
-// and then after the shortest time.
+// TestBackoffs_after checks that a plugin that was registered for a long time starts over when it is dropped: it
+// registers at once, and the next time after the shortest interval.
 func TestBackoffs_after(t *testing.T) {
 	b := newBackoffs()
 	soon := &droppedError{after: time.Second}
@@ -20,7 +20,7 @@ func TestBackoffs_after(t *testing.T) {
 	for range 10 {
 		longest = max(longest, b.after(soon))
 	}
-	const shortest = dropAgain * 3 / 2 // with its jitter
+	const shortest = dropAgain * 3 / 2 // including its jitter
 	if longest <= shortest {
 		t.Errorf("it waits %s at most, want longer and longer", longest)
 	}

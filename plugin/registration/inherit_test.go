@@ -30,14 +30,15 @@ import (
 
 const longAgo = time.Hour
 
-// registeredLongAgo has a process believe that.
+// registeredLongAgo changes the time of the registration to long ago.
 func (r *running) registeredLongAgo() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.when = time.Now().Add(-longAgo)
 }
 
-// load has a runtime create containers, four at a time, until stop. Each must meet the plugin.
+// load makes a runtime create containers, four at a time, until stop is called. The plugin must adjust each of them.
+// stop returns their number.
 func load(t *testing.T, runtime *nritest.Runtime) (stop func() int64) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
@@ -72,8 +73,8 @@ func load(t *testing.T, runtime *nritest.Runtime) (stop func() int64) {
 	}
 }
 
-// Processes that replace each other under load leave the connection to each other, and what they know: the runtime sees
-// one plugin that never goes away.
+// Processes that replace each other under load pass on the connection and their state. The runtime sees one plugin that
+// never disconnects.
 func TestHandover(t *testing.T) {
 	runtime, dir := started(t), scratch.Dir(t)
 	process := registered(t, &adjuster{knows: "first"}, runtime, in(dir))
@@ -99,7 +100,8 @@ func TestHandover(t *testing.T) {
 	}
 }
 
-// A process is ready behind another one only while that is registered. When the runtime restarts, it goes on waiting.
+// A process is ready behind another one only while the other one is registered. If the runtime restarts, the process
+// continues to wait.
 func TestBehind_RegisteredOnly(t *testing.T) {
 	runtime, dir := nritest.New(t, "containerd", "v2.4.2"), scratch.Dir(t)
 	first := run(t, &adjuster{}, runtime.Socket, "rdma", in(dir))
@@ -120,7 +122,7 @@ func TestBehind_RegisteredOnly(t *testing.T) {
 	}
 }
 
-// A process that needs something else of the runtime than the one before registers beside it.
+// A process that needs something else from the runtime than the previous process registers as a second plugin.
 func TestJoin_Unlike(t *testing.T) {
 	for what, change := range map[string]func(*running){
 		"index":          func(r *running) { r.Index = "80" },
@@ -144,8 +146,7 @@ func TestJoin_Unlike(t *testing.T) {
 	}
 }
 
-// A process of a chart that does not say what it belongs to, or of a version that does not, takes over and is taken
-// over from.
+// A process whose chart or version does not name its deployment can take over the connection, and can hand it over.
 func TestJoin_UnknownDeployment(t *testing.T) {
 	says := func(r *running) { r.Deployment = "DaemonSet.rdma-spec.nri-rdma" }
 	silent := func(*running) {}
@@ -162,8 +163,8 @@ func TestJoin_UnknownDeployment(t *testing.T) {
 	}
 }
 
-// A process that backs off leaves a free lock to any other one, and waits behind it. Where nobody comes, it takes the
-// lock after a while, or once it no longer backs off.
+// A process that backs off leaves the free lock to any other process, and waits behind that. If no other process comes,
+// it takes the lock after a while, or when it no longer backs off.
 func TestBackOff(t *testing.T) {
 	var backsOff atomic.Bool
 	backsOff.Store(true)
@@ -187,8 +188,8 @@ func TestBackOff(t *testing.T) {
 	await.That(t, await.Timeout, "registered once it no longer backs off", fourth.Registered)
 }
 
-// A process that ends with nobody behind it ends the connection, and one that waits behind a process that is killed
-// registers: nothing was left to it.
+// A process that ends while no other process waits ends the connection. If a process is killed, the process that waits
+// behind it registers, because it inherits nothing.
 func TestJoin_NothingLeft(t *testing.T) {
 	runtime, dir := started(t), scratch.Dir(t)
 	first := registered(t, &adjuster{knows: "first"}, runtime, in(dir))
@@ -198,13 +199,13 @@ func TestJoin_NothingLeft(t *testing.T) {
 	third := waiting(t, p, runtime, in(dir))
 	second.mu.Lock()
 	owner := second.owner
-	second.owner = nil // so that it leaves nothing
+	second.owner = nil // the second process then passes nothing on
 	second.mu.Unlock()
 	second.stop(t)
 	if third.Registered() {
 		t.Error("registered beside a process that has the lock")
 	}
-	owner.Close() // as the kernel does for a process that is killed
+	owner.Close() // as the kernel does when a process is killed
 	await.That(t, await.Timeout, "registered again", func() bool {
 		return third.Registered() && runtime.Synchronised() == 3
 	})
@@ -213,8 +214,8 @@ func TestJoin_NothingLeft(t *testing.T) {
 	}
 }
 
-// Two runtimes on a node have a plugin each, also where both meet in one directory: neither takes the other's
-// connection.
+// If a node has two runtimes, each with its own plugin, neither plugin takes over the other's connection, even if both
+// use the same directory.
 func TestJoin_TwoRuntimes(t *testing.T) {
 	a, b, dir := started(t), started(t), scratch.Dir(t)
 	first := registered(t, &adjuster{}, a, in(dir))
@@ -237,8 +238,8 @@ func TestJoin_NoLock(t *testing.T) {
 	}
 }
 
-// A process that the runtime or itself does not let register leaves its lock to the one that waits, which may fare
-// better, and waits behind that.
+// A process that cannot register, because the runtime or the plugin itself refuses, passes its lock to a waiting
+// process, which may be able to, and then waits behind that one.
 func TestRelease(t *testing.T) {
 	for name, test := range map[string]struct {
 		hangsUp bool
@@ -259,7 +260,7 @@ func TestRelease(t *testing.T) {
 			}
 			runtime.Start(t)
 			second.awaitLine(t, "the previous process makes way for this one: "+test.why)
-			if test.hangsUp { // the second one tries, and finds the same
+			if test.hangsUp { // the second process also tries, and fails in the same way
 				await.That(t, await.Timeout, "paused", func() bool { return first.Paused() && second.Paused() })
 				return
 			}
@@ -272,7 +273,7 @@ func TestRelease(t *testing.T) {
 	}
 }
 
-// take gives what systemd keeps to the next process.
+// take gives the next process what systemd keeps.
 func take(t *testing.T, systemd *handovertest.Systemd, r *Registration) {
 	t.Helper()
 	systemd.Kept(func(kept map[string]*os.File) {
@@ -287,9 +288,9 @@ func take(t *testing.T, systemd *handovertest.Systemd, r *Registration) {
 	})
 }
 
-// A service's processes leave the connection to each other by way of systemd, also where one is told to end before it
-// serves. Where the service is stopped, systemd ends the connection with the process, so that lives until the runtime
-// has handed its last answer on.
+// A service's processes pass on the connection through systemd, even if one of them is told to end before it serves. If
+// the service is stopped, systemd ends the connection with the process, so the process ends only after the runtime has
+// passed on its last answer.
 func TestHandOver_Service(t *testing.T) {
 	runtime, manager := started(t), handovertest.Start(t)
 	first := registered(t, &adjuster{knows: "first"}, runtime)
@@ -310,8 +311,8 @@ func TestHandOver_Service(t *testing.T) {
 	}
 }
 
-// A state that the next process does not understand ends the connection: that process registers, and never begins with
-// an empty record behind a connection that the runtime lists nothing over.
+// If the next process does not understand the state, it ends the connection and registers. It must not continue with an
+// empty state over a connection on which the runtime lists no containers.
 func TestRestore_OtherFormat(t *testing.T) {
 	const says = "cannot take over the previous process's connection: registering when that process exits"
 	expect := func(t *testing.T, runtime *nritest.Runtime, next *running, p *adjuster) {
@@ -343,8 +344,7 @@ func TestRestore_OtherFormat(t *testing.T) {
 	})
 }
 
-// TestStateFormat: what is handed over has a format, with a number: a process that reads another one does not go on
-// with it.
+// TestStateFormat: the state has a format number. A process that reads a different number does not use the state.
 func TestStateFormat(t *testing.T) {
 	agreed := agreement{Socket: "/run/nri/nri.sock", Index: "90", Config: "memlock: unlimited", Runtime: "containerd", Version: "v2.4.2",
 		RequestTimeout: 2 * time.Second, Events: 8, KeepConnected: true}
@@ -362,8 +362,8 @@ func TestStateFormat(t *testing.T) {
 	}
 }
 
-// A runtime that drops a plugin that was registered for a short time is left in peace longer and longer, and one that
-// starts is not.
+// If a runtime drops a plugin soon after it was registered, the plugin waits longer and longer before it registers
+// again. It does not wait for a runtime that has just started.
 func TestBackoffs(t *testing.T) {
 	p := newBackoffs()
 	drop, early := &droppedError{time.Minute}, fmt.Errorf("x: %w", errEarly)

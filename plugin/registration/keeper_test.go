@@ -19,27 +19,28 @@ import (
 	"github.com/rdma-spec/rdma-spec/test/testing/chance"
 )
 
-// imagined is a runtime in a bubble's time, from one start to its end. The keeper that deals with it is the real one.
+// imagined is a simulated runtime from one start to its end, in the time of a synctest bubble. The tested keeper is the
+// real one.
 type imagined struct {
 	net.Conn // the plugin's end of a connection
 	file     socketFile
-	refuses  error         // what it ends every connection with that it could register, and goes on; nil: it registers
-	takes    chan struct{} // closed once it registers plugins: no container is being stopped
-	since    time.Time     // when that was
-	ended    chan struct{} // closed at its end
+	refuses  error         // the error with which it ends each connection over which it could register the plugin; nil means that it registers the plugin
+	takes    chan struct{} // closed when it can register plugins, because no container is being stopped
+	since    time.Time     // when it became able to register plugins
+	ended    chan struct{} // closed when it ends
 }
 
 func (*imagined) Close() error { return nil }
 
-// history is one runtime after the other, and what becomes of the plugin.
+// history runs one runtime after the other, and records what happens to the plugin.
 type history struct {
 	keeper
-	now                        atomic.Pointer[imagined] // nil while none runs
+	now                        atomic.Pointer[imagined] // nil while no runtime is running
 	files                      uint64
 	change                     chan struct{}
-	ends                       error // why a connection ends over which nothing was registered
+	ends                       error // why a connection ends before the plugin is registered
 	registrations, connections int
-	longest                    time.Duration // that a runtime that would register the plugin was without it
+	longest                    time.Duration // the longest time that a runtime that would register the plugin was without it
 	pauses, paused             atomic.Bool
 }
 
@@ -95,7 +96,7 @@ func (h *history) serve(ctx context.Context, r *imagined) error {
 	}
 }
 
-// end is an end before the plugin is registered. Each is an error of its own.
+// end returns an error for a connection that ends before the plugin is registered. It is a new error each time.
 func (h *history) end() error {
 	var e *unlistedError
 	if !errors.As(h.ends, &e) {
@@ -106,7 +107,8 @@ func (h *history) end() error {
 
 func (h *history) without(time time.Duration) { h.longest = max(h.longest, time) }
 
-// start starts a runtime. The node may have no inotify left.
+// start starts a runtime. If noticed is false, the plugin gets no event about the new socket, as on a node without free
+// inotify instances.
 func (h *history) start(refuses error, noticed bool) *imagined {
 	h.files++
 	r := &imagined{file: socketFile{inode: h.files}, refuses: refuses, takes: make(chan struct{}),
@@ -125,7 +127,7 @@ func (h *history) notice(noticed bool) {
 	}
 }
 
-// lives has a runtime stop a container for a time, then run for a time, and then end.
+// lives makes a runtime stop a container, then run, each for a time, and then end.
 func (h *history) lives(r *imagined, stops, runs time.Duration, noticed bool) {
 	time.Sleep(stops)
 	if runs > 0 {
@@ -138,13 +140,14 @@ func (h *history) lives(r *imagined, stops, runs time.Duration, noticed bool) {
 	close(r.ended)
 	h.notice(noticed)
 	synctest.Wait()
-	if !r.since.IsZero() && r.refuses == nil { // it has never had the plugin
+	if !r.since.IsZero() && r.refuses == nil { // otherwise, it never had the plugin
 		h.without(time.Since(r.since))
 	}
 }
 
-// What the keeper guarantees: whatever the pattern in which runtimes start, stop containers, refuse the plugin and end, one
-// that would register it is without it for registerRarely at most, unless runtimes end while they list.
+// The keeper guarantees that in any sequence of runtimes that start, stop containers, refuse the plugin, and end, a
+// runtime that would register the plugin is without it for at most registerRarely, unless runtimes end while they list
+// their containers.
 func TestKeeper_NeverLongUnregistered(t *testing.T) {
 	random := chance.New(t)
 	const histories = 1000
@@ -183,7 +186,7 @@ func TestKeeper_NeverLongUnregistered(t *testing.T) {
 	}
 }
 
-// pick returns one of some values, or for durations a time up to one of them.
+// pick returns one of the values or, for durations, a random duration up to one of them.
 func pick[T any](random *rand.Rand, values ...T) T {
 	value := values[random.IntN(len(values))]
 	if d, ok := any(&value).(*time.Duration); ok && *d > 0 {
@@ -192,8 +195,8 @@ func pick[T any](random *rand.Rand, values ...T) T {
 	return value
 }
 
-// A runtime makes its socket a moment before it listens there, and no event says when it does. The plugin connects soon
-// after that.
+// A runtime creates its socket a moment before it listens, and no event says when it listens. The plugin connects soon
+// afterwards.
 func TestKeeper_NobodyListensYet(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := newHistory()
@@ -209,12 +212,12 @@ func TestKeeper_NobodyListensYet(t *testing.T) {
 	})
 }
 
-// A pause ends after registerRarely where another runtime listens, as it did not where the plugin has ended that one too
-// while it listed its containers: then the pause stays, whatever starts.
+// A pause ends after registerRarely if another runtime listens. But if the plugin also ended that runtime while it
+// listed its containers, the pause continues, whatever starts.
 func TestKeeper_PauseEndsAtNewSocket(t *testing.T) {
 	for name, test := range map[string]struct {
 		end  unlistedError
-		want []int // connections within the first, second, ... half minute
+		want []int // number of connections within the first, second, ... half minute
 	}{
 		"hangs up":           {unlistedError{}, []int{2, 1, 1, 1, 1}},
 		"ends while listing": {unlistedError{listing: true, proven: true}, []int{2, 1, 0, 0, 0}},

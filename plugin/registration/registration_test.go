@@ -31,17 +31,17 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	logrus.SetLevel(logrus.PanicLevel) // ttrpc's own words, on connections that tests cut
+	logrus.SetLevel(logrus.PanicLevel) // hides ttrpc's own messages about connections that tests cut
 	os.Exit(m.Run())
 }
 
-// adjuster is a plugin that gives every container an environment variable, once it may.
+// adjuster is a plugin that adds an environment variable to every container. Its functions, if set, can delay it.
 type adjuster struct {
 	refuses    error
-	configured func() // in Configure
-	before     func() // an answer
-	knows      string // what it hands over
-	foreign    error  // why it does not understand what is handed over to it
+	configured func() // called in Configure
+	before     func() // called before each answer
+	knows      string // the state that it hands over
+	foreign    error  // the error from Restore
 	subscribes api.EventMask
 }
 
@@ -78,7 +78,7 @@ func (a *adjuster) CreateContainer(context.Context, *api.PodSandbox, *api.Contai
 	return adjustment, nil, nil
 }
 
-// running is a registration that runs until stop.
+// running is a registration that runs until stop is called.
 type running struct {
 	*Registration
 	log  *output.Buffer
@@ -86,7 +86,7 @@ type running struct {
 	over chan error
 }
 
-// run keeps a plugin registered; it ends with the test.
+// run keeps a plugin registered until the test ends.
 func run(t *testing.T, p Plugin, socket, name string, options ...func(*running)) *running {
 	t.Helper()
 	r := &running{log: &output.Buffer{}, over: make(chan error, 1)}
@@ -111,7 +111,7 @@ func run(t *testing.T, p Plugin, socket, name string, options ...func(*running))
 	return r
 }
 
-// registered keeps a plugin registered with a runtime, which asks it about each container from then on.
+// registered keeps a plugin registered, and waits until the runtime calls it for each container.
 func registered(t *testing.T, p Plugin, runtime *nritest.Runtime, options ...func(*running)) *running {
 	t.Helper()
 	r := run(t, p, runtime.Socket, "rdma", options...)
@@ -119,7 +119,7 @@ func registered(t *testing.T, p Plugin, runtime *nritest.Runtime, options ...fun
 	return r
 }
 
-// waiting is a process that waits behind a registered one.
+// waiting starts a process that waits behind a registered one.
 func waiting(t *testing.T, p Plugin, runtime *nritest.Runtime, options ...func(*running)) *running {
 	t.Helper()
 	r := run(t, p, runtime.Socket, "rdma", options...)
@@ -127,10 +127,10 @@ func waiting(t *testing.T, p Plugin, runtime *nritest.Runtime, options ...func(*
 	return r
 }
 
-// in has processes meet in a directory.
+// in makes processes use this handover directory.
 func in(dir string) func(*running) { return func(r *running) { r.Handover = dir } }
 
-// stop ends it, and waits until it has ended.
+// stop ends the registration, and waits until it has ended.
 func (r *running) stop(t *testing.T) {
 	t.Helper()
 	r.end()
@@ -139,13 +139,13 @@ func (r *running) stop(t *testing.T) {
 	}
 }
 
-// awaitLine waits until the log has some words.
+// awaitLine waits until the log contains these words.
 func (r *running) awaitLine(t *testing.T, words string) {
 	t.Helper()
 	await.That(t, await.Timeout, "said: "+words, func() bool { return strings.Contains(r.log.String(), words) })
 }
 
-// started is a runtime that listens.
+// started returns a runtime that listens.
 func started(t *testing.T) *nritest.Runtime {
 	t.Helper()
 	runtime := nritest.New(t, "containerd", "v2.4.2")
@@ -153,13 +153,13 @@ func started(t *testing.T) *nritest.Runtime {
 	return runtime
 }
 
-// created is what becomes of a container that a runtime creates.
+// created is the result of a container's creation.
 type created struct {
 	*api.ContainerAdjustment
 	error
 }
 
-// create has a runtime create a container, beside the test.
+// create makes a runtime create a container in the background.
 func create(t *testing.T, runtime *nritest.Runtime) <-chan created {
 	done := make(chan created, 1)
 	go func() {
@@ -200,9 +200,9 @@ func TestRun_RuntimeComesBack(t *testing.T) {
 	}
 }
 
-// While a container is being stopped, the runtime registers no plugin (containerd#14083), and later one after another.
-// A plugin and a validator that start meanwhile wait on one connection each, and are registered as soon as the runtime
-// goes on.
+// While a container is being stopped, the runtime registers no plugin (containerd#14083). Afterwards, it registers one
+// after another. A plugin and a validator that start meanwhile wait on one connection each, and are registered as soon
+// as the runtime continues.
 func TestRun_RuntimeStopsAContainer(t *testing.T) {
 	runtime := started(t)
 	resume := runtime.StopContainer()
@@ -232,7 +232,7 @@ func TestRun_RuntimeStopsAContainer(t *testing.T) {
 	}
 }
 
-// An answer that the plugin gave reaches the runtime, also where the plugin is told to end meanwhile.
+// The plugin's answer reaches the runtime even if the plugin is told to end in the meantime.
 func TestRun_LosesNoAnswer(t *testing.T) {
 	runtime, random := started(t), chance.New(t)
 	const ends = 200
@@ -241,7 +241,7 @@ func TestRun_LosesNoAnswer(t *testing.T) {
 		asked, given := make(chan struct{}), atomic.Bool{}
 		delay := time.Duration(random.Int64N(int64(time.Millisecond)))
 		if i%50 == 0 {
-			delay = 3 * handOn // else that alone would do
+			delay = 3 * handOn // otherwise, waiting for handOn would be enough
 		}
 		r := registered(t, &adjuster{before: func() {
 			close(asked)
@@ -267,7 +267,8 @@ func TestRun_LosesNoAnswer(t *testing.T) {
 	}
 }
 
-// The end waits until the runtime has read its answers, and not for one that reads nothing.
+// When the program ends, it waits until the runtime has read its answers, but does not wait for a runtime that reads
+// nothing.
 func TestDelivered(t *testing.T) {
 	for name, test := range map[string]struct{ reads, least time.Duration }{
 		"slow": {readWithin / 2, readWithin/2 + handOn}, "never": {0, readWithin + handOn},
@@ -291,7 +292,8 @@ func TestDelivered(t *testing.T) {
 	}
 }
 
-// A request that is never answered does not keep the program from its end: the runtime waits no longer for it either.
+// A request that is never answered does not prevent the program from ending, because the runtime no longer waits for
+// the answer either.
 func TestRun_RequestHangs(t *testing.T) {
 	nritest.LosePatience(t)
 	runtime := started(t)
@@ -337,9 +339,9 @@ func TestRun_RefusesRuntime(t *testing.T) {
 	}
 }
 
-// A runtime that hangs up on every plugin before it has listed its containers is left in peace after the second time:
-// it does not know an event (CRI-O as of May 2025, which calls itself 1.34.0 already), has containers that it cannot
-// list, or dies.
+// If a runtime closes the connection twice before it has listed its containers, the plugin pauses. Such a runtime does
+// not know an event (CRI-O as of May 2025, whose version number is already 1.34.0), has containers that it cannot list,
+// or crashes.
 func TestRun_RuntimeHangsUp(t *testing.T) {
 	runtime := nritest.New(t, "cri-o", "1.34.0")
 	runtime.HangUp()
@@ -351,15 +353,15 @@ func TestRun_RuntimeHangsUp(t *testing.T) {
 	if !strings.Contains(r.log.String(), says) {
 		t.Errorf("the log does not say %q:\n%s", says, r.log)
 	}
-	runtime.Stop() // as one that has died because of the plugin, and comes back
+	runtime.Stop() // as if it had crashed because of the plugin, and restarted
 	runtime.Start(t)
 	if n := runtime.Connections(); n != 0 || !r.Paused() {
 		t.Errorf("%d connections to the runtime that has come back, paused: %t", n, r.Paused())
 	}
 }
 
-// A runtime that is restarted again and again while it stops a container, as at a drain or beside the toolkit's
-// installer, has nothing against the plugin: that is registered as soon as the runtime goes on.
+// A runtime that restarts several times while it stops a container, as during a drain or with the toolkit's installer,
+// does not refuse the plugin. The plugin is registered as soon as the runtime continues.
 func TestRun_RestartsBesideAStop(t *testing.T) {
 	runtime := nritest.New(t, "containerd", "v2.4.2")
 	r := run(t, &adjuster{}, runtime.Socket, "rdma")
@@ -376,7 +378,7 @@ func TestRun_RestartsBesideAStop(t *testing.T) {
 	await.That(t, registerRarely, "registered", r.Registered)
 }
 
-// Four containers that do not fit a message of NRI's cannot be listed. The runtime is not asked for that again and
+// A runtime cannot list four containers that do not fit into one NRI message. The plugin does not make it try again and
 // again.
 func TestRun_UnlistedContainers(t *testing.T) {
 	runtime, environment := nritest.New(t, "containerd", "v2.4.2"), []string{strings.Repeat("x", 1400<<10)}
@@ -396,8 +398,8 @@ func TestRun_UnlistedContainers(t *testing.T) {
 	}
 }
 
-// A runtime that takes the registration and hangs up before Configure leaves NRI's stub waiting forever. The plugin
-// recovers at once.
+// If a runtime accepts the registration and closes the connection before Configure, NRI's stub would wait forever. The
+// plugin recovers at once.
 func TestRun_ClosedWhileRegistering(t *testing.T) {
 	socket := filepath.Join(filepath.Dir(nritest.New(t, "", "").Socket), "half.sock")
 	listener, err := net.Listen("unix", socket)
@@ -409,7 +411,7 @@ func TestRun_ClosedWhileRegistering(t *testing.T) {
 			if errors.Is(err, net.ErrClosed) {
 				return
 			}
-			answerRegistration(conn) // say nothing more, hang up
+			answerRegistration(conn) // send nothing more, and close the connection
 			_ = conn.Close()
 		}
 	}()
@@ -425,15 +427,15 @@ func TestRun_ClosedWhileRegistering(t *testing.T) {
 	}
 }
 
-// answerRegistration reads a registration and answers it, as the runtime's ttrpc does: an empty response to stream 1,
-// on the logical connection of the runtime's service.
+// answerRegistration reads a registration and responds like the runtime's ttrpc: with an empty response to stream 1, on
+// the logical connection of the runtime's service.
 func answerRegistration(conn net.Conn) {
 	_, _ = conn.Read(make([]byte, 8))
 	_, _ = conn.Read(make([]byte, 4096))
 	_, _ = conn.Write([]byte{0, 0, 0, 2, 0, 0, 0, 10, 0, 0, 0, 0, 0, 0, 0, 1, 2, 0})
 }
 
-// Messages are counted however the bytes arrive.
+// Messages are counted correctly, in whatever pieces the bytes arrive.
 func TestMessages(t *testing.T) {
 	random := chance.New(t)
 	message := func(payload int) []byte {
@@ -447,7 +449,7 @@ func TestMessages(t *testing.T) {
 	var text []byte
 	const count = 300
 	for range count {
-		text = append(text, frame(2, message(random.IntN(100)))...) // the runtime's service: it does not count
+		text = append(text, frame(2, message(random.IntN(100)))...) // messages of the runtime's service are not counted
 		m := message(random.IntN(3) * 2500)
 		cut := random.IntN(len(m))
 		text = append(append(text, frame(1, m[:cut])...), frame(1, m[cut:])...)
@@ -471,7 +473,8 @@ func quiet() *logrus.Logger {
 	return log
 }
 
-// The end waits for answers as long as the runtime does, and not as long as systemd and the kubelet wait for the end.
+// A program that ends waits for responses as long as the runtime does, but less than systemd and the kubelet wait for
+// the program.
 func TestEndWithin(t *testing.T) {
 	for timeout, want := range map[time.Duration]time.Duration{
 		0: 2 * time.Second, 300 * time.Millisecond: 300 * time.Millisecond, 10 * time.Second: 10 * time.Second, time.Hour: mostEnd,

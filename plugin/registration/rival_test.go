@@ -13,7 +13,7 @@ import (
 	"github.com/rdma-spec/rdma-spec/test/testing/scratch"
 )
 
-// rival is another plugin that a process may see.
+// rival simulates another plugin that a process may see.
 type rival struct {
 	present atomic.Bool
 	asked   atomic.Int64
@@ -29,22 +29,22 @@ func (r *rival) see() error {
 	return nil
 }
 
-// awaitAsked waits until the process has looked so often again.
+// awaitAsked waits until the process has looked this many more times.
 func (r *rival) awaitAsked(t *testing.T, often int64) {
 	t.Helper()
 	before := r.asked.Load()
 	await.That(t, await.Timeout, "it looks again", func() bool { return r.asked.Load() >= before+often })
 }
 
-// beside has a process see a rival, and wait for its return for a while.
+// beside makes a process see the rival. The process registers after the rival has been gone for the given time.
 func beside(r *rival, gone time.Duration) func(*running) {
 	return func(p *running) {
 		p.Rival, p.rivalGone = r.see, gone
 	}
 }
 
-// The second plugin of a node stays out and says why, also while the first one restarts, and registers when that is
-// gone. It holds no place meanwhile: one that replaces it stays out for itself.
+// The second plugin on a node stays out and logs why, even while the first one restarts. It registers when the first
+// one is gone. Meanwhile, it holds no lock, so a process that replaces it also stays out.
 func TestRival(t *testing.T) {
 	for name, dir := range map[string]string{"a service": "", "a pod": scratch.Dir(t, "run")} {
 		t.Run(name, func(t *testing.T) {
@@ -71,7 +71,8 @@ func TestRival(t *testing.T) {
 	}
 }
 
-// A rival that comes between a process's place and its connection is seen before the connection is made.
+// If a rival appears after a process got the lock, but before the process connects, the process sees the rival before
+// it connects.
 func TestRival_ComesFirst(t *testing.T) {
 	runtime, other := started(t), &rival{}
 	second := run(t, &adjuster{}, scratch.Dir(t)+"/none.sock", "rdma", beside(other, 0), in(scratch.Dir(t, "run")))

@@ -32,8 +32,8 @@ import (
 
 var ipcLock = spec.Grant{IPCLock: spec.IPCLockYes}
 
-// newClient gives a client that is closed when the test ends. Where the budget is not what is tested, a busy machine
-// has time.
+// newClient returns a client, which is closed when the test ends. If the options set no budget, it is long enough for a
+// busy machine.
 func newClient(t *testing.T, o Options) *Client {
 	t.Helper()
 	if o.Budget == 0 {
@@ -44,7 +44,7 @@ func newClient(t *testing.T, o Options) *Client {
 	return c
 }
 
-// training is a containerd that keeps the container train, and a client of it.
+// training returns a containerd that stores the container train, and a client of it.
 func training(t *testing.T) (*storedspectest.Server, *Client) {
 	t.Helper()
 	server := storedspectest.NewServer(t)
@@ -52,7 +52,7 @@ func training(t *testing.T) (*storedspectest.Server, *Client) {
 	return server, newClient(t, Options{Address: server.Socket})
 }
 
-// expectEdit expects a client to edit the spec of a container.
+// expectEdit checks that a client can edit a container's spec.
 func expectEdit(t *testing.T, c *Client, id string) {
 	t.Helper()
 	if found, err := c.Confirm(t.Context(), id, ipcLock); !found.Wrote || err != nil {
@@ -60,7 +60,7 @@ func expectEdit(t *testing.T, c *Client, id string) {
 	}
 }
 
-// What the grant changes in the spec is package spec's; nothing else of the container is written.
+// An edit changes the spec as package spec does, and writes nothing else of the container.
 func TestApplyChangesTheSpecOnly(t *testing.T) {
 	server, client := training(t)
 	was := server.Container("k8s.io", "train")
@@ -187,7 +187,7 @@ func TestRead(t *testing.T) {
 	}
 }
 
-// What is found is what the spec gave before, and what the grant lacked is added to it, devices aside.
+// Confirm reports what the spec granted before, and adds what it lacked of the grant, except devices.
 func TestConfirmFinds(t *testing.T) {
 	server := storedspectest.NewServer(t)
 	low, err := spec.WithoutRlimit(storedspectest.TrainingSpec(), spec.RlimitMemlock)
@@ -210,7 +210,7 @@ func TestConfirmFinds(t *testing.T) {
 	}
 }
 
-// What is wrong with one container says nothing of containerd: it must not cost the others.
+// An error about one container is not a failure of containerd, so it must not affect other containers.
 func TestApplyFaultsOfOneContainer(t *testing.T) {
 	server := storedspectest.NewServer(t)
 	server.Put("k8s.io", "sound", storedspectest.TrainingSpec())
@@ -247,7 +247,7 @@ func TestApplyFaultsOfOneContainer(t *testing.T) {
 	expectEdit(t, client, "sound")
 }
 
-// mixedUp is a containerd that answers with another container than it was asked for.
+// mixedUp is a containerd that responds with a different container than the requested one.
 type mixedUp struct{ grpc.ClientConnInterface }
 
 func (mixedUp) Invoke(_ context.Context, _ string, _, reply any, _ ...grpc.CallOption) error {
@@ -266,7 +266,7 @@ func TestApplyNeverTakesAnothersSpec(t *testing.T) {
 	}
 }
 
-// An edit that took long succeeds only if the container's task did not exist after it. One that did not costs a read
+// An edit that took long succeeds only if the container's task did not exist afterwards. A fast edit costs only a read
 // and a write.
 func TestTaskThatWasCreatedBeforeTheEdit(t *testing.T) {
 	for name, test := range map[string]struct {
@@ -306,7 +306,7 @@ func TestTaskThatWasCreatedBeforeTheEdit(t *testing.T) {
 	}
 }
 
-// A look at the task that fails is no success.
+// If the request for the task fails, the edit has not succeeded.
 func TestTaskThatIsUnknown(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		client, server, _ := inMemory(t, Options{})

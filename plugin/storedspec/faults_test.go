@@ -24,14 +24,14 @@ import (
 	"github.com/rdma-spec/rdma-spec/test/testing/socketproxy"
 )
 
-// testPatience is a budget for tests that are not about the budget.
+// testPatience is the budget in tests that do not test the budget.
 const testPatience = await.Timeout
 
-// aBudget is the budget of tests that are.
+// aBudget is the budget in tests that do.
 const aBudget = 300 * time.Millisecond
 
-// inMemory is a client of a containerd that keeps the container train, and is reached without a socket, so that time
-// need not be real. The proxy makes it sick.
+// inMemory returns a client of a containerd that stores the container train. They are connected without a socket, so
+// the test can use simulated time. The proxy can delay, garble, or drop containerd's answers.
 func inMemory(t *testing.T, o Options) (*Client, *storedspectest.Server, *socketproxy.Proxy) {
 	t.Helper()
 	client, byPlace := severalContainerds(t, o, docker)
@@ -40,25 +40,25 @@ func inMemory(t *testing.T, o Options) (*Client, *storedspectest.Server, *socket
 	return client, byPlace[docker].Server, byPlace[docker].Proxy
 }
 
-// timed applies a grant, and says how long it took.
+// timed applies a grant, and measures how long that takes.
 func timed(ctx context.Context, c *Client) (changed bool, took time.Duration, err error) {
 	start := time.Now()
 	found, err := c.Confirm(ctx, "train", ipcLock)
 	return found.Wrote, time.Since(start), err
 }
 
-// A sick containerd delays a container by the budget at most, after three failures by nothing, and is used again when
-// it is well.
+// A containerd that fails delays a container by at most the budget and, after three failures, not at all. When it works
+// again, it is used again.
 func TestSickContainerd(t *testing.T) {
 	for _, test := range []struct {
 		name string
 		mode socketproxy.Mode
-		took time.Duration // by each failure
+		took time.Duration // the duration of each failure
 		want string
 	}{
 		{"slow", socketproxy.Slow, aBudget, " did not respond within 300ms"},
 		{"silent", socketproxy.Silent, aBudget, " did not respond within 300ms"},
-		{"garbage", socketproxy.Garbage, 0, ""}, // said by gRPC, and not always the same
+		{"garbage", socketproxy.Garbage, 0, ""}, // gRPC's error text varies
 		{"refusing", socketproxy.Refuse, 0, "connection refused"},
 	} {
 		for _, before := range []string{"from the start", "after a good call"} {
@@ -107,7 +107,8 @@ func TestSickContainerd(t *testing.T) {
 	}
 }
 
-// A socket that is not there is no fault of containerd: it may not be mounted on purpose. Each call looks for it again.
+// A missing socket is not a failure of containerd, because an administrator may not mount it on purpose. Each call
+// looks for it again.
 func TestNoSocket(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		client, _, _ := inMemory(t, Options{})
@@ -134,7 +135,7 @@ func TestBudgetBelowTheCallersDeadline(t *testing.T) {
 	})
 }
 
-// What callers give up says nothing of containerd.
+// A call that the caller cancels is not a failure of containerd.
 func TestGivenUpCallsAreNoFailures(t *testing.T) {
 	_, client := training(t)
 	gone, cancel := context.WithCancel(t.Context())
@@ -147,7 +148,7 @@ func TestGivenUpCallsAreNoFailures(t *testing.T) {
 	expectEdit(t, client, "train")
 }
 
-// A containerd that restarts cuts the connection; the first call after it is as good as any.
+// When containerd restarts, it closes the connection. The first call afterwards succeeds.
 func TestRestartedContainerd(t *testing.T) {
 	server := storedspectest.NewServer(t)
 	for _, id := range []string{"before", "after"} {
@@ -173,7 +174,7 @@ func TestRestartedContainerd(t *testing.T) {
 	}
 }
 
-// A failed connection is let go of as soon as nobody uses it, and nobody knocks in the background.
+// A failed connection is closed as soon as no call uses it, and nothing reconnects in the background.
 func TestFailedConnectionsAreClosed(t *testing.T) {
 	server := storedspectest.NewServer(t)
 	server.Put("k8s.io", "train", storedspectest.TrainingSpec())
@@ -197,7 +198,7 @@ func TestFailedConnectionsAreClosed(t *testing.T) {
 	}
 }
 
-// A call that fails takes the connection from those that come after it, not from those that use it.
+// When a call fails, later calls use a new connection, but calls in progress keep the old one.
 func TestFailedCallCutsNobodyOff(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		client, server, proxy := inMemory(t, Options{Budget: aBudget})

@@ -18,7 +18,7 @@ const small = `{"process":{"rlimits":[{"type":"RLIMIT_MEMLOCK","hard":8388608,"s
 
 var unlimited = spec.Grant{Memlock: spec.Unlimited}
 
-// resize writes a memory limit into a spec that it has read before, as CRI does.
+// resize writes a memory limit into a spec that it read earlier, like CRI.
 func resize(server *storedspectest.Server, read []byte, limit int) {
 	server.SetSpec("k8s.io", "train", bytes.Replace(read, []byte(`"limit":1000`),
 		fmt.Appendf(nil, `"limit":%d`, limit), 1))
@@ -105,7 +105,7 @@ func TestApplyRunningGivesWay(t *testing.T) {
 				server.AfterUpdate = again
 			}
 			client := newClient(t, Options{Address: server.Socket})
-			for range 2 * breaker.Failures { // it says nothing of how containerd does
+			for range 2 * breaker.Failures { // such errors do not count as failures of containerd
 				gets := server.Gets("train")
 				changed, err := client.ApplyRunning(t.Context(), "train", unlimited)
 				if changed || !errors.Is(err, ErrContended) {

@@ -25,16 +25,16 @@ import (
 	"github.com/rdma-spec/rdma-spec/test/testing/socketproxy"
 )
 
-// Two containerds of a node with k3s and Docker, by their places. Docker's comes first.
+// The sockets of two containerds on a node with k3s and Docker. Docker's is first in the table of places.
 const docker, k3s = "/run/containerd/containerd.sock", "/run/k3s/containerd/containerd.sock"
 
-// aContainerd is one of several.
+// aContainerd is one of several containerds.
 type aContainerd struct {
 	*storedspectest.Server
 	*socketproxy.Proxy
 }
 
-// severalContainerds makes a client on a node with containerds at these places, in memory.
+// severalContainerds returns a client on a node that has containerds at these places. The containerds are in memory.
 func severalContainerds(t *testing.T, o Options, places ...string) (*Client, map[string]aContainerd) {
 	t.Helper()
 	o.Root = scratch.Dir(t)
@@ -43,18 +43,18 @@ func severalContainerds(t *testing.T, o Options, places ...string) (*Client, map
 		listener := bufconn.Listen(1 << 16)
 		byPlace[place] = aContainerd{storedspectest.Serve(t, listener), socketproxy.InMemory(t, listener.Dial)}
 		must.Succeed(t, os.MkdirAll(filepath.Dir(o.Root+place), 0o755))
-		must.Succeed(t, syscall.Mknod(o.Root+place, syscall.S_IFSOCK|0o600, 0)) // it is only looked for
+		must.Succeed(t, syscall.Mknod(o.Root+place, syscall.S_IFSOCK|0o600, 0)) // the client only checks that it exists
 	}
 	client := newClient(t, o)
 	client.connections.dial = func(ctx context.Context, socket string) (net.Conn, error) {
 		return byPlace[strings.TrimPrefix(socket, o.Root)].Dial(ctx, socket)
 	}
-	t.Cleanup(func() { time.Sleep(client.Budget + time.Millisecond) }) // connections that failed are closed by then
+	t.Cleanup(func() { time.Sleep(client.Budget + time.Millisecond) }) // by then, failed connections are closed
 	return client, byPlace
 }
 
-// On a node with k3s and Docker the container is found, whatever Docker's containerd does, and whether or not it is
-// asked first.
+// On a node with k3s and Docker, the client finds the container, whatever Docker's containerd does, and whether or not
+// it is called first.
 func TestSeveralContainerds(t *testing.T) {
 	for name, mode := range map[string]socketproxy.Mode{
 		"well": socketproxy.Pass, "silent": socketproxy.Silent, "slow": socketproxy.Slow, "refusing": socketproxy.Refuse,
@@ -79,7 +79,7 @@ func TestSeveralContainerds(t *testing.T) {
 					if n := containerds[other].Updates("train"); n != 0 {
 						t.Errorf("a container of another namespace was written %d times", n)
 					}
-					// It is known by now which containerd keeps containers: what is gone there is gone.
+					// The client now knows which containerd has the containers: if a container is not there, it does not exist.
 					for range breaker.Failures + 1 {
 						if _, err := client.Confirm(t.Context(), "gone", ipcLock); !errors.Is(err, ErrNotFound) {
 							t.Errorf("Apply to a container that is gone gives %v", err)
@@ -91,7 +91,7 @@ func TestSeveralContainerds(t *testing.T) {
 	}
 }
 
-// As long as no containerd has kept a container, a containerd that fails may be the one that keeps this one.
+// Before the client has found any container, a containerd that fails may be the one that has this container.
 func TestNotFoundAtSeveralContainerds(t *testing.T) {
 	for name, test := range map[string]struct {
 		docker, k3s socketproxy.Mode
@@ -134,7 +134,7 @@ func TestNotFoundAtSeveralContainerds(t *testing.T) {
 	}
 }
 
-// What is wrong with the container's spec is said by the containerd that keeps it, and ends the call.
+// If the containerd that has the container reports an error about its spec, the call ends with that error.
 func TestSpecThatCannotBeEditedAtSeveralContainerds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		client, containerds := severalContainerds(t, Options{Budget: aBudget}, docker, k3s)
@@ -149,7 +149,7 @@ func TestSpecThatCannotBeEditedAtSeveralContainerds(t *testing.T) {
 	})
 }
 
-// With an address no other containerd is asked.
+// If an address is set, the client calls no other containerd.
 func TestAddressIsTheOnlyContainerd(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		client, containerds := severalContainerds(t, Options{Budget: aBudget}, docker, k3s)
@@ -165,7 +165,7 @@ func TestAddressIsTheOnlyContainerd(t *testing.T) {
 	})
 }
 
-// A socket that comes later is found by the first call that needs it.
+// If a socket is created later, the next call that needs it finds it.
 func TestContainerdThatComesLater(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		client, containerds := severalContainerds(t, Options{Budget: aBudget}, docker, k3s)
@@ -186,7 +186,7 @@ func TestFindSockets(t *testing.T) {
 		sockets []string
 		files   []string
 		link    string // to the first socket
-		address string // below the root
+		address string // relative to the root
 		want    []string
 	}{
 		{name: "nothing"},

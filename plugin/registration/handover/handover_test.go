@@ -24,7 +24,7 @@ import (
 	"github.com/rdma-spec/rdma-spec/test/testing/scratch"
 )
 
-// dir is where the processes of a test meet.
+// dir returns the handover directory of a test's processes.
 func dir(t *testing.T) string { return filepath.Join(scratch.Dir(t), "made") }
 
 func join(t *testing.T, dir string) (*Owner, *Waiter) {
@@ -42,7 +42,7 @@ func join(t *testing.T, dir string) (*Owner, *Waiter) {
 	return owner, waiter
 }
 
-// owning becomes the owner where there is none, with an offer.
+// owning makes this process the owner, which must not exist yet, and makes an offer.
 func owning(t *testing.T, dir string) *Owner {
 	t.Helper()
 	owner, _ := join(t, dir)
@@ -60,7 +60,7 @@ func offer(t *testing.T, o *Owner, text string) {
 	}
 }
 
-// waitingBehind joins as a later process, and has received the offer.
+// waitingBehind joins as a later process, which has received the offer.
 func waitingBehind(t *testing.T, dir string) *Waiter {
 	t.Helper()
 	_, waiter := join(t, dir)
@@ -82,7 +82,7 @@ func expectNext(t *testing.T, w *Waiter, offer, state string) {
 	}
 }
 
-// expectLeadsTo sends a word over a connection.
+// expectLeadsTo checks that a word sent over the connection arrives at the runtime's end.
 func expectLeadsTo(t *testing.T, connection, runtime *net.UnixConn) {
 	t.Helper()
 	got := make([]byte, 5)
@@ -97,7 +97,7 @@ func expectLeadsTo(t *testing.T, connection, runtime *net.UnixConn) {
 // patience is how long a test's process may take to take a connection.
 const patience = time.Second
 
-// give gives a connection in the background, to a process that may take as long as the patience to take it.
+// give passes a connection on in the background. The other process must take it within the patience.
 func give(o *Owner, connection *net.UnixConn, state json.RawMessage, patience time.Duration) <-chan error {
 	given := make(chan error, 1)
 	go func() {
@@ -117,7 +117,7 @@ func take(t *testing.T, w *Waiter) (*Owner, *net.UnixConn) {
 	return owner, connection
 }
 
-// handsOver gives a connection of a process to one that waits behind it.
+// handsOver passes an owner's connection to a process that waits behind it.
 func handsOver(t *testing.T, owner *Owner, waiter *Waiter, connection *net.UnixConn, state string) (*Owner,
 	*net.UnixConn) {
 	t.Helper()
@@ -128,8 +128,8 @@ func handsOver(t *testing.T, owner *Owner, waiter *Waiter, connection *net.UnixC
 	return next, inherited
 }
 
-// Ten processes take the connection from each other, one after the other, with a large state. The runtime's end never
-// sees an end.
+// Ten processes take over the connection one after the other, with a large state. The runtime's end of the connection
+// does not notice.
 func TestGive(t *testing.T) {
 	dir := dir(t)
 	owner := owning(t, dir)
@@ -150,7 +150,7 @@ func TestGive(t *testing.T) {
 	}
 }
 
-// Of processes that start at once, one is the owner, and all others wait behind it.
+// Of several processes that start at once, one becomes the owner, and all others wait behind it.
 func TestJoin_AtOnce(t *testing.T) {
 	dir := dir(t)
 	var owners atomic.Int32
@@ -169,7 +169,7 @@ func TestJoin_AtOnce(t *testing.T) {
 	}
 }
 
-// An owner that ends without giving releases the lock to one that waits.
+// An owner that ends without passing the connection on releases the lock, and a waiter gets it.
 func TestOwner_Killed(t *testing.T) {
 	dir := dir(t)
 	owner := owning(t, dir)
@@ -178,12 +178,12 @@ func TestOwner_Killed(t *testing.T) {
 	if _, err := waiter.Next(t.Context()); err == nil || errors.Is(err, ErrRefused) {
 		t.Errorf("the owner is gone: %v", err)
 	}
-	owning(t, dir) // nobody else does
+	owning(t, dir) // no other process is the owner
 }
 
-// An owner that is killed right after it has offered the connection, and before that is taken, has not given it away,
-// nor the lock: both end with it, which costs a registration. Nobody can know that it has not given them to another
-// process meanwhile.
+// If an owner is killed after it offered the connection, but before a waiter took it, the owner has given away neither
+// the connection nor the lock. Both end with it, and the next process must register, because no process can know
+// whether the owner had passed them to another one.
 func TestGive_OwnerKilled(t *testing.T) {
 	dir := dir(t)
 	owner := owning(t, dir)
@@ -196,7 +196,7 @@ func TestGive_OwnerKilled(t *testing.T) {
 		return sendWith(to, time.Now().Add(await.Timeout), message{State: json.RawMessage("1")}, fd, int(owner.locked.Fd()))
 	})
 	must.Succeed(t, err)
-	_ = owner.locked.Close() // as the kernel does for a process that is killed
+	_ = owner.locked.Close() // as the kernel does when a process is killed
 	_ = owner.listener.Close()
 	_ = to.Close()
 	_ = connection.Close()
@@ -208,10 +208,10 @@ func TestGive_OwnerKilled(t *testing.T) {
 	if _, err := runtime.Read(make([]byte, 1)); err == nil {
 		t.Error("the runtime does not see the end")
 	}
-	owning(t, dir) // nobody else does
+	owning(t, dir) // no other process is the owner
 }
 
-// A process that is too slow does not get the connection, whenever it goes on. The next one does.
+// A process that is too slow does not get the connection, even if it continues later. The next process gets it.
 func TestGive_SlowWaiter(t *testing.T) {
 	dir := dir(t)
 	owner := owning(t, dir)
@@ -231,7 +231,7 @@ func TestGive_SlowWaiter(t *testing.T) {
 	expectLeadsTo(t, inherited, runtime)
 }
 
-// A process that ends before it takes the connection is not said to be slow.
+// If a process ends before it takes the connection, the error does not say that it was slow.
 func TestAccept_WaiterEnds(t *testing.T) {
 	dir := dir(t)
 	owner := owning(t, dir)
@@ -247,7 +247,7 @@ func TestAccept_WaiterEnds(t *testing.T) {
 	expectLeadsTo(t, connection, runtime)
 }
 
-// A process on a busy node may take as long as the one before is patient.
+// On a busy node, a process may take as long as the previous process's patience.
 func TestPatience(t *testing.T) {
 	dir := dir(t)
 	owner := owning(t, dir)
@@ -261,7 +261,8 @@ func TestPatience(t *testing.T) {
 	expectLeadsTo(t, inherited, runtime)
 }
 
-// A process that is told to end waits no longer, and can still take what is given to it meanwhile, to pass it on.
+// A waiter whose context is done stops waiting. It can still take a connection that arrives in the meantime, and pass
+// it on.
 func TestNext_ContextDone(t *testing.T) {
 	dir := dir(t)
 	owner := owning(t, dir)
@@ -276,8 +277,8 @@ func TestNext_ContextDone(t *testing.T) {
 	expectLeadsTo(t, inherited, runtime)
 }
 
-// Where nobody takes it, the connection stays where it is. The lock has the last word on who is the owner, also where
-// somebody between the two processes has taken the byte of acceptance.
+// If no process takes the connection, the owner keeps it. The lock decides who is the owner, even if something between
+// the two processes has taken the byte of acceptance.
 func TestGive_NobodyTakes(t *testing.T) {
 	var none *Owner
 	connection, runtime := handovertest.Pair(t)
@@ -297,11 +298,11 @@ func TestGive_NobodyTakes(t *testing.T) {
 	}
 	expectLeadsTo(t, connection, runtime)
 	owner.Close()
-	owning(t, dir)                // nobody else does
-	expectNext(t, hangs, "", "1") // they go on
+	owning(t, dir)                // no other process is the owner
+	expectNext(t, hangs, "", "1") // these processes continue
 	expectNext(t, deceived, "", "1")
 	_ = deceived.owner.Close()
-	deceived.owner, _ = handovertest.Pair(t) // which takes the byte of acceptance
+	deceived.owner, _ = handovertest.Pair(t) // this end takes the byte of acceptance
 	for _, w := range []*Waiter{hangs, deceived} {
 		if next, late, err := w.Accept(); err == nil || next != nil || late != nil {
 			t.Errorf("taken from a process that has ended, beside another owner: %v", err)
@@ -309,14 +310,14 @@ func TestGive_NobodyTakes(t *testing.T) {
 	}
 }
 
-// A lock that is held where nobody listens is hopeless after a moment: its owner was killed, and a process that
-// hangs has a copy of the lock. One where somebody listens and says nothing is after a while.
+// If the lock is held but no process listens, Join fails after a moment: the owner was killed, and a process that hangs
+// has a copy of the lock. If a process listens but sends nothing, Join fails after a while.
 func TestJoin_Hopeless(t *testing.T) {
 	dir := dir(t)
 	owner := owning(t, dir)
 	_ = owner.listener.Close()
 	l := owner.lock
-	l.greetWithin = time.Hour // which it does not wait for
+	l.greetWithin = time.Hour // which must not matter here
 	ctx, cancel := context.WithTimeout(t.Context(), await.Timeout)
 	defer cancel()
 	began := time.Now()
@@ -325,10 +326,10 @@ func TestJoin_Hopeless(t *testing.T) {
 		t.Errorf("%v after %s", err, took)
 	}
 	owner.Close()
-	owning(t, dir) // nobody else does
+	owning(t, dir) // no other process is the owner
 }
 
-// A process that speaks another protocol is refused, and one that says nothing keeps nobody from waiting.
+// A process that uses another protocol is refused. A process that sends nothing does not keep others from waiting.
 func TestOtherProtocol(t *testing.T) {
 	dir := dir(t)
 	owner := owning(t, dir)
@@ -350,15 +351,15 @@ func TestOtherProtocol(t *testing.T) {
 	}
 }
 
-// A process that has come, but has not said hello before the owner ends, sees that end: the owner's process may run on,
-// and nobody would ever tell it anything.
+// A process that connected, but had sent nothing when the owner closed, sees the connection end. Otherwise, it would
+// wait forever for the owner's process, which may continue to run.
 func TestWelcome_AfterClose(t *testing.T) {
 	dir := dir(t)
 	owner := owning(t, dir)
 	late, err := net.DialUnix("unix", nil, &net.UnixAddr{Name: owner.socket, Net: "unix"})
 	must.Succeed(t, err)
 	defer late.Close()    //nolint:errcheck // the test is over
-	waitingBehind(t, dir) // it has come later, and is welcome: so the first one is accepted
+	waitingBehind(t, dir) // this waiter connected later and was accepted, so the first one was accepted, too
 	owner.Close()
 	must.Succeed(t, send(late, message{Protocol: protocol}))
 	must.Succeed(t, late.SetReadDeadline(time.Now().Add(await.Timeout)))
@@ -367,7 +368,7 @@ func TestWelcome_AfterClose(t *testing.T) {
 	}
 }
 
-// An owner that hangs from the beginning is not waited for.
+// A waiter does not wait for an owner that hangs from the beginning.
 func TestNext_OwnerHangs(t *testing.T) {
 	dir := dir(t)
 	if owner, _ := join(t, dir); owner == nil { // and makes no offer
@@ -379,7 +380,7 @@ func TestNext_OwnerHangs(t *testing.T) {
 	}
 }
 
-// FuzzReceive: whatever a process says, the other end reads one word of bounded size, or an error.
+// FuzzReceive: whatever a process sends, receive returns one message of bounded size, or an error.
 func FuzzReceive(f *testing.F) {
 	f.Add([]byte("\x00\x00\x00\x0e{\"protocol\":1}"))
 	f.Add([]byte("\xff\xff\xff\xff"))

@@ -19,7 +19,7 @@ import (
 	"github.com/rdma-spec/rdma-spec/test/testing/must"
 )
 
-// next runs the service's next process, which says what it got.
+// next runs the service's next process, and returns what the process reports that it got.
 func next(t *testing.T, systemd *handovertest.Systemd) string {
 	t.Helper()
 	program, err := os.Executable()
@@ -27,7 +27,7 @@ func next(t *testing.T, systemd *handovertest.Systemd) string {
 	c := exec.Command("sh", "-c", "LISTEN_PID=$$ exec "+program)
 	var out strings.Builder
 	c.Stdout, c.Stderr = &out, &out
-	systemd.Kept(func(kept map[string]*os.File) { // until it has started, since the process has systemd close what it gets
+	systemd.Kept(func(kept map[string]*os.File) { // held until the process has started, since the process makes systemd close the descriptors
 		var names []string
 		for name, file := range kept {
 			names, c.ExtraFiles = append(names, name), append(c.ExtraFiles, file)
@@ -45,7 +45,7 @@ func next(t *testing.T, systemd *handovertest.Systemd) string {
 	return out.String()
 }
 
-// keepsNothing demands that systemd has nothing of the service any more.
+// keepsNothing checks that systemd keeps nothing for the service any more.
 func keepsNothing(t *testing.T, systemd *handovertest.Systemd) {
 	t.Helper()
 	systemd.Kept(func(kept map[string]*os.File) {
@@ -55,7 +55,7 @@ func keepsNothing(t *testing.T, systemd *handovertest.Systemd) {
 	})
 }
 
-// asService is set where this test program is the next process of a service.
+// asService is an environment variable. If it is set, this test program is the next process of a service.
 const asService = "RDMA_SPEC_TEST_SERVICE"
 
 func TestMain(m *testing.M) {
@@ -69,7 +69,7 @@ func TestMain(m *testing.M) {
 	fmt.Printf("connection %t, state %s, error %v", connection != nil, state, err)
 }
 
-// What a process leaves with systemd is the next one's, and systemd has it no more.
+// The next process gets what a process stored in systemd, and systemd no longer has it.
 func TestStore(t *testing.T) {
 	t.Setenv("NOTIFY_SOCKET", "")
 	connection, runtime := handovertest.Pair(t)
@@ -91,7 +91,7 @@ func TestStore(t *testing.T) {
 	if n, err := runtime.Read(got); err != nil || string(got[:n]) != "hello" {
 		t.Errorf("the runtime reads %q, %v", got[:n], err)
 	}
-	if _, err := runtime.Read(got); err == nil { // nobody has a copy any more
+	if _, err := runtime.Read(got); err == nil { // no process has a copy any more
 		t.Error("the runtime does not see the end of the last process")
 	}
 }
@@ -115,8 +115,8 @@ func TestStore_Incomplete(t *testing.T) {
 	}
 }
 
-// systemd drops a connection whose other end has gone. What is left beside it does not stay, or later processes could
-// store nothing.
+// systemd drops a connection whose other end has gone. The state that belongs to it must not remain, because later
+// processes could then store nothing.
 func TestStore_EndedConnection(t *testing.T) {
 	connection, _ := handovertest.Pair(t)
 	systemd := handovertest.Start(t)
@@ -128,7 +128,7 @@ func TestStore_EndedConnection(t *testing.T) {
 	keepsNothing(t, systemd)
 }
 
-// A systemd that hangs keeps no service from its end.
+// If systemd hangs, a service can still end.
 func TestStore_SystemdHangs(t *testing.T) {
 	handovertest.Hang(t)
 	connection, _ := handovertest.Pair(t)
@@ -141,5 +141,5 @@ func TestStore_SystemdHangs(t *testing.T) {
 			}
 		}
 	}()
-	_ = await.Receive(t, await.Timeout, "an end of the storing", stored) // it tells why
+	_ = await.Receive(t, await.Timeout, "an end of the storing", stored) // the error says why
 }
