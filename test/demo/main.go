@@ -1,8 +1,8 @@
 // Copyright The rdma-spec Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Command demo shows the project's main job on a real RDMA node: a pod that cannot register memory, and the three ways
-// in which it can. It runs inside the node; `make demo` boots one for it. It exits with 1 if anything differs.
+// Command demo shows the project's main task on a real RDMA node: a pod that cannot register memory, and the three ways
+// in which a pod can. It runs on the node, which `make demo` boots. It exits with 1 if anything differs.
 package main
 
 import (
@@ -21,7 +21,7 @@ import (
 )
 
 const (
-	// bandwidth is what people run first on a new RDMA node. It registers 32 MiB.
+	// bandwidth is the command that users usually run first on a new RDMA node. It registers 32 MiB.
 	bandwidth = "ib_write_bw -d rxe0 -x 1 -s 16M -n 5 -F"
 	timeout   = 10 * time.Minute
 	config    = "inject:\n  namespaces: [ml]\n"
@@ -111,7 +111,7 @@ func (d demo) withPlugin(ctx context.Context) error {
 	return d.works(ctx, plugin, containerd.Pod{Namespace: "ml", Name: "annotated", Annotations: annotated}, nil)
 }
 
-// works shows that a pod has what it needs, and why.
+// works shows that a pod has what it needs, and explains why.
 func (d demo) works(ctx context.Context, plugin *daemon.Process, pod containerd.Pod,
 	devices []containerd.Device) error {
 	server, client, err := d.pod(ctx, pod, devices)
@@ -149,14 +149,14 @@ func (d demo) works(ctx context.Context, plugin *daemon.Process, pod containerd.
 
 var average = regexp.MustCompile(`(?m)^\s*\d+\s+\d+\s+[\d.]+\s+([\d.]+)`)
 
-// pod makes a pod of two containers, server and client, and gives their IDs.
+// pod creates a pod with two containers, server and client, and returns their IDs.
 func (d demo) pod(ctx context.Context, pod containerd.Pod, devices []containerd.Device) (server,
 	client string, err error) {
 	sandbox, err := d.containerd.RunPod(ctx, pod)
 	if err != nil {
 		return "", "", err
 	}
-	// ib_write_bw reads its rate; not every machine's kernel tells it
+	// ib_write_bw reads the CPU's clock rate, which the kernel does not show on every machine.
 	clock := []containerd.Mount{{Host: "/proc/cpuinfo", Container: "/proc/cpuinfo"}}
 	if server, err = sandbox.Run(ctx, containerd.Container{Name: "server", Devices: devices, Mounts: clock}); err != nil {
 		return "", "", err
@@ -165,7 +165,8 @@ func (d demo) pod(ctx context.Context, pod containerd.Pod, devices []containerd.
 	return server, client, err
 }
 
-// measure measures from the client's container to the server's, and returns the client's output without its settings.
+// measure runs the benchmark from the client's container to the server's, and returns the client's output without its
+// settings.
 func (d demo) measure(ctx context.Context, server, client string) (string, error) {
 	served := make(chan error, 1)
 	go func() {
@@ -195,7 +196,7 @@ func (d demo) generated(ctx context.Context) error {
 	return nil
 }
 
-// tool runs rdma-spec and shows what it prints.
+// tool runs rdma-spec, and shows its output.
 func (d demo) tool(ctx context.Context, args ...string) error {
 	command("rdma-spec " + strings.Join(args, " "))
 	cmd := exec.CommandContext(ctx, filepath.Join(d.bin, "rdma-spec"), args...)

@@ -9,7 +9,8 @@ import (
 	"strings"
 )
 
-// painted is whether the demo's output goes to a terminal. The node has none, so `make demo` sets it.
+// painted reports whether the demo's output goes to a terminal. The node has no terminal, so `make demo` sets the
+// variable.
 var painted = os.Getenv("DEMO_COLOR") == "1" && os.Getenv("NO_COLOR") == ""
 
 func paint(code, text string) {

@@ -1,13 +1,13 @@
 // Copyright The rdma-spec Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Command mutants changes packages at random places, and lists the changes that their own tests do not notice:
+// Command mutants changes packages at random places, and lists the changes that the packages' own tests do not notice:
 //
 //	mutants -seed 1 -number 40 ./plugin/policy ./spec/hca
 //
-// The places are chosen by a hash of what is there, so they stay where other code changes. All mutants of a package are
-// compiled into one program of its tests, which runs once for each. The sources are not touched. A survivor that the
-// table does not have is an error; -update writes the table.
+// A hash of the source at a place decides whether the place is chosen, so changes elsewhere have no influence. All
+// mutants of a package are compiled into one test program, which runs once for each mutant. The sources are not
+// changed. If a mutant survives that is not in the table, mutants reports an error. -update writes the table.
 package main
 
 import (
@@ -34,14 +34,14 @@ import (
 
 const (
 	table = "test/mutants/survivors.tsv"
-	// variable says by its number which mutant a program of tests is.
+	// variable is the environment variable with the number of the mutant that a test program runs as.
 	variable = "RDMA_SPEC_MUTANT"
-	// shortest and factor bound a run: a mutant that waits for ever is noticed. The bound is a factor of what the tests
-	// take without a mutant.
+	// shortest and factor bound the duration of a run, so that a mutant that hangs is noticed. The bound is a multiple of
+	// the duration without a mutant, but at least shortest.
 	shortest, factor = 20 * time.Second, 5
 )
 
-// chooser is added to a package.
+// chooser is a template of a file that is added to each package.
 const chooser = `package %s
 
 import "os"
@@ -98,7 +98,7 @@ func tryMutants(ctx context.Context, seed, number int, update bool, dirs []strin
 	return errors.Join(problems...)
 }
 
-// choose returns a number of mutants of a package's files, by their names.
+// choose returns this number of a package's mutants, chosen by the hashes of their names.
 func choose(all []mutant, seed, number int) []mutant {
 	seen := map[string]int{}
 	rank := map[*mutant][32]byte{}
@@ -122,13 +122,13 @@ func choose(all []mutant, seed, number int) []mutant {
 	return chosen
 }
 
-// tryPackage returns the mutants of a package that its tests do not notice, and how many ran.
+// tryPackage returns the mutants that the tests of a package do not notice, and how many mutants ran.
 func tryPackage(ctx context.Context, dir string, seed, number int) (survivors []mutant, ran int, err error) {
 	scratch, err := os.MkdirTemp("", "mutants")
 	if err != nil {
 		return nil, 0, err
 	}
-	defer func() { _ = os.RemoveAll(scratch) }() // in the temporary directory: nothing is lost
+	defer func() { _ = os.RemoveAll(scratch) }() // if this fails, only a temporary directory is left
 	files, err := filepath.Glob(filepath.Join(dir, "*.go"))
 	if err != nil {
 		return nil, 0, err
@@ -183,9 +183,9 @@ func tryPackage(ctx context.Context, dir string, seed, number int) (survivors []
 	return survivors, len(chosen), err
 }
 
-// start runs a program of tests as one of its mutants; 0 is none.
+// start runs a test program as one of its mutants; number 0 means the original.
 func start(ctx context.Context, dir, program string, number int, limit time.Duration) ([]byte, error) {
-	ctx, cancel := context.WithTimeout(ctx, limit+shortest) // the program ends itself, unless it cannot
+	ctx, cancel := context.WithTimeout(ctx, limit+shortest) // the program usually ends by itself
 	defer cancel()
 	command := exec.CommandContext(ctx, program, "-test.failfast", "-test.timeout="+limit.String())
 	command.Dir = dir
@@ -194,7 +194,7 @@ func start(ctx context.Context, dir, program string, number int, limit time.Dura
 	return command.CombinedOutput()
 }
 
-// compile returns a program of the package's tests that has the mutants, without those that do not compile.
+// compile builds a test program of the package with the mutants. It omits mutants that do not compile.
 func compile(ctx context.Context, dir, scratch string, sources map[string][]byte,
 	chosen []mutant) (program string, left []mutant, err error) {
 	dir, err = filepath.Abs(dir)
@@ -246,17 +246,17 @@ func compile(ctx context.Context, dir, scratch string, sources map[string][]byte
 	}
 }
 
-// onLines returns the numbers of the mutants on the lines that a compiler names.
+// onLines returns the numbers of the mutants on the lines that the compiler's messages name.
 func onLines(said string, files map[string]string) map[int]bool {
 	wrong := map[int]bool{}
 	for _, place := range regexp.MustCompile(`(\w+\.go):(\d+):`).FindAllStringSubmatch(said, -1) {
 		lines := strings.Split(files[place[1]], "\n")
-		at, _ := strconv.Atoi(place[2]) // digits
+		at, _ := strconv.Atoi(place[2]) // cannot fail, because the pattern matches digits
 		if at > len(lines) {
 			continue
 		}
 		for _, found := range regexp.MustCompile(`chosenMutant\("(\d+)"\)`).FindAllStringSubmatch(lines[at-1], -1) {
-			number, _ := strconv.Atoi(found[1]) // digits
+			number, _ := strconv.Atoi(found[1]) // cannot fail, because the pattern matches digits
 			wrong[number] = true
 		}
 	}

@@ -22,7 +22,7 @@ func f(a, b int) (bool, error) {
 }
 `
 
-// Each mutant has a switch, and mutants in others have theirs in both of the other's states.
+// Each mutant has a switch. The switch of a mutant inside another one exists whether the other one is on or off.
 func TestWithMutants(t *testing.T) {
 	all, err := mutants("p.go", []byte(source))
 	if err != nil {
@@ -57,7 +57,7 @@ func f(a, b int) (bool, error) {
 	}
 }
 
-// The same mutants are chosen where other code changes, and others with another seed.
+// The same mutants are chosen even if other code changes. A different seed chooses others.
 func TestChoose(t *testing.T) {
 	names := func(text string, seed int) (chosen []string) {
 		all, err := mutants("p.go", []byte(text))

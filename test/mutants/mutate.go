@@ -13,34 +13,34 @@ import (
 	"strings"
 )
 
-// mutant is a small change of a package's source.
+// mutant is a small change to a package's source.
 type mutant struct {
 	file, function string
-	was, is        string // the piece of source, and what takes its place
-	number         int    // 1 for the first of those that were chosen
-	from, to       int    // of the piece, in bytes
-	order          int    // of two mutants of one piece: a condition is around its operator
-	// switched is source that does what the piece does, and what its mutant does where the condition holds. It gets
-	// source inside of the piece by inner.
+	was, is        string // a piece of source, and its replacement
+	number         int    // from 1, in the list of chosen mutants
+	from, to       int    // the piece's position in bytes
+	order          int    // order of two mutants of the same piece: a condition encloses its operator
+	// switched returns source that behaves like the mutant if the condition is true, and like the original piece
+	// otherwise. inner returns the source of nodes inside the piece.
 	switched func(condition string, inner func(ast.Node) string) string
 }
 
-// name says which mutant it is wherever else the file changes.
+// name identifies the mutant, even if other parts of the file change.
 func (m mutant) name() string {
 	return m.file + "\t" + m.function + "\t" + m.was + "\t" + m.is
 }
 
-// condition holds in the program of tests that is this mutant.
+// condition is true in the test program that runs as this mutant.
 func (m mutant) condition() string { return fmt.Sprintf("chosenMutant(\"%d\")", m.number) }
 
-// opposites are the operators that take the place of others. A comparison moves by one, which tests of limits notice.
+// opposites maps operators to their replacements. A comparison is shifted by one, which tests of limits notice.
 var opposites = map[token.Token]token.Token{
 	token.LAND: token.LOR, token.LOR: token.LAND, token.EQL: token.NEQ, token.NEQ: token.EQL,
 	token.LSS: token.LEQ, token.LEQ: token.LSS, token.GTR: token.GEQ, token.GEQ: token.GTR,
 }
 
-// mutants returns all mutants of a file that compile, but for types of booleans: another operator, a condition or a
-// truth value that is the opposite, and a statement that is left out.
+// mutants returns all mutants of a file that compile, unless they misuse types derived from bool: another operator, a
+// negated condition, the opposite truth value, or an omitted statement.
 func mutants(file string, source []byte) ([]mutant, error) {
 	positions := token.NewFileSet()
 	parsed, err := parser.ParseFile(positions, file, source, parser.SkipObjectResolution)
@@ -84,7 +84,7 @@ func mutants(file string, source []byte) ([]mutant, error) {
 	for _, declaration := range parsed.Decls {
 		f, isFunction := declaration.(*ast.FuncDecl)
 		if !isFunction || f.Body == nil {
-			continue // a package's variables are made before a mutant is chosen
+			continue // package variables are initialized before a mutant is chosen
 		}
 		function = f.Name.Name
 		ast.Inspect(f.Body, func(n ast.Node) bool {
@@ -122,7 +122,8 @@ func mutants(file string, source []byte) ([]mutant, error) {
 	return all, nil
 }
 
-// withMutants returns the source with a switch for each mutant of it: the function chosenMutant says which is on.
+// withMutants returns the source with a switch for each of its mutants. The function chosenMutant reports which one is
+// on.
 func withMutants(source []byte, of []mutant) string {
 	of = slices.Clone(of)
 	slices.SortFunc(of, func(a, b mutant) int {
@@ -131,7 +132,7 @@ func withMutants(source []byte, of []mutant) string {
 	return render(source, 0, len(source), of)
 }
 
-// render returns a piece of the source with those of the mutants that lie in it.
+// render returns a piece of the source with the mutants inside it.
 func render(source []byte, from, to int, of []mutant) string {
 	var out strings.Builder
 	for len(of) > 0 {
@@ -142,7 +143,7 @@ func render(source []byte, from, to int, of []mutant) string {
 		}
 		out.Write(source[from:m.from])
 		inside := of
-		// The file begins at position 1.
+		// Positions in the file begin at 1.
 		out.WriteString(m.switched(m.condition(), func(n ast.Node) string {
 			return render(source, int(n.Pos())-1, int(n.End())-1, inside)
 		}))

@@ -21,7 +21,7 @@ import (
 
 var bin = flag.String("bin", "../../bin", "directory of nri-rdma and e2e.test")
 
-// TestBetweenNodes boots two nodes, and runs the part pair of test/e2e on both: the second one has the client.
+// TestBetweenNodes boots two nodes, and runs the part pair of test/e2e on both. The second node runs the client.
 func TestBetweenNodes(t *testing.T) {
 	dir, err := filepath.Abs(*bin)
 	if err != nil {
@@ -31,7 +31,7 @@ func TestBetweenNodes(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), 15*time.Minute) // an emulated CPU on a busy host
+	ctx, cancel := context.WithTimeout(t.Context(), 15*time.Minute) // long enough for an emulated CPU on a busy host
 	defer cancel()
 	pair, err := node.BootPair(ctx, parts, node.Options{Memory: 2048, CPUs: 1, HCAs: 1})
 	if err != nil {

@@ -13,15 +13,16 @@ import (
 	"github.com/rdma-spec/rdma-spec/test/testing/repository"
 )
 
-// longestSubject is how many characters the subject of a commit has at most.
+// longestSubject is the largest number of characters in the subject of a commit.
 const longestSubject = 69
 
-// lastFree is the last commit before this rule.
+// lastFree is the last commit before this rule was introduced.
 const lastFree = "20b163be6c9567b892ad0cfc8cd49517e97ad090"
 
-// TestSubjectsOfCommits holds the length of each subject since lastFree. Forges write those of merges, and bots their own.
+// TestSubjectsOfCommits checks the length of each subject since lastFree. It ignores merges, whose subjects the forge
+// writes, and commits by bots.
 func TestSubjectsOfCommits(t *testing.T) {
-	// go test runs a test anew where a file that it opened has changed: this one changes with each commit.
+	// go test repeats a test if a file that the test opened has changed. This file changes with each commit.
 	if changes, err := git(t, "rev-parse", "--git-path", "logs/HEAD"); err == nil {
 		_, _ = os.ReadFile(repository.Path(t, changes))
 	}
@@ -37,7 +38,8 @@ func TestSubjectsOfCommits(t *testing.T) {
 	}
 }
 
-// longSubjects returns what is wrong with commits. Each is a line: its hash, its author, and its subject.
+// longSubjects returns an error for each commit whose subject is too long. Each line contains a commit's hash, author,
+// and subject.
 func longSubjects(commits string) (problems []string) {
 	for line := range strings.Lines(commits) {
 		hash, rest, _ := strings.Cut(strings.TrimSuffix(line, "\n"), "\t")

@@ -1,18 +1,19 @@
 // Copyright The rdma-spec Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Command suite runs the parts of `make test` and `make test-all`, as many at once as keep the host's cores busy, and
-// prints a table of them at the end.
+// Command suite runs the parts of `make test` and `make test-all`, as many at the same time as keep the host's cores
+// busy. At the end, it prints a table of the parts.
 //
-// A part is a make target whose output is that of `go test -v` where SUITE is set, or of any other program, the number
-// of places that it takes, of which each core has two, and the part before it that makes what it needs, if there is
-// one. It fails where its target fails, where a pattern of tests matches none, or where what it needs was not made:
+// A part is a make target. If SUITE is set, the target's output is that of `go test -v`, or of any other program. Each
+// part takes a number of places, of which each core has two. A part can name an earlier part that makes what it needs.
+// A part fails if its target fails, if a pattern of tests matches none, or if the part that it needs failed. For
+// example:
 //
 //	suite prepare=2 unit=1 node-main=1:prepare
 //
-// Parts start in the order in which they are given as places become free, so the longest belong first. What a part
-// prints goes to bin/log/PART.log. What failed is said at the end, and what was skipped is in bin/log/skipped.log, or
-// is printed with -v. suite knows nothing about what a part tests.
+// Parts start in the given order when places become free, so list the longest first. A part's output is in
+// bin/log/PART.log. Failures are printed at the end. Skipped tests are listed in bin/log/skipped.log, or printed with
+// -v. suite does not know what a part tests.
 package main
 
 import (
@@ -40,25 +41,25 @@ const (
 	skippedLog = "bin/log/skipped.log"
 )
 
-// lastLines is how many lines of its log are shown of a part that fails without a failed test.
+// lastLines is how many of the last lines of its log are shown for a part that fails without a failed test.
 const lastLines = 30
 
-// part is one make target: what it needs, and what became of it.
+// part is one make target: what it needs, and its result.
 type part struct {
 	name   string
 	places int
-	after  *part // makes what this one needs; nil: nothing has to be made
+	after  *part // the part that makes what this part needs; nil if there is none
 	needed bool  // another part waits for this one
 	ended  bool
 	tests  results
 	took   time.Duration
 	failed error
-	// computed is the CPU time of its processes, and of those of a node
+	// computed is the CPU time of its processes, including those of a node.
 	computed time.Duration
 }
 
 func main() {
-	// A part waits for a third of its time and more: one for each core would leave cores idle.
+	// A part waits for at least a third of its time, so with one part per core, cores would be idle.
 	places := 2 * runtime.NumCPU()
 	verbose := flag.Bool("v", false, "print which tests were skipped, and why")
 	flag.Parse()
@@ -84,7 +85,7 @@ func main() {
 	}
 }
 
-// parseParts reads NAME=PLACES or NAME=PLACES:AFTER. A part that wants more places than there are gets all of them.
+// parseParts parses NAME=PLACES or NAME=PLACES:AFTER. A part that requests more places than there are gets all of them.
 func parseParts(args []string, places int) ([]*part, error) {
 	var parts []*part
 	for _, arg := range args {
@@ -111,7 +112,8 @@ func parseParts(args []string, places int) ([]*part, error) {
 	return parts, nil
 }
 
-// schedule runs each part once. The first part that fits into the free places, and that waits for none, starts next.
+// schedule runs each part once. The next part to start is the first one that fits into the free places and does not
+// wait for another part.
 func schedule(parts []*part, free int, run func(*part)) {
 	waiting := slices.Clone(parts)
 	ended := make(chan *part)
@@ -135,10 +137,10 @@ func schedule(parts []*part, free int, run func(*part)) {
 	}
 }
 
-// log is the file with all that the part prints.
+// log returns the path of the file that contains the part's output.
 func (p *part) log() string { return filepath.Join(logDir, p.name+".log") }
 
-// run runs the part and reports on out how it went.
+// run runs the part, and prints its result to out.
 func (p *part) run(ctx context.Context, out io.Writer) {
 	if p.after != nil && p.after.failed != nil {
 		p.failed = fmt.Errorf("not run: %s failed", p.after.name)
@@ -157,8 +159,8 @@ func (p *part) run(ctx context.Context, out io.Writer) {
 		p.failed, log)
 }
 
-// niceness is how much the part gives way to others: to one that others wait for, and to nodes. A compiler takes all
-// the cores that it gets, and deadlines on a node pass while its emulated CPU stands still.
+// niceness returns the part's niceness. Parts for which others wait, and nodes, have priority over other parts: a
+// compiler uses all cores that it can get, and timeouts on a node expire while the node's emulated CPU does not run.
 func (p *part) niceness() string {
 	if p.needed || strings.HasPrefix(p.name, "node-") {
 		return "0"
@@ -166,7 +168,7 @@ func (p *part) niceness() string {
 	return "5"
 }
 
-// makeInto makes the part's target, keeps what it prints in a file, and counts the tests in it.
+// makeInto makes the part's target, writes its output to a file, and counts its tests.
 func (p *part) makeInto(ctx context.Context, file string) error {
 	log, err := os.Create(file)
 	if err != nil {
@@ -177,7 +179,7 @@ func (p *part) makeInto(ctx context.Context, file string) error {
 	counted := make(chan error, 1)
 	go func() {
 		err := p.tests.count(ctx, events)
-		_, _ = io.Copy(io.Discard, events) // the target must never wait for a reader that is gone
+		_, _ = io.Copy(io.Discard, events) // read the rest, so that the target never blocks
 		counted <- err
 	}()
 	command := exec.CommandContext(ctx, "nice", "-n", p.niceness(), "make", "--no-print-directory", p.name, "SUITE=yes")
@@ -189,7 +191,7 @@ func (p *part) makeInto(ctx context.Context, file string) error {
 	if ended := command.ProcessState; ended != nil {
 		p.computed = ended.UserTime() + ended.SystemTime()
 	}
-	_ = said.Close() // a pipe in memory: cannot fail
+	_ = said.Close() // a pipe in memory, which cannot fail
 	counting := <-counted
 	if err == nil && len(p.tests.failed) > 0 {
 		err = fmt.Errorf("%d tests failed although the target succeeded", len(p.tests.failed))
@@ -200,12 +202,12 @@ func (p *part) makeInto(ctx context.Context, file string) error {
 	return cmp.Or(err, counting)
 }
 
-// longestFirst returns the parts by the time that they took.
+// longestFirst returns the parts, sorted by duration in descending order.
 func longestFirst(parts []*part) []*part {
 	return slices.SortedFunc(slices.Values(parts), func(a, b *part) int { return cmp.Compare(b.took, a.took) })
 }
 
-// printTable prints the parts, the longest first, and the sum of all.
+// printTable prints the parts with the longest first, and their sum.
 func printTable(out io.Writer, parts []*part, took time.Duration) {
 	table := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(table, "\nPART\tTESTS\tFAILED\tSKIPPED\tTIME\tCPU TIME\tLONGEST")
@@ -222,11 +224,12 @@ func printTable(out io.Writer, parts []*part, took time.Duration) {
 		failed += max(len(t.failed), count(p.failed != nil))
 		skipped += len(t.skipped)
 	}
-	_ = table.Flush() // out is standard output
+	_ = table.Flush() // the output is standard output
 	fmt.Fprintf(out, "\nin %s\n%d passed, %d failed, %d skipped\n", took.Round(time.Second), passed, failed, skipped)
 }
 
-// reportSkipped writes down which tests were skipped, and why, and says where, or prints all of it.
+// reportSkipped writes the skipped tests and the reasons to a file and prints the file's path. If verbose is set, it
+// prints them instead.
 func reportSkipped(out io.Writer, parts []*part, verbose bool) error {
 	var all strings.Builder
 	for _, p := range longestFirst(parts) {
@@ -243,7 +246,8 @@ func reportSkipped(out io.Writer, parts []*part, verbose bool) error {
 	return os.WriteFile(skippedLog, []byte(all.String()), 0o644)
 }
 
-// printFailures prints what the failed tests have logged: of a part that fails without one, what it printed last.
+// printFailures prints what failed tests have logged. For a part that fails without a failed test, it prints the last
+// lines of its output.
 func printFailures(out io.Writer, parts []*part) {
 	for _, p := range longestFirst(parts) {
 		for _, f := range p.tests.failed {

@@ -24,8 +24,8 @@ type row struct {
 	tests []string
 }
 
-// TestPartsOfTheNode checks that each test that runs on the node is in one part of its package's table, and that the
-// Makefile, or test/pair, runs each part and no other.
+// TestPartsOfTheNode checks that each test that runs on the node is in exactly one part of its package's table, and
+// that the Makefile or test/pair runs each part, and no others.
 func TestPartsOfTheNode(t *testing.T) {
 	named := partsIn(repository.Read(t, "Makefile") + repository.Read(t, "test/pair/pair_test.go"))
 	var all []string
@@ -51,7 +51,7 @@ func TestPartsOfTheNode(t *testing.T) {
 	}
 }
 
-// partsIn returns the parts that a text names behind -part.
+// partsIn returns the parts after -part in a text.
 func partsIn(text string) (parts []string) {
 	for _, found := range regexp.MustCompile(`-part"?,? "?([a-z,]+)`).FindAllStringSubmatch(text, -1) {
 		parts = append(parts, strings.Split(strings.TrimSuffix(found[1], ","), ",")...)
@@ -59,7 +59,7 @@ func partsIn(text string) (parts []string) {
 	return parts
 }
 
-// misplaced returns which tests are in no part, and which are in several.
+// misplaced returns an error for each test that is in no part, and for each test that is in several.
 func misplaced(tests []string, rows []row) (problems []string) {
 	for _, test := range tests {
 		var parts []string
@@ -90,7 +90,7 @@ func TestMisplaced(t *testing.T) {
 	}
 }
 
-// onNode returns the tests of a directory that have the build tag node, and the rows of its table.
+// onNode returns the tests of a directory that have the build tag node, and the rows of the directory's part.Table.
 func onNode(t *testing.T, dir string) (tests []string, rows []row) {
 	t.Helper()
 	files, err := filepath.Glob(repository.Path(t, dir+"/*_test.go"))

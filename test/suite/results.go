@@ -17,57 +17,58 @@ import (
 	"strings"
 )
 
-// Of what a failed test has logged, this many lines are kept from the beginning, and as many from the end.
+// kept is how many lines of a failed test's log are kept from its beginning, and how many from its end.
 const kept = 20
 
-// noTests is what a program of tests prints where its pattern matches none of them. It ends with 0 then.
+// noTests is what a test program prints if its pattern matches no test. Its exit status is then 0.
 const noTests = "testing: warning: no tests to run"
 
-// module is what the names of all packages begin with.
+// module is the prefix of all package names.
 const module = "github.com/rdma-spec/rdma-spec/"
 
 var (
-	// frame matches the lines that the testing package writes around what a test logs.
+	// frame matches the lines that the testing package writes before and after a test's log.
 	frame = regexp.MustCompile(`^(=== |--- )`)
-	// place matches the file and the line that a line of a log begins with.
+	// place matches the file and line at the beginning of a log line.
 	place = regexp.MustCompile(`^\S+\.(go|mjs):\d+(:\d+)?: `)
-	// failedPackage matches the line that go test prints last of a package with a failure, for the package's name.
+	// failedPackage matches the last line that go test prints for a package that fails, and captures the package's name.
 	failedPackage = regexp.MustCompile(`^FAIL\t(\S+)(.*)`)
-	// compiled matches the line before what the compiler says of a package, for its name.
+	// compiled matches the line before the compiler's messages about a package, and captures the package's name.
 	compiled = regexp.MustCompile(`^# (\S+)`)
 )
 
-// results are the tests in a part's output. Subtests belong to their test, but a skipped one is listed by itself.
+// results are the results of the tests in a part's output. Subtests belong to their test, but a skipped subtest is
+// listed separately.
 type results struct {
 	passed    int
 	failed    []failure
-	skipped   []string // each with its reason
+	skipped   []string // skipped tests, each with its reason
 	slow      event    // the longest test
-	unmatched bool     // a pattern of tests matched none
+	unmatched bool     // a pattern of tests matched no test
 
-	running  []string            // the tests of this package that have begun and not ended, subtests among them
-	said     map[string][]string // what each of them has logged
-	counted  int                 // failures before this package
-	compiler map[string][]string // what the compiler has said of each package
-	compiles string              // the package that it speaks of
+	running  []string            // the tests and subtests of this package that have begun and not ended
+	said     map[string][]string // the log of each of them
+	counted  int                 // number of failures before this package
+	compiler map[string][]string // the compiler's messages about each package
+	compiles string              // the package that the current messages are about
 }
 
-// failure is a test that failed, and what it has logged; or a package.
+// failure is a failed test or package, and its log.
 type failure struct {
-	dir  string // the package, below the top directory
+	dir  string // the package's directory, relative to the top directory
 	test string
 	said []string
 }
 
-// event is a line of go tool test2json.
+// event is a line of `go tool test2json`.
 type event struct {
 	Action, Test, Output string
-	Elapsed              float64 // seconds
+	Elapsed              float64 // in seconds
 }
 
-// count reads the output of `go test -v` until it ends. Output of other programs counts as no test.
+// count reads the output of `go test -v` to its end. It ignores the output of other programs.
 func (r *results) count(ctx context.Context, output io.Reader) error {
-	convert := exec.CommandContext(ctx, "go", "tool", "test2json", "-t") // -t: with the time that each took
+	convert := exec.CommandContext(ctx, "go", "tool", "test2json", "-t") // -t adds the duration of each test
 	convert.Stdin = output
 	events, err := convert.StdoutPipe()
 	if err != nil {
@@ -126,7 +127,7 @@ func (r *results) add(e event) {
 	}
 }
 
-// addOutside reads a line that no test has written: the compiler's, or the last one of a package.
+// addOutside reads a line that does not belong to a test: a message from the compiler, or the last line of a package.
 func (r *results) addOutside(line string) {
 	if failed := failedPackage.FindStringSubmatch(line); failed != nil {
 		r.endFailed(strings.TrimPrefix(failed[1], module), failed[2])
@@ -139,7 +140,7 @@ func (r *results) addOutside(line string) {
 	}
 }
 
-// reason is the last line that says why a test was skipped.
+// reason returns the last line that says why a test was skipped.
 func reason(said []string) string {
 	for _, line := range slices.Backward(said) {
 		if place.MatchString(line) {
@@ -149,7 +150,7 @@ func reason(said []string) string {
 	return ""
 }
 
-// shortened leaves the middle of a long log out.
+// shortened returns a long log without its middle.
 func shortened(said []string) []string {
 	if left := len(said) - 2*kept; left > 0 {
 		middle := fmt.Sprintf("[%d more lines]", left)
@@ -158,7 +159,7 @@ func shortened(said []string) []string {
 	return said
 }
 
-// end forgets a test, since another package can have one of the same name, and returns what it has logged.
+// end returns the log of a test, and deletes the test, because another package can have a test with the same name.
 func (r *results) end(test string) []string {
 	said := r.said[test]
 	delete(r.said, test)
@@ -166,9 +167,9 @@ func (r *results) end(test string) []string {
 	return said
 }
 
-// endFailed says where the failed tests of a package are, and counts what go test counts nowhere: a test that ran when
-// its program ended, by its timeout or a panic, and a package that fails without a failed test, such as one that does
-// not build.
+// endFailed records where the failed tests of a package are. It also counts what go test does not count: a test that
+// was running when its program ended, because of a timeout or a panic, and a package that fails without a failed test,
+// for example because it does not compile.
 func (r *results) endFailed(dir, why string) {
 	for _, test := range slices.Clone(r.running) {
 		r.failed = append(r.failed, failure{test: test + ", which did not end", said: shortened(r.end(test))})
@@ -184,11 +185,11 @@ func (r *results) endFailed(dir, why string) {
 	}
 	if len(ofPackage) == 0 {
 		said := r.compiler[dir]
-		if len(said) == 0 { // it imports what does not compile
+		if len(said) == 0 { // it imports a package that does not compile
 			for _, name := range slices.Sorted(maps.Keys(r.compiler)) {
 				said = append(said, r.compiler[name]...)
 			}
-			clear(r.compiler) // it is said once
+			clear(r.compiler) // the messages are reported only once
 		}
 		delete(r.compiler, dir)
 		r.failed = append(r.failed, failure{dir: dir, test: strings.TrimSpace(why), said: shortened(said)})
@@ -196,7 +197,7 @@ func (r *results) endFailed(dir, why string) {
 	r.counted = len(r.failed)
 }
 
-// longest names the longest test, and how long it took.
+// longest returns the name of the longest test, and its duration.
 func (r *results) longest() string {
 	if r.slow.Elapsed < 0.1 {
 		return ""

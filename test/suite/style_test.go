@@ -17,7 +17,7 @@ import (
 	"github.com/rdma-spec/rdma-spec/test/testing/repository"
 )
 
-// TestStatements: programs have one statement a line. No linter that runs here knows how to ask for that.
+// TestStatements: code contains one statement per line. None of the linters that run here checks that.
 func TestStatements(t *testing.T) {
 	root := repository.Path(t, ".")
 	must.Succeed(t, filepath.WalkDir(root, func(path string, entry fs.DirEntry, err error) error {
@@ -41,7 +41,8 @@ func TestStatements(t *testing.T) {
 	}))
 }
 
-// crowded returns the statements of a file that do several things at once. What a loop begins with is one thing.
+// crowded returns the statements of a file that do several things at once. The clauses of a for statement count as one
+// thing.
 func crowded(set *token.FileSet, file *ast.File) (problems []string) {
 	loops := map[ast.Stmt]bool{}
 	report := func(s ast.Stmt, what string) {
@@ -74,7 +75,7 @@ func crowded(set *token.FileSet, file *ast.File) (problems []string) {
 	return problems
 }
 
-// swaps reports whether an assignment has a value on both sides, so that it cannot be two.
+// swaps reports whether a value is on both sides of an assignment, so that the assignment cannot be split.
 func swaps(s *ast.AssignStmt) bool {
 	names := map[string]bool{}
 	for _, left := range s.Lhs {
@@ -88,7 +89,7 @@ func swaps(s *ast.AssignStmt) bool {
 	return false
 }
 
-// text returns what an operand says; "" for other expressions.
+// text returns an operand's text; "" for other expressions.
 func text(e ast.Expr) string {
 	switch e := e.(type) {
 	case *ast.Ident:
@@ -101,7 +102,7 @@ func text(e ast.Expr) string {
 	return ""
 }
 
-// changes reports whether a statement before a condition changes something other than an error.
+// changes reports whether a statement that precedes a condition changes something other than an error.
 func changes(init ast.Stmt) bool {
 	switch s := init.(type) {
 	case *ast.AssignStmt:

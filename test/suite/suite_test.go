@@ -31,7 +31,7 @@ func TestParseParts(t *testing.T) {
 	}
 }
 
-// Every part runs once, the first one that fits first, and never more than fit.
+// Every part runs once. The first part that fits starts next, and parts never use more places than there are.
 func TestSchedule(t *testing.T) {
 	parts, err := parseParts([]string{"one=1", "both=2", "two=1", "three=1"}, 2)
 	if err != nil {
@@ -40,7 +40,7 @@ func TestSchedule(t *testing.T) {
 	var mu sync.Mutex
 	var order []string
 	busy := 0
-	together := make(chan struct{}) // closed when one and two run at once
+	together := make(chan struct{}) // closed when one and two run at the same time
 	schedule(parts, 2, func(p *part) {
 		mu.Lock()
 		order = append(order, p.name)
@@ -59,8 +59,8 @@ func TestSchedule(t *testing.T) {
 		busy -= p.places
 		mu.Unlock()
 	})
-	// "both" waits for two free places, so the smaller ones pass it; which of three and both comes last depends on who
-	// ends first.
+	// "both" waits for two free places, so smaller parts start before it. Which one of "three" and "both" is last depends
+	// on which part ends first.
 	if len(order) != 4 || order[0] != "one" && order[0] != "two" {
 		t.Errorf("the parts ran in the order %q", order)
 	}
@@ -150,7 +150,8 @@ func TestShortened(t *testing.T) {
 	}
 }
 
-// A part waits for the part that makes what it needs, even where places are free, and is not run where that failed.
+// A part waits for the part that makes what it needs, even if places are free. If that part failed, the waiting part is
+// not run.
 func TestPartsThatWait(t *testing.T) {
 	parts, err := parseParts([]string{"prepare=2", "node=1:prepare", "unit=1"}, 2)
 	if err != nil {
@@ -161,7 +162,7 @@ func TestPartsThatWait(t *testing.T) {
 	unitRan := make(chan struct{})
 	schedule(parts, 3, func(p *part) {
 		if p.name == "prepare" {
-			<-unitRan // there is a core for it
+			<-unitRan // a core is free for it
 		}
 		mu.Lock()
 		order = append(order, p.name)
@@ -180,7 +181,7 @@ func TestPartsThatWait(t *testing.T) {
 	}
 }
 
-// A part of whose programs of tests one ran none fails, though its target succeeds.
+// If one of a part's test programs runs no test, the part fails, although its target succeeds.
 func TestPatternThatMatchesNoTest(t *testing.T) {
 	t.Chdir(scratch.Dir(t))
 	const makefile = "good bad:\n\t@echo '=== RUN   TestGood'; echo '--- PASS: TestGood (0.00s)'; echo PASS\n" +

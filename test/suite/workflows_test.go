@@ -17,7 +17,7 @@ import (
 	"github.com/rdma-spec/rdma-spec/test/testing/repository"
 )
 
-// TestNotes: a release has the notes of its own version alone, and none without them.
+// TestNotes: a release contains only the notes of its own version, and there is no release without them.
 func TestNotes(t *testing.T) {
 	for version, want := range map[string]bool{"v0.1.0": true, "v0.1": false, "v0.0.0": false} {
 		cmd := exec.Command("make", "--silent", "notes", "VERSION="+version)
@@ -29,7 +29,8 @@ func TestNotes(t *testing.T) {
 	}
 }
 
-// TestReleaseIsLast: nothing is pushed while known vulnerabilities, the notes, or the tests on the node are not seen to.
+// TestReleaseIsLast: nothing is pushed before the checks for known vulnerabilities, the notes, and the tests on the
+// node have passed.
 func TestReleaseIsLast(t *testing.T) {
 	var workflow struct {
 		Jobs map[string]struct{ Needs any }
@@ -48,11 +49,12 @@ func TestReleaseIsLast(t *testing.T) {
 	}
 }
 
-// pinned is an action whose owner cannot put other code in its place, with the release that this is.
+// pinned matches an action that is pinned to a commit, so that its owner cannot replace the code, followed by the
+// release.
 var pinned = regexp.MustCompile(`^[\w.-]+/[\w.-]+@[0-9a-f]{40} # v\d+\.\d+\.\d+$`)
 
-// TestWorkflows checks that the forge's workflows can be read, have the least permissions by default, pin the actions
-// of others, and make targets that exist.
+// TestWorkflows checks that the workflows are valid, have the least permissions by default, pin actions of other
+// projects, and only make targets that exist.
 func TestWorkflows(t *testing.T) {
 	files, err := filepath.Glob(repository.Path(t, ".github/workflows/*.yaml"))
 	if err != nil || len(files) != 4 {
@@ -63,7 +65,7 @@ func TestWorkflows(t *testing.T) {
 		var workflow struct {
 			Permissions map[string]string
 			Jobs        map[string]struct {
-				Uses  string // another of the workflows
+				Uses  string // another workflow of this repository
 				Steps []struct{ Run string }
 			}
 		}

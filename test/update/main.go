@@ -1,13 +1,13 @@
 // Copyright The rdma-spec Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Command update writes the golden files of a change anew: it runs the tests that have golden files, with -update, of
-// each package that contains a changed file, or imports a package that does.
+// Command update regenerates the golden files that a change affects. In each package that contains a changed file or
+// imports such a package, it runs the tests that have golden files with -update.
 //
 //	update [-base COMMIT]
 //
-// Changed is what git finds to differ from COMMIT, which is HEAD by default. Whoever calls it reads the difference of
-// the golden files: a test that is run so accepts whatever its program says.
+// A file has changed if git finds a difference from COMMIT, which is HEAD by default. Read the diff of the golden files
+// afterwards, because a test with -update accepts whatever its program prints.
 package main
 
 import (
@@ -33,10 +33,10 @@ var modules = []string{".", "deploy/release"}
 
 // tested is a package whose tests have golden files.
 type tested struct {
-	module  string   // the directory of its module
-	dir     string   // its own
-	uses    []string // the directories of the project's packages that it is built from, its own and its tests' among them
-	helpers []string // those of uses that import golden, or one that does
+	module  string   // its module's directory
+	dir     string   // the package's own directory
+	uses    []string // the directories of the project's packages that the package and its tests are built from, including its own
+	helpers []string // the packages in uses that import golden, directly or indirectly
 }
 
 func main() {
@@ -48,7 +48,8 @@ func main() {
 	}
 }
 
-// mostRounds is how often a golden file may change another one's: the schema of the policy, the chart's.
+// mostRounds is how many rounds are run at most. One golden file can affect another one: the schema of the policy
+// affects the chart's.
 const mostRounds = 3
 
 func update(base string) error {
@@ -75,8 +76,8 @@ func update(base string) error {
 	return failed
 }
 
-// runTests runs the tests that a change of files, or of generated ones, may give other golden files. Those that fail are
-// the first error.
+// runTests runs the tests whose golden files may depend on changed files; generated says that the changes come from
+// golden files. failed is the error of tests that failed.
 func runTests(changed []string, generated bool) (failed, err error) {
 	for _, module := range modules {
 		packages, err := withGoldenFiles(module)
@@ -93,7 +94,7 @@ func runTests(changed []string, generated bool) (failed, err error) {
 				return nil, err
 			}
 			if len(names) == 0 {
-				continue // it calls other functions of a helper
+				continue // it calls only other functions of a helper
 			}
 			dirs = append(dirs, below(module, p.dir))
 			tests = append(tests, names...)
@@ -113,8 +114,8 @@ func runTests(changed []string, generated bool) (failed, err error) {
 	return failed, nil
 }
 
-// changedSince returns the files that differ from a commit, and those that git does not know yet, with what they
-// contain.
+// changedSince returns the files that differ from a commit, and the files that git does not track yet, with their
+// contents.
 func changedSince(base string) (map[string]string, error) {
 	changed, err := output(".", "git", "diff", "--name-only", "--relative", base)
 	if err != nil {
@@ -126,7 +127,7 @@ func changedSince(base string) (map[string]string, error) {
 	}
 	files := map[string]string{}
 	for _, file := range strings.Fields(changed + others) {
-		text, _ := os.ReadFile(file) // one that was removed has changed as well
+		text, _ := os.ReadFile(file) // a removed file has changed as well
 		files[file] = string(text)
 	}
 	return files, nil
@@ -142,8 +143,8 @@ func written(before, after map[string]string) (files []string) {
 	return files
 }
 
-// withGoldenFiles returns the packages of a module whose tests can have golden files: golden is in the tests' program,
-// whichever package imports it.
+// withGoldenFiles returns the packages of a module whose tests can have golden files, because package golden is part of
+// the tests' program.
 func withGoldenFiles(module string) ([]tested, error) {
 	built, err := output(module, "go", "list", "-test", "-deps", "-f", `{{.ImportPath}} {{join .Deps " "}}`, "./...")
 	if err != nil {
@@ -156,8 +157,9 @@ func withGoldenFiles(module string) ([]tested, error) {
 	return packages, nil
 }
 
-// testedOf reads lines of a package and of what it is built from. The program of the package's tests ends in .test. A
-// package that is built anew for such a program has the program's name behind its own, in brackets.
+// testedOf parses lines that list a package and the packages that it is built from. The name of a package's test
+// program ends in .test. If a package is compiled separately for a test program, the program's name follows the
+// package's name in brackets.
 func testedOf(module, lines string) (packages []tested) {
 	var helpers []string
 	for line := range strings.Lines(lines) {
@@ -193,16 +195,16 @@ func oursOf(packages []string) (dirs []string) {
 	return dirs
 }
 
-// affected reports whether changes of files may change the package's golden files. A file belongs to the nearest
-// package above it. One in no package, such as an example, may be read by every test, or, if it is generated, by those
-// that name it; one in the top directory by none.
+// affected reports whether changed files may affect the package's golden files. A file belongs to the package in the
+// nearest directory above it. A file without a package, such as an example, may be read by every test or, if it is
+// generated, by the tests that name it. A file in the top directory affects no package.
 func (p tested) affected(changed []string, generated bool) bool {
 	return slices.ContainsFunc(changed, func(file string) bool {
 		if !strings.Contains(file, "/") || strings.HasPrefix(file, ".") {
 			return false
 		}
 		if strings.HasSuffix(file, "_test.go") || strings.Contains(file, "/testdata/") {
-			return p.dir == above(file, true) // no other package sees them
+			return p.dir == above(file, true) // no other package uses it
 		}
 		dir := above(file, false)
 		if dir == "." {
@@ -212,7 +214,7 @@ func (p tested) affected(changed []string, generated bool) bool {
 	})
 }
 
-// names reports whether the package or its tests have a file's name.
+// names reports whether the package or its tests contain a file's name.
 func (p tested) names(file string) bool {
 	sources, err := filepath.Glob(filepath.Join(p.dir, "*.go"))
 	return err != nil || slices.ContainsFunc(sources, func(source string) bool {
@@ -221,7 +223,7 @@ func (p tested) names(file string) bool {
 	})
 }
 
-// above returns the nearest directory above a file that has Go files: with tests, those of a test count.
+// above returns the nearest directory above a file that contains Go files. If tests is false, test files do not count.
 func above(file string, tests bool) string {
 	dir := path.Dir(file)
 	for ; dir != "."; dir = path.Dir(dir) {
@@ -235,7 +237,7 @@ func above(file string, tests bool) string {
 	return dir
 }
 
-// below returns the directory as go has it in a module.
+// below returns the directory relative to a module, in the format of the go command.
 func below(module, dir string) string {
 	return "./" + strings.TrimPrefix(dir, module+"/")
 }

@@ -46,7 +46,7 @@ func TestTested_affected(t *testing.T) {
 		"spec/grant_test.go":              true,
 		"plugin/plugin.go":                false,
 		"plugin/testdata/x":               false,
-		"deploy/examples/annotation.yaml": true, // in no package
+		"deploy/examples/annotation.yaml": true, // belongs to no package
 		"README.md":                       false,
 		".github/workflows/test.yaml":     false,
 	} {
@@ -56,7 +56,7 @@ func TestTested_affected(t *testing.T) {
 	}
 	chart := tested{dir: "deploy/release/internal/chart", uses: []string{"deploy/release/internal/chart", "docs"}}
 	for file, want := range map[string]bool{
-		"deploy/config.schema.json":              true, // which it names
+		"deploy/config.schema.json":              true, // the package names this file
 		"deploy/kustomize/base/component.absent": false,
 		"docs/faults/acs.md":                     true, // of a package that it uses
 	} {
@@ -66,7 +66,7 @@ func TestTested_affected(t *testing.T) {
 	}
 }
 
-// TestWithGoldenFiles checks that packages with golden files are found, and those of their tests that have some.
+// TestWithGoldenFiles checks that update finds the packages with golden files, and the tests that use them.
 func TestWithGoldenFiles(t *testing.T) {
 	t.Chdir(repository.Path(t, "."))
 	packages, err := withGoldenFiles(".")
@@ -76,7 +76,7 @@ func TestWithGoldenFiles(t *testing.T) {
 	for _, want := range []struct{ dir, uses, usesNot, test, testNot string }{
 		{"plugin/policy", "spec/hca", "cmd/nri-rdma", "TestConfigIsRefused", "TestLoad"},
 		{"cmd/rdma-spec/internal/doctor/planted", "docs", "cmd/nri-rdma", "TestFaultsPage", "TestFindingsLinkToPages"},
-		// through clitest
+		// Through clitest.
 		{"cmd/internal/config", "cmd/internal/clitest", "cmd/nri-rdma", "TestConfig", "TestConfigShowTakesWhatItShows"},
 		{"cmd/rdma-spec", "cmd/internal/clitest", "cmd/nri-rdma", "TestPolicyInForce", "TestVersion"},
 	} {
@@ -99,7 +99,7 @@ func TestWithGoldenFiles(t *testing.T) {
 	}
 }
 
-// TestGoldenTests checks that a test that reaches a golden file through a variable is found.
+// TestGoldenTests checks that update finds a test that uses a golden file through a variable.
 func TestGoldenTests(t *testing.T) {
 	dir := scratch.Dir(t)
 	scratch.File(t, filepath.Join(dir, "a_test.go"), `package a

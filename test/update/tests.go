@@ -13,8 +13,8 @@ import (
 	"strings"
 )
 
-// goldenTests returns the tests of the package that reach a golden file: by themselves, or through functions or variables
-// of the package's tests and of its helpers.
+// goldenTests returns the tests of the package that use a golden file, either directly or through functions or
+// variables of the package's tests and helpers.
 func (p tested) goldenTests() ([]string, error) {
 	files, err := filepath.Glob(filepath.Join(p.dir, "*_test.go"))
 	if err != nil {
@@ -27,7 +27,7 @@ func (p tested) goldenTests() ([]string, error) {
 		}
 		files = append(files, slices.DeleteFunc(sources, func(file string) bool { return strings.HasSuffix(file, "_test.go") })...)
 	}
-	uses := map[string][]string{} // the names in each function, and in the value of each variable
+	uses := map[string][]string{} // the names that each function and each variable's value use
 	for _, file := range files {
 		parsed, err := parser.ParseFile(token.NewFileSet(), file, nil, parser.SkipObjectResolution)
 		if err != nil {
@@ -41,7 +41,7 @@ func (p tested) goldenTests() ([]string, error) {
 	return slices.DeleteFunc(reaching, func(name string) bool { return !strings.HasPrefix(name, "Test") || name == "TestMain" }), nil
 }
 
-// addNames adds the names in what a declaration declares.
+// addNames adds the names that a declaration uses.
 func addNames(uses map[string][]string, declared ast.Decl) {
 	switch declared := declared.(type) {
 	case *ast.FuncDecl:
@@ -57,7 +57,7 @@ func addNames(uses map[string][]string, declared ast.Decl) {
 	}
 }
 
-// reach returns the names that use a name, or another one that does.
+// reach returns the names that use a name, directly or indirectly.
 func reach(uses map[string][]string, name string) []string {
 	reaching := []string{name}
 	for before := 0; before < len(reaching); {
