@@ -29,8 +29,8 @@ var (
 	everything = Grant{Memlock: Unlimited, IPCLock: IPCLockYes, Devices: []hca.Device{uverbs0, uverbs1, rdmaCM}}
 )
 
-// mustApply applies a grant, and again to what came out: that must change nothing more. The input must stay what it
-// was.
+// mustApply applies a grant, and applies it again to the result, which must not change any more. The input must not be
+// modified.
 func mustApply(t *testing.T, g Grant, text string, sets CapabilitySets) string {
 	t.Helper()
 	in := []byte(text)
@@ -49,7 +49,7 @@ func mustApply(t *testing.T, g Grant, text string, sets CapabilitySets) string {
 	return string(out)
 }
 
-// indented makes JSON fit to be compared line by line.
+// indented formats JSON so that it can be compared line by line.
 func indented(t *testing.T, text string) string {
 	t.Helper()
 	var out bytes.Buffer
@@ -78,8 +78,7 @@ func TestApplyGolden(t *testing.T) {
 	}
 }
 
-// strange is a spec in which whatever a JSON library might tidy up is untidy. What the grant changes stands in
-// capitals.
+// strange is a spec with everything that a JSON library might normalize. The grant changes the words in capitals.
 const strange = "\t{ \"ociVersion\" :\t\"1.0.2-dev\",\r\n" +
 	`"\u0061nnotations":{"<b>&amp;</b>":"\u003c\/script\u003E","a":"\ud83d\ude00 \u00e9 é \u2028  ` + "\u2028" +
 	`","dup":1,"dup":2,"DUP":3},` + "\n\n" +
@@ -91,7 +90,7 @@ const strange = "\t{ \"ociVersion\" :\t\"1.0.2-dev\",\r\n" +
 	`"linux":{ "resources" : {"devices":RULES, "memory":{"limit":9223372036854775807,"kernel":18446744073709551615} , "unified":{}},` +
 	`"devices":DEVICES,"seccomp":{"architectures":["\u0053CMP"],"syscalls":null}},"vm":[],"windows":null}` + " \n"
 
-// changing returns strange with what stands in capitals filled in.
+// changing returns strange in which the words in capitals are replaced.
 func changing(lists map[string]string) string {
 	text := strange
 	for list, with := range lists {
@@ -123,7 +122,7 @@ func TestApplyLeavesTheRestByteForByte(t *testing.T) {
 	expect.Equal(t, "Apply", after, got)
 }
 
-// What is there already comes back as the same bytes, however it is written.
+// If a spec already contains the grant, Apply returns the same bytes, however they are formatted.
 func TestApplyLeavesWhatSufficesByteForByte(t *testing.T) {
 	text := changing(map[string]string{
 		"RLIMITS":   `[ { "TYPE":"RLIMIT_MEMLOCK", "hard" : 18446744073709551615, "soft":18446744073709551615 } ]`,

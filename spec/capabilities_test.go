@@ -98,7 +98,7 @@ func TestIPCLockIsAdded(t *testing.T) {
 	}
 }
 
-// The boundary lies at half of the 14 default capabilities.
+// The boundary is half of the 14 default capabilities.
 func TestDroppedAll(t *testing.T) {
 	for left := range len(defaultCapabilities) + 1 {
 		if got, want := DroppedAll(append([]string{"CAP_SYS_ADMIN", CapIPCLock}, defaultCapabilities[:left]...)),
@@ -106,7 +106,7 @@ func TestDroppedAll(t *testing.T) {
 			t.Errorf("DroppedAll of a set with %d default capabilities = %v, want %v", left, got, want)
 		}
 	}
-	// CRI-O gives nine of them.
+	// CRI-O's default has nine of them.
 	if DroppedAll([]string{"CAP_CHOWN", "CAP_DAC_OVERRIDE", "CAP_FSETID", "CAP_FOWNER", "CAP_SETGID", "CAP_SETUID",
 		"CAP_SETPCAP", "CAP_NET_BIND_SERVICE", "CAP_KILL"}) {
 		t.Error("DroppedAll takes CRI-O's default capabilities for dropped ones")
@@ -122,7 +122,8 @@ func list(names ...string) string {
 	return string(text)
 }
 
-// TestBoundingSet: as containerd and CRI-O do it, in whatever letters the manifest has the names.
+// TestBoundingSet: the result is the same as with containerd and CRI-O, whether the manifest has the names in upper or
+// lower case.
 func TestBoundingSet(t *testing.T) {
 	for _, tt := range []struct {
 		name            string

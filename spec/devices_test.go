@@ -71,7 +71,7 @@ func TestDevicesAreAdded(t *testing.T) {
 	}
 }
 
-// A rule is added where nothing allows the device in the end. Later rules win.
+// A device rule is added if no rule allows the device in the end. Later rules override earlier ones.
 func TestDeviceRuleIsAdded(t *testing.T) {
 	for name, test := range map[string]struct {
 		rules string
@@ -114,7 +114,7 @@ func TestDeviceRuleIsAdded(t *testing.T) {
 	}
 }
 
-// Under the path of another device the container would hold something else than it was promised.
+// If another device had the path, the container would have a different device than the grant says.
 func TestApplyRefusesAnotherDeviceAtThePath(t *testing.T) {
 	for name, present := range map[string]string{
 		"block device":     `"type":"b","major":231,"minor":192`,

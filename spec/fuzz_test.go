@@ -17,8 +17,8 @@ import (
 	"github.com/rdma-spec/rdma-spec/test/testing/must"
 )
 
-// FuzzApply: whatever the spec, Apply does not panic, and where it does not refuse, the result is JSON, applying again
-// changes nothing, what the grant does not speak of is as it was, and what it promises is there.
+// FuzzApply: for any spec, Apply does not panic. If it does not refuse the spec, the result is JSON, applying the grant
+// again changes nothing, everything outside the grant is unchanged, and the spec contains the grant.
 func FuzzApply(f *testing.F) {
 	for _, text := range []string{
 		``, `x`, `{`, `{x`, `{"a":x}`, `{"a":1`, `{}{}`, `{}`, ` { } `, `null`, `[]`, `{"process":{},"Process":{}}`,
@@ -62,7 +62,7 @@ func FuzzApply(f *testing.F) {
 	})
 }
 
-// confirms checks that Confirm edits as Apply does without devices, and finds what Memlock finds.
+// confirms checks that Confirm edits a spec like Apply without devices, and finds the same as Memlock.
 func confirms(t *testing.T, grant Grant, sets CapabilitySets, text []byte) {
 	grant.Devices = nil
 	edited, err := grant.Apply(text, sets)
@@ -80,7 +80,8 @@ func confirms(t *testing.T, grant Grant, sets CapabilitySets, text []byte) {
 	}
 }
 
-// readBack checks that what reads specs agrees with what changes them, and refuses no spec that it takes.
+// readBack checks that the functions that read specs agree with those that change them, and refuse no spec that those
+// accept.
 func readBack(t *testing.T, grant Grant, before, after []byte) {
 	if memlock, known, err := Memlock(after); grant.Memlock != 0 &&
 		(err != nil || !known || memlock.Soft < grant.Memlock) {
@@ -92,7 +93,7 @@ func readBack(t *testing.T, grant Grant, before, after []byte) {
 	}
 }
 
-// untouched gives what a spec says besides that of which a grant may speak, numbers as they are written.
+// untouched returns the parts of a spec that a grant cannot change. It keeps the text of numbers.
 func untouched(t *testing.T, text []byte) any {
 	decoder := json.NewDecoder(bytes.NewReader(text))
 	decoder.UseNumber()
@@ -113,7 +114,7 @@ func untouched(t *testing.T, text []byte) any {
 	return whole
 }
 
-// without empties what stands at a key, and removes it where that leaves nothing.
+// without empties the value of a key, and removes the key if the value is then empty.
 func without(of map[string]any, key string, empty func(map[string]any)) {
 	for k, value := range of {
 		if !strings.EqualFold(k, key) {
@@ -129,7 +130,7 @@ func without(of map[string]any, key string, empty func(map[string]any)) {
 	}
 }
 
-// promised checks that a changed spec has what the grant gives.
+// promised checks that a changed spec contains the grant.
 func promised(t *testing.T, grant Grant, sets CapabilitySets, before, after []byte) {
 	type rlimit struct {
 		Type       string
@@ -153,7 +154,7 @@ func promised(t *testing.T, grant Grant, sets CapabilitySets, before, after []by
 	}
 	memlocks := func(text []byte) (found []rlimit) {
 		var s spec
-		_ = json.Unmarshal(text, &s) // fails where another section is of another type, after it has read this one
+		_ = json.Unmarshal(text, &s) // fails if another section has another type, but this section was decoded by then
 		var all []rlimit
 		if err := json.Unmarshal(s.Process.Rlimits, &all); len(s.Process.Rlimits) > 0 && err != nil {
 			t.Fatal(err)

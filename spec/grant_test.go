@@ -24,7 +24,7 @@ func TestGrantSays(t *testing.T) {
 	}
 }
 
-// Programs read limits as bytes, people as words.
+// JSON contains limits as numbers of bytes for programs, and as words for people.
 func TestJSONHasBytesBesideTheWords(t *testing.T) {
 	for want, value := range map[string]any{
 		`{"soft":"8Mi","softBytes":8388608,"hard":"unlimited","hardBytes":18446744073709551615}`: Rlimit{Soft: 8 << 20,

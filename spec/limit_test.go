@@ -28,7 +28,7 @@ func TestParseLimit(t *testing.T) {
 		"1000m":                1,
 		"7Ei":                  7 << 60,
 		"9223372036854775806":  math.MaxInt64 - 1,
-		"9223372036854775807":  Unlimited, // as files say it that have no larger number
+		"9223372036854775807":  Unlimited, // written by programs that have no larger number
 		"9223372036854775808":  Unlimited,
 		"18446744073709551614": Unlimited,
 		"18446744073709551615": Unlimited,
@@ -73,7 +73,7 @@ func TestParseLimitRefuses(t *testing.T) {
 	}
 }
 
-// A container's annotation reaches ParseLimit: it must not keep the plugin busy.
+// ParseLimit parses text from containers' annotations, so no text may keep the plugin busy.
 func TestParseLimitRefusesHugeExponents(t *testing.T) {
 	for _, text := range []string{"1e99999999", "1e-99999999", "1E+99999999", "-1e-99999999",
 		".1e999999999999999", "1e003"} {
@@ -112,7 +112,7 @@ func TestLimitString(t *testing.T) {
 	}
 }
 
-// 2^63-1, which is what generate writes for nodeadm and Talos, is unlimited wherever a limit is read.
+// 2^63-1, which generate writes for nodeadm and Talos, means unlimited wherever a limit is read.
 func TestLargestSignedNumberIsUnlimited(t *testing.T) {
 	const text = `{"process":{"rlimits":[{"type":"RLIMIT_MEMLOCK","hard":9223372036854775807,"soft":9223372036854775807}]}}`
 	if limit, known, err := Memlock([]byte(text)); limit != (Rlimit{Unlimited, Unlimited}) || !known || err != nil {
@@ -156,7 +156,7 @@ func TestRaise(t *testing.T) {
 	}
 }
 
-// FuzzParseLimit: whatever is accepted is above zero, and what a limit is called means that limit.
+// FuzzParseLimit: each accepted limit is above zero, and its text parses to the same limit.
 func FuzzParseLimit(f *testing.F) {
 	for _, seed := range []string{
 		"unlimited", "16Gi", "0.5Gi", "500M", "65537", "9223372036854775807", "18446744073709551615", "8Ei",
@@ -225,7 +225,7 @@ func TestMemlockIsSet(t *testing.T) {
 			`[{"type":"RLIMIT_MEMLOCK","hard":` + max + `,"soft":` + max + `},{"type":"RLIMIT_MEMLOCK","hard":1,"soft":1}]`,
 			`[{"type":"RLIMIT_MEMLOCK","hard":` + max + `,"soft":` + max + `}]`,
 		},
-		"another spelling is another limit": { // runc and crun refuse it: not ours to cure
+		"another spelling is another limit": { // runc and crun refuse this spelling, so it is not changed
 			1,
 			`[{"type":"rlimit_memlock","hard":5,"soft":5}]`,
 			`[{"type":"rlimit_memlock","hard":5,"soft":5},{"type":"RLIMIT_MEMLOCK","hard":1,"soft":1}]`,

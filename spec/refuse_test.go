@@ -14,14 +14,14 @@ import (
 	"github.com/rdma-spec/rdma-spec/test/testing/golden"
 )
 
-// What cannot be changed, and what is said to that.
+// Specs that cannot be changed, and the errors.
 func TestApplyRefuses(t *testing.T) {
 	var got strings.Builder
 	for _, text := range []string{
-		// not one JSON object
+		// Not exactly one JSON object.
 		"", " \n\t", `{"process":{`, `{"proc`, `{"process":{}`, `ociVersion: 1.0.2`, `{"process":{"rlimits":[1,]}}`, `{1:2}`,
 		`{"hooks":nul}`, `{"process":{}]`, `[]`, `"{}"`, `null`, `{} {}`, `{}x`,
-		// sections of another kind
+		// Sections of another type.
 		`{"process":[]}`, `{"process":1e400}`, `{"process":false}`, `{"linux":[]}`, `{"linux":{"resources":[]}}`,
 		`{"process":{"capabilities":["CAP_CHOWN"]}}`, // as in OCI 0.x
 		// limits
@@ -38,7 +38,7 @@ func TestApplyRefuses(t *testing.T) {
 		`{"linux":{"devices":[{"path":"/dev/x","major":"1"}]}}`,
 		`{"linux":{"resources":{"devices":{}}}}`, `{"linux":{"resources":{"devices":[null]}}}`,
 		`{"linux":{"resources":{"devices":[{"allow":true},{"allow":"maybe"}]}}}`,
-		// two keys that are equal, or equal but for case: it is unknown which one a runtime uses
+		// Two keys that are equal, or differ only in case: it is unknown which one a runtime uses.
 		`{"process":{},"process":{}}`, `{"process":{},"Process":{}}`, `{"process":{},"proce\u017f\u017f":{}}`,
 		`{"process":{},"\u0070rocess":null}`, `{"x":1,"linux":{},"X":2}`, `{"linu\u212A":1,"linuK":1}`,
 		`{"process":{"rlimits":[],"RLIMITS":[]}}`, `{"process":{"capabilities":{"bounding":[],"Bounding":[]}}}`,
@@ -57,7 +57,7 @@ func TestApplyRefuses(t *testing.T) {
 	golden.Compare(t, filepath.Join("testdata", "refused.golden"), got.String())
 }
 
-// Each key is compared with all others: that must not take hours for a spec as large as one that is read may be.
+// Each key is compared with all others, which must not take hours for the largest spec that is read.
 func TestApplyToManyKeys(t *testing.T) {
 	text := []byte(`{"k":0`)
 	for i := range 300_000 {

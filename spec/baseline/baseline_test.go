@@ -44,13 +44,13 @@ func mustDefault(t *testing.T) []byte {
 
 func TestDefaultGolden(t *testing.T) {
 	s := parsed(t, mustDefault(t))
-	// containerd masks a directory for each CPU of the machine that has one.
+	// containerd masks a directory for each CPU that has one on this machine.
 	s.Linux.MaskedPaths = slices.DeleteFunc(s.Linux.MaskedPaths,
 		func(p string) bool { return strings.HasPrefix(p, "/sys/devices/system/cpu/") })
 	golden.Compare(t, filepath.Join("testdata", "default.json"), golden.JSON(t, s))
 }
 
-// Default is containerd's, but for what its doc comment says.
+// Default is containerd's default spec, except for the differences in its doc comment.
 func TestDefaultIsContainerds(t *testing.T) {
 	want, err := oci.GenerateSpecWithPlatform(namespaces.WithNamespace(context.Background(), "k8s.io"), nil, "linux/"+
 		runtime.GOARCH, &containers.Container{ID: "x"})
@@ -97,7 +97,7 @@ func TestRead(t *testing.T) {
 	}
 }
 
-// What is no spec for Linux, and what is said to that.
+// Texts that are not a Linux spec, and the errors.
 func TestReadRefuses(t *testing.T) {
 	var got strings.Builder
 	for _, text := range []string{
@@ -123,8 +123,7 @@ func TestReadRefuses(t *testing.T) {
 	}
 }
 
-// 16 MiB are read; one byte more is refused, also where that byte and those before it are white space, and an endless
-// source ends.
+// Read accepts 16 MiB, and refuses one byte more, even if it is all white space. It also ends if the source is endless.
 func TestReadRefusesMoreThan16MiB(t *testing.T) {
 	const want = "larger than 16 MiB: expected an OCI runtime spec in JSON"
 	text := []byte(`{"ociVersion":"1.0.2","linux":{},"x":"`)
@@ -146,7 +145,7 @@ func TestReadRefusesMoreThan16MiB(t *testing.T) {
 	}
 }
 
-// endless gives zeros, and fails the test when more is read than is needed to see that it is too much.
+// endless returns zeros forever. It fails the test if more is read than is needed to see that the text is too long.
 type endless struct {
 	t    *testing.T
 	read int

@@ -14,7 +14,7 @@ import (
 	"github.com/rdma-spec/rdma-spec/test/testing/scratch"
 )
 
-// No file is not an empty one.
+// A missing file differs from an empty one.
 func TestSame(t *testing.T) {
 	for _, pair := range [][2][]byte{{nil, nil}, {{}, {}}, {[]byte("a"), []byte("a")}} {
 		if !files.Same(pair[0], pair[1]) {

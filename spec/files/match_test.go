@@ -25,7 +25,7 @@ func TestMatch(t *testing.T) {
 	if want := []string{"a/1.so", "a/2.so", "b/3.so"}; err != nil || !slices.Equal(got, want) {
 		t.Errorf("%q, %v; want %q", got, err, want)
 	}
-	for i := range mostMatched + 1 { // a container's author can make as many
+	for i := range mostMatched + 1 { // a container's author can create as many files
 		must.Succeed(t, os.Link(filepath.Join(root, "a/1.so"), filepath.Join(root, "large", fmt.Sprint(i))))
 	}
 	if got, err = tree.Match("large/*"); len(got) > 0 || err == nil || !strings.Contains(err.Error(), "large has more than 65536") {

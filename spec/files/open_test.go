@@ -19,14 +19,14 @@ import (
 	"github.com/rdma-spec/rdma-spec/test/testing/scratch"
 )
 
-// Nothing but regular files and directories is ever opened, also where something else takes their place while they are
-// read: the author of a container can make a device of any file in it, and root would open that on the node.
+// Only regular files and directories are opened, even if something else replaces them while they are read: a
+// container's author can replace any file in the container with a device, and root would open that device on the node.
 func TestOpensNothingElse(t *testing.T) {
 	root := scratch.Dir(t)
 	at := func(name string) string { return filepath.Join(root, name) }
 	must.Succeed(t, os.Mkdir(at("directory"), 0o755), os.WriteFile(at("file"), []byte("text"), 0o644),
 		unix.Mkfifo(at("pipe"), 0o600))
-	pipe, err := os.OpenFile(at("pipe"), os.O_RDWR, 0) // who opens it does not wait
+	pipe, err := os.OpenFile(at("pipe"), os.O_RDWR, 0) // opening it does not block
 	must.Succeed(t, err)
 	defer pipe.Close() //nolint:errcheck // nothing was written
 	opened, err := unix.InotifyInit1(unix.IN_NONBLOCK | unix.IN_CLOEXEC)
@@ -67,7 +67,7 @@ func TestOpensNothingElse(t *testing.T) {
 				go func() {
 					defer close(done)
 					for range 2000 {
-						_ = read(kind) // what it is depends on the moment
+						_ = read(kind) // the result depends on the moment
 					}
 				}()
 				select {

@@ -28,7 +28,7 @@ func TestReadNumber(t *testing.T) {
 	}
 }
 
-// TestBrokenDevices changes one thing about a device.
+// TestBrokenDevices: in each case, one thing about a device is wrong.
 func TestBrokenDevices(t *testing.T) {
 	const umad, cm = oneBus + "/infiniband_mad/umad0", "sys/devices/virtual/misc/rdma_cm"
 	for _, tc := range []struct {

@@ -16,7 +16,7 @@ import (
 	"github.com/rdma-spec/rdma-spec/test/testing/must"
 )
 
-// fakeInfo is a stat that no test could have made without being root.
+// fakeInfo is the result of a stat of a file that only root could create.
 type fakeInfo struct {
 	mode fs.FileMode
 	stat syscall.Stat_t
@@ -31,7 +31,7 @@ func (f fakeInfo) Sys() any           { return &f.stat }
 
 const charDevice = fs.ModeDevice | fs.ModeCharDevice
 
-// lies is an lstat that finds one thing at every path.
+// lies returns an lstat that returns the same result for every path.
 func lies(mode fs.FileMode, major, minor uint32) func(string) (fs.FileInfo, error) {
 	return func(string) (fs.FileInfo, error) {
 		return fakeInfo{mode: mode, stat: syscall.Stat_t{Rdev: unix.Mkdev(major, minor), Uid: 1, Gid: 6}}, nil
@@ -100,8 +100,8 @@ func TestCheckNode(t *testing.T) {
 	}
 }
 
-// TestRealNode reads the one device node that every Linux has, through both
-// kinds of tree: /proc/self/root is / under a name that makes it a copy.
+// TestRealNode reads a device node that every Linux system has, through both kinds of trees: /proc/self/root is / under
+// a name that makes it a copy.
 func TestRealNode(t *testing.T) {
 	for _, root := range []string{"/", "/proc/self/root"} {
 		tr, err := openTree(root)
@@ -119,7 +119,7 @@ func TestRealNode(t *testing.T) {
 	}
 }
 
-// devDir: /dev/infiniband itself is a directory, or nothing in it is sound.
+// devDir: if /dev/infiniband itself is not a directory, no device in it is sound.
 func devDir(t *testing.T) {
 	for name, tc := range map[string]struct {
 		change hcatest.Files

@@ -17,15 +17,13 @@ import (
 	"github.com/rdma-spec/rdma-spec/test/testing/scratch"
 )
 
-// canary stands in every file outside of the root, so that a result with it shows a read there.
+// canary is in every file outside the root, so a result that contains it shows that such a file was read.
 const canary = "CANARY"
 
-// FuzzScan changes a node of one HCA in any way that files can be changed:
-// each line of the input is "path=content", where content may be a link or a
-// FIFO as in hcatest. It must never panic, hang or read outside of the root,
-// and whatever it gives must keep the promises of the types: names, numbers
-// and addresses of their form, one sound device for each number, a parent only
-// of what is a part, and a number is a verbs device only where its link says so.
+// FuzzScan changes the files of a node with one HCA. Each line of the input is "path=content", where the content can be
+// a link or a FIFO as in hcatest. Scan must not panic, hang, or read outside the root. Its result must keep the
+// promises of the types: names, numbers, and addresses have the right form; each number belongs to one sound device;
+// only a sub-device has a parent; and a number is a verbs device only if its link says so.
 func FuzzScan(f *testing.F) {
 	for _, seed := range []string{
 		"",
@@ -61,7 +59,7 @@ func FuzzScan(f *testing.F) {
 			}
 		}
 		for path, content := range tree {
-			// What no file system could hold, it cannot.
+			// This fails for names that no file system can store.
 			_ = hcatest.Files{path: content}.Write(root)
 		}
 		node, err := ScanDetails(root)
@@ -87,7 +85,7 @@ func FuzzScan(f *testing.F) {
 	})
 }
 
-// outside are files beside the root that would do for any that is read.
+// outside returns files outside the root that could replace each file that Scan reads.
 func outside() hcatest.Files {
 	f := hcatest.Files{}
 	for name, content := range map[string]string{

@@ -60,7 +60,7 @@ var guards = map[string]func(t *testing.T){
 		}
 	},
 	"devices of other HCAs": func(t *testing.T) {
-		n := hcatest.SoftRoCENode() // whose HCAs hang at one place
+		n := hcatest.SoftRoCENode() // all HCAs of this node are in the same place
 		r := NewReader(n.Files().Root(t))
 		node, _, err := r.List()
 		must.Succeed(t, err)
@@ -243,7 +243,7 @@ var guards = map[string]func(t *testing.T){
 	},
 }
 
-// linksOut has the HCA outside of the root, whole and sound, and a link to it.
+// linksOut creates a sound HCA outside the root, and a link to it.
 func linksOut(t *testing.T) {
 	for _, link := range []string{"ABSOLUTE", "../../../../outside"} {
 		dir := scratch.Dir(t)
@@ -276,7 +276,7 @@ func TestGuard(t *testing.T) {
 	}
 }
 
-// TestGuardsAreNamed: each guard in the code has a test, and each test a guard.
+// TestGuardsAreNamed: each guard in the code has a test, and each test has a guard.
 func TestGuardsAreNamed(t *testing.T) {
 	own, err := filepath.Glob("*.go")
 	must.Succeed(t, err)

@@ -47,7 +47,7 @@ func TestVerbsByNumber(t *testing.T) {
 	}
 }
 
-// TestOpenNumbers: without the proof that numbers can be looked up, there is no answer.
+// TestOpenNumbers: as long as it is not proven that numbers can be looked up, there is no answer.
 func TestOpenNumbers(t *testing.T) {
 	for name, test := range map[string]struct {
 		files hcatest.Files
@@ -70,7 +70,7 @@ func TestOpenNumbers(t *testing.T) {
 	}
 }
 
-// TestNumbersAgreeWithScan: on each named node the link of a number says what the whole inventory says.
+// TestNumbersAgreeWithScan: on each named node, the link of a number leads to the same device as in the inventory.
 func TestNumbersAgreeWithScan(t *testing.T) {
 	for name, build := range hcatest.All {
 		root := build(t)

@@ -80,9 +80,9 @@ func TestPorts(t *testing.T) {
 	}
 }
 
-// The netdevs of a port are those of the HCA's device with the port's dev_port. erdma's is another card's, a bond's HCA
-// has those of all its cards that have no HCA of their own, and where several can be a port's, its GID table tells which
-// one is.
+// A port's netdevs are those of the HCA's device that have the port's dev_port. With erdma, they are those of another
+// card. A bond's HCA has those of all its cards that have no HCA of their own. If several netdevs are possible, the
+// port's GID table decides.
 func TestNetdevs(t *testing.T) {
 	const (
 		net, bond, second = oneBus + "/net/", "sys/devices/virtual/net/bond0", "sys/devices/pci0000:60/0000:60:00.0"
@@ -103,7 +103,7 @@ func TestNetdevs(t *testing.T) {
 		}, hcatest.Port{LinkLayer: "Ethernet", Netdevs: []string{"eth0"}, Stacked: []hcatest.Netdev{{Name: "bond0",
 			Kind: "bond"}}}).With(change)
 	}
-	// One card with four ports, each of which has a netdev of its own PCI function, all with dev_port 0.
+	// planes is a card with four ports. Each port has a netdev of its own PCI function, and all have dev_port 0.
 	planes := func(change hcatest.Files) hcatest.Files {
 		var ports []hcatest.Port
 		functions := hcatest.Files{}
@@ -115,7 +115,7 @@ func TestNetdevs(t *testing.T) {
 	}
 	for name, test := range map[string]struct {
 		files         hcatest.Files
-		want, problem string // want: of each port
+		want, problem string // want lists the netdevs of each port
 	}{
 		"unreadable dev_port counts as the first": {two(hcatest.Files{net + "ib1/dev_port": "x\n", net + "ib1.8001/": "",
 			net + "ib9": ""}), "[ib0 ib1 ib1.8001 ib9] []", classOne + "/device/net/ib9: not a directory"},

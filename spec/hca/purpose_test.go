@@ -10,7 +10,7 @@ import (
 	"github.com/rdma-spec/rdma-spec/test/testing/expect"
 )
 
-// TestPurpose: the node type alone does not tell what an HCA is for.
+// TestPurpose: the node type alone does not determine an HCA's purpose.
 func TestPurpose(t *testing.T) {
 	for name, test := range map[string]struct {
 		hca  hcatest.HCA
@@ -41,7 +41,7 @@ func TestPurpose(t *testing.T) {
 	}
 }
 
-// A sub-device is part of the HCA that has its PCI function, in whatever order they come, and Active leaves it out.
+// A sub-device is part of the HCA with the same PCI function, whichever is listed first, and Active omits it.
 func TestSubDevices(t *testing.T) {
 	for _, name := range []string{"a_smi", "smi1"} {
 		f := hcatest.Node{HCAs: []hcatest.HCA{
@@ -57,7 +57,7 @@ func TestSubDevices(t *testing.T) {
 	}
 }
 
-// The commands are those of the vendor, and the kernel's where none is known.
+// The commands are the vendor's, or the kernel's if the vendor's are not known.
 func TestTools(t *testing.T) {
 	with := Port{Number: 2, Netdevs: []string{"eth7"}}
 	for driver, want := range map[string]Tools{

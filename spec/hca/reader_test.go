@@ -17,7 +17,7 @@ import (
 	"github.com/rdma-spec/rdma-spec/test/testing/must"
 )
 
-// TestReader: a reader that reads all parts that a decision depends on knows what Scan knows of them, of each node.
+// TestReader: on each node, a reader that reads all parts on which a decision depends returns the same as Scan.
 func TestReader(t *testing.T) {
 	for name, root := range hcatest.All {
 		t.Run(name, func(t *testing.T) {
@@ -51,7 +51,7 @@ func TestReader(t *testing.T) {
 	}
 }
 
-// TestReaderPlaces: a device's place is where the link of its number leads, of each HCA that is alone at its place.
+// TestReaderPlaces: a device's place is the target of its number's link, if its HCA is the only one in its place.
 func TestReaderPlaces(t *testing.T) {
 	for _, node := range []hcatest.Node{hcatest.V100Node(), hcatest.SRIOVNode(), hcatest.ScalableNode(),
 		hcatest.OmniPathNode(), hcatest.GB300Node()} {
@@ -70,7 +70,8 @@ func TestReaderPlaces(t *testing.T) {
 	}
 }
 
-// TestReaderListsAgain: a reader knows an HCA by its place: another one that gets the name is not taken for it.
+// TestReaderListsAgain: a reader identifies an HCA by its place, so it does not confuse the HCA with another one that
+// gets the same name.
 func TestReaderListsAgain(t *testing.T) {
 	root := hcatest.SRIOVNode().Files().Root(t)
 	r := NewReader(root)

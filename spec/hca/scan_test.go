@@ -21,7 +21,7 @@ import (
 	"github.com/rdma-spec/rdma-spec/test/testing/scratch"
 )
 
-// one is the node that most tests change: one InfiniBand HCA.
+// one returns the node that most tests change. It has one InfiniBand HCA.
 func one() hcatest.Node {
 	n := hcatest.V100Node()
 	n.HCAs = n.HCAs[:1]
@@ -36,7 +36,7 @@ const (
 	classOne = "sys/class/infiniband/mlx5_0"
 )
 
-// scan scans a node of these files.
+// scan scans a node with these files.
 func scan(t *testing.T, f hcatest.Files) *Inventory {
 	t.Helper()
 	node, err := Scan(f.Root(t))
@@ -44,7 +44,7 @@ func scan(t *testing.T, f hcatest.Files) *Inventory {
 	return node
 }
 
-// scanOne scans a node that has mlx5_0 and gives that.
+// scanOne scans a node that has mlx5_0, and returns this HCA.
 func scanOne(t *testing.T, f hcatest.Files) HCA {
 	t.Helper()
 	h, ok := scan(t, f).Find("mlx5_0")
@@ -85,8 +85,7 @@ func TestScanNothing(t *testing.T) {
 	}
 }
 
-// TestScanLive runs on whatever this machine has: on a node with HCAs they
-// must be those that sysfs lists, elsewhere none.
+// TestScanLive scans this machine. The result must contain the HCAs that sysfs lists, which can be none.
 func TestScanLive(t *testing.T) {
 	entries, err := filepath.Glob("/sys/class/infiniband/*")
 	must.Succeed(t, err)
@@ -141,8 +140,7 @@ func TestPCIAndNUMA(t *testing.T) {
 	}
 }
 
-// TestCopyWithRealDir is a copy in which class/infiniband holds the HCA
-// itself, not a link to it.
+// TestCopyWithRealDir: in a copy, class/infiniband can contain the HCA's directory itself instead of a link.
 func TestCopyWithRealDir(t *testing.T) {
 	f := hcatest.Files{}
 	for p, content := range one().Files() {
@@ -153,12 +151,12 @@ func TestCopyWithRealDir(t *testing.T) {
 		}
 	}
 	want := scanOne(t, one().Files())
-	want.NUMANode, want.Ports[0].Netdevs = -1, []string{} // the device link leads nowhere there
+	want.NUMANode, want.Ports[0].Netdevs = -1, []string{} // the device link has no target there
 	got := scanOne(t, f)
 	expect.Equal(t, "HCA of the copy", want, got, withoutPlaces)
 }
 
-// TestCopyByTar: tar fills up each attribute with zeros to the size of a page.
+// TestCopyByTar: tar pads each attribute with zeros to the size of a page.
 func TestCopyByTar(t *testing.T) {
 	for _, page := range []int{1 << 12, 1 << 16} {
 		f := one().Files()
@@ -190,7 +188,7 @@ func TestZeroGUID(t *testing.T) {
 	}
 }
 
-// withoutPlaces leaves out what JSON and copies without links do.
+// withoutPlaces ignores the fields that JSON, and copies without links, do not contain.
 var withoutPlaces = cmp.Options{cmpopts.IgnoreFields(HCA{}, "Place"), cmpopts.IgnoreFields(Device{}, "Place")}
 
 // TestGolden scans each named node and compares the whole inventory.

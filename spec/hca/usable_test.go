@@ -90,7 +90,7 @@ func TestConnectionManager(t *testing.T) {
 	}
 }
 
-// TestInventory_Identifies: a device plugin's ID is an HCA's by its address, its name, or its verbs device.
+// TestInventory_Identifies: a device plugin's ID identifies an HCA by the HCA's address, name, or verbs device.
 func TestInventory_Identifies(t *testing.T) {
 	node := &Inventory{HCAs: []HCA{
 		{Name: "rxe0"},

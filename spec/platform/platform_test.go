@@ -32,7 +32,7 @@ var (
 		{Kind: hca.KindRDMACM, Path: "/dev/infiniband/rdma_cm", Number: hca.Number{Major: 10, Minor: 58}, Mode: 0o666},
 	}
 	memlock = spec.Grant{Memlock: spec.Unlimited}
-	// base has numbers that are large, and a list of each kind.
+	// base contains large numbers, and a list of each kind.
 	base = []byte(`{"ociVersion":"1.2.0","process":{"cwd":"/","rlimits":[{"type":"RLIMIT_CORE","hard":18446744073709551615,"soft":0}],` +
 		`"capabilities":{"bounding":["CAP_CHOWN"],"effective":["CAP_CHOWN"],"permitted":["CAP_CHOWN"]}},"hostname":"<b>: &x {y}",` +
 		`"linux":{"futureField":[9007199254740992,-5,9223372036854771712],"resources":{"devices":[{"allow":false,"access":"rwm"}]}}}`)
@@ -44,7 +44,7 @@ type question struct {
 	base  []byte
 }
 
-// cases are what is asked of each platform. Those that it refuses must say so.
+// cases are the grants that each platform is asked to express. A platform that cannot must say so.
 var cases = []question{
 	{"memlock", memlock, nil},
 	{"finite", spec.Grant{Memlock: 16 << 30}, nil},
@@ -55,7 +55,7 @@ var cases = []question{
 	{"base", spec.Grant{Memlock: spec.Unlimited, IPCLock: spec.IPCLockYes, Devices: devices}, base},
 }
 
-// parsers prove the syntax with what others wrote.
+// parsers check the output's syntax with independent parsers.
 var parsers = map[string]func(text []byte, into any) error{
 	"containerd":   strictJSON,
 	"docker":       strictJSON,
@@ -102,7 +102,7 @@ func TestConfigGolden(t *testing.T) {
 					t.Errorf("%s cannot read this: %v\n%s", p.Name, err, got)
 				}
 				if p.Name == "containerd" && c.base == nil {
-					return // containerd's default is golden in its own package, and has paths of this machine's CPUs
+					return // containerd's default has its own golden file, and contains paths for this machine's CPUs
 				}
 				golden.Compare(t, filepath.Join("testdata", p.Name+"-"+c.name+".golden"), string(got))
 			})
@@ -164,7 +164,8 @@ func TestContainerdAppliesTheGrantToItsOwnSpec(t *testing.T) {
 	}
 }
 
-// What nodeadm and Talos make of it: lay it over the platform's own spec by way of float64. Neither may lose the limit.
+// nodeadm and Talos merge the output into the platform's own spec, and convert numbers to float64. Neither may lose the
+// limit.
 func TestOverridesSurviveFloatingPoint(t *testing.T) {
 	for name, find := range map[string]func(map[string]any) any{
 		"nodeadm": func(d map[string]any) any {
@@ -176,7 +177,7 @@ func TestOverridesSurviveFloatingPoint(t *testing.T) {
 		must.Succeed(t, err)
 		text, err := p.Config(spec.Grant{Memlock: spec.Unlimited, IPCLock: spec.IPCLockYes, Devices: devices}, nil)
 		must.Succeed(t, err)
-		var document map[string]any // numbers are float64
+		var document map[string]any // decodes numbers as float64
 		must.Succeed(t, yaml.UnmarshalStrict(text, &document))
 		text, err = json.Marshal(find(document))
 		must.Succeed(t, err)

@@ -18,7 +18,7 @@ import (
 	"github.com/rdma-spec/rdma-spec/test/testing/scratch"
 )
 
-// dirWith makes files in a directory of the test's own, which other users can reach.
+// dirWith creates files in a temporary directory that other users can read.
 func dirWith(t *testing.T, files map[string]string) string {
 	t.Helper()
 	dir := scratch.With(t, files, 0o600)
@@ -28,7 +28,7 @@ func dirWith(t *testing.T, files map[string]string) string {
 	return dir
 }
 
-// check compares all that is in a directory: links are followed, directories and sockets left out.
+// check compares the files in a directory. It follows links, and omits directories and sockets.
 func check(t *testing.T, dir string, want map[string]string) {
 	t.Helper()
 	got := map[string]string{}
@@ -56,7 +56,7 @@ func stat(t *testing.T, file string) (fs.FileMode, *syscall.Stat_t) {
 }
 
 func TestReplaceMakesANewFile(t *testing.T) {
-	defer syscall.Umask(syscall.Umask(0o077)) // the mode is the same for every administrator
+	defer syscall.Umask(syscall.Umask(0o077)) // the mode does not depend on the administrator's umask
 	dir := dirWith(t, nil)
 	file := filepath.Join(dir, "spec.json")
 	backup, err := Replace(file, []byte("new"))
@@ -69,7 +69,7 @@ func TestReplaceMakesANewFile(t *testing.T) {
 	}
 }
 
-// The first backup is the administrator's original. What stood there later may be the administrator's work as well.
+// The first backup is the administrator's original. A later file may be the administrator's work, too.
 func TestReplaceOverwritesNoBackup(t *testing.T) {
 	dir := dirWith(t, map[string]string{"spec.json": "original"})
 	file := filepath.Join(dir, "spec.json")
@@ -94,7 +94,7 @@ func TestReplaceKeepsModeAndOwner(t *testing.T) {
 	dir := dirWith(t, map[string]string{"spec.json": "old"})
 	file := filepath.Join(dir, "spec.json")
 	uid, gid := os.Getuid(), os.Getgid()
-	if uid == 0 { // only root can give files away
+	if uid == 0 { // only root can change a file's owner
 		uid, gid = 12345, 54321
 	}
 	if err := os.Chown(file, uid, gid); err != nil {
@@ -115,8 +115,8 @@ func TestReplaceKeepsModeAndOwner(t *testing.T) {
 	}
 }
 
-// Whoever has the file open when it is replaced has the old one, whole: it is another file that takes the name. So is
-// the backup: a later edit of the file does not reach it.
+// A process that has the file open while it is replaced keeps the complete old file, because a new file gets the name.
+// The same applies to the backup: a later edit of the file does not change it.
 func TestReplaceIsAtomic(t *testing.T) {
 	dir := dirWith(t, map[string]string{"spec.json": "old content"})
 	file := filepath.Join(dir, "spec.json")
@@ -165,7 +165,7 @@ func TestReplaceFollowsLinks(t *testing.T) {
 	check(t, dir, map[string]string{"spec.json": "new"})
 }
 
-// inTime replaces a file that may be a pipe: whoever reads that waits for ever.
+// inTime replaces a file that may be a pipe, and fails the test if that takes too long, because reading a pipe blocks.
 func inTime(t *testing.T, file string) (backup string, err error) {
 	t.Helper()
 	done := make(chan struct{})
@@ -210,7 +210,7 @@ func TestReplaceRefuses(t *testing.T) {
 	check(t, dir, map[string]string{"file": "old"})
 }
 
-// `--to /dev/stdout` must not put a file in the place of that link, whatever it leads to.
+// `--to /dev/stdout` must not replace that link with a file, whatever the link's target is.
 func TestReplaceLeavesDeviceLinksAlone(t *testing.T) {
 	read, written, err := os.Pipe()
 	if err != nil {
@@ -218,7 +218,7 @@ func TestReplaceLeavesDeviceLinksAlone(t *testing.T) {
 	}
 	t.Cleanup(func() { _ = read.Close() })
 	t.Cleanup(func() { _ = written.Close() })
-	// /proc/self/fd/N is a link whose text, pipe:[…], names no file.
+	// /proc/self/fd/N is a link whose text, such as pipe:[…], is not a file's name.
 	link := filepath.Join(dirWith(t, map[string]string{"stdout": "-> /proc/self/fd/" + fd(written)}), "stdout")
 	if _, err := inTime(t, link); err == nil || !strings.Contains(err.Error(), "not a regular file") {
 		t.Errorf("Replace: %v", err)

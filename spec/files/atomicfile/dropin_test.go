@@ -15,7 +15,8 @@ import (
 	"github.com/rdma-spec/rdma-spec/test/testing/scratch"
 )
 
-// madeDir makes a directory that a daemon reads whole, and returns its path and that of the directory above.
+// madeDir creates a directory in which a daemon reads all files, and returns the paths of this directory and its
+// parent.
 func madeDir(t *testing.T, kind string) (above, made string) {
 	t.Helper()
 	made = filepath.Join(dirWith(t, nil), kind)
@@ -25,11 +26,12 @@ func madeDir(t *testing.T, kind string) (above, made string) {
 	return filepath.Dir(made), made
 }
 
-// readWholeDirs are directories of which a daemon reads every file, whatever its name: CRI-O takes a backup for a
-// drop-in, and containerd does not start where a plugin's name has no index.
+// readWholeDirs are directories in which a daemon reads every file, whatever its name: CRI-O treats a backup as a
+// drop-in, and containerd does not start if a plugin's name has no index.
 var readWholeDirs = []string{"crio/crio.conf.d", "containerd/conf.d", "opt/nri/plugins"}
 
-// However a file of such a directory is written, none but itself is there at any time: so no kill can leave one.
+// Whichever function writes a file in such a directory, the directory never contains another file, so a kill cannot
+// leave one there.
 func TestDirThatADaemonReadsWhole(t *testing.T) {
 	for _, kind := range readWholeDirs {
 		for how, path := range map[string]func(t *testing.T, dir string) string{
@@ -75,7 +77,7 @@ func TestDirThatADaemonReadsWhole(t *testing.T) {
 	}
 }
 
-// A directory that the daemon knows by a link can have any name of its own.
+// If the daemon uses a link to the directory, the directory itself can have any name.
 func TestLinkThatADaemonReadsWhole(t *testing.T) {
 	for _, kind := range readWholeDirs {
 		t.Run(kind, func(t *testing.T) {
@@ -99,7 +101,7 @@ func TestLinkThatADaemonReadsWhole(t *testing.T) {
 	}
 }
 
-// namesSeen watches a directory. The function that it returns gives the names that it has had since.
+// namesSeen watches a directory. The returned function returns all names that the directory has contained since then.
 func namesSeen(t *testing.T, dir string) func() map[string]bool {
 	t.Helper()
 	watcher, err := fsnotify.NewBufferedWatcher(100)
@@ -111,7 +113,7 @@ func namesSeen(t *testing.T, dir string) func() map[string]bool {
 		t.Fatal(err)
 	}
 	return func() map[string]bool {
-		last := filepath.Join(dir, "last") // the kernel has queued what happened in the directory, and then this
+		last := filepath.Join(dir, "last") // the kernel queues this event after those of the directory
 		if err := os.Mkdir(last, 0o755); err != nil {
 			t.Fatal(err)
 		}
@@ -126,7 +128,7 @@ func namesSeen(t *testing.T, dir string) func() map[string]bool {
 	}
 }
 
-// Files of the same name in two directories have backups of their own.
+// Files with the same name in two directories have separate backups.
 func TestBesides(t *testing.T) {
 	for target, want := range map[string][2]string{
 		"/etc/containerd/rdma-spec.json":                   {"/etc/containerd", "rdma-spec.json"},

@@ -17,12 +17,12 @@ import (
 	"github.com/rdma-spec/rdma-spec/test/testing/scratch"
 )
 
-// Limits and users belong to a process: where one of these is set, this program runs as a process of its own that calls
-// Replace in its working directory, and says what came of it.
+// Limits and users are properties of a process. If one of these is set, this program runs as a child process that calls
+// Replace in its working directory and prints the result.
 const (
-	// fullDisk lets no file grow above 4 KiB: as on a full disk, a write gets through in part.
+	// fullDisk lets no file grow above 4 KiB, so a write succeeds only in part, as on a full disk.
 	fullDisk = "full disk"
-	// nobody is a user to whom nothing belongs.
+	// nobody is a user who owns no files.
 	nobody = "nobody"
 )
 
@@ -55,7 +55,7 @@ func orExit(err error) {
 	}
 }
 
-// replaceAs replaces spec.json in a directory by that many bytes, and gives the error's text.
+// replaceAs replaces spec.json in a directory with this many bytes in a child process, and returns the error's text.
 func replaceAs(t *testing.T, child, dir string, size int) string {
 	t.Helper()
 	cmd := exec.Command("/proc/self/exe", strconv.Itoa(size))
@@ -68,7 +68,7 @@ func replaceAs(t *testing.T, child, dir string, size int) string {
 	return string(out)
 }
 
-// A file that is mounted by itself, as in a container, cannot be replaced, and the error says why.
+// A file that is itself a mount point, as in a container, cannot be replaced, and the error says why.
 func TestReplaceOfAMountedFile(t *testing.T) {
 	if os.Getuid() != 0 {
 		t.Skip("mount needs root")
@@ -118,7 +118,7 @@ func TestReplaceWhereNothingCanBeWritten(t *testing.T) {
 	}
 }
 
-// What is in the directory above a drop-in directory is gone again when the drop-in cannot be written.
+// If a drop-in cannot be written, the temporary file in the directory above it is removed.
 func TestReplaceInAReadOnlyDropInDir(t *testing.T) {
 	above, dir := madeDir(t, "crio/crio.conf.d")
 	file := dir + "/spec.json"
@@ -141,7 +141,7 @@ func TestReplaceInAReadOnlyDropInDir(t *testing.T) {
 	check(t, above, map[string]string{})
 }
 
-// Somebody else's file would become one's own: its owner is kept or nothing is done.
+// Replacing another user's file would change its owner. So either the owner is kept, or nothing is changed.
 func TestReplaceOfAnothersFile(t *testing.T) {
 	if os.Getuid() != 0 {
 		t.Log("not root: the file is one's own, and is replaced")

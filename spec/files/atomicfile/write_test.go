@@ -60,7 +60,8 @@ func TestExtendedAttributesAreKept(t *testing.T) {
 	}
 }
 
-// A signature of the old content is not that of the new one: the kernel would let nobody read the file.
+// A signature of the old content is not copied: it would be invalid for the new content, so the kernel would not let
+// any process read the file.
 func TestSignaturesAreNotKept(t *testing.T) {
 	dir := dirWith(t, map[string]string{"old": "old"})
 	file := dir + "/old"
@@ -75,7 +76,7 @@ func TestSignaturesAreNotKept(t *testing.T) {
 	}
 }
 
-// A file is changed only where it is still what the change starts from.
+// A file is changed only if its content is still the one on which the change is based.
 func TestChange(t *testing.T) {
 	for name, test := range map[string]struct {
 		files   map[string]string
@@ -118,7 +119,8 @@ func TestChange(t *testing.T) {
 	}
 }
 
-// A file of the program's own has its mode and owner, whatever others have made of it, and nobody else opens it before.
+// The program's own file gets the program's mode and owner, whatever others have changed, and no other user can open it
+// before.
 func TestOwn(t *testing.T) {
 	file := filepath.Join(scratch.With(t, map[string]string{"a": "old"}, 0o666), "a")
 	if os.Getuid() == 0 {
