@@ -4,15 +4,17 @@
 package configure
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
 
-	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/doctor"
 	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/node/containerd"
+	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/node/goal"
 	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/tomledit"
+	"github.com/rdma-spec/rdma-spec/test/testing/expect"
 	"github.com/rdma-spec/rdma-spec/test/testing/race"
 	"github.com/rdma-spec/rdma-spec/test/testing/scratch"
 )
@@ -43,19 +45,30 @@ func (n caseNode) does(args string) {
 
 func (n caseNode) call(args string) outcome { return configure(n.root, args) }
 
-// finds checks what the doctor finds of what configure did: one text each that has a part.
-func (n caseNode) finds(parts ...string) {
+// finds checks what goal.Read finds on the node that is not as configure made it.
+func (n caseNode) finds(want ...string) {
 	n.Helper()
-	found := overwritten(n.T, n.root)
-	if len(found) != len(parts) {
-		n.Errorf("the doctor finds %+v, want %q", found, parts)
-		return
+	expect.Equal(n.T, "what is not as configured", want, unmet(n.T, n.root))
+}
+
+// unmet lists the features that goal.Read finds to be in a state other than kept, such as "nri: lost", and the keys that
+// side effects change, sorted.
+func unmet(t *testing.T, root string) (found []string) {
+	t.Helper()
+	all, err := goal.Read(t.Context(), root)
+	if err != nil {
+		t.Fatal(err)
 	}
-	for _, part := range parts { // the doctor has an order of its own
-		if !slices.ContainsFunc(found, func(f doctor.Finding) bool { return strings.Contains(f.Text, part) }) {
-			n.Errorf("the doctor finds %+v, want %q", found, part)
+	for _, f := range all.Features {
+		if f.State != goal.Kept {
+			found = append(found, fmt.Sprintf("%s: %s", f.Feature, f.State))
 		}
 	}
+	for _, e := range all.SideEffects {
+		found = append(found, "side effects: "+strings.Join(e.Differs, ", "))
+	}
+	slices.Sort(found)
+	return found
 }
 
 // effective returns the effective configuration, as containerd prints it on the node itself.
@@ -126,7 +139,7 @@ func TestWhatHappensToNodes(t *testing.T) {
 			n.does("nri")
 			n.finds()
 			n.write(config, strings.ReplaceAll(n.text(config), "conf.d", "config.d"))
-			n.finds("configure handler rdma made on", "configure nri made on")
+			n.finds("handler rdma: lost", "nri: lost")
 			n.does("handler rdma --like runc")
 			n.does("nri")
 			n.finds()
@@ -146,7 +159,7 @@ func TestWhatHappensToNodes(t *testing.T) {
 			n := node(t, "2.2.9", config, "version = 2\n"+runc2)
 			n.does("handler rdma --like runc")
 			n.write(config, "version = 2\n"+runc2)
-			n.finds("configure handler rdma made on")
+			n.finds("handler rdma: lost")
 			n.does("--revert")
 			n.finds()
 			if n.text(config) != "version = 2\n"+runc2 || containerd.Exists(filepath.Join(n.root, ownDir)) {
@@ -158,7 +171,7 @@ func TestWhatHappensToNodes(t *testing.T) {
 			n.does("handler rdma --like runc")
 			n.finds()
 			n.use("1.7.35")
-			n.finds("change more of the effective configuration than intended")
+			n.finds("side effects: plugins.io.containerd.grpc.v1.cri.sandbox_image")
 			n.does("handler rdma --like runc")
 			n.finds()
 			n.has("reg.example/pause:3.9", "cri", "sandbox_image")
@@ -172,7 +185,7 @@ func TestWhatHappensToNodes(t *testing.T) {
 			n.does("nri")
 			n.has("/x.sock", containerd.NRIPlugin, "socket_path")
 			n.use("1.7.35")
-			n.finds("change more of the effective configuration than intended: plugins.io.containerd.nri.v1.nri.socket_path")
+			n.finds("side effects: plugins.io.containerd.nri.v1.nri.socket_path")
 			n.does("nri")
 			n.finds()
 			n.has("/x.sock", containerd.NRIPlugin, "socket_path")
@@ -216,7 +229,7 @@ func TestWhatHappensToNodes(t *testing.T) {
 				n := node(t, version, config, "version = 2\n"+runc2+strings.Replace(cgroup2, "true", "false", 1))
 				n.does("handler rdma --like runc")
 				n.write(config, strings.Replace(n.text(config), "SystemdCgroup = false", "SystemdCgroup = true", 1))
-				n.finds("The handler runc has changed since rdma-spec configure copied it to the handler rdma on")
+				n.finds("handler rdma: stale")
 				n.does("handler rdma --like runc")
 				n.finds()
 				n.has(true, runtimes("rdma", "options", "SystemdCgroup")...)
@@ -228,7 +241,7 @@ func TestWhatHappensToNodes(t *testing.T) {
 			n.does("handler rdma --like runc")
 			theirs := "version = 2\n" + runc2 + "\n[debug]\n  level = \"info\"\n"
 			n.write(config, theirs)
-			n.finds("configure nri made on", "configure handler rdma made on")
+			n.finds("handler rdma: lost", "nri: lost")
 			n.does("--revert")
 			if n.text(config) != theirs || n.text("etc/containerd/rdma-spec-rdma.json") != "" {
 				n.Errorf("reverted: %s", n.text(config))
@@ -286,7 +299,7 @@ func TestWhatHappensToNodes(t *testing.T) {
 			}
 			n.finds()
 			n.write(override, "[Service]\nLimitMEMLOCK=64K:infinity\n")
-			n.finds("rdma-spec configure limits made on")
+			n.finds("limits: lost")
 		},
 	} {
 		t.Run(name, test)

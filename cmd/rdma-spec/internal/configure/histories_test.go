@@ -188,7 +188,8 @@ func met(tree, without map[string]any, feature, args string) bool {
 	return cmp.Equal(goal.NotZero(want), goal.NotZero(made))
 }
 
-// check compares the doctor's word with the effective configuration, and with that of the node after a revert.
+// check compares what goal.Read finds no longer in effect with the effective configuration, and with that of the node
+// after a revert.
 func (h *history) check() {
 	h.Helper()
 	tree, err := h.effective()
@@ -196,27 +197,19 @@ func (h *history) check() {
 	if h.Failed() || without == nil {
 		return
 	}
-	var found []string
-	for _, f := range kept(h.T, h.root) {
-		if f.Status == doctor.Skipped { // containerd ignores some of the files, which is said instead
-			return
-		}
-		found = append(found, f.Text)
+	if slices.ContainsFunc(kept(h.T, h.root), func(f doctor.Finding) bool { return f.Status == doctor.Skipped }) {
+		return // containerd ignores some of the files, and the doctor says that instead
 	}
-	finds := func(text string) bool {
-		return slices.ContainsFunc(found, func(f string) bool { return strings.Contains(f, text) })
-	}
+	found := unmet(h.T, h.root)
 	for feature, args := range h.asked {
-		is := finds("rdma-spec configure " + feature + " made on")
-		if name, isHandler := strings.CutPrefix(feature, "handler "); isHandler {
-			is = is || finds("this one, "+name+", on")
-		}
+		is := slices.Contains(found, feature+": lost") || slices.Contains(found, feature+": stale")
 		if want := err == nil && !met(tree, without, feature, args); is != want && feature != "handler runc" {
-			h.errorf("%s: the doctor finds it wrong: %t, and containerd: %t, %v; it finds %q", feature, is, want, err, found)
+			h.errorf("%s: found no longer in effect: %t, and by containerd: %t, %v: %q", feature, is, want, err, found)
 		}
 	}
-	if is, want := finds("change more of the effective configuration"), err == nil && h.harms(tree, without); is != want {
-		h.errorf("the doctor finds harm: %t, and a revert: %t; it finds %q", is, want, found)
+	is := slices.ContainsFunc(found, func(f string) bool { return strings.HasPrefix(f, "side effects: ") })
+	if want := err == nil && h.harms(tree, without); is != want {
+		h.errorf("found side effects: %t, and by a revert: %t: %q", is, want, found)
 	}
 }
 
@@ -467,7 +460,8 @@ func TestKnownHistoriesOfANode(t *testing.T) {
 	}
 }
 
-// Whatever happens to a node, the doctor says what containerd makes of the files, and a revert leaves nothing of ours.
+// Whatever happens to a node, goal.Read says what is no longer in effect, as containerd does, and a revert leaves nothing
+// of ours.
 func TestHistoriesOfANode(t *testing.T) {
 	if race.Detector {
 		t.Skip("runs containerd hundreds of times, and the race detector does not see it")
