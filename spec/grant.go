@@ -150,5 +150,5 @@ const wholeSpec = "the spec"
 
 // typeError returns the error for a place in a spec that does not contain the wanted type.
 func typeError(place, want string) error {
-	return fmt.Errorf("%s is not %s: not an OCI runtime spec that can be changed", place, want)
+	return fmt.Errorf("not a valid OCI runtime spec: %s is not %s", place, want)
 }

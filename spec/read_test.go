@@ -26,11 +26,11 @@ func TestMemlock(t *testing.T) {
 	}
 	for text, want := range map[string]string{
 		``:                                      "the spec is empty",
-		`{"process":[]}`:                        "process is not a JSON object",
-		`{"process":{"rlimits":{}}}`:            "process.rlimits is not a JSON array",
-		`{"process":{"rlimits":[7]}}`:           "process.rlimits[0] is not a JSON object",
+		`{"process":[]}`:                        "not a valid OCI runtime spec: process is not a JSON object",
+		`{"process":{"rlimits":{}}}`:            "not a valid OCI runtime spec: process.rlimits is not a JSON array",
+		`{"process":{"rlimits":[7]}}`:           "not a valid OCI runtime spec: process.rlimits[0] is not a JSON object",
 		`{"process":{},"Process":{}}`:           `the spec has the key "Process" twice`,
-		`{"process":{"rlimits":[{"hard":-1}]}}`: "process.rlimits[0] is not an rlimit",
+		`{"process":{"rlimits":[{"hard":-1}]}}`: "not a valid OCI runtime spec: process.rlimits[0] is not an rlimit",
 	} {
 		if _, _, err := Memlock([]byte(text)); err == nil || !strings.HasPrefix(err.Error(), want) {
 			t.Errorf("Memlock(%s): %v; want %s", text, err, want)
@@ -54,10 +54,10 @@ func TestMemoryLimit(t *testing.T) {
 	}
 	for text, want := range map[string]string{
 		``:                                      "the spec is empty",
-		`{"linux":{"resources":{"memory":[]}}}`: "linux.resources.memory is not a JSON object",
-		`{"linux":{"resources":{"memory":{"limit":"1Gi"}}}}`: "linux.resources.memory.limit is not a whole " +
+		`{"linux":{"resources":{"memory":[]}}}`: "not a valid OCI runtime spec: linux.resources.memory is not a JSON object",
+		`{"linux":{"resources":{"memory":{"limit":"1Gi"}}}}`: "not a valid OCI runtime spec: linux.resources.memory.limit is not a whole " +
 			"number of bytes",
-		`{"linux":{"resources":{"memory":{"limit":9223372036854775808}}}}`: "linux.resources.memory.limit is not a whole " +
+		`{"linux":{"resources":{"memory":{"limit":9223372036854775808}}}}`: "not a valid OCI runtime spec: linux.resources.memory.limit is not a whole " +
 			"number of bytes",
 	} {
 		if got, err := MemoryLimit([]byte(text)); got != 0 || err == nil || !strings.HasPrefix(err.Error(), want) {

@@ -98,7 +98,7 @@ func hold(open func(name string, flag int, mode fs.FileMode) (*os.File, error)) 
 		}
 		_ = file.Close() // nothing was done with it
 		if err == nil {
-			err = &fs.PathError{Op: "open", Path: name, Err: fmt.Errorf("is %s, not a regular file", TypeName(info.Mode()))}
+			err = &fs.PathError{Op: "open", Path: name, Err: fmt.Errorf("it is %s, not a regular file", TypeName(info.Mode()))}
 		}
 		return nil, err
 	}
@@ -126,11 +126,11 @@ func (t Tree) Read(name string, most int64) ([]byte, error) {
 	defer func() { _ = file.Close() }() // it was only read
 	text, err := io.ReadAll(io.LimitReader(file, most+1))
 	if errors.Is(err, syscall.EISDIR) {
-		err = &fs.PathError{Op: "read", Path: name, Err: errors.New("is a directory, not a regular file")}
+		err = &fs.PathError{Op: "read", Path: name, Err: errors.New("it is a directory, not a regular file")}
 	}
 	// guard: long files
 	if int64(len(text)) > most {
-		return nil, &fs.PathError{Op: "read", Path: name, Err: fmt.Errorf("is longer than %d bytes", most)}
+		return nil, &fs.PathError{Op: "read", Path: name, Err: fmt.Errorf("it is longer than %d bytes", most)}
 	}
 	return text, err
 }

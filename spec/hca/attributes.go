@@ -59,13 +59,13 @@ func (a attributes) coded(name string) string {
 	}
 	code, word, ok := strings.Cut(s, ": ")
 	if _, err := strconv.ParseUint(code, 10, 32); !ok || err != nil || word == "" {
-		a.problems.add("%s%s: is %s, not of the form \"4: ACTIVE\"", a.in, name, quote(s))
+		a.problems.add("%s%s: %s does not have the form \"4: ACTIVE\"", a.in, name, quote(s))
 		return ""
 	}
 	return word
 }
 
-var errEmpty = errors.New("is empty")
+var errEmpty = errors.New("it is empty")
 
 // readText reads an attribute that is one line of printable ASCII. All of the kernel's RDMA attributes have this form.
 func readText(dir tree, name string) (string, error) {
@@ -79,7 +79,7 @@ func readText(dir tree, name string) (string, error) {
 		return "", errEmpty
 	// guard: printable attributes
 	case len(s) > maxText || !printable(s):
-		return "", fmt.Errorf("is %s, not a line of text", quote(s))
+		return "", fmt.Errorf("%s is not one line of printable text of at most %d bytes", quote(s), maxText)
 	}
 	return s, nil
 }

@@ -54,7 +54,7 @@ func (t tree) devices(table map[string]deviceNode, found *problems, dirs ...stri
 		// guard: one number, one device
 		if first, twice := owner[all[i].Number]; twice {
 			all[i].Missing = false
-			all[i].Problem = fmt.Sprintf("has the number %s of %s", all[i].Number, first)
+			all[i].Problem = fmt.Sprintf("%s has the same device number, %s, as %s", all[i].Path, all[i].Number, first)
 			continue
 		}
 		owner[all[i].Number] = all[i].Path
@@ -118,7 +118,7 @@ func (t tree) classDevice(at string) (Device, error) {
 	}
 	// guard: HCA names in ibdev
 	if !validName(d.HCA) {
-		return Device{}, fmt.Errorf("ibdev: is %s, which is not an HCA name", quote(d.HCA))
+		return Device{}, fmt.Errorf("ibdev: %s is not an HCA name", quote(d.HCA))
 	}
 	if d.Kind == KindUMAD || d.Kind == KindISSM {
 		s, err := readText(dir, "port")
@@ -126,7 +126,7 @@ func (t tree) classDevice(at string) (Device, error) {
 			return Device{}, fmt.Errorf("port: %w", err)
 		}
 		if d.Port, err = strconv.Atoi(s); err != nil || d.Port < 1 || d.Port > mostPorts {
-			return Device{}, fmt.Errorf("port: is %s, which is not a port number", quote(s))
+			return Device{}, fmt.Errorf("port: %s is not a port number", quote(s))
 		}
 	}
 	return d, nil
@@ -155,7 +155,7 @@ func readNumber(dir tree) (Number, error) {
 	_, err = fmt.Sscanf(s, "%d:%d", &n.Major, &n.Minor)
 	// guard: device numbers
 	if err != nil || n.Major >= 1<<12 || n.Minor >= 1<<20 || n == (Number{}) || n.String() != s {
-		return Number{}, fmt.Errorf("is %s, which is not a device number", quote(s))
+		return Number{}, fmt.Errorf("%s is not a device number", quote(s))
 	}
 	return n, nil
 }

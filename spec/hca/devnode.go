@@ -154,7 +154,8 @@ func parseDeviceTable(text string, found *problems) map[string]deviceNode {
 			&node.Number.Major, &node.Number.Minor)
 		kind, known := types[letter]
 		if err != nil || !known || mode > 0o777 {
-			found.add("%s:%d: is not \"path type mode uid gid major minor\" with a type of c, b, p, d, f", DeviceTable, number)
+			found.add("%s:%d: the line is not \"path type mode uid gid major minor\" with type c, b, p, d, or f",
+				DeviceTable, number)
 			continue
 		}
 		node.Mode = kind | fs.FileMode(mode)

@@ -165,18 +165,18 @@ func TestDeviceTable(t *testing.T) {
 	}
 	expect.Equal(t, "rows", want, got)
 	wantProblems := []string{
-		`device-table.txt:6: is not "path type mode uid gid major minor" with a type of c, b, p, d, f`,
-		`device-table.txt:7: is not "path type mode uid gid major minor" with a type of c, b, p, d, f`,
-		`device-table.txt:8: is not "path type mode uid gid major minor" with a type of c, b, p, d, f`,
-		`device-table.txt:9: is not "path type mode uid gid major minor" with a type of c, b, p, d, f`,
-		`device-table.txt:10: is not "path type mode uid gid major minor" with a type of c, b, p, d, f`,
+		`device-table.txt:6: the line is not "path type mode uid gid major minor" with type c, b, p, d, or f`,
+		`device-table.txt:7: the line is not "path type mode uid gid major minor" with type c, b, p, d, or f`,
+		`device-table.txt:8: the line is not "path type mode uid gid major minor" with type c, b, p, d, or f`,
+		`device-table.txt:9: the line is not "path type mode uid gid major minor" with type c, b, p, d, or f`,
+		`device-table.txt:10: the line is not "path type mode uid gid major minor" with type c, b, p, d, or f`,
 	}
 	expect.Equal(t, "problems", wantProblems, found.all())
 }
 
 func TestDeviceTableUnreadable(t *testing.T) {
 	node := scan(t, one().Files().With(hcatest.Files{DeviceTable + "/": ""}))
-	expect.Equal(t, "problems", []string{"device-table.txt: is a directory, not a regular file"}, node.Problems)
+	expect.Equal(t, "problems", []string{"device-table.txt: it is a directory, not a regular file"}, node.Problems)
 	if d := node.HCAs[0].Devices[0]; !d.Missing {
 		t.Errorf("%s is not missing: %q", d, d.Problem)
 	}

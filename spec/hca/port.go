@@ -35,7 +35,7 @@ func ports(dir tree, parts Parts, found *problems) []Port {
 	for _, name := range names {
 		n, err := strconv.Atoi(name)
 		if err != nil || n < 1 || n > mostPorts || strconv.Itoa(n) != name {
-			found.add("ports: has an entry %s, which is not a port number", quote(name))
+			found.add("ports: the entry %s is not a port number", quote(name))
 			continue
 		}
 		ports = append(ports, port(all, n, parts, found))
@@ -98,7 +98,7 @@ func (a attributes) lid(name string) uint32 {
 	}
 	n, err := strconv.ParseUint(strings.TrimPrefix(s, "0x"), 16, 32)
 	if err != nil {
-		a.problems.add("%s%s: is %s, not of the form \"0x1a\"", a.in, name, quote(s))
+		a.problems.add("%s%s: %s does not have the form \"0x1a\"", a.in, name, quote(s))
 	}
 	return uint32(n)
 }
@@ -115,14 +115,14 @@ func gids(a attributes) []GID {
 	for _, name := range names {
 		index, err := strconv.Atoi(name)
 		if err != nil || index < 0 || strconv.Itoa(index) != name {
-			a.problems.add("%sgids: has an entry %s, which is not an index", a.in, quote(name))
+			a.problems.add("%sgids: the entry %s is not an index", a.in, quote(name))
 			continue
 		}
 		gid := a.optional(path.Join("gids", name))
 		switch {
 		case strings.Trim(gid, "0:") == "":
 		case !gidForm.MatchString(gid):
-			a.problems.add("%sgids/%d: is %s, which is not a GID", a.in, index, quote(gid))
+			a.problems.add("%sgids/%d: %s is not a GID", a.in, index, quote(gid))
 		default:
 			all = append(all, GID{Index: index, GID: gid, Type: a.optional(path.Join("gid_attrs/types", name))})
 		}

@@ -38,10 +38,10 @@ func TestPorts(t *testing.T) {
 		{name: "no state", without: port + "/state", want: with(func(p *Port) { p.State = "" }),
 			problems: []string{"ports/1/state: no such file or directory"}},
 		{name: "empty state", change: hcatest.Files{port + "/state": "\n"}, want: with(func(p *Port) { p.State = "" }),
-			problems: []string{"ports/1/state: is empty"}},
+			problems: []string{"ports/1/state: it is empty"}},
 		{name: "state without code", change: hcatest.Files{port + "/state": "x: ACTIVE\n"},
 			want:     with(func(p *Port) { p.State = "" }),
-			problems: []string{`ports/1/state: is "x: ACTIVE", not of the form "4: ACTIVE"`}},
+			problems: []string{`ports/1/state: "x: ACTIVE" does not have the form "4: ACTIVE"`}},
 		{name: "no link layer", without: port + "/link_layer", want: with(func(p *Port) { p.LinkLayer = "" }),
 			problems: []string{"ports/1/link_layer: no such file or directory"}},
 		{name: "port is a file", change: hcatest.Files{port: ""}, want: []Port{{Number: 1, Netdevs: []string{"ib0"}}},
@@ -51,8 +51,8 @@ func TestPorts(t *testing.T) {
 		{name: "odd numbers", change: hcatest.Files{oneHCA + "/ports/0/state": "", oneHCA + "/ports/01/state": "", oneHCA +
 			"/ports/-1/state": "", oneHCA + "/ports/5000/state": ""},
 			want: []Port{sound}, problems: []string{
-				`ports: has an entry "-1", which is not a port number`, `ports: has an entry "0", which is not a port number`,
-				`ports: has an entry "01", which is not a port number`, `ports: has an entry "5000", which is not a port number`}},
+				`ports: the entry "-1" is not a port number`, `ports: the entry "0" is not a port number`,
+				`ports: the entry "01" is not a port number`, `ports: the entry "5000" is not a port number`}},
 		{name: "kernel without gid_attrs", without: port + "/gid_attrs", want: []Port{sound}},
 		{name: "netdevs that only GIDs name", change: hcatest.Files{port + "/gid_attrs/ndevs/0": "eth10\n"},
 			want: []Port{sound}},

@@ -232,7 +232,7 @@ func (t tree) attributes(on string, dir tree, h *HCA, found *problems) {
 	h.NodeType = a.coded("node_type")
 	h.NodeGUID = a.text("node_guid")
 	if h.NodeGUID != "" && !guidForm.MatchString(h.NodeGUID) {
-		found.add("node_guid: is %s, not of the form \"b859:9f03:00a9:5bd0\"", quote(h.NodeGUID))
+		found.add("node_guid: %s does not have the form \"b859:9f03:00a9:5bd0\"", quote(h.NodeGUID))
 		h.NodeGUID = ""
 	}
 	if t.managesNVSwitches(on, *h) {
@@ -318,7 +318,7 @@ func numaNode(a attributes) int {
 	}
 	n, err := strconv.ParseInt(s, 10, 32)
 	if err != nil || n < -1 {
-		a.problems.add("%snuma_node: is %s, not a number", a.in, quote(s))
+		a.problems.add("%snuma_node: %s is not a number", a.in, quote(s))
 		return -1
 	}
 	return int(n)
