@@ -94,11 +94,11 @@ const crioLine = "crio.runtime.default_capabilities = ['CHOWN', 'DAC_OVERRIDE', 
 
 // withoutStoredSpecs explains why stored specs cannot be edited with a runtime, and what to do.
 func withoutStoredSpecs(runtime string) string {
-	const inPod = "request it in the pod, with securityContext.capabilities.add: [IPC_LOCK]"
+	const inPod = "request IPC_LOCK in the pod, with securityContext.capabilities.add: [IPC_LOCK]"
 	if runtime == "cri-o" {
 		return "CRI-O has no API to change a container's spec; " + inPod +
-			", or give it to every container on the node: put this line, which replaces CRI-O's list, into a new " +
-			"file /etc/crio/crio.conf.d/91-rdma-ipc-lock.conf: " + crioLine
+			", or grant IPC_LOCK to every container on the node: write the following line, which replaces CRI-O's " +
+			"list of default capabilities, to a new file /etc/crio/crio.conf.d/91-rdma-ipc-lock.conf: " + crioLine
 	}
 	return fmt.Sprintf("%s has no known API to change a container's spec; %s", runtime, inPod)
 }

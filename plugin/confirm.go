@@ -192,7 +192,8 @@ func (f *confirmer) unconfirmed(log logrus.FieldLogger, err error, next string) 
 // nextStep returns what an administrator can do about an unconfirmed grant.
 func nextStep(err error) string {
 	if errors.Is(err, storedspec.ErrStarted) {
-		return "processes that are executed later have it; if running ones need it, recreate the pod"
+		return "processes that are started later with exec have this part; if processes that are already " +
+			"running need it, recreate the pod"
 	}
 	return "run rdma-spec status, then recreate the pod or run rdma-spec repair; if containerd is often this slow, " +
 		"raise plugin_request_timeout in its configuration"
@@ -206,8 +207,8 @@ const (
 
 var (
 	errDropped = errors.New("containerd had already dropped this plugin, and may have ignored the whole grant")
-	errHidden  = errors.New("the runtime created the container but did not call this plugin's PostCreateContainer: " +
-		"another plugin's failed; see the runtime's log")
+	errHidden  = errors.New("the runtime created the container but did not call this plugin's PostCreateContainer, " +
+		"because another plugin's PostCreateContainer failed: see the runtime's log")
 )
 
 // dropListed gives up the pending grants of containers that the runtime lists when the plugin registers: it created

@@ -53,7 +53,7 @@ func TestConfirm_FailedEdit(t *testing.T) {
 		says   []string
 	}{
 		"no answer": {"{}", silent, []string{"recreate the pod", patience}},
-		"the task was there first": {"{}", storedspec.ErrStarted, []string{"executed later have it", "recreate the " +
+		"the task was there first": {"{}", storedspec.ErrStarted, []string{"started later with exec have this part", "recreate the " +
 			"pod"}},
 	} {
 		t.Run(name, func(t *testing.T) {

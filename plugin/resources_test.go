@@ -64,10 +64,10 @@ func TestKubeletIsAsked(t *testing.T) {
 		"nobody knows": {pod: in("ml-a", ""), kubelet: silent, about: "main", says: "the kubelet did not respond in " +
 			"time"},
 		"the pod holds RDMA": {pod: in("web", "true"), kubelet: &fakeKubelet{names: []string{"rdma/ib"}},
-			says: "left alone: the pod's annotation"},
+			says: "left alone: the pod has been allocated "},
 		"the pod holds an HCA": {pod: in("web", "true"),
 			kubelet: &fakeKubelet{names: []string{"openshift.io/mlxnics"}, devices: []string{"0000:5e:00.0"}},
-			says:    "left alone: the pod's annotation"},
+			says:    "left alone: the pod has been allocated "},
 		"nobody knows of the pod": {pod: in("web", "true"), kubelet: silent, says: "refused",
 			refusing: "the creation is retried"},
 	} {

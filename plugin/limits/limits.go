@@ -122,8 +122,8 @@ func (p *Processes) Startable(runtime int) (spec.Limit, error) {
 }
 
 // ErrNoRuntime means that the container runtime's process was not found.
-var ErrNoRuntime = errors.New("the container runtime's process cannot be identified: no process is called " +
-	"containerd or crio, or several are and their limits differ")
+var ErrNoRuntime = errors.New("the container runtime's process cannot be identified: either no process " +
+	"is named containerd or crio, or several such processes have different limits")
 
 // startableByName returns the limit of the node's runtimes if it is the same for all. Containers' processes are
 // ignored, since they can have any name.

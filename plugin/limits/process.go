@@ -85,8 +85,8 @@ func (p *Processes) setBack(pid int, member Membership, given, former spec.Rlimi
 	if err == nil || errors.Is(err, ErrGone) {
 		return ErrGone
 	}
-	return fmt.Errorf("process %d reused the ID of a process that ended, so its limit was raised, and it cannot be "+
-		"set back from %s to %s: %w",
+	return fmt.Errorf("the limit of process %d was raised by mistake, because the process reused the ID of a process "+
+		"that had ended; the limit cannot be set back from %s to %s: %w",
 		pid, given.Soft, former.Soft, err)
 }
 

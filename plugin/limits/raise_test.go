@@ -192,7 +192,7 @@ func TestStrangerThatStaysRaisedIsReported(t *testing.T) {
 	stranger := aProcess(idB, low)
 	got := limits.On(recyclingAtSet{Kernel: k, stranger: stranger}).Raise(t.Context(),
 		map[string]spec.Limit{idA: wanted})[idA]
-	if got.Err == nil || !strings.Contains(got.Err.Error(), "process 5 reused the ID of a process that ended") ||
+	if got.Err == nil || !strings.Contains(got.Err.Error(), "the limit of process 5 was raised by mistake") ||
 		!strings.HasSuffix(got.Err.Error(), " to 64Ki: no more") {
 		t.Errorf("%+v", got)
 	}

@@ -69,7 +69,7 @@ func TestAnswers(t *testing.T) {
 	// A message with fields that a later kubelet might add, before and after: a number, and bytes.
 	later := slices.Concat([]byte{0xf8, 0x07, 0x01}, good, []byte{0xfa, 0x07, 0x03, 1, 2, 3})
 	const unknown, malformed = "the kubelet does not know pod ml/trainer",
-		"the kubelet failed: grpc: failed to unmarshal the received message"
+		"the call to the kubelet failed: grpc: failed to unmarshal the received message"
 
 	for name, tt := range map[string]struct {
 		text  []byte

@@ -101,7 +101,7 @@ func explain(err error) error {
 	case codes.Unavailable:
 		return fmt.Errorf("the kubelet cannot be reached: %s", localrpc.Reason(err))
 	}
-	return fmt.Errorf("the kubelet failed: %s", s.Message())
+	return fmt.Errorf("the call to the kubelet failed: %s", s.Message())
 }
 
 // answer is the kubelet's response about one pod, by container.

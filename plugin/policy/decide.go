@@ -110,8 +110,9 @@ func (d *evaluation) withoutSignal() *Refusal {
 func (d *evaluation) leaveAlone() *Refusal {
 	switch {
 	case d.Authored != "":
-		d.Reason = fmt.Sprintf("the pod's annotation %s may name the container's verbs device; such a device "+
-			"makes it an RDMA container only in a namespace where pods can opt in by annotation: "+
+		d.Reason = fmt.Sprintf("the container's verbs device might come from the pod's annotation %s; a device that "+
+			"an annotation requests makes a container an RDMA container only in a namespace where pods can opt in by "+
+			"annotation: "+
 			"request the RDMA device plugin's resource, or add namespace %s to optIn.namespaces",
 			quoted(d.Authored), quoted(d.container.Namespace))
 		if err := d.resources.err; err != nil && !errors.Is(err, ErrNoKubelet) {
@@ -149,7 +150,8 @@ func (d *evaluation) refuseAnnotation() *Refusal {
 				"add the namespace to inject.namespaces (HCAs) or optIn.namespaces (memlock alone), "+
 				"or request the RDMA device plugin's resource", quoted(d.container.Namespace))
 	}
-	d.Reason = "the pod's annotation applies only to its RDMA containers: the pod has been allocated " + holds
+	d.Reason = "the pod has been allocated " + holds +
+		", so its annotation applies only to its RDMA containers, and this container is not one of them"
 	return nil
 }
 

@@ -24,7 +24,7 @@ var (
 
 // checkNameGlobs rejects globs of kernel names that match nothing, or match names other than they appear to.
 func checkNameGlobs(globs []string) error {
-	return checkGlobs(globs, anyGlob, "a name cannot contain /: give only the name, without the / and the rest")
+	return checkGlobs(globs, anyGlob, "a name cannot contain /: write only the name itself")
 }
 
 // checkNamespaceGlobs does the same for globs of namespaces.
@@ -35,8 +35,8 @@ func checkNamespaceGlobs(globs []string) error {
 // CheckResourceGlobs rejects globs that match no resource. A resource's name starts with a domain and a slash, which a
 // star does not match.
 func CheckResourceGlobs(globs []string) error {
-	return checkGlobs(globs, resourceGlob, "resources are called DOMAIN/NAME, DOMAIN is lowercase, and * does not "+
-		"match the /: write rdma/* or */*, for example")
+	return checkGlobs(globs, resourceGlob, "the name of a resource has the form DOMAIN/NAME with a lowercase DOMAIN, "+
+		"and * does not match the slash: write, for example, rdma/* or */*")
 }
 
 // checkHandlerGlobs does the same for globs of runtime handlers. "" stands for pods without a RuntimeClass.

@@ -114,7 +114,7 @@ func TestDevices(t *testing.T) {
 			"{management: true, always: true}}]}"
 		always     = "{optIn: {resources: [rdma/*]}, rules: [{match: {namespaces: [net]}, inject: {always: true}}]}"
 		everything = "inject: {namespaces: [ml-*], functions: [physical, virtual, scalable]}"
-		down       = "the container requests HCAs that have no ACTIVE port; they are injected: mlx5_0"
+		down       = "the container requests HCAs that have no ACTIVE port; they are injected anyway: mlx5_0"
 		physical   = "the container gets physical functions whose virtual or scalable functions may belong to other " +
 			"pods: mlx5_bond_0"
 		manages = `rule "fabric" grants the management devices of %s, with which the container can disrupt the whole fabric`
@@ -202,7 +202,7 @@ func TestDevices(t *testing.T) {
 			asking, bond, nil},
 		"always-and-less": {a100, always, allotted("{devices: [mlx5_1]}"), second, nil},
 		"broken-are-left-out": {at("Broken"), selecting("names: ['mlx5_*', 'node_is_l*']"), asking, first,
-			[]string{"HCAs are left out: node_is_link (/dev/infiniband/uverbs10 is a symbolic link, not a character device)"}},
+			[]string{"HCAs are not injected: node_is_link (/dev/infiniband/uverbs10 is a symbolic link, not a character device)"}},
 
 		// functions of one card, exclusive netns mode, and an HCA that never answered
 		"physical":              {withFunctions, listed, asking, bond, []string{physical}},

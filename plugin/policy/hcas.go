@@ -109,7 +109,7 @@ func (d *evaluation) chooseHCAs(node *hca.Inventory, candidates []*rule) (chosen
 			shortList(physical, nameOf))
 	}
 	if len(down) > 0 {
-		d.warn("the container requests HCAs that have no ACTIVE port; they are injected: %s", shortList(down, nameOf))
+		d.warn("the container requests HCAs that have no ACTIVE port; they are injected anyway: %s", shortList(down, nameOf))
 	}
 	return chosen, refusal
 }
@@ -150,7 +150,7 @@ func (d *evaluation) allHCAs(node *hca.Inventory, candidates []*rule) ([]hca.HCA
 			"rule %q needs one that its selectors match and that has an ACTIVE port; the node has %s: "+
 			"choose another node, or bring a port up", d.Rule, inventory(node))
 	case len(broken) > 0:
-		d.warn("HCAs are left out: %s", shortList(broken, itself))
+		d.warn("HCAs are not injected: %s", shortList(broken, itself))
 	}
 	return chosen, nil
 }

@@ -211,7 +211,7 @@ func withoutValue(place string, written any) (found problems) {
 var expected = map[reflect.Kind]string{
 	reflect.Struct: "keys and values",
 	reflect.Slice:  "a list",
-	reflect.String: "text, in quotes if it looks like something else",
+	reflect.String: "text; if YAML reads a value as another type, such as 16 or true, put the value in quotes",
 	reflect.Bool:   "true or false",
 	reflect.Int:    "a whole number",
 }

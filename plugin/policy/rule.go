@@ -86,12 +86,12 @@ func (p *Policy) Doubts() (all []string) {
 			all = append(all, fmt.Sprintf("rules[%d].%s", i, inVain))
 		}
 		if len(r.Match.Resources) > 0 && coverGlobs(r.Match.Namespaces, []string{"*"}) {
-			all = append(all, fmt.Sprintf("rules[%d].match: it matches resources in all namespaces, so every container on the "+
-				"node waits for the kubelet when it is created: add namespaces", i))
+			all = append(all, fmt.Sprintf("rules[%d].match: it matches resources in all namespaces, so the creation of every "+
+				"container on the node waits for the kubelet: add namespaces", i))
 		}
 	}
 	if len(p.config.OptIn.Resources) > 0 {
-		all = append(all, "optIn.resources: every container on the node waits for the kubelet when it is created: "+
+		all = append(all, "optIn.resources: the creation of every container on the node waits for the kubelet: "+
 			"list the resources in a rule, with the namespaces that use them")
 	}
 	return all

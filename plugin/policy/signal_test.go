@@ -31,7 +31,10 @@ func TestSignals(t *testing.T) {
 	both := []hca.Device{verbs(0, "mlx5_0"), verbs(1, "mlx5_1"), rdmaCM()}
 	nothing := Decision{Signal: SignalNone}
 	left := func(reason string) Decision { return Decision{Signal: SignalNone, Reason: reason} }
-	const elsewhere = "the pod's annotation applies only to its RDMA containers: the pod has been allocated "
+	elsewhere := func(held string) string {
+		return "the pod has been allocated " + held +
+			", so its annotation applies only to its RDMA containers, and this container is not one of them"
+	}
 	tests := map[string]struct {
 		config    string
 		container subject
@@ -121,18 +124,18 @@ func TestSignals(t *testing.T) {
 		"less-of-the-memory-limit": {"memlock: 1Mi", annotated("", "{memlock: memory-limit}"),
 			left("the pod's annotation only lowers values, and nothing else makes it an RDMA container")},
 		"pod-wide": {"", subject{Container: Container{Annotations: podAnnotation("true")}, PodHolds: podHolds(of("nvidia.com/gpu"), of("rdma/ib"))},
-			left(elsewhere + `"rdma/ib"`)},
-		"pod-wide-more":      {"", subject{Container: Container{Annotations: podAnnotation("{memlock: unlimited, devices: all}")}, PodHolds: podHolds(of("rdma/ib"))}, left(elsewhere + `"rdma/ib"`)},
-		"pod-wide-by-opt-in": {"optIn: {resources: [example.com/net]}", subject{Container: Container{Annotations: podAnnotation("true")}, Resources: holds(), PodHolds: podHolds(of("example.com/net"))}, left(elsewhere + `"example.com/net"`)},
-		"pod-wide-by-rule":   {"rules: [{match: {resources: [example.com/net]}}]", subject{Container: Container{Annotations: podAnnotation("true")}, Resources: holds(), PodHolds: podHolds(of("example.com/net"))}, left(elsewhere + `"example.com/net"`)},
+			left(elsewhere(`"rdma/ib"`))},
+		"pod-wide-more":      {"", subject{Container: Container{Annotations: podAnnotation("{memlock: unlimited, devices: all}")}, PodHolds: podHolds(of("rdma/ib"))}, left(elsewhere(`"rdma/ib"`))},
+		"pod-wide-by-opt-in": {"optIn: {resources: [example.com/net]}", subject{Container: Container{Annotations: podAnnotation("true")}, Resources: holds(), PodHolds: podHolds(of("example.com/net"))}, left(elsewhere(`"example.com/net"`))},
+		"pod-wide-by-rule":   {"rules: [{match: {resources: [example.com/net]}}]", subject{Container: Container{Annotations: podAnnotation("true")}, Resources: holds(), PodHolds: podHolds(of("example.com/net"))}, left(elsewhere(`"example.com/net"`))},
 		"pod-wide-claim": {"", subject{Container: Container{Annotations: podAnnotation("true")}, PodHolds: claimed},
-			left(elsewhere + "a resource claim")},
+			left(elsewhere("a resource claim"))},
 		"pod-wide-by-address": {"", subject{Container: Container{Annotations: podAnnotation("true")}, PodHolds: podHolds(of("nvidia.com/gpu", "GPU-1"),
-			of("openshift.io/mlxnics", "0000:00:00.0", "0000:86:00.0"))}, left(elsewhere + `"openshift.io/mlxnics"`)},
+			of("openshift.io/mlxnics", "0000:00:00.0", "0000:86:00.0"))}, left(elsewhere(`"openshift.io/mlxnics"`))},
 		"pod-wide-by-hca": {"", subject{Container: Container{Annotations: podAnnotation("true")}, PodHolds: podHolds(of("nvidia.com/rail0",
-			"mlx5_1"))}, left(elsewhere + `"nvidia.com/rail0"`)},
+			"mlx5_1"))}, left(elsewhere(`"nvidia.com/rail0"`))},
 		"pod-wide-by-verbs-device": {"", subject{Container: Container{Annotations: podAnnotation("true")}, PodHolds: podHolds(of("example.com/net",
-			"uverbs0"))}, left(elsewhere + `"example.com/net"`)},
+			"uverbs0"))}, left(elsewhere(`"example.com/net"`))},
 		"less-in-a-listed-namespace": {listed, annotated("ml-a", "{memlock: 1Gi, devices: none}"),
 			byAnnotation(&spec.Grant{Memlock: 1 << 30})},
 		"annotation-without-injection": {"optIn: {namespaces: [ml-*]}", annotated("ml-a", "true"), byAnnotation(unlimited())},

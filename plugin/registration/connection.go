@@ -279,9 +279,9 @@ func (e *unlistedError) causes(requestTimeout time.Duration) string {
 		return fmt.Sprintf("the runtime gives up if it cannot list all containers within %s: the node is too slow, or has "+
 			"too many containers", requestTimeout)
 	}
-	return "see the runtime's log: the runtime may have stopped; four containers' environment, arguments, and " +
-		"annotations may exceed NRI's message size of 4 MiB; or it may lack an event that the plugin needs, even if its " +
-		"version should have it, and need an upgrade"
+	return "see the runtime's log for the cause: the runtime may have stopped; the environment, arguments, and " +
+		"annotations of four containers together may exceed NRI's message size of 4 MiB; or the runtime may lack an " +
+		"event that the plugin needs, even if its version should have the event: in that case, upgrade the runtime"
 }
 
 // stubLog logs NRI's own messages at debug level: this package logs what an administrator needs to know.

@@ -119,7 +119,8 @@ func testCRIOConfirms(t *testing.T) {
 // from an earlier commit. The validator reports that, and nothing changes.
 func testCRIOValidator(t *testing.T) {
 	validator := startValidator(t)
-	const says = "it may lack an event that the plugin needs, even if its version should have it, and need an upgrade"
+	const says = "the runtime may lack an event that the plugin needs, even if its version should have the event: in that case, " +
+		"upgrade the runtime"
 	awaitLog(t, validator, says)
 	id := runContainer(t, runPod(t, containerd.Pod{}), containerd.Container{Devices: containerd.Verbs(0)})
 	expectMemlock(t, id, kernelDefault)

@@ -163,8 +163,10 @@ func openTrusted(path string) (*os.File, error) {
 	info, err = file.Stat()
 	switch {
 	case err != nil:
-	case !info.Mode().IsRegular() || info.Size() > maxSize:
-		err = unreadable(path, fmt.Errorf("not a regular file of at most %d bytes", maxSize))
+	case !info.Mode().IsRegular():
+		err = unreadable(path, errors.New("it is not a regular file"))
+	case info.Size() > maxSize:
+		err = unreadable(path, fmt.Errorf("it is larger than %d bytes", maxSize))
 	default:
 		err = trusted(path, info)
 	}

@@ -210,7 +210,7 @@ func TestRefused(t *testing.T) {
 			return errors.Join(os.Rename(file, elsewhere), os.Symlink(elsewhere, file))
 		}, "no policy is in force: open FILE: path escapes from parent"},
 		"a directory in its place": {func(file string) error { return errors.Join(os.Remove(file), os.Mkdir(file, 0o755)) },
-			"FILE cannot be read as a policy: not a regular file of at most 4194304 bytes"},
+			"FILE cannot be read as a policy: it is not a regular file"},
 		"an empty file": {write(""), "FILE cannot be read as a policy: its apiVersion is \"\", not rdma-spec/v1alpha1"},
 		"not YAML": {write("{"),
 			"FILE cannot be read as a policy: error converting YAML to JSON: yaml: line 1: did not find expected node content"},

@@ -15,7 +15,7 @@ func (c *Current) HandedOver(config, runtime string) {
 	if config == "" {
 		return
 	}
-	source := "the configuration that " + runtime + " hands over when it starts"
+	source := "the configuration that " + runtime + " passes to the plugin when the plugin registers"
 	handed, err := policy.FromText([]byte(config))
 	if err != nil {
 		err = fmt.Errorf("%s: %w", source, err)
