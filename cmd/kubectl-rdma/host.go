@@ -76,8 +76,8 @@ func (o *options) repair() *cobra.Command {
 		Use:   "repair NODE [NAMESPACE/POD…]",
 		Short: "Raise the memlock of running RDMA containers on a node",
 		Long: `Raise the locked-memory limit (memlock) of the RDMA containers on a node, or in the named pods, to
-the limit that the policy in force on the node grants. The command restarts no process, and lowers
-no limit.
+the limit that the policy in force on the node grants. The command does not restart processes or
+lower limits.
 
 ` + aboutThePod,
 		Example: `  kubectl rdma repair node-1 --dry-run

@@ -53,13 +53,14 @@ func (o *options) command() *cobra.Command {
 	root := &cobra.Command{
 		Use:   "rdma",
 		Short: "Check RDMA on all nodes of a cluster, and check pod manifests",
-		Long: `Check RDMA on all nodes of a cluster, or on named nodes, and check pod manifests. status,
-doctor, and devices call rdma-spec in the pods of the nri-rdma DaemonSet. Nodes that do
+		Long: `Check RDMA on all nodes of a cluster, or on named nodes, and check pod manifests. The commands
+status, doctor, and devices call rdma-spec in the pods of the nri-rdma DaemonSet. Nodes that do
 not respond are listed on standard error, if the DaemonSet selects them or if they have an RDMA
-resource. resources and why query only the API server. explain and config do not need a cluster.
+resource. The commands resources and why query only the API server. The commands explain and
+config do not need a cluster.
 
-repair, collect, and doctor --host create a pod that sees the entire node, run rdma-spec in it,
-and delete the pod.
+The commands repair, collect, and doctor --host create a pod that sees the entire node, run
+rdma-spec in it, and delete the pod.
 
 The exit status is 2 for a usage error, and 3 if a node did not respond. Otherwise, it is 1 if
 there is a problem, 3 if some checks were not possible on a node, and 0 if there is no problem.`,

@@ -36,8 +36,8 @@ func newAPIs(o options, log logrus.FieldLogger) apis {
 		specs:  specs(0, "RDMA containers get no CAP_IPC_LOCK until it responds"),
 		beside: specs(besideBudget, "until it responds, running containers are not compared with the policy"),
 		resources: podresources.New(podresources.Options{Socket: o.podResourcesSocket, OnChange: logBreaker(log,
-			"the kubelet's pod resources API", "until it responds, RDMA containers that a rule with resources may match are "+
-				"refused, and containers without another signal get no grant")}),
+			"the kubelet's pod resources API", "until it responds, the plugin refuses RDMA containers that a rule with "+
+				"resources might match, and gives no grant to containers that have no other signal")}),
 	}
 }
 

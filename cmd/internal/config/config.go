@@ -79,8 +79,8 @@ A rule that can never match, because an earlier rule matches all its containers,
 well. The check does not detect such a rule if several earlier rules together match all its
 containers, or if both rules contain globs with ? or [ ]. The check warns of settings that make
 every container on a node wait for the kubelet's response: optIn.resources, and a rule with
-resources and no namespaces. It also warns of ipcLock: requested with a memlock that is not
-unlimited, because the setting then has no effect.
+resources and no namespaces. It also warns if "ipcLock: requested" is combined with
+a limited memlock, because the setting then has no effect.
 
 The exit status is 1 if the configuration has a problem, and 3 if it cannot be read.`
 	format := cli.AddFormatFlag(check, cli.FormatText, cli.FormatJSON, cli.FormatYAML)

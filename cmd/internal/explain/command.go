@@ -69,10 +69,11 @@ func Command(m Machine) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "explain [MANIFEST]",
 		Short: "Explain what the plugin does with the containers in a manifest",
-		Long: `Explain what nri-rdma does with each container of a manifest: whether it is an RDMA container, by
-which signal, which rule applies, and its grant, or the error with which its creation fails.
-The command uses the plugin's own code. -o json also shows the additions to each container's OCI
-spec. The manifest can contain any object that has containers: a Pod, a Deployment, an MPIJob …
+		Long: `Explain what nri-rdma does with each container of a manifest: whether it is an RDMA container,
+which signal makes it one, which rule applies, and what the container is granted. If the plugin
+would refuse the container, the output contains the error. The command uses the plugin's own code.
+-o json also shows the additions to each container's OCI spec. The manifest can contain any object
+that has containers: a Pod, a Deployment, an MPIJob …
 
 There are three verdicts: RDMA; not RDMA; and RDMA if its device plugin or DRA driver injects
 verbs devices. The third verdict is for containers with an extended resource or a DRA claim,

@@ -71,7 +71,7 @@ func (e Explainer) Container(pod manifest.Pod, c manifest.Container) (Container,
 	out.Advice = e.advice(c)
 	if by := e.Policy.AuthorNames(c.Container); by != "" {
 		out.Notes = append(out.Notes, "annotation "+by+
-			" might name a verbs device; if an NRI plugin on the node injects it: "+
+			" might name a verbs device; if an NRI plugin on the node injects it, the verdict is: "+
 			summary(e.decide(c, true), ""))
 	}
 	switch {
@@ -83,7 +83,7 @@ func (e Explainer) Container(pod manifest.Pod, c manifest.Container) (Container,
 		c.MOFED = true
 		if set := e.verdict(c).Summary; set != out.Summary {
 			out.Notes = append(out.Notes, "if its image, or an object to which the manifest refers, sets "+
-				"NVIDIA_MOFED=enabled: "+set)
+				"NVIDIA_MOFED=enabled, the verdict is: "+set)
 		}
 		c.MOFED = false
 	}
@@ -92,7 +92,7 @@ func (e Explainer) Container(pod manifest.Pod, c manifest.Container) (Container,
 		c.Kubelet.Known = false
 		if unlisted := e.verdict(c); unlisted.Summary != out.Summary {
 			out.Notes = append(out.Notes, "if DRA backs "+strings.Join(c.Held, ", ")+
-				", the kubelet does not list it: "+unlisted.Summary)
+				", the kubelet does not list it, and the verdict is: "+unlisted.Summary)
 		}
 	}
 	var err error

@@ -49,7 +49,7 @@ func (m *Manifest) walk(value any, p place) {
 		m.walk(element, place{p.object, p.path + "[" + name + "]", p.around, p.limits})
 	}
 	if strings.Contains(at[string](value), " containers:\n") {
-		m.unexplained(p, "it is text that contains containers")
+		m.unexplained(p, "it is a string that contains a manifest with containers")
 	}
 	all := at[map[string]any](value)
 	kind := at[string](all, "kind")

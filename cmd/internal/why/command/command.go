@@ -50,10 +50,10 @@ func New(m Machine) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "why FILE|-|MESSAGE",
 		Short: "Find the line that matters in a program's log, and what causes it",
-		Long: `Find the line that matters in the log of a program that uses RDMA, such as NCCL, UCX, or
-perftest, or in the log of the kernel, of a runtime, or of the kubelet, and name its causes,
-the most likely first. A log is a FILE, or - for standard input. MESSAGE is a line from a log. The
-command does not use the network, and prints only the lines that matter.
+		Long: `Find the line that matters in a log, and list what can cause it, the most likely cause first. The
+log can come from a program that uses RDMA, such as NCCL, UCX, or perftest, or from the kernel, a
+runtime, or the kubelet. A log is a FILE, or - for standard input. MESSAGE is a line from a log.
+The command does not use the network, and prints only the lines that matter.
 
 ` + howLinesAreRead,
 		Example: fmt.Sprintf(`  %[1]s why train.log

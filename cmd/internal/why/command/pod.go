@@ -19,9 +19,9 @@ func ofPods(cmd *cobra.Command, program string) {
 	cmd.Use = "why POD|-|MESSAGE"
 	cmd.Short = "Find out why RDMA does not work in a pod, or find causes in a log"
 	cmd.Long = `Find out why RDMA does not work in a pod. The command reads only what the pod's author is allowed to
-read: the pod's logs, events, state, and spec. It finds the lines that matter
-from programs that use RDMA, such as NCCL, UCX, or perftest, from the runtime, and from the
-kubelet, and names their causes, the most likely first. It explains the spec as the explain
+read: the pod's logs, events, state, and spec. It finds the lines that matter, whether they come
+from a program that uses RDMA (such as NCCL, UCX, or perftest), the runtime, or the kubelet, and
+lists what can cause them, the most likely cause first. It explains the spec as the explain
 command does, with the built-in defaults or a configuration file.
 
 ` + howLinesAreRead + `

@@ -186,7 +186,7 @@ func TestTakeIsBounded(t *testing.T) {
 	if e, found := c["sys/rescan"]; found {
 		t.Errorf("%+v", e)
 	}
-	want := []string{"too-large: is longer than 33554432 bytes"}
+	want := []string{"too-large: it is longer than 33554432 bytes"}
 	if unix.Geteuid() != 0 {
 		want = append(want, "unreadable: permission denied")
 	}
