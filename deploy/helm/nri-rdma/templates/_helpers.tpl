@@ -60,8 +60,8 @@
 {{- .Values.seLinuxType | default (ternary "spc_t" "" .Values.openshift.enabled) }}
 {{- end }}
 
-{{/* The probes. Ready means that the plugin can look up device numbers, and is registered with the runtime, or waits for a registered plugin to
-end. The probes tolerate a busy node: during an update, an old pod that is unready is deleted before the new one is ready, and containers are
+{{/* The probes. Ready means that the plugin can look up device numbers, and is either registered with the runtime or waiting for a registered
+plugin to exit. The probes tolerate a busy node: during an update, an old pod that is unready is deleted before the new one is ready, and containers are
 then created without the plugin. */}}
 {{- define "nri-rdma.probes" -}}
 {{- $name := index . 1 -}}
