@@ -54,7 +54,8 @@ func (o *Options) command() *cobra.Command {
 		Long: `Change the files of a node that RDMA containers depend on: NRI in containerd or CRI-O, runtime
 handlers, the limits of units, and the plugin nri-rdma. With --all, turn on NRI, install
 the plugin as a service if the node has none, and list the faults that rdma-spec doctor finds
-and that the next steps do not fix. These faults do not change the exit status.
+and that the steps after "next:" in the output do not fix. These faults do not change the exit
+status.
 
 The command writes its own files, one block of lines at the end of a file, and one element of a
 file's imports. If these do not suffice, it prints the change for you to make. containerd loads a
@@ -71,11 +72,11 @@ restores all files, and restarts the daemon once more.
 If you rerun the command, it restores what an upgrade or another tool has removed, including the
 changes for other features.
 
---revert reverts the changes, even after several runs, and keeps changes by others. If one
-of rdma-spec's own files has changed, the command keeps this file and its feature, reports the
-file, and continues with the other features. If a file with the same name existed before, it is
-kept as FILE.rdma-spec.bak in the same directory. --forget drops the record of a feature, and
-changes no file. The record is in /var/lib/rdma-spec/configure.
+--revert reverts the changes, even after several runs, and keeps changes by others. If
+somebody has changed one of rdma-spec's own files, the command keeps that file and all other files
+of the same feature, reports the file, and continues with the other features. If a file with the
+same name existed before, it is kept as FILE.rdma-spec.bak in the same directory. --forget drops
+the record of a feature, and changes no file. The record is in /var/lib/rdma-spec/configure.
 
 The exit status is 0 if the node is configured, 1 if --revert leaves a file, 2 for a usage error,
 and 3 if something fails, in which case nothing is changed. With -o json, "changed" shows whether
@@ -99,7 +100,7 @@ files were changed or, with --dry-run, would be.`,
 	f.StringVar(&o.Root, "root", "/", "change the node whose root directory is this `DIR`")
 	cmd.Flags().BoolVar(&all, "all", false, "turn on NRI, and install the plugin as a service")
 	addRuntimeFlag(cmd, &runtime)
-	service.addFlags(cmd, "program", "the `FILE` of nri-rdma to install; by default, the file next to rdma-spec")
+	service.addFlags(cmd, "program", "install this `FILE` as nri-rdma; by default, nri-rdma in the directory of rdma-spec")
 	o.carriesOut(cmd, "", func(cmd *cobra.Command, _ []string) (configured, error) {
 		if !all {
 			return configured{}, cli.Usage(errors.New("name what to configure, or use --all"))
@@ -176,8 +177,8 @@ func (o *Options) validate() (err error) {
 	info, err := os.Stat(o.Root)
 	switch {
 	case err != nil || !info.IsDir():
-		return fmt.Errorf("--root %s is not a directory: set it to the directory that contains the node's etc and "+
-			"usr", o.Root)
+		return fmt.Errorf("--root %s is not a directory: set it to the directory that contains the node's /etc "+
+			"and /usr", o.Root)
 	case o.Revert && o.forget:
 		return cli.Usage(errors.New("use either --revert or --forget"))
 	}

@@ -54,8 +54,8 @@ func unitTime(unit string) (within time.Duration) {
 
 // notRestarted says that a daemon is not restarted although the flag says so, and how to do it.
 func notRestarted(stderr io.Writer, restart []string) {
-	fmt.Fprintln(stderr, "rdma-spec: not restarted, because no file of the daemon changed; if the daemon is older than "+
-		"its files, run:",
+	fmt.Fprintln(stderr, "rdma-spec: not restarted, because no file of the daemon changed; if the daemon was "+
+		"started before its files were last changed, run:",
 		strings.Join(restart, " && "))
 }
 

@@ -109,14 +109,14 @@ var errOther = errors.New("two plugins cannot both set memlock")
 
 // staysBeside is errOther with what is on the node, and what to do first.
 func staysBeside(what, fix string) error {
-	return fmt.Errorf("%s already: %s, because %w", what, fix, errOther)
+	return fmt.Errorf("%s, and %w: %s", what, errOther, fix)
 }
 
 // otherPlugin reports an error where the plugin is on the node below a root in another way than as it is configured.
 func otherPlugin(root string, launched bool) error {
 	for _, file := range agents.Launched(root) {
 		if !launched || filepath.Base(file) != pluginLaunched {
-			return staysBeside("the runtime launches "+filepath.Join(root, file), "remove it first")
+			return staysBeside("the runtime already launches "+filepath.Join(root, file), "remove this file first")
 		}
 	}
 	for _, dir := range process.UnitDirs {
@@ -124,16 +124,16 @@ func otherPlugin(root string, launched bool) error {
 		switch _, err := os.Stat(files.Below(root, dir+"/"+pluginUnit)); {
 		case err != nil:
 		case launched:
-			return staysBeside(unit+" runs the plugin", "remove it first")
+			return staysBeside(unit+" already runs the plugin", "remove this unit first")
 		case dir != unitDir:
-			return staysBeside(unit+", from a package, runs the plugin", "systemctl enable --now nri-rdma")
+			return staysBeside(unit+", from a package, already runs the plugin", "run systemctl enable --now nri-rdma")
 		default:
 			return nil // ours, which overrides that of a package
 		}
 	}
 	for _, p := range agents.ReadPlugin(root, "").Own() {
 		if p.InContainer {
-			return staysBeside(fmt.Sprintf("a container, such as a DaemonSet's, runs the plugin (PID %d)", p.PID),
+			return staysBeside(fmt.Sprintf("a container, such as a DaemonSet's, already runs the plugin (PID %d)", p.PID),
 				"remove the DaemonSet first")
 		}
 	}

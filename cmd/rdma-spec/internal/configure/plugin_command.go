@@ -36,7 +36,7 @@ DaemonSet, or under the runtime, the command leaves it in place and fails.`,
 		Args: cobra.NoArgs,
 	}
 	cmd.Flags().BoolVar(&launched, "launched", false, "let the runtime launch the plugin")
-	service.addFlags(cmd, "program", "the `FILE` of nri-rdma to install; by default, the file next to rdma-spec")
+	service.addFlags(cmd, "program", "install this `FILE` as nri-rdma; by default, nri-rdma in the directory of rdma-spec")
 	return o.carriesOut(cmd, featurePlugin, func(*cobra.Command, []string) (configured, error) {
 		if o.Restart {
 			return configured{}, cli.Usage(errors.New("--restart applies only to container runtimes: restart the plugin with " +

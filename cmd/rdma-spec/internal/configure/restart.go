@@ -76,7 +76,7 @@ func (r *Restart) within(ctx context.Context) error {
 		}
 		select {
 		case <-ctx.Done():
-			return fmt.Errorf("%s was restarted, but after %v: %w", r.Unit, r.Within, err)
+			return fmt.Errorf("%s was restarted, but this error remained after %v: %w", r.Unit, r.Within, err)
 		case <-time.After(r.Every):
 		}
 	}
@@ -103,14 +103,14 @@ func (r *Restart) Undone(ctx context.Context, because error) error {
 	if !r.tried {
 		return because
 	}
-	files := "restored"
-	runs := " as before"
+	files := "the files"
+	as := " as before"
 	if errors.Is(because, change.ErrNotRestored) {
-		files = "as they are"
-		runs = ""
+		files = "not all files"
+		as = ""
 	}
 	if err := r.Do(ctx); err != nil {
-		return errors.Join(because, fmt.Errorf("with the files %s: %w", files, err))
+		return errors.Join(because, fmt.Errorf("%s are restored, but the second restart failed: %w", files, err))
 	}
-	return fmt.Errorf("%w: the files are %s, and %s runs%s", because, files, r.Unit, runs)
+	return fmt.Errorf("%w: %s are restored, and %s is running%s", because, files, r.Unit, as)
 }

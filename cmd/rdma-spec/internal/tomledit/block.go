@@ -11,7 +11,7 @@ import (
 // The lines around a block. The first one says where the file's last line had no end, which goes with the block.
 const (
 	blockBegin = "# rdma-spec configure wrote the lines from here"
-	blockBelow = ", below a line without an end"
+	blockBelow = ", below a line that had no newline at its end"
 	blockEnd   = "# to here; rdma-spec configure --revert removes them."
 )
 

@@ -69,7 +69,7 @@ func (w *writing) where(file containerd.File) string {
 	name := files.OnNode(w.Root, file.Path)
 	switch {
 	case w.DropIns != "":
-		return "Add these lines to the table, in the last file of " + w.DropIns + " that contains the table."
+		return "In " + w.DropIns + ", find the last file that contains the table, and add these lines to the table."
 	case strings.HasPrefix(name, "/nix/store/"):
 		return "Nix builds " + name + ": set these values in virtualisation.containerd.settings."
 	case strings.HasPrefix(name, "/usr/"):

@@ -82,7 +82,7 @@ func TestTemplatesThatExist(t *testing.T) {
 		"none, containerd 2.x": {"2.4.2", nil, "config-v3.toml.tmpl " + containerd.DefaultTemplate},
 		"none, containerd 1.7": {"1.7.35", nil, "config.toml.tmpl " + containerd.DefaultTemplate},
 		"an old one": {"2.4.2", map[string]string{"config.toml.tmpl": theirs, "config.toml": "version = 2\n[debug]"},
-			"config.toml.tmpl " + theirs + "\n# rdma-spec configure wrote the lines from here, below a line without an end\n["},
+			"config.toml.tmpl " + theirs + "\n# rdma-spec configure wrote the lines from here, below a line that had no newline at its end\n["},
 		"one that others have changed since": {"2.4.2", map[string]string{"config.toml.tmpl": theirs},
 			"error: config.toml is older than its template, and k3s creates it: start k3s once, and rerun this command"},
 		"both": {"2.4.2", map[string]string{"config.toml.tmpl": "# old\n", "config-v3.toml.tmpl": "# new\n"},

@@ -131,7 +131,7 @@ func Naming(root, hook string) (files []string, err error) {
 		switch {
 		case !slices.ContainsFunc(edits, func(e specs.ContainerEdits) bool { return slices.ContainsFunc(e.Hooks, named) }):
 		case read.Kind != Kind:
-			return nil, fmt.Errorf("%s names %s: remove it first", file, hook)
+			return nil, fmt.Errorf("the CDI file %s names the hook %s: remove the CDI file first", file, hook)
 		default:
 			files = append(files, file)
 		}

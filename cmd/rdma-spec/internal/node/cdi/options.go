@@ -44,7 +44,7 @@ func (f *Flags) AddFlags(set *pflag.FlagSet) {
 	set.StringVar(&f.memlock, "memlock", "unlimited",
 		"RLIMIT_MEMLOCK of containers: unlimited, a `SIZE` such as 16Gi, or none to omit the hook")
 	set.StringVar(&f.options.Hook, "hook", DefaultHook, "the path of rdma-hook, the `PROGRAM` that raises memlock")
-	set.BoolVar(&f.options.Required, "required", false, "prevent containers whose memlock cannot be raised from starting")
+	set.BoolVar(&f.options.Required, "required", false, "do not let a container start if its memlock cannot be raised")
 	set.BoolVar(&f.options.Kubernetes, "kubernetes", false,
 		"also raise the memlock of Kubernetes containers, on a node where nri-rdma is not running")
 	set.BoolVar(&f.options.Management, "management", false,

@@ -25,7 +25,7 @@ type NotRun struct{ error }
 // some of them nil, it is the one without those. The error is NotRun, or why the daemon does not start.
 func (d Daemon) Effective(ctx context.Context, planned Contents) (map[string]any, error) {
 	if d.Program == nil {
-		return nil, NotRun{fmt.Errorf("cannot find the program of %s", d.Name)}
+		return nil, NotRun{fmt.Errorf("cannot find the %s program", d.Name)}
 	}
 	all, err := d.Files(ctx, planned)
 	if err != nil {

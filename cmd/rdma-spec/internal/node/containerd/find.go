@@ -257,8 +257,8 @@ func Choose(found []Daemon, file, root string) (Daemon, error) {
 	for _, d := range found {
 		named = append(named, fmt.Sprintf("%s (--config %s)", d.Name, d.File()))
 	}
-	return Daemon{}, fmt.Errorf("the node has %d containerd installations, %s: select the installation that the "+
-		"kubelet uses with --config",
+	return Daemon{}, fmt.Errorf("the node has %d containerd installations, %s: use --config to select the "+
+		"installation that the kubelet uses",
 		len(found), strings.Join(named, ", "))
 }
 

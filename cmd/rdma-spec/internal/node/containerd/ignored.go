@@ -187,8 +187,8 @@ func (d Daemon) older(ctx context.Context, version string, all []File, i int, pl
 		why = fmt.Sprintf("it has version %d, %s has version %d, and containerd %s ignores the CRI settings of the "+
 			"file with the older version", f.Version(), newest.Name, newest.Version(), version)
 	}
-	return &Ignored{Reason: why, Fix: fmt.Sprintf("compare %[1]s with the output of containerd --config %[1]s config "+
-		"migrate, and copy its CRI settings to the file", f.Path)}
+	return &Ignored{Reason: why, Fix: fmt.Sprintf("run containerd --config %[1]s config migrate, compare its output "+
+		"with %[1]s, and copy the CRI settings from the output to %[1]s", f.Path)}
 }
 
 // counts reports whether the program takes a file's CRI section over, or cannot be asked that. It is asked with a

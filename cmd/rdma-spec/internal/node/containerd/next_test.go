@@ -73,7 +73,7 @@ func TestChoose(t *testing.T) {
 			"var/snap/microk8s/7180/args/containerd-template.toml snap/microk8s/7180/bin/containerd"},
 		"two": {map[string]string{k3sFile: "", k3sBin: "", program: ""}, "",
 			"error: the node has 2 containerd installations, containerd (--config /etc/containerd/config.toml), k3s (--config /" +
-				k3sFile + "): select the installation"},
+				k3sFile + "): use --config to select"},
 		"two, and one is meant": {map[string]string{k3sFile: "", k3sBin: "", program: ""}, k3sFile, k3sFile + " " + k3sBin},
 		"two, by the template": {map[string]string{k3sFile: "", k3sBin: "", program: ""},
 			"var/lib/rancher/k3s/agent/etc/containerd/config-v3.toml.tmpl", k3sFile + " " + k3sBin},

@@ -24,8 +24,8 @@ func (c *Changed) Error() string {
 	if c.Cause != nil {
 		why = " (" + c.Cause.Error() + ")"
 	}
-	return fmt.Sprintf("%s has changed since rdma-spec configure %s wrote it, so it is kept%s: manually remove the "+
-		"file, or the lines of rdma-spec in it, and drop the record with --forget", c.Path, c.Feature, why)
+	return fmt.Sprintf("%s has changed since rdma-spec configure %s wrote it, so the file is kept%s: manually remove "+
+		"the file, or the lines that rdma-spec added to it, and drop the record with --forget", c.Path, c.Feature, why)
 }
 
 // Without returns what files that a containerd reads would be without features, by their paths; of all features where
