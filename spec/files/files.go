@@ -42,8 +42,8 @@ func Open(root string) (Tree, error) {
 	// guard: links out of the root
 	r, err := os.OpenRoot(root + "/")
 	if err != nil {
-		return Tree{}, fmt.Errorf("root %q: %w: set it to the directory that contains the node's sys and "+
-			"dev", root, Cause(err))
+		return Tree{}, fmt.Errorf("root %q: %w: set it to the directory that contains the node's /sys "+
+			"and /dev", root, Cause(err))
 	}
 	return Tree{root: r, live: filepath.Clean(cmp.Or(root, "/")) == "/"}, nil
 }

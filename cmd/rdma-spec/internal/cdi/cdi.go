@@ -51,19 +51,19 @@ func newCDIGenerateCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "generate",
 		Short: "Write a CDI file for the node's HCAs",
-		Long: `Write a CDI file that lists each HCA that a container can use as a device, under its name, its PCI
-address, and its netdevs: rdma.noderesource.dev/hca=mlx5_0. The device "all" stands for every
-physical HCA that has an ACTIVE port or, if --devices names HCAs, for each named HCA that has an
-ACTIVE port.
+		Long: `Write a CDI file that lists the HCAs that containers can use. Each HCA is a device under several
+names: its own, such as rdma.noderesource.dev/hca=mlx5_0, its PCI address, and the names of its
+netdevs. The device "all" stands for every physical HCA that has an ACTIVE port or, if --devices
+names HCAs, for each named HCA that has an ACTIVE port.
 
 CDI does not support rlimits, so the file names a hook. The runtime runs the hook after it creates
 a container. The hook raises the locked-memory limit (memlock) of the container's first process,
-for root and for other users. It changes nothing if the container's spec sets memlock, or under
-Kubernetes, where the plugin nri-rdma decides. A process that is started later with exec gets the
-runtime's own limit.
+for root and for other users. If the container's spec sets memlock, the hook changes nothing. By
+default, it does not change Kubernetes containers either, because the plugin nri-rdma sets their
+memlock. A process that is started later with exec gets the runtime's own limit.
 
---to replaces the file atomically. If no HCA can be used, --to removes the file. On the same
-node, the output is always the same.
+--to replaces the file atomically. If no HCA can be used, --to removes the file. As long as
+nothing changes on the node, the output is always the same.
 
 The exit status is 0 if the file is written, 1 if no HCA can be used or a named HCA does not
 exist, 2 for a usage error, and 3 if the file cannot be generated or written.`,
@@ -78,7 +78,7 @@ exist, 2 for a usage error, and 3 if the file cannot be generated or written.`,
 	cli.AddFileFlag(f, &o.to, "write to a `FILE`, such as "+cdi.File+", instead of standard output")
 	o.AddFlags(f)
 	f.BoolVar(&o.quiet, "quiet", false, "print nothing if the file does not change")
-	f.StringVar(&o.root, "root", "/", "find the node's sys and dev under this `DIR`")
+	f.StringVar(&o.root, "root", "/", "find the node's /sys and /dev under this `DIR`")
 	cli.Complete(cmd, "devices", node.HCANames(&o.root, "all"))
 	return cmd
 }
@@ -173,7 +173,7 @@ The exit status is 0 if nothing is wrong, 1 if something is, and 3 if the list i
 			return listCDI(cmd.OutOrStdout(), cmd.ErrOrStderr(), root, format.Format)
 		},
 	}
-	node.AddRootFlag(cmd.Flags(), &root, "the node's sys, dev, etc and run")
+	node.AddRootFlag(cmd.Flags(), &root, "the node's /sys, /dev, /etc, and /run")
 	format = cli.AddFormatFlag(cmd, cli.FormatTable, cli.FormatJSON, cli.FormatYAML)
 	return cmd
 }

@@ -42,16 +42,16 @@ func Command(checks []doctor.Check) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "collect",
 		Short: "Write a support bundle for this node",
-		Long: `Write a support bundle, a tar.gz file with the data that devices, status, and doctor read on this
-node: HCAs and PCI devices in sysfs, limits and capabilities of processes, the container runtimes'
-settings that affect RDMA, the kernel log's lines about RDMA, and the responses of the runtimes
-and the kubelet. On another machine, these commands report the same with
+		Long: `Write a support bundle, a tar.gz file with the data that the commands devices, status, and doctor
+read on this node: HCAs and PCI devices in sysfs, limits and capabilities of processes, the
+container runtimes' settings that affect RDMA, the kernel log's lines about RDMA, and the responses
+of the runtimes and the kubelet. On another machine, these commands report the same with
 --root FILE.tar.gz.
 
 The support bundle contains no configuration files and no arguments. The only
 environment variables that it contains are NCCL_IB_HCA, NCCL_IB_GID_INDEX, NCCL_SOCKET_IFNAME,
 NVIDIA_MOFED, and UCX_NET_DEVICES. For NVIDIA_VISIBLE_DEVICES and HABANA_VISIBLE_DEVICES,
-it only contains whether they request all, some, or no accelerators. Error messages are redacted.
+it records only whether they request all, some, or no accelerators. Error messages are redacted.
 The support bundle contains names of hosts, pods, and namespaces, addresses, MACs, and GUIDs.
 --anonymize replaces them with numbered pseudonyms; doctor finds the same faults.
 

@@ -45,7 +45,7 @@ and 3 otherwise.`,
 			return List(cmd.OutOrStdout(), cmd.ErrOrStderr(), root, format.Format)
 		},
 	}
-	node.AddRootFlag(cmd.Flags(), &root, "the node's sys and dev")
+	node.AddRootFlag(cmd.Flags(), &root, "the node's /sys and /dev")
 	format = cli.AddFormatFlag(cmd, cli.FormatTable, cli.FormatJSON, cli.FormatYAML)
 	return cmd
 }

@@ -49,8 +49,8 @@ with an empty base_runtime_spec, the runtime's CRI plugin does not start. --to k
 content as a backup next to the file. For a drop-in such as crio.conf.d/90-rdma-spec.conf, the
 backup is in the parent directory, because a daemon might read every file in a drop-in directory.
 --to never overwrites a backup. If handlers on this node already name a base spec, --to replaces
-it only with --force. With --for crio, the drop-in also contains the default_ulimits of the
-node's other files.
+it only with --force. With --for crio, the drop-in also contains the default_ulimits from
+CRI-O's other configuration files on the node.
 
 The exit status is 0 if the configuration is written, 2 for a usage error, and 3 if it cannot be
 created or written.`,

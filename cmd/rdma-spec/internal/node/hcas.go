@@ -137,7 +137,7 @@ func ReadHCAsCommand() *cobra.Command {
 			return nil
 		},
 	}
-	cmd.Flags().StringVar(&root, "root", "/", "find the node's sys under this `DIR`")
+	cmd.Flags().StringVar(&root, "root", "/", "find the node's /sys under this `DIR`")
 	return cmd
 }
 

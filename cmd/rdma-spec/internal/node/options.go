@@ -56,7 +56,7 @@ func (o Options) Each() time.Duration { return max(ItemTimeout, o.Timeout/(Daemo
 // AddFlags adds the flags that choose the policy, the node and the runtime.
 func (o *Options) AddFlags(f *pflag.FlagSet) {
 	f.StringVar(&o.Config, "config", "", "use this configuration `FILE` instead of the policy in force")
-	addArchiveFlag(f, &o.Root, "the node's sys, proc, run, etc, and var") // Open refuses what is not a copy of a node
+	addArchiveFlag(f, &o.Root, "the node's /sys, /proc, /run, /etc, and /var") // Open refuses what is not a copy of a node
 	f.StringVar(&o.Endpoint, "runtime-endpoint", "", "query only the runtime with this CRI `SOCKET`")
 }
 
@@ -184,7 +184,7 @@ const (
 )
 
 // AddRootFlag adds the flag --root to a command that only reads the node: it names a directory, or an archive of
-// rdma-spec collect. The text says what is read there: "the node's sys and dev".
+// rdma-spec collect. The text says what is read there: "the node's /sys and /dev".
 func AddRootFlag(f *pflag.FlagSet, root *string, what string) {
 	addArchiveFlag(f, root, what)
 	f.Lookup(rootFlag).Annotations[isNode] = []string{}

@@ -49,7 +49,7 @@ determine whether it is registered.`,
 		GroupID: cli.GroupNode,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if _, err := os.Stat(filepath.Join(root, "run")); err != nil {
-				return fmt.Errorf("--root %s: the directory does not contain the node's run: %w", root, err)
+				return fmt.Errorf("--root %s: the directory does not contain the node's /run: %w", root, err)
 			}
 			ctx := cmd.Context()
 			if timeout > 0 {
@@ -66,7 +66,7 @@ determine whether it is registered.`,
 	}
 	f := cmd.Flags()
 	cli.AddDurationFlag(f, &timeout, "timeout", 0, "give up after this `DURATION`, such as 5m; 0 waits forever")
-	f.StringVar(&root, "root", "/", "the directory that contains the node's run")
+	f.StringVar(&root, "root", "/", "the directory that contains the node's /run")
 	return cmd
 }
 
