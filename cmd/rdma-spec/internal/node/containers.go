@@ -224,8 +224,8 @@ func (c *Container) compareMemlock(given spec.Limit) {
 			"grants %s: %s", given, want,
 			c.Fix.Text))
 	case c.IPCLock != nil && *c.IPCLock && c.Registers != nil && *c.Registers >= want:
-		c.Notes = append(c.Notes, fmt.Sprintf("memlock is %s, but the policy grants %s; with CAP_IPC_LOCK, it can "+
-			"register more", c.Memlock.Soft, want))
+		c.Notes = append(c.Notes, fmt.Sprintf("memlock is %s, but the policy grants %s; with CAP_IPC_LOCK, the "+
+			"container can register more than its memlock", c.Memlock.Soft, want))
 	default:
 		c.report(StateBelow, fmt.Sprintf("memlock is %s, but the policy grants %s: %s", c.Memlock.Soft, want, c.Fix.Text))
 	}

@@ -36,9 +36,8 @@ func (s *surveyor) afterNRI(l Listed, r Container, counts bool, inside process.I
 	again.State = StateUnseen
 	again.Fix.Text = fmt.Sprintf("list its runtime handler %q in optIn.mofedRuntimeHandlers, and recreate the pod",
 		l.RuntimeHandler)
-	again.Problems = []string{"NVIDIA's container runtime added its HCAs after the NRI plugins ran " +
-		"(" + policy.MOFEDVariable +
-		"enabled), so the plugin did not see them: " + again.Fix.Text}
+	again.Problems = []string{"NVIDIA's container runtime added HCAs to the container after the NRI plugins had " +
+		"handled it (" + policy.MOFEDVariable + "enabled), so the plugin did not see the HCAs: " + again.Fix.Text}
 	return again, true
 }
 
@@ -80,9 +79,10 @@ func (s *surveyor) stale(c policy.Container) (all []string) {
 		switch {
 		case !process.IsVerbs(d.Path) || d.Type != "c" && d.Type != "u":
 		case !known:
-			all = append(all, fmt.Sprintf("%s is %s, which no longer belongs to an HCA", d.Path, number))
+			all = append(all, fmt.Sprintf("%s has the device number %s, which no longer belongs to an HCA", d.Path, number))
 		case path.Base(is.Path) != path.Base(d.Path):
-			all = append(all, fmt.Sprintf("%s is %s, which is now %s of HCA %s", d.Path, number, path.Base(is.Path), is.HCA))
+			all = append(all, fmt.Sprintf("%s has the device number %s, which now belongs to %s of HCA %s", d.Path, number,
+				path.Base(is.Path), is.HCA))
 		}
 	}
 	return all

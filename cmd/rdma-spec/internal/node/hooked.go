@@ -25,14 +25,14 @@ func (s *Snapshot) ReloadTakes() string {
 	case len(names) == 0 && known:
 		return ""
 	case len(names) > 0:
-		of = strings.Join(names[:min(len(names), mostNamed)], ", ")
+		of = "affected containers: " + strings.Join(names[:min(len(names), mostNamed)], ", ")
 		if more := len(names) - mostNamed; more > 0 {
 			of += fmt.Sprintf(", and %d more", more)
 		}
 	}
-	return "a reload of systemd (daemon-reload, enable) removes GPUs from containers until their pods are recreated, " +
-		"if a hook such as that of NVIDIA's container runtime (mode legacy, the default before version 1.18) added the " +
-		"GPUs: " + of + "; installation as a DaemonSet or with configure plugin --launched needs no reload"
+	return "if a hook, such as that of NVIDIA's container runtime in legacy mode (the default before version 1.18), " +
+		"added GPUs to containers, a reload of systemd (daemon-reload, enable) removes these GPUs until the pods are " +
+		"recreated; " + of + "; installation as a DaemonSet or with configure plugin --launched needs no reload"
 }
 
 // mostNamed is the largest number of containers that the text names.

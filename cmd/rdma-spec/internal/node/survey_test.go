@@ -211,8 +211,8 @@ func TestSurveyKnowsStaleDevices(t *testing.T) {
 	s := idle(t, hcatest.V100(t)).surveyor(everything(t))
 	for minor, want := range map[int64]string{
 		hcatest.FirstVerbs:      "",
-		hcatest.FirstVerbs + 1:  "/dev/infiniband/uverbs0 is 231:193, which is now uverbs1 of HCA mlx5_1",
-		hcatest.FirstVerbs + 40: "/dev/infiniband/uverbs0 is 231:232, which no longer belongs to an HCA",
+		hcatest.FirstVerbs + 1:  "/dev/infiniband/uverbs0 has the device number 231:193, which now belongs to uverbs1 of HCA mlx5_1",
+		hcatest.FirstVerbs + 40: "/dev/infiniband/uverbs0 has the device number 231:232, which no longer belongs to an HCA",
 	} {
 		r, isRDMA := s.look(Listed{Container: cri.Container{Container: holdsVerbs(minor)}})
 		if strings.Join(r.Stale, "; ") != want || isRDMA != (minor < hcatest.FirstVerbs+2) {

@@ -84,7 +84,7 @@ func (s *surveyor) use(r *Container, pids []int, ownNetwork bool) {
 		h, listed := inventory.HCAs[name]
 		certain = certain && listed && h.Unknown == ""
 		if known && !listed {
-			s.note("who uses " + name + " is unknown: it is in another network namespace")
+			s.note("cannot tell who uses " + name + ": the HCA is in another network namespace")
 		}
 	}
 	if certain || sum.Contexts > 0 {
@@ -129,8 +129,8 @@ func (r *Container) sayUse(at time.Time, most uint64) {
 			if !r.Started.IsZero() {
 				note += fmt.Sprintf(" since it started %s ago", duration.HumanDuration(at.Sub(r.Started)))
 			}
-			r.Notes = append(r.Notes, note+": it may use TCP: with NCCL_DEBUG=INFO, its log shows the transport, and "+
-				"rdma-spec verify in the container finds why RDMA fails")
+			r.Notes = append(r.Notes, note+", so it may use TCP; to see the transport, set NCCL_DEBUG=INFO and read its "+
+				"log; to find out why RDMA fails, run rdma-spec verify in the container")
 		}
 	}
 	if r.Wanted != nil && r.Wanted.Memlock.Finite() && most > 0 {

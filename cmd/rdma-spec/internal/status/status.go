@@ -39,7 +39,7 @@ The states are:
   ok       the container conforms to the policy
   below    the container, or its stored spec, lacks part of its grant
   refused  the policy would refuse the container if it were created now
-  unseen   NVIDIA's container runtime added HCAs after the plugin ran, so they were not seen
+  unseen   NVIDIA's container runtime added HCAs too late for the plugin to see them
   unknown  the runtime or the kubelet does not provide enough information
   outside  the container uses RDMA outside the policy, for example because it is privileged
 
@@ -52,9 +52,9 @@ IPC_LOCK is "no" in a user namespace, where the kernel ignores it.
 
 With --root FILE.tar.gz, show the status of the node from which the support bundle was collected.
 
-The exit status is 1 if a container is below or refused. It is 3 if the node or one of its
-containers cannot be examined, or, with --outside, if the users of an HCA are unknown. With
---report, it is 0 if the node can be examined.`,
+The exit status is 1 if a container is in the state "below" or "refused". It is 3 if the node or
+one of its containers cannot be examined, or, with --outside, if the users of an HCA are unknown.
+With --report, it is 0 if the node can be examined.`,
 		Example: `  rdma-spec status
   rdma-spec status ml/train-0
   rdma-spec status --outside

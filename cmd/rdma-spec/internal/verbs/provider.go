@@ -40,12 +40,14 @@ var abis = map[string]ABI{string(MLX4): {2, 4}, string(MLX5): {1, 1}, string(RXE
 
 // vendors ship drivers whose ABI is not that of rdma-core, with providers of their own: Broadcom's is 6 or more, AMD's
 // is 4.
-var vendors = map[string]string{string(BNXT): ", Broadcom's libbnxt_re: no newer base image contains it",
-	"ionic": ", AMD's libionic: no newer base image contains it"}
+var vendors = map[string]string{string(BNXT): "Broadcom's provider libbnxt_re", "ionic": "AMD's provider libionic"}
 
 // OfDriver names the provider that a driver needs whose ABI is not that of rdma-core.
 func OfDriver(provider string) string {
-	return "the provider that matches the node's driver, in the same version" + vendors[provider]
+	if named, known := vendors[provider]; known {
+		return named + " in the version of the node's driver; newer base images do not contain it"
+	}
+	return "the provider that matches the node's driver, in the same version"
 }
 
 // ABIOf returns the versions of the kernel's ABI that rdma-core's provider supports.

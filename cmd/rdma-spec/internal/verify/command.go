@@ -42,11 +42,11 @@ Each line states a fact. The line begins with FAIL and names the fix if the fact
 It begins with ? if the effect is unknown. The last line is the verdict: the cause of "Couldn't
 allocate MR" in this container.
 
-The program is static: copy it into a running container with kubectl cp, or mount it. It has the
-limits of its parent process. With kubectl exec, these are the limits of a process that is
-started with exec. It also reads the limits of process 1, or of the process that --pid names. In
-an ephemeral container (kubectl debug --target), these are the target's limits, and the
-command checks only these.
+The program is statically linked, so you can copy it into a running container with kubectl cp, or
+mount it. It has the limits of its parent process. With kubectl exec, these are the limits of a
+process that is started with exec. It also reads the limits of process 1, or of the process that
+--pid names. In an ephemeral container (kubectl debug --target), that process belongs to the
+target, and the command checks only the target's limits.
 
 The exit status is 1 if RDMA would fail.`,
 		Example: `  rdma-spec verify

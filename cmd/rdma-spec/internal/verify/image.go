@@ -38,21 +38,21 @@ func (v *verification) libraries(held []heldHCA) {
 		switch {
 		case provider == "" && known && h.abi != 0 && !abi.Has(h.abi):
 			is = doctor.Unknown
-			said = fmt.Sprintf("not next to libibverbs; the kernel's ABI is %d, and rdma-core's provider "+
-				"supports %d to %d: install %s", h.abi, abi.Least, abi.Most, verbs.OfDriver(driver))
+			said = fmt.Sprintf("not found in libibverbs's directories; the kernel's ABI is %d, but rdma-core's provider "+
+				"supports only %s: install %s", h.abi, abi, verbs.OfDriver(driver))
 		case provider == "":
 			is = doctor.Unknown
-			said = "not next to libibverbs, which then reports No IB devices found: install it (package ibverbs-providers, " +
-				"libibverbs, or rdma-core)"
+			said = "not found in libibverbs's directories; without it, libibverbs reports \"No IB devices found\": " +
+				"install the provider (package ibverbs-providers, libibverbs, or rdma-core)"
 		case !known || h.abi == 0:
 			is = note
 			said = fmt.Sprintf("%s; verify does not know whether it supports the kernel's ABI, %d", provider,
 				h.abi)
 		case !abi.Has(h.abi):
 			is = doctor.Unknown
-			said = fmt.Sprintf("%s; the kernel's ABI is %d, and rdma-core's provider supports %d to "+
-				"%d; with a different ABI, it reports \"does not support the kernel ABI\": install the provider that matches "+
-				"the kernel's driver", provider, h.abi, abi.Least, abi.Most)
+			said = fmt.Sprintf("%s; the kernel's ABI is %d, but rdma-core's provider supports only %s, and otherwise "+
+				"reports \"does not support the kernel ABI\": install the provider that matches the kernel's driver", provider,
+				h.abi, abi)
 		}
 		v.add("library", is, "provider %s for %s: %s", driver, h.name, said)
 	}

@@ -47,7 +47,7 @@ var plantedContainers = []fault{
 		name: "an HCA that was made anew", check: "container-hca", object: "container ml/old main",
 		plant: func(s *sick) {
 			s.containers.Others = []node.Container{{Report: node.Report{Namespace: "ml", Pod: "old", Container: "main"},
-				Inside: process.Inside{User: -1}, Stale: []string{"/dev/infiniband/uverbs0 is 231:200, which no longer belongs to an HCA"}}}
+				Inside: process.Inside{User: -1}, Stale: []string{"/dev/infiniband/uverbs0 has the device number 231:200, which no longer belongs to an HCA"}}}
 		},
 	},
 	{
@@ -65,8 +65,8 @@ var plantedContainers = []fault{
 			c := s.container()
 			c.RDMA, c.State, c.Memlock, c.Registers, c.Wanted = false, node.StateUnseen, both(8<<20), bytesOf(8<<20), nil
 			c.Fix.Text = `list its runtime handler "nvidia" in optIn.mofedRuntimeHandlers, and recreate the pod`
-			c.Problems = []string{"NVIDIA's container runtime added its HCAs after the NRI plugins ran (NVIDIA_MOFED=enabled), so the plugin " +
-				"did not see them: " + c.Fix.Text}
+			c.Problems = []string{"NVIDIA's container runtime added HCAs to the container after the NRI plugins had handled it " +
+				"(NVIDIA_MOFED=enabled), so the plugin did not see the HCAs: " + c.Fix.Text}
 		},
 	},
 	{

@@ -33,7 +33,7 @@ type Inventory struct {
 func (b Inventory) Unknown() (all []string) {
 	for _, name := range slices.Sorted(maps.Keys(b.HCAs)) {
 		if why := b.HCAs[name].Unknown; why != "" {
-			all = append(all, "who uses "+name+" is unknown: "+why)
+			all = append(all, "cannot tell who uses "+name+": "+why)
 		}
 	}
 	return all
