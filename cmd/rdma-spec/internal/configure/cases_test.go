@@ -171,7 +171,9 @@ func TestWhatHappensToNodes(t *testing.T) {
 			n.does("handler rdma --like runc")
 			n.finds()
 			n.use("1.7.35")
-			n.finds("side effects: plugins.io.containerd.grpc.v1.cri.sandbox_image")
+			const cri = "plugins.io.containerd.grpc.v1.cri."
+			n.finds("side effects: " + cri + "containerd.runtimes.runc.options.SystemdCgroup, " +
+				cri + "containerd.runtimes.runc.runtime_type, " + cri + "sandbox_image")
 			n.does("handler rdma --like runc")
 			n.finds()
 			n.has("reg.example/pause:3.9", "cri", "sandbox_image")
