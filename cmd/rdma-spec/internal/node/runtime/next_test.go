@@ -29,8 +29,8 @@ func TestReadNextStart(t *testing.T) {
 				"sandbox_image is lost"},
 		"no version": {"2.2.9", map[string]string{config: "[plugins.cri.containerd.runtimes.nvidia]\n  runtime_type = \"io.containerd.runc.v2\"\n"},
 			"ignored: /etc/containerd/config.toml: it has no version, and containerd 2.2.9 ignores the CRI settings of such a " +
-				"file: compare /etc/containerd/config.toml with the output of containerd --config /etc/containerd/config.toml " +
-				"config migrate"},
+				"file: run containerd --config /etc/containerd/config.toml config migrate, compare its output with " +
+				"/etc/containerd/config.toml, and copy"},
 		"the name of another version": {"2.2.9", map[string]string{config: "version = 3\n[plugins.\"io.containerd.grpc.v1.cri\"]\n  sandbox_image = \"x\"\n"},
 			"ignored: /etc/containerd/config.toml: it has version 3, and containerd 2.2.9 ignores the section io.containerd.grpc.v1.cri of such a " +
 				"file: rename the section in /etc/containerd/config.toml to its name in version 3, which is io.containerd.cri.v1.runtime for handlers"},
