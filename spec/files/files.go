@@ -72,7 +72,7 @@ func (t Tree) Open(name string) (fs.File, error) { return t.open(name) }
 // opening an issm makes its port a subnet manager, and a watchdog resets the node. It therefore checks a descriptor,
 // not a name, since a container can replace the file between the check and the opening.
 func (t Tree) open(name string) (*os.File, error) {
-	held, err := resolved(t, name, hold(os.OpenFile), hold(t.root.OpenFile))
+	held, err := callResolved(t, name, pathOpener(os.OpenFile), pathOpener(t.root.OpenFile))
 	if err != nil {
 		return nil, err
 	}
@@ -84,8 +84,8 @@ func (t Tree) open(name string) (*os.File, error) {
 	return os.NewFile(uintptr(fd), held.Name()), nil
 }
 
-// hold returns a function that gets a descriptor of a regular file or a directory without opening it (O_PATH).
-func hold(open func(name string, flag int, mode fs.FileMode) (*os.File, error)) func(string) (*os.File, error) {
+// pathOpener returns a function that gets a descriptor of a regular file or a directory without opening it (O_PATH).
+func pathOpener(open func(name string, flag int, mode fs.FileMode) (*os.File, error)) func(string) (*os.File, error) {
 	return func(name string) (*os.File, error) {
 		file, err := open(name, unix.O_PATH, 0)
 		if err != nil {
@@ -105,16 +105,18 @@ func hold(open func(name string, flag int, mode fs.FileMode) (*os.File, error)) 
 }
 
 // Stat implements fs.StatFS.
-func (t Tree) Stat(name string) (fs.FileInfo, error) { return resolved(t, name, os.Stat, t.root.Stat) }
+func (t Tree) Stat(name string) (fs.FileInfo, error) {
+	return callResolved(t, name, os.Stat, t.root.Stat)
+}
 
 // Lstat implements fs.ReadLinkFS.
 func (t Tree) Lstat(name string) (fs.FileInfo, error) {
-	return resolved(t, name, os.Lstat, t.root.Lstat)
+	return callResolved(t, name, os.Lstat, t.root.Lstat)
 }
 
 // Readlink returns a link's target as it is written in the link.
 func (t Tree) Readlink(name string) (string, error) {
-	return resolved(t, name, os.Readlink, t.root.Readlink)
+	return callResolved(t, name, os.Readlink, t.root.Readlink)
 }
 
 // Read reads a regular file. It returns an error if the file is longer than most bytes.
@@ -212,9 +214,9 @@ func (g *globbing) ReadDir(name string) (entries []fs.DirEntry, err error) {
 	return entries, err
 }
 
-// resolved calls live with a name if the root is /, otherwise below. If the root refuses the name's links because they
-// are absolute, resolved calls below with the resolved name.
-func resolved[T any](t Tree, name string, live, below func(string) (T, error)) (T, error) {
+// callResolved calls live with a name if the root is /, otherwise below. If the root refuses the name's links because
+// they are absolute, callResolved calls below with the resolved name.
+func callResolved[T any](t Tree, name string, live, below func(string) (T, error)) (T, error) {
 	if t.live {
 		return live("/" + name)
 	}

@@ -43,7 +43,7 @@ type shared struct {
 // addNetdevs sets the netdevs of an HCA's ports. The HCA's sysfs directory is at.
 func (t tree) addNetdevs(at string, h *HCA, shared *shared, found *problems) {
 	n := netdevs{t, found, shared}
-	own := n.of(path.Join(at, "device/net"))
+	own := n.inDirectory(path.Join(at, "device/net"))
 	if len(own) == 0 && t.linkBase(path.Join(at, "device/driver")) == "vmw_pvrdma" {
 		own = n.ofVMXNET3(at)
 	}
@@ -68,22 +68,22 @@ func (n netdevs) ofVMXNET3(at string) []string {
 	if err != nil || !pciForm.MatchString(path.Base(function)) {
 		return nil
 	}
-	return n.of(path.Join(function[:len(function)-1]+"0", "net"))
+	return n.inDirectory(path.Join(function[:len(function)-1]+"0", "net"))
 }
 
 // representor matches the port name of a netdev that represents another function of the card. The PCI device of a card
 // in switchdev mode has such netdevs. Intel's names have the form pf0vfr1.
 var representor = regexp.MustCompile(`^(c\d+)?pf\d+((vfr?|sf)\d+|$)`)
 
-// of returns the directories of the netdevs in a sysfs directory "net", without representors.
-func (n netdevs) of(net string) []string {
+// inDirectory returns the directories of the netdevs in a sysfs directory "net", without representors.
+func (n netdevs) inDirectory(net string) []string {
 	names, err := n.list(net)
 	if err != nil {
 		n.problems.add("%v", err)
 	}
 	var dirs []string
 	for _, name := range names {
-		if dir := path.Join(net, name); n.valid(dir, name) &&
+		if dir := path.Join(net, name); n.checkName(dir, name) &&
 			!representor.MatchString(n.attribute(path.Join(dir, "phys_port_name"))) {
 			dirs = append(dirs, dir)
 		}
@@ -97,7 +97,7 @@ func (n netdevs) of(net string) []string {
 // as is erdma's. Netdevs stacked on that netdev can have the same address.
 func (n netdevs) byGUID(at, guid string) []string {
 	if name := n.attribute(path.Join(at, "parent")); name != "" {
-		if dir := path.Join(classNet, name); n.valid(path.Join(at, "parent"), name) {
+		if dir := path.Join(classNet, name); n.checkName(path.Join(at, "parent"), name) {
 			return []string{dir}
 		}
 		return nil
@@ -144,7 +144,7 @@ func (n netdevs) stacked(dir string, seen []string) []string {
 	}
 	for _, entry := range entries {
 		upper, ok := strings.CutPrefix(entry, "upper_")
-		if at := path.Join(dir, entry); ok && n.valid(at, upper) {
+		if at := path.Join(dir, entry); ok && n.checkName(at, upper) {
 			// guard: what may be stacked
 			if uevent, _ := n.Read(path.Join(at, "uevent"), maxAttribute); stackable.Match(uevent) {
 				seen = n.slaves(at, n.stacked(at, seen))
@@ -161,7 +161,7 @@ func (n netdevs) slaves(bond string, seen []string) []string {
 	for _, entry := range entries {
 		name, lower := strings.CutPrefix(entry, "lower_")
 		card := path.Join(bond, entry, "device")
-		if _, err := n.Stat(card); !lower || err != nil || !n.valid(path.Join(bond, entry), name) {
+		if _, err := n.Stat(card); !lower || err != nil || !n.checkName(path.Join(bond, entry), name) {
 			continue
 		}
 		if _, err := n.Stat(path.Join(card, "infiniband")); err != nil && !slices.Contains(seen, name) {
@@ -177,7 +177,7 @@ func (n netdevs) attribute(name string) string {
 	return s
 }
 
-func (n netdevs) valid(at, name string) bool {
+func (n netdevs) checkName(at, name string) bool {
 	// guard: names of netdevs
 	if !validNetdev(name) {
 		n.problems.add("%s: contains %s, which is not a netdev name", path.Dir(at), quote(name))

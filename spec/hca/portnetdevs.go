@@ -32,7 +32,7 @@ func (n netdevs) byPort(at string, h *HCA, own []string) map[int][]string {
 	}
 	candidates := map[string]string{}
 	if len(h.Ports) > 1 && h.PCI != "" {
-		candidates = n.beside(at, h.PCI)
+		candidates = n.ofOtherFunctions(at, h.PCI)
 	}
 	for _, dir := range own {
 		candidates[path.Base(dir)] = dir
@@ -79,8 +79,9 @@ func (n netdevs) inTable(dir string) map[int]string {
 	return names
 }
 
-// beside returns the directories of the netdevs of the card's other functions that have no HCA, by the netdevs' names.
-func (n netdevs) beside(at, pci string) map[string]string {
+// ofOtherFunctions returns the directories of the netdevs of the card's other functions that have no HCA, by the
+// netdevs' names.
+func (n netdevs) ofOtherFunctions(at, pci string) map[string]string {
 	found := map[string]string{}
 	card, err := n.Follow(path.Join(at, "device"), nil)
 	if err != nil {
@@ -95,7 +96,7 @@ func (n netdevs) beside(at, pci string) map[string]string {
 		if _, err := n.Stat(path.Join(other, "infiniband")); err == nil {
 			continue
 		}
-		for _, dir := range n.of(path.Join(other, "net")) {
+		for _, dir := range n.inDirectory(path.Join(other, "net")) {
 			found[path.Base(dir)] = dir
 		}
 	}

@@ -75,7 +75,7 @@ func (r *Reader) relist(t tree, places map[string]string, found *problems) {
 		before[h.Place] = h
 	}
 	r.places = places
-	r.listed = named(places, found)
+	r.listed = hcasAt(places, found)
 	r.buses = make(map[string]int, len(places))
 	for i := range r.listed {
 		h := &r.listed[i]

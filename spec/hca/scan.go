@@ -29,19 +29,19 @@ const (
 
 // Scan reads the inventory of the node at root (see the package's documentation for roots). It returns an empty
 // Inventory, and no error, if the node has no RDMA hardware, if the modules are not loaded, or if root contains no sys.
-func Scan(root string) (*Inventory, error) { return whole(root, false) }
+func Scan(root string) (*Inventory, error) { return scanRoot(root, false) }
 
 // ScanDetails is Scan with the attributes that take long to read: LIDs and the subnet prefix, for which the kernel asks
 // the HCA's firmware, and the GIDs, which are up to 1024 files for each port.
-func ScanDetails(root string) (*Inventory, error) { return whole(root, true) }
+func ScanDetails(root string) (*Inventory, error) { return scanRoot(root, true) }
 
-func whole(root string, details bool) (*Inventory, error) {
+func scanRoot(root string, details bool) (*Inventory, error) {
 	t, err := openTree(root)
 	if err != nil {
 		return nil, err
 	}
 	defer t.close()
-	node, err := t.names()
+	node, err := t.listHCAs()
 	if err != nil {
 		return nil, err
 	}
@@ -66,7 +66,7 @@ func List(root string) (*Inventory, error) {
 		return nil, err
 	}
 	defer t.close()
-	return t.names()
+	return t.listHCAs()
 }
 
 // Read reads the attributes of one HCA and its ports, which can take seconds if the HCA is faulty. It always returns an
@@ -74,8 +74,8 @@ func List(root string) (*Inventory, error) {
 // Reader.
 func Read(root, name string) HCA { return NewReader(root).Read(HCA{Name: name}, All) }
 
-// named returns the HCAs with these names and places.
-func named(places map[string]string, found *problems) (hcas []HCA) {
+// hcasAt returns the HCAs with these names and places.
+func hcasAt(places map[string]string, found *problems) (hcas []HCA) {
 	hcas = make([]HCA, 0, len(places))
 	for _, name := range slices.SortedFunc(maps.Keys(places), compareNatural) {
 		// guard: HCA names
@@ -94,13 +94,13 @@ func (t tree) exclusive() bool {
 	return mode == "N"
 }
 
-func (t tree) names() (*Inventory, error) {
+func (t tree) listHCAs() (*Inventory, error) {
 	places, err := t.links(classHCA)
 	if err != nil {
 		return nil, fmt.Errorf("list HCAs: %w", err)
 	}
 	var found problems
-	node := &Inventory{HCAs: named(places, &found), NetNSExclusive: t.exclusive()}
+	node := &Inventory{HCAs: hcasAt(places, &found), NetNSExclusive: t.exclusive()}
 	var rows problems
 	table := parseDeviceTable(readDeviceTable(t, &rows), &rows)
 	devices, unlisted := t.devices(table, &found, classVerbs, classMAD, classHFI1, classMisc)

@@ -41,7 +41,7 @@ func nodeadm(grant spec.Grant, base []byte) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	return commented(`EKS AL2023 (nodeadm): memlock for RDMA.
+	return commentedYAML(`EKS AL2023 (nodeadm): memlock for RDMA.
 Add it to the node's user data as a second NodeConfig, after the one that names the cluster.
 It affects every container on the node.
 A list here replaces nodeadm's list, so it repeats nodeadm's entries.
@@ -60,7 +60,7 @@ func talos(grant spec.Grant, _ []byte) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	return commented(`Talos Linux 1.14 and later: memlock for RDMA.
+	return commentedYAML(`Talos Linux 1.14 and later: memlock for RDMA.
 Add it to the machine configuration: talosctl patch machineconfig --patch @FILE. Talos restarts the container runtime.
 Before 1.14: write the content of overrides under machine.baseRuntimeSpecOverrides instead, and reboot the node.
 It affects every container on the node that starts afterwards. Unlimited is written as 2^63-1.
@@ -141,8 +141,8 @@ func signedNumbers(value any) (any, error) {
 	return value, nil
 }
 
-// commented returns a document as YAML, with a comment above it.
-func commented(comment string, document any) ([]byte, error) {
+// commentedYAML returns a document as YAML, with a comment above it.
+func commentedYAML(comment string, document any) ([]byte, error) {
 	text, err := yaml.Marshal(document)
 	if err != nil {
 		return nil, err

@@ -23,7 +23,7 @@ func docker(grant spec.Grant, _ []byte) ([]byte, error) {
     }
   }
 }
-`, signed(grant.Memlock)), nil
+`, signedBytes(grant.Memlock)), nil
 }
 
 // crio writes a drop-in for crio.conf.
@@ -40,7 +40,7 @@ func CRIO(memlock spec.Limit, others []string) []byte {
 			add = ", so it\n# repeats their entries"
 		}
 	}
-	all = append(all, fmt.Sprintf(`"memlock=%[1]d:%[1]d"`, signed(memlock)))
+	all = append(all, fmt.Sprintf(`"memlock=%[1]d:%[1]d"`, signedBytes(memlock)))
 	return fmt.Appendf(nil, `# CRI-O: memlock for RDMA.
 # Put it into /etc/crio/crio.conf.d/90-rdma-spec.conf and restart CRI-O.
 # It affects every container on this node that starts afterwards.
@@ -89,8 +89,8 @@ LimitMEMLOCK=%s
 `, limit), nil
 }
 
-// signed returns a limit in bytes for platforms that write unlimited as -1, and have no numbers above 2^63-1.
-func signed(limit spec.Limit) int64 {
+// signedBytes returns a limit in bytes for platforms that write unlimited as -1, and have no numbers above 2^63-1.
+func signedBytes(limit spec.Limit) int64 {
 	if limit > math.MaxInt64 {
 		return -1
 	}

@@ -41,13 +41,13 @@ func Replace(file string, content []byte) (backup string, err error) {
 		old, err = os.ReadFile(target)
 	}
 	if err != nil || info != nil && bytes.Equal(old, content) {
-		return "", named(file, err)
+		return "", writeError(file, err)
 	}
-	dir, name := besides(file, target)
+	dir, name := backupPlace(file, target)
 	undo := func() {}
 	r := replacement{file: file, content: content, mode: 0o644, ready: func(string) (err error) {
 		if info != nil {
-			backup, undo, err = keep(target, filepath.Join(dir, name+backupSuffix), old)
+			backup, undo, err = keepBackup(target, filepath.Join(dir, name+backupSuffix), old)
 		}
 		if err != nil {
 			err = fmt.Errorf("cannot back up %s to %s: %w", file, dir, cause(err))
@@ -91,7 +91,7 @@ func Change(file string, old, content []byte, mode fs.FileMode) error {
 		if err == nil && !files.Same(now, old) {
 			err = ErrChanged
 		}
-		return named(file, err)
+		return writeError(file, err)
 	}
 	if content != nil {
 		r := replacement{file: file, content: content, mode: mode, ready: unchanged}
@@ -105,11 +105,11 @@ func Change(file string, old, content []byte, mode fs.FileMode) error {
 	if err == nil {
 		err = syncDir(filepath.Dir(file))
 	}
-	return named(file, err)
+	return writeError(file, err)
 }
 
-// named adds the file's name to the error of a failed write.
-func named(file string, err error) error {
+// writeError adds the file's name to the error of a failed write.
+func writeError(file string, err error) error {
 	if err != nil {
 		err = fmt.Errorf("cannot write %s: %w", file, cause(err))
 	}
@@ -128,12 +128,12 @@ func cause(err error) error {
 func Backup(file string) (backup string, err error) {
 	target, _, err := resolve(file)
 	if err != nil {
-		return "", named(file, err)
+		return "", writeError(file, err)
 	}
 	old, err := os.ReadFile(target)
 	if err == nil {
-		dir, name := besides(file, target)
-		backup, _, err = keep(target, filepath.Join(dir, name+backupSuffix), old)
+		dir, name := backupPlace(file, target)
+		backup, _, err = keepBackup(target, filepath.Join(dir, name+backupSuffix), old)
 	}
 	if err != nil {
 		return "", fmt.Errorf("cannot back up %s: %w", file, cause(err))
@@ -152,7 +152,7 @@ func Sweep(file string) {
 	if err != nil {
 		return // no writer can have resolved the path either
 	}
-	dir, _ := besides(file, target)
+	dir, _ := backupPlace(file, target)
 	unfinished := "." + filepath.Base(target)
 	entries, _ := os.ReadDir(dir) // files that cannot be listed stay
 	for _, entry := range entries {
@@ -201,11 +201,11 @@ func resolve(file string) (target string, info fs.FileInfo, err error) {
 	return target, info, err
 }
 
-// besides returns the directory for target's backup and unfinished file, and the start of their names. The directory is
-// target's own, unless a daemon reads all files in it: for /etc/crio/crio.conf.d/90-rdma.conf, besides returns
-// "/etc/crio" and "crio.conf.d-90-rdma.conf". The daemon may use a link to target's directory; file then contains that
-// link.
-func besides(file, target string) (dir, name string) {
+// backupPlace returns the directory for target's backup and unfinished file, and the start of their names. The
+// directory is target's own, unless a daemon reads all files in it: for /etc/crio/crio.conf.d/90-rdma.conf, backupPlace
+// returns "/etc/crio" and "crio.conf.d-90-rdma.conf". The daemon may use a link to target's directory; file then
+// contains that link.
+func backupPlace(file, target string) (dir, name string) {
 	dir = filepath.Dir(target)
 	name = filepath.Base(target)
 	known, _ := filepath.Abs(filepath.Dir(file)) // it can fail only if resolve failed, too

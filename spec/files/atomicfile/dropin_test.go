@@ -141,7 +141,7 @@ func TestBesides(t *testing.T) {
 		"/file.d":                                          {"/", "file.d"},
 		"/x.d/file":                                        {"/", "x.d-file"},
 	} {
-		if dir, name := besides(target, target); dir != want[0] || name != want[1] {
+		if dir, name := backupPlace(target, target); dir != want[0] || name != want[1] {
 			t.Errorf("besides(%q) = %q, %q; want %q", target, dir, name, want)
 		}
 	}

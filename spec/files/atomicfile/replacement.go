@@ -33,19 +33,19 @@ type replacement struct {
 func (r replacement) replace() (replaced bool, err error) {
 	target, info, err := resolve(r.file)
 	if err != nil {
-		return false, named(r.file, err)
+		return false, writeError(r.file, err)
 	}
 	if r.own {
 		info = nil
 	}
-	dir, _ := besides(r.file, target)
+	dir, _ := backupPlace(r.file, target)
 	pending, err := renameio.NewPendingFile(target, renameio.WithTempDir(dir), renameio.WithPermissions(0o600))
 	if err != nil {
-		return false, named(r.file, err)
+		return false, writeError(r.file, err)
 	}
 	defer func() { _ = pending.Cleanup() }() // does nothing after a success
 	if err := r.prepare(target, pending, info); err != nil {
-		return false, named(r.file, err)
+		return false, writeError(r.file, err)
 	}
 	if r.ready != nil {
 		if err := r.ready(target); err != nil {
@@ -53,9 +53,9 @@ func (r replacement) replace() (replaced bool, err error) {
 		}
 	}
 	if err := pending.CloseAtomicallyReplace(); err != nil {
-		return false, named(r.file, err)
+		return false, writeError(r.file, err)
 	}
-	return true, named(r.file, syncDir(filepath.Dir(target)))
+	return true, writeError(r.file, syncDir(filepath.Dir(target)))
 }
 
 // prepare writes the new content. The new file gets the mode and owner from info, or the replacement's mode if info is
@@ -122,10 +122,10 @@ func copyAttributes(target string, pending *renameio.PendingFile) error {
 	return nil
 }
 
-// keep gives the file at target, which has the old content, a second name, and returns that name: backup, or backup.2
-// and so on if an earlier backup has that name. If an earlier backup has the same content, keep returns its name
-// instead. Call undo to remove the second name if the file is not replaced.
-func keep(target, backup string, old []byte) (path string, undo func(), err error) {
+// keepBackup gives the file at target, which has the old content, a second name, and returns that name: backup, or
+// backup.2 and so on if an earlier backup has that name. If an earlier backup has the same content, keepBackup returns
+// its name instead. Call undo to remove the second name if the file is not replaced.
+func keepBackup(target, backup string, old []byte) (path string, undo func(), err error) {
 	path = backup
 	undo = func() {}
 	for n := 2; ; n++ {

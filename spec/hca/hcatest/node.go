@@ -4,6 +4,7 @@
 package hcatest
 
 import (
+	"cmp"
 	"fmt"
 	"net/netip"
 	"path"
@@ -182,8 +183,8 @@ func (b *builder) hca(i int, h HCA) {
 		b.files[fmt.Sprintf("%s/virtfn%d", PCIDir(h.Parent, h.Above), b.functions[h.Parent])] = Link("../" + h.PCI)
 		b.functions[h.Parent]++
 	}
-	b.files[at+"/node_type"] = or(h.NodeType, "1: CA") + "\n"
-	b.files[at+"/node_guid"] = or(h.GUID, fmt.Sprintf("b859:9f03:00a9:%04x", 0x5bd0+16*i)) + "\n"
+	b.files[at+"/node_type"] = cmp.Or(h.NodeType, "1: CA") + "\n"
+	b.files[at+"/node_guid"] = cmp.Or(h.GUID, fmt.Sprintf("b859:9f03:00a9:%04x", 0x5bd0+16*i)) + "\n"
 	b.files[at+"/fw_ver"] = h.Firmware + "\n"
 	if h.Board != "" {
 		b.files[at+"/board_id"] = h.Board + "\n"
@@ -243,11 +244,11 @@ func (b *builder) netdev(on, name string, number int, p Port) {
 }
 
 func (b *builder) port(at string, p Port) {
-	layer := or(p.LinkLayer, "InfiniBand")
-	b.files[at+"/state"] = or(p.State, "4: ACTIVE") + "\n"
-	b.files[at+"/phys_state"] = or(p.PhysState, "5: LinkUp") + "\n"
+	layer := cmp.Or(p.LinkLayer, "InfiniBand")
+	b.files[at+"/state"] = cmp.Or(p.State, "4: ACTIVE") + "\n"
+	b.files[at+"/phys_state"] = cmp.Or(p.PhysState, "5: LinkUp") + "\n"
 	b.files[at+"/link_layer"] = layer + "\n"
-	b.files[at+"/rate"] = or(p.Rate, "100 Gb/sec (4X EDR)") + "\n"
+	b.files[at+"/rate"] = cmp.Or(p.Rate, "100 Gb/sec (4X EDR)") + "\n"
 	b.files[at+"/lid"] = "0x0\n"
 	b.files[at+"/sm_lid"] = "0x0\n"
 	if p.RawPackets {
@@ -308,11 +309,4 @@ func (b *builder) classDevice(class, name, bus string, number [2]int, mode strin
 		dir = "/dev/"
 	}
 	b.table = append(b.table, fmt.Sprintf("%s%s c %s 0 0 %d %d\n", dir, name, mode, major, minor))
-}
-
-func or(s, otherwise string) string {
-	if s == "" {
-		return otherwise
-	}
-	return s
 }
