@@ -27,7 +27,7 @@ func TestPlugin_Rival(t *testing.T) {
 				return Options{Policy: mustPolicy(t, "{}"), Deployment: deployment, Root: root}
 			}
 			runtime, _ := registered(t, options(test.first))
-			await.That(t, await.Timeout, "published", func() bool { return inforce.Lives(root) == nil })
+			await.That(t, await.Timeout, "published", func() bool { return inforce.CheckWriter(root) == nil })
 			o := options(test.second)
 			o.Socket = runtime.Socket
 			second := run(t, o)

@@ -73,13 +73,13 @@ type deviceRequest struct {
 	names     []string
 }
 
-// given reports whether the author requested devices.
-func (d deviceRequest) given() bool { return d.all || len(d.names) > 0 }
+// isPresent reports whether the author requested devices.
+func (d deviceRequest) isPresent() bool { return d.all || len(d.names) > 0 }
 
 // onlyLowers reports whether a request only lowers what the container would get without it.
 func (r request) onlyLowers() bool {
 	lowers := r.memlock != nil || r.ipcLock != nil || r.devices.none
-	return lowers && !r.devices.given() && (r.ipcLock == nil || !*r.ipcLock) &&
+	return lowers && !r.devices.isPresent() && (r.ipcLock == nil || !*r.ipcLock) &&
 		(r.memlock == nil || !r.memlock.unlimited())
 }
 

@@ -98,13 +98,13 @@ func annotationAttacks() []attack {
 		{guard: "own-annotation-pod", name: "for-this-very-container-of-a-pod-with-rdma", refused: CauseNamespace,
 			container: guest("").with(func(c *subject) {
 				c.Annotations = map[string]string{AnnotationKey + "/container.c": "true"}
-				c.PodHolds = podHolds(of("rdma/ib"))
+				c.PodHolds = podHolds(allotted("rdma/ib"))
 			})},
 		{guard: "opt-in", name: "pod-wide-without-rdma", refused: CauseNamespace,
-			container: guest("true").with(func(c *subject) { c.PodHolds = podHolds(of("nvidia.com/gpu")) })},
+			container: guest("true").with(func(c *subject) { c.PodHolds = podHolds(allotted("nvidia.com/gpu")) })},
 		{guard: "opt-in", name: "pod-wide-with-devices-that-are-no-hcas", refused: CauseNamespace,
 			container: guest("true").with(func(c *subject) {
-				c.PodHolds = podHolds(of("openshift.io/nics", "0000:ff:00.0", "uverbs", "", "mlx5_1 "))
+				c.PodHolds = podHolds(allotted("openshift.io/nics", "0000:ff:00.0", "uverbs", "", "mlx5_1 "))
 			})},
 		{guard: "kubelet-pod", name: "pod-wide-while-the-kubelet-is-silent", refused: CauseKubelet,
 			container: guest("true").with(func(c *subject) { c.PodHolds = silentOfPods })},

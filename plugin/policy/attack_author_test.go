@@ -49,15 +49,15 @@ func authorAttacks() []attack {
 		return byAnnotationOf("devices.gke.io/container.c", value, devices...)
 	}
 	asking := func(kubelet func() ([]string, bool, error), c subject) subject { c.Resources = kubelet; return c }
-	hidden := at("/dev/elsewhere", "c", 231, 193)
+	hidden := deviceAt("/dev/elsewhere", "c", 231, 193)
 	rows := []attack{
-		none("author-resource", "named-beside-a-gpu-of-the-kubelets", asking(holds("nvidia.com/gpu"),
+		none("author-resource", "named-beside-a-gpu-of-the-kubelets", asking(kubeletHolds("nvidia.com/gpu"),
 			gke(uverbs1, heldVerbs(1)))),
 		none("author-resource", "named-in-an-init-container", asking(unlisted(), gke(uverbs1, heldVerbs(1)))),
 		none("author-resource", "named-under-a-silent-kubelet", asking(silent, gke(uverbs1, heldVerbs(1)))),
 		none("author-resource", "named-without-a-kubelet", asking(nil, gke(uverbs1, heldVerbs(1)))),
-		none("author-resource", "named-beside-a-container-that-holds-an-hca", asking(holds(),
-			gke(uverbs1, heldVerbs(1))).with(func(c *subject) { c.PodHolds = podHolds(of("rdma/ib")) })),
+		none("author-resource", "named-beside-a-container-that-holds-an-hca", asking(kubeletHolds(),
+			gke(uverbs1, heldVerbs(1))).with(func(c *subject) { c.PodHolds = podHolds(allotted("rdma/ib")) })),
 		none("author-namespace", "named-in-a-namespace-that-a-rule-names", gke(uverbs1, heldVerbs(1)).with(func(c *subject) {
 			c.Namespace = "fabric"
 		})),
@@ -96,7 +96,7 @@ func authorAttacks() []attack {
 			"mlx5_1", heldVerbs(1)), config: "optIn: {deviceAnnotations: [inject.example.com]}"},
 		{guard: "author-resource", name: "named-under-a-rule-for-other-resources",
 			config:    "rules: [{match: {namespaces: [web], resources: [example.com/net]}}]",
-			container: asking(holds("example.com/gpu"), gke(uverbs1, heldVerbs(1)))},
+			container: asking(kubeletHolds("example.com/gpu"), gke(uverbs1, heldVerbs(1)))},
 		{guard: "opt-in", name: "named-and-annotated", config: "{}", refused: CauseNamespace, says: "to opt in by annotation",
 			container: gke(uverbs1, heldVerbs(1)).with(func(c *subject) { c.Annotations[AnnotationKey] = "true" })},
 		{guard: "device-annotation", name: "key-with-a-scope", config: "optIn: {deviceAnnotations: [devices.gke.io/pod]}",
@@ -175,7 +175,7 @@ func TestAuthorsOtherDevices(t *testing.T) {
 		"the same for this container":                {"devices.gke.io/container.c", tcpxo, []Device{gpu(0), gpu(1)}},
 		"its injector does not run":                  {"devices.gke.io/container.c", tcpxo, nil},
 		"nvidia-caps of a G4 pod": {"devices.gke.io/container.c", "- path: /dev/nvidia-caps/nvidia-cap1\n",
-			[]Device{at("/dev/nvidia-caps/nvidia-cap1", "c", 511, 1)}},
+			[]Device{deviceAt("/dev/nvidia-caps/nvidia-cap1", "c", 511, 1)}},
 		"an operand of the GPU Operator": {"nvidia.cdi.k8s.io/container.c", "management.nvidia.com/gpu=all",
 			[]Device{gpu(0)}},
 		"a GPU by annotation, and an HCA by DRA": {"nvidia.cdi.k8s.io/pod", "nvidia.com/gpu=0, nvidia.com/gpu=1",
@@ -183,7 +183,7 @@ func TestAuthorsOtherDevices(t *testing.T) {
 		"a GPU that KAI's binder chose": {"nvidia.cdi.k8s.io/container.c", "k8s.device-plugin.nvidia.com/gpu=GPU-0b2f",
 			nil},
 		"an iGPU in a list":                {"cdi-devices.noderesource.dev/container.c", "- gpu.intel.com/igpu=tc\n", nil},
-		"a device of nobody's that it has": {"devices.gke.io/pod", "- path: /dev/accel0", []Device{at("/dev/accel0", "c", 261, 0)}},
+		"a device of nobody's that it has": {"devices.gke.io/pod", "- path: /dev/accel0", []Device{deviceAt("/dev/accel0", "c", 261, 0)}},
 		"another HCA than the one it has":  {"devices.gke.io/pod", "- path: /dev/infiniband/uverbs1", []Device{heldVerbs(1)}},
 		"an HCA for another container":     {"devices.gke.io/container.d", uverbs1, nil},
 		"a CDI device for another":         {"nvidia.cdi.k8s.io/container.d", "nvidia.com/mofed=all", nil},

@@ -26,10 +26,10 @@ func deviceAttacks() []attack {
 	one := little(verbs(1, "mlx5_1"), rdmaCM())
 	inFabric := author("").with(func(c *subject) {
 		c.Namespace, c.Annotations, c.Resources = "fabric",
-			nil, holds("rdma/ib")
+			nil, kubeletHolds("rdma/ib")
 	})
 	taken := func(path, kind string, major, minor int64) subject {
-		return author("true", gpu(0), at(path, kind, major, minor))
+		return author("true", gpu(0), deviceAt(path, kind, major, minor))
 	}
 	own := func(annotation string, devices ...Device) subject {
 		return author("", devices...).with(func(c *subject) { c.Annotations = map[string]string{ownKey("c"): annotation} })
@@ -38,22 +38,22 @@ func deviceAttacks() []attack {
 	return []attack{
 		// where nothing may be injected
 		{guard: "inject-namespace", name: "hca-by-resource",
-			container: guest("{devices: all}").with(func(c *subject) { c.Resources = holds("rdma/ib") }),
+			container: guest("{devices: all}").with(func(c *subject) { c.Resources = kubeletHolds("rdma/ib") }),
 			refused:   CauseNamespace, says: "does not allow them to be injected"},
 		{guard: "inject-namespace", name: "hca-by-name",
-			container: guest("{devices: [mlx5_0]}").with(func(c *subject) { c.Resources = holds("rdma/ib") }),
+			container: guest("{devices: [mlx5_0]}").with(func(c *subject) { c.Resources = kubeletHolds("rdma/ib") }),
 			refused:   CauseNamespace},
 		{guard: "inject-namespace", name: "hcas-where-an-annotation-opts-in-alone",
 			container: guest("{devices: all}").with(func(c *subject) { c.Namespace = "opt-a" }), refused: CauseNamespace},
 		{guard: "inject-namespace", name: "hcas-of-a-rule-that-selects", config: selects,
-			container: guest("{devices: all}").with(func(c *subject) { c.Resources = holds("rdma/ib") }),
+			container: guest("{devices: all}").with(func(c *subject) { c.Resources = kubeletHolds("rdma/ib") }),
 			refused:   CauseNamespace},
 		{guard: "inject-unasked", name: "true-where-an-annotation-opts-in-alone",
 			container: guest("true").with(func(c *subject) { c.Namespace = "opt-a" }), gets: little()},
 		{guard: "inject-unasked", name: "resource-without-devices", gets: little(),
-			container: guest("").with(func(c *subject) { c.Annotations, c.Resources = nil, holds("rdma/ib") })},
+			container: guest("").with(func(c *subject) { c.Annotations, c.Resources = nil, kubeletHolds("rdma/ib") })},
 		{guard: "inject-unasked", name: "resource-in-a-listed-namespace", gets: little(),
-			container: author("").with(func(c *subject) { c.Annotations, c.Resources = nil, holds("rdma/ib") })},
+			container: author("").with(func(c *subject) { c.Annotations, c.Resources = nil, kubeletHolds("rdma/ib") })},
 
 		// more than a device plugin has allotted
 		{guard: "allotment", name: "device-and-true", container: author("true", heldVerbs(0)), gets: little()},
@@ -152,7 +152,7 @@ func deviceAttacks() []attack {
 			refused: CauseNoSuchHCA, says: "84 more"},
 		{guard: "management", name: "umad-by-annotation", container: author("true"), gets: one},
 		{guard: "management", name: "umad-though-one-holds-it", container: author("true",
-			at("/dev/infiniband/umad1", "c", 231, 1)), gets: one},
+			deviceAt("/dev/infiniband/umad1", "c", 231, 1)), gets: one},
 
 		// by what lies at the node's paths
 		{guard: "broken-hca", name: "link-for-the-only-device", config: onlyThat,

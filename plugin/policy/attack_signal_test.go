@@ -49,18 +49,18 @@ func signalAttacks() []attack {
 
 		// to hold something that looks like a verbs device
 		none("character-device", "block-device-with-a-verbs-number",
-			plain(gpu(0), at("/dev/infiniband/uverbs1", "b", 231, 193))),
-		none("character-device", "fifo-with-a-verbs-number", plain(gpu(0), at("/dev/infiniband/uverbs1", "p", 231, 193))),
-		none("character-device", "device-of-no-type", plain(gpu(0), at("/dev/infiniband/uverbs1", "", 231, 193))),
-		none("verbs-number", "null-device-at-a-verbs-path", plain(at("/dev/infiniband/uverbs1", "c", 1, 3))),
-		none("verbs-number", "gpu-at-a-verbs-path", plain(at("/dev/infiniband/uverbs1", "c", 195, 0))),
-		none("verbs-number", "umad-for-verbs", plain(at("/dev/infiniband/umad1", "c", 231, 1))),
-		none("verbs-number", "rdma-cm-for-verbs", plain(at("/dev/infiniband/rdma_cm", "c", 10, 58))),
-		none("verbs-number", "verbs-number-that-the-node-has-not", plain(at("/dev/infiniband/uverbs9", "c", 231, 201))),
+			plain(gpu(0), deviceAt("/dev/infiniband/uverbs1", "b", 231, 193))),
+		none("character-device", "fifo-with-a-verbs-number", plain(gpu(0), deviceAt("/dev/infiniband/uverbs1", "p", 231, 193))),
+		none("character-device", "device-of-no-type", plain(gpu(0), deviceAt("/dev/infiniband/uverbs1", "", 231, 193))),
+		none("verbs-number", "null-device-at-a-verbs-path", plain(deviceAt("/dev/infiniband/uverbs1", "c", 1, 3))),
+		none("verbs-number", "gpu-at-a-verbs-path", plain(deviceAt("/dev/infiniband/uverbs1", "c", 195, 0))),
+		none("verbs-number", "umad-for-verbs", plain(deviceAt("/dev/infiniband/umad1", "c", 231, 1))),
+		none("verbs-number", "rdma-cm-for-verbs", plain(deviceAt("/dev/infiniband/rdma_cm", "c", 10, 58))),
+		none("verbs-number", "verbs-number-that-the-node-has-not", plain(deviceAt("/dev/infiniband/uverbs9", "c", 231, 201))),
 		{guard: "verbs-number", name: "number-that-cannot-be-looked-up", node: unreadable, container: plain(heldVerbs(1))},
-		none("device-number", "minor-that-wraps-around", plain(at("/dev/infiniband/uverbs1", "c", 231, 1<<32+193))),
-		none("device-number", "major-that-wraps-around", plain(at("/dev/infiniband/uverbs1", "c", 3<<32+231, 193))),
-		none("device-number", "negative-minor", plain(at("/dev/infiniband/uverbs1", "c", 231, 193-1<<32))),
+		none("device-number", "minor-that-wraps-around", plain(deviceAt("/dev/infiniband/uverbs1", "c", 231, 1<<32+193))),
+		none("device-number", "major-that-wraps-around", plain(deviceAt("/dev/infiniband/uverbs1", "c", 3<<32+231, 193))),
+		none("device-number", "negative-minor", plain(deviceAt("/dev/infiniband/uverbs1", "c", 231, 193-1<<32))),
 		none("privileged", "privileged", privileged(plain(gpu(0), heldVerbs(0), heldVerbs(1)))),
 		none("verbs-number", "device-that-hides-in-a-thousand", plain(thousandGPUs()...)),
 
@@ -142,7 +142,7 @@ func unknownAttacks() []attack {
 			container: plain(heldVerbs(1)).with(func(c *subject) { c.Resources = unlisted("nvidia.com/gpu") }),
 			gets:      &spec.Grant{Memlock: 1 << 20}},
 		{guard: "unexplained-device", name: "device-that-no-resource-explains", config: rule("memlock: 1Mi"),
-			container: plain(heldVerbs(1)).with(func(c *subject) { c.Resources = holds() }), gets: &spec.Grant{Memlock: 1 << 20}},
+			container: plain(heldVerbs(1)).with(func(c *subject) { c.Resources = kubeletHolds() }), gets: &spec.Grant{Memlock: 1 << 20}},
 		{guard: "unexplained-device", name: "device-that-an-annotation-claims-to-explain", config: listed("memlock: 1Mi"),
 			container: author("true", heldVerbs(1)), gets: &spec.Grant{Memlock: 1 << 20}},
 		{guard: "candidate", name: "init-container-with-other-hcas", config: listed("inject: {names: [mlx5_1]}"),
@@ -194,7 +194,7 @@ func ceilingAttacks() []attack {
 	const byMemory = "memlock: memory-limit"
 	limited := func(bytes int64, c subject) subject { c.MemoryLimit = bytes; return c }
 	big := func(resource string, c subject) subject {
-		c.Namespace, c.Resources = "ml-big", holds(resource)
+		c.Namespace, c.Resources = "ml-big", kubeletHolds(resource)
 		return c
 	}
 	const unchanged = "rules: [{match: {namespaces: [web]}, memlock: unchanged}]"
@@ -226,7 +226,7 @@ func ceilingAttacks() []attack {
 		{guard: "rule-namespaces", name: "resource-of-a-rule-for-others",
 			config: "{memlock: 1Gi, inject: {namespaces: [ml-*]}, rules: [{match: {namespaces: [ml-big], resources: " +
 				"[rdma/big]}, memlock: 4Gi}]}", refused: CauseCeiling, says: "grants at most 1Gi",
-			container: author("{memlock: 4Gi, devices: none}").with(func(c *subject) { c.Resources = holds("rdma/big") })},
+			container: author("{memlock: 4Gi, devices: none}").with(func(c *subject) { c.Resources = kubeletHolds("rdma/big") })},
 		{guard: "least-memlock", name: "namespace-of-a-rule-for-others",
 			container: big("", author("{memlock: 4Gi, devices: none}")).with(func(c *subject) { c.Resources = unlisted() }),
 			refused:   CauseCeiling, says: "grants at most 1Gi"},
@@ -288,6 +288,6 @@ func noPolicyAttacks() []attack {
 		{guard: "privileged", name: "no-policy-privileged", missing: true,
 			container: unasked(heldVerbs(1)).with(func(c *subject) { c.AllDevices = true })},
 		{guard: "verbs-number", name: "no-policy-look-alike", missing: true,
-			container: unasked(at("/dev/infiniband/uverbs1", "c", 1, 3))},
+			container: unasked(deviceAt("/dev/infiniband/uverbs1", "c", 1, 3))},
 	}
 }

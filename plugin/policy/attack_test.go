@@ -109,7 +109,7 @@ func (a attack) fails(t *testing.T, root string) {
 // author is a container whose author may have devices injected, and wrote an annotation.
 func author(annotation string, devices ...Device) subject {
 	return subject{Container: Container{Namespace: "ml-a", Pod: "p", Name: "c", Annotations: podAnnotation(annotation), Devices: devices,
-		MemoryLimit: 2 << 30}, Resources: holds()}
+		MemoryLimit: 2 << 30}, Resources: kubeletHolds()}
 }
 
 // guest is a container whose author may have nothing injected, and wrote an annotation.

@@ -96,7 +96,7 @@ const maxDeviceAnnotation = 4096
 // named the device, it does so only where an annotation alone could, or if the kubelet reports that it allocated an HCA
 // to the container.
 func (d *evaluation) heldIsSignal() bool {
-	by := d.authored()
+	by := d.authorAnnotation()
 	if by == "" || d.mayOptIn() { // guard: author-namespace, else true
 		return true
 	}
@@ -109,9 +109,9 @@ func (d *evaluation) heldIsSignal() bool {
 	return false
 }
 
-// authored returns the annotation with which the pod's author may have named all of the container's verbs devices; ""
-// if the author cannot have named at least one of them.
-func (d *evaluation) authored() string {
+// authorAnnotation returns the annotation with which the pod's author may have named all of the container's verbs
+// devices; "" if the author cannot have named at least one of them.
+func (d *evaluation) authorAnnotation() string {
 	named, open := d.config.authorsDevices(&d.container)
 	if open != "" {
 		return open
@@ -125,7 +125,7 @@ func (d *evaluation) authored() string {
 		if err != nil || !verbs {
 			continue
 		}
-		i := slices.IndexFunc(named, func(n namedDevice) bool { return n.is(held) })
+		i := slices.IndexFunc(named, func(n namedDevice) bool { return n.matches(held) })
 		if i < 0 {
 			d.held = &v
 			return ""
@@ -173,8 +173,8 @@ type namedDevice struct {
 	by      string  // the annotation
 }
 
-// is reports whether this is a container's device: the plugins give a device the path that the annotation names.
-func (n namedDevice) is(held Device) bool {
+// matches reports whether this is a container's device: the plugins give a device the path that the annotation names.
+func (n namedDevice) matches(held Device) bool {
 	if slices.Contains(n.paths, path.Clean(held.Path)) { // guard: author-held-path
 		return true
 	}

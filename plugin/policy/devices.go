@@ -21,11 +21,11 @@ func (d *evaluation) devices(candidates []*rule) ([]hca.Device, *Refusal) {
 		return nil, nil
 	case d.held != nil: // guard: allotment
 		return nil, d.notHeld(candidates)
-	case asked.given() && !d.mayInject() && !ruleInjects: // guard: inject-namespace
+	case asked.isPresent() && !d.mayInject() && !ruleInjects: // guard: inject-namespace
 		return nil, refuse(CauseNamespace, "the annotation requests devices, "+
 			"but the policy does not allow them to be injected in namespace %s: "+
 			"add the namespace to inject.namespaces, or remove devices from the annotation", quoted(d.container.Namespace))
-	case !asked.given() && !ruleInjects && (!d.mayInject() || !d.annotated): // guard: inject-unasked
+	case !asked.isPresent() && !ruleInjects && (!d.mayInject() || !d.annotated): // guard: inject-unasked
 		return nil, nil
 	case d.unknown != nil: // guard: unknown
 		return nil, refuse(CauseHCA, devicesUnknown, oneLine(d.unknown.Error()))
@@ -36,7 +36,7 @@ func (d *evaluation) devices(candidates []*rule) ([]hca.Device, *Refusal) {
 	}
 	warned := len(d.Warnings)
 	devices, refusal := d.inject(node, candidates, ruleInjects)
-	if d.moved(devices, stale) == nil && (refusal == nil || !stale) {
+	if d.checkPlaces(devices, stale) == nil && (refusal == nil || !stale) {
 		return devices, refusal
 	}
 	d.Warnings = d.Warnings[:warned]
@@ -46,7 +46,7 @@ func (d *evaluation) devices(candidates []*rule) ([]hca.Device, *Refusal) {
 		return nil, refusal
 	}
 	devices, refusal = d.inject(node, candidates, ruleInjects)
-	if why := d.moved(devices, stale); why != nil { // guard: moved-again
+	if why := d.checkPlaces(devices, stale); why != nil { // guard: moved-again
 		refusal = refuse(CauseHCA, "%s", oneLine(why.Error()))
 	}
 	return devices, refusal
@@ -54,11 +54,11 @@ func (d *evaluation) devices(candidates []*rule) ([]hca.Device, *Refusal) {
 
 var errMoved = errors.New("the node's RDMA devices keep changing: the creation is retried")
 
-// moved returns nil if the kernel, which it asks without waiting for an HCA, reports each device number at the same
-// place as the inventory does. The number may have passed to another HCA's device, even after the inventory was read:
-// for an HCA that did not answer, the inventory contains its former state. Devices of HCAs that share a bus have no
-// place, and are accepted unless the inventory is stale.
-func (d *evaluation) moved(devices []hca.Device, stale bool) error {
+// checkPlaces returns nil if the kernel, which it asks without waiting for an HCA, reports each device number at the
+// same place as the inventory does. The number may have passed to another HCA's device, even after the inventory was
+// read: for an HCA that did not answer, the inventory contains its former state. Devices of HCAs that share a bus have
+// no place, and are accepted unless the inventory is stale.
+func (d *evaluation) checkPlaces(devices []hca.Device, stale bool) error {
 	for _, dev := range devices {
 		if dev.Place == "" && !stale { // guard: place-unknown, else dev.Place == ""
 			continue
@@ -79,7 +79,7 @@ func (d *evaluation) inject(node *hca.Inventory, candidates []*rule, ruleInjects
 	if node.NetNSExclusive && !d.container.HostNetwork { // guard: netns-exclusive
 		const why = "each RDMA device on this node belongs to one network namespace (netns_mode is exclusive), " +
 			"so the container cannot use the host's HCAs"
-		if ruleInjects && !d.request.devices.given() {
+		if ruleInjects && !d.request.devices.isPresent() {
 			d.warn("no HCAs are injected: %s", why)
 			return nil, nil
 		}
@@ -104,7 +104,7 @@ func (p *Policy) Injects(c Container) bool {
 		return false
 	}
 	return annotated && err == nil && matchesAny(p.config.Inject.Namespaces, c.Namespace) ||
-		slices.ContainsFunc(p.rules, func(r rule) bool { return r.always && r.match.namespace(&c) })
+		slices.ContainsFunc(p.rules, func(r rule) bool { return r.always && r.match.matchesNamespace(&c) })
 }
 
 // inventory calls a function that reads the node's HCAs; it is nil if they cannot be read now.
@@ -123,7 +123,7 @@ func (d *evaluation) inventory(read func() (*hca.Inventory, bool, error),
 
 // devicesOf returns the devices of the chosen HCAs, and the node's rdma_cm.
 func (d *evaluation) devicesOf(node *hca.Inventory, chosen []hca.HCA, candidates []*rule) (devices []hca.Device) {
-	management := managed(candidates)
+	management := allGrantManagement(candidates)
 	devices = make([]hca.Device, 0, len(chosen)+1)
 	for _, h := range chosen {
 		usable, _ := h.Usable(management) // chosen HCAs are usable

@@ -22,7 +22,7 @@ func effects() []attack {
 	for _, selected := range []string{"functions: [virtual]", "linkLayers: [Ethernet]", "netdevs: [none]", "numaNodes: [7]"} {
 		rows = append(rows, attack{config: "inject: {namespaces: [ml-*], " + selected + "}", container: author("true")},
 			attack{config: "rules: [{match: {resources: [rdma/*]}, inject: {always: true, " + selected + "}}]",
-				container: askedFor("ml-a", holds("rdma/ib"))})
+				container: askedFor("ml-a", kubeletHolds("rdma/ib"))})
 	}
 	return rows
 }

@@ -34,7 +34,7 @@ func gpu(n int) Device {
 	return Device{Path: fmt.Sprintf("/dev/nvidia%d", n), Type: "c", Major: 195, Minor: int64(n)}
 }
 
-func at(path, kind string, major, minor int64) Device {
+func deviceAt(path, kind string, major, minor int64) Device {
 	return Device{Path: path, Type: kind, Major: major, Minor: minor}
 }
 
@@ -140,7 +140,7 @@ func startable(most spec.Limit) func(testing.TB) Facts {
 }
 
 // Kubelets.
-func holds(names ...string) func() ([]string, bool, error) {
+func kubeletHolds(names ...string) func() ([]string, bool, error) {
 	return func() ([]string, bool, error) { return names, true, nil }
 }
 
@@ -155,10 +155,12 @@ func podHolds(held ...Allotted) func() ([]Allotted, bool, error) {
 }
 
 // claimed is a pod that holds a claim beside a resource that is not RDMA.
-func claimed() ([]Allotted, bool, error) { return []Allotted{of("nvidia.com/gpu")}, true, nil }
+func claimed() ([]Allotted, bool, error) { return []Allotted{allotted("nvidia.com/gpu")}, true, nil }
 
-// of is a resource whose device plugin identifies what it allots so.
-func of(name string, devices ...string) Allotted { return Allotted{Resource: name, Devices: devices} }
+// allotted is a resource whose device plugin identifies what it allots so.
+func allotted(name string, devices ...string) Allotted {
+	return Allotted{Resource: name, Devices: devices}
+}
 
 // silentOfPods is a kubelet that does not answer.
 func silentOfPods() ([]Allotted, bool, error) {

@@ -34,7 +34,7 @@ func FuzzAnnotation(f *testing.F) {
 			t.Errorf("%q takes %s", value, took)
 		}
 		if err != nil {
-			if asked.optOut || asked.memlock != nil || asked.ipcLock != nil || asked.devices.given() || asked.devices.none {
+			if asked.optOut || asked.memlock != nil || asked.ipcLock != nil || asked.devices.isPresent() || asked.devices.none {
 				t.Errorf("%q is refused (%v) and understood as %+v", value, err, asked)
 			}
 			checkOneLine(t, err.Error())
@@ -92,7 +92,7 @@ func FuzzConfig(f *testing.F) {
 			t.Fatalf("%v in what config show would write:\n%s", err, text)
 		}
 		expect.Equal(t, "config show would write another configuration", first.Config(), second.Config())
-		first.decide(subject{Container: Container{Namespace: "ml-a", Annotations: podAnnotation("true"), Devices: []Device{heldVerbs(0)}}, Resources: holds("rdma/ib")}, node)
+		first.decide(subject{Container: Container{Namespace: "ml-a", Annotations: podAnnotation("true"), Devices: []Device{heldVerbs(0)}}, Resources: kubeletHolds("rdma/ib")}, node)
 	})
 }
 
@@ -125,7 +125,7 @@ func FuzzUnknown(f *testing.F) {
 		}
 		unknown, refused := p.decide(c, node), true
 		for _, told := range [][]string{nil, {"a/a"}, {"a/b"}, {"a/a", "a/b"}} {
-			c.Resources = holds(told...)
+			c.Resources = kubeletHolds(told...)
 			known := p.decide(c, node)
 			refused = refused && known.Refusal != nil
 			if unknown.Grant != nil && known.Grant != nil && !atMost(*unknown.Grant, *known.Grant) {
@@ -200,7 +200,7 @@ func FuzzDecide(f *testing.F) {
 			Devices:    []Device{{Path: devPath, Type: devType, Major: major, Minor: minor}},
 			AllDevices: privileged, MemoryLimit: memory}}
 		kubeletFails := kubelet%3 == 2
-		c.Resources = []func() ([]string, bool, error){holds(resource), unlisted(resource), silent}[kubelet%3]
+		c.Resources = []func() ([]string, bool, error){kubeletHolds(resource), unlisted(resource), silent}[kubelet%3]
 		d := p.decide(c, node)
 		for _, line := range append(d.Warnings, d.Reason) {
 			checkOneLine(t, line)
@@ -272,7 +272,7 @@ func FuzzAuthor(f *testing.F) {
 		config := randomConfig(r)
 		p := policyOf(t, config)
 		c := subject{Container: Container{Namespace: draw(r, "ml-a", "web"), Name: "c", MemoryLimit: 1 << 20,
-			Devices: []Device{gpu(0), heldVerbs(1)}}, Resources: []func() ([]string, bool, error){holds("a/c"), unlisted(), silent, holds("rdma/ib")}[kubelet%4]}
+			Devices: []Device{gpu(0), heldVerbs(1)}}, Resources: []func() ([]string, bool, error){kubeletHolds("a/c"), unlisted(), silent, kubeletHolds("rdma/ib")}[kubelet%4]}
 		without := p.decide(c, node)
 		c.Annotations = map[string]string{key: value}
 		if strings.HasPrefix(key, AnnotationKey) {

@@ -122,7 +122,7 @@ func TestDevices(t *testing.T) {
 	list := func(devices ...hca.Device) []hca.Device { return devices }
 	selecting := func(selectors string) string { return "inject: {namespaces: [ml-*], " + selectors + "}" }
 	allotted := func(value string) subject {
-		return askedFor("net", holds("rdma/ib")).with(func(c *subject) { c.Annotations = podAnnotation(value) })
+		return askedFor("net", kubeletHolds("rdma/ib")).with(func(c *subject) { c.Annotations = podAnnotation(value) })
 	}
 	own := func(value string, devices ...Device) subject {
 		return subject{Container: Container{Namespace: "ml-a", Name: "c", Annotations: map[string]string{ownKey("c"): value}, Devices: devices}}
@@ -184,7 +184,7 @@ func TestDevices(t *testing.T) {
 			[]string{"the node has no usable /dev/infiniband/rdma_cm, so RDMA_CM connections will fail: " +
 				"to load the kernel module, run modprobe rdma_ucm"}},
 		"efa-needs-no-rdma-cm": {at("EFA"), listed, asking, list(verbs(0, "efa_0"), verbs(1, "rdmap144s27")), nil},
-		"management": {a100, managing, askedFor("net", holds("rdma/ib")), list(verbs(1, "mlx5_1"), umad(1, "mlx5_1"),
+		"management": {a100, managing, askedFor("net", kubeletHolds("rdma/ib")), list(verbs(1, "mlx5_1"), umad(1, "mlx5_1"),
 			issm(1, "mlx5_1"), verbs(2, "mlx5_bond_0"), umad(2, "mlx5_bond_0"), issm(2, "mlx5_bond_0"), rdmaCM()),
 			[]string{fmt.Sprintf(manages, "mlx5_1, mlx5_bond_0")}},
 		"management-less": {a100, managing, allotted("{devices: [mlx5_0]}"), list(verbs(0, "mlx5_0"), umad(0, "mlx5_0"),
@@ -192,11 +192,11 @@ func TestDevices(t *testing.T) {
 		"rule-and-none": {a100, managing, allotted("{devices: none}"), nil, nil},
 		"rule-leaves-selectors-to-the-general-ones": {a100,
 			"{inject: {linkLayers: [InfiniBand]}, rules: [{match: {resources: [rdma/*]}, inject: {netdevs: [], always: true}}]}",
-			askedFor("", holds("rdma/ib")), second, nil},
+			askedFor("", kubeletHolds("rdma/ib")), second, nil},
 		"rule-replaces-selectors": {a100,
 			"{inject: {linkLayers: [InfiniBand]}, rules: [{match: {resources: [rdma/*]}, inject: {linkLayers: [], always: " +
 				"true}}]}",
-			askedFor("", holds("rdma/ib")), two, nil},
+			askedFor("", kubeletHolds("rdma/ib")), two, nil},
 		"rule-selects-and-an-annotation-asks": {a100,
 			"{inject: {namespaces: [ml-*]}, rules: [{match: {namespaces: [ml-*]}, inject: {linkLayers: [Ethernet]}}]}",
 			asking, bond, nil},
@@ -212,7 +212,7 @@ func TestDevices(t *testing.T) {
 		"a virtual one by name": {withFunctions, everything, annotated("ml-a", "{devices: [mlx5_1]}"), second, nil},
 		"host network in exclusive mode": {exclusive, listed,
 			asking.with(func(c *subject) { c.HostNetwork = true }), two, nil},
-		"unasked in exclusive mode": {exclusive, always, askedFor("net", holds("rdma/ib")), nil,
+		"unasked in exclusive mode": {exclusive, always, askedFor("net", kubeletHolds("rdma/ib")), nil,
 			[]string{"no HCAs are injected: each RDMA device on this node belongs to one network namespace " +
 				"(netns_mode is exclusive), so the container cannot use the host's HCAs"}},
 		"another HCA never answered": {unread, selecting("names: [mlx5_1]"), asking, second, nil},

@@ -14,7 +14,7 @@ import (
 // annotation requests all HCAs and applies to the whole pod, since it may be meant for other containers.
 func (d *evaluation) notHeld(candidates []*rule) *Refusal {
 	asked := d.request.devices
-	if !asked.given() || asked.all && d.container.Injected {
+	if !asked.isPresent() || asked.all && d.container.Injected {
 		return nil
 	}
 	node, _, refusal := d.inventory(d.facts.HCAs) // also gives devices their HCAs' names
@@ -31,7 +31,7 @@ func (d *evaluation) notHeld(candidates []*rule) *Refusal {
 		return d.namesNotHeld(asked.names)
 	}
 	others := slices.DeleteFunc(slices.Clone(node.HCAs), func(h hca.HCA) bool {
-		return d.holds(h.Name) || !means(candidates, &h)
+		return d.holdsHCA(h.Name) || !includedInAll(candidates, &h)
 	})
 	const ignored = "annotation requests devices: all, " +
 		"but the container already has verbs devices, so those of %s are not injected: "
@@ -48,18 +48,19 @@ func (d *evaluation) notHeld(candidates []*rule) *Refusal {
 	return nil
 }
 
-// means reports whether a request for all HCAs includes an HCA, whether or not the HCA has a fault. An HCA that was not
-// read, since the policy does not inject it, may be active. The devices of an HCA that was read are not.
-func means(candidates []*rule, h *hca.HCA) bool {
+// includedInAll reports whether a request for all HCAs includes an HCA, whether or not the HCA has a fault. An HCA that
+// was not read, since the policy does not inject it, may be active. The devices of an HCA that was read are not.
+func includedInAll(candidates []*rule, h *hca.HCA) bool {
 	if h.Unread != "" {
-		return all(candidates, func(s Selectors) bool { return s.name(h) })
+		return everyCandidate(candidates, func(s Selectors) bool { return s.selectsListed(h) })
 	}
-	return h.ForPrograms() && all(candidates, func(s Selectors) bool { return s.passes(h, hca.Port.Active) })
+	return h.ForPrograms() &&
+		everyCandidate(candidates, func(s Selectors) bool { return s.selectsPort(h, hca.Port.Active) })
 }
 
 func (d *evaluation) namesNotHeld(names []string) *Refusal {
 	for _, name := range names {
-		if !d.holds(name) { // guard: not-held
+		if !d.holdsHCA(name) { // guard: not-held
 			return refuse(CauseCeiling,
 				"the annotation requests HCA %s, "+
 					"but the container already has other verbs devices, so none are injected: "+
@@ -69,8 +70,8 @@ func (d *evaluation) namesNotHeld(names []string) *Refusal {
 	return nil
 }
 
-// holds reports whether the container has a device with which programs use the HCA of this name.
-func (d *evaluation) holds(name string) bool {
+// holdsHCA reports whether the container has a device with which programs use the HCA of this name.
+func (d *evaluation) holdsHCA(name string) bool {
 	return slices.ContainsFunc(d.container.Devices, func(held Device) bool {
 		if !isCharacter(held) {
 			return false
@@ -120,14 +121,14 @@ func (d *evaluation) allHCAs(node *hca.Inventory, candidates []*rule) ([]hca.HCA
 	var broken, left []string
 	for i := range node.HCAs {
 		h := &node.HCAs[i]
-		unknown := h.Unknown(managed(candidates))
+		unknown := h.Unknown(allGrantManagement(candidates))
 		switch {
-		case unknown != nil && all(candidates, func(s Selectors) bool { return s.name(h) }): // guard: unread
+		case unknown != nil && everyCandidate(candidates, func(s Selectors) bool { return s.selectsListed(h) }): // guard: unread
 			return nil, refuse(CauseHCA, "rule %[2]q selects HCA %[1]s by name, but the HCA cannot be read: %[3]s: "+
 				"request other HCAs in the annotation, or run rdma-spec devices on the node",
 				h.Name, d.Rule, oneLine(unknown.Error()))
-		case !all(candidates, func(s Selectors) bool { return s.passes(h, hca.Port.Active) }): // guard: selectors
-			if all(candidates, func(s Selectors) bool { return s.passes(h, anyPort) }) {
+		case !everyCandidate(candidates, func(s Selectors) bool { return s.selectsPort(h, hca.Port.Active) }): // guard: selectors
+			if everyCandidate(candidates, func(s Selectors) bool { return s.selectsPort(h, anyPort) }) {
 				left = append(left, withState(*h))
 			}
 		case problem(h, candidates) != "": // guard: broken-hca
@@ -140,7 +141,8 @@ func (d *evaluation) allHCAs(node *hca.Inventory, candidates []*rule) ([]hca.HCA
 	}
 	d.LeftOut = slices.Concat(broken, left)
 	switch {
-	case len(chosen) == 0 && len(candidates) > 1 && !d.request.devices.given(): // a candidate alone never causes a refusal
+	// A candidate alone never causes a refusal.
+	case len(chosen) == 0 && len(candidates) > 1 && !d.request.devices.isPresent():
 		return nil, nil
 	case len(chosen) == 0 && len(broken) > 0:
 		return nil, refuse(CauseHCA, "no HCA of this node can be injected; left out: %s: "+
@@ -148,7 +150,7 @@ func (d *evaluation) allHCAs(node *hca.Inventory, candidates []*rule) ([]hca.HCA
 	case len(chosen) == 0:
 		return nil, refuse(CauseHCA, "no HCA of this node can be injected: "+
 			"rule %q needs one that its selectors match and that has an ACTIVE port; the node has %s: "+
-			"choose another node, or bring a port up", d.Rule, inventory(node))
+			"choose another node, or bring a port up", d.Rule, hcaList(node))
 	case len(broken) > 0:
 		d.warn("HCAs are not injected: %s", shortList(broken, itself))
 	}
@@ -164,11 +166,11 @@ func (d *evaluation) namedHCAs(node *hca.Inventory, candidates []*rule, names []
 			continue
 		case !found: // guard: hca-found
 			return nil, refuse(CauseNoSuchHCA, "the annotation requests HCA %s, which this node does not have: it has %s",
-				quoted(name), inventory(node))
-		case all(candidates, func(s Selectors) bool { return s.name(&h) }) && problem(&h, candidates) != "": // guard: named-broken-hca
+				quoted(name), hcaList(node))
+		case everyCandidate(candidates, func(s Selectors) bool { return s.selectsListed(&h) }) && problem(&h, candidates) != "": // guard: named-broken-hca
 			return nil, refuse(CauseHCA, "the annotation requests HCA %s, which cannot be injected: %s: request another HCA",
 				quoted(name), problem(&h, candidates))
-		case !all(candidates, func(s Selectors) bool { return s.passes(&h, anyPort) }): // guard: named-selectors
+		case !everyCandidate(candidates, func(s Selectors) bool { return s.selectsPort(&h, anyPort) }): // guard: named-selectors
 			return nil, refuse(CauseCeiling, "the annotation requests HCA %s, which the selectors of %s exclude: "+
 				"request another HCA, or devices: all", quoted(name), d.ruleNames(candidates))
 		}
@@ -177,8 +179,8 @@ func (d *evaluation) namedHCAs(node *hca.Inventory, candidates []*rule, names []
 	return chosen, nil
 }
 
-// all reports whether a condition is true for every candidate's selectors.
-func all(candidates []*rule, condition func(Selectors) bool) bool {
+// everyCandidate reports whether a condition is true for every candidate's selectors.
+func everyCandidate(candidates []*rule, condition func(Selectors) bool) bool {
 	return !slices.ContainsFunc(candidates, func(r *rule) bool { return !condition(r.selectors) }) // guard: least-selectors, else condition(candidates[len(candidates)-1].selectors)
 }
 
@@ -186,14 +188,14 @@ func nameOf(h hca.HCA) string { return h.Name }
 
 func itself(s string) string { return s }
 
-// managed reports whether every candidate grants the management devices.
-func managed(candidates []*rule) bool {
-	return all(candidates, func(s Selectors) bool { return s.Management }) // guard: management, else func([]*rule, func(Selectors) bool) bool { return true }
+// allGrantManagement reports whether every candidate grants the management devices.
+func allGrantManagement(candidates []*rule) bool {
+	return everyCandidate(candidates, func(s Selectors) bool { return s.Management }) // guard: management, else func([]*rule, func(Selectors) bool) bool { return true }
 }
 
 // problem returns why an HCA cannot be injected; "" if it can.
 func problem(h *hca.HCA, candidates []*rule) string {
-	if _, err := h.Usable(managed(candidates)); err != nil {
+	if _, err := h.Usable(allGrantManagement(candidates)); err != nil {
 		return oneLine(err.Error())
 	}
 	return ""

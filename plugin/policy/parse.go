@@ -163,11 +163,11 @@ func DecodeStrict(text []byte, into any) error {
 		return ErrNothing
 	}
 	if empty := withoutValue("", written); len(empty) > 0 { // guard: no-value
-		return empty.together()
+		return empty.join()
 	}
 	unknown, err := strictjson.UnmarshalStrict(asJSON, into, strictjson.DisallowUnknownFields)
 	if len(unknown) > 0 { // guard: unknown-key
-		return problems(unknown).together()
+		return problems(unknown).join()
 	}
 	if err == nil {
 		return nil

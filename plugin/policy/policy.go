@@ -42,36 +42,36 @@ func New(config Config) (*Policy, error) {
 	p.defaults = rule{name: defaultRule, ruleValues: ruleValues{selectors: config.Inject.Selectors}}
 	var err error
 	p.defaults.memlock, err = parseMemlock(config.Memlock)
-	found.at("memlock", err)
+	found.add("memlock", err)
 	p.defaults.ipcLock, err = parseIPCLock(config.IPCLock)
-	found.at("ipcLock", err)
+	found.add("ipcLock", err)
 	config.Inject.check("inject", &found)
 	if config.Inject.Management { // guard: management-general
-		found.at("inject.management",
+		found.add("inject.management",
 			errors.New("only a rule with match.namespaces can grant umad and issm: move it to such a rule"))
 	}
-	found.at("optIn.resources", CheckResourceGlobs(config.OptIn.Resources))
-	found.at("optIn.namespaces", checkNamespaceGlobs(config.OptIn.Namespaces))
-	found.at("inject.namespaces", checkNamespaceGlobs(config.Inject.Namespaces))
-	found.at("optIn.deviceAnnotations", checkDeviceAnnotations(config.OptIn.DeviceAnnotations))
-	found.at("optIn.mofedRuntimeHandlers", checkHandlerGlobs(config.OptIn.MOFEDRuntimeHandlers))
-	found.at("skipRuntimeHandlers", checkHandlerGlobs(config.SkipRuntimeHandlers))
+	found.add("optIn.resources", CheckResourceGlobs(config.OptIn.Resources))
+	found.add("optIn.namespaces", checkNamespaceGlobs(config.OptIn.Namespaces))
+	found.add("inject.namespaces", checkNamespaceGlobs(config.Inject.Namespaces))
+	found.add("optIn.deviceAnnotations", checkDeviceAnnotations(config.OptIn.DeviceAnnotations))
+	found.add("optIn.mofedRuntimeHandlers", checkHandlerGlobs(config.OptIn.MOFEDRuntimeHandlers))
+	found.add("skipRuntimeHandlers", checkHandlerGlobs(config.SkipRuntimeHandlers))
 	named := map[string]int{}
 	for i := range config.Rules {
 		place := fmt.Sprintf("rules[%d]", i)
 		r := p.compile(&config.Rules[i], place, &found)
 		if j, twice := named[r.name]; twice {
-			found.at(place+".name", fmt.Errorf("rules[%[2]d] also has the name %[1]q, so logs could not distinguish these "+
+			found.add(place+".name", fmt.Errorf("rules[%[2]d] also has the name %[1]q, so logs could not distinguish these "+
 				"rules: rename one of them", r.name, j))
 		}
 		named[r.name] = i
 		if j := slices.IndexFunc(p.rules, func(earlier rule) bool { return earlier.match.covers(r.match) }); j >= 0 { // guard: rule-shadowed
-			found.at(place, fmt.Errorf("it can never match, because rules[%d] precedes it and matches the same "+
+			found.add(place, fmt.Errorf("it can never match, because rules[%d] precedes it and matches the same "+
 				"containers: change their order, or remove one of them", j))
 		}
 		p.rules = append(p.rules, r)
 	}
-	if err := found.together(); err != nil {
+	if err := found.join(); err != nil {
 		return nil, err
 	}
 	return p, nil
@@ -86,7 +86,7 @@ func (p *Policy) Config() Config { return p.config }
 // problems are the faults in a configuration, each with its path.
 type problems []error
 
-func (p *problems) at(place string, err error) {
+func (p *problems) add(place string, err error) {
 	if err != nil {
 		*p = append(*p, fmt.Errorf("%s: %w", place, err))
 	}
@@ -95,8 +95,8 @@ func (p *problems) at(place string, err error) {
 // maxProblems bounds how many faults are reported at once. A file of another kind can have 100,000.
 const maxProblems = 20
 
-// together returns the faults as one error, one a line.
-func (p problems) together() error {
+// join returns the faults as one error, one a line.
+func (p problems) join() error {
 	if more := len(p) - maxProblems; more > 0 {
 		p = append(slices.Clone(p[:maxProblems]), fmt.Errorf("and %d more", more))
 	}

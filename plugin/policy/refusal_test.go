@@ -78,15 +78,15 @@ func TestRefusals(t *testing.T) {
 		"all are broken":         {"inject: {namespaces: [ml-*], names: [node_is_*]}", annotated("ml-a", "true"), broken},
 		"HCAs cannot be read":    {listed, annotated("ml-a", "true"), unreadable(t)},
 		"verbs cannot be read":   {"", asking("true"), unreadable(t)},
-		"path taken":             {listed, annotated("ml-a", "true", at("/dev/infiniband/uverbs1", "b", 8, 16)), a100},
-		"path taken, written so": {listed, annotated("ml-a", "true", at("/dev//infiniband/./rdma_cm", "c", 1, 3)), a100},
+		"path taken":             {listed, annotated("ml-a", "true", deviceAt("/dev/infiniband/uverbs1", "b", 8, 16)), a100},
+		"path taken, written so": {listed, annotated("ml-a", "true", deviceAt("/dev//infiniband/./rdma_cm", "c", 1, 3)), a100},
 		"kubelet silent":         {"optIn: {resources: [rdma/*]}", subject{Container: Container{Annotations: podAnnotation("true")}, Resources: silent}, a100},
 		"kubelet silent, ceiling": {"rules: [{match: {resources: [rdma/*]}, memlock: 1Gi}]",
 			subject{Container: Container{Devices: []Device{heldVerbs(0)}, Annotations: podAnnotation("true")}, Resources: silent}, a100},
 		"kubelet verbose": {"optIn: {resources: [rdma/*]}", subject{Container: Container{Annotations: podAnnotation("true")}, Resources: func() ([]string, bool, error) {
 			return nil, false, errors.New("line one\nline two " + strings.Repeat("\u202e", 1000))
 		}}, a100},
-		"pod-wide, without RDMA": {"", subject{Container: Container{Annotations: podAnnotation("true")}, PodHolds: podHolds(of("nvidia.com/gpu"))},
+		"pod-wide, without RDMA": {"", subject{Container: Container{Annotations: podAnnotation("true")}, PodHolds: podHolds(allotted("nvidia.com/gpu"))},
 			a100},
 		"pod-wide, kubelet silent": {"", subject{Container: Container{Annotations: podAnnotation("true")}, PodHolds: silentOfPods}, a100},
 		"pod-wide, no kubelet":     {"", subject{Container: Container{Annotations: podAnnotation("true")}, PodHolds: func() ([]Allotted, bool, error) { return nil, false, fmt.Errorf("x: %w", ErrNoKubelet) }}, a100},
@@ -129,7 +129,7 @@ func TestWarningsFitALog(t *testing.T) {
 			Annotations: podAnnotation("true")}},
 		"rules: [{match: {resources: [a/b]}, memlock: 1Gi}]": askedFor("", silent, heldVerbs(0)),
 		"{optIn: {resources: [a/b]}, rules: [{match: {namespaces: [fabric]}, inject: {management: true, always: true}}]}": askedFor(
-			"fabric", holds("a/b")),
+			"fabric", kubeletHolds("a/b")),
 	} {
 		for name, node := range nodes {
 			d := policyOf(t, config).decide(c, node)

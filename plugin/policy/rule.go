@@ -35,25 +35,25 @@ const maxRuleName = 63
 // compile parses and checks a rule's values, and fills in the general selectors that it omits.
 func (p *Policy) compile(written *Rule, place string, found *problems) rule {
 	r := rule{name: cmp.Or(written.Name, place), match: written.Match, ruleValues: p.defaults.ruleValues}
-	found.at(place+".name", checkRuleName(written.Name))
-	found.at(place+".match.namespaces", checkNamespaceGlobs(r.match.Namespaces))
-	found.at(place+".match.resources", CheckResourceGlobs(r.match.Resources))
+	found.add(place+".name", checkRuleName(written.Name))
+	found.add(place+".match.namespaces", checkNamespaceGlobs(r.match.Namespaces))
+	found.add(place+".match.resources", CheckResourceGlobs(r.match.Resources))
 	var err error
 	if written.Memlock != "" {
 		r.memlock, err = parseRuleMemlock(written.Memlock)
-		found.at(place+".memlock", err)
+		found.add(place+".memlock", err)
 	}
 	if written.IPCLock != "" {
 		r.ipcLock, err = parseIPCLock(written.IPCLock)
-		found.at(place+".ipcLock", err)
+		found.add(place+".ipcLock", err)
 	}
 	if written.Inject != nil {
-		written.Inject = &RuleInject{written.Inject.or(p.config.Inject.Selectors), written.Inject.Always}
+		written.Inject = &RuleInject{written.Inject.withDefaults(p.config.Inject.Selectors), written.Inject.Always}
 		written.Inject.check(place+".inject", found)
 		r.selectors = written.Inject.Selectors
 		r.always = written.Inject.Always
 	}
-	found.at(place, written.checkShape())
+	found.add(place, written.checkShape())
 	return r
 }
 
@@ -105,17 +105,18 @@ func (m Match) covers(later Match) bool {
 		coverGlobs(m.Resources, later.Resources)
 }
 
-// or returns the selectors, with the general ones in place of those that are not set. An empty list is set.
-func (s Selectors) or(general Selectors) Selectors {
-	s.Names = or(s.Names, general.Names)
-	s.Functions = or(s.Functions, general.Functions)
-	s.LinkLayers = or(s.LinkLayers, general.LinkLayers)
-	s.Netdevs = or(s.Netdevs, general.Netdevs)
-	s.NUMANodes = or(s.NUMANodes, general.NUMANodes)
+// withDefaults returns the selectors, with the general ones in place of those that are not set. An empty list is set.
+func (s Selectors) withDefaults(general Selectors) Selectors {
+	s.Names = orDefault(s.Names, general.Names)
+	s.Functions = orDefault(s.Functions, general.Functions)
+	s.LinkLayers = orDefault(s.LinkLayers, general.LinkLayers)
+	s.Netdevs = orDefault(s.Netdevs, general.Netdevs)
+	s.NUMANodes = orDefault(s.NUMANodes, general.NUMANodes)
 	return s
 }
 
-func or[T any](list, general []T) []T {
+// orDefault returns a list, the general one if it is not set.
+func orDefault[T any](list, general []T) []T {
 	if list == nil {
 		return general
 	}
@@ -123,24 +124,24 @@ func or[T any](list, general []T) []T {
 }
 
 func (s Selectors) check(place string, found *problems) {
-	found.at(place+".names", checkNameGlobs(s.Names))
+	found.add(place+".names", checkNameGlobs(s.Names))
 	if len(s.Names) == 0 {
-		found.at(place+".names", errors.New("an empty list selects no HCA: write \"*\" for all, or remove the list"))
+		found.add(place+".names", errors.New("an empty list selects no HCA: write \"*\" for all, or remove the list"))
 	}
 	if len(s.Functions) == 0 {
-		found.at(place+".functions",
+		found.add(place+".functions",
 			errors.New("an empty list selects no HCA: write physical, virtual, or scalable, or remove the list"))
 	}
 	for i, function := range s.Functions {
-		found.at(fmt.Sprintf("%s.functions[%d]", place, i), oneOf(function, "physical", "virtual", "scalable"))
+		found.add(fmt.Sprintf("%s.functions[%d]", place, i), oneOf(function, "physical", "virtual", "scalable"))
 	}
 	for i, layer := range s.LinkLayers {
-		found.at(fmt.Sprintf("%s.linkLayers[%d]", place, i), oneOf(layer, "InfiniBand", "Ethernet"))
+		found.add(fmt.Sprintf("%s.linkLayers[%d]", place, i), oneOf(layer, "InfiniBand", "Ethernet"))
 	}
-	found.at(place+".netdevs", checkNameGlobs(s.Netdevs))
+	found.add(place+".netdevs", checkNameGlobs(s.Netdevs))
 	for i, n := range s.NUMANodes {
 		if n < -1 {
-			found.at(fmt.Sprintf("%s.numaNodes[%d]", place, i),
+			found.add(fmt.Sprintf("%s.numaNodes[%d]", place, i),
 				fmt.Errorf("%d is not a NUMA node: write 0 or more, or -1 for HCAs without a NUMA node", n))
 		}
 	}

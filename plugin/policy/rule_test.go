@@ -46,18 +46,18 @@ func TestRules(t *testing.T) {
 				"retried; if it keeps failing, see the kubelet's log on the node"}
 		return d
 	}
-	none := holds("example.com/net") // which no rule names
+	none := kubeletHolds("example.com/net") // which no rule names
 	tests := map[string]struct {
 		config    string
 		container subject
 		want      Decision
 	}{
 		"no-rule":               {"", askedFor("web", none, device), by("default", unlimited())},
-		"not-an-rdma-container": {"", subject{Container: Container{Namespace: "ml-1", Devices: []Device{gpu(0)}}, Resources: holds("nvidia.com/gpu")}, Decision{Signal: SignalNone}},
-		"first-match-wins": {"", askedFor("ml-team-a", holds("rdma/gold"), device),
+		"not-an-rdma-container": {"", subject{Container: Container{Namespace: "ml-1", Devices: []Device{gpu(0)}}, Resources: kubeletHolds("nvidia.com/gpu")}, Decision{Signal: SignalNone}},
+		"first-match-wins": {"", askedFor("ml-team-a", kubeletHolds("rdma/gold"), device),
 			by("gold", &spec.Grant{Memlock: spec.Unlimited, IPCLock: spec.IPCLockYes})},
 		"second":      {"", askedFor("ml-team-a", none, device), by("team-a", &spec.Grant{Memlock: 64 << 30})},
-		"by-resource": {"", askedFor("web", holds("a/b", "rdma/vf1"), device), by("vf", &spec.Grant{Memlock: 1 << 30})},
+		"by-resource": {"", askedFor("web", kubeletHolds("a/b", "rdma/vf1"), device), by("vf", &spec.Grant{Memlock: 1 << 30})},
 		"unnamed": {"", subject{Container: Container{Namespace: "ml-b", Devices: []Device{device}, MemoryLimit: 1 << 20}, Resources: none},
 			by("rules[3]", &spec.Grant{Memlock: 1 << 20})},
 		"exempt":    {"", askedFor("infra", none, device), by("exempt", unlimited())},
@@ -66,8 +66,8 @@ func TestRules(t *testing.T) {
 			subject{Container: Container{Namespace: "legacy", Devices: []Device{device}}},
 			by("r", &spec.Grant{IPCLock: spec.IPCLockYes})},
 
-		"unexplained-device": {"", askedFor("web", holds(), device), less("vf, default", &spec.Grant{Memlock: 1 << 30})},
-		"device-that-was-injected": {"", askedFor("web", holds(), device).with(func(c *subject) { c.Injected = true }),
+		"unexplained-device": {"", askedFor("web", kubeletHolds(), device), less("vf, default", &spec.Grant{Memlock: 1 << 30})},
+		"device-that-was-injected": {"", askedFor("web", kubeletHolds(), device).with(func(c *subject) { c.Injected = true }),
 			by("default", unlimited())},
 		"unknown": {"", askedFor("web", unlisted(), device), less("vf, default", &spec.Grant{Memlock: 1 << 30})},
 		"unknown-up-to-the-certain-one": {"", askedFor("ml-team-a", unlisted(), device),
@@ -151,12 +151,12 @@ func TestDoubtsOfIPCLock(t *testing.T) {
 func TestPolicyIsSafeForConcurrentUse(t *testing.T) {
 	p := policyOf(t, rules)
 	node := node(t, "V100")
-	want := p.decide(subject{Container: Container{Namespace: "ml-a", Devices: []Device{heldVerbs(0)}}, Resources: holds("rdma/ib")}, node)
+	want := p.decide(subject{Container: Container{Namespace: "ml-a", Devices: []Device{heldVerbs(0)}}, Resources: kubeletHolds("rdma/ib")}, node)
 	var wait sync.WaitGroup
 	for range 8 {
 		wait.Go(func() {
 			for range 20 {
-				d := p.decide(subject{Container: Container{Namespace: "ml-a", Devices: []Device{heldVerbs(0)}}, Resources: holds("rdma/ib")}, node)
+				d := p.decide(subject{Container: Container{Namespace: "ml-a", Devices: []Device{heldVerbs(0)}}, Resources: kubeletHolds("rdma/ib")}, node)
 				if !reflect.DeepEqual(d, want) {
 					t.Errorf("the decision is %+v, and was %+v", d, want)
 				}

@@ -24,21 +24,21 @@ func (p *Policy) Wants() (hcas func(*hca.HCA) bool, parts hca.Parts) {
 		}
 	}
 	return func(h *hca.HCA) bool {
-		return slices.ContainsFunc(able, func(s Selectors) bool { return s.name(h) })
+		return slices.ContainsFunc(able, func(s Selectors) bool { return s.selectsListed(h) })
 	}, parts
 }
 
-// name reports whether the selectors select an HCA, according to what a list of HCAs contains.
-func (s Selectors) name(h *hca.HCA) bool {
+// selectsListed reports whether the selectors select an HCA, according to what a list of HCAs contains.
+func (s Selectors) selectsListed(h *hca.HCA) bool {
 	if !slices.Contains(s.Functions, string(cmp.Or(h.Function, hca.FunctionPhysical))) { // guard: functions
 		return false
 	}
 	return matchesAny(s.Names, h.Name)
 }
 
-// passes reports whether the selectors select an HCA and one of the matching ports meets a condition.
-func (s Selectors) passes(h *hca.HCA, condition func(hca.Port) bool) bool {
-	if !s.name(h) || len(s.NUMANodes) > 0 && !slices.Contains(s.NUMANodes, h.NUMANode) {
+// selectsPort reports whether the selectors select an HCA and one of the matching ports meets a condition.
+func (s Selectors) selectsPort(h *hca.HCA, condition func(hca.Port) bool) bool {
+	if !s.selectsListed(h) || len(s.NUMANodes) > 0 && !slices.Contains(s.NUMANodes, h.NUMANode) {
 		return false
 	}
 	return slices.ContainsFunc(h.Ports, func(p hca.Port) bool {
@@ -51,8 +51,8 @@ func (s Selectors) passes(h *hca.HCA, condition func(hca.Port) bool) bool {
 
 func anyPort(hca.Port) bool { return true }
 
-// inventory lists a node's HCAs for a refusal: "mlx5_0 (INIT), mlx5_1 (ACTIVE)".
-func inventory(node *hca.Inventory) string {
+// hcaList lists a node's HCAs for a refusal: "mlx5_0 (INIT), mlx5_1 (ACTIVE)".
+func hcaList(node *hca.Inventory) string {
 	if len(node.HCAs) == 0 {
 		return "none"
 	}

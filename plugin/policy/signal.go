@@ -116,7 +116,7 @@ func (d *evaluation) findResource() {
 func (d *evaluation) resourceGlobs() []string {
 	globs := slices.Clone(d.config.OptIn.Resources)
 	for i := range d.rules {
-		if match := &d.rules[i].match; match.namespace(&d.container) {
+		if match := &d.rules[i].match; match.matchesNamespace(&d.container) {
 			globs = append(globs, match.Resources...)
 		}
 	}
@@ -151,7 +151,7 @@ func (d *evaluation) candidates() ([]*rule, *Refusal) {
 	certain := false
 	for i := 0; i < len(d.rules) && !certain; i++ {
 		r := &d.rules[i]
-		if !r.match.namespace(&d.container) {
+		if !r.match.matchesNamespace(&d.container) {
 			continue
 		}
 		certain = len(r.match.Resources) == 0
@@ -189,8 +189,8 @@ func (d *evaluation) ruleNames(candidates []*rule) string {
 	return fmt.Sprintf("one of the rules %s (which one is unknown)", d.Rule)
 }
 
-// namespace reports whether the container's namespace matches.
-func (m *Match) namespace(c *Container) bool {
+// matchesNamespace reports whether the container's namespace matches.
+func (m *Match) matchesNamespace(c *Container) bool {
 	return len(m.Namespaces) == 0 || matchesAny(m.Namespaces, c.Namespace) // guard: rule-namespaces, else true
 }
 

@@ -93,14 +93,14 @@ func New(o Options) *Current {
 		warned: map[string]bool{}}
 	c.last, c.lastErr = c.readLast()
 	if o.Policy != nil {
-		c.put(&version{o.Policy, "passed at startup", fromFile})
+		c.putInForce(&version{o.Policy, "passed at startup", fromFile})
 		return c
 	}
 	p, err := policy.New(policy.Default())
 	if err != nil {
 		panic(fmt.Sprintf("the default configuration is invalid: %v", err))
 	}
-	c.put(&version{p, "the defaults", fromDefaults})
+	c.putInForce(&version{p, "the defaults", fromDefaults})
 	return c
 }
 
@@ -138,7 +138,7 @@ func (c *Current) prefer(next *version, err error) {
 	c.Loaded(err == nil)
 	switch {
 	case err == nil:
-		c.put(next)
+		c.putInForce(next)
 		log.Info("the configuration is in force")
 	case current.policy.Missing() == nil && (current.origin == next.origin || c.EverRegistered()):
 		log.WithError(err).Error("invalid configuration: the last valid one stays in force")
@@ -160,7 +160,7 @@ func (c *Current) fallBack(next *version, why error, log logrus.FieldLogger) {
 		log = log.WithField("last", c.lastErr)
 	}
 	next.policy = policy.Missing(why)
-	c.put(next)
+	c.putInForce(next)
 	log.Error("cannot read the configuration: until it can be read, RDMA containers are refused, and other " +
 		"containers are left as they are")
 }
@@ -169,7 +169,7 @@ func (c *Current) fallBack(next *version, why error, log logrus.FieldLogger) {
 // be read.
 func (c *Current) fallBackTo(refused *refusal, last *policy.Policy, source string) {
 	source = strings.TrimSuffix(source, AsLast) + AsLast
-	c.put(&version{last, source, refused.origin})
+	c.putInForce(&version{last, source, refused.origin})
 	c.Log.WithField("config", refused.source).WithError(refused.error).WithField("policy", source).Error(
 		"cannot read the configuration: until it can be read, the policy last in force on this node stays in force")
 }
@@ -180,14 +180,14 @@ func (c *Current) readLast() (*InForce, error) {
 	case c.Root == "":
 		return nil, fs.ErrNotExist
 	case c.Deployment != "":
-		return c.keeper().Read()
+		return c.keptPolicy().Read()
 	}
 	return Last(c.Root)
 }
 
-func (c *Current) keeper() Kept { return Kept{Root: c.Root, Deployment: c.Deployment} }
+func (c *Current) keptPolicy() Kept { return Kept{Root: c.Root, Deployment: c.Deployment} }
 
-func (c *Current) put(next *version) {
+func (c *Current) putInForce(next *version) {
 	c.now.Store(next)
 	c.Put(next.policy)
 	c.runNow()
@@ -272,7 +272,7 @@ func (c *Current) keep(current *policy.Policy) {
 	if c.Deployment == "" || current == c.kept || current.Text() == nil {
 		return
 	}
-	err := c.keeper().Write(current.Text())
+	err := c.keptPolicy().Write(current.Text())
 	if err == nil {
 		c.kept = current
 	}

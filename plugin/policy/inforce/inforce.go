@@ -69,15 +69,15 @@ func Last(root string) (*InForce, error) {
 	return read(root, true)
 }
 
-// Lives returns nil while the plugin that wrote the policy in force is running, even if its version differs. Its errors
-// are those of Read.
-func Lives(root string) error {
+// CheckWriter returns nil while the plugin that wrote the policy in force is running, even if its version differs. Its
+// errors are those of Read.
+func CheckWriter(root string) error {
 	file, err := openTrusted(filepath.Join(root, File))
 	if err != nil {
 		return err
 	}
 	defer func() { _ = file.Close() }() // nothing is read from it
-	return lives(file)
+	return checkLocked(file)
 }
 
 // Rival returns an error if a registered plugin of another deployment serves the node with the given root. The error
@@ -89,7 +89,7 @@ func Rival(root, deployment string) error {
 	}
 	defer func() { _ = file.Close() }() // opened for reading
 	text, err := io.ReadAll(file)
-	if err != nil || lives(file) != nil {
+	if err != nil || checkLocked(file) != nil {
 		return nil
 	}
 	var d document
@@ -102,7 +102,7 @@ func Rival(root, deployment string) error {
 	return errors.New("an nri-rdma process outside Kubernetes, such as the systemd service, serves this node")
 }
 
-func lives(file *os.File) error {
+func checkLocked(file *os.File) error {
 	locked, err := isLocked(file)
 	if err == nil && !locked {
 		err = fmt.Errorf("%s is out of date: %w", file.Name(), ErrEnded)
@@ -128,7 +128,7 @@ func read(root string, ended bool) (*InForce, error) {
 	if d.APIVersion != apiVersion {
 		return nil, unreadable(path, fmt.Errorf("its apiVersion is %q, not %s", d.APIVersion, apiVersion))
 	}
-	if err := lives(file); err != nil && !ended {
+	if err := checkLocked(file); err != nil && !ended {
 		return nil, err
 	}
 	p, err := policy.FromText(d.Policy)

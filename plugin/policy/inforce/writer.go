@@ -53,7 +53,7 @@ func (w *Writer) put(p *policy.Policy, source string, keep bool) error {
 	}
 	text, err := yaml.Marshal(document{APIVersion: apiVersion, Source: source, PID: os.Getpid(),
 		Version: w.Version, Deployment: w.Deployment, Policy: config})
-	if err != nil || keep && w.stays(text) {
+	if err != nil || keep && w.leavesAlone(text) {
 		return err
 	}
 	if err := w.replace(text); err != nil {
@@ -75,8 +75,8 @@ func (w *Writer) withdraw() {
 	_ = w.file.Close()
 }
 
-// stays reports whether Keep leaves the file alone.
-func (w *Writer) stays(text []byte) bool {
+// leavesAlone reports whether Keep leaves the file alone.
+func (w *Writer) leavesAlone(text []byte) bool {
 	there, err := openTrusted(w.path())
 	if err != nil {
 		return false

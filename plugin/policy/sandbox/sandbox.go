@@ -46,11 +46,11 @@ func Handler(name, kind, program string) bool {
 }
 
 // Type reports whether one of containerd's runtime_types is such a runtime.
-func Type(name string) bool { return begins(name, func(k kind) []string { return k.types }) }
+func Type(name string) bool { return hasAnyPrefix(name, func(k kind) []string { return k.types }) }
 
 // Program reports whether the program at a path is such a runtime, or the monitor that it starts.
 func Program(file string) bool {
-	return begins(path.Base(file), func(k kind) []string { return k.programs })
+	return hasAnyPrefix(path.Base(file), func(k kind) []string { return k.programs })
 }
 
 // Process reports whether a process that runs a program belongs to such a runtime. A monitor does only if it runs on
@@ -63,15 +63,15 @@ func Process(file string, onNode bool) bool {
 // Annotated reports whether an OCI spec's annotations are those of such a runtime.
 func Annotated(annotations map[string]string) bool {
 	for key, value := range annotations {
-		if begins(key, func(k kind) []string { return k.annotations }) || key == "run.oci.handler" && value == "krun" {
+		if hasAnyPrefix(key, func(k kind) []string { return k.annotations }) || key == "run.oci.handler" && value == "krun" {
 			return true
 		}
 	}
 	return false
 }
 
-// begins reports whether a name has one of the prefixes of some kind of sandbox.
-func begins(name string, of func(kind) []string) bool {
+// hasAnyPrefix reports whether a name has one of the prefixes of some kind of sandbox.
+func hasAnyPrefix(name string, of func(kind) []string) bool {
 	return slices.ContainsFunc(kinds, func(k kind) bool {
 		return slices.ContainsFunc(of(k), func(prefix string) bool { return strings.HasPrefix(name, prefix) })
 	})

@@ -75,7 +75,7 @@ func untilRegistered(ctx context.Context, stderr io.Writer, root string) error {
 	look := time.NewTicker(lookEvery)
 	defer look.Stop()
 	for said := (time.Time{}); ; {
-		why := inforce.Lives(root)
+		why := inforce.CheckWriter(root)
 		if !errors.Is(why, fs.ErrNotExist) && !errors.Is(why, inforce.ErrEnded) {
 			return why
 		}
