@@ -70,8 +70,8 @@ func newBackoff(least, longest time.Duration) *backoff.ExponentialBackOff {
 	return b
 }
 
-// after returns how long to wait after a connection ended with this error; 0 means not at all.
-func (b *backoffs) after(err error) time.Duration {
+// delayAfter returns how long to wait after a connection ended with this error; 0 means not at all.
+func (b *backoffs) delayAfter(err error) time.Duration {
 	var dial *net.OpError
 	var drop *droppedError
 	var unlisted *unlistedError

@@ -13,21 +13,21 @@ import (
 func TestBackoffs_after(t *testing.T) {
 	b := newBackoffs()
 	soon := &droppedError{after: time.Second}
-	if got := b.after(soon); got != 0 {
+	if got := b.delayAfter(soon); got != 0 {
 		t.Errorf("the first time, it waits %s", got)
 	}
 	var longest time.Duration
 	for range 10 {
-		longest = max(longest, b.after(soon))
+		longest = max(longest, b.delayAfter(soon))
 	}
 	const shortest = dropAgain * 3 / 2 // including its jitter
 	if longest <= shortest {
 		t.Errorf("it waits %s at most, want longer and longer", longest)
 	}
-	if got := b.after(&droppedError{after: stable}); got != 0 {
+	if got := b.delayAfter(&droppedError{after: stable}); got != 0 {
 		t.Errorf("after it was stable, it waits %s", got)
 	}
-	if got := b.after(soon); got > shortest {
+	if got := b.delayAfter(soon); got > shortest {
 		t.Errorf("after it was stable, it waits %s the second time, want %s at most", got, shortest)
 	}
 }

@@ -139,8 +139,8 @@ const (
 	handOn = 50 * time.Millisecond
 )
 
-// delivered returns when the runtime has read every response, or does not read.
-func (c *conn) delivered() {
+// awaitDelivery returns when the runtime has read every response, or does not read.
+func (c *conn) awaitDelivery() {
 	socket, err := c.SyscallConn()
 	if err != nil {
 		return

@@ -127,7 +127,7 @@ func (c *connection) Synchronize(ctx context.Context,
 	}
 	updates, err := c.registration.plugin.Synchronize(ctx, pods, containers)
 	if err == nil {
-		c.registration.registered(c, time.Now())
+		c.registration.recordRegistration(c, time.Now())
 		l.mu.Lock()
 		l.pods = nil
 		l.containers = nil
@@ -207,7 +207,7 @@ func (c *connection) resume(from *inheritance) {
 	defer from.served()
 	from.apply()
 	close(c.configured)
-	c.registration.registered(c, from.registered)
+	c.registration.recordRegistration(c, from.registered)
 	c.mux.Unblock()
 	c.registration.Log.Info("took over the connection to the runtime without the runtime noticing")
 }
@@ -240,7 +240,7 @@ func (c *connection) end() {
 		}
 		c.registration.Log.WithError(err).Log(level, "cannot hand over the connection to the runtime")
 	}
-	c.conn.delivered()
+	c.conn.awaitDelivery()
 	// CloseRead and CloseWrite shut down the socket itself. Close would not be enough, because a hung process may have
 	// another descriptor of the socket.
 	_ = c.conn.CloseRead()

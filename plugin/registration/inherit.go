@@ -165,7 +165,7 @@ func (r *Registration) consider(ctx context.Context, text json.RawMessage) error
 		return err
 	}
 	if o.Agreed != nil {
-		err := r.fits(ctx, *o.Agreed)
+		err := r.checkAgreement(ctx, *o.Agreed)
 		if errors.As(err, new(*refusedError)) && ctx.Err() == nil {
 			r.Log.WithError(err).Warn("not ready to take over the previous process's connection")
 			o.Registered = false
@@ -215,15 +215,15 @@ func (r *Registration) restore(ctx context.Context, text json.RawMessage) (*inhe
 	if err != nil {
 		return nil, err
 	}
-	if err := r.fits(ctx, s.Agreed); err != nil {
+	if err := r.checkAgreement(ctx, s.Agreed); err != nil {
 		return nil, err
 	}
 	apply, err := r.plugin.Restore(s.Plugin)
 	return &inheritance{registered: time.Now().Add(-s.RegisteredAgo), apply: apply, served: func() {}}, err
 }
 
-// fits returns nil if this process and the runtime agree on the same as the previous process.
-func (r *Registration) fits(ctx context.Context, before agreement) error {
+// checkAgreement returns nil if this process and the runtime agree on the same as the previous process.
+func (r *Registration) checkAgreement(ctx context.Context, before agreement) error {
 	if before.Deployment == "" || r.Deployment == "" { // a deployment whose name is unknown has its own handover directory
 		before.Deployment = r.Deployment
 	}
@@ -233,7 +233,7 @@ func (r *Registration) fits(ctx context.Context, before agreement) error {
 	if known {
 		return nil
 	}
-	now := r.wants(before)
+	now := r.completeAgreement(before)
 	var err error
 	if now == before {
 		now, err = r.agree(ctx, before)

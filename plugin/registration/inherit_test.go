@@ -77,13 +77,13 @@ func load(t *testing.T, runtime *nritest.Runtime) (stop func() int64) {
 // never disconnects.
 func TestHandover(t *testing.T) {
 	runtime, dir := started(t), scratch.Dir(t)
-	process := registered(t, &adjuster{knows: "first"}, runtime, in(dir))
+	process := registered(t, &adjuster{knows: "first"}, runtime, meetIn(dir))
 	process.registeredLongAgo()
 	stop := load(t, runtime)
 	const handovers = 20
 	for i := range handovers {
 		p := &adjuster{}
-		next := waiting(t, p, runtime, in(dir))
+		next := waiting(t, p, runtime, meetIn(dir))
 		if next.Registered() {
 			t.Fatal("it waits and is registered")
 		}
@@ -104,9 +104,9 @@ func TestHandover(t *testing.T) {
 // continues to wait.
 func TestBehind_RegisteredOnly(t *testing.T) {
 	runtime, dir := nritest.New(t, "containerd", "v2.4.2"), scratch.Dir(t)
-	first := run(t, &adjuster{}, runtime.Socket, "rdma", in(dir))
+	first := run(t, &adjuster{}, runtime.Socket, "rdma", meetIn(dir))
 	first.awaitLine(t, "no NRI socket")
-	second := run(t, &adjuster{}, runtime.Socket, "rdma", in(dir))
+	second := run(t, &adjuster{}, runtime.Socket, "rdma", meetIn(dir))
 	runtime.Start(t)
 	for range 3 {
 		await.That(t, await.Timeout, "waiting behind a registered one", second.Behind)
@@ -133,8 +133,8 @@ func TestJoin_Unlike(t *testing.T) {
 		t.Run(what, func(t *testing.T) {
 			runtime, dir := started(t), scratch.Dir(t)
 			mine := func(r *running) { r.Deployment = "DaemonSet.rdma-spec.nri-rdma" }
-			registered(t, &adjuster{}, runtime, in(dir), mine)
-			second := registered(t, &adjuster{}, runtime, in(dir), mine, change)
+			registered(t, &adjuster{}, runtime, meetIn(dir), mine)
+			second := registered(t, &adjuster{}, runtime, meetIn(dir), mine, change)
 			if !strings.Contains(second.log.String(),
 				"cannot take over the running process's connection: registering as a second plugin") {
 				t.Errorf("the log does not say why it registers:\n%s", second.log)
@@ -151,9 +151,9 @@ func TestJoin_UnknownDeployment(t *testing.T) {
 	says := func(r *running) { r.Deployment = "DaemonSet.rdma-spec.nri-rdma" }
 	silent := func(*running) {}
 	runtime, dir := started(t), scratch.Dir(t)
-	process := registered(t, &adjuster{}, runtime, in(dir), silent)
+	process := registered(t, &adjuster{}, runtime, meetIn(dir), silent)
 	for _, option := range []func(*running){says, says, silent} {
-		next := waiting(t, &adjuster{}, runtime, in(dir), option)
+		next := waiting(t, &adjuster{}, runtime, meetIn(dir), option)
 		process.stop(t)
 		await.That(t, await.Timeout, "serving", next.Registered)
 		process = next
@@ -170,19 +170,19 @@ func TestBackOff(t *testing.T) {
 	backsOff.Store(true)
 	modest := func(r *running) { r.BacksOff, r.backOffFor = backsOff.Load, time.Hour }
 	runtime, dir := started(t), scratch.Dir(t)
-	first := run(t, &adjuster{}, runtime.Socket, "rdma", in(dir), modest)
+	first := run(t, &adjuster{}, runtime.Socket, "rdma", meetIn(dir), modest)
 	first.awaitLine(t, "not registering for 1h0m0s, so that another process can")
-	second := registered(t, &adjuster{}, runtime, in(dir))
+	second := registered(t, &adjuster{}, runtime, meetIn(dir))
 	await.That(t, await.Timeout, "waiting behind it", first.Behind)
 	second.stop(t)
 	await.That(t, await.Timeout, "given the connection, and taking it", first.Registered)
-	third := run(t, &adjuster{}, runtime.Socket, "other", in(dir), func(r *running) { r.BacksOff, r.backOffFor = backsOff.Load, time.Second })
+	third := run(t, &adjuster{}, runtime.Socket, "other", meetIn(dir), func(r *running) { r.BacksOff, r.backOffFor = backsOff.Load, time.Second })
 	await.That(t, await.Timeout, "registered after a while", third.Registered)
 	if n := runtime.Connections(); n != 2 || !strings.Contains(third.log.String(), "not registering for ") {
 		t.Errorf("%d connections; the log:\n%s", n, third.log)
 	}
 	first.stop(t)
-	fourth := run(t, &adjuster{}, runtime.Socket, "rdma", in(dir), modest)
+	fourth := run(t, &adjuster{}, runtime.Socket, "rdma", meetIn(dir), modest)
 	fourth.awaitLine(t, "not registering for ")
 	backsOff.Store(false)
 	await.That(t, await.Timeout, "registered once it no longer backs off", fourth.Registered)
@@ -192,11 +192,11 @@ func TestBackOff(t *testing.T) {
 // behind it registers, because it inherits nothing.
 func TestJoin_NothingLeft(t *testing.T) {
 	runtime, dir := started(t), scratch.Dir(t)
-	first := registered(t, &adjuster{knows: "first"}, runtime, in(dir))
+	first := registered(t, &adjuster{knows: "first"}, runtime, meetIn(dir))
 	first.stop(t)
-	second := registered(t, &adjuster{knows: "second"}, runtime, in(dir))
+	second := registered(t, &adjuster{knows: "second"}, runtime, meetIn(dir))
 	p := &adjuster{}
-	third := waiting(t, p, runtime, in(dir))
+	third := waiting(t, p, runtime, meetIn(dir))
 	second.mu.Lock()
 	owner := second.owner
 	second.owner = nil // the second process then passes nothing on
@@ -218,8 +218,8 @@ func TestJoin_NothingLeft(t *testing.T) {
 // use the same directory.
 func TestJoin_TwoRuntimes(t *testing.T) {
 	a, b, dir := started(t), started(t), scratch.Dir(t)
-	first := registered(t, &adjuster{}, a, in(dir))
-	second := run(t, &adjuster{}, b.Socket, "rdma", in(dir))
+	first := registered(t, &adjuster{}, a, meetIn(dir))
+	second := run(t, &adjuster{}, b.Socket, "rdma", meetIn(dir))
 	await.That(t, await.Timeout, "registered with its own runtime", func() bool { return b.Synchronised() == 1 })
 	first.stop(t)
 	if n, m := a.Connections(), b.Connections(); n != 1 || m != 1 || !second.Registered() {
@@ -230,7 +230,7 @@ func TestJoin_TwoRuntimes(t *testing.T) {
 // If no other process can take over the connection, the log says what follows from that, and mentions no other process.
 func TestJoin_NoLock(t *testing.T) {
 	runtime := started(t)
-	r := registered(t, &adjuster{}, runtime, in(filepath.Join(os.DevNull, "none")))
+	r := registered(t, &adjuster{}, runtime, meetIn(filepath.Join(os.DevNull, "none")))
 	if log := r.log.String(); !strings.Contains(log, "no other process can take over the connection of this one, "+
 		"so the plugin reregisters during an upgrade") ||
 		strings.Contains(log, "beside") {
@@ -251,9 +251,9 @@ func TestRelease(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			runtime, dir := nritest.New(t, "containerd", "v2.4.2"), scratch.Dir(t)
-			first := run(t, &test.first, runtime.Socket, "rdma", in(dir))
+			first := run(t, &test.first, runtime.Socket, "rdma", meetIn(dir))
 			first.awaitLine(t, "no NRI socket")
-			second := run(t, &adjuster{}, runtime.Socket, "rdma", in(dir))
+			second := run(t, &adjuster{}, runtime.Socket, "rdma", meetIn(dir))
 			second.awaitLine(t, "waiting behind a process that is not registered")
 			if test.hangsUp {
 				runtime.HangUp()
@@ -325,15 +325,15 @@ func TestRestore_OtherFormat(t *testing.T) {
 	}
 	t.Run("a process that waits", func(t *testing.T) {
 		runtime, dir := started(t), scratch.Dir(t)
-		first := registered(t, &adjuster{knows: "first"}, runtime, in(dir))
+		first := registered(t, &adjuster{knows: "first"}, runtime, meetIn(dir))
 		p := &adjuster{foreign: errors.New("format 7")}
-		second := waiting(t, p, runtime, in(dir))
+		second := waiting(t, p, runtime, meetIn(dir))
 		first.stop(t)
 		expect(t, runtime, second, p)
 		if n := runtime.Connections(); n != 2 {
 			t.Errorf("%d connections of two processes", n)
 		}
-		waiting(t, &adjuster{}, runtime, in(dir))
+		waiting(t, &adjuster{}, runtime, meetIn(dir))
 	})
 	t.Run("a service", func(t *testing.T) {
 		runtime, manager := started(t), handovertest.Start(t)
@@ -367,12 +367,12 @@ func TestStateFormat(t *testing.T) {
 func TestBackoffs(t *testing.T) {
 	p := newBackoffs()
 	drop, early := &droppedError{time.Minute}, fmt.Errorf("x: %w", errEarly)
-	if got := p.after(drop); got != 0 {
+	if got := p.delayAfter(drop); got != 0 {
 		t.Errorf("the first drop: %s", got)
 	}
 	last := time.Duration(0)
 	for i := range 10 {
-		got := p.after(drop)
+		got := p.delayAfter(drop)
 		if want := dropAgain << i / 2; got < min(want, registerRarely/3) || got > registerRarely {
 			t.Errorf("drop %d: %s, want about %s", i+2, got, 2*want)
 		}
@@ -381,7 +381,7 @@ func TestBackoffs(t *testing.T) {
 	if last < registerRarely/3 {
 		t.Errorf("the last drop: %s", last)
 	}
-	if got := p.after(&droppedError{stable}); got != 0 {
+	if got := p.delayAfter(&droppedError{stable}); got != 0 {
 		t.Errorf("a drop after a long time: %s", got)
 	}
 	proven := func() error { return &unlistedError{proven: true} }
@@ -392,7 +392,7 @@ func TestBackoffs(t *testing.T) {
 		{proven(), false}, {drop, false}, {proven(), false}, {early, false}, {&unlistedError{}, false}, {proven(), true},
 		{&unlistedError{}, false}, {proven(), true}, {drop, false}, {proven(), false},
 	} {
-		if got := p.after(test.err); (got == pauseFor) != test.paused {
+		if got := p.delayAfter(test.err); (got == pauseFor) != test.paused {
 			t.Errorf("end %d, %v: %s, want a pause: %t", i, test.err, got, test.paused)
 		}
 	}

@@ -54,7 +54,7 @@ func (k *keeper) keepRegistered(ctx context.Context) {
 		if ctx.Err() != nil {
 			return
 		}
-		rest := k.after(err)
+		rest := k.delayAfter(err)
 		k.report(err, rest)
 		if rest != pauseFor && !errors.As(err, new(*refusedError)) && !errors.As(err, new(*rivalError)) {
 			k.rest(ctx, rest)

@@ -101,6 +101,6 @@ func (r *Registration) handOver(c *conn) error {
 	if err := handover.Store(c.UnixConn, text); err != nil {
 		return err
 	}
-	c.delivered() // systemd closes the connection when the service is stopped, and undelivered responses would be lost
+	c.awaitDelivery() // systemd closes the connection when the service is stopped, and undelivered responses would be lost
 	return nil
 }

@@ -211,7 +211,7 @@ func (r *Registration) serve(ctx context.Context, socket net.Conn, from *inherit
 	r.mu.Lock()
 	r.latest = c
 	r.mu.Unlock()
-	defer r.over(c)
+	defer r.recordEnd(c)
 	runtime, err := handover.Peer(socket.(*net.UnixConn))
 	if err != nil {
 		r.Log.WithError(err).Debug("the runtime's process cannot be determined")
@@ -226,8 +226,8 @@ func (r *Registration) serving() *connection {
 	return r.current
 }
 
-// wants adds what this plugin always wants from a runtime to what the runtime said.
-func (r *Registration) wants(a agreement) agreement {
+// completeAgreement adds what this plugin always wants from a runtime to what the runtime said.
+func (r *Registration) completeAgreement(a agreement) agreement {
 	a.Socket = r.Socket
 	a.Index = r.Index
 	a.Deployment = r.Deployment
@@ -242,7 +242,7 @@ func (r *Registration) agree(ctx context.Context, a agreement) (agreement, error
 		a.RequestTimeout = stub.DefaultRequestTimeout
 	}
 	r.requestTimeout.Store(int64(a.RequestTimeout))
-	a = r.wants(a)
+	a = r.completeAgreement(a)
 	var err error
 	a.Events, err = r.plugin.Configure(ctx, a.Config, a.Runtime, a.Version)
 	if err != nil {
@@ -254,8 +254,8 @@ func (r *Registration) agree(ctx context.Context, a agreement) (agreement, error
 	return a, nil
 }
 
-// registered records that the plugin is registered over a connection, and since when.
-func (r *Registration) registered(c *connection, since time.Time) {
+// recordRegistration records that the plugin is registered over a connection, and since when.
+func (r *Registration) recordRegistration(c *connection, since time.Time) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if c.over {
@@ -267,8 +267,8 @@ func (r *Registration) registered(c *connection, since time.Time) {
 	go r.offer()
 }
 
-// over records that a connection has ended.
-func (r *Registration) over(c *connection) {
+// recordEnd records that a connection has ended.
+func (r *Registration) recordEnd(c *connection) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	c.over = true

@@ -127,8 +127,8 @@ func waiting(t *testing.T, p Plugin, runtime *nritest.Runtime, options ...func(*
 	return r
 }
 
-// in makes processes use this handover directory.
-func in(dir string) func(*running) { return func(r *running) { r.Handover = dir } }
+// meetIn makes processes use this handover directory.
+func meetIn(dir string) func(*running) { return func(r *running) { r.Handover = dir } }
 
 // stop ends the registration, and waits until it has ended.
 func (r *running) stop(t *testing.T) {
@@ -284,7 +284,7 @@ func TestDelivered(t *testing.T) {
 			if test.reads > 0 {
 				time.AfterFunc(test.reads, func() { _, _ = runtime.Read(make([]byte, 1000)) })
 			}
-			c.delivered()
+			c.awaitDelivery()
 			if took := time.Since(began); took < test.least {
 				t.Errorf("it takes %s, want %s at least", took, test.least)
 			}

@@ -36,8 +36,8 @@ func (r *rival) awaitAsked(t *testing.T, often int64) {
 	await.That(t, await.Timeout, "it looks again", func() bool { return r.asked.Load() >= before+often })
 }
 
-// beside makes a process see the rival. The process registers after the rival has been gone for the given time.
-func beside(r *rival, gone time.Duration) func(*running) {
+// withRival makes a process see the rival. The process registers after the rival has been gone for the given time.
+func withRival(r *rival, gone time.Duration) func(*running) {
 	return func(p *running) {
 		p.Rival, p.rivalGone = r.see, gone
 	}
@@ -50,12 +50,12 @@ func TestRival(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			runtime, other := started(t), &rival{}
 			other.present.Store(true)
-			second := run(t, &adjuster{}, runtime.Socket, "rdma", beside(other, time.Hour), in(dir))
+			second := run(t, &adjuster{}, runtime.Socket, "rdma", withRival(other, time.Hour), meetIn(dir))
 			second.awaitLine(t, "not registering: "+errRival.Error())
 			if second.Out() == nil {
 				t.Error("it stays out, and does not say so")
 			}
-			next := run(t, &adjuster{}, runtime.Socket, "rdma", beside(other, 0), in(dir))
+			next := run(t, &adjuster{}, runtime.Socket, "rdma", withRival(other, 0), meetIn(dir))
 			next.awaitLine(t, "not registering: ")
 
 			other.present.Store(false)
@@ -75,7 +75,7 @@ func TestRival(t *testing.T) {
 // it connects.
 func TestRival_ComesFirst(t *testing.T) {
 	runtime, other := started(t), &rival{}
-	second := run(t, &adjuster{}, scratch.Dir(t)+"/none.sock", "rdma", beside(other, 0), in(scratch.Dir(t, "run")))
+	second := run(t, &adjuster{}, scratch.Dir(t)+"/none.sock", "rdma", withRival(other, 0), meetIn(scratch.Dir(t, "run")))
 	second.awaitLine(t, "no NRI socket")
 	other.present.Store(true)
 	second.awaitLine(t, "not registering: ")

@@ -33,15 +33,16 @@ const pluginService = "nri.pkg.api.v1alpha1.Plugin"
 func serve(server *ttrpc.Server, service api.PluginService, reads Reads) {
 	about := []wire.Paths{reads.Pod.Below("pod"), reads.Container.Below("container")}
 	server.RegisterService(pluginService, &ttrpc.ServiceDesc{Methods: map[string]ttrpc.Method{
-		"Configure": whole(service.Configure),
-		"Shutdown":  whole(service.Shutdown),
-		"Synchronize": part(service.Synchronize, wire.New(&api.SynchronizeRequest{},
+		"Configure": wholeMethod(service.Configure),
+		"Shutdown":  wholeMethod(service.Shutdown),
+		"Synchronize": partialMethod(service.Synchronize, wire.New(&api.SynchronizeRequest{},
 			reads.Pod.Below("pods"), reads.Container.Below("containers"), wire.Paths{"more": nil})),
-		"CreateContainer":     part(service.CreateContainer, wire.New(&api.CreateContainerRequest{}, about...)),
-		"PostCreateContainer": part(service.PostCreateContainer, wire.New(&api.PostCreateContainerRequest{}, about...)),
-		"StateChange": part(service.StateChange, // how NRI before 0.12 sends PostCreateContainer
+		"CreateContainer": partialMethod(service.CreateContainer, wire.New(&api.CreateContainerRequest{}, about...)),
+		"PostCreateContainer": partialMethod(service.PostCreateContainer,
+			wire.New(&api.PostCreateContainerRequest{}, about...)),
+		"StateChange": partialMethod(service.StateChange, // how NRI before 0.12 sends PostCreateContainer
 			wire.New(&api.StateChangeEvent{}, append(about, wire.Paths{"event": nil})...)),
-		"ValidateContainerAdjustment": part(service.ValidateContainerAdjustment,
+		"ValidateContainerAdjustment": partialMethod(service.ValidateContainerAdjustment,
 			wire.New(&api.ValidateContainerAdjustmentRequest{}, append(about, reads.Adjustment.Below("adjust"))...)),
 	}})
 }
@@ -52,8 +53,8 @@ type request[T any] interface {
 	proto.Message
 }
 
-// whole returns a method whose requests are decoded completely.
-func whole[T, Answer any, Request request[T]](
+// wholeMethod returns a method whose requests are decoded completely.
+func wholeMethod[T, Answer any, Request request[T]](
 	answer func(context.Context, Request) (Answer, error)) ttrpc.Method {
 	return func(ctx context.Context, unmarshal func(any) error) (any, error) {
 		decoded := Request(new(T))
@@ -64,8 +65,8 @@ func whole[T, Answer any, Request request[T]](
 	}
 }
 
-// part returns a method whose requests are decoded only in part.
-func part[T, Answer any, Request request[T]](
+// partialMethod returns a method whose requests are decoded only in part.
+func partialMethod[T, Answer any, Request request[T]](
 	answer func(context.Context, Request) (Answer, error), fields *wire.Fields) ttrpc.Method {
 	return func(ctx context.Context, unmarshal func(any) error) (any, error) {
 		decoded := Request(new(T))

@@ -37,8 +37,8 @@ type waiting struct {
 	gone     chan struct{} // closed when the waiter sends nothing more
 }
 
-// own makes the holder of the lock the owner, which listens in place of the previous owner.
-func (l lock) own(locked *os.File) (*Owner, error) {
+// becomeOwner makes the holder of the lock the owner, which listens in place of the previous owner.
+func (l lock) becomeOwner(locked *os.File) (*Owner, error) {
 	fresh := fmt.Sprintf("%s.%d", l.socket, os.Getpid())
 	_ = os.Remove(fresh) // of an earlier process with the same PID
 	listener, err := net.ListenUnix("unix", &net.UnixAddr{Name: fresh, Net: "unix"})
@@ -89,7 +89,7 @@ func (o *Owner) welcome(c *net.UnixConn) {
 	if o.closed {
 		_ = w.Close() // it connected before the owner closed
 	} else {
-		o.tell(w)
+		o.sendOffer(w)
 	}
 	o.mu.Unlock()
 	if n, _ := c.Read(make([]byte, 1)); n == 1 {
@@ -102,8 +102,8 @@ func (o *Owner) welcome(c *net.UnixConn) {
 	o.mu.Unlock()
 }
 
-// tell sends a waiter the offer. The caller must hold the mutex.
-func (o *Owner) tell(w *waiting) {
+// sendOffer sends a waiter the offer. The caller must hold the mutex.
+func (o *Owner) sendOffer(w *waiting) {
 	if o.offer != nil && send(w.UnixConn, message{Offer: o.offer}) != nil {
 		_ = w.Close() // the waiter can reconnect
 	}
@@ -122,7 +122,7 @@ func (o *Owner) Offer(offer any) error {
 	defer o.mu.Unlock()
 	o.offer = text
 	for _, w := range o.waiting {
-		o.tell(w)
+		o.sendOffer(w)
 	}
 	return nil
 }

@@ -42,7 +42,7 @@ func (l lock) join(ctx context.Context) (*Owner, *Waiter, error) {
 			return nil, nil, err
 		}
 		if locked != nil {
-			owner, err := l.own(locked)
+			owner, err := l.becomeOwner(locked)
 			if err != nil {
 				_ = locked.Close() // the lock is not needed
 			}
@@ -144,7 +144,7 @@ func (w *Waiter) Accept() (*Owner, *net.UnixConn, error) {
 		_ = locked.Close() // this process is not the owner
 		return nil, nil, err
 	}
-	owner, err := w.own(locked)
+	owner, err := w.becomeOwner(locked)
 	return owner, socket, err
 }
 
