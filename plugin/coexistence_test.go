@@ -70,7 +70,7 @@ func TestOtherPluginsOfTheNode(t *testing.T) {
 			runtime, p := registered(t, Options{Policy: mustPolicy(t, "inject: {namespaces: [ml]}")})
 			verbs := verbsContainer(t, p.root).GetLinux().GetDevices()[0]
 			another{device: verbs, memlock: test.memlock}.start(t, runtime, test.index)
-			got, err := runtime.Create(t.Context(), in("ml", "true"), &api.Container{Id: "container", Name: "main"})
+			got, err := runtime.Create(t.Context(), podIn("ml", "true"), &api.Container{Id: "container", Name: "main"})
 			if test.want != "" {
 				if err == nil || !strings.Contains(err.Error(), test.want) || !strings.Contains(err.Error(), "90-rdma") ||
 					!strings.Contains(err.Error(), test.index+"-other") {

@@ -45,9 +45,9 @@ func (f *confirmer) confirm(ctx context.Context, c policy.Container, ctr *api.Co
 		f.cannotConfirm(err)
 		withoutIPCLock := pending.Grant
 		withoutIPCLock.IPCLock = spec.IPCLockNo
-		f.answered(log, withoutIPCLock)
+		f.reportAnswered(log, withoutIPCLock)
 	case err != nil:
-		f.unconfirmed(log, err, nextStep(err))
+		f.reportUnconfirmed(log, err, nextStep(err))
 	default:
 		f.report(log, outcomeOf(c, pending.Grant, found), late)
 	}
@@ -89,10 +89,10 @@ func outcomeOf(c policy.Container, grant spec.Grant, found storedspec.Found) out
 func (f *confirmer) report(log logrus.FieldLogger, o outcome, late bool) {
 	switch {
 	case o.lacks.Memlock != 0:
-		f.unconfirmed(log, fmt.Errorf("its memlock is %s", o.memlock), "rdma-spec repair raises it")
+		f.reportUnconfirmed(log, fmt.Errorf("its memlock is %s", o.memlock), "rdma-spec repair raises it")
 		return
 	case len(o.lacks.Devices) > 0:
-		f.unconfirmed(log, fmt.Errorf("it lacks %s", o.lacks.DeviceNames()),
+		f.reportUnconfirmed(log, fmt.Errorf("it lacks %s", o.lacks.DeviceNames()),
 			"another plugin removes devices: find out which one")
 		return
 	}
@@ -169,8 +169,8 @@ func fieldsOf(grant spec.Grant) logrus.Fields {
 	return fields
 }
 
-// answered counts and logs a grant that cannot be confirmed.
-func (f *confirmer) answered(log logrus.FieldLogger, grant spec.Grant) {
+// reportAnswered counts and logs a grant that cannot be confirmed.
+func (f *confirmer) reportAnswered(log logrus.FieldLogger, grant spec.Grant) {
 	f.metrics.grants.WithLabelValues(grantAnswered).Inc()
 	log.WithFields(fieldsOf(grant)).Info("answered")
 }
@@ -183,8 +183,8 @@ func (f *confirmer) cannotConfirm(cause error) {
 	}
 }
 
-// unconfirmed counts and logs a grant that the container may lack in whole or in part.
-func (f *confirmer) unconfirmed(log logrus.FieldLogger, err error, next string) {
+// reportUnconfirmed counts and logs a grant that the container may lack in whole or in part.
+func (f *confirmer) reportUnconfirmed(log logrus.FieldLogger, err error, next string) {
 	f.metrics.grants.WithLabelValues(grantUnconfirmed).Inc()
 	log.WithError(err).Warn("not confirmed: the container may lack part of its grant; " + next)
 }
@@ -222,7 +222,7 @@ func (f *confirmer) dropListed(containers []*api.Container) {
 // giveUp counts and logs a grant that PostCreateContainer will not confirm.
 func (f *confirmer) giveUp(id string, cause error) {
 	if pending, found := f.pending.take(id); found {
-		f.unconfirmed(pending.Subject.log(f.log), cause, nextStep(cause))
+		f.reportUnconfirmed(pending.Subject.log(f.log), cause, nextStep(cause))
 	}
 }
 

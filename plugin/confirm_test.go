@@ -180,7 +180,7 @@ func TestConfirm(t *testing.T) {
 					ctr.Rlimits = nil
 				}
 			})
-			pod := in("ml", test.annotation)
+			pod := podIn("ml", test.annotation)
 			if test.device != "" {
 				pod.Annotations = map[string]string{"nvidia.cdi.k8s.io/pod": test.device}
 			}
@@ -327,7 +327,7 @@ func TestConfirmer_ExpireOverdue(t *testing.T) {
 		p := unregistered(Options{Log: logger, StoredSpecs: unusedSpecs{}, RunningSpecs: specs})
 		p.keepsSpecs.Store(true)
 		for _, id := range []string{"hidden", "slow"} {
-			p.confirmer.pending.add(id, pend(policy.Container{Namespace: "ml", Pod: "train-0", Name: id},
+			p.confirmer.pending.add(id, newPendingGrant(policy.Container{Namespace: "ml", Pod: "train-0", Name: id},
 				policy.Decision{Grant: &spec.Grant{Memlock: spec.Unlimited}}))
 		}
 		missing := map[string]bool{}

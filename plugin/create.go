@@ -39,9 +39,9 @@ func (p *Plugin) CreateContainer(ctx context.Context, pod *api.PodSandbox,
 		return nil, nil, nil
 	}
 	if p.confirms.Load() {
-		p.confirmer.pending.add(ctr.GetId(), pend(c, decision))
+		p.confirmer.pending.add(ctr.GetId(), newPendingGrant(c, decision))
 	} else {
-		p.confirmer.answered(p.logOf(c, decision), *decision.Grant)
+		p.confirmer.reportAnswered(p.logOf(c, decision), *decision.Grant)
 	}
 	return adjust(c, *decision.Grant), nil, nil
 }
@@ -75,7 +75,7 @@ func (p *Plugin) decide(ctx context.Context, pod *api.PodSandbox, c policy.Conta
 		}
 	}
 	facts.HCAs = func() (*hca.Inventory, bool, error) { return p.Inventory.HCAs(ctx) }
-	facts.Startable = func() spec.Limit { return p.startable.Load().within(ctx) }
+	facts.Startable = func() spec.Limit { return p.startable.Load().await(ctx) }
 	facts.ReadAgain = func() (*hca.Inventory, bool, error) { return p.Inventory.ReadAgain(ctx) }
 	decision := p.policy().Decide(c, facts)
 	if decision.Grant == nil && decision.Refusal == nil && noAnswer != nil && !errors.Is(noAnswer, policy.ErrNoKubelet) {

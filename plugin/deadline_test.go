@@ -37,7 +37,7 @@ func TestDecide_OneDeadline(t *testing.T) {
 			quickest := time.Minute
 			for range 3 { // a busy machine holds everybody up now and then
 				start := time.Now()
-				_, err := runtime.Create(t.Context(), in("ml", "true"), &api.Container{Id: "container", Name: "main"})
+				_, err := runtime.Create(t.Context(), podIn("ml", "true"), &api.Container{Id: "container", Name: "main"})
 				if err == nil || !strings.Contains(err.Error(), "the HCAs of this node have not been read yet") {
 					t.Fatalf("creation: %v, want a refusal; log:\n%s", err, p.log)
 				}

@@ -43,7 +43,7 @@ func TestHandover(t *testing.T) {
 		t.Fatal(err)
 	}
 	grant := spec.Grant{Memlock: 1 << 30, IPCLock: spec.IPCLockYes, Devices: []hca.Device{firstVerbs(t, first.root)}}
-	want := pend(policy.Container{Namespace: "ml", Pod: "train-0", Name: "main"}, policy.Decision{Grant: &grant,
+	want := newPendingGrant(policy.Container{Namespace: "ml", Pod: "train-0", Name: "main"}, policy.Decision{Grant: &grant,
 		Signal: policy.SignalDevice, Evidence: "/dev/infiniband/uverbs0", Rule: "default", LeftOut: []string{"mlx5_1 (DOWN)"}})
 	first.confirmer.pending.add("another", want)
 	before, err := first.State()
@@ -81,7 +81,7 @@ func TestHandover(t *testing.T) {
 // version does not go on with what it cannot read.
 func TestState(t *testing.T) {
 	below := 7
-	grant := pend(policy.Container{Namespace: "ml", Pod: "train-0", Name: "main"}, policy.Decision{
+	grant := newPendingGrant(policy.Container{Namespace: "ml", Pod: "train-0", Name: "main"}, policy.Decision{
 		Signal: policy.SignalAnnotation, Evidence: policy.AnnotationKey, Rule: "default",
 		Grant: &spec.Grant{Memlock: spec.Unlimited, IPCLock: spec.IPCLockUnlessDropped,
 			Devices: []hca.Device{firstVerbs(t, hcatest.V100(t))}}})

@@ -87,11 +87,11 @@ func (p *Plugin) look(ctx context.Context, l listing) {
 			continue
 		}
 		c := ContainerOf(pod, ctr)
-		want := p.gives(c)
+		want := p.grantedMemlock(c)
 		if want == 0 {
 			continue
 		}
-		has, err := memlocks.of(ctx, c, ctr, want)
+		has, err := memlocks.memlock(ctx, c, ctr, want)
 		if err != nil {
 			unknown = err
 			continue
@@ -124,9 +124,9 @@ func firstOf(named []string, count int) string {
 	return text
 }
 
-// gives returns the memlock that the policy grants to a running container; 0 if it grants none. It does not ask the
-// kubelet, so it may return too little.
-func (p *Plugin) gives(c policy.Container) spec.Limit {
+// grantedMemlock returns the memlock that the policy grants to a running container; 0 if it grants none. It does not
+// ask the kubelet, so it may return too little.
+func (p *Plugin) grantedMemlock(c policy.Container) spec.Limit {
 	c.Injected = p.policy().Injects(c)
 	facts := p.facts
 	facts.Resources = func() ([]string, bool, error) { return nil, false, nil }
@@ -148,15 +148,15 @@ type listedMemlocks struct {
 // errTooMany means that the maximum number of stored specs was read.
 var errTooMany = fmt.Errorf("the plugin reads only %d stored specs when it registers", lookSpecsMost)
 
-// of returns a container's memlock according to the runtime's list, the stored spec, or the first process. The error
-// says why it is unknown.
-func (m *listedMemlocks) of(ctx context.Context, c policy.Container, ctr *api.Container,
+// memlock returns a container's memlock according to the runtime's list, the stored spec, or the first process. The
+// error says why it is unknown.
+func (m *listedMemlocks) memlock(ctx context.Context, c policy.Container, ctr *api.Container,
 	want spec.Limit) (spec.Limit, error) {
 	if c.Memlock.Soft >= want { // listed by containerd 2.3 and later
 		return c.Memlock.Soft, nil
 	}
 	if m.specs != nil {
-		limit, known, err := m.stored(ctx, ctr.GetId())
+		limit, known, err := m.storedMemlock(ctx, ctr.GetId())
 		if errors.Is(err, storedspec.ErrNotFound) {
 			return want, nil // the container has ended
 		}
@@ -167,12 +167,12 @@ func (m *listedMemlocks) of(ctx context.Context, c policy.Container, ctr *api.Co
 	if m.limits == nil {
 		return 0, errUnseen
 	}
-	limit, err := firstMemlock(m.limits, ctr, m.first)
+	limit, err := firstMemlock(m.limits, ctr, m.firstPID)
 	return limit.Hard, err // the program may have lowered its soft limit
 }
 
-// first returns the PID of a container's first process; 0 if it has none.
-func (m *listedMemlocks) first(container string) (int, error) {
+// firstPID returns the PID of a container's first process; 0 if it has none.
+func (m *listedMemlocks) firstPID(container string) (int, error) {
 	all, err := m.running()
 	if err != nil || len(all[container]) == 0 {
 		return 0, err
@@ -180,8 +180,9 @@ func (m *listedMemlocks) first(container string) (int, error) {
 	return all[container][0], nil
 }
 
-// stored returns the memlock in a container's stored spec; known is false if the spec sets none.
-func (m *listedMemlocks) stored(ctx context.Context, container string) (limit spec.Rlimit, known bool, err error) {
+// storedMemlock returns the memlock in a container's stored spec; known is false if the spec sets none.
+func (m *listedMemlocks) storedMemlock(ctx context.Context, container string) (
+	limit spec.Rlimit, known bool, err error) {
 	if m.reads == lookSpecsMost {
 		return limit, false, errTooMany
 	}

@@ -67,8 +67,8 @@ type pendingGrant struct {
 	Since   time.Time  `json:"-"` // when this process learned of it
 }
 
-// pend returns a decision's grant as pending from now on.
-func pend(c policy.Container, d policy.Decision) pendingGrant {
+// newPendingGrant returns a decision's grant as pending from now on.
+func newPendingGrant(c policy.Container, d policy.Decision) pendingGrant {
 	return pendingGrant{Subject: subjectOf(c, d), Grant: *d.Grant, Since: time.Now()}
 }
 

@@ -124,8 +124,8 @@ func unregistered(o Options) *Plugin {
 	return New(o)
 }
 
-// in is a pod of a namespace, with an annotation; "": none.
-func in(namespace, annotation string) *api.PodSandbox {
+// podIn is a pod of a namespace, with an annotation; "": none.
+func podIn(namespace, annotation string) *api.PodSandbox {
 	sandbox := &api.PodSandbox{Id: "sandbox", Name: "train-0", Namespace: namespace}
 	if annotation != "" {
 		sandbox.Annotations = map[string]string{policy.AnnotationKey: annotation}
@@ -171,7 +171,7 @@ func TestCreateContainer_Unrelated(t *testing.T) {
 func TestCreateContainer_Refused(t *testing.T) {
 	runtime, p := registered(t, Options{Policy: mustPolicy(t, "{}")})
 	for range 1000 {
-		_, err := runtime.Create(t.Context(), in("ml", "true"), &api.Container{Id: "container", Name: "main"})
+		_, err := runtime.Create(t.Context(), podIn("ml", "true"), &api.Container{Id: "container", Name: "main"})
 		if err == nil || !strings.Contains(err.Error(),
 			`rdma: pod ml/train-0, container main: the policy does not allow pods in namespace "ml" to opt in by annotation`) {
 			t.Fatalf("creation: %v", err)
@@ -189,7 +189,7 @@ func TestCreateContainer_WarnsOnce(t *testing.T) {
 		ctr := verbsContainer(t, p.root)
 		ctr.Id = name
 		ctr.Name = name
-		_, err := runtime.Create(t.Context(), in("ml", "{devices: all}"), ctr)
+		_, err := runtime.Create(t.Context(), podIn("ml", "{devices: all}"), ctr)
 		must.Succeed(t, err)
 	}
 	if n := strings.Count(p.log.String(), "requests devices: all"); n != 1 {

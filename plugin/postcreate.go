@@ -45,7 +45,7 @@ func (p *Plugin) decideLate(ctx context.Context, pod *api.PodSandbox, ctr *api.C
 			cameLate + ": " + decision.Refusal.Message)
 	case decision.Grant != nil:
 		decision.Grant.Devices = nil
-		p.confirmer.confirm(ctx, c, ctr, pend(c, decision), true)
+		p.confirmer.confirm(ctx, c, ctr, newPendingGrant(c, decision), true)
 	case decision.Authored != "":
 		p.metrics.authored.Inc()
 		log.Info("left alone: " + decision.Reason)

@@ -59,16 +59,16 @@ func TestKubeletIsAsked(t *testing.T) {
 		says     string // in the log
 		refusing string // the creation
 	}{
-		"the container holds RDMA": {pod: in("ml-a", ""), kubelet: &fakeKubelet{names: []string{"nvidia.com/gpu", "rdma/ib"}},
+		"the container holds RDMA": {pod: podIn("ml-a", ""), kubelet: &fakeKubelet{names: []string{"nvidia.com/gpu", "rdma/ib"}},
 			about: "main", memlock: 16 << 30, says: "rule=training"},
-		"nobody knows": {pod: in("ml-a", ""), kubelet: silent, about: "main", says: "the kubelet did not respond in " +
+		"nobody knows": {pod: podIn("ml-a", ""), kubelet: silent, about: "main", says: "the kubelet did not respond in " +
 			"time"},
-		"the pod holds RDMA": {pod: in("web", "true"), kubelet: &fakeKubelet{names: []string{"rdma/ib"}},
+		"the pod holds RDMA": {pod: podIn("web", "true"), kubelet: &fakeKubelet{names: []string{"rdma/ib"}},
 			says: "left alone: the pod has been allocated "},
-		"the pod holds an HCA": {pod: in("web", "true"),
+		"the pod holds an HCA": {pod: podIn("web", "true"),
 			kubelet: &fakeKubelet{names: []string{"openshift.io/mlxnics"}, devices: []string{"0000:5e:00.0"}},
 			says:    "left alone: the pod has been allocated "},
-		"nobody knows of the pod": {pod: in("web", "true"), kubelet: silent, says: "refused",
+		"nobody knows of the pod": {pod: podIn("web", "true"), kubelet: silent, says: "refused",
 			refusing: "the creation is retried"},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -17,8 +17,8 @@ type startable struct {
 	most  spec.Limit    // 0 if unknown
 }
 
-// within waits for the limit and returns it; 0 if the context is done first.
-func (s *startable) within(ctx context.Context) spec.Limit {
+// await waits for the limit and returns it; 0 if the context is done first.
+func (s *startable) await(ctx context.Context) spec.Limit {
 	if s == nil {
 		return 0
 	}

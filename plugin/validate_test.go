@@ -30,14 +30,14 @@ func TestValidate_Alone(t *testing.T) {
 		ctr  *api.Container
 		want string // of the error; "" where it is created
 	}{
-		{"unrelated", in("web", ""), &api.Container{Id: "c", Name: "main"}, ""},
-		{"a verbs device", in("web", ""), holder(0),
+		{"unrelated", podIn("web", ""), &api.Container{Id: "c", Name: "main"}, ""},
+		{"a verbs device", podIn("web", ""), holder(0),
 			"pod web/train-0, container main: the RDMA container (device: /dev/infiniband/uverbs0 (mlx5_0)) " +
 				`would start without memlock unlimited, which rule "default" grants: check that nri-rdma is registered on this node`},
-		{"a verbs device and too low a limit", in("web", ""), holder(1 << 23),
+		{"a verbs device and too low a limit", podIn("web", ""), holder(1 << 23),
 			"would start without memlock unlimited"},
-		{"a verbs device and a limit that suffices", in("web", ""), holder(1<<64 - 1), ""},
-		{"annotated", in("ml", "true"), &api.Container{Id: "c", Name: "main"},
+		{"a verbs device and a limit that suffices", podIn("web", ""), holder(1<<64 - 1), ""},
+		{"annotated", podIn("ml", "true"), &api.Container{Id: "c", Name: "main"},
 			"would start without memlock unlimited and devices uverbs"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
@@ -65,7 +65,7 @@ func TestValidate_BesidePlugin(t *testing.T) {
 	for _, annotation := range []string{"true", "{devices: [mlx5_0]}", "{devices: none}", "{memlock: 1Mi}"} {
 		for _, ctr := range []*api.Container{holder, {Id: "bare", Name: "main",
 			Linux: &api.LinuxContainer{Resources: limited}}} {
-			if _, err := nri.Create(t.Context(), in("ml", annotation), ctr); err != nil {
+			if _, err := nri.Create(t.Context(), podIn("ml", annotation), ctr); err != nil {
 				t.Errorf("%s, container %s: %v", annotation, ctr.GetId(), err)
 			}
 		}
@@ -107,7 +107,7 @@ func TestStartable_RuntimeMayNotRaise(t *testing.T) {
 			t.Errorf("the log does not say %q:\n%s", want, p.log)
 		}
 	}
-	if _, err := runtime.Create(t.Context(), in("ml", "{memlock: 1Gi}"), verbsContainer(t, p.root)); err == nil ||
+	if _, err := runtime.Create(t.Context(), podIn("ml", "{memlock: 1Gi}"), verbsContainer(t, p.root)); err == nil ||
 		!strings.Contains(err.Error(), "no container with more than 8Mi can start") {
 		t.Errorf("the annotation's own number: %v", err)
 	}

@@ -77,19 +77,19 @@ func (f *fake) count(name string) int {
 	return f.reads[name]
 }
 
-// of makes an inventory of a fake node, whose log is kept.
-func of(t *testing.T, names ...string) (*Inventory, *fake, *logtest.Hook) {
+// newFakeInventory makes an inventory of a fake node, whose log is kept.
+func newFakeInventory(t *testing.T, names ...string) (*Inventory, *fake, *logtest.Hook) {
 	t.Helper()
 	f := &fake{names: names, sick: map[string]chan struct{}{}, reads: map[string]int{}, state: "ACTIVE"}
 	log, hook := logtest.NewNullLogger()
 	i := New(hcatest.NoRDMA(t), log)
 	i.list, i.read = f.list, f.read
-	i.Want(all, hca.Parts{})
+	i.Want(wantAll, hca.Parts{})
 	return i, f, hook
 }
 
-// all wants all HCAs.
-func all(*hca.HCA) bool { return true }
+// wantAll wants all HCAs.
+func wantAll(*hca.HCA) bool { return true }
 
 // follow runs an inventory until the test ends, and gives what tells it that devices have changed.
 func follow(t *testing.T, i *Inventory, f *fake) (changed chan<- struct{}) {
@@ -152,7 +152,7 @@ func expectErrorEnds(t *testing.T, i *Inventory, f *fake, hook *logtest.Hook, st
 // TestErrorAtFirst: an HCA that has answered for a port with errors alone is unknown, and not one whose port is down.
 func TestErrorAtFirst(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		i, f, hook := of(t, "mlx5_0")
+		i, f, hook := newFakeInventory(t, "mlx5_0")
 		f.state = ""
 		follow(t, i, f)
 		time.Sleep(3 * interval)
@@ -167,7 +167,7 @@ func TestErrorAtFirst(t *testing.T) {
 // TestErrorIsNoAnswer: a port whose state cannot be read for a while is not a port that is down.
 func TestErrorIsNoAnswer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		i, f, hook := of(t, "mlx5_0")
+		i, f, hook := newFakeInventory(t, "mlx5_0")
 		follow(t, i, f)
 		synctest.Wait()
 		f.set(func(f *fake) { f.state = "" })
@@ -192,7 +192,7 @@ func TestSickHCA(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				i, f, hook := of(t, "mlx5_0", "mlx5_1", "mlx5_2")
+				i, f, hook := newFakeInventory(t, "mlx5_0", "mlx5_1", "mlx5_2")
 				sick := make(chan struct{})
 				if test.sickFrom == 0 {
 					f.sick["mlx5_1"] = sick
@@ -251,7 +251,7 @@ func TestManySickHCAs(t *testing.T) {
 		for n := range 41 {
 			names = append(names, fmt.Sprintf("mlx5_%d", n))
 		}
-		i, f, _ := of(t, names...)
+		i, f, _ := newFakeInventory(t, names...)
 		for _, name := range names[:40] {
 			f.sick[name] = make(chan struct{})
 		}
@@ -275,7 +275,7 @@ func TestManySickHCAs(t *testing.T) {
 // TestGoneWhileAsked: an HCA that comes back before it has answered is not asked a second time.
 func TestGoneWhileAsked(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		i, f, _ := of(t, "mlx5_0")
+		i, f, _ := newFakeInventory(t, "mlx5_0")
 		changed := follow(t, i, f)
 		synctest.Wait()
 		f.set(func(f *fake) { f.sick["mlx5_0"] = make(chan struct{}) })
@@ -297,7 +297,7 @@ func TestGoneWhileAsked(t *testing.T) {
 // other one has answered, or answers late.
 func TestAnotherOfTheName(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		i, f, _ := of(t, "mlx5_0")
+		i, f, _ := newFakeInventory(t, "mlx5_0")
 		changed := follow(t, i, f)
 		synctest.Wait()
 		expect := func(when string, unread bool) {
@@ -347,7 +347,7 @@ func TestFirstInventory(t *testing.T) {
 // TestNotListed: without a list of the HCAs there is an error at first, and later what was known.
 func TestNotListed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		i, f, hook := of(t)
+		i, f, hook := newFakeInventory(t)
 		f.err = errors.New("input/output error")
 		changed := follow(t, i, f)
 		time.Sleep(3 * interval)

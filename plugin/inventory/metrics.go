@@ -41,7 +41,7 @@ func (i *Inventory) Collect(out chan<- prometheus.Metric) {
 	}
 	for n := range s.node.HCAs {
 		h := &s.node.HCAs[n]
-		if !physical(h) { // the port of a pod's function goes down when the pod ends
+		if !isPhysical(h) { // the port of a pod's function goes down when the pod ends
 			continue
 		}
 		for _, port := range h.Ports {

@@ -26,7 +26,7 @@ func run(t *testing.T, root string) (*Inventory, *logtest.Hook) {
 	t.Helper()
 	log, hook := logtest.NewNullLogger()
 	i := New(root, log)
-	i.Want(all, hca.Parts{})
+	i.Want(wantAll, hca.Parts{})
 	await.Beside(t, i.Run)
 	return i, hook
 }
@@ -70,7 +70,7 @@ func TestLatest(t *testing.T) {
 	if node, _, err := i.Latest(); !errors.Is(err, errNotRead) {
 		t.Errorf("before the node is read: %+v, %v", node, err)
 	}
-	i.Want(all, hca.Parts{})
+	i.Want(wantAll, hca.Parts{})
 	await.Beside(t, i.Run)
 	want, _, err := i.HCAs(t.Context())
 	must.Succeed(t, err)

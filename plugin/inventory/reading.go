@@ -33,14 +33,14 @@ func (i *Inventory) readAll() {
 		return
 	}
 	wanted, rest := i.relist(s, changed)
-	i.ask(wanted)
+	i.readParts(wanted)
 	if len(rest) > 0 {
-		i.ask(rest)
+		i.readParts(rest)
 	}
 }
 
-// ask reads the parts of HCAs, and publishes what is known then.
-func (i *Inventory) ask(hcas []*known) {
+// readParts reads the parts of HCAs, and publishes what is known then.
+func (i *Inventory) readParts(hcas []*known) {
 	var reads errgroup.Group
 	reads.SetLimit(parallelReads)
 	for _, k := range hcas {
@@ -80,7 +80,7 @@ func (i *Inventory) notListed(s snapshot) {
 	}
 	i.failed = s.err.Error()
 	if last := i.latest.Load(); last.err != nil || last.want != s.want {
-		i.put(&s)
+		i.replaceSnapshot(&s)
 	}
 }
 
@@ -92,7 +92,7 @@ func (i *Inventory) relist(s snapshot, changed bool) (wanted, rest []*known) {
 	defer i.mu.Unlock()
 	s.names = i.listed.names
 	if changed || i.listed.want != s.want {
-		s.names = names(s.node.HCAs)
+		s.names = namesByBus(s.node.HCAs)
 		i.unpublished = true
 	}
 	read := make(map[string]bool, len(i.known))
@@ -104,7 +104,7 @@ func (i *Inventory) relist(s snapshot, changed bool) (wanted, rest []*known) {
 			parts = s.want.parts
 			list = &wanted
 			parts.Devices = true
-		} else if !physical(h) {
+		} else if !isPhysical(h) {
 			continue
 		}
 		read[h.Name] = true
@@ -132,8 +132,8 @@ func (i *Inventory) relist(s snapshot, changed bool) (wanted, rest []*known) {
 	return wanted, rest
 }
 
-// names returns the names of HCAs by their bus, "" if several share a bus.
-func names(hcas []hca.HCA) map[string]string {
+// namesByBus returns the names of HCAs by their bus, "" if several share a bus.
+func namesByBus(hcas []hca.HCA) map[string]string {
 	all := make(map[string]string, len(hcas))
 	for n := range hcas {
 		name := hcas[n].Name
@@ -145,8 +145,8 @@ func names(hcas []hca.HCA) map[string]string {
 	return all
 }
 
-// physical reports whether an HCA is a physical function. The ports of other functions can belong to pods.
-func physical(h *hca.HCA) bool {
+// isPhysical reports whether an HCA is a physical function. The ports of other functions can belong to pods.
+func isPhysical(h *hca.HCA) bool {
 	return h.Function != hca.FunctionVirtual && h.Function != hca.FunctionScalable
 }
 
@@ -233,11 +233,11 @@ func (i *Inventory) publish() {
 	}
 	s.node = &node
 	i.unpublished = false
-	i.put(&s)
+	i.replaceSnapshot(&s)
 }
 
-// put replaces the latest snapshot, and wakes those that await another one.
-func (i *Inventory) put(s *snapshot) {
+// replaceSnapshot replaces the latest snapshot, and wakes those that await another one.
+func (i *Inventory) replaceSnapshot(s *snapshot) {
 	s.replaced = make(chan struct{})
 	close(i.latest.Swap(s).replaced)
 }

@@ -24,8 +24,8 @@ import (
 	"github.com/rdma-spec/rdma-spec/test/testing/must"
 )
 
-// under makes an inventory of the node at root for decisions by a configuration, and the facts of these.
-func under(t *testing.T, root, config string) (*Inventory, *policy.Policy, policy.Facts) {
+// inventoryOf makes an inventory of the node at root for decisions by a configuration, and the facts of these.
+func inventoryOf(t *testing.T, root, config string) (*Inventory, *policy.Policy, policy.Facts) {
 	t.Helper()
 	log, _ := logtest.NewNullLogger()
 	i := New(root, log)
@@ -69,7 +69,7 @@ func TestReadsWhatIsAsked(t *testing.T) {
 			"mlx5_0 {DM}, mlx5_17 {}"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			i, _, _ := under(t, hcatest.VirtualFunctions(2, 16, 0).Root(t), test.config)
+			i, _, _ := inventoryOf(t, hcatest.VirtualFunctions(2, 16, 0).Root(t), test.config)
 			reads := make(chan string, 100)
 			read := i.read
 			i.read = func(h hca.HCA, parts hca.Parts) hca.HCA {
@@ -104,7 +104,7 @@ func TestReadsWhatIsAsked(t *testing.T) {
 // is not decided about by what was read for the one before.
 func TestFirstWaitsForWanted(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		i, f, _ := of(t, "mlx5_0", "mlx5_1")
+		i, f, _ := newFakeInventory(t, "mlx5_0", "mlx5_1")
 		f.sick["mlx5_0"] = make(chan struct{})
 		i.Want(func(h *hca.HCA) bool { return h.Name == "mlx5_1" }, hca.Parts{})
 		began := time.Now()
@@ -114,7 +114,7 @@ func TestFirstWaitsForWanted(t *testing.T) {
 			t.Errorf("%+v, error %v after %s", node, err, time.Since(began))
 		}
 		time.Sleep(time.Second)
-		i.Want(all, hca.Parts{})
+		i.Want(wantAll, hca.Parts{})
 		ended, end := context.WithCancel(t.Context())
 		end()
 		if node, _, err := i.HCAs(ended); err == nil {
@@ -168,7 +168,7 @@ func TestNumberOfAnother(t *testing.T) {
 			root := test.node("compute0", "storage0").Root(t)
 			dir, long := filepath.Join(root, "dev/infiniband"), time.Now().Add(-time.Hour)
 			must.Succeed(t, os.Chtimes(dir, long, long))
-			i, p, facts := under(t, root, "inject: {namespaces: [ml], names: [compute*]}")
+			i, p, facts := inventoryOf(t, root, "inject: {namespaces: [ml], names: [compute*]}")
 			if !test.readAgain {
 				facts.ReadAgain = func() (*hca.Inventory, bool, error) { return nil, false, errNotRead }
 			}
@@ -216,14 +216,14 @@ func replaceSys(t *testing.T, root string, other hcatest.Files) {
 func TestManagementIsWhole(t *testing.T) {
 	const config = "optIn: {namespaces: [ml]}\n" +
 		"rules: [{match: {namespaces: [ml]}, inject: {always: true, management: true, names: [mlx5_0]}}]"
-	i, p, facts := under(t, hcatest.VirtualFunctions(1, 16, 0).Root(t), config)
+	i, p, facts := inventoryOf(t, hcatest.VirtualFunctions(1, 16, 0).Root(t), config)
 	i.readAll()
 	if d := p.Decide(asking("true"), facts); d.Grant == nil || len(d.Grant.Devices) != 4 {
 		t.Errorf("%+v, refusal %v", d.Grant, d.Refusal)
 	}
 	root := hcatest.V100Node().Files()
 	mad := "sys/devices/pci0000:5e/0000:5e:00.0/infiniband_mad"
-	i, p, facts = under(t, root.Without(mad).With(hcatest.Files{mad: "no directory"}).Root(t), config)
+	i, p, facts = inventoryOf(t, root.Without(mad).With(hcatest.Files{mad: "no directory"}).Root(t), config)
 	i.readAll()
 	for _, value := range []string{"true", "{devices: [mlx5_0]}"} {
 		if d := p.Decide(asking(value), facts); d.Refusal == nil || d.Refusal.Cause != policy.CauseHCA {
@@ -234,7 +234,7 @@ func TestManagementIsWhole(t *testing.T) {
 
 // TestPortsOfPods: the port of a virtual function, which goes down when its pod ends, has no metric.
 func TestPortsOfPods(t *testing.T) {
-	i, _, _ := under(t, hcatest.VirtualNode().Files().Root(t), "inject: {namespaces: [ml], functions: [physical, virtual]}")
+	i, _, _ := inventoryOf(t, hcatest.VirtualNode().Files().Root(t), "inject: {namespaces: [ml], functions: [physical, virtual]}")
 	i.readAll()
 	const want = `# HELP nri_rdma_hca_port_active 1 if the port of the HCA was ACTIVE when the HCA last responded.
 # TYPE nri_rdma_hca_port_active gauge
@@ -247,7 +247,7 @@ nri_rdma_hca_port_active{hca="mlx5_0",link_layer="Ethernet",port="1"} 1
 
 // TestHeldName: a verbs device has the name of the HCA at its place, also of one that is not read.
 func TestHeldName(t *testing.T) {
-	i, p, facts := under(t, hcatest.VirtualFunctions(1, 40, 0).Root(t), "optIn: {namespaces: [ml]}")
+	i, p, facts := inventoryOf(t, hcatest.VirtualFunctions(1, 40, 0).Root(t), "optIn: {namespaces: [ml]}")
 	i.readAll()
 	const minor = hcatest.FirstVerbs + 7
 	c := asking("{devices: [mlx5_7]}")

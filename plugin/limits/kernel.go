@@ -123,7 +123,7 @@ func (p proc) Open(pid int) (Holder, error) {
 // openDir opens a process's directory in /proc, which stays that process's directory while it is open.
 func (p proc) openDir(pid int) (Holder, error) {
 	fd, err := unix.Open(p.file(pid, ""), unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
-	if ended(err) {
+	if isGone(err) {
 		return nil, ErrGone
 	}
 	if err != nil {
@@ -174,10 +174,10 @@ func askPidfd(fd int) error { return unix.PidfdSendSignal(fd, 0, nil, 0) }
 func askDir(fd int) error { return unix.Faccessat(fd, "status", unix.F_OK, 0) }
 
 // Holds implements Holder.
-func (h held) Holds() bool { return !ended(h.ask(h.fd)) }
+func (h held) Holds() bool { return !isGone(h.ask(h.fd)) }
 
 // Close implements Holder.
 func (h held) Close() { _ = unix.Close(h.fd) }
 
-// ended reports whether an error from a process's directory means that the process does not exist.
-func ended(err error) bool { return errors.Is(err, unix.ENOENT) || errors.Is(err, unix.ESRCH) }
+// isGone reports whether an error from a process's directory means that the process does not exist.
+func isGone(err error) bool { return errors.Is(err, unix.ENOENT) || errors.Is(err, unix.ESRCH) }

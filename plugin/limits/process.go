@@ -22,7 +22,7 @@ func inContainer(id string) Membership {
 	}
 }
 
-func (p *Processes) is(pid int, member Membership) bool {
+func (p *Processes) isMember(pid int, member Membership) bool {
 	return member(func(name string) ([]byte, error) { return p.kernel.Read(pid, name) })
 }
 
@@ -37,7 +37,7 @@ func (p *Processes) RaiseOne(pid int, want spec.Limit, member Membership) (raise
 		return false, err
 	}
 	defer process.Close()
-	if !p.is(pid, member) {
+	if !p.isMember(pid, member) {
 		return false, nil
 	}
 	current, err := p.Memlock(pid)
@@ -74,7 +74,7 @@ func (p *Processes) setBack(pid int, member Membership, given, former spec.Rlimi
 		defer process.Close()
 		var current spec.Rlimit
 		current, err = p.Memlock(pid)
-		keeps := err == nil && (current != given || p.is(pid, member))
+		keeps := err == nil && (current != given || p.isMember(pid, member))
 		if keeps || !process.Holds() {
 			return ErrGone
 		}
@@ -92,7 +92,7 @@ func (p *Processes) setBack(pid int, member Membership, given, former spec.Rlimi
 
 // Belongs reports whether a process belongs to the container with the given ID.
 func (p *Processes) Belongs(pid int, id string) bool {
-	return p.is(pid, inContainer(id))
+	return p.isMember(pid, inContainer(id))
 }
 
 // processOf returns the process that a thread belongs to.

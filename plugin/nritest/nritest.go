@@ -105,7 +105,7 @@ func (r *Runtime) Start(t testing.TB) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	nri, err := adaptation.New(r.name, r.version, r.synchronise, r.update,
-		adaptation.WithSocketPath(r.inner()), adaptation.WithPluginPath(r.launches),
+		adaptation.WithSocketPath(r.innerSocket()), adaptation.WithPluginPath(r.launches),
 		adaptation.WithPluginConfigPath(r.launches+"/conf.d"))
 	if err != nil {
 		t.Fatal(err)
@@ -116,7 +116,7 @@ func (r *Runtime) Start(t testing.TB) {
 	}
 	r.starting.Store(false)
 	r.nri = nri
-	r.proxy = socketproxy.At(t, r.Socket, r.inner())
+	r.proxy = socketproxy.At(t, r.Socket, r.innerSocket())
 }
 
 // Stop closes the socket and all connections, like a runtime that ends.
@@ -146,11 +146,11 @@ func (r *Runtime) Connections() int {
 }
 
 // Unproxied returns a socket at which NRI itself listens, for measurements. Stop does not close connections to it.
-func (r *Runtime) Unproxied() string { return r.inner() }
+func (r *Runtime) Unproxied() string { return r.innerSocket() }
 
-// inner returns the socket at which NRI listens. Plugins connect through a proxy, since NRI closes connections only
-// when the process ends.
-func (r *Runtime) inner() string { return r.Socket + ".inner" }
+// innerSocket returns the socket at which NRI listens. Plugins connect through a proxy, since NRI closes connections
+// only when the process ends.
+func (r *Runtime) innerSocket() string { return r.Socket + ".inner" }
 
 func (r *Runtime) synchronise(ctx context.Context, plugin adaptation.SyncCB) error {
 	pods := make([]*api.PodSandbox, 0, len(r.existing))
