@@ -63,7 +63,7 @@ func (s *Snapshot) ReadListed(listed *hca.Inventory) *hca.Inventory {
 	}
 	if read == nil {
 		read = ReadHere(s.Root)
-		if !live(s.Root) { // a copy answers, however slow this process is
+		if !hasSysfs(s.Root) { // a copy answers, however slow this process is
 			for h := range read(left()) {
 				got[h.Name] = h
 			}
@@ -143,14 +143,14 @@ func ReadHCAsCommand() *cobra.Command {
 
 // LiveReader is ProcessReader where the root has the kernel's sysfs, else nil.
 func LiveReader(root string) HCAReader {
-	if !live(root) {
+	if !hasSysfs(root) {
 		return nil
 	}
 	return ProcessReader(root)
 }
 
-// live reports whether a root has the kernel's sysfs.
-func live(root string) bool {
+// hasSysfs reports whether a root has the kernel's sysfs.
+func hasSysfs(root string) bool {
 	var on unix.Statfs_t
 	return unix.Statfs(filepath.Join(root, "sys"), &on) == nil && on.Type == unix.SYSFS_MAGIC
 }

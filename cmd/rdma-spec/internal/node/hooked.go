@@ -88,14 +88,14 @@ func (l Listed) losesDevices(root string, hooks bool) bool {
 	}
 	scope := l.scope(root)
 	allowed := func(numbered []string) bool { return scope != nil && scope.Allows(numbered...) }
-	if hooks && l.MOFED && l.asks("NVIDIA_VISIBLE_DEVICES") && !allowed([]string{"/231:", "infiniband"}) {
+	if hooks && l.MOFED && l.requestsDevices("NVIDIA_VISIBLE_DEVICES") && !allowed([]string{"/231:", "infiniband"}) {
 		return true
 	}
 	for _, v := range visibles {
 		inSpec := slices.ContainsFunc(l.Devices, func(d policy.Device) bool {
 			return slices.ContainsFunc(v.names, func(name string) bool { return strings.HasPrefix(path.Base(d.Path), name) })
 		})
-		byHook := hooks && !inSpec && l.asks(v.variable) && l.Spec.Env[v.variable] != "none"
+		byHook := hooks && !inSpec && l.requestsDevices(v.variable) && l.Spec.Env[v.variable] != "none"
 		if (byHook || inSpec && scope != nil && v.numbered != nil) && !allowed(v.numbered) {
 			return true
 		}
@@ -103,8 +103,9 @@ func (l Listed) losesDevices(root string, hooks bool) bool {
 	return false
 }
 
-// asks reports whether a container requests devices with this variable from NVIDIA's runtime or a similar one.
-func (l Listed) asks(variable string) bool {
+// requestsDevices reports whether a container requests devices with this variable from NVIDIA's runtime or a similar
+// one.
+func (l Listed) requestsDevices(variable string) bool {
 	visible := l.Spec.Env[variable]
 	return visible != "" && visible != "void"
 }

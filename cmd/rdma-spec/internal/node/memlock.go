@@ -18,9 +18,9 @@ import (
 // process of an exec into the container's cgroup a moment before it sets the limits. Tests do not wait.
 var SecondLookAfter = time.Second
 
-// registers finds how much memory a container can register: each process that has a verbs device open, else the first
-// one. That with the least counts.
-func (s *surveyor) registers(r *Container) {
+// readRegistering finds how much memory a container can register: each process that has a verbs device open, else the
+// first one. That with the least counts.
+func (s *surveyor) readRegistering(r *Container) {
 	r.Opened = nil
 	var using []int
 	for _, pid := range s.running[r.ID] {
@@ -33,9 +33,9 @@ func (s *surveyor) registers(r *Container) {
 	r.Opened = slices.Compact(r.Opened)
 	if len(using) == 0 {
 		using = []int{r.PID}
-		r.Idle = s.least(r.ID, s.running[r.ID])
+		r.Idle = s.leastRegistering(r.ID, s.running[r.ID])
 	}
-	r.Least = s.least(r.ID, using)
+	r.Least = s.leastRegistering(r.ID, using)
 	r.Registers = r.Least.Registers
 	switch {
 	case r.Registers != nil:
@@ -48,8 +48,8 @@ func (s *surveyor) registers(r *Container) {
 	}
 }
 
-// least returns the process of a container that can register the least; none where all have ended.
-func (s *surveyor) least(id string, pids []int) (found Registering) {
+// leastRegistering returns the process of a container that can register the least; none where all have ended.
+func (s *surveyor) leastRegistering(id string, pids []int) (found Registering) {
 	for _, pid := range pids {
 		p, err := s.processes.Process(pid)
 		if err != nil || !s.processes.Belongs(pid, id) {
@@ -79,7 +79,7 @@ func (s *surveyor) limits(r *Container, has cri.Spec) {
 			r.UserNamespace = first.UserNamespace
 		}
 	}
-	s.registers(r)
+	s.readRegistering(r)
 	if len(r.reading.Processes) == 0 && r.reading.SpecSets {
 		r.Notes = append(r.Notes, "the memlock shown is from its spec")
 	}

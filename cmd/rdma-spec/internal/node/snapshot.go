@@ -119,32 +119,34 @@ func Open(o Options) (*Snapshot, error) {
 		}
 	}
 	s.HCAs = sync.OnceValues(s.readHCAs)
-	s.KernelLog = of(s, "kernel-log.json", readKernelLog)
-	s.Runtimes = of(s, "runtimes.json", seen(runtime.Read))
-	s.Plugin = of(s, "plugin.json", seen(func(_ context.Context, root string) (agents.Plugin, error) {
+	s.KernelLog = cachedAnswer(s, "kernel-log.json", readKernelLog)
+	s.Runtimes = cachedAnswer(s, "runtimes.json", unlessHidden(runtime.Read))
+	s.Plugin = cachedAnswer(s, "plugin.json", unlessHidden(func(_ context.Context, root string) (agents.Plugin, error) {
 		return agents.ReadPlugin(root, cli.Version), nil
 	}))
-	s.Kubelet = of(s, "kubelet.json", seen(agents.ReadKubelet))
-	s.Configured = of(s, "configured.json", goal.Read)
-	s.CDI = of(s, "cdi.json", func(ctx context.Context, root string) (cdi.Files, error) {
+	s.Kubelet = cachedAnswer(s, "kubelet.json", unlessHidden(agents.ReadKubelet))
+	s.Configured = cachedAnswer(s, "configured.json", goal.Read)
+	s.CDI = cachedAnswer(s, "cdi.json", func(ctx context.Context, root string) (cdi.Files, error) {
 		return cdi.Read(ctx, root, s.HCAs)
 	})
-	s.RDMACNI = of(s, "rdma-cni.json", func(context.Context, string) (RDMACNI, error) { return readRDMACNI(t), nil })
-	s.RDMA = of(s, "rdma.json", func(ctx context.Context, root string) (rdma.Inventory, error) {
+	s.RDMACNI = cachedAnswer(s, "rdma-cni.json", func(context.Context, string) (RDMACNI, error) {
+		return readRDMACNI(t), nil
+	})
+	s.RDMA = cachedAnswer(s, "rdma.json", func(ctx context.Context, root string) (rdma.Inventory, error) {
 		if err := s.Limits().Changeable(); err != nil {
 			return rdma.Inventory{}, fmt.Errorf("%w: for the DaemonSet's pods, set hostPID: true in the chart's values", err)
 		}
 		return rdma.Read(ctx, root, s.QueuePairs)
 	})
-	s.Ignored = of(s, "ignored.json", s.readIgnored)
-	s.JudgedBy = of(s, "policy.json", func(context.Context, string) (KeptPolicy, error) {
+	s.Ignored = cachedAnswer(s, "ignored.json", s.readIgnored)
+	s.JudgedBy = cachedAnswer(s, "policy.json", func(context.Context, string) (KeptPolicy, error) {
 		p, source, err := o.readPolicy()
 		if err != nil {
 			return KeptPolicy{}, err
 		}
 		return KeptPolicy{source, p.Config()}, nil
 	})
-	s.Listing = of(s, "listing.json", s.list)
+	s.Listing = cachedAnswer(s, "listing.json", s.list)
 	s.Containers = sync.OnceValues(func() (Containers, error) {
 		return Within(context.Background(), cmp.Or(s.Timeout, askRuntimesFor)+2*ItemTimeout,
 			"no runtime listed its containers in time", s.readContainers)
@@ -155,11 +157,12 @@ func Open(o Options) (*Snapshot, error) {
 // Close closes the node.
 func (s *Snapshot) Close() error { return s.Files.Close() }
 
-// of makes a part: from the archive, else live.
-func of[T any](s *Snapshot, name string, live func(ctx context.Context, root string) (T, error)) func() (T, error) {
+// cachedAnswer returns a function that reads a part once: from the archive, else live.
+func cachedAnswer[T any](s *Snapshot, name string,
+	live func(ctx context.Context, root string) (T, error)) func() (T, error) {
 	value := sync.OnceValues(func() (T, error) {
 		if s.Archived {
-			return kept[T](s.Files, name)
+			return readArchived[T](s.Files, name)
 		}
 		about := strings.TrimSuffix(name, ".json")
 		s.asked.Store(about, nil)
@@ -182,8 +185,8 @@ func of[T any](s *Snapshot, name string, live func(ctx context.Context, root str
 	return value
 }
 
-// seen makes what reads a part of daemons fail for users who can see neither them nor their sockets.
-func seen[T any](live func(context.Context, string) (T, error)) func(context.Context, string) (T, error) {
+// unlessHidden makes what reads a part of daemons fail for users who can see neither them nor their sockets.
+func unlessHidden[T any](live func(context.Context, string) (T, error)) func(context.Context, string) (T, error) {
 	return func(ctx context.Context, root string) (value T, err error) {
 		if _, err := os.Readlink(filepath.Join(root, "proc/1/exe")); os.Geteuid() != 0 && errors.Is(err, fs.ErrPermission) {
 			return value, errors.New("processes of other users are not visible: run as root")
@@ -192,8 +195,8 @@ func seen[T any](live func(context.Context, string) (T, error)) func(context.Con
 	}
 }
 
-// kept reads a part from an archive.
-func kept[T any](t files.Tree, name string) (value T, err error) {
+// readArchived reads a part from an archive.
+func readArchived[T any](t files.Tree, name string) (value T, err error) {
 	var a Answer
 	text, err := t.Read(path.Join(AnswersDir, name), archive.MaxFile)
 	if err == nil {

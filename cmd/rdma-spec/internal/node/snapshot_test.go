@@ -65,11 +65,11 @@ func TestParts(t *testing.T) {
 		"/sick": `{"error": "no socket"}`, AnswersDir + "/slow": "garbage"}
 	for name, root := range map[string]string{"live": hcatest.Files{"etc/": ""}.Root(t), "copy": files.Root(t)} {
 		s := snapshot(t, Options{Root: root})
-		what := of(s, "what", func(context.Context, string) (string, error) { asked.Add(1); return "this", nil })
-		sick := of(s, "sick", func(context.Context, string) (string, error) { return "", errors.New("no socket") })
+		what := cachedAnswer(s, "what", func(context.Context, string) (string, error) { asked.Add(1); return "this", nil })
+		sick := cachedAnswer(s, "sick", func(context.Context, string) (string, error) { return "", errors.New("no socket") })
 		synctest.Test(t, func(t *testing.T) {
-			slow := of(s, "slow", func(ctx context.Context, _ string) (string, error) { <-ctx.Done(); return "", ctx.Err() })
-			deaf := of(s, "deaf", func(context.Context, string) (string, error) { time.Sleep(time.Hour); return "", nil })
+			slow := cachedAnswer(s, "slow", func(ctx context.Context, _ string) (string, error) { <-ctx.Done(); return "", ctx.Err() })
+			deaf := cachedAnswer(s, "deaf", func(context.Context, string) (string, error) { time.Sleep(time.Hour); return "", nil })
 			for range 2 {
 				if got, err := what(); err != nil || got != "this" {
 					t.Errorf("%s: %q, %v", name, got, err)
@@ -116,8 +116,8 @@ func TestSayLate(t *testing.T) {
 	} {
 		s := snapshot(t, Options{Root: root, Timeout: Daemons})
 		synctest.Test(t, func(t *testing.T) {
-			slow := of(s, "slow.json", func(context.Context, string) (int, error) { time.Sleep(takes - 1); return 1, nil })
-			quick := of(s, "quick.json", func(context.Context, string) (int, error) { return 1, nil })
+			slow := cachedAnswer(s, "slow.json", func(context.Context, string) (int, error) { time.Sleep(takes - 1); return 1, nil })
+			quick := cachedAnswer(s, "quick.json", func(context.Context, string) (int, error) { return 1, nil })
 			var said strings.Builder
 			stop := s.SayLate(&said)
 			_, _ = quick()

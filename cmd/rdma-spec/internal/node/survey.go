@@ -89,7 +89,7 @@ func (s *Snapshot) survey(ctx context.Context, p *policy.Policy, source JudgedBy
 			is := map[bool]string{false: "is not", true: "may be"}[r.unlisted]
 			looking.note(fmt.Sprintf("%s/%s %s %s an RDMA container", l.Namespace, l.Pod, l.Name, is))
 		case s.Inside && l.PID != 0:
-			looking.lacks(&r, l)
+			looking.surveyOther(&r, l)
 			if len(r.HostPaths)+len(r.Given)+len(r.Functions)+len(r.Stale) > 0 || r.Uses {
 				result.Others = append(result.Others, r)
 			}
@@ -100,7 +100,7 @@ func (s *Snapshot) survey(ctx context.Context, p *policy.Policy, source JudgedBy
 		r.Inside = s.inside(counted[i], !r.UserNamespace)
 	})
 	if len(s.Pods) == 0 {
-		result.Outside = append(result.Outside, looking.others(listing.Containers)...)
+		result.Outside = append(result.Outside, looking.outsiders(listing.Containers)...)
 	}
 	looking.judge(ctx, result.Containers)
 	looking.judge(ctx, result.Outside)
@@ -140,8 +140,8 @@ func sideBySide(containers int, look func(i int)) {
 	_ = looks.Wait() // none returns an error
 }
 
-// lacks looks at a container that is no RDMA container: whether somebody meant it to be one, or it uses RDMA.
-func (s *surveyor) lacks(r *Container, l Listed) {
+// surveyOther looks at a container that is no RDMA container: whether somebody meant it to be one, or it uses RDMA.
+func (s *surveyor) surveyOther(r *Container, l Listed) {
 	r.Inside = process.Inside{User: -1}
 	if !l.AllDevices {
 		r.HostPaths = s.hostPaths(l)

@@ -179,7 +179,7 @@ func TestSurveyJudgesWhoHasAnHCAOpen(t *testing.T) {
 			Resources: &Resources{Names: []string{test.resource}, Known: true}}
 		r, isRDMA := s.look(l)
 		if !isRDMA {
-			s.lacks(&r, l)
+			s.surveyOther(&r, l)
 		}
 		if r.Uses != test.uses || len(r.Given) > 0 || (test.uses || isRDMA) && (r.Least.PID != test.least || r.Idle.PID != test.idle) ||
 			test.open && (r.Least.User != 1000 || !slices.Equal(r.Opened, []string{"uverbs1"})) {
@@ -236,7 +236,7 @@ func TestSurveyKnowsWhatWasGiven(t *testing.T) {
 	for want, l := range map[string]Listed{"nvidia.com/hostdev": of("a"), "": of("b"), "rdma/hca": collected,
 		" ": of("a", policy.Device{Path: "/dev/vfio/12", Type: "c", Major: 510})} {
 		var r Container
-		if s.lacks(&r, l); strings.Join(r.Given, " ") != strings.TrimSpace(want) {
+		if s.surveyOther(&r, l); strings.Join(r.Given, " ") != strings.TrimSpace(want) {
 			t.Errorf("%s: %q, want %q", l.Pod, r.Given, want)
 		}
 	}
@@ -269,7 +269,7 @@ func TestSurveyKnowsFunctionsWithoutVerbs(t *testing.T) {
 		}
 		r, isRDMA := s.look(l)
 		if !isRDMA {
-			s.lacks(&r, l)
+			s.surveyOther(&r, l)
 		}
 		if strings.Join(r.Functions, "; ") != test.functions || strings.Join(r.Given, " ") != test.given {
 			t.Errorf("%s: functions %q, given %q", name, r.Functions, r.Given)

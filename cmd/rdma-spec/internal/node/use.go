@@ -163,8 +163,8 @@ func (s *surveyor) outside(r *Container, l Listed, reason string) {
 	r.report(StateOutside, uses)
 }
 
-// others returns the processes that use RDMA in none of the containers that are listed.
-func (s *surveyor) others(listed []Listed) (found []Container) {
+// outsiders returns the processes that use RDMA in none of the containers that are listed.
+func (s *surveyor) outsiders(listed []Listed) (found []Container) {
 	inventory, _ := s.readRDMA()
 	names := map[int]string{}
 	in := map[int]string{}

@@ -107,7 +107,7 @@ func (b *bounds) add(name, link string, size int64) error {
 	b.entries++
 	b.total += size + header
 	switch {
-	case !local(name):
+	case !isLocal(name):
 		return fmt.Errorf("%.80q is not a path inside the support bundle", name)
 	case len(name) > maxPath || len(link) > maxPath:
 		return fmt.Errorf("%.80q has a path of more than %d bytes", name, maxPath)
@@ -121,7 +121,7 @@ func (b *bounds) add(name, link string, size int64) error {
 	return nil
 }
 
-// local reports whether a name is a plain path below the root: it has no "..", no empty part, and no zero byte.
-func local(name string) bool {
+// isLocal reports whether a name is a plain path below the root: it has no "..", no empty part, and no zero byte.
+func isLocal(name string) bool {
 	return filepath.IsLocal(name) && path.Clean(name) == name && !strings.Contains(name, "\x00")
 }

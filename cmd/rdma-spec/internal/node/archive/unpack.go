@@ -90,7 +90,7 @@ func unpack(r io.Reader, dir string, limit int64) error {
 	}
 	stream := &io.LimitedReader{R: compressed, N: limit + 1} // one more than allowed shows that there is more
 	u := unpacker{root: root, dirs: map[string]bool{".": true}}
-	if err = u.all(tar.NewReader(stream)); err == nil {
+	if err = u.unpackAll(tar.NewReader(stream)); err == nil {
 		_, err = io.Copy(io.Discard, stream) // up to the checksum
 	}
 	if stream.N == 0 {
@@ -109,7 +109,7 @@ type unpacker struct {
 	links []string
 }
 
-func (u *unpacker) all(packed *tar.Reader) error {
+func (u *unpacker) unpackAll(packed *tar.Reader) error {
 	for {
 		header, err := packed.Next()
 		if errors.Is(err, io.EOF) {
@@ -125,13 +125,13 @@ func (u *unpacker) all(packed *tar.Reader) error {
 		if err := u.count.add(name, header.Linkname, header.Size); err != nil {
 			return err
 		}
-		if err := u.one(name, header, packed); err != nil {
+		if err := u.unpackEntry(name, header, packed); err != nil {
 			return fmt.Errorf("%.80q: %w", name, files.Cause(err))
 		}
 	}
 }
 
-func (u *unpacker) one(name string, header *tar.Header, content io.Reader) error {
+func (u *unpacker) unpackEntry(name string, header *tar.Header, content io.Reader) error {
 	// guard: directories that are links
 	if !u.dirs[path.Dir(name)] {
 		return errors.New("the support bundle has no top-level directory")

@@ -36,7 +36,7 @@ func Text(built *specs.Spec, o Options) ([]byte, error) {
 // It reports whether it did: a file that has the text already is left alone. It fails where a file has other devices
 // than HCAs.
 func Write(file string, text []byte) (changed bool, err error) {
-	now, err := ours(file)
+	now, err := readOurs(file)
 	switch {
 	case err != nil || files.Same(now, text):
 		return false, err
@@ -49,8 +49,8 @@ func Write(file string, text []byte) (changed bool, err error) {
 	return true, atomicfile.Write(file, text, 0o644)
 }
 
-// ours returns the content of a file that may be replaced, nil where there is none.
-func ours(file string) ([]byte, error) {
+// readOurs returns the content of a file that may be replaced, nil where there is none.
+func readOurs(file string) ([]byte, error) {
 	text, err := files.Content(file)
 	if err != nil || text == nil {
 		return nil, err

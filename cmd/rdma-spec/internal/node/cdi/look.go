@@ -239,7 +239,7 @@ func (l looking) compare(found *Found, file *specs.Spec, text string) error {
 		case at < 0:
 			d.Problem = "no usable HCA of this node has this name"
 		default:
-			d.Problem = differs(file.Devices[i].ContainerEdits.DeviceNodes, now.Devices[at].ContainerEdits.DeviceNodes)
+			d.Problem = deviceDifference(file.Devices[i].ContainerEdits.DeviceNodes, now.Devices[at].ContainerEdits.DeviceNodes)
 		}
 	}
 	for _, d := range now.Devices {
@@ -254,8 +254,8 @@ func indexOf(devices []specs.Device, name string) int {
 	return slices.IndexFunc(devices, func(d specs.Device) bool { return d.Name == name })
 }
 
-// differs says what a device has now where a file has something else.
-func differs(file, now []*specs.DeviceNode) string {
+// deviceDifference says what a device has now where a file has something else.
+func deviceDifference(file, now []*specs.DeviceNode) string {
 	paths := func(nodes []*specs.DeviceNode) string {
 		var all []string
 		for _, n := range nodes {

@@ -44,7 +44,7 @@ type refusal struct{ error }
 // load has the program load the files, of which the first imports the others in their order. The error is NotRun, a
 // refusal, or why no copy can be made of a file.
 func (d Daemon) load(ctx context.Context, all []File) (tree map[string]any, err error) {
-	named, err := d.staged(all, func(file string) error {
+	named, err := d.withCopies(all, func(file string) error {
 		tree, err = d.Dump(ctx, file)
 		return notRun(ctx, err)
 	})
@@ -54,9 +54,9 @@ func (d Daemon) load(ctx context.Context, all []File) (tree map[string]any, err 
 	return nil, refusal{errors.New(named.Replace(err.Error()))}
 }
 
-// staged makes copies of files in memory, of which the first imports the others in their order, for a function that
+// withCopies makes copies of files in memory, of which the first imports the others in their order, for a function that
 // gets the name of the first one. It returns that one's error, and what turns the copies' names into the files'.
-func (d Daemon) staged(all []File, do func(file string) error) (named *strings.Replacer, err error) {
+func (d Daemon) withCopies(all []File, do func(file string) error) (named *strings.Replacer, err error) {
 	var copies []any
 	var names []string // of the copies, and of what they are copies of
 	for i, f := range slices.Backward(all) {
@@ -64,7 +64,7 @@ func (d Daemon) staged(all []File, do func(file string) error) (named *strings.R
 		if i == 0 {
 			list = copies
 		}
-		text, err := f.importing(list)
+		text, err := f.withImports(list)
 		if err != nil {
 			return nil, fmt.Errorf("%s: %w", f.Path, err)
 		}
@@ -87,7 +87,7 @@ func (d Daemon) explain(ctx context.Context, all []File, said refusal) error {
 			return fmt.Errorf("%s begins with a byte order mark, which containerd 2.x refuses: remove it with sed -i "+
 				`'1s/^\xEF\xBB\xBF//' %[1]s`, f.Path)
 		}
-		if reads := d.reads(ctx, f.Version()); reads < f.Version() {
+		if reads := d.latestVersionRead(ctx, f.Version()); reads < f.Version() {
 			return fmt.Errorf("%s has version %d, which containerd %s does not support: convert it to version %d, or install "+
 				"a newer containerd", f.Path, f.Version(), version, reads)
 		}
@@ -107,8 +107,9 @@ func (d Daemon) explain(ctx context.Context, all []File, said refusal) error {
 	return said
 }
 
-// reads returns the latest version of the configuration that the program reads, up to one; that one if it reads none.
-func (d Daemon) reads(ctx context.Context, version int) int {
+// latestVersionRead returns the latest version of the configuration that the program reads, up to one; that one if it
+// reads none.
+func (d Daemon) latestVersionRead(ctx context.Context, version int) int {
 	for reads := min(version, 9); version > 2 && reads >= 2; reads-- { // all read 2
 		probe, err := atomicfile.InMemory(fmt.Appendf(nil, "version = %d\n", reads))
 		if err != nil {
@@ -123,8 +124,8 @@ func (d Daemon) reads(ctx context.Context, version int) int {
 	return version
 }
 
-// importing returns the text of the file with other imports than its own.
-func (f File) importing(list []any) (text []byte, err error) {
+// withImports returns the text of the file with other imports than its own.
+func (f File) withImports(list []any) (text []byte, err error) {
 	if _, says := f.Tree["imports"]; !says && len(list) == 0 {
 		return f.Text, nil
 	}

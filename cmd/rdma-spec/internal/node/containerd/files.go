@@ -30,8 +30,8 @@ func (c Contents) Read(path string) ([]byte, error) {
 	return files.Content(path)
 }
 
-// dir reports whether a path is the directory of a file that is planned.
-func (c Contents) dir(path string) bool {
+// isDir reports whether a path is the directory of a file that is planned.
+func (c Contents) isDir(path string) bool {
 	for file, text := range c {
 		if text != nil && strings.HasPrefix(file, path+"/") {
 			return true
@@ -104,7 +104,7 @@ func (d Daemon) Files(ctx context.Context, planned Contents) (all []File, err er
 		if f.By != "" {
 			f.Text, err = planned.Read(f.Path)
 			switch {
-			case errors.Is(err, syscall.EISDIR) || planned.dir(f.Path):
+			case errors.Is(err, syscall.EISDIR) || planned.isDir(f.Path):
 				return all, fmt.Errorf("%s imports %q, which matches the directory %s and prevents containerd from starting: "+
 					"import %s instead", f.By, f.Pattern, f.Name, filepath.Join(filepath.Dir(f.Pattern), "*.toml"))
 			case err != nil:

@@ -61,9 +61,9 @@ func FindAmong(t process.Table) (found []Daemon) {
 	root, _ := filepath.Abs(t.Root + "/") // a relative one is below the working directory, which has a name
 	running := daemons(t)
 	for _, p := range places.Containerds {
-		p = moved(root, p, running)
+		p = movedPlace(root, p, running)
 		d := Daemon{Root: root, Name: p.Name, Config: p.Config, Units: p.Units}
-		if p.DropIns != "" && managed(d.File()) {
+		if p.DropIns != "" && isManaged(d.File()) {
 			d.DropIns = files.Below(root, p.DropIns)
 		}
 		if p.Template != "" {
@@ -77,7 +77,7 @@ func FindAmong(t process.Table) (found []Daemon) {
 		}
 		for _, unit := range p.Units {
 			if starts := process.Starts(root, unit); starts.Comm == "containerd" && d.Process.Args == nil {
-				d.is(starts)
+				d.fillFrom(starts)
 			}
 		}
 		if d.Program != nil || Exists(d.File()) {
@@ -89,7 +89,7 @@ func FindAmong(t process.Table) (found []Daemon) {
 			continue
 		}
 		d := Daemon{Root: root, Name: "containerd", Config: places.Containerds[0].Config}
-		d.is(p)
+		d.fillFrom(p)
 		unit := p.Unit(root)
 		i := slices.IndexFunc(found, func(other Daemon) bool {
 			return other.Config == d.Config || slices.Contains(other.Units, unit) || other.rendered() == d.File()
@@ -99,20 +99,20 @@ func FindAmong(t process.Table) (found []Daemon) {
 			found = append(found, d)
 		case found[i].Process.PID == 0: // a second one has just been forked
 			before := found[i]
-			found[i].is(p)
+			found[i].fillFrom(p)
 			if before.rendered() != "" {
 				found[i].Config = before.Config
 			}
 		}
 	}
 	return slices.DeleteFunc(slices.Clone(found), func(d Daemon) bool {
-		return slices.ContainsFunc(found, func(other Daemon) bool { return other.instead(d) })
+		return slices.ContainsFunc(found, func(other Daemon) bool { return other.replaces(d) })
 	})
 }
 
-// instead reports whether a daemon is the node's, and another one, of a platform with the same socket, was: RKE2 where
+// replaces reports whether a daemon is the node's, and another one, of a platform with the same socket, was: RKE2 where
 // K3s has left its directory.
-func (d Daemon) instead(of Daemon) bool {
+func (d Daemon) replaces(of Daemon) bool {
 	likely := func(d Daemon) int {
 		switch {
 		case d.Process.PID > 0:
@@ -159,8 +159,8 @@ func (d Daemon) Socket(ctx context.Context) string {
 	return d.place().Socket
 }
 
-// is has a daemon be a process, or what its unit starts: its configuration, and its program.
-func (d *Daemon) is(p process.Process) {
+// fillFrom has a daemon be a process, or what its unit starts: its configuration, and its program.
+func (d *Daemon) fillFrom(p process.Process) {
 	d.Process = p
 	if config := p.Flag("--config", "-c"); config != "" {
 		dir, _ := os.Readlink(p.File(d.Root, "cwd")) // systemd's is /
@@ -175,9 +175,9 @@ func (d *Daemon) is(p process.Process) {
 	}
 }
 
-// moved returns a place of K3s or RKE2 in the --data-dir of the node: of their configuration, or of the containerd that
-// runs.
-func moved(root string, p places.Place, containerds []process.Process) places.Place {
+// movedPlace returns a place of K3s or RKE2 in the --data-dir of the node: of their configuration, or of the containerd
+// that runs.
+func movedPlace(root string, p places.Place, containerds []process.Process) places.Place {
 	if p.Template == "" {
 		return p
 	}

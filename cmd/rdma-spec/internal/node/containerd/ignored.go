@@ -40,13 +40,13 @@ func (d Daemon) Ignored(ctx context.Context, all []File, tree map[string]any) (f
 			switch {
 			case !isTable:
 			case slices.Contains(CRIPlugins, plugin) && plugin != criName(version, f):
-				if !onlyStreams(version, plugin, table, tree) && !d.counts(ctx, all, i, plugin) {
+				if !onlyStreams(version, plugin, table, tree) && !d.takesOver(ctx, all, i, plugin) {
 					ignored = misnamed(version, f, plugin)
 				}
 			case IsOld(version):
 				ignored = d.replaced(version, f, all[i+1:], plugin, table)
 			case slices.Contains(CRIPlugins, plugin):
-				ignored = d.older(ctx, version, all, i, plugin)
+				ignored = d.ignoredForVersion(ctx, version, all, i, plugin)
 			}
 			if ignored != nil {
 				ignored.File = f
@@ -76,7 +76,7 @@ func (d Daemon) unknown(ctx context.Context, version string, all []File) (found 
 		return nil
 	}
 	var said []byte
-	if _, err := d.staged(all, func(file string) (err error) {
+	if _, err := d.withCopies(all, func(file string) (err error) {
 		said, err = program.Complaints(ctx, file)
 		return err
 	}); err != nil {
@@ -175,11 +175,11 @@ func misnamed(version string, f File, plugin string) *Ignored {
 	return &Ignored{Reason: why, Fix: fix}
 }
 
-// older returns why the program ignores a file's CRI section because of its version; nil where it does not.
-func (d Daemon) older(ctx context.Context, version string, all []File, i int, plugin string) *Ignored {
+// ignoredForVersion returns why the program ignores a file's CRI section because of its version; nil where it does not.
+func (d Daemon) ignoredForVersion(ctx context.Context, version string, all []File, i int, plugin string) *Ignored {
 	f := all[i]
 	newest := slices.MaxFunc(all, func(a, b File) int { return a.Version() - b.Version() })
-	if f.Version() > 1 && newest.Version() == f.Version() || d.counts(ctx, all, i, plugin) {
+	if f.Version() > 1 && newest.Version() == f.Version() || d.takesOver(ctx, all, i, plugin) {
 		return nil
 	}
 	why := fmt.Sprintf("it has no version, and containerd %s ignores the CRI settings of such a file", version)
@@ -191,9 +191,9 @@ func (d Daemon) older(ctx context.Context, version string, all []File, i int, pl
 		"with %[1]s, and copy the CRI settings from the output to %[1]s", f.Path)}
 }
 
-// counts reports whether the program takes a file's CRI section over, or cannot be asked that. It is asked with a
+// takesOver reports whether the program takes a file's CRI section over, or cannot be asked that. It is asked with a
 // handler that the file does not have.
-func (d Daemon) counts(ctx context.Context, all []File, i int, plugin string) bool {
+func (d Daemon) takesOver(ctx context.Context, all []File, i int, plugin string) bool {
 	const probe = "rdma-spec-probe"
 	made := map[string]any{}
 	tomledit.Put(made, "io.containerd.runc.v2", "plugins", plugin, "containerd", "runtimes", probe, "runtime_type")

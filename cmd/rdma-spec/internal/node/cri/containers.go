@@ -101,7 +101,7 @@ func (r *Runtime) containers(ctx context.Context, only []string) ([]Container, e
 		})
 	}
 	if err := asking.Wait(); err != nil {
-		return nil, plain(status.FromContextError(err).Err())
+		return nil, plainError(status.FromContextError(err).Err())
 	}
 	return slices.DeleteFunc(found, func(c Container) bool { return c.ID == "" }), nil
 }
@@ -112,7 +112,7 @@ func (r *Runtime) listed(ctx context.Context) ([]*runtime.Container, error) {
 		State: &runtime.ContainerStateValue{State: runtime.ContainerState_CONTAINER_RUNNING},
 	}})
 	if err != nil {
-		return nil, plain(err)
+		return nil, plainError(err)
 	}
 	return listed.GetContainers(), nil
 }
@@ -133,7 +133,7 @@ func podName(pod *runtime.PodSandbox) string {
 func (r *Runtime) pods(ctx context.Context) (map[string]*runtime.PodSandbox, error) {
 	listed, err := r.api.ListPodSandbox(ctx, &runtime.ListPodSandboxRequest{})
 	if err != nil {
-		return nil, plain(err)
+		return nil, plainError(err)
 	}
 	pods := make(map[string]*runtime.PodSandbox, len(listed.GetItems()))
 	for _, pod := range listed.GetItems() {
@@ -166,7 +166,7 @@ func (r *Runtime) container(ctx context.Context, pod *runtime.PodSandbox, listed
 		c.Started = time.Unix(0, at).UTC()
 	}
 	if err != nil {
-		err = plain(err)
+		err = plainError(err)
 	} else {
 		err = c.read(answer.GetInfo())
 	}
@@ -190,7 +190,7 @@ func (r *Runtime) Ended(ctx context.Context, id string) (bool, error) {
 		return false, nil
 	}
 	if err != nil {
-		return false, plain(err)
+		return false, plainError(err)
 	}
 	return answer.GetStatus().GetState() == runtime.ContainerState_CONTAINER_EXITED &&
 		!slices.Contains([]int32{exitKilled, exitUnknown, exitUnknownCRIO}, answer.GetStatus().GetExitCode()), nil

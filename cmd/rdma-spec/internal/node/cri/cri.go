@@ -71,7 +71,7 @@ func connect(ctx context.Context, socket string) (*Runtime, error) {
 	version, err := r.api.Version(ctx, &runtime.VersionRequest{})
 	if err != nil {
 		_ = conn.Close() // nothing is lost with it
-		return nil, fmt.Errorf("%s: %w", socket, plain(err))
+		return nil, fmt.Errorf("%s: %w", socket, plainError(err))
 	}
 	r.Identity = Identity{version.GetRuntimeName(), version.GetRuntimeVersion(), socket}
 	return r, nil
@@ -80,8 +80,8 @@ func connect(ctx context.Context, socket string) (*Runtime, error) {
 // Close ends the connection.
 func (r *Runtime) Close() { _ = r.conn.Close() } // nothing is lost with it
 
-// plain puts gRPC's error in an administrator's words.
-func plain(err error) error {
+// plainError puts gRPC's error in an administrator's words.
+func plainError(err error) error {
 	s := status.Convert(err)
 	switch s.Code() {
 	case codes.DeadlineExceeded, codes.Canceled:
@@ -107,7 +107,7 @@ const (
 // the runtimes.
 func Connect(ctx context.Context, endpoint, root string, within time.Duration) (runtimes []*Runtime,
 	skipped []error, err error) {
-	socket, err := named(endpoint, root)
+	socket, err := namedSocket(endpoint, root)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -120,10 +120,10 @@ func Connect(ctx context.Context, endpoint, root string, within time.Duration) (
 		}
 		return []*Runtime{r}, nil, nil
 	}
-	sockets := places.Present(usual(root))
+	sockets := places.Present(usualSockets(root))
 	if len(sockets) == 0 {
 		return nil, nil, fmt.Errorf("no container runtime has a socket at %s: set --runtime-endpoint",
-			strings.Join(usual(root), ", "))
+			strings.Join(usualSockets(root), ", "))
 	}
 	found := make([]*Runtime, len(sockets))
 	failed := make([]error, len(sockets))
@@ -158,8 +158,8 @@ func Connect(ctx context.Context, endpoint, root string, within time.Duration) (
 	return runtimes, skipped, nil
 }
 
-// named returns the socket that somebody names; "" where nobody does.
-func named(endpoint, root string) (socket string, err error) {
+// namedSocket returns the socket that somebody names; "" where nobody does.
+func namedSocket(endpoint, root string) (socket string, err error) {
 	if endpoint != "" {
 		return path(endpoint, "--runtime-endpoint")
 	}
@@ -195,7 +195,8 @@ func path(endpoint, by string) (string, error) {
 	return path, nil
 }
 
-// usual returns the usual places below a root: containerd itself, CRI-O, and the containerds that platforms bring.
-func usual(root string) []string {
+// usualSockets returns the usual places below a root: containerd itself, CRI-O, and the containerds that platforms
+// bring.
+func usualSockets(root string) []string {
 	return places.Sockets(root, slices.Insert(slices.Clone(places.Containerds), 1, places.CRIO)...)
 }

@@ -117,9 +117,9 @@ func ofDaemon(ctx context.Context, r *record.Record, root, config string) (featu
 		}
 		return features, nil
 	}
-	want, wanted := all(goals, without, now)
+	want, wanted := withGoals(goals, without, now)
 	for i := range goals {
-		if len(wanted[i]) == 0 || !slices.ContainsFunc(wanted[i], func(v Value) bool { return in(now, v.Path) }) {
+		if len(wanted[i]) == 0 || !slices.ContainsFunc(wanted[i], func(v Value) bool { return hasPath(now, v.Path) }) {
 			features[i].State = Lost
 		}
 	}
@@ -153,9 +153,9 @@ func ofDaemon(ctx context.Context, r *record.Record, root, config string) (featu
 	return features, effect
 }
 
-// all returns an effective configuration with all goals, and the values of each. Where what one was made like is gone,
-// it can stay as it is.
-func all(goals []record.Goal, without, now map[string]any) (want map[string]any, wanted [][]Value) {
+// withGoals returns an effective configuration with all goals, and the values of each. Where what one was made like is
+// gone, it can stay as it is.
+func withGoals(goals []record.Goal, without, now map[string]any) (want map[string]any, wanted [][]Value) {
 	want = without
 	for _, g := range goals {
 		values, err := Values(g, want)
@@ -201,7 +201,7 @@ func Others(ctx context.Context, r *record.Record, d containerd.Daemon, feature 
 		isRead := func(f containerd.File) bool { return f.Path == e.Path }
 		return isOthers && filepath.Ext(e.Path) == ".toml" && !slices.ContainsFunc(read, isRead)
 	}
-	want, _ := all(others, trees[1], trees[0])
+	want, _ := withGoals(others, trees[1], trees[0])
 	if Differences(trees[0], want) == nil && !slices.ContainsFunc(r.Files, isUnread) {
 		return nil, nil
 	}
@@ -236,7 +236,7 @@ func Present(now map[string]any, g record.Goal) (values []Value) {
 	return nil
 }
 
-func in(tree map[string]any, path []string) bool {
+func hasPath(tree map[string]any, path []string) bool {
 	_, exists := tomledit.Lookup(tree, path...)
 	return exists
 }

@@ -107,8 +107,8 @@ type opened struct {
 	thread uint32
 }
 
-// made adds an object to a context, unless that is the kernel's own, or newer than the lists before.
-func (c *opened) made(o object, counts Objects) *opened {
+// addObject adds an object to a context, unless that is the kernel's own, or newer than the lists before.
+func (c *opened) addObject(o object, counts Objects) *opened {
 	if c != nil {
 		c.Add(counts)
 		c.thread = max(c.thread, o.thread)
@@ -125,21 +125,21 @@ func read(conn *netlink.Conn, index uint32, root string, queuePairs bool) HCA {
 	domains := map[int64]*opened{}
 	err := dump(conn, getContexts, index, func(o object) {
 		if o.context != none {
-			contexts[o.context] = (&opened{}).made(o, Objects{Contexts: 1})
+			contexts[o.context] = (&opened{}).addObject(o, Objects{Contexts: 1})
 		}
 	})
 	if errors.Is(err, unix.EINVAL) {
 		return HCA{Unknown: "the kernel does not list which processes have opened it; this requires Linux 5.14"}
 	}
 	err = errors.Join(err, dump(conn, getDomains, index, func(o object) {
-		domains[o.domain] = contexts[o.context].made(o, Objects{})
+		domains[o.domain] = contexts[o.context].addObject(o, Objects{})
 	}), dump(conn, getRegions, index, func(o object) {
-		domains[o.domain].made(o, Objects{MemoryRegions: 1, RegisteredBytes: o.length})
+		domains[o.domain].addObject(o, Objects{MemoryRegions: 1, RegisteredBytes: o.length})
 	}))
 	if queuePairs {
 		err = errors.Join(err, dump(conn, getQueuePairs, index, func(o object) {
 			if int(o.state) < len(states) {
-				domains[o.domain].made(o, Objects{QueuePairs: map[string]int{states[o.state]: 1}})
+				domains[o.domain].addObject(o, Objects{QueuePairs: map[string]int{states[o.state]: 1}})
 			}
 		}))
 	}

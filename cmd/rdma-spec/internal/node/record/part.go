@@ -28,8 +28,8 @@ func (p Part) SameAs(other Part) bool {
 	return slices.Equal(p.Path, other.Path) && p.Element == other.Element
 }
 
-// goes reports whether what is in a part's place is ours, and none that somebody else has set since.
-func (p Part) goes(now any) bool { return p.Written == nil || tomledit.Same(now, p.Written) }
+// isOurs reports whether what is in a part's place is ours, and none that somebody else has set since.
+func (p Part) isOurs(now any) bool { return p.Written == nil || tomledit.Same(now, p.Written) }
 
 // Companion reports whether a part is a table that is there for those beside it, whosever they are, as containerd's own
 // handlers are in a file that has any. It goes with the last one.
@@ -46,7 +46,7 @@ func (p Part) needed(document map[string]any, going []Part) bool {
 	for name, value := range table {
 		path := append(slices.Clone(in), name)
 		if !slices.ContainsFunc(going, func(other Part) bool {
-			return slices.Equal(other.Path, path) && other.goes(value)
+			return slices.Equal(other.Path, path) && other.isOurs(value)
 		}) {
 			return true
 		}
@@ -67,8 +67,8 @@ func withoutParts(text []byte, parts []Part) ([]byte, error) {
 		case !exists:
 		case p.Element != "":
 			text, err = withoutElement(text, p)
-		case p.goes(now) && !p.needed(tree, parts):
-			text, err = without(text, p)
+		case p.isOurs(now) && !p.needed(tree, parts):
+			text, err = removePart(text, p)
 		}
 		if err != nil {
 			return nil, err
@@ -77,9 +77,9 @@ func withoutParts(text []byte, parts []Part) ([]byte, error) {
 	return withoutEmptyBlock(text)
 }
 
-// without returns a document without a table or value: that of its block, so that no other byte changes, or else that
-// which a tool has taken out of the block with the lines around it. A companion of a block is in no other place.
-func without(text []byte, p Part) ([]byte, error) {
+// removePart returns a document without a table or value: that of its block, so that no other byte changes, or else
+// that which a tool has taken out of the block with the lines around it. A companion of a block is in no other place.
+func removePart(text []byte, p Part) ([]byte, error) {
 	block := tomledit.Block(text)
 	tree, err := tomledit.Parse(block)
 	if err != nil {

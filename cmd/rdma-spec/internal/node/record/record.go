@@ -90,7 +90,7 @@ func Read(root string) (*Record, error) {
 	case err != nil:
 		return nil, fmt.Errorf("%s: %w", r.File(), err)
 	}
-	r.moved(func(path string) string { return files.Below(root, path) })
+	r.changePaths(func(path string) string { return files.Below(root, path) })
 	return r, nil
 }
 
@@ -100,13 +100,13 @@ func (r *Record) File() string { return files.Below(r.Root, Dir+"/changes.json")
 // Text returns what the record's file is to have.
 func (r *Record) Text() ([]byte, error) {
 	kept := Record{Format: format, Goals: r.Goals, Files: slices.Clone(r.Files), Dirs: slices.Clone(r.Dirs)}
-	kept.moved(func(path string) string { return lasting(r.Root, files.OnNode(r.Root, path)) })
+	kept.changePaths(func(path string) string { return lasting(r.Root, files.OnNode(r.Root, path)) })
 	text, err := json.MarshalIndent(kept, "", "  ")
 	return append(text, '\n'), err
 }
 
-// moved changes the paths of a record, and makes values what TOML has.
-func (r *Record) moved(to func(path string) string) {
+// changePaths changes the paths of a record, and makes values what TOML has.
+func (r *Record) changePaths(to func(path string) string) {
 	for i, dir := range r.Dirs {
 		r.Dirs[i] = to(dir)
 	}

@@ -107,7 +107,7 @@ func (n *node) containerd(ctx context.Context, d containerd.Daemon) (r Runtime) 
 	}
 	r.NRI.Socket = cmp.Or(r.NRI.Socket, places.NRISocket)
 	if !r.CRIDisabled {
-		n.serves(ctx, &r)
+		n.askCRI(ctx, &r)
 	}
 	if r.Version == "" && d.Program != nil {
 		r.Version, _ = d.Program.Version(ctx) // "" is unknown
@@ -125,7 +125,7 @@ func (n *node) crio(ctx context.Context, p process.Process) Runtime {
 	} else if err := r.readCRIO(n.table); err != nil {
 		r.ConfigError = n.onNode(err.Error())
 	}
-	n.serves(ctx, &r)
+	n.askCRI(ctx, &r)
 	n.nri(&r)
 	return r
 }
@@ -151,8 +151,8 @@ func (n *node) daemon(r *Runtime, p process.Process, units []string) {
 // noLimit leaves it to the context how long a runtime may take to answer.
 const noLimit = time.Hour
 
-// serves asks a runtime over CRI.
-func (n *node) serves(ctx context.Context, r *Runtime) {
+// askCRI asks a runtime over CRI.
+func (n *node) askCRI(ctx context.Context, r *Runtime) {
 	if r.Socket == "" {
 		return
 	}
