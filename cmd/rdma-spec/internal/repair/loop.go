@@ -84,7 +84,7 @@ func (l *loop) pass(ctx context.Context, metrics io.Writer) error {
 	if err != nil {
 		return err
 	}
-	if err := l.say(result, found); err != nil {
+	if err := l.writeNews(result, found); err != nil {
 		return err
 	}
 	l.count(result, found)
@@ -97,8 +97,8 @@ func (l *loop) pass(ctx context.Context, metrics io.Writer) error {
 	return err
 }
 
-// say writes the lines that the pass before has not written. That there is nothing to raise is none of them.
-func (l *loop) say(result repairs, found node.Containers) error {
+// writeNews writes the lines that the pass before has not written. That there is nothing to raise is none of them.
+func (l *loop) writeNews(result repairs, found node.Containers) error {
 	var out, notes bytes.Buffer
 	if len(result.Containers) > 0 {
 		if err := result.write(&out, &notes); err != nil {

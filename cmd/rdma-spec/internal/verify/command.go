@@ -88,12 +88,12 @@ func verify(w io.Writer, c container, size spec.Limit, pid int, format string) e
 	dir := "dev/infiniband"
 	if v.elsewhere {
 		judged = v.target
-		dir = of(v.target, "root/"+dir)
+		dir = processFile(v.target, "root/"+dir)
 	}
 	v.judged = process.Look(v.root, judged, false, node.ItemTimeout)
 	held := v.devices(dir)
 	v.ports(held)
-	v.registering(held)
+	v.tryRegistering(held)
 	v.libraries(held)
 	v.sharedMemory()
 	v.conclude()

@@ -40,7 +40,7 @@ func (v *verification) devices(dir string) (held []heldHCA) {
 		v.add("device", doctor.Unknown, "verbs devices of the target: not visible from this container")
 		return nil
 	case len(files) == 0:
-		v.fails("device", causeDevice,
+		v.addFault("device", causeDevice,
 			"verbs devices: none in /dev/infiniband: request the RDMA device plugin's resource or, if the policy lists the "+
 				"namespace, annotate the pod with %s: \"true\"",
 			policy.AnnotationKey)
@@ -69,11 +69,11 @@ func (v *verification) devices(dir string) (held []heldHCA) {
 		if v.elsewhere {
 			v.add("device", doctor.Unknown, "%s of the target: not opened from this container%s", h.name, said)
 		} else {
-			h.opened = v.opens(h.file, said, listed.NetNSExclusive && said == "")
+			h.opened = v.tryOpen(h.file, said, listed.NetNSExclusive && said == "")
 		}
 		if h.hca.Unread != "" {
 			h.opened = false
-			v.fails("device", causeDevice, "%s: %s: its firmware does not respond: check the node's kernel log, and reset "+
+			v.addFault("device", causeDevice, "%s: %s: its firmware does not respond: check the node's kernel log, and reset "+
 				"the HCA on the node",
 				h.hca.Name, h.hca.Unread)
 		}
@@ -86,18 +86,18 @@ func (v *verification) devices(dir string) (held []heldHCA) {
 	case errors.Is(v.open(manager), unix.ENOENT):
 		v.add("device", note, "/dev/infiniband/rdma_cm: does not exist: programs that connect through RDMA_CM need it")
 	default:
-		v.opens(manager, "", false)
+		v.tryOpen(manager, "", false)
 	}
 	return held
 }
 
-// opens opens a device of this container, and adds the finding. hidden: its HCA may be in another network namespace.
-func (v *verification) opens(file, said string, hidden bool) bool {
+// tryOpen opens a device of this container, and adds the finding. hidden: its HCA may be in another network namespace.
+func (v *verification) tryOpen(file, said string, hidden bool) bool {
 	name := "/dev/infiniband/" + path.Base(file)
 	if err := v.open(file); err != nil {
 		info, _ := os.Stat(file)
 		why, fix := openFix(err, hidden, info != nil && info.Mode().Perm()&0o006 == 0o006)
-		v.fails("device", why, "%s: %s", name, fix)
+		v.addFault("device", why, "%s: %s", name, fix)
 		return false
 	}
 	v.add("device", doctor.OK, "%s: opened%s", name, said)

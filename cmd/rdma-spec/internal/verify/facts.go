@@ -52,15 +52,15 @@ func (v *verification) read(name string) string {
 	return strings.TrimSpace(string(text))
 }
 
-// of returns the name of a process's file.
-func of(pid int, file string) string { return process.Process{PID: pid}.File("", file) }
+// processFile returns the name of a process's file.
+func processFile(pid int, file string) string { return process.Process{PID: pid}.File("", file) }
 
 func (v *verification) add(check string, is doctor.Status, format string, args ...any) {
 	v.Findings = append(v.Findings, doctor.Finding{Check: check, Status: is, Text: fmt.Sprintf(format, args...)})
 }
 
-// fails adds a finding that makes RDMA fail, and why.
-func (v *verification) fails(check string, why cause, format string, args ...any) {
+// addFault adds a finding that makes RDMA fail, and why.
+func (v *verification) addFault(check string, why cause, format string, args ...any) {
 	v.add(check, doctor.Wrong, format, args...)
 	v.Findings[len(v.Findings)-1].Impact = causes[why].means
 }
@@ -95,12 +95,12 @@ func (v *verification) showLimits(who string, held limits.Process) {
 	v.add("ipc-lock", is, "CAP_IPC_LOCK of %s: %s", who, said)
 }
 
-// allow reports whether memlock and CAP_IPC_LOCK, where the kernel counts it, let a process lock, and register, the
-// memory.
-func (v *verification) allow(held limits.Process) bool { return held.Registers() >= v.size }
+// mayRegister reports whether memlock and CAP_IPC_LOCK, where the kernel counts it, let a process lock, and register,
+// the memory.
+func (v *verification) mayRegister(held limits.Process) bool { return held.Registers() >= v.size }
 
 // mayLock reports whether they let this process, as far as its limits are known.
-func (v *verification) mayLock() bool { return v.own == nil || v.allow(*v.own) }
+func (v *verification) mayLock() bool { return v.own == nil || v.mayRegister(*v.own) }
 
 // memlockRemedy explains how a container gets a sufficient memlock. A process cannot raise its own.
 const memlockFix = "check that nri-rdma is running on the node and treats this container as an RDMA container " +

@@ -15,9 +15,9 @@ import (
 	"github.com/rdma-spec/rdma-spec/spec"
 )
 
-// registering registers memory with each HCA that could be opened. Where there is none whose driver is known, it locks
-// memory instead.
-func (v *verification) registering(held []heldHCA) {
+// tryRegistering registers memory with each HCA that could be opened. Where there is none whose driver is known, it
+// locks memory instead.
+func (v *verification) tryRegistering(held []heldHCA) {
 	if v.elsewhere {
 		v.add("register", doctor.Unknown,
 			"register %s: skipped: this container is not the target, and has its own limits and devices", v.size)
@@ -29,7 +29,7 @@ func (v *verification) registering(held []heldHCA) {
 			"register %s: skipped: the container is allowed only %s more memory, and would be killed: set a lower --lock",
 			v.size, spec.Limit(room))
 		if !v.mayLock() {
-			v.fails("memlock", causeMemlock, "memlock of this process: less than %s: %s", v.size, memlockFix)
+			v.addFault("memlock", causeMemlock, "memlock of this process: less than %s: %s", v.size, memlockFix)
 		}
 		return
 	}
@@ -44,33 +44,33 @@ func (v *verification) registering(held []heldHCA) {
 				cmp.Or(string(h.driver), "unknown"))
 			continue
 		}
-		tried = v.registered(h, v.register(h.file, h.driver, int(v.size))) || tried
+		tried = v.addRegistration(h, v.register(h.file, h.driver, int(v.size))) || tried
 	}
 	if !tried {
-		v.locked(v.lock(int(v.size)))
+		v.addLocking(v.lock(int(v.size)))
 	}
 }
 
-// registered adds the finding about a registration. It reports whether that got as far as the memory.
-func (v *verification) registered(h heldHCA, err error) bool {
+// addRegistration adds the finding about a registration. It reports whether that got as far as the memory.
+func (v *verification) addRegistration(h heldHCA, err error) bool {
 	said := fmt.Sprintf("register %s with %s: %v", v.size, h.name, err)
 	switch noMemory := errors.Is(err, unix.ENOMEM); {
 	case err == nil:
 		v.add("register", doctor.OK, "register %s with %s: done", v.size, h.name)
 	case noMemory && !v.mayLock():
-		v.fails("register", causeMemlock, "%s: memlock is %s: %s", said, v.own.Memlock.Soft, memlockFix)
+		v.addFault("register", causeMemlock, "%s: memlock is %s: %s", said, v.own.Memlock.Soft, memlockFix)
 	case noMemory && v.own != nil && h.driver == verbs.SIW && v.own.Memlock.Soft < v.size:
-		v.fails("register", causeMemlock, "%s: memlock is %s, and older kernels ignore CAP_IPC_LOCK for Soft-iWARP: %s",
+		v.addFault("register", causeMemlock, "%s: memlock is %s, and older kernels ignore CAP_IPC_LOCK for Soft-iWARP: %s",
 			said, v.own.Memlock.Soft, memlockFix)
 	case noMemory:
-		v.fails("register", causeMemory,
+		v.addFault("register", causeMemory,
 			"%s, although memlock or CAP_IPC_LOCK allows it: the node has too little memory that can be pinned, or the HCA "+
 				"has no memory keys left: look for CREATE_MKEY in the node's kernel log", said)
 	case errors.Is(err, unix.EAGAIN):
-		v.fails("register", causeRDMACgroup,
+		v.addFault("register", causeRDMACgroup,
 			"%s: the cgroup's rdma.max allows no more (hca_handle, hca_object), or the HCA is being reset", said)
 	case errors.Is(err, unix.EIO), errors.Is(err, unix.ENODEV), errors.Is(err, unix.ENXIO):
-		v.fails("register", causeDevice, "%s: the HCA is gone: recreate the pod", said)
+		v.addFault("register", causeDevice, "%s: the HCA is gone: recreate the pod", said)
 	default:
 		v.add("register", doctor.Unknown, "%s: its driver (%s) expects a different request", said, h.driver)
 		return false
@@ -78,22 +78,23 @@ func (v *verification) registered(h heldHCA, err error) bool {
 	return true
 }
 
-// locked adds the finding about locking memory.
-func (v *verification) locked(err error) {
+// addLocking adds the finding about locking memory.
+func (v *verification) addLocking(err error) {
 	refused := errors.Is(err, unix.ENOMEM) || errors.Is(err, unix.EPERM) || errors.Is(err, unix.EAGAIN)
 	said := fmt.Sprintf("lock %s: %v", v.size, err)
 	switch {
 	case err == nil:
 		v.add("lock", doctor.OK, "lock %s instead of registering it: succeeded", v.size)
 	case refused && !v.mayLock():
-		v.fails("lock", causeMemlock, "lock %s instead of registering it: %v: memlock is %s: %s", v.size, err,
+		v.addFault("lock", causeMemlock, "lock %s instead of registering it: %v: memlock is %s: %s", v.size, err,
 			v.own.Memlock.Soft, memlockFix)
 	case errors.Is(err, unix.EPERM): // memlock and the capability suffice
 		v.add("lock", note,
 			"%s: a seccomp profile or a security module forbids mlock here, which does not affect RDMA", said)
 	case refused && v.own != nil:
-		v.fails("lock", causeMemory, "%s, although memlock or CAP_IPC_LOCK allows it: the node has too little memory", said)
+		v.addFault("lock", causeMemory,
+			"%s, although memlock or CAP_IPC_LOCK allows it: the node has too little memory", said)
 	default:
-		v.fails("lock", causeMemory, "%s", said)
+		v.addFault("lock", causeMemory, "%s", said)
 	}
 }

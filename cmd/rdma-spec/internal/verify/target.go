@@ -16,11 +16,12 @@ func (v *verification) readTarget(pid int) error {
 	named := pid != 0
 	if !named {
 		pid = 1
-		if v.self == 1 || v.read(of(2, "comm")) == "kthreadd" { // only the node's own PID namespace has kernel threads
+		// Only the node's own PID namespace has kernel threads.
+		if v.self == 1 || v.read(processFile(2, "comm")) == "kthreadd" {
 			return nil
 		}
 	}
-	name := v.read(of(pid, "comm"))
+	name := v.read(processFile(pid, "comm"))
 	if !named && name == "pause" {
 		v.add("memlock", doctor.Unknown,
 			"memlock of the program: process 1 is the pod's pause process (shareProcessNamespace: true): set --pid to the "+
@@ -38,15 +39,15 @@ func (v *verification) readTarget(pid int) error {
 	v.target = pid
 	who := fmt.Sprintf("process %d (%s)", pid, name)
 	// Other containers are in other cgroups.
-	own := v.read(of(v.self, "cgroup"))
-	other := v.read(of(pid, "cgroup"))
+	own := v.read(processFile(v.self, "cgroup"))
+	other := v.read(processFile(pid, "cgroup"))
 	if own != "" && other != "" && own != other {
 		v.elsewhere = true
 		who += " in another container"
 	}
 	v.showLimits(who, held)
-	if !v.allow(held) {
-		v.fails("memlock", causeMemlock, "memlock of %s: less than %s: %s", who, v.size, memlockFix)
+	if !v.mayRegister(held) {
+		v.addFault("memlock", causeMemlock, "memlock of %s: less than %s: %s", who, v.size, memlockFix)
 	}
 	return nil
 }

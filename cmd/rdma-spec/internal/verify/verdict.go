@@ -50,7 +50,7 @@ type verdict struct {
 
 // conclude draws the verdict from the findings.
 func (v *verification) conclude() {
-	v.Verdict = verdict{Causes: []string{}, Text: "no fault found: " + v.tried()}
+	v.Verdict = verdict{Causes: []string{}, Text: "no fault found: " + v.whatWasTried()}
 	between := "; also: "
 	for _, c := range causes {
 		switch found := slices.ContainsFunc(v.Findings, func(f doctor.Finding) bool { return f.Impact == c.means }); {
@@ -66,8 +66,8 @@ func (v *verification) conclude() {
 	}
 }
 
-// tried returns what was tried where no fault was found.
-func (v *verification) tried() string {
+// whatWasTried returns what was tried where no fault was found.
+func (v *verification) whatWasTried() string {
 	done := func(check string) bool {
 		return slices.ContainsFunc(v.Findings,
 			func(f doctor.Finding) bool { return f.Check == check && f.Status == doctor.OK })
