@@ -196,7 +196,7 @@ func runDoctor(o node.Options, ctx context.Context, stdout, stderr io.Writer, ch
 	case formatPrometheus:
 		err = writePrometheus(stdout, findings, containers)
 	case cli.FormatJSON:
-		err = cli.WriteStructured(stdout, format, Diagnosis{cli.Result("Doctor"), findings, missed(findings)})
+		err = cli.WriteStructured(stdout, format, Diagnosis{cli.Result("Doctor"), findings, unknownFamilies(findings)})
 	default:
 		if err = ListFindings(stdout, findings, cli.IsTerminal(stdout), verbose); err == nil {
 			err = CountFindings(stderr, findings)
@@ -206,7 +206,7 @@ func runDoctor(o node.Options, ctx context.Context, stdout, stderr io.Writer, ch
 		return err
 	}
 	err = Concluded(findings)
-	if families := missed(findings); errors.Is(err, cli.ErrProblemFound) && len(families) > 0 {
+	if families := unknownFamilies(findings); errors.Is(err, cli.ErrProblemFound) && len(families) > 0 {
 		fmt.Fprintf(stderr, "rdma-spec: %v\n", notLookedAt(families))
 	}
 	return err
@@ -264,7 +264,7 @@ func Concluded(findings []Finding) error {
 	if slices.ContainsFunc(findings, func(f Finding) bool { return f.Status == Wrong }) {
 		return cli.ErrProblemFound
 	}
-	if families := missed(findings); len(families) > 0 {
+	if families := unknownFamilies(findings); len(families) > 0 {
 		return notLookedAt(families)
 	}
 	return nil
@@ -274,9 +274,9 @@ func notLookedAt(families []string) error {
 	return fmt.Errorf("not checked: %s: the results list the reasons", strings.Join(families, ", "))
 }
 
-// missed returns the families of checks that know nothing. What a container cannot see is missed only where nothing is
-// known at all: no other look from there is better.
-func missed(findings []Finding) []string {
+// unknownFamilies returns the families of checks that know nothing. What a container cannot see is missed only where
+// nothing is known at all: no other look from there is better.
+func unknownFamilies(findings []Finding) []string {
 	known := map[string]bool{}
 	for _, f := range findings {
 		known[f.Family] = known[f.Family] || f.Status != Unknown && f.Status != Skipped

@@ -76,8 +76,8 @@ func lines(findings []Finding, folded bool) (all []*line) {
 // most is how many objects that are not wrong, or how many fixes of one kind, are listed before "and more".
 const most = 4
 
-// some lists the first of a list.
-func some(all []string, most int) string {
+// joinFirst lists the first of a list.
+func joinFirst(all []string, most int) string {
 	if len(all) <= most {
 		return strings.Join(all, ", ")
 	}
@@ -103,7 +103,7 @@ func ListFindings(stdout io.Writer, findings []Finding, terminal, verbose bool) 
 			continue
 		}
 		status := string(l.Status)
-		objects := cli.PlainText(some(l.objects, most))
+		objects := cli.PlainText(joinFirst(l.objects, most))
 		if terminal {
 			status = signs[rank(l.Finding)]
 		}
@@ -173,8 +173,8 @@ func CountFindings(stderr io.Writer, findings []Finding) error {
 	return err
 }
 
-// said is what a finding says about its object.
-func said(f Finding) string {
+// findingText is what a finding says about its object.
+func findingText(f Finding) string {
 	if f.Object == "" {
 		return f.Text
 	}
@@ -201,7 +201,7 @@ func WriteNPD(stdout io.Writer, findings []Finding, failed error) error {
 		err = cli.ExitStatus(2)
 		line = failed.Error()
 	case len(faults) == 1:
-		line = faults[0].Check + ": " + said(faults[0])
+		line = faults[0].Check + ": " + findingText(faults[0])
 	case len(faults) > 1:
 		names := slices.Compact(checksOf(findings, Wrong))
 		line = fmt.Sprintf("%d faults: %s", len(faults), strings.Join(names, ", "))
@@ -209,7 +209,7 @@ func WriteNPD(stdout io.Writer, findings []Finding, failed error) error {
 		line = err.Error()
 		err = cli.ExitStatus(2)
 	}
-	if _, failed := fmt.Fprintln(stdout, cut(cli.PlainText(line), maxNPD)); failed != nil {
+	if _, failed := fmt.Fprintln(stdout, truncate(cli.PlainText(line), maxNPD)); failed != nil {
 		return failed
 	}
 	return err
@@ -234,8 +234,8 @@ func checksOf(findings []Finding, status Status) (names []string) {
 	return names
 }
 
-// cut cuts a text to a number of bytes.
-func cut(text string, most int) string {
+// truncate cuts a text to a number of bytes.
+func truncate(text string, most int) string {
 	if len(text) <= most {
 		return text
 	}

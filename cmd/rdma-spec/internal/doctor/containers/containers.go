@@ -129,7 +129,7 @@ func containerHCA(v *doctor.View, c node.Container) []doctor.Finding {
 		return managing
 	}
 	all, err := v.HCAs()
-	if has := held(v, c); err == nil && all.NetNSExclusive && c.OwnNetwork && !c.AllDevices && len(has) > 0 {
+	if has := heldHCAs(v, c); err == nil && all.NetNSExclusive && c.OwnNetwork && !c.AllDevices && len(has) > 0 {
 		return []doctor.Finding{doctor.Fault(containerObject(c), fmt.Sprintf("The container cannot open %s: the HCA is in "+
 			"the node's network namespace, and netns_mode is exclusive.", has[0].Name),
 			"Add rdma-cni to the NetworkAttachmentDefinition of the pod's interface, so that the HCA moves into the pod, or "+
@@ -156,7 +156,7 @@ func withoutVerbs(c node.Container) []doctor.Finding {
 
 // manages finds HCAs that are no program's. What may open all devices of the node is not meant to have them.
 func manages(v *doctor.View, c node.Container) (found []doctor.Finding) {
-	for _, h := range held(v, c) {
+	for _, h := range heldHCAs(v, c) {
 		if h.Purpose() == hca.PurposeManagement && !c.AllDevices {
 			object := fmt.Sprintf("%s HCA %s", containerObject(c), h.Name)
 			found = append(found, doctor.Fault(object, "The container has an HCA that manages "+
@@ -193,7 +193,7 @@ func containerPort(v *doctor.View) []doctor.Finding {
 		if c.AllDevices {
 			return nil // it holds what the node has
 		}
-		hcas := held(v, c)
+		hcas := heldHCAs(v, c)
 		works := slices.ContainsFunc(hcas, hca.HCA.Active)
 		for _, h := range hcas {
 			if works && h.Function == hca.FunctionPhysical { // a device plugin gives all of the node, cabled or not
@@ -217,8 +217,8 @@ func containerPort(v *doctor.View) []doctor.Finding {
 	return found
 }
 
-// held returns the HCAs of the node that a container holds. One that cannot be read is left out.
-func held(v *doctor.View, c node.Container) (hcas []hca.HCA) {
+// heldHCAs returns the HCAs of the node that a container holds. One that cannot be read is left out.
+func heldHCAs(v *doctor.View, c node.Container) (hcas []hca.HCA) {
 	node, err := v.HCAs()
 	if err != nil {
 		return nil

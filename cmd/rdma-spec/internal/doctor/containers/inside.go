@@ -66,7 +66,7 @@ func containerProvider(v *doctor.View, c node.Container) (found []doctor.Finding
 	if !c.Known {
 		return nil
 	}
-	for _, h := range held(v, c) {
+	for _, h := range heldHCAs(v, c) {
 		want, abi := verbs.Provider(h, func(name string) string { return doctor.Attribute(v, name) })
 		device, _ := h.Verbs()
 		file := verbs.Find(c.Providers, want, h)
@@ -125,7 +125,7 @@ func containerDevices(v *doctor.View, c node.Container) []doctor.Finding {
 		return nil
 	}
 	var names []string
-	for _, h := range held(v, c) {
+	for _, h := range heldHCAs(v, c) {
 		if h.ForPrograms() {
 			names = append(names, h.Name)
 		}
@@ -153,7 +153,7 @@ var gpuMinor = regexp.MustCompile(`Device Minor:\s+([0-9]+)`)
 // containerGPU reports what is not a fault.
 func containerGPU(v *doctor.View, c node.Container) (found []doctor.Finding) {
 	files, _ := v.Glob(doctor.GPUFiles) // without them there is no driver of NVIDIA
-	hcas := held(v, c)
+	hcas := heldHCAs(v, c)
 	if slices.ContainsFunc(hcas, func(h hca.HCA) bool { return h.NUMANode < 0 }) {
 		return nil
 	}

@@ -27,7 +27,7 @@ func containerMemlock(v *doctor.View, c node.Container) []doctor.Finding {
 			"the doctor cannot tell how much it can register")))}
 	case c.StarvesRDMA():
 		return []doctor.Finding{starves(v, c)}
-	case idles(c):
+	case isIdleStarved(c):
 		return []doctor.Finding{doctor.Unsure(containerObject(c), fmt.Sprintf("No process has an HCA open. Process %d of "+
 			"user %d can register at most %s; other processes can register more. A program that cannot register memory falls "+
 			"back to sockets. Check what lowers the process's limit, and which user the "+
@@ -41,8 +41,9 @@ func containerMemlock(v *doctor.View, c node.Container) []doctor.Finding {
 	return []doctor.Finding{doctor.Told(containerObject(c), "%s", doctor.Sentence(c.Problems))}
 }
 
-// idles reports whether a process that has no HCA open can register too little, where its container was given more.
-func idles(c node.Container) bool {
+// isIdleStarved reports whether a process that has no HCA open can register too little, where its container was given
+// more.
+func isIdleStarved(c node.Container) bool {
 	c.Registers = c.Idle.Registers
 	return c.StarvesRDMA()
 }
@@ -118,7 +119,8 @@ func starves(v *doctor.View, c node.Container) doctor.Finding {
 			"the image's /etc/security/limits.conf", "it was granted more, but its program lowered its own limit or did "+
 			"not raise it")
 	case gives != nil && *gives > runtime.Enough:
-		return again("it was created before its runtime's memlock was set to %s%s: recreate the pod", gives, by(r, own))
+		return again("it was created before its runtime's memlock was set to %s%s: recreate the pod", gives,
+			memlockSource(r, own))
 	case !c.RDMA:
 		return fault("Set the annotation rdma.noderesource.dev: \"true\" in the pod, in a namespace that the policy lists "+
 			"in optIn.namespaces, and recreate the pod", "%s, so no policy grants more", outside)
@@ -139,8 +141,8 @@ func starves(v *doctor.View, c node.Container) doctor.Finding {
 			"the plugin is not installed, and the runtime's own limit is unknown").Command()
 	case !others:
 		return fault(runtimes.Raise(v, r, all)+" && rdma-spec wait && rdma-spec repair "+c.PodName(),
-			"nothing on this node raises memlock%s", by(r, own)).Command()
-	case !plain(own) && giving.Program != own.Program:
+			"nothing on this node raises memlock%s", memlockSource(r, own)).Command()
+	case !addsNothing(own) && giving.Program != own.Program:
 		name := "rdma-" + own.Name
 		return fault(runtimes.HandlerLike(r, all, name, own.Name), "the base_runtime_spec with %s belongs to handler %s, "+
 			"but the container uses handler %s, which starts %s: run the command below, set runtimeClassName: %s, and "+
@@ -150,12 +152,12 @@ func starves(v *doctor.View, c node.Container) doctor.Finding {
 		return fault(setHandler(giving), "its pod has no RuntimeClass; the handler %s on this node would set %s",
 			giving.Name, giving.Memlock)
 	}
-	return fault(setHandler(giving), "its handler is %s%s; the handler %s would set %s", own.Name, by(r, own), giving.Name,
-		giving.Memlock)
+	return fault(setHandler(giving), "its handler is %s%s; the handler %s would set %s", own.Name, memlockSource(r, own),
+		giving.Name, giving.Memlock)
 }
 
-// plain reports whether a handler starts an OCI runtime that adds nothing to containers, as NVIDIA's does.
-func plain(h runtime.Handler) bool {
+// addsNothing reports whether a handler starts an OCI runtime that adds nothing to containers, as NVIDIA's does.
+func addsNothing(h runtime.Handler) bool {
 	program, _, _ := strings.Cut(h.Program, " ")
 	return slices.Contains([]string{"", "crun", "runc"}, program)
 }
@@ -166,8 +168,8 @@ func setHandler(h runtime.Handler) string {
 		"recreate the pod", h.Name)
 }
 
-// by says what a handler's memlock comes from.
-func by(r runtime.Runtime, h runtime.Handler) string {
+// memlockSource says what a handler's memlock comes from.
+func memlockSource(r runtime.Runtime, h runtime.Handler) string {
 	switch {
 	case h.Memlock != nil:
 		return fmt.Sprintf(" (%s, the base_runtime_spec of %s)", h.BaseSpec, h.Name)

@@ -69,7 +69,7 @@ type rail struct {
 // ports belong to no network namespace.
 func rails(v *doctor.View, c node.Container) (found []rail) {
 	chosen := c.Env["NCCL_IB_HCA"]
-	for _, h := range held(v, c) {
+	for _, h := range heldHCAs(v, c) {
 		if chosen != "" && !chooses(chosen, h.Name, true) {
 			continue
 		}
@@ -141,7 +141,7 @@ func containerNetdev(v *doctor.View, c node.Container) (found []doctor.Finding) 
 
 // ofInfiniBand returns the HCAs of InfiniBand that a container holds, which need no interface.
 func ofInfiniBand(v *doctor.View, c node.Container) (names []string) {
-	for _, h := range held(v, c) {
+	for _, h := range heldHCAs(v, c) {
 		if h.ForPrograms() && slices.ContainsFunc(h.Ports, func(p hca.Port) bool { return p.LinkLayer == "InfiniBand" }) {
 			names = append(names, h.Name)
 		}
@@ -171,8 +171,8 @@ func sharing(v *doctor.View, c node.Container, r rail) (pod string, address neti
 	return pod, address, oneHCA
 }
 
-// local says why a GID does not reach other networks, "" if it does.
-func local(g process.GID) string {
+// whyLocal says why a GID does not reach other networks, "" if it does.
+func whyLocal(g process.GID) string {
 	switch {
 	case g.Address.IsLinkLocalUnicast():
 		return "reaches only its own link"
@@ -192,11 +192,11 @@ func containerGIDIndex(v *doctor.View, c node.Container) (found []doctor.Finding
 		at := func(g process.GID) bool { return g.Index == index }
 		i := slices.IndexFunc(r.table, at)
 		own := slices.IndexFunc(r.own, at)
-		better := slices.IndexFunc(r.own, func(g process.GID) bool { return local(g) == "" })
-		if own >= 0 && better >= 0 && local(r.own[own]) != "" {
+		better := slices.IndexFunc(r.own, func(g process.GID) bool { return whyLocal(g) == "" })
+		if own >= 0 && better >= 0 && whyLocal(r.own[own]) != "" {
 			found = append(found, doctor.Told(r.object, "Its NCCL_IB_GID_INDEX is %d, which selects the GID %s. That GID %s. "+
 				"If connections time out, remove the variable: the GID %s at index %d reaches other "+
-				"networks.", index, r.own[own].Address, local(r.own[own]),
+				"networks.", index, r.own[own].Address, whyLocal(r.own[own]),
 				r.own[better].Address, r.own[better].Index))
 		}
 		if r.err != nil || len(r.table) == 0 || c.Silent || own >= 0 ||

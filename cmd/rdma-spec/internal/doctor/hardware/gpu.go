@@ -138,7 +138,7 @@ func noGPUDirect(v *doctor.View, gpus []string, hcas []hca.HCA) []doctor.Finding
 			" supports DMA-BUF for RDMA, which was added in "+sinceDMABUF+".")}
 	case !slices.ContainsFunc(hcas, func(h hca.HCA) bool { return h.Purpose() != hca.PurposeEFA }):
 		return []doctor.Finding{doctor.Fault("module efa_nv_peermem", "It is not loaded, and "+why+".",
-			"Install AWS's EFA driver with this module, and then run: "+load("efa_nv_peermem")+". Alternatively, "+
+			"Install AWS's EFA driver with this module, and then run: "+loadCommand("efa_nv_peermem")+". Alternatively, "+
 				"install the GPU driver's open kernel modules on Linux "+sinceDMABUF+" or later.")}
 	}
 	text := "It is not loaded, and " + why + "."
@@ -147,7 +147,7 @@ func noGPUDirect(v *doctor.View, gpus []string, hcas []hca.HCA) []doctor.Finding
 			"of most kernels does not. In that case, install DOCA-OFED and then reinstall the GPU driver, or use the " +
 			"driver's open kernel modules."
 	}
-	return []doctor.Finding{doctor.Fault(module, text, load(peerMemory)).Command()}
+	return []doctor.Finding{doctor.Fault(module, text, loadCommand(peerMemory)).Command()}
 }
 
 // reachesGPUs reports whether AWS's EFA driver reaches the memory of GPUs by itself: it names its way in p2p, and older

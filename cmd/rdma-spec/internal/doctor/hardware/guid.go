@@ -45,7 +45,7 @@ func withoutGUID(v *doctor.View, h hca.HCA) []doctor.Finding {
 		return []doctor.Finding{doctor.Fault(object(h), "Its node GUID is "+is+".",
 			"Set a GUID with the vendor's firmware tool, and restart the node.")}
 	}
-	if !h.Active() && !held(v, h) {
+	if !h.Active() && !isHeld(v, h) {
 		return []doctor.Finding{doctor.Told(object(h), "Its node GUID is %s. It is a virtual function that no container "+
 			"is known to use.", is)}
 	}
@@ -59,8 +59,8 @@ func withoutGUID(v *doctor.View, h hca.HCA) []doctor.Finding {
 	return []doctor.Finding{f}
 }
 
-// held reports whether a container is known to hold an HCA.
-func held(v *doctor.View, h hca.HCA) bool {
+// isHeld reports whether a container is known to hold an HCA.
+func isHeld(v *doctor.View, h hca.HCA) bool {
 	answer, _ := v.Containers() // what is unknown is not there
 	return slices.ContainsFunc(slices.Concat(answer.Containers, answer.Others),
 		func(c node.Container) bool { return slices.Contains(c.HCAs, h.Name) })
@@ -88,9 +88,9 @@ func setGUID(v *doctor.View, h hca.HCA) string {
 	}
 	if port.LinkLayer == "Ethernet" {
 		mac := slices.Concat(guid[:2], guid[4:]) // without the second half of the vendor's part
-		return vf + "mac " + mac.String() + " && " + rebind("pci", h.PCI)
+		return vf + "mac " + mac.String() + " && " + rebindCommand("pci", h.PCI)
 	}
-	return fmt.Sprintf("%snode_guid %s && %[1]sport_guid %[2]s && %s", vf, guid, rebind("pci", h.PCI))
+	return fmt.Sprintf("%snode_guid %s && %[1]sport_guid %[2]s && %s", vf, guid, rebindCommand("pci", h.PCI))
 }
 
 // localGUID makes the GUID of a virtual function from that of its physical function. It has one byte for the function's

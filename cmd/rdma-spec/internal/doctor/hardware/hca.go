@@ -93,8 +93,8 @@ func object(h hca.HCA) string { return "HCA " + h.Name }
 
 func portObject(h hca.HCA, p hca.Port) string { return fmt.Sprintf("HCA %s port %d", h.Name, p.Number) }
 
-// rebind returns the command that binds a device to its driver again.
-func rebind(bus, device string) string {
+// rebindCommand returns the command that binds a device to its driver again.
+func rebindCommand(bus, device string) string {
 	at := "/sys/bus/" + bus + "/devices/" + device + "/driver"
 	return fmt.Sprintf("d=$(readlink -f %s) && echo %s > $d/unbind && echo %s > $d/bind", at, device, device)
 }
@@ -182,19 +182,19 @@ func differentFirmware(_ *doctor.View, group []hca.HCA) (found []doctor.Finding)
 func withoutFabricManager(v *doctor.View) []doctor.Finding {
 	node, _ := inventory(v) // ofHCAs says why there is none
 	if node == nil || !slices.ContainsFunc(node.HCAs, func(h hca.HCA) bool {
-		return h.Manages == hca.NVSwitches && !has(h, hca.KindUMAD) && !slices.Contains(h.Unlisted, hca.KindUMAD)
+		return h.Manages == hca.NVSwitches && !hasDevice(h, hca.KindUMAD) && !slices.Contains(h.Unlisted, hca.KindUMAD)
 	}) {
 		return nil
 	}
 	return []doctor.Finding{doctor.Fault("module ib_umad", "HCAs that manage NVSwitches have no umad device, so "+
 		"NVIDIA's fabric manager does not start, and CUDA programs report that the system is not "+
-		"ready.", load("ib_umad")).Command()}
+		"ready.", loadCommand("ib_umad")).Command()}
 }
 
 func missingClassDevices(v *doctor.View) []doctor.Finding {
 	return append(withoutFabricManager(v), ofHCAs(v, func(hcas []hca.HCA) (found []doctor.Finding) {
 		check := func(h hca.HCA, kind hca.Kind, wanted bool) {
-			if wanted && h.Active() && !has(h, kind) {
+			if wanted && h.Active() && !hasDevice(h, kind) {
 				found = append(found, reload(h, doctor.Fault(object(h), fmt.Sprintf("It has an ACTIVE port but no %s device.",
 					kind), "")))
 			}
@@ -205,16 +205,16 @@ func missingClassDevices(v *doctor.View) []doctor.Finding {
 		// Not all drivers have umad. One HCA without it among others of its board is a fault. issm is missing normally:
 		// see GB300.
 		for _, group := range byBoard(v, hcas) {
-			usual := slices.ContainsFunc(group, func(other hca.HCA) bool { return has(other, hca.KindUMAD) })
+			usual := slices.ContainsFunc(group, func(other hca.HCA) bool { return hasDevice(other, hca.KindUMAD) })
 			for _, h := range group {
-				check(h, hca.KindUMAD, usual && has(h, hca.KindVerbs))
+				check(h, hca.KindUMAD, usual && hasDevice(h, hca.KindVerbs))
 			}
 		}
 		return found
 	})...)
 }
 
-func has(h hca.HCA, kind hca.Kind) bool {
+func hasDevice(h hca.HCA, kind hca.Kind) bool {
 	return slices.ContainsFunc(h.Devices, func(d hca.Device) bool { return d.Kind == kind })
 }
 
@@ -225,7 +225,7 @@ func reload(h hca.HCA, f doctor.Finding) doctor.Finding {
 		f.Fix = "modprobe -r ib_uverbs && modprobe ib_uverbs"
 		return f.Disruptive("programs that use an HCA lose it", "rdma resource show ctx")
 	case h.Function == hca.FunctionVirtual:
-		f.Fix = rebind("pci", h.PCI)
+		f.Fix = rebindCommand("pci", h.PCI)
 		return f.Disruptive("the pod that uses virtual function "+h.PCI+" loses it", "rdma-spec status")
 	}
 	f.Fix = fmt.Sprintf("Restart the node, or rebind the driver of PCI device %s. Either action removes the card's "+

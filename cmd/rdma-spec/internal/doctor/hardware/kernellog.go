@@ -68,7 +68,7 @@ func (t trouble) count(lines []node.KernelLine, h hca.HCA, at float64) (all, wit
 	lasts := false
 	for _, line := range lines {
 		switch recently := at-line.At < recent; {
-		case !about(line.Text, h):
+		case !isAbout(line.Text, h):
 		case !t.lines.MatchString(line.Text):
 			lasts = false
 			if t.least == 1 {
@@ -143,9 +143,9 @@ func unknownDrivers(hcas []hca.HCA) (found []doctor.Finding) {
 	return found
 }
 
-// about reports whether a line names the PCI device of an HCA, or no PCI device but the HCA or a netdev of it. Netdevs
-// are renamed: what one is called now may have been another one's name.
-func about(line string, h hca.HCA) bool {
+// isAbout reports whether a line names the PCI device of an HCA, or no PCI device but the HCA or a netdev of it.
+// Netdevs are renamed: what one is called now may have been another one's name.
+func isAbout(line string, h hca.HCA) bool {
 	names := []string{h.Name}
 	for _, p := range h.Ports {
 		names = append(names, p.Netdevs...)

@@ -234,7 +234,7 @@ func evidence(v *doctor.View, h hca.HCA, p hca.Port) string {
 		if bonded, _ := v.Exists(classNet + name + "/bonding_slave"); bonded && err == nil {
 			return "netdev " + name + " is part of " + path.Base(master)
 		}
-		ups += count(v, classNet+name+"/carrier_up_count")
+		ups += readCount(v, classNet+name+"/carrier_up_count")
 	}
 	names, _ := v.Glob(at + "gid_attrs/ndevs/*")
 	for _, name := range names {
@@ -244,10 +244,10 @@ func evidence(v *doctor.View, h hca.HCA, p hca.Port) string {
 			return "its netdev " + netdev + " is in a pod"
 		}
 	}
-	lost := count(v, at+"counters/link_downed")
+	lost := readCount(v, at+"counters/link_downed")
 	log, _ := v.KernelLog()
 	before := slices.IndexFunc(log.Lines, func(line node.KernelLine) bool {
-		return linkUp.MatchString(line.Text) && len(h.Ports) == 1 && about(line.Text, h)
+		return linkUp.MatchString(line.Text) && len(h.Ports) == 1 && isAbout(line.Text, h)
 	})
 	switch {
 	case h.Function != hca.FunctionPhysical:
@@ -269,8 +269,8 @@ func times(n int) string {
 	return fmt.Sprintf("%d times", n)
 }
 
-// count reads a number of sysfs, 0 where there is none.
-func count(v *doctor.View, name string) int {
+// readCount reads a number of sysfs, 0 where there is none.
+func readCount(v *doctor.View, name string) int {
 	n, _ := strconv.Atoi(doctor.Attribute(v, name))
 	return n
 }

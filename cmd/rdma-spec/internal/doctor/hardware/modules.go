@@ -51,7 +51,7 @@ func noVerbs(v *doctor.View) []doctor.Finding {
 	if there, err := v.Exists("sys/class/infiniband_verbs"); there || err != nil {
 		return nil
 	}
-	return []doctor.Finding{doctor.Fault("", "The ib_uverbs module is not loaded.", load("ib_uverbs")).Command()}
+	return []doctor.Finding{doctor.Fault("", "The ib_uverbs module is not loaded.", loadCommand("ib_uverbs")).Command()}
 }
 
 func noConnectionManager(v *doctor.View) []doctor.Finding {
@@ -66,11 +66,11 @@ func noConnectionManager(v *doctor.View) []doctor.Finding {
 	case !v.UsesRDMA(0):
 		return doctor.Inapplicable("The rdma_ucm module is not loaded, but nothing on this node is known to use RDMA.")
 	}
-	return []doctor.Finding{doctor.Fault("", "The rdma_ucm module is not loaded.", load("rdma_ucm")).Command()}
+	return []doctor.Finding{doctor.Fault("", "The rdma_ucm module is not loaded.", loadCommand("rdma_ucm")).Command()}
 }
 
-// load returns the command that loads a module now and at each boot.
-func load(module string) string {
+// loadCommand returns the command that loads a module now and at each boot.
+func loadCommand(module string) string {
 	return fmt.Sprintf("modprobe %s && echo %s > /etc/modules-load.d/%s.conf", module, module, module)
 }
 
@@ -136,7 +136,7 @@ func unboundCards(v *doctor.View) []doctor.Finding {
 				"Find the reason in the kernel log: dmesg | grep -e "+module+" -e "+missing[module][0]))
 		default:
 			found = append(found, doctor.Fault("module "+module, "It is not loaded, and "+devices+" needs it.",
-				load(module)).Command())
+				loadCommand(module)).Command())
 		}
 	}
 	return found

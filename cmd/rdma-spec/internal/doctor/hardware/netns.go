@@ -175,7 +175,7 @@ func hcaBelow(v *doctor.View, at string, fixed func(doctor.Finding) doctor.Findi
 // RDMA: with a card's own driver, its network interfaces would go.
 func rebound(bus, device string) func(doctor.Finding) doctor.Finding {
 	return func(f doctor.Finding) doctor.Finding {
-		f.Fix = rebind(bus, device)
+		f.Fix = rebindCommand(bus, device)
 		return f.Command()
 	}
 }

@@ -147,7 +147,7 @@ func slowPorts(v *doctor.View, group []hca.HCA) (found []doctor.Finding) {
 		}
 	}
 	for _, p := range unevenPorts(group, func(p hca.Port) string {
-		if gigabits, lanes := speed(p.Rate); gigabits == 0 || bonded(v, p) || p.LinkLayer == "InfiniBand" && lanes == 1 {
+		if gigabits, lanes := speed(p.Rate); gigabits == 0 || isBonded(v, p) || p.LinkLayer == "InfiniBand" && lanes == 1 {
 			return ""
 		}
 		return p.Rate
@@ -168,8 +168,8 @@ func slowPorts(v *doctor.View, group []hca.HCA) (found []doctor.Finding) {
 	return found
 }
 
-// bonded reports whether a port is one of several that make an HCA together: its rate is that of all.
-func bonded(v *doctor.View, p hca.Port) bool {
+// isBonded reports whether a port is one of several that make an HCA together: its rate is that of all.
+func isBonded(v *doctor.View, p hca.Port) bool {
 	return slices.ContainsFunc(p.Netdevs,
 		func(netdev string) bool { return v.Any(classNet + netdev + "/bonding_slave") })
 }

@@ -39,7 +39,7 @@ func configurationKept(v *doctor.View) []doctor.Finding {
 		if f.Config == "" && f.State == goal.Lost {
 			text := fmt.Sprintf("The change that rdma-spec configure %s made on %s is no longer in effect: %s.", f.Feature,
 				f.Since.Format(time.DateOnly), keys(f.Differs))
-			found = append(found, doctor.Fault("", text, "rdma-spec configure "+asked(f)).Command())
+			found = append(found, doctor.Fault("", text, "rdma-spec configure "+configureArguments(f)).Command())
 		}
 	}
 	if !slices.ContainsFunc(answer.Features, func(f goal.Feature) bool { return f.Config != "" }) {
@@ -106,11 +106,11 @@ func sameAgain(f goal.Feature, r runtime.Runtime, all []runtime.Runtime) string 
 	if name, _ := strings.CutPrefix(f.Feature, goal.Handler); f.Asked[goal.Like] == name && name == r.DefaultHandler {
 		return ownHandler(r, all)
 	}
-	return configureRuntime(r, all, asked(f))
+	return configureRuntime(r, all, configureArguments(f))
 }
 
-// asked is what a feature was asked for, as arguments of configure.
-func asked(f goal.Feature) string {
+// configureArguments is what a feature was asked for, as arguments of configure.
+func configureArguments(f goal.Feature) string {
 	name, isHandler := strings.CutPrefix(f.Feature, goal.Handler)
 	switch like := f.Asked[goal.Like]; {
 	case isHandler && like == name:
@@ -130,7 +130,7 @@ func allAgain(features []goal.Feature, r runtime.Runtime, all []runtime.Runtime)
 	var what []string
 	for _, f := range features {
 		if f.Config == r.Config {
-			what = append(what, asked(f))
+			what = append(what, configureArguments(f))
 		}
 	}
 	return configureRuntime(r, all, what...)

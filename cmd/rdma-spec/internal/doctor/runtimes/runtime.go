@@ -242,7 +242,7 @@ func memlockSource(v *doctor.View) []doctor.Finding {
 		return doctor.Unused()
 	}
 	return withoutPlugin(eachRuntime(func(r runtime.Runtime, all []runtime.Runtime) (found []doctor.Finding) {
-		handlers, starved := used(v, r)
+		handlers, starved := usedHandlers(v, r)
 		for _, name := range handlers {
 			if gives := r.Gives(name); runtime.Low(gives) && !starved[name] {
 				found = append(found, doctor.Told(handlerObject(r.Handler(name), r),
@@ -251,7 +251,7 @@ func memlockSource(v *doctor.View) []doctor.Finding {
 		}
 		switch {
 		case len(starved) > 0:
-			return append(found, named(runtimeObject(r)))
+			return append(found, seeContainerMemlock(runtimeObject(r)))
 		case len(handlers) > 0:
 			return found
 		case r.Memlock == nil && r.Known && !r.GivesMemlock():
@@ -270,9 +270,9 @@ func memlockSource(v *doctor.View) []doctor.Finding {
 	}))(v)
 }
 
-// used returns the handlers that RDMA containers of a runtime run under, by the names in their pods, and those under
-// which some cannot register their memory.
-func used(v *doctor.View, r runtime.Runtime) (handlers []string, starved map[string]bool) {
+// usedHandlers returns the handlers that RDMA containers of a runtime run under, by the names in their pods, and those
+// under which some cannot register their memory.
+func usedHandlers(v *doctor.View, r runtime.Runtime) (handlers []string, starved map[string]bool) {
 	answer, _ := v.Containers() // without it, none is known
 	starved = map[string]bool{}
 	for _, c := range answer.Containers {
@@ -289,8 +289,8 @@ func used(v *doctor.View, r runtime.Runtime) (handlers []string, starved map[str
 	return slices.Compact(handlers), starved
 }
 
-// named is the finding where container-memlock names each container that a fault is about, and the cause.
-func named(object string) doctor.Finding {
+// seeContainerMemlock is the finding where container-memlock names each container that a fault is about, and the cause.
+func seeContainerMemlock(object string) doctor.Finding {
 	return doctor.Finding{Status: doctor.Skipped, Object: object, Text: "It depends on container-memlock."}
 }
 

@@ -93,8 +93,8 @@ func baseSpecMemlock(v *doctor.View) []doctor.Finding {
 		if !runtime.Low(h.Memlock) || h.Sandboxed {
 			return nil
 		}
-		if _, starved := used(v, r); starved[h.Name] {
-			return []doctor.Finding{named(handlerObject(h, r))}
+		if _, starved := usedHandlers(v, r); starved[h.Name] {
+			return []doctor.Finding{seeContainerMemlock(handlerObject(h, r))}
 		}
 		return []doctor.Finding{LowBaseSpec(r, all, h)}
 	})(v)
