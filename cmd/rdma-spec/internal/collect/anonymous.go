@@ -66,8 +66,8 @@ func (s *pseudonyms) name(sort, value string) string {
 var sorts = map[kind]string{namespace: "namespace", pod: "pod", container: "container", ruleName: "rule",
 	dir: "directory"}
 
-// as is what a text of an answer becomes. Several lines are several texts.
-func (s *pseudonyms) as(k kind, text string) string {
+// replace is what a text of an answer becomes. Several lines are several texts.
+func (s *pseudonyms) replace(k kind, text string) string {
 	switch k {
 	case namespace, pod, container, ruleName, dir:
 		return s.name(sorts[k], text)

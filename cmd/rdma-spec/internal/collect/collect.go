@@ -95,7 +95,7 @@ func (t *collector) step(name string, rest []string) {
 	info, err := t.files.Lstat(at)
 	if err == nil && info.Mode().Type() == fs.ModeSymlink { // only then: a GID table has thousands of names
 		at, err = t.files.Follow(name, func(link, target string) {
-			t.add(archive.Entry{Name: link, Link: inside(link, target)})
+			t.add(archive.Entry{Name: link, Link: targetInRoot(link, target)})
 		})
 		if err != nil {
 			t.miss(name, err)
@@ -113,7 +113,7 @@ func (t *collector) step(name string, rest []string) {
 		t.match(at, rest)
 	case len(rest) > 0: // a file where the pattern has a directory
 	case never, strings.HasPrefix(at, "sys/") && info.Mode().Perm()&0o444 == 0: // an attribute that is only written
-	case !t.add(archive.Entry{Name: at}), program(at), program(name):
+	case !t.add(archive.Entry{Name: at}), isProgram(at), isProgram(name):
 	case info.Mode().IsRegular():
 		t.regular = append(t.regular, at)
 	case strings.HasPrefix(at, "dev/"): // opening it could wait, or have effects
@@ -121,14 +121,14 @@ func (t *collector) step(name string, rest []string) {
 	}
 }
 
-// program reports whether a file is a program, by where it is. Only its existence counts, and it can be larger than an
-// archive's files.
-func program(name string) bool {
+// isProgram reports whether a file is a program, by where it is. Only its existence counts, and it can be larger than
+// an archive's files.
+func isProgram(name string) bool {
 	return strings.HasPrefix(name, "opt/") || path.Base(path.Dir(name)) == "bin"
 }
 
-// inside returns a link's target relative to its directory and below the root, as the kernel takes it there.
-func inside(link, target string) string {
+// targetInRoot returns a link's target relative to its directory and below the root, as the kernel takes it there.
+func targetInRoot(link, target string) string {
 	if !path.IsAbs(target) {
 		if strings.Count(target+"/", "../") <= strings.Count(link, "/") {
 			return target

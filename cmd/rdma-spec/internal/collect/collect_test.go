@@ -116,7 +116,7 @@ func TestInside(t *testing.T) {
 		"sys/a/d": {"b/../c", "b/../c"},
 		"sys/a/c": {"../../../x", "../../x"},
 	} {
-		if got := inside(link, tc.target); got != tc.want {
+		if got := targetInRoot(link, tc.target); got != tc.want {
 			t.Errorf("%s -> %s becomes %s, want %s", link, tc.target, got, tc.want)
 		}
 	}

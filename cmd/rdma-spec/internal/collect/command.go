@@ -162,7 +162,7 @@ func (o collectOptions) collect(ctx context.Context, stderr io.Writer) (entries 
 			containers = append(containers, c.Container.Container)
 		}
 		named := newPseudonyms(containers)
-		as = named.as
+		as = named.replace
 		all := map[string]archive.Entry{}
 		for _, name := range slices.Sorted(maps.Keys(copied)) {
 			e := named.entry(copied[name])
@@ -174,7 +174,7 @@ func (o collectOptions) collect(ctx context.Context, stderr io.Writer) (entries 
 		if a.Late {
 			missing = append(missing, a.Error)
 		}
-		text, err := kept(a, as)
+		text, err := encodeAnswer(a, as)
 		if err != nil {
 			return nil, nil, fmt.Errorf("cannot store the response about %s: %w", a.Name, err)
 		}

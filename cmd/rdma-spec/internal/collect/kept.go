@@ -117,8 +117,8 @@ func matches(names, way []string) bool {
 	return true
 }
 
-// kept encodes an answer with the texts that are kept of it. as returns what a text becomes.
-func kept(a node.Answer, as func(kind, string) string) ([]byte, error) {
+// encodeAnswer encodes an answer with the texts that are kept of it. as returns what a text becomes.
+func encodeAnswer(a node.Answer, as func(kind, string) string) ([]byte, error) {
 	encoded, err := json.Marshal(a)
 	if err != nil {
 		return nil, err

@@ -81,7 +81,7 @@ func TestMessages(t *testing.T) {
 		`memlock is 8Mi, the policy gives 16Gi`:                      `memlock is 8Mi, the policy gives 16Gi`,
 		`/home/alice/s3cr3t: permission denied`:                      `…: permission denied`,
 	} {
-		encoded, err := kept(node.Answer{Name: "kubelet.json", JSON: []byte(`{"memlock": 18446744073709551615, "odd": "s3cr3t"}`),
+		encoded, err := encodeAnswer(node.Answer{Name: "kubelet.json", JSON: []byte(`{"memlock": 18446744073709551615, "odd": "s3cr3t"}`),
 			Error: text}, asIs)
 		if err != nil {
 			t.Fatal(err)
@@ -146,7 +146,7 @@ func TestStandInsOfGlobs(t *testing.T) {
 		{object, "HCA mlx5_4 *", "HCA mlx5_4 *"}, {object, "container *", "container *"},
 		{about, "rdma.noderesource.dev/container.worker", "rdma.noderesource.dev/container.container-1"},
 	} {
-		if got := s.as(g.kind, g.glob); got != g.want && (g.kind != object || !strings.HasPrefix(got, g.want)) {
+		if got := s.replace(g.kind, g.glob); got != g.want && (g.kind != object || !strings.HasPrefix(got, g.want)) {
 			t.Errorf("%s becomes %q, want %q", g.glob, got, g.want)
 		}
 	}

@@ -97,13 +97,13 @@ func (o *Options) cdi(p programs) (c configured, err error) {
 	c.goals = []record.Goal{{Feature: featureCDI}}
 	c.next = []string{"systemctl daemon-reload", "udevadm control --reload",
 		"systemctl enable --now " + strings.Join(cdiUnits, " ")}
-	dir, err := p.beside("")
+	dir, err := p.source("")
 	if err != nil {
 		return c, err
 	}
 	var all []change.File
 	for _, name := range []string{"rdma-hook", "rdma-spec"} {
-		file, err := program(o.Root, filepath.Join(dir, name), filepath.Join(p.prefix, "bin", name),
+		file, err := planProgram(o.Root, filepath.Join(dir, name), filepath.Join(p.prefix, "bin", name),
 			"put rdma-hook and rdma-spec in one directory, or set the directory with --programs")
 		if err != nil {
 			return c, err

@@ -45,8 +45,8 @@ func (p *programs) addFlags(cmd *cobra.Command, name, usage string) {
 		"read-only")
 }
 
-// beside returns what --program or --programs names; by default a name in the directory of this rdma-spec.
-func (p *programs) beside(name string) (string, error) {
+// source returns what --program or --programs names; by default a name in the directory of this rdma-spec.
+func (p *programs) source(name string) (string, error) {
 	if !filepath.IsAbs(p.prefix) || strings.ContainsAny(p.prefix, " \t\n%\"'\\") {
 		return "", cli.Usage(fmt.Errorf("--prefix %q is not an absolute path that a unit can contain", p.prefix))
 	}
@@ -57,8 +57,8 @@ func (p *programs) beside(name string) (string, error) {
 	return filepath.Join(filepath.Dir(self), name), err
 }
 
-// program plans a program below a root.
-func program(root, from, to, hint string) (change.File, error) {
+// planProgram plans a program below a root.
+func planProgram(root, from, to, hint string) (change.File, error) {
 	content, err := os.ReadFile(from)
 	if errors.Is(err, fs.ErrNotExist) {
 		return change.File{}, fmt.Errorf("%s does not exist: %s", from, hint)
@@ -78,7 +78,7 @@ func (p *programs) unitOf(root, path string, text []byte) change.File {
 // Plugin plans that the plugin is a systemd service of the node below a root or, launched, that the runtime launches
 // it.
 func (p *programs) Plugin(root string, launched bool) (change.Plan, error) {
-	from, err := p.beside(pluginProgram)
+	from, err := p.source(pluginProgram)
 	if err == nil {
 		err = otherPlugin(root, launched)
 	}
@@ -89,7 +89,7 @@ func (p *programs) Plugin(root string, launched bool) (change.Plan, error) {
 	if launched {
 		to = filepath.Join(agents.LaunchedDir, pluginLaunched)
 	}
-	file, err := program(root, from, to, "put nri-rdma next to rdma-spec, or set its path with --program")
+	file, err := planProgram(root, from, to, "put nri-rdma next to rdma-spec, or set its path with --program")
 	if err != nil {
 		return nil, err
 	}

@@ -49,15 +49,15 @@ func (r *Restart) Prepare(ctx context.Context) error {
 // themselves.
 func (r *Restart) Do(ctx context.Context) error {
 	r.tried = true
-	err := r.within(ctx)
+	err := r.doInTime(ctx)
 	if err != nil && ctx.Err() != nil {
 		return fmt.Errorf("interrupted while %s was restarting", r.Unit)
 	}
 	return err
 }
 
-// within is Do in the time that there is.
-func (r *Restart) within(ctx context.Context) error {
+// doInTime is Do in the time that there is.
+func (r *Restart) doInTime(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, r.Within)
 	defer cancel()
 	err := r.Node.Restart(ctx, r.Unit)

@@ -87,7 +87,7 @@ func (o *Options) revertFeatures(cmd *cobra.Command, features ...string) error {
 func (o *Options) reversal(ctx context.Context, ledger *change.Ledger, features []string) (back change.Reversal,
 	left []error, err error) {
 	features = slices.DeleteFunc(slices.Clone(features), func(feature string) bool {
-		err := o.blocked(ledger.Paths(feature))
+		err := o.checkUnits(ledger.Paths(feature))
 		if err != nil {
 			left = append(left, err)
 		}
@@ -99,10 +99,10 @@ func (o *Options) reversal(ctx context.Context, ledger *change.Ledger, features 
 		features = slices.DeleteFunc(features, func(feature string) bool { return feature == changed.Feature })
 	}
 	if err == nil {
-		back, err = o.noMore(ctx, ledger, back, features)
+		back, err = o.withoutOtherChanges(ctx, ledger, back, features)
 	}
 	for err == nil {
-		path, isNamed := o.named(back.Contents())
+		path, isNamed := o.stillNamed(back.Contents())
 		if path == "" {
 			err = cmp.Or(isNamed, cdiReversed(o.Root, &back))
 			break
@@ -113,24 +113,24 @@ func (o *Options) reversal(ctx context.Context, ledger *change.Ledger, features 
 	return back, left, err
 }
 
-// noMore returns a reversal with which no more of an effective configuration goes than the features: where containerd's
-// own handlers, which a file had to name beside ours, have become others', these stay.
-func (o *Options) noMore(ctx context.Context, ledger *change.Ledger, back change.Reversal, features []string) (
-	change.Reversal, error) {
-	lost := o.beyond(ctx, ledger, back.Contents(), features)
+// withoutOtherChanges returns a reversal with which no more of an effective configuration goes than the features: where
+// containerd's own handlers, which a file had to name beside ours, have become others', these stay.
+func (o *Options) withoutOtherChanges(ctx context.Context, ledger *change.Ledger, back change.Reversal,
+	features []string) (change.Reversal, error) {
+	lost := o.otherChanges(ctx, ledger, back.Contents(), features)
 	if len(lost) == 0 {
 		return back, nil
 	}
 	less, err := ledger.ReversalButCompanions(features...)
-	if err == nil && len(o.beyond(ctx, ledger, less.Contents(), features)) < len(lost) {
+	if err == nil && len(o.otherChanges(ctx, ledger, less.Contents(), features)) < len(lost) {
 		back = less
 	}
 	return back, err
 }
 
-// beyond returns in which paths effective configurations would differ with contents of files, but for what features
-// have set; nothing of a containerd that does not say.
-func (o *Options) beyond(ctx context.Context, ledger *change.Ledger, after containerd.Contents,
+// otherChanges returns in which paths effective configurations would differ with contents of files, but for what
+// features have set; nothing of a containerd that does not say.
+func (o *Options) otherChanges(ctx context.Context, ledger *change.Ledger, after containerd.Contents,
 	features []string) (all [][]string) {
 	for _, d := range o.containerds() {
 		now, err := d.Effective(ctx, nil)

@@ -26,9 +26,9 @@ import (
 // unitDir is where an administrator's units are.
 const unitDir = "etc/systemd/system"
 
-// blocked reports why files cannot be restored: they are units that are enabled, to which systemd would keep links, and
-// which would run on, or the hook of CDI files that are not ours.
-func (o *Options) blocked(paths []string) error {
+// checkUnits reports why files cannot be restored: they are units that are enabled, to which systemd would keep links,
+// and which would run on, or the hook of CDI files that are not ours.
+func (o *Options) checkUnits(paths []string) error {
 	dir := files.Below(o.Root, unitDir)
 	var enabled []string
 	for _, path := range paths {
@@ -48,10 +48,10 @@ func (o *Options) blocked(paths []string) error {
 		strings.Join(enabled, " "))
 }
 
-// named returns a file that is removed although a containerd's configuration still names it afterwards, and an error
-// that says so: containerd, or its CRI plugin, does not start without it. So nvidia-ctk copies the base spec of runc to
-// its own handlers.
-func (o *Options) named(after containerd.Contents) (path string, err error) {
+// stillNamed returns a file that is removed although a containerd's configuration still names it afterwards, and an
+// error that says so: containerd, or its CRI plugin, does not start without it. So nvidia-ctk copies the base spec of
+// runc to its own handlers.
+func (o *Options) stillNamed(after containerd.Contents) (path string, err error) {
 	all := slices.Clone(o.containerds())
 	if d, err := o.daemon(context.Background()); err == nil { // that of --config
 		all = append(all, d)

@@ -178,13 +178,13 @@ func deviceNotes(node *hca.Inventory) (notes []string) {
 		notes = append(notes,
 			fmt.Sprintf("missing in /dev/infiniband: %s: check that the node's /dev is visible here; sysfs contains the "+
 				"device numbers",
-				few(missing)))
+				joinFirst(missing)))
 	}
 	return notes
 }
 
-// few returns the first names, and how many more there are.
-func few(names []string) string {
+// joinFirst returns the first names, and how many more there are.
+func joinFirst(names []string) string {
 	const most = 4
 	if len(names) <= most {
 		return strings.Join(names, ", ")

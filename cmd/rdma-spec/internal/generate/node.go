@@ -47,8 +47,8 @@ func (o generateOptions) crio(memlock spec.Limit) (text []byte, notes []string, 
 	return platform.CRIO(memlock, others), notes, nil
 }
 
-// real returns a directory without links; as it is where it does not exist.
-func real(dir string) string {
+// resolveDir returns a directory without links; as it is where it does not exist.
+func resolveDir(dir string) string {
 	if resolved, err := filepath.EvalSymlinks(dir); err == nil {
 		dir = resolved
 	}
@@ -88,7 +88,7 @@ func (o generateOptions) changes(text []byte) error {
 func (o generateOptions) readOnly(err error) error {
 	absolute, failed := filepath.Abs(o.to)
 	if !errors.Is(err, syscall.EROFS) || failed != nil ||
-		!strings.HasPrefix(files.OnNode(real(o.root), absolute), "/etc/") {
+		!strings.HasPrefix(files.OnNode(resolveDir(o.root), absolute), "/etc/") {
 		return err
 	}
 	return fmt.Errorf("%s: %s", err.Error(), platform.Immutable(o.root))

@@ -56,7 +56,7 @@ func (l *Ledger) Apply(plan Plan, check func() error, goals ...record.Goal) erro
 		}
 	}
 	if err == nil {
-		l.state(goals)
+		l.recordGoals(goals)
 		err = l.save()
 	}
 	undone := err != nil
@@ -64,7 +64,7 @@ func (l *Ledger) Apply(plan Plan, check func() error, goals ...record.Goal) erro
 		undone, err = l.carryOut(steps, check)
 	}
 	if undone {
-		err = errors.Join(err, l.leave(before))
+		err = errors.Join(err, l.keepOnly(before))
 	}
 	if err != nil {
 		return err
@@ -83,12 +83,12 @@ func (l *Ledger) restate(goals []record.Goal) error {
 	if len(goals) == 0 {
 		return nil
 	}
-	l.state(goals)
+	l.recordGoals(goals)
 	return l.save()
 }
 
-// state replaces goals of the record.
-func (l *Ledger) state(goals []record.Goal) {
+// recordGoals replaces goals of the record.
+func (l *Ledger) recordGoals(goals []record.Goal) {
 	for _, g := range goals {
 		g.Time = time.Now().UTC().Truncate(time.Second)
 		others := slices.DeleteFunc(slices.Clone(l.Goals), func(old record.Goal) bool { return old.Feature == g.Feature })
@@ -139,7 +139,7 @@ func (l *Ledger) prepare(f File, goals []record.Goal) (e record.Entry, err error
 	if f.Parts != nil {
 		e.Feature = ""
 		e.Written = nil
-		e.Parts = with(e.Parts, f.Parts, goals)
+		e.Parts = mergeParts(e.Parts, f.Parts, goals)
 	} else {
 		if !e.Made && !slices.Contains(e.Written, record.Sum(f.Before)) {
 			e.Backup, err = atomicfile.Backup(path)
@@ -160,8 +160,8 @@ func (l *Ledger) prepare(f File, goals []record.Goal) (e record.Entry, err error
 	return e, nil
 }
 
-// with returns the parts of a file with those that a plan for goals has instead of theirs.
-func with(now, planned []record.Part, goals []record.Goal) []record.Part {
+// mergeParts returns the parts of a file with those that a plan for goals has instead of theirs.
+func mergeParts(now, planned []record.Part, goals []record.Goal) []record.Part {
 	parts := slices.DeleteFunc(slices.Clone(now), func(p record.Part) bool {
 		return slices.ContainsFunc(goals, func(g record.Goal) bool { return g.Feature == p.Feature })
 	})
@@ -187,7 +187,7 @@ var ErrNotRestored = errors.New("not restored")
 func (l *Ledger) carryOut(steps []step, check func() error) (undone bool, err error) {
 	taken := 0
 	for _, s := range steps {
-		if err = l.turn(s, s.from, s.to); errors.Is(err, atomicfile.ErrChanged) {
+		if err = l.replaceContent(s, s.from, s.to); errors.Is(err, atomicfile.ErrChanged) {
 			break
 		}
 		taken++
@@ -202,16 +202,16 @@ func (l *Ledger) carryOut(steps []step, check func() error) (undone bool, err er
 		return false, nil
 	}
 	for _, s := range slices.Backward(steps[:taken]) {
-		if back := l.turn(s, s.to, s.from); back != nil {
+		if back := l.replaceContent(s, s.to, s.from); back != nil {
 			return false, errors.Join(err, fmt.Errorf("%w: %w", ErrNotRestored, back))
 		}
 	}
 	return true, err
 }
 
-// turn gives the file of a step the content to, where it has the content from. A file that has the content already is
-// left alone. It fails with atomicfile.ErrChanged where the file has another one.
-func (l *Ledger) turn(s step, from, to []byte) error {
+// replaceContent gives the file of a step the content to, where it has the content from. A file that has the content
+// already is left alone. It fails with atomicfile.ErrChanged where the file has another one.
+func (l *Ledger) replaceContent(s step, from, to []byte) error {
 	now, err := files.Content(s.path)
 	if err != nil || files.Same(now, to) {
 		return err

@@ -121,11 +121,11 @@ func (l *Ledger) Revert(back Reversal, check func() error) error {
 	if _, err := l.carryOut(back.steps, check); err != nil {
 		return err
 	}
-	return l.leave(back.kept)
+	return l.keepOnly(back.kept)
 }
 
-// leave replaces the record by one that has less, and removes the directories and backups of what it has no longer.
-func (l *Ledger) leave(kept record.Record) error {
+// keepOnly replaces the record by one that has less, and removes the directories and backups of what it has no longer.
+func (l *Ledger) keepOnly(kept record.Record) error {
 	before := l.Files
 	l.Files = kept.Files
 	l.leaveDirs()

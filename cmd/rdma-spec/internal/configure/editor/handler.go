@@ -165,11 +165,11 @@ func waysToSetHandler(files []containerd.File, plugin, name, like, file string,
 	var builtIn []set
 	for _, other := range slices.Sorted(maps.Keys(all)) {
 		if definition, isTable := all[other].(map[string]any); isTable && other != name &&
-			len(written(files, plugin, other)) == 0 {
+			len(handlerTable(files, plugin, other)) == 0 {
 			builtIn = append(builtIn, set{path(other), goal.NotZero(definition), false})
 		}
 	}
-	for _, definition := range []map[string]any{goal.NotZero(written(files, plugin, like)), goal.NotZero(model)} {
+	for _, definition := range []map[string]any{goal.NotZero(handlerTable(files, plugin, like)), goal.NotZero(model)} {
 		if len(definition) > 0 {
 			definition[containerd.BaseSpecKey] = file
 			made := set{path(name), definition, name != like}
@@ -179,8 +179,8 @@ func waysToSetHandler(files []containerd.File, plugin, name, like, file string,
 	return ways
 }
 
-// written returns what files say of a handler; a later one adds to an earlier one.
-func written(files []containerd.File, plugin, name string) map[string]any {
+// handlerTable returns what files say of a handler; a later one adds to an earlier one.
+func handlerTable(files []containerd.File, plugin, name string) map[string]any {
 	all := map[string]any{}
 	for _, f := range files {
 		found, _ := tomledit.Lookup(f.Tree, "plugins", plugin, "containerd", "runtimes", name)

@@ -182,7 +182,7 @@ func (w *writing) meet(ctx context.Context, g record.Goal, tree, now map[string]
 			tried := writing{w.Editor, maps.Clone(w.staged), slices.Clone(w.planned)}
 			err := tried.write(g.Feature, p, version, way, want)
 			if err == nil {
-				err = tried.reaches(ctx, want)
+				err = tried.checkReaches(ctx, want)
 			}
 			if err == nil {
 				*w = tried

@@ -43,7 +43,7 @@ func (w *writing) write(feature string, p place, version int, sets []set, want m
 	if err != nil {
 		return err
 	}
-	w.wrote(change.File{Feature: feature, Path: p.files[0], Content: fmt.Appendf(nil, "# Written by rdma-spec configure; "+
+	w.stage(change.File{Feature: feature, Path: p.files[0], Content: fmt.Appendf(nil, "# Written by rdma-spec configure; "+
 		"rdma-spec configure --revert removes it.\nversion = %d\n\n%s", version, lines)})
 	if p.by == "" {
 		return nil
@@ -73,7 +73,7 @@ func (w *writing) writeImport(feature string, p place, version int) error {
 		}
 		part.Inserted = inserted(text, after)
 	}
-	w.wrote(change.File{Feature: feature, Path: p.by, Content: after, Parts: []record.Part{part}})
+	w.stage(change.File{Feature: feature, Path: p.by, Content: after, Parts: []record.Part{part}})
 	return nil
 }
 
@@ -129,7 +129,7 @@ func (w *writing) writeBlock(feature, path string, version int, sets []set) erro
 	if _, err := tomledit.Parse(whole); err != nil {
 		return isThere(sets[0])
 	}
-	w.wrote(change.File{Feature: feature, Path: path, Content: after, Parts: parts(feature, sets)})
+	w.stage(change.File{Feature: feature, Path: path, Content: after, Parts: parts(feature, sets)})
 	return nil
 }
 
@@ -142,8 +142,8 @@ func isThere(s set) error {
 	return fmt.Errorf("the table %s already exists, and a block cannot extend it", strings.Join(table, "."))
 }
 
-// wrote stages a file, with the parts that it has already.
-func (w *writing) wrote(f change.File) {
+// stage stages a file, with the parts that it has already.
+func (w *writing) stage(f change.File) {
 	w.staged[f.Path] = f.Content
 	i := slices.IndexFunc(w.planned, func(planned change.File) bool { return planned.Path == f.Path })
 	if i < 0 {
@@ -156,8 +156,8 @@ func (w *writing) wrote(f change.File) {
 	w.planned[i] = f
 }
 
-// reaches reports an error where the files do not give the wanted effective configuration.
-func (w *writing) reaches(ctx context.Context, want map[string]any) error {
+// checkReaches reports an error where the files do not give the wanted effective configuration.
+func (w *writing) checkReaches(ctx context.Context, want map[string]any) error {
 	got, err := w.Effective(ctx, w.staged)
 	if err != nil {
 		return err
