@@ -227,7 +227,7 @@ func (o *options) onHost(ctx context.Context, node string, call []string, stdout
 	case errors.Is(ctx.Err(), context.DeadlineExceeded), errors.As(err, &late) && late.Timeout():
 		return 0, fmt.Errorf("no response from pod %s on node %s within %s: for a slow node, increase "+
 			"--timeout%s", name, node,
-			o.timeout, because(err))
+			o.timeout, whyNotRunning(err))
 	case ctx.Err() != nil:
 		return 0, fmt.Errorf("interrupted: deleting pod %s on node %s", name, node)
 	}
@@ -243,8 +243,8 @@ func mayNot(err error, namespace string) error {
 		"pods/exec, in namespace %s; anyone with these permissions can become root on the nodes", err, namespace)
 }
 
-// because is what an error that a timeout has cut off says of the pod.
-func because(err error) string {
+// whyNotRunning is what an error that a timeout has cut off says of the pod.
+func whyNotRunning(err error) string {
 	if waits := (*waiting)(nil); errors.As(err, &waits) && waits.why != "" {
 		return ": the pod is not running: " + waits.why
 	}

@@ -118,8 +118,8 @@ func TestWhoShouldAnswer(t *testing.T) {
 	s.nodes[3].Spec.Taints = []corev1.Taint{{Key: "node.kubernetes.io/not-ready", Effect: corev1.TaintEffectNoExecute}}
 	s.nodes[4].Labels = map[string]string{"pool": "a"}
 	s.nodes[4].Spec.Taints = []corev1.Taint{{Key: "gpu", Effect: corev1.TaintEffectNoSchedule}}
-	s.nodes[5].Status.Capacity = gives(map[string]int64{"rdma/shared": 1})
-	s.nodes[6].Status.Capacity = gives(map[string]int64{"openshift.io/mlxnics": 1})
+	s.nodes[5].Status.Capacity = resourceList(map[string]int64{"rdma/shared": 1})
+	s.nodes[6].Status.Capacity = resourceList(map[string]int64{"openshift.io/mlxnics": 1})
 	s.tells(t, "status")
 	s.sets[0].Annotations = map[string]string{resourcesKey: "openshift.io/*,other/*"} // the chart's admission.resources
 	s.tells(t, "status")
@@ -247,8 +247,8 @@ func TestStatusMissed(t *testing.T) {
 	s.compare(t, "status-missed")
 }
 
-// gives are so many of a resource.
-func gives(resources map[string]int64) corev1.ResourceList {
+// resourceList are so many of a resource.
+func resourceList(resources map[string]int64) corev1.ResourceList {
 	list := corev1.ResourceList{"cpu": resource.MustParse("8"), "nvidia.com/gpu": resource.MustParse("8")}
 	for name, n := range resources {
 		list[corev1.ResourceName(name)] = *resource.NewQuantity(n, resource.DecimalSI)
@@ -259,7 +259,7 @@ func gives(resources map[string]int64) corev1.ResourceList {
 // runs makes a pod hold resources, in a container and in an init container that has ended.
 func (s *server) runs(node, name string, phase corev1.PodPhase, resources map[string]int64) {
 	p := corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: "ml"}, Status: corev1.PodStatus{Phase: phase}}
-	c := corev1.Container{Resources: corev1.ResourceRequirements{Requests: gives(resources)}}
+	c := corev1.Container{Resources: corev1.ResourceRequirements{Requests: resourceList(resources)}}
 	p.Spec = corev1.PodSpec{NodeName: node, Containers: []corev1.Container{c}, InitContainers: []corev1.Container{c}}
 	s.pods = append(s.pods, p)
 }
@@ -271,9 +271,9 @@ func TestResources(t *testing.T) {
 	s.add("b", "unrelated", true)
 	s.add("c", "unrelated", true)
 	capacity := map[string]int64{"rdma/shared": 8, "rdma/gone": 4, "rdma/renamed": 0, "openshift.io/mlxnics": 2}
-	s.nodes[0].Status = corev1.NodeStatus{Capacity: gives(capacity)}
+	s.nodes[0].Status = corev1.NodeStatus{Capacity: resourceList(capacity)}
 	capacity["rdma/gone"] = 0
-	s.nodes[0].Status.Allocatable = gives(capacity)
+	s.nodes[0].Status.Allocatable = resourceList(capacity)
 	s.runs("a", "train-0", corev1.PodRunning, map[string]int64{"rdma/shared": 1, "rdma/gone": 2})
 	s.runs("a", "train-1", corev1.PodPending, map[string]int64{"rdma/shared": 2})
 	s.runs("a", "over", corev1.PodSucceeded, map[string]int64{"rdma/shared": 1})
@@ -332,7 +332,7 @@ func TestManyNodes(t *testing.T) {
 		}
 	}
 	for i := range s.nodes {
-		s.nodes[i].Status = corev1.NodeStatus{Capacity: gives(map[string]int64{"rdma/shared": 64}), Allocatable: gives(map[string]int64{"rdma/shared": 64})}
+		s.nodes[i].Status = corev1.NodeStatus{Capacity: resourceList(map[string]int64{"rdma/shared": 64}), Allocatable: resourceList(map[string]int64{"rdma/shared": 64})}
 		for j := range podsEach {
 			s.runs(s.nodes[i].Name, fmt.Sprintf("train-%d-%d", i, j), corev1.PodRunning, map[string]int64{"rdma/shared": 1})
 		}

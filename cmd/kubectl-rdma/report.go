@@ -142,12 +142,12 @@ func (r *report) end() error {
 		if nodes := r.silent[why]; len(nodes) == 1 {
 			fmt.Fprintf(r.notes, "kubectl rdma: node %s does not respond: %s\n", nodes[0], why)
 		} else {
-			fmt.Fprintf(r.notes, "kubectl rdma: %d nodes do not respond: %s: %s\n", len(nodes), some(nodes), why)
+			fmt.Fprintf(r.notes, "kubectl rdma: %d nodes do not respond: %s: %s\n", len(nodes), joinFirst(nodes), why)
 		}
 	}
 	for _, what := range slices.Sorted(maps.Keys(r.missed)) {
 		fmt.Fprintf(r.notes, "kubectl rdma: not visible on %s: %s\n",
-			some(slices.Sorted(slices.Values(r.missed[what]))), what)
+			joinFirst(slices.Sorted(slices.Values(r.missed[what]))), what)
 	}
 	answered := r.statuses[0] + r.statuses[1] + r.statuses[2] + r.statuses[3]
 	all := max(r.came, r.of.desired)

@@ -53,7 +53,7 @@ and 3 if no node has an RDMA resource.`,
 			var rows [][]string
 			stale := false
 			for _, h := range all {
-				held, pods := h.held()
+				held, pods := h.total()
 				rows = append(rows, []string{h.Node, h.Resource, strconv.FormatInt(h.Capacity, 10),
 					strconv.FormatInt(h.Allocatable, 10), strconv.FormatInt(held, 10), pods, h.Stale})
 				stale = stale || h.Stale != ""
@@ -74,16 +74,16 @@ and 3 if no node has an RDMA resource.`,
 	}
 }
 
-// held returns how many pods hold together, and their names.
-func (h *holding) held() (sum int64, pods string) {
+// total returns how many pods hold together, and their names.
+func (h *holding) total() (sum int64, pods string) {
 	for _, held := range h.Pods {
 		sum += held
 	}
-	return sum, some(slices.Sorted(maps.Keys(h.Pods)))
+	return sum, joinFirst(slices.Sorted(maps.Keys(h.Pods)))
 }
 
-// some joins the first names, so that they fit a screen.
-func some(names []string) string {
+// joinFirst joins the first names, so that they fit a screen.
+func joinFirst(names []string) string {
 	const most = 4
 	if len(names) > most {
 		names = append(slices.Clone(names[:most]), fmt.Sprintf("%d more", len(names)-most))

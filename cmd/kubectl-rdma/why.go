@@ -123,12 +123,12 @@ func stateOf(pod corev1.Pod) []string {
 		case s.State.Waiting != nil:
 			now = "waiting: " + s.State.Waiting.Reason
 		case s.State.Terminated != nil:
-			now = ended(s.State.Terminated)
+			now = exitText(s.State.Terminated)
 		case s.State.Running == nil:
 			now = "not started"
 		}
 		if s.LastTerminationState.Terminated != nil {
-			now += ", previously: " + ended(s.LastTerminationState.Terminated)
+			now += ", previously: " + exitText(s.LastTerminationState.Terminated)
 		}
 		if s.RestartCount > 0 {
 			now += ", restarted " + cli.Counted(int(s.RestartCount), "time", "times") + "; --previous reads the previous log"
@@ -143,8 +143,8 @@ func statusesOf(pod corev1.Pod) []corev1.ContainerStatus {
 		pod.Status.EphemeralContainerStatuses)
 }
 
-// ended is how a container ended: SIGSEGV is what a program without memlock may end by.
-func ended(by *corev1.ContainerStateTerminated) string {
+// exitText is how a container ended: SIGSEGV is what a program without memlock may end by.
+func exitText(by *corev1.ContainerStateTerminated) string {
 	text := fmt.Sprintf("exited with status %d", by.ExitCode)
 	if by.ExitCode == 139 {
 		text += " (SIGSEGV)"

@@ -26,8 +26,8 @@ type bundle struct {
 	VM json.RawMessage `json:"vm"`
 }
 
-// decided reports whether another program decides the container's memlock, whatever created the container.
-func (b bundle) decided() bool {
+// othersSetMemlock reports whether another program decides the container's memlock, whatever created the container.
+func (b bundle) othersSetMemlock() bool {
 	for _, limit := range b.Process.Rlimits {
 		if limit.Type == "RLIMIT_MEMLOCK" {
 			return true

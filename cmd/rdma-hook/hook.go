@@ -79,7 +79,7 @@ func (o options) raise(in io.Reader, processes *limits.Processes) error {
 	b, err := readBundle(s.Bundle)
 	kubernetes := fromKubernetes(b.Annotations) || fromKubernetes(s.Annotations) ||
 		strings.Contains(b.Linux.CgroupsPath, "kubepods")
-	if err == nil && !b.decided() && (!kubernetes || o.raisesKubernetes()) {
+	if err == nil && !b.othersSetMemlock() && (!kubernetes || o.raisesKubernetes()) {
 		err = s.raise(processes, want)
 	}
 	if err != nil {

@@ -164,7 +164,7 @@ func known(low string, hits []int) (best reading, found bool) {
 	size := 0
 	for _, i := range hits {
 		m := &messages()[i]
-		if m.kind == fact || m.size() <= size || !m.in(low) {
+		if m.kind == fact || m.size() <= size || !m.isIn(low) {
 			continue
 		}
 		size = m.size()

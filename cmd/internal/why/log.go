@@ -120,7 +120,7 @@ func (l *logReader) line(raw []byte) {
 	}
 	text := string(raw)
 	for _, i := range l.hits {
-		if m := messages()[i]; m.kind == fact && m.in(low) {
+		if m := messages()[i]; m.kind == fact && m.isIn(low) {
 			l.facts[m.operation] = true
 		}
 	}

@@ -218,7 +218,7 @@ func (p pair) isOf(r reading, low string, facts map[string]bool) bool {
 	switch {
 	case !ofOperation:
 		return false
-	case !p.line.in(low + " " + r.detail), p.fact != "" && !facts[p.fact]:
+	case !p.line.isIn(low + " " + r.detail), p.fact != "" && !facts[p.fact]:
 		return false
 	}
 	return slices.ContainsFunc(p.statuses, func(status string) bool {

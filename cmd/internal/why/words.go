@@ -78,8 +78,8 @@ func (p phrase) longest() string {
 	return longest
 }
 
-// in reports whether a line in small letters has all parts, one after another.
-func (p phrase) in(line string) bool {
+// isIn reports whether a line in small letters has all parts, one after another.
+func (p phrase) isIn(line string) bool {
 	for _, part := range p {
 		_, after, found := strings.Cut(line, part)
 		if !found {

@@ -44,32 +44,32 @@ func (m *Manifest) walk(value any, p place) {
 	if len(p.path) > maxPath {
 		return
 	}
-	for i, element := range at[[]any](value) {
-		name := cmp.Or(at[string](element, "name"), at[string](element, "groupName"), strconv.Itoa(i))
+	for i, element := range valueAt[[]any](value) {
+		name := cmp.Or(valueAt[string](element, "name"), valueAt[string](element, "groupName"), strconv.Itoa(i))
 		m.walk(element, place{p.object, p.path + "[" + name + "]", p.around, p.limits})
 	}
-	if strings.Contains(at[string](value), " containers:\n") {
+	if strings.Contains(valueAt[string](value), " containers:\n") {
 		m.unexplained(p, "it is a string that contains a manifest with containers")
 	}
-	all := at[map[string]any](value)
-	kind := at[string](all, "kind")
-	version := at[string](all, "apiVersion")
+	all := valueAt[map[string]any](value)
+	kind := valueAt[string](all, "kind")
+	version := valueAt[string](all, "apiVersion")
 	if kind != "" && version != "" {
-		name := cmp.Or(at[string](all, "metadata", "name"), at[string](all, "metadata", "generateName"))
-		p = place{object: &object{document: p.document, name: kind + "/" + name, namespace: at[string](all, "metadata",
+		name := cmp.Or(valueAt[string](all, "metadata", "name"), valueAt[string](all, "metadata", "generateName"))
+		p = place{object: &object{document: p.document, name: kind + "/" + name, namespace: valueAt[string](all, "metadata",
 			"namespace"), builtin: !strings.Contains(version, ".")}}
 		defer m.misplaced(p, len(m.Pods))
 	}
-	for _, key := range slices.Sorted(maps.Keys(at[map[string]any](all, "annotations"))) {
-		ofPod := hasContainers(p.around) || hasContainers(at[map[string]any](p.around, "spec"))
-		if ours(key) && (!ofPod || !strings.HasSuffix(p.path, "metadata")) {
+	for _, key := range slices.Sorted(maps.Keys(valueAt[map[string]any](all, "annotations"))) {
+		ofPod := hasContainers(p.around) || hasContainers(valueAt[map[string]any](p.around, "spec"))
+		if isOurs(key) && (!ofPod || !strings.HasSuffix(p.path, "metadata")) {
 			p.strays = append(p.strays, key+" at "+join(p.path, "annotations"))
 		}
 	}
-	limits := quantities(at[any](all, "resources", "limits"))
+	limits := quantities(valueAt[any](all, "resources", "limits"))
 	pod := hasContainers(all)
 	if len(limits) == 0 {
-		limits = quantities(at[any](all, "resourcesPerNode", "limits")) // a TrainJob's
+		limits = quantities(valueAt[any](all, "resourcesPerNode", "limits")) // a TrainJob's
 	}
 	switch {
 	case pod && overrides.MatchString(p.path):
@@ -89,7 +89,7 @@ func (m *Manifest) walk(value any, p place) {
 		}
 	}
 	if len(limits) > 0 && !pod && found == len(m.Pods)+len(m.Unexplained) { // a container without a list: KServe's model
-		name := cmp.Or(at[string](all, "name"), p.path[strings.LastIndexByte(p.path, '.')+1:])
+		name := cmp.Or(valueAt[string](all, "name"), p.path[strings.LastIndexByte(p.path, '.')+1:])
 		m.add(map[string]any{"containers": []any{map[string]any{"name": name, "securityContext": all["securityContext"]}}}, p)
 	}
 }
@@ -103,15 +103,15 @@ var aloneKeys = []string{"container", "script", "mainContainer"}
 
 func hasContainers(value map[string]any) bool {
 	return slices.ContainsFunc(containerKeys, func(key string) bool {
-		list := at[[]any](value, key)
-		return len(list) > 0 && at[map[string]any](list[0]) != nil || at[string](value, key, "image") != ""
+		list := valueAt[[]any](value, key)
+		return len(list) > 0 && valueAt[map[string]any](list[0]) != nil || valueAt[string](value, key, "image") != ""
 	})
 }
 
 // quantities returns resource limits, with those that Dynamo nests in them; none if they are something else.
 func quantities(limits any) map[string]any {
 	all := map[string]any{}
-	for key, amount := range at[map[string]any](limits) {
+	for key, amount := range valueAt[map[string]any](limits) {
 		if _, err := resource.ParseQuantity(fmt.Sprint(amount)); err == nil {
 			all[key] = amount
 		} else if nested := quantities(amount); len(nested) > 0 {
@@ -123,8 +123,8 @@ func quantities(limits any) map[string]any {
 	return all
 }
 
-// at returns the value at a path of keys below a value; the zero value if it has another type.
-func at[T any](value any, path ...string) (found T) {
+// valueAt returns the value at a path of keys below a value; the zero value if it has another type.
+func valueAt[T any](value any, path ...string) (found T) {
 	for _, key := range path {
 		mapping, _ := value.(map[string]any)
 		value = mapping[key]
@@ -164,9 +164,9 @@ const (
 	maxName = 63
 )
 
-// ours reports whether an annotation's key is meant for this project, well written or not. rdma.nri.io follows NRI's
+// isOurs reports whether an annotation's key is meant for this project, well written or not. rdma.nri.io follows NRI's
 // former convention.
-func ours(key string) bool {
+func isOurs(key string) bool {
 	domain, _, _ := strings.Cut(key, "/")
 	return domain == policy.AnnotationKey || domain == formerKey
 }

@@ -185,9 +185,9 @@ func (m *Manifest) add(spec map[string]any, p place) {
 	var t template
 	var alone []map[string]any
 	for _, key := range aloneKeys {
-		alone = append(alone, at[map[string]any](spec, key))
-		for _, element := range at[[]any](spec, key) { // somebody's kind may have a list there
-			alone = append(alone, at[map[string]any](element))
+		alone = append(alone, valueAt[map[string]any](spec, key))
+		for _, element := range valueAt[[]any](spec, key) { // somebody's kind may have a list there
+			alone = append(alone, valueAt[map[string]any](element))
 		}
 	}
 	text, err := stdjson.Marshal(map[string]any{"metadata": metadata, "spec": spec, "alone": alone, "limits": p.limits})

@@ -112,12 +112,12 @@ func read(stdin io.Reader, file string, args []string) (*why.Report, error) {
 		name = args[0]
 	}
 	if name == "-" {
-		return whole(why.Read(stdin))("standard input")
+		return withSource(why.Read(stdin))("standard input")
 	}
 	log, err := os.Open(name)
 	if err == nil {
 		defer func() { _ = log.Close() }() // it was only read
-		return whole(why.Read(log))(name)
+		return withSource(why.Read(log))(name)
 	}
 	if file != "" {
 		return nil, err
@@ -132,8 +132,8 @@ func read(stdin io.Reader, file string, args []string) (*why.Report, error) {
 	return nil, err
 }
 
-// whole names what could not be read to its end.
-func whole(report *why.Report, err error) func(name string) (*why.Report, error) {
+// withSource names what could not be read to its end.
+func withSource(report *why.Report, err error) func(name string) (*why.Report, error) {
 	return func(name string) (*why.Report, error) {
 		onFile := new(fs.PathError)
 		if errors.As(err, &onFile) {
