@@ -77,7 +77,7 @@ var (
 func execProblems(page string, pods map[string]exampleOf) (all []string) {
 	var above strings.Builder
 	copied := map[string]bool{}
-	for _, b := range pages.Of("", page) {
+	for _, b := range pages.Blocks("", page) {
 		for _, line := range b.Lines() {
 			if found := copies.FindStringSubmatch(line); found != nil {
 				copied[found[1]+found[2]] = true

@@ -46,7 +46,7 @@ func pagesIn(t *testing.T, dir string) (files []string) {
 func blocks(t *testing.T) (all []pages.Block) {
 	t.Helper()
 	for _, file := range texts(t) {
-		all = append(all, pages.Of(file, repository.Read(t, file))...)
+		all = append(all, pages.Blocks(file, repository.Read(t, file))...)
 	}
 	return all
 }

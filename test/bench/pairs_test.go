@@ -82,11 +82,11 @@ type spread struct{ least, low, median, high float64 }
 
 func spreadOf(values []float64) spread {
 	slices.Sort(values)
-	return spread{least: values[0], low: at(values, .25), median: at(values, .5), high: at(values, .75)}
+	return spread{least: values[0], low: quantileOf(values, .25), median: quantileOf(values, .5), high: quantileOf(values, .75)}
 }
 
-// at returns a quantile of sorted values.
-func at[T any](sorted []T, quantile float64) T {
+// quantileOf returns a quantile of sorted values.
+func quantileOf[T any](sorted []T, quantile float64) T {
 	return sorted[min(int(quantile*float64(len(sorted))), len(sorted)-1)]
 }
 
@@ -94,7 +94,7 @@ func at[T any](sorted []T, quantile float64) T {
 func (r result) quantile(pairs []pair, name string, quantile, target float64) result {
 	var ours, theirs, ratios []float64
 	for _, p := range pairs {
-		o, t := at(p.ours, quantile), at(p.theirs, quantile)
+		o, t := quantileOf(p.ours, quantile), quantileOf(p.theirs, quantile)
 		ours, theirs = append(ours, micros(o)), append(theirs, micros(t))
 		ratios = append(ratios, float64(o)/float64(t))
 	}

@@ -283,7 +283,7 @@ func TestEditIsFast(t *testing.T) {
 			}
 		}
 		slices.Sort(took)
-		if p50 := at(took, .5); run == 0 || p50 < best {
+		if p50 := quantileOf(took, .5); run == 0 || p50 < best {
 			best = p50
 		}
 	}

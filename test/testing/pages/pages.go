@@ -39,8 +39,8 @@ func (b Block) Lines() []string { return strings.Split(strings.TrimSpace(b.Conte
 // Fence matches a fenced code block. Its groups are the indentation, the info string, and the content.
 var Fence = regexp.MustCompile("(?ms)^( *)```([^\n]*)\n(.*?)^ *```$")
 
-// Of returns the code blocks in the text of a page.
-func Of(file, text string) (all []Block) {
+// Blocks returns the code blocks in the text of a page.
+func Blocks(file, text string) (all []Block) {
 	for _, at := range Fence.FindAllStringSubmatchIndex(text, -1) {
 		part := func(i int) string { return text[at[2*i]:at[2*i+1]] }
 		language, mark, _ := strings.Cut(part(2), " ")
@@ -83,7 +83,7 @@ func Marked(t testing.TB, top, test string) (all []Block) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		all = append(all, slices.DeleteFunc(Of(file, string(text)), func(b Block) bool {
+		all = append(all, slices.DeleteFunc(Blocks(file, string(text)), func(b Block) bool {
 			return b.Language != "sh" || b.Mark != test
 		})...)
 	}

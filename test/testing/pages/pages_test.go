@@ -20,7 +20,7 @@ func TestOf(t *testing.T) {
 		{"a.md", 11, "sh", "(a card)", "mlxconfig\n"},
 		{"a.md", 15, "toml", "", "a = 1\n"},
 	}
-	if diff := cmp.Diff(want, Of("a.md", page)); diff != "" {
+	if diff := cmp.Diff(want, Blocks("a.md", page)); diff != "" {
 		t.Error(diff)
 	}
 }
