@@ -59,7 +59,7 @@ func (a another) start(t *testing.T, runtime *nritest.Runtime, index string) {
 // With another plugin before this one, what that has set is left alone where it suffices. Where it does not, and with
 // another plugin after this one, the runtime refuses the container and names both: NRI lets only one plugin set a
 // limit.
-func TestOtherPluginsOfTheNode(t *testing.T) {
+func TestCreateContainer_otherPlugins(t *testing.T) {
 	const both = "both tried to set"
 	for _, test := range []struct {
 		index   string
@@ -95,7 +95,7 @@ func TestOtherPluginsOfTheNode(t *testing.T) {
 
 // A device that the pod's author names through another plugin counts where his annotation would; elsewhere the
 // container starts as it is, also where the device comes by CDI, after this plugin has answered.
-func TestDeviceThatTheAuthorNames(t *testing.T) {
+func TestCreateContainer_authorsDevice(t *testing.T) {
 	for namespace, want := range map[string]int{"guests": 0, "ml": 1} {
 		t.Run(namespace, func(t *testing.T) {
 			runtime, p := registered(t, Options{Policy: mustPolicy(t, "optIn: {namespaces: [ml]}")})

@@ -88,7 +88,7 @@ func TestHostNetwork(t *testing.T) {
 	}
 }
 
-func TestPrivilegedIsSeen(t *testing.T) {
+func TestContainerOf_privileged(t *testing.T) {
 	all := &api.LinuxDeviceCgroup{Allow: true, Type: "a", Major: api.Int64(-1), Access: "rwm"}
 	one := &api.LinuxDeviceCgroup{Allow: true, Type: "c", Major: api.Int64(231), Minor: api.Int64(192), Access: "rwm"}
 	for want, rules := range map[bool][]*api.LinuxDeviceCgroup{true: {one, all},

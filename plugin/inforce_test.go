@@ -77,7 +77,7 @@ func TestPolicyThatComesLateIsPublished(t *testing.T) {
 
 // Started with a configuration that cannot be read, a plugin goes on with the policy that was last in force on its
 // node, whose writer may have ended, until the file can be read; so does a validator, which publishes nothing.
-func TestLastPolicyGoesOn(t *testing.T) {
+func TestUse_keepsLastPolicy(t *testing.T) {
 	const source, bad = "/etc/rdma-spec/config.yaml", "memlok: unknown key"
 	for name, test := range map[string]struct {
 		validate bool
@@ -234,7 +234,7 @@ func TestAnotherDeploymentsPolicy(t *testing.T) {
 }
 
 // Where nothing was in force at the start, as for a validator whose plugin comes later, what is kept since is found.
-func TestLastPolicyComesLater(t *testing.T) {
+func TestUse_lastPolicyComesLater(t *testing.T) {
 	root := scratch.Dir(t, inforce.KeptDir[1:])
 	o := inPod(t, root, "", "")
 	synctest.Test(t, func(t *testing.T) {

@@ -85,7 +85,7 @@ func TestUse_BadConfiguration(t *testing.T) {
 
 // Started with a file that cannot be read, the plugin registers all the same and refuses RDMA containers alone, until
 // the file is corrected. However often the configuration changes then, the registration stays.
-func TestStartedWithABadFile(t *testing.T) {
+func TestRun_startedWithBadFile(t *testing.T) {
 	runtime := nritest.New(t, "containerd", "v2.4.2")
 	p := run(t, Options{Socket: runtime.Socket})
 	p.Use(nil, "a file", errors.New("memlok: unknown key")) // as the program does, before it registers

@@ -49,7 +49,7 @@ func (k *fakeKubelet) PodHolds(ctx context.Context, sandbox, namespace, pod stri
 
 // What the kubelet says of a container decides, and where an annotation is for a whole pod, what it says of that.
 // Package policy has who else is asked about, and what else it may say.
-func TestKubeletIsAsked(t *testing.T) {
+func TestCreateContainer_asksKubelet(t *testing.T) {
 	silent := &fakeKubelet{err: errors.New("the kubelet did not respond in time")}
 	for name, test := range map[string]struct {
 		pod      *api.PodSandbox

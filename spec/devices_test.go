@@ -18,7 +18,7 @@ const (
 	denial        = `{"allow":false,"access":"rwm"}`
 )
 
-func TestDevicesAreAdded(t *testing.T) {
+func TestAddDevices(t *testing.T) {
 	other := uverbs0
 	other.Path = "/dev/infiniband/uverbs<0>" // another name of the same device
 	setuid := uverbs0
@@ -72,7 +72,7 @@ func TestDevicesAreAdded(t *testing.T) {
 }
 
 // A device rule is added if no rule allows the device in the end. Later rules override earlier ones.
-func TestDeviceRuleIsAdded(t *testing.T) {
+func TestAllowDevices(t *testing.T) {
 	for name, test := range map[string]struct {
 		rules string
 		added bool

@@ -25,7 +25,7 @@ func TestGrantSays(t *testing.T) {
 }
 
 // JSON contains limits as numbers of bytes for programs, and as words for people.
-func TestJSONHasBytesBesideTheWords(t *testing.T) {
+func TestMarshalJSON_wordsAndBytes(t *testing.T) {
 	for want, value := range map[string]any{
 		`{"soft":"8Mi","softBytes":8388608,"hard":"unlimited","hardBytes":18446744073709551615}`: Rlimit{Soft: 8 << 20,
 			Hard: Unlimited},

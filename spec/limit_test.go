@@ -113,7 +113,7 @@ func TestLimitString(t *testing.T) {
 }
 
 // 2^63-1, which generate writes for nodeadm and Talos, means unlimited wherever a limit is read.
-func TestLargestSignedNumberIsUnlimited(t *testing.T) {
+func TestLimit_largestSignedNumber(t *testing.T) {
 	const text = `{"process":{"rlimits":[{"type":"RLIMIT_MEMLOCK","hard":9223372036854775807,"soft":9223372036854775807}]}}`
 	if limit, known, err := Memlock([]byte(text)); limit != (Rlimit{Unlimited, Unlimited}) || !known || err != nil {
 		t.Errorf("a spec's memlock is %v, %t, %v", limit, known, err)

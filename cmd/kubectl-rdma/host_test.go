@@ -72,7 +72,7 @@ func (s *server) expectGone(t *testing.T, many int) {
 }
 
 // The archive is what the tool wrote, byte for byte, and nobody else's to read. Where there is none, no file is left.
-func TestHostCollect(t *testing.T) {
+func TestCollect_writesArchive(t *testing.T) {
 	s := hosts()
 	dir := scratch.Dir(t)
 	file := filepath.Join(dir, "node.tar.gz")
@@ -95,7 +95,7 @@ func TestHostCollect(t *testing.T) {
 
 // An interrupt, a pod that hangs, and one that never runs: each ends with the pod deleted, and with what was the
 // matter.
-func TestHostEnds(t *testing.T) {
+func TestOnHost_deletesPod(t *testing.T) {
 	waits := func(reason, message string) func(*corev1.Pod) {
 		return func(p *corev1.Pod) {
 			p.Status.Phase = corev1.PodPending
@@ -137,7 +137,7 @@ func TestHostEnds(t *testing.T) {
 }
 
 // Who may not make a pod learns what it takes. Nothing is made for a wrong call, or on a node that runs nothing.
-func TestHostRefusals(t *testing.T) {
+func TestOnHost_refused(t *testing.T) {
 	s := hosts()
 	s.nodes[1].Status.Conditions = []corev1.NodeCondition{lostCondition}
 	s.may = func(r *http.Request) bool { return r.Method != http.MethodPost }
@@ -151,7 +151,7 @@ var lostCondition = corev1.NodeCondition{Type: corev1.NodeReady, Status: corev1.
 	LastTransitionTime: metav1.Date(2026, time.November, 27, 3, 0, 0, 0, time.UTC)}
 
 // A question about a node goes to that node alone.
-func TestNamedNodes(t *testing.T) {
+func TestOnNodes_asksOnlyNamedNodes(t *testing.T) {
 	s := fleet(500)
 	s.says[""] = says{stdout: wellStatus}
 	s.nodes = append(s.nodes, corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "cpu"}})

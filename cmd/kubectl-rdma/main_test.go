@@ -105,7 +105,7 @@ func (s *server) compare(t *testing.T, name string) {
 }
 
 // Who should answer are the nodes that the DaemonSet selects and those with a resource, not those whose pods answer.
-func TestWhoShouldAnswer(t *testing.T) {
+func TestExpected_nodes(t *testing.T) {
 	s := fleet(3)
 	s.says[""] = says{stdout: wellStatus}
 	s.set("other", corev1.PodSpec{NodeSelector: map[string]string{"pool": "b"}})
@@ -179,7 +179,7 @@ func TestStatus(t *testing.T) {
 
 // What uses RDMA outside the policy is a part of status, and can be asked for alone. A node that does not know is
 // named.
-func TestOutside(t *testing.T) {
+func TestStatus_outside(t *testing.T) {
 	s := fleet(2)
 	s.says["p0000"] = says{stdout: `{"containers": [], "outside": [
 		{"namespace": "ml", "pod": "old", "container": "main", "state": "outside", "memlock": {"soft": "unlimited", "hard": "unlimited"},
@@ -227,7 +227,7 @@ func TestDevices(t *testing.T) {
 }
 
 // A node that did not answer comes first, then a problem on any node, then a node that could not look at everything.
-func TestMissed(t *testing.T) {
+func TestDoctor_exitStatus(t *testing.T) {
 	s := fleet(2)
 	s.says["p0000"] = says{stdout: `{"findings": [], "missed": ["containers", "kubelet"]}`, status: 3}
 	for status, want := range map[int]int{0: 3, 1: 1, 124: 3} {
@@ -240,7 +240,7 @@ func TestMissed(t *testing.T) {
 }
 
 // A node that has not looked at all its containers says so, also where none of them is in the table.
-func TestStatusMissed(t *testing.T) {
+func TestStatus_missedContainers(t *testing.T) {
 	s := fleet(2)
 	s.says[""] = says{stdout: `{"containers": []}`, stderr: "rdma-spec: a note\nrdma-spec: cannot look at 2 containers\n", status: 3}
 	s.tells(t, "status")
@@ -290,7 +290,7 @@ func TestResources(t *testing.T) {
 	s.compare(t, "resources")
 }
 
-func TestWrongCalls(t *testing.T) {
+func TestKubectl_wrongCalls(t *testing.T) {
 	s := fleet(1)
 	s.tells(t, "statsu", "status doctor", "status -o yaml", "config check", "explain -f - -n ml", "status --context",
 		"doctor --only port-state", "status -n none", "-n none status", "status -l a=b", "status --context nothing")
@@ -364,7 +364,7 @@ func TestManyNodes(t *testing.T) {
 }
 
 // What the program calls is in the DaemonSet: its label, its container, its namespace, and its root.
-func TestFitsTheDaemonSet(t *testing.T) {
+func TestKubectl_matchesDaemonSet(t *testing.T) {
 	checked := false
 	for _, document := range strings.Split(repository.Read(t, "deploy/kustomize/base/daemonset.yaml"), "\n---\n") {
 		var d appsv1.DaemonSet
@@ -386,7 +386,7 @@ func TestFitsTheDaemonSet(t *testing.T) {
 // No program that runs on nodes links a client of the API server, and the daemon and the hook nothing that only the
 // tool needs: the daemon's memory counts on every node, and every container waits for the hook to start. kubectl rdma
 // links nothing that reads nodes, which would keep it from other systems than Linux.
-func TestLinks(t *testing.T) {
+func TestPrograms_forbiddenPackages(t *testing.T) {
 	const module = "github.com/rdma-spec/rdma-spec/"
 	for program, forbidden := range map[string][]string{
 		"nri-rdma": {"github.com/containerd/containerd/v2", "github.com/spf13/cobra",
@@ -415,7 +415,7 @@ func TestLinks(t *testing.T) {
 }
 
 // An author's machine explains a manifest and checks a configuration, and asks no cluster.
-func TestAuthors(t *testing.T) {
+func TestKubectl_authorCommandsAskNoCluster(t *testing.T) {
 	s := fleet(1)
 	s.stdin = `{apiVersion: v1, kind: Pod, metadata: {name: train}, spec: {containers: [
 		{name: main, resources: {limits: {rdma/ib: 1}}}, {name: sidecar}]}}`

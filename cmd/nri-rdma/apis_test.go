@@ -14,7 +14,7 @@ import (
 )
 
 // However often the calls about containers that run fail, those about containers that are created are made.
-func TestFailuresBesideLeaveCreationsAlone(t *testing.T) {
+func TestNewAPIs_separateBreakers(t *testing.T) {
 	socket := filepath.Join(scratch.Dir(t), "containerd.sock")
 	if err := syscall.Mknod(socket, syscall.S_IFSOCK|0o600, 0); err != nil { // nobody listens
 		t.Fatal(err)

@@ -81,7 +81,7 @@ func probe(dial func(ctx context.Context, network, address string) (net.Conn, er
 }
 
 // Whatever 1,500 others do, each again as soon as it is cut off, each probe is answered within a second.
-func TestProbesInACrowdThatComesBack(t *testing.T) {
+func TestConnections_answersProbesInCrowd(t *testing.T) {
 	for they, behave := range behaviours {
 		t.Run(they, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -119,7 +119,7 @@ func TestProbesInACrowdThatComesBack(t *testing.T) {
 }
 
 // The one that waits longest for a request is closed, one with a request only where all have one, a young one never.
-func TestWhichConnectionIsClosed(t *testing.T) {
+func TestConnections_closeOne(t *testing.T) {
 	const idle, active = http.StateIdle, http.StateActive
 	all := func(state http.ConnState) (states []http.ConnState) {
 		return slices.Repeat([]http.ConnState{state}, connectionsMost)

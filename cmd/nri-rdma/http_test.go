@@ -110,7 +110,7 @@ func TestMetricsAreShared(t *testing.T) {
 }
 
 // Who is still being answered does not keep the plugin from its end.
-func TestEndCutsOff(t *testing.T) {
+func TestServeHTTP_endCutsOffRequests(t *testing.T) {
 	s, stop, answered := askSlowly(t)
 	defer close(s.goOn)
 	stop()
@@ -193,7 +193,7 @@ func TestSlowClientsAreCutOff(t *testing.T) {
 }
 
 // A header that never ends is not kept.
-func TestHeadersAreBounded(t *testing.T) {
+func TestNewServer_boundsHeaders(t *testing.T) {
 	served := httptest.NewUnstartedServer(nil)
 	served.Config = newServer(idlePlugin(), silent()).Server
 	served.Start()
@@ -213,7 +213,7 @@ func TestHeadersAreBounded(t *testing.T) {
 }
 
 // Registered, but without /sys/dev, every container would look like one without RDMA devices.
-func TestNotReadyWithoutNumbers(t *testing.T) {
+func TestServe_notReadyWithoutSysDev(t *testing.T) {
 	runtime := nritest.New(t, "containerd", "v2.4.2")
 	runtime.Start(t)
 	address := loopback.Address()
@@ -226,7 +226,7 @@ func TestNotReadyWithoutNumbers(t *testing.T) {
 }
 
 // What net/http itself complains about is in the plugin's log, in its format.
-func TestErrorsOfNetHTTP(t *testing.T) {
+func TestNewServer_logsNetHTTPErrors(t *testing.T) {
 	var out output.Buffer
 	log := silent()
 	log.SetOutput(&out)
@@ -256,7 +256,7 @@ func TestServesAtASocketAlone(t *testing.T) {
 }
 
 // Of two processes in one network, each says whether it is ready, and the registered one has the address for metrics.
-func TestReadyInOneNetwork(t *testing.T) {
+func TestAskReady_twoInOneNetwork(t *testing.T) {
 	runtime, dir, sockets := nritest.New(t, "containerd", "v2.4.2"), scratch.Dir(t), scratch.Dir(t)
 	root, address := hcatest.V100(t), loopback.Address()
 	process := func(name string) (end func()) {

@@ -34,7 +34,7 @@ import (
 	"github.com/rdma-spec/rdma-spec/test/testing/scratch"
 )
 
-func TestWrongCalls(t *testing.T) {
+func TestParseFlags_wrongCalls(t *testing.T) {
 	for _, test := range []struct{ args, want string }{
 		{"--index 9", `--index "9" is not two digits, such as 90`},
 		{"--index abc", "is not two digits"},
@@ -55,7 +55,7 @@ func TestWrongCalls(t *testing.T) {
 
 // With a configuration that cannot be read, the daemon registers, says so, and takes the file once it is corrected.
 // Package policy has what else a file can be.
-func TestStartedWithABadConfiguration(t *testing.T) {
+func TestServe_badConfiguration(t *testing.T) {
 	runtime := nritest.New(t, "containerd", "v2.4.2")
 	runtime.Start(t)
 	config, address := filepath.Join(scratch.Dir(t), "config.yaml"), loopback.Address()
@@ -87,7 +87,7 @@ func TestRaise(t *testing.T) {
 }
 
 // In a pod of the chart, the configuration is read once, and the policy is kept under the name of the DaemonSet.
-func TestConfigurationOfAPod(t *testing.T) {
+func TestDeployment_configurationOfPod(t *testing.T) {
 	for name, environment := range map[string]map[string]string{
 		"pod":          {"NRI_RDMA_NAMESPACE": "rdma-spec", "NRI_RDMA_POD": "nri-rdma-x7k2p"},
 		"a long name":  {"NRI_RDMA_NAMESPACE": "rdma-spec", "NRI_RDMA_POD": strings.Repeat("a", 58) + "x7k2p"},
@@ -163,7 +163,7 @@ func silent() *logrus.Logger {
 }
 
 // The whole daemon: it serves metrics, says when it is ready, tells systemd, and ends when it is told to.
-func TestDaemon(t *testing.T) {
+func TestServe(t *testing.T) {
 	dir := scratch.Dir(t)
 	systemd, err := net.ListenUnixgram("unixgram", &net.UnixAddr{Name: filepath.Join(dir, "notify"), Net: "unixgram"})
 	must.Succeed(t, err)
@@ -199,7 +199,7 @@ func TestDaemon(t *testing.T) {
 }
 
 // A validator, which can run beside the plugin with another configuration, does not write the policy in force.
-func TestValidatorWritesNoPolicy(t *testing.T) {
+func TestServe_validatorWritesNoPolicy(t *testing.T) {
 	runtime := nritest.New(t, "containerd", "v2.4.2")
 	runtime.Start(t)
 	root, address := hcatest.V100(t), loopback.Address()
@@ -257,7 +257,7 @@ var holdsVerbs = &api.LinuxContainer{Devices: []*api.LinuxDevice{{Path: "/dev/in
 	Major: hcatest.Major, Minor: hcatest.FirstVerbs}}}
 
 // Launched by the runtime, the plugin is there before the first container, with the configuration of the runtime.
-func TestLaunchedByTheRuntime(t *testing.T) {
+func TestServe_launchedByRuntime(t *testing.T) {
 	program, err := os.Readlink("/proc/self/exe")
 	must.Succeed(t, err)
 	root := hcatest.V100(t)

@@ -22,7 +22,7 @@ import (
 // Registered with a runtime that has 500 containers with 0.9 MB of environment each, and pods with 100 KB of
 // annotations, the program never needed more than 64 MB. NRI sends four of each in a message of 4 MiB at least, so larger
 // ones cannot be sent.
-func TestMemoryAtRegistration(t *testing.T) {
+func TestServe_memoryAtRegistration(t *testing.T) {
 	if race.Detector {
 		t.Skip("the race detector takes its own memory")
 	}

@@ -55,7 +55,7 @@ func program(t *testing.T, user string, args ...string) *exec.Cmd {
 }
 
 // What keeps the program from starting is told in one line, and it ends with 1.
-func TestWhatKeepsItFromStarting(t *testing.T) {
+func TestServe_badHTTPAddress(t *testing.T) {
 	dir := scratch.Dir(t)
 	taken, err := net.Listen("tcp", "127.0.0.1:0")
 	must.Succeed(t, err)
@@ -75,7 +75,7 @@ func TestWhatKeepsItFromStarting(t *testing.T) {
 }
 
 // A service that cannot start is started again and again: nobody gets the connection of the one before.
-func TestServiceThatCannotStartLeavesNoConnection(t *testing.T) {
+func TestServe_failedStartRemovesConnection(t *testing.T) {
 	path := filepath.Join(scratch.Dir(t), "notify")
 	systemd, err := net.ListenUnixgram("unixgram", &net.UnixAddr{Name: path, Net: "unixgram"})
 	must.Succeed(t, err)
@@ -114,7 +114,7 @@ func deviceFull(t *testing.T) *os.File {
 }
 
 // A log that takes nothing neither ends the program nor holds up a container: each of these has a line for the log.
-func TestLogThatBlocks(t *testing.T) {
+func TestPatientLog_blockedOutput(t *testing.T) {
 	for name, stderr := range map[string]*os.File{"a full disk": deviceFull(t), "nobody reads": stuffedPipe(t),
 		"the reader is gone": brokenPipe(t)} {
 		t.Run(name, func(t *testing.T) {
@@ -194,7 +194,7 @@ func stuffedPipe(t *testing.T) *os.File {
 }
 
 // What a log did not take is counted, and told when it takes lines again, which come whole.
-func TestLostLinesAreCounted(t *testing.T) {
+func TestPatientLog_countsLostLines(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		read, written := io.Pipe()
 		log := newPatientLog(written)

@@ -23,7 +23,7 @@ import (
 var kill = specs.Hook{Path: "/bin/sh", Args: []string{"sh", "-c", `kill -9 "$(sed -n 's/.*"pid":\([0-9]*\).*/\1/p')"`}}
 
 // Many containers start at once. Each one with the hook is raised, even if it ends at once, and no other process is.
-func TestContainersAtOnce(t *testing.T) {
+func TestHook_containersAtOnce(t *testing.T) {
 	if race.Detector {
 		t.Skip("the race detector does not see processes that it was not built into")
 	}

@@ -112,7 +112,7 @@ func TestRaise(t *testing.T) {
 }
 
 // If another party decides the container's memlock, the hook changes nothing and logs nothing.
-func TestLeavesAlone(t *testing.T) {
+func TestHook_leavesAlone(t *testing.T) {
 	annotated := func(keyAndValue string) string { return `,"annotations":{` + keyAndValue + `}` }
 	const podman = `"io.container.manager":"libpod","io.kubernetes.cri-o.Created":"2026-11-22","io.kubernetes.cri-o.TTY":"false","io.kubernetes.cri-o.SandboxID":"a","io.kubernetes.cri-o.ContainerType":"container"`
 	for name, test := range map[string]struct {
@@ -150,7 +150,7 @@ func TestLeavesAlone(t *testing.T) {
 }
 
 // With --kubernetes, Kubernetes containers are raised if no plugin has written its policy since boot.
-func TestKubernetes(t *testing.T) {
+func TestHook_kubernetes(t *testing.T) {
 	if inForce != inforce.File {
 		t.Errorf("the policy in force is %s, and the hook looks for %s", inforce.File, inForce)
 	}
@@ -179,7 +179,7 @@ func TestKubernetes(t *testing.T) {
 }
 
 // An error is written to the journal, and no process is raised. The container starts, except with --required.
-func TestErrors(t *testing.T) {
+func TestHook_errors(t *testing.T) {
 	good := newBundle(t, configOf(ours, ""))
 	pipe := scratch.Dir(t)
 	must.Succeed(t, unix.Mkfifo(filepath.Join(pipe, "config.json"), 0o600))
@@ -222,7 +222,7 @@ func TestErrors(t *testing.T) {
 }
 
 // If the kernel refuses to raise the limit, as with rootless Podman, the hook reports an error.
-func TestRefused(t *testing.T) {
+func TestHook_refused(t *testing.T) {
 	k := limitstest.NewKernel(map[string][]spec.Limit{ours: {low}})
 	k.Refuse = errors.New("operation not permitted")
 	status, journal := call(k, strings.NewReader(stateOf("web", pid, newBundle(t, configOf(ours, "")))))
@@ -233,7 +233,7 @@ func TestRefused(t *testing.T) {
 }
 
 // If a runtime never closes the hook's standard input, the hook ends after 2 s.
-func TestWithin(t *testing.T) {
+func TestHook_timesOut(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		for _, args := range [][]string{nil, {"--wrong"}} {
 			r, w := io.Pipe()

@@ -45,7 +45,7 @@ func start(t *testing.T, program, stdin string, args ...string) (status int, too
 
 // Every container with a CDI device waits for the hook, so the hook uses less than 10 ms of CPU time, and little more
 // if its input is garbage.
-func TestStart(t *testing.T) {
+func TestHook_startTime(t *testing.T) {
 	program := build(t)
 	for name, test := range map[string]struct {
 		stdin string
@@ -68,7 +68,7 @@ func TestStart(t *testing.T) {
 }
 
 // A wrong command line does not prevent a container from starting, unless memlock is required.
-func TestExitStatus(t *testing.T) {
+func TestHook_exitStatus(t *testing.T) {
 	program := build(t)
 	for args, want := range map[string]int{"": 0, "memlok": 0, "memlock --help": 0, "memlock": 0, "memlock --wrong": 0,
 		"memlock --required": 1} {

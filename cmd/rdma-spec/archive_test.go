@@ -16,7 +16,7 @@ import (
 )
 
 // An archive can be read again and again: it is the same each time, and nothing of it stays on the disk.
-func TestArchivesAsRoot(t *testing.T) {
+func TestRootFlag_archive(t *testing.T) {
 	temporary := scratch.Dir(t)
 	t.Setenv("TMPDIR", temporary)
 	root := hcatest.V100(t)
@@ -64,7 +64,7 @@ func TestArchivesAsRoot(t *testing.T) {
 }
 
 // A directory that has nothing of a node is not a healthy node, nor one without HCAs.
-func TestRootWithoutANode(t *testing.T) {
+func TestRootFlag_notANode(t *testing.T) {
 	empty := scratch.Dir(t)
 	for _, command := range []string{
 		"doctor", "status", "repair", "devices", "cdi list", "generate", "explain ../../deploy/examples/annotation.yaml",

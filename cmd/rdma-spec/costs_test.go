@@ -66,7 +66,7 @@ func expectCheap(t *testing.T, most, times time.Duration, memory int, busy func(
 // The doctor needs less than 300 ms and 40 MB on a node with eight HCAs and 200 containers: in CPU time, since the
 // machine has others to serve. On a machine so slow that a node without containers takes 40 ms and more, it may take
 // eight times that.
-func TestDoctorCosts(t *testing.T) {
+func TestDoctor_cost(t *testing.T) {
 	if race.Detector {
 		t.Skip("the race detector takes its own time and memory")
 	}
@@ -88,7 +88,7 @@ func TestDoctorCosts(t *testing.T) {
 
 // status and repair need less than a second for 500 containers: in CPU time, since the machine has others to serve. On
 // a machine so slow that a node without containers takes 40 ms and more, they may take 25 times that.
-func TestFiveHundredContainers(t *testing.T) {
+func TestStatusAndRepair_cost(t *testing.T) {
 	if race.Detector {
 		t.Skip("the race detector takes its own time")
 	}
@@ -167,7 +167,7 @@ func manyRegions() []rdmatest.HCA {
 // status needs less than a second and 60 MB for 200 containers and 100,000 memory regions: in CPU time, since the
 // machine has others to serve, and with what the kernel of the test needs to make its answers. On a machine so slow
 // that a node without containers takes 25 ms and more, it may take 40 times that.
-func TestStatusOfManyRegions(t *testing.T) {
+func TestStatus_costOfManyRegions(t *testing.T) {
 	if race.Detector {
 		t.Skip("the race detector takes its own time and memory")
 	}

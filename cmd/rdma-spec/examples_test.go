@@ -159,8 +159,8 @@ func TestExamples(t *testing.T) {
 	}
 }
 
-// TestRecordedNode: on the recorded node, the doctor finds the one fault that it was recorded with, and nothing unknown.
-func TestRecordedNode(t *testing.T) {
+// TestDoctor_recordedNode: on the recorded node, the doctor finds the one fault that it was recorded with, and nothing unknown.
+func TestDoctor_recordedNode(t *testing.T) {
 	got := program.Call("", "doctor", "--root", filepath.Join(examples, "node.tar.gz"), "-o", "json")
 	var result struct {
 		Findings []struct{ Check, Status, Object string }

@@ -18,7 +18,7 @@ import (
 )
 
 // All that explain says, and its exit status.
-func TestExplainGolden(t *testing.T) {
+func TestExplain_golden(t *testing.T) {
 	const pod = "{apiVersion: v1, kind: Pod, metadata: {name: a}, spec: {containers: [{name: main}]}}"
 	program.Compare(t, "explain/explain", map[string]string{
 		"POD": pod, "BROKEN": pod + "\n---\na: [\n", "WRONG": clitest.File(t, "memlok: 1Gi\n"),
@@ -48,7 +48,7 @@ func TestExplainGolden(t *testing.T) {
 }
 
 // Of manifests in the shape of those of public projects, explain leaves out nothing that could make RDMA containers.
-func TestExplainPublic(t *testing.T) {
+func TestExplain_publicManifests(t *testing.T) {
 	files, err := filepath.Glob("testdata/explain/public/*.yaml")
 	if err != nil || len(files) < 40 {
 		t.Fatalf("%d manifests, %v", len(files), err)
@@ -84,8 +84,8 @@ func TestExplainPublic(t *testing.T) {
 	}
 }
 
-// TestExplainDoesNotSteerTheTerminal: a chart that somebody else wrote is piped into it.
-func TestExplainDoesNotSteerTheTerminal(t *testing.T) {
+// TestExplain_noControlCharacters: a chart that somebody else wrote is piped into it.
+func TestExplain_noControlCharacters(t *testing.T) {
 	got := program.Call(`{apiVersion: v1, kind: Pod, metadata: {name: "\e[2J\r"}, spec: {containers: [{name: "\u009b31m", resources: x}]}}`, "explain", "-f", "-", "--hca", "mlx5_0")
 	if strings.ContainsAny(got.Stdout, "\x1b\r\u009b") || !strings.Contains(got.Stdout, "\ufffd[2J\ufffd") {
 		t.Errorf("%q", got.Stdout)

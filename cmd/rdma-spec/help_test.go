@@ -79,7 +79,7 @@ func TestCompletion(t *testing.T) {
 }
 
 // No command's result is lost with exit status 0 where nothing can be written to standard output.
-func TestFullStandardOutput(t *testing.T) {
+func TestExecute_fullStandardOutput(t *testing.T) {
 	root, file := hcatest.V100(t), clitest.File(t, "{}")
 	_, containers := nodetest.Low()
 	flags := nodetest.By(t, "{}", nodetest.Serve(t, root, containers...))
@@ -156,7 +156,7 @@ func leaves(parent *cobra.Command) []string {
 }
 
 // Another process reads HCAs as this one does.
-func TestHCAsAreReadApart(t *testing.T) {
+func TestProcessReader(t *testing.T) {
 	for name, make := range hcatest.All {
 		root := make(t)
 		listed, err := hca.List(root)
@@ -180,7 +180,7 @@ func TestHCAsAreReadApart(t *testing.T) {
 }
 
 // One HCA that does not answer does not keep the others, and its reader is left behind.
-func TestHCAThatDoesNotAnswerApart(t *testing.T) {
+func TestProcessReader_silentHCA(t *testing.T) {
 	root := hcatest.V100(t)
 	unblock := hcatest.Block(t, root, hcatest.Dir("mlx5_0", "0000:5e:00.0")+"/ports/1/state")
 	answers := node.ProcessReader(root)([]string{"mlx5_0", "mlx5_1"})
@@ -214,7 +214,7 @@ func TestReaderOfHCAsHasEnded(t *testing.T) {
 }
 
 // Only the kernel's own sysfs is read by another process.
-func TestCopiesAreReadHere(t *testing.T) {
+func TestLiveReader_notForCopies(t *testing.T) {
 	if node.LiveReader(hcatest.V100(t)) != nil || node.LiveReader("/nowhere") != nil {
 		t.Error("a copy is read apart")
 	}

@@ -47,7 +47,7 @@ const memoryInto = "RDMA_SPEC_TEST_MEMORY"
 var program = clitest.Program(execute)
 
 // Each call is wrong, has exit status 2, and gets one line, which says what to do.
-func TestRunSaysHowItWasCalledWrongly(t *testing.T) {
+func TestExecute_wrongCalls(t *testing.T) {
 	program.Compare(t, "wrong-calls", nil, `
 		frobnicate
 		generat
@@ -85,7 +85,7 @@ func TestRunSaysHowItWasCalledWrongly(t *testing.T) {
 }
 
 // The help of the program has its commands in groups.
-func TestHelpOfTheProgram(t *testing.T) {
+func TestHelp_commandGroups(t *testing.T) {
 	program.Compare(t, "help", nil, "--help")
 	for _, args := range [][]string{{}, {"help"}} {
 		if diff := cmp.Diff(program.Call("", "--help"), program.Call("", args...)); diff != "" {
@@ -95,7 +95,7 @@ func TestHelpOfTheProgram(t *testing.T) {
 }
 
 // -o, --output is the format of a result, whatever the command.
-func TestOutputFlagsMeanOneThing(t *testing.T) {
+func TestNewRootCommand_outputFlags(t *testing.T) {
 	formats := 0
 	var visit func(*cobra.Command)
 	visit = func(c *cobra.Command) {

@@ -50,7 +50,7 @@ func register(t *testing.T, root, text, source string) (end func()) {
 
 // explain decides by the policy in force on the node, and says so; for another node, and where no plugin runs, by the
 // node's configuration.
-func TestExplainByTheNodesPolicy(t *testing.T) {
+func TestExplain_policyOfNode(t *testing.T) {
 	root, _ := sixteenNode(t)
 	config := filepath.Join(root, "etc/rdma-spec/config.yaml")
 	scratch.File(t, config, "{}", 0o644)
@@ -93,7 +93,7 @@ func TestPolicyInForce(t *testing.T) {
 }
 
 // Only containerd stores a spec that repair can edit: on CRI-O, no command names repair for a low spec.
-func TestAllCommandsNameOneFix(t *testing.T) {
+func TestFix_sameInAllCommands(t *testing.T) {
 	files := hcatest.V100Node().Files()
 	nodetest.AddProcess(files, 1, "unlimited unlimited", nodetest.IPCLocked)
 	names := map[string]string{"NODE": files.Root(t), "EMPTY": clitest.File(t, "{}")}
@@ -111,7 +111,7 @@ func TestAllCommandsNameOneFix(t *testing.T) {
 }
 
 // A configuration that cannot be read is an error that the doctor reports, on a node and on a copy of one.
-func TestDoctorReportsWhyThePolicyCannotBeRead(t *testing.T) {
+func TestDoctor_unreadablePolicy(t *testing.T) {
 	root, node := sixteenNode(t)
 	for name, node := range map[string][]string{"node": node, "copy": {"--root", program.Collect(t, root, node[2:]...)}} {
 		got := program.Words("doctor --only container-refused --config /nonexistent.yaml", node...)
@@ -122,7 +122,7 @@ func TestDoctorReportsWhyThePolicyCannotBeRead(t *testing.T) {
 }
 
 // Whatever policy a node had when it was copied, the copy is judged by the one that is named.
-func TestACopyIsJudgedByAnotherPolicy(t *testing.T) {
+func TestConfigFlag_overridesPolicyOfCopy(t *testing.T) {
 	root, node := sixteenNode(t)
 	register(t, root, "{memlock: 16Gi, optIn: {namespaces: [ml]}}", "/etc/rdma-spec/config.yaml")
 	names := map[string]string{"COPY": program.Collect(t, root, node[2:]...), "POD": clitest.File(t, optedIn), "NODE": root, "SOCKET": node[3],

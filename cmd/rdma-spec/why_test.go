@@ -10,8 +10,8 @@ import (
 	"github.com/rdma-spec/rdma-spec/spec/hca/hcatest"
 )
 
-// TestWhyKnowsTheNode checks that the cause comes first whose check is wrong on the node, and only where it is asked for.
-func TestWhyKnowsTheNode(t *testing.T) {
+// TestWhy_wrongChecksFirst checks that the cause comes first whose check is wrong on the node, and only where it is asked for.
+func TestWhy_wrongChecksFirst(t *testing.T) {
 	files := hcatest.V100Node().Files()
 	files[hcatest.Dir("mlx5_0", "0000:5e:00.0")+"/ports/1/state"] = "2: INIT\n"
 	root := files.Root(t)

@@ -36,9 +36,9 @@ func checkRPM(t *testing.T, file string) {
 	}
 }
 
-// TestPackagesAreSigned: rpm itself accepts the rpm's signature by the key that the release publishes, and the deb's is
+// TestWritePackages_signed: rpm itself accepts the rpm's signature by the key that the release publishes, and the deb's is
 // over its three members.
-func TestPackagesAreSigned(t *testing.T) {
+func TestWritePackages_signed(t *testing.T) {
 	entity, key, _ := signingKey(t)
 	r := releaseOf(t, smallProgram(t))
 	r.key = key

@@ -119,9 +119,9 @@ func makeRelease(t *testing.T) *release {
 	return r
 }
 
-// TestAuthorsCommandsBuild: what kubectl rdma shares with rdma-spec, explain and config check, builds for the machines
+// TestExplainAndConfig_crossCompile: what kubectl rdma shares with rdma-spec, explain and config check, builds for the machines
 // of authors of pods. What else kubectl rdma has is client-go's.
-func TestAuthorsCommandsBuild(t *testing.T) {
+func TestExplainAndConfig_crossCompile(t *testing.T) {
 	for system, machine := range map[string]string{"darwin": "arm64", "windows": "amd64"} {
 		cmd := exec.Command("go", "build", "./cmd/internal/explain", "./cmd/internal/config")
 		cmd.Dir, cmd.Env = top, append(os.Environ(), "GOOS="+system, "GOARCH="+machine)
@@ -180,9 +180,9 @@ func TestSBOM(t *testing.T) {
 	}
 }
 
-// TestImagesAreForTheirPlatforms: the image of each architecture has programs for it, although they were built as on a
+// TestWriteImage_platforms: the image of each architecture has programs for it, although they were built as on a
 // Mac; Digests names it. Programs in the wrong directory are refused.
-func TestImagesAreForTheirPlatforms(t *testing.T) {
+func TestWriteImage_platforms(t *testing.T) {
 	r := makeRelease(t)
 	if err := r.writeImage(); err != nil {
 		t.Fatal(err)

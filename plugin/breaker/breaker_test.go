@@ -96,7 +96,7 @@ func TestBreaker(t *testing.T) {
 }
 
 // When the time is over, one caller tries the API. The others go on without it.
-func TestOneTries(t *testing.T) {
+func TestBreaker_oneCallerTries(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := New[int](Options{Failed: func(err error) bool { return err != nil }})
 		for range Failures {

@@ -149,8 +149,8 @@ func expectErrorEnds(t *testing.T, i *Inventory, f *fake, hook *logtest.Hook, st
 	expect.Equal(t, "log", want, lines(hook))
 }
 
-// TestErrorAtFirst: an HCA that has answered for a port with errors alone is unknown, and not one whose port is down.
-func TestErrorAtFirst(t *testing.T) {
+// TestInventory_errorAtFirst: an HCA that has answered for a port with errors alone is unknown, and not one whose port is down.
+func TestInventory_errorAtFirst(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		i, f, hook := newFakeInventory(t, "mlx5_0")
 		f.state = ""
@@ -164,8 +164,8 @@ func TestErrorAtFirst(t *testing.T) {
 	})
 }
 
-// TestErrorIsNoAnswer: a port whose state cannot be read for a while is not a port that is down.
-func TestErrorIsNoAnswer(t *testing.T) {
+// TestInventory_errorKeepsState: a port whose state cannot be read for a while is not a port that is down.
+func TestInventory_errorKeepsState(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		i, f, hook := newFakeInventory(t, "mlx5_0")
 		follow(t, i, f)
@@ -179,8 +179,8 @@ func TestErrorIsNoAnswer(t *testing.T) {
 	})
 }
 
-// TestSickHCA: an HCA that does not answer holds up no other, is asked once, and is named once.
-func TestSickHCA(t *testing.T) {
+// TestInventory_sickHCA: an HCA that does not answer holds up no other, is asked once, and is named once.
+func TestInventory_sickHCA(t *testing.T) {
 	for name, test := range map[string]struct {
 		sickFrom time.Duration // after how long it no longer answers
 		asked    int
@@ -244,8 +244,8 @@ func TestSickHCA(t *testing.T) {
 	}
 }
 
-// TestManySickHCAs: however many do not answer, the others are read, in a time that is bounded.
-func TestManySickHCAs(t *testing.T) {
+// TestInventory_manySickHCAs: however many do not answer, the others are read, in a time that is bounded.
+func TestInventory_manySickHCAs(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var names []string
 		for n := range 41 {
@@ -272,8 +272,8 @@ func TestManySickHCAs(t *testing.T) {
 	})
 }
 
-// TestGoneWhileAsked: an HCA that comes back before it has answered is not asked a second time.
-func TestGoneWhileAsked(t *testing.T) {
+// TestInventory_returningHCA: an HCA that comes back before it has answered is not asked a second time.
+func TestInventory_returningHCA(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		i, f, _ := newFakeInventory(t, "mlx5_0")
 		changed := follow(t, i, f)
@@ -293,9 +293,9 @@ func TestGoneWhileAsked(t *testing.T) {
 	})
 }
 
-// TestAnotherOfTheName: an HCA that gets the name of one that is gone is unknown until it answers itself, whatever the
+// TestInventory_reusedName: an HCA that gets the name of one that is gone is unknown until it answers itself, whatever the
 // other one has answered, or answers late.
-func TestAnotherOfTheName(t *testing.T) {
+func TestInventory_reusedName(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		i, f, _ := newFakeInventory(t, "mlx5_0")
 		changed := follow(t, i, f)
@@ -325,8 +325,8 @@ func TestAnotherOfTheName(t *testing.T) {
 	})
 }
 
-// TestFirstInventory: who asks before the node was read waits, but not longer than its context.
-func TestFirstInventory(t *testing.T) {
+// TestHCAs_waitsForFirstRead: who asks before the node was read waits, but not longer than its context.
+func TestHCAs_waitsForFirstRead(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		log, _ := logtest.NewNullLogger()
 		i := New(hcatest.NoRDMA(t), log)
@@ -385,8 +385,8 @@ func TestVerbs(t *testing.T) {
 	}
 }
 
-// TestBlind: without /sys/dev no number is said to be none, the log says so once, and it is tried again.
-func TestBlind(t *testing.T) {
+// TestNumbersUnknown_withoutSysDev: without /sys/dev no number is said to be none, the log says so once, and it is tried again.
+func TestNumbersUnknown_withoutSysDev(t *testing.T) {
 	log, hook := logtest.NewNullLogger()
 	files := hcatest.V100Node().Files()
 	root := hcatest.V100Node().Files().Without("sys/dev").Root(t)

@@ -79,8 +79,8 @@ func TestLatest(t *testing.T) {
 	expect.Equal(t, "the node", want, got)
 }
 
-// TestBlockedPort: a port whose state blocks its reader holds up no other HCA, and is known as soon as it answers.
-func TestBlockedPort(t *testing.T) {
+// TestInventory_blockedPort: a port whose state blocks its reader holds up no other HCA, and is known as soon as it answers.
+func TestInventory_blockedPort(t *testing.T) {
 	root := hcatest.V100(t)
 	unblock := hcatest.Block(t, root, hcatest.Dir("mlx5_0", "0000:5e:00.0")+"/ports/1/state")
 	i, hook := run(t, root)
@@ -99,8 +99,8 @@ func TestBlockedPort(t *testing.T) {
 	})
 }
 
-// TestDevicesChange: a device that comes or goes has the node read at once.
-func TestDevicesChange(t *testing.T) {
+// TestInventory_devicesChange: a device that comes or goes has the node read at once.
+func TestInventory_devicesChange(t *testing.T) {
 	files := hcatest.V100Node().Files()
 	root := files.With(hcatest.Files{"dev/infiniband/": ""}).Root(t)
 	i, _ := run(t, root)
@@ -115,9 +115,9 @@ func TestDevicesChange(t *testing.T) {
 	})
 }
 
-// TestStale: from the moment that a device comes or goes until the node is read again, what is known says that it may
+// TestHCAs_stale: from the moment that a device comes or goes until the node is read again, what is known says that it may
 // be wrong.
-func TestStale(t *testing.T) {
+func TestHCAs_stale(t *testing.T) {
 	root := hcatest.V100Node().Files().With(hcatest.Files{"dev/infiniband/": ""}).Root(t)
 	dir := filepath.Join(root, "dev/infiniband")
 	long := time.Now().Add(-time.Hour) // file systems tell times of a few milliseconds apart
@@ -144,9 +144,9 @@ func TestStale(t *testing.T) {
 	}
 }
 
-// TestThousandHCAs: an HCA among a thousand takes no longer to read than one among fifty, and what a request asks takes
+// TestInventory_thousandHCAs: an HCA among a thousand takes no longer to read than one among fifty, and what a request asks takes
 // no longer either.
-func TestThousandHCAs(t *testing.T) {
+func TestInventory_thousandHCAs(t *testing.T) {
 	few, many := hcatest.Many(50).Files().Root(t), hcatest.Many(1000).Files().Root(t)
 	t.Run("read", func(t *testing.T) { readThousandHCAs(t, few, many) })
 	t.Run("asked", func(t *testing.T) { askThousandHCAs(t, few, many) })

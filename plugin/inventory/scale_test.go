@@ -55,9 +55,9 @@ func asking(value string) policy.Container {
 	return policy.Container{Namespace: "ml", Name: "c", Annotations: map[string]string{policy.AnnotationKey: value}}
 }
 
-// TestReadsWhatIsAsked: of a node with virtual functions, an inventory reads what the configuration can give, and the
+// TestWant_readsOnlyWanted: of a node with virtual functions, an inventory reads what the configuration can give, and the
 // ports of physical functions.
-func TestReadsWhatIsAsked(t *testing.T) {
+func TestWant_readsOnlyWanted(t *testing.T) {
 	for name, test := range map[string]struct{ config, want string }{
 		"defaults":            {"{}", "mlx5_0 {}, mlx5_17 {}"},
 		"an open namespace":   {"inject: {namespaces: [ml]}", "mlx5_0 {D}, mlx5_17 {D}"},
@@ -100,9 +100,9 @@ func TestReadsWhatIsAsked(t *testing.T) {
 	}
 }
 
-// TestFirstWaitsForWanted: the first inventory does not wait for HCAs that no decision depends on, and another policy
+// TestHCAs_waitsForWantedOnly: the first inventory does not wait for HCAs that no decision depends on, and another policy
 // is not decided about by what was read for the one before.
-func TestFirstWaitsForWanted(t *testing.T) {
+func TestHCAs_waitsForWantedOnly(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		i, f, _ := newFakeInventory(t, "mlx5_0", "mlx5_1")
 		f.sick["mlx5_0"] = make(chan struct{})
@@ -130,9 +130,9 @@ func TestFirstWaitsForWanted(t *testing.T) {
 	})
 }
 
-// TestNumberOfAnother: after a driver came back in another order, nobody gets an HCA under the name of another, and the
+// TestInventory_changedNumbers: after a driver came back in another order, nobody gets an HCA under the name of another, and the
 // node is read again at once where that is possible.
-func TestNumberOfAnother(t *testing.T) {
+func TestInventory_changedNumbers(t *testing.T) {
 	two := func(names ...string) hcatest.Files {
 		pci := map[string]string{"compute0": "0000:10:00.0", "storage0": "0000:20:00.0"}
 		var n hcatest.Node
@@ -211,9 +211,9 @@ func replaceSys(t *testing.T, root string, other hcatest.Files) {
 	must.Succeed(t, os.Rename(root+"/sys", root+"/old"), os.Rename(other.Root(t)+"/sys", root+"/sys"))
 }
 
-// TestManagementIsWhole: a container gets the devices for management of an HCA, and not those of its virtual functions,
+// TestInventory_managementDevices: a container gets the devices for management of an HCA, and not those of its virtual functions,
 // and where they cannot be listed it is refused.
-func TestManagementIsWhole(t *testing.T) {
+func TestInventory_managementDevices(t *testing.T) {
 	const config = "optIn: {namespaces: [ml]}\n" +
 		"rules: [{match: {namespaces: [ml]}, inject: {always: true, management: true, names: [mlx5_0]}}]"
 	i, p, facts := inventoryOf(t, hcatest.VirtualFunctions(1, 16, 0).Root(t), config)
@@ -232,8 +232,8 @@ func TestManagementIsWhole(t *testing.T) {
 	}
 }
 
-// TestPortsOfPods: the port of a virtual function, which goes down when its pod ends, has no metric.
-func TestPortsOfPods(t *testing.T) {
+// TestCollect_portsOfVirtualFunctions: the port of a virtual function, which goes down when its pod ends, has no metric.
+func TestCollect_portsOfVirtualFunctions(t *testing.T) {
 	i, _, _ := inventoryOf(t, hcatest.VirtualNode().Files().Root(t), "inject: {namespaces: [ml], functions: [physical, virtual]}")
 	i.readAll()
 	const want = `# HELP nri_rdma_hca_port_active 1 if the port of the HCA was ACTIVE when the HCA last responded.
@@ -245,8 +245,8 @@ nri_rdma_hca_port_active{hca="mlx5_0",link_layer="Ethernet",port="1"} 1
 	}
 }
 
-// TestHeldName: a verbs device has the name of the HCA at its place, also of one that is not read.
-func TestHeldName(t *testing.T) {
+// TestVerbs_unreadHCA: a verbs device has the name of the HCA at its place, also of one that is not read.
+func TestVerbs_unreadHCA(t *testing.T) {
 	i, p, facts := inventoryOf(t, hcatest.VirtualFunctions(1, 40, 0).Root(t), "optIn: {namespaces: [ml]}")
 	i.readAll()
 	const minor = hcatest.FirstVerbs + 7

@@ -321,7 +321,7 @@ func TestVisible(t *testing.T) {
 }
 
 // /proc reports the same about this process as the system calls.
-func TestThisProcess(t *testing.T) {
+func TestProcesses_thisProcess(t *testing.T) {
 	p := New("/")
 	var limit unix.Rlimit
 	must.Succeed(t, unix.Getrlimit(unix.RLIMIT_MEMLOCK, &limit))

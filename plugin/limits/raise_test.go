@@ -99,7 +99,7 @@ func TestRaise(t *testing.T) {
 }
 
 // If a process forks just before it is raised, the same pass may miss its child.
-func TestForksAreFollowed(t *testing.T) {
+func TestRaise_followsForks(t *testing.T) {
 	next := 100
 	k := &limitstest.Kernel{Table: processes{100: aProcess(idA, low)}}
 	k.Happens = func(asked int) {
@@ -131,7 +131,7 @@ func TestForksAreFollowed(t *testing.T) {
 
 // At whatever moment the process ends and its ID is reused, no unrelated process's limit has changed in the end, and no
 // process of the container is low.
-func TestRecycledIDs(t *testing.T) {
+func TestRaise_recycledIDs(t *testing.T) {
 	const pid = 5
 	for name, successor := range map[string]*limitstest.Process{
 		"stranger":                  aProcess(idB, low),
@@ -182,7 +182,7 @@ func TestRecycledIDs(t *testing.T) {
 	}
 }
 
-func TestStrangerThatStaysRaisedIsReported(t *testing.T) {
+func TestRaise_reportsRaisedStranger(t *testing.T) {
 	k := &limitstest.Kernel{Table: processes{5: aProcess(idA, low)}}
 	k.Happens = func(int) {
 		if k.Table[5].Container == idB && k.Table[5].Limit.Soft != low {
@@ -198,7 +198,7 @@ func TestStrangerThatStaysRaisedIsReported(t *testing.T) {
 	}
 }
 
-func TestRepair(t *testing.T) {
+func TestRaiseWithSpecs(t *testing.T) {
 	k := &limitstest.Kernel{Table: processes{5: aProcess(idA, low)}}
 	p := limits.On(k)
 	// An exec that took its limits from the old spec begins just before the spec is changed.

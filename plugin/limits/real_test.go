@@ -132,7 +132,7 @@ func (o older) Open(pid int) (Holder, error) { return o.openDir(pid) }
 var realKernels = map[string]Kernel{"today's": proc{"/proc"}, "before Linux 5.3": older{proc{"/proc"}}}
 
 // The real kernel reuses process IDs just before the limit is set. No unrelated process keeps a raised limit.
-func TestReallyRecycledIDs(t *testing.T) {
+func TestRaise_recycledIDsOfRealKernel(t *testing.T) {
 	inOwnPIDNamespace(t, func(t *testing.T) {
 		must.Succeed(t, unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""), unix.Mount("proc", "/proc",
 			"proc", 0, ""))
@@ -193,7 +193,7 @@ func TestHolders(t *testing.T) {
 }
 
 // The limit of an unrelated process's thread is that of the process.
-func TestThreads(t *testing.T) {
+func TestProcessOf_thread(t *testing.T) {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
 	thread := make(chan int)
@@ -231,7 +231,7 @@ func namespaces() *syscall.SysProcAttr {
 
 // If this process lacks a permission, the error says what to do. Root with all capabilities has every permission, so
 // there is no error.
-func TestRaisingTheHardLimit(t *testing.T) {
+func TestRaise_hardLimit(t *testing.T) {
 	pid, _ := start(t, "ulimit -H -l 128; echo; "+hang)
 	p := &Processes{sessions{New("/").kernel, map[int]string{pid: idA}}}
 	own, err := p.kernel.Read(os.Getpid(), "status")
@@ -256,7 +256,7 @@ func TestRaisingTheHardLimit(t *testing.T) {
 
 // Ten processes fork while they are raised, and none is left low. With only one pass, some were left low in eight of
 // twelve runs.
-func TestForkingProcess(t *testing.T) {
+func TestRaise_forkingProcesses(t *testing.T) {
 	const forkers, forksOfEach = 10, 30
 	pid, lines := start(t, fmt.Sprintf(`j=0
 		while [ $j -lt %d ]; do

@@ -109,7 +109,7 @@ func TestPodHolds(t *testing.T) {
 
 // A node without the kubelet's directory has no kubelet, however often it is asked; one without the socket may get it
 // yet.
-func TestNoKubelet(t *testing.T) {
+func TestPodHolds_noKubelet(t *testing.T) {
 	dir := scratch.Dir(t)
 	for socket, none := range map[string]bool{dir + "/kubelet.sock": false, dir + "/gone/kubelet.sock": true} {
 		c := New(Options{Socket: socket, Budget: 10 * time.Millisecond})
@@ -123,7 +123,7 @@ func TestNoKubelet(t *testing.T) {
 
 // What the kubelet said of a pod is not used for the next one of the same name, nor what it says of another pod than it
 // was asked for.
-func TestNoAnswerForAnotherPod(t *testing.T) {
+func TestNames_otherPod(t *testing.T) {
 	first := pod("ml", "db-0", map[string][]string{"main": {"rdma/a"}})
 	second := pod("ml", "db-0", map[string][]string{"main": {"rdma/b"}})
 	current := first
@@ -148,8 +148,8 @@ func TestNoAnswerForAnotherPod(t *testing.T) {
 	expect.Equal(t, "names", want, got)
 }
 
-// TestTwoPodsOfOneName: an old kubelet may list a pod that ends next to the one that takes its place.
-func TestTwoPodsOfOneName(t *testing.T) {
+// TestNames_twoPodsOfOneName: an old kubelet may list a pod that ends next to the one that takes its place.
+func TestNames_twoPodsOfOneName(t *testing.T) {
 	k := &kubelet{list: func() ([]*podresources.PodResources, error) {
 		return []*podresources.PodResources{
 			pod("ml", "db-0", map[string][]string{"main": {"rdma/a"}}),
@@ -165,8 +165,8 @@ func TestTwoPodsOfOneName(t *testing.T) {
 	}
 }
 
-// TestJoined: containers of a pod that are created at once share a look-up.
-func TestJoined(t *testing.T) {
+// TestNames_sharedLookUp: containers of a pod that are created at once share a look-up.
+func TestNames_sharedLookUp(t *testing.T) {
 	trainer := pod("ml", "trainer", map[string][]string{"main": {"rdma/a"}})
 	k := &kubelet{get: knows(trainer)}
 	c := clientOf(t, k)
@@ -185,8 +185,8 @@ func TestJoined(t *testing.T) {
 	}
 }
 
-// TestUnknownPodsAreNoFailures: a kubelet that does not know pods works, so it is asked again.
-func TestUnknownPodsAreNoFailures(t *testing.T) {
+// TestNames_unknownPod: a kubelet that does not know pods works, so it is asked again.
+func TestNames_unknownPod(t *testing.T) {
 	for name, k := range map[string]*kubelet{
 		"in its words": {get: knows()},
 		"with a code": {get: func(context.Context, string, string) (*podresources.PodResources, error) {
@@ -245,7 +245,7 @@ func TestAnswersAreForgotten(t *testing.T) {
 }
 
 // A pod's author decides how many containers it has. An answer about very many takes much memory, and is not kept.
-func TestLargeAnswersAreNotKept(t *testing.T) {
+func TestNames_largeAnswerNotKept(t *testing.T) {
 	for count, asked := range map[int]int64{keptContainers: 1, keptContainers + 1: 2} {
 		containers := map[string][]string{}
 		for i := range count {

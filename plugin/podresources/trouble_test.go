@@ -37,10 +37,10 @@ func timed(c *Client, sandbox string) (names []string, took time.Duration, err e
 	return names, time.Since(start), err
 }
 
-// TestBudget: whatever the kubelet does, a look-up takes no longer than its budget, and after three in a row that
+// TestNames_budget: whatever the kubelet does, a look-up takes no longer than its budget, and after three in a row that
 // failed the kubelet is not asked for a while. Time is not real here, and neither are connections, so that it can be
 // taken at its word.
-func TestBudget(t *testing.T) {
+func TestNames_budget(t *testing.T) {
 	answers := func(err error) *kubelet {
 		return &kubelet{get: func(context.Context, string, string) (*podresources.PodResources, error) { return nil, err }}
 	}
@@ -110,8 +110,8 @@ func TestBudget(t *testing.T) {
 	}
 }
 
-// TestAskedTooOften: a kubelet that rejects some questions is asked again.
-func TestAskedTooOften(t *testing.T) {
+// TestNames_retriesRejected: a kubelet that rejects some questions is asked again.
+func TestNames_retriesRejected(t *testing.T) {
 	trainer := pod("ml", "trainer", map[string][]string{"main": {"rdma/a"}})
 	for name, method := range map[string]codes.Code{"ResourceExhausted": codes.ResourceExhausted,
 		"Unavailable": codes.Unavailable} {
@@ -134,8 +134,8 @@ func TestAskedTooOften(t *testing.T) {
 	}
 }
 
-// TestLargeList: a pod is found in a list that is longer than the 4 MiB that gRPC usually takes.
-func TestLargeList(t *testing.T) {
+// TestNames_largeList: a pod is found in a list that is longer than the 4 MiB that gRPC usually takes.
+func TestNames_largeList(t *testing.T) {
 	k := &kubelet{list: func() ([]*podresources.PodResources, error) {
 		return []*podresources.PodResources{pod("ml", strings.Repeat("x", 5<<20), nil),
 			pod("ml", "trainer", map[string][]string{"main": {"rdma/a"}})}, nil
@@ -145,8 +145,8 @@ func TestLargeList(t *testing.T) {
 	}
 }
 
-// TestTooLarge: an answer over the bound is refused at once and not asked for again.
-func TestTooLarge(t *testing.T) {
+// TestNames_tooLargeAnswer: an answer over the bound is refused at once and not asked for again.
+func TestNames_tooLargeAnswer(t *testing.T) {
 	k := &kubelet{get: func(context.Context, string, string) (*podresources.PodResources, error) {
 		return pod("ml", strings.Repeat("x", localrpc.MaxMessage), nil), nil
 	}}
@@ -159,8 +159,8 @@ func TestTooLarge(t *testing.T) {
 	}
 }
 
-// TestRestart: a kubelet that comes back is found, both in the next look-up and in one that has begun.
-func TestRestart(t *testing.T) {
+// TestNames_kubeletRestarts: a kubelet that comes back is found, both in the next look-up and in one that has begun.
+func TestNames_kubeletRestarts(t *testing.T) {
 	trainer := pod("ml", "trainer", map[string][]string{"main": {"rdma/a"}})
 	k := &kubelet{get: knows(trainer)}
 	socket := newSocket(t)

@@ -164,7 +164,7 @@ func TestAuthorsDeviceWithoutTheKubeletsWord(t *testing.T) {
 
 // What an annotation says of other devices, other containers, or nothing takes nothing from a device that somebody else
 // gave, and asks the kubelet nothing.
-func TestAuthorsOtherDevices(t *testing.T) {
+func TestDecide_authorsOtherDevices(t *testing.T) {
 	const tcpxo = "- path: /dev/nvidia0\n- path: /dev/nvidia1\n- path: /dev/nvidiactl\n- path: /dev/nvidia-uvm\n" +
 		"- path: /dev/dmabuf_import_helper\n"
 	for name, test := range map[string]struct {

@@ -9,7 +9,7 @@ import (
 	specs "github.com/opencontainers/runtime-spec/specs-go"
 )
 
-func TestPrivilegedIsSeen(t *testing.T) {
+func TestAllDevices(t *testing.T) {
 	minus, major, minor := int64(-1), int64(231), int64(192)
 	all := specs.LinuxDeviceCgroup{Allow: true, Access: "rwm"}
 	none := specs.LinuxDeviceCgroup{Allow: false, Access: "rwm"}

@@ -144,7 +144,7 @@ func TestWarningsFitALog(t *testing.T) {
 }
 
 // A configuration that cannot be read hits nobody whom no configuration would make an RDMA container.
-func TestWithoutAConfiguration(t *testing.T) {
+func TestMissing(t *testing.T) {
 	p := Missing(errors.New("/etc/rdma-spec/config.yaml: memlok: unknown key"))
 	own := func(value string) map[string]string {
 		return map[string]string{AnnotationKey + "/container.app": value}

@@ -61,7 +61,7 @@ func expectEdit(t *testing.T, c *Client, id string) {
 }
 
 // An edit changes the spec as package spec does, and writes nothing else of the container.
-func TestApplyChangesTheSpecOnly(t *testing.T) {
+func TestConfirm_changesOnlySpec(t *testing.T) {
 	server, client := training(t)
 	was := server.Container("k8s.io", "train")
 	expectEdit(t, client, "train")
@@ -72,7 +72,7 @@ func TestApplyChangesTheSpecOnly(t *testing.T) {
 	expect.Equal(t, "something else than the spec changed", was, is, protocmp.Transform())
 }
 
-func TestApplyInAnotherNamespace(t *testing.T) {
+func TestConfirm_otherNamespace(t *testing.T) {
 	server := storedspectest.NewServer(t)
 	for _, namespace := range []string{"k8s.io", "moby"} {
 		server.Put(namespace, "train", storedspectest.TrainingSpec())
@@ -86,7 +86,7 @@ func TestApplyInAnotherNamespace(t *testing.T) {
 	}
 }
 
-func TestApplyTriesAgainAfterReading(t *testing.T) {
+func TestConfirm_retriesAfterReading(t *testing.T) {
 	unavailable := func(_ string, n int) error {
 		if n == 1 {
 			return status.Error(codes.Unavailable, "shutting down")
@@ -137,7 +137,7 @@ func TestApplyTriesAgainAfterReading(t *testing.T) {
 	}
 }
 
-func TestApplyManyAtOnce(t *testing.T) {
+func TestConfirm_manyAtOnce(t *testing.T) {
 	const count, clients = 200, 16
 	server := storedspectest.NewServer(t)
 	ids := make(chan string, count)
@@ -211,7 +211,7 @@ func TestConfirmFinds(t *testing.T) {
 }
 
 // An error about one container is not a failure of containerd, so it must not affect other containers.
-func TestApplyFaultsOfOneContainer(t *testing.T) {
+func TestConfirm_faultsOfOneContainer(t *testing.T) {
 	server := storedspectest.NewServer(t)
 	server.Put("k8s.io", "sound", storedspectest.TrainingSpec())
 	server.Put("moby", "elsewhere", storedspectest.TrainingSpec())
@@ -257,7 +257,7 @@ func (mixedUp) Invoke(_ context.Context, _ string, _, reply any, _ ...grpc.CallO
 	return nil
 }
 
-func TestApplyNeverTakesAnothersSpec(t *testing.T) {
+func TestEdit_refusesOtherSpec(t *testing.T) {
 	e := edit{container: "train", grant: ipcLock}
 	for name, apply := range map[string]work{"confirm": e.confirm, "applyRunning": e.applyRunning} {
 		if done, err := apply(t.Context(), mixedUp{}, result{}); err == nil || !atFault(err) || done.found.Wrote {
@@ -268,7 +268,7 @@ func TestApplyNeverTakesAnothersSpec(t *testing.T) {
 
 // An edit that took long succeeds only if the container's task did not exist afterwards. A fast edit costs only a read
 // and a write.
-func TestTaskThatWasCreatedBeforeTheEdit(t *testing.T) {
+func TestConfirm_taskAlreadyStarted(t *testing.T) {
 	for name, test := range map[string]struct {
 		takes   time.Duration
 		started bool
@@ -307,7 +307,7 @@ func TestTaskThatWasCreatedBeforeTheEdit(t *testing.T) {
 }
 
 // If the request for the task fails, the edit has not succeeded.
-func TestTaskThatIsUnknown(t *testing.T) {
+func TestConfirm_unknownTask(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		client, server, _ := inMemory(t, Options{})
 		server.NoTasks = status.Error(codes.Internal, "shutting down")

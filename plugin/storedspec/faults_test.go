@@ -49,7 +49,7 @@ func timed(ctx context.Context, c *Client) (changed bool, took time.Duration, er
 
 // A containerd that fails delays a container by at most the budget and, after three failures, not at all. When it works
 // again, it is used again.
-func TestSickContainerd(t *testing.T) {
+func TestConfirm_sickContainerd(t *testing.T) {
 	for _, test := range []struct {
 		name string
 		mode socketproxy.Mode
@@ -109,7 +109,7 @@ func TestSickContainerd(t *testing.T) {
 
 // A missing socket is not a failure of containerd, because an administrator may not mount it on purpose. Each call
 // looks for it again.
-func TestNoSocket(t *testing.T) {
+func TestConfirm_noSocket(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		client, _, _ := inMemory(t, Options{})
 		must.Succeed(t, os.Remove(client.Address))
@@ -123,7 +123,7 @@ func TestNoSocket(t *testing.T) {
 	})
 }
 
-func TestBudgetBelowTheCallersDeadline(t *testing.T) {
+func TestConfirm_budgetBelowDeadline(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		client, _, proxy := inMemory(t, Options{})
 		proxy.Set(t, socketproxy.Silent)
@@ -136,7 +136,7 @@ func TestBudgetBelowTheCallersDeadline(t *testing.T) {
 }
 
 // A call that the caller cancels is not a failure of containerd.
-func TestGivenUpCallsAreNoFailures(t *testing.T) {
+func TestConfirm_canceledByCaller(t *testing.T) {
 	_, client := training(t)
 	gone, cancel := context.WithCancel(t.Context())
 	cancel()
@@ -149,7 +149,7 @@ func TestGivenUpCallsAreNoFailures(t *testing.T) {
 }
 
 // When containerd restarts, it closes the connection. The first call afterwards succeeds.
-func TestRestartedContainerd(t *testing.T) {
+func TestConfirm_restartedContainerd(t *testing.T) {
 	server := storedspectest.NewServer(t)
 	for _, id := range []string{"before", "after"} {
 		server.Put("k8s.io", id, storedspectest.TrainingSpec())
@@ -175,7 +175,7 @@ func TestRestartedContainerd(t *testing.T) {
 }
 
 // A failed connection is closed as soon as no call uses it, and nothing reconnects in the background.
-func TestFailedConnectionsAreClosed(t *testing.T) {
+func TestConnections_closesFailed(t *testing.T) {
 	server := storedspectest.NewServer(t)
 	server.Put("k8s.io", "train", storedspectest.TrainingSpec())
 	proxy := socketproxy.New(t, server.Socket)
@@ -199,7 +199,7 @@ func TestFailedConnectionsAreClosed(t *testing.T) {
 }
 
 // When a call fails, later calls use a new connection, but calls in progress keep the old one.
-func TestFailedCallCutsNobodyOff(t *testing.T) {
+func TestConnections_failedCallKeepsOthers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		client, server, proxy := inMemory(t, Options{Budget: aBudget})
 		server.Put("k8s.io", "patient", storedspectest.TrainingSpec())

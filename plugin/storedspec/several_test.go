@@ -55,7 +55,7 @@ func severalContainerds(t *testing.T, o Options, places ...string) (*Client, map
 
 // On a node with k3s and Docker, the client finds the container, whatever Docker's containerd does, and whether or not
 // it is called first.
-func TestSeveralContainerds(t *testing.T) {
+func TestConfirm_severalContainerds(t *testing.T) {
 	for name, mode := range map[string]socketproxy.Mode{
 		"well": socketproxy.Pass, "silent": socketproxy.Silent, "slow": socketproxy.Slow, "refusing": socketproxy.Refuse,
 		"garbage": socketproxy.Garbage,
@@ -92,7 +92,7 @@ func TestSeveralContainerds(t *testing.T) {
 }
 
 // Before the client has found any container, a containerd that fails may be the one that has this container.
-func TestNotFoundAtSeveralContainerds(t *testing.T) {
+func TestConfirm_notFoundAtSeveral(t *testing.T) {
 	for name, test := range map[string]struct {
 		docker, k3s socketproxy.Mode
 		took        time.Duration
@@ -135,7 +135,7 @@ func TestNotFoundAtSeveralContainerds(t *testing.T) {
 }
 
 // If the containerd that has the container reports an error about its spec, the call ends with that error.
-func TestSpecThatCannotBeEditedAtSeveralContainerds(t *testing.T) {
+func TestConfirm_badSpecAtSeveral(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		client, containerds := severalContainerds(t, Options{Budget: aBudget}, docker, k3s)
 		containerds[docker].Set(t, socketproxy.Silent)
@@ -150,7 +150,7 @@ func TestSpecThatCannotBeEditedAtSeveralContainerds(t *testing.T) {
 }
 
 // If an address is set, the client calls no other containerd.
-func TestAddressIsTheOnlyContainerd(t *testing.T) {
+func TestConfirm_namedAddressOnly(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		client, containerds := severalContainerds(t, Options{Budget: aBudget}, docker, k3s)
 		containerds[k3s].Put("k8s.io", "train", storedspectest.TrainingSpec())
@@ -166,7 +166,7 @@ func TestAddressIsTheOnlyContainerd(t *testing.T) {
 }
 
 // If a socket is created later, the next call that needs it finds it.
-func TestContainerdThatComesLater(t *testing.T) {
+func TestConfirm_laterSocket(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		client, containerds := severalContainerds(t, Options{Budget: aBudget}, docker, k3s)
 		containerds[k3s].Put("k8s.io", "train", storedspectest.TrainingSpec())

@@ -28,8 +28,8 @@ func TestReadNumber(t *testing.T) {
 	}
 }
 
-// TestBrokenDevices: in each case, one thing about a device is wrong.
-func TestBrokenDevices(t *testing.T) {
+// TestScan_brokenDevices: in each case, one thing about a device is wrong.
+func TestScan_brokenDevices(t *testing.T) {
 	const umad, cm = oneBus + "/infiniband_mad/umad0", "sys/devices/virtual/misc/rdma_cm"
 	for _, tc := range []struct {
 		name, without string

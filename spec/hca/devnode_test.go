@@ -100,9 +100,9 @@ func TestCheckNode(t *testing.T) {
 	}
 }
 
-// TestRealNode reads a device node that every Linux system has, through both kinds of trees: /proc/self/root is / under
+// TestDeviceNodes_realNode reads a device node that every Linux system has, through both kinds of trees: /proc/self/root is / under
 // a name that makes it a copy.
-func TestRealNode(t *testing.T) {
+func TestDeviceNodes_realNode(t *testing.T) {
 	for _, root := range []string{"/", "/proc/self/root"} {
 		tr, err := openTree(root)
 		must.Succeed(t, err)

@@ -42,7 +42,7 @@ func TestPurpose(t *testing.T) {
 }
 
 // A sub-device is part of the HCA with the same PCI function, whichever is listed first, and Active omits it.
-func TestSubDevices(t *testing.T) {
+func TestNameSubDevices(t *testing.T) {
 	for _, name := range []string{"a_smi", "smi1"} {
 		f := hcatest.Node{HCAs: []hcatest.HCA{
 			{Name: "ibp8s0", PCI: onePCI, Driver: "mlx5_core", Ports: []hcatest.Port{{}}},

@@ -100,7 +100,7 @@ func TestScanLive(t *testing.T) {
 	}
 }
 
-func TestPCIAndNUMA(t *testing.T) {
+func TestScan_pciAndNUMA(t *testing.T) {
 	for _, tc := range []struct {
 		name    string
 		change  hcatest.Files
@@ -140,8 +140,8 @@ func TestPCIAndNUMA(t *testing.T) {
 	}
 }
 
-// TestCopyWithRealDir: in a copy, class/infiniband can contain the HCA's directory itself instead of a link.
-func TestCopyWithRealDir(t *testing.T) {
+// TestScan_copyWithRealDirectory: in a copy, class/infiniband can contain the HCA's directory itself instead of a link.
+func TestScan_copyWithRealDirectory(t *testing.T) {
 	f := hcatest.Files{}
 	for p, content := range one().Files() {
 		p = strings.Replace(p, oneHCA, classOne, 1)
@@ -156,8 +156,8 @@ func TestCopyWithRealDir(t *testing.T) {
 	expect.Equal(t, "HCA of the copy", want, got, withoutPlaces)
 }
 
-// TestCopyByTar: tar pads each attribute with zeros to the size of a page.
-func TestCopyByTar(t *testing.T) {
+// TestScan_copyByTar: tar pads each attribute with zeros to the size of a page.
+func TestScan_copyByTar(t *testing.T) {
 	for _, page := range []int{1 << 12, 1 << 16} {
 		f := one().Files()
 		for p, content := range f {
@@ -191,8 +191,8 @@ func TestZeroGUID(t *testing.T) {
 // withoutPlaces ignores the fields that JSON, and copies without links, do not contain.
 var withoutPlaces = cmp.Options{cmpopts.IgnoreFields(HCA{}, "Place"), cmpopts.IgnoreFields(Device{}, "Place")}
 
-// TestGolden scans each named node and compares the whole inventory.
-func TestGolden(t *testing.T) {
+// TestScanDetails_golden scans each named node and compares the whole inventory.
+func TestScanDetails_golden(t *testing.T) {
 	for name, build := range hcatest.All {
 		t.Run(name, func(t *testing.T) {
 			node, err := ScanDetails(build(t))

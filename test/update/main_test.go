@@ -75,7 +75,7 @@ func TestWithGoldenFiles(t *testing.T) {
 	}
 	for _, want := range []struct{ dir, uses, usesNot, test, testNot string }{
 		{"plugin/policy", "spec/hca", "cmd/nri-rdma", "TestConfigIsRefused", "TestLoad"},
-		{"cmd/rdma-spec/internal/doctor/planted", "docs", "cmd/nri-rdma", "TestFaultsPage", "TestFindingsLinkToPages"},
+		{"cmd/rdma-spec/internal/doctor/planted", "docs", "cmd/nri-rdma", "TestFaultsPage", "TestPages_existForChecks"},
 		// Through clitest.
 		{"cmd/internal/config", "cmd/internal/clitest", "cmd/nri-rdma", "TestConfig", "TestConfigShowTakesWhatItShows"},
 		{"cmd/rdma-spec", "cmd/internal/clitest", "cmd/nri-rdma", "TestPolicyInForce", "TestVersion"},

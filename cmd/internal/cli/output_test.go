@@ -16,7 +16,7 @@ import (
 )
 
 // Whatever others say, a row is a line with its cells, a note is a line, and nothing steers the terminal.
-func TestTextOfOthers(t *testing.T) {
+func TestPrintable_inAllOutput(t *testing.T) {
 	const text = "a\tb\n\x1b[2Jc"
 	var out strings.Builder
 	if err := WriteTable(&out, []string{"POD", "WHY"}, [][]string{{"x", text}, {"", "d"}}); err != nil {

@@ -43,7 +43,7 @@ rules:
 }
 
 // What explain says of a manifest is what the plugin decides about what containerd says of its pod.
-func TestPluginAndExplainDecideAlike(t *testing.T) {
+func TestExplainer_decidesAsPlugin(t *testing.T) {
 	var policies []*policy.Policy
 	for _, text := range configurations {
 		p, err := policy.FromText([]byte(text))

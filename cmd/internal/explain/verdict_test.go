@@ -123,8 +123,8 @@ func TestVerdicts(t *testing.T) {
 	}
 }
 
-// TestSpec: what a grant adds to the OCI spec.
-func TestSpec(t *testing.T) {
+// TestExplainer_spec: what a grant adds to the OCI spec.
+func TestExplainer_spec(t *testing.T) {
 	const (
 		devices = `"linux":{"devices":[{"path":"/dev/infiniband/uverbs0","type":"c","major":231,"minor":192,"fileMode":438,"uid":0,"gid":0},` +
 			`{"path":"/dev/infiniband/rdma_cm","type":"c","major":10,"minor":58,"fileMode":438,"uid":0,"gid":0}],` +
@@ -158,7 +158,7 @@ func TestSpec(t *testing.T) {
 	}
 }
 
-func TestNotes(t *testing.T) {
+func TestExplainer_notes(t *testing.T) {
 	var says golden.Cases
 	for _, tt := range []struct{ name, config, metadata, spec string }{
 		{"own users", listed, optedIn, "{hostUsers: false, containers: [{name: main}]}"},

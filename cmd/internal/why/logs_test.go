@@ -104,9 +104,9 @@ func readLog(t *testing.T, name string) *Report {
 	return r
 }
 
-// TestLogs reads public logs whose answers are known: the line, its operation and its status are right in all of them,
+// TestRead_publicLogs reads public logs whose answers are known: the line, its operation and its status are right in all of them,
 // the first cause in nine of ten of those whose cause somebody confirmed, and a log without a fault raises no alarm.
-func TestLogs(t *testing.T) {
+func TestRead_publicLogs(t *testing.T) {
 	known, right := 0, 0
 	for name, a := range answersOf(t) {
 		r := readLog(t, name)

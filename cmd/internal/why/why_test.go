@@ -77,9 +77,9 @@ func TestLines(t *testing.T) {
 	}
 }
 
-// TestWhatFollows checks what the lines after an error make of it: results of the program make it harmless, what
+// TestReport_Matters checks what the lines after an error make of it: results of the program make it harmless, what
 // somebody pasted behind it does not.
-func TestWhatFollows(t *testing.T) {
+func TestReport_Matters(t *testing.T) {
 	const strong, slight = "UCX ERROR ibv_create_cq(cqe=4096) failed: Cannot allocate memory\n", "NCCL INFO NET/IB : No device found.\n"
 	for _, c := range []struct {
 		log     string
@@ -103,9 +103,9 @@ func TestWhatFollows(t *testing.T) {
 	}
 }
 
-// TestTables checks that what the tables name is there and can be found: each wording is read as its own style says,
+// TestMessages_allAreFound checks that what the tables name is there and can be found: each wording is read as its own style says,
 // each example as the row that has it.
-func TestTables(t *testing.T) {
+func TestMessages_allAreFound(t *testing.T) {
 	used := map[string]bool{}
 	for i, s := range messages() {
 		for _, name := range s.causes {

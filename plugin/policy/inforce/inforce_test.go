@@ -35,7 +35,7 @@ func expect(t *testing.T, what, root, source string) {
 	}
 }
 
-func TestWhatIsWrittenIsRead(t *testing.T) {
+func TestWriteAndRead(t *testing.T) {
 	root := scratch.Dir(t, "run")
 	p := parsed(t, `
 memlock: 16Gi
@@ -61,7 +61,7 @@ rules:
 	}
 }
 
-func TestNobodyHasWritten(t *testing.T) {
+func TestRead_noPolicy(t *testing.T) {
 	root := scratch.Dir(t, "run")
 	_, err := Read(root)
 	if !errors.Is(err, fs.ErrNotExist) || err.Error() != "no policy is in force: open "+root+
@@ -77,7 +77,7 @@ func TestNobodyHasWritten(t *testing.T) {
 // Two plugins are registered during an update: the one that registered last is in force, whatever the other does, and
 // the other's end changes nothing. Locks belong to open files, so one process can be all of them, and an end that of
 // its file.
-func TestUpdate(t *testing.T) {
+func TestWriter_duringUpdate(t *testing.T) {
 	root := scratch.Dir(t, "run")
 	plugin := func() *Writer { return kept(t, &Writer{Root: root}) }
 	defaults := parsed(t, "{}")
@@ -157,7 +157,7 @@ func TestRival(t *testing.T) {
 }
 
 // A validator runs beside the plugin, and has no writer.
-func TestValidator(t *testing.T) {
+func TestWriter_validator(t *testing.T) {
 	root, p := scratch.Dir(t, "run"), parsed(t, "{}")
 	var validator *Writer
 	must.Succeed(t, validator.Write(p, "validator"), validator.Keep(p, "validator"))

@@ -330,7 +330,7 @@ func TestJoin_Hopeless(t *testing.T) {
 }
 
 // A process that uses another protocol is refused. A process that sends nothing does not keep others from waiting.
-func TestOtherProtocol(t *testing.T) {
+func TestNext_otherProtocol(t *testing.T) {
 	dir := dir(t)
 	owner := owning(t, dir)
 	for said, want := range map[string]string{

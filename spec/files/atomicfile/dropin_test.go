@@ -32,7 +32,7 @@ var readWholeDirs = []string{"crio/crio.conf.d", "containerd/conf.d", "opt/nri/p
 
 // Whichever function writes a file in such a directory, the directory never contains another file, so a kill cannot
 // leave one there.
-func TestDirThatADaemonReadsWhole(t *testing.T) {
+func TestReplace_dropInDirectory(t *testing.T) {
 	for _, kind := range readWholeDirs {
 		for how, path := range map[string]func(t *testing.T, dir string) string{
 			"by its path": func(_ *testing.T, dir string) string { return filepath.Join(dir, "90.conf") },
@@ -78,7 +78,7 @@ func TestDirThatADaemonReadsWhole(t *testing.T) {
 }
 
 // If the daemon uses a link to the directory, the directory itself can have any name.
-func TestLinkThatADaemonReadsWhole(t *testing.T) {
+func TestWrite_linkedDropInDirectory(t *testing.T) {
 	for _, kind := range readWholeDirs {
 		t.Run(kind, func(t *testing.T) {
 			root := dirWith(t, nil)

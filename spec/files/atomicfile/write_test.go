@@ -38,7 +38,7 @@ func TestWrite(t *testing.T) {
 }
 
 // A file keeps its extended attributes, such as SELinux' label, whichever function replaces it.
-func TestExtendedAttributesAreKept(t *testing.T) {
+func TestCopyAttributes_extended(t *testing.T) {
 	dir := dirWith(t, map[string]string{"old": "old"})
 	file := dir + "/old"
 	err := unix.Setxattr(file, "user.test", []byte("value"), 0)

@@ -160,8 +160,8 @@ spec:
 	}
 }
 
-// TestOtherShapes: pods that are no pod templates, and what is named since no pod can be read from it.
-func TestOtherShapes(t *testing.T) {
+// TestRead_otherShapes: pods that are no pod templates, and what is named since no pod can be read from it.
+func TestRead_otherShapes(t *testing.T) {
 	const resources = "resources: {limits: {rdma/ib: 1}}"
 	object := func(spec string) string {
 		return "{apiVersion: example.com/v1, kind: X, metadata: {name: a, namespace: x}, spec: {" + spec + "}}"
@@ -214,7 +214,7 @@ func TestOtherShapes(t *testing.T) {
 	says.Compare(t, "testdata/shapes.txt")
 }
 
-func TestProblems(t *testing.T) {
+func TestRead_problems(t *testing.T) {
 	pod := func(annotations string) string {
 		return "{apiVersion: v1, kind: Pod, metadata: {name: a, annotations: {" + annotations +
 			"}}, spec: {containers: [{name: main}, {name: side}], ephemeralContainers: [{name: debug}]}}"
@@ -257,8 +257,8 @@ func TestProblems(t *testing.T) {
 	says.Compare(t, "testdata/problems.txt")
 }
 
-// TestBroken: one line, with the document and the line of the file.
-func TestBroken(t *testing.T) {
+// TestRead_brokenFile: one line, with the document and the line of the file.
+func TestRead_brokenFile(t *testing.T) {
 	var says golden.Cases
 	for _, tt := range []struct{ name, text string }{
 		{"not YAML", "a: 1\n---\nb: 1\nc: [\n"},
@@ -282,7 +282,7 @@ func TestBroken(t *testing.T) {
 }
 
 // Documents that say nothing are read in memory and time that grow with their size alone.
-func TestSeparatorsCostLittle(t *testing.T) {
+func TestRead_manySeparators(t *testing.T) {
 	for _, line := range []string{"---\n", "---\r\n", "--- # nothing\n", "\n", "#\n---\n"} {
 		text := strings.Repeat(line, 1<<20/len(line))
 		var before, after runtime.MemStats

@@ -34,8 +34,8 @@ func call(m Machine, stdin string, args ...string) (status int, stdout, stderr s
 	return status, out.String(), err.String()
 }
 
-// TestPage checks that the page shows what the command writes.
-func TestPage(t *testing.T) {
+// TestWhy_exampleOfPage checks that the page shows what the command writes.
+func TestWhy_exampleOfPage(t *testing.T) {
 	page := repository.Read(t, "docs/why.md")
 	example := regexp.MustCompile("(?s)```console\n\\$ rdma-spec why '([^']*)'\n(.*?)```").FindStringSubmatch(page)
 	if example == nil {
@@ -48,7 +48,7 @@ func TestPage(t *testing.T) {
 	}
 }
 
-func TestExitStatus(t *testing.T) {
+func TestWhy_exitStatus(t *testing.T) {
 	log := filepath.Join("..", "testdata", "logs", "nccl-reg-mr-memlock.log")
 	for _, c := range []struct {
 		stdin  string
@@ -72,9 +72,9 @@ func TestExitStatus(t *testing.T) {
 	}
 }
 
-// TestNode checks that the causes come first that are wrong on the node, for people and for programs, and that the next
+// TestWhy_wrongChecksFirst checks that the causes come first that are wrong on the node, for people and for programs, and that the next
 // command is for where one is.
-func TestNode(t *testing.T) {
+func TestWhy_wrongChecksFirst(t *testing.T) {
 	const message = "ibv_modify_qp failed with error Connection timed out"
 	var asked []string
 	m := Machine{Program: "rdma-spec", Wrong: func(_ context.Context, checks []string, _ io.Writer) (map[string]bool, error) {
@@ -105,8 +105,8 @@ func TestNode(t *testing.T) {
 	}
 }
 
-// TestHostile checks that nothing of a log steers the terminal.
-func TestHostile(t *testing.T) {
+// TestWhy_noControlCharacters checks that nothing of a log steers the terminal.
+func TestWhy_noControlCharacters(t *testing.T) {
 	_, stdout, _ := call(Machine{Program: "rdma-spec"}, "\x1b]0;title\x07ibv_reg_mr failed\x1b[2J: Bad address \u202eevil\n", "-")
 	if strings.ContainsAny(stdout, "\x1b\x07\u202e") || !strings.Contains(stdout, "ibv_reg_mr, EFAULT") {
 		t.Errorf("%q", stdout)

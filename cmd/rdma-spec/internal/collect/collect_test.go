@@ -123,7 +123,7 @@ func TestInside(t *testing.T) {
 }
 
 // A file that never answers costs its own time, and all that block cost it together.
-func TestBlockedFiles(t *testing.T) {
+func TestCollect_blockedFiles(t *testing.T) {
 	node := hcatest.V100Node().Files()
 	for i := range atOnce - 1 {
 		node[fmt.Sprintf("sys/blocked/%02d", i)] = "x"

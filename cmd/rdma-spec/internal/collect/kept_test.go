@@ -100,7 +100,7 @@ func TestMessages(t *testing.T) {
 }
 
 // A MAC keeps its relation to the GUIDs that are made of it, a vendor its MACs, and an address its subnets.
-func TestStandInsRelate(t *testing.T) {
+func TestPseudonyms_keepRelations(t *testing.T) {
 	s := newPseudonyms(nil)
 	for _, b := range []struct{ text, want string }{
 		{"b8:59:9f:a9:5b:d0", "ac:00:01:10:00:01"}, {"b859:9f03:00a9:5bd0", "ac00:0103:0010:0001"},
@@ -131,7 +131,7 @@ func TestStandInsRelate(t *testing.T) {
 }
 
 // The globs of a policy and of the ignore file match the pseudonyms of what they matched, and no two of them are alike.
-func TestStandInsOfGlobs(t *testing.T) {
+func TestPseudonyms_globs(t *testing.T) {
 	s := newPseudonyms(nil)
 	s.known = map[kind][]string{namespace: {"ml-train", "ml-serve", "web"}, pod: {"a-0", "a-1"}, container: {"worker"}}
 	for _, g := range []struct {
@@ -153,7 +153,7 @@ func TestStandInsOfGlobs(t *testing.T) {
 }
 
 // Of files, addresses and names go, and what has no pseudonym is left out.
-func TestStandInsOfFiles(t *testing.T) {
+func TestPseudonyms_files(t *testing.T) {
 	s := newPseudonyms(nil)
 	root := hcatest.Files{
 		"sys/devices/x/net/enxb8599fa95bd0/address":        "b8:59:9f:a9:5b:d0\n",

@@ -112,7 +112,7 @@ const (
 )
 
 // What happens to nodes, by upgrades, by other tools, and by people.
-func TestWhatHappensToNodes(t *testing.T) {
+func TestConfigure_afterNodeChanges(t *testing.T) {
 	if race.Detector {
 		t.Skip("runs containerd, and the race detector does not see it")
 	}

@@ -61,7 +61,7 @@ func nodeFiles(t *testing.T, root string) map[string]string {
 }
 
 // A configuration that cannot be read may name what a revert removes: nothing is reverted.
-func TestRevertBesideAConfigurationThatCannotBeRead(t *testing.T) {
+func TestConfigureRevert_unreadableConfiguration(t *testing.T) {
 	root, _ := configureNode(t)
 	done(t, root, "plugin --program ROOT/nri-rdma")
 	const dir = "var/lib/rancher/k3s/agent/etc/containerd/config.toml"
@@ -499,7 +499,7 @@ func unchanged(t *testing.T, root string, before map[string]string, after string
 }
 
 // Where no kubelet has run, NRI and the plugin are of no use to Docker and Podman, so --all names what is.
-func TestAllWithoutKubernetes(t *testing.T) {
+func TestConfigureAll_withoutKubernetes(t *testing.T) {
 	for dir, names := range map[string]bool{"etc/docker": true, "var/lib/kubelet": false} {
 		root := scratch.Dir(t)
 		if err := os.MkdirAll(filepath.Join(root, dir), 0o755); err != nil {

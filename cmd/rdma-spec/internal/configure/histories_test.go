@@ -410,7 +410,7 @@ func (h *history) use(version string) {
 }
 
 // A containerd that is rolled back cannot do all that was asked of a later one: that hinders no other feature.
-func TestKnownHistoriesOfANode(t *testing.T) {
+func TestHistoriesOfANode_known(t *testing.T) {
 	dir := scratch.Dir(t)
 	type step struct{ version, args string } // also "tool NAME", "revert FEATURE"; "": what was configured last is reverted
 	for name, steps := range map[string][]step{

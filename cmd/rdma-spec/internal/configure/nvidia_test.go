@@ -115,7 +115,7 @@ func toolkit(t *testing.T, root, program string, flags ...string) {
 }
 
 // As docs/guide-gpu-cluster.md says: NRI stays on, and so does a handler like NVIDIA's.
-func TestToolkitStartsAgain(t *testing.T) {
+func TestConfigure_toolkitRunsAgain(t *testing.T) {
 	for version, config := range map[string]string{
 		"1.7.35": "version = 2\n[plugins.'io.containerd.grpc.v1.cri'.containerd.runtimes.runc]\n  runtime_type = 'io.containerd.runc.v2'\n",
 		"2.4.2":  "version = 3\n",
@@ -147,7 +147,7 @@ func TestToolkitStartsAgain(t *testing.T) {
 }
 
 // nvidia-ctk copies runc's handler with our base spec, without which containerd does not start: a revert leaves that.
-func TestRevertAfterTheToolkitCopiedTheBaseSpec(t *testing.T) {
+func TestConfigureRevert_baseSpecCopiedByToolkit(t *testing.T) {
 	program := repository.Containerd(t, "2.4.2")
 	root := installedNode(t, program)
 	scratch.File(t, filepath.Join(root, "etc/containerd/config.toml"), "version = 3\n"+runc3, 0o600)

@@ -104,7 +104,7 @@ func eachVersion(t *testing.T, test func(t *testing.T, version string)) {
 }
 
 // What K3s rendered of our block is no lines of its own: it is taken back, and restored, before and after a start.
-func TestK3sRevertAndRestore(t *testing.T) {
+func TestConfigureRevert_k3s(t *testing.T) {
 	const theirs = "{{ template \"base\" . }}\n\n[plugins.\"io.containerd.snapshotter.v1.devmapper\"]\n  pool_name = \"p\"\n"
 	eachVersion(t, func(t *testing.T, version string) {
 		for _, template := range []string{"", theirs, strings.TrimSuffix(theirs, "\n")} {
@@ -150,7 +150,7 @@ func TestK3sRevertAndRestore(t *testing.T) {
 }
 
 // What K3s renders is not known before its first start: a template that adds what the base has would end containerd.
-func TestK3sThatHasNotStarted(t *testing.T) {
+func TestConfigure_k3sNotStarted(t *testing.T) {
 	eachVersion(t, func(t *testing.T, version string) {
 		for _, args := range []string{"nri", "handler rdma --like runc", "handler runc --in-place"} {
 			n := newK3s(t, version, "")
@@ -247,7 +247,7 @@ func TestConfigureFlatcar(t *testing.T) {
 }
 
 // Whatever a file looks like, the bytes of others stay, and come back as they were, also where more was written since.
-func TestRevertGivesTheBytesOfBefore(t *testing.T) {
+func TestConfigureRevert_restoresBytes(t *testing.T) {
 	eachVersion(t, func(t *testing.T, version string) {
 		old := containerd.IsOld(version)
 		const runc = "[plugins.\"io.containerd.grpc.v1.cri\".containerd.runtimes.runc]\n  runtime_type = \"io.containerd.runc.v2\"\n"
@@ -290,7 +290,7 @@ func TestRevertGivesTheBytesOfBefore(t *testing.T) {
 }
 
 // A block is lines of ours between others': values in it that others changed go with it, and their tables stay.
-func TestRevertOfABlockThatOthersChanged(t *testing.T) {
+func TestConfigureRevert_changedBlock(t *testing.T) {
 	const text = "version = 2\n[debug]\n  level = \"info\"\n"
 	program := repository.Containerd(t, "1.7.35")
 	for name, test := range map[string]struct{ from, to, want string }{

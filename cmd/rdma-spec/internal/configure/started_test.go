@@ -127,7 +127,7 @@ exec chroot . /usr/bin/containerd`
 func TestMain(m *testing.M) { repository.Main(m) }
 
 // A killed run leaves the first files of a plan: containerd starts with each such state, and a revert works.
-func TestEachPartOfAPlanStarts(t *testing.T) {
+func TestConfigure_partialPlanStarts(t *testing.T) {
 	if race.Detector {
 		t.Skip("runs containerds, and the race detector does not see it")
 	}

@@ -15,7 +15,7 @@ import (
 )
 
 // node-problem-detector keeps 80 bytes of one line.
-func TestNPDLine(t *testing.T) {
+func TestWriteNPD_lineLength(t *testing.T) {
 	for _, object := range []string{strings.Repeat("x", 200), strings.Repeat("é", 100), "a\nb\x1b[2J", "ok"} {
 		var out strings.Builder
 		err := WriteNPD(&out, []Finding{{Check: "c", Status: Wrong, Object: object,
@@ -29,7 +29,7 @@ func TestNPDLine(t *testing.T) {
 }
 
 // A check that does not apply is not a sign of health.
-func TestNPDWithoutAnything(t *testing.T) {
+func TestWriteNPD_nothingApplies(t *testing.T) {
 	none := Finding{Check: "port-active", Status: NotApplied, Text: "The node has no HCA."}
 	for name, test := range map[string]struct {
 		findings []Finding

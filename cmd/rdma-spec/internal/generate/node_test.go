@@ -85,7 +85,7 @@ func TestCRIOKeepsUlimits(t *testing.T) {
 }
 
 // A base spec that handlers name is not replaced without a word.
-func TestHandlersOfABaseSpec(t *testing.T) {
+func TestGenerate_baseSpecInUse(t *testing.T) {
 	const config, spec = "etc/containerd/config.toml", "etc/containerd/rdma-spec.json"
 	handler := func(name, file string) string {
 		return fmt.Sprintf("[plugins.'io.containerd.cri.v1.runtime'.containerd.runtimes.%s]\nbase_runtime_spec = '/%s'\n", name, file)
@@ -125,7 +125,7 @@ func TestHandlersOfABaseSpec(t *testing.T) {
 	}
 }
 
-func TestImmutableNode(t *testing.T) {
+func TestGenerate_immutableNode(t *testing.T) {
 	refused := fmt.Errorf("cannot write: %w", syscall.EROFS)
 	for name, test := range map[string]struct {
 		err               error

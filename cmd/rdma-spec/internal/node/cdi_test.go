@@ -14,7 +14,7 @@ import (
 	"github.com/rdma-spec/rdma-spec/test/testing/scratch"
 )
 
-func TestDocker(t *testing.T) {
+func TestCDI_docker(t *testing.T) {
 	on, off := true, false
 	const printed = "#!/bin/sh\necho 'Docker version 28.3.2, build e77ff99'\n"
 	for name, test := range map[string]struct {

@@ -83,7 +83,7 @@ func (silentKubelet) GetAllocatableResources(ctx context.Context,
 }
 
 // A kubelet that does not answer in time is late, which is no fault.
-func TestKubeletIsLate(t *testing.T) {
+func TestKubelet_late(t *testing.T) {
 	dir := aProcess(aNode(), 300, "/usr/bin/kubelet").Root(t)
 	serve(t, filepath.Join(dir, "var/lib/kubelet/pod-resources/kubelet.sock"), silentKubelet{})
 	if got := known(agents.ReadKubelet(shortly(t), dir)); !got.Late || got.Error == "" {
@@ -92,7 +92,7 @@ func TestKubeletIsLate(t *testing.T) {
 }
 
 // A container of the plugin's has the socket at the usual place, wherever the kubelet has it, and nothing else.
-func TestKubeletFromAContainer(t *testing.T) {
+func TestKubelet_fromContainer(t *testing.T) {
 	dir := aProcess(aNode(), 300, "/usr/bin/kubelet", "--root-dir=/data/kubelet").Root(t)
 	scratch.Socket(t, filepath.Join(dir, "var/lib/kubelet/pod-resources/kubelet.sock"))
 	if got := known(agents.ReadKubelet(shortly(t), dir)); !got.NotMounted || !got.PodResources {
@@ -108,7 +108,7 @@ func shortly(t *testing.T) context.Context {
 }
 
 // On a node whose root is mounted elsewhere, absolute links lead where they lead on the node.
-func TestLinksOfANode(t *testing.T) {
+func TestRoot_absoluteLinks(t *testing.T) {
 	dir := aProcess(aNode(), 300, "/usr/bin/kubelet", "--root-dir=/gone").With(hcatest.Files{
 		"var/lib": hcatest.Link("/data/lib"), "opt": hcatest.Link("/data/opt"), "var/log": hcatest.Link("/data/log"),
 		"data/opt/nri/plugins/90-rdma": "",
@@ -127,7 +127,7 @@ func TestLinksOfANode(t *testing.T) {
 }
 
 // A kubelet in a container, as on Talos, is the node's if it has the node's directory: pods can call programs so, too.
-func TestKubeletInAContainer(t *testing.T) {
+func TestKubelet_inContainer(t *testing.T) {
 	files := aProcess(aProcess(aNode(), 200, "/usr/local/bin/kubelet"), 300, "/usr/local/bin/kubelet").With(hcatest.Files{
 		"proc/200/root/var/lib/kubelet/": "", "proc/300/root/var/lib/kubelet": hcatest.Link("../../../../../var/lib/kubelet"),
 		"var/lib/kubelet/device-plugins/": "",
@@ -139,7 +139,7 @@ func TestKubeletInAContainer(t *testing.T) {
 }
 
 // A platform's kubelet has the unit of the platform.
-func TestKubeletOfK3s(t *testing.T) {
+func TestKubelet_k3s(t *testing.T) {
 	files := aProcess(aNode(), 300,
 		"/var/lib/rancher/k3s/data/current/bin/k3s-agent").With(hcatest.Files{"proc/300/cgroup": "0::/system.slice/k3s-agent.service\n"})
 	want := agents.Kubelet{PID: 300, Unit: "k3s-agent.service", Root: "/var/lib/kubelet", NotMounted: true}

@@ -5,7 +5,7 @@ package node
 
 import "testing"
 
-func TestHintsCanBePasted(t *testing.T) {
+func TestOptions_Command(t *testing.T) {
 	for want, o := range map[string]Options{
 		"rdma-spec repair ml/a": {Root: "/"},
 		"rdma-spec repair --config c.yaml --root /host --runtime-endpoint /s ml/a": {Config: "c.yaml", Root: "/host",

@@ -117,7 +117,7 @@ func TestRuntimes(t *testing.T) {
 }
 
 // A CRI-O that is alone, and a containerd that is installed and does not run.
-func TestCRIOAndInstalledContainerd(t *testing.T) {
+func TestRuntimes_crioAndInstalledContainerd(t *testing.T) {
 	files := aProcess(aNode(), 100, "/usr/bin/crio").With(hcatest.Files{
 		"etc/crio/crio.conf.d/10": "[crio.runtime]\ndefault_ulimits = " +
 			"['memlock=-1:-1']\n[crio.nri]\nenable_nri = false\n",
@@ -142,7 +142,7 @@ func TestCRIOAndInstalledContainerd(t *testing.T) {
 }
 
 // A container sees a runtime's socket, and neither its configuration nor its program.
-func TestRuntimesFromAContainer(t *testing.T) {
+func TestRuntimes_fromContainer(t *testing.T) {
 	for program, socket := range map[string]string{"/usr/bin/crio": "run/crio/crio.sock",
 		"/usr/bin/containerd": "run/containerd/containerd.sock"} {
 		dir := aProcess(aNode(), 100, program).Root(t)

@@ -35,9 +35,9 @@ func TestKernelLogOfACopy(t *testing.T) {
 }
 
 // What other users than root cannot see is unknown: neither the daemons nor the plugin are missing.
-func TestForOtherUsers(t *testing.T) {
+func TestSnapshot_otherUsers(t *testing.T) {
 	if os.Geteuid() == 0 {
-		again := exec.CommandContext(t.Context(), "/proc/self/exe", "-test.run=^TestForOtherUsers$")
+		again := exec.CommandContext(t.Context(), "/proc/self/exe", "-test.run=^TestSnapshot_otherUsers$")
 		again.Dir, again.SysProcAttr = "/", &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: 65534, Gid: 65534}}
 		if out, err := again.CombinedOutput(); err != nil {
 			t.Errorf("%v: %s", err, out)
@@ -59,7 +59,7 @@ func TestForOtherUsers(t *testing.T) {
 }
 
 // A part is read once, and its timeout is its own: those who ask late wait no longer for it.
-func TestParts(t *testing.T) {
+func TestSnapshot_readsPartsOnce(t *testing.T) {
 	var asked atomic.Int32
 	files := hcatest.Files{AnswersDir + "/what": `{"answer": "this"}`, AnswersDir +
 		"/sick": `{"error": "no socket"}`, AnswersDir + "/slow": "garbage"}

@@ -69,7 +69,7 @@ func TestSurveyReadsNoHCA(t *testing.T) {
 }
 
 // What a new container would lack as well is not advised.
-func TestAdviceOnIPCLock(t *testing.T) {
+func TestSurvey_adviceOnIPCLock(t *testing.T) {
 	id := strings.Repeat("1", 64)
 	root := hcatest.V100Node().Files().With(hcatest.Files{
 		"proc/1/cgroup":  "0::/kubepods/" + id + "\n",
@@ -278,7 +278,7 @@ func TestSurveyKnowsFunctionsWithoutVerbs(t *testing.T) {
 }
 
 // A memory limit above the node's memory counts as the node's memory, for status and repair as for the plugin.
-func TestStatusKnowsTheNodesMemory(t *testing.T) {
+func TestSurvey_memoryOfNode(t *testing.T) {
 	s := idle(t, hcatest.V100(t)).surveyor(policyOf(t, "memlock: memory-limit"))
 	limited := holdsVerbs(hcatest.FirstVerbs)
 	limited.MemoryLimit = 1 << 50
@@ -289,7 +289,7 @@ func TestStatusKnowsTheNodesMemory(t *testing.T) {
 }
 
 // Where a runtime may not raise its own hard limit, the plugin gives no more, so a container that has it lacks nothing.
-func TestStatusKnowsWhatTheRuntimeCanStart(t *testing.T) {
+func TestSurvey_hardLimitOfRuntime(t *testing.T) {
 	const socket = "/run/containerd/containerd.sock"
 	most := spec.Limit(1 << 30)
 	for name, test := range map[string]struct {
@@ -315,7 +315,7 @@ func TestStatusKnowsWhatTheRuntimeCanStart(t *testing.T) {
 }
 
 // The runtimes are not asked about a container that was started with all of it.
-func TestRuntimesAreAskedWhereItMatters(t *testing.T) {
+func TestSurvey_asksRuntimesIfNeeded(t *testing.T) {
 	s := idle(t, hcatest.V100(t))
 	asked := 0
 	s.Runtimes = func() (runtime.Runtimes, error) { asked++; return runtime.Runtimes{}, nil }

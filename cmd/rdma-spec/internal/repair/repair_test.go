@@ -216,7 +216,7 @@ type pausing struct {
 func (p pausing) Pause(context.Context, time.Duration) { p.pauses() }
 
 // A process that an exec just brought has the runtime's limit for a moment: what is low counts only on the second look.
-func TestSecondLook(t *testing.T) {
+func TestRepair_looksTwice(t *testing.T) {
 	processes := limitstest.NewKernel(map[string][]spec.Limit{nodetest.ContainerID(1): {spec.Unlimited,
 		nodetest.EightMiB, nodetest.EightMiB, nodetest.EightMiB}})
 	kernel := pausing{processes, func() {

@@ -91,7 +91,7 @@ func TestStatusUseUnknown(t *testing.T) {
 }
 
 // Where no RDMA container holds an HCA of which the kernel does not list the users, nobody says that all is well.
-func TestOutsideOfAnOldKernel(t *testing.T) {
+func TestStatus_outsideOnOldKernel(t *testing.T) {
 	files, containers, _ := nodetest.Using()
 	privileged := slices.DeleteFunc(containers, func(c critest.Container) bool { return c.Pod != "privileged" })
 	names := map[string]string{"NODE": files.Root(t), "CONFIG": clitest.File(t, nodetest.MixedConfig),

@@ -157,7 +157,7 @@ func TestRegister(t *testing.T) {
 	}
 }
 
-func TestNothingToRegister(t *testing.T) {
+func TestRegister_noMemory(t *testing.T) {
 	c, err := newContext(&kernel{t: t}, dialects[RXE])
 	if err != nil {
 		t.Fatal(err)

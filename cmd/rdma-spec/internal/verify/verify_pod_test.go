@@ -179,7 +179,7 @@ func TestVerifyLibraries(t *testing.T) {
 	says.Compare(t, "testdata/libraries.txt")
 }
 
-func TestMemoryRoom(t *testing.T) {
+func TestVerification_room(t *testing.T) {
 	for name, test := range map[string]struct {
 		files hcatest.Files
 		want  uint64

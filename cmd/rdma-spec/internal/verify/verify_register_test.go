@@ -71,7 +71,7 @@ func TestVerifyRegisters(t *testing.T) {
 }
 
 // Each HCA is registered with as its own driver wants it.
-func TestRegistersWithDriver(t *testing.T) {
+func TestVerify_registersWithDriver(t *testing.T) {
 	node := mlx5Node()
 	node.HCAs[0].Driver = "mlx4_core"
 	c := inContainer(t, node.Files(), unlimited, all)

@@ -82,8 +82,8 @@ func TestWaits(t *testing.T) {
 	}
 }
 
-// TestRegistered: it ends at once, without a word, also where the plugin is of another version.
-func TestRegistered(t *testing.T) {
+// TestWait_registered: it ends at once, without a word, also where the plugin is of another version.
+func TestWait_registered(t *testing.T) {
 	root := scratch.Dir(t, "run")
 	register(t, root)
 	scratch.File(t, filepath.Join(root, inforce.File), "apiVersion: rdma-spec/v9\n", 0) // the same file, which stays locked
@@ -96,7 +96,7 @@ func TestRegistered(t *testing.T) {
 	})
 }
 
-func TestTimeout(t *testing.T) {
+func TestWait_timeout(t *testing.T) {
 	root := scratch.Dir(t, "run")
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
@@ -111,8 +111,8 @@ func TestTimeout(t *testing.T) {
 	})
 }
 
-// TestNotTrusted: what anybody could have written proves nothing, and waiting would not help.
-func TestNotTrusted(t *testing.T) {
+// TestWait_notTrusted: what anybody could have written proves nothing, and waiting would not help.
+func TestWait_notTrusted(t *testing.T) {
 	root := scratch.Dir(t, "run")
 	register(t, root)
 	if err := os.Chmod(filepath.Join(root, filepath.Dir(inforce.File)), 0o777); err != nil {

@@ -106,9 +106,9 @@ func TestOverlays(t *testing.T) {
 	}
 }
 
-// TestSharedNamespace checks that a kustomization for a namespace that others use as well has no Namespace object: who
+// TestKustomization_sharedNamespace checks that a kustomization for a namespace that others use as well has no Namespace object: who
 // deletes or prunes it would delete all that is in the namespace.
-func TestSharedNamespace(t *testing.T) {
+func TestKustomization_sharedNamespace(t *testing.T) {
 	dir := scratch.Dir(t)
 	if err := os.CopyFS(filepath.Join(dir, "kustomize"), os.DirFS(filepath.Join(root, "deploy/kustomize"))); err != nil {
 		t.Fatal(err)
@@ -125,9 +125,9 @@ func TestSharedNamespace(t *testing.T) {
 	}
 }
 
-// TestOwnKustomization checks that the kustomization in docs/install.md is what the chart renders with the same image
+// TestKustomization_documented checks that the kustomization in docs/install.md is what the chart renders with the same image
 // and configuration, and so is one with all components.
-func TestOwnKustomization(t *testing.T) {
+func TestKustomization_documented(t *testing.T) {
 	const config = "memlock: 16Gi\n"
 	found := regexp.MustCompile("(?ms)^ *```yaml\n( *)(resources:.*?)^ *```$").FindStringSubmatch(read(t,
 		"docs/install.md"))

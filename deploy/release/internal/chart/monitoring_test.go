@@ -35,9 +35,9 @@ func read(t *testing.T, file string) string {
 	return scratch.Read(t, filepath.Join(root, file))
 }
 
-// TestMetricsExist checks that the alerts and the dashboard ask for metrics that docs/metrics.md lists, which a test
+// TestAlertsAndDashboard_metricsExist checks that the alerts and the dashboard ask for metrics that docs/metrics.md lists, which a test
 // compares with what the program registers, or docs/doctor.md.
-func TestMetricsExist(t *testing.T) {
+func TestAlertsAndDashboard_metricsExist(t *testing.T) {
 	var known []string
 	for _, row := range regexp.MustCompile("(?m)^\\| `(nri_rdma_[a-z_]+|rdma_spec_[a-z_]+)[`{]").FindAllStringSubmatch(
 		read(t, "docs/metrics.md")+read(t, "docs/doctor.md"), -1) {
@@ -147,9 +147,9 @@ func TestAlertKnowsTheResources(t *testing.T) {
 	}
 }
 
-// TestRunbooks checks that each alert has a runbook, in the documentation that alerts.runbooks stands for. The tests of
+// TestAlerts_runbooks checks that each alert has a runbook, in the documentation that alerts.runbooks stands for. The tests of
 // docs look at where addresses lead.
-func TestRunbooks(t *testing.T) {
+func TestAlerts_runbooks(t *testing.T) {
 	for _, file := range []string{alerts, alertsUse, counters} {
 		text := read(t, file)
 		if strings.Count(text, "- alert: ") != strings.Count(text, "\n          runbook_url: "+docs.Site) {

@@ -312,8 +312,8 @@ func checkFields(t *testing.T, text string) {
 	}
 }
 
-// TestEveryOptionIsTested: a value without a test is one that nobody knows to work.
-func TestEveryOptionIsTested(t *testing.T) {
+// TestOptions_allAreTested: a value without a test is one that nobody knows to work.
+func TestOptions_allAreTested(t *testing.T) {
 	tested := map[string]bool{"config": true} // in values_test.go
 	for _, option := range options {
 		for name := range parse(t, option.values) {
@@ -351,9 +351,9 @@ func TestNotes(t *testing.T) {
 	}
 }
 
-// TestBusyNodeStaysReady: during an update the DaemonSet's controller deletes an old pod that is not ready at once,
+// TestDaemonSet_probeTimeouts: during an update the DaemonSet's controller deletes an old pod that is not ready at once,
 // although the new one is not ready yet. So a node where programs wait for the CPU must not make its plugin unready.
-func TestBusyNodeStaysReady(t *testing.T) {
+func TestDaemonSet_probeTimeouts(t *testing.T) {
 	containers := daemonSet(t, render(t, "{validator: {enabled: true}}")).Spec.Template.Spec.Containers
 	if len(containers) != 2 {
 		t.Fatalf("%d containers", len(containers))
@@ -369,9 +369,9 @@ func TestBusyNodeStaysReady(t *testing.T) {
 	}
 }
 
-// TestNull checks that a default that a user removes, as an empty key in a file of values does, leaves objects that
+// TestValues_null checks that a default that a user removes, as an empty key in a file of values does, leaves objects that
 // Kubernetes knows, and a configuration that can be read.
-func TestNull(t *testing.T) {
+func TestValues_null(t *testing.T) {
 	rendered := render(t, "{affinity: null, nodeSelector: null, tolerations: null, "+
 		"podLabels: null, podAnnotations: null, commonLabels: null, imagePullSecrets: null, resources: null, "+
 		"extraEnv: null, priorityClassName: null, dashboard: {enabled: true, labels: null}}")

@@ -51,7 +51,7 @@ var monitoredNodes = []string{"node-1", "node-2"}
 
 // A Prometheus that scrapes what the chart's monitor and the job of scrape.yaml name has each tenant's containers, each
 // node's plugin, and no label that it had to rename. It can evaluate all rules.
-func TestScraped(t *testing.T) {
+func TestPodMonitorAndScrapeJob(t *testing.T) {
 	const all = "validator: {enabled: true}, repair: {enabled: true}, doctor: {enabled: true}, "
 	own := loopback.Address()
 	port := own[strings.LastIndex(own, ":"):]

@@ -143,8 +143,8 @@ func TestPairs(t *testing.T) {
 	}
 }
 
-// TestDependency: as a dependency, the chart is on or off by its condition, and has its parent's registry and secrets.
-func TestDependency(t *testing.T) {
+// TestChart_asDependency: as a dependency, the chart is on or off by its condition, and has its parent's registry and secrets.
+func TestChart_asDependency(t *testing.T) {
 	for values, want := range map[string]string{
 		"{nri-rdma: {enabled: false}}": "",
 		"{}":                           "image: ghcr.io/rdma-spec/rdma-spec:devel\n",
@@ -175,9 +175,9 @@ func TestDependency(t *testing.T) {
 	}
 }
 
-// TestTwoReleases: two releases in one namespace, of one chart or twice a dependency, share no object, no pod, and no
+// TestChart_twoReleases: two releases in one namespace, of one chart or twice a dependency, share no object, no pod, and no
 // directory where the plugin of one could take over from the other's.
-func TestTwoReleases(t *testing.T) {
+func TestChart_twoReleases(t *testing.T) {
 	const all = "{execRole: {enabled: true}, networkPolicy: {namespaces: [monitoring]}, podMonitor: {enabled: true}, alerts: {enabled: true}, dashboard: {enabled: true}, openshift: {enabled: true}, " +
 		"runtime: crio, doctor: {enabled: true, ignore: [{check: a, reason: b}]}}"
 	named, sets := map[string]bool{}, []appsv1.DaemonSet{}

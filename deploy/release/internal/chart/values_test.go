@@ -102,9 +102,9 @@ func policyOf(t *testing.T, rendered map[string]string) string {
 // policyKey is the annotation of the pods' template that has the policy.
 const policyKey = "rdma-spec.github.io/policy"
 
-// TestPolicyIsARollout: a policy is a part of the pods' template, as it was given, and has no key that the user has not
+// TestPolicy_inPodTemplate: a policy is a part of the pods' template, as it was given, and has no key that the user has not
 // set: an older plugin may not know it.
-func TestPolicyIsARollout(t *testing.T) {
+func TestPolicy_inPodTemplate(t *testing.T) {
 	for values, want := range map[string]string{
 		"{}": "{}\n", "{config: {memlock: 1Gi, rules: [{match: {namespaces: [a]}, ipcLock: false}]}}": "memlock: 1Gi\nrules:\n- " +
 			"ipcLock: false\n  match:\n    namespaces:\n    - a\n",
@@ -115,8 +115,8 @@ func TestPolicyIsARollout(t *testing.T) {
 	}
 }
 
-// TestLargePolicy: a policy that is too large for each pod is refused with the way out, and what that costs.
-func TestLargePolicy(t *testing.T) {
+// TestChecks_largePolicy: a policy that is too large for each pod is refused with the way out, and what that costs.
+func TestChecks_largePolicy(t *testing.T) {
 	config := func(rules int) string {
 		var b strings.Builder
 		b.WriteString("{config: {rules: [")
@@ -297,8 +297,8 @@ func TestChecksSayWhy(t *testing.T) {
 	}
 }
 
-// TestOldKubernetes: what a version of Kubernetes does not have is refused with the version that does.
-func TestOldKubernetes(t *testing.T) {
+// TestChecks_oldKubernetes: what a version of Kubernetes does not have is refused with the version that does.
+func TestChecks_oldKubernetes(t *testing.T) {
 	for values, versions := range map[string][2]string{ // the last that is refused, and the first that is not
 		"{doctor: {enabled: true}}":               {"1.29.9", "1.30.0"},
 		"{admission: {forbid: {enabled: true}}}":  {"1.29.9", "1.30.0"},
@@ -323,9 +323,9 @@ func TestOldKubernetes(t *testing.T) {
 	}
 }
 
-// TestProxyBeforeTheMetrics renders the values that put kube-rbac-proxy before the plugin's metrics: its port is open,
+// TestKubeRBACProxy renders the values that put kube-rbac-proxy before the plugin's metrics: its port is open,
 // the plugin's is not, and it alone has a token.
-func TestProxyBeforeTheMetrics(t *testing.T) {
+func TestKubeRBACProxy(t *testing.T) {
 	rendered := render(t, read(t, "deploy/prometheus/kube-rbac-proxy.yaml"))
 	checkFields(t, Objects(rendered))
 	set := daemonSet(t, rendered)

@@ -140,7 +140,7 @@ func TestApplyAndRevert(t *testing.T) {
 }
 
 // The directory of a file is there for whoever needs it, whatever umask the administrator's shell has.
-func TestNewDirsHaveTheirMode(t *testing.T) {
+func TestApply_modeOfNewDirs(t *testing.T) {
 	defer syscall.Umask(syscall.Umask(0o077))
 	n := newNode(t, nil)
 	n.apply("plugin", "opt/bin/program", "program")
@@ -274,7 +274,7 @@ func TestDiff(t *testing.T) {
 }
 
 // A record that this version does not understand is no empty one.
-func TestFormats(t *testing.T) {
+func TestRead_formats(t *testing.T) {
 	for text, want := range map[string]string{
 		`{"changes":[]}`:                     "changes.json has format 0, but this rdma-spec supports format 1",
 		`{"format":2,"files":{"a":"b"}}`:     "changes.json has format 2, but this rdma-spec supports format 1",
@@ -292,7 +292,7 @@ func TestFormats(t *testing.T) {
 }
 
 // The goal of a feature is what it was asked for last, also where no file changes.
-func TestGoals(t *testing.T) {
+func TestApply_recordsGoals(t *testing.T) {
 	n := newNode(t, map[string]string{"a": "old"})
 	for _, like := range []string{"runc", "nvidia"} {
 		l := n.open()

@@ -147,7 +147,7 @@ var (
 )
 
 // On a full disk, nothing is changed, wherever it happens.
-func TestFullDisk(t *testing.T) {
+func TestApply_fullDisk(t *testing.T) {
 	old := map[string]string{"a": "old a", "b": "old b", "others.toml": ofOthers}
 	for size := 0; size < 2000; size += 100 {
 		n := newNode(t, old)
@@ -235,7 +235,7 @@ func TestMain(m *testing.M) {
 }
 
 // However a run is killed, each file is old or new, the next run completes it, and a revert gives the original.
-func TestKilledAtEverySystemCall(t *testing.T) {
+func TestApplyAndRevert_killedAtSystemCalls(t *testing.T) {
 	if race.Detector {
 		t.Skip("the race detector makes system calls of its own")
 	}

@@ -71,7 +71,7 @@ func changes(t *testing.T, planned func() (change.Plan, error)) string {
 }
 
 // K3s reads config.toml.tmpl where there is no config-v3.toml.tmpl: a new one would take its place.
-func TestTemplatesThatExist(t *testing.T) {
+func TestHandler_existingTemplates(t *testing.T) {
 	runsContainerd(t)
 	const theirs = "{{ template \"base\" . }}\n[debug]"
 	for name, test := range map[string]struct {

@@ -18,7 +18,7 @@ import (
 )
 
 // A program that does not answer as containerd does is one line, and no plan.
-func TestProgramsThatFail(t *testing.T) {
+func TestNRI_failingPrograms(t *testing.T) {
 	for name, test := range map[string]struct{ script, want string }{
 		"no version": {"echo hello", "does not print a version"},
 		"no dump": {"[ $1 = --version ] && echo containerd x v2.4.2 || { echo 'noise'; echo 'containerd: failed " +

@@ -243,7 +243,7 @@ func identified(files hcatest.Files) hcatest.Files {
 	return maps.Clone(files).With(with)
 }
 
-var archives = flag.Int("archives", 4, "how many more `NODES`, chosen by chance, TestAnonymousArchive collects")
+var archives = flag.Int("archives", 4, "how many more `NODES`, chosen by chance, TestArchive_keepsVerdicts collects")
 
 // archived have what an archive could lose: what only the data of cards tells, planes, addresses, and names.
 var archived = []string{"known: " + b200NVSwitches, "known: " + gb300Planes,
@@ -251,7 +251,7 @@ var archived = []string{"known: " + b200NVSwitches, "known: " + gb300Planes,
 	"fault: an HCA that was made anew"}
 
 // The doctor's verdicts are the same in an archive, and in one without names, addresses, MACs and GUIDs of the node.
-func TestAnonymousArchive(t *testing.T) {
+func TestArchive_keepsVerdicts(t *testing.T) {
 	nodes := laidOutNodes(t)
 	names := slices.Sorted(maps.Keys(nodes))
 	chance.New(t).Shuffle(len(names), func(i, j int) { names[i], names[j] = names[j], names[i] })

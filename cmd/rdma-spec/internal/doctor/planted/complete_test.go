@@ -37,8 +37,8 @@ func TestChecksAreComplete(t *testing.T) {
 	}
 }
 
-// TestNeedsEnd checks that no check needs itself: each round finds one whose needs are all known.
-func TestNeedsEnd(t *testing.T) {
+// TestNeeds_haveNoCycle checks that no check needs itself: each round finds one whose needs are all known.
+func TestNeeds_haveNoCycle(t *testing.T) {
 	all := checks()
 	known := map[string]bool{}
 	for range all {

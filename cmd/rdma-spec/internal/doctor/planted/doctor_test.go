@@ -65,7 +65,7 @@ func summary(findings []doctor.Finding) []string {
 }
 
 // What depends on something that is wrong is skipped, for its object. What is only unknown hides no fault.
-func TestOneCauseIsOneAlarm(t *testing.T) {
+func TestRun_skipsDependents(t *testing.T) {
 	port := func(object string) doctor.Finding { return doctor.Fault(object, "It is bad.", "fix it") }
 	checks := []doctor.Check{
 		finds("third", []string{"second"}, port("HCA a port 1"), port("HCA b")),
@@ -96,7 +96,7 @@ func TestOneCauseIsOneAlarm(t *testing.T) {
 }
 
 // A skip keeps what its root is: what is wrong is not hidden behind a skip whose root is unknown, and an unknown is.
-func TestOnlyAFaultSilences(t *testing.T) {
+func TestRun_unknownHidesNoFault(t *testing.T) {
 	skipped := doctor.Finding{Status: doctor.Skipped, Text: "It depends on the log.", Root: doctor.Unknown}
 	got := doctor.Run(t.Context(), open(t, hcatest.Files{}), []doctor.Check{
 		finds("log", nil, doctor.Unsure("", "It cannot be read.")),
@@ -116,7 +116,7 @@ func TestOnlyAFaultSilences(t *testing.T) {
 }
 
 // A check that hangs is unknown after its timeout, and the others are not.
-func TestTimeout(t *testing.T) {
+func TestRun_timeout(t *testing.T) {
 	s := open(t, hcatest.Files{})
 	synctest.Test(t, func(t *testing.T) {
 		hang := make(chan struct{})
@@ -162,7 +162,7 @@ func TestNamed(t *testing.T) {
 }
 
 // A container sees a part of its node: what is not mounted there is unknown, and neither in order nor wrong.
-func TestDirsThatAreNotMounted(t *testing.T) {
+func TestRun_directoriesNotMounted(t *testing.T) {
 	for name, mounted := range map[string]bool{"on the node": true, "in a container": false} {
 		files := healthyNode()
 		maps.DeleteFunc(files, func(file string, _ string) bool {
@@ -186,7 +186,7 @@ func TestDirsThatAreNotMounted(t *testing.T) {
 }
 
 // Checks look side by side, also those that need one another: together they take as long as the slowest.
-func TestChecksLookSideBySide(t *testing.T) {
+func TestRun_looksInParallel(t *testing.T) {
 	s := open(t, hcatest.Files{})
 	synctest.Test(t, func(t *testing.T) {
 		slow := func(id string, needs []string, findings ...doctor.Finding) doctor.Check {
@@ -208,7 +208,7 @@ func TestChecksLookSideBySide(t *testing.T) {
 }
 
 // A look that missed a whole family is not well: it says which. What no container sees is not missed there.
-func TestMissedFamilies(t *testing.T) {
+func TestConcluded_missedFamilies(t *testing.T) {
 	const unseen = "The files not visible from here: run the doctor on the node itself."
 	family := func(name string, findings ...doctor.Finding) (all []doctor.Finding) {
 		for _, f := range findings {
@@ -246,7 +246,7 @@ func TestMissedFamilies(t *testing.T) {
 }
 
 // An HCA that does not answer is wrong, what depends on it is skipped, and the others are looked at.
-func TestHCAThatDoesNotAnswer(t *testing.T) {
+func TestHCAAnswers_silentHCA(t *testing.T) {
 	files := healthyNode().With(hcatest.Files{at(3) + "/ports/1/state": "1: DOWN\n",
 		at(3) + "/ports/1/counters/link_downed": "1\n"})
 	root := files.Root(t)
@@ -278,7 +278,7 @@ func TestHCAThatDoesNotAnswer(t *testing.T) {
 }
 
 // A copy of a node answers, however long that takes.
-func TestSlowCopy(t *testing.T) {
+func TestHCAs_slowCopy(t *testing.T) {
 	root := healthyNode().Root(t)
 	time.AfterFunc(300*time.Millisecond, hcatest.Block(t, root, at(1)+"/ports/1/state"))
 	s := openBelow(t, root)
@@ -290,7 +290,7 @@ func TestSlowCopy(t *testing.T) {
 }
 
 // Where the reader of HCAs is late because the node is slow, nothing is wrong with its HCAs.
-func TestSlowReader(t *testing.T) {
+func TestHCAs_slowReader(t *testing.T) {
 	const timeout = 300 * time.Millisecond
 	for name, takes := range map[string]struct{ start, answer time.Duration }{
 		"to start":             {2 * timeout, 0},
@@ -323,7 +323,7 @@ func TestSlowReader(t *testing.T) {
 }
 
 // A directory that has nothing of a node is not a healthy one.
-func TestNoCopyOfANode(t *testing.T) {
+func TestDiagnose_notANode(t *testing.T) {
 	_, _, err := doctor.Diagnose(t.Context(), node.Options{Root: scratch.Dir(t)}, checks(), nil, io.Discard)
 	if err == nil || errors.Is(err, cli.ErrProblemFound) || !strings.Contains(err.Error(), "not a copy of a node") {
 		t.Error(err)

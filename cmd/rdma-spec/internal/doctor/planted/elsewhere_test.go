@@ -90,7 +90,7 @@ func TestElsewhere(t *testing.T) {
 }
 
 // Exclusive mode is right where the containers show that, and nobody is told to leave it.
-func TestExclusiveModeWithoutRDMACNI(t *testing.T) {
+func TestNetnsMode_withoutRDMACNI(t *testing.T) {
 	for name, test := range map[string]struct {
 		alter func(s *sick)
 		want  doctor.Status

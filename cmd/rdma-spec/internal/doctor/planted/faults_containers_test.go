@@ -19,7 +19,7 @@ import (
 	"github.com/rdma-spec/rdma-spec/spec/hca/hcatest"
 )
 
-// plantedContainers are faults of containers. TestCauseOfLowMemlock has more of container-memlock.
+// plantedContainers are faults of containers. TestContainerMemlock_causes has more of container-memlock.
 var plantedContainers = []fault{
 	{
 		name: "a container below policy", check: "container-memlock", object: theTrainer,

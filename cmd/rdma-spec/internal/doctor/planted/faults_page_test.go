@@ -263,8 +263,8 @@ func instruction(text string) string {
 	return plain(text)
 }
 
-// TestFindingsLinkToPages checks that --explain has the page of each check.
-func TestFindingsLinkToPages(t *testing.T) {
+// TestPages_existForChecks checks that --explain has the page of each check.
+func TestPages_existForChecks(t *testing.T) {
 	for _, c := range checks() {
 		if text, err := docs.Fault(c.ID); err != nil || !strings.Contains(text, "\n**Check:** `"+c.ID+"`. ") {
 			t.Errorf("docs/faults/%s.md: the page was missing when this test was built, or lacks its check: run `make update` again: %v", c.ID, err)

@@ -29,7 +29,7 @@ func TestHealthyNode(t *testing.T) {
 }
 
 // Nodes that fooled other tools, beside those of TestKnownNodes: nothing is wrong with them.
-func TestNoFalseAlarm(t *testing.T) {
+func TestRun_noFalseAlarm(t *testing.T) {
 	nodes := map[string]hcatest.Files{
 		"virtual functions": hcatest.Many(9).Files(), "no RDMA": hcatest.Node{NoRDMACM: true}.Files(),
 		"RoCE bond": hcatest.A100Node().Files(), "dual-port mlx4": hcatest.DualPortNode().Files(),
@@ -50,7 +50,7 @@ func TestNoFalseAlarm(t *testing.T) {
 }
 
 // A node where much is broken ends with findings, not with a panic.
-func TestBrokenNode(t *testing.T) {
+func TestRun_brokenNode(t *testing.T) {
 	if all := findings(t, hcatest.BrokenFiles()); len(all) < len(checks()) {
 		t.Errorf("%d findings of %d checks", len(all), len(checks()))
 	}
@@ -242,7 +242,7 @@ var hurts = regexp.MustCompile(`/bus/pci/devices/\S+/driver|modprobe -r \S*(mlx|
 	`sysctl --system|setsebool|rdma\.max`)
 
 // No fix can be pasted that takes down a physical function, its driver, or the isolation of virtual machines.
-func TestFixesThatHurtAreByHand(t *testing.T) {
+func TestFix_harmfulIsManual(t *testing.T) {
 	for _, p := range faults() {
 		for _, f := range p.look(t) {
 			manual := f.FixType == doctor.FixManual && strings.Contains(f.Fix, "(see: ")

@@ -56,7 +56,7 @@ func TestFaultsAtAGlance(t *testing.T) {
 }
 
 // What a check says of many objects in the same words is one line, and the closing line counts checks.
-func TestSameWordsAreOneLine(t *testing.T) {
+func TestListFindings_mergesSameText(t *testing.T) {
 	var cards []hcatest.PCI
 	for i := range 24 {
 		cards = append(cards, hcatest.PCI{Address: fmt.Sprintf("0000:b%x:00.%d", i/8, i%8), Driver: "mlx5_core"})

@@ -213,7 +213,7 @@ func TestHealthyNodes(t *testing.T) {
 }
 
 // The plugin's version is told, and that of the tool where it is another one.
-func TestPluginVersion(t *testing.T) {
+func TestPluginRegistered_version(t *testing.T) {
 	for version, want := range map[string]string{
 		"0.9": "nri-rdma 0.9 is running with the policy from /etc/rdma-spec/config.yaml.",
 		"0.8": "nri-rdma 0.8 is running with the policy from /etc/rdma-spec/config.yaml; this " +
@@ -230,7 +230,7 @@ func TestPluginVersion(t *testing.T) {
 }
 
 // What cannot be known is unknown, and no fault.
-func TestUnknownIsNoFault(t *testing.T) {
+func TestRun_unknownIsNoFault(t *testing.T) {
 	for name, alter := range map[string]func(s *sick){
 		"no answers": func(s *sick) {
 			s.unanswered = []string{"runtimes.json", "plugin.json", "listing.json", "kubelet.json", "configured.json"}

@@ -71,7 +71,7 @@ func TestKept(t *testing.T) {
 }
 
 // A denial of long ago is no longer a fault. A denial of now is one.
-func TestDenialsEnd(t *testing.T) {
+func TestDenials_expire(t *testing.T) {
 	line := node.KernelLine{At: 100,
 		Text: `audit: type=1400 apparmor="DENIED" operation="open" name="/dev/infiniband/uverbs0"`}
 	for now, want := range map[float64]int{3600: 1, 3701: 0} {

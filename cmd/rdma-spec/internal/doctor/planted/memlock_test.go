@@ -114,7 +114,7 @@ var memlockCauses = map[string]func(s *sick){
 }
 
 // A container that can register too little is named, with the cause that is the case, whether or not there is a policy.
-func TestCauseOfLowMemlock(t *testing.T) {
+func TestContainerMemlock_causes(t *testing.T) {
 	var says golden.Cases
 	for name, plant := range memlockCauses {
 		s := healthy()
@@ -125,7 +125,7 @@ func TestCauseOfLowMemlock(t *testing.T) {
 }
 
 // What the kernel lets register is enough: what a policy wants beyond that is a note, and nothing is to be done.
-func TestEnoughMemlock(t *testing.T) {
+func TestContainerMemlock_enough(t *testing.T) {
 	for name, test := range map[string]struct {
 		plant func(s *sick)
 		note  string // a part of one, by any check
@@ -184,7 +184,7 @@ func TestEnoughMemlock(t *testing.T) {
 }
 
 // A pod that was given an HCA which its device plugin leaves to CDI, where CDI is off, has nothing and hears nothing.
-func TestGivenAndNotThere(t *testing.T) {
+func TestContainerHCA_cdiOff(t *testing.T) {
 	s := healthy()
 	s.runtime().CDIOff, s.cdi.Files = true, append(s.cdi.Files[1:], sriovFile)
 	s.containers.Others = []node.Container{{Report: node.Report{Namespace: "ml", Pod: "train-2", Container: "main"},
@@ -199,7 +199,7 @@ func TestGivenAndNotThere(t *testing.T) {
 var restartsRuntime = regexp.MustCompile(`systemctl restart (containerd|crio|k3s\S*)|--restart`)
 
 // A restart of a runtime ends exec sessions: it is no fix to paste, and configure makes it where it can.
-func TestRestartsAreWithCare(t *testing.T) {
+func TestFix_warnsOfRestarts(t *testing.T) {
 	for _, p := range faults() {
 		for _, f := range p.look(t) {
 			switch {
@@ -214,7 +214,7 @@ func TestRestartsAreWithCare(t *testing.T) {
 }
 
 // Whatever is unknown, a container that can register 64 KiB is a fault, and one that cannot be seen is not called well.
-func TestStarvedIsNeverWell(t *testing.T) {
+func TestContainerMemlock_starvedIsNeverOK(t *testing.T) {
 	parts := []string{"runtimes.json", "plugin.json", "configured.json", "kubelet.json", "cdi.json"}
 	for unanswered := range 1 << len(parts) {
 		for name, registers := range map[string]*spec.Limit{"64 KiB": bytesOf(64 << 10), "unseen": nil} {

@@ -28,7 +28,7 @@ func onNetwork(files hcatest.Files, hca string) *sick {
 }
 
 // However CNI gives a pod an interface of its HCA, nothing is wrong with it.
-func TestNetworksOfPods(t *testing.T) {
+func TestRun_podNetworks(t *testing.T) {
 	for name, s := range map[string]*sick{
 		"host-device":                 onNetwork(hcatest.HostDeviceNode().Files(), "mlx5_0"),
 		"SR-IOV":                      onNetwork(hcatest.VirtualNode().Files(), "mlx5_1"),
@@ -47,7 +47,7 @@ func TestNetworksOfPods(t *testing.T) {
 }
 
 // A function that a container holds needs a GUID, and one that is idle gets it with its pod.
-func TestHeldFunctionNeedsGUID(t *testing.T) {
+func TestGUIDValid_heldFunction(t *testing.T) {
 	for _, guid := range []string{"0000:0000:0000:0000", "ffff:ffff:ffff:ffff"} {
 		s := onNetwork(virtualInfiniBand().With(hcatest.Files{
 			hcatest.Dir("mlx5_2", "0000:00:00.2") + "/node_guid":     guid + "\n",
@@ -60,7 +60,7 @@ func TestHeldFunctionNeedsGUID(t *testing.T) {
 }
 
 // Exclusive mode is right with rdma-cni, installed or configured.
-func TestExclusiveModeWithRDMACNI(t *testing.T) {
+func TestNetnsMode_withRDMACNI(t *testing.T) {
 	for _, has := range []string{`{"installed": true}`, `{"configured": "/etc/cni/net.d/10-net.conflist"}`} {
 		found := findings(t, healthyNode().With(hcatest.Files{
 			"sys/module/ib_core/parameters/netns_mode": "N\n", node.AnswersDir + "/rdma-cni.json": `{"answer": ` + has + `}`,
@@ -73,7 +73,7 @@ func TestExclusiveModeWithRDMACNI(t *testing.T) {
 }
 
 // A bond that has lost a link is told: its port stays ACTIVE. So is one whose links the switch does not join.
-func TestBondThatLostALink(t *testing.T) {
+func TestPortActive_bondLostLink(t *testing.T) {
 	const first, slave = "pci0000:99/0000:99:00.0/net/ens1f0", "pci0000:99/0000:99:00.1/net/ens1f1"
 	for want, files := range map[string]hcatest.Files{
 		"Its bond has lost the link of ens1f1": {},

@@ -458,7 +458,7 @@ func fallenSick(t *testing.T, of string, without []string, with hcatest.Files) h
 
 // The functions that drivers of cards make for RDMA lead to the modules that drive these. The names are those of the
 // kernel's tables of auxiliary_device_id.
-func TestFunctionsWithoutADriver(t *testing.T) {
+func TestHCADriver_functionsWithoutDriver(t *testing.T) {
 	for name, module := range map[string]string{"mlx5_core.rdma.0": "mlx5_ib", "ionic.rdma.0": "ionic_rdma",
 		"bng_en.rdma.0": "bng_re", "idpf.8086.rdma.core.0": "irdma"} {
 		driver, _, _ := strings.Cut(name, ".")
@@ -472,7 +472,7 @@ func TestFunctionsWithoutADriver(t *testing.T) {
 }
 
 // Where HCAs cannot reach the memory of any GPU, whatever the driver, the checks of that have nothing to look at.
-func TestGPUsThatKeepTheirMemory(t *testing.T) {
+func TestGPU_unreachableMemory(t *testing.T) {
 	for model, gpus := range map[string]int{"NVIDIA GeForce RTX 4090": 8, "NVIDIA GB10": 1} {
 		k := known{node: hcatest.Node{HCAs: rails(ocp, 0, 4, ib(ndr)), PCI: gpusOf(gpus)}}
 		for some, want := range map[int]doctor.Status{gpus: doctor.NotApplied, gpus - 1: doctor.OK} {
@@ -487,7 +487,7 @@ func TestGPUsThatKeepTheirMemory(t *testing.T) {
 }
 
 // Of the second function of a bond's card nothing is told: its RDMA is the first one's.
-func TestSecondPortOfABond(t *testing.T) {
+func TestRun_secondPortOfBond(t *testing.T) {
 	for _, f := range findings(t, findKnown(t, "H20 with rails, a BlueField-3, and RoCE LAG").files()) {
 		if strings.Contains(f.Object, "0000:99:00.1") {
 			t.Errorf("%+v", f)
@@ -496,7 +496,7 @@ func TestSecondPortOfABond(t *testing.T) {
 }
 
 // What was an hour ago is told, and alarms nobody, and so is the error of a cable that was taken out.
-func TestHistoryIsTold(t *testing.T) {
+func TestHCAErrors_pastErrors(t *testing.T) {
 	k := findKnown(t, dgx)
 	k.with = logged(append(flaps(2, "mlx5_core 0000:18:00.0"),
 		"3601 mlx5_core 0000:10:00.0: print_health_info:429:(pid 0): synd 0x1: firmware internal error",

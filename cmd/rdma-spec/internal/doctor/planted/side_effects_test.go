@@ -32,7 +32,7 @@ func hooked() *sick {
 
 // What a reload of systemd takes from a container depends on where its GPUs and HCAs are from
 // (NVIDIA/gpu-operator#485, NVIDIA/nvidia-container-toolkit#1553).
-func TestReloadIsWeighed(t *testing.T) {
+func TestFix_reloadOfSystemd(t *testing.T) {
 	for name, test := range map[string]struct {
 		alter func(s *sick)
 		takes bool
@@ -124,7 +124,7 @@ func TestReloadIsWeighed(t *testing.T) {
 }
 
 // What else reloads systemd is never safe there: limits of the runtime's own unit.
-func TestLimitsReload(t *testing.T) {
+func TestRuntimeRlimits_reloadIsDisruptive(t *testing.T) {
 	s := hooked()
 	s.plugin, s.runtime().Startable = healthy().plugin, bytesOf(8<<20)
 	for _, f := range wrong(s.look(t, software())) {

@@ -34,7 +34,7 @@ var linked = hcatest.Files{
 }
 
 // Links lead where they lead on the node, and nowhere else.
-func TestLinks(t *testing.T) {
+func TestView_links(t *testing.T) {
 	v := &doctor.View{Snapshot: open(t, linked), Declared: &doctor.Check{ID: "reads", Reads: []string{"etc/containerd/*",
 		"proc/*/root/*/*/*", "proc/*/root"}}}
 	for name, want := range map[string]string{
@@ -72,7 +72,7 @@ func TestLinks(t *testing.T) {
 }
 
 // A check sees no more than collect would copy.
-func TestDeclaration(t *testing.T) {
+func TestView_undeclaredFiles(t *testing.T) {
 	v := &doctor.View{Snapshot: open(t, linked), Declared: &doctor.Check{ID: "reads", Reads: []string{"sys/class/*/b/attribute"}}}
 	if got, err := v.Glob("sys/class/*/b/attribute"); len(got) != 1 || err != nil {
 		t.Errorf("%q, %v", got, err)
@@ -94,7 +94,7 @@ func TestDeclaration(t *testing.T) {
 }
 
 // The live node's links lead where the kernel has them lead.
-func TestLiveNode(t *testing.T) {
+func TestView_liveNode(t *testing.T) {
 	v := &doctor.View{Snapshot: openBelow(t, "/"), Declared: &doctor.Check{ID: "reads",
 		Reads: []string{"proc/*/root/proc/self/comm", "proc/self/*"}}}
 	want := scratch.Read(t, "/proc/self/comm")
@@ -112,7 +112,7 @@ func TestLiveNode(t *testing.T) {
 }
 
 // A directory that cannot be listed is not an empty one.
-func TestGlobSaysWhatItCouldNotList(t *testing.T) {
+func TestView_globUnreadableDirectory(t *testing.T) {
 	if os.Geteuid() == 0 {
 		t.Skip("root lists everything")
 	}

@@ -74,7 +74,7 @@ var node = []Entry{
 	{Name: "etc/empty"},
 }
 
-func TestRoundTrip(t *testing.T) {
+func TestWriteAndUnpack(t *testing.T) {
 	var first, second bytes.Buffer
 	turned := slices.Clone(node)
 	slices.Reverse(turned)
@@ -133,7 +133,7 @@ func tree(t testing.TB, dir string) (entries []Entry) {
 	return entries
 }
 
-func TestHostileArchives(t *testing.T) {
+func TestUnpack_hostileArchives(t *testing.T) {
 	etc := a{name: "etc/", kind: tar.TypeDir}
 	for name, tc := range map[string]struct {
 		entries []a

@@ -33,7 +33,7 @@ func scan(t *testing.T, root string) *hca.Inventory {
 }
 
 // CDI's own library accepts the file of every node, and the same node gives the same bytes.
-func TestEveryNode(t *testing.T) {
+func TestBuild_everyNode(t *testing.T) {
 	for name, root := range hcatest.All {
 		t.Run(name, func(t *testing.T) {
 			for _, o := range []Options{defaults, {Devices: []string{all}, Management: true}} {
@@ -70,7 +70,7 @@ func TestEveryNode(t *testing.T) {
 	}
 }
 
-func TestNoManagementUnlessAsked(t *testing.T) {
+func TestBuild_noManagementUnlessAsked(t *testing.T) {
 	for name, root := range hcatest.All {
 		built, _, _ := Build(scan(t, root(t)), defaults)
 		if built == nil {
@@ -215,7 +215,7 @@ func TestHook(t *testing.T) {
 }
 
 // Other numbers at boot give the same file, and other device nodes another.
-func TestReboot(t *testing.T) {
+func TestBuild_sameAfterReboot(t *testing.T) {
 	before := hcatest.V100Node()
 	swapped := hcatest.V100Node()
 	slices.Reverse(swapped.HCAs)

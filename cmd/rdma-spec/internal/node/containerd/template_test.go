@@ -87,7 +87,7 @@ func (s said) Version(context.Context) (string, error) { return string(s), nil }
 func (said) Dump(_ context.Context, file string) ([]byte, error) { return Contents{}.Read(file) }
 
 // K3s reads its newest template. One that is older than the containerd counts where there is no other.
-func TestTemplateOfTheNextStart(t *testing.T) {
+func TestSource_newestTemplate(t *testing.T) {
 	const older = "version = 2\n[plugins.\"io.containerd.grpc.v1.cri\".containerd.runtimes.nvidia]\n  runtime_type = 'x'\n"
 	const newer = "version = 3\n[plugins.'io.containerd.cri.v1.runtime'.containerd.runtimes.kata]\n  runtime_type = 'x'\n"
 	const now = "version = 3\n[plugins.'io.containerd.cri.v1.runtime'.containerd.runtimes.runc]\n  runtime_type = 'x'\n"

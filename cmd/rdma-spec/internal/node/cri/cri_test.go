@@ -124,7 +124,7 @@ func TestContainers(t *testing.T) {
 }
 
 // A container is in a sandbox by what its runtime says of the sandbox's runtime, or of its spec.
-func TestSandboxedContainers(t *testing.T) {
+func TestContainers_sandboxed(t *testing.T) {
 	for info, want := range map[string]bool{
 		`{"pid": 5, "runtimeType": "io.containerd.kata.v2", "runtimeSpec": {}}`:                                   true,
 		`{"pid": 5, "runtimeType": "io.containerd.krun.v2", "runtimeSpec": {}}`:                                   true,

@@ -89,7 +89,7 @@ func TestReadNetwork(t *testing.T) {
 }
 
 // The greater of the setting for all and of the interface's own counts.
-func TestStrictFilters(t *testing.T) {
+func TestSetStrict(t *testing.T) {
 	dir := hcatest.Files{"all/rp_filter": "1\n", "net1/rp_filter": "0\n", "net2/rp_filter": "2\n",
 		"net3/rp_filter": "1\n"}.Root(t)
 	c := Inside{Links: []Link{{Name: "net1"}, {Name: "net2"}, {Name: "net3"}, {Name: "gone"}}}
@@ -102,7 +102,7 @@ func TestStrictFilters(t *testing.T) {
 }
 
 // The settings are read in the process's network namespace, and this program stays in its own.
-func TestFiltersOfAnotherNamespace(t *testing.T) {
+func TestReadFilters_otherNamespace(t *testing.T) {
 	const script = "echo 0 >/proc/sys/net/ipv4/conf/all/rp_filter && echo 1 >/proc/sys/net/ipv4/conf/lo/rp_filter && " +
 		"echo done && exec sleep 60"
 	other := exec.CommandContext(t.Context(), "unshare", "--net", "sh", "-c", script)

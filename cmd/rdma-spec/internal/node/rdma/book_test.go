@@ -90,7 +90,7 @@ func TestRead(t *testing.T) {
 	}
 }
 
-func TestNothingToRead(t *testing.T) {
+func TestRead_unavailable(t *testing.T) {
 	before := rdma.Dial
 	t.Cleanup(func() { rdma.Dial = before })
 	for words, dial := range map[string]func() (*netlink.Conn, error){

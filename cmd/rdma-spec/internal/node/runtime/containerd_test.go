@@ -122,7 +122,7 @@ func TestInstalledContainerd(t *testing.T) {
 }
 
 // A program that a copy of a node names is the copy's, and not one of this machine.
-func TestProgramOfACopy(t *testing.T) {
+func TestHandler_programOfCopy(t *testing.T) {
 	const crun = "#!/bin/sh\necho crun version %s\n"
 	root, here := scratch.Dir(t), scratch.Dir(t)
 	scratch.File(t, root+"/usr/bin/crun", fmt.Sprintf(crun, "1.15"), 0o700)
@@ -137,7 +137,7 @@ func TestProgramOfACopy(t *testing.T) {
 }
 
 // On a node whose root is mounted elsewhere, absolute links lead where they lead on the node.
-func TestLinksOfANode(t *testing.T) {
+func TestNode_absoluteLinks(t *testing.T) {
 	root := scratch.With(t, map[string]string{"var/run": "-> /run", "etc": "-> /opt", "opt/base.json": `{"ociVersion": "1.2.0", ` +
 		`"linux": {}, "process": {"rlimits": [{"type": "RLIMIT_MEMLOCK", "hard": 65536, "soft": 65536}]}}`}, 0o600)
 	scratch.Socket(t, filepath.Join(root, "run/nri/nri.sock"))
