@@ -115,8 +115,8 @@ func (o *options) noPlugin() error {
 // noNode is the error of a call that names a node that the cluster does not have.
 func noNode(name, selector string) error {
 	if selector != "" {
-		return fmt.Errorf("no node %q with the labels %s: list the nodes that have them with kubectl get nodes -l %s", name,
-			selector, selector)
+		return fmt.Errorf("no node %q with the labels %s: to list the nodes that have these labels, "+
+			"run kubectl get nodes -l %s", name, selector, selector)
 	}
 	return fmt.Errorf("no node %q: list the nodes with kubectl get nodes", name)
 }

@@ -35,8 +35,8 @@ func (o *options) resources() *cobra.Command {
 		Use:   "resources [RESOURCE…]",
 		Short: "List the RDMA resources of all nodes, and the pods that use them",
 		Long: `List the RDMA resources of all nodes, and the pods to which they are allocated. The command
-queries only the API server, and does not need the DaemonSet. It recognizes RDMA resources by name;
-name others as arguments.
+queries only the API server, and does not need the DaemonSet. It recognizes RDMA resources by their
+names. To include other resources, specify them as arguments.
 
 A resource is stale if the node has no device for it. The exit status is 1 if a resource is stale,
 and 3 if no node has an RDMA resource.`,

@@ -45,7 +45,8 @@ func (o *options) flags() *pflag.FlagSet {
 	f.SetOutput(io.Discard)
 	f.Usage = func() {}
 	f.SortFlags = false
-	f.StringVar(&o.memlock, "memlock", "unlimited", "the lowest RLIMIT_MEMLOCK: unlimited, or a `SIZE` such as 16Gi")
+	f.StringVar(&o.memlock, "memlock", "unlimited",
+		"raise a lower RLIMIT_MEMLOCK to this `SIZE`, such as 16Gi or unlimited")
 	f.BoolVar(&o.kubernetes, "kubernetes", false,
 		"also raise the limit of Kubernetes containers, on a node where nri-rdma has not run since boot")
 	f.BoolVar(&o.required, "required", false,

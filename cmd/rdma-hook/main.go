@@ -26,9 +26,9 @@ import (
 // program is the program's name, which the journal also uses.
 const program = "rdma-hook"
 
-const help = `Raise RLIMIT_MEMLOCK of a container's first process, as a createRuntime hook. Runtimes discard a
-hook's output, so errors are also written to the journal: journalctl -t rdma-hook. After an error, the exit
-status is still 0, and the container starts.
+const help = `As a createRuntime hook, raise the RLIMIT_MEMLOCK of a container's first process. Runtimes discard
+a hook's output, so errors are also written to the journal: journalctl -t rdma-hook. After an
+error, the exit status is still 0, and the container starts.
 `
 
 func main() {
@@ -52,7 +52,7 @@ func runHook(args []string, stdin io.Reader, stderr io.Writer, policy string, pr
 	}
 	wrong := flags.Parse(args[1:])
 	if wrong == nil && flags.NArg() > 0 {
-		wrong = errors.New("the command memlock takes no arguments")
+		wrong = errors.New("the memlock command takes no arguments")
 	}
 	err := o.inTime(func() error {
 		if wrong != nil {

@@ -23,8 +23,8 @@ func newWhyCommand(checks []doctor.Check) *cobra.Command {
 	return command.New(command.Machine{
 		Program: "rdma-spec",
 		AddFlags: func(f *pflag.FlagSet) {
-			f.BoolVar(&look, "doctor", false, "run the checks for the causes on this node, and list the causes that these "+
-				"checks find before the others")
+			f.BoolVar(&look, "doctor", false, "run the checks for the causes on this node, and list first the causes "+
+				"that these checks find")
 			node.AddRootFlag(f, &o.Root, "the files for these checks")
 			f.StringVar(&o.Config, "config", "", "use this configuration `FILE` instead of the policy in force")
 		},

@@ -128,13 +128,14 @@ func Advice(err error) string {
 	case errors.Is(err, syscall.EROFS):
 		return ": choose a writable path"
 	case errors.Is(err, syscall.EXDEV): // spec/files/atomicfile, in a drop-in directory
-		return ": its directory is a mount point: write the file elsewhere, and move it there"
+		return ": its directory is a mount point: write the file to another directory, and then move it to the mount " +
+			"point"
 	case !errors.Is(err, fs.ErrPermission):
 		return ""
 	case os.Geteuid() > 0:
 		return ": run as root"
 	case os.Geteuid() == 0:
-		return ": root has no permission either: check its attributes (lsattr), and SELinux or AppArmor"
+		return ": not even root has permission: check the file's attributes (lsattr), and SELinux or AppArmor"
 	}
 	return "" // Windows has no root
 }

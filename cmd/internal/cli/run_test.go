@@ -16,7 +16,8 @@ func TestAdvice(t *testing.T) {
 	for err, want := range map[error]string{
 		syscall.ENOSPC: ": free up space there",
 		syscall.EROFS:  ": choose a writable path",
-		syscall.EXDEV:  ": its directory is a mount point: write the file elsewhere, and move it there",
+		syscall.EXDEV: ": its directory is a mount point: write the file to another directory, and then move it to the mount " +
+			"point",
 		syscall.ENOENT: "",
 	} {
 		wrapped := fmt.Errorf("cannot write spec.json: %w", &os.LinkError{Op: "rename", Old: "a", New: "b", Err: err})

@@ -79,11 +79,12 @@ There are three verdicts: RDMA; not RDMA; and RDMA if its device plugin or DRA d
 verbs devices. The third verdict is for containers with an extended resource or a DRA claim,
 because only the node knows whether verbs devices are injected. To get a definite verdict, set
 --assume-devices to globs that match the names of extended resources, or claim/NAME for DRA
-claims. The command assumes that matching resources inject verbs devices, and that others do not.
+claims. The command assumes that verbs devices are injected for matching resources, and for no
+others.
 
 The exit status is 1 if a container would be refused, or if the manifest has a problem. With
-the third verdict, the status is also 1 if the container would be refused after verbs devices are
-injected.`,
+the third verdict, the status is also 1 if the container would be refused when its device plugin or
+DRA driver injects verbs devices.`,
 		Example: fmt.Sprintf(`  %[1]s explain pod.yaml
   %[1]s explain pod.yaml --hca mlx5_0,mlx5_1 --assume-devices 'rdma/*'
   helm template ./chart | %[1]s explain -f - --hca mlx5_0 -o json`, m.Program),
@@ -104,10 +105,10 @@ injected.`,
 	f.StringVarP(&o.manifest, "filename", "f", "", "the `MANIFEST` to explain, YAML or JSON; - for standard input")
 	f.StringVar(&o.config, "config", "", "the configuration `FILE`; by default, "+m.Policy)
 	f.StringSliceVar(&o.hcas, "hca", nil,
-		"explain for a node with HCAs of these `NAMES`, all ACTIVE; by default, for "+m.Node)
+		"assume a node whose HCAs have these `NAMES` and are all ACTIVE; the default is "+m.Node)
 	f.StringSliceVar(&o.assume, "assume-devices", nil,
-		"assume that resources that match these `GLOBS` inject verbs devices, and others do not; write claim/NAME for DRA "+
-			"claims")
+		"assume that verbs devices are injected for resources that match these `GLOBS`, and for no others; write "+
+			"claim/NAME for DRA claims")
 	if m.AddFlags != nil {
 		m.AddFlags(f)
 	}
@@ -139,7 +140,7 @@ type explainedPod struct {
 
 func (o options) explainManifest(stdin io.Reader, stdout, stderr io.Writer) error {
 	if o.manifest == "" {
-		return cli.Usage(errors.New("name a manifest: explain pod.yaml, or - for standard input"))
+		return cli.Usage(errors.New("specify a manifest file, or - for standard input"))
 	}
 	if err := policy.CheckResourceGlobs(o.assume); err != nil {
 		return cli.Usage(fmt.Errorf("--assume-devices: %w", err))

@@ -159,7 +159,7 @@ func reason(sources []string, with policy.Decision) string {
 	case with.Grant == nil && with.Refusal == nil:
 		return "optIn.devices is false, and optIn.resources lists no resource that the container requests"
 	case len(sources) > 0:
-		return "according to --assume-devices, no verbs device is injected with " + strings.Join(sources, ", ")
+		return "according to --assume-devices, no verbs device is injected for " + strings.Join(sources, ", ")
 	}
 	return "it has no extended resource, DRA claim, or annotation for an HCA"
 }

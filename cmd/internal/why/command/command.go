@@ -52,7 +52,7 @@ func New(m Machine) *cobra.Command {
 		Short: "Find the line that matters in a program's log, and what causes it",
 		Long: `Find the line that matters in a log, and list what can cause it, the most likely cause first. The
 log can come from a program that uses RDMA, such as NCCL, UCX, or perftest, or from the kernel, a
-runtime, or the kubelet. A log is a FILE, or - for standard input. MESSAGE is a line from a log.
+runtime, or the kubelet. FILE is a log, - is standard input, and MESSAGE is a line from a log.
 The command does not use the network, and prints only the lines that matter.
 
 ` + howLinesAreRead,
@@ -63,7 +63,7 @@ The command does not use the network, and prints only the lines that matter.
 		Args:    cobra.ArbitraryArgs,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if (file == "") == (len(args) == 0) {
-				return cli.Usage(errors.New("read exactly one log: see the examples"))
+				return cli.Usage(errors.New("specify exactly one source to read: see the examples"))
 			}
 			if m.Pod != nil && len(args) == 1 && args[0] != "-" && !strings.Contains(args[0], " ") {
 				pod, err := m.Pod(cmd, args[0])
@@ -93,12 +93,12 @@ The command does not use the network, and prints only the lines that matter.
 }
 
 const (
-	howLinesAreRead = `The command looks for an operation and a status in a line, such as ibv_reg_mr and ENOMEM. If the
-command knows no cause for this combination, read the lines before the line that it prints. The
+	howLinesAreRead = `In each line, the command looks for an operation and a status, such as ibv_reg_mr and ENOMEM. If
+the command knows no cause for this combination, read the lines before the line that it prints. The
 command also names lines that look like errors but do not matter.
 
-The exit status is 1 if the command finds a line that matters, with or without a cause, 0 if it
-finds none, and 3 if it cannot read the log.`
+The exit status is 1 if the command finds a line that matters, even if it does not know the cause;
+0 if it finds no such line; and 3 if it cannot read the log.`
 	anExample = `  %[1]s why 'Call to ibv_create_cq failed with error Cannot allocate memory'`
 )
 

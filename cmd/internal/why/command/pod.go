@@ -102,7 +102,7 @@ func writePodText(to io.Writer, pod Pod, next string) error {
 	text.WriteString("\n")
 	writeList(&text, pod.State)
 	if len(pod.Spec) > 0 {
-		fmt.Fprintf(&text, "\nits spec, with the configuration %s:\n", pod.Configuration)
+		fmt.Fprintf(&text, "\nwhat its spec shows (configuration: %s):\n", pod.Configuration)
 		writeList(&text, pod.Spec)
 	}
 	for _, t := range pod.Texts {

@@ -23,7 +23,7 @@ import (
 func Command() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "cdi",
-		Short: "Make HCAs available to Podman, Docker, and others with one --device flag",
+		Short: "Let Podman, Docker, and other runtimes add HCAs with one --device flag",
 		Long: `Write and check CDI files. With these files, Podman, Docker, nerdctl, containerd, and CRI-O can
 refer to a node's HCAs by name: podman run --device rdma.noderesource.dev/hca=mlx5_0. A container
 with such a device gets the HCA's device nodes, rdma_cm, and the memlock limit.`,
@@ -52,7 +52,7 @@ func newCDIGenerateCommand() *cobra.Command {
 		Use:   "generate",
 		Short: "Write a CDI file for the node's HCAs",
 		Long: `Write a CDI file that lists the HCAs that containers can use. Each HCA is a device under several
-names: its own, such as rdma.noderesource.dev/hca=mlx5_0, its PCI address, and the names of its
+names: its own (such as rdma.noderesource.dev/hca=mlx5_0), its PCI address, and the names of its
 netdevs. The device "all" stands for every physical HCA that has an ACTIVE port or, if --devices
 names HCAs, for each named HCA that has an ACTIVE port.
 

@@ -50,7 +50,7 @@ func TestCDIGenerate(t *testing.T) {
 		"--devices mlx5_1,mlx5_7": {1, "  name: mlx5_1\n",
 			`warning: this node has no HCA "mlx5_7"; run 'rdma-spec devices'`},
 		"--devices mlx5_7":           {1, "", "warning: no HCA of this node can be used"},
-		"--devices mlx5_1,":          {2, "", "--devices has an empty name"},
+		"--devices mlx5_1,":          {2, "", "--devices contains an empty name"},
 		"--memlock much":             {2, "", `memlock "much" is not a size`},
 		"--hook rdma-hook":           {2, "", `--hook "rdma-hook" is not an absolute path`},
 		"--to /tmp/rdma-spec-x.json": {2, "", "the name of a YAML CDI file"},

@@ -45,15 +45,16 @@ func Command(checks []doctor.Check) *cobra.Command {
 		Long: `Write a support bundle, a tar.gz file with the data that the commands devices, status, and doctor
 read on this node: HCAs and PCI devices in sysfs, limits and capabilities of processes, the
 container runtimes' settings that affect RDMA, the kernel log's lines about RDMA, and the responses
-of the runtimes and the kubelet. On another machine, these commands report the same with
---root FILE.tar.gz.
+of the runtimes and the kubelet. On another machine, devices, status, and doctor report the same
+results with --root FILE.tar.gz.
 
-The support bundle contains no configuration files and no arguments. The only
+The support bundle contains no configuration files and no command-line arguments. The only
 environment variables that it contains are NCCL_IB_HCA, NCCL_IB_GID_INDEX, NCCL_SOCKET_IFNAME,
 NVIDIA_MOFED, and UCX_NET_DEVICES. For NVIDIA_VISIBLE_DEVICES and HABANA_VISIBLE_DEVICES,
 it records only whether they request all, some, or no accelerators. Error messages are redacted.
-The support bundle contains names of hosts, pods, and namespaces, addresses, MACs, and GUIDs.
---anonymize replaces them with numbered pseudonyms; doctor finds the same faults.
+The support bundle contains addresses, MACs, GUIDs, and the names of hosts, pods, and namespaces.
+--anonymize replaces them with numbered pseudonyms. In an anonymized bundle, doctor finds the same
+faults.
 
 The command lists the paths and sizes of all files on standard error before it writes the bundle.
 --list only lists them. Only the owner can read the file that --to writes.

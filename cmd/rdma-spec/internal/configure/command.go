@@ -51,18 +51,19 @@ func (o *Options) command() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "configure",
 		Short: "Configure a node for RDMA containers, or revert the configuration",
-		Long: `Change the files of a node that RDMA containers depend on: NRI in containerd or CRI-O, runtime
+		Long: `Change the node's files that RDMA containers depend on: NRI in containerd or CRI-O, runtime
 handlers, the limits of units, and the plugin nri-rdma. With --all, turn on NRI, install
-the plugin as a service if the node has none, and list the faults that rdma-spec doctor finds
-and that the steps after "next:" in the output do not fix. These faults do not change the exit
+the plugin as a service if the node has none, and list the faults that rdma-spec doctor finds,
+except those that the steps after "next:" in the output fix. These faults do not change the exit
 status.
 
-The command writes its own files, one block of lines at the end of a file, and one element of a
-file's imports. If these do not suffice, it prints the change for you to make. containerd loads a
-copy of the new configuration before the command replaces a file. The command makes the change only
-if the change affects nothing else in containerd's effective configuration. It replaces files
-atomically, and keeps their mode and owner. If another tool changes a file at the same time, the
-other tool's change stays, and the command fails. In that case, rerun the command.
+The command makes only these changes: it writes its own files, adds one block of lines at the end
+of a file, and adds one element to the imports of a file. If these changes do not suffice, it
+prints the change for you to make. Before the command replaces a file, it tests the new
+configuration: containerd loads a copy of it. The command makes the change only if the change
+affects nothing else in containerd's effective configuration. It replaces files atomically, and
+keeps their mode and owner. If another tool changes a file at the same time, the other tool's
+change stays, and the command fails. In that case, rerun the command.
 
 Without --restart, the command does not restart a daemon, but k0s itself restarts its containerd.
 With --restart, the runtime must respond within the time that its unit allows for a stop and a
@@ -72,15 +73,15 @@ restores all files, and restarts the daemon once more.
 If you rerun the command, it restores what an upgrade or another tool has removed, including the
 changes for other features.
 
---revert reverts the changes, even after several runs, and keeps changes by others. If
+--revert reverts the changes, even if several runs made them, and keeps the changes of others. If
 somebody has changed one of rdma-spec's own files, the command keeps that file and all other files
 of the same feature, reports the file, and continues with the other features. If a file with the
 same name existed before, it is kept as FILE.rdma-spec.bak in the same directory. --forget drops
 the record of a feature, and changes no file. The record is in /var/lib/rdma-spec/configure.
 
-The exit status is 0 if the node is configured, 1 if --revert leaves a file, 2 for a usage error,
-and 3 if something fails, in which case nothing is changed. With -o json, "changed" shows whether
-files were changed or, with --dry-run, would be.`,
+The exit status is 0 if the node is configured, 1 if --revert keeps a file because somebody has
+changed it, 2 for a usage error, and 3 if something fails, in which case nothing is changed. With
+-o json, "changed" shows whether files were changed or, with --dry-run, would be.`,
 		Example: `  rdma-spec configure --all --dry-run
   rdma-spec configure --all --restart
   rdma-spec configure --revert`,

@@ -52,7 +52,7 @@ func TestCRIONRI(t *testing.T) {
 		"off in crio.conf": {map[string]string{"etc/crio/crio.conf": "[crio.nri]\nenable_nri = false\n"}, ours},
 		"off before ours":  {map[string]string{"etc/crio/crio.conf.d/10-x.conf": "[crio.nri]\nenable_nri = false\n"}, ours},
 		"off after ours": {map[string]string{"etc/crio/crio.conf.d/99-x.conf": "[crio.nri]\nenable_nri = false\n"},
-			"error: 99-x.conf sets enable_nri = false, and CRI-O reads this file after"},
+			"error: 99-x.conf sets enable_nri = false, and CRI-O reads it after"},
 		"off and on after ours": {
 			map[string]string{"etc/crio/crio.conf.d/98-x": "[crio.nri]\nenable_nri = false\n",
 				"etc/crio/crio.conf.d/99-x": "[crio.nri]\nenable_nri = true\n"}, "",
@@ -67,7 +67,7 @@ func TestCRIONRI(t *testing.T) {
 		"off by an older file of a newer": {map[string]string{"etc/crio/crio.conf": "[crio.nri]\nenable_nri = false\n",
 			"usr/bin/crio": "#!/bin/sh\necho crio version 1.34.0\n"}, ours},
 		"off by a flag": {map[string]string{"etc/crio/crio.conf": "", "etc/systemd/system/crio.service": "[Service]\nExecStart=/usr/bin/crio --enable-nri=false\n"},
-			"error: the command line of CRI-O sets enable_nri = false, and CRI-O reads this file after"},
+			"error: the command line of CRI-O sets enable_nri = false, and CRI-O reads it after"},
 		"another directory": {map[string]string{"etc/crio/crio.conf.d/99": "[crio.nri]\nenable_nri = false\n", "opt/d/1": "[crio.nri]\nenable_nri = false\n",
 			"etc/systemd/system/crio.service": "[Service]\nExecStart=/usr/bin/crio -d /opt/d\n"}, "opt/d/90-rdma-spec-nri.conf"},
 		"not TOML": {map[string]string{"etc/crio/crio.conf.d/10-x.conf": "[crio"}, "error: 10-x.conf: toml: "},
@@ -94,7 +94,7 @@ func TestLimits(t *testing.T) {
 		"CRI-O": {[]string{"usr/lib/systemd/system/crio.service"}, "", "etc/systemd/system/crio.service.d/90-rdma-spec-memlock.conf"},
 		"MicroK8s": {[]string{"etc/systemd/system/snap.microk8s.daemon-containerd.service"}, "",
 			"etc/systemd/system/snap.microk8s.daemon-containerd.service.d/90-rdma-spec-memlock.conf"},
-		"none":            {nil, "", "error: systemd has no unit of a container runtime"},
+		"none":            {nil, "", "error: systemd has no unit for a container runtime"},
 		"one that is not": {nil, "docker", "error: systemd has no unit docker.service"},
 		"another unit":    {nil, "sshd", `error: "sshd.service" is not the unit of a container runtime`},
 	} {
@@ -166,7 +166,7 @@ func TestLimitsBesideOthers(t *testing.T) {
 	for name, test := range map[string]struct{ file, text, want string }{
 		"later": {"usr/lib/systemd/system/containerd.service.d/99-x.conf", "[Service]\nLimitMEMLOCK = " +
 			"64K\n", "error: 99-x.conf sets LimitMEMLOCK=64K"},
-		"at run time":            {"run/systemd/system/containerd.service.d/zz.conf", "[Service]\nLimitMEMLOCK=8M\n", "error: and systemd reads this file after"},
+		"at run time":            {"run/systemd/system/containerd.service.d/zz.conf", "[Service]\nLimitMEMLOCK=8M\n", "error: and systemd reads it after"},
 		"earlier":                {"etc/systemd/system/containerd.service.d/10-x.conf", "[Service]\nLimitMEMLOCK=64K\n", ours},
 		"later, the same":        {"etc/systemd/system/containerd.service.d/99-x.conf", "[Service]\nLimitMEMLOCK=infinity\n", ""},
 		"later, in two":          {"etc/systemd/system/containerd.service.d/override.conf", "[Service]\nLimitMEMLOCK=infinity:infinity\n", ""},

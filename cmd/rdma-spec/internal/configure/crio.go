@@ -46,8 +46,8 @@ func CRIONRI(ctx context.Context, root string) (change.Plan, error) {
 	for key, off := range runtime.CRIONRIOff {
 		value, place := after.Last("nri", key)
 		if value == off {
-			return nil, fmt.Errorf("%s sets %s = %v, and CRI-O reads this file after %s: change the value "+
-				"there", place, key, value, ours)
+			return nil, fmt.Errorf("%[1]s sets %[2]s = %[3]v, and CRI-O reads it after %[4]s: change the value "+
+				"in %[1]s", place, key, value, ours)
 		}
 		if place == "" {
 			on = on && !containerd.Exists(ours) // without it, or so it was

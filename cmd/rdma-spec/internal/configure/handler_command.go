@@ -34,7 +34,7 @@ func newConfigureHandlerCommand(o *Options) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "handler NAME",
 		Short: "Add a runtime handler whose containers can register RDMA memory",
-		Long: `Add a runtime handler to containerd that is like an existing one, but has a base spec with an
+		Long: `Add to containerd a runtime handler that is like an existing one, but has a base spec with an
 unlimited locked-memory limit (memlock) and CAP_IPC_LOCK. Print the RuntimeClass for the handler.
 Use this command on nodes without NRI. With --in-place, add the base spec to the existing handler
 NAME, which affects all containers of that handler.

@@ -46,7 +46,8 @@ func Limits(root, unit string, daemons []containerd.Daemon) (plan change.Plan, n
 	case len(found) == 0 && unit != "":
 		return nil, "", fmt.Errorf("systemd has no unit %s", unit)
 	case len(found) == 0:
-		return nil, "", fmt.Errorf("systemd has no unit of a container runtime: it has none of %s", strings.Join(known, ", "))
+		return nil, "", fmt.Errorf("systemd has no unit for a container runtime: none of these exists: %s",
+			strings.Join(known, ", "))
 	case len(found) > 1:
 		return nil, "", fmt.Errorf("the node has several container runtimes: name the unit of the runtime that the "+
 			"kubelet uses: %s",
@@ -58,7 +59,8 @@ func Limits(root, unit string, daemons []containerd.Daemon) (plan change.Plan, n
 	case unlimited:
 		return nil, found[0], nil
 	case strings.HasSuffix(filepath.Dir(last.File), ".d") && filepath.Base(last.File) > limitsFile:
-		return nil, "", fmt.Errorf("%s sets LimitMEMLOCK=%s, and systemd reads this file after %s: change the value there",
+		return nil, "", fmt.Errorf("%[1]s sets LimitMEMLOCK=%[2]s, and systemd reads it after %[3]s: change the value "+
+			"in %[1]s",
 			files.Below(root, last.File), last.Value, files.Below(root, ours))
 	}
 	systemd, err := platform.Find("systemd")

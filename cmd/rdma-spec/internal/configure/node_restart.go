@@ -54,7 +54,7 @@ func unitTime(unit string) (within time.Duration) {
 
 // notRestarted says that a daemon is not restarted although the flag says so, and how to do it.
 func notRestarted(stderr io.Writer, restart []string) {
-	fmt.Fprintln(stderr, "rdma-spec: not restarted, because no file of the daemon changed; if the daemon was "+
+	fmt.Fprintln(stderr, "rdma-spec: did not restart the daemon, because none of its files changed; if the daemon was "+
 		"started before its files were last changed, run:",
 		strings.Join(restart, " && "))
 }
@@ -65,7 +65,8 @@ func (o *Options) readers(ctx context.Context, paths []string) (unit string, che
 	units := o.unitsOf(ctx, paths)
 	switch {
 	case len(units) > 1 && o.Restart:
-		return "", nil, cli.Usage(fmt.Errorf("--restart: the files belong to %s: revert the changes separately",
+		return "", nil, cli.Usage(fmt.Errorf("--restart can restart only one service, but the files belong to %s: revert "+
+			"the changes for each service with a separate command",
 			strings.Join(units, ", ")))
 	case slices.Contains(units, "") && o.Restart:
 		_, err := o.daemon(ctx)

@@ -88,7 +88,7 @@ func TestConfigureRestart(t *testing.T) {
 			case !breaks && (err != nil || runtime.restarts != 1):
 				t.Errorf("%d restarts, %v", runtime.restarts, err)
 			case breaks && (err == nil || runtime.restarts != 2 || !strings.HasSuffix(err.Error(),
-				"the files are restored, and containerd.service is running as before")):
+				"the files were restored, and containerd.service is running as before")):
 				t.Errorf("%d restarts, %v", runtime.restarts, err)
 			case breaks:
 				unchanged(t, root, before, "afterwards")
@@ -105,7 +105,7 @@ func TestConfigureRestartWhileAnotherToolWrites(t *testing.T) {
 	err := configureAndRestart(t, root, runtime, 50e6)
 	const changed = ": the file has changed in the meantime"
 	if err == nil || !strings.Contains(err.Error(), "not restored: cannot write "+runtime.file+changed) ||
-		!strings.Contains(err.Error(), "not all files are restored") || strings.Contains(err.Error(), "the files are restored") {
+		!strings.Contains(err.Error(), "not all files were restored") || strings.Contains(err.Error(), "the files were restored") {
 		t.Errorf("%v", err)
 	}
 	if text, err := os.ReadFile(runtime.file); err != nil || string(text) != runtime.theirs {
@@ -118,7 +118,7 @@ func TestConfigureInterrupted(t *testing.T) {
 	root, before := configureNode(t)
 	runtime := &fakeRuntime{interrupted: true}
 	err := configureAndRestart(t, root, runtime, time.Minute)
-	const want = "interrupted while containerd.service was restarting: the files are restored, and " +
+	const want = "interrupted while containerd.service was restarting: the files were restored, and " +
 		"containerd.service is running as before"
 	if err == nil || err.Error() != want || runtime.restarts != 2 {
 		t.Errorf("%d restarts, %v", runtime.restarts, err)
@@ -166,7 +166,7 @@ func TestConfigureAllRestartsAndSaysWhatIsLeft(t *testing.T) {
 
 // A daemon whose files do not change is not restarted. It can be older than they are, so the command says it.
 func TestConfigureSaysThatItDoesNotRestart(t *testing.T) {
-	const said = "rdma-spec: not restarted, because no file of the daemon changed; if the daemon was started " +
+	const said = "rdma-spec: did not restart the daemon, because none of its files changed; if the daemon was started " +
 		"before its files were last changed, run: "
 	const restart = "systemctl restart containerd.service\n"
 	for args, want := range map[string]string{
@@ -203,7 +203,7 @@ func TestConfigureRevertRestarts(t *testing.T) {
 		"all":            {[]string{"--all --program ROOT/nri-rdma"}, "containerd.service"},
 		"launched":       {[]string{"plugin --launched --program ROOT/nri-rdma"}, "containerd.service"},
 		"two daemons": {[]string{"nri", "limits docker"},
-			"error: --restart: the files belong to containerd.service, docker.service"},
+			"error: --restart can restart only one service, but the files belong to containerd.service, docker.service"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			root, _ := configureNode(t)

@@ -40,9 +40,10 @@ The command writes its own file in a directory that the configuration imports or
 reads. If there is no such directory, it writes the file in rdma-spec.d and adds an import. In a
 K3s or RKE2 template that includes the base template, it adds a block at the end.
 
-With --required, also turn on NRI's default validator, so that a pod can require a plugin with the
-annotation required-plugins.noderesource.dev. The validator requires containerd 2.2 or later. The
-command does not change the validator's own list, which affects all containers on the node.`,
+With --required, also turn on NRI's default validator, so that a pod can use the annotation
+required-plugins.noderesource.dev to require a plugin. The validator requires containerd 2.2 or
+later. The command does not change the validator's own list of required plugins, which applies to
+all containers on the node.`,
 		Example: `  rdma-spec configure nri --dry-run
   rdma-spec configure nri --required --restart
   rdma-spec configure nri --runtime crio

@@ -78,7 +78,7 @@ func TestConfigureOddNodes(t *testing.T) {
 		"CRI's images off in disabled_plugins": {"2.4.2", "nri", map[string]string{config: "version = 3\n" +
 			"disabled_plugins = ['io.containerd.cri.v1.images']\n" + nriOff}, "error: /etc/containerd/config.toml turns off the plugin io.containerd.cri.v1.images"},
 		"a base spec of another handler that is missing": {"1.7.35 2.4.2", "nri", map[string]string{config: "version = 2\n" + nriOff + runtime +
-			"theirs]\n  base_runtime_spec = '/etc/x.json'\n"}, "error: the base spec /etc/x.json cannot be used, and without it, containerd does not serve CRI"},
+			"theirs]\n  base_runtime_spec = '/etc/x.json'\n"}, "error: the base spec /etc/x.json cannot be used: "},
 		"a base spec of another handler that is no JSON": {"2.4.2", "handler rdma --like runc", map[string]string{config: "version = 2\n" + runtime +
 			"theirs]\n  base_runtime_spec = '/etc/x.json'\n", "etc/x.json": "{]"}, "error: the base spec /etc/x.json cannot be used"},
 		"a base spec of ours that is missing": {"2.4.2", "handler rdma --like runc", map[string]string{config: "version = 2\n" + runcV2 +
@@ -94,8 +94,8 @@ func TestConfigureOddNodes(t *testing.T) {
 		"a base spec that another handler names": {"2.4.2", "handler rdma --like runc", map[string]string{config: "version = 2\n" + runcV2 +
 			runtime + "theirs]\n  runtime_type = 'io.containerd.runc.v2'\n  base_runtime_spec = '/etc/containerd/rdma-spec-rdma.json'\n",
 			"etc/containerd/rdma-spec-rdma.json": `{"ociVersion": "1.1.0", "linux": {}}`},
-			"error: rdma-spec-rdma.json is also the base_runtime_spec of theirs, so all containers with this spec would change: set " +
-				"another base_runtime_spec there, or use --force"},
+			"error: rdma-spec-rdma.json is also the base_runtime_spec of theirs, so the change would affect all containers of theirs: set " +
+				"another base_runtime_spec for theirs, or use --force"},
 		"a base spec that another handler names, by force": {"2.4.2", "handler rdma --like runc --force", map[string]string{config: "version = 2\n" + runcV2 +
 			runtime + "theirs]\n  runtime_type = 'io.containerd.runc.v2'\n  base_runtime_spec = '/etc/containerd/rdma-spec-rdma.json'\n",
 			"etc/containerd/rdma-spec-rdma.json": `{"ociVersion": "1.1.0", "linux": {}}`}, "etc/containerd/rdma-spec-rdma.json"},
@@ -124,7 +124,7 @@ func TestConfigureOddNodes(t *testing.T) {
 			k0s + "containerd.d/nri.toml": "version = 2\n" + nriOff + "  socket_path = '/x.sock'\n"}, k0s + "containerd.d/zz-rdma-spec-nri.toml"},
 		"k0s whose drop-in about CRI turns NRI off": {"1.7.35", "nri", map[string]string{k0s + "containerd.toml": k0sMade,
 			k0s + "containerd.d/a.toml": "version = 2\n" + nriOff + runcV2}, "error: cannot make the change: " +
-			"/etc/k0s/containerd.d/90-rdma-spec-nri.toml: the effective configuration would be wrong at " +
+			"/etc/k0s/containerd.d/90-rdma-spec-nri.toml: the effective configuration would differ from the intended one at " +
 			"plugins.io.containerd.nri.v1.nri.disable"},
 		"CRI-O beside a containerd without CRI": {"2.4.2", "nri", map[string]string{config: "disabled_plugins = [\"cri\"]\n",
 			"etc/crio/crio.conf": "[crio.nri]\nenable_nri = false\n"}, "etc/crio/crio.conf.d/"},

@@ -41,14 +41,15 @@ type programs struct{ from, prefix string }
 
 func (p *programs) addFlags(cmd *cobra.Command, name, usage string) {
 	cmd.Flags().StringVar(&p.from, name, "", usage)
-	cmd.Flags().StringVar(&p.prefix, "prefix", usrLocal, "install programs in `DIR`/bin, such as /opt if /usr is "+
-		"read-only")
+	cmd.Flags().StringVar(&p.prefix, "prefix", usrLocal, "install programs in `DIR`/bin; if /usr is read-only, "+
+		"use another directory, such as /opt")
 }
 
 // source returns what --program or --programs names; by default a name in the directory of this rdma-spec.
 func (p *programs) source(name string) (string, error) {
 	if !filepath.IsAbs(p.prefix) || strings.ContainsAny(p.prefix, " \t\n%\"'\\") {
-		return "", cli.Usage(fmt.Errorf("--prefix %q is not an absolute path that a unit can contain", p.prefix))
+		return "", cli.Usage(fmt.Errorf("--prefix %q cannot be used in a systemd unit: specify an absolute path without "+
+			"white space, percent signs, quotation marks, or backslashes", p.prefix))
 	}
 	if p.from != "" {
 		return p.from, nil

@@ -22,7 +22,7 @@ func newConfigurePluginCommand(o *Options) *cobra.Command {
 	var launched bool
 	cmd := &cobra.Command{
 		Use:   "plugin",
-		Short: "Install the nri-rdma plugin as a service, or for the runtime to launch",
+		Short: "Install the nri-rdma plugin as a service or as a program that the runtime launches",
 		Long: `Install nri-rdma as a systemd service: the program in /usr/local/bin and its unit. With --launched,
 install it in /opt/nri/plugins, from which the runtime launches it. The plugin then starts before
 the node's first container, but if it exits, the runtime relaunches it only when the runtime itself

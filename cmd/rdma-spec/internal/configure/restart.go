@@ -110,7 +110,7 @@ func (r *Restart) Undone(ctx context.Context, because error) error {
 		as = ""
 	}
 	if err := r.Do(ctx); err != nil {
-		return errors.Join(because, fmt.Errorf("%s are restored, but the second restart failed: %w", files, err))
+		return errors.Join(because, fmt.Errorf("%s were restored, but the second restart failed: %w", files, err))
 	}
-	return fmt.Errorf("%w: %s are restored, and %s is running%s", because, files, r.Unit, as)
+	return fmt.Errorf("%w: %s were restored, and %s is running%s", because, files, r.Unit, as)
 }

@@ -71,20 +71,20 @@ func TestRestart(t *testing.T) {
 			"x.service was restarted, but this error remained after 30s: connection refused",
 			"restart x.service, restart x.service"},
 		"never": {daemon{},
-			"x.service was restarted, but this error remained after 30s: connection refused: the files are restored, and x.service is running as before",
+			"x.service was restarted, but this error remained after 30s: connection refused: the files were restored, and x.service is running as before",
 			"restart x.service, restart x.service"},
 		"hangs": {daemon{hangs: true},
-			"x.service did not restart within 30s: context deadline exceeded: the files are restored, and x.service is " +
+			"x.service did not restart within 30s: context deadline exceeded: the files were restored, and x.service is " +
 				"running as before", "restart x.service, restart x.service"},
 		"refused by systemd": {daemon{refuses: true},
-			"systemctl restart: exit status 1: the files are restored, and x.service is running as before",
+			"systemctl restart: exit status 1: the files were restored, and x.service is running as before",
 			"restart x.service, restart x.service"},
 		"with a container that ends": {daemon{good: true, ended: []string{"a"}}, "", "restart x.service"},
 		"with one that ends, and never": {daemon{ended: []string{"a"}},
-			"connection refused: the files are restored, and x.service is running as before",
+			"connection refused: the files were restored, and x.service is running as before",
 			"restart x.service, restart x.service"},
 		"with containers that are lost": {daemon{forgets: 1},
-			"1 of 2 containers are no longer running: the files are restored, and x.service is running as before",
+			"1 of 2 containers are no longer running: the files were restored, and x.service is running as before",
 			"restart x.service, restart x.service"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -146,7 +146,7 @@ func TestRestartSaysThatTheDaemonDoesNotComeBack(t *testing.T) {
 		}
 		gone.good = false
 		err := r.Undone(t.Context(), r.Do(t.Context()))
-		if err == nil || !strings.Contains(err.Error(), "the files are restored, but the second restart failed: x.service was restarted") {
+		if err == nil || !strings.Contains(err.Error(), "the files were restored, but the second restart failed: x.service was restarted") {
 			t.Errorf("Undone: %v", err)
 		}
 	})

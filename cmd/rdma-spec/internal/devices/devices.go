@@ -69,8 +69,8 @@ func List(stdout, stderr io.Writer, root, format string) error {
 	var notes []string
 	if len(node.HCAs) == 0 {
 		notes = append(notes,
-			"this node has no HCA: if you expect one, check that its driver is loaded, such as mlx5_ib, irdma, bnxt_re, "+
-				"efa, or rdma_rxe")
+			"this node has no HCA: if you expect one, check that its driver, such as mlx5_ib, irdma, bnxt_re, efa, or "+
+				"rdma_rxe, is loaded")
 	}
 	if format == cli.FormatTable {
 		notes = append(notes, deviceNotes(node)...)
@@ -176,8 +176,8 @@ func deviceNotes(node *hca.Inventory) (notes []string) {
 	notes = append(notes, node.Problems...)
 	if len(missing) > 0 {
 		notes = append(notes,
-			fmt.Sprintf("missing in /dev/infiniband: %s: check that the node's /dev is visible here; sysfs contains the "+
-				"device numbers",
+			fmt.Sprintf("missing from /dev/infiniband: %s: check that the node's /dev is visible here; sysfs contains "+
+				"their device numbers",
 				joinFirst(missing)))
 	}
 	return notes

@@ -110,8 +110,8 @@ the family to standard error.`,
 	f.BoolVar(&list, "list", false, "list the checks, and the entries of the ignore file that match nothing")
 	f.StringVar(&explain, "explain", "", "print the page about this `CHECK`, without network access and without "+
 		"running checks")
-	cli.AddFileFlag(f, &to, "instead of standard output, write the result to a `FILE` that is readable by everyone; "+
-		"replace the file atomically")
+	cli.AddFileFlag(f, &to, "write the result to a `FILE` instead of standard output; the file is replaced atomically, "+
+		"and everyone can read it")
 	f.StringVar(&address, "http", "",
 		"run continuously: check every 2m with a timeout of 1m, and serve the result as metrics at this `ADDR`, such as "+
 			"127.0.0.1:9799")

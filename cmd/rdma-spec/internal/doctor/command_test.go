@@ -72,9 +72,9 @@ func doctorNode(t *testing.T, state string) string {
 // What the doctor prints in each format, and its exit status.
 func TestDoctor(t *testing.T) {
 	silent := hcatest.V100Node().Files().With(answers).With(hcatest.Files{
-		node.AnswersDir + "/runtimes.json": `{"error": "no response about runtimes within 10s"}`,
-		node.AnswersDir + "/listing.json":  `{"error": "no response about listing within 10s"}`,
-		node.AnswersDir + "/kubelet.json":  `{"error": "no response about kubelet within 10s"}`,
+		node.AnswersDir + "/runtimes.json": `{"error": "no response to the query for runtimes within 10s"}`,
+		node.AnswersDir + "/listing.json":  `{"error": "no response to the query for listing within 10s"}`,
+		node.AnswersDir + "/kubelet.json":  `{"error": "no response to the query for kubelet within 10s"}`,
 	})
 	down := hcatest.V100Node().Files().With(answers).With(isDown)
 	nodes := map[string]string{
@@ -237,7 +237,7 @@ func TestDoctorStrictIgnoreFile(t *testing.T) {
 		"ignore: [{check: a}]":                             "ignore[0]: check and reason must have a value",
 		"ignore: [{object: a, reason: b}]":                 "ignore[0]: check and reason must have a value",
 		"ignore: [{check: a, reason: b, objects: c}]":      `unknown field "ignore[0].objects"`,
-		"ignore: [{check: '[a', reason: b}]":               `ignore[0]: check and object are globs: write \[ for a bracket`,
+		"ignore: [{check: '[a', reason: b}]":               `ignore[0]: check or object is not a valid glob: to match a bracket, write \[`,
 		"ignore: []\nignore: []":                           "already set",
 		"ignore: []\n---\nignore: []":                      "there is text after the end of the YAML document",
 		"ignore:\n- {check: a, reason: b, object: [a, b]}": "ignore.object is of the type array",

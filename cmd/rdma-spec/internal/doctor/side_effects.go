@@ -33,7 +33,7 @@ var sideEffects = []sideEffect{
 		reloads, false},
 	{regexp.MustCompile(`configure plugin --launched`), insteadOfService, false},
 	{regexp.MustCompile(`modprobe -r|rmmod`), loses("programs lose the devices that the module drives", "lsmod"), true},
-	{regexp.MustCompile(`/(un)?bind\b`), loses("all programs that have the device open, in any network namespace, lose it",
+	{regexp.MustCompile(`/(un)?bind\b`), loses("all programs that have the device open lose it, in any network namespace",
 		"rdma-spec status; rdma resource show"), true},
 	{regexp.MustCompile(`ip link set (dev )?\S+ (down|mtu|name|netns|nomaster|vf)`), loses(
 		"programs that use the interface or the function briefly lose their connection", "ip -details link; ip route"), true},

@@ -43,13 +43,13 @@ handler that uses it, so use a separate handler and RuntimeClass.
 With --for, print the equivalent for another platform, in that platform's format, as far as the
 platform supports it. Such a configuration affects every container of the node.
 
-Write the file with --to, which replaces the file atomically, and only if nothing fails. With ">
-FILE", the shell empties the file first. If the command then fails, the file stays empty, and
-with an empty base_runtime_spec, the runtime's CRI plugin does not start. --to keeps the previous
-content as a backup next to the file. For a drop-in such as crio.conf.d/90-rdma-spec.conf, the
-backup is in the parent directory, because a daemon might read every file in a drop-in directory.
---to never overwrites a backup. If handlers on this node already name a base spec, --to replaces
-it only with --force. With --for crio, the drop-in also contains the default_ulimits from
+To write the file, use --to: it replaces the file atomically, and only if the command succeeds.
+With "> FILE", the shell empties the file first. If the command then fails, the file stays empty,
+and with an empty base_runtime_spec, the runtime's CRI plugin does not start. --to keeps the
+previous content as a backup next to the file. For a drop-in such as crio.conf.d/90-rdma-spec.conf,
+the backup is in the parent directory, because a daemon might read every file in a drop-in
+directory. --to never overwrites a backup. If handlers on this node already name a base spec, --to
+replaces it only with --force. With --for crio, the drop-in also contains the default_ulimits from
 CRI-O's other configuration files on the node.
 
 The exit status is 0 if the configuration is written, 2 for a usage error, and 3 if it cannot be

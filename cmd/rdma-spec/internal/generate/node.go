@@ -30,8 +30,8 @@ func (o generateOptions) crio(memlock spec.Limit) (text []byte, notes []string, 
 	}
 	before, after := said.Around(o.to)
 	if _, place := after.Last("runtime", "default_ulimits"); place != "" {
-		return nil, nil, fmt.Errorf("%s sets default_ulimits, and CRI-O reads this file after %s: add memlock to the "+
-			"list there", place, o.to)
+		return nil, nil, fmt.Errorf("%[1]s sets default_ulimits, and CRI-O reads it after %[2]s: add memlock to the "+
+			"list in %[1]s", place, o.to)
 	}
 	list, place := before.Last("runtime", "default_ulimits")
 	elements, _ := list.([]any) // ReadCRIO refuses another type
@@ -40,8 +40,8 @@ func (o generateOptions) crio(memlock spec.Limit) (text []byte, notes []string, 
 		others = append(others, fmt.Sprint(element))
 	}
 	if len(others) > 0 {
-		notes = []string{fmt.Sprintf("default_ulimits replaces the list in %s, so it includes the limits from "+
-			"there: %s", place,
+		notes = []string{fmt.Sprintf("the generated default_ulimits replaces the list in %s, so it also contains "+
+			"the limits from that list: %s", place,
 			strings.Join(others, ", "))}
 	}
 	return platform.CRIO(memlock, others), notes, nil
@@ -80,8 +80,8 @@ func (o generateOptions) changes(text []byte) error {
 	if len(changed) == 0 {
 		return nil
 	}
-	return fmt.Errorf("%s is the base_runtime_spec of %s, so all containers with this spec would change: choose another "+
-		"file, or use --force", o.to, strings.Join(changed, ", "))
+	return fmt.Errorf("%[1]s is the base_runtime_spec of %[2]s, so the change would affect all containers of %[2]s: "+
+		"choose another file, or use --force", o.to, strings.Join(changed, ", "))
 }
 
 // readOnly says what to do where a file of the node's /etc cannot be written because the node is immutable.

@@ -242,8 +242,8 @@ func (c *Container) compareIPCLock() {
 	case c.UserNamespace:
 		note = "the kernel ignores CAP_IPC_LOCK in a user namespace"
 	case slices.Contains(c.Bounding, spec.CapIPCLock):
-		note = "no CAP_IPC_LOCK in its program, although the container has it: either the program changed its user, or " +
-			"the container got the capability after it started (in that case, recreate the pod)"
+		note = "its program lacks CAP_IPC_LOCK, although the container has it: either the program switched to another " +
+			"user, or the container got the capability after it started (in that case, recreate the pod)"
 	case !c.Editable():
 		note = fmt.Sprintf("no CAP_IPC_LOCK: with %s, request it in the pod, or set it in the runtime's configuration",
 			c.Runtime.Name)

@@ -30,9 +30,9 @@ func (s *Snapshot) ReloadTakes() string {
 			of += fmt.Sprintf(", and %d more", more)
 		}
 	}
-	return "if a hook, such as that of NVIDIA's container runtime in legacy mode (the default before version 1.18), " +
-		"added GPUs to containers, a reload of systemd (daemon-reload, enable) removes these GPUs until the pods are " +
-		"recreated; " + of + "; installation as a DaemonSet or with configure plugin --launched needs no reload"
+	return "if a hook added GPUs to containers, a reload of systemd (daemon-reload, enable) removes these GPUs until " +
+		"the pods are recreated; NVIDIA's container runtime in legacy mode (the default before version 1.18) uses such a " +
+		"hook; " + of + "; installation as a DaemonSet or with configure plugin --launched needs no reload"
 }
 
 // mostNamed is the largest number of containers that the text names.

@@ -66,7 +66,8 @@ func (s *Snapshot) readIgnored(context.Context, string) ([]Ignored, error) {
 		case entry.Check == "" || entry.Reason == "":
 			err = errors.Join(err, fmt.Errorf("ignore[%d]: check and reason must have a value", n))
 		case bad != nil || worse != nil:
-			err = errors.Join(err, fmt.Errorf("ignore[%d]: check and object are globs: write \\[ for a bracket", n))
+			err = errors.Join(err, fmt.Errorf("ignore[%d]: check or object is not a valid glob: to match a bracket, "+
+				"write \\[", n))
 		}
 	}
 	if err != nil && !errors.Is(err, policy.ErrNothing) {

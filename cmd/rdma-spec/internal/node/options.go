@@ -66,7 +66,7 @@ const (
 ` + inforce.File + `. If no plugin is running, specify a configuration with --config.
 The built-in defaults are never assumed.`
 	WhichRuntime = `The command queries all runtimes that serve CRI at the usual paths. To query only one, set
---runtime-endpoint, CONTAINER_RUNTIME_ENDPOINT, or /etc/crictl.yaml.`
+--runtime-endpoint, CONTAINER_RUNTIME_ENDPOINT, or runtime-endpoint in /etc/crictl.yaml.`
 )
 
 // KeptPolicy is a policy as an archive keeps it.

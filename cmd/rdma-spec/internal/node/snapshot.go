@@ -167,7 +167,7 @@ func cachedAnswer[T any](s *Snapshot, name string,
 		about := strings.TrimSuffix(name, ".json")
 		s.asked.Store(about, nil)
 		defer s.asked.Delete(about)
-		return Within(context.Background(), cmp.Or(s.Timeout, askRuntimesFor), "no response about "+about,
+		return Within(context.Background(), cmp.Or(s.Timeout, askRuntimesFor), "no response to the query for "+about,
 			func(ctx context.Context) (T, error) { return live(ctx, s.Root) })
 	})
 	s.parts = append(s.parts, func() (a Answer) {
@@ -204,7 +204,7 @@ func readArchived[T any](t files.Tree, name string) (value T, err error) {
 	}
 	switch {
 	case err != nil:
-		return value, fmt.Errorf("no response about %s", name)
+		return value, fmt.Errorf("the support bundle contains no response for %s", name)
 	case a.Error != "":
 		return value, errors.New(a.Error)
 	}

@@ -79,7 +79,7 @@ func TestSurvey_adviceOnIPCLock(t *testing.T) {
 	}).Root(t)
 	usual := []string{"CAP_CHOWN", "CAP_DAC_OVERRIDE", "CAP_FSETID", "CAP_FOWNER", "CAP_MKNOD", "CAP_NET_RAW", "CAP_SETGID",
 		"CAP_SETUID"}
-	const changed = "no CAP_IPC_LOCK in its program, although the container has it: either the program changed its " +
+	const changed = "its program lacks CAP_IPC_LOCK, although the container has it: either the program switched to another " +
 		"user, or the container got the capability after it started (in that case, recreate the pod)"
 	for name, test := range map[string]struct {
 		runtime  string

@@ -77,8 +77,8 @@ func (s *surveyor) use(r *Container, pids []int, ownNetwork bool) {
 	certain := known && s.hidden == nil && len(pids) > 0
 	if node, _ := s.listed(); certain && ownNetwork && node != nil && node.NetNSExclusive {
 		certain = false
-		s.note("cannot tell what containers with their own network use, because their HCAs are in their network " +
-			"namespaces (netns_mode is exclusive)")
+		s.note("cannot tell which HCAs are used by containers that have their own network, because these HCAs are in the " +
+			"containers' network namespaces (netns_mode is exclusive)")
 	}
 	for _, name := range r.HCAs {
 		h, listed := inventory.HCAs[name]

@@ -29,7 +29,8 @@ const (
 func (o Options) checkLoop(every bool) error {
 	switch {
 	case every && (o.Every < everyLeast || o.Every > everyMost):
-		return fmt.Errorf("--every %s is not a time between %s and %s, such as 1m", o.Every, everyLeast, everyMost)
+		return fmt.Errorf("--every %s is out of range: specify a duration from %s to %s, such as 1m",
+			o.Every, everyLeast, everyMost)
 	case !every && o.Address != "":
 		return errors.New("--http needs --every")
 	case every && o.Format != cli.FormatText:

@@ -148,7 +148,7 @@ func (o Options) pass(ctx context.Context) (result repairs, found node.Container
 	}
 	defer func() { _ = s.Close() }() // it was only read
 	if s.Archived && !o.DryRun {
-		return result, found, errors.New("this is a copy of a node: run the command on the node itself")
+		return result, found, errors.New("--root names a support bundle, not a live node: run the command on the node itself")
 	}
 	found, err = s.JudgedContainers()
 	if err == nil {

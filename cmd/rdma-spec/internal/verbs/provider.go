@@ -45,9 +45,9 @@ var vendors = map[string]string{string(BNXT): "Broadcom's provider libbnxt_re", 
 // OfDriver names the provider that a driver needs whose ABI is not that of rdma-core.
 func OfDriver(provider string) string {
 	if named, known := vendors[provider]; known {
-		return named + " in the version of the node's driver; newer base images do not contain it"
+		return named + " in the version that matches the node's driver; newer base images do not contain it"
 	}
-	return "the provider that matches the node's driver, in the same version"
+	return "the provider that matches the node's driver and has the same version"
 }
 
 // ABIOf returns the versions of the kernel's ABI that rdma-core's provider supports.

@@ -135,7 +135,7 @@ func (f file) write(command, response []byte) error {
 	}
 	n, err := unix.Write(int(f), command)
 	if err == nil && n != len(command) {
-		err = fmt.Errorf("the kernel accepted %d bytes of %d", n, len(command))
+		err = fmt.Errorf("the kernel accepted only %d of %d bytes", n, len(command))
 	}
 	return err
 }

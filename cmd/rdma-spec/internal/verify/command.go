@@ -36,17 +36,19 @@ func Command() *cobra.Command {
 the locked-memory limit (memlock) and CAP_IPC_LOCK, opens the verbs devices and rdma_cm, finds the
 GIDs of the container's network namespace, and registers memory with each HCA through the kernel's
 verbs interface. It needs no library in the image. It supports the drivers mlx5, mlx4, efa, irdma,
-bnxt_re, rxe, and siw. With other drivers, it locks memory instead, which has the same limit.
+bnxt_re, rxe, and siw. With other drivers, it locks memory instead of registering it, because the
+same limit applies to both.
 
-Each line states a fact. The line begins with FAIL and names the fix if the fact makes RDMA fail.
+Each line states a fact. If the fact makes RDMA fail, the line begins with FAIL and names the fix.
 It begins with ? if the effect is unknown. The last line is the verdict: the cause of "Couldn't
 allocate MR" in this container.
 
 The program is statically linked, so you can copy it into a running container with kubectl cp, or
-mount it. It has the limits of its parent process. With kubectl exec, these are the limits of a
-process that is started with exec. It also reads the limits of process 1, or of the process that
---pid names. In an ephemeral container (kubectl debug --target), that process belongs to the
-target, and the command checks only the target's limits.
+mount it. It has the limits of its parent process. If you start it with kubectl exec, it has the
+limits that the runtime gives to processes started with exec, which can differ from the limits of
+process 1. It also reads the limits of process 1, or of the process that --pid names. In an
+ephemeral container (kubectl debug --target), that process belongs to the target, and the command
+checks only the target's limits.
 
 The exit status is 1 if RDMA would fail.`,
 		Example: `  rdma-spec verify

@@ -46,13 +46,13 @@ func (v *verification) libraries(held []heldHCA) {
 				"install the provider (package ibverbs-providers, libibverbs, or rdma-core)"
 		case !known || h.abi == 0:
 			is = note
-			said = fmt.Sprintf("%s; verify does not know whether it supports the kernel's ABI, %d", provider,
+			said = fmt.Sprintf("%s; verify does not know whether this provider supports the kernel's ABI, %d", provider,
 				h.abi)
 		case !abi.Has(h.abi):
 			is = doctor.Unknown
-			said = fmt.Sprintf("%s; the kernel's ABI is %d, but rdma-core's provider supports only %s, and otherwise "+
-				"reports \"does not support the kernel ABI\": install the provider that matches the kernel's driver", provider,
-				h.abi, abi)
+			said = fmt.Sprintf("%s; the kernel's ABI is %d, but rdma-core's provider supports only %s, and reports "+
+				"\"does not support the kernel ABI\" for any other version: install the provider that matches the kernel's "+
+				"driver", provider, h.abi, abi)
 		}
 		v.add("library", is, "provider %s for %s: %s", driver, h.name, said)
 	}
@@ -63,7 +63,8 @@ func (v *verification) sharedMemory() {
 	switch size := v.judged.SharedMem; {
 	case size == nil && v.elsewhere:
 	case size == nil:
-		v.add("shared-memory", note, "/dev/shm: not mounted, or without a size limit: NCCL and others may need it")
+		v.add("shared-memory", note,
+			"/dev/shm: not mounted, or mounted without a size limit: NCCL and other programs may need /dev/shm")
 	case *size <= process.SmallSharedMemory:
 		v.add("shared-memory", note,
 			"/dev/shm: %s, too little for NCCL with several GPUs: mount an emptyDir with medium: Memory there", size)

@@ -64,11 +64,11 @@ func (v *verification) addRegistration(h heldHCA, err error) bool {
 			said, v.own.Memlock.Soft, memlockFix)
 	case noMemory:
 		v.addFault("register", causeMemory,
-			"%s, although memlock or CAP_IPC_LOCK allows it: the node has too little memory that can be pinned, or the HCA "+
-				"has no memory keys left: look for CREATE_MKEY in the node's kernel log", said)
+			"%s, although memlock or CAP_IPC_LOCK allows it: either the node has too little memory that can be pinned, or "+
+				"the HCA has no memory keys left (in the latter case, the node's kernel log contains CREATE_MKEY)", said)
 	case errors.Is(err, unix.EAGAIN):
 		v.addFault("register", causeRDMACgroup,
-			"%s: the cgroup's rdma.max allows no more (hca_handle, hca_object), or the HCA is being reset", said)
+			"%s: the cgroup has reached its limit for hca_handle or hca_object in rdma.max, or the HCA is being reset", said)
 	case errors.Is(err, unix.EIO), errors.Is(err, unix.ENODEV), errors.Is(err, unix.ENXIO):
 		v.addFault("register", causeDevice, "%s: the HCA is gone: recreate the pod", said)
 	default:

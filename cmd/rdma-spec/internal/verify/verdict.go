@@ -29,7 +29,7 @@ const (
 
 var causes = []struct{ name, means string }{
 	{"memlock", `"Couldn't allocate MR" is caused by RLIMIT_MEMLOCK`},
-	{"memory", `"Couldn't allocate MR" is caused by too little memory that can be pinned, or by an HCA that has no ` +
+	{"memory", `"Couldn't allocate MR" is caused by a lack of memory that can be pinned, or by an HCA that has no ` +
 		"memory keys left"},
 	{"rdma cgroup", `"Couldn't allocate MR" and similar errors are caused by the cgroup's limit rdma.max`},
 	{"device cgroup", "the container cannot open the HCA, so no memory can be registered"},
@@ -39,7 +39,7 @@ var causes = []struct{ name, means string }{
 	{"namespace", "all addresses of an HCA belong to another network namespace; this prevents connections, but not " +
 		"registrations"},
 	{"address", "an HCA's interface has no IP address; this prevents connections, but not registrations"},
-	{"port down", "an HCA's ports carry no traffic; this prevents connections, but not registrations"},
+	{"port down", "an HCA has no ACTIVE port; this prevents connections, but not registrations"},
 }
 
 // verdict is the cause of "Couldn't allocate MR".

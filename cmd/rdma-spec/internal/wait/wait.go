@@ -38,7 +38,7 @@ device plugin, it keeps pods that request the RDMA resource off the node until t
 registered.
 
 The registered plugin holds a kernel lock on ` + inforce.File + `. The
-command reads only that directory, and needs no capabilities, no network, and no
+command reads only that file's directory, and needs no capabilities, no network, and no
 credentials. It prints what it is waiting for immediately, and then every 30 seconds.
 
 The exit status is 1 if the plugin is not registered in time, and 3 if rdma-spec cannot

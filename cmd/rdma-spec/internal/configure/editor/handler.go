@@ -53,7 +53,7 @@ func (d Editor) Handler(ctx context.Context, spec func(base []byte) ([]byte, err
 		if ignored.Lost != nil { // others of its handlers are there
 			continue
 		}
-		unheard = fmt.Errorf("%s cannot be changed: %s: %s first", ignored.Path, ignored.Reason, ignored.Fix)
+		unheard = fmt.Errorf("%s cannot be changed: %s: first, %s", ignored.Path, ignored.Reason, ignored.Fix)
 		if hasModel(ignored.Tree) {
 			return nil, unheard
 		}
@@ -94,8 +94,8 @@ func (d Editor) Handler(ctx context.Context, spec func(base []byte) ([]byte, err
 	}
 	others := slices.DeleteFunc(d.Naming(all, planned[0].Path), func(other string) bool { return other == name })
 	if len(others) > 0 && len(planned.Changed()) > 0 && !d.Force {
-		return nil, fmt.Errorf("%s is also the base_runtime_spec of %s, so all containers with this spec would change: set "+
-			"another base_runtime_spec there, or use --force", planned[0].Path, strings.Join(others, ", "))
+		return nil, fmt.Errorf("%[1]s is also the base_runtime_spec of %[2]s, so the change would affect all containers of "+
+			"%[2]s: set another base_runtime_spec for %[2]s, or use --force", planned[0].Path, strings.Join(others, ", "))
 	}
 	config, err := d.plan(ctx, b)
 	if err != nil && unheard != nil {
@@ -192,8 +192,8 @@ func handlerTable(files []containerd.File, plugin, name string) map[string]any {
 
 // unusable says that the base spec in a file is in the way.
 func unusable(file string, err error) error {
-	return fmt.Errorf("the base spec %s cannot be used, and without it, containerd does not serve CRI: %w: write it "+
-		"with rdma-spec generate --to %[1]s", file, files.Cause(err))
+	return fmt.Errorf("the base spec %[1]s cannot be used: %[2]w: write it with rdma-spec generate --to %[1]s; without "+
+		"it, containerd does not serve CRI", file, files.Cause(err))
 }
 
 // baseSpecs reports the first base spec of the handlers with which CRI does not start. The one that is planned is

@@ -218,7 +218,8 @@ func (w *writing) rendered(ctx context.Context) error {
 	if text == nil {
 		said = "does not exist yet"
 	}
-	return fmt.Errorf("%s %s, and %s creates it: start %[3]s once, and rerun this command", w.File(), said, w.Name)
+	return fmt.Errorf("%s %s: %s generates this file when it starts, so start %[3]s once, and rerun this command",
+		w.File(), said, w.Name)
 }
 
 // fileVersion returns the configuration version that the containerd's file has, or gets where it says nothing yet.

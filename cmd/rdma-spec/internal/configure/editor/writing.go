@@ -163,7 +163,7 @@ func (w *writing) checkReaches(ctx context.Context, want map[string]any) error {
 		return err
 	}
 	if paths := goal.Differences(got, want); paths != nil {
-		return fmt.Errorf("the effective configuration would be wrong at %s", strings.Join(paths[0], "."))
+		return fmt.Errorf("the effective configuration would differ from the intended one at %s", strings.Join(paths[0], "."))
 	}
 	return nil
 }

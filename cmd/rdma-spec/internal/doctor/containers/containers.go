@@ -65,7 +65,7 @@ func containerChecks() []doctor.Check {
 	return []doctor.Check{{
 		ID: "container-ipc-lock", Family: "containers",
 		Title:  "Each container that relies on IPC_LOCK has it.",
-		Impact: "The runtime gives the capability only to root, so the container cannot register its memory.",
+		Impact: "Without IPC_LOCK, which the runtime gives only to root, the container cannot register its memory.",
 		Needs:  []string{"container-refused"}, Look: eachContainer(containerIPCLock),
 	}, {
 		ID: "container-memlock", Family: "containers", Title: "Each RDMA container can register its memory.",
@@ -74,8 +74,8 @@ func containerChecks() []doctor.Check {
 	}, {
 		ID: "container-unseen", Family: "containers",
 		Title: "Containers can register memory even if NVIDIA's container runtime added HCAs after the NRI plugins ran.",
-		Impact: "The plugin cannot see HCAs that are added after it has handled the container, so the container cannot " +
-			"register its memory.",
+		Impact: "The plugin cannot see HCAs that are added after it has handled the container. So it does not raise the " +
+			"container's memlock, and the container cannot register its memory.",
 		Look: eachContainer(containerUnseen),
 	}, {
 		ID: "container-files", Family: "containers", Title: "Each RDMA container can open more than 1024 files.",

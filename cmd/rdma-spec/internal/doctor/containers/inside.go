@@ -38,7 +38,7 @@ func insideChecks() []doctor.Check {
 	}, {
 		ID: "container-gpu", Family: "containers",
 		Title:      "Each of a container's GPUs is on the same NUMA node as one of its HCAs.",
-		NoMessages: "bandwidth tests are slow",
+		NoMessages: "bandwidth tests report low bandwidth",
 		Impact:     "Transfers from one CPU socket to another are slower.",
 		Reads:      []string{doctor.GPUFiles, "sys/bus/pci/devices/*/numa_node"}, Look: eachContainer(containerGPU),
 	}, {

@@ -133,7 +133,7 @@ func starves(v *doctor.View, c node.Container) doctor.Finding {
 	case own.Memlock != nil:
 		f := runtimes.LowBaseSpec(r, all, own)
 		f.Object = containerObject(c)
-		f.Text = fault("", "the base_runtime_spec of its handler %s, %s, limits it: run the "+
+		f.Text = fault("", "its handler %s uses the base_runtime_spec %s, which limits memlock: run the "+
 			"command below, and recreate the pod", own.Name, own.BaseSpec).Text
 		return f
 	case !r.Known:
@@ -149,11 +149,11 @@ func starves(v *doctor.View, c node.Container) doctor.Finding {
 			"recreate the pod",
 			giving.Memlock, giving.Name, own.Name, cmp.Or(own.Program, "another program"), name).Command()
 	case c.Handler == "":
-		return fault(setHandler(giving), "its pod has no RuntimeClass; the handler %s on this node would set %s",
-			giving.Name, giving.Memlock)
+		return fault(setHandler(giving), "its pod has no RuntimeClass; on this node, the handler %s would set memlock "+
+			"to %s", giving.Name, giving.Memlock)
 	}
-	return fault(setHandler(giving), "its handler is %s%s; the handler %s would set %s", own.Name, memlockSource(r, own),
-		giving.Name, giving.Memlock)
+	return fault(setHandler(giving), "its handler is %s%s; the handler %s would set memlock to %s", own.Name,
+		memlockSource(r, own), giving.Name, giving.Memlock)
 }
 
 // addsNothing reports whether a handler starts an OCI runtime that adds nothing to containers, as NVIDIA's does.
@@ -164,7 +164,7 @@ func addsNothing(h runtime.Handler) bool {
 
 // setHandler is how a pod gets a handler.
 func setHandler(h runtime.Handler) string {
-	return fmt.Sprintf("In the pod, set runtimeClassName: %s (the name of a RuntimeClass with handler: %[1]s), and "+
+	return fmt.Sprintf("In the pod, set runtimeClassName to the name of a RuntimeClass whose handler is %s, and "+
 		"recreate the pod", h.Name)
 }
 

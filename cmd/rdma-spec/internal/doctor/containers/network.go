@@ -35,8 +35,8 @@ func networkChecks() []doctor.Check {
 	}, {
 		ID: "container-environment", Family: "containers",
 		Title: "Each container has the HCAs and interfaces that its environment variables name.",
-		Impact: "NCCL and UCX use only the HCAs and interfaces that these variables name. If these do not exist, " +
-			"NCCL and UCX fail or fall back to sockets.",
+		Impact: "NCCL and UCX use only the HCAs and interfaces that these variables name. If a variable names " +
+			"none that the container has, NCCL and UCX fail or fall back to sockets.",
 		Needs: []string{"container-hca"}, Look: eachContainer(containerEnvironment),
 	}, {
 		ID: "container-mtu", Family: "containers",
@@ -101,7 +101,7 @@ func containerNetdev(v *doctor.View, c node.Container) (found []doctor.Finding) 
 		case other != "":
 			found = append(found, doctor.Fault(r.object, fmt.Sprintf("Pod %s on this node has the same address, %s. Packets "+
 				"for one of the pods can reach the other.", other, address),
-				"Give each pod its own address: use an IPAM plugin that shares one range across all pods, such as whereabouts, "+
+				"Give each pod its own address: use an IPAM plugin, such as whereabouts, that shares one range across all pods, "+
 					"and recreate one of the pods"))
 		case r.usable && !slices.ContainsFunc(r.own, func(g process.GID) bool { return g.Type != "IB/RoCE v1" }):
 			found = append(found, doctor.Told(r.object, "All its GIDs are RoCE v1, which routers do not forward."))
@@ -177,7 +177,7 @@ func whyLocal(g process.GID) string {
 	case g.Address.IsLinkLocalUnicast():
 		return "reaches only its own link"
 	case g.Type == "IB/RoCE v1":
-		return "is a RoCE v1 GID, which routers do not forward"
+		return "is a RoCE v1 GID, and routers do not forward RoCE v1 packets"
 	}
 	return ""
 }
@@ -214,8 +214,8 @@ func containerGIDIndex(v *doctor.View, c node.Container) (found []doctor.Finding
 				r.own[len(r.own)-1].Address, r.own[len(r.own)-1].Index)
 		}
 		found = append(found, doctor.Fault(r.object, text,
-			"Remove NCCL_IB_GID_INDEX from the pod: NCCL 2.21 and later finds the GID automatically, and 2.26 and later "+
-				"does so in all pods"))
+			"Remove NCCL_IB_GID_INDEX from the pod: NCCL 2.21 and later find the GID automatically, but only NCCL "+
+				"2.26 and later do so in all pods"))
 	}
 	return found
 }

@@ -94,7 +94,7 @@ func exhaustedCgroups(v *doctor.View) (found []doctor.Finding) {
 				if most, limited := limits[what]; limited && used >= most {
 					device, kind, _ := strings.Cut(what, " ")
 					found = append(found, doctor.Fault("cgroup /"+strings.TrimPrefix(path.Dir(name), "sys/fs/cgroup/"),
-						fmt.Sprintf("It uses %d of the %d allowed %s on HCA %s.", used, most, kind, device),
+						fmt.Sprintf("Its limit for %s on HCA %s is %d, and it uses %d.", kind, device, most, used),
 						fmt.Sprintf("echo '%s %s=max' > /%s", device, kind, name)).Disruptive(
 						"the pod can use up the HCA's objects, which other pods need", "rdma resource show"))
 				}

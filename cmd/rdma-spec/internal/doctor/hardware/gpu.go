@@ -56,12 +56,12 @@ func gpuChecks() []doctor.Check {
 		}),
 		Needs: []string{"module-symbols"}, Look: withGPUs(noGPUDirect),
 	}, {
-		ID: "acs", Family: "gpu", Title: "No PCIe switch redirects transfers between a GPU and an HCA to the CPU.",
+		ID: "acs", Family: "gpu", Title: "No PCIe switch sends transfers between a GPU and an HCA through the CPU.",
 		Impact: "GPU transfers go through the CPU. They are slow, and on some machines they hang.",
 		Reads:  slices.Concat(gpuReads, []string{pciDevices + "*/config"}), Look: withGPUs(redirected),
 	}, {
 		ID: "iommu", Family: "gpu", Title: "IOMMU passthrough is on.",
-		NoMessages: "bandwidth tests are slow",
+		NoMessages: "bandwidth tests report low bandwidth",
 		Impact:     "GPU transfers go through the CPU, or fail.",
 		Reads:      slices.Concat(gpuReads, []string{pciDevices + "*/iommu_group/type"}), Look: withGPUs(translating),
 	}}

@@ -18,7 +18,7 @@ import (
 func hcaChecks() []doctor.Check {
 	return []doctor.Check{{
 		ID: "hca-answers", Family: "hca", Title: "Each HCA responds.",
-		Impact: "The HCA blocks every program that accesses it, including monitoring.",
+		Impact: "Every program that accesses the HCA hangs, including monitoring.",
 		Look:   eachHCA(func(*doctor.View, hca.HCA) []doctor.Finding { return nil }),
 	}, {
 		ID: "guid-valid", Family: "hca", Title: "Each HCA has a node GUID.",

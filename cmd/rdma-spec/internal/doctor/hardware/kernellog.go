@@ -21,7 +21,7 @@ import (
 func kernelChecks() []doctor.Check {
 	return []doctor.Check{{
 		ID: "hca-errors", Family: "kernel log", Title: "The kernel log and PCIe report no HCA errors.",
-		Impact: "An HCA that fails intermittently slows jobs down or stops them.",
+		Impact: "If an HCA fails intermittently, jobs slow down or stop.",
 		Reads:  []string{pciDevices + "*/aer_dev_fatal"}, Needs: []string{"hca-answers"}, Look: hcaErrors,
 	}, {
 		ID: "module-symbols", Family: "kernel log",
@@ -114,8 +114,8 @@ var troubles = []trouble{
 	{regexp.MustCompile(`CREATE_MKEY.*(limits exceeded|no resources)`),
 		"It has no room for more memory regions", 1, nil, func(device string, _ hca.Tools) string {
 			return "Let fewer processes use the HCA, or reduce the number of regions that they register: use huge pages, " +
-				"and remove UCX_RCACHE_ENABLE=n. To see how many each process has registered: rdma resource show mr; dmesg | " +
-				"grep " + device
+				"and remove UCX_RCACHE_ENABLE=n. To see how many regions each process has registered: rdma resource show mr; " +
+				"dmesg | grep " + device
 		}},
 	{regexp.MustCompile(`PCIe Bus Error: severity=Uncorrect|AER: Uncorrect`),
 		"It has uncorrected PCIe errors", 1, nil, func(device string, _ hca.Tools) string {
@@ -240,8 +240,8 @@ func refusedModules(v *doctor.View, log node.KernelLog) (found []doctor.Finding)
 			if _, serves := dmaBUF(v); serves {
 				continue // nobody needs it
 			}
-			fix = "If OFED or DOCA is not installed, install it. Then rebuild the GPU driver (with the GPU Operator, delete " +
-				"the node's driver pod), and run: modprobe nvidia_peermem"
+			fix = "If neither OFED nor DOCA is installed, install one of them. Then rebuild the GPU driver (with the GPU " +
+				"Operator, delete the node's driver pod), and run: modprobe nvidia_peermem"
 		}
 		text := "it was built for a different version of " + refused[3] + "."
 		if refused[2] == "Unknown" {

@@ -168,7 +168,7 @@ func (l links) judge(h hca.HCA, p hca.Port) doctor.Finding {
 		off = "it is disabled"
 		on = fmt.Sprintf("ibportstate -C %s -D 0 %d enable", h.Name, p.Number)
 	case !infiniband && known && up == "":
-		off = "netdev " + p.Netdevs[0] + " is turned off"
+		off = "netdev " + p.Netdevs[0] + " is administratively down"
 		on = "ip link set " + p.Netdevs[0] + " up"
 	case !infiniband && known && !strings.HasPrefix(see, "ip "):
 		see = "ip link show " + up + "; " + see

@@ -16,8 +16,8 @@ import (
 // memoryChecks are about limits of registered memory that are not memlock.
 func memoryChecks() []doctor.Check {
 	return []doctor.Check{{
-		ID: "efa-pages", Family: "memory", Title: "EFA can register all memory.",
-		Impact: "EFA can register a limited number of pages. Without huge pages, that is about 95 GB.",
+		ID: "efa-pages", Family: "memory", Title: "EFA can register all of the node's memory.",
+		Impact: "EFA can register only a limited number of pages. Without huge pages, these hold about 95 GB.",
 		Reads:  []string{"proc/meminfo"}, Look: smallPages,
 	}, {
 		ID: "cma", Family: "memory", Title: "There is free memory outside CMA.",

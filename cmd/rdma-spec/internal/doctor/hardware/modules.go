@@ -129,8 +129,8 @@ func unboundCards(v *doctor.View) []doctor.Finding {
 		loaded, _ := v.Exists("sys/module/" + module)
 		switch {
 		case !needed[module] && (!strings.HasPrefix(module, "mlx") || !v.UsesRDMA(0)):
-			found = append(found, doctor.Unsure("module "+module, "It drives no devices, and "+devices+" has no driver. To use "+
-				"this hardware for RDMA: modprobe "+module))
+			found = append(found, doctor.Unsure("module "+module, "It drives no devices, and no driver is bound to "+devices+
+				". To use this hardware for RDMA: modprobe "+module))
 		case loaded:
 			found = append(found, doctor.Fault("module "+module, "It is loaded, but "+devices+" is not bound to it.",
 				"Find the reason in the kernel log: dmesg | grep -e "+module+" -e "+missing[module][0]))

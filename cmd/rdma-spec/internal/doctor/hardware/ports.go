@@ -30,7 +30,7 @@ func portChecks() []doctor.Check {
 		Needs: []string{"hca-answers", "guid-valid", "hca-errors"}, Look: portsWithoutLink,
 	}, {
 		ID: "port-rate", Family: "hca", Title: "Ports of the same board model have the same rate.",
-		NoMessages: "bandwidth tests are slow",
+		NoMessages: "bandwidth tests report low bandwidth",
 		Impact:     "A job is as slow as its slowest port.",
 		Reads:      slices.Concat(boardReads, []string{"sys/class/net/*/bonding_slave"}),
 		Needs:      []string{"hca-answers", "port-active"}, Look: eachBoard(slowPorts),
@@ -157,7 +157,7 @@ func slowPorts(v *doctor.View, group []hca.HCA) (found []doctor.Finding) {
 		if mine >= best || p.alike > 1 && !p.most {
 			continue
 		}
-		f := doctor.Unsure(p.at, fmt.Sprintf("Its rate is %s. %s, on the same board model, has a rate of %s.",
+		f := doctor.Unsure(p.at, fmt.Sprintf("Its rate is %s. %s, on a board of the same model, has a rate of %s.",
 			p.value, p.other, p.than))
 		if p.most && p.alike == 1 {
 			f = doctor.Fault(p.at, f.Text, "Reseat or replace the cable, and check the switch's port. Then check: "+
@@ -204,8 +204,8 @@ func differentMTUs(v *doctor.View, group []hca.HCA) (found []doctor.Finding) {
 		if p.alike > 1 {
 			continue
 		}
-		found = append(found, doctor.Unsure(p.at, fmt.Sprintf("Netdev %s has MTU %s. %s, on the same board model, has "+
-			"MTU %s. If both are on one network, run: ip link set %[1]s mtu %[4]s", p.Netdevs[0], p.value, p.other, p.than)))
+		found = append(found, doctor.Unsure(p.at, fmt.Sprintf("Netdev %s has MTU %s. %s, on a board of the same model, "+
+			"has MTU %s. If both are on one network, run: ip link set %[1]s mtu %[4]s", p.Netdevs[0], p.value, p.other, p.than)))
 	}
 	return found
 }

@@ -134,7 +134,7 @@ func TestContainerMemlock_enough(t *testing.T) {
 			c := s.starved(8 << 20)
 			c.Registers, c.IPCLock, c.Bounding = bytesOf(unlimited), yes(true), []string{spec.CapIPCLock}
 			s.runtime().Handlers = s.runtime().Handlers[1:]
-		}, "It sets 8Mi, but its RDMA containers can register more"},
+		}, "It sets memlock to 8Mi, but its RDMA containers can register more memory"},
 		"root with IPC_LOCK, below the policy": {func(s *sick) {
 			s.container().Memlock, s.container().Fix.Action = both(8<<20), node.Repair
 		}, "Its memlock is below the policy's grant (unlimited), but CAP_IPC_LOCK lets it register more."},

@@ -123,13 +123,13 @@ func (s *sick) look(t *testing.T, checks []doctor.Check) []doctor.Finding {
 	snapshot := open(t, s.laidOut(t, nil))
 	snapshot.Containers = func() (node.Containers, error) {
 		if slices.Contains(s.unanswered, "listing.json") {
-			return node.Containers{}, errors.New("no response about listing.json")
+			return node.Containers{}, errors.New("the support bundle contains no response for listing.json")
 		}
 		return s.containers, nil
 	}
 	snapshot.Listing = func() (node.Listing, error) {
 		if slices.Contains(s.unanswered, "listing.json") {
-			return node.Listing{}, errors.New("no response about listing.json")
+			return node.Listing{}, errors.New("the support bundle contains no response for listing.json")
 		}
 		return s.listing(t, snapshot.Root), nil
 	}

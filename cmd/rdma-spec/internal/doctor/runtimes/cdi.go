@@ -131,7 +131,7 @@ func setCRI(r runtime.Runtime, what string) string {
 // dockerLacks returns what keeps Docker from the files, and its fix; nothing where nothing does.
 func dockerLacks(d cdi.Docker, files []cdi.Found) (text, fix string) {
 	const file = "/etc/docker/daemon.json"
-	const restart = ", and then, when it is safe to stop its containers, run: systemctl restart docker"
+	const restart = ", and then, when it is safe to stop Docker's containers, run: systemctl restart docker"
 	switch {
 	case d.Error != "":
 		return fmt.Sprintf("%s cannot be read: %s.", file, d.Error), "Correct " + file + restart

@@ -56,7 +56,7 @@ func KubeletChecks() []doctor.Check {
 		Look:   withKubelet(kubeletDevicePlugins),
 	}, {
 		ID: "kubelet-pod-resources", Family: "kubelet", Title: "The kubelet's pod resources API answers.",
-		Impact: "The plugin refuses RDMA containers that might match a rule with resources.",
+		Impact: "If a rule that lists resources might match an RDMA container, the plugin refuses the container.",
 		Look:   withKubelet(kubeletPodResources),
 	}, {
 		ID: "kubelet-allocatable", Family: "kubelet", Title: "Each RDMA resource on the node has devices.",
@@ -81,8 +81,8 @@ func kubeletAtRoot(v *doctor.View, k agents.Kubelet) []doctor.Finding {
 	}
 	text := fmt.Sprintf("The kubelet's --root-dir is %s, but %s does not point there.", k.Root, kubeletRoot)
 	fix := fmt.Sprintf("In the chart values of nri-rdma and of the device plugins, set the kubelet's directory to "+
-		"%[1]s. Or, once nothing uses %[2]s, mount the directory there, and add the mount to /etc/fstab: mount --bind "+
-		"%[1]s %[2]s", k.Root, kubeletRoot)
+		"%[1]s. Or, once nothing uses %[2]s, mount the kubelet's directory there (mount --bind %[1]s %[2]s), and "+
+		"add the mount to /etc/fstab", k.Root, kubeletRoot)
 	return []doctor.Finding{doctor.Fault("kubelet", text, fix)}
 }
 

@@ -94,7 +94,7 @@ func nriOwner(r runtime.Runtime, all []runtime.Runtime) []doctor.Finding {
 	}
 	fix := fmt.Sprintf("Set disable = true in [plugins.'io.containerd.nri.v1.nri'] of %s, restart that runtime, and "+
 		"then run: %s && systemctl restart nri-rdma", file, restartRuntime(r))
-	return []doctor.Finding{doctor.Fault(runtimeObject(r), fmt.Sprintf("%s listens on %s instead of this runtime.",
+	return []doctor.Finding{doctor.Fault(runtimeObject(r), fmt.Sprintf("%s, not this runtime, listens on %s.",
 		other, r.NRI.Socket), fix)}
 }
 
@@ -143,9 +143,9 @@ func conflictingPlugins(v *doctor.View, plugin agents.Plugin) (found []doctor.Fi
 		if slices.Contains(agents.Conflicting, name) {
 			launched = append(launched, name)
 			found = append(found, doctor.Fault("plugin "+name,
-				fmt.Sprintf("The runtime launches /%s, which sets the same limit or devices as nri-rdma.", file), "rm /"+file+
-					" && "+restartRuntime(forPods(v))).Disruptive("pods no longer get what their annotations request from this plugin",
-				"kubectl get pods -A -o yaml | grep nri"))
+				fmt.Sprintf("The runtime launches /%s, which can set the same limit or add the same devices as nri-rdma.", file),
+				"rm /"+file+" && "+restartRuntime(forPods(v))).Disruptive(
+				"pods no longer get what their annotations request from this plugin", "kubectl get pods -A -o yaml | grep nri"))
 		}
 	}
 	running := 0
@@ -153,7 +153,8 @@ func conflictingPlugins(v *doctor.View, plugin agents.Plugin) (found []doctor.Fi
 	for _, p := range plugin.Processes {
 		switch {
 		case slices.Contains(agents.Conflicting, p.Name) && !slices.Contains(launched, p.Name):
-			text := fmt.Sprintf("%s is running (PID %d), and sets the same limit or devices as nri-rdma.", p.Name, p.PID)
+			text := fmt.Sprintf("%s is running (PID %d), and can set the same limit or add the same devices as "+
+				"nri-rdma.", p.Name, p.PID)
 			found = append(found, doctor.Fault("plugin "+p.Name, text,
 				fmt.Sprintf("Remove it from the node; to stop it now: kill %d", p.PID)))
 		case agents.Injecting[p.Name] != "" && !slices.Contains(agents.Conflicting, p.Name):

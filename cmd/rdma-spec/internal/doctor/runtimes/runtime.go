@@ -246,7 +246,8 @@ func memlockSource(v *doctor.View) []doctor.Finding {
 		for _, name := range handlers {
 			if gives := r.Gives(name); runtime.Low(gives) && !starved[name] {
 				found = append(found, doctor.Told(handlerObject(r.Handler(name), r),
-					"It sets %s, but its RDMA containers can register more, for example as root with CAP_IPC_LOCK.", gives))
+					"It sets memlock to %s, but its RDMA containers can register more memory, for example as root with "+
+						"CAP_IPC_LOCK.", gives))
 			}
 		}
 		switch {
@@ -291,7 +292,8 @@ func usedHandlers(v *doctor.View, r runtime.Runtime) (handlers []string, starved
 
 // seeContainerMemlock is the finding where container-memlock names each container that a fault is about, and the cause.
 func seeContainerMemlock(object string) doctor.Finding {
-	return doctor.Finding{Status: doctor.Skipped, Object: object, Text: "It depends on container-memlock."}
+	return doctor.Finding{Status: doctor.Skipped, Object: object,
+		Text: "The check container-memlock names the affected containers and the cause."}
 }
 
 // Checks returns the family's checks but those of the kubelet, which come last of all.

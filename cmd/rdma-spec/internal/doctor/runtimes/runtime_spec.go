@@ -34,13 +34,14 @@ func baseSpecChecks() []doctor.Check {
 		Needs:  []string{"runtime-config"}, Look: eachHandler(handlerType),
 	}, {
 		ID: "base-spec", Family: "runtime", Title: "Each base_runtime_spec exists and is an OCI spec.",
-		Impact: "Without a valid file, CRI does not start, and the node is NotReady.",
+		Impact: "Without a valid file, containerd's CRI plugin does not start, and the node is NotReady.",
 		Needs:  []string{"runtime-config"}, Look: eachHandler(baseSpec),
 	}, {
 		ID: "base-spec-files", Family: "runtime",
-		Title:  "Containers whose handler has a base_runtime_spec can open more than 1024 files.",
-		Impact: "The limit applies to every container that uses the handler.",
-		Needs:  []string{"base-spec"}, Look: eachHandler(baseSpecFiles),
+		Title: "Containers whose handler has a base_runtime_spec can open more than 1024 files.",
+		Impact: "In all containers that use the handler, a program can open at most 1024 files, unless it raises its soft " +
+			"limit.",
+		Needs: []string{"base-spec"}, Look: eachHandler(baseSpecFiles),
 	}, {
 		ID: "base-spec-memlock", Family: "runtime", Title: "Each base_runtime_spec for RDMA containers sets a high " +
 			"enough memlock.",

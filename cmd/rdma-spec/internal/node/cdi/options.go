@@ -46,7 +46,7 @@ func (f *Flags) AddFlags(set *pflag.FlagSet) {
 	set.StringVar(&f.options.Hook, "hook", DefaultHook, "the path of rdma-hook, the `PROGRAM` that raises memlock")
 	set.BoolVar(&f.options.Required, "required", false, "do not let a container start if its memlock cannot be raised")
 	set.BoolVar(&f.options.Kubernetes, "kubernetes", false,
-		"also raise the memlock of Kubernetes containers, on a node where nri-rdma is not running")
+		"also raise the memlock of Kubernetes containers if nri-rdma has not been registered since the node booted")
 	set.BoolVar(&f.options.Management, "management", false,
 		"add umad and issm devices, which let a container disrupt the whole fabric")
 }
@@ -57,7 +57,7 @@ func (f *Flags) Options() (o Options, err error) {
 	o.Devices = strings.Split(f.devices, ",")
 	switch {
 	case slices.Contains(o.Devices, ""):
-		return o, errors.New("--devices has an empty name: write all, or names such as mlx5_0,mlx5_1")
+		return o, errors.New("--devices contains an empty name: specify \"all\", or names such as mlx5_0,mlx5_1")
 	case f.memlock == memlockNone:
 		o.Hook = ""
 		o.Required = false

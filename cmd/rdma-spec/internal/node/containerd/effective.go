@@ -92,8 +92,8 @@ func (d Daemon) explain(ctx context.Context, all []File, said refusal) error {
 				"a newer containerd", f.Path, f.Version(), version, reads)
 		}
 		if f.Tree == nil && f.Pattern != "" && filepath.Ext(f.Name) != ".toml" {
-			return fmt.Errorf("%s imports %q, which matches %s and prevents containerd from starting: import %s instead", f.By,
-				f.Pattern, f.Name, filepath.Join(filepath.Dir(f.Pattern), "*.toml"))
+			return fmt.Errorf("%s imports %q, which also matches %s; this file is not TOML, so containerd does not start: "+
+				"import %s instead", f.By, f.Pattern, f.Name, filepath.Join(filepath.Dir(f.Pattern), "*.toml"))
 		}
 	}
 	for _, f := range all { // containerd 2.x does not say in which file it is

@@ -244,7 +244,8 @@ func Choose(found []Daemon, file, root string) (Daemon, error) {
 				return d, nil
 			}
 		}
-		return Daemon{}, fmt.Errorf("no containerd binary under %s that could load %s: install containerd first", root, file)
+		return Daemon{}, fmt.Errorf("no containerd binary under %s, so %s cannot be loaded: install containerd "+
+			"first", root, file)
 	}
 	switch len(found) {
 	case 0:

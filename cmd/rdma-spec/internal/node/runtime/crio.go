@@ -69,7 +69,7 @@ func readCRIO(t process.Table) (CRIO, error) {
 		DropIns: files.Below(root, cmp.Or(starts.Flag("--config-dir", "-d"), places.CRIO.DropIns))}
 	paths := []string{files.Below(root, c.Config)}
 	if _, err := os.Stat(paths[0]); told != "" && err != nil {
-		return c, fmt.Errorf("cannot read %s, with which CRI-O is started: %w", paths[0], files.Cause(err))
+		return c, fmt.Errorf("cannot read %s, which CRI-O's flag --config names: %w", paths[0], files.Cause(err))
 	}
 	err := filepath.WalkDir(c.DropIns, func(path string, entry fs.DirEntry, err error) error {
 		if err == nil && !entry.IsDir() {
