@@ -68,7 +68,7 @@ func (p *Plugin) confirmable(runtime string) error {
 	case runtime == "cri-o" && p.Limits != nil:
 		return nil
 	}
-	return fmt.Errorf("%s has no known API for this", runtime)
+	return fmt.Errorf("%s has no known API for confirming grants", runtime)
 }
 
 // budget returns how long a request may wait in total for what it needs. A quarter of the runtime's timeout is reserved
@@ -97,8 +97,9 @@ func withoutStoredSpecs(runtime string) string {
 	const inPod = "request IPC_LOCK in the pod, with securityContext.capabilities.add: [IPC_LOCK]"
 	if runtime == "cri-o" {
 		return "CRI-O has no API to change a container's spec; " + inPod +
-			", or grant IPC_LOCK to every container on the node: write the following line, which replaces CRI-O's " +
-			"list of default capabilities, to a new file /etc/crio/crio.conf.d/91-rdma-ipc-lock.conf: " + crioLine
+			"; or, to grant IPC_LOCK to every container on the node, create the file " +
+			"/etc/crio/crio.conf.d/91-rdma-ipc-lock.conf with the following line, which replaces CRI-O's list of " +
+			"default capabilities: " + crioLine
 	}
 	return fmt.Sprintf("%s has no known API to change a container's spec; %s", runtime, inPod)
 }

@@ -106,7 +106,8 @@ func (p *Plugin) look(ctx context.Context, l listing) {
 	}
 	if count > 0 {
 		p.Log.WithField("containers", count).Warnf("running RDMA containers have a lower memlock than the policy "+
-			"grants, because they were created without this plugin or under another policy: %s: to raise it, run: %s",
+			"grants (%s), because they were created without this plugin or under another policy: to raise their memlock, "+
+			"run: %s",
 			firstOf(named, count), p.Raise)
 	}
 	if unknown != nil {

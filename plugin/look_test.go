@@ -102,7 +102,8 @@ func TestLook(t *testing.T) {
 	below, log := looks(t, runtime, Options{Policy: mustPolicy(t, "{}"), Inventory: inventoryOf(t, root),
 		Limits: limits.On(kernel), StoredSpecs: unusedSpecs{}, RunningSpecs: &someSpecs{texts: texts}})
 	if below != "4" || strings.Count(log.String(), "a lower memlock than the policy grants") != 1 ||
-		!strings.Contains(log.String(), "default/pod container low-c and 1 more: to raise it, run: rdma-spec repair") {
+		!strings.Contains(log.String(), "default/pod container low-c and 1 more), because ") ||
+		!strings.Contains(log.String(), "to raise their memlock, run: rdma-spec repair") {
 		t.Errorf("%s below; the log says:\n%s", below, log)
 	}
 }

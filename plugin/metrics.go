@@ -73,12 +73,12 @@ func newMetrics() *metrics {
 		grants: counter("grants_total",
 			"Grants, by result: confirmed; raised (memlock had been set lower); "+
 				"late (the verbs device appeared after the response); "+
-				"refused_late (the same, but the policy refuses the container, which is running); "+
+				"refused_late (as for late, but the policy would have refused the container, which already exists); "+
 				"unconfirmed (the container may lack part of its grant); "+
-				"answered (nothing shows what the container has).", "result"),
+				"answered (the plugin has answered, but cannot see what the container got).", "result"),
 		confirmDuration: histogram("confirm_duration_seconds",
-			"Time by which confirming a grant delays a container's creation."),
-		configValid:  gauge("config_valid", "1 if the last configuration read is in force; 0 if it is invalid."),
+			"Time that confirming a grant adds to a container's creation."),
+		configValid:  gauge("config_valid", "1 if the configuration that was read last is in force; 0 if it is invalid."),
 		configLoaded: gauge("config_loaded_timestamp_seconds", "When the configuration in force was loaded."),
 	}
 	m.configValid.Set(1)

@@ -236,7 +236,7 @@ func TestConfigure_OldRuntime(t *testing.T) {
 		says     string
 	}{
 		{"v1.7.5", false, "containerd v1.7.5 silently drops rlimits from NRI plugins: upgrade to 1.7.7 or later, or " +
-			"instead of the plugin, use a base spec from rdma-spec generate"},
+			"use a base spec from rdma-spec generate instead of the plugin"},
 		{"v2.1.5", true, "containerd v2.1.5 does not call NRI plugins to validate containers: upgrade to 2.2.0 or later"},
 	} {
 		p := unregistered(Options{Policy: mustPolicy(t, "{}"), Validate: test.validate})

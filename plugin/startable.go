@@ -61,7 +61,8 @@ func (p *Plugin) startableBy(runtime int) spec.Limit {
 	}
 	most, err := p.Startable(runtime)
 	if err != nil {
-		const unknown = "cannot tell whether the runtime can raise limits: if it cannot, RDMA containers fail to start"
+		const unknown = "cannot tell whether the runtime can raise limits: if the runtime cannot raise them, RDMA " +
+			"containers fail to start"
 		if p.throttle.due(unknown) {
 			p.Log.WithError(err).Info(unknown)
 		}

@@ -33,7 +33,8 @@ const (
 )
 
 // neverResponded explains why nothing is known about an HCA.
-const neverResponded = "it has not responded yet, because it is new or hangs: see the kernel log"
+const neverResponded = "it has not responded yet, because it was found only a moment ago, or because it hangs: see " +
+	"the kernel log"
 
 // notWanted explains why nothing is known about an HCA. A node may have thousands, so only those that matter are read.
 const notWanted = "it is not read, because no selector in the policy matches it"

@@ -156,8 +156,8 @@ func (c *Client) lookUp(ctx context.Context, namespace, pod string) (answer, err
 		return list(ctx, conn, namespace, pod)
 	})
 	if errors.Is(err, breaker.ErrOpen) {
-		return nil, fmt.Errorf("%d lookups in a row failed, so the kubelet is not called for %s: find out why it "+
-			"does not serve %s", breaker.Failures, breaker.OpenFor, c.Socket)
+		return nil, fmt.Errorf("%d lookups in a row failed, so lookups pause for %s: find out why the kubelet does "+
+			"not serve %s", breaker.Failures, breaker.OpenFor, c.Socket)
 	}
 	return a, err
 }

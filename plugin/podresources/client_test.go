@@ -159,7 +159,7 @@ func TestNames_twoPodsOfOneName(t *testing.T) {
 	c := clientOf(t, k)
 	for range 2 * breaker.Failures { // the kubelet answers, so it is asked again, for other pods too
 		got, _, err := c.Names(context.Background(), "s1", "ml", "db-0", "main")
-		if err == nil || !strings.Contains(err.Error(), "lists two pods ml/db-0") {
+		if err == nil || !strings.Contains(err.Error(), "lists two pods named ml/db-0") {
 			t.Errorf("got %v, %v", got, err)
 		}
 	}

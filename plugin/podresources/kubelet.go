@@ -129,7 +129,7 @@ func find(namespace, name string, pods ...*podresources.PodResources) (answer, e
 	case 1:
 		return answerOf(pods[0]), nil
 	}
-	return nil, answeredError(fmt.Sprintf("the kubelet lists two pods %s/%s, because one is replacing the other: "+
+	return nil, answeredError(fmt.Sprintf("the kubelet lists two pods named %s/%s, because one is replacing the other: "+
 		"try again", namespace, name))
 }
 

@@ -119,7 +119,8 @@ func (d *evaluation) leaveAlone() *Refusal {
 			d.Reason += "; " + d.resources.problem()
 		}
 	case d.annotated:
-		d.Reason = "the pod's annotation only lowers values, and nothing else makes it an RDMA container"
+		d.Reason = "the pod's annotation only lowers values, which does not make the container an RDMA container, and " +
+			"nothing else does"
 	case d.resources.err != nil:
 		d.Reason = d.resources.problem()
 	case d.container.AllDevices && slices.ContainsFunc(d.container.Devices, likelyVerbs):

@@ -24,7 +24,8 @@ func (d *evaluation) devices(candidates []*rule) ([]hca.Device, *Refusal) {
 	case asked.isPresent() && !d.mayInject() && !ruleInjects: // guard: inject-namespace
 		return nil, refuse(CauseNamespace, "the annotation requests devices, "+
 			"but the policy does not allow them to be injected in namespace %s: "+
-			"add the namespace to inject.namespaces, or remove devices from the annotation", quoted(d.container.Namespace))
+			"add the namespace to inject.namespaces, or remove the key devices from the annotation",
+			quoted(d.container.Namespace))
 	case !asked.isPresent() && !ruleInjects && (!d.mayInject() || !d.annotated): // guard: inject-unasked
 		return nil, nil
 	case d.unknown != nil: // guard: unknown
@@ -52,7 +53,7 @@ func (d *evaluation) devices(candidates []*rule) ([]hca.Device, *Refusal) {
 	return devices, refusal
 }
 
-var errMoved = errors.New("the node's RDMA devices keep changing: the creation is retried")
+var errMoved = errors.New("the node's RDMA devices keep changing: the kubelet retries the creation of the container")
 
 // checkPlaces returns nil if the kernel, which it asks without waiting for an HCA, reports each device number at the
 // same place as the inventory does. The number may have passed to another HCA's device, even after the inventory was
@@ -85,7 +86,7 @@ func (d *evaluation) inject(node *hca.Inventory, candidates []*rule, ruleInjects
 		}
 		return nil, refuse(CauseNoSuchHCA, "the annotation requests devices, but %s: "+
 			"set hostNetwork: true, have a CNI plugin move an HCA into the pod, "+
-			"or remove devices from the annotation", why)
+			"or remove the key devices from the annotation", why)
 	}
 	chosen, refusal := d.chooseHCAs(node, candidates)
 	if refusal != nil || len(chosen) == 0 {

@@ -29,7 +29,8 @@ func checkNameGlobs(globs []string) error {
 
 // checkNamespaceGlobs does the same for globs of namespaces.
 func checkNamespaceGlobs(globs []string) error {
-	return checkGlobs(globs, labelGlob, "such names contain only a-z, 0-9, and -: write a list, such as [ml-a, team-*]")
+	return checkGlobs(globs, labelGlob, "a name can contain only a-z, 0-9, and -: to give several names, write a list, "+
+		"such as [ml-a, team-*]")
 }
 
 // CheckResourceGlobs rejects globs that match no resource. A resource's name starts with a domain and a slash, which a

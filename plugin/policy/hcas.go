@@ -40,7 +40,8 @@ func (d *evaluation) notHeld(candidates []*rule) *Refusal {
 		return nil
 	case d.own: // guard: all-not-held
 		return refuse(CauseCeiling, "the "+ignored+
-			"remove devices from the annotation, or request those HCAs from their device plugin", shortList(others, nameOf))
+			"remove the key devices from the annotation, or request those HCAs from their device plugin",
+			shortList(others, nameOf))
 	}
 	d.warn("the pod's "+ignored+
 		"request devices only for the containers that need them, with annotation "+AnnotationKey+"/container.NAME",
@@ -64,7 +65,7 @@ func (d *evaluation) namesNotHeld(names []string) *Refusal {
 			return refuse(CauseCeiling,
 				"the annotation requests HCA %s, "+
 					"but the container already has other verbs devices, so none are injected: "+
-					"remove devices from the annotation, or request that HCA from its device plugin", quoted(name))
+					"remove the key devices from the annotation, or request that HCA from its device plugin", quoted(name))
 		}
 	}
 	return nil

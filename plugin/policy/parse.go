@@ -152,8 +152,8 @@ func DecodeStrict(text []byte, into any) error {
 		return fmt.Errorf("not YAML: %s", firstLine(err))
 	}
 	if !oneDocument(text) { // guard: yaml-documents
-		return errors.New("there is text after the end of the YAML document (---, ..., or a closing bracket): " +
-			"remove it")
+		return errors.New("there is text after the end of the YAML document (a closing bracket, or a line with " +
+			"--- or ..., ends it): remove this text")
 	}
 	var written any
 	if err := json.Unmarshal(asJSON, &written); err != nil {
@@ -211,7 +211,7 @@ func withoutValue(place string, written any) (found problems) {
 var expected = map[reflect.Kind]string{
 	reflect.Struct: "keys and values",
 	reflect.Slice:  "a list",
-	reflect.String: "text; if YAML reads a value as another type, such as 16 or true, put the value in quotes",
+	reflect.String: "text; put a value such as 16 or true in quotes, because YAML does not read it as text",
 	reflect.Bool:   "true or false",
 	reflect.Int:    "a whole number",
 }

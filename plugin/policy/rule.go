@@ -76,7 +76,7 @@ func (r Rule) checkShape() error {
 // Doubts returns what is valid but probably not what the administrator means: settings that slow down containers
 // without RDMA, and settings without effect.
 func (p *Policy) Doubts() (all []string) {
-	const inVain = "ipcLock: requested has no effect unless memlock is unlimited, since IPC_LOCK would override the " +
+	const inVain = "ipcLock: requested grants no IPC_LOCK if memlock is limited, because IPC_LOCK would override the " +
 		"limit: write ipcLock: false"
 	if p.defaults.ipcLock == ipcLockRequested && !p.defaults.memlock.unlimited() {
 		all = append(all, inVain)
@@ -150,7 +150,7 @@ func (s Selectors) check(place string, found *problems) {
 // checkRuleName rejects names that would break log lines or mislead their readers.
 func checkRuleName(name string) error {
 	if name == defaultRule {
-		return fmt.Errorf("logs use %q for the general values: choose another name", defaultRule)
+		return fmt.Errorf("logs use %q for the values that apply if no rule matches: choose another name", defaultRule)
 	}
 	if len(name) > maxRuleName {
 		return fmt.Errorf("it is %d bytes long: write at most %d", len(name), maxRuleName)

@@ -129,10 +129,10 @@ func TestDoubtsOfCosts(t *testing.T) {
 func TestDoubtsOfIPCLock(t *testing.T) {
 	const rule = "rules: [{match: {namespaces: [ml]}, "
 	for text, want := range map[string]string{
-		"{memlock: 1Gi, ipcLock: requested}":              "ipcLock: requested has no effect",
-		"{memlock: memory-limit, ipcLock: requested}":     "ipcLock: requested has no effect",
-		rule + "memlock: 1Gi, ipcLock: requested}]":       "rules[0].ipcLock: requested has no effect",
-		rule + "ipcLock: requested}]\nmemlock: 1Gi":       "rules[0].ipcLock: requested has no effect",
+		"{memlock: 1Gi, ipcLock: requested}":              "ipcLock: requested grants no IPC_LOCK",
+		"{memlock: memory-limit, ipcLock: requested}":     "ipcLock: requested grants no IPC_LOCK",
+		rule + "memlock: 1Gi, ipcLock: requested}]":       "rules[0].ipcLock: requested grants no IPC_LOCK",
+		rule + "ipcLock: requested}]\nmemlock: 1Gi":       "rules[0].ipcLock: requested grants no IPC_LOCK",
 		rule + "memlock: unlimited, ipcLock: requested}]": "",
 		"ipcLock: requested":                              "",
 		"{memlock: 1Gi, ipcLock: false}":                  "",

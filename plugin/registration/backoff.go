@@ -123,8 +123,8 @@ func (p *problems) report(err error, rest, requestTimeout time.Duration) {
 	case errors.As(err, new(*rivalError)):
 		return // stayOut logs this
 	case errors.As(err, &unlisted) && rest == pauseFor:
-		what = fmt.Sprintf("not registered: %d times in a row, %v: %s; each attempt blocks the node, so the next "+
-			"one is in %s, or when the runtime restarts", unlistedEnough, unlisted,
+		what = fmt.Sprintf("not registered: %d times in a row, %v: %s. No container is created during an attempt, "+
+			"so the plugin tries again only after %s, or when the runtime restarts", unlistedEnough, unlisted,
 			unlisted.causes(requestTimeout), rest)
 	case errors.Is(err, fs.ErrNotExist):
 		what = "no NRI socket: waiting for the runtime; if it is running, enable NRI in its configuration (for " +

@@ -51,7 +51,7 @@ type inheritance struct {
 }
 
 // notUnderstood is logged if this process cannot use the previous process's state.
-const notUnderstood = "cannot take over the previous process's connection: registering when that process exits"
+const notUnderstood = "cannot take over the previous process's connection: this process registers when that one exits"
 
 // join returns what the previous process passes to this one; nil if this one must register. While the previous process
 // is running, join waits until it ends or gives up its place.
@@ -128,7 +128,7 @@ var errUnlike = errors.New("it is another plugin")
 
 // warnAlone logs why this process cannot take over another process's connection, or cannot pass its own on.
 func (r *Registration) warnAlone(err error) {
-	what := "no other process can take over the connection of this one, so the plugin reregisters during an upgrade"
+	what := "no other process can take over this process's connection, so the plugin re-registers during an upgrade"
 	for _, beside := range []error{errUnlike, handover.ErrRefused, handover.ErrHangs} {
 		if errors.Is(err, beside) {
 			what = "cannot take over the running process's connection: registering as a second plugin"
@@ -180,7 +180,7 @@ func (r *Registration) consider(ctx context.Context, text json.RawMessage) error
 	case !o.Registered && o.Agreed == nil:
 		r.Log.Info("waiting behind a process that is not registered")
 	case o.Registered && !before:
-		r.Log.Info("waiting behind a registered plugin: taking over its connection when it exits")
+		r.Log.Info("waiting behind a registered plugin: this process takes over the connection when that plugin exits")
 	}
 	return nil
 }

@@ -231,8 +231,8 @@ func TestJoin_TwoRuntimes(t *testing.T) {
 func TestJoin_NoLock(t *testing.T) {
 	runtime := started(t)
 	r := registered(t, &adjuster{}, runtime, meetIn(filepath.Join(os.DevNull, "none")))
-	if log := r.log.String(); !strings.Contains(log, "no other process can take over the connection of this one, "+
-		"so the plugin reregisters during an upgrade") ||
+	if log := r.log.String(); !strings.Contains(log, "no other process can take over this process's connection, "+
+		"so the plugin re-registers during an upgrade") ||
 		strings.Contains(log, "beside") {
 		t.Errorf("the log:\n%s", log)
 	}
@@ -314,7 +314,7 @@ func TestHandOver_Service(t *testing.T) {
 // If the next process does not understand the state, it ends the connection and registers. It must not continue with an
 // empty state over a connection on which the runtime lists no containers.
 func TestRestore_OtherFormat(t *testing.T) {
-	const says = "cannot take over the previous process's connection: registering when that process exits"
+	const says = "cannot take over the previous process's connection: this process registers when that one exits"
 	expect := func(t *testing.T, runtime *nritest.Runtime, next *running, p *adjuster) {
 		t.Helper()
 		await.That(t, await.Timeout, "registered", func() bool { return next.Registered() && runtime.Synchronised() == 2 })

@@ -30,7 +30,7 @@ var never = map[string]string{
 var Adjusting = Requirement{
 	from:   map[string]string{"containerd": "1.7.7", "cri-o": "1.29.0"},
 	defect: "silently drops rlimits from NRI plugins",
-	remedy: ", or instead of the plugin, use a base spec from rdma-spec generate",
+	remedy: ", or use a base spec from rdma-spec generate instead of the plugin",
 }
 
 // Validating is the requirement of a validator: NRI calls plugins to validate adjustments.

@@ -161,8 +161,8 @@ func diagnose(h HCA) []string {
 	if h.NodeGUID == zeroGUID && h.UsesRDMACM() {
 		lines = append(lines,
 			"node_guid is zero, which crashes programs that use RDMA_CM (a VF without a GUID, NVIDIA known issue 1047616): "+
-				"on the physical function, set one with \"ip link set dev NETDEV vf N node_guid GUID\", or on Ethernet "+
-				"\"ip link set dev NETDEV vf N mac MAC\", and rebind the VF's driver")
+				"on the physical function, set the VF's GUID with \"ip link set dev NETDEV vf N node_guid GUID\" or, on "+
+				"Ethernet, its MAC address with \"ip link set dev NETDEV vf N mac MAC\", and then rebind the VF's driver")
 	}
 	return lines
 }

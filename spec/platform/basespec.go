@@ -63,7 +63,7 @@ func talos(grant spec.Grant, _ []byte) ([]byte, error) {
 	return commentedYAML(`Talos Linux 1.14 and later: memlock for RDMA.
 Add it to the machine configuration: talosctl patch machineconfig --patch @FILE. Talos restarts the container runtime.
 Before 1.14: write the content of overrides under machine.baseRuntimeSpecOverrides instead, and reboot the node.
-It affects every container on the node that starts afterwards. Unlimited is written as 2^63-1.
+The change affects every container that starts on the node afterwards. Unlimited is written as 2^63-1.
 `, map[string]any{"apiVersion": "v1alpha1", "kind": "CRIBaseRuntimeSpecConfig", "overrides": overrides})
 }
 

@@ -43,7 +43,7 @@ func CRIO(memlock spec.Limit, others []string) []byte {
 	all = append(all, fmt.Sprintf(`"memlock=%[1]d:%[1]d"`, signedBytes(memlock)))
 	return fmt.Appendf(nil, `# CRI-O: memlock for RDMA.
 # Put it into /etc/crio/crio.conf.d/90-rdma-spec.conf and restart CRI-O.
-# It affects every container on this node that starts afterwards.
+# It affects every container that starts on this node afterwards.
 # This list replaces the same list in crio.conf and in earlier drop-ins%s.
 [crio.runtime]
 default_ulimits = [%s]
@@ -58,7 +58,7 @@ func bottlerocket(grant spec.Grant, _ []byte) ([]byte, error) {
 	}
 	text := `# Bottlerocket: memlock for RDMA.
 # Add it to the node's user data, or pass it to apiclient apply.
-# It affects every pod on this node that starts afterwards, but not host containers.
+# It affects every pod that starts on this node afterwards, but not host containers.
 `
 	if grant.IPCLock != spec.IPCLockNo {
 		text += `
@@ -82,7 +82,7 @@ func systemd(grant spec.Grant, _ []byte) ([]byte, error) {
 	}
 	return fmt.Appendf(nil, `# Written by rdma-spec configure limits or rdma-spec generate --for systemd: memlock for RDMA.
 # Path: /etc/systemd/system/UNIT.d/90-rdma-spec-memlock.conf, where UNIT is a unit such as containerd.service.
-# The limit applies to the daemon and to every container on this node whose spec sets no memlock, after
+# The limit applies to the daemon and to every container on this node whose spec sets no memlock. To apply it, run:
 #   systemctl daemon-reload && systemctl restart containerd
 [Service]
 LimitMEMLOCK=%s

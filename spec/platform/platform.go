@@ -36,8 +36,8 @@ var All = []Platform{
 	{Name: "containerd", config: containerd},
 	{
 		Name: "docker",
-		Note: "merge this into /etc/docker/daemon.json and restart Docker: it affects every container that is started " +
-			"without --ulimit memlock",
+		Note: "merge this into /etc/docker/daemon.json, and restart Docker; the setting affects every container that is " +
+			"started without --ulimit memlock",
 		baseInstead:    "it has no base spec; omit --from",
 		ipcLockInstead: "add it to a container with docker run --cap-add IPC_LOCK",
 		devicesInstead: "add them to a container with docker run --device /dev/infiniband",

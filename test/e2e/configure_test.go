@@ -249,7 +249,7 @@ func testPutBack(t *testing.T, n *bareNode) {
 	before := nodeFiles(t)
 	stdout, stderr, status := call(t, "configure", "nri", "--restart")
 	if status != 3 || stdout != "" || strings.Count(stderr, "\n") != 1 || !strings.HasSuffix(stderr,
-		": the files are restored, and containerd.service is running as before\n") {
+		": the files were restored, and containerd.service is running as before\n") {
 		t.Errorf("rdma-spec configure nri --restart: exit status %d, %s%s", status, stdout, stderr)
 	}
 	expectFiles(t, before, nodeFiles(t))

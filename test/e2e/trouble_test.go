@@ -154,7 +154,7 @@ func TestPluginOnAReadOnlyRoot(t *testing.T) {
 	expectMemlock(t, id, "unlimited")
 	expectCapabilities(t, id, everySet)
 	if log := plugin.Log(); strings.Contains(log, "level=error") || strings.Count(log, "level=warning") != 1 ||
-		!strings.Contains(log, "cannot write the policy in force") {
+		!strings.Contains(log, "cannot store the policy in force") {
 		t.Errorf("it complains:\n%s", log)
 	}
 }

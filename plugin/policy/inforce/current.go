@@ -263,7 +263,8 @@ func (c *Current) publish() {
 	if err == nil && first {
 		c.registered.Store(false)
 	}
-	c.warn(err, "cannot write the policy in force for rdma-spec: status and repair need --config on this node")
+	c.warn(err, "cannot write the file that tells rdma-spec which policy is in force: status and repair need --config on "+
+		"this node")
 	c.keep(current.policy)
 }
 

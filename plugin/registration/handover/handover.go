@@ -63,7 +63,7 @@ const listenWithin = time.Second
 var ErrRefused = errors.New("the process with the connection refuses to hand it over")
 
 // ErrHangs means that another process holds the lock and does not respond.
-var ErrHangs = errors.New("another process does not respond")
+var ErrHangs = errors.New("another process holds the handover lock and does not respond")
 
 // message is one message between processes. It has exactly one field.
 type message struct {

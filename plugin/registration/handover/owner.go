@@ -132,7 +132,7 @@ func (o *Owner) Offer(offer any) error {
 // runtime's next request waits meanwhile. If Give returns an error, this process still has both.
 func (o *Owner) Give(connection *net.UnixConn, state json.RawMessage, patience time.Duration) error {
 	if o == nil {
-		return errors.New("no other process can take over the connection of this one")
+		return errors.New("no other process can take over this process's connection")
 	}
 	o.mu.Lock()
 	all := slices.Clone(o.waiting)

@@ -57,7 +57,7 @@ func (l lock) join(ctx context.Context) (*Owner, *Waiter, error) {
 			within = listenWithin // the owner does not listen yet, or has just ended
 		}
 		if time.Since(began) > within {
-			return nil, nil, fmt.Errorf("%w, which holds %s: %w", ErrHangs, l.file, err)
+			return nil, nil, fmt.Errorf("%w (lock file %s): %w", ErrHangs, l.file, err)
 		}
 		select {
 		case <-ctx.Done():

@@ -119,7 +119,8 @@ func writeError(file string, err error) error {
 // cause returns the reason why a file cannot be written.
 func cause(err error) error {
 	if errors.Is(err, unix.EBUSY) || errors.Is(err, unix.EXDEV) {
-		return errors.New("the file or its directory is a mount point: change the mounted file instead")
+		return errors.New("the file or its directory is a mount point: change the file at the source of the mount " +
+			"instead")
 	}
 	return files.Cause(err)
 }

@@ -83,7 +83,7 @@ func TestReplaceOfAMountedFile(t *testing.T) {
 	cmd.Dir, cmd.Env = dir, append(os.Environ(), childVariable+"=mounted")
 	out, err := cmd.CombinedOutput()
 	want := "cannot back up spec.json to " + dir + ": the file or its directory is a mount point: change the " +
-		"mounted file instead"
+		"file at the source of the mount instead"
 	if err != nil || string(out) != want {
 		t.Errorf("Replace: %v, %s; want %s", err, out, want)
 	}
