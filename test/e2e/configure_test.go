@@ -97,7 +97,7 @@ func testAll(setUp func(*testing.T) (next string)) func(*testing.T, *bareNode) {
 func doNext(t *testing.T, next string) {
 	t.Helper()
 	for line := range strings.Lines(next) {
-		if strings.HasPrefix(line, "rdma-spec: no response yet about ") { // the node is busy
+		if strings.HasPrefix(line, "rdma-spec: no response yet to the queries for ") { // the node is busy
 			continue
 		}
 		command, isNext := strings.CutPrefix(strings.TrimSpace(line), "rdma-spec: next: ")

@@ -55,7 +55,7 @@ type Outcome struct {
 }
 
 // late matches the message that commands print only if the machine is busy.
-var late = regexp.MustCompile(`(?m)^rdma-spec: no response yet about .*\n`)
+var late = regexp.MustCompile(`(?m)^rdma-spec: no response yet to the queries for .*\n`)
 
 // Call runs the program with a text on standard input. It removes messages that match late from standard error.
 func (p Program) Call(stdin string, args ...string) Outcome {

@@ -76,8 +76,8 @@ func newCheckCommand(check *cobra.Command) *cobra.Command {
 the key.
 
 A rule that can never match, because an earlier rule matches all its containers, is a problem as
-well. The check does not detect such a rule if only several earlier rules together match all its
-containers, or if both it and the earlier rule contain globs with ? or [ ]. The check warns of
+well. The check does not detect such a rule if no single earlier rule, but several together, match
+all its containers, or if both rules contain globs with ? or [ ]. The check warns of
 settings that make every container on a node wait for the kubelet's response: optIn.resources, and
 a rule with resources and no namespaces. It also warns if "ipcLock: requested" is combined with
 a limited memlock, because the setting then has no effect.

@@ -94,7 +94,7 @@ The command does not use the network, and prints only the lines that matter.
 
 const (
 	howLinesAreRead = `In each line, the command looks for an operation and a status, such as ibv_reg_mr and ENOMEM. If
-the command knows no cause for this combination, read the lines before the line that it prints. The
+the command knows no cause for this combination, read the lines of the log that precede it. The
 command also names lines that look like errors but do not matter.
 
 The exit status is 1 if the command finds a line that matters, even if it does not know the cause;

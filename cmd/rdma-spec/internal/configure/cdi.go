@@ -60,8 +60,8 @@ set. So the command refuses to run on such a node, unless you set --kubernetes.`
 		}
 		if found := kubelet(o.Root); found != "" && !kubernetes {
 			return configured{}, fmt.Errorf("this node has a kubelet (%s), and nvidia-container-runtime takes CDI names "+
-				"from a pod's NVIDIA_VISIBLE_DEVICES, so a pod could set this variable to rdma.noderesource.dev/hca=all to get "+
-				"every HCA without NRI: use the nri-rdma plugin instead, or add --kubernetes", found)
+				"from a pod's NVIDIA_VISIBLE_DEVICES: a pod that sets this variable to rdma.noderesource.dev/hca=all would "+
+				"get every HCA, whatever the policy says: use the nri-rdma plugin instead, or add --kubernetes", found)
 		}
 		return o.cdi(installed)
 	})

@@ -36,8 +36,8 @@ func (s *surveyor) afterNRI(l Listed, r Container, counts bool, inside process.I
 	again.State = StateUnseen
 	again.Fix.Text = fmt.Sprintf("list its runtime handler %q in optIn.mofedRuntimeHandlers, and recreate the pod",
 		l.RuntimeHandler)
-	again.Problems = []string{"NVIDIA's container runtime added HCAs to the container after the NRI plugins had " +
-		"handled it (" + policy.MOFEDVariable + "enabled), so the plugin did not see the HCAs: " + again.Fix.Text}
+	again.Problems = []string{"NVIDIA's container runtime added HCAs to the container because of " +
+		policy.MOFEDVariable + "enabled, after the NRI plugins had handled it, so the plugin did not see the HCAs: " + again.Fix.Text}
 	return again, true
 }
 

@@ -230,12 +230,12 @@ func (result *repairs) raise(ctx context.Context, on *limits.Processes, low []no
 			c.Errors = append(c.Errors, outcome.Err.Error())
 		}
 		if outcome.SpecErr != nil {
-			c.Errors = append(c.Errors, fmt.Sprintf("processes that are started with exec keep the old limit: "+
+			c.Errors = append(c.Errors, fmt.Sprintf("new processes that exec starts get the old limit: "+
 				"%v", outcome.SpecErr))
 		}
 		if c.Processes > 0 && specs[c.ID] == nil {
-			result.note("%s/%s %s: %s has no stored spec that can be changed: processes that are started with exec keep the "+
-				"old limit until the pod is recreated",
+			result.note("%s/%s %s: %s has no stored spec that can be changed: until the pod is recreated, new processes that "+
+				"exec starts get the old limit",
 				c.Namespace, c.Pod, c.Container, low[i].Runtime.Name)
 		}
 	}

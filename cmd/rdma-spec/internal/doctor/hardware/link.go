@@ -205,7 +205,7 @@ func (l links) judge(h hca.HCA, p hca.Port) doctor.Finding {
 		return h.Parent != "" && h.Parent == parent.PCI && len(parent.Ports) > 0 && !parent.Active() &&
 			l.judge(parent, parent.Ports[0]).Status == doctor.Wrong
 	}):
-		return doctor.Finding{Status: doctor.Skipped, Object: at, Text: "It depends on its physical function.",
+		return doctor.Finding{Status: doctor.Skipped, Object: at, Text: "Its link depends on the physical function's link, which is down.",
 			Root: doctor.Wrong}
 	case off == "" && why != "":
 		return doctor.Fault(at, fmt.Sprintf("It is %s (%s), and %s.", p.State, p.PhysState, without),

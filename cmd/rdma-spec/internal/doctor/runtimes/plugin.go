@@ -130,7 +130,7 @@ func pluginConfig(_ *doctor.View, p agents.Plugin) (found []doctor.Finding) {
 		if q.Name == agents.PluginName && q.ConfigError != "" {
 			fix := "Correct the file. The plugin reloads it automatically. To check the file: rdma-spec config check " + q.Config
 			if q.InContainer {
-				fix = "Correct the key config in the Helm release's values, or the file config.yaml in the kustomization. See: " +
+				fix = "Correct the value \"config\" of the Helm release, or the file config.yaml of the kustomization. See: " +
 					checkAnnotation
 			}
 			found = append(found, doctor.Fault("", fmt.Sprintf("nri-rdma (PID %d) cannot use %s: %s.", q.PID,

@@ -64,7 +64,7 @@ func (f *Flags) Options() (o Options, err error) {
 		o.Kubernetes = false
 		return o, nil
 	case !filepath.IsAbs(o.Hook) || strings.ContainsAny(o.Hook, " \t\n"):
-		return o, fmt.Errorf("--hook %q is not an absolute path without spaces", o.Hook)
+		return o, fmt.Errorf("--hook %q: specify an absolute path without spaces", o.Hook)
 	}
 	o.Memlock, err = spec.ParseLimit(f.memlock)
 	return o, err
