@@ -37,7 +37,8 @@ func (s *surveyor) afterNRI(l Listed, r Container, counts bool, inside process.I
 	again.Fix.Text = fmt.Sprintf("list its runtime handler %q in optIn.mofedRuntimeHandlers, and recreate the pod",
 		l.RuntimeHandler)
 	again.Problems = []string{"NVIDIA's container runtime added HCAs to the container because of " +
-		policy.MOFEDVariable + "enabled, after the NRI plugins had handled it, so the plugin did not see the HCAs: " + again.Fix.Text}
+		policy.MOFEDVariable + "enabled, after the NRI plugins had handled it, so the plugin did not see the HCAs: " +
+		again.Fix.Text}
 	return again, true
 }
 

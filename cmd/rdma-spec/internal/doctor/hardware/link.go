@@ -205,8 +205,8 @@ func (l links) judge(h hca.HCA, p hca.Port) doctor.Finding {
 		return h.Parent != "" && h.Parent == parent.PCI && len(parent.Ports) > 0 && !parent.Active() &&
 			l.judge(parent, parent.Ports[0]).Status == doctor.Wrong
 	}):
-		return doctor.Finding{Status: doctor.Skipped, Object: at, Text: "Its link depends on the physical function's link, which is down.",
-			Root: doctor.Wrong}
+		return doctor.Finding{Status: doctor.Skipped, Object: at, Root: doctor.Wrong,
+			Text: "Its link depends on the physical function's link, which is down."}
 	case off == "" && why != "":
 		return doctor.Fault(at, fmt.Sprintf("It is %s (%s), and %s.", p.State, p.PhysState, without),
 			cmp.Or(l.LinkOfFunction(h, p), check))
