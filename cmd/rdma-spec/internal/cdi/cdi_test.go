@@ -52,7 +52,7 @@ func TestCDIGenerate(t *testing.T) {
 		"--devices mlx5_7":           {1, "", "warning: no HCA of this node can be used"},
 		"--devices mlx5_1,":          {2, "", "--devices contains an empty name"},
 		"--memlock much":             {2, "", `memlock "much" is not a size`},
-		"--hook rdma-hook":           {2, "", `--hook "rdma-hook" is not an absolute path`},
+		"--hook rdma-hook":           {2, "", `--hook "rdma-hook": specify an absolute path`},
 		"--to /tmp/rdma-spec-x.json": {2, "", "the name of a YAML CDI file"},
 		"mlx5_0":                     {2, "", "unknown command"},
 		"--root /none":               {3, "", "no such file or directory"},
