@@ -277,7 +277,7 @@ func TestConfigureRefuses(t *testing.T) {
 		"plugin --restart":              {2, "start the plugin with systemctl"},
 		"plugin --program /nowhere":     {3, "/nowhere does not exist"},
 		"cdi --programs ROOT":           {3, "/rdma-hook does not exist: put rdma-hook and rdma-spec in one directory"},
-		"cdi --prefix opt":              {2, `--prefix "opt" is not an absolute path`},
+		"cdi --prefix opt":              {2, `--prefix "opt" cannot be used in a systemd unit: specify an absolute path`},
 		"cdi --restart":                 {2, "--restart applies only to container runtimes"},
 		"--revert --restart":            {2, "--restart restarts daemons on this node"},
 		"limits --revert --forget":      {2, "use either --revert or --forget"},
