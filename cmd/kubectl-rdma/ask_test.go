@@ -99,18 +99,19 @@ func TestAsk(t *testing.T) {
 
 // Where all nodes take long, as on a machine that is busy, no more of them are asked at once than otherwise.
 func TestAskSlowNodes(t *testing.T) {
+	const timeout, each = 12 * time.Second, 2 * slow // below timeout/4, after which ask stops waiting
 	synctest.Test(t, func(t *testing.T) {
 		nodes := make([]string, 20*atOnce)
 		for i := range nodes {
 			nodes[i] = fmt.Sprintf("n%05d", i)
 		}
 		var now, atLast atomic.Int64
-		for range ask(t.Context(), nodes, 12*time.Second, func(_ context.Context, node string) answer {
+		for range ask(t.Context(), nodes, timeout, func(_ context.Context, node string) answer {
 			n := now.Add(1)
 			if node == nodes[len(nodes)-1] {
 				atLast.Store(n)
 			}
-			time.Sleep(3 * slow)
+			time.Sleep(each)
 			now.Add(-1)
 			return answer{}
 		}) {
