@@ -99,9 +99,13 @@ func (l *Limit) UnmarshalJSON(text []byte) error {
 	return err
 }
 
-// Rlimit is a process's RLIMIT_MEMLOCK in bytes. The kernel enforces Soft, which the process itself can raise up to
-// Hard.
-type Rlimit struct{ Soft, Hard Limit }
+// Rlimit is a process's RLIMIT_MEMLOCK in bytes.
+type Rlimit struct {
+	// Soft is the limit that the kernel enforces.
+	Soft Limit `json:"soft"`
+	// Hard is the limit up to which the process can raise Soft.
+	Hard Limit `json:"hard"`
+}
 
 // MarshalJSON writes both limits both as a text and in bytes. Unlimited is the largest uint64, as in the kernel.
 func (l Rlimit) MarshalJSON() ([]byte, error) {

@@ -165,7 +165,7 @@ func (q *question) explain(pod corev1.Pod, to *command.Pod) ([]string, error) {
 	if err != nil {
 		return nil, err
 	}
-	facts, err := explain.Pod(text, q.config)
+	facts, err := explain.PodFacts(text, q.config)
 	if err != nil {
 		return nil, err
 	}

@@ -133,13 +133,17 @@ const (
 
 // Decision is what a container gets, or why it gets nothing, in the words that logs, metrics, explain, and status use.
 type Decision struct {
-	Signal   Signal `json:"signal"`
-	Evidence string `json:"evidence,omitempty"` // the device, resource, or annotation key that is the signal
+	// Signal is why the container is an RDMA container.
+	Signal Signal `json:"signal"`
+	// Evidence is the device, resource, or annotation key that is the signal.
+	Evidence string `json:"evidence,omitempty"`
 	// Rule is the rule that applies; "default" if none matches; all candidates if it is unknown which one applies.
 	Rule string `json:"rule,omitempty"`
 
-	Grant   *spec.Grant `json:"grant,omitempty"`
-	Refusal *Refusal    `json:"refusal,omitempty"`
+	// Grant is what the container gets.
+	Grant *spec.Grant `json:"grant,omitempty"`
+	// Refusal is why the container cannot be created.
+	Refusal *Refusal `json:"refusal,omitempty"`
 	// Reason is why there is neither a grant nor a refusal; "" if nothing requested a grant.
 	Reason string `json:"reason,omitempty"`
 	// Authored is the annotation with which the pod's author may have named the verbs device, so that the device is not a
@@ -155,7 +159,9 @@ type Decision struct {
 
 // Refusal is why a container cannot be created. The message is one line that says what failed, why, and what to do.
 type Refusal struct {
-	Cause   Cause  `json:"reason"`
+	// Cause is the reason in one word.
+	Cause Cause `json:"reason"`
+	// Message is the error that the runtime reports.
 	Message string `json:"message"`
 }
 

@@ -37,7 +37,9 @@ const StateActive = "ACTIVE"
 
 // Number is the device number of a character device.
 type Number struct {
+	// Major is the device's major number.
 	Major uint32 `json:"major"`
+	// Minor is the device's minor number.
 	Minor uint32 `json:"minor"`
 }
 
@@ -67,15 +69,19 @@ func (m *Mode) UnmarshalText(text []byte) error {
 
 // Device is one character device of an HCA, or the node's rdma_cm.
 type Device struct {
+	// Kind is what the device is for.
 	Kind Kind `json:"kind"`
 	// Path is the path on the node, such as /dev/infiniband/uverbs0, without the root.
 	Path string `json:"path"`
 	// Number is the device number from sysfs.
 	Number
-	// Mode, UID, and GID are the device node's; if the node is not usable, they are the kernel's defaults for this kind.
-	Mode Mode   `json:"mode"`
-	UID  uint32 `json:"uid"`
-	GID  uint32 `json:"gid"`
+	// Mode contains the device node's permissions. If the node is not usable, they are the kernel's defaults for this
+	// kind, as are UID and GID.
+	Mode Mode `json:"mode"`
+	// UID is the user ID of the device node's owner.
+	UID uint32 `json:"uid"`
+	// GID is the group ID of the device node's group.
+	GID uint32 `json:"gid"`
 	// HCA is the name of the HCA; "" for rdma_cm.
 	HCA string `json:"hca,omitempty"`
 	// Port is the port of a umad or issm; 0 for other kinds.
@@ -116,16 +122,19 @@ type Port struct {
 
 	// Only ScanDetails sets the following fields.
 
-	// LID and SMLID are the LIDs of the port and of the subnet manager; 0 if there is none.
-	LID   uint32 `json:"lid,omitempty"`
+	// LID is the port's LID. It is omitted if there is none.
+	LID uint32 `json:"lid,omitempty"`
+	// SMLID is the LID of the subnet manager. It is omitted if there is none.
 	SMLID uint32 `json:"smLID,omitempty"`
 	// SubnetPrefix is the subnet prefix of an InfiniBand port: "fe80:0000:0000:0000".
 	SubnetPrefix string `json:"subnetPrefix,omitempty"`
-	GIDs         []GID  `json:"gids,omitempty"`
+	// GIDs are the entries in the port's GID table.
+	GIDs []GID `json:"gids,omitempty"`
 }
 
 // GID is an entry in a port's GID table.
 type GID struct {
+	// Index is the entry's index in the table.
 	Index int `json:"index"`
 	// GID is the text in sysfs: eight groups of four digits.
 	GID string `json:"gid"`
@@ -148,6 +157,7 @@ const (
 
 // HCA is one RDMA device of the node.
 type HCA struct {
+	// Name is the name in /sys/class/infiniband.
 	Name string `json:"name"`
 	// Place is the target of its link in sysfs. A different place means a different HCA, even with the same name. It is
 	// "" if there is no link.
@@ -164,12 +174,14 @@ type HCA struct {
 	NUMANode int `json:"numaNode"`
 	// NodeGUID is the text in sysfs: "b859:9f03:00a9:5bd0".
 	NodeGUID string `json:"nodeGUID"`
+	// Firmware is the firmware's version.
 	Firmware string `json:"firmware"`
 	// Driver is the driver of the PCI or auxiliary device; "" for soft HCAs.
 	Driver string `json:"driver,omitempty"`
 	// ABIVersion is the version of the driver's verbs ABI.
-	ABIVersion int    `json:"abiVersion,omitempty"`
-	Ports      []Port `json:"ports"`
+	ABIVersion int `json:"abiVersion,omitempty"`
+	// Ports are in the order of their numbers.
+	Ports []Port `json:"ports"`
 	// Devices are sorted by kind (uverbs, hfi1, umad, issm), then by index.
 	Devices []Device `json:"devices"`
 	// Unlisted are the kinds of which Devices may be incomplete, because they were not listed, or not completely.
@@ -217,8 +229,8 @@ type Inventory struct {
 	HCAs []HCA `json:"hcas"`
 	// Elsewhere are the devices of HCAs that are not in HCAs, because they were moved to other network namespaces.
 	Elsewhere []Device `json:"elsewhere,omitempty"`
-	// RDMACM is nil if the module rdma_ucm is not loaded.
-	RDMACM *Device `json:"rdmaCM"`
+	// RDMACM is the connection manager's device; null if the module rdma_ucm is not loaded.
+	RDMACM *Device `json:"rdmaCM" jsonschema:"nullable"`
 	// NetNSExclusive is true if an HCA can be used only in its own network namespace. It is false with the default value
 	// of ib_core's parameter netns_mode.
 	NetNSExclusive bool `json:"netnsExclusive"`

@@ -54,8 +54,10 @@ const APIVersion = "rdma-spec/v1alpha1"
 
 // Meta begins a result for programs.
 type Meta struct {
-	APIVersion string `json:"apiVersion"` // rdma-spec/v1alpha1
-	Kind       string `json:"kind"`       // the command
+	// APIVersion is the version of the result's fields.
+	APIVersion string `json:"apiVersion"`
+	// Kind is the kind of result, which corresponds to the command.
+	Kind string `json:"kind"`
 }
 
 // Result begins the result of a command, such as ConfigCheck.

@@ -111,14 +111,18 @@ const (
 	stdinMost     = 4 << 20          // bytes; the largest configuration has 1 MiB
 )
 
-// checked is the result of `rdma-spec config check`.
-type checked struct {
+// Result is whether a configuration is valid.
+type Result struct {
 	cli.Meta
-	File     string   `json:"file"`
-	Valid    bool     `json:"valid"`
-	Rules    int      `json:"rules"`
+	// File is the path of the configuration that was checked.
+	File string `json:"file"`
+	// Valid is whether the plugin accepts the configuration.
+	Valid bool `json:"valid"`
+	// Rules is the number of rules in the configuration.
+	Rules int `json:"rules"`
+	// Problems are what is wrong with the configuration.
 	Problems []string `json:"problems"`
-	// Warnings are what a valid configuration costs containers that have nothing to do with RDMA, and what has no effect.
+	// Warnings are keys of a valid configuration that have no effect, or that affect containers without RDMA.
 	Warnings []string `json:"warnings,omitempty"`
 }
 
@@ -149,7 +153,7 @@ func checkConfig(stdin io.Reader, stdout, stderr io.Writer, file, format string)
 	if onFile := new(fs.PathError); errors.As(err, &onFile) {
 		return err
 	}
-	result := checked{Meta: cli.Result("ConfigCheck"), File: source, Problems: []string{}}
+	result := Result{Meta: cli.Result("ConfigCheck"), File: source, Problems: []string{}}
 	if err == nil {
 		result.Valid = true
 		result.Rules = len(p.Config().Rules)

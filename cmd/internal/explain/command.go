@@ -119,22 +119,29 @@ DRA driver injects verbs devices.`,
 	return cmd
 }
 
-// explanation is the result: what becomes of each container.
-type explanation struct {
+// Result is what the plugin would do with each container of a manifest.
+type Result struct {
 	cli.Meta
-	Configuration string         `json:"configuration"` // the policy in force, the file, or "defaults"
-	HCAs          []string       `json:"hcas"`
-	Pods          []explainedPod `json:"pods"`
-	Problems      []string       `json:"problems,omitempty"`
-	Unexplained   []string       `json:"unexplained,omitempty"` // what no pod could be read from, and why
-	Notes         []string       `json:"notes,omitempty"`
+	// Configuration is the path of the policy in force or of the configuration, or "defaults".
+	Configuration string `json:"configuration"`
+	// HCAs are the names of the node's HCAs.
+	HCAs []string `json:"hcas"`
+	// Pods are the pod templates in the manifest.
+	Pods []Pod `json:"pods"`
+	// Problems are what is wrong with the manifest.
+	Problems []string `json:"problems,omitempty"`
+	// Unexplained are the objects from which no pod could be read, and the reasons.
+	Unexplained []string `json:"unexplained,omitempty"`
+	// Notes are further facts about the manifest.
+	Notes []string `json:"notes,omitempty"`
 
 	fails bool // a container would be refused, or the manifest has a problem
 }
 
-// explainedPod is a pod template of the manifest, and what becomes of its containers.
-type explainedPod struct {
+// Pod is a pod template in the manifest, and what the plugin would do with its containers.
+type Pod struct {
 	manifest.Pod
+	// Containers are all containers of the template.
 	Containers []Container `json:"containers"`
 }
 
@@ -184,19 +191,19 @@ func (o options) read(from io.Reader) (manifest.Manifest, error) {
 }
 
 // explain explains every container of a manifest. Notes for a person at a terminal go to stderr.
-func (o options) explain(m manifest.Manifest, stderr io.Writer) (explanation, error) {
+func (o options) explain(m manifest.Manifest, stderr io.Writer) (Result, error) {
 	n, err := o.Open(o.config, len(o.hcas) > 0)
 	if err != nil {
-		return explanation{}, err
+		return Result{}, err
 	}
 	defer func() { _ = n.Close() }() // it was only read
-	result := explanation{Meta: cli.Result("Explain"), Configuration: n.Source, HCAs: []string{}, Problems: m.Problems,
+	result := Result{Meta: cli.Result("Explain"), Configuration: n.Source, HCAs: []string{}, Problems: m.Problems,
 		Unexplained: m.Unexplained, fails: len(m.Problems) > 0}
 	e := Explainer{Policy: n.Policy, Assume: o.assume}
 	if len(o.hcas) > 0 {
 		e.Node = SyntheticNode(o.hcas)
 	} else if e.Node, err = n.HCAs(); err != nil {
-		return explanation{}, err
+		return Result{}, err
 	}
 	for _, h := range e.Node.HCAs {
 		result.HCAs = append(result.HCAs, h.Name)
@@ -207,12 +214,12 @@ func (o options) explain(m manifest.Manifest, stderr io.Writer) (explanation, er
 	}
 	locks := false
 	for _, pod := range m.Pods {
-		out := explainedPod{Pod: pod, Containers: []Container{}}
+		out := Pod{Pod: pod, Containers: []Container{}}
 		result.fails = result.fails || len(pod.Problems) > 0
 		for _, c := range pod.Containers {
 			explained, err := e.Container(pod, c)
 			if err != nil {
-				return explanation{}, err
+				return Result{}, err
 			}
 			out.Containers = append(out.Containers, explained)
 			// where the verdict is open, with verbs devices injected

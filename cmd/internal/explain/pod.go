@@ -20,9 +20,9 @@ type Facts struct {
 	NotRDMA       []string // the containers that are no RDMA containers
 }
 
-// Pod explains a pod in JSON, as the API server has it. The policy is that of a configuration file, or the defaults
-// where that is "".
-func Pod(pod []byte, config string) (facts Facts, err error) {
+// PodFacts explains a pod in the API server's JSON. The policy is that of a configuration file, or the default policy if
+// config is "".
+func PodFacts(pod []byte, config string) (facts Facts, err error) {
 	p, source, err := policy.LoadOr(config, "")
 	if err != nil {
 		return facts, err

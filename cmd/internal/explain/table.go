@@ -14,7 +14,7 @@ import (
 )
 
 // writeExplanation writes a line for each container, and details below the table.
-func writeExplanation(w io.Writer, e explanation) error {
+func writeExplanation(w io.Writer, e Result) error {
 	header := []string{"OBJECT", "CONTAINER", "VERDICT", "SIGNAL", "RULE", "MEMLOCK", "IPC_LOCK", "DEVICES"}
 	var rows [][]string
 	var details strings.Builder
@@ -44,7 +44,7 @@ func writeExplanation(w io.Writer, e explanation) error {
 	return err
 }
 
-func row(pod explainedPod, c Container) []string {
+func row(pod Pod, c Container) []string {
 	verdict := "not RDMA"
 	signal := ""
 	memlock := ""

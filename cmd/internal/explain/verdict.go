@@ -29,29 +29,35 @@ type Verdict string
 const (
 	RDMA    Verdict = "rdma"
 	NotRDMA Verdict = "not-rdma"
-	// IfInjected depends on the device plugin or DRA driver: Decision holds if it injects verbs devices, Otherwise if
-	// it does not.
+	// IfInjected depends on the device plugin or DRA driver: Decision applies if it injects verbs devices, and Otherwise
+	// if it does not.
 	IfInjected Verdict = "if-injected"
 	Refused    Verdict = "refused"
 )
 
 // Container is what the plugin would do with a container.
 type Container struct {
-	Name    string        `json:"name"`
-	Kind    manifest.Kind `json:"kind"`
-	Verdict Verdict       `json:"verdict"`
-	// Summary is the verdict on one line.
+	// Name is the container's name.
+	Name string `json:"name"`
+	// Kind is the kind of container.
+	Kind manifest.Kind `json:"kind"`
+	// Verdict is what happens to the container.
+	Verdict Verdict `json:"verdict"`
+	// Summary is the verdict in one line.
 	Summary string `json:"summary"`
-	// Decision is the plugin's.
-	Decision  policy.Decision  `json:"decision"`
+	// Decision is the plugin's decision. If the verdict is "if-injected", it applies if the device plugin or DRA driver
+	// injects verbs devices.
+	Decision policy.Decision `json:"decision"`
+	// Otherwise is the plugin's decision if no verbs device is injected. It is present only if the verdict is
+	// "if-injected".
 	Otherwise *policy.Decision `json:"otherwise,omitempty"`
-	// Sources are the extended resources and DRA claims that could bring verbs devices: rdma/ib, claim/nic.
+	// Sources are the extended resources and DRA claims that could provide verbs devices: rdma/ib, claim/nic.
 	Sources []string `json:"sources,omitempty"`
-	// Spec is what the decision's grant adds to the container's OCI spec, in the form of one.
+	// Spec is an OCI spec that contains only what the decision's grant adds.
 	Spec json.RawMessage `json:"spec,omitempty"`
-	// Notes are further facts for its author.
+	// Notes are further facts for the pod's author.
 	Notes []string `json:"notes,omitempty"`
-	// Advice is a smaller spec that does the same with the plugin.
+	// Advice lists what the pod's author can remove from the pod's spec, because the plugin makes it unnecessary.
 	Advice []string `json:"advice,omitempty"`
 }
 

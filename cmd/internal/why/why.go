@@ -18,24 +18,38 @@ import (
 
 // Line is a line of a log, and what it says.
 type Line struct {
-	Number    int    `json:"number"`              // in the log, from 1
-	Text      string `json:"text"`                // without control characters, cut at a length
-	Rank      string `json:"rank,omitempty"`      // the process that printed it, where the line begins with its name
-	Program   string `json:"program,omitempty"`   // such as NCCL
-	Operation string `json:"operation,omitempty"` // such as ibv_reg_mr
-	Status    string `json:"status,omitempty"`    // such as ENOMEM; "" where none is printed
-	Detail    string `json:"detail,omitempty"`    // such as the vendor's error of a completion
-	Device    string `json:"device,omitempty"`    // the HCA that the line names
+	// Number is the line's number in the log. The first line is 1.
+	Number int `json:"number"`
+	// Text is the line without control characters. Long lines are cut.
+	Text string `json:"text"`
+	// Rank is the process that printed the line, if the line begins with its name.
+	Rank string `json:"rank,omitempty"`
+	// Program is the program or library that printed the line, such as NCCL.
+	Program string `json:"program,omitempty"`
+	// Operation is what failed, such as ibv_reg_mr.
+	Operation string `json:"operation,omitempty"`
+	// Status is how the operation failed, such as ENOMEM. It is omitted if the line does not contain it.
+	Status string `json:"status,omitempty"`
+	// Detail is a further detail, such as the vendor error of a completion.
+	Detail string `json:"detail,omitempty"`
+	// Device is the HCA that the line names.
+	Device string `json:"device,omitempty"`
 }
 
-// Cause is one that a line can have.
+// Cause is a possible cause of an error.
 type Cause struct {
-	Text  string `json:"text"`            // what it is, in Markdown
-	Page  string `json:"page,omitempty"`  // the check that finds it, whose page explains it
-	See   string `json:"see,omitempty"`   // another page of the documentation, below docs
-	Apart string `json:"apart,omitempty"` // how to tell it from the next one
-	Who   Who    `json:"who,omitempty"`   // who can fix it
-	Wrong bool   `json:"wrong,omitempty"` // the check is wrong on the node that was looked at
+	// Text describes the cause, in Markdown.
+	Text string `json:"text"`
+	// Page is the check that finds the cause, and whose page explains it.
+	Page string `json:"page,omitempty"`
+	// See is another page of the documentation, relative to docs.
+	See string `json:"see,omitempty"`
+	// Apart is how to tell this cause from the next one.
+	Apart string `json:"apart,omitempty"`
+	// Who is who can fix the cause.
+	Who Who `json:"who,omitempty"`
+	// Wrong is true if the check reports wrong on the node.
+	Wrong bool `json:"wrong,omitempty"`
 }
 
 // Who is who can fix a cause.
@@ -50,12 +64,15 @@ const (
 	Peer          Who = "the other node: read the peer's log"
 )
 
-// Root is a line that matters, with its causes: the most likely first, none where the cause is not known.
+// Root is a line that matters, with its causes.
 type Root struct {
 	Line
-	StatusLine *Line   `json:"statusLine,omitempty"` // where another line has the status
-	Times      int     `json:"times"`                // how many lines say the same
-	Causes     []Cause `json:"causes"`               // the most likely first; none if that is not known
+	// StatusLine is the line that contains the status, if it is another line.
+	StatusLine *Line `json:"statusLine,omitempty"`
+	// Times is the number of lines that say the same.
+	Times int `json:"times"`
+	// Causes are the possible causes. The most likely one is first. The list is empty if no cause is known.
+	Causes []Cause `json:"causes"`
 
 	weight int
 }
@@ -63,14 +80,18 @@ type Root struct {
 // Remark is a line that looks bad, and why it does not matter here.
 type Remark struct {
 	Line
-	Reason string `json:"reason"` // why it does not matter
+	// Reason is why the line does not matter.
+	Reason string `json:"reason"`
 }
 
 // Report is what a log says.
 type Report struct {
-	Lines   int      `json:"lines"`   // of the log
-	Roots   []Root   `json:"roots"`   // the one that matters most first
-	Remarks []Remark `json:"remarks"` // what follows from other lines, does not matter, or is not about RDMA
+	// Lines is the number of lines in the log.
+	Lines int `json:"lines"`
+	// Roots are the lines that matter. The most important one is first.
+	Roots []Root `json:"roots"`
+	// Remarks are lines that follow from other lines, do not matter, or are not about RDMA.
+	Remarks []Remark `json:"remarks"`
 }
 
 // Matters reports whether a line that matters was found.

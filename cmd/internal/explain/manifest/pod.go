@@ -21,16 +21,22 @@ import (
 
 // Pod is a pod template.
 type Pod struct {
-	Document  int    `json:"document"`       // of the manifest, from 1
-	Object    string `json:"object"`         // what it belongs to, KIND/NAME: "Deployment/trainer"
-	Path      string `json:"path,omitempty"` // where it stands in the object: "spec.template"; "" for a Pod
-	Namespace string `json:"namespace"`      // the object's, or default
-	OwnUsers  bool   `json:"-"`              // it has a user namespace of its own (hostUsers: false)
+	// Document is the position of the YAML document in the manifest. The first document is 1.
+	Document int `json:"document"`
+	// Object is the object that contains the template, as KIND/NAME: "Deployment/trainer".
+	Object string `json:"object"`
+	// Path is the template's path in the object, such as "spec.template". It is omitted for a Pod.
+	Path string `json:"path,omitempty"`
+	// Namespace is the object's namespace, or "default".
+	Namespace string `json:"namespace"`
+	OwnUsers  bool   `json:"-"` // it has a user namespace of its own (hostUsers: false)
 	// Containers are all that it has, those of init first and ephemeral ones last; none where Kubernetes refuses the
 	// pod.
 	Containers []Container `json:"-"`
-	Notes      []string    `json:"notes,omitempty"`    // what is assumed
-	Problems   []string    `json:"problems,omitempty"` // with paths below the object
+	// Notes are assumptions about the pod.
+	Notes []string `json:"notes,omitempty"`
+	// Problems are what is wrong with the pod, with paths relative to the object.
+	Problems []string `json:"problems,omitempty"`
 }
 
 // String names the pod template: "Deployment/trainer spec.template".

@@ -35,12 +35,14 @@ type Machine struct {
 	Pod func(cmd *cobra.Command, name string) (Pod, error)
 }
 
-// result is the report for programs.
-type result struct {
+// Result is the causes of the errors in a log.
+type Result struct {
 	cli.Meta
 	*why.Report
-	Next   string `json:"next,omitempty"` // the next command
-	Looked bool   `json:"looked"`         // the checks of the causes were run on a node, or on its support bundle
+	// Next is the next command to run.
+	Next string `json:"next,omitempty"`
+	// Looked is true if the checks for the causes were run on a node or its support bundle.
+	Looked bool `json:"looked"`
 }
 
 // New is why on a machine.
@@ -161,7 +163,7 @@ func (m Machine) write(cmd *cobra.Command, report *why.Report, format string) er
 	if format == cli.FormatTable {
 		err = writeText(cmd.OutOrStdout(), report, next)
 	} else {
-		err = cli.WriteStructured(cmd.OutOrStdout(), format, result{cli.Result("Why"), report, next, wrong != nil})
+		err = cli.WriteStructured(cmd.OutOrStdout(), format, Result{cli.Result("Why"), report, next, wrong != nil})
 	}
 	if err == nil && report.Matters() {
 		err = cli.ErrProblemFound

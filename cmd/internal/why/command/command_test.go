@@ -82,7 +82,7 @@ func TestWhy_wrongChecksFirst(t *testing.T) {
 		return map[string]bool{"port-active": true}, nil
 	}}
 	_, stdout, _ := call(m, "", message, "-o", "json")
-	var got result
+	var got Result
 	if err := json.Unmarshal([]byte(stdout), &got); err != nil {
 		t.Fatal(err)
 	}

@@ -178,9 +178,10 @@ The exit status is 0 if nothing is wrong, 1 if something is, and 3 if the list i
 	return cmd
 }
 
-// cdiFiles is the result for programs.
-type cdiFiles struct {
+// Result is the node's CDI files.
+type Result struct {
 	cli.Meta
+	// Files are all CDI files on the node.
 	Files []cdi.Found `json:"files"`
 }
 
@@ -207,7 +208,7 @@ func listCDI(stdout, stderr io.Writer, root, format string) error {
 			notes = append(notes, "this node has no CDI files: write one with 'rdma-spec cdi generate --to "+cdi.File+"'")
 		}
 	} else {
-		err = cli.WriteStructured(stdout, format, cdiFiles{cli.Result("CDIList"), append([]cdi.Found{}, files...)})
+		err = cli.WriteStructured(stdout, format, Result{cli.Result("CDIList"), append([]cdi.Found{}, files...)})
 		notes = nil
 	}
 	cli.WriteNotes(stderr, notes)

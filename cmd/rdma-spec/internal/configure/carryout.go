@@ -32,18 +32,22 @@ type configured struct {
 	report  func(w io.Writer, changed bool) error // prints more for people; nil for nothing
 }
 
-// result is what a call has done, for programs.
-type result struct {
+// Result is what configure changed on the node.
+type Result struct {
 	cli.Meta
-	Changed bool     `json:"changed"`        // with --dry-run: would be
-	Files   []string `json:"files"`          // that are changed
-	Next    []string `json:"next,omitempty"` // what to do next
-	Left    []string `json:"left,omitempty"` // why files are not restored
+	// Changed is true if a file was changed. With --dry-run, it is true if a file would be changed.
+	Changed bool `json:"changed"`
+	// Files are the paths of the changed files.
+	Files []string `json:"files"`
+	// Next are the next steps.
+	Next []string `json:"next,omitempty"`
+	// Left are the files that were not restored, and the reasons.
+	Left    []string `json:"left,omitempty"`
 	removed []string // of the files
 }
 
 // print prints a result: what is done to each file, or the diff of --dry-run.
-func (o *Options) print(cmd *cobra.Command, r result, done, diff, nothing string) error {
+func (o *Options) print(cmd *cobra.Command, r Result, done, diff, nothing string) error {
 	r.Meta = cli.Result("Configure")
 	r.Changed = len(r.Files) > 0
 	r.Files = append([]string{}, r.Files...)
@@ -101,7 +105,7 @@ func (o *Options) carryOut(cmd *cobra.Command, plan func() (configured, error)) 
 	}
 	sayLinked(cmd.ErrOrStderr(), c.plan.Changed())
 	o.sayReload(cmd.ErrOrStderr(), c.plan.Changed())
-	var r result
+	var r Result
 	for _, f := range c.plan.Changed() {
 		r.Files = append(r.Files, f.Path)
 		if f.Content == nil {

@@ -361,7 +361,7 @@ func TestConfigureJSON(t *testing.T) {
 		{"limits --revert --dry-run", true}, {"--revert", true}, {"--revert", false}, {"--forget", false},
 	} {
 		got := configure(root, test.args+" -o json")
-		var r result
+		var r Result
 		if err := json.Unmarshal([]byte(got.Stdout), &r); err != nil || got.Status != 0 || got.Stderr != "" ||
 			r.Changed != test.changed || r.Changed != (len(r.Files) > 0) || r.APIVersion == "" {
 			t.Errorf("%s: %v, %+v", test.args, err, got)

@@ -36,13 +36,13 @@ func (o *Options) revertFeatures(cmd *cobra.Command, features ...string) error {
 		if err != nil {
 			return err
 		}
-		return o.print(cmd, result{Files: paths}, "forgot", "", "nothing to forget\n")
+		return o.print(cmd, Result{Files: paths}, "forgot", "", "nothing to forget\n")
 	}
 	back, left, err := o.reversal(cmd.Context(), ledger, features)
 	if err != nil {
 		return err
 	}
-	r := result{Files: back.Paths()}
+	r := Result{Files: back.Paths()}
 	for path, content := range back.Contents() {
 		if content == nil {
 			r.removed = append(r.removed, path)

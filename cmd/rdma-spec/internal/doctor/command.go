@@ -172,11 +172,13 @@ func listChecks(ctx context.Context, stdout, stderr io.Writer, checks []Check, o
 	return err
 }
 
-// Diagnosis is the result for programs.
+// Diagnosis is the doctor's result.
 type Diagnosis struct {
 	cli.Meta
+	// Findings are what the checks found.
 	Findings []Finding `json:"findings"`
-	Missed   []string  `json:"missed,omitempty"` // the families of checks that know nothing
+	// Missed are the families of checks that could not examine anything.
+	Missed []string `json:"missed,omitempty"`
 }
 
 // runDoctor runs the checks and writes what they find.

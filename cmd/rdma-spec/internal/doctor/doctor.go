@@ -82,20 +82,29 @@ type Look func(*View) []Finding
 
 // Finding is what a check says about an object.
 type Finding struct {
-	Check  string `json:"check"`
+	// Check is the check's name.
+	Check string `json:"check"`
+	// Status is the check's result for the object.
 	Status Status `json:"status"`
-	// Object is what is wrong: "HCA mlx5_0 port 1", "container ml/train-0 worker"; "" is the node. What is wrong with
-	// an object is also wrong with those whose name begins with it and a space.
-	Object  string  `json:"object,omitempty"`
-	Text    string  `json:"text,omitempty"` // one sentence
-	Impact  string  `json:"impact,omitempty"`
-	Fix     string  `json:"fix,omitempty"` // a command, or what to do
+	// Object is what the finding is about, such as "HCA mlx5_0 port 1" or "container ml/train-0 worker". It is omitted
+	// for the node. A fault of an object also affects objects whose name begins with the object's name and a space.
+	Object string `json:"object,omitempty"`
+	// Text says in one sentence what was found.
+	Text string `json:"text,omitempty"`
+	// Impact is what the fault does.
+	Impact string `json:"impact,omitempty"`
+	// Fix is a command, or what to do.
+	Fix string `json:"fix,omitempty"`
+	// FixType says whether the fix is a command that is safe to run now.
 	FixType FixType `json:"fixType,omitempty"`
-	Warning string  `json:"warning,omitempty"` // of a disruptive fix: "the pod that has it loses it; check first: rdma-spec status"
-	Docs    string  `json:"docs,omitempty"`    // the address of the check's page
-	Entry   string  `json:"ignore,omitempty"`  // the entry of doctor.yaml that makes it ignored
-	Family  string  `json:"-"`
-	// Root is what that is on which a skipped finding depends in the end: wrong or unknown.
+	// Warning says what a disruptive fix disrupts, such as "the pod that has it loses it; check first: rdma-spec status".
+	Warning string `json:"warning,omitempty"`
+	// Docs is the URL of the check's page.
+	Docs string `json:"docs,omitempty"`
+	// Entry is the entry for doctor.yaml that ignores the finding.
+	Entry  string `json:"ignore,omitempty"`
+	Family string `json:"-"`
+	// Root is the status of the finding because of which this one was skipped: wrong or unknown.
 	Root Status `json:"root,omitempty"`
 }
 

@@ -33,48 +33,72 @@ const (
 	StateOutside State = "outside" // it is no RDMA container, and uses RDMA
 )
 
-// Containers are the containers that run on a node. JSON has what status tells of them.
+// Containers are the containers that run on a node. The fields of their JSON are what status prints.
 type Containers struct {
-	Policy     JudgedBy       `json:"policy"`
-	Unjudged   string         `json:"-"` // why no policy is in force, and the states mean nothing
-	Runtimes   []cri.Identity `json:"runtimes"`
-	Containers []Container    `json:"containers"` // the RDMA containers, and those that cannot be examined
-	Outside    []Container    `json:"outside"`    // others, and processes in no container, that use RDMA
-	Others     []Container    `json:"-"`          // others that were given HCAs, or have one open
-	Notes      []string       `json:"notes,omitempty"`
-	Failed     int            `json:"-"` // containers that are unknown, or may be RDMA containers
+	// Policy is the policy that the containers are compared with.
+	Policy   JudgedBy `json:"policy"`
+	Unjudged string   `json:"-"` // why no policy is in force, and the states mean nothing
+	// Runtimes are the container runtimes that responded.
+	Runtimes []cri.Identity `json:"runtimes"`
+	// Containers are the RDMA containers, and the containers that could not be examined.
+	Containers []Container `json:"containers"`
+	// Outside are other containers that use RDMA, and processes outside containers that use RDMA.
+	Outside []Container `json:"outside"`
+	Others  []Container `json:"-"` // others that were given HCAs, or have one open
+	// Notes are further facts about the node.
+	Notes  []string `json:"notes,omitempty"`
+	Failed int      `json:"-"` // containers that are unknown, or may be RDMA containers
 }
 
-// Report is what status tells of a container.
+// Report is what status reports about a container.
 type Report struct {
+	// Namespace is the pod's namespace.
 	Namespace string `json:"namespace"`
-	Pod       string `json:"pod"`
+	// Pod is the pod's name.
+	Pod string `json:"pod"`
+	// Container is the container's name.
 	Container string `json:"container"`
-	ID        string `json:"id"`
-	PID       int    `json:"pid"`
+	// ID is the container's ID.
+	ID string `json:"id"`
+	// PID is the process ID of the container's first process.
+	PID int `json:"pid"`
 
-	Started time.Time `json:"started,omitzero"` // when the runtime started it
+	// Started is when the runtime started the container.
+	Started time.Time `json:"started,omitzero"`
 
-	Signal   policy.Signal `json:"signal"`
-	Evidence string        `json:"evidence,omitempty"`
-	Rule     string        `json:"rule,omitempty"`
-	Wanted   *spec.Grant   `json:"wanted,omitempty"` // what the policy gives
+	// Signal is why the container is an RDMA container.
+	Signal policy.Signal `json:"signal"`
+	// Evidence is the device, resource, or annotation key that is the signal.
+	Evidence string `json:"evidence,omitempty"`
+	// Rule is the policy's rule that applies.
+	Rule string `json:"rule,omitempty"`
+	// Wanted is what the policy grants.
+	Wanted *spec.Grant `json:"wanted,omitempty"`
 
-	// the lowest of its processes; where none can be seen, its spec's
+	// Memlock is the lowest RLIMIT_MEMLOCK of the container's processes. If no process can be read, it is the limit in
+	// the container's spec.
 	Memlock *spec.Rlimit `json:"memlock,omitempty"`
-	// how much each process that uses RDMA can register, as the kernel counts
-	Registers      *spec.Limit `json:"registers,omitempty"`
-	RegistersBytes uint64      `json:"registersBytes,omitempty"` // the same in bytes
-	// CAP_IPC_LOCK is effective in the first process, in the node's user namespace
-	IPCLock       *bool    `json:"ipcLock,omitempty"`
-	UserNamespace bool     `json:"userNamespace,omitempty"`
-	HCAs          []string `json:"hcas"`
-	AllDevices    bool     `json:"allDevices,omitempty"`
-	Use           Use      `json:"use"` // how its processes use RDMA
+	// Registers is how much memory each process that uses RDMA can register, as the kernel counts it.
+	Registers *spec.Limit `json:"registers,omitempty"`
+	// RegistersBytes is the same in bytes.
+	RegistersBytes uint64 `json:"registersBytes,omitempty"`
+	// IPCLock is whether CAP_IPC_LOCK is effective in the first process, in the node's user namespace.
+	IPCLock *bool `json:"ipcLock,omitempty"`
+	// UserNamespace is true if the container has its own user namespace, in which CAP_IPC_LOCK has no effect.
+	UserNamespace bool `json:"userNamespace,omitempty"`
+	// HCAs are the names of the HCAs that the container can open.
+	HCAs []string `json:"hcas"`
+	// AllDevices is true if the container can open every device on the node, for example because it is privileged.
+	AllDevices bool `json:"allDevices,omitempty"`
+	// Use is how the container's processes use RDMA.
+	Use Use `json:"use"`
 
-	State    State    `json:"state"`
+	// State is how the container differs from the policy.
+	State State `json:"state"`
+	// Problems are the differences from the policy, and how to fix them.
 	Problems []string `json:"problems"`
-	Notes    []string `json:"notes,omitempty"`
+	// Notes are further facts about the container.
+	Notes []string `json:"notes,omitempty"`
 }
 
 // Container is a running container: what it has, what the policy gives it, and what should be done about it.

@@ -77,8 +77,10 @@ type KeptPolicy struct {
 
 // JudgedBy names the policy that containers are judged by.
 type JudgedBy struct {
-	File   string `json:"file"`
-	Source string `json:"source,omitempty"` // where the plugin has a policy in force from
+	// File is the path of the policy in force or of the configuration.
+	File string `json:"file"`
+	// Source is where the plugin read the policy in force.
+	Source string `json:"source,omitempty"`
 }
 
 // String implements fmt.Stringer.

@@ -21,12 +21,15 @@ import (
 	"github.com/rdma-spec/rdma-spec/plugin/policy"
 )
 
-// Use is how processes use RDMA. What is unknown is left out.
+// Use is how processes use RDMA. Unknown fields are omitted.
 type Use struct {
-	Summary       string   `json:"summary"`        // the same in a few words
-	HCAs          []string `json:"hcas,omitempty"` // those that they have opened
-	*rdma.Objects          // nil: the kernel's inventory says nothing
-	PinnedBytes   *uint64  `json:"pinnedBytes,omitempty"` // memory that they have pinned, as registering does
+	// Summary describes the use in a few words.
+	Summary string `json:"summary"`
+	// HCAs are the names of the HCAs that the processes have opened.
+	HCAs          []string `json:"hcas,omitempty"`
+	*rdma.Objects          // nil if the kernel's inventory contains nothing about the processes
+	// PinnedBytes is the memory that the processes have pinned, for example by registering it.
+	PinnedBytes *uint64 `json:"pinnedBytes,omitempty"`
 }
 
 // Seen reports whether the kernel's inventory has objects of them.

@@ -99,7 +99,7 @@ func (l *loop) pass(ctx context.Context, metrics io.Writer) error {
 }
 
 // writeNews writes the lines that the pass before has not written. That there is nothing to raise is none of them.
-func (l *loop) writeNews(result repairs, found node.Containers) error {
+func (l *loop) writeNews(result Result, found node.Containers) error {
 	var out, notes bytes.Buffer
 	if len(result.Containers) > 0 {
 		if err := result.write(&out, &notes); err != nil {
@@ -122,7 +122,7 @@ func (l *loop) writeNews(result repairs, found node.Containers) error {
 	return err
 }
 
-func (l *loop) count(result repairs, found node.Containers) {
+func (l *loop) count(result Result, found node.Containers) {
 	below := result.left
 	for _, c := range result.Containers {
 		switch {

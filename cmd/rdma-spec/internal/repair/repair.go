@@ -91,31 +91,46 @@ or one of its containers cannot be examined.`,
 	return cmd
 }
 
-// repairs is the result: what was raised, or would be.
-type repairs struct {
+// Result is what repair raised, or would raise.
+type Result struct {
 	cli.Meta
-	Policy     node.JudgedBy       `json:"policy"`
-	Runtimes   []cri.Identity      `json:"runtimes"`
-	DryRun     bool                `json:"dryRun"`
-	LookedAt   int                 `json:"lookedAt"` // RDMA containers
-	Containers []repairedContainer `json:"containers"`
-	Notes      []string            `json:"notes,omitempty"`
+	// Policy is the policy that the containers are compared with.
+	Policy node.JudgedBy `json:"policy"`
+	// Runtimes are the container runtimes that responded.
+	Runtimes []cri.Identity `json:"runtimes"`
+	// DryRun is true if nothing was raised because of --dry-run.
+	DryRun bool `json:"dryRun"`
+	// LookedAt is the number of RDMA containers that were examined.
+	LookedAt int `json:"lookedAt"`
+	// Containers are the containers that were raised. With --dry-run, they are the containers that would be raised.
+	Containers []Container `json:"containers"`
+	// Notes are further facts about the node.
+	Notes []string `json:"notes,omitempty"`
 
 	failed bool // a container is low, and was not raised
 	left   int  // containers that are low, and that only a new one can replace
 }
 
-// repairedContainer is a container that was, or would be, raised.
-type repairedContainer struct {
-	Namespace    string     `json:"namespace"`
-	Pod          string     `json:"pod"`
-	Container    string     `json:"container"`
-	ID           string     `json:"id"`
-	Memlock      spec.Limit `json:"memlock"` // what it is raised to
-	MemlockBytes uint64     `json:"memlockBytes"`
-	Processes    int        `json:"processes"`
-	StoredSpec   bool       `json:"storedSpec"`
-	Errors       []string   `json:"errors,omitempty"`
+// Container is a container that was, or would be, raised.
+type Container struct {
+	// Namespace is the pod's namespace.
+	Namespace string `json:"namespace"`
+	// Pod is the pod's name.
+	Pod string `json:"pod"`
+	// Container is the container's name.
+	Container string `json:"container"`
+	// ID is the container's ID.
+	ID string `json:"id"`
+	// Memlock is the new RLIMIT_MEMLOCK.
+	Memlock spec.Limit `json:"memlock"`
+	// MemlockBytes is the same in bytes.
+	MemlockBytes uint64 `json:"memlockBytes"`
+	// Processes is the number of processes with a lower limit.
+	Processes int `json:"processes"`
+	// StoredSpec is true if the limit in the spec that containerd stores is lower.
+	StoredSpec bool `json:"storedSpec"`
+	// Errors are what could not be raised, and the reasons.
+	Errors []string `json:"errors,omitempty"`
 }
 
 // Repair raises what is low, or lists it.
@@ -140,7 +155,7 @@ func (o Options) Repair(ctx context.Context, stdout, stderr io.Writer) error {
 }
 
 // pass looks at the node once, and raises what is low.
-func (o Options) pass(ctx context.Context) (result repairs, found node.Containers, err error) {
+func (o Options) pass(ctx context.Context) (result Result, found node.Containers, err error) {
 	on := o.Limits()
 	s, err := node.Open(o.Options)
 	if err != nil {
@@ -157,9 +172,9 @@ func (o Options) pass(ctx context.Context) (result repairs, found node.Container
 	if err != nil {
 		return result, found, err
 	}
-	result = repairs{
+	result = Result{
 		Meta: cli.Result("Repair"), Policy: found.Policy, Runtimes: found.Runtimes, DryRun: o.DryRun,
-		Containers: []repairedContainer{}, Notes: found.Notes,
+		Containers: []Container{}, Notes: found.Notes,
 	}
 	low := result.choose(found.Containers)
 	if !o.DryRun {
@@ -169,7 +184,7 @@ func (o Options) pass(ctx context.Context) (result repairs, found node.Container
 }
 
 // choose takes the containers that have less than the policy gives, and notes why others are left alone.
-func (result *repairs) choose(found []node.Container) (low []node.Container) {
+func (result *Result) choose(found []node.Container) (low []node.Container) {
 	for _, r := range found {
 		if r.Wanted == nil || r.Wanted.Memlock == 0 || r.State == node.StateUnknown {
 			for _, problem := range r.Problems {
@@ -189,7 +204,7 @@ func (result *repairs) choose(found []node.Container) (low []node.Container) {
 		}
 		result.failed = result.failed || result.DryRun
 		low = append(low, r)
-		result.Containers = append(result.Containers, repairedContainer{
+		result.Containers = append(result.Containers, Container{
 			Namespace: r.Namespace, Pod: r.Pod, Container: r.Container, ID: r.ID,
 			Memlock: r.Wanted.Memlock, MemlockBytes: uint64(r.Wanted.Memlock), Processes: r.Fix.Processes,
 			StoredSpec: r.Fix.StoredSpec,
@@ -198,12 +213,12 @@ func (result *repairs) choose(found []node.Container) (low []node.Container) {
 	return low
 }
 
-func (result *repairs) note(format string, args ...any) {
+func (result *Result) note(format string, args ...any) {
 	result.Notes = append(result.Notes, fmt.Sprintf(format, args...))
 }
 
 // raise raises the chosen containers, and replaces what would be raised by what was.
-func (result *repairs) raise(ctx context.Context, on *limits.Processes, low []node.Container) {
+func (result *Result) raise(ctx context.Context, on *limits.Processes, low []node.Container) {
 	specs := storedSpecs{}
 	clients := storedSpecs{}
 	wanted := map[string]spec.Limit{}
@@ -242,7 +257,7 @@ func (result *repairs) raise(ctx context.Context, on *limits.Processes, low []no
 }
 
 // write writes a line for each container, and one for each error.
-func (result *repairs) write(stdout, stderr io.Writer) error {
+func (result *Result) write(stdout, stderr io.Writer) error {
 	verb := "raised to"
 	lines := ""
 	if result.DryRun {

@@ -83,8 +83,8 @@ With --report, it is 0 if the node can be examined.`,
 	return cmd
 }
 
-// listed is the result for programs.
-type listed struct {
+// Result is the containers of the node.
+type Result struct {
 	cli.Meta
 	node.Containers
 }
@@ -120,7 +120,7 @@ func Show(stdout, stderr io.Writer, o node.Options, outside bool, format string)
 		cli.WriteNotes(stderr, slices.DeleteFunc(append(result.Sources(), result.Notes...),
 			func(note string) bool { return incomplete != nil && note == incomplete.Error() })) // the command ends with that one
 	} else {
-		err = cli.WriteStructured(stdout, format, listed{cli.Result("Status"), result})
+		err = cli.WriteStructured(stdout, format, Result{cli.Result("Status"), result})
 	}
 	if slices.ContainsFunc(result.Containers,
 		func(c node.Container) bool { return c.State == node.StateBelow || c.State == node.StateRefused }) {

@@ -14,7 +14,6 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/rdma-spec/rdma-spec/cmd/internal/cli"
-	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/doctor"
 	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/node"
 	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/node/process"
 	"github.com/rdma-spec/rdma-spec/plugin/limits"
@@ -81,7 +80,8 @@ func verify(w io.Writer, c container, size spec.Limit, pid int, format string) e
 	}
 	defer func() { _ = seen.Close() }() // it was only read
 	seen.ReadHCAs = c.hcas
-	v := verification{container: c, seen: seen, size: size, Diagnosis: doctor.Diagnosis{Meta: cli.Result("Verify")}}
+	v := verification{container: c, seen: seen, size: size}
+	v.Meta = cli.Result("Verify")
 	v.limits()
 	if err := v.readTarget(pid); err != nil {
 		return err
@@ -107,7 +107,7 @@ func verify(w io.Writer, c container, size spec.Limit, pid int, format string) e
 
 func (v *verification) write(w io.Writer, format string) error {
 	if format != cli.FormatText {
-		return cli.WriteStructured(w, format, v)
+		return cli.WriteStructured(w, format, v.Result)
 	}
 	for _, f := range v.Findings {
 		if _, err := fmt.Fprintf(w, "%-4s  %s\n", shown[f.Status], cli.PlainText(f.Text)); err != nil {

@@ -32,11 +32,17 @@ const note doctor.Status = "note"
 // shown is how lines begin.
 var shown = map[doctor.Status]string{doctor.OK: "ok", note: "-", doctor.Unknown: "?", doctor.Wrong: "FAIL"}
 
+// Result is what a container can do with RDMA.
+type Result struct {
+	doctor.Diagnosis
+	// Verdict is the cause, if RDMA fails.
+	Verdict Verdict `json:"verdict"`
+}
+
 // verification tries a container.
 type verification struct {
 	container
-	doctor.Diagnosis
-	Verdict verdict `json:"verdict"`
+	Result
 
 	seen      *node.Snapshot // of the root
 	size      spec.Limit

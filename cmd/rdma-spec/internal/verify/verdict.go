@@ -42,15 +42,17 @@ var causes = []struct{ name, means string }{
 	{"port down", "an HCA has no ACTIVE port; this prevents connections, but not registrations"},
 }
 
-// verdict is the cause of "Couldn't allocate MR".
-type verdict struct {
-	Causes []string `json:"causes"` // empty: nothing was found
-	Text   string   `json:"text"`
+// Verdict is the cause of "Couldn't allocate MR".
+type Verdict struct {
+	// Causes are the names of the causes. The list is empty if no fault was found.
+	Causes []string `json:"causes"`
+	// Text is the verdict in one line.
+	Text string `json:"text"`
 }
 
 // conclude draws the verdict from the findings.
 func (v *verification) conclude() {
-	v.Verdict = verdict{Causes: []string{}, Text: "no fault found: " + v.whatWasTried()}
+	v.Verdict = Verdict{Causes: []string{}, Text: "no fault found: " + v.whatWasTried()}
 	between := "; also: "
 	for _, c := range causes {
 		switch found := slices.ContainsFunc(v.Findings, func(f doctor.Finding) bool { return f.Impact == c.means }); {

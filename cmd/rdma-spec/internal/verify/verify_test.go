@@ -105,7 +105,7 @@ func facts(t *testing.T, c container, pid int, about ...string) string {
 	err := verify(&out, c, 64<<20, pid, cli.FormatJSON)
 	var found struct {
 		doctor.Diagnosis
-		Verdict verdict
+		Verdict Verdict
 	}
 	if decoding := json.Unmarshal(out.Bytes(), &found); decoding != nil {
 		t.Fatalf("%v, %v\n%s", err, decoding, &out)

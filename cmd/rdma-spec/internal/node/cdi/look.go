@@ -29,10 +29,13 @@ const fileMost = 4 << 20
 
 // Found is a CDI file of a node.
 type Found struct {
-	Path string `json:"path"`           // on the node: without the root
-	Kind string `json:"kind,omitempty"` // empty where the file cannot be read
-	// Problem is what is wrong with the file as a whole: it cannot be read, its hook is missing, or it lacks devices.
-	Problem string   `json:"problem,omitempty"`
+	// Path is the file's path on the node, without the root.
+	Path string `json:"path"`
+	// Kind is the kind of the file's devices. It is omitted if the file cannot be read.
+	Kind string `json:"kind,omitempty"`
+	// Problem is what is wrong with the whole file: it cannot be read, its hook is missing, or it lacks devices.
+	Problem string `json:"problem,omitempty"`
+	// Devices are the devices that the file defines.
 	Devices []Device `json:"devices,omitempty"`
 }
 
@@ -52,11 +55,14 @@ func (f Found) Sound() bool {
 
 // Device is a device of a CDI file.
 type Device struct {
-	Name string `json:"name"` // qualified: rdma.noderesource.dev/hca=mlx5_0
-	// the paths of its device nodes, those that all devices of the file share last
-	Nodes   []string `json:"nodes"`
-	Hooks   []string `json:"hooks,omitempty"`   // the paths of its hooks
-	Problem string   `json:"problem,omitempty"` // why a container does not get what the name stands for
+	// Name is the qualified name, such as rdma.noderesource.dev/hca=mlx5_0.
+	Name string `json:"name"`
+	// Nodes are the paths of the device nodes. Device nodes that all devices of the file share are last.
+	Nodes []string `json:"nodes"`
+	// Hooks are the paths of the hooks.
+	Hooks []string `json:"hooks,omitempty"`
+	// Problem is why a container does not get what the name stands for.
+	Problem string `json:"problem,omitempty"`
 }
 
 // Look reads all CDI files of the node below a root, in the order of their priority, and compares them with the node's

@@ -32,9 +32,12 @@ import (
 
 // Identity names a container runtime that answers.
 type Identity struct {
-	Name    string `json:"name"` // as it calls itself: containerd, cri-o
+	// Name is the name that the runtime reports: containerd or cri-o.
+	Name string `json:"name"`
+	// Version is the runtime's version.
 	Version string `json:"version"`
-	Socket  string `json:"socket"`
+	// Socket is the path of the runtime's socket.
+	Socket string `json:"socket"`
 }
 
 // Runtime is a connection to a container runtime.

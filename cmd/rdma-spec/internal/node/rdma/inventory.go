@@ -53,10 +53,14 @@ type Process struct {
 
 // Objects are the objects of processes.
 type Objects struct {
-	Contexts        int            `json:"contexts"`             // how often they have opened an HCA
-	MemoryRegions   int            `json:"memoryRegions"`        // how many they have registered
-	RegisteredBytes uint64         `json:"registeredBytes"`      // the memory of these, that of GPUs included
-	QueuePairs      map[string]int `json:"queuePairs,omitempty"` // how many are in each state, with --queue-pairs
+	// Contexts is how many times the processes have opened an HCA.
+	Contexts int `json:"contexts"`
+	// MemoryRegions is the number of memory regions that the processes have registered.
+	MemoryRegions int `json:"memoryRegions"`
+	// RegisteredBytes is the size of the memory regions, including GPU memory.
+	RegisteredBytes uint64 `json:"registeredBytes"`
+	// QueuePairs is the number of queue pairs in each state. It is present only with --queue-pairs.
+	QueuePairs map[string]int `json:"queuePairs,omitempty"`
 }
 
 // Add adds others.
