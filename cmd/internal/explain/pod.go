@@ -20,8 +20,8 @@ type Facts struct {
 	NotRDMA       []string // the containers that are no RDMA containers
 }
 
-// PodFacts explains a pod in the API server's JSON. The policy is that of a configuration file, or the default policy if
-// config is "".
+// PodFacts explains a pod in the API server's JSON. The policy is that of a configuration file. If config is "", it is
+// the default policy.
 func PodFacts(pod []byte, config string) (facts Facts, err error) {
 	p, source, err := policy.LoadOr(config, "")
 	if err != nil {
