@@ -160,9 +160,11 @@ prepare:
 parts: bin/rdma-node
 	bin/rdma-node --parts test --prepare
 
-# Builds what the other tests need: all parts of the node, a release, and the browser.
+# Builds what the other tests need: all parts of the node, a release, and the browser. Nothing is installed after that, because the node's
+# root is an overlay of the host's, and a test compares the files in /etc before and after.
 prepare-all: bin/rdma-node
 	@$(MAKE) --no-print-directory site-deps SITE_NEEDS='npm chromium'
+	@$(MAKE) --no-print-directory rpm
 	@$(MAKE) --no-print-directory -j2 bin/e2e.test build release PLATFORMS=linux/amd64
 	bin/rdma-node --parts all --prepare
 
