@@ -39,7 +39,7 @@ const (
 )
 
 // aboutThePod ends the help of the commands that make a pod.
-const aboutThePod = `The command creates a pod on the node and runs in it. The pod has the image, the pull secrets,
+const aboutThePod = `The command creates a pod on the node and runs in it. The pod uses the image, the pull secrets,
 and the tolerations of the DaemonSet nri-rdma. It is privileged, uses the node's PID namespace
 and network, and mounts the node's files read-only under /host. The command deletes the pod at
 the end, even after an interrupt. Anyone who is allowed to create such a pod can become root

@@ -56,8 +56,8 @@ func (o *options) command() *cobra.Command {
 		Long: `Check RDMA on all nodes of a cluster, or on named nodes, and check pod manifests. The commands
 status, doctor, and devices call rdma-spec in the pods of the nri-rdma DaemonSet. Nodes that do
 not respond are listed on standard error, if the DaemonSet selects them or if they have an RDMA
-resource. The commands resources and why query only the API server. The commands explain and
-config do not need a cluster.
+resource. The resources and why commands query only the API server. The explain and config
+commands do not need a cluster.
 
 The commands repair, collect, and doctor --host create a pod that sees the entire node, run
 rdma-spec in it, and delete the pod.

@@ -242,7 +242,7 @@ func TestDoctor_exitStatus(t *testing.T) {
 // A node that has not looked at all its containers says so, also where none of them is in the table.
 func TestStatus_missedContainers(t *testing.T) {
 	s := fleet(2)
-	s.says[""] = says{stdout: `{"containers": []}`, stderr: "rdma-spec: a note\nrdma-spec: cannot look at 2 containers\n", status: 3}
+	s.says[""] = says{stdout: `{"containers": []}`, stderr: "rdma-spec: a note\nrdma-spec: cannot examine 2 containers\n", status: 3}
 	s.tells(t, "status")
 	s.compare(t, "status-missed")
 }

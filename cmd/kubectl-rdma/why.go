@@ -38,7 +38,7 @@ func (o *options) why() *cobra.Command {
 		AddFlags: func(f *pflag.FlagSet) {
 			f.StringVarP(&q.container, "container", "c", "", "read only the log of the container with this `NAME`")
 			f.BoolVarP(&q.previous, "previous", "p", false, "read the logs of the containers' previous runs")
-			f.StringVar(&q.config, "config", "", "explain the spec with this configuration `FILE`; by default, with the "+
+			f.StringVar(&q.config, "config", "", "explain the spec with this configuration `FILE` instead of the "+
 				"built-in defaults")
 			o.connectionFlags(f, false)
 			namespace := f.Lookup("namespace")

@@ -2,9 +2,9 @@
 # Copyright The rdma-spec Authors.
 # SPDX-License-Identifier: Apache-2.0
 
-# Runs after the files are installed. Arguments: deb: configure [LAST CONFIGURED VERSION, perhaps removed since]; rpm: 1 on installation, 2
-# on upgrade. The script reports errors from systemd, but succeeds, because a half-configured package prevents apt from installing anything
-# else.
+# Runs after the files are installed. Arguments: deb: configure [LAST CONFIGURED VERSION, even if it has been removed since]; rpm: 1 on
+# installation, 2 on upgrade. The script reports errors from systemd, but succeeds, because a half-configured package prevents apt from
+# installing anything else.
 units="nri-rdma.service nri-rdma-validator.service rdma-spec-repair.service"
 try() {
   "$@" || echo "rdma-spec: \"$*\" failed. The package is installed; see: systemctl status $units" >&2

@@ -30,9 +30,10 @@ func main() {
 }
 
 func newCommand() *cobra.Command {
-	cmd := &cobra.Command{Use: "release", Short: "Make what people install", SilenceUsage: true, SilenceErrors: true}
+	cmd := &cobra.Command{Use: "release", Short: "Make the files that people install", SilenceUsage: true,
+		SilenceErrors: true}
 	cmd.AddCommand(
-		newMakeCommand("image", "Make the container image, as the OCI layout image and as image.tar", "bin",
+		newMakeCommand("image", "Make the container image: the directory image (an OCI layout) and image.tar", "bin",
 			(*release).writeImage),
 		newMakeCommand("packages", "Make a deb and an rpm for each architecture", "bin/packages",
 			(*release).writePackages),
@@ -46,7 +47,8 @@ func newCommand() *cobra.Command {
 type flags struct{ root, version, date, output, key string }
 
 func (f *flags) add(cmd *cobra.Command, output string) {
-	cmd.Flags().StringVar(&f.root, "root", ".", "the repository's top `FOLDER`; bin/amd64 and bin/arm64 in it have the programs")
+	cmd.Flags().StringVar(&f.root, "root", ".",
+		"the repository's root `FOLDER`, whose bin/amd64 and bin/arm64 contain the programs")
 	cmd.Flags().StringVar(&f.version, "version", "", "the `VERSION` that git describe prints")
 	cmd.Flags().StringVar(&f.date, "date", os.Getenv("SOURCE_DATE_EPOCH"),
 		"the time of all files, in `SECONDS` since 1970")

@@ -46,8 +46,8 @@ type OptIn struct {
 	// container.
 	DeviceAnnotations []string `json:"deviceAnnotations"`
 	// MOFEDRuntimeHandlers are globs of runtime handlers, such as nvidia*. If a container with such a handler has
-	// NVIDIA_MOFED=enabled in its environment, it is an RDMA container: NVIDIA's container runtime injects HCAs after NRI
-	// plugins run. An image can set the variable. "" stands for pods without a RuntimeClass.
+	// NVIDIA_MOFED=enabled in its environment, it is an RDMA container, because NVIDIA's container runtime injects HCAs
+	// after NRI plugins run. An image can set the variable. "" stands for pods without a RuntimeClass.
 	MOFEDRuntimeHandlers []string `json:"mofedRuntimeHandlers"`
 }
 
@@ -78,7 +78,7 @@ type Selectors struct {
 	Management bool `json:"management"`
 }
 
-// Rule sets other values for the containers that it matches. Keys that a rule omits have the general values.
+// Rule sets other values for the containers that it matches. For keys that a rule omits, the general values apply.
 type Rule struct {
 	// Name is the rule's name in logs, metrics, and explain. The default is rules[N].
 	Name string `json:"name,omitempty"`

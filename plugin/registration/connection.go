@@ -280,8 +280,9 @@ func (e *unlistedError) causes(requestTimeout time.Duration) string {
 			"too many containers", requestTimeout)
 	}
 	return "see the runtime's log for the cause: the runtime may have stopped; the environment, arguments, and " +
-		"annotations of four containers together may exceed NRI's message size of 4 MiB; or the runtime may lack an " +
-		"event that the plugin needs, although runtimes of its version normally have it (if so, upgrade the runtime)"
+		"annotations of four containers together may exceed NRI's message size of 4 MiB; or the runtime might not " +
+		"support an event that the plugin needs, although that version of the runtime normally does (if so, upgrade " +
+		"the runtime)"
 }
 
 // stubLog logs NRI's own messages at debug level: this package logs what an administrator needs to know.

@@ -51,7 +51,7 @@ var All = []Platform{
 		config:         crio,
 	},
 	{Name: "nodeadm", config: nodeadm},
-	{Name: "talos", baseInstead: "it adds to its own base spec; omit --from", config: talos},
+	{Name: "talos", baseInstead: "Talos adds the settings to its own base spec; omit --from", config: talos},
 	{
 		Name:           "bottlerocket",
 		baseInstead:    "it generates its own base spec; omit --from",

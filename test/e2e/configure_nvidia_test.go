@@ -77,7 +77,7 @@ func testNVIDIA(t *testing.T, n *bareNode) {
 		expectCapabilities(t, id, "")
 		expectDevices(t, id)
 	}
-	const key = `list its runtime handler "nvidia" in optIn.mofedRuntimeHandlers`
+	const key = `list the runtime handler "nvidia" in optIn.mofedRuntimeHandlers`
 
 	expect(run("nvidia", "unseen", mofed), kernelDefault, "", "FAIL  register 64Mi with rxe0: REG_MR: cannot allocate memory")
 	expectNothing(run("nvidia", "unseen-without", gpu))

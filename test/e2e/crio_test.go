@@ -119,8 +119,8 @@ func testCRIOConfirms(t *testing.T) {
 // from an earlier commit. The validator reports that, and nothing changes.
 func testCRIOValidator(t *testing.T) {
 	validator := startValidator(t)
-	const says = "the runtime may lack an event that the plugin needs, although runtimes of its version normally have it " +
-		"(if so, upgrade the runtime)"
+	const says = "the runtime might not support an event that the plugin needs, although that version of the runtime " +
+		"normally does (if so, upgrade the runtime)"
 	awaitLog(t, validator, says)
 	id := runContainer(t, runPod(t, containerd.Pod{}), containerd.Container{Devices: containerd.Verbs(0)})
 	expectMemlock(t, id, kernelDefault)

@@ -42,11 +42,11 @@ func Command(checks []doctor.Check) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "collect",
 		Short: "Write a support bundle for this node",
-		Long: `Write a support bundle, a tar.gz file with the data that the commands devices, status, and doctor
-read on this node: HCAs and PCI devices in sysfs, limits and capabilities of processes, the
-container runtimes' settings that affect RDMA, the kernel log's lines about RDMA, and the responses
-of the runtimes and the kubelet. On another machine, devices, status, and doctor report the same
-results with --root FILE.tar.gz.
+		Long: `Write a support bundle: a tar.gz file with the data that the devices, status, and doctor commands
+read on this node. The file contains information about HCAs and PCI devices from sysfs, the limits
+and capabilities of processes, the container runtimes' settings that affect RDMA, the kernel log's
+lines about RDMA, and the responses of the runtimes and the kubelet. On another machine, devices,
+status, and doctor report the same results with --root FILE.tar.gz.
 
 The support bundle contains no configuration files and no command-line arguments. The only
 environment variables that it contains are NCCL_IB_HCA, NCCL_IB_GID_INDEX, NCCL_SOCKET_IFNAME,
@@ -59,8 +59,8 @@ faults.
 The command lists the paths and sizes of all files on standard error before it writes the bundle.
 --list only lists them. Only the owner can read the file that --to writes.
 
-A file that cannot be read within 2 seconds is reported as missing, and so is the response
-of a daemon that does not respond within 10 seconds.
+A file that cannot be read within 2 seconds is reported as missing, and so is a daemon's
+response that does not arrive within 10 seconds.
 
 The exit status is 0 if the bundle is written, even if files are missing, and 3 if it cannot
 be created or written.`,
@@ -177,7 +177,7 @@ func (o collectOptions) collect(ctx context.Context, stderr io.Writer) (entries 
 		}
 		text, err := encodeAnswer(a, as)
 		if err != nil {
-			return nil, nil, fmt.Errorf("cannot store the response about %s: %w", a.Name, err)
+			return nil, nil, fmt.Errorf("cannot store %s in the support bundle: %w", a.Name, err)
 		}
 		name := path.Join(node.AnswersDir, a.Name)
 		copied[name] = archive.Entry{Name: name, Content: text}

@@ -50,7 +50,7 @@ set. So the command refuses to run on such a node, unless you set --kubernetes.`
 		Args: cobra.NoArgs,
 	}
 	cmd.Flags().BoolVar(&kubernetes, "kubernetes", false,
-		"run even on a node with a kubelet, where a pod can then get HCAs that were not allocated to it")
+		"run even on a node with a kubelet, where a pod can then use HCAs that were not allocated to it")
 	installed.addFlags(cmd, "programs", "the `DIR` that contains rdma-spec and rdma-hook; by default, the "+
 		"directory of the running rdma-spec")
 	return o.carriesOut(cmd, featureCDI, func(*cobra.Command, []string) (configured, error) {

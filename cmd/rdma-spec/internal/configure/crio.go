@@ -37,7 +37,7 @@ func CRIONRI(ctx context.Context, root string) (change.Plan, error) {
 	}
 	said, err := runtime.ReadCRIO(root)
 	if err != nil {
-		return nil, fmt.Errorf("%w: correct it first", err)
+		return nil, fmt.Errorf("%w: correct the error first", err)
 	}
 	ours := filepath.Join(said.DropIns, crioDropIn)
 	before, after := said.Around(ours)

@@ -306,7 +306,7 @@ func (c *Containers) Incomplete() error {
 	if c.Failed == 0 {
 		return nil
 	}
-	return errors.New("cannot look at " + cli.Counted(c.Failed, "container", "containers"))
+	return errors.New("cannot examine " + cli.Counted(c.Failed, "container", "containers"))
 }
 
 // Sources names the policy and the runtimes that a result comes from.

@@ -34,11 +34,11 @@ func (s *surveyor) afterNRI(l Listed, r Container, counts bool, inside process.I
 	again.Rule = ""
 	again.Wanted = nil
 	again.State = StateUnseen
-	again.Fix.Text = fmt.Sprintf("list its runtime handler %q in optIn.mofedRuntimeHandlers, and recreate the pod",
+	again.Fix.Text = fmt.Sprintf("list the runtime handler %q in optIn.mofedRuntimeHandlers, and recreate the pod",
 		l.RuntimeHandler)
 	again.Problems = []string{"NVIDIA's container runtime added HCAs to the container because of " +
-		policy.MOFEDVariable + "enabled, after the NRI plugins had handled it, so the plugin did not see the HCAs: " +
-		again.Fix.Text}
+		policy.MOFEDVariable + "enabled, after the NRI plugins had handled the container, so the plugin did not see the " +
+		"HCAs: " + again.Fix.Text}
 	return again, true
 }
 

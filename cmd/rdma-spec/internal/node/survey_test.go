@@ -410,7 +410,7 @@ func TestSurveyFindsWhatCameAfterNRI(t *testing.T) {
 				t.Fatalf("found %d containers", len(got.Containers))
 			}
 			r := got.Containers[0]
-			key := strings.Contains(strings.Join(r.Problems, ""), `list its runtime handler "nvidia" in optIn.mofedRuntimeHandlers`)
+			key := strings.Contains(strings.Join(r.Problems, ""), `list the runtime handler "nvidia" in optIn.mofedRuntimeHandlers`)
 			if r.State != test.state || r.Signal != test.signal || !slices.Equal(r.HCAs, test.hcas) ||
 				key != (r.State == StateUnseen) || (r.Wanted == nil) != (r.State == StateUnseen) ||
 				r.RDMA == (r.State == StateUnseen) || r.Memlock == nil || r.Memlock.Soft != 8<<20 {

@@ -76,8 +76,8 @@ func (v *verification) whatWasTried() string {
 	}
 	switch {
 	case v.elsewhere:
-		return fmt.Sprintf("the limits of process %d allow registering %s, but verify did not register memory in its "+
-			"container", v.target, v.size)
+		return fmt.Sprintf("the limits of process %d allow registering %s, but verify did not register memory in "+
+			"that process's container", v.target, v.size)
 	case done("register"):
 		return fmt.Sprintf("%s of memory can be registered; if a program still reports \"Couldn't allocate MR\", "+
 			"its buffers might be larger, or in GPU memory (nvidia_peermem, DMA-BUF)", v.size)

@@ -66,8 +66,8 @@ then created without the plugin. */}}
 {{- define "nri-rdma.probes" -}}
 {{- $name := index . 1 -}}
 {{- if (index . 0).Values.hostNetwork -}}
-# The probe is an exec, because a port would be a port of the node, which two pods cannot share. There is no liveness probe, because an exec
-# fails whenever the runtime hangs. A pod is unready after five minutes of failures, because a restart of the runtime takes less.
+# The probe runs a command: a port would be a port of the node, which two pods cannot share. There is no liveness probe, because it would
+# fail whenever the runtime hangs. A pod is unready after five minutes of failures, because a restart of the runtime takes less.
 readinessProbe:
   exec:
     command: [/usr/local/bin/nri-rdma, --ready=/run/nri-rdma/{{ $name }}.sock]

@@ -88,7 +88,7 @@ func sharedSubnet(c node.Container, subnet netip.Prefix, object string, all []ra
 		strings.Join(hcas, ", "), subnet)
 	// IPv6 has no such filter.
 	if subnet.Addr().Is6() || slices.ContainsFunc(links, func(l process.Link) bool { return !l.Strict }) {
-		return doctor.Told(object, "%s. The kernel answers through only one of them.", of)
+		return doctor.Told(object, "%s. The kernel answers through only one of the interfaces.", of)
 	}
 	text := of + ", and rp_filter is strict. The kernel drops packets that arrive at the other interfaces."
 	if c.AllDevices { // it holds HCAs that are not meant for it

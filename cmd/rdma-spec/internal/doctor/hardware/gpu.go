@@ -138,8 +138,8 @@ func noGPUDirect(v *doctor.View, gpus []string, hcas []hca.HCA) []doctor.Finding
 			" supports DMA-BUF for RDMA, which was added in "+sinceDMABUF+".")}
 	case !slices.ContainsFunc(hcas, func(h hca.HCA) bool { return h.Purpose() != hca.PurposeEFA }):
 		return []doctor.Finding{doctor.Fault("module efa_nv_peermem", "It is not loaded, and "+why+".",
-			"Install AWS's EFA driver with this module, and then run: "+loadCommand("efa_nv_peermem")+". Alternatively, "+
-				"install the GPU driver's open kernel modules on Linux "+sinceDMABUF+" or later.")}
+			"Install AWS's EFA driver, including this module, and then run: "+loadCommand("efa_nv_peermem")+". "+
+				"Alternatively, install the GPU driver's open kernel modules on Linux "+sinceDMABUF+" or later.")}
 	}
 	text := "It is not loaded, and " + why + "."
 	if there, _ := v.Exists(ofed); !there {

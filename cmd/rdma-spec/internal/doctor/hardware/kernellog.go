@@ -109,7 +109,7 @@ var troubles = []trouble{
 		"Its cable or module has an error", 1, plugged, func(_ string, t hca.Tools) string { return ofCable + t.Module }},
 	{regexp.MustCompile(`(?i)high temperature|over.?temperature|temperature (warning|critical)`),
 		"It is too hot", 1, nil, func(device string, t hca.Tools) string {
-			return "Check the air flow and the fans. For the temperature, see: " + cmp.Or(t.Heat, "dmesg | grep "+device)
+			return "Check the airflow and the fans. For the temperature, see: " + cmp.Or(t.Heat, "dmesg | grep "+device)
 		}},
 	{regexp.MustCompile(`CREATE_MKEY.*(limits exceeded|no resources)`),
 		"It has no room for more memory regions", 1, nil, func(device string, _ hca.Tools) string {

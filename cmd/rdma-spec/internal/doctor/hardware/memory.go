@@ -27,7 +27,7 @@ func memoryChecks() []doctor.Check {
 	}, {
 		ID: "max-map-count", Family: "memory", Title: "vm.max_map_count is at least the kernel's default.",
 		NoMessages: "programs report that mmap failed, although memory is free",
-		Impact:     "Programs that use UCX, for example, map each buffer that they register, and fail at the limit.",
+		Impact:     "Some programs, such as those that use UCX, map each buffer that they register, and fail at the limit.",
 		Reads:      []string{maxMapCount}, Look: fewMappings,
 	}}
 }

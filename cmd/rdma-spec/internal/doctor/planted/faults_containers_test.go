@@ -64,9 +64,9 @@ var plantedContainers = []fault{
 		plant: func(s *sick) {
 			c := s.container()
 			c.RDMA, c.State, c.Memlock, c.Registers, c.Wanted = false, node.StateUnseen, both(8<<20), bytesOf(8<<20), nil
-			c.Fix.Text = `list its runtime handler "nvidia" in optIn.mofedRuntimeHandlers, and recreate the pod`
+			c.Fix.Text = `list the runtime handler "nvidia" in optIn.mofedRuntimeHandlers, and recreate the pod`
 			c.Problems = []string{"NVIDIA's container runtime added HCAs to the container because of NVIDIA_MOFED=enabled, " +
-				"after the NRI plugins had handled it, so the plugin did not see the HCAs: " + c.Fix.Text}
+				"after the NRI plugins had handled the container, so the plugin did not see the HCAs: " + c.Fix.Text}
 		},
 	},
 	{
