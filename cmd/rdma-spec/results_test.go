@@ -15,7 +15,6 @@ import (
 	"strconv"
 	"strings"
 	"testing"
-	"unicode"
 
 	"github.com/invopop/jsonschema"
 	validator "github.com/santhosh-tekuri/jsonschema/v6"
@@ -41,14 +40,14 @@ import (
 	"github.com/rdma-spec/rdma-spec/test/testing/golden"
 	"github.com/rdma-spec/rdma-spec/test/testing/must"
 	"github.com/rdma-spec/rdma-spec/test/testing/repository"
+	"github.com/rdma-spec/rdma-spec/test/testing/schema"
 	"github.com/rdma-spec/rdma-spec/test/testing/scratch"
 )
 
 const (
-	module      = "github.com/rdma-spec/rdma-spec"
-	schemaFile  = "../../deploy/results.schema.json"
-	schemaURL   = "https://raw.githubusercontent.com/rdma-spec/rdma-spec/main/deploy/results.schema.json"
-	resultsPage = "../../docs/json.md"
+	schemaFile  = "deploy/results.schema.json"
+	schemaURL   = "https://raw.githubusercontent.com/rdma-spec/rdma-spec/main/" + schemaFile
+	resultsPage = "docs/json.md"
 )
 
 // results are the results of the commands, by their kind.
@@ -106,7 +105,7 @@ func stringSchema(t *testing.T, typ reflect.Type) *jsonschema.Schema {
 
 // constants returns the values of a string type's constants, in the order of their declarations.
 func constants(t *testing.T, typ reflect.Type) (values []any) {
-	dir := strings.TrimPrefix(typ.PkgPath(), module+"/")
+	dir := strings.TrimPrefix(typ.PkgPath(), schema.Module+"/")
 	names, err := filepath.Glob(repository.Path(t, dir+"/*.go"))
 	must.Succeed(t, err)
 	for _, name := range names {
@@ -131,27 +130,17 @@ func constants(t *testing.T, typ reflect.Type) (values []any) {
 	return values
 }
 
-// describe returns the schema of all results. Its descriptions are the comments of the Go types.
+// describe returns the schema of all results. The working directory must be the repository's root.
 func describe(t *testing.T) *jsonschema.Schema {
 	kinds := maps.Clone(titles)
 	for kind, result := range results {
 		kinds[reflect.TypeOf(result)] = kind
 	}
-	r := &jsonschema.Reflector{
-		Anonymous:                  true, // no $id made of a package's path
-		AllowAdditionalProperties:  true, // a later version can add fields
-		RequiredFromJSONSchemaTags: true, // an empty field can be omitted
-		Namer:                      func(typ reflect.Type) string { return kinds[typ] },
-		Mapper:                     func(typ reflect.Type) *jsonschema.Schema { return stringSchema(t, typ) },
-		AdditionalFields:           inBytes,
-	}
-	t.Chdir("../..")
-	for _, dir := range []string{"cmd", "plugin/policy", "spec"} {
-		must.Succeed(t, r.AddGoComments(module, dir, jsonschema.WithFullComment()))
-	}
-	for place, comment := range r.CommentMap {
-		r.CommentMap[place] = strings.Join(strings.Fields(comment), " ")
-	}
+	r := schema.Reflector(t, "cmd", "plugin/policy", "spec") // an empty field can be omitted, so none is required
+	r.AllowAdditionalProperties = true                       // a later version can add fields
+	r.Namer = func(typ reflect.Type) string { return kinds[typ] }
+	r.Mapper = func(typ reflect.Type) *jsonschema.Schema { return stringSchema(t, typ) }
+	r.AdditionalFields = inBytes
 	all := &jsonschema.Schema{Version: jsonschema.Version, ID: schemaURL, Definitions: jsonschema.Definitions{}}
 	for _, kind := range slices.Sorted(maps.Keys(results)) {
 		result := r.Reflect(results[kind])
@@ -165,41 +154,48 @@ func describe(t *testing.T) *jsonschema.Schema {
 	return all
 }
 
-// TestResultsSchema checks that the schema has the fields of the results, that each field has a description, and that
-// the page names the fields for people. -update writes the schema.
+// TestResultsSchema checks that the schema has the fields of the results, that each field has a type and a description,
+// and that the page names the fields for people. -update writes the schema.
 func TestResultsSchema(t *testing.T) {
+	t.Chdir("../..")
 	page := strings.Join(strings.Fields(scratch.Read(t, resultsPage)), " ")
 	if !strings.Contains(page, "`"+strings.Join(forPeople, "`, `")+"`") {
 		t.Errorf("%s does not name the fields for people: %q", resultsPage, forPeople)
 	}
 	all := describe(t)
-	unused := slices.Clone(forPeople)
+	used := map[string]bool{}
 	for name, definition := range all.Definitions {
 		for p := definition.Properties.Oldest(); p != nil; p = p.Next() {
-			unused = slices.DeleteFunc(unused, func(field string) bool { return field == p.Key })
-			if p.Value.Description == "" && len(p.Value.OneOf) == 0 {
-				t.Errorf("%s: the field %s in Go has no comment", name, p.Key)
+			used[p.Key] = true
+			property := p.Value
+			if len(property.OneOf) > 0 { // it can be null
+				property = property.OneOf[0]
+			}
+			if property.Description == "" || property.Type == "" && property.Ref == "" {
+				t.Errorf("%s: the field of %s has no comment in Go, or no type: %+v", name, p.Key, property)
 			}
 		}
 	}
-	if len(unused) > 0 {
-		t.Errorf("no result has the fields %q", unused)
+	for _, name := range forPeople {
+		if !used[name] {
+			t.Errorf("no result has a field %q", name)
+		}
 	}
-	golden.Compare(t, "deploy/results.schema.json", golden.JSON(t, all))
+	golden.Compare(t, schemaFile, golden.JSON(t, all))
 }
 
 // strict returns a validator of results that accepts only the fields in the schema.
 func strict(t *testing.T) *validator.Schema {
-	document, err := validator.UnmarshalJSON(strings.NewReader(scratch.Read(t, schemaFile)))
+	document, err := validator.UnmarshalJSON(strings.NewReader(repository.Read(t, schemaFile)))
 	must.Succeed(t, err)
 	for _, definition := range document.(map[string]any)["$defs"].(map[string]any) {
 		definition.(map[string]any)["additionalProperties"] = false
 	}
 	compiler := validator.NewCompiler()
 	must.Succeed(t, compiler.AddResource(schemaURL, document))
-	schema, err := compiler.Compile(schemaURL)
+	compiled, err := compiler.Compile(schemaURL)
 	must.Succeed(t, err)
-	return schema
+	return compiled
 }
 
 // TestResults calls each command, and checks its result against the schema.
@@ -221,7 +217,7 @@ func TestResults(t *testing.T) {
 		"config check": "config check " + file,
 		"configure":    "configure limits containerd --dry-run --root " + root,
 	}
-	schema := strict(t)
+	accepted := strict(t)
 	for _, c := range commands(newRootCommand()) {
 		name := strings.TrimPrefix(c.CommandPath(), "rdma-spec ")
 		flag := c.Flags().Lookup("output")
@@ -240,22 +236,15 @@ func TestResults(t *testing.T) {
 			t.Errorf("%s: %v: %+v", name, err, got)
 			continue
 		}
-		if err := schema.Validate(result); err != nil {
+		if err := accepted.Validate(result); err != nil {
 			t.Errorf("%s: %v", name, err)
 		}
 		kind, _ := result.(map[string]any)["kind"].(string)
-		if !strings.EqualFold(kind, strings.Map(lettersOnly, name)) {
+		if !strings.EqualFold(kind, strings.ReplaceAll(name, " ", "")) {
 			t.Errorf("%s: its kind is %q", name, kind)
 		}
 	}
 	if len(calls) > 0 {
 		t.Errorf("no command has a result for programs: %q", slices.Collect(maps.Keys(calls)))
 	}
-}
-
-func lettersOnly(r rune) rune {
-	if unicode.IsLetter(r) {
-		return r
-	}
-	return -1
 }

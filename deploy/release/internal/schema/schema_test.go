@@ -17,10 +17,10 @@ import (
 
 	"github.com/rdma-spec/rdma-spec/plugin/policy"
 	"github.com/rdma-spec/rdma-spec/test/testing/golden"
+	types "github.com/rdma-spec/rdma-spec/test/testing/schema"
 )
 
 const (
-	module = "github.com/rdma-spec/rdma-spec"
 	// in the module's root
 	sources = "plugin/policy"
 	// where editors get it
@@ -46,18 +46,9 @@ var (
 // generate returns the schema's JSON text. The working directory must be the module's root, for the comments.
 func generate(t *testing.T) string {
 	t.Helper()
-	r := &jsonschema.Reflector{
-		Anonymous:                  true, // no $id made of a package's path
-		ExpandedStruct:             true,
-		RequiredFromJSONSchemaTags: true, // that is: nothing is required
-		Mapper:                     scalar,
-	}
-	if err := r.AddGoComments(module, sources, jsonschema.WithFullComment()); err != nil || len(r.CommentMap) == 0 {
-		t.Fatalf("%d comments in %s: %v", len(r.CommentMap), sources, err)
-	}
-	for place, comment := range r.CommentMap {
-		r.CommentMap[place] = strings.Join(strings.Fields(comment), " ")
-	}
+	r := types.Reflector(t, sources)
+	r.ExpandedStruct = true
+	r.Mapper = scalar
 	schema := r.Reflect(policy.Config{})
 	schema.ID, schema.Title = id, "Configuration of nri-rdma"
 	restrict("Config", schema)
