@@ -103,10 +103,7 @@ func facts(t *testing.T, c container, pid int, about ...string) string {
 	t.Helper()
 	var out bytes.Buffer
 	err := verify(&out, c, 64<<20, pid, cli.FormatJSON)
-	var found struct {
-		doctor.Diagnosis
-		Verdict Verdict
-	}
+	var found Result
 	if decoding := json.Unmarshal(out.Bytes(), &found); decoding != nil {
 		t.Fatalf("%v, %v\n%s", err, decoding, &out)
 	}
