@@ -11,19 +11,21 @@ LINTER   := $(CACHE)/bin/golangci-lint-v2.15.0
 SBOM     := $(CACHE)/bin/cyclonedx-gomod-v1.10.0
 FUZZTIME ?= 1m
 
-# The command that starts a node. On two cores, two nodes with one CPU each take two thirds of the time that they take one after the other
-# with two CPUs. A cluster needs both CPUs, and so does a containerd that is under load while it starts.
+# The command that starts a node. A node has one CPU by default, because on two cores, two parallel nodes with one CPU each take two thirds
+# of the time that two consecutive nodes with two CPUs take. A cluster needs two CPUs, and so does a containerd that starts under load.
 NODE     := bin/rdma-node --timeout 30m --cpus 1
 
 export CGO_ENABLED = 0
 
-# Flags for every build, regardless of the environment, so that programs and tests share compiled packages. grpcnotrace keeps gRPC's debug
-# pages and html/template out of the binaries, which saves 4 MB. Without debugging information, a build takes a tenth less time.
+# Flags for every build, regardless of the environment, so that programs and tests share compiled packages. The tag grpcnotrace excludes
+# gRPC's debug pages and html/template from the binaries, which saves 4 MB. -dwarf=false excludes debugging
+# information, so a build takes 10% less time.
 export GOFLAGS := -trimpath -buildvcs=false -gcflags=all=-dwarf=false -tags=grpcnotrace
-# The same tags, plus the tag of the tests that need a node.
+# Tests that need a node have the tag node in addition to grpcnotrace.
 NODETAGS := -tags=grpcnotrace,node
 
-# Without garbage collection below 2 GiB, the compiler takes a fifth less time, and the linter a third less.
+# The compiler and the linter collect garbage only if they use more than 2 GiB of memory. The compiler therefore takes 20% less time, and
+# the linter takes a third less time.
 MEMORY   := GOGC=off GOMEMLIMIT=2GiB
 COMPILE  := $(MEMORY) go
 
@@ -37,19 +39,19 @@ PROGRAMS := $(addprefix ./cmd/,nri-rdma rdma-spec rdma-hook)
 build: ## build static binaries of nri-rdma, rdma-spec, and rdma-hook in bin/, for this machine's architecture
 	GOOS=linux GOARCH=$$(go env GOHOSTARCH) $(COMPILE) build -ldflags '$(LDFLAGS)' -o bin/ $(PROGRAMS)
 
-amd64: ## build the same for amd64, in bin/amd64/
-arm64: ## build the same for arm64, in bin/arm64/
+amd64: ## build the binaries of make build for amd64, in bin/amd64/
+arm64: ## build the binaries of make build for arm64, in bin/arm64/
 amd64 arm64:
 	GOOS=linux GOARCH=$@ $(COMPILE) build -ldflags '$(LDFLAGS)' -o bin/$@/ $(PROGRAMS)
 
-# A client of the API server takes a minute to compile for each platform, so the tests build it for one platform only.
+# kubectl rdma, a client of the API server, takes a minute to compile for each platform, so the tests build it for one platform only.
 PLATFORMS ?= linux/amd64 linux/arm64 darwin/amd64 darwin/arm64 windows/amd64 windows/arm64
-kubectl: ## build kubectl rdma for each of PLATFORMS, in bin/kubectl/
+kubectl: ## build kubectl rdma for each platform in PLATFORMS, in bin/kubectl/
 	@rm -rf bin/kubectl
 	@for platform in $(PLATFORMS); do export GOOS=$${platform%/*} GOARCH=$${platform#*/}; \
 	  $(COMPILE) build -ldflags '$(LDFLAGS)' -o bin/kubectl/$${GOOS}_$$GOARCH/ ./cmd/kubectl-rdma || exit; done
 
-# Lists every module that the linker put into a program, in the CycloneDX format. The list comes from the program alone.
+# Lists every module that the linker included in a program, in the CycloneDX format. cyclonedx-gomod reads the list from the program itself.
 sbom: $(SBOM) amd64 arm64 kubectl ## write a bill of materials for each program, in bin/sbom/
 	@rm -rf bin/sbom && mkdir -p bin/sbom
 	@for file in bin/amd64/* bin/arm64/* bin/kubectl/*/*; do system=$$(basename $$(dirname $$file)); name=$$(basename $$file .exe); \
@@ -66,22 +68,22 @@ RELEASE = $(COMPILE) build -C deploy/release -o ../../bin/releaser . && bin/rele
 image: amd64 arm64 ## build the container image for both architectures: bin/image, an OCI layout, and bin/image.tar
 	$(call RELEASE,image)
 
-packages: amd64 arm64 ## build a deb and an rpm for each architecture, in bin/packages
+packages: amd64 arm64 ## build a deb and an rpm package for each architecture, in bin/packages
 	@rm -rf bin/packages
 	$(call RELEASE,packages)
 
 release: amd64 arm64 kubectl sbom ## build all files of a release in bin/release: image, archives, packages, chart, bills of materials, checksums
 	$(call RELEASE,all)
 
-# VitePress renders docs, in the version from the lock file. SITE_BASE is the path at which the site is served. SITE_VERSION is the version
-# that the site documents: a tag, or main.
+# VitePress renders docs. The lock file sets the version of VitePress. SITE_BASE is the URL path of the site. SITE_VERSION is the version
+# that the site documents, which is a tag or main.
 SITE      := docs/.vitepress
 SITE_BASE ?= /
-site: site-deps site-why $(SITE)/node_modules/.package-lock.json ## build the documentation as a site for any web server, in bin/site
+site: site-deps site-why $(SITE)/node_modules/.package-lock.json ## build the documentation as a static site for any web server, in bin/site
 	cd $(SITE) && npx vitepress build .. --base $(SITE_BASE)
 
-# Package why for the site's box, and the script from this Go version that loads it. The program is compressed here, because not every
-# server compresses its responses.
+# Builds the package why as a WebAssembly program for the site's input box, and copies the script with which this Go version loads such
+# programs. gzip compresses the program, because not every server compresses its responses.
 site-why:
 	@mkdir -p bin/why
 	GOOS=js GOARCH=wasm $(COMPILE) build -ldflags '-s -w' -o bin/why/why.wasm ./cmd/internal/why/browser
@@ -92,54 +94,55 @@ $(SITE)/node_modules/.package-lock.json: $(SITE)/package-lock.json
 	cd $(SITE) && npm ci --ignore-scripts --no-audit --no-fund --no-update-notifier
 
 DOCS = rdma-spec_$(VERSION:v%=%)_docs.tar.gz
-site-archive: site # adds the site to the files of make release
+site-archive: site # add the site to the files of make release
 	tar -C bin --sort=name --owner=0 --group=0 --numeric-owner --mode=u=rwX,go=rX --mtime=@$${SOURCE_DATE_EPOCH:-$$(git log -1 --format=%ct)} \
 	  --transform='s,^site,$(DOCS:.tar.gz=),' -c site | gzip -9n >bin/release/$(DOCS)
 	cd bin/release && sha256sum $(DOCS) >>SHA256SUMS
 
 notes: ## print the section of CHANGELOG.md whose heading is exactly VERSION
 	@awk -v heading='## $(VERSION)' '/^## /{on = $$0 == heading; next} on && /./{found = 1} on; END{exit !found}' CHANGELOG.md || \
-	  { echo 'CHANGELOG.md has no section "## $(VERSION)", or nothing in it' >&2; exit 1; }
+	  { echo 'CHANGELOG.md has no section "## $(VERSION)", or the section is empty' >&2; exit 1; }
 
-push: image ## push the image to a registry: IMAGE=registry.example.com/rdma-spec:v1
+push: image ## push the image to a registry, with IMAGE=registry.example.com/rdma-spec:v1
 	bin/releaser push bin/image $(IMAGE)
 
-demo: bin/rdma-node build ## demonstrate the main job on a real RDMA node that boots on this machine
+demo: bin/rdma-node build ## demonstrate nri-rdma on a real RDMA node that boots on this machine
 	@$(COMPILE) build -o bin/ ./test/demo
 	@bin/rdma-node --parts main $(if $(MAKE_TERMOUT),--env DEMO_COLOR=1) --timeout 15m -- bin/demo
 
-# Draws the README's picture from a real run. This needs Node.js.
+# Draws the README's picture from a real run. demo-picture needs Node.js.
 demo-picture:
 	MAKE_TERMOUT=1 $(MAKE) --no-print-directory -s demo | tee bin/demo.txt
 	node test/demo/cast.mjs < bin/demo.txt > bin/demo.cast
 	npx --yes svg-term-cli@2.1.1 --in bin/demo.cast --out docs/demo.svg --at 200 --no-cursor --padding 15
 
-node: bin/rdma-node build ## open an interactive shell on that node
+node: bin/rdma-node build ## open an interactive shell on a real RDMA node that boots on this machine
 	@bin/rdma-node --shell
 
-check: deps $(LINTER) ## run this after each change: linters, and unit tests with the seeds of the fuzz targets; V=1 lists skipped tests
+check: deps $(LINTER) ## run linters, and unit tests with the seeds of the fuzz targets, after each change; V=1 lists skipped tests
 	@go run ./test/suite $(VERBOSE) unit=1 configure=1 lint=1
 
 BASE ?= HEAD
-update: ## regenerate golden files and pages of packages that differ from HEAD, or from BASE=COMMIT
+update: ## regenerate golden files and pages of packages that differ from HEAD, or from COMMIT with BASE=COMMIT
 	@go run ./test/update -base $(BASE)
 	@git status --short
 
-# With V=1, the table lists the skipped tests, with the reasons.
+# With V=1, the table lists the skipped tests and the reasons for skipping them.
 VERBOSE := $(if $(V),-v)
 
-# Each part, with its number of places (a core has two), and with the part that it waits for. The longest part is first, so that no core is
-# idle at the end. Parts that need no node run while the node's kernel compiles. A UML node has one CPU. The cluster's node needs more than
-# one core: in a node that gets a third of a core, an API server stalls other programs for many seconds.
+# Each entry names a part, the number of places that the part occupies (a core has two places), and the part that it waits for. The longest
+# part is first, so that no core is idle at the end. Parts that do not need a node run while the node's kernel compiles. A
+# User-Mode Linux (UML) node has one CPU. The parts with a cluster have more places, because an API server with only a third of a core stalls
+# other programs for many seconds.
 PARTS := prepare=2 race=1 unit=1 node-main=1:prepare nri=1 node-service=1:prepare configure=1:prepare lint=1 mutations=1
 REST  := prepare-all=3 $(patsubst %,%:prepare-all,node-daemonset=3 node-restricted=3 site-test=1 node-kubernetes=2 node-configure=1 node-tool=1 configure-older=1 \
   node-faults=2 node-package=1 node-crio=1 node-edges=1 node-upgrade=1 node-pair=2 node-runtimes=1 release-test=1 kit=1)
 SUITE_OF = FRESH=yes go run ./test/suite $(VERBOSE) $(if $(filter uml,$(shell bin/rdma-node --parts test --which)),$(subst =2:,=1:,$(1)),$(1))
 
-test: deps ## test the main job on a real node, and run all unit tests; ends with a table (the node needs root)
+test: deps ## run the main tests on a real node, and all unit tests; print a table of the results (the node needs root)
 	FRESH=yes RACED='$(RACE)' go run ./test/suite $(VERBOSE) $(PARTS)
 
-test-rest: deps bin/rdma-node # the tests of make test-all that make test does not run
+test-rest: deps bin/rdma-node # run the tests of make test-all that make test does not run
 	@$(call SUITE_OF,$(REST))
 
 test-all: ## run make test, then all other tests: clusters, CRI-O, Podman and Docker, older containerds, the site, a release
@@ -147,21 +150,22 @@ test-all: ## run make test, then all other tests: clusters, CRI-O, Podman and Do
 	@$(MAKE) --no-print-directory test-rest
 
 nightly flakes handovers: export RDMA_TEST_SEED ?= random
-nightly: deps bin/rdma-node ## run tests that take too long for make test-all: more packages, kernels, and runtimes, more often
+nightly: deps bin/rdma-node ## run tests that take too long for make test-all: more packages, kernels, runtimes, and repetitions
 	@RACE=./... HISTORIES=200 $(call SUITE_OF,prepare-all=3 $(patsubst %,%:prepare-all,race=1 node-policy=3 node-guides=2 node-emulated=1 node-versions=1 \
 	  node-dra=1 mutations-random=1 histories=1 archives=1))
 	$(MAKE) --no-print-directory flakes handovers busy churn
 
-# Builds what make test needs: the programs, and the node's main parts with its kernel. The kernel, in C, compiles in parallel with the Go
-# programs.
+# Builds everything that make test needs: the programs, the node's main parts, and the node's kernel. The kernel, which is written in C,
+# compiles in parallel with the Go programs.
 prepare:
 	@$(MAKE) --no-print-directory -j2 parts build bin/e2e.test
 
 parts: bin/rdma-node
 	bin/rdma-node --parts test --prepare
 
-# Builds what the other tests need: all parts of the node, a release, and the browser. Nothing is installed after that, because the node's
-# root is an overlay of the host's, and a test compares the files in /etc before and after.
+# Prepares everything that the other tests need: builds a release and all parts of the node, and installs the browser. Later steps install
+# nothing on the host, because the node's root file system is an overlay of the host's, and a test compares the files in /etc before and
+# after it runs rdma-spec configure.
 prepare-all: bin/rdma-node
 	@$(MAKE) --no-print-directory site-deps SITE_NEEDS='npm chromium'
 	@$(MAKE) --no-print-directory rpm
@@ -172,9 +176,9 @@ vulnerabilities: ## list known vulnerabilities in the code that the programs cal
 	go run golang.org/x/vuln/cmd/govulncheck@v1.9.0 ./...
 	cd deploy/release && go run golang.org/x/vuln/cmd/govulncheck@v1.9.0 ./...
 
-# The Debian packages that the tests need, in addition to those that the node installs: a C compiler for the race detector, systemd-analyze,
-# strace to kill a run at each system call, udev, an emulator for arm64 programs, and Prometheus and promtool without the packages that they
-# recommend.
+# Installs the Debian packages that the tests need, in addition to the packages that the node installs. The packages are a C compiler for
+# the race detector, systemd-analyze, strace to kill a run at each system call, udev, an emulator for arm64 programs, and Prometheus and
+# promtool without their recommended packages.
 PROMETHEUS := $(CACHE)/bin/prometheus
 deps: $(PROMETHEUS)
 	@[ "$$(command -v gcc strace systemd-analyze qemu-aarch64 udevadm | wc -l)" = 5 ] || \
@@ -185,25 +189,25 @@ $(PROMETHEUS):
 	@cd $(@D)/tmp && dpkg-deb --fsys-tarfile prometheus_*.deb | tar x --strip-components 3 ./usr/bin/promtool ./usr/bin/prometheus && \
 	  mv promtool prometheus .. && rm prometheus_*.deb
 
-# Node.js for the site, and a browser for the site's tests. Each package has the same name as its command.
+# The site needs Node.js, and the site's tests also need a browser. Each package has the same name as its command.
 SITE_NEEDS := npm
 site-test: SITE_NEEDS += chromium
 site-deps:
 	@missing=; for package in $(SITE_NEEDS); do command -v $$package >/dev/null || missing="$$missing $$package"; done; \
 	  [ -z "$$missing" ] || { apt-get update -qq && apt-get install -y -qq --no-install-recommends $$missing; }
 
-# make test runs all tests (FRESH), because its table counts them. Otherwise, tests that passed with the same sources are not rerun. The
-# linter runs go vet.
+# With FRESH, which make test sets, go test also reruns tests that passed with the same sources, because the table of make test counts all
+# tests. The linter runs go vet, so go test does not.
 GOTEST := go test -vet=off -timeout 30m $(if $(SUITE),-v) $(if $(FRESH),-count=1)
 
-# These packages call the containerds that are built for the node, if there are any. The other unit tests do not wait for these builds.
+# If the containerds for the node have been built, the tests of these packages run them. The other unit tests do not wait for these builds.
 ASKING := ./cmd/rdma-spec/internal/configure/... ./cmd/rdma-spec/internal/node/runtime
-# With MAIN_PARTS, they skip tests that need more than the main containerd: older containerds, upgrades from them, CRI-O, or NVIDIA's
-# toolkit.
+# With MAIN_PARTS, these packages skip tests that need more than the main containerd, such as older containerds, upgrades from older
+# containerds, CRI-O, or NVIDIA's toolkit.
 MAIN_PARTS := RDMA_TEST_PARTS=main
 
-# In make test, packages that run under the race detector do not also run without it, except for tests that skip something if the race
-# detector is on.
+# In make test, the tests of the packages in RACED run only under the race detector. The exceptions are tests that skip steps under the race
+# detector: they also run without the race detector.
 ASK_RACE = $$(grep -rl 'race\.[A-Z]' --include='*_test.go' $(RACED:/...=))
 unit: deps ## run the tests that need no node
 	$(GOTEST) $$(go list ./... | grep -vxFf <(go list $(ASKING) $(RACED)))
@@ -211,51 +215,52 @@ unit: deps ## run the tests that need no node
 	  tests=$$(awk -F '[ (]' '/^func Test/ {name = $$2} /race\.[A-Z]/ {print name}' $(ASK_RACE) | paste -sd '|'); \
 	  $(GOTEST) -run "^($$tests)$$" $$(dirname $(ASK_RACE) | sort -u); }
 
-configure: deps ## test the files that configure writes, by letting the node's main containerd read them
+configure: deps ## test that the node's main containerd accepts the files that rdma-spec configure writes
 	$(MAIN_PARTS) $(GOTEST) -skip HistoriesOfANode $(ASKING)
 
-configure-older: # the same tests, also with older containerds and NVIDIA's toolkit
+configure-older: # run the tests of make configure, also with older containerds and NVIDIA's toolkit
 	$(GOTEST) -skip HistoriesOfANode $(ASKING)
 	@$(MAKE) --no-print-directory histories
 
 HISTORIES ?= 12
-histories: # random sequences of what people, upgrades, and other tools do to a node; RDMA_TEST_SEED=random chooses other sequences
+histories: # test random sequences of changes by people, upgrades, and other tools to a node; RDMA_TEST_SEED=random selects other sequences
 	$(GOTEST) -timeout 2h -run HistoriesOfANode ./cmd/rdma-spec/internal/configure -histories $(HISTORIES)
 
-archives: # the doctor's findings in support bundles of all nodes that its tests plant
+archives: # test the doctor's findings in support bundles from all of the nodes that its tests create
 	$(GOTEST) -timeout 1h -run Archive ./cmd/rdma-spec/internal/doctor/planted -archives 1000
 
-# This is a separate module because of its dependencies. go test does not notice changes to files outside the module.
-release-test: deps rpm # the chart, the image, packages, and all other files of a release
+# deploy/release is a separate module because of its dependencies. go test does not detect changes to files outside the module, so -count=1
+# forces a new run.
+release-test: deps rpm # test the chart, the image, packages, and all other files of a release
 	cd deploy/release && $(GOTEST) -count=1 ./...
 
-rpm: # the tools that build and read packages, and create repositories from them
+rpm: # install the tools that build and read packages, and create package repositories
 	@[ "$$(command -v rpm dnf createrepo_c dpkg-scanpackages | wc -l)" = 4 ] || \
 	  { apt-get update -qq && apt-get install -y -qq --no-install-recommends rpm dnf createrepo-c dpkg-dev; }
 
-# Packages that run for a long time, or do several things at once. make nightly runs all packages.
+# Packages whose code runs for a long time, or runs concurrently. make nightly runs all packages under the race detector.
 RACE ?= ./spec/hca ./plugin $(addprefix ./plugin/,breaker inventory limits localrpc podresources policy/inforce registration/... \
   storedspec) $(addprefix ./cmd/,nri-rdma rdma-hook internal/cli $(addprefix rdma-spec/internal/,collect doctor node/...))
 race: deps ## run the tests of concurrent code under the race detector
 	CGO_ENABLED=1 $(GOTEST) -race $(RACE)
 
-mutations: ## remove each guard of the policy in turn: a row of the attack table must fail
+mutations: ## remove each guard of the policy in turn, and check that a row of the attack table fails
 	$(GOTEST) -tags mutation -run TestMutations ./plugin/policy
 
-# test/mutants/survivors.tsv lists the mutants that survive. Any other survivor is a failure.
+# test/mutants/survivors.tsv lists the mutants that are allowed to survive. If any other mutant survives, the target fails.
 MUTATED := ./plugin/policy ./plugin/storedspec ./plugin/registration ./spec/hca \
   $(addprefix ./cmd/rdma-spec/internal/configure/,change editor)
-mutations-random: deps ## make 40 random changes to each package in MUTATED, which its tests must detect; SEED selects the changes
+mutations-random: deps ## make 40 random changes to each package in MUTATED, and check that the tests detect each change; SEED selects the changes
 	go run ./test/mutants $(if $(SEED),-seed $(SEED)) $(MUTATED)
 
-site-test: site ## test the site in a browser; screenshots are in bin/log/site
+site-test: site ## test the site in a browser, and write screenshots to bin/log/site
 	cd $(SITE) && node --test-reporter=./reporter.mjs site.test.mjs
 
 nri: ## stop and upgrade the plugin under load, with each NRI version that containerd uses
 	$(GOTEST) -timeout 20m ./test/nri -args -rounds 3
 
-# Twice as many busy loops as the host has cores. Each loop ends with the shell. Twice as many tests run at once, because the loops get
-# their share of CPU time; nri mostly waits.
+# flakes starts two busy loops per core. Each loop ends when the shell ends. Because the loops use half of the CPU time, unit and configure
+# test four packages per core at once. nri, which mostly waits, also runs four times per core at once.
 FLAKES := 20
 flakes: deps ## find flaky tests: run unit, configure, and nri 20 times, with two busy loops per core
 	@for loop in $$(seq $$((2 * $$(nproc)))); do while kill -0 $$$$ 2>/dev/null; do :; done & done; \
@@ -265,7 +270,7 @@ flakes: deps ## find flaky tests: run unit, configure, and nri 20 times, with tw
 	  $(MAIN_PARTS) $$often -skip HistoriesOfANode $(ASKING) & configure=$$!; \
 	  failed=0; for part in $$nri $$unit $$configure; do wait $$part || failed=1; done; exit $$failed
 
-handovers: ## run nri with ten times as many rounds
+handovers: ## run the tests of make nri with many more rounds
 	go test -vet=off -v -timeout 1h ./test/nri -args -rounds 50
 
 fuzz: ## run every fuzz target for FUZZTIME each
@@ -274,9 +279,9 @@ fuzz: ## run every fuzz target for FUZZTIME each
 	    echo "fuzz $$target"; go test -run='^$$' -fuzz="^$$target\$$" -fuzztime=$(FUZZTIME) -fuzzminimizetime=1s ./$$(dirname $$file); \
 	  done; done
 
-# Tables next to the tests list the part of each test and what the test needs: parts_test.go in test/e2e, parts_node_test.go in
-# deploy/systemd.
-e2e: bin/rdma-node bin/e2e.test build $(if $(TEST),,release) ## run the tests on the real node; with TEST=TestName, only this test, on two CPUs
+# The tables in test/e2e/parts_test.go and deploy/systemd/parts_node_test.go list the part of each test, and the node's parts that the test
+# needs.
+e2e: bin/rdma-node bin/e2e.test build $(if $(TEST),,release) ## run the tests on a real node; with TEST=TestName, run only this test, on two CPUs
 ifdef TEST
 	@needs=$$(bin/e2e.test -needs '$(TEST)') && parts=$${needs% release} && \
 	  { [ "$$parts" = "$$needs" ] || $(MAKE) --no-print-directory release; } && set -x && \
@@ -290,73 +295,73 @@ recorded-node: bin/rdma-node bin/e2e.test build ## record deploy/examples/node.t
 	bin/rdma-node --timeout 30m --parts main --share deploy/examples --env RDMA_RECORD=/run/host-share/node.tar.gz -- \
 	  $(E2E) -test.run '^TestDoctorWithoutPlugin$$'
 
-recorded-request: bin/rdma-node bin/e2e.test # records test/bench/testdata/kubelet-container.json: containerd's message about a kubelet's container
+recorded-request: bin/rdma-node bin/e2e.test # record test/bench/testdata/kubelet-container.json: containerd's message about a kubelet's container
 	bin/rdma-node --timeout 30m --cpus 2 --parts all --share test/bench/testdata \
 	  --env RDMA_RECORD=/run/host-share/kubelet-container.json -- $(E2E) -test.run '^TestClusterRequest$$'
 
-# Tests the node itself, if its sources have changed, and in CI.
-kit: bin/rdma-node ## test the node itself
+# Tests the node itself if its sources have changed. In CI, the target always tests the node.
+kit: bin/rdma-node ## test the node itself, if its sources have changed
 	go test $(if $(SUITE),-v) $(if $(CI),-count=1) $(NODETAGS) ./test/node/...
 
-# A test that hangs prints where it hangs before the node's own timeout.
+# This timeout is shorter than the node's own timeout, so that a test that hangs prints its stack traces.
 INNODE     := -test.v -test.timeout 29m
 E2E        := bin/e2e.test $(INNODE)
 SERVICE    := ../../bin/service.test $(INNODE)
 .PHONY: node-faults node-kubernetes node-dra node-policy node-restricted node-daemonset node-guides node-pair node-tool node-main node-edges node-runtimes node-versions node-crio node-emulated node-service node-upgrade node-package node-configure
-node-faults: # the plugin and containerd crash repeatedly
+node-faults: # test repeated crashes of the plugin and containerd
 	$(NODE:1=2) -- $(E2E) -part faults
-node-kubernetes: # with a kubelet, and with an API server
+node-kubernetes: # test with a kubelet, and with an API server
 	$(NODE:1=2) --parts all -- $(E2E) -part kubernetes
-node-dra: # a DRA driver built from Kubernetes' own libraries
+node-dra: # test with a DRA driver that is built from Kubernetes' own libraries
 	$(NODE:1=2) --parts all -- $(E2E) -part dra
-node-daemonset: # the plugin as users install it in a cluster
+node-daemonset: # test the plugin as users install it in a cluster
 	$(NODE:1=2) --parts all -- $(E2E) -part daemonset
-node-policy: # policies that roll out, policies that the plugin refuses, and a plugin in the node's network
+node-policy: # test rollouts of policies, policies that the plugin refuses, and a plugin in the node's network
 	$(NODE:1=2) --parts all -- $(E2E) -part policy
-node-restricted: # the chart's profile for namespaces that enforce Pod Security's level restricted
+node-restricted: # test the chart's profile for namespaces that enforce the Pod Security level restricted
 	$(NODE:1=2) --parts all -- $(E2E) -part restricted
-node-guides: # the guides in docs, as far as a software HCA allows, and kubectl rdma why with pods
+node-guides: # test the guides in docs, as far as a software HCA allows, and kubectl rdma why with pods
 	$(NODE:1=2) --parts all -- $(E2E) -part guides
-node-pair: # two nodes that are connected by a cable
+node-pair: # test two nodes that are connected by a cable
 	$(GOTEST) -count=1 $(NODETAGS) ./test/pair
-node-tool: # rdma-spec on a node and in a container
+node-tool: # test rdma-spec on a node and in a container
 	$(NODE) -- $(E2E) -part tool
-node-edges: # rare circumstances, and long waits, on the main runtime
+node-edges: # test edge cases and long waits on the main runtime
 	$(NODE) --parts main -- $(E2E) -part edges
-node-main: # the main job, on the main runtime
+node-main: # run the main tests on the main runtime
 	$(NODE) --parts main -- $(E2E) -part main
-node-crio: # CRI-O
+node-crio: # test with CRI-O
 	$(NODE) -- $(E2E) -part crio
-node-runtimes: # the oldest containerds, and crun
+node-runtimes: # test with the oldest containerds, and with crun
 	$(NODE) -- sh -ec '$(E2E) -part oldest -containerd 1.6; $(E2E) -part smoke -containerd 1.7.35 -runtime crun; $(E2E) -part dropins'
-node-versions: # enough tests to know that other runtimes work; older runtimes run first, because the state of newer ones remains
+node-versions: # run a few tests with each of the other runtimes; older runtimes run first, because the state of newer runtimes remains
 	$(NODE) -- sh -ec '$(E2E) -part crun -containerd 1.7.35 -runtime crun; \
 	  for containerd in 1.7.35 2.2.9 2.3.7; do $(E2E) -part smoke -containerd $$containerd; done'
-node-emulated: # the same on Debian's own kernel; the other parts might run on a kernel that is a program, without AppArmor and issm
+node-emulated: # run tests on Debian's own kernel; the other parts might run on User-Mode Linux, without AppArmor and issm
 	$(NODE) --machine tcg --parts all -- $(E2E) -part smoke,apparmor,shared
-node-configure: # rdma-spec configure, and containerd, under systemd
+node-configure: # test rdma-spec configure, and containerd, under systemd
 	$(NODE) -- $(E2E) -containerd= -part configure
-node-service: # the service under systemd
+node-service: # test the service under systemd
 	$(NODE) --parts main -- env -C deploy/systemd sh -ec '$(SERVICE) -part restart; $(SERVICE) -part service'
-node-upgrade: # upgrades of the service with the other runtimes
+node-upgrade: # test upgrades of the service with the other runtimes
 	$(NODE) -- env -C deploy/systemd $(SERVICE) -part upgrade
-node-package: rpm # dpkg and rpm, under systemd; the newer package differs only in its version
+node-package: rpm # test dpkg and rpm under systemd; the newer package differs only in its version
 	@rm -rf bin/later
 	bin/releaser packages --version v9.9.9 --date 1700000000 --output bin/later
 	$(NODE) -- env -C deploy/systemd $(SERVICE) -part package
 
 UPGRADES := 20
-churn: bin/rdma-node bin/e2e.test build release ## upgrade the DaemonSet, and the service with each runtime, 20 times while pods start and end
+churn: bin/rdma-node bin/e2e.test build release ## upgrade the DaemonSet, and the service with each runtime, 20 times while pods start and stop
 	bin/rdma-node --timeout 2h --cpus 2 --parts all -- $(E2E) -test.timeout 2h -part daemonset -test.run '/^Helm$$' -upgrades $(UPGRADES)
 	bin/rdma-node --timeout 2h -- env -C deploy/systemd $(SERVICE) -test.timeout 2h -part churn -upgrades $(UPGRADES)
 
 BUSY := 100
-busy: bin/rdma-node bin/e2e.test build ## test what containers get when they start on a node with a slow disk and a loaded CPU
+busy: bin/rdma-node bin/e2e.test build ## test the grants of containers that start on a node with a slow disk and a loaded CPU
 	$(NODE:30m=2h) -- $(E2E) -test.timeout 2h -part busy -busy $(BUSY)
 
-# A spec takes 8 s on an emulated CPU, and runs twice, which is too slow for make test-all.
+# On an emulated CPU, each test spec takes 8 s and runs twice, which is too slow for make test-all.
 FOCUS ?= .
-critest: bin/rdma-node bin/e2e.test build ## run Kubernetes' own runtime tests, without the plugin and with it; FOCUS=REGEXP selects tests
+critest: bin/rdma-node bin/e2e.test build ## run Kubernetes' runtime tests (critest), without the plugin and with the plugin; FOCUS=REGEXP selects tests
 	bin/rdma-node --timeout 90m --parts critest -- $(E2E) -test.timeout 90m -part critest -critest-focus '$(FOCUS)'
 
 .PHONY: bin/rdma-node bin/e2e.test
@@ -368,12 +373,12 @@ bin/e2e.test:
 	@$(COMPILE) build -o bin/ ./test/e2e/locker ./test/bench/peers
 	@$(COMPILE) build -C deploy/release -o ../../bin/registry github.com/google/go-containerregistry/cmd/registry
 
-# With BENCHFLAGS=-strict, a missed target is a failure. -pairs and -batch set the number of measurements.
-bench: ## measure how much nri-rdma and other plugins cost a node (needs root)
+# With BENCHFLAGS=-strict, the benchmark fails if it misses a performance target. -pairs and -batch set the number of measurements.
+bench: ## measure the overhead of nri-rdma and other plugins on a node (needs root)
 	go test -count=1 -v -timeout 30m ./test/bench -args -speed $(BENCHFLAGS)
 
 PAIRS := 21
-bench-pods: bin/rdma-node bin/e2e.test build ## measure how many pods start per second on the node, with the plugin and without it
+bench-pods: bin/rdma-node bin/e2e.test build ## measure how many pods start per second on a node, with the plugin and without the plugin
 	bin/rdma-node --timeout 1h --parts main -- $(E2E) -test.timeout 1h -part pods -pod-pairs $(PAIRS)
 
 lint: $(LINTER) ## run golangci-lint, which includes go vet
@@ -386,5 +391,5 @@ $(LINTER):
 	GOBIN=$(@D)/tmp $(COMPILE) install github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
 	mv $(@D)/tmp/golangci-lint $@
 
-clean: ## remove build results; keep the cache in ~/.cache/rdma-spec
+clean: ## remove build results, but keep the cache in ~/.cache/rdma-spec
 	rm -rf bin
